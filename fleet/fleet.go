@@ -1,0 +1,110 @@
+// Package fleet holds the nouns of Pagurus (hosts, guests, jobs, moves,
+// networks, images) and the messages that pass between its parts.
+//
+// It imports nothing but the standard library, does no I/O and starts no
+// goroutine. Every other package may import it. Each noun has one JSON form,
+// used on the wire, in the store and by --json. Its tests run against nothing
+// but itself.
+package fleet
+
+import "time"
+
+// The identifiers are distinct types, so that a guest can never be passed
+// where a host is wanted.
+type (
+	// HostID names a host: a machine that lends room to guests.
+	HostID string
+	// GuestID names a guest, for example "j7g2": guest 2 of job j7.
+	GuestID string
+	// JobID names a job, for example "j7".
+	JobID string
+	// MoveID names a move, for example "m12".
+	MoveID string
+	// MigrationID names one guest's part of a move, for example "m12.j7g2".
+	MigrationID string
+	// Digest is the content address of an image, "sha256-" and 64 hex digits.
+	Digest string
+	// RequestID is chosen by whoever asks, so that asking twice is asking once.
+	RequestID string
+)
+
+// Kind names the mechanism that runs a guest.
+type Kind string
+
+// The kinds of guest.
+const (
+	VM        Kind = "vm"        // a QEMU virtual machine
+	Container Kind = "container" // a container moved with CRIU
+)
+
+// Resources is what a guest needs and a host offers.
+type Resources struct {
+	CPUs        int   `json:"cpus"`         // virtual CPUs of a guest; cores of a host
+	MemoryBytes int64 `json:"memory_bytes"` // memory of the guest itself, without the mechanism's own
+}
+
+// HostState is where a host is in its life. Package lifecycle owns it.
+type HostState string
+
+// The states of a host. Whether it is heard from is not a state but a fact.
+const (
+	HostUp       HostState = "up"
+	HostDraining HostState = "draining" // is emptied and kept empty
+)
+
+// Host is a machine that runs guests. All but Facts is stored.
+type Host struct {
+	ID    HostID    `json:"id"`
+	State HostState `json:"state"`
+	Since time.Time `json:"since"` // when State was entered
+	Facts Facts     `json:"facts"` // what the host's agent last said; never stored
+}
+
+// Facts is what an agent says of its host, about once a second. It is kept in
+// memory only: after a controller's restart it is empty until the agent calls.
+type Facts struct {
+	SeenAt      time.Time                `json:"seen_at"`   // controller's clock; zero: not heard since the controller started
+	Connected   bool                     `json:"connected"` // the agent's connection stands
+	Version     string                   `json:"version,omitempty"`
+	Machine     string                   `json:"machine,omitempty"` // same Machine, same files: /etc/machine-id or its stand-in
+	Address     string                   `json:"address,omitempty"` // IP of the host on the network that hosts share
+	Capacity    Resources                `json:"capacity"`
+	Abilities   map[Kind]Abilities       `json:"abilities,omitempty"`
+	LoadCPUs    float64                  `json:"load_cpus"` // CPUs in use by guests, averaged over the last interval
+	Guests      map[GuestID]GuestFacts   `json:"guests,omitempty"`
+	Copies      map[MigrationID]Progress `json:"copies,omitempty"`    // migrations this host is the source of
+	Troubles    []string                 `json:"troubles,omitempty"`  // what is wrong on the host, for people
+	CPULimit    float64                  `json:"cpu_limit,omitempty"` // CPUs all guests together may use; 0 is no limit
+	MemoryInUse int64                    `json:"memory_in_use_bytes,omitempty"`
+}
+
+// Abilities says what a driver can do on a host, as data, so that placement
+// can ask without calling a driver.
+type Abilities struct {
+	Live        bool   `json:"live"`                  // can move a guest without stopping it
+	PostCopy    bool   `json:"post_copy"`             // can run a guest before its memory has arrived
+	Accelerator string `json:"accelerator,omitempty"` // "kvm" or "tcg" (software emulation)
+	Version     string `json:"version,omitempty"`     // of QEMU or CRIU
+	CPU         string `json:"cpu,omitempty"`         // CPU model guests see
+	Trouble     string `json:"trouble,omitempty"`     // why the kind cannot run here at all; then nothing else counts
+}
+
+// GuestFacts is what a host's agent measures of one guest.
+type GuestFacts struct {
+	Gen           uint64    `json:"gen"`
+	Run           RunState  `json:"run"`
+	ResidentBytes int64     `json:"resident_bytes"` // host memory the guest occupies
+	CPUs          float64   `json:"cpus"`           // CPUs in use over the last interval
+	StartedAt     time.Time `json:"started_at"`
+}
+
+// RunState is what the mechanism says of a guest on one host.
+type RunState string
+
+// The run states. Absent is also the answer for a guest never heard of.
+const (
+	Absent   RunState = "absent"
+	Incoming RunState = "incoming" // an empty shell that takes in state
+	Paused   RunState = "paused"
+	Running  RunState = "running"
+)

@@ -1,0 +1,70 @@
+package fleet
+
+import "time"
+
+// JobState is where a job is in its life. Package lifecycle owns it.
+type JobState string
+
+// The states of a job.
+const (
+	JobStarting JobState = "starting" // its guests boot
+	JobRunning  JobState = "running"  // its program runs in guest 0
+	JobStopping JobState = "stopping" // its guests are being stopped
+	JobEnded    JobState = "ended"
+)
+
+// JobResult is how a job ended.
+type JobResult string
+
+// The results of a job. A program that exits with a code other than 0 has
+// still finished.
+const (
+	JobFinished  JobResult = "finished"  // the program exited; Exit says how
+	JobFailed    JobResult = "failed"    // Pagurus could not run it to its end; Cause says why
+	JobCancelled JobResult = "cancelled" // somebody asked for that
+)
+
+// JobSpec is what a person asks for.
+type JobSpec struct {
+	Args    []string  `json:"args"`          // the program and its arguments
+	Env     []string  `json:"env,omitempty"` // NAME=value, added to the guest's own
+	Dir     string    `json:"dir"`           // working directory, absolute; the same path in every guest
+	Export  string    `json:"export"`        // the directory on the submit host that guests mount at the same path; Dir or above it
+	UID     uint32    `json:"uid"`           // set by the controller from the caller, never believed from the wire
+	GID     uint32    `json:"gid"`           // likewise
+	Groups  []uint32  `json:"groups,omitempty"`
+	Ranks   int       `json:"ranks"`
+	Guests  int       `json:"guests"`
+	Need    Resources `json:"need"` // of each guest
+	Image   string    `json:"image"`
+	Kind    Kind      `json:"kind"`
+	On      []HostID  `json:"on,omitempty"` // the only hosts to start on; empty: any
+	Machine string    `json:"machine"`      // where Export is: Facts.Machine of the host to share it from
+	Trace   bool      `json:"trace"`        // preload the MPI tracing library
+}
+
+// Exit is how a program ended.
+type Exit struct {
+	Code   int    `json:"code"`             // as a shell gives it: 128+n after signal n
+	Signal string `json:"signal,omitempty"` // "SIGKILL"; empty if it exited by itself
+}
+
+// Job is one parallel program in its guests.
+type Job struct {
+	ID        JobID     `json:"id"`
+	Request   RequestID `json:"request"`
+	Spec      JobSpec   `json:"spec"`
+	State     JobState  `json:"state"`
+	Attempt   int       `json:"attempt"`
+	Since     time.Time `json:"since"` // when State last changed
+	Digest    Digest    `json:"digest"`
+	MPI       string    `json:"mpi"` // of the image: "openmpi", "mpich" or ""
+	Subnet    Subnet    `json:"subnet"`
+	ShareHost HostID    `json:"share_host"` // serves the job's files
+	Submitted time.Time `json:"submitted"`
+	Started   time.Time `json:"started"` // when the program was first told to run
+	Ended     time.Time `json:"ended"`
+	Result    JobResult `json:"result,omitempty"` // decided when stopping is entered
+	Exit      *Exit     `json:"exit,omitempty"`
+	Cause     string    `json:"cause,omitempty"`
+}

@@ -1,0 +1,129 @@
+package fleet
+
+import "time"
+
+// Event is anything that makes the controller think: a Request, a Report or a
+// Tick.
+type Event interface{ event() }
+
+// Caller is who asks. The controller sets it from the connection.
+type Caller struct {
+	UID   uint32 `json:"uid"`
+	GID   uint32 `json:"gid"`
+	Admin bool   `json:"admin"` // may act on hosts and on other people's jobs
+}
+
+// RequestVerb is what is asked for.
+type RequestVerb string
+
+// What can be asked of the controller.
+const (
+	Submit  RequestVerb = "submit"  // Spec, Image
+	Cancel  RequestVerb = "cancel"  // Job
+	Migrate RequestVerb = "migrate" // Guest, To (empty: the planner chooses)
+	Drain   RequestVerb = "drain"   // Host
+	Undrain RequestVerb = "undrain" // Host
+	Join    RequestVerb = "join"    // Host: its agent called; made by the controller itself
+	Forget  RequestVerb = "forget"  // Host: remove a host that is gone for good
+)
+
+// Request is what a person or program asks of the controller.
+type Request struct {
+	ID    RequestID   `json:"id"`
+	At    time.Time   `json:"at"` // set by the controller
+	By    Caller      `json:"by"` // set by the controller
+	Verb  RequestVerb `json:"verb"`
+	Job   JobID       `json:"job,omitempty"`
+	Guest GuestID     `json:"guest,omitempty"`
+	Host  HostID      `json:"host,omitempty"`
+	To    HostID      `json:"to,omitempty"`
+	Spec  *JobSpec    `json:"spec,omitempty"`
+	Image *Image      `json:"image,omitempty"` // set by the controller from Spec.Image
+}
+
+// Answer is what a request led to.
+type Answer struct {
+	Job   JobID    `json:"job,omitempty"`
+	Moves []MoveID `json:"moves,omitempty"`
+	Notes []string `json:"notes,omitempty"` // for people: what could not be placed and why
+}
+
+// Tick says that time has passed. It comes about once a second.
+type Tick struct {
+	At time.Time `json:"at"`
+}
+
+// Verb is what an Order tells a host to do.
+type Verb string
+
+// The orders. Hold and Run stand as long as what they name goes on.
+const (
+	Start Verb = "start" // guest: boot it and set it up; done: its agent answers and the job's files are mounted
+	Hold  Verb = "hold"  // guest: keep it; done: it ended by itself; failed: it is not here
+	Stop  Verb = "stop"  // guest: end it and destroy it
+	Run   Verb = "run"   // job, at guest 0's home: run the program if it does not run yet; done: it ended, Exit says how
+
+	Receive Verb = "receive" // target: make an empty guest, ready to take in state; Listen says where
+	Copy    Verb = "copy"    // source: copy while running; done: converged
+	Switch  Verb = "switch"  // source: pause, send the rest; done: the target has it all, whole, not yet running
+	Repoint Verb = "repoint" // target: let it run, make this host's network carry its address
+	Retire  Verb = "retire"  // source: destroy the stopped copy
+	Revert  Verb = "revert"  // source: run again
+	Discard Verb = "discard" // target: destroy what was received
+)
+
+// Order is one idempotent instruction to one host. It is comparable: a report
+// counts only for exactly the order it names. A host that has already carried
+// it out answers Done again.
+type Order struct {
+	Verb      Verb        `json:"verb"`
+	Host      HostID      `json:"host"`
+	Job       JobID       `json:"job,omitempty"`
+	Guest     GuestID     `json:"guest,omitempty"`
+	Migration MigrationID `json:"migration,omitempty"`
+	Peer      HostID      `json:"peer,omitempty"`
+	Gen       uint64      `json:"gen,omitempty"`
+	Attempt   int         `json:"attempt"` // tells a late answer to one try from the answer to the next
+}
+
+// Task is an order with all a host needs to carry it out.
+type Task struct {
+	Order  Order            `json:"order"`
+	Guest  Guest            `json:"guest"`
+	Job    Job              `json:"job"`
+	Listen string           `json:"listen,omitempty"` // for Copy: where the target takes in state
+	Limits Limits           `json:"limits"`           // for Copy
+	Have   map[string]int64 `json:"have,omitempty"`   // for Run: bytes of each output stream the controller has
+}
+
+// Limits bounds a copy. The zero value of a field means its default.
+type Limits struct {
+	Downtime       time.Duration `json:"downtime_ns"`      // converged when the rest is predicted to take no longer
+	Rounds         int           `json:"rounds"`           // give up after this many passes
+	BytesPerSecond int64         `json:"bytes_per_second"` // ceiling on the link; 0 is none
+}
+
+// Outcome is how an order went.
+type Outcome string
+
+// The outcomes.
+const (
+	Done     Outcome = "done"
+	Failed   Outcome = "failed"   // a promise: the order has had no lasting effect and will be refused from now on
+	Vanished Outcome = "vanished" // no answer in time: it may have happened, or may yet
+)
+
+// Report is a host's answer to an Order.
+type Report struct {
+	At      time.Time `json:"at"` // set by the controller
+	Order   Order     `json:"order"`
+	Outcome Outcome   `json:"outcome"`
+	Cause   string    `json:"cause,omitempty"`  // for people, when Outcome is not Done
+	Listen  string    `json:"listen,omitempty"` // of Receive
+	Cost    *Progress `json:"cost,omitempty"`   // of Copy and Switch
+	Exit    *Exit     `json:"exit,omitempty"`   // of Run
+}
+
+func (Request) event() {}
+func (Report) event()  {}
+func (Tick) event()    {}

@@ -1,0 +1,73 @@
+package fleet
+
+import "time"
+
+// Phase is where a migration is. Package lifecycle owns it.
+type Phase string
+
+// The phases; docs/protocol.md has the table that leads from one to the next.
+const (
+	Preparing  Phase = "preparing"  // target makes an empty guest
+	Copying    Phase = "copying"    // source copies memory while the guest runs
+	Ready      Phase = "ready"      // converged; waits for the gang, still copying
+	Switching  Phase = "switching"  // guest stops at the source, its state is whole at the target
+	Repointing Phase = "repointing" // guest runs at the target, the network follows
+	Retiring   Phase = "retiring"   // source destroys its stopped copy
+	Finished   Phase = "finished"
+	Reverting  Phase = "reverting"  // source goes on after a switch that surely did not happen
+	Discarding Phase = "discarding" // target destroys what it half received
+	Aborted    Phase = "aborted"
+	Stranded   Phase = "stranded" // nobody knows who runs the guest; a person must look
+)
+
+// Ended reports whether no report can move the migration any further.
+func (p Phase) Ended() bool { return p == Finished || p == Aborted || p == Stranded }
+
+// Migration is one attempt to move one guest. A second attempt is a second
+// Migration.
+type Migration struct {
+	ID      MigrationID `json:"id"`
+	Move    MoveID      `json:"move"`
+	Guest   GuestID     `json:"guest"`
+	Job     JobID       `json:"job"`
+	From    HostID      `json:"from"`
+	To      HostID      `json:"to"`
+	Gen     uint64      `json:"gen"` // the guest's Gen while this migration has it
+	Phase   Phase       `json:"phase"`
+	Attempt int         `json:"attempt"`          // tries made in this Phase before this one
+	Since   time.Time   `json:"since"`            // when Phase or Attempt last changed
+	Listen  string      `json:"listen,omitempty"` // where the target takes in state, from its report
+	Cause   string      `json:"cause,omitempty"`  // why it was aborted or stranded
+	Entered []Entered   `json:"entered"`          // every phase entered, in order
+	Cost    Progress    `json:"cost"`             // what it cost, once switched
+}
+
+// Entered says when a phase was entered, by the controller's clock.
+type Entered struct {
+	Phase Phase     `json:"phase"`
+	At    time.Time `json:"at"`
+}
+
+// Progress is how far a copy is and what it has cost so far, by the source's
+// mechanism.
+type Progress struct {
+	Rounds              int           `json:"rounds"`          // passes over memory, the first included
+	TotalBytes          int64         `json:"total_bytes"`     // memory of the guest
+	RemainingBytes      int64         `json:"remaining_bytes"` // known to be dirty and not sent
+	SentBytes           int64         `json:"sent_bytes"`
+	BytesPerSecond      float64       `json:"bytes_per_second"`
+	DirtyBytesPerSecond float64       `json:"dirty_bytes_per_second"`
+	Elapsed             time.Duration `json:"elapsed_ns"`
+	Downtime            time.Duration `json:"downtime_ns"` // from pause at the source to run at the target; 0 before
+	PausedAt            time.Time     `json:"paused_at"`   // source host's clock
+}
+
+// Move is a gang of one or more migrations that switch together.
+type Move struct {
+	ID         MoveID        `json:"id"`
+	Request    RequestID     `json:"request,omitempty"`
+	Migrations []MigrationID `json:"migrations"`
+	Why        string        `json:"why"` // "asked for", "host1 is draining"
+	Begun      time.Time     `json:"begun"`
+	Ended      time.Time     `json:"ended"` // zero while under way
+}

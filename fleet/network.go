@@ -1,0 +1,87 @@
+package fleet
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Subnet numbers a job's private layer-2 network. Everything about addresses
+// follows from it, so that nothing about them needs to be stored or agreed.
+type Subnet uint16
+
+// The addresses follow 10.128.0.0/9: 10.(128+S/256).(S%256).0/24 for subnet S,
+// guest i at .(1+i), the job's files at .254. MaxSubnet keeps S/256 below 128.
+const (
+	MaxSubnet        Subnet = 1<<15 - 1
+	MaxGuestsPerJob         = 250
+	shareLast               = 254
+	vniBase                 = 0x70_0000 // VNIs 0x700000 and up are ours
+	SubnetPrefixBits        = 24
+)
+
+// VNI is the VXLAN network identifier (RFC 7348).
+func (s Subnet) VNI() int { return vniBase + int(s) }
+
+// GuestAddr is the address of guest i of the job.
+func (s Subnet) GuestAddr(i int) netip.Addr { return s.addr(byte(1 + i)) }
+
+// ShareAddr is the address at which the job's files are served.
+func (s Subnet) ShareAddr() netip.Addr { return s.addr(shareLast) }
+
+func (s Subnet) addr(last byte) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 128 + byte(s>>8), byte(s), last})
+}
+
+// GuestMAC is the hardware address of guest i, locally administered.
+func (s Subnet) GuestMAC(i int) string { return s.mac(byte(1 + i)) }
+
+// ShareMAC is the hardware address of the job's file server.
+func (s Subnet) ShareMAC() string { return s.mac(shareLast) }
+
+func (s Subnet) mac(last byte) string {
+	return fmt.Sprintf("02:70:67:%02x:%02x:%02x", byte(s>>8), byte(s), last)
+}
+
+// GuestName is the host name of guest i, the same in every job.
+func GuestName(i int) string { return fmt.Sprintf("guest%d", i) }
+
+// Endpoint is one address on a job's network and the host frames for it go to.
+type Endpoint struct {
+	Addr  netip.Addr `json:"addr"`
+	MAC   string     `json:"mac"`
+	Host  HostID     `json:"host"`
+	VTEP  string     `json:"vtep"`            // IP of Host; empty while it is not known
+	Guest GuestID    `json:"guest,omitempty"` // empty for the file server
+}
+
+// Port is a place on this host where a guest is, or is about to be, plugged in.
+type Port struct {
+	Guest GuestID `json:"guest"`
+	Index int     `json:"index"`
+	MAC   string  `json:"mac"`
+}
+
+// Network is all that one host has to know of one job's network.
+type Network struct {
+	Job       JobID      `json:"job"`
+	Subnet    Subnet     `json:"subnet"`
+	Endpoints []Endpoint `json:"endpoints"`       // everyone on the network, sorted by Addr
+	Ports     []Port     `json:"ports,omitempty"` // guests plugged in on this host, sorted by Index
+	Share     *Share     `json:"share,omitempty"` // set on the host that serves the job's files
+}
+
+// Share is the directory that a host serves to a job's guests.
+type Share struct {
+	Export string `json:"export"` // absolute path on the host
+	UID    uint32 `json:"uid"`
+	GID    uint32 `json:"gid"`
+}
+
+// Wanted is everything that should be on one host, whole. The agent makes it
+// so and removes what is not in it.
+type Wanted struct {
+	Cluster  string    `json:"cluster"`  // an agent that belongs to another cluster refuses it
+	Revision int64     `json:"revision"` // of the snapshot it was made from; older ones are ignored
+	Networks []Network `json:"networks,omitempty"`
+	Guests   []GuestID `json:"guests,omitempty"` // may exist here, in whatever state; any other is destroyed
+}

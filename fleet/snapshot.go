@@ -1,0 +1,86 @@
+package fleet
+
+import "time"
+
+// Snapshot is the whole cluster at one revision of the store. Readers must
+// not change it: the maps are shared.
+type Snapshot struct {
+	At         time.Time                 `json:"at"` // when it was taken, controller's clock
+	Revision   int64                     `json:"revision"`
+	Cluster    Cluster                   `json:"cluster"`
+	Hosts      map[HostID]Host           `json:"hosts"`
+	Guests     map[GuestID]Guest         `json:"guests"`
+	Jobs       map[JobID]Job             `json:"jobs"`
+	Moves      map[MoveID]Move           `json:"moves"`
+	Migrations map[MigrationID]Migration `json:"migrations"`
+}
+
+// Cluster is what there is one of.
+type Cluster struct {
+	ID         string `json:"id"`          // random, made with the store
+	NextJob    uint64 `json:"next_job"`    // the number of the next job
+	NextMove   uint64 `json:"next_move"`   // the number of the next move
+	NextSubnet Subnet `json:"next_subnet"` // where to look first for a free subnet
+}
+
+// Changeset is the difference one Step makes. The store commits it whole or
+// not at all. What is in a Gone list is deleted.
+type Changeset struct {
+	Cluster        *Cluster      `json:"cluster,omitempty"`
+	Hosts          []Host        `json:"hosts,omitempty"`
+	Guests         []Guest       `json:"guests,omitempty"`
+	Jobs           []Job         `json:"jobs,omitempty"`
+	Moves          []Move        `json:"moves,omitempty"`
+	Migrations     []Migration   `json:"migrations,omitempty"`
+	GoneHosts      []HostID      `json:"gone_hosts,omitempty"`
+	GoneGuests     []GuestID     `json:"gone_guests,omitempty"`
+	GoneJobs       []JobID       `json:"gone_jobs,omitempty"`
+	GoneMoves      []MoveID      `json:"gone_moves,omitempty"`
+	GoneMigrations []MigrationID `json:"gone_migrations,omitempty"`
+}
+
+// Empty reports whether committing c would change nothing.
+func (c Changeset) Empty() bool {
+	return c.Cluster == nil && len(c.Hosts)+len(c.Guests)+len(c.Jobs)+len(c.Moves)+len(c.Migrations) == 0 &&
+		len(c.GoneHosts)+len(c.GoneGuests)+len(c.GoneJobs)+len(c.GoneMoves)+len(c.GoneMigrations) == 0
+}
+
+// NewSnapshot gives an empty snapshot with its maps made.
+func NewSnapshot() Snapshot {
+	return Snapshot{
+		Hosts: map[HostID]Host{}, Guests: map[GuestID]Guest{}, Jobs: map[JobID]Job{},
+		Moves: map[MoveID]Move{}, Migrations: map[MigrationID]Migration{},
+	}
+}
+
+// Apply gives the snapshot that follows s when c is committed as revision.
+// s itself stays as it was.
+func (s Snapshot) Apply(c Changeset, revision int64) Snapshot {
+	s.Revision = revision
+	if c.Cluster != nil {
+		s.Cluster = *c.Cluster
+	}
+	s.Hosts = applied(s.Hosts, c.Hosts, c.GoneHosts, func(h Host) HostID { return h.ID })
+	s.Guests = applied(s.Guests, c.Guests, c.GoneGuests, func(g Guest) GuestID { return g.ID })
+	s.Jobs = applied(s.Jobs, c.Jobs, c.GoneJobs, func(j Job) JobID { return j.ID })
+	s.Moves = applied(s.Moves, c.Moves, c.GoneMoves, func(m Move) MoveID { return m.ID })
+	s.Migrations = applied(s.Migrations, c.Migrations, c.GoneMigrations, func(m Migration) MigrationID { return m.ID })
+	return s
+}
+
+func applied[K comparable, V any](old map[K]V, put []V, gone []K, id func(V) K) map[K]V {
+	if len(put)+len(gone) == 0 {
+		return old
+	}
+	out := make(map[K]V, len(old)+len(put))
+	for k, v := range old {
+		out[k] = v
+	}
+	for _, v := range put {
+		out[id(v)] = v
+	}
+	for _, k := range gone {
+		delete(out, k)
+	}
+	return out
+}

@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"pagurus/fleet"
+)
+
+// ErrAbsent is what a driver's error wraps when the guest named is not on this
+// host at all.
+var ErrAbsent = errors.New("guest is not on this host")
+
+// Driver runs guests of one kind. Every method may be called twice with the
+// same arguments, also after the agent was killed in the middle of the first
+// call, and must then lead to the same end. What a method leaves behind when
+// it returns an error is said at each. Guests outlive the driver: Open finds
+// those that run and Close leaves them running.
+type Driver interface {
+	// Start boots a guest. It returns when the mechanism runs it; the guest
+	// agent inside answers later.
+	// After an error no trace of the guest is left.
+	Start(context.Context, fleet.Task) error
+	// Stop ends a guest at once, in whatever state, and removes every trace
+	// of it. A guest that is not there is no error. After an error call again.
+	Stop(context.Context, fleet.GuestID) error
+	// Receive makes an empty guest that waits for state and says where
+	// ("host:port" or the like, to be given to the source's Copy as
+	// Task.Listen). After an error no trace is left.
+	Receive(context.Context, fleet.Task) (listen string, err error)
+	// Copy sends state to Task.Listen while the guest runs, and returns when
+	// what is left is small enough by Task.Limits. The guest still runs, or,
+	// where the mechanism knows no better, has been paused for no longer than
+	// it took to notice. It calls progress about five times a second. When
+	// ctx ends before that, or the copy fails, it returns an error, the copy is
+	// called off and the guest runs on as if nothing had been.
+	Copy(ctx context.Context, t fleet.Task, progress func(fleet.Progress)) error
+	// Switch pauses the guest after a Copy, sends the rest and returns when
+	// the target has it whole. The guest is paused in both places then. After
+	// an error wrapping ErrUnsure nobody knows whether the target has it; after
+	// any other error the target surely has not, and Resume is the way back.
+	Switch(context.Context, fleet.Task) (fleet.Progress, error)
+	// Resume lets a paused guest run: a target after Switch, or a source whose
+	// Switch surely failed (a copy still under way is called off). A guest
+	// that runs is no error. After an error it is paused or absent.
+	Resume(context.Context, fleet.GuestID) error
+	// Inspect says what is so on this host.
+	Inspect(context.Context) (map[fleet.GuestID]fleet.GuestFacts, error)
+}
+
+// ErrUnsure is what the error of a Switch wraps when the target may have the
+// guest whole.
+var ErrUnsure = errors.New("the target may have it")
+
+// Linker is a driver whose guests have a link to the guest agent inside.
+type Linker interface {
+	// Link opens the byte stream to the guest agent. There is one at a time;
+	// a second call ends the first's. It may be cut at any byte.
+	Link(context.Context, fleet.GuestID) (io.ReadWriteCloser, error)
+	// Ended returns a channel that is closed when the guest is no longer on
+	// this host: it ended by itself, was killed, or was stopped.
+	Ended(fleet.GuestID) <-chan struct{}
+}
+
+// Overlay makes the host's part of the jobs' networks match what is wanted.
+type Overlay interface {
+	// Apply makes it so and removes what is not wanted. It may be called at
+	// any time with anything. After an error what could be done is done.
+	Apply(context.Context, []fleet.Network) error
+}
+
+// Shares serves jobs' files at their share address, on networks that Overlay
+// has made.
+type Shares interface {
+	// Apply serves every Network's Share and stops serving all others.
+	// File handles stay valid over a restart of the agent and of the server.
+	Apply(context.Context, []fleet.Network) error
+}
+
+// Images has the images guests run.
+type Images interface {
+	// Ensure makes the image's files present on this host and returns the
+	// folder that holds them. After an error nothing half-fetched is left.
+	Ensure(context.Context, fleet.Digest) (folder string, err error)
+}

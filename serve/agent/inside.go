@@ -1,0 +1,30 @@
+package agent
+
+import (
+	"context"
+
+	"pagurus/fleet"
+)
+
+// Inside is the guest agent of one guest, reached over its link. Every call
+// may be repeated and means the same; a call cut off by a move is repeated by
+// the implementation until ctx ends. Errors of the guest agent itself are
+// sentences for people.
+type Inside interface {
+	// Setup makes the guest a member of its job: name, network, files.
+	Setup(context.Context, fleet.Setup) error
+	// Launch starts a program, once for its ID.
+	Launch(context.Context, fleet.Program) error
+	// Wait returns when the program ended.
+	Wait(ctx context.Context, id string) (fleet.Exit, error)
+	// Read gives output from offset on, waiting for some; the guest forgets
+	// what is before offset. eof: there is nothing at offset and never will be.
+	Read(ctx context.Context, id, stream string, offset int64) (data []byte, eof bool, err error)
+	// Write gives the program input that begins at offset and says where to go
+	// on; input before the guest's own offset is passed over. eof closes it.
+	Write(ctx context.Context, id string, offset int64, data []byte, eof bool) (next int64, err error)
+	// Gaps gives the longest gaps in the MPI calls of the ranks in this guest.
+	Gaps(context.Context) ([]fleet.Gap, error)
+	// Shutdown ends all programs, flushes files and unmounts the share.
+	Shutdown(context.Context) error
+}
