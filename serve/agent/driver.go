@@ -2,15 +2,17 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"io"
 
 	"pagurus/fleet"
 )
 
-// ErrAbsent is what a driver's error wraps when the guest named is not on this
-// host at all.
-var ErrAbsent = errors.New("guest is not on this host")
+// The errors a driver's callers branch on. They live in fleet because a driver
+// may not import this package.
+var (
+	ErrAbsent = fleet.ErrAbsent
+	ErrUnsure = fleet.ErrUnsure
+)
 
 // Driver runs guests of one kind. Every method may be called twice with the
 // same arguments, also after the agent was killed in the middle of the first
@@ -48,10 +50,6 @@ type Driver interface {
 	// Inspect says what is so on this host.
 	Inspect(context.Context) (map[fleet.GuestID]fleet.GuestFacts, error)
 }
-
-// ErrUnsure is what the error of a Switch wraps when the target may have the
-// guest whole.
-var ErrUnsure = errors.New("the target may have it")
 
 // Linker is a driver whose guests have a link to the guest agent inside.
 type Linker interface {

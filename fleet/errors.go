@@ -1,0 +1,11 @@
+package fleet
+
+import "errors"
+
+// ErrAbsent is what a driver's error wraps when the guest named is not on this
+// host at all.
+var ErrAbsent = errors.New("guest is not on this host")
+
+// ErrUnsure is what the error of a driver's Switch wraps when the target may
+// have the guest whole.
+var ErrUnsure = errors.New("the target may have it")
