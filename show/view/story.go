@@ -1,0 +1,160 @@
+package view
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// Fraction says how much of the copy is done, 0 to 1: of the memory that has
+// to go, what is not known to be still to send.
+func (p Part) Fraction() float64 {
+	switch p.Phase {
+	case fleet.Preparing:
+		return 0
+	case fleet.Copying, fleet.Ready:
+		if p.Progress.TotalBytes <= 0 {
+			return 0
+		}
+		return min(1, max(0, 1-float64(p.Progress.RemainingBytes)/float64(p.Progress.TotalBytes)))
+	}
+	return 1
+}
+
+// Far says how far a migration is, in a few words.
+func (p Part) Far() string {
+	pr := p.Progress
+	switch p.Phase {
+	case fleet.Preparing:
+		return "-"
+	case fleet.Copying, fleet.Ready:
+		if pr.TotalBytes == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.0f%%, round %d, %s left", 100*p.Fraction(), max(pr.Rounds, 1), Bytes(pr.RemainingBytes))
+	}
+	if pr.SentBytes == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%s in %s", Bytes(pr.SentBytes), Count(max(pr.Rounds, 1), "round"))
+}
+
+// TotalTime is from the move's first order to the last, or to now.
+func (p Part) TotalTime(now time.Time) time.Duration {
+	if len(p.Entered) == 0 {
+		return 0
+	}
+	begun := p.Entered[0].At
+	if p.Phase.Ended() {
+		now = p.Entered[len(p.Entered)-1].At
+	}
+	return now.Sub(begun)
+}
+
+// downtime says how long the guest stood still.
+func (p Part) downtime() string {
+	if p.Progress.Downtime <= 0 {
+		return "-"
+	}
+	return Took(p.Progress.Downtime)
+}
+
+// Line says where a migration stands, for people who wait for it.
+func (p Part) Line(now time.Time) string {
+	head := fmt.Sprintf("%s: %s %s → %s", p.ID, p.Guest, p.From, p.To)
+	switch p.Phase {
+	case fleet.Finished:
+		return fmt.Sprintf("%s: moved in %s, downtime %s, %s sent in %s", head, Took(p.TotalTime(now)),
+			orElse(p.downtime(), "-"), Bytes(p.Progress.SentBytes), Count(max(p.Progress.Rounds, 1), "round"))
+	case fleet.Aborted:
+		return fmt.Sprintf("%s: called off after %s, the guest runs on at %s: %s", head, Took(p.TotalTime(now)), p.From,
+			orElse(Clean(p.Cause), "no cause is known"))
+	case fleet.Stranded:
+		return fmt.Sprintf("%s: nobody knows who runs the guest: %s", head, orElse(Clean(p.Cause), "no host answers for it"))
+	case fleet.Copying, fleet.Ready:
+		pr := p.Progress
+		if pr.TotalBytes > 0 {
+			return fmt.Sprintf("%s: %s, round %d, %s of %s left, %s", head, p.Phase, max(pr.Rounds, 1),
+				Bytes(pr.RemainingBytes), Bytes(pr.TotalBytes), Rate(pr.BytesPerSecond))
+		}
+	}
+	return fmt.Sprintf("%s: %s", head, p.Phase)
+}
+
+// Ended reports whether every migration of the move is over.
+func (m Move) Ended() bool {
+	return !slices.ContainsFunc(m.Parts, func(p Part) bool { return !p.Phase.Ended() })
+}
+
+// Explain tells the story of a move, a line each.
+func (m Move) Explain(now time.Time) []string {
+	lines := []string{fmt.Sprintf("%s: %s, because: %s", m.ID, Count(len(m.Parts), "guest"), orElse(Clean(m.Why), "nobody said why"))}
+	for _, p := range m.Parts {
+		lines = append(lines, p.Line(now))
+		for i, e := range p.Entered {
+			until := now
+			if i+1 < len(p.Entered) {
+				until = p.Entered[i+1].At
+			}
+			if e.Phase.Ended() {
+				lines = append(lines, fmt.Sprintf("  %-10s %s", e.Phase, e.At.Local().Format("15:04:05.000")))
+				continue
+			}
+			lines = append(lines, fmt.Sprintf("  %-10s %s  for %s", e.Phase, e.At.Local().Format("15:04:05.000"), Took(until.Sub(e.At))))
+		}
+	}
+	return lines
+}
+
+// Line says where a job stands, for people who wait for it.
+func (c Cluster) Line(j Job) string {
+	switch j.State {
+	case fleet.JobStarting:
+		return fmt.Sprintf("%s: starting %s on %s", j.ID, Count(j.Spec.Guests, "guest"), orElse(c.homes(j), "hosts to be found"))
+	case fleet.JobRunning:
+		for _, m := range c.Moves {
+			for _, p := range m.Parts {
+				if p.Job == j.ID && !p.Phase.Ended() {
+					return fmt.Sprintf("%s: %s moves from %s to %s", j.ID, p.Guest, p.From, p.To)
+				}
+			}
+		}
+		return fmt.Sprintf("%s: running %s on %s", j.ID, Count(j.Spec.Ranks, "rank"), orElse(c.homes(j), "no host"))
+	case fleet.JobStopping:
+		return fmt.Sprintf("%s: stopping (%s)", j.ID, Result(j.Job))
+	}
+	return fmt.Sprintf("%s: %s", j.ID, Verdict(j.Job))
+}
+
+// homes lists the hosts the job's guests are on, each once.
+func (c Cluster) homes(j Job) string {
+	var hosts []fleet.HostID
+	for _, id := range j.GuestIDs {
+		if g, ok := c.Guest(id); ok && !slices.Contains(hosts, g.Home) {
+			hosts = append(hosts, g.Home)
+		}
+	}
+	return List(hosts)
+}
+
+// Verdict says how a job ended, in a sentence.
+func Verdict(j fleet.Job) string {
+	switch j.Result {
+	case fleet.JobFinished:
+		if j.Exit == nil {
+			return "finished"
+		}
+		if j.Exit.Signal != "" {
+			return "the program was ended by " + Clean(j.Exit.Signal)
+		}
+		return fmt.Sprintf("the program exited with %d", j.Exit.Code)
+	case fleet.JobCancelled:
+		return strings.TrimSuffix("cancelled: "+Clean(j.Cause), ": ")
+	case fleet.JobFailed:
+		return orElse(Clean(j.Cause), "failed, and no cause is known")
+	}
+	return "not over yet"
+}

@@ -1,0 +1,208 @@
+package view
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// silentAfter is how long a host may say nothing before a person is told: an
+// agent speaks about once a second.
+const silentAfter = 5 * time.Second
+
+// widths of cells that would otherwise push everything else off the screen.
+const (
+	commandWidth = 44
+	causeWidth   = 72
+)
+
+// HostTable lists the hosts.
+func (c Cluster) HostTable() Table {
+	t := Table{
+		Columns: []string{"HOST", "STATE", "SEEN", "CPUS", "LOAD", "MEMORY", "FREE", "GUESTS", "KINDS", "ADDRESS"},
+		Empty:   "no hosts yet: start an agent with `pagurus agent`, or a cluster on this machine with `pagurus lab up`",
+	}
+	for _, h := range c.Hosts {
+		f := h.Facts
+		row := []string{cell(string(h.ID)), cell(string(h.State)), Ago(c.At, f.SeenAt), "-", "-", "-", "-",
+			fmt.Sprint(len(h.GuestIDs)), cell(kinds(f.Abilities)), cell(f.Address)}
+		if !f.SeenAt.IsZero() {
+			row[3], row[4] = cpus(f), fmt.Sprintf("%.2f", f.LoadCPUs)
+			row[5], row[6] = Bytes(f.Capacity.MemoryBytes), Bytes(h.FreeBytes)
+		}
+		t.Rows = append(t.Rows, row)
+		t.Notes = append(t.Notes, c.hostNotes(h)...)
+	}
+	return t
+}
+
+// hostNotes says what a person should look at on a host.
+func (c Cluster) hostNotes(h Host) []string {
+	var notes []string
+	switch {
+	case h.Facts.SeenAt.IsZero():
+		notes = append(notes, fmt.Sprintf("%s has not called since the controller started: is its agent running? `pagurus forget %s` if it is gone for good", h.ID, h.ID))
+	case !h.Facts.Connected || c.At.Sub(h.Facts.SeenAt) > silentAfter:
+		notes = append(notes, fmt.Sprintf("%s was last heard %s: is its agent running? `pagurus forget %s` if it is gone for good", h.ID, Ago(c.At, h.Facts.SeenAt), h.ID))
+	}
+	// One kind that works is enough: what the others lack is for `pagurus doctor`.
+	if kinds(h.Facts.Abilities) == "" {
+		for _, k := range sortedKinds(h.Facts.Abilities) {
+			notes = append(notes, fmt.Sprintf("%s cannot run %s guests: %s", h.ID, k, h.Facts.Abilities[k].Trouble))
+		}
+	}
+	for _, trouble := range h.Facts.Troubles {
+		notes = append(notes, fmt.Sprintf("%s: %s", h.ID, trouble))
+	}
+	return notes
+}
+
+// GuestTable lists the guests that are not over.
+func (c Cluster) GuestTable() Table {
+	t := Table{
+		Columns: []string{"GUEST", "JOB", "HOST", "STATE", "MEM", "CPU", "ADDRESS", "SINCE"},
+		Empty:   "no guests: start a job with `pagurus run`",
+	}
+	for _, g := range c.Guests {
+		if g.State == fleet.GuestEnded {
+			continue
+		}
+		load := "-"
+		if g.Facts != nil {
+			load = fmt.Sprintf("%.2f", g.Facts.CPUs)
+		}
+		t.Rows = append(t.Rows, []string{
+			cell(string(g.ID)), cell(string(g.Job)), cell(c.where(g)), cell(string(g.State)),
+			Bytes(g.Need.MemoryBytes), load, cell(g.Address), Age(c.At.Sub(g.Since)),
+		})
+		if g.State == fleet.GuestLost {
+			t.Notes = append(t.Notes, fmt.Sprintf("nobody knows whether %s still runs (%s): `pagurus explain %s`", g.ID, orElse(g.Cause, "no host answers for it"), g.ID))
+		}
+	}
+	return t
+}
+
+// where says the guest's home, and where it is going.
+func (c Cluster) where(g Guest) string {
+	if g.State != fleet.GuestMoving {
+		return string(g.Home)
+	}
+	for _, m := range c.Moves {
+		for _, p := range m.Parts {
+			if p.Guest == g.ID && !p.Phase.Ended() {
+				return string(p.From) + "→" + string(p.To)
+			}
+		}
+	}
+	return string(g.Home)
+}
+
+// JobTable lists the jobs.
+func (c Cluster) JobTable() Table {
+	t := Table{
+		Columns: []string{"JOB", "STATE", "RANKS", "GUESTS", "IMAGE", "COMMAND", "SUBMITTED", "TIME", "RESULT"},
+		Empty:   "no jobs: start one with `pagurus run -n 4 -- ./a.out`",
+	}
+	for _, j := range c.Jobs {
+		t.Rows = append(t.Rows, []string{
+			cell(string(j.ID)), cell(string(j.State)), fmt.Sprint(j.Spec.Ranks), fmt.Sprint(j.Spec.Guests),
+			cell(j.Spec.Image), cell(short(Command(j.Spec.Args), commandWidth)), Ago(c.At, j.Submitted),
+			c.ran(j.Job), cell(Result(j.Job)),
+		})
+		if j.Result == fleet.JobFailed {
+			t.Notes = append(t.Notes, fmt.Sprintf("%s: %s", j.ID, orElse(j.Cause, "no cause is known")))
+		}
+	}
+	return t
+}
+
+// ran says how long the job's program has run.
+func (c Cluster) ran(j fleet.Job) string {
+	switch {
+	case j.Started.IsZero():
+		return "-"
+	case j.Ended.IsZero():
+		return Age(c.At.Sub(j.Started))
+	}
+	return Took(j.Ended.Sub(j.Started))
+}
+
+// Result says how a job ended, in a word or two; "-" while it has not.
+func Result(j fleet.Job) string {
+	switch {
+	case j.Result == "":
+		return "-"
+	case j.Result != fleet.JobFinished || j.Exit == nil:
+		return string(j.Result)
+	case j.Exit.Signal != "":
+		return j.Exit.Signal
+	}
+	return fmt.Sprintf("exit %d", j.Exit.Code)
+}
+
+// MoveTable lists the moves, a row for each guest.
+func (c Cluster) MoveTable() Table {
+	t := Table{
+		Columns: []string{"MOVE", "GUEST", "FROM", "TO", "PHASE", "PROGRESS", "TOTAL", "DOWNTIME", "WHY"},
+		Empty:   "no moves: move a guest with `pagurus migrate GUEST`",
+	}
+	for _, m := range c.Moves {
+		for _, p := range m.Parts {
+			t.Rows = append(t.Rows, []string{
+				cell(string(m.ID)), cell(string(p.Guest)), cell(string(p.From)), cell(string(p.To)), cell(string(p.Phase)),
+				p.Far(), Took(p.TotalTime(c.At)), p.downtime(), cell(m.Why),
+			})
+			switch p.Phase {
+			case fleet.Aborted, fleet.Discarding, fleet.Reverting:
+				t.Notes = append(t.Notes, fmt.Sprintf("%s of %s was called off: %s", p.ID, p.Guest, short(orElse(p.Cause, "no cause is known"), 2*causeWidth)))
+			case fleet.Stranded:
+				t.Notes = append(t.Notes, fmt.Sprintf("%s: nobody knows who runs %s: `pagurus explain %s`", p.ID, p.Guest, p.Guest))
+			}
+		}
+	}
+	return t
+}
+
+func cpus(f fleet.Facts) string {
+	if f.CPULimit > 0 {
+		return fmt.Sprintf("%d (max %.3g)", f.Capacity.CPUs, f.CPULimit)
+	}
+	return fmt.Sprint(f.Capacity.CPUs)
+}
+
+// kinds says what kinds of guest a host runs and how.
+func kinds(can map[fleet.Kind]fleet.Abilities) string {
+	var words []string
+	for _, k := range sortedKinds(can) {
+		switch a := can[k]; {
+		case a.Trouble != "":
+		case a.Accelerator != "":
+			words = append(words, fmt.Sprintf("%s/%s", k, a.Accelerator))
+		default:
+			words = append(words, string(k))
+		}
+	}
+	return strings.Join(words, ",")
+}
+
+func sortedKinds(can map[fleet.Kind]fleet.Abilities) []fleet.Kind {
+	var ks []fleet.Kind
+	for k := range can {
+		ks = append(ks, k)
+	}
+	slices.Sort(ks)
+	return ks
+}
+
+// cell makes a text fit for a table: "-" stands for nothing.
+func cell(s string) string { return orElse(Clean(s), "-") }
+
+func orElse(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}

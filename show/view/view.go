@@ -1,0 +1,208 @@
+// Package view turns a snapshot of the cluster into the rows and sentences
+// that people read. The command line and every later face only draw them.
+//
+// It is pure: no clock (the snapshot says what time it is), no terminal, no
+// connection, and it decides nothing about the cluster. Its tests run against
+// golden tables.
+package view
+
+import (
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"pagurus/fleet"
+)
+
+// Table is what one listing shows.
+type Table struct {
+	Columns []string
+	Rows    [][]string
+	Notes   []string // what a person should know or do about it, a sentence each
+	Empty   string   // said instead of a table without rows
+}
+
+// Cluster is a snapshot made ready for reading: sorted, with what belongs
+// together joined. Each list is what --json prints.
+type Cluster struct {
+	At     time.Time
+	Hosts  []Host
+	Guests []Guest
+	Jobs   []Job
+	Moves  []Move
+}
+
+// Host is a host and what stands on it.
+type Host struct {
+	fleet.Host
+	GuestIDs  []fleet.GuestID `json:"guest_ids"`         // whose home it is, or who are on their way to it
+	FreeBytes int64           `json:"free_memory_bytes"` // not promised to any guest
+}
+
+// Guest is a guest, where it is reached and what it uses.
+type Guest struct {
+	fleet.Guest
+	Address string            `json:"address"`
+	Facts   *fleet.GuestFacts `json:"facts,omitempty"` // nil: its host has said nothing of it yet
+}
+
+// Job is a job and the guests it has now.
+type Job struct {
+	fleet.Job
+	GuestIDs []fleet.GuestID `json:"guest_ids"`
+}
+
+// Move is a move and its migrations.
+type Move struct {
+	fleet.Move
+	Parts []Part `json:"parts"`
+}
+
+// Part is one migration of a move and how far it is.
+type Part struct {
+	fleet.Migration
+	Progress fleet.Progress `json:"progress"` // the cost once known, before that what the source last said
+}
+
+// Read joins and sorts a snapshot.
+func Read(s fleet.Snapshot) Cluster {
+	c := Cluster{At: s.At, Hosts: []Host{}, Guests: []Guest{}, Jobs: []Job{}, Moves: []Move{}}
+	for _, g := range s.Guests {
+		c.Guests = append(c.Guests, readGuest(s, g))
+	}
+	slices.SortFunc(c.Guests, func(a, b Guest) int { return Compare(string(a.ID), string(b.ID)) })
+	for _, h := range s.Hosts {
+		c.Hosts = append(c.Hosts, c.readHost(s, h))
+	}
+	slices.SortFunc(c.Hosts, func(a, b Host) int { return Compare(string(a.ID), string(b.ID)) })
+	for _, j := range s.Jobs {
+		row := Job{Job: j, GuestIDs: []fleet.GuestID{}}
+		for _, g := range c.Guests {
+			if g.Job == j.ID && !g.State.Ended() {
+				row.GuestIDs = append(row.GuestIDs, g.ID)
+			}
+		}
+		c.Jobs = append(c.Jobs, row)
+	}
+	slices.SortFunc(c.Jobs, func(a, b Job) int { return Compare(string(a.ID), string(b.ID)) })
+	for _, m := range s.Moves {
+		c.Moves = append(c.Moves, readMove(s, m))
+	}
+	slices.SortFunc(c.Moves, func(a, b Move) int { return Compare(string(a.ID), string(b.ID)) })
+	return c
+}
+
+func readGuest(s fleet.Snapshot, g fleet.Guest) Guest {
+	row := Guest{Guest: g}
+	if j, ok := s.Jobs[g.Job]; ok {
+		row.Address = j.Subnet.GuestAddr(g.Index).String()
+	}
+	if f, ok := s.Hosts[g.Home].Facts.Guests[g.ID]; ok {
+		row.Facts = &f
+	}
+	return row
+}
+
+func (c Cluster) readHost(s fleet.Snapshot, h fleet.Host) Host {
+	row := Host{Host: h, GuestIDs: []fleet.GuestID{}, FreeBytes: h.Facts.Capacity.MemoryBytes}
+	for _, g := range c.Guests {
+		if g.State.Ended() || (g.Home != h.ID && !arriving(s, g.ID, h.ID)) {
+			continue
+		}
+		row.GuestIDs = append(row.GuestIDs, g.ID)
+		row.FreeBytes -= g.Need.MemoryBytes
+	}
+	row.FreeBytes = max(row.FreeBytes, 0)
+	return row
+}
+
+// arriving reports whether a migration under way brings the guest to the host.
+func arriving(s fleet.Snapshot, g fleet.GuestID, h fleet.HostID) bool {
+	for _, m := range s.Migrations {
+		if m.Guest == g && m.To == h && !m.Phase.Ended() {
+			return true
+		}
+	}
+	return false
+}
+
+func readMove(s fleet.Snapshot, m fleet.Move) Move {
+	row := Move{Move: m, Parts: []Part{}}
+	for _, id := range m.Migrations {
+		mig, ok := s.Migrations[id]
+		if !ok {
+			continue
+		}
+		p := Part{Migration: mig, Progress: mig.Cost}
+		if live, ok := s.Hosts[mig.From].Facts.Copies[id]; ok && mig.Cost.TotalBytes == 0 {
+			p.Progress = live
+		}
+		row.Parts = append(row.Parts, p)
+	}
+	return row
+}
+
+// Guest finds a guest by its ID.
+func (c Cluster) Guest(id fleet.GuestID) (Guest, bool) {
+	return find(c.Guests, func(g Guest) bool { return g.ID == id })
+}
+
+// Job finds a job by its ID.
+func (c Cluster) Job(id fleet.JobID) (Job, bool) {
+	return find(c.Jobs, func(j Job) bool { return j.ID == id })
+}
+
+// Move finds a move by its ID.
+func (c Cluster) Move(id fleet.MoveID) (Move, bool) {
+	return find(c.Moves, func(m Move) bool { return m.ID == id })
+}
+
+// Host finds a host by its ID.
+func (c Cluster) Host(id fleet.HostID) (Host, bool) {
+	return find(c.Hosts, func(h Host) bool { return h.ID == id })
+}
+
+func find[T any](list []T, is func(T) bool) (T, bool) {
+	if i := slices.IndexFunc(list, is); i >= 0 {
+		return list[i], true
+	}
+	var none T
+	return none, false
+}
+
+// Text draws the table with its columns aligned, then its notes.
+func (t Table) Text() string {
+	var b strings.Builder
+	if len(t.Rows) == 0 {
+		if t.Empty != "" {
+			b.WriteString(t.Empty + "\n")
+		}
+	} else {
+		t.grid(&b)
+	}
+	for _, n := range t.Notes {
+		b.WriteString("! " + Clean(n) + "\n")
+	}
+	return b.String()
+}
+
+// grid writes the columns and rows. Nothing follows the last cell of a line,
+// so that a terminal does not wrap for the sake of blanks.
+func (t Table) grid(b *strings.Builder) {
+	width := make([]int, len(t.Columns))
+	lines := append([][]string{t.Columns}, t.Rows...)
+	for _, line := range lines {
+		for i, cell := range line {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, line := range lines {
+		var text strings.Builder
+		for i, cell := range line {
+			text.WriteString(cell)
+			text.WriteString(strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2))
+		}
+		b.WriteString(strings.TrimRight(text.String(), " ") + "\n")
+	}
+}
