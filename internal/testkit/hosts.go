@@ -1,0 +1,198 @@
+package testkit
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	namespacePrefix = "pgtest"
+	namespaceFolder = "/run/netns"
+	// UplinkName is the host's link to the other hosts, in its namespace.
+	UplinkName = "eth0"
+)
+
+// Host is a network namespace that stands for a machine.
+type Host struct {
+	Namespace string     // name, as in: ip -n NAME
+	Addr      netip.Addr // its address on the network that the hosts share
+	t         testing.TB
+}
+
+// Hosts makes n hosts joined by one Ethernet, with the addresses 198.18.0.1,
+// 198.18.0.2 and so on, which tests on the same machine may use at once. The
+// test's end removes them with every process still in them.
+func Hosts(t testing.TB, n int) []*Host {
+	t.Helper()
+	Root(t, "ip", "nsenter")
+	id := namespacePrefix + token(t)
+	middle := id + "s" // the Ethernet has a namespace of its own, so the machine's is never touched
+	makeNamespace(t, middle)
+	run(t, "ip", "-n", middle, "link", "add", "br0", "type", "bridge")
+	run(t, "ip", "-n", middle, "link", "set", "br0", "up")
+	var hosts []*Host
+	for i := 1; i <= n; i++ {
+		h := &Host{
+			Namespace: fmt.Sprintf("%sh%d", id, i),
+			Addr:      netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}),
+			t:         t,
+		}
+		makeNamespace(t, h.Namespace)
+		port := fmt.Sprintf("h%d", i)
+		run(t, "ip", "-n", middle, "link", "add", port, "type", "veth", "peer", "name", UplinkName, "netns", h.Namespace)
+		run(t, "ip", "-n", middle, "link", "set", port, "master", "br0", "up")
+		run(t, "ip", "-n", h.Namespace, "addr", "add", h.Addr.String()+"/16", "dev", UplinkName)
+		run(t, "ip", "-n", h.Namespace, "link", "set", UplinkName, "up")
+		run(t, "ip", "-n", h.Namespace, "link", "set", "lo", "up")
+		hosts = append(hosts, h)
+	}
+	return hosts
+}
+
+// Command is exec.CommandContext on the host. Only the network is the host's:
+// files and processes are the machine's. The test's end kills it.
+func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, "nsenter",
+		append([]string{"--net=" + filepath.Join(namespaceFolder, h.Namespace), "--", name}, args...)...)
+	h.t.Cleanup(func() {
+		// The host's own end looks for processes inside, and would miss one
+		// that is still on its way in.
+		if c.Process != nil {
+			c.Process.Kill()
+		}
+	})
+	return c
+}
+
+// Run runs a program on the host to its end and gives what it printed. A
+// program that fails, or takes longer than 30 seconds, fails the test.
+func (h *Host) Run(name string, args ...string) string {
+	h.t.Helper()
+	out, err := h.Try(name, args...)
+	if err != nil {
+		h.t.Fatalf("on %s: %s %s: %v\n%s", h.Namespace, name, strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// Try is Run that gives the error back.
+func (h *Host) Try(name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
+	defer cancel()
+	out, err := h.Command(ctx, name, args...).CombinedOutput()
+	return string(out), err
+}
+
+// Do runs f on a thread of its own whose network is the host's, and returns
+// when f has. Sockets and programs that f opens belong to the host also later;
+// goroutines that it starts do not.
+func (h *Host) Do(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread ends with the goroutine, so that nobody
+		// else is ever run on a thread in the wrong namespace.
+		runtime.LockOSThread()
+		ns, err := os.Open(filepath.Join(namespaceFolder, h.Namespace))
+		if err == nil {
+			err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
+			ns.Close()
+		}
+		if err != nil {
+			done <- fmt.Errorf("entering namespace %s: %w", h.Namespace, err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// Must is Do that fails the test on an error.
+func (h *Host) Must(f func() error) {
+	h.t.Helper()
+	if err := h.Do(f); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// programLimit is how long a program of a test's scaffolding may take.
+const programLimit = 30 * time.Second
+
+func run(t testing.TB, name string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+}
+
+func makeNamespace(t testing.TB, name string) {
+	t.Helper()
+	run(t, "ip", "netns", "add", name)
+	t.Cleanup(func() { removeNamespace(t, name) })
+}
+
+// removeNamespace ends what runs in the namespace first: the namespace lives
+// on, nameless, as long as a process is in it.
+func removeNamespace(t testing.TB, name string) {
+	path := filepath.Join(namespaceFolder, name)
+	end := time.Now().Add(programLimit)
+	for {
+		pids := processesIn(path)
+		for _, pid := range pids {
+			unix.Kill(pid, unix.SIGKILL)
+		}
+		if len(pids) == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Errorf("processes %v in namespace %s do not end", pids, name)
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if out, err := exec.Command("ip", "netns", "del", name).CombinedOutput(); err != nil {
+		t.Errorf("removing namespace %s: %v: %s", name, err, bytes.TrimSpace(out))
+	}
+}
+
+// processesIn lists the processes whose network is that of the namespace file,
+// never this one.
+func processesIn(path string) []int {
+	var want unix.Stat_t
+	if unix.Stat(path, &want) != nil {
+		return nil
+	}
+	var found []int
+	for _, pid := range processes() {
+		var have unix.Stat_t
+		if pid != os.Getpid() && unix.Stat(fmt.Sprintf("/proc/%d/ns/net", pid), &have) == nil &&
+			have.Ino == want.Ino && have.Dev == want.Dev {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+func processes() []int {
+	entries, _ := os.ReadDir("/proc")
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

@@ -1,0 +1,160 @@
+package testkit
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	// markVariable is in the environment of every process a test starts, so
+	// that those of tests running beside it are not taken for its own.
+	markVariable = "PAGURUS_TEST"
+	// aloneVariable says that no other test runs on the machine, so that
+	// whatever appeared belongs to this one.
+	aloneVariable = "PAGURUS_TEST_ALONE"
+	// leftoverLimit is how long the kernel and dying programs may take to
+	// clean up after a test.
+	leftoverLimit = 15 * time.Second
+)
+
+var (
+	ourProgram = regexp.MustCompile(`^(qemu-|ganesha|pagurus)`)
+	ourLink    = regexp.MustCompile(`^pg[bxtsn][0-9a-f]{6}(\.\d+)?$`)
+	ourCgroup  = regexp.MustCompile(`^pagurus`)
+)
+
+// Leftovers fails the test when, after it and all its other clean-ups,
+// something of ours is still there that was not before: a process, namespace,
+// link, mount, cgroup or file. Call it first. What cannot be told to be this
+// test's own is only counted with PAGURUS_TEST_ALONE=1 in the environment,
+// which make test sets, because there tests of packages run one at a time.
+func Leftovers(t *testing.T) {
+	t.Helper()
+	Root(t)
+	mark := token(t)
+	t.Setenv(markVariable, mark)
+	folder := t.TempDir()
+	own := leftoverScope{mark: markVariable + "=" + mark, folder: filepath.Dir(folder), alone: os.Getenv(aloneVariable) == "1"}
+	before := own.things()
+	t.Cleanup(func() {
+		var left []string
+		for end := time.Now().Add(leftoverLimit); ; time.Sleep(50 * time.Millisecond) {
+			left = left[:0]
+			for thing := range own.things() {
+				if !before[thing] {
+					left = append(left, thing)
+				}
+			}
+			if len(left) == 0 {
+				return
+			}
+			if time.Now().After(end) {
+				break
+			}
+		}
+		sort.Strings(left)
+		t.Errorf("the test left behind:\n\t%s", strings.Join(left, "\n\t"))
+	})
+}
+
+// leftoverScope is what is counted as one test's own.
+type leftoverScope struct {
+	mark   string // in a process's environment
+	folder string // of the test's temporary files
+	alone  bool   // everything of ours is
+}
+
+func (s leftoverScope) things() map[string]bool {
+	things := map[string]bool{}
+	for _, pid := range processes() {
+		if what, ok := s.process(pid); ok {
+			things[what] = true
+		}
+	}
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(mounts)) {
+		f := strings.Fields(line)
+		if len(f) < 5 {
+			continue
+		}
+		if strings.HasPrefix(f[4], s.folder+"/") || s.alone && strings.Contains(f[4], "/pagurus") {
+			things["mount "+f[4]] = true
+		}
+	}
+	if !s.alone {
+		return things
+	}
+	for _, name := range names(namespaceFolder) {
+		if strings.HasPrefix(name, namespacePrefix) || strings.HasPrefix(name, "pagurus") || strings.HasPrefix(name, "pg-") {
+			things["namespace "+name] = true
+		}
+	}
+	for _, link := range links() {
+		if ourLink.MatchString(link) {
+			things["link "+link] = true
+		}
+	}
+	filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && ourCgroup.MatchString(d.Name()) {
+			things["cgroup "+path] = true
+		}
+		return nil
+	})
+	for _, pattern := range []string{"/run/pagurus/*", "/tmp/pagurus*", "/var/tmp/pagurus*", "/dev/shm/pagurus*"} {
+		found, _ := filepath.Glob(pattern)
+		for _, path := range found {
+			things["file "+path] = true
+		}
+	}
+	return things
+}
+
+// process describes a process that is the test's own, other than the test
+// itself. One that has ended but has not been waited for counts too.
+func (s leftoverScope) process(pid int) (what string, ok bool) {
+	if pid == os.Getpid() {
+		return "", false
+	}
+	folder := fmt.Sprintf("/proc/%d/", pid)
+	name, _ := os.ReadFile(folder + "comm")
+	environment, _ := os.ReadFile(folder + "environ")
+	line, _ := os.ReadFile(folder + "cmdline")
+	args := strings.TrimSpace(string(bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
+	ok = bytes.Contains(append(environment, 0), []byte(s.mark+"\x00")) ||
+		strings.Contains(args, s.folder+"/") ||
+		s.alone && ourProgram.Match(name)
+	return fmt.Sprintf("process %d %s: %s", pid, bytes.TrimSpace(name), args), ok
+}
+
+func names(folder string) []string {
+	entries, _ := os.ReadDir(folder)
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+// links lists the links of the namespace the test runs in.
+func links() []string {
+	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
+	defer cancel()
+	out, _ := exec.CommandContext(ctx, "ip", "-br", "link", "show").Output()
+	var found []string
+	for line := range strings.Lines(string(out)) {
+		name, _, _ := strings.Cut(line, " ")
+		name, _, _ = strings.Cut(name, "@")
+		found = append(found, name)
+	}
+	return found
+}

@@ -1,0 +1,56 @@
+// Package testkit is what contract and system tests stand on: real network
+// namespaces that stand for hosts, the rule by which such tests are skipped,
+// waiting with a limit, and the check that a test left nothing behind.
+//
+// It must not know what it is used to test: it imports no other package of
+// Pagurus. Its tests run against the kernel.
+package testkit
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// Root says that a test needs root and these programs. With -short the test is
+// skipped. Otherwise a want is an error and not a skip: a skip that the test
+// machine could have run hides a broken installation.
+func Root(t testing.TB, programs ...string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs root and namespaces: run make test")
+	}
+	if os.Geteuid() != 0 {
+		t.Fatal("this test needs root; run it as root, or the quick ones only with -short")
+	}
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			t.Fatalf("this test needs the program %s; scripts/setup installs it", p)
+		}
+	}
+}
+
+// Until waits until holds says so, and fails the test after the limit. The
+// limit is how long a busy machine may take, not a figure that is asserted.
+func Until(t testing.TB, limit time.Duration, what string, holds func() bool) {
+	t.Helper()
+	const between = 10 * time.Millisecond
+	for end := time.Now().Add(limit); !holds(); time.Sleep(between) {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v in vain until %s", limit, what)
+		}
+	}
+}
+
+// token is a word nobody else uses, short enough for a name in the kernel.
+func token(t testing.TB) string {
+	t.Helper()
+	var b [3]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		t.Fatal(err)
+	}
+	return hex.EncodeToString(b[:])
+}
