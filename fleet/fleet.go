@@ -54,10 +54,11 @@ const (
 
 // Host is a machine that runs guests. All but Facts is stored.
 type Host struct {
-	ID    HostID    `json:"id"`
-	State HostState `json:"state"`
-	Since time.Time `json:"since"` // when State was entered
-	Facts Facts     `json:"facts"` // what the host's agent last said; never stored
+	ID      HostID    `json:"id"`
+	State   HostState `json:"state"`
+	Since   time.Time `json:"since"`             // when State was entered
+	Address string    `json:"address,omitempty"` // last Facts.Address; stored, so that networks stand while a restarted controller waits for its agents
+	Facts   Facts     `json:"facts"`             // what the host's agent last said; never stored
 }
 
 // Facts is what an agent says of its host, about once a second. It is kept in

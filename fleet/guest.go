@@ -20,18 +20,20 @@ func (s GuestState) Ended() bool { return s == GuestEnded || s == GuestLost }
 
 // Guest is one migratable virtual machine or container of a job.
 type Guest struct {
-	ID      GuestID    `json:"id"`
-	Job     JobID      `json:"job"`
-	Index   int        `json:"index"` // place in the job; guest 0 runs the program that starts the ranks
-	Kind    Kind       `json:"kind"`
-	State   GuestState `json:"state"`
-	Home    HostID     `json:"home"`    // the one host that may run it
-	Gen     uint64     `json:"gen"`     // raised on every change of Home; hosts refuse older orders
-	Attempt int        `json:"attempt"` // tries of the state's order made before this one
-	Since   time.Time  `json:"since"`   // when State or Attempt last changed
-	Need    Resources  `json:"need"`
-	Image   Digest     `json:"image"`
-	Reason  string     `json:"reason,omitempty"` // why it was placed at Home, for people
-	Cause   string     `json:"cause,omitempty"`  // why it failed, for people
-	RetryAt time.Time  `json:"retry_at"`         // after an aborted move: not to be moved on our own before this
+	ID        GuestID     `json:"id"`
+	Job       JobID       `json:"job"`
+	Index     int         `json:"index"` // place in the job; guest 0 runs the program that starts the ranks
+	Kind      Kind        `json:"kind"`
+	State     GuestState  `json:"state"`
+	Home      HostID      `json:"home"`    // the one host that may run it
+	Gen       uint64      `json:"gen"`     // raised on every change of Home; hosts refuse older orders
+	Attempt   int         `json:"attempt"` // tries of the state's order made before this one
+	Since     time.Time   `json:"since"`   // when State or Attempt last changed
+	Need      Resources   `json:"need"`
+	Image     Digest      `json:"image"`
+	Reason    string      `json:"reason,omitempty"`    // why it was placed at Home, for people
+	Cause     string      `json:"cause,omitempty"`     // why it failed, for people
+	Migration MigrationID `json:"migration,omitempty"` // that has it while it is moving
+	Aborts    int         `json:"aborts,omitempty"`    // moves aborted since the last one that arrived
+	RetryAt   time.Time   `json:"retry_at"`            // after an aborted move: not to be moved on our own before this
 }

@@ -7,17 +7,18 @@ type Phase string
 
 // The phases; docs/protocol.md has the table that leads from one to the next.
 const (
-	Preparing  Phase = "preparing"  // target makes an empty guest
-	Copying    Phase = "copying"    // source copies memory while the guest runs
-	Ready      Phase = "ready"      // converged; waits for the gang, still copying
-	Switching  Phase = "switching"  // guest stops at the source, its state is whole at the target
-	Repointing Phase = "repointing" // guest runs at the target, the network follows
-	Retiring   Phase = "retiring"   // source destroys its stopped copy
-	Finished   Phase = "finished"
-	Reverting  Phase = "reverting"  // source goes on after a switch that surely did not happen
-	Discarding Phase = "discarding" // target destroys what it half received
-	Aborted    Phase = "aborted"
-	Stranded   Phase = "stranded" // nobody knows who runs the guest; a person must look
+	Preparing   Phase = "preparing"  // target makes an empty guest
+	Copying     Phase = "copying"    // source copies memory while the guest runs
+	Ready       Phase = "ready"      // converged; waits for the gang, still copying
+	Switching   Phase = "switching"  // guest stops at the source, its state is whole at the target
+	Repointing  Phase = "repointing" // guest runs at the target, the network follows
+	Retiring    Phase = "retiring"   // source destroys its stopped copy
+	Finished    Phase = "finished"
+	Withdrawing Phase = "withdrawing" // source goes on, its copy called off before any switch
+	Reverting   Phase = "reverting"   // source goes on after a switch that surely did not happen
+	Discarding  Phase = "discarding"  // target destroys what it half received
+	Aborted     Phase = "aborted"
+	Stranded    Phase = "stranded" // nobody knows who runs the guest; a person must look
 )
 
 // Ended reports whether no report can move the migration any further.

@@ -5,7 +5,8 @@ import "time"
 // Snapshot is the whole cluster at one revision of the store. Readers must
 // not change it: the maps are shared.
 type Snapshot struct {
-	At         time.Time                 `json:"at"` // when it was taken, controller's clock
+	At         time.Time                 `json:"at"`        // when it was taken, controller's clock
+	LedSince   time.Time                 `json:"led_since"` // when this controller began to lead, its clock; a host not heard from since is silent from then on
 	Revision   int64                     `json:"revision"`
 	Cluster    Cluster                   `json:"cluster"`
 	Hosts      map[HostID]Host           `json:"hosts"`
