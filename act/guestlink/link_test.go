@@ -1,0 +1,349 @@
+package guestlink
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// program is a guest's end of two streams: it echoes its input, byte by
+// byte changed, and ends when that is closed.
+type program struct {
+	mu      sync.Mutex
+	in      []byte
+	closed  bool
+	changed chan struct{}
+	base    int64
+	setups  []fleet.Setup
+	starts  map[string]int
+}
+
+func newProgram() *program {
+	return &program{changed: make(chan struct{}), starts: map[string]int{}}
+}
+
+func (p *program) wake() { close(p.changed); p.changed = make(chan struct{}) }
+
+func (p *program) Setup(_ context.Context, s fleet.Setup) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.setups = append(p.setups, s)
+	return nil
+}
+
+func (p *program) Launch(_ context.Context, prog fleet.Program) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if prog.ID == "bad" {
+		return errors.New("no such program")
+	}
+	if prog.ID == "bug" {
+		panic("bug")
+	}
+	p.starts[prog.ID] = 1
+	return nil
+}
+
+func (p *program) Wait(ctx context.Context, _ string) (fleet.Exit, error) {
+	for {
+		p.mu.Lock()
+		closed, changed := p.closed, p.changed
+		p.mu.Unlock()
+		if closed {
+			return fleet.Exit{Code: 143, Signal: "SIGTERM"}, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fleet.Exit{}, ctx.Err()
+		}
+	}
+}
+
+func (p *program) Read(ctx context.Context, _, _ string, offset int64) ([]byte, bool, error) {
+	for {
+		p.mu.Lock()
+		if offset < p.base {
+			p.mu.Unlock()
+			return nil, false, errors.New("gone")
+		}
+		p.base = offset
+		var out []byte
+		for _, b := range p.in[offset:] {
+			out = append(out, b+1)
+		}
+		closed, changed := p.closed, p.changed
+		p.mu.Unlock()
+		if len(out) > 0 || closed {
+			return out, len(out) == 0, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, false, ctx.Err()
+		}
+	}
+}
+
+func (p *program) Write(_ context.Context, _ string, offset int64, data []byte, eof bool) (int64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next := int64(len(p.in))
+	if offset <= next && offset+int64(len(data)) >= next && !p.closed {
+		fresh := data[next-offset:]
+		if len(fresh) > 1000 { // takes less than it is given
+			fresh, eof = fresh[:1000], false
+		}
+		p.in = append(p.in, fresh...)
+		p.closed = eof
+		p.wake()
+	}
+	return int64(len(p.in)), nil
+}
+
+func (p *program) Gaps(context.Context) ([]fleet.Gap, error) {
+	return make([]fleet.Gap, 5000), nil
+}
+
+func (p *program) Shutdown(context.Context) error { return nil }
+
+// line is a stream to a guest that loses what is on it at random, sends
+// pieces twice, and begins and ends with rubbish: worse than any migration.
+// The guest's side sees one stream for ever, as a virtio port is.
+type line struct {
+	mu      sync.Mutex
+	rng     *rand.Rand
+	current net.Conn // the guest's end of the host's connection
+	arrived chan struct{}
+	left    [2][]byte // each way: bytes held back, which come with the next, perhaps on another connection
+}
+
+func newLine(seed uint64) *line {
+	return &line{rng: rand.New(rand.NewPCG(seed, 1)), arrived: make(chan struct{}, 1)}
+}
+
+func (l *line) dial(context.Context) (io.ReadWriteCloser, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.rng == nil || l.rng.IntN(4) == 0 {
+		return nil, errors.New("nobody there")
+	}
+	host, guest := net.Pipe()
+	if l.current != nil {
+		l.current.Close()
+	}
+	l.current = guest
+	after := time.Duration(l.rng.IntN(20000)) * time.Microsecond
+	time.AfterFunc(after, func() { guest.Close() })
+	select {
+	case l.arrived <- struct{}{}:
+	default:
+	}
+	return host, nil
+}
+
+func (l *line) conn() net.Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.current
+}
+
+// mangle gives what arrives of b, and whether the connection ends then.
+func (l *line) mangle(way int, b []byte) ([]byte, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.rng == nil {
+		return b, false
+	}
+	out := append(bytes.Clone(l.left[way]), b...)
+	l.left[way] = nil
+	switch l.rng.IntN(12) {
+	case 0:
+		return out[:l.rng.IntN(len(out)+1)], true
+	case 1:
+		cut := l.rng.IntN(len(out) + 1)
+		return append(bytes.Clone(out), out[cut:]...), false
+	case 2:
+		cut := l.rng.IntN(len(out) + 1)
+		l.left[way] = bytes.Clone(out[cut:])
+		return out[:cut], l.rng.IntN(2) == 0
+	case 3:
+		return append(out, "\x1epgl1000000ff\x1e"...), false
+	}
+	return out, false
+}
+
+func (l *line) Read(b []byte) (int, error) {
+	for {
+		c := l.conn()
+		if c != nil {
+			n, err := c.Read(b[:len(b)/4])
+			if err == nil {
+				got, end := l.mangle(0, b[:n])
+				if end {
+					c.Close()
+				}
+				return copy(b, got), nil
+			}
+		}
+		select {
+		case _, ok := <-l.arrived:
+			if !ok {
+				return 0, io.EOF
+			}
+		case <-time.After(time.Millisecond):
+			if l.isDone() {
+				return 0, io.EOF
+			}
+		}
+	}
+}
+
+func (l *line) isDone() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rng == nil
+}
+
+func (l *line) Write(b []byte) (int, error) {
+	got, end := l.mangle(1, b)
+	if c := l.conn(); c != nil {
+		c.Write(got) // lost if nobody listens, as with QEMU
+		if end {
+			c.Close()
+		}
+	}
+	return len(b), nil
+}
+
+func quick() timing {
+	return timing{unheard: 5 * time.Millisecond, heard: 10 * time.Millisecond, redial: time.Millisecond, slowest: 4 * time.Millisecond}
+}
+
+// Whatever happens on the way, input and output arrive whole and once, also
+// when clients follow one another.
+func TestNothingLostOrDoubled(t *testing.T) {
+	for seed := range uint64(8) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		l, p := newLine(seed), newProgram()
+		served := make(chan struct{})
+		go func() { defer close(served); serve(ctx, l, p, 15*time.Millisecond) }()
+
+		want := make([]byte, 40_000)
+		for i := range want {
+			want[i] = byte(rand.Uint32())
+		}
+		var clients sync.WaitGroup
+		c := New(l.dial)
+		c.timing = quick()
+		clients.Go(func() {
+			var next int64
+			for err := error(nil); next < int64(len(want)) && err == nil; {
+				part := want[next:min(next+3000, int64(len(want)))]
+				next, err = c.Write(ctx, "p", next, part, next+int64(len(part)) == int64(len(want)))
+				if err != nil {
+					t.Errorf("seed %d: %v", seed, err)
+				}
+			}
+		})
+		clients.Go(func() {
+			if exit, err := c.Wait(ctx, "p"); err != nil || exit.Code != 143 || exit.Signal != "SIGTERM" {
+				t.Errorf("seed %d: %v %v", seed, exit, err)
+			}
+		})
+		var got []byte
+		for {
+			data, eof, err := c.Read(ctx, "p", fleet.Stdout, int64(len(got)))
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			if eof {
+				break
+			}
+			for _, b := range data {
+				got = append(got, b-1)
+			}
+		}
+		clients.Wait()
+		if !bytes.Equal(got, want) {
+			t.Errorf("seed %d: %d bytes came of %d, or others", seed, len(got), len(want))
+		}
+		c.Close()
+		cancel()
+		if conn := l.conn(); conn != nil {
+			conn.Close()
+		}
+		l.end()
+		<-served
+	}
+}
+
+func (l *line) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rng = nil
+}
+
+func pair(t *testing.T, p Server) *Client {
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	c := New(func(context.Context) (io.ReadWriteCloser, error) {
+		host, guest := net.Pipe()
+		all.Go(func() { Serve(ctx, guest, p) })
+		context.AfterFunc(ctx, func() { guest.Close() })
+		return host, nil
+	})
+	t.Cleanup(func() { c.Close(); cancel(); all.Wait() })
+	return c
+}
+
+func TestAnswers(t *testing.T) {
+	p := newProgram()
+	c := pair(t, p)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := c.Launch(ctx, fleet.Program{ID: "bad"}); err == nil || err.Error() != "no such program" {
+		t.Errorf("the guest's sentence did not come: %v", err)
+	}
+	if err := c.Launch(ctx, fleet.Program{ID: "bug"}); err == nil {
+		t.Error("a panic in the guest is no error")
+	}
+	if err := c.Launch(ctx, fleet.Program{ID: "long", Args: []string{string(make([]byte, maxPayload))}}); err == nil {
+		t.Error("a call that can never arrive was made")
+	}
+	if gaps, err := c.Gaps(ctx); err != nil || len(gaps) != maxGaps {
+		t.Errorf("%d gaps, %v", len(gaps), err)
+	}
+	if err := c.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	clock := time.Now()
+	if err := c.Setup(ctx, fleet.Setup{Hostname: "guest0", Clock: clock}); err != nil {
+		t.Error(err)
+	}
+	if s := p.setups[0]; s.Hostname != "guest0" || !s.Clock.After(clock) {
+		t.Errorf("setup arrived as %+v", s)
+	}
+}
+
+func TestCallEndsWithItsContext(t *testing.T) {
+	c := New(func(context.Context) (io.ReadWriteCloser, error) { return nil, errors.New("guest is elsewhere") })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := c.Wait(ctx, "p")
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	c.Close()
+	if err := c.Shutdown(t.Context()); err == nil {
+		t.Error("a call on a closed link was answered")
+	}
+}
