@@ -11,7 +11,8 @@ import (
 // the implementation until ctx ends. Errors of the guest agent itself are
 // sentences for people.
 type Inside interface {
-	// Setup makes the guest a member of its job: name, network, files.
+	// Setup makes the guest a member of its job: name, network, files, clock.
+	// The clock counts from the call on, however late the guest hears of it.
 	Setup(context.Context, fleet.Setup) error
 	// Launch starts a program, once for its ID.
 	Launch(context.Context, fleet.Program) error

@@ -1,0 +1,57 @@
+// Package fault makes a named place in the program fail on purpose, so that
+// tests can walk every place at which a process may die. It is in every build
+// and does nothing unless the environment says so:
+//
+//	PAGURUS_FAULT=qemu.switch.after-continue=kill,qemu.resume.before=error,qemu.stop.before=sleep:2s
+//
+// It knows no place by name. Its tests run against a process of their own.
+package fault
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Environment is the variable that is read.
+const Environment = "PAGURUS_FAULT"
+
+// killed is the exit status of a process that SIGKILL ended, as a shell says it.
+const killed = 137
+
+var wanted = sync.OnceValue(func() map[string]string { return parse(os.Getenv(Environment)) })
+
+// Point is a place that may be told to fail. It returns nil, or an error where
+// "error" is wanted, or after a while ("sleep:DURATION"), or does not return
+// because the process is gone ("kill").
+func Point(name string) error {
+	what, ok := wanted()[name]
+	if !ok {
+		return nil
+	}
+	switch kind, value, _ := strings.Cut(what, ":"); kind {
+	case "kill":
+		fmt.Fprintf(os.Stderr, "fault: killed at %s\n", name)
+		os.Exit(killed)
+	case "sleep":
+		if d, err := time.ParseDuration(value); err == nil {
+			time.Sleep(d)
+		}
+		return nil
+	case "error":
+		return fmt.Errorf("fault wanted at %s", name)
+	}
+	return nil
+}
+
+func parse(list string) map[string]string {
+	out := map[string]string{}
+	for _, entry := range strings.Split(list, ",") {
+		if name, what, ok := strings.Cut(strings.TrimSpace(entry), "="); ok {
+			out[name] = what
+		}
+	}
+	return out
+}

@@ -1,0 +1,36 @@
+package fault
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv("FAULT_TEST_POINT"); name != "" {
+		if err := Point(name); err != nil {
+			os.Exit(3)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func TestPoint(t *testing.T) {
+	const list = "a.b=kill, c=error,d=sleep:1ms,e,f=nonsense"
+	for point, want := range map[string]int{"a.b": killed, "c": 3, "d": 0, "e": 0, "f": 0, "g": 0} {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "FAULT_TEST_POINT="+point, Environment+"="+list)
+		err := cmd.Run()
+		code := 0
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+			code = exit.ExitCode()
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if code != want {
+			t.Errorf("at %s the process exits with %d, want %d", point, code, want)
+		}
+	}
+}

@@ -1,0 +1,316 @@
+// Package agent carries out orders on one host. It dials the controller, makes
+// the host's networks and shares what is wanted, hands orders to the drivers
+// and answers with reports. It owns the interfaces of the drivers it uses; it
+// knows neither phases nor policies, and not how any driver works.
+//
+// An agent may be killed at any moment: guests go on, and the next one finds
+// everything again through the drivers and its ledger. Its tests run against a
+// driver that keeps its guests in memory, for the agent's own bookkeeping, and
+// against the real QEMU driver with a real guest.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+)
+
+// Controller is the agent's way to the controller.
+type Controller interface {
+	// Attach opens the session of this host. A later one ends an earlier one.
+	Attach(context.Context, wire.Hello) (Session, error)
+	// ReadStream gives a job's stream from offset on, waiting some time for
+	// something. ended: nothing will follow what was given.
+	ReadStream(ctx context.Context, job fleet.JobID, stream string, offset int64) (data []byte, ended bool, err error)
+	// WriteStream adds to a job's stream and says where to go on.
+	WriteStream(ctx context.Context, s Span) (next int64, err error)
+}
+
+// Span is a piece of a job's stream.
+type Span struct {
+	Job    fleet.JobID
+	Stream string
+	Offset int64
+	Bytes  []byte
+	EOF    bool // nothing follows Bytes
+}
+
+// Session is one connection. Send and Receive may be called side by side.
+type Session interface {
+	Send(context.Context, wire.Up) error
+	Receive(context.Context) (wire.Down, error)
+	io.Closer
+}
+
+// Config is what an agent is made of.
+type Config struct {
+	Host       fleet.HostID
+	Run        string // folder for what must outlive the agent, not the machine
+	Drivers    map[fleet.Kind]Driver
+	Inside     func(fleet.GuestID, Linker) Inside // if it is an io.Closer too, it is closed when the guest leaves
+	Overlay    Overlay
+	Shares     Shares
+	Images     Images
+	Controller Controller
+	Facts      func() fleet.Facts // what does not change by what the agent does: version, machine, address, capacity, abilities
+	Limit      float64            // CPUs all guests together may use, told to the controller; 0 is none
+	Log        *slog.Logger
+}
+
+// Agent is one host's daemon.
+type Agent struct {
+	Config
+	ledger ledger
+	ctx    context.Context // of Run: everything begun ends with it
+
+	applying sync.Mutex // held while the host is made to match what is wanted
+
+	mu       sync.Mutex
+	seats    map[fleet.GuestID]*seat
+	outbox   []fleet.Report // not sent yet, oldest first
+	news     chan struct{}  // capacity 1: outbox is not empty
+	wanted   *fleet.Wanted  // the last accepted
+	applied  bool           // the host matches wanted
+	present  map[fleet.GuestID]presence
+	troubles map[string]string // by what is in trouble
+	works    sync.WaitGroup
+}
+
+// presence is what a driver last said of one guest.
+type presence struct {
+	kind  fleet.Kind
+	facts fleet.GuestFacts
+}
+
+// How long the agent waits for what.
+const (
+	firstPause  = 50 * time.Millisecond // between two dials; doubled up to lastPause
+	lastPause   = time.Second           // a controller that comes back is found within this
+	attachLimit = 10 * time.Second
+	sendLimit   = 10 * time.Second // the controller reads always; a message that takes longer means a dead connection
+	gapsLimit   = 10 * time.Second
+	factsEvery  = time.Second
+	copiesEvery = 200 * time.Millisecond // facts while a copy runs, for progress bars
+	outboxMost  = 1024                   // reports of one verb and guest replace each other, so it is never reached in earnest
+)
+
+// New makes an agent; it touches nothing yet.
+func New(c Config) *Agent {
+	return &Agent{
+		Config: c, ledger: ledger{dir: filepath.Join(c.Run, "ledger")},
+		seats: map[fleet.GuestID]*seat{}, news: make(chan struct{}, 1),
+		present: map[fleet.GuestID]presence{}, troubles: map[string]string{},
+	}
+}
+
+// Run does what the controller says until ctx ends. Guests and what runs in
+// them go on then. It returns when nothing it began is under way any more.
+func (a *Agent) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a.ctx = ctx
+	a.look(ctx)
+	a.works.Go(func() { a.watch(ctx) })
+	pause, last := firstPause, ""
+	for ctx.Err() == nil {
+		attached, err := a.session(ctx)
+		if attached {
+			pause = firstPause
+		}
+		if err != nil && ctx.Err() == nil && err.Error() != last {
+			last = err.Error() // a controller that is away for an hour is one line, not thousands
+			a.Log.Warn("no controller; guests go on, trying again", "cause", err)
+		}
+		if attached {
+			last = ""
+		}
+		wait(ctx, pause)
+		pause = min(2*pause, lastPause)
+	}
+	cancel()
+	a.works.Wait()
+	return nil
+}
+
+// session is one connection's life. attached tells whether there ever was one.
+func (a *Agent) session(ctx context.Context) (attached bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cluster, err := a.cluster()
+	if err != nil {
+		return false, err
+	}
+	dialing, stop := context.WithTimeout(ctx, attachLimit)
+	s, err := a.Controller.Attach(dialing, wire.Hello{Host: a.Host, Cluster: cluster, Facts: a.facts()})
+	stop()
+	if err != nil {
+		return false, fmt.Errorf("calling the controller: %w", err)
+	}
+	ended := make(chan error, 2)
+	go func() { ended <- a.speak(ctx, s) }()
+	go func() { ended <- a.listen(ctx, s) }()
+	err = <-ended
+	cancel()
+	_ = s.Close() // whatever it says, the session is over
+	<-ended
+	return !errors.Is(err, errOtherCluster), err
+}
+
+// speak sends facts as they change and reports as they come.
+func (a *Agent) speak(ctx context.Context, s Session) error {
+	send := func(up wire.Up) error {
+		ctx, cancel := context.WithTimeout(ctx, sendLimit)
+		defer cancel()
+		return s.Send(ctx, up)
+	}
+	tick := time.NewTicker(copiesEvery)
+	defer tick.Stop()
+	told := time.Now()
+	for {
+		for r, ok := a.firstReport(); ok; r, ok = a.firstReport() {
+			if err := send(wire.Up{Report: &r}); err != nil {
+				return fmt.Errorf("sending a report: %w", err)
+			}
+			a.reportSent(r)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-a.news:
+		case now := <-tick.C:
+			if now.Sub(told) < factsEvery && !a.copying() {
+				continue
+			}
+			told = now
+			f := a.facts()
+			if err := send(wire.Up{Facts: &f}); err != nil {
+				return fmt.Errorf("sending facts: %w", err)
+			}
+		}
+	}
+}
+
+// listen takes what the controller says, in order. Nothing counts before the
+// session's first Wanted, which proves that this is our controller.
+func (a *Agent) listen(ctx context.Context, s Session) error {
+	ours := false
+	for {
+		down, err := s.Receive(ctx)
+		if err != nil {
+			return fmt.Errorf("listening to the controller: %w", err)
+		}
+		switch {
+		case down.Wanted != nil:
+			if err := a.want(ctx, *down.Wanted); err != nil {
+				return err
+			}
+			if !ours {
+				ours = true
+				a.Log.Info("attached to the controller")
+			}
+		case !ours:
+			a.Log.Warn("passed over a message that came before what is wanted here")
+		case down.Task != nil:
+			a.take(*down.Task)
+		case down.Query != nil:
+			q := *down.Query
+			go a.answer(ctx, s, q)
+		}
+	}
+}
+
+// answer answers a question of the controller.
+func (a *Agent) answer(ctx context.Context, s Session, q wire.Query) {
+	ctx, cancel := context.WithTimeout(ctx, gapsLimit)
+	defer cancel()
+	reply := wire.Reply{ID: q.ID}
+	gaps, err := a.gaps(ctx, q.Gaps)
+	if err != nil {
+		reply.Error = err.Error()
+	}
+	reply.Gaps = gaps
+	// A reply that cannot be sent is asked for again by whoever still waits.
+	_ = s.Send(ctx, wire.Up{Reply: &reply})
+}
+
+func (a *Agent) gaps(ctx context.Context, g fleet.GuestID) (gaps []fleet.Gap, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.Log.Error("panic while asking for gaps", "guest", g, "panic", p)
+			err = fmt.Errorf("asking guest %s for gaps: %v", g, p)
+		}
+	}()
+	a.mu.Lock()
+	p, here := a.present[g]
+	a.mu.Unlock()
+	l, links := a.Drivers[p.kind].(Linker)
+	if !here || !links {
+		return nil, fmt.Errorf("guest %s: %w", g, ErrAbsent)
+	}
+	s, err := a.seat(g)
+	if err != nil {
+		return nil, err
+	}
+	return a.inside(s, l).Gaps(ctx)
+}
+
+// post puts a report where the current session, or the next, finds it. A
+// report replaces an older one of the same verb and guest: nobody waits for
+// the older any more.
+func (a *Agent) post(r fleet.Report) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.postLocked(r)
+}
+
+func (a *Agent) postLocked(r fleet.Report) {
+	for i, old := range a.outbox {
+		if old.Order.Verb == r.Order.Verb && old.Order.Guest == r.Order.Guest && old.Order.Job == r.Order.Job {
+			a.outbox = append(a.outbox[:i], a.outbox[i+1:]...)
+			break
+		}
+	}
+	if len(a.outbox) >= outboxMost {
+		a.outbox = a.outbox[1:]
+	}
+	a.outbox = append(a.outbox, r)
+	select {
+	case a.news <- struct{}{}:
+	default:
+	}
+}
+
+func (a *Agent) firstReport() (fleet.Report, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.outbox) == 0 {
+		return fleet.Report{}, false
+	}
+	return a.outbox[0], true
+}
+
+// reportSent forgets r, unless a newer report took its place meanwhile. Should
+// it be lost on the way, the controller asks again and the ledger answers.
+func (a *Agent) reportSent(r fleet.Report) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.outbox) > 0 && a.outbox[0].Order == r.Order && a.outbox[0].Outcome == r.Outcome {
+		a.outbox = a.outbox[1:]
+	}
+}
+
+// wait returns after d, or earlier when ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

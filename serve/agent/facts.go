@@ -1,0 +1,149 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"pagurus/fleet"
+)
+
+const (
+	lookEvery = time.Second
+	lookLimit = 5 * time.Second // drivers answer within milliseconds
+)
+
+// watch looks at the host about once a second, tries again what did not
+// succeed and removes what is not wanted.
+func (a *Agent) watch(ctx context.Context) {
+	pruned := time.Now()
+	for {
+		if wait(ctx, lookEvery); ctx.Err() != nil {
+			return
+		}
+		a.look(ctx)
+		a.match(ctx)
+		a.sweep()
+		if now := time.Now(); now.Sub(pruned) > forgetAfter/2 {
+			pruned = now
+			a.forget(now)
+		}
+	}
+}
+
+// look asks the drivers what is so.
+func (a *Agent) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	for kind, d := range a.Drivers {
+		found, err := d.Inspect(ctx)
+		if ctx.Err() == context.Canceled {
+			return
+		}
+		a.trouble("looking at guests of kind "+string(kind), err)
+		if err != nil {
+			continue
+		}
+		a.mu.Lock()
+		maps.DeleteFunc(a.present, func(_ fleet.GuestID, p presence) bool { return p.kind == kind })
+		for g, f := range found {
+			if f.Run != fleet.Absent {
+				a.present[g] = presence{kind, f}
+			}
+		}
+		a.mu.Unlock()
+	}
+}
+
+// facts is what the controller is told of the host.
+func (a *Agent) facts() fleet.Facts {
+	f := a.Facts()
+	f.CPULimit = a.Limit
+	f.LoadCPUs, f.MemoryInUse = 0, 0
+	f.Guests = map[fleet.GuestID]fleet.GuestFacts{}
+	f.Copies = map[fleet.MigrationID]fleet.Progress{}
+	f.Troubles = slices.Clone(f.Troubles)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, p := range a.present {
+		g := p.facts
+		f.LoadCPUs += g.CPUs
+		f.MemoryInUse += g.ResidentBytes
+		if s := a.seats[id]; s != nil && s.page.LastGen > g.Gen {
+			// What the driver knows is of when the guest came.
+			g = fleet.GuestFacts{Gen: s.page.LastGen, Run: g.Run, ResidentBytes: g.ResidentBytes, CPUs: g.CPUs, StartedAt: g.StartedAt}
+		}
+		f.Guests[id] = g
+	}
+	for _, s := range a.seats {
+		if s.progress != nil {
+			f.Copies[s.of] = *s.progress
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(a.troubles)) {
+		f.Troubles = append(f.Troubles, what+": "+a.troubles[what])
+	}
+	return f
+}
+
+// setProgress says how far the guest's copy is; nil: there is none any more.
+func (a *Agent) setProgress(w *work, p *fleet.Progress) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w.seat.progress, w.seat.of = p, w.task.Order.Migration
+}
+
+// copying tells whether a copy runs on this host.
+func (a *Agent) copying() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.seats {
+		if s.last != nil && s.last.task.Order.Verb == fleet.Copy && !s.last.over() {
+			return true
+		}
+	}
+	return false
+}
+
+// trouble notes that something is wrong, or right again, and logs the change.
+func (a *Agent) trouble(what string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	was := a.troubles[what]
+	switch {
+	case err == nil && was != "":
+		delete(a.troubles, what)
+		a.Log.Info("trouble is over", "what", what)
+	case err != nil && was != err.Error():
+		a.troubles[what] = err.Error()
+		a.Log.Warn("trouble", "what", what, "cause", err)
+	}
+}
+
+// forget drops what is known of guests that are gone and were not heard of for
+// long.
+func (a *Agent) forget(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.wanted == nil {
+		return // nobody said yet which guests may come back
+	}
+	keep := func(g fleet.GuestID) bool {
+		_, here := a.present[g]
+		s := a.seats[g]
+		return here || slices.Contains(a.wanted.Guests, g) || (s != nil && !s.idle())
+	}
+	a.ledger.prune(keep, now)
+	for g, s := range a.seats {
+		if !keep(g) && s.inside == nil {
+			delete(a.seats, g) // the ledger's page, if it is still there, is read again
+		}
+	}
+	for what := range a.troubles {
+		if g, ok := strings.CutPrefix(what, removing); ok && !keep(fleet.GuestID(g)) {
+			delete(a.troubles, what)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// ledger is what an agent promised, one page a guest, in files. A driver's
+// Stop leaves it alone: the promise outlives the guest.
+type ledger struct{ dir string }
+
+// page is what was promised for one guest.
+type page struct {
+	LastGen uint64         `json:"last_gen"` // the highest seen; orders with an older one are refused
+	Answers []fleet.Report `json:"answers"`  // of orders that ended done or failed, oldest first
+}
+
+const (
+	// doneMost is how many done orders are remembered. Only the last few can
+	// ever be asked for again; one too old is simply carried out again.
+	doneMost = 32
+	// forgetAfter is how long the page of a guest that is gone is kept, for
+	// orders still on their way.
+	forgetAfter = time.Hour
+)
+
+// guestName keeps a name from the wire from becoming a path.
+var guestName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// read gives the page of g, empty if there is none.
+func (l ledger) read(g fleet.GuestID) (page, error) {
+	b, err := os.ReadFile(l.path(g))
+	if errors.Is(err, fs.ErrNotExist) {
+		return page{}, nil
+	}
+	var p page
+	if err == nil {
+		err = json.Unmarshal(b, &p)
+	}
+	if err != nil {
+		return page{}, fmt.Errorf("reading what was promised for guest %s: %w; stop the guest by hand and remove the file %s", g, err, l.path(g))
+	}
+	return p, nil
+}
+
+// write replaces the page of g. After an error the old one stands.
+func (l ledger) write(g fleet.GuestID, p page) error {
+	b, err := json.Marshal(p)
+	if err == nil {
+		err = writeFile(l.path(g), b)
+	}
+	if err != nil {
+		return fmt.Errorf("recording what was promised for guest %s: %w", g, err)
+	}
+	return nil
+}
+
+// prune removes the pages of guests that keep says are gone and that have been
+// gone for long.
+func (l ledger) prune(keep func(fleet.GuestID) bool, now time.Time) {
+	entries, err := os.ReadDir(l.dir)
+	if err != nil {
+		return // there is none yet
+	}
+	for _, e := range entries {
+		g := fleet.GuestID(strings.TrimSuffix(e.Name(), ".json"))
+		info, err := e.Info()
+		if err == nil && !keep(g) && now.Sub(info.ModTime()) > forgetAfter {
+			_ = os.Remove(filepath.Join(l.dir, e.Name())) // tried again the next time
+		}
+	}
+}
+
+func (l ledger) path(g fleet.GuestID) string { return filepath.Join(l.dir, string(g)+".json") }
+
+// answer gives what was answered to o before.
+func (p page) answer(o fleet.Order) (fleet.Report, bool) {
+	for _, r := range p.Answers {
+		if r.Order == o {
+			return r, true
+		}
+	}
+	return fleet.Report{}, false
+}
+
+// with gives the page that also remembers r. Of older generations nothing
+// needs to be: they are refused for their generation.
+func (p page) with(r fleet.Report, gen uint64) page {
+	out := page{LastGen: max(p.LastGen, gen)}
+	done := 0
+	for _, old := range p.Answers {
+		if old.Outcome == fleet.Done {
+			done++
+		}
+	}
+	for _, old := range append(p.Answers[:len(p.Answers):len(p.Answers)], r) {
+		if old.Outcome == fleet.Done && done >= doneMost {
+			done--
+			continue
+		}
+		if old.Order.Gen != 0 && old.Order.Gen < out.LastGen {
+			continue
+		}
+		out.Answers = append(out.Answers, old)
+	}
+	return out
+}
+
+// writeFile replaces a file whole, and durably: a promise must survive the
+// power too where the folder does.
+func writeFile(path string, b []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // gone already when all went well
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

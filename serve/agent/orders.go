@@ -1,0 +1,243 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// verb is how one order is carried out, and how long that may take.
+type verb struct {
+	do    func(*Agent, context.Context, *work) (fleet.Report, error)
+	limit time.Duration // 0: none but being called off
+}
+
+const (
+	// startLimit covers fetching an image over an office line and booting
+	// under emulation on a busy host.
+	startLimit = 30 * time.Minute
+	// copyLimit only ends what hangs: Task.Limits ends what does not converge.
+	copyLimit   = 12 * time.Hour
+	switchLimit = 2 * time.Minute // the guest stands still that long at most
+	quickLimit  = time.Minute     // what only talks to a process on this host
+
+	shutdownLimit = 10 * time.Second // for a guest to flush its files
+	stopTries     = 3
+	stopPause     = 300 * time.Millisecond
+	pollEvery     = time.Second // for guests without a link
+)
+
+var verbs map[fleet.Verb]verb
+
+// The table is filled at start because settle, in it, is begun by others in it.
+func init() {
+	verbs = map[fleet.Verb]verb{
+		fleet.Start:   {(*Agent).start, startLimit},
+		fleet.Hold:    {(*Agent).hold, 0},
+		fleet.Stop:    {(*Agent).stop, quickLimit},
+		fleet.Run:     {(*Agent).run, 0},
+		fleet.Receive: {(*Agent).receive, startLimit},
+		fleet.Copy:    {(*Agent).copy, copyLimit},
+		fleet.Switch:  {(*Agent).switchOver, switchLimit},
+		fleet.Repoint: {(*Agent).repoint, quickLimit},
+		fleet.Retire:  {(*Agent).destroy, quickLimit},
+		fleet.Revert:  {(*Agent).revert, quickLimit},
+		fleet.Discard: {(*Agent).destroy, quickLimit},
+		settle:        {(*Agent).settle, quickLimit},
+	}
+}
+
+// hold stands until the guest ended by itself.
+func (a *Agent) hold(ctx context.Context, w *work) (fleet.Report, error) {
+	g := w.seat.guest
+	var ended <-chan struct{}
+	if w.link != nil {
+		ended = w.link.Ended(g) // before the look, or an end between the two is missed
+	}
+	here, err := a.here(ctx, w)
+	if err != nil {
+		return fleet.Report{}, vague{err}
+	}
+	if !here {
+		return fleet.Report{}, fmt.Errorf("holding guest %s on %s: %w", g, a.Host, ErrAbsent)
+	}
+	if ended != nil {
+		select {
+		case <-ctx.Done():
+			return fleet.Report{}, errSilent
+		case <-ended:
+		}
+	}
+	for ended == nil && here {
+		if wait(ctx, pollEvery); ctx.Err() != nil {
+			return fleet.Report{}, errSilent
+		}
+		if now, err := a.here(ctx, w); err == nil {
+			here = now
+		}
+	}
+	// Whatever touches the guest now may be what ended it here, and says so.
+	if err := a.undisturbed(ctx, w.seat); err != nil {
+		return fleet.Report{}, errSilent
+	}
+	return fleet.Report{Cause: fmt.Sprintf("guest %s ended by itself on %s%s", g, a.Host, a.lastWords(g))}, nil
+}
+
+// undisturbed waits until no work touches the guest.
+func (a *Agent) undisturbed(ctx context.Context, s *seat) error {
+	for {
+		a.mu.Lock()
+		last := s.last
+		a.mu.Unlock()
+		if last == nil || last.over() {
+			return ctx.Err()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-last.done:
+		}
+	}
+}
+
+// here asks the driver whether the guest is on this host in any state.
+func (a *Agent) here(ctx context.Context, w *work) (bool, error) {
+	state, err := a.state(ctx, w)
+	return state != fleet.Absent, err
+}
+
+func (a *Agent) state(ctx context.Context, w *work) (fleet.RunState, error) {
+	ctx, cancel := context.WithTimeout(ctx, quickLimit)
+	defer cancel()
+	all, err := w.driver.Inspect(ctx)
+	if err != nil {
+		return fleet.Absent, fmt.Errorf("looking for guest %s: %w", w.seat.guest, err)
+	}
+	if f, ok := all[w.seat.guest]; ok {
+		return f.Run, nil
+	}
+	return fleet.Absent, nil
+}
+
+// stop ends a guest in good order if it can, and in any case.
+func (a *Agent) stop(ctx context.Context, w *work) (fleet.Report, error) {
+	a.clear(w.seat)
+	if state, err := a.state(ctx, w); err == nil && state == fleet.Running && w.link != nil && !w.silent {
+		ctx, cancel := context.WithTimeout(ctx, shutdownLimit)
+		err := a.inside(w.seat, w.link).Shutdown(ctx)
+		cancel()
+		if err != nil {
+			a.Log.Warn("guest did not shut down by itself", "guest", w.seat.guest, "cause", err)
+		}
+	}
+	return a.destroy(ctx, w)
+}
+
+// destroy removes the guest's copy on this host, whatever its state.
+func (a *Agent) destroy(ctx context.Context, w *work) (fleet.Report, error) {
+	a.clear(w.seat)
+	a.hangUp(w.seat)
+	a.setProgress(w, nil)
+	var err error
+	for try := 0; try < stopTries; try++ {
+		if err = w.driver.Stop(ctx, w.seat.guest); err == nil {
+			a.mu.Lock()
+			delete(a.present, w.seat.guest) // not to be swept because of an old look
+			a.mu.Unlock()
+			return fleet.Report{}, nil
+		}
+		wait(ctx, stopPause)
+	}
+	return fleet.Report{}, vague{fmt.Errorf("stopping guest %s on %s: %w", w.seat.guest, a.Host, err)}
+}
+
+// receive makes the empty guest that takes in state.
+func (a *Agent) receive(ctx context.Context, w *work) (fleet.Report, error) {
+	if _, err := a.Images.Ensure(ctx, w.task.Guest.Image); err != nil {
+		return fleet.Report{}, fmt.Errorf("getting the image of guest %s: %w", w.seat.guest, err)
+	}
+	a.hangUp(w.seat)
+	listen, err := w.driver.Receive(ctx, w.task)
+	if err != nil {
+		err = fmt.Errorf("making room for guest %s on %s: %w", w.seat.guest, a.Host, err)
+	}
+	return fleet.Report{Listen: listen}, err
+}
+
+// copy sends the guest's memory while it runs.
+func (a *Agent) copy(ctx context.Context, w *work) (fleet.Report, error) {
+	a.setProgress(w, &fleet.Progress{})
+	var last *fleet.Progress
+	err := w.driver.Copy(ctx, w.task, func(p fleet.Progress) {
+		last = &p
+		a.setProgress(w, &p)
+	})
+	if err != nil {
+		a.setProgress(w, nil)
+		err = fmt.Errorf("copying guest %s to %s: %w", w.seat.guest, w.task.Order.Peer, err)
+	}
+	return fleet.Report{Cost: last}, err
+}
+
+// switchOver pauses the guest and sends the rest. Once it is done the guest
+// belongs to the target: what stands here ends without a word.
+func (a *Agent) switchOver(ctx context.Context, w *work) (fleet.Report, error) {
+	p, err := w.driver.Switch(ctx, w.task)
+	if err != nil {
+		return fleet.Report{}, fmt.Errorf("switching guest %s to %s: %w", w.seat.guest, w.task.Order.Peer, err)
+	}
+	a.dismiss(w.seat) // not waited for: the guest stands still until this is reported
+	a.setProgress(w, nil)
+	return fleet.Report{Cost: &p}, nil
+}
+
+// repoint lets the guest run here. The network was made to carry its address
+// by the Wanted that came before the order; only if that went wrong it is
+// tried again now, after the guest runs.
+func (a *Agent) repoint(ctx context.Context, w *work) (fleet.Report, error) {
+	if err := w.driver.Resume(ctx, w.seat.guest); err != nil {
+		return fleet.Report{}, fmt.Errorf("letting guest %s run on %s: %w", w.seat.guest, a.Host, err)
+	}
+	a.beginSettling(w)
+	a.match(ctx)
+	return fleet.Report{}, nil
+}
+
+// revert lets the guest run on here after a switch that did not happen.
+func (a *Agent) revert(ctx context.Context, w *work) (fleet.Report, error) {
+	a.setProgress(w, nil)
+	err := w.driver.Resume(ctx, w.seat.guest)
+	if err == nil {
+		a.beginSettling(w)
+		return fleet.Report{}, nil
+	}
+	err = fmt.Errorf("letting guest %s run on again on %s: %w", w.seat.guest, a.Host, err)
+	if errors.Is(err, ErrAbsent) {
+		return fleet.Report{}, err
+	}
+	return fleet.Report{}, vague{err} // worth another try; a promise that it failed would strand the guest
+}
+
+// beginSettling tells a guest that stood still what time it is, beside the
+// order, which nothing shall keep waiting.
+func (a *Agent) beginSettling(w *work) {
+	if w.link == nil {
+		return
+	}
+	t := w.task
+	t.Order.Verb = settle
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.beginLocked(w.seat, &work{task: t, silent: true})
+}
+
+func (a *Agent) settle(ctx context.Context, w *work) (fleet.Report, error) {
+	err := a.inside(w.seat, w.link).Setup(ctx, setupOf(w.task, time.Now()))
+	if err != nil && ctx.Err() == nil {
+		a.Log.Warn("the guest's clock was not set after its move", "guest", w.seat.guest, "cause", err)
+	}
+	return fleet.Report{}, err
+}

@@ -1,0 +1,150 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"pagurus/fleet"
+)
+
+const (
+	// bootLimit is for a guest under emulation beside others on few cores; by
+	// itself one takes about five seconds.
+	bootLimit = 4 * time.Minute
+	guestMTU  = 1450 // 1500 less VXLAN's 50
+
+	wordsBytes = 4096 // of the console, to find the last lines in
+	wordsLines = 6
+)
+
+// errNoBoot: the guest never said anything on its link.
+var errNoBoot = errors.New("it did not come up")
+
+// start boots a guest and makes it a member of its job. After an error the
+// guest is gone again, unless the order was called off: what comes next finds
+// it and goes on or removes it.
+func (a *Agent) start(ctx context.Context, w *work) (fleet.Report, error) {
+	g := w.seat.guest
+	if _, err := a.Images.Ensure(ctx, w.task.Guest.Image); err != nil {
+		return fleet.Report{}, fmt.Errorf("getting the image of guest %s: %w", g, err)
+	}
+	if err := w.driver.Start(ctx, w.task); err != nil {
+		return fleet.Report{}, fmt.Errorf("starting guest %s on %s: %w", g, a.Host, err)
+	}
+	err := a.setUp(ctx, w)
+	if err == nil || w.calledOff() {
+		return fleet.Report{}, err
+	}
+	words := ""
+	if errors.Is(err, errNoBoot) {
+		words = a.lastWords(g) // before Stop removes them
+	}
+	err = fmt.Errorf("setting up guest %s on %s: %w%s", g, a.Host, err, words)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quickLimit)
+	defer cancel()
+	_, undo := a.destroy(ctx, w)
+	if undo != nil {
+		return fleet.Report{}, vague{errors.Join(err, undo)}
+	}
+	return fleet.Report{}, err
+}
+
+// setUp waits for the guest agent and tells it what it has to know.
+func (a *Agent) setUp(ctx context.Context, w *work) error {
+	if w.link == nil {
+		return nil
+	}
+	parent := ctx
+	ctx, cancel := context.WithTimeout(ctx, bootLimit)
+	defer cancel()
+	ended := w.link.Ended(w.seat.guest)
+	gone := make(chan struct{})
+	go func() {
+		select {
+		case <-ended:
+			close(gone)
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	in := a.inside(w.seat, w.link)
+	err := in.Setup(ctx, setupOf(w.task, time.Now()))
+	if err == nil {
+		return nil
+	}
+	select {
+	case <-gone:
+		return fmt.Errorf("%w: it ended by itself", errNoBoot)
+	default:
+	}
+	if ctx.Err() != nil && parent.Err() == nil {
+		return fmt.Errorf("%w within %s", errNoBoot, bootLimit)
+	}
+	return err
+}
+
+// setupOf is all a guest has to know to be a member of its job. Everything
+// follows from the job, so a guest is told the same wherever it is.
+func setupOf(t fleet.Task, now time.Time) fleet.Setup {
+	j, g := t.Job, t.Guest
+	s := fleet.Setup{
+		Guest: g.ID, Hostname: fleet.GuestName(g.Index), Index: g.Index,
+		Addr: j.Subnet.GuestAddr(g.Index), Prefix: fleet.SubnetPrefixBits,
+		MAC: j.Subnet.GuestMAC(g.Index), MTU: guestMTU,
+		Export: j.Spec.Export, UID: j.Spec.UID, GID: j.Spec.GID, Groups: j.Spec.Groups,
+		MPI: j.MPI, Clock: now,
+	}
+	if j.Spec.Export != "" {
+		s.Share = j.Subnet.ShareAddr()
+	}
+	for i := range min(j.Spec.Guests, fleet.MaxGuestsPerJob) {
+		s.Peers = append(s.Peers, fleet.Peer{
+			Hostname: fleet.GuestName(i), Addr: j.Subnet.GuestAddr(i), MAC: j.Subnet.GuestMAC(i),
+			Slots: slots(j.Spec.Ranks, j.Spec.Guests, i),
+		})
+	}
+	return s
+}
+
+// slots spreads ranks over guests as evenly as can be, the first ones having
+// one more.
+func slots(ranks, guests, i int) int {
+	n := ranks / guests
+	if i < ranks%guests {
+		n++
+	}
+	return n
+}
+
+// escapes are what a kernel and its console say to a terminal, not to people.
+var escapes = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
+
+// lastWords gives the end of the guest's console as the end of a sentence.
+func (a *Agent) lastWords(g fleet.GuestID) string {
+	f, err := os.Open(filepath.Join(a.Config.Run, "guests", string(g), "console.log"))
+	if err != nil {
+		return "" // a kind of guest without one, or gone already
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > wordsBytes {
+		_, _ = f.Seek(-wordsBytes, io.SeekEnd) // from the start is as good
+	}
+	b, _ := io.ReadAll(io.LimitReader(f, wordsBytes))
+	var lines []string
+	for line := range strings.Lines(strings.ToValidUTF8(string(b), "")) {
+		if line = strings.TrimSpace(escapes.ReplaceAllString(line, "")); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) == 0 {
+		return "; its console is empty"
+	}
+	return "; the last it said: " + strings.Join(lines[max(0, len(lines)-wordsLines):], " | ")
+}

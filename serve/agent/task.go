@@ -1,0 +1,327 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/internal/fault"
+)
+
+// seat is all that goes on for one guest on this host. At most one piece of
+// work touches the guest at a time; beside it stand hold and run.
+type seat struct {
+	guest    fleet.GuestID
+	page     page
+	last     *work                // the newest that touches the guest; it waits for the one before
+	standing map[fleet.Verb]*work // hold, run and settle
+	inside   Inside               // made at first use
+	progress *fleet.Progress      // of the last copy, until something else is done
+	of       fleet.MigrationID    // whose progress it is
+}
+
+// work is one task under way.
+type work struct {
+	task   fleet.Task
+	silent bool // the agent's own idea: nobody waits for a report
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when it is over
+	seat   *seat
+	driver Driver
+	link   Linker // of driver; nil: its guests have no link
+}
+
+// settle is the agent's own verb: what a guest is told after it was moved.
+const settle fleet.Verb = "settle"
+
+// errSuperseded ends work that something newer takes the place of. errSilent
+// ends work of which there is nothing to say.
+var (
+	errSuperseded = errors.New("superseded by a newer order")
+	errSilent     = errors.New("nothing to report")
+)
+
+// vague marks an error after which the order may have had an effect, so that
+// it is reported as vanished.
+type vague struct{ error }
+
+func (v vague) Unwrap() error { return v.error }
+
+func (w *work) over() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// calledOff: something newer came, or the agent ends. A limit that passed is
+// neither.
+func (w *work) calledOff() bool { return w.ctx.Err() != nil }
+
+// point is a place where a test may make the agent end or stand still.
+func (w *work) point(place string) {
+	if !w.silent {
+		fault.Point("agent." + string(w.task.Order.Verb) + "." + place)
+	}
+}
+
+func stands(v fleet.Verb) bool { return v == fleet.Hold || v == fleet.Run || v == settle }
+
+// take begins a task, or answers it at once when the answer is known, or does
+// nothing when it is being worked on.
+func (a *Agent) take(t fleet.Task) {
+	o := t.Order
+	t = subject(t)
+	if err := a.refuse(t); err != nil {
+		a.Log.Warn("refused an order", "order", o, "cause", err)
+		a.post(fleet.Report{Order: o, Outcome: fleet.Failed, Cause: err.Error()})
+		return
+	}
+	s, err := a.seat(t.Guest.ID)
+	if err != nil {
+		a.post(fleet.Report{Order: o, Outcome: fleet.Vanished, Cause: err.Error()})
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.busyWith(o) {
+		return
+	}
+	if r, ok := s.page.answer(o); ok {
+		a.postLocked(r)
+		return
+	}
+	gen := generation(t)
+	if gen < s.page.LastGen {
+		a.postLocked(fleet.Report{Order: o, Outcome: fleet.Failed, Cause: fmt.Sprintf(
+			"the order is of generation %d of guest %s, host %s has seen %d", gen, s.guest, a.Host, s.page.LastGen)})
+		return
+	}
+	if gen > s.page.LastGen {
+		p := s.page
+		p.LastGen = gen
+		if err := a.ledger.write(s.guest, p); err != nil {
+			a.postLocked(fleet.Report{Order: o, Outcome: fleet.Vanished, Cause: err.Error()})
+			return
+		}
+		s.page = p
+	}
+	a.beginLocked(s, &work{task: t})
+}
+
+// refuse says why an order cannot be for this agent at all, whenever it comes.
+func (a *Agent) refuse(t fleet.Task) error {
+	o := t.Order
+	if o.Host != a.Host {
+		return fmt.Errorf("the order is for host %s, this is host %s", o.Host, a.Host)
+	}
+	if _, ok := verbs[o.Verb]; !ok || o.Verb == settle {
+		return fmt.Errorf("host %s does not know the order %q; is its agent older than the controller?", a.Host, o.Verb)
+	}
+	if !guestName.MatchString(string(t.Guest.ID)) {
+		return fmt.Errorf("%q is no name of a guest", t.Guest.ID)
+	}
+	if _, ok := a.Drivers[t.Guest.Kind]; !ok {
+		return fmt.Errorf("host %s runs no guests of kind %q", a.Host, t.Guest.Kind)
+	}
+	return nil
+}
+
+// subject fills in what a task leaves unsaid: a job's own orders are about its
+// guest 0.
+func subject(t fleet.Task) fleet.Task {
+	if t.Guest.ID == "" {
+		t.Guest.ID = t.Order.Guest
+	}
+	if t.Guest.ID == "" && t.Job.ID != "" {
+		t.Guest.ID = fleet.GuestID(t.Job.ID + "g0")
+	}
+	if t.Guest.Kind == "" {
+		t.Guest.Kind = t.Job.Spec.Kind
+	}
+	return t
+}
+
+func generation(t fleet.Task) uint64 {
+	if t.Order.Gen != 0 {
+		return t.Order.Gen
+	}
+	return t.Guest.Gen
+}
+
+// seat gives the seat of a guest, with what the ledger says of it.
+func (a *Agent) seat(g fleet.GuestID) (*seat, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.seats[g]; s != nil {
+		return s, nil
+	}
+	p, err := a.ledger.read(g)
+	if err != nil {
+		return nil, err
+	}
+	s := &seat{guest: g, page: p, standing: map[fleet.Verb]*work{}}
+	a.seats[g] = s
+	return s, nil
+}
+
+func (s *seat) busyWith(o fleet.Order) bool {
+	if s.last != nil && !s.last.over() && s.last.task.Order == o && !s.last.calledOff() {
+		return true
+	}
+	w := s.standing[o.Verb]
+	return w != nil && !w.over() && w.task.Order == o && !w.calledOff()
+}
+
+// idle tells whether nothing at all goes on for the guest.
+func (s *seat) idle() bool {
+	for _, w := range s.standing {
+		if !w.over() {
+			return false
+		}
+	}
+	return s.last == nil || s.last.over()
+}
+
+// beginLocked starts w and calls off what it takes the place of. w waits until
+// that has ended; a Switch cannot be called off and is waited for to its end.
+func (a *Agent) beginLocked(s *seat, w *work) {
+	w.seat, w.done = s, make(chan struct{})
+	w.driver = a.Drivers[w.task.Guest.Kind]
+	w.link, _ = w.driver.(Linker)
+	w.ctx, w.cancel = context.WithCancelCause(a.ctx)
+	verb := w.task.Order.Verb
+	var prior *work
+	if stands(verb) {
+		prior, s.standing[verb] = s.standing[verb], w
+	} else {
+		prior, s.last = s.last, w
+	}
+	if prior != nil {
+		prior.cancel(errSuperseded)
+	}
+	a.works.Go(func() {
+		defer close(w.done)
+		defer w.cancel(nil)
+		if prior != nil {
+			<-prior.done
+		}
+		if w.calledOff() {
+			return
+		}
+		r, err := a.carryOut(w)
+		a.conclude(w, r, err)
+	})
+}
+
+// carryOut does the work. A panic is a bug of one order's code: it must not
+// take the other guests' agent with it.
+func (a *Agent) carryOut(w *work) (r fleet.Report, err error) {
+	verb := w.task.Order.Verb
+	defer func() {
+		if p := recover(); p != nil {
+			a.Log.Error("panic", "order", w.task.Order, "panic", p, "stack", string(debug.Stack()))
+			err = vague{fmt.Errorf("the agent has a bug: %v", p)}
+		}
+		r.Order = w.task.Order
+	}()
+	w.point("before")
+	v := verbs[verb]
+	ctx, cancel := w.ctx, context.CancelFunc(func() {})
+	if verb == fleet.Switch {
+		ctx = context.WithoutCancel(ctx) // half a switch is worse than a late one
+	}
+	if v.limit > 0 {
+		ctx, cancel = context.WithTimeout(ctx, v.limit)
+	}
+	defer cancel()
+	begun := time.Now()
+	r, err = v.do(a, ctx, w)
+	w.point("after")
+	if !w.silent && !errors.Is(err, errSilent) {
+		a.Log.Info("order ended", "verb", verb, "guest", w.seat.guest, "migration", w.task.Order.Migration,
+			"took", time.Since(begun).Round(time.Millisecond), "cause", err)
+	}
+	return r, err
+}
+
+// conclude records how the work ended and reports it.
+func (a *Agent) conclude(w *work, r fleet.Report, err error) {
+	if w.silent && r.Order.Verb == fleet.Stop {
+		a.trouble(removing+string(w.seat.guest), err)
+	}
+	if w.silent || errors.Is(err, errSilent) || (err != nil && w.calledOff() && r.Order.Verb != fleet.Switch) {
+		return
+	}
+	r.Outcome = fleet.Done
+	if err != nil {
+		r.Outcome, r.Cause = fleet.Failed, err.Error()
+	}
+	if errors.Is(err, ErrUnsure) || errors.As(err, new(vague)) {
+		r.Outcome = fleet.Vanished
+	}
+	if r.Outcome != fleet.Vanished && remembered(r) {
+		a.mu.Lock()
+		p := w.seat.page.with(r, generation(w.task))
+		if err := a.ledger.write(w.seat.guest, p); err == nil {
+			w.seat.page = p
+		} else if r.Outcome == fleet.Failed {
+			r.Outcome, r.Cause = fleet.Vanished, r.Cause+"; "+err.Error() // a promise that is not written down is none
+		}
+		a.mu.Unlock()
+		w.point("recorded")
+	}
+	a.post(r)
+}
+
+// remembered: a Stop that is done is done again when asked, since the same
+// order may mean a guest that was started after it.
+func remembered(r fleet.Report) bool { return r.Outcome == fleet.Failed || r.Order.Verb != fleet.Stop }
+
+// dismiss calls off what stands beside the guest's work, and gives it.
+func (a *Agent) dismiss(s *seat) []*work {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var gone []*work
+	for _, w := range s.standing {
+		w.cancel(errSuperseded)
+		gone = append(gone, w)
+	}
+	return gone
+}
+
+// clear calls off what stands beside the guest's work and waits for it.
+func (a *Agent) clear(s *seat) {
+	for _, w := range a.dismiss(s) {
+		<-w.done
+	}
+}
+
+// inside gives the client of the guest's agent, one for everything that goes
+// on with the guest, since the link bears only one.
+func (a *Agent) inside(s *seat, l Linker) Inside {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.inside == nil {
+		s.inside = a.Inside(s.guest, l)
+	}
+	return s.inside
+}
+
+// hangUp lets go of the link to the guest.
+func (a *Agent) hangUp(s *seat) {
+	a.mu.Lock()
+	in := s.inside
+	s.inside = nil
+	a.mu.Unlock()
+	if c, ok := in.(io.Closer); ok {
+		_ = c.Close() // the guest is gone; there is nothing to lose
+	}
+}
