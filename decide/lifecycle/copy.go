@@ -1,0 +1,67 @@
+package lifecycle
+
+import (
+	"time"
+
+	"pagurus/fleet"
+)
+
+// Verdict is what a source does after one round of copying.
+type Verdict string
+
+// The verdicts.
+const (
+	GoOn      Verdict = "go on"
+	SwitchNow Verdict = "switch now"
+	GiveUp    Verdict = "give up"
+)
+
+// The limits of a copy that says nothing else. 50 ms is what a tightly coupled
+// job sees as one slow step; 40 rounds are several times what a guest needs
+// whose dirtying any link can follow, so more only burn the link.
+const (
+	DefaultDowntime = 50 * time.Millisecond
+	DefaultRounds   = 40
+)
+
+// Limits fills in what l leaves open.
+func Limits(l fleet.Limits) fleet.Limits {
+	if l.Downtime <= 0 {
+		l.Downtime = DefaultDowntime
+	}
+	if l.Rounds <= 0 {
+		l.Rounds = DefaultRounds
+	}
+	return l
+}
+
+// Round is what one pass over a guest's memory measured.
+type Round struct {
+	Took      time.Duration
+	SentBytes int64
+	LeftBytes int64 // dirty when the pass ended
+}
+
+// Copy judges a running copy after each round. The source's agent and the
+// simulator ask it the same question.
+func Copy(l fleet.Limits, rounds []Round) Verdict {
+	if len(rounds) == 0 {
+		return GoOn
+	}
+	l = Limits(l)
+	last := rounds[len(rounds)-1]
+	switch {
+	case last.LeftBytes == 0:
+		return SwitchNow
+	case last.SentBytes > 0 && pause(last) <= l.Downtime:
+		return SwitchNow
+	case len(rounds) >= l.Rounds:
+		return GiveUp
+	}
+	return GoOn
+}
+
+// pause is how long the guest would stand still if it switched after r.
+func pause(r Round) time.Duration {
+	return time.Duration(float64(r.Took) * float64(r.LeftBytes) / float64(r.SentBytes))
+}

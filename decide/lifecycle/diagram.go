@@ -1,0 +1,143 @@
+package lifecycle
+
+import (
+	"fmt"
+	"strings"
+
+	"pagurus/fleet"
+)
+
+// Diagram prints every table as a Markdown document: docs/protocol.md.
+func Diagram() string {
+	var b strings.Builder
+	b.WriteString(`# The protocol
+
+Printed from the tables in decide/lifecycle; "go test ./internal/archtest -update"
+prints it anew.
+
+An order is answered with one of three outcomes. **done**: it has been carried
+out. **failed**: a promise that neither it nor an earlier try of it has had a
+lasting effect, nor ever will.
+**vanished**: nobody knows. Every order may be carried out twice. A try is told
+from the next by Attempt, and a host refuses orders with a Gen older than one
+it has seen.
+
+## Migration
+
+`)
+	migrations := section[fleet.Phase]{fleet.Preparing, migrationStages, migrationArrows, nil}
+	migrations.edges = [][3]string{{"ready", "switching", "whole gang ready"},
+		{"preparing", "discarding", "called off"}, {"copying", "withdrawing", "called off"}, {"ready", "withdrawing", "called off"}}
+	migrations.print(&b)
+	b.WriteString(`
+Home and Gen change in the very commit that enters switching, and back in the
+one that enters reverting. Peers' frames go to the source until repointing is
+entered. The guest's own Run order rests while switching, repointing and
+reverting.
+
+## Move
+
+A move is a gang of one or more migrations that switch together.
+
+`)
+	rules(&b, gangRules)
+	b.WriteString("\n## Guest\n\n")
+	guests := section[fleet.GuestState]{fleet.GuestStarting, guestStages, guestArrows, nil}
+	guests.edges = [][3]string{{"running", "moving", "depart"}, {"moving", "running", "finished or aborted"},
+		{"moving", "lost", "stranded"}, {"starting", "stopping", "job stops"}, {"running", "stopping", "job stops"}}
+	guests.print(&b)
+	b.WriteString("\nHold means: keep it running; a guest that is paused, or has a copy still under way, is let run.\n")
+	b.WriteString("\n## Job\n\n")
+	jobs := section[fleet.JobState]{fleet.JobStarting, jobStages, jobArrows, nil}
+	jobs.edges = [][3]string{{"starting", "running", "all guests run"}, {"starting", "stopping", "cancel, or a guest is gone"},
+		{"running", "stopping", "cancel, or a guest is gone"}, {"stopping", "ended", "all guests gone"}}
+	jobs.print(&b)
+	b.WriteString("\n")
+	rules(&b, jobRules)
+	b.WriteString("\n## Host\n\n| state | asked | becomes |\n| --- | --- | --- |\n")
+	for _, a := range hostArrows {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", a.from, a.on, a.to)
+	}
+	return b.String()
+}
+
+func rules(b *strings.Builder, lines [][3]string) {
+	b.WriteString("| in | when | leads to |\n| --- | --- | --- |\n")
+	for _, l := range lines {
+		fmt.Fprintf(b, "| %s | %s | %s |\n", l[0], l[1], l[2])
+	}
+}
+
+// section is one machine to print; edges are the ways between its states that
+// no report leads along.
+type section[S ~string] struct {
+	first  S
+	stages []stage[S]
+	arrows []arrow[S]
+	edges  [][3]string
+}
+
+func (s section[S]) print(b *strings.Builder) {
+	fmt.Fprintf(b, "```mermaid\nstateDiagram-v2\n    [*] --> %s\n", s.first)
+	for _, st := range s.stages {
+		for _, a := range s.arrows {
+			if a.from != st.in {
+				continue
+			}
+			if a.to != a.from {
+				fmt.Fprintf(b, "    %s --> %s: %s %s\n", a.from, a.to, st.verb, a.on)
+			} else if a.last != "" {
+				fmt.Fprintf(b, "    %s --> %s: %s %s ×%d\n", a.from, a.last, st.verb, a.on, a.tries+1)
+			}
+		}
+		for _, e := range s.edges {
+			if e[0] == string(st.in) {
+				fmt.Fprintf(b, "    %s --> %s: %s\n", e[0], e[1], e[2])
+			}
+		}
+		if s.end(st.in) {
+			fmt.Fprintf(b, "    %s --> [*]\n", st.in)
+		}
+	}
+	b.WriteString("```\n\n| state | order (to) | done | failed | vanished |\n| --- | --- | --- | --- | --- |\n")
+	for _, st := range s.stages {
+		if st.verb == "" {
+			fmt.Fprintf(b, "| %s | waits for %s | | | |\n", st.in, st.says)
+			continue
+		}
+		fmt.Fprintf(b, "| %s | %s (%s) | %s | %s | %s |\n", st.in, st.verb, st.at,
+			s.cell(st.in, fleet.Done), s.cell(st.in, fleet.Failed), s.cell(st.in, fleet.Vanished))
+	}
+}
+
+// end reports whether nothing leads out of a state.
+func (s section[S]) end(in S) bool {
+	for _, a := range s.arrows {
+		if a.from == in {
+			return false
+		}
+	}
+	for _, e := range s.edges {
+		if e[0] == string(in) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s section[S]) cell(in S, on fleet.Outcome) string {
+	for _, a := range s.arrows {
+		switch {
+		case a.from != in || a.on != on:
+		case a.stays:
+			return "stays"
+		case a.to != in:
+			return string(a.to)
+		case a.tries == 0:
+			return "again"
+		default:
+			return fmt.Sprintf("again ×%d, then %s", a.tries, a.last)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,135 @@
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// A guest that does not come up is tried again this often on its host: the
+// first answer may have been lost with an agent's restart, and a boot takes
+// long enough that more would keep the job's owner waiting for nothing.
+const startTries = 2
+
+var guestStages = []stage[fleet.GuestState]{
+	{in: fleet.GuestStarting, verb: fleet.Start, at: "home"},
+	{in: fleet.GuestRunning, verb: fleet.Hold, at: "home"},
+	{in: fleet.GuestMoving, says: "its migration: finished and aborted lead to running, stranded to lost"},
+	{in: fleet.GuestStopping, verb: fleet.Stop, at: "home"},
+	{in: fleet.GuestEnded, says: "nothing; a host that still has it destroys it"},
+	{in: fleet.GuestLost, says: "nothing; its job is stopped, a host that still has it destroys it"},
+}
+
+// guestArrows is the life of a guest but for its moves. Hold stands as long as
+// the guest runs: only its host can say that it does not.
+var guestArrows = []arrow[fleet.GuestState]{
+	{from: fleet.GuestStarting, on: fleet.Done, to: fleet.GuestRunning},
+	{from: fleet.GuestStarting, on: fleet.Failed, to: fleet.GuestEnded},
+	{from: fleet.GuestStarting, on: fleet.Vanished, to: fleet.GuestStarting, tries: startTries, last: fleet.GuestEnded},
+
+	{from: fleet.GuestRunning, on: fleet.Done, to: fleet.GuestEnded},
+	{from: fleet.GuestRunning, on: fleet.Failed, to: fleet.GuestEnded},
+	{from: fleet.GuestRunning, on: fleet.Vanished, to: fleet.GuestRunning, stays: true},
+
+	{from: fleet.GuestStopping, on: fleet.Done, to: fleet.GuestEnded},
+	{from: fleet.GuestStopping, on: fleet.Failed, to: fleet.GuestStopping, tries: moreTries, last: fleet.GuestEnded},
+	{from: fleet.GuestStopping, on: fleet.Vanished, to: fleet.GuestStopping, tries: moreTries, last: fleet.GuestEnded},
+}
+
+// Guest moves a guest by one report on an order of its own; those of its
+// migration go to Gang. The second result is false when nothing changed.
+func Guest(g fleet.Guest, r fleet.Report) (fleet.Guest, bool, error) {
+	order, waits := GuestOrder(g)
+	if !waits || r.Order != order {
+		return g, false, nil
+	}
+	to, attempt, err := follow(guestArrows, g.State, g.Attempt, r.Outcome)
+	if err != nil {
+		return g, false, fmt.Errorf("guest %s: %w", g.ID, err)
+	}
+	if to == g.State && attempt == g.Attempt {
+		return g, false, nil
+	}
+	if to == fleet.GuestEnded {
+		g.Cause = ending(g, r)
+	}
+	g.State, g.Attempt, g.Since = to, attempt, r.At
+	return g, true, nil
+}
+
+// ending says why a guest is gone, if that was not what was wanted.
+func ending(g fleet.Guest, r fleet.Report) string {
+	switch g.State {
+	case fleet.GuestStarting:
+		return because(r, fmt.Sprintf("%s could not start it", g.Home))
+	case fleet.GuestRunning:
+		if r.Outcome == fleet.Done {
+			return because(r, "it ended by itself")
+		}
+		return because(r, fmt.Sprintf("%s no longer has it", g.Home))
+	}
+	if r.Outcome == fleet.Done {
+		return g.Cause
+	}
+	return because(r, fmt.Sprintf("%s could not stop it", g.Home))
+}
+
+// GuestOrder gives the order a guest waits for, if it waits for one of its own.
+func GuestOrder(g fleet.Guest) (fleet.Order, bool) {
+	verb := verbOf(guestStages, g.State)
+	if verb == "" {
+		return fleet.Order{}, false
+	}
+	return fleet.Order{Verb: verb, Host: g.Home, Job: g.Job, Guest: g.ID, Gen: g.Gen, Attempt: g.Attempt}, true
+}
+
+// Depart sets a running guest moving and opens the migration, part of the move
+// named, that takes it to another host.
+func Depart(g fleet.Guest, to fleet.HostID, move fleet.MoveID, at time.Time) (fleet.Guest, fleet.Migration) {
+	m := fleet.Migration{
+		ID: fleet.MigrationID(fmt.Sprintf("%s.%s", move, g.ID)), Move: move, Guest: g.ID, Job: g.Job,
+		From: g.Home, To: to, Gen: g.Gen,
+	}
+	g.State, g.Attempt, g.Since, g.Migration = fleet.GuestMoving, 0, at, m.ID
+	return g, enter(m, fleet.Preparing, at)
+}
+
+// Follow gives the guest that belongs to its migration's phase. Home is the
+// host that may run it, so it moves before the guest does, and moves back only
+// on the promise that the guest did not.
+func Follow(g fleet.Guest, m fleet.Migration) fleet.Guest {
+	if g.State != fleet.GuestMoving || g.Migration != m.ID {
+		return g
+	}
+	g.Gen = m.Gen
+	switch m.Phase {
+	case fleet.Switching:
+		g.Home = m.To
+		g.Reason = fmt.Sprintf("came from %s with %s", m.From, m.Move)
+	case fleet.Reverting:
+		g.Home = m.From
+		g.Reason = fmt.Sprintf("came back when %s could not be carried out", m.Move)
+	case fleet.Finished:
+		g.State, g.Since, g.Attempt, g.Migration = fleet.GuestRunning, m.Since, 0, ""
+		g.Aborts, g.RetryAt = 0, time.Time{}
+	case fleet.Aborted:
+		g.State, g.Since, g.Attempt, g.Migration = fleet.GuestRunning, m.Since, 0, ""
+		g.Aborts++
+		g.RetryAt = m.Since.Add(pauseAfter(g.Aborts))
+	case fleet.Stranded:
+		g.State, g.Since, g.Attempt, g.Migration = fleet.GuestLost, m.Since, 0, ""
+		g.Cause = fmt.Sprintf("%s left it between %s and %s: %s", m.Move, m.From, m.To, m.Cause)
+	}
+	return g
+}
+
+// Stop sets a guest that is at its home stopping. A moving one first arrives
+// somewhere.
+func Stop(g fleet.Guest, at time.Time) (fleet.Guest, bool) {
+	if g.State != fleet.GuestStarting && g.State != fleet.GuestRunning {
+		return g, false
+	}
+	g.State, g.Attempt, g.Since = fleet.GuestStopping, 0, at
+	return g, true
+}

@@ -1,0 +1,131 @@
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	"pagurus/fleet"
+)
+
+var jobStages = []stage[fleet.JobState]{
+	{in: fleet.JobStarting, says: "all its guests run, then it is running; a guest that ends or is lost makes it stopping (failed)"},
+	{in: fleet.JobRunning, verb: fleet.Run, at: "home of guest 0, unless a switch is under way there"},
+	{in: fleet.JobStopping, says: "all its guests have ended, then it has ended"},
+	{in: fleet.JobEnded, says: "nothing"},
+}
+
+// jobArrows is what the report on a job's program leads to. A silent host is
+// asked again for ever: the program may well go on there, and only a person
+// can decide to give it up.
+var jobArrows = []arrow[fleet.JobState]{
+	{from: fleet.JobRunning, on: fleet.Done, to: fleet.JobStopping},
+	{from: fleet.JobRunning, on: fleet.Failed, to: fleet.JobStopping},
+	{from: fleet.JobRunning, on: fleet.Vanished, to: fleet.JobRunning},
+}
+
+// jobRules are the lines that follow from the job's guests and from people,
+// for the printed protocol; Settle and Cancel carry them out.
+var jobRules = [][3]string{
+	{"starting", "every guest runs", "running"},
+	{"starting", "a guest has ended or is lost", "stopping (failed)"},
+	{"running", "a guest has ended or is lost", "stopping (failed)"},
+	{"starting", "cancel", "stopping (cancelled)"},
+	{"running", "cancel", "stopping (cancelled)"},
+	{"stopping", "every guest has ended or is lost", "ended"},
+}
+
+// Job moves a job by one report on its program. The second result is false
+// when nothing changed.
+func Job(j fleet.Job, guest0 fleet.Guest, m fleet.Migration, r fleet.Report) (fleet.Job, bool, error) {
+	order, waits := JobOrder(j, guest0, m)
+	if !waits || r.Order != order {
+		return j, false, nil
+	}
+	to, attempt, err := follow(jobArrows, j.State, j.Attempt, r.Outcome)
+	if err != nil {
+		return j, false, fmt.Errorf("job %s: %w", j.ID, err)
+	}
+	if to == j.State {
+		j.Attempt = attempt
+		return j, true, nil
+	}
+	if r.Outcome == fleet.Done {
+		exit := r.Exit
+		if exit == nil {
+			exit = &fleet.Exit{} // an agent that says done without a code says it went well
+		}
+		j = stopping(j, fleet.JobFinished, "", r.At)
+		j.Exit = exit
+		return j, true, nil
+	}
+	return stopping(j, fleet.JobFailed, because(r, fmt.Sprintf("%s could not run the program", r.Order.Host)), r.At), true, nil
+}
+
+// JobOrder gives the order a job waits for, if it waits for one. guest0 is the
+// guest that runs its program and m the migration that has it, if any.
+func JobOrder(j fleet.Job, guest0 fleet.Guest, m fleet.Migration) (fleet.Order, bool) {
+	verb := verbOf(jobStages, j.State)
+	if verb == "" || guest0.ID == "" || guest0.State.Ended() || !Settled(m) {
+		return fleet.Order{}, false
+	}
+	return fleet.Order{Verb: verb, Host: guest0.Home, Job: j.ID, Guest: guest0.ID, Gen: guest0.Gen, Attempt: j.Attempt}, true
+}
+
+// Settle brings a job and its guests in line after any of them has changed.
+// It gives back the job and those guests that it changed.
+func Settle(j fleet.Job, guests []fleet.Guest, at time.Time) (fleet.Job, []fleet.Guest, bool) {
+	before := j.State
+	if j.State == fleet.JobStarting || j.State == fleet.JobRunning {
+		j = live(j, guests, at)
+	}
+	if j.State != fleet.JobStopping {
+		return j, nil, j.State != before
+	}
+	var stopped []fleet.Guest
+	gone := 0
+	for _, g := range guests {
+		if next, changed := Stop(g, at); changed {
+			stopped = append(stopped, next)
+		} else if g.State.Ended() {
+			gone++
+		}
+	}
+	if gone == len(guests) {
+		j.State, j.Since, j.Ended = fleet.JobEnded, at, at
+	}
+	return j, stopped, j.State != before || len(stopped) > 0
+}
+
+// live looks at the guests of a job that is starting or running.
+func live(j fleet.Job, guests []fleet.Guest, at time.Time) fleet.Job {
+	up := 0
+	for _, g := range guests {
+		switch g.State {
+		case fleet.GuestRunning, fleet.GuestMoving:
+			up++
+		case fleet.GuestEnded:
+			return stopping(j, fleet.JobFailed, fmt.Sprintf("guest %s ended: %s", g.ID, g.Cause), at)
+		case fleet.GuestLost:
+			return stopping(j, fleet.JobFailed, fmt.Sprintf("guest %s is lost: %s", g.ID, g.Cause), at)
+		}
+	}
+	if j.State == fleet.JobStarting && up == len(guests) && up == j.Spec.Guests {
+		j.State, j.Since, j.Started, j.Attempt = fleet.JobRunning, at, at, 0
+	}
+	return j
+}
+
+// Cancel sets a job stopping because somebody asked for it. The second result
+// is false when it is stopping or has ended anyway.
+func Cancel(j fleet.Job, at time.Time, cause string) (fleet.Job, bool) {
+	if j.State != fleet.JobStarting && j.State != fleet.JobRunning {
+		return j, false
+	}
+	return stopping(j, fleet.JobCancelled, cause, at), true
+}
+
+func stopping(j fleet.Job, result fleet.JobResult, cause string, at time.Time) fleet.Job {
+	j.State, j.Since, j.Attempt = fleet.JobStopping, at, 0
+	j.Result, j.Cause = result, cause
+	return j
+}

@@ -1,0 +1,170 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// Five further tries, about ten seconds apart when the host is silent, let an
+// agent be restarted or a cable be put back; after them somebody must look.
+const moreTries = 5
+
+// migrationStages says which order each phase waits for.
+var migrationStages = []stage[fleet.Phase]{
+	{in: fleet.Preparing, verb: fleet.Receive, at: "target"},
+	{in: fleet.Copying, verb: fleet.Copy, at: "source"},
+	{in: fleet.Ready, says: "all members of the gang are ready, then all switch; the guest runs and its copy is held"},
+	{in: fleet.Switching, verb: fleet.Switch, at: "source"},
+	{in: fleet.Repointing, verb: fleet.Repoint, at: "target"},
+	{in: fleet.Retiring, verb: fleet.Retire, at: "source"},
+	{in: fleet.Withdrawing, verb: fleet.Revert, at: "source"},
+	{in: fleet.Reverting, verb: fleet.Revert, at: "source"},
+	{in: fleet.Discarding, verb: fleet.Discard, at: "target"},
+	{in: fleet.Finished, says: "nothing: the guest runs at the target"},
+	{in: fleet.Aborted, says: "nothing: the guest runs at the source"},
+	{in: fleet.Stranded, says: "a person: nobody knows who runs the guest"},
+}
+
+// migrationArrows is the whole protocol of one migration. Failed is a promise
+// that nothing happened, so it may always be undone; vanished is not, so past
+// switching it may only be asked again.
+var migrationArrows = []arrow[fleet.Phase]{
+	{from: fleet.Preparing, on: fleet.Done, to: fleet.Copying},
+	{from: fleet.Preparing, on: fleet.Failed, to: fleet.Discarding},
+	{from: fleet.Preparing, on: fleet.Vanished, to: fleet.Discarding},
+
+	{from: fleet.Copying, on: fleet.Done, to: fleet.Ready},
+	{from: fleet.Copying, on: fleet.Failed, to: fleet.Discarding},
+	{from: fleet.Copying, on: fleet.Vanished, to: fleet.Discarding},
+
+	{from: fleet.Switching, on: fleet.Done, to: fleet.Repointing},
+	{from: fleet.Switching, on: fleet.Failed, to: fleet.Reverting},
+	{from: fleet.Switching, on: fleet.Vanished, to: fleet.Switching, tries: moreTries, last: fleet.Stranded},
+
+	// From here on the source must never run again: the target has the guest
+	// whole and may be running it. There is no way back, so there is no limit.
+	{from: fleet.Repointing, on: fleet.Done, to: fleet.Retiring},
+	{from: fleet.Repointing, on: fleet.Failed, to: fleet.Repointing},
+	{from: fleet.Repointing, on: fleet.Vanished, to: fleet.Repointing},
+
+	{from: fleet.Retiring, on: fleet.Done, to: fleet.Finished},
+	{from: fleet.Retiring, on: fleet.Failed, to: fleet.Retiring},
+	{from: fleet.Retiring, on: fleet.Vanished, to: fleet.Retiring, tries: moreTries, last: fleet.Finished},
+
+	// Before the switch the guest is at the source whatever the source answers.
+	{from: fleet.Withdrawing, on: fleet.Done, to: fleet.Discarding},
+	{from: fleet.Withdrawing, on: fleet.Failed, to: fleet.Discarding},
+	{from: fleet.Withdrawing, on: fleet.Vanished, to: fleet.Withdrawing, tries: moreTries, last: fleet.Discarding},
+
+	{from: fleet.Reverting, on: fleet.Done, to: fleet.Discarding},
+	{from: fleet.Reverting, on: fleet.Failed, to: fleet.Stranded},
+	{from: fleet.Reverting, on: fleet.Vanished, to: fleet.Reverting, tries: moreTries, last: fleet.Stranded},
+
+	{from: fleet.Discarding, on: fleet.Done, to: fleet.Aborted},
+	{from: fleet.Discarding, on: fleet.Failed, to: fleet.Discarding},
+	{from: fleet.Discarding, on: fleet.Vanished, to: fleet.Discarding, tries: moreTries, last: fleet.Aborted},
+}
+
+// Migration moves one migration by one report, without regard to its gang. A
+// report about anything but the order it waits for is stale and changes
+// nothing: the second result is false.
+func Migration(m fleet.Migration, r fleet.Report) (fleet.Migration, bool, error) {
+	order, waits := MigrationOrder(m)
+	if !waits || r.Order != order {
+		return m, false, nil
+	}
+	to, attempt, err := follow(migrationArrows, m.Phase, m.Attempt, r.Outcome)
+	if err != nil {
+		return m, false, fmt.Errorf("migration %s: %w", m.ID, err)
+	}
+	m.Attempt, m.Since = attempt, r.At
+	if r.Outcome != fleet.Done {
+		m.Cause = because(r, fmt.Sprintf("%s could not %s it", r.Order.Host, r.Order.Verb))
+	}
+	if r.Listen != "" {
+		m.Listen = r.Listen
+	}
+	if r.Cost != nil {
+		m.Cost = *r.Cost
+	}
+	if to != m.Phase {
+		m = enter(m, to, r.At)
+	}
+	return m, true, nil
+}
+
+// enter is the only place where a migration's phase changes. The generation
+// rises in the very change that moves the guest's home, so that a host which
+// has seen the newer one refuses every order from before.
+func enter(m fleet.Migration, p fleet.Phase, at time.Time) fleet.Migration {
+	m.Phase, m.Attempt, m.Since = p, 0, at
+	m.Entered = append(slices.Clone(m.Entered), fleet.Entered{Phase: p, At: at})
+	switch p {
+	case fleet.Switching, fleet.Reverting:
+		m.Gen++
+	case fleet.Finished:
+		m.Cause = "" // what went wrong on the way was overcome
+	}
+	return m
+}
+
+// MigrationOrder gives the order a migration waits for, if it waits for one.
+func MigrationOrder(m fleet.Migration) (fleet.Order, bool) {
+	verb := verbOf(migrationStages, m.Phase)
+	if verb == "" {
+		return fleet.Order{}, false
+	}
+	o := fleet.Order{
+		Verb: verb, Host: m.From, Peer: m.To, Job: m.Job, Guest: m.Guest,
+		Migration: m.ID, Gen: m.Gen, Attempt: m.Attempt,
+	}
+	switch verb {
+	case fleet.Receive, fleet.Repoint, fleet.Discard:
+		o.Host, o.Peer = m.To, m.From
+	}
+	return o, true
+}
+
+// beforeSwitch reports whether the migration can be called off at no risk.
+func beforeSwitch(p fleet.Phase) bool {
+	return p == fleet.Preparing || p == fleet.Copying || p == fleet.Ready
+}
+
+// Carrier gives the host to which frames for a guest should be sent, m being
+// the migration that has it, if any. Frames follow the guest, not its Home:
+// they go to the source, which forwards them once it has paused the guest,
+// until the target is told to let it run.
+func Carrier(g fleet.Guest, m fleet.Migration) fleet.HostID {
+	switch {
+	case m.ID == "" || m.Phase.Ended():
+		return g.Home
+	case m.Phase == fleet.Repointing, m.Phase == fleet.Retiring:
+		return m.To
+	}
+	return m.From
+}
+
+// Places gives the hosts on which a guest may exist in whatever state, m being
+// the migration that has it, if any.
+func Places(g fleet.Guest, m fleet.Migration) []fleet.HostID {
+	switch {
+	case g.State.Ended():
+		return nil
+	case m.ID == "" || m.Phase.Ended():
+		return []fleet.HostID{g.Home}
+	}
+	return []fleet.HostID{m.From, m.To}
+}
+
+// Settled reports whether a guest is at its Home for sure, so that its program
+// can be asked about there.
+func Settled(m fleet.Migration) bool {
+	switch m.Phase {
+	case fleet.Switching, fleet.Repointing, fleet.Reverting:
+		return false
+	}
+	return true
+}

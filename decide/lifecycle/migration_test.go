@@ -1,0 +1,403 @@
+package lifecycle
+
+import (
+	"fmt"
+	"testing"
+
+	"pagurus/fleet"
+)
+
+// What is so at a guest's two hosts, which the controller cannot see.
+const (
+	absent   = iota
+	incoming // target: an empty shell, or one with part of the state
+	gated    // source: paused by its own mechanism at the end of a copy
+	paused   // source: paused by switch
+	whole    // target: has everything, does not run
+	running
+)
+
+// late holds the generations of the orders that were given up unanswered and
+// may yet be carried out, by the place of the verb in verbs; 0 is none.
+type late [7]uint8
+
+var verbs = []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Retire, fleet.Revert, fleet.Discard}
+
+func place(v fleet.Verb) int {
+	for i, x := range verbs {
+		if x == v {
+			return i
+		}
+	}
+	panic("no such verb: " + v)
+}
+
+// truth is one guest's two hosts: what they have of it, and the newest
+// generation each has seen.
+type truth struct {
+	source, target          int
+	sourceSaw, targetSaw    uint8
+	reverted, toldToRepoint bool
+}
+
+// carry gives every truth that carrying out a verb can lead to; none if the
+// host can only answer failed.
+func carry(w truth, v fleet.Verb) []truth {
+	switch v {
+	case fleet.Receive:
+		if w.target == absent {
+			w.target = incoming
+		}
+	case fleet.Copy:
+		if w.target != incoming || (w.source != running && w.source != gated) {
+			return nil
+		}
+		held := w
+		held.source = gated
+		return []truth{w, held}
+	case fleet.Switch:
+		if w.source == paused && w.target == whole {
+			break
+		}
+		if w.target != incoming || w.source == absent {
+			return nil
+		}
+		w.source, w.target = paused, whole
+	case fleet.Repoint:
+		if w.target != whole && w.target != running {
+			return nil
+		}
+		w.target, w.toldToRepoint = running, true
+	case fleet.Retire:
+		w.source = absent
+	case fleet.Revert:
+		if w.source == absent {
+			return nil
+		}
+		w.source, w.reverted = running, true
+	case fleet.Discard:
+		w.target = absent
+	}
+	return []truth{w}
+}
+
+// refuse gives the truths behind an answer of failed: nothing of it happened,
+// but for a source that stands still since its switch failed half-way.
+func refuse(w truth, v fleet.Verb) []truth {
+	switch v {
+	case fleet.Switch:
+		if w.target == whole {
+			return nil // it remembers that it did
+		}
+		if w.source == absent {
+			return []truth{w}
+		}
+		half := w
+		half.source = paused
+		return []truth{w, half}
+	}
+	return []truth{w}
+}
+
+// saw gives the truth after a host has taken note of an order's generation,
+// and false if it refuses the order as too old.
+func saw(w truth, v fleet.Verb, gen uint8) (truth, bool) {
+	at := &w.sourceSaw
+	switch v {
+	case fleet.Receive, fleet.Repoint, fleet.Discard:
+		at = &w.targetSaw
+	}
+	if gen < *at {
+		return w, false
+	}
+	*at = gen
+	return w, true
+}
+
+// member is one guest of a gang with all that decides what can happen next.
+type member struct {
+	phase   fleet.Phase
+	attempt int
+	gen     uint8
+	home    bool // at the target
+	moving  bool
+	world   truth
+	late    late
+}
+
+func (n member) migration(i int) fleet.Migration {
+	return fleet.Migration{
+		ID: fleet.MigrationID(fmt.Sprintf("m1.g%d", i)), Move: "m1", Guest: fleet.GuestID(fmt.Sprintf("g%d", i)),
+		From: "source", To: "target", Gen: uint64(n.gen), Phase: n.phase, Attempt: n.attempt,
+	}
+}
+
+// after gives the member that belongs to what the table made of it.
+func (n member) after(m fleet.Migration) member {
+	home := map[bool]fleet.HostID{false: "source", true: "target"}
+	g := Follow(fleet.Guest{ID: m.Guest, State: fleet.GuestMoving, Migration: m.ID, Home: home[n.home], Gen: uint64(n.gen)}, m)
+	n.phase, n.attempt, n.gen = m.Phase, min(m.Attempt, moreTries+2), uint8(g.Gen)
+	n.home, n.moving = g.Home == "target", g.State == fleet.GuestMoving
+	return n
+}
+
+// play is one way an order can go.
+type play struct {
+	world truth
+	late  late
+	how   fleet.Outcome
+}
+
+// plays gives every way an order can go: carried out once or twice and
+// answered, carried out and never answered, refused, or not carried out yet.
+func plays(n member, o fleet.Order, lateness bool) []play {
+	var out []play
+	w, taken := saw(n.world, o.Verb, uint8(o.Gen))
+	if taken {
+		for _, once := range carry(w, o.Verb) {
+			out = append(out, play{once, n.late, fleet.Done}, play{once, n.late, fleet.Vanished})
+			for _, twice := range carry(once, o.Verb) {
+				out = append(out, play{twice, n.late, fleet.Done})
+			}
+		}
+		for _, not := range refuse(w, o.Verb) {
+			l := n.late
+			l[place(o.Verb)] = 0 // the promise covers every earlier try: without that a late switch can follow a revert's commit
+			out = append(out, play{not, l, fleet.Failed})
+		}
+	} else {
+		out = append(out, play{n.world, n.late, fleet.Failed})
+	}
+	l := n.late
+	if lateness {
+		l[place(o.Verb)] = uint8(o.Gen)
+	}
+	return append(out, play{n.world, l, fleet.Vanished})
+}
+
+// overdue gives what the late orders of a member can still do to its world.
+func overdue(n member) []member {
+	var out []member
+	for i, gen := range n.late {
+		if gen == 0 {
+			continue
+		}
+		w, taken := saw(n.world, verbs[i], gen)
+		if !taken {
+			continue
+		}
+		for _, done := range carry(w, verbs[i]) {
+			next := n
+			next.world, next.late[i] = done, 0
+			out = append(out, next)
+		}
+	}
+	return out
+}
+
+// sound checks what must be so of one guest at every moment.
+func (n member) sound(t *testing.T) {
+	t.Helper()
+	w := n.world
+	bad := ""
+	switch {
+	case w.source == running && w.target == running:
+		bad = "runs twice"
+	case w.source == running && w.target == whole:
+		bad = "source runs after a completed switch"
+	case w.target == running && !w.toldToRepoint:
+		bad = "target runs before it was told to"
+	case w.source == absent && w.target != whole && w.target != running:
+		bad = "is nowhere whole"
+	case w.target == running && !n.home:
+		bad = "runs at the target while its home is the source"
+	case w.source == running && n.home && n.phase != fleet.Switching && n.phase != fleet.Stranded:
+		bad = "runs at the source while its home is the target"
+	case n.phase == fleet.Finished && w.target != running:
+		bad = "finished and does not run at the target"
+	case n.phase == fleet.Aborted && w.source != running && w.source != gated:
+		bad = "aborted and hold cannot let it run at the source"
+	case n.phase == fleet.Aborted && n.home, n.phase == fleet.Finished && !n.home:
+		bad = "home is wrong at the end"
+	case n.phase.Ended() == n.moving:
+		bad = "guest and migration disagree whether it is over"
+	}
+	if bad != "" {
+		t.Fatalf("%s: %+v", bad, n)
+	}
+}
+
+func newMember() member {
+	return member{phase: fleet.Preparing, gen: 1, moving: true, world: truth{source: running}}
+}
+
+// Walks every path of the table against every truth, with orders lost, late,
+// doubled, refused and carried out without an answer, and with the move called
+// off at any moment.
+func TestOneMigrationInEveryWay(t *testing.T) {
+	seen := map[member]bool{}
+	todo := []member{newMember()}
+	phases := map[fleet.Phase]int{}
+	for len(todo) > 0 {
+		n := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if seen[n] {
+			continue
+		}
+		seen[n] = true
+		n.sound(t)
+		phases[n.phase]++
+		todo = append(todo, overdue(n)...)
+		m := n.migration(0)
+		if off, changed := CallOff([]fleet.Migration{m}, t0, "owner is back"); changed {
+			todo = append(todo, n.after(off[0]))
+		}
+		order, waits := MigrationOrder(m)
+		if !waits {
+			continue
+		}
+		for _, p := range plays(n, order, true) {
+			gang, _, err := Gang([]fleet.Migration{m}, fleet.Report{Order: order, Outcome: p.how})
+			if err != nil {
+				t.Fatal(err)
+			}
+			next := n.after(gang[0])
+			next.world, next.late = p.world, p.late
+			todo = append(todo, next)
+		}
+	}
+	for _, st := range migrationStages {
+		if st.in != fleet.Ready && phases[st.in] == 0 {
+			t.Errorf("%s was never entered", st.in)
+		}
+	}
+	t.Logf("%d states", len(seen))
+}
+
+// The same for a gang of two, without late orders: both enter switching in one
+// change, and one that cannot leave keeps the other.
+func TestGangOfTwoInEveryWay(t *testing.T) {
+	type gang [2]member
+	seen := map[gang]bool{}
+	todo := []gang{{newMember(), newMember()}}
+	for len(todo) > 0 {
+		n := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if n[0].key() > n[1].key() {
+			n[0], n[1] = n[1], n[0] // the members are alike
+		}
+		if seen[n] {
+			continue
+		}
+		seen[n] = true
+		n[0].sound(t)
+		n[1].sound(t)
+		together(t, n[0], n[1])
+		ms := []fleet.Migration{n[0].migration(0), n[1].migration(1)}
+		if off, changed := CallOff(ms, t0, "owner is back"); changed {
+			todo = append(todo, gang{n[0].after(off[0]), n[1].after(off[1])})
+		}
+		for i := range n {
+			order, waits := MigrationOrder(ms[i])
+			if !waits {
+				continue
+			}
+			for _, p := range plays(n[i], order, false) {
+				out, _, err := Gang(ms, fleet.Report{Order: order, Outcome: p.how})
+				if err != nil {
+					t.Fatal(err)
+				}
+				next := gang{n[0].after(out[0]), n[1].after(out[1])}
+				next[i].world = p.world
+				todo = append(todo, next)
+			}
+		}
+	}
+	t.Logf("%d states", len(seen))
+}
+
+func (n member) key() string {
+	return fmt.Sprint(n.phase, n.attempt, n.gen, n.world.source, n.world.target, n.world.sourceSaw, n.world.targetSaw)
+}
+
+// together checks the gang's rule: nobody switches unless all do.
+func together(t *testing.T, a, b member) {
+	t.Helper()
+	past := func(n member) bool { return n.gen > 1 }
+	if past(a) != past(b) {
+		t.Fatalf("one switched alone:\n%+v\n%+v", a, b)
+	}
+	if a.phase == fleet.Ready && b.phase == fleet.Ready {
+		t.Fatalf("both are ready and wait:\n%+v\n%+v", a, b)
+	}
+	stuck := func(n, other member) bool { return n.phase == fleet.Ready && other.phase.Ended() }
+	if stuck(a, b) || stuck(b, a) {
+		t.Fatalf("one waits for a member that has ended:\n%+v\n%+v", a, b)
+	}
+}
+
+// From every state that one migration can be in, hosts that answer again bring
+// it to an end.
+func TestEveryMigrationCanEnd(t *testing.T) {
+	for _, st := range migrationStages {
+		for attempt := 0; attempt <= moreTries; attempt++ {
+			m := fleet.Migration{ID: "m1.g0", Guest: "g0", From: "source", To: "target", Gen: 1, Phase: st.in, Attempt: attempt}
+			for range 10 {
+				if order, waits := MigrationOrder(m); waits {
+					out, _, _ := Gang([]fleet.Migration{m}, fleet.Report{Order: order, Outcome: fleet.Done})
+					m = out[0]
+				}
+			}
+			if !m.Phase.Ended() && m.Phase != fleet.Ready {
+				t.Errorf("from %s: stays in %s", st.in, m.Phase)
+			}
+		}
+	}
+}
+
+func TestStaleReportsChangeNothing(t *testing.T) {
+	m := fleet.Migration{ID: "m1.g0", Guest: "g0", From: "a", To: "b", Phase: fleet.Switching, Attempt: 1, Gen: 2}
+	order, _ := MigrationOrder(m)
+	for name, o := range map[string]fleet.Order{
+		"attempt": {Verb: order.Verb, Host: order.Host, Peer: order.Peer, Guest: order.Guest, Migration: order.Migration, Gen: 2},
+		"verb":    {Verb: fleet.Copy, Host: order.Host, Peer: order.Peer, Guest: order.Guest, Migration: order.Migration, Gen: 2, Attempt: 1},
+		"gen":     {Verb: order.Verb, Host: order.Host, Peer: order.Peer, Guest: order.Guest, Migration: order.Migration, Gen: 1, Attempt: 1},
+	} {
+		if _, changed, err := Migration(m, fleet.Report{Order: o, Outcome: fleet.Done}); changed || err != nil {
+			t.Errorf("other %s: changed %t, %v", name, changed, err)
+		}
+	}
+	if _, _, err := Migration(m, fleet.Report{Order: order, Outcome: "maybe"}); err == nil {
+		t.Error("an unknown outcome was taken")
+	}
+}
+
+func TestCarrierFollowsTheGuest(t *testing.T) {
+	g := fleet.Guest{ID: "g0", Home: "home"}
+	if got := Carrier(g, fleet.Migration{}); got != "home" {
+		t.Errorf("without a migration: %s", got)
+	}
+	for phase, want := range map[fleet.Phase]fleet.HostID{
+		fleet.Preparing: "a", fleet.Copying: "a", fleet.Ready: "a", fleet.Switching: "a", fleet.Withdrawing: "a",
+		fleet.Reverting: "a", fleet.Discarding: "a", fleet.Repointing: "b", fleet.Retiring: "b",
+		fleet.Finished: "home", fleet.Aborted: "home",
+	} {
+		if got := Carrier(g, fleet.Migration{ID: "m", From: "a", To: "b", Phase: phase}); got != want {
+			t.Errorf("%s: %s, want %s", phase, got, want)
+		}
+	}
+}
+
+func TestAbandonOnlyWhenTheTargetIsSilent(t *testing.T) {
+	m := fleet.Migration{ID: "m1.g0", Phase: fleet.Repointing, Attempt: moreTries - 1}
+	if _, gave := Abandon(m, t0, "cancelled"); gave {
+		t.Error("gave up too early")
+	}
+	m.Attempt++
+	if m, gave := Abandon(m, t0, "cancelled"); !gave || m.Phase != fleet.Stranded {
+		t.Errorf("did not give up: %+v", m)
+	}
+	if _, gave := Abandon(fleet.Migration{Phase: fleet.Switching, Attempt: 9}, t0, ""); gave {
+		t.Error("gave up a switch")
+	}
+}

@@ -1,0 +1,229 @@
+package lifecycle
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+)
+
+var (
+	outcomes = []fleet.Outcome{fleet.Done, fleet.Failed, fleet.Vanished}
+	t0       = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+)
+
+// total checks that a state with an order answers every outcome exactly once
+// and that no other state answers any.
+func total[S ~string](t *testing.T, stages []stage[S], arrows []arrow[S]) {
+	t.Helper()
+	known := map[S]bool{}
+	for _, st := range stages {
+		if known[st.in] {
+			t.Errorf("%s is there twice", st.in)
+		}
+		known[st.in] = true
+		if (st.verb == "") == (st.says == "") {
+			t.Errorf("%s must have either an order or words", st.in)
+		}
+		for _, o := range outcomes {
+			n := 0
+			for _, a := range arrows {
+				if a.from == st.in && a.on == o {
+					n++
+				}
+			}
+			if want := map[bool]int{true: 1, false: 0}[st.verb != ""]; n != want {
+				t.Errorf("%s on %s: %d arrows, want %d", st.in, o, n, want)
+			}
+		}
+	}
+	for _, a := range arrows {
+		if !known[a.from] || !known[a.to] || (a.last != "" && !known[a.last]) {
+			t.Errorf("%s on %s leads through an unknown state", a.from, a.on)
+		}
+		if (a.tries != 0 || a.stays) && a.to != a.from {
+			t.Errorf("%s on %s counts tries but is no retry", a.from, a.on)
+		}
+		if (a.tries != 0) != (a.last != "") {
+			t.Errorf("%s on %s: tries and last go together", a.from, a.on)
+		}
+	}
+}
+
+func TestTablesAreTotal(t *testing.T) {
+	total(t, migrationStages, migrationArrows)
+	total(t, guestStages, guestArrows)
+	total(t, jobStages, jobArrows)
+	for _, s := range []fleet.HostState{fleet.HostUp, fleet.HostDraining} {
+		for _, v := range []fleet.RequestVerb{fleet.Join, fleet.Drain, fleet.Undrain} {
+			n := 0
+			for _, a := range hostArrows {
+				if a.from == s && a.on == v {
+					n++
+				}
+			}
+			if n != 1 {
+				t.Errorf("host %s on %s: %d lines", s, v, n)
+			}
+		}
+	}
+}
+
+// A phase ends exactly when fleet says so and no order is waited for.
+func TestEndedPhasesWaitForNothing(t *testing.T) {
+	for _, st := range migrationStages {
+		if st.in.Ended() != (st.verb == "" && st.in != fleet.Ready) {
+			t.Errorf("%s: verb %q, ended %t", st.in, st.verb, st.in.Ended())
+		}
+	}
+}
+
+func TestHost(t *testing.T) {
+	h := Enlist("host1", t0)
+	later := t0.Add(time.Hour)
+	h, changed := Host(h, fleet.Drain, later)
+	if !changed || h.State != fleet.HostDraining || !h.Since.Equal(later) {
+		t.Fatalf("drain: %+v", h)
+	}
+	if _, changed = Host(h, fleet.Drain, later); changed {
+		t.Error("draining twice changed something")
+	}
+	if _, changed = Host(h, fleet.Join, later); changed {
+		t.Error("joining again changed something")
+	}
+	if h, _ = Host(h, fleet.Undrain, later); h.State != fleet.HostUp {
+		t.Errorf("undrain: %+v", h)
+	}
+}
+
+func TestGuest(t *testing.T) {
+	start := fleet.Guest{ID: "j1g0", Job: "j1", Home: "host1", State: fleet.GuestStarting, Gen: 1}
+	step := func(g fleet.Guest, o fleet.Outcome, cause string) fleet.Guest {
+		t.Helper()
+		order, _ := GuestOrder(g)
+		next, _, err := Guest(g, fleet.Report{At: t0, Order: order, Outcome: o, Cause: cause})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return next
+	}
+	g := step(start, fleet.Failed, "no image")
+	if g.State != fleet.GuestEnded || g.Cause != "no image" {
+		t.Errorf("failed start: %+v", g)
+	}
+	g = start
+	for i := 0; i <= startTries; i++ {
+		if g.State != fleet.GuestStarting || g.Attempt != i {
+			t.Fatalf("try %d: %+v", i, g)
+		}
+		g = step(g, fleet.Vanished, "")
+	}
+	if g.State != fleet.GuestEnded || g.Cause != "host1 did not answer the order to start" {
+		t.Errorf("vanished start: %+v", g)
+	}
+	running := step(start, fleet.Done, "")
+	if g = step(running, fleet.Vanished, ""); g != running {
+		t.Errorf("a vanished hold changed %+v", g)
+	}
+	if g = step(running, fleet.Done, ""); g.State != fleet.GuestEnded || g.Cause != "it ended by itself" {
+		t.Errorf("ended: %+v", g)
+	}
+	g, _ = Stop(running, t0)
+	for i := 0; i <= moreTries; i++ {
+		g = step(g, fleet.Failed, "device busy")
+	}
+	if g.State != fleet.GuestEnded || g.Cause != "device busy" {
+		t.Errorf("stop that never works: %+v", g)
+	}
+	stale, _ := GuestOrder(start)
+	if _, changed, _ := Guest(running, fleet.Report{Order: stale, Outcome: fleet.Done}); changed {
+		t.Error("a stale report changed a guest")
+	}
+	order, _ := GuestOrder(start)
+	if _, _, err := Guest(start, fleet.Report{Order: order, Outcome: "odd"}); err == nil {
+		t.Error("an unknown outcome was taken")
+	}
+}
+
+func TestJob(t *testing.T) {
+	j := fleet.Job{ID: "j1", State: fleet.JobStarting, Spec: fleet.JobSpec{Guests: 2}}
+	gs := []fleet.Guest{
+		{ID: "j1g0", Job: "j1", Home: "host1", State: fleet.GuestRunning, Gen: 1},
+		{ID: "j1g1", Job: "j1", Home: "host2", State: fleet.GuestStarting, Gen: 1},
+	}
+	if _, _, changed := Settle(j, gs, t0); changed {
+		t.Fatal("a job began to run before its guests did")
+	}
+	gs[1].State = fleet.GuestRunning
+	j, _, _ = Settle(j, gs, t0)
+	if j.State != fleet.JobRunning || !j.Started.Equal(t0) {
+		t.Fatalf("not running: %+v", j)
+	}
+	order, _ := JobOrder(j, gs[0], fleet.Migration{})
+	again, changed, _ := Job(j, gs[0], fleet.Migration{}, fleet.Report{Order: order, Outcome: fleet.Vanished})
+	if !changed || again.State != fleet.JobRunning || again.Attempt != 1 {
+		t.Fatalf("vanished run: %+v", again)
+	}
+	done, _, _ := Job(j, gs[0], fleet.Migration{}, fleet.Report{At: t0, Order: order, Outcome: fleet.Done, Exit: &fleet.Exit{Code: 3}})
+	if done.State != fleet.JobStopping || done.Result != fleet.JobFinished || done.Exit.Code != 3 {
+		t.Fatalf("done: %+v", done)
+	}
+	done, stopped, _ := Settle(done, gs, t0)
+	if len(stopped) != 2 || stopped[0].State != fleet.GuestStopping || done.State != fleet.JobStopping {
+		t.Fatalf("stopping: %+v %+v", done, stopped)
+	}
+	for i := range stopped {
+		stopped[i].State = fleet.GuestEnded
+	}
+	if done, _, _ = Settle(done, stopped, t0); done.State != fleet.JobEnded || done.Result != fleet.JobFinished {
+		t.Fatalf("ended: %+v", done)
+	}
+	gs[1].State, gs[1].Cause = fleet.GuestEnded, "out of memory"
+	lost, stopped, _ := Settle(j, gs, t0)
+	if lost.Result != fleet.JobFailed || lost.Cause != "guest j1g1 ended: out of memory" || len(stopped) != 1 {
+		t.Fatalf("guest gone: %+v", lost)
+	}
+	if cancelled, ok := Cancel(lost, t0, "asked for"); ok || cancelled.Result != fleet.JobFailed {
+		t.Error("cancelling a job that had failed changed its result")
+	}
+}
+
+func TestPauseAfterAbortedMovesGrows(t *testing.T) {
+	for aborts, want := range map[int]time.Duration{1: 30 * time.Second, 2: time.Minute, 4: 4 * time.Minute, 7: longestPause, 1000: longestPause} {
+		if got := pauseAfter(aborts); got != want {
+			t.Errorf("after %d: %s, want %s", aborts, got, want)
+		}
+	}
+}
+
+func TestCopy(t *testing.T) {
+	r := func(sent, left int64) Round { return Round{Took: time.Second, SentBytes: sent, LeftBytes: left} }
+	for _, c := range []struct {
+		name   string
+		limits fleet.Limits
+		rounds []Round
+		want   Verdict
+	}{
+		{"nothing yet", fleet.Limits{}, nil, GoOn},
+		{"small rest", fleet.Limits{}, []Round{r(100<<20, 1<<20)}, SwitchNow},
+		{"large rest", fleet.Limits{}, []Round{r(100<<20, 10<<20)}, GoOn},
+		{"large rest allowed", fleet.Limits{Downtime: time.Second}, []Round{r(100<<20, 10<<20)}, SwitchNow},
+		{"nothing left", fleet.Limits{}, []Round{r(0, 0)}, SwitchNow},
+		{"link stands still", fleet.Limits{}, []Round{r(0, 10)}, GoOn},
+		{"enough", fleet.Limits{Rounds: 2}, []Round{r(100, 50), r(50, 50)}, GiveUp},
+	} {
+		if got := Copy(c.limits, c.rounds); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestDiagramNamesEveryState(t *testing.T) {
+	d := Diagram()
+	for _, s := range migrationStages {
+		if !strings.Contains(d, "| "+string(s.in)+" |") {
+			t.Errorf("the protocol does not print %s", s.in)
+		}
+	}
+}
