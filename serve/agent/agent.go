@@ -16,6 +16,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -99,7 +100,6 @@ const (
 	gapsLimit   = 10 * time.Second
 	factsEvery  = time.Second
 	copiesEvery = 200 * time.Millisecond // facts while a copy runs, for progress bars
-	outboxMost  = 1024                   // reports of one verb and guest replace each other, so it is never reached in earnest
 )
 
 // New makes an agent; it touches nothing yet.
@@ -175,11 +175,11 @@ func (a *Agent) speak(ctx context.Context, s Session) error {
 	defer tick.Stop()
 	told := time.Now()
 	for {
-		for r, ok := a.firstReport(); ok; r, ok = a.firstReport() {
+		for r, ok := a.nextReport(); ok; r, ok = a.nextReport() {
 			if err := send(wire.Up{Report: &r}); err != nil {
+				a.unsent(r)
 				return fmt.Errorf("sending a report: %w", err)
 			}
-			a.reportSent(r)
 		}
 		select {
 		case <-ctx.Done():
@@ -272,15 +272,7 @@ func (a *Agent) post(r fleet.Report) {
 }
 
 func (a *Agent) postLocked(r fleet.Report) {
-	for i, old := range a.outbox {
-		if old.Order.Verb == r.Order.Verb && old.Order.Guest == r.Order.Guest && old.Order.Job == r.Order.Job {
-			a.outbox = append(a.outbox[:i], a.outbox[i+1:]...)
-			break
-		}
-	}
-	if len(a.outbox) >= outboxMost {
-		a.outbox = a.outbox[1:]
-	}
+	a.outbox = slices.DeleteFunc(a.outbox, func(old fleet.Report) bool { return sameSubject(old, r) })
 	a.outbox = append(a.outbox, r)
 	select {
 	case a.news <- struct{}{}:
@@ -288,22 +280,28 @@ func (a *Agent) postLocked(r fleet.Report) {
 	}
 }
 
-func (a *Agent) firstReport() (fleet.Report, bool) {
+func sameSubject(a, b fleet.Report) bool {
+	return a.Order.Verb == b.Order.Verb && a.Order.Guest == b.Order.Guest && a.Order.Job == b.Order.Job
+}
+
+// nextReport takes the oldest report out. Should it be lost on the way, the
+// controller asks again and the ledger answers.
+func (a *Agent) nextReport() (r fleet.Report, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.outbox) == 0 {
-		return fleet.Report{}, false
+		return r, false
 	}
-	return a.outbox[0], true
+	r, a.outbox = a.outbox[0], a.outbox[1:]
+	return r, true
 }
 
-// reportSent forgets r, unless a newer report took its place meanwhile. Should
-// it be lost on the way, the controller asks again and the ledger answers.
-func (a *Agent) reportSent(r fleet.Report) {
+// unsent puts a report back for the next session, unless there is a newer one.
+func (a *Agent) unsent(r fleet.Report) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.outbox) > 0 && a.outbox[0].Order == r.Order && a.outbox[0].Outcome == r.Outcome {
-		a.outbox = a.outbox[1:]
+	if !slices.ContainsFunc(a.outbox, func(newer fleet.Report) bool { return sameSubject(newer, r) }) {
+		a.outbox = append([]fleet.Report{r}, a.outbox...)
 	}
 }
 

@@ -58,8 +58,12 @@ func (a *Agent) hold(ctx context.Context, w *work) (fleet.Report, error) {
 		ended = w.link.Ended(g) // before the look, or an end between the two is missed
 	}
 	here, err := a.here(ctx, w)
-	if err != nil {
-		return fleet.Report{}, vague{err}
+	for err != nil && ctx.Err() == nil { // not knowing is no reason to give the guest up
+		wait(ctx, pollEvery)
+		here, err = a.here(ctx, w)
+	}
+	if ctx.Err() != nil {
+		return fleet.Report{}, errSilent
 	}
 	if !here {
 		return fleet.Report{}, fmt.Errorf("holding guest %s on %s: %w", g, a.Host, ErrAbsent)
@@ -156,8 +160,8 @@ func (a *Agent) destroy(ctx context.Context, w *work) (fleet.Report, error) {
 
 // receive makes the empty guest that takes in state.
 func (a *Agent) receive(ctx context.Context, w *work) (fleet.Report, error) {
-	if _, err := a.Images.Ensure(ctx, w.task.Guest.Image); err != nil {
-		return fleet.Report{}, fmt.Errorf("getting the image of guest %s: %w", w.seat.guest, err)
+	if err := a.fetch(ctx, w); err != nil {
+		return fleet.Report{}, err
 	}
 	a.hangUp(w.seat)
 	listen, err := w.driver.Receive(ctx, w.task)

@@ -17,8 +17,10 @@ import (
 const (
 	// bootLimit is for a guest under emulation beside others on few cores; by
 	// itself one takes about five seconds.
-	bootLimit = 4 * time.Minute
-	guestMTU  = 1450 // 1500 less VXLAN's 50
+	bootLimit  = 4 * time.Minute
+	fetchTries = 4
+	fetchPause = time.Second // doubled after each try
+	guestMTU   = 1450        // 1500 less VXLAN's 50
 
 	wordsBytes = 4096 // of the console, to find the last lines in
 	wordsLines = 6
@@ -32,8 +34,8 @@ var errNoBoot = errors.New("it did not come up")
 // it and goes on or removes it.
 func (a *Agent) start(ctx context.Context, w *work) (fleet.Report, error) {
 	g := w.seat.guest
-	if _, err := a.Images.Ensure(ctx, w.task.Guest.Image); err != nil {
-		return fleet.Report{}, fmt.Errorf("getting the image of guest %s: %w", g, err)
+	if err := a.fetch(ctx, w); err != nil {
+		return fleet.Report{}, err
 	}
 	if err := w.driver.Start(ctx, w.task); err != nil {
 		return fleet.Report{}, fmt.Errorf("starting guest %s on %s: %w", g, a.Host, err)
@@ -54,6 +56,21 @@ func (a *Agent) start(ctx context.Context, w *work) (fleet.Report, error) {
 		return fleet.Report{}, vague{errors.Join(err, undo)}
 	}
 	return fleet.Report{}, err
+}
+
+// fetch makes the guest's image present. A line that breaks on the way is no
+// reason to give up a job.
+func (a *Agent) fetch(ctx context.Context, w *work) (err error) {
+	for try := range fetchTries {
+		if _, err = a.Images.Ensure(ctx, w.task.Guest.Image); err == nil || ctx.Err() != nil {
+			break
+		}
+		wait(ctx, fetchPause<<try)
+	}
+	if err != nil {
+		return fmt.Errorf("getting the image of guest %s: %w", w.seat.guest, err)
+	}
+	return nil
 }
 
 // setUp waits for the guest agent and tells it what it has to know.

@@ -31,6 +31,7 @@ type work struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when it is over
+	said   bool          // under Agent.mu: all there was to say was said, so the same order is a new one
 	seat   *seat
 	driver Driver
 	link   Linker // of driver; nil: its guests have no link
@@ -173,11 +174,12 @@ func (a *Agent) seat(g fleet.GuestID) (*seat, error) {
 }
 
 func (s *seat) busyWith(o fleet.Order) bool {
-	if s.last != nil && !s.last.over() && s.last.task.Order == o && !s.last.calledOff() {
-		return true
+	for _, w := range []*work{s.last, s.standing[o.Verb]} {
+		if w != nil && w.task.Order == o && !w.said && !w.calledOff() {
+			return true
+		}
 	}
-	w := s.standing[o.Verb]
-	return w != nil && !w.over() && w.task.Order == o && !w.calledOff()
+	return false
 }
 
 // idle tells whether nothing at all goes on for the guest.
@@ -246,8 +248,12 @@ func (a *Agent) carryOut(w *work) (r fleet.Report, err error) {
 	r, err = v.do(a, ctx, w)
 	w.point("after")
 	if !w.silent && !errors.Is(err, errSilent) {
-		a.Log.Info("order ended", "verb", verb, "guest", w.seat.guest, "migration", w.task.Order.Migration,
-			"took", time.Since(begun).Round(time.Millisecond), "cause", err)
+		log := a.Log.With("verb", verb, "guest", w.seat.guest, "took", time.Since(begun).Round(time.Millisecond))
+		if err != nil {
+			log.Warn("order not carried out", "cause", err)
+		} else {
+			log.Info("order carried out")
+		}
 	}
 	return r, err
 }
@@ -257,6 +263,9 @@ func (a *Agent) conclude(w *work, r fleet.Report, err error) {
 	if w.silent && r.Order.Verb == fleet.Stop {
 		a.trouble(removing+string(w.seat.guest), err)
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w.said = true
 	if w.silent || errors.Is(err, errSilent) || (err != nil && w.calledOff() && r.Order.Verb != fleet.Switch) {
 		return
 	}
@@ -268,17 +277,15 @@ func (a *Agent) conclude(w *work, r fleet.Report, err error) {
 		r.Outcome = fleet.Vanished
 	}
 	if r.Outcome != fleet.Vanished && remembered(r) {
-		a.mu.Lock()
 		p := w.seat.page.with(r, generation(w.task))
 		if err := a.ledger.write(w.seat.guest, p); err == nil {
 			w.seat.page = p
 		} else if r.Outcome == fleet.Failed {
 			r.Outcome, r.Cause = fleet.Vanished, r.Cause+"; "+err.Error() // a promise that is not written down is none
 		}
-		a.mu.Unlock()
 		w.point("recorded")
 	}
-	a.post(r)
+	a.postLocked(r)
 }
 
 // remembered: a Stop that is done is done again when asked, since the same
