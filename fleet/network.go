@@ -42,6 +42,29 @@ func (s Subnet) mac(last byte) string {
 	return fmt.Sprintf("02:70:67:%02x:%02x:%02x", byte(s>>8), byte(s), last)
 }
 
+// The names of a job's links on a host. Whatever has such a name in a host's
+// network belongs to Pagurus, which removes it when it is not wanted.
+
+// BridgeName is the link that joins the others.
+func (s Subnet) BridgeName() string { return fmt.Sprintf("pgb%06x", s.VNI()) }
+
+// TunnelName is the VXLAN link to the other hosts.
+func (s Subnet) TunnelName() string { return fmt.Sprintf("pgx%06x", s.VNI()) }
+
+// TapName is the TAP link of guest i.
+func (s Subnet) TapName(i int) string { return fmt.Sprintf("pgt%06x.%d", s.VNI(), i) }
+
+// ShareName is the bridge's end of the pair of links to the file server.
+func (s Subnet) ShareName() string { return fmt.Sprintf("pgs%06x", s.VNI()) }
+
+// SharePeerName is the file server's end of that pair: in the host's network
+// until the server takes it into its own.
+func (s Subnet) SharePeerName() string { return fmt.Sprintf("pgn%06x", s.VNI()) }
+
+// NetworkMTU is the MTU on jobs' networks: that of Ethernet without VXLAN's 50
+// bytes.
+const NetworkMTU = 1450
+
 // GuestName is the host name of guest i, the same in every job.
 func GuestName(i int) string { return fmt.Sprintf("guest%d", i) }
 

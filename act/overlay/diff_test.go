@@ -1,0 +1,259 @@
+package overlay
+
+import (
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"pagurus/fleet"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", path, got, want)
+	}
+}
+
+func config(host string, address string) Config {
+	return Config{Host: fleet.HostID(host), Address: netip.MustParseAddr(address), Port: DefaultPort}
+}
+
+// network gives the network of a job whose guest i is at hosts[i] ("a", "b"
+// or "?" for a host not heard of), as seen by host, whose guests have ports.
+func network(job string, subnet fleet.Subnet, host string, hosts ...string) fleet.Network {
+	addresses := map[string]string{"a": "198.18.0.1", "b": "198.18.0.2", "c": "198.18.0.3", "?": ""}
+	n := fleet.Network{Job: fleet.JobID(job), Subnet: subnet}
+	for i, h := range hosts {
+		guest := fleet.GuestID(job + "g" + string(rune('0'+i)))
+		n.Endpoints = append(n.Endpoints, fleet.Endpoint{Addr: subnet.GuestAddr(i), MAC: subnet.GuestMAC(i),
+			Host: fleet.HostID(h), VTEP: addresses[h], Guest: guest})
+		if h == host {
+			n.Ports = append(n.Ports, fleet.Port{Guest: guest, Index: i, MAC: subnet.GuestMAC(i)})
+		}
+	}
+	return n
+}
+
+func want(t *testing.T, c Config, networks ...fleet.Network) State {
+	t.Helper()
+	s, err := Want(c, networks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestWant(t *testing.T) {
+	n := network("j1", 1, "a", "a", "b", "?")
+	n.Share = &fleet.Share{Export: "/home/x", UID: 1000}
+	n.Endpoints = append(n.Endpoints, fleet.Endpoint{Addr: n.Subnet.ShareAddr(), MAC: n.Subnet.ShareMAC(), Host: "a", VTEP: "198.18.0.1"})
+	golden(t, "want.txt", want(t, config("a", "198.18.0.1"), n).String())
+}
+
+// What cannot be is left out, and the rest is made all the same.
+func TestWantNonsense(t *testing.T) {
+	for name, spoil := range map[string]func(*fleet.Network){
+		"endpoint":      func(n *fleet.Network) { n.Endpoints[0].MAC = "nonsense" },
+		"no address":    func(n *fleet.Network) { n.Endpoints[0].Addr = netip.Addr{} },
+		"multicast MAC": func(n *fleet.Network) { n.Endpoints[0].MAC = "01:00:5e:00:00:01" },
+		"InfiniBand MAC": func(n *fleet.Network) {
+			n.Endpoints[0].MAC = "00:00:00:00:fe:80:00:00:00:00:00:00:02:00:5e:10:00:00:00:01"
+		},
+		"host's address":     func(n *fleet.Network) { n.Endpoints[1].VTEP = "somewhere" },
+		"host's address, v6": func(n *fleet.Network) { n.Endpoints[1].VTEP = "fd00::1" },
+		"index":              func(n *fleet.Network) { n.Ports[0].Index = 4711 },
+		"subnet":             func(n *fleet.Network) { n.Subnet = 40000 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad, good := network("j1", 1, "a", "a", "b"), network("j2", 2, "a", "a", "b")
+			spoil(&bad)
+			s, err := Want(config("a", "198.18.0.1"), []fleet.Network{bad, good})
+			if err == nil || !strings.Contains(err.Error(), "job j1") {
+				t.Errorf("error %v does not name the job", err)
+			}
+			if len(Diff(State{}, s)) == 0 || s.Links[good.Subnet.TapName(0)].Kind != tapKind {
+				t.Error("the other job's network is missing")
+			}
+		})
+	}
+}
+
+func TestDiff(t *testing.T) {
+	a := config("a", "198.18.0.1")
+	here, there := network("j1", 1, "a", "a", "b"), network("j1", 1, "a", "a", "b")
+	there.Endpoints[0].Host, there.Endpoints[0].VTEP = "b", "198.18.0.2"
+	gone := there
+	gone.Ports = nil
+	arriving := network("j1", 1, "a", "b", "b")
+	arriving.Ports = here.Ports
+	full := want(t, a, here)
+	altered := func(alter func(s State)) State {
+		s := want(t, a, here)
+		alter(s)
+		return s
+	}
+	for _, c := range []struct {
+		name       string
+		have, want State
+	}{
+		{"the same", full, full},
+		{"from nothing", newState(), full},
+		{"to nothing", full, newState()},
+		{"guest has left, its port stays", full, want(t, a, there)},
+		{"guest has left for good", full, want(t, a, gone)},
+		{"guest is to arrive", want(t, a, network("j1", 1, "a", "b", "b")), want(t, a, arriving)},
+		{"guest has arrived", want(t, a, arriving), full},
+		{"other guest has moved on", full, want(t, a, network("j1", 1, "a", "a", "c"))},
+		{"another address of this host", full, want(t, config("a", "198.18.0.9"), here)},
+		{"bridge of the wrong kind", altered(func(s State) { s.Links["pgb700001"] = Link{Kind: "dummy"} }), full},
+		{"port without a bridge", altered(func(s State) {
+			l := s.Links["pgt700001.0"]
+			l.Master, l.HasPort, l.Port = "", false, Port{}
+			s.Links["pgt700001.0"] = l
+			delete(s.Forward, Key{"pgb700001", "02:70:67:00:01:01"})
+		}), full},
+		{"learning, flooding, down", altered(func(s State) {
+			l := s.Links["pgt700001.0"]
+			l.Up, l.Port = false, Port{Learning: true, Unknown: true, Multicast: true, Broadcast: true}
+			s.Links["pgt700001.0"] = l
+		}), full},
+		{"garbage", altered(func(s State) {
+			s.Links["pgt700001.7"] = Link{Kind: tapKind, Up: true}
+			s.Links["pgnabcdef"] = Link{Kind: pairKind}
+			s.Forward[Key{"pgb700001", "02:00:00:00:00:01"}] = "pgx700001 (learnt)"
+			s.Tunnel[Key{"pgx700001", "00:00:00:00:00:00"}] = "198.18.0.9,198.18.0.8"
+			s.Neighbours[Key{"pgb700001", "10.128.1.99"}] = "02:00:00:00:00:01"
+		}), full},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var lines strings.Builder
+			for _, change := range Diff(c.have, c.want) {
+				lines.WriteString(change.String() + "\n")
+			}
+			golden(t, "diff-"+strings.NewReplacer(" ", "-", ",", "").Replace(c.name)+".txt", lines.String())
+		})
+	}
+}
+
+// modelled makes the change to the state as the kernel would, as far as the
+// tables are concerned.
+func modelled(s State, c Change) {
+	switch c.Verb {
+	case addLink, setLink:
+		if old, ok := s.Links[c.Key.Link]; ok && old.Master != c.Link.Master {
+			modelledFlush(s, c.Key.Link)
+		}
+		s.Links[c.Key.Link] = c.Link
+	case deleteLink:
+		modelledFlush(s, c.Key.Link)
+		delete(s.Links, c.Key.Link)
+		for name, l := range s.Links {
+			if l.Master == c.Key.Link {
+				l.Master, l.HasPort, l.Port = "", false, Port{}
+				s.Links[name] = l
+			}
+		}
+	case setForward:
+		s.Forward[c.Key] = c.Value
+	case deleteForward:
+		delete(s.Forward, c.Key)
+	case setTunnel:
+		s.Tunnel[c.Key] = c.Value
+	case deleteTunnel:
+		delete(s.Tunnel, c.Key)
+	case setNeighbour:
+		s.Neighbours[c.Key] = c.Value
+	case deleteNeighbour:
+		delete(s.Neighbours, c.Key)
+	}
+}
+
+func modelledFlush(s State, link string) {
+	for k, port := range s.Forward {
+		if k.Link == link || port == link {
+			delete(s.Forward, k)
+		}
+	}
+	for k := range s.Tunnel {
+		if k.Link == link {
+			delete(s.Tunnel, k)
+		}
+	}
+	for k := range s.Neighbours {
+		if k.Link == link {
+			delete(s.Neighbours, k)
+		}
+	}
+}
+
+// From any state to any other: the changes lead there, nothing is forwarded to
+// a link that is not there, and then nothing is left to change.
+func TestDiffLeadsThere(t *testing.T) {
+	state := func(r *rapid.T, name string) State {
+		var networks []fleet.Network
+		for subnet := range fleet.Subnet(2) {
+			if !rapid.Bool().Draw(r, name) {
+				continue
+			}
+			hosts := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "?"}), 0, 4).Draw(r, name)
+			n := network("j", subnet, "a", hosts...)
+			if rapid.Bool().Draw(r, name) {
+				n.Share = &fleet.Share{}
+			}
+			networks = append(networks, n)
+		}
+		s, err := Want(config("a", rapid.SampledFrom([]string{"198.18.0.1", "198.18.0.9"}).Draw(r, name)), networks)
+		if err != nil {
+			r.Fatal(err)
+		}
+		for _, link := range sorted(s.Links) {
+			if rapid.IntRange(0, 9).Draw(r, name) == 0 {
+				modelled(s, Change{Verb: deleteLink, Key: Key{Link: link}})
+			}
+		}
+		return s
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		have, want := state(r, "have"), state(r, "want")
+		for _, port := range want.Forward {
+			if _, ok := want.Links[port]; !ok {
+				return // a wanted state always has them
+			}
+		}
+		for _, l := range want.Links {
+			if _, ok := want.Links[l.Master]; l.Master != "" && !ok || l.Kind != bridgeKind && l.Master == "" {
+				return
+			}
+		}
+		for _, c := range Diff(have, want) {
+			if _, ok := have.Links[c.Value]; c.Verb == setForward && !ok {
+				r.Fatalf("%s: no such link", c)
+			}
+			if _, ok := have.Links[c.Link.Master]; c.Link.Master != "" && !ok {
+				r.Fatalf("%s: no such bridge", c)
+			}
+			modelled(have, c)
+		}
+		if rest := Diff(have, want); len(rest) != 0 || have.String() != want.String() {
+			r.Fatalf("%d changes remain, the first %v; have\n%s\nwant\n%s", len(rest), rest, have, want)
+		}
+	})
+}
