@@ -61,6 +61,13 @@ type Linker interface {
 	Ended(fleet.GuestID) <-chan struct{}
 }
 
+// Teller is a driver that remembers what its guests said last.
+type Teller interface {
+	// Cause is what a guest said before it ended by itself, for people; empty
+	// if there is nothing to say.
+	Cause(fleet.GuestID) string
+}
+
 // Overlay makes the host's part of the jobs' networks match what is wanted.
 type Overlay interface {
 	// Apply makes it so and removes what is not wanted. It may be called at

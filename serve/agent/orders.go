@@ -66,7 +66,7 @@ func (a *Agent) hold(ctx context.Context, w *work) (fleet.Report, error) {
 		return fleet.Report{}, errSilent
 	}
 	if !here {
-		return fleet.Report{}, fmt.Errorf("holding guest %s on %s: %w", g, a.Host, ErrAbsent)
+		return fleet.Report{}, fmt.Errorf("holding guest %s on %s: %w%s", g, a.Host, ErrAbsent, a.lastWords(w))
 	}
 	if ended != nil {
 		select {
@@ -87,7 +87,7 @@ func (a *Agent) hold(ctx context.Context, w *work) (fleet.Report, error) {
 	if err := a.undisturbed(ctx, w.seat); err != nil {
 		return fleet.Report{}, errSilent
 	}
-	return fleet.Report{Cause: fmt.Sprintf("guest %s ended by itself on %s%s", g, a.Host, a.lastWords(g))}, nil
+	return fleet.Report{Cause: fmt.Sprintf("guest %s ended by itself on %s%s", g, a.Host, a.lastWords(w))}, nil
 }
 
 // undisturbed waits until no work touches the guest.

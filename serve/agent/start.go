@@ -46,7 +46,7 @@ func (a *Agent) start(ctx context.Context, w *work) (fleet.Report, error) {
 	}
 	words := ""
 	if errors.Is(err, errNoBoot) {
-		words = a.lastWords(g) // before Stop removes them
+		words = a.lastWords(w) // before Stop removes them
 	}
 	err = fmt.Errorf("setting up guest %s on %s: %w%s", g, a.Host, err, words)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quickLimit)
@@ -143,9 +143,21 @@ func slots(ranks, guests, i int) int {
 // escapes are what a kernel and its console say to a terminal, not to people.
 var escapes = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
-// lastWords gives the end of the guest's console as the end of a sentence.
-func (a *Agent) lastWords(g fleet.GuestID) string {
-	f, err := os.Open(filepath.Join(a.Config.Run, "guests", string(g), "console.log"))
+// lastWords gives what the guest said last as the end of a sentence: the end of
+// its console while that is there, what the driver remembers after that.
+func (a *Agent) lastWords(w *work) string {
+	said := consoleEnd(filepath.Join(a.Config.Run, "guests", string(w.seat.guest), "console.log"))
+	if t, ok := w.driver.(Teller); ok && said == "" {
+		said = t.Cause(w.seat.guest)
+	}
+	if said == "" {
+		return ""
+	}
+	return "; the last it said: " + said
+}
+
+func consoleEnd(path string) string {
+	f, err := os.Open(path)
 	if err != nil {
 		return "" // a kind of guest without one, or gone already
 	}
@@ -153,15 +165,12 @@ func (a *Agent) lastWords(g fleet.GuestID) string {
 	if info, err := f.Stat(); err == nil && info.Size() > wordsBytes {
 		_, _ = f.Seek(-wordsBytes, io.SeekEnd) // from the start is as good
 	}
-	b, _ := io.ReadAll(io.LimitReader(f, wordsBytes))
+	b, _ := io.ReadAll(io.LimitReader(f, wordsBytes)) // as much as can be read
 	var lines []string
 	for line := range strings.Lines(strings.ToValidUTF8(string(b), "")) {
 		if line = strings.TrimSpace(escapes.ReplaceAllString(line, "")); line != "" {
 			lines = append(lines, line)
 		}
 	}
-	if len(lines) == 0 {
-		return "; its console is empty"
-	}
-	return "; the last it said: " + strings.Join(lines[max(0, len(lines)-wordsLines):], " | ")
+	return strings.Join(lines[max(0, len(lines)-wordsLines):], " | ")
 }
