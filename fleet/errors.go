@@ -9,3 +9,7 @@ var ErrAbsent = errors.New("guest is not on this host")
 // ErrUnsure is what the error of a driver's Switch wraps when the target may
 // have the guest whole.
 var ErrUnsure = errors.New("the target may have it")
+
+// ErrConflict is what a store's Commit returns when somebody else has changed
+// the store since the revision given. Nothing was changed; load again.
+var ErrConflict = errors.New("the store has moved on")

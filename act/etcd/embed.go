@@ -1,0 +1,316 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/sys/unix"
+)
+
+// EmbedConfig says where the embedded etcd lives.
+type EmbedConfig struct {
+	Dir string // made if missing; one process at a time may use it
+}
+
+// How the embedded etcd is set. It serves one process and a few thousand
+// objects, so it is made small and quiet; fsync stays on.
+const (
+	// A start waits for one election, 0.1 to 0.5 s with this clock; measured
+	// idle it takes 0.5 % of a core. A clock five times slower takes 0.3 % and
+	// makes a start last up to 4 s.
+	tick     = 100 * time.Millisecond
+	election = 500 * time.Millisecond
+	// What is in the write-ahead log is safe; this is only how soon it also
+	// reaches the database file.
+	batchInterval = time.Second
+	quotaBytes    = 512 << 20
+	segmentBytes  = 8 << 20 // etcd's own 64 MB, allocated twice, are too much for a lab
+	keepRevisions = "1000"
+	snapshotEvery = 2000 // transactions; the log of so many is kept in memory
+	keepEntries   = 100
+	quiet         = time.Hour // between checks that concern clusters of several members
+
+	maxTxnOps       = 20_000
+	maxRequestBytes = 8 << 20
+
+	// reserveBytes is what must be free before a change is tried: the next
+	// segment of the log, the database's next step, and some for others.
+	// etcd itself ends its process when a write fails.
+	reserveBytes = 2*segmentBytes + 16<<20 + 16<<20
+
+	startLimit = 60 * time.Second
+	closeLimit = 10 * time.Second
+	logBytes   = 1 << 20 // a longer log is begun anew at start
+)
+
+// member is the embedded etcd.
+type member struct {
+	dir     string
+	etcd    *embed.Etcd
+	fault   *fault
+	lock    *os.File
+	log     *os.File
+	reserve int64
+
+	closing sync.Once
+	closed  error // set within closing
+}
+
+// Embed starts an etcd of one member inside this process. It listens nowhere:
+// the store calls it directly, so nothing can collide with it and nobody else
+// can reach it. After an error nothing of it runs, unless the error is that
+// of a full disk: then the process should end.
+func Embed(ctx context.Context, c EmbedConfig) (*Store, error) {
+	m := &member{dir: c.Dir, fault: newFault(c.Dir), reserve: reserveBytes}
+	if err := m.open(ctx); err != nil {
+		if m.fault.cause() == nil {
+			m.release()
+		}
+		return nil, fmt.Errorf("starting the store in %s: %w", c.Dir, err)
+	}
+	s := &Store{client: v3client.New(m.etcd.Server), member: m}
+	if err := s.disarm(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting the store in %s: %w", c.Dir, err), s.Close())
+	}
+	return s, nil
+}
+
+func (m *member) open(ctx context.Context) error {
+	if err := os.MkdirAll(m.dir, 0o700); err != nil {
+		return err
+	}
+	var err error
+	if m.lock, err = os.OpenFile(filepath.Join(m.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return err
+	}
+	if err := unix.Flock(int(m.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("another controller uses it: stop that one or give this one another --state folder")
+	}
+	if err := m.room(); err != nil {
+		return err
+	}
+	logPath, flags := filepath.Join(m.dir, "etcd.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND
+	if st, err := os.Stat(logPath); err == nil && st.Size() > logBytes {
+		flags |= os.O_TRUNC
+	}
+	if m.log, err = os.OpenFile(logPath, flags, 0o600); err != nil {
+		return err
+	}
+	return m.start(ctx)
+}
+
+// start runs etcd's start in a goroutine of its own: where etcd would end the
+// process, that goroutine ends.
+func (m *member) start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	tuneSegments()
+	var err error
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		m.etcd, err = embed.StartEtcd(m.config())
+	}()
+	select {
+	case <-started:
+	case <-ctx.Done():
+		return fmt.Errorf("etcd did not start: %w; see %s", ctx.Err(), m.log.Name())
+	}
+	if cause := m.fault.cause(); cause != nil {
+		return cause
+	}
+	if err != nil {
+		return err
+	}
+	select {
+	case <-m.etcd.Server.ReadyNotify():
+		return nil
+	case <-m.fault.done:
+		return m.fault.cause()
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("etcd was not ready in time: %w; see %s", ctx.Err(), m.log.Name()), m.stop())
+	}
+}
+
+var segmentsTuned sync.Once
+
+// tuneSegments sets what etcd has no option for.
+func tuneSegments() { segmentsTuned.Do(func() { wal.SegmentSizeBytes = segmentBytes }) }
+
+func (m *member) config() *embed.Config {
+	c := embed.NewConfig()
+	c.Name, c.Dir = "pagurus", filepath.Join(m.dir, "data")
+	// A member has to have an address; nothing listens there.
+	nowhere := url.URL{Scheme: "http", Host: "127.0.0.1:1"}
+	c.ListenPeerUrls, c.ListenClientUrls = nil, nil
+	c.AdvertisePeerUrls, c.AdvertiseClientUrls = []url.URL{nowhere}, []url.URL{nowhere}
+	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	c.TickMs, c.ElectionMs = uint(tick.Milliseconds()), uint(election.Milliseconds())
+	c.BackendBatchInterval = batchInterval
+	c.QuotaBackendBytes = quotaBytes
+	c.SnapshotCount, c.SnapshotCatchUpEntries = snapshotEvery, keepEntries
+	c.MaxSnapFiles, c.MaxWalFiles = 2, 2
+	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModeRevision, keepRevisions
+	c.MaxTxnOps, c.MaxRequestBytes = maxTxnOps, maxRequestBytes
+	c.DowngradeCheckTime = quiet
+	c.EnableGRPCGateway = false
+	// fsync of a slow disk is no reason to fill the log.
+	c.WarningApplyDuration, c.WarningUnaryRequestDuration = time.Second, time.Second
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(m.logger())
+	return c
+}
+
+// logger writes warnings to the store's own log. Where etcd would end the
+// process or panic, only the goroutine ends and the fault is noted.
+func (m *member) logger() *zap.Logger {
+	enc := zap.NewProductionEncoderConfig()
+	enc.EncodeTime = zapcore.RFC3339TimeEncoder
+	core := zapcore.NewCore(zapcore.NewConsoleEncoder(enc), zapcore.Lock(m.log), zap.WarnLevel)
+	return zap.New(core, zap.ErrorOutput(zapcore.Lock(m.log)), zap.WithFatalHook(m.fault), zap.WithPanicHook(m.fault))
+}
+
+// room refuses a change while the disk is nearly full.
+func (m *member) room() error {
+	if cause := m.fault.cause(); cause != nil {
+		return cause
+	}
+	free, err := freeBytes(m.dir)
+	if err != nil {
+		return err
+	}
+	if free < m.reserve {
+		return fmt.Errorf("the disk that holds %s is full: %d MiB are free and %d MiB are needed; free some space and try again", m.dir, free>>20, m.reserve>>20)
+	}
+	return nil
+}
+
+func freeBytes(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, fmt.Errorf("looking at the space left in %s: %w", dir, err)
+	}
+	return int64(st.Bavail) * st.Bsize, nil
+}
+
+// disarm brings an etcd back that ran into its quota: old revisions go, the
+// file shrinks, the alarm is taken away.
+func (s *Store) disarm(ctx context.Context) error {
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
+	alarms, err := s.client.AlarmList(ctx)
+	if err != nil {
+		return s.explained(ctx, "asking for alarms", err)
+	}
+	for _, a := range alarms.Alarms {
+		if a.Alarm != pb.AlarmType_NOSPACE {
+			continue
+		}
+		got, err := s.client.Get(ctx, guardKey)
+		if err != nil {
+			return s.explained(ctx, "reading the store", err)
+		}
+		if _, err := s.client.Compact(ctx, got.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+			return s.explained(ctx, "compacting the store", err)
+		}
+		if err := s.member.etcd.Server.Backend().Defrag(); err != nil {
+			return s.explained(ctx, "defragmenting the store", err)
+		}
+		if _, err := s.client.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a)); err != nil {
+			return s.explained(ctx, "disarming the store", err)
+		}
+	}
+	return nil
+}
+
+// close stops etcd and lets the folder go, unless something of etcd is left
+// that would still write to it.
+func (m *member) close() error {
+	m.closing.Do(func() {
+		if m.closed = m.stop(); m.closed == nil {
+			m.release()
+		}
+	})
+	return m.closed
+}
+
+// stop ends etcd. One that had a fault may hold locks for ever: it is left
+// behind then, and the data folder stays locked until the process ends.
+func (m *member) stop() error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.etcd.Close()
+	}()
+	limit := closeLimit
+	if m.fault.cause() != nil {
+		limit = time.Second
+	}
+	select {
+	case <-done:
+		return nil
+	case <-time.After(limit):
+		return fmt.Errorf("the store in %s did not stop within %v", m.dir, limit)
+	}
+}
+
+func (m *member) release() {
+	for _, f := range []*os.File{m.log, m.lock} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// fault is what stopped etcd against its will.
+type fault struct {
+	dir  string
+	once sync.Once
+	done chan struct{} // closed when there is one
+	what string        // set before done is closed
+}
+
+func newFault(dir string) *fault { return &fault{dir: dir, done: make(chan struct{})} }
+
+// OnWrite is called by etcd's logger where etcd would end the process. Only
+// the goroutine that logged it ends.
+func (f *fault) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
+	what := e.Message
+	for _, field := range fields {
+		if err, is := field.Interface.(error); is && err != nil {
+			what += ": " + err.Error()
+		}
+	}
+	f.once.Do(func() {
+		f.what = what
+		close(f.done)
+	})
+	runtime.Goexit()
+}
+
+// cause is the fault in a sentence, or nil.
+func (f *fault) cause() error {
+	select {
+	case <-f.done:
+	default:
+		return nil
+	}
+	if strings.Contains(f.what, unix.ENOSPC.Error()) {
+		return fmt.Errorf("the disk that holds %s is full and the store has stopped: free some space, then restart the controller; running jobs go on (%s)", f.dir, f.what)
+	}
+	return fmt.Errorf("the store in %s has stopped: restart the controller; running jobs go on (%s)", f.dir, f.what)
+}

@@ -1,0 +1,272 @@
+// Package etcd keeps the snapshot of the cluster in etcd: embedded in the
+// controller's process, or an external cluster.
+//
+// Every object is one key under /pagurus/v1/ with its JSON form as the value;
+// a changeset is one transaction, guarded by a key that every transaction
+// writes. The package knows no decision: it neither makes nor understands a
+// state. Its tests run against a real embedded etcd, also one that is killed
+// in the middle of its work and one whose disk is full, and for the external
+// case against a real etcd over a socket.
+package etcd
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
+
+	"pagurus/fleet"
+)
+
+// Limits of waiting and size.
+const (
+	opLimit       = 10 * time.Second // one request to etcd; a healthy one takes milliseconds, a slow disk a second
+	dialLimit     = 5 * time.Second
+	leaseSeconds  = 10   // an external cluster notices a dead leader within this
+	loadPage      = 1000 // objects read at once, so that no answer is too big
+	watchPause    = 500 * time.Millisecond
+	keepAlive     = 5 * time.Second
+	initialNumber = 1
+)
+
+// Store is the cluster's memory. Its methods may be called side by side.
+type Store struct {
+	client *clientv3.Client
+	member *member // nil when the cluster is external
+}
+
+// ConnectConfig says where an external etcd cluster is.
+type ConnectConfig struct {
+	Endpoints []string    // "https://host:2379"
+	TLS       *tls.Config // nil: none
+	User      string
+	Password  string
+}
+
+// Connect opens an external etcd cluster. It fails when no endpoint answers.
+func Connect(ctx context.Context, c ConnectConfig) (*Store, error) {
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: c.Endpoints, TLS: c.TLS, Username: c.User, Password: c.Password,
+		DialTimeout: dialLimit, DialKeepAliveTime: keepAlive, DialKeepAliveTimeout: keepAlive,
+		Logger: zap.NewNop(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to etcd at %s: %w", strings.Join(c.Endpoints, ","), err)
+	}
+	s := &Store{client: client}
+	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	if _, err := client.Get(ctx, guardKey); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("connecting to etcd at %s: %w; check that it runs and that --etcd names it", strings.Join(c.Endpoints, ","), err)
+	}
+	return s, nil
+}
+
+// Close leaves the store. An embedded etcd is stopped in good order.
+func (s *Store) Close() error {
+	if s.member == nil {
+		return s.client.Close()
+	}
+	// The in-process client has no connection to close.
+	return s.member.close()
+}
+
+// Load reads the whole snapshot at one revision. A store that holds nothing
+// yet is given a new cluster's identity. An object that cannot be understood
+// is an error that names its key; nothing is changed then.
+func (s *Store) Load(ctx context.Context) (fleet.Snapshot, error) {
+	for {
+		snap, err := s.load(ctx)
+		if err != nil || snap.Revision != 0 {
+			return snap, err
+		}
+		cluster := fleet.Cluster{ID: strings.ToLower(rand.Text()), NextJob: initialNumber, NextMove: initialNumber}
+		// A conflict means that another controller was quicker: its identity counts.
+		if _, err := s.Commit(ctx, 0, fleet.Changeset{Cluster: &cluster}); err != nil && !errors.Is(err, fleet.ErrConflict) {
+			return fleet.Snapshot{}, err
+		}
+	}
+}
+
+func (s *Store) load(ctx context.Context) (fleet.Snapshot, error) {
+	none := fleet.Snapshot{}
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
+	snap, from, at := fleet.NewSnapshot(), root, int64(0)
+	for {
+		got, err := s.client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(family)), clientv3.WithLimit(loadPage), clientv3.WithRev(at))
+		if err != nil {
+			return none, s.explained(ctx, "reading the store", err)
+		}
+		at = got.Header.Revision // every page is of the first one's revision
+		for _, kv := range got.Kvs {
+			if err := decode(&snap, string(kv.Key), kv.Value, kv.ModRevision); err != nil {
+				return none, err
+			}
+		}
+		if !got.More || len(got.Kvs) == 0 {
+			break
+		}
+		from = string(got.Kvs[len(got.Kvs)-1].Key) + "\x00"
+	}
+	if objects := len(snap.Hosts) + len(snap.Guests) + len(snap.Jobs) + len(snap.Moves) + len(snap.Migrations); snap.Cluster.ID == "" && (objects > 0 || snap.Revision != 0) {
+		return none, fmt.Errorf("the store holds %d objects but %s is missing: it is damaged, restore it from a copy", objects, clusterKey)
+	}
+	return snap, nil
+}
+
+// Commit makes the change if the store is still at revision from, whole or
+// not at all, and says the new revision. fleet.ErrConflict means that it is
+// not; after any other error the change may or may not have been made, and
+// the next Commit from the same revision tells by a conflict.
+func (s *Store) Commit(ctx context.Context, from int64, c fleet.Changeset) (int64, error) {
+	ops, err := encode(c)
+	if err != nil {
+		return 0, err
+	}
+	if s.member != nil {
+		if err := s.member.room(); err != nil {
+			return 0, err
+		}
+	}
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
+	done, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(guardKey), "=", from)).Then(ops...).Commit()
+	switch {
+	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge):
+		return 0, fmt.Errorf("a change of %d objects is more than this etcd takes in one transaction: "+
+			"start it with --max-txn-ops=%d --max-request-bytes=%d: %w", len(ops), maxTxnOps, maxRequestBytes, err)
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return 0, fmt.Errorf("etcd's space is used up: with an external etcd compact, defragment and `etcdctl alarm disarm`; otherwise restart the controller: %w", err)
+	case err != nil:
+		return 0, s.explained(ctx, "writing the store", err)
+	case !done.Succeeded:
+		return 0, fleet.ErrConflict
+	}
+	return done.Header.Revision, nil
+}
+
+// Watch gives the snapshot now and after every change that anybody commits,
+// until ctx ends. Changes that come quickly are given as one.
+func (s *Store) Watch(ctx context.Context) (<-chan fleet.Snapshot, error) {
+	snap, err := s.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan fleet.Snapshot, 1)
+	out <- snap
+	go func() {
+		defer close(out)
+		for last := snap.Revision; ctx.Err() == nil; pause(ctx, watchPause) {
+			s.follow(ctx, &last, out)
+		}
+	}()
+	return out, nil
+}
+
+// follow carries changes after last to out until the watch breaks, which a
+// compaction or a lost connection does.
+func (s *Store) follow(ctx context.Context, last *int64, out chan<- fleet.Snapshot) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	changes := s.client.Watch(clientv3.WithRequireLeader(ctx), guardKey)
+	// What changed between the last snapshot and the watch is found by looking.
+	for first := true; ; first = false {
+		if !first {
+			w, ok := <-changes
+			if !ok || w.Err() != nil {
+				return
+			}
+			if n := len(w.Events); n == 0 || w.Events[n-1].Kv.ModRevision <= *last {
+				continue
+			}
+		}
+		snap, err := s.Load(ctx)
+		if err != nil {
+			return
+		}
+		if snap.Revision == *last {
+			continue
+		}
+		*last = snap.Revision
+		select {
+		case out <- snap:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Lead waits until this process is the one that leads under name. The channel
+// is closed when it no longer is; it ends with ctx. Commit's guard, not this,
+// is what keeps two leaders from doing harm.
+func (s *Store) Lead(ctx context.Context, name string) (<-chan struct{}, error) {
+	if s.member != nil {
+		// The data folder's lock has made this the only process already. A
+		// lease would make a restarted controller wait for its dead self.
+		lost := make(chan struct{})
+		context.AfterFunc(ctx, func() { close(lost) })
+		return lost, nil
+	}
+	session, err := concurrency.NewSession(s.client, concurrency.WithTTL(leaseSeconds))
+	if err != nil {
+		return nil, s.explained(ctx, "opening a session with etcd", err)
+	}
+	host, _ := os.Hostname()
+	if err := concurrency.NewElection(session, leaders+name).Campaign(ctx, fmt.Sprintf("%s/%d", host, os.Getpid())); err != nil {
+		session.Close()
+		return nil, s.explained(ctx, "waiting to become the leader", err)
+	}
+	context.AfterFunc(ctx, func() { session.Close() }) // gives the lease back, so that the next leader need not wait for it
+	return session.Done(), nil
+}
+
+// limited bounds one request, and ends it at once when the embedded etcd has
+// stopped.
+func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, opLimit)
+	if s.member == nil {
+		return ctx, cancel
+	}
+	stop := make(chan struct{})
+	go func() {
+		select {
+		case <-s.member.fault.done:
+			cancel()
+		case <-stop:
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { close(stop); cancel() }
+}
+
+// explained is err with the reason a person can do something about, where
+// there is one.
+func (s *Store) explained(ctx context.Context, doing string, err error) error {
+	if s.member != nil {
+		if cause := s.member.fault.cause(); cause != nil {
+			return fmt.Errorf("%s: %w", doing, cause)
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+		return fmt.Errorf("%s: etcd did not answer within %v: %w", doing, opLimit, err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,168 @@
+package etcd
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"pagurus/fleet"
+)
+
+// The keys. IDs are escaped, so that none can reach into another's place.
+const (
+	family     = "/pagurus/v" // all versions of the layout
+	root       = "/pagurus/v1/"
+	guardKey   = root + "revision" // written by every transaction; its modification revision is the snapshot's
+	clusterKey = root + "cluster"
+	leaders    = "/pagurus/leaders/"
+)
+
+// format is the guard's value. A number higher than ours means that a newer
+// Pagurus has used the store in a way we would not understand.
+type format struct {
+	Format int `json:"format"`
+}
+
+const formatNow = 1
+
+// storedHost is a host without its facts, which are never stored.
+type storedHost struct {
+	fleet.Host
+	Facts *fleet.Facts `json:"facts,omitempty"`
+}
+
+// encode gives the operations of one changeset, the guard's included.
+func encode(c fleet.Changeset) ([]clientv3.Op, error) {
+	w := writer{}
+	w.put(guardKey, format{formatNow})
+	if c.Cluster != nil {
+		w.put(clusterKey, c.Cluster)
+	}
+	for _, h := range c.Hosts {
+		w.put(key("hosts", h.ID), storedHost{Host: h})
+	}
+	puts(&w, "guests", c.Guests, func(g fleet.Guest) fleet.GuestID { return g.ID })
+	puts(&w, "jobs", c.Jobs, func(j fleet.Job) fleet.JobID { return j.ID })
+	puts(&w, "moves", c.Moves, func(m fleet.Move) fleet.MoveID { return m.ID })
+	puts(&w, "migrations", c.Migrations, func(m fleet.Migration) fleet.MigrationID { return m.ID })
+	deletes(&w, "hosts", c.GoneHosts)
+	deletes(&w, "guests", c.GoneGuests)
+	deletes(&w, "jobs", c.GoneJobs)
+	deletes(&w, "moves", c.GoneMoves)
+	deletes(&w, "migrations", c.GoneMigrations)
+	return w.ops, w.err
+}
+
+// writer gathers operations; etcd refuses two on one key, so a later one
+// replaces an earlier one, as fleet.Snapshot.Apply has it.
+type writer struct {
+	ops  []clientv3.Op
+	seen map[string]int
+	err  error
+}
+
+func (w *writer) put(key string, object any) {
+	value, err := json.Marshal(object)
+	if err != nil && w.err == nil {
+		w.err = fmt.Errorf("encoding %s: %w", key, err)
+	}
+	w.add(key, clientv3.OpPut(key, string(value)))
+}
+
+func (w *writer) add(key string, op clientv3.Op) {
+	if w.seen == nil {
+		w.seen = map[string]int{}
+	}
+	if i, twice := w.seen[key]; twice {
+		w.ops[i] = op
+		return
+	}
+	w.seen[key] = len(w.ops)
+	w.ops = append(w.ops, op)
+}
+
+func puts[T any, ID ~string](w *writer, kind string, objects []T, id func(T) ID) {
+	for _, o := range objects {
+		w.put(key(kind, id(o)), o)
+	}
+}
+
+func deletes[ID ~string](w *writer, kind string, ids []ID) {
+	for _, id := range ids {
+		k := key(kind, id)
+		w.add(k, clientv3.OpDelete(k))
+	}
+}
+
+func key[ID ~string](kind string, id ID) string {
+	return root + kind + "/" + url.PathEscape(string(id))
+}
+
+// decode adds one object of the store to the snapshot.
+func decode(s *fleet.Snapshot, at string, value []byte, revision int64) error {
+	kind, id, _ := strings.Cut(strings.TrimPrefix(at, root), "/")
+	switch {
+	case at == guardKey:
+		var f format
+		if err := read(at, value, &f); err != nil {
+			return err
+		}
+		if f.Format > formatNow {
+			return newer(at, fmt.Errorf("its format is %d", f.Format))
+		}
+		s.Revision = revision
+		return nil
+	case at == clusterKey:
+		return read(at, value, &s.Cluster)
+	case !strings.HasPrefix(at, root):
+		return newer(at, fmt.Errorf("its layout is not %s", root))
+	}
+	switch kind {
+	case "hosts":
+		return object(s.Hosts, at, id, value, func(h fleet.Host) fleet.HostID { return h.ID })
+	case "guests":
+		return object(s.Guests, at, id, value, func(g fleet.Guest) fleet.GuestID { return g.ID })
+	case "jobs":
+		return object(s.Jobs, at, id, value, func(j fleet.Job) fleet.JobID { return j.ID })
+	case "moves":
+		return object(s.Moves, at, id, value, func(m fleet.Move) fleet.MoveID { return m.ID })
+	case "migrations":
+		return object(s.Migrations, at, id, value, func(m fleet.Migration) fleet.MigrationID { return m.ID })
+	}
+	return newer(at, fmt.Errorf("there is no kind of object %q", kind))
+}
+
+func object[T any, ID ~string](into map[ID]T, at, id string, value []byte, named func(T) ID) error {
+	var o T
+	if err := read(at, value, &o); err != nil {
+		return err
+	}
+	if own := named(o); own == "" || url.PathEscape(string(own)) != id {
+		return newer(at, fmt.Errorf("it calls itself %q", own))
+	}
+	into[named(o)] = o
+	return nil
+}
+
+// read is strict: a field we do not know would be lost when the object is
+// written again.
+func read(at string, value []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(value))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return newer(at, err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return newer(at, fmt.Errorf("something follows the object"))
+	}
+	return nil
+}
+
+func newer(at string, why error) error {
+	return fmt.Errorf("cannot understand %s in the store: %w; it is damaged or a newer pagurus wrote it: nothing was changed, use that version or restore a copy", at, why)
+}
