@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+)
+
+// children starts processes and takes back every one that ends: its own, and
+// the orphans of programs, which the kernel hands to the first process. That
+// is why os/exec is of no use here: its Wait and ours would steal from each
+// other.
+type children struct {
+	mu      sync.Mutex // held over fork, so that a child cannot be reaped before it is known
+	waiting map[int]chan fleet.Exit
+}
+
+func newChildren() *children { return &children{waiting: map[int]chan fleet.Exit{}} }
+
+// user is whom a process runs as.
+type user struct {
+	UID, GID uint32
+	Groups   []uint32
+}
+
+// command is a process to start.
+type command struct {
+	path  string
+	args  []string
+	env   []string
+	dir   string
+	user  user
+	files [3]*os.File
+}
+
+// start runs a command in a session of its own. The channel gives its end.
+// After an error nothing runs.
+func (c *children) start(cmd command) (pid int, ended <-chan fleet.Exit, err error) {
+	attr := &syscall.ProcAttr{
+		Dir: cmd.dir,
+		Env: cmd.env,
+		Sys: &syscall.SysProcAttr{
+			Setsid:     true,
+			Credential: &syscall.Credential{Uid: cmd.user.UID, Gid: cmd.user.GID, Groups: cmd.user.Groups},
+		},
+	}
+	for _, f := range cmd.files {
+		attr.Files = append(attr.Files, f.Fd())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pid, err = syscall.ForkExec(cmd.path, cmd.args, attr)
+	if err != nil {
+		return 0, nil, fmt.Errorf("starting %s: %w", cmd.path, err)
+	}
+	exit := make(chan fleet.Exit, 1)
+	c.waiting[pid] = exit
+	return pid, exit, nil
+}
+
+// reap takes back children for ever. It sleeps until the kernel says that one
+// ended.
+func (c *children) reap() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGCHLD)
+	for {
+		c.reapAll()
+		<-signals
+	}
+}
+
+func (c *children) reapAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return
+		}
+		if exit := c.waiting[pid]; exit != nil {
+			exit <- exitOf(status)
+			delete(c.waiting, pid)
+		}
+	}
+}
+
+// exitOf says how a process ended, as a shell does.
+func exitOf(status unix.WaitStatus) fleet.Exit {
+	if status.Signaled() {
+		name := unix.SignalName(status.Signal())
+		if name == "" {
+			name = fmt.Sprintf("signal %d", int(status.Signal()))
+		}
+		return fleet.Exit{Code: 128 + int(status.Signal()), Signal: name}
+	}
+	return fleet.Exit{Code: status.ExitStatus()}
+}
+
+// signal sends a signal to a process started here and to its session's first
+// group, unless it has been reaped: then its number may be another's.
+func (c *children) signal(pid int, sig unix.Signal) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting[pid] != nil {
+		unix.Kill(-pid, sig)
+	}
+}

@@ -1,0 +1,72 @@
+// Command pagurus-guest is the guest agent: the first process of a guest.
+//
+// The kernel starts it as /init from the initramfs. It loads modules, mounts
+// the image with a writable layer in memory, and then serves the agent of the
+// host over the guest link: it makes the guest a member of its job, runs its
+// programs, keeps their input and output by offset, and starts the remote
+// parts of MPI jobs for its peers, so that no sshd is needed. The same binary
+// is the remote-start command (called as "rsh") and the last step before a
+// program (called as "pagurus-exec").
+//
+// It is resident in every guest, so it stays small and asleep: no HTTP, no
+// netlink library, no timer that runs while nothing happens. As the first
+// process it never exits; what goes wrong is said to the host.
+//
+// It must not know hosts, moves or the controller: a guest cannot tell where
+// it runs. Its tests run programs on this machine, and the whole guest in QEMU
+// under software emulation, with Open MPI 4 and 5 and MPICH.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+)
+
+// Where things are in a running guest.
+const (
+	runDir    = "/run/pagurus"
+	selfPath  = runDir + "/pagurus-guest"
+	rshPath   = runDir + "/rsh"
+	hostsOMPI = runDir + "/hosts.openmpi"
+	hostsPICH = runDir + "/hosts.mpich"
+	peersPath = runDir + "/peers"
+	tracePath = "/usr/lib/pagurus/libpagurus-trace.so"
+)
+
+func main() {
+	switch filepath.Base(os.Args[0]) {
+	case "rsh":
+		os.Exit(remoteShell(os.Args[1:]))
+	case execName:
+		os.Exit(execProgram(os.Args[1:]))
+	}
+	if os.Getpid() != 1 {
+		fmt.Fprintln(os.Stderr, "pagurus-guest is the first process of a guest; pagurus starts it, people do not")
+		os.Exit(2)
+	}
+	// One thread for Go code is enough for what it does, and each further one
+	// costs memory. The heap is small; collecting it often is cheap.
+	runtime.GOMAXPROCS(1)
+	debug.SetGCPercent(50)
+	firstProcess()
+}
+
+// firstProcess never returns.
+func firstProcess() {
+	ignoreSignals()
+	if err := boot(); err != nil {
+		say("cannot boot: %v", err)
+		powerOff()
+	}
+	children := newChildren()
+	go children.reap()
+	servePort(newMember(children, "/"))
+}
+
+// say writes a line to the console, which the host keeps in a file.
+func say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "pagurus-guest: "+format+"\n", args...)
+}

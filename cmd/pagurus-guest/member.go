@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+)
+
+// member is the guest as a member of its job; it is what the host's agent
+// calls. It satisfies guestlink.Server.
+type member struct {
+	children *children
+	root     string // "/", or where tests keep /etc and the like
+
+	mu       sync.Mutex
+	setting  *setting // the setup done last or being done
+	home     account
+	remote   *remoteServer
+	programs map[string]*program
+}
+
+// setting is one setup under way, or done.
+type setting struct {
+	setup fleet.Setup
+	done  chan struct{}
+	err   error // valid when done is closed
+}
+
+func newMember(c *children, root string) *member {
+	return &member{children: c, root: root, programs: map[string]*program{}}
+}
+
+const (
+	// clockTolerance is how far the guest's clock may be from the host's: the
+	// link's own delay is below it, a step of the clock is worse than it.
+	clockTolerance = 50 * time.Millisecond
+	// endGrace is what programs have between SIGTERM and SIGKILL.
+	endGrace = 2 * time.Second
+)
+
+// Setup makes the guest a member of its job. The same setup again only sets
+// the clock. After an error some of it is done; call again.
+func (m *member) Setup(ctx context.Context, s fleet.Setup) error {
+	setClock(s.Clock)
+	s.Clock = time.Time{}
+	for {
+		m.mu.Lock()
+		now := m.setting
+		if now == nil || now.over() && (now.err != nil || !reflect.DeepEqual(now.setup, s)) {
+			now = &setting{setup: s, done: make(chan struct{})}
+			m.setting = now
+			go func() {
+				// Not bound to ctx: the call may be repeated meanwhile and then joins.
+				now.err = m.join(s)
+				close(now.done)
+			}()
+		}
+		m.mu.Unlock()
+		select {
+		case <-now.done:
+			if now.err != nil || reflect.DeepEqual(now.setup, s) {
+				return now.err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *setting) over() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// join does all of a setup.
+func (m *member) join(s fleet.Setup) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("bug in the guest agent's setup: %v", p)
+		}
+	}()
+	if err := m.writeNames(s); err != nil {
+		return fmt.Errorf("naming the guest: %w", err)
+	}
+	if err := joinNetwork(s); err != nil {
+		return fmt.Errorf("joining the job's network: %w", err)
+	}
+	if err := mountShare(s); err != nil {
+		return fmt.Errorf("mounting the job's files: %w", err)
+	}
+	home, err := m.enlist(s)
+	if err != nil {
+		return fmt.Errorf("making the job's user: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.home = home
+	if m.remote != nil {
+		m.remote.close()
+	}
+	m.remote, err = listenRemote(m.children, s, home)
+	return err
+}
+
+// setClock sets the guest's clock if it is off.
+func setClock(t time.Time) {
+	if t.IsZero() {
+		return
+	}
+	if off := time.Since(t); off.Abs() > clockTolerance {
+		tv := unix.NsecToTimeval(t.UnixNano())
+		if err := unix.Settimeofday(&tv); err != nil {
+			say("setting the clock: %v", err)
+		}
+	}
+}
+
+// Launch starts a program, once for its ID. What is wrong with the program
+// itself is said on its stderr, and it ends with the code a shell gives.
+// After an error it has not been launched.
+func (m *member) Launch(_ context.Context, p fleet.Program) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.programs[p.ID] != nil {
+		return nil
+	}
+	if m.setting == nil || !m.setting.over() || m.setting.err != nil {
+		return errors.New("guest is not set up yet, so nothing can be launched in it")
+	}
+	if len(p.Args) == 0 || p.Args[0] == "" {
+		return errors.New("no program is named")
+	}
+	for _, s := range append(append([]string{p.Dir}, p.Args...), p.Env...) {
+		if strings.ContainsRune(s, 0) {
+			return errors.New("arguments, environment and directory cannot contain a zero byte")
+		}
+	}
+	args, check, env := plan(m.setting.setup, m.home, p)
+	started, err := launch(m.children, command{
+		path: selfExe, args: execArgs(directory(p, m.home), check, args), env: env, dir: "/", user: m.home.user,
+	})
+	if errors.Is(err, unix.E2BIG) {
+		started, err = failed(exitDenied, "arguments and environment of the program are too long for the kernel"), nil
+	}
+	if err != nil {
+		return err
+	}
+	m.programs[p.ID] = started
+	return nil
+}
+
+// selfExe is how the guest agent runs itself again, wherever it lies.
+const selfExe = "/proc/self/exe"
+
+func directory(p fleet.Program, home account) string {
+	if p.Dir == "" {
+		return home.dir
+	}
+	return p.Dir
+}
+
+func (m *member) program(id string) (*program, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.programs[id]; p != nil {
+		return p, nil
+	}
+	return nil, fmt.Errorf("program %q was never launched in this guest", id)
+}
+
+// Wait returns when the program ended.
+func (m *member) Wait(ctx context.Context, id string) (fleet.Exit, error) {
+	p, err := m.program(id)
+	if err != nil {
+		return fleet.Exit{}, err
+	}
+	return p.wait(ctx)
+}
+
+// Read gives output.
+func (m *member) Read(ctx context.Context, id, name string, offset int64) ([]byte, bool, error) {
+	p, err := m.program(id)
+	if err != nil {
+		return nil, false, err
+	}
+	o, err := p.stream(name)
+	if err != nil {
+		return nil, false, err
+	}
+	return o.read(ctx, offset)
+}
+
+// Write gives the program input.
+func (m *member) Write(ctx context.Context, id string, offset int64, data []byte, eof bool) (int64, error) {
+	p, err := m.program(id)
+	if err != nil {
+		return 0, err
+	}
+	return p.in.write(ctx, offset, data, eof)
+}
+
+// Gaps gives the longest gaps in the MPI calls of the ranks in this guest.
+func (m *member) Gaps(context.Context) ([]fleet.Gap, error) { return readGaps(gapFiles) }
+
+// Shutdown ends all programs, flushes files and unmounts the share. The guest
+// agent itself goes on.
+func (m *member) Shutdown(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.endAll(ctx)
+	if m.remote != nil {
+		m.remote.close()
+		m.remote = nil
+	}
+	export := ""
+	if m.setting != nil {
+		export = m.setting.setup.Export
+	}
+	m.setting = nil // a setup from now on begins anew
+	return unmountShare(ctx, export)
+}
+
+// endAll ends every process but this one: programs, what they started, and
+// what their peers started here.
+func (m *member) endAll(ctx context.Context) {
+	if !firstOfAll() {
+		for _, p := range m.programs {
+			p.end(m.children, unix.SIGKILL)
+		}
+		return
+	}
+	unix.Kill(-1, unix.SIGTERM)
+	unix.Kill(-1, unix.SIGCONT)
+	for deadline := time.Now().Add(endGrace); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+		if unix.Kill(-1, 0) != nil {
+			return // there is nobody left
+		}
+	}
+	unix.Kill(-1, unix.SIGKILL)
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"pagurus/fleet"
+)
+
+const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// carried names the variable that lists the variables which the remote-start
+// command takes along to other guests. Open MPI does not hand the user's
+// variables on to ranks elsewhere, MPICH does; this way both do.
+const carried = "PAGURUS_ENV"
+
+// plan says what to run for a program: its arguments, the program to check
+// first, and the environment.
+func plan(s fleet.Setup, home account, p fleet.Program) (args []string, check string, env []string) {
+	env = baseEnv(home)
+	args = p.Args
+	if p.Trace && exists(tracePath) {
+		// By env(1), not in the environment: mpirun and the daemons must not
+		// load an MPI library of their own.
+		args = append([]string{"env", "LD_PRELOAD=" + preload(p.Env)}, args...)
+	}
+	if !p.MPI {
+		if len(args) != len(p.Args) {
+			check = p.Args[0]
+		}
+		return args, check, merge(env, p.Env)
+	}
+	if !strings.HasPrefix(p.Args[0], "-") { // otherwise an option of mpirun comes first
+		check = p.Args[0]
+	}
+	args = append([]string{mpirun(s.MPI), "-n", strconv.Itoa(p.Ranks)}, args...)
+	env = merge(merge(env, mpiEnv(s)), p.Env)
+	var names []string
+	for _, v := range p.Env {
+		if name, _, ok := strings.Cut(v, "="); ok && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return args, check, merge(env, []string{carried + "=" + strings.Join(names, " ")})
+}
+
+// preload puts the tracing library before what the user preloads.
+func preload(env []string) string {
+	libraries := tracePath
+	for _, v := range env {
+		if own, ok := strings.CutPrefix(v, "LD_PRELOAD="); ok && own != "" {
+			libraries = tracePath + ":" + own
+		}
+	}
+	return libraries
+}
+
+// mpirun gives the image's command to start ranks: Debian's own name for it
+// where two MPI libraries are installed side by side.
+func mpirun(mpi string) string {
+	for _, name := range []string{"mpirun." + mpi, "mpiexec." + mpi} {
+		for _, dir := range filepath.SplitList(searchPath) {
+			if mpi != "" && exists(filepath.Join(dir, name)) {
+				return name
+			}
+		}
+	}
+	return "mpirun"
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// baseEnv is what every program finds, here and on peers.
+func baseEnv(home account) []string {
+	return []string{
+		"PATH=" + searchPath, "HOME=" + home.dir, "USER=" + home.name, "LOGNAME=" + home.name,
+		"SHELL=" + home.shell, "LANG=C.UTF-8", "TMPDIR=/tmp",
+	}
+}
+
+// mpiEnv makes mpirun start ranks on all guests of the job without a flag:
+// where they are, and how to get there. Variables of libraries that the image
+// does not have do no harm, so all are always set.
+func mpiEnv(s fleet.Setup) []string {
+	subnet := ""
+	if p, err := s.Addr.Prefix(s.Prefix); err == nil {
+		subnet = p.String()
+	}
+	env := []string{
+		// Open MPI 4 (ORTE).
+		"OMPI_MCA_plm_rsh_agent=" + rshPath,
+		"OMPI_MCA_plm_rsh_no_tree_spawn=1",
+		"OMPI_MCA_orte_default_hostfile=" + hostsOMPI,
+		"OMPI_MCA_oob_tcp_if_include=" + subnet,
+		"OMPI_MCA_rmaps_base_oversubscribe=1",
+		"OMPI_MCA_hwloc_base_binding_policy=none",
+		// Open MPI 5 (PRRTE).
+		"PRTE_MCA_plm_ssh_agent=" + rshPath,
+		"PRTE_MCA_plm_ssh_no_tree_spawn=1",
+		"PRTE_MCA_prte_default_hostfile=" + hostsOMPI,
+		"PRTE_MCA_prte_if_include=" + subnet,
+		"PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe",
+		"PRTE_MCA_hwloc_default_binding_policy=none",
+		// Both: plain TCP between guests. Probing for fast networks that a
+		// guest never has takes seconds under emulation.
+		"OMPI_MCA_pml=ob1",
+		"OMPI_MCA_btl=self,vader,tcp",
+		"OMPI_MCA_btl_tcp_if_include=" + subnet,
+		"OMPI_MCA_osc=^ucx",
+		"OMPI_MCA_coll=^ucc,hcoll",
+		// MPICH (hydra).
+		"HYDRA_LAUNCHER=rsh",
+		"HYDRA_LAUNCHER_EXEC=" + rshPath,
+		"HYDRA_HOST_FILE=" + hostsPICH,
+		"HYDRA_BINDING=none",
+		"FI_PROVIDER=tcp",
+		"UCX_TLS=tcp,self,sm",
+	}
+	for _, p := range s.Peers {
+		if p.Addr == s.Addr && p.Slots > runtime.NumCPU() {
+			env = append(env, "OMPI_MCA_mpi_yield_when_idle=1")
+		}
+	}
+	if s.UID == 0 {
+		env = append(env, "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+			"PRTE_ALLOW_RUN_AS_ROOT=1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+	}
+	return env
+}
+
+// merge gives env with each of more added or put in place of its namesake.
+func merge(env, more []string) []string {
+	all := slices.Clone(env)
+	for _, v := range more {
+		name, _, ok := strings.Cut(v, "=")
+		if !ok || name == "" {
+			continue
+		}
+		i := slices.IndexFunc(all, func(e string) bool { return strings.HasPrefix(e, name+"=") })
+		if i < 0 {
+			all = append(all, v)
+		} else {
+			all[i] = v
+		}
+	}
+	return all
+}

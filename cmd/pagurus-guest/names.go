@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+)
+
+// account is the user that a job's programs run as, as far as the guest knows.
+type account struct {
+	user
+	name, dir, shell string
+}
+
+// workable gives a directory that commands can start in: the home if there is one.
+func (a account) workable() string {
+	if exists(a.dir) {
+		return a.dir
+	}
+	return "/"
+}
+
+func firstOfAll() bool { return os.Getpid() == 1 }
+
+// writeNames gives the guest its name and tells it those of its peers.
+func (m *member) writeNames(s fleet.Setup) error {
+	if firstOfAll() {
+		if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
+			return err
+		}
+	}
+	var hosts, ompi, mpich, peers strings.Builder
+	hosts.WriteString("127.0.0.1 localhost\n::1 localhost ip6-localhost\n")
+	for _, p := range s.Peers {
+		fmt.Fprintf(&hosts, "%s %s\n", p.Addr, p.Hostname)
+		fmt.Fprintf(&peers, "%s %s\n", p.Hostname, p.Addr)
+		if p.Slots > 0 {
+			fmt.Fprintf(&ompi, "%s slots=%d\n", p.Hostname, p.Slots)
+			fmt.Fprintf(&mpich, "%s:%d\n", p.Hostname, p.Slots)
+		}
+	}
+	files := []struct{ path, text string }{
+		{"/etc/hostname", s.Hostname + "\n"}, {"/etc/hosts", hosts.String()},
+		{hostsOMPI, ompi.String()}, {hostsPICH, mpich.String()}, {peersPath, peers.String()},
+	}
+	for _, f := range files {
+		if err := m.write(f.path, f.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write replaces a file whole.
+func (m *member) write(path, text string) error {
+	path = filepath.Join(m.root, path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// enlist makes the job's user known in the guest, so that programs can ask
+// who they are, and gives it a home. An image's own entry is kept.
+func (m *member) enlist(s fleet.Setup) (account, error) {
+	a := account{user: user{UID: s.UID, GID: s.GID, Groups: s.Groups}, name: "user", dir: "/home/user", shell: "/bin/sh"}
+	if s.UID == 0 {
+		a.name, a.dir = "root", "/root"
+	}
+	if s.Export != "" && within(a.dir, s.Export) {
+		a.dir = "/var/home/user" // the share is on top of it, and is not ours to write
+	}
+	if f, err := m.entry("/etc/passwd", 2, s.UID); err != nil {
+		return a, err
+	} else if f != nil {
+		a.name = f[0]
+		if len(f) > 5 && strings.HasPrefix(f[5], "/") && !(s.Export != "" && within(f[5], s.Export)) {
+			a.dir = f[5]
+		}
+	} else if err := m.add("/etc/passwd", fmt.Sprintf("%s:x:%d:%d:Pagurus:%s:%s", a.name, s.UID, s.GID, a.dir, a.shell)); err != nil {
+		return a, err
+	}
+	for i, gid := range append([]uint32{s.GID}, s.Groups...) {
+		f, err := m.entry("/etc/group", 2, gid)
+		if err != nil {
+			return a, err
+		}
+		if f != nil {
+			continue
+		}
+		name := "user"
+		if i > 0 || s.UID == 0 {
+			name = fmt.Sprintf("g%d", gid)
+		}
+		if err := m.add("/etc/group", fmt.Sprintf("%s:x:%d:", name, gid)); err != nil {
+			return a, err
+		}
+	}
+	home := filepath.Join(m.root, a.dir)
+	if _, err := os.Stat(home); err == nil && a.dir != "/home/user" && a.dir != "/var/home/user" {
+		return a, nil // an image's own directory keeps its owner
+	}
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return a, err
+	}
+	return a, os.Chown(home, int(s.UID), int(s.GID))
+}
+
+// within reports whether path is dir or lies below it.
+func within(path, dir string) bool {
+	r, err := filepath.Rel(dir, path)
+	return err == nil && r != ".." && !strings.HasPrefix(r, "../")
+}
+
+// entry finds the line of a file like /etc/passwd whose numbered field is id.
+func (m *member) entry(path string, field int, id uint32) ([]string, error) {
+	f, err := os.Open(filepath.Join(m.root, path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		fields := strings.Split(lines.Text(), ":")
+		if len(fields) > field && fields[field] == strconv.FormatUint(uint64(id), 10) {
+			return fields, nil
+		}
+	}
+	return nil, lines.Err()
+}
+
+// add puts a line at the end of a file.
+func (m *member) add(path, line string) error {
+	old, err := os.ReadFile(filepath.Join(m.root, path))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	text := string(old)
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	return m.write(path, text+line+"\n")
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+)
+
+// The job's network is set up by ioctl: a netlink library would be a
+// noticeable part of the guest agent for four calls.
+
+// withSocket runs do with a socket that interface ioctls go to.
+func withSocket(do func(fd int) error) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return do(fd)
+}
+
+// linkUp brings an interface up.
+func linkUp(name string) error {
+	return withSocket(func(fd int) error {
+		r, err := unix.NewIfreq(name)
+		if err != nil {
+			return err
+		}
+		if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, r); err != nil {
+			return err
+		}
+		r.SetUint16(r.Uint16() | unix.IFF_UP)
+		return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
+	})
+}
+
+// findInterface gives the name of the interface with a hardware address.
+func findInterface(mac string) (string, error) {
+	paths, err := filepath.Glob("/sys/class/net/*/address")
+	if err != nil {
+		return "", err
+	}
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err == nil && strings.EqualFold(strings.TrimSpace(string(b)), mac) {
+			return filepath.Base(filepath.Dir(path)), nil
+		}
+	}
+	return "", fmt.Errorf("no network interface has the address %s", mac)
+}
+
+// joinNetwork gives the guest its address on the job's network, and every
+// neighbour a fixed hardware address: nothing has to be asked by broadcast,
+// which the network does not carry.
+func joinNetwork(s fleet.Setup) error {
+	name, err := findInterface(s.MAC)
+	if err != nil {
+		return err
+	}
+	// Nobody here speaks IPv6, and its announcements are broadcasts, too.
+	os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
+	err = withSocket(func(fd int) error {
+		if s.MTU > 0 {
+			if err := setUint32(fd, unix.SIOCSIFMTU, name, uint32(s.MTU)); err != nil {
+				return fmt.Errorf("setting the MTU of %s to %d: %w", name, s.MTU, err)
+			}
+		}
+		if err := setAddr(fd, unix.SIOCSIFADDR, name, s.Addr); err != nil {
+			return fmt.Errorf("giving %s the address %s: %w", name, s.Addr, err)
+		}
+		mask := net.CIDRMask(s.Prefix, 32)
+		if mask == nil {
+			return fmt.Errorf("network prefix of %d bits makes no sense", s.Prefix)
+		}
+		addr, _ := netip.AddrFromSlice(mask)
+		if err := setAddr(fd, unix.SIOCSIFNETMASK, name, addr); err != nil {
+			return fmt.Errorf("setting the network mask of %s: %w", name, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := linkUp(name); err != nil {
+		return fmt.Errorf("bringing %s up: %w", name, err)
+	}
+	return withSocket(func(fd int) error {
+		for _, n := range neighbours(s) {
+			if err := setNeighbour(fd, name, n); err != nil {
+				return fmt.Errorf("fixing the hardware address of %s: %w", n.Addr, err)
+			}
+		}
+		return nil
+	})
+}
+
+// neighbours are the other guests and the file server, whose hardware address
+// follows from the subnet.
+func neighbours(s fleet.Setup) (all []fleet.Peer) {
+	for _, p := range s.Peers {
+		if p.Addr != s.Addr {
+			all = append(all, p)
+		}
+	}
+	if s.Share.Is4() {
+		b := s.Share.As4()
+		subnet := fleet.Subnet(int(b[1]&0x7f)<<8 | int(b[2]))
+		if subnet.ShareAddr() == s.Share {
+			all = append(all, fleet.Peer{Addr: s.Share, MAC: subnet.ShareMAC()})
+		}
+	}
+	return all
+}
+
+func setUint32(fd int, request uint, name string, v uint32) error {
+	r, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	r.SetUint32(v)
+	return unix.IoctlIfreq(fd, request, r)
+}
+
+func setAddr(fd int, request uint, name string, a netip.Addr) error {
+	r, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	if !a.Is4() {
+		return fmt.Errorf("%s is no IPv4 address", a)
+	}
+	if err := r.SetInet4Addr(a.AsSlice()); err != nil {
+		return err
+	}
+	return unix.IoctlIfreq(fd, request, r)
+}
+
+// arpreq is struct arpreq of arp(7), which x/sys does not have.
+type arpreq struct {
+	protocol unix.RawSockaddrInet4
+	hardware struct {
+		family uint16
+		data   [14]byte
+	}
+	flags  int32
+	mask   unix.RawSockaddrInet4
+	device [16]byte
+}
+
+// Flags of arp(7).
+const (
+	arpComplete  = 0x02
+	arpPermanent = 0x04
+	arpEther     = 1
+)
+
+func setNeighbour(fd int, device string, p fleet.Peer) error {
+	mac, err := net.ParseMAC(p.MAC)
+	if err != nil {
+		return err
+	}
+	if !p.Addr.Is4() {
+		return fmt.Errorf("%s is no IPv4 address", p.Addr)
+	}
+	var r arpreq
+	r.protocol.Family = unix.AF_INET
+	r.protocol.Addr = p.Addr.As4()
+	r.hardware.family = arpEther
+	copy(r.hardware.data[:], mac)
+	r.flags = arpComplete | arpPermanent
+	copy(r.device[:len(r.device)-1], device)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSARP, uintptr(unsafe.Pointer(&r)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}

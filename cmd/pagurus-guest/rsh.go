@@ -1,0 +1,360 @@
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+)
+
+// Remote start: mpirun in guest 0 runs "rsh HOST COMMAND" and this asks the
+// guest agent of HOST to run COMMAND as the job's user. The connection lives
+// on the job's own network, which carries nobody else, and is made to survive
+// moves of either guest.
+//
+// After a line of JSON from the caller both sides send messages: a byte that
+// says what it is, four bytes of length, and the content.
+const (
+	// remotePort is below 1024, so that no program of the job can sit on it.
+	remotePort = 722
+	// remoteWait is how long a peer may take to become ready.
+	remoteWait = 60 * time.Second
+	// remoteGrace is what a command has between SIGTERM and SIGKILL after
+	// whoever started it has gone.
+	remoteGrace = 5 * time.Second
+
+	messageHead = 5
+	messageMax  = 64 << 10
+)
+
+// The messages.
+const (
+	sendStdin  = 'i' // to the peer; empty: the end of it
+	sendStdout = 'o'
+	sendStderr = 'e'
+	sendExit   = 'x' // the last one; four bytes of exit code
+)
+
+// remoteRequest is the first line of a connection.
+type remoteRequest struct {
+	Command string   `json:"command"`
+	Env     []string `json:"env"`
+}
+
+// keepAlive finds a peer that is gone for good within an hour, and takes
+// nothing shorter for that: a move may last minutes.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Minute, Interval: 5 * time.Minute, Count: 10}
+
+// messages writes messages from several goroutines.
+type messages struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (m *messages) send(kind byte, content []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	head := [messageHead]byte{0: kind}
+	binary.BigEndian.PutUint32(head[1:], uint32(len(content)))
+	_, err := m.w.Write(append(head[:], content...))
+	return err
+}
+
+// as gives a writer whose bytes become messages of a kind.
+func (m *messages) as(kind byte) io.Writer { return messageWriter{m, kind} }
+
+type messageWriter struct {
+	to   *messages
+	kind byte
+}
+
+func (w messageWriter) Write(b []byte) (int, error) { return len(b), w.to.send(w.kind, b) }
+
+// receive reads one message.
+func receive(r io.Reader) (kind byte, content []byte, err error) {
+	var head [messageHead]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	n := binary.BigEndian.Uint32(head[1:])
+	if n > messageMax {
+		return 0, nil, fmt.Errorf("message of %d bytes is too long", n)
+	}
+	content = make([]byte, n)
+	_, err = io.ReadFull(r, content)
+	return head[0], content, err
+}
+
+// remoteServer runs commands for peers.
+type remoteServer struct {
+	listener net.Listener
+	children *children
+	home     account
+	env      []string
+	peers    []fleet.Peer
+}
+
+// listenRemote serves peers on the guest's own address.
+func listenRemote(c *children, s fleet.Setup, home account) (*remoteServer, error) {
+	listener, err := net.Listen("tcp", netip.AddrPortFrom(s.Addr, remotePort).String())
+	if err != nil {
+		return nil, fmt.Errorf("listening for peers: %w", err)
+	}
+	r := &remoteServer{listener: listener, children: c, home: home, env: merge(baseEnv(home), mpiEnv(s)), peers: s.Peers}
+	go r.accept()
+	return r, nil
+}
+
+func (r *remoteServer) close() { r.listener.Close() }
+
+func (r *remoteServer) accept() {
+	for {
+		conn, err := r.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(time.Second) // out of file descriptors, perhaps; that passes
+			continue
+		}
+		go func() {
+			defer conn.Close()
+			if err := r.run(conn.(*net.TCPConn)); err != nil {
+				say("remote start for %s: %v", conn.RemoteAddr(), err)
+			}
+		}()
+	}
+}
+
+// known reports whether an address is a guest of the job.
+func (r *remoteServer) known(a net.Addr) bool {
+	from, err := netip.ParseAddrPort(a.String())
+	for _, p := range r.peers {
+		if err == nil && p.Addr == from.Addr().Unmap() {
+			return true
+		}
+	}
+	return false
+}
+
+// run carries out one request of a peer.
+func (r *remoteServer) run(conn *net.TCPConn) error {
+	if !r.known(conn.RemoteAddr()) {
+		return errors.New("is no guest of this job")
+	}
+	conn.SetKeepAliveConfig(keepAlive)
+	in := bufio.NewReaderSize(conn, 4<<10)
+	req, err := readRequest(in)
+	if err != nil {
+		return err
+	}
+	out := &messages{w: conn}
+	code, err := r.runCommand(req, in, out)
+	if err != nil {
+		out.send(sendStderr, []byte("pagurus: "+err.Error()+"\n"))
+	}
+	return out.send(sendExit, binary.BigEndian.AppendUint32(nil, uint32(code)))
+}
+
+func readRequest(in *bufio.Reader) (req remoteRequest, err error) {
+	var line []byte
+	for {
+		part, more, err := in.ReadLine()
+		if err != nil {
+			return req, fmt.Errorf("reading the request: %w", err)
+		}
+		line = append(line, part...)
+		if len(line) > 1<<20 {
+			return req, errors.New("request is too long")
+		}
+		if !more {
+			break
+		}
+	}
+	if err := json.Unmarshal(line, &req); err != nil {
+		return req, fmt.Errorf("reading the request: %w", err)
+	}
+	return req, nil
+}
+
+// runCommand runs the command to its end. If the caller goes away before
+// that, the command is ended.
+func (r *remoteServer) runCommand(req remoteRequest, in io.Reader, out *messages) (code int, err error) {
+	p, err := launchPiped(r.children, command{
+		path: "/bin/sh", args: []string{"sh", "-c", req.Command},
+		env: merge(r.env, req.Env), dir: r.home.workable(), user: r.home.user,
+	})
+	if err != nil {
+		return exitOurs, err
+	}
+	go func() {
+		defer p.stdin.Close()
+		if takeStdin(in, p.stdin) == nil {
+			return
+		}
+		// The connection broke, which a move does not do: the caller ended.
+		r.children.signal(p.pid, unix.SIGHUP)
+		r.children.signal(p.pid, unix.SIGTERM)
+		select {
+		case <-p.ended:
+		case <-time.After(remoteGrace):
+			r.children.signal(p.pid, unix.SIGKILL)
+		}
+	}()
+	var outputs sync.WaitGroup
+	outputs.Go(func() { copyAll(out.as(sendStdout), p.stdout, p.ended) })
+	outputs.Go(func() { copyAll(out.as(sendStderr), p.stderr, p.ended) })
+	<-p.ended
+	outputs.Wait()
+	return p.exit.Code, nil
+}
+
+// takeStdin feeds a command until the connection ends, which is an error. The
+// end of input is not the end of it.
+func takeStdin(in io.Reader, stdin *os.File) error {
+	for {
+		kind, content, err := receive(in)
+		switch {
+		case err != nil:
+			return err
+		case kind == sendStdin && len(content) == 0:
+			stdin.Close()
+		case kind == sendStdin:
+			stdin.Write(content) // a command that does not read loses it, as with any pipe
+		}
+	}
+}
+
+// remoteShell is the command "rsh [options] HOST COMMAND...". It gives the
+// command's exit code, or 255 as ssh does if there is none.
+func remoteShell(args []string) int {
+	host, command, quiet, err := parseRemote(args)
+	if err == nil {
+		var code int
+		if code, err = callPeer(host, command, quiet); err == nil {
+			return code
+		}
+	}
+	fmt.Fprintln(os.Stderr, "pagurus rsh:", err)
+	return 255
+}
+
+// parseRemote understands the options that launchers give to rsh and ssh, of
+// which only -n means anything here.
+func parseRemote(args []string) (host, command string, quiet bool, err error) {
+	for len(args) > 0 && strings.HasPrefix(args[0], "-") && args[0] != "-" {
+		option := args[0]
+		args = args[1:]
+		if option == "--" {
+			break
+		}
+		quiet = quiet || option == "-n"
+		if len(option) == 2 && strings.Contains("bcDEeFIiJLlmOopQRSWw", option[1:]) && len(args) > 0 {
+			args = args[1:]
+		}
+	}
+	if len(args) < 2 {
+		return "", "", false, errors.New("usage: rsh [options] HOST COMMAND...")
+	}
+	host = args[0]
+	if _, after, ok := strings.Cut(host, "@"); ok {
+		host = after
+	}
+	return host, strings.Join(args[1:], " "), quiet, nil
+}
+
+// callPeer has a peer run a command and gives its exit code.
+func callPeer(host, command string, quiet bool) (int, error) {
+	conn, err := dialPeer(host)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	request, err := json.Marshal(remoteRequest{Command: command, Env: carriedEnv()})
+	if err != nil {
+		return 0, err
+	}
+	if _, err := conn.Write(append(request, '\n')); err != nil {
+		return 0, fmt.Errorf("asking %s to run a command: %w", host, err)
+	}
+	out := &messages{w: conn}
+	go func() {
+		if !quiet {
+			io.Copy(out.as(sendStdin), os.Stdin)
+		}
+		out.send(sendStdin, nil)
+	}()
+	in := bufio.NewReader(conn)
+	for {
+		kind, content, err := receive(in)
+		if err != nil {
+			return 0, fmt.Errorf("connection to %s ended before the command did: %w", host, err)
+		}
+		switch kind {
+		case sendStdout:
+			os.Stdout.Write(content)
+		case sendStderr:
+			os.Stderr.Write(content)
+		case sendExit:
+			if len(content) == 4 {
+				return int(binary.BigEndian.Uint32(content)), nil
+			}
+		}
+	}
+}
+
+// carriedEnv is what of the environment goes along.
+func carriedEnv() (env []string) {
+	for _, name := range append(strings.Fields(os.Getenv(carried)), carried) {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
+
+// dialPeer connects to a guest of the job, which may still be starting.
+func dialPeer(host string) (*net.TCPConn, error) {
+	addr, err := peerAddr(host)
+	if err != nil {
+		return nil, err
+	}
+	for deadline := time.Now().Add(remoteWait); ; time.Sleep(100 * time.Millisecond) {
+		conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(addr, remotePort).String(), time.Until(deadline))
+		if err == nil {
+			tcp := conn.(*net.TCPConn)
+			tcp.SetKeepAliveConfig(keepAlive)
+			return tcp, nil
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("guest %s does not answer: %w", host, err)
+		}
+	}
+}
+
+// peerAddr finds a guest by name, or by address.
+func peerAddr(host string) (netip.Addr, error) {
+	b, err := os.ReadFile(peersPath)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("reading the list of guests: %w", err)
+	}
+	for line := range strings.Lines(string(b)) {
+		name, addr, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if name == host || addr == host {
+			return netip.ParseAddr(addr)
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("%s is no guest of this job", host)
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+)
+
+const (
+	nfsPort = 2049
+	// shareWait is how long the file server may come up after the guest.
+	shareWait = 60 * time.Second
+	// unmountWait is what flushing files to a server may take at the end.
+	unmountWait = 10 * time.Second
+)
+
+// shareOptions are those of the mount. hard: a program never sees an error
+// because the file server is being moved or restarted. actimeo and
+// lookupcache: what a rank writes on one guest is seen on another within a
+// second without closing and opening, and a new file at once; the defaults
+// would hide it for up to a minute.
+const shareOptions = "vers=4.1,proto=tcp,port=2049,sec=sys,hard,timeo=100,retrans=2,actimeo=1,lookupcache=positive"
+
+// keepClear are directories that a share must not cover: the image's programs
+// would be gone.
+var keepClear = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"}
+
+// mountShare mounts the job's files at the path they have on the submit host.
+// After an error nothing is mounted.
+func mountShare(s fleet.Setup) error {
+	if !s.Share.IsValid() {
+		return nil
+	}
+	if err := mountable(s.Export); err != nil {
+		return err
+	}
+	if mounted(s.Export) {
+		return nil
+	}
+	if err := os.MkdirAll(s.Export, 0o755); err != nil {
+		return fmt.Errorf("making the mount point: %w", err)
+	}
+	source := s.Share.String() + ":" + s.Export
+	options := fmt.Sprintf("%s,addr=%s,clientaddr=%s", shareOptions, s.Share, s.Addr)
+	var last error
+	for deadline := time.Now().Add(shareWait); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		// The kernel would wait far longer for a server that is not there yet.
+		if last = reachable(s.Share); last != nil {
+			continue
+		}
+		if last = unix.Mount(source, s.Export, "nfs4", unix.MS_NOSUID|unix.MS_NODEV, options); last == nil {
+			return nil
+		}
+		if errors.Is(last, unix.ENODEV) {
+			return fmt.Errorf("the image's kernel has no NFS client; rebuild the image: %w", last)
+		}
+	}
+	return fmt.Errorf("%s did not become available within %s: %w", source, shareWait, last)
+}
+
+func mountable(export string) error {
+	if !filepath.IsAbs(export) || filepath.Clean(export) != export {
+		return fmt.Errorf("%q is no absolute path", export)
+	}
+	if export == "/" {
+		return errors.New("/ cannot be shared with guests: it would hide the image; run from a directory of your own")
+	}
+	for _, dir := range keepClear {
+		if within(export, dir) {
+			return fmt.Errorf("%s cannot be shared with guests: it would hide the image's own %s; run from a directory of your own", export, dir)
+		}
+	}
+	return nil
+}
+
+func reachable(server netip.Addr) error {
+	conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(server, nfsPort).String(), 2*time.Second)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// mounted reports whether an NFS share is mounted at exactly path.
+func mounted(path string) bool {
+	f, err := os.Open("/proc/self/mounts")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	escaped := strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(path)
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if f := strings.Fields(lines.Text()); len(f) > 2 && f[1] == escaped && strings.HasPrefix(f[2], "nfs") {
+			return true
+		}
+	}
+	return false
+}
+
+// unmountShare writes all files and unmounts the share, if there is one. A
+// server that does not answer is given up after unmountWait.
+func unmountShare(ctx context.Context, export string) error {
+	if export == "" || !mounted(export) {
+		return nil
+	}
+	done := make(chan error, 1)
+	go func() { done <- unix.Unmount(export, 0) }()
+	select {
+	case err := <-done:
+		if err == nil {
+			return nil
+		}
+	case <-time.After(unmountWait):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := unix.Unmount(export, unix.MNT_DETACH|unix.MNT_FORCE); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("unmounting %s: %w", export, err)
+	}
+	return nil
+}
