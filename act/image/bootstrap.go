@@ -1,0 +1,238 @@
+package image
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// killWait is how long a program that was asked to end may tidy up.
+const killWait = 10 * time.Second
+
+// contained prepares a program that runs in process and mount namespaces of
+// its own: when it ends, or we do, everything it started is ended and
+// everything it mounted is gone.
+func contained(ctx context.Context, args ...string) *exec.Cmd {
+	wrap := []string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--"}
+	cmd := exec.CommandContext(ctx, "unshare", append(wrap, args...)...)
+	// A group of its own, so that Ctrl-C at the terminal reaches only us.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = killWait
+	cmd.Env = []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "TZ=UTC",
+		"DEBIAN_FRONTEND=noninteractive", "DEBCONF_NONINTERACTIVE_SEEN=true", "SOURCE_DATE_EPOCH=" + strconv.Itoa(epoch),
+	}
+	for _, v := range []string{"http_proxy", "https_proxy", "no_proxy"} {
+		if p := os.Getenv(v); p != "" {
+			cmd.Env = append(cmd.Env, v+"="+p)
+		}
+	}
+	return cmd
+}
+
+// fetchKernel is run by mmdebstrap when the root is complete and apt still has
+// its lists. The kernel's package is not installed: it would bring an initramfs
+// builder and unpack 100 MB of modules of which guests need 20.
+const fetchKernel = `set -eu
+export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
+name=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/^ *Depends: *\(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1)
+[ -n "$name" ] || { echo "E: Unable to locate package linux-image-cloud-amd64" >&2; exit 1; }
+cd "$PAGURUS_KERNEL"
+apt-get -q -o APT::Sandbox::User=root download "$name"
+`
+
+// bootstrap fills root/ with the recipe's packages and kernel/ with the
+// kernel's package.
+func (b *build) bootstrap(ctx context.Context) error {
+	// The signal that ends our children when we die is sent when the thread
+	// that started them dies, so this one must not.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+
+	a, err := findArchive(ctx)
+	if err != nil {
+		return err
+	}
+	r := b.recipe.normal()
+	args := []string{
+		"mmdebstrap", "--verbose", "--mode=root", "--format=directory", "--variant=essential", "--architectures=amd64",
+		"--keyring=" + debianKeyring, "--include=" + strings.Join(r.Packages, ","),
+		"--aptopt=APT::Install-Recommends \"false\"", "--aptopt=Acquire::Languages \"none\"",
+		"--aptopt=Acquire::Retries \"3\"", "--aptopt=Acquire::http::Timeout \"30\"",
+		"--dpkgopt=force-unsafe-io", // the result is synced once, at the end
+		"--customize-hook=" + fetchKernel,
+	}
+	for _, o := range a.options {
+		args = append(args, "--aptopt="+o)
+	}
+	for _, e := range r.Exclude {
+		args = append(args, "--dpkgopt=path-exclude="+e)
+	}
+	args = append(args, r.Suite, b.path("root"))
+	args = append(args, a.sources(r.Suite)...)
+
+	cmd := contained(ctx, args...)
+	cmd.Env = append(cmd.Env, "PAGURUS_KERNEL="+b.path("kernel"))
+	pipe, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	cmd.Stdout = cmd.Stderr
+	b.progress("asking the Debian archive what it has", 0)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start mmdebstrap: %w", err)
+	}
+	log := newBootstrapLog(b.progress)
+	readErr := log.read(pipe)
+	err = cmd.Wait()
+	if err != nil {
+		return log.cause(r, err)
+	}
+	return readErr
+}
+
+// bootstrapLog follows what mmdebstrap, apt and dpkg say.
+type bootstrapLog struct {
+	progress Progress
+	packages int // to be installed after the essential ones
+	fetched  int
+	set      int // unpacked, and configured
+	inside   bool
+	errors   []string
+	last     []string
+}
+
+func newBootstrapLog(p Progress) *bootstrapLog { return &bootstrapLog{progress: p} }
+
+// longestLine bounds what is kept of a line: mmdebstrap prints command lines
+// of tens of kilobytes.
+const longestLine = 400
+
+func (l *bootstrapLog) read(r io.Reader) error {
+	in := bufio.NewReader(r)
+	for {
+		var line []byte
+		for {
+			part, more, err := in.ReadLine()
+			if room := longestLine - len(line); room > 0 {
+				line = append(line, part[:min(room, len(part))]...)
+			}
+			if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("read what mmdebstrap says: %w", err)
+			}
+			if !more {
+				break
+			}
+		}
+		l.line(string(bytes.TrimSpace(line)))
+	}
+}
+
+var newlyInstalled = regexp.MustCompile(`^\d+ upgraded, (\d+) newly installed`)
+
+// The share of the whole that each part takes, seen on 2 cores with a near
+// mirror.
+const (
+	startInstall = 0.2
+	endInstall   = 0.72
+)
+
+func (l *bootstrapLog) line(s string) {
+	switch {
+	case strings.HasPrefix(s, "I: downloading packages"):
+		l.progress("downloading the base system", 0.05)
+	case strings.HasPrefix(s, "I: extracting archives"):
+		l.progress("unpacking the base system", 0.08)
+	case strings.HasPrefix(s, "I: installing essential"):
+		l.progress("installing the base system", 0.1)
+	case strings.HasPrefix(s, "I: installing remaining"):
+		l.inside = true
+	case strings.HasPrefix(s, "I: running --customize-hook"):
+		l.progress("downloading the kernel", endInstall)
+	case strings.HasPrefix(s, "E:"):
+		l.errors = append(l.errors, s)
+	case l.inside:
+		l.install(s)
+	}
+	if s != "" {
+		l.last = append(l.last, s)
+		if len(l.last) > 20 {
+			l.last = l.last[1:]
+		}
+	}
+}
+
+// install follows apt inside the root.
+func (l *bootstrapLog) install(s string) {
+	if m := newlyInstalled.FindStringSubmatch(s); m != nil {
+		l.packages, _ = strconv.Atoi(m[1]) // digits
+		return
+	}
+	if l.packages == 0 {
+		return
+	}
+	name := ""
+	switch f := strings.Fields(s); {
+	case strings.HasPrefix(s, "Get:") && len(f) > 4:
+		l.fetched++
+		part := float64(min(l.fetched, l.packages)) / float64(l.packages)
+		l.progress(fmt.Sprintf("downloading %d packages", l.packages), 0.12+part*(startInstall-0.12))
+		return
+	case strings.HasPrefix(s, "Unpacking ") && len(f) > 1:
+		name = "unpacking " + f[1]
+	case strings.HasPrefix(s, "Setting up ") && len(f) > 2:
+		name = "setting up " + f[2]
+	default:
+		return
+	}
+	l.set++
+	part := float64(min(l.set, 2*l.packages)) / float64(2*l.packages)
+	name, _, _ = strings.Cut(name, ":")
+	l.progress(name, startInstall+part*(endInstall-startInstall))
+}
+
+var (
+	noPackage = regexp.MustCompile(`Unable to locate package (\S+)|Package '?([^ ']+)'? has no installation candidate|Couldn't find any package by regex '([^']+)'`)
+	noHost    = regexp.MustCompile(`(?:Could not resolve|Unable to connect to|Could not connect to) '?([^' :]+)`)
+	noSuite   = regexp.MustCompile(`repository '([^']+)' (?:does not have a Release file|no longer has a Release file)`)
+)
+
+// cause finds the one sentence in what was said that a person can act on.
+func (l *bootstrapLog) cause(r Recipe, err error) error {
+	all := strings.Join(append(append([]string{}, l.errors...), l.last...), "\n")
+	if m := noPackage.FindStringSubmatch(all); m != nil {
+		return fmt.Errorf("Debian %s has no package %q: `apt-cache search` or packages.debian.org knows what there is", r.Suite, m[1]+m[2]+m[3])
+	}
+	if strings.Contains(all, "No space left on device") {
+		return syscall.ENOSPC
+	}
+	if m := noSuite.FindStringSubmatch(all); m != nil {
+		return fmt.Errorf("the archive has no suite %q (%s)", r.Suite, m[1])
+	}
+	if m := noHost.FindStringSubmatch(all); m != nil {
+		return fmt.Errorf("the Debian archive at %s cannot be reached: is the network up, and is a proxy needed?", m[1])
+	}
+	for _, e := range l.errors {
+		if !strings.HasPrefix(e, "E: mmdebstrap failed") {
+			return fmt.Errorf("mmdebstrap: %s", strings.TrimPrefix(e, "E: "))
+		}
+	}
+	if len(l.last) > 0 {
+		return fmt.Errorf("mmdebstrap: %w: %s", err, l.last[len(l.last)-1])
+	}
+	return fmt.Errorf("mmdebstrap: %w", err)
+}

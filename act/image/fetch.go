@@ -1,0 +1,95 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+)
+
+// Files are the names of an image's files, in the order in which they are
+// fetched: the small ones first, so that a wrong image is found out early.
+func Files() []string { return []string{InfoFile, KernelFile, ModulesFile, RootFile} }
+
+// FetchWith makes Ensure get what the store has not by fetch. Without it
+// Ensure finds only what is there.
+func (s *Store) FetchWith(fetch Fetch) { s.fetch = fetch }
+
+// Ensure makes the image's files present and returns the folder that holds
+// them. What is fetched is checked against the digest before anybody can see
+// it. After an error nothing half-fetched is left.
+func (s *Store) Ensure(ctx context.Context, d fleet.Digest) (folder string, err error) {
+	if err := checkDigest(d); err != nil {
+		return "", err
+	}
+	if s.Has(d) {
+		return s.Folder(d), nil
+	}
+	if s.fetch == nil {
+		return "", fmt.Errorf("image %s is not on this machine: build it again with `pagurus image build`", short(d))
+	}
+	w, err := s.workplace("fetch-"+string(d), patiently(ctx, func() {}))
+	if err != nil {
+		return "", fmt.Errorf("fetch image %s: %w", short(d), err)
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if s.Has(d) { // fetched while we waited
+		return s.Folder(d), nil
+	}
+	files := filepath.Join(w.dir, "files")
+	if err := os.Mkdir(files, 0o755); err != nil {
+		return "", fmt.Errorf("fetch image %s: %w", short(d), err)
+	}
+	for _, name := range Files() {
+		if err := s.fetchFile(ctx, d, filepath.Join(files, name)); err != nil {
+			return "", fmt.Errorf("fetch image %s: %s: %w", short(d), name, err)
+		}
+	}
+	img, err := checkFolder(files, d)
+	if err != nil {
+		return "", fmt.Errorf("fetch image %s: %w", short(d), err)
+	}
+	img.Name = "" // names belong to the store where it was built
+	if err := s.publish(files, img); err != nil {
+		return "", fmt.Errorf("fetch image %s: %w", short(d), err)
+	}
+	return s.Folder(d), nil
+}
+
+func (s *Store) fetchFile(ctx context.Context, d fleet.Digest, path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	err = s.fetch(ctx, d, filepath.Base(path), f)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("the disk that holds %s is full: make room, then start the job again", s.dir)
+	}
+	return err
+}
+
+// checkFolder reports whether the files in dir are the image d.
+func checkFolder(dir string, d fleet.Digest) (fleet.Image, error) {
+	img, err := readInfo(filepath.Join(dir, InfoFile))
+	if err != nil {
+		return fleet.Image{}, err
+	}
+	got, n, err := digestFolder(dir)
+	if err != nil {
+		return fleet.Image{}, err
+	}
+	if got != d || img.Digest != d {
+		return fleet.Image{}, fmt.Errorf("what came is another image or broken (%s)", short(got))
+	}
+	img.Bytes = n
+	return img, nil
+}
+
+// short is enough of a digest for a person.
+func short(d fleet.Digest) string { return string(d[:min(len(d), 19)]) }

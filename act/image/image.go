@@ -1,0 +1,282 @@
+// Package image builds, keeps and hands out the images that guests run: a
+// read-only root file system, a kernel and the kernel's modules.
+//
+// An image is known by the digest of its files, so that a host that has it
+// never has to ask whether it is the right one. It must not know what runs in
+// a guest, who asks for an image, or where guests are. Its tests run against
+// the real Debian archive (a small image without MPI), real file systems that
+// are too small, and a fetch from another store; the pure parts run alone.
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"pagurus/fleet"
+)
+
+// The files of an image's folder. The digest is over the first three.
+const (
+	RootFile    = "root.img"     // squashfs, the guest's read-only root
+	KernelFile  = "vmlinuz"      // what QEMU's -kernel takes
+	ModulesFile = "modules.cpio" // newc, the modules as plain .ko and OrderFile
+	InfoFile    = "image.json"   // fleet.Image
+)
+
+// ErrUnknown is what the error of Find, Remove and ShellCommand wraps when no
+// image has the name.
+var ErrUnknown = errors.New("no such image")
+
+// ErrInUse is what the error of Remove wraps when guests run the image.
+var ErrInUse = errors.New("image is in use")
+
+// Store is a folder of images:
+//
+//	blobs/DIGEST/   the files of an image, complete or not there at all
+//	names/NAME.json which image a name means
+//	building/       builds and fetches under way, each locked by its process
+//	shell/          always empty: where ShellCommand mounts, in its own namespace
+//
+// Any number of processes may use one store at once.
+type Store struct {
+	dir   string
+	fetch Fetch
+}
+
+// Fetch writes one file of an image to w.
+type Fetch func(ctx context.Context, digest fleet.Digest, file string, w io.Writer) error
+
+// Open makes a store of the folder dir. There is nothing to close.
+func Open(dir string) (*Store, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("find the image folder: %w", err)
+	}
+	for _, d := range []string{"blobs", "names", "building", "shell"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			return nil, fmt.Errorf("make the image folder: %w", err)
+		}
+	}
+	return &Store{dir: dir}, nil
+}
+
+// List gives the images that have names, by name.
+func (s *Store) List() ([]fleet.Image, error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, "names"))
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	var out []fleet.Image
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), ".json")
+		if !ok || checkName(name) != nil {
+			continue
+		}
+		img, err := s.Find(name)
+		if errors.Is(err, ErrUnknown) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, img)
+	}
+	return out, nil
+}
+
+// Find gives the image that name means.
+func (s *Store) Find(name string) (fleet.Image, error) {
+	if err := checkName(name); err != nil {
+		return fleet.Image{}, err
+	}
+	img, err := readInfo(s.namePath(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fleet.Image{}, fmt.Errorf("image %q: %w; `pagurus image ls` shows what there is, `pagurus image build %s` builds one", name, ErrUnknown, name)
+	}
+	if err != nil {
+		return fleet.Image{}, fmt.Errorf("image %q: %w", name, err)
+	}
+	img.Name = name
+	return img, nil
+}
+
+// Folder gives the folder that holds the image's files. It says nothing about
+// whether they are there.
+func (s *Store) Folder(d fleet.Digest) string {
+	return filepath.Join(s.dir, "blobs", filepath.Base(string(d)))
+}
+
+// Has reports whether the image's files are in the store.
+func (s *Store) Has(d fleet.Digest) bool {
+	if checkDigest(d) != nil {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(s.Folder(d), InfoFile))
+	return err == nil
+}
+
+// Remove forgets the name, and deletes the image's files if no other name
+// means it. inUse says whether a guest runs an image or is about to; then
+// nothing is removed. After an error the name still stands.
+func (s *Store) Remove(name string, inUse func(fleet.Digest) bool) error {
+	img, err := s.Find(name)
+	if err != nil {
+		return err
+	}
+	if inUse(img.Digest) {
+		return fmt.Errorf("image %q: %w: wait for its jobs to end or cancel them, then remove it", name, ErrInUse)
+	}
+	if err := os.Remove(s.namePath(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("image %q: %w", name, err)
+	}
+	return s.Prune(inUse)
+}
+
+// Prune deletes the files of all images that neither have a name nor are in
+// use: what a newer build of the same name has replaced.
+func (s *Store) Prune(inUse func(fleet.Digest) bool) error {
+	return s.exclusively(func() error {
+		named, err := s.List()
+		if err != nil {
+			return err
+		}
+		entries, err := os.ReadDir(filepath.Join(s.dir, "blobs"))
+		if err != nil {
+			return fmt.Errorf("list image files: %w", err)
+		}
+		for _, e := range entries {
+			d := fleet.Digest(e.Name())
+			has := func(i fleet.Image) bool { return i.Digest == d }
+			if checkDigest(d) != nil || slices.ContainsFunc(named, has) || inUse(d) {
+				continue
+			}
+			if err := s.discard(d); err != nil {
+				return fmt.Errorf("delete image files: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
+// discard takes the folder away in one step, then deletes it, so that nobody
+// ever sees half of it.
+func (s *Store) discard(d fleet.Digest) error {
+	w, err := s.workplace("rm-"+string(d), nil)
+	if err != nil {
+		return err
+	}
+	err = os.Rename(s.Folder(d), filepath.Join(w.dir, "gone"))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, w.close())
+}
+
+// publish moves a complete folder to its place and gives it its name, if it
+// has one. Of two publishing the same, whoever was first wins: the contents
+// are the same. After an error the name means what it meant before.
+func (s *Store) publish(folder string, img fleet.Image) error {
+	if err := writeInfo(filepath.Join(folder, InfoFile), img); err != nil {
+		return err
+	}
+	if err := os.Chmod(folder, 0o755); err != nil {
+		return err
+	}
+	if err := syncFolder(folder); err != nil {
+		return err
+	}
+	// Prune must not come between: a folder without a name is its prey.
+	return s.exclusively(func() error {
+		err := os.Rename(folder, s.Folder(img.Digest))
+		if err != nil && !s.Has(img.Digest) {
+			return err
+		}
+		if err := syncFolder(filepath.Join(s.dir, "blobs")); err != nil || img.Name == "" {
+			return err
+		}
+		return s.rename(img)
+	})
+}
+
+// rename makes img.Name mean img from now on. Call it only exclusively.
+func (s *Store) rename(img fleet.Image) error {
+	path := s.namePath(img.Name)
+	part := fmt.Sprintf("%s.%d", path, os.Getpid()) // not .json: List passes over it
+	defer os.Remove(part)
+	if err := writeInfo(part, img); err != nil {
+		return err
+	}
+	if err := os.Rename(part, path); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Join(s.dir, "names"))
+}
+
+func (s *Store) namePath(name string) string {
+	return filepath.Join(s.dir, "names", name+".json")
+}
+
+func readInfo(path string) (fleet.Image, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fleet.Image{}, err
+	}
+	var img fleet.Image
+	if err := json.Unmarshal(b, &img); err != nil {
+		return fleet.Image{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	if err := checkDigest(img.Digest); err != nil {
+		return fleet.Image{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	return img, nil
+}
+
+func writeInfo(path string, img fleet.Image) error {
+	b, err := json.MarshalIndent(img, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// syncFolder makes the folder's entries survive a loss of power.
+func syncFolder(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+var (
+	nameForm   = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+	digestForm = regexp.MustCompile(`^sha256-[0-9a-f]{64}$`)
+)
+
+func checkName(name string) error {
+	if !nameForm.MatchString(name) {
+		return fmt.Errorf("%q is no name for an image: use up to 63 small letters, digits, dots, dashes, starting with a letter or digit", name)
+	}
+	return nil
+}
+
+func checkDigest(d fleet.Digest) error {
+	if !digestForm.MatchString(string(d)) {
+		return fmt.Errorf("%q is no image digest", string(d))
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+package image
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"pagurus/fleet"
+)
+
+// Recipe is what an image is built from. Two recipes with the same contents
+// are the same recipe, whatever they are called.
+type Recipe struct {
+	Name     string   `json:"-"`
+	Suite    string   `json:"suite"`             // of Debian
+	Packages []string `json:"packages"`          // with what they depend on, without what they recommend
+	Exclude  []string `json:"exclude,omitempty"` // dpkg path patterns that are not unpacked
+	Fresh    bool     `json:"-"`                 // build although there is an image of this recipe
+}
+
+// DefaultSuite is the suite of images that do not say another.
+const DefaultSuite = "trixie"
+
+// format is raised when the same recipe shall lead to another image because
+// this package changed.
+const format = 1
+
+// epoch is every time stamp inside an image. Any fixed moment would do; it
+// lies before all packages of the suites, so that nothing is older than it.
+const epoch = 1672531200 // 2023-01-01
+
+// notForGuests is never unpacked: nobody reads manuals inside a guest, and
+// every guest has the image's pages in its memory.
+var notForGuests = []string{
+	"/usr/share/doc/*", "/usr/share/man/*", "/usr/share/info/*", "/usr/share/locale/*",
+	"/usr/share/lintian/*", "/usr/share/bug/*", "/usr/share/gtk-doc/*", "/usr/share/doc-base/*",
+	"/usr/share/icons/*", "/usr/share/pixmaps/*", "/usr/share/applications/*", "/usr/share/fonts/*",
+}
+
+// noGPU is what the predefined images leave out of Debian's MPI packages:
+// drivers of graphics processors, which guests do not have, with the compilers
+// they bring (460 MB with LAMMPS), and plugins that look for them at each start.
+var noGPU = []string{
+	"/usr/lib/*/libLLVM*", "/usr/lib/llvm-*", "/usr/lib/*/libamd_comgr*", "/usr/lib/*/libamdhip64*",
+	"/usr/lib/*/libhsa-runtime64*", "/usr/lib/*/libhsakmt*", "/usr/lib/*/libgallium*", "/usr/lib/*/dri/*",
+	"/usr/lib/*/libz3.so*", "/usr/lib/*/libze_*", "/usr/lib/*/ucx/*_rocm.so*", "/usr/lib/*/ucx/*_ze.so*",
+	"/usr/lib/*/hwloc/hwloc_opencl*", "/usr/lib/*/hwloc/hwloc_gl*", "/usr/lib/*/hwloc/hwloc_levelzero*",
+	"/usr/bin/*-lto-dump-*",
+}
+
+// noPictures is what LAMMPS brings along for drawing.
+var noPictures = []string{
+	"/usr/lib/*/libvtkRendering*", "/usr/lib/*/libvtkInteraction*", "/usr/lib/*/libvtkViews*",
+	"/usr/lib/*/libvtkFilters*", "/usr/lib/*/libvtkImaging*", "/usr/lib/*/libvtkioss*",
+	"/usr/share/proj/*", "/usr/share/X11/*", "/usr/share/lammps/examples/*", "/usr/share/javascript/*",
+}
+
+// predefined are the recipes that come with Pagurus. An image in which
+// programs are compiled has the three compilers MPI programs are written for.
+var predefined = []Recipe{
+	{
+		Name: "openmpi", Suite: "trixie", Exclude: noGPU,
+		Packages: []string{"openmpi-bin", "libopenmpi-dev", "gcc", "g++", "gfortran", "libc6-dev", "make"},
+	},
+	{
+		Name: "mpich", Suite: "trixie", Exclude: noGPU,
+		Packages: []string{"mpich", "libmpich-dev", "gcc", "g++", "gfortran", "libc6-dev", "make"},
+	},
+	{
+		Name: "openmpi4", Suite: "bookworm", Exclude: noGPU,
+		Packages: []string{"openmpi-bin", "libopenmpi-dev", "gcc", "g++", "gfortran", "libc6-dev", "make"},
+	},
+	{
+		Name: "lammps", Suite: "trixie", Exclude: append(slices.Clone(noGPU), noPictures...),
+		Packages: []string{"lammps", "openmpi-bin", "libopenmpi-dev", "gcc", "libc6-dev"},
+	},
+}
+
+// Predefined gives the names of the recipes that come with Pagurus.
+func Predefined() []string {
+	var names []string
+	for _, r := range predefined {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// RecipeFor gives the predefined recipe of that name, changed to the suite and
+// the packages that are given. A name that is not predefined needs packages.
+func RecipeFor(name, suite string, packages []string) (Recipe, error) {
+	r := Recipe{Name: name, Suite: DefaultSuite}
+	i := slices.IndexFunc(predefined, func(p Recipe) bool { return p.Name == name })
+	if i >= 0 {
+		r = predefined[i]
+	} else if len(packages) == 0 {
+		return Recipe{}, fmt.Errorf("no recipe is called %q: take one of %s, or say which packages the image shall have with --packages",
+			name, strings.Join(Predefined(), ", "))
+	}
+	if suite != "" {
+		r.Suite = suite
+	}
+	if len(packages) > 0 {
+		r.Packages, r.Exclude = packages, nil
+	}
+	return r, r.check()
+}
+
+var (
+	suiteForm   = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+	packageForm = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*$`)
+)
+
+// check refuses what could not be a suite or a package, before it becomes an
+// argument of a program that runs as root.
+func (r Recipe) check() error {
+	if err := checkName(r.Name); err != nil {
+		return err
+	}
+	if !suiteForm.MatchString(r.Suite) {
+		return fmt.Errorf("%q is no Debian suite: trixie and bookworm are", r.Suite)
+	}
+	for _, p := range r.Packages {
+		if !packageForm.MatchString(p) {
+			return fmt.Errorf("%q is no name of a Debian package", p)
+		}
+	}
+	for _, e := range r.Exclude {
+		if !strings.HasPrefix(e, "/") {
+			return fmt.Errorf("path pattern %q does not start with /", e)
+		}
+	}
+	return nil
+}
+
+// normal is the recipe with what does not matter taken away.
+func (r Recipe) normal() Recipe {
+	r.Packages = slices.Compact(slices.Sorted(slices.Values(r.Packages)))
+	r.Exclude = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(notForGuests), r.Exclude...))))
+	return r
+}
+
+// Digest tells recipes apart. What Pagurus itself puts into an image is part
+// of it.
+func (r Recipe) Digest() fleet.Digest {
+	b, err := json.Marshal(struct {
+		Format int
+		Recipe Recipe
+		Trace  []byte
+		Module []string
+	}{format, r.normal(), traceSource(), append(slices.Clone(required), optional...)})
+	if err != nil {
+		panic(err) // plain strings always marshal
+	}
+	return digestOf(b)
+}
+
+func digestOf(b []byte) fleet.Digest {
+	sum := sha256.Sum256(b)
+	return fleet.Digest("sha256-" + hex.EncodeToString(sum[:]))
+}
+
+//go:embed trace
+var trace embed.FS
+
+// traceSource is the MPI tracing library's, empty if there is none.
+func traceSource() []byte {
+	b, err := trace.ReadFile("trace/trace.c")
+	if err != nil {
+		return nil
+	}
+	return b
+}

@@ -1,0 +1,174 @@
+package image
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"pagurus/fleet"
+)
+
+// TraceLibrary is where an image with MPI has the library that watches MPI
+// calls when it is preloaded.
+const TraceLibrary = "/usr/lib/pagurus/libpagurus-trace.so"
+
+// whichMPI says which MPI library mpirun belongs to, and the version of its
+// package.
+func whichMPI(root string) (mpi, version string) {
+	target, err := os.Readlink(filepath.Join(root, "etc/alternatives/mpirun"))
+	if err != nil {
+		return "", ""
+	}
+	pkg := ""
+	switch {
+	case strings.Contains(target, "openmpi"):
+		mpi, pkg = "openmpi", "openmpi-bin"
+	case strings.Contains(target, "mpich"):
+		mpi, pkg = "mpich", "mpich"
+	}
+	return mpi, packageVersion(root, pkg)
+}
+
+// packageVersion reads the version of an installed package.
+func packageVersion(root, pkg string) string {
+	f, err := os.Open(filepath.Join(root, "var/lib/dpkg/status"))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	here := false
+	in := bufio.NewScanner(f)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		if name, ok := strings.CutPrefix(in.Text(), "Package: "); ok {
+			here = name == pkg
+		}
+		if v, ok := strings.CutPrefix(in.Text(), "Version: "); ok && here {
+			return v
+		}
+	}
+	return ""
+}
+
+// compileTrace compiles the tracing library with the image's own MPI compiler.
+func (b *build) compileTrace(ctx context.Context) error {
+	root := b.path("root")
+	if _, err := os.Stat(filepath.Join(root, "usr/bin/gcc")); err != nil {
+		return nil // an image to run programs only; its jobs are not traced
+	}
+	dir := filepath.Join(root, filepath.Dir(TraceLibrary))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	source := filepath.Join(dir, "trace.c")
+	if err := os.WriteFile(source, traceSource(), 0o644); err != nil {
+		return err
+	}
+	runtime.LockOSThread() // see bootstrap
+	defer runtime.UnlockOSThread()
+	cmd := contained(ctx, "chroot", root, "mpicc", "-O2", "-fPIC", "-shared", "-Wl,--build-id=none",
+		"-o", TraceLibrary, filepath.Dir(TraceLibrary)+"/trace.c", "-ldl", "-lpthread")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("compile the tracing library: %w: %s", err, lastLine(out))
+	}
+	return os.Remove(source)
+}
+
+// tidy takes away what differs from build to build or belongs to a machine
+// rather than to an image. Paths are patterns below the root.
+func tidy(root string) error {
+	for _, p := range []string{
+		"var/log/*", "var/cache/*/*", "var/lib/apt/lists/*", "tmp/*", "var/tmp/*", "run/*", "dev/*",
+		"etc/hostname", "etc/resolv.conf", "etc/ssh/ssh_host_*", "etc/apt/apt.conf.d/99mmdebstrap",
+		"etc/dpkg/dpkg.cfg.d/99mmdebstrap", "etc/.pwd.lock", "etc/*-", "var/lib/dpkg/*-old",
+		"var/lib/systemd/random-seed", "usr/lib/locale/locale-archive", "root/.*history",
+	} {
+		found, err := filepath.Glob(filepath.Join(root, p))
+		if err != nil {
+			return err
+		}
+		for _, f := range found {
+			if err := os.RemoveAll(f); err != nil {
+				return err
+			}
+		}
+	}
+	for _, d := range []string{"proc", "sys", "dev", "run", "tmp", "mnt", "var/log", "var/tmp", "root"} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			return err
+		}
+	}
+	for _, d := range []string{"tmp", "var/tmp"} {
+		if err := os.Chmod(filepath.Join(root, d), 0o777|os.ModeSticky); err != nil {
+			return err
+		}
+	}
+	for file, text := range map[string]string{
+		"etc/machine-id": "", "etc/hostname": "guest\n", "etc/resolv.conf": "",
+		"etc/apt/sources.list": "", // the mirror is this machine's business, not the image's
+		"etc/hosts":            "127.0.0.1 localhost\n::1 localhost\n",
+	} {
+		if err := os.WriteFile(filepath.Join(root, file), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pack writes RootFile.
+func (b *build) pack(ctx context.Context) error {
+	runtime.LockOSThread() // see bootstrap
+	defer runtime.UnlockOSThread()
+	stamp := strconv.Itoa(epoch)
+	cmd := contained(ctx, "mksquashfs", b.path("root"), b.path("files", RootFile),
+		"-noappend", "-no-progress", "-quiet", "-no-xattrs", "-no-exports",
+		"-comp", "zstd", "-Xcompression-level", "3", "-b", "128K",
+		"-reproducible", "-mkfs-time", stamp, "-all-time", stamp)
+	// mksquashfs refuses to be told the time in two ways.
+	cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "SOURCE_DATE_EPOCH=") })
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("mksquashfs: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	f, err := os.Open(b.path("files", RootFile))
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// digestFolder gives the digest of an image's files: over their names and
+// SHA-256 sums, in the form sha256sum prints.
+func digestFolder(dir string) (fleet.Digest, int64, error) {
+	var list strings.Builder
+	var total int64
+	for _, name := range []string{ModulesFile, RootFile, KernelFile} {
+		sum, n, err := hashFile(filepath.Join(dir, name))
+		if err != nil {
+			return "", 0, err
+		}
+		total += n
+		fmt.Fprintf(&list, "%x  %s\n", sum, name)
+	}
+	return digestOf([]byte(list.String())), total, nil
+}
+
+func hashFile(path string) ([]byte, int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	return h.Sum(nil), n, err
+}
