@@ -1,0 +1,123 @@
+package qemu
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"pagurus/fleet"
+)
+
+// machine is all that shapes the command line of one guest. Source and target
+// of a migration must get the same but for incoming, or QEMU refuses the
+// stream.
+type machine struct {
+	guest       fleet.GuestID
+	accelerator string // "kvm" or "tcg"
+	cpus        int
+	memoryBytes int64
+	kernel      string
+	initrd      string
+	root        string // image file, opened read-only
+	mac         string
+	tap         int // number of the tap's file descriptor in QEMU
+	incoming    bool
+}
+
+// The names inside a guest's folder, which is QEMU's working directory:
+// relative, because a UNIX socket's path may have no more than 107 bytes.
+const (
+	monitorSocket = "qmp.sock"
+	linkSocket    = "link.sock"
+	consoleLog    = "console.log"
+	ownLog        = "qemu.log"
+	recordFile    = "guest.json"
+)
+
+// machineType is the one that every QEMU from 7.2 on knows, so that a guest
+// can move between hosts of different age. Measured with Debian's cloud kernel
+// under emulation q35 and i440fx boot equally fast; q35 can leave its disk
+// controller out.
+const machineType = "pc-q35-7.2,sata=off,smbus=off,vmport=off"
+
+// linkName is the name by which the guest agent finds its link.
+const linkName = "org.pagurus.link"
+
+// kernelArgs: a panic ends QEMU (panic=-1 with -no-reboot), which is how it is
+// noticed; time is not calibrated against an emulated timer; a guest is one
+// user's, so nothing inside it is defended against speculation.
+const kernelArgs = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable random.trust_cpu=on"
+
+// mebi is the unit of QEMU's -m.
+const mebi = 1 << 20
+
+// args is QEMU's command line, program name excluded.
+func args(m machine) []string {
+	out := []string{
+		"-name", "guest=" + string(m.guest) + ",debug-threads=on",
+		"-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
+		"-machine", machineType,
+		"-accel", accelerator(m.accelerator),
+		"-cpu", cpuModel(m.accelerator),
+		"-smp", fmt.Sprint(m.cpus),
+		"-m", fmt.Sprintf("%dM", (m.memoryBytes+mebi-1)/mebi),
+		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+		"-msg", "timestamp=on",
+		"-qmp", "unix:" + monitorSocket + ",server=on,wait=off",
+		"-kernel", m.kernel, "-initrd", m.initrd, "-append", kernelArgs,
+		"-chardev", "file,id=console,path=" + consoleLog,
+		"-device", "isa-serial,chardev=console",
+		"-blockdev", rootDisk(m.root),
+		"-device", "virtio-blk-pci,drive=root",
+		"-netdev", fmt.Sprintf("tap,id=net,fd=%d", m.tap),
+		"-device", "virtio-net-pci,netdev=net,mac=" + m.mac,
+		"-device", "virtio-serial-pci,id=serial",
+		"-chardev", "socket,id=link,path=" + linkSocket + ",server=on,wait=off",
+		"-device", "virtserialport,bus=serial.0,chardev=link,name=" + linkName,
+		"-object", "rng-builtin,id=rng",
+		"-device", "virtio-rng-pci,rng=rng",
+	}
+	if m.incoming {
+		// -S: what has been received stays paused until Resume says otherwise.
+		out = append(out, "-S", "-incoming", "defer")
+	}
+	return out
+}
+
+func accelerator(name string) string {
+	if name == emulation {
+		return "tcg,thread=multi"
+	}
+	return name
+}
+
+func cpuModel(accelerator string) string {
+	if accelerator == emulation {
+		return "max"
+	}
+	return "host"
+}
+
+// rootDisk is JSON because a path may hold commas.
+func rootDisk(path string) string {
+	text, err := json.Marshal(map[string]any{
+		"driver": "raw", "node-name": "root", "read-only": true,
+		"file": map[string]any{"driver": "file", "filename": path, "read-only": true},
+	})
+	if err != nil {
+		panic(err) // strings and booleans always encode
+	}
+	return string(text)
+}
+
+// checkGuest refuses what must not become part of a path or a command line.
+func checkGuest(id fleet.GuestID) error {
+	ok := len(id) > 0 && len(id) <= 64 && strings.Trim(string(id[:1]), "-_") != ""
+	for _, r := range id {
+		ok = ok && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_')
+	}
+	if !ok {
+		return fmt.Errorf("%.70q is not the name of a guest", string(id))
+	}
+	return nil
+}

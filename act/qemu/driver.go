@@ -1,0 +1,295 @@
+// Package qemu runs guests as QEMU virtual machines and moves them while they
+// run. Driver satisfies agent.Driver and agent.Linker.
+//
+// It knows nothing of hosts, phases, placement or the job's network: it does
+// as it is told, as often as it is told. Every guest is a process of its own,
+// unprivileged, in a session and a cgroup of its own, that outlives the
+// driver. What must be known to find it again is in the guest's folder
+// (guest.json) or asked of QEMU.
+//
+// Its tests run the drivers' contract suite against a real QEMU with a real
+// kernel.
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"pagurus/act/qemu/qmp"
+	"pagurus/fleet"
+)
+
+// Config is what a driver has to know of its host.
+type Config struct {
+	Run          string                                              // folder for what lives as long as the host is up
+	User         string                                              // whom QEMU runs as; empty: "pagurus"
+	GuestAgent   string                                              // the guest agent's binary, static
+	Address      netip.Addr                                          // where state is taken in
+	Accelerator  string                                              // "kvm" or "tcg"; empty: what a probe finds
+	Binary       string                                              // QEMU; empty: qemu-system-x86_64 from the path
+	MaxBandwidth int64                                               // bytes a second of one copy; 0: no limit
+	Cgroups      Cgroups                                             // nil: none
+	ImageFolder  func(context.Context, fleet.Digest) (string, error) // where an image's files are
+	Tap          func(fleet.Subnet, int) string                      // name of guest i's tap; nil: Subnet.TapName
+	Converged    func(fleet.Limits, fleet.Progress) (bool, error)    // judges a copy after each round; an error gives it up; nil: Converged
+	Log          *slog.Logger                                        // nil: slog.Default
+}
+
+// Cgroups puts guests in groups of processes, one a guest.
+type Cgroups interface {
+	// Place moves a process and all its threads to the guest's group.
+	Place(guest fleet.GuestID, pid, cpus int) error
+	// Remove removes the guest's group. One that is not there is no error.
+	Remove(guest fleet.GuestID) error
+}
+
+// Driver runs the guests of one host.
+type Driver struct {
+	config  Config
+	binary  string
+	account account
+	ability Ability
+	initrds sync.Mutex     // one is made at a time
+	watches sync.WaitGroup // one a guest
+
+	mu     sync.Mutex // guards what follows
+	closed bool
+	guests map[fleet.GuestID]*guest
+	turns  map[fleet.GuestID]*turn
+	causes map[fleet.GuestID]string
+}
+
+// causesKept bounds what is remembered of guests that ended by themselves.
+const causesKept = 256
+
+var errClosed = errors.New("the driver was closed")
+
+// Open prepares the host, finds out what QEMU can do on it, and finds again
+// the guests that run. What an earlier agent left half-made is destroyed.
+func Open(ctx context.Context, c Config) (*Driver, error) {
+	d := &Driver{
+		config: c, guests: map[fleet.GuestID]*guest{}, turns: map[fleet.GuestID]*turn{}, causes: map[fleet.GuestID]string{},
+	}
+	if err := d.prepare(ctx); err != nil {
+		return nil, fmt.Errorf("open the qemu driver: %w", err)
+	}
+	entries, err := os.ReadDir(d.dir(""))
+	if err != nil {
+		return nil, fmt.Errorf("open the qemu driver: %w", err)
+	}
+	for _, e := range entries {
+		if err := d.adopt(fleet.GuestID(e.Name())); err != nil {
+			d.Close()
+			return nil, fmt.Errorf("open the qemu driver: %w", err)
+		}
+	}
+	return d, nil
+}
+
+func (d *Driver) prepare(ctx context.Context) (err error) {
+	if os.Geteuid() != 0 {
+		return errors.New("it needs root: to give guests a user and a cgroup of their own")
+	}
+	if d.config.Log == nil {
+		d.config.Log = slog.Default()
+	}
+	if d.config.User == "" {
+		d.config.User = "pagurus"
+	}
+	if d.config.Binary == "" {
+		d.config.Binary = "qemu-system-x86_64"
+	}
+	if d.config.Tap == nil {
+		d.config.Tap = fleet.Subnet.TapName
+	}
+	if d.config.Converged == nil {
+		d.config.Converged = Converged
+	}
+	if d.config.Run, err = filepath.Abs(d.config.Run); err != nil {
+		return err
+	}
+	if d.binary, err = exec.LookPath(d.config.Binary); err != nil {
+		return fmt.Errorf("%w; install it with: apt-get install qemu-system-x86", err)
+	}
+	if d.account, err = findAccount(d.config.User); err != nil {
+		return err
+	}
+	for _, dir := range []string{d.config.Run, d.dir(""), filepath.Join(d.config.Run, "initrd")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	// QEMU's working directory, by which it is found, is a path without links.
+	if d.config.Run, err = filepath.EvalSymlinks(d.config.Run); err != nil {
+		return err
+	}
+	if err := prune(filepath.Join(d.config.Run, "initrd"), initrdsKept); err != nil {
+		return err
+	}
+	if d.config.Accelerator != "" {
+		d.ability.Accelerator = d.config.Accelerator
+		d.ability.Version, err = versionOf(ctx, d.binary)
+		return err
+	}
+	d.ability, err = probe(ctx, d.config, d.binary, d.account)
+	return err
+}
+
+// adopt takes a guest over from an earlier agent, or clears away what is left
+// of it.
+func (d *Driver) adopt(id fleet.GuestID) error {
+	if checkGuest(id) != nil {
+		return nil // not ours
+	}
+	r, err := readRecord(d.dir(id))
+	if err == nil && r.Complete && r.Guest == id {
+		handle, err := r.Process.watch()
+		if err == nil {
+			_, err = d.attach(r, handle)
+			return err
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		d.note(id)
+	}
+	return d.wipe(id)
+}
+
+// Close lets go of all guests; they run on. Calls under way end with errors.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	var all []*guest
+	for _, g := range d.guests {
+		all = append(all, g)
+	}
+	d.mu.Unlock()
+	for _, g := range all {
+		g.release()
+	}
+	d.watches.Wait()
+	return nil
+}
+
+// Abilities says what the driver can do on this host.
+func (d *Driver) Abilities() fleet.Abilities {
+	return fleet.Abilities{
+		Live: true, Accelerator: d.ability.Accelerator, Version: d.ability.Version, CPU: cpuModel(d.ability.Accelerator),
+	}
+}
+
+// Slow says why guests are emulated, for people; empty if they are not.
+func (d *Driver) Slow() string { return d.ability.Trouble }
+
+// Ended returns a channel that is closed when the guest is no longer on this
+// host. Nothing is left of it by then.
+func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if g, ok := d.guests[id]; ok {
+		return g.ended
+	}
+	over := make(chan struct{})
+	close(over)
+	return over
+}
+
+// Cause is what the last guest of that name said before it ended by itself,
+// for people; empty if there is nothing to say.
+func (d *Driver) Cause(id fleet.GuestID) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.causes[id]
+}
+
+// inspectLimit: a QEMU that writes a guest's last memory answers nobody.
+const inspectLimit = time.Second
+
+// Inspect says what is so on this host. Of a QEMU that does not answer it says
+// what was so when it last did.
+func (d *Driver) Inspect(ctx context.Context) (map[fleet.GuestID]fleet.GuestFacts, error) {
+	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
+	defer cancel()
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	out := map[fleet.GuestID]fleet.GuestFacts{}
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil, errClosed
+	}
+	for id, g := range d.guests {
+		wait.Go(func() {
+			facts, ok := g.inspect(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			if ok {
+				out[id] = facts
+			}
+		})
+	}
+	d.mu.Unlock()
+	wait.Wait()
+	return out, nil
+}
+
+// dir is a guest's folder, or of "" the folder of them all.
+func (d *Driver) dir(id fleet.GuestID) string {
+	return filepath.Join(d.config.Run, "guests", string(id))
+}
+
+// here finds a guest that was started or received to the end.
+func (d *Driver) here(ctx context.Context, id fleet.GuestID) (*guest, *qmp.Client, error) {
+	d.mu.Lock()
+	g, ok := d.guests[id]
+	d.mu.Unlock()
+	if !ok || !g.remembered().Complete || g.dead() {
+		return nil, nil, fleet.ErrAbsent
+	}
+	q, err := g.monitor(ctx)
+	if err != nil && g.dead() {
+		err = fleet.ErrAbsent
+	}
+	return g, q, err
+}
+
+// turn lets one call at a time make or destroy a guest.
+type turn struct {
+	free  chan struct{} // holds one token
+	users int
+}
+
+func (d *Driver) turn(ctx context.Context, id fleet.GuestID) (release func(), err error) {
+	d.mu.Lock()
+	t, ok := d.turns[id]
+	if !ok {
+		t = &turn{free: make(chan struct{}, 1)}
+		t.free <- struct{}{}
+		d.turns[id] = t
+	}
+	t.users++
+	d.mu.Unlock()
+	leave := func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if t.users--; t.users == 0 {
+			delete(d.turns, id)
+		}
+	}
+	select {
+	case <-t.free:
+		return func() { t.free <- struct{}{}; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}

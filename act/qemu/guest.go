@@ -1,0 +1,283 @@
+package qemu
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"pagurus/act/qemu/qmp"
+	"pagurus/fleet"
+)
+
+// guest is one QEMU process of this host.
+type guest struct {
+	id     fleet.GuestID
+	dir    string
+	handle *os.File      // on the process
+	died   chan struct{} // closed when the process has ended
+	ended  chan struct{} // closed when nothing is left of it on the host
+	left   error         // why something is left; set before ended is closed
+
+	connecting sync.Mutex // one connection to QEMU is made at a time
+	linking    sync.Mutex // likewise to the guest agent
+
+	mu        sync.Mutex // guards what follows
+	record    record
+	client    *qmp.Client
+	link      net.Conn
+	released  bool
+	stoppedAt time.Time // when QEMU last stopped the guest; zero while it runs
+	seen      fleet.RunState
+	usedCPU   time.Duration // at usedAt
+	usedAt    time.Time
+}
+
+// attach begins to watch a guest's process. The handle is the guest's from now
+// on, also after an error.
+func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
+	g := &guest{
+		id: r.Guest, dir: d.dir(r.Guest), handle: handle, record: r, seen: fleet.Running,
+		died: make(chan struct{}), ended: make(chan struct{}),
+	}
+	if r.Target {
+		g.seen = fleet.Incoming
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		handle.Close()
+		return nil, errClosed
+	}
+	d.guests[r.Guest] = g
+	d.watches.Go(func() { d.watch(g) })
+	return g, nil
+}
+
+// watch clears everything away when the guest's process ends.
+func (d *Driver) watch(g *guest) {
+	if await(g.handle) != nil {
+		return // released: it runs on
+	}
+	close(g.died)
+	g.release()
+	d.note(g.id)
+	g.left = d.wipe(g.id)
+	d.mu.Lock()
+	delete(d.guests, g.id)
+	d.mu.Unlock()
+	close(g.ended)
+}
+
+// note keeps what a guest that ended said last.
+func (d *Driver) note(id fleet.GuestID) {
+	const lines = 3
+	said := tail(filepath.Join(d.dir(id), ownLog), lines)
+	if console := tail(filepath.Join(d.dir(id), consoleLog), lines); console != "" {
+		said += " (console: " + console + ")"
+	}
+	d.config.Log.Info("guest ended", "guest", id, "said", said)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.causes) >= causesKept {
+		clear(d.causes)
+	}
+	d.causes[id] = said
+}
+
+// release lets go of the guest; its process runs on.
+func (g *guest) release() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.released = true
+	if g.client != nil {
+		g.client.Close()
+	}
+	if g.link != nil {
+		g.link.Close()
+	}
+	g.handle.Close()
+}
+
+func (g *guest) dead() bool {
+	select {
+	case <-g.died:
+		return true
+	default:
+		return false
+	}
+}
+
+func (g *guest) remembered() record {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.record
+}
+
+// remember changes what is remembered of the guest. After an error it is as
+// it was.
+func (g *guest) remember(change func(*record)) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.released {
+		return errClosed
+	}
+	r := g.record
+	if r.Copy != nil {
+		c := *r.Copy
+		r.Copy = &c
+	}
+	change(&r)
+	if err := writeRecord(g.dir, r); err != nil {
+		return err
+	}
+	g.record = r
+	return nil
+}
+
+// monitor gives the connection to QEMU, and makes it if there is none.
+func (g *guest) monitor(ctx context.Context) (*qmp.Client, error) {
+	g.connecting.Lock()
+	defer g.connecting.Unlock()
+	g.mu.Lock()
+	client, released := g.client, g.released
+	g.mu.Unlock()
+	if released {
+		return nil, errClosed
+	}
+	if client != nil {
+		select {
+		case <-client.Done():
+		default:
+			return client, nil
+		}
+	}
+	path, folder, err := short(g.dir, monitorSocket)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	if client, err = qmp.Open(ctx, path); err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.released {
+		client.Close()
+		return nil, errClosed
+	}
+	g.client = client
+	events, _ := client.Subscribe()
+	go g.listen(events)
+	return client, nil
+}
+
+// listen notes when QEMU stops the guest, until the connection ends.
+func (g *guest) listen(events <-chan qmp.Event) {
+	for e := range events {
+		g.mu.Lock()
+		switch e.Name {
+		case "STOP":
+			g.stoppedAt = e.At
+		case "RESUME":
+			g.stoppedAt = time.Time{}
+		}
+		g.mu.Unlock()
+	}
+}
+
+// The states of a virtual machine that matter here, as query-status says them.
+const (
+	vmRunning     = "running"
+	vmPaused      = "paused"
+	vmIncoming    = "inmigrate"
+	vmPrelaunch   = "prelaunch"
+	vmPostMigrate = "postmigrate" // paused because another QEMU has it
+)
+
+func vmStatus(ctx context.Context, q *qmp.Client) (string, error) {
+	var out struct {
+		Status string `json:"status"`
+	}
+	err := q.Do(ctx, "query-status", nil, &out)
+	return out.Status, err
+}
+
+func (g *guest) inspect(ctx context.Context) (fleet.GuestFacts, bool) {
+	r := g.remembered()
+	if g.dead() || !r.Complete {
+		return fleet.GuestFacts{}, false
+	}
+	state := fleet.RunState("")
+	if q, err := g.monitor(ctx); err == nil {
+		if status, err := vmStatus(ctx, q); err == nil {
+			state = runState(status)
+		}
+	}
+	st, err := readStat(r.Process.PID)
+	if err != nil || st.ticks != r.Process.Ticks {
+		return fleet.GuestFacts{}, false
+	}
+	now := time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if state != "" {
+		g.seen = state
+	}
+	facts := fleet.GuestFacts{Gen: r.Gen, Run: g.seen, ResidentBytes: r.Process.residentBytes(), StartedAt: r.StartedAt}
+	if passed := now.Sub(g.usedAt); !g.usedAt.IsZero() && passed > 0 {
+		facts.CPUs = float64(st.cpu-g.usedCPU) / float64(passed)
+	}
+	g.usedCPU, g.usedAt = st.cpu, now
+	return facts, true
+}
+
+func runState(status string) fleet.RunState {
+	switch status {
+	case vmRunning:
+		return fleet.Running
+	case vmIncoming, vmPrelaunch:
+		return fleet.Incoming
+	}
+	return fleet.Paused
+}
+
+// Link opens the byte stream to the guest agent. There is one at a time; a
+// second call ends the first's. It may be cut at any byte.
+func (d *Driver) Link(ctx context.Context, id fleet.GuestID) (io.ReadWriteCloser, error) {
+	d.mu.Lock()
+	g, ok := d.guests[id]
+	d.mu.Unlock()
+	if !ok {
+		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, fleet.ErrAbsent)
+	}
+	g.linking.Lock()
+	defer g.linking.Unlock()
+	g.mu.Lock()
+	if g.link != nil {
+		g.link.Close()
+	}
+	g.mu.Unlock()
+	path, folder, err := short(g.dir, linkSocket)
+	if err != nil {
+		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, err)
+	}
+	defer folder.Close()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.released {
+		conn.Close()
+		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, errClosed)
+	}
+	g.link = conn
+	return conn, nil
+}

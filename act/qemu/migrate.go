@@ -1,0 +1,457 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"pagurus/act/qemu/qmp"
+	"pagurus/fleet"
+	"pagurus/internal/fault"
+)
+
+// What a copy is bounded by unless its Limits say otherwise.
+const (
+	defaultDowntime = 300 * time.Millisecond
+	defaultRounds   = 60
+)
+
+// How a copy is watched.
+const (
+	lookEvery  = 25 * time.Millisecond
+	tellEvery  = 200 * time.Millisecond
+	raiseEvery = time.Second // by how much a switch insists, see insist
+	stallLimit = 30 * time.Second
+	undoLimit  = 20 * time.Second
+)
+
+// unlimited is what QEMU is told when a copy has no ceiling: its own default
+// of 128 MiB/s is far below what any network of today carries.
+const unlimited = 1 << 40
+
+// leastDowntime keeps QEMU from stopping the guest of its own accord. It is
+// not 0: QEMU 7.2 then never looks again at what is dirty, and stops the guest
+// after the first pass with everything dirtied since still to be sent.
+const leastDowntime = time.Millisecond
+
+// mostDowntime is the most QEMU takes.
+const mostDowntime = 2000 * time.Second
+
+// Copy sends a guest's memory to Task.Listen while it runs, and returns when
+// what is left is small. QEMU goes on copying until Switch; if nothing at all
+// was left to copy, it has paused the guest already. Called again for the same
+// migration it watches on. After an error the copy is called off and the guest
+// runs on.
+func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Progress)) error {
+	g, q, err := d.here(ctx, t.Guest.ID)
+	if err != nil {
+		return fmt.Errorf("copy guest %s: %w", t.Guest.ID, err)
+	}
+	if err := d.begin(ctx, g, q, t); err != nil {
+		return fmt.Errorf("copy guest %s: %w", t.Guest.ID, err)
+	}
+	if err = fault.Point("qemu.copy.after-begin"); err == nil {
+		err = d.follow(ctx, g, q, progress)
+	}
+	if err != nil {
+		return fmt.Errorf("copy guest %s: %w", t.Guest.ID, g.undo(ctx, q, err))
+	}
+	return nil
+}
+
+// begin makes QEMU copy, unless it does so already. After an error it does
+// not.
+func (d *Driver) begin(ctx context.Context, g *guest, q *qmp.Client, t fleet.Task) error {
+	address, err := addressOf(t.Listen)
+	if err != nil {
+		return err
+	}
+	info, err := queryMigrate(ctx, q)
+	if err != nil {
+		return err
+	}
+	order := copying{Migration: t.Order.Migration, Listen: t.Listen, Limits: d.withDefaults(t.Limits)}
+	if c := g.remembered().Copy; c != nil && c.Migration == order.Migration && c.Listen == order.Listen {
+		switch {
+		case info.underWay():
+			return g.remember(func(r *record) { r.Copy.Begun = true })
+		case c.Begun && info.Status != stateCompleted:
+			return fmt.Errorf("the copy was called off: %w", info.cause())
+		case c.Begun:
+			return nil // and switched since
+		}
+	}
+	if info.underWay() {
+		if err := g.callOff(ctx, q); err != nil {
+			return fmt.Errorf("call off an earlier copy: %w", err)
+		}
+	}
+	if status, err := vmStatus(ctx, q); err != nil || status != vmRunning {
+		return errors.Join(err, fmt.Errorf("it does not run here: it is %s", status))
+	}
+	if err := g.remember(func(r *record) { r.Copy = &order }); err != nil {
+		return err
+	}
+	if err := prepareStream(ctx, q); err != nil {
+		return err
+	}
+	if err := q.Do(ctx, "migrate-set-parameters", map[string]any{
+		"max-bandwidth": order.Limits.BytesPerSecond, "downtime-limit": leastDowntime.Milliseconds(),
+	}, nil); err != nil {
+		return err
+	}
+	if err = q.Do(ctx, "migrate", map[string]any{"uri": address}, nil); err == nil {
+		err = g.remember(func(r *record) { r.Copy.Begun = true })
+	}
+	if refused := (*qmp.Error)(nil); err == nil || errors.As(err, &refused) {
+		return err
+	}
+	return g.undo(ctx, q, err)
+}
+
+// undo calls a copy off because of err, in time of its own: ctx may be why.
+func (g *guest) undo(ctx context.Context, q *qmp.Client, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+	defer cancel()
+	return errors.Join(err, g.callOff(ctx, q))
+}
+
+func (d *Driver) withDefaults(l fleet.Limits) fleet.Limits {
+	if l.Downtime <= 0 {
+		l.Downtime = defaultDowntime
+	}
+	if l.Rounds <= 0 {
+		l.Rounds = defaultRounds
+	}
+	if l.BytesPerSecond <= 0 {
+		l.BytesPerSecond = unlimited
+	}
+	if d.config.MaxBandwidth > 0 {
+		l.BytesPerSecond = min(l.BytesPerSecond, d.config.MaxBandwidth)
+	}
+	return l
+}
+
+// follow watches a copy until it is good enough. After an error it may still
+// be under way.
+func (d *Driver) follow(ctx context.Context, g *guest, q *qmp.Client, progress func(fleet.Progress)) error {
+	events, stop := q.Subscribe()
+	defer stop()
+	limits := g.remembered().Copy.Limits
+	var stall stalled
+	rounds, told := 0, time.Time{}
+	for {
+		info, err := queryMigrate(ctx, q)
+		if err != nil {
+			return err
+		}
+		p := info.progress()
+		if now := time.Now(); now.Sub(told) >= tellEvery {
+			told = now
+			progress(p)
+		}
+		switch info.Status {
+		case stateGate, stateDevice, stateCompleted:
+			progress(p)
+			return nil
+		case stateSetup, stateActive:
+		default:
+			return info.cause()
+		}
+		if p.Rounds > rounds {
+			// What is left at the beginning of a pass is what was dirtied
+			// during the last one. Later in the pass it says nothing.
+			rounds = p.Rounds
+			good, err := d.config.Converged(limits, p)
+			if err != nil || good {
+				progress(p)
+				return err
+			}
+		}
+		if err := stall.check(p); err != nil {
+			return err
+		}
+		if err := g.wait(ctx, events, lookEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// Converged is how a copy is judged at the beginning of a round unless Config
+// says otherwise: it is good when what is left takes no longer than the
+// downtime allowed, and given up when it has had its rounds.
+func Converged(l fleet.Limits, p fleet.Progress) (bool, error) {
+	if p.BytesPerSecond > 0 && float64(p.RemainingBytes) <= p.BytesPerSecond*l.Downtime.Seconds() {
+		return true, nil
+	}
+	if p.Rounds > l.Rounds {
+		return false, fmt.Errorf("after %d rounds %d MiB are still left: the guest changes its memory faster than it can be sent", l.Rounds, p.RemainingBytes/mebi)
+	}
+	return false, nil
+}
+
+// stalled notices a copy that goes nowhere, as over a cut line.
+type stalled struct {
+	sent  int64
+	since time.Time
+}
+
+func (s *stalled) check(p fleet.Progress) error {
+	if now := time.Now(); p.SentBytes != s.sent || s.since.IsZero() {
+		s.sent, s.since = p.SentBytes, now
+	} else if now.Sub(s.since) > stallLimit {
+		return fmt.Errorf("nothing could be sent for %s", stallLimit)
+	}
+	return nil
+}
+
+// wait returns after a while, at the latest when QEMU says something.
+func (g *guest) wait(ctx context.Context, events <-chan qmp.Event, most time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-g.died:
+		return errors.New("qemu ended")
+	case _, ok := <-events:
+		if !ok {
+			return errors.New("the connection to qemu ended")
+		}
+	case <-time.After(most):
+	}
+	return nil
+}
+
+// callOff ends a copy under way and sees to it that the guest runs. After a
+// copy that has been completed it does nothing but say so.
+func (g *guest) callOff(ctx context.Context, q *qmp.Client) error {
+	if g.dead() {
+		return nil
+	}
+	if err := q.Do(ctx, "migrate_cancel", nil, nil); err != nil {
+		return err
+	}
+	events, stop := q.Subscribe()
+	defer stop()
+	for {
+		info, err := queryMigrate(ctx, q)
+		if err != nil {
+			return err
+		}
+		if info.Status == stateCompleted && g.hasLeft(info) {
+			return errors.New("the guest is with the target already")
+		}
+		if !info.underWay() {
+			return g.run(ctx, q)
+		}
+		if err := g.wait(ctx, events, lookEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// hasLeft reports whether a completed migration is one out of here: QEMU also
+// calls completed what it once took in.
+func (g *guest) hasLeft(info migration) bool {
+	c := g.remembered().Copy
+	return info.Status == stateCompleted && c != nil && c.Begun
+}
+
+// settleLimit: QEMU lets a guest run again by itself soon after a copy that
+// did not come to its end.
+const settleLimit = 500 * time.Millisecond
+
+// run lets a paused guest run.
+func (g *guest) run(ctx context.Context, q *qmp.Client) error {
+	for begun, asked := time.Now(), false; ; {
+		status, err := vmStatus(ctx, q)
+		if err != nil || status == vmRunning {
+			return err
+		}
+		rests := status == vmPaused || status == vmPostMigrate
+		if passed := time.Since(begun); !asked && rests && passed > settleLimit {
+			asked = true
+			if err := q.Do(ctx, "cont", nil, nil); err != nil {
+				return err
+			}
+		} else if passed > undoLimit {
+			return fmt.Errorf("it does not run: it is %s", status)
+		}
+		if err := g.wait(ctx, nil, brief); err != nil {
+			return err
+		}
+	}
+}
+
+// Switch stops a guest that was copied, sends what is left, and returns when
+// the target has it whole. Called again it says the same again. After an error
+// that wraps fleet.ErrUnsure it is to be called again; after any other the
+// target surely has not the guest, and Resume lets it run on here.
+func (d *Driver) Switch(ctx context.Context, t fleet.Task) (fleet.Progress, error) {
+	p, err := d.switchOver(ctx, t)
+	if err != nil {
+		return fleet.Progress{}, fmt.Errorf("switch guest %s: %w", t.Guest.ID, err)
+	}
+	return p, nil
+}
+
+func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, error) {
+	g, q, err := d.here(ctx, t.Guest.ID)
+	if err != nil {
+		// An earlier call may have come to its end before QEMU ended.
+		return fleet.Progress{}, fmt.Errorf("%w; %w", err, fleet.ErrUnsure)
+	}
+	c := g.remembered().Copy
+	if c == nil || !c.Begun || c.Migration != t.Order.Migration {
+		return fleet.Progress{}, fmt.Errorf("there is no copy of migration %q under way", t.Order.Migration)
+	}
+	info, err := g.complete(ctx, q, c.Limits)
+	if err != nil {
+		return fleet.Progress{}, err
+	}
+	p := info.progress()
+	if p.PausedAt = c.PausedAt; p.PausedAt.IsZero() {
+		g.mu.Lock()
+		p.PausedAt = g.stoppedAt
+		g.mu.Unlock()
+		if p.PausedAt.IsZero() { // an agent died between the pause and now
+			p.PausedAt = time.Now().Add(-p.Downtime)
+		}
+		if err := g.remember(func(r *record) { r.Copy.PausedAt = p.PausedAt }); err != nil {
+			d.config.Log.Warn("remember the switch", "guest", g.id, "error", err)
+		}
+	}
+	return p, nil
+}
+
+// complete drives a copy under way to its end. Only what QEMU itself calls
+// failed is known to have failed: whatever else goes wrong, the target may
+// have the guest.
+func (g *guest) complete(ctx context.Context, q *qmp.Client, limits fleet.Limits) (migration, error) {
+	unsure := func(err error) (migration, error) { return migration{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure) }
+	events, stop := q.Subscribe()
+	defer stop()
+	var stall stalled
+	press := insist{downtime: limits.Downtime}
+	for continued := false; ; {
+		info, err := queryMigrate(ctx, q)
+		if err != nil {
+			return unsure(err)
+		}
+		switch info.Status {
+		case stateCompleted:
+			return info, nil
+		case stateSetup, stateActive:
+			err = press.press(ctx, q)
+		case stateGate:
+			if !continued {
+				continued = true
+				err = pass(ctx, q)
+			}
+		case stateDevice:
+		default:
+			return migration{}, info.cause()
+		}
+		if err == nil {
+			err = stall.check(info.progress())
+		}
+		if err == nil {
+			err = g.wait(ctx, events, lookEvery/5)
+		}
+		if err != nil {
+			return unsure(err)
+		}
+	}
+}
+
+// pass lets QEMU through the gate: the point of no return. The guest stands
+// still at this host, and from here on only a failure by QEMU's own word means
+// that the target has not got it.
+func pass(ctx context.Context, q *qmp.Client) error {
+	if err := fault.Point("qemu.switch.before-continue"); err != nil {
+		return err
+	}
+	if err := q.Do(ctx, "migrate-continue", map[string]any{"state": stateGate}, nil); err != nil {
+		// A refusal means that the state is another by now: look again.
+		if refused := (*qmp.Error)(nil); !errors.As(err, &refused) {
+			return err
+		}
+	}
+	return fault.Point("qemu.switch.after-continue")
+}
+
+// insist makes QEMU stop a guest that it was kept from stopping. What the
+// guest dirties may have grown since its copy was good enough, so the downtime
+// allowed doubles until QEMU stops it: a switch that has begun must end.
+type insist struct {
+	downtime time.Duration
+	at       time.Time
+}
+
+func (i *insist) press(ctx context.Context, q *qmp.Client) error {
+	now := time.Now()
+	if now.Sub(i.at) < raiseEvery {
+		return nil
+	}
+	if !i.at.IsZero() {
+		i.downtime = min(2*i.downtime, mostDowntime)
+	}
+	i.at = now
+	return q.Do(ctx, "migrate-set-parameters", map[string]any{"downtime-limit": i.downtime.Milliseconds()}, nil)
+}
+
+// Resume lets a paused guest run: a target that has it whole, or a source
+// whose switch surely failed; a copy still under way is called off. A guest
+// that runs is no error. A source whose guest is with the target is refused:
+// QEMU would let both run.
+func (d *Driver) Resume(ctx context.Context, id fleet.GuestID) error {
+	err := d.resume(ctx, id)
+	if err != nil {
+		return fmt.Errorf("resume guest %s: %w", id, err)
+	}
+	return nil
+}
+
+func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
+	g, q, err := d.here(ctx, id)
+	if err != nil {
+		return err
+	}
+	info, err := queryMigrate(ctx, q)
+	if err != nil {
+		return err
+	}
+	if g.remembered().Target {
+		return g.arrive(ctx, q, info)
+	}
+	switch {
+	case info.underWay():
+		return g.callOff(ctx, q)
+	case g.hasLeft(info):
+		return errors.New("it is with the target of a migration that was completed")
+	}
+	return g.run(ctx, q)
+}
+
+// arrive lets a target run that has the guest whole.
+func (g *guest) arrive(ctx context.Context, q *qmp.Client, info migration) error {
+	status, err := vmStatus(ctx, q)
+	if err != nil {
+		return err
+	}
+	if status != vmRunning {
+		if status != vmPaused || info.Status != stateCompleted {
+			return fmt.Errorf("it has not arrived whole: it is %s, the migration is %s", status, info.Status)
+		}
+		if err := fault.Point("qemu.resume.before"); err != nil {
+			return err
+		}
+		if err := q.Do(ctx, "cont", nil, nil); err != nil {
+			return err
+		}
+		if err := g.run(ctx, q); err != nil {
+			return err
+		}
+	}
+	return g.remember(func(r *record) { r.Target = false })
+}

@@ -1,0 +1,360 @@
+// Package qmp speaks QEMU's Machine Protocol: one JSON object a line over a
+// UNIX socket, commands answered by id, events in between.
+//
+// It knows no command by name but the one that opens the protocol, and nothing
+// of guests. QEMU serves one connection at a time: who wants a new one closes
+// the old one first. What the peer sends is never trusted: anything that is
+// not the protocol ends the connection with an error. Its tests run against a
+// real QEMU and, for what a real one never sends, against raw bytes.
+package qmp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// Client is one connection to one QEMU. Its methods may be called from any
+// goroutine.
+type Client struct {
+	conn net.Conn
+	in   *bufio.Reader
+	done chan struct{} // closed once err is set
+
+	writing sync.Mutex // held for the length of one line
+	mu      sync.Mutex // guards what follows
+	nextID  uint64
+	waiting map[uint64]chan<- message
+	heard   map[*subscription]struct{}
+	err     error // why the connection ended
+}
+
+// Event is something QEMU says of its own accord.
+type Event struct {
+	Name string
+	At   time.Time // by the clock of QEMU's host; zero if QEMU gave none
+	Data json.RawMessage
+}
+
+// Error is QEMU's own refusal of a command: the connection stands.
+type Error struct {
+	Command string
+	Class   string
+	Desc    string
+}
+
+func (e *Error) Error() string { return e.Command + ": " + e.Desc }
+
+// The limits of what is waited for and taken in.
+const (
+	greetingLimit = 5 * time.Second  // a QEMU that starts up greets within milliseconds; one with another client never does
+	commandLimit  = 20 * time.Second // QEMU answers no command while it writes a paused guest's last memory
+	lineLimit     = 4 << 20          // the longest answers are some ten KiB
+)
+
+// ErrClosed is what ends the commands under way when Close is called.
+var ErrClosed = errors.New("the connection was closed")
+
+type message struct {
+	Greeting  json.RawMessage `json:"QMP"`
+	ID        *uint64         `json:"id"`
+	Return    json.RawMessage `json:"return"`
+	Error     *refusal        `json:"error"`
+	Event     string          `json:"event"`
+	Data      json.RawMessage `json:"data"`
+	Timestamp stamp           `json:"timestamp"`
+}
+
+type refusal struct {
+	Class string `json:"class"`
+	Desc  string `json:"desc"`
+}
+
+type stamp struct {
+	Seconds      int64 `json:"seconds"`
+	Microseconds int64 `json:"microseconds"`
+}
+
+type command struct {
+	Execute   string `json:"execute"`
+	Arguments any    `json:"arguments,omitempty"`
+	ID        uint64 `json:"id"`
+}
+
+// Open connects to the UNIX socket at path and opens the protocol. After an
+// error nothing is left open.
+func Open(ctx context.Context, path string) (*Client, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	return Over(ctx, conn)
+}
+
+// Over opens the protocol on a connection and owns it from now on. After an
+// error it is closed.
+func Over(ctx context.Context, conn net.Conn) (*Client, error) {
+	c := &Client{
+		conn: conn, in: bufio.NewReaderSize(conn, 16<<10), done: make(chan struct{}),
+		waiting: map[uint64]chan<- message{}, heard: map[*subscription]struct{}{},
+	}
+	ctx, cancel := context.WithTimeout(ctx, greetingLimit)
+	defer cancel()
+	// A read has no context: closing the connection is what ends it.
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	err := c.greet()
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		go c.read()
+		err = c.Do(ctx, "qmp_capabilities", nil, nil)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		c.Close()
+		return nil, fmt.Errorf("open qmp: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Client) greet() error {
+	m, err := c.next()
+	if err != nil {
+		return err
+	}
+	if m.Greeting == nil {
+		return errors.New("the peer did not greet as QEMU does")
+	}
+	return nil
+}
+
+// Do sends a command, waits for its answer and decodes it into out unless out
+// is nil. An *Error is QEMU's refusal; after any other error it is not known
+// whether the command was carried out.
+func (c *Client) Do(ctx context.Context, name string, args, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, commandLimit)
+	defer cancel()
+	answer := make(chan message, 1)
+	id, err := c.expect(answer)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	defer c.forget(id)
+	line, err := json.Marshal(command{Execute: name, Arguments: args, ID: id})
+	if err != nil {
+		return fmt.Errorf("%s: encode: %w", name, err)
+	}
+	if err := c.write(ctx, append(line, '\n')); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	select {
+	case m := <-answer:
+		if m.Error != nil {
+			return &Error{Command: name, Class: m.Error.Class, Desc: m.Error.Desc}
+		}
+		if out == nil {
+			return nil
+		}
+		if err := json.Unmarshal(m.Return, out); err != nil {
+			return fmt.Errorf("%s: decode the answer: %w", name, err)
+		}
+		return nil
+	case <-c.done:
+		return fmt.Errorf("%s: %w", name, c.reason())
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", name, ctx.Err())
+	}
+}
+
+func (c *Client) expect(answer chan<- message) (uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
+	c.nextID++
+	c.waiting[c.nextID] = answer
+	return c.nextID, nil
+}
+
+func (c *Client) forget(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.waiting, id)
+}
+
+// write sends one line whole. Half a line would spoil all that follow, so a
+// write that fails ends the connection.
+func (c *Client) write(ctx context.Context, line []byte) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if deadline, ok := ctx.Deadline(); ok {
+		c.conn.SetWriteDeadline(deadline)
+	}
+	if _, err := c.conn.Write(line); err != nil {
+		c.end(err)
+		return err
+	}
+	return nil
+}
+
+// read hands out what QEMU sends until the connection ends.
+func (c *Client) read() {
+	for {
+		m, err := c.next()
+		if err == nil {
+			err = c.deliver(m)
+		}
+		if err != nil {
+			c.end(err)
+			return
+		}
+	}
+}
+
+func (c *Client) next() (message, error) {
+	var m message
+	line, err := c.line()
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(line, &m); err != nil {
+		return m, fmt.Errorf("the peer does not speak qmp: %w", err)
+	}
+	return m, nil
+}
+
+func (c *Client) line() ([]byte, error) {
+	var line []byte
+	for {
+		part, err := c.in.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > lineLimit:
+			return nil, errors.New("the peer sent an endless line")
+		case err == nil && len(bytes.TrimSpace(line)) == 0:
+			line = line[:0]
+		case err == nil:
+			return line, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		}
+	}
+}
+
+func (c *Client) deliver(m message) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case m.Event != "":
+		e := Event{Name: m.Event, Data: m.Data}
+		if m.Timestamp.Seconds > 0 {
+			e.At = time.Unix(m.Timestamp.Seconds, m.Timestamp.Microseconds*int64(time.Microsecond/time.Nanosecond))
+		}
+		for s := range c.heard {
+			s.put(e)
+		}
+		return nil
+	case m.Return == nil && m.Error == nil:
+		return errors.New("the peer sent what is neither answer nor event")
+	case m.ID == nil:
+		if m.Error != nil {
+			return fmt.Errorf("the peer did not understand: %s", m.Error.Desc)
+		}
+		return errors.New("the peer sent an answer without an id")
+	}
+	// Nobody waits for it any more when a command's context ended before.
+	if answer, ok := c.waiting[*m.ID]; ok {
+		delete(c.waiting, *m.ID)
+		answer <- m
+	}
+	return nil
+}
+
+// Done is closed when the connection has ended.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Close ends the connection and all commands under way. QEMU runs on.
+func (c *Client) Close() error {
+	c.end(ErrClosed)
+	return nil
+}
+
+func (c *Client) end(err error) {
+	if errors.Is(err, io.EOF) {
+		err = errors.New("qemu closed the connection")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	c.conn.Close()
+	close(c.done)
+	for s := range c.heard {
+		close(s.events)
+	}
+	clear(c.heard)
+}
+
+func (c *Client) reason() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+type subscription struct{ events chan Event }
+
+// eventBacklog is how many events wait for a slow listener: a whole migration
+// makes fewer.
+const eventBacklog = 256
+
+// put drops the oldest event rather than let a slow listener stop the
+// connection.
+func (s *subscription) put(e Event) {
+	for {
+		select {
+		case s.events <- e:
+			return
+		default:
+		}
+		select {
+		case <-s.events:
+		default:
+		}
+	}
+}
+
+// Subscribe gives all events from now on. The channel is closed when the
+// connection ends or stop is called; stop may be called twice. A listener that
+// is 256 events behind loses the oldest.
+func (c *Client) Subscribe() (events <-chan Event, stop func()) {
+	s := &subscription{events: make(chan Event, eventBacklog)}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		close(s.events)
+		return s.events, func() {}
+	}
+	c.heard[s] = struct{}{}
+	return s.events, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if _, ok := c.heard[s]; ok {
+			delete(c.heard, s)
+			close(s.events)
+		}
+	}
+}

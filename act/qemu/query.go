@@ -1,0 +1,87 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"pagurus/act/qemu/qmp"
+	"pagurus/fleet"
+)
+
+// The states of a migration, as query-migrate says them.
+const (
+	stateSetup      = "setup"
+	stateActive     = "active"
+	stateGate       = "pre-switchover" // the guest is stopped, QEMU waits for migrate-continue
+	stateDevice     = "device"         // the rest is being sent
+	stateCompleted  = "completed"
+	stateCancelling = "cancelling"
+)
+
+// migration is QEMU's answer to query-migrate.
+type migration struct {
+	Status    string `json:"status"`
+	TotalTime int64  `json:"total-time"` // ms
+	Downtime  int64  `json:"downtime"`   // ms
+	Desc      string `json:"error-desc"`
+	RAM       struct {
+		Total      int64   `json:"total"`
+		Remaining  int64   `json:"remaining"`
+		Sent       int64   `json:"transferred"`
+		Rounds     int     `json:"dirty-sync-count"`
+		DirtyPages int64   `json:"dirty-pages-rate"` // a second
+		PageSize   int64   `json:"page-size"`
+		Megabits   float64 `json:"mbps"`
+	} `json:"ram"`
+	Sockets []struct {
+		Type string `json:"type"`
+		Host string `json:"host"`
+		Port string `json:"port"`
+	} `json:"socket-address"`
+}
+
+func queryMigrate(ctx context.Context, q *qmp.Client) (migration, error) {
+	var m migration
+	err := q.Do(ctx, "query-migrate", nil, &m)
+	return m, err
+}
+
+// underWay reports whether QEMU works on sending the guest away.
+func (m migration) underWay() bool {
+	switch m.Status {
+	case stateSetup, stateActive, stateGate, stateDevice, stateCancelling:
+		return true
+	}
+	return false
+}
+
+func (m migration) cause() error {
+	if m.Desc != "" {
+		return errors.New(m.Desc)
+	}
+	if m.Status == "" {
+		return errors.New("qemu knows of no migration")
+	}
+	return errors.New("the migration is " + m.Status)
+}
+
+// bytesPerMegabit turns QEMU's megabits a second into bytes a second.
+const bytesPerMegabit = 1e6 / 8
+
+func (m migration) progress() fleet.Progress {
+	p := fleet.Progress{
+		Rounds: m.RAM.Rounds, TotalBytes: m.RAM.Total, RemainingBytes: m.RAM.Remaining, SentBytes: m.RAM.Sent,
+		BytesPerSecond:      m.RAM.Megabits * bytesPerMegabit,
+		DirtyBytesPerSecond: float64(m.RAM.DirtyPages * m.RAM.PageSize),
+		Elapsed:             time.Duration(m.TotalTime) * time.Millisecond,
+	}
+	if math.IsNaN(p.BytesPerSecond) || math.IsInf(p.BytesPerSecond, 0) || p.BytesPerSecond < 0 {
+		p.BytesPerSecond = 0
+	}
+	if m.Status == stateCompleted {
+		p.Downtime = time.Duration(m.Downtime) * time.Millisecond
+	}
+	return p
+}

@@ -1,0 +1,80 @@
+package qemu
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// record is what is remembered of a guest beyond the agent's own life, in the
+// guest's folder as guest.json. What QEMU itself knows is not in it.
+type record struct {
+	Guest     fleet.GuestID     `json:"guest"`
+	Gen       uint64            `json:"gen"`
+	Process   process           `json:"process"`
+	StartedAt time.Time         `json:"started_at"`
+	Complete  bool              `json:"complete"` // Start or Receive went to its end; what is not complete is destroyed
+	Incoming  fleet.MigrationID `json:"incoming,omitempty"`
+	Target    bool              `json:"target,omitempty"` // made by Receive and not yet resumed
+	Listen    string            `json:"listen,omitempty"`
+	Copy      *copying          `json:"copy,omitempty"` // the last copy this host was the source of
+}
+
+// copying is one order to copy a guest away.
+type copying struct {
+	Migration fleet.MigrationID `json:"migration"`
+	Listen    string            `json:"listen"`
+	Limits    fleet.Limits      `json:"limits"`
+	Begun     bool              `json:"begun"`     // QEMU has taken the order
+	PausedAt  time.Time         `json:"paused_at"` // when it stopped the guest
+}
+
+// readRecord reads a guest's folder. There being none is an fs.ErrNotExist.
+func readRecord(dir string) (record, error) {
+	var r record
+	text, err := os.ReadFile(filepath.Join(dir, recordFile))
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return r, fmt.Errorf("read %s: %w", filepath.Join(dir, recordFile), err)
+	}
+	return r, nil
+}
+
+// writeRecord replaces guest.json whole. The folder is writable for QEMU, but
+// sticky: QEMU can neither replace nor foresee a file that root makes here.
+// Nothing is synced: a host that loses power has lost the guest as well.
+func writeRecord(dir string, r record) (err error) {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", recordFile, err)
+	}
+	f, err := os.CreateTemp(dir, recordFile+".*")
+	if err != nil {
+		return fmt.Errorf("remember guest %s: %w", r.Guest, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("remember guest %s: %w", r.Guest, err), ignoreAbsent(os.Remove(f.Name())))
+		}
+	}()
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), filepath.Join(dir, recordFile))
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

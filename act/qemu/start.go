@@ -1,0 +1,368 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/act/qemu/qmp"
+	"pagurus/fleet"
+	"pagurus/internal/fault"
+)
+
+// The limits of waiting for a process.
+const (
+	startLimit = 15 * time.Second // QEMU opens its sockets within a second, on a busy host a few
+	deathLimit = 20 * time.Second // a killed QEMU first gives its memory back
+	brief      = 5 * time.Millisecond
+)
+
+// Start boots a guest and returns when QEMU runs it. One that was started
+// before and still runs is left alone. After an error no trace is left, but
+// for a guest that is here as the target of a migration: it is not touched.
+func (d *Driver) Start(ctx context.Context, t fleet.Task) error {
+	release, g, err := d.claim(ctx, t.Guest.ID)
+	if err != nil {
+		return fmt.Errorf("start guest %s: %w", t.Guest.ID, err)
+	}
+	defer release()
+	if g != nil {
+		if r := g.remembered(); r.Target {
+			return fmt.Errorf("start guest %s: it is here as the target of migration %s", t.Guest.ID, r.Incoming)
+		}
+		return nil
+	}
+	g, err = d.boot(ctx, t, false)
+	if err == nil {
+		err = g.remember(func(r *record) { r.Complete = true })
+	}
+	if err != nil {
+		return fmt.Errorf("start guest %s: %w", t.Guest.ID, errors.Join(err, d.destroy(t.Guest.ID)))
+	}
+	return nil
+}
+
+// Receive makes an empty guest that waits for state and says where. Called
+// again for the same migration it says the same. After an error no trace is
+// left, but for a guest that is here already: it is not touched.
+func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
+	id := t.Guest.ID
+	release, g, err := d.claim(ctx, id)
+	if err != nil {
+		return "", fmt.Errorf("receive guest %s: %w", id, err)
+	}
+	defer release()
+	if g != nil {
+		r := g.remembered()
+		switch {
+		case !r.Target:
+			return "", fmt.Errorf("receive guest %s: it is here already", id)
+		case r.Incoming == t.Order.Migration:
+			return r.Listen, nil
+		}
+		// It may hold all there is of the guest: only Stop may destroy it.
+		return "", fmt.Errorf("receive guest %s: it is here as the target of migration %s", id, r.Incoming)
+	}
+	listen := ""
+	if g, err = d.boot(ctx, t, true); err == nil {
+		listen, err = d.listen(ctx, g)
+	}
+	if err == nil {
+		err = fault.Point("qemu.receive.after-listen")
+	}
+	if err == nil {
+		err = g.remember(func(r *record) { r.Complete, r.Listen = true, listen })
+	}
+	if err != nil {
+		return "", fmt.Errorf("receive guest %s: %w", id, errors.Join(err, d.destroy(id)))
+	}
+	return listen, nil
+}
+
+// listen tells QEMU to take in state at a port of its own choice.
+func (d *Driver) listen(ctx context.Context, g *guest) (string, error) {
+	q, err := g.monitor(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := prepareStream(ctx, q); err != nil {
+		return "", err
+	}
+	uri := "tcp:" + net.JoinHostPort(d.config.Address.String(), "0")
+	if err := q.Do(ctx, "migrate-incoming", map[string]any{"uri": uri}, nil); err != nil {
+		return "", err
+	}
+	info, err := queryMigrate(ctx, q)
+	if err != nil {
+		return "", err
+	}
+	for _, a := range info.Sockets {
+		if _, err := strconv.ParseUint(a.Port, 10, 16); err == nil && a.Type == "inet" {
+			return net.JoinHostPort(a.Host, a.Port), nil
+		}
+	}
+	return "", errors.New("qemu does not say where it listens")
+}
+
+// claim takes the guest's turn, and finds the guest if it lives here. What is
+// left of one that does not is cleared away.
+func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _ *guest, err error) {
+	if err := checkGuest(id); err != nil {
+		return nil, nil, err
+	}
+	release, err = d.turn(ctx, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	d.mu.Lock()
+	g, closed := d.guests[id], d.closed
+	d.mu.Unlock()
+	switch {
+	case closed:
+		return nil, nil, errClosed
+	case g != nil && g.remembered().Complete && !g.dead():
+		return release, g, nil
+	}
+	return release, nil, d.destroy(id)
+}
+
+// boot makes a guest's folder and a QEMU that runs in it. After an error the
+// caller destroys what is there.
+func (d *Driver) boot(ctx context.Context, t fleet.Task, incoming bool) (*guest, error) {
+	m, err := d.machine(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	m.incoming = incoming
+	dir := d.dir(m.guest)
+	if err := d.makeFolder(dir); err != nil {
+		return nil, err
+	}
+	r := record{Guest: m.guest, Gen: t.Guest.Gen, StartedAt: time.Now(), Target: incoming}
+	if incoming {
+		r.Incoming = t.Order.Migration
+	}
+	if err := writeRecord(dir, r); err != nil {
+		return nil, err
+	}
+	if r.Process, err = d.spawn(t, m); err != nil {
+		return nil, err
+	}
+	if err := fault.Point("qemu.start.after-spawn"); err != nil {
+		return nil, err
+	}
+	if err := writeRecord(dir, r); err != nil {
+		return nil, err
+	}
+	handle, err := r.Process.watch()
+	if err != nil {
+		return nil, fmt.Errorf("qemu ended at once: %s", tail(filepath.Join(dir, ownLog), 3))
+	}
+	g, err := d.attach(r, handle)
+	if err != nil {
+		return nil, err
+	}
+	if d.config.Cgroups != nil {
+		if err := d.config.Cgroups.Place(m.guest, r.Process.PID, m.cpus); err != nil {
+			return nil, err
+		}
+	}
+	return g, d.greet(ctx, g)
+}
+
+// greet waits until QEMU answers.
+func (d *Driver) greet(ctx context.Context, g *guest) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		q, err := g.monitor(ctx)
+		if err == nil {
+			_, err = vmStatus(ctx, q)
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-g.died:
+			<-g.ended
+			return fmt.Errorf("qemu ended at once: %s", d.Cause(g.id))
+		case <-ctx.Done():
+			return fmt.Errorf("wait for qemu to answer: %w", err)
+		case <-time.After(brief):
+		}
+	}
+}
+
+func (d *Driver) machine(ctx context.Context, t fleet.Task) (machine, error) {
+	need := t.Guest.Need
+	if need.CPUs < 1 || need.MemoryBytes < mebi {
+		return machine{}, fmt.Errorf("a guest needs at least one CPU and some memory, not %d and %d bytes", need.CPUs, need.MemoryBytes)
+	}
+	folder, err := d.config.ImageFolder(ctx, t.Guest.Image)
+	if err != nil {
+		return machine{}, err
+	}
+	if folder, err = filepath.Abs(folder); err != nil {
+		return machine{}, err
+	}
+	initrd, err := d.initrd(folder)
+	if err != nil {
+		return machine{}, err
+	}
+	return machine{
+		guest: t.Guest.ID, accelerator: d.ability.Accelerator, cpus: need.CPUs, memoryBytes: need.MemoryBytes,
+		kernel: filepath.Join(folder, "vmlinuz"), initrd: initrd, root: filepath.Join(folder, "root.img"),
+		mac: t.Job.Subnet.GuestMAC(t.Guest.Index), tap: firstFile,
+	}, nil
+}
+
+// makeFolder makes a guest's folder: QEMU may make files in it, but can touch
+// none that root made there.
+func (d *Driver) makeFolder(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	if err := os.Chown(dir, 0, int(d.account.gid)); err != nil {
+		return err
+	}
+	return unix.Chmod(dir, unix.S_ISVTX|0o770)
+}
+
+// firstFile is the number a child gives the first file it inherits beyond the
+// three standard ones.
+const firstFile = 3
+
+func (d *Driver) spawn(t fleet.Task, m machine) (process, error) {
+	tap, err := openTap(d.config.Tap(t.Job.Subnet, t.Guest.Index))
+	if err != nil {
+		return process{}, err
+	}
+	defer tap.Close()
+	dir := d.dir(m.guest)
+	log, err := os.OpenFile(filepath.Join(dir, ownLog), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return process{}, err
+	}
+	defer log.Close()
+	return spawn(d.account, dir, append([]string{d.binary}, args(m)...), log, tap)
+}
+
+// Stop ends a guest at once and removes every trace of it. A guest that is not
+// there is no error. After an error call again.
+func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
+	if checkGuest(id) != nil {
+		return nil // no such guest can ever have been here
+	}
+	release, err := d.turn(ctx, id)
+	if err == nil {
+		defer release()
+		err = fault.Point("qemu.stop.before")
+	}
+	if err == nil {
+		err = d.destroy(id)
+	}
+	if err != nil {
+		return fmt.Errorf("stop guest %s: %w", id, err)
+	}
+	d.mu.Lock()
+	delete(d.causes, id)
+	d.mu.Unlock()
+	return nil
+}
+
+// destroy leaves nothing of a guest, whatever there is of it. It does not heed
+// a context: half of it would be worse than waiting.
+func (d *Driver) destroy(id fleet.GuestID) error {
+	d.mu.Lock()
+	g, closed := d.guests[id], d.closed
+	d.mu.Unlock()
+	if closed {
+		return errClosed
+	}
+	if g == nil {
+		return d.wipe(id)
+	}
+	if err := kill(g.handle); err != nil && !g.dead() {
+		return fmt.Errorf("kill qemu: %w", err)
+	}
+	select {
+	case <-g.ended:
+		return g.left
+	case <-time.After(deathLimit):
+		return fmt.Errorf("process %d was killed and does not end", g.remembered().Process.PID)
+	}
+}
+
+// wipe removes what a guest leaves behind that nobody watches.
+func (d *Driver) wipe(id fleet.GuestID) error {
+	dir := d.dir(id)
+	for _, p := range processesIn(d.account, dir) {
+		if err := p.end(); err != nil {
+			return err
+		}
+	}
+	if d.config.Cgroups != nil {
+		if err := d.config.Cgroups.Remove(id); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(dir)
+}
+
+// end kills a process that nobody watches and waits until it is gone.
+func (p process) end() error {
+	handle, err := p.watch()
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer handle.Close()
+	if err := kill(handle); err != nil {
+		return fmt.Errorf("kill process %d: %w", p.PID, err)
+	}
+	if err := handle.SetReadDeadline(time.Now().Add(deathLimit)); err != nil {
+		return fmt.Errorf("wait for process %d: %w", p.PID, err)
+	}
+	if err := await(handle); err != nil {
+		return fmt.Errorf("process %d was killed and does not end: %w", p.PID, err)
+	}
+	return nil
+}
+
+// addressOf checks what is about to become part of an address for QEMU.
+func addressOf(listen string) (string, error) {
+	at, err := netip.ParseAddrPort(listen)
+	if err != nil {
+		return "", fmt.Errorf("the target's address: %w", err)
+	}
+	return "tcp:" + at.String(), nil
+}
+
+// prepareStream sets what source and target of a migration have to agree on.
+// With a return path the source knows that the target has loaded everything;
+// with the pause before the switch nothing irrevocable happens unasked.
+func prepareStream(ctx context.Context, q *qmp.Client) error {
+	type capability struct {
+		Name  string `json:"capability"`
+		State bool   `json:"state"`
+	}
+	const on, off = true, false
+	return q.Do(ctx, "migrate-set-capabilities", map[string]any{"capabilities": []capability{
+		{"events", on}, {"return-path", on}, {"pause-before-switchover", on}, {"xbzrle", off},
+	}}, nil)
+}

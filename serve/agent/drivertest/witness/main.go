@@ -1,0 +1,148 @@
+// Command witness stands in for the guest agent in the contract tests: as the
+// only process of a guest it keeps counters in memory that it dirties without
+// pause, and is asked over the guest's link whether all is still right.
+//
+// A line in, a line out: "report" gives "STEPS PASSES WRONG", "dirty MIB" sets
+// the MiB dirtied a second, "net" gives the guest's first hardware address,
+// "disk" the first bytes of its disk, "exit" powers the guest off.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	page     = 4096
+	pages    = 16 << 20 / page // dirtied round and round
+	tick     = 10 * time.Millisecond
+	linkName = "org.pagurus.link"
+)
+
+var steps, passes, wrong, rate atomic.Int64
+
+func main() {
+	for _, m := range []struct{ kind, at string }{{"devtmpfs", "/dev"}, {"proc", "/proc"}, {"sysfs", "/sys"}} {
+		os.MkdirAll(m.at, 0o755)
+		unix.Mount(m.kind, m.at, m.kind, 0, "")
+	}
+	modules()
+	rate.Store(8)
+	go dirty()
+	fmt.Println("witness: up")
+	for {
+		if port, err := open(); err == nil {
+			answer(port)
+			port.Close()
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func modules() {
+	order, _ := os.ReadFile("/modules.order.pagurus")
+	for _, path := range strings.Fields(string(order)) {
+		if !strings.HasPrefix(path, "/") {
+			path = "/" + path
+		}
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = unix.InitModule(text, "")
+		}
+		if err != nil {
+			fmt.Println("witness:", path, err)
+		}
+	}
+}
+
+func open() (*os.File, error) {
+	names, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
+	for _, name := range names {
+		if text, _ := os.ReadFile(name); string(bytes.TrimSpace(text)) == linkName {
+			return os.OpenFile("/dev/"+filepath.Base(filepath.Dir(name)), os.O_RDWR, 0)
+		}
+	}
+	return nil, os.ErrNotExist
+}
+
+// answer serves the link until it is cut: a read then ends with EOF for as
+// long as nobody is at the other end.
+func answer(port io.ReadWriter) {
+	lines := bufio.NewReader(port)
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return
+		}
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		switch words[0] {
+		case "report":
+			fmt.Fprintln(port, steps.Load(), passes.Load(), wrong.Load())
+		case "dirty":
+			var n int64
+			fmt.Sscan(words[len(words)-1], &n)
+			rate.Store(n)
+			fmt.Fprintln(port, "ok")
+		case "net":
+			macs, _ := filepath.Glob("/sys/class/net/e*/address")
+			text := []byte("none")
+			if len(macs) > 0 {
+				text, _ = os.ReadFile(macs[0])
+			}
+			fmt.Fprintln(port, string(bytes.TrimSpace(text)))
+		case "disk":
+			head := make([]byte, 8)
+			disk, err := os.Open("/dev/vda")
+			if err == nil {
+				_, err = io.ReadFull(disk, head)
+				disk.Close()
+			}
+			fmt.Fprintf(port, "%x %v\n", head, err)
+		case "exit":
+			unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+		}
+	}
+}
+
+// dirty writes step numbers into page after page. A page must hold what was
+// written one pass before, both at its beginning and at its end.
+func dirty() {
+	memory := make([]byte, pages*page)
+	begun, done := time.Now(), int64(0)
+	for at, pass := 0, uint64(0); ; {
+		due := int64(time.Since(begun).Seconds() * float64(rate.Load()<<20/page))
+		if due-done > 4096 || due < done {
+			begun, done, due = time.Now(), 0, 0 // the rate changed, or the guest stood still
+		}
+		for ; done < due; done++ {
+			p := memory[at*page : (at+1)*page]
+			head, tail := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[page-8:])
+			if head != pass*uint64(pages)+uint64(at) && pass > 0 || head != tail {
+				wrong.Add(1)
+			}
+			next := (pass+1)*uint64(pages) + uint64(at)
+			binary.LittleEndian.PutUint64(p, next)
+			binary.LittleEndian.PutUint64(p[page-8:], next)
+			steps.Add(1)
+			if at++; at == pages {
+				at = 0
+				pass++
+				passes.Add(1)
+			}
+		}
+		time.Sleep(tick)
+	}
+}
