@@ -1,0 +1,146 @@
+package placement
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"pagurus/fleet"
+)
+
+var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func host(id fleet.HostID, memory int64) fleet.Host {
+	return fleet.Host{ID: id, State: fleet.HostUp, Facts: fleet.Facts{
+		SeenAt: t0, Connected: true, Capacity: fleet.Resources{CPUs: 4, MemoryBytes: memory},
+		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Accelerator: "tcg"}},
+	}}
+}
+
+func snapshot(hosts ...fleet.Host) fleet.Snapshot {
+	s := fleet.NewSnapshot()
+	s.At = t0
+	for _, h := range hosts {
+		s.Hosts[h.ID] = h
+	}
+	return s
+}
+
+func TestFiltersSayWhy(t *testing.T) {
+	ask := Ask{Need: fleet.Resources{CPUs: 1, MemoryBytes: 1 << 30}, Kind: fleet.VM}
+	live := ask
+	live.Alive = &Source{Host: "host0", Needs: fleet.Abilities{Live: true, Accelerator: "tcg", CPU: "max"}, Known: true}
+	with := func(change func(*fleet.Host)) fleet.Host {
+		h := host("host1", 4<<30)
+		change(&h)
+		return h
+	}
+	able := func(a fleet.Abilities) fleet.Host {
+		return with(func(h *fleet.Host) { h.Facts.Abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: a} })
+	}
+	for _, c := range []struct {
+		host fleet.Host
+		ask  Ask
+		want string
+	}{
+		{with(func(h *fleet.Host) {}), ask, ""},
+		{with(func(h *fleet.Host) { h.State = fleet.HostDraining }), ask, "is draining"},
+		{with(func(h *fleet.Host) { h.Facts.SeenAt = time.Time{} }), ask, "has not been heard from yet"},
+		{with(func(h *fleet.Host) { h.Facts.SeenAt = t0.Add(-20 * time.Second) }), ask, "has not been heard from for 20s"},
+		{with(func(h *fleet.Host) { h.Facts.Abilities = nil }), ask, "cannot run guests of kind vm"},
+		{able(fleet.Abilities{Trouble: "QEMU is missing"}), ask, "cannot run guests of kind vm: QEMU is missing"},
+		{with(func(h *fleet.Host) { h.Facts.Capacity.MemoryBytes = 512 << 20 }), ask, "has 512 MiB of memory free, 1.0 GiB needed"},
+		{with(func(h *fleet.Host) {}), Ask{Kind: fleet.VM, Only: []fleet.HostID{"host2"}}, "is not among the hosts asked for"},
+		{with(func(h *fleet.Host) {}), Ask{Kind: fleet.VM, Not: []fleet.HostID{"host1"}}, "is left out"},
+		{with(func(h *fleet.Host) {}), live, ""},
+		{with(func(h *fleet.Host) { h.ID = "host0" }), live, "is where it runs now"},
+		{able(fleet.Abilities{Accelerator: "tcg"}), live, "cannot take in a running guest"},
+		{able(fleet.Abilities{Live: true, Accelerator: "kvm"}), live, "runs guests by kvm, the guest runs by tcg"},
+		{able(fleet.Abilities{Live: true, Accelerator: "tcg", CPU: "v3"}), live, "shows guests the CPU v3, the guest sees max"},
+	} {
+		v := NewSurvey(snapshot(c.host))
+		if got := Unfit(v, c.host, c.ask); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+		if fits := len((Spread{}).Rank(v, c.ask)) == 1; fits != (c.want == "") {
+			t.Errorf("%q: Rank and Explain disagree", c.want)
+		}
+	}
+}
+
+func TestSpreadPrefersRoomThenQuietThenName(t *testing.T) {
+	big, busy, small := host("a-small", 2<<30), host("b-busy", 8<<30), host("c-big", 8<<30)
+	big, small = small, big
+	busy.Facts.LoadCPUs = 3
+	got := (Spread{}).Rank(NewSurvey(snapshot(big, busy, small)), Ask{Need: fleet.Resources{MemoryBytes: 1 << 30}, Kind: fleet.VM})
+	var order []fleet.HostID
+	for _, c := range got {
+		order = append(order, c.Host)
+	}
+	if want := []fleet.HostID{"c-big", "a-small", "b-busy"}; !reflect.DeepEqual(order, want) {
+		t.Errorf("got %v, want %v", order, want)
+	}
+	if want := "8.0 GiB of 8.0 GiB memory free, 0.0 of 4 CPUs busy, 0 guests there"; got[0].Reason != want {
+		t.Errorf("got %q", got[0].Reason)
+	}
+}
+
+func TestWordsStayShort(t *testing.T) {
+	var whys []Why
+	for i := range 12 {
+		whys = append(whys, Why{fleet.HostID(fmt.Sprintf("h%02d", i)), "is draining"})
+	}
+	whys = append(whys, Why{"x", "is left out"})
+	want := "h00, h01, h02, h03, h04, h05, h06, h07 and 4 more: is draining; x is left out"
+	if got := Words(whys); got != want {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Guests that arrive and those that have not left yet hold memory on both
+// hosts; those that are gone hold none.
+func TestSurveyCountsGuestsOnTheirWay(t *testing.T) {
+	s := snapshot(host("a", 4<<30), host("b", 4<<30))
+	need := fleet.Resources{MemoryBytes: 1 << 30}
+	s.Guests["g0"] = fleet.Guest{ID: "g0", Home: "a", State: fleet.GuestMoving, Migration: "m1.g0", Need: need}
+	s.Guests["g1"] = fleet.Guest{ID: "g1", Home: "a", State: fleet.GuestEnded, Need: need}
+	s.Migrations["m1.g0"] = fleet.Migration{ID: "m1.g0", From: "a", To: "b", Phase: fleet.Copying}
+	v := NewSurvey(s)
+	for _, h := range v.Hosts {
+		if v.FreeBytes(h) != 3<<30 || v.Guests(h.ID) != 1 {
+			t.Errorf("%s: %d free, %d guests", h.ID, v.FreeBytes(h), v.Guests(h.ID))
+		}
+	}
+	if out, in := v.Busy("a"); out != 1 || in != 0 {
+		t.Errorf("a: %d out, %d in", out, in)
+	}
+}
+
+func TestEveryHostIsRankedOrExplained(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := snapshot()
+		for i := range rapid.IntRange(0, 8).Draw(t, "hosts") {
+			h := host(fleet.HostID(fmt.Sprintf("h%d", i)), rapid.Int64Range(0, 8<<30).Draw(t, "memory"))
+			h.Facts.SeenAt = t0.Add(-time.Duration(rapid.IntRange(0, 30).Draw(t, "silent")) * time.Second)
+			h.Facts.LoadCPUs = rapid.Float64Range(0, 4).Draw(t, "load")
+			s.Hosts[h.ID] = h
+		}
+		v := NewSurvey(s)
+		a := Ask{Need: fleet.Resources{MemoryBytes: rapid.Int64Range(0, 8<<30).Draw(t, "need")}, Kind: fleet.VM}
+		ranked := (Spread{}).Rank(v, a)
+		if len(ranked)+len(Explain(v, a)) != len(s.Hosts) {
+			t.Fatal("a host was neither ranked nor explained")
+		}
+		for i := 1; i < len(ranked); i++ {
+			if ranked[i-1].Score < ranked[i].Score {
+				t.Fatal("not best first")
+			}
+		}
+		if !reflect.DeepEqual(ranked, (Spread{}).Rank(NewSurvey(s), a)) {
+			t.Fatal("not the same twice")
+		}
+	})
+}
