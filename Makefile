@@ -1,0 +1,57 @@
+# Pagurus. The two commands of a fresh machine are "make demo" and "make test".
+PREFIX  ?= /usr/local
+VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+GOFLAGS_BUILD = -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
+
+# The pure and scenario rings: no root, no machine but this one's processor.
+all: build check pure
+
+build: bin/pagurus bin/pagurus-guest
+
+SOURCES = $(shell find . -name '*.go' -not -name '*_test.go' -o -name '*.c' -o -name '*.asm' -o -name '*.bin') go.mod go.sum
+
+bin/pagurus: $(SOURCES)
+	go build $(GOFLAGS_BUILD) -o $@ ./cmd/pagurus
+
+bin/pagurus-guest: $(SOURCES)
+	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o $@ ./cmd/pagurus-guest
+
+check:
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt these: $$unformatted"; exit 1; }
+	go vet ./...
+
+pure:
+	go test -short ./...
+
+# The contract and system rings share one machine, so packages run one by one.
+# A skipped test that this machine could have run is a failure.
+test: setup build check
+	scripts/rings
+
+setup:
+	scripts/setup
+
+demo: setup build
+	bin/pagurus demo
+
+bench: setup build
+	scripts/bench
+
+docs: build
+	mkdir -p dist/man dist/completion
+	bin/pagurus man dist/man
+	for shell in bash zsh fish; do bin/pagurus completion $$shell > dist/completion/pagurus.$$shell; done
+
+install: build docs
+	install -Dm755 bin/pagurus $(DESTDIR)$(PREFIX)/bin/pagurus
+	install -Dm755 bin/pagurus-guest $(DESTDIR)$(PREFIX)/bin/pagurus-guest
+	install -Dm644 dist/completion/pagurus.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pagurus
+	install -Dm644 dist/completion/pagurus.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_pagurus
+	install -Dm644 dist/completion/pagurus.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/pagurus.fish
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m644 dist/man/* $(DESTDIR)$(PREFIX)/share/man/man1/
+
+clean:
+	rm -rf bin dist
+
+.PHONY: all build check pure test setup demo bench docs install clean

@@ -1,0 +1,126 @@
+// Package systemtest is the system ring: the real binaries, a real lab, real
+// guests with real MPI, driven by scripts of what a user types
+// (testdata/*.txtar). Each folder of scripts shares one lab of three hosts;
+// what a script leaves behind fails the ring.
+package systemtest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"pagurus/internal/testkit"
+)
+
+// bin is where make puts the binaries.
+func bin(t *testing.T) string {
+	dir, err := filepath.Abs("../../bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "pagurus")); err != nil {
+		t.Fatalf("%v: build first, with make", err)
+	}
+	return dir
+}
+
+// pagurus runs one command to its end and fails the test when it fails.
+func pagurus(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(filepath.Join(bin(t), "pagurus"), args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("pagurus %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// The scripts that need a lab, in a lab.
+func TestLab(t *testing.T) {
+	testkit.Root(t, "ip", "qemu-system-x86_64", "mmdebstrap", "ganesha.nfsd")
+	testkit.Leftovers(t)
+	for _, name := range []string{"openmpi", "mpich"} {
+		pagurus(t, "image", "build", name)
+	}
+	t.Cleanup(func() { pagurus(t, "lab", "down") })
+	pagurus(t, "lab", "up", "--hosts", "3")
+	testscript.Run(t, scripts(t, "testdata/lab"))
+}
+
+// The scripts that make and end labs themselves, or need none.
+func TestAlone(t *testing.T) {
+	testkit.Root(t, "ip", "qemu-system-x86_64", "mmdebstrap", "ganesha.nfsd")
+	testkit.Leftovers(t)
+	t.Cleanup(func() { pagurus(t, "lab", "down") })
+	testscript.Run(t, scripts(t, "testdata/alone"))
+}
+
+func scripts(t *testing.T, dir string) testscript.Params {
+	path := bin(t)
+	return testscript.Params{
+		Dir:      dir,
+		Deadline: time.Now().Add(15 * time.Minute),
+		Setup: func(e *testscript.Env) error {
+			// Jobs run as an ordinary user too, who has to get at the folder.
+			for d := e.WorkDir; d != "/" && d != "/tmp" && d != "/var/tmp"; d = filepath.Dir(d) {
+				if err := os.Chmod(d, 0o755); err != nil {
+					break
+				}
+			}
+			e.Setenv("PATH", path+":"+os.Getenv("PATH"))
+			e.Setenv("WITNESS", witness())
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"until":  until,
+			"within": within,
+		},
+	}
+}
+
+func witness() string {
+	p, _ := filepath.Abs("../testkit/witness/witness.c")
+	return p
+}
+
+// untilLimit is how long a busy machine may take for what scripts wait for.
+const untilLimit = 90 * time.Second
+
+// until runs a shell command again and again until it succeeds:
+//
+//	until 'pagurus jobs --json | grep -q running'
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: until 'COMMAND'")
+	}
+	attempt(ts, args[0], untilLimit)
+}
+
+// within is until with a limit: within 10s 'COMMAND'.
+func within(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: within DURATION 'COMMAND'")
+	}
+	limit, err := time.ParseDuration(args[0])
+	ts.Check(err)
+	attempt(ts, args[1], limit)
+}
+
+func attempt(ts *testscript.TestScript, command string, limit time.Duration) {
+	var out []byte
+	var err error
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		c := exec.Command("sh", "-c", command)
+		c.Dir = ts.Getenv("WORK")
+		c.Env = append(os.Environ(), "PATH="+ts.Getenv("PATH"), "WORK="+ts.Getenv("WORK"))
+		if out, err = c.CombinedOutput(); err == nil {
+			return
+		}
+	}
+	ts.Fatalf("%s", fmt.Sprintf("still not so after %s: %s: %v\n%s", limit, command, err, out))
+}
