@@ -77,6 +77,7 @@ func (b *build) compileTrace(ctx context.Context) error {
 	defer runtime.UnlockOSThread()
 	cmd := contained(ctx, "chroot", root, "mpicc", "-O2", "-fPIC", "-shared", "-Wl,--build-id=none",
 		"-o", TraceLibrary, filepath.Dir(TraceLibrary)+"/trace.c", "-ldl", "-lpthread")
+	cmd.Env = append(cmd.Env, "HOME=/root") // Open MPI's compiler wrapper does not start without
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("compile the tracing library: %w: %s", err, lastLine(out))
