@@ -1,0 +1,90 @@
+// Package stats has the statistics that benchmarks quote, on gonum's
+// distributions: an interval belongs to every figure. It must not know what
+// was measured. Its tests compare with published values.
+package stats
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// ErrTooFew means that there are too few samples for an interval.
+var ErrTooFew = errors.New("at least two samples are needed")
+
+// Interval is an estimate with the range that holds the true value with the
+// given confidence.
+type Interval struct {
+	Value      float64 `json:"value"`
+	Low        float64 `json:"low"`
+	High       float64 `json:"high"`
+	Confidence float64 `json:"confidence"` // 0.95 for 95 %
+	Samples    int     `json:"samples"`
+}
+
+// String gives the interval as a person would write it.
+func (i Interval) String() string {
+	return fmt.Sprintf("%.3g (%.0f %%: %.3g to %.3g, n=%d)", i.Value, 100*i.Confidence, i.Low, i.High, i.Samples)
+}
+
+// Mean gives the arithmetic mean with Student's interval (Student 1908): for
+// normal samples of unknown variance.
+func Mean(samples []float64, confidence float64) (Interval, error) {
+	n := len(samples)
+	if n < 2 {
+		return Interval{}, ErrTooFew
+	}
+	mean, dev := stat.MeanStdDev(samples, nil)
+	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(n - 1)}.Quantile(1 - (1-confidence)/2)
+	half := t * dev / math.Sqrt(float64(n))
+	return Interval{mean, mean - half, mean + half, confidence, n}, nil
+}
+
+// Ratio gives how many times b a is, from samples taken in turn (a[i] beside
+// b[i]), as the geometric mean of the paired ratios with Student's interval of
+// their logarithms. All samples have to be positive.
+func Ratio(a, b []float64, confidence float64) (Interval, error) {
+	if len(a) != len(b) {
+		return Interval{}, fmt.Errorf("%d samples cannot be paired with %d", len(a), len(b))
+	}
+	logs := make([]float64, len(a))
+	for i := range a {
+		if a[i] <= 0 || b[i] <= 0 {
+			return Interval{}, fmt.Errorf("pair %d is %g and %g: a ratio needs positive samples", i, a[i], b[i])
+		}
+		logs[i] = math.Log(a[i] / b[i])
+	}
+	m, err := Mean(logs, confidence)
+	if err != nil {
+		return Interval{}, err
+	}
+	return Interval{math.Exp(m.Value), math.Exp(m.Low), math.Exp(m.High), confidence, m.Samples}, nil
+}
+
+// Median gives the median with the interval of order statistics, which assumes
+// nothing of the distribution (Conover, Practical Nonparametric Statistics,
+// 3.2): the widest pair of samples that the binomial distribution grants.
+func Median(samples []float64, confidence float64) (Interval, error) {
+	n := len(samples)
+	if n < 2 {
+		return Interval{}, ErrTooFew
+	}
+	s := slices.Sorted(slices.Values(samples))
+	mid := s[n/2]
+	if n%2 == 0 {
+		mid = (s[n/2-1] + s[n/2]) / 2
+	}
+	b := distuv.Binomial{N: float64(n), P: 0.5}
+	low := 0
+	for low+1 < n/2 && b.CDF(float64(low)) <= (1-confidence)/2 {
+		low++
+	}
+	if low > 0 {
+		low--
+	}
+	return Interval{mid, s[low], s[n-1-low], confidence, n}, nil
+}
