@@ -24,24 +24,17 @@ import (
 	"pagurus/serve/wire"
 )
 
-// Controller is the agent's way to the controller.
+// Controller is the agent's way to the controller; Remote makes one of
+// wire's client.
 type Controller interface {
 	// Attach opens the session of this host. A later one ends an earlier one.
 	Attach(context.Context, wire.Hello) (Session, error)
-	// ReadStream gives a job's stream from offset on, waiting some time for
-	// something. ended: nothing will follow what was given.
-	ReadStream(ctx context.Context, job fleet.JobID, stream string, offset int64) (data []byte, ended bool, err error)
-	// WriteStream adds to a job's stream and says where to go on.
-	WriteStream(ctx context.Context, s Span) (next int64, err error)
-}
-
-// Span is a piece of a job's stream.
-type Span struct {
-	Job    fleet.JobID
-	Stream string
-	Offset int64
-	Bytes  []byte
-	EOF    bool // nothing follows Bytes
+	// ReadStream gives what there is of a job's stream from a place on, waiting
+	// some time for it. ended: nothing will follow what was given.
+	ReadStream(ctx context.Context, at wire.Place) (data []byte, ended bool, err error)
+	// WriteStream adds to a job's stream and says where to go on. eof: nothing
+	// follows data.
+	WriteStream(ctx context.Context, at wire.Place, data []byte, eof bool) (next int64, err error)
 }
 
 // Session is one connection. Send and Receive may be called side by side.
@@ -49,6 +42,19 @@ type Session interface {
 	Send(context.Context, wire.Up) error
 	Receive(context.Context) (wire.Down, error)
 	io.Closer
+}
+
+// Remote is the controller that a client talks to.
+func Remote(c *wire.Client) Controller { return remote{c} }
+
+type remote struct{ *wire.Client }
+
+func (r remote) Attach(ctx context.Context, h wire.Hello) (Session, error) {
+	s, err := r.Client.Attach(ctx, h)
+	if err != nil {
+		return nil, err // not s, which would be an interface that is not nil
+	}
+	return s, nil
 }
 
 // Config is what an agent is made of.
@@ -209,7 +215,7 @@ func (a *Agent) listen(ctx context.Context, s Session) error {
 		}
 		switch {
 		case down.Wanted != nil:
-			if err := a.want(ctx, *down.Wanted); err != nil {
+			if err := a.want(*down.Wanted); err != nil {
 				return err
 			}
 			if !ours {

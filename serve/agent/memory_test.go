@@ -384,36 +384,37 @@ func (c *memoryController) reach(yes bool) {
 
 func (c *memoryController) fails() bool { return c.away || (c.flaky && rand.IntN(4) == 0) }
 
-func (c *memoryController) ReadStream(ctx context.Context, job fleet.JobID, stream string, offset int64) ([]byte, bool, error) {
+func (c *memoryController) ReadStream(ctx context.Context, at wire.Place) ([]byte, bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.fails() {
 		return nil, false, errCut
 	}
-	have := c.spool[string(job)+stream]
-	if offset > int64(len(have)) {
-		return nil, false, fmt.Errorf("%s has no byte %d", stream, offset)
+	key := string(at.Job) + at.Stream
+	have := c.spool[key]
+	if at.Offset > int64(len(have)) {
+		return nil, false, fmt.Errorf("%s has no byte %d", at.Stream, at.Offset)
 	}
-	end := offset
-	if offset < int64(len(have)) {
-		end = offset + 1 + rand.Int64N(int64(len(have))-offset)
+	end := at.Offset
+	if end < int64(len(have)) {
+		end += 1 + rand.Int64N(int64(len(have))-end)
 	}
-	return bytes.Clone(have[offset:end]), c.ended[string(job)+stream] && end == int64(len(have)), nil
+	return bytes.Clone(have[at.Offset:end]), c.ended[key] && end == int64(len(have)), nil
 }
 
-func (c *memoryController) WriteStream(_ context.Context, s Span) (int64, error) {
+func (c *memoryController) WriteStream(_ context.Context, at wire.Place, data []byte, eof bool) (int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.fails() {
 		return 0, errCut
 	}
-	key := string(s.Job) + s.Stream
-	have := int64(len(c.spool[key]))
-	if s.Offset <= have && have < s.Offset+int64(len(s.Bytes)) {
-		c.spool[key] = append(c.spool[key], s.Bytes[have-s.Offset:]...)
-		have = int64(len(c.spool[key]))
+	key := string(at.Job) + at.Stream
+	have, end := int64(len(c.spool[key])), at.Offset+int64(len(data))
+	if at.Offset <= have && have < end {
+		c.spool[key] = append(c.spool[key], data[have-at.Offset:]...)
+		have = end
 	}
-	if s.EOF && have == s.Offset+int64(len(s.Bytes)) {
+	if eof && have == end {
 		c.ended[key] = true
 	}
 	if c.fails() {

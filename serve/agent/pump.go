@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/serve/wire"
 )
 
 const (
@@ -117,17 +118,18 @@ func (p pump) guarded(do func() error) (err error) {
 // side was cut off; it is asked first, since what the task says it has may be
 // older than what another host's agent brought it meanwhile.
 func (p pump) output(ctx context.Context, stream string, offset int64) error {
-	offset, err := p.deliver(ctx, Span{Job: p.job, Stream: stream, Offset: offset})
+	at := wire.Place{Job: p.job, Stream: stream, Offset: offset}
+	err := p.deliver(ctx, &at, nil, false)
 	pause := pumpFirstPause
 	for failures := 0; err == nil && ctx.Err() == nil; {
-		data, eof, rerr := p.in.Read(ctx, p.program, stream, offset)
+		data, eof, rerr := p.in.Read(ctx, p.program, stream, at.Offset)
 		if rerr != nil {
 			if failures++; failures > readTries {
-				return fmt.Errorf("reading %s from %d on: %w", stream, offset, rerr)
+				return fmt.Errorf("reading %s from %d on: %w", stream, at.Offset, rerr)
 			}
 			wait(ctx, pause)
 			pause = min(2*pause, pumpLastPause)
-			offset, err = p.deliver(ctx, Span{Job: p.job, Stream: stream, Offset: offset})
+			err = p.deliver(ctx, &at, nil, false)
 			continue
 		}
 		failures, pause = 0, pumpFirstPause
@@ -135,9 +137,9 @@ func (p pump) output(ctx context.Context, stream string, offset int64) error {
 			wait(ctx, emptyPause)
 			continue
 		}
-		end := offset + int64(len(data))
-		offset, err = p.deliver(ctx, Span{Job: p.job, Stream: stream, Offset: offset, Bytes: data, EOF: eof})
-		if err == nil && eof && offset == end {
+		end := at.Offset + int64(len(data))
+		err = p.deliver(ctx, &at, data, eof)
+		if err == nil && eof && at.Offset == end {
 			return nil
 		}
 	}
@@ -145,16 +147,22 @@ func (p pump) output(ctx context.Context, stream string, offset int64) error {
 }
 
 // deliver gives the controller a piece of a stream, for as long as it takes:
-// the program waits rather than that its output is lost.
-func (p pump) deliver(ctx context.Context, s Span) (next int64, err error) {
+// the program waits rather than that its output is lost. at becomes where to
+// go on.
+func (p pump) deliver(ctx context.Context, at *wire.Place, data []byte, eof bool) error {
 	told := false
 	for pause := pumpFirstPause; ; pause = min(2*pause, pumpLastPause) {
-		if next, err = p.Controller.WriteStream(ctx, s); err == nil || ctx.Err() != nil {
-			return next, err
+		next, err := p.Controller.WriteStream(ctx, *at, data, eof)
+		if err == nil {
+			at.Offset = next
+			return nil
+		}
+		if ctx.Err() != nil {
+			return err
 		}
 		if !told {
 			told = true
-			p.Log.Warn("output waits for the controller", "job", s.Job, "stream", s.Stream, "cause", err)
+			p.Log.Warn("output waits for the controller", "job", at.Job, "stream", at.Stream, "cause", err)
 		}
 		wait(ctx, pause)
 	}
@@ -172,7 +180,7 @@ func (p pump) input(ctx context.Context) {
 			offset, err = p.feed(ctx, 0, nil, false)
 			continue
 		}
-		data, ended, rerr := p.Controller.ReadStream(ctx, p.job, fleet.Stdin, offset)
+		data, ended, rerr := p.Controller.ReadStream(ctx, wire.Place{Job: p.job, Stream: fleet.Stdin, Offset: offset})
 		if err = rerr; err != nil {
 			continue
 		}

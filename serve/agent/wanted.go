@@ -26,7 +26,7 @@ var errOtherCluster = errors.New("the controller is of another cluster")
 
 // want makes the host be what the controller says it should. An error means
 // that the controller is not to be listened to.
-func (a *Agent) want(ctx context.Context, w fleet.Wanted) error {
+func (a *Agent) want(w fleet.Wanted) error {
 	if err := a.belong(w.Cluster); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (a *Agent) want(ctx context.Context, w fleet.Wanted) error {
 	}
 	a.wanted, a.applied = &w, false
 	a.mu.Unlock()
-	a.match(ctx)
+	a.match(a.ctx) // to its end, also when the session ends meanwhile
 	a.sweep()
 	return nil
 }
