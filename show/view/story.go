@@ -84,8 +84,8 @@ func (p Part) Line(now time.Time) string {
 	return fmt.Sprintf("%s: %s", head, p.Phase)
 }
 
-// Ended reports whether every migration of the move is over.
-func (m Move) Ended() bool {
+// Over reports whether every migration of the move is over.
+func (m Move) Over() bool {
 	return !slices.ContainsFunc(m.Parts, func(p Part) bool { return !p.Phase.Ended() })
 }
 

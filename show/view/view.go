@@ -163,6 +163,18 @@ func (c Cluster) Host(id fleet.HostID) (Host, bool) {
 	return find(c.Hosts, func(h Host) bool { return h.ID == id })
 }
 
+// Leaving lists the moves off a host that are under way or ended since then.
+func (c Cluster) Leaving(host fleet.HostID, since time.Time) []Move {
+	var moves []Move
+	for _, m := range c.Moves {
+		off := slices.ContainsFunc(m.Parts, func(p Part) bool { return p.From == host })
+		if off && (!m.Over() || m.Ended.After(since)) {
+			moves = append(moves, m)
+		}
+	}
+	return moves
+}
+
 func find[T any](list []T, is func(T) bool) (T, bool) {
 	if i := slices.IndexFunc(list, is); i >= 0 {
 		return list[i], true

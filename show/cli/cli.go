@@ -1,0 +1,239 @@
+// Package cli is the command line: it asks the controller, waits, and draws
+// what show/view says. It holds no decision of the cluster's and knows nothing
+// of drivers, hosts or files other than the caller's own directory.
+//
+// Its tests run the commands against a real controller's protocol on real
+// sockets; scripts in the system ring run the real binaries.
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+	"pagurus/show/view"
+)
+
+// What a command exits with besides the program's own code.
+const (
+	exitFailed      = 1   // refused, or it did not go as asked
+	exitOwn         = 125 // `run` and `wait`: Pagurus, not the program, failed
+	exitInterrupted = 130 // Ctrl-C
+)
+
+// Options is what the command line has to be told.
+type Options struct {
+	Version string
+	Machine func() (string, error) // this machine's identity, fleet.Facts.Machine of a host with the same files
+	In      io.Reader
+	Out     io.Writer
+	Err     io.Writer
+}
+
+// app is the state shared by the commands: the global flags and where to
+// write.
+type app struct {
+	Options
+	flags *pflag.FlagSet // the global ones
+	json  bool
+}
+
+// Root gives the command `pagurus` with everything a user of a cluster types.
+// The caller adds the commands that run its roles.
+func Root(o Options) *cobra.Command {
+	a := &app{Options: o}
+	root := &cobra.Command{
+		Use:   "pagurus",
+		Short: "Run MPI programs in guests that move between hosts while they run",
+		Long: `Pagurus runs unmodified MPI programs in small virtual machines spread over
+hosts, and moves those guests from host to host while the program runs.`,
+		Example: `  pagurus lab up                        # a cluster of three hosts on this machine
+  pagurus run -n 4 -- ./a.out           # like mpirun, in guests
+  pagurus guests                        # where they are
+  pagurus migrate j1g2 --to host3 --wait
+  pagurus drain host1                   # empty a host and keep it empty`,
+		Version:       o.Version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(o.In)
+	root.SetOut(o.Out)
+	root.SetErr(o.Err)
+	root.SetVersionTemplate("pagurus {{.Version}}\n")
+	root.SetFlagErrorFunc(flagError)
+	f := root.PersistentFlags()
+	a.flags = f
+	f.String(controllerFlag, "", "the controller: unix:PATH or HOST:PORT (or PAGURUS_CONTROLLER; default unix:"+wire.DefaultSocket+")")
+	f.String(tokenFlag, "", "the cluster's token, for a controller on another machine (or PAGURUS_TOKEN)")
+	f.String(tokenFileFlag, "", "a file that holds the token (or PAGURUS_TOKEN_FILE)")
+	f.BoolVar(&a.json, "json", false, "print JSON")
+	root.AddGroup(&cobra.Group{ID: "jobs", Title: "Jobs:"}, &cobra.Group{ID: "cluster", Title: "Cluster:"})
+	for _, cmd := range []*cobra.Command{a.runCommand(), a.jobsCommand(), a.logsCommand(), a.waitCommand(), a.cancelCommand()} {
+		cmd.GroupID = "jobs"
+		root.AddCommand(cmd)
+	}
+	for _, cmd := range []*cobra.Command{a.hostsCommand(), a.guestsCommand(), a.movesCommand(), a.migrateCommand(), a.drainCommand(),
+		a.undrainCommand(), a.forgetCommand(), a.explainCommand()} {
+		cmd.GroupID = "cluster"
+		root.AddCommand(cmd)
+	}
+	root.AddCommand(manCommand(root))
+	return root
+}
+
+// flagError says what is wrong with a flag and where to read on.
+func flagError(cmd *cobra.Command, err error) error {
+	if strings.Contains(err.Error(), `"p" for "-n`) {
+		return usage(cmd, "write -n 4 where mpirun has -np 4")
+	}
+	return usage(cmd, err.Error())
+}
+
+func usage(cmd *cobra.Command, what string) error {
+	code := exitFailed
+	if cmd.Name() == "run" {
+		code = exitOwn
+	}
+	return Exit{Code: code, Err: fmt.Errorf("%s: see `%s --help`", what, cmd.CommandPath())}
+}
+
+// Exit is an error that also says what the process shall exit with. Err may be
+// nil: there is nothing to say then.
+type Exit struct {
+	Code int
+	Err  error
+}
+
+// Error gives the sentence, if there is one.
+func (e Exit) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
+// Unwrap gives the error behind it.
+func (e Exit) Unwrap() error { return e.Err }
+
+// Say writes what err has to say to a person and gives the code to exit with.
+func Say(w io.Writer, err error) int {
+	if err == nil {
+		return 0
+	}
+	var e Exit
+	if !errors.As(err, &e) {
+		e = Exit{Code: exitFailed, Err: err}
+	}
+	if e.Err != nil {
+		_, _ = fmt.Fprintf(w, "pagurus: %s\n", strings.TrimSpace(e.Err.Error()))
+	}
+	return e.Code
+}
+
+// The global flags that say where the controller is.
+const (
+	controllerFlag = "controller"
+	tokenFlag      = "token"
+	tokenFileFlag  = "token-file"
+)
+
+// Controller says where the controller is: by the flags of the command line,
+// otherwise by the environment.
+func Controller(flags *pflag.FlagSet) (wire.Config, error) {
+	given := func(name string) string {
+		value, _ := flags.GetString(name)
+		return value
+	}
+	if given(controllerFlag) != "" && given(tokenFlag)+given(tokenFileFlag) != "" {
+		// The environment may be broken then; it is not asked.
+		token, err := readToken(given(tokenFlag), given(tokenFileFlag))
+		return wire.Config{Address: given(controllerFlag), Token: token}, err
+	}
+	c, err := wire.Resolve()
+	if err != nil {
+		return c, err
+	}
+	if address := given(controllerFlag); address != "" {
+		c.Address = address
+	}
+	if given(tokenFlag)+given(tokenFileFlag) != "" {
+		c.Token, err = readToken(given(tokenFlag), given(tokenFileFlag))
+	}
+	return c, err
+}
+
+func readToken(token, file string) (string, error) {
+	if token != "" {
+		return token, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("reading the token: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// dial gives a client of the controller. It does not touch the network.
+func (a *app) dial() (*wire.Client, error) {
+	c, err := Controller(a.flags)
+	if err != nil {
+		return nil, err
+	}
+	return wire.Dial(c)
+}
+
+// ask puts one request to the controller.
+func (a *app) ask(ctx context.Context, r fleet.Request) (fleet.Answer, error) {
+	c, err := a.dial()
+	if err != nil {
+		return fleet.Answer{}, err
+	}
+	r.ID = fleet.RequestID(rand.Text())
+	return c.Ask(ctx, r)
+}
+
+// read gives the cluster as it is now.
+func (a *app) read(ctx context.Context) (view.Cluster, error) {
+	c, err := a.dial()
+	if err != nil {
+		return view.Cluster{}, err
+	}
+	s, err := c.Snapshot(ctx)
+	return view.Read(s), err
+}
+
+// notes prints what an answer has to say to people.
+func (a *app) notes(answer fleet.Answer) {
+	for _, n := range answer.Notes {
+		_, _ = fmt.Fprintln(a.Err, "pagurus: "+view.Clean(n))
+	}
+}
+
+// printJSON writes one value on one line.
+func (a *app) printJSON(v any) error { return json.NewEncoder(a.Out).Encode(v) }
+
+// terminal reports whether a stream is a terminal.
+func terminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+func orElse(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/fleet"
+	"pagurus/show/view"
+)
+
+// completionLimit bounds how long a Tab may wait for the controller.
+const completionLimit = time.Second
+
+// completion offers words for what is being typed.
+type completion = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
+
+// offer completes with what of the cluster fits, each word with a note.
+func (a *app) offer(cmd *cobra.Command, words func(view.Cluster) []string) ([]string, cobra.ShellCompDirective) {
+	ctx, stop := context.WithTimeout(cmd.Context(), completionLimit)
+	defer stop()
+	c, err := a.read(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return words(c), cobra.ShellCompDirectiveNoFileComp
+}
+
+func anyJob(view.Job) bool    { return true }
+func openJob(j view.Job) bool { return j.State != fleet.JobEnded }
+
+// completeJobs completes the jobs that are wanted and not yet named.
+func (a *app) completeJobs(wanted func(view.Job) bool) completion {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		named := unique(args)
+		return a.offer(cmd, func(c view.Cluster) (words []string) {
+			for _, j := range c.Jobs {
+				if wanted(j) && !named[string(j.ID)] {
+					words = append(words, string(j.ID)+"\t"+string(j.State)+": "+view.Command(j.Spec.Args))
+				}
+			}
+			return words
+		})
+	}
+}
+
+// completeGuests completes the one guest a command is about.
+func (a *app) completeGuests(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.offer(cmd, guestWords)
+}
+
+func guestWords(c view.Cluster) (words []string) {
+	for _, g := range c.Guests {
+		if !g.State.Ended() {
+			words = append(words, string(g.ID)+"\t"+string(g.State)+" on "+string(g.Home))
+		}
+	}
+	return words
+}
+
+// completeHosts completes the value of a flag that takes hosts, several joined
+// by commas where it takes several.
+func (a *app) completeHosts(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	before := typed[:strings.LastIndex(typed, ",")+1]
+	return a.offer(cmd, func(c view.Cluster) (words []string) {
+		for _, w := range hostWords(c) {
+			words = append(words, before+w)
+		}
+		return words
+	})
+}
+
+// completeHostArgument completes the one host a command is about.
+func (a *app) completeHostArgument(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.offer(cmd, hostWords)
+}
+
+func hostWords(c view.Cluster) (words []string) {
+	for _, h := range c.Hosts {
+		words = append(words, string(h.ID)+"\t"+string(h.State)+", "+view.Count(len(h.GuestIDs), "guest"))
+	}
+	return words
+}
+
+// completeAnything completes guests, jobs, hosts and moves.
+func (a *app) completeAnything(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.offer(cmd, func(c view.Cluster) []string {
+		words := append(guestWords(c), hostWords(c)...)
+		for _, j := range c.Jobs {
+			words = append(words, string(j.ID)+"\tjob, "+string(j.State))
+		}
+		for _, m := range c.Moves {
+			words = append(words, string(m.ID)+"\tmove: "+view.Clean(m.Why))
+		}
+		return words
+	})
+}

@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+	"pagurus/show/view"
+)
+
+func (a *app) logsCommand() *cobra.Command {
+	followIt := false
+	cmd := &cobra.Command{
+		Use:   "logs [-f] JOB",
+		Short: "Print what a job has written",
+		Long: `Logs prints what the job's program has written so far, its standard output to
+standard output and its standard error to standard error, byte for byte.`,
+		Example:           "  pagurus logs j3\n  pagurus logs -f j3 2>/dev/null",
+		Args:              exactly(1, "a job: `pagurus jobs` lists them"),
+		ValidArgsFunction: a.completeJobs(anyJob),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.logs(cmd.Context(), fleet.JobID(args[0]), followIt)
+		},
+	}
+	cmd.Flags().BoolVarP(&followIt, "follow", "f", false, "go on until the job ends")
+	return cmd
+}
+
+// logs prints both streams of a job; following, until both end.
+func (a *app) logs(ctx context.Context, job fleet.JobID, followIt bool) error {
+	cluster, err := a.read(ctx)
+	if err != nil {
+		return err
+	}
+	if _, ok := cluster.Job(job); !ok {
+		return unknownJob(job)
+	}
+	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	s := &session{app: a, client: c, job: job, outage: &outage{err: a.Err}}
+	streams := []struct {
+		name string
+		to   io.Writer
+	}{{fleet.Stdout, a.Out}, {fleet.Stderr, a.Err}}
+	if !followIt {
+		for _, st := range streams {
+			if err := s.copySoFar(ctx, st.name, st.to); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var all sync.WaitGroup
+	for _, st := range streams {
+		all.Go(func() {
+			if err := s.copy(ctx, st.name, st.to); err != nil {
+				s.note(err)
+				stop() // one stream that cannot be written ends both
+			}
+		})
+	}
+	all.Wait()
+	return s.lost
+}
+
+// copySoFar writes what there is of a stream now.
+func (s *session) copySoFar(ctx context.Context, stream string, to io.Writer) error {
+	var offset int64
+	for {
+		data, err := s.client.PeekStream(ctx, wire.Place{Job: s.job, Stream: stream, Offset: offset})
+		if err != nil {
+			return err
+		}
+		if len(data) == 0 {
+			return nil
+		}
+		if _, err := to.Write(data); err != nil {
+			return fmt.Errorf("writing the job's %s: %w", stream, err)
+		}
+		offset += int64(len(data))
+	}
+}
+
+func (a *app) waitCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "wait JOB…",
+		Short: "Wait for jobs to end",
+		Long: `Wait returns when every job named has ended. It exits as the last of them that
+did not succeed: with the program's exit code, or 125 when Pagurus could not run
+it to its end. With --json it prints each job as it ends.`,
+		Example:           "  pagurus wait j3 && echo fine",
+		Args:              atLeast(1, "a job: `pagurus jobs` lists them"),
+		ValidArgsFunction: a.completeJobs(openJob),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.wait(cmd.Context(), args)
+		},
+	}
+}
+
+func (a *app) wait(ctx context.Context, args []string) error {
+	cluster, err := a.read(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range args {
+		if _, ok := cluster.Job(fleet.JobID(id)); !ok {
+			return unknownJob(fleet.JobID(id))
+		}
+	}
+	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	ended := map[fleet.JobID]view.Job{}
+	err = follow(ctx, c, &outage{err: a.Err}, func(c view.Cluster) (bool, error) {
+		for _, arg := range args {
+			id := fleet.JobID(arg)
+			j, ok := c.Job(id)
+			if _, done := ended[id]; done || (ok && j.State != fleet.JobEnded) {
+				continue
+			}
+			if !ok {
+				return true, fmt.Errorf("the controller no longer knows %s", id)
+			}
+			ended[id] = j
+			if a.json {
+				if err := a.printJSON(j); err != nil {
+					return true, err
+				}
+			}
+		}
+		return len(ended) == len(unique(args)), nil
+	})
+	if err != nil {
+		return err
+	}
+	var last error
+	for _, arg := range args {
+		if err := exitOf(ended[fleet.JobID(arg)].Job); err != nil {
+			last = err
+		}
+	}
+	return last
+}
+
+func unique(list []string) map[string]bool {
+	set := map[string]bool{}
+	for _, s := range list {
+		set[s] = true
+	}
+	return set
+}
+
+func (a *app) cancelCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "cancel JOB…",
+		Short:             "Cancel jobs",
+		Long:              "Cancel ends the jobs' programs and guests. It returns when the controller has taken it up; `pagurus wait JOB` waits for the end.",
+		Example:           "  pagurus cancel j3 && pagurus wait j3",
+		Args:              atLeast(1, "a job: `pagurus jobs` lists them"),
+		ValidArgsFunction: a.completeJobs(openJob),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, id := range args {
+				answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.Cancel, Job: fleet.JobID(id)})
+				if err != nil {
+					return err
+				}
+				if err := a.answer(answer); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// answer prints what a request led to: the IDs on standard output, what a
+// person should know on standard error.
+func (a *app) answer(answer fleet.Answer) error {
+	if a.json {
+		return a.printJSON(answer)
+	}
+	a.notes(answer)
+	for _, m := range answer.Moves {
+		if _, err := fmt.Fprintln(a.Out, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unknownJob(id fleet.JobID) error {
+	return fmt.Errorf("there is no job %q: `pagurus jobs` lists them", string(id))
+}
+
+// exactly and atLeast ask for arguments in a sentence.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usage(cmd, "name "+what)
+		}
+		return nil
+	}
+}
+
+func atLeast(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < n {
+			return usage(cmd, "name "+what)
+		}
+		return nil
+	}
+}

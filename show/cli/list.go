@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/show/view"
+)
+
+// redrawEvery keeps the ages in a watched table moving.
+const redrawEvery = time.Second
+
+// listing is a command that shows one table of the cluster.
+type listing struct {
+	table func(view.Cluster) view.Table
+	rows  func(view.Cluster) any // for --json
+}
+
+func (a *app) hostsCommand() *cobra.Command {
+	return a.list(&cobra.Command{
+		Use:   "hosts",
+		Short: "List the hosts",
+		Example: `  pagurus hosts
+  pagurus hosts -w                                   # until Ctrl-C
+  pagurus hosts --json | jq '.[] | {id, state}'`,
+	}, listing{view.Cluster.HostTable, func(c view.Cluster) any { return c.Hosts }})
+}
+
+func (a *app) guestsCommand() *cobra.Command {
+	return a.list(&cobra.Command{
+		Use:     "guests",
+		Short:   "List the guests and where they are",
+		Example: "  pagurus guests -w",
+	}, listing{view.Cluster.GuestTable, func(c view.Cluster) any { return c.Guests }})
+}
+
+func (a *app) jobsCommand() *cobra.Command {
+	return a.list(&cobra.Command{
+		Use:     "jobs",
+		Short:   "List the jobs",
+		Example: "  pagurus jobs\n  pagurus jobs --json | jq -r '.[] | select(.state == \"running\") | .id'",
+	}, listing{view.Cluster.JobTable, func(c view.Cluster) any { return c.Jobs }})
+}
+
+func (a *app) movesCommand() *cobra.Command {
+	return a.list(&cobra.Command{
+		Use:     "moves",
+		Short:   "List the moves, under way and past",
+		Example: "  pagurus moves -w\n  pagurus explain m3            # every phase of one move",
+	}, listing{view.Cluster.MoveTable, func(c view.Cluster) any { return c.Moves }})
+}
+
+// list completes a command that shows a table, once or watching.
+func (a *app) list(cmd *cobra.Command, l listing) *cobra.Command {
+	watch := false
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again on every change, until Ctrl-C")
+	cmd.Args = noArguments
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if watch {
+			return a.watch(cmd.Context(), l)
+		}
+		c, err := a.read(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(l.rows(c))
+		}
+		_, err = io.WriteString(a.Out, l.table(c).Text())
+		return err
+	}
+	return cmd
+}
+
+// noArguments refuses arguments in a sentence.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage(cmd, fmt.Sprintf("`%s` takes no argument, and %q is one", cmd.CommandPath(), args[0]))
+	}
+	return nil
+}
+
+// watch shows the table again on every change: drawn over itself on a
+// terminal, one JSON value a line with --json, otherwise one after the other.
+func (a *app) watch(ctx context.Context, l listing) error {
+	if _, err := a.read(ctx); err != nil {
+		return err // not there at all: say so rather than wait
+	}
+	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	clusters := make(chan view.Cluster)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- follow(ctx, c, &outage{err: a.Err}, func(c view.Cluster) (bool, error) {
+			select {
+			case clusters <- c:
+			case <-ctx.Done():
+			}
+			return false, nil
+		})
+	}()
+	tick := time.NewTicker(redrawEvery)
+	defer tick.Stop()
+	var now view.Cluster
+	var seen time.Time
+	last := ""
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case now = <-clusters:
+			seen = time.Now()
+			if a.json {
+				if err := a.printJSON(l.rows(now)); err != nil {
+					return err
+				}
+				continue
+			}
+		case <-tick.C:
+			if a.json || seen.IsZero() || !terminal(a.Out) {
+				continue
+			}
+		}
+		aged := now
+		aged.At = now.At.Add(time.Since(seen))
+		text := l.table(aged).Text()
+		if text == last {
+			continue
+		}
+		last = text
+		if err := a.draw(text); err != nil {
+			return err
+		}
+	}
+}
+
+// The sequences that draw a text over the last one without flicker: home, end
+// of each line cleared, what is below cleared.
+const (
+	cursorHome = "\x1b[H"
+	clearLine  = "\x1b[K"
+	clearBelow = "\x1b[J"
+)
+
+func (a *app) draw(text string) error {
+	if terminal(a.Out) {
+		text = cursorHome + strings.ReplaceAll(text, "\n", clearLine+"\n") + clearBelow
+	} else {
+		text += "\n"
+	}
+	_, err := io.WriteString(a.Out, text)
+	return err
+}

@@ -1,0 +1,28 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+)
+
+// manCommand writes the man pages of all commands, for packagers.
+func manCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:    "man FOLDER",
+		Short:  "Write the man pages into a folder",
+		Hidden: true,
+		Args:   exactly(1, "the folder to write to"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return fmt.Errorf("making the folder for man pages: %w", err)
+			}
+			// A fixed date, so that the same source gives the same pages.
+			date := time.Unix(0, 0).UTC()
+			return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "Pagurus " + root.Version, Manual: "Pagurus", Date: &date}, args[0])
+		},
+	}
+}

@@ -1,0 +1,296 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+	"pagurus/show/view"
+)
+
+// stuckAfter is how long a draining host may have guests of which none moves
+// before `drain --wait` takes it that they have nowhere to go: some turns of
+// the planner, which thinks about once a second.
+const stuckAfter = 5 * time.Second
+
+func (a *app) migrateCommand() *cobra.Command {
+	var to string
+	wait, limit := false, time.Duration(0)
+	cmd := &cobra.Command{
+		Use:   "migrate GUEST [--to HOST] [--wait]",
+		Short: "Move a guest to another host while it runs",
+		Long: `Migrate moves a guest to another host while its program runs on. Without --to
+the controller chooses the host. It prints the move's ID and returns; with
+--wait it shows the move and exits with 1 if it was called off.`,
+		Example:           "  pagurus migrate j3g1 --to host2 --wait\n  pagurus explain $(pagurus migrate j3g1)",
+		Args:              exactly(1, "one guest: `pagurus guests` lists them"),
+		ValidArgsFunction: a.completeGuests,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.Migrate, Guest: fleet.GuestID(args[0]), To: fleet.HostID(to)})
+			if err != nil {
+				return err
+			}
+			if !wait {
+				return a.answer(answer)
+			}
+			a.notes(answer)
+			return a.awaitMoves(cmd.Context(), answer.Moves, limit)
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", "", "the host to move to (default: the controller chooses)")
+	cmd.Flags().BoolVar(&wait, "wait", false, "show the move until it is over")
+	cmd.Flags().DurationVar(&limit, "timeout", 30*time.Minute, "wait no longer than this; the move goes on")
+	_ = cmd.RegisterFlagCompletionFunc("to", a.completeHosts)
+	return cmd
+}
+
+// awaitMoves shows moves until they are over. Its error says which of them
+// did not arrive.
+func (a *app) awaitMoves(ctx context.Context, ids []fleet.MoveID, limit time.Duration) error {
+	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, limit)
+	defer stop()
+	bar := newBar(a)
+	defer bar.clear()
+	var moves []view.Move
+	err = follow(ctx, c, &outage{err: a.Err}, func(c view.Cluster) (bool, error) {
+		moves = moves[:0]
+		over := true
+		for _, id := range ids {
+			m, ok := c.Move(id)
+			if !ok {
+				return true, fmt.Errorf("the controller no longer knows %s", id)
+			}
+			moves = append(moves, m)
+			over = over && m.Over()
+		}
+		return over, bar.show(c.At, moves)
+	})
+	bar.clear()
+	if err != nil {
+		return late(err, limit, "`pagurus moves -w` shows how it goes on")
+	}
+	if a.json {
+		for _, m := range moves {
+			if err := a.printJSON(m); err != nil {
+				return err
+			}
+		}
+	}
+	return notArrived(moves)
+}
+
+// notArrived is the error that some guests did not arrive, if so.
+func notArrived(moves []view.Move) error {
+	var causes []error
+	for _, m := range moves {
+		for _, p := range m.Parts {
+			switch p.Phase {
+			case fleet.Aborted:
+				causes = append(causes, fmt.Errorf("%s stays at %s: %s", p.Guest, p.From, orElse(view.Clean(p.Cause), "no cause is known")))
+			case fleet.Stranded:
+				causes = append(causes, fmt.Errorf("nobody knows who runs %s: `pagurus explain %s`", p.Guest, p.Guest))
+			}
+		}
+	}
+	return errors.Join(causes...)
+}
+
+// late says that waiting took too long, when that is why.
+func late(err error, limit time.Duration, then string) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("not over after %s, and it goes on: %s", view.Took(limit), then)
+	}
+	return err
+}
+
+func (a *app) drainCommand() *cobra.Command {
+	wait, limit := false, time.Duration(0)
+	cmd := &cobra.Command{
+		Use:   "drain HOST [--wait]",
+		Short: "Move all guests off a host and keep it empty",
+		Long: `Drain moves every guest off a host and starts none there until ` + "`pagurus undrain`" + `.
+It prints the IDs of the moves and says which guests have nowhere to go and why.
+With --wait it shows the moves until the host is empty, and exits with 1 if some
+guest cannot leave.`,
+		Example:           "  pagurus drain host1 --wait && sudo reboot",
+		Args:              exactly(1, "one host: `pagurus hosts` lists them"),
+		ValidArgsFunction: a.completeHostArgument,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			host := fleet.HostID(args[0])
+			answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.Drain, Host: host})
+			if err != nil {
+				return err
+			}
+			if !wait {
+				return a.answer(answer)
+			}
+			a.notes(answer)
+			return a.awaitEmpty(cmd.Context(), host, limit)
+		},
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "show the moves until the host is empty")
+	cmd.Flags().DurationVar(&limit, "timeout", 30*time.Minute, "wait no longer than this; the host goes on draining")
+	return cmd
+}
+
+// awaitEmpty shows the moves off a host until it is empty or nothing moves any
+// more.
+func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Duration) error {
+	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, limit)
+	defer stop()
+	bar := newBar(a)
+	defer bar.clear()
+	var still time.Time // since when guests are here and none moves; by the controller's clock
+	var stuck []fleet.GuestID
+	begun := time.Time{}
+	err = follow(ctx, c, &outage{err: a.Err}, func(c view.Cluster) (bool, error) {
+		if begun.IsZero() {
+			begun = c.At
+		}
+		h, ok := c.Host(host)
+		if !ok || h.State != fleet.HostDraining {
+			return true, fmt.Errorf("%s is no longer draining", host)
+		}
+		leaving := c.Leaving(host, begun)
+		if err := bar.show(c.At, leaving); err != nil {
+			return true, err
+		}
+		if len(h.GuestIDs) == 0 {
+			return true, nil
+		}
+		if slices.ContainsFunc(leaving, func(m view.Move) bool { return !m.Over() }) {
+			still = time.Time{}
+			return false, nil
+		}
+		if still.IsZero() {
+			still = c.At
+		}
+		stuck = h.GuestIDs
+		return c.At.Sub(still) > stuckAfter, nil
+	})
+	bar.clear()
+	if err != nil {
+		return late(err, limit, "`pagurus moves -w` shows how it goes on")
+	}
+	if !still.IsZero() {
+		return a.whyStuck(ctx, host, stuck)
+	}
+	return nil
+}
+
+// whyStuck says which guests a draining host cannot get rid of, and why.
+func (a *app) whyStuck(ctx context.Context, host fleet.HostID, stuck []fleet.GuestID) error {
+	why := []error{fmt.Errorf("%s still has %s", host, view.List(stuck))}
+	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	for _, g := range stuck {
+		lines, err := c.Explain(ctx, wire.About{Guest: g})
+		if err != nil {
+			return errors.Join(append(why, err)...)
+		}
+		for _, line := range lines {
+			why = append(why, errors.New("  "+view.Clean(line)))
+		}
+	}
+	return errors.Join(append(why, fmt.Errorf("  it goes on draining as room comes free; `pagurus undrain %s` calls it off", host))...)
+}
+
+func (a *app) undrainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "undrain HOST",
+		Short:             "Let a drained host run guests again",
+		Args:              exactly(1, "one host: `pagurus hosts` lists them"),
+		ValidArgsFunction: a.completeHostArgument,
+		RunE:              a.aboutHost(fleet.Undrain),
+	}
+}
+
+func (a *app) forgetCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "forget HOST",
+		Short: "Remove a host that is gone for good",
+		Long: `Forget removes a host from the cluster that will not come back. What it ran is
+given up: be sure that the machine is off, or its guests run on unseen.`,
+		Args:              exactly(1, "one host: `pagurus hosts` lists them"),
+		ValidArgsFunction: a.completeHostArgument,
+		RunE:              a.aboutHost(fleet.Forget),
+	}
+}
+
+// aboutHost asks for one thing about the host that is named.
+func (a *app) aboutHost(verb fleet.RequestVerb) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		answer, err := a.ask(cmd.Context(), fleet.Request{Verb: verb, Host: fleet.HostID(args[0])})
+		if err != nil {
+			return err
+		}
+		return a.answer(answer)
+	}
+}
+
+func (a *app) explainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "explain GUEST|JOB|HOST|MOVE",
+		Short:             "Say why something is where and as it is",
+		Example:           "  pagurus explain j3g1\n  pagurus explain host2\n  pagurus explain m4",
+		Args:              exactly(1, "a guest, a job, a host or a move"),
+		ValidArgsFunction: a.completeAnything,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			lines, err := a.explain(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(map[string][]string{"lines": lines})
+			}
+			for _, l := range lines {
+				if _, err := fmt.Fprintln(a.Out, view.Clean(l)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// explain finds out what id names and has it explained.
+func (a *app) explain(ctx context.Context, id string) ([]string, error) {
+	cluster, err := a.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if m, ok := cluster.Move(fleet.MoveID(id)); ok {
+		return m.Explain(cluster.At), nil
+	}
+	var about wire.About
+	if _, ok := cluster.Guest(fleet.GuestID(id)); ok {
+		about.Guest = fleet.GuestID(id)
+	} else if _, ok := cluster.Job(fleet.JobID(id)); ok {
+		about.Job = fleet.JobID(id)
+	} else if _, ok := cluster.Host(fleet.HostID(id)); ok {
+		about.Host = fleet.HostID(id)
+	} else {
+		return nil, fmt.Errorf("there is no guest, job, host or move %q: `pagurus guests`, `jobs`, `hosts` and `moves` list them", id)
+	}
+	c, err := a.dial()
+	if err != nil {
+		return nil, err
+	}
+	return c.Explain(ctx, about)
+}

@@ -1,0 +1,270 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/fleet"
+	"pagurus/show/view"
+)
+
+// runFlags is what a person says of a job.
+type runFlags struct {
+	ranks, guests, cpus  int
+	memory               string
+	image, kind, export  string
+	on, env              []string
+	detach, verbose      bool
+	trace, withoutTrace  bool
+	memoryBytes          int64
+	directory, exportDir string
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run -n RANKS [flags] [--] PROGRAM [ARGUMENT…]",
+		Short: "Run an MPI program in guests, as mpirun would",
+		Long: `Run starts guests on the cluster's hosts and PROGRAM in them, on RANKS ranks.
+
+The current directory is the program's working directory in every guest, at the
+same path and with your user and group. Output streams as it comes, standard
+input goes to rank 0, Ctrl-C cancels the job (twice: leave at once), and the
+exit code is the program's. PROGRAM is looked for inside the guests, as mpirun
+looks for it: ./a.out is the file here, a bare name is one of the image's.
+
+Exit codes: the program's own; 125 when Pagurus could not run it to its end;
+130 after Ctrl-C.`,
+		Example: `  pagurus run -n 4 -- ./a.out input.txt
+  pagurus run -n 8 --guests 4 --mem 1G --image mpich -- ./solver
+  pagurus run -n 2 --on host1,host2 --env OMP_NUM_THREADS=1 -- ./a.out < deck
+  job=$(pagurus run -n 4 --detach -- ./a.out); pagurus logs -f $job; pagurus wait $job`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage(cmd, "no program is named")
+			}
+			return nil
+		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveDefault
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := a.run(cmd.Context(), &f, args)
+			var e Exit
+			if err != nil && !errors.As(err, &e) {
+				return Exit{Code: exitOwn, Err: err}
+			}
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false) // what follows PROGRAM is the program's
+	flags.IntVarP(&f.ranks, "ranks", "n", 1, "ranks to start")
+	flags.IntVar(&f.guests, "guests", 0, "guests to spread the ranks over (default: one on every usable host, no more than ranks)")
+	flags.StringVar(&f.memory, "mem", "512M", "memory of each guest")
+	flags.IntVar(&f.cpus, "cpus", 0, "virtual CPUs of each guest (default: one for each of its ranks, as far as hosts have them)")
+	flags.StringVar(&f.image, "image", "openmpi", "image the guests run (`pagurus image ls`)")
+	flags.StringVar(&f.kind, "kind", string(fleet.VM), "kind of guest: vm")
+	flags.StringSliceVar(&f.on, "on", nil, "start on these hosts only")
+	flags.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
+	flags.StringVar(&f.export, "export", "", "directory the guests see at the same path: the current one (default) or one above it")
+	flags.BoolVarP(&f.detach, "detach", "d", false, "print the job's ID and leave it running")
+	flags.BoolVar(&f.trace, "trace", false, "preload the library that times MPI calls")
+	flags.BoolVar(&f.withoutTrace, "no-trace", false, "do not preload it")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "say on standard error what happens, also when that is no terminal")
+	cmd.MarkFlagsMutuallyExclusive("trace", "no-trace")
+	complete := func(name string, with completion) {
+		_ = cmd.RegisterFlagCompletionFunc(name, with) // it fails only for a flag that does not exist
+	}
+	complete("on", a.completeHosts)
+	complete("kind", cobra.FixedCompletions([]string{string(fleet.VM)}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// run submits the job and, unless it is detached, stays with it to its end.
+func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	cluster, err := a.read(ctx)
+	if err != nil {
+		return err
+	}
+	spec, err := a.spec(f, cluster, args)
+	if err != nil {
+		return err
+	}
+	answer, err := a.ask(ctx, fleet.Request{Verb: fleet.Submit, Spec: &spec})
+	if err != nil {
+		return err
+	}
+	if f.detach {
+		a.notes(answer)
+		if err := a.closeInput(ctx, answer.Job); err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(answer)
+		}
+		_, err := fmt.Fprintln(a.Out, answer.Job)
+		return err
+	}
+	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	s := &session{app: a, client: c, job: answer.Job, talk: f.verbose || terminal(a.Err), outage: &outage{err: a.Err}}
+	if s.talk {
+		a.notes(answer)
+	}
+	return s.stay(ctx)
+}
+
+// check looks at what needs no cluster to be looked at.
+func (f *runFlags) check() error {
+	var err error
+	if f.memoryBytes, err = ParseBytes(f.memory); err != nil {
+		return fmt.Errorf("--mem %w", err)
+	}
+	if f.ranks < 1 {
+		return fmt.Errorf("-n %d: a job has at least 1 rank", f.ranks)
+	}
+	if f.guests < 0 || f.guests > f.ranks {
+		return fmt.Errorf("--guests must be between 1 and the number of ranks (%d)", f.ranks)
+	}
+	if f.cpus < 0 {
+		return fmt.Errorf("--cpus %d: a guest has at least 1 CPU", f.cpus)
+	}
+	if f.directory, err = workingDirectory(); err != nil {
+		return err
+	}
+	f.exportDir = f.directory
+	if f.export != "" {
+		if f.exportDir, err = resolved(f.export); err != nil {
+			return fmt.Errorf("--export: %w", err)
+		}
+	}
+	return checkExport(f.exportDir, f.directory)
+}
+
+// workingDirectory gives the current directory without symbolic links: the
+// guests see no links above it.
+func workingDirectory() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("finding the current directory: %w", err)
+	}
+	return resolved(dir)
+}
+
+func resolved(dir string) (string, error) {
+	path, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(path)
+}
+
+// occupied are directories a guest has of its own; a job's files cannot be
+// mounted over them.
+var occupied = []string{"/", "/bin", "/boot", "/etc", "/lib", "/lib64", "/run", "/sbin", "/tmp", "/usr", "/var", "/proc", "/sys", "/dev"}
+
+// checkExport says whether guests can have export mounted and work in dir.
+func checkExport(export, dir string) error {
+	taken := slices.Contains(occupied, export)
+	for _, above := range []string{"/proc/", "/sys/", "/dev/", "/run/"} {
+		taken = taken || strings.HasPrefix(export, above)
+	}
+	if taken {
+		return fmt.Errorf("%s cannot be shared with guests, they have their own: go to your program's directory, or name one with --export", export)
+	}
+	if dir != export && !strings.HasPrefix(dir, export+"/") {
+		return fmt.Errorf("--export %s does not contain the current directory %s", export, dir)
+	}
+	return nil
+}
+
+// spec makes the job out of what was said, what was not, and the hosts there
+// are.
+func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, error) {
+	on := make([]fleet.HostID, len(f.on))
+	for i, name := range f.on {
+		on[i] = fleet.HostID(name)
+		if _, ok := c.Host(on[i]); !ok {
+			return fleet.JobSpec{}, fmt.Errorf("there is no host %q: `pagurus hosts` lists them", name)
+		}
+	}
+	machine, err := a.Machine()
+	if err != nil {
+		return fleet.JobSpec{}, err
+	}
+	env, err := environment(f.env, os.LookupEnv)
+	if err != nil {
+		return fleet.JobSpec{}, err
+	}
+	guests, cpus := shape(f, usable(c, on, fleet.Kind(f.kind)))
+	return fleet.JobSpec{
+		Args: args, Env: env, Dir: f.directory, Export: f.exportDir, Machine: machine,
+		Ranks: f.ranks, Guests: guests, Need: fleet.Resources{CPUs: cpus, MemoryBytes: f.memoryBytes},
+		Image: f.image, Kind: fleet.Kind(f.kind), On: on, Trace: f.trace && !f.withoutTrace,
+	}, nil
+}
+
+// usable lists the hosts that could start a guest of the kind now.
+func usable(c view.Cluster, on []fleet.HostID, kind fleet.Kind) []view.Host {
+	var hosts []view.Host
+	for _, h := range c.Hosts {
+		can, known := h.Facts.Abilities[kind]
+		if h.State == fleet.HostUp && h.Facts.Connected && known && can.Trouble == "" && (len(on) == 0 || slices.Contains(on, h.ID)) {
+			hosts = append(hosts, h)
+		}
+	}
+	return hosts
+}
+
+// shape fills in how many guests there shall be and how many CPUs each: a
+// guest on every usable host, a CPU for every rank, as far as hosts have them.
+// Where that does not fit the planner says so.
+func shape(f *runFlags, hosts []view.Host) (guests, cpus int) {
+	guests = f.guests
+	if guests == 0 {
+		guests = max(1, min(f.ranks, len(hosts), fleet.MaxGuestsPerJob))
+	}
+	cpus = f.cpus
+	if cpus == 0 {
+		cpus = (f.ranks + guests - 1) / guests
+		most := 1
+		for _, h := range hosts {
+			most = max(most, h.Facts.Capacity.CPUs)
+		}
+		cpus = min(cpus, most)
+	}
+	return guests, cpus
+}
+
+// environment makes NAME=VALUE of every --env.
+func environment(given []string, lookup func(string) (string, bool)) ([]string, error) {
+	var env []string
+	for _, e := range given {
+		name, _, assigned := strings.Cut(e, "=")
+		if name == "" {
+			return nil, fmt.Errorf("--env %q has no name: write NAME=VALUE, or NAME for yours", e)
+		}
+		if !assigned {
+			value, ok := lookup(name)
+			if !ok {
+				return nil, fmt.Errorf("--env %s: it is not set here: write %s=VALUE", name, name)
+			}
+			e = name + "=" + value
+		}
+		env = append(env, e)
+	}
+	return env, nil
+}
