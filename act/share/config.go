@@ -1,0 +1,141 @@
+package share
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"pagurus/fleet"
+)
+
+const (
+	nfsPort = 2049
+	// threads is how many requests a server works on at once; ganesha's own
+	// default is 200, each with a stack.
+	threads = 16
+	// leaseSeconds is after how long a client that is not heard from loses its
+	// locks. Longer than a guest may stand still in a move.
+	leaseSeconds = 60
+	// graceSeconds is how long a new server waits for clients of its
+	// predecessor to claim their open files and locks. It ends as soon as all
+	// have, so the figure only counts when a guest died with the server.
+	graceSeconds = 15
+	// cacheEntries bounds how many files a server remembers; about 3 KB each.
+	cacheEntries = 10000
+	// openFiles bounds how many it keeps open for reuse.
+	openFiles = 4096
+)
+
+// configText is the server's configuration, and the record of what it was
+// started with: another text, another server.
+//
+// Everybody in the guests is the job's user, whatever they claim to be: a
+// guest's root is the user's own, and NFS believes its clients. So a job
+// reaches what its user could reach anyway and nothing else. The price is that
+// the user's further groups do not count.
+func configText(n fleet.Network, folder string) (string, error) {
+	export, err := quoted(n.Share.Export)
+	if err != nil {
+		return "", err
+	}
+	recovery, err := quoted(filepath.Join(folder, "recovery"))
+	if err != nil {
+		return "", err
+	}
+	squash := fmt.Sprintf("Squash = all_squash;\n\tAnonymous_Uid = %d;\n\tAnonymous_Gid = %d;", n.Share.UID, n.Share.GID)
+	if n.Share.UID == 0 {
+		squash = "Squash = no_root_squash;"
+	}
+	addr := n.Subnet.ShareAddr()
+	guests, err := addr.Prefix(fleet.SubnetPrefixBits)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf(`# The files of job %s. Written by Pagurus; changes are lost.
+NFS_CORE_PARAM {
+	Protocols = 4;
+	NFS_Port = %d;
+	Bind_addr = %s;
+	Enable_UDP = false;
+	Enable_NLM = false;
+	Enable_RQUOTA = false;
+	Enable_NFS_Stats = false;
+	mount_path_pseudo = true;
+	RPC_Ioq_ThrdMax = %d;
+	heartbeat_freq = 0;
+}
+NFSV4 {
+	RecoveryBackend = fs;
+	RecoveryRoot = %s;
+	Lease_Lifetime = %d;
+	Grace_Period = %d;
+	Only_Numeric_Owners = true;
+	Delegations = false;
+}
+NFS_KRB5 { Active_krb5 = false; }
+MDCACHE {
+	NParts = 1;
+	Cache_Size = 1009;
+	Entries_HWMark = %d;
+}
+LOG { Default_Log_Level = EVENT; }
+EXPORT_DEFAULTS { Access_Type = None; }
+EXPORT {
+	Export_Id = 1;
+	Path = %s;
+	Pseudo = %s;
+	Access_Type = None;
+	%s
+	Protocols = 4;
+	Transports = TCP;
+	SecType = sys;
+	# Files change on the host too: editors, compilers, the user's shell.
+	Attr_Expiration_Time = 1;
+	CLIENT { Clients = %s; Access_Type = RW; }
+	FSAL { Name = VFS; }
+}
+`, n.Job, nfsPort, addr, threads, recovery, leaseSeconds, graceSeconds, cacheEntries, export, export, squash, guests), nil
+}
+
+// quoted is a path as ganesha's configuration wants it. It knows no escapes.
+func quoted(path string) (string, error) {
+	switch {
+	case !filepath.IsAbs(path) || filepath.Clean(path) != path:
+		return "", fmt.Errorf("%q is not a whole path", path)
+	case strings.ContainsAny(path, "\"\n\r\x00"):
+		return "", fmt.Errorf("%q cannot be exported: quotation marks and line breaks are not possible; submit from another directory", path)
+	}
+	return `"` + path + `"`, nil
+}
+
+// powers is all of root's that the server keeps: acting as the user, and
+// opening files by their handles.
+const powers = "-all,+chown,+dac_override,+dac_read_search,+fowner,+fsetid,+setuid,+setgid,+mknod"
+
+// prelude is run in the server's own mount namespace. Ganesha always tells the
+// portmapper and the message bus of the machine about itself, through sockets
+// that a network namespace does not hide; there it would get in the way of a
+// file server of the machine's own.
+const prelude = `for s in /run/rpcbind.sock /run/dbus/system_bus_socket; do
+	[ ! -e $s ] || mount --bind /dev/null $s || exit
+done
+ulimit -n $1 2>/dev/null; shift
+exec "$@"`
+
+// command is the server's, ready to be started in its network namespace.
+func command(program, config, folder string) (*exec.Cmd, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return nil, fmt.Errorf("the NFS server is missing: apt-get install nfs-ganesha nfs-ganesha-vfs: %w", err)
+	}
+	cmd := exec.Command("/bin/sh", "-c", prelude, "sh", fmt.Sprint(openFiles),
+		"setpriv", "--no-new-privs", "--inh-caps=-all", "--bounding-set="+powers, "--",
+		path, "-F", "-f", config, "-L", "STDERR", "-p", filepath.Join(folder, "ganesha.pid"))
+	cmd.Dir = "/"
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
+		"MALLOC_ARENA_MAX=2"} // glibc reserves an arena for each thread otherwise
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Unshareflags: syscall.CLONE_NEWNS}
+	return cmd, nil
+}

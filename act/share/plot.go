@@ -1,0 +1,146 @@
+package share
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+)
+
+// plot is a network namespace with nothing in it but one job's network. It has
+// no name and no mount: it lives as long as the server in it, or this hold on
+// it, and its end of the pair of links goes with it.
+type plot struct{ file *os.File }
+
+// newPlot makes an empty one.
+func newPlot() (*plot, error) {
+	var p *plot
+	err := onThread(func() (err error) {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("making a network namespace: %w", err)
+		}
+		p, err = openPlot("/proc/thread-self/ns/net")
+		return err
+	})
+	return p, err
+}
+
+func openPlot(path string) (*plot, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening a network namespace: %w", err)
+	}
+	return &plot{file: f}, nil
+}
+
+func (p *plot) close() { p.file.Close() }
+
+// do runs f in the namespace.
+func (p *plot) do(f func() error) error {
+	return onThread(func() error {
+		if err := unix.Setns(int(p.file.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("entering a network namespace: %w", err)
+		}
+		return f()
+	})
+}
+
+// onThread runs f on a thread that ends with it, since f spoils the thread for
+// everybody else.
+func onThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		done <- f()
+	}()
+	return <-done
+}
+
+// join makes the namespace a member of the job's network: it takes its end of
+// the pair of links if it has none, and gives it its addresses.
+func (p *plot) join(s fleet.Subnet) error {
+	inside, err := netlink.NewHandleAt(netns.NsHandle(p.file.Fd()))
+	if err != nil {
+		return fmt.Errorf("looking into the server's network: %w", err)
+	}
+	defer inside.Close()
+	name := s.SharePeerName()
+	link, err := inside.LinkByName(name)
+	if missing(err) {
+		if err := p.take(s); err != nil {
+			return err
+		}
+		link, err = inside.LinkByName(name)
+	}
+	if err != nil {
+		return fmt.Errorf("looking for %s: %w", name, err)
+	}
+	return settle(inside, link, s)
+}
+
+// take moves the link from the host's network into the namespace.
+func (p *plot) take(s fleet.Subnet) error {
+	name := s.SharePeerName()
+	link, err := netlink.LinkByName(name)
+	if missing(err) {
+		// It is in the namespace of a server that nobody knows of any more.
+		// Without its other end it is gone, and the network can be made anew.
+		if other, err := netlink.LinkByName(s.ShareName()); err == nil {
+			if err := netlink.LinkDel(other); err != nil && !missing(err) {
+				return fmt.Errorf("removing the lost link %s: %w", s.ShareName(), err)
+			}
+		}
+		return fmt.Errorf("the job's network has no %s for its file server yet: apply the networks again", name)
+	}
+	if err != nil {
+		return fmt.Errorf("looking for %s: %w", name, err)
+	}
+	if err := netlink.LinkSetNsFd(link, int(p.file.Fd())); err != nil {
+		return fmt.Errorf("taking %s into the server's network: %w", name, err)
+	}
+	return nil
+}
+
+// settle gives the link its addresses; doing it twice is doing it once.
+func settle(inside *netlink.Handle, link netlink.Link, s fleet.Subnet) error {
+	mac, err := net.ParseMAC(s.ShareMAC())
+	if err != nil {
+		return err
+	}
+	addr := &netlink.Addr{IPNet: &net.IPNet{IP: s.ShareAddr().AsSlice(), Mask: net.CIDRMask(fleet.SubnetPrefixBits, 32)}}
+	lo, err := inside.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("looking for lo: %w", err)
+	}
+	const addrGenNone = 1 // IN6_ADDR_GEN_MODE_NONE: no IPv6 address of its own making
+	if err := inside.LinkSetIP6AddrGenMode(link, addrGenNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
+		return fmt.Errorf("switching off IPv6: %w", err)
+	}
+	if link.Attrs().HardwareAddr.String() != mac.String() {
+		if err := inside.LinkSetHardwareAddr(link, mac); err != nil {
+			return fmt.Errorf("setting the hardware address: %w", err)
+		}
+	}
+	if err := inside.LinkSetMTU(link, fleet.NetworkMTU); err != nil {
+		return fmt.Errorf("setting the MTU: %w", err)
+	}
+	if err := inside.AddrReplace(link, addr); err != nil {
+		return fmt.Errorf("setting the address: %w", err)
+	}
+	if err := errors.Join(inside.LinkSetUp(lo), inside.LinkSetUp(link)); err != nil {
+		return fmt.Errorf("switching its links on: %w", err)
+	}
+	return nil
+}
+
+func missing(err error) bool {
+	var none netlink.LinkNotFoundError
+	return errors.As(err, &none) || errors.Is(err, unix.ENODEV)
+}

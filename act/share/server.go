@@ -1,0 +1,322 @@
+package share
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+)
+
+const (
+	// startLimit is how long a server may take until it listens. It takes a
+	// fraction of a second where nothing else runs.
+	startLimit = 30 * time.Second
+	// shortestPause and longestPause are between two starts of a server that
+	// keeps dying; the pause doubles.
+	shortestPause = time.Second
+	longestPause  = 30 * time.Second
+	// recent is how long a death counts for the pause and is reported.
+	recent = 10 * time.Minute
+)
+
+// server is one job's file server. Its owner holds the lock of Shares.
+type server struct {
+	job     fleet.JobID
+	folder  string
+	program string
+	network fleet.Network // as last wanted; zero before the first ensure
+	process *process      // nil: does not run
+	plot    *plot         // its network namespace; nil: none yet
+
+	followed *process    // whose death leads to a new start
+	deaths   []time.Time // recent ones
+	failure  error       // of the last attempt to start it again
+}
+
+func newServer(job fleet.JobID, folder, program string) *server {
+	return &server{job: job, folder: folder, program: program}
+}
+
+func (v *server) configPath() string { return filepath.Join(v.folder, "ganesha.conf") }
+func (v *server) logPath() string    { return filepath.Join(v.folder, "ganesha.log") }
+
+// adopt finds the server's process, if it runs, by its command line, which
+// nobody else's has. A file with its number would be missing for a moment
+// after the start, and wrong after a reboot.
+func (v *server) adopt() error {
+	pid := findProcess("-F", "-f", v.configPath())
+	if pid == 0 {
+		return nil
+	}
+	p, err := openProcess(pid)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("getting hold of the file server of job %s: %w", v.job, err)
+	}
+	v.process = p
+	if v.plot, err = openPlot(fmt.Sprintf("/proc/%d/ns/net", pid)); err != nil {
+		v.plot = nil // it is ending
+	}
+	return nil
+}
+
+// ensure makes the server run as n wants it and says whether it had to be
+// started.
+func (v *server) ensure(ctx context.Context, n fleet.Network) (started bool, err error) {
+	text, err := configText(n, v.folder)
+	if err != nil {
+		return false, err
+	}
+	v.network = n
+	old, err := os.ReadFile(v.configPath())
+	if same := err == nil && string(old) == text; !same {
+		if err := v.kill(); err != nil {
+			return false, err
+		}
+		if err := mayExport(ctx, *n.Share); err != nil {
+			return false, err
+		}
+		if err := v.write(text); err != nil {
+			return false, err
+		}
+	}
+	if v.process != nil && v.process.lives() && v.plot != nil {
+		return false, v.plot.join(n.Subnet)
+	}
+	return true, v.start(ctx)
+}
+
+func (v *server) write(text string) error {
+	if err := os.MkdirAll(filepath.Join(v.folder, "recovery"), 0o700); err != nil {
+		return fmt.Errorf("making its folder: %w", err)
+	}
+	// Renamed into place, so that there is never half a configuration.
+	draft := v.configPath() + ".new"
+	if err := os.WriteFile(draft, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("writing its configuration: %w", err)
+	}
+	if err := os.Rename(draft, v.configPath()); err != nil {
+		return fmt.Errorf("writing its configuration: %w", err)
+	}
+	return nil
+}
+
+// start starts the server in its namespace and returns when it listens. After
+// an error it does not run.
+func (v *server) start(ctx context.Context) (err error) {
+	if err := v.kill(); err != nil {
+		return err
+	}
+	if v.plot == nil {
+		if v.plot, err = newPlot(); err != nil {
+			return err
+		}
+	}
+	if err := v.plot.join(v.network.Subnet); err != nil {
+		return err
+	}
+	// A log of this run only: that is what an error quotes, and it stays small.
+	log, err := os.OpenFile(v.logPath(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("opening its log: %w", err)
+	}
+	defer log.Close()
+	cmd, err := command(v.program, v.configPath(), v.folder)
+	if err != nil {
+		return err
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := v.plot.do(cmd.Start); err != nil {
+		return fmt.Errorf("starting %s: %w", v.program, err)
+	}
+	p, err := openProcess(cmd.Process.Pid)
+	if err != nil {
+		cmd.Process.Kill()
+		cmd.Wait()
+		return err
+	}
+	p.child = cmd
+	v.process = p
+	if err := v.listens(ctx); err != nil {
+		said := v.lastWords()
+		return errors.Join(fmt.Errorf("%w%s", err, said), v.kill())
+	}
+	return nil
+}
+
+// again starts a server that has died.
+func (v *server) again() error {
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	if v.network.Share == nil {
+		// Nobody has asked for it since this process started. If somebody
+		// does, ensure starts it.
+		return fmt.Errorf("it ended before it was asked for")
+	}
+	return v.start(ctx)
+}
+
+func (v *server) listens(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	const between = 5 * time.Millisecond
+	for !listening(v.process.pid) {
+		select {
+		case <-v.process.ended():
+			return fmt.Errorf("%s ended right after its start", v.program)
+		case <-ctx.Done():
+			return fmt.Errorf("waiting until %s listens: %w", v.program, ctx.Err())
+		case <-time.After(between):
+		}
+	}
+	return nil
+}
+
+// listening reports whether a process's network has a TCP socket that listens
+// on the NFS port.
+func listening(pid int) bool {
+	for _, table := range []string{"tcp", "tcp6"} {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, table))
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line) // number, local address:port, remote, state
+			if len(f) > 3 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", nfsPort)) && f[3] == "0A" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// lastWords gives the end of the log, for an error.
+func (v *server) lastWords() string {
+	const lines = 5
+	text, _ := os.ReadFile(v.logPath())
+	all := strings.Split(strings.TrimSpace(string(text)), "\n")
+	var said []string
+	for _, line := range all {
+		if strings.Contains(line, ":CRIT") || strings.Contains(line, ":FATAL") || strings.Contains(line, ":MAJ") || !strings.Contains(line, " : ") {
+			said = append(said, line)
+		}
+	}
+	if len(said) > lines {
+		said = said[len(said)-lines:]
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	return "; it said: " + strings.Join(said, " | ")
+}
+
+// kill ends the process, if there is one, and waits until it is gone. There is
+// nothing to be flushed: what was written is in the host's page cache. Asked
+// to end by itself the server would also sign off at the host's portmapper.
+func (v *server) kill() error {
+	if v.process == nil {
+		return nil
+	}
+	if err := v.process.kill(); err != nil {
+		return err
+	}
+	v.process = nil
+	return nil
+}
+
+// remove ends the server and removes every trace of it. Its end of the pair of
+// links goes with its namespace.
+func (v *server) remove() error {
+	if err := v.kill(); err != nil {
+		return err
+	}
+	v.forget()
+	if err := os.RemoveAll(v.folder); err != nil {
+		return fmt.Errorf("removing its folder: %w", err)
+	}
+	return nil
+}
+
+// forget lets go of the server and leaves it running.
+func (v *server) forget() {
+	if v.process != nil {
+		v.process.close()
+		v.process = nil
+	}
+	if v.plot != nil {
+		v.plot.close()
+		v.plot = nil
+	}
+}
+
+// pause is how long to wait before a server that has died is started again: at
+// once after the first death, later for longer and longer.
+func (v *server) pause(now time.Time) time.Duration {
+	v.trim(now)
+	if len(v.deaths) == 0 {
+		return 0
+	}
+	length := shortestPause << min(len(v.deaths)-1, 10)
+	length = min(length, longestPause)
+	return max(0, v.deaths[len(v.deaths)-1].Add(length).Sub(now))
+}
+
+// note records a death and what came of the new start.
+func (v *server) note(now time.Time, err error) {
+	v.deaths = append(v.deaths, now)
+	v.failure = err
+}
+
+func (v *server) trim(now time.Time) {
+	for len(v.deaths) > 0 && now.Sub(v.deaths[0]) > recent {
+		v.deaths = v.deaths[1:]
+	}
+}
+
+func (v *server) trouble(now time.Time) string {
+	v.trim(now)
+	switch {
+	case len(v.deaths) == 0:
+		return ""
+	case v.failure != nil && (v.process == nil || !v.process.lives()):
+		return fmt.Sprintf("the file server of job %s died and cannot be started again: %v", v.job, v.failure)
+	case len(v.deaths) == 1:
+		return fmt.Sprintf("the file server of job %s died and was started again", v.job)
+	default:
+		return fmt.Sprintf("the file server of job %s died %d times in the last %d minutes and was started again",
+			v.job, len(v.deaths), int(recent.Minutes()))
+	}
+}
+
+// mayExport checks, as the user, that the user can get to the directory:
+// otherwise a job would be a way into directories behind closed doors.
+func mayExport(ctx context.Context, s fleet.Share) error {
+	found, err := os.Stat(s.Export)
+	if err != nil {
+		return fmt.Errorf("exporting: %w", err)
+	}
+	if !found.IsDir() {
+		return fmt.Errorf("exporting: %s is not a directory", s.Export)
+	}
+	if s.UID == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	uid, gid := strconv.FormatUint(uint64(s.UID), 10), strconv.FormatUint(uint64(s.GID), 10)
+	for _, groups := range []string{"--init-groups", "--clear-groups"} { // the former needs a user with a name
+		err = exec.CommandContext(ctx, "setpriv", "--reuid="+uid, "--regid="+gid, groups, "--", "test", "-x", s.Export).Run()
+		if err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("user %s may not enter %s: submit from a directory of your own", uid, s.Export)
+}
