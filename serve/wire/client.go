@@ -1,0 +1,395 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"pagurus/fleet"
+)
+
+// DefaultSocket is where a machine's controller listens.
+const DefaultSocket = "/run/pagurus/controller.sock"
+
+// ErrNoController is what an error wraps when nobody answers at the address.
+// Trying again later may help.
+var ErrNoController = errors.New("no controller answers")
+
+// Error is a Problem with its HTTP status: what a Controller answers with and
+// what a Client returns.
+type Error struct {
+	Status int
+	Reason string
+}
+
+func (e *Error) Error() string { return e.Reason }
+
+// Config says where the controller is.
+type Config struct {
+	Address string // "unix:/run/pagurus/controller.sock" or "host:port"
+	Token   string // for "host:port"
+}
+
+// Resolve reads the configuration from the environment: PAGURUS_CONTROLLER,
+// and PAGURUS_TOKEN or PAGURUS_TOKEN_FILE.
+func Resolve() (Config, error) {
+	c := Config{Address: os.Getenv("PAGURUS_CONTROLLER"), Token: os.Getenv("PAGURUS_TOKEN")}
+	if c.Address == "" {
+		c.Address = "unix:" + DefaultSocket
+	}
+	if path := os.Getenv("PAGURUS_TOKEN_FILE"); c.Token == "" && path != "" {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return c, fmt.Errorf("reading the token that PAGURUS_TOKEN_FILE names: %w", err)
+		}
+		c.Token = strings.TrimSpace(string(b))
+	}
+	return c, nil
+}
+
+// Client talks to one controller. Its methods may be called side by side.
+type Client struct {
+	address string // as a person wrote it
+	base    string // scheme and host of every URL
+	secret  string
+	http    *http.Client
+}
+
+// Limits of the client.
+const (
+	connectLimit  = 5 * time.Second
+	answerLimit   = streamLimit + 20*time.Second // until an answer begins
+	keepIdle      = time.Minute
+	problemBytes  = 64 << 10
+	downBytes     = 8 << 20
+	snapshotBytes = 256 << 20
+	firstPause    = 50 * time.Millisecond // between two tries to connect again; doubled up to lastPause
+	lastPause     = time.Second
+)
+
+// Dial makes a client. It connects when it is first used, and again whenever
+// it has to.
+func Dial(c Config) (*Client, error) {
+	dialer := &net.Dialer{Timeout: connectLimit}
+	t := &http.Transport{ResponseHeaderTimeout: answerLimit, IdleConnTimeout: keepIdle, MaxIdleConnsPerHost: 8}
+	client := &Client{address: c.Address, http: &http.Client{Transport: t}}
+	if path, is := strings.CutPrefix(c.Address, "unix:"); is {
+		if path == "" {
+			return nil, fmt.Errorf("%q is no address of a controller: the path of the socket is missing", c.Address)
+		}
+		client.base = "http://" + serverName
+		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", path)
+		}
+		return client, nil
+	}
+	if _, _, err := net.SplitHostPort(c.Address); err != nil {
+		return nil, fmt.Errorf("%q is no address of a controller: write unix:/path/of/controller.sock or host:port", c.Address)
+	}
+	if c.Token == "" {
+		return nil, fmt.Errorf("the controller at %s asks for a token: set PAGURUS_TOKEN_FILE to a copy of the token file in its state folder", c.Address)
+	}
+	secret, print, err := parseToken(c.Token)
+	if err != nil {
+		return nil, err
+	}
+	client.base, client.secret = "https://"+serverName, secret
+	t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return dialer.DialContext(ctx, "tcp", c.Address)
+	}
+	t.TLSClientConfig = pinned(print, c.Address)
+	return client, nil
+}
+
+// pinned trusts the one certificate that has the fingerprint, by whatever
+// name it is reached: names and authorities are not looked at.
+func pinned(print, address string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, ServerName: serverName,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if len(s.PeerCertificates) > 0 && sameSecret(fingerprint(s.PeerCertificates[0].Raw), print) {
+				return nil
+			}
+			return &Error{http.StatusUnauthorized, fmt.Sprintf("what answers at %s is not the controller that the token is of: copy its token file again if it was set up anew", address)}
+		},
+	}
+}
+
+// Close lets idle connections go.
+func (c *Client) Close() error {
+	c.http.CloseIdleConnections()
+	return nil
+}
+
+// Ask makes a request and returns what it led to. An *Error with status 422
+// is a refusal: its reason is for people.
+func (c *Client) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, error) {
+	var a fleet.Answer
+	b, err := json.Marshal(q)
+	if err != nil {
+		return a, fmt.Errorf("encoding the request: %w", err)
+	}
+	err = c.call(ctx, http.MethodPost, "/v1/ask", b, &a)
+	return a, err
+}
+
+// Snapshot gives the cluster as it is now.
+func (c *Client) Snapshot(ctx context.Context) (fleet.Snapshot, error) {
+	var s fleet.Snapshot
+	err := c.call(ctx, http.MethodGet, "/v1/snapshot", nil, &s)
+	return s, err
+}
+
+// Explain says why something is as it is, a sentence a line.
+func (c *Client) Explain(ctx context.Context, about About) ([]string, error) {
+	q := url.Values{}
+	for name, value := range map[string]string{"guest": string(about.Guest), "job": string(about.Job), "host": string(about.Host)} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	var e Explanation
+	err := c.call(ctx, http.MethodGet, "/v1/explain?"+q.Encode(), nil, &e)
+	return e.Lines, err
+}
+
+// Gaps gives the longest gaps in the MPI calls of a job's ranks.
+func (c *Client) Gaps(ctx context.Context, job fleet.JobID) ([]fleet.Gap, error) {
+	var gaps []fleet.Gap
+	err := c.call(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(string(job))+"/gaps", nil, &gaps)
+	return gaps, err
+}
+
+// ReadStream gives what there is of a stream from a place on, and waits some
+// time for it. ended: nothing will follow what was given.
+func (c *Client) ReadStream(ctx context.Context, at Place) (data []byte, ended bool, err error) {
+	r, err := c.send(ctx, http.MethodGet, at.path()+"&wait=1", nil)
+	if err != nil {
+		return nil, false, err
+	}
+	defer r.Body.Close()
+	if data, err = io.ReadAll(r.Body); err != nil {
+		return nil, false, fmt.Errorf("reading %s of %s: %w", at.Stream, at.Job, err)
+	}
+	return data, r.Header.Get(endedHeader) == "1", nil
+}
+
+// WriteStream adds bytes to a stream and says where to go on: it may have
+// taken some of them, or none while the reader is behind. eof says that
+// nothing follows data.
+func (c *Client) WriteStream(ctx context.Context, at Place, data []byte, eof bool) (next int64, err error) {
+	path := at.path()
+	if len(data) > pieceBytes {
+		data, eof = data[:pieceBytes], false
+	}
+	if eof {
+		path += "&eof=1"
+	}
+	var o Offset
+	err = c.call(ctx, http.MethodPost, path, data, &o)
+	return o.Offset, err
+}
+
+func (p Place) path() string {
+	return fmt.Sprintf("/v1/jobs/%s/%s?offset=%d", url.PathEscape(string(p.Job)), url.PathEscape(p.Stream), p.Offset)
+}
+
+// FetchImageFile copies a file of an image to w.
+func (c *Client) FetchImageFile(ctx context.Context, d fleet.Digest, file string, w io.Writer) error {
+	r, err := c.send(ctx, http.MethodGet, "/v1/images/"+url.PathEscape(string(d))+"/"+url.PathEscape(file), nil)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	n, err := io.Copy(w, r.Body)
+	if err != nil {
+		return fmt.Errorf("fetching %s of image %s: %w", file, d, err)
+	}
+	if want, err := strconv.ParseInt(r.Header.Get("Content-Length"), 10, 64); err == nil && want != n {
+		return fmt.Errorf("fetching %s of image %s: %d of %d bytes came", file, d, n, want)
+	}
+	return nil
+}
+
+// Watch gives the cluster now and after every change until ctx ends, and
+// connects again by itself whenever the controller was away. An error means
+// that it cannot be reached now.
+func (c *Client) Watch(ctx context.Context) (<-chan fleet.Snapshot, error) {
+	s, err := c.watching(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan fleet.Snapshot)
+	go func() {
+		defer close(out)
+		for pause := firstPause; ctx.Err() == nil; {
+			if s != nil {
+				pause = firstPause
+				follow(ctx, s, out)
+			}
+			rest(ctx, &pause)
+			s, _ = c.watching(ctx) // tried again after a pause
+		}
+		if s != nil {
+			s.Close()
+		}
+	}()
+	return out, nil
+}
+
+type watchSession = Session[struct{}, fleet.Snapshot]
+
+func (c *Client) watching(ctx context.Context) (*watchSession, error) {
+	conn, err := c.connect(ctx, "/v1/watch")
+	if err != nil {
+		return nil, err
+	}
+	return newSession[struct{}](ctx, conn, sessionConfig[fleet.Snapshot]{messageBytes: snapshotBytes, out: 1, in: 1, peer: "the controller"}), nil
+}
+
+// follow carries snapshots until the session ends.
+func follow(ctx context.Context, s *watchSession, out chan<- fleet.Snapshot) {
+	defer s.Close()
+	for {
+		snap, err := s.Receive(ctx)
+		if err != nil {
+			return
+		}
+		select {
+		case out <- snap:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// rest waits before the next try, with some chance in it so that not all come
+// back at once.
+func rest(ctx context.Context, pause *time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(*pause/2 + rand.N(*pause/2)):
+	}
+	*pause = min(2**pause, lastPause)
+}
+
+// Attach opens an agent's session and returns when the controller has
+// answered it; what it said is the first message received. An error holds the
+// controller's reason for ending the session, if it did.
+func (c *Client) Attach(ctx context.Context, hello Hello) (*AgentSession, error) {
+	conn, err := c.connect(ctx, "/v1/agent")
+	if err != nil {
+		return nil, err
+	}
+	s := newSession[Up](context.WithoutCancel(ctx), conn, sessionConfig[Down]{check: checkDown, messageBytes: downBytes, out: upQueue, in: downQueue, peer: "the controller"})
+	if err := s.Send(ctx, Up{Hello: &hello}); err != nil {
+		s.Close()
+		return nil, err
+	}
+	first, err := s.Receive(ctx)
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	s.first = &first
+	return s, nil
+}
+
+// connect opens a WebSocket.
+func (c *Client) connect(ctx context.Context, path string) (*websocket.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	o := &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: http.Header{}}
+	c.authorize(o.HTTPHeader)
+	conn, r, err := websocket.Dial(ctx, c.base+path, o)
+	if err == nil {
+		return conn, nil
+	}
+	if r != nil && r.StatusCode != http.StatusSwitchingProtocols {
+		return nil, c.problem(r)
+	}
+	return nil, c.explained(err)
+}
+
+func (c *Client) authorize(h http.Header) {
+	if c.secret != "" {
+		h.Set("Authorization", "Bearer "+c.secret)
+	}
+}
+
+func (c *Client) call(ctx context.Context, method, path string, body []byte, into any) error {
+	r, err := c.send(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(r.Body, snapshotBytes)).Decode(into); err != nil {
+		return fmt.Errorf("reading the answer of the controller at %s: %w", c.address, err)
+	}
+	return nil
+}
+
+// send makes a request; an answer other than 200 is an *Error.
+func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("asking the controller: %w", err)
+	}
+	c.authorize(r.Header)
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	answer, err := c.http.Do(r)
+	if err != nil {
+		return nil, c.explained(err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		defer answer.Body.Close()
+		return nil, c.problem(answer)
+	}
+	return answer, nil
+}
+
+func (c *Client) problem(r *http.Response) error {
+	b, _ := io.ReadAll(io.LimitReader(r.Body, problemBytes))
+	var p Problem
+	if json.Unmarshal(b, &p) != nil || p.Error == "" {
+		p.Error = fmt.Sprintf("what answers at %s is no pagurus controller: it says %s", c.address, r.Status)
+	}
+	return &Error{r.StatusCode, p.Error}
+}
+
+// explained makes a sentence of a connection that did not come about.
+func (c *Client) explained(err error) error {
+	if e := (*Error)(nil); errors.As(err, &e) {
+		return e
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("not allowed to open the controller's socket at %s: %w", c.address, err)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w at %s: start one with `pagurus up` or `pagurus lab up`", ErrNoController, c.address)
+	}
+	if u := (*url.Error)(nil); errors.As(err, &u) {
+		err = u.Err // the URL in it is not what the person wrote
+	}
+	return fmt.Errorf("%w at %s: %w", ErrNoController, c.address, err)
+}

@@ -1,0 +1,351 @@
+package wire
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"pagurus/fleet"
+)
+
+// Controller is what is served. An *Error of its methods is answered with its
+// status; any other error is a fault of the controller's own.
+type Controller interface {
+	// Ask answers a request once what it led to is stored.
+	Ask(context.Context, fleet.Request) (fleet.Answer, error)
+	// Snapshot is the cluster as it is now.
+	Snapshot() fleet.Snapshot
+	// Watch gives the cluster now and after every change until ctx ends. A
+	// reader that is slow gets the newest only.
+	Watch(context.Context) <-chan fleet.Snapshot
+	// Explain says why something is as it is.
+	Explain(About) ([]string, error)
+	// Gaps asks a job's agents for the gaps in its MPI calls.
+	Gaps(context.Context, fleet.Caller, fleet.JobID) ([]fleet.Gap, error)
+	// Attach is a host's session. It returns when the session is over; an
+	// error is the reason that the host is told.
+	Attach(context.Context, Hello, *HostSession) error
+	// ImageFile gives the path of a file of an image.
+	ImageFile(fleet.Digest, string) (string, error)
+}
+
+// Streams are the jobs' stdin, stdout and stderr.
+type Streams interface {
+	// Read gives bytes from a place on, and waits for some until ctx ends,
+	// which is no error. ended: nothing will follow what was given.
+	Read(ctx context.Context, by fleet.Caller, at Place) (data []byte, ended bool, err error)
+	// Write adds bytes at a place and says where to go on, which is before the
+	// place when something is missing there. It waits until ctx ends, which is
+	// no error, while the reader is too far behind.
+	Write(ctx context.Context, by fleet.Caller, at Place, data []byte, eof bool) (next int64, err error)
+}
+
+// Place is a position in one of a job's streams.
+type Place struct {
+	Job    fleet.JobID
+	Stream string
+	Offset int64
+}
+
+// About is what an explanation is wanted of. One field is set.
+type About struct {
+	Guest fleet.GuestID
+	Job   fleet.JobID
+	Host  fleet.HostID
+}
+
+// ServeConfig is what a server is made of.
+type ServeConfig struct {
+	Listeners  []net.Listener // of ListenUnix and ListenTLS
+	Token      string         // of EnsureIdentity; needed with ListenTLS
+	Controller Controller
+	Streams    Streams
+	Log        *slog.Logger
+}
+
+// Limits of the server. A client's own are longer than what it waits for here.
+const (
+	askBytes    = 4 << 20 // a request; it may carry a large environment
+	pieceBytes  = 1 << 20 // of a stream in one answer or request
+	upBytes     = 4 << 20 // a message of an agent
+	bodyLimit   = 30 * time.Second
+	headerLimit = 10 * time.Second
+	idleLimit   = 2 * time.Minute
+	streamLimit = 25 * time.Second // how long ?wait=1 waits
+	helloLimit  = 5 * time.Second
+	watchEvery  = 100 * time.Millisecond
+	farewell    = 2 * time.Second
+	endedHeader = "Pagurus-Ended"
+	upQueue     = 256
+	downQueue   = 4096 // more waiting messages than that: the agent does not read
+)
+
+type server struct {
+	ServeConfig
+	token    string
+	sessions sync.WaitGroup // hijacked connections, which http.Server forgets
+	ctx      context.Context
+}
+
+// Serve answers until ctx ends, then closes the listeners and every
+// connection. It returns an error when a listener breaks before that.
+func Serve(ctx context.Context, c ServeConfig) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := &server{ServeConfig: c, token: c.Token, ctx: ctx}
+	h := &http.Server{
+		Handler: s.routes(), ConnContext: known,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
+		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug), // broken handshakes of strangers
+	}
+	broken := make(chan error, len(c.Listeners))
+	for _, l := range c.Listeners {
+		go func() { broken <- h.Serve(l) }()
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-broken:
+		err = fmt.Errorf("serving: %w", err)
+	}
+	cancel()
+	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	defer stop()
+	if h.Shutdown(ending) != nil {
+		h.Close()
+	}
+	s.sessions.Wait() // they end with ctx
+	return err
+}
+
+func (s *server) routes() http.Handler {
+	mux := http.NewServeMux()
+	add := func(pattern string, serve func(identity, http.ResponseWriter, *http.Request) error) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, serve) })
+	}
+	add("POST /v1/ask", s.ask)
+	add("GET /v1/snapshot", s.snapshot)
+	add("GET /v1/watch", s.watch)
+	add("GET /v1/explain", s.explain)
+	add("GET /v1/jobs/{job}/gaps", s.gaps)
+	add("GET /v1/jobs/{job}/{stream}", s.read)
+	add("POST /v1/jobs/{job}/{stream}", s.write)
+	add("GET /v1/images/{digest}/{file}", s.image)
+	add("GET /v1/agent", s.agent)
+	add("/", func(_ identity, _ http.ResponseWriter, r *http.Request) error {
+		return &Error{http.StatusNotFound, fmt.Sprintf("this controller knows no %s %s: is its version older than yours?", r.Method, r.URL.Path)}
+	})
+	return mux
+}
+
+// answer finds out who asks, and makes a Problem of an error.
+func (s *server) answer(w http.ResponseWriter, r *http.Request, serve func(identity, http.ResponseWriter, *http.Request) error) {
+	id, err := s.caller(r)
+	if err == nil {
+		err = serve(id, w, r)
+	}
+	if err == nil {
+		return
+	}
+	status, reason := http.StatusInternalServerError, err.Error()
+	if e := (*Error)(nil); errors.As(err, &e) {
+		status, reason = e.Status, e.Reason
+	} else if r.Context().Err() == nil {
+		s.Log.Error("request failed", "method", r.Method, "path", r.URL.Path, "cause", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(Problem{reason}) // nobody is left to tell
+}
+
+func reply(w http.ResponseWriter, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b)
+	return nil
+}
+
+// body reads no more than limit bytes and no longer than bodyLimit.
+func body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	c := http.NewResponseController(w)
+	_ = c.SetReadDeadline(time.Now().Add(bodyLimit)) // every connection we make can
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if tooBig := (*http.MaxBytesError)(nil); errors.As(err, &tooBig) {
+		return nil, &Error{http.StatusRequestEntityTooLarge, fmt.Sprintf("the request is larger than %d bytes", limit)}
+	}
+	if err != nil {
+		return nil, &Error{http.StatusBadRequest, "the request was cut off: " + err.Error()}
+	}
+	return b, c.SetReadDeadline(time.Time{})
+}
+
+func (s *server) ask(id identity, w http.ResponseWriter, r *http.Request) error {
+	b, err := body(w, r, askBytes)
+	if err != nil {
+		return err
+	}
+	var q fleet.Request
+	if err := strictly(b, &q); err != nil {
+		return &Error{http.StatusBadRequest, "the request cannot be understood: " + err.Error()}
+	}
+	switch q.Verb {
+	case fleet.Submit, fleet.Cancel, fleet.Migrate, fleet.Drain, fleet.Undrain, fleet.Forget:
+	default:
+		return &Error{http.StatusBadRequest, fmt.Sprintf("this controller knows no request %q", q.Verb)}
+	}
+	if q.ID == "" {
+		q.ID = fleet.RequestID(rand.Text())
+	}
+	q.By, q.Image = id.Caller, nil
+	if q.Spec != nil {
+		q.Spec.UID, q.Spec.GID, q.Spec.Groups = id.UID, id.GID, id.groups
+	}
+	a, err := s.Controller.Ask(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	return reply(w, a)
+}
+
+func (s *server) snapshot(id identity, w http.ResponseWriter, _ *http.Request) error {
+	return reply(w, visible(s.Controller.Snapshot(), id))
+}
+
+// visible is what a caller may see: an environment may hold secrets.
+func visible(snap fleet.Snapshot, id identity) fleet.Snapshot {
+	if id.Admin {
+		return snap
+	}
+	jobs := make(map[fleet.JobID]fleet.Job, len(snap.Jobs))
+	for name, j := range snap.Jobs {
+		if j.Spec.UID != id.UID {
+			j.Spec.Env = nil
+		}
+		jobs[name] = j
+	}
+	snap.Jobs = jobs
+	return snap
+}
+
+func (s *server) explain(_ identity, w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	about := About{fleet.GuestID(q.Get("guest")), fleet.JobID(q.Get("job")), fleet.HostID(q.Get("host"))}
+	set := 0
+	for _, name := range []string{string(about.Guest), string(about.Job), string(about.Host)} {
+		if name != "" {
+			set++
+		}
+	}
+	if set != 1 {
+		return &Error{http.StatusBadRequest, "name one of guest, job and host"}
+	}
+	lines, err := s.Controller.Explain(about)
+	if err != nil {
+		return err
+	}
+	return reply(w, Explanation{lines})
+}
+
+func (s *server) gaps(id identity, w http.ResponseWriter, r *http.Request) error {
+	gaps, err := s.Controller.Gaps(r.Context(), id.Caller, fleet.JobID(r.PathValue("job")))
+	if err != nil {
+		return err
+	}
+	return reply(w, gaps)
+}
+
+var (
+	digestForm = regexp.MustCompile(`^sha256-[0-9a-f]{64}$`)
+	fileForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,100}$`)
+)
+
+func (s *server) image(_ identity, w http.ResponseWriter, r *http.Request) error {
+	digest, file := r.PathValue("digest"), r.PathValue("file")
+	if !digestForm.MatchString(digest) || !fileForm.MatchString(file) {
+		return &Error{http.StatusBadRequest, "that is not the name of a file of an image"}
+	}
+	path, err := s.Controller.ImageFile(fleet.Digest(digest), file)
+	if err != nil {
+		return err
+	}
+	return sendFile(w, r, path)
+}
+
+// agent is an agent's session.
+func (s *server) agent(id identity, w http.ResponseWriter, r *http.Request) error {
+	if !id.Admin {
+		return &Error{http.StatusForbidden, "only root or the holder of the cluster's token may run an agent"}
+	}
+	conn, err := s.accept(w, r)
+	if err != nil {
+		return nil // accept has answered
+	}
+	defer s.sessions.Done()
+	session := newSession[Down](s.ctx, conn, sessionConfig[Up]{check: checkUp, messageBytes: upBytes, out: downQueue, in: upQueue, peer: "the agent"})
+	defer session.Close()
+	waiting, stop := context.WithTimeout(s.ctx, helloLimit)
+	first, err := session.Receive(waiting)
+	stop()
+	if err != nil {
+		return nil
+	}
+	if first.Hello == nil {
+		session.End("the first message is not a hello")
+		return nil
+	}
+	if err := s.Controller.Attach(s.ctx, *first.Hello, session); err != nil {
+		session.End(err.Error())
+	}
+	return nil
+}
+
+// accept makes a WebSocket of a request. After that the server has to wait
+// for it by itself.
+func (s *server) accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
+	s.sessions.Add(1)
+	conn, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		s.sessions.Done()
+	}
+	return conn, err
+}
+
+// watch sends snapshots no faster than watchEvery and no faster than they are
+// taken.
+func (s *server) watch(id identity, w http.ResponseWriter, r *http.Request) error {
+	conn, err := s.accept(w, r)
+	if err != nil {
+		return nil // accept has answered
+	}
+	defer s.sessions.Done()
+	session := newSession[fleet.Snapshot](s.ctx, conn, sessionConfig[struct{}]{messageBytes: 1 << 10, out: 1, in: 1, peer: "the watcher"})
+	defer session.Close()
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	defer context.AfterFunc(session.ctx, cancel)()
+	for snap := range s.Controller.Watch(ctx) {
+		if session.Send(ctx, visible(snap, id)) != nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(watchEvery):
+		}
+	}
+	return nil
+}

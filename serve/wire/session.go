@@ -1,0 +1,262 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// A peer that is silently gone is noticed within pingEvery + pongLimit.
+const (
+	pingEvery   = 3 * time.Second
+	pongLimit   = 6 * time.Second
+	writeLimit  = 6 * time.Second
+	closeLimit  = time.Second
+	reasonBytes = 120 // of a WebSocket close frame; 123 is the most
+)
+
+// Session is one WebSocket connection on which either side sends messages of
+// one type. Its methods may be called side by side, but Receive by one
+// goroutine at a time.
+type Session[Out, In any] struct {
+	conn   *websocket.Conn
+	peer   string
+	out    chan []byte
+	in     chan In
+	first  *In             // to be received before all in in; set before the session is given away
+	ctx    context.Context // ends with the session; its cause says why
+	cancel context.CancelCauseFunc
+	once   sync.Once
+}
+
+// The two ends of an agent's session.
+type (
+	// HostSession is the controller's end.
+	HostSession = Session[Down, Up]
+	// AgentSession is the agent's end.
+	AgentSession = Session[Up, Down]
+)
+
+type sessionConfig[In any] struct {
+	check        func(In) error // nil: anything goes
+	messageBytes int64
+	out, in      int
+	peer         string // how errors call the other side
+}
+
+var errClosed = errors.New("the session was closed")
+
+func newSession[Out, In any](ctx context.Context, conn *websocket.Conn, c sessionConfig[In]) *Session[Out, In] {
+	s := &Session[Out, In]{conn: conn, peer: c.peer, out: make(chan []byte, c.out), in: make(chan In, c.in)}
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	conn.SetReadLimit(c.messageBytes)
+	go s.reads(c.check)
+	go s.writes()
+	go s.pings()
+	return s
+}
+
+// Send queues a message. It waits while the queue is full; with a context that
+// has ended it does not wait.
+func (s *Session[Out, In]) Send(ctx context.Context, m Out) error {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encoding a message: %w", err)
+	}
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	select {
+	case s.out <- b:
+		return nil
+	default:
+	}
+	select {
+	case s.out <- b:
+		return nil
+	case <-s.ctx.Done():
+		return context.Cause(s.ctx)
+	case <-ctx.Done():
+		return fmt.Errorf("%s does not take messages: %w", s.peer, ctx.Err())
+	}
+}
+
+// Receive gives the next message. What came before the session ended is given
+// before the error that says why it did.
+func (s *Session[Out, In]) Receive(ctx context.Context) (In, error) {
+	if first := s.first; first != nil {
+		s.first = nil
+		return *first, nil
+	}
+	select {
+	case m := <-s.in:
+		return m, nil
+	default:
+	}
+	var none In
+	select {
+	case m := <-s.in:
+		return m, nil
+	case <-s.ctx.Done():
+		select {
+		case m := <-s.in:
+			return m, nil
+		default:
+			return none, context.Cause(s.ctx)
+		}
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
+
+// Probe returns nil when the other side answers.
+func (s *Session[Out, In]) Probe(ctx context.Context) error { return s.conn.Ping(ctx) }
+
+// Done is closed when the session is over.
+func (s *Session[Out, In]) Done() <-chan struct{} { return s.ctx.Done() }
+
+// Close ends the session.
+func (s *Session[Out, In]) Close() error {
+	s.over(websocket.StatusNormalClosure, "", errClosed)
+	return nil
+}
+
+// End ends the session and tells the other side why.
+func (s *Session[Out, In]) End(reason string) {
+	s.over(websocket.StatusPolicyViolation, reason, errors.New(reason))
+}
+
+// over says good-bye and does not wait long for the other side to do so.
+func (s *Session[Out, In]) over(code websocket.StatusCode, reason string, cause error) {
+	s.once.Do(func() {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = s.conn.Close(code, clipped(reason)) // it is over in any case
+		}()
+		select {
+		case <-done:
+		case <-time.After(closeLimit):
+		}
+		s.cancel(cause) // a read under way ends, and with it the connection
+	})
+}
+
+// clipped cuts at a rune, since a close reason has to be valid UTF-8.
+func clipped(reason string) string {
+	if len(reason) <= reasonBytes {
+		return reason
+	}
+	end := 0
+	for i := range reason {
+		if i > reasonBytes-3 {
+			break
+		}
+		end = i
+	}
+	return reason[:end] + "…"
+}
+
+// reads ends the session when the other side does, or talks nonsense.
+func (s *Session[Out, In]) reads(check func(In) error) {
+	for {
+		_, b, err := s.conn.Read(s.ctx)
+		if err != nil {
+			s.cancel(s.why(err))
+			_ = s.conn.CloseNow() // it is broken already
+			return
+		}
+		var m In
+		if err := json.Unmarshal(b, &m); err != nil {
+			s.End("a message is not understood: " + err.Error())
+			return
+		}
+		if check != nil {
+			if err := check(m); err != nil {
+				s.End(err.Error())
+				return
+			}
+		}
+		select {
+		case s.in <- m:
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// why is a reading error in the words of a person.
+func (s *Session[Out, In]) why(err error) error {
+	if closed := (websocket.CloseError{}); errors.As(err, &closed) && closed.Reason != "" {
+		return fmt.Errorf("%s ended the session: %s", s.peer, closed.Reason)
+	}
+	if cause := context.Cause(s.ctx); cause != nil {
+		return cause
+	}
+	return fmt.Errorf("%s is gone: %w", s.peer, err)
+}
+
+func (s *Session[Out, In]) writes() {
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case b := <-s.out:
+			ctx, cancel := context.WithTimeout(s.ctx, writeLimit)
+			err := s.conn.Write(ctx, websocket.MessageText, b)
+			cancel()
+			if err != nil {
+				s.cancel(s.why(err))
+				return
+			}
+		}
+	}
+}
+
+func (s *Session[Out, In]) pings() {
+	t := time.NewTicker(pingEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-t.C:
+		}
+		ctx, cancel := context.WithTimeout(s.ctx, pongLimit)
+		err := s.conn.Ping(ctx)
+		cancel()
+		if err != nil {
+			if s.ctx.Err() == nil {
+				s.cancel(fmt.Errorf("%s has not answered for %v", s.peer, pongLimit))
+			}
+			return
+		}
+	}
+}
+
+// checkUp and checkDown hold the rule that one field is set.
+func checkUp(m Up) error {
+	return oneOf("a message of an agent", m.Hello != nil, m.Facts != nil, m.Report != nil, m.Reply != nil)
+}
+
+func checkDown(m Down) error {
+	return oneOf("a message of the controller", m.Wanted != nil, m.Task != nil, m.Query != nil)
+}
+
+func oneOf(what string, set ...bool) error {
+	n := 0
+	for _, is := range set {
+		if is {
+			n++
+		}
+	}
+	if n != 1 {
+		return fmt.Errorf("%s says %d things at once, not one", what, n)
+	}
+	return nil
+}

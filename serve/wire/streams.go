@@ -1,0 +1,114 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"strconv"
+
+	"pagurus/fleet"
+)
+
+// strictly decodes one JSON object that has no field we do not know.
+func strictly(b []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("something follows the object")
+	}
+	return nil
+}
+
+// place reads which stream is meant, and where in it.
+func place(r *http.Request) (Place, error) {
+	at := Place{Job: fleet.JobID(r.PathValue("job")), Stream: r.PathValue("stream")}
+	switch at.Stream {
+	case fleet.Stdin, fleet.Stdout, fleet.Stderr:
+	default:
+		return at, &Error{http.StatusNotFound, fmt.Sprintf("a job has no stream %q: it has stdin, stdout and stderr", at.Stream)}
+	}
+	var err error
+	if at.Offset, err = strconv.ParseInt(r.URL.Query().Get("offset"), 10, 64); err != nil || at.Offset < 0 {
+		return at, &Error{http.StatusBadRequest, "offset is not a number of bytes"}
+	}
+	return at, nil
+}
+
+// patience is a context that ends when a stream has been waited for long
+// enough, or at once when nobody wants to wait.
+func patience(r *http.Request, waits bool) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(r.Context(), streamLimit)
+	if !waits {
+		cancel()
+	}
+	return ctx, cancel
+}
+
+func (s *server) read(id identity, w http.ResponseWriter, r *http.Request) error {
+	at, err := place(r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := patience(r, r.URL.Query().Get("wait") == "1")
+	defer cancel()
+	data, ended, err := s.Streams.Read(ctx, id.Caller, at)
+	if err != nil {
+		return err
+	}
+	if ended {
+		w.Header().Set(endedHeader, "1")
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	_, _ = w.Write(data) // a reader that is gone asks again from where it was
+	return nil
+}
+
+func (s *server) write(id identity, w http.ResponseWriter, r *http.Request) error {
+	at, err := place(r)
+	if err != nil {
+		return err
+	}
+	data, err := body(w, r, pieceBytes)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := patience(r, true)
+	defer cancel()
+	next, err := s.Streams.Write(ctx, id.Caller, at, data, r.URL.Query().Get("eof") == "1")
+	if err != nil {
+		return err
+	}
+	return reply(w, Offset{next})
+}
+
+// sendFile answers with a file, by pieces where that is asked for.
+func sendFile(w http.ResponseWriter, r *http.Request, path string) error {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &Error{http.StatusNotFound, "the controller has no such file of that image: build the image again"}
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !st.Mode().IsRegular() {
+		return &Error{http.StatusNotFound, "that is not a file of an image"}
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	http.ServeContent(w, r, "", st.ModTime(), f)
+	return nil
+}
