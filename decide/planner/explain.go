@@ -1,0 +1,324 @@
+package planner
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"pagurus/decide/cost"
+	"pagurus/decide/lifecycle"
+	"pagurus/decide/placement"
+	"pagurus/fleet"
+)
+
+// Subject is what Explain is asked about. One field is set.
+type Subject struct {
+	Guest fleet.GuestID
+	Job   fleet.JobID
+	Host  fleet.HostID
+}
+
+// Explain says why something is as it is, what it waits for and what would
+// happen next, a sentence a line. The error is a *Refusal.
+func (p *Planner) Explain(s fleet.Snapshot, about Subject) ([]string, error) {
+	unknown := func(what, name, list string) ([]string, error) {
+		return nil, &Refusal{Reason: fmt.Sprintf("there is no %s %s; pagurus %s lists them", what, name, list)}
+	}
+	e := explainer{p: p, s: s}
+	switch {
+	case about.Guest != "":
+		g, ok := s.Guests[about.Guest]
+		if !ok {
+			return unknown("guest", string(about.Guest), "guests")
+		}
+		return e.guest(g), nil
+	case about.Job != "":
+		j, ok := s.Jobs[about.Job]
+		if !ok {
+			return unknown("job", string(about.Job), "jobs")
+		}
+		return e.job(j), nil
+	case about.Host != "":
+		h, ok := s.Hosts[about.Host]
+		if !ok {
+			return unknown("host", string(about.Host), "hosts")
+		}
+		return e.host(h), nil
+	}
+	return nil, &Refusal{Reason: "nothing was named to explain; name a guest, a job or a host"}
+}
+
+type explainer struct {
+	p      *Planner
+	s      fleet.Snapshot
+	survey *placement.Survey
+}
+
+func (e *explainer) room() *placement.Survey {
+	if e.survey == nil {
+		e.survey = placement.NewSurvey(e.s)
+	}
+	return e.survey
+}
+
+func (e *explainer) since(t time.Time) string {
+	return "for " + max(e.s.At.Sub(t), 0).Round(time.Second).String()
+}
+
+func (e *explainer) guest(g fleet.Guest) []string {
+	out := []string{fmt.Sprintf("%s is guest %d of job %s and has been %s %s.", g.ID, g.Index, g.Job, g.State, e.since(g.Since))}
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	if g.State.Ended() {
+		say("It was last on %s.", g.Home)
+		if g.Cause != "" {
+			say("Why it ended: %s.", g.Cause)
+		}
+		return out
+	}
+	say("Its home is %s: %s.", g.Home, orWords(g.Reason, "nothing was noted when it was placed"))
+	if quiet := silence(e.s, g.Home, e.s.At); quiet > 0 {
+		say("%s has not been heard from for %s; the guest may well go on there. Start the agent again, or cancel job %s to give it up.", g.Home, quiet.Round(time.Second), g.Job)
+	}
+	switch g.State {
+	case fleet.GuestStarting:
+		say("It waits for %s to boot it (try %d) and runs as soon as its agent answers.", g.Home, g.Attempt+1)
+	case fleet.GuestStopping:
+		say("It waits for %s to stop it (try %d), because job %s is over.", g.Home, g.Attempt+1, g.Job)
+	case fleet.GuestMoving:
+		out = append(out, e.migration(e.s.Migrations[g.Migration])...)
+	case fleet.GuestRunning:
+		out = append(out, e.leaving(g)...)
+	}
+	return out
+}
+
+// migration says how far a move of one guest is.
+func (e *explainer) migration(m fleet.Migration) []string {
+	if m.ID == "" {
+		return []string{"The move that has it is not known any more."}
+	}
+	why := e.s.Moves[m.Move].Why
+	out := []string{fmt.Sprintf("It moves from %s to %s with %s (%s) and has been %s %s.", m.From, m.To, m.Move, orWords(why, "no reason noted"), m.Phase, e.since(m.Since))}
+	if o, waits := lifecycle.MigrationOrder(m); waits {
+		out = append(out, fmt.Sprintf("It waits for %s to %s it (try %d).", o.Host, o.Verb, o.Attempt+1))
+	} else if m.Phase == fleet.Ready {
+		out = append(out, "It waits for the other guests of the move to be ready; then all switch together.")
+	}
+	if m.Cause != "" {
+		out = append(out, fmt.Sprintf("What went wrong so far: %s.", m.Cause))
+	}
+	if p, ok := e.s.Hosts[m.From].Facts.Copies[m.ID]; ok && p.TotalBytes > 0 {
+		out = append(out, fmt.Sprintf("Round %d: %d MiB sent, %d MiB left, %.1f MiB/s.", p.Rounds, p.SentBytes>>20, p.RemainingBytes>>20, p.BytesPerSecond/(1<<20)))
+	}
+	return out
+}
+
+// leaving says whether and why a running guest would move, and where it could.
+func (e *explainer) leaving(g fleet.Guest) []string {
+	var out []string
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	draining := e.s.Hosts[g.Home].State == fleet.HostDraining
+	if draining {
+		say("%s is draining, so it is to leave.", g.Home)
+	} else {
+		say("Nothing asks it to move.")
+	}
+	if g.Aborts > 0 {
+		say("%d %s in a row came to nothing%s.", g.Aborts, plural(g.Aborts, "move", "moves"), e.lastCause(g))
+	}
+	a := ask(e.s, g)
+	ranked := e.p.policy().Rank(e.room(), a)
+	whys := slices.DeleteFunc(placement.Explain(e.room(), a), func(w placement.Why) bool { return w.Host == g.Home })
+	switch {
+	case len(ranked) == 0 && len(whys) == 0:
+		say("It could not leave: there is no other host.")
+	case len(ranked) == 0:
+		say("It could not leave, no host can take it: %s.", placement.Words(whys))
+	case draining && g.RetryAt.After(e.s.At):
+		say("It is tried again in %s; %s would take it.", g.RetryAt.Sub(e.s.At).Round(time.Second), ranked[0].Host)
+	case draining:
+		say("%s would take it: %s. Guests leave a host one at a time, and arrive one at a time.", ranked[0].Host, ranked[0].Reason)
+	default:
+		say("If it had to leave, %s would take it: %s.", ranked[0].Host, ranked[0].Reason)
+	}
+	if len(ranked) > 0 && len(whys) > 0 {
+		say("Others could not: %s.", placement.Words(whys))
+	}
+	return append(out, e.price(g)...)
+}
+
+// lastCause finds why the guest's latest move came to nothing.
+func (e *explainer) lastCause(g fleet.Guest) string {
+	var last fleet.Migration
+	for _, m := range e.s.Migrations {
+		if m.Guest == g.ID && m.Phase == fleet.Aborted && (m.Since.After(last.Since) || (m.Since.Equal(last.Since) && m.ID > last.ID)) {
+			last = m
+		}
+	}
+	if last.Cause == "" {
+		return ""
+	}
+	return ", the last one because " + last.Cause
+}
+
+// price says what its next move would cost, going by what its last one
+// measured; nothing if it has not moved yet.
+func (e *explainer) price(g fleet.Guest) []string {
+	var last fleet.Migration
+	for _, m := range e.s.Migrations {
+		if m.Guest == g.ID && m.Phase == fleet.Finished && m.Cost.BytesPerSecond > 0 && m.Since.After(last.Since) {
+			last = m
+		}
+	}
+	if last.ID == "" {
+		return nil
+	}
+	resident := last.Cost.TotalBytes
+	if f, ok := e.s.Hosts[g.Home].Facts.Guests[g.ID]; ok && f.ResidentBytes > 0 {
+		resident = f.ResidentBytes
+	}
+	est := e.p.Cost.Predict(cost.Profile{ResidentBytes: resident, DirtyBytesPerSecond: last.Cost.DirtyBytesPerSecond}, last.Cost.BytesPerSecond)
+	if !est.Converges {
+		return []string{fmt.Sprintf("By what %s measured, it dirties memory faster than the link can send it: another move would not converge.", last.Move)}
+	}
+	return []string{fmt.Sprintf("By what %s measured, another move would take about %s and send %d MiB.", last.Move, est.Total.Round(100*time.Millisecond), est.Bytes>>20)}
+}
+
+func (e *explainer) job(j fleet.Job) []string {
+	out := []string{fmt.Sprintf("%s runs %s as %s in %s and has been %s %s.", j.ID, strings.Join(j.Spec.Args, " "),
+		counted(j.Spec.Ranks, "rank"), counted(j.Spec.Guests, "guest"), j.State, e.since(j.Since))}
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	if j.Result != "" {
+		say("%s.", result(j))
+	}
+	if j.State == fleet.JobEnded {
+		return out
+	}
+	say("Its files (%s) are served by %s, on network %d.", j.Spec.Export, j.ShareHost, j.Subnet)
+	if quiet := silence(e.s, j.ShareHost, e.s.At); quiet > 0 {
+		say("%s has not been heard from for %s; programs wait when they use files. Start the agent there again.", j.ShareHost, quiet.Round(time.Second))
+	}
+	at := map[fleet.HostID][]string{}
+	waiting := 0
+	var homes []fleet.HostID
+	for _, id := range guestIDs(j) {
+		g, ok := e.s.Guests[id]
+		if !ok || g.State.Ended() {
+			continue
+		}
+		if at[g.Home] == nil {
+			homes = append(homes, g.Home)
+		}
+		word := string(g.ID)
+		if g.State != fleet.GuestRunning {
+			word += fmt.Sprintf(" (%s)", g.State)
+		}
+		at[g.Home] = append(at[g.Home], word)
+		if (j.State == fleet.JobStarting && g.State == fleet.GuestStarting) || j.State == fleet.JobStopping {
+			waiting++
+		}
+	}
+	for _, h := range homes {
+		say("On %s: %s.", h, strings.Join(at[h], ", "))
+		if quiet := silence(e.s, h, e.s.At); quiet > 0 {
+			say("%s has not been heard from for %s; what is there may well go on. Start the agent again, or cancel %s to give it up.", h, quiet.Round(time.Second), j.ID)
+		}
+	}
+	switch j.State {
+	case fleet.JobStarting:
+		say("It waits for %s to come up; then its program is started in guest 0.", counted(waiting, "guest"))
+	case fleet.JobStopping:
+		say("It waits for %s to be gone; then it has ended.", counted(waiting, "guest"))
+	case fleet.JobRunning:
+		say("Its program runs in guest 0; when it ends, the guests are stopped.")
+	}
+	return out
+}
+
+func result(j fleet.Job) string {
+	switch {
+	case j.Result == fleet.JobFinished && j.Exit != nil && j.Exit.Signal != "":
+		return "Its program was ended by " + j.Exit.Signal
+	case j.Result == fleet.JobFinished && j.Exit != nil:
+		return fmt.Sprintf("Its program ended with exit code %d", j.Exit.Code)
+	case j.Cause != "":
+		return fmt.Sprintf("It %s: %s", pastTense(j.Result), j.Cause)
+	}
+	return "It " + pastTense(j.Result)
+}
+
+func pastTense(r fleet.JobResult) string {
+	if r == fleet.JobCancelled {
+		return "was cancelled"
+	}
+	return string(r)
+}
+
+func (e *explainer) host(h fleet.Host) []string {
+	out := []string{fmt.Sprintf("%s has been %s %s.", h.ID, h.State, e.since(h.Since))}
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	switch {
+	case h.Facts.SeenAt.IsZero():
+		say("Its agent has not been heard from since the controller started; see that it runs there.")
+	case !placement.Heard(h, e.s.At):
+		say("Its agent was last heard from %s ago; see that it runs there.", e.s.At.Sub(h.Facts.SeenAt).Round(time.Second))
+	default:
+		say("It has %d MiB of %d MiB of memory free for guests and %.1f of %d CPUs busy with them.",
+			e.room().FreeBytes(h)>>20, h.Facts.Capacity.MemoryBytes>>20, h.Facts.LoadCPUs, h.Facts.Capacity.CPUs)
+	}
+	for _, k := range []fleet.Kind{fleet.VM, fleet.Container} {
+		if a, ok := h.Facts.Abilities[k]; ok && a.Trouble != "" {
+			say("It cannot run guests of kind %s: %s.", k, a.Trouble)
+		}
+	}
+	for _, t := range h.Facts.Troubles {
+		say("Trouble: %s.", strings.TrimSuffix(t, "."))
+	}
+	here := sortedGuests(e.s, func(g fleet.Guest) bool {
+		return slices.Contains(lifecycle.Places(g, live(e.s, g)), h.ID)
+	})
+	if len(here) == 0 {
+		if h.State == fleet.HostDraining {
+			say("It is empty and kept empty; pagurus undrain %s lets it take guests again.", h.ID)
+		} else {
+			say("No guests are on it.")
+		}
+		return out
+	}
+	for _, g := range here {
+		out = append(out, e.onHost(g, h))
+	}
+	return out
+}
+
+// onHost says in one line what a guest does on a host.
+func (e *explainer) onHost(g fleet.Guest, h fleet.Host) string {
+	m := live(e.s, g)
+	switch {
+	case m.ID != "" && m.To == h.ID:
+		return fmt.Sprintf("%s is coming from %s (%s).", g.ID, m.From, m.Phase)
+	case m.ID != "":
+		return fmt.Sprintf("%s is going to %s (%s).", g.ID, m.To, m.Phase)
+	case g.State != fleet.GuestRunning || h.State != fleet.HostDraining:
+		return fmt.Sprintf("%s is %s here.", g.ID, g.State)
+	}
+	a := ask(e.s, g)
+	if ranked := e.p.policy().Rank(e.room(), a); len(ranked) > 0 {
+		wait := "when it is its turn"
+		if g.RetryAt.After(e.s.At) {
+			wait = fmt.Sprintf("in %s, when it is tried again", g.RetryAt.Sub(e.s.At).Round(time.Second))
+		}
+		return fmt.Sprintf("%s leaves for %s %s.", g.ID, ranked[0].Host, wait)
+	}
+	return fmt.Sprintf("%s cannot leave, no host can take it: %s.", g.ID, placement.Words(placement.Explain(e.room(), a)))
+}
+
+func counted(n int, what string) string { return fmt.Sprintf("%d %s", n, plural(n, what, what+"s")) }
+
+func orWords(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}

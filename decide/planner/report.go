@@ -1,0 +1,62 @@
+package planner
+
+import (
+	"pagurus/decide/lifecycle"
+	"pagurus/fleet"
+)
+
+// report takes a host's answer to the machine it belongs to. One that is about
+// nothing that is waited for is stale and changes nothing.
+func (d *draft) report(r fleet.Report) error {
+	d.calm = r.Outcome == fleet.Failed
+	switch {
+	case r.Order.Migration != "":
+		return d.reportMigration(r)
+	case r.Order.Verb == fleet.Run:
+		return d.reportJob(r)
+	}
+	return d.reportGuest(r)
+}
+
+func (d *draft) reportMigration(r fleet.Report) error {
+	m, ok := d.migrations.find(r.Order.Migration)
+	if !ok {
+		return nil
+	}
+	members, changed, err := lifecycle.Gang(d.membersOf(d.moves.at(m.Move)), r)
+	if err != nil || !changed {
+		return err
+	}
+	d.take(m.Move, members)
+	return nil
+}
+
+func (d *draft) reportGuest(r fleet.Report) error {
+	g, ok := d.guests.find(r.Order.Guest)
+	if !ok {
+		return nil
+	}
+	g, changed, err := lifecycle.Guest(g, r)
+	if err != nil || !changed {
+		return err
+	}
+	d.guests.put[g.ID] = g
+	d.freed = d.freed || g.State.Ended()
+	d.settle(g.Job)
+	return nil
+}
+
+func (d *draft) reportJob(r fleet.Report) error {
+	j, ok := d.jobs.find(r.Order.Job)
+	if !ok || j.Spec.Guests < 1 {
+		return nil
+	}
+	guest0 := d.guests.at(guestIDs(j)[0])
+	j, changed, err := lifecycle.Job(j, guest0, d.migrations.at(guest0.Migration), r)
+	if err != nil || !changed {
+		return err
+	}
+	d.jobs.put[j.ID] = j
+	d.settle(j.ID)
+	return nil
+}

@@ -1,0 +1,256 @@
+package planner
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+
+	"pagurus/decide/lifecycle"
+	"pagurus/decide/placement"
+	"pagurus/fleet"
+)
+
+// hostName is what a host may be called: what works as a DNS label, a file
+// name and a column of a table.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
+
+// request answers what a person or program asks.
+func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
+	switch r.Verb {
+	case fleet.Submit:
+		return d.submit(r)
+	case fleet.Cancel:
+		return d.cancel(r)
+	case fleet.Migrate:
+		return d.migrate(r)
+	case fleet.Drain:
+		return d.drainHost(r)
+	case fleet.Undrain:
+		return d.undrainHost(r)
+	case fleet.Join:
+		return d.join(r)
+	case fleet.Forget:
+		return d.forget(r)
+	}
+	return refuse(r, "there is no request %q; pagurus and its controller may be of different versions, see pagurus version", r.Verb)
+}
+
+func refuse(r fleet.Request, format string, args ...any) (fleet.Answer, error) {
+	return fleet.Answer{}, &Refusal{Request: r, Reason: fmt.Sprintf(format, args...)}
+}
+
+// cancel ends a job that goes on. For one that is over it is no error.
+func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
+	j, ok := d.jobs.find(r.Job)
+	if !ok {
+		return refuse(r, "there is no job %s; pagurus jobs lists them", orNone(r.Job))
+	}
+	if !may(r.By, j) {
+		return refuse(r, "job %s belongs to another user (uid %d); only that user or an administrator may cancel it", j.ID, j.Spec.UID)
+	}
+	if j, changed := lifecycle.Cancel(j, d.at, fmt.Sprintf("cancelled by uid %d", r.By.UID)); changed {
+		d.jobs.put[j.ID] = j
+		d.settle(j.ID)
+	}
+	return fleet.Answer{Job: j.ID}, nil
+}
+
+// migrate begins the move of one guest.
+func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
+	if before, asked := d.asked(r); asked {
+		return before, nil
+	}
+	g, ok := d.guests.find(r.Guest)
+	if !ok {
+		return refuse(r, "there is no guest %s; pagurus guests lists them", orNone(r.Guest))
+	}
+	if !may(r.By, d.jobs.at(g.Job)) {
+		return refuse(r, "guest %s belongs to another user's job; only that user or an administrator may move it", g.ID)
+	}
+	if reason := d.unmovable(g); reason != "" {
+		return refuse(r, "guest %s cannot move: %s", g.ID, reason)
+	}
+	a := ask(d.base, g)
+	if r.To != "" {
+		to, ok := d.hosts.find(r.To)
+		if !ok {
+			return refuse(r, "there is no host %s; pagurus hosts lists them", r.To)
+		}
+		if to.ID == g.Home {
+			return refuse(r, "guest %s is on %s already; name another host, or none to let Pagurus choose", g.ID, to.ID)
+		}
+		if reason := placement.Unfit(d.room(), to, a); reason != "" {
+			return refuse(r, "guest %s cannot move to %s, which %s; name another host, or none to let Pagurus choose", g.ID, to.ID, reason)
+		}
+		a.Only = []fleet.HostID{to.ID}
+	}
+	ranked := d.p.policy().Rank(d.room(), a)
+	if len(ranked) == 0 {
+		return fleet.Answer{}, &Refusal{Request: r, Hosts: placement.Explain(d.room(), a),
+			Reason: fmt.Sprintf("no host can take guest %s now; free a host or add one, then ask again", g.ID)}
+	}
+	why := fmt.Sprintf("asked for by uid %d", r.By.UID)
+	return fleet.Answer{Moves: []fleet.MoveID{d.depart(g, ranked[0], why, r.ID)}}, nil
+}
+
+// asked gives the answer to a request that began moves before.
+func (d *draft) asked(r fleet.Request) (fleet.Answer, bool) {
+	var out fleet.Answer
+	if r.ID == "" {
+		return out, false
+	}
+	for _, v := range d.base.Moves {
+		if v.Request == r.ID {
+			out.Moves = append(out.Moves, v.ID)
+		}
+	}
+	slices.Sort(out.Moves)
+	return out, len(out.Moves) > 0
+}
+
+// unmovable says why a guest cannot begin to move at all; empty: it can.
+func (d *draft) unmovable(g fleet.Guest) string {
+	switch g.State {
+	case fleet.GuestStarting:
+		return "it is still starting; try again once it runs"
+	case fleet.GuestMoving:
+		m := d.migrations.at(g.Migration)
+		return fmt.Sprintf("it is on its way from %s to %s with %s; wait for that, see pagurus moves", m.From, m.To, m.Move)
+	case fleet.GuestStopping:
+		return "it is being stopped with its job; there is nothing to do"
+	case fleet.GuestEnded, fleet.GuestLost:
+		return "it no longer runs; pagurus guests lists those that do"
+	}
+	if !placement.Heard(d.base.Hosts[g.Home], d.base.At) {
+		return fmt.Sprintf("%s, where it is, has not been heard from; start the agent there again, see pagurus hosts", g.Home)
+	}
+	return ""
+}
+
+// drainHost empties a host and keeps it empty.
+func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
+	h, err := d.adminHost(r)
+	if err != nil {
+		return fleet.Answer{}, err
+	}
+	if h, changed := lifecycle.Host(h, fleet.Drain, d.at); changed {
+		d.hosts.put[h.ID] = h
+	}
+	d.drain()
+	var out fleet.Answer
+	for id, v := range d.moves.put {
+		if _, before := d.base.Moves[id]; !before && d.migrations.at(v.Migrations[0]).From == h.ID {
+			out.Moves = append(out.Moves, id)
+		}
+	}
+	slices.Sort(out.Moves)
+	out.Notes = d.remaining(h)
+	return out, nil
+}
+
+// remaining says, for people, what becomes of the guests still on a draining
+// host, as far as it can be foreseen.
+func (d *draft) remaining(h fleet.Host) []string {
+	var notes []string
+	follow := 0
+	if silence(d.base, h.ID, d.at) > 0 {
+		notes = append(notes, fmt.Sprintf("%s has not been heard from: its guests can leave only once its agent runs again", h.ID))
+	}
+	s := d.base.Apply(d.change(), d.base.Revision)
+	s.At = d.base.At
+	room := placement.NewSurvey(s) // its own: what is taken below is only foreseen
+	for _, g := range sortedGuests(s, func(g fleet.Guest) bool { return g.Home == h.ID && !g.State.Ended() }) {
+		switch g.State {
+		case fleet.GuestStarting:
+			notes = append(notes, fmt.Sprintf("%s is still starting and leaves once it runs", g.ID))
+		case fleet.GuestRunning:
+			a := ask(s, g)
+			ranked := d.p.policy().Rank(room, a)
+			if len(ranked) == 0 {
+				notes = append(notes, fmt.Sprintf("%s stays for now, no host can take it: %s; it leaves when one can", g.ID, placement.Words(placement.Explain(room, a))))
+				continue
+			}
+			room.Take(ranked[0].Host, g.Need)
+			follow++
+		}
+	}
+	if follow > 0 {
+		notes = append(notes, fmt.Sprintf("%d more %s, one at a time", follow, plural(follow, "guest follows", "guests follow")))
+	}
+	return notes
+}
+
+// undrainHost lets a host take guests again.
+func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
+	h, err := d.adminHost(r)
+	if err != nil {
+		return fleet.Answer{}, err
+	}
+	if h, changed := lifecycle.Host(h, fleet.Undrain, d.at); changed {
+		d.hosts.put[h.ID] = h
+	}
+	return fleet.Answer{}, nil
+}
+
+// adminHost gives the host a request is about, for callers who may act on it.
+func (d *draft) adminHost(r fleet.Request) (fleet.Host, error) {
+	if !r.By.Admin {
+		_, err := refuse(r, "only an administrator may %s a host; ask as root, or with the cluster's token", r.Verb)
+		return fleet.Host{}, err
+	}
+	h, ok := d.hosts.find(r.Host)
+	if !ok {
+		_, err := refuse(r, "there is no host %s; pagurus hosts lists them", orNone(r.Host))
+		return fleet.Host{}, err
+	}
+	return h, nil
+}
+
+// join enlists a host whose agent calls for the first time. One that is known
+// stays as it is: an agent that was restarted must not undo a drain.
+func (d *draft) join(r fleet.Request) (fleet.Answer, error) {
+	if !hostName.MatchString(string(r.Host)) {
+		return refuse(r, "%q cannot be the name of a host; give the agent one of letters, digits, dots and hyphens with --name", r.Host)
+	}
+	if _, known := d.hosts.find(r.Host); !known {
+		d.hosts.put[r.Host] = lifecycle.Enlist(r.Host, d.at)
+	}
+	return fleet.Answer{}, nil
+}
+
+// forget removes a host that is gone for good.
+func (d *draft) forget(r fleet.Request) (fleet.Answer, error) {
+	h, err := d.adminHost(r)
+	if err != nil {
+		return fleet.Answer{}, err
+	}
+	if placement.Heard(h, d.base.At) {
+		return refuse(r, "%s is heard from and would join again at once; stop its agent first", h.ID)
+	}
+	for _, g := range sortedGuests(d.base, func(g fleet.Guest) bool { return !g.State.Ended() }) {
+		if slices.Contains(lifecycle.Places(g, live(d.base, g)), h.ID) {
+			return refuse(r, "guest %s may still be on %s; cancel job %s first, or start the agent there again", g.ID, h.ID, g.Job)
+		}
+	}
+	for _, j := range sortedJobs(d.base) {
+		if j.ShareHost == h.ID {
+			return refuse(r, "%s serves the files of job %s; cancel the job first, or start the agent there again", h.ID, j.ID)
+		}
+	}
+	d.hosts.drop(h.ID)
+	return fleet.Answer{}, nil
+}
+
+func orNone[S ~string](name S) string {
+	if name == "" {
+		return `""`
+	}
+	return string(name)
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}

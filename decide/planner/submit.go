@@ -1,0 +1,186 @@
+package planner
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"pagurus/decide/placement"
+	"pagurus/fleet"
+)
+
+// The bounds of a job. Below 128 MiB Debian's kernel with a root file system
+// in memory does not come up; above 255 CPUs QEMU needs more than it is given.
+const (
+	leastMemory = 128 << 20
+	mostCPUs    = 255
+	mostRanks   = 1 << 16
+)
+
+// submit places a new job's guests, all of them or none.
+func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
+	if r.ID != "" {
+		for _, j := range d.base.Jobs {
+			if j.Request == r.ID {
+				return fleet.Answer{Job: j.ID}, nil
+			}
+		}
+	}
+	if r.Spec == nil {
+		return refuse(r, "the request has no job in it; pagurus and its controller may be of different versions, see pagurus version")
+	}
+	spec := complete(*r.Spec)
+	if reason := d.invalid(spec, r.Image); reason != "" {
+		return refuse(r, "%s", reason)
+	}
+	chosen, err := d.place(r, spec)
+	if err != nil {
+		return fleet.Answer{}, err
+	}
+	share, reason := d.shareHost(spec, chosen)
+	if reason != "" {
+		return refuse(r, "%s", reason)
+	}
+	subnet, free := d.subnet()
+	if !free {
+		return refuse(r, "all %d networks are in use by other jobs; wait until one of them ends", int(fleet.MaxSubnet)+1)
+	}
+	c := d.counters()
+	j := fleet.Job{
+		ID: fleet.JobID(fmt.Sprintf("j%d", c.NextJob)), Request: r.ID, Spec: spec, State: fleet.JobStarting, Since: d.at,
+		Digest: r.Image.Digest, MPI: r.Image.MPI, Subnet: subnet, ShareHost: share, Submitted: d.at,
+	}
+	c.NextJob++
+	c.NextSubnet = (subnet + 1) % (fleet.MaxSubnet + 1)
+	d.jobs.put[j.ID] = j
+	for i, id := range guestIDs(j) {
+		d.guests.put[id] = fleet.Guest{
+			ID: id, Job: j.ID, Index: i, Kind: spec.Kind, State: fleet.GuestStarting, Home: chosen[i].Host, Gen: 1,
+			Since: d.at, Need: spec.Need, Image: j.Digest, Reason: chosen[i].Reason,
+		}
+	}
+	return fleet.Answer{Job: j.ID}, nil
+}
+
+// complete fills in what a job may leave open.
+func complete(s fleet.JobSpec) fleet.JobSpec {
+	if s.Kind == "" {
+		s.Kind = fleet.VM
+	}
+	if s.Export == "" {
+		s.Export = s.Dir
+	}
+	if s.Need.CPUs == 0 && s.Guests > 0 {
+		s.Need.CPUs = (s.Ranks + s.Guests - 1) / s.Guests
+	}
+	return s
+}
+
+// invalid says what is wrong with a job and how to put it right; empty: nothing.
+func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
+	if reason := invalidSize(s); reason != "" {
+		return reason
+	}
+	switch {
+	case len(s.Args) == 0 || s.Args[0] == "":
+		return "there is no program to run; name it after --"
+	case slices.ContainsFunc(slices.Concat(s.Args, s.Env), func(a string) bool { return strings.ContainsRune(a, 0) }):
+		return "an argument or variable holds a zero byte, which no program can be given; leave it out"
+	case slices.ContainsFunc(s.Env, func(e string) bool { return strings.IndexByte(e, '=') < 1 }):
+		return "a variable of the environment is not of the form NAME=value; put that right"
+	case !path.IsAbs(s.Dir) || path.Clean(s.Dir) != s.Dir:
+		return fmt.Sprintf("the working directory %q is not a whole path; give one that begins with / and has no .. in it", s.Dir)
+	case !path.IsAbs(s.Export) || path.Clean(s.Export) != s.Export:
+		return fmt.Sprintf("the shared directory %q is not a whole path; give one that begins with / and has no .. in it", s.Export)
+	case s.Dir != s.Export && !strings.HasPrefix(s.Dir, strings.TrimSuffix(s.Export, "/")+"/"):
+		return fmt.Sprintf("the working directory %s is not inside the shared directory %s; start from within it", s.Dir, s.Export)
+	case s.Kind != fleet.VM && s.Kind != fleet.Container:
+		return fmt.Sprintf("there is no kind of guest %q; use %s or %s", s.Kind, fleet.VM, fleet.Container)
+	case image == nil || image.Digest == "":
+		return fmt.Sprintf("there is no image %s; pagurus image ls lists them, pagurus image build %s makes it", orNone(s.Image), s.Image)
+	}
+	for _, id := range s.On {
+		if _, known := d.hosts.find(id); !known {
+			return fmt.Sprintf("there is no host %s; pagurus hosts lists them", id)
+		}
+	}
+	return ""
+}
+
+func invalidSize(s fleet.JobSpec) string {
+	switch {
+	case s.Ranks < 1:
+		return fmt.Sprintf("%d ranks are none at all; ask for one or more with -n", s.Ranks)
+	case s.Ranks > mostRanks:
+		return fmt.Sprintf("%d ranks are more than the %d a job may have; ask for fewer with -n", s.Ranks, mostRanks)
+	case s.Guests < 1:
+		return fmt.Sprintf("%d guests are none at all; ask for one or more with --guests", s.Guests)
+	case s.Guests > s.Ranks:
+		return fmt.Sprintf("%d guests are too many for %d %s; ask for no more guests than ranks", s.Guests, s.Ranks, plural(s.Ranks, "rank", "ranks"))
+	case s.Guests > fleet.MaxGuestsPerJob:
+		return fmt.Sprintf("%d guests are more than the %d a job may have; give each more ranks with --guests %d", s.Guests, fleet.MaxGuestsPerJob, fleet.MaxGuestsPerJob)
+	case s.Need.MemoryBytes < leastMemory:
+		return fmt.Sprintf("%d MiB of memory are too little for a guest to boot; give it %d MiB or more with --mem", s.Need.MemoryBytes>>20, int64(leastMemory)>>20)
+	case s.Need.CPUs < 1 || s.Need.CPUs > mostCPUs:
+		return fmt.Sprintf("a guest cannot have %d CPUs; ask for 1 to %d, or for more guests with --guests", s.Need.CPUs, mostCPUs)
+	}
+	return ""
+}
+
+// place chooses a host for every guest of a job, each with regard to those
+// before it.
+func (d *draft) place(r fleet.Request, s fleet.JobSpec) ([]placement.Choice, error) {
+	chosen := make([]placement.Choice, s.Guests)
+	a := placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On}
+	for i := range chosen {
+		ranked := d.p.policy().Rank(d.room(), a)
+		if len(ranked) == 0 {
+			what := fmt.Sprintf("there is no room for guest %d of %d (%d MiB each)", i+1, s.Guests, s.Need.MemoryBytes>>20)
+			return nil, &Refusal{Request: r, Hosts: placement.Explain(d.room(), a),
+				Reason: what + "; ask for fewer guests with --guests, less memory with --mem, or wait until there is room"}
+		}
+		chosen[i] = ranked[0]
+		d.room().Take(ranked[0].Host, s.Need)
+	}
+	return chosen, nil
+}
+
+// shareHost chooses the host that serves the job's files: one on the machine
+// where they are, best one that has a guest of the job.
+func (d *draft) shareHost(s fleet.JobSpec, chosen []placement.Choice) (fleet.HostID, string) {
+	var found fleet.HostID
+	for _, h := range d.room().Hosts { // by ID
+		if s.Machine == "" || h.Facts.Machine != s.Machine || !placement.Heard(h, d.base.At) {
+			continue
+		}
+		if slices.ContainsFunc(chosen, func(c placement.Choice) bool { return c.Host == h.ID }) {
+			return h.ID, ""
+		}
+		if found == "" {
+			found = h.ID
+		}
+	}
+	if found == "" {
+		return "", fmt.Sprintf("no host can serve %s to the guests, because no agent is heard from on the machine you submit from; start one there with pagurus agent", s.Export)
+	}
+	return found, ""
+}
+
+// subnet finds a network that no job in the store has, beginning where the
+// last search ended, so that a number is used again as late as possible.
+func (d *draft) subnet() (fleet.Subnet, bool) {
+	used := make(map[fleet.Subnet]bool, len(d.base.Jobs))
+	for _, j := range d.base.Jobs {
+		if j.State != fleet.JobEnded {
+			used[j.Subnet] = true
+		}
+	}
+	for i := range int(fleet.MaxSubnet) + 1 {
+		n := fleet.Subnet((int(d.base.Cluster.NextSubnet) + i) % (int(fleet.MaxSubnet) + 1))
+		if !used[n] {
+			return n, true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,239 @@
+package planner
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"pagurus/decide/lifecycle"
+	"pagurus/decide/placement"
+	"pagurus/fleet"
+)
+
+// How long an order may take on a host that is heard from, before it counts as
+// vanished. An agent answers sooner itself; these are for one that is stuck.
+var limits = map[fleet.Verb]time.Duration{
+	fleet.Start:   180 * time.Second, // fetches an image, boots under software emulation
+	fleet.Stop:    60 * time.Second,  // flushes the job's files first
+	fleet.Receive: 60 * time.Second,  // fetches an image, starts an empty guest
+	fleet.Switch:  60 * time.Second,  // sends what is dirty: short, but over a link that others use
+	fleet.Repoint: 30 * time.Second,  // lets it run; nothing is sent any more
+	fleet.Retire:  30 * time.Second,  // kills a process
+	fleet.Revert:  30 * time.Second,  // lets it run
+	fleet.Discard: 30 * time.Second,  // kills a process
+	// Copy, Run and Hold take as long as they take: not while their host is
+	// heard from.
+}
+
+const (
+	// askAgain is how long an order to a silent host has to be out before it
+	// counts as vanished: an agent that is restarted comes back within it.
+	askAgain = 10 * time.Second
+	// slowest and window pace the tries after a refused one: the n-th waits n
+	// seconds, no more than slowest, and is sent with every Tick of the window,
+	// so that a Tick that comes late does not lose it. Sent twice is sent once.
+	slowest = 10
+	window  = 2 * time.Second
+	// Ended jobs are kept for people to look at: an hour, and no more of them
+	// than fit in a long listing. Ended moves of jobs that go on for longer.
+	keepJobs  = time.Hour
+	mostJobs  = 200
+	keepMoves = 24 * time.Hour
+)
+
+// tick does what only time brings about.
+func (d *draft) tick() error {
+	for _, h := range d.base.Hosts {
+		if h.Facts.Address != "" && h.Facts.Address != h.Address {
+			h.Address = h.Facts.Address
+			d.hosts.put[h.ID] = h
+		}
+	}
+	late, resend := d.due()
+	d.resend = resend
+	for _, r := range late {
+		if err := d.report(r); err != nil {
+			return err
+		}
+	}
+	d.forgetJobs()
+	d.forgetMoves()
+	d.drain()
+	return nil
+}
+
+// due gives the orders that count as vanished by now, as reports, and those
+// whose next try is to be sent now, both in a fixed order.
+func (d *draft) due() ([]fleet.Report, []fleet.Order) {
+	var late []fleet.Report
+	var resend []fleet.Order
+	for _, j := range d.base.Jobs {
+		if j.State == fleet.JobEnded {
+			continue
+		}
+		for _, p := range snapshotOrders(d.base, j) {
+			out := d.at.Sub(p.since)
+			if cause := d.vanished(p.order, out); cause != "" {
+				late = append(late, fleet.Report{At: d.at, Order: p.order, Outcome: fleet.Vanished, Cause: cause})
+				continue
+			}
+			pace := time.Duration(min(p.order.Attempt, slowest)) * time.Second
+			if p.order.Attempt > 0 && p.order.Verb != fleet.Run && out >= pace && out < pace+window {
+				resend = append(resend, p.order)
+			}
+		}
+	}
+	slices.SortFunc(late, func(a, b fleet.Report) int { return compareOrders(a.Order, b.Order) })
+	return late, resend
+}
+
+// vanished says why an order that has been out for so long is not going to be
+// answered; empty: it may yet be.
+func (d *draft) vanished(o fleet.Order, out time.Duration) string {
+	switch o.Verb {
+	case fleet.Hold, fleet.Run:
+		// They stand until their host speaks again or somebody gives it up:
+		// another try would only be another number.
+		return ""
+	}
+	if quiet := silence(d.base, o.Host, d.at); quiet > 0 {
+		if out < askAgain {
+			return ""
+		}
+		if d.base.Hosts[o.Host].Facts.SeenAt.IsZero() {
+			return fmt.Sprintf("%s has not been heard from since the controller started", o.Host)
+		}
+		return fmt.Sprintf("%s has not been heard from for %s", o.Host, d.at.Sub(d.base.Hosts[o.Host].Facts.SeenAt).Round(time.Second))
+	}
+	if limit := limits[o.Verb]; limit > 0 && out >= limit {
+		return fmt.Sprintf("%s did not answer the order to %s within %s", o.Host, o.Verb, limit)
+	}
+	return ""
+}
+
+// forgetJobs removes jobs that ended long ago, with their guests and moves.
+func (d *draft) forgetJobs() {
+	var ended []fleet.Job
+	for _, j := range d.base.Jobs {
+		if j.State == fleet.JobEnded {
+			ended = append(ended, j)
+		}
+	}
+	if len(ended) == 0 {
+		return
+	}
+	slices.SortFunc(ended, func(a, b fleet.Job) int { // youngest first
+		return cmp.Or(b.Ended.Compare(a.Ended), cmp.Compare(b.ID, a.ID))
+	})
+	gone := map[fleet.JobID]bool{}
+	for i, j := range ended {
+		if i < mostJobs && d.at.Sub(j.Ended) <= keepJobs {
+			continue
+		}
+		gone[j.ID] = true
+		d.jobs.drop(j.ID)
+		for _, g := range guestIDs(j) {
+			d.guests.drop(g)
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	for _, m := range d.base.Migrations {
+		if gone[m.Job] {
+			d.migrations.drop(m.ID)
+		}
+	}
+	for _, v := range d.base.Moves {
+		if len(d.membersOf(v)) == 0 {
+			d.moves.drop(v.ID)
+		}
+	}
+}
+
+// forgetMoves removes moves that ended long ago, with their migrations.
+func (d *draft) forgetMoves() {
+	for _, v := range d.base.Moves {
+		if v.Ended.IsZero() || d.at.Sub(v.Ended) <= keepMoves {
+			continue
+		}
+		d.moves.drop(v.ID)
+		for _, m := range v.Migrations {
+			if _, ok := d.base.Migrations[m]; ok {
+				d.migrations.drop(m)
+			}
+		}
+	}
+}
+
+// drain begins the next moves off draining hosts. Each such host sends one
+// guest at a time and each other takes in one at a time: moves that share a
+// link starve each other and then none converges.
+func (d *draft) drain() {
+	draining := false
+	for id := range d.base.Hosts {
+		draining = draining || d.hosts.at(id).State == fleet.HostDraining
+	}
+	if !draining {
+		return
+	}
+	leaving := d.leaving()
+	for _, id := range slices.Sorted(maps.Keys(leaving)) {
+		if out, _ := d.room().Busy(id); out > 0 || silence(d.base, id, d.at) > 0 {
+			continue
+		}
+		d.drainOne(id, leaving[id])
+	}
+}
+
+// leaving gives the guests that could leave each draining host now, by ID.
+func (d *draft) leaving() map[fleet.HostID][]fleet.Guest {
+	out := map[fleet.HostID][]fleet.Guest{}
+	for id := range d.base.Guests {
+		g := d.guests.at(id)
+		if g.State == fleet.GuestRunning && !g.RetryAt.After(d.at) && d.hosts.at(g.Home).State == fleet.HostDraining {
+			out[g.Home] = append(out[g.Home], g)
+		}
+	}
+	for _, guests := range out {
+		slices.SortFunc(guests, func(a, b fleet.Guest) int { return cmp.Compare(a.ID, b.ID) })
+	}
+	return out
+}
+
+// drainOne begins the move of the first guest that some host can take now.
+func (d *draft) drainOne(id fleet.HostID, guests []fleet.Guest) {
+	type want struct {
+		need fleet.Resources
+		kind fleet.Kind
+	}
+	nowhere := map[want]bool{} // asked already in this Step; guests of a host are mostly alike
+	for _, g := range guests {
+		w := want{g.Need, g.Kind}
+		if nowhere[w] {
+			continue
+		}
+		for _, c := range d.p.policy().Rank(d.room(), ask(d.base, g)) {
+			if _, in := d.room().Busy(c.Host); in == 0 {
+				d.depart(g, c, fmt.Sprintf("%s is draining", id), "")
+				return
+			}
+		}
+		nowhere[w] = true
+	}
+}
+
+// depart begins a move of one guest.
+func (d *draft) depart(g fleet.Guest, to placement.Choice, why string, request fleet.RequestID) fleet.MoveID {
+	c := d.counters()
+	id := fleet.MoveID(fmt.Sprintf("m%d", c.NextMove))
+	c.NextMove++
+	d.room().Depart(g.Home, to.Host, g.Need)
+	g, m := lifecycle.Depart(g, to.Host, id, d.at)
+	d.guests.put[g.ID] = g
+	d.migrations.put[m.ID] = m
+	d.moves.put[id] = fleet.Move{ID: id, Request: request, Migrations: []fleet.MigrationID{m.ID}, Why: why, Begun: d.at}
+	return id
+}
