@@ -46,7 +46,7 @@ A move is a gang of one or more migrations that switch together.
 	guests.edges = [][3]string{{"running", "moving", "depart"}, {"moving", "running", "finished or aborted"},
 		{"moving", "lost", "stranded"}, {"starting", "stopping", "job stops"}, {"running", "stopping", "job stops"}}
 	guests.print(&b)
-	b.WriteString("\nHold means: keep it running; a guest that is paused, or has a copy still under way, is let run.\n")
+	b.WriteString("\nHold means: keep it. A host that takes the order lets a guest run that is paused or held at the\nend of a copy; one that has taken it does so no more, since a switch may pause the guest later.\n")
 	b.WriteString("\n## Job\n\n")
 	jobs := section[fleet.JobState]{fleet.JobStarting, jobStages, jobArrows, nil}
 	jobs.edges = [][3]string{{"starting", "running", "all guests run"}, {"starting", "stopping", "cancel, or a guest is gone"},

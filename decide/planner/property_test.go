@@ -1,0 +1,133 @@
+package planner
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"pagurus/fleet"
+)
+
+// Anything may happen in any order: requests, answers, refusals, lost and
+// unheard ones, silent hosts, dying guests, a controller that starts again.
+// world.sound holds after every step; and once all is well again and every job
+// cancelled, nothing is left.
+func TestAnythingInAnyOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, "host1", "host2", "host3")
+		requests := 0
+		some := func(ids ...string) string { return rapid.SampledFrom(ids).Draw(t, "which") }
+		guest := func() fleet.GuestID {
+			ids := slices.Sorted(maps.Keys(w.s.Guests))
+			if len(ids) == 0 {
+				return "j1g0"
+			}
+			return rapid.SampledFrom(ids).Draw(t, "guest")
+		}
+		host := func() fleet.HostID { return fleet.HostID(some("host1", "host2", "host3")) }
+		onWire := func(do func(int)) func(*rapid.T) {
+			return func(*rapid.T) {
+				if len(w.wire) > 0 {
+					do(rapid.IntRange(0, len(w.wire)-1).Draw(t, "order"))
+				}
+			}
+		}
+		lose := func(i int) { w.wire = slices.Delete(w.wire, i, i+1) }
+		actions := map[string]func(*rapid.T){
+			"submit": func(*rapid.T) {
+				requests++
+				r := submission(rapid.IntRange(1, 3).Draw(t, "guests"))
+				r.ID = fleet.RequestID(fmt.Sprint(requests))
+				_, _ = w.ask(r)
+			},
+			"migrate": func(*rapid.T) { _, _ = w.ask(fleet.Request{Verb: fleet.Migrate, Guest: guest()}) },
+			"cancel": func(*rapid.T) {
+				_, _ = w.ask(fleet.Request{Verb: fleet.Cancel, Job: fleet.JobID(some("j1", "j2", "j3"))})
+			},
+			"drain":   func(*rapid.T) { _, _ = w.ask(fleet.Request{Verb: fleet.Drain, Host: host()}) },
+			"undrain": func(*rapid.T) { _, _ = w.ask(fleet.Request{Verb: fleet.Undrain, Host: host()}) },
+			"answer":  onWire(func(i int) { w.answer(i) }),
+			"more":    onWire(func(i int) { w.answer(i) }),
+			"lose":    onWire(lose),
+			"unheard": onWire(func(i int) { w.carry(w.wire[i]); lose(i) }),
+			"refuse": onWire(func(i int) {
+				if o := w.wire[i]; w.canRefuse(o) {
+					w.refused[o] = true
+					w.answer(i)
+				}
+			}),
+			"exit": func(*rapid.T) { w.exited[fleet.JobID(some("j1", "j2", "j3"))] = true },
+			"die":  func(*rapid.T) { g := guest(); w.die(g) },
+			"tick": func(*rapid.T) { w.tick(time.Second) },
+			"wait": func(*rapid.T) { w.tick(20 * time.Second) },
+			"cut":  func(*rapid.T) { w.cut(host()) },
+			"mend": func(*rapid.T) { w.reconnect(host()) },
+			"restart": func(*rapid.T) {
+				w.s.LedSince = w.now
+				for id := range w.guests {
+					if !w.silent[id] {
+						w.reconnect(id)
+					}
+				}
+			},
+		}
+		t.Repeat(actions)
+		w.mendAll()
+	})
+}
+
+// canRefuse reports whether a host could truthfully promise that an order has
+// had no effect and that the guest is still where it was.
+func (w *world) canRefuse(o fleet.Order) bool {
+	switch o.Verb {
+	case fleet.Hold, fleet.Revert:
+		return w.guests[o.Host][o.Guest] == ""
+	case fleet.Run:
+		return !w.exited[o.Job]
+	case fleet.Switch:
+		return !w.whole[o.Peer][o.Guest]
+	}
+	return true
+}
+
+// die ends a guest where it runs.
+func (w *world) die(g fleet.GuestID) {
+	for _, here := range w.guests {
+		if here[g] == fleet.Running {
+			delete(here, g)
+		}
+	}
+}
+
+// mendAll makes all hosts well, cancels all jobs and checks that everything
+// comes to an end and nothing stays behind.
+func (w *world) mendAll() {
+	w.t.Helper()
+	for _, id := range slices.Sorted(maps.Keys(w.guests)) {
+		w.reconnect(id)
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.s.Jobs)) {
+		w.must(fleet.Request{Verb: fleet.Cancel, Job: id})
+	}
+	for range 300 {
+		w.settle()
+		w.tick(2 * time.Second)
+	}
+	for _, j := range w.s.Jobs {
+		if j.State != fleet.JobEnded {
+			w.t.Fatalf("%s is still %s: %+v", j.ID, j.State, Pending(w.s))
+		}
+	}
+	for id, here := range w.guests {
+		if len(here) != 0 {
+			w.t.Fatalf("%s still has %v", id, here)
+		}
+	}
+	if left := Pending(w.s); len(left) != 0 {
+		w.t.Fatalf("still waits for %v", left)
+	}
+}

@@ -1,0 +1,247 @@
+package planner
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// Every refusal is a sentence that says what is wrong and what to do.
+func TestSubmitRefuses(t *testing.T) {
+	for want, change := range map[string]func(*fleet.Request){
+		"0 ranks are none at all; ask for one or more with -n":                                                                                        func(r *fleet.Request) { r.Spec.Ranks = 0 },
+		"0 guests are none at all; ask for one or more with --guests":                                                                                 func(r *fleet.Request) { r.Spec.Guests = 0 },
+		"3 guests are too many for 2 ranks; ask for no more guests than ranks":                                                                        func(r *fleet.Request) { r.Spec.Guests = 3 },
+		"300 guests are more than the 250 a job may have; give each more ranks with --guests 250":                                                     func(r *fleet.Request) { r.Spec.Guests, r.Spec.Ranks = 300, 300 },
+		"64 MiB of memory are too little for a guest to boot; give it 128 MiB or more with --mem":                                                     func(r *fleet.Request) { r.Spec.Need.MemoryBytes = 64 << 20 },
+		"a guest cannot have -1 CPUs; ask for 1 to 255, or for more guests with --guests":                                                             func(r *fleet.Request) { r.Spec.Need.CPUs = -1 },
+		"there is no program to run; name it after --":                                                                                                func(r *fleet.Request) { r.Spec.Args = nil },
+		"an argument or variable holds a zero byte, which no program can be given; leave it out":                                                      func(r *fleet.Request) { r.Spec.Args = []string{"a\x00b"} },
+		"a variable of the environment is not of the form NAME=value; put that right":                                                                 func(r *fleet.Request) { r.Spec.Env = []string{"=x"} },
+		`the working directory "work" is not a whole path; give one that begins with / and has no .. in it`:                                           func(r *fleet.Request) { r.Spec.Dir = "work" },
+		`the shared directory "/a/../b" is not a whole path; give one that begins with / and has no .. in it`:                                         func(r *fleet.Request) { r.Spec.Export = "/a/../b" },
+		"the working directory /home/me/work is not inside the shared directory /home/m; start from within it":                                        func(r *fleet.Request) { r.Spec.Export = "/home/m" },
+		`there is no kind of guest "xen"; use vm or container`:                                                                                        func(r *fleet.Request) { r.Spec.Kind = "xen" },
+		"there is no image openmpi; pagurus image ls lists them, pagurus image build openmpi makes it":                                                func(r *fleet.Request) { r.Image = nil },
+		"there is no host host9; pagurus hosts lists them":                                                                                            func(r *fleet.Request) { r.Spec.On = []fleet.HostID{"host9"} },
+		"no host can serve /home/me to the guests, because no agent is heard from on the machine you submit from; start one there with pagurus agent": func(r *fleet.Request) { r.Spec.Machine = "elsewhere" },
+		"there is no room for guest 1 of 2 (3072 MiB each); ask for fewer guests with --guests, less memory with --mem, or wait until there is room (host1, host2: has 2.0 GiB of memory free, 3.0 GiB needed)": func(r *fleet.Request) { r.Spec.Need.MemoryBytes = 3 << 30 },
+		"the request has no job in it; pagurus and its controller may be of different versions, see pagurus version":                                                                                            func(r *fleet.Request) { r.Spec = nil },
+	} {
+		w := newWorld(t, "host1", "host2")
+		r := submission(2)
+		change(&r)
+		_, err := w.ask(r)
+		if err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+		if len(w.s.Jobs)+len(w.s.Guests) != 0 {
+			t.Errorf("%s: something was begun", want)
+		}
+	}
+}
+
+func TestSubmitIsAllOrNone(t *testing.T) {
+	w := newWorld(t, "host1", "host2")
+	if _, err := w.ask(submission(9)); err == nil || len(w.s.Guests) != 0 {
+		t.Errorf("nine guests on room for eight: %v", err)
+	}
+	w.must(submission(8))
+	if _, err := w.ask(submission(1)); err == nil {
+		t.Error("a ninth guest was placed")
+	}
+}
+
+func TestSubmitTwiceIsSubmitOnce(t *testing.T) {
+	w := newWorld(t, "host1")
+	r := submission(1)
+	r.ID = "r1"
+	if a, b := w.must(r), w.must(r); a.Job != "j1" || b.Job != "j1" || len(w.s.Jobs) != 1 {
+		t.Errorf("%v %v", a, b)
+	}
+	r.ID = "r2"
+	if a := w.must(r); a.Job != "j2" || w.s.Jobs["j2"].Subnet == w.s.Jobs["j1"].Subnet {
+		t.Errorf("%v", a)
+	}
+}
+
+func TestSubmitOnTheHostsAskedFor(t *testing.T) {
+	w := newWorld(t, "host1", "host2", "host3")
+	r := submission(4)
+	r.Spec.On = []fleet.HostID{"host2", "host3"}
+	w.must(r)
+	for _, g := range w.s.Guests {
+		if g.Home == "host1" {
+			t.Errorf("%s is on host1", g.ID)
+		}
+	}
+}
+
+func TestSubnetsAreUsedAgainLate(t *testing.T) {
+	w := newWorld(t, "host1")
+	w.s.Cluster.NextSubnet = fleet.MaxSubnet
+	for i, want := range []fleet.Subnet{fleet.MaxSubnet, 0, 1} {
+		j := w.must(submission(1)).Job
+		if got := w.s.Jobs[j].Subnet; got != want {
+			t.Errorf("job %d has network %d, want %d", i, got, want)
+		}
+	}
+}
+
+func TestMigrateRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		make func(*world) fleet.Request
+		want string
+	}{
+		{"unknown guest", func(w *world) fleet.Request { return fleet.Request{Guest: "j9g9"} }, "there is no guest j9g9; pagurus guests lists them"},
+		{"unknown host", func(w *world) fleet.Request { return fleet.Request{Guest: "j1g0", To: "host9"} }, "there is no host host9; pagurus hosts lists them"},
+		{"already there", func(w *world) fleet.Request { return fleet.Request{Guest: "j1g0", To: w.s.Guests["j1g0"].Home} }, "is on host1 already"},
+		{"draining", func(w *world) fleet.Request {
+			w.must(fleet.Request{Verb: fleet.Drain, Host: "host3"})
+			return fleet.Request{Guest: "j1g0", To: "host3"}
+		}, "cannot move to host3, which is draining"},
+		{"nowhere", func(w *world) fleet.Request {
+			w.cut("host2")
+			w.cut("host3")
+			w.now = w.now.Add(time.Minute)
+			return fleet.Request{Guest: "j1g0"}
+		}, "no host can take guest j1g0 now; free a host or add one, then ask again (host1 is where it runs now; host2, host3: has not been heard from for 1m0s)"},
+		{"silent source", func(w *world) fleet.Request {
+			w.cut("host1")
+			w.now = w.now.Add(time.Minute)
+			return fleet.Request{Guest: "j1g0"}
+		}, "host1, where it is, has not been heard from"},
+		{"moving", func(w *world) fleet.Request {
+			w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2"})
+			return fleet.Request{Guest: "j1g0", To: "host3"}
+		}, "it is on its way from host1 to host2 with m1"},
+		{"stopping", func(w *world) fleet.Request {
+			w.must(fleet.Request{Verb: fleet.Cancel, Job: "j1"})
+			return fleet.Request{Guest: "j1g0"}
+		}, "it is being stopped with its job"},
+	} {
+		w, _ := running(t, 1, "host1", "host2", "host3")
+		r := c.make(w)
+		r.Verb = fleet.Migrate
+		if _, err := w.ask(r); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %s", c.name, err, c.want)
+		}
+	}
+}
+
+func TestWhoMay(t *testing.T) {
+	w, j := running(t, 1, "host1", "host2")
+	other := fleet.Caller{UID: 1000}
+	job := w.s.Jobs[j]
+	job.Spec.UID = 1001
+	w.s.Jobs[j] = job
+	for _, r := range []fleet.Request{
+		{Verb: fleet.Cancel, Job: j}, {Verb: fleet.Migrate, Guest: "j1g0"}, {Verb: fleet.Drain, Host: "host1"},
+		{Verb: fleet.Undrain, Host: "host1"}, {Verb: fleet.Forget, Host: "host1"},
+	} {
+		r.By, r.At = other, w.now
+		var no *Refusal
+		if _, err := w.step(r); !errors.As(err, &no) || !strings.Contains(err.Error(), "administrator") {
+			t.Errorf("%s: %v", r.Verb, err)
+		}
+	}
+	other.UID = 1001
+	for _, r := range []fleet.Request{{Verb: fleet.Migrate, Guest: "j1g0"}, {Verb: fleet.Cancel, Job: j}} {
+		r.By, r.At = other, w.now
+		if _, err := w.step(r); err != nil {
+			t.Errorf("%s: %v", r.Verb, err)
+		}
+	}
+}
+
+func TestHostsJoinAndAreForgotten(t *testing.T) {
+	w, j := running(t, 1, "host1", "host2")
+	refused := func(r fleet.Request, want string) {
+		t.Helper()
+		if _, err := w.ask(r); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s %s: got %v, want %s", r.Verb, r.Host, err, want)
+		}
+	}
+	w.must(fleet.Request{Verb: fleet.Drain, Host: "host2"})
+	w.must(fleet.Request{Verb: fleet.Join, Host: "host2"})
+	if w.s.Hosts["host2"].State != fleet.HostDraining {
+		t.Error("joining again undid a drain")
+	}
+	refused(fleet.Request{Verb: fleet.Join, Host: "../x"}, "cannot be the name of a host")
+	refused(fleet.Request{Verb: fleet.Forget, Host: "host2"}, "stop its agent first")
+	refused(fleet.Request{Verb: fleet.Drain, Host: "host9"}, "there is no host host9")
+	w.cut("host1")
+	w.cut("host2")
+	w.now = w.now.Add(time.Minute)
+	refused(fleet.Request{Verb: fleet.Forget, Host: "host1"}, "guest j1g0 may still be on host1; cancel job j1 first")
+	w.must(fleet.Request{Verb: fleet.Forget, Host: "host2"})
+	w.must(fleet.Request{Verb: fleet.Cancel, Job: j})
+	w.tick(3 * time.Minute)
+	w.must(fleet.Request{Verb: fleet.Forget, Host: "host1"})
+	if len(w.s.Hosts) != 0 {
+		t.Error("a host is still known")
+	}
+	refused(fleet.Request{Verb: "dance"}, `there is no request "dance"`)
+}
+
+func TestExplainInWords(t *testing.T) {
+	w, j := running(t, 2, "host1", "host2")
+	has := func(about Subject, want ...string) {
+		t.Helper()
+		lines, err := w.p.Explain(w.s, about)
+		text := strings.Join(lines, "\n")
+		for _, x := range want {
+			if err != nil || !strings.Contains(text, x) {
+				t.Errorf("%+v: %v\n%s\nlacks %s", about, err, text, x)
+			}
+		}
+	}
+	has(Subject{Guest: "j1g0"}, "j1g0 is guest 0 of job j1 and has been running", "Its home is host1: ", "If it had to leave, host2 would take it")
+	has(Subject{Job: j}, "j1 runs ./a.out as 2 ranks in 2 guests", "On host1: j1g0.", "Its program runs in guest 0")
+	has(Subject{Host: "host1"}, "host1 has been up", "1536 MiB of 2048 MiB of memory free", "j1g0 is running here.")
+	w.must(fleet.Request{Verb: fleet.Drain, Host: "host2"})
+	has(Subject{Guest: "j1g1"}, "It moves from host2 to host1 with m1 (host2 is draining) and has been preparing", "It waits for host1 to receive it (try 1).")
+	has(Subject{Host: "host1"}, "j1g1 is coming from host2 (preparing).")
+	w.fault(fleet.Receive, "failed")
+	w.settle()
+	has(Subject{Guest: "j1g1"}, "host2 is draining, so it is to leave.", "1 move in a row came to nothing, the last one because refused before", "It is tried again in 30s")
+	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
+	has(Subject{Host: "host1"}, "j1g0 cannot leave, no host can take it: host1 is where it runs now; host2 is draining.")
+	w.cut("host1")
+	w.now = w.now.Add(time.Minute)
+	w.hear()
+	has(Subject{Guest: "j1g0"}, "host1 has not been heard from for 1m0s; the guest may well go on there")
+	has(Subject{Host: "host1"}, "Its agent was last heard from 1m0s ago")
+	w.must(fleet.Request{Verb: fleet.Cancel, Job: j})
+	has(Subject{Job: j}, "It was cancelled: cancelled by uid 0.", "It waits for 2 guests to be gone")
+	for _, about := range []Subject{{Guest: "x"}, {Job: "x"}, {Host: "x"}, {}} {
+		var no *Refusal
+		if _, err := w.p.Explain(w.s, about); !errors.As(err, &no) {
+			t.Errorf("%+v: %v", about, err)
+		}
+	}
+}
+
+func TestNonsenseIsAnError(t *testing.T) {
+	w, _ := running(t, 1, "host1")
+	o := Pending(w.s)[0]
+	if _, err := w.p.Step(w.s, fleet.Report{Order: o, Outcome: "perhaps"}); err == nil {
+		t.Error("an unknown outcome was taken")
+	}
+	if _, err := w.p.Step(w.s, nil); err == nil {
+		t.Error("no event was taken")
+	}
+	for _, r := range []fleet.Report{
+		{Order: fleet.Order{Verb: fleet.Run, Job: "j9"}, Outcome: fleet.Done},
+		{Order: fleet.Order{Verb: fleet.Copy, Migration: "m9"}, Outcome: fleet.Done},
+		{Order: fleet.Order{Verb: fleet.Hold, Guest: "x"}, Outcome: fleet.Done}, {},
+	} {
+		if d, err := w.p.Step(w.s, r); err != nil || !d.Change.Empty() || len(d.Orders) != 0 {
+			t.Errorf("%+v: %+v %v", r, d, err)
+		}
+	}
+}

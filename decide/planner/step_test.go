@@ -1,0 +1,397 @@
+package planner
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// running gives a world with one running job.
+func running(t checker, guests int, hosts ...fleet.HostID) (*world, fleet.JobID) {
+	w := newWorld(t, hosts...)
+	j := w.must(submission(guests)).Job
+	w.settle()
+	if w.s.Jobs[j].State != fleet.JobRunning {
+		t.Fatalf("job is %s", w.s.Jobs[j].State)
+	}
+	return w, j
+}
+
+func TestJobRunsAndEnds(t *testing.T) {
+	w, j := running(t, 4, "host1", "host2")
+	if job := w.s.Jobs[j]; j != "j1" || job.ShareHost != "host1" || job.MPI != "openmpi" || job.Spec.Kind != fleet.VM {
+		t.Errorf("job: %+v", job)
+	}
+	homes := map[fleet.HostID]int{}
+	for _, g := range w.s.Guests {
+		homes[g.Home]++
+		if g.Reason == "" || g.Gen != 1 {
+			t.Errorf("guest: %+v", g)
+		}
+	}
+	if homes["host1"] != 2 || homes["host2"] != 2 {
+		t.Errorf("not spread: %v", homes)
+	}
+	w.exited[j] = true
+	w.settle()
+	job := w.s.Jobs[j]
+	if job.State != fleet.JobEnded || job.Result != fleet.JobFinished || job.Exit.Code != 7 {
+		t.Errorf("job: %+v", job)
+	}
+	if len(w.guests["host1"])+len(w.guests["host2"]) != 0 || len(Pending(w.s)) != 0 {
+		t.Error("something was left behind")
+	}
+	w.tick(keepJobs + 2*time.Second)
+	if len(w.s.Jobs)+len(w.s.Guests) != 0 {
+		t.Error("an old job was not forgotten")
+	}
+}
+
+func TestMigrateGoesThroughEveryPhase(t *testing.T) {
+	w, j := running(t, 2, "host1", "host2", "host3")
+	g := w.s.Guests["j1g0"]
+	a := w.must(fleet.Request{ID: "r1", Verb: fleet.Migrate, Guest: g.ID, To: "host3"})
+	if again := w.must(fleet.Request{ID: "r1", Verb: fleet.Migrate, Guest: g.ID, To: "host3"}); !reflect.DeepEqual(a, again) {
+		t.Errorf("asked twice: %v, then %v", a, again)
+	}
+	w.settle()
+	moved := w.s.Guests[g.ID]
+	if moved.Home != "host3" || moved.State != fleet.GuestRunning || moved.Gen != 2 || moved.Migration != "" {
+		t.Errorf("guest: %+v", moved)
+	}
+	want := []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Retire}
+	if got := w.verbs(g.ID); !reflect.DeepEqual(got, want) {
+		t.Errorf("orders: %v", got)
+	}
+	m := w.s.Migrations["m1.j1g0"]
+	var phases []fleet.Phase
+	for _, e := range m.Entered {
+		phases = append(phases, e.Phase)
+	}
+	if want := []fleet.Phase{fleet.Preparing, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Repointing, fleet.Retiring, fleet.Finished}; !reflect.DeepEqual(phases, want) {
+		t.Errorf("phases: %v", phases)
+	}
+	if run := w.log[slices.IndexFunc(w.log, func(o fleet.Order) bool { return o.Verb == fleet.Run && o.Gen == 2 })]; run.Host != "host3" {
+		t.Errorf("the program was not asked about at its new home: %+v", run)
+	}
+	if m.Listen != "host3:1" || w.s.Moves["m1"].Ended.IsZero() {
+		t.Errorf("migration: %+v", m)
+	}
+	w.exited[j] = true
+	w.settle()
+	if w.s.Jobs[j].State != fleet.JobEnded {
+		t.Errorf("job is %s", w.s.Jobs[j].State)
+	}
+}
+
+// Every order of a move fails once, or its host is silent for a while before
+// or after it has carried it out; the guest is always somewhere.
+func TestMoveWithEveryFault(t *testing.T) {
+	for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Retire} {
+		for _, fault := range []string{"failed", "before", "after", "restart"} {
+			t.Run(fmt.Sprintf("%s_%s", verb, fault), func(t *testing.T) {
+				w, j := running(t, 1, "host1", "host2")
+				w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"})
+				w.fault(verb, fault)
+				for range 60 {
+					w.tick(time.Second)
+					w.settle()
+				}
+				g := w.s.Guests["j1g0"]
+				if g.State != fleet.GuestRunning || w.guests[g.Home][g.ID] != fleet.Running {
+					t.Fatalf("guest: %+v, hosts: %v", g, w.guests)
+				}
+				if len(w.guests["host1"])+len(w.guests["host2"]) != 1 {
+					t.Errorf("something was left behind: %v", w.guests)
+				}
+				w.exited[j] = true
+				w.settle()
+				if w.s.Jobs[j].State != fleet.JobEnded || w.s.Jobs[j].Result != fleet.JobFinished {
+					t.Errorf("job: %+v", w.s.Jobs[j])
+				}
+			})
+		}
+	}
+}
+
+// fault answers orders until the verb comes, and lets that one go wrong.
+func (w *world) fault(verb fleet.Verb, how string) {
+	for range 100 {
+		i := slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Migration != "" })
+		if i < 0 {
+			w.t.Fatalf("no order to %s came", verb)
+		}
+		o := w.wire[i]
+		if o.Verb != verb {
+			w.answer(i)
+			continue
+		}
+		switch how {
+		case "failed":
+			w.refused[o] = true
+			w.answer(i)
+		case "before", "after":
+			if how == "after" {
+				w.carry(o)
+			}
+			w.cut(o.Host)
+			w.tick(40 * time.Second)
+			w.reconnect(o.Host)
+		case "restart":
+			w.carry(o)
+			w.cut(o.Host)
+			w.tick(5 * time.Second)
+			w.reconnect(o.Host)
+		}
+		return
+	}
+}
+
+func TestRefusedOrderIsTriedAgainAfterAPause(t *testing.T) {
+	w, _ := running(t, 1, "host1", "host2")
+	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"})
+	w.fault(fleet.Repoint, "failed")
+	if slices.ContainsFunc(w.wire, func(o fleet.Order) bool { return o.Verb == fleet.Repoint }) {
+		t.Fatal("tried again at once")
+	}
+	w.tick(2 * time.Second)
+	w.settle()
+	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Finished {
+		t.Errorf("migration: %+v", m)
+	}
+}
+
+func TestDrainMovesOneAtATime(t *testing.T) {
+	w, _ := running(t, 4, "host1", "host2", "host3")
+	before := 0
+	for _, g := range w.s.Guests {
+		if g.Home == "host1" {
+			before++
+		}
+	}
+	a := w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
+	if before != 2 || len(a.Moves) != 1 || len(a.Notes) != 1 || a.Notes[0] != "1 more guest follows, one at a time" {
+		t.Fatalf("%d guests, answer: %+v", before, a)
+	}
+	if again := w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"}); len(again.Moves) != 0 {
+		t.Errorf("draining twice began %v", again.Moves)
+	}
+	w.settle()
+	for _, g := range w.s.Guests {
+		if g.Home == "host1" || g.State != fleet.GuestRunning {
+			t.Errorf("guest: %+v", g)
+		}
+	}
+	if w.s.Hosts["host1"].State != fleet.HostDraining {
+		t.Error("host1 no longer drains")
+	}
+	w.must(fleet.Request{Verb: fleet.Undrain, Host: "host1"})
+	if w.s.Hosts["host1"].State != fleet.HostUp {
+		t.Error("host1 still drains")
+	}
+}
+
+func TestDrainWithNowhereToGo(t *testing.T) {
+	w, _ := running(t, 1, "host1")
+	a := w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
+	if len(a.Moves) != 0 || len(a.Notes) != 1 || !strings.Contains(a.Notes[0], "j1g0 stays for now, no host can take it") {
+		t.Fatalf("answer: %+v", a)
+	}
+	w.tick(5 * time.Second)
+	w.saw["host2"] = map[fleet.GuestID]uint64{}
+	w.guests["host2"], w.whole["host2"] = map[fleet.GuestID]fleet.RunState{}, map[fleet.GuestID]bool{}
+	w.must(fleet.Request{Verb: fleet.Join, Host: "host2"})
+	h := w.s.Hosts["host2"]
+	h.Facts = w.s.Hosts["host1"].Facts
+	w.s.Hosts["host2"] = h
+	w.tick(2 * time.Second)
+	w.settle()
+	if g := w.s.Guests["j1g0"]; g.Home != "host2" {
+		t.Errorf("guest: %+v", g)
+	}
+}
+
+// A move that comes to nothing is tried again later, ever later.
+func TestDrainBacksOff(t *testing.T) {
+	w, _ := running(t, 1, "host1", "host2")
+	w.must(fleet.Request{Verb: fleet.Drain, Host: w.s.Guests["j1g0"].Home})
+	for i, pause := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute} {
+		w.fault(fleet.Receive, "failed")
+		w.settle()
+		g := w.s.Guests["j1g0"]
+		if g.Aborts != i+1 || !g.RetryAt.Equal(w.now.Add(pause)) {
+			t.Fatalf("after %d: %+v", i+1, g)
+		}
+		w.tick(pause - 2*time.Second)
+		if len(w.s.Moves) != i+1 {
+			t.Fatal("tried again too early")
+		}
+		w.tick(3 * time.Second)
+	}
+}
+
+func TestCancelInEveryPhaseOfAMove(t *testing.T) {
+	for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Retire} {
+		t.Run(string(verb), func(t *testing.T) {
+			w, j := running(t, 2, "host1", "host2", "host3")
+			w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host3"})
+			for w.wire[slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Migration != "" })].Verb != verb {
+				w.answer(slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Migration != "" }))
+			}
+			w.must(fleet.Request{Verb: fleet.Cancel, Job: j})
+			w.must(fleet.Request{Verb: fleet.Cancel, Job: j})
+			w.settle()
+			if job := w.s.Jobs[j]; job.State != fleet.JobEnded || job.Result != fleet.JobCancelled {
+				t.Errorf("job: %+v", job)
+			}
+			for id, here := range w.guests {
+				if len(here) != 0 {
+					t.Errorf("%s still has %v", id, here)
+				}
+			}
+		})
+	}
+}
+
+// A target that never answers again must not keep a job that was cancelled.
+func TestCancelWhenTheTargetIsGoneForGood(t *testing.T) {
+	w, j := running(t, 1, "host1", "host2")
+	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"})
+	for !slices.ContainsFunc(w.wire, func(o fleet.Order) bool { return o.Verb == fleet.Repoint }) {
+		w.answer(slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Migration != "" }))
+	}
+	w.cut(w.s.Migrations["m1.j1g0"].To)
+	w.tick(5 * time.Minute)
+	if w.s.Jobs[j].State != fleet.JobRunning {
+		t.Fatal("given up without being asked")
+	}
+	w.must(fleet.Request{Verb: fleet.Cancel, Job: j})
+	w.settle()
+	if w.s.Jobs[j].State != fleet.JobEnded {
+		t.Errorf("job: %+v", w.s.Jobs[j])
+	}
+}
+
+func TestGuestThatDiesFailsTheJob(t *testing.T) {
+	w, j := running(t, 3, "host1", "host2")
+	delete(w.guests[w.s.Guests["j1g1"].Home], "j1g1")
+	w.settle()
+	if job := w.s.Jobs[j]; job.State != fleet.JobEnded || job.Result != fleet.JobFailed || job.Cause != "guest j1g1 ended: it is not here" {
+		t.Errorf("job: %+v", job)
+	}
+}
+
+// A host that is silent for long loses nothing by it.
+func TestSilentHostKeepsItsGuests(t *testing.T) {
+	w, j := running(t, 2, "host1", "host2")
+	w.cut("host1")
+	w.tick(10 * time.Minute)
+	if w.s.Jobs[j].State != fleet.JobRunning {
+		t.Fatalf("job: %+v", w.s.Jobs[j])
+	}
+	if _, err := w.ask(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"}); w.s.Guests["j1g0"].Home == "host1" && err == nil {
+		t.Error("a guest of a silent host began to move")
+	}
+	w.reconnect("host1")
+	w.exited[j] = true
+	w.settle()
+	if w.s.Jobs[j].State != fleet.JobEnded {
+		t.Errorf("job: %+v", w.s.Jobs[j])
+	}
+}
+
+// A controller that was restarted gives agents time to call before it counts
+// any order as vanished, and keeps their addresses until then.
+func TestRestartedControllerWaitsForAgents(t *testing.T) {
+	w, _ := running(t, 2, "host1", "host2", "host3")
+	w.tick(time.Second)
+	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host3"})
+	w.answer(slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Verb == fleet.Receive }))
+	w.now = w.now.Add(time.Hour)
+	for id, h := range w.s.Hosts {
+		w.cut(id)
+		h.Facts = fleet.Facts{}
+		w.s.Hosts[id] = h
+	}
+	w.s.LedSince = w.now
+	w.tick(14 * time.Second)
+	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Copying {
+		t.Fatalf("migration: %+v", m)
+	}
+	for _, e := range Wanted(w.s, "host1").Networks[0].Endpoints {
+		if e.VTEP == "" {
+			t.Errorf("the address of %s was forgotten", e.Host)
+		}
+	}
+	w.tick(5 * time.Second)
+	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Discarding {
+		t.Fatalf("migration: %+v", m)
+	}
+}
+
+func TestStuckOrdersVanishInTheEnd(t *testing.T) {
+	w := newWorld(t, "host1")
+	j := w.must(submission(1)).Job
+	for range 4 {
+		w.wire = nil
+		w.tick(limits[fleet.Start])
+	}
+	w.settle()
+	if job := w.s.Jobs[j]; job.State != fleet.JobEnded || job.Result != fleet.JobFailed || !strings.Contains(job.Cause, "host1 did not answer the order to start within 3m0s") {
+		t.Errorf("job: %+v", job)
+	}
+}
+
+func TestNoMoreThanSoManyEndedJobs(t *testing.T) {
+	s := fleet.NewSnapshot()
+	s.At = t0
+	for i := range mostJobs + 5 {
+		id := fleet.JobID(fmt.Sprintf("j%d", i))
+		s.Jobs[id] = fleet.Job{ID: id, State: fleet.JobEnded, Ended: t0.Add(time.Duration(i) * time.Second), Spec: fleet.JobSpec{Guests: 1}}
+	}
+	s.Migrations["m1.j0g0"] = fleet.Migration{ID: "m1.j0g0", Move: "m1", Job: "j0", Phase: fleet.Finished}
+	s.Moves["m1"] = fleet.Move{ID: "m1", Migrations: []fleet.MigrationID{"m1.j0g0"}, Ended: t0}
+	d, err := (&Planner{}).Step(s, fleet.Tick{At: t0.Add(10 * time.Minute)})
+	if err != nil || !reflect.DeepEqual(d.Change.GoneJobs, []fleet.JobID{"j0", "j1", "j2", "j3", "j4"}) ||
+		len(d.Change.GoneMoves) != 1 || len(d.Change.GoneMigrations) != 1 || len(d.Change.GoneGuests) != 5 {
+		t.Errorf("%+v %v", d.Change, err)
+	}
+}
+
+func TestWantedFollowsAMove(t *testing.T) {
+	w, _ := running(t, 2, "host1", "host2", "host3")
+	from := w.s.Guests["j1g1"].Home
+	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g1", To: "host3"})
+	type seen struct {
+		phase   fleet.Phase
+		carrier fleet.HostID
+		ports   bool
+	}
+	var got []seen
+	for {
+		g := w.s.Guests["j1g1"]
+		if g.Migration == "" {
+			break
+		}
+		n := Wanted(w.s, "host3").Networks[0]
+		got = append(got, seen{w.s.Migrations[g.Migration].Phase, n.Endpoints[1].Host, len(n.Ports) == 1 && len(Wanted(w.s, from).Guests) > 0})
+		w.answer(slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Migration != "" }))
+	}
+	want := []seen{{fleet.Preparing, from, true}, {fleet.Copying, from, true}, {fleet.Switching, from, true},
+		{fleet.Repointing, "host3", true}, {fleet.Retiring, "host3", true}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v", got)
+	}
+	n := Wanted(w.s, w.s.Jobs["j1"].ShareHost).Networks[0]
+	if n.Share == nil || n.Share.Export != "/home/me" || len(n.Endpoints) != 3 || n.Endpoints[2].Host != w.s.Jobs["j1"].ShareHost {
+		t.Errorf("network: %+v", n)
+	}
+	if task := Task(w.s, Pending(w.s)[0]); task.Guest.ID == "" || task.Job.ID != "j1" {
+		t.Errorf("task: %+v", task)
+	}
+}

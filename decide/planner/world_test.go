@@ -1,0 +1,407 @@
+package planner
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pagurus/decide/lifecycle"
+	"pagurus/fleet"
+)
+
+var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// checker is what a test and a property test have in common.
+type checker interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// world is a cluster that answers orders: hosts that have guests in them,
+// a wire that can lose what is sent, and the controller's loop.
+type world struct {
+	t       checker
+	p       *Planner
+	s       fleet.Snapshot
+	now     time.Time
+	silent  map[fleet.HostID]bool
+	guests  map[fleet.HostID]map[fleet.GuestID]fleet.RunState
+	whole   map[fleet.HostID]map[fleet.GuestID]bool   // paused there, but complete
+	exited  map[fleet.JobID]bool                      // its program has ended
+	refused map[fleet.Order]bool                      // promised never to be carried out
+	saw     map[fleet.HostID]map[fleet.GuestID]uint64 // newest generation
+	wire    []fleet.Order                             // sent, not answered
+	log     []fleet.Order
+}
+
+func newWorld(t checker, hosts ...fleet.HostID) *world {
+	w := &world{
+		t: t, p: &Planner{}, s: fleet.NewSnapshot(), now: t0, silent: map[fleet.HostID]bool{},
+		guests: map[fleet.HostID]map[fleet.GuestID]fleet.RunState{}, whole: map[fleet.HostID]map[fleet.GuestID]bool{},
+		exited: map[fleet.JobID]bool{}, refused: map[fleet.Order]bool{},
+		saw: map[fleet.HostID]map[fleet.GuestID]uint64{},
+	}
+	w.s.At, w.s.LedSince = t0, t0
+	for _, id := range hosts {
+		w.guests[id], w.whole[id] = map[fleet.GuestID]fleet.RunState{}, map[fleet.GuestID]bool{}
+		w.saw[id] = map[fleet.GuestID]uint64{}
+		w.ask(fleet.Request{Verb: fleet.Join, Host: id})
+		h := w.s.Hosts[id]
+		h.Facts = fleet.Facts{
+			Machine: "machine", Address: "192.0.2." + string(id[len(id)-1:]), Capacity: fleet.Resources{CPUs: 4, MemoryBytes: 2 << 30},
+			Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Accelerator: "tcg"}},
+		}
+		w.s.Hosts[id] = h
+	}
+	w.hear()
+	return w
+}
+
+// hear lets every host that is not silent say that it is there.
+func (w *world) hear() {
+	w.s.At = w.now
+	for id, h := range w.s.Hosts {
+		h.Facts.Connected = !w.silent[id]
+		if h.Facts.Connected {
+			h.Facts.SeenAt = w.now
+		}
+		w.s.Hosts[id] = h
+	}
+}
+
+// step thinks twice, compares, commits, checks and sends.
+func (w *world) step(ev fleet.Event) (Decision, error) {
+	w.t.Helper()
+	w.hear()
+	before := w.s
+	d, err := w.p.Step(w.s, ev)
+	again, err2 := w.p.Step(w.s, ev)
+	if !reflect.DeepEqual(d, again) || fmt.Sprint(err) != fmt.Sprint(err2) {
+		w.t.Fatalf("the same question got two answers:\n%+v %v\n%+v %v", d, err, again, err2)
+	}
+	if err != nil {
+		var no *Refusal
+		if !errors.As(err, &no) {
+			w.t.Fatalf("step: %v", err)
+		}
+		if _, asked := ev.(fleet.Request); !asked {
+			w.t.Fatalf("%T was refused: %v", ev, err)
+		}
+		return d, err
+	}
+	if !reflect.DeepEqual(before, w.s) {
+		w.t.Fatalf("step changed its snapshot")
+	}
+	w.s = w.s.Apply(d.Change, w.s.Revision+1)
+	w.hear()
+	waiting := Pending(w.s)
+	for _, o := range d.Orders {
+		if !slices.Contains(waiting, o) {
+			w.t.Fatalf("sent what nothing waits for: %+v", o)
+		}
+		w.send(o)
+	}
+	w.sound()
+	return d, nil
+}
+
+func (w *world) send(o fleet.Order) {
+	w.log = append(w.log, o)
+	if !slices.Contains(w.wire, o) && !w.silent[o.Host] {
+		w.wire = append(w.wire, o)
+	}
+}
+
+func (w *world) ask(r fleet.Request) (fleet.Answer, error) {
+	w.t.Helper()
+	r.At, r.By = w.now, fleet.Caller{Admin: true}
+	d, err := w.step(r)
+	return d.Answer, err
+}
+
+func (w *world) must(r fleet.Request) fleet.Answer {
+	w.t.Helper()
+	a, err := w.ask(r)
+	if err != nil {
+		w.t.Fatalf("%s: %v", r.Verb, err)
+	}
+	return a
+}
+
+func submission(guests int) fleet.Request {
+	return fleet.Request{
+		Verb: fleet.Submit, Image: &fleet.Image{Name: "openmpi", Digest: "sha256-1", MPI: "openmpi"},
+		Spec: &fleet.JobSpec{
+			Args: []string{"./a.out"}, Dir: "/home/me/work", Export: "/home/me", Ranks: guests, Guests: guests,
+			Need: fleet.Resources{CPUs: 1, MemoryBytes: 512 << 20}, Image: "openmpi", Machine: "machine",
+		},
+	}
+}
+
+// apply makes a host destroy what is not wanted there, as agents do.
+func (w *world) apply() {
+	atlas := NewAtlas(w.s)
+	for id, here := range w.guests {
+		if w.silent[id] {
+			continue
+		}
+		wanted := atlas.Wanted(id)
+		for g := range here {
+			if !slices.Contains(wanted.Guests, g) {
+				delete(here, g)
+				delete(w.whole[id], g)
+			}
+		}
+	}
+}
+
+// carry carries an order out on its host. It gives the answer, and false if
+// there is none yet.
+func (w *world) carry(o fleet.Order) (fleet.Report, bool) {
+	here, peer := w.guests[o.Host], w.guests[o.Peer]
+	r := fleet.Report{Order: o, Outcome: fleet.Done}
+	no := func(cause string) (fleet.Report, bool) {
+		w.refused[o] = true
+		r.Outcome, r.Cause = fleet.Failed, cause
+		return r, true
+	}
+	if w.refused[o] {
+		return no("refused before")
+	}
+	if o.Gen < w.saw[o.Host][o.Guest] {
+		return no("too old")
+	}
+	w.saw[o.Host][o.Guest] = o.Gen
+	switch o.Verb {
+	case fleet.Start:
+		here[o.Guest] = fleet.Running
+	case fleet.Hold:
+		if here[o.Guest] == fleet.Paused {
+			here[o.Guest] = fleet.Running
+		}
+		if here[o.Guest] == fleet.Running {
+			return r, false
+		}
+		return no("it is not here")
+	case fleet.Run:
+		if here[o.Guest] != fleet.Running {
+			return no("guest 0 is not here")
+		}
+		if !w.exited[o.Job] {
+			return r, false
+		}
+		r.Exit = &fleet.Exit{Code: 7}
+	case fleet.Stop, fleet.Retire, fleet.Discard:
+		delete(here, o.Guest)
+		delete(w.whole[o.Host], o.Guest)
+	case fleet.Receive:
+		if here[o.Guest] == "" {
+			here[o.Guest] = fleet.Incoming
+		}
+		r.Listen = string(o.Host) + ":1"
+	case fleet.Copy:
+		if here[o.Guest] != fleet.Running || peer[o.Guest] != fleet.Incoming {
+			return no("it is not here, or nobody takes it")
+		}
+	case fleet.Switch:
+		if w.whole[o.Peer][o.Guest] {
+			break
+		}
+		if here[o.Guest] != fleet.Running || peer[o.Guest] != fleet.Incoming {
+			return no("it is not here, or nobody takes it")
+		}
+		here[o.Guest], w.whole[o.Peer][o.Guest] = fleet.Paused, true
+	case fleet.Repoint:
+		if !w.whole[o.Host][o.Guest] {
+			return no("it is not whole here")
+		}
+		here[o.Guest] = fleet.Running
+	case fleet.Revert:
+		if here[o.Guest] == "" {
+			return no("it is not here")
+		}
+		here[o.Guest] = fleet.Running
+	}
+	return r, true
+}
+
+// answer carries out the i-th order on the wire and reports it.
+func (w *world) answer(i int) bool {
+	o := w.wire[i]
+	r, ready := w.carry(o)
+	if !ready {
+		return false
+	}
+	w.wire = slices.Delete(w.wire, i, i+1)
+	r.At = w.now
+	_, _ = w.step(r)
+	w.apply()
+	return true
+}
+
+// settle answers everything on the wire until only standing orders are left.
+func (w *world) settle() {
+	w.t.Helper()
+	for range 10000 {
+		i := slices.IndexFunc(w.wire, func(o fleet.Order) bool {
+			if o.Verb == fleet.Hold && w.guests[o.Host][o.Guest] == fleet.Running {
+				return false
+			}
+			return o.Verb != fleet.Run || w.exited[o.Job] || w.guests[o.Host][o.Guest] != fleet.Running
+		})
+		if i < 0 {
+			return
+		}
+		w.answer(i)
+	}
+	w.t.Fatalf("never comes to rest: %v", w.wire)
+}
+
+// tick lets time pass, a second a Tick.
+func (w *world) tick(d time.Duration) {
+	w.t.Helper()
+	for end := w.now.Add(d); w.now.Before(end); {
+		w.now = w.now.Add(time.Second)
+		_, _ = w.step(fleet.Tick{At: w.now})
+		w.apply()
+	}
+}
+
+// reconnect sends a host all it has to do, as the controller does when its
+// agent calls.
+func (w *world) reconnect(id fleet.HostID) {
+	w.silent[id] = false
+	w.wire = slices.DeleteFunc(w.wire, func(o fleet.Order) bool { return o.Host == id })
+	w.hear()
+	w.apply()
+	for _, o := range Pending(w.s) {
+		if o.Host == id {
+			w.send(o)
+		}
+	}
+}
+
+// silence cuts a host off; what it was told is lost or carried out unheard.
+func (w *world) cut(id fleet.HostID) {
+	w.silent[id] = true
+	w.wire = slices.DeleteFunc(w.wire, func(o fleet.Order) bool { return o.Host == id })
+}
+
+// sound checks what must be so after every step.
+func (w *world) sound() {
+	w.t.Helper()
+	w.soundOrders()
+	w.soundHosts()
+	for _, j := range w.s.Jobs {
+		for _, id := range guestIDs(j) {
+			g, ok := w.s.Guests[id]
+			if !ok {
+				w.t.Fatalf("%s has lost its guest %s", j.ID, id)
+			}
+			if j.State == fleet.JobEnded && !g.State.Ended() {
+				w.t.Fatalf("%s has ended and %s is %s", j.ID, id, g.State)
+			}
+			if j.State != fleet.JobEnded && j.State != fleet.JobStopping && g.State.Ended() {
+				w.t.Fatalf("%s is %s and %s is %s", j.ID, j.State, id, g.State)
+			}
+		}
+	}
+	for _, m := range w.s.Migrations {
+		if g, ok := w.s.Guests[m.Guest]; !m.Phase.Ended() && (!ok || g.Migration != m.ID || g.State != fleet.GuestMoving) {
+			w.t.Fatalf("%s is %s and %s does not know it: %+v", m.ID, m.Phase, m.Guest, g)
+		}
+		if _, ok := w.s.Moves[m.Move]; !ok {
+			w.t.Fatalf("%s has lost its move", m.ID)
+		}
+	}
+	for _, v := range w.s.Moves {
+		over := true
+		for _, id := range v.Migrations {
+			m, known := w.s.Migrations[id]
+			over = over && (!known || m.Phase.Ended())
+		}
+		if over == v.Ended.IsZero() {
+			w.t.Fatalf("%s is over: %t, ended %s", v.ID, over, v.Ended)
+		}
+	}
+}
+
+// soundOrders: everything alive waits for exactly one order.
+func (w *world) soundOrders() {
+	w.t.Helper()
+	own, run := map[fleet.GuestID]int{}, map[fleet.JobID]int{}
+	for _, o := range Pending(w.s) {
+		if o.Verb == fleet.Run {
+			run[o.Job]++
+			continue
+		}
+		own[o.Guest]++
+	}
+	for _, g := range w.s.Guests {
+		want := 1
+		if g.State.Ended() || w.s.Migrations[g.Migration].Phase == fleet.Ready {
+			want = 0
+		}
+		if own[g.ID] != want {
+			w.t.Fatalf("%s is %s and waits for %d orders", g.ID, g.State, own[g.ID])
+		}
+	}
+	for _, j := range w.s.Jobs {
+		if run[j.ID] > 1 || (run[j.ID] == 1) != (j.State == fleet.JobRunning) && j.State != fleet.JobRunning {
+			w.t.Fatalf("%s is %s and waits for %d programs", j.ID, j.State, run[j.ID])
+		}
+	}
+}
+
+// soundHosts: no host has promised more memory than it has, no guest runs
+// twice, and every guest is where frames for it are sent.
+func (w *world) soundHosts() {
+	w.t.Helper()
+	used, running := map[fleet.HostID]int64{}, map[fleet.GuestID]int{}
+	for _, g := range w.s.Guests {
+		for _, id := range lifecycle.Places(g, w.s.Migrations[g.Migration]) {
+			used[id] += g.Need.MemoryBytes
+		}
+	}
+	for id, bytes := range used {
+		if w.s.Hosts[id].Facts.Capacity.MemoryBytes > 0 && bytes > w.s.Hosts[id].Facts.Capacity.MemoryBytes {
+			w.t.Fatalf("%s has promised %d bytes", id, bytes)
+		}
+	}
+	for _, here := range w.guests {
+		for g, state := range here {
+			if state == fleet.Running {
+				running[g]++
+			}
+		}
+	}
+	for g, n := range running {
+		if n > 1 && !w.s.Guests[g].State.Ended() {
+			w.t.Fatalf("%s runs %d times", g, n)
+		}
+	}
+	atlas := NewAtlas(w.s)
+	for _, id := range slices.Sorted(maps.Keys(w.s.Hosts)) {
+		for _, n := range atlas.Wanted(id).Networks {
+			if !slices.IsSortedFunc(n.Endpoints, func(a, b fleet.Endpoint) int { return a.Addr.Compare(b.Addr) }) {
+				w.t.Fatalf("endpoints of %s are not in order", n.Job)
+			}
+		}
+	}
+}
+
+func (w *world) verbs(g fleet.GuestID) []fleet.Verb {
+	var out []fleet.Verb
+	for _, o := range w.log {
+		if o.Migration != "" && o.Guest == g {
+			out = append(out, o.Verb)
+		}
+	}
+	return out
+}
+
+var _ checker = (*testing.T)(nil)
