@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cavaliergopher/cpio"
+
+	"pagurus/act/image"
+)
+
+// imageFolder is where images are when nobody says otherwise.
+const imageFolder = "/var/lib/pagurus/images"
+
+// firstProcess is a user process that does nothing but say that it is there.
+const firstProcess = `#include <unistd.h>
+int main(void) {
+	static const char word[] = "first user process\n";
+	write(1, word, sizeof word - 1);
+	for (;;) pause();
+}
+`
+
+// bareGuest gives the folder of the image that jobs run and an initrd with the
+// same modules and, in place of the guest agent, the first process.
+func (b *bench) bareGuest() (folder, initrd string, err error) {
+	store, err := image.Open(imageFolder)
+	if err != nil {
+		return "", "", err
+	}
+	img, err := store.Find("openmpi")
+	if err != nil {
+		return "", "", err
+	}
+	folder = store.Folder(img.Digest)
+	initrd = filepath.Join(b.dir, "bare.cpio")
+	if _, err := os.Stat(initrd); err == nil {
+		return folder, initrd, nil
+	}
+	modules, err := os.ReadFile(filepath.Join(folder, "modules.cpio"))
+	if err != nil {
+		return "", "", err
+	}
+	program, err := os.ReadFile(filepath.Join(b.dir, "first"))
+	if err != nil {
+		return "", "", err
+	}
+	var own bytes.Buffer
+	w := cpio.NewWriter(&own)
+	entries := []struct {
+		name string
+		mode cpio.FileMode
+		body []byte
+	}{{"dev", cpio.TypeDir | 0o755, nil}, {"init", cpio.TypeReg | 0o755, program}}
+	for _, e := range entries {
+		if err := w.WriteHeader(&cpio.Header{Name: e.name, Mode: e.mode, Size: int64(len(e.body))}); err != nil {
+			return "", "", fmt.Errorf("writing the initrd: %w", err)
+		}
+		if _, err := w.Write(e.body); err != nil {
+			return "", "", fmt.Errorf("writing the initrd: %w", err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		return "", "", fmt.Errorf("writing the initrd: %w", err)
+	}
+	return folder, initrd, os.WriteFile(initrd, append(modules, own.Bytes()...), 0o644)
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"pagurus/act/qemu/qmp"
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+)
+
+// byHand is the limit of a migration driven by hand.
+const byHand = 2 * time.Minute
+
+// migration compares the total time of moving a guest of 512 MiB that runs a
+// busy rank with `migrate` typed into its QEMU by hand, default settings, the
+// same guest between two hosts of the same lab. The two are taken in turn.
+func (b *bench) migration(ctx context.Context) error {
+	for range b.repeat {
+		if err := b.pair(ctx); err != nil {
+			return err
+		}
+		ours, theirs := b.record.Samples["move_s"], b.record.Samples["hand_s"]
+		fmt.Printf("  move %.2f s, by hand %.2f s\n", ours[len(ours)-1], theirs[len(theirs)-1])
+	}
+	return b.ratio("total time of a move / QEMU's migrate by hand", "move_s", "hand_s", 1.25)
+}
+
+func (b *bench) pair(ctx context.Context) (err error) {
+	job, err := b.pagurus(ctx, "run", "--detach", "-n", "1", "--mem", "512M", "--image", "openmpi", "--on", "host1", "--", "./witness", "600", "64")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		after := context.WithoutCancel(ctx)
+		_, e1 := b.pagurus(after, "lab", "restart", "host2")
+		_, e2 := b.pagurus(after, "cancel", job)
+		_, e3 := b.pagurus(after, "wait", "--quiet", job)
+		_ = e3 // a cancelled job's wait says so
+		err = errors.Join(err, e1, e2)
+	}()
+	if err := b.busy(ctx, job); err != nil {
+		return err
+	}
+	guest := job + "g0"
+	if _, err := b.pagurus(ctx, "migrate", guest, "--to", "host2", "--wait"); err != nil {
+		return err
+	}
+	took, err := b.lastMove(ctx)
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, time.Second); err != nil {
+		return err
+	}
+	// From here on the guest is ours: its agent must not hold the monitor.
+	if _, err := b.pagurus(ctx, "lab", "kill", "host2"); err != nil {
+		return err
+	}
+	hand, err := b.hand(ctx, guest, "host2", "host3")
+	if err != nil {
+		return err
+	}
+	b.sample("move_s", took.Seconds())
+	b.sample("hand_s", hand.Seconds())
+	return nil
+}
+
+// busy waits until the job's ranks compute.
+func (b *bench) busy(ctx context.Context, job string) error {
+	for range 300 {
+		if out, err := b.pagurus(ctx, "logs", job); err == nil && strings.Contains(out, "START") {
+			return pause(ctx, 2*time.Second)
+		}
+		if err := pause(ctx, 200*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("the ranks of %s did not begin", job)
+}
+
+// lastMove gives the total time of the newest move.
+func (b *bench) lastMove(ctx context.Context) (time.Duration, error) {
+	s, err := b.snapshot(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var last fleet.Move
+	for _, m := range s.Moves {
+		if m.Begun.After(last.Begun) {
+			last = m
+		}
+	}
+	if last.Ended.IsZero() {
+		return 0, errors.New("the last move has not ended")
+	}
+	return last.Ended.Sub(last.Begun), nil
+}
+
+// hand moves a guest as somebody without Pagurus would: the same QEMU started
+// on the target with -incoming, `migrate` on the source, wait for "completed".
+func (b *bench) hand(ctx context.Context, guest, from, to string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, byHand)
+	defer cancel()
+	folder := filepath.Join("/run/pagurus/lab", from, "guests", guest)
+	pid, args, err := running(folder)
+	if err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp("/var/tmp", "pagurus-hand-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	begun := time.Now()
+	target := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", "pagurus-lab-" + to, "qemu-system-x86_64"}, elsewhere(args)...)...)
+	target.Dir = dir
+	if err := target.Start(); err != nil {
+		return 0, fmt.Errorf("starting the target by hand: %w", err)
+	}
+	defer func() {
+		_ = target.Process.Kill()
+		_ = target.Wait()
+		_ = syscall.Kill(pid, syscall.SIGKILL) // the source that has been emptied
+	}()
+	source, err := qmp.Open(ctx, filepath.Join(folder, "qmp.sock"))
+	if err != nil {
+		return 0, err
+	}
+	defer source.Close()
+	return migrate(ctx, source, to, begun)
+}
+
+// migrate undoes the settings the driver left and runs QEMU's own migration.
+func migrate(ctx context.Context, source *qmp.Client, to string, begun time.Time) (time.Duration, error) {
+	off := map[string]any{"capabilities": []map[string]any{
+		{"capability": "pause-before-switchover", "state": false}, {"capability": "return-path", "state": false},
+	}}
+	if err := source.Do(ctx, "migrate-set-capabilities", off, nil); err != nil {
+		return 0, err
+	}
+	defaults := map[string]any{"max-bandwidth": 128 << 20, "downtime-limit": 300}
+	if err := source.Do(ctx, "migrate-set-parameters", defaults, nil); err != nil {
+		return 0, err
+	}
+	address := "tcp:198.18.0." + strings.TrimPrefix(to, "host") + ":4999"
+	for { // until the target listens
+		if err := source.Do(ctx, "migrate", map[string]any{"uri": address}, nil); err != nil {
+			return 0, err
+		}
+		for {
+			var state struct {
+				Status string `json:"status"`
+			}
+			if err := source.Do(ctx, "query-migrate", nil, &state); err != nil {
+				return 0, err
+			}
+			if state.Status == "completed" {
+				return time.Since(begun), nil
+			}
+			if err := pause(ctx, 10*time.Millisecond); err != nil {
+				return 0, err
+			}
+			if state.Status == "failed" {
+				break
+			}
+		}
+	}
+}
+
+// running gives the process of the QEMU in a guest's folder and its arguments.
+func running(folder string) (int, []string, error) {
+	dirs, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, d := range dirs {
+		if at, err := os.Readlink(d); err != nil || at != folder {
+			continue
+		}
+		line, err := os.ReadFile(filepath.Join(filepath.Dir(d), "cmdline"))
+		if err != nil || !strings.Contains(string(line), "qemu") {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(d)))
+		return pid, strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")[1:], err
+	}
+	return 0, nil, fmt.Errorf("no QEMU runs in %s", folder)
+}
+
+// elsewhere is the command line of the same machine as a target by hand: a
+// tap of its own, no sandbox, and it listens at once.
+func elsewhere(args []string) []string {
+	var out []string
+	for i := 0; i < len(args); i++ {
+		switch a := args[i]; a {
+		case "-S":
+		case "-incoming", "-sandbox":
+			i++
+		case "-netdev":
+			i++
+			out = append(out, a, "tap,id=net,ifname=pghand0,script=no,downscript=no")
+		default:
+			out = append(out, a)
+		}
+	}
+	return append(slices.Clip(out), "-incoming", "tcp:0.0.0.0:4999")
+}
+
+// snapshot is what the controller knows.
+func (b *bench) snapshot(ctx context.Context) (fleet.Snapshot, error) {
+	where, err := wire.Resolve()
+	if err != nil {
+		return fleet.Snapshot{}, err
+	}
+	c, err := wire.Dial(where)
+	if err != nil {
+		return fleet.Snapshot{}, err
+	}
+	defer c.Close()
+	return c.Snapshot(ctx)
+}
