@@ -99,14 +99,14 @@ func mpiEnv(s fleet.Setup) []string {
 		"OMPI_MCA_plm_rsh_no_tree_spawn=1",
 		"OMPI_MCA_orte_default_hostfile=" + hostsOMPI,
 		"OMPI_MCA_oob_tcp_if_include=" + subnet,
-		"OMPI_MCA_rmaps_base_oversubscribe=1",
+		"OMPI_MCA_rmaps_base_mapping_policy=slot:oversubscribe",
 		"OMPI_MCA_hwloc_base_binding_policy=none",
 		// Open MPI 5 (PRRTE).
 		"PRTE_MCA_plm_ssh_agent=" + rshPath,
 		"PRTE_MCA_plm_ssh_no_tree_spawn=1",
 		"PRTE_MCA_prte_default_hostfile=" + hostsOMPI,
 		"PRTE_MCA_prte_if_include=" + subnet,
-		"PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe",
+		"PRTE_MCA_rmaps_default_mapping_policy=slot:oversubscribe",
 		"PRTE_MCA_hwloc_default_binding_policy=none",
 		// Both: plain TCP between guests. Probing for fast networks that a
 		// guest never has takes seconds under emulation.
