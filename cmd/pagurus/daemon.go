@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"pagurus/act/etcd"
+	"pagurus/serve/wire"
+	"pagurus/show/cli"
+)
+
+const (
+	// defaultPort is where a controller listens for agents on other machines.
+	defaultPort = "7461"
+	// loopback is the address of a host that nobody else has to reach.
+	loopback = "127.0.0.1"
+)
+
+// daemonLog writes what an administrator should see, and no more.
+func daemonLog(w io.Writer, verbose bool) *slog.Logger {
+	level := slog.LevelInfo
+	if verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
+// add makes the flags of an agent's host.
+func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
+	name, err := os.Hostname()
+	if err != nil {
+		name = "host"
+	}
+	flags.StringVar(&f.name, "host", name, "this host's name")
+	flags.StringVar(&f.address, "address", "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from)")
+	flags.Float64Var(&f.cpus, "cpus", 0, "CPUs that all guests together may use (default: no limit)")
+	flags.StringVar(&f.accelerator, "accelerator", "", "kvm or tcg (default: what a probe finds)")
+	return flags.String("memory", "", "memory for guests (default: all but 1 GiB)")
+}
+
+// finish reads what the flags mean.
+func (f *hostFlags) finish(memory string) error {
+	if f.cpus < 0 {
+		return errors.New("--cpus must not be negative")
+	}
+	if memory == "" {
+		return nil
+	}
+	var err error
+	if f.memory, err = cli.ParseBytes(memory); err != nil {
+		return fmt.Errorf("--memory %w", err)
+	}
+	return nil
+}
+
+// folders makes the flags that every role has.
+func folders(flags *pflag.FlagSet, run, state, images *string) {
+	flags.StringVar(run, "run", defaultRun, "folder for what lives as long as the machine is up")
+	flags.StringVar(state, "state", defaultState, "folder for what stays")
+	flags.StringVar(images, "images", "", "folder of the images (default: images in --state)")
+}
+
+func agentCommand() *cobra.Command {
+	var f hostFlags
+	sweep, verbose := false, false
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Be a host: run guests for a controller",
+		Long: `Agent makes this machine a host of a cluster. It calls the controller, so it
+works behind a firewall; guests run on when it ends, and it finds them again.`,
+		Example: "  pagurus agent --controller head:7461 --token-file /etc/pagurus/token",
+		Args:    cobra.NoArgs,
+	}
+	memory := f.add(cmd.Flags())
+	folders(cmd.Flags(), &f.run, &f.state, &f.images)
+	cmd.Flags().BoolVar(&verbose, "verbose", false, "log more")
+	cmd.Flags().BoolVar(&sweep, "sweep", false, "end everything of Pagurus on this host, and return")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := f.finish(*memory); err != nil {
+			return err
+		}
+		if f.images == "" {
+			f.images = filepath.Join(f.state, "images")
+		}
+		log := daemonLog(cmd.ErrOrStderr(), verbose)
+		if sweep {
+			return sweepHost(cmd.Context(), f, log)
+		}
+		at, err := cli.Controller(cmd.Flags())
+		if err != nil {
+			return err
+		}
+		client, err := wire.Dial(at)
+		if err != nil {
+			return err
+		}
+		if f.address == "" {
+			f.address = towards(at.Address)
+		}
+		ctx, stop := untilSignal(cmd.Context())
+		defer stop()
+		return runAgent(ctx, f, client, log)
+	}
+	return cmd
+}
+
+// towards is the address this machine has on the way to the controller.
+func towards(controller string) string {
+	if strings.HasPrefix(controller, "unix:") {
+		return loopback
+	}
+	conn, err := net.Dial("udp", controller) // sends nothing; the kernel chooses the way
+	if err != nil {
+		return loopback
+	}
+	defer func() { _ = conn.Close() }()
+	host, _, err := net.SplitHostPort(conn.LocalAddr().String())
+	if err != nil {
+		return loopback
+	}
+	return host
+}
+
+// runAgent is a host until ctx ends.
+func runAgent(ctx context.Context, f hostFlags, client *wire.Client, log *slog.Logger) error {
+	h, err := openHost(ctx, f, log)
+	if err != nil {
+		return err
+	}
+	log.Info("agent begins", "host", f.name, "address", f.address, "version", version)
+	err = h.agent(client, log).Run(ctx)
+	log.Info("agent ends; guests run on", "host", f.name)
+	return errors.Join(err, h.close(), client.Close())
+}
+
+func sweepHost(ctx context.Context, f hostFlags, log *slog.Logger) error {
+	if f.address == "" {
+		f.address = loopback
+	}
+	f.accelerator = "tcg" // nothing is started: a probe would be for nothing
+	h, err := openHost(ctx, f, log)
+	if err != nil {
+		return err
+	}
+	return errors.Join(h.sweep(ctx), h.close())
+}
+
+// controllerFlags is what a controller is told.
+type controllerFlags struct {
+	run, state, images string
+	socket             string
+	listen             string
+	etcd               []string
+	purpose            string // whose controller it is, for the one who wants to start another
+}
+
+func (f *controllerFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.socket, "socket", "", "UNIX socket for people on this machine (default: controller.sock in --run)")
+	flags.StringSliceVar(&f.etcd, "etcd", nil, "endpoints of an external etcd (default: one embedded in this process)")
+	flags.StringVar(&f.purpose, "purpose", "a controller", "")
+	_ = flags.MarkHidden("purpose")
+}
+
+func (f *controllerFlags) finish() {
+	if f.images == "" {
+		f.images = filepath.Join(f.state, "images")
+	}
+	if f.socket == "" {
+		f.socket = filepath.Join(f.run, "controller.sock")
+	}
+}
+
+// controllerLock is the file that the one controller of a run folder holds.
+func controllerLock(run string) string { return filepath.Join(run, "controller.lock") }
+
+func controllerCommand() *cobra.Command {
+	var f controllerFlags
+	verbose := false
+	cmd := &cobra.Command{
+		Use:   "controller",
+		Short: "Be the head of a cluster: decide what runs where",
+		Long: `Controller keeps the cluster's state, decides where guests run and tells the
+hosts' agents. Everything is in its state folder; it may be killed and started
+again at any moment, jobs run on. Agents on other machines need a copy of its
+token file.`,
+		Example: "  pagurus controller --listen :" + defaultPort,
+		Args:    cobra.NoArgs,
+	}
+	f.add(cmd.Flags())
+	folders(cmd.Flags(), &f.run, &f.state, &f.images)
+	cmd.Flags().StringVar(&f.listen, "listen", ":"+defaultPort, "TCP address for agents and people on other machines; empty: none")
+	cmd.Flags().BoolVar(&verbose, "verbose", false, "log more")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		f.finish()
+		ctx, stop := untilSignal(cmd.Context())
+		defer stop()
+		return runController(ctx, f, daemonLog(cmd.ErrOrStderr(), verbose), func() {})
+	}
+	return cmd
+}
+
+// openStore opens the cluster's memory.
+func openStore(ctx context.Context, f controllerFlags) (*etcd.Store, error) {
+	if len(f.etcd) > 0 {
+		return etcd.Connect(ctx, etcd.ConnectConfig{Endpoints: f.etcd})
+	}
+	return etcd.Embed(ctx, etcd.EmbedConfig{Dir: filepath.Join(f.state, "etcd")})
+}
+
+func upCommand() *cobra.Command {
+	var f controllerFlags
+	var h hostFlags
+	verbose := false
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Make this machine a cluster of one host: controller and agent in one process",
+		Long: `Up is a controller and an agent in one process, until it is told to end. Guests
+run on then, and are found again by the next one. More hosts may join: give
+--listen, and start ` + "`pagurus agent`" + ` on them with a copy of the token file.`,
+		Example: "  sudo pagurus up",
+		Args:    cobra.NoArgs,
+	}
+	memory := h.add(cmd.Flags())
+	f.add(cmd.Flags())
+	folders(cmd.Flags(), &f.run, &f.state, &f.images)
+	cmd.Flags().StringVar(&f.listen, "listen", "", "TCP address for agents and people on other machines (default: none)")
+	cmd.Flags().BoolVar(&verbose, "verbose", false, "log more")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := h.finish(*memory); err != nil {
+			return err
+		}
+		f.finish()
+		f.purpose = "`pagurus up`"
+		h.run, h.state, h.images = f.run, f.state, f.images
+		if h.address == "" {
+			h.address = loopback
+		}
+		ctx, stop := untilSignal(cmd.Context())
+		defer stop()
+		return runBoth(ctx, f, h, daemonLog(cmd.ErrOrStderr(), verbose))
+	}
+	return cmd
+}
+
+// runBoth is a controller and, once that serves, an agent beside it. When one
+// ends the other does.
+func runBoth(ctx context.Context, f controllerFlags, h hostFlags, log *slog.Logger) error {
+	client, err := wire.Dial(wire.Config{Address: "unix:" + f.socket})
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	serving := make(chan struct{})
+	controller := make(chan error, 1)
+	go func() {
+		controller <- runController(ctx, f, log, func() { close(serving) })
+		stop()
+	}()
+	select {
+	case <-serving:
+	case err := <-controller:
+		return err
+	}
+	err = runAgent(ctx, h, client, log)
+	stop()
+	return errors.Join(err, <-controller)
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/serve/wire"
+	"pagurus/show/demo"
+)
+
+// demoSteps is how long the demo's melt runs: long enough for two moves to
+// happen under it on two cores with emulated guests.
+const demoSteps = 2500
+
+func demoCommand(std streams) *cobra.Command {
+	length := demoSteps
+	cmd := &cobra.Command{
+		Use:    "demo",
+		Short:  "Show it all: a lab, LAMMPS, moves under it, and whether the results are the same",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			self, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("finding this program: %w", err)
+			}
+			client, err := wire.Dial(wire.Config{Address: "unix:" + wire.DefaultSocket})
+			if err != nil {
+				return err
+			}
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			d := demo.Demo{Pagurus: self, Cluster: client, Out: std.out, Steps: length}
+			return d.Run(ctx)
+		},
+	}
+	cmd.Flags().IntVar(&length, "steps", length, "time steps of the melt")
+	return cmd
+}

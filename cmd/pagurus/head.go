@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+
+	"pagurus/act/etcd"
+	"pagurus/act/image"
+	"pagurus/serve/controller"
+	"pagurus/serve/wire"
+)
+
+// The store and the images meet the controller's interfaces here.
+var (
+	_ controller.Store  = (*etcd.Store)(nil)
+	_ controller.Images = (*image.Store)(nil)
+)
+
+// runController is the head of a cluster until ctx ends. It calls serving when
+// it can be asked.
+func runController(ctx context.Context, f controllerFlags, log *slog.Logger, serving func()) (err error) {
+	lock, err := hold(controllerLock(f.run), f.purpose)
+	if err != nil {
+		return fmt.Errorf("%w: only one controller can use %s; end that one first, or give this one its own --run, --state and --socket", err, f.run)
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	identity, err := wire.EnsureIdentity(f.state)
+	if err != nil {
+		return err
+	}
+	images, err := image.Open(f.images)
+	if err != nil {
+		return err
+	}
+	store, err := openStore(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	listeners, err := listen(f, identity)
+	if err != nil {
+		return err
+	}
+	c := controller.New(controller.Config{Store: store, Images: images, Spool: filepath.Join(f.state, "spool"), Log: log})
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 2)
+	go func() { ended <- c.Run(ctx) }()
+	go func() {
+		ended <- wire.Serve(ctx, wire.ServeConfig{Listeners: listeners, Token: identity.Token, Controller: c, Streams: c.Streams(), Log: log})
+	}()
+	select {
+	case <-c.Ready():
+		log.Info("controller begins", "socket", f.socket, "listen", f.listen, "version", version)
+		serving()
+	case err := <-ended:
+		stop()
+		return errors.Join(err, <-ended)
+	}
+	err = <-ended
+	stop()
+	log.Info("controller ends; jobs run on")
+	return errors.Join(err, <-ended)
+}
+
+// listen opens the socket for this machine and, if asked for, the port for
+// others.
+func listen(f controllerFlags, identity wire.Identity) ([]net.Listener, error) {
+	local, err := wire.ListenUnix(f.socket)
+	if err != nil {
+		return nil, err
+	}
+	if f.listen == "" {
+		return []net.Listener{local}, nil
+	}
+	remote, err := wire.ListenTLS(f.listen, identity)
+	if err != nil {
+		return nil, errors.Join(err, local.Close())
+	}
+	return []net.Listener{local, remote}, nil
+}

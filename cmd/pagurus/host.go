@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/act/guestlink"
+	"pagurus/act/image"
+	"pagurus/act/overlay"
+	"pagurus/act/qemu"
+	"pagurus/act/share"
+	"pagurus/decide/lifecycle"
+	"pagurus/fleet"
+	"pagurus/serve/agent"
+	"pagurus/serve/wire"
+)
+
+// Drivers meet the interfaces they satisfy here and nowhere else.
+var (
+	_ agent.Driver  = (*qemu.Driver)(nil)
+	_ agent.Linker  = (*qemu.Driver)(nil)
+	_ agent.Overlay = (*overlay.Overlay)(nil)
+	_ agent.Shares  = (*share.Shares)(nil)
+	_ agent.Images  = (*image.Store)(nil)
+	_ agent.Inside  = (*guestlink.Client)(nil)
+)
+
+const (
+	// memoryReserve is what a host keeps for itself unless it is told how much
+	// it has for guests.
+	memoryReserve = 1 << 30
+	// openLimit bounds how long drivers may take to look at the host: a probe
+	// of hardware that hangs takes seconds.
+	openLimit = 60 * time.Second
+)
+
+// hostFlags is what an agent is told of its host.
+type hostFlags struct {
+	name        string
+	run, state  string
+	images      string
+	address     string
+	accelerator string
+	cpus        float64 // CPUs all guests may use; 0: all
+	memory      int64   // for guests; 0: what the machine has but memoryReserve
+}
+
+// host is everything of one host that an agent drives.
+type host struct {
+	flags   hostFlags
+	machine string
+	vm      *qemu.Driver
+	trouble string // why there is no vm
+	network *overlay.Overlay
+	shares  *share.Shares
+	images  *image.Store
+	groups  cgroups
+	held    *os.File
+}
+
+// openHost gets hold of the host's drivers. A kind of guest that cannot run
+// here is no error: the host says so to the controller.
+func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err error) {
+	h = &host{flags: f}
+	if os.Geteuid() != 0 {
+		return nil, errors.New("an agent makes networks and guests, and only root may: start it with sudo")
+	}
+	for _, dir := range []string{f.run, f.state} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("making the host's folders: %w", err)
+		}
+	}
+	if h.held, err = hold(filepath.Join(f.run, "agent.lock"), "an agent"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, h.close())
+		}
+	}()
+	address, err := netip.ParseAddr(f.address)
+	if err != nil {
+		return nil, fmt.Errorf("--address %q is no IP address", f.address)
+	}
+	if h.machine, err = thisMachine(); err != nil {
+		return nil, err
+	}
+	if h.images, err = image.Open(f.images); err != nil {
+		return nil, err
+	}
+	if h.groups, err = openGroups(f); err != nil {
+		return nil, err
+	}
+	if h.network, err = overlay.Open(overlay.Config{Host: fleet.HostID(f.name), Address: address}); err != nil {
+		return nil, err
+	}
+	if h.shares, err = share.Open(share.Config{Run: f.run}); err != nil {
+		return nil, err
+	}
+	guest, err := beside("pagurus-guest")
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithTimeout(ctx, openLimit)
+	defer stop()
+	vm, err := qemu.Open(ctx, qemu.Config{
+		Run: f.run, GuestAgent: guest, Address: address, Accelerator: f.accelerator, Cgroups: h.groups,
+		ImageFolder: h.images.Ensure, Converged: converged, Log: log,
+	})
+	if err != nil {
+		h.trouble = err.Error()
+		log.Warn("no vm guests here", "cause", err)
+		return h, nil
+	}
+	h.vm = vm
+	return h, nil
+}
+
+// converged has the policy judge a copy after each round. Of the rounds before
+// the last it looks only at how many there were.
+func converged(l fleet.Limits, p fleet.Progress) (bool, error) {
+	rounds := make([]lifecycle.Round, max(p.Rounds, 1))
+	rounds[len(rounds)-1] = lifecycle.Round{Took: time.Second, SentBytes: int64(p.BytesPerSecond), LeftBytes: p.RemainingBytes}
+	switch lifecycle.Copy(l, rounds) {
+	case lifecycle.SwitchNow:
+		return true, nil
+	case lifecycle.GiveUp:
+		return false, fmt.Errorf("after %d rounds %d MiB are still left: the guest changes its memory faster than it can be sent; try again when its program is quieter, or give it a faster link",
+			p.Rounds, p.RemainingBytes>>20)
+	}
+	return false, nil
+}
+
+// close lets go of everything; guests, networks and shares stay.
+func (h *host) close() error {
+	var errs []error
+	if h.vm != nil {
+		errs = append(errs, h.vm.Close())
+	}
+	if h.shares != nil {
+		errs = append(errs, h.shares.Close())
+	}
+	if h.network != nil {
+		errs = append(errs, h.network.Close())
+	}
+	if h.held != nil {
+		errs = append(errs, h.held.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// agent makes the host's agent.
+func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
+	drivers := map[fleet.Kind]agent.Driver{}
+	if h.vm != nil {
+		drivers[fleet.VM] = h.vm
+	}
+	h.images.FetchWith(client.FetchImageFile)
+	return agent.New(agent.Config{
+		Host: fleet.HostID(h.flags.name), Run: h.flags.run, Drivers: drivers,
+		Inside: func(id fleet.GuestID, l agent.Linker) agent.Inside {
+			return guestlink.New(func(ctx context.Context) (io.ReadWriteCloser, error) { return l.Link(ctx, id) })
+		},
+		Overlay: h.network, Shares: h.shares, Images: h.images, Controller: agent.Remote(client),
+		Facts: h.facts, Limit: h.flags.cpus, Log: log,
+	})
+}
+
+// facts is what does not change by what the agent does.
+func (h *host) facts() fleet.Facts {
+	f := fleet.Facts{
+		Version: version, Machine: h.machine, Address: h.flags.address,
+		Capacity:  fleet.Resources{CPUs: runtime.NumCPU(), MemoryBytes: h.flags.memory},
+		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.trouble}},
+		Troubles:  h.shares.Troubles(),
+	}
+	if h.vm != nil {
+		f.Abilities[fleet.VM] = h.vm.Abilities()
+	}
+	if f.Capacity.MemoryBytes == 0 {
+		f.Capacity.MemoryBytes = machineMemory()
+	}
+	return f
+}
+
+// machineMemory is what this machine has for guests.
+func machineMemory() int64 {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0
+	}
+	return max(0, int64(info.Totalram)*int64(info.Unit)-memoryReserve)
+}
+
+// sweep removes everything of Pagurus from the host: guests, file servers,
+// networks, groups of processes. It goes on after an error.
+func (h *host) sweep(ctx context.Context) error {
+	var errs []error
+	if h.vm != nil {
+		guests, err := h.vm.Inspect(ctx)
+		errs = append(errs, err)
+		for id := range guests {
+			errs = append(errs, h.vm.Stop(ctx, id))
+		}
+	}
+	return errors.Join(append(errs, h.shares.Apply(ctx, nil), h.network.Clear(ctx))...)
+}

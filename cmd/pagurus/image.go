@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"pagurus/act/image"
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+	"pagurus/show/cli"
+	"pagurus/show/view"
+)
+
+func imageCommand(std streams) *cobra.Command {
+	folder := defaultImages
+	cmd := &cobra.Command{
+		Use:   "image",
+		Short: "Build, list and remove the images that guests run",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&folder, "images", folder, "folder of the images")
+	cmd.AddCommand(imageBuildCommand(std, &folder), imageListCommand(std, &folder), imageRemoveCommand(std, &folder), imageShellCommand(&folder))
+	return cmd
+}
+
+func imageBuildCommand(std streams, folder *string) *cobra.Command {
+	var suite string
+	var packages []string
+	fresh := false
+	cmd := &cobra.Command{
+		Use:   "build NAME",
+		Short: "Build an image, unless it is there already",
+		Long: "Build makes an image out of Debian packages. Predefined are: " + strings.Join(image.Predefined(), ", ") +
+			".\nAny other name needs --packages. The same packages give the same image.",
+		Example: `  sudo pagurus image build openmpi
+  sudo pagurus image build mine --packages openmpi-bin,libopenmpi-dev,gcc,libc6-dev,python3-mpi4py`,
+		Args:      cobra.ExactArgs(1),
+		ValidArgs: image.Predefined(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			recipe, err := image.RecipeFor(args[0], suite, packages)
+			if err != nil {
+				return err
+			}
+			recipe.Fresh = fresh
+			store, err := openImages(*folder)
+			if err != nil {
+				return err
+			}
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			begun := time.Now()
+			steps := newSteps(std)
+			built, err := store.Build(ctx, recipe, steps.show)
+			steps.clear()
+			if ctx.Err() != nil && err != nil {
+				return cli.Exit{Code: 130, Err: errors.New("the build was called off; nothing of it is left")}
+			}
+			if err != nil {
+				return err
+			}
+			return printed(cmd, std, built, fmt.Sprintf("image %s: %s, kernel %s, %s, in %s",
+				built.Name, orNone(built.MPI+" "+built.Version), built.Kernel, view.Bytes(built.Bytes), view.Took(time.Since(begun))))
+		},
+	}
+	cmd.Flags().StringVar(&suite, "suite", "", "Debian suite (default: the recipe's, otherwise "+image.DefaultSuite+")")
+	cmd.Flags().StringSliceVar(&packages, "packages", nil, "packages, instead of the recipe's")
+	cmd.Flags().BoolVar(&fresh, "fresh", false, "build anew although there is an image of the same recipe")
+	return cmd
+}
+
+func imageListCommand(std streams, folder *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "List the images",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			store, err := openImages(*folder)
+			if err != nil {
+				return err
+			}
+			images, err := store.List()
+			if err != nil {
+				return err
+			}
+			t := view.Table{
+				Columns: []string{"IMAGE", "SUITE", "MPI", "KERNEL", "SIZE", "BUILT", "DIGEST"},
+				Empty:   "no images: build one with `pagurus image build openmpi`",
+			}
+			for _, i := range images {
+				t.Rows = append(t.Rows, []string{i.Name, i.Suite, orNone(i.MPI + " " + i.Version), i.Kernel, view.Bytes(i.Bytes),
+					view.Ago(time.Now(), i.Built), short(i.Digest)})
+			}
+			if images == nil {
+				images = []fleet.Image{}
+			}
+			return printed(cmd, std, images, strings.TrimSuffix(t.Text(), "\n"))
+		},
+	}
+}
+
+func imageRemoveCommand(std streams, folder *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "rm NAME…",
+		Short: "Remove images that no guest runs",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			store, err := openImages(*folder)
+			if err != nil {
+				return err
+			}
+			used, err := imagesInUse(cmd)
+			if err != nil {
+				return err
+			}
+			for _, name := range args {
+				if err := store.Remove(name, used); err != nil {
+					return err
+				}
+				std.say("removed image " + name)
+			}
+			return nil
+		},
+	}
+}
+
+// imagesInUse asks this machine's controller which images its jobs need. None
+// are needed where no controller runs.
+func imagesInUse(cmd *cobra.Command) (func(fleet.Digest) bool, error) {
+	needed := map[fleet.Digest]bool{}
+	used := func(d fleet.Digest) bool { return needed[d] }
+	at, err := cli.Controller(cmd.Flags())
+	if err != nil {
+		return nil, err
+	}
+	client, err := wire.Dial(at)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithTimeout(cmd.Context(), 5*time.Second)
+	defer stop()
+	s, err := client.Snapshot(ctx)
+	if errors.Is(err, wire.ErrNoController) {
+		return used, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("asking the controller which images are in use: %w", err)
+	}
+	for _, j := range s.Jobs {
+		if j.State != fleet.JobEnded {
+			needed[j.Digest] = true
+		}
+	}
+	for _, g := range s.Guests {
+		if g.State != fleet.GuestEnded {
+			needed[g.Image] = true
+		}
+	}
+	return used, nil
+}
+
+func imageShellCommand(folder *string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "shell NAME [-- COMMAND [ARGUMENT…]]",
+		Short: "Run a shell or a command inside an image, to compile programs for guests",
+		Long: `Shell runs a shell inside the image on this machine. The current directory is
+there at the same path; whatever is written elsewhere is gone afterwards. With
+sudo, inside you are the user who called it.`,
+		Example: `  sudo pagurus image shell openmpi
+  sudo pagurus image shell openmpi -- mpicc -O2 -o a.out main.c`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			store, err := openImages(*folder)
+			if err != nil {
+				return err
+			}
+			dir, err := os.Getwd()
+			if err != nil {
+				return fmt.Errorf("finding the current directory: %w", err)
+			}
+			who := session()
+			who.Dir, who.Args = dir, args[1:]
+			code, err := store.Shell(cmd.Context(), args[0], who)
+			if err == nil && code != 0 {
+				return cli.Exit{Code: code}
+			}
+			return err
+		},
+	}
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+// session is who called: behind sudo, the user who did.
+func session() image.Session {
+	who := image.Session{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
+	if groups, err := os.Getgroups(); err == nil {
+		for _, g := range groups {
+			who.Groups = append(who.Groups, uint32(g))
+		}
+	}
+	uid, err1 := strconv.ParseUint(os.Getenv("SUDO_UID"), 10, 32)
+	gid, err2 := strconv.ParseUint(os.Getenv("SUDO_GID"), 10, 32)
+	if os.Getuid() == 0 && err1 == nil && err2 == nil {
+		who = image.Session{UID: uint32(uid), GID: uint32(gid)}
+	}
+	return who
+}
+
+func openImages(folder string) (*image.Store, error) {
+	store, err := image.Open(folder)
+	if errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("%w: images belong to root, try with sudo", err)
+	}
+	return store, err
+}
+
+// printed writes a value as JSON or as text, as was asked for.
+func printed(cmd *cobra.Command, std streams, v any, text string) error {
+	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+		return json.NewEncoder(std.out).Encode(v)
+	}
+	_, err := fmt.Fprintln(std.out, text)
+	return err
+}
+
+func orNone(s string) string {
+	if s = strings.TrimSpace(s); s == "" {
+		return "no MPI"
+	}
+	return s
+}
+
+func short(d fleet.Digest) string { return string(d[:min(len(d), len("sha256-")+12)]) }
+
+// steps shows how far something long is: one line drawn over itself on a
+// terminal, elsewhere a line for each step.
+type steps struct {
+	std  streams
+	live bool
+	last string
+}
+
+func newSteps(std streams) *steps {
+	f, ok := std.err.(*os.File)
+	return &steps{std: std, live: ok && term.IsTerminal(int(f.Fd()))}
+}
+
+func (s *steps) show(step string, fraction float64) {
+	switch {
+	case s.live:
+		_, _ = fmt.Fprintf(s.std.err, "\r\x1b[K%3.0f %%  %s", 100*fraction, view.Clean(step))
+	case step != s.last:
+		s.std.say(fmt.Sprintf("%3.0f %%  %s", 100*fraction, view.Clean(step)))
+	}
+	s.last = step
+}
+
+func (s *steps) clear() {
+	if s.live && s.last != "" {
+		_, _ = fmt.Fprint(s.std.err, "\r\x1b[K")
+	}
+}

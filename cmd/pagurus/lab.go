@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+	"pagurus/show/cli"
+)
+
+// Where a lab keeps what: the images are the machine's, everything else goes
+// when the lab does.
+const (
+	labRun     = defaultRun + "/lab"
+	labState   = defaultState + "/lab"
+	labRecord  = labRun + "/lab.json"
+	labLock    = defaultRun + "/lab.lock"
+	labLogs    = labState + "/log"
+	labListen  = 7461
+	labPurpose = "a lab"
+)
+
+// lab is a cluster on this machine: its hosts are network namespaces, in each
+// of them the real agent; the real controller is in the machine's own network.
+type lab struct {
+	Hosts         int     `json:"hosts"`
+	CPUsPerHost   float64 `json:"cpus_per_host"` // all guests of a host together may use; 0: no limit
+	MemoryPerHost int64   `json:"memory_per_host_bytes"`
+}
+
+func labCommand(std streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "Run a cluster on this machine, to try and to test",
+		Long: `A lab is a whole cluster on one machine. Its hosts are network namespaces joined
+by a bridge (198.18.0.0/24); each runs the real agent and real guests, and the
+real controller runs beside them.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(labUpCommand(std), labDownCommand(std), labStatusCommand(std), labExecCommand(std),
+		labPartCommand(std, "kill", "Kill the agent of a host, or the controller", lab.kill),
+		labPartCommand(std, "restart", "Kill the agent of a host, or the controller, and start it again", lab.restart))
+	return cmd
+}
+
+func labUpCommand(std streams) *cobra.Command {
+	l, memory := lab{}, ""
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start a lab, or what is missing of it",
+		Example: `  pagurus lab up
+  pagurus lab up --hosts 4 --cpus-per-host 0.5 --mem-per-host 2G`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if l.Hosts < 1 || l.Hosts > labMaxHosts {
+				return fmt.Errorf("--hosts must be between 1 and %d", labMaxHosts)
+			}
+			var err error
+			if l.MemoryPerHost, err = cli.ParseBytes(memory); err != nil {
+				return fmt.Errorf("--mem-per-host %w", err)
+			}
+			if l.CPUsPerHost < 0 {
+				return errors.New("--cpus-per-host must not be negative")
+			}
+			changed := false
+			for _, name := range []string{"hosts", "cpus-per-host", "mem-per-host"} {
+				changed = changed || cmd.Flags().Changed(name)
+			}
+			return l.up(cmd.Context(), std, changed)
+		},
+	}
+	cmd.Flags().IntVar(&l.Hosts, "hosts", 3, "hosts")
+	cmd.Flags().Float64Var(&l.CPUsPerHost, "cpus-per-host", 0, "CPUs that all guests of a host together may use (default: no limit)")
+	cmd.Flags().StringVar(&memory, "mem-per-host", "4G", "memory that each host has for guests")
+	return cmd
+}
+
+func labDownCommand(std streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "End the lab with all its guests and remove every trace of it",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return down(cmd.Context(), std) },
+	}
+}
+
+func labStatusCommand(std streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Say whether a lab is up, and where its parts are",
+		Long:  "Status exits with 0 if a lab is up and whole, and with 1 otherwise.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, _ := cmd.Flags().GetBool("json")
+			return status(std, asJSON)
+		},
+	}
+}
+
+func labExecCommand(std streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "exec HOST -- COMMAND [ARGUMENT…]",
+		Short:   "Run a command in a host's network",
+		Example: "  pagurus lab exec host1 -- ip neigh",
+		Args:    cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := readLab()
+			if err != nil {
+				return err
+			}
+			n, err := l.number(args[0])
+			if err != nil {
+				return err
+			}
+			c := exec.CommandContext(cmd.Context(), args[1], args[2:]...)
+			c.Stdin, c.Stdout, c.Stderr = std.in, std.out, std.err
+			if err := inNamespace(l.namespace(n), c.Start); err != nil {
+				return err
+			}
+			var exit *exec.ExitError
+			if err := c.Wait(); errors.As(err, &exit) && exit.Exited() {
+				return cli.Exit{Code: exit.ExitCode()}
+			} else {
+				return err
+			}
+		},
+	}
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+// labPartCommand is a hidden command about one daemon of the lab, for tests
+// and for seeing what happens.
+func labPartCommand(std streams, name, short string, do func(lab, context.Context, daemon) error) *cobra.Command {
+	return &cobra.Command{
+		Use:    name + " HOST|controller",
+		Short:  short,
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := readLab()
+			if err != nil {
+				return err
+			}
+			unlock, err := lockLab()
+			if err != nil {
+				return err
+			}
+			defer unlock()
+			d := l.controller()
+			if args[0] != "controller" {
+				n, err := l.number(args[0])
+				if err != nil {
+					return err
+				}
+				accelerator, err := accelerator(cmd.Context())
+				if err != nil {
+					return err
+				}
+				d = l.agent(n, accelerator)
+			}
+			return do(l, cmd.Context(), d)
+		},
+	}
+}
+
+// kill ends a daemon the hard way, as a fault.
+func (l lab) kill(_ context.Context, d daemon) error { return d.stop(0) }
+
+func (l lab) restart(_ context.Context, d daemon) error {
+	if err := d.stop(0); err != nil {
+		return err
+	}
+	return d.start()
+}
+
+// readLab gives the lab that is up, or was not taken down in good order.
+func readLab() (lab, error) {
+	text, err := os.ReadFile(labRecord)
+	if errors.Is(err, fs.ErrNotExist) {
+		return lab{}, errors.New("no lab is up: `pagurus lab up` starts one")
+	}
+	var l lab
+	if err == nil {
+		err = json.Unmarshal(text, &l)
+	}
+	if err != nil {
+		return lab{}, fmt.Errorf("reading what the lab is made of: %w: `pagurus lab down` clears it away", err)
+	}
+	return l, nil
+}
+
+func (l lab) write() error {
+	text, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(labRun, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(labRecord, append(text, '\n'), 0o644)
+}
+
+// lockLab keeps other `lab` commands out while one changes the lab.
+func lockLab() (unlock func(), err error) {
+	f, err := hold(labLock, "another `pagurus lab` command")
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+func hostName(n int) fleet.HostID { return fleet.HostID("host" + strconv.Itoa(n)) }
+
+func (l lab) namespace(n int) string { return labNamespace + string(hostName(n)) }
+
+// number finds the host of a name.
+func (l lab) number(name string) (int, error) {
+	for n := 1; n <= l.Hosts; n++ {
+		if string(hostName(n)) == name {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("the lab has no host %q: it has host1 to host%d", name, l.Hosts)
+}
+
+// controller is the lab's controller: reached over its socket by people on
+// this machine, over the bridge by the agents.
+func (l lab) controller() daemon {
+	return daemon{
+		name:    "the lab's controller",
+		pidFile: filepath.Join(labRun, "controller.pid"),
+		logFile: filepath.Join(labLogs, "controller.log"),
+		args: []string{"controller", "--state", labState, "--run", labRun, "--images", defaultImages,
+			"--socket", wire.DefaultSocket,
+			"--listen", labEndpoint(), "--purpose", labPurpose},
+	}
+}
+
+func labEndpoint() string { return fmt.Sprintf("%s:%d", labController, labListen) }
+
+// agent is the agent of host n.
+func (l lab) agent(n int, accelerator string) daemon {
+	name := string(hostName(n))
+	run := l.run(n)
+	args := []string{"agent", "--host", name, "--controller", labEndpoint(), "--token-file", filepath.Join(labState, tokenFile),
+		"--state", filepath.Join(labState, name), "--run", run, "--images", defaultImages, "--address", labAddr(n).String(),
+		"--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", accelerator}
+	if l.CPUsPerHost > 0 {
+		args = append(args, "--cpus", strconv.FormatFloat(l.CPUsPerHost, 'g', -1, 64))
+	}
+	return daemon{
+		name: "the agent of " + name, namespace: l.namespace(n), args: args,
+		pidFile: filepath.Join(run, "agent.pid"), logFile: filepath.Join(labLogs, name+".log"),
+	}
+}
+
+// run is host n's folder for what must outlive its agent.
+func (l lab) run(n int) string { return filepath.Join(labRun, string(hostName(n))) }

@@ -1,0 +1,350 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+	"pagurus/show/cli"
+	"pagurus/show/view"
+)
+
+const (
+	// labUpLimit bounds the wait for controller and agents: they take about a
+	// second, on a busy machine some.
+	labUpLimit = 90 * time.Second
+	labPoll    = 100 * time.Millisecond
+	// sweepLimit bounds how long a host's guests may take to be gone.
+	sweepLimit = 30 * time.Second
+)
+
+// up starts the lab, or what is missing of it. If it cannot be started whole,
+// nothing of it stays; a lab that was up before is left as it is.
+func (l lab) up(ctx context.Context, std streams, changed bool) error {
+	if os.Geteuid() != 0 {
+		return errors.New("a lab makes network namespaces, and only root may: try `sudo pagurus lab up`")
+	}
+	unlock, err := lockLab()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	had, err := readLab()
+	before := err == nil
+	if before && changed && had != l {
+		return fmt.Errorf("a lab of %s is up already, made otherwise than asked for: `pagurus lab down` first", view.Count(had.Hosts, "host"))
+	}
+	if before {
+		l = had
+		if len(l.missing()) == 0 {
+			_, err := fmt.Fprintf(std.out, "the lab is up: %s; `pagurus hosts` lists them\n", view.Count(l.Hosts, "host"))
+			return err
+		}
+		std.say("the lab is up but not whole; starting what is missing: " + strings.Join(l.missing(), ", "))
+	} else if err := free(); err != nil {
+		return err
+	}
+	if err := l.begin(ctx, std); err != nil {
+		if before {
+			return err
+		}
+		return errors.Join(err, clearAway(context.WithoutCancel(ctx), l.Hosts))
+	}
+	_, err = fmt.Fprintf(std.out, "the lab is up: %s; try `pagurus hosts`, `pagurus run -n 4 -- hostname`\n", view.Count(l.Hosts, "host"))
+	return err
+}
+
+// free says whether this machine has no other controller, whose socket the lab
+// would take.
+func free() error {
+	f, err := hold(controllerLock(defaultRun), labPurpose)
+	if err != nil {
+		return fmt.Errorf("%w: end it before you start a lab", err)
+	}
+	return f.Close()
+}
+
+// begin makes what is not there yet, and waits until all of it works together.
+func (l lab) begin(ctx context.Context, std streams) error {
+	std.say("looking how guests can run here")
+	accelerator, err := accelerator(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.write(); err != nil {
+		return fmt.Errorf("writing down what the lab is made of: %w", err)
+	}
+	std.say(fmt.Sprintf("making the network of %s", view.Count(l.Hosts, "host")))
+	if err := ensureBridge(); err != nil {
+		return err
+	}
+	for n := 1; n <= l.Hosts; n++ {
+		if err := ensureNamespace(l.namespace(n)); err != nil {
+			return err
+		}
+		if err := ensureUplink(n, l.namespace(n)); err != nil {
+			return err
+		}
+	}
+	std.say("starting the controller")
+	ctx, stop := context.WithTimeout(ctx, labUpLimit)
+	defer stop()
+	c := l.controller()
+	if err := c.start(); err != nil {
+		return err
+	}
+	client, err := wire.Dial(wire.Config{Address: "unix:" + wire.DefaultSocket})
+	if err != nil {
+		return err
+	}
+	if err := until(ctx, "the controller answers", c, func() bool { _, err := client.Snapshot(ctx); return err == nil }); err != nil {
+		return err
+	}
+	std.say("starting " + view.Count(l.Hosts, "agent"))
+	for n := 1; n <= l.Hosts; n++ {
+		if err := l.agent(n, accelerator).start(); err != nil {
+			return err
+		}
+	}
+	for n := 1; n <= l.Hosts; n++ {
+		called := func() bool {
+			s, err := client.Snapshot(ctx)
+			return err == nil && s.Hosts[hostName(n)].Facts.Connected
+		}
+		if err := until(ctx, fmt.Sprintf("%s has called the controller", hostName(n)), l.agent(n, accelerator), called); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// until polls for what a daemon is waited for, as long as it lives.
+func until(ctx context.Context, what string, d daemon, is func() bool) error {
+	for !is() {
+		if _, ok := d.running(); !ok {
+			return d.died()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting until %s: %w; its log is %s", what, ctx.Err(), d.logFile)
+		case <-time.After(labPoll):
+		}
+	}
+	return nil
+}
+
+// missing names the daemons that do not run.
+func (l lab) missing() []string {
+	var names []string
+	for _, d := range l.daemons() {
+		if _, ok := d.running(); !ok {
+			names = append(names, d.name)
+		}
+	}
+	return names
+}
+
+// daemons are all daemons of the lab, to be looked at or ended.
+func (l lab) daemons() []daemon {
+	all := []daemon{l.controller()}
+	for n := 1; n <= l.Hosts; n++ {
+		all = append(all, l.agent(n, ""))
+	}
+	return all
+}
+
+// down ends the lab and removes every trace of it, whatever state it is in.
+func down(ctx context.Context, std streams) error {
+	if os.Geteuid() != 0 {
+		return errors.New("ending a lab needs root: try `sudo pagurus lab down`")
+	}
+	unlock, err := lockLab()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	l, err := readLab()
+	if err != nil {
+		l.Hosts = labMaxHosts // what it was made of is not known: look for everything
+	}
+	if err := clearAway(ctx, l.Hosts); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(std.out, "no lab is up")
+	return err
+}
+
+// clearAway removes everything that a lab of so many hosts may have made. It
+// goes on after an error, so that as much as possible is gone.
+func clearAway(ctx context.Context, hosts int) error {
+	l := lab{Hosts: hosts}
+	// The controller first, or it would see the hosts go one by one and act.
+	var errs []error
+	for _, d := range l.daemons() {
+		errs = append(errs, d.stop(termPatience))
+	}
+	var sweeps sync.WaitGroup
+	failed := make([]error, hosts+1)
+	for n := 1; n <= hosts; n++ {
+		if !isNamespace(filepath.Join(namespaceFolder, l.namespace(n))) {
+			continue
+		}
+		sweeps.Go(func() { failed[n] = l.sweep(ctx, n) })
+	}
+	sweeps.Wait()
+	killed, err := killResidents()
+	errs = append(errs, err)
+	if !killed {
+		// What a sweep could not do matters only if something was left alive
+		// to show for it; everything else goes with the namespaces and folders.
+		failed = nil
+	}
+	errs = append(errs, failed...)
+	for _, name := range labNamespaces() {
+		errs = append(errs, removeNamespace(name))
+	}
+	errs = append(errs, removeLabLinks(), unmountBelow(labRun), unmountBelow(labState))
+	for n := 1; n <= hosts; n++ {
+		errs = append(errs, removeCgroups(hostName(n)))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("clearing the lab away: %w", err)
+	}
+	for _, dir := range []string{labRun, labState} {
+		if err := os.RemoveAll(dir); err != nil {
+			errs = append(errs, fmt.Errorf("removing %s: %w", dir, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sweep ends the guests and servers of host n in good order, by the drivers
+// that know them.
+func (l lab) sweep(ctx context.Context, n int) error {
+	ctx, stop := context.WithTimeout(ctx, sweepLimit)
+	defer stop()
+	var said strings.Builder
+	err := l.agent(n, "").once(ctx, &said, "agent", "--sweep", "--host", string(hostName(n)), "--run", l.run(n),
+		"--state", filepath.Join(labState, string(hostName(n))), "--images", defaultImages, "--address", labAddr(n).String())
+	if err != nil {
+		return fmt.Errorf("ending the guests of %s: %w: %s", hostName(n), err, strings.TrimSpace(said.String()))
+	}
+	return nil
+}
+
+// killResidents ends whatever still has a lab host's network. The first answer
+// is whether there was anything.
+func killResidents() (any bool, err error) {
+	var errs []error
+	// A process may have a child between the look and the kill: look again.
+	for range 5 {
+		left, err := residents(labNamespaces())
+		if err != nil {
+			return any, err
+		}
+		if len(left) == 0 {
+			return any, nil
+		}
+		any, errs = true, nil
+		for _, p := range left {
+			errs = append(errs, p.end(0))
+		}
+	}
+	return any, errors.Join(append(errs, errors.New("processes in the lab's namespaces come again and again"))...)
+}
+
+// unmountBelow unmounts what is mounted in a folder, innermost first.
+func unmountBelow(dir string) error {
+	text, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return fmt.Errorf("reading what is mounted: %w", err)
+	}
+	var points []string
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) > 1 && strings.HasPrefix(fields[1], dir+"/") {
+			points = append(points, fields[1])
+		}
+	}
+	slices.Reverse(points)
+	for _, p := range points {
+		if err := unix.Unmount(p, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("unmounting %s: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// part is one daemon of a lab, as `lab status` tells it.
+type part struct {
+	Name    string `json:"name"`
+	Running bool   `json:"running"`
+	PID     int    `json:"pid,omitempty"`
+	Address string `json:"address,omitempty"`
+	Log     string `json:"log"`
+}
+
+// status says what of the lab runs.
+func status(std streams, asJSON bool) error {
+	l, err := readLab()
+	if err != nil {
+		if asJSON && errors.Is(missingRecord(), fs.ErrNotExist) {
+			if err := json.NewEncoder(std.out).Encode(map[string]any{"up": false}); err != nil {
+				return err
+			}
+			return cli.Exit{Code: 1}
+		}
+		return err
+	}
+	var parts []part
+	whole := true
+	table := view.Table{Columns: []string{"PART", "STATE", "PID", "ADDRESS", "LOG"}}
+	for i, d := range l.daemons() {
+		p, ok := d.running()
+		address, name := labEndpoint(), "controller"
+		if i > 0 {
+			address, name = labAddr(i).String(), string(hostName(i))
+		}
+		row := part{Name: name, Running: ok, Address: address, Log: d.logFile}
+		state, pid := "gone", "-"
+		if ok {
+			row.PID = p.PID
+			state, pid = "running", fmt.Sprint(p.PID)
+		}
+		whole = whole && ok
+		parts = append(parts, row)
+		table.Rows = append(table.Rows, []string{name, state, pid, address, d.logFile})
+	}
+	if asJSON {
+		err = json.NewEncoder(std.out).Encode(map[string]any{"up": whole, "lab": l, "parts": parts})
+	} else {
+		if !whole {
+			table.Notes = []string{"not everything runs: `pagurus lab up` starts what is missing"}
+		}
+		_, err = fmt.Fprint(std.out, table.Text())
+	}
+	if err == nil && !whole {
+		return cli.Exit{Code: 1}
+	}
+	return err
+}
+
+func missingRecord() error {
+	_, err := os.Stat(labRecord)
+	return err
+}
+
+// removeCgroups removes the groups of processes that a host's agent made.
+func removeCgroups(host fleet.HostID) error { return cgroupsOf(host).remove() }

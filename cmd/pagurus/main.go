@@ -1,0 +1,96 @@
+// Command pagurus is the command line, the controller and the agent. It is
+// the only place where a driver meets the interface it satisfies: it assembles
+// what the other packages are, and decides nothing of its own.
+//
+// The lab and the doctor live here, since they start and judge all of it. Its
+// tests run the real binary.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/show/cli"
+)
+
+// version is set by the build.
+var version = "unknown"
+
+// Where a machine keeps Pagurus's things.
+const (
+	defaultState  = "/var/lib/pagurus"
+	defaultRun    = "/run/pagurus"
+	defaultImages = defaultState + "/images"
+	tokenFile     = "token" // in the controller's state folder
+)
+
+// streams are where a command reads and writes.
+type streams struct {
+	in  io.Reader
+	out io.Writer
+	err io.Writer
+}
+
+// say tells a person how far something is.
+func (s streams) say(what string) { _, _ = fmt.Fprintln(s.err, "pagurus: "+what) }
+
+func main() {
+	std := streams{os.Stdin, os.Stdout, os.Stderr}
+	os.Exit(cli.Say(std.err, execute(context.Background(), std)))
+}
+
+func execute(ctx context.Context, std streams) error {
+	root := cli.Root(cli.Options{Version: version, Machine: thisMachine, In: std.in, Out: std.out, Err: std.err})
+	root.AddGroup(&cobra.Group{ID: "machine", Title: "This machine:"})
+	for _, cmd := range []*cobra.Command{upCommand(), controllerCommand(), agentCommand(), labCommand(std), imageCommand(std), doctorCommand(std)} {
+		cmd.GroupID = "machine"
+		root.AddCommand(cmd)
+	}
+	root.AddCommand(versionCommand(std), demoCommand(std))
+	return root.ExecuteContext(ctx)
+}
+
+func versionCommand(std streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			built := ""
+			if info, ok := debug.ReadBuildInfo(); ok {
+				built = " (" + info.GoVersion + ")"
+			}
+			_, err := fmt.Fprintf(std.out, "pagurus %s%s\n", version, built)
+			return err
+		},
+	}
+}
+
+// untilSignal gives a context that ends when this process is told to.
+func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}
+
+// beside gives the path of a program that is installed beside this one.
+func beside(name string) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding this program: %w", err)
+	}
+	if self, err = filepath.EvalSymlinks(self); err != nil {
+		return "", fmt.Errorf("finding this program: %w", err)
+	}
+	path := filepath.Join(filepath.Dir(self), name)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%s belongs beside %s: build both with `make`: %w", name, self, err)
+	}
+	return path, nil
+}
