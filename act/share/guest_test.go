@@ -1,0 +1,168 @@
+package share
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cavaliergopher/cpio"
+	"golang.org/x/sys/unix"
+
+	"pagurus/internal/testkit"
+)
+
+// imageVariable names a folder with a guest image, for the kernel and modules
+// in it. make test sets it to the image it has built.
+const imageVariable = "PAGURUS_TEST_IMAGE"
+
+// bootLimit is how long an emulated guest may take to do its part.
+const bootLimit = 3 * time.Minute
+
+// A real kernel mounts the share, and does not notice that the server is
+// killed: files stay open, locks held, removed files readable.
+func TestKernelClientOutlivesTheServer(t *testing.T) {
+	testkit.Root(t, "qemu-system-x86_64", "go")
+	image := testImage(t)
+	n, folder := job(t, user)
+	s := stage(t, n)
+	s.apply(n)
+	initrd := clientInitrd(t, image)
+	tap := n.Subnet.TapName(1)
+	s.host.Run("ip", "tuntap", "add", "dev", tap, "mode", "tap", "vnet_hdr")
+	s.host.Run("ip", "link", "set", tap, "master", n.Subnet.BridgeName(), "up")
+	console := filepath.Join(t.TempDir(), "console")
+	guest := s.host.Command(context.Background(), "qemu-system-x86_64", "-machine", "pc", "-accel", "tcg,thread=multi", "-cpu", "max",
+		"-m", "256", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "file:"+console,
+		"-kernel", filepath.Join(image, "vmlinuz"), "-initrd", initrd,
+		"-append", fmt.Sprintf("console=ttyS0 quiet panic=-1 addr=%s share=%s export=%s",
+			n.Subnet.GuestAddr(1), n.Subnet.ShareAddr(), base64.URLEncoding.EncodeToString([]byte(folder))),
+		"-netdev", "tap,id=n,ifname="+tap+",script=no,downscript=no", "-device", "virtio-net-pci,netdev=n,mac="+n.Subnet.GuestMAC(1))
+	if err := guest.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- guest.Wait() }()
+	defer func() { guest.Process.Kill(); <-ended }()
+	says := func(what string) string {
+		t.Helper()
+		var text []byte
+		testkit.Until(t, bootLimit, "the guest says "+what, func() bool {
+			text, _ = os.ReadFile(console)
+			if bytes.Contains(text, []byte("CLIENT failed")) || bytes.Contains(text, []byte("Kernel panic")) {
+				t.Fatalf("the guest's console:\n%s", text)
+			}
+			return bytes.Contains(text, []byte(what))
+		})
+		return string(text)
+	}
+	says("CLIENT holding")
+	before := s.pid()
+	unix.Kill(before, unix.SIGKILL)
+	testkit.Until(t, startLimit, "another server runs", func() bool {
+		return findProcess("-F", "-f", filepath.Join(s.run, "shares", "j1", "ganesha.conf")) != before
+	})
+	size := func() int64 {
+		found, err := os.Stat(filepath.Join(folder, "held"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found.Size()
+	}
+	then := size()
+	testkit.Until(t, startLimit, "the guest writes on", func() bool { return size() > then+20 })
+	write(t, filepath.Join(folder, "stop"), "", user, 0o644)
+	text := says("CLIENT done")
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.pid()))
+	t.Log(strings.Join(regexp.MustCompile(`(VmHWM|Threads):\s+[^\n]+`).FindAllString(string(status), -1), ", "))
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "CLIENT") {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+	held, err := os.ReadFile(filepath.Join(folder, "held"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Fields(string(held))
+	for i, line := range lines {
+		if line != strconv.Itoa(i) {
+			t.Fatalf("line %d of %d is %q", i, len(lines), line)
+		}
+	}
+	if m := regexp.MustCompile(`done: (\d+) lines`).FindStringSubmatch(text); m == nil || m[1] != strconv.Itoa(len(lines)) {
+		t.Errorf("the guest wrote %v lines, the host has %d", m, len(lines))
+	}
+	left, _ := filepath.Glob(filepath.Join(folder, ".nfs*"))
+	if len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// testImage is a guest image's folder.
+func testImage(t *testing.T) string {
+	t.Helper()
+	if folder := os.Getenv(imageVariable); folder != "" {
+		return folder
+	}
+	found, _ := filepath.Glob("/var/lib/pagurus/images/blobs/*/modules.cpio")
+	if len(found) == 0 {
+		t.Fatalf("no guest image is built and %s is not set; run: pagurus image build openmpi", imageVariable)
+	}
+	return filepath.Dir(found[0])
+}
+
+// clientInitrd packs the image's modules and the client.
+func clientInitrd(t *testing.T, image string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "init")
+	build := exec.Command("go", "build", "-o", program, "./testdata/client")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the client: %v\n%s", err, out)
+	}
+	text, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules, err := os.Open(filepath.Join(image, "modules.cpio"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer modules.Close()
+	initrd, err := os.Create(filepath.Join(t.TempDir(), "initrd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer initrd.Close()
+	if _, err := io.Copy(initrd, modules); err != nil {
+		t.Fatal(err)
+	}
+	w := cpio.NewWriter(initrd)
+	for _, h := range []*cpio.Header{
+		{Name: "dev", Mode: cpio.TypeDir | 0o755}, {Name: "proc", Mode: cpio.TypeDir | 0o755},
+		{Name: "init", Mode: cpio.TypeReg | 0o755, Size: int64(len(text))},
+	} {
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Size > 0 {
+			if _, err := w.Write(text); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return initrd.Name()
+}
