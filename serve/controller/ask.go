@@ -1,0 +1,227 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"pagurus/decide/planner"
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+)
+
+// gapsLimit is how long agents have to answer a question.
+const gapsLimit = 10 * time.Second
+
+// Ask answers a request once what it led to is stored.
+func (c *Controller) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, error) {
+	if q.Verb == fleet.Submit && q.Spec != nil {
+		image, err := c.image(q.Spec.Image)
+		if err != nil {
+			return fleet.Answer{}, err
+		}
+		q.Image = &image
+	}
+	var answer fleet.Answer
+	var failure error
+	err := c.do(ctx, func(ctx context.Context) {
+		q.At = now()
+		answer, failure = c.step(ctx, q)
+		c.note(failure)
+	})
+	if err != nil {
+		return fleet.Answer{}, &wire.Error{Status: http.StatusServiceUnavailable, Reason: "the controller did not get to it: try again"}
+	}
+	return answer, answerable(failure)
+}
+
+// answerable gives an error its status.
+func answerable(err error) error {
+	refusal, failure := (*planner.Refusal)(nil), (*storeError)(nil)
+	switch {
+	case errors.As(err, &refusal):
+		return &wire.Error{Status: http.StatusUnprocessableEntity, Reason: refusal.Error()}
+	case errors.As(err, &failure):
+		return &wire.Error{Status: http.StatusServiceUnavailable, Reason: failure.Error()}
+	}
+	return err
+}
+
+// image finds what a job means by a name.
+func (c *Controller) image(name string) (fleet.Image, error) {
+	image, err := c.Images.Find(name)
+	if err == nil {
+		return image, nil
+	}
+	all, lerr := c.Images.List()
+	if lerr != nil {
+		return image, errors.Join(err, lerr)
+	}
+	var names []string
+	for _, i := range all {
+		if i.Name == name {
+			return image, err // it is there, so something else is wrong
+		}
+		names = append(names, i.Name)
+	}
+	there := "there are none yet"
+	if len(names) > 0 {
+		slices.Sort(names)
+		there = "there are " + strings.Join(names, ", ")
+	}
+	return image, &wire.Error{Status: http.StatusUnprocessableEntity, Reason: fmt.Sprintf("there is no image %q (%s): build it with `pagurus image build NAME`", name, there)}
+}
+
+// Snapshot is the cluster as it was last told.
+func (c *Controller) Snapshot() fleet.Snapshot {
+	if s := c.current.Load(); s != nil {
+		return *s
+	}
+	return fleet.NewSnapshot()
+}
+
+// publish makes the cluster as it is now what everybody sees.
+func (c *Controller) publish() {
+	s := c.whole()
+	c.current.Store(&s)
+	c.told, c.changed = s.At, false
+	c.watching.Lock()
+	defer c.watching.Unlock()
+	for ch := range c.watching.by {
+		select {
+		case <-ch: // the one before is old now
+		default:
+		}
+		ch <- s
+	}
+}
+
+// Watch gives the cluster now and after every change.
+func (c *Controller) Watch(ctx context.Context) <-chan fleet.Snapshot {
+	// Only publish and this send, both locked, and publish makes room first.
+	ch := make(chan fleet.Snapshot, 1)
+	c.watching.Lock()
+	c.watching.by[ch] = true
+	ch <- c.Snapshot()
+	c.watching.Unlock()
+	context.AfterFunc(ctx, func() {
+		c.watching.Lock()
+		defer c.watching.Unlock()
+		delete(c.watching.by, ch)
+		close(ch)
+	})
+	return ch
+}
+
+// Explain says why something is as it is.
+func (c *Controller) Explain(about wire.About) ([]string, error) {
+	lines, err := c.Planner.Explain(c.Snapshot(), planner.Subject(about))
+	return lines, answerable(err)
+}
+
+// ImageFile gives the path of a file of an image.
+func (c *Controller) ImageFile(d fleet.Digest, file string) (string, error) {
+	return filepath.Join(c.Images.Folder(d), file), nil
+}
+
+// owned gives a job, for callers who may look into it.
+func (c *Controller) owned(by fleet.Caller, id fleet.JobID) (fleet.Job, error) {
+	j, ok := c.Snapshot().Jobs[id]
+	if !ok {
+		return j, &wire.Error{Status: http.StatusNotFound, Reason: fmt.Sprintf("there is no job %s: `pagurus jobs` lists them", id)}
+	}
+	if !by.Admin && by.UID != j.Spec.UID {
+		return j, &wire.Error{Status: http.StatusForbidden, Reason: fmt.Sprintf("job %s is not yours", id)}
+	}
+	return j, nil
+}
+
+// Gaps asks the agents of a job's guests for the gaps in its MPI calls.
+func (c *Controller) Gaps(ctx context.Context, by fleet.Caller, id fleet.JobID) ([]fleet.Gap, error) {
+	j, err := c.owned(by, id)
+	if err != nil {
+		return nil, err
+	}
+	if !j.Spec.Trace {
+		return nil, &wire.Error{Status: http.StatusConflict, Reason: fmt.Sprintf("job %s is not traced: submit it with --trace", id)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, gapsLimit)
+	defer cancel()
+	type part struct {
+		gaps []fleet.Gap
+		err  error
+	}
+	parts := make(chan part)
+	asked := 0
+	for _, g := range c.Snapshot().Guests {
+		if g.Job != id || g.State.Ended() {
+			continue
+		}
+		asked++
+		go func() {
+			gaps, err := c.guestGaps(ctx, g)
+			parts <- part{gaps, err}
+		}()
+	}
+	out := []fleet.Gap{}
+	var failures []error
+	for range asked {
+		p := <-parts
+		out = append(out, p.gaps...)
+		if p.err != nil {
+			failures = append(failures, p.err)
+		}
+	}
+	if len(failures) > 0 {
+		return nil, &wire.Error{Status: http.StatusServiceUnavailable, Reason: errors.Join(failures...).Error()}
+	}
+	slices.SortFunc(out, func(a, b fleet.Gap) int { return a.At.Compare(b.At) })
+	return out, nil
+}
+
+// guestGaps asks the agent where the guest is.
+func (c *Controller) guestGaps(ctx context.Context, g fleet.Guest) ([]fleet.Gap, error) {
+	c.asking.Lock()
+	c.asking.last++
+	id, replies := c.asking.last, make(chan wire.Reply, 1)
+	c.asking.replies[id] = replies
+	c.asking.Unlock()
+	defer func() {
+		c.asking.Lock()
+		defer c.asking.Unlock()
+		delete(c.asking.replies, id)
+	}()
+	away := false
+	err := c.do(ctx, func(context.Context) {
+		if away = c.hosts[g.Home] == nil; !away {
+			c.tell(g.Home, wire.Down{Query: &wire.Query{ID: id, Gaps: g.ID}})
+		}
+	})
+	if err != nil || away {
+		return nil, fmt.Errorf("guest %s cannot be asked: the agent of %s is not there", g.ID, g.Home)
+	}
+	select {
+	case r := <-replies:
+		if r.Error != "" {
+			return nil, fmt.Errorf("guest %s: %s", g.ID, r.Error)
+		}
+		return r.Gaps, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("guest %s did not answer within %v", g.ID, gapsLimit)
+	}
+}
+
+// answered hands a reply to who asked, if anybody still waits.
+func (c *Controller) answered(r wire.Reply) {
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	if ch := c.asking.replies[r.ID]; ch != nil {
+		delete(c.asking.replies, r.ID)
+		ch <- r
+	}
+}

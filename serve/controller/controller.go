@@ -1,0 +1,323 @@
+// Package controller is the loop around planner.Step: take an event, think,
+// commit, tell the hosts. It also keeps what is not worth storing, the facts
+// that agents tell, and the output of programs in a spool on disk.
+//
+// It holds no decision of its own: which state follows which, and which host
+// is chosen, is the planner's. Its tests run against the real planner, the real
+// store and real sockets; only the agents are scripts.
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"pagurus/decide/planner"
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+)
+
+// Store keeps the snapshot.
+type Store interface {
+	// Load reads it whole, without facts.
+	Load(context.Context) (fleet.Snapshot, error)
+	// Commit makes a change to revision from, whole or not at all, and says the
+	// new revision. fleet.ErrConflict: the store is not at from. After any
+	// other error nobody knows whether it was made.
+	Commit(ctx context.Context, from int64, c fleet.Changeset) (int64, error)
+	// Lead waits to be the only leader; the channel is closed when that is over.
+	Lead(ctx context.Context, name string) (lost <-chan struct{}, err error)
+}
+
+// Images has the images that jobs may name.
+type Images interface {
+	Find(name string) (fleet.Image, error)
+	List() ([]fleet.Image, error)
+	// Folder holds the files of an image, if it is there.
+	Folder(fleet.Digest) string
+}
+
+// Config is what a controller is made of.
+type Config struct {
+	Store   Store
+	Images  Images
+	Planner planner.Planner
+	Spool   string // folder for the programs' input and output
+	Log     *slog.Logger
+}
+
+const (
+	tickEvery = time.Second // watchers are told of facts alone no oftener than this
+	// copiesEvery is how often they are told of facts while a guest is copied.
+	copiesEvery = 200 * time.Millisecond
+	tries       = 5   // of one event, when others keep changing the store
+	queue       = 256 // of events; whoever has one more waits
+)
+
+// Controller is one cluster's brain and its memory. Run is the only goroutine
+// that touches the fields below loop; all else asks it.
+type Controller struct {
+	Config
+	spool   *spool
+	events  chan func(context.Context)
+	ready   chan struct{} // closed when it leads
+	over    chan struct{} // closed when Run has returned
+	current atomic.Pointer[fleet.Snapshot]
+
+	watching struct {
+		sync.Mutex
+		by map[chan fleet.Snapshot]bool
+	}
+	asking struct {
+		sync.Mutex
+		last    uint64
+		replies map[uint64]chan wire.Reply
+	}
+
+	// loop
+	snap    fleet.Snapshot // as stored, with LedSince; its hosts have no facts
+	facts   map[fleet.HostID]fleet.Facts
+	hosts   map[fleet.HostID]*host
+	late    []fleet.Report // not committed yet, because the store failed
+	told    time.Time      // when watchers were last told
+	changed bool           // facts have come since then
+	trouble string         // the store's last error, so that it is logged once
+}
+
+// New makes a controller; it touches nothing yet.
+func New(c Config) *Controller {
+	out := &Controller{
+		Config: c, spool: newSpool(c.Spool), events: make(chan func(context.Context), queue), ready: make(chan struct{}),
+		over: make(chan struct{}), facts: map[fleet.HostID]fleet.Facts{}, hosts: map[fleet.HostID]*host{},
+	}
+	out.watching.by = map[chan fleet.Snapshot]bool{}
+	out.asking.replies = map[uint64]chan wire.Reply{}
+	return out
+}
+
+// Ready is closed when the controller leads and can be asked.
+func (c *Controller) Ready() <-chan struct{} { return c.ready }
+
+// Run waits to be the leader, then leads until ctx ends. An error means that
+// it cannot lead, or no longer; a new Controller may try again.
+func (c *Controller) Run(ctx context.Context) error {
+	defer close(c.over)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lost, err := c.Store.Lead(ctx, "controller")
+	if err != nil {
+		return fmt.Errorf("becoming the controller: %w", err)
+	}
+	if c.snap, err = c.Store.Load(ctx); err != nil {
+		return fmt.Errorf("loading the cluster: %w", err)
+	}
+	c.snap.LedSince = now()
+	if err := c.spool.open(c.snap.Jobs); err != nil {
+		return err
+	}
+	c.publish()
+	close(c.ready)
+	c.Log.Info("leading", "cluster", c.snap.Cluster.ID, "revision", c.snap.Revision, "jobs", len(c.snap.Jobs))
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-lost:
+			if ctx.Err() != nil {
+				return nil
+			}
+			return errors.New("another controller leads now")
+		case do := <-c.events:
+			do(ctx)
+		case <-tick.C:
+			c.tick(ctx)
+		}
+	}
+}
+
+// now is the time as it is stored: no location, no monotonic clock.
+func now() time.Time { return time.Now().UTC().Round(0) }
+
+// do has the loop do something, and waits for it.
+func (c *Controller) do(ctx context.Context, what func(context.Context)) error {
+	done := make(chan struct{})
+	select {
+	case c.events <- func(ctx context.Context) { defer close(done); what(ctx) }:
+	case <-c.over:
+		return errOver
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-done:
+		return nil
+	case <-c.over:
+		return errOver
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+var errOver = errors.New("this controller does not lead any more")
+
+// tick is the passing of time: first what the store would not take, then what
+// only time brings about, then what watchers have not been told.
+func (c *Controller) tick(ctx context.Context) {
+	for len(c.late) > 0 {
+		if !c.report(ctx, c.late[0]) {
+			break
+		}
+		c.late = c.late[1:]
+	}
+	if len(c.late) == 0 {
+		_, err := c.step(ctx, fleet.Tick{At: now()})
+		c.note(err)
+	}
+	if c.changed {
+		c.publish()
+	}
+}
+
+// report takes a report into the cluster. false: the store would not have it.
+func (c *Controller) report(ctx context.Context, r fleet.Report) bool {
+	_, err := c.step(ctx, r)
+	stored := c.note(err)
+	if err != nil && stored {
+		c.Log.Warn("passed over a report", "order", r.Order, "cause", err)
+	}
+	return stored
+}
+
+// note logs a failure of the store, once. It says whether err is none.
+func (c *Controller) note(err error) bool {
+	failure := (*storeError)(nil)
+	if !errors.As(err, &failure) {
+		return true
+	}
+	if c.trouble != failure.Error() {
+		c.trouble = failure.Error()
+		c.Log.Error("the store takes no changes; jobs go on, nothing new is begun", "cause", failure)
+	}
+	return false
+}
+
+// storeError is an event that could not be committed. It may be tried again.
+type storeError struct{ cause error }
+
+func (e *storeError) Error() string { return e.cause.Error() }
+func (e *storeError) Unwrap() error { return e.cause }
+
+// step is one event: think, commit, tell. Nothing is told that was not
+// committed. After an error nothing has changed, as far as anybody knows: if a
+// commit did go through, the next one finds out by a conflict.
+func (c *Controller) step(ctx context.Context, ev fleet.Event) (fleet.Answer, error) {
+	for range tries {
+		d, err := c.think(ev)
+		if err != nil {
+			return fleet.Answer{}, err
+		}
+		if d.Change.Empty() {
+			c.send(d.Orders)
+			return d.Answer, nil
+		}
+		revision, err := c.Store.Commit(ctx, c.snap.Revision, d.Change)
+		if errors.Is(err, fleet.ErrConflict) {
+			if err := c.reload(ctx); err != nil {
+				return fleet.Answer{}, &storeError{err}
+			}
+			continue
+		}
+		if err != nil {
+			return fleet.Answer{}, &storeError{err}
+		}
+		if c.trouble != "" {
+			c.trouble = ""
+			c.Log.Info("the store takes changes again")
+		}
+		c.snap = c.snap.Apply(withoutFacts(d.Change), revision)
+		c.committed(d.Change)
+		c.settle()
+		c.send(d.Orders)
+		c.publish()
+		return d.Answer, nil
+	}
+	return fleet.Answer{}, &storeError{errors.New("others keep changing the store: is there a second controller?")}
+}
+
+// think calls the planner. A bug in it costs one event, not the controller.
+func (c *Controller) think(ev fleet.Event) (d planner.Decision, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.Log.Error("the planner has a bug", "event", ev, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("the controller has a bug, its log has the details: %v", p)
+		}
+	}()
+	return c.Planner.Step(c.whole(), ev)
+}
+
+func withoutFacts(change fleet.Changeset) fleet.Changeset {
+	hosts := make([]fleet.Host, len(change.Hosts))
+	for i, h := range change.Hosts {
+		h.Facts = fleet.Facts{}
+		hosts[i] = h
+	}
+	change.Hosts = hosts
+	return change
+}
+
+// committed does what follows from a change outside of the snapshot.
+func (c *Controller) committed(change fleet.Changeset) {
+	for _, id := range change.GoneHosts {
+		delete(c.facts, id)
+	}
+	for _, j := range change.Jobs {
+		if j.State == fleet.JobEnded {
+			c.spool.finish(j.ID)
+		}
+	}
+	for _, id := range change.GoneJobs {
+		if err := c.spool.forget(id); err != nil {
+			c.Log.Warn("a forgotten job's output is left behind", "cause", err)
+		}
+	}
+}
+
+// reload takes what the store holds, and tells everybody everything again: a
+// change may have been committed without our knowing.
+func (c *Controller) reload(ctx context.Context) error {
+	led := c.snap.LedSince
+	snap, err := c.Store.Load(ctx)
+	if err != nil {
+		return err
+	}
+	c.snap, c.snap.LedSince = snap, led
+	c.settle()
+	for id := range c.hosts {
+		c.sendPending(id)
+	}
+	c.publish()
+	return nil
+}
+
+// whole is the snapshot with the facts in it. It is the reader's own as far as
+// it differs from one event to the next.
+func (c *Controller) whole() fleet.Snapshot {
+	s := c.snap
+	s.At = now()
+	s.Hosts = maps.Clone(s.Hosts)
+	for id, f := range c.facts {
+		if h, ok := s.Hosts[id]; ok {
+			h.Facts = f
+			s.Hosts[id] = h
+		}
+	}
+	return s
+}

@@ -1,0 +1,249 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"pagurus/decide/planner"
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+)
+
+// probeLimit is how long the agent that is there is waited for before one that
+// says it is the same host takes its place.
+const probeLimit = 2 * time.Second
+
+// host is a host whose agent is there.
+type host struct {
+	session *wire.HostSession
+	wanted  fleet.Wanted // as last sent
+}
+
+// ended is a context for calls that must not wait.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// Attach is one agent's session: what is wanted at once, then what is pending,
+// then whatever follows from what it and others say.
+func (c *Controller) Attach(ctx context.Context, hello wire.Hello, s *wire.HostSession) error {
+	if err := c.admit(ctx, hello, s); err != nil {
+		return err
+	}
+	defer func() {
+		// After Run has ended nobody takes this, and nobody needs it.
+		_ = c.do(ctx, func(context.Context) { c.detach(hello.Host, s) })
+	}()
+	for {
+		up, err := s.Receive(ctx)
+		if err != nil {
+			return nil // the agent left, which is no fault of its
+		}
+		if up.Reply != nil {
+			c.answered(*up.Reply)
+			continue
+		}
+		var bad error
+		if err := c.do(ctx, func(ctx context.Context) { bad = c.take(ctx, hello.Host, s, up) }); err != nil {
+			return nil
+		}
+		if bad != nil {
+			c.Log.Warn("ended an agent's session", "host", hello.Host, "cause", bad)
+			return bad
+		}
+	}
+}
+
+// admit makes s the session of the host, unless the host has one that lives.
+func (c *Controller) admit(ctx context.Context, hello wire.Hello, s *wire.HostSession) error {
+	for {
+		var before *wire.HostSession
+		var refused error
+		if err := c.do(ctx, func(ctx context.Context) { before, refused = c.join(ctx, hello, s) }); err != nil {
+			return err
+		}
+		if before == nil {
+			if refused != nil {
+				c.Log.Warn("refused an agent", "host", hello.Host, "cause", refused)
+			}
+			return refused
+		}
+		probing, cancel := context.WithTimeout(ctx, probeLimit)
+		err := before.Probe(probing)
+		cancel()
+		if err == nil {
+			return fmt.Errorf("another agent is %s already: stop that one, or give this one another --name", hello.Host)
+		}
+		before.End("another agent took the place of this one, which did not answer")
+		// Nobody else removes it while its own goroutine still reads.
+		if err := c.do(ctx, func(context.Context) { c.detach(hello.Host, before) }); err != nil {
+			return err
+		}
+	}
+}
+
+// join lets the agent in if its host is free; else before is who has it.
+func (c *Controller) join(ctx context.Context, hello wire.Hello, s *wire.HostSession) (before *wire.HostSession, refused error) {
+	if hello.Cluster != "" && hello.Cluster != c.snap.Cluster.ID {
+		return nil, fmt.Errorf("%s belongs to cluster %s and this is %s: use that one's controller, or start the agent with an empty --run folder", hello.Host, hello.Cluster, c.snap.Cluster.ID)
+	}
+	if h := c.hosts[hello.Host]; h != nil {
+		return h.session, nil
+	}
+	if _, known := c.snap.Hosts[hello.Host]; !known {
+		q := fleet.Request{ID: fleet.RequestID("join " + string(hello.Host)), At: now(), By: fleet.Caller{Admin: true}, Verb: fleet.Join, Host: hello.Host}
+		_, err := c.step(ctx, q)
+		c.note(err)
+		if err != nil {
+			return nil, err
+		}
+	}
+	c.Log.Info("agent attached", "host", hello.Host)
+	h := &host{session: s}
+	c.hosts[hello.Host] = h
+	c.learn(hello.Host, hello.Facts)
+	h.wanted = planner.Wanted(c.whole(), hello.Host)
+	c.tell(hello.Host, wire.Down{Wanted: &h.wanted})
+	c.sendPending(hello.Host)
+	c.settle() // its address may be news to others
+	c.publish()
+	return nil, nil
+}
+
+func (c *Controller) detach(id fleet.HostID, s *wire.HostSession) {
+	if h := c.hosts[id]; h == nil || h.session != s {
+		return
+	}
+	c.Log.Info("agent left", "host", id)
+	delete(c.hosts, id)
+	if f, ok := c.facts[id]; ok {
+		f.Connected = false
+		c.facts[id] = f
+	}
+	c.publish()
+}
+
+// take handles one message. An error is why the session has to end.
+func (c *Controller) take(ctx context.Context, id fleet.HostID, s *wire.HostSession, up wire.Up) error {
+	if h := c.hosts[id]; h == nil || h.session != s {
+		return errors.New("another agent took the place of this one")
+	}
+	switch {
+	case up.Hello != nil:
+		return errors.New("a session begins with one hello; this was a second")
+	case up.Facts != nil:
+		if c.learn(id, *up.Facts) {
+			c.settle()
+		}
+		if len(up.Facts.Copies) > 0 && time.Since(c.told) >= copiesEvery {
+			c.publish()
+		}
+	case up.Report != nil:
+		r := *up.Report
+		if err := sensible(id, r); err != nil {
+			return err
+		}
+		r.At = now()
+		c.enter(ctx, r)
+	}
+	return nil
+}
+
+// sensible finds out what no agent in its right mind would report.
+func sensible(id fleet.HostID, r fleet.Report) error {
+	if r.Order.Host != id {
+		return fmt.Errorf("%s reports on an order to %q", id, r.Order.Host)
+	}
+	switch r.Outcome {
+	case fleet.Done, fleet.Failed, fleet.Vanished:
+		return nil
+	}
+	return fmt.Errorf("%s reports the outcome %q, which there is not", id, r.Outcome)
+}
+
+// enter takes a report in, after those that the store would not have. An
+// agent says it once, so it must not be lost.
+func (c *Controller) enter(ctx context.Context, r fleet.Report) {
+	if len(c.late) == 0 && c.report(ctx, r) {
+		return
+	}
+	for i, l := range c.late {
+		if l.Order == r.Order {
+			c.late[i] = r
+			return
+		}
+	}
+	c.late = append(c.late, r)
+}
+
+// learn takes facts in, and says whether they change what others need.
+func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
+	moved := c.facts[id].Address != f.Address
+	f.SeenAt, f.Connected = now(), true
+	c.facts[id] = f
+	c.changed = true
+	return moved
+}
+
+// settle tells every host that is there what is wanted on it, if that differs
+// from what it was last told.
+func (c *Controller) settle() {
+	if len(c.hosts) == 0 {
+		return
+	}
+	atlas := planner.NewAtlas(c.whole())
+	for id, h := range c.hosts {
+		w := atlas.Wanted(id)
+		if same(w, h.wanted) {
+			continue
+		}
+		h.wanted = w
+		c.tell(id, wire.Down{Wanted: &w})
+	}
+}
+
+// same compares all but the revision: a host need not hear of what does not
+// concern it.
+func same(a, b fleet.Wanted) bool {
+	a.Revision, b.Revision = 0, 0
+	return reflect.DeepEqual(a, b)
+}
+
+// send gives orders to the hosts that are there. The others get them when
+// they come, since they are pending.
+func (c *Controller) send(orders []fleet.Order) {
+	for _, o := range orders {
+		if c.hosts[o.Host] == nil {
+			continue
+		}
+		t := planner.Task(c.snap, o)
+		if o.Verb == fleet.Run {
+			t.Have = c.spool.have(o.Job)
+		}
+		c.tell(o.Host, wire.Down{Task: &t})
+	}
+}
+
+func (c *Controller) sendPending(id fleet.HostID) {
+	var own []fleet.Order
+	for _, o := range planner.Pending(c.snap) {
+		if o.Host == id {
+			own = append(own, o)
+		}
+	}
+	c.send(own)
+}
+
+// tell queues a message. An agent that takes none is cut off: it comes back
+// and is told everything again.
+func (c *Controller) tell(id fleet.HostID, d wire.Down) {
+	h := c.hosts[id]
+	if err := h.session.Send(ended, d); err != nil {
+		go h.session.End("the agent does not take its messages")
+	}
+}

@@ -1,0 +1,308 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+)
+
+const (
+	pieceBytes = 1 << 20 // given to a reader at once
+	// aheadBytes is how much input is kept that the guest has not asked for: a
+	// program that reads slowly must not fill the disk.
+	aheadBytes = 4 << 20
+	endMark    = ".eof"
+)
+
+// spool keeps the streams of jobs in files, DIR/JOB/STREAM, and that a stream
+// has ended in an empty file beside it. A controller's restart loses nothing
+// of it. It is not forced to the disk: output survives the controller's death
+// but not every power cut of its machine.
+type spool struct {
+	dir  string
+	mu   sync.Mutex
+	jobs map[fleet.JobID]map[string]*stream
+}
+
+// stream is one file that grows. wake is closed and made anew whenever
+// something changes that a waiting reader or writer may be waiting for.
+type stream struct {
+	path  string
+	mu    sync.Mutex
+	known bool  // size and eof are those of the files
+	size  int64 // bytes there are
+	eof   bool
+	gone  bool  // the job is forgotten
+	taken int64 // stdin: how far the guest has got
+	wake  chan struct{}
+}
+
+func newSpool(dir string) *spool {
+	return &spool{dir: dir, jobs: map[fleet.JobID]map[string]*stream{}}
+}
+
+// open removes what belongs to no job, and ends the streams of ended ones.
+func (s *spool) open(jobs map[fleet.JobID]fleet.Job) error {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return fmt.Errorf("opening the spool: %w", err)
+	}
+	there, err := os.ReadDir(s.dir)
+	if err != nil {
+		return fmt.Errorf("opening the spool: %w", err)
+	}
+	for _, d := range there {
+		j, known := jobs[fleet.JobID(d.Name())]
+		if known {
+			if j.State == fleet.JobEnded {
+				s.finish(j.ID)
+			}
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(s.dir, d.Name())); err != nil {
+			return fmt.Errorf("removing a forgotten job's output: %w", err)
+		}
+	}
+	return nil
+}
+
+var jobForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`) // is a file name
+
+// stream finds a stream of a job that is known to exist.
+func (s *spool) stream(job fleet.JobID, name string) (*stream, error) {
+	if !jobForm.MatchString(string(job)) {
+		return nil, fmt.Errorf("job %q cannot have a folder of its own", job)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.jobs[job] == nil {
+		s.jobs[job] = map[string]*stream{}
+	}
+	st := s.jobs[job][name]
+	if st == nil {
+		st = &stream{path: filepath.Join(s.dir, string(job), name), wake: make(chan struct{})}
+		s.jobs[job][name] = st
+	}
+	return st, nil
+}
+
+// have says how much of a job's output there is.
+func (s *spool) have(job fleet.JobID) map[string]int64 {
+	out := map[string]int64{}
+	for _, name := range []string{fleet.Stdout, fleet.Stderr} {
+		if st, err := s.stream(job, name); err == nil {
+			st.mu.Lock()
+			if st.look() == nil { // else the agent asks again before it sends anything
+				out[name] = st.size
+			}
+			st.mu.Unlock()
+		}
+	}
+	return out
+}
+
+// finish ends all of a job's streams.
+func (s *spool) finish(job fleet.JobID) {
+	for _, name := range []string{fleet.Stdin, fleet.Stdout, fleet.Stderr} {
+		if st, err := s.stream(job, name); err == nil {
+			st.mu.Lock()
+			st.eof = true // an ended job's streams are ended; no file needs to say so
+			st.changed()
+			st.mu.Unlock()
+		}
+	}
+}
+
+// forget removes all of a job's streams.
+func (s *spool) forget(job fleet.JobID) error {
+	s.mu.Lock()
+	streams := maps.Clone(s.jobs[job])
+	delete(s.jobs, job)
+	s.mu.Unlock()
+	for _, st := range streams {
+		st.mu.Lock()
+		st.gone, st.eof = true, true
+		st.changed()
+		st.mu.Unlock()
+	}
+	if !jobForm.MatchString(string(job)) {
+		return nil
+	}
+	return os.RemoveAll(filepath.Join(s.dir, string(job)))
+}
+
+// changed wakes whoever waits; the caller holds the lock.
+func (st *stream) changed() {
+	close(st.wake)
+	st.wake = make(chan struct{})
+}
+
+// look finds out, once, what a controller before this one left.
+func (st *stream) look() error {
+	if st.known {
+		return nil
+	}
+	info, err := os.Stat(st.path)
+	switch {
+	case err == nil:
+		st.size = info.Size()
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("looking at %s: %w", st.path, err)
+	}
+	if _, err := os.Stat(st.path + endMark); err == nil {
+		st.eof = true
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("looking at %s: %w", st.path, err)
+	}
+	st.known = true
+	return nil
+}
+
+// wait returns when something changed, or false when ctx ended first. The
+// caller holds the lock, and again afterwards.
+func (st *stream) wait(ctx context.Context) bool {
+	wake := st.wake
+	st.mu.Unlock()
+	defer st.mu.Lock()
+	select {
+	case <-wake:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// read gives what there is from offset on; it waits for it until ctx ends.
+func (st *stream) read(ctx context.Context, offset int64) (data []byte, ended bool, err error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if err := st.look(); err != nil {
+		return nil, false, err
+	}
+	for offset == st.size && !st.eof && st.wait(ctx) {
+	}
+	if st.gone {
+		return nil, true, nil
+	}
+	if offset > st.size {
+		return nil, false, &wire.Error{Status: http.StatusRequestedRangeNotSatisfiable, Reason: fmt.Sprintf("there are only %d bytes so far: begin there", st.size)}
+	}
+	if offset < st.size {
+		if data, err = st.piece(offset); err != nil {
+			return nil, false, err
+		}
+	}
+	return data, st.eof && offset+int64(len(data)) == st.size, nil
+}
+
+func (st *stream) piece(offset int64) ([]byte, error) {
+	f, err := os.Open(st.path)
+	if err != nil {
+		return nil, fmt.Errorf("reading output: %w", err)
+	}
+	defer f.Close()
+	data := make([]byte, min(pieceBytes, st.size-offset))
+	if _, err := io.ReadFull(io.NewSectionReader(f, offset, int64(len(data))), data); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", st.path, err)
+	}
+	return data, nil
+}
+
+// write adds what is new of data and says where the stream ends now. After an
+// error nothing was added.
+func (st *stream) write(offset int64, data []byte, eof bool) (int64, error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if err := st.look(); err != nil {
+		return 0, err
+	}
+	if st.eof || st.gone || offset > st.size {
+		return st.size, nil
+	}
+	end := offset + int64(len(data))
+	if fresh := end - st.size; fresh > 0 {
+		if err := st.add(data[int64(len(data))-fresh:]); err != nil {
+			return 0, err
+		}
+		st.size = end
+		st.changed()
+	}
+	if eof && end == st.size {
+		if err := st.mark(); err != nil {
+			return 0, err
+		}
+		st.eof = true
+		st.changed()
+	}
+	return st.size, nil
+}
+
+func (st *stream) add(data []byte) (err error) {
+	f, err := st.create(st.path)
+	if err == nil {
+		if _, err = f.WriteAt(data, st.size); err != nil {
+			err = errors.Join(err, f.Truncate(st.size)) // no half of it stays
+		}
+		err = errors.Join(err, f.Close())
+	}
+	return full(st.path, err)
+}
+
+func (st *stream) mark() error {
+	f, err := st.create(st.path + endMark)
+	if err == nil {
+		err = f.Close()
+	}
+	return full(st.path, err)
+}
+
+func (st *stream) create(path string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+}
+
+func full(path string, err error) error {
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return &wire.Error{Status: http.StatusInsufficientStorage, Reason: fmt.Sprintf("the disk that holds %s is full: free some space; the program waits until then", path)}
+	case err != nil:
+		return fmt.Errorf("writing output: %w", err)
+	}
+	return nil
+}
+
+// room waits until the guest is not too far behind. false: it still is.
+func (st *stream) room(ctx context.Context) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for st.size-st.taken >= aheadBytes && !st.eof {
+		if !st.wait(ctx) {
+			return false
+		}
+	}
+	return true
+}
+
+// took notes how far the guest has got.
+func (st *stream) took(offset int64) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if offset > st.taken {
+		st.taken = offset
+		st.changed()
+	}
+}
