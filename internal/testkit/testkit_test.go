@@ -61,9 +61,11 @@ func TestLeftoversSeesWhatIsOurs(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := scope.process(cmd.Process.Pid); !ok {
-		t.Error("a process with the mark was not seen")
-	}
+	// The kernel shows the environment a moment after the program has begun.
+	Until(t, programLimit, "a process with the mark is seen", func() bool {
+		_, ok := scope.process(cmd.Process.Pid)
+		return ok
+	})
 	other := leftoverScope{mark: markVariable + "=see", folder: "/nowhere"}
 	if _, ok := other.process(cmd.Process.Pid); ok {
 		t.Error("a process with another test's mark was taken for ours")
