@@ -15,12 +15,12 @@ const (
 	MaxSubnet        Subnet = 1<<15 - 1
 	MaxGuestsPerJob         = 250
 	shareLast               = 254
-	vniBase                 = 0x70_0000 // VNIs 0x700000 and up are ours
+	firstVNI                = 0x70_0000 // VNIs 0x700000 and up are ours
 	SubnetPrefixBits        = 24
 )
 
 // VNI is the VXLAN network identifier (RFC 7348).
-func (s Subnet) VNI() int { return vniBase + int(s) }
+func (s Subnet) VNI() int { return firstVNI + int(s) }
 
 // GuestAddr is the address of guest i of the job.
 func (s Subnet) GuestAddr(i int) netip.Addr { return s.addr(byte(1 + i)) }

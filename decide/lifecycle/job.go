@@ -8,9 +8,9 @@ import (
 )
 
 var jobStages = []stage[fleet.JobState]{
-	{in: fleet.JobStarting, says: "all its guests run, then it is running; a guest that ends or is lost makes it stopping (failed)"},
+	{in: fleet.JobStarting, says: "all its guests to run"},
 	{in: fleet.JobRunning, verb: fleet.Run, at: "home of guest 0, unless a switch is under way there"},
-	{in: fleet.JobStopping, says: "all its guests have ended, then it has ended"},
+	{in: fleet.JobStopping, says: "all its guests to be gone"},
 	{in: fleet.JobEnded, says: "nothing"},
 }
 

@@ -16,7 +16,7 @@ const moreTries = 5
 var migrationStages = []stage[fleet.Phase]{
 	{in: fleet.Preparing, verb: fleet.Receive, at: "target"},
 	{in: fleet.Copying, verb: fleet.Copy, at: "source"},
-	{in: fleet.Ready, says: "all members of the gang are ready, then all switch; the guest runs and its copy is held"},
+	{in: fleet.Ready, says: "all members of the gang to be ready, then all switch; the guest runs and its copy is held"},
 	{in: fleet.Switching, verb: fleet.Switch, at: "source"},
 	{in: fleet.Repointing, verb: fleet.Repoint, at: "target"},
 	{in: fleet.Retiring, verb: fleet.Retire, at: "source"},

@@ -27,7 +27,7 @@ type draft struct {
 
 	survey *placement.Survey
 	freed  bool // a guest or a migration has ended: there may be room now
-	calm   bool // the event was a refused order: a further try waits for a Tick
+	calm   bool // a host has just answered that it could not: a further try waits for a Tick
 	resend []fleet.Order
 }
 

@@ -8,7 +8,7 @@ import (
 // report takes a host's answer to the machine it belongs to. One that is about
 // nothing that is waited for is stale and changes nothing.
 func (d *draft) report(r fleet.Report) error {
-	d.calm = r.Outcome == fleet.Failed
+	d.calm = r.Outcome != fleet.Done
 	switch {
 	case r.Order.Migration != "":
 		return d.reportMigration(r)

@@ -1,0 +1,63 @@
+package planner
+
+import (
+	"fmt"
+	"testing"
+
+	"pagurus/fleet"
+)
+
+// large gives a cluster of hosts with ten guests each, ten to a job.
+func large(hosts int) fleet.Snapshot {
+	s := fleet.NewSnapshot()
+	s.At, s.LedSince = t0, t0
+	s.Cluster = fleet.Cluster{NextJob: uint64(hosts + 1), NextMove: 1}
+	for h := range hosts {
+		id := fleet.HostID(fmt.Sprintf("host%d", h))
+		s.Hosts[id] = fleet.Host{ID: id, State: fleet.HostUp, Facts: fleet.Facts{
+			SeenAt: t0, Connected: true, Machine: string(id), Capacity: fleet.Resources{CPUs: 16, MemoryBytes: 64 << 30},
+			Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Accelerator: "kvm"}},
+		}}
+		j := fleet.Job{ID: fleet.JobID(fmt.Sprintf("j%d", h)), State: fleet.JobRunning, Spec: fleet.JobSpec{Guests: 10, Ranks: 10}, Subnet: fleet.Subnet(h), ShareHost: id}
+		s.Jobs[j.ID] = j
+		for i, g := range guestIDs(j) {
+			s.Guests[g] = fleet.Guest{
+				ID: g, Job: j.ID, Index: i, Kind: fleet.VM, State: fleet.GuestRunning, Gen: 1,
+				Home: fleet.HostID(fmt.Sprintf("host%d", (h+i)%hosts)), Need: fleet.Resources{CPUs: 1, MemoryBytes: 4 << 30},
+			}
+		}
+	}
+	return s
+}
+
+func BenchmarkStep(b *testing.B) {
+	s := large(10_000)
+	p := &Planner{}
+	d, err := p.Step(s, fleet.Request{Verb: fleet.Migrate, Guest: "j5g0", By: fleet.Caller{Admin: true}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	moving := s.Apply(d.Change, 1)
+	for _, c := range []struct {
+		name string
+		s    fleet.Snapshot
+		ev   fleet.Event
+	}{
+		{"report", moving, fleet.Report{At: t0, Order: d.Orders[0], Outcome: fleet.Done}},
+		{"migrate", s, fleet.Request{Verb: fleet.Migrate, Guest: "j5g0", By: fleet.Caller{Admin: true}}},
+		{"tick", s, fleet.Tick{At: t0}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := p.Step(c.s, c.ev); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("atlas", func(b *testing.B) {
+		for b.Loop() {
+			NewAtlas(s)
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package archtest
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Each rule finds what breaks it, and leaves alone what does not.
+func TestRulesFindWhatBreaksThem(t *testing.T) {
+	long := strings.Repeat("\n", mostFileLines)
+	for _, c := range []struct{ path, src, want string }{
+		{"decide/x/x.go", "package x", ""},
+		{"decide/x/x.go", `package x; import "os/exec"`, "import"},
+		{"decide/x/x.go", `package x; import "net/netip"`, ""},
+		{"decide/x/x.go", `package x; import "github.com/a/b"`, "import"},
+		{"decide/x/x.go", `package x; import "pagurus/serve/wire"`, "import"},
+		{"decide/x/x.go", `package x; import "time"; var t = time.Now`, "pure"},
+		{"decide/x/x.go", `package x; func f() { go f() }`, "pure"},
+		{"act/x/x.go", `package x; import "pagurus/act/y"`, "import"},
+		{"act/x/x.go", `package x; import "pagurus/act/x/inner"`, ""},
+		{"act/x/x.go", `package x; import "pagurus/internal/fault"`, ""},
+		{"act/x/x.go", `package x; import "pagurus/decide/cost"`, "import"},
+		{"serve/x/x.go", `package x; import "pagurus/act/y"`, "import"},
+		{"serve/agent/drivertest/x.go", `package x; import "pagurus/internal/testkit"`, ""},
+		{"serve/x/x.go", `package x; import "pagurus/internal/testkit"`, "import"},
+		{"show/x/x.go", `package x; import "pagurus/serve/controller"`, "import"},
+		{"show/x/x.go", `package x; import "pagurus/serve/wire"`, ""},
+		{"measure/sim/x.go", `package x; import "pagurus/decide/cost"`, "import"},
+		{"cmd/pagurus-guest/x.go", `package x; import "pagurus/act/guestlink"`, ""},
+		{"cmd/pagurus-guest/x.go", `package x; import "pagurus/serve/agent"`, "import"},
+		{"cmd/pagurus-guest/x.go", `package x; import "net/http"`, "import"},
+		{"cmd/x/x_test.go", `package x; import "pagurus/cmd/y"`, "import"},
+		{"serve/x/x_test.go", `package x; import "pagurus/act/y"`, ""},
+		{"serve/x/x.go", "package x; func f(g *G) { g.State = 1 }", "state"},
+		{"serve/x/x.go", "package x; func f(g *G) { g.Gen++ }", "state"},
+		{"serve/x/x.go", "package x; var g = G{State: 1}", ""},
+		{"decide/lifecycle/x.go", "package x; func f(g *G) { g.State = 1 }", ""},
+		{"serve/x/x.go", "package x; type Exported int", "comment"},
+		{"serve/x/x.go", "package x; type hidden int; func (hidden) Read() {}", ""},
+		{"serve/x/x.go", "package x; type hidden[T any] int; func (h *hidden[T]) Read() {}", ""},
+		{"serve/x/x.go", "package x\n// Group.\nconst (\nA = 1\nB = 2\n)", ""},
+		{"serve/x/x.go", "package x; const A = 1", "comment"},
+		{"serve/x/x.go", "package x; type hostInfo int", "name"},
+		{"serve/x/x.go", "package x; func handleHTTP() {}", ""},
+		{"serve/util/x.go", "package x", "name"},
+		{"serve/x/x.go", "package x" + long + "\n\n", "file"},
+		{"serve/x/x_test.go", "package x" + long, ""},
+		{"serve/x/x.go", "package x; func f() {" + strings.Repeat("\n", mostFunctionLines) + "}", "function"},
+		{"serve/x/x.go", "package x; func f(a, b, c int, d, e, g string) {}", "parameters"},
+		{"serve/x/x.go", "package x; type i interface { a(); b(); c(); d(); e(); f(); g(); h() }", "interface"},
+	} {
+		s, err := parse(c.path, []byte(c.src))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rules []string
+		for _, b := range checkFile(s) {
+			rules = append(rules, b.rule)
+		}
+		want := []string{}
+		if c.want != "" {
+			want = []string{c.want}
+		}
+		if !slices.Equal(rules, want) {
+			t.Errorf("%s\n%.80s\ngot %v, want %v", c.path, c.src, rules, want)
+		}
+	}
+}
+
+func TestPackagesNeedAComment(t *testing.T) {
+	with, _ := parse("a/a.go", []byte("// Package a is.\npackage a"))
+	without, _ := parse("b/b.go", []byte("package b"))
+	if got := checkPackages([]source{with, without}); len(got) != 1 || got[0].what != "b" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestWords(t *testing.T) {
+	for name, want := range map[string][]string{
+		"guestInfo2": {"guest", "info"}, "HTTPHandler": {"http", "handler"}, "database": {"database"}, "a_Base": {"a", "base"},
+	} {
+		if got := words(name); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
