@@ -46,10 +46,10 @@ func (c *children) start(cmd command) (pid int, ended <-chan fleet.Exit, err err
 	attr := &syscall.ProcAttr{
 		Dir: cmd.dir,
 		Env: cmd.env,
-		Sys: &syscall.SysProcAttr{
-			Setsid:     true,
-			Credential: &syscall.Credential{Uid: cmd.user.UID, Gid: cmd.user.GID, Groups: cmd.user.Groups},
-		},
+		Sys: &syscall.SysProcAttr{Setsid: true},
+	}
+	if os.Geteuid() == 0 { // as in every guest
+		attr.Sys.Credential = &syscall.Credential{Uid: cmd.user.UID, Gid: cmd.user.GID, Groups: cmd.user.Groups}
 	}
 	for _, f := range cmd.files {
 		attr.Files = append(attr.Files, f.Fd())

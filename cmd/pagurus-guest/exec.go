@@ -51,10 +51,10 @@ func execProgram(args []string) int {
 	if err != nil {
 		return sorry(code, err.Error())
 	}
-	return exitOf126(args[0], syscall.Exec(path, args, os.Environ()))
+	return refused(args[0], syscall.Exec(path, args, os.Environ()))
 }
 
-func exitOf126(name string, err error) int {
+func refused(name string, err error) int {
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return sorry(exitMissing, name+" cannot be run: the interpreter or loader it names is missing in the image")

@@ -80,7 +80,14 @@ type messageWriter struct {
 	kind byte
 }
 
-func (w messageWriter) Write(b []byte) (int, error) { return len(b), w.to.send(w.kind, b) }
+func (w messageWriter) Write(b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		part := b[n:min(len(b), n+messageMax)]
+		err = w.to.send(w.kind, part)
+		n += len(part)
+	}
+	return n, err
+}
 
 // receive reads one message.
 func receive(r io.Reader) (kind byte, content []byte, err error) {
@@ -282,31 +289,48 @@ func callPeer(host, command string, quiet bool) (int, error) {
 		return 0, err
 	}
 	defer conn.Close()
-	request, err := json.Marshal(remoteRequest{Command: command, Env: carriedEnv()})
+	streams := terminal{in: os.Stdin, out: os.Stdout, err: os.Stderr}
+	if quiet {
+		streams.in = strings.NewReader("")
+	}
+	code, err := converse(conn, remoteRequest{Command: command, Env: carriedEnv()}, streams)
+	if err != nil {
+		return 0, fmt.Errorf("running a command on %s: %w", host, err)
+	}
+	return code, nil
+}
+
+// terminal is where a remote command's streams lead.
+type terminal struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// converse makes a request and carries its streams until the command ends.
+func converse(conn io.ReadWriter, r remoteRequest, streams terminal) (code int, err error) {
+	line, err := json.Marshal(r)
 	if err != nil {
 		return 0, err
 	}
-	if _, err := conn.Write(append(request, '\n')); err != nil {
-		return 0, fmt.Errorf("asking %s to run a command: %w", host, err)
+	if _, err := conn.Write(append(line, '\n')); err != nil {
+		return 0, err
 	}
-	out := &messages{w: conn}
+	to := &messages{w: conn}
 	go func() {
-		if !quiet {
-			io.Copy(out.as(sendStdin), os.Stdin)
-		}
-		out.send(sendStdin, nil)
+		io.Copy(to.as(sendStdin), streams.in)
+		to.send(sendStdin, nil)
 	}()
 	in := bufio.NewReader(conn)
 	for {
 		kind, content, err := receive(in)
 		if err != nil {
-			return 0, fmt.Errorf("connection to %s ended before the command did: %w", host, err)
+			return 0, fmt.Errorf("connection ended before the command did: %w", err)
 		}
 		switch kind {
 		case sendStdout:
-			os.Stdout.Write(content)
+			streams.out.Write(content) // a reader that went away is the command's loss, as with any pipe
 		case sendStderr:
-			os.Stderr.Write(content)
+			streams.err.Write(content)
 		case sendExit:
 			if len(content) == 4 {
 				return int(binary.BigEndian.Uint32(content)), nil
