@@ -11,6 +11,7 @@ package planner
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"pagurus/decide/cost"
@@ -96,7 +97,7 @@ func (p *Planner) policy() placement.Policy {
 func guestIDs(j fleet.Job) []fleet.GuestID {
 	ids := make([]fleet.GuestID, j.Spec.Guests)
 	for i := range ids {
-		ids[i] = fleet.GuestID(fmt.Sprintf("%sg%d", j.ID, i))
+		ids[i] = fleet.GuestID(string(j.ID) + "g" + strconv.Itoa(i))
 	}
 	return ids
 }
