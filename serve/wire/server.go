@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -154,13 +155,13 @@ func (s *server) routes() http.Handler {
 func (s *server) answer(w http.ResponseWriter, r *http.Request, serve func(identity, http.ResponseWriter, *http.Request) error) {
 	id, err := s.caller(r)
 	if err == nil {
-		err = serve(id, w, r)
+		err = s.guarded(id, w, r, serve)
 	}
 	if err == nil {
 		return
 	}
 	status, reason := http.StatusInternalServerError, err.Error()
-	if e := (*Error)(nil); errors.As(err, &e) {
+	if e := (*Error)(nil); errors.As(err, &e) && e.Status >= http.StatusBadRequest {
 		status, reason = e.Status, e.Reason
 	} else if r.Context().Err() == nil {
 		s.Log.Error("request failed", "method", r.Method, "path", r.URL.Path, "cause", err)
@@ -168,6 +169,18 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, serve func(ident
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(Problem{reason}) // nobody is left to tell
+}
+
+// guarded keeps a bug in one answer from going unnoticed, which it would in
+// net/http.
+func (s *server) guarded(id identity, w http.ResponseWriter, r *http.Request, serve func(identity, http.ResponseWriter, *http.Request) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.Log.Error("panic", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+			err = errors.New("the controller has a bug, its log has the details")
+		}
+	}()
+	return serve(id, w, r)
 }
 
 func reply(w http.ResponseWriter, v any) error {

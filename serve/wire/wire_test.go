@@ -42,6 +42,9 @@ func (w *world) Ask(_ context.Context, q fleet.Request) (fleet.Answer, error) {
 	if q.Job == "none" {
 		return fleet.Answer{}, &Error{http.StatusUnprocessableEntity, "there is no job none"}
 	}
+	if q.Job == "panic" {
+		panic("a bug")
+	}
 	if q.Job == "bug" {
 		return fleet.Answer{}, errors.New("something broke")
 	}
@@ -388,6 +391,7 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/ask", strings.Repeat(" ", askBytes+1), 413},
 		{"POST", "/v1/ask", `{"verb":"cancel","job":"none"}`, 422},
 		{"POST", "/v1/ask", `{"verb":"cancel","job":"bug"}`, 500},
+		{"POST", "/v1/ask", `{"verb":"cancel","job":"panic"}`, 500},
 		{"GET", "/v1/ask", "", 404},
 		{"GET", "/v2/snapshot", "", 404},
 		{"GET", "/v1/explain", "", 400},
