@@ -39,7 +39,7 @@ type Config struct {
 	Cgroups      Cgroups                                             // nil: none
 	ImageFolder  func(context.Context, fleet.Digest) (string, error) // where an image's files are
 	Tap          func(fleet.Subnet, int) string                      // name of guest i's tap; nil: Subnet.TapName
-	Converged    func(fleet.Limits, fleet.Progress) (bool, error)    // judges a copy after each round; an error gives it up; nil: Converged
+	Judge        func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy is good enough; nil: Judge
 	Log          *slog.Logger                                        // nil: slog.Default
 }
 
@@ -110,8 +110,8 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.config.Tap == nil {
 		d.config.Tap = fleet.Subnet.TapName
 	}
-	if d.config.Converged == nil {
-		d.config.Converged = Converged
+	if d.config.Judge == nil {
+		d.config.Judge = Judge
 	}
 	if d.config.Run, err = filepath.Abs(d.config.Run); err != nil {
 		return err

@@ -31,6 +31,7 @@ type guest struct {
 	client    *qmp.Client
 	link      net.Conn
 	released  bool
+	stopped   bool      // it does not end by itself
 	stoppedAt time.Time // when QEMU last stopped the guest; zero while it runs
 	seen      fleet.RunState
 	usedCPU   time.Duration // at usedAt
@@ -65,7 +66,9 @@ func (d *Driver) watch(g *guest) {
 	}
 	close(g.died)
 	g.release()
-	d.note(g.id)
+	if !g.isStopped() {
+		d.note(g.id)
+	}
 	g.left = d.wipe(g.id)
 	d.mu.Lock()
 	delete(d.guests, g.id)
@@ -110,6 +113,12 @@ func (g *guest) dead() bool {
 	default:
 		return false
 	}
+}
+
+func (g *guest) isStopped() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.stopped
 }
 
 func (g *guest) remembered() record {

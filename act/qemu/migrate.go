@@ -71,7 +71,7 @@ func (d *Driver) begin(ctx context.Context, g *guest, q *qmp.Client, t fleet.Tas
 	if err != nil {
 		return err
 	}
-	order := copying{Migration: t.Order.Migration, Listen: t.Listen, Limits: d.withDefaults(t.Limits)}
+	order := copying{Migration: t.Order.Migration, Listen: t.Listen, Limits: t.Limits}
 	if c := g.remembered().Copy; c != nil && c.Migration == order.Migration && c.Listen == order.Listen {
 		switch {
 		case info.underWay():
@@ -97,7 +97,7 @@ func (d *Driver) begin(ctx context.Context, g *guest, q *qmp.Client, t fleet.Tas
 		return err
 	}
 	if err := q.Do(ctx, "migrate-set-parameters", map[string]any{
-		"max-bandwidth": order.Limits.BytesPerSecond, "downtime-limit": leastDowntime.Milliseconds(),
+		"max-bandwidth": d.bandwidth(t.Limits), "downtime-limit": leastDowntime.Milliseconds(),
 	}, nil); err != nil {
 		return err
 	}
@@ -117,20 +117,25 @@ func (g *guest) undo(ctx context.Context, q *qmp.Client, err error) error {
 	return errors.Join(err, g.callOff(ctx, q))
 }
 
-func (d *Driver) withDefaults(l fleet.Limits) fleet.Limits {
+func withDefaults(l fleet.Limits) fleet.Limits {
 	if l.Downtime <= 0 {
 		l.Downtime = defaultDowntime
 	}
 	if l.Rounds <= 0 {
 		l.Rounds = defaultRounds
 	}
-	if l.BytesPerSecond <= 0 {
-		l.BytesPerSecond = unlimited
-	}
-	if d.config.MaxBandwidth > 0 {
-		l.BytesPerSecond = min(l.BytesPerSecond, d.config.MaxBandwidth)
-	}
 	return l
+}
+
+// bandwidth is what a copy may use, in bytes a second.
+func (d *Driver) bandwidth(l fleet.Limits) int64 {
+	most := int64(unlimited)
+	for _, limit := range []int64{l.BytesPerSecond, d.config.MaxBandwidth} {
+		if limit > 0 {
+			most = min(most, limit)
+		}
+	}
+	return most
 }
 
 // follow watches a copy until it is good enough. After an error it may still
@@ -140,7 +145,8 @@ func (d *Driver) follow(ctx context.Context, g *guest, q *qmp.Client, progress f
 	defer stop()
 	limits := g.remembered().Copy.Limits
 	var stall stalled
-	rounds, told := 0, time.Time{}
+	var rounds []fleet.Progress
+	var told time.Time
 	for {
 		info, err := queryMigrate(ctx, q)
 		if err != nil {
@@ -159,11 +165,11 @@ func (d *Driver) follow(ctx context.Context, g *guest, q *qmp.Client, progress f
 		default:
 			return info.cause()
 		}
-		if p.Rounds > rounds {
+		if len(rounds) == 0 || p.Rounds > rounds[len(rounds)-1].Rounds {
 			// What is left at the beginning of a pass is what was dirtied
 			// during the last one. Later in the pass it says nothing.
-			rounds = p.Rounds
-			good, err := d.config.Converged(limits, p)
+			rounds = append(rounds, p)
+			good, err := d.config.Judge(limits, rounds)
 			if err != nil || good {
 				progress(p)
 				return err
@@ -178,10 +184,13 @@ func (d *Driver) follow(ctx context.Context, g *guest, q *qmp.Client, progress f
 	}
 }
 
-// Converged is how a copy is judged at the beginning of a round unless Config
-// says otherwise: it is good when what is left takes no longer than the
-// downtime allowed, and given up when it has had its rounds.
-func Converged(l fleet.Limits, p fleet.Progress) (bool, error) {
+// Judge is how a copy is judged unless Config says otherwise. It is asked at
+// the beginning of each round and gets the progress as it was then and at the
+// beginning of every round before. The copy is good when what is left takes no
+// longer than the downtime allowed, and given up when it has had its rounds.
+func Judge(l fleet.Limits, rounds []fleet.Progress) (bool, error) {
+	l = withDefaults(l)
+	p := rounds[len(rounds)-1]
 	if p.BytesPerSecond > 0 && float64(p.RemainingBytes) <= p.BytesPerSecond*l.Downtime.Seconds() {
 		return true, nil
 	}
@@ -332,7 +341,7 @@ func (g *guest) complete(ctx context.Context, q *qmp.Client, limits fleet.Limits
 	events, stop := q.Subscribe()
 	defer stop()
 	var stall stalled
-	press := insist{downtime: limits.Downtime}
+	press := insist{downtime: withDefaults(limits).Downtime}
 	for continued := false; ; {
 		info, err := queryMigrate(ctx, q)
 		if err != nil {

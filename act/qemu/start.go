@@ -224,6 +224,7 @@ func (d *Driver) machine(ctx context.Context, t fleet.Task) (machine, error) {
 	}
 	return machine{
 		guest: t.Guest.ID, accelerator: d.ability.Accelerator, cpus: need.CPUs, memoryBytes: need.MemoryBytes,
+		uneven: losesPages(d.ability),
 		kernel: filepath.Join(folder, "vmlinuz"), initrd: initrd, root: filepath.Join(folder, "root.img"),
 		mac: t.Job.Subnet.GuestMAC(t.Guest.Index), tap: firstFile,
 	}, nil
@@ -295,6 +296,9 @@ func (d *Driver) destroy(id fleet.GuestID) error {
 	if g == nil {
 		return d.wipe(id)
 	}
+	g.mu.Lock()
+	g.stopped = true
+	g.mu.Unlock()
 	if err := kill(g.handle); err != nil && !g.dead() {
 		return fmt.Errorf("kill qemu: %w", err)
 	}
