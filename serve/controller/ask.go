@@ -15,11 +15,16 @@ import (
 	"pagurus/serve/wire"
 )
 
-// gapsLimit is how long agents have to answer a question.
-const gapsLimit = 10 * time.Second
+const (
+	gapsLimit = 10 * time.Second // how long agents have to answer a question
+	leadLimit = 10 * time.Second // how long callers wait for a controller to lead
+)
 
 // Ask answers a request once what it led to is stored.
 func (c *Controller) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, error) {
+	if err := c.leads(ctx); err != nil {
+		return fleet.Answer{}, err
+	}
 	if q.Verb == fleet.Submit && q.Spec != nil {
 		image, err := c.image(q.Spec.Image)
 		if err != nil {
@@ -35,7 +40,7 @@ func (c *Controller) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, er
 		c.note(failure)
 	})
 	if err != nil {
-		return fleet.Answer{}, &wire.Error{Status: http.StatusServiceUnavailable, Reason: "the controller did not get to it: try again"}
+		return fleet.Answer{}, notLeading
 	}
 	return answer, answerable(failure)
 }
@@ -77,12 +82,27 @@ func (c *Controller) image(name string) (fleet.Image, error) {
 	return image, &wire.Error{Status: http.StatusUnprocessableEntity, Reason: fmt.Sprintf("there is no image %q (%s): build it with `pagurus image build NAME`", name, there)}
 }
 
-// Snapshot is the cluster as it was last told.
-func (c *Controller) Snapshot() fleet.Snapshot {
-	if s := c.current.Load(); s != nil {
-		return *s
+var notLeading = &wire.Error{Status: wire.NotLeading, Reason: "this controller does not lead: it is still starting, or ending, or another one leads; try again"}
+
+// leads waits until the controller leads, for some time.
+func (c *Controller) leads(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leadLimit)
+	defer cancel()
+	select {
+	case <-c.ready:
+		return nil
+	case <-c.over:
+	case <-ctx.Done():
 	}
-	return fleet.NewSnapshot()
+	return notLeading
+}
+
+// Snapshot is the cluster as it was last told.
+func (c *Controller) Snapshot(ctx context.Context) (fleet.Snapshot, error) {
+	if err := c.leads(ctx); err != nil {
+		return fleet.Snapshot{}, err
+	}
+	return *c.current.Load(), nil // there is one before it leads
 }
 
 // publish makes the cluster as it is now what everybody sees.
@@ -101,13 +121,16 @@ func (c *Controller) publish() {
 	}
 }
 
-// Watch gives the cluster now and after every change.
+// Watch gives the cluster now and after every change, beginning when the
+// controller leads.
 func (c *Controller) Watch(ctx context.Context) <-chan fleet.Snapshot {
 	// Only publish and this send, both locked, and publish makes room first.
 	ch := make(chan fleet.Snapshot, 1)
 	c.watching.Lock()
 	c.watching.by[ch] = true
-	ch <- c.Snapshot()
+	if s := c.current.Load(); s != nil {
+		ch <- *s
+	}
 	c.watching.Unlock()
 	context.AfterFunc(ctx, func() {
 		c.watching.Lock()
@@ -119,8 +142,12 @@ func (c *Controller) Watch(ctx context.Context) <-chan fleet.Snapshot {
 }
 
 // Explain says why something is as it is.
-func (c *Controller) Explain(about wire.About) ([]string, error) {
-	lines, err := c.Planner.Explain(c.Snapshot(), planner.Subject(about))
+func (c *Controller) Explain(ctx context.Context, about wire.About) ([]string, error) {
+	s, err := c.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := c.Planner.Explain(s, planner.Subject(about))
 	return lines, answerable(err)
 }
 
@@ -130,8 +157,12 @@ func (c *Controller) ImageFile(d fleet.Digest, file string) (string, error) {
 }
 
 // owned gives a job, for callers who may look into it.
-func (c *Controller) owned(by fleet.Caller, id fleet.JobID) (fleet.Job, error) {
-	j, ok := c.Snapshot().Jobs[id]
+func (c *Controller) owned(ctx context.Context, by fleet.Caller, id fleet.JobID) (fleet.Job, error) {
+	s, err := c.Snapshot(ctx)
+	if err != nil {
+		return fleet.Job{}, err
+	}
+	j, ok := s.Jobs[id]
 	if !ok {
 		return j, &wire.Error{Status: http.StatusNotFound, Reason: fmt.Sprintf("there is no job %s: `pagurus jobs` lists them", id)}
 	}
@@ -143,7 +174,7 @@ func (c *Controller) owned(by fleet.Caller, id fleet.JobID) (fleet.Job, error) {
 
 // Gaps asks the agents of a job's guests for the gaps in its MPI calls.
 func (c *Controller) Gaps(ctx context.Context, by fleet.Caller, id fleet.JobID) ([]fleet.Gap, error) {
-	j, err := c.owned(by, id)
+	j, err := c.owned(ctx, by, id)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +189,7 @@ func (c *Controller) Gaps(ctx context.Context, by fleet.Caller, id fleet.JobID) 
 	}
 	parts := make(chan part)
 	asked := 0
-	for _, g := range c.Snapshot().Guests {
+	for _, g := range c.current.Load().Guests {
 		if g.Job != id || g.State.Ended() {
 			continue
 		}

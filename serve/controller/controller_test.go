@@ -121,10 +121,10 @@ func TestRestart(t *testing.T) {
 	id := r.submit(1)
 	r.until("the job to run", running(id))
 	r.client.WriteStream(r.ctx, wire.Place{Job: id, Stream: fleet.Stdout}, []byte("before "), false)
-	before := r.ctl.Snapshot()
+	before := r.now()
 	r.stop()
 	r.start()
-	if after := r.ctl.Snapshot(); after.Cluster != before.Cluster || len(after.Jobs) != 1 || after.LedSince.IsZero() {
+	if after := r.now(); after.Cluster != before.Cluster || len(after.Jobs) != 1 || after.LedSince.IsZero() {
 		t.Fatalf("%+v after %+v", after, before)
 	}
 	a := r.attach("host1")
@@ -190,7 +190,7 @@ func TestRefusedAgents(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "--name") {
 		t.Errorf("got %v", err)
 	}
-	if n := len(r.ctl.Snapshot().Hosts); n != 0 {
+	if n := len(r.now().Hosts); n != 0 {
 		t.Errorf("%d hosts joined", n)
 	}
 	r.attach("host1")
@@ -242,7 +242,7 @@ func TestStoreFails(t *testing.T) {
 	a.report(fleet.Report{Order: start.Order, Outcome: fleet.Done})
 	a.report(fleet.Report{Order: start.Order, Outcome: fleet.Done})
 	r.pass(a, 1500*time.Millisecond)
-	if g := r.ctl.Snapshot().Guests[start.Order.Guest]; g.State != fleet.GuestStarting {
+	if g := r.now().Guests[start.Order.Guest]; g.State != fleet.GuestStarting {
 		t.Errorf("%+v", g)
 	}
 	if n := a.count(func(d wire.Down) bool { return d.Task != nil && d.Task.Order.Verb == fleet.Run }); n != 0 {
@@ -404,3 +404,23 @@ func TestWatchEnds(t *testing.T) {
 	}
 	r.ctl.do(r.ctx, func(context.Context) { r.ctl.publish() })
 }
+
+// TestNotLeading: who asks a controller that does not lead is told to try
+// again, not that there are no jobs.
+func TestNotLeading(t *testing.T) {
+	c := New(Config{Spool: t.TempDir()})
+	soon, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	for what, err := range map[string]error{
+		"snapshot": errOf(c.Snapshot(soon)),
+		"ask":      errOf(c.Ask(soon, fleet.Request{Verb: fleet.Drain})),
+		"explain":  errOf(c.Explain(soon, wire.About{})),
+		"gaps":     errOf(c.Gaps(soon, fleet.Caller{}, "j1")),
+	} {
+		if !errors.Is(err, wire.ErrNoController) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func errOf[T any](_ T, err error) error { return err }

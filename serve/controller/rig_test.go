@@ -310,3 +310,12 @@ func (r *rig) breath() time.Duration {
 	}
 	return 300 * time.Millisecond
 }
+
+func (r *rig) now() fleet.Snapshot {
+	r.t.Helper()
+	s, err := r.ctl.Snapshot(r.ctx)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}

@@ -17,7 +17,8 @@ func (c *Controller) Streams() Streams { return Streams{c} }
 
 // Read gives bytes of a stream to the job's owner and to agents.
 func (s Streams) Read(ctx context.Context, by fleet.Caller, at wire.Place) ([]byte, bool, error) {
-	if _, err := s.c.owned(by, at.Job); err != nil {
+	lead := context.WithoutCancel(ctx) // ctx is how long to wait for bytes, maybe not at all
+	if _, err := s.c.owned(lead, by, at.Job); err != nil {
 		return nil, false, err
 	}
 	st, err := s.c.spool.stream(at.Job, at.Stream)
@@ -32,7 +33,8 @@ func (s Streams) Read(ctx context.Context, by fleet.Caller, at wire.Place) ([]by
 
 // Write takes input from the job's owner, and output from agents.
 func (s Streams) Write(ctx context.Context, by fleet.Caller, at wire.Place, data []byte, eof bool) (int64, error) {
-	j, err := s.c.owned(by, at.Job)
+	lead := context.WithoutCancel(ctx)
+	j, err := s.c.owned(lead, by, at.Job)
 	if err != nil {
 		return 0, err
 	}

@@ -27,8 +27,8 @@ import (
 // DefaultSocket is where a machine's controller listens.
 const DefaultSocket = "/run/pagurus/controller.sock"
 
-// ErrNoController is what an error wraps when nobody answers at the address.
-// Trying again later may help.
+// ErrNoController is what an error wraps when nobody answers at the address,
+// or who answers does not lead. Trying again later may help.
 var ErrNoController = errors.New("no controller answers")
 
 // Error is a Problem with its HTTP status: what a Controller answers with and
@@ -39,6 +39,12 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return e.Reason }
+
+// NotLeading is the status of a controller that does not lead, or not yet.
+const NotLeading = http.StatusMisdirectedRequest
+
+// Is makes a controller that does not lead none.
+func (e *Error) Is(target error) bool { return target == ErrNoController && e.Status == NotLeading }
 
 // Config says where the controller is.
 type Config struct {
@@ -185,7 +191,7 @@ func (c *Client) ReadStream(ctx context.Context, at Place) (data []byte, ended b
 	}
 	defer r.Body.Close()
 	if data, err = io.ReadAll(r.Body); err != nil {
-		return nil, false, fmt.Errorf("reading %s of %s: %w", at.Stream, at.Job, err)
+		return nil, false, c.explained(err)
 	}
 	return data, r.Header.Get(endedHeader) == "1", nil
 }
@@ -340,7 +346,10 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, int
 	}
 	defer r.Body.Close()
 	if err := json.NewDecoder(io.LimitReader(r.Body, snapshotBytes)).Decode(into); err != nil {
-		return fmt.Errorf("reading the answer of the controller at %s: %w", c.address, err)
+		if syntax, kind := (*json.SyntaxError)(nil), (*json.UnmarshalTypeError)(nil); errors.As(err, &syntax) || errors.As(err, &kind) {
+			return fmt.Errorf("the answer of the controller at %s is not understood: %w; is its version another than yours?", c.address, err)
+		}
+		return c.explained(err) // it was cut off
 	}
 	return nil
 }

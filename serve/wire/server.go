@@ -26,12 +26,12 @@ type Controller interface {
 	// Ask answers a request once what it led to is stored.
 	Ask(context.Context, fleet.Request) (fleet.Answer, error)
 	// Snapshot is the cluster as it is now.
-	Snapshot() fleet.Snapshot
+	Snapshot(context.Context) (fleet.Snapshot, error)
 	// Watch gives the cluster now and after every change until ctx ends. A
 	// reader that is slow gets the newest only.
 	Watch(context.Context) <-chan fleet.Snapshot
 	// Explain says why something is as it is.
-	Explain(About) ([]string, error)
+	Explain(context.Context, About) ([]string, error)
 	// Gaps asks a job's agents for the gaps in its MPI calls.
 	Gaps(context.Context, fleet.Caller, fleet.JobID) ([]fleet.Gap, error)
 	// Attach is a host's session. It returns when the session is over; an
@@ -235,8 +235,12 @@ func (s *server) ask(id identity, w http.ResponseWriter, r *http.Request) error 
 	return reply(w, a)
 }
 
-func (s *server) snapshot(id identity, w http.ResponseWriter, _ *http.Request) error {
-	return reply(w, visible(s.Controller.Snapshot(), id))
+func (s *server) snapshot(id identity, w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.Controller.Snapshot(r.Context())
+	if err != nil {
+		return err
+	}
+	return reply(w, visible(snap, id))
 }
 
 // visible is what a caller may see: an environment may hold secrets.
@@ -267,7 +271,7 @@ func (s *server) explain(_ identity, w http.ResponseWriter, r *http.Request) err
 	if set != 1 {
 		return &Error{http.StatusBadRequest, "name one of guest, job and host"}
 	}
-	lines, err := s.Controller.Explain(about)
+	lines, err := s.Controller.Explain(r.Context(), about)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func (w *world) Ask(_ context.Context, q fleet.Request) (fleet.Answer, error) {
 	return fleet.Answer{Job: "j1"}, nil
 }
 
-func (w *world) Snapshot() fleet.Snapshot { return w.snap }
+func (w *world) Snapshot(context.Context) (fleet.Snapshot, error) { return w.snap, nil }
 
 func (w *world) Watch(ctx context.Context) <-chan fleet.Snapshot {
 	out := make(chan fleet.Snapshot)
@@ -73,7 +73,9 @@ func (w *world) Watch(ctx context.Context) <-chan fleet.Snapshot {
 	return out
 }
 
-func (w *world) Explain(a About) ([]string, error) { return []string{fmt.Sprint(a)}, nil }
+func (w *world) Explain(_ context.Context, a About) ([]string, error) {
+	return []string{fmt.Sprint(a)}, nil
+}
 
 func (w *world) Gaps(context.Context, fleet.Caller, fleet.JobID) ([]fleet.Gap, error) {
 	return []fleet.Gap{{Rank: 3}}, nil
