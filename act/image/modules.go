@@ -108,6 +108,9 @@ func (t *moduleTree) order(wanted, optional []string) ([]module, error) {
 				return err
 			}
 		}
+		if code, err = slim(code); err != nil {
+			return fmt.Errorf("module %s: %w", name, err)
+		}
 		out = append(out, module{name, t.inGuest(path), code})
 		return nil
 	}

@@ -28,7 +28,7 @@ const DefaultSuite = "trixie"
 
 // format is raised when the same recipe shall lead to another image because
 // this package changed.
-const format = 1
+const format = 2
 
 // epoch is every time stamp inside an image. Any fixed moment would do; it
 // lies before all packages of the suites, so that nothing is older than it.
