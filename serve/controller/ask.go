@@ -52,7 +52,7 @@ func answerable(err error) error {
 	case errors.As(err, &refusal):
 		return &wire.Error{Status: http.StatusUnprocessableEntity, Reason: refusal.Error()}
 	case errors.As(err, &failure):
-		return &wire.Error{Status: http.StatusServiceUnavailable, Reason: failure.Error()}
+		return &wire.Error{Status: http.StatusInsufficientStorage, Reason: failure.Error()}
 	}
 	return err
 }
@@ -209,7 +209,7 @@ func (c *Controller) Gaps(ctx context.Context, by fleet.Caller, id fleet.JobID) 
 		}
 	}
 	if len(failures) > 0 {
-		return nil, &wire.Error{Status: http.StatusServiceUnavailable, Reason: errors.Join(failures...).Error()}
+		return nil, &wire.Error{Status: http.StatusGatewayTimeout, Reason: errors.Join(failures...).Error()}
 	}
 	slices.SortFunc(out, func(a, b fleet.Gap) int { return a.At.Compare(b.At) })
 	return out, nil

@@ -234,7 +234,7 @@ func TestStoreFails(t *testing.T) {
 	start := a.task(fleet.Start)
 	r.store.set(errors.New("the disk is full: free some space"))
 	_, err := r.client.Ask(r.ctx, fleet.Request{Verb: fleet.Cancel, Job: id})
-	r.refused(err, http.StatusServiceUnavailable, "free some space")
+	r.refused(err, http.StatusInsufficientStorage, "free some space")
 	_, err = r.tryAttach(wire.Hello{Host: "host2", Facts: r.facts("host2")})
 	if err == nil || !strings.Contains(err.Error(), "free some space") {
 		t.Errorf("a new host: %v", err)

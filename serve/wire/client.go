@@ -41,7 +41,7 @@ type Error struct {
 func (e *Error) Error() string { return e.Reason }
 
 // NotLeading is the status of a controller that does not lead, or not yet.
-const NotLeading = http.StatusMisdirectedRequest
+const NotLeading = http.StatusServiceUnavailable
 
 // Is makes a controller that does not lead none.
 func (e *Error) Is(target error) bool { return target == ErrNoController && e.Status == NotLeading }
