@@ -1,0 +1,189 @@
+// Package cgroup keeps guests in groups of processes of their own: one group a
+// host, with a ceiling on the CPU time of all its guests together, and in it
+// one a guest, with a weight and, if wanted, a ceiling.
+//
+// It knows nothing of what the processes are. It works with both versions of
+// the kernel's control groups. Its tests run against the kernel: version 1 or 2
+// of the machine they run on, and version 2 inside a guest.
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	cgroups "github.com/containerd/cgroups/v3"
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+)
+
+// Groups is the group of one host and what is in it.
+type Groups struct {
+	root string // as "/pagurus/host1"
+	tree tree
+}
+
+// limits are what a group is held to.
+type limits struct {
+	weight int     // in CPUs; 0: as one CPU
+	cpus   float64 // ceiling; 0: none
+}
+
+// tree is one version of the kernel's interface. Paths begin at its root.
+type tree interface {
+	make(path string, l limits) error
+	add(path string, pid int) error
+	remove(path string) error
+	used(path string) (time.Duration, error)
+}
+
+// period is over what time a ceiling is kept: a group that has used its share
+// stands still for the rest of it. The kernel's default of 100 ms would make
+// a guest with 0.6 CPUs stand still for 40 ms at a time.
+const period = 20 * time.Millisecond
+
+// leastQuota is the least the kernel takes.
+const leastQuota = time.Millisecond
+
+func quota(cpus float64) time.Duration {
+	return max(leastQuota, time.Duration(cpus*float64(period)))
+}
+
+// Open makes the host's group, named as "pagurus/host1", in which all guests
+// together may use cpus CPUs; 0 is no ceiling. Guests that are in it stay.
+func Open(name string, cpus float64) (*Groups, error) {
+	root, err := rootOf(name)
+	if err != nil {
+		return nil, err
+	}
+	if cpus < 0 {
+		return nil, fmt.Errorf("a ceiling of %g CPUs cannot be kept", cpus)
+	}
+	g := &Groups{root: root}
+	switch mode := cgroups.Mode(); mode {
+	case cgroups.Unified:
+		g.tree = unified{}
+	case cgroups.Legacy, cgroups.Hybrid:
+		g.tree, err = openLegacy()
+	default:
+		err = errors.New("no control groups are mounted at /sys/fs/cgroup")
+	}
+	if err == nil {
+		err = g.tree.make(root, limits{cpus: cpus})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make the control group %s: %w", root, err)
+	}
+	return g, nil
+}
+
+func rootOf(name string) (string, error) {
+	root := path.Clean("/" + name)
+	if root == "/" || strings.ContainsAny(name, "\x00\n") {
+		return "", fmt.Errorf("%q is not the name of a control group", name)
+	}
+	return root, nil
+}
+
+func (g *Groups) of(guest fleet.GuestID) (string, error) {
+	if guest == "" || guest[0] == '.' || strings.ContainsAny(string(guest), "/\x00\n") {
+		return "", fmt.Errorf("%q is not the name of a guest", string(guest))
+	}
+	return path.Join(g.root, string(guest)), nil
+}
+
+// Place moves a process and all its threads to the guest's group, whose weight
+// is that of cpus CPUs. After an error the group may be there, without the
+// process.
+func (g *Groups) Place(guest fleet.GuestID, pid, cpus int) error {
+	return g.place(guest, pid, limits{weight: cpus})
+}
+
+// Cap sets a ceiling on the guest; 0 CPUs is none.
+func (g *Groups) Cap(guest fleet.GuestID, weight int, cpus float64) error {
+	return g.place(guest, 0, limits{weight: weight, cpus: cpus})
+}
+
+func (g *Groups) place(guest fleet.GuestID, pid int, l limits) error {
+	at, err := g.of(guest)
+	if err == nil {
+		err = g.tree.make(at, l)
+	}
+	if err == nil && pid != 0 {
+		err = g.tree.add(at, pid)
+	}
+	if err != nil {
+		return fmt.Errorf("limit guest %s: %w", guest, err)
+	}
+	return nil
+}
+
+// removeLimit: a group is empty for the kernel a moment after its last process
+// has ended.
+const (
+	removeLimit = 2 * time.Second
+	removeAgain = 10 * time.Millisecond
+)
+
+// Remove removes the guest's group. One that is not there is no error; one
+// that has processes is.
+func (g *Groups) Remove(guest fleet.GuestID) error {
+	at, err := g.of(guest)
+	if err == nil {
+		err = g.remove(at)
+	}
+	if err != nil {
+		return fmt.Errorf("remove the control group of guest %s: %w", guest, err)
+	}
+	return nil
+}
+
+func (g *Groups) remove(at string) error {
+	for begun := time.Now(); ; time.Sleep(removeAgain) {
+		err := g.tree.remove(at)
+		if err == nil || time.Since(begun) > removeLimit {
+			return err
+		}
+	}
+}
+
+// Used is the CPU time that the host's guests have used together since the
+// group was made.
+func (g *Groups) Used() (time.Duration, error) {
+	return g.tree.used(g.root)
+}
+
+// UsedBy is the CPU time that one guest has used.
+func (g *Groups) UsedBy(guest fleet.GuestID) (time.Duration, error) {
+	at, err := g.of(guest)
+	if err != nil {
+		return 0, err
+	}
+	return g.tree.used(at)
+}
+
+// Close removes the host's group, and those above it that nobody else uses. It
+// is an error if guests are still in it; leave it open to let them run on.
+func (g *Groups) Close() error {
+	if err := g.remove(g.root); err != nil {
+		return fmt.Errorf("remove the control group %s: %w", g.root, err)
+	}
+	for at := path.Dir(g.root); at != "/"; at = path.Dir(at) {
+		if g.tree.remove(at) != nil {
+			break // another host's is in it
+		}
+	}
+	return nil
+}
+
+// gone makes it no error that there is nothing to remove.
+func gone(err error) error {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}

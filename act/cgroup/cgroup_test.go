@@ -1,0 +1,257 @@
+package cgroup
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cavaliergopher/cpio"
+	cgroups "github.com/containerd/cgroups/v3"
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+	"pagurus/internal/testkit"
+)
+
+// busy makes a copy of the test binary that does nothing but use the CPU.
+const busy = "PAGURUS_CGROUP_TEST_BUSY"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(busy) != "" {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		}
+		os.Exit(0)
+	}
+	if os.Getpid() == 1 {
+		inGuest(m)
+	}
+	os.Exit(m.Run())
+}
+
+// The last line on the console of a guest that ran the tests well.
+const fine = "CGROUP tests passed"
+
+// inGuest is the life of a guest whose only program is this test.
+func inGuest(m *testing.M) {
+	for _, f := range []struct{ kind, at string }{{"devtmpfs", "/dev"}, {"proc", "/proc"}, {"sysfs", "/sys"}, {"cgroup2", "/sys/fs/cgroup"}} {
+		os.MkdirAll(f.at, 0o755)
+		if err := unix.Mount(f.kind, f.at, f.kind, 0, ""); err != nil {
+			fmt.Println("mount", f.at, err)
+		}
+	}
+	flag.Parse()
+	flag.Set("test.run", "TestGroups|TestNames")
+	flag.Set("test.v", "true")
+	if cgroups.Mode() != cgroups.Unified {
+		fmt.Println("the guest has no version 2")
+	} else if m.Run() == 0 {
+		fmt.Println(fine)
+	}
+	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+}
+
+// spinner starts a process that uses all the CPU time it gets.
+func spinner(t *testing.T) int {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), busy+"=1")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	return cmd.Process.Pid
+}
+
+// traces are the folders of a group, in whatever tree.
+func traces(name string) []string {
+	var out []string
+	for _, pattern := range []string{"/sys/fs/cgroup/" + name, "/sys/fs/cgroup/*/" + name} {
+		found, _ := filepath.Glob(pattern)
+		out = append(out, found...)
+	}
+	return out
+}
+
+func TestGroups(t *testing.T) {
+	if os.Getpid() != 1 {
+		testkit.Root(t)
+	}
+	const ceiling = 0.4
+	top := fmt.Sprintf("pagurus-test-%d", os.Getpid())
+	name := top + "/host1"
+	g, err := Open(name, ceiling)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pids := map[fleet.GuestID]int{"g1": spinner(t), "g2": spinner(t)}
+	for guest, pid := range pids {
+		for range 2 {
+			if err := g.Place(guest, pid, 2); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// A second agent finds what the first made.
+	if g, err = Open(name, ceiling); err != nil {
+		t.Fatal(err)
+	}
+	before, err := g.Used()
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	time.Sleep(2 * time.Second)
+	after, err := g.Used()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The kernel never gives more, so a busy machine cannot break this; a
+	// period may be counted late at either end.
+	passed := time.Since(begun)
+	if most := time.Duration(ceiling*float64(passed)) + 10*period; after-before > most || after <= before {
+		t.Errorf("in %s the guests used %s of at most %s", passed, after-before, most)
+	}
+	for guest := range pids {
+		if used, err := g.UsedBy(guest); err != nil || used <= 0 || used > after {
+			t.Errorf("guest %s used %s: %v", guest, used, err)
+		}
+	}
+	if err := g.Cap("g1", 1, 0.1); err != nil {
+		t.Error(err)
+	}
+	if err := g.Close(); err == nil {
+		t.Error("a group was removed with guests in it")
+	}
+	for guest, pid := range pids {
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := g.Remove(guest); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for range 2 {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := traces(top); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestNames(t *testing.T) {
+	for _, name := range []string{"", "/", ".", "..", "a/../..", "a\nb"} {
+		if g, err := Open(name, 1); err == nil {
+			g.Close()
+			t.Errorf("a group was made for %q", name)
+		}
+	}
+	if _, err := Open("pagurus-test", -1); err == nil {
+		t.Error("a ceiling below nothing was taken")
+	}
+	g := &Groups{root: "/pagurus-test"}
+	for _, guest := range []fleet.GuestID{"", ".", "..", "a/b", "../g1", "g1\n"} {
+		if err := g.Place(guest, os.Getpid(), 1); err == nil {
+			t.Errorf("a group was made for guest %q", guest)
+		}
+	}
+}
+
+func TestQuota(t *testing.T) {
+	for cpus, want := range map[float64]time.Duration{0.6: 12 * time.Millisecond, 2: 40 * time.Millisecond, 0.0001: leastQuota} {
+		if got := quota(cpus); got != want {
+			t.Errorf("%g CPUs are %s of every %s, want %s", cpus, got, period, want)
+		}
+	}
+}
+
+// TestUnified runs the tests where the kernel has version 2 only.
+func TestUnified(t *testing.T) {
+	testkit.Root(t, "qemu-system-x86_64", "go")
+	if cgroups.Mode() == cgroups.Unified {
+		t.Skip("this machine has version 2 itself")
+	}
+	console := filepath.Join(t.TempDir(), "console")
+	cmd := exec.CommandContext(t.Context(), "timeout", "120", "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max",
+		"-smp", "2", "-m", "256", "-nodefaults", "-display", "none", "-no-reboot", "-kernel", kernel(t), "-initrd", initrd(t),
+		"-append", "console=ttyS0 quiet panic=-1", "-serial", "file:"+console)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	text, err := os.ReadFile(console)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), fine) {
+		t.Errorf("the guest says:\n%s", text)
+	}
+}
+
+// kernel is that of any guest image.
+func kernel(t *testing.T) string {
+	t.Helper()
+	const variable = "PAGURUS_TEST_IMAGE"
+	if folder := os.Getenv(variable); folder != "" {
+		return filepath.Join(folder, "vmlinuz")
+	}
+	found, _ := filepath.Glob("/var/lib/pagurus/images/blobs/*/vmlinuz")
+	if len(found) == 0 {
+		t.Fatalf("no guest image is built and %s is not set; run: pagurus image build openmpi", variable)
+	}
+	return found[0]
+}
+
+// initrd holds this test, linked statically.
+func initrd(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "init")
+	build := exec.Command("go", "test", "-c", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the test: %v: %s", err, out)
+	}
+	text, err := os.ReadFile(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	w := cpio.NewWriter(&archive)
+	for _, e := range []struct {
+		name string
+		mode cpio.FileMode
+		text []byte
+	}{
+		{"proc", cpio.TypeDir | 0o755, nil}, {"sys", cpio.TypeDir | 0o755, nil},
+		{"tmp", cpio.TypeDir | 0o777, nil}, {"init", cpio.TypeReg | 0o755, text},
+	} {
+		if err := w.WriteHeader(&cpio.Header{Name: e.name, Mode: e.mode, Size: int64(len(e.text))}); err != nil {
+			t.Fatal(err)
+		}
+		if e.text == nil {
+			continue
+		}
+		if _, err := w.Write(e.text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "initrd")
+	if err := os.WriteFile(path, archive.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,86 @@
+package cgroup
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/containerd/cgroups/v3/cgroup1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// legacy is version 1: one tree for the limits and one for the accounts, which
+// may be the same.
+type legacy struct{ systems []cgroup1.Subsystem }
+
+func openLegacy() (legacy, error) {
+	all, err := cgroup1.Default()
+	if err != nil {
+		return legacy{}, err
+	}
+	var l legacy
+	for _, s := range all {
+		if s.Name() == cgroup1.Cpu || s.Name() == cgroup1.Cpuacct {
+			l.systems = append(l.systems, s)
+		}
+	}
+	if len(l.systems) == 0 {
+		return legacy{}, errors.New("the cpu controller is not mounted")
+	}
+	return l, nil
+}
+
+func (l legacy) options() cgroup1.InitOpts {
+	return cgroup1.WithHierarchy(func() ([]cgroup1.Subsystem, error) { return l.systems, nil })
+}
+
+// sharesPerCPU is the kernel's default for a group.
+const sharesPerCPU = 1024
+
+func (l legacy) make(path string, want limits) error {
+	shares := uint64(sharesPerCPU * max(1, want.weight))
+	every, most := uint64(period.Microseconds()), int64(-1)
+	if want.cpus > 0 {
+		most = quota(want.cpus).Microseconds()
+	}
+	_, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{
+		CPU: &specs.LinuxCPU{Shares: &shares, Period: &every, Quota: &most},
+	}, l.options())
+	return err
+}
+
+func (l legacy) load(path string) (cgroup1.Cgroup, error) {
+	c, err := cgroup1.Load(cgroup1.StaticPath(path), l.options())
+	if errors.Is(err, cgroup1.ErrCgroupDeleted) {
+		return nil, os.ErrNotExist
+	}
+	return c, err
+}
+
+func (l legacy) add(path string, pid int) error {
+	c, err := l.load(path)
+	if err != nil {
+		return err
+	}
+	return c.Add(cgroup1.Process{Pid: pid})
+}
+
+func (l legacy) remove(path string) error {
+	c, err := l.load(path)
+	if err == nil {
+		err = c.Delete()
+	}
+	return gone(err)
+}
+
+func (l legacy) used(path string) (time.Duration, error) {
+	c, err := l.load(path)
+	if err != nil {
+		return 0, err
+	}
+	m, err := c.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return time.Duration(m.GetCPU().GetUsage().GetTotal()), nil
+}

@@ -1,0 +1,69 @@
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/cgroups/v3/cgroup2"
+)
+
+// unified is version 2: one tree for everything.
+type unified struct{}
+
+const mountPoint = "/sys/fs/cgroup"
+
+// The weight of a CPU is the kernel's default for a group, and there is a most.
+const (
+	weightPerCPU = 100
+	weightMost   = 10000
+)
+
+func (unified) make(path string, want limits) error {
+	weight := uint64(min(weightMost, weightPerCPU*max(1, want.weight)))
+	every := uint64(period.Microseconds())
+	var most *int64
+	if want.cpus > 0 {
+		n := quota(want.cpus).Microseconds()
+		most = &n
+	}
+	_, err := cgroup2.NewManager(mountPoint, path, &cgroup2.Resources{
+		CPU: &cgroup2.CPU{Weight: &weight, Max: cgroup2.NewCPUMax(most, &every)},
+	})
+	return err
+}
+
+func (unified) load(path string) (*cgroup2.Manager, error) {
+	if _, err := os.Stat(filepath.Join(mountPoint, path)); err != nil {
+		return nil, err
+	}
+	return cgroup2.Load(path)
+}
+
+func (u unified) add(path string, pid int) error {
+	m, err := u.load(path)
+	if err != nil {
+		return err
+	}
+	return m.AddProc(uint64(pid))
+}
+
+func (u unified) remove(path string) error {
+	m, err := u.load(path)
+	if err == nil {
+		err = m.Delete()
+	}
+	return gone(err)
+}
+
+func (u unified) used(path string) (time.Duration, error) {
+	m, err := u.load(path)
+	if err != nil {
+		return 0, err
+	}
+	s, err := m.StatFiltered(cgroup2.StatCPU)
+	if err != nil {
+		return 0, err
+	}
+	return time.Duration(s.GetCPU().GetUsageUsec()) * time.Microsecond, nil
+}
