@@ -45,6 +45,8 @@ func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
 	flags.StringVar(&f.address, "address", "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from)")
 	flags.Float64Var(&f.cpus, "cpus", 0, "CPUs that all guests together may use (default: no limit)")
 	flags.StringVar(&f.accelerator, "accelerator", "", "kvm or tcg (default: what a probe finds)")
+	flags.StringVar(&f.group, "group", "", "")
+	_ = flags.MarkHidden("group")
 	return flags.String("memory", "", "memory for guests (default: all but 1 GiB)")
 }
 
@@ -52,6 +54,9 @@ func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
 func (f *hostFlags) finish(memory string) error {
 	if f.cpus < 0 {
 		return errors.New("--cpus must not be negative")
+	}
+	if f.group == "" {
+		f.group = "pagurus/" + f.name
 	}
 	if memory == "" {
 		return nil
@@ -180,8 +185,8 @@ func (f *controllerFlags) finish() {
 	}
 }
 
-// controllerLock is the file that the one controller of a run folder holds.
-func controllerLock(run string) string { return filepath.Join(run, "controller.lock") }
+// controllerLock is the file that the one controller of a socket holds.
+func controllerLock(socket string) string { return socket + ".lock" }
 
 func controllerCommand() *cobra.Command {
 	var f controllerFlags

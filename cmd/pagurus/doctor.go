@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -29,6 +30,8 @@ const (
 	guestUser = "pagurus" // whom QEMU runs as
 	// diskNeeded is room for an image being built and the one it becomes.
 	diskNeeded = 4 << 30
+	// whatWidth is the width of the column that names what was looked at.
+	whatWidth = 17
 	// fixLimit bounds one mending command: packages may come over a slow line.
 	fixLimit = 20 * time.Minute
 )
@@ -71,37 +74,32 @@ func doctorCommand(std streams) *cobra.Command {
 
 // tell writes the findings and gives the doctor's exit.
 func tell(std streams, found []finding, asJSON bool) error {
-	t := view.Table{Columns: []string{"", "WHAT", "", "MEND"}}
 	missing := 0
+	var text strings.Builder
 	for _, f := range found {
 		mark, mend := "✓", ""
 		if !f.OK {
-			mark, mend = "✗", orDash(f.Mend)
-			if !f.Needed {
-				mark = "!"
-			} else {
+			mark = "!"
+			if f.Needed {
+				mark = "✗"
 				missing++
 			}
+			if f.Mend != "" {
+				mend = fmt.Sprintf("  %-*s  mend it with: %s\n", whatWidth, "", f.Mend)
+			}
 		}
-		t.Rows = append(t.Rows, []string{mark, f.What, view.Clean(f.Says), mend})
+		fmt.Fprintf(&text, "%s %-*s  %s\n%s", mark, whatWidth, f.What, view.Clean(f.Says), mend)
 	}
 	var err error
 	if asJSON {
 		err = json.NewEncoder(std.out).Encode(found)
 	} else {
-		_, err = fmt.Fprint(std.out, t.Text())
+		_, err = io.WriteString(std.out, text.String())
 	}
 	if err == nil && missing > 0 {
 		return cli.Exit{Code: 1, Err: fmt.Errorf("%s needed and missing: `sudo pagurus doctor --fix` mends what a command can", view.Count(missing, "thing"))}
 	}
 	return err
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // mend runs the commands of what is not well, each once.
@@ -331,15 +329,24 @@ func lookAccelerator(ctx context.Context) finding {
 	return f
 }
 
-// tryGuest asks the driver what it can do here. What it finds is kept in the
-// machine's run folder, so that nobody has to find it again.
+// tryGuest asks the driver what it can do here, anew.
 func tryGuest(ctx context.Context) (can qemu.Ability, slow string, err error) {
 	agent, err := beside("pagurus-guest")
 	if err != nil {
 		return can, "", err
 	}
-	// A folder of its own: this must not look like a host with guests.
-	d, err := qemu.Open(ctx, qemu.Config{Run: filepath.Join(defaultRun, "probe"), GuestAgent: agent, Log: slog.New(slog.DiscardHandler)})
+	if err := os.MkdirAll(defaultRun, 0o755); err != nil {
+		return can, "", err
+	}
+	dir, err := os.MkdirTemp(defaultRun, "probe-")
+	if err != nil {
+		return can, "", err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := os.Chmod(dir, 0o755); err != nil { // QEMU is not root and reads its kernel there
+		return can, "", err
+	}
+	d, err := qemu.Open(ctx, qemu.Config{Run: dir, GuestAgent: agent, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return can, "", err
 	}

@@ -23,11 +23,11 @@ var (
 // runController is the head of a cluster until ctx ends. It calls serving when
 // it can be asked.
 func runController(ctx context.Context, f controllerFlags, log *slog.Logger, serving func()) (err error) {
-	lock, err := hold(controllerLock(f.run), f.purpose)
+	lock, err := hold(controllerLock(f.socket), f.purpose)
 	if err != nil {
-		return fmt.Errorf("%w: only one controller can use %s; end that one first, or give this one its own --run, --state and --socket", err, f.run)
+		return fmt.Errorf("%w: end it first, or give this controller its own --run and --state", err)
 	}
-	defer func() { err = errors.Join(err, lock.Close()) }()
+	defer func() { err = errors.Join(err, release(lock)) }()
 	identity, err := wire.EnsureIdentity(f.state)
 	if err != nil {
 		return err

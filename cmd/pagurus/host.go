@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/cgroup"
 	"pagurus/act/guestlink"
 	"pagurus/act/image"
 	"pagurus/act/overlay"
@@ -51,6 +52,7 @@ type hostFlags struct {
 	images      string
 	address     string
 	accelerator string
+	group       string  // of processes, above those of the guests
 	cpus        float64 // CPUs all guests may use; 0: all
 	memory      int64   // for guests; 0: what the machine has but memoryReserve
 }
@@ -64,7 +66,7 @@ type host struct {
 	network *overlay.Overlay
 	shares  *share.Shares
 	images  *image.Store
-	groups  cgroups
+	groups  *cgroup.Groups
 	held    *os.File
 }
 
@@ -98,7 +100,7 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 	if h.images, err = image.Open(f.images); err != nil {
 		return nil, err
 	}
-	if h.groups, err = openGroups(f); err != nil {
+	if h.groups, err = cgroup.Open(f.group, f.cpus); err != nil {
 		return nil, err
 	}
 	if h.network, err = overlay.Open(overlay.Config{Host: fleet.HostID(f.name), Address: address}); err != nil {
@@ -115,7 +117,7 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 	defer stop()
 	vm, err := qemu.Open(ctx, qemu.Config{
 		Run: f.run, GuestAgent: guest, Address: address, Accelerator: f.accelerator, Cgroups: h.groups,
-		ImageFolder: h.images.Ensure, Converged: converged, Log: log,
+		ImageFolder: h.images.Ensure, Judge: judge, Log: log,
 	})
 	if err != nil {
 		h.trouble = err.Error()
@@ -126,17 +128,22 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 	return h, nil
 }
 
-// converged has the policy judge a copy after each round. Of the rounds before
-// the last it looks only at how many there were.
-func converged(l fleet.Limits, p fleet.Progress) (bool, error) {
-	rounds := make([]lifecycle.Round, max(p.Rounds, 1))
-	rounds[len(rounds)-1] = lifecycle.Round{Took: time.Second, SentBytes: int64(p.BytesPerSecond), LeftBytes: p.RemainingBytes}
+// judge has the policy judge a copy: it is told of the passes over memory that
+// are over, of which seen has what was so when each pass began.
+func judge(l fleet.Limits, seen []fleet.Progress) (bool, error) {
+	var rounds []lifecycle.Round
+	for i := 1; i < len(seen); i++ {
+		before, after := seen[i-1], seen[i]
+		rounds = append(rounds, lifecycle.Round{
+			Took: after.Elapsed - before.Elapsed, SentBytes: after.SentBytes - before.SentBytes, LeftBytes: after.RemainingBytes,
+		})
+	}
 	switch lifecycle.Copy(l, rounds) {
 	case lifecycle.SwitchNow:
 		return true, nil
 	case lifecycle.GiveUp:
-		return false, fmt.Errorf("after %d rounds %d MiB are still left: the guest changes its memory faster than it can be sent; try again when its program is quieter, or give it a faster link",
-			p.Rounds, p.RemainingBytes>>20)
+		return false, fmt.Errorf("after %d rounds %d MiB are still left: the guest changes its memory faster than it can be sent; try again when its program is quieter, or over a faster link",
+			len(rounds), rounds[len(rounds)-1].LeftBytes>>20)
 	}
 	return false, nil
 }
@@ -154,7 +161,7 @@ func (h *host) close() error {
 		errs = append(errs, h.network.Close())
 	}
 	if h.held != nil {
-		errs = append(errs, h.held.Close())
+		errs = append(errs, release(h.held))
 	}
 	return errors.Join(errs...)
 }
@@ -213,5 +220,5 @@ func (h *host) sweep(ctx context.Context) error {
 			errs = append(errs, h.vm.Stop(ctx, id))
 		}
 	}
-	return errors.Join(append(errs, h.shares.Apply(ctx, nil), h.network.Clear(ctx))...)
+	return errors.Join(append(errs, h.shares.Apply(ctx, nil), h.network.Clear(ctx), h.groups.Close())...)
 }

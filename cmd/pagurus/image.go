@@ -188,7 +188,7 @@ sudo, inside you are the user who called it.`,
 				return fmt.Errorf("finding the current directory: %w", err)
 			}
 			who := session()
-			who.Dir, who.Args = dir, args[1:]
+			who.Dir, who.Args = dir, afterDash(args[1:])
 			code, err := store.Shell(cmd.Context(), args[0], who)
 			if err == nil && code != 0 {
 				return cli.Exit{Code: code}

@@ -123,7 +123,11 @@ func labExecCommand(std streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c := exec.CommandContext(cmd.Context(), args[1], args[2:]...)
+			command := afterDash(args[1:])
+			if len(command) == 0 {
+				return errors.New("no command is named: write it after --")
+			}
+			c := exec.CommandContext(cmd.Context(), command[0], command[1:]...)
 			c.Stdin, c.Stdout, c.Stderr = std.in, std.out, std.err
 			if err := inNamespace(l.namespace(n), c.Start); err != nil {
 				return err
@@ -178,11 +182,18 @@ func labPartCommand(std streams, name, short string, do func(lab, context.Contex
 // kill ends a daemon the hard way, as a fault.
 func (l lab) kill(_ context.Context, d daemon) error { return d.stop(0) }
 
-func (l lab) restart(_ context.Context, d daemon) error {
+// restart does that, starts the daemon again, and returns when all of the lab
+// works together.
+func (l lab) restart(ctx context.Context, d daemon) error {
 	if err := d.stop(0); err != nil {
 		return err
 	}
-	return d.start()
+	if err := d.start(); err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, labUpLimit)
+	defer stop()
+	return l.awaitWhole(ctx)
 }
 
 // readLab gives the lab that is up, or was not taken down in good order.
@@ -218,7 +229,7 @@ func lockLab() (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	return func() { _ = f.Close() }, nil
+	return func() { _ = release(f) }, nil
 }
 
 func hostName(n int) fleet.HostID { return fleet.HostID("host" + strconv.Itoa(n)) }
@@ -256,7 +267,7 @@ func (l lab) agent(n int, accelerator string) daemon {
 	run := l.run(n)
 	args := []string{"agent", "--host", name, "--controller", labEndpoint(), "--token-file", filepath.Join(labState, tokenFile),
 		"--state", filepath.Join(labState, name), "--run", run, "--images", defaultImages, "--address", labAddr(n).String(),
-		"--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", accelerator}
+		"--group", labGroup + "/" + name, "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", accelerator}
 	if l.CPUsPerHost > 0 {
 		args = append(args, "--cpus", strconv.FormatFloat(l.CPUsPerHost, 'g', -1, 64))
 	}

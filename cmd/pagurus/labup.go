@@ -69,11 +69,11 @@ func (l lab) up(ctx context.Context, std streams, changed bool) error {
 // free says whether this machine has no other controller, whose socket the lab
 // would take.
 func free() error {
-	f, err := hold(controllerLock(defaultRun), labPurpose)
+	f, err := hold(controllerLock(wire.DefaultSocket), labPurpose)
 	if err != nil {
 		return fmt.Errorf("%w: end it before you start a lab", err)
 	}
-	return f.Close()
+	return release(f)
 }
 
 // begin makes what is not there yet, and waits until all of it works together.
@@ -105,11 +105,8 @@ func (l lab) begin(ctx context.Context, std streams) error {
 	if err := c.start(); err != nil {
 		return err
 	}
-	client, err := wire.Dial(wire.Config{Address: "unix:" + wire.DefaultSocket})
-	if err != nil {
-		return err
-	}
-	if err := until(ctx, "the controller answers", c, func() bool { _, err := client.Snapshot(ctx); return err == nil }); err != nil {
+	// Agents need the token that the controller makes when it first starts.
+	if err := until(ctx, "the controller answers", c, func() bool { return connected(ctx) != nil }); err != nil {
 		return err
 	}
 	std.say("starting " + view.Count(l.Hosts, "agent"))
@@ -118,16 +115,47 @@ func (l lab) begin(ctx context.Context, std streams) error {
 			return err
 		}
 	}
+	return l.awaitWhole(ctx)
+}
+
+// awaitWhole returns when every daemon that runs has been heard by the
+// controller. What was killed on purpose is not waited for.
+func (l lab) awaitWhole(ctx context.Context) error {
+	if _, err := os.Stat(l.controller().pidFile); err != nil {
+		return nil
+	}
+	if err := until(ctx, "the controller answers", l.controller(), func() bool { return connected(ctx) != nil }); err != nil {
+		return err
+	}
 	for n := 1; n <= l.Hosts; n++ {
-		called := func() bool {
-			s, err := client.Snapshot(ctx)
-			return err == nil && s.Hosts[hostName(n)].Facts.Connected
+		a := l.agent(n, "")
+		if _, err := os.Stat(a.pidFile); err != nil {
+			continue
 		}
-		if err := until(ctx, fmt.Sprintf("%s has called the controller", hostName(n)), l.agent(n, accelerator), called); err != nil {
+		if err := until(ctx, fmt.Sprintf("%s has called the controller", hostName(n)), a, func() bool { return connected(ctx)[hostName(n)] }); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// connected says which hosts' agents the lab's controller hears; nil if it
+// does not answer.
+func connected(ctx context.Context) map[fleet.HostID]bool {
+	client, err := wire.Dial(wire.Config{Address: "unix:" + wire.DefaultSocket})
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = client.Close() }()
+	s, err := client.Snapshot(ctx)
+	if err != nil {
+		return nil
+	}
+	up := map[fleet.HostID]bool{}
+	for id, h := range s.Hosts {
+		up[id] = h.Facts.Connected
+	}
+	return up
 }
 
 // until polls for what a daemon is waited for, as long as it lives.
@@ -215,10 +243,7 @@ func clearAway(ctx context.Context, hosts int) error {
 	for _, name := range labNamespaces() {
 		errs = append(errs, removeNamespace(name))
 	}
-	errs = append(errs, removeLabLinks(), unmountBelow(labRun), unmountBelow(labState))
-	for n := 1; n <= hosts; n++ {
-		errs = append(errs, removeCgroups(hostName(n)))
-	}
+	errs = append(errs, removeLabLinks(), unmountBelow(labRun), unmountBelow(labState), removeGroups(labGroup), removeSocket())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("clearing the lab away: %w", err)
 	}
@@ -237,7 +262,8 @@ func (l lab) sweep(ctx context.Context, n int) error {
 	defer stop()
 	var said strings.Builder
 	err := l.agent(n, "").once(ctx, &said, "agent", "--sweep", "--host", string(hostName(n)), "--run", l.run(n),
-		"--state", filepath.Join(labState, string(hostName(n))), "--images", defaultImages, "--address", labAddr(n).String())
+		"--state", filepath.Join(labState, string(hostName(n))), "--images", defaultImages, "--address", labAddr(n).String(),
+		"--group", labGroup+"/"+string(hostName(n)))
 	if err != nil {
 		return fmt.Errorf("ending the guests of %s: %w: %s", hostName(n), err, strings.TrimSpace(said.String()))
 	}
@@ -346,5 +372,18 @@ func missingRecord() error {
 	return err
 }
 
-// removeCgroups removes the groups of processes that a host's agent made.
-func removeCgroups(host fleet.HostID) error { return cgroupsOf(host).remove() }
+// removeSocket removes what a killed controller of the lab leaves of its
+// socket, unless somebody else has it by now.
+func removeSocket() error {
+	lock, err := hold(controllerLock(wire.DefaultSocket), labPurpose)
+	if errors.As(err, new(held)) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(wire.DefaultSocket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(fmt.Errorf("removing the lab's socket: %w", err), release(lock))
+	}
+	return release(lock)
+}

@@ -74,6 +74,15 @@ func versionCommand(std streams) *cobra.Command {
 	}
 }
 
+// afterDash is a command without the "--" that may stand before it. Where flags
+// may not follow arguments, the "--" is left to the command.
+func afterDash(args []string) []string {
+	if len(args) > 0 && args[0] == "--" {
+		return args[1:]
+	}
+	return args
+}
+
 // untilSignal gives a context that ends when this process is told to.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)

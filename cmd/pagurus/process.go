@@ -217,24 +217,35 @@ func hold(path, purpose string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("opening the lock file: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		holder, _ := io.ReadAll(io.LimitReader(f, 200))
-		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, held{path: path, by: strings.TrimSpace(string(holder))}
+	for {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+		if err != nil {
+			return nil, fmt.Errorf("opening the lock file: %w", err)
 		}
-		return nil, fmt.Errorf("locking %s: %w", path, err)
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			holder, _ := io.ReadAll(io.LimitReader(f, 200))
+			_ = f.Close()
+			if errors.Is(err, unix.EWOULDBLOCK) {
+				return nil, held{path: path, by: strings.TrimSpace(string(holder))}
+			}
+			return nil, fmt.Errorf("locking %s: %w", path, err)
+		}
+		// Whoever held it before may have removed it between our two steps.
+		mine, err1 := f.Stat()
+		there, err2 := os.Stat(path)
+		if err1 != nil || err2 != nil || !os.SameFile(mine, there) {
+			_ = f.Close()
+			continue
+		}
+		if err := errors.Join(f.Truncate(0), writeAt(f, purpose)); err != nil {
+			return nil, fmt.Errorf("writing %s: %w", path, errors.Join(err, release(f)))
+		}
+		return f, nil
 	}
-	if err := errors.Join(f.Truncate(0), writeAt(f, purpose)); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("writing %s: %w", path, err)
-	}
-	return f, nil
 }
+
+// release gives a lock file back, and removes it.
+func release(f *os.File) error { return errors.Join(os.Remove(f.Name()), f.Close()) }
 
 func writeAt(f *os.File, text string) error {
 	_, err := f.WriteAt([]byte(text+"\n"), 0)

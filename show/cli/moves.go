@@ -169,12 +169,15 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 		if err := bar.show(c.At, leaving); err != nil {
 			return true, err
 		}
-		if len(h.GuestIDs) == 0 {
-			return true, nil
-		}
+		// A guest's home is the target from the switch on; the move goes on
+		// until this host has nothing of it any more.
 		if slices.ContainsFunc(leaving, func(m view.Move) bool { return !m.Over() }) {
 			still = time.Time{}
 			return false, nil
+		}
+		if len(h.GuestIDs) == 0 {
+			still = time.Time{}
+			return true, nil
 		}
 		if still.IsZero() {
 			still = c.At
