@@ -80,7 +80,7 @@ func agentsFor(t *testing.T, socket string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, ctx: t.Context(), socket: socket, dir: filepath.Dir(socket), client: client}
+	r := &rig{t: t, ctx: t.Context(), socket: socket, dir: filepath.Dir(socket), client: client, breath: time.Second}
 	var last *agent
 	for i := range 3 {
 		last = r.attach(fleet.HostID(fmt.Sprint("host", i+1)))

@@ -27,6 +27,7 @@ type rig struct {
 	ctl    *Controller
 	client *wire.Client
 	stop   func()
+	breath time.Duration // how often agents tell facts: quicker in tests than in life
 }
 
 func newRig(t *testing.T) *rig {
@@ -37,7 +38,7 @@ func newRig(t *testing.T) *rig {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	dir := t.TempDir()
-	r := &rig{t: t, ctx: ctx, dir: dir, socket: filepath.Join(dir, "c.sock")}
+	r := &rig{t: t, ctx: ctx, dir: dir, socket: filepath.Join(dir, "c.sock"), breath: 300 * time.Millisecond}
 	r.start()
 	client, err := wire.Dial(wire.Config{Address: "unix:" + r.socket})
 	if err != nil {
@@ -182,7 +183,7 @@ func (a *agent) breathe() {
 		select {
 		case <-a.closed:
 			return
-		case <-time.After(a.r.breath()):
+		case <-time.After(a.r.breath):
 			f := a.r.facts(a.id)
 			a.session.Send(a.r.ctx, wire.Up{Facts: &f})
 		}
@@ -301,14 +302,6 @@ func (r *rig) refused(err error, status int, words ...string) {
 			r.t.Errorf("%q does not say %q", e.Reason, w)
 		}
 	}
-}
-
-// breath is how often agents tell facts: quicker in tests than in life.
-func (r *rig) breath() time.Duration {
-	if r.ctl == nil {
-		return time.Second
-	}
-	return 300 * time.Millisecond
 }
 
 func (r *rig) now() fleet.Snapshot {
