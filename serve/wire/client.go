@@ -38,6 +38,7 @@ type Error struct {
 	Reason string
 }
 
+// Error is the reason.
 func (e *Error) Error() string { return e.Reason }
 
 // NotLeading is the status of a controller that does not lead, or not yet.
