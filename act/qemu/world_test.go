@@ -35,6 +35,9 @@ const inside = "PAGURUS_QEMU_TEST_INSIDE"
 // they may make links.
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if text := os.Getenv(stepVariable); text != "" {
+		os.Exit(takeStep(text))
+	}
 	if testing.Short() || os.Getenv(inside) != "" || os.Geteuid() != 0 {
 		os.Exit(m.Run())
 	}
@@ -66,8 +69,8 @@ const testUser = "pagurus"
 
 // host is one of the two hosts of a test: a run folder and the names of taps.
 type host struct {
-	run string
-	tap string
+	Run string
+	Tap string
 }
 
 // world is where guests are tried out: two hosts and an image.
@@ -95,9 +98,9 @@ func newWorld(t *testing.T) *world {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { os.RemoveAll(dir) })
-		w.hosts[i] = host{run: dir, tap: fmt.Sprintf("pgt%d", i)}
+		w.hosts[i] = host{Run: dir, Tap: fmt.Sprintf("pgt%d", i)}
 		attributes := netlink.NewLinkAttrs()
-		attributes.Name = w.hosts[i].tap
+		attributes.Name = w.hosts[i].Tap
 		tap := &netlink.Tuntap{LinkAttrs: attributes, Mode: netlink.TUNTAP_MODE_TAP, Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR}
 		if err := netlink.LinkAdd(tap); err != nil {
 			t.Fatal(err)
@@ -122,18 +125,18 @@ func up(t *testing.T) {
 	}
 }
 
-func (w *world) config(t *testing.T, host int) qemu.Config {
+func (w *world) config(log io.Writer, host int) qemu.Config {
 	return qemu.Config{
-		Run: w.hosts[host].run, User: testUser, GuestAgent: w.agent, Address: netip.MustParseAddr("127.0.0.1"),
+		Run: w.hosts[host].Run, User: testUser, GuestAgent: w.agent, Address: netip.MustParseAddr("127.0.0.1"),
 		ImageFolder: func(context.Context, fleet.Digest) (string, error) { return w.image, nil },
-		Log:         slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Tap:         func(fleet.Subnet, int) string { return w.hosts[host].tap },
+		Log:         slog.New(slog.NewTextHandler(log, nil)),
+		Tap:         func(fleet.Subnet, int) string { return w.hosts[host].Tap },
 	}
 }
 
 func (w *world) open(t *testing.T, host int) *qemu.Driver {
 	t.Helper()
-	d, err := qemu.Open(t.Context(), w.config(t, host))
+	d, err := qemu.Open(t.Context(), w.config(t.Output(), host))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +156,7 @@ func task(id fleet.GuestID) fleet.Task {
 // process is the guest's QEMU, from what the driver remembers.
 func (w *world) process(t *testing.T, host int, id fleet.GuestID) int {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(w.hosts[host].run, "guests", string(id), "guest.json"))
+	text, err := os.ReadFile(filepath.Join(w.hosts[host].Run, "guests", string(id), "guest.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +177,7 @@ func (w *world) kill(t *testing.T, host int, id fleet.GuestID) {
 // left is every trace of a guest: its folder, and processes that work there.
 func (w *world) left(_ *testing.T, host int, id fleet.GuestID) []string {
 	var out []string
-	dir := filepath.Join(w.hosts[host].run, "guests", string(id))
+	dir := filepath.Join(w.hosts[host].Run, "guests", string(id))
 	if _, err := os.Lstat(dir); err == nil {
 		out = append(out, dir)
 	}

@@ -160,21 +160,31 @@ func (c *Client) Do(ctx context.Context, name string, args, out any) error {
 	}
 	select {
 	case m := <-answer:
-		if m.Error != nil {
-			return &Error{Command: name, Class: m.Error.Class, Desc: m.Error.Desc}
-		}
-		if out == nil {
-			return nil
-		}
-		if err := json.Unmarshal(m.Return, out); err != nil {
-			return fmt.Errorf("%s: decode the answer: %w", name, err)
-		}
-		return nil
+		return m.into(name, out)
 	case <-c.done:
-		return fmt.Errorf("%s: %w", name, c.reason())
+		select {
+		case m := <-answer: // the last thing QEMU said
+			return m.into(name, out)
+		default:
+			return fmt.Errorf("%s: %w", name, c.reason())
+		}
 	case <-ctx.Done():
 		return fmt.Errorf("%s: %w", name, ctx.Err())
 	}
+}
+
+// into gives the answer to the command of that name.
+func (m message) into(name string, out any) error {
+	if m.Error != nil {
+		return &Error{Command: name, Class: m.Error.Class, Desc: m.Error.Desc}
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(m.Return, out); err != nil {
+		return fmt.Errorf("%s: decode the answer: %w", name, err)
+	}
+	return nil
 }
 
 func (c *Client) expect(answer chan<- message) (uint64, error) {

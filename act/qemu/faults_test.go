@@ -1,0 +1,239 @@
+package qemu_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"pagurus/act/qemu"
+	"pagurus/fleet"
+	"pagurus/internal/fault"
+	"pagurus/serve/agent"
+	"pagurus/serve/agent/drivertest"
+)
+
+// stepVariable makes a copy of the test binary that takes one step as an agent
+// of its own, which a fault point may kill.
+const stepVariable = "PAGURUS_QEMU_TEST_STEP"
+
+// step is one call of a driver.
+type step struct {
+	Verb  fleet.Verb
+	Host  int
+	Hosts [2]host
+	Image string
+	Agent string
+	Task  fleet.Task
+}
+
+// The exit statuses of a step; a killed one has its own.
+const (
+	stepDone   = 0
+	stepFailed = 3
+	stepUnsure = 4
+	stepKilled = 137
+)
+
+func takeStep(text string) int {
+	var s step
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		fmt.Println(err)
+		return stepFailed
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	w := world{hosts: s.Hosts, image: s.Image, agent: s.Agent}
+	d, err := qemu.Open(ctx, w.config(os.Stderr, s.Host))
+	if err == nil {
+		_, err = take(ctx, d, s.Verb, s.Task)
+		d.Close()
+	}
+	switch {
+	case errors.Is(err, agent.ErrUnsure):
+		fmt.Println(err)
+		return stepUnsure
+	case err != nil:
+		fmt.Println(err)
+		return stepFailed
+	}
+	return stepDone
+}
+
+func take(ctx context.Context, d *qemu.Driver, verb fleet.Verb, t fleet.Task) (listen string, err error) {
+	switch verb {
+	case fleet.Start:
+		err = d.Start(ctx, t)
+	case fleet.Receive:
+		listen, err = d.Receive(ctx, t)
+	case fleet.Copy:
+		err = d.Copy(ctx, t, func(fleet.Progress) {})
+	case fleet.Switch:
+		_, err = d.Switch(ctx, t)
+	case fleet.Repoint, fleet.Revert:
+		err = d.Resume(ctx, t.Guest.ID)
+	case fleet.Stop:
+		err = d.Stop(ctx, t.Guest.ID)
+	}
+	return listen, err
+}
+
+// apart takes a step in a process of its own, under a fault.
+func (w *world) apart(t *testing.T, host int, verb fleet.Verb, tk fleet.Task, faults string) int {
+	t.Helper()
+	text, err := json.Marshal(step{Verb: verb, Host: host, Hosts: w.hosts, Image: w.image, Agent: w.agent, Task: tk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), stepVariable+"="+string(text), fault.Environment+"="+faults)
+	out, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	t.Logf("%s on host %d under %q: %s", verb, host, faults, bytes.TrimSpace(out))
+	return cmd.ProcessState.ExitCode()
+}
+
+// TestAgentKilled lets the agent be killed at every point of every step; each
+// step is then taken again by another agent, and the guest must not notice.
+func TestAgentKilled(t *testing.T) {
+	w := newWorld(t)
+	tk := task("j1g0")
+	tk.Order.Migration = "m1.j1g0"
+	defer func() {
+		for host := range w.hosts {
+			d := w.open(t, host)
+			d.Stop(context.Background(), tk.Guest.ID)
+			d.Close()
+			for _, what := range w.left(t, host, tk.Guest.ID) {
+				t.Errorf("left behind on host %d: %s", host, what)
+			}
+		}
+	}()
+	for _, s := range []struct {
+		host   int
+		verb   fleet.Verb
+		points []string
+	}{
+		{0, fleet.Start, []string{"qemu.start.after-spawn"}},
+		{1, fleet.Receive, []string{"qemu.start.after-spawn", "qemu.receive.after-listen"}},
+		{0, fleet.Copy, []string{"qemu.copy.after-begin"}},
+		{0, fleet.Switch, []string{"qemu.switch.before-continue", "qemu.switch.after-continue"}},
+		{1, fleet.Repoint, []string{"qemu.resume.before"}},
+		{0, fleet.Stop, []string{"qemu.stop.before"}},
+	} {
+		for _, point := range s.points {
+			code := w.apart(t, s.host, s.verb, tk, point+"=kill")
+			// A guest that had nothing left to copy is past the gate already.
+			if code != stepKilled {
+				t.Fatalf("%s under a kill at %s ended with %d", s.verb, point, code)
+			}
+		}
+		d := w.open(t, s.host)
+		listen, err := take(t.Context(), d, s.verb, tk)
+		if err != nil {
+			t.Fatalf("%s after its agents were killed: %v", s.verb, err)
+		}
+		if s.verb == fleet.Receive {
+			tk.Listen = listen
+		}
+		if s.verb == fleet.Start {
+			healthy(t, d, tk.Guest.ID)
+		}
+		d.Close()
+	}
+	d := w.open(t, 1)
+	defer d.Close()
+	healthy(t, d, tk.Guest.ID)
+}
+
+// TestFaults: a step that fails at a point says truly whether it may have had
+// an effect, and the guest can go on.
+func TestFaults(t *testing.T) {
+	w := newWorld(t)
+	tk := task("j1g0")
+	source, target := w.open(t, 0), w.open(t, 1)
+	defer source.Close()
+	defer target.Close()
+	defer target.Stop(context.Background(), tk.Guest.ID)
+	defer source.Stop(context.Background(), tk.Guest.ID)
+	reopen := func() {
+		source.Close()
+		target.Close()
+		source, target = w.open(t, 0), w.open(t, 1)
+	}
+	for host, verb := range map[int]fleet.Verb{0: fleet.Start, 1: fleet.Receive} {
+		if code := w.apart(t, host, verb, tk, "qemu.start.after-spawn=error"); code != stepFailed {
+			t.Errorf("%s that fails ends with %d", verb, code)
+		}
+		if left := w.left(t, host, tk.Guest.ID); len(left) > 0 {
+			t.Errorf("a %s that failed left %v", verb, left)
+		}
+	}
+	if err := source.Start(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	healthy(t, source, tk.Guest.ID)
+	for i, c := range []struct {
+		verb  fleet.Verb
+		point string
+		want  int
+	}{
+		{fleet.Copy, "qemu.copy.after-begin", stepFailed},
+		{fleet.Switch, "qemu.switch.before-continue", stepUnsure},
+	} {
+		tk.Order.Migration = fleet.MigrationID(fmt.Sprintf("m%d.j1g0", i))
+		listen, err := target.Receive(t.Context(), tk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tk.Listen = listen
+		if c.verb == fleet.Switch {
+			if err := source.Copy(t.Context(), tk, func(fleet.Progress) {}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		source.Close()
+		if code := w.apart(t, 0, c.verb, tk, c.point+"=error"); code != c.want {
+			t.Errorf("%s that fails at %s ends with %d, want %d", c.verb, c.point, code, c.want)
+		}
+		reopen()
+		if err := source.Resume(t.Context(), tk.Guest.ID); err != nil {
+			t.Errorf("resume after %s: %v", c.point, err)
+		}
+		if err := target.Stop(t.Context(), tk.Guest.ID); err != nil {
+			t.Error(err)
+		}
+		healthy(t, source, tk.Guest.ID)
+	}
+}
+
+// healthy waits until the witness has been round its memory and found nothing
+// wrong.
+func healthy(t *testing.T, d *qemu.Driver, id fleet.GuestID) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	for first := int64(-1); ; time.Sleep(50 * time.Millisecond) {
+		text, err := drivertest.Ask(ctx, d, id, "report")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var steps, passes, wrong int64
+		if _, err := fmt.Sscan(text, &steps, &passes, &wrong); err != nil || wrong != 0 {
+			t.Fatalf("the witness says %q: %v", text, err)
+		}
+		if first < 0 {
+			first = passes
+		}
+		if passes >= first+2 {
+			return
+		}
+	}
+}

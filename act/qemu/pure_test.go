@@ -1,0 +1,297 @@
+package qemu
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cavaliergopher/cpio"
+
+	"pagurus/fleet"
+)
+
+func TestArgs(t *testing.T) {
+	m := machine{
+		guest: "j7g2", accelerator: emulation, cpus: 2, memoryBytes: 512 << 20, kernel: "/i/vmlinuz", initrd: "/r/initrd/x",
+		root: `/i,m/"root".img`, mac: "02:70:67:00:07:03", tap: 3,
+	}
+	const want = `-name guest=j7g2,debug-threads=on
+-no-user-config
+-nodefaults
+-display none
+-no-reboot
+-machine pc-q35-7.2,sata=off,smbus=off,vmport=off
+-accel tcg,thread=multi
+-cpu max
+-smp 2
+-m 524288K
+-sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny
+-msg timestamp=on
+-qmp unix:qmp.sock,server=on,wait=off
+-kernel /i/vmlinuz
+-initrd /r/initrd/x
+-append console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable random.trust_cpu=on
+-chardev file,id=console,path=console.log
+-device isa-serial,chardev=console
+-blockdev {"driver":"raw","file":{"driver":"file","filename":"/i,m/\"root\".img","read-only":true},"node-name":"root","read-only":true}
+-device virtio-blk-pci,drive=root
+-netdev tap,id=net,fd=3
+-device virtio-net-pci,netdev=net,mac=02:70:67:00:07:03
+-device virtio-serial-pci,id=serial
+-chardev socket,id=link,path=link.sock,server=on,wait=off
+-device virtserialport,bus=serial.0,chardev=link,name=org.pagurus.link
+-object rng-builtin,id=rng
+-device virtio-rng-pci,rng=rng
+`
+	if got := lines(args(m)); got != want {
+		t.Errorf("the command line is\n%s\nwant\n%s", got, want)
+	}
+	m.incoming = true
+	if got := lines(args(m)); got != want+"-S\n-incoming defer\n" {
+		t.Errorf("a target's command line differs by more than what makes it one:\n%s", got)
+	}
+	m.accelerator, m.uneven, m.memoryBytes = hardware, true, 1
+	got := lines(args(m))
+	for _, part := range []string{"-accel kvm\n", "-cpu host\n", "-m 1032K\n"} {
+		if !strings.Contains(got, part) {
+			t.Errorf("the command line lacks %s", part)
+		}
+	}
+}
+
+// lines puts an option and its value on a line.
+func lines(args []string) string {
+	var out strings.Builder
+	for i, a := range args {
+		switch {
+		case i > 0 && strings.HasPrefix(a, "-"):
+			out.WriteString("\n")
+		case i > 0:
+			out.WriteString(" ")
+		}
+		out.WriteString(a)
+	}
+	return out.String() + "\n"
+}
+
+func TestLosesPages(t *testing.T) {
+	for a, want := range map[Ability]bool{
+		{Accelerator: emulation, Version: "7.2.22"}: true, {Accelerator: emulation, Version: "8.2.9"}: true,
+		{Accelerator: emulation, Version: "9.0.0"}: false, {Accelerator: emulation, Version: "10.0.2"}: false,
+		{Accelerator: emulation, Version: "?"}: true, {Accelerator: hardware, Version: "7.2.22"}: false,
+	} {
+		if got := losesPages(a); got != want {
+			t.Errorf("%+v loses pages: %t", a, got)
+		}
+	}
+}
+
+func TestCheckGuest(t *testing.T) {
+	for _, good := range []fleet.GuestID{"j7g2", "a", "A-b_9"} {
+		if err := checkGuest(good); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, bad := range []fleet.GuestID{"", ".", "..", "-a", "_a", "a/b", "a,b", "a=b", "a b", "ä", "a\x00", fleet.GuestID(strings.Repeat("a", 65))} {
+		if checkGuest(bad) == nil {
+			t.Errorf("%q was taken for a guest", bad)
+		}
+	}
+}
+
+func TestAddressOf(t *testing.T) {
+	for in, want := range map[string]string{
+		"10.0.0.1:4444": "tcp:10.0.0.1:4444", "[fd00::1]:1": "tcp:[fd00::1]:1",
+		"": "", "host:1": "", "10.0.0.1": "", "10.0.0.1:1,ipv4=on": "", "exec:sh": "", "10.0.0.1:99999": "", "unix:/x": "",
+	} {
+		got, err := addressOf(in)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q became %q: %v", in, got, err)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	const mib = 1 << 20
+	at := func(round int, left int64) fleet.Progress {
+		return fleet.Progress{Rounds: round, RemainingBytes: left, BytesPerSecond: 100 * mib}
+	}
+	for _, c := range []struct {
+		name   string
+		limits fleet.Limits
+		now    fleet.Progress
+		good   bool
+		fails  bool
+	}{
+		{"first", fleet.Limits{}, at(1, 512*mib), false, false},
+		{"default", fleet.Limits{}, at(2, 30*mib), true, false},
+		{"just not", fleet.Limits{}, at(2, 31*mib), false, false},
+		{"strict", fleet.Limits{Downtime: 10 * time.Millisecond}, at(2, 2*mib), false, false},
+		{"no rate yet", fleet.Limits{}, fleet.Progress{Rounds: 1}, false, false},
+		{"given up", fleet.Limits{Rounds: 3}, at(4, 512*mib), false, true},
+		{"last round", fleet.Limits{Rounds: 3}, at(3, 512*mib), false, false},
+		{"good at last", fleet.Limits{Rounds: 3}, at(4, 1*mib), true, false},
+	} {
+		if good, err := Judge(c.limits, []fleet.Progress{c.now}); good != c.good || (err != nil) != c.fails {
+			t.Errorf("%s: %t, %v", c.name, good, err)
+		}
+	}
+}
+
+func TestStall(t *testing.T) {
+	var s stalled
+	for _, sent := range []int64{0, 0, 5, 5} {
+		if err := s.check(fleet.Progress{SentBytes: sent}); err != nil {
+			t.Error(err)
+		}
+	}
+	s.since = s.since.Add(-stallLimit - time.Second)
+	if s.check(fleet.Progress{SentBytes: 5}) == nil {
+		t.Error("nothing sent for so long is no stall")
+	}
+	if err := s.check(fleet.Progress{SentBytes: 6}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRecord(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := readRecord(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no record: %v", err)
+	}
+	r := record{
+		Guest: "g1", Gen: 3, Process: process{7, 8}, StartedAt: time.Unix(5, 0).UTC(), Complete: true, Incoming: "m1", Target: true, Listen: "h:1",
+		Copy: &copying{Migration: "m2", Listen: "h:2", Begun: true, Limits: fleet.Limits{Rounds: 3}, PausedAt: time.Unix(6, 0).UTC()},
+	}
+	for range 2 {
+		if err := writeRecord(dir, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := readRecord(dir)
+	if err != nil || *got.Copy != *r.Copy {
+		t.Errorf("copy is %+v: %v", got.Copy, err)
+	}
+	if got.Copy = r.Copy; got != r {
+		t.Errorf("read %+v, wrote %+v", got, r)
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 1 {
+		t.Errorf("left %v", files)
+	}
+	if err := os.WriteFile(filepath.Join(dir, recordFile), []byte("{half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readRecord(dir); err == nil {
+		t.Error("half a record was read")
+	}
+	if err := writeRecord(filepath.Join(dir, "none"), r); err == nil {
+		t.Error("a record was written nowhere")
+	}
+}
+
+func TestInitrd(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	if err := os.Mkdir(filepath.Join(dir, "initrd"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	put("initrd/.new-7", "half")
+	d := &Driver{config: Config{Run: dir, GuestAgent: put("agent", "I am init")}}
+	if _, err := d.initrd(dir); err == nil {
+		t.Error("an initrd was made without modules")
+	}
+	put("modules.cpio", "12345") // not a multiple of four
+	path, err := d.initrd(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil || !bytes.HasPrefix(text, []byte("12345\x00\x00\x00070701")) {
+		t.Fatalf("it begins %.20q: %v", text, err)
+	}
+	found := map[string]string{}
+	for r := cpio.NewReader(bytes.NewReader(text[8:])); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(r)
+		found[h.Name] = string(body)
+	}
+	if found["init"] != "I am init" {
+		t.Errorf("init is %q in %v", found["init"], found)
+	}
+	if again, err := d.initrd(dir); err != nil || again != path {
+		t.Errorf("the same is at %s and then at %s: %v", path, again, err)
+	}
+	for range initrdsKept + 2 {
+		os.Remove(filepath.Join(dir, "agent"))
+		put("agent", "another")
+		if _, err := d.initrd(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := os.ReadDir(filepath.Join(dir, "initrd"))
+	if err != nil || len(files) > initrdsKept {
+		t.Errorf("%d are kept: %v", len(files), err)
+	}
+}
+
+func TestTail(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	if got := tail(path, 3); got != "" {
+		t.Errorf("nothing says %q", got)
+	}
+	if err := os.WriteFile(path, []byte(strings.Repeat("x\n", 9000)+"a\r\n\nb\nc\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := tail(path, 3); got != "a; b; c" {
+		t.Errorf("it says %q", got)
+	}
+	link := path + ".link"
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	if got := tail(link, 3); got != "" {
+		t.Error("a link was followed")
+	}
+}
+
+func TestProcess(t *testing.T) {
+	st, err := readStat(os.Getpid())
+	if err != nil || st.ticks == 0 {
+		t.Fatalf("%+v: %v", st, err)
+	}
+	p := process{os.Getpid(), st.ticks}
+	handle, err := p.watch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- await(handle) }()
+	handle.Close()
+	if err := <-done; err == nil {
+		t.Error("a process that runs is said to have ended")
+	}
+	p.Ticks++
+	if _, err := p.watch(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("another process of the same number: %v", err)
+	}
+	if p.residentBytes() == 0 {
+		t.Error("a process without memory")
+	}
+}
