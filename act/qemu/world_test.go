@@ -148,7 +148,7 @@ const memory = 192 << 20
 
 func task(id fleet.GuestID) fleet.Task {
 	return fleet.Task{
-		Guest: fleet.Guest{ID: id, Kind: fleet.VM, Need: fleet.Resources{CPUs: 1, MemoryBytes: memory}},
+		Guest: fleet.Guest{ID: id, Kind: fleet.VM, Gen: 3, Need: fleet.Resources{CPUs: 1, MemoryBytes: memory}},
 		Job:   fleet.Job{Subnet: 1},
 	}
 }

@@ -50,6 +50,7 @@ type Error struct {
 	Desc    string
 }
 
+// Error is the refusal in QEMU's words.
 func (e *Error) Error() string { return e.Command + ": " + e.Desc }
 
 // The limits of what is waited for and taken in.

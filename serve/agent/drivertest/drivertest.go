@@ -60,8 +60,7 @@ func Run(t *testing.T, w World) {
 			defer cancel()
 			r := &trial{T: t, world: w, ctx: ctx, id: fleet.GuestID(fmt.Sprintf("t%dg0", i))}
 			r.task = w.Task(r.id)
-			r.task.Order = fleet.Order{Guest: r.id, Migration: fleet.MigrationID("m1." + string(r.id)), Gen: 3}
-			r.task.Guest.Gen = 3
+			r.task.Order = fleet.Order{Guest: r.id, Migration: fleet.MigrationID("m1." + string(r.id)), Gen: r.task.Guest.Gen}
 			for host := range r.hosts {
 				r.hosts[host] = w.Open(t, host)
 			}
