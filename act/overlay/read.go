@@ -125,7 +125,7 @@ func parseLink(m []byte) (rawLink, error) {
 		case unix.IFLA_MASTER:
 			l.master = int(u32(a.Value))
 		case unix.IFLA_LINKINFO:
-			err = errors.Join(err, l.parseInfo(a.Value))
+			err = errors.Join(err, l.parseLinkKind(a.Value))
 		case unix.IFLA_AF_SPEC:
 			l.SelfV6 = selfV6(a.Value)
 		case unix.IFLA_XDP:
@@ -140,7 +140,7 @@ func parseLink(m []byte) (rawLink, error) {
 	return l, err
 }
 
-func (l *rawLink) parseInfo(b []byte) error {
+func (l *rawLink) parseLinkKind(b []byte) error {
 	var own, slave []byte
 	slaveKind := ""
 	for _, a := range parts(b) {
