@@ -128,7 +128,7 @@ func ready() error {
 }
 
 // run does all of it. The folder's files are complete afterwards but for
-// InfoFile.
+// LabelFile.
 func (b *build) run(ctx context.Context) (fleet.Image, error) {
 	for _, d := range []string{"root", "kernel", "files"} {
 		if err := os.Mkdir(b.path(d), 0o755); err != nil {

@@ -14,7 +14,7 @@ import (
 
 // Files are the names of an image's files, in the order in which they are
 // fetched: the small ones first, so that a wrong image is found out early.
-func Files() []string { return []string{InfoFile, KernelFile, ModulesFile, RootFile} }
+func Files() []string { return []string{LabelFile, KernelFile, ModulesFile, RootFile} }
 
 // FetchWith makes Ensure get what the store has not by fetch. Without it
 // Ensure finds only what is there.
@@ -76,7 +76,7 @@ func (s *Store) fetchFile(ctx context.Context, d fleet.Digest, path string) erro
 
 // checkFolder reports whether the files in dir are the image d.
 func checkFolder(dir string, d fleet.Digest) (fleet.Image, error) {
-	img, err := readInfo(filepath.Join(dir, InfoFile))
+	img, err := readLabel(filepath.Join(dir, LabelFile))
 	if err != nil {
 		return fleet.Image{}, err
 	}

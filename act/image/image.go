@@ -29,7 +29,7 @@ const (
 	RootFile    = "root.img"     // squashfs, the guest's read-only root
 	KernelFile  = "vmlinuz"      // what QEMU's -kernel takes
 	ModulesFile = "modules.cpio" // newc, the modules as plain .ko and OrderFile
-	InfoFile    = "image.json"   // fleet.Image
+	LabelFile   = "image.json"   // fleet.Image
 )
 
 // ErrUnknown is what the error of Find, Remove and ShellCommand wraps when no
@@ -98,7 +98,7 @@ func (s *Store) Find(name string) (fleet.Image, error) {
 	if err := checkName(name); err != nil {
 		return fleet.Image{}, err
 	}
-	img, err := readInfo(s.namePath(name))
+	img, err := readLabel(s.namePath(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fleet.Image{}, fmt.Errorf("image %q: %w; `pagurus image ls` shows what there is, `pagurus image build %s` builds one", name, ErrUnknown, name)
 	}
@@ -120,7 +120,7 @@ func (s *Store) Has(d fleet.Digest) bool {
 	if checkDigest(d) != nil {
 		return false
 	}
-	_, err := os.Stat(filepath.Join(s.Folder(d), InfoFile))
+	_, err := os.Stat(filepath.Join(s.Folder(d), LabelFile))
 	return err == nil
 }
 
@@ -185,7 +185,7 @@ func (s *Store) discard(d fleet.Digest) error {
 // has one. Of two publishing the same, whoever was first wins: the contents
 // are the same. After an error the name means what it meant before.
 func (s *Store) publish(folder string, img fleet.Image) error {
-	if err := writeInfo(filepath.Join(folder, InfoFile), img); err != nil {
+	if err := writeLabel(filepath.Join(folder, LabelFile), img); err != nil {
 		return err
 	}
 	if err := os.Chmod(folder, 0o755); err != nil {
@@ -212,7 +212,7 @@ func (s *Store) rename(img fleet.Image) error {
 	path := s.namePath(img.Name)
 	part := fmt.Sprintf("%s.%d", path, os.Getpid()) // not .json: List passes over it
 	defer os.Remove(part)
-	if err := writeInfo(part, img); err != nil {
+	if err := writeLabel(part, img); err != nil {
 		return err
 	}
 	if err := os.Rename(part, path); err != nil {
@@ -225,7 +225,7 @@ func (s *Store) namePath(name string) string {
 	return filepath.Join(s.dir, "names", name+".json")
 }
 
-func readInfo(path string) (fleet.Image, error) {
+func readLabel(path string) (fleet.Image, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return fleet.Image{}, err
@@ -240,7 +240,7 @@ func readInfo(path string) (fleet.Image, error) {
 	return img, nil
 }
 
-func writeInfo(path string, img fleet.Image) error {
+func writeLabel(path string, img fleet.Image) error {
 	b, err := json.MarshalIndent(img, "", "  ")
 	if err != nil {
 		return err

@@ -51,11 +51,22 @@ func slim(code []byte) ([]byte, error) {
 	if f.Class != elf.ELFCLASS64 || f.Data != elf.ELFDATA2LSB || f.Type != elf.ET_REL {
 		return nil, errors.New("not a 64-bit kernel module")
 	}
+	const headerSize, sectionSize = 64, 64
+	headers := binary.LittleEndian.Uint64(code[40:])
+	if !within(code, headers, uint64(len(f.Sections))*sectionSize) {
+		return nil, errors.New("its section table is damaged")
+	}
+	for _, s := range f.Sections {
+		if s.Type != elf.SHT_NULL && s.Type != elf.SHT_NOBITS && !within(code, s.Offset, s.FileSize) {
+			return nil, fmt.Errorf("its section %s is damaged", s.Name)
+		}
+		if s.Addralign > mostAlign {
+			return nil, fmt.Errorf("its section %s is aligned to %d", s.Name, s.Addralign)
+		}
+	}
 	if err := silence(f, code); err != nil {
 		return nil, err
 	}
-	const headerSize, sectionSize = 64, 64
-	headers := binary.LittleEndian.Uint64(code[40:])
 	out := bytes.NewBuffer(slices.Clone(code[:headerSize]))
 	table := slices.Clone(code[headers : headers+uint64(len(f.Sections))*sectionSize])
 	for i, s := range f.Sections {
@@ -76,6 +87,14 @@ func slim(code []byte) ([]byte, error) {
 	out.Write(table)
 	binary.LittleEndian.PutUint64(out.Bytes()[40:], uint64(at))
 	return out.Bytes(), nil
+}
+
+// mostAlign is a page, the most that means anything in a module.
+const mostAlign = 4096
+
+// within reports whether size bytes from offset are all there.
+func within(code []byte, offset, size uint64) bool {
+	return offset <= uint64(len(code)) && size <= uint64(len(code))-offset
 }
 
 func align(b *bytes.Buffer, to uint64) {
@@ -106,7 +125,7 @@ func silence(f *elf.File, code []byte) error {
 			continue
 		}
 		text := f.Sections[s.Info]
-		if text.Flags&elf.SHF_EXECINSTR == 0 {
+		if text.Flags&elf.SHF_EXECINSTR == 0 || text.Type == elf.SHT_NOBITS {
 			continue
 		}
 		for at := s.Offset; at+entrySize <= s.Offset+s.Size; at += entrySize {
@@ -116,7 +135,7 @@ func silence(f *elf.File, code []byte) error {
 			if symbol == 0 || symbol > uint64(len(symbols)) || symbols[symbol-1].Name != "__fentry__" {
 				continue
 			}
-			if where < 1 || where+4 > text.Size || code[text.Offset+where-1] != call {
+			if where < 1 || where >= text.Size || text.Size-where < 4 || code[text.Offset+where-1] != call {
 				return fmt.Errorf("unexpected reference to the function tracer in %s", text.Name)
 			}
 			copy(code[text.Offset+where-1:], nop)

@@ -1,0 +1,156 @@
+package image
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestRecipesAreTheSameByContent(t *testing.T) {
+	a := Recipe{Name: "a", Suite: "trixie", Packages: []string{"mpich", "gcc"}}
+	same := Recipe{Name: "b", Suite: "trixie", Packages: []string{"gcc", "mpich", "gcc"}, Exclude: []string{notForGuests[0]}, Fresh: true}
+	if a.Digest() != same.Digest() {
+		t.Error("order, doubles or the name change the recipe")
+	}
+	for _, other := range []Recipe{
+		{Suite: "bookworm", Packages: a.Packages},
+		{Suite: "trixie", Packages: []string{"mpich"}},
+		{Suite: "trixie", Packages: a.Packages, Exclude: []string{"/usr/share/x/*"}},
+	} {
+		if a.Digest() == other.Digest() {
+			t.Errorf("%+v is the same recipe", other)
+		}
+	}
+	if err := checkDigest(a.Digest()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRecipesForNames(t *testing.T) {
+	for _, name := range Predefined() {
+		r, err := RecipeFor(name, "", nil)
+		if err != nil || r.Name != name || len(r.Packages) == 0 {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+	r, err := RecipeFor("openmpi", "bookworm", nil)
+	if err != nil || r.Suite != "bookworm" {
+		t.Errorf("another suite: %+v, %v", r, err)
+	}
+	r, err = RecipeFor("mine", "", []string{"clang"})
+	if err != nil || r.Suite != DefaultSuite || len(r.Exclude) != 0 {
+		t.Errorf("own packages: %+v, %v", r, err)
+	}
+	for _, c := range []struct {
+		name, suite, want string
+		packages          []string
+	}{
+		{"mine", "", "no recipe is called", nil},
+		{"../x", "", "no name for an image", []string{"gcc"}},
+		{"mine", "-o", "no Debian suite", []string{"gcc"}},
+		{"mine", "", "no name of a Debian package", []string{"gcc", "--help"}},
+		{"mine", "", "no name of a Debian package", []string{"gcc,make"}},
+		{"mine", "", "no name of a Debian package", []string{""}},
+	} {
+		if _, err := RecipeFor(c.name, c.suite, c.packages); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+func TestProgressFollowsTheBuild(t *testing.T) {
+	var steps []string
+	last := -1.0
+	l := newBootstrapLog(monotonic(func(step string, f float64) {
+		if f < last || f > 1 {
+			t.Errorf("%q at %v after %v", step, f, last)
+		}
+		last = f
+		steps = append(steps, step)
+	}))
+	long := "/usr/bin/dpkg " + strings.Repeat("x", 1<<20)
+	said := `I: running apt-get update...
+I: downloading packages with apt...
+0 upgraded, 59 newly installed, 0 to remove and 0 not upgraded.
+Get:1 http://deb.debian.org/debian trixie/main amd64 libc6 amd64 2.41-12 [2847 kB]
+I: extracting archives...
+I: installing essential packages...
+` + long + `
+I: installing remaining packages inside the chroot...
+0 upgraded, 2 newly installed, 0 to remove and 0 not upgraded.
+Get:1 http://deb.debian.org/debian trixie/main amd64 gcc amd64 14 [2 kB]
+Get:2 http://deb.debian.org/debian trixie/main amd64 make amd64 4 [2 kB]
+Unpacking gcc:amd64 (14) ...
+Unpacking make (4) ...
+Setting up gcc:amd64 (14) ...
+Setting up make (4) ...
+I: running --customize-hook in shell
+no newline at the end`
+	if err := l.read(strings.NewReader(said)); err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Join(steps, "\n")
+	for _, want := range []string{"downloading the base system", "downloading 2 packages", "unpacking gcc", "setting up make", "downloading the kernel"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("nothing said of %q in:\n%s", want, all)
+		}
+	}
+	for _, line := range l.last {
+		if len(line) > longestLine {
+			t.Errorf("a line of %d bytes was kept", len(line))
+		}
+	}
+}
+
+func TestCausesAreSentences(t *testing.T) {
+	r := Recipe{Name: "x", Suite: "trixie"}
+	for said, want := range map[string]string{
+		"E: Unable to locate package nosuch\nE: mmdebstrap failed to run":                      `Debian trixie has no package "nosuch"`,
+		"E: Package 'old' has no installation candidate":                                       `no package "old"`,
+		"E: The repository 'http://h/debian trixxie Release' does not have a Release file.":    `no suite "trixie"`,
+		"W: Failed to fetch http://h/x  Could not resolve 'h'\nE: apt-get update failed":       "at h cannot be reached",
+		"tar: ./usr/lib/x: Cannot write: No space left on device\nE: mmdebstrap failed to run": "no space left on device",
+		"E: mmdebstrap failed to run\nE: dpkg: something else":                                 "mmdebstrap: dpkg: something else",
+		"something at the end": "mmdebstrap: exit status 1: something at the end",
+		"":                     "mmdebstrap: exit status 1",
+	} {
+		l := newBootstrapLog(func(string, float64) {})
+		if err := l.read(strings.NewReader(said)); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.cause(r, errors.New("exit status 1")); !strings.Contains(err.Error(), want) {
+			t.Errorf("%q gives %q, want %q", said, err, want)
+		}
+	}
+}
+
+func TestMirrorsOfThisMachine(t *testing.T) {
+	for _, c := range []struct{ targets, main, security string }{
+		{"", debianMirror, securityMirror},
+		{"http://near/debian/ bookworm main\nhttp://near/debian/ bookworm-updates main\nhttp://near/debian-security/ bookworm-security main\n",
+			"http://near/debian", "http://near/debian-security"},
+		{"https://deb.nodesource.com/node_20.x/ nodistro main\nhttps://download.docker.com/linux/ubuntu bookworm stable\nhttp://a/debian bookworm contrib\n",
+			debianMirror, securityMirror},
+	} {
+		a := archive{main: debianMirror, security: securityMirror}
+		a.choose(c.targets, "bookworm")
+		if a.main != c.main || a.security != c.security {
+			t.Errorf("%q: %+v", c.targets, a)
+		}
+	}
+	if got := len(archive{}.sources("sid")); got != 1 {
+		t.Errorf("sid has %d sources", got)
+	}
+}
+
+func TestShellsStayOutOfTheSystem(t *testing.T) {
+	for _, dir := range []string{"/", "/usr", "/etc", "/usr/bin", "relative", "/nosuch/folder"} {
+		if got, err := sessionDir(dir); err == nil {
+			t.Errorf("%s is taken as %s", dir, got)
+		}
+	}
+	dir := t.TempDir()
+	if got, err := sessionDir(dir); err != nil || got == "" {
+		t.Errorf("%s: %v", dir, err)
+	}
+}
