@@ -66,11 +66,12 @@ func (w *work) over() bool {
 // neither.
 func (w *work) calledOff() bool { return w.ctx.Err() != nil }
 
-// point is a place where a test may make the agent end or stand still.
-func (w *work) point(place string) {
-	if !w.silent {
-		fault.Point("agent." + string(w.task.Order.Verb) + "." + place)
+// point is a place where a test may make the agent end, stand still or fail.
+func (w *work) point(place string) error {
+	if w.silent {
+		return nil
 	}
+	return fault.Point("agent." + string(w.task.Order.Verb) + "." + place)
 }
 
 func stands(v fleet.Verb) bool { return v == fleet.Hold || v == fleet.Run || v == settle }
@@ -80,6 +81,10 @@ func stands(v fleet.Verb) bool { return v == fleet.Hold || v == fleet.Run || v =
 func (a *Agent) take(t fleet.Task) {
 	o := t.Order
 	t = subject(t)
+	if o.Host != a.Host {
+		a.Log.Warn("passed over an order for another host", "order", o)
+		return // no report: a host answers for itself only
+	}
 	if err := a.refuse(t); err != nil {
 		a.Log.Warn("refused an order", "order", o, "cause", err)
 		a.post(fleet.Report{Order: o, Outcome: fleet.Failed, Cause: err.Error()})
@@ -120,9 +125,6 @@ func (a *Agent) take(t fleet.Task) {
 // refuse says why an order cannot be for this agent at all, whenever it comes.
 func (a *Agent) refuse(t fleet.Task) error {
 	o := t.Order
-	if o.Host != a.Host {
-		return fmt.Errorf("the order is for host %s, this is host %s", o.Host, a.Host)
-	}
 	if _, ok := verbs[o.Verb]; !ok || o.Verb == settle {
 		return fmt.Errorf("host %s does not know the order %q; is its agent older than the controller?", a.Host, o.Verb)
 	}
@@ -234,7 +236,9 @@ func (a *Agent) carryOut(w *work) (r fleet.Report, err error) {
 		}
 		r.Order = w.task.Order
 	}()
-	w.point("before")
+	if err := w.point("before"); err != nil {
+		return r, err
+	}
 	v := verbs[verb]
 	ctx, cancel := w.ctx, context.CancelFunc(func() {})
 	if verb == fleet.Switch {
@@ -246,7 +250,9 @@ func (a *Agent) carryOut(w *work) (r fleet.Report, err error) {
 	defer cancel()
 	begun := time.Now()
 	r, err = v.do(a, ctx, w)
-	w.point("after")
+	if wrong := w.point("after"); wrong != nil {
+		err = vague{wrong}
+	}
 	if !w.silent && !errors.Is(err, errSilent) {
 		log := a.Log.With("verb", verb, "guest", w.seat.guest, "took", time.Since(begun).Round(time.Millisecond))
 		if err != nil {
@@ -283,7 +289,9 @@ func (a *Agent) conclude(w *work, r fleet.Report, err error) {
 		} else if r.Outcome == fleet.Failed {
 			r.Outcome, r.Cause = fleet.Vanished, r.Cause+"; "+err.Error() // a promise that is not written down is none
 		}
-		w.point("recorded")
+		if w.point("recorded") != nil {
+			return // as if the connection had swallowed the report
+		}
 	}
 	a.postLocked(r)
 }
