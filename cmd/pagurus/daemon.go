@@ -84,7 +84,7 @@ func agentCommand() *cobra.Command {
 		Long: `Agent makes this machine a host of a cluster. It calls the controller, so it
 works behind a firewall; guests run on when it ends, and it finds them again.`,
 		Example: "  pagurus agent --controller head:7461 --token-file /etc/pagurus/token",
-		Args:    cobra.NoArgs,
+		Args:    cli.NoArguments,
 	}
 	memory := f.add(cmd.Flags())
 	folders(cmd.Flags(), &f.run, &f.state, &f.images)
@@ -199,7 +199,7 @@ hosts' agents. Everything is in its state folder; it may be killed and started
 again at any moment, jobs run on. Agents on other machines need a copy of its
 token file.`,
 		Example: "  pagurus controller --listen :" + defaultPort,
-		Args:    cobra.NoArgs,
+		Args:    cli.NoArguments,
 	}
 	f.add(cmd.Flags())
 	folders(cmd.Flags(), &f.run, &f.state, &f.images)
@@ -233,7 +233,7 @@ func upCommand() *cobra.Command {
 run on then, and are found again by the next one. More hosts may join: give
 --listen, and start ` + "`pagurus agent`" + ` on them with a copy of the token file.`,
 		Example: "  sudo pagurus up",
-		Args:    cobra.NoArgs,
+		Args:    cli.NoArguments,
 	}
 	memory := h.add(cmd.Flags())
 	f.add(cmd.Flags())

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/serve/wire"
+	"pagurus/show/cli"
 	"pagurus/show/demo"
 )
 
@@ -20,7 +21,7 @@ func demoCommand(std streams) *cobra.Command {
 		Use:    "demo",
 		Short:  "Show it all: a lab, LAMMPS, moves under it, and whether the results are the same",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			self, err := os.Executable()
 			if err != nil {

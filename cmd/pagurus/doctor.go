@@ -53,7 +53,7 @@ func doctorCommand(std streams) *cobra.Command {
 		Long:  "Doctor exits with 0 when everything that is needed is there, and with 1 otherwise.",
 		Example: `  pagurus doctor
   sudo pagurus doctor --fix`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()

@@ -209,8 +209,12 @@ func machineMemory() int64 {
 	return max(0, int64(info.Totalram)*int64(info.Unit)-memoryReserve)
 }
 
+// kept is what a host keeps in its run folder from one agent to the next.
+var kept = []string{"guests", "initrd", "shares", "ledger", "cluster", "accelerator.json"}
+
 // sweep removes everything of Pagurus from the host: guests, file servers,
-// networks, groups of processes. It goes on after an error.
+// networks, groups of processes, and the memory of the cluster it belonged to.
+// It goes on after an error, but forgets nothing then.
 func (h *host) sweep(ctx context.Context) error {
 	var errs []error
 	if h.vm != nil {
@@ -220,5 +224,11 @@ func (h *host) sweep(ctx context.Context) error {
 			errs = append(errs, h.vm.Stop(ctx, id))
 		}
 	}
-	return errors.Join(append(errs, h.shares.Apply(ctx, nil), h.network.Clear(ctx), h.groups.Close())...)
+	if err := errors.Join(append(errs, h.shares.Apply(ctx, nil), h.network.Clear(ctx), h.groups.Close())...); err != nil {
+		return err
+	}
+	for _, name := range kept {
+		errs = append(errs, os.RemoveAll(filepath.Join(h.flags.run, name)))
+	}
+	return errors.Join(errs...)
 }

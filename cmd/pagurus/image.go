@@ -25,7 +25,7 @@ func imageCommand(std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
 		Short: "Build, list and remove the images that guests run",
-		Args:  cobra.NoArgs,
+		Args:  cli.NoArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&folder, "images", folder, "folder of the images")
@@ -44,7 +44,7 @@ func imageBuildCommand(std streams, folder *string) *cobra.Command {
 			".\nAny other name needs --packages. The same packages give the same image.",
 		Example: `  sudo pagurus image build openmpi
   sudo pagurus image build mine --packages openmpi-bin,libopenmpi-dev,gcc,libc6-dev,python3-mpi4py`,
-		Args:      cobra.ExactArgs(1),
+		Args:      cli.Exactly(1, "an image, of "+strings.Join(image.Predefined(), ", ")+", or your own with --packages"),
 		ValidArgs: image.Predefined(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			recipe, err := image.RecipeFor(args[0], suite, packages)
@@ -82,7 +82,7 @@ func imageListCommand(std streams, folder *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
 		Short: "List the images",
-		Args:  cobra.NoArgs,
+		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			store, err := openImages(*folder)
 			if err != nil {
@@ -112,7 +112,7 @@ func imageRemoveCommand(std streams, folder *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm NAME…",
 		Short: "Remove images that no guest runs",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  cli.AtLeast(1, "an image: `pagurus image ls` lists them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			store, err := openImages(*folder)
 			if err != nil {
@@ -177,7 +177,7 @@ there at the same path; whatever is written elsewhere is gone afterwards. With
 sudo, inside you are the user who called it.`,
 		Example: `  sudo pagurus image shell openmpi
   sudo pagurus image shell openmpi -- mpicc -O2 -o a.out main.c`,
-		Args: cobra.MinimumNArgs(1),
+		Args: cli.AtLeast(1, "an image: `pagurus image ls` lists them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			store, err := openImages(*folder)
 			if err != nil {

@@ -45,7 +45,7 @@ func labCommand(std streams) *cobra.Command {
 		Long: `A lab is a whole cluster on one machine. Its hosts are network namespaces joined
 by a bridge (198.18.0.0/24); each runs the real agent and real guests, and the
 real controller runs beside them.`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(labUpCommand(std), labDownCommand(std), labStatusCommand(std), labExecCommand(std),
@@ -61,7 +61,7 @@ func labUpCommand(std streams) *cobra.Command {
 		Short: "Start a lab, or what is missing of it",
 		Example: `  pagurus lab up
   pagurus lab up --hosts 4 --cpus-per-host 0.5 --mem-per-host 2G`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if l.Hosts < 1 || l.Hosts > labMaxHosts {
 				return fmt.Errorf("--hosts must be between 1 and %d", labMaxHosts)
@@ -90,7 +90,7 @@ func labDownCommand(std streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
 		Short: "End the lab with all its guests and remove every trace of it",
-		Args:  cobra.NoArgs,
+		Args:  cli.NoArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return down(cmd.Context(), std) },
 	}
 }
@@ -100,7 +100,7 @@ func labStatusCommand(std streams) *cobra.Command {
 		Use:   "status",
 		Short: "Say whether a lab is up, and where its parts are",
 		Long:  "Status exits with 0 if a lab is up and whole, and with 1 otherwise.",
-		Args:  cobra.NoArgs,
+		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asJSON, _ := cmd.Flags().GetBool("json")
 			return status(std, asJSON)
@@ -113,7 +113,7 @@ func labExecCommand(std streams) *cobra.Command {
 		Use:     "exec HOST -- COMMAND [ARGUMENT…]",
 		Short:   "Run a command in a host's network",
 		Example: "  pagurus lab exec host1 -- ip neigh",
-		Args:    cobra.MinimumNArgs(2),
+		Args:    cli.AtLeast(2, "a host, and a command after --"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := readLab()
 			if err != nil {
@@ -151,7 +151,7 @@ func labPartCommand(std streams, name, short string, do func(lab, context.Contex
 		Use:    name + " HOST|controller",
 		Short:  short,
 		Hidden: true,
-		Args:   cobra.ExactArgs(1),
+		Args:   cli.Exactly(1, "a host, or controller"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := readLab()
 			if err != nil {

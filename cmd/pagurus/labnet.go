@@ -98,7 +98,22 @@ func removeNamespace(name string) error {
 	return nil
 }
 
-// residents lists the processes whose network is one of the namespaces.
+// fileServer is the program that serves jobs' files. It is in a namespace
+// without a name, so it is known by the folder it was given.
+const fileServer = "ganesha.nfsd"
+
+// serves reports whether a process is a file server of the lab.
+func serves(pid int) bool {
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil || filepath.Base(exe) != fileServer {
+		return false
+	}
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && strings.Contains(string(line), "\x00"+labRun+"/")
+}
+
+// residents lists the processes whose network is one of the namespaces, and
+// the file servers of the lab.
 func residents(names []string) ([]process, error) {
 	ours := map[string]bool{}
 	for _, name := range names {
@@ -121,7 +136,7 @@ func residents(names []string) ([]process, error) {
 		if err != nil {
 			continue // gone meanwhile
 		}
-		if link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil && ours[link] && p.alive() {
+		if link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil && (ours[link] || serves(pid)) && p.alive() {
 			found = append(found, p)
 		}
 	}

@@ -62,7 +62,7 @@ func versionCommand(std streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Args:  cli.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
 			built := ""
 			if info, ok := debug.ReadBuildInfo(); ok {

@@ -66,8 +66,17 @@ hosts, and moves those guests from host to host while the program runs.`,
 		Version:       o.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			like := ""
+			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+				like = fmt.Sprintf(", did you mean %q?", near[0])
+			}
+			return usage(cmd, fmt.Sprintf("there is no command %q%s", args[0], like))
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(o.In)
 	root.SetOut(o.Out)

@@ -21,7 +21,7 @@ func (a *app) logsCommand() *cobra.Command {
 		Long: `Logs prints what the job's program has written so far, its standard output to
 standard output and its standard error to standard error, byte for byte.`,
 		Example:           "  pagurus logs j3\n  pagurus logs -f j3 2>/dev/null",
-		Args:              exactly(1, "a job: `pagurus jobs` lists them"),
+		Args:              Exactly(1, "a job: `pagurus jobs` lists them"),
 		ValidArgsFunction: a.completeJobs(anyJob),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.logs(cmd.Context(), fleet.JobID(args[0]), followIt)
@@ -98,7 +98,7 @@ func (a *app) waitCommand() *cobra.Command {
 did not succeed: with the program's exit code, or 125 when Pagurus could not run
 it to its end. With --json it prints each job as it ends.`,
 		Example:           "  pagurus wait j3 && echo fine",
-		Args:              atLeast(1, "a job: `pagurus jobs` lists them"),
+		Args:              AtLeast(1, "a job: `pagurus jobs` lists them"),
 		ValidArgsFunction: a.completeJobs(openJob),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.wait(cmd.Context(), args)
@@ -166,7 +166,7 @@ func (a *app) cancelCommand() *cobra.Command {
 		Short:             "Cancel jobs",
 		Long:              "Cancel ends the jobs' programs and guests. It returns when the controller has taken it up; `pagurus wait JOB` waits for the end.",
 		Example:           "  pagurus cancel j3 && pagurus wait j3",
-		Args:              atLeast(1, "a job: `pagurus jobs` lists them"),
+		Args:              AtLeast(1, "a job: `pagurus jobs` lists them"),
 		ValidArgsFunction: a.completeJobs(openJob),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, id := range args {
@@ -202,8 +202,8 @@ func unknownJob(id fleet.JobID) error {
 	return fmt.Errorf("there is no job %q: `pagurus jobs` lists them", string(id))
 }
 
-// exactly and atLeast ask for arguments in a sentence.
-func exactly(n int, what string) cobra.PositionalArgs {
+// Exactly asks for that many arguments in a sentence.
+func Exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
 			return usage(cmd, "name "+what)
@@ -212,7 +212,8 @@ func exactly(n int, what string) cobra.PositionalArgs {
 	}
 }
 
-func atLeast(n int, what string) cobra.PositionalArgs {
+// AtLeast asks for no fewer arguments in a sentence.
+func AtLeast(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < n {
 			return usage(cmd, "name "+what)

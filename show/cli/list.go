@@ -59,7 +59,7 @@ func (a *app) movesCommand() *cobra.Command {
 func (a *app) list(cmd *cobra.Command, l listing) *cobra.Command {
 	watch := false
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again on every change, until Ctrl-C")
-	cmd.Args = noArguments
+	cmd.Args = NoArguments
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if watch {
 			return a.watch(cmd.Context(), l)
@@ -77,8 +77,8 @@ func (a *app) list(cmd *cobra.Command, l listing) *cobra.Command {
 	return cmd
 }
 
-// noArguments refuses arguments in a sentence.
-func noArguments(cmd *cobra.Command, args []string) error {
+// NoArguments refuses arguments in a sentence.
+func NoArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usage(cmd, fmt.Sprintf("`%s` takes no argument, and %q is one", cmd.CommandPath(), args[0]))
 	}

@@ -15,7 +15,7 @@ func manCommand(root *cobra.Command) *cobra.Command {
 		Use:    "man FOLDER",
 		Short:  "Write the man pages into a folder",
 		Hidden: true,
-		Args:   exactly(1, "the folder to write to"),
+		Args:   Exactly(1, "the folder to write to"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return fmt.Errorf("making the folder for man pages: %w", err)

@@ -29,7 +29,7 @@ func (a *app) migrateCommand() *cobra.Command {
 the controller chooses the host. It prints the move's ID and returns; with
 --wait it shows the move and exits with 1 if it was called off.`,
 		Example:           "  pagurus migrate j3g1 --to host2 --wait\n  pagurus explain $(pagurus migrate j3g1)",
-		Args:              exactly(1, "one guest: `pagurus guests` lists them"),
+		Args:              Exactly(1, "one guest: `pagurus guests` lists them"),
 		ValidArgsFunction: a.completeGuests,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.Migrate, Guest: fleet.GuestID(args[0]), To: fleet.HostID(to)})
@@ -123,7 +123,7 @@ It prints the IDs of the moves and says which guests have nowhere to go and why.
 With --wait it shows the moves until the host is empty, and exits with 1 if some
 guest cannot leave.`,
 		Example:           "  pagurus drain host1 --wait && sudo reboot",
-		Args:              exactly(1, "one host: `pagurus hosts` lists them"),
+		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host := fleet.HostID(args[0])
@@ -218,7 +218,7 @@ func (a *app) undrainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "undrain HOST",
 		Short:             "Let a drained host run guests again",
-		Args:              exactly(1, "one host: `pagurus hosts` lists them"),
+		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE:              a.aboutHost(fleet.Undrain),
 	}
@@ -230,7 +230,7 @@ func (a *app) forgetCommand() *cobra.Command {
 		Short: "Remove a host that is gone for good",
 		Long: `Forget removes a host from the cluster that will not come back. What it ran is
 given up: be sure that the machine is off, or its guests run on unseen.`,
-		Args:              exactly(1, "one host: `pagurus hosts` lists them"),
+		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE:              a.aboutHost(fleet.Forget),
 	}
@@ -252,7 +252,7 @@ func (a *app) explainCommand() *cobra.Command {
 		Use:               "explain GUEST|JOB|HOST|MOVE",
 		Short:             "Say why something is where and as it is",
 		Example:           "  pagurus explain j3g1\n  pagurus explain host2\n  pagurus explain m4",
-		Args:              exactly(1, "a guest, a job, a host or a move"),
+		Args:              Exactly(1, "a guest, a job, a host or a move"),
 		ValidArgsFunction: a.completeAnything,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			lines, err := a.explain(cmd.Context(), args[0])

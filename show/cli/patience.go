@@ -56,7 +56,7 @@ func (o *outage) wait(ctx context.Context, cause error) error {
 	away := time.Since(o.since)
 	if away > outageQuiet && !o.said {
 		o.said = true
-		_, _ = fmt.Fprintf(o.err, "pagurus: the controller does not answer (%v); jobs run on, trying again\n", cause)
+		_, _ = fmt.Fprintln(o.err, "pagurus: the controller does not answer; jobs run on, trying again")
 	}
 	o.mu.Unlock()
 	if away > outagePatience {

@@ -70,7 +70,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags.IntVar(&f.guests, "guests", 0, "guests to spread the ranks over (default: one on every usable host, no more than ranks)")
 	flags.StringVar(&f.memory, "mem", "512M", "memory of each guest")
 	flags.IntVar(&f.cpus, "cpus", 0, "virtual CPUs of each guest (default: one for each of its ranks, as far as hosts have them)")
-	flags.StringVar(&f.image, "image", "openmpi", "image the guests run (`pagurus image ls`)")
+	flags.StringVar(&f.image, "image", "openmpi", "image the guests run; 'pagurus image ls' lists them")
 	flags.StringVar(&f.kind, "kind", string(fleet.VM), "kind of guest: vm")
 	flags.StringSliceVar(&f.on, "on", nil, "start on these hosts only")
 	flags.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")

@@ -27,7 +27,7 @@ func (c Cluster) HostTable() Table {
 	}
 	for _, h := range c.Hosts {
 		f := h.Facts
-		row := []string{cell(string(h.ID)), cell(string(h.State)), Ago(c.At, f.SeenAt), "-", "-", "-", "-",
+		row := []string{cell(string(h.ID)), cell(string(h.State)), c.seen(f), "-", "-", "-", "-",
 			fmt.Sprint(len(h.GuestIDs)), cell(kinds(f.Abilities)), cell(f.Address)}
 		if !f.SeenAt.IsZero() {
 			row[3], row[4] = cpus(f), fmt.Sprintf("%.2f", f.LoadCPUs)
@@ -39,14 +39,23 @@ func (c Cluster) HostTable() Table {
 	return t
 }
 
+// seen says when a host was last heard; of one that is not connected never
+// "now".
+func (c Cluster) seen(f fleet.Facts) string {
+	if f.Connected || f.SeenAt.IsZero() {
+		return Ago(c.At, f.SeenAt)
+	}
+	return Age(c.At.Sub(f.SeenAt)) + " ago"
+}
+
 // hostNotes says what a person should look at on a host.
 func (c Cluster) hostNotes(h Host) []string {
 	var notes []string
 	switch {
 	case h.Facts.SeenAt.IsZero():
-		notes = append(notes, fmt.Sprintf("%s has not called since the controller started: is its agent running? `pagurus forget %s` if it is gone for good", h.ID, h.ID))
+		notes = append(notes, fmt.Sprintf("%s has not called since the controller started: does its agent run? `pagurus forget %s` if the host is gone for good", h.ID, h.ID))
 	case !h.Facts.Connected || c.At.Sub(h.Facts.SeenAt) > silentAfter:
-		notes = append(notes, fmt.Sprintf("%s was last heard %s: is its agent running? `pagurus forget %s` if it is gone for good", h.ID, Ago(c.At, h.Facts.SeenAt), h.ID))
+		notes = append(notes, fmt.Sprintf("the agent of %s is not connected, last heard %s: does it run? `pagurus forget %s` if the host is gone for good", h.ID, c.seen(h.Facts), h.ID))
 	}
 	// One kind that works is enough: what the others lack is for `pagurus doctor`.
 	if kinds(h.Facts.Abilities) == "" {
