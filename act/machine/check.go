@@ -1,0 +1,279 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Finding is one thing that was looked at.
+type Finding struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Needed bool   `json:"needed"`        // guests cannot run here without it
+	Detail string `json:"detail"`        // what is so, and what it is for if it is not OK
+	Fix    string `json:"fix,omitempty"` // a shell command that mends it; empty: a person has to
+}
+
+// What a machine is measured against.
+const (
+	// GuestUser is whom guests run as.
+	GuestUser = "pagurus"
+	// diskNeeded is room for an image being built and the one it becomes.
+	diskNeeded = 4 << 30
+	// memoryNeeded is what the parts of Pagurus take, and one small guest.
+	memoryNeeded = 2 << 30
+	// The oldest QEMU has the machine type all guests are given, so that they
+	// can move between hosts of different age.
+	oldestMajor, oldestMinor = 7, 2
+	// programLimit bounds asking a program for its version.
+	programLimit = 20 * time.Second
+)
+
+// program is something of a Debian package that has to be there.
+type program struct{ name, file, packages string }
+
+// programs are what Pagurus runs.
+var programs = []program{
+	{"networks", "ip", "iproute2"},
+	{"image builder", "mmdebstrap", "mmdebstrap"},
+	{"image packer", "mksquashfs", "squashfs-tools"},
+	{"kernel unpacker", "zstd", "zstd"},
+	{"kernel unpacker", "xz", "xz-utils"},
+	{"namespaces", "unshare", "util-linux"},
+	{"file server", "ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs"},
+}
+
+// Check looks at everything but whether a guest really runs. state is the
+// folder that will hold the images.
+func Check(ctx context.Context, state string) []Finding {
+	found := []Finding{checkSystem(), checkRoot(), checkQEMU(ctx)}
+	for _, p := range programs {
+		found = append(found, p.check())
+	}
+	return append(found, checkFileSystems(), checkKeyring(), checkUser(), checkKVM(), checkLinks(),
+		checkGroups("/sys/fs/cgroup", "/proc/cgroups"), checkMemory(), checkDisk(state))
+}
+
+// install is the command that installs packages of Debian and Ubuntu. No
+// package may start a service of its own: Pagurus runs one file server a job.
+func install(packages string) string {
+	return "apt-get -o DPkg::Lock::Timeout=120 update -q && apt-get -o DPkg::Lock::Timeout=120 install -q -y --no-install-recommends " + packages
+}
+
+func (p program) check() Finding {
+	f := Finding{Name: p.name, Needed: true, Fix: install(p.packages)}
+	path, err := find(p.file)
+	if err != nil {
+		f.Detail = p.file + " is missing"
+		if p.file == "ganesha.nfsd" {
+			f.Fix += " && { systemctl disable --now nfs-ganesha 2>/dev/null || true; }"
+		}
+		return f
+	}
+	f.OK, f.Detail, f.Fix = true, path, ""
+	return f
+}
+
+// systemFolders are where an ordinary user's path does not lead.
+var systemFolders = []string{"/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin"}
+
+func find(file string) (string, error) {
+	if path, err := exec.LookPath(file); err == nil {
+		return path, nil
+	}
+	for _, dir := range systemFolders {
+		if path := filepath.Join(dir, file); unix.Access(path, unix.X_OK) == nil {
+			return path, nil
+		}
+	}
+	return "", exec.ErrNotFound
+}
+
+func checkSystem() Finding {
+	f := Finding{Name: "system", Needed: true, OK: runtime.GOARCH == "amd64"}
+	var u unix.Utsname
+	if err := unix.Uname(&u); err == nil {
+		f.Detail = fmt.Sprintf("Linux %s on %s, %d CPUs", unix.ByteSliceToString(u.Release[:]), runtime.GOARCH, runtime.NumCPU())
+	}
+	if !f.OK {
+		f.Detail += ": guests are amd64"
+	}
+	return f
+}
+
+func checkRoot() Finding {
+	if os.Geteuid() == 0 {
+		return Finding{Name: "root", OK: true, Detail: "is root"}
+	}
+	return Finding{Name: "root", Detail: "not root: only jobs can be run; some of this cannot be looked at"}
+}
+
+var qemuVersion = regexp.MustCompile(`version (\d+)\.(\d+)`)
+
+func checkQEMU(ctx context.Context) Finding {
+	f := program{"QEMU", "qemu-system-x86_64", "qemu-system-x86"}.check()
+	if !f.OK {
+		return f
+	}
+	ctx, stop := context.WithTimeout(ctx, programLimit)
+	defer stop()
+	out, err := exec.CommandContext(ctx, f.Detail, "--version").Output()
+	m := qemuVersion.FindSubmatch(out)
+	if err != nil || m == nil {
+		f.OK, f.Detail = false, f.Detail+" does not say its version"
+		f.Fix = install("--reinstall qemu-system-x86")
+		return f
+	}
+	major, _ := strconv.Atoi(string(m[1])) // digits
+	minor, _ := strconv.Atoi(string(m[2]))
+	if major < oldestMajor || major == oldestMajor && minor < oldestMinor {
+		f.OK, f.Detail = false, fmt.Sprintf("QEMU %d.%d is too old: %d.%d is the oldest that works, which is Debian 12's", major, minor, oldestMajor, oldestMinor)
+		return f
+	}
+	f.Detail = fmt.Sprintf("version %d.%d, %s", major, minor, f.Detail)
+	return f
+}
+
+// fileSystems is the file server's access to local file systems, which is a
+// package of its own.
+var fileSystems = "/usr/lib/*/ganesha/libfsalvfs.so"
+
+func checkFileSystems() Finding {
+	f := Finding{Name: "file server", Needed: true}
+	found, _ := filepath.Glob(fileSystems) // a constant pattern is well-formed
+	if f.OK = len(found) > 0; f.OK {
+		f.Detail = found[0]
+		return f
+	}
+	f.Detail, f.Fix = "its access to local file systems (FSAL VFS) is missing", install("nfs-ganesha-vfs")
+	return f
+}
+
+var keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+func checkKeyring() Finding {
+	if _, err := os.Stat(keyring); err != nil {
+		return Finding{Name: "Debian's keys", Needed: true, Detail: "the keys that sign Debian's packages are missing, and images are made of these", Fix: install("debian-archive-keyring")}
+	}
+	return Finding{Name: "Debian's keys", Needed: true, OK: true, Detail: keyring}
+}
+
+func checkUser() Finding {
+	f := Finding{Name: "guests' user", Needed: true}
+	u, err := user.Lookup(GuestUser)
+	if f.OK = err == nil; f.OK {
+		f.Detail = fmt.Sprintf("%s, uid %s", u.Username, u.Uid)
+		return f
+	}
+	f.Detail = "there is no user " + GuestUser + " for guests to run as"
+	f.Fix = "useradd --system --no-create-home --shell /usr/sbin/nologin " + GuestUser
+	return f
+}
+
+// checkKVM only looks whether it is there. That proves little: the driver of
+// guests tries it.
+func checkKVM() Finding {
+	f := Finding{Name: "KVM"}
+	fd, err := unix.Open("/dev/kvm", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	switch {
+	case err == nil:
+		_ = unix.Close(fd) // nothing was written
+		f.OK, f.Detail = true, "/dev/kvm opens"
+	case errors.Is(err, unix.EACCES):
+		f.OK, f.Detail = true, "/dev/kvm is there, and not for this user"
+	default:
+		f.Detail = "no /dev/kvm: guests are emulated, which is some ten times slower; a BIOS setting or nested virtualization may bring it"
+		if cpuHas("vmx") || cpuHas("svm") {
+			f.Fix = "modprobe kvm_intel || modprobe kvm_amd"
+		}
+	}
+	return f
+}
+
+func cpuHas(flag string) bool {
+	b, err := os.ReadFile("/proc/cpuinfo")
+	return err == nil && strings.Contains(string(b), " "+flag+" ")
+}
+
+// checkGroups looks for what limits and counts guests' processor time. Without
+// it guests run, but all alike.
+func checkGroups(tree, v1 string) Finding {
+	f := Finding{Name: "control groups", Needed: true}
+	if b, err := os.ReadFile(filepath.Join(tree, "cgroup.controllers")); err == nil {
+		has := strings.Fields(string(b))
+		for _, want := range []string{"cpu", "memory"} {
+			if !slices.Contains(has, want) {
+				f.Detail = fmt.Sprintf("version 2 has no controller %q", want)
+				return f
+			}
+		}
+		f.OK, f.Detail = true, "version 2 with cpu and memory"
+		return f
+	}
+	b, err := os.ReadFile(v1)
+	if err != nil {
+		f.Detail = "the kernel has none"
+		return f
+	}
+	for _, want := range []string{"cpu", "cpuacct"} {
+		if _, err := os.Stat(filepath.Join(tree, want)); err != nil || !strings.Contains(string(b), want+"\t") {
+			f.Detail = fmt.Sprintf("version 1 has no %s mounted at %s", want, filepath.Join(tree, want))
+			f.Fix = fmt.Sprintf("mkdir -p %[1]s/%[2]s && mount -t cgroup -o %[2]s %[2]s %[1]s/%[2]s", tree, want)
+			return f
+		}
+	}
+	f.OK, f.Detail = true, "version 1 with cpu and cpuacct"
+	return f
+}
+
+func checkMemory() Finding {
+	f := Finding{Name: "memory"}
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		f.Detail = err.Error()
+		return f
+	}
+	total := int64(info.Totalram) * int64(info.Unit)
+	f.OK, f.Detail = total >= memoryNeeded, gib(total)
+	if !f.OK {
+		f.Detail += ": less than " + gib(memoryNeeded) + " leave no room for guests"
+	}
+	return f
+}
+
+func checkDisk(state string) Finding {
+	f := Finding{Name: "disk"}
+	dir := filepath.Clean(state)
+	for dir != "/" && dir != "." {
+		if _, err := os.Stat(dir); err == nil {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		f.Detail = fmt.Sprintf("%s: %v", dir, err)
+		return f
+	}
+	free := int64(st.Bavail) * st.Bsize
+	f.OK, f.Detail = free >= diskNeeded, gib(free)+" free for "+state
+	if !f.OK {
+		f.Detail += ": building an image takes up to " + gib(diskNeeded)
+	}
+	return f
+}
+
+func gib(bytes int64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }

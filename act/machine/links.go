@@ -1,0 +1,54 @@
+package machine
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// checkLinks makes one of each kind of link that jobs' networks are made of,
+// in a network of its own, which ends with the thread it was made for. Looking
+// for modules would prove nothing: they may be built in, or not be allowed.
+func checkLinks() Finding {
+	f := Finding{Name: "kernel's networks", Needed: true}
+	if os.Geteuid() != 0 {
+		f.OK, f.Detail = true, "not looked at without root"
+		return f
+	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		done <- tryLinks()
+	}()
+	if err := <-done; err != nil {
+		f.Detail, f.Fix = err.Error(), "modprobe -a bridge vxlan tun veth"
+		return f
+	}
+	f.OK, f.Detail = true, "bridge, vxlan, veth and tap links can be made"
+	return f
+}
+
+func tryLinks() error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("no network namespace can be made: %w", err)
+	}
+	named := func(name string) netlink.LinkAttrs {
+		a := netlink.NewLinkAttrs()
+		a.Name = name
+		return a
+	}
+	for _, l := range []netlink.Link{
+		&netlink.Bridge{LinkAttrs: named("b")},
+		&netlink.Vxlan{LinkAttrs: named("x"), VxlanId: 1, Port: 4789},
+		&netlink.Veth{LinkAttrs: named("v"), PeerName: "w"},
+		&netlink.Tuntap{LinkAttrs: named("t"), Mode: netlink.TUNTAP_MODE_TAP, Flags: netlink.TUNTAP_ONE_QUEUE},
+	} {
+		if err := netlink.LinkAdd(l); err != nil {
+			return fmt.Errorf("no %s link can be made: %w", l.Type(), err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package machine
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"pagurus/internal/testkit"
+)
+
+func TestFactsOfThisMachine(t *testing.T) {
+	m, err := Facts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.ID == "" || m.Kernel == "" || m.CPUs < 1 || m.MemoryBytes < 1<<20 {
+		t.Errorf("facts %+v", m)
+	}
+	again, err := Facts()
+	if err != nil || again != m {
+		t.Errorf("first %+v, then %+v, %v", m, again, err)
+	}
+}
+
+func TestIdentityFallsBack(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	saved := idFiles
+	defer func() { idFiles = saved }()
+	empty, first, own := write("empty", "\n"), write("first", "uninitialized\n"), write("own", "abc\n")
+	idFiles = []string{filepath.Join(dir, "none"), empty, first, own}
+	if id, err := ID(); id != "abc" || err != nil {
+		t.Errorf("%q, %v", id, err)
+	}
+	idFiles = []string{empty}
+	if id, err := ID(); err == nil {
+		t.Errorf("no identity is %q", id)
+	}
+}
+
+func TestAHostHasTheAddressOfItsNetwork(t *testing.T) {
+	testkit.Root(t)
+	for _, h := range testkit.Hosts(t, 1) {
+		h.Must(func() error {
+			m, err := Facts()
+			if !m.Address.IsValid() || m.Address.IsLoopback() {
+				t.Errorf("facts %+v", m)
+			}
+			return err
+		})
+	}
+}
+
+// without makes this machine one that lacks all that can be installed.
+func without(t *testing.T) (bin string) {
+	t.Helper()
+	bin = t.TempDir()
+	t.Setenv("PATH", bin)
+	folders, fs, keys := systemFolders, fileSystems, keyring
+	systemFolders, fileSystems, keyring = nil, filepath.Join(bin, "*.so"), filepath.Join(bin, "keys")
+	t.Cleanup(func() { systemFolders, fileSystems, keyring = folders, fs, keys })
+	return bin
+}
+
+func TestWhatIsMissingHasACommand(t *testing.T) {
+	without(t)
+	var missing []string
+	for _, f := range Check(t.Context(), t.TempDir()) {
+		if !f.OK && strings.HasPrefix(f.Fix, "apt-get") {
+			missing = append(missing, f.Fix)
+		}
+		if f.Detail == "" || f.Name == "" {
+			t.Errorf("says nothing: %+v", f)
+		}
+	}
+	all := strings.Join(missing, "\n")
+	for _, pkg := range []string{
+		"qemu-system-x86", "iproute2", "mmdebstrap", "squashfs-tools", "zstd", "xz-utils",
+		"nfs-ganesha nfs-ganesha-vfs", "nfs-ganesha-vfs", "debian-archive-keyring",
+	} {
+		if !strings.Contains(all, "--no-install-recommends "+pkg) {
+			t.Errorf("nothing installs %s", pkg)
+		}
+	}
+}
+
+func TestQEMUHasToBeNewEnough(t *testing.T) {
+	bin := without(t)
+	for said, ok := range map[string]bool{
+		"QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)": true,
+		"QEMU emulator version 10.0.2":                       true,
+		"QEMU emulator version 6.2.0 (Debian 1:6.2)":         false,
+		"QEMU emulator version 7.1.0":                        false,
+		"something else":                                     false,
+	} {
+		script := "#!/bin/sh\necho '" + said + "'\n"
+		if err := os.WriteFile(filepath.Join(bin, "qemu-system-x86_64"), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if f := checkQEMU(t.Context()); f.OK != ok {
+			t.Errorf("%q: %+v", said, f)
+		}
+	}
+}
+
+func TestControlGroupsOfBothVersions(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		ok    bool
+		says  string
+	}{
+		"two":          {map[string]string{"cgroup.controllers": "cpuset cpu io memory pids\n"}, true, "version 2"},
+		"two, no cpu":  {map[string]string{"cgroup.controllers": "hugetlb\n"}, false, `no controller "cpu"`},
+		"one":          {map[string]string{"cgroups": "cpu\t1\t2\t1\ncpuacct\t2\t2\t1\n", "cpu/x": "", "cpuacct/x": ""}, true, "version 1"},
+		"one, unmount": {map[string]string{"cgroups": "cpu\t1\t2\t1\ncpuacct\t2\t2\t1\n", "cpu/x": ""}, false, "no cpuacct mounted"},
+		"none":         {nil, false, "has none"},
+	} {
+		dir := t.TempDir()
+		for file, text := range c.files {
+			path := filepath.Join(dir, file)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if f := checkGroups(dir, filepath.Join(dir, "cgroups")); f.OK != c.ok || !strings.Contains(f.Detail, c.says) {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+func TestDiskOfAFolderThatIsNotThereYet(t *testing.T) {
+	if f := checkDisk(filepath.Join(t.TempDir(), "a", "b")); !strings.Contains(f.Detail, "GiB free") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// On the machine the contract ring runs on nothing that is needed is missing:
+// scripts/setup has seen to that.
+func TestThisMachineIsSetUp(t *testing.T) {
+	testkit.Root(t)
+	for _, f := range Check(t.Context(), "/var/lib/pagurus") {
+		if f.Needed && !f.OK {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+func TestMendRunsEachCommandOnce(t *testing.T) {
+	testkit.Root(t)
+	count := filepath.Join(t.TempDir(), "count")
+	once := "echo x >>" + count
+	var out bytes.Buffer
+	err := Mend(t.Context(), []Finding{
+		{Name: "a", Fix: once}, {Name: "b", Fix: once}, {Name: "c", OK: true, Fix: "false"},
+		{Name: "d"}, {Name: "e", Fix: "echo sorry >&2; exit 3"}, {Name: "f", Fix: "echo y >>" + count},
+	}, &out)
+	if err == nil || !strings.Contains(err.Error(), "mend e: exit status 3") || strings.Contains(err.Error(), "mend c") {
+		t.Errorf("error %v", err)
+	}
+	b, err := os.ReadFile(count)
+	if got := strings.Fields(string(b)); err != nil || !slices.Equal(got, []string{"x", "y"}) {
+		t.Errorf("ran %v, %v", got, err)
+	}
+	if !strings.Contains(out.String(), "# "+once) || !strings.Contains(out.String(), "sorry") {
+		t.Errorf("showed %q", out.String())
+	}
+}
