@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -101,11 +103,12 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	answer, err := a.ask(ctx, fleet.Request{Verb: fleet.Submit, Spec: &spec})
-	if err != nil {
-		return err
-	}
+	request := fleet.Request{Verb: fleet.Submit, Spec: &spec}
 	if f.detach {
+		answer, err := a.ask(ctx, request)
+		if err != nil {
+			return err
+		}
 		a.notes(answer)
 		if err := a.closeInput(ctx, answer.Job); err != nil {
 			return err
@@ -113,10 +116,17 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 		if a.json {
 			return a.printJSON(answer)
 		}
-		_, err := fmt.Fprintln(a.Out, answer.Job)
+		_, err = fmt.Fprintln(a.Out, answer.Job)
 		return err
 	}
 	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	// From here on no signal may leave a job behind that nobody knows of.
+	signals := listen()
+	defer signal.Stop(signals)
+	answer, err := a.submit(ctx, request, signals)
 	if err != nil {
 		return err
 	}
@@ -124,7 +134,33 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if s.talk {
 		a.notes(answer)
 	}
-	return s.stay(ctx)
+	return s.stay(ctx, signals)
+}
+
+// submit asks for the job to be run. A signal that comes meanwhile is kept for
+// when the job is known, unless no answer comes.
+func (a *app) submit(ctx context.Context, r fleet.Request, signals chan os.Signal) (fleet.Answer, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var answer fleet.Answer
+	var err error
+	answered := make(chan struct{})
+	go func() {
+		answer, err = a.ask(ctx, r)
+		close(answered)
+	}()
+	select {
+	case <-answered:
+		return answer, err
+	case sig := <-signals:
+		signals <- sig // it has room: this is the only reader
+	}
+	select {
+	case <-answered:
+		return answer, err
+	case <-time.After(answerPatience):
+		return fleet.Answer{}, Exit{Code: exitInterrupted, Err: errors.New("left without an answer from the controller: `pagurus jobs` shows whether it has begun the job")}
+	}
 }
 
 // check looks at what needs no cluster to be looked at.

@@ -25,6 +25,8 @@ const (
 	// drainPatience bounds how long output may take to arrive after the job
 	// has ended.
 	drainPatience = 30 * time.Second
+	// answerPatience bounds the wait for the controller's answer after Ctrl-C.
+	answerPatience = 3 * time.Second
 	// chunkBytes is the most standard input sent at once.
 	chunkBytes = 64 << 10
 	// foregroundPoll is how often a job in the background looks whether the
@@ -46,17 +48,19 @@ type session struct {
 	lost      error     // why output could not be written
 }
 
-// stay carries the streams until the job ends and gives its exit.
-func (s *session) stay(ctx context.Context) error {
+// listen takes the signals that would end this process and leave the job
+// running: a person's, and that of a closed standard output.
+func listen() chan os.Signal {
 	signals := make(chan os.Signal, 4)
-	// SIGPIPE is taken so that a closed standard output cancels the job; by
-	// default it would end this process and leave the job running.
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
 	if !signal.Ignored(syscall.SIGHUP) { // nohup means it
 		signal.Notify(signals, syscall.SIGHUP)
 	}
-	defer signal.Stop(signals)
+	return signals
+}
 
+// stay carries the streams until the job ends and gives its exit.
+func (s *session) stay(ctx context.Context, signals <-chan os.Signal) error {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	go s.heed(ctx, signals)

@@ -1,0 +1,355 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/show/view"
+)
+
+// runs makes the world run every job that is submitted as script says.
+func (w *world) runs(script func(job fleet.JobID)) {
+	w.answer = func(r fleet.Request) (fleet.Answer, error) {
+		const job = fleet.JobID("j1")
+		switch r.Verb {
+		case fleet.Submit:
+			w.change(func(s *fleet.Snapshot) {
+				s.Jobs[job] = fleet.Job{ID: job, Spec: *r.Spec, State: fleet.JobRunning, Submitted: time.Now()}
+			})
+			go script(job)
+			return fleet.Answer{Job: job, Notes: []string{"host2 was left out"}}, nil
+		case fleet.Cancel:
+			go w.ends(r.Job, fleet.Job{Result: fleet.JobCancelled, Cause: "by request"})
+		}
+		return fleet.Answer{}, nil
+	}
+}
+
+// ends ends a job with the result, cause and exit of how, and its streams.
+func (w *world) ends(job fleet.JobID, how fleet.Job) {
+	w.change(func(s *fleet.Snapshot) {
+		j := s.Jobs[job]
+		j.State, j.Result, j.Cause, j.Exit, j.Ended = fleet.JobEnded, how.Result, how.Cause, how.Exit, time.Now()
+		s.Jobs[job] = j
+	})
+	w.says(job, fleet.Stdout, "", true)
+	w.says(job, fleet.Stderr, "", true)
+}
+
+func exited(code int) fleet.Job {
+	return fleet.Job{Result: fleet.JobFinished, Exit: &fleet.Exit{Code: code}}
+}
+
+func TestRunCarriesStreamsAndExit(t *testing.T) {
+	w := newWorld(t)
+	input := strings.Repeat("a line of input\n", 50) + "no newline at the end"
+	w.runs(func(job fleet.JobID) {
+		w.says(job, fleet.Stdout, "one\x00\xff\ntwo", false)
+		w.says(job, fleet.Stderr, "oops\n", false)
+		w.says(job, fleet.Stdout, w.heard(job), false)
+		w.ends(job, exited(7))
+	})
+	t.Chdir(t.TempDir())
+	got := w.pagurus(input, "run", "-n", "4", "--env", "A=b", "--mem", "1G", "--", "./a.out", "-n", "--help")
+	if got.out != "one\x00\xff\ntwo"+input || got.err != "oops\n" || got.code != 7 {
+		t.Errorf("got %q, %q, %d", got.out, got.err, got.code)
+	}
+	spec := w.asked[0].Spec
+	dir, _ := filepath.EvalSymlinks(".")
+	dir, _ = filepath.Abs(dir)
+	if strings.Join(spec.Args, " ") != "./a.out -n --help" || spec.Dir != dir || spec.Export != dir || spec.Machine != "machine" {
+		t.Errorf("asked for %+v", spec)
+	}
+	if spec.Ranks != 4 || spec.Guests != 2 || spec.Need != (fleet.Resources{CPUs: 2, MemoryBytes: 1 << 30}) || spec.Env[0] != "A=b" || spec.Trace {
+		t.Errorf("asked for %+v", spec)
+	}
+}
+
+func TestRunSaysWhyItFailed(t *testing.T) {
+	w := newWorld(t)
+	w.runs(func(job fleet.JobID) {
+		w.ends(job, fleet.Job{Result: fleet.JobFailed, Cause: "guest j1g0 ended by itself"})
+	})
+	t.Chdir(t.TempDir())
+	got := w.pagurus("", "run", "-v", "-n", "1", "true")
+	if got.code != 125 || !strings.Contains(got.err, "pagurus: j1: guest j1g0 ended by itself") || !strings.Contains(got.err, "host2 was left out") {
+		t.Errorf("got %+v", got)
+	}
+	w.answer = nil
+	if got := w.pagurus("", "run", "-n", "1", "true"); got.code != 125 || got.err != "pagurus: there is no room; try fewer guests\n" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestRunSurvivesTheController(t *testing.T) {
+	w := newWorld(t)
+	w.runs(func(job fleet.JobID) {
+		w.says(job, fleet.Stdout, "before ", false)
+		w.stop()
+		w.says(job, fleet.Stdout, "meanwhile ", false)
+		time.Sleep(300 * time.Millisecond)
+		w.serve()
+		w.says(job, fleet.Stdout, "after", false)
+		w.ends(job, exited(0))
+	})
+	t.Chdir(t.TempDir())
+	if got := w.pagurus("", "run", "-n", "1", "true"); got.out != "before meanwhile after" || got.code != 0 || got.err != "" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestInterruptCancels(t *testing.T) {
+	w := newWorld(t)
+	w.runs(func(job fleet.JobID) {
+		w.heard(job) // it stays with the job now
+		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Chdir(t.TempDir())
+	if got := w.pagurus("", "run", "-n", "1", "sleep", "100"); got.code != 130 {
+		t.Errorf("got %+v", got)
+	}
+	if last := w.asked[len(w.asked)-1]; last.Verb != fleet.Cancel || last.Job != "j1" {
+		t.Errorf("asked for %+v", last)
+	}
+}
+
+func TestDetachClosesInput(t *testing.T) {
+	w := newWorld(t)
+	w.runs(func(fleet.JobID) {})
+	t.Chdir(t.TempDir())
+	if got := w.pagurus("not for the job", "run", "-d", "-n", "1", "true"); got.out != "j1\n" || got.code != 0 {
+		t.Errorf("got %+v", got)
+	}
+	if text := w.heard("j1"); text != "" {
+		t.Errorf("it was given %q", text)
+	}
+}
+
+func TestWaitAndLogs(t *testing.T) {
+	w := newWorld(t)
+	w.change(func(s *fleet.Snapshot) {
+		s.Jobs["j1"] = fleet.Job{ID: "j1", State: fleet.JobRunning}
+		s.Jobs["j2"] = fleet.Job{ID: "j2", State: fleet.JobRunning}
+	})
+	w.says("j1", fleet.Stdout, "some output\n", false)
+	w.says("j1", fleet.Stderr, "some errors\n", false)
+	if got := w.pagurus("", "logs", "j1"); got.out != "some output\n" || got.err != "some errors\n" || got.code != 0 {
+		t.Errorf("got %+v", got)
+	}
+	go func() {
+		w.ends("j1", exited(0))
+		w.ends("j2", exited(3))
+	}()
+	if got := w.pagurus("", "wait", "j1", "j2", "j1"); got.code != 3 || got.err != "" {
+		t.Errorf("got %+v", got)
+	}
+	if got := w.pagurus("", "logs", "-f", "j1"); got.out != "some output\n" || got.code != 0 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// move makes a migration with its move.
+func move(s *fleet.Snapshot, phase fleet.Phase, cause string) {
+	s.Moves["m1"] = fleet.Move{ID: "m1", Migrations: []fleet.MigrationID{"m1.j1g0"}, Why: "asked for", Begun: time.Now()}
+	m := fleet.Migration{ID: "m1.j1g0", Move: "m1", Guest: "j1g0", Job: "j1", From: "host1", To: "host2", Phase: phase, Cause: cause,
+		Entered: []fleet.Entered{{Phase: fleet.Preparing, At: time.Now()}}}
+	if phase == fleet.Finished {
+		m.Cost = fleet.Progress{Rounds: 3, SentBytes: 100 << 20, TotalBytes: 512 << 20, Downtime: 12 * time.Millisecond}
+		m.Entered = append(m.Entered, fleet.Entered{Phase: fleet.Finished, At: time.Now()})
+	}
+	s.Migrations[m.ID] = m
+}
+
+func TestMigrateWaits(t *testing.T) {
+	for _, c := range []struct {
+		phase fleet.Phase
+		cause string
+		code  int
+		says  string
+	}{
+		{fleet.Finished, "", 0, "downtime 12 ms"},
+		{fleet.Aborted, "host2 has no room", 1, "pagurus: j1g0 stays at host1: host2 has no room"},
+		{fleet.Stranded, "", 1, "nobody knows who runs j1g0"},
+	} {
+		w := newWorld(t)
+		w.answer = func(fleet.Request) (fleet.Answer, error) {
+			w.change(func(s *fleet.Snapshot) { move(s, fleet.Preparing, "") })
+			time.AfterFunc(50*time.Millisecond, func() { w.change(func(s *fleet.Snapshot) { move(s, c.phase, c.cause) }) })
+			return fleet.Answer{Moves: []fleet.MoveID{"m1"}}, nil
+		}
+		if got := w.pagurus("", "migrate", "j1g0", "--to", "host2"); got.out != "m1\n" || got.code != 0 {
+			t.Errorf("without --wait: %+v", got)
+		}
+		got := w.pagurus("", "migrate", "j1g0", "--to", "host2", "--wait")
+		if got.code != c.code || !strings.Contains(got.out+got.err, c.says) || !strings.Contains(got.err, "preparing") {
+			t.Errorf("%s: %+v", c.phase, got)
+		}
+	}
+}
+
+func TestDrainSaysWhoStays(t *testing.T) {
+	w := newWorld(t)
+	w.change(func(s *fleet.Snapshot) {
+		s.Guests["j1g0"] = fleet.Guest{ID: "j1g0", State: fleet.GuestRunning, Home: "host1"}
+	})
+	w.answer = func(fleet.Request) (fleet.Answer, error) {
+		w.change(func(s *fleet.Snapshot) {
+			h := s.Hosts["host1"]
+			h.State = fleet.HostDraining
+			s.Hosts["host1"] = h
+		})
+		time.AfterFunc(50*time.Millisecond, func() { w.change(func(*fleet.Snapshot) { w.ahead += 2 * stuckAfter }) })
+		return fleet.Answer{Notes: []string{"j1g0 has nowhere to go"}}, nil
+	}
+	got := w.pagurus("", "drain", "host1", "--wait")
+	for _, want := range []string{"pagurus: j1g0 has nowhere to go", "host1 still has j1g0", "because of j1g0", "undrain host1"} {
+		if !strings.Contains(got.err, want) {
+			t.Errorf("%q is not in %q", want, got.err)
+		}
+	}
+	if got.code != 1 {
+		t.Errorf("exit %d", got.code)
+	}
+	w.change(func(s *fleet.Snapshot) { delete(s.Guests, "j1g0") })
+	if got := w.pagurus("", "drain", "host1", "--wait"); got.code != 0 {
+		t.Errorf("an empty host: %+v", got)
+	}
+}
+
+func TestTables(t *testing.T) {
+	w := newWorld(t)
+	if got := w.pagurus("", "hosts"); !strings.Contains(got.out, "host2  up") || got.code != 0 {
+		t.Errorf("got %+v", got)
+	}
+	var hosts []view.Host
+	if got := w.pagurus("", "hosts", "--json"); json.Unmarshal([]byte(got.out), &hosts) != nil || len(hosts) != 2 || hosts[0].ID != "host1" {
+		t.Errorf("got %+v", got)
+	}
+	for _, what := range []string{"guests", "jobs", "moves"} {
+		if got := w.pagurus("", what, "--json"); got.out != "[]\n" {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+	w.change(func(s *fleet.Snapshot) { move(s, fleet.Finished, "") })
+	for id, want := range map[string]string{"host1": "because of host1", "m1": "m1: 1 guest, because: asked for"} {
+		if got := w.pagurus("", "explain", id); !strings.HasPrefix(got.out, want) {
+			t.Errorf("explain %s: %+v", id, got)
+		}
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	w := newWorld(t)
+	for _, args := range [][]string{{"drain", ""}, {"migrate", "g", "--to", ""}, {"explain", ""}, {"run", "--on", "host1,"}} {
+		if got := w.pagurus("", append([]string{"__complete"}, args...)...); !strings.Contains(got.out, "host2\tup, 0 guests") {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+}
+
+func TestBadCommandLines(t *testing.T) {
+	w := newWorld(t)
+	t.Chdir(t.TempDir())
+	for _, c := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"run -n 1", 125, "no program"},
+		{"run -n 0 true", 125, "rank"},
+		{"run -np 4 true", 125, "-n 4"},
+		{"run -n 2 --guests 3 true", 125, "--guests"},
+		{"run --mem lots true", 125, "lots"},
+		{"run --on mars true", 125, "mars"},
+		{"run --env =x true", 125, "NAME"},
+		{"run --bogus true", 125, "--bogus"},
+		{"run --export /usr true", 125, "/usr"},
+		{"logs j9", 1, "j9"},
+		{"logs", 1, "pagurus jobs"},
+		{"wait j9", 1, "j9"},
+		{"explain nothing", 1, "nothing"},
+		{"hosts host1", 1, "host1"},
+		{"hostss", 1, `did you mean "hosts"?`},
+		{"cancel j9", 1, "no room"},
+	} {
+		got := w.pagurus("", strings.Fields(c.args)...)
+		if got.code != c.code || !strings.Contains(got.err, c.says) || !strings.HasPrefix(got.err, "pagurus: ") {
+			t.Errorf("%s: %+v, want %d and %q", c.args, got, c.code, c.says)
+		}
+	}
+	w.stop()
+	if got := w.pagurus("", "hosts"); got.code != 1 || !strings.Contains(got.err, "pagurus lab up") {
+		t.Errorf("nobody there: %+v", got)
+	}
+	if got := w.pagurus("", "--controller", "127.0.0.1:1", "--token", "nonsense", "hosts"); !strings.Contains(got.err, "token") {
+		t.Errorf("a bad token: %+v", got)
+	}
+}
+
+func TestManPages(t *testing.T) {
+	w, dir := newWorld(t), t.TempDir()
+	if got := w.pagurus("", "man", dir); got.code != 0 {
+		t.Fatalf("got %+v", got)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "pagurus-run.1"))
+	if err != nil || !strings.Contains(string(text), "mpirun") {
+		t.Errorf("%v: %.200s", err, text)
+	}
+}
+
+func TestParseBytes(t *testing.T) {
+	for text, want := range map[string]int64{"512M": 512 << 20, "1.5G": 3 << 29, "2GiB": 2 << 30, "1048576": 1 << 20, "64kb": 64 << 10, " 1t ": 1 << 40} {
+		if got, err := ParseBytes(text); err != nil || got != want {
+			t.Errorf("%q is %d, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "M", "-1M", "0", "1X", "NaN", "Inf", "9e99G", "1 0"} {
+		if got, err := ParseBytes(text); err == nil {
+			t.Errorf("%q is %d", text, got)
+		}
+	}
+}
+
+func TestCheckExport(t *testing.T) {
+	for _, ok := range [][2]string{{"/home/me", "/home/me/run"}, {"/home/me", "/home/me"}, {"/usr/local/src/x", "/usr/local/src/x"}} {
+		if err := checkExport(ok[0], ok[1]); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, bad := range [][2]string{{"/", "/"}, {"/usr", "/usr/x"}, {"/proc/1", "/proc/1"}, {"/home/me", "/home/mean"}, {"/home/me/a", "/home/me"}} {
+		if checkExport(bad[0], bad[1]) == nil {
+			t.Errorf("%v was taken", bad)
+		}
+	}
+}
+
+func TestShape(t *testing.T) {
+	host := func(cpus int) view.Host {
+		return view.Host{Host: fleet.Host{Facts: fleet.Facts{Capacity: fleet.Resources{CPUs: cpus}}}}
+	}
+	two := []view.Host{host(2), host(4)}
+	for _, c := range []struct {
+		f            runFlags
+		hosts        []view.Host
+		guests, cpus int
+	}{
+		{runFlags{ranks: 4}, two, 2, 2},
+		{runFlags{ranks: 1}, two, 1, 1},
+		{runFlags{ranks: 64}, two, 2, 4},
+		{runFlags{ranks: 4, guests: 4}, two, 4, 1},
+		{runFlags{ranks: 4, cpus: 3}, two, 2, 3},
+		{runFlags{ranks: 4}, nil, 1, 1},
+	} {
+		if g, p := shape(&c.f, c.hosts); g != c.guests || p != c.cpus {
+			t.Errorf("%+v on %d hosts: %d guests of %d CPUs, want %d of %d", c.f, len(c.hosts), g, p, c.guests, c.cpus)
+		}
+	}
+}

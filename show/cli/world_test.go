@@ -1,0 +1,260 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+)
+
+// world is a controller as a script: the protocol and the sockets are the
+// real ones, what it answers is the test's.
+type world struct {
+	t      *testing.T
+	socket string
+	stop   func() // ends the serving
+
+	mu      sync.Mutex
+	snap    fleet.Snapshot
+	ahead   time.Duration // of its clock
+	changed chan struct{} // closed and made anew on every change
+	streams map[string][]byte
+	ended   map[string]bool
+	asked   []fleet.Request
+	answer  func(fleet.Request) (fleet.Answer, error)
+}
+
+var _ wire.Controller = (*world)(nil)
+var _ wire.Streams = (*world)(nil)
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, socket: filepath.Join(t.TempDir(), "c.sock"), snap: fleet.NewSnapshot(), changed: make(chan struct{}),
+		streams: map[string][]byte{}, ended: map[string]bool{}}
+	for _, id := range []fleet.HostID{"host1", "host2"} {
+		w.snap.Hosts[id] = fleet.Host{ID: id, State: fleet.HostUp, Facts: fleet.Facts{SeenAt: time.Now(), Connected: true,
+			Capacity: fleet.Resources{CPUs: 2, MemoryBytes: 4 << 30}, Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true}}}}
+	}
+	w.serve()
+	t.Cleanup(func() { w.stop() })
+	return w
+}
+
+// serve begins to answer, again after stop.
+func (w *world) serve() {
+	l, err := wire.ListenUnix(w.socket)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		if err := wire.Serve(ctx, wire.ServeConfig{Listeners: []net.Listener{l}, Controller: w, Streams: w, Log: slog.New(slog.DiscardHandler)}); err != nil {
+			w.t.Error(err)
+		}
+	}()
+	w.stop = func() { cancel(); <-over }
+}
+
+// change changes the cluster and tells the watchers.
+func (w *world) change(do func(*fleet.Snapshot)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.snap = w.snap.Apply(fleet.Changeset{Jobs: []fleet.Job{{}}, GoneJobs: []fleet.JobID{""}}, w.snap.Revision+1) // maps of its own
+	next := fleet.NewSnapshot()
+	for k, v := range w.snap.Hosts {
+		next.Hosts[k] = v
+	}
+	for k, v := range w.snap.Guests {
+		next.Guests[k] = v
+	}
+	for k, v := range w.snap.Jobs {
+		next.Jobs[k] = v
+	}
+	for k, v := range w.snap.Moves {
+		next.Moves[k] = v
+	}
+	for k, v := range w.snap.Migrations {
+		next.Migrations[k] = v
+	}
+	do(&next)
+	w.snap = next
+	w.wake()
+}
+
+func (w *world) wake() {
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// says adds to a stream of a job, or ends it.
+func (w *world) says(job fleet.JobID, stream, text string, end bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := string(job) + stream
+	w.streams[key] = append(w.streams[key], text...)
+	w.ended[key] = w.ended[key] || end
+	w.wake()
+}
+
+// heard waits until the job was given all its input.
+func (w *world) heard(job fleet.JobID) string {
+	key := string(job) + fleet.Stdin
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		w.mu.Lock()
+		text, over := string(w.streams[key]), w.ended[key]
+		w.mu.Unlock()
+		if over {
+			return text
+		}
+	}
+	w.t.Errorf("the input of %s did not end", job)
+	return ""
+}
+
+func (w *world) now() (fleet.Snapshot, <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.snap
+	s.At = time.Now().Add(w.ahead)
+	return s, w.changed
+}
+
+func (w *world) Ask(_ context.Context, r fleet.Request) (fleet.Answer, error) {
+	w.mu.Lock()
+	w.asked = append(w.asked, r)
+	answer := w.answer
+	w.mu.Unlock()
+	if answer == nil {
+		return fleet.Answer{}, &wire.Error{Status: http.StatusUnprocessableEntity, Reason: "there is no room; try fewer guests"}
+	}
+	return answer(r)
+}
+
+func (w *world) Snapshot(context.Context) (fleet.Snapshot, error) {
+	s, _ := w.now()
+	return s, nil
+}
+
+func (w *world) Watch(ctx context.Context) <-chan fleet.Snapshot {
+	out := make(chan fleet.Snapshot)
+	go func() {
+		defer close(out)
+		for {
+			s, changed := w.now()
+			select {
+			case out <- s:
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
+}
+
+func (w *world) Explain(_ context.Context, a wire.About) ([]string, error) {
+	return []string{"because of " + string(a.Guest) + string(a.Job) + string(a.Host)}, nil
+}
+
+func (w *world) Gaps(context.Context, fleet.Caller, fleet.JobID) ([]fleet.Gap, error) {
+	return nil, nil
+}
+
+func (w *world) Attach(context.Context, wire.Hello, *wire.HostSession) error { return nil }
+
+func (w *world) ImageFile(fleet.Digest, string) (string, error) { return "", nil }
+
+// Read gives three bytes at most, so that offsets are put to use.
+func (w *world) Read(ctx context.Context, _ fleet.Caller, at wire.Place) ([]byte, bool, error) {
+	key := string(at.Job) + at.Stream
+	for {
+		_, changed := w.now()
+		w.mu.Lock()
+		have, over := w.streams[key], w.ended[key]
+		w.mu.Unlock()
+		if rest := have[min(at.Offset, int64(len(have))):]; len(rest) > 0 {
+			piece := rest[:min(3, len(rest))]
+			return piece, over && len(piece) == len(rest), nil
+		} else if over {
+			return nil, true, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, false, nil
+		}
+	}
+}
+
+// Write takes no more than five bytes at once.
+func (w *world) Write(_ context.Context, _ fleet.Caller, at wire.Place, data []byte, eof bool) (int64, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := string(at.Job) + at.Stream
+	have := int64(len(w.streams[key]))
+	end := at.Offset + int64(len(data))
+	if at.Offset <= have && have < end {
+		more := data[have-at.Offset:]
+		w.streams[key] = append(w.streams[key], more[:min(5, len(more))]...)
+		have = int64(len(w.streams[key]))
+	}
+	if eof && have == end {
+		w.ended[key] = true
+	}
+	w.wake()
+	return have, nil
+}
+
+// outcome is what a command did.
+type outcome struct {
+	out, err string
+	code     int
+}
+
+// safe is a buffer that several goroutines write to, as they do to a file.
+type safe struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safe) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safe) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// pagurus runs a command line against the world.
+func (w *world) pagurus(input string, args ...string) outcome {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var out, err safe
+	root := Root(Options{Version: "test", Machine: func() (string, error) { return "machine", nil },
+		In: strings.NewReader(input), Out: &out, Err: &err})
+	root.SetArgs(append([]string{"--controller", "unix:" + w.socket}, args...))
+	code := Say(&err, root.ExecuteContext(ctx))
+	if ctx.Err() != nil {
+		w.t.Errorf("%v did not come to an end", args)
+	}
+	return outcome{out.String(), err.String(), code}
+}
