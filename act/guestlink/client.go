@@ -27,6 +27,7 @@ type Client struct {
 	out     chan []byte      // frames for the connection that stands; nil: none does
 	running bool             // connect runs
 	trouble error            // why there is no connection, for people
+	heard   bool             // the guest said something since this was last looked at
 	ctx     context.Context  // ends with Close
 	stop    context.CancelFunc
 }
@@ -258,17 +259,17 @@ func (c *Client) send(k *call) {
 func (c *Client) connect() {
 	pause := c.timing.redial
 	for c.wanted() {
-		began := time.Now()
 		conn, err := c.dial(c.ctx)
 		if err == nil {
 			err = c.serve(conn)
 		}
 		c.mu.Lock()
 		c.trouble = err
-		c.mu.Unlock()
-		if time.Since(began) > c.timing.slowest {
+		if c.heard {
 			pause = c.timing.redial
 		}
+		c.heard = false
+		c.mu.Unlock()
 		select {
 		case <-time.After(pause):
 		case <-c.ctx.Done():
@@ -353,6 +354,7 @@ func (c *Client) answered(payload []byte) {
 		return // an answer to the client before us, still in a buffer
 	}
 	c.mu.Lock()
+	c.heard = true
 	k := c.calls[r.ID]
 	c.mu.Unlock()
 	if k == nil {

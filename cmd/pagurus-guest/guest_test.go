@@ -1,21 +1,212 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+	"pagurus/internal/testkit"
 )
 
 // One guest: what programs see, and how they end.
 func TestGuest(t *testing.T) {
 	folder := testImage(t, "openmpi")
-	h := network(t)
-	began := time.Now()
-	g := bootVM(t, h, folder, 0, 1)
+	g := bootVM(t, network(t), folder, 0, 1)
 	g.join(t)
-	t.Logf("set up after %v", time.Since(began))
-	o := g.run(t, time.Minute, sh("id; hostname; pwd; echo $HOME; touch $HOME/x; cat /proc/mounts; cat /proc/1/status | grep -e VmRSS -e RssAnon -e ctxt; ip addr; ip neigh; ls -la / /run/pagurus; free -m; ps aux | tail -5; dmesg | tail -20; cat; exit 3"), "input\n")
-	t.Logf("%+v", o.exit)
-	t.Log(o.took, o.stdout, o.stderr)
-	o = g.run(t, time.Minute, sh("grep -e ctxt /proc/1/status; kill -TERM $$"), "")
-	t.Logf("%+v", o)
+	t.Run("who programs are", func(t *testing.T) { seen(t, g) })
+	t.Run("the job's files", func(t *testing.T) { files(t, g) })
+	t.Run("size and sleep", func(t *testing.T) { modest(t, g) })
+	t.Run("set up again", func(t *testing.T) { again(t, g) })
+	t.Run("link cut", func(t *testing.T) { linkCut(t, g) })
+	t.Run("move", func(t *testing.T) { moved(t, g) })
+	t.Run("shutdown", func(t *testing.T) { shutdown(t, g) })
+}
+
+func seen(t *testing.T, g *vm) {
+	o := g.do(t, time.Minute, g.sh("id; hostname; pwd; echo $HOME; touch $HOME/x && echo home; cat /etc/hosts; cat; echo error >&2; exit 3"), "input\n")
+	contains(t, "output", o.stdout, fmt.Sprintf("uid=%d(user) gid=%d(user) groups=%d(user),3456", jobUser, jobUser+1, jobUser+1),
+		"guest0\n", g.export+"\n", "/home/user\nhome\n", "10.129.85.1 guest0", "input\n")
+	if o.stderr != "error\n" || o.exit.Code != 3 {
+		t.Errorf("%+v", o)
+	}
+	o = g.do(t, time.Minute, g.sh("kill -SEGV $$"), "")
+	if o.exit != (fleet.Exit{Code: 139, Signal: "SIGSEGV"}) {
+		t.Errorf("%+v", o)
+	}
+	o = g.do(t, time.Minute, fleet.Program{Args: []string{"true"}, Dir: "/none"}, "")
+	if o.exit.Code != 125 || !strings.Contains(o.stderr, "working directory /none") {
+		t.Errorf("%+v", o)
+	}
+	o = g.do(t, time.Minute, g.sh("trap '' HUP; cat /proc/self/status | grep -e SigIgn -e CapEff -e NoNewPrivs; ulimit -n; cat /proc/1/environ"), "")
+	contains(t, "status", o.stdout, "SigIgn:\t0000000000000001", "CapEff:\t0000000000000000", "1024")
+	contains(t, "stderr", o.stderr, "Permission denied")
+}
+
+func files(t *testing.T, g *vm) {
+	if err := os.WriteFile(filepath.Join(g.export, "from host"), []byte("hello"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o := g.do(t, time.Minute, g.sh("cat 'from host' && echo back >guest && chmod 640 guest && stat -c %u:%g guest && grep nfs /proc/mounts"), "")
+	contains(t, "output", o.stdout, "hello", fmt.Sprintf("%d:%d", jobUser, jobUser+1), "vers=4.1")
+	var st unix.Stat_t
+	err := unix.Stat(filepath.Join(g.export, "guest"), &st)
+	if err != nil || st.Uid != jobUser || st.Mode&0o777 != 0o640 {
+		t.Errorf("%v %d %o %s", err, st.Uid, st.Mode, o.stderr)
+	}
+}
+
+// modest checks what the guest agent costs: memory, and wake-ups while nothing
+// happens.
+func modest(t *testing.T, g *vm) {
+	if st, err := os.Stat(builtPath); err != nil || st.Size() > 8<<20 {
+		t.Errorf("the guest agent is too large: %v %v", st, err)
+	}
+	// What is said meanwhile would be a wake-up itself, so all is said at the end.
+	script := "look() { cat /proc/1/task/*/status | grep -e ^VmRSS -e ^volun; }; sleep 1; a=$(look); sleep 10; b=$(look); echo \"$a\"; echo later; echo \"$b\""
+	before, after, ok := strings.Cut(g.do(t, 2*time.Minute, g.sh(script), "").stdout, "later\n")
+	if !ok {
+		t.Fatal(before)
+	}
+	resident := numbers(before, `VmRSS:\s+(\d+)`)
+	if len(resident) == 0 || resident[0] > 12<<10 {
+		t.Errorf("the guest agent takes %v KiB", resident)
+	}
+	sum := func(all []int) (n int) {
+		for _, v := range all {
+			n += v
+		}
+		return n
+	}
+	woken := sum(numbers(after, `switches:\s+(\d+)`)) - sum(numbers(before, `switches:\s+(\d+)`))
+	t.Logf("%d KiB resident, woken %d times in ten seconds", resident[0], woken)
+	if woken > 12 { // two for the looks themselves, whose processes end
+		t.Errorf("the guest agent was woken %d times in ten seconds in which nothing happened", woken)
+	}
+}
+
+func numbers(text, pattern string) (all []int) {
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+		n, err := strconv.Atoi(m[1])
+		if err == nil {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+func again(t *testing.T, g *vm) {
+	g.join(t)
+	o := g.do(t, time.Minute, g.sh("date +%s.%N; grep -c ' nfs4 ' /proc/mounts; grep -c user /etc/passwd"), "")
+	var at float64
+	var mounts, users int
+	if _, err := fmt.Sscan(o.stdout, &at, &mounts, &users); err != nil || mounts != 1 || users != 1 {
+		t.Errorf("after a second setup: %q %v", o.stdout, err)
+	}
+	if off := time.Since(time.Unix(0, int64(at*1e9))); off.Abs() > time.Minute {
+		t.Errorf("the clock is off by %v", off)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), bootLimit)
+	defer cancel()
+	wrong := g.setup
+	wrong.MAC = "02:00:00:00:00:99"
+	if err := g.Setup(ctx, wrong); err == nil || !strings.Contains(err.Error(), wrong.MAC) {
+		t.Errorf("no such interface: %v", err)
+	}
+	wrong = g.setup
+	wrong.Export = "/usr"
+	if err := g.Setup(ctx, wrong); err == nil || !strings.Contains(err.Error(), "hide") {
+		t.Errorf("share over /usr: %v", err)
+	}
+	g.join(t)
+}
+
+const many = 60_000 // lines; more than any buffer on the way holds
+
+func lines() string {
+	var want strings.Builder
+	for i := range many {
+		fmt.Fprintf(&want, "%d\n", i+1)
+	}
+	return want.String()
+}
+
+// linkCut has the host's side of the link end again and again while output
+// flows.
+func linkCut(t *testing.T, g *vm) {
+	stop := make(chan struct{})
+	var cutter sync.WaitGroup
+	cutter.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(50 * time.Millisecond):
+				g.cut()
+			}
+		}
+	})
+	o := g.do(t, 2*time.Minute, g.sh(fmt.Sprintf("wc -l; seq %d", many)), lines())
+	close(stop)
+	cutter.Wait()
+	if o.stdout != fmt.Sprintf("%d\n%s", many, lines()) || o.exit.Code != 0 {
+		t.Errorf("%d bytes came, %v %s", len(o.stdout), o.exit, o.stderr)
+	}
+}
+
+// moved moves the guest while a program writes and nothing is asked of it.
+func moved(t *testing.T, g *vm) {
+	var o outcome
+	var program sync.WaitGroup
+	program.Go(func() {
+		o = g.do(t, 5*time.Minute, g.sh(fmt.Sprintf("for i in 1 2 3 4 5 6 7 8; do seq %d; sleep 1; cat /etc/hostname >>beats; done; cat", many)), "end\n")
+	})
+	testkit.Until(t, time.Minute, "the program runs", func() bool {
+		_, err := os.Stat(filepath.Join(g.export, "beats"))
+		return err == nil
+	})
+	g.move(t)
+	program.Wait()
+	if o.stdout != strings.Repeat(lines(), 8)+"end\n" || o.exit.Code != 0 {
+		t.Errorf("%d bytes came, %v %s", len(o.stdout), o.exit, o.stderr)
+	}
+	if b, _ := os.ReadFile(filepath.Join(g.export, "beats")); string(b) != strings.Repeat("guest0\n", 8) {
+		t.Errorf("on the job's files: %q", b)
+	}
+}
+
+func shutdown(t *testing.T, g *vm) {
+	ctx, cancel := context.WithTimeout(t.Context(), bootLimit)
+	defer cancel()
+	if err := g.Launch(ctx, fleet.Program{ID: "endless", Args: []string{"sh", "-c", "echo unflushed >last; sleep 600"}, Dir: g.export}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, time.Minute, "the program runs", func() bool {
+		_, err := os.Stat(filepath.Join(g.export, "last"))
+		return err == nil
+	})
+	for range 2 {
+		if err := g.Shutdown(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if exit, err := g.Wait(ctx, "endless"); err != nil || exit.Signal != "SIGTERM" {
+		t.Errorf("%+v %v", exit, err)
+	}
+	if b, _ := os.ReadFile(filepath.Join(g.export, "last")); string(b) != "unflushed\n" {
+		t.Errorf("%q was written", b)
+	}
+	g.join(t)
+	if o := g.do(t, time.Minute, g.sh("cat last"), ""); o.stdout != "unflushed\n" {
+		t.Errorf("after another setup: %+v", o)
+	}
 }

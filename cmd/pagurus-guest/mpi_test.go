@@ -44,39 +44,33 @@ func joinAll(t *testing.T, guests []*vm) {
 	}
 }
 
-// installWitness compiles the witness in the first guest and hands it to the
-// others through their standard input.
+// installWitness compiles the witness in the first guest, on the job's files.
 func installWitness(t *testing.T, guests []*vm) {
 	t.Helper()
 	source, err := os.ReadFile("../../internal/testkit/witness/witness.c")
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := guests[0].run(t, 3*time.Minute, sh("cat >w.c && mpicc -O1 -o witness w.c && cat witness"), string(source))
+	g := guests[0]
+	o := g.do(t, 3*time.Minute, g.sh("cat >w.c && mpicc -O1 -o witness w.c"), string(source))
 	if o.exit.Code != 0 {
 		t.Fatalf("compiling: %+v", o)
-	}
-	t.Logf("compiled in %v, %d bytes", o.took, len(o.stdout))
-	for _, g := range guests[1:] {
-		if o := g.run(t, time.Minute, sh("cat >witness && chmod +x witness"), o.stdout); o.exit.Code != 0 {
-			t.Fatalf("installing: %+v", o)
-		}
 	}
 }
 
 func checkMPI(t *testing.T, guests []*vm) {
 	g := guests[0]
 	mpi := func(ranks int, args ...string) fleet.Program {
-		return fleet.Program{Args: args, Dir: "/tmp", MPI: true, Ranks: ranks}
+		return fleet.Program{Args: args, Dir: g.export, MPI: true, Ranks: ranks}
 	}
-	o := g.run(t, 2*time.Minute, mpi(2, "hostname"), "")
+	o := g.do(t, 2*time.Minute, mpi(2, "hostname"), "")
 	t.Logf("hostname: %v %v\n%s%s", o.took, o.exit, o.stdout, o.stderr)
 	contains(t, "hostname of both", o.stdout, "guest0", "guest1")
 
 	p := mpi(2, "./witness", "3", "4")
 	p.Trace = true
 	p.Env = []string{"COLOUR=deep blue"}
-	o = g.run(t, 2*time.Minute, p, "")
+	o = g.do(t, 2*time.Minute, p, "")
 	t.Logf("witness: %v %v\n%s%s", o.took, o.exit, o.stdout, o.stderr)
 	contains(t, "output of the witness", o.stdout, "START ranks=2", "host=guest1", "OK")
 	for i, other := range guests {
@@ -88,24 +82,25 @@ func checkMPI(t *testing.T, guests []*vm) {
 
 	p = mpi(2, "sh", "-c", `echo "$(hostname) sees $COLOUR"`)
 	p.Env = []string{"COLOUR=deep blue"}
-	o = g.run(t, time.Minute, p, "")
+	o = g.do(t, time.Minute, p, "")
 	contains(t, "environment of both", o.stdout, "guest0 sees deep blue", "guest1 sees deep blue")
 
-	o = g.run(t, time.Minute, mpi(2, "sh", "-c", "exit 7"), "")
+	o = g.do(t, time.Minute, mpi(2, "sh", "-c", "exit 7"), "")
 	if o.exit.Code != 7 {
 		t.Errorf("exit code is not the program's: %+v", o)
 	}
-	o = g.run(t, time.Minute, mpi(4, "./witness", "1"), "") // more ranks than slots
+	o = g.do(t, time.Minute, mpi(4, "./witness", "1"), "") // more ranks than slots
 	t.Logf("oversubscribed: %v %v\n%s%s", o.took, o.exit, o.stdout, o.stderr)
 	contains(t, "output of four ranks", o.stdout, "START ranks=4", "OK")
 	// Only rank 0: MPICH never closes the others' input.
-	o = g.run(t, time.Minute, mpi(2, "sh", "-c", `[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != 0 ] || cat`), "to rank 0\n")
+	o = g.do(t, time.Minute, mpi(2, "sh", "-c", `[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != 0 ] || cat`), "to rank 0\n")
 	contains(t, "standard input of rank 0", o.stdout, "to rank 0")
-	o = g.run(t, time.Minute, mpi(2, "./nothing"), "")
+	o = g.do(t, time.Minute, mpi(2, "./nothing"), "")
 	t.Logf("missing: %v %v\n%s%s", o.took, o.exit, o.stdout, o.stderr)
 	if o.exit.Code != 127 {
 		t.Errorf("a missing program: %+v", o)
 	}
+	checkMove(t, guests, mpi(2, "./witness", "10", "16"))
 	checkPrompt(t, g, mpi(2, "sh", "-c", `echo first; [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != 0 ] || cat`))
 }
 
@@ -128,4 +123,19 @@ func checkPrompt(t *testing.T, g *vm, p fleet.Program) {
 	if _, err := g.Wait(ctx, p.ID); err != nil {
 		t.Error(err)
 	}
+}
+
+// checkMove moves one guest after the other while their ranks talk.
+func checkMove(t *testing.T, guests []*vm, p fleet.Program) {
+	t.Helper()
+	var o outcome
+	var job sync.WaitGroup
+	job.Go(func() { o = guests[0].do(t, 4*time.Minute, p, "") })
+	time.Sleep(4 * time.Second) // the ranks have started by then, or start later: nothing depends on it
+	for _, g := range guests {
+		g.move(t)
+	}
+	job.Wait()
+	t.Logf("moved: %v %v\n%s%s", o.took, o.exit, o.stdout, o.stderr)
+	contains(t, "output of moved ranks", o.stdout, "START ranks=2", "host=guest1", "OK")
 }
