@@ -8,6 +8,7 @@ import (
 	"net"
 	"path/filepath"
 
+	"pagurus/act/daemon"
 	"pagurus/act/etcd"
 	"pagurus/act/image"
 	"pagurus/serve/controller"
@@ -23,11 +24,11 @@ var (
 // runController is the head of a cluster until ctx ends. It calls serving when
 // it can be asked.
 func runController(ctx context.Context, f controllerFlags, log *slog.Logger, serving func()) (err error) {
-	lock, err := hold(controllerLock(f.socket), f.purpose)
+	lock, err := daemon.Hold(controllerLock(f.socket), f.purpose)
 	if err != nil {
 		return fmt.Errorf("%w: end it first, or give this controller its own --run and --state", err)
 	}
-	defer func() { err = errors.Join(err, release(lock)) }()
+	defer func() { err = errors.Join(err, lock.Release()) }()
 	identity, err := wire.EnsureIdentity(f.state)
 	if err != nil {
 		return err

@@ -9,14 +9,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"pagurus/act/cgroup"
+	"pagurus/act/daemon"
 	"pagurus/act/guestlink"
 	"pagurus/act/image"
+	"pagurus/act/machine"
 	"pagurus/act/overlay"
 	"pagurus/act/qemu"
 	"pagurus/act/share"
@@ -60,14 +59,14 @@ type hostFlags struct {
 // host is everything of one host that an agent drives.
 type host struct {
 	flags   hostFlags
-	machine string
+	machine machine.Machine
 	vm      *qemu.Driver
 	trouble string // why there is no vm
 	network *overlay.Overlay
 	shares  *share.Shares
 	images  *image.Store
 	groups  *cgroup.Groups
-	held    *os.File
+	lock    *daemon.Lock
 }
 
 // openHost gets hold of the host's drivers. A kind of guest that cannot run
@@ -82,7 +81,7 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 			return nil, fmt.Errorf("making the host's folders: %w", err)
 		}
 	}
-	if h.held, err = hold(filepath.Join(f.run, "agent.lock"), "an agent"); err != nil {
+	if h.lock, err = daemon.Hold(filepath.Join(f.run, "agent.lock"), "an agent"); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -94,7 +93,7 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 	if err != nil {
 		return nil, fmt.Errorf("--address %q is no IP address", f.address)
 	}
-	if h.machine, err = thisMachine(); err != nil {
+	if h.machine, err = machine.Facts(); err != nil {
 		return nil, err
 	}
 	if h.images, err = image.Open(f.images); err != nil {
@@ -160,8 +159,8 @@ func (h *host) close() error {
 	if h.network != nil {
 		errs = append(errs, h.network.Close())
 	}
-	if h.held != nil {
-		errs = append(errs, release(h.held))
+	if h.lock != nil {
+		errs = append(errs, h.lock.Release())
 	}
 	return errors.Join(errs...)
 }
@@ -186,8 +185,8 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 // facts is what does not change by what the agent does.
 func (h *host) facts() fleet.Facts {
 	f := fleet.Facts{
-		Version: version, Machine: h.machine, Address: h.flags.address,
-		Capacity:  fleet.Resources{CPUs: runtime.NumCPU(), MemoryBytes: h.flags.memory},
+		Version: version, Machine: h.machine.ID, Address: h.flags.address,
+		Capacity:  fleet.Resources{CPUs: h.machine.CPUs, MemoryBytes: h.flags.memory},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.trouble}},
 		Troubles:  h.shares.Troubles(),
 	}
@@ -195,18 +194,9 @@ func (h *host) facts() fleet.Facts {
 		f.Abilities[fleet.VM] = h.vm.Abilities()
 	}
 	if f.Capacity.MemoryBytes == 0 {
-		f.Capacity.MemoryBytes = machineMemory()
+		f.Capacity.MemoryBytes = max(0, h.machine.MemoryBytes-memoryReserve)
 	}
 	return f
-}
-
-// machineMemory is what this machine has for guests.
-func machineMemory() int64 {
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err != nil {
-		return 0
-	}
-	return max(0, int64(info.Totalram)*int64(info.Unit)-memoryReserve)
 }
 
 // kept is what a host keeps in its run folder from one agent to the next.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/act/daemon"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
@@ -129,7 +130,7 @@ func labExecCommand(std streams) *cobra.Command {
 			}
 			c := exec.CommandContext(cmd.Context(), command[0], command[1:]...)
 			c.Stdin, c.Stdout, c.Stderr = std.in, std.out, std.err
-			if err := inNamespace(l.namespace(n), c.Start); err != nil {
+			if err := l.namespace(n).Do(c.Start); err != nil {
 				return err
 			}
 			var exit *exec.ExitError
@@ -146,7 +147,7 @@ func labExecCommand(std streams) *cobra.Command {
 
 // labPartCommand is a hidden command about one daemon of the lab, for tests
 // and for seeing what happens.
-func labPartCommand(std streams, name, short string, do func(lab, context.Context, daemon) error) *cobra.Command {
+func labPartCommand(std streams, name, short string, do func(lab, context.Context, daemon.Daemon) error) *cobra.Command {
 	return &cobra.Command{
 		Use:    name + " HOST|controller",
 		Short:  short,
@@ -180,15 +181,15 @@ func labPartCommand(std streams, name, short string, do func(lab, context.Contex
 }
 
 // kill ends a daemon the hard way, as a fault.
-func (l lab) kill(_ context.Context, d daemon) error { return d.stop(0) }
+func (l lab) kill(_ context.Context, d daemon.Daemon) error { return d.Stop(0) }
 
 // restart does that, starts the daemon again, and returns when all of the lab
 // works together.
-func (l lab) restart(ctx context.Context, d daemon) error {
-	if err := d.stop(0); err != nil {
+func (l lab) restart(ctx context.Context, d daemon.Daemon) error {
+	if err := d.Stop(0); err != nil {
 		return err
 	}
-	if err := d.start(); err != nil {
+	if err := d.Start(); err != nil {
 		return err
 	}
 	ctx, stop := context.WithTimeout(ctx, labUpLimit)
@@ -225,16 +226,18 @@ func (l lab) write() error {
 
 // lockLab keeps other `lab` commands out while one changes the lab.
 func lockLab() (unlock func(), err error) {
-	f, err := hold(labLock, "another `pagurus lab` command")
+	lock, err := daemon.Hold(labLock, "another `pagurus lab` command")
 	if err != nil {
 		return nil, err
 	}
-	return func() { _ = release(f) }, nil
+	return func() { _ = lock.Release() }, nil
 }
 
 func hostName(n int) fleet.HostID { return fleet.HostID("host" + strconv.Itoa(n)) }
 
-func (l lab) namespace(n int) string { return labNamespace + string(hostName(n)) }
+func (l lab) namespace(n int) daemon.Namespace {
+	return daemon.Namespace(labNamespace + string(hostName(n)))
+}
 
 // number finds the host of a name.
 func (l lab) number(name string) (int, error) {
@@ -246,14 +249,23 @@ func (l lab) number(name string) (int, error) {
 	return 0, fmt.Errorf("the lab has no host %q: it has host1 to host%d", name, l.Hosts)
 }
 
+// self is this program, which is also the lab's daemons.
+func self() string {
+	path, err := os.Executable()
+	if err != nil {
+		return os.Args[0] // where there is no /proc; it may do as well
+	}
+	return path
+}
+
 // controller is the lab's controller: reached over its socket by people on
 // this machine, over the bridge by the agents.
-func (l lab) controller() daemon {
-	return daemon{
-		name:    "the lab's controller",
-		pidFile: filepath.Join(labRun, "controller.pid"),
-		logFile: filepath.Join(labLogs, "controller.log"),
-		args: []string{"controller", "--state", labState, "--run", labRun, "--images", defaultImages,
+func (l lab) controller() daemon.Daemon {
+	return daemon.Daemon{
+		Name:    "the lab's controller",
+		PIDFile: filepath.Join(labRun, "controller.pid"),
+		LogFile: filepath.Join(labLogs, "controller.log"),
+		Command: []string{self(), "controller", "--state", labState, "--run", labRun, "--images", defaultImages,
 			"--socket", wire.DefaultSocket,
 			"--listen", labEndpoint(), "--purpose", labPurpose},
 	}
@@ -262,18 +274,18 @@ func (l lab) controller() daemon {
 func labEndpoint() string { return fmt.Sprintf("%s:%d", labController, labListen) }
 
 // agent is the agent of host n.
-func (l lab) agent(n int, accelerator string) daemon {
+func (l lab) agent(n int, accelerator string) daemon.Daemon {
 	name := string(hostName(n))
 	run := l.run(n)
-	args := []string{"agent", "--host", name, "--controller", labEndpoint(), "--token-file", filepath.Join(labState, tokenFile),
+	args := []string{self(), "agent", "--host", name, "--controller", labEndpoint(), "--token-file", filepath.Join(labState, tokenFile),
 		"--state", filepath.Join(labState, name), "--run", run, "--images", defaultImages, "--address", labAddr(n).String(),
 		"--group", labGroup + "/" + name, "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", accelerator}
 	if l.CPUsPerHost > 0 {
 		args = append(args, "--cpus", strconv.FormatFloat(l.CPUsPerHost, 'g', -1, 64))
 	}
-	return daemon{
-		name: "the agent of " + name, namespace: l.namespace(n), args: args,
-		pidFile: filepath.Join(run, "agent.pid"), logFile: filepath.Join(labLogs, name+".log"),
+	return daemon.Daemon{
+		Name: "the agent of " + name, Namespace: l.namespace(n), Command: args,
+		PIDFile: filepath.Join(run, "agent.pid"), LogFile: filepath.Join(labLogs, name+".log"),
 	}
 }
 

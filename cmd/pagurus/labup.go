@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/daemon"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
@@ -26,6 +27,8 @@ const (
 	// second, on a busy machine some.
 	labUpLimit = 90 * time.Second
 	labPoll    = 100 * time.Millisecond
+	// termPatience is how long a daemon may take to end in good order.
+	termPatience = 10 * time.Second
 	// sweepLimit bounds how long a host's guests may take to be gone.
 	sweepLimit = 30 * time.Second
 )
@@ -69,11 +72,11 @@ func (l lab) up(ctx context.Context, std streams, changed bool) error {
 // free says whether this machine has no other controller, whose socket the lab
 // would take.
 func free() error {
-	f, err := hold(controllerLock(wire.DefaultSocket), labPurpose)
+	lock, err := daemon.Hold(controllerLock(wire.DefaultSocket), labPurpose)
 	if err != nil {
 		return fmt.Errorf("%w: end it before you start a lab", err)
 	}
-	return release(f)
+	return lock.Release()
 }
 
 // begin makes what is not there yet, and waits until all of it works together.
@@ -91,7 +94,7 @@ func (l lab) begin(ctx context.Context, std streams) error {
 		return err
 	}
 	for n := 1; n <= l.Hosts; n++ {
-		if err := ensureNamespace(l.namespace(n)); err != nil {
+		if err := l.namespace(n).Ensure(); err != nil {
 			return err
 		}
 		if err := ensureUplink(n, l.namespace(n)); err != nil {
@@ -102,7 +105,7 @@ func (l lab) begin(ctx context.Context, std streams) error {
 	ctx, stop := context.WithTimeout(ctx, labUpLimit)
 	defer stop()
 	c := l.controller()
-	if err := c.start(); err != nil {
+	if err := c.Start(); err != nil {
 		return err
 	}
 	// Agents need the token that the controller makes when it first starts.
@@ -111,7 +114,7 @@ func (l lab) begin(ctx context.Context, std streams) error {
 	}
 	std.say("starting " + view.Count(l.Hosts, "agent"))
 	for n := 1; n <= l.Hosts; n++ {
-		if err := l.agent(n, accelerator).start(); err != nil {
+		if err := l.agent(n, accelerator).Start(); err != nil {
 			return err
 		}
 	}
@@ -121,7 +124,7 @@ func (l lab) begin(ctx context.Context, std streams) error {
 // awaitWhole returns when every daemon that runs has been heard by the
 // controller. What was killed on purpose is not waited for.
 func (l lab) awaitWhole(ctx context.Context) error {
-	if _, err := os.Stat(l.controller().pidFile); err != nil {
+	if _, err := os.Stat(l.controller().PIDFile); err != nil {
 		return nil
 	}
 	if err := until(ctx, "the controller answers", l.controller(), func() bool { return connected(ctx) != nil }); err != nil {
@@ -129,7 +132,7 @@ func (l lab) awaitWhole(ctx context.Context) error {
 	}
 	for n := 1; n <= l.Hosts; n++ {
 		a := l.agent(n, "")
-		if _, err := os.Stat(a.pidFile); err != nil {
+		if _, err := os.Stat(a.PIDFile); err != nil {
 			continue
 		}
 		if err := until(ctx, fmt.Sprintf("%s has called the controller", hostName(n)), a, func() bool { return connected(ctx)[hostName(n)] }); err != nil {
@@ -159,14 +162,14 @@ func connected(ctx context.Context) map[fleet.HostID]bool {
 }
 
 // until polls for what a daemon is waited for, as long as it lives.
-func until(ctx context.Context, what string, d daemon, is func() bool) error {
+func until(ctx context.Context, what string, d daemon.Daemon, is func() bool) error {
 	for !is() {
-		if _, ok := d.running(); !ok {
-			return d.died()
+		if _, ok := d.Running(); !ok {
+			return d.Died()
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting until %s: %w; its log is %s", what, ctx.Err(), d.logFile)
+			return fmt.Errorf("waiting until %s: %w; its log is %s", what, ctx.Err(), d.LogFile)
 		case <-time.After(labPoll):
 		}
 	}
@@ -177,16 +180,16 @@ func until(ctx context.Context, what string, d daemon, is func() bool) error {
 func (l lab) missing() []string {
 	var names []string
 	for _, d := range l.daemons() {
-		if _, ok := d.running(); !ok {
-			names = append(names, d.name)
+		if _, ok := d.Running(); !ok {
+			names = append(names, d.Name)
 		}
 	}
 	return names
 }
 
 // daemons are all daemons of the lab, to be looked at or ended.
-func (l lab) daemons() []daemon {
-	all := []daemon{l.controller()}
+func (l lab) daemons() []daemon.Daemon {
+	all := []daemon.Daemon{l.controller()}
 	for n := 1; n <= l.Hosts; n++ {
 		all = append(all, l.agent(n, ""))
 	}
@@ -221,12 +224,12 @@ func clearAway(ctx context.Context, hosts int) error {
 	// The controller first, or it would see the hosts go one by one and act.
 	var errs []error
 	for _, d := range l.daemons() {
-		errs = append(errs, d.stop(termPatience))
+		errs = append(errs, d.Stop(termPatience))
 	}
 	var sweeps sync.WaitGroup
 	failed := make([]error, hosts+1)
 	for n := 1; n <= hosts; n++ {
-		if !isNamespace(filepath.Join(namespaceFolder, l.namespace(n))) {
+		if !l.namespace(n).Exists() {
 			continue
 		}
 		sweeps.Go(func() { failed[n] = l.sweep(ctx, n) })
@@ -240,8 +243,8 @@ func clearAway(ctx context.Context, hosts int) error {
 		failed = nil
 	}
 	errs = append(errs, failed...)
-	for _, name := range labNamespaces() {
-		errs = append(errs, removeNamespace(name))
+	for _, name := range daemon.Namespaces(labNamespace) {
+		errs = append(errs, name.Remove())
 	}
 	errs = append(errs, removeLabLinks(), unmountBelow(labRun), unmountBelow(labState), removeGroups(labGroup), removeSocket())
 	if err := errors.Join(errs...); err != nil {
@@ -261,7 +264,7 @@ func (l lab) sweep(ctx context.Context, n int) error {
 	ctx, stop := context.WithTimeout(ctx, sweepLimit)
 	defer stop()
 	var said strings.Builder
-	err := l.agent(n, "").once(ctx, &said, "agent", "--sweep", "--host", string(hostName(n)), "--run", l.run(n),
+	err := l.agent(n, "").Once(ctx, &said, self(), "agent", "--sweep", "--host", string(hostName(n)), "--run", l.run(n),
 		"--state", filepath.Join(labState, string(hostName(n))), "--images", defaultImages, "--address", labAddr(n).String(),
 		"--group", labGroup+"/"+string(hostName(n)))
 	if err != nil {
@@ -276,7 +279,7 @@ func killResidents() (any bool, err error) {
 	var errs []error
 	// A process may have a child between the look and the kill: look again.
 	for range 5 {
-		left, err := residents(labNamespaces())
+		left, err := residents()
 		if err != nil {
 			return any, err
 		}
@@ -285,7 +288,7 @@ func killResidents() (any bool, err error) {
 		}
 		any, errs = true, nil
 		for _, p := range left {
-			errs = append(errs, p.end(0))
+			errs = append(errs, p.End(0))
 		}
 	}
 	return any, errors.Join(append(errs, errors.New("processes in the lab's namespaces come again and again"))...)
@@ -338,12 +341,12 @@ func status(std streams, asJSON bool) error {
 	whole := true
 	table := view.Table{Columns: []string{"PART", "STATE", "PID", "ADDRESS", "LOG"}}
 	for i, d := range l.daemons() {
-		p, ok := d.running()
+		p, ok := d.Running()
 		address, name := labEndpoint(), "controller"
 		if i > 0 {
 			address, name = labAddr(i).String(), string(hostName(i))
 		}
-		row := part{Name: name, Running: ok, Address: address, Log: d.logFile}
+		row := part{Name: name, Running: ok, Address: address, Log: d.LogFile}
 		state, pid := "gone", "-"
 		if ok {
 			row.PID = p.PID
@@ -351,7 +354,7 @@ func status(std streams, asJSON bool) error {
 		}
 		whole = whole && ok
 		parts = append(parts, row)
-		table.Rows = append(table.Rows, []string{name, state, pid, address, d.logFile})
+		table.Rows = append(table.Rows, []string{name, state, pid, address, d.LogFile})
 	}
 	if asJSON {
 		err = json.NewEncoder(std.out).Encode(map[string]any{"up": whole, "lab": l, "parts": parts})
@@ -375,15 +378,15 @@ func missingRecord() error {
 // removeSocket removes what a killed controller of the lab leaves of its
 // socket, unless somebody else has it by now.
 func removeSocket() error {
-	lock, err := hold(controllerLock(wire.DefaultSocket), labPurpose)
-	if errors.As(err, new(held)) {
+	lock, err := daemon.Hold(controllerLock(wire.DefaultSocket), labPurpose)
+	if errors.As(err, new(daemon.Held)) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	if err := os.Remove(wire.DefaultSocket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(fmt.Errorf("removing the lab's socket: %w", err), release(lock))
+		return errors.Join(fmt.Errorf("removing the lab's socket: %w", err), lock.Release())
 	}
-	return release(lock)
+	return lock.Release()
 }

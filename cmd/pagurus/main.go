@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/act/machine"
 	"pagurus/show/cli"
 )
 
@@ -48,7 +49,7 @@ func main() {
 }
 
 func execute(ctx context.Context, std streams) error {
-	root := cli.Root(cli.Options{Version: version, Machine: thisMachine, In: std.in, Out: std.out, Err: std.err})
+	root := cli.Root(cli.Options{Version: version, Machine: machine.ID, In: std.in, Out: std.out, Err: std.err})
 	root.AddGroup(&cobra.Group{ID: "machine", Title: "This machine:"})
 	for _, cmd := range []*cobra.Command{upCommand(), controllerCommand(), agentCommand(), labCommand(std), imageCommand(std), doctorCommand(std)} {
 		cmd.GroupID = "machine"

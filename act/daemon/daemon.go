@@ -1,0 +1,118 @@
+// Package daemon is about this machine's long-running processes: started so
+// that they outlive whoever starts them, found again, ended, kept apart by
+// locks, and each in the network namespace it shall have.
+//
+// It knows nothing of what they do. Its tests run against the kernel.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// logTail is how much of a log an error shows.
+const logTail = 600
+
+// Daemon is a process that outlives the command that starts it.
+type Daemon struct {
+	Name      string   // for people
+	Command   []string // the program and its arguments
+	Namespace Namespace
+	PIDFile   string
+	LogFile   string
+}
+
+// Running gives the daemon's process, if it runs.
+func (d Daemon) Running() (Process, bool) {
+	text, err := os.ReadFile(d.PIDFile)
+	if err != nil {
+		return Process{}, false
+	}
+	var p Process
+	if _, err := fmt.Sscan(string(text), &p.PID, &p.Ticks); err != nil {
+		return Process{}, false
+	}
+	return p, p.Alive()
+}
+
+// Start starts the daemon unless it runs already. After an error it does not
+// run.
+func (d Daemon) Start() error {
+	if _, ok := d.Running(); ok {
+		return nil
+	}
+	for _, file := range []string{d.PIDFile, d.LogFile} {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+	}
+	log, err := os.OpenFile(d.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("opening the log of %s: %w", d.Name, err)
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.Command(d.Command[0], d.Command[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := d.Namespace.Do(cmd.Start); err != nil {
+		return fmt.Errorf("starting %s: %w", d.Name, err)
+	}
+	p, err := Find(cmd.Process.Pid)
+	if errors.Is(err, fs.ErrNotExist) {
+		_ = cmd.Wait()
+		return d.Died()
+	}
+	if err == nil {
+		err = os.WriteFile(d.PIDFile, fmt.Appendf(nil, "%d %d\n", p.PID, p.Ticks), 0o644)
+	}
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return fmt.Errorf("starting %s: %w", d.Name, err)
+	}
+	go func() { _ = cmd.Wait() }() // while this process lives, so that a daemon that dies is not kept by it
+	return nil
+}
+
+// Died is the error that the daemon is gone, with the end of its log.
+func (d Daemon) Died() error {
+	tail := ""
+	if text, err := os.ReadFile(d.LogFile); err == nil {
+		tail = strings.TrimSpace(string(text[max(0, len(text)-logTail):]))
+	}
+	return fmt.Errorf("%s ended; the end of its log %s:\n%s", d.Name, d.LogFile, tail)
+}
+
+// Stop ends the daemon, killed if it takes longer than patience, and forgets
+// it. One that does not run is no error.
+func (d Daemon) Stop(patience time.Duration) error {
+	if p, ok := d.Running(); ok {
+		if err := p.End(patience); err != nil {
+			return fmt.Errorf("%s: %w", d.Name, err)
+		}
+	}
+	if err := os.Remove(d.PIDFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Once runs a command to its end, where the daemon would run. What it says
+// goes to out.
+func (d Daemon) Once(ctx context.Context, out io.Writer, command ...string) error {
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", out, out
+	if err := d.Namespace.Do(cmd.Start); err != nil {
+		return err
+	}
+	return cmd.Wait()
+}

@@ -1,0 +1,242 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/internal/testkit"
+)
+
+func TestDaemon(t *testing.T) {
+	dir := t.TempDir()
+	d := Daemon{Name: "the sleeper", Command: []string{"sh", "-c", "echo it began; exec sleep 100"},
+		PIDFile: filepath.Join(dir, "run", "pid"), LogFile: filepath.Join(dir, "log", "text")}
+	if _, ok := d.Running(); ok {
+		t.Error("it runs before it is started")
+	}
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Stop(0) })
+	first, ok := d.Running()
+	if !ok {
+		t.Fatal("it does not run")
+	}
+	if session, err := unix.Getsid(first.PID); err != nil || session != first.PID {
+		t.Errorf("its session is %d, %v", session, err)
+	}
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if second, _ := d.Running(); second != first {
+		t.Error("there are two now")
+	}
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && !strings.Contains(d.Died().Error(), "it began"); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if says := d.Died().Error(); !strings.Contains(says, "it began") || !strings.Contains(says, d.LogFile) {
+		t.Errorf("its log is not shown: %s", says)
+	}
+	for range 2 {
+		if err := d.Stop(time.Second); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, ok := d.Running(); ok || first.Alive() {
+		t.Error("it still runs")
+	}
+	d.Command = []string{filepath.Join(dir, "none")}
+	if err := d.Start(); err == nil || !strings.Contains(err.Error(), "the sleeper") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func sleeper(t *testing.T, script string) (*exec.Cmd, Process) {
+	t.Helper()
+	c := exec.Command("sh", "-c", script)
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+	if _, err := out.Read(make([]byte, 8)); err != nil { // it has set its traps
+		t.Fatal(err)
+	}
+	p, err := Find(c.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, p
+}
+
+func TestEnd(t *testing.T) {
+	for name, script := range map[string]string{
+		"in good order": "echo; exec sleep 100",
+		"killed":        "trap '' TERM; echo; while :; do sleep 0.1; done",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, p := sleeper(t, script)
+			if !p.Alive() {
+				t.Fatal("it does not run")
+			}
+			if err := p.End(200 * time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+			if p.Alive() {
+				t.Error("it still runs, though nobody has waited for it")
+			}
+			if err := p.End(time.Second); err != nil {
+				t.Errorf("once more: %v", err)
+			}
+		})
+	}
+}
+
+// A number that was given to another process is not that process.
+func TestAnotherProcessIsLeftAlone(t *testing.T) {
+	_, p := sleeper(t, "echo; exec sleep 100")
+	stranger := Process{PID: p.PID, Ticks: p.Ticks - 1}
+	if stranger.Alive() {
+		t.Error("taken for another")
+	}
+	if err := stranger.End(0); err != nil || !p.Alive() {
+		t.Errorf("%v, alive: %v", err, p.Alive())
+	}
+	found, err := Processes(func(pid int) bool { return pid == p.PID })
+	if err != nil || len(found) != 1 || found[0] != p {
+		t.Errorf("found %v, %v", found, err)
+	}
+}
+
+func TestLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "below", "a.lock")
+	l, err := Hold(path, "the first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Hold(path, "the second")
+	var held Held
+	if !errors.As(err, &held) || held.By != "the first" {
+		t.Errorf("got %v", err)
+	}
+	if err := l.Release(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file is still there: %v", err)
+	}
+	if l, err = Hold(path, "the third"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Release(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Of many that take and give back the same lock never two have it.
+func TestLockExcludes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.lock")
+	inside := make(chan struct{}, 1)
+	failed := make(chan error, 8)
+	for range cap(failed) {
+		go func() {
+			failed <- func() error {
+				for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+					l, err := Hold(path, "me")
+					if errors.As(err, new(Held)) {
+						continue
+					}
+					if err != nil {
+						return err
+					}
+					select {
+					case inside <- struct{}{}:
+					default:
+						return errors.New("two have it")
+					}
+					<-inside
+					if err := l.Release(); err != nil {
+						return err
+					}
+				}
+				return nil
+			}()
+		}()
+	}
+	for range cap(failed) {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestNamespace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("contract ring: make test")
+	}
+	testkit.Leftovers(t)
+	n := Namespace(fmt.Sprintf("pgtest-daemon-%d", os.Getpid()))
+	t.Cleanup(func() {
+		if err := n.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	// A name that a reboot left behind.
+	if err := os.MkdirAll(namespaces, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(n.path(), nil, 0o444); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := n.Ensure(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !n.Exists() || len(Namespaces(string(n))) != 1 {
+		t.Error("it is not there")
+	}
+	c := exec.Command("sleep", "100")
+	err := n.Do(func() error {
+		links, err := net.Interfaces()
+		if err == nil && len(links) != 1 {
+			err = fmt.Errorf("it has %d links", len(links))
+		}
+		return errors.Join(err, c.Start())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := Processes(Residents([]Namespace{n}))
+	if err != nil || len(found) != 1 || found[0].PID != c.Process.Pid {
+		t.Errorf("found %v, %v", found, err)
+	}
+	for _, p := range found {
+		if err := p.End(0); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := c.Wait(); err == nil || c.ProcessState.Sys().(interface{ Signal() unix.Signal }).Signal() != unix.SIGKILL {
+		t.Errorf("it ended with %v", err)
+	}
+	for range 2 {
+		if err := n.Remove(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := n.Do(func() error { return nil }); err == nil {
+		t.Error("one that is gone was entered")
+	}
+}

@@ -1,0 +1,125 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// namespaces is where network namespaces with a name are.
+const namespaces = "/run/netns"
+
+// Namespace is the name of a network namespace; empty is the machine's own
+// network.
+type Namespace string
+
+func (n Namespace) path() string { return filepath.Join(namespaces, string(n)) }
+
+// Namespaces lists the names there are that begin so.
+func Namespaces(prefix string) []Namespace {
+	entries, err := os.ReadDir(namespaces)
+	if err != nil {
+		return nil
+	}
+	var names []Namespace
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) {
+			names = append(names, Namespace(e.Name()))
+		}
+	}
+	return names
+}
+
+// Do runs f with the namespace's network. Programs and sockets that f opens
+// belong to it also later; goroutines that it starts do not.
+func (n Namespace) Do(f func() error) error {
+	if n == "" {
+		return f()
+	}
+	done := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread ends with the goroutine, so that no other
+		// goroutine ever runs in the wrong network.
+		runtime.LockOSThread()
+		done <- func() error {
+			ns, err := n.Open()
+			if err != nil {
+				return err
+			}
+			err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
+			if err := errors.Join(err, ns.Close()); err != nil {
+				return fmt.Errorf("entering namespace %s: %w", n, err)
+			}
+			return f()
+		}()
+	}()
+	return <-done
+}
+
+// Open gives a hold on the namespace.
+func (n Namespace) Open() (*os.File, error) {
+	f, err := os.Open(n.path())
+	if err != nil {
+		return nil, fmt.Errorf("opening namespace %s: %w", n, err)
+	}
+	return f, nil
+}
+
+// Exists reports whether there is a namespace of that name.
+func (n Namespace) Exists() bool {
+	var st unix.Statfs_t
+	return unix.Statfs(n.path(), &st) == nil && st.Type == unix.NSFS_MAGIC
+}
+
+// Ensure makes the namespace if there is none. `ip` does it, so that it and
+// every other tool agree on how its folder is mounted.
+func (n Namespace) Ensure() error {
+	if n.Exists() {
+		return nil
+	}
+	// A name without a namespace is left by a reboot or a crash.
+	if err := n.Remove(); err != nil {
+		return err
+	}
+	if out, err := exec.Command("ip", "netns", "add", string(n)).CombinedOutput(); err != nil {
+		return fmt.Errorf("making namespace %s: %w: %s", n, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// Remove takes the name away; the namespace itself ends with the last process
+// in it. One that is not there is no error.
+func (n Namespace) Remove() error {
+	for n.Exists() {
+		if err := unix.Unmount(n.path(), unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("removing namespace %s: %w", n, err)
+		}
+	}
+	if err := os.Remove(n.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing namespace %s: %w", n, err)
+	}
+	return nil
+}
+
+// Residents gives a test for processes: whether their network is one of the
+// namespaces.
+func Residents(names []Namespace) func(pid int) bool {
+	ours := map[string]bool{}
+	for _, n := range names {
+		var st unix.Stat_t
+		if n.Exists() && unix.Stat(n.path(), &st) == nil {
+			ours[fmt.Sprintf("net:[%d]", st.Ino)] = true
+		}
+	}
+	return func(pid int) bool {
+		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
+		return err == nil && ours[link]
+	}
+}

@@ -1,0 +1,125 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// killPatience is how long the kernel may take to end a killed process: one
+// that hangs in the kernel is not waited for for ever.
+const killPatience = 5 * time.Second
+
+// Process names a process for good: by its number and when it began, since
+// numbers are used again.
+type Process struct {
+	PID   int
+	Ticks uint64 // clock ticks since boot
+}
+
+// Find gives the process that has the number now. One that has ended and was
+// not waited for is none.
+func Find(pid int) (Process, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return Process{}, err
+	}
+	// The name, second, stands in parentheses and may hold anything.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) < 20 {
+		return Process{}, fmt.Errorf("/proc/%d/stat is not as expected", pid)
+	}
+	if fields[0] == "Z" || fields[0] == "X" {
+		return Process{}, fs.ErrNotExist
+	}
+	ticks, err := strconv.ParseUint(fields[19], 10, 64)
+	return Process{pid, ticks}, err
+}
+
+// Processes lists the processes of which is says yes, but this one.
+func Processes(is func(pid int) bool) ([]Process, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var found []Process
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		p, err := Find(pid)
+		// It may have ended, and its number been given away, while is looked.
+		if err == nil && is(pid) && p.Alive() {
+			found = append(found, p)
+		}
+	}
+	return found, nil
+}
+
+// Alive reports whether that very process still runs.
+func (p Process) Alive() bool {
+	now, err := Find(p.PID)
+	return p.PID > 0 && err == nil && now == p
+}
+
+// End ends the process, and returns when it is gone: in good order within
+// patience, otherwise killed. A process that is gone already is no error.
+func (p Process) End(patience time.Duration) error {
+	if p.PID <= 0 {
+		return nil
+	}
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("ending process %d: %w", p.PID, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	// The handle is on whoever has the number now; from here on it cannot
+	// become somebody else.
+	if !p.Alive() {
+		return nil
+	}
+	for _, step := range []struct {
+		signal unix.Signal
+		wait   time.Duration
+	}{{unix.SIGTERM, patience}, {unix.SIGKILL, killPatience}} {
+		if step.wait == 0 {
+			continue
+		}
+		if err := unix.PidfdSendSignal(fd, step.signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("ending process %d: %w", p.PID, err)
+		}
+		if gone(fd, step.wait) {
+			return nil
+		}
+	}
+	return fmt.Errorf("process %d does not end, not even killed: it hangs in the kernel", p.PID)
+}
+
+// gone waits for the process behind a pidfd to end.
+func gone(fd int, limit time.Duration) bool {
+	deadline := time.Now().Add(limit)
+	for {
+		left := time.Until(deadline)
+		if left < 0 {
+			return false
+		}
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left/time.Millisecond)+1)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return false
+		}
+		if n > 0 {
+			return true
+		}
+	}
+}
