@@ -152,6 +152,9 @@ func Verdict(j fleet.Job) string {
 		}
 		return fmt.Sprintf("the program exited with %d", j.Exit.Code)
 	case fleet.JobCancelled:
+		if strings.HasPrefix(j.Cause, "cancelled") {
+			return Clean(j.Cause)
+		}
 		return strings.TrimSuffix("cancelled: "+Clean(j.Cause), ": ")
 	case fleet.JobFailed:
 		return orElse(Clean(j.Cause), "failed, and no cause is known")
