@@ -43,7 +43,7 @@ func contained(ctx context.Context, args ...string) *exec.Cmd {
 
 // fetchKernel is run by mmdebstrap when the root is complete and apt still has
 // its lists. The kernel's package is not installed: it would bring an initramfs
-// builder and unpack 100 MB of modules of which guests need 20.
+// builder, and hundreds of modules into the root of which guests need a few.
 const fetchKernel = `set -eu
 export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
 name=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/^ *Depends: *\(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1)

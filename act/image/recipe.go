@@ -44,7 +44,7 @@ var notForGuests = []string{
 
 // noGPU is what the predefined images leave out of Debian's MPI packages:
 // drivers of graphics processors, which guests do not have, with the compilers
-// they bring (460 MB with LAMMPS), and plugins that look for them at each start.
+// they bring (over 400 MB with LAMMPS), and plugins that look for them at each start.
 var noGPU = []string{
 	"/usr/lib/*/libLLVM*", "/usr/lib/llvm-*", "/usr/lib/*/libamd_comgr*", "/usr/lib/*/libamdhip64*",
 	"/usr/lib/*/libhsa-runtime64*", "/usr/lib/*/libhsakmt*", "/usr/lib/*/libgallium*", "/usr/lib/*/dri/*",

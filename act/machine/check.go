@@ -195,7 +195,7 @@ func checkKVM() Finding {
 	case errors.Is(err, unix.EACCES):
 		f.OK, f.Detail = true, "/dev/kvm is there, and not for this user"
 	default:
-		f.Detail = "no /dev/kvm: guests are emulated, which is some ten times slower; a BIOS setting or nested virtualization may bring it"
+		f.Detail = "no /dev/kvm: guests are emulated, which is much slower; a BIOS setting or nested virtualization may bring it"
 		if cpuHas("vmx") || cpuHas("svm") {
 			f.Fix = "modprobe kvm_intel || modprobe kvm_amd"
 		}
