@@ -21,7 +21,7 @@ const carried = "PAGURUS_ENV"
 // plan says what to run for a program: its arguments, the program to check
 // first, and the environment.
 func plan(s fleet.Setup, home account, p fleet.Program) (args []string, check string, env []string) {
-	env = baseEnv(home)
+	env = ownEnv(home)
 	args = p.Args
 	if p.Trace && exists(tracePath) {
 		// By env(1), not in the environment: mpirun and the daemons must not
@@ -77,8 +77,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// baseEnv is what every program finds, here and on peers.
-func baseEnv(home account) []string {
+// ownEnv is what every program finds, here and on peers.
+func ownEnv(home account) []string {
 	return []string{
 		"PATH=" + searchPath, "HOME=" + home.dir, "USER=" + home.name, "LOGNAME=" + home.name,
 		"SHELL=" + home.shell, "LANG=C.UTF-8", "TMPDIR=/tmp",

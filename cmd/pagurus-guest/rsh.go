@@ -119,7 +119,7 @@ func listenRemote(c *children, s fleet.Setup, home account) (*remoteServer, erro
 	if err != nil {
 		return nil, fmt.Errorf("listening for peers: %w", err)
 	}
-	r := &remoteServer{listener: listener, children: c, home: home, env: merge(baseEnv(home), mpiEnv(s)), peers: s.Peers}
+	r := &remoteServer{listener: listener, children: c, home: home, env: merge(ownEnv(home), mpiEnv(s)), peers: s.Peers}
 	go r.accept()
 	return r, nil
 }

@@ -341,7 +341,7 @@ func server(t *testing.T) (dial func() net.Conn) {
 		t.Fatal(err)
 	}
 	m := enlisted(t)
-	r := &remoteServer{listener: listener, children: m.children, home: m.home, env: baseEnv(m.home)}
+	r := &remoteServer{listener: listener, children: m.children, home: m.home, env: ownEnv(m.home)}
 	r.peers = []fleet.Peer{{Addr: loopback}}
 	go r.accept()
 	t.Cleanup(r.close)
