@@ -13,7 +13,7 @@ import (
 
 // demoSteps is how long the demo's melt runs: long enough for two moves to
 // happen under it on two cores with emulated guests.
-const demoSteps = 2500
+const demoSteps = 300
 
 func demoCommand(std streams) *cobra.Command {
 	length := demoSteps

@@ -15,6 +15,11 @@
  * once. Programs that use the module mpi_f08 with Open MPI are not seen: their
  * ranks leave no file.
  *
+ * Where PAGURUS_WAIT is set it also makes sched_yield() sleep for a moment, so
+ * that a rank that waits (Open MPI yields when told to) leaves its virtual CPU
+ * idle and the real one to the guest it waits for. That is for guests that
+ * share cores, as emulated ones do; elsewhere it would cost latency.
+ *
  * It never prints, never fails a call, and does nothing where /dev/shm does
  * not work. It must not know who reads the file.
  *
@@ -31,8 +36,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -67,6 +74,21 @@ static atomic_flag changing = ATOMIC_FLAG_INIT;
 static _Atomic int64_t least; /* shorter gaps are not among the longest */
 static __thread int depth;
 static __thread int64_t entered;
+
+/* How long a yield sleeps: short beside a message, long beside a wake-up. */
+#define WAIT_NS 50000
+
+int sched_yield(void)
+{
+	static _Atomic int wait; /* 0: not looked yet, 1: yield, 2: sleep */
+	int how = wait;
+	if (how == 0)
+		wait = how = getenv("PAGURUS_WAIT") ? 2 : 1;
+	if (how == 1)
+		return syscall(SYS_sched_yield);
+	nanosleep(&(struct timespec){.tv_nsec = WAIT_NS}, NULL);
+	return 0;
+}
 
 static int64_t now(void)
 {
