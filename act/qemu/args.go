@@ -128,6 +128,22 @@ func cpuModel(accelerator string) string {
 	return "host"
 }
 
+// seenCPU names what guests see, so that a guest is only moved where it sees
+// the same: "max" means what this version of QEMU can emulate, "host" means the
+// processor of this machine.
+func seenCPU(a Ability) string {
+	if a.Accelerator == emulation {
+		return cpuModel(a.Accelerator) + " of QEMU " + a.Version
+	}
+	text, _ := os.ReadFile("/proc/cpuinfo") // unreadable: all such hosts are taken to be alike
+	for line := range strings.Lines(string(text)) {
+		if name, model, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(model)
+		}
+	}
+	return cpuModel(a.Accelerator)
+}
+
 // rootDisk is JSON because a path may hold commas.
 func rootDisk(path string) string {
 	text, err := json.Marshal(map[string]any{

@@ -183,7 +183,7 @@ func (d *Driver) Close() error {
 // Abilities says what the driver can do on this host.
 func (d *Driver) Abilities() fleet.Abilities {
 	return fleet.Abilities{
-		Live: true, Accelerator: d.ability.Accelerator, Version: d.ability.Version, CPU: cpuModel(d.ability.Accelerator),
+		Live: true, Accelerator: d.ability.Accelerator, Version: d.ability.Version, CPU: seenCPU(d.ability),
 	}
 }
 
