@@ -206,14 +206,16 @@ func down(ctx context.Context, std streams) error {
 		return err
 	}
 	defer unlock()
+	end := "the lab is down"
 	l, err := readLab()
 	if err != nil {
 		l.Hosts = labMaxHosts // what it was made of is not known: look for everything
+		end = "no lab is up"
 	}
 	if err := clearAway(ctx, l.Hosts); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(std.out, "no lab is up")
+	_, err = fmt.Fprintln(std.out, end)
 	return err
 }
 

@@ -49,7 +49,7 @@ func TestLab(t *testing.T) {
 	}
 	t.Cleanup(func() { pagurus(t, "lab", "down") })
 	pagurus(t, "lab", "up", "--hosts", "3")
-	testscript.Run(t, scripts(t, "testdata/lab"))
+	each(t, "testdata/lab")
 }
 
 // The scripts that make and end labs themselves, or need none.
@@ -57,13 +57,25 @@ func TestAlone(t *testing.T) {
 	testkit.Root(t, "ip", "qemu-system-x86_64", "mmdebstrap", "ganesha.nfsd")
 	testkit.Leftovers(t)
 	t.Cleanup(func() { pagurus(t, "lab", "down") })
-	testscript.Run(t, scripts(t, "testdata/alone"))
+	each(t, "testdata/alone")
 }
 
-func scripts(t *testing.T, dir string) testscript.Params {
+// each runs the scripts of a folder one after another: left to itself
+// testscript runs them side by side, and they share a lab.
+func each(t *testing.T, dir string) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts in %s: %v", dir, err)
+	}
+	for _, f := range files {
+		t.Run(filepath.Base(dir), func(t *testing.T) { testscript.Run(t, script(t, f)) })
+	}
+}
+
+func script(t *testing.T, file string) testscript.Params {
 	path := bin(t)
 	return testscript.Params{
-		Dir:      dir,
+		Files:    []string{file},
 		Deadline: time.Now().Add(15 * time.Minute),
 		Setup: func(e *testscript.Env) error {
 			// Jobs run as an ordinary user too, who has to get at the folder.
