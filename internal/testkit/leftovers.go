@@ -120,9 +120,11 @@ func (s leftoverScope) things() map[string]bool {
 }
 
 // process describes a process that is the test's own, other than the test
-// itself. One that has ended but has not been waited for counts too.
+// itself. One that has ended but that the test has not waited for counts too;
+// one whose parent is gone is for the system's first process to wait for, which
+// may take its time.
 func (s leftoverScope) process(pid int) (what string, ok bool) {
-	if pid == os.Getpid() {
+	if pid == os.Getpid() || endedOrphan(pid) {
 		return "", false
 	}
 	folder := fmt.Sprintf("/proc/%d/", pid)
@@ -134,6 +136,14 @@ func (s leftoverScope) process(pid int) (what string, ok bool) {
 		strings.Contains(args, s.folder+"/") ||
 		s.alone && ourProgram.Match(name)
 	return fmt.Sprintf("process %d %s: %s", pid, bytes.TrimSpace(name), args), ok
+}
+
+// endedOrphan reports whether a process is a zombie that is not this test's
+// child (proc(5): state and parent follow the name in parentheses).
+func endedOrphan(pid int) bool {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	words := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	return len(words) > 1 && words[0] == "Z" && words[1] != fmt.Sprint(os.Getpid())
 }
 
 func names(folder string) []string {
