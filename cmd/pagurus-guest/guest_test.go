@@ -187,11 +187,11 @@ func moved(t *testing.T, g *vm) {
 func shutdown(t *testing.T, g *vm) {
 	ctx, cancel := context.WithTimeout(t.Context(), bootLimit)
 	defer cancel()
-	if err := g.Launch(ctx, fleet.Program{ID: "endless", Args: []string{"sh", "-c", "echo unflushed >last; sleep 600"}, Dir: g.export}); err != nil {
+	if err := g.Launch(ctx, fleet.Program{ID: "endless", Args: []string{"sh", "-c", "exec 3>last; echo unflushed >&3; echo >begun; sleep 600"}, Dir: g.export}); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Until(t, time.Minute, "the program runs", func() bool {
-		_, err := os.Stat(filepath.Join(g.export, "last"))
+		_, err := os.Stat(filepath.Join(g.export, "begun"))
 		return err == nil
 	})
 	for range 2 {
