@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -97,7 +98,10 @@ func newWorld(t *testing.T) *world {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { os.RemoveAll(dir) })
+		t.Cleanup(func() {
+			endAll(t, dir)
+			os.RemoveAll(dir)
+		})
 		w.hosts[i] = host{Run: dir, Tap: fmt.Sprintf("pgt%d", i)}
 		attributes := netlink.NewLinkAttrs()
 		attributes.Name = w.hosts[i].Tap
@@ -112,6 +116,22 @@ func newWorld(t *testing.T) *world {
 		})
 	}
 	return w
+}
+
+// endAll kills what still runs in a host's folder: a test that killed an agent
+// between starting a QEMU and noting it may end before anybody has found it.
+func endAll(t *testing.T, dir string) {
+	found, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	for _, link := range found {
+		at, err := os.Readlink(link)
+		if err != nil || !strings.HasPrefix(at, dir+"/") {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link))); err == nil {
+			t.Logf("process %d still ran in %s", pid, at)
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 }
 
 func up(t *testing.T) {
