@@ -74,11 +74,7 @@ func labUpCommand(std streams) *cobra.Command {
 			if l.CPUsPerHost < 0 {
 				return errors.New("--cpus-per-host must not be negative")
 			}
-			changed := false
-			for _, name := range []string{"hosts", "cpus-per-host", "mem-per-host"} {
-				changed = changed || cmd.Flags().Changed(name)
-			}
-			return l.up(cmd.Context(), std, changed)
+			return l.up(cmd.Context(), std, cmd.Flags().Changed)
 		},
 	}
 	cmd.Flags().IntVar(&l.Hosts, "hosts", 3, "hosts")

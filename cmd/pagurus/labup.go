@@ -35,7 +35,8 @@ const (
 
 // up starts the lab, or what is missing of it. If it cannot be started whole,
 // nothing of it stays; a lab that was up before is left as it is.
-func (l lab) up(ctx context.Context, std streams, changed bool) error {
+// Only what was asked for by name has to be as that one is.
+func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) error {
 	if os.Geteuid() != 0 {
 		return errors.New("a lab makes network namespaces, and only root may: try `sudo pagurus lab up`")
 	}
@@ -46,7 +47,7 @@ func (l lab) up(ctx context.Context, std streams, changed bool) error {
 	defer unlock()
 	had, err := readLab()
 	before := err == nil
-	if before && changed && had != l {
+	if before && l.otherwise(had, asked) {
 		return fmt.Errorf("a lab of %s is up already, made otherwise than asked for: `pagurus lab down` first", view.Count(had.Hosts, "host"))
 	}
 	if before {
@@ -67,6 +68,12 @@ func (l lab) up(ctx context.Context, std streams, changed bool) error {
 	}
 	_, err = fmt.Fprintf(std.out, "the lab is up: %s; try `pagurus hosts`, `pagurus run -n 4 -- hostname`\n", view.Count(l.Hosts, "host"))
 	return err
+}
+
+func (l lab) otherwise(had lab, asked func(flag string) bool) bool {
+	return asked("hosts") && had.Hosts != l.Hosts ||
+		asked("cpus-per-host") && had.CPUsPerHost != l.CPUsPerHost ||
+		asked("mem-per-host") && had.MemoryPerHost != l.MemoryPerHost
 }
 
 // free says whether this machine has no other controller, whose socket the lab

@@ -68,7 +68,7 @@ func each(t *testing.T, dir string) {
 		t.Fatalf("no scripts in %s: %v", dir, err)
 	}
 	for _, f := range files {
-		t.Run(filepath.Base(dir), func(t *testing.T) { testscript.Run(t, script(t, f)) })
+		t.Run(filepath.Base(f), func(t *testing.T) { testscript.Run(t, script(t, f)) })
 	}
 }
 
