@@ -83,7 +83,8 @@ func (b *build) bootstrap(ctx context.Context) error {
 	args = append(args, a.sources(r.Suite)...)
 
 	cmd := contained(ctx, args...)
-	cmd.Env = append(cmd.Env, "PAGURUS_KERNEL="+b.path("kernel"))
+	// What mmdebstrap makes outside the root goes when the build goes.
+	cmd.Env = append(cmd.Env, "PAGURUS_KERNEL="+b.path("kernel"), "TMPDIR="+b.path("tmp"))
 	pipe, err := cmd.StderrPipe()
 	if err != nil {
 		return err

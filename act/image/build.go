@@ -130,7 +130,7 @@ func ready() error {
 // run does all of it. The folder's files are complete afterwards but for
 // LabelFile.
 func (b *build) run(ctx context.Context) (fleet.Image, error) {
-	for _, d := range []string{"root", "kernel", "files"} {
+	for _, d := range []string{"root", "kernel", "files", "tmp"} {
 		if err := os.Mkdir(b.path(d), 0o755); err != nil {
 			return fleet.Image{}, err
 		}

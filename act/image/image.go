@@ -124,6 +124,18 @@ func (s *Store) Has(d fleet.Digest) bool {
 	return err == nil
 }
 
+// Opened reports whether a process of this machine has a file of the image
+// open, as the QEMU of every guest that runs it has. It sees all of them only
+// as root.
+func (s *Store) Opened(d fleet.Digest) bool {
+	below := s.Folder(d) + "/"
+	files, err := filepath.Glob("/proc/[0-9]*/fd/*")
+	return err == nil && slices.ContainsFunc(files, func(f string) bool {
+		to, err := os.Readlink(f)
+		return err == nil && strings.HasPrefix(to, below)
+	})
+}
+
 // Remove forgets the name, and deletes the image's files if no other name
 // means it. inUse says whether a guest runs an image or is about to; then
 // nothing is removed. After an error the name still stands.

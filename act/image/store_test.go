@@ -121,6 +121,22 @@ func TestANewerBuildLeavesTheOldUntilPruned(t *testing.T) {
 	}
 }
 
+func TestOpenedIsWhatAProcessHasOpen(t *testing.T) {
+	s := openStore(t)
+	img := put(t, s, "x", "root")
+	if s.Opened(img.Digest) {
+		t.Error("opened by nobody, yet it says so")
+	}
+	f, err := os.Open(filepath.Join(s.Folder(img.Digest), RootFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if !s.Opened(img.Digest) {
+		t.Error("open here, and it does not say so")
+	}
+}
+
 func TestEnsureFetchesWholeImagesOnly(t *testing.T) {
 	from := openStore(t)
 	img := put(t, from, "x", strings.Repeat("root", 1000))

@@ -159,10 +159,14 @@ func TestFaults(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")
 	source, target := w.open(t, 0), w.open(t, 1)
-	defer source.Close()
-	defer target.Close()
-	defer target.Stop(context.Background(), tk.Guest.ID)
-	defer source.Stop(context.Background(), tk.Guest.ID)
+	defer func() { // the two are opened anew on the way
+		for _, d := range []*qemu.Driver{source, target} {
+			if err := d.Stop(context.Background(), tk.Guest.ID); err != nil {
+				t.Error(err)
+			}
+			d.Close()
+		}
+	}()
 	reopen := func() {
 		source.Close()
 		target.Close()

@@ -8,10 +8,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -63,18 +65,31 @@ func (a account) attributes() *syscall.SysProcAttr {
 	}
 }
 
+// largestFile bounds what a guest can make QEMU write to this host's disk: its
+// console. Beyond it the guest's words are lost.
+const largestFile = 256 << 10
+
+// refuseSilently lets a write beyond largestFile fail rather than end QEMU:
+// what a process ignores, its children ignore.
+var refuseSilently = sync.OnceFunc(func() { signal.Ignore(unix.SIGXFSZ) })
+
 // spawn starts a program in dir that outlives this one. Its output goes to
-// log, files become its descriptors 3 and up.
+// log, files become its descriptors 3 and up. No file it writes can grow
+// beyond largestFile.
 func spawn(a account, dir string, command []string, log *os.File, files ...*os.File) (process, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = dir, log, log, files
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 	cmd.SysProcAttr = a.attributes()
+	refuseSilently()
 	if err := cmd.Start(); err != nil {
 		return process{}, fmt.Errorf("start %s: %w", command[0], err)
 	}
 	p := process{PID: cmd.Process.Pid}
 	st, err := readStat(p.PID)
+	if err == nil {
+		err = unix.Prlimit(p.PID, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: largestFile, Max: largestFile}, nil)
+	}
 	if err != nil {
 		return process{}, errors.Join(fmt.Errorf("start %s: %w", command[0], err), cmd.Process.Kill(), cmd.Wait())
 	}

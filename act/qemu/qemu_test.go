@@ -54,6 +54,14 @@ func TestGuest(t *testing.T) {
 	if strings.Contains(string(status), "\nUid:\t0") {
 		t.Error("QEMU runs as root")
 	}
+	if _, err := drivertest.Ask(t.Context(), d, "j1g0", "shout 300"); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(w.hosts[0].Run, "guests", "j1g0", "console.log"))
+	if err != nil || info.Size() < 200<<10 || info.Size() > 256<<10 {
+		t.Errorf("a guest that fills its console left %+v, %v", info, err)
+	}
+	healthy(t, d, "j1g0")
 }
 
 // TestManyRounds: every round of a copy is a chance to lose what was dirtied

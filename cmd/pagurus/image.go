@@ -68,6 +68,9 @@ func imageBuildCommand(std streams, folder *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := prune(cmd, store); err != nil {
+				std.say("the image is built, but what it replaces could not be removed: " + err.Error())
+			}
 			return printed(cmd, std, built, fmt.Sprintf("image %s: %s, kernel %s, %s, in %s",
 				built.Name, orNone(built.MPI+" "+built.Version), built.Kernel, view.Bytes(built.Bytes), view.Took(time.Since(begun))))
 		},
@@ -118,7 +121,7 @@ func imageRemoveCommand(std streams, folder *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			used, err := imagesInUse(cmd)
+			used, err := imagesInUse(cmd, store)
 			if err != nil {
 				return err
 			}
@@ -133,11 +136,20 @@ func imageRemoveCommand(std streams, folder *string) *cobra.Command {
 	}
 }
 
-// imagesInUse asks this machine's controller which images its jobs need. None
-// are needed where no controller runs.
-func imagesInUse(cmd *cobra.Command) (func(fleet.Digest) bool, error) {
+// prune removes what newer builds have replaced and nothing uses.
+func prune(cmd *cobra.Command, store *image.Store) error {
+	used, err := imagesInUse(cmd, store)
+	if err != nil {
+		return err
+	}
+	return store.Prune(used)
+}
+
+// imagesInUse asks this machine's controller which images its jobs need, and
+// looks which ones guests have open: those run on while no controller does.
+func imagesInUse(cmd *cobra.Command, store *image.Store) (func(fleet.Digest) bool, error) {
 	needed := map[fleet.Digest]bool{}
-	used := func(d fleet.Digest) bool { return needed[d] }
+	used := func(d fleet.Digest) bool { return needed[d] || store.Opened(d) }
 	at, err := cli.Controller(cmd.Flags())
 	if err != nil {
 		return nil, err
@@ -146,6 +158,7 @@ func imagesInUse(cmd *cobra.Command) (func(fleet.Digest) bool, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer client.Close()
 	ctx, stop := context.WithTimeout(cmd.Context(), 5*time.Second)
 	defer stop()
 	s, err := client.Snapshot(ctx)

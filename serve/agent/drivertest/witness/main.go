@@ -3,7 +3,7 @@
 // pause, and is asked over the guest's link whether all is still right.
 //
 // A line in, a line out: "report" gives "STEPS PASSES WRONG", "dirty MIB" sets
-// the MiB dirtied a second, "net" gives the guest's first hardware address,
+// the MiB dirtied a second, "shout KIB" fills the console, "net" gives the guest's first hardware address,
 // "disk" the first bytes of its disk, "exit" powers the guest off.
 package main
 
@@ -95,6 +95,13 @@ func answer(port io.ReadWriter) {
 			var n int64
 			fmt.Sscan(words[len(words)-1], &n)
 			rate.Store(n)
+			fmt.Fprintln(port, "ok")
+		case "shout":
+			var kib int
+			fmt.Sscan(words[len(words)-1], &kib)
+			for range kib {
+				fmt.Println(strings.Repeat("#", 1022)) // and a carriage return
+			}
 			fmt.Fprintln(port, "ok")
 		case "net":
 			macs, _ := filepath.Glob("/sys/class/net/e*/address")
