@@ -44,8 +44,11 @@ func (p *process) ended() <-chan struct{} {
 			}
 			// The runtime's poller waits, not a thread for each server.
 			err = raw.Read(func(fd uintptr) bool { return hasEnded(int(fd)) })
-			if err == nil && p.child != nil {
+			switch {
+			case err == nil && p.child != nil:
 				p.child.Wait()
+			case err == nil: // a child from before this package was closed and opened again, or nobody of ours
+				_ = raw.Control(func(fd uintptr) { _ = unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED|unix.WNOHANG, nil) })
 			}
 		}()
 	})

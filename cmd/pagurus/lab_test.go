@@ -181,8 +181,8 @@ func TestLabThatCannotComeUp(t *testing.T) {
 	if code != 1 || !strings.Contains(out, "address already in use") {
 		t.Errorf("exit %d: %s", code, out)
 	}
-	if out, code := pagurus(t, "lab", "status"); code != 1 || !strings.Contains(out, "no lab is up") {
-		t.Errorf("afterwards: exit %d: %s", code, out)
+	if status, code := pagurus(t, "lab", "status"); code != 1 || !strings.Contains(status, "no lab is up") {
+		t.Errorf("after %q: exit %d: %s", out, code, status)
 	}
 	if left := daemon.Namespaces(labNamespace); len(left) > 0 {
 		t.Errorf("namespaces %v are left", left)
