@@ -12,7 +12,7 @@ const (
 	GuestMoving   GuestState = "moving" // a migration has it
 	GuestStopping GuestState = "stopping"
 	GuestEnded    GuestState = "ended"
-	GuestLost     GuestState = "lost" // nobody knows who runs it; a person must look
+	GuestLost     GuestState = "lost" // nobody knows who runs it, or the target lost it; its hosts destroy what they have
 )
 
 // Ended reports whether the guest is gone for good.

@@ -18,7 +18,7 @@ const (
 	Reverting   Phase = "reverting"   // source goes on after a switch that surely did not happen
 	Discarding  Phase = "discarding"  // target destroys what it half received
 	Aborted     Phase = "aborted"
-	Stranded    Phase = "stranded" // nobody knows who runs the guest; a person must look
+	Stranded    Phase = "stranded" // nobody knows who runs the guest, or the target lost it: the guest is lost
 )
 
 // Ended reports whether no report can move the migration any further.

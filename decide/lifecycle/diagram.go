@@ -128,8 +128,6 @@ func (s section[S]) cell(in S, on fleet.Outcome) string {
 	for _, a := range s.arrows {
 		switch {
 		case a.from != in || a.on != on:
-		case a.stays:
-			return "stays"
 		case a.to != in:
 			return string(a.to)
 		case a.tries == 0:

@@ -22,7 +22,8 @@ var guestStages = []stage[fleet.GuestState]{
 }
 
 // guestArrows is the life of a guest but for its moves. Hold stands as long as
-// the guest runs: only its host can say that it does not.
+// the guest runs: only its host can say that it does not, and is asked without
+// limit.
 var guestArrows = []arrow[fleet.GuestState]{
 	{from: fleet.GuestStarting, on: fleet.Done, to: fleet.GuestRunning},
 	{from: fleet.GuestStarting, on: fleet.Failed, to: fleet.GuestEnded},
@@ -30,7 +31,7 @@ var guestArrows = []arrow[fleet.GuestState]{
 
 	{from: fleet.GuestRunning, on: fleet.Done, to: fleet.GuestEnded},
 	{from: fleet.GuestRunning, on: fleet.Failed, to: fleet.GuestEnded},
-	{from: fleet.GuestRunning, on: fleet.Vanished, to: fleet.GuestRunning, stays: true},
+	{from: fleet.GuestRunning, on: fleet.Vanished, to: fleet.GuestRunning},
 
 	{from: fleet.GuestStopping, on: fleet.Done, to: fleet.GuestEnded},
 	{from: fleet.GuestStopping, on: fleet.Failed, to: fleet.GuestStopping, tries: moreTries, last: fleet.GuestEnded},
@@ -48,8 +49,9 @@ func Guest(g fleet.Guest, r fleet.Report) (fleet.Guest, bool, error) {
 	if err != nil {
 		return g, false, fmt.Errorf("guest %s: %w", g.ID, err)
 	}
-	if to == g.State && attempt == g.Attempt {
-		return g, false, nil
+	if to == fleet.GuestRunning && to == g.State { // it has run since then
+		g.Attempt = attempt
+		return g, true, nil
 	}
 	if to == fleet.GuestEnded {
 		g.Cause = ending(g, r)

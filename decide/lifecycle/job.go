@@ -14,7 +14,7 @@ var jobStages = []stage[fleet.JobState]{
 	{in: fleet.JobEnded, says: "nothing"},
 }
 
-// jobArrows is what the report on a job's program leads to. A silent host is
+// jobArrows is what the report on a job's program leads to. A host that cannot tell is
 // asked again for ever: the program may well go on there, and only a person
 // can decide to give it up.
 var jobArrows = []arrow[fleet.JobState]{

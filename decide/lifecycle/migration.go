@@ -12,6 +12,11 @@ import (
 // agent be restarted or a cable be put back; after them somebody must look.
 const moreTries = 5
 
+// Once a switch has begun only the source's own word tells whether the guest
+// is still there. A host that reboots, or a network switch that does, takes
+// minutes: five of them, before the guest counts as lost.
+const switchTries = 30
+
 // migrationStages says which order each phase waits for.
 var migrationStages = []stage[fleet.Phase]{
 	{in: fleet.Preparing, verb: fleet.Receive, at: "target"},
@@ -25,7 +30,7 @@ var migrationStages = []stage[fleet.Phase]{
 	{in: fleet.Discarding, verb: fleet.Discard, at: "target"},
 	{in: fleet.Finished, says: "nothing: the guest runs at the target"},
 	{in: fleet.Aborted, says: "nothing: the guest runs at the source"},
-	{in: fleet.Stranded, says: "a person: nobody knows who runs the guest"},
+	{in: fleet.Stranded, says: "nothing: the guest is lost and its job is stopped"},
 }
 
 // migrationArrows is the whole protocol of one migration. Failed is a promise
@@ -38,16 +43,19 @@ var migrationArrows = []arrow[fleet.Phase]{
 
 	{from: fleet.Copying, on: fleet.Done, to: fleet.Ready},
 	{from: fleet.Copying, on: fleet.Failed, to: fleet.Discarding},
-	{from: fleet.Copying, on: fleet.Vanished, to: fleet.Discarding},
+	// QEMU may have come to the gate by itself and hold the guest there.
+	{from: fleet.Copying, on: fleet.Vanished, to: fleet.Withdrawing},
 
 	{from: fleet.Switching, on: fleet.Done, to: fleet.Repointing},
 	{from: fleet.Switching, on: fleet.Failed, to: fleet.Reverting},
-	{from: fleet.Switching, on: fleet.Vanished, to: fleet.Switching, tries: moreTries, last: fleet.Stranded},
+	{from: fleet.Switching, on: fleet.Vanished, to: fleet.Switching, tries: switchTries, last: fleet.Stranded},
 
 	// From here on the source must never run again: the target has the guest
-	// whole and may be running it. There is no way back, so there is no limit.
+	// whole and may be running it. There is no way back, so a target that is
+	// silent is asked without limit; one that says again and again that it
+	// cannot has lost the guest.
 	{from: fleet.Repointing, on: fleet.Done, to: fleet.Retiring},
-	{from: fleet.Repointing, on: fleet.Failed, to: fleet.Repointing},
+	{from: fleet.Repointing, on: fleet.Failed, to: fleet.Repointing, tries: moreTries, last: fleet.Stranded},
 	{from: fleet.Repointing, on: fleet.Vanished, to: fleet.Repointing},
 
 	{from: fleet.Retiring, on: fleet.Done, to: fleet.Finished},
@@ -61,7 +69,7 @@ var migrationArrows = []arrow[fleet.Phase]{
 
 	{from: fleet.Reverting, on: fleet.Done, to: fleet.Discarding},
 	{from: fleet.Reverting, on: fleet.Failed, to: fleet.Stranded},
-	{from: fleet.Reverting, on: fleet.Vanished, to: fleet.Reverting, tries: moreTries, last: fleet.Stranded},
+	{from: fleet.Reverting, on: fleet.Vanished, to: fleet.Reverting, tries: switchTries, last: fleet.Stranded},
 
 	{from: fleet.Discarding, on: fleet.Done, to: fleet.Aborted},
 	{from: fleet.Discarding, on: fleet.Failed, to: fleet.Discarding},
@@ -135,8 +143,8 @@ func beforeSwitch(p fleet.Phase) bool {
 
 // Carrier gives the host to which frames for a guest should be sent, m being
 // the migration that has it, if any. Frames follow the guest, not its Home:
-// they go to the source, which forwards them once it has paused the guest,
-// until the target is told to let it run.
+// they go to the source until the target is told to let it run. Those that
+// come to the source while the guest stands still are lost.
 func Carrier(g fleet.Guest, m fleet.Migration) fleet.HostID {
 	switch {
 	case m.ID == "" || m.Phase.Ended():

@@ -136,7 +136,7 @@ func (n member) migration(i int) fleet.Migration {
 func (n member) after(m fleet.Migration) member {
 	home := map[bool]fleet.HostID{false: "source", true: "target"}
 	g := Follow(fleet.Guest{ID: m.Guest, State: fleet.GuestMoving, Migration: m.ID, Home: home[n.home], Gen: uint64(n.gen)}, m)
-	n.phase, n.attempt, n.gen = m.Phase, min(m.Attempt, moreTries+2), uint8(g.Gen)
+	n.phase, n.attempt, n.gen = m.Phase, min(m.Attempt, switchTries+2), uint8(g.Gen)
 	n.home, n.moving = g.Home == "target", g.State == fleet.GuestMoving
 	return n
 }
@@ -340,7 +340,7 @@ func together(t *testing.T, a, b member) {
 // it to an end.
 func TestEveryMigrationCanEnd(t *testing.T) {
 	for _, st := range migrationStages {
-		for attempt := 0; attempt <= moreTries; attempt++ {
+		for attempt := range switchTries + 1 {
 			m := fleet.Migration{ID: "m1.g0", Guest: "g0", From: "source", To: "target", Gen: 1, Phase: st.in, Attempt: attempt}
 			for range 10 {
 				if order, waits := MigrationOrder(m); waits {

@@ -17,15 +17,13 @@ import (
 
 // arrow is one line of a table: in state from, the outcome on leads to state
 // to. An arrow that leads back to its own state is another try, which may be
-// made tries times (0 is without limit) and then leads to last, unless it
-// stays: then nothing changes at all.
+// made tries times (0 is without limit) and then leads to last.
 type arrow[S ~string] struct {
 	from  S
 	on    fleet.Outcome
 	to    S
 	tries int
 	last  S
-	stays bool
 }
 
 // stage says what a state waits for: the answer to an order, or, with no verb,
@@ -45,8 +43,6 @@ func follow[S ~string](table []arrow[S], from S, attempt int, on fleet.Outcome) 
 			continue
 		}
 		switch {
-		case a.stays:
-			return from, attempt, nil
 		case a.to != from:
 			return a.to, 0, nil
 		case a.tries != 0 && attempt >= a.tries:

@@ -305,6 +305,29 @@ func TestSilentHostKeepsItsGuests(t *testing.T) {
 	}
 }
 
+// What stands and was answered with "nobody knows" is asked again: without
+// that nobody would hear of the program's end.
+func TestStandingOrdersAreSentAgain(t *testing.T) {
+	w, _ := running(t, 1, "host1")
+	for _, o := range Pending(w.s) {
+		if o.Verb != fleet.Run && o.Verb != fleet.Hold {
+			t.Fatalf("waits for %+v", o)
+		}
+		if _, err := w.step(fleet.Report{At: w.now, Order: o, Outcome: fleet.Vanished}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.log = nil
+	w.tick(slowest * time.Second)
+	sent := map[fleet.Verb]bool{}
+	for _, o := range w.log {
+		sent[o.Verb] = sent[o.Verb] || o.Attempt == 1
+	}
+	if !sent[fleet.Run] || !sent[fleet.Hold] {
+		t.Errorf("sent again: %v", sent)
+	}
+}
+
 // A controller that was restarted gives agents time to call before it counts
 // any order as vanished, and keeps their addresses until then.
 func TestRestartedControllerWaitsForAgents(t *testing.T) {
@@ -329,7 +352,7 @@ func TestRestartedControllerWaitsForAgents(t *testing.T) {
 		}
 	}
 	w.tick(5 * time.Second)
-	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Discarding {
+	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Withdrawing {
 		t.Fatalf("migration: %+v", m)
 	}
 }
@@ -342,7 +365,7 @@ func TestStuckOrdersVanishInTheEnd(t *testing.T) {
 		w.tick(limits[fleet.Start])
 	}
 	w.settle()
-	if job := w.s.Jobs[j]; job.State != fleet.JobEnded || job.Result != fleet.JobFailed || !strings.Contains(job.Cause, "host1 did not answer the order to start within 3m0s") {
+	if job := w.s.Jobs[j]; job.State != fleet.JobEnded || job.Result != fleet.JobFailed || !strings.Contains(job.Cause, "host1 did not answer the order to start within 40m0s") {
 		t.Errorf("job: %+v", job)
 	}
 }

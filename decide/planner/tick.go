@@ -15,14 +15,14 @@ import (
 // How long an order may take on a host that is heard from, before it counts as
 // vanished. An agent answers sooner itself; these are for one that is stuck.
 var limits = map[fleet.Verb]time.Duration{
-	fleet.Start:   180 * time.Second, // fetches an image, boots under software emulation
-	fleet.Stop:    60 * time.Second,  // flushes the job's files first
-	fleet.Receive: 60 * time.Second,  // fetches an image, starts an empty guest
-	fleet.Switch:  60 * time.Second,  // sends what is dirty: short, but over a link that others use
-	fleet.Repoint: 30 * time.Second,  // lets it run; nothing is sent any more
-	fleet.Retire:  30 * time.Second,  // kills a process
-	fleet.Revert:  30 * time.Second,  // lets it run
-	fleet.Discard: 30 * time.Second,  // kills a process
+	fleet.Start:   40 * time.Minute, // fetches an image, maybe over an office line, boots under software emulation
+	fleet.Stop:    60 * time.Second, // flushes the job's files first
+	fleet.Receive: 40 * time.Minute, // fetches an image, starts an empty guest
+	fleet.Switch:  60 * time.Second, // sends what is dirty: short, but over a link that others use
+	fleet.Repoint: 30 * time.Second, // lets it run; nothing is sent any more
+	fleet.Retire:  30 * time.Second, // kills a process
+	fleet.Revert:  30 * time.Second, // lets it run
+	fleet.Discard: 30 * time.Second, // kills a process
 	// Copy, Run and Hold take as long as they take: not while their host is
 	// heard from.
 }
@@ -34,6 +34,8 @@ const (
 	// slowest and window pace the tries after a refused one: the n-th waits n
 	// seconds, no more than slowest, and is sent with every Tick of the window,
 	// so that a Tick that comes late does not lose it. Sent twice is sent once.
+	// An order that stands is sent every slowest seconds from then on: when it
+	// was answered is not known.
 	slowest = 10
 	window  = 2 * time.Second
 	// Ended jobs are kept for people to look at: an hour, and no more of them
@@ -80,14 +82,22 @@ func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 				late = append(late, fleet.Report{At: d.at, Order: p.order, Outcome: fleet.Vanished, Cause: cause})
 				continue
 			}
-			pace := time.Duration(min(p.order.Attempt, slowest)) * time.Second
-			if p.order.Attempt > 0 && p.order.Verb != fleet.Run && out >= pace && out < pace+window {
+			if p.order.Attempt > 0 && again(p.order, out) {
 				resend = append(resend, p.order)
 			}
 		}
 	}
 	slices.SortFunc(late, func(a, b fleet.Report) int { return compareOrders(a.Order, b.Order) })
 	return late, resend
+}
+
+// again reports whether a further try is to be sent now, out after the last.
+func again(o fleet.Order, out time.Duration) bool {
+	if o.Verb == fleet.Run || o.Verb == fleet.Hold {
+		return out%(slowest*time.Second) < window
+	}
+	pace := time.Duration(min(o.Attempt, slowest)) * time.Second
+	return out >= pace && out < pace+window
 }
 
 // vanished says why an order that has been out for so long is not going to be
