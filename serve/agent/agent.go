@@ -85,7 +85,9 @@ type Agent struct {
 	outbox   []fleet.Report // not sent yet, oldest first
 	news     chan struct{}  // capacity 1: outbox is not empty
 	wanted   *fleet.Wanted  // the last accepted
-	applied  bool           // the host matches wanted
+	joined   *fleet.Wanted  // the one that the networks match
+	served   *fleet.Wanted  // the one that the shares match
+	serving  bool           // shares are being made to match
 	present  map[fleet.GuestID]presence
 	troubles map[string]string // by what is in trouble
 	works    sync.WaitGroup
@@ -215,7 +217,7 @@ func (a *Agent) listen(ctx context.Context, s Session) error {
 		}
 		switch {
 		case down.Wanted != nil:
-			if err := a.want(*down.Wanted); err != nil {
+			if err := a.want(*down.Wanted, !ours); err != nil {
 				return err
 			}
 			if !ours {

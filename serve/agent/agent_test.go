@@ -453,7 +453,11 @@ func TestWanted(t *testing.T) {
 		if r.overlay.count() != n {
 			t.Error("what is as wanted was applied again")
 		}
-		r.want("c1", 12)
+		r.want("c1", 20, "j1g0")
+		r.c.reach(false)
+		r.c.reach(true)
+		r.attach() // with an older one, which counts: the store may have been put back from a copy
+		r.want("c1", 11)
 		time.Sleep(5 * time.Second)
 		if r.d.guest("j1g0") != nil || r.d.count("shutdown j1g0") != 0 {
 			t.Errorf("calls %q", r.d.calls)
@@ -576,6 +580,49 @@ func TestStreamsArriveWholeAcrossCuts(t *testing.T) {
 		}
 		if r.d.count("start j1g0") != 1 {
 			t.Error("started twice")
+		}
+	})
+}
+
+// A guest that its copy left standing still runs on when nobody says what is
+// next, also when the agent that copied it is gone.
+func TestNoGuestStandsStillForNothing(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.do(task(fleet.Start, 1))
+		r.do(task(fleet.Copy, 1))
+		r.d.put("j1g0", fleet.Paused)
+		time.Sleep(gateLimit / 2)
+		if r.d.count("resume j1g0") != 0 {
+			t.Error("the order to switch was not waited for")
+		}
+		time.Sleep(2 * gateLimit)
+		if g := r.d.guest("j1g0"); g.run != fleet.Running {
+			t.Errorf("it is %s", g.run)
+		}
+		r.stop()
+		r.d.put("j1g0", fleet.Paused)
+		r.start()
+		r.send(task(fleet.Hold, 1))
+		time.Sleep(time.Second)
+		if g := r.d.guest("j1g0"); g.run != fleet.Running {
+			t.Errorf("held, it is %s", g.run)
+		}
+	})
+}
+
+func TestASlowFileServerKeepsNobodyWaiting(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.stop()
+		r.shares.slow = time.Minute
+		r.start()
+		begun, served := time.Now(), r.shares.count()
+		r.do(task(fleet.Start, 1))
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("a start waited %s for a file server", took)
+		}
+		time.Sleep(3 * time.Minute)
+		if r.shares.count() == served {
+			t.Error("nothing was served")
 		}
 	})
 }

@@ -89,11 +89,24 @@ func (p page) answer(o fleet.Order) (fleet.Report, bool) {
 			return r, true
 		}
 	}
+	for _, r := range p.Answers {
+		if r.Outcome == fleet.Failed && o.Attempt < r.Order.Attempt && sameBut(o, r.Order) {
+			r.Order = o // nobody waits for this try any more, and that it fails is promised
+			return r, true
+		}
+	}
 	return fleet.Report{}, false
 }
 
+// sameBut reports whether two orders differ in nothing but the try.
+func sameBut(a, b fleet.Order) bool {
+	a.Attempt = b.Attempt
+	return a == b
+}
+
 // with gives the page that also remembers r. Of older generations nothing
-// needs to be: they are refused for their generation.
+// needs to be: they are refused for their generation. Of the tries that failed
+// the last is enough, if it failed too.
 func (p page) with(r fleet.Report, gen uint64) page {
 	out := page{LastGen: max(p.LastGen, gen)}
 	done := 0
@@ -109,6 +122,9 @@ func (p page) with(r fleet.Report, gen uint64) page {
 		}
 		if old.Order.Gen != 0 && old.Order.Gen < out.LastGen {
 			continue
+		}
+		if old.Outcome == fleet.Failed && r.Outcome == fleet.Failed && old.Order.Attempt < r.Order.Attempt && sameBut(old.Order, r.Order) {
+			continue // the newer promise stands for it
 		}
 		out.Answers = append(out.Answers, old)
 	}

@@ -428,9 +428,11 @@ type memoryNetwork struct {
 	mu      sync.Mutex
 	applied [][]fleet.Network
 	err     error
+	slow    time.Duration
 }
 
 func (n *memoryNetwork) Apply(_ context.Context, w []fleet.Network) error {
+	time.Sleep(n.slow)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.applied = append(n.applied, w)
@@ -454,13 +456,14 @@ type rig struct {
 	d       *memoryDriver
 	c       *memoryController
 	overlay *memoryNetwork
+	shares  *memoryNetwork
 	a       *Agent
 	s       *memorySession
 	stop    func()
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{t: t, dir: filepath.Join(t.TempDir(), "run"), c: newController(), overlay: &memoryNetwork{},
+	r := &rig{t: t, dir: filepath.Join(t.TempDir(), "run"), c: newController(), overlay: &memoryNetwork{}, shares: &memoryNetwork{},
 		d: &memoryDriver{guests: map[fleet.GuestID]*memoryGuest{}}}
 	r.start()
 	return r
@@ -471,7 +474,7 @@ func (r *rig) start() {
 	r.a = New(Config{
 		Host: "host1", Run: r.dir, Drivers: map[fleet.Kind]Driver{fleet.VM: r.d},
 		Inside:  func(g fleet.GuestID, _ Linker) Inside { return memoryInside{r.d, g} },
-		Overlay: r.overlay, Shares: &memoryNetwork{}, Images: memoryImages{}, Controller: r.c,
+		Overlay: r.overlay, Shares: r.shares, Images: memoryImages{}, Controller: r.c,
 		Facts: func() fleet.Facts { return fleet.Facts{Machine: "m1"} }, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 	})
 	ctx, cancel := context.WithCancel(r.t.Context())

@@ -47,6 +47,7 @@ func init() {
 		fleet.Revert:  {(*Agent).revert, quickLimit},
 		fleet.Discard: {(*Agent).destroy, quickLimit},
 		settle:        {(*Agent).settle, quickLimit},
+		awaken:        {(*Agent).awaken, quickLimit},
 	}
 }
 
@@ -68,6 +69,7 @@ func (a *Agent) hold(ctx context.Context, w *work) (fleet.Report, error) {
 	if !here {
 		return fleet.Report{}, fmt.Errorf("holding guest %s on %s: %w%s", g, a.Host, ErrAbsent, a.lastWords(w))
 	}
+	a.wake(w.seat, w.task)
 	if ended != nil {
 		select {
 		case <-ctx.Done():
@@ -88,6 +90,58 @@ func (a *Agent) hold(ctx context.Context, w *work) (fleet.Report, error) {
 		return fleet.Report{}, errSilent
 	}
 	return fleet.Report{Cause: fmt.Sprintf("guest %s ended by itself on %s%s", g, a.Host, a.lastWords(w))}, nil
+}
+
+// gateLimit is how long a guest may stand still after its copy before the
+// order to switch comes; a commit and a message take a few hundredths of it.
+const gateLimit = 5 * time.Second
+
+// guard sees to it that a guest whose copy is done does not stand still for
+// long: where QEMU found nothing more to send it has paused the guest, and the
+// controller that should say what is next may be away. The copy is called off
+// then, and a switch that comes later fails for certain.
+func (a *Agent) guard(w *work) {
+	a.works.Go(func() {
+		paused := time.Time{}
+		for a.ctx.Err() == nil && a.newest(w) {
+			switch state, err := a.state(a.ctx, w); {
+			case err != nil || state != fleet.Paused:
+				paused = time.Time{}
+			case paused.IsZero():
+				paused = time.Now()
+			case time.Since(paused) > gateLimit:
+				a.Log.Warn("nobody says what to do after a copy; the guest runs on", "guest", w.seat.guest)
+				a.wake(w.seat, w.task)
+				return
+			}
+			wait(a.ctx, pollEvery)
+		}
+	})
+}
+
+// newest reports whether nothing else has touched the guest since w.
+func (a *Agent) newest(w *work) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return w.seat.last == w
+}
+
+// wake lets a guest run that stands still while nothing is being done with it.
+// What has left with a migration stays as it is, its driver refuses.
+func (a *Agent) wake(s *seat, t fleet.Task) {
+	t.Order.Verb = awaken
+	a.mu.Lock()
+	if s.last == nil || s.last.over() {
+		a.beginLocked(s, &work{task: t, silent: true})
+	}
+	a.mu.Unlock()
+}
+
+func (a *Agent) awaken(ctx context.Context, w *work) (fleet.Report, error) {
+	if state, err := a.state(ctx, w); err != nil || state != fleet.Paused {
+		return fleet.Report{}, err
+	}
+	return a.revert(ctx, w)
 }
 
 // undisturbed waits until no work touches the guest.
@@ -182,6 +236,8 @@ func (a *Agent) copy(ctx context.Context, w *work) (fleet.Report, error) {
 	if err != nil {
 		a.setProgress(w, nil)
 		err = fmt.Errorf("copying guest %s to %s: %w", w.seat.guest, w.task.Order.Peer, err)
+	} else {
+		a.guard(w)
 	}
 	return fleet.Report{Cost: last}, err
 }
@@ -203,7 +259,11 @@ func (a *Agent) switchOver(ctx context.Context, w *work) (fleet.Report, error) {
 // tried again now, after the guest runs.
 func (a *Agent) repoint(ctx context.Context, w *work) (fleet.Report, error) {
 	if err := w.driver.Resume(ctx, w.seat.guest); err != nil {
-		return fleet.Report{}, fmt.Errorf("letting guest %s run on %s: %w", w.seat.guest, a.Host, err)
+		err = fmt.Errorf("letting guest %s run on %s: %w", w.seat.guest, a.Host, err)
+		if errors.Is(err, ErrAbsent) {
+			return fleet.Report{}, err
+		}
+		return fleet.Report{}, vague{err} // worth another try, however often
 	}
 	a.beginSettling(w)
 	a.match(ctx)

@@ -37,8 +37,12 @@ type work struct {
 	link   Linker // of driver; nil: its guests have no link
 }
 
-// settle is the agent's own verb: what a guest is told after it was moved.
-const settle fleet.Verb = "settle"
+// The agent's own verbs: telling a guest what changed when it was moved, and
+// letting one run that stands still for no reason.
+const (
+	settle fleet.Verb = "settle"
+	awaken fleet.Verb = "awaken"
+)
 
 // errSuperseded ends work that something newer takes the place of. errSilent
 // ends work of which there is nothing to say.
@@ -125,7 +129,7 @@ func (a *Agent) take(t fleet.Task) {
 // refuse says why an order cannot be for this agent at all, whenever it comes.
 func (a *Agent) refuse(t fleet.Task) error {
 	o := t.Order
-	if _, ok := verbs[o.Verb]; !ok || o.Verb == settle {
+	if _, ok := verbs[o.Verb]; !ok || o.Verb == settle || o.Verb == awaken {
 		return fmt.Errorf("host %s does not know the order %q; is its agent older than the controller?", a.Host, o.Verb)
 	}
 	if !guestName.MatchString(string(t.Guest.ID)) {

@@ -24,19 +24,21 @@ const removing = "removing guest "
 // errOtherCluster ends a session with a controller that is not ours.
 var errOtherCluster = errors.New("the controller is of another cluster")
 
-// want makes the host be what the controller says it should. An error means
-// that the controller is not to be listened to.
-func (a *Agent) want(w fleet.Wanted) error {
+// want makes the host be what the controller says it should. What a session
+// says first counts whatever came before it: a controller whose store was put
+// back from a copy counts revisions from there. An error means that the
+// controller is not to be listened to.
+func (a *Agent) want(w fleet.Wanted, first bool) error {
 	if err := a.belong(w.Cluster); err != nil {
 		return err
 	}
 	a.mu.Lock()
-	if a.wanted != nil && w.Revision < a.wanted.Revision {
+	if !first && a.wanted != nil && w.Revision < a.wanted.Revision {
 		a.Log.Warn("passed over what an older revision wants", "revision", w.Revision, "have", a.wanted.Revision)
 		a.mu.Unlock()
 		return nil
 	}
-	a.wanted, a.applied = &w, false
+	a.wanted = &w
 	a.mu.Unlock()
 	a.match(a.ctx) // to its end, also when the session ends meanwhile
 	a.sweep()
@@ -76,27 +78,66 @@ func (a *Agent) cluster() (string, error) {
 
 // match makes networks and shares what is wanted, if they are not already.
 // What goes wrong is trouble, tried again about once a second; orders that
-// need what is missing fail by themselves.
+// need what is missing fail by themselves. Networks are there when it returns,
+// since orders that come next need them. Shares are not waited for: a file
+// server that starts slowly must not keep another job's guest standing still,
+// and guests wait for their own.
 func (a *Agent) match(ctx context.Context) {
 	a.applying.Lock()
 	defer a.applying.Unlock()
 	a.mu.Lock()
-	wanted, applied := a.wanted, a.applied
+	wanted, joined := a.wanted, a.joined
 	a.mu.Unlock()
-	if wanted == nil || applied {
+	if wanted == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, applyLimit)
-	defer cancel()
-	nets := a.Overlay.Apply(ctx, wanted.Networks)
-	a.trouble("making the jobs' networks", nets)
-	shares := a.Shares.Apply(ctx, wanted.Networks)
-	a.trouble("serving the jobs' files", shares)
-	a.mu.Lock()
-	if a.wanted == wanted {
-		a.applied = nets == nil && shares == nil
+	if joined != wanted {
+		ctx, cancel := context.WithTimeout(ctx, applyLimit)
+		defer cancel()
+		err := a.Overlay.Apply(ctx, wanted.Networks)
+		a.trouble("making the jobs' networks", err)
+		if err == nil {
+			a.mu.Lock()
+			a.joined = wanted
+			a.mu.Unlock()
+		}
 	}
+	a.serve()
+}
+
+// serve makes the shares match in the background, one time after another. One
+// that fails is tried again with the next match.
+func (a *Agent) serve() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.serving || a.served == a.wanted {
+		return
+	}
+	a.serving = true
+	a.works.Go(func() {
+		for again := true; again; {
+			again = a.serveOnce()
+		}
+	})
+}
+
+// serveOnce reports whether something else is wanted by now.
+func (a *Agent) serveOnce() (again bool) {
+	a.mu.Lock()
+	wanted := a.wanted
 	a.mu.Unlock()
+	ctx, cancel := context.WithTimeout(a.ctx, applyLimit)
+	defer cancel()
+	err := a.Shares.Apply(ctx, wanted.Networks)
+	a.trouble("serving the jobs' files", err)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err == nil {
+		a.served = wanted
+	}
+	again = a.wanted != wanted && a.ctx.Err() == nil
+	a.serving = again
+	return again
 }
 
 // sweep removes the guests that are on this host but not wanted. What would
