@@ -626,3 +626,31 @@ func TestASlowFileServerKeepsNobodyWaiting(t *testing.T) {
 		}
 	})
 }
+
+// A controller whose disk lost what it had taken asks for what the guest no
+// longer has: the job ends all the same, and its reader is told.
+func TestOutputThatIsLostIsSaidToBe(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.do(task(fleet.Start, 1))
+		run := task(fleet.Run, 1)
+		r.send(run)
+		g := r.d.guest("j1g0")
+		g.write(fleet.Stdout, []byte("many words"))
+		time.Sleep(5 * time.Second)
+		r.c.mu.Lock()
+		r.c.spool["j1stdout"] = []byte("many")
+		r.c.mu.Unlock()
+		g.mu.Lock()
+		g.out[fleet.Stdout].forgot = 10
+		g.mu.Unlock()
+		g.write(fleet.Stdout, []byte(" more"))
+		time.Sleep(time.Minute)
+		g.finish(3)
+		if exit := r.expect(run.Order, fleet.Done).Exit; exit == nil || exit.Code != 3 {
+			t.Errorf("exit %+v", exit)
+		}
+		if got := string(r.c.spool["j1stdout"]); !strings.HasPrefix(got, "many\npagurus: the rest of stdout is lost") {
+			t.Errorf("stdout %q", got)
+		}
+	})
+}

@@ -17,8 +17,8 @@ const (
 	pumpLastPause  = time.Second
 	fullPause      = 100 * time.Millisecond // while the program reads nothing of its input
 	emptyPause     = 10 * time.Millisecond  // after a wait for bytes that brought none
-	// readTries: a guest that refuses to be read from this often in a row has
-	// lost the output, and no patience brings it back.
+	// readTries: a guest that refuses to be read from this often in a row after
+	// the program has ended has lost the output, and no patience brings it back.
 	readTries = 20
 )
 
@@ -83,9 +83,10 @@ func (p pump) whole(ctx context.Context, t fleet.Task) (exit fleet.Exit, err err
 		input.Wait()
 	}()
 	var lost [2]error
+	exited := make(chan struct{})
 	for i, stream := range []string{fleet.Stdout, fleet.Stderr} {
 		outputs.Go(func() {
-			lost[i] = p.guarded(func() error { return p.output(ctx, stream, t.Have[stream]) })
+			lost[i] = p.guarded(func() error { return p.output(ctx, stream, t.Have[stream], exited) })
 		})
 	}
 	input.Go(func() {
@@ -95,6 +96,7 @@ func (p pump) whole(ctx context.Context, t fleet.Task) (exit fleet.Exit, err err
 	if err != nil {
 		return exit, vague{fmt.Errorf("waiting for the program: %w", err)}
 	}
+	close(exited)
 	outputs.Wait()
 	if err := errors.Join(lost[:]...); err != nil {
 		return exit, vague{err}
@@ -116,16 +118,24 @@ func (p pump) guarded(do func() error) (err error) {
 // output carries one output stream until its end. What the controller has
 // decides where to go on, so nothing is lost or doubled however often either
 // side was cut off; it is asked first, since what the task says it has may be
-// older than what another host's agent brought it meanwhile.
-func (p pump) output(ctx context.Context, stream string, offset int64) error {
+// older than what another host's agent brought it meanwhile. A controller whose
+// disk lost what it had taken asks for what the guest no longer has: once the
+// program has ended, its reader is told.
+func (p pump) output(ctx context.Context, stream string, offset int64, exited <-chan struct{}) error {
 	at := wire.Place{Job: p.job, Stream: stream, Offset: offset}
 	err := p.deliver(ctx, &at, nil, false)
 	pause := pumpFirstPause
 	for failures := 0; err == nil && ctx.Err() == nil; {
 		data, eof, rerr := p.in.Read(ctx, p.program, stream, at.Offset)
 		if rerr != nil {
-			if failures++; failures > readTries {
-				return fmt.Errorf("reading %s from %d on: %w", stream, at.Offset, rerr)
+			select {
+			case <-exited:
+				failures++
+			default:
+			}
+			if failures > readTries {
+				p.Log.Error("output is lost", "job", p.job, "stream", stream, "from", at.Offset, "cause", rerr)
+				return p.deliver(ctx, &at, fmt.Appendf(nil, "\npagurus: the rest of %s is lost: %v\n", stream, rerr), true)
 			}
 			wait(ctx, pause)
 			pause = min(2*pause, pumpLastPause)
