@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"pagurus/fleet"
 )
 
@@ -49,24 +47,25 @@ func newServer(job fleet.JobID, folder, program string) *server {
 func (v *server) configPath() string { return filepath.Join(v.folder, "ganesha.conf") }
 func (v *server) logPath() string    { return filepath.Join(v.folder, "ganesha.log") }
 
-// adopt finds the server's process, if it runs, by its command line, which
-// nobody else's has. A file with its number would be missing for a moment
-// after the start, and wrong after a reboot.
+// adopt finds the server's process, if it runs, by its command line, which no
+// other program of root's has. A file with its number would be missing for a
+// moment after the start, and wrong after a reboot.
 func (v *server) adopt() error {
-	pid := findProcess("-F", "-f", v.configPath())
-	if pid == 0 {
-		return nil
-	}
-	p, err := openProcess(pid)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
+	found, err := findServers(v.program, v.configPath())
 	if err != nil {
-		return fmt.Errorf("getting hold of the file server of job %s: %w", v.job, err)
+		return fmt.Errorf("looking for the file server of job %s: %w", v.job, err)
 	}
-	v.process = p
-	if v.plot, err = openPlot(fmt.Sprintf("/proc/%d/ns/net", pid)); err != nil {
-		v.plot = nil // it is ending
+	for i, p := range found {
+		if i < len(found)-1 { // serves nobody: the job's link is with a later one
+			if err := p.kill(); err != nil {
+				return fmt.Errorf("ending an earlier file server of job %s: %w", v.job, err)
+			}
+			continue
+		}
+		v.process = p
+		if v.plot, err = openPlot(fmt.Sprintf("/proc/%d/ns/net", p.pid)); err != nil {
+			v.plot = nil // it is ending
+		}
 	}
 	return nil
 }

@@ -123,12 +123,33 @@ func url(n fleet.Network, path string, uid int) string {
 
 func (s *scene) pid() int {
 	s.t.Helper()
-	pid := findProcess("-F", "-f", filepath.Join(s.run, "shares", "j1", "ganesha.conf"))
+	pid := s.running()
 	if pid == 0 {
 		s.t.Fatal("no server runs")
 	}
 	return pid
 }
+
+// running gives the server's process, or 0.
+func (s *scene) running() int {
+	s.t.Helper()
+	found, err := findServers("ganesha.nfsd", s.file("ganesha.conf"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	pid := 0
+	for _, p := range found {
+		pid = p.pid
+		p.close()
+	}
+	if len(found) > 1 {
+		s.t.Errorf("%d servers run", len(found))
+	}
+	return pid
+}
+
+// file is one of the server's own.
+func (s *scene) file(name string) string { return filepath.Join(s.run, "shares", "j1", name) }
 
 // job makes a network and the user's directory for it.
 func job(t *testing.T, uid uint32) (fleet.Network, string) {
@@ -254,7 +275,7 @@ func TestServerOutlivesTheAgent(t *testing.T) {
 	s.shares.Close()
 	s.open()
 	s.apply()
-	if pid := findProcess("-F", "-f", filepath.Join(s.run, "shares", "j1", "ganesha.conf")); pid != 0 {
+	if pid := s.running(); pid != 0 {
 		t.Errorf("process %d still serves", pid)
 	}
 	if left, _ := os.ReadDir(filepath.Join(s.run, "shares")); len(left) > 0 {
@@ -283,7 +304,7 @@ func TestServerIsStartedAgain(t *testing.T) {
 		before := s.pid()
 		unix.Kill(before, unix.SIGKILL)
 		testkit.Until(t, startLimit, "another server serves", func() bool {
-			pid := findProcess("-F", "-f", filepath.Join(s.run, "shares", "j1", "ganesha.conf"))
+			pid := s.running()
 			return pid != 0 && pid != before && serves()
 		})
 		if lines := s.shares.Troubles(); len(lines) != 1 || !strings.Contains(lines[0], "j1 died and was started again") {
