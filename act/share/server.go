@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -83,9 +82,6 @@ func (v *server) ensure(ctx context.Context, n fleet.Network) (started bool, err
 		if err := v.kill(); err != nil {
 			return false, err
 		}
-		if err := mayExport(ctx, *n.Share); err != nil {
-			return false, err
-		}
 		if err := v.write(text); err != nil {
 			return false, err
 		}
@@ -97,8 +93,10 @@ func (v *server) ensure(ctx context.Context, n fleet.Network) (started bool, err
 }
 
 func (v *server) write(text string) error {
-	if err := os.MkdirAll(filepath.Join(v.folder, "recovery"), 0o700); err != nil {
-		return fmt.Errorf("making its folder: %w", err)
+	for _, folder := range []string{recoveryPath(v.folder), filesPath(v.folder)} {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			return fmt.Errorf("making its folder: %w", err)
+		}
 	}
 	// Renamed into place, so that there is never half a configuration.
 	draft := v.configPath() + ".new"
@@ -117,6 +115,13 @@ func (v *server) start(ctx context.Context) (err error) {
 	if err := v.kill(); err != nil {
 		return err
 	}
+	// The directory is opened anew at every start: the user may have made it
+	// anew, and may have lost the right to enter it.
+	tree, err := v.files(ctx)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
 	if v.plot == nil {
 		if v.plot, err = newPlot(); err != nil {
 			return err
@@ -136,7 +141,13 @@ func (v *server) start(ctx context.Context) (err error) {
 		return err
 	}
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := v.plot.do(cmd.Start); err != nil {
+	err = v.plot.do(func() error {
+		if err := settleMounts(tree, filesPath(v.folder)); err != nil {
+			return err
+		}
+		return cmd.Start()
+	})
+	if err != nil {
 		return fmt.Errorf("starting %s: %w", v.program, err)
 	}
 	p, err := openProcess(cmd.Process.Pid)
@@ -152,6 +163,18 @@ func (v *server) start(ctx context.Context) (err error) {
 		return errors.Join(fmt.Errorf("%w%s", err, said), v.kill())
 	}
 	return nil
+}
+
+// files gives the job's directory, to be mounted for the server.
+func (v *server) files(ctx context.Context) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	dir, err := enter(ctx, *v.network.Share)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return copyOf(dir)
 }
 
 // again starts a server that has died.
@@ -238,6 +261,11 @@ func (v *server) remove() error {
 		return err
 	}
 	v.forget()
+	// Empty, since only the server sees what is mounted there. Were it not, all
+	// of the user's files would go with the folder.
+	if err := os.Remove(filesPath(v.folder)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing its view of the files: %w", err)
+	}
 	if err := os.RemoveAll(v.folder); err != nil {
 		return fmt.Errorf("removing its folder: %w", err)
 	}
@@ -293,29 +321,4 @@ func (v *server) trouble(now time.Time) string {
 		return fmt.Sprintf("the file server of job %s died %d times in the last %d minutes and was started again",
 			v.job, len(v.deaths), int(recent.Minutes()))
 	}
-}
-
-// mayExport checks, as the user, that the user can get to the directory:
-// otherwise a job would be a way into directories behind closed doors.
-func mayExport(ctx context.Context, s fleet.Share) error {
-	found, err := os.Stat(s.Export)
-	if err != nil {
-		return fmt.Errorf("exporting: %w", err)
-	}
-	if !found.IsDir() {
-		return fmt.Errorf("exporting: %s is not a directory", s.Export)
-	}
-	if s.UID == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
-	uid, gid := strconv.FormatUint(uint64(s.UID), 10), strconv.FormatUint(uint64(s.GID), 10)
-	for _, groups := range []string{"--init-groups", "--clear-groups"} { // the former needs a user with a name
-		err = exec.CommandContext(ctx, "setpriv", "--reuid="+uid, "--regid="+gid, groups, "--", "test", "-x", s.Export).Run()
-		if err == nil {
-			return nil
-		}
-	}
-	return fmt.Errorf("user %s may not enter %s: submit from a directory of your own", uid, s.Export)
 }
