@@ -17,15 +17,10 @@ const (
 	// startLimit is how long a server may take until it listens. It takes a
 	// fraction of a second where nothing else runs.
 	startLimit = 30 * time.Second
-	// shortestPause and longestPause are between two starts of a server that
-	// keeps dying; the pause doubles.
-	shortestPause = time.Second
-	longestPause  = 30 * time.Second
-	// recent is how long a death counts for the pause and is reported.
-	recent = 10 * time.Minute
 )
 
-// server is one job's file server. Its owner holds the lock of Shares.
+// server is one job's file server. Whoever uses it has the turn of Shares; only
+// its history may be asked at any time.
 type server struct {
 	job     fleet.JobID
 	folder  string
@@ -34,9 +29,8 @@ type server struct {
 	process *process      // nil: does not run
 	plot    *plot         // its network namespace; nil: none yet
 
-	followed *process    // whose death leads to a new start
-	deaths   []time.Time // recent ones
-	failure  error       // of the last attempt to start it again
+	followed *process // whose death leads to a new start
+	history  history
 }
 
 func newServer(job fleet.JobID, folder, program string) *server {
@@ -162,6 +156,7 @@ func (v *server) start(ctx context.Context) (err error) {
 		said := v.lastWords()
 		return errors.Join(fmt.Errorf("%w%s", err, said), v.kill())
 	}
+	v.history.tried(nil)
 	return nil
 }
 
@@ -281,44 +276,5 @@ func (v *server) forget() {
 	if v.plot != nil {
 		v.plot.close()
 		v.plot = nil
-	}
-}
-
-// pause is how long to wait before a server that has died is started again: at
-// once after the first death, later for longer and longer.
-func (v *server) pause(now time.Time) time.Duration {
-	v.trim(now)
-	if len(v.deaths) == 0 {
-		return 0
-	}
-	length := shortestPause << min(len(v.deaths)-1, 10)
-	length = min(length, longestPause)
-	return max(0, v.deaths[len(v.deaths)-1].Add(length).Sub(now))
-}
-
-// note records a death and what came of the new start.
-func (v *server) note(now time.Time, err error) {
-	v.deaths = append(v.deaths, now)
-	v.failure = err
-}
-
-func (v *server) trim(now time.Time) {
-	for len(v.deaths) > 0 && now.Sub(v.deaths[0]) > recent {
-		v.deaths = v.deaths[1:]
-	}
-}
-
-func (v *server) trouble(now time.Time) string {
-	v.trim(now)
-	switch {
-	case len(v.deaths) == 0:
-		return ""
-	case v.failure != nil && (v.process == nil || !v.process.lives()):
-		return fmt.Sprintf("the file server of job %s died and cannot be started again: %v", v.job, v.failure)
-	case len(v.deaths) == 1:
-		return fmt.Sprintf("the file server of job %s died and was started again", v.job)
-	default:
-		return fmt.Sprintf("the file server of job %s died %d times in the last %d minutes and was started again",
-			v.job, len(v.deaths), int(recent.Minutes()))
 	}
 }
