@@ -17,10 +17,15 @@ const (
 	// startLimit is how long a server may take until it listens. It takes a
 	// fraction of a second where nothing else runs.
 	startLimit = 30 * time.Second
+	// logLimit is when the log is emptied. Guests can make the server write
+	// into it, and the folder is in memory.
+	logLimit = 1 << 20
+	// logInterval is how often that is looked at.
+	logInterval = time.Second
 )
 
 // server is one job's file server. Whoever uses it has the turn of Shares; only
-// its history may be asked at any time.
+// its history may be asked, and its log emptied, at any time.
 type server struct {
 	job     fleet.JobID
 	folder  string
@@ -170,6 +175,14 @@ func (v *server) files(ctx context.Context) (*os.File, error) {
 	}
 	defer dir.Close()
 	return copyOf(dir)
+}
+
+// boundLog empties a log that has grown too long. The server appends to it, so
+// it goes on at the start. An error leaves it for the next time.
+func (v *server) boundLog() {
+	if found, err := os.Stat(v.logPath()); err == nil && found.Size() > logLimit {
+		_ = os.Truncate(v.logPath(), 0)
+	}
 }
 
 // again starts a server that has died.

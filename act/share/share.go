@@ -208,7 +208,8 @@ func (s *Shares) serve(ctx context.Context, n fleet.Network) error {
 	return err
 }
 
-// follow starts the server again whenever it dies while it is wanted.
+// follow starts the server again whenever it dies while it is wanted, and keeps
+// its log short.
 func (s *Shares) follow(v *server) {
 	p := v.process
 	if p == nil {
@@ -216,9 +217,7 @@ func (s *Shares) follow(v *server) {
 	}
 	v.followed = p
 	s.watch.Go(func() {
-		select {
-		case <-p.ended():
-		case <-s.ended:
+		if !s.outlive(v, p) {
 			return
 		}
 		for {
@@ -246,6 +245,22 @@ func (s *Shares) follow(v *server) {
 			}
 		}
 	})
+}
+
+// outlive returns when the process has ended, or false after Close.
+func (s *Shares) outlive(v *server, p *process) bool {
+	look := time.NewTicker(logInterval)
+	defer look.Stop()
+	for {
+		select {
+		case <-p.ended():
+			return true
+		case <-s.ended:
+			return false
+		case <-look.C:
+			v.boundLog()
+		}
+	}
 }
 
 // Troubles says in a person's words what went wrong with the servers lately. It
