@@ -40,8 +40,7 @@ func configText(n fleet.Network, folder string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	recovery, err := quoted(filepath.Join(folder, "recovery"))
-	if err != nil {
+	if _, err := quoted(folder); err != nil { // what is in it has plain names
 		return "", err
 	}
 	squash := fmt.Sprintf("Squash = all_squash;\n\tAnonymous_Uid = %d;\n\tAnonymous_Gid = %d;", n.Share.UID, n.Share.GID)
@@ -68,7 +67,7 @@ NFS_CORE_PARAM {
 }
 NFSV4 {
 	RecoveryBackend = fs;
-	RecoveryRoot = %s;
+	RecoveryRoot = "%s";
 	Lease_Lifetime = %d;
 	Grace_Period = %d;
 	Only_Numeric_Owners = true;
@@ -80,11 +79,16 @@ MDCACHE {
 	Cache_Size = 1009;
 	Entries_HWMark = %d;
 }
-LOG { Default_Log_Level = EVENT; }
+LOG {
+	Default_Log_Level = EVENT;
+	# It tells of every broken request, and any guest can send those; all
+	# that it tells is said at one level.
+	COMPONENTS { TIRPC = FATAL; }
+}
 EXPORT_DEFAULTS { Access_Type = None; }
 EXPORT {
 	Export_Id = 1;
-	Path = %s;
+	Path = "%s";
 	Pseudo = %s;
 	Access_Type = None;
 	%s
@@ -96,16 +100,25 @@ EXPORT {
 	CLIENT { Clients = %s; Access_Type = RW; }
 	FSAL { Name = VFS; }
 }
-`, n.Job, nfsPort, addr, threads, recovery, leaseSeconds, graceSeconds, cacheEntries, export, export, squash, guests), nil
+`, n.Job, nfsPort, addr, threads, recoveryPath(folder), leaseSeconds, graceSeconds, cacheEntries, filesPath(folder), export, squash, guests), nil
 }
+
+// filesPath is where the server, and nobody else, sees the job's directory.
+func filesPath(folder string) string { return filepath.Join(folder, "files") }
+
+// recoveryPath is where the server notes its clients for the one after it.
+func recoveryPath(folder string) string { return filepath.Join(folder, "recovery") }
 
 // quoted is a path as ganesha's configuration wants it. It knows no escapes.
 func quoted(path string) (string, error) {
+	control := func(r rune) bool { return r < ' ' || r == 0x7f }
 	switch {
 	case !filepath.IsAbs(path) || filepath.Clean(path) != path:
-		return "", fmt.Errorf("%q is not a whole path", path)
-	case strings.ContainsAny(path, "\"\n\r\x00"):
-		return "", fmt.Errorf("%q cannot be exported: quotation marks and line breaks are not possible; submit from another directory", path)
+		return "", fmt.Errorf("the directory %q cannot be shared, because its path is not whole: name one that begins with / and has no .. in it", path)
+	case path == "/":
+		return "", fmt.Errorf("the directory / cannot be shared, because it would hide the guest's own files: submit from a directory of your own")
+	case strings.Contains(path, `"`) || strings.ContainsFunc(path, control):
+		return "", fmt.Errorf("the directory %q cannot be shared, because its path has a quotation mark or a control character in it: rename it or submit from another directory", path)
 	}
 	return `"` + path + `"`, nil
 }
@@ -136,6 +149,6 @@ func command(program, config, folder string) (*exec.Cmd, error) {
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
 		"MALLOC_ARENA_MAX=2"} // glibc reserves an arena for each thread otherwise
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Unshareflags: syscall.CLONE_NEWNS}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd, nil
 }

@@ -69,7 +69,7 @@ func TestKernelClientOutlivesTheServer(t *testing.T) {
 	before := s.pid()
 	unix.Kill(before, unix.SIGKILL)
 	testkit.Until(t, startLimit, "another server runs", func() bool {
-		return findProcess("-F", "-f", filepath.Join(s.run, "shares", "j1", "ganesha.conf")) != before
+		return s.running() != before
 	})
 	size := func() int64 {
 		found, err := os.Stat(filepath.Join(folder, "held"))

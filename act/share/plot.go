@@ -58,6 +58,13 @@ func onThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
+		if unix.Gettid() == os.Getpid() {
+			// The process's first thread does not end with its goroutine. It
+			// is kept busy until another has done it.
+			done <- onThread(f)
+			runtime.UnlockOSThread()
+			return
+		}
 		done <- f()
 	}()
 	return <-done

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -98,19 +100,83 @@ func (p *process) kill() error {
 
 func (p *process) close() { p.file.Close() }
 
-// findProcess gives the process that was started with these arguments in a
-// row, or 0.
-func findProcess(arguments ...string) int {
-	wanted := []byte("\x00" + strings.Join(arguments, "\x00") + "\x00")
-	entries, _ := os.ReadDir("/proc")
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
+// stepsLimit is how long a server just started may take to become itself.
+const stepsLimit = 5 * time.Second
+
+// findServers gives holds on the servers that run with a configuration, by
+// their numbers. Anybody can start a process with a server's command line: a
+// server is also root's, and runs the server's program.
+func findServers(program, config string) ([]*process, error) {
+	wanted := []byte("\x00-F\x00-f\x00" + config + "\x00")
+	var found []*process
+	for _, pid := range processNumbers() {
+		if !hasArguments(pid, wanted) {
 			continue
 		}
-		if line, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline"); bytes.Contains(line, wanted) {
-			return pid
+		p, err := openProcess(pid)
+		if errors.Is(err, unix.ESRCH) {
+			continue
+		}
+		if err != nil {
+			for _, p := range found {
+				p.close()
+			}
+			return nil, err
+		}
+		// One that an agent had only just started when it ended is still a
+		// step on the way to the server.
+		for end := time.Now().Add(stepsLimit); p.isRoots("sh", "setpriv") && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		// Read while it is held and lives, so that all of it is about one
+		// process, and not about a later one with its number.
+		if !hasArguments(pid, wanted) || !p.isRoots(program) || !p.lives() {
+			p.close()
+			continue
+		}
+		found = append(found, p)
+	}
+	return found, nil
+}
+
+// processNumbers lists all processes, in the order of numbers, not of names.
+func processNumbers() []int {
+	entries, _ := os.ReadDir("/proc")
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && pid != os.Getpid() {
+			pids = append(pids, pid)
 		}
 	}
-	return 0
+	slices.Sort(pids)
+	return pids
+}
+
+func hasArguments(pid int, wanted []byte) bool {
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return bytes.Contains(line, wanted)
+}
+
+// isRoots reports whether the process is root's and runs one of the programs.
+func (p *process) isRoots(programs ...string) bool {
+	var owner unix.Stat_t
+	if unix.Stat(fmt.Sprintf("/proc/%d", p.pid), &owner) != nil || owner.Uid != 0 {
+		return false
+	}
+	file, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.pid))
+	if err != nil {
+		return false
+	}
+	// A new version of the package takes the file away from under the server.
+	file, deleted := strings.CutSuffix(file, " (deleted)")
+	return slices.ContainsFunc(programs, func(program string) bool {
+		path, err := exec.LookPath(program)
+		if err == nil {
+			path, err = filepath.EvalSymlinks(path)
+		}
+		if err != nil { // the package is gone altogether
+			return deleted && filepath.Base(file) == filepath.Base(program)
+		}
+		return file == path
+	})
 }

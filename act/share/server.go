@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
 )
@@ -20,15 +17,15 @@ const (
 	// startLimit is how long a server may take until it listens. It takes a
 	// fraction of a second where nothing else runs.
 	startLimit = 30 * time.Second
-	// shortestPause and longestPause are between two starts of a server that
-	// keeps dying; the pause doubles.
-	shortestPause = time.Second
-	longestPause  = 30 * time.Second
-	// recent is how long a death counts for the pause and is reported.
-	recent = 10 * time.Minute
+	// logLimit is when the log is emptied. Guests can make the server write
+	// into it, and the folder is in memory.
+	logLimit = 1 << 20
+	// logInterval is how often that is looked at.
+	logInterval = time.Second
 )
 
-// server is one job's file server. Its owner holds the lock of Shares.
+// server is one job's file server. Whoever uses it has the turn of Shares; only
+// its history may be asked, and its log emptied, at any time.
 type server struct {
 	job     fleet.JobID
 	folder  string
@@ -37,9 +34,8 @@ type server struct {
 	process *process      // nil: does not run
 	plot    *plot         // its network namespace; nil: none yet
 
-	followed *process    // whose death leads to a new start
-	deaths   []time.Time // recent ones
-	failure  error       // of the last attempt to start it again
+	followed *process // whose death leads to a new start
+	history  history
 }
 
 func newServer(job fleet.JobID, folder, program string) *server {
@@ -49,24 +45,25 @@ func newServer(job fleet.JobID, folder, program string) *server {
 func (v *server) configPath() string { return filepath.Join(v.folder, "ganesha.conf") }
 func (v *server) logPath() string    { return filepath.Join(v.folder, "ganesha.log") }
 
-// adopt finds the server's process, if it runs, by its command line, which
-// nobody else's has. A file with its number would be missing for a moment
-// after the start, and wrong after a reboot.
+// adopt finds the server's process, if it runs, by its command line, which no
+// other program of root's has. A file with its number would be missing for a
+// moment after the start, and wrong after a reboot.
 func (v *server) adopt() error {
-	pid := findProcess("-F", "-f", v.configPath())
-	if pid == 0 {
-		return nil
-	}
-	p, err := openProcess(pid)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
+	found, err := findServers(v.program, v.configPath())
 	if err != nil {
-		return fmt.Errorf("getting hold of the file server of job %s: %w", v.job, err)
+		return fmt.Errorf("looking for the file server of job %s: %w", v.job, err)
 	}
-	v.process = p
-	if v.plot, err = openPlot(fmt.Sprintf("/proc/%d/ns/net", pid)); err != nil {
-		v.plot = nil // it is ending
+	for i, p := range found {
+		if i < len(found)-1 { // serves nobody: the job's link is with a later one
+			if err := p.kill(); err != nil {
+				return fmt.Errorf("ending an earlier file server of job %s: %w", v.job, err)
+			}
+			continue
+		}
+		v.process = p
+		if v.plot, err = openPlot(fmt.Sprintf("/proc/%d/ns/net", p.pid)); err != nil {
+			v.plot = nil // it is ending
+		}
 	}
 	return nil
 }
@@ -84,9 +81,6 @@ func (v *server) ensure(ctx context.Context, n fleet.Network) (started bool, err
 		if err := v.kill(); err != nil {
 			return false, err
 		}
-		if err := mayExport(ctx, *n.Share); err != nil {
-			return false, err
-		}
 		if err := v.write(text); err != nil {
 			return false, err
 		}
@@ -98,8 +92,10 @@ func (v *server) ensure(ctx context.Context, n fleet.Network) (started bool, err
 }
 
 func (v *server) write(text string) error {
-	if err := os.MkdirAll(filepath.Join(v.folder, "recovery"), 0o700); err != nil {
-		return fmt.Errorf("making its folder: %w", err)
+	for _, folder := range []string{recoveryPath(v.folder), filesPath(v.folder)} {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			return fmt.Errorf("making its folder: %w", err)
+		}
 	}
 	// Renamed into place, so that there is never half a configuration.
 	draft := v.configPath() + ".new"
@@ -118,6 +114,13 @@ func (v *server) start(ctx context.Context) (err error) {
 	if err := v.kill(); err != nil {
 		return err
 	}
+	// The directory is opened anew at every start: the user may have made it
+	// anew, and may have lost the right to enter it.
+	tree, err := v.files(ctx)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
 	if v.plot == nil {
 		if v.plot, err = newPlot(); err != nil {
 			return err
@@ -137,7 +140,13 @@ func (v *server) start(ctx context.Context) (err error) {
 		return err
 	}
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := v.plot.do(cmd.Start); err != nil {
+	err = v.plot.do(func() error {
+		if err := settleMounts(tree, filesPath(v.folder)); err != nil {
+			return err
+		}
+		return cmd.Start()
+	})
+	if err != nil {
 		return fmt.Errorf("starting %s: %w", v.program, err)
 	}
 	p, err := openProcess(cmd.Process.Pid)
@@ -152,7 +161,28 @@ func (v *server) start(ctx context.Context) (err error) {
 		said := v.lastWords()
 		return errors.Join(fmt.Errorf("%w%s", err, said), v.kill())
 	}
+	v.history.tried(nil)
 	return nil
+}
+
+// files gives the job's directory, to be mounted for the server.
+func (v *server) files(ctx context.Context) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	dir, err := enter(ctx, *v.network.Share)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return copyOf(dir)
+}
+
+// boundLog empties a log that has grown too long. The server appends to it, so
+// it goes on at the start. An error leaves it for the next time.
+func (v *server) boundLog() {
+	if found, err := os.Stat(v.logPath()); err == nil && found.Size() > logLimit {
+		_ = os.Truncate(v.logPath(), 0)
+	}
 }
 
 // again starts a server that has died.
@@ -239,6 +269,11 @@ func (v *server) remove() error {
 		return err
 	}
 	v.forget()
+	// Empty, since only the server sees what is mounted there. Were it not, all
+	// of the user's files would go with the folder.
+	if err := os.Remove(filesPath(v.folder)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing its view of the files: %w", err)
+	}
 	if err := os.RemoveAll(v.folder); err != nil {
 		return fmt.Errorf("removing its folder: %w", err)
 	}
@@ -255,68 +290,4 @@ func (v *server) forget() {
 		v.plot.close()
 		v.plot = nil
 	}
-}
-
-// pause is how long to wait before a server that has died is started again: at
-// once after the first death, later for longer and longer.
-func (v *server) pause(now time.Time) time.Duration {
-	v.trim(now)
-	if len(v.deaths) == 0 {
-		return 0
-	}
-	length := shortestPause << min(len(v.deaths)-1, 10)
-	length = min(length, longestPause)
-	return max(0, v.deaths[len(v.deaths)-1].Add(length).Sub(now))
-}
-
-// note records a death and what came of the new start.
-func (v *server) note(now time.Time, err error) {
-	v.deaths = append(v.deaths, now)
-	v.failure = err
-}
-
-func (v *server) trim(now time.Time) {
-	for len(v.deaths) > 0 && now.Sub(v.deaths[0]) > recent {
-		v.deaths = v.deaths[1:]
-	}
-}
-
-func (v *server) trouble(now time.Time) string {
-	v.trim(now)
-	switch {
-	case len(v.deaths) == 0:
-		return ""
-	case v.failure != nil && (v.process == nil || !v.process.lives()):
-		return fmt.Sprintf("the file server of job %s died and cannot be started again: %v", v.job, v.failure)
-	case len(v.deaths) == 1:
-		return fmt.Sprintf("the file server of job %s died and was started again", v.job)
-	default:
-		return fmt.Sprintf("the file server of job %s died %d times in the last %d minutes and was started again",
-			v.job, len(v.deaths), int(recent.Minutes()))
-	}
-}
-
-// mayExport checks, as the user, that the user can get to the directory:
-// otherwise a job would be a way into directories behind closed doors.
-func mayExport(ctx context.Context, s fleet.Share) error {
-	found, err := os.Stat(s.Export)
-	if err != nil {
-		return fmt.Errorf("exporting: %w", err)
-	}
-	if !found.IsDir() {
-		return fmt.Errorf("exporting: %s is not a directory", s.Export)
-	}
-	if s.UID == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
-	uid, gid := strconv.FormatUint(uint64(s.UID), 10), strconv.FormatUint(uint64(s.GID), 10)
-	for _, groups := range []string{"--init-groups", "--clear-groups"} { // the former needs a user with a name
-		err = exec.CommandContext(ctx, "setpriv", "--reuid="+uid, "--regid="+gid, groups, "--", "test", "-x", s.Export).Run()
-		if err == nil {
-			return nil
-		}
-	}
-	return fmt.Errorf("user %s may not enter %s: submit from a directory of your own", uid, s.Export)
 }

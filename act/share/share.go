@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -35,9 +36,20 @@ type Shares struct {
 	ended  chan struct{} // closed by Close
 	watch  sync.WaitGroup
 
-	turn    sync.Mutex
-	servers map[fleet.JobID]*server
+	// turn has room for one: whoever is in it may use and change the servers,
+	// and may take as long as a server takes to start or to end.
+	turn    chan struct{}
+	servers map[fleet.JobID]*server // changed by who has the turn and holds brief
+
+	brief  sync.Mutex                    // never held while waiting for anything
+	wanted map[fleet.JobID]fleet.Network // by the last Apply called
 }
+
+var (
+	errClosed = errors.New("closed")
+	// errSuperseded can be told by its cause.
+	errSuperseded = fmt.Errorf("other networks are wanted by now: %w", context.Canceled)
+)
 
 // Open finds the servers that run already.
 func Open(c Config) (*Shares, error) {
@@ -52,7 +64,8 @@ func Open(c Config) (*Shares, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Shares{config: c, ended: make(chan struct{}), servers: map[fleet.JobID]*server{}}
+	s := &Shares{config: c, ended: make(chan struct{}), turn: make(chan struct{}, 1),
+		servers: map[fleet.JobID]*server{}}
 	found, err := os.ReadDir(folder)
 	if err != nil {
 		return nil, fmt.Errorf("looking for jobs' files served before: %w", err)
@@ -75,35 +88,107 @@ var jobName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$`)
 // Apply serves every network's share and stops serving all others. A network
 // with a share must have been made before. After an error what could be done
 // is done, and a later Apply does the rest.
+//
+// It may be called while another call is under way: one works at a time, the
+// last one called counts, and an earlier one does only what that wants too. If
+// that was not all of its own, its error is a context.Canceled.
 func (s *Shares) Apply(ctx context.Context, networks []fleet.Network) error {
-	s.turn.Lock()
-	defer s.turn.Unlock()
-	var wrong []error
-	wanted := map[fleet.JobID]bool{}
-	for _, n := range networks {
-		if n.Share == nil {
+	wanted, wrong := sharesOf(networks)
+	s.want(wanted)
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	superseded := false
+	for _, job := range slices.Sorted(maps.Keys(wanted)) {
+		n := wanted[job]
+		if now, ok := s.wantedNow(job); !ok || !sameShare(now, n) {
+			superseded = true
 			continue
 		}
-		if !jobName.MatchString(string(n.Job)) {
-			wrong = append(wrong, fmt.Errorf("a job cannot be called %q", n.Job))
-			continue
-		}
-		wanted[n.Job] = true
 		if err := s.serve(ctx, n); err != nil {
-			wrong = append(wrong, fmt.Errorf("serving the files of job %s: %w", n.Job, err))
+			wrong = append(wrong, fmt.Errorf("serving the files of job %s: %w", job, err))
 		}
 	}
 	for job, v := range s.servers {
-		if wanted[job] {
+		if _, ok := wanted[job]; ok {
+			continue
+		}
+		if _, ok := s.wantedNow(job); ok {
+			superseded = true
 			continue
 		}
 		if err := v.remove(); err != nil {
 			wrong = append(wrong, fmt.Errorf("ending the file server of job %s: %w", job, err))
 			continue
 		}
-		delete(s.servers, job)
+		s.set(job, nil)
+	}
+	if superseded {
+		wrong = append(wrong, errSuperseded)
 	}
 	return errors.Join(wrong...)
+}
+
+// sharesOf gives the networks with shares by their jobs, and what cannot be.
+func sharesOf(networks []fleet.Network) (wanted map[fleet.JobID]fleet.Network, wrong []error) {
+	wanted = map[fleet.JobID]fleet.Network{}
+	for _, n := range networks {
+		switch {
+		case n.Share == nil:
+		case !jobName.MatchString(string(n.Job)):
+			wrong = append(wrong, fmt.Errorf("a job cannot be called %q", n.Job))
+		default:
+			wanted[n.Job] = n
+		}
+	}
+	return wanted, wrong
+}
+
+func sameShare(a, b fleet.Network) bool { return a.Subnet == b.Subnet && *a.Share == *b.Share }
+
+// enter waits for the turn.
+func (s *Shares) enter(ctx context.Context) error {
+	select {
+	case <-s.ended:
+		return errClosed
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for other file servers to start or end: %w", ctx.Err())
+	case s.turn <- struct{}{}:
+	}
+	select {
+	case <-s.ended:
+		s.leave()
+		return errClosed
+	default:
+		return nil
+	}
+}
+
+func (s *Shares) leave() { <-s.turn }
+
+func (s *Shares) want(wanted map[fleet.JobID]fleet.Network) {
+	s.brief.Lock()
+	defer s.brief.Unlock()
+	s.wanted = wanted
+}
+
+func (s *Shares) wantedNow(job fleet.JobID) (fleet.Network, bool) {
+	s.brief.Lock()
+	defer s.brief.Unlock()
+	n, ok := s.wanted[job]
+	return n, ok
+}
+
+// set changes which server is the job's; nil: none.
+func (s *Shares) set(job fleet.JobID, v *server) {
+	s.brief.Lock()
+	defer s.brief.Unlock()
+	if v == nil {
+		delete(s.servers, job)
+		return
+	}
+	s.servers[job] = v
 }
 
 func (s *Shares) serve(ctx context.Context, n fleet.Network) error {
@@ -114,7 +199,7 @@ func (s *Shares) serve(ctx context.Context, n fleet.Network) error {
 			return err
 		}
 		v = newServer(n.Job, folder, s.config.Program)
-		s.servers[n.Job] = v
+		s.set(n.Job, v)
 	}
 	started, err := v.ensure(ctx, n)
 	if started {
@@ -123,7 +208,8 @@ func (s *Shares) serve(ctx context.Context, n fleet.Network) error {
 	return err
 }
 
-// follow starts the server again whenever it dies while it is wanted.
+// follow starts the server again whenever it dies while it is wanted, and keeps
+// its log short.
 func (s *Shares) follow(v *server) {
 	p := v.process
 	if p == nil {
@@ -131,26 +217,27 @@ func (s *Shares) follow(v *server) {
 	}
 	v.followed = p
 	s.watch.Go(func() {
-		select {
-		case <-p.ended():
-		case <-s.ended:
+		if !s.outlive(v, p) {
 			return
 		}
 		for {
-			s.turn.Lock()
+			if s.enter(context.Background()) != nil {
+				return
+			}
 			if v.followed != p || s.servers[v.job] != v {
-				s.turn.Unlock()
+				s.leave()
 				return // ended on purpose, or started anew and followed by another
 			}
-			pause := v.pause(time.Now())
+			pause := v.history.pause(time.Now())
 			if pause == 0 {
+				v.history.died(time.Now())
 				err := v.again()
+				v.history.tried(err)
 				if err == nil {
 					s.follow(v)
 				}
-				v.note(time.Now(), err)
 			}
-			s.turn.Unlock()
+			s.leave()
 			select {
 			case <-time.After(max(pause, shortestPause)):
 			case <-s.ended:
@@ -160,13 +247,30 @@ func (s *Shares) follow(v *server) {
 	})
 }
 
-// Troubles says in a person's words what went wrong with the servers lately.
+// outlive returns when the process has ended, or false after Close.
+func (s *Shares) outlive(v *server, p *process) bool {
+	look := time.NewTicker(logInterval)
+	defer look.Stop()
+	for {
+		select {
+		case <-p.ended():
+			return true
+		case <-s.ended:
+			return false
+		case <-look.C:
+			v.boundLog()
+		}
+	}
+}
+
+// Troubles says in a person's words what went wrong with the servers lately. It
+// waits for no server.
 func (s *Shares) Troubles() []string {
-	s.turn.Lock()
-	defer s.turn.Unlock()
+	s.brief.Lock()
+	defer s.brief.Unlock()
 	var lines []string
 	for _, v := range s.servers {
-		if line := v.trouble(time.Now()); line != "" {
+		if line := v.history.trouble(v.job, time.Now()); line != "" {
 			lines = append(lines, line)
 		}
 	}
@@ -177,9 +281,8 @@ func (s *Shares) Troubles() []string {
 // Close leaves all servers running, for whoever opens the folder next.
 func (s *Shares) Close() error {
 	close(s.ended)
+	s.turn <- struct{}{} // for good: an Apply under way ends first, no other begins
 	s.watch.Wait()
-	s.turn.Lock()
-	defer s.turn.Unlock()
 	for _, v := range s.servers {
 		v.forget()
 	}
