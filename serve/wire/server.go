@@ -114,8 +114,9 @@ func Serve(ctx context.Context, c ServeConfig) error {
 		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug), // broken handshakes of strangers
 	}
 	broken := make(chan error, len(c.Listeners))
+	var serving sync.WaitGroup
 	for _, l := range c.Listeners {
-		go func() { broken <- h.Serve(l) }()
+		serving.Go(func() { broken <- h.Serve(l) })
 	}
 	var err error
 	select {
@@ -129,6 +130,7 @@ func Serve(ctx context.Context, c ServeConfig) error {
 	if h.Shutdown(ending) != nil {
 		h.Close()
 	}
+	serving.Wait()    // one that had not begun closes its listener by itself
 	s.sessions.Wait() // they end with ctx
 	return err
 }
