@@ -48,10 +48,11 @@ const (
 	maxTxnOps       = 20_000
 	maxRequestBytes = 8 << 20
 
-	// reserveBytes is what must be free before a change is tried: the next
+	// ReserveBytes is what must be free before a change is tried: the next
 	// segment of the log, the database's next step, and some for others.
-	// etcd itself ends its process when a write fails.
-	reserveBytes = 2*segmentBytes + 16<<20 + 16<<20
+	// etcd itself ends its process when a write fails. Whatever else fills the
+	// same disk has to leave more than this.
+	ReserveBytes = 2*segmentBytes + 16<<20 + 16<<20
 
 	startLimit = 60 * time.Second
 	closeLimit = 10 * time.Second
@@ -61,7 +62,8 @@ const (
 // member is the embedded etcd.
 type member struct {
 	dir     string
-	etcd    *embed.Etcd
+	started chan struct{} // nil: no start was begun; closed when it is over
+	etcd    *embed.Etcd   // set before started is closed
 	fault   *fault
 	lock    *os.File
 	log     *os.File
@@ -74,14 +76,11 @@ type member struct {
 // Embed starts an etcd of one member inside this process. It listens nowhere:
 // the store calls it directly, so nothing can collide with it and nobody else
 // can reach it. After an error nothing of it runs, unless the error is that
-// of a full disk: then the process should end.
+// of a full disk or says that it did not stop: then the process should end.
 func Embed(ctx context.Context, c EmbedConfig) (*Store, error) {
-	m := &member{dir: c.Dir, fault: newFault(c.Dir), reserve: reserveBytes}
+	m := &member{dir: c.Dir, fault: newFault(c.Dir), reserve: ReserveBytes}
 	if err := m.open(ctx); err != nil {
-		if m.fault.cause() == nil {
-			m.release()
-		}
-		return nil, fmt.Errorf("starting the store in %s: %w", c.Dir, err)
+		return nil, fmt.Errorf("starting the store in %s: %w", c.Dir, errors.Join(err, m.abandon()))
 	}
 	s := &Store{client: v3client.New(m.etcd.Server), member: m}
 	if err := s.disarm(ctx); err != nil {
@@ -121,13 +120,13 @@ func (m *member) start(ctx context.Context) error {
 	defer cancel()
 	tuneSegments()
 	var err error
-	started := make(chan struct{})
+	m.started = make(chan struct{})
 	go func() {
-		defer close(started)
+		defer close(m.started)
 		m.etcd, err = embed.StartEtcd(m.config())
 	}()
 	select {
-	case <-started:
+	case <-m.started:
 	case <-ctx.Done():
 		return fmt.Errorf("etcd did not start: %w; see %s", ctx.Err(), m.log.Name())
 	}
@@ -143,7 +142,43 @@ func (m *member) start(ctx context.Context) error {
 	case <-m.fault.done:
 		return m.fault.cause()
 	case <-ctx.Done():
-		return errors.Join(fmt.Errorf("etcd was not ready in time: %w; see %s", ctx.Err(), m.log.Name()), m.stop())
+		return fmt.Errorf("etcd was not ready in time: %w; see %s", ctx.Err(), m.log.Name())
+	}
+}
+
+// abandon lets the folder go after a start that came to nothing. A start under
+// way cannot be called off: etcd is waited for, and stopped, before anybody
+// else may have the folder. After a fault, or an error, it stays locked.
+func (m *member) abandon() error {
+	if m.fault.cause() != nil {
+		return nil // that is the error already
+	}
+	gone := make(chan error, 1)
+	go func() {
+		if m.started != nil {
+			<-m.started
+		}
+		var err error
+		if m.etcd != nil {
+			// One that is stopped in its first moments, before it has written
+			// that it is a member, would never be ready again.
+			select {
+			case <-m.etcd.Server.ReadyNotify():
+			case <-m.fault.done:
+			case <-time.After(closeLimit):
+			}
+			err = m.stop()
+		}
+		if err == nil && m.fault.cause() == nil {
+			m.release()
+		}
+		gone <- err
+	}()
+	select {
+	case err := <-gone:
+		return err
+	case <-time.After(startLimit):
+		return fmt.Errorf("it is still starting after %v more: end this process", startLimit)
 	}
 }
 

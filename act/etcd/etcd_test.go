@@ -95,6 +95,11 @@ func committed(t *testing.T, ctx context.Context, s *Store, from int64, c fleet.
 	return rev
 }
 
+// job is the least that can be one.
+func job(id string) fleet.Job {
+	return fleet.Job{ID: fleet.JobID(id), Spec: fleet.JobSpec{Ranks: 1, Guests: 1}}
+}
+
 // everything is a changeset with one of each kind, and odd names.
 func everything() fleet.Changeset {
 	at := time.Date(2025, 3, 4, 5, 6, 7, 8, time.UTC)
@@ -102,7 +107,7 @@ func everything() fleet.Changeset {
 		Cluster:    &fleet.Cluster{ID: "c1", NextJob: 8, NextMove: 2, NextSubnet: 3},
 		Hosts:      []fleet.Host{{ID: "host1", State: fleet.HostUp, Since: at}, {ID: "a/../b c%", State: fleet.HostDraining}},
 		Guests:     []fleet.Guest{{ID: "j7g0", Job: "j7", Kind: fleet.VM, State: fleet.GuestRunning, Home: "host1", Gen: 3}},
-		Jobs:       []fleet.Job{{ID: "j7", Spec: fleet.JobSpec{Args: []string{"./a.out", "ü\x01"}}, Exit: &fleet.Exit{Code: 3}, Submitted: at}},
+		Jobs:       []fleet.Job{{ID: "j7", Spec: fleet.JobSpec{Args: []string{"./a.out", "ü\x01"}, Ranks: 2, Guests: 1}, Subnet: 3, Exit: &fleet.Exit{Code: 3}, Submitted: at}},
 		Moves:      []fleet.Move{{ID: "m1", Migrations: []fleet.MigrationID{"m1.j7g0"}}},
 		Migrations: []fleet.Migration{{ID: "m1.j7g0", Phase: fleet.Copying, Entered: []fleet.Entered{{Phase: fleet.Preparing, At: at}}}},
 	}
@@ -164,7 +169,7 @@ func watching(t *testing.T, ctx context.Context, s *Store, rev int64) {
 		t.Fatalf("the watch begins at %d, not %d", got.Revision, rev)
 	}
 	for i := range 5 {
-		rev = committed(t, ctx, s, rev, fleet.Changeset{Jobs: []fleet.Job{{ID: fleet.JobID(fmt.Sprint("j", i))}}})
+		rev = committed(t, ctx, s, rev, fleet.Changeset{Jobs: []fleet.Job{job(fmt.Sprint("j", i))}})
 	}
 	for got := range seen {
 		if got.Revision == rev {
@@ -248,6 +253,7 @@ func TestUnreadableObjects(t *testing.T) {
 		root + "jobs/j9":             "{",
 		root + "jobs/j8":             `{"id":"j8","colour":"red"}`,
 		root + "jobs/j5":             `{"id":"j4"}`,
+		root + "jobs/j3":             `{"id":"j3","spec":{"ranks":1,"guests":-1}}`,
 		root + "guests/g":            `{"id":"g"} {}`,
 		root + "pets/p":              `{}`,
 		"/pagurus/v2/hosts/host1":    `{}`,
@@ -335,7 +341,7 @@ func TestConcurrentCommits(t *testing.T) {
 	results := make(chan error, 8)
 	for i := range cap(results) {
 		go func() {
-			_, err := s.Commit(ctx, rev, fleet.Changeset{Jobs: []fleet.Job{{ID: fleet.JobID(fmt.Sprint("j", i))}}})
+			_, err := s.Commit(ctx, rev, fleet.Changeset{Jobs: []fleet.Job{job(fmt.Sprint("j", i))}})
 			results <- err
 		}()
 	}
@@ -350,6 +356,35 @@ func TestConcurrentCommits(t *testing.T) {
 	}
 	if won != 1 || len(loaded(t, ctx, s).Jobs) != 1 {
 		t.Fatalf("%d won", won)
+	}
+}
+
+// TestDamagedNumbers: a job of impossible size is refused by its key, and so
+// never reaches those who would make room for that many guests.
+func TestDamagedNumbers(t *testing.T) {
+	at := key("jobs", fleet.JobID("j 7"))
+	for name, damage := range map[string]func(*fleet.Job){
+		"no guests":       func(j *fleet.Job) { j.Spec.Guests = 0 },
+		"negative guests": func(j *fleet.Job) { j.Spec.Guests = -1 },
+		"many guests":     func(j *fleet.Job) { j.Spec.Guests, j.Spec.Ranks = 1<<50, 1<<19 },
+		"no ranks":        func(j *fleet.Job) { j.Spec.Ranks = 0 },
+		"many ranks":      func(j *fleet.Job) { j.Spec.Ranks = 1 << 50 },
+		"a far network":   func(j *fleet.Job) { j.Subnet = fleet.MaxSubnet + 1 },
+		"nothing":         nil,
+	} {
+		j := job("j 7")
+		if damage != nil {
+			damage(&j)
+		}
+		row, err := json.Marshal(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		snap := fleet.NewSnapshot()
+		err = decode(&snap, at, row, 5)
+		if damage == nil && err != nil || damage != nil && (err == nil || !strings.Contains(err.Error(), at) || !strings.Contains(err.Error(), "damaged")) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

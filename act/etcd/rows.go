@@ -128,7 +128,10 @@ func decode(s *fleet.Snapshot, at string, value []byte, revision int64) error {
 	case "guests":
 		return object(s.Guests, at, id, value, func(g fleet.Guest) fleet.GuestID { return g.ID })
 	case "jobs":
-		return object(s.Jobs, at, id, value, func(j fleet.Job) fleet.JobID { return j.ID })
+		if err := object(s.Jobs, at, id, value, func(j fleet.Job) fleet.JobID { return j.ID }); err != nil {
+			return err
+		}
+		return sound(s.Jobs, at, id)
 	case "moves":
 		return object(s.Moves, at, id, value, func(m fleet.Move) fleet.MoveID { return m.ID })
 	case "migrations":
@@ -146,6 +149,28 @@ func object[T any, ID ~string](into map[ID]T, at, id string, value []byte, named
 		return newer(at, fmt.Errorf("it calls itself %q", own))
 	}
 	into[named(o)] = o
+	return nil
+}
+
+// mostRanks is above what any planner lets a job have.
+const mostRanks = 1 << 20
+
+// sound refuses numbers that no job can have. Those who think trust them, and
+// make as much of something as they say.
+func sound(jobs map[fleet.JobID]fleet.Job, at, id string) error {
+	name, err := url.PathUnescape(id)
+	if err != nil {
+		return newer(at, err)
+	}
+	j := jobs[fleet.JobID(name)]
+	switch {
+	case j.Spec.Guests < 1 || j.Spec.Guests > fleet.MaxGuestsPerJob:
+		return newer(at, fmt.Errorf("it has %d guests, which is not 1 to %d", j.Spec.Guests, fleet.MaxGuestsPerJob))
+	case j.Spec.Ranks < 1 || j.Spec.Ranks > mostRanks:
+		return newer(at, fmt.Errorf("it has %d ranks, which is not 1 to %d", j.Spec.Ranks, mostRanks))
+	case j.Subnet > fleet.MaxSubnet:
+		return newer(at, fmt.Errorf("its network has the number %d, above %d", j.Subnet, fleet.MaxSubnet))
+	}
 	return nil
 }
 

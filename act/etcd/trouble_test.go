@@ -30,7 +30,7 @@ func commitForEver(dir string) {
 	snap, err := s.Load(ctx)
 	for i := len(snap.Jobs); err == nil; i++ {
 		rev := snap.Revision
-		c := fleet.Changeset{Jobs: []fleet.Job{{ID: fleet.JobID(fmt.Sprint("j", i))}}, Guests: []fleet.Guest{{ID: fleet.GuestID(fmt.Sprint("j", i, "g0"))}}}
+		c := fleet.Changeset{Jobs: []fleet.Job{job(fmt.Sprint("j", i))}, Guests: []fleet.Guest{{ID: fleet.GuestID(fmt.Sprint("j", i, "g0"))}}}
 		if rev, err = s.Commit(ctx, rev, c); err == nil {
 			snap = snap.Apply(c, rev)
 			fmt.Println(i)
@@ -125,9 +125,9 @@ func TestNearlyFullDisk(t *testing.T) {
 	snap := loaded(t, ctx, s)
 	ballast := filepath.Join(disk, "ballast")
 	fill(t, ballast, 2<<20)
-	job := fleet.Changeset{Jobs: []fleet.Job{{ID: "j1"}}}
+	change := fleet.Changeset{Jobs: []fleet.Job{job("j1")}}
 	for range 3 {
-		_, err := s.Commit(ctx, snap.Revision, job)
+		_, err := s.Commit(ctx, snap.Revision, change)
 		if err == nil || !strings.Contains(err.Error(), "is full") || !strings.Contains(err.Error(), "free some space") {
 			t.Fatalf("got %v", err)
 		}
@@ -136,8 +136,8 @@ func TestNearlyFullDisk(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	rev := committed(t, ctx, s, snap.Revision, job)
-	same(t, loaded(t, ctx, s), snap.Apply(job, rev))
+	rev := committed(t, ctx, s, snap.Revision, change)
+	same(t, loaded(t, ctx, s), snap.Apply(change, rev))
 }
 
 // TestFullDisk: when somebody takes the last byte under etcd's feet, which
@@ -155,7 +155,9 @@ func TestFullDisk(t *testing.T) {
 	answered := 0
 	var err error
 	for i := 0; i < 200 && err == nil; i++ {
-		c := fleet.Changeset{Jobs: []fleet.Job{{ID: fleet.JobID(fmt.Sprint("j", i)), Cause: big}}}
+		j := job(fmt.Sprint("j", i))
+		j.Cause = big
+		c := fleet.Changeset{Jobs: []fleet.Job{j}}
 		rev, cerr := s.Commit(ctx, snap.Revision, c)
 		if err = cerr; err == nil {
 			snap = snap.Apply(c, rev)
@@ -196,6 +198,30 @@ func TestNoRoomToStart(t *testing.T) {
 	disk := tinyDisk(t, 8<<20)
 	if _, err := Embed(ctx, EmbedConfig{Dir: filepath.Join(disk, "store")}); err == nil || !strings.Contains(err.Error(), "is full") {
 		t.Fatalf("got %v", err)
+	}
+}
+
+// TestStartCalledOff: a start that nobody waits for any longer leaves nothing
+// behind that runs or holds the folder, however far it had come.
+func TestStartCalledOff(t *testing.T) {
+	ctx := contract(t)
+	dir := t.TempDir()
+	for _, patience := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond, 150 * time.Millisecond} {
+		soon, cancel := context.WithTimeout(ctx, patience)
+		s, err := Embed(soon, EmbedConfig{Dir: dir})
+		cancel()
+		if err == nil { // it was quick
+			err = s.Close()
+		} else if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("after %v: %v", patience, err)
+		}
+		began := time.Now()
+		s = opened(t, ctx, dir)
+		loaded(t, ctx, s)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("after %v: %v; opened and closed in %v", patience, err, time.Since(began))
 	}
 }
 

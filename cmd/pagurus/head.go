@@ -11,6 +11,7 @@ import (
 	"pagurus/act/daemon"
 	"pagurus/act/etcd"
 	"pagurus/act/image"
+	"pagurus/act/machine"
 	"pagurus/serve/controller"
 	"pagurus/serve/wire"
 )
@@ -21,6 +22,11 @@ var (
 	_ controller.Images = (*image.Store)(nil)
 )
 
+// spoolReserve is what the output of programs leaves free on its disk: several
+// times what the store needs there to take another change, since many programs
+// may write at once and others fill the disk, too.
+const spoolReserve = 4 * etcd.ReserveBytes
+
 // runController is the head of a cluster until ctx ends. It calls serving when
 // it can be asked.
 func runController(ctx context.Context, f controllerFlags, log *slog.Logger, serving func()) (err error) {
@@ -29,6 +35,10 @@ func runController(ctx context.Context, f controllerFlags, log *slog.Logger, ser
 		return fmt.Errorf("%w: end it first, or give this controller its own --run and --state", err)
 	}
 	defer func() { err = errors.Join(err, lock.Release()) }()
+	here, err := machine.ID()
+	if err != nil {
+		return err
+	}
 	identity, err := wire.EnsureIdentity(f.state)
 	if err != nil {
 		return err
@@ -46,13 +56,13 @@ func runController(ctx context.Context, f controllerFlags, log *slog.Logger, ser
 	if err != nil {
 		return err
 	}
-	c := controller.New(controller.Config{Store: store, Images: images, Spool: filepath.Join(f.state, "spool"), Log: log})
+	c := controller.New(controller.Config{Store: store, Images: images, Spool: filepath.Join(f.state, "spool"), Reserve: spoolReserve, Log: log})
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 2)
 	go func() { ended <- c.Run(ctx) }()
 	go func() {
-		ended <- wire.Serve(ctx, wire.ServeConfig{Listeners: listeners, Token: identity.Token, Controller: c, Streams: c.Streams(), Log: log})
+		ended <- wire.Serve(ctx, wire.ServeConfig{Listeners: listeners, Token: identity.Token, Machine: here, Controller: c, Streams: c.Streams(), Log: log})
 	}()
 	select {
 	case <-c.Ready():

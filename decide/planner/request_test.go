@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -12,22 +13,31 @@ import (
 // Every refusal is a sentence that says what is wrong and what to do.
 func TestSubmitRefuses(t *testing.T) {
 	for want, change := range map[string]func(*fleet.Request){
-		"0 ranks are none at all; ask for one or more with -n":                                                                                        func(r *fleet.Request) { r.Spec.Ranks = 0 },
-		"0 guests are none at all; ask for one or more with --guests":                                                                                 func(r *fleet.Request) { r.Spec.Guests = 0 },
-		"3 guests are too many for 2 ranks; ask for no more guests than ranks":                                                                        func(r *fleet.Request) { r.Spec.Guests = 3 },
-		"300 guests are more than the 250 a job may have; give each more ranks with --guests 250":                                                     func(r *fleet.Request) { r.Spec.Guests, r.Spec.Ranks = 300, 300 },
-		"64 MiB of memory are too little for a guest to boot; give it 128 MiB or more with --mem":                                                     func(r *fleet.Request) { r.Spec.Need.MemoryBytes = 64 << 20 },
-		"a guest cannot have -1 CPUs; ask for 1 to 255, or for more guests with --guests":                                                             func(r *fleet.Request) { r.Spec.Need.CPUs = -1 },
-		"there is no program to run; name it after --":                                                                                                func(r *fleet.Request) { r.Spec.Args = nil },
-		"an argument or variable holds a zero byte, which no program can be given; leave it out":                                                      func(r *fleet.Request) { r.Spec.Args = []string{"a\x00b"} },
-		"a variable of the environment is not of the form NAME=value; put that right":                                                                 func(r *fleet.Request) { r.Spec.Env = []string{"=x"} },
-		`the working directory "work" is not a whole path; give one that begins with / and has no .. in it`:                                           func(r *fleet.Request) { r.Spec.Dir = "work" },
-		`the shared directory "/a/../b" is not a whole path; give one that begins with / and has no .. in it`:                                         func(r *fleet.Request) { r.Spec.Export = "/a/../b" },
-		"the working directory /home/me/work is not inside the shared directory /home/m; start from within it":                                        func(r *fleet.Request) { r.Spec.Export = "/home/m" },
-		`there is no kind of guest "xen"; use vm or container`:                                                                                        func(r *fleet.Request) { r.Spec.Kind = "xen" },
-		"there is no image openmpi; pagurus image ls lists them, pagurus image build openmpi makes it":                                                func(r *fleet.Request) { r.Image = nil },
-		"there is no host host9; pagurus hosts lists them":                                                                                            func(r *fleet.Request) { r.Spec.On = []fleet.HostID{"host9"} },
-		"no host can serve /home/me to the guests, because no agent is heard from on the machine you submit from; start one there with pagurus agent": func(r *fleet.Request) { r.Spec.Machine = "elsewhere" },
+		"0 ranks are none at all; ask for one or more with -n":                                                                                                                                                  func(r *fleet.Request) { r.Spec.Ranks = 0 },
+		"0 guests are none at all; ask for one or more with --guests":                                                                                                                                           func(r *fleet.Request) { r.Spec.Guests = 0 },
+		"3 guests are too many for 2 ranks; ask for no more guests than ranks":                                                                                                                                  func(r *fleet.Request) { r.Spec.Guests = 3 },
+		"300 guests are more than the 250 a job may have; give each more ranks with --guests 250":                                                                                                               func(r *fleet.Request) { r.Spec.Guests, r.Spec.Ranks = 300, 300 },
+		"64 MiB of memory are too little for a guest to boot; give it 128 MiB or more with --mem":                                                                                                               func(r *fleet.Request) { r.Spec.Need.MemoryBytes = 64 << 20 },
+		"a guest cannot have -1 CPUs; ask for 1 to 255, or for more guests with --guests":                                                                                                                       func(r *fleet.Request) { r.Spec.Need.CPUs = -1 },
+		"there is no program to run; name it after --":                                                                                                                                                          func(r *fleet.Request) { r.Spec.Args = nil },
+		"an argument or variable holds a zero byte, which no program can be given; leave it out":                                                                                                                func(r *fleet.Request) { r.Spec.Args = []string{"a\x00b"} },
+		"a variable of the environment is not of the form NAME=value; put that right":                                                                                                                           func(r *fleet.Request) { r.Spec.Env = []string{"=x"} },
+		`the working directory "work" is not a whole path; give one that begins with / and has no .. in it`:                                                                                                     func(r *fleet.Request) { r.Spec.Dir = "work" },
+		`the shared directory "/a/../b" is not a whole path; give one that begins with / and has no .. in it`:                                                                                                   func(r *fleet.Request) { r.Spec.Export = "/a/../b" },
+		"the working directory /home/me/work is not inside the shared directory /home/m; start from within it":                                                                                                  func(r *fleet.Request) { r.Spec.Export = "/home/m" },
+		"the whole file system cannot be shared with guests, they have their own; name a directory with --export":                                                                                               func(r *fleet.Request) { r.Spec.Export = "/" },
+		"the directory \"/home/me/a\\nb\" cannot be shared with guests, because it has a quotation mark or a control character in its name; start from another one":                                             func(r *fleet.Request) { r.Spec.Dir = "/home/me/a\nb" },
+		"the directory \"/home/\\\"me\" cannot be shared with guests, because it has a quotation mark or a control character in its name; start from another one":                                               func(r *fleet.Request) { r.Spec.Dir, r.Spec.Export = "/home/\"me", "" },
+		"the working directory has a path of 5001 bytes; start from one of 4095 or fewer":                                                                                                                       func(r *fleet.Request) { r.Spec.Dir, r.Spec.Export = "/"+strings.Repeat("d", 5000), "" },
+		"you are in 1025 groups, and a job's user can be in no more than 1024; submit as another user":                                                                                                          func(r *fleet.Request) { r.Spec.Groups = make([]uint32, 1025) },
+		"the arguments, the environment and the working directory take 49 KiB on their way into the guest, which has room for 48; put some of them into a file":                                                 func(r *fleet.Request) { r.Spec.Args = append(r.Spec.Args, strings.Repeat("x", 48<<10)) },
+		"the arguments, the environment and the working directory take 61 KiB on their way into the guest, which has room for 48; put some of them into a file":                                                 func(r *fleet.Request) { r.Spec.Env = []string{"X=" + strings.Repeat("<", 10<<10)} },
+		"3 hosts to start on are more than the 2 there are; name each once":                                                                                                                                     func(r *fleet.Request) { r.Spec.On = []fleet.HostID{"host1", "host1", "host1"} },
+		"the request's ID has 129 bytes; give it one of 128 or fewer":                                                                                                                                           func(r *fleet.Request) { r.ID = fleet.RequestID(strings.Repeat("x", 129)) },
+		`there is no kind of guest "xen"; use vm or container`:                                                                                                                                                  func(r *fleet.Request) { r.Spec.Kind = "xen" },
+		"there is no image openmpi; pagurus image ls lists them, pagurus image build openmpi makes it":                                                                                                          func(r *fleet.Request) { r.Image = nil },
+		"there is no host host9; pagurus hosts lists them":                                                                                                                                                      func(r *fleet.Request) { r.Spec.On = []fleet.HostID{"host9"} },
+		"no host can serve /home/me to the guests, because no agent is heard from on the machine you submit from; start one there with pagurus agent":                                                           func(r *fleet.Request) { r.Spec.Machine = "elsewhere" },
 		"there is no room for guest 1 of 2 (3072 MiB each); ask for fewer guests with --guests, less memory with --mem, or wait until there is room (host1, host2: has 2.0 GiB of memory free, 3.0 GiB needed)": func(r *fleet.Request) { r.Spec.Need.MemoryBytes = 3 << 30 },
 		"the request has no job in it; pagurus and its controller may be of different versions, see pagurus version":                                                                                            func(r *fleet.Request) { r.Spec = nil },
 	} {
@@ -41,6 +51,32 @@ func TestSubmitRefuses(t *testing.T) {
 		if len(w.s.Jobs)+len(w.s.Guests) != 0 {
 			t.Errorf("%s: something was begun", want)
 		}
+	}
+}
+
+// The longest program that is taken fits a message into a guest, and so does
+// all that the largest job's guests are told.
+func TestWhatIsTakenFits(t *testing.T) {
+	const message = 64<<10 - 1<<10 // what is around it takes less than a KiB
+	w := newWorld(t, "host1")
+	r := submission(1)
+	r.Spec.Args = append(r.Spec.Args, strings.Repeat("x", programBytes-200))
+	w.must(r)
+	s := r.Spec
+	program, err := json.Marshal(fleet.Program{ID: "j1", Args: s.Args, Env: s.Env, Dir: s.Dir, MPI: true, Ranks: mostRanks, Trace: true})
+	if err != nil || len(program) > message {
+		t.Errorf("a program of %d bytes, %v", len(program), err)
+	}
+	u := fleet.Setup{Guest: "j1000000g249", Hostname: "guest249", Export: strings.Repeat("<", pathBytes), MPI: "openmpi"}
+	for range mostGroups {
+		u.Groups = append(u.Groups, 1<<32-1)
+	}
+	for i := range fleet.MaxGuestsPerJob {
+		u.Peers = append(u.Peers, fleet.Peer{Hostname: fleet.GuestName(i), Addr: fleet.MaxSubnet.GuestAddr(i), MAC: fleet.MaxSubnet.GuestMAC(i), Slots: mostRanks})
+	}
+	setup, err := json.Marshal(u)
+	if err != nil || len(setup) > message {
+		t.Errorf("a setup of %d bytes, %v", len(setup), err)
 	}
 }
 

@@ -1,10 +1,12 @@
 package planner
 
 import (
+	"encoding/json"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
+	"unicode"
 
 	"pagurus/decide/placement"
 	"pagurus/fleet"
@@ -18,8 +20,21 @@ const (
 	mostRanks   = 1 << 16
 )
 
+// The bounds of what a job says. All of it is written to the store again with
+// each change of the job, and told to the guests in messages of 64 KiB, in
+// which 250 peers have to have room beside groups and path.
+const (
+	programBytes = 48 << 10 // arguments, environment and directory, as JSON
+	mostGroups   = 1024     // of the user
+	pathBytes    = 4095     // Linux has no longer ones
+	requestBytes = 128      // of a request's ID
+)
+
 // submit places a new job's guests, all of them or none.
 func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
+	if len(r.ID) > requestBytes {
+		return refuse(r, "the request's ID has %d bytes; give it one of %d or fewer", len(r.ID), requestBytes)
+	}
 	if r.ID != "" {
 		for _, j := range d.base.Jobs {
 			if j.Request == r.ID {
@@ -79,8 +94,10 @@ func complete(s fleet.JobSpec) fleet.JobSpec {
 
 // invalid says what is wrong with a job and how to put it right; empty: nothing.
 func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
-	if reason := invalidSize(s); reason != "" {
-		return reason
+	for _, check := range []func(fleet.JobSpec) string{invalidSize, invalidPath, invalidLength} {
+		if reason := check(s); reason != "" {
+			return reason
+		}
 	}
 	switch {
 	case len(s.Args) == 0 || s.Args[0] == "":
@@ -89,21 +106,52 @@ func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
 		return "an argument or variable holds a zero byte, which no program can be given; leave it out"
 	case slices.ContainsFunc(s.Env, func(e string) bool { return strings.IndexByte(e, '=') < 1 }):
 		return "a variable of the environment is not of the form NAME=value; put that right"
-	case !path.IsAbs(s.Dir) || path.Clean(s.Dir) != s.Dir:
-		return fmt.Sprintf("the working directory %q is not a whole path; give one that begins with / and has no .. in it", s.Dir)
-	case !path.IsAbs(s.Export) || path.Clean(s.Export) != s.Export:
-		return fmt.Sprintf("the shared directory %q is not a whole path; give one that begins with / and has no .. in it", s.Export)
-	case s.Dir != s.Export && !strings.HasPrefix(s.Dir, strings.TrimSuffix(s.Export, "/")+"/"):
-		return fmt.Sprintf("the working directory %s is not inside the shared directory %s; start from within it", s.Dir, s.Export)
 	case s.Kind != fleet.VM && s.Kind != fleet.Container:
 		return fmt.Sprintf("there is no kind of guest %q; use %s or %s", s.Kind, fleet.VM, fleet.Container)
 	case image == nil || image.Digest == "":
 		return fmt.Sprintf("there is no image %s; pagurus image ls lists them, pagurus image build %s makes it", orNone(s.Image), s.Image)
 	}
+	if len(s.On) > len(d.base.Hosts) { // the loop below bounds the names
+		return fmt.Sprintf("%d hosts to start on are more than the %d there are; name each once", len(s.On), len(d.base.Hosts))
+	}
 	for _, id := range s.On {
 		if _, known := d.hosts.find(id); !known {
 			return fmt.Sprintf("there is no host %s; pagurus hosts lists them", id)
 		}
+	}
+	return ""
+}
+
+// invalidPath refuses directories that no guest can mount or no file server
+// can be told of, before a guest is booted in vain.
+func invalidPath(s fleet.JobSpec) string {
+	odd := func(r rune) bool { return r == '"' || unicode.IsControl(r) }
+	switch {
+	case !path.IsAbs(s.Dir) || path.Clean(s.Dir) != s.Dir:
+		return fmt.Sprintf("the working directory %q is not a whole path; give one that begins with / and has no .. in it", s.Dir)
+	case !path.IsAbs(s.Export) || path.Clean(s.Export) != s.Export:
+		return fmt.Sprintf("the shared directory %q is not a whole path; give one that begins with / and has no .. in it", s.Export)
+	case s.Export == "/":
+		return "the whole file system cannot be shared with guests, they have their own; name a directory with --export"
+	case strings.ContainsFunc(s.Dir, odd) || strings.ContainsFunc(s.Export, odd):
+		return fmt.Sprintf("the directory %q cannot be shared with guests, because it has a quotation mark or a control character in its name; start from another one", s.Dir)
+	case len(s.Dir) > pathBytes:
+		return fmt.Sprintf("the working directory has a path of %d bytes; start from one of %d or fewer", len(s.Dir), pathBytes)
+	case s.Dir != s.Export && !strings.HasPrefix(s.Dir, s.Export+"/"):
+		return fmt.Sprintf("the working directory %s is not inside the shared directory %s; start from within it", s.Dir, s.Export)
+	}
+	return ""
+}
+
+// invalidLength refuses what would not fit the way into a guest. What counts
+// is how long it is there, with what JSON makes of it.
+func invalidLength(s fleet.JobSpec) string {
+	if len(s.Groups) > mostGroups {
+		return fmt.Sprintf("you are in %d groups, and a job's user can be in no more than %d; submit as another user", len(s.Groups), mostGroups)
+	}
+	program, err := json.Marshal(fleet.Program{Args: s.Args, Env: s.Env, Dir: s.Dir})
+	if err != nil || len(program) > programBytes {
+		return fmt.Sprintf("the arguments, the environment and the working directory take %d KiB on their way into the guest, which has room for %d; put some of them into a file", (len(program)+1023)>>10, programBytes>>10)
 	}
 	return ""
 }

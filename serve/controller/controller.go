@@ -49,6 +49,7 @@ type Config struct {
 	Images  Images
 	Planner planner.Planner
 	Spool   string // folder for the programs' input and output
+	Reserve int64  // bytes that those leave free on its disk: the store may be on the same
 	Log     *slog.Logger
 }
 
@@ -96,6 +97,7 @@ func New(c Config) *Controller {
 		Config: c, spool: newSpool(c.Spool), events: make(chan func(context.Context), queue), ready: make(chan struct{}),
 		over: make(chan struct{}), facts: map[fleet.HostID]fleet.Facts{}, hosts: map[fleet.HostID]*host{},
 	}
+	out.spool.reserve = c.Reserve
 	out.watching.by = map[chan fleet.Snapshot]bool{}
 	out.asking.replies = map[uint64]chan wire.Reply{}
 	return out

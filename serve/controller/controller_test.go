@@ -370,7 +370,7 @@ func TestManyAsk(t *testing.T) {
 	for i := range askers {
 		go func() {
 			q := fleet.Request{ID: fleet.RequestID(fmt.Sprint("q", i/2)), Verb: fleet.Submit, Spec: &fleet.JobSpec{
-				Args: []string{"./a.out"}, Dir: "/", Ranks: 1, Guests: 1, Image: "openmpi", Machine: "machine",
+				Args: []string{"./a.out"}, Dir: "/home/u", Ranks: 1, Guests: 1, Image: "openmpi", Machine: "machine",
 				Need: fleet.Resources{CPUs: 1, MemoryBytes: 128 << 20}}}
 			_, err := r.client.Ask(r.ctx, q)
 			results <- err

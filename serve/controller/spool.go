@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -24,34 +25,48 @@ const (
 	// aheadBytes is how much input is kept that the guest has not asked for: a
 	// program that reads slowly must not fill the disk.
 	aheadBytes = 4 << 20
-	endMark    = ".eof"
+	// keptBytes is how much is kept of each output stream: a program that never
+	// stops writing must not take the disk from all others.
+	keptBytes = 4 << 30
+	endMark   = ".eof"
 )
+
+// dropped is what readers find where the rest of a stream was not kept.
+const dropped = "\npagurus: the program wrote more than is kept of its output; the rest is lost\n"
 
 // spool keeps the streams of jobs in files, DIR/JOB/STREAM, and that a stream
 // has ended in an empty file beside it. A controller's restart loses nothing
 // of it. It is not forced to the disk: output survives the controller's death
 // but not every power cut of its machine.
 type spool struct {
-	dir  string
-	mu   sync.Mutex
-	jobs map[fleet.JobID]map[string]*stream
+	dir     string
+	reserve int64 // bytes that stay free on the disk, for others
+	kept    int64 // bytes of each output stream
+	mu      sync.Mutex
+	jobs    map[fleet.JobID]map[string]*stream
 }
 
 // stream is one file that grows. wake is closed and made anew whenever
 // something changes that a waiting reader or writer may be waiting for.
+//
+// The rest of a stream that is longer than most is taken and dropped, so that
+// its program goes on: the file grows by a hole, which takes no space and
+// keeps the place at which agents go on.
 type stream struct {
-	path  string
-	mu    sync.Mutex
-	known bool  // size and eof are those of the files
-	size  int64 // bytes there are
-	eof   bool
-	gone  bool  // the job is forgotten
-	taken int64 // stdin: how far the guest has got
-	wake  chan struct{}
+	path    string
+	reserve int64 // as the spool's
+	most    int64 // bytes that are kept
+	mu      sync.Mutex
+	known   bool  // size and eof are those of the files
+	size    int64 // bytes there are, with those dropped
+	eof     bool
+	gone    bool  // the job is forgotten
+	taken   int64 // stdin: how far the guest has got
+	wake    chan struct{}
 }
 
 func newSpool(dir string) *spool {
-	return &spool{dir: dir, jobs: map[fleet.JobID]map[string]*stream{}}
+	return &spool{dir: dir, kept: keptBytes, jobs: map[fleet.JobID]map[string]*stream{}}
 }
 
 // open removes what belongs to no job, and ends the streams of ended ones.
@@ -92,7 +107,10 @@ func (s *spool) stream(job fleet.JobID, name string) (*stream, error) {
 	}
 	st := s.jobs[job][name]
 	if st == nil {
-		st = &stream{path: filepath.Join(s.dir, string(job), name), wake: make(chan struct{})}
+		st = &stream{path: filepath.Join(s.dir, string(job), name), reserve: s.reserve, most: s.kept, wake: make(chan struct{})}
+		if name == fleet.Stdin {
+			st.most = math.MaxInt64 // no program can do with half of its input; the reserve bounds it
+		}
 		s.jobs[job][name] = st
 	}
 	return st, nil
@@ -191,29 +209,40 @@ func (st *stream) read(ctx context.Context, offset int64) (data []byte, ended bo
 	if err := st.look(); err != nil {
 		return nil, false, err
 	}
-	for offset == st.size && !st.eof && st.wait(ctx) {
+	for offset == st.shown() && !st.eof && st.wait(ctx) {
 	}
 	if st.gone {
 		return nil, true, nil
 	}
-	if offset > st.size {
-		return nil, false, &wire.Error{Status: http.StatusRequestedRangeNotSatisfiable, Reason: fmt.Sprintf("there are only %d bytes so far: begin there", st.size)}
+	if offset > st.shown() {
+		return nil, false, &wire.Error{Status: http.StatusRequestedRangeNotSatisfiable, Reason: fmt.Sprintf("there are only %d bytes so far: begin there", st.shown())}
 	}
-	if offset < st.size {
+	if offset < st.shown() {
 		if data, err = st.piece(offset); err != nil {
 			return nil, false, err
 		}
 	}
-	return data, st.eof && offset+int64(len(data)) == st.size, nil
+	return data, st.eof && offset+int64(len(data)) == st.shown(), nil
+}
+
+// shown is how much there is to be read.
+func (st *stream) shown() int64 {
+	if st.size > st.most {
+		return st.most + int64(len(dropped))
+	}
+	return st.size
 }
 
 func (st *stream) piece(offset int64) ([]byte, error) {
+	if offset >= st.most {
+		return []byte(dropped[offset-st.most:]), nil
+	}
 	f, err := os.Open(st.path)
 	if err != nil {
 		return nil, fmt.Errorf("reading output: %w", err)
 	}
 	defer f.Close()
-	data := make([]byte, min(pieceBytes, st.size-offset))
+	data := make([]byte, min(pieceBytes, min(st.size, st.most)-offset))
 	if _, err := io.ReadFull(io.NewSectionReader(f, offset, int64(len(data))), data); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", st.path, err)
 	}
@@ -249,15 +278,42 @@ func (st *stream) write(offset int64, data []byte, eof bool) (int64, error) {
 	return st.size, nil
 }
 
+// add makes the stream longer by data, as far as that is kept.
 func (st *stream) add(data []byte) (err error) {
+	kept := data[:max(0, min(int64(len(data)), st.most-st.size))]
+	if len(kept) > 0 {
+		if err := st.spare(); err != nil {
+			return err
+		}
+	}
 	f, err := st.create(st.path)
 	if err == nil {
-		if _, err = f.WriteAt(data, st.size); err != nil {
+		if _, err = f.WriteAt(kept, st.size); err == nil && len(kept) < len(data) {
+			err = f.Truncate(st.size + int64(len(data)))
+		}
+		if err != nil {
 			err = errors.Join(err, f.Truncate(st.size)) // no half of it stays
 		}
 		err = errors.Join(err, f.Close())
 	}
 	return full(st.path, err)
+}
+
+// spare refuses bytes that would take the reserve.
+func (st *stream) spare() error {
+	if st.reserve == 0 {
+		return nil
+	}
+	var disk unix.Statfs_t
+	dir := filepath.Dir(filepath.Dir(st.path)) // the spool's, which is there
+	if err := unix.Statfs(dir, &disk); err != nil {
+		return fmt.Errorf("looking at the space left in %s: %w", dir, err)
+	}
+	if free := int64(disk.Bavail) * disk.Bsize; free < st.reserve {
+		return &wire.Error{Status: http.StatusInsufficientStorage, Reason: fmt.Sprintf(
+			"the disk that holds %s is nearly full, %d MiB are free and the last %d are kept for the controller: free some space; the program waits until then", st.path, free>>20, st.reserve>>20)}
+	}
+	return nil
 }
 
 func (st *stream) mark() error {

@@ -215,6 +215,64 @@ func TestForgottenJobsAreRemoved(t *testing.T) {
 	}
 }
 
+// TestLongOutput: of an endless stream the beginning is kept, then one line
+// says so, and the program goes on; also under a controller started again.
+func TestLongOutput(t *testing.T) {
+	dir := t.TempDir()
+	s := newSpool(dir)
+	s.kept = 10
+	st := streamOf(t, s, fleet.Stdout)
+	wrote(t, st, 0, "0123456789", false)
+	has(t, st, 10, "", false) // all that is kept, and all there was
+	if next := wrote(t, st, 8, "89abc", false); next != 13 {
+		t.Errorf("next is %d", next)
+	}
+	const far = 13 + 1<<40 // a program has written for days
+	if err := os.Truncate(st.path, far); err != nil {
+		t.Fatal(err)
+	}
+	again := newSpool(dir)
+	again.kept = 10
+	if have := again.have("j1")[fleet.Stdout]; have != far {
+		t.Errorf("agents go on at %d", have)
+	}
+	for _, st := range []*stream{st, streamOf(t, again, fleet.Stdout)} {
+		has(t, st, 0, "0123456789", false)
+		has(t, st, 10, dropped, false)
+		has(t, st, 12, dropped[2:], false)
+		has(t, st, int64(10+len(dropped)), "", false)
+	}
+	st = streamOf(t, again, fleet.Stdout)
+	if next := wrote(t, st, far, "more", true); next != far+4 {
+		t.Errorf("next is %d", next)
+	}
+	has(t, st, 10, dropped, true)
+	var info unix.Stat_t
+	if err := unix.Stat(st.path, &info); err != nil || info.Blocks > 64 {
+		t.Errorf("it takes %d blocks, %v", info.Blocks, err)
+	}
+	in := streamOf(t, s, fleet.Stdin)
+	wrote(t, in, 0, "0123456789abc", true)
+	has(t, in, 0, "0123456789abc", true)
+}
+
+// TestReserve: output leaves the store what that needs, and waits meanwhile.
+func TestReserve(t *testing.T) {
+	s := newSpool(t.TempDir())
+	s.reserve, s.kept = 1<<62, 5 // no disk has as much
+	st := streamOf(t, s, fleet.Stdout)
+	_, err := st.write(0, []byte("hello"), false)
+	if e := (*wire.Error)(nil); !errors.As(err, &e) || e.Status != http.StatusInsufficientStorage || !strings.Contains(e.Reason, "free some space") {
+		t.Fatalf("got %v", err)
+	}
+	has(t, st, 0, "", false)
+	st.reserve = 1
+	wrote(t, st, 0, "hello", false)
+	st.reserve = 1 << 62 // what is dropped needs no space
+	wrote(t, st, 5, ", world", true)
+	has(t, st, 5, dropped, true)
+}
+
 // TestFullDisk: what does not fit is not taken, in whole, and fits once there
 // is space.
 func TestFullDisk(t *testing.T) {

@@ -47,19 +47,19 @@ func ListenUnix(path string) (net.Listener, error) {
 		l.Close()
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
 	}
-	return l, nil
+	return newCounting(l, connectionsPerUser), nil
 }
 
 // ListenTLS opens a TCP address for callers from other machines.
 func ListenTLS(addr string, id Identity) (net.Listener, error) {
-	l, err := tls.Listen("tcp", addr, &tls.Config{
-		Certificates: []tls.Certificate{id.Certificate}, MinVersion: tls.VersionTLS13,
-		NextProtos: []string{"http/1.1"}, // WebSocket needs it
-	})
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", addr, err)
 	}
-	return l, nil
+	return tls.NewListener(newCounting(l, connectionsPerAddress), &tls.Config{
+		Certificates: []tls.Certificate{id.Certificate}, MinVersion: tls.VersionTLS13,
+		NextProtos: []string{"http/1.1"}, // WebSocket needs it
+	}), nil
 }
 
 // identity is who is at the other end of a connection.
@@ -68,20 +68,20 @@ type identity struct {
 	groups []uint32
 }
 
-type identityKey struct{}
+type connectionKey struct{}
 
-// known puts who the kernel says it is into the context of a connection on
-// the UNIX socket. Nobody is known over TCP before showing the token.
+// known puts what is known of a connection into its context: who the kernel
+// says it is on the UNIX socket. Nobody is known over TCP before showing the
+// token.
 func known(ctx context.Context, c net.Conn) context.Context {
-	u, ok := c.(*net.UnixConn)
-	if !ok {
+	if t, is := c.(*tls.Conn); is {
+		c = t.NetConn()
+	}
+	of, is := c.(*counted)
+	if !is {
 		return ctx
 	}
-	id, err := peer(u)
-	if err != nil {
-		return ctx
-	}
-	return context.WithValue(ctx, identityKey{}, id)
+	return context.WithValue(ctx, connectionKey{}, of)
 }
 
 func peer(c *net.UnixConn) (id identity, err error) {
@@ -122,8 +122,13 @@ func peerGroups(fd uintptr) []uint32 {
 
 // caller says who makes the request, by the socket or by the token.
 func (s *server) caller(r *http.Request) (identity, error) {
-	if id, ok := r.Context().Value(identityKey{}).(identity); ok {
-		return id, nil
+	if c, ok := r.Context().Value(connectionKey{}).(*counted); ok {
+		if c.over {
+			return identity{}, &Error{http.StatusTooManyRequests, "you hold too many connections to the controller at once: end some of your programs that use it"}
+		}
+		if c.id != nil {
+			return *c.id, nil
+		}
 	}
 	secret, _, _ := strings.Cut(s.token, ".")
 	shown, _, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), ".")

@@ -70,6 +70,7 @@ type About struct {
 type ServeConfig struct {
 	Listeners  []net.Listener // of ListenUnix and ListenTLS
 	Token      string         // of EnsureIdentity; needed with ListenTLS
+	Machine    string         // where this is, fleet.Facts.Machine of a host with the same files
 	Controller Controller
 	Streams    Streams
 	Log        *slog.Logger
@@ -77,7 +78,8 @@ type ServeConfig struct {
 
 // Limits of the server. A client's own are longer than what it waits for here.
 const (
-	askBytes    = 4 << 20 // a request; it may carry a large environment
+	askBytes    = 1 << 20 // a request; what is less but still too much is refused in words
+	nameBytes   = 128     // a request's ID
 	pieceBytes  = 1 << 20 // of a stream in one answer or request
 	upBytes     = 4 << 20 // a message of an agent
 	bodyLimit   = 30 * time.Second
@@ -112,8 +114,9 @@ func Serve(ctx context.Context, c ServeConfig) error {
 		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug), // broken handshakes of strangers
 	}
 	broken := make(chan error, len(c.Listeners))
+	var serving sync.WaitGroup
 	for _, l := range c.Listeners {
-		go func() { broken <- h.Serve(l) }()
+		serving.Go(func() { broken <- h.Serve(l) })
 	}
 	var err error
 	select {
@@ -127,6 +130,7 @@ func Serve(ctx context.Context, c ServeConfig) error {
 	if h.Shutdown(ending) != nil {
 		h.Close()
 	}
+	serving.Wait()    // one that had not begun closes its listener by itself
 	s.sessions.Wait() // they end with ctx
 	return err
 }
@@ -153,6 +157,10 @@ func (s *server) routes() http.Handler {
 
 // answer finds out who asks, and makes a Problem of an error.
 func (s *server) answer(w http.ResponseWriter, r *http.Request, serve func(identity, http.ResponseWriter, *http.Request) error) {
+	w = patient{w, pieceLimit}
+	if r.ContentLength != 0 { // an unread body is read when all is over
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyLimit)) // every connection we make can
+	}
 	id, err := s.caller(r)
 	if err == nil {
 		err = s.guarded(id, w, r, serve)
@@ -167,6 +175,9 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, serve func(ident
 		s.Log.Error("request failed", "method", r.Method, "path", r.URL.Path, "cause", err)
 	}
 	w.Header().Set("Content-Type", "application/json")
+	if status == http.StatusTooManyRequests {
+		w.Header().Set("Connection", "close")
+	}
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(Problem{reason}) // nobody is left to tell
 }
@@ -193,10 +204,8 @@ func reply(w http.ResponseWriter, v any) error {
 	return nil
 }
 
-// body reads no more than limit bytes and no longer than bodyLimit.
+// body reads no more than limit bytes, and no longer than answer has set.
 func body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	c := http.NewResponseController(w)
-	_ = c.SetReadDeadline(time.Now().Add(bodyLimit)) // every connection we make can
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	if tooBig := (*http.MaxBytesError)(nil); errors.As(err, &tooBig) {
 		return nil, &Error{http.StatusRequestEntityTooLarge, fmt.Sprintf("the request is larger than %d bytes", limit)}
@@ -204,7 +213,7 @@ func body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, &Error{http.StatusBadRequest, "the request was cut off: " + err.Error()}
 	}
-	return b, c.SetReadDeadline(time.Time{})
+	return b, http.NewResponseController(w).SetReadDeadline(time.Time{})
 }
 
 func (s *server) ask(id identity, w http.ResponseWriter, r *http.Request) error {
@@ -221,18 +230,38 @@ func (s *server) ask(id identity, w http.ResponseWriter, r *http.Request) error 
 	default:
 		return &Error{http.StatusBadRequest, fmt.Sprintf("this controller knows no request %q", q.Verb)}
 	}
+	if len(q.ID) > nameBytes {
+		return &Error{http.StatusBadRequest, fmt.Sprintf("the request's ID has %d bytes: give it one of %d or fewer", len(q.ID), nameBytes)}
+	}
 	if q.ID == "" {
 		q.ID = fleet.RequestID(rand.Text())
 	}
 	q.By, q.Image = id.Caller, nil
 	if q.Spec != nil {
 		q.Spec.UID, q.Spec.GID, q.Spec.Groups = id.UID, id.GID, id.groups
+		if err := s.located(id, q.Spec); err != nil {
+			return err
+		}
 	}
 	a, err := s.Controller.Ask(r.Context(), q)
 	if err != nil {
 		return err
 	}
 	return reply(w, a)
+}
+
+// located says where a job's files are. A user is who the kernel of this machine
+// says, so only here: on another machine the same number may be somebody else.
+// An administrator may name another: root here can read the token, too.
+func (s *server) located(id identity, spec *fleet.JobSpec) error {
+	if id.Admin {
+		return nil
+	}
+	if spec.Machine != "" && spec.Machine != s.Machine {
+		return &Error{http.StatusForbidden, "the files of a job submitted over the controller's socket have to be on the controller's machine: submit there, or from elsewhere with the cluster's token"}
+	}
+	spec.Machine = s.Machine
+	return nil
 }
 
 func (s *server) snapshot(id identity, w http.ResponseWriter, r *http.Request) error {

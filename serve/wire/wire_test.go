@@ -110,6 +110,7 @@ type served struct {
 	*world
 	socket, addr string
 	id           Identity
+	most         int // connections of one user; 0: as always
 	stop         func()
 }
 
@@ -136,6 +137,9 @@ func (s *served) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if s.most > 0 {
+		unix.(*counting).most = s.most
+	}
 	if s.addr == "" {
 		s.addr = "127.0.0.1:0"
 	}
@@ -147,7 +151,7 @@ func (s *served) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Serve(ctx, ServeConfig{Listeners: []net.Listener{unix, tcp}, Token: s.id.Token, Controller: s.world, Streams: s.world, Log: slog.New(slog.DiscardHandler)})
+		done <- Serve(ctx, ServeConfig{Listeners: []net.Listener{unix, tcp}, Token: s.id.Token, Machine: "here", Controller: s.world, Streams: s.world, Log: slog.New(slog.DiscardHandler)})
 	}()
 	var once sync.Once
 	s.stop = func() {
@@ -390,6 +394,7 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/ask", `{"verb":"drain","colour":"red"}`, 400},
 		{"POST", "/v1/ask", `{"verb":"join","host":"h"}`, 400},
 		{"POST", "/v1/ask", `{"verb":"submit"} more`, 400},
+		{"POST", "/v1/ask", `{"verb":"migrate","id":"` + strings.Repeat("x", nameBytes+1) + `"}`, 400},
 		{"POST", "/v1/ask", strings.Repeat(" ", askBytes+1), 413},
 		{"POST", "/v1/ask", `{"verb":"cancel","job":"none"}`, 422},
 		{"POST", "/v1/ask", `{"verb":"cancel","job":"bug"}`, 500},
