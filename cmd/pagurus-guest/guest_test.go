@@ -18,17 +18,18 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// One guest: what programs see, and how they end.
+// One guest: what programs see, and how they end. It has a peer for the sake
+// of MPI, which saves that test two guests of its own.
 func TestGuest(t *testing.T) {
-	folder := testImage(t, "openmpi")
-	g := bootVM(t, network(t), folder, 0, 1)
-	g.join(t)
+	guests := bootPair(t, "openmpi")
+	g := guests[0]
 	t.Run("who programs are", func(t *testing.T) { seen(t, g) })
 	t.Run("the job's files", func(t *testing.T) { files(t, g) })
 	t.Run("size and sleep", func(t *testing.T) { modest(t, g) })
 	t.Run("set up again", func(t *testing.T) { again(t, g) })
 	t.Run("link cut", func(t *testing.T) { linkCut(t, g) })
 	t.Run("move", func(t *testing.T) { moved(t, g) })
+	t.Run("MPI", func(t *testing.T) { checkMPI(t, guests) })
 	t.Run("shutdown", func(t *testing.T) { shutdown(t, g) })
 }
 
