@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +49,10 @@ func (p *program) Launch(_ context.Context, prog fleet.Program) error {
 	}
 	if prog.ID == "bug" {
 		panic("bug")
+	}
+	if prog.ID == "unreachable" {
+		_, err := (&net.Dialer{Deadline: time.Unix(1, 0)}).Dial("tcp", "127.0.0.1:1")
+		return fmt.Errorf("file server did not become available: %w", err)
 	}
 	p.starts[prog.ID] = 1
 	return nil
@@ -315,6 +321,10 @@ func TestAnswers(t *testing.T) {
 	}
 	if err := c.Launch(ctx, fleet.Program{ID: "bug"}); err == nil {
 		t.Error("a panic in the guest is no error")
+	}
+	err := c.Launch(ctx, fleet.Program{ID: "unreachable"})
+	if err == nil || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "did not become available") {
+		t.Errorf("a time-out of the guest's own came as: %v", err)
 	}
 	if err := c.Launch(ctx, fleet.Program{ID: "long", Args: []string{string(make([]byte, maxPayload))}}); err == nil {
 		t.Error("a call that can never arrive was made")

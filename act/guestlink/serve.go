@@ -131,7 +131,9 @@ func (l *link) carryOut(ctx, polls context.Context, r request) {
 	switch {
 	case err != nil && polls.Err() != nil:
 		return // nobody waits for it
-	case errors.Is(err, context.DeadlineExceeded):
+	case limited.Err() != nil && errors.Is(err, context.DeadlineExceeded):
+		// Time-outs of the network call themselves DeadlineExceeded, too; those
+		// are failures to be told, not reasons to call again.
 		a.Again = true
 	case err != nil:
 		a.Error = err.Error()

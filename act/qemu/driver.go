@@ -1,5 +1,5 @@
 // Package qemu runs guests as QEMU virtual machines and moves them while they
-// run. Driver satisfies agent.Driver and agent.Linker.
+// run. Driver satisfies agent.Driver, agent.Linker and agent.Teller.
 //
 // It knows nothing of hosts, phases, placement or the job's network: it does
 // as it is told, as often as it is told. Every guest is a process of its own,
@@ -39,7 +39,7 @@ type Config struct {
 	Cgroups      Cgroups                                             // nil: none
 	ImageFolder  func(context.Context, fleet.Digest) (string, error) // where an image's files are
 	Tap          func(fleet.Subnet, int) string                      // name of guest i's tap; nil: Subnet.TapName
-	Judge        func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy is good enough; nil: Judge
+	Judge        func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy is good enough, asked as each pass begins; nil: nothing is copied
 	Log          *slog.Logger                                        // nil: slog.Default
 }
 
@@ -64,11 +64,11 @@ type Driver struct {
 	closed bool
 	guests map[fleet.GuestID]*guest
 	turns  map[fleet.GuestID]*turn
-	causes map[fleet.GuestID]string
+	said   map[fleet.GuestID]string // by those that ended by themselves
 }
 
-// causesKept bounds what is remembered of guests that ended by themselves.
-const causesKept = 256
+// saidKept bounds what is remembered of guests that ended by themselves.
+const saidKept = 256
 
 var errClosed = errors.New("the driver was closed")
 
@@ -76,7 +76,7 @@ var errClosed = errors.New("the driver was closed")
 // the guests that run. What an earlier agent left half-made is destroyed.
 func Open(ctx context.Context, c Config) (*Driver, error) {
 	d := &Driver{
-		config: c, guests: map[fleet.GuestID]*guest{}, turns: map[fleet.GuestID]*turn{}, causes: map[fleet.GuestID]string{},
+		config: c, guests: map[fleet.GuestID]*guest{}, turns: map[fleet.GuestID]*turn{}, said: map[fleet.GuestID]string{},
 	}
 	if err := d.prepare(ctx); err != nil {
 		return nil, fmt.Errorf("open the qemu driver: %w", err)
@@ -109,9 +109,6 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	}
 	if d.config.Tap == nil {
 		d.config.Tap = fleet.Subnet.TapName
-	}
-	if d.config.Judge == nil {
-		d.config.Judge = Judge
 	}
 	if d.config.Run, err = filepath.Abs(d.config.Run); err != nil {
 		return err
@@ -201,14 +198,6 @@ func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} {
 	over := make(chan struct{})
 	close(over)
 	return over
-}
-
-// Cause is what the last guest of that name said before it ended by itself,
-// for people; empty if there is nothing to say.
-func (d *Driver) Cause(id fleet.GuestID) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.causes[id]
 }
 
 // inspectLimit: a QEMU that writes a guest's last memory answers nobody.

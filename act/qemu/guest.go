@@ -36,6 +36,7 @@ type guest struct {
 	seen      fleet.RunState
 	usedCPU   time.Duration // at usedAt
 	usedAt    time.Time
+	resident  int64 // bytes, when last seen
 }
 
 // attach begins to watch a guest's process. The handle is the guest's from now
@@ -78,18 +79,39 @@ func (d *Driver) watch(g *guest) {
 
 // note keeps what a guest that ended said last.
 func (d *Driver) note(id fleet.GuestID) {
-	const lines = 3
-	said := tail(filepath.Join(d.dir(id), ownLog), lines)
-	if console := tail(filepath.Join(d.dir(id), consoleLog), lines); console != "" {
-		said += " (console: " + console + ")"
-	}
+	said := words(d.dir(id))
 	d.config.Log.Info("guest ended", "guest", id, "said", said)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.causes) >= causesKept {
-		clear(d.causes)
+	if len(d.said) >= saidKept {
+		clear(d.said)
 	}
-	d.causes[id] = said
+	d.said[id] = said
+}
+
+// LastWords is what a guest said last, for people: one that is here, or one
+// that ended by itself. Empty if there is nothing to say.
+func (d *Driver) LastWords(id fleet.GuestID) string {
+	d.mu.Lock()
+	g, said := d.guests[id], d.said[id]
+	d.mu.Unlock()
+	if g == nil || g.dead() { // its folder may be gone before its name is
+		return said
+	}
+	return words(g.dir)
+}
+
+// words is what is in a guest's folder of what QEMU and the guest said last.
+func words(dir string) string {
+	const lines = 6
+	said, console := tail(filepath.Join(dir, ownLog), lines), tail(filepath.Join(dir, consoleLog), lines)
+	switch {
+	case said == "":
+		return console
+	case console == "":
+		return said
+	}
+	return said + " (console: " + console + ")"
 }
 
 // release lets go of the guest; its process runs on.
@@ -228,16 +250,25 @@ func (g *guest) inspect(ctx context.Context) (fleet.GuestFacts, bool) {
 		}
 	}
 	st, err := readStat(r.Process.PID)
-	if err != nil || st.ticks != r.Process.Ticks {
+	if isGone(err) || err == nil && st.ticks != r.Process.Ticks {
 		return fleet.GuestFacts{}, false
 	}
+	resident := r.Process.residentBytes()
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if state != "" {
 		g.seen = state
 	}
-	facts := fleet.GuestFacts{Gen: r.Gen, Run: g.seen, ResidentBytes: r.Process.residentBytes(), StartedAt: r.StartedAt}
+	if resident > 0 {
+		g.resident = resident
+	}
+	facts := fleet.GuestFacts{Gen: r.Gen, Run: g.seen, ResidentBytes: g.resident, StartedAt: r.StartedAt}
+	if err != nil {
+		// This process is out of files or memory, which says nothing of the
+		// guest: called absent, it would be destroyed.
+		return facts, true
+	}
 	if passed := now.Sub(g.usedAt); !g.usedAt.IsZero() && passed > 0 {
 		facts.CPUs = float64(st.cpu-g.usedCPU) / float64(passed)
 	}

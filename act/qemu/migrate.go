@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,17 +12,11 @@ import (
 	"pagurus/internal/fault"
 )
 
-// What a copy is bounded by unless its Limits say otherwise.
-const (
-	defaultDowntime = 300 * time.Millisecond
-	defaultRounds   = 60
-)
-
 // How a copy is watched.
 const (
 	lookEvery  = 25 * time.Millisecond
 	tellEvery  = 200 * time.Millisecond
-	raiseEvery = time.Second // by how much a switch insists, see insist
+	raiseEvery = time.Second // how often a switch insists, see insist
 	stallLimit = 30 * time.Second
 	undoLimit  = 20 * time.Second
 )
@@ -35,6 +30,9 @@ const unlimited = 1 << 40
 // after the first pass with everything dirtied since still to be sent.
 const leastDowntime = time.Millisecond
 
+// usualDowntime is where a switch begins to insist whose Limits say nothing.
+const usualDowntime = 50 * time.Millisecond
+
 // mostDowntime is the most QEMU takes.
 const mostDowntime = 2000 * time.Second
 
@@ -44,6 +42,9 @@ const mostDowntime = 2000 * time.Second
 // migration it watches on. After an error the copy is called off and the guest
 // runs on.
 func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Progress)) error {
+	if d.config.Judge == nil {
+		return fmt.Errorf("copy guest %s: nobody was named to judge when a copy is good enough", t.Guest.ID)
+	}
 	g, q, err := d.here(ctx, t.Guest.ID)
 	if err != nil {
 		return fmt.Errorf("copy guest %s: %w", t.Guest.ID, err)
@@ -117,16 +118,6 @@ func (g *guest) undo(ctx context.Context, q *qmp.Client, err error) error {
 	return errors.Join(err, g.callOff(ctx, q))
 }
 
-func withDefaults(l fleet.Limits) fleet.Limits {
-	if l.Downtime <= 0 {
-		l.Downtime = defaultDowntime
-	}
-	if l.Rounds <= 0 {
-		l.Rounds = defaultRounds
-	}
-	return l
-}
-
 // bandwidth is what a copy may use, in bytes a second.
 func (d *Driver) bandwidth(l fleet.Limits) int64 {
 	most := int64(unlimited)
@@ -182,22 +173,6 @@ func (d *Driver) follow(ctx context.Context, g *guest, q *qmp.Client, progress f
 			return err
 		}
 	}
-}
-
-// Judge is how a copy is judged unless Config says otherwise. It is asked at
-// the beginning of each round and gets the progress as it was then and at the
-// beginning of every round before. The copy is good when what is left takes no
-// longer than the downtime allowed, and given up when it has had its rounds.
-func Judge(l fleet.Limits, rounds []fleet.Progress) (bool, error) {
-	l = withDefaults(l)
-	p := rounds[len(rounds)-1]
-	if p.BytesPerSecond > 0 && float64(p.RemainingBytes) <= p.BytesPerSecond*l.Downtime.Seconds() {
-		return true, nil
-	}
-	if p.Rounds > l.Rounds {
-		return false, fmt.Errorf("after %d rounds %d MiB are still left: the guest changes its memory faster than it can be sent", l.Rounds, p.RemainingBytes/mebi)
-	}
-	return false, nil
 }
 
 // stalled notices a copy that goes nowhere, as over a cut line.
@@ -341,7 +316,7 @@ func (g *guest) complete(ctx context.Context, q *qmp.Client, limits fleet.Limits
 	events, stop := q.Subscribe()
 	defer stop()
 	var stall stalled
-	press := insist{downtime: withDefaults(limits).Downtime}
+	press := insist{downtime: max(cmp.Or(limits.Downtime, usualDowntime), leastDowntime)}
 	for continued := false; ; {
 		info, err := queryMigrate(ctx, q)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -124,7 +125,14 @@ func readStat(pid int) (stat, error) {
 	return stat{fields[0][0], time.Duration(user+system) * time.Second / userHz, ticks}, errors.Join(err1, err2, err3)
 }
 
-// residentBytes is the host memory the process occupies.
+// isGone reports whether readStat found no such process. Its other errors are
+// this process's own trouble.
+func isGone(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH)
+}
+
+// residentBytes is the host memory the process occupies; 0 if that cannot be
+// read.
 func (p process) residentBytes() int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.PID))
 	if err != nil {
@@ -150,6 +158,10 @@ func (p process) watch() (*os.File, error) {
 	}
 	// The handle is on whoever has the number now: is it still the same?
 	st, err := readStat(p.PID)
+	if err != nil && !isGone(err) {
+		unix.Close(fd)
+		return nil, fmt.Errorf("watch process %d: %w", p.PID, err)
+	}
 	if err != nil || st.ticks != p.Ticks || st.state == 'Z' || st.state == 'X' {
 		reap(fd)
 		unix.Close(fd)
@@ -247,7 +259,11 @@ func openTap(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// tail is the last lines of a log, for people.
+// escapes are what a kernel and its console say to a terminal, not to people.
+var escapes = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
+
+// tail is the last lines of a log, for people. QEMU's account may have put
+// anything in the place of a log, so nothing but a plain file is read.
 func tail(path string, lines int) string {
 	const most = 4096
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
@@ -264,7 +280,12 @@ func tail(path string, lines int) string {
 	if err != nil {
 		return ""
 	}
-	all := strings.FieldsFunc(strings.TrimSpace(string(text)), func(r rune) bool { return r == '\n' || r == '\r' })
+	var all []string
+	for _, line := range strings.FieldsFunc(strings.ToValidUTF8(string(text), ""), func(r rune) bool { return r == '\n' || r == '\r' }) {
+		if line = strings.TrimSpace(escapes.ReplaceAllString(line, "")); line != "" {
+			all = append(all, line)
+		}
+	}
 	return strings.Join(all[max(0, len(all)-lines):], "; ")
 }
 

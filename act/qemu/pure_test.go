@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cavaliergopher/cpio"
+	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
 )
@@ -112,33 +113,6 @@ func TestAddressOf(t *testing.T) {
 		got, err := addressOf(in)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q became %q: %v", in, got, err)
-		}
-	}
-}
-
-func TestJudge(t *testing.T) {
-	const mib = 1 << 20
-	at := func(round int, left int64) fleet.Progress {
-		return fleet.Progress{Rounds: round, RemainingBytes: left, BytesPerSecond: 100 * mib}
-	}
-	for _, c := range []struct {
-		name   string
-		limits fleet.Limits
-		now    fleet.Progress
-		good   bool
-		fails  bool
-	}{
-		{"first", fleet.Limits{}, at(1, 512*mib), false, false},
-		{"default", fleet.Limits{}, at(2, 30*mib), true, false},
-		{"just not", fleet.Limits{}, at(2, 31*mib), false, false},
-		{"strict", fleet.Limits{Downtime: 10 * time.Millisecond}, at(2, 2*mib), false, false},
-		{"no rate yet", fleet.Limits{}, fleet.Progress{Rounds: 1}, false, false},
-		{"given up", fleet.Limits{Rounds: 3}, at(4, 512*mib), false, true},
-		{"last round", fleet.Limits{Rounds: 3}, at(3, 512*mib), false, false},
-		{"good at last", fleet.Limits{Rounds: 3}, at(4, 1*mib), true, false},
-	} {
-		if good, err := Judge(c.limits, []fleet.Progress{c.now}); good != c.good || (err != nil) != c.fails {
-			t.Errorf("%s: %t, %v", c.name, good, err)
 		}
 	}
 }
@@ -268,6 +242,105 @@ func TestTail(t *testing.T) {
 	}
 	if got := tail(link, 3); got != "" {
 		t.Error("a link was followed")
+	}
+	if err := os.WriteFile(path, []byte("\x1b[0mPower down\r\n\x1b[2J \r\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := tail(path, 3); got != "Power down" {
+		t.Errorf("it says %q", got)
+	}
+}
+
+// TestLastWords: a guest that is here is read, one that is not is remembered,
+// and what QEMU's account made of the console is not followed anywhere.
+func TestLastWords(t *testing.T) {
+	g := self(t)
+	d := &Driver{guests: map[fleet.GuestID]*guest{"g1": g}, said: map[fleet.GuestID]string{"g1": "of another", "g2": "farewell"}}
+	console := filepath.Join(g.dir, consoleLog)
+	says := func(id fleet.GuestID, want string) {
+		t.Helper()
+		if got := d.LastWords(id); got != want {
+			t.Errorf("%s said %q, want %q", id, got, want)
+		}
+	}
+	says("g1", "")
+	says("g2", "farewell")
+	says("g3", "")
+	if err := os.WriteFile(console, []byte("no root\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	says("g1", "no root")
+	if err := os.WriteFile(filepath.Join(g.dir, ownLog), []byte("no network\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	says("g1", "no network (console: no root)")
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	os.Remove(console)
+	if err := os.Symlink(secret, console); err != nil {
+		t.Fatal(err)
+	}
+	says("g1", "no network")
+	os.Remove(console)
+	if err := unix.Mkfifo(console, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	says("g1", "no network")
+	close(g.died)
+	says("g1", "of another")
+}
+
+// self is a guest whose process is this test.
+func self(t *testing.T) *guest {
+	st, err := readStat(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &guest{
+		id: "g1", dir: t.TempDir(), seen: fleet.Running, died: make(chan struct{}), ended: make(chan struct{}),
+		record: record{Guest: "g1", Gen: 2, Complete: true, Process: process{os.Getpid(), st.ticks}},
+	}
+}
+
+// TestInspectShortOfFiles: a driver that can open nothing sees its guests
+// still.
+func TestInspectShortOfFiles(t *testing.T) {
+	g := self(t)
+	before, ok := g.inspect(t.Context())
+	if !ok || before.ResidentBytes == 0 {
+		t.Fatalf("%+v %t", before, ok)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, trouble := readStat(os.Getpid())
+	during, ok := g.inspect(t.Context())
+	_, watched := g.record.Process.watch()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(trouble, unix.EMFILE) {
+		t.Fatalf("nothing was short: %v", trouble)
+	}
+	if watched == nil || errors.Is(watched, os.ErrNotExist) {
+		t.Errorf("a process that runs is said to be gone: %v", watched)
+	}
+	if before.CPUs = 0; !ok || during != before {
+		t.Errorf("%t %+v, before %+v", ok, during, before)
+	}
+	g.record.Process.Ticks++
+	if _, ok := g.inspect(t.Context()); ok {
+		t.Error("another process of the same number is taken for the guest")
+	}
+	g.record.Process = process{1 << 30, 1}
+	if _, ok := g.inspect(t.Context()); ok {
+		t.Error("a process that never was is taken for the guest")
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 var (
 	_ agent.Driver = (*qemu.Driver)(nil)
 	_ agent.Linker = (*qemu.Driver)(nil)
+	_ agent.Teller = (*qemu.Driver)(nil)
 )
 
 func TestContract(t *testing.T) {

@@ -168,8 +168,11 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, incoming bool) (*guest,
 		return nil, err
 	}
 	handle, err := r.Process.watch()
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("qemu ended at once: %s", words(dir))
+	}
 	if err != nil {
-		return nil, fmt.Errorf("qemu ended at once: %s", tail(filepath.Join(dir, ownLog), 3))
+		return nil, err
 	}
 	g, err := d.attach(r, handle)
 	if err != nil {
@@ -198,7 +201,7 @@ func (d *Driver) greet(ctx context.Context, g *guest) error {
 		select {
 		case <-g.died:
 			<-g.ended
-			return fmt.Errorf("qemu ended at once: %s", d.Cause(g.id))
+			return fmt.Errorf("qemu ended at once: %s", d.LastWords(g.id))
 		case <-ctx.Done():
 			return fmt.Errorf("wait for qemu to answer: %w", err)
 		case <-time.After(brief):
@@ -279,7 +282,7 @@ func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
 		return fmt.Errorf("stop guest %s: %w", id, err)
 	}
 	d.mu.Lock()
-	delete(d.causes, id)
+	delete(d.said, id)
 	d.mu.Unlock()
 	return nil
 }

@@ -2,6 +2,7 @@ package qemu_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cavaliergopher/cpio"
 	"github.com/vishvananda/netlink"
@@ -151,7 +153,22 @@ func (w *world) config(log io.Writer, host int) qemu.Config {
 		ImageFolder: func(context.Context, fleet.Digest) (string, error) { return w.image, nil },
 		Log:         slog.New(slog.NewTextHandler(log, nil)),
 		Tap:         func(fleet.Subnet, int) string { return w.hosts[host].Tap },
+		Judge:       judge,
 	}
+}
+
+// judge stands where the policy is: a copy is good when what is left takes no
+// longer than the downtime allowed, and given up when it has had its rounds.
+func judge(l fleet.Limits, rounds []fleet.Progress) (bool, error) {
+	downtime, most := cmp.Or(l.Downtime, 300*time.Millisecond), cmp.Or(l.Rounds, 60)
+	p := rounds[len(rounds)-1]
+	if p.BytesPerSecond > 0 && float64(p.RemainingBytes) <= p.BytesPerSecond*downtime.Seconds() {
+		return true, nil
+	}
+	if p.Rounds > most {
+		return false, fmt.Errorf("after %d rounds %d bytes are still left", most, p.RemainingBytes)
+	}
+	return false, nil
 }
 
 func (w *world) open(t *testing.T, host int) *qemu.Driver {

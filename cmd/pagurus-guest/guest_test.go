@@ -18,17 +18,18 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// One guest: what programs see, and how they end.
+// One guest: what programs see, and how they end. It has a peer for the sake
+// of MPI, which saves that test two guests of its own.
 func TestGuest(t *testing.T) {
-	folder := testImage(t, "openmpi")
-	g := bootVM(t, network(t), folder, 0, 1)
-	g.join(t)
+	guests := bootPair(t, "openmpi")
+	g := guests[0]
 	t.Run("who programs are", func(t *testing.T) { seen(t, g) })
 	t.Run("the job's files", func(t *testing.T) { files(t, g) })
 	t.Run("size and sleep", func(t *testing.T) { modest(t, g) })
 	t.Run("set up again", func(t *testing.T) { again(t, g) })
 	t.Run("link cut", func(t *testing.T) { linkCut(t, g) })
 	t.Run("move", func(t *testing.T) { moved(t, g) })
+	t.Run("MPI", func(t *testing.T) { checkMPI(t, guests) })
 	t.Run("shutdown", func(t *testing.T) { shutdown(t, g) })
 }
 
@@ -190,14 +191,28 @@ func shutdown(t *testing.T, g *vm) {
 	if err := g.Launch(ctx, fleet.Program{ID: "endless", Args: []string{"sh", "-c", "exec 3>last; echo unflushed >&3; echo >begun; sleep 600"}, Dir: g.export}); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Until(t, time.Minute, "the program runs", func() bool {
-		_, err := os.Stat(filepath.Join(g.export, "begun"))
-		return err == nil
+	const written = 8 << 20
+	script := fmt.Sprintf(`trap "" TERM; exec 3>large; head -c %d /dev/zero >&3; echo >grown; while :; do sleep 600; done`, written)
+	if err := g.Launch(ctx, fleet.Program{ID: "stubborn", Args: []string{"sh", "-c", script}, Dir: g.export}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, time.Minute, "the programs run", func() bool {
+		_, begun := os.Stat(filepath.Join(g.export, "begun"))
+		_, grown := os.Stat(filepath.Join(g.export, "grown"))
+		return begun == nil && grown == nil
 	})
-	for range 2 {
-		if err := g.Shutdown(ctx); err != nil {
-			t.Fatal(err)
-		}
+	if err := g.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(filepath.Join(g.export, "large")); err != nil || st.Size() != written {
+		t.Errorf("of a program that had to be killed: %+v %v", st, err)
+	}
+	began := time.Now()
+	if err := g.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took >= endGrace {
+		t.Errorf("a shutdown with nobody left to end took %v", took)
 	}
 	if exit, err := g.Wait(ctx, "endless"); err != nil || exit.Signal != "SIGTERM" {
 		t.Errorf("%+v %v", exit, err)

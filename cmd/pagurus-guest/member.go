@@ -22,6 +22,7 @@ type member struct {
 
 	mu       sync.Mutex
 	setting  *setting // the setup done last or being done
+	export   string   // where the job's files are mounted, or were
 	home     account
 	remote   *remoteServer
 	programs map[string]*program
@@ -38,13 +39,9 @@ func newMember(c *children, root string) *member {
 	return &member{children: c, root: root, programs: map[string]*program{}}
 }
 
-const (
-	// clockTolerance is how far the guest's clock may be from the host's: the
-	// link's own delay is below it, a step of the clock is worse than it.
-	clockTolerance = 50 * time.Millisecond
-	// endGrace is what programs have between SIGTERM and SIGKILL.
-	endGrace = 2 * time.Second
-)
+// clockTolerance is how far the guest's clock may be from the host's: the
+// link's own delay is below it, a step of the clock is worse than it.
+const clockTolerance = 50 * time.Millisecond
 
 // Setup makes the guest a member of its job. The same setup again only sets
 // the clock. After an error some of it is done; call again.
@@ -215,7 +212,8 @@ func (m *member) Write(ctx context.Context, id string, offset int64, data []byte
 func (m *member) Gaps(context.Context) ([]fleet.Gap, error) { return readGaps(gapFiles) }
 
 // Shutdown ends all programs, flushes files and unmounts the share. The guest
-// agent itself goes on.
+// agent itself goes on. After an error files may be lost, or, if ctx ended, the
+// share still be mounted: call again.
 func (m *member) Shutdown(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -224,29 +222,9 @@ func (m *member) Shutdown(ctx context.Context) error {
 		m.remote.close()
 		m.remote = nil
 	}
-	export := ""
 	if m.setting != nil {
-		export = m.setting.setup.Export
+		m.export = m.setting.setup.Export
 	}
 	m.setting = nil // a setup from now on begins anew
-	return unmountShare(ctx, export)
-}
-
-// endAll ends every process but this one: programs, what they started, and
-// what their peers started here.
-func (m *member) endAll(ctx context.Context) {
-	if !firstOfAll() {
-		for _, p := range m.programs {
-			p.end(m.children, unix.SIGKILL)
-		}
-		return
-	}
-	unix.Kill(-1, unix.SIGTERM)
-	unix.Kill(-1, unix.SIGCONT)
-	for deadline := time.Now().Add(endGrace); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
-		if unix.Kill(-1, 0) != nil {
-			return // there is nobody left
-		}
-	}
-	unix.Kill(-1, unix.SIGKILL)
+	return unmountShare(ctx, m.export)
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -111,6 +112,17 @@ type remoteServer struct {
 	home     account
 	env      []string
 	peers    []fleet.Peer
+	said     atomic.Pointer[time.Time] // when a bad connection was last told of
+}
+
+// sayEvery bounds what bad connections put on the console: any program of the
+// job can make them as fast as it likes.
+const sayEvery = 20 * time.Second
+
+// maySay reports whether it is time for another line.
+func (r *remoteServer) maySay(now time.Time) bool {
+	last := r.said.Load()
+	return (last == nil || now.Sub(*last).Abs() >= sayEvery) && r.said.CompareAndSwap(last, &now)
 }
 
 // listenRemote serves peers on the guest's own address.
@@ -138,7 +150,7 @@ func (r *remoteServer) accept() {
 		}
 		go func() {
 			defer conn.Close()
-			if err := r.run(conn.(*net.TCPConn)); err != nil {
+			if err := r.run(conn.(*net.TCPConn)); err != nil && r.maySay(time.Now()) {
 				say("remote start for %s: %v", conn.RemoteAddr(), err)
 			}
 		}()

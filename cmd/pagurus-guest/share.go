@@ -21,8 +21,8 @@ const (
 	nfsPort = 2049
 	// shareWait is how long the file server may come up after the guest.
 	shareWait = 60 * time.Second
-	// unmountWait is what flushing files to a server may take at the end.
-	unmountWait = 10 * time.Second
+	// forceTime is what remains of a call for unmounting by force.
+	forceTime = 2 * time.Second
 )
 
 // shareOptions are those of the mount. hard: a program never sees an error
@@ -109,24 +109,48 @@ func mounted(path string) bool {
 }
 
 // unmountShare writes all files and unmounts the share, if there is one. A
-// server that does not answer is given up after unmountWait.
+// server that does not take the files is given up when ctx, which has to have
+// a deadline, is nearly over: an error, for what it has not got then is lost.
 func unmountShare(ctx context.Context, export string) error {
 	if export == "" || !mounted(export) {
 		return nil
 	}
+	end, _ := ctx.Deadline()
+	trying, cancel := context.WithDeadline(ctx, end.Add(-forceTime))
+	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- unix.Unmount(export, 0) }()
+	go func() { done <- unmount(trying, export) }() // the kernel may hold it for ever
+	var err error
 	select {
-	case err := <-done:
-		if err == nil {
-			return nil
+	case err = <-done:
+		if !mounted(export) {
+			return err
 		}
-	case <-time.After(unmountWait):
-	case <-ctx.Done():
+	case <-trying.Done():
+		err = fmt.Errorf("files in %s could not all be written in time, what is missing is lost", export)
+	}
+	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if err := unix.Unmount(export, unix.MNT_DETACH|unix.MNT_FORCE); err != nil && !errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("unmounting %s: %w", export, err)
+	unix.Unmount(export, unix.MNT_DETACH|unix.MNT_FORCE) // in vain only if it has gone meanwhile
+	return err
+}
+
+// unmount writes all files and tries to unmount the share until ctx ends.
+func unmount(ctx context.Context, export string) (flushed error) {
+	if dir, err := os.Open(export); err == nil { // else the unmounting has to write them
+		flushed = os.NewSyscallError("writing the job's files", unix.Syncfs(int(dir.Fd())))
+		dir.Close()
 	}
-	return nil
+	for {
+		err := unix.Unmount(export, 0)
+		if err == nil || errors.Is(err, unix.EINVAL) { // an earlier call may have done it
+			return flushed
+		}
+		// EBUSY: a process that ends is still closing its files.
+		if !errors.Is(err, unix.EBUSY) || ctx.Err() != nil {
+			return errors.Join(flushed, fmt.Errorf("unmounting %s: %w", export, err))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }

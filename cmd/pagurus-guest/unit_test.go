@@ -8,8 +8,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -230,6 +232,46 @@ func TestLeftBehind(t *testing.T) {
 	}
 }
 
+// Who is left to be ended: programs, as long as they may hold files, and none
+// of the kernel's threads.
+func TestOthers(t *testing.T) {
+	is := func(pid int) bool { return slices.Contains(others(), pid) }
+	program := exec.Command("sleep", "600")
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if !is(program.Process.Pid) || is(os.Getpid()) {
+		t.Errorf("%d is not among %v, or this test is", program.Process.Pid, others())
+	}
+	program.Process.Kill()
+	for end := time.Now().Add(30 * time.Second); is(program.Process.Pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a program that ended is still there")
+		}
+	}
+	program.Wait()
+	names, _ := filepath.Glob("/proc/[0-9]*/comm")
+	for _, name := range names {
+		comm, _ := os.ReadFile(name)
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		if string(comm) == "kthreadd\n" && is(pid) {
+			t.Error("the kernel's own process is taken for a program")
+		}
+	}
+	for stat, want := range map[string]bool{
+		"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 1 0 0 20 0 1 0 30 0":       false,
+		"9 (a ) b (c) S 1 9 9 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 30 0":       true,
+		"9 (flushing) D 1 9 9 0 -1 4195332 0 0 0 0 0 0 0 0 20 0 1 0 30 0":       true,
+		"9 (ended) Z 1 9 9 0 -1 4195332 0 0 0 0 0 0 0 0 20 0 1 0 30 0":          false,
+		"9 (a thread is left) Z 1 9 9 0 -1 4195332 0 0 0 0 0 0 0 0 20 0 2 0 30": true,
+		"9 (half": false, "": false,
+	} {
+		if isUser(stat) != want {
+			t.Errorf("%q is a program: %t", stat, !want)
+		}
+	}
+}
+
 func TestWaitEndsWithContext(t *testing.T) {
 	m := enlisted(t)
 	if err := m.Launch(t.Context(), fleet.Program{ID: "p", Args: []string{"cat"}, Dir: "/"}); err != nil {
@@ -370,6 +412,20 @@ func TestRemoteCommand(t *testing.T) {
 		conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 		if b, err := io.ReadAll(conn); os.IsTimeout(err) {
 			t.Errorf("rubbish %.20q keeps the connection: %q", rubbish, b)
+		}
+	}
+}
+
+// However many connections are bad, few lines are said of them.
+func TestMaySay(t *testing.T) {
+	var r remoteServer
+	now := time.Unix(1e9, 0)
+	for _, c := range []struct {
+		at   time.Duration
+		want bool
+	}{{0, true}, {0, false}, {sayEvery - 1, false}, {sayEvery, true}, {sayEvery + 1, false}, {-time.Hour, true}} {
+		if r.maySay(now.Add(c.at)) != c.want {
+			t.Errorf("%v later a line was said: %t", c.at, !c.want)
 		}
 	}
 }

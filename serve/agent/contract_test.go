@@ -86,6 +86,10 @@ func beAgent(text string) error {
 	}
 	driver, err := qemu.Open(ctx, qemu.Config{
 		Run: c.Run, GuestAgent: c.GuestAgent, Address: c.Address, Accelerator: "tcg", ImageFolder: folder, Log: log,
+		Judge: func(_ fleet.Limits, seen []fleet.Progress) (bool, error) {
+			p := seen[len(seen)-1] // what the policy says is the system ring's business
+			return p.BytesPerSecond > 0 && float64(p.RemainingBytes) <= p.BytesPerSecond*0.3, nil
+		},
 	})
 	if err != nil {
 		return err

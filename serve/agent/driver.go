@@ -61,11 +61,12 @@ type Linker interface {
 	Ended(fleet.GuestID) <-chan struct{}
 }
 
-// Teller is a driver that remembers what its guests said last.
+// Teller is a driver that knows what its guests said last, on a console or the
+// like.
 type Teller interface {
-	// Cause is what a guest said before it ended by itself, for people; empty
-	// if there is nothing to say.
-	Cause(fleet.GuestID) string
+	// LastWords is what a guest said last, for people: one that is here, or one
+	// that ended by itself. Empty if there is nothing to say.
+	LastWords(fleet.GuestID) string
 }
 
 // Overlay makes the host's part of the jobs' networks match what is wanted.

@@ -25,6 +25,7 @@ import (
 type memoryDriver struct {
 	mu     sync.Mutex
 	guests map[fleet.GuestID]*memoryGuest
+	words  string                                       // the last of every guest
 	calls  []string                                     // "start j1g0", in order
 	hook   func(ctx context.Context, call string) error // runs at the beginning of each call but Inspect
 }
@@ -169,6 +170,8 @@ func (d *memoryDriver) Inspect(context.Context) (map[fleet.GuestID]fleet.GuestFa
 func (d *memoryDriver) Link(context.Context, fleet.GuestID) (io.ReadWriteCloser, error) {
 	return nil, errors.New("guests in memory are reached without a link")
 }
+
+func (d *memoryDriver) LastWords(fleet.GuestID) string { return d.words }
 
 func (d *memoryDriver) Ended(g fleet.GuestID) <-chan struct{} {
 	d.mu.Lock()

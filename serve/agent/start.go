@@ -4,11 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
-	"regexp"
-	"strings"
 	"time"
 
 	"pagurus/fleet"
@@ -21,9 +16,6 @@ const (
 	fetchTries = 4
 	fetchPause = time.Second // doubled after each try
 	guestMTU   = 1450        // 1500 less VXLAN's 50
-
-	wordsBytes = 4096 // of the console, to find the last lines in
-	wordsLines = 6
 )
 
 // errNoBoot: the guest never said anything on its link.
@@ -140,37 +132,15 @@ func slots(ranks, guests, i int) int {
 	return n
 }
 
-// escapes are what a kernel and its console say to a terminal, not to people.
-var escapes = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
-
-// lastWords gives what the guest said last as the end of a sentence: the end of
-// its console while that is there, what the driver remembers after that.
+// lastWords gives what the guest said last as the end of a sentence.
 func (a *Agent) lastWords(w *work) string {
-	said := consoleEnd(filepath.Join(a.Config.Run, "guests", string(w.seat.guest), "console.log"))
-	if t, ok := w.driver.(Teller); ok && said == "" {
-		said = t.Cause(w.seat.guest)
+	t, ok := w.driver.(Teller)
+	if !ok {
+		return ""
 	}
+	said := t.LastWords(w.seat.guest)
 	if said == "" {
 		return ""
 	}
 	return "; the last it said: " + said
-}
-
-func consoleEnd(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return "" // a kind of guest without one, or gone already
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.Size() > wordsBytes {
-		_, _ = f.Seek(-wordsBytes, io.SeekEnd) // from the start is as good
-	}
-	b, _ := io.ReadAll(io.LimitReader(f, wordsBytes)) // as much as can be read
-	var lines []string
-	for line := range strings.Lines(strings.ToValidUTF8(string(b), "")) {
-		if line = strings.TrimSpace(escapes.ReplaceAllString(line, "")); line != "" {
-			lines = append(lines, line)
-		}
-	}
-	return strings.Join(lines[max(0, len(lines)-wordsLines):], " | ")
 }

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// endGrace is what programs have between SIGTERM and SIGKILL, and after that
+// the kernel to close their files.
+const endGrace = 2 * time.Second
+
+// endAll ends every process but this one: programs, what they started, and
+// what their peers started here. Who hangs in the kernel may be left.
+func (m *member) endAll(ctx context.Context) {
+	if !firstOfAll() {
+		for _, p := range m.programs {
+			p.end(m.children, unix.SIGKILL)
+		}
+		return
+	}
+	unix.Kill(-1, unix.SIGTERM)
+	unix.Kill(-1, unix.SIGCONT)
+	if !alone(ctx) {
+		unix.Kill(-1, unix.SIGKILL)
+		alone(ctx)
+	}
+}
+
+// alone waits, no longer than endGrace, until there is no process but this one and the kernel's, and
+// reports whether that is so.
+func alone(ctx context.Context) bool {
+	for deadline := time.Now().Add(endGrace); len(others()) > 0; time.Sleep(20 * time.Millisecond) {
+		if ctx.Err() != nil || time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
+
+// others gives the user processes besides this one. A signal 0 to all would
+// not do: it reaches the kernel's threads, too, so somebody is always left.
+func others() (pids []int) {
+	names, _ := filepath.Glob("/proc/[1-9]*/stat")
+	for _, name := range names {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		stat, _ := os.ReadFile(name) // nothing if it has gone meanwhile
+		if err == nil && pid != os.Getpid() && isUser(string(stat)) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// isUser tells from its /proc/PID/stat whether a process is a program that may
+// still hold files. Neither its command line nor its executable tell that: one
+// that is ending has lost both while the kernel still flushes its files.
+func isUser(stat string) bool {
+	const kernelThread = 0x00200000 // PF_KTHREAD
+	// The name, second, is in parentheses and may hold anything.
+	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(f) < 18 {
+		return false
+	}
+	state, threads := f[0], f[17]
+	flags, err := strconv.ParseUint(f[6], 10, 64)
+	zombie := (state == "Z" || state == "X") && (threads == "0" || threads == "1") // else threads of it run on
+	return err == nil && flags&kernelThread == 0 && !zombie
+}
