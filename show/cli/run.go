@@ -205,17 +205,16 @@ var (
 	// occupied are directories a guest has of its own; a job's files cannot be
 	// mounted over them.
 	occupied = []string{"/", "/tmp", "/var"}
-	// system are directories of which a guest needs its own with all below.
+	// system are directories of which a guest needs its own with all below; it
+	// refuses these itself, but only after it has started.
 	system = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"}
-	// spare are directories below these where nothing of an image's is.
-	spare = []string{"/usr/local/src", "/usr/src"}
 )
 
 // checkExport says whether guests can have export mounted and work in dir.
 func checkExport(export, dir string) error {
 	below := func(parent string) bool { return strings.HasPrefix(export, parent+"/") }
 	taken := slices.Contains(occupied, export) || slices.Contains(system, export) ||
-		slices.ContainsFunc(system, below) && !slices.ContainsFunc(spare, below)
+		slices.ContainsFunc(system, below)
 	if taken {
 		return fmt.Errorf("%s cannot be shared with guests, they have their own: go to your program's directory, or name one with --export", export)
 	}
