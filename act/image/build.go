@@ -188,7 +188,7 @@ func (s *Store) explain(ctx context.Context, r Recipe, err error) error {
 		full = full || fs.Bavail*uint64(fs.Bsize) < leastFree
 	}
 	if full {
-		return fmt.Errorf("build image %q: the disk that holds %s is full: a build needs about 2 GB for a while, so make room or put the images elsewhere with --state", r.Name, s.dir)
+		return fmt.Errorf("build image %q: the disk that holds %s is full: a build needs about 2 GB for a while, so make room or put the images elsewhere with --images", r.Name, s.dir)
 	}
 	return fmt.Errorf("build image %q: %w", r.Name, err)
 }

@@ -3,8 +3,16 @@ package image
 import (
 	"errors"
 	"strings"
+	"syscall"
 	"testing"
 )
+
+func TestAFullDiskNamesTheFlagThatHelps(t *testing.T) {
+	err := (&Store{dir: t.TempDir()}).explain(t.Context(), Recipe{Name: "x"}, syscall.ENOSPC)
+	if err == nil || !strings.Contains(err.Error(), "is full") || !strings.Contains(err.Error(), "--images") {
+		t.Error(err)
+	}
+}
 
 func TestRecipesAreTheSameByContent(t *testing.T) {
 	a := Recipe{Name: "a", Suite: "trixie", Packages: []string{"mpich", "gcc"}}

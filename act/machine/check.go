@@ -63,14 +63,30 @@ func Check(ctx context.Context, state string) []Finding {
 	for _, p := range programs {
 		found = append(found, p.check())
 	}
-	return append(found, checkFileSystems(), checkKeyring(), checkUser(), checkKVM(), checkLinks(),
+	return append(found, checkFileSystems(), checkKeyring(), checkUser(), checkKVM(), checkLinks(), checkFirewall(ctx),
 		checkGroups("/sys/fs/cgroup", "/proc/cgroups"), checkMemory(), checkDisk(state))
 }
 
-// install is the command that installs packages of Debian and Ubuntu. No
-// package may start a service of its own: Pagurus runs one file server a job.
+// install is the command that installs packages of Debian and Ubuntu.
 func install(packages string) string {
 	return "apt-get -o DPkg::Lock::Timeout=120 update -q && apt-get -o DPkg::Lock::Timeout=120 install -q -y --no-install-recommends " + packages
+}
+
+// installServer does that with packages of the file server, whose own service
+// is neither started nor left to start with the machine: Pagurus runs one file
+// server a job.
+func installServer(packages string) string {
+	return unstarted(install(packages)) + " && { systemctl disable --now nfs-ganesha 2>/dev/null || true; }"
+}
+
+// policy is the program that packages ask whether they may start a service.
+var policy = "/usr/sbin/policy-rc.d"
+
+// unstarted is a command during which no package starts a service. A policy
+// that is there already is somebody's, and stays.
+func unstarted(command string) string {
+	return fmt.Sprintf(`( trap 'exit 1' HUP INT TERM; { [ -e %[1]s ] || { trap 'rm -f %[1]s' EXIT; printf '#!/bin/sh\nexit 101\n' >%[1]s && chmod 755 %[1]s; }; } && %[2]s )`,
+		policy, command)
 }
 
 func (p program) check() Finding {
@@ -79,7 +95,7 @@ func (p program) check() Finding {
 	if err != nil {
 		f.Detail = p.file + " is missing"
 		if p.file == "ganesha.nfsd" {
-			f.Fix += " && { systemctl disable --now nfs-ganesha 2>/dev/null || true; }"
+			f.Fix = installServer(p.packages)
 		}
 		return f
 	}
@@ -158,7 +174,7 @@ func checkFileSystems() Finding {
 		f.Detail = found[0]
 		return f
 	}
-	f.Detail, f.Fix = "its access to local file systems (FSAL VFS) is missing", install("nfs-ganesha-vfs")
+	f.Detail, f.Fix = "its access to local file systems (FSAL VFS) is missing", installServer("nfs-ganesha-vfs")
 	return f
 }
 

@@ -3,6 +3,7 @@ package machine
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -75,7 +76,7 @@ func TestWhatIsMissingHasACommand(t *testing.T) {
 	without(t)
 	var missing []string
 	for _, f := range Check(t.Context(), t.TempDir()) {
-		if !f.OK && strings.HasPrefix(f.Fix, "apt-get") {
+		if !f.OK && strings.Contains(f.Fix, "apt-get") {
 			missing = append(missing, f.Fix)
 		}
 		if f.Detail == "" || f.Name == "" {
@@ -90,6 +91,97 @@ func TestWhatIsMissingHasACommand(t *testing.T) {
 		if !strings.Contains(all, "--no-install-recommends "+pkg) {
 			t.Errorf("nothing installs %s", pkg)
 		}
+	}
+}
+
+func TestNoServiceIsStartedWhileOneIsInstalled(t *testing.T) {
+	saved := policy
+	defer func() { policy = saved }()
+	policy = filepath.Join(t.TempDir(), "policy-rc.d")
+	sh := func(command string) error { return exec.Command("sh", "-c", command).Run() }
+	if err := sh(unstarted("{ " + policy + "; test $? = 101; }")); err != nil {
+		t.Errorf("services may be started: %v", err)
+	}
+	if err := sh(unstarted("false")); err == nil {
+		t.Error("what fails within does not fail")
+	}
+	if err := sh(unstarted("sh -c 'kill -TERM $PPID; sleep 0.1'")); err == nil {
+		t.Error("what is ended within does not fail")
+	}
+	if _, err := os.Stat(policy); err == nil {
+		t.Error("the policy stays")
+	}
+	if err := os.WriteFile(policy, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := sh(unstarted(policy)); err != nil {
+		t.Errorf("the machine's own policy did not hold: %v", err)
+	}
+	if text, _ := os.ReadFile(policy); string(text) != "#!/bin/sh\n" {
+		t.Errorf("the machine's own policy is now %q", text)
+	}
+}
+
+func TestFirewallOnBridges(t *testing.T) {
+	const docker = `-P FORWARD DROP
+-A FORWARD -j DOCKER-USER
+-A FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+`
+	for name, c := range map[string]struct {
+		rules string
+		ok    bool
+	}{
+		"docker":       {docker, false},
+		"mended":       {strings.Replace(docker, "-A", "-A FORWARD -i pg+ -j ACCEPT\n-A", 1), true},
+		"open":         {"-P FORWARD ACCEPT\n-A FORWARD -i eth0 -j DROP\n", true},
+		"other chains": {"-P INPUT DROP\n-P FORWARD ACCEPT\n", true},
+		"":             {"", true},
+	} {
+		if got := passes(c.rules); got != c.ok {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestFirewallOfNftables(t *testing.T) {
+	const rules = `table ip filter {
+	chain INPUT {
+		type filter hook input priority filter; policy drop;
+	}
+
+	chain FORWARD {
+		type filter hook forward priority filter; policy drop;
+		counter packets 0 bytes 0 jump DOCKER-USER
+	}
+}
+table ip6 filter {
+	chain FORWARD {
+		type filter hook forward priority filter; policy drop;
+	}
+}
+table inet mine {
+	set s {
+		type ipv4_addr
+	}
+
+	chain forward {
+		type filter hook forward priority filter; policy drop;
+		iifname "lo" accept
+	}
+
+	chain later {
+		type filter hook forward priority filter + 10; policy accept;
+	}
+}
+table inet mended {
+	chain forward {
+		type filter hook forward priority filter; policy drop;
+		iifname "pg*" counter packets 3 bytes 252 accept
+	}
+}
+`
+	if got := dropping(rules); !slices.Equal(got, []string{"ip filter FORWARD", "inet mine forward"}) {
+		t.Errorf("dropping are %q", got)
 	}
 }
 

@@ -22,57 +22,68 @@ import (
 const byHand = 2 * time.Minute
 
 // migration compares the total time of moving a guest of 512 MiB that runs a
-// busy rank with `migrate` typed into its QEMU by hand, default settings, the
-// same guest between two hosts of the same lab. The two are taken in turn.
+// busy rank with `migrate` typed into its QEMU by hand, default settings, for a
+// guest of the same job between two hosts of the same lab. The two are taken in
+// turn.
 func (b *bench) migration(ctx context.Context) error {
-	for range b.repeat {
-		if err := b.pair(ctx); err != nil {
+	for i := range b.repeat {
+		var move, hand time.Duration
+		err := inTurn(i, func() (err error) {
+			move, err = b.move(ctx)
+			return err
+		}, func() (err error) {
+			hand, err = b.moveByHand(ctx)
+			return err
+		})
+		if err != nil {
 			return err
 		}
-		ours, theirs := b.record.Samples["move_s"], b.record.Samples["hand_s"]
-		fmt.Printf("  move %.2f s, by hand %.2f s\n", ours[len(ours)-1], theirs[len(theirs)-1])
+		b.sample("move_s", move.Seconds())
+		b.sample("hand_s", hand.Seconds())
+		fmt.Printf("  move %.2f s, by hand %.2f s\n", move.Seconds(), hand.Seconds())
 	}
 	return b.ratio("total time of a move / QEMU's migrate by hand", "move_s", "hand_s", 1.25)
 }
 
-func (b *bench) pair(ctx context.Context) (err error) {
-	job, err := b.pagurus(ctx, "run", "--detach", "-n", "1", "--mem", "512M", "--image", "openmpi", "--on", "host1", "--", "./witness", "600", "64")
+// move takes the total time of one move by Pagurus.
+func (b *bench) move(ctx context.Context) (took time.Duration, err error) {
+	job, err := b.witness(ctx)
 	if err != nil {
-		return err
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, b.discard(ctx, job)) }()
+	if err := b.busy(ctx, job); err != nil {
+		return 0, err
+	}
+	if _, err := b.pagurus(ctx, "migrate", job+"g0", "--to", "host2", "--wait"); err != nil {
+		return 0, err
+	}
+	return b.lastMove(ctx)
+}
+
+// moveByHand takes that of one by hand. The guest's agent is away meanwhile: it
+// must not hold the monitor.
+func (b *bench) moveByHand(ctx context.Context) (took time.Duration, err error) {
+	job, err := b.witness(ctx)
+	if err != nil {
+		return 0, err
 	}
 	defer func() {
-		after := context.WithoutCancel(ctx)
-		_, e1 := b.pagurus(after, "lab", "restart", "host2")
-		_, e2 := b.pagurus(after, "cancel", job)
-		_, e3 := b.pagurus(after, "wait", "--quiet", job)
-		_ = e3 // a cancelled job's wait says so
-		err = errors.Join(err, e1, e2)
+		_, e := b.pagurus(context.WithoutCancel(ctx), "lab", "restart", "host1")
+		err = errors.Join(err, e, b.discard(ctx, job))
 	}()
 	if err := b.busy(ctx, job); err != nil {
-		return err
+		return 0, err
 	}
-	guest := job + "g0"
-	if _, err := b.pagurus(ctx, "migrate", guest, "--to", "host2", "--wait"); err != nil {
-		return err
+	if _, err := b.pagurus(ctx, "lab", "kill", "host1"); err != nil {
+		return 0, err
 	}
-	took, err := b.lastMove(ctx)
-	if err != nil {
-		return err
-	}
-	if err := pause(ctx, time.Second); err != nil {
-		return err
-	}
-	// From here on the guest is ours: its agent must not hold the monitor.
-	if _, err := b.pagurus(ctx, "lab", "kill", "host2"); err != nil {
-		return err
-	}
-	hand, err := b.hand(ctx, guest, "host2", "host3")
-	if err != nil {
-		return err
-	}
-	b.sample("move_s", took.Seconds())
-	b.sample("hand_s", hand.Seconds())
-	return nil
+	return b.hand(ctx, job+"g0", "host1", "host3")
+}
+
+// witness starts the job whose guest is moved.
+func (b *bench) witness(ctx context.Context) (job string, err error) {
+	return b.pagurus(ctx, "run", "--detach", "-n", "1", "--mem", "512M", "--image", "openmpi", "--on", "host1", "--", "./witness", "600", "64")
 }
 
 // busy waits until the job's ranks compute.
@@ -111,7 +122,7 @@ func (b *bench) lastMove(ctx context.Context) (time.Duration, error) {
 func (b *bench) hand(ctx context.Context, guest, from, to string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, byHand)
 	defer cancel()
-	folder := filepath.Join("/run/pagurus/lab", from, "guests", guest)
+	folder := guestFolder(from, guest)
 	pid, args, err := running(folder)
 	if err != nil {
 		return 0, err
@@ -175,6 +186,11 @@ func migrate(ctx context.Context, source *qmp.Client, to string, begun time.Time
 			}
 		}
 	}
+}
+
+// guestFolder is where a lab's host has what belongs to a guest.
+func guestFolder(host, guest string) string {
+	return filepath.Join("/run/pagurus/lab", host, "guests", guest)
 }
 
 // running gives the process of the QEMU in a guest's folder and its arguments.

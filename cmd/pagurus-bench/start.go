@@ -8,11 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"pagurus/measure/stats"
 )
 
 // allowance is what a warm run may take beyond 1.5 boots: the program's own
@@ -28,37 +27,88 @@ func (b *bench) start(ctx context.Context) error {
 	if _, err := b.pagurus(ctx, "run", "-n", "2", "--guests", "2", "--image", "openmpi", "--", "./init"); err != nil {
 		return err // the first run warms the caches
 	}
-	for range b.repeat {
-		begun := time.Now()
-		out, err := b.pagurus(ctx, "run", "-n", "2", "--guests", "2", "--image", "openmpi", "--", "./init")
+	machine, err := b.machine(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range b.repeat {
+		var took, boot time.Duration
+		err := inTurn(i, func() (err error) {
+			took, err = b.toInit(ctx)
+			return err
+		}, func() (err error) {
+			boot, err = b.bareBoot(ctx, machine)
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		if strings.Count(out, "initialised") != 2 {
-			return fmt.Errorf("not both ranks spoke: %q", out)
-		}
-		took := begun // the last rank's own clock, set from this machine's, says when MPI_Init returned
-		for line := range strings.Lines(out) {
-			if at, ok := strings.CutPrefix(strings.TrimSpace(line), "initialised "); ok {
-				ns, err := strconv.ParseInt(at, 10, 64)
-				if err != nil {
-					return err
-				}
-				if t := time.Unix(0, ns); t.After(took) {
-					took = t
-				}
-			}
-		}
-		b.sample("run_s", took.Sub(begun).Seconds())
-		boot, err := b.bareBoot(ctx)
-		if err != nil {
-			return err
-		}
+		b.sample("run_s", took.Seconds())
 		b.sample("boot_s", boot.Seconds())
 		b.sample("run_limit_s", 1.5*boot.Seconds()+allowance)
-		fmt.Printf("  run to MPI_Init %.2f s, bare boot %.2f s\n", took.Sub(begun).Seconds(), boot.Seconds())
+		fmt.Printf("  run to MPI_Init %.2f s, bare boot %.2f s\n", took.Seconds(), boot.Seconds())
 	}
 	return b.ratio("run to MPI_Init / (1.5 bare boots + 2 s)", "run_s", "run_limit_s", 1)
+}
+
+// toInit takes the time from the command to MPI_Init returned on both ranks.
+func (b *bench) toInit(ctx context.Context) (time.Duration, error) {
+	begun := time.Now()
+	out, err := b.pagurus(ctx, "run", "-n", "2", "--guests", "2", "--image", "openmpi", "--", "./init")
+	if err != nil {
+		return 0, err
+	}
+	if strings.Count(out, "initialised") != 2 {
+		return 0, fmt.Errorf("not both ranks spoke: %q", out)
+	}
+	last := begun // the last rank's own clock, set from this machine's, says when MPI_Init returned
+	for line := range strings.Lines(out) {
+		if at, ok := strings.CutPrefix(strings.TrimSpace(line), "initialised "); ok {
+			ns, err := strconv.ParseInt(at, 10, 64)
+			if err != nil {
+				return 0, err
+			}
+			if t := time.Unix(0, ns); t.After(last) {
+				last = t
+			}
+		}
+	}
+	return last.Sub(begun), nil
+}
+
+// machine gives the part of a guest's command line that says what machine it
+// is and how its kernel starts, taken from one that runs, so that the boot by
+// hand is of the same.
+func (b *bench) machine(ctx context.Context) (args []string, err error) {
+	job, err := b.pagurus(ctx, "run", "--detach", "-n", "1", "--image", "openmpi", "--on", "host1", "--", "sleep", "600")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.discard(ctx, job)) }()
+	if err := b.running(ctx, job); err != nil {
+		return nil, err
+	}
+	_, line, err := running(guestFolder("host1", job+"g0"))
+	if err != nil {
+		return nil, err
+	}
+	return same(line)
+}
+
+// machineFlags are those of QEMU that say what machine a guest is.
+var machineFlags = []string{"-machine", "-accel", "-cpu", "-smp", "-m", "-append"}
+
+// same picks these and their values out of a command line.
+func same(line []string) ([]string, error) {
+	var out []string
+	for _, flag := range machineFlags {
+		at := slices.Index(line, flag)
+		if at < 0 || at+1 == len(line) {
+			return nil, fmt.Errorf("a guest's QEMU has no %s: %q", flag, line)
+		}
+		out = append(out, flag, line[at+1])
+	}
+	return out, nil
 }
 
 func (b *bench) initProgram(ctx context.Context) error {
@@ -87,9 +137,9 @@ int main(int c, char **v) {
 	return err
 }
 
-// bareBoot starts the same kernel, modules and disk as a guest's by hand and
-// waits for its first user process.
-func (b *bench) bareBoot(ctx context.Context) (time.Duration, error) {
+// bareBoot starts the same kernel, modules and disk as a guest's by hand, on
+// the same machine, and waits for its first user process.
+func (b *bench) bareBoot(ctx context.Context, machine []string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, byHand)
 	defer cancel()
 	folder, initrd, err := b.bareGuest()
@@ -97,10 +147,10 @@ func (b *bench) bareBoot(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	begun := time.Now()
-	c := exec.CommandContext(ctx, "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-machine", "pc-q35-7.2", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "512M", "-serial", "stdio",
-		"-kernel", filepath.Join(folder, "vmlinuz"), "-initrd", initrd, "-append", "console=ttyS0 quiet panic=-1",
-		"-drive", "if=none,id=root,format=raw,readonly=on,file="+filepath.Join(folder, "root.img"), "-device", "virtio-blk-pci,drive=root")
+	c := exec.CommandContext(ctx, "qemu-system-x86_64", append([]string{"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-serial", "stdio", "-kernel", filepath.Join(folder, "vmlinuz"), "-initrd", initrd,
+		"-drive", "if=none,id=root,format=raw,readonly=on,file=" + filepath.Join(folder, "root.img"), "-device", "virtio-blk-pci,drive=root"},
+		machine...)...)
 	out, err := c.StdoutPipe()
 	if err != nil {
 		return 0, err
@@ -125,54 +175,6 @@ func (b *bench) bareBoot(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// size looks at what the processes of an idle cluster with four guests take.
-func (b *bench) size(ctx context.Context) error {
-	job, err := b.pagurus(ctx, "run", "--detach", "-n", "4", "--guests", "4", "--mem", "256M", "--image", "openmpi", "--", "sleep", "900")
-	if err != nil {
-		return err
-	}
-	defer func() { _, _ = b.pagurus(context.WithoutCancel(ctx), "cancel", job) }()
-	if err := b.running(ctx, job); err != nil {
-		return err
-	}
-	if err := pause(ctx, 5*time.Second); err != nil {
-		return err
-	}
-	controller, err := processOf("controller")
-	if err != nil {
-		return err
-	}
-	agent, err := processOf("agent")
-	if err != nil {
-		return err
-	}
-	for range max(b.repeat, 2) {
-		before, err := cpuTime(controller)
-		if err != nil {
-			return err
-		}
-		begun := time.Now()
-		if err := pause(ctx, 5*time.Second); err != nil {
-			return err
-		}
-		after, err := cpuTime(controller)
-		if err != nil {
-			return err
-		}
-		b.sample("controller_cpu_percent", 100*(after-before).Seconds()/time.Since(begun).Seconds())
-		b.sample("controller_mib", residentMiB(controller))
-		b.sample("agent_mib", residentMiB(agent))
-	}
-	for name, limit := range map[string]float64{"controller_cpu_percent": 2, "controller_mib": 150, "agent_mib": 40} {
-		m, err := stats.Mean(b.record.Samples[name], confidence)
-		if err != nil {
-			return err
-		}
-		b.figure(name+", 3 hosts and 4 guests, idle", m, limit)
-	}
-	return nil
-}
-
 func (b *bench) running(ctx context.Context, job string) error {
 	for range 600 {
 		s, err := b.snapshot(ctx)
@@ -188,42 +190,4 @@ func (b *bench) running(ctx context.Context, job string) error {
 		}
 	}
 	return errors.New("the job did not begin to run")
-}
-
-// processOf finds the lab's controller, or one of its agents.
-func processOf(role string) (int, error) {
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, f := range files {
-		line, err := os.ReadFile(f)
-		words := strings.Split(string(line), "\x00")
-		if err == nil && len(words) > 1 && filepath.Base(words[0]) == "pagurus" && words[1] == role {
-			return strconv.Atoi(filepath.Base(filepath.Dir(f)))
-		}
-	}
-	return 0, fmt.Errorf("no %s runs", role)
-}
-
-// ticksPerSecond is USER_HZ, the unit of proc(5)'s stat.
-const ticksPerSecond = 100
-
-func cpuTime(pid int) (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	words := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	user, err1 := strconv.Atoi(words[11])
-	system, err2 := strconv.Atoi(words[12])
-	return time.Duration(user+system) * time.Second / ticksPerSecond, errors.Join(err1, err2)
-}
-
-func residentMiB(pid int) float64 {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	for line := range strings.Lines(string(text)) {
-		if v, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kib, _ := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(v), " kB"), 64)
-			return kib / 1024
-		}
-	}
-	return 0
 }

@@ -11,15 +11,18 @@ import (
 	"pagurus/show/demo"
 )
 
-// demoSteps is how long the demo's melt runs: long enough for two moves to
-// happen under it on two cores with emulated guests.
+// demoSteps is how long the demo's melt runs at first: long enough for two
+// moves to happen under it on two cores with emulated guests. Where that is
+// too short the demo takes more.
 const demoSteps = 300
 
 func demoCommand(std streams) *cobra.Command {
 	length := demoSteps
 	cmd := &cobra.Command{
-		Use:    "demo",
-		Short:  "Show it all: a lab, LAMMPS, moves under it, and whether the results are the same",
+		Use:   "demo",
+		Short: "Show it all: a lab, LAMMPS, moves under it, and whether the results are the same",
+		Example: `  sudo pagurus demo
+  sudo pagurus demo --steps 1000`,
 		Hidden: true,
 		Args:   cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -33,10 +36,10 @@ func demoCommand(std streams) *cobra.Command {
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			d := demo.Demo{Pagurus: self, Cluster: client, Out: std.out, Steps: length}
+			d := demo.Demo{Pagurus: self, Cluster: client, Out: std.out, Steps: length, Fixed: cmd.Flags().Changed("steps")}
 			return d.Run(ctx)
 		},
 	}
-	cmd.Flags().IntVar(&length, "steps", length, "time steps of the melt")
+	cmd.Flags().IntVar(&length, "steps", length, "time steps of the melt; if not given, more where these are over too soon")
 	return cmd
 }

@@ -121,6 +121,10 @@ func lookAccelerator(ctx context.Context) machine.Finding {
 	return f
 }
 
+// probePrefix begins the names of the folders guests are tried in; the number
+// of the process that does follows.
+const probePrefix = "probe-"
+
 // tryGuest asks the driver what it can do here, anew.
 func tryGuest(ctx context.Context) (can qemu.Ability, slow string, err error) {
 	agent, err := beside("pagurus-guest")
@@ -130,7 +134,7 @@ func tryGuest(ctx context.Context) (can qemu.Ability, slow string, err error) {
 	if err := os.MkdirAll(defaultRun, 0o755); err != nil {
 		return can, "", err
 	}
-	dir, err := os.MkdirTemp(defaultRun, "probe-")
+	dir, err := os.MkdirTemp(defaultRun, fmt.Sprintf("%s%d-", probePrefix, os.Getpid()))
 	if err != nil {
 		return can, "", err
 	}

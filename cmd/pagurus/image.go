@@ -25,8 +25,10 @@ func imageCommand(std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
 		Short: "Build, list and remove the images that guests run",
-		Args:  cli.NoArguments,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: `  sudo pagurus image build openmpi
+  pagurus image ls`,
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&folder, "images", folder, "folder of the images")
 	cmd.AddCommand(imageBuildCommand(std, &folder), imageListCommand(std, &folder), imageRemoveCommand(std, &folder), imageShellCommand(&folder))
@@ -85,7 +87,9 @@ func imageListCommand(std streams, folder *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
 		Short: "List the images",
-		Args:  cli.NoArguments,
+		Example: `  pagurus image ls
+  pagurus image ls --json | jq -r '.[].name'`,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			store, err := openImages(*folder)
 			if err != nil {
@@ -113,9 +117,10 @@ func imageListCommand(std streams, folder *string) *cobra.Command {
 
 func imageRemoveCommand(std streams, folder *string) *cobra.Command {
 	return &cobra.Command{
-		Use:   "rm NAME…",
-		Short: "Remove images that no guest runs",
-		Args:  cli.AtLeast(1, "an image: `pagurus image ls` lists them"),
+		Use:     "rm NAME…",
+		Short:   "Remove images that no guest runs",
+		Example: "  sudo pagurus image rm lammps",
+		Args:    cli.AtLeast(1, "an image: `pagurus image ls` lists them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			store, err := openImages(*folder)
 			if err != nil {

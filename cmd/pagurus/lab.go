@@ -46,6 +46,9 @@ func labCommand(std streams) *cobra.Command {
 		Long: `A lab is a whole cluster on one machine. Its hosts are network namespaces joined
 by a bridge (198.18.0.0/24); each runs the real agent and real guests, and the
 real controller runs beside them.`,
+		Example: `  sudo pagurus lab up
+  pagurus lab status
+  sudo pagurus lab down`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -74,7 +77,9 @@ func labUpCommand(std streams) *cobra.Command {
 			if l.CPUsPerHost < 0 {
 				return errors.New("--cpus-per-host must not be negative")
 			}
-			return l.up(cmd.Context(), std, cmd.Flags().Changed)
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			return l.up(ctx, std, cmd.Flags().Changed)
 		},
 	}
 	cmd.Flags().IntVar(&l.Hosts, "hosts", 3, "hosts")
@@ -85,10 +90,15 @@ func labUpCommand(std streams) *cobra.Command {
 
 func labDownCommand(std streams) *cobra.Command {
 	return &cobra.Command{
-		Use:   "down",
-		Short: "End the lab with all its guests and remove every trace of it",
-		Args:  cli.NoArguments,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return down(cmd.Context(), std) },
+		Use:     "down",
+		Short:   "End the lab with all its guests and remove every trace of it",
+		Example: "  sudo pagurus lab down",
+		Args:    cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			return down(ctx, std)
+		},
 	}
 }
 
@@ -97,7 +107,9 @@ func labStatusCommand(std streams) *cobra.Command {
 		Use:   "status",
 		Short: "Say whether a lab is up, and where its parts are",
 		Long:  "Status exits with 0 if a lab is up and whole, and with 1 otherwise.",
-		Args:  cli.NoArguments,
+		Example: `  pagurus lab status
+  pagurus lab status --json | jq '.parts[] | {name, log}'`,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asJSON, _ := cmd.Flags().GetBool("json")
 			return status(std, asJSON)
@@ -145,10 +157,11 @@ func labExecCommand(std streams) *cobra.Command {
 // and for seeing what happens.
 func labPartCommand(std streams, name, short string, do func(lab, context.Context, daemon.Daemon) error) *cobra.Command {
 	return &cobra.Command{
-		Use:    name + " HOST|controller",
-		Short:  short,
-		Hidden: true,
-		Args:   cli.Exactly(1, "a host, or controller"),
+		Use:     name + " HOST|controller",
+		Short:   short,
+		Example: "  sudo pagurus lab " + name + " host1",
+		Hidden:  true,
+		Args:    cli.Exactly(1, "a host, or controller"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := readLab()
 			if err != nil {
@@ -159,19 +172,21 @@ func labPartCommand(std streams, name, short string, do func(lab, context.Contex
 				return err
 			}
 			defer unlock()
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
 			d := l.controller()
 			if args[0] != "controller" {
 				n, err := l.number(args[0])
 				if err != nil {
 					return err
 				}
-				accelerator, err := accelerator(cmd.Context())
+				accelerator, err := accelerator(ctx)
 				if err != nil {
 					return err
 				}
 				d = l.agent(n, accelerator)
 			}
-			return do(l, cmd.Context(), d)
+			return do(l, ctx, d)
 		},
 	}
 }

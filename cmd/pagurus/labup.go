@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -34,7 +35,8 @@ const (
 )
 
 // up starts the lab, or what is missing of it. If it cannot be started whole,
-// nothing of it stays; a lab that was up before is left as it is.
+// or is called off, nothing of it stays; a lab that was up before is left as it
+// is.
 // Only what was asked for by name has to be as that one is.
 func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) error {
 	if os.Geteuid() != 0 {
@@ -60,13 +62,31 @@ func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) 
 	} else if err := free(); err != nil {
 		return err
 	}
-	if err := l.begin(ctx, std); err != nil {
-		if before {
-			return err
-		}
-		return errors.Join(err, clearAway(context.WithoutCancel(ctx), l.Hosts))
+	err = l.begin(ctx, std)
+	if err == nil {
+		err = ctx.Err() // called off at the last moment: whoever did that will not end it
+	}
+	if err != nil {
+		return l.undo(ctx, err, before)
 	}
 	_, err = fmt.Fprintf(std.out, "the lab is up: %s; try `pagurus hosts`, `pagurus run -n 4 -- hostname`\n", view.Count(l.Hosts, "host"))
+	return err
+}
+
+// undo clears away a lab that could not be made whole, unless it was up before,
+// and gives the error to end with.
+func (l lab) undo(ctx context.Context, err error, before bool) error {
+	calledOff := ctx.Err() != nil
+	if calledOff {
+		err = errors.New("the lab was called off") // all else follows of that
+	}
+	if !before {
+		// What ended the making does not end this.
+		err = errors.Join(err, clearAway(context.WithoutCancel(ctx), l.Hosts))
+	}
+	if calledOff {
+		return cli.Exit{Code: 130, Err: err}
+	}
 	return err
 }
 
@@ -259,12 +279,27 @@ func clearAway(ctx context.Context, hosts int) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("clearing the lab away: %w", err)
 	}
-	for _, dir := range []string{labRun, labState} {
+	for _, dir := range append(abandonedProbes(defaultRun), labRun, labState) {
 		if err := os.RemoveAll(dir); err != nil {
 			errs = append(errs, fmt.Errorf("removing %s: %w", dir, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// abandonedProbes lists the folders of tries whether guests run here that were
+// killed before they could remove them.
+func abandonedProbes(run string) []string {
+	found, _ := filepath.Glob(filepath.Join(run, probePrefix+"*")) // a constant pattern is well-formed
+	return slices.DeleteFunc(found, func(dir string) bool {
+		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), probePrefix), "-")
+		pid, err := strconv.Atoi(number)
+		if err != nil {
+			return false
+		}
+		_, err = daemon.Find(pid)
+		return err == nil
+	})
 }
 
 // sweep ends the guests and servers of host n in good order, by the drivers

@@ -48,7 +48,10 @@ func main() {
 	os.Exit(cli.Say(std.err, execute(context.Background(), std)))
 }
 
-func execute(ctx context.Context, std streams) error {
+func execute(ctx context.Context, std streams) error { return command(std).ExecuteContext(ctx) }
+
+// command is the whole command line.
+func command(std streams) *cobra.Command {
 	root := cli.Root(cli.Options{Version: version, Machine: machine.ID, In: std.in, Out: std.out, Err: std.err})
 	root.AddGroup(&cobra.Group{ID: "machine", Title: "This machine:"})
 	for _, cmd := range []*cobra.Command{upCommand(), controllerCommand(), agentCommand(), labCommand(std), imageCommand(std), doctorCommand(std)} {
@@ -56,14 +59,15 @@ func execute(ctx context.Context, std streams) error {
 		root.AddCommand(cmd)
 	}
 	root.AddCommand(versionCommand(std), demoCommand(std))
-	return root.ExecuteContext(ctx)
+	return root
 }
 
 func versionCommand(std streams) *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cli.NoArguments,
+		Use:     "version",
+		Short:   "Print the version",
+		Example: "  pagurus version",
+		Args:    cli.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
 			built := ""
 			if info, ok := debug.ReadBuildInfo(); ok {

@@ -114,10 +114,18 @@ func flagError(cmd *cobra.Command, err error) error {
 
 func usage(cmd *cobra.Command, what string) error {
 	code := exitFailed
-	if cmd.Name() == "run" {
+	if cmd.Name() == "run" || cmd.Name() == "wait" {
 		code = exitOwn
 	}
 	return Exit{Code: code, Err: fmt.Errorf("%s: see `%s --help`", what, cmd.CommandPath())}
+}
+
+// own is the error of a command that otherwise exits as the job's program did.
+func own(err error) error {
+	if err == nil || errors.As(err, new(Exit)) {
+		return err
+	}
+	return Exit{Code: exitOwn, Err: err}
 }
 
 // Exit is an error that also says what the process shall exit with. Err may be

@@ -156,9 +156,31 @@ func TestWaitAndLogs(t *testing.T) {
 	}
 }
 
+// Output that cannot be written ends the job of a `run`, which is the job's
+// one reader, and no job of a `logs -f`, which only looks on.
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	w := newWorld(t)
+	w.runs(func(job fleet.JobID) { w.says(job, fleet.Stdout, "some output\n", false) })
+	t.Chdir(t.TempDir())
+	if got := w.pagurusInto(full{}, "", "run", "-n", "1", "true"); got.code != 125 || w.asked[len(w.asked)-1].Verb != fleet.Cancel {
+		t.Errorf("run: %+v, asked for %+v", got, w.asked)
+	}
+	w = newWorld(t)
+	w.runs(func(fleet.JobID) {})
+	w.change(func(s *fleet.Snapshot) { s.Jobs["j1"] = fleet.Job{ID: "j1", State: fleet.JobRunning} })
+	w.says("j1", fleet.Stdout, "some output\n", false)
+	if got := w.pagurusInto(full{}, "", "logs", "-f", "j1"); got.code != 1 || !strings.Contains(got.err, "no space left") || len(w.asked) != 0 {
+		t.Errorf("logs -f: %+v, asked for %+v", got, w.asked)
+	}
+}
+
 // move makes a migration with its move.
 func move(s *fleet.Snapshot, phase fleet.Phase, cause string) {
-	s.Moves["m1"] = fleet.Move{ID: "m1", Migrations: []fleet.MigrationID{"m1.j1g0"}, Why: "asked for", Begun: time.Now()}
+	whole := fleet.Move{ID: "m1", Migrations: []fleet.MigrationID{"m1.j1g0"}, Why: "asked for", Begun: time.Now()}
+	if phase.Ended() {
+		whole.Ended = time.Now()
+	}
+	s.Moves["m1"] = whole
 	m := fleet.Migration{ID: "m1.j1g0", Move: "m1", Guest: "j1g0", Job: "j1", From: "host1", To: "host2", Phase: phase, Cause: cause,
 		Entered: []fleet.Entered{{Phase: fleet.Preparing, At: time.Now()}}}
 	if phase == fleet.Finished {
@@ -224,6 +246,24 @@ func TestDrainSaysWhoStays(t *testing.T) {
 	}
 }
 
+func TestDrainPrintsItsMovesAsJSON(t *testing.T) {
+	w := newWorld(t)
+	w.answer = func(fleet.Request) (fleet.Answer, error) {
+		w.change(func(s *fleet.Snapshot) {
+			h := s.Hosts["host1"]
+			h.State = fleet.HostDraining
+			s.Hosts["host1"] = h
+			move(s, fleet.Copying, "")
+		})
+		time.AfterFunc(100*time.Millisecond, func() { w.change(func(s *fleet.Snapshot) { move(s, fleet.Finished, "") }) })
+		return fleet.Answer{Moves: []fleet.MoveID{"m1"}}, nil
+	}
+	var m view.Move
+	if got := w.pagurus("", "drain", "host1", "--wait", "--json"); json.Unmarshal([]byte(got.out), &m) != nil || m.ID != "m1" || got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestTables(t *testing.T) {
 	w := newWorld(t)
 	if got := w.pagurus("", "hosts"); !strings.Contains(got.out, "host2  up") || got.code != 0 {
@@ -274,7 +314,9 @@ func TestBadCommandLines(t *testing.T) {
 		{"run --export /usr true", 125, "/usr"},
 		{"logs j9", 1, "j9"},
 		{"logs", 1, "pagurus jobs"},
-		{"wait j9", 1, "j9"},
+		{"wait j9", 125, "j9"},
+		{"wait", 125, "pagurus jobs"},
+		{"wait --bogus j9", 125, "--bogus"},
 		{"explain nothing", 1, "nothing"},
 		{"hosts host1", 1, "host1"},
 		{"hostss", 1, `did you mean "hosts"?`},
@@ -288,6 +330,9 @@ func TestBadCommandLines(t *testing.T) {
 	w.stop()
 	if got := w.pagurus("", "hosts"); got.code != 1 || !strings.Contains(got.err, "pagurus lab up") {
 		t.Errorf("nobody there: %+v", got)
+	}
+	if got := w.pagurus("", "wait", "j9"); got.code != 125 {
+		t.Errorf("nobody there to wait with: %+v", got)
 	}
 	if got := w.pagurus("", "--controller", "127.0.0.1:1", "--token", "nonsense", "hosts"); !strings.Contains(got.err, "token") {
 		t.Errorf("a bad token: %+v", got)
@@ -319,12 +364,13 @@ func TestParseBytes(t *testing.T) {
 }
 
 func TestCheckExport(t *testing.T) {
-	for _, ok := range [][2]string{{"/home/me", "/home/me/run"}, {"/home/me", "/home/me"}, {"/usr/local/src/x", "/usr/local/src/x"}} {
+	for _, ok := range [][2]string{{"/home/me", "/home/me/run"}, {"/home/me", "/home/me"}, {"/usrlocal", "/usrlocal"}, {"/tmp/x", "/tmp/x"}, {"/var/tmp/x", "/var/tmp/x"}} {
 		if err := checkExport(ok[0], ok[1]); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, bad := range [][2]string{{"/", "/"}, {"/usr", "/usr/x"}, {"/proc/1", "/proc/1"}, {"/home/me", "/home/mean"}, {"/home/me/a", "/home/me"}} {
+	for _, bad := range [][2]string{{"/", "/"}, {"/usr", "/usr/x"}, {"/usr/lib", "/usr/lib/x"}, {"/usr/local", "/usr/local"}, {"/etc/x", "/etc/x"},
+		{"/lib64/x", "/lib64/x"}, {"/usr/local/src/x", "/usr/local/src/x"}, {"/proc/1", "/proc/1"}, {"/home/me", "/home/mean"}, {"/home/me/a", "/home/me"}} {
 		if checkExport(bad[0], bad[1]) == nil {
 			t.Errorf("%v was taken", bad)
 		}

@@ -84,7 +84,7 @@ func (s *session) copySoFar(ctx context.Context, stream string, to io.Writer) er
 			return nil
 		}
 		if _, err := to.Write(data); err != nil {
-			return fmt.Errorf("writing the job's %s: %w", stream, err)
+			return unwritten{stream, err}
 		}
 		offset += int64(len(data))
 	}
@@ -96,12 +96,13 @@ func (a *app) waitCommand() *cobra.Command {
 		Short: "Wait for jobs to end",
 		Long: `Wait returns when every job named has ended. It exits as the last of them that
 did not succeed: with the program's exit code, or 125 when Pagurus could not run
-it to its end. With --json it prints each job as it ends.`,
+it to its end, or waiting was not possible. With --json it prints each job as it
+ends.`,
 		Example:           "  pagurus wait j3 && echo fine",
 		Args:              AtLeast(1, "a job: `pagurus jobs` lists them"),
 		ValidArgsFunction: a.completeJobs(openJob),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.wait(cmd.Context(), args)
+			return own(a.wait(cmd.Context(), args))
 		},
 	}
 }

@@ -12,10 +12,11 @@ import (
 // manCommand writes the man pages of all commands, for packagers.
 func manCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
-		Use:    "man FOLDER",
-		Short:  "Write the man pages into a folder",
-		Hidden: true,
-		Args:   Exactly(1, "the folder to write to"),
+		Use:     "man FOLDER",
+		Short:   "Write the man pages into a folder",
+		Example: "  pagurus man dist/man",
+		Hidden:  true,
+		Args:    Exactly(1, "the folder to write to"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return fmt.Errorf("making the folder for man pages: %w", err)

@@ -79,14 +79,24 @@ func (a *app) awaitMoves(ctx context.Context, ids []fleet.MoveID, limit time.Dur
 	if err != nil {
 		return late(err, limit, "`pagurus moves -w` shows how it goes on")
 	}
-	if a.json {
-		for _, m := range moves {
-			if err := a.printJSON(m); err != nil {
-				return err
-			}
-		}
+	if err := a.printMoves(moves); err != nil {
+		return err
 	}
 	return notArrived(moves)
+}
+
+// printMoves prints each move if JSON was asked for; otherwise the bar has
+// shown them.
+func (a *app) printMoves(moves []view.Move) error {
+	if !a.json {
+		return nil
+	}
+	for _, m := range moves {
+		if err := a.printJSON(m); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // notArrived is the error that some guests did not arrive, if so.
@@ -121,7 +131,7 @@ func (a *app) drainCommand() *cobra.Command {
 		Long: `Drain moves every guest off a host and starts none there until ` + "`pagurus undrain`" + `.
 It prints the IDs of the moves and says which guests have nowhere to go and why.
 With --wait it shows the moves until the host is empty, and exits with 1 if some
-guest cannot leave.`,
+guest cannot leave; with --json it prints each of them at the end.`,
 		Example:           "  pagurus drain host1 --wait && sudo reboot",
 		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
 		ValidArgsFunction: a.completeHostArgument,
@@ -157,6 +167,7 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 	var still time.Time // since when guests are here and none moves; by the controller's clock
 	var stuck []fleet.GuestID
 	begun := time.Time{}
+	var leaving []view.Move
 	err = follow(ctx, c, &outage{err: a.Err}, func(c view.Cluster) (bool, error) {
 		if begun.IsZero() {
 			begun = c.At
@@ -165,7 +176,7 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 		if !ok || h.State != fleet.HostDraining {
 			return true, fmt.Errorf("%s is no longer draining", host)
 		}
-		leaving := c.Leaving(host, begun)
+		leaving = c.Leaving(host, begun)
 		if err := bar.show(c.At, leaving); err != nil {
 			return true, err
 		}
@@ -188,6 +199,9 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 	bar.clear()
 	if err != nil {
 		return late(err, limit, "`pagurus moves -w` shows how it goes on")
+	}
+	if err := a.printMoves(leaving); err != nil {
+		return err
 	}
 	if !still.IsZero() {
 		return a.whyStuck(ctx, host, stuck)
@@ -218,6 +232,7 @@ func (a *app) undrainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "undrain HOST",
 		Short:             "Let a drained host run guests again",
+		Example:           "  pagurus undrain host1",
 		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE:              a.aboutHost(fleet.Undrain),
@@ -230,6 +245,7 @@ func (a *app) forgetCommand() *cobra.Command {
 		Short: "Remove a host that is gone for good",
 		Long: `Forget removes a host from the cluster that will not come back. What it ran is
 given up: be sure that the machine is off, or its guests run on unseen.`,
+		Example:           "  pagurus forget host7",
 		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE:              a.aboutHost(fleet.Forget),

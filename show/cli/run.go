@@ -24,7 +24,7 @@ type runFlags struct {
 	image, kind, export  string
 	on, env              []string
 	detach, verbose      bool
-	trace, withoutTrace  bool
+	trace                bool
 	memoryBytes          int64
 	directory, exportDir string
 }
@@ -58,12 +58,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 			return nil, cobra.ShellCompDirectiveDefault
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := a.run(cmd.Context(), &f, args)
-			var e Exit
-			if err != nil && !errors.As(err, &e) {
-				return Exit{Code: exitOwn, Err: err}
-			}
-			return err
+			return own(a.run(cmd.Context(), &f, args))
 		},
 	}
 	flags := cmd.Flags()
@@ -79,9 +74,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags.StringVar(&f.export, "export", "", "directory the guests see at the same path: the current one (default) or one above it")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the job's ID and leave it running")
 	flags.BoolVar(&f.trace, "trace", false, "preload the library that times MPI calls")
-	flags.BoolVar(&f.withoutTrace, "no-trace", false, "do not preload it")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "say on standard error what happens, also when that is no terminal")
-	cmd.MarkFlagsMutuallyExclusive("trace", "no-trace")
 	complete := func(name string, with completion) {
 		_ = cmd.RegisterFlagCompletionFunc(name, with) // it fails only for a flag that does not exist
 	}
@@ -208,16 +201,20 @@ func resolved(dir string) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
-// occupied are directories a guest has of its own; a job's files cannot be
-// mounted over them.
-var occupied = []string{"/", "/bin", "/boot", "/etc", "/lib", "/lib64", "/run", "/sbin", "/tmp", "/usr", "/var", "/proc", "/sys", "/dev"}
+var (
+	// occupied are directories a guest has of its own; a job's files cannot be
+	// mounted over them.
+	occupied = []string{"/", "/tmp", "/var"}
+	// system are directories of which a guest needs its own with all below; it
+	// refuses these itself, but only after it has started.
+	system = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"}
+)
 
 // checkExport says whether guests can have export mounted and work in dir.
 func checkExport(export, dir string) error {
-	taken := slices.Contains(occupied, export)
-	for _, above := range []string{"/proc/", "/sys/", "/dev/", "/run/"} {
-		taken = taken || strings.HasPrefix(export, above)
-	}
+	below := func(parent string) bool { return strings.HasPrefix(export, parent+"/") }
+	taken := slices.Contains(occupied, export) || slices.Contains(system, export) ||
+		slices.ContainsFunc(system, below)
 	if taken {
 		return fmt.Errorf("%s cannot be shared with guests, they have their own: go to your program's directory, or name one with --export", export)
 	}
@@ -249,7 +246,7 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 	return fleet.JobSpec{
 		Args: args, Env: env, Dir: f.directory, Export: f.exportDir, Machine: machine,
 		Ranks: f.ranks, Guests: guests, Need: fleet.Resources{CPUs: cpus, MemoryBytes: f.memoryBytes},
-		Image: f.image, Kind: fleet.Kind(f.kind), On: on, Trace: f.trace && !f.withoutTrace,
+		Image: f.image, Kind: fleet.Kind(f.kind), On: on, Trace: f.trace,
 	}, nil
 }
 

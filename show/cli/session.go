@@ -69,7 +69,13 @@ func (s *session) stay(ctx context.Context, signals <-chan os.Signal) error {
 	var streams sync.WaitGroup
 	streamed := make(chan struct{})
 	for name, to := range map[string]io.Writer{fleet.Stdout: s.Out, fleet.Stderr: s.Err} {
-		streams.Go(func() { s.note(s.copy(ctx, name, to)) })
+		streams.Go(func() {
+			err := s.copy(ctx, name, to)
+			s.note(err)
+			if errors.As(err, new(unwritten)) {
+				s.cancel(ctx) // nobody reads what the job says: do as mpirun does
+			}
+		})
 	}
 	go func() { streams.Wait(); close(streamed) }()
 
@@ -131,7 +137,17 @@ func (s *session) cancel(ctx context.Context) {
 	}
 }
 
-// copy writes an output stream of the job as it comes, every byte once.
+// unwritten is the error that this side could not take a job's output.
+type unwritten struct {
+	stream string
+	err    error
+}
+
+func (u unwritten) Error() string { return fmt.Sprintf("writing the job's %s: %v", u.stream, u.err) }
+func (u unwritten) Unwrap() error { return u.err }
+
+// copy writes an output stream of the job as it comes, every byte once. What a
+// reader's trouble means for the job is the caller's to say.
 func (s *session) copy(ctx context.Context, stream string, to io.Writer) error {
 	var offset int64
 	for {
@@ -147,8 +163,7 @@ func (s *session) copy(ctx context.Context, stream string, to io.Writer) error {
 			return nil
 		}
 		if _, err := to.Write(data); err != nil {
-			s.cancel(ctx) // nobody reads what the job says: do as mpirun does
-			return fmt.Errorf("writing the job's %s: %w", stream, err)
+			return unwritten{stream, err}
 		}
 		offset += int64(len(data))
 	}

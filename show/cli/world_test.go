@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -11,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
 	"pagurus/serve/wire"
@@ -243,18 +246,32 @@ func (s *safe) String() string {
 	return s.b.String()
 }
 
+// full is a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, unix.ENOSPC }
+
 // pagurus runs a command line against the world.
 func (w *world) pagurus(input string, args ...string) outcome {
 	w.t.Helper()
+	var out safe
+	got := w.pagurusInto(&out, input, args...)
+	got.out = out.String()
+	return got
+}
+
+// pagurusInto does that with standard output of the test's own.
+func (w *world) pagurusInto(out io.Writer, input string, args ...string) outcome {
+	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	var out, err safe
+	var err safe
 	root := Root(Options{Version: "test", Machine: func() (string, error) { return "machine", nil },
-		In: strings.NewReader(input), Out: &out, Err: &err})
+		In: strings.NewReader(input), Out: out, Err: &err})
 	root.SetArgs(append([]string{"--controller", "unix:" + w.socket}, args...))
 	code := Say(&err, root.ExecuteContext(ctx))
 	if ctx.Err() != nil {
 		w.t.Errorf("%v did not come to an end", args)
 	}
-	return outcome{out.String(), err.String(), code}
+	return outcome{"", err.String(), code}
 }

@@ -2,8 +2,11 @@ package demo
 
 import (
 	"fmt"
+	"math"
 	"regexp"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // comparison is what two logs have in common.
@@ -20,6 +23,39 @@ var (
 		`(Pair|Bond|Neigh|Comm|Output|Modify|Other) +\||  generated|Per MPI rank memory|  using .* thread)|(create_atoms|read_data|create_bonds) CPU`)
 	numbers = regexp.MustCompile(`^ +[0-9]+( +-?[0-9.]+(e[-+]?[0-9]+)?)+ *$`)
 )
+
+// looped is the line that tells how long the time steps took, all the rest
+// aside.
+var looped = regexp.MustCompile(`(?m)^Loop time of ([0-9.e+-]+) on `)
+
+func loopTime(log string) (time.Duration, bool) {
+	m := looped.FindStringSubmatch(log)
+	if m == nil {
+		return 0, false
+	}
+	seconds, err := strconv.ParseFloat(m[1], 64)
+	return time.Duration(seconds * float64(time.Second)), err == nil
+}
+
+const (
+	// shortest is the time the steps have to take for two moves and the time
+	// between them; wanted is what a longer melt aims at.
+	shortest = 12 * time.Second
+	wanted   = 15 * time.Second
+	// leastLoop keeps a loop too short to be timed from becoming one for ever.
+	leastLoop = 10 * time.Millisecond
+	// round is what numbers of steps are a multiple of.
+	round = 100
+)
+
+// lengthen gives the steps to take where so many took too short a time.
+func lengthen(steps int, took time.Duration) int {
+	if took >= shortest {
+		return steps
+	}
+	times := wanted.Seconds() / max(took, leastLoop).Seconds()
+	return int(math.Ceil(float64(steps)*times/round)) * round
+}
 
 // thermo gives the lines of thermodynamic output.
 func thermo(log string) []string {

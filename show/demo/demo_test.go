@@ -1,6 +1,12 @@
 package demo
 
 import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,5 +56,112 @@ func TestStallLooksOnlyNearThePause(t *testing.T) {
 	}
 	if _, ok := stall(nil, at); ok {
 		t.Error("a stall out of nothing")
+	}
+}
+
+// typed makes a pagurus that writes down what is typed and does what the rest
+// of its script says.
+func typed(t *testing.T, script string) (binary string, lines func() string) {
+	t.Helper()
+	dir := t.TempDir()
+	binary = filepath.Join(dir, "pagurus")
+	text := "#!/bin/sh\necho \"$*\" >>" + dir + "/typed\n" + script
+	if err := os.WriteFile(binary, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return binary, func() string {
+		text, _ := os.ReadFile(filepath.Join(dir, "typed"))
+		return string(text)
+	}
+}
+
+func TestALabThatIsUpIsLeftAlone(t *testing.T) {
+	for _, script := range []string{
+		`echo '{"up":true,"lab":{"hosts":3},"parts":[]}'`,
+		`echo '{"up":false,"lab":{"hosts":3},"parts":[]}'; exit 1`,
+		`echo "pagurus: reading what the lab is made of: no" >&2; exit 1`,
+		// One that comes up while the image is built, and one that is in the way.
+		`case "$*" in "lab status"*) [ -e "$0.built" ] && echo '{"up":true,"lab":{}}' || echo '{"up":false}';; "image build"*) touch "$0.built";; esac`,
+		`case "$*" in "lab status"*) echo '{"up":false}'; exit 1;; "lab up"*) exit 1;; esac`,
+	} {
+		binary, lines := typed(t, script)
+		d := Demo{Pagurus: binary, Out: io.Discard}
+		if err := d.Run(t.Context()); err == nil || strings.Contains(lines(), "lab down") {
+			t.Errorf("%s: error %v after\n%s", script, err, lines())
+		}
+	}
+}
+
+// idle is a cluster that at the first look has no job, then one if it ever
+// has, which does nothing.
+type idle struct {
+	job   bool
+	looks atomic.Int32
+}
+
+func (c *idle) Snapshot(context.Context) (fleet.Snapshot, error) {
+	s := fleet.NewSnapshot()
+	if c.looks.Add(1) > 1 && c.job {
+		s.Jobs["j1"] = fleet.Job{ID: "j1", State: fleet.JobRunning}
+	}
+	return s, nil
+}
+
+func (c *idle) Gaps(context.Context, fleet.JobID) ([]fleet.Gap, error) { return nil, nil }
+
+func TestNothingIsWaitedForOnceTheRunHasEnded(t *testing.T) {
+	never := func(context.Context, fleet.JobID) error { return nil }
+	for job, says := range map[bool]string{false: "for the job to appear", true: "for the melt to begin"} {
+		for script, cause := range map[string]string{"exit 3": "exit status 3", "exit 0": "--steps"} {
+			binary, _ := typed(t, script)
+			d := Demo{Pagurus: binary, Out: io.Discard, Cluster: &idle{job: job}, dir: t.TempDir()}
+			begun := time.Now()
+			_, err := d.melt(t.Context(), "log", never)
+			if err == nil || !strings.Contains(err.Error(), cause) || !strings.Contains(err.Error(), says) || time.Since(begun) > time.Minute {
+				t.Errorf("a job %t, %s: after %s %v", job, script, time.Since(begun), err)
+			}
+		}
+	}
+}
+
+func TestAShortMeltIsMadeLonger(t *testing.T) {
+	for _, c := range []struct {
+		steps int
+		took  time.Duration
+		want  int
+	}{
+		{300, 12 * time.Second, 300},
+		{300, 90 * time.Second, 300},
+		{300, 9 * time.Second, 500},
+		{300, 1500 * time.Millisecond, 3000},
+		{300, 0, 450000},
+	} {
+		if got := lengthen(c.steps, c.took); got != c.want {
+			t.Errorf("%d steps that took %s become %d, want %d", c.steps, c.took, got, c.want)
+		}
+	}
+	d := Demo{dir: t.TempDir(), Steps: 50}
+	if err := os.WriteFile(filepath.Join(d.dir, "log"), []byte(log), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if steps, took := d.enough("log"); steps != 600 || took != 1250*time.Millisecond {
+		t.Errorf("%d steps after %s", steps, took)
+	}
+	d.Fixed = true
+	if steps, _ := d.enough("log"); steps != 50 {
+		t.Errorf("%d steps in place of the 50 asked for", steps)
+	}
+}
+
+func TestSilenceIsThatOfTheSteadyRun(t *testing.T) {
+	at := time.Unix(1000, 0)
+	r := run{steady: at, gaps: []fleet.Gap{{At: at.Add(-time.Second), Took: 5 * time.Second}, {At: at.Add(time.Second), Took: 40 * time.Millisecond}}}
+	if got, ok := r.silence(); !ok || got != 40*time.Millisecond {
+		t.Errorf("silence is %v, %v", got, ok)
+	}
+	var said strings.Builder
+	report(&said, r, run{}, comparison{}, time.Second)
+	if !strings.Contains(said.String(), "the longest silence of a rank undisturbed was 40 ms.") {
+		t.Error(said.String())
 	}
 }

@@ -16,6 +16,7 @@ type run struct {
 	job    fleet.Job
 	final  fleet.Snapshot
 	gaps   []fleet.Gap
+	steady time.Time // since when it computed
 	places map[fleet.GuestID][]place
 }
 
@@ -54,6 +55,17 @@ func stall(gaps []fleet.Gap, paused time.Time) (longest time.Duration, ok bool) 
 	return longest, ok
 }
 
+// silence is the longest gap any rank saw once the run computed; ok is false
+// when no rank told of one.
+func (r *run) silence() (longest time.Duration, ok bool) {
+	for _, g := range r.gaps {
+		if g.At.After(r.steady) {
+			longest, ok = max(longest, g.Took), true
+		}
+	}
+	return longest, ok
+}
+
 func report(w io.Writer, quiet, moved run, same comparison, took time.Duration) {
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
@@ -84,8 +96,12 @@ func report(w io.Writer, quiet, moved run, same comparison, took time.Duration) 
 			float64(m.Cost.SentBytes)/(1<<20))
 	}
 	t.Flush()
-	fmt.Fprintf(w, "\nThe program ran %.1f s undisturbed and %.1f s with %d moves.\n",
-		quiet.job.Ended.Sub(quiet.job.Started).Seconds(), moved.job.Ended.Sub(moved.job.Started).Seconds(), len(migrations(moved)))
+	beside := "" // what a stall is to be held against
+	if s, ok := quiet.silence(); ok {
+		beside = "; the longest silence of a rank undisturbed was " + millis(s)
+	}
+	fmt.Fprintf(w, "\nThe program ran %.1f s undisturbed and %.1f s with %d moves%s.\n",
+		quiet.job.Ended.Sub(quiet.job.Started).Seconds(), moved.job.Ended.Sub(moved.job.Started).Seconds(), len(migrations(moved)), beside)
 	if same.Differs == "" {
 		fmt.Fprintf(w, "The results are equal: all %d lines of the two logs that are not timings, %d of them thermodynamic.\n", same.Lines, same.Thermo)
 	} else {

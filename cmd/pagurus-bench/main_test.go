@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"pagurus/measure/stats"
+)
+
+func TestVerdictIsOnTheEstimate(t *testing.T) {
+	for _, c := range []struct {
+		v     stats.Interval
+		says  string
+		above bool
+	}{
+		{stats.Interval{Value: 1, Low: 0.9, High: 1.1}, "within the promised 1.25", false},
+		{stats.Interval{Value: 1.2, Low: 1, High: 1.4}, "within the promised 1.25 (interval reaches above)", false},
+		{stats.Interval{Value: 1.3, Low: 1, High: 1.6}, "ABOVE the promised 1.25", true},
+	} {
+		if text, above := verdict(c.v, 1.25); text != c.says || above != c.above {
+			t.Errorf("%v: %q, %t", c.v, text, above)
+		}
+	}
+}
+
+func TestSidesTakeTurns(t *testing.T) {
+	order := ""
+	for i := range 3 {
+		if err := inTurn(i, func() error { order += "a"; return nil }, func() error { order += "b"; return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if order != "abbaab" {
+		t.Errorf("the order is %s", order)
+	}
+	sorry := errors.New("sorry")
+	if err := inTurn(0, func() error { return sorry }, func() error { t.Error("went on"); return nil }); !errors.Is(err, sorry) {
+		t.Error(err)
+	}
+}
+
+func TestTheMachineByHandIsTheGuests(t *testing.T) {
+	line := strings.Split("-name|guest=j1g0|-machine|pc-q35-7.2,sata=off|-accel|kvm|-cpu|host|-smp|1|-m|524288K|-kernel|/k|-append|quiet mitigations=off|-device|x", "|")
+	got, err := same(line)
+	want := []string{"-machine", "pc-q35-7.2,sata=off", "-accel", "kvm", "-cpu", "host", "-smp", "1", "-m", "524288K", "-append", "quiet mitigations=off"}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := same(line[2:4]); err == nil {
+		t.Error("half a command line is taken")
+	}
+}
+
+func TestElsewhereIsATargetByHand(t *testing.T) {
+	got := strings.Join(elsewhere(strings.Split("-m 512M -sandbox on -netdev tap,id=net,fd=3 -S -incoming defer -device x", " ")), " ")
+	if want := "-m 512M -netdev tap,id=net,ifname=pghand0,script=no,downscript=no -device x -incoming tcp:0.0.0.0:4999"; got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
+func TestDaemonsAreThoseOfTheLab(t *testing.T) {
+	const whole = `{"up":true,"parts":[{"name":"controller","pid":7},{"name":"host1","pid":8},{"name":"host2","pid":9},{"name":"host3","pid":10}]}`
+	if controller, agents, err := daemonsOf([]byte(whole)); err != nil || controller != 7 || !slices.Equal(agents, []int{8, 9, 10}) {
+		t.Errorf("%d, %v, %v", controller, agents, err)
+	}
+	for _, part := range []string{strings.Replace(whole, `"pid":9`, `"running":false`, 1), `{"up":false}`, ""} {
+		if _, _, err := daemonsOf([]byte(part)); err == nil {
+			t.Errorf("%s is whole", part)
+		}
+	}
+}
+
+func TestResidentMemory(t *testing.T) {
+	if got := residentMiB("Name:\tinit\nVmRSS:\t    9216 kB\nThreads:\t7\nVmRSS:\t 512 kB\n"); !slices.Equal(got, []float64{9, 0.5}) {
+		t.Errorf("resident are %v", got)
+	}
+}
+
+func TestARecordMakesItsFolder(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "dist", "bench.json")
+	r := record{Samples: map[string][]float64{"a": {1}}}
+	if err := r.keep(file); err != nil {
+		t.Error(err)
+	}
+}

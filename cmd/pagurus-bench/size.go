@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"pagurus/measure/stats"
+)
+
+const (
+	// settling is how long after the guests' start a cluster is taken for idle.
+	settling = 5 * time.Second
+	// sizeEvery is between two looks at it.
+	sizeEvery = 5 * time.Second
+	// sizeGuests is how many guests it has.
+	sizeGuests = 4
+)
+
+// size looks at what the processes of an idle cluster with four guests take.
+func (b *bench) size(ctx context.Context) error {
+	if err := b.sizeOutside(ctx); err != nil {
+		return err
+	}
+	if err := b.sizeInside(ctx); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name  string
+		limit float64
+	}{{"controller_cpu_percent", 2}, {"controller_mib", 150}, {"largest_agent_mib", 40}, {"guest_agent_mib", 12}} {
+		m, err := stats.Mean(b.record.Samples[f.name], confidence)
+		if err != nil {
+			return err
+		}
+		b.figure(fmt.Sprintf("%s, %d hosts and %d guests, idle", f.name, labHosts, sizeGuests), m, f.limit)
+	}
+	return nil
+}
+
+// sizeOutside looks at the controller and, of the hosts' agents, always at the
+// largest.
+func (b *bench) sizeOutside(ctx context.Context) (err error) {
+	job, err := b.pagurus(ctx, "run", "--detach", "-n", fmt.Sprint(sizeGuests), "--guests", fmt.Sprint(sizeGuests), "--mem", "256M", "--image", "openmpi", "--", "sleep", "900")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.discard(ctx, job)) }()
+	if err := b.running(ctx, job); err != nil {
+		return err
+	}
+	if err := pause(ctx, settling); err != nil {
+		return err
+	}
+	controller, agents, err := b.daemons(ctx)
+	if err != nil {
+		return err
+	}
+	for range max(b.repeat, 2) {
+		before, err := cpuTime(controller)
+		if err != nil {
+			return err
+		}
+		begun := time.Now()
+		if err := pause(ctx, sizeEvery); err != nil {
+			return err
+		}
+		after, err := cpuTime(controller)
+		if err != nil {
+			return err
+		}
+		b.sample("controller_cpu_percent", 100*(after-before).Seconds()/time.Since(begun).Seconds())
+		own, err := largest(controller)
+		if err != nil {
+			return err
+		}
+		agent, err := largest(agents...)
+		if err != nil {
+			return err
+		}
+		b.sample("controller_mib", own)
+		b.sample("largest_agent_mib", agent)
+	}
+	return nil
+}
+
+// sizeInside looks at the guest agent, the first process of every guest.
+func (b *bench) sizeInside(ctx context.Context) error {
+	look := fmt.Sprintf("sleep %.0f; cat /proc/1/status", settling.Seconds())
+	out, err := b.pagurus(ctx, "run", "-n", fmt.Sprint(sizeGuests), "--guests", fmt.Sprint(sizeGuests), "--mem", "256M", "--image", "openmpi", "--", "sh", "-c", look)
+	if err != nil {
+		return err
+	}
+	all := residentMiB(out)
+	if len(all) != sizeGuests {
+		return fmt.Errorf("%d of %d guests said how large their agent is: %q", len(all), sizeGuests, out)
+	}
+	for _, mib := range all {
+		b.sample("guest_agent_mib", mib)
+	}
+	return nil
+}
+
+// daemons gives the processes of the lab's controller and agents.
+func (b *bench) daemons(ctx context.Context) (controller int, agents []int, err error) {
+	out, err := b.pagurus(ctx, "lab", "status", "--json")
+	if err != nil {
+		return 0, nil, err
+	}
+	return daemonsOf([]byte(out))
+}
+
+func daemonsOf(status []byte) (controller int, agents []int, err error) {
+	var lab struct {
+		Parts []struct {
+			Name string `json:"name"`
+			PID  int    `json:"pid"`
+		} `json:"parts"`
+	}
+	if err := json.Unmarshal(status, &lab); err != nil {
+		return 0, nil, fmt.Errorf("reading the lab's status: %w", err)
+	}
+	for _, p := range lab.Parts {
+		switch {
+		case p.PID == 0:
+			return 0, nil, fmt.Errorf("%s of the lab does not run", p.Name)
+		case p.Name == "controller":
+			controller = p.PID
+		default:
+			agents = append(agents, p.PID)
+		}
+	}
+	if controller == 0 || len(agents) != labHosts {
+		return 0, nil, fmt.Errorf("the lab has not all its parts: %s", status)
+	}
+	return controller, agents, nil
+}
+
+// ticksPerSecond is USER_HZ, the unit of proc(5)'s stat.
+const ticksPerSecond = 100
+
+func cpuTime(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	words := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	user, err1 := strconv.Atoi(words[11])
+	system, err2 := strconv.Atoi(words[12])
+	return time.Duration(user+system) * time.Second / ticksPerSecond, errors.Join(err1, err2)
+}
+
+// largest gives the resident memory of that one of the processes which has
+// most, in MiB.
+func largest(pids ...int) (float64, error) {
+	most := 0.0
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			return 0, err
+		}
+		for _, mib := range residentMiB(string(text)) {
+			most = max(most, mib)
+		}
+	}
+	return most, nil
+}
+
+// residentMiB gives the resident memory of every process of which the text is
+// the kernel's status.
+func residentMiB(status string) []float64 {
+	var all []float64
+	for line := range strings.Lines(status) {
+		if v, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			if kib, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(v), " kB"), 64); err == nil {
+				all = append(all, kib/1024)
+			}
+		}
+	}
+	return all
+}
