@@ -29,7 +29,7 @@ func plan(s fleet.Setup, home account, p fleet.Program) (args []string, check st
 		// load an MPI library of their own.
 		load := []string{"env", "LD_PRELOAD=" + preload(p.Env)}
 		if emulated() {
-			load = append(load, "PAGURUS_WAIT=1")
+			load = append(load, "PAGURUS_WAIT="+strconv.Itoa(longestWait(s)))
 		}
 		args = append(load, args...)
 	}
@@ -51,6 +51,16 @@ func plan(s fleet.Setup, home account, p fleet.Program) (args []string, check st
 		}
 	}
 	return args, check, merge(env, []string{carried + "=" + strings.Join(names, " ")})
+}
+
+// longestWait is for how many milliseconds a rank that waits may sleep. What
+// comes over the network wakes it; what a rank of the same guest writes to
+// shared memory does not.
+func longestWait(s fleet.Setup) int {
+	if slices.ContainsFunc(s.Peers, func(p fleet.Peer) bool { return p.Slots > 1 }) {
+		return 1
+	}
+	return 20
 }
 
 // preload puts the tracing library before what the user preloads.

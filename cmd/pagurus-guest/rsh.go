@@ -28,8 +28,10 @@ import (
 // After a line of JSON from the caller both sides send messages: a byte that
 // says what it is, four bytes of length, and the content.
 const (
-	// remotePort is below 1024, so that no program of the job can sit on it.
-	remotePort = 722
+	// remotePort is below 1024, so that no program of the job can sit on it, and
+	// below 665, where the kernel's NFS client begins to take ports for itself
+	// (sunrpc.min_resvport). It is that of rsh.
+	remotePort = 514
 	// remoteWait is how long a peer may take to become ready.
 	remoteWait = 60 * time.Second
 	// remoteGrace is what a command has between SIGTERM and SIGKILL after

@@ -15,10 +15,12 @@
  * once. Programs that use the module mpi_f08 with Open MPI are not seen: their
  * ranks leave no file.
  *
- * Where PAGURUS_WAIT is set it also makes sched_yield() sleep for a moment, so
- * that a rank that waits (Open MPI yields when told to) leaves its virtual CPU
- * idle and the real one to the guest it waits for. That is for guests that
- * share cores, as emulated ones do; elsewhere it would cost latency.
+ * Where PAGURUS_WAIT is set it also makes sched_yield() wait for what the
+ * thread has last looked for with a poll() or epoll_wait() of no duration, for that many
+ * milliseconds at most: Open MPI, told to yield, does both in turn while a rank
+ * waits. The rank then leaves its virtual CPU idle and the real one to the
+ * guest it waits for. That is for guests that share cores, as emulated ones do;
+ * elsewhere it would cost latency.
  *
  * It never prints, never fails a call, and does nothing where /dev/shm does
  * not work. It must not know who reads the file.
@@ -32,12 +34,14 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <mpi.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -75,18 +79,66 @@ static _Atomic int64_t least; /* shorter gaps are not among the longest */
 static __thread int depth;
 static __thread int64_t entered;
 
-/* How long a yield sleeps: short beside a message, long beside a wake-up. */
-#define WAIT_NS 50000
+/* What the thread looked for last; more than fits is not waited for. */
+#define LOOKED 256
+static __thread struct pollfd looked[LOOKED];
+static __thread nfds_t lookedFor;
+
+/*
+ * Something that is always ready but that the program does not take would keep
+ * a yield from ever waiting: after so many in a row it sleeps this long.
+ */
+#define READY_MOST 16
+#define READY_NS 100000
+
+static int longest(void) /* wait in a yield, ms; 0: none */
+{
+	static _Atomic int ms = -1;
+	int known = ms;
+	if (known < 0) {
+		const char *s = getenv("PAGURUS_WAIT");
+		ms = known = s && atoi(s) > 0 ? atoi(s) : 0;
+	}
+	return known;
+}
+
+static int pollFor(struct pollfd *fds, nfds_t n, int ms)
+{
+	struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
+	return syscall(SYS_ppoll, fds, n, ms < 0 ? NULL : &t, NULL, (size_t)0);
+}
+
+int poll(struct pollfd *fds, nfds_t n, int ms)
+{
+	if (ms == 0 && longest() > 0) {
+		lookedFor = n <= LOOKED ? n : 0;
+		memcpy(looked, fds, lookedFor * sizeof *fds);
+	}
+	return pollFor(fds, n, ms);
+}
+
+int epoll_wait(int fd, struct epoll_event *events, int most, int ms)
+{
+	if (ms == 0 && longest() > 0) {
+		looked[0] = (struct pollfd){.fd = fd, .events = POLLIN};
+		lookedFor = 1;
+	}
+	return syscall(SYS_epoll_pwait, fd, events, most, ms, NULL, (size_t)0);
+}
 
 int sched_yield(void)
 {
-	static _Atomic int wait; /* 0: not looked yet, 1: yield, 2: sleep */
-	int how = wait;
-	if (how == 0)
-		wait = how = getenv("PAGURUS_WAIT") ? 2 : 1;
-	if (how == 1)
+	static __thread int ready;
+	int ms = longest();
+
+	if (ms == 0)
 		return syscall(SYS_sched_yield);
-	nanosleep(&(struct timespec){.tv_nsec = WAIT_NS}, NULL);
+	if (lookedFor == 0)
+		return pollFor(NULL, 0, 1); /* nothing to be woken by: not for long */
+	if (pollFor(looked, lookedFor, ms) <= 0)
+		ready = 0;
+	else if (++ready > READY_MOST)
+		nanosleep(&(struct timespec){.tv_nsec = READY_NS}, NULL);
 	return 0;
 }
 
