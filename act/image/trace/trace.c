@@ -85,6 +85,14 @@ static __thread struct pollfd looked[LOOKED];
 static __thread nfds_t lookedFor;
 
 /*
+ * How often the thread has yielded since something came. Open MPI also yields
+ * on the way from one call to the next, with a message in hand to be sent:
+ * only who has yielded in vain this often waits.
+ */
+#define VAIN_MOST 4
+static __thread int vain;
+
+/*
  * Something that is always ready but that the program does not take would keep
  * a yield from ever waiting: after so many in a row it sleeps this long.
  */
@@ -114,7 +122,10 @@ int poll(struct pollfd *fds, nfds_t n, int ms)
 		lookedFor = n <= LOOKED ? n : 0;
 		memcpy(looked, fds, lookedFor * sizeof *fds);
 	}
-	return pollFor(fds, n, ms);
+	int came = pollFor(fds, n, ms);
+	if (came > 0)
+		vain = 0;
+	return came;
 }
 
 int epoll_wait(int fd, struct epoll_event *events, int most, int ms)
@@ -123,7 +134,10 @@ int epoll_wait(int fd, struct epoll_event *events, int most, int ms)
 		looked[0] = (struct pollfd){.fd = fd, .events = POLLIN};
 		lookedFor = 1;
 	}
-	return syscall(SYS_epoll_pwait, fd, events, most, ms, NULL, (size_t)0);
+	int came = syscall(SYS_epoll_pwait, fd, events, most, ms, NULL, (size_t)0);
+	if (came > 0)
+		vain = 0;
+	return came;
 }
 
 int sched_yield(void)
@@ -131,7 +145,7 @@ int sched_yield(void)
 	static __thread int ready;
 	int ms = longest();
 
-	if (ms == 0)
+	if (ms == 0 || vain++ < VAIN_MOST)
 		return syscall(SYS_sched_yield);
 	if (lookedFor == 0)
 		return pollFor(NULL, 0, 1); /* nothing to be woken by: not for long */
