@@ -21,10 +21,6 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// imageVariable names a folder with a guest image, for the kernel and modules
-// in it. make test sets it to the image it has built.
-const imageVariable = "PAGURUS_TEST_IMAGE"
-
 // bootLimit is how long an emulated guest may take to do its part.
 const bootLimit = 3 * time.Minute
 
@@ -32,7 +28,7 @@ const bootLimit = 3 * time.Minute
 // killed: files stay open, locks held, removed files readable.
 func TestKernelClientOutlivesTheServer(t *testing.T) {
 	testkit.Root(t, "qemu-system-x86_64", "go")
-	image := testImage(t)
+	image := testkit.Image(t, "openmpi")
 	n, folder := job(t, user)
 	s := stage(t, n)
 	s.apply(n)
@@ -106,19 +102,6 @@ func TestKernelClientOutlivesTheServer(t *testing.T) {
 	if len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-}
-
-// testImage is a guest image's folder.
-func testImage(t *testing.T) string {
-	t.Helper()
-	if folder := os.Getenv(imageVariable); folder != "" {
-		return folder
-	}
-	found, _ := filepath.Glob("/var/lib/pagurus/images/blobs/*/modules.cpio")
-	if len(found) == 0 {
-		t.Fatalf("no guest image is built and %s is not set; run: pagurus image build openmpi", imageVariable)
-	}
-	return filepath.Dir(found[0])
 }
 
 // clientInitrd packs the image's modules and the client.

@@ -18,7 +18,6 @@ import (
 	"github.com/cavaliergopher/cpio"
 
 	"pagurus/act/guestlink"
-	"pagurus/act/image"
 	"pagurus/act/share"
 	"pagurus/fleet"
 	"pagurus/internal/testkit"
@@ -45,25 +44,11 @@ var builtGuest = sync.OnceValues(func() (string, error) {
 
 var builtPath = filepath.Join(testCache, fmt.Sprintf("pagurus-guest.%d", os.Getpid()))
 
-// testImage gives the folder of a predefined image, from the cache that tests share.
+// testImage gives the folder of a predefined image.
 func testImage(t *testing.T, name string) string {
 	t.Helper()
 	testkit.Root(t, "qemu-system-x86_64", "mmdebstrap")
-	store, err := image.Open(filepath.Join(testCache, "images"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	recipe, err := image.RecipeFor(name, "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
-	defer cancel()
-	img, err := store.Build(ctx, recipe, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return store.Folder(img.Digest)
+	return testkit.Image(t, name)
 }
 
 // lan is a host with one job's network, made by hand, and the job's files.

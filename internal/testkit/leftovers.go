@@ -29,8 +29,12 @@ const (
 
 var (
 	ourProgram = regexp.MustCompile(`^(qemu-|ganesha|pagurus)`)
-	ourLink    = regexp.MustCompile(`^pg[bxtsn][0-9a-f]{6}(\.\d+)?$`)
+	ourLink    = regexp.MustCompile(`^pg([bxtsn][0-9a-f]{6}(\.\d+)?|lab\d+)$`) // jobs' and the lab's
 	ourCgroup  = regexp.MustCompile(`^pagurus`)
+	ourFiles   = []string{
+		"/run/pagurus/*", "/tmp/pagurus*", "/var/tmp/pagurus*", "/dev/shm/pagurus*",
+		"/var/lib/pagurus/lab", imageStore + "/building/*", "/tmp/mmdebstrap*", "/tmp/pga-*",
+	}
 )
 
 // Leftovers fails the test when, after it and all its other clean-ups,
@@ -110,7 +114,7 @@ func (s leftoverScope) things() map[string]bool {
 		}
 		return nil
 	})
-	for _, pattern := range []string{"/run/pagurus/*", "/tmp/pagurus*", "/var/tmp/pagurus*", "/dev/shm/pagurus*"} {
+	for _, pattern := range ourFiles {
 		found, _ := filepath.Glob(pattern)
 		for _, path := range found {
 			things["file "+path] = true

@@ -1,6 +1,7 @@
 // Package testkit is what contract and system tests stand on: real network
-// namespaces that stand for hosts, the rule by which such tests are skipped,
-// waiting with a limit, and the check that a test left nothing behind.
+// namespaces that stand for hosts, the machine's guest images, the rule by which
+// such tests are skipped, waiting with a limit, and the check that a test left
+// nothing behind.
 //
 // It must not know what it is used to test: it imports no other package of
 // Pagurus. Its tests run against the kernel.

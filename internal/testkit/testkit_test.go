@@ -2,7 +2,10 @@ package testkit
 
 import (
 	"context"
+	"errors"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -72,4 +75,63 @@ func TestLeftoversSeesWhatIsOurs(t *testing.T) {
 	}
 	cmd.Process.Kill()
 	cmd.Wait()
+}
+
+// The names are those that the lab and the agents' tests really use.
+func TestLeftoversSeesLinksAndFiles(t *testing.T) {
+	for _, name := range []string{"pglab0", "pglab12", "pgb000155", "pgt000155.3"} {
+		if !ourLink.MatchString(name) {
+			t.Errorf("the link %s is not seen", name)
+		}
+	}
+	for _, name := range []string{"eth0", "pglab", "pgt0", "br0"} {
+		if ourLink.MatchString(name) {
+			t.Errorf("the link %s is taken for ours", name)
+		}
+	}
+	Root(t, "ip")
+	const link = "pglab9999" // a lab has no such host
+	run(t, "ip", "link", "add", link, "type", "bridge")
+	t.Cleanup(func() { run(t, "ip", "link", "del", link) })
+	dir, err := os.MkdirTemp("/tmp", "pga-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	alone := leftoverScope{mark: markVariable + "=nobody", folder: "/nowhere", alone: true}.things()
+	beside := leftoverScope{mark: markVariable + "=nobody", folder: "/nowhere"}.things()
+	for _, thing := range []string{"link " + link, "file " + dir} {
+		if !alone[thing] {
+			t.Errorf("a test that is alone does not see %s", thing)
+		}
+		if beside[thing] {
+			t.Errorf("a test beside others takes %s for its own", thing)
+		}
+	}
+}
+
+func TestFindImage(t *testing.T) {
+	store := t.TempDir()
+	if _, err := findImage(store, "mine"); err == nil {
+		t.Error("an image was found where there is none")
+	}
+	folder := filepath.Join(store, "blobs", "sha256-1")
+	put := func(path, text string) {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	label := filepath.Join(store, "names", "mine.json")
+	put(label, `{"name": "mine"}`)
+	if _, err := findImage(store, "mine"); err == nil {
+		t.Error("an image was found by a label without a digest")
+	}
+	put(label, `{"name": "mine", "digest": "sha256-1"}`)
+	if _, err := findImage(store, "mine"); err == nil {
+		t.Error("an image was found of which only the label is there")
+	}
+	put(filepath.Join(folder, "image.json"), "{}")
+	if got, err := findImage(store, "mine"); got != folder || err != nil {
+		t.Errorf("found %q: %v", got, err)
+	}
 }

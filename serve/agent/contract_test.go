@@ -264,16 +264,7 @@ func newTheatre(t *testing.T) *theatre {
 	}
 	testkit.Leftovers(t)
 	testkit.Root(t, "qemu-system-x86_64", "ganesha.nfsd")
-	images, err := image.Open(imagesDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	img, err := images.Find(imageName)
-	if errors.Is(err, image.ErrUnknown) {
-		t.Skipf("needs an image: pagurus image build %s", imageName)
-	} else if err != nil {
-		t.Fatal(err)
-	}
+	digest := fleet.Digest(filepath.Base(testkit.Image(t, imageName)))
 	dir, err := os.MkdirTemp("/tmp", "pga-") // short, for the sockets in it
 	if err != nil {
 		t.Fatal(err)
@@ -298,7 +289,7 @@ func newTheatre(t *testing.T) *theatre {
 	th.job = fleet.Job{ID: "j1", Subnet: 3, Spec: fleet.JobSpec{
 		Export: export, Dir: export, UID: 1000, GID: 1000, Ranks: 1, Guests: 1, Kind: fleet.VM,
 	}}
-	th.guest = fleet.Guest{ID: "j1g0", Job: "j1", Kind: fleet.VM, Image: img.Digest, Need: fleet.Resources{CPUs: 1, MemoryBytes: 256 << 20}}
+	th.guest = fleet.Guest{ID: "j1g0", Job: "j1", Kind: fleet.VM, Image: digest, Need: fleet.Resources{CPUs: 1, MemoryBytes: 256 << 20}}
 	socket := filepath.Join(dir, "c.sock")
 	listener, err := wire.ListenUnix(socket)
 	if err != nil {
