@@ -10,9 +10,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -114,17 +114,7 @@ type remoteServer struct {
 	home     account
 	env      []string
 	peers    []fleet.Peer
-	said     atomic.Pointer[time.Time] // when a bad connection was last told of
-}
-
-// sayEvery bounds what bad connections put on the console: any program of the
-// job can make them as fast as it likes.
-const sayEvery = 20 * time.Second
-
-// maySay reports whether it is time for another line.
-func (r *remoteServer) maySay(now time.Time) bool {
-	last := r.said.Load()
-	return (last == nil || now.Sub(*last).Abs() >= sayEvery) && r.said.CompareAndSwap(last, &now)
+	bad      sync.Once // told of: a program of the job can make bad connections as fast as it likes
 }
 
 // listenRemote serves peers on the guest's own address.
@@ -152,8 +142,8 @@ func (r *remoteServer) accept() {
 		}
 		go func() {
 			defer conn.Close()
-			if err := r.run(conn.(*net.TCPConn)); err != nil && r.maySay(time.Now()) {
-				say("remote start for %s: %v", conn.RemoteAddr(), err)
+			if err := r.run(conn.(*net.TCPConn)); err != nil {
+				r.bad.Do(func() { say("remote start for %s: %v", conn.RemoteAddr(), err) })
 			}
 		}()
 	}
@@ -162,12 +152,7 @@ func (r *remoteServer) accept() {
 // known reports whether an address is a guest of the job.
 func (r *remoteServer) known(a net.Addr) bool {
 	from, err := netip.ParseAddrPort(a.String())
-	for _, p := range r.peers {
-		if err == nil && p.Addr == from.Addr().Unmap() {
-			return true
-		}
-	}
-	return false
+	return err == nil && slices.ContainsFunc(r.peers, func(p fleet.Peer) bool { return p.Addr == from.Addr().Unmap() })
 }
 
 // run carries out one request of a peer.

@@ -416,20 +416,6 @@ func TestRemoteCommand(t *testing.T) {
 	}
 }
 
-// However many connections are bad, few lines are said of them.
-func TestMaySay(t *testing.T) {
-	var r remoteServer
-	now := time.Unix(1e9, 0)
-	for _, c := range []struct {
-		at   time.Duration
-		want bool
-	}{{0, true}, {0, false}, {sayEvery - 1, false}, {sayEvery, true}, {sayEvery + 1, false}, {-time.Hour, true}} {
-		if r.maySay(now.Add(c.at)) != c.want {
-			t.Errorf("%v later a line was said: %t", c.at, !c.want)
-		}
-	}
-}
-
 // When whoever started a command goes away, the command goes, too.
 func TestRemoteCommandEndsWithCaller(t *testing.T) {
 	conn := server(t)()
