@@ -78,7 +78,7 @@ var refuseSilently = sync.OnceFunc(func() { signal.Ignore(unix.SIGXFSZ) })
 // log, files become its descriptors 3 and up. No file it writes can grow
 // beyond largestFile.
 func spawn(a account, dir string, command []string, log *os.File, files ...*os.File) (process, error) {
-	cmd := exec.Command(command[0], command[1:]...)
+	cmd := exec.Command("prlimit", append([]string{fmt.Sprintf("--fsize=%d", largestFile), "--"}, command...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = dir, log, log, files
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 	cmd.SysProcAttr = a.attributes()
@@ -88,9 +88,6 @@ func spawn(a account, dir string, command []string, log *os.File, files ...*os.F
 	}
 	p := process{PID: cmd.Process.Pid}
 	st, err := readStat(p.PID)
-	if err == nil {
-		err = unix.Prlimit(p.PID, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: largestFile, Max: largestFile}, nil)
-	}
 	if err != nil {
 		return process{}, errors.Join(fmt.Errorf("start %s: %w", command[0], err), cmd.Process.Kill(), cmd.Wait())
 	}
