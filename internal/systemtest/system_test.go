@@ -40,23 +40,34 @@ func pagurus(t *testing.T, args ...string) string {
 	return string(out)
 }
 
+// labRecord is there as long as a lab is.
+const labRecord = "/run/pagurus/lab/lab.json"
+
+// alone makes sure that the images are there and that no lab but the ring's is
+// up, and takes that down.
+func alone(t *testing.T) {
+	t.Helper()
+	testkit.Root(t, "ip", "qemu-system-x86_64", "mmdebstrap", "ganesha.nfsd")
+	if _, err := os.Stat(labRecord); err == nil {
+		t.Fatal("a lab is up: `pagurus lab down` first, this test makes its own")
+	}
+	for _, name := range []string{"openmpi", "mpich"} {
+		testkit.Image(t, name)
+	}
+	testkit.Leftovers(t)
+	t.Cleanup(func() { pagurus(t, "lab", "down") })
+}
+
 // The scripts that need a lab, in a lab.
 func TestLab(t *testing.T) {
-	testkit.Root(t, "ip", "qemu-system-x86_64", "mmdebstrap", "ganesha.nfsd")
-	testkit.Leftovers(t)
-	for _, name := range []string{"openmpi", "mpich"} {
-		pagurus(t, "image", "build", name)
-	}
-	t.Cleanup(func() { pagurus(t, "lab", "down") })
+	alone(t)
 	pagurus(t, "lab", "up", "--hosts", "3")
 	each(t, "testdata/lab")
 }
 
 // The scripts that make and end labs themselves, or need none.
 func TestAlone(t *testing.T) {
-	testkit.Root(t, "ip", "qemu-system-x86_64", "mmdebstrap", "ganesha.nfsd")
-	testkit.Leftovers(t)
-	t.Cleanup(func() { pagurus(t, "lab", "down") })
+	alone(t)
 	each(t, "testdata/alone")
 }
 
@@ -85,12 +96,15 @@ func script(t *testing.T, file string) testscript.Params {
 				}
 			}
 			e.Setenv("PATH", path+":"+os.Getenv("PATH"))
+			e.Setenv("PAGURUS", filepath.Join(path, "pagurus"))
 			e.Setenv("WITNESS", witness())
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"until":  until,
 			"within": within,
+			"phase":  phase,
+			"ended":  ended,
 		},
 	}
 }

@@ -1,0 +1,87 @@
+package systemtest
+
+import (
+	"encoding/json"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"pagurus/fleet"
+)
+
+// move is a move of one guest as `pagurus moves --json` tells it.
+type move struct {
+	ID    fleet.MoveID      `json:"id"`
+	Parts []fleet.Migration `json:"parts"`
+}
+
+// phase waits until the move whose ID is in a file has one of some phases, and
+// fails at once when it has ended otherwise:
+//
+//	phase FILE preparing copying
+func phase(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: phase FILE PHASE...")
+	}
+	awaitPhase(ts, args[0], args[1:])
+}
+
+// ended waits until the move whose ID is in a file has ended one way or the
+// other, and its guest runs where that says: at the target after a finished
+// one, at the source after an aborted one.
+//
+//	ended FILE
+func ended(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: ended FILE")
+	}
+	part := awaitPhase(ts, args[0], []string{string(fleet.Finished), string(fleet.Aborted)})
+	home := part.To
+	if part.Phase == fleet.Aborted {
+		home = part.From
+	}
+	ts.Logf("%s of %s is %s: %s", part.Move, part.Guest, part.Phase, part.Cause)
+	var last []fleet.Guest
+	for end := time.Now().Add(untilLimit); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		last = nil
+		listed(ts, "guests", &last)
+		if slices.ContainsFunc(last, func(g fleet.Guest) bool {
+			return g.ID == part.Guest && g.Home == home && g.State == fleet.GuestRunning
+		}) {
+			return
+		}
+	}
+	ts.Fatalf("%s does not run on %s: %+v", part.Guest, home, last)
+}
+
+func awaitPhase(ts *testscript.TestScript, file string, phases []string) fleet.Migration {
+	id := fleet.MoveID(strings.TrimSpace(ts.ReadFile(file)))
+	var last fleet.Migration
+	for end := time.Now().Add(untilLimit); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		var moves []move
+		listed(ts, "moves", &moves)
+		i := slices.IndexFunc(moves, func(m move) bool { return m.ID == id })
+		if i < 0 || len(moves[i].Parts) != 1 {
+			ts.Fatalf("no move %q of one guest among %+v", id, moves)
+		}
+		last = moves[i].Parts[0]
+		if slices.Contains(phases, string(last.Phase)) {
+			return last
+		}
+		if last.Phase.Ended() {
+			break
+		}
+	}
+	ts.Fatalf("%s of %s is %s (%s), not %s; it entered %+v", id, last.Guest, last.Phase, last.Cause, strings.Join(phases, " or "), last.Entered)
+	return last
+}
+
+// listed reads a table of the cluster.
+func listed(ts *testscript.TestScript, table string, into any) {
+	out, err := exec.Command(ts.Getenv("PAGURUS"), table, "--json").Output()
+	ts.Check(err)
+	ts.Check(json.Unmarshal(out, into))
+}
