@@ -48,8 +48,13 @@ const linkName = "org.pagurus.link"
 
 // kernelArgs: a panic ends QEMU (panic=-1 with -no-reboot), which is how it is
 // noticed; time is not calibrated against an emulated timer; a guest is one
-// user's, so nothing inside it is defended against speculation.
-const kernelArgs = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable random.trust_cpu=on"
+// user's, so nothing inside it is defended against speculation. The rest is
+// work the kernel would do for nothing: testing ciphers, rewriting itself for
+// one processor, and what guests never use (a name it does not know it skips).
+// Under emulation that is a third of its boot, 2.4 s instead of 3.7.
+const kernelArgs = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable random.trust_cpu=on" +
+	" cryptomgr.notests noreplace-smp initcall_blacklist=jent_mod_init,load_system_certificate_list,bpf_tcp_ca_kfunc_init," +
+	"bpf_dummy_struct_ops_init,trace_eval_init,init_encrypted,crypto_kdf108_init,bert_init"
 
 // mebi is the unit of QEMU's -m.
 const mebi = 1 << 20
@@ -122,19 +127,24 @@ func accelerator(name string) string {
 	return name
 }
 
+// emulatedCPU has x86-64-v2, is the same in every version of QEMU, and costs
+// less to emulate than all that QEMU can do ("max"): loading and starting
+// LAMMPS takes 15 % less without the state of the wide vectors.
+const emulatedCPU = "Nehalem-v1"
+
+// The name by which the guest agent knows that it is emulated.
 func cpuModel(accelerator string) string {
 	if accelerator == emulation {
-		return "max"
+		return emulatedCPU + ",model-id=QEMU TCG CPU"
 	}
 	return "host"
 }
 
 // seenCPU names what guests see, so that a guest is only moved where it sees
-// the same: "max" means what this version of QEMU can emulate, "host" means the
-// processor of this machine.
+// the same: "host" means the processor of this machine.
 func seenCPU(a Ability) string {
 	if a.Accelerator == emulation {
-		return cpuModel(a.Accelerator) + " of QEMU " + a.Version
+		return emulatedCPU
 	}
 	text, _ := os.ReadFile("/proc/cpuinfo") // unreadable: all such hosts are taken to be alike
 	for line := range strings.Lines(string(text)) {
@@ -142,7 +152,7 @@ func seenCPU(a Ability) string {
 			return strings.TrimSpace(model)
 		}
 	}
-	return cpuModel(a.Accelerator)
+	return "host"
 }
 
 // rootDisk is JSON because a path may hold commas.

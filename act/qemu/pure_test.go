@@ -28,7 +28,7 @@ func TestArgs(t *testing.T) {
 -no-reboot
 -machine pc-q35-7.2,sata=off,smbus=off,vmport=off
 -accel tcg,thread=multi
--cpu max
+-cpu Nehalem-v1,model-id=QEMU TCG CPU
 -smp 2
 -m 524288K
 -sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny
@@ -36,7 +36,7 @@ func TestArgs(t *testing.T) {
 -qmp unix:qmp.sock,server=on,wait=off
 -kernel /i/vmlinuz
 -initrd /r/initrd/x
--append console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable random.trust_cpu=on
+-append console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable random.trust_cpu=on cryptomgr.notests noreplace-smp initcall_blacklist=jent_mod_init,load_system_certificate_list,bpf_tcp_ca_kfunc_init,bpf_dummy_struct_ops_init,trace_eval_init,init_encrypted,crypto_kdf108_init,bert_init
 -chardev file,id=console,path=console.log
 -device isa-serial,chardev=console
 -blockdev {"driver":"raw","file":{"driver":"file","filename":"/i,m/\"root\".img","read-only":true},"node-name":"root","read-only":true}

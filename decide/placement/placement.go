@@ -59,20 +59,17 @@ func Named(name string) (Policy, bool) {
 	return nil, false
 }
 
-// Spread prefers the host with the largest free share of memory, the least
-// busy CPUs and the fewest guests, so that no host carries more than it must.
+// Spread prefers the host with the largest free share of memory and the fewest
+// virtual CPUs on each of its own, so that no host carries more than it must.
 type Spread struct{}
 
 // Name is "spread".
 func (Spread) Name() string { return "spread" }
 
-// A host's load and its guests per CPU count less than its free memory: memory
-// cannot be shared, CPU can, and a load measured now says little of the next
-// hour.
-const (
-	loadWeight   = 0.5
-	guestsWeight = 0.25
-)
+// CPUs count less than free memory: memory cannot be shared, CPUs can. What
+// guests use of them at the moment does not count: it says little of the next
+// hour, and after a job has ended it is still that job's.
+const cpusWeight = 0.5
 
 // Rank gives every host that can take the guest, best first; equals in the
 // order of their names.
@@ -88,7 +85,7 @@ func (Spread) Rank(v *Survey, a Ask) []Choice {
 		guests := v.Guests(h.ID)
 		out = append(out, Choice{
 			Host:  h.ID,
-			Score: share - loadWeight*h.Facts.LoadCPUs/cpus - guestsWeight*float64(guests)/cpus,
+			Score: share - cpusWeight*float64(v.CPUs(h.ID))/cpus,
 			Reason: fmt.Sprintf("%s of %s memory free, %.1f of %d CPUs busy, %s there",
 				size(free), size(h.Facts.Capacity.MemoryBytes), h.Facts.LoadCPUs, h.Facts.Capacity.CPUs, count(guests, "guest")),
 		})

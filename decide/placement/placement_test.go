@@ -71,11 +71,13 @@ func TestFiltersSayWhy(t *testing.T) {
 	}
 }
 
-func TestSpreadPrefersRoomThenQuietThenName(t *testing.T) {
+func TestSpreadPrefersRoomThenProcessorsThenName(t *testing.T) {
 	big, busy, small := host("a-small", 2<<30), host("b-busy", 8<<30), host("c-big", 8<<30)
 	big, small = small, big
-	busy.Facts.LoadCPUs = 3
-	got := (Spread{}).Rank(NewSurvey(snapshot(big, busy, small)), Ask{Need: fleet.Resources{MemoryBytes: 1 << 30}, Kind: fleet.VM})
+	small.Facts.LoadCPUs = 3 // of a job that has just ended: does not count
+	world := snapshot(big, busy, small)
+	world.Guests["g"] = fleet.Guest{ID: "g", Home: "b-busy", State: fleet.GuestRunning, Need: fleet.Resources{CPUs: 8, MemoryBytes: 1}}
+	got := (Spread{}).Rank(NewSurvey(world), Ask{Need: fleet.Resources{MemoryBytes: 1 << 30}, Kind: fleet.VM})
 	var order []fleet.HostID
 	for _, c := range got {
 		order = append(order, c.Host)

@@ -30,6 +30,7 @@ type Survey struct {
 type held struct {
 	bytes    int64
 	guests   int
+	cpus     int // virtual ones of those guests
 	incoming int // migrations that are under way to it
 	outgoing int // migrations that are under way from it
 }
@@ -46,6 +47,7 @@ func NewSurvey(s fleet.Snapshot) *Survey {
 			h := v.held[at]
 			h.bytes += g.Need.MemoryBytes
 			h.guests++
+			h.cpus += g.Need.CPUs
 			v.held[at] = h
 		}
 	}
@@ -66,6 +68,7 @@ func (v *Survey) Take(id fleet.HostID, need fleet.Resources) {
 	h := v.held[id]
 	h.bytes += need.MemoryBytes
 	h.guests++
+	h.cpus += need.CPUs
 	v.held[id] = h
 }
 
@@ -85,6 +88,9 @@ func (v *Survey) Busy(id fleet.HostID) (outgoing, incoming int) {
 
 // Guests is how many guests are on a host or on their way to it.
 func (v *Survey) Guests(id fleet.HostID) int { return v.held[id].guests }
+
+// CPUs is how many virtual CPUs those guests have.
+func (v *Survey) CPUs(id fleet.HostID) int { return v.held[id].cpus }
 
 // FreeBytes is the memory of a host that is promised to no guest; less than
 // nothing when it has lost some.

@@ -40,8 +40,8 @@ func loopTime(log string) (time.Duration, bool) {
 const (
 	// shortest is the time the steps have to take for two moves and the time
 	// between them; wanted is what a longer melt aims at.
-	shortest = 12 * time.Second
-	wanted   = 15 * time.Second
+	shortest = 6 * time.Second
+	wanted   = 9 * time.Second
 	// leastLoop keeps a loop too short to be timed from becoming one for ever.
 	leastLoop = 10 * time.Millisecond
 	// round is what numbers of steps are a multiple of.
