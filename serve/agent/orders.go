@@ -24,7 +24,7 @@ const (
 	switchLimit = 2 * time.Minute // the guest stands still that long at most
 	quickLimit  = time.Minute     // what only talks to a process on this host
 
-	shutdownLimit = 10 * time.Second // for a guest to flush its files
+	shutdownLimit = 30 * time.Second // for a guest to flush its files, over a file server that is slow
 	stopTries     = 3
 	stopPause     = 300 * time.Millisecond
 	pollEvery     = time.Second // for guests without a link

@@ -1,12 +1,14 @@
 // Package demo is the main job on real input, as a story: a lab of three
 // hosts, LAMMPS melting a Lennard-Jones solid on four ranks in four guests,
-// once undisturbed and once while guests move under it. It types the commands
+// once undisturbed and then, by the same processes over the same connections,
+// while guests move under it. It types the commands
 // a person would type and reads back only what the cluster itself says. Its
 // test is that it runs: make demo; the comparing of logs, and what ends the
 // waits and spares a user's lab, are tested here with programs made for it.
 package demo
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -25,6 +27,15 @@ import (
 
 //go:embed in.melt
 var melt []byte
+
+//go:embed twice.melt
+var twice []byte
+
+// The logs of the two melts, as twice.melt names them.
+const (
+	quietLog = "log.quiet"
+	movedLog = "log.moved"
+)
 
 // Cluster is what the demo asks of a running controller.
 type Cluster interface {
@@ -57,6 +68,9 @@ const (
 // errOver is why nothing is waited for any more.
 var errOver = errors.New("the program has ended")
 
+// errShort is of a melt that was over too soon for guests to move under it.
+var errShort = errors.New("the melt is too short")
+
 // NoLab refuses when a lab is up: it is somebody's, and whoever shows or
 // measures something on one of their own takes that down afterwards.
 func NoLab(ctx context.Context, pagurus string) error {
@@ -85,8 +99,10 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 		return fmt.Errorf("making a folder for the job's files: %w", err)
 	}
 	defer os.RemoveAll(d.dir)
-	if err := os.WriteFile(filepath.Join(d.dir, "in.melt"), melt, 0o644); err != nil {
-		return fmt.Errorf("writing the input: %w", err)
+	for name, text := range map[string][]byte{"in.melt": melt, "twice.melt": twice} {
+		if err := os.WriteFile(filepath.Join(d.dir, name), text, 0o644); err != nil {
+			return fmt.Errorf("writing the input: %w", err)
+		}
 	}
 	d.say("The image: Debian with Open MPI and LAMMPS, built once and kept.")
 	if err := d.call(ctx, "image", "build", "lammps"); err != nil {
@@ -108,42 +124,42 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 }
 
 func (d *Demo) show(ctx context.Context) error {
-	d.say("First the melt undisturbed: 4 ranks, 4 guests, two hosts.")
-	quiet, err := d.melt(ctx, "log.quiet", nil)
-	if err != nil {
-		return err
-	}
-	if steps, took := d.enough("log.quiet"); steps > d.Steps {
-		d.say(fmt.Sprintf("That took %.1f s, too short to move guests under it: again with %d steps in place of %d.", took.Seconds(), steps, d.Steps))
+	d.say("A melt on 4 ranks in 4 guests on two hosts: once undisturbed, then again while guest 1\n   moves to host3 and host2 is drained.")
+	r, err := d.melt(ctx)
+	if errors.Is(err, errShort) {
+		steps, took := d.enough()
+		d.say(fmt.Sprintf("The melt took %.1f s, too short to move guests under it: again with %d steps in place of %d.", took.Seconds(), steps, d.Steps))
 		d.Steps = steps
-		if quiet, err = d.melt(ctx, "log.quiet", nil); err != nil {
-			return err
-		}
+		r, err = d.melt(ctx)
 	}
-	d.say("Now the same, while guest 1 moves to host3 and then host2 is drained.")
-	moved, err := d.melt(ctx, "log.moved", d.disturb)
 	if err != nil {
 		return err
 	}
 	d.say("What happened")
-	same, err := d.compare("log.quiet", "log.moved")
+	quiet, err := d.read(quietLog)
 	if err != nil {
 		return err
 	}
-	report(d.Out, quiet, moved, same, time.Since(d.started))
+	moved, err := d.read(movedLog)
+	if err != nil {
+		return err
+	}
+	same := compare(quiet, moved)
+	report(d.Out, r, same, time.Since(d.started))
 	if same.Differs != "" {
 		return fmt.Errorf("the results differ: %s", same.Differs)
 	}
 	return nil
 }
 
-// melt runs LAMMPS once, lets disturb do its work meanwhile, and gives what
-// the cluster says of it.
-func (d *Demo) melt(ctx context.Context, log string, disturb func(context.Context, fleet.JobID) error) (run, error) {
+// melt runs LAMMPS, lets guests move under its second melt, and gives what the
+// cluster says of it. If the first melt was too short for that, the second is
+// left alone and the error is errShort.
+func (d *Demo) melt(ctx context.Context) (run, error) {
 	ctx, cancel := context.WithTimeout(ctx, jobLimit)
 	defer cancel()
 	args := []string{"run", "-n", "4", "--guests", "4", "--mem", "384M", "--image", "lammps", "--on", "host1,host2", "--trace",
-		"--", "lmp", "-in", "in.melt", "-log", log, "-var", "steps", fmt.Sprint(d.Steps)}
+		"--", "lmp", "-in", "twice.melt", "-log", "none", "-var", "steps", fmt.Sprint(d.Steps)}
 	before, err := d.Cluster.Snapshot(ctx)
 	if err != nil {
 		return run{}, err
@@ -155,51 +171,68 @@ func (d *Demo) melt(ctx context.Context, log string, disturb func(context.Contex
 		end(errOver)
 		over <- err
 	}()
-	// What went wrong with the run itself comes first: the rest follows of it.
-	failed := func(why error) error {
-		itself := errors.Is(context.Cause(alive), errOver)
-		cancel()
-		e := <-over
-		if !itself {
-			return why
-		}
-		if e == nil {
-			e = errors.New("the melt was over before guests had moved: more --steps make it longer")
-		}
-		return errors.Join(e, why)
-	}
 	job, err := d.newest(alive, before)
-	if err != nil {
-		return run{}, failed(err)
-	}
 	out := run{}
 	watched := make(chan []fleet.Gap, 1)
-	go func() { watched <- d.gather(alive, job, &out) }()
-	if err = d.steady(alive, log); err == nil {
-		out.steady = time.Now()
+	if err == nil {
+		go func() { watched <- d.gather(alive, job, &out) }()
+		err = d.follow(ctx, alive, job, &out)
 	}
-	if disturb != nil {
-		if err == nil {
-			err = disturb(ctx, job)
+	if errors.Is(err, errShort) {
+		return run{}, errors.Join(<-over, err)
+	}
+	if err != nil {
+		// What went wrong with the run itself comes first: the rest follows of it.
+		itself := errors.Is(context.Cause(alive), errOver)
+		cancel()
+		if e := <-over; itself {
+			err = errors.Join(cmp.Or(e, errors.New("the melt was over before guests had moved: more --steps make it longer")), err)
 		}
-		if err != nil {
-			return run{}, failed(err)
-		}
+		return run{}, err
 	}
 	if err := <-over; err != nil {
 		return run{}, err
 	}
 	out.gaps = <-watched
-	out.final, err = d.Cluster.Snapshot(ctx)
+	if out.final, err = d.Cluster.Snapshot(ctx); err != nil {
+		return run{}, err
+	}
 	out.job = out.final.Jobs[job]
-	return out, err
+	for log, took := range map[string]*time.Duration{quietLog: &out.quiet, movedLog: &out.moved} {
+		text, err := d.read(log)
+		if err != nil {
+			return run{}, err
+		}
+		*took, _ = loopTime(text) // that a log is not whole is seen when it is compared
+	}
+	return out, nil
+}
+
+// follow waits for the first melt's end and moves guests under the second.
+func (d *Demo) follow(ctx, alive context.Context, job fleet.JobID, out *run) error {
+	if err := d.await(alive, "the melt to begin", func() bool { return d.steady(quietLog) }); err != nil {
+		return err
+	}
+	out.from = time.Now()
+	looped := func() bool { text, _ := d.read(quietLog); _, ok := loopTime(text); return ok }
+	if err := d.await(alive, "the first melt to end", looped); err != nil {
+		return err
+	}
+	out.until = time.Now()
+	if steps, _ := d.enough(); steps > d.Steps {
+		return errShort
+	}
+	if err := d.await(alive, "the second melt to begin", func() bool { return d.steady(movedLog) }); err != nil {
+		return err
+	}
+	return d.disturb(ctx, job)
 }
 
 // enough gives the steps with which the melt takes long enough for guests to
-// move under it, going by a log of d.Steps, and how long that one took.
-func (d *Demo) enough(log string) (steps int, took time.Duration) {
-	text, err := os.ReadFile(filepath.Join(d.dir, log))
-	took, ok := loopTime(string(text))
+// move under it, going by the first one's log of d.Steps, and how long that took.
+func (d *Demo) enough() (steps int, took time.Duration) {
+	text, err := d.read(quietLog)
+	took, ok := loopTime(text)
 	if err != nil || !ok || d.Fixed {
 		return d.Steps, took // that there is no log is seen when it is compared
 	}
@@ -214,17 +247,19 @@ func (d *Demo) disturb(ctx context.Context, job fleet.JobID) error {
 	return d.call(ctx, "drain", "host2", "--wait")
 }
 
-// steady returns when the melt has begun to print.
-func (d *Demo) steady(ctx context.Context, log string) error {
-	for {
-		text, _ := os.ReadFile(filepath.Join(d.dir, log))
-		if len(thermo(string(text))) > 2 {
-			return nil
-		}
+// steady reports whether a melt has printed some of its steps.
+func (d *Demo) steady(log string) bool {
+	text, _ := d.read(log) // not there yet
+	return len(thermo(text)) > 2
+}
+
+func (d *Demo) await(ctx context.Context, what string, is func() bool) error {
+	for !is() {
 		if err := pause(ctx); err != nil {
-			return fmt.Errorf("waiting for the melt to begin: %w", err)
+			return fmt.Errorf("waiting for %s: %w", what, err)
 		}
 	}
+	return nil
 }
 
 func (d *Demo) newest(ctx context.Context, before fleet.Snapshot) (fleet.JobID, error) {
@@ -266,16 +301,12 @@ func (d *Demo) gather(ctx context.Context, job fleet.JobID, out *run) []fleet.Ga
 	return gaps
 }
 
-func (d *Demo) compare(a, b string) (comparison, error) {
-	first, err := os.ReadFile(filepath.Join(d.dir, a))
+func (d *Demo) read(log string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(d.dir, log))
 	if err != nil {
-		return comparison{}, fmt.Errorf("reading the first log: %w", err)
+		return "", fmt.Errorf("reading a log of LAMMPS: %w", err)
 	}
-	second, err := os.ReadFile(filepath.Join(d.dir, b))
-	if err != nil {
-		return comparison{}, fmt.Errorf("reading the second log: %w", err)
-	}
-	return compare(string(first), string(second)), nil
+	return string(text), nil
 }
 
 // call runs one pagurus command in the job's folder, shown as typed.

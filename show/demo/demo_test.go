@@ -110,13 +110,12 @@ func (c *idle) Snapshot(context.Context) (fleet.Snapshot, error) {
 func (c *idle) Gaps(context.Context, fleet.JobID) ([]fleet.Gap, error) { return nil, nil }
 
 func TestNothingIsWaitedForOnceTheRunHasEnded(t *testing.T) {
-	never := func(context.Context, fleet.JobID) error { return nil }
 	for job, says := range map[bool]string{false: "for the job to appear", true: "for the melt to begin"} {
 		for script, cause := range map[string]string{"exit 3": "exit status 3", "exit 0": "--steps"} {
 			binary, _ := typed(t, script)
 			d := Demo{Pagurus: binary, Out: io.Discard, Cluster: &idle{job: job}, dir: t.TempDir()}
 			begun := time.Now()
-			_, err := d.melt(t.Context(), "log", never)
+			_, err := d.melt(t.Context())
 			if err == nil || !strings.Contains(err.Error(), cause) || !strings.Contains(err.Error(), says) || time.Since(begun) > time.Minute {
 				t.Errorf("a job %t, %s: after %s %v", job, script, time.Since(begun), err)
 			}
@@ -130,37 +129,39 @@ func TestAShortMeltIsMadeLonger(t *testing.T) {
 		took  time.Duration
 		want  int
 	}{
-		{300, 12 * time.Second, 300},
+		{300, shortest, 300},
 		{300, 90 * time.Second, 300},
-		{300, 9 * time.Second, 500},
-		{300, 1500 * time.Millisecond, 3000},
-		{300, 0, 450000},
+		{300, 4500 * time.Millisecond, 600},
+		{300, 1500 * time.Millisecond, 1800},
+		{300, 0, 270000},
 	} {
 		if got := lengthen(c.steps, c.took); got != c.want {
 			t.Errorf("%d steps that took %s become %d, want %d", c.steps, c.took, got, c.want)
 		}
 	}
 	d := Demo{dir: t.TempDir(), Steps: 50}
-	if err := os.WriteFile(filepath.Join(d.dir, "log"), []byte(log), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(d.dir, quietLog), []byte(log), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if steps, took := d.enough("log"); steps != 600 || took != 1250*time.Millisecond {
+	if steps, took := d.enough(); steps != 400 || took != 1250*time.Millisecond {
 		t.Errorf("%d steps after %s", steps, took)
 	}
 	d.Fixed = true
-	if steps, _ := d.enough("log"); steps != 50 {
+	if steps, _ := d.enough(); steps != 50 {
 		t.Errorf("%d steps in place of the 50 asked for", steps)
 	}
 }
 
-func TestSilenceIsThatOfTheSteadyRun(t *testing.T) {
+func TestSilenceIsThatOfTheUndisturbedMelt(t *testing.T) {
 	at := time.Unix(1000, 0)
-	r := run{steady: at, gaps: []fleet.Gap{{At: at.Add(-time.Second), Took: 5 * time.Second}, {At: at.Add(time.Second), Took: 40 * time.Millisecond}}}
+	r := run{from: at, until: at.Add(9 * time.Second), gaps: []fleet.Gap{
+		{At: at.Add(-time.Second), Took: 5 * time.Second}, {At: at.Add(time.Second), Took: 40 * time.Millisecond}, {At: at.Add(8 * time.Second), Took: 2 * time.Second},
+	}}
 	if got, ok := r.silence(); !ok || got != 40*time.Millisecond {
 		t.Errorf("silence is %v, %v", got, ok)
 	}
 	var said strings.Builder
-	report(&said, r, run{}, comparison{}, time.Second)
+	report(&said, r, comparison{}, time.Second)
 	if !strings.Contains(said.String(), "the longest silence of a rank undisturbed was 40 ms.") {
 		t.Error(said.String())
 	}

@@ -11,13 +11,14 @@ import (
 	"pagurus/fleet"
 )
 
-// run is what was seen of one run of the melt.
+// run is what was seen of the program with its two melts.
 type run struct {
-	job    fleet.Job
-	final  fleet.Snapshot
-	gaps   []fleet.Gap
-	steady time.Time // since when it computed
-	places map[fleet.GuestID][]place
+	job          fleet.Job
+	final        fleet.Snapshot
+	gaps         []fleet.Gap
+	from, until  time.Time     // of the undisturbed melt's steps
+	quiet, moved time.Duration // what LAMMPS says the steps took
+	places       map[fleet.GuestID][]place
 }
 
 // place says since when a guest was at home on a host.
@@ -55,25 +56,25 @@ func stall(gaps []fleet.Gap, paused time.Time) (longest time.Duration, ok bool) 
 	return longest, ok
 }
 
-// silence is the longest gap any rank saw once the run computed; ok is false
+// silence is the longest gap any rank saw in the undisturbed melt; ok is false
 // when no rank told of one.
 func (r *run) silence() (longest time.Duration, ok bool) {
 	for _, g := range r.gaps {
-		if g.At.After(r.steady) {
+		if g.At.After(r.from) && g.At.Add(g.Took).Before(r.until) {
 			longest, ok = max(longest, g.Took), true
 		}
 	}
 	return longest, ok
 }
 
-func report(w io.Writer, quiet, moved run, same comparison, took time.Duration) {
+func report(w io.Writer, r run, same comparison, took time.Duration) {
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "GUEST\tWAS ON")
-	start := moved.job.Started
-	for _, id := range sortedKeys(moved.places) {
+	start := r.job.Started
+	for _, id := range sortedKeys(r.places) {
 		var where []string
-		for _, p := range moved.places[id] {
+		for _, p := range r.places[id] {
 			if at := p.at.Sub(start); at > 0 && len(where) > 0 {
 				where = append(where, fmt.Sprintf("%s from %.1f s", p.host, at.Seconds()))
 			} else {
@@ -83,13 +84,13 @@ func report(w io.Writer, quiet, moved run, same comparison, took time.Duration) 
 		fmt.Fprintf(t, "%s\t%s\n", id, strings.Join(where, ", "))
 	}
 	fmt.Fprintln(t, "\nGUEST\tFROM\tTO\tTOTAL TIME\tDOWNTIME\tSTALL\tSENT")
-	for _, m := range migrations(moved) {
+	for _, m := range migrations(r) {
 		total := "under way"
 		if n := len(m.Entered); n > 0 && m.Phase.Ended() {
 			total = millis(m.Entered[n-1].At.Sub(m.Entered[0].At))
 		}
 		seen := "not traced"
-		if s, ok := stall(moved.gaps, m.Cost.PausedAt); ok {
+		if s, ok := stall(r.gaps, m.Cost.PausedAt); ok {
 			seen = millis(s)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%.0f MiB\n", m.Guest, m.From, m.To, total, millis(m.Cost.Downtime), seen,
@@ -97,11 +98,10 @@ func report(w io.Writer, quiet, moved run, same comparison, took time.Duration) 
 	}
 	t.Flush()
 	beside := "" // what a stall is to be held against
-	if s, ok := quiet.silence(); ok {
+	if s, ok := r.silence(); ok {
 		beside = "; the longest silence of a rank undisturbed was " + millis(s)
 	}
-	fmt.Fprintf(w, "\nThe program ran %.1f s undisturbed and %.1f s with %d moves%s.\n",
-		quiet.job.Ended.Sub(quiet.job.Started).Seconds(), moved.job.Ended.Sub(moved.job.Started).Seconds(), len(migrations(moved)), beside)
+	fmt.Fprintf(w, "\nThe steps took %.1f s undisturbed and %.1f s with %d moves%s.\n", r.quiet.Seconds(), r.moved.Seconds(), len(migrations(r)), beside)
 	if same.Differs == "" {
 		fmt.Fprintf(w, "The results are equal: all %d lines of the two logs that are not timings, %d of them thermodynamic.\n", same.Lines, same.Thermo)
 	} else {
