@@ -73,8 +73,8 @@ func finish(t *testing.T, m *member, id string) (stdout, stderr string, exit fle
 	t.Helper()
 	ctx := limited(t)
 	all := map[string]*bytes.Buffer{fleet.Stdout: {}, fleet.Stderr: {}}
-	for name, got := range all {
-		for {
+	for _, name := range []string{fleet.Stdout, fleet.Stderr} { // who writes much to the first waits for its reader
+		for got := all[name]; ; {
 			data, eof, err := m.Read(ctx, id, name, int64(got.Len()))
 			if err != nil {
 				t.Fatalf("reading %s of %s: %v", name, id, err)
