@@ -324,7 +324,9 @@ func (g *guest) complete(ctx context.Context, q *qmp.Client, limits fleet.Limits
 		}
 		switch info.Status {
 		case stateCompleted:
-			return info, nil
+			if info.TotalTime > 0 { // QEMU adds up a moment after it says so
+				return info, nil
+			}
 		case stateSetup, stateActive:
 			err = press.press(ctx, q)
 		case stateGate:
