@@ -49,6 +49,8 @@ func (p *process) ended() <-chan struct{} {
 			switch {
 			case err == nil && p.child != nil:
 				p.child.Wait()
+			case p.child != nil: // let go of, but still a child
+				go p.child.Wait()
 			case err == nil: // a child from before this package was closed and opened again, or nobody of ours
 				_ = raw.Control(func(fd uintptr) { _ = unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED|unix.WNOHANG, nil) })
 			}
