@@ -28,7 +28,7 @@ func TestArgs(t *testing.T) {
 -no-reboot
 -machine pc-q35-7.2,sata=off,smbus=off,vmport=off
 -accel tcg,thread=multi
--cpu Nehalem-v1,model-id=QEMU TCG CPU
+-cpu SandyBridge-v1,-x2apic,-tsc-deadline,model-id=QEMU TCG CPU
 -smp 2
 -m 524288K
 -sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny

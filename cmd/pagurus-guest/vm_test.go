@@ -174,7 +174,7 @@ func (g *vm) machine(more ...string) {
 	writeInitrd(t, initrd, g.folder)
 	cmd := g.Command(context.Background(), "qemu-system-x86_64", append([]string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-machine", "q35,sata=off,smbus=off,vmport=off", "-accel", "tcg,thread=multi", "-cpu", "Nehalem-v1,model-id=QEMU TCG CPU",
+		"-machine", "q35,sata=off,smbus=off,vmport=off", "-accel", "tcg,thread=multi", "-cpu", "SandyBridge-v1,-x2apic,-tsc-deadline,model-id=QEMU TCG CPU",
 		"-m", "458760K", // not 448 MiB: of those, QEMU before 9.0 loses pages as it copies
 		"-kernel", filepath.Join(g.folder, "vmlinuz"), "-initrd", initrd,
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable random.trust_cpu=on",

@@ -14,7 +14,7 @@ import (
 // demoSteps is how long the demo's melt runs at first: long enough for two
 // moves to happen under it on two cores with emulated guests. Where that is
 // too short the demo takes more.
-const demoSteps = 150
+const demoSteps = 250
 
 func demoCommand(std streams) *cobra.Command {
 	length := demoSteps

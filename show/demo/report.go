@@ -43,7 +43,7 @@ func (r *run) note(s fleet.Snapshot, job fleet.JobID) {
 }
 
 // stallWindow is how far from the pause a gap may lie and still be the move's.
-const stallWindow = time.Second
+const stallWindow = 200 * time.Millisecond
 
 // stall is the longest gap any rank saw around a pause; ok is false when no
 // rank told of one.

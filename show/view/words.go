@@ -28,7 +28,12 @@ func Bytes(n int64) string {
 }
 
 // Rate says bytes per second.
-func Rate(bytesPerSecond float64) string { return Bytes(int64(bytesPerSecond)) + "/s" }
+func Rate(bytesPerSecond float64) string {
+	if bytesPerSecond == 0 {
+		return "rate not known yet"
+	}
+	return Bytes(int64(bytesPerSecond)) + "/s"
+}
 
 // Took says a measured duration, as exactly as a person can use it.
 func Took(d time.Duration) string {
