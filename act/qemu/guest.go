@@ -31,6 +31,7 @@ type guest struct {
 	client    *qmp.Client
 	link      net.Conn
 	released  bool
+	held      *hold     // of its copy; nil: nothing holds it
 	stopped   bool      // it does not end by itself
 	stoppedAt time.Time // when QEMU last stopped the guest; zero while it runs
 	seen      fleet.RunState
