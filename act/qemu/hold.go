@@ -14,14 +14,9 @@ const holdLimit = time.Hour
 
 // keep tells QEMU how fast a copy is to be sent now.
 func keep(ctx context.Context, q *qmp.Client, p *pace.Pace, now fleet.Progress, held bool) error {
-	want := p.Next(now, held)
-	if want == p.Told {
-		return nil
+	if want, news := p.Next(now, held); news {
+		return setBandwidth(ctx, q, want) // after an error nobody asks this pace again
 	}
-	if err := setBandwidth(ctx, q, want); err != nil {
-		return err
-	}
-	p.Told = want
 	return nil
 }
 
@@ -46,9 +41,7 @@ func (d *Driver) hold(g *guest, q *qmp.Client, p *pace.Pace, m fleet.MigrationID
 		stop()
 		return
 	}
-	g.mu.Lock()
 	g.held = h
-	g.mu.Unlock()
 	d.watches.Go(func() {
 		defer close(h.done)
 		defer stop()
@@ -71,10 +64,10 @@ func (d *Driver) hold(g *guest, q *qmp.Client, p *pace.Pace, m fleet.MigrationID
 // when QEMU, which has been sending slowly, comes to think so: the others of
 // its move stop now as well. A copy that an earlier agent held is let go too.
 func (d *Driver) letGo(ctx context.Context, g *guest, q *qmp.Client, l fleet.Limits) (fleet.Limits, error) {
-	g.mu.Lock()
+	d.mu.Lock()
 	h := g.held
 	g.held = nil
-	g.mu.Unlock()
+	d.mu.Unlock()
 	if h != nil {
 		h.stop()
 		<-h.done

@@ -27,36 +27,37 @@ const (
 
 // Pace is the state of one copy.
 type Pace struct {
-	Full    int64   // bytes a second, the most
-	Told    int64   // bytes a second that QEMU was told last
-	Fastest float64 // bytes a second, as measured at full speed
+	full    int64   // bytes a second, the most
+	told    int64   // bytes a second that Next said last
+	fastest float64 // bytes a second, as measured at full speed
 	rounds  int
 }
 
 // New gives the pace of a copy that begins at full speed.
-func New(full int64) *Pace { return &Pace{Full: full, Told: full} }
+func New(full int64) *Pace { return &Pace{full: full, told: full} }
 
-// Next gives the bandwidth a copy in that state should have. Before the copy
-// is good enough (held), the guest needs to be slowed only in its first pass:
-// the second may find nothing left, and later ones begin only when much is.
-func (p *Pace) Next(now fleet.Progress, held bool) int64 {
-	pass := now.Rounds != p.rounds
+// Next gives the bandwidth a copy in that state should have, and whether that
+// is news. Before the copy is good enough (held), the guest needs to be slowed
+// only in its first pass: the second may find nothing left, and later ones
+// begin only when much is.
+func (p *Pace) Next(now fleet.Progress, held bool) (bytesPerSecond int64, news bool) {
+	pass, before := now.Rounds != p.rounds, p.told
 	p.rounds = now.Rounds
-	if p.Told == p.Full {
-		p.Fastest = max(p.Fastest, now.BytesPerSecond)
+	if p.told == p.full {
+		p.fastest = max(p.fastest, now.BytesPerSecond)
 	}
-	near := float64(now.RemainingBytes) <= p.Fastest*from.Seconds()
+	near := float64(now.RemainingBytes) <= p.fastest*from.Seconds()
 	switch {
 	case !near, !held && now.Rounds > 1:
-		return p.Full
-	case pass, p.Told == p.Full:
-		return min(p.Full, max(Least, int64(float64(now.RemainingBytes)/Pass.Seconds())))
+		p.told = p.full
+	case pass, p.told == p.full:
+		p.told = min(p.full, max(Least, int64(float64(now.RemainingBytes)/Pass.Seconds())))
 	}
-	return p.Told
+	return p.told, p.told != before
 }
 
 // Fits reports whether so many bytes can be sent within a time, as far as the
 // link has been measured.
 func (p *Pace) Fits(bytes int64, within time.Duration) bool {
-	return p.Fastest > 0 && float64(bytes) <= p.Fastest*within.Seconds()
+	return p.fastest > 0 && float64(bytes) <= p.fastest*within.Seconds()
 }

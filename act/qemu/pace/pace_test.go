@@ -31,9 +31,10 @@ func TestPace(t *testing.T) {
 		{6, 60 * mib, 1 * mib, true, 1000 * mib}, // much to do again
 		{6, 9 * mib, 100 * mib, true, 45 * mib},
 	} {
-		p.Told = p.Next(fleet.Progress{Rounds: c.rounds, RemainingBytes: c.left, BytesPerSecond: c.speed}, c.held)
-		if p.Told != c.want {
-			t.Errorf("look %d: %d, want %d", i, p.Told, c.want)
+		before := p.told
+		got, news := p.Next(fleet.Progress{Rounds: c.rounds, RemainingBytes: c.left, BytesPerSecond: c.speed}, c.held)
+		if got != c.want || news != (got != before) {
+			t.Errorf("look %d: %d (news: %t), want %d", i, got, news, c.want)
 		}
 	}
 }
