@@ -74,6 +74,7 @@ type Endpoint struct {
 	MAC   string     `json:"mac"`
 	Host  HostID     `json:"host"`
 	VTEP  string     `json:"vtep"`            // IP of Host; empty while it is not known
+	Next  string     `json:"next,omitempty"`  // IP of the host it moves to, until frames go there
 	Guest GuestID    `json:"guest,omitempty"` // empty for the file server
 }
 

@@ -22,7 +22,7 @@ type unixAttr = syscall.NetlinkRouteAttr
 const netlinkLimit = 30 * time.Second
 
 // apply makes one change. Deleting what is gone already is no error.
-func (k *kernel) apply(c Change, drop *dropProgram) error {
+func (k *kernel) apply(c Change, drop *program) error {
 	switch c.Verb {
 	case addLink:
 		if err := k.makeLink(c.Key.Link, c.Link); err != nil {
@@ -51,6 +51,10 @@ func (k *kernel) apply(c Change, drop *dropProgram) error {
 		return k.entry(unix.RTM_NEWNEIGH, netlink.Ndmsg{Family: unix.AF_INET, State: unix.NUD_PERMANENT}, c.Key.Link, c.Value, c.Key.Addr)
 	case deleteNeighbour:
 		return ignoring(k.entry(unix.RTM_DELNEIGH, netlink.Ndmsg{Family: unix.AF_INET}, c.Key.Link, "", c.Key.Addr), unix.ENOENT)
+	case setArrival:
+		return k.setArrival(c)
+	case deleteArrival:
+		return k.deleteArrival(c)
 	}
 	return fmt.Errorf("unknown change")
 }
@@ -114,7 +118,7 @@ func makeTap(name string) error {
 
 // tuneLink gives a link its settings. It comes up last, so that it never
 // forwards a frame in a way it should not.
-func (k *kernel) tuneLink(name string, l Link, drop *dropProgram) error {
+func (k *kernel) tuneLink(name string, l Link, drop *program) error {
 	if err := k.setBasics(name, l); err != nil {
 		return fmt.Errorf("setting MTU and master: %w", err)
 	}
@@ -172,7 +176,7 @@ func (k *kernel) silence(name string) error {
 	return ignoring(k.link(unix.RTM_SETLINK, 0, m, spec), unix.EAFNOSUPPORT)
 }
 
-func (k *kernel) setBridge(name string, b Bridge, drop *dropProgram) error {
+func (k *kernel) setBridge(name string, b Bridge, drop *program) error {
 	m, err := k.linkMessage(name)
 	if err != nil {
 		return err

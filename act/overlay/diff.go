@@ -22,6 +22,8 @@ const (
 	deleteTunnel    Verb = "delete tunnel"
 	setNeighbour    Verb = "set neighbour"
 	deleteNeighbour Verb = "delete neighbour"
+	setArrival      Verb = "set arrival"
+	deleteArrival   Verb = "delete arrival"
 )
 
 // Change is one step from one state to another. For links only Key.Link and
@@ -40,7 +42,7 @@ func (c Change) String() string {
 		return fmt.Sprintf("%s %s %s", c.Verb, c.Key.Link, c.Link)
 	case deleteLink:
 		return fmt.Sprintf("%s %s", c.Verb, c.Key.Link)
-	case setForward, setTunnel, setNeighbour:
+	case setForward, setTunnel, setNeighbour, setArrival:
 		return fmt.Sprintf("%s %s %s -> %s", c.Verb, c.Key.Link, c.Key.Addr, c.Value)
 	default:
 		return fmt.Sprintf("%s %s %s", c.Verb, c.Key.Link, c.Key.Addr)
@@ -56,11 +58,13 @@ func Diff(have, want State) []Change {
 	have = have.without(dropped)
 	return slices.Concat(changes,
 		settings(setTunnel, have.Tunnel, want.Tunnel),
+		settings(setArrival, have.Arrivals, want.Arrivals),
 		settings(setForward, have.Forward, want.Forward),
 		settings(setNeighbour, have.Neighbours, want.Neighbours),
 		deletions(deleteNeighbour, have.Neighbours, want.Neighbours),
 		deletions(deleteForward, have.Forward, want.Forward),
 		deletions(deleteTunnel, have.Tunnel, want.Tunnel),
+		deletions(deleteArrival, have.Arrivals, want.Arrivals),
 		last)
 }
 
@@ -135,6 +139,11 @@ func (s State) without(links map[string]bool) State {
 	for k, v := range s.Neighbours {
 		if !links[k.Link] {
 			left.Neighbours[k] = v
+		}
+	}
+	for k, v := range s.Arrivals {
+		if !links[k.Link] {
+			left.Arrivals[k] = v // one that led to a port made anew is seen when read again
 		}
 	}
 	return left

@@ -35,7 +35,7 @@ type Overlay struct {
 	config Config
 	turn   sync.Mutex
 	kernel *kernel
-	drop   *dropProgram
+	drop   *program
 }
 
 // Open gets hold of the kernel's tables. It changes nothing yet.
@@ -50,7 +50,7 @@ func Open(c Config) (*Overlay, error) {
 	if err != nil {
 		return nil, err
 	}
-	drop, err := loadDropProgram()
+	drop, err := dropAll()
 	if err != nil {
 		k.close()
 		return nil, err

@@ -16,7 +16,8 @@ import (
 // kernel is a connection to the network of the namespace it was opened in.
 type kernel struct {
 	sockets map[int]*nl.SocketHandle
-	index   map[string]int // of every link of ours, kept up by read and apply
+	traffic *netlink.Handle // for filters
+	index   map[string]int  // of every link of ours, kept up by read and apply
 }
 
 func openKernel() (*kernel, error) {
@@ -31,11 +32,20 @@ func openKernel() (*kernel, error) {
 	}
 	// The kernel's own words beside the number; not all kernels have them.
 	_ = s.SetExtAck(true)
-	return &kernel{sockets: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: s}}, index: map[string]int{}}, nil
+	traffic, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err == nil {
+		err = traffic.SetSocketTimeout(netlinkLimit)
+	}
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("opening a netlink socket: %w", err)
+	}
+	return &kernel{traffic: traffic, sockets: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: s}}, index: map[string]int{}}, nil
 }
 
 func (k *kernel) close() error {
 	k.sockets[unix.NETLINK_ROUTE].Close()
+	k.traffic.Close()
 	return nil
 }
 
@@ -98,6 +108,9 @@ func (k *kernel) read() (State, error) {
 	}
 	if err := k.readNeighbours(s, names); err != nil {
 		return s, fmt.Errorf("reading the neighbour tables: %w", err)
+	}
+	if err := k.readArrivals(s); err != nil {
+		return s, fmt.Errorf("reading the tunnels' filters: %w", err)
 	}
 	return s, nil
 }

@@ -18,6 +18,7 @@ type State struct {
 	Forward    map[Key]string // bridge and MAC → name of the port frames for it leave by
 	Tunnel     map[Key]string // VXLAN link and MAC → address of the host they are sent to
 	Neighbours map[Key]string // bridge and IP address → the MAC that ARP is answered with
+	Arrivals   map[Key]string // VXLAN link and MAC → name of the port that frames which come by the tunnel go to
 }
 
 // Key is a link's name and an address on it.
@@ -94,7 +95,7 @@ var (
 )
 
 func newState() State {
-	return State{Links: map[string]Link{}, Forward: map[Key]string{}, Tunnel: map[Key]string{}, Neighbours: map[Key]string{}}
+	return State{Links: map[string]Link{}, Forward: map[Key]string{}, Tunnel: map[Key]string{}, Neighbours: map[Key]string{}, Arrivals: map[Key]string{}}
 }
 
 // Want gives the state that these networks mean on the host of c. What makes
@@ -140,11 +141,18 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 			continue
 		}
 		s.Neighbours[Key{bridge, e.Addr.String()}] = mac.String()
+		if next, err := netip.ParseAddr(e.Next); err == nil && next.Is4() && next != c.Address && e.Host == c.Host {
+			s.Tunnel[Key{tunnel, mac.String()}] = next.String() // for what Forward leads there
+		}
+		port, here := local[e.Guest]
 		if e.Host == c.Host {
-			if port, ok := local[e.Guest]; ok {
+			if here {
 				s.Forward[Key{bridge, mac.String()}] = port
 			}
 			continue
+		}
+		if here { // it is to arrive, or has left and not everybody knows
+			s.Arrivals[Key{tunnel, mac.String()}] = port
 		}
 		// Frames for a host that is not heard of are dropped by the tunnel,
 		// but ARP is answered all the same: senders then try again instead
@@ -168,7 +176,7 @@ func (s State) String() string {
 	for _, table := range []struct {
 		name    string
 		entries map[Key]string
-	}{{"forward", s.Forward}, {"tunnel", s.Tunnel}, {"neighbour", s.Neighbours}} {
+	}{{"forward", s.Forward}, {"tunnel", s.Tunnel}, {"neighbour", s.Neighbours}, {"arrival", s.Arrivals}} {
 		for _, k := range sortedKeys(table.entries) {
 			fmt.Fprintf(&b, "%s %s %s -> %s\n", table.name, k.Link, k.Addr, table.entries[k])
 		}

@@ -28,13 +28,12 @@ func setBandwidth(ctx context.Context, q *qmp.Client, bytesPerSecond int64) erro
 type hold struct {
 	stop context.CancelFunc
 	done chan struct{}
-	pace *pace.Pace // not to be touched before done
 }
 
 // hold keeps the copy of a guest going, until letGo or until it ends otherwise.
 func (d *Driver) hold(g *guest, q *qmp.Client, p *pace.Pace, m fleet.MigrationID) {
 	ctx, stop := context.WithTimeout(context.Background(), holdLimit)
-	h := &hold{stop: stop, done: make(chan struct{}), pace: p}
+	h := &hold{stop: stop, done: make(chan struct{})}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -59,11 +58,9 @@ func (d *Driver) hold(g *guest, q *qmp.Client, p *pace.Pace, m fleet.MigrationID
 	})
 }
 
-// letGo ends the holding of a guest and gives the limits to switch it by. If
-// what is left can be sent within them, it is to be stopped at once and not
-// when QEMU, which has been sending slowly, comes to think so: the others of
-// its move stop now as well. A copy that an earlier agent held is let go too.
-func (d *Driver) letGo(ctx context.Context, g *guest, q *qmp.Client, l fleet.Limits) (fleet.Limits, error) {
+// letGo ends the holding of a guest that is about to be stopped: the rest goes
+// at full speed. A copy that an earlier agent held is let go too.
+func (d *Driver) letGo(ctx context.Context, g *guest, q *qmp.Client, l fleet.Limits) error {
 	d.mu.Lock()
 	h := g.held
 	g.held = nil
@@ -74,13 +71,7 @@ func (d *Driver) letGo(ctx context.Context, g *guest, q *qmp.Client, l fleet.Lim
 	}
 	info, err := queryMigrate(ctx, q)
 	if err != nil || info.Status != stateActive {
-		return l, err // complete sees what it is
+		return err // complete sees what it is
 	}
-	if err := setBandwidth(ctx, q, d.bandwidth(l)); err != nil {
-		return l, err
-	}
-	if h != nil && h.pace.Fits(info.RAM.Remaining, max(l.Downtime, leastDowntime)) {
-		l.Downtime = mostDowntime
-	}
-	return l, nil
+	return setBandwidth(ctx, q, d.bandwidth(l))
 }

@@ -1,11 +1,12 @@
 package qemu
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"pagurus/act/qemu/pace"
 	"pagurus/act/qemu/qmp"
@@ -17,7 +18,6 @@ import (
 const (
 	lookEvery  = 25 * time.Millisecond
 	tellEvery  = 200 * time.Millisecond
-	raiseEvery = time.Second // how often a switch insists, see insist
 	stallLimit = 30 * time.Second
 	undoLimit  = 20 * time.Second
 )
@@ -31,10 +31,8 @@ const unlimited = 1 << 40
 // after the first pass with everything dirtied since still to be sent.
 const leastDowntime = time.Millisecond
 
-// usualDowntime is where a switch begins to insist whose Limits say nothing.
-const usualDowntime = 50 * time.Millisecond
-
-// mostDowntime is the most QEMU takes.
+// mostDowntime, the most QEMU takes, lets it send whatever is left of a guest
+// that stands still: it dirties no more.
 const mostDowntime = 2000 * time.Second
 
 // Copy sends a guest's memory to Task.Listen while it runs, and returns when
@@ -301,41 +299,74 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, 
 	if c == nil || !c.Begun || c.Migration != t.Order.Migration {
 		return fleet.Progress{}, fmt.Errorf("there is no copy of migration %q under way", t.Order.Migration)
 	}
-	limits := c.Limits
-	if limits.Hold {
-		if limits, err = d.letGo(ctx, g, q, limits); err != nil {
+	if c.Limits.Hold {
+		if err := d.letGo(ctx, g, q, c.Limits); err != nil {
 			return fleet.Progress{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
 		}
 	}
-	info, err := g.complete(ctx, q, limits)
+	info, err := g.complete(ctx, q)
 	if err != nil {
 		return fleet.Progress{}, err
 	}
 	p := info.progress()
-	if p.PausedAt = c.PausedAt; p.PausedAt.IsZero() {
+	if c.PausedAt.IsZero() {
+		// QEMU counts from its own last step, which is after the guest stopped.
 		g.mu.Lock()
-		p.PausedAt = g.stoppedAt
-		g.mu.Unlock()
-		if p.PausedAt.IsZero() { // an agent died between the pause and now
-			p.PausedAt = time.Now().Add(-p.Downtime)
+		if c.PausedAt = g.stoppedAt; !c.PausedAt.IsZero() {
+			c.Downtime = max(p.Downtime, time.Since(c.PausedAt))
+		} else { // an agent died between the pause and now
+			c.PausedAt, c.Downtime = time.Now().Add(-p.Downtime), p.Downtime
 		}
-		if err := g.remember(func(r *record) { r.Copy.PausedAt = p.PausedAt }); err != nil {
+		g.mu.Unlock()
+		if err := g.remember(func(r *record) { r.Copy.PausedAt, r.Copy.Downtime = c.PausedAt, c.Downtime }); err != nil {
 			d.config.Log.Warn("remember the switch", "guest", g.id, "error", err)
 		}
 	}
+	p.PausedAt, p.Downtime = c.PausedAt, c.Downtime
 	return p, nil
+}
+
+// drainLimit is how long a guest may take to read what has come for it before
+// it is stopped: QEMU needs some hundred microseconds when it gets a processor.
+const drainLimit = 20 * time.Millisecond
+
+// halt stops the guest once it has read what came for it. What comes from now on
+// the overlay leads to the target.
+func (g *guest) halt(ctx context.Context, q *qmp.Client) error {
+	for end := time.Now().Add(drainLimit); time.Now().Before(end) && g.unread(); {
+		time.Sleep(drainLimit / 100)
+	}
+	return q.Do(ctx, "stop", nil, nil)
+}
+
+// unread reports whether there are frames in the port that QEMU has not read.
+func (g *guest) unread() (some bool) {
+	raw, err := g.handle.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(process uintptr) {
+		fd, err := unix.PidfdGetfd(int(process), firstFile, 0)
+		if err != nil {
+			return
+		}
+		defer unix.Close(fd)
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(poll, 0)
+		some = err == nil && n > 0 && poll[0].Revents&unix.POLLIN != 0
+	})
+	return some
 }
 
 // complete drives a copy under way to its end. Only what QEMU itself calls
 // failed is known to have failed: whatever else goes wrong, the target may
 // have the guest.
-func (g *guest) complete(ctx context.Context, q *qmp.Client, limits fleet.Limits) (migration, error) {
+func (g *guest) complete(ctx context.Context, q *qmp.Client) (migration, error) {
 	unsure := func(err error) (migration, error) { return migration{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure) }
 	events, stop := q.Subscribe()
 	defer stop()
 	var stall stalled
-	press := insist{downtime: max(cmp.Or(limits.Downtime, usualDowntime), leastDowntime)}
-	for continued := false; ; {
+	for halted, continued := false, false; ; {
 		info, err := queryMigrate(ctx, q)
 		if err != nil {
 			return unsure(err)
@@ -346,7 +377,10 @@ func (g *guest) complete(ctx context.Context, q *qmp.Client, limits fleet.Limits
 				return info, nil
 			}
 		case stateSetup, stateActive:
-			err = press.press(ctx, q)
+			if !halted {
+				halted = true
+				err = g.finish(ctx, q)
+			}
 		case stateGate:
 			if !continued {
 				continued = true
@@ -384,24 +418,12 @@ func pass(ctx context.Context, q *qmp.Client) error {
 	return fault.Point("qemu.switch.after-continue")
 }
 
-// insist makes QEMU stop a guest that it was kept from stopping. What the
-// guest dirties may have grown since its copy was good enough, so the downtime
-// allowed doubles until QEMU stops it: a switch that has begun must end.
-type insist struct {
-	downtime time.Duration
-	at       time.Time
-}
-
-func (i *insist) press(ctx context.Context, q *qmp.Client) error {
-	now := time.Now()
-	if now.Sub(i.at) < raiseEvery {
-		return nil
+// finish stops the guest and lets QEMU come to the end of its copy.
+func (g *guest) finish(ctx context.Context, q *qmp.Client) error {
+	if err := g.halt(ctx, q); err != nil {
+		return err
 	}
-	if !i.at.IsZero() {
-		i.downtime = min(2*i.downtime, mostDowntime)
-	}
-	i.at = now
-	return q.Do(ctx, "migrate-set-parameters", map[string]any{"downtime-limit": i.downtime.Milliseconds()}, nil)
+	return q.Do(ctx, "migrate-set-parameters", map[string]any{"downtime-limit": mostDowntime.Milliseconds()}, nil)
 }
 
 // Resume lets a paused guest run: a target that has it whole, or a source

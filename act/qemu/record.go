@@ -31,8 +31,9 @@ type copying struct {
 	Migration fleet.MigrationID `json:"migration"`
 	Listen    string            `json:"listen"`
 	Limits    fleet.Limits      `json:"limits"`
-	Begun     bool              `json:"begun"`     // QEMU has taken the order
-	PausedAt  time.Time         `json:"paused_at"` // when it stopped the guest
+	Begun     bool              `json:"begun"`       // QEMU has taken the order
+	PausedAt  time.Time         `json:"paused_at"`   // when it stopped the guest
+	Downtime  time.Duration     `json:"downtime_ns"` // from then until the target had it
 }
 
 // readRecord reads a guest's folder. There being none is an fs.ErrNotExist.

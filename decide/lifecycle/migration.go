@@ -147,8 +147,8 @@ func beforeSwitch(p fleet.Phase) bool {
 
 // Carrier gives the host to which frames for a guest should be sent, m being
 // the migration that has it, if any. Frames follow the guest, not its Home:
-// they go to the source until the target is told to let it run. Those that
-// come to the source while the guest stands still are lost.
+// they go to the source until the target is told to let it run. What comes to
+// the source while the guest stands still is led on to Next.
 func Carrier(g fleet.Guest, m fleet.Migration) fleet.HostID {
 	switch {
 	case m.ID == "" || m.Phase.Ended():
@@ -157,6 +157,15 @@ func Carrier(g fleet.Guest, m fleet.Migration) fleet.HostID {
 		return m.To
 	}
 	return m.From
+}
+
+// Next gives the host to which a guest may be about to switch, m being the
+// migration that has it, if any; empty: none.
+func Next(g fleet.Guest, m fleet.Migration) fleet.HostID {
+	if m.ID == "" || m.Phase.Ended() || Carrier(g, m) == m.To {
+		return ""
+	}
+	return m.To
 }
 
 // Places gives the hosts on which a guest may exist in whatever state, m being

@@ -122,7 +122,7 @@ func (a *Atlas) network(j fleet.Job, host fleet.HostID) fleet.Network {
 		carrier := lifecycle.Carrier(g, m)
 		n.Endpoints = append(n.Endpoints, fleet.Endpoint{
 			Addr: j.Subnet.GuestAddr(g.Index), MAC: j.Subnet.GuestMAC(g.Index),
-			Host: carrier, VTEP: a.vtep(carrier), Guest: g.ID,
+			Host: carrier, VTEP: a.vtep(carrier), Next: a.next(g, m), Guest: g.ID,
 		})
 		if slices.Contains(lifecycle.Places(g, m), host) {
 			n.Ports = append(n.Ports, fleet.Port{Guest: g.ID, Index: g.Index, MAC: j.Subnet.GuestMAC(g.Index)})
@@ -137,6 +137,15 @@ func (a *Atlas) network(j fleet.Job, host fleet.HostID) fleet.Network {
 		n.Share = &fleet.Share{Export: j.Spec.Export, UID: j.Spec.UID, GID: j.Spec.GID}
 	}
 	return n
+}
+
+// next is the address of the host a guest moves to while frames still go to the
+// one it leaves.
+func (a *Atlas) next(g fleet.Guest, m fleet.Migration) string {
+	if to := lifecycle.Next(g, m); to != "" {
+		return a.vtep(to)
+	}
+	return ""
 }
 
 // vtep is the host's address as its agent says, or as it last said.

@@ -273,7 +273,13 @@ func TestFailedSwitchLeavesThePumpGoing(t *testing.T) {
 		sw := task(fleet.Switch, 2)
 		r.send(sw)
 		r.expect(sw.Order, fleet.Failed)
+		if !r.overlay.forwards(0) {
+			t.Error("what came for the guest while it stood still was lost")
+		}
 		r.do(task(fleet.Revert, 3))
+		if r.overlay.forwards(0) {
+			t.Error("what comes for the guest still goes to the target")
+		}
 		r.d.guest("j1g0").finish(0)
 		r.expect(run.Order, fleet.Done)
 		synctest.Wait()

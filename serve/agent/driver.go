@@ -74,6 +74,11 @@ type Overlay interface {
 	// Apply makes it so and removes what is not wanted. It may be called at
 	// any time with anything. After an error what could be done is done.
 	Apply(context.Context, []fleet.Network) error
+	// Forward leads what comes for a guest on to the host it moves to, in place
+	// of to the guest, until Deliver. After an error frames go to the guest.
+	Forward(fleet.Subnet, int) error
+	// Deliver ends what Forward began, if it did.
+	Deliver(fleet.Subnet, int) error
 }
 
 // Shares serves jobs' files at their share address, on networks that Overlay

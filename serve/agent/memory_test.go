@@ -430,8 +430,28 @@ func (c *memoryController) WriteStream(_ context.Context, at wire.Place, data []
 type memoryNetwork struct {
 	mu      sync.Mutex
 	applied [][]fleet.Network
+	forward map[int]bool // guests whose frames go to their target
 	err     error
 	slow    time.Duration
+}
+
+func (n *memoryNetwork) Forward(_ fleet.Subnet, index int) error { return n.lead(index, true) }
+func (n *memoryNetwork) Deliver(_ fleet.Subnet, index int) error { return n.lead(index, false) }
+
+func (n *memoryNetwork) lead(index int, away bool) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.forward == nil {
+		n.forward = map[int]bool{}
+	}
+	n.forward[index] = away
+	return n.err
+}
+
+func (n *memoryNetwork) forwards(index int) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.forward[index]
 }
 
 func (n *memoryNetwork) Apply(_ context.Context, w []fleet.Network) error {

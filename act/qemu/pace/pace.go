@@ -55,9 +55,3 @@ func (p *Pace) Next(now fleet.Progress, held bool) (bytesPerSecond int64, news b
 	}
 	return p.told, p.told != before
 }
-
-// Fits reports whether so many bytes can be sent within a time, as far as the
-// link has been measured.
-func (p *Pace) Fits(bytes int64, within time.Duration) bool {
-	return p.fastest > 0 && float64(bytes) <= p.fastest*within.Seconds()
-}

@@ -2,7 +2,6 @@ package pace
 
 import (
 	"testing"
-	"time"
 
 	"pagurus/fleet"
 )
@@ -36,16 +35,5 @@ func TestPace(t *testing.T) {
 		if got != c.want || news != (got != before) {
 			t.Errorf("look %d: %d (news: %t), want %d", i, got, news, c.want)
 		}
-	}
-}
-
-func TestFits(t *testing.T) {
-	p := New(1 << 40)
-	if p.Fits(0, time.Second) {
-		t.Error("nothing was measured")
-	}
-	p.Next(fleet.Progress{Rounds: 1, RemainingBytes: 1 << 30, BytesPerSecond: 100 << 20}, false)
-	if !p.Fits(5<<20, 50*time.Millisecond) || p.Fits(6<<20, 50*time.Millisecond) {
-		t.Errorf("%+v", p)
 	}
 }

@@ -1,0 +1,179 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+)
+
+// A guest that moves stands still for a moment, and frames that come for it then
+// must not be lost: TCP would wait at least 200 ms before it sends them again.
+// So just before the guest is stopped its source's host begins to send what the
+// bridge has for it back into the tunnel, on to the target (Forward); there what
+// comes by the tunnel for a guest that is expected goes straight into its port,
+// past the bridge, which still takes the guest to be at the source (arrivals).
+// The port queues it until the guest runs. The two are filters on links and not
+// entries of the bridges, since a bridge that sends a frame back to where it
+// came from can send it round for ever.
+
+// Forward leads what comes for guest index of a network on to the host it moves
+// to, the Next of its endpoint, in place of to the guest. It does so until
+// Deliver is called or the guest's port is gone. Doing it twice changes nothing.
+// After an error frames go to the guest as before.
+func (o *Overlay) Forward(s fleet.Subnet, index int) error {
+	o.turn.Lock()
+	defer o.turn.Unlock()
+	if err := o.kernel.forward(s.TapName(index), s.TunnelName()); err != nil {
+		return fmt.Errorf("forwarding what comes for guest %d of network %d: %w", index, s, err)
+	}
+	return nil
+}
+
+// Deliver ends what Forward began: frames go to the guest's own port. If they
+// do already, it changes nothing. After an error call again.
+func (o *Overlay) Deliver(s fleet.Subnet, index int) error {
+	o.turn.Lock()
+	defer o.turn.Unlock()
+	if err := o.kernel.deliver(s.TapName(index)); err != nil {
+		return fmt.Errorf("delivering what comes for guest %d of network %d: %w", index, s, err)
+	}
+	return nil
+}
+
+func (k *kernel) forward(tap, tunnel string) error {
+	if err := errors.Join(k.findIndex(tap), k.findIndex(tunnel)); err != nil {
+		return err
+	}
+	if err := k.addHook(tap); err != nil {
+		return err
+	}
+	return k.addFilter(filter{link: tap, parent: netlink.HANDLE_MIN_EGRESS, handle: 1, name: "forward", code: redirect(k.index[tunnel])})
+}
+
+func (k *kernel) deliver(tap string) error {
+	if k.findIndex(tap) != nil {
+		return nil // no port, nothing to forward
+	}
+	return k.deleteHook(tap)
+}
+
+// filter is a program on one side of a link.
+type filter struct {
+	link   string
+	parent uint32
+	handle uint32
+	name   string
+	code   []uint64
+}
+
+// hook is the place on a link where filters hang (tc-bpf(8), clsact).
+func (k *kernel) hook(link string) *netlink.Clsact {
+	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: k.index[link], Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+	}}
+}
+
+func (k *kernel) addHook(link string) error {
+	return ignoring(k.traffic.QdiscAdd(k.hook(link)), unix.EEXIST)
+}
+
+// deleteHook removes it with all its filters.
+func (k *kernel) deleteHook(link string) error {
+	err := ignoring(k.traffic.QdiscDel(k.hook(link)), unix.ENOENT)
+	return ignoring(err, unix.EINVAL) // what older kernels say of one that is not there
+}
+
+func (k *kernel) addFilter(f filter) error {
+	p, err := loadProgram(unix.BPF_PROG_TYPE_SCHED_CLS, "pg_forward", f.code)
+	if err != nil {
+		return err
+	}
+	defer p.close() // the filter holds it
+	return k.traffic.FilterReplace(k.describe(f, p.fd))
+}
+
+func (k *kernel) describe(f filter, fd int) *netlink.BpfFilter {
+	return &netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: k.index[f.link], Parent: f.parent, Handle: f.handle, Protocol: unix.ETH_P_ALL, Priority: 1,
+		},
+		Fd: fd, Name: f.name, DirectAction: true,
+	}
+}
+
+// arrival is the filter that puts what comes by a tunnel for an address into a
+// port. Its name tells readArrivals all of it, the port's number too: one made
+// anew has the same name and is another.
+func (k *kernel) arrival(tunnel, mac, tap string) (filter, error) {
+	hardware, err := net.ParseMAC(mac)
+	if err != nil || len(hardware) != 6 {
+		return filter{}, fmt.Errorf("%q is no hardware address", mac)
+	}
+	to, ok := k.index[tap]
+	if !ok {
+		return filter{}, fmt.Errorf("there is no %s", tap)
+	}
+	return filter{
+		link: tunnel, parent: netlink.HANDLE_MIN_INGRESS, handle: uint32(hardware[5]) + 1,
+		name: fmt.Sprintf("%s %s %d", mac, tap, to), code: redirectOnly(hardware, to),
+	}, nil
+}
+
+func (k *kernel) setArrival(c Change) error {
+	f, err := k.arrival(c.Key.Link, c.Key.Addr, c.Value)
+	if err != nil {
+		return err
+	}
+	if err := k.addHook(f.link); err != nil {
+		return err
+	}
+	return k.addFilter(f)
+}
+
+func (k *kernel) deleteArrival(c Change) error {
+	hardware, err := net.ParseMAC(c.Key.Addr)
+	if err != nil || len(hardware) != 6 || k.index[c.Key.Link] == 0 {
+		return nil
+	}
+	f := filter{link: c.Key.Link, parent: netlink.HANDLE_MIN_INGRESS, handle: uint32(hardware[5]) + 1}
+	return ignoring(k.traffic.FilterDel(k.describe(f, -1)), unix.ENOENT)
+}
+
+// readArrivals reads the filters of all tunnels.
+func (k *kernel) readArrivals(s State) error {
+	for name, l := range s.Links {
+		if l.Kind != tunnelKind {
+			continue
+		}
+		link := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: k.index[name]}}
+		filters, err := k.traffic.FilterList(link, netlink.HANDLE_MIN_INGRESS)
+		if errors.Is(err, unix.ENODEV) {
+			continue // gone meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		for _, f := range filters {
+			b, ok := f.(*netlink.BpfFilter)
+			if !ok {
+				continue
+			}
+			words := strings.Fields(b.Name)
+			if len(words) != 3 {
+				continue
+			}
+			at := Key{name, words[0]}
+			s.Arrivals[at] = words[1]
+			if fmt.Sprint(k.index[words[1]]) != words[2] {
+				s.Arrivals[at] += " (of before)"
+			}
+		}
+	}
+	return nil
+}

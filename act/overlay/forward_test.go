@@ -1,0 +1,122 @@
+package overlay
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// Guest 0 moves from a to b while guests on a, b and c send to it without pause:
+// it gets every frame once and each sender's in order, those it reads at a
+// before it is stopped and all others at b.
+func TestNoFrameIsLostInAMove(t *testing.T) {
+	names := []string{"a", "b", "c"}
+	hosts := stations(t, names...)
+	apply := func(at, next string, ports ...int) (networks []fleet.Network) {
+		for i, self := range names {
+			n := network("j1", 1, self, at, "a", "b", "c")
+			if next != "" {
+				n.Endpoints[0].Next = hosts[1].Addr.String()
+			}
+			for _, other := range ports {
+				if other == i {
+					n.Ports = append([]fleet.Port{{Guest: "j1g0", Index: 0}}, n.Ports...)
+				}
+			}
+			hosts[i].apply(n)
+			networks = append(networks, n)
+		}
+		return networks
+	}
+	n := apply("a", "b", 1)
+	old, young := hosts[0].plug(n[0], 0), hosts[1].plug(n[1], 0)
+	senders := []*plug{hosts[0].plug(n[0], 1), hosts[1].plug(n[1], 2), hosts[2].plug(n[2], 3)}
+
+	stop := make(chan struct{})
+	sent := make([]int, len(senders))
+	var talk sync.WaitGroup
+	for i, p := range senders {
+		talk.Go(func() {
+			for ; ; sent[i]++ {
+				select {
+				case <-stop:
+					return
+				case <-time.After(3 * time.Millisecond): // a port queues 1000 frames
+					p.say(n[0].Endpoints[0].MAC, fmt.Sprintf("%d %d", i, sent[i]))
+				}
+			}
+		})
+	}
+	var heard []string
+	listen := func(p *plug, most time.Duration) {
+		for end := time.Now().Add(most); time.Now().Before(end); {
+			if text := p.hear(experimental, quiet); text != "" {
+				heard = append(heard, strings.TrimRight(text, "\x00"))
+			} else {
+				return
+			}
+		}
+	}
+	listen(old, 100*time.Millisecond)
+	hosts[0].Must(func() error { return hosts[0].Forward(n[0].Subnet, 0) })
+	hosts[0].Must(func() error { return hosts[0].Forward(n[0].Subnet, 0) })
+	apply("a", "b", 1)  // what is wanted leaves it alone
+	listen(old, surely) // until there is nothing any more
+	apply("b", "", 0)   // all at once in life, one after another here
+	count := len(heard) // from here on the guest runs at b
+	listen(young, surely/20)
+	close(stop)
+	talk.Wait()
+	listen(young, surely)
+	next := make([]int, len(senders))
+	for _, text := range heard {
+		var who, number int
+		if k, _ := fmt.Sscan(text, &who, &number); k != 2 || who >= len(next) || number != next[who] {
+			t.Fatalf("heard %q when frame %d was due", text, next[who])
+		}
+		next[who]++
+	}
+	for i := range sent {
+		if next[i] != sent[i] || sent[i] < 100 {
+			t.Errorf("of sender %d's %d frames %d were heard", i, sent[i], next[i])
+		}
+	}
+	t.Logf("%d frames, %d of them at the target", len(heard), len(heard)-count)
+	if rest := hosts[1].state(); strings.Contains(rest, "arrival") {
+		t.Errorf("the filter is still there:\n%s", rest)
+	}
+}
+
+// A switch that does not happen is undone: frames go to the guest again.
+func TestDeliverEndsForward(t *testing.T) {
+	hosts := stations(t, "a", "b")
+	var n [2]fleet.Network
+	for i, self := range []string{"a", "b"} {
+		n[i] = network("j1", 1, self, "a", "b")
+		n[i].Endpoints[0].Next = hosts[1].Addr.String()
+	}
+	n[1].Ports = append([]fleet.Port{{Guest: "j1g0", Index: 0}}, n[1].Ports...)
+	hosts[0].apply(n[0])
+	hosts[1].apply(n[1])
+	old, young, peer := hosts[0].plug(n[0], 0), hosts[1].plug(n[1], 0), hosts[1].plug(n[1], 1)
+	mac := n[0].Endpoints[0].MAC
+	peer.say(mac, "before")
+	old.mustHear("before")
+	hosts[0].Must(func() error { return hosts[0].Forward(1, 0) })
+	peer.say(mac, "forwarded")
+	young.mustHear("forwarded")
+	for range 2 {
+		hosts[0].Must(func() error { return hosts[0].Deliver(1, 0) })
+		peer.say(mac, "delivered")
+		old.mustHear("delivered")
+	}
+	young.mustNotHear(experimental)
+	hosts[0].Must(func() error { return hosts[0].Deliver(1, 7) }) // who is not there
+	if err := hosts[0].Do(func() error { return hosts[0].Forward(1, 7) }); err == nil {
+		t.Error("frames for a guest that is not there are forwarded")
+	}
+}

@@ -1,0 +1,91 @@
+package overlay
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// program is a few instructions that the kernel runs on frames. Firewall rules
+// could do some of it, but belong to the host's administrator, who may flush
+// them; these live and die with the links they hang on.
+type program struct{ fd int }
+
+// The instructions (kernel documentation, bpf/standardization/instruction-set):
+// operation, registers, jump offset and constant.
+func op(code, destination, source byte, jump int16, constant int32) uint64 {
+	return uint64(code) | uint64(destination)<<8 | uint64(source)<<12 | uint64(uint16(jump))<<16 | uint64(uint32(constant))<<32
+}
+
+// What instructions do, and what the kernel's answers mean.
+const (
+	setConstant  = 0xb7 // destination = constant
+	setRegister  = 0xbf // destination = source
+	callKernel   = 0x85
+	leave        = 0x95
+	loadWord     = 0x20 // r0 = 4 bytes of the frame at constant; r6 is the frame
+	loadHalf     = 0x28 // r0 = 2 bytes
+	jumpIfNot    = 0x56 // if destination != constant, both 32 bits
+	redirectCall = 23   // bpf_redirect(r1 link, r2 flags): leave by that link
+	xdpDrop      = 1
+	carryOn      = -1 // TC_ACT_UNSPEC: what the frame would do anyway
+)
+
+// dropAll drops all it is given. On a bridge it is given what the bridge would
+// hand to the host's own stack, and only that: frames between ports do not pass
+// it. Without it a guest could talk to every service of the host, since Linux
+// answers for all its addresses on every link.
+func dropAll() (*program, error) {
+	p, err := loadProgram(unix.BPF_PROG_TYPE_XDP, "pg_drop", []uint64{op(setConstant, 0, 0, 0, xdpDrop), op(leave, 0, 0, 0, 0)})
+	if err != nil {
+		return nil, fmt.Errorf("loading the filter that keeps guests away from this host's own network (the agent needs to be root): %w", err)
+	}
+	return p, nil
+}
+
+// redirect sends every frame out by another link.
+func redirect(to int) []uint64 {
+	return []uint64{
+		op(setConstant, 1, 0, 0, int32(to)), op(setConstant, 2, 0, 0, 0), op(callKernel, 0, 0, 0, redirectCall), op(leave, 0, 0, 0, 0),
+	}
+}
+
+// redirectOnly sends frames for one address out by another link.
+func redirectOnly(mac net.HardwareAddr, to int) []uint64 {
+	send := redirect(to)
+	rest := int16(len(send))
+	return append(append([]uint64{
+		op(setRegister, 6, 1, 0, 0),
+		op(loadWord, 0, 0, 0, 0), op(jumpIfNot, 0, 0, rest+2, int32(binary.BigEndian.Uint32(mac[:4]))),
+		op(loadHalf, 0, 0, 0, 4), op(jumpIfNot, 0, 0, rest, int32(binary.BigEndian.Uint16(mac[4:]))),
+	}, send...), op(setConstant, 0, 0, 0, carryOn), op(leave, 0, 0, 0, 0))
+}
+
+func loadProgram(kind uint32, name string, instructions []uint64) (*program, error) {
+	licence := []byte("Apache-2.0\x00")
+	load := struct {
+		kind, count           uint32
+		instructions, licence uint64
+		logLevel, logSize     uint32
+		logBuffer             uint64
+		kernel, flags         uint32
+		name                  [16]byte
+	}{
+		kind: kind, count: uint32(len(instructions)),
+		instructions: uint64(uintptr(unsafe.Pointer(&instructions[0]))), licence: uint64(uintptr(unsafe.Pointer(&licence[0]))),
+	}
+	copy(load.name[:len(load.name)-1], name)
+	fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_LOAD, uintptr(unsafe.Pointer(&load)), unsafe.Sizeof(load))
+	runtime.KeepAlive(instructions)
+	runtime.KeepAlive(licence)
+	if errno != 0 {
+		return nil, fmt.Errorf("loading program %s into the kernel: %w", name, errno)
+	}
+	return &program{fd: int(fd)}, nil
+}
+
+func (p *program) close() error { return unix.Close(p.fd) }
