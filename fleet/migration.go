@@ -41,6 +41,8 @@ type Migration struct {
 	Cause   string      `json:"cause,omitempty"`  // why it was aborted or stranded
 	Entered []Entered   `json:"entered"`          // every phase entered, in order
 	Cost    Progress    `json:"cost"`             // what it cost, once switched
+
+	Predicted *Prediction `json:"predicted,omitempty"` // what it was expected to cost when it began
 }
 
 // Entered says when a phase was entered, by the controller's clock.
