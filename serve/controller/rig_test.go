@@ -69,7 +69,7 @@ func (r *rig) start() {
 		}
 	})
 	both.Go(func() {
-		c := wire.ServeConfig{Listeners: []net.Listener{listener}, Machine: "machine", Controller: r.ctl, Streams: r.ctl.Streams(), Log: slog.New(slog.DiscardHandler)}
+		c := wire.ServeConfig{Listeners: []net.Listener{listener}, Machine: "machine", Controller: r.ctl, Streams: r.ctl.Streams(), Forecasts: r.ctl, Log: slog.New(slog.DiscardHandler)}
 		if err := wire.Serve(ctx, c); err != nil {
 			r.t.Errorf("the server: %v", err)
 		}

@@ -21,18 +21,24 @@ const stuckAfter = 5 * time.Second
 
 func (a *app) migrateCommand() *cobra.Command {
 	var to string
+	var dry *bool
 	wait, limit := false, time.Duration(0)
 	cmd := &cobra.Command{
-		Use:   "migrate GUEST [--to HOST] [--wait]",
+		Use:   "migrate GUEST [--to HOST] [--wait | --dry-run]",
 		Short: "Move a guest to another host while it runs",
 		Long: `Migrate moves a guest to another host while its program runs on. Without --to
 the controller chooses the host. It prints the move's ID and returns; with
---wait it shows the move and exits with 1 if it was called off.`,
+--wait it shows the move and exits with 1 if it was called off. With --dry-run it
+says what the move would cost, like ` + "`pagurus predict`" + `, and does nothing.`,
 		Example:           "  pagurus migrate j3g1 --to host2 --wait\n  pagurus explain $(pagurus migrate j3g1)",
 		Args:              Exactly(1, "one guest: `pagurus guests` lists them"),
 		ValidArgsFunction: a.completeGuests,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.Migrate, Guest: fleet.GuestID(args[0]), To: fleet.HostID(to)})
+			request := fleet.Request{Verb: fleet.Migrate, Guest: fleet.GuestID(args[0]), To: fleet.HostID(to)}
+			if *dry {
+				return a.predict(cmd.Context(), request)
+			}
+			answer, err := a.ask(cmd.Context(), request)
 			if err != nil {
 				return err
 			}
@@ -46,6 +52,7 @@ the controller chooses the host. It prints the move's ID and returns; with
 	cmd.Flags().StringVar(&to, "to", "", "the host to move to (default: the controller chooses)")
 	cmd.Flags().BoolVar(&wait, "wait", false, "show the move until it is over")
 	cmd.Flags().DurationVar(&limit, "timeout", 30*time.Minute, "wait no longer than this; the move goes on")
+	dry = dryRun(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("to", a.completeHosts)
 	return cmd
 }
@@ -124,20 +131,26 @@ func late(err error, limit time.Duration, then string) error {
 }
 
 func (a *app) drainCommand() *cobra.Command {
+	var dry *bool
 	wait, limit := false, time.Duration(0)
 	cmd := &cobra.Command{
-		Use:   "drain HOST [--wait]",
+		Use:   "drain HOST [--wait | --dry-run]",
 		Short: "Move all guests off a host and keep it empty",
 		Long: `Drain moves every guest off a host and starts none there until ` + "`pagurus undrain`" + `.
 It prints the IDs of the moves and says which guests have nowhere to go and why.
 With --wait it shows the moves until the host is empty, and exits with 1 if some
-guest cannot leave; with --json it prints each of them at the end.`,
+guest cannot leave; with --json it prints each of them at the end. With --dry-run
+it says what that would cost, like ` + "`pagurus predict --host`" + `, and does nothing.`,
 		Example:           "  pagurus drain host1 --wait && sudo reboot",
 		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host := fleet.HostID(args[0])
-			answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.Drain, Host: host})
+			request := fleet.Request{Verb: fleet.Drain, Host: host}
+			if *dry {
+				return a.predict(cmd.Context(), request)
+			}
+			answer, err := a.ask(cmd.Context(), request)
 			if err != nil {
 				return err
 			}
@@ -150,6 +163,7 @@ guest cannot leave; with --json it prints each of them at the end.`,
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "show the moves until the host is empty")
 	cmd.Flags().DurationVar(&limit, "timeout", 30*time.Minute, "wait no longer than this; the host goes on draining")
+	dry = dryRun(cmd)
 	return cmd
 }
 

@@ -1,0 +1,190 @@
+package planner
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"pagurus/decide/cost"
+	"pagurus/fleet"
+)
+
+// foresee notes on every migration that this Step begins what it is expected
+// to cost, so that it can be held against what it does cost.
+func (d *draft) foresee() {
+	var begun []fleet.Migration
+	for _, m := range d.migrations.changed() {
+		if _, before := d.base.Migrations[m.ID]; !before && m.Predicted == nil {
+			begun = append(begun, m)
+		}
+	}
+	if len(begun) == 0 {
+		return
+	}
+	s := d.base.Apply(d.change(), d.base.Revision)
+	past := past(s)
+	for _, m := range begun {
+		p := predict(s, past, m)
+		m.Predicted = &p
+		d.migrations.put[m.ID] = m
+	}
+}
+
+// past gives all migrations there were, in whatever order.
+func past(s fleet.Snapshot) []fleet.Migration {
+	out := make([]fleet.Migration, 0, len(s.Migrations))
+	for _, m := range s.Migrations {
+		out = append(out, m)
+	}
+	return out
+}
+
+// predict says what a migration in the snapshot will cost.
+func predict(s fleet.Snapshot, past []fleet.Migration, m fleet.Migration) fleet.Prediction {
+	g := s.Guests[m.Guest]
+	model := cost.Fit(past, cost.Subject{Kind: g.Kind, Job: g.Job, From: m.From, To: m.To})
+	link := cost.Link{Share: share(s, m), Limits: Task(s, fleet.Order{Verb: fleet.Copy, Guest: m.Guest, Migration: m.ID}).Limits}
+	facts := s.Hosts[m.From].Facts.Guests[m.Guest]
+	var p fleet.Prediction
+	if facts.Profile != nil {
+		p = model.Predict(*facts.Profile, link)
+		p.Profile = facts.Profile
+	} else {
+		p = model.Guess(g.Need.MemoryBytes, facts, link)
+	}
+	p.Kind = g.Kind
+	return p
+}
+
+// share is how many copies of one move use the same link.
+func share(s fleet.Snapshot, m fleet.Migration) int {
+	from, to := 0, 0
+	for _, id := range s.Moves[m.Move].Migrations {
+		if s.Migrations[id].From == m.From {
+			from++
+		}
+		if s.Migrations[id].To == m.To {
+			to++
+		}
+	}
+	return max(from, to, 1)
+}
+
+// Foresee says what a request to move guests would lead to, and what that would
+// cost, were it made now. It thinks the request through as Step does and
+// changes nothing; what Step would refuse it refuses, with a *Refusal.
+func (p *Planner) Foresee(s fleet.Snapshot, r fleet.Request) (fleet.Forecast, error) {
+	d := newDraft(p, s)
+	d.at = orElse(r.At, s.At)
+	parts, err := d.apart(r)
+	if err != nil {
+		return fleet.Forecast{}, err
+	}
+	out := fleet.Forecast{At: d.at, Migrations: []fleet.Foreseen{}, Converges: true}
+	for _, part := range parts {
+		decided, err := p.Step(s, part)
+		if err != nil {
+			if len(parts) == 1 {
+				return fleet.Forecast{}, err
+			}
+			out.Notes = append(out.Notes, fmt.Sprintf("%s stays: %s", part.Guest, err))
+			continue
+		}
+		out.Notes = append(out.Notes, decided.Answer.Notes...)
+		begun := slices.DeleteFunc(slices.Clone(decided.Change.Migrations), func(m fleet.Migration) bool {
+			_, before := s.Migrations[m.ID]
+			return before || m.Predicted == nil
+		})
+		out = join(out, begun)
+		for _, m := range begun {
+			out.Notes = append(out.Notes, reservations(d.at, m)...)
+		}
+		at := s.At
+		s = s.Apply(decided.Change, s.Revision)
+		s.At = at
+	}
+	return out, nil
+}
+
+// apart gives the requests that a request comes to: moving every guest of a job
+// or of a host is moving each.
+func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
+	r.ID = "" // a dry run is never the answer to what was asked before
+	var leaves func(fleet.Guest) bool
+	switch {
+	case r.Verb == fleet.Migrate && (r.Guest != "" || r.Job == ""):
+		return []fleet.Request{r}, nil
+	case r.Verb == fleet.Migrate:
+		j, ok := d.jobs.find(r.Job)
+		if !ok {
+			_, err := refuse(r, "there is no job %s; pagurus jobs lists them", r.Job)
+			return nil, err
+		}
+		if !may(r.By, j) {
+			_, err := refuse(r, "job %s belongs to another user; only that user or an administrator may move it", j.ID)
+			return nil, err
+		}
+		leaves = func(g fleet.Guest) bool { return g.Job == j.ID && g.Home != r.To }
+	case r.Verb == fleet.Drain:
+		h, err := d.adminHost(r)
+		if err != nil {
+			return nil, err
+		}
+		leaves = func(g fleet.Guest) bool { return g.Home == h.ID }
+	default:
+		_, err := refuse(r, "what it would cost to %s is not foreseen; ask about migrate or drain", r.Verb)
+		return nil, err
+	}
+	var out []fleet.Request
+	for _, g := range sortedGuests(d.base, func(g fleet.Guest) bool { return !g.State.Ended() && leaves(g) }) {
+		out = append(out, fleet.Request{At: r.At, By: r.By, Verb: fleet.Migrate, Guest: g.ID, To: r.To})
+	}
+	if len(out) == 0 {
+		_, err := refuse(r, "no guest would move; pagurus guests lists them and where they are")
+		return nil, err
+	}
+	return out, nil
+}
+
+// join adds the members of one more move, which follows the others: moves off
+// one host go one at a time. Members of one move go together.
+func join(f fleet.Forecast, members []fleet.Migration) fleet.Forecast {
+	var together fleet.Range[time.Duration]
+	for _, m := range members {
+		p := *m.Predicted
+		f.Migrations = append(f.Migrations, fleet.Foreseen{Guest: m.Guest, Job: m.Job, From: m.From, To: m.To, Prediction: p})
+		together = longest(together, p.Total)
+		f.Downtime = longest(f.Downtime, p.Downtime)
+		f.Bytes.Value += p.Bytes.Value
+		f.Bytes.Low += p.Bytes.Low
+		f.Bytes.High += p.Bytes.High
+		f.Converges = f.Converges && p.Converges
+	}
+	f.Total.Value += together.Value
+	f.Total.Low += together.Low
+	f.Total.High += together.High
+	return f
+}
+
+func longest(a, b fleet.Range[time.Duration]) fleet.Range[time.Duration] {
+	return fleet.Range[time.Duration]{Value: max(a.Value, b.Value), Low: max(a.Low, b.Low), High: max(a.High, b.High)}
+}
+
+// stale is how old a look at a guest may be before that is worth a word: hosts
+// look more often unless something moves.
+const stale = 2 * time.Minute
+
+// reservations says what speaks against believing a prediction.
+func reservations(at time.Time, m fleet.Migration) []string {
+	p := m.Predicted.Profile
+	switch {
+	case p == nil:
+		return []string{fmt.Sprintf("nobody has looked at how %s uses its memory yet, so this is a guess; ask again in half a minute", m.Guest)}
+	case at.Sub(p.At) > stale:
+		return []string{fmt.Sprintf("%s was last looked at %s ago; hosts do not look while a guest moves", m.Guest, at.Sub(p.At).Round(time.Second))}
+	}
+	return nil
+}
+
+// Score says how well past predictions met their outcomes.
+func (p *Planner) Score(s fleet.Snapshot) fleet.Calibration { return cost.Score(past(s)) }
