@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/fleet"
 	"pagurus/measure/stats"
 	"pagurus/show/demo"
 )
@@ -50,13 +51,14 @@ type bench struct {
 	dir    string // working directory of the jobs
 	repeat int
 	record record
-	above  []string // figures that are not as promised
+	above  []string               // figures that are not as promised
+	names  map[fleet.JobID]string // of the programs that jobs run
 }
 
 func main() {
 	repeat := flag.Int("repeat", 8, "how often each comparison is repeated")
 	out := flag.String("o", "dist/bench.json", "where the record goes")
-	only := flag.String("only", "", "one of migration, start, size (default: all)")
+	only := flag.String("only", "", "one of migration, start, size, predict (default: all)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -71,7 +73,7 @@ func run(ctx context.Context, repeat int, only, out string) (err error) {
 	if err != nil {
 		return err
 	}
-	b := &bench{bin: filepath.Dir(self), repeat: repeat}
+	b := &bench{bin: filepath.Dir(self), repeat: repeat, names: map[fleet.JobID]string{}}
 	if err := demo.NoLab(ctx, b.pagurusPath()); err != nil {
 		return err
 	}
@@ -102,7 +104,7 @@ func run(ctx context.Context, repeat int, only, out string) (err error) {
 	for _, part := range []struct {
 		name string
 		f    func(context.Context) error
-	}{{"size", b.size}, {"start", b.start}, {"migration", b.migration}} {
+	}{{"size", b.size}, {"start", b.start}, {"migration", b.migration}, {"predict", b.predict}} {
 		if only != "" && only != part.name {
 			continue
 		}

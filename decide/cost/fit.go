@@ -102,7 +102,7 @@ func Fit(past []fleet.Migration, about Subject) Model {
 	case len(like) != len(all):
 		whose = "of job " + string(about.Job)
 	case !slices.ContainsFunc(like, func(o outcome) bool { return !job(o) }):
-		whose = "all of job " + string(about.Job)
+		whose = "of job " + string(about.Job) + ", the only one that has moved"
 	}
 	var total, downtime, sent []float64
 	k := m.known()

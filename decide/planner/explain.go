@@ -163,7 +163,7 @@ func (e *explainer) lastCause(g fleet.Guest) string {
 
 // price says what its next move would cost; nothing while nobody knows.
 func (e *explainer) price(g fleet.Guest) []string {
-	if e.s.Hosts[g.Home].Facts.Guests[g.ID].Profile == nil {
+	if lastLook(e.s, past(e.s), g.Home, g.ID) == nil {
 		return nil
 	}
 	f, err := e.p.Foresee(e.s, fleet.Request{By: fleet.Caller{Admin: true}, Verb: fleet.Migrate, Guest: g.ID})

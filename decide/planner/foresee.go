@@ -46,14 +46,29 @@ func predict(s fleet.Snapshot, past []fleet.Migration, m fleet.Migration) fleet.
 	link := cost.Link{Share: share(s, m), Limits: Task(s, fleet.Order{Verb: fleet.Copy, Guest: m.Guest, Migration: m.ID}).Limits}
 	facts := s.Hosts[m.From].Facts.Guests[m.Guest]
 	var p fleet.Prediction
-	if facts.Profile != nil {
-		p = model.Predict(*facts.Profile, link)
-		p.Profile = facts.Profile
+	if look := lastLook(s, past, m.From, m.Guest); look != nil {
+		p = model.Predict(*look, link)
+		p.Profile = look
 	} else {
 		p = model.Guess(g.Need.MemoryBytes, facts, link)
 	}
 	p.Kind = g.Kind
 	return p
+}
+
+// lastLook gives what its host last saw of a guest, or, if it has come only
+// just now, what the host saw that it left last; nil if nobody has looked.
+func lastLook(s fleet.Snapshot, past []fleet.Migration, home fleet.HostID, g fleet.GuestID) *fleet.Profile {
+	if p := s.Hosts[home].Facts.Guests[g].Profile; p != nil {
+		return p
+	}
+	var last *fleet.Profile
+	for _, m := range past {
+		if m.Guest == g && m.Predicted != nil && m.Predicted.Profile != nil && (last == nil || m.Predicted.Profile.At.After(last.At)) {
+			last = m.Predicted.Profile
+		}
+	}
+	return last
 }
 
 // share is how many copies of one move use the same link.

@@ -209,7 +209,9 @@ func (a *agent) listen() {
 		if d.Task != nil && !a.silent[d.Task.Order.Verb] {
 			a.report(fleet.Report{Order: d.Task.Order, Outcome: fleet.Done, Listen: "192.0.2.9:1"})
 		}
-		if d.Query != nil {
+		if d.Query != nil && d.Query.Profile != "" {
+			a.looked(*d.Query)
+		} else if d.Query != nil {
 			a.session.Send(a.r.ctx, wire.Up{Reply: &wire.Reply{ID: d.Query.ID, Gaps: []fleet.Gap{{Rank: len(d.Query.Gaps)}}}})
 		}
 	}
