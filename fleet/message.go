@@ -18,27 +18,31 @@ type RequestVerb string
 
 // What can be asked of the controller.
 const (
-	Submit  RequestVerb = "submit"  // Spec, Image
-	Cancel  RequestVerb = "cancel"  // Job
-	Migrate RequestVerb = "migrate" // Guest, To (empty: the planner chooses)
-	Drain   RequestVerb = "drain"   // Host
-	Undrain RequestVerb = "undrain" // Host
-	Join    RequestVerb = "join"    // Host: its agent called; made by the controller itself
-	Forget  RequestVerb = "forget"  // Host: remove a host that is gone for good
+	Submit  RequestVerb = "submit"   // Spec, Image
+	Cancel  RequestVerb = "cancel"   // Job
+	Migrate RequestVerb = "migrate"  // Guests or Job, To (empty: the planner chooses), Limits
+	CallOff RequestVerb = "call off" // Move
+	Drain   RequestVerb = "drain"    // Host
+	Undrain RequestVerb = "undrain"  // Host
+	Join    RequestVerb = "join"     // Host: its agent called; made by the controller itself
+	Forget  RequestVerb = "forget"   // Host: remove a host that is gone for good
 )
 
 // Request is what a person or program asks of the controller.
 type Request struct {
-	ID    RequestID   `json:"id"`
-	At    time.Time   `json:"at"` // set by the controller
-	By    Caller      `json:"by"` // set by the controller
-	Verb  RequestVerb `json:"verb"`
-	Job   JobID       `json:"job,omitempty"`
-	Guest GuestID     `json:"guest,omitempty"`
-	Host  HostID      `json:"host,omitempty"`
-	To    HostID      `json:"to,omitempty"`
-	Spec  *JobSpec    `json:"spec,omitempty"`
-	Image *Image      `json:"image,omitempty"` // set by the controller from Spec.Image
+	ID     RequestID   `json:"id"`
+	At     time.Time   `json:"at"` // set by the controller
+	By     Caller      `json:"by"` // set by the controller
+	Verb   RequestVerb `json:"verb"`
+	Job    JobID       `json:"job,omitempty"`
+	Guest  GuestID     `json:"guest,omitempty"`  // short for Guests of one
+	Guests []GuestID   `json:"guests,omitempty"` // to move together
+	Move   MoveID      `json:"move,omitempty"`
+	Host   HostID      `json:"host,omitempty"`
+	To     HostID      `json:"to,omitempty"`
+	Limits Limits      `json:"limits,omitzero"`
+	Spec   *JobSpec    `json:"spec,omitempty"`
+	Image  *Image      `json:"image,omitempty"` // set by the controller from Spec.Image
 }
 
 // Answer is what a request led to.
@@ -96,11 +100,14 @@ type Task struct {
 	Have   map[string]int64 `json:"have,omitempty"`   // for Run: bytes of each output stream the controller has
 }
 
-// Limits bounds a copy. The zero value of a field means its default.
+// Limits bounds a move and each of its copies. The zero value of a field means
+// its default.
 type Limits struct {
-	Downtime       time.Duration `json:"downtime_ns"`      // converged when the rest is predicted to take no longer
-	Rounds         int           `json:"rounds"`           // give up after this many passes
-	BytesPerSecond int64         `json:"bytes_per_second"` // ceiling on the link; 0 is none
+	Downtime       time.Duration `json:"downtime_ns"`           // converged when the rest is predicted to take no longer
+	Rounds         int           `json:"rounds"`                // give up after this many passes
+	BytesPerSecond int64         `json:"bytes_per_second"`      // ceiling on the link: of a Move for all it sends from one host, of a Task for its copy; 0 is none
+	Deadline       time.Duration `json:"deadline_ns,omitempty"` // of a Move: who is not ready so long after Begun stays; 0 is none but that of ready
+	Hold           bool          `json:"hold,omitempty"`        // of a Task: others are waited for after the copy, so the guest must not stop of its own accord
 }
 
 // Outcome is how an order went.
@@ -121,6 +128,7 @@ type Report struct {
 	Cause   string    `json:"cause,omitempty"`  // for people, when Outcome is not Done
 	Listen  string    `json:"listen,omitempty"` // of Receive
 	Cost    *Progress `json:"cost,omitempty"`   // of Copy and Switch
+	Resumed time.Time `json:"resumed,omitzero"` // of Repoint: when the guest was let run, target host's clock
 	Exit    *Exit     `json:"exit,omitempty"`   // of Run
 }
 

@@ -8,6 +8,7 @@ type Phase string
 // The phases; docs/protocol.md has the table that leads from one to the next.
 const (
 	Preparing   Phase = "preparing"  // target makes an empty guest
+	Waiting     Phase = "waiting"    // target is prepared; the copy begins when it would end with the gang's longest
 	Copying     Phase = "copying"    // source copies memory while the guest runs
 	Ready       Phase = "ready"      // converged; waits for the gang, still copying
 	Switching   Phase = "switching"  // guest stops at the source, its state is whole at the target
@@ -41,6 +42,7 @@ type Migration struct {
 	Cause   string      `json:"cause,omitempty"`  // why it was aborted or stranded
 	Entered []Entered   `json:"entered"`          // every phase entered, in order
 	Cost    Progress    `json:"cost"`             // what it cost, once switched
+	Resumed time.Time   `json:"resumed,omitzero"` // when the target let it run, target host's clock
 
 	Predicted *Prediction `json:"predicted,omitempty"` // what it was expected to cost when it began
 }
@@ -70,7 +72,9 @@ type Move struct {
 	ID         MoveID        `json:"id"`
 	Request    RequestID     `json:"request,omitempty"`
 	Migrations []MigrationID `json:"migrations"`
-	Why        string        `json:"why"` // "asked for", "host1 is draining"
+	Why        string        `json:"why"`              // "asked for", "host1 is draining"
+	Drains     HostID        `json:"drains,omitempty"` // the host whose drain began it; empty: asked for
+	Limits     Limits        `json:"limits,omitzero"`
 	Begun      time.Time     `json:"begun"`
 	Ended      time.Time     `json:"ended"` // zero while under way
 }

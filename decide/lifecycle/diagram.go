@@ -25,8 +25,9 @@ orders with a Gen older than one it has seen.
 
 `)
 	migrations := section[fleet.Phase]{fleet.Preparing, migrationStages, migrationArrows, nil}
-	migrations.edges = [][3]string{{"ready", "switching", "whole gang ready"},
-		{"preparing", "discarding", "called off"}, {"copying", "withdrawing", "called off"}, {"ready", "withdrawing", "called off"}}
+	migrations.edges = [][3]string{{"waiting", "copying", "its turn"}, {"ready", "switching", "whole gang ready, or deadline"},
+		{"preparing", "discarding", "called off"}, {"waiting", "discarding", "called off"},
+		{"copying", "withdrawing", "called off"}, {"ready", "withdrawing", "called off"}}
 	migrations.print(&b)
 	b.WriteString(`
 Home and Gen change in the very commit that enters switching, and back in the
@@ -40,6 +41,7 @@ A move is a gang of one or more migrations that switch together.
 
 `)
 	rules(&b, gangRules)
+	fmt.Fprintf(&b, gangText, ReadyLimit)
 	b.WriteString("\n## Guest\n\n")
 	guests := section[fleet.GuestState]{fleet.GuestStarting, guestStages, guestArrows, nil}
 	guests.edges = [][3]string{{"running", "moving", "depart"}, {"moving", "running", "finished or aborted"},

@@ -20,8 +20,9 @@ const switchTries = 30
 // migrationStages says which order each phase waits for.
 var migrationStages = []stage[fleet.Phase]{
 	{in: fleet.Preparing, verb: fleet.Receive, at: "target"},
+	{in: fleet.Waiting, says: "its turn to copy, see Move; a guest that moves alone does not wait"},
 	{in: fleet.Copying, verb: fleet.Copy, at: "source"},
-	{in: fleet.Ready, says: "all members of the gang to be ready, then all switch; the guest runs and its copy is held"},
+	{in: fleet.Ready, says: "all members of the gang to be ready, then all switch; the guest runs, and what it changes goes on being copied"},
 	{in: fleet.Switching, verb: fleet.Switch, at: "source"},
 	{in: fleet.Repointing, verb: fleet.Repoint, at: "target"},
 	{in: fleet.Retiring, verb: fleet.Retire, at: "source"},
@@ -37,7 +38,7 @@ var migrationStages = []stage[fleet.Phase]{
 // that nothing happened, so it may always be undone; vanished is not, so past
 // switching it may only be asked again.
 var migrationArrows = []arrow[fleet.Phase]{
-	{from: fleet.Preparing, on: fleet.Done, to: fleet.Copying},
+	{from: fleet.Preparing, on: fleet.Done, to: fleet.Waiting},
 	{from: fleet.Preparing, on: fleet.Failed, to: fleet.Discarding},
 	{from: fleet.Preparing, on: fleet.Vanished, to: fleet.Discarding},
 
@@ -98,6 +99,9 @@ func Migration(m fleet.Migration, r fleet.Report) (fleet.Migration, bool, error)
 	if r.Cost != nil {
 		m.Cost = *r.Cost
 	}
+	if !r.Resumed.IsZero() {
+		m.Resumed = r.Resumed
+	}
 	if to != m.Phase {
 		m = enter(m, to, r.At)
 	}
@@ -138,7 +142,7 @@ func MigrationOrder(m fleet.Migration) (fleet.Order, bool) {
 
 // beforeSwitch reports whether the migration can be called off at no risk.
 func beforeSwitch(p fleet.Phase) bool {
-	return p == fleet.Preparing || p == fleet.Copying || p == fleet.Ready
+	return p == fleet.Preparing || p == fleet.Waiting || p == fleet.Copying || p == fleet.Ready
 }
 
 // Carrier gives the host to which frames for a guest should be sent, m being

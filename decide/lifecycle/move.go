@@ -2,22 +2,41 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"pagurus/fleet"
 )
 
+// ReadyLimit is how long the first member that is ready waits for the others
+// of its gang. The others began in time to be ready with it, so minutes mean
+// that they change their memory as fast as it is sent; meanwhile those that
+// are ready go on being copied and take from the link what the late need.
+const ReadyLimit = 5 * time.Minute
+
 // gangRules are the lines that concern a whole gang, for the printed protocol;
-// Gang and CallOff carry them out.
+// Gang, Start, Expire and CallOff carry them out.
 var gangRules = [][3]string{
+	{"waiting", "no member is preparing, and no member that copies has much more left to send than this one", "copying"},
 	{"ready", "the last member becomes ready", "all members enter switching in one change"},
-	{"preparing", "another member is called off", "discarding"},
-	{"copying or ready", "another member is called off", "withdrawing"},
-	{"preparing", "the guest's job is stopping", "discarding"},
+	{"ready", "the deadline passes", "all that are ready enter switching in one change"},
+	{"preparing or waiting", "the deadline passes, or another member or the whole move is called off", "discarding"},
+	{"copying", "the deadline passes", "withdrawing"},
+	{"copying or ready", "another member or the whole move is called off", "withdrawing"},
+	{"preparing or waiting", "the guest's job is stopping", "discarding"},
 	{"copying or ready", "the guest's job is stopping", "withdrawing"},
 	{"repointing", "the guest's job is stopping and the target has been asked 5 times", "stranded"},
 	{"any other", "the guest's job is stopping", "goes on to its end, then the guest is stopped"},
 }
+
+const gangText = `
+The deadline is what the move was given (--deadline), counted from its
+beginning, or %s after the first member became ready, whichever comes first.
+A guest that moves alone and is not ready by then stays, and the move is called
+off; of a gang those that are not ready stay, and those that are go without
+them. A move can be called off by anybody who may ask for it until its first
+member has entered switching, and not after that.
+`
 
 // Gang moves a whole gang by one report on one of its members. Members that
 // are ready wait for the others; the last one takes all of them into switching
@@ -32,7 +51,7 @@ func Gang(members []fleet.Migration, r fleet.Report) ([]fleet.Migration, bool, e
 		if err != nil || !changed {
 			return members, false, err
 		}
-		out := append([]fleet.Migration(nil), members...)
+		out := slices.Clone(members)
 		out[i] = next
 		return gather(out, next, r.At), true, nil
 	}
@@ -43,16 +62,8 @@ func Gang(members []fleet.Migration, r fleet.Report) ([]fleet.Migration, bool, e
 func gather(members []fleet.Migration, next fleet.Migration, at time.Time) []fleet.Migration {
 	switch next.Phase {
 	case fleet.Ready:
-		for _, m := range members {
-			if m.Phase != fleet.Ready {
-				return members
-			}
-		}
-		for i, m := range members {
-			// The point of no return for every order that is older: Home and
-			// Gen follow in the same change, before anything is paused, so that
-			// no commit is waited for while guests stand still.
-			members[i] = enter(m, fleet.Switching, at)
+		if !slices.ContainsFunc(members, func(m fleet.Migration) bool { return m.Phase != fleet.Ready }) {
+			switchReady(members, at)
 		}
 	case fleet.Discarding:
 		members, _ = CallOff(members, at, fmt.Sprintf("%s of the same move could not leave: %s", next.Guest, next.Cause))
@@ -60,14 +71,102 @@ func gather(members []fleet.Migration, next fleet.Migration, at time.Time) []fle
 	return members
 }
 
+// switchReady takes every member that is ready into switching.
+func switchReady(members []fleet.Migration, at time.Time) {
+	for i, m := range members {
+		if m.Phase == fleet.Ready {
+			// The point of no return for every order that is older: Home and
+			// Gen follow in the same change, before anything is paused, so that
+			// no commit is waited for while guests stand still.
+			members[i] = enter(m, fleet.Switching, at)
+		}
+	}
+}
+
+// startEarly is by how much a copy may be shorter than the longest under way
+// and yet begin: what is known of the longest is up to a second old.
+const startEarly = 1.25
+
+// Start begins the copies of the members that wait and whose turn it is. left
+// gives how many bytes a member has still to send in its first pass. The
+// longest begins; each other one begins when the longest under way has no more
+// left than it has itself. From then on the two end together, whether they
+// share a link (each gets half) or not (each gets all of its own): so nobody is
+// ready long before the others, to be copied over and over at their expense.
+// Nobody copies while the target of another is being prepared, which may take
+// long and come to nothing. The second result is false when nobody began.
+func Start(members []fleet.Migration, left func(fleet.Migration) int64, at time.Time) ([]fleet.Migration, bool) {
+	under, waiting, longest, next := false, false, int64(0), int64(0)
+	for _, m := range members {
+		switch m.Phase {
+		case fleet.Preparing:
+			return members, false
+		case fleet.Copying:
+			under, longest = true, max(longest, left(m))
+		case fleet.Ready:
+			under = true // with nothing left worth waiting for
+		case fleet.Waiting:
+			waiting, next = true, max(next, left(m))
+		}
+	}
+	if !waiting {
+		return members, false
+	}
+	if !under {
+		longest = next
+	}
+	out, began := slices.Clone(members), false
+	for i, m := range out {
+		if m.Phase == fleet.Waiting && startEarly*float64(left(m)) >= float64(longest) {
+			out[i], began = enter(m, fleet.Copying, at), true
+		}
+	}
+	return out, began
+}
+
+// Expire applies the deadlines of a move: members that are not ready by then
+// are called off and those that are switch without them. The second result is
+// false when it is too early, or nobody waits.
+func Expire(v fleet.Move, members []fleet.Migration, at time.Time) ([]fleet.Migration, bool) {
+	var first time.Time // since when somebody is ready
+	ready, late := 0, 0
+	for _, m := range members {
+		switch {
+		case m.Phase == fleet.Ready:
+			if ready++; first.IsZero() || m.Since.Before(first) {
+				first = m.Since
+			}
+		case beforeSwitch(m.Phase):
+			late++
+		}
+	}
+	var cause string
+	switch limit := v.Limits.Deadline; {
+	case limit > 0 && at.Sub(v.Begun) >= limit:
+		cause = fmt.Sprintf("it was not ready within the deadline of %s", limit)
+	case ready > 0 && at.Sub(first) >= ReadyLimit:
+		cause = fmt.Sprintf("it was not ready %s after the first of its move was", ReadyLimit)
+	}
+	if cause == "" || ready+late == 0 {
+		return members, false
+	}
+	if ready > 0 && late > 0 {
+		cause += ", and the others went without it"
+	}
+	out := slices.Clone(members)
+	switchReady(out, at) // first: what is called off next takes nobody along any more
+	out, _ = CallOff(out, at, cause)
+	return out, true
+}
+
 // CallOff takes back every member of a gang that has not begun to switch. The
 // second result is false when nothing changed.
 func CallOff(members []fleet.Migration, at time.Time, cause string) ([]fleet.Migration, bool) {
-	out, changed := append([]fleet.Migration(nil), members...), false
+	out, changed := slices.Clone(members), false
 	for i, m := range out {
 		to := m.Phase
 		switch {
-		case m.Phase == fleet.Preparing:
+		case m.Phase == fleet.Preparing, m.Phase == fleet.Waiting:
 			to = fleet.Discarding
 		case beforeSwitch(m.Phase):
 			to = fleet.Withdrawing
@@ -78,6 +177,16 @@ func CallOff(members []fleet.Migration, at time.Time, cause string) ([]fleet.Mig
 		}
 	}
 	return out, changed
+}
+
+// Committed reports whether a migration has begun to switch and not come back:
+// it can no longer be called off.
+func Committed(m fleet.Migration) bool {
+	switch m.Phase {
+	case fleet.Switching, fleet.Repointing, fleet.Retiring, fleet.Finished, fleet.Stranded:
+		return true
+	}
+	return false
 }
 
 // Abandon gives up a migration whose target has been asked to let the guest

@@ -19,7 +19,8 @@ func Heard(h fleet.Host, at time.Time) bool {
 }
 
 // Survey is a snapshot made ready for placing: what every host has promised
-// already is added up once. It is changed only by Take.
+// already is added up once. It is changed only by Take
+// and Depart.
 type Survey struct {
 	At    time.Time
 	Hosts []fleet.Host // sorted by ID
@@ -61,6 +62,11 @@ func NewSurvey(s fleet.Snapshot) *Survey {
 		v.held[m.To], v.held[m.From] = to, from
 	}
 	return v
+}
+
+// Clone gives a survey of its own to try things with.
+func (v *Survey) Clone() *Survey {
+	return &Survey{At: v.At, Hosts: v.Hosts, held: maps.Clone(v.held)}
 }
 
 // Take notes that a guest is going to be on a host too.

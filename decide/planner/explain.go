@@ -103,6 +103,11 @@ func (e *explainer) migration(m fleet.Migration) []string {
 		out = append(out, fmt.Sprintf("It waits for %s to %s it (try %d).", o.Host, o.Verb, o.Attempt+1))
 	} else if m.Phase == fleet.Ready {
 		out = append(out, "It waits for the other guests of the move to be ready; then all switch together.")
+	} else if m.Phase == fleet.Waiting {
+		out = append(out, "It begins to be copied so late that it is ready at the same time as the longest of the move.")
+	}
+	if end := deadlineOf(e.s.Moves[m.Move]); !end.IsZero() && !lifecycle.Committed(m) && !m.Phase.Ended() {
+		out = append(out, fmt.Sprintf("If it is not ready in %s, it stays where it is.", max(end.Sub(e.s.At), 0).Round(time.Second)))
 	}
 	if m.Cause != "" {
 		out = append(out, fmt.Sprintf("What went wrong so far: %s.", m.Cause))
@@ -137,7 +142,7 @@ func (e *explainer) leaving(g fleet.Guest) []string {
 	case draining && g.RetryAt.After(e.s.At):
 		say("It is tried again in %s; %s would take it.", g.RetryAt.Sub(e.s.At).Round(time.Second), ranked[0].Host)
 	case draining:
-		say("%s would take it: %s. Guests leave a host one at a time, and arrive one at a time.", ranked[0].Host, ranked[0].Reason)
+		say("%s would take it: %s. The guests of a job leave a host together, one job at a time.", ranked[0].Host, ranked[0].Reason)
 	default:
 		say("If it had to leave, %s would take it: %s.", ranked[0].Host, ranked[0].Reason)
 	}

@@ -96,13 +96,21 @@ func (p *Planner) Foresee(s fleet.Snapshot, r fleet.Request) (fleet.Forecast, er
 		return fleet.Forecast{}, err
 	}
 	out := fleet.Forecast{At: d.at, Migrations: []fleet.Foreseen{}, Converges: true}
-	for _, part := range parts {
+	for ; len(parts) > 0; parts = parts[1:] {
+		part := parts[0]
 		decided, err := p.Step(s, part)
-		if err != nil {
-			if len(parts) == 1 {
-				return fleet.Forecast{}, err
+		switch {
+		case err != nil && r.Verb == fleet.Migrate:
+			return fleet.Forecast{}, err
+		case err != nil && len(part.Guests) > 1:
+			for _, g := range part.Guests { // not together: a drain lets those go that can
+				one := part
+				one.Guests = []fleet.GuestID{g}
+				parts = append(parts, one)
 			}
-			out.Notes = append(out.Notes, fmt.Sprintf("%s stays: %s", part.Guest, err))
+			continue
+		case err != nil:
+			out.Notes = append(out.Notes, fmt.Sprintf("%s would stay for now: %s", part.Guests[0], err))
 			continue
 		}
 		out.Notes = append(out.Notes, decided.Answer.Notes...)
@@ -121,41 +129,33 @@ func (p *Planner) Foresee(s fleet.Snapshot, r fleet.Request) (fleet.Forecast, er
 	return out, nil
 }
 
-// apart gives the requests that a request comes to: moving every guest of a job
-// or of a host is moving each.
+// apart gives the requests that a request comes to: emptying a host is moving
+// its guests, those of one job together.
 func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
 	r.ID = "" // a dry run is never the answer to what was asked before
-	var leaves func(fleet.Guest) bool
-	switch {
-	case r.Verb == fleet.Migrate && (r.Guest != "" || r.Job == ""):
+	switch r.Verb {
+	case fleet.Migrate:
 		return []fleet.Request{r}, nil
-	case r.Verb == fleet.Migrate:
-		j, ok := d.jobs.find(r.Job)
-		if !ok {
-			_, err := refuse(r, "there is no job %s; pagurus jobs lists them", r.Job)
-			return nil, err
-		}
-		if !may(r.By, j) {
-			_, err := refuse(r, "job %s belongs to another user; only that user or an administrator may move it", j.ID)
-			return nil, err
-		}
-		leaves = func(g fleet.Guest) bool { return g.Job == j.ID && g.Home != r.To }
-	case r.Verb == fleet.Drain:
-		h, err := d.adminHost(r)
-		if err != nil {
-			return nil, err
-		}
-		leaves = func(g fleet.Guest) bool { return g.Home == h.ID }
+	case fleet.Drain:
 	default:
-		_, err := refuse(r, "what it would cost to %s is not foreseen; ask about migrate or drain", r.Verb)
+		_, err := refuse(r, "what it would cost to %s is not foreseen; ask about migrate or drain", orNone(r.Verb))
+		return nil, err
+	}
+	h, err := d.adminHost(r)
+	if err != nil {
 		return nil, err
 	}
 	var out []fleet.Request
-	for _, g := range sortedGuests(d.base, func(g fleet.Guest) bool { return !g.State.Ended() && leaves(g) }) {
-		out = append(out, fleet.Request{At: r.At, By: r.By, Verb: fleet.Migrate, Guest: g.ID, To: r.To})
+	for _, g := range sortedGuests(d.base, func(g fleet.Guest) bool { return !g.State.Ended() && g.Home == h.ID }) {
+		i := slices.IndexFunc(out, func(r fleet.Request) bool { return d.guests.at(r.Guests[0]).Job == g.Job })
+		if i < 0 {
+			out = append(out, fleet.Request{At: r.At, By: r.By, Verb: fleet.Migrate})
+			i = len(out) - 1
+		}
+		out[i].Guests = append(out[i].Guests, g.ID)
 	}
 	if len(out) == 0 {
-		_, err := refuse(r, "no guest would move; pagurus guests lists them and where they are")
+		_, err := refuse(r, "no guest would move: %s has none; pagurus guests lists them and where they are", h.ID)
 		return nil, err
 	}
 	return out, nil

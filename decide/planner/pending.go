@@ -34,9 +34,30 @@ func Task(s fleet.Snapshot, o fleet.Order) fleet.Task {
 		t.Listen = s.Migrations[o.Migration].Listen
 	}
 	if o.Verb == fleet.Copy {
-		t.Limits = lifecycle.Limits(fleet.Limits{})
+		t.Limits = copyLimits(s, s.Migrations[o.Migration])
 	}
 	return t
+}
+
+// copyLimits bounds one copy of a move. Those that leave the same host share
+// the ceiling by their size, so that they end together.
+func copyLimits(s fleet.Snapshot, m fleet.Migration) fleet.Limits {
+	v := s.Moves[m.Move]
+	l := lifecycle.Limits(v.Limits)
+	l.Hold = len(v.Migrations) > 1
+	if l.BytesPerSecond <= 0 {
+		return l
+	}
+	own, all := s.Guests[m.Guest].Need.MemoryBytes, int64(0)
+	for _, id := range v.Migrations {
+		if other := s.Migrations[id]; other.From == m.From {
+			all += s.Guests[other.Guest].Need.MemoryBytes
+		}
+	}
+	if all > own && own > 0 {
+		l.BytesPerSecond = max(1, int64(float64(l.BytesPerSecond)*float64(own)/float64(all)))
+	}
+	return l
 }
 
 // Wanted gives all that should be on one host. For many hosts make one Atlas.

@@ -45,6 +45,17 @@ func TestAnythingInAnyOrder(t *testing.T) {
 				_, _ = w.ask(r)
 			},
 			"migrate": func(*rapid.T) { _, _ = w.ask(fleet.Request{Verb: fleet.Migrate, Guest: guest()}) },
+			"gang": func(*rapid.T) {
+				r := fleet.Request{Verb: fleet.Migrate, Guests: []fleet.GuestID{guest(), guest(), guest()}}
+				r.Limits.Deadline = time.Duration(rapid.IntRange(0, 30).Draw(t, "deadline")) * time.Second
+				_, _ = w.ask(r)
+			},
+			"all": func(*rapid.T) {
+				_, _ = w.ask(fleet.Request{Verb: fleet.Migrate, Job: fleet.JobID(some("j1", "j2", "j3")), To: host()})
+			},
+			"call off": func(*rapid.T) {
+				_, _ = w.ask(fleet.Request{Verb: fleet.CallOff, Move: fleet.MoveID(some("m1", "m2", "m3", "m4", "m5"))})
+			},
 			"cancel": func(*rapid.T) {
 				_, _ = w.ask(fleet.Request{Verb: fleet.Cancel, Job: fleet.JobID(some("j1", "j2", "j3"))})
 			},

@@ -27,6 +27,7 @@ func (d *draft) reportMigration(r fleet.Report) error {
 	if err != nil || !changed {
 		return err
 	}
+	members, _ = lifecycle.Start(members, d.left, d.at)
 	d.take(m.Move, members)
 	return nil
 }

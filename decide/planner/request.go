@@ -23,6 +23,8 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 		return d.cancel(r)
 	case fleet.Migrate:
 		return d.migrate(r)
+	case fleet.CallOff:
+		return d.callOff(r)
 	case fleet.Drain:
 		return d.drainHost(r)
 	case fleet.Undrain:
@@ -53,44 +55,6 @@ func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 		d.settle(j.ID)
 	}
 	return fleet.Answer{Job: j.ID}, nil
-}
-
-// migrate begins the move of one guest.
-func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
-	if before, asked := d.asked(r); asked {
-		return before, nil
-	}
-	g, ok := d.guests.find(r.Guest)
-	if !ok {
-		return refuse(r, "there is no guest %s; pagurus guests lists them", orNone(r.Guest))
-	}
-	if !may(r.By, d.jobs.at(g.Job)) {
-		return refuse(r, "guest %s belongs to another user's job; only that user or an administrator may move it", g.ID)
-	}
-	if reason := d.unmovable(g); reason != "" {
-		return refuse(r, "guest %s cannot move: %s", g.ID, reason)
-	}
-	a := ask(d.base, g)
-	if r.To != "" {
-		to, ok := d.hosts.find(r.To)
-		if !ok {
-			return refuse(r, "there is no host %s; pagurus hosts lists them", r.To)
-		}
-		if to.ID == g.Home {
-			return refuse(r, "guest %s is on %s already; name another host, or none to let Pagurus choose", g.ID, to.ID)
-		}
-		if reason := placement.Unfit(d.room(), to, a); reason != "" {
-			return refuse(r, "guest %s cannot move to %s, which %s; name another host, or none to let Pagurus choose", g.ID, to.ID, reason)
-		}
-		a.Only = []fleet.HostID{to.ID}
-	}
-	ranked := d.p.policy().Rank(d.room(), a)
-	if len(ranked) == 0 {
-		return fleet.Answer{}, &Refusal{Request: r, Hosts: placement.Explain(d.room(), a),
-			Reason: fmt.Sprintf("no host can take guest %s now; free a host or add one, then ask again", g.ID)}
-	}
-	why := fmt.Sprintf("asked for by uid %d", r.By.UID)
-	return fleet.Answer{Moves: []fleet.MoveID{d.depart(g, ranked[0], why, r.ID)}}, nil
 }
 
 // asked gives the answer to a request that began moves before.
@@ -139,7 +103,7 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 	d.drain()
 	var out fleet.Answer
 	for id, v := range d.moves.put {
-		if _, before := d.base.Moves[id]; !before && d.migrations.at(v.Migrations[0]).From == h.ID {
+		if _, before := d.base.Moves[id]; !before && v.Drains == h.ID {
 			out.Moves = append(out.Moves, id)
 		}
 	}
@@ -175,12 +139,13 @@ func (d *draft) remaining(h fleet.Host) []string {
 		}
 	}
 	if follow > 0 {
-		notes = append(notes, fmt.Sprintf("%d more %s, one at a time", follow, plural(follow, "guest follows", "guests follow")))
+		notes = append(notes, fmt.Sprintf("%d more %s, the guests of one job at a time", follow, plural(follow, "guest follows", "guests follow")))
 	}
 	return notes
 }
 
-// undrainHost lets a host take guests again.
+// undrainHost lets a host take guests again. What its drain began ends, as far
+// as it can.
 func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
 	h, err := d.adminHost(r)
 	if err != nil {
@@ -189,7 +154,7 @@ func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
 	if h, changed := lifecycle.Host(h, fleet.Undrain, d.at); changed {
 		d.hosts.put[h.ID] = h
 	}
-	return fleet.Answer{}, nil
+	return fleet.Answer{Notes: d.callOffDrain(h.ID)}, nil
 }
 
 // adminHost gives the host a request is about, for callers who may act on it.

@@ -73,7 +73,7 @@ func TestMigrateGoesThroughEveryPhase(t *testing.T) {
 	for _, e := range m.Entered {
 		phases = append(phases, e.Phase)
 	}
-	if want := []fleet.Phase{fleet.Preparing, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Repointing, fleet.Retiring, fleet.Finished}; !reflect.DeepEqual(phases, want) {
+	if want := []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Repointing, fleet.Retiring, fleet.Finished}; !reflect.DeepEqual(phases, want) {
 		t.Errorf("phases: %v", phases)
 	}
 	if run := w.log[slices.IndexFunc(w.log, func(o fleet.Order) bool { return o.Verb == fleet.Run && o.Gen == 2 })]; run.Host != "host3" {
@@ -90,36 +90,67 @@ func TestMigrateGoesThroughEveryPhase(t *testing.T) {
 }
 
 // Every order of a move fails once, or its host is silent for a while before
-// or after it has carried it out; the guest is always somewhere.
+// or after it has carried it out; the guests are always somewhere. Gangs of up
+// to four, the fault at the first or the last of their orders of that kind.
 func TestMoveWithEveryFault(t *testing.T) {
-	for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Retire} {
-		for _, fault := range []string{"failed", "before", "after", "restart"} {
-			t.Run(fmt.Sprintf("%s_%s", verb, fault), func(t *testing.T) {
-				w, j := running(t, 1, "host1", "host2")
-				w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"})
-				w.fault(verb, fault)
-				for range 60 {
-					w.tick(time.Second)
-					w.settle()
+	for guests := 1; guests <= 4; guests++ {
+		for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Retire} {
+			for _, fault := range []string{"failed", "before", "after", "restart"} {
+				for _, nth := range []int{1, guests} {
+					t.Run(fmt.Sprintf("%d_%s_%s_%d", guests, verb, fault, nth), func(t *testing.T) { moveWithFault(t, guests, verb, fault, nth) })
+					if guests == 1 {
+						break
+					}
 				}
-				g := w.s.Guests["j1g0"]
-				if g.State != fleet.GuestRunning || w.guests[g.Home][g.ID] != fleet.Running {
-					t.Fatalf("guest: %+v, hosts: %v", g, w.guests)
-				}
-				if len(w.guests["host1"])+len(w.guests["host2"]) != 1 {
-					t.Errorf("something was left behind: %v", w.guests)
-				}
-				w.exited[j] = true
-				w.settle()
-				if w.s.Jobs[j].State != fleet.JobEnded || w.s.Jobs[j].Result != fleet.JobFinished {
-					t.Errorf("job: %+v", w.s.Jobs[j])
-				}
-			})
+			}
 		}
 	}
 }
 
-// fault answers orders until the verb comes, and lets that one go wrong.
+func moveWithFault(t *testing.T, guests int, verb fleet.Verb, fault string, nth int) {
+	r := submission(guests)
+	r.Spec.On = []fleet.HostID{"host1", "host2"}
+	w := newWorld(t, "host1", "host2", "host3")
+	j := w.must(r).Job
+	w.settle()
+	w.must(fleet.Request{Verb: fleet.Migrate, Job: j, To: "host3"})
+	for range nth - 1 {
+		w.fault(verb, "")
+	}
+	w.fault(verb, fault)
+	for range 60 {
+		w.tick(time.Second)
+		w.settle()
+	}
+	copies := 0
+	for _, g := range w.s.Guests {
+		if g.State != fleet.GuestRunning || w.guests[g.Home][g.ID] != fleet.Running {
+			t.Fatalf("guest: %+v, hosts: %v", g, w.guests)
+		}
+	}
+	for _, here := range w.guests {
+		copies += len(here)
+	}
+	if copies != guests {
+		t.Errorf("something was left behind: %v", w.guests)
+	}
+	together := map[bool]int{}
+	for _, m := range w.s.Migrations {
+		switched := slices.ContainsFunc(m.Entered, func(e fleet.Entered) bool { return e.Phase == fleet.Switching })
+		together[switched]++
+	}
+	if len(together) != 1 {
+		t.Errorf("some switched and some did not: %v", together)
+	}
+	w.exited[j] = true
+	w.settle()
+	if w.s.Jobs[j].State != fleet.JobEnded || w.s.Jobs[j].Result != fleet.JobFinished {
+		t.Errorf("job: %+v", w.s.Jobs[j])
+	}
+}
+
+// fault answers orders until the verb comes, and lets that one go wrong, or
+// well.
 func (w *world) fault(verb fleet.Verb, how string) {
 	for range 100 {
 		i := slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Migration != "" })
@@ -132,6 +163,8 @@ func (w *world) fault(verb fleet.Verb, how string) {
 			continue
 		}
 		switch how {
+		case "":
+			w.answer(i)
 		case "failed":
 			w.refused[o] = true
 			w.answer(i)
@@ -163,36 +196,6 @@ func TestRefusedOrderIsTriedAgainAfterAPause(t *testing.T) {
 	w.settle()
 	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Finished {
 		t.Errorf("migration: %+v", m)
-	}
-}
-
-func TestDrainMovesOneAtATime(t *testing.T) {
-	w, _ := running(t, 4, "host1", "host2", "host3")
-	before := 0
-	for _, g := range w.s.Guests {
-		if g.Home == "host1" {
-			before++
-		}
-	}
-	a := w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
-	if before != 2 || len(a.Moves) != 1 || len(a.Notes) != 1 || a.Notes[0] != "1 more guest follows, one at a time" {
-		t.Fatalf("%d guests, answer: %+v", before, a)
-	}
-	if again := w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"}); len(again.Moves) != 0 {
-		t.Errorf("draining twice began %v", again.Moves)
-	}
-	w.settle()
-	for _, g := range w.s.Guests {
-		if g.Home == "host1" || g.State != fleet.GuestRunning {
-			t.Errorf("guest: %+v", g)
-		}
-	}
-	if w.s.Hosts["host1"].State != fleet.HostDraining {
-		t.Error("host1 no longer drains")
-	}
-	w.must(fleet.Request{Verb: fleet.Undrain, Host: "host1"})
-	if w.s.Hosts["host1"].State != fleet.HostUp {
-		t.Error("host1 still drains")
 	}
 }
 

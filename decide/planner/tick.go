@@ -3,12 +3,9 @@ package planner
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
-	"pagurus/decide/lifecycle"
-	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
 
@@ -61,6 +58,7 @@ func (d *draft) tick() error {
 		}
 	}
 	d.calm = false // these hosts were silent, nothing is gained by waiting longer
+	d.conduct()
 	d.forgetJobs()
 	d.forgetMoves()
 	d.drain()
@@ -177,74 +175,4 @@ func (d *draft) forgetMoves() {
 			}
 		}
 	}
-}
-
-// drain begins the next moves off draining hosts. Each such host sends one
-// guest at a time and each other takes in one at a time: moves that share a
-// link starve each other and then none converges.
-func (d *draft) drain() {
-	draining := false
-	for id := range d.base.Hosts {
-		draining = draining || d.hosts.at(id).State == fleet.HostDraining
-	}
-	if !draining {
-		return
-	}
-	leaving := d.leaving()
-	for _, id := range slices.Sorted(maps.Keys(leaving)) {
-		if out, _ := d.room().Busy(id); out > 0 || silence(d.base, id, d.at) > 0 {
-			continue
-		}
-		d.drainOne(id, leaving[id])
-	}
-}
-
-// leaving gives the guests that could leave each draining host now, by ID.
-func (d *draft) leaving() map[fleet.HostID][]fleet.Guest {
-	out := map[fleet.HostID][]fleet.Guest{}
-	for id := range d.base.Guests {
-		g := d.guests.at(id)
-		if g.State == fleet.GuestRunning && !g.RetryAt.After(d.at) && d.hosts.at(g.Home).State == fleet.HostDraining {
-			out[g.Home] = append(out[g.Home], g)
-		}
-	}
-	for _, guests := range out {
-		slices.SortFunc(guests, func(a, b fleet.Guest) int { return cmp.Compare(a.ID, b.ID) })
-	}
-	return out
-}
-
-// drainOne begins the move of the first guest that some host can take now.
-func (d *draft) drainOne(id fleet.HostID, guests []fleet.Guest) {
-	type want struct {
-		need fleet.Resources
-		kind fleet.Kind
-	}
-	nowhere := map[want]bool{} // asked already in this Step; guests of a host are mostly alike
-	for _, g := range guests {
-		w := want{g.Need, g.Kind}
-		if nowhere[w] {
-			continue
-		}
-		for _, c := range d.p.policy().Rank(d.room(), ask(d.base, g)) {
-			if _, in := d.room().Busy(c.Host); in == 0 {
-				d.depart(g, c, fmt.Sprintf("%s is draining", id), "")
-				return
-			}
-		}
-		nowhere[w] = true
-	}
-}
-
-// depart begins a move of one guest.
-func (d *draft) depart(g fleet.Guest, to placement.Choice, why string, request fleet.RequestID) fleet.MoveID {
-	c := d.counters()
-	id := fleet.MoveID(fmt.Sprintf("m%d", c.NextMove))
-	c.NextMove++
-	d.room().Depart(g.Home, to.Host, g.Need)
-	g, m := lifecycle.Depart(g, to.Host, id, d.at)
-	d.guests.put[g.ID] = g
-	d.migrations.put[m.ID] = m
-	d.moves.put[id] = fleet.Move{ID: id, Request: request, Migrations: []fleet.MigrationID{m.ID}, Why: why, Begun: d.at}
-	return id
 }

@@ -343,7 +343,7 @@ func (w *world) soundOrders() {
 	}
 	for _, g := range w.s.Guests {
 		want := 1
-		if g.State.Ended() || w.s.Migrations[g.Migration].Phase == fleet.Ready {
+		if phase := w.s.Migrations[g.Migration].Phase; g.State.Ended() || phase == fleet.Ready || phase == fleet.Waiting {
 			want = 0
 		}
 		if own[g.ID] != want {

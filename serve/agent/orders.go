@@ -265,9 +265,10 @@ func (a *Agent) repoint(ctx context.Context, w *work) (fleet.Report, error) {
 		}
 		return fleet.Report{}, vague{err} // worth another try, however often
 	}
+	resumed := time.Now()
 	a.beginSettling(w)
 	a.match(ctx)
-	return fleet.Report{}, nil
+	return fleet.Report{Resumed: resumed}, nil
 }
 
 // revert lets the guest run on here after a switch that did not happen.

@@ -217,6 +217,43 @@ func TestMigrateWaits(t *testing.T) {
 	}
 }
 
+func TestMigrateAsksForAGang(t *testing.T) {
+	w := newWorld(t)
+	w.answer = func(fleet.Request) (fleet.Answer, error) {
+		return fleet.Answer{Moves: []fleet.MoveID{"m1"}, Notes: []string{"guest j1g2 is on host2 already and stays there"}}, nil
+	}
+	got := w.pagurus("", "migrate", "j1g0", "j1g1", "j1g2", "--to", "host2", "--bandwidth", "200M/s", "--max-stall", "30ms", "--deadline", "10s")
+	if got.out != "m1\n" || !strings.Contains(got.err, "stays there") || got.code != 0 {
+		t.Errorf("got %+v", got)
+	}
+	r := w.asked[0]
+	if len(r.Guests) != 3 || r.To != "host2" || r.Limits != (fleet.Limits{BytesPerSecond: 200 << 20, Downtime: 30 * time.Millisecond, Deadline: 10 * time.Second}) {
+		t.Errorf("asked for %+v", r)
+	}
+	w.pagurus("", "migrate", "--job", "j1")
+	if r := w.asked[1]; r.Job != "j1" || len(r.Guests) != 0 || r.Limits != (fleet.Limits{}) {
+		t.Errorf("asked for %+v", r)
+	}
+	if got := w.pagurus("", "moves", "cancel", "m1"); got.out != "m1\n" || got.code != 0 || w.asked[2].Verb != fleet.CallOff || w.asked[2].Move != "m1" {
+		t.Errorf("got %+v, asked for %+v", got, w.asked[2])
+	}
+}
+
+func TestMovesShow(t *testing.T) {
+	w := newWorld(t)
+	w.change(func(s *fleet.Snapshot) { move(s, fleet.Finished, "") })
+	if got := w.pagurus("", "moves", "show", "m1"); !strings.Contains(got.out, "m1: 1 guest, because: asked for") || !strings.Contains(got.out, "PREPARING") || got.code != 0 {
+		t.Errorf("got %+v", got)
+	}
+	var m view.Move
+	if got := w.pagurus("", "moves", "show", "m1", "--json"); json.Unmarshal([]byte(got.out), &m) != nil || m.ID != "m1" || len(m.Parts) != 1 {
+		t.Errorf("got %+v", got)
+	}
+	if got := w.pagurus("", "moves", "show", "m9"); got.code != 1 || !strings.Contains(got.err, "pagurus moves") {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestDrainSaysWhoStays(t *testing.T) {
 	w := newWorld(t)
 	w.change(func(s *fleet.Snapshot) {
@@ -321,6 +358,14 @@ func TestBadCommandLines(t *testing.T) {
 		{"hosts host1", 1, "host1"},
 		{"hostss", 1, `did you mean "hosts"?`},
 		{"cancel j9", 1, "no room"},
+		{"migrate", 1, "--job"},
+		{"migrate j1g0 --job j1", 1, "--job"},
+		{"migrate j1g0 --bandwidth fast", 1, "512M"},
+		{"migrate j1g0 --max-stall 1us", 1, "1ms"},
+		{"migrate j1g0 --deadline -1s", 1, "30s"},
+		{"moves m1", 1, "m1"},
+		{"moves show", 1, "one move"},
+		{"moves cancel m9", 1, "no room"},
 	} {
 		got := w.pagurus("", strings.Fields(c.args)...)
 		if got.code != c.code || !strings.Contains(got.err, c.says) || !strings.HasPrefix(got.err, "pagurus: ") {

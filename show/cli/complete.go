@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,12 +47,30 @@ func (a *app) completeJobs(wanted func(view.Job) bool) completion {
 	}
 }
 
-// completeGuests completes the one guest a command is about.
+// completeGuests completes the guests that are not yet named.
 func (a *app) completeGuests(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	named := unique(args)
+	return a.offer(cmd, func(c view.Cluster) []string {
+		return slices.DeleteFunc(guestWords(c), func(w string) bool {
+			id, _, _ := strings.Cut(w, "\t")
+			return named[id]
+		})
+	})
+}
+
+// completeMoves completes the one move a command is about.
+func (a *app) completeMoves(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return a.offer(cmd, guestWords)
+	return a.offer(cmd, moveWords)
+}
+
+func moveWords(c view.Cluster) (words []string) {
+	for _, m := range c.Moves {
+		words = append(words, string(m.ID)+"\tmove: "+view.Clean(m.Why))
+	}
+	return words
 }
 
 func guestWords(c view.Cluster) (words []string) {
@@ -100,9 +119,6 @@ func (a *app) completeAnything(cmd *cobra.Command, args []string, _ string) ([]s
 		for _, j := range c.Jobs {
 			words = append(words, string(j.ID)+"\tjob, "+string(j.State))
 		}
-		for _, m := range c.Moves {
-			words = append(words, string(m.ID)+"\tmove: "+view.Clean(m.Why))
-		}
-		return words
+		return append(words, moveWords(c)...)
 	})
 }

@@ -48,11 +48,13 @@ func (a *app) jobsCommand() *cobra.Command {
 }
 
 func (a *app) movesCommand() *cobra.Command {
-	return a.list(&cobra.Command{
+	cmd := a.list(&cobra.Command{
 		Use:     "moves",
-		Short:   "List the moves, under way and past",
-		Example: "  pagurus moves -w\n  pagurus explain m3            # every phase of one move",
+		Short:   "List the moves, under way and past; show one, call one off",
+		Example: "  pagurus moves -w\n  pagurus moves show m3         # every phase of one move\n  pagurus moves cancel m3",
 	}, listing{view.Cluster.MoveTable, func(c view.Cluster) any { return c.Moves }})
+	cmd.AddCommand(a.showMoveCommand(), a.cancelMoveCommand())
+	return cmd
 }
 
 // list completes a command that shows a table, once or watching.

@@ -19,44 +19,6 @@ import (
 // the planner, which thinks about once a second.
 const stuckAfter = 5 * time.Second
 
-func (a *app) migrateCommand() *cobra.Command {
-	var to string
-	var dry *bool
-	wait, limit := false, time.Duration(0)
-	cmd := &cobra.Command{
-		Use:   "migrate GUEST [--to HOST] [--wait | --dry-run]",
-		Short: "Move a guest to another host while it runs",
-		Long: `Migrate moves a guest to another host while its program runs on. Without --to
-the controller chooses the host. It prints the move's ID and returns; with
---wait it shows the move and exits with 1 if it was called off. With --dry-run it
-says what the move would cost, like ` + "`pagurus predict`" + `, and does nothing.`,
-		Example:           "  pagurus migrate j3g1 --to host2 --wait\n  pagurus explain $(pagurus migrate j3g1)",
-		Args:              Exactly(1, "one guest: `pagurus guests` lists them"),
-		ValidArgsFunction: a.completeGuests,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request := fleet.Request{Verb: fleet.Migrate, Guest: fleet.GuestID(args[0]), To: fleet.HostID(to)}
-			if *dry {
-				return a.predict(cmd.Context(), request)
-			}
-			answer, err := a.ask(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			if !wait {
-				return a.answer(answer)
-			}
-			a.notes(answer)
-			return a.awaitMoves(cmd.Context(), answer.Moves, limit)
-		},
-	}
-	cmd.Flags().StringVar(&to, "to", "", "the host to move to (default: the controller chooses)")
-	cmd.Flags().BoolVar(&wait, "wait", false, "show the move until it is over")
-	cmd.Flags().DurationVar(&limit, "timeout", 30*time.Minute, "wait no longer than this; the move goes on")
-	dry = dryRun(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("to", a.completeHosts)
-	return cmd
-}
-
 // awaitMoves shows moves until they are over. Its error says which of them
 // did not arrive.
 func (a *app) awaitMoves(ctx context.Context, ids []fleet.MoveID, limit time.Duration) error {
@@ -93,12 +55,17 @@ func (a *app) awaitMoves(ctx context.Context, ids []fleet.MoveID, limit time.Dur
 }
 
 // printMoves prints each move if JSON was asked for; otherwise the bar has
-// shown them.
+// shown their guests, and what is left to say is how closely those switched.
 func (a *app) printMoves(moves []view.Move) error {
-	if !a.json {
-		return nil
-	}
 	for _, m := range moves {
+		if !a.json {
+			if line := m.Together(); line != "" {
+				if _, err := fmt.Fprintln(a.Out, line); err != nil {
+					return err
+				}
+			}
+			continue
+		}
 		if err := a.printJSON(m); err != nil {
 			return err
 		}
@@ -131,13 +98,14 @@ func late(err error, limit time.Duration, then string) error {
 }
 
 func (a *app) drainCommand() *cobra.Command {
-	var dry *bool
-	wait, limit := false, time.Duration(0)
+	wait, dry, limit := false, false, time.Duration(0)
 	cmd := &cobra.Command{
 		Use:   "drain HOST [--wait | --dry-run]",
 		Short: "Move all guests off a host and keep it empty",
 		Long: `Drain moves every guest off a host and starts none there until ` + "`pagurus undrain`" + `.
-It prints the IDs of the moves and says which guests have nowhere to go and why.
+The guests of one job leave together, one job after the other; those that find
+no room stay until there is some. It prints the IDs of the moves and says which
+guests have nowhere to go and why.
 With --wait it shows the moves until the host is empty, and exits with 1 if some
 guest cannot leave; with --json it prints each of them at the end. With --dry-run
 it says what that would cost, like ` + "`pagurus predict --host`" + `, and does nothing.`,
@@ -147,7 +115,7 @@ it says what that would cost, like ` + "`pagurus predict --host`" + `, and does 
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host := fleet.HostID(args[0])
 			request := fleet.Request{Verb: fleet.Drain, Host: host}
-			if *dry {
+			if dry {
 				return a.predict(cmd.Context(), request)
 			}
 			answer, err := a.ask(cmd.Context(), request)
@@ -163,7 +131,7 @@ it says what that would cost, like ` + "`pagurus predict --host`" + `, and does 
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "show the moves until the host is empty")
 	cmd.Flags().DurationVar(&limit, "timeout", 30*time.Minute, "wait no longer than this; the host goes on draining")
-	dry = dryRun(cmd)
+	dryRun(cmd.Flags(), &dry)
 	return cmd
 }
 
@@ -246,6 +214,7 @@ func (a *app) undrainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "undrain HOST",
 		Short:             "Let a drained host run guests again",
+		Long:              "Undrain lets a host take guests again. Moves that its draining began are called off, but for those that have begun to switch.",
 		Example:           "  pagurus undrain host1",
 		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
 		ValidArgsFunction: a.completeHostArgument,

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"pagurus/fleet"
 	"pagurus/show/view"
@@ -70,8 +71,8 @@ it cost. With --score it says how good that was so far.`,
 }
 
 // dryRun adds to a command the flag that makes it only predict.
-func dryRun(cmd *cobra.Command) *bool {
-	return cmd.Flags().Bool("dry-run", false, "say what it would cost, and do nothing")
+func dryRun(flags *pflag.FlagSet, dry *bool) {
+	flags.BoolVar(dry, "dry-run", false, "say what it would cost, and do nothing")
 }
 
 // predict prints what a request would lead to.

@@ -47,7 +47,8 @@ func TestPredict(t *testing.T) {
 	}{
 		{[]string{"predict", "j1g0", "--to", "host2"}, []string{"2.1 s (1.5 s to 4.0 s)", "14 ms (5.0 ms to 40 ms)", "181 MiB (150 MiB to 300 MiB)", "going by 3 past moves"},
 			fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2"}},
-		{[]string{"migrate", "j1g0", "--dry-run"}, []string{"host2"}, fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"}},
+		{[]string{"migrate", "j1g0", "j1g1", "--bandwidth", "1M", "--dry-run"}, []string{"host2"}, fleet.Request{Verb: fleet.Migrate}},
+		{[]string{"migrate", "--job", "j1", "--dry-run"}, []string{"host2"}, fleet.Request{Verb: fleet.Migrate, Job: "j1"}},
 		{[]string{"predict", "--job", "j1"}, []string{"does not converge", "! j1g1 would be called off after 2.1 s: it dirties too fast", "! j1g1 would converge with more of everything", "\nall "},
 			fleet.Request{Verb: fleet.Migrate, Job: "j1"}},
 		{[]string{"predict", "--host", "host1", "--json"}, []string{`"total_ns":{"value":2100000000,"low":1500000000,"high":4000000000}`}, fleet.Request{Verb: fleet.Drain, Host: "host1"}},

@@ -57,12 +57,14 @@ type Job struct {
 type Move struct {
 	fleet.Move
 	Parts []Part `json:"parts"`
+	Skew  *Skew  `json:"skew,omitempty"` // nil: fewer than two guests have switched
 }
 
 // Part is one migration of a move and how far it is.
 type Part struct {
 	fleet.Migration
-	Progress fleet.Progress `json:"progress"` // the cost once known, before that what the source last said
+	Progress fleet.Progress `json:"progress"`           // the cost once known, before that what the source last said
+	Still    *time.Duration `json:"still_ns,omitempty"` // from pause to resume; nil: not over, or the hosts' clocks differ
 }
 
 // Read joins and sorts a snapshot.
@@ -138,8 +140,10 @@ func readMove(s fleet.Snapshot, m fleet.Move) Move {
 		if live, ok := s.Hosts[mig.From].Facts.Copies[id]; ok && mig.Cost.TotalBytes == 0 {
 			p.Progress = live
 		}
+		p.Still = still(p, clocks(s))
 		row.Parts = append(row.Parts, p)
 	}
+	row.Skew = skew(row.Parts, clocks(s))
 	return row
 }
 

@@ -75,9 +75,78 @@ func busy() fleet.Snapshot {
 	return s
 }
 
+// gang adds a move of three guests: two switched, one was left behind.
+func gang(s fleet.Snapshot) fleet.Snapshot {
+	at := func(d time.Duration) time.Time { return noon.Add(d) }
+	v := fleet.Move{ID: "m4", Why: "asked for by uid 0", Begun: noon, Ended: at(4 * time.Second),
+		Limits: fleet.Limits{BytesPerSecond: 200 * mib, Downtime: 30 * time.Millisecond, Deadline: 3 * time.Second}}
+	for i, g := range []fleet.GuestID{"j3g0", "j3g1", "j3g2"} {
+		m := fleet.Migration{ID: fleet.MigrationID("m4." + string(g)), Move: "m4", Guest: g, Job: "j3", From: "host1", To: "host10", Phase: fleet.Finished,
+			Entered: []fleet.Entered{{Phase: fleet.Preparing, At: noon}, {Phase: fleet.Waiting, At: at(time.Second)}, {Phase: fleet.Copying, At: at(1100 * time.Millisecond)}}}
+		if i == 2 {
+			m.Phase, m.Cause = fleet.Aborted, "it was not ready within the deadline of 3s, and the others went without it"
+			m.Entered = append(m.Entered, fleet.Entered{Phase: fleet.Withdrawing, At: at(3 * time.Second)}, fleet.Entered{Phase: fleet.Discarding, At: at(3010 * time.Millisecond)}, fleet.Entered{Phase: fleet.Aborted, At: at(3020 * time.Millisecond)})
+		} else {
+			late := time.Duration(i) * 12 * time.Millisecond
+			m.Entered = append(m.Entered, fleet.Entered{Phase: fleet.Ready, At: at(2 * time.Second)}, fleet.Entered{Phase: fleet.Switching, At: at(3 * time.Second)},
+				fleet.Entered{Phase: fleet.Repointing, At: at(3100*time.Millisecond + late)}, fleet.Entered{Phase: fleet.Retiring, At: at(3150*time.Millisecond + late)},
+				fleet.Entered{Phase: fleet.Finished, At: at(4 * time.Second)})
+			m.Cost = fleet.Progress{Rounds: 4 + i, TotalBytes: 512 * mib, SentBytes: 120 * mib, BytesPerSecond: 90 * mib, DirtyBytesPerSecond: 8 * mib,
+				Downtime: 9 * time.Millisecond, PausedAt: at(3050*time.Millisecond + late)}
+			m.Resumed = at(3120*time.Millisecond + 2*late)
+		}
+		s.Migrations[m.ID] = m
+		v.Migrations = append(v.Migrations, m.ID)
+	}
+	s.Moves["m4"] = v
+	return s
+}
+
+// What two hosts say is compared only where one clock said it.
+func TestSkew(t *testing.T) {
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	is := func(d *time.Duration, want time.Duration) bool { return d != nil && *d == want }
+	s := gang(fleet.NewSnapshot())
+	m, _ := Read(s).Move("m4")
+	k := m.Skew
+	if k == nil || k.Switch != ms(162) || !is(k.Pauses, ms(12)) || !is(k.Resumes, ms(24)) || k.Still != nil || m.Parts[0].Still != nil {
+		t.Errorf("two machines: %+v", k)
+	}
+	for _, id := range []fleet.HostID{"host1", "host10"} {
+		s.Hosts[id] = fleet.Host{ID: id, Facts: fleet.Facts{Machine: "one"}}
+	}
+	m, _ = Read(s).Move("m4")
+	if k := m.Skew; !is(k.Still, ms(94)) || !is(m.Parts[1].Still, ms(82)) || m.Parts[2].Still != nil {
+		t.Errorf("one machine: %+v %v", k, m.Parts[1].Still)
+	}
+	other := s.Migrations["m4.j3g1"]
+	other.From = "host2"
+	s.Migrations[other.ID] = other
+	m, _ = Read(s).Move("m4")
+	if k := m.Skew; k.Pauses != nil || k.Still != nil || !is(k.Resumes, ms(24)) {
+		t.Errorf("two sources: %+v", k)
+	}
+	other.Entered = other.Entered[:3]
+	s.Migrations[other.ID] = other
+	m, _ = Read(s).Move("m4")
+	if m.Skew != nil || m.Together() != "" {
+		t.Errorf("one that switched: %+v", m.Skew)
+	}
+}
+
 func TestGolden(t *testing.T) {
 	time.Local = time.UTC
 	full, none := Read(busy()), Read(fleet.NewSnapshot())
+	var shown []string
+	withGang := gang(busy())
+	for _, id := range []fleet.HostID{"host1", "host10"} {
+		h := withGang.Hosts[id]
+		h.Facts.Machine = "one"
+		withGang.Hosts[id] = h
+	}
+	for _, m := range Read(withGang).Moves {
+		shown = append(shown, m.Show(noon.Add(5*time.Second)))
+	}
 	lines := func(ls ...string) string { return strings.Join(ls, "\n") + "\n" }
 	var moves, jobs []string
 	for _, m := range full.Moves {
@@ -89,6 +158,7 @@ func TestGolden(t *testing.T) {
 	for name, got := range map[string]string{
 		"hosts": full.HostTable().Text(), "guests": full.GuestTable().Text(), "jobs": full.JobTable().Text(), "moves": full.MoveTable().Text(),
 		"empty":   none.HostTable().Text() + none.GuestTable().Text() + none.JobTable().Text() + none.MoveTable().Text(),
+		"shown":   lines(shown...),
 		"stories": lines(append(jobs, moves...)...),
 	} {
 		t.Run(name, func(t *testing.T) {

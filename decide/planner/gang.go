@@ -1,0 +1,423 @@
+package planner
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"pagurus/decide/lifecycle"
+	"pagurus/decide/placement"
+	"pagurus/fleet"
+)
+
+// migrate begins the move of one or more guests that switch together. All of
+// them go or none.
+func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
+	if before, asked := d.asked(r); asked {
+		return before, nil
+	}
+	if reason := invalidLimits(r.Limits); reason != "" {
+		return refuse(r, "%s", reason)
+	}
+	guests, err := d.named(r)
+	if err != nil {
+		return fleet.Answer{}, err
+	}
+	var answer fleet.Answer
+	if r.To != "" {
+		var there []fleet.Guest
+		if guests, there, err = d.bound(r, guests); err != nil {
+			return answer, err
+		}
+		for _, g := range there {
+			answer.Notes = append(answer.Notes, fmt.Sprintf("guest %s is on %s already and stays there", g.ID, g.Home))
+		}
+	}
+	for _, g := range guests {
+		if reason := d.unmovable(g); reason != "" {
+			return refuse(r, "guest %s cannot move: %s", g.ID, reason)
+		}
+	}
+	to, err := d.together(r, guests)
+	if err != nil {
+		return fleet.Answer{}, err
+	}
+	limits := r.Limits
+	limits.Hold = false // a task's own
+	answer.Moves = []fleet.MoveID{d.depart(guests, to, fleet.Move{Request: r.ID, Why: fmt.Sprintf("asked for by uid %d", r.By.UID), Limits: limits})}
+	return answer, nil
+}
+
+// invalidLimits says what is wrong with the limits of a move; empty: nothing.
+func invalidLimits(l fleet.Limits) string {
+	switch {
+	case l.Downtime < 0:
+		return fmt.Sprintf("a guest cannot stand still for %s; give --max-stall something like 50ms", l.Downtime)
+	case l.BytesPerSecond < 0:
+		return fmt.Sprintf("nothing can be sent at %d bytes a second; give --bandwidth something like 200M", l.BytesPerSecond)
+	case l.Deadline < 0:
+		return fmt.Sprintf("%s is no time to be ready in; give --deadline something like 30s", l.Deadline)
+	case l.Rounds < 0:
+		return fmt.Sprintf("%d passes over a guest's memory are none at all; leave the number out", l.Rounds)
+	}
+	return ""
+}
+
+// named gives the guests a request to migrate names, each once, for callers
+// who may move them.
+func (d *draft) named(r fleet.Request) ([]fleet.Guest, error) {
+	no := func(format string, args ...any) ([]fleet.Guest, error) {
+		_, err := refuse(r, format, args...)
+		return nil, err
+	}
+	ids := slices.Clone(r.Guests)
+	if r.Guest != "" {
+		ids = append(ids, r.Guest)
+	}
+	if r.Job != "" {
+		if len(ids) > 0 {
+			return no("both guests and job %s are named; name guests, or a job to move all of its guests", r.Job)
+		}
+		j, ok := d.jobs.find(r.Job)
+		if !ok {
+			return no("there is no job %s; pagurus jobs lists them", r.Job)
+		}
+		if j.State != fleet.JobRunning {
+			return no("job %s is %s; a job is moved while it runs", j.ID, j.State)
+		}
+		ids = guestIDs(j)
+	}
+	if len(ids) == 0 {
+		return no("no guest is named to move; pagurus guests lists them")
+	}
+	var out []fleet.Guest
+	seen := map[fleet.GuestID]bool{}
+	for _, id := range ids {
+		g, ok := d.guests.find(id)
+		switch {
+		case !ok:
+			return no("there is no guest %s; pagurus guests lists them", orNone(id))
+		case !may(r.By, d.jobs.at(g.Job)):
+			return no("guest %s belongs to another user's job; only that user or an administrator may move it", g.ID)
+		case !seen[id]:
+			seen[id] = true
+			out = append(out, g)
+		}
+	}
+	return out, nil
+}
+
+// bound parts the guests that are to go to the host asked for from those that
+// are there already.
+func (d *draft) bound(r fleet.Request, guests []fleet.Guest) (rest, there []fleet.Guest, err error) {
+	to, ok := d.hosts.find(r.To)
+	if !ok {
+		_, err = refuse(r, "there is no host %s; pagurus hosts lists them", r.To)
+		return nil, nil, err
+	}
+	for _, g := range guests {
+		if g.Home == to.ID && g.State != fleet.GuestMoving {
+			there = append(there, g)
+		} else {
+			rest = append(rest, g)
+		}
+	}
+	switch {
+	case len(rest) > 0:
+		return rest, there, nil
+	case len(there) == 1:
+		_, err = refuse(r, "guest %s is on %s already; name another host, or none to let Pagurus choose", there[0].ID, to.ID)
+	default:
+		_, err = refuse(r, "all %d guests are on %s already; name another host, or none to let Pagurus choose", len(there), to.ID)
+	}
+	return nil, nil, err
+}
+
+// mostTurns bounds the search for room for a gang. Each turn serves first who
+// found none the last time; guests of a job are mostly alike, so a few turns
+// find what there is to be found.
+const mostTurns = 8
+
+// together chooses a host for every guest, each with regard to those before
+// it: the largest first, and who finds no room that way is served before all
+// others in the next turn. The error is a *Refusal.
+func (d *draft) together(r fleet.Request, guests []fleet.Guest) (map[fleet.GuestID]placement.Choice, error) {
+	order := slices.Clone(guests)
+	slices.SortStableFunc(order, func(a, b fleet.Guest) int { return cmp.Compare(b.Need.MemoryBytes, a.Need.MemoryBytes) })
+	var no error
+	for range mostTurns {
+		chosen, stuck := d.turn(order, r.To)
+		if stuck < 0 {
+			return chosen, nil
+		}
+		no = d.crowded(r, order[stuck], len(guests))
+		if stuck == 0 {
+			break
+		}
+		order = slices.Concat(order[stuck:stuck+1], order[:stuck], order[stuck+1:])
+	}
+	return nil, no
+}
+
+// turn places the guests in their order and gives which of them found no room;
+// -1: none.
+func (d *draft) turn(order []fleet.Guest, to fleet.HostID) (map[fleet.GuestID]placement.Choice, int) {
+	room := d.room().Clone()
+	chosen := map[fleet.GuestID]placement.Choice{}
+	for i, g := range order {
+		ranked := d.p.policy().Rank(room, d.askFor(g, to))
+		if len(ranked) == 0 {
+			return chosen, i
+		}
+		chosen[g.ID] = ranked[0]
+		room.Take(ranked[0].Host, g.Need)
+	}
+	return chosen, -1
+}
+
+// askFor is the placement question for a guest that runs and shall go to one
+// host, if one is named.
+func (d *draft) askFor(g fleet.Guest, to fleet.HostID) placement.Ask {
+	a := ask(d.base, g)
+	if to != "" {
+		a.Only = []fleet.HostID{to}
+	}
+	return a
+}
+
+// crowded is the refusal to move guests of which one found no room.
+func (d *draft) crowded(r fleet.Request, g fleet.Guest, guests int) error {
+	a := d.askFor(g, r.To)
+	if to, ok := d.hosts.find(r.To); ok {
+		if reason := placement.Unfit(d.room(), to, a); reason != "" {
+			_, err := refuse(r, "guest %s cannot move to %s, which %s; name another host, or none to let Pagurus choose", g.ID, to.ID, reason)
+			return err
+		}
+		_, err := refuse(r, "%s has no room for all %d guests, guest %s is left over; move fewer of them, or name no host to let Pagurus choose", to.ID, guests, g.ID)
+		return err
+	}
+	if len(d.p.policy().Rank(d.room(), a)) > 0 {
+		_, err := refuse(r, "there is room for guest %s, but not for all %d guests at once; move fewer of them, free a host or add one", g.ID, guests)
+		return err
+	}
+	return &Refusal{Request: r, Hosts: placement.Explain(d.room(), a),
+		Reason: fmt.Sprintf("no host can take guest %s now; free a host or add one, then ask again", g.ID)}
+}
+
+// depart begins a move of guests for each of which a host was chosen.
+func (d *draft) depart(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice, v fleet.Move) fleet.MoveID {
+	c := d.counters()
+	v.ID, v.Begun = fleet.MoveID(fmt.Sprintf("m%d", c.NextMove)), d.at
+	c.NextMove++
+	for _, g := range guests {
+		host := to[g.ID].Host
+		d.room().Depart(g.Home, host, g.Need)
+		g, m := lifecycle.Depart(g, host, v.ID, d.at)
+		d.guests.put[g.ID] = g
+		d.migrations.put[m.ID] = m
+		v.Migrations = append(v.Migrations, m.ID)
+	}
+	d.moves.put[v.ID] = v
+	return v.ID
+}
+
+// callOff ends a move before its point of no return. For one that was called
+// off before it is no error.
+func (d *draft) callOff(r fleet.Request) (fleet.Answer, error) {
+	v, ok := d.moves.find(r.Move)
+	if !ok {
+		return refuse(r, "there is no move %s; pagurus moves lists them", orNone(r.Move))
+	}
+	members := d.membersOf(v)
+	for _, m := range members {
+		if !may(r.By, d.jobs.at(m.Job)) {
+			return refuse(r, "move %s takes guest %s of another user's job; only that user or an administrator may call it off", v.ID, m.Guest)
+		}
+	}
+	answer := fleet.Answer{Moves: []fleet.MoveID{v.ID}}
+	next, changed := lifecycle.CallOff(members, d.at, fmt.Sprintf("called off by uid %d", r.By.UID))
+	switch {
+	case changed:
+		d.take(v.ID, next)
+		if h := d.hosts.at(v.Drains); h.State == fleet.HostDraining {
+			answer.Notes = append(answer.Notes, fmt.Sprintf("%s goes on draining and tries again later; pagurus undrain %s stops that", h.ID, h.ID))
+		}
+	case slices.ContainsFunc(members, lifecycle.Committed) && !v.Ended.IsZero():
+		return refuse(r, "move %s is over and can no longer be called off; pagurus migrate moves its guests back", v.ID)
+	case slices.ContainsFunc(members, lifecycle.Committed):
+		return refuse(r, "move %s has begun to switch and can no longer be called off; it is over in a moment, see pagurus moves show %s", v.ID, v.ID)
+	}
+	return answer, nil
+}
+
+// callOffDrain calls off what the drain of a host began and may still be
+// called off, and says, for people, what became of each.
+func (d *draft) callOffDrain(id fleet.HostID) []string {
+	var notes []string
+	for _, v := range d.underWay() {
+		if v.Drains != id {
+			continue
+		}
+		members := d.membersOf(v)
+		next, changed := lifecycle.CallOff(members, d.at, fmt.Sprintf("%s no longer drains", id))
+		if changed {
+			d.take(v.ID, next)
+			notes = append(notes, fmt.Sprintf("move %s is called off", v.ID))
+		} else if slices.ContainsFunc(members, lifecycle.Committed) {
+			notes = append(notes, fmt.Sprintf("move %s has begun to switch and goes on", v.ID))
+		}
+	}
+	return notes
+}
+
+// underWay gives the moves that have not ended, in the order they began.
+func (d *draft) underWay() []fleet.Move {
+	var out []fleet.Move
+	for id := range d.base.Moves {
+		if v := d.moves.at(id); v.ID != "" && v.Ended.IsZero() {
+			out = append(out, v)
+		}
+	}
+	slices.SortFunc(out, func(a, b fleet.Move) int {
+		return cmp.Or(cmp.Compare(len(a.ID), len(b.ID)), cmp.Compare(a.ID, b.ID))
+	})
+	return out
+}
+
+// conduct lets the members of every move begin to copy whose turn it is, and
+// applies the moves' deadlines.
+func (d *draft) conduct() {
+	for _, v := range d.underWay() {
+		members, expired := lifecycle.Expire(v, d.membersOf(v), d.at)
+		members, began := lifecycle.Start(members, d.left, d.at)
+		if expired || began {
+			d.take(v.ID, members)
+		}
+	}
+}
+
+// left gives how many bytes of a guest its first pass has still to send, as
+// far as its host has said.
+func (d *draft) left(m fleet.Migration) int64 {
+	facts := d.base.Hosts[m.From].Facts
+	size := facts.Guests[m.Guest].ResidentBytes
+	if size <= 0 {
+		size = d.guests.at(m.Guest).Need.MemoryBytes
+	}
+	p, known := facts.Copies[m.ID]
+	switch {
+	case m.Phase != fleet.Copying || !known || p.TotalBytes <= 0:
+		return size
+	case p.Rounds > 1:
+		return 0
+	}
+	// Of all memory, the part never used is passed over in no time: what counts
+	// is the share of it, taken of what the guest occupies.
+	return int64(float64(size) * float64(p.RemainingBytes) / float64(p.TotalBytes))
+}
+
+// aloneAfter is after how many moves in a row that came to nothing a guest
+// leaves a draining host by itself: the rest of its gang may have been why.
+const aloneAfter = 2
+
+// drain begins the next moves off draining hosts. From each such host goes one
+// gang at a time, and each other takes in one at a time: moves that share a
+// link starve each other and then none converges. The guests of one job go
+// together, because one that stands still makes all of them wait: once is
+// better than one time for each.
+func (d *draft) drain() {
+	draining := false
+	for id := range d.base.Hosts {
+		draining = draining || d.hosts.at(id).State == fleet.HostDraining
+	}
+	if !draining {
+		return
+	}
+	leaving := d.leaving()
+	for _, id := range slices.Sorted(maps.Keys(leaving)) {
+		if out, _ := d.room().Busy(id); out == 0 && silence(d.base, id, d.at) == 0 {
+			d.drainOne(id, leaving[id])
+		}
+	}
+}
+
+// leaving gives the guests that could leave each draining host now, by ID.
+func (d *draft) leaving() map[fleet.HostID][]fleet.Guest {
+	out := map[fleet.HostID][]fleet.Guest{}
+	for id := range d.base.Guests {
+		g := d.guests.at(id)
+		if g.State == fleet.GuestRunning && !g.RetryAt.After(d.at) && d.hosts.at(g.Home).State == fleet.HostDraining {
+			out[g.Home] = append(out[g.Home], g)
+		}
+	}
+	for _, guests := range out {
+		slices.SortFunc(guests, func(a, b fleet.Guest) int {
+			return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Index, b.Index))
+		})
+	}
+	return out
+}
+
+// drainOne begins the move of the first gang that other hosts can take now: of
+// the guests of one job all that find room.
+func (d *draft) drainOne(id fleet.HostID, guests []fleet.Guest) {
+	nowhere := map[want]bool{} // asked already in this Step; guests of a host are mostly alike
+	for len(guests) > 0 {
+		n := 1
+		for n < len(guests) && guests[n].Job == guests[0].Job && guests[0].Aborts < aloneAfter && guests[n].Aborts < aloneAfter {
+			n++
+		}
+		if gang, to := d.fitting(guests[:n], nowhere); len(gang) > 0 {
+			d.depart(gang, to, fleet.Move{Why: fmt.Sprintf("%s is draining", id), Drains: id})
+			return
+		}
+		guests = guests[n:]
+	}
+}
+
+// want is what tells guests of one host apart when room is looked for.
+type want struct {
+	need fleet.Resources
+	kind fleet.Kind
+}
+
+// fitting gives those of the guests that find room on hosts which take in no
+// other move, and where. It adds to nowhere what found none.
+func (d *draft) fitting(guests []fleet.Guest, nowhere map[want]bool) ([]fleet.Guest, map[fleet.GuestID]placement.Choice) {
+	var busy []fleet.HostID
+	for _, h := range d.room().Hosts {
+		if _, in := d.room().Busy(h.ID); in > 0 {
+			busy = append(busy, h.ID)
+		}
+	}
+	room, to := d.room().Clone(), map[fleet.GuestID]placement.Choice{}
+	var gang []fleet.Guest
+	for _, g := range guests {
+		w := want{g.Need, g.Kind}
+		if nowhere[w] {
+			continue
+		}
+		a := ask(d.base, g)
+		a.Not = busy
+		ranked := d.p.policy().Rank(room, a)
+		if len(ranked) == 0 {
+			nowhere[w] = true // room only shrinks while the others of the gang get theirs, and a gang that fits ends the search
+			continue
+		}
+		to[g.ID] = ranked[0]
+		room.Take(ranked[0].Host, g.Need)
+		gang = append(gang, g)
+	}
+	return gang, to
+}
+
+// deadlineOf gives when a move is called off at the latest, for people; zero:
+// there is no such time.
+func deadlineOf(v fleet.Move) time.Time {
+	if v.Limits.Deadline <= 0 {
+		return time.Time{}
+	}
+	return v.Begun.Add(v.Limits.Deadline)
+}

@@ -1,0 +1,389 @@
+package planner
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// spread gives a world with a running job whose guests are on the hosts given,
+// and three hosts more.
+func spread(t checker, guests int, on ...fleet.HostID) *world {
+	w := newWorld(t, "host1", "host2", "host3", "host4")
+	r := submission(guests)
+	r.Spec.On = on
+	w.must(r)
+	w.settle()
+	return w
+}
+
+// member is the migration of a guest with the first move.
+func (w *world) member(g fleet.GuestID) fleet.Migration {
+	return w.s.Migrations[fleet.MigrationID("m1."+string(g))]
+}
+
+// answerVerb answers the first order of that kind for the guest.
+func (w *world) answerVerb(v fleet.Verb, g fleet.GuestID) {
+	w.t.Helper()
+	i := slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Verb == v && o.Guest == g })
+	if i < 0 {
+		w.t.Fatalf("%s of %s is not on the wire: %v", v, g, w.wire)
+	}
+	w.answer(i)
+}
+
+func TestGangSwitchesTogether(t *testing.T) {
+	w := spread(t, 4, "host1", "host2")
+	r := fleet.Request{ID: "r1", Verb: fleet.Migrate, Guests: []fleet.GuestID{"j1g0", "j1g1", "j1g2", "j1g3", "j1g1"}, To: "host3"}
+	a := w.must(r)
+	if again := w.must(r); !reflect.DeepEqual(a, again) || len(a.Moves) != 1 {
+		t.Fatalf("%+v, again %+v", a, again)
+	}
+	for _, g := range []fleet.GuestID{"j1g0", "j1g1", "j1g2"} {
+		w.answerVerb(fleet.Receive, g)
+		if p := w.member(g).Phase; p != fleet.Waiting {
+			t.Errorf("%s is %s while a target is being prepared", g, p)
+		}
+	}
+	w.answerVerb(fleet.Receive, "j1g3")
+	for _, g := range []fleet.GuestID{"j1g0", "j1g1", "j1g2"} {
+		w.answerVerb(fleet.Copy, g)
+		if m := w.member(g); m.Phase != fleet.Ready || w.s.Guests[g].Home == "host3" {
+			t.Errorf("%s is %s", g, m.Phase)
+		}
+	}
+	w.answerVerb(fleet.Copy, "j1g3")
+	var at time.Time
+	for _, g := range w.s.Guests {
+		m := w.member(g.ID)
+		i := slices.IndexFunc(m.Entered, func(e fleet.Entered) bool { return e.Phase == fleet.Switching })
+		if m.Phase != fleet.Switching || g.Home != "host3" || g.Gen != 2 || i < 0 {
+			t.Fatalf("%s: %+v", g.ID, m)
+		}
+		if at.IsZero() {
+			at = m.Entered[i].At
+		}
+		if !m.Entered[i].At.Equal(at) {
+			t.Error("they did not switch in one change")
+		}
+	}
+	w.settle()
+	for _, g := range w.s.Guests {
+		if g.Home != "host3" || g.State != fleet.GuestRunning {
+			t.Errorf("guest: %+v", g)
+		}
+	}
+}
+
+// Those there already stay, with a word; all others go or none.
+func TestGangIsAllOrNone(t *testing.T) {
+	w := spread(t, 3, "host1", "host2", "host3")
+	a := w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1", To: "host3"})
+	if len(w.s.Moves["m1"].Migrations) != 2 || !reflect.DeepEqual(a.Notes, []string{"guest j1g2 is on host3 already and stays there"}) {
+		t.Errorf("%+v %+v", a, w.s.Moves)
+	}
+	w = spread(t, 6, "host1", "host2", "host3")
+	_, err := w.ask(fleet.Request{Verb: fleet.Migrate, Job: "j1", To: "host3"})
+	if err == nil || !strings.Contains(err.Error(), "host3 has no room for all 4 guests, guest j1g") || len(w.s.Moves) != 0 {
+		t.Errorf("%v %+v", err, w.s.Moves)
+	}
+}
+
+func TestGangRefuses(t *testing.T) {
+	for want, r := range map[string]fleet.Request{
+		"no guest is named to move; pagurus guests lists them":                                {},
+		"there is no job j9; pagurus jobs lists them":                                         {Job: "j9"},
+		"both guests and job j1 are named; name guests, or a job to move all of its guests":   {Job: "j1", Guest: "j1g0"},
+		"there is no guest j1g9; pagurus guests lists them":                                   {Guests: []fleet.GuestID{"j1g0", "j1g9"}},
+		"there is no host mars; pagurus hosts lists them":                                     {Job: "j1", To: "mars"},
+		"all 3 guests are on host1 already; name another host, or none to let Pagurus choose": {Guests: []fleet.GuestID{"j1g0", "j1g2", "j1g4"}, To: "host1"},
+		"guest j2g0 cannot move: it is on its way":                                            {Guests: []fleet.GuestID{"j1g0", "j2g0"}},
+		"host4 has no room for all 6 guests, guest j1g":                                       {Job: "j1", To: "host4"},
+		"there is room for guest j1g":                                                         {Job: "j1"},
+		"but not for all 6 guests at once; move fewer of them, free a host or add one":        {Job: "j1"},
+		"nothing can be sent at -1 bytes a second; give --bandwidth something like 200M":      {Job: "j1", Limits: fleet.Limits{BytesPerSecond: -1}},
+		"-1s is no time to be ready in; give --deadline something like 30s":                   {Job: "j1", Limits: fleet.Limits{Deadline: -time.Second}},
+		"a guest cannot stand still for -1s; give --max-stall something like 50ms":            {Job: "j1", Limits: fleet.Limits{Downtime: -time.Second}},
+		"-1 passes over a guest's memory are none at all; leave the number out":               {Job: "j1", Limits: fleet.Limits{Rounds: -1}},
+		"job j3 is stopping; a job is moved while it runs":                                    {Job: "j3"},
+	} {
+		w := spread(t, 6, "host1", "host2") // 3 and 3 of 4
+		two := submission(1)
+		two.Spec.On = []fleet.HostID{"host3"}
+		w.must(two)
+		three := submission(1)
+		three.Spec.On = []fleet.HostID{"host4"}
+		w.must(three)
+		w.settle()
+		w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j2g0", To: "host4"})
+		w.must(fleet.Request{Verb: fleet.Cancel, Job: "j3"})
+		h := w.s.Hosts["host3"]
+		h.State = fleet.HostDraining
+		w.s.Hosts["host3"] = h
+		r.Verb = fleet.Migrate
+		before := len(w.s.Moves)
+		if _, err := w.ask(r); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+		if len(w.s.Moves) != before {
+			t.Errorf("%s: something was begun", want)
+		}
+	}
+}
+
+// Who finds no room at first is served first in the next turn.
+func TestGangFindsTheRoomThereIs(t *testing.T) {
+	w := newWorld(t, "host1", "host2")
+	for i, on := range []fleet.HostID{"host1", "host1", "host1", "host2", "host2", "host2"} {
+		r := submission(1)
+		r.ID, r.Spec.On = fleet.RequestID(fmt.Sprint(i)), []fleet.HostID{on}
+		w.must(r)
+	}
+	w.settle()
+	// One slot is free on each: only a swap fits, each to the other's host.
+	w.must(fleet.Request{Verb: fleet.Migrate, Guests: []fleet.GuestID{"j1g0", "j4g0"}})
+	w.settle()
+	if w.s.Guests["j1g0"].Home != "host2" || w.s.Guests["j4g0"].Home != "host1" {
+		t.Errorf("%+v", w.s.Guests)
+	}
+}
+
+func TestLimitsReachTheCopies(t *testing.T) {
+	w := spread(t, 3, "host1", "host2")
+	w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1", To: "host3",
+		Limits: fleet.Limits{BytesPerSecond: 200, Downtime: 30 * time.Millisecond, Deadline: time.Minute, Hold: true}})
+	for range 3 {
+		w.answer(slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Verb == fleet.Receive }))
+	}
+	if l := w.s.Moves["m1"].Limits; l.Deadline != time.Minute || l.Hold {
+		t.Errorf("of the move: %+v", l)
+	}
+	alone := map[fleet.HostID]int64{}
+	for _, g := range w.s.Guests {
+		alone[w.member(g.ID).From]++
+	}
+	copies := 0
+	for _, o := range Pending(w.s) {
+		if o.Verb != fleet.Copy {
+			continue
+		}
+		copies++
+		l := Task(w.s, o).Limits
+		if want := 200 / alone[o.Host]; l.BytesPerSecond != want || l.Downtime != 30*time.Millisecond || !l.Hold || l.Rounds == 0 {
+			t.Errorf("of a copy from %s: %+v, want %d", o.Host, l, want)
+		}
+	}
+	if copies != 3 {
+		t.Errorf("%d copies", copies)
+	}
+}
+
+// The longest is copied first; the small one begins when as much is left of it.
+func TestSmallGuestsBeginLater(t *testing.T) {
+	w := spread(t, 2, "host1")
+	h := w.s.Hosts["host1"]
+	h.Facts.Guests = map[fleet.GuestID]fleet.GuestFacts{"j1g0": {ResidentBytes: 400 << 20}, "j1g1": {ResidentBytes: 100 << 20}}
+	w.s.Hosts["host1"] = h
+	w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1"})
+	w.answerVerb(fleet.Receive, "j1g0")
+	w.answerVerb(fleet.Receive, "j1g1")
+	far := func(remaining int64, rounds int) {
+		h := w.s.Hosts["host1"]
+		h.Facts.Copies = map[fleet.MigrationID]fleet.Progress{"m1.j1g0": {TotalBytes: 512 << 20, RemainingBytes: remaining, Rounds: rounds}}
+		w.s.Hosts["host1"] = h
+		w.tick(time.Second)
+	}
+	far(256<<20, 1)
+	if a, b := w.member("j1g0").Phase, w.member("j1g1").Phase; a != fleet.Copying || b != fleet.Waiting {
+		t.Fatalf("%s, %s", a, b)
+	}
+	far(128<<20, 1)
+	if p := w.member("j1g1").Phase; p != fleet.Copying {
+		t.Errorf("%s when a quarter of 400 MiB is left", p)
+	}
+	w.settle()
+	if g := w.s.Guests["j1g1"]; g.Home != w.member("j1g1").To {
+		t.Errorf("%+v", g)
+	}
+}
+
+func TestDeadlineDecidesWhoGoes(t *testing.T) {
+	w := spread(t, 3, "host1")
+	w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1", To: "host3", Limits: fleet.Limits{Deadline: 30 * time.Second}})
+	for _, g := range []fleet.GuestID{"j1g0", "j1g1", "j1g2"} {
+		w.answerVerb(fleet.Receive, g)
+	}
+	w.answerVerb(fleet.Copy, "j1g0")
+	w.answerVerb(fleet.Copy, "j1g2")
+	w.tick(29 * time.Second)
+	if p := w.member("j1g0").Phase; p != fleet.Ready {
+		t.Fatalf("too early: %s", p)
+	}
+	w.tick(2 * time.Second)
+	w.settle()
+	for g, home := range map[fleet.GuestID]fleet.HostID{"j1g0": "host3", "j1g1": "host1", "j1g2": "host3"} {
+		if got := w.s.Guests[g]; got.Home != home || got.State != fleet.GuestRunning || w.guests[home][g] != fleet.Running {
+			t.Errorf("%+v, want it on %s", got, home)
+		}
+	}
+	if m := w.member("j1g1"); m.Phase != fleet.Aborted || m.Cause != "it was not ready within the deadline of 30s, and the others went without it" {
+		t.Errorf("%+v", m)
+	}
+	// One alone is called off.
+	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g1", Limits: fleet.Limits{Deadline: time.Second}})
+	w.answerVerb(fleet.Receive, "j1g1")
+	w.tick(2 * time.Second)
+	w.settle()
+	if m := w.s.Migrations["m2.j1g1"]; m.Phase != fleet.Aborted || m.Cause != "it was not ready within the deadline of 1s" {
+		t.Errorf("%+v", m)
+	}
+}
+
+// A move is called off at every moment before its gang switches, and both
+// sides are clean; after that the answer is no.
+func TestCallOffAtEveryMoment(t *testing.T) {
+	for guests := 1; guests <= 3; guests++ {
+		steps := 0
+		for over := false; !over; steps++ {
+			w := spread(t, guests, "host1", "host2")
+			w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1", To: "host3"})
+			for range steps {
+				w.answer(slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Migration != "" }))
+			}
+			committed := w.s.Guests["j1g0"].Gen > 1
+			over = !w.s.Moves["m1"].Ended.IsZero()
+			_, err := w.ask(fleet.Request{Verb: fleet.CallOff, Move: "m1"})
+			if committed != (err != nil) {
+				t.Fatalf("%d guests after %d answers: %v", guests, steps, err)
+			}
+			if want := "can no longer be called off"; committed && !strings.Contains(err.Error(), want) {
+				t.Errorf("%v", err)
+			}
+			if _, again := w.ask(fleet.Request{Verb: fleet.CallOff, Move: "m1"}); (again != nil) != committed {
+				t.Errorf("again: %v", again)
+			}
+			w.settle()
+			if _, again := w.ask(fleet.Request{Verb: fleet.CallOff, Move: "m1"}); (again != nil) != committed {
+				t.Errorf("once it is over: %v", again)
+			}
+			for _, g := range w.s.Guests {
+				if (g.Home == "host3") != committed || g.State != fleet.GuestRunning || w.guests[g.Home][g.ID] != fleet.Running {
+					t.Errorf("%d guests after %d answers: %+v", guests, steps, g)
+				}
+			}
+			if n := len(w.guests["host1"]) + len(w.guests["host2"]) + len(w.guests["host3"]); n != guests {
+				t.Errorf("%d guests after %d answers: %v", guests, steps, w.guests)
+			}
+		}
+		if want := 5 * guests; steps != want+1 {
+			t.Errorf("%d guests: %d moments", guests, steps)
+		}
+	}
+	w := spread(t, 1, "host1")
+	if _, err := w.ask(fleet.Request{Verb: fleet.CallOff, Move: "m9"}); err == nil || err.Error() != "there is no move m9; pagurus moves lists them" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestDrainMovesAJobTogether(t *testing.T) {
+	w := spread(t, 3, "host1")
+	other := submission(1)
+	other.Spec.On = []fleet.HostID{"host1"}
+	w.must(other)
+	w.settle()
+	a := w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
+	if len(a.Moves) != 1 || len(w.s.Moves["m1"].Migrations) != 3 || !reflect.DeepEqual(a.Notes, []string{"1 more guest follows, the guests of one job at a time"}) {
+		t.Fatalf("%+v: %+v", a, w.s.Moves)
+	}
+	if again := w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"}); len(again.Moves) != 0 {
+		t.Errorf("draining twice began %v", again.Moves)
+	}
+	w.settle()
+	for _, g := range w.s.Guests {
+		if g.Home == "host1" || g.State != fleet.GuestRunning {
+			t.Errorf("guest: %+v", g)
+		}
+	}
+	if v := w.s.Moves["m2"]; len(w.s.Moves) != 2 || len(v.Migrations) != 1 || v.Drains != "host1" {
+		t.Errorf("%+v", w.s.Moves)
+	}
+}
+
+// Of a job that does not fit elsewhere whole those go that find room.
+func TestDrainMovesWhoFits(t *testing.T) {
+	w := newWorld(t, "host1", "host2")
+	for i, on := range []fleet.HostID{"host2", "host1"} {
+		r := submission([]int{2, 4}[i])
+		r.ID, r.Spec.On = fleet.RequestID(fmt.Sprint(i)), []fleet.HostID{on}
+		w.must(r)
+	}
+	w.settle()
+	a := w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
+	if len(w.s.Moves["m1"].Migrations) != 2 || len(a.Notes) != 2 || !strings.Contains(a.Notes[0], "stays for now, no host can take it") {
+		t.Fatalf("%+v: %+v", a, w.s.Moves)
+	}
+	w.settle()
+	if n := len(w.guests["host1"]); n != 2 {
+		t.Errorf("%d are still there", n)
+	}
+}
+
+// A gang whose moves come to nothing leaves one guest at a time.
+func TestDrainGivesUpOnGangs(t *testing.T) {
+	w := spread(t, 2, "host1")
+	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
+	for i := range aloneAfter {
+		if v := w.s.Moves[fleet.MoveID(fmt.Sprintf("m%d", i+1))]; len(v.Migrations) != 2 {
+			t.Fatalf("%+v", w.s.Moves)
+		}
+		w.fault(fleet.Receive, "failed")
+		w.settle()
+		w.tick(2 * time.Minute)
+	}
+	if v := w.s.Moves["m3"]; len(v.Migrations) != 1 {
+		t.Fatalf("%+v", v)
+	}
+	w.settle()
+	if len(w.guests["host1"]) != 0 {
+		t.Errorf("%v", w.guests["host1"])
+	}
+}
+
+func TestUndrainCallsOff(t *testing.T) {
+	w := spread(t, 2, "host1")
+	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
+	a := w.must(fleet.Request{Verb: fleet.Undrain, Host: "host1"})
+	if !reflect.DeepEqual(a.Notes, []string{"move m1 is called off"}) {
+		t.Errorf("%+v", a)
+	}
+	if again := w.must(fleet.Request{Verb: fleet.Undrain, Host: "host1"}); len(again.Notes) != 0 {
+		t.Errorf("again: %+v", again)
+	}
+	w.settle()
+	w.tick(time.Hour)
+	if len(w.guests["host1"]) != 2 || len(w.s.Moves) != 1 || w.member("j1g0").Cause != "host1 no longer drains" {
+		t.Errorf("%v %+v", w.guests, w.s.Moves)
+	}
+	// What was asked for goes on, and so does what has begun to switch.
+	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"})
+	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
+	if a := w.must(fleet.Request{Verb: fleet.Undrain, Host: "host1"}); len(a.Notes) != 0 {
+		t.Errorf("%+v", a)
+	}
+	w.settle()
+	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
+	w.answerVerb(fleet.Receive, "j1g1")
+	w.answerVerb(fleet.Copy, "j1g1")
+	if a := w.must(fleet.Request{Verb: fleet.Undrain, Host: "host1"}); !reflect.DeepEqual(a.Notes, []string{"move m3 has begun to switch and goes on"}) {
+		t.Errorf("%+v", a)
+	}
+	w.settle()
+	if len(w.guests["host1"]) != 0 {
+		t.Errorf("%v", w.guests)
+	}
+}

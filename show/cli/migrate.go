@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/fleet"
+)
+
+// leastStall is the finest limit that QEMU knows.
+const leastStall = time.Millisecond
+
+// migrateFlags is what `migrate` is told besides guests.
+type migrateFlags struct {
+	job, to, bandwidth string
+	stall, deadline    time.Duration
+	wait, dry          bool
+	limit              time.Duration
+}
+
+func (a *app) migrateCommand() *cobra.Command {
+	var f migrateFlags
+	cmd := &cobra.Command{
+		Use:   "migrate GUEST…|--job JOB [--to HOST] [--wait | --dry-run]",
+		Short: "Move guests to other hosts while they run",
+		Long: `Migrate moves guests to other hosts while their program runs on. Without --to
+the controller chooses the hosts. It prints the move's ID and returns; with
+--wait it shows the move and exits with 1 if a guest did not arrive. With --dry-run
+it says what the move would cost, like ` + "`pagurus predict`" + `, and does nothing.
+
+Several guests, or all of a job, are one move: all of them find room or none
+goes, their memory is copied so that they are ready together, and they switch at
+the same moment. Guests that are on HOST already stay.
+
+--deadline bounds how long the guests may take to be ready to switch. A guest
+that moves alone and is not ready by then stays where it is, and the move is
+called off. Of several guests those that are not ready stay, and those that are
+go without them. Without --deadline the same happens to those that are not ready
+5 minutes after the first one is.`,
+		Example: `  pagurus migrate j3g1 --to host2 --wait
+  pagurus migrate j3g0 j3g1 j3g2 --to host2          # together
+  pagurus migrate --job j3 --bandwidth 200M --deadline 30s
+  pagurus moves show $(pagurus migrate j3g1)`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if (len(args) == 0) == (f.job == "") {
+				return usage(cmd, "name one or more guests, `pagurus guests` lists them, or a job with --job")
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeGuests,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := f.request(cmd, args)
+			if err != nil {
+				return err
+			}
+			if f.dry {
+				return a.predict(cmd.Context(), r)
+			}
+			answer, err := a.ask(cmd.Context(), r)
+			if err != nil {
+				return err
+			}
+			if !f.wait {
+				return a.answer(answer)
+			}
+			a.notes(answer)
+			return a.awaitMoves(cmd.Context(), answer.Moves, f.limit)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.job, "job", "", "move all guests of this job")
+	flags.StringVar(&f.to, "to", "", "the host to move to (default: the controller chooses)")
+	flags.StringVar(&f.bandwidth, "bandwidth", "", "send no more than this a second from one host, like 200M (default: what the link carries)")
+	flags.DurationVar(&f.stall, "max-stall", 0, "switch when a guest would stand still no longer than this (default 50ms)")
+	flags.DurationVar(&f.deadline, "deadline", 0, "who is not ready to switch by then stays (default: 5m after the first is ready)")
+	dryRun(flags, &f.dry)
+	flags.BoolVar(&f.wait, "wait", false, "show the move until it is over")
+	flags.DurationVar(&f.limit, "timeout", 30*time.Minute, "wait no longer than this; the move goes on")
+	_ = cmd.RegisterFlagCompletionFunc("to", a.completeHosts)
+	_ = cmd.RegisterFlagCompletionFunc("job", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return a.completeJobs(openJob)(cmd, nil, typed)
+	})
+	return cmd
+}
+
+// request is what the command line asks for.
+func (f migrateFlags) request(cmd *cobra.Command, args []string) (fleet.Request, error) {
+	r := fleet.Request{Verb: fleet.Migrate, Job: fleet.JobID(f.job), To: fleet.HostID(f.to)}
+	for _, g := range args {
+		r.Guests = append(r.Guests, fleet.GuestID(g))
+	}
+	given := cmd.Flags().Changed
+	if given("bandwidth") {
+		n, err := ParseBytes(strings.TrimSuffix(f.bandwidth, "/s"))
+		if err != nil {
+			return r, usage(cmd, fmt.Sprintf("--bandwidth: %v a second", err))
+		}
+		r.Limits.BytesPerSecond = n
+	}
+	if given("max-stall") && f.stall < leastStall {
+		return r, usage(cmd, fmt.Sprintf("--max-stall %s is too short for any guest: give %s or more", f.stall, leastStall))
+	}
+	if given("deadline") && f.deadline <= 0 {
+		return r, usage(cmd, fmt.Sprintf("--deadline %s has passed before anything begins: give something like 30s", f.deadline))
+	}
+	r.Limits.Downtime, r.Limits.Deadline = f.stall, f.deadline
+	return r, nil
+}
+
+func (a *app) showMoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show MOVE",
+		Short: "Show a move: its phases, what it sent, how long guests stood still",
+		Long: `Show tells all that is known of one move. DOWNTIME is what the guest's mechanism
+says it took to hand the guest over; STILL is from its pause at the source until
+the target let it run, where both hosts have the same clock.`,
+		Example:           "  pagurus moves show m3\n  pagurus moves show m3 --json | jq .skew",
+		Args:              Exactly(1, "one move: `pagurus moves` lists them"),
+		ValidArgsFunction: a.completeMoves,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			m, ok := c.Move(fleet.MoveID(args[0]))
+			if !ok {
+				return fmt.Errorf("there is no move %q: `pagurus moves` lists them", args[0])
+			}
+			if a.json {
+				return a.printJSON(m)
+			}
+			_, err = io.WriteString(a.Out, m.Show(c.At))
+			return err
+		},
+	}
+}
+
+func (a *app) cancelMoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cancel MOVE",
+		Short: "Call a move off before its guests switch",
+		Long: `Cancel calls a move off: its guests run on where they are, and what the targets
+have received is destroyed. It returns when the controller has taken it up, and
+may be repeated. Once the guests have begun to switch it is refused: the move is
+over in a moment then, and ` + "`pagurus migrate`" + ` moves them back.`,
+		Example:           "  pagurus moves cancel m3",
+		Args:              Exactly(1, "one move: `pagurus moves` lists them"),
+		ValidArgsFunction: a.completeMoves,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.CallOff, Move: fleet.MoveID(args[0])})
+			if err != nil {
+				return err
+			}
+			return a.answer(answer)
+		},
+	}
+}

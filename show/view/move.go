@@ -1,0 +1,234 @@
+package view
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// Skew says how closely the guests of a gang switched. Hosts' clocks may
+// differ, so of what two hosts said only that is compared which one clock
+// measured; what the controller's clock measured is always there.
+type Skew struct {
+	Switch  time.Duration  `json:"switch_ns"`            // from the order to switch, before any guest stood still, until the last was heard to run; controller's clock
+	Pauses  *time.Duration `json:"pauses_ns,omitempty"`  // between the first and the last pause; nil: their hosts have different clocks
+	Resumes *time.Duration `json:"resumes_ns,omitempty"` // between the first and the last guest that ran again; likewise
+	Still   *time.Duration `json:"still_ns,omitempty"`   // from the first pause to the last resume; likewise
+}
+
+// clocks tells whose clock a host has: hosts of one machine share it.
+func clocks(s fleet.Snapshot) func(fleet.HostID) string {
+	return func(id fleet.HostID) string {
+		if m := s.Hosts[id].Facts.Machine; m != "" {
+			return "machine " + m
+		}
+		return "host " + string(id)
+	}
+}
+
+// still is how long the guest did not run, if one clock measured both ends.
+func still(p Part, clock func(fleet.HostID) string) *time.Duration {
+	if p.Cost.PausedAt.IsZero() || p.Resumed.IsZero() || clock(p.From) != clock(p.To) {
+		return nil
+	}
+	d := p.Resumed.Sub(p.Cost.PausedAt)
+	return &d
+}
+
+// skew gives how closely those switched that did; nil for fewer than two.
+func skew(parts []Part, clock func(fleet.HostID) string) *Skew {
+	var out Skew
+	var paused, resumed span
+	n := 0
+	for _, p := range parts {
+		begun, ended := p.entered(fleet.Switching), p.entered(fleet.Retiring)
+		if begun.IsZero() || ended.IsZero() {
+			continue
+		}
+		n++
+		out.Switch = max(out.Switch, ended.Sub(begun)) // all begin in one change
+		paused.add(p.Cost.PausedAt, clock(p.From))
+		resumed.add(p.Resumed, clock(p.To))
+	}
+	if n < 2 {
+		return nil
+	}
+	out.Pauses, out.Resumes = paused.length(), resumed.length()
+	if out.Pauses != nil && out.Resumes != nil && paused.clock == resumed.clock {
+		d := resumed.last.Sub(paused.first)
+		out.Still = &d
+	}
+	return &out
+}
+
+// span is from the first to the last of some moments of one clock.
+type span struct {
+	first, last time.Time
+	clock       string
+	mixed       bool // of several clocks, or one is not known
+}
+
+func (s *span) add(t time.Time, clock string) {
+	switch {
+	case t.IsZero(), s.clock != "" && s.clock != clock:
+		s.mixed = true
+	case s.clock == "":
+		s.first, s.last, s.clock = t, t, clock
+	case t.Before(s.first):
+		s.first = t
+	case t.After(s.last):
+		s.last = t
+	}
+}
+
+func (s *span) length() *time.Duration {
+	if s.mixed || s.clock == "" {
+		return nil
+	}
+	d := s.last.Sub(s.first)
+	return &d
+}
+
+// entered gives when a phase was first entered; zero: it was not.
+func (p Part) entered(phase fleet.Phase) time.Time {
+	for _, e := range p.Entered {
+		if e.Phase == phase {
+			return e.At
+		}
+	}
+	return time.Time{}
+}
+
+// Together says how closely a gang switched, in a sentence; empty when there is
+// nothing to say.
+func (m Move) Together() string {
+	if m.Skew == nil {
+		return ""
+	}
+	line := fmt.Sprintf("%s: switched together: %s from the order until the last guest was heard to run", m.ID, Took(m.Skew.Switch))
+	if p := m.Skew.Pauses; p != nil {
+		line += fmt.Sprintf("; paused within %s of each other", Took(*p))
+	}
+	if r := m.Skew.Resumes; r != nil {
+		line += fmt.Sprintf("; running again within %s of each other", Took(*r))
+	}
+	if s := m.Skew.Still; s != nil {
+		line += fmt.Sprintf("; %s from the first pause to the last resume", Took(*s))
+	}
+	return line
+}
+
+// Show tells all that is known of a move: what was asked, what each guest cost,
+// how long each was in which phase, and how closely they switched.
+func (m Move) Show(now time.Time) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s, because: %s\n", m.ID, Count(len(m.Parts), "guest"), orElse(Clean(m.Why), "nobody said why"))
+	fmt.Fprintf(&b, "begun %s, %s\n", clockTime(m.Begun), m.ending(now))
+	if l := limits(m.Limits); l != "" {
+		fmt.Fprintf(&b, "limits: %s\n", l)
+	}
+	b.WriteString("\n" + m.costs(now).Text())
+	b.WriteString("\n" + m.phases(now).Text())
+	if together := m.Together(); together != "" {
+		b.WriteString("\n" + together + "\n")
+	}
+	return b.String()
+}
+
+func (m Move) ending(now time.Time) string {
+	if m.Ended.IsZero() {
+		return "under way for " + Took(max(now.Sub(m.Begun), 0))
+	}
+	return fmt.Sprintf("ended %s, %s in all", clockTime(m.Ended), Took(m.Ended.Sub(m.Begun)))
+}
+
+// limits says what bounds a move; empty: nothing but what bounds all.
+func limits(l fleet.Limits) string {
+	var words []string
+	if l.BytesPerSecond > 0 {
+		words = append(words, "at most "+Rate(float64(l.BytesPerSecond)))
+	}
+	if l.Downtime > 0 {
+		words = append(words, "stall of "+Took(l.Downtime))
+	}
+	if l.Deadline > 0 {
+		words = append(words, "ready within "+Took(l.Deadline))
+	}
+	return strings.Join(words, ", ")
+}
+
+// costs has a row for each guest: how far it is or what it cost.
+func (m Move) costs(now time.Time) Table {
+	t := Table{Columns: []string{"GUEST", "FROM", "TO", "PHASE", "TOTAL", "ROUNDS", "SENT", "RATE", "DIRTIED", "DOWNTIME", "STILL"},
+		Empty: "its guests are no longer known"}
+	for _, p := range m.Parts {
+		pr := p.Progress
+		row := []string{cell(string(p.Guest)), cell(string(p.From)), cell(string(p.To)), cell(string(p.Phase)), Took(p.TotalTime(now)),
+			"-", "-", "-", "-", p.downtime(), "-"}
+		if pr.TotalBytes > 0 {
+			row[5], row[6] = fmt.Sprint(pr.Rounds), Bytes(pr.SentBytes)
+		}
+		if pr.BytesPerSecond > 0 {
+			row[7] = Rate(pr.BytesPerSecond)
+		}
+		if pr.DirtyBytesPerSecond > 0 {
+			row[8] = Rate(pr.DirtyBytesPerSecond)
+		}
+		if p.Still != nil {
+			row[10] = Took(*p.Still)
+		}
+		t.Rows = append(t.Rows, row)
+		if p.Cause != "" {
+			t.Notes = append(t.Notes, fmt.Sprintf("%s: %s", p.Guest, p.Cause))
+		}
+	}
+	return t
+}
+
+// way is the order in which phases are shown: the way there, then the way back.
+var way = []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Repointing, fleet.Retiring, fleet.Finished,
+	fleet.Withdrawing, fleet.Reverting, fleet.Discarding, fleet.Aborted, fleet.Stranded}
+
+// phases has a row for each guest and a column for each phase that any of them
+// was in: for how long.
+func (m Move) phases(now time.Time) Table {
+	t := Table{Columns: []string{"GUEST"}}
+	var order []fleet.Phase
+	for _, phase := range way {
+		if slices.ContainsFunc(m.Parts, func(p Part) bool { return !p.entered(phase).IsZero() }) {
+			order = append(order, phase)
+		}
+	}
+	for _, phase := range order {
+		t.Columns = append(t.Columns, strings.ToUpper(string(phase)))
+	}
+	for _, p := range m.Parts {
+		row := []string{cell(string(p.Guest))}
+		for _, phase := range order {
+			row = append(row, p.during(phase, now))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// during says how long a migration was in a phase, or when it came to its end.
+func (p Part) during(phase fleet.Phase, now time.Time) string {
+	for i, e := range p.Entered {
+		switch {
+		case e.Phase != phase:
+		case phase.Ended():
+			return clockTime(e.At)
+		case i+1 < len(p.Entered):
+			return Took(p.Entered[i+1].At.Sub(e.At))
+		default:
+			return Took(max(now.Sub(e.At), 0)) + "…"
+		}
+	}
+	return "-"
+}
+
+func clockTime(t time.Time) string { return t.Local().Format("15:04:05.000") }
