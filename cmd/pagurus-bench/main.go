@@ -43,6 +43,7 @@ type record struct {
 	Samples map[string][]float64      `json:"samples"`
 	Figures map[string]stats.Interval `json:"figures"`
 	Limits  map[string]float64        `json:"limits"`
+	Moves   []fleet.Migration         `json:"moves,omitempty"` // with what was predicted of them
 }
 
 // bench is one run.
@@ -53,27 +54,29 @@ type bench struct {
 	record record
 	above  []string               // figures that are not as promised
 	names  map[fleet.JobID]string // of the programs that jobs run
+	chosen []string               // programs to predict; empty: all
 }
 
 func main() {
 	repeat := flag.Int("repeat", 8, "how often each comparison is repeated")
 	out := flag.String("o", "dist/bench.json", "where the record goes")
 	only := flag.String("only", "", "one of migration, start, size, predict (default: all)")
+	programs := flag.String("programs", "", "of predict: only these, joined by commas")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *repeat, *only, *out); err != nil {
+	if err := run(ctx, *repeat, *only, *out, strings.FieldsFunc(*programs, func(r rune) bool { return r == ',' })); err != nil {
 		fmt.Fprintln(os.Stderr, "pagurus-bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, repeat int, only, out string) (err error) {
+func run(ctx context.Context, repeat int, only, out string, programs []string) (err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	b := &bench{bin: filepath.Dir(self), repeat: repeat, names: map[fleet.JobID]string{}}
+	b := &bench{bin: filepath.Dir(self), repeat: repeat, names: map[fleet.JobID]string{}, chosen: programs}
 	if err := demo.NoLab(ctx, b.pagurusPath()); err != nil {
 		return err
 	}

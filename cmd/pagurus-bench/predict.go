@@ -45,11 +45,14 @@ func (b *bench) predict(ctx context.Context) error {
 	if _, err := b.pagurus(ctx, "image", "shell", "openmpi", "--", "gcc", "-O2", "-o", "programs", "programs.c", "-lm"); err != nil {
 		return err
 	}
-	seen, err := b.program(ctx, fitting, max(1, b.repeat/2))
+	seen, err := b.program(ctx, b.choose(fitting), max(1, b.repeat/2))
 	if err != nil {
 		return err
 	}
-	moved, err := b.program(ctx, scoring, b.repeat)
+	for _, m := range seen {
+		b.compare(m)
+	}
+	moved, err := b.program(ctx, b.choose(scoring), b.repeat)
 	if err != nil {
 		return err
 	}
@@ -57,6 +60,12 @@ func (b *bench) predict(ctx context.Context) error {
 	for i, m := range moved {
 		moved[i] = strictly(seen, m)
 		b.compare(moved[i])
+		if p := moved[i].Predicted; m.Phase == fleet.Finished && p.Converges {
+			b.sample("predicted_total_s", p.Total.Value.Seconds())
+			b.sample("total_s", cost.Total(m).Seconds())
+			b.sample("predicted_downtime_s", p.Downtime.Value.Seconds())
+			b.sample("downtime_s", m.Cost.Downtime.Seconds())
+		}
 	}
 	c := cost.Score(moved)
 	fmt.Printf("  by a model that has seen only %d moves of other programs: %s\n", len(seen), scored(c))
@@ -65,6 +74,14 @@ func (b *bench) predict(ctx context.Context) error {
 	b.figure("total times outside of their 90 % interval", stats.Interval{Value: 1 - c.Total.Coverage, Low: 1 - c.Total.Coverage, High: 1 - c.Total.Coverage}, uncovered)
 	b.figure("downtimes outside of their 90 % interval", stats.Interval{Value: 1 - c.Downtime.Coverage, Low: 1 - c.Downtime.Coverage, High: 1 - c.Downtime.Coverage}, uncovered)
 	return nil
+}
+
+// choose leaves out programs that were not asked for.
+func (b *bench) choose(all []string) []string {
+	if len(b.chosen) == 0 {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !slices.Contains(b.chosen, name) })
 }
 
 func scored(c fleet.Calibration) string {
@@ -84,15 +101,9 @@ func strictly(seen []fleet.Migration, m fleet.Migration) fleet.Migration {
 	return m
 }
 
-// compare keeps and prints one move's prediction and outcome.
+// compare prints one move's prediction and outcome.
 func (b *bench) compare(m fleet.Migration) {
 	p, total := m.Predicted, cost.Total(m)
-	if m.Phase == fleet.Finished {
-		b.sample("predicted_total_s", p.Total.Value.Seconds())
-		b.sample("total_s", total.Seconds())
-		b.sample("predicted_downtime_ms", 1e3*p.Downtime.Value.Seconds())
-		b.sample("downtime_ms", 1e3*m.Cost.Downtime.Seconds())
-	}
 	fmt.Printf("  %-8s %3d MiB/s %-8s total %6.2f s, said %6.2f (%.2f-%.2f); downtime %4d ms, said %4d (%d-%d); %4d MiB, said %4d; converges: %t\n",
 		b.names[m.Job], p.Limits.BytesPerSecond>>20, m.Phase, total.Seconds(), p.Total.Value.Seconds(), p.Total.Low.Seconds(), p.Total.High.Seconds(),
 		m.Cost.Downtime.Milliseconds(), p.Downtime.Value.Milliseconds(), p.Downtime.Low.Milliseconds(), p.Downtime.High.Milliseconds(),
@@ -174,7 +185,7 @@ func (b *bench) ceiled(ctx context.Context, guest, ceiling string) (fleet.Migrat
 		if m.Predicted == nil || m.Predicted.Profile == nil {
 			return none, fmt.Errorf("move %s was not predicted from a look at %s", id, guest)
 		}
-		m.Entered = slices.Clone(m.Entered)
+		b.record.Moves = append(b.record.Moves, m)
 		return m, nil
 	}
 }
