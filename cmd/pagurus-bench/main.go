@@ -123,7 +123,7 @@ func run(ctx context.Context, repeat int, only, out string, programs []string) (
 
 // keep writes the record, if there is anything in it.
 func (r record) keep(file string) error {
-	if len(r.Samples) == 0 {
+	if len(r.Samples)+len(r.Moves) == 0 {
 		return nil
 	}
 	text, err := json.MarshalIndent(r, "", "  ")
