@@ -33,19 +33,30 @@ type outcome struct {
 	m        fleet.Migration
 	total    time.Duration
 	downtime time.Duration
-	sending  float64 // seconds
+	elapsed  float64 // seconds from the first byte to the last
 	sent     float64 // bytes
 	ended    time.Time
 }
 
-// rate is what the link gave it.
-func (o outcome) rate() float64 { return o.sent / o.sending }
+// rate is what the link, or the ceiling, gave it while it sent.
+func (o outcome) rate() float64 {
+	if o.capped() {
+		return o.sent / o.elapsed
+	}
+	looking := math.Max(float64(o.m.Cost.TotalBytes), 0) / looked
+	return o.sent / math.Max(o.elapsed-looking, o.elapsed/4)
+}
+
+// ceiling is what the copy was allowed; 0: it had none.
+func (o outcome) ceiling() float64 {
+	if o.m.Predicted == nil {
+		return 0
+	}
+	return math.Max(0, float64(o.m.Predicted.Limits.BytesPerSecond))
+}
 
 // capped reports whether the copy's ceiling and not the link bounded it.
-func (o outcome) capped() bool {
-	p := o.m.Predicted
-	return p != nil && p.Limits.BytesPerSecond > 0 && o.rate() >= 0.7*float64(p.Limits.BytesPerSecond)
-}
+func (o outcome) capped() bool { return o.ceiling() > 0 && o.sent/o.elapsed >= 0.7*o.ceiling() }
 
 func (o outcome) share() float64 {
 	if o.m.Predicted == nil {
@@ -71,8 +82,7 @@ func arrived(past []fleet.Migration) []outcome {
 		if m.Phase != fleet.Finished || o.total <= 0 || o.sent <= 0 || m.Cost.Elapsed <= 0 || o.downtime < 0 {
 			continue
 		}
-		elapsed := m.Cost.Elapsed.Seconds()
-		o.sending = math.Max(elapsed-math.Max(float64(m.Cost.TotalBytes), 0)/looked, elapsed/4)
+		o.elapsed = m.Cost.Elapsed.Seconds()
 		o.ended = m.Entered[len(m.Entered)-1].At
 		out = append(out, o)
 	}
@@ -89,7 +99,7 @@ func Fit(past []fleet.Migration, about Subject) Model {
 	link := some(fewLinks, all, func(o outcome) bool { return o.m.From == about.From && o.m.To == about.To })
 	var m Model
 	m.bandwidth = bandwidth(link, all)
-	m.reached = reached(link)
+	m.slack = slack(link)
 	m.overhead = overhead(link)
 	job := func(o outcome) bool { return o.m.Job == about.Job }
 	m.rise = m.learnRise(some(fewLinks, all, job))
@@ -165,15 +175,15 @@ func bandwidth(link, all []outcome) float64 {
 	return least
 }
 
-// reached is how much of a ceiling is got; 0: nobody knows.
-func reached(link []outcome) float64 {
-	var got []float64
+// slack is by how much copies stay below their ceilings; 0: nobody knows.
+func slack(link []outcome) float64 {
+	var lost []float64
 	for _, o := range link {
 		if o.capped() {
-			got = append(got, math.Min(1, o.rate()/float64(o.m.Predicted.Limits.BytesPerSecond)))
+			lost = append(lost, math.Max(1, o.ceiling()*(o.ceiling()/o.rate()-1)))
 		}
 	}
-	return median(got)
+	return median(lost)
 }
 
 // overhead is what a move takes beside its copy; 0: nobody knows. Of a gang it
@@ -201,9 +211,13 @@ func (m Model) learnRise(like []outcome) float64 {
 			continue
 		}
 		at := func(rise float64) float64 {
-			k := m.known()
-			k.bandwidth, k.reached, k.rise = o.rate()*o.share(), 1, rise
-			return k.follow(*p.Profile, linkOf(*p)).sent
+			k, l := m.known(), linkOf(*p)
+			if k.rise = rise; o.capped() {
+				k.slack, l.Limits.BytesPerSecond = 0, int64(o.rate())
+			} else {
+				k.bandwidth, l.Limits.BytesPerSecond = o.rate()*o.share(), 0
+			}
+			return k.follow(*p.Profile, l).sent
 		}
 		if at(mostRise)-at(leastRise) < 0.1*float64(p.Profile.FilledBytes) {
 			continue // whatever the rise was, it made no difference

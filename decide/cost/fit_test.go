@@ -39,7 +39,7 @@ func programs() []fleet.Profile {
 // TestFitFindsTheTruth: bandwidth, overhead and rise are none of the usual
 // ones; after some moves of other programs those of another are foreseen.
 func TestFitFindsTheTruth(t *testing.T) {
-	truth := Model{bandwidth: 80 * mib, reached: 0.9, overhead: 3 * time.Second, rest: 25 * time.Millisecond, rise: 2.5}
+	truth := Model{bandwidth: 80 * mib, slack: 6 * mib, overhead: 3 * time.Second, rest: 25 * time.Millisecond, rise: 2.5}
 	var history []fleet.Migration
 	for i, p := range append(programs(), programs()...) {
 		history = append(history, past(i, truth, p, Link{Limits: fleet.Limits{BytesPerSecond: int64(i%2) * 40 * mib}}, 1))

@@ -42,6 +42,8 @@ func TestGuestsAreLookedAt(t *testing.T) {
 		}
 		r.d.end("j1g0")
 		time.Sleep(time.Minute)
+		r.a.mu.Lock()
+		defer r.a.mu.Unlock()
 		if n := len(r.a.profiles.last) + len(r.a.profiles.seen); n != 0 {
 			t.Errorf("%d profiles of guests that are gone", n)
 		}
