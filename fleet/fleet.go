@@ -97,6 +97,7 @@ type GuestFacts struct {
 	ResidentBytes int64     `json:"resident_bytes"` // host memory the guest occupies
 	CPUs          float64   `json:"cpus"`           // CPUs in use over the last interval
 	StartedAt     time.Time `json:"started_at"`
+	Profile       *Profile  `json:"profile,omitempty"` // the last look at its memory; nil: none yet
 }
 
 // RunState is what the mechanism says of a guest on one host.

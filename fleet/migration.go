@@ -43,6 +43,8 @@ type Migration struct {
 	Entered []Entered   `json:"entered"`          // every phase entered, in order
 	Cost    Progress    `json:"cost"`             // what it cost, once switched
 	Resumed time.Time   `json:"resumed,omitzero"` // when the target let it run, target host's clock
+
+	Predicted *Prediction `json:"predicted,omitempty"` // what it was expected to cost when it began
 }
 
 // Entered says when a phase was entered, by the controller's clock.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"pagurus/act/qemu/qmp"
+	"pagurus/act/qemu/ram"
 	"pagurus/fleet"
 )
 
@@ -37,7 +38,8 @@ type guest struct {
 	seen      fleet.RunState
 	usedCPU   time.Duration // at usedAt
 	usedAt    time.Time
-	resident  int64 // bytes, when last seen
+	resident  int64    // bytes, when last seen
+	memory    ram.Area // where the guest's is; without bytes until it is known
 }
 
 // attach begins to watch a guest's process. The handle is the guest's from now

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/fleet"
 	"pagurus/measure/stats"
 	"pagurus/show/demo"
 )
@@ -42,6 +43,7 @@ type record struct {
 	Samples map[string][]float64      `json:"samples"`
 	Figures map[string]stats.Interval `json:"figures"`
 	Limits  map[string]float64        `json:"limits"`
+	Moves   []fleet.Migration         `json:"moves,omitempty"` // with what was predicted of them
 }
 
 // bench is one run.
@@ -50,28 +52,31 @@ type bench struct {
 	dir    string // working directory of the jobs
 	repeat int
 	record record
-	above  []string // figures that are not as promised
+	above  []string               // figures that are not as promised
+	names  map[fleet.JobID]string // of the programs that jobs run
+	chosen []string               // programs to predict; empty: all
 }
 
 func main() {
 	repeat := flag.Int("repeat", 8, "how often each comparison is repeated")
 	out := flag.String("o", "dist/bench.json", "where the record goes")
-	only := flag.String("only", "", "one of migration, start, size (default: all)")
+	only := flag.String("only", "", "one of migration, start, size, predict (default: all)")
+	programs := flag.String("programs", "", "of predict: only these, joined by commas")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *repeat, *only, *out); err != nil {
+	if err := run(ctx, *repeat, *only, *out, strings.FieldsFunc(*programs, func(r rune) bool { return r == ',' })); err != nil {
 		fmt.Fprintln(os.Stderr, "pagurus-bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, repeat int, only, out string) (err error) {
+func run(ctx context.Context, repeat int, only, out string, programs []string) (err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	b := &bench{bin: filepath.Dir(self), repeat: repeat}
+	b := &bench{bin: filepath.Dir(self), repeat: repeat, names: map[fleet.JobID]string{}, chosen: programs}
 	if err := demo.NoLab(ctx, b.pagurusPath()); err != nil {
 		return err
 	}
@@ -102,7 +107,7 @@ func run(ctx context.Context, repeat int, only, out string) (err error) {
 	for _, part := range []struct {
 		name string
 		f    func(context.Context) error
-	}{{"size", b.size}, {"start", b.start}, {"migration", b.migration}} {
+	}{{"size", b.size}, {"start", b.start}, {"migration", b.migration}, {"predict", b.predict}} {
 		if only != "" && only != part.name {
 			continue
 		}
@@ -118,7 +123,7 @@ func run(ctx context.Context, repeat int, only, out string) (err error) {
 
 // keep writes the record, if there is anything in it.
 func (r record) keep(file string) error {
-	if len(r.Samples) == 0 {
+	if len(r.Samples)+len(r.Moves) == 0 {
 		return nil
 	}
 	text, err := json.MarshalIndent(r, "", "  ")

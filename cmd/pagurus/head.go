@@ -62,7 +62,7 @@ func runController(ctx context.Context, f controllerFlags, log *slog.Logger, ser
 	ended := make(chan error, 2)
 	go func() { ended <- c.Run(ctx) }()
 	go func() {
-		ended <- wire.Serve(ctx, wire.ServeConfig{Listeners: listeners, Token: identity.Token, Machine: here, Controller: c, Streams: c.Streams(), Log: log})
+		ended <- wire.Serve(ctx, wire.ServeConfig{Listeners: listeners, Token: identity.Token, Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Log: log})
 	}()
 	select {
 	case <-c.Ready():

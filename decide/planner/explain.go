@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"pagurus/decide/cost"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
@@ -167,27 +166,22 @@ func (e *explainer) lastCause(g fleet.Guest) string {
 	return ", the last one because " + last.Cause
 }
 
-// price says what its next move would cost, going by what its last one
-// measured; nothing if it has not moved yet.
+// price says what its next move would cost; nothing while nobody knows.
 func (e *explainer) price(g fleet.Guest) []string {
-	var last fleet.Migration
-	for _, m := range e.s.Migrations {
-		if m.Guest == g.ID && m.Phase == fleet.Finished && m.Cost.BytesPerSecond > 0 && m.Since.After(last.Since) {
-			last = m
-		}
-	}
-	if last.ID == "" {
+	if lastLook(e.s, past(e.s), g.Home, g.ID) == nil {
 		return nil
 	}
-	resident := last.Cost.TotalBytes
-	if f, ok := e.s.Hosts[g.Home].Facts.Guests[g.ID]; ok && f.ResidentBytes > 0 {
-		resident = f.ResidentBytes
+	f, err := e.p.Foresee(e.s, fleet.Request{By: fleet.Caller{Admin: true}, Verb: fleet.Migrate, Guest: g.ID})
+	if err != nil || len(f.Migrations) != 1 {
+		return nil // why it cannot leave has been said
 	}
-	est := e.p.Cost.Predict(cost.Profile{ResidentBytes: resident, DirtyBytesPerSecond: last.Cost.DirtyBytesPerSecond}, last.Cost.BytesPerSecond)
-	if !est.Converges {
-		return []string{fmt.Sprintf("By what %s measured, it dirties memory faster than the link can send it: another move would not converge.", last.Move)}
+	p := f.Migrations[0].Prediction
+	if !p.Converges {
+		return []string{fmt.Sprintf("Its move would not converge: %s. It would with %s.", p.Why, p.Help)}
 	}
-	return []string{fmt.Sprintf("By what %s measured, another move would take about %s and send %d MiB.", last.Move, est.Total.Round(100*time.Millisecond), est.Bytes>>20)}
+	round := func(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }
+	return []string{fmt.Sprintf("Its move would take about %s (%s to %s) and send %d MiB; pagurus predict %s looks anew.",
+		round(p.Total.Value), round(p.Total.Low), round(p.Total.High), p.Bytes.Value>>20, g.ID)}
 }
 
 func (e *explainer) job(j fleet.Job) []string {

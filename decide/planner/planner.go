@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"time"
 
-	"pagurus/decide/cost"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
@@ -24,7 +23,6 @@ import (
 // Planner spreads guests.
 type Planner struct {
 	Policy placement.Policy
-	Cost   cost.Model
 }
 
 // Decision is what one event leads to: commit Change, then send Orders, then
@@ -76,6 +74,7 @@ func (p *Planner) Step(s fleet.Snapshot, ev fleet.Event) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
+	d.foresee()
 	return Decision{Change: d.change(), Orders: d.orders(), Answer: answer}, nil
 }
 

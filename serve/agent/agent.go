@@ -89,6 +89,7 @@ type Agent struct {
 	served   *fleet.Wanted  // the one that the shares match
 	serving  bool           // shares are being made to match
 	present  map[fleet.GuestID]presence
+	profiles profiles
 	troubles map[string]string // by what is in trouble
 	works    sync.WaitGroup
 }
@@ -115,7 +116,7 @@ func New(c Config) *Agent {
 	return &Agent{
 		Config: c, ledger: ledger{dir: filepath.Join(c.Run, "ledger")},
 		seats: map[fleet.GuestID]*seat{}, news: make(chan struct{}, 1),
-		present: map[fleet.GuestID]presence{}, troubles: map[string]string{},
+		present: map[fleet.GuestID]presence{}, troubles: map[string]string{}, profiles: newProfiles(),
 	}
 }
 
@@ -240,11 +241,15 @@ func (a *Agent) answer(ctx context.Context, s Session, q wire.Query) {
 	ctx, cancel := context.WithTimeout(ctx, gapsLimit)
 	defer cancel()
 	reply := wire.Reply{ID: q.ID}
-	gaps, err := a.gaps(ctx, q.Gaps)
+	var err error
+	if q.Profile != "" {
+		reply.Profile, err = a.asked(ctx, q.Profile)
+	} else {
+		reply.Gaps, err = a.gaps(ctx, q.Gaps)
+	}
 	if err != nil {
 		reply.Error = err.Error()
 	}
-	reply.Gaps = gaps
 	// A reply that cannot be sent is asked for again by whoever still waits.
 	_ = s.Send(ctx, wire.Up{Reply: &reply})
 }

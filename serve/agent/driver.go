@@ -69,6 +69,14 @@ type Teller interface {
 	LastWords(fleet.GuestID) string
 }
 
+// Profiler is a driver that can look at how its guests use their memory.
+type Profiler interface {
+	// Profile looks at a running guest for some seconds, without disturbing it.
+	// A guest that is being moved is refused. It may be called at any time and
+	// leaves nothing behind.
+	Profile(context.Context, fleet.GuestID) (fleet.Profile, error)
+}
+
 // Overlay makes the host's part of the jobs' networks match what is wanted.
 type Overlay interface {
 	// Apply makes it so and removes what is not wanted. It may be called at

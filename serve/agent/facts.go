@@ -26,6 +26,7 @@ func (a *Agent) watch(ctx context.Context) {
 		a.look(ctx)
 		a.match(ctx)
 		a.sweep()
+		a.study(ctx, time.Now())
 		if now := time.Now(); now.Sub(pruned) > forgetAfter/2 {
 			pruned = now
 			a.forget(now)
@@ -74,6 +75,9 @@ func (a *Agent) facts() fleet.Facts {
 		if s := a.seats[id]; s != nil && s.page.LastGen > g.Gen {
 			// What the driver knows is of when the guest came.
 			g = fleet.GuestFacts{Gen: s.page.LastGen, Run: g.Run, ResidentBytes: g.ResidentBytes, CPUs: g.CPUs, StartedAt: g.StartedAt}
+		}
+		if last, known := a.profiles.last[id]; known {
+			g.Profile = &last
 		}
 		f.Guests[id] = g
 	}

@@ -217,34 +217,8 @@ func (c *Controller) Gaps(ctx context.Context, by fleet.Caller, id fleet.JobID) 
 
 // guestGaps asks the agent where the guest is.
 func (c *Controller) guestGaps(ctx context.Context, g fleet.Guest) ([]fleet.Gap, error) {
-	c.asking.Lock()
-	c.asking.last++
-	id, replies := c.asking.last, make(chan wire.Reply, 1)
-	c.asking.replies[id] = replies
-	c.asking.Unlock()
-	defer func() {
-		c.asking.Lock()
-		defer c.asking.Unlock()
-		delete(c.asking.replies, id)
-	}()
-	away := false
-	err := c.do(ctx, func(context.Context) {
-		if away = c.hosts[g.Home] == nil; !away {
-			c.tell(g.Home, wire.Down{Query: &wire.Query{ID: id, Gaps: g.ID}})
-		}
-	})
-	if err != nil || away {
-		return nil, fmt.Errorf("guest %s cannot be asked: the agent of %s is not there", g.ID, g.Home)
-	}
-	select {
-	case r := <-replies:
-		if r.Error != "" {
-			return nil, fmt.Errorf("guest %s: %s", g.ID, r.Error)
-		}
-		return r.Gaps, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("guest %s did not answer within %v", g.ID, gapsLimit)
-	}
+	r, err := c.query(ctx, g, wire.Query{Gaps: g.ID})
+	return r.Gaps, err
 }
 
 // answered hands a reply to who asked, if anybody still waits.

@@ -69,7 +69,7 @@ func (r *rig) start() {
 		}
 	})
 	both.Go(func() {
-		c := wire.ServeConfig{Listeners: []net.Listener{listener}, Machine: "machine", Controller: r.ctl, Streams: r.ctl.Streams(), Log: slog.New(slog.DiscardHandler)}
+		c := wire.ServeConfig{Listeners: []net.Listener{listener}, Machine: "machine", Controller: r.ctl, Streams: r.ctl.Streams(), Forecasts: r.ctl, Log: slog.New(slog.DiscardHandler)}
 		if err := wire.Serve(ctx, c); err != nil {
 			r.t.Errorf("the server: %v", err)
 		}
@@ -209,7 +209,9 @@ func (a *agent) listen() {
 		if d.Task != nil && !a.silent[d.Task.Order.Verb] {
 			a.report(fleet.Report{Order: d.Task.Order, Outcome: fleet.Done, Listen: "192.0.2.9:1"})
 		}
-		if d.Query != nil {
+		if d.Query != nil && d.Query.Profile != "" {
+			a.looked(*d.Query)
+		} else if d.Query != nil {
 			a.session.Send(a.r.ctx, wire.Up{Reply: &wire.Reply{ID: d.Query.ID, Gaps: []fleet.Gap{{Rank: len(d.Query.Gaps)}}}})
 		}
 	}

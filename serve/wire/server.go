@@ -73,6 +73,7 @@ type ServeConfig struct {
 	Machine    string         // where this is, fleet.Facts.Machine of a host with the same files
 	Controller Controller
 	Streams    Streams
+	Forecasts  Forecasts // nil: questions about the future are refused
 	Log        *slog.Logger
 }
 
@@ -141,6 +142,8 @@ func (s *server) routes() http.Handler {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, serve) })
 	}
 	add("POST /v1/ask", s.ask)
+	add("POST /v1/predict", s.predict)
+	add("GET /v1/score", s.score)
 	add("GET /v1/snapshot", s.snapshot)
 	add("GET /v1/watch", s.watch)
 	add("GET /v1/explain", s.explain)

@@ -4,6 +4,8 @@
 // firewall. It knows no decision. Its tests run against real sockets.
 //
 //	POST /v1/ask                        Request → Answer; 422 with a Problem: refused
+//	POST /v1/predict                    Request → fleet.Forecast: what it would lead to; nothing is done
+//	GET  /v1/score                      → fleet.Calibration: how good past predictions were
 //	GET  /v1/snapshot                   → fleet.Snapshot
 //	GET  /v1/watch                      WebSocket: a fleet.Snapshot at once and after every change (≤ 10/s)
 //	GET  /v1/explain?guest=|job=|host=  → Explanation
@@ -50,15 +52,17 @@ type Down struct {
 
 // Query is a question that an agent answers with a Reply of the same ID.
 type Query struct {
-	ID   uint64        `json:"id"`
-	Gaps fleet.GuestID `json:"gaps,omitempty"` // the gaps of this guest's ranks
+	ID      uint64        `json:"id"`
+	Gaps    fleet.GuestID `json:"gaps,omitempty"`    // the gaps of this guest's ranks
+	Profile fleet.GuestID `json:"profile,omitempty"` // a look at this guest's memory now
 }
 
 // Reply answers a Query.
 type Reply struct {
-	ID    uint64      `json:"id"`
-	Gaps  []fleet.Gap `json:"gaps,omitempty"`
-	Error string      `json:"error,omitempty"`
+	ID      uint64         `json:"id"`
+	Gaps    []fleet.Gap    `json:"gaps,omitempty"`
+	Profile *fleet.Profile `json:"profile,omitempty"`
+	Error   string         `json:"error,omitempty"`
 }
 
 // Offset says where in a stream to go on.

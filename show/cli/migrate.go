@@ -22,18 +22,19 @@ type migrateFlags struct {
 	job, to, bandwidth string
 	mode               string
 	stall, deadline    time.Duration
-	wait               bool
+	wait, dry          bool
 	limit              time.Duration
 }
 
 func (a *app) migrateCommand() *cobra.Command {
 	var f migrateFlags
 	cmd := &cobra.Command{
-		Use:   "migrate GUEST…|--job JOB [--to HOST] [--wait]",
+		Use:   "migrate GUEST…|--job JOB [--to HOST] [--wait | --dry-run]",
 		Short: "Move guests to other hosts while they run",
 		Long: `Migrate moves guests to other hosts while their program runs on. Without --to
 the controller chooses the hosts. It prints the move's ID and returns; with
---wait it shows the move and exits with 1 if a guest did not arrive.
+--wait it shows the move and exits with 1 if a guest did not arrive. With --dry-run
+it says what the move would cost, like ` + "`pagurus predict`" + `, and does nothing.
 
 Several guests, or all of a job, are one move: all of them find room or none
 goes, their memory is copied so that they are ready together, and they switch at
@@ -60,6 +61,9 @@ go without them. Without --deadline the same happens to those that are not ready
 			if err != nil {
 				return err
 			}
+			if f.dry {
+				return a.predict(cmd.Context(), r)
+			}
 			answer, err := a.ask(cmd.Context(), r)
 			if err != nil {
 				return err
@@ -78,6 +82,7 @@ go without them. Without --deadline the same happens to those that are not ready
 	flags.StringVar(&f.bandwidth, "bandwidth", "", "send no more than this a second from one host, like 200M (default: what the link carries)")
 	flags.DurationVar(&f.stall, "max-stall", 0, "switch when a guest would stand still no longer than this (default 50ms)")
 	flags.DurationVar(&f.deadline, "deadline", 0, "who is not ready to switch by then stays (default: 5m after the first is ready)")
+	dryRun(flags, &f.dry)
 	flags.BoolVar(&f.wait, "wait", false, "show the move until it is over")
 	flags.DurationVar(&f.limit, "timeout", 30*time.Minute, "wait no longer than this; the move goes on")
 	_ = cmd.RegisterFlagCompletionFunc("to", a.completeHosts)

@@ -98,22 +98,27 @@ func late(err error, limit time.Duration, then string) error {
 }
 
 func (a *app) drainCommand() *cobra.Command {
-	wait, limit := false, time.Duration(0)
+	wait, dry, limit := false, false, time.Duration(0)
 	cmd := &cobra.Command{
-		Use:   "drain HOST [--wait]",
+		Use:   "drain HOST [--wait | --dry-run]",
 		Short: "Move all guests off a host and keep it empty",
 		Long: `Drain moves every guest off a host and starts none there until ` + "`pagurus undrain`" + `.
 The guests of one job leave together, one job after the other; those that find
 no room stay until there is some. It prints the IDs of the moves and says which
 guests have nowhere to go and why.
 With --wait it shows the moves until the host is empty, and exits with 1 if some
-guest cannot leave; with --json it prints each of them at the end.`,
+guest cannot leave; with --json it prints each of them at the end. With --dry-run
+it says what that would cost, like ` + "`pagurus predict --host`" + `, and does nothing.`,
 		Example:           "  pagurus drain host1 --wait && sudo reboot",
 		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host := fleet.HostID(args[0])
-			answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.Drain, Host: host})
+			request := fleet.Request{Verb: fleet.Drain, Host: host}
+			if dry {
+				return a.predict(cmd.Context(), request)
+			}
+			answer, err := a.ask(cmd.Context(), request)
 			if err != nil {
 				return err
 			}
@@ -126,6 +131,7 @@ guest cannot leave; with --json it prints each of them at the end.`,
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "show the moves until the host is empty")
 	cmd.Flags().DurationVar(&limit, "timeout", 30*time.Minute, "wait no longer than this; the host goes on draining")
+	dryRun(cmd.Flags(), &dry)
 	return cmd
 }
 

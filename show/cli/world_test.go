@@ -61,7 +61,7 @@ func (w *world) serve() {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		if err := wire.Serve(ctx, wire.ServeConfig{Listeners: []net.Listener{l}, Controller: w, Streams: w, Machine: "machine", Log: slog.New(slog.DiscardHandler)}); err != nil {
+		if err := wire.Serve(ctx, wire.ServeConfig{Listeners: []net.Listener{l}, Controller: w, Streams: w, Forecasts: w, Machine: "machine", Log: slog.New(slog.DiscardHandler)}); err != nil {
 			w.t.Error(err)
 		}
 	}()

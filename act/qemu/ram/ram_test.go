@@ -1,0 +1,134 @@
+package ram
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+)
+
+const mib = 1 << 20
+
+// own is memory of this process that the runtime does not move.
+func own(t *testing.T, size int) ([]byte, Area) {
+	t.Helper()
+	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(b) })
+	if err := unix.Madvise(b, unix.MADV_NOHUGEPAGE); err != nil {
+		t.Fatal(err)
+	}
+	return b, Area{PID: os.Getpid(), Start: uintptr(unsafe.Pointer(unsafe.SliceData(b))), Bytes: int64(size)}
+}
+
+func near(got, want, slack int64) bool { return got > want-slack && got < want+slack }
+
+func TestLookFindsWhatIsFilledAndWhatChanges(t *testing.T) {
+	b, area := own(t, 64*mib)
+	page := os.Getpagesize()
+	for i := 0; i < 32*mib; i += page {
+		b[i] = 1
+	}
+	for i := 32 * mib; i < 40*mib; i += page {
+		b[i] = 0 // there, but nothing but zeros
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() { // 8 MiB again and again, 4 of them in what was never touched
+		defer close(over)
+		for n := byte(1); ctx.Err() == nil; n++ {
+			for i := 28 * mib; i < 32*mib; i += page {
+				b[i]++
+			}
+			for i := 60 * mib; i < 64*mib; i += page {
+				b[i] = max(n, 1)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	defer func() { stop(); <-over }()
+	time.Sleep(20 * time.Millisecond)
+	p, err := Look(t.Context(), area, Plan{Pages: 8192, After: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", p)
+	if p.MemoryBytes != 64*mib || !near(p.FilledBytes, 36*mib, 2*mib) || p.Pages != 8192 || p.Took <= 0 {
+		t.Errorf("the look gave %+v", p)
+	}
+	if len(p.Changed) != 3 {
+		t.Fatalf("%d points, want 3", len(p.Changed))
+	}
+	for _, c := range p.Changed {
+		if !near(c.Bytes, 8*mib, 2*mib) {
+			t.Errorf("%d MiB changed within %s", c.Bytes>>20, c.Within)
+		}
+	}
+}
+
+// TestLookLeavesNothing: what was never touched is still not there.
+func TestLookLeavesNothing(t *testing.T) {
+	_, area := own(t, 64*mib)
+	before := resident(t)
+	p, err := Look(t.Context(), area, Plan{Pages: 1 << 14, After: []time.Duration{time.Millisecond}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.FilledBytes != 0 || p.Changed[0].Bytes != 0 {
+		t.Errorf("untouched memory gave %+v", p)
+	}
+	if grown := resident(t) - before; grown > 16*mib {
+		t.Errorf("looking made %d MiB resident", grown>>20)
+	}
+}
+
+func resident(t *testing.T) int64 {
+	t.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return u.Maxrss << 10
+}
+
+func TestLookEnds(t *testing.T) {
+	_, area := own(t, mib)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := Look(ctx, area, Plan{Pages: 16, After: []time.Duration{time.Hour}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a look whose context ended: %v", err)
+	}
+	for _, bad := range []struct {
+		a Area
+		p Plan
+	}{
+		{Area{}, Plan{1, []time.Duration{1}}}, {area, Plan{}}, {area, Plan{Pages: 1}},
+		{Area{PID: 1 << 30, Start: 1 << 20, Bytes: mib}, Plan{1, []time.Duration{1}}},
+	} {
+		if p, err := Look(t.Context(), bad.a, bad.p); err == nil {
+			t.Errorf("looking at %+v gave %+v", bad, p)
+		}
+	}
+	// What is no memory at all is empty, not an error.
+	if p, err := Look(t.Context(), Area{PID: os.Getpid(), Start: 1 << 20, Bytes: mib}, Plan{16, []time.Duration{1}}); err != nil || p.FilledBytes != 0 {
+		t.Errorf("looking at nothing gave %+v, %v", p, err)
+	}
+}
+
+func TestRising(t *testing.T) {
+	got := rising([]fleet.Changed{{Within: 3, Bytes: 10}, {Within: 1, Bytes: 6}, {Within: 2, Bytes: 4}, {Within: 4, Bytes: 9}})
+	want := []int64{5, 5, 9, 9}
+	for i, c := range got {
+		if c.Within != time.Duration(i+1) || c.Bytes != want[i] {
+			t.Errorf("point %d is %+v, want %d", i, c, want[i])
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package cost
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// Subject is the move to come: what past ones may have in common with it.
+type Subject struct {
+	Kind     fleet.Kind
+	Job      fleet.JobID
+	From, To fleet.HostID
+}
+
+// How many past moves say more than more of them that are less alike.
+const (
+	fewLinks = 2 // between the same two hosts, of the link
+	fewLikes = 5 // of the same job, or between the same two hosts, of the errors
+	// whole is from how many outcomes on their own quantiles can bound nine in
+	// ten: below it the fewer there are the more is added.
+	whole = 19
+	// remembered bounds what is learnt from: the latest say most.
+	remembered = 200
+)
+
+// outcome is a past move that arrived, and what it cost.
+type outcome struct {
+	m        fleet.Migration
+	total    time.Duration
+	downtime time.Duration
+	elapsed  float64 // seconds from the first byte to the last
+	sent     float64 // bytes
+	ended    time.Time
+}
+
+// rate is what the link, or the ceiling, gave it while it sent.
+func (o outcome) rate() float64 {
+	if o.capped() {
+		return o.sent / o.elapsed
+	}
+	looking := math.Max(float64(o.m.Cost.TotalBytes), 0) / looked
+	return o.sent / math.Max(o.elapsed-looking, o.elapsed/4)
+}
+
+// ceiling is what the copy was allowed; 0: it had none.
+func (o outcome) ceiling() float64 {
+	if o.m.Predicted == nil {
+		return 0
+	}
+	return math.Max(0, float64(o.m.Predicted.Limits.BytesPerSecond))
+}
+
+// capped reports whether the copy's ceiling and not the link bounded it.
+func (o outcome) capped() bool { return o.ceiling() > 0 && o.sent/o.elapsed >= 0.7*o.ceiling() }
+
+func (o outcome) share() float64 {
+	if o.m.Predicted == nil {
+		return 1
+	}
+	return float64(max(o.m.Predicted.Share, 1))
+}
+
+// Total is how long a migration took that has ended, from its first order.
+func Total(m fleet.Migration) time.Duration {
+	if len(m.Entered) == 0 {
+		return 0
+	}
+	return max(0, m.Entered[len(m.Entered)-1].At.Sub(m.Entered[0].At))
+}
+
+// arrived picks out the moves that arrived, latest first, the order of the
+// others given by their names so that the same past always teaches the same.
+func arrived(past []fleet.Migration) []outcome {
+	var out []outcome
+	for _, m := range past {
+		o := outcome{m: m, total: Total(m), downtime: m.Cost.Downtime, sent: float64(m.Cost.SentBytes)}
+		if m.Phase != fleet.Finished || o.total <= 0 || o.sent <= 0 || m.Cost.Elapsed <= 0 || o.downtime < 0 {
+			continue
+		}
+		o.elapsed = m.Cost.Elapsed.Seconds()
+		o.ended = m.Entered[len(m.Entered)-1].At
+		out = append(out, o)
+	}
+	slices.SortFunc(out, func(a, b outcome) int { return cmp.Or(b.ended.Compare(a.ended), cmp.Compare(a.m.ID, b.m.ID)) })
+	return out[:min(len(out), remembered)]
+}
+
+// Fit learns from past moves, most from those most like the one to come.
+func Fit(past []fleet.Migration, about Subject) Model {
+	all := arrived(past)
+	all = slices.DeleteFunc(all, func(o outcome) bool {
+		return o.m.Predicted != nil && o.m.Predicted.Kind != about.Kind
+	})
+	link := some(fewLinks, all, func(o outcome) bool { return o.m.From == about.From && o.m.To == about.To })
+	var m Model
+	m.bandwidth = bandwidth(link, all)
+	m.slack = slack(link)
+	m.overhead = overhead(link)
+	job := func(o outcome) bool { return o.m.Job == about.Job }
+	m.rise = m.learnRise(some(fewLinks, all, job))
+	m.rest = m.learnRest(link)
+	like := some(fewLikes, all, job)
+	whose := "of all jobs"
+	switch {
+	case len(all) == 0:
+		return m
+	case len(like) != len(all):
+		whose = "of job " + string(about.Job)
+	case !slices.ContainsFunc(like, func(o outcome) bool { return !job(o) }):
+		whose = "of job " + string(about.Job) + ", the only one that has moved"
+	}
+	var total, downtime, sent []float64
+	k := m.known()
+	for _, o := range like {
+		p := o.m.Predicted
+		if p == nil || p.Profile == nil || !p.Converges {
+			continue
+		}
+		c := k.follow(*p.Profile, linkOf(*p))
+		total = append(total, ratio(o.total.Seconds(), (k.overhead+c.took).Seconds()))
+		downtime = append(downtime, ratio(o.downtime.Seconds(), (k.rest+c.pause).Seconds()))
+		sent = append(sent, ratio(o.sent, c.sent))
+	}
+	m.total, m.downtime, m.sent = spreadOf(total, usualTotal), spreadOf(downtime, usualPause), spreadOf(sent, usualSent)
+	m.basis = fmt.Sprintf("%d past %s %s", len(like), plural(len(like)), whose)
+	return m
+}
+
+func linkOf(p fleet.Prediction) Link { return Link{Limits: p.Limits, Share: p.Share}.known() }
+
+func plural(n int) string {
+	if n == 1 {
+		return "move"
+	}
+	return "moves"
+}
+
+// some gives those that are alike if there are enough of them, otherwise all.
+func some(enough int, all []outcome, alike func(outcome) bool) []outcome {
+	var out []outcome
+	for _, o := range all {
+		if alike(o) {
+			out = append(out, o)
+		}
+	}
+	if len(out) < enough {
+		return all
+	}
+	return out
+}
+
+// bandwidth is what a link gives that nothing but itself bounds. A copy under
+// a ceiling says only that it gives at least that.
+func bandwidth(link, all []outcome) float64 {
+	for _, group := range [][]outcome{link, all} {
+		var free []float64
+		for _, o := range group {
+			if !o.capped() {
+				free = append(free, o.rate()*o.share())
+			}
+		}
+		if len(free) > 0 {
+			return median(free)
+		}
+	}
+	least := float64(usualBandwidth)
+	for _, o := range link {
+		least = math.Max(least, o.rate()*o.share())
+	}
+	return least
+}
+
+// slack is by how much copies stay below their ceilings; 0: nobody knows.
+func slack(link []outcome) float64 {
+	var lost []float64
+	for _, o := range link {
+		if o.capped() {
+			lost = append(lost, math.Max(1, o.ceiling()*(o.ceiling()/o.rate()-1)))
+		}
+	}
+	return median(lost)
+}
+
+// overhead is what a move takes beside its copy; 0: nobody knows. Of a gang it
+// says nothing: its members wait for each other.
+func overhead(link []outcome) time.Duration {
+	var took []float64
+	for _, o := range link {
+		if o.share() == 1 {
+			took = append(took, math.Max(0, (o.total-o.m.Cost.Elapsed).Seconds()))
+		}
+	}
+	return seconds(median(took))
+}
+
+// The rise is looked for between these.
+const leastRise, mostRise = 0.25, 8.0
+
+// learnRise finds how much faster guests dirtied while they were copied than
+// their profiles said, by how much had to be sent.
+func (m Model) learnRise(like []outcome) float64 {
+	var found []float64
+	for _, o := range like {
+		p := o.m.Predicted
+		if p == nil || p.Profile == nil {
+			continue
+		}
+		at := func(rise float64) float64 {
+			k, l := m.known(), linkOf(*p)
+			if k.rise = rise; o.capped() {
+				k.slack, l.Limits.BytesPerSecond = 0, int64(o.rate())
+			} else {
+				k.bandwidth, l.Limits.BytesPerSecond = o.rate()*o.share(), 0
+			}
+			return k.follow(*p.Profile, l).sent
+		}
+		if at(mostRise)-at(leastRise) < 0.1*float64(p.Profile.FilledBytes) {
+			continue // whatever the rise was, it made no difference
+		}
+		low, high := leastRise, mostRise
+		for range 30 {
+			if mid := math.Sqrt(low * high); at(mid) < o.sent {
+				low = mid
+			} else {
+				high = mid
+			}
+		}
+		found = append(found, math.Sqrt(low*high))
+	}
+	return tempered(found, usualRise)
+}
+
+// learnRest finds what a pause takes beside sending memory.
+func (m Model) learnRest(link []outcome) time.Duration {
+	var found []float64
+	k := m.known()
+	for _, o := range link {
+		if p := o.m.Predicted; p != nil && p.Profile != nil && p.Converges {
+			c := k.follow(*p.Profile, linkOf(*p))
+			found = append(found, math.Max(0.0005, (o.downtime-c.pause).Seconds()))
+		}
+	}
+	if len(found) == 0 {
+		return 0
+	}
+	return seconds(tempered(found, usualRest.Seconds()))
+}
+
+// tempered is the median of what was found, drawn towards what is usual while
+// little was; 0 if nothing was found.
+func tempered(found []float64, usual float64) float64 {
+	if len(found) == 0 {
+		return 0
+	}
+	n := float64(len(found))
+	return math.Exp((n*math.Log(median(found)) + 2*math.Log(usual)) / (n + 2))
+}
+
+func ratio(got, said float64) float64 {
+	if !(got > 0) || !(said > 0) {
+		return 1
+	}
+	return got / said
+}
+
+// spreadOf is what the ratios say of the next one: around their median, as far
+// as nine in ten of them lie. While there are too few for that the usual spread
+// has its part.
+func spreadOf(ratios []float64, usual spread) spread {
+	n := len(ratios)
+	if n == 0 {
+		return usual
+	}
+	ratios = slices.Clone(ratios)
+	slices.Sort(ratios)
+	mid := tempered(ratios, 1)
+	// The k-th smallest of n bounds the next from below k times in n+1.
+	k := max(1, int(0.05*float64(n+1)))
+	low, high := math.Log(ratios[k-1]/mid), math.Log(ratios[n-k]/mid)
+	if missing := float64(whole-n) / whole; missing > 0 {
+		low = missing*math.Log(usual.low) + (1-missing)*low
+		high = missing*math.Log(usual.high) + (1-missing)*high
+	}
+	const least = 0.05 // clocks and schedulers alone make as much difference
+	return spread{mid * math.Exp(math.Min(low, -least)), mid, mid * math.Exp(math.Max(high, least))}
+}
+
+// median of nothing is 0.
+func median(of []float64) float64 {
+	if len(of) == 0 {
+		return 0
+	}
+	sorted := slices.Clone(of)
+	slices.Sort(sorted)
+	if n := len(sorted); n%2 == 0 {
+		return (sorted[n/2-1] + sorted[n/2]) / 2
+	}
+	return sorted[len(sorted)/2]
+}

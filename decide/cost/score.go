@@ -1,0 +1,69 @@
+package cost
+
+import (
+	"math"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// Score holds past predictions against what came of them. It counts only what
+// was said before the move, never what would be said now.
+func Score(past []fleet.Migration) fleet.Calibration {
+	var c fleet.Calibration
+	var total, downtime, sent fits
+	for _, m := range past {
+		p := m.Predicted
+		if p == nil {
+			continue
+		}
+		converged := m.Phase == fleet.Finished
+		if converged || gaveUp(m) {
+			c.Verdicts++
+			if p.Converges == converged {
+				c.Right++
+			}
+		}
+		if !converged || !p.Converges || m.Cost.SentBytes <= 0 {
+			continue
+		}
+		c.Moves++
+		total.add(p.Total, Total(m))
+		downtime.add(p.Downtime, m.Cost.Downtime)
+		sent.add(fleet.Range[time.Duration]{Value: time.Duration(p.Bytes.Value), Low: time.Duration(p.Bytes.Low), High: time.Duration(p.Bytes.High)},
+			time.Duration(m.Cost.SentBytes))
+	}
+	c.Total, c.Downtime, c.Bytes = total.fitness(), downtime.fitness(), sent.fitness()
+	return c
+}
+
+// gaveUp reports whether a copy was called off because it had had its rounds.
+func gaveUp(m fleet.Migration) bool {
+	limit := m.Predicted.Limits.Rounds
+	return m.Phase == fleet.Aborted && limit > 0 && m.Cost.Rounds >= limit
+}
+
+// fits gathers how predictions of one quantity fitted.
+type fits struct {
+	errors []float64
+	biases []float64
+	inside int
+}
+
+func (f *fits) add(said fleet.Range[time.Duration], got time.Duration) {
+	if got <= 0 || said.Value <= 0 {
+		return // it was not measured
+	}
+	f.errors = append(f.errors, math.Abs(float64(said.Value-got))/float64(got))
+	f.biases = append(f.biases, float64(got)/float64(said.Value))
+	if said.Low <= got && got <= said.High {
+		f.inside++
+	}
+}
+
+func (f *fits) fitness() fleet.Fitness {
+	if len(f.errors) == 0 {
+		return fleet.Fitness{}
+	}
+	return fleet.Fitness{MedianError: median(f.errors), Bias: median(f.biases), Coverage: float64(f.inside) / float64(len(f.errors))}
+}

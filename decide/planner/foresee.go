@@ -1,0 +1,205 @@
+package planner
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"pagurus/decide/cost"
+	"pagurus/fleet"
+)
+
+// foresee notes on every migration that this Step begins what it is expected
+// to cost, so that it can be held against what it does cost.
+func (d *draft) foresee() {
+	var begun []fleet.Migration
+	for _, m := range d.migrations.changed() {
+		if _, before := d.base.Migrations[m.ID]; !before && m.Predicted == nil {
+			begun = append(begun, m)
+		}
+	}
+	if len(begun) == 0 {
+		return
+	}
+	s := d.base.Apply(d.change(), d.base.Revision)
+	past := past(s)
+	for _, m := range begun {
+		p := predict(s, past, m)
+		m.Predicted = &p
+		d.migrations.put[m.ID] = m
+	}
+}
+
+// past gives all migrations there were, in whatever order.
+func past(s fleet.Snapshot) []fleet.Migration {
+	out := make([]fleet.Migration, 0, len(s.Migrations))
+	for _, m := range s.Migrations {
+		out = append(out, m)
+	}
+	return out
+}
+
+// predict says what a migration in the snapshot will cost.
+func predict(s fleet.Snapshot, past []fleet.Migration, m fleet.Migration) fleet.Prediction {
+	g := s.Guests[m.Guest]
+	model := cost.Fit(past, cost.Subject{Kind: g.Kind, Job: g.Job, From: m.From, To: m.To})
+	link := cost.Link{Share: share(s, m), Limits: Task(s, fleet.Order{Verb: fleet.Copy, Guest: m.Guest, Migration: m.ID}).Limits}
+	facts := s.Hosts[m.From].Facts.Guests[m.Guest]
+	var p fleet.Prediction
+	if look := lastLook(s, past, m.From, m.Guest); look != nil {
+		p = model.Predict(*look, link)
+		p.Profile = look
+	} else {
+		p = model.Guess(g.Need.MemoryBytes, facts, link)
+	}
+	p.Kind = g.Kind
+	return p
+}
+
+// lastLook gives what its host last saw of a guest, or, if it has come only
+// just now, what the host saw that it left last; nil if nobody has looked.
+func lastLook(s fleet.Snapshot, past []fleet.Migration, home fleet.HostID, g fleet.GuestID) *fleet.Profile {
+	if p := s.Hosts[home].Facts.Guests[g].Profile; p != nil {
+		return p
+	}
+	var last *fleet.Profile
+	for _, m := range past {
+		if m.Guest == g && m.Predicted != nil && m.Predicted.Profile != nil && (last == nil || m.Predicted.Profile.At.After(last.At)) {
+			last = m.Predicted.Profile
+		}
+	}
+	return last
+}
+
+// share is how many copies of one move use the same link.
+func share(s fleet.Snapshot, m fleet.Migration) int {
+	from, to := 0, 0
+	for _, id := range s.Moves[m.Move].Migrations {
+		if s.Migrations[id].From == m.From {
+			from++
+		}
+		if s.Migrations[id].To == m.To {
+			to++
+		}
+	}
+	return max(from, to, 1)
+}
+
+// Foresee says what a request to move guests would lead to, and what that would
+// cost, were it made now. It thinks the request through as Step does and
+// changes nothing; what Step would refuse it refuses, with a *Refusal.
+func (p *Planner) Foresee(s fleet.Snapshot, r fleet.Request) (fleet.Forecast, error) {
+	d := newDraft(p, s)
+	d.at = orElse(r.At, s.At)
+	parts, err := d.apart(r)
+	if err != nil {
+		return fleet.Forecast{}, err
+	}
+	out := fleet.Forecast{At: d.at, Migrations: []fleet.Foreseen{}, Converges: true}
+	for ; len(parts) > 0; parts = parts[1:] {
+		part := parts[0]
+		decided, err := p.Step(s, part)
+		switch {
+		case err != nil && r.Verb == fleet.Migrate:
+			return fleet.Forecast{}, err
+		case err != nil && len(part.Guests) > 1:
+			for _, g := range part.Guests { // not together: a drain lets those go that can
+				one := part
+				one.Guests = []fleet.GuestID{g}
+				parts = append(parts, one)
+			}
+			continue
+		case err != nil:
+			out.Notes = append(out.Notes, fmt.Sprintf("%s would stay for now: %s", part.Guests[0], err))
+			continue
+		}
+		out.Notes = append(out.Notes, decided.Answer.Notes...)
+		begun := slices.DeleteFunc(slices.Clone(decided.Change.Migrations), func(m fleet.Migration) bool {
+			_, before := s.Migrations[m.ID]
+			return before || m.Predicted == nil
+		})
+		out = join(out, begun)
+		for _, m := range begun {
+			out.Notes = append(out.Notes, reservations(d.at, m)...)
+		}
+		at := s.At
+		s = s.Apply(decided.Change, s.Revision)
+		s.At = at
+	}
+	return out, nil
+}
+
+// apart gives the requests that a request comes to: emptying a host is moving
+// its guests, those of one job together.
+func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
+	r.ID = "" // a dry run is never the answer to what was asked before
+	switch r.Verb {
+	case fleet.Migrate:
+		return []fleet.Request{r}, nil
+	case fleet.Drain:
+	default:
+		_, err := refuse(r, "what it would cost to %s is not foreseen; ask about migrate or drain", orNone(r.Verb))
+		return nil, err
+	}
+	h, err := d.adminHost(r)
+	if err != nil {
+		return nil, err
+	}
+	var out []fleet.Request
+	for _, g := range sortedGuests(d.base, func(g fleet.Guest) bool { return !g.State.Ended() && g.Home == h.ID }) {
+		i := slices.IndexFunc(out, func(r fleet.Request) bool { return d.guests.at(r.Guests[0]).Job == g.Job })
+		if i < 0 {
+			out = append(out, fleet.Request{At: r.At, By: r.By, Verb: fleet.Migrate})
+			i = len(out) - 1
+		}
+		out[i].Guests = append(out[i].Guests, g.ID)
+	}
+	if len(out) == 0 {
+		_, err := refuse(r, "no guest would move: %s has none; pagurus guests lists them and where they are", h.ID)
+		return nil, err
+	}
+	return out, nil
+}
+
+// join adds the members of one more move, which follows the others: moves off
+// one host go one at a time. Members of one move go together.
+func join(f fleet.Forecast, members []fleet.Migration) fleet.Forecast {
+	var together fleet.Range[time.Duration]
+	for _, m := range members {
+		p := *m.Predicted
+		f.Migrations = append(f.Migrations, fleet.Foreseen{Guest: m.Guest, Job: m.Job, From: m.From, To: m.To, Prediction: p})
+		together = longest(together, p.Total)
+		f.Downtime = longest(f.Downtime, p.Downtime)
+		f.Bytes.Value += p.Bytes.Value
+		f.Bytes.Low += p.Bytes.Low
+		f.Bytes.High += p.Bytes.High
+		f.Converges = f.Converges && p.Converges
+	}
+	f.Total.Value += together.Value
+	f.Total.Low += together.Low
+	f.Total.High += together.High
+	return f
+}
+
+func longest(a, b fleet.Range[time.Duration]) fleet.Range[time.Duration] {
+	return fleet.Range[time.Duration]{Value: max(a.Value, b.Value), Low: max(a.Low, b.Low), High: max(a.High, b.High)}
+}
+
+// stale is how old a look at a guest may be before that is worth a word: hosts
+// look more often unless something moves.
+const stale = 2 * time.Minute
+
+// reservations says what speaks against believing a prediction.
+func reservations(at time.Time, m fleet.Migration) []string {
+	p := m.Predicted.Profile
+	switch {
+	case p == nil:
+		return []string{fmt.Sprintf("nobody has looked at how %s uses its memory yet, so this is a guess; ask again in half a minute", m.Guest)}
+	case at.Sub(p.At) > stale:
+		return []string{fmt.Sprintf("%s was last looked at %s ago; hosts do not look while a guest moves", m.Guest, at.Sub(p.At).Round(time.Second))}
+	}
+	return nil
+}
+
+// Score says how well past predictions met their outcomes.
+func (p *Planner) Score(s fleet.Snapshot) fleet.Calibration { return cost.Score(past(s)) }

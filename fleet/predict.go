@@ -1,0 +1,84 @@
+package fleet
+
+import "time"
+
+// Profile is how a guest uses its memory, as a host saw it from outside in a
+// look of a few seconds.
+type Profile struct {
+	At          time.Time     `json:"at"` // when the look began, host's clock
+	MemoryBytes int64         `json:"memory_bytes"`
+	FilledBytes int64         `json:"filled_bytes"` // in pages that hold anything but zeros: what a copy has to send
+	Changed     []Changed     `json:"changed"`      // rising in both
+	Took        time.Duration `json:"took_ns"`      // processor time that the look cost the host
+	Pages       int           `json:"pages"`        // how many were looked at
+}
+
+// Changed says how much memory is in pages that changed within some time.
+type Changed struct {
+	Within time.Duration `json:"within_ns"`
+	Bytes  int64         `json:"bytes"`
+}
+
+// Range is an expected value and the interval in which the outcome lies nine
+// times in ten. The unit is in the name of the field that holds it.
+type Range[T any] struct {
+	Value T `json:"value"`
+	Low   T `json:"low"`
+	High  T `json:"high"`
+}
+
+// Prediction is what a migration is expected to cost when it begins. It is kept
+// beside the outcome, so that the next one is better.
+type Prediction struct {
+	Total     Range[time.Duration] `json:"total_ns"`    // from the first order until the source is gone
+	Downtime  Range[time.Duration] `json:"downtime_ns"` // of that, the guest stands still
+	Bytes     Range[int64]         `json:"sent_bytes"`
+	Rounds    Range[int]           `json:"rounds"`
+	Converges bool                 `json:"converges"`      // otherwise it is called off after Total, and Downtime is what ending it all the same would take
+	Why       string               `json:"why,omitempty"`  // it does not converge, for people
+	Help      string               `json:"help,omitempty"` // what would make it converge, for people
+	Basis     string               `json:"basis"`          // what the prediction rests on, for people
+
+	Kind               Kind     `json:"kind"`
+	Profile            *Profile `json:"profile,omitempty"`     // nil: nobody had looked, the guest's size and CPUs had to do
+	LinkBytesPerSecond float64  `json:"link_bytes_per_second"` // what the copy was expected to get
+	Limits             Limits   `json:"limits"`                // of the copy
+	Share              int      `json:"share"`                 // copies that use the same link, itself included
+}
+
+// Foreseen is one migration that a request would begin.
+type Foreseen struct {
+	Guest      GuestID    `json:"guest"`
+	Job        JobID      `json:"job"`
+	From       HostID     `json:"from"`
+	To         HostID     `json:"to"`
+	Prediction Prediction `json:"prediction"`
+}
+
+// Forecast is what a request would lead to, were it made now.
+type Forecast struct {
+	At         time.Time            `json:"at"`
+	Migrations []Foreseen           `json:"migrations"`
+	Total      Range[time.Duration] `json:"total_ns"`    // until the last of them is over
+	Downtime   Range[time.Duration] `json:"downtime_ns"` // of the guest that stands still longest
+	Bytes      Range[int64]         `json:"sent_bytes"`
+	Converges  bool                 `json:"converges"`       // all of them
+	Notes      []string             `json:"notes,omitempty"` // for people
+}
+
+// Calibration is how well past predictions met their outcomes.
+type Calibration struct {
+	Moves    int     `json:"moves"` // that arrived and had been predicted
+	Total    Fitness `json:"total"`
+	Downtime Fitness `json:"downtime"`
+	Bytes    Fitness `json:"bytes"`
+	Verdicts int     `json:"verdicts"` // moves that ended by converging or not
+	Right    int     `json:"right"`    // of those, as predicted
+}
+
+// Fitness is how well one quantity was predicted.
+type Fitness struct {
+	MedianError float64 `json:"median_error"` // |predicted-outcome|/outcome
+	Bias        float64 `json:"bias"`         // median of outcome/predicted: above 1, predictions are too low
+	Coverage    float64 `json:"coverage"`     // share of outcomes inside their 90 % interval
+}

@@ -1,0 +1,159 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// How often guests' memory is looked at. A look costs a tenth of a second of
+// one processor, so every half minute is well below 1 % of one a guest.
+const (
+	profileEvery = 30 * time.Second
+	// profileFirst is how long a guest is left to itself after it came.
+	profileFirst = 5 * time.Second
+	profileLimit = 20 * time.Second
+	// profilesAsked is how many looks somebody's questions may cause at once.
+	profilesAsked = 4
+	movingEvery   = 100 * time.Millisecond
+)
+
+// errMoves: looking takes processor time and memory bandwidth from a copy.
+var errMoves = errors.New("a guest is being moved from or to this host; ask again when that is over")
+
+// profiles is what is known of how guests use their memory.
+type profiles struct {
+	last map[fleet.GuestID]fleet.Profile
+	seen map[fleet.GuestID]time.Time // when the guest was first here, or was last tried
+	busy bool                        // the agent's own look is under way
+	turn chan struct{}               // for looks that were asked for
+}
+
+func newProfiles() profiles {
+	return profiles{last: map[fleet.GuestID]fleet.Profile{}, seen: map[fleet.GuestID]time.Time{}, turn: make(chan struct{}, profilesAsked)}
+}
+
+// moving tells whether any guest is being moved from or to this host.
+func (a *Agent) moving() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range a.present {
+		if p.facts.Run == fleet.Incoming {
+			return true
+		}
+	}
+	for _, s := range a.seats {
+		if s.progress != nil {
+			return true
+		}
+		if s.last == nil || s.last.over() {
+			continue
+		}
+		switch s.last.task.Order.Verb {
+		case fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint:
+			return true
+		}
+	}
+	return false
+}
+
+// study begins a look at the guest that has waited longest, if one is due and
+// nothing moves.
+func (a *Agent) study(ctx context.Context, now time.Time) {
+	if a.moving() {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for g := range a.profiles.seen {
+		if _, here := a.present[g]; !here {
+			delete(a.profiles.seen, g)
+			delete(a.profiles.last, g)
+		}
+	}
+	var next fleet.GuestID
+	var waited time.Duration
+	for g, p := range a.present {
+		if _, can := a.Drivers[p.kind].(Profiler); !can || p.facts.Run != fleet.Running {
+			continue
+		}
+		if _, known := a.profiles.seen[g]; !known {
+			a.profiles.seen[g] = now.Add(profileFirst - profileEvery)
+		}
+		if w := now.Sub(a.profiles.seen[g]); w >= profileEvery && w > waited {
+			next, waited = g, w
+		}
+	}
+	if next == "" || a.profiles.busy {
+		return
+	}
+	a.profiles.busy = true
+	a.works.Go(func() {
+		_, _ = a.profile(ctx, next) // it is tried again
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.profiles.busy = false
+	})
+}
+
+// profile looks at a guest now, and stops when something begins to move.
+func (a *Agent) profile(ctx context.Context, g fleet.GuestID) (p fleet.Profile, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			a.Log.Error("panic while looking at a guest's memory", "guest", g, "panic", r)
+			err = fmt.Errorf("looking at the memory of guest %s: %v", g, r)
+		}
+	}()
+	ctx, cancel := context.WithTimeoutCause(ctx, profileLimit, fmt.Errorf("it took longer than %s", profileLimit))
+	defer cancel()
+	a.mu.Lock()
+	at, here := a.present[g]
+	a.mu.Unlock()
+	d, can := a.Drivers[at.kind].(Profiler)
+	if !here || !can {
+		return p, fmt.Errorf("guest %s: %w", g, ErrAbsent)
+	}
+	if a.moving() {
+		return p, errMoves
+	}
+	looking, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		for looking.Err() == nil {
+			if wait(looking, movingEvery); a.moving() {
+				stop(errMoves)
+			}
+		}
+	}()
+	p, err = d.Profile(looking, g)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, still := a.present[g]; still {
+		a.profiles.seen[g] = time.Now()
+		if err == nil {
+			a.profiles.last[g] = p
+		}
+	}
+	if looking.Err() != nil {
+		err = context.Cause(looking)
+	}
+	return p, err
+}
+
+// asked is a look that somebody waits for.
+func (a *Agent) asked(ctx context.Context, g fleet.GuestID) (*fleet.Profile, error) {
+	select {
+	case a.profiles.turn <- struct{}{}:
+		defer func() { <-a.profiles.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("looking at guest %s: too many others are looked at", g)
+	}
+	p, err := a.profile(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	return &p, nil
+}

@@ -1,0 +1,138 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+)
+
+const (
+	// fresh is how old a look at a guest may be to be believed as it is.
+	fresh = 10 * time.Second
+	// lookLimit is how long agents have for a new one: it takes four seconds,
+	// and a host looks at four guests at a time.
+	lookLimit = 12 * time.Second
+)
+
+// Predict says what a request to move guests would lead to and cost, after a
+// new look at each of them. Those that cannot be looked at now, because
+// something moves on their host or its agent is away, are judged by the last
+// look.
+func (c *Controller) Predict(ctx context.Context, q fleet.Request) (fleet.Forecast, error) {
+	s, err := c.Snapshot(ctx)
+	if err != nil {
+		return fleet.Forecast{}, err
+	}
+	q.At = now()
+	f, err := c.Planner.Foresee(s, q)
+	if err != nil {
+		return fleet.Forecast{}, answerable(err)
+	}
+	if looked := c.looks(ctx, s, f); len(looked) > 0 {
+		s = withProfiles(s, looked)
+		if f, err = c.Planner.Foresee(s, q); err != nil {
+			return fleet.Forecast{}, answerable(err)
+		}
+	}
+	return f, nil
+}
+
+// Score says how well past predictions met their outcomes.
+func (c *Controller) Score(ctx context.Context) (fleet.Calibration, error) {
+	s, err := c.Snapshot(ctx)
+	if err != nil {
+		return fleet.Calibration{}, err
+	}
+	return c.Planner.Score(s), nil
+}
+
+// looks asks the agents to look at the guests that would move, all at once.
+func (c *Controller) looks(ctx context.Context, s fleet.Snapshot, f fleet.Forecast) map[fleet.GuestID]fleet.Profile {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	type part struct {
+		guest   fleet.GuestID
+		profile *fleet.Profile
+	}
+	parts := make(chan part)
+	asked := 0
+	for _, m := range f.Migrations {
+		if p := m.Prediction.Profile; p != nil && f.At.Sub(p.At) < fresh {
+			continue
+		}
+		asked++
+		go func() {
+			r, err := c.query(ctx, s.Guests[m.Guest], wire.Query{Profile: m.Guest})
+			if err != nil {
+				c.Log.Debug("a guest was not looked at", "cause", err)
+			}
+			parts <- part{m.Guest, r.Profile}
+		}()
+	}
+	out := map[fleet.GuestID]fleet.Profile{}
+	for range asked {
+		if p := <-parts; p.profile != nil {
+			out[p.guest] = *p.profile
+		}
+	}
+	return out
+}
+
+// withProfiles is the snapshot with new looks in it.
+func withProfiles(s fleet.Snapshot, looked map[fleet.GuestID]fleet.Profile) fleet.Snapshot {
+	s.Hosts = maps.Clone(s.Hosts)
+	for _, g := range slices.Sorted(maps.Keys(looked)) {
+		h := s.Hosts[s.Guests[g].Home]
+		if h.ID == "" {
+			continue
+		}
+		h.Facts.Guests = maps.Clone(h.Facts.Guests)
+		if h.Facts.Guests == nil {
+			h.Facts.Guests = map[fleet.GuestID]fleet.GuestFacts{}
+		}
+		f, p := h.Facts.Guests[g], looked[g]
+		f.Profile = &p
+		h.Facts.Guests[g] = f
+		s.Hosts[h.ID] = h
+	}
+	return s
+}
+
+// query puts a question to the agent where a guest is, and waits for the answer
+// until ctx ends.
+func (c *Controller) query(ctx context.Context, g fleet.Guest, q wire.Query) (wire.Reply, error) {
+	c.asking.Lock()
+	c.asking.last++
+	replies := make(chan wire.Reply, 1)
+	q.ID = c.asking.last
+	c.asking.replies[q.ID] = replies
+	c.asking.Unlock()
+	defer func() {
+		c.asking.Lock()
+		defer c.asking.Unlock()
+		delete(c.asking.replies, q.ID)
+	}()
+	away := false
+	err := c.do(ctx, func(context.Context) {
+		if away = c.hosts[g.Home] == nil; !away {
+			c.tell(g.Home, wire.Down{Query: &q})
+		}
+	})
+	if err != nil || away {
+		return wire.Reply{}, fmt.Errorf("guest %s cannot be asked: the agent of %s is not there", g.ID, g.Home)
+	}
+	select {
+	case r := <-replies:
+		if r.Error != "" {
+			return r, fmt.Errorf("guest %s: %s", g.ID, r.Error)
+		}
+		return r, nil
+	case <-ctx.Done():
+		return wire.Reply{}, fmt.Errorf("guest %s did not answer in time", g.ID)
+	}
+}

@@ -1,0 +1,71 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"pagurus/fleet"
+)
+
+// Forecasts say what requests would lead to.
+type Forecasts interface {
+	// Predict says what a request to move guests would lead to and cost, were
+	// it made now. It changes nothing and takes no longer than some seconds.
+	Predict(context.Context, fleet.Request) (fleet.Forecast, error)
+	// Score says how well past predictions met their outcomes.
+	Score(context.Context) (fleet.Calibration, error)
+}
+
+var errNoForecasts = &Error{http.StatusNotImplemented, "this controller foresees nothing: is its version older than yours?"}
+
+func (s *server) predict(id identity, w http.ResponseWriter, r *http.Request) error {
+	if s.Forecasts == nil {
+		return errNoForecasts
+	}
+	b, err := body(w, r, askBytes)
+	if err != nil {
+		return err
+	}
+	var q fleet.Request
+	if err := strictly(b, &q); err != nil {
+		return &Error{http.StatusBadRequest, "the request cannot be understood: " + err.Error()}
+	}
+	q.By, q.Image, q.Spec = id.Caller, nil, nil
+	f, err := s.Forecasts.Predict(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	return reply(w, f)
+}
+
+func (s *server) score(_ identity, w http.ResponseWriter, r *http.Request) error {
+	if s.Forecasts == nil {
+		return errNoForecasts
+	}
+	c, err := s.Forecasts.Score(r.Context())
+	if err != nil {
+		return err
+	}
+	return reply(w, c)
+}
+
+// Predict says what a request to move guests would lead to and cost. An *Error
+// with status 422 is a refusal: its reason is for people.
+func (c *Client) Predict(ctx context.Context, q fleet.Request) (fleet.Forecast, error) {
+	var f fleet.Forecast
+	b, err := json.Marshal(q)
+	if err != nil {
+		return f, fmt.Errorf("encoding the request: %w", err)
+	}
+	err = c.call(ctx, http.MethodPost, "/v1/predict", b, &f)
+	return f, err
+}
+
+// Score says how well past predictions met their outcomes.
+func (c *Client) Score(ctx context.Context) (fleet.Calibration, error) {
+	var k fleet.Calibration
+	err := c.call(ctx, http.MethodGet, "/v1/score", nil, &k)
+	return k, err
+}

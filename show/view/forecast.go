@@ -1,0 +1,73 @@
+package view
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// Forecast is what a request would lead to, made ready for reading.
+type Forecast struct{ fleet.Forecast }
+
+// Table says a line a guest, and one for all of them if there are several.
+func (f Forecast) Table() Table {
+	t := Table{
+		Columns: []string{"GUEST", "FROM", "TO", "TOTAL", "DOWNTIME", "SENT"},
+		Empty:   "Nothing would move.",
+	}
+	for _, m := range f.Migrations {
+		p := m.Prediction
+		row := []string{string(m.Guest), string(m.From), string(m.To), between(p.Total, Took), between(p.Downtime, Took), between(p.Bytes, Bytes)}
+		if !p.Converges {
+			row[3], row[4], row[5] = "does not converge", "-", "-"
+			t.Notes = append(t.Notes,
+				fmt.Sprintf("%s would be called off after %s: %s", m.Guest, Took(p.Total.Value), p.Why),
+				fmt.Sprintf("%s would converge with %s", m.Guest, p.Help))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	if len(f.Migrations) > 1 {
+		t.Rows = append(t.Rows, []string{"all", "", "", between(f.Total, Took), between(f.Downtime, Took), between(f.Bytes, Bytes)})
+	}
+	for _, n := range f.Notes {
+		t.Notes = append(t.Notes, n)
+	}
+	return t
+}
+
+// Basis says what the forecast rests on, in one sentence; empty if it is of
+// nothing.
+func (f Forecast) Basis() string {
+	if len(f.Migrations) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("In brackets where nine in ten are expected to lie, going by %s.", Clean(f.Migrations[0].Prediction.Basis))
+}
+
+func between[T time.Duration | int64](r fleet.Range[T], words func(T) string) string {
+	return fmt.Sprintf("%s (%s to %s)", words(r.Value), words(r.Low), words(r.High))
+}
+
+// CalibrationTable says how good past predictions were.
+func CalibrationTable(c fleet.Calibration) Table {
+	t := Table{
+		Columns: []string{"QUANTITY", "MOVES", "MEDIAN ERROR", "OUTCOME/PREDICTED", "IN 90 % INTERVAL"},
+		Empty:   "No move yet that was predicted and has arrived.",
+	}
+	if c.Moves > 0 {
+		for _, q := range []struct {
+			name string
+			fit  fleet.Fitness
+		}{{"total time", c.Total}, {"downtime", c.Downtime}, {"bytes sent", c.Bytes}} {
+			t.Rows = append(t.Rows, []string{q.name, strconv.Itoa(c.Moves), percent(q.fit.MedianError), fmt.Sprintf("%.2f", q.fit.Bias), percent(q.fit.Coverage)})
+		}
+	}
+	if c.Verdicts > 0 {
+		t.Notes = append(t.Notes, fmt.Sprintf("of %s that converged or did not, %d did as predicted", Count(c.Verdicts, "move"), c.Right))
+	}
+	return t
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
