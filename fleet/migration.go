@@ -41,6 +41,7 @@ type Migration struct {
 	Cause   string      `json:"cause,omitempty"`  // why it was aborted or stranded
 	Entered []Entered   `json:"entered"`          // every phase entered, in order
 	Cost    Progress    `json:"cost"`             // what it cost, once switched
+	Stall   *Stall      `json:"stall,omitempty"`  // what the job's ranks saw of it; nil: not traced, or not known yet
 }
 
 // Entered says when a phase was entered, by the controller's clock.

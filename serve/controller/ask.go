@@ -15,15 +15,15 @@ import (
 	"pagurus/serve/wire"
 )
 
-const (
-	gapsLimit = 10 * time.Second // how long agents have to answer a question
-	leadLimit = 10 * time.Second // how long callers wait for a controller to lead
-)
+const leadLimit = 10 * time.Second // how long callers wait for a controller to lead
 
 // Ask answers a request once what it led to is stored.
 func (c *Controller) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, error) {
 	if err := c.leads(ctx); err != nil {
 		return fleet.Answer{}, err
+	}
+	if q.Verb == fleet.Record {
+		return fleet.Answer{}, &wire.Error{Status: http.StatusForbidden, Reason: "what ranks saw of a move is recorded by the controller itself"}
 	}
 	if q.Verb == fleet.Submit && q.Spec != nil {
 		image, err := c.image(q.Spec.Image)
@@ -170,89 +170,4 @@ func (c *Controller) owned(ctx context.Context, by fleet.Caller, id fleet.JobID)
 		return j, &wire.Error{Status: http.StatusForbidden, Reason: fmt.Sprintf("job %s is not yours", id)}
 	}
 	return j, nil
-}
-
-// Gaps asks the agents of a job's guests for the gaps in its MPI calls.
-func (c *Controller) Gaps(ctx context.Context, by fleet.Caller, id fleet.JobID) ([]fleet.Gap, error) {
-	j, err := c.owned(ctx, by, id)
-	if err != nil {
-		return nil, err
-	}
-	if !j.Spec.Trace {
-		return nil, &wire.Error{Status: http.StatusConflict, Reason: fmt.Sprintf("job %s is not traced: submit it with --trace", id)}
-	}
-	ctx, cancel := context.WithTimeout(ctx, gapsLimit)
-	defer cancel()
-	type part struct {
-		gaps []fleet.Gap
-		err  error
-	}
-	parts := make(chan part)
-	asked := 0
-	for _, g := range c.current.Load().Guests {
-		if g.Job != id || g.State.Ended() {
-			continue
-		}
-		asked++
-		go func() {
-			gaps, err := c.guestGaps(ctx, g)
-			parts <- part{gaps, err}
-		}()
-	}
-	out := []fleet.Gap{}
-	var failures []error
-	for range asked {
-		p := <-parts
-		out = append(out, p.gaps...)
-		if p.err != nil {
-			failures = append(failures, p.err)
-		}
-	}
-	if len(failures) > 0 {
-		return nil, &wire.Error{Status: http.StatusGatewayTimeout, Reason: errors.Join(failures...).Error()}
-	}
-	slices.SortFunc(out, func(a, b fleet.Gap) int { return a.At.Compare(b.At) })
-	return out, nil
-}
-
-// guestGaps asks the agent where the guest is.
-func (c *Controller) guestGaps(ctx context.Context, g fleet.Guest) ([]fleet.Gap, error) {
-	c.asking.Lock()
-	c.asking.last++
-	id, replies := c.asking.last, make(chan wire.Reply, 1)
-	c.asking.replies[id] = replies
-	c.asking.Unlock()
-	defer func() {
-		c.asking.Lock()
-		defer c.asking.Unlock()
-		delete(c.asking.replies, id)
-	}()
-	away := false
-	err := c.do(ctx, func(context.Context) {
-		if away = c.hosts[g.Home] == nil; !away {
-			c.tell(g.Home, wire.Down{Query: &wire.Query{ID: id, Gaps: g.ID}})
-		}
-	})
-	if err != nil || away {
-		return nil, fmt.Errorf("guest %s cannot be asked: the agent of %s is not there", g.ID, g.Home)
-	}
-	select {
-	case r := <-replies:
-		if r.Error != "" {
-			return nil, fmt.Errorf("guest %s: %s", g.ID, r.Error)
-		}
-		return r.Gaps, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("guest %s did not answer within %v", g.ID, gapsLimit)
-	}
-}
-
-// answered hands a reply to who asked, if anybody still waits.
-func (c *Controller) answered(r wire.Reply) {
-	c.asking.Lock()
-	defer c.asking.Unlock()
-	if ch := c.asking.replies[r.ID]; ch != nil {
-		delete(c.asking.replies, r.ID)
-		ch <- r
-	}
 }
