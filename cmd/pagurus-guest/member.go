@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pagurus/cmd/pagurus-guest/trace"
+	"pagurus/act/ranks"
 	"pagurus/fleet"
 )
 
@@ -211,7 +211,7 @@ func (m *member) Write(ctx context.Context, id string, offset int64, data []byte
 
 // Trace gives what the ranks in this guest have done with MPI.
 func (m *member) Trace(_ context.Context, q fleet.TraceQuery) ([]fleet.Trace, error) {
-	return trace.Read(trace.Folder, q, say)
+	return ranks.Read(ranks.Folder, q, say)
 }
 
 // Shutdown ends all programs, flushes files and unmounts the share. The guest

@@ -70,7 +70,7 @@
 #include <unistd.h>
 
 /*
- * The file. The guest agent (cmd/pagurus-guest/trace) reads the same layout;
+ * The file. The guest agent (act/ranks) reads the same layout;
  * whoever changes it raises VERSION in both.
  */
 #define VERSION 2

@@ -1,4 +1,4 @@
-// Package trace reads what the tracing library (act/image/trace) keeps in
+// Package ranks reads what the tracing library (act/image/trace) keeps in
 // shared memory of the MPI calls of the ranks in this guest.
 //
 // Any program of the job may put anything into those files, at any time: what
@@ -6,7 +6,7 @@
 // than a sound one. It runs in the guest agent and only when it is asked, so
 // it wakes nobody up. Its tests run against files made byte by byte; those that
 // the library writes are read in cmd/pagurus-guest, in real guests.
-package trace
+package ranks
 
 import (
 	"cmp"
