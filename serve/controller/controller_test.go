@@ -58,6 +58,14 @@ func TestStory(t *testing.T) {
 	_, err = r.client.Explain(r.ctx, wire.About{Guest: "none"})
 	r.refused(err, http.StatusUnprocessableEntity, "none")
 
+	part := snap.Moves[answer.Moves[0]].Migrations[0]
+	snap = r.until("the stall to be known", func(s fleet.Snapshot) bool { return s.Migrations[part].Stall != nil })
+	if seen := snap.Migrations[part].Stall; seen.Took != 90*time.Millisecond || seen.Ranks != 2 {
+		t.Errorf("%+v", seen)
+	}
+	_, err = r.ctl.Ask(r.ctx, fleet.Request{Verb: fleet.Record, Migration: part, Stall: &fleet.Stall{}})
+	r.refused(err, http.StatusForbidden, "controller itself")
+
 	run = target.task(fleet.Run)
 	r.speak(id, fleet.Stdout, "hello\n")
 	r.speak(id, fleet.Stderr, "")
@@ -68,6 +76,14 @@ func TestStory(t *testing.T) {
 	}
 	if out := r.output(id, fleet.Stdout); out != "hello\n" {
 		t.Errorf("%q", out)
+	}
+	// What its ranks have done is known after its end, too, also to the next controller.
+	for range 2 {
+		if traces, err := r.client.Trace(r.ctx, id); err != nil || len(traces) != 2 || traces[1].Rank != 1 || traces[1].Guest != fleet.GuestID(string(id)+"g1") {
+			t.Errorf("%+v, %v", traces, err)
+		}
+		r.stop()
+		r.start()
 	}
 }
 

@@ -207,7 +207,11 @@ func (a *agent) listen() {
 		default:
 		}
 		if d.Task != nil && !a.silent[d.Task.Order.Verb] {
-			a.report(fleet.Report{Order: d.Task.Order, Outcome: fleet.Done, Listen: "192.0.2.9:1"})
+			r := fleet.Report{Order: d.Task.Order, Outcome: fleet.Done, Listen: "192.0.2.9:1"}
+			if r.Order.Verb == fleet.Stop {
+				r.Traces = a.traces(wire.Query{Trace: r.Order.Guest})
+			}
+			a.report(r)
 		}
 		if d.Query != nil {
 			a.session.Send(a.r.ctx, wire.Up{Reply: &wire.Reply{ID: d.Query.ID, Traces: a.traces(*d.Query)}})
