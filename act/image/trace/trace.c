@@ -253,7 +253,7 @@ static inline void addTo(struct count *c, uint64_t sum)
 }
 
 /*
- * What the system says. Reading it all takes some 50 us, so that is done when a
+ * What the system says. Reading it all takes 50 to 300 us, so that is done when a
  * gap asks for it and at most once a second otherwise; the thread's own times
  * are one system call, and are read every 20 ms in which calls are made.
  */
