@@ -23,6 +23,7 @@ type Trace struct {
 	Rank    int                 `json:"rank"`
 	Ranks   int                 `json:"ranks"`           // of its MPI_COMM_WORLD
 	Guest   GuestID             `json:"guest,omitempty"` // that it runs in; set by who asks the guest
+	Begun   time.Time           `json:"begun"`           // when it left MPI_Init, guest's clock
 	At      time.Time           `json:"at"`              // when this was so, guest's clock
 	Ended   bool                `json:"ended"`           // it has left MPI_Finalize
 	Elapsed time.Duration       `json:"elapsed_ns"`      // since MPI_Init, by the guest's clock, which stands still with the guest

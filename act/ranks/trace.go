@@ -153,7 +153,7 @@ func processState(pid int) byte {
 // trace is the record for those who ask for it.
 func (r *record) trace(q fleet.TraceQuery, now moment) fleet.Trace {
 	t := fleet.Trace{
-		Rank: int(r.rank), Ranks: int(r.ranks), At: now.real.UTC().Round(0), Ended: r.ended,
+		Rank: int(r.rank), Ranks: int(r.ranks), At: now.real.UTC().Round(0), Begun: time.Unix(0, r.begun).UTC(), Ended: r.ended,
 		Outside: r.outside.took(), Calls: map[fleet.CallClass]fleet.Calls{}, Normal: r.normal(),
 		Handed: r.handed.sent(0), Elsewhere: r.elsewhere.sent(0),
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -52,7 +53,8 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// traces gives what the ranks of both guests say, by rank.
+// traces gives what the ranks of both guests say, by rank; of those of two
+// programs what the younger one's do.
 func traces(t *testing.T, guests []*vm, q fleet.TraceQuery) []fleet.Trace {
 	t.Helper()
 	var out []fleet.Trace
@@ -66,8 +68,8 @@ func traces(t *testing.T, guests []*vm, q fleet.TraceQuery) []fleet.Trace {
 		}
 		out = append(out, some...)
 	}
-	slices.SortFunc(out, func(a, b fleet.Trace) int { return a.Rank - b.Rank })
-	return out
+	slices.SortFunc(out, func(a, b fleet.Trace) int { return cmp.Or(a.Rank-b.Rank, b.Begun.Compare(a.Begun)) })
+	return slices.CompactFunc(out, func(a, b fleet.Trace) bool { return a.Rank == b.Rank })
 }
 
 // checkMatrix runs a program to its end and compares what its ranks say they

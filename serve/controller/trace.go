@@ -63,10 +63,18 @@ func (c *Controller) Trace(ctx context.Context, by fleet.Caller, id fleet.JobID)
 	return traces, nil
 }
 
-// byRank sorts traces, and drops all but the first of each rank.
+// byRank sorts traces, and drops all but those of the youngest program: a job
+// may run one after the other, and have had a rank in another guest before.
 func byRank(traces []fleet.Trace) []fleet.Trace {
-	slices.SortStableFunc(traces, func(a, b fleet.Trace) int { return cmp.Compare(a.Rank, b.Rank) })
-	return slices.CompactFunc(traces, func(a, b fleet.Trace) bool { return a.Rank == b.Rank })
+	slices.SortStableFunc(traces, func(a, b fleet.Trace) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), b.Begun.Compare(a.Begun)) })
+	var youngest fleet.Trace
+	for _, t := range traces {
+		if t.Begun.After(youngest.Begun) {
+			youngest = t
+		}
+	}
+	traces = slices.CompactFunc(traces, func(a, b fleet.Trace) bool { return a.Rank == b.Rank })
+	return slices.DeleteFunc(traces, func(t fleet.Trace) bool { return youngest.Ranks > 0 && t.Rank >= youngest.Ranks })
 }
 
 func migrationsOf(s fleet.Snapshot, id fleet.JobID) []fleet.Migration {
