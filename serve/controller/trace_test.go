@@ -21,7 +21,7 @@ func TestTheYoungestProgramCounts(t *testing.T) {
 	for _, tr := range got {
 		said = append(said, fmt.Sprint(tr.Guest, tr.Rank, tr.Begun.Unix()))
 	}
-	if fmt.Sprint(said) != "[g0 0 20 g1 1 20]" {
+	if fmt.Sprint(said) != "[g00 20 g11 20]" {
 		t.Error(said)
 	}
 	if got := byRank(nil); len(got) != 0 {
