@@ -50,11 +50,3 @@ const (
 	Stdout = "stdout"
 	Stderr = "stderr"
 )
-
-// Gap is a time in which a rank made no progress through its MPI calls.
-type Gap struct {
-	Rank  int           `json:"rank"`
-	At    time.Time     `json:"at"` // when it began, guest's clock
-	Took  time.Duration `json:"took_ns"`
-	InMPI bool          `json:"in_mpi"` // inside an MPI call, otherwise between two
-}

@@ -26,6 +26,7 @@ const (
 	Undrain RequestVerb = "undrain"  // Host
 	Join    RequestVerb = "join"     // Host: its agent called; made by the controller itself
 	Forget  RequestVerb = "forget"   // Host: remove a host that is gone for good
+	Record  RequestVerb = "record"   // Migration, Stall: what ranks saw of it; made by the controller itself
 )
 
 // Request is what a person or program asks of the controller.
@@ -43,6 +44,9 @@ type Request struct {
 	Limits Limits      `json:"limits,omitzero"`
 	Spec   *JobSpec    `json:"spec,omitempty"`
 	Image  *Image      `json:"image,omitempty"` // set by the controller from Spec.Image
+
+	Migration MigrationID `json:"migration,omitempty"`
+	Stall     *Stall      `json:"stall,omitempty"`
 }
 
 // Answer is what a request led to.
@@ -140,6 +144,7 @@ type Report struct {
 	Cost    *Progress `json:"cost,omitempty"`   // of Copy and Switch
 	Resumed time.Time `json:"resumed,omitzero"` // of Repoint: when the guest was let run, target host's clock
 	Exit    *Exit     `json:"exit,omitempty"`   // of Run
+	Traces  []Trace   `json:"traces,omitempty"` // of Stop: what the guest's ranks have done, for those who ask later
 }
 
 func (Request) event() {}

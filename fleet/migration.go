@@ -45,6 +45,7 @@ type Migration struct {
 	Resumed time.Time   `json:"resumed,omitzero"` // when the target let it run, target host's clock
 
 	Predicted *Prediction `json:"predicted,omitempty"` // what it was expected to cost when it began
+	Stall     *Stall      `json:"stall,omitempty"`     // what the job's ranks saw of it; nil: not traced, or not known yet
 }
 
 // Entered says when a phase was entered, by the controller's clock.

@@ -135,10 +135,29 @@ func (c *Client) Write(ctx context.Context, id string, offset int64, data []byte
 	return next, nil
 }
 
-// Gaps gives the longest gaps in the MPI calls of the ranks in this guest.
-func (c *Client) Gaps(ctx context.Context) ([]fleet.Gap, error) {
-	r, err := c.do(ctx, callGaps, constant(struct{}{}))
-	return r.Gaps, err
+// Trace gives what the ranks in this guest have done with MPI. Of more than
+// allTraceBytes the rest is left out.
+func (c *Client) Trace(ctx context.Context, q fleet.TraceQuery) ([]fleet.Trace, error) {
+	var out []fleet.Trace
+	for first, bytes := 0, 0; bytes < allTraceBytes; {
+		r, err := c.do(ctx, callTrace, constant(traceCall{q, first}))
+		if err != nil {
+			return nil, err
+		}
+		for _, raw := range r.Traces {
+			var t fleet.Trace
+			if err := json.Unmarshal(raw, &t); err != nil {
+				return nil, fmt.Errorf("reading what the guest agent says of its ranks: %w", err)
+			}
+			bytes += len(raw)
+			out = append(out, t)
+		}
+		if r.Next <= int64(first) || len(r.Traces) == 0 {
+			break
+		}
+		first = int(r.Next)
+	}
+	return out, nil
 }
 
 // Shutdown ends all programs, flushes files and unmounts the share.

@@ -33,8 +33,13 @@ const (
 	// maxChunk bounds the bytes of a stream in one message, so that they fit a
 	// frame as base64.
 	maxChunk = 32 << 10
-	// maxGaps bounds the gaps in one answer, so that they fit a frame.
-	maxGaps = 400
+	// traceBytes bounds the traces in one answer, so that they fit a frame with
+	// what is around them; the rest is asked for next.
+	traceBytes = 56 << 10
+	// allTraceBytes bounds what is believed of one guest's traces: what a few
+	// hundred ranks with much to tell make, and no more than one message to the
+	// controller may hold.
+	allTraceBytes = 3 << 20
 )
 
 // The calls.
@@ -45,7 +50,7 @@ const (
 	callWait     = "wait"
 	callRead     = "read"
 	callWrite    = "write"
-	callGaps     = "gaps"
+	callTrace    = "trace"
 	callShutdown = "shutdown"
 )
 
@@ -76,11 +81,18 @@ type stream struct {
 	EOF     bool   `json:"eof,omitempty"`
 }
 
+// traceCall asks for traces from a place in their list on.
+type traceCall struct {
+	Query fleet.TraceQuery `json:"query"`
+	First int              `json:"first,omitempty"`
+}
+
 // result is the body of every answer; which fields count is the call's affair.
 type result struct {
-	Exit fleet.Exit  `json:"exit"`
-	Data []byte      `json:"data,omitempty"`
-	EOF  bool        `json:"eof,omitempty"`
-	Next int64       `json:"next,omitempty"`
-	Gaps []fleet.Gap `json:"gaps,omitempty"`
+	Exit fleet.Exit `json:"exit"`
+	Data []byte     `json:"data,omitempty"`
+	EOF  bool       `json:"eof,omitempty"`
+	Next int64      `json:"next,omitempty"`
+
+	Traces []json.RawMessage `json:"traces,omitempty"` // each a fleet.Trace; Next is the place of the first that is missing, 0: none is
 }

@@ -115,8 +115,13 @@ func (p *program) Write(_ context.Context, _ string, offset int64, data []byte, 
 	return int64(len(p.in)), nil
 }
 
-func (p *program) Gaps(context.Context) ([]fleet.Gap, error) {
-	return make([]fleet.Gap, 5000), nil
+func (p *program) Trace(_ context.Context, q fleet.TraceQuery) ([]fleet.Trace, error) {
+	out := make([]fleet.Trace, 300)
+	for i := range out {
+		out[i] = fleet.Trace{Rank: i, At: q.To, Gaps: make([]fleet.Gap, 16)}
+	}
+	out[7].Gaps = make([]fleet.Gap, 5000) // no frame holds that
+	return out, nil
 }
 
 func (p *program) Shutdown(context.Context) error { return nil }
@@ -329,8 +334,9 @@ func TestAnswers(t *testing.T) {
 	if err := c.Launch(ctx, fleet.Program{ID: "long", Args: []string{string(make([]byte, maxPayload))}}); err == nil {
 		t.Error("a call that can never arrive was made")
 	}
-	if gaps, err := c.Gaps(ctx); err != nil || len(gaps) != maxGaps {
-		t.Errorf("%d gaps, %v", len(gaps), err)
+	traces, err := c.Trace(ctx, fleet.TraceQuery{To: time.Unix(9, 0)})
+	if err != nil || len(traces) != 299 || traces[298].Rank != 299 || traces[0].At.Unix() != 9 {
+		t.Errorf("%d traces, %v", len(traces), err)
 	}
 	if err := c.Shutdown(ctx); err != nil {
 		t.Error(err)

@@ -23,7 +23,7 @@ type Server interface {
 	Wait(ctx context.Context, id string) (fleet.Exit, error)
 	Read(ctx context.Context, id, stream string, offset int64) (data []byte, eof bool, err error)
 	Write(ctx context.Context, id string, offset int64, data []byte, eof bool) (next int64, err error)
-	Gaps(context.Context) ([]fleet.Gap, error)
+	Trace(context.Context, fleet.TraceQuery) ([]fleet.Trace, error)
 	Shutdown(context.Context) error
 }
 
@@ -183,14 +183,41 @@ func (l *link) call(ctx context.Context, r request) (res result, err error) {
 			return res, err
 		}
 		return res, l.server.Launch(ctx, p)
-	case callGaps:
-		gaps, err := l.server.Gaps(ctx)
-		res.Gaps = gaps[:min(len(gaps), maxGaps)]
-		return res, err
+	case callTrace:
+		var t traceCall
+		if err := body(r, &t); err != nil {
+			return res, err
+		}
+		traces, err := l.server.Trace(ctx, t.Query)
+		if err != nil {
+			return res, err
+		}
+		return page(traces, t.First)
 	case callShutdown:
 		return res, l.server.Shutdown(ctx)
 	}
 	return l.streamCall(ctx, r)
+}
+
+// page gives as many traces from a place on as fit an answer. One that does not
+// fit by itself is passed over.
+func page(traces []fleet.Trace, first int) (res result, err error) {
+	bytes := 0
+	for i := max(first, 0); i < len(traces); i++ {
+		raw, err := json.Marshal(traces[i])
+		if err != nil {
+			return res, fmt.Errorf("encoding the trace of rank %d: %w", traces[i].Rank, err)
+		}
+		if len(raw) > traceBytes {
+			continue
+		}
+		if bytes += len(raw) + 1; bytes > traceBytes {
+			res.Next = int64(i)
+			break
+		}
+		res.Traces = append(res.Traces, raw)
+	}
+	return res, nil
 }
 
 func (l *link) streamCall(ctx context.Context, r request) (res result, err error) {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/ranks"
 	"pagurus/fleet"
 )
 
@@ -208,8 +209,10 @@ func (m *member) Write(ctx context.Context, id string, offset int64, data []byte
 	return p.in.write(ctx, offset, data, eof)
 }
 
-// Gaps gives the longest gaps in the MPI calls of the ranks in this guest.
-func (m *member) Gaps(context.Context) ([]fleet.Gap, error) { return readGaps(gapFiles) }
+// Trace gives what the ranks in this guest have done with MPI.
+func (m *member) Trace(_ context.Context, q fleet.TraceQuery) ([]fleet.Trace, error) {
+	return ranks.Read(ranks.Folder, q, say)
+}
 
 // Shutdown ends all programs, flushes files and unmounts the share. The guest
 // agent itself goes on. After an error files may be lost, or, if ctx ended, the

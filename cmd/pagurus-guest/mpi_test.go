@@ -97,7 +97,7 @@ func checkMove(t *testing.T, guests []*vm, p fleet.Program) {
 	testkit.Until(t, time.Minute, "the ranks talk", func() bool {
 		time.Sleep(200 * time.Millisecond) // answering takes the guests' time from the ranks
 		for _, g := range guests {
-			if gaps, err := g.Gaps(t.Context()); err != nil || len(gaps) == 0 {
+			if traces, err := g.Trace(t.Context(), fleet.TraceQuery{}); err != nil || len(traces) == 0 {
 				return false
 			}
 		}
@@ -110,9 +110,13 @@ func checkMove(t *testing.T, guests []*vm, p fleet.Program) {
 	t.Logf("moved: %v %v\n%s%s", o.took, o.exit, o.stdout, o.stderr)
 	contains(t, "output of moved ranks", o.stdout, "START ranks=2", "host=guest0", "host=guest1", "OK")
 	for i, g := range guests {
-		gaps, err := g.Gaps(t.Context())
-		if err != nil || len(gaps) < 10 || gaps[0].Rank != i || gaps[0].Took <= 0 || time.Since(gaps[0].At).Abs() > o.took+time.Minute {
-			t.Errorf("gaps of guest %d: %v %v", i, gaps, err)
+		traces, err := g.Trace(t.Context(), fleet.TraceQuery{})
+		if err != nil || len(traces) != 1 || traces[0].Rank != i || len(traces[0].Gaps) < 10 {
+			t.Errorf("trace of guest %d: %+v %v", i, traces, err)
+			continue
+		}
+		if g := traces[0].Gaps[0]; g.Took <= 0 || time.Since(g.At).Abs() > o.took+time.Minute {
+			t.Errorf("the longest gap of guest %d is %+v", i, g)
 		}
 	}
 }

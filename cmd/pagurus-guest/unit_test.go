@@ -433,16 +433,4 @@ func TestRemoteCommandEndsWithCaller(t *testing.T) {
 	}
 }
 
-func TestTraceRubbish(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{"a.1": "", "a.2": strings.Repeat("x", 5000), "a.3": "PGTRACE1" + strings.Repeat("\xff", 5000)} {
-		os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)
-	}
-	unix.Mkfifo(filepath.Join(dir, "a.4"), 0o600)
-	os.Symlink("/dev/zero", filepath.Join(dir, "a.5"))
-	if gaps, err := readGaps(filepath.Join(dir, "a.*")); err != nil || len(gaps) != traceGapsMax {
-		t.Errorf("%d gaps, %v", len(gaps), err)
-	}
-}
-
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})

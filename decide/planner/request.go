@@ -33,12 +33,26 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 		return d.join(r)
 	case fleet.Forget:
 		return d.forget(r)
+	case fleet.Record:
+		return d.record(r)
 	}
 	return refuse(r, "there is no request %q; pagurus and its controller may be of different versions, see pagurus version", r.Verb)
 }
 
 func refuse(r fleet.Request, format string, args ...any) (fleet.Answer, error) {
 	return fleet.Answer{}, &Refusal{Request: r, Reason: fmt.Sprintf(format, args...)}
+}
+
+// record keeps what ranks saw of a migration that is over. One that is not
+// known any more, or was measured before, is left as it is.
+func (d *draft) record(r fleet.Request) (fleet.Answer, error) {
+	m, ok := d.migrations.find(r.Migration)
+	if ok && r.Stall != nil && m.Stall == nil && m.Phase.Ended() {
+		stall := *r.Stall
+		m.Stall = &stall
+		d.migrations.put[m.ID] = m
+	}
+	return fleet.Answer{}, nil
 }
 
 // cancel ends a job that goes on. For one that is over it is no error.

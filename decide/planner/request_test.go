@@ -281,3 +281,23 @@ func TestNonsenseIsAnError(t *testing.T) {
 		}
 	}
 }
+
+func TestAStallIsRecordedOnce(t *testing.T) {
+	w, _ := running(t, 1, "host1", "host2")
+	moves := w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"}).Moves
+	id := w.s.Moves[moves[0]].Migrations[0]
+	seen := func(took time.Duration) *fleet.Stall { return &fleet.Stall{Gap: fleet.Gap{Took: took}} }
+	w.must(fleet.Request{Verb: fleet.Record, Migration: id, Stall: seen(1)})
+	if w.s.Migrations[id].Stall != nil {
+		t.Error("it is not over yet")
+	}
+	w.settle()
+	for _, took := range []time.Duration{7, 9} {
+		w.must(fleet.Request{Verb: fleet.Record, Migration: id, Stall: seen(took)})
+	}
+	w.must(fleet.Request{Verb: fleet.Record, Migration: "m99.j1g0", Stall: seen(3)})
+	w.must(fleet.Request{Verb: fleet.Record, Migration: id})
+	if s := w.s.Migrations[id].Stall; s == nil || s.Took != 7 {
+		t.Errorf("%+v", s)
+	}
+}

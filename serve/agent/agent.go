@@ -106,7 +106,7 @@ const (
 	lastPause   = time.Second           // a controller that comes back is found within this
 	attachLimit = 10 * time.Second
 	sendLimit   = 10 * time.Second // the controller reads always; a message that takes longer means a dead connection
-	gapsLimit   = 10 * time.Second
+	traceLimit  = 10 * time.Second
 	factsEvery  = time.Second
 	copiesEvery = 200 * time.Millisecond // facts while a copy runs, for progress bars
 )
@@ -238,14 +238,14 @@ func (a *Agent) listen(ctx context.Context, s Session) error {
 
 // answer answers a question of the controller.
 func (a *Agent) answer(ctx context.Context, s Session, q wire.Query) {
-	ctx, cancel := context.WithTimeout(ctx, gapsLimit)
+	ctx, cancel := context.WithTimeout(ctx, traceLimit)
 	defer cancel()
 	reply := wire.Reply{ID: q.ID}
 	var err error
 	if q.Profile != "" {
 		reply.Profile, err = a.asked(ctx, q.Profile)
 	} else {
-		reply.Gaps, err = a.gaps(ctx, q.Gaps)
+		reply.Traces, err = a.trace(ctx, q)
 	}
 	if err != nil {
 		reply.Error = err.Error()
@@ -254,11 +254,12 @@ func (a *Agent) answer(ctx context.Context, s Session, q wire.Query) {
 	_ = s.Send(ctx, wire.Up{Reply: &reply})
 }
 
-func (a *Agent) gaps(ctx context.Context, g fleet.GuestID) (gaps []fleet.Gap, err error) {
+func (a *Agent) trace(ctx context.Context, q wire.Query) (traces []fleet.Trace, err error) {
+	g := q.Trace
 	defer func() {
 		if p := recover(); p != nil {
-			a.Log.Error("panic while asking for gaps", "guest", g, "panic", p)
-			err = fmt.Errorf("asking guest %s for gaps: %v", g, p)
+			a.Log.Error("panic while asking for traces", "guest", g, "panic", p)
+			err = fmt.Errorf("asking guest %s what its ranks do: %v", g, p)
 		}
 	}()
 	a.mu.Lock()
@@ -272,7 +273,7 @@ func (a *Agent) gaps(ctx context.Context, g fleet.GuestID) (gaps []fleet.Gap, er
 	if err != nil {
 		return nil, err
 	}
-	return a.inside(s, l).Gaps(ctx)
+	return a.inside(s, l).Trace(ctx, q.About)
 }
 
 // post puts a report where the current session, or the next, finds it. A

@@ -516,15 +516,15 @@ func TestNonsenseIsRefused(t *testing.T) {
 	})
 }
 
-func TestGaps(t *testing.T) {
+func TestTraces(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
 		time.Sleep(2 * time.Second)
-		r.s.down <- wire.Down{Query: &wire.Query{ID: 4, Gaps: "j1g0"}}
-		if rep := <-r.c.replies; rep.ID != 4 || len(rep.Gaps) != 1 || rep.Error != "" {
+		r.s.down <- wire.Down{Query: &wire.Query{ID: 4, Trace: "j1g0", About: fleet.TraceQuery{To: time.Unix(9, 0)}}}
+		if rep := <-r.c.replies; rep.ID != 4 || len(rep.Traces) != 1 || rep.Traces[0].At.Unix() != 9 || rep.Error != "" {
 			t.Errorf("reply %+v", rep)
 		}
-		r.s.down <- wire.Down{Query: &wire.Query{ID: 5, Gaps: "j9g9"}}
+		r.s.down <- wire.Down{Query: &wire.Query{ID: 5, Trace: "j9g9"}}
 		if rep := <-r.c.replies; rep.ID != 5 || rep.Error == "" {
 			t.Errorf("reply %+v", rep)
 		}

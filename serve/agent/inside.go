@@ -24,8 +24,8 @@ type Inside interface {
 	// Write gives the program input that begins at offset and says where to go
 	// on; input before the guest's own offset is passed over. eof closes it.
 	Write(ctx context.Context, id string, offset int64, data []byte, eof bool) (next int64, err error)
-	// Gaps gives the longest gaps in the MPI calls of the ranks in this guest.
-	Gaps(context.Context) ([]fleet.Gap, error)
+	// Trace gives what the ranks in this guest have done with MPI.
+	Trace(context.Context, fleet.TraceQuery) ([]fleet.Trace, error)
 	// Shutdown ends all programs, flushes files and unmounts the share.
 	Shutdown(context.Context) error
 }

@@ -298,8 +298,8 @@ func (in memoryInside) Write(ctx context.Context, _ string, offset int64, data [
 	return next, err
 }
 
-func (in memoryInside) Gaps(context.Context) ([]fleet.Gap, error) {
-	return []fleet.Gap{{Rank: 3, Took: time.Second}}, nil
+func (in memoryInside) Trace(_ context.Context, q fleet.TraceQuery) ([]fleet.Trace, error) {
+	return []fleet.Trace{{Rank: 3, At: q.To}}, nil
 }
 
 func (in memoryInside) Shutdown(ctx context.Context) error { return in.d.call(ctx, "shutdown", in.g) }

@@ -24,6 +24,8 @@ const (
 	switchLimit = 2 * time.Minute // the guest stands still that long at most
 	quickLimit  = time.Minute     // what only talks to a process on this host
 
+	lastTracesLimit = 3 * time.Second // for a guest to say what its ranks have done; most take milliseconds
+
 	shutdownLimit = 30 * time.Second // for a guest to flush its files, over a file server that is slow
 	stopTries     = 3
 	stopPause     = 300 * time.Millisecond
@@ -183,7 +185,9 @@ func (a *Agent) state(ctx context.Context, w *work) (fleet.RunState, error) {
 // stop ends a guest in good order if it can, and in any case.
 func (a *Agent) stop(ctx context.Context, w *work) (fleet.Report, error) {
 	a.clear(w.seat)
+	var traces []fleet.Trace
 	if state, err := a.state(ctx, w); err == nil && state == fleet.Running && w.link != nil && !w.silent {
+		traces = a.lastTraces(ctx, w)
 		ctx, cancel := context.WithTimeout(ctx, shutdownLimit)
 		err := a.inside(w.seat, w.link).Shutdown(ctx)
 		cancel()
@@ -191,7 +195,24 @@ func (a *Agent) stop(ctx context.Context, w *work) (fleet.Report, error) {
 			a.Log.Warn("guest did not shut down by itself", "guest", w.seat.guest, "cause", err)
 		}
 	}
-	return a.destroy(ctx, w)
+	r, err := a.destroy(ctx, w)
+	r.Traces = traces
+	return r, err
+}
+
+// lastTraces asks what the guest's ranks have done, as long as there is a
+// guest. Without an answer it stops all the same.
+func (a *Agent) lastTraces(ctx context.Context, w *work) []fleet.Trace {
+	if !w.task.Job.Spec.Trace {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lastTracesLimit)
+	defer cancel()
+	traces, err := a.inside(w.seat, w.link).Trace(ctx, fleet.TraceQuery{})
+	if err != nil {
+		a.Log.Warn("what the guest's ranks have done is not known", "guest", w.seat.guest, "cause", err)
+	}
+	return traces
 }
 
 // destroy removes the guest's copy on this host, whatever its state.

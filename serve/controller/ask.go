@@ -15,15 +15,15 @@ import (
 	"pagurus/serve/wire"
 )
 
-const (
-	gapsLimit = 10 * time.Second // how long agents have to answer a question
-	leadLimit = 10 * time.Second // how long callers wait for a controller to lead
-)
+const leadLimit = 10 * time.Second // how long callers wait for a controller to lead
 
 // Ask answers a request once what it led to is stored.
 func (c *Controller) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, error) {
 	if err := c.leads(ctx); err != nil {
 		return fleet.Answer{}, err
+	}
+	if q.Verb == fleet.Record {
+		return fleet.Answer{}, &wire.Error{Status: http.StatusForbidden, Reason: "what ranks saw of a move is recorded by the controller itself"}
 	}
 	if q.Verb == fleet.Submit && q.Spec != nil {
 		image, err := c.image(q.Spec.Image)
@@ -170,55 +170,6 @@ func (c *Controller) owned(ctx context.Context, by fleet.Caller, id fleet.JobID)
 		return j, &wire.Error{Status: http.StatusForbidden, Reason: fmt.Sprintf("job %s is not yours", id)}
 	}
 	return j, nil
-}
-
-// Gaps asks the agents of a job's guests for the gaps in its MPI calls.
-func (c *Controller) Gaps(ctx context.Context, by fleet.Caller, id fleet.JobID) ([]fleet.Gap, error) {
-	j, err := c.owned(ctx, by, id)
-	if err != nil {
-		return nil, err
-	}
-	if !j.Spec.Trace {
-		return nil, &wire.Error{Status: http.StatusConflict, Reason: fmt.Sprintf("job %s is not traced: submit it with --trace", id)}
-	}
-	ctx, cancel := context.WithTimeout(ctx, gapsLimit)
-	defer cancel()
-	type part struct {
-		gaps []fleet.Gap
-		err  error
-	}
-	parts := make(chan part)
-	asked := 0
-	for _, g := range c.current.Load().Guests {
-		if g.Job != id || g.State.Ended() {
-			continue
-		}
-		asked++
-		go func() {
-			gaps, err := c.guestGaps(ctx, g)
-			parts <- part{gaps, err}
-		}()
-	}
-	out := []fleet.Gap{}
-	var failures []error
-	for range asked {
-		p := <-parts
-		out = append(out, p.gaps...)
-		if p.err != nil {
-			failures = append(failures, p.err)
-		}
-	}
-	if len(failures) > 0 {
-		return nil, &wire.Error{Status: http.StatusGatewayTimeout, Reason: errors.Join(failures...).Error()}
-	}
-	slices.SortFunc(out, func(a, b fleet.Gap) int { return a.At.Compare(b.At) })
-	return out, nil
-}
-
-// guestGaps asks the agent where the guest is.
-func (c *Controller) guestGaps(ctx context.Context, g fleet.Guest) ([]fleet.Gap, error) {
-	r, err := c.query(ctx, g, wire.Query{Gaps: g.ID})
-	return r.Gaps, err
 }
 
 // answered hands a reply to who asked, if anybody still waits.

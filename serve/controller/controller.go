@@ -89,6 +89,7 @@ type Controller struct {
 	told    time.Time      // when watchers were last told
 	changed bool           // facts have come since then
 	trouble string         // the store's last error, so that it is logged once
+	stalls  stalls
 }
 
 // New makes a controller; it touches nothing yet.
@@ -99,6 +100,7 @@ func New(c Config) *Controller {
 	}
 	out.spool.reserve = c.Reserve
 	out.watching.by = map[chan fleet.Snapshot]bool{}
+	out.stalls.tries = map[fleet.MigrationID]int{}
 	out.asking.replies = map[uint64]chan wire.Reply{}
 	return out
 }
@@ -183,6 +185,7 @@ func (c *Controller) tick(ctx context.Context) {
 		_, err := c.step(ctx, fleet.Tick{At: now()})
 		c.note(err)
 	}
+	c.measureStalls(ctx)
 	if c.changed {
 		c.publish()
 	}

@@ -48,15 +48,23 @@ func TestStory(t *testing.T) {
 		t.Errorf("told to copy to %q", c.Listen)
 	}
 
-	gaps, err := r.client.Gaps(r.ctx, id)
-	if err != nil || len(gaps) != 2 {
-		t.Errorf("%v, %v", gaps, err)
+	traces, err := r.client.Trace(r.ctx, id)
+	if err != nil || len(traces) != 2 {
+		t.Errorf("%v, %v", traces, err)
 	}
 	if lines, err := r.client.Explain(r.ctx, wire.About{Guest: first.ID}); err != nil || len(lines) == 0 {
 		t.Errorf("%v, %v", lines, err)
 	}
 	_, err = r.client.Explain(r.ctx, wire.About{Guest: "none"})
 	r.refused(err, http.StatusUnprocessableEntity, "none")
+
+	part := snap.Moves[answer.Moves[0]].Migrations[0]
+	snap = r.until("the stall to be known", func(s fleet.Snapshot) bool { return s.Migrations[part].Stall != nil })
+	if seen := snap.Migrations[part].Stall; seen.Took != 90*time.Millisecond || seen.Ranks != 2 {
+		t.Errorf("%+v", seen)
+	}
+	_, err = r.ctl.Ask(r.ctx, fleet.Request{Verb: fleet.Record, Migration: part, Stall: &fleet.Stall{}})
+	r.refused(err, http.StatusForbidden, "controller itself")
 
 	run = target.task(fleet.Run)
 	r.speak(id, fleet.Stdout, "hello\n")
@@ -68,6 +76,14 @@ func TestStory(t *testing.T) {
 	}
 	if out := r.output(id, fleet.Stdout); out != "hello\n" {
 		t.Errorf("%q", out)
+	}
+	// What its ranks have done is known after its end, too, also to the next controller.
+	for range 2 {
+		if traces, err := r.client.Trace(r.ctx, id); err != nil || len(traces) != 2 || traces[1].Rank != 1 || traces[1].Guest != fleet.GuestID(string(id)+"g1") {
+			t.Errorf("%+v, %v", traces, err)
+		}
+		r.stop()
+		r.start()
 	}
 }
 
@@ -292,7 +308,7 @@ func TestUnknownImage(t *testing.T) {
 	r.refused(err, http.StatusUnprocessableEntity, "none")
 	_, _, err = r.client.ReadStream(r.ctx, wire.Place{Job: "j77", Stream: fleet.Stdout})
 	r.refused(err, http.StatusNotFound, "j77")
-	_, err = r.client.Gaps(r.ctx, "j77")
+	_, err = r.client.Trace(r.ctx, "j77")
 	r.refused(err, http.StatusNotFound, "j77")
 }
 
@@ -305,7 +321,7 @@ func TestStreamsAreTheOwners(t *testing.T) {
 	r.refused(err, http.StatusForbidden)
 	_, err = s.Write(r.ctx, stranger, wire.Place{Job: id, Stream: fleet.Stdin}, nil, false)
 	r.refused(err, http.StatusForbidden)
-	_, err = r.ctl.Gaps(r.ctx, stranger, id)
+	_, err = r.ctl.Trace(r.ctx, stranger, id)
 	r.refused(err, http.StatusForbidden)
 	_, err = s.Write(r.ctx, fleet.Caller{UID: 0}, wire.Place{Job: id, Stream: fleet.Stdout}, []byte("x"), false)
 	r.refused(err, http.StatusForbidden) // the owner, but no agent
@@ -415,7 +431,7 @@ func TestNotLeading(t *testing.T) {
 		"snapshot": errOf(c.Snapshot(soon)),
 		"ask":      errOf(c.Ask(soon, fleet.Request{Verb: fleet.Drain})),
 		"explain":  errOf(c.Explain(soon, wire.About{})),
-		"gaps":     errOf(c.Gaps(soon, fleet.Caller{}, "j1")),
+		"trace":    errOf(c.Trace(soon, fleet.Caller{}, "j1")),
 	} {
 		if !errors.Is(err, wire.ErrNoController) {
 			t.Errorf("%s: %v", what, err)

@@ -149,6 +149,8 @@ func (c *Controller) take(ctx context.Context, id fleet.HostID, s *wire.HostSess
 			return err
 		}
 		r.At = now()
+		c.lastWords(r)
+		r.Traces = nil // for the spool, not for the planner
 		c.enter(ctx, r)
 	}
 	return nil

@@ -207,14 +207,24 @@ func (a *agent) listen() {
 		default:
 		}
 		if d.Task != nil && !a.silent[d.Task.Order.Verb] {
-			a.report(fleet.Report{Order: d.Task.Order, Outcome: fleet.Done, Listen: "192.0.2.9:1"})
+			r := fleet.Report{Order: d.Task.Order, Outcome: fleet.Done, Listen: "192.0.2.9:1"}
+			if r.Order.Verb == fleet.Stop {
+				r.Traces = a.traces(wire.Query{Trace: r.Order.Guest})
+			}
+			a.report(r)
 		}
 		if d.Query != nil && d.Query.Profile != "" {
 			a.looked(*d.Query)
 		} else if d.Query != nil {
-			a.session.Send(a.r.ctx, wire.Up{Reply: &wire.Reply{ID: d.Query.ID, Gaps: []fleet.Gap{{Rank: len(d.Query.Gaps)}}}})
+			a.session.Send(a.r.ctx, wire.Up{Reply: &wire.Reply{ID: d.Query.ID, Traces: a.traces(*d.Query)}})
 		}
 	}
+}
+
+// traces is what the ranks of a guest have done: little, but they say which
+// guest was asked about.
+func (a *agent) traces(q wire.Query) []fleet.Trace {
+	return []fleet.Trace{{Rank: int(q.Trace[len(q.Trace)-1] - '0'), At: q.About.To, Gaps: []fleet.Gap{{At: q.About.From.Add(time.Second), Took: 90 * time.Millisecond}}}}
 }
 
 func (a *agent) report(r fleet.Report) { a.session.Send(a.r.ctx, wire.Up{Report: &r}) }

@@ -176,11 +176,11 @@ func (c *Client) Explain(ctx context.Context, about About) ([]string, error) {
 	return e.Lines, err
 }
 
-// Gaps gives the longest gaps in the MPI calls of a job's ranks.
-func (c *Client) Gaps(ctx context.Context, job fleet.JobID) ([]fleet.Gap, error) {
-	var gaps []fleet.Gap
-	err := c.call(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(string(job))+"/gaps", nil, &gaps)
-	return gaps, err
+// Trace gives what a job's ranks have done with MPI, by rank.
+func (c *Client) Trace(ctx context.Context, job fleet.JobID) ([]fleet.Trace, error) {
+	var traces []fleet.Trace
+	err := c.call(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(string(job))+"/trace", nil, &traces)
+	return traces, err
 }
 
 // ReadStream gives what there is of a stream from a place on, and waits some

@@ -32,8 +32,8 @@ type Controller interface {
 	Watch(context.Context) <-chan fleet.Snapshot
 	// Explain says why something is as it is.
 	Explain(context.Context, About) ([]string, error)
-	// Gaps asks a job's agents for the gaps in its MPI calls.
-	Gaps(context.Context, fleet.Caller, fleet.JobID) ([]fleet.Gap, error)
+	// Trace asks a job's agents what its ranks have done with MPI.
+	Trace(context.Context, fleet.Caller, fleet.JobID) ([]fleet.Trace, error)
 	// Attach is a host's session. It returns when the session is over; an
 	// error is the reason that the host is told.
 	Attach(context.Context, Hello, *HostSession) error
@@ -147,7 +147,7 @@ func (s *server) routes() http.Handler {
 	add("GET /v1/snapshot", s.snapshot)
 	add("GET /v1/watch", s.watch)
 	add("GET /v1/explain", s.explain)
-	add("GET /v1/jobs/{job}/gaps", s.gaps)
+	add("GET /v1/jobs/{job}/trace", s.trace)
 	add("GET /v1/jobs/{job}/{stream}", s.read)
 	add("POST /v1/jobs/{job}/{stream}", s.write)
 	add("GET /v1/images/{digest}/{file}", s.image)
@@ -310,12 +310,12 @@ func (s *server) explain(_ identity, w http.ResponseWriter, r *http.Request) err
 	return reply(w, Explanation{lines})
 }
 
-func (s *server) gaps(id identity, w http.ResponseWriter, r *http.Request) error {
-	gaps, err := s.Controller.Gaps(r.Context(), id.Caller, fleet.JobID(r.PathValue("job")))
+func (s *server) trace(id identity, w http.ResponseWriter, r *http.Request) error {
+	traces, err := s.Controller.Trace(r.Context(), id.Caller, fleet.JobID(r.PathValue("job")))
 	if err != nil {
 		return err
 	}
-	return reply(w, gaps)
+	return reply(w, traces)
 }
 
 var (

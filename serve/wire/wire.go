@@ -11,7 +11,7 @@
 //	GET  /v1/explain?guest=|job=|host=  → Explanation
 //	GET  /v1/jobs/J/STREAM?offset=N&wait=1   → bytes from N; header Pagurus-Ended: 1 when nothing will follow
 //	POST /v1/jobs/J/STREAM?offset=N[&eof=1]  bytes at N → Offset, where to go on
-//	GET  /v1/jobs/J/gaps                → []fleet.Gap, asked from the job's agents
+//	GET  /v1/jobs/J/trace               → []fleet.Trace, asked from the job's agents, or as they were at its end
 //	GET  /v1/images/DIGEST/FILE         → a file of an image
 //	GET  /v1/agent                      WebSocket: Up from the agent, Down to it
 //
@@ -52,15 +52,16 @@ type Down struct {
 
 // Query is a question that an agent answers with a Reply of the same ID.
 type Query struct {
-	ID      uint64        `json:"id"`
-	Gaps    fleet.GuestID `json:"gaps,omitempty"`    // the gaps of this guest's ranks
-	Profile fleet.GuestID `json:"profile,omitempty"` // a look at this guest's memory now
+	ID      uint64           `json:"id"`
+	Trace   fleet.GuestID    `json:"trace,omitempty"` // what this guest's ranks have done with MPI
+	About   fleet.TraceQuery `json:"about"`
+	Profile fleet.GuestID    `json:"profile,omitempty"` // a look at this guest's memory now
 }
 
 // Reply answers a Query.
 type Reply struct {
 	ID      uint64         `json:"id"`
-	Gaps    []fleet.Gap    `json:"gaps,omitempty"`
+	Traces  []fleet.Trace  `json:"traces,omitempty"`
 	Profile *fleet.Profile `json:"profile,omitempty"`
 	Error   string         `json:"error,omitempty"`
 }

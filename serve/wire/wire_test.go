@@ -77,8 +77,8 @@ func (w *world) Explain(_ context.Context, a About) ([]string, error) {
 	return []string{fmt.Sprint(a)}, nil
 }
 
-func (w *world) Gaps(context.Context, fleet.Caller, fleet.JobID) ([]fleet.Gap, error) {
-	return []fleet.Gap{{Rank: 3}}, nil
+func (w *world) Trace(context.Context, fleet.Caller, fleet.JobID) ([]fleet.Trace, error) {
+	return []fleet.Trace{{Rank: 3}}, nil
 }
 
 func (w *world) Attach(ctx context.Context, h Hello, s *HostSession) error {
@@ -431,8 +431,8 @@ func TestQuestions(t *testing.T) {
 	if lines, err := c.Explain(ctx, About{Guest: "j1g0"}); err != nil || lines[0] != fmt.Sprint(About{Guest: "j1g0"}) {
 		t.Errorf("%v, %v", lines, err)
 	}
-	if gaps, err := c.Gaps(ctx, "j1"); err != nil || len(gaps) != 1 || gaps[0].Rank != 3 {
-		t.Errorf("%v, %v", gaps, err)
+	if traces, err := c.Trace(ctx, "j1"); err != nil || len(traces) != 1 || traces[0].Rank != 3 {
+		t.Errorf("%v, %v", traces, err)
 	}
 	data, ended, err := c.ReadStream(ctx, Place{"j1", fleet.Stdout, 7})
 	if err != nil || !ended || !strings.Contains(string(data), "7") {

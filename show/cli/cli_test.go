@@ -66,7 +66,7 @@ func TestRunCarriesStreamsAndExit(t *testing.T) {
 	if strings.Join(spec.Args, " ") != "./a.out -n --help" || spec.Dir != dir || spec.Export != dir || spec.Machine != "machine" {
 		t.Errorf("asked for %+v", spec)
 	}
-	if spec.Ranks != 4 || spec.Guests != 2 || spec.Need != (fleet.Resources{CPUs: 2, MemoryBytes: 1 << 30}) || spec.Env[0] != "A=b" || spec.Trace {
+	if spec.Ranks != 4 || spec.Guests != 2 || spec.Need != (fleet.Resources{CPUs: 2, MemoryBytes: 1 << 30}) || spec.Env[0] != "A=b" || !spec.Trace {
 		t.Errorf("asked for %+v", spec)
 	}
 }

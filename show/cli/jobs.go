@@ -90,6 +90,52 @@ func (s *session) copySoFar(ctx context.Context, stream string, to io.Writer) er
 	}
 }
 
+func (a *app) showJobCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show JOB",
+		Short: "Show what a job's ranks do, and what moves did to them",
+		Long: `Show prints a job's moves with the stall that its ranks saw, what each rank has
+spent its time with, who has sent what to whom, and the longest gaps with their
+causes. Messages from rank to rank are counted where they are sent; what a rank
+hands to collective calls is counted by itself. It works while the job runs and,
+as long as the controller remembers the job, after it has ended. With --json it
+prints all of it, also what a screen does not hold.`,
+		Example:           "  pagurus jobs show j3\n  pagurus jobs show j3 --json | jq '.traces[] | {rank, sent}'",
+		Args:              Exactly(1, "one job: `pagurus jobs` lists them"),
+		ValidArgsFunction: a.completeJobs(anyJob),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.showJob(cmd.Context(), fleet.JobID(args[0]))
+		},
+	}
+}
+
+func (a *app) showJob(ctx context.Context, id fleet.JobID) error {
+	cluster, err := a.read(ctx)
+	if err != nil {
+		return err
+	}
+	job, ok := cluster.Job(id)
+	if !ok {
+		return unknownJob(id)
+	}
+	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	var traces []fleet.Trace
+	if job.Spec.Trace {
+		if traces, err = c.Trace(ctx, id); err != nil {
+			return err
+		}
+	}
+	detail := cluster.Detail(job, traces)
+	if a.json {
+		return a.printJSON(detail)
+	}
+	_, err = io.WriteString(a.Out, detail.Text(cluster))
+	return err
+}
+
 func (a *app) waitCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "wait JOB…",

@@ -40,11 +40,13 @@ func (a *app) guestsCommand() *cobra.Command {
 }
 
 func (a *app) jobsCommand() *cobra.Command {
-	return a.list(&cobra.Command{
+	cmd := a.list(&cobra.Command{
 		Use:     "jobs",
 		Short:   "List the jobs",
-		Example: "  pagurus jobs\n  pagurus jobs --json | jq -r '.[] | select(.state == \"running\") | .id'",
+		Example: "  pagurus jobs\n  pagurus jobs --json | jq -r '.[] | select(.state == \"running\") | .id'\n  pagurus jobs show j3          # what its ranks do",
 	}, listing{view.Cluster.JobTable, func(c view.Cluster) any { return c.Jobs }})
+	cmd.AddCommand(a.showJobCommand())
+	return cmd
 }
 
 func (a *app) movesCommand() *cobra.Command {

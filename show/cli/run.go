@@ -24,7 +24,7 @@ type runFlags struct {
 	image, kind, export  string
 	on, env              []string
 	detach, verbose      bool
-	trace                bool
+	trace, noTrace       bool
 	memoryBytes          int64
 	directory, exportDir string
 }
@@ -73,7 +73,8 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
 	flags.StringVar(&f.export, "export", "", "directory the guests see at the same path: the current one (default) or one above it")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the job's ID and leave it running")
-	flags.BoolVar(&f.trace, "trace", false, "preload the library that times MPI calls")
+	flags.BoolVar(&f.trace, "trace", true, "have ranks count their MPI calls and gaps: 'pagurus jobs show' prints them")
+	flags.BoolVar(&f.noTrace, "no-trace", false, "do not: saves some 70 ns a call")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "say on standard error what happens, also when that is no terminal")
 	complete := func(name string, with completion) {
 		_ = cmd.RegisterFlagCompletionFunc(name, with) // it fails only for a flag that does not exist
@@ -246,7 +247,7 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 	return fleet.JobSpec{
 		Args: args, Env: env, Dir: f.directory, Export: f.exportDir, Machine: machine,
 		Ranks: f.ranks, Guests: guests, Need: fleet.Resources{CPUs: cpus, MemoryBytes: f.memoryBytes},
-		Image: f.image, Kind: fleet.Kind(f.kind), On: on, Trace: f.trace,
+		Image: f.image, Kind: fleet.Kind(f.kind), On: on, Trace: f.trace && !f.noTrace,
 	}, nil
 }
 

@@ -173,8 +173,8 @@ func (w *world) Explain(_ context.Context, a wire.About) ([]string, error) {
 	return []string{"because of " + string(a.Guest) + string(a.Job) + string(a.Host)}, nil
 }
 
-func (w *world) Gaps(context.Context, fleet.Caller, fleet.JobID) ([]fleet.Gap, error) {
-	return nil, nil
+func (w *world) Trace(_ context.Context, _ fleet.Caller, id fleet.JobID) ([]fleet.Trace, error) {
+	return []fleet.Trace{{Rank: 0, Ranks: 1, Guest: fleet.GuestID(id) + "g0"}}, nil
 }
 
 func (w *world) Attach(context.Context, wire.Hello, *wire.HostSession) error { return nil }

@@ -40,7 +40,7 @@ const (
 // Cluster is what the demo asks of a running controller.
 type Cluster interface {
 	Snapshot(context.Context) (fleet.Snapshot, error)
-	Gaps(context.Context, fleet.JobID) ([]fleet.Gap, error)
+	Trace(context.Context, fleet.JobID) ([]fleet.Trace, error)
 }
 
 // Demo is one showing.
@@ -293,8 +293,9 @@ func (d *Demo) gather(ctx context.Context, job fleet.JobID, out *run) []fleet.Ga
 			break
 		}
 		if turn%5 == 4 && s.Jobs[job].State == fleet.JobRunning {
-			if g, err := d.Cluster.Gaps(ctx, job); err == nil {
-				gaps = append(gaps, g...)
+			traces, _ := d.Cluster.Trace(ctx, job) // what cannot be asked now is asked again
+			for _, t := range traces {
+				gaps = append(gaps, t.Gaps...)
 			}
 		}
 	}

@@ -48,17 +48,6 @@ Total wall time: 0:00:09
 	}
 }
 
-func TestStallLooksOnlyNearThePause(t *testing.T) {
-	at := time.Unix(1000, 0)
-	gaps := []fleet.Gap{{At: at.Add(-9 * time.Second), Took: 5 * time.Second}, {At: at.Add(-20 * time.Millisecond), Took: 90 * time.Millisecond}}
-	if got, ok := stall(gaps, at); !ok || got != 90*time.Millisecond {
-		t.Errorf("stall is %v, %v", got, ok)
-	}
-	if _, ok := stall(nil, at); ok {
-		t.Error("a stall out of nothing")
-	}
-}
-
 // typed makes a pagurus that writes down what is typed and does what the rest
 // of its script says.
 func typed(t *testing.T, script string) (binary string, lines func() string) {
@@ -107,7 +96,7 @@ func (c *idle) Snapshot(context.Context) (fleet.Snapshot, error) {
 	return s, nil
 }
 
-func (c *idle) Gaps(context.Context, fleet.JobID) ([]fleet.Gap, error) { return nil, nil }
+func (c *idle) Trace(context.Context, fleet.JobID) ([]fleet.Trace, error) { return nil, nil }
 
 func TestNothingIsWaitedForOnceTheRunHasEnded(t *testing.T) {
 	for job, says := range map[bool]string{false: "for the job to appear", true: "for the melt to begin"} {

@@ -42,20 +42,6 @@ func (r *run) note(s fleet.Snapshot, job fleet.JobID) {
 	}
 }
 
-// stallWindow is how far from the pause a gap may lie and still be the move's.
-const stallWindow = 200 * time.Millisecond
-
-// stall is the longest gap any rank saw around a pause; ok is false when no
-// rank told of one.
-func stall(gaps []fleet.Gap, paused time.Time) (longest time.Duration, ok bool) {
-	for _, g := range gaps {
-		if g.At.Before(paused.Add(stallWindow)) && g.At.Add(g.Took).After(paused.Add(-stallWindow)) {
-			longest, ok = max(longest, g.Took), true
-		}
-	}
-	return longest, ok
-}
-
 // silence is the longest gap any rank saw in the undisturbed melt; ok is false
 // when no rank told of one.
 func (r *run) silence() (longest time.Duration, ok bool) {
@@ -89,9 +75,9 @@ func report(w io.Writer, r run, same comparison, took time.Duration) {
 		if n := len(m.Entered); n > 0 && m.Phase.Ended() {
 			total = millis(m.Entered[n-1].At.Sub(m.Entered[0].At))
 		}
-		seen := "not traced"
-		if s, ok := stall(r.gaps, m.Cost.PausedAt); ok {
-			seen = millis(s)
+		seen := "not known"
+		if m.Stall != nil {
+			seen = millis(m.Stall.Took)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%.0f MiB\n", m.Guest, m.From, m.To, total, millis(m.Cost.Downtime), seen,
 			float64(m.Cost.SentBytes)/(1<<20))

@@ -105,6 +105,9 @@ func (m Move) Explain(now time.Time) []string {
 			}
 			lines = append(lines, fmt.Sprintf("  %-10s %s  for %s", e.Phase, e.At.Local().Format("15:04:05.000"), Took(until.Sub(e.At))))
 		}
+		if s := p.StallLine(); s != "" {
+			lines = append(lines, "  "+s)
+		}
 	}
 	return lines
 }

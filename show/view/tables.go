@@ -155,14 +155,14 @@ func Result(j fleet.Job) string {
 // MoveTable lists the moves, a row for each guest.
 func (c Cluster) MoveTable() Table {
 	t := Table{
-		Columns: []string{"MOVE", "GUEST", "FROM", "TO", "PHASE", "PROGRESS", "TOTAL", "DOWNTIME", "WHY"},
+		Columns: []string{"MOVE", "GUEST", "FROM", "TO", "PHASE", "PROGRESS", "TOTAL", "DOWNTIME", "STALL", "WHY"},
 		Empty:   "no moves: move a guest with `pagurus migrate GUEST`",
 	}
 	for _, m := range c.Moves {
 		for _, p := range m.Parts {
 			t.Rows = append(t.Rows, []string{
 				cell(string(m.ID)), cell(string(p.Guest)), cell(string(p.From)), cell(string(p.To)), cell(string(p.Phase)),
-				p.Far(), Took(p.TotalTime(c.At)), p.downtime(), cell(m.Why),
+				p.Far(), Took(p.TotalTime(c.At)), p.downtime(), p.stall(), cell(m.Why),
 			})
 			switch p.Phase {
 			case fleet.Aborted, fleet.Discarding, fleet.Reverting, fleet.Withdrawing:

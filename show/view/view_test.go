@@ -64,7 +64,9 @@ func busy() fleet.Snapshot {
 	s.Migrations["m1.j2g0"] = fleet.Migration{ID: "m1.j2g0", Move: "m1", Guest: "j2g0", Job: "j2", From: "host2", To: "host1", Phase: fleet.Finished,
 		Entered: []fleet.Entered{{Phase: fleet.Preparing, At: ago(time.Minute)}, {Phase: fleet.Copying, At: ago(59 * time.Second)}, {Phase: fleet.Switching, At: ago(57500 * time.Millisecond)},
 			{Phase: fleet.Finished, At: ago(57 * time.Second)}},
-		Cost: fleet.Progress{Rounds: 3, TotalBytes: 512 * mib, SentBytes: 181 * mib, Downtime: 12340 * time.Microsecond}}
+		Cost: fleet.Progress{Rounds: 3, TotalBytes: 512 * mib, SentBytes: 181 * mib, Downtime: 12340 * time.Microsecond},
+		Stall: &fleet.Stall{Gap: fleet.Gap{Rank: 1, Took: 209 * time.Millisecond, InMPI: true, Call: fleet.Collective, Why: []fleet.Cause{
+			{What: fleet.GuestPaused, Took: 12340 * time.Microsecond, Rank: new(int)}, {What: fleet.TCPTimeout, Count: 1}}}, Undisturbed: 14 * time.Millisecond, Ranks: 4}}
 	s.Moves["m2"] = fleet.Move{ID: "m2", Migrations: []fleet.MigrationID{"m2.j2g1"}, Why: "host1 is draining", Begun: ago(2 * time.Second)}
 	s.Migrations["m2.j2g1"] = fleet.Migration{ID: "m2.j2g1", Move: "m2", Guest: "j2g1", Job: "j2", From: "host1", To: "host10", Phase: fleet.Copying,
 		Entered: []fleet.Entered{{Phase: fleet.Preparing, At: ago(2 * time.Second)}, {Phase: fleet.Copying, At: ago(1700 * time.Millisecond)}}}

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unicode"
@@ -11,7 +12,7 @@ import (
 // Bytes says a number of bytes with three digits, in powers of 1024.
 func Bytes(n int64) string {
 	if n < 0 {
-		return "-" + Bytes(-n)
+		return "-" + Bytes(-max(n, -math.MaxInt64)) // the least number has no opposite
 	}
 	if n < 1024 {
 		return fmt.Sprintf("%d B", n)
@@ -39,7 +40,7 @@ func Rate(bytesPerSecond float64) string {
 func Took(d time.Duration) string {
 	switch {
 	case d < 0:
-		return "-" + Took(-d)
+		return "-" + Took(-max(d, -math.MaxInt64))
 	case d == 0:
 		return "0 s"
 	case d < 10*time.Millisecond:

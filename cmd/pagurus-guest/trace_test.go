@@ -1,0 +1,146 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pagurus/decide/stall"
+	"pagurus/fleet"
+	"pagurus/internal/testkit"
+)
+
+const patterns = "../../internal/testkit/pattern"
+
+// What ranks on two guests say they have done, with the library of the image
+// as it is: of a program of which everything is known, in C and in Fortran, and
+// of one that is stopped for a while.
+func TestTrace(t *testing.T) {
+	for _, name := range []string{"openmpi", "mpich"} {
+		t.Run(name, func(t *testing.T) {
+			guests := bootPair(t, name)
+			g := guests[0]
+			for _, file := range []string{"pattern.c", "fortran.f"} {
+				text, err := os.ReadFile(filepath.Join(patterns, file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(g.export, file), text, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if o := g.do(t, 3*time.Minute, g.sh("mpicc -O1 -o pattern pattern.c && mpif77 -o fortran fortran.f"), ""); o.exit.Code != 0 {
+				t.Fatalf("compiling: %+v", o)
+			}
+			checkMatrix(t, guests, "./pattern", func(rank, ranks int) []fleet.Sent {
+				next, last := fleet.Sent{Rank: (rank + 1) % ranks, Messages: 17, Bytes: 10*8000 + 7*100}, fleet.Sent{Rank: ranks - 1, Messages: 1, Bytes: 40}
+				if next.Rank == last.Rank {
+					return []fleet.Sent{{Rank: last.Rank, Messages: 18, Bytes: next.Bytes + last.Bytes}}
+				}
+				return []fleet.Sent{next, last}
+			}, fleet.Sent{Messages: 1, Bytes: 8})
+			checkMatrix(t, guests, "./fortran", func(rank, ranks int) []fleet.Sent {
+				return []fleet.Sent{{Rank: (rank + 1) % ranks, Messages: 3, Bytes: 3 * 40}}
+			}, fleet.Sent{Messages: 1})
+			checkStopped(t, guests)
+		})
+	}
+}
+
+// traces gives what the ranks of both guests say, by rank; of those of two
+// programs what the younger one's do.
+func traces(t *testing.T, guests []*vm, q fleet.TraceQuery) []fleet.Trace {
+	t.Helper()
+	var out []fleet.Trace
+	for _, g := range guests {
+		some, err := g.Trace(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range some {
+			some[i].Guest = g.setup.Guest
+		}
+		out = append(out, some...)
+	}
+	slices.SortFunc(out, func(a, b fleet.Trace) int { return cmp.Or(a.Rank-b.Rank, b.Begun.Compare(a.Begun)) })
+	return slices.CompactFunc(out, func(a, b fleet.Trace) bool { return a.Rank == b.Rank })
+}
+
+// checkMatrix runs a program to its end and compares what its ranks say they
+// have sent with what they should, byte by byte.
+func checkMatrix(t *testing.T, guests []*vm, program string, want func(rank, ranks int) []fleet.Sent, handed fleet.Sent) {
+	t.Helper()
+	const ranks = 3
+	p := fleet.Program{Args: []string{program}, Dir: guests[0].export, MPI: true, Ranks: ranks, Trace: true}
+	if o := guests[0].do(t, 2*time.Minute, p, ""); o.exit.Code != 0 {
+		t.Fatalf("%s: %+v", program, o)
+	}
+	all := traces(t, guests, fleet.TraceQuery{})
+	if len(all) != ranks {
+		t.Fatalf("%s: %d traces: %+v", program, len(all), all)
+	}
+	for rank, tr := range all {
+		if tr.Rank != rank || tr.Ranks != ranks || !tr.Ended || tr.Elsewhere != (fleet.Sent{}) || tr.Handed != handed {
+			t.Errorf("%s: rank %d: %+v", program, rank, tr)
+		}
+		if w := want(rank, ranks); !slices.Equal(tr.Sent, w) {
+			t.Errorf("%s: rank %d has sent %+v, want %+v", program, rank, tr.Sent, w)
+		}
+		spent := tr.Outside
+		for _, c := range tr.Calls {
+			spent += c.Took
+		}
+		if off := (tr.Elapsed - spent).Abs(); off > tr.Elapsed/100+time.Millisecond {
+			t.Errorf("%s: rank %d has spent %v of %v in calls and between them", program, rank, spent, tr.Elapsed)
+		}
+	}
+}
+
+// checkStopped stops one rank for a second and looks for that in what both say.
+func checkStopped(t *testing.T, guests []*vm) {
+	t.Helper()
+	p := fleet.Program{ID: "stopped", Args: []string{"./pattern", "8"}, Dir: guests[0].export, MPI: true, Ranks: 2, Trace: true}
+	var o outcome
+	var job sync.WaitGroup
+	job.Go(func() { o = guests[0].do(t, 2*time.Minute, p, "") })
+	defer job.Wait()
+	busy := func(tr fleet.Trace) bool { return tr.Ranks == 2 && tr.Handed.Messages > 500 }
+	testkit.Until(t, time.Minute, "the ranks go round", func() bool {
+		time.Sleep(300 * time.Millisecond) // answering takes the guests' time from the ranks
+		return !slices.ContainsFunc(traces(t, guests, fleet.TraceQuery{})[:2], func(tr fleet.Trace) bool { return !busy(tr) })
+	})
+	signal := func(name string) {
+		script := fmt.Sprintf(`for p in /proc/[0-9]*; do read c < $p/comm; [ "$c" != pattern ] || kill -%s ${p#/proc/}; done`, name)
+		if o := guests[1].do(t, time.Minute, guests[1].sh(script), ""); o.stderr != "" {
+			t.Error(o.stderr)
+		}
+	}
+	signal("STOP")
+	time.Sleep(time.Second)
+	during := traces(t, guests[1:], fleet.TraceQuery{From: time.Now().Add(-time.Minute), To: time.Now().Add(time.Minute)})[0]
+	signal("CONT")
+	if g := during.Gaps[0]; !g.Open || g.Took < 900*time.Millisecond || len(g.Why) != 1 || g.Why[0].What != fleet.RankStopped {
+		t.Errorf("while rank 1 is stopped its gap is %+v", g)
+	}
+	job.Wait()
+	if !strings.Contains(o.stdout, "DONE") {
+		t.Fatalf("%+v", o)
+	}
+	for rank, tr := range stall.Explain(traces(t, guests, fleet.TraceQuery{})[:2], nil) {
+		g := tr.Gaps[0]
+		t.Logf("rank %d: gap of %v, in MPI %t: %+v", rank, g.Took, g.InMPI, g.Why)
+		if g.Took < 900*time.Millisecond || len(g.Why) == 0 || g.Why[0].What != fleet.RankStopped {
+			t.Errorf("rank %d: %+v", rank, g)
+			continue
+		}
+		if whose := g.Why[0].Rank; (rank == 0) != (whose != nil && *whose == 1) {
+			t.Errorf("rank %d says that it was stopped itself or not: %+v", rank, g)
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"pagurus/decide/stall"
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+)
+
+const (
+	traceLimit = 10 * time.Second // how long agents have to answer a question
+	// stallAfter is when the job's ranks are asked after a move: a gap is known
+	// once it is over.
+	stallAfter = 2 * time.Second
+	// stallUntil is for how long that is tried: ranks remember each of the last
+	// few minutes' seconds.
+	stallUntil = 2 * time.Minute
+	stallTries = 3
+	stallsMost = 4 // asked about at the same time: it takes the guests' time
+	// longestGap is more than any that is one; sums of those stay durations.
+	longestGap = 10000 * time.Hour
+
+	tracePrefix = "trace." // of the files beside a job's streams, a guest's each
+	unfinished  = ".new"
+)
+
+// Trace gives what a job's ranks have done with MPI: by asking the agents of
+// its guests, or, of guests that were stopped, what they said at last.
+func (c *Controller) Trace(ctx context.Context, by fleet.Caller, id fleet.JobID) ([]fleet.Trace, error) {
+	j, err := c.owned(ctx, by, id)
+	if err != nil {
+		return nil, err
+	}
+	if !j.Spec.Trace {
+		return nil, &wire.Error{Status: http.StatusConflict, Reason: fmt.Sprintf("job %s is not traced, since it was submitted with --no-trace", id)}
+	}
+	s := c.current.Load()
+	traces := c.spool.traces(id)
+	var failure error
+	if j.State != fleet.JobEnded {
+		var live []fleet.Trace
+		live, failure = c.askTraces(ctx, *s, id, fleet.TraceQuery{})
+		traces = append(live, traces...)
+	}
+	if failure != nil && len(traces) == 0 {
+		return nil, &wire.Error{Status: http.StatusGatewayTimeout, Reason: failure.Error()}
+	}
+	traces = stall.Explain(byRank(traces), migrationsOf(*s, id))
+	for i := range traces {
+		traces[i].Seconds = nil // for stalls, not for people
+	}
+	return traces, nil
+}
+
+// byRank sorts traces, and drops all but those of the youngest program: a job
+// may run one after the other, and have had a rank in another guest before.
+func byRank(traces []fleet.Trace) []fleet.Trace {
+	slices.SortStableFunc(traces, func(a, b fleet.Trace) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), b.Begun.Compare(a.Begun)) })
+	var youngest fleet.Trace
+	for _, t := range traces {
+		if t.Begun.After(youngest.Begun) {
+			youngest = t
+		}
+	}
+	traces = slices.CompactFunc(traces, func(a, b fleet.Trace) bool { return a.Rank == b.Rank })
+	return slices.DeleteFunc(traces, func(t fleet.Trace) bool { return youngest.Ranks > 0 && t.Rank >= youngest.Ranks })
+}
+
+func migrationsOf(s fleet.Snapshot, id fleet.JobID) []fleet.Migration {
+	var out []fleet.Migration
+	for _, m := range s.Migrations {
+		if m.Job == id {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// askTraces asks the agents of a job's guests. With an error it gives what the
+// others said.
+func (c *Controller) askTraces(ctx context.Context, s fleet.Snapshot, id fleet.JobID, q fleet.TraceQuery) ([]fleet.Trace, error) {
+	ctx, cancel := context.WithTimeout(ctx, traceLimit)
+	defer cancel()
+	type part struct {
+		traces []fleet.Trace
+		err    error
+	}
+	parts := make(chan part)
+	asked := 0
+	for _, g := range s.Guests {
+		if g.Job != id || g.State.Ended() {
+			continue
+		}
+		asked++
+		go func() {
+			traces, err := c.guestTraces(ctx, g, q)
+			parts <- part{traces, err}
+		}()
+	}
+	var out []fleet.Trace
+	var failures []error
+	for range asked {
+		p := <-parts
+		out = append(out, p.traces...)
+		if p.err != nil {
+			failures = append(failures, p.err)
+		}
+	}
+	return byRank(out), errors.Join(failures...)
+}
+
+// guestTraces asks the agent where the guest is.
+func (c *Controller) guestTraces(ctx context.Context, g fleet.Guest, q fleet.TraceQuery) ([]fleet.Trace, error) {
+	r, err := c.query(ctx, g, wire.Query{Trace: g.ID, About: q})
+	if err != nil {
+		return nil, err
+	}
+	return plausible(r.Traces, g.ID), nil
+}
+
+// plausible makes traces those of a guest and cuts off what no rank can have
+// gone through: guests may say anything.
+func plausible(traces []fleet.Trace, g fleet.GuestID) []fleet.Trace {
+	sane := func(d time.Duration) time.Duration { return min(max(d, 0), longestGap) }
+	for i := range traces {
+		t := &traces[i]
+		t.Guest, t.Elapsed, t.Outside, t.Normal = g, sane(t.Elapsed), sane(t.Outside), sane(t.Normal)
+		for k := range t.Gaps {
+			t.Gaps[k].Rank, t.Gaps[k].Took = t.Rank, sane(t.Gaps[k].Took)
+		}
+		for k := range t.Seconds {
+			t.Seconds[k] = sane(t.Seconds[k])
+		}
+	}
+	return traces
+}
+
+// stalls is which migrations the ranks are being asked about.
+type stalls struct {
+	tries map[fleet.MigrationID]int
+	under int // way
+}
+
+// measureStalls asks the ranks of jobs whose guests have moved what they saw,
+// as long as they are there to be asked. It is for the loop and does not wait.
+func (c *Controller) measureStalls(ctx context.Context) {
+	at := now()
+	for id, m := range c.snap.Migrations {
+		since := at.Sub(m.Since)
+		if m.Phase != fleet.Finished || m.Stall != nil || since < stallAfter {
+			continue
+		}
+		j := c.snap.Jobs[m.Job]
+		if since > stallUntil || !j.Spec.Trace {
+			delete(c.stalls.tries, id)
+			continue
+		}
+		if j.State == fleet.JobStopping { // soon all is known that will be
+			continue
+		}
+		if c.stalls.under >= stallsMost || c.stalls.tries[id] >= stallTries {
+			continue
+		}
+		c.stalls.tries[id]++
+		c.stalls.under++
+		go c.measureStall(ctx, c.snap, m)
+	}
+}
+
+// measureStall asks about one migration and records the answer. That nobody
+// answered, or saw anything, is no error: it is tried again.
+func (c *Controller) measureStall(ctx context.Context, s fleet.Snapshot, m fleet.Migration) {
+	var seen fleet.Stall
+	q, ok := stall.Window(m)
+	if ok {
+		traces, err := c.spool.traces(m.Job), error(nil)
+		if s.Jobs[m.Job].State != fleet.JobEnded {
+			traces, err = c.askTraces(ctx, s, m.Job, q)
+		}
+		if err != nil {
+			c.Log.Debug("not all ranks said what they saw of a move", "migration", m.ID, "cause", err)
+		}
+		seen, ok = stall.Measure(m, migrationsOf(s, m.Job), traces)
+	}
+	// When the loop has ended nobody needs it.
+	_ = c.do(ctx, func(ctx context.Context) {
+		c.stalls.under--
+		if ok {
+			c.record(ctx, m.ID, seen)
+		}
+	})
+}
+
+func (c *Controller) record(ctx context.Context, id fleet.MigrationID, seen fleet.Stall) {
+	delete(c.stalls.tries, id)
+	_, err := c.step(ctx, fleet.Request{
+		ID: fleet.RequestID("record " + string(id)), At: now(), By: fleet.Caller{Admin: true},
+		Verb: fleet.Record, Migration: id, Stall: &seen,
+	})
+	c.note(err)
+}
+
+// lastWords keeps what a stopped guest's ranks have done.
+func (c *Controller) lastWords(r fleet.Report) {
+	g, ok := c.snap.Guests[r.Order.Guest]
+	if len(r.Traces) == 0 || !ok {
+		return
+	}
+	if err := c.spool.keepTraces(g.Job, g.ID, plausible(r.Traces, g.ID)); err != nil {
+		c.Log.Warn("what a guest's ranks have done is not kept", "guest", g.ID, "cause", err)
+	}
+}
+
+// keepTraces keeps the traces of one guest until its job is forgotten. After
+// an error there are those it has had before, or none.
+func (s *spool) keepTraces(job fleet.JobID, g fleet.GuestID, traces []fleet.Trace) error {
+	text, err := json.Marshal(traces)
+	if err != nil {
+		return fmt.Errorf("encoding traces: %w", err)
+	}
+	if !jobForm.MatchString(string(job)) || !jobForm.MatchString(string(g)) {
+		return fmt.Errorf("guest %q of job %q cannot have a file of its own", g, job)
+	}
+	path := filepath.Join(s.dir, string(job), tracePrefix+string(g))
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("keeping traces: %w", err)
+	}
+	if err := os.WriteFile(path+unfinished, text, 0o600); err != nil {
+		_ = os.Remove(path + unfinished) // the disk may be full; what stays is removed with the job
+		return fmt.Errorf("keeping traces: %w", err)
+	}
+	if err := os.Rename(path+unfinished, path); err != nil {
+		return fmt.Errorf("keeping traces: %w", err)
+	}
+	return nil
+}
+
+// traces gives what is kept of a job's traces, by rank. What cannot be read is
+// as if it had not been kept.
+func (s *spool) traces(job fleet.JobID) []fleet.Trace {
+	if !jobForm.MatchString(string(job)) {
+		return nil
+	}
+	files, err := os.ReadDir(filepath.Join(s.dir, string(job)))
+	if err != nil {
+		return nil
+	}
+	var out []fleet.Trace
+	for _, f := range files {
+		if !strings.HasPrefix(f.Name(), tracePrefix) || strings.HasSuffix(f.Name(), unfinished) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(s.dir, string(job), f.Name()))
+		var traces []fleet.Trace
+		if err == nil && json.Unmarshal(text, &traces) == nil {
+			out = append(out, traces...)
+		}
+	}
+	return byRank(out)
+}
