@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"pagurus/act/qemu/initrd"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
 )
@@ -57,7 +58,7 @@ type Driver struct {
 	binary  string
 	account account
 	ability Ability
-	initrds sync.Mutex     // one is made at a time
+	initrds *initrd.Folder
 	watches sync.WaitGroup // one a guest
 
 	mu     sync.Mutex // guards what follows
@@ -128,7 +129,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.config.Run, err = filepath.EvalSymlinks(d.config.Run); err != nil {
 		return err
 	}
-	if err := prune(filepath.Join(d.config.Run, "initrd"), initrdsKept); err != nil {
+	if d.initrds, err = initrd.Open(filepath.Join(d.config.Run, "initrd")); err != nil {
 		return err
 	}
 	if d.config.Accelerator != "" {

@@ -221,14 +221,14 @@ func (d *Driver) machine(ctx context.Context, t fleet.Task) (machine, error) {
 	if folder, err = filepath.Abs(folder); err != nil {
 		return machine{}, err
 	}
-	initrd, err := d.initrd(folder)
+	loaded, err := d.initrds.Make(folder, d.config.GuestAgent)
 	if err != nil {
 		return machine{}, err
 	}
 	return machine{
 		guest: t.Guest.ID, accelerator: d.ability.Accelerator, cpus: need.CPUs, memoryBytes: need.MemoryBytes,
 		uneven: losesPages(d.ability),
-		kernel: filepath.Join(folder, "vmlinuz"), initrd: initrd, root: filepath.Join(folder, "root.img"),
+		kernel: filepath.Join(folder, "vmlinuz"), initrd: loaded, root: filepath.Join(folder, "root.img"),
 		mac: t.Job.Subnet.GuestMAC(t.Guest.Index), tap: firstFile,
 	}, nil
 }

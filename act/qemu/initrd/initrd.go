@@ -1,4 +1,7 @@
-package qemu
+// Package initrd makes what QEMU loads beside a kernel: an image's modules and
+// the guest agent, which is the guest's first process. It knows nothing of
+// guests. Its tests read back what it makes.
+package initrd
 
 import (
 	"crypto/sha256"
@@ -8,26 +11,37 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/cavaliergopher/cpio"
 	"golang.org/x/sys/unix"
 )
 
-// initrdsKept is how many initrds stay on a host: as many as there are images
-// in use at once, more or less. QEMU reads one as it starts and never again.
-const initrdsKept = 4
+// kept is how many initrds stay on a host: as many as there are images in use at
+// once, more or less. QEMU reads one as it starts and never again.
+const kept = 4
 
-// initrd gives the file that QEMU loads: the image's modules with the guest
-// agent behind them. It is made once for the same two files. After an error
-// nothing half-made is left.
-func (d *Driver) initrd(image string) (path string, err error) {
+// Folder holds the initrds of one host.
+type Folder struct {
+	path string
+	turn sync.Mutex
+}
+
+// Open gets hold of a folder that is there, and clears away what was being made
+// in it when an agent died.
+func Open(path string) (*Folder, error) { return &Folder{path: path}, prune(path, kept) }
+
+// Make gives the file that QEMU loads: the modules of an image, given by its
+// folder, with the guest agent behind them. It is made once for the same two
+// files. After an error nothing half-made is left.
+func (f *Folder) Make(image, guestAgent string) (path string, err error) {
 	modules, err := os.Open(filepath.Join(image, "modules.cpio"))
 	if err != nil {
 		return "", fmt.Errorf("read the image: %w", err)
 	}
 	defer modules.Close()
-	agent, err := os.Open(d.config.GuestAgent)
+	agent, err := os.Open(guestAgent)
 	if err != nil {
 		return "", fmt.Errorf("read the guest agent: %w; it belongs beside the pagurus binary", err)
 	}
@@ -36,22 +50,21 @@ func (d *Driver) initrd(image string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	d.initrds.Lock()
-	defer d.initrds.Unlock()
-	dir := filepath.Join(d.config.Run, "initrd")
-	path = filepath.Join(dir, name)
+	f.turn.Lock()
+	defer f.turn.Unlock()
+	path = filepath.Join(f.path, name)
 	now := time.Now()
 	if os.Chtimes(path, now, now) == nil {
 		return path, nil
 	}
-	if err := prune(dir, initrdsKept-1); err != nil {
+	if err := prune(f.path, kept-1); err != nil {
 		return "", err
 	}
-	out, err := os.CreateTemp(dir, ".new-*")
+	out, err := os.CreateTemp(f.path, ".new-*")
 	if err != nil {
 		return "", fmt.Errorf("make an initrd: %w", err)
 	}
-	err = errors.Join(writeInitrd(out, modules, agent), out.Chmod(0o644), out.Close())
+	err = errors.Join(write(out, modules, agent), out.Chmod(0o644), out.Close())
 	if err == nil {
 		err = os.Rename(out.Name(), path)
 	}
@@ -75,9 +88,9 @@ func nameOf(files ...*os.File) (string, error) {
 	return fmt.Sprintf("%x", sum.Sum(nil)[:16]), nil
 }
 
-// writeInitrd writes one archive behind the other, which is what the kernel
+// write writes one archive behind the other, which is what the kernel
 // takes for one.
-func writeInitrd(out io.Writer, modules io.Reader, agent *os.File) error {
+func write(out io.Writer, modules io.Reader, agent *os.File) error {
 	n, err := io.Copy(out, modules)
 	if err != nil {
 		return fmt.Errorf("copy the modules: %w", err)
@@ -141,4 +154,11 @@ func prune(dir string, keep int) error {
 		}
 	}
 	return nil
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }
