@@ -84,7 +84,7 @@ const (
 	VCPUStolen  Reason = "vcpu-stolen"  // Took: the host gave the guest's CPUs to others
 	CPUShared   Reason = "cpu-shared"   // Took: the guest gave the CPU to another program
 	RankStopped Reason = "rank-stopped" // Took: the rank did not run, and nothing but itself or a signal kept it
-	Computing   Reason = "computing"    // Took: the rank ran its own code
+	Computing   Reason = "computing"    // Took: the rank ran its own code, or a host that was slow without saying so ran it
 )
 
 // Cause is one thing that happened during a gap. Counts are those of the

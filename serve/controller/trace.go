@@ -48,7 +48,7 @@ func (c *Controller) Trace(ctx context.Context, by fleet.Caller, id fleet.JobID)
 	s := c.current.Load()
 	traces := c.spool.traces(id)
 	var failure error
-	if j.State != fleet.JobEnded {
+	if j.State == fleet.JobRunning || j.State == fleet.JobStopping {
 		var live []fleet.Trace
 		live, failure = c.askTraces(ctx, *s, id, fleet.TraceQuery{})
 		traces = append(live, traces...)

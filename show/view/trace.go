@@ -218,7 +218,7 @@ func reason(c fleet.Cause) string {
 	case fleet.RankStopped:
 		return "stopped or asleep for " + Took(c.Took)
 	case fleet.Computing:
-		return "computed for " + Took(c.Took)
+		return "computed, or its host was slow, for " + Took(c.Took)
 	}
 	return Clean(string(c.What))
 }
