@@ -100,9 +100,19 @@ type Task struct {
 	Have   map[string]int64 `json:"have,omitempty"`   // for Run: bytes of each output stream the controller has
 }
 
+// Mode is how a guest's memory goes from one host to the other.
+type Mode string
+
+// The modes. The empty one leaves the choice to the controller.
+const (
+	PreCopy     Mode = "pre-copy"      // copied while the guest runs, until little is left
+	StopAndCopy Mode = "stop-and-copy" // the guest stands still while all of it is sent
+)
+
 // Limits bounds a move and each of its copies. The zero value of a field means
 // its default.
 type Limits struct {
+	Mode           Mode          `json:"mode,omitempty"`
 	Downtime       time.Duration `json:"downtime_ns"`           // converged when the rest is predicted to take no longer
 	Rounds         int           `json:"rounds"`                // give up after this many passes
 	BytesPerSecond int64         `json:"bytes_per_second"`      // ceiling on the link: of a Move for all it sends from one host, of a Task for its copy; 0 is none

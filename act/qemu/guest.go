@@ -23,6 +23,7 @@ type guest struct {
 	died   chan struct{} // closed when the process has ended
 	ended  chan struct{} // closed when nothing is left of it on the host
 	left   error         // why something is left; set before ended is closed
+	held   *hold         // of its copy; nil: nothing holds it; under Driver.mu
 
 	connecting sync.Mutex // one connection to QEMU is made at a time
 	linking    sync.Mutex // likewise to the guest agent

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"pagurus/act/qemu/pace"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -135,6 +136,7 @@ func (d *Driver) follow(ctx context.Context, g *guest, q *qmp.Client, progress f
 	events, stop := q.Subscribe()
 	defer stop()
 	limits := g.remembered().Copy.Limits
+	hold := pace.New(d.bandwidth(limits))
 	var stall stalled
 	var rounds []fleet.Progress
 	var told time.Time
@@ -161,8 +163,18 @@ func (d *Driver) follow(ctx context.Context, g *guest, q *qmp.Client, progress f
 			// during the last one. Later in the pass it says nothing.
 			rounds = append(rounds, p)
 			good, err := d.config.Judge(limits, rounds)
+			if good && limits.Hold {
+				if err = keep(ctx, q, hold, p, true); err == nil {
+					d.hold(g, q, hold, g.remembered().Copy.Migration)
+				}
+			}
 			if err != nil || good {
 				progress(p)
+				return err
+			}
+		}
+		if limits.Hold {
+			if err := keep(ctx, q, hold, p, false); err != nil {
 				return err
 			}
 		}
@@ -289,7 +301,13 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, 
 	if c == nil || !c.Begun || c.Migration != t.Order.Migration {
 		return fleet.Progress{}, fmt.Errorf("there is no copy of migration %q under way", t.Order.Migration)
 	}
-	info, err := g.complete(ctx, q, c.Limits)
+	limits := c.Limits
+	if limits.Hold {
+		if limits, err = d.letGo(ctx, g, q, limits); err != nil {
+			return fleet.Progress{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
+		}
+	}
+	info, err := g.complete(ctx, q, limits)
 	if err != nil {
 		return fleet.Progress{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"pagurus/act/qemu"
 	"pagurus/fleet"
@@ -157,5 +158,65 @@ func TestProbe(t *testing.T) {
 		} else {
 			t.Log(err)
 		}
+	}
+}
+
+// TestHeldGuestRunsOn: a guest whose copy is done and that is to wait for
+// others of its move runs on, whether it changes much or next to nothing, and
+// then switches at once.
+func TestHeldGuestRunsOn(t *testing.T) {
+	const wait, looks = 4 * time.Second, 40
+	w := newWorld(t)
+	tk := task("j1g0")
+	tk.Limits = fleet.Limits{Hold: true}
+	var hosts [2]*qemu.Driver
+	for i := range hosts {
+		hosts[i] = w.open(t, i)
+		defer hosts[i].Close()
+		defer hosts[i].Stop(context.Background(), tk.Guest.ID)
+	}
+	if err := hosts[0].Start(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	healthy(t, hosts[0], tk.Guest.ID)
+	for i, dirty := range []string{"", "dirty 1", "dirty 64"} {
+		from, to := hosts[i%2], hosts[(i+1)%2]
+		tk.Order.Migration = fleet.MigrationID(fmt.Sprintf("m%d", i))
+		if dirty != "" {
+			if _, err := drivertest.Ask(t.Context(), from, tk.Guest.ID, dirty); err != nil {
+				t.Fatal(err)
+			}
+		}
+		listen, err := to.Receive(t.Context(), tk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tk.Listen = listen
+		if err := from.Copy(t.Context(), tk, func(fleet.Progress) {}); err != nil {
+			t.Fatal(err)
+		}
+		for range looks {
+			facts, err := from.Inspect(t.Context())
+			if err != nil || facts[tk.Guest.ID].Run != fleet.Running {
+				t.Fatalf("%q: %+v, %v", dirty, facts, err)
+			}
+			time.Sleep(wait / looks)
+		}
+		begun := time.Now()
+		p, err := from.Switch(t.Context(), tk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%q: %d rounds, %d MiB sent, %s down, switched within %s", dirty, p.Rounds, p.SentBytes>>20, p.Downtime, time.Since(begun))
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Errorf("the switch took %s", took)
+		}
+		if err := to.Resume(t.Context(), tk.Guest.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := from.Stop(t.Context(), tk.Guest.ID); err != nil {
+			t.Fatal(err)
+		}
+		healthy(t, to, tk.Guest.ID)
 	}
 }

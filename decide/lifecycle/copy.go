@@ -24,8 +24,15 @@ const (
 	DefaultRounds   = 40
 )
 
+// stopDowntime is what a guest may stand still that is stopped to be copied:
+// more than the largest takes. That nothing is sent any more is noticed sooner.
+const stopDowntime = time.Hour
+
 // Limits fills in what l leaves open.
 func Limits(l fleet.Limits) fleet.Limits {
+	if l.Mode == fleet.StopAndCopy {
+		l.Downtime = stopDowntime
+	}
 	if l.Downtime <= 0 {
 		l.Downtime = DefaultDowntime
 	}
@@ -45,7 +52,10 @@ type Round struct {
 // Copy judges a running copy after each round. The source's agent and the
 // simulator ask it the same question.
 func Copy(l fleet.Limits, rounds []Round) Verdict {
-	if len(rounds) == 0 {
+	switch {
+	case l.Mode == fleet.StopAndCopy:
+		return SwitchNow
+	case len(rounds) == 0:
 		return GoOn
 	}
 	l = Limits(l)

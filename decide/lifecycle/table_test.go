@@ -213,6 +213,7 @@ func TestCopy(t *testing.T) {
 		{"large rest allowed", fleet.Limits{Downtime: time.Second}, []Round{r(100<<20, 10<<20)}, SwitchNow},
 		{"nothing left", fleet.Limits{}, []Round{r(0, 0)}, SwitchNow},
 		{"link stands still", fleet.Limits{}, []Round{r(0, 10)}, GoOn},
+		{"stop first", fleet.Limits{Mode: fleet.StopAndCopy}, nil, SwitchNow},
 		{"enough", fleet.Limits{Rounds: 2}, []Round{r(100, 50), r(50, 50)}, GiveUp},
 	} {
 		if got := Copy(c.limits, c.rounds); got != c.want {

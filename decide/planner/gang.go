@@ -53,6 +53,10 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 // invalidLimits says what is wrong with the limits of a move; empty: nothing.
 func invalidLimits(l fleet.Limits) string {
 	switch {
+	case l.Mode != "" && l.Mode != fleet.PreCopy && l.Mode != fleet.StopAndCopy:
+		return fmt.Sprintf("there is no mode %q; use %s or %s", l.Mode, fleet.PreCopy, fleet.StopAndCopy)
+	case l.Mode == fleet.StopAndCopy && l.Downtime > 0:
+		return fmt.Sprintf("a guest that is moved by %s stands still for as long as it takes; leave --max-stall out", l.Mode)
 	case l.Downtime < 0:
 		return fmt.Sprintf("a guest cannot stand still for %s; give --max-stall something like 50ms", l.Downtime)
 	case l.BytesPerSecond < 0:

@@ -230,8 +230,8 @@ func TestMigrateAsksForAGang(t *testing.T) {
 	if len(r.Guests) != 3 || r.To != "host2" || r.Limits != (fleet.Limits{BytesPerSecond: 200 << 20, Downtime: 30 * time.Millisecond, Deadline: 10 * time.Second}) {
 		t.Errorf("asked for %+v", r)
 	}
-	w.pagurus("", "migrate", "--job", "j1")
-	if r := w.asked[1]; r.Job != "j1" || len(r.Guests) != 0 || r.Limits != (fleet.Limits{}) {
+	w.pagurus("", "migrate", "--job", "j1", "--mode", "stop-and-copy")
+	if r := w.asked[1]; r.Job != "j1" || len(r.Guests) != 0 || r.Limits != (fleet.Limits{Mode: fleet.StopAndCopy}) {
 		t.Errorf("asked for %+v", r)
 	}
 	if got := w.pagurus("", "moves", "cancel", "m1"); got.out != "m1\n" || got.code != 0 || w.asked[2].Verb != fleet.CallOff || w.asked[2].Move != "m1" {

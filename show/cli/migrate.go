@@ -14,9 +14,13 @@ import (
 // leastStall is the finest limit that QEMU knows.
 const leastStall = time.Millisecond
 
+// modeAuto leaves the mode to the controller.
+const modeAuto = "auto"
+
 // migrateFlags is what `migrate` is told besides guests.
 type migrateFlags struct {
 	job, to, bandwidth string
+	mode               string
 	stall, deadline    time.Duration
 	wait, dry          bool
 	limit              time.Duration
@@ -74,6 +78,7 @@ go without them. Without --deadline the same happens to those that are not ready
 	flags := cmd.Flags()
 	flags.StringVar(&f.job, "job", "", "move all guests of this job")
 	flags.StringVar(&f.to, "to", "", "the host to move to (default: the controller chooses)")
+	flags.StringVar(&f.mode, "mode", modeAuto, "auto, pre-copy (the guest runs on while it is copied) or stop-and-copy (it stands still: the least is sent)")
 	flags.StringVar(&f.bandwidth, "bandwidth", "", "send no more than this a second from one host, like 200M (default: what the link carries)")
 	flags.DurationVar(&f.stall, "max-stall", 0, "switch when a guest would stand still no longer than this (default 50ms)")
 	flags.DurationVar(&f.deadline, "deadline", 0, "who is not ready to switch by then stays (default: 5m after the first is ready)")
@@ -84,6 +89,7 @@ go without them. Without --deadline the same happens to those that are not ready
 	_ = cmd.RegisterFlagCompletionFunc("job", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return a.completeJobs(openJob)(cmd, nil, typed)
 	})
+	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{modeAuto, string(fleet.PreCopy), string(fleet.StopAndCopy)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -92,6 +98,9 @@ func (f migrateFlags) request(cmd *cobra.Command, args []string) (fleet.Request,
 	r := fleet.Request{Verb: fleet.Migrate, Job: fleet.JobID(f.job), To: fleet.HostID(f.to)}
 	for _, g := range args {
 		r.Guests = append(r.Guests, fleet.GuestID(g))
+	}
+	if f.mode != modeAuto {
+		r.Limits.Mode = fleet.Mode(f.mode)
 	}
 	given := cmd.Flags().Changed
 	if given("bandwidth") {

@@ -148,6 +148,9 @@ func (m Move) ending(now time.Time) string {
 // limits says what bounds a move; empty: nothing but what bounds all.
 func limits(l fleet.Limits) string {
 	var words []string
+	if l.Mode != "" {
+		words = append(words, string(l.Mode))
+	}
 	if l.BytesPerSecond > 0 {
 		words = append(words, "at most "+Rate(float64(l.BytesPerSecond)))
 	}

@@ -1,0 +1,63 @@
+// Package pace decides how fast a copy is sent whose guest shall not stop of
+// its own accord.
+//
+// QEMU has no way to be told that a copy shall go on until somebody says
+// otherwise: it stops the guest as soon as it finds next to nothing left to
+// send. A guest that others of its move are waited for must not stand still
+// meanwhile, so it is never let come to that: near the end of a pass it is sent
+// so slowly that the guest has changed something again by then, and what is
+// left stays small because each pass still takes no longer than Pass.
+//
+// It must not know QEMU's protocol. Its tests run against looks made by hand.
+package pace
+
+import (
+	"time"
+
+	"pagurus/fleet"
+)
+
+// QEMU evens out what it sends over 100 ms. A pass of two of those leaves time
+// to look at the next one before it is over.
+const (
+	Pass  = 200 * time.Millisecond // the slow end of a pass
+	from  = 100 * time.Millisecond // of a pass, at full speed: where its slow end begins
+	Least = 40 << 10               // bytes a second: a page in 100 ms, the least there is
+)
+
+// Pace is the state of one copy.
+type Pace struct {
+	full    int64   // bytes a second, the most
+	told    int64   // bytes a second that Next said last
+	fastest float64 // bytes a second, as measured at full speed
+	rounds  int
+}
+
+// New gives the pace of a copy that begins at full speed.
+func New(full int64) *Pace { return &Pace{full: full, told: full} }
+
+// Next gives the bandwidth a copy in that state should have, and whether that
+// is news. Before the copy is good enough (held), the guest needs to be slowed
+// only in its first pass: the second may find nothing left, and later ones
+// begin only when much is.
+func (p *Pace) Next(now fleet.Progress, held bool) (bytesPerSecond int64, news bool) {
+	pass, before := now.Rounds != p.rounds, p.told
+	p.rounds = now.Rounds
+	if p.told == p.full {
+		p.fastest = max(p.fastest, now.BytesPerSecond)
+	}
+	near := float64(now.RemainingBytes) <= p.fastest*from.Seconds()
+	switch {
+	case !near, !held && now.Rounds > 1:
+		p.told = p.full
+	case pass, p.told == p.full:
+		p.told = min(p.full, max(Least, int64(float64(now.RemainingBytes)/Pass.Seconds())))
+	}
+	return p.told, p.told != before
+}
+
+// Fits reports whether so many bytes can be sent within a time, as far as the
+// link has been measured.
+func (p *Pace) Fits(bytes int64, within time.Duration) bool {
+	return p.fastest > 0 && float64(bytes) <= p.fastest*within.Seconds()
+}
