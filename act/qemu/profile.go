@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
-	"pagurus/act/qemu/qmp"
 	"pagurus/act/qemu/ram"
 	"pagurus/fleet"
 )
@@ -43,41 +40,16 @@ func (d *Driver) profile(ctx context.Context, id fleet.GuestID) (fleet.Profile, 
 	if info, err := queryMigrate(ctx, q); err != nil || info.underWay() {
 		return fleet.Profile{}, errors.Join(err, errors.New("it is being moved"))
 	}
-	area, err := g.area(ctx, q)
-	if err != nil {
-		return fleet.Profile{}, err
+	g.mu.Lock()
+	area := g.memory
+	g.mu.Unlock()
+	if area.Bytes == 0 {
+		if area, err = ram.Find(ctx, g.remembered().Process.PID, q.Do); err != nil {
+			return fleet.Profile{}, err
+		}
+		g.mu.Lock()
+		g.memory = area
+		g.mu.Unlock()
 	}
 	return ram.Look(ctx, area, looks)
-}
-
-// area finds the guest's memory in QEMU's. It stays where it is.
-func (g *guest) area(ctx context.Context, q *qmp.Client) (ram.Area, error) {
-	g.mu.Lock()
-	a := g.memory
-	g.mu.Unlock()
-	if a.Bytes > 0 {
-		return a, nil
-	}
-	var size struct {
-		Base int64 `json:"base-memory"`
-	}
-	if err := q.Do(ctx, "query-memory-size-summary", nil, &size); err != nil {
-		return a, err
-	}
-	// No command made for programs tells it. Physical address 0 is the first
-	// byte of the one block that is the guest's memory.
-	var said string
-	if err := q.Do(ctx, "human-monitor-command", map[string]any{"command-line": "gpa2hva 0"}, &said); err != nil {
-		return a, err
-	}
-	_, address, _ := strings.Cut(said, " is 0x")
-	start, err := strconv.ParseUint(strings.TrimSpace(address), 16, 64)
-	if err != nil || size.Base <= 0 {
-		return a, fmt.Errorf("qemu does not tell where the memory is: it says %.100q", said)
-	}
-	a = ram.Area{PID: g.remembered().Process.PID, Start: uintptr(start), Bytes: size.Base}
-	g.mu.Lock()
-	g.memory = a
-	g.mu.Unlock()
-	return a, nil
 }

@@ -2,7 +2,9 @@ package ram
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -130,5 +132,31 @@ func TestRising(t *testing.T) {
 		if c.Within != time.Duration(i+1) || c.Bytes != want[i] {
 			t.Errorf("point %d is %+v, want %d", i, c, want[i])
 		}
+	}
+}
+
+func TestFind(t *testing.T) {
+	says := func(said string, base int64) (Area, error) {
+		return Find(t.Context(), 7, func(_ context.Context, command string, _, out any) error {
+			switch out := out.(type) {
+			case *string:
+				*out = said
+			default:
+				text := fmt.Sprintf(`{"base-memory":%d}`, base)
+				return json.Unmarshal([]byte(text), out)
+			}
+			return nil
+		})
+	}
+	if a, err := says("Host virtual address for 0x0 (pc.ram) is 0x7f25cff00000\r\n", mib); err != nil || a != (Area{7, 0x7f25cff00000, mib}) {
+		t.Errorf("%+v, %v", a, err)
+	}
+	for _, said := range []string{"", "No memory is mapped at address 0x0", "… is 0x"} {
+		if a, err := says(said, mib); err == nil {
+			t.Errorf("%q gave %+v", said, a)
+		}
+	}
+	if a, err := says("x is 0x10", 0); err == nil {
+		t.Errorf("no memory at all gave %+v", a)
 	}
 }
