@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkLinks makes one of each kind of link that jobs' networks are made of,
-// in a network of its own, which ends with the thread it was made for. Looking
+// checkLinks makes one of each kind of link that jobs' networks are made of, and
+// what filters hang on, in a network of its own, which ends with the thread it was made for. Looking
 // for modules would prove nothing: they may be built in, or not be allowed.
 func checkLinks() Finding {
 	f := Finding{Name: "kernel's networks", Needed: true}
@@ -24,10 +24,10 @@ func checkLinks() Finding {
 		done <- tryLinks()
 	}()
 	if err := <-done; err != nil {
-		f.Detail, f.Fix = err.Error(), "modprobe -a bridge vxlan tun veth"
+		f.Detail, f.Fix = err.Error(), "modprobe -a bridge vxlan tun veth sch_ingress cls_bpf"
 		return f
 	}
-	f.OK, f.Detail = true, "bridge, vxlan, veth and tap links can be made"
+	f.OK, f.Detail = true, "bridge, vxlan, veth and tap links can be made, and filters hung on them"
 	return f
 }
 
@@ -49,6 +49,15 @@ func tryLinks() error {
 		if err := netlink.LinkAdd(l); err != nil {
 			return fmt.Errorf("no %s link can be made: %w", l.Type(), err)
 		}
+	}
+	tap, err := netlink.LinkByName("t")
+	if err == nil {
+		err = netlink.QdiscAdd(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+			LinkIndex: tap.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+		}})
+	}
+	if err != nil {
+		return fmt.Errorf("no filter can be hung on a link: %w", err)
 	}
 	return nil
 }
