@@ -81,7 +81,7 @@ func (s *Store) List() ([]fleet.Image, error) {
 		if !ok || checkName(name) != nil {
 			continue
 		}
-		img, err := s.Find(name)
+		img, err := s.named(name)
 		if errors.Is(err, ErrUnknown) {
 			continue // removed meanwhile
 		}
@@ -93,8 +93,17 @@ func (s *Store) List() ([]fleet.Image, error) {
 	return out, nil
 }
 
-// Find gives the image that name means.
+// Find gives the image that name means, whose files are here.
 func (s *Store) Find(name string) (fleet.Image, error) {
+	img, err := s.named(name)
+	if err == nil && !s.Has(img.Digest) {
+		err = fmt.Errorf("image %q: its files are gone from %s; `pagurus image build %s` builds it again", name, s.Folder(img.Digest), name)
+	}
+	return img, err
+}
+
+// named reads what a name means.
+func (s *Store) named(name string) (fleet.Image, error) {
 	if err := checkName(name); err != nil {
 		return fleet.Image{}, err
 	}

@@ -278,3 +278,19 @@ func TestWaitingForABuildEndsWithItsContext(t *testing.T) {
 		t.Errorf("%v, said %d times", err, said)
 	}
 }
+
+// A name whose files somebody has removed is no image to run, and is still
+// listed, so that it can be removed or built again.
+func TestANameWithoutFilesSaysSo(t *testing.T) {
+	s := openStore(t)
+	img := put(t, s, "lost", "root")
+	if err := os.RemoveAll(s.Folder(img.Digest)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Find("lost"); err == nil || !strings.Contains(err.Error(), "image build lost") {
+		t.Errorf("found: %v", err)
+	}
+	if all, err := s.List(); err != nil || len(all) != 1 {
+		t.Errorf("listed: %v %v", all, err)
+	}
+}
