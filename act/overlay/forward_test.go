@@ -2,10 +2,13 @@ package overlay
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
 )
@@ -41,6 +44,7 @@ func TestNoFrameIsLostInAMove(t *testing.T) {
 	var talk sync.WaitGroup
 	for i, p := range senders {
 		talk.Go(func() {
+			pin(t)
 			for ; ; sent[i]++ {
 				select {
 				case <-stop:
@@ -88,6 +92,26 @@ func TestNoFrameIsLostInAMove(t *testing.T) {
 	t.Logf("%d frames, %d of them at the target", len(heard), len(heard)-count)
 	if rest := hosts[1].state(); strings.Contains(rest, "arrival") {
 		t.Errorf("the filter is still there:\n%s", rest)
+	}
+}
+
+// pin keeps a sender on one processor: what is sent from two may overtake itself
+// on the way, move or no move. The thread ends with the goroutine.
+func pin(t *testing.T) {
+	runtime.LockOSThread()
+	var may, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &may); err != nil {
+		t.Error(err)
+		return
+	}
+	for cpu := range 1024 {
+		if may.IsSet(cpu) {
+			one.Set(cpu)
+			break
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Error(err)
 	}
 }
 
