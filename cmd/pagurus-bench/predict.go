@@ -49,17 +49,14 @@ func (b *bench) predict(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range seen {
-		b.compare(m)
-	}
 	moved, err := b.program(ctx, b.choose(scoring), b.repeat)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("  as the controller predicted them, learning as it went: %s\n", scored(cost.Score(moved)))
+	fmt.Printf("  as the controller predicted the %d scored ones, learning as it went: %s\n", len(moved), scored(cost.Score(moved)))
 	for i, m := range moved {
 		moved[i] = strictly(seen, m)
-		b.compare(moved[i])
+		b.compare(moved[i]) // once more, by the other model
 		if p := moved[i].Predicted; m.Phase == fleet.Finished && p.Converges {
 			b.sample("predicted_total_s", p.Total.Value.Seconds())
 			b.sample("total_s", cost.Total(m).Seconds())
@@ -139,6 +136,7 @@ func (b *bench) toAndFro(ctx context.Context, name string, times int) (out []fle
 		if err != nil {
 			return nil, err
 		}
+		b.compare(m)
 		out = append(out, m)
 	}
 	return out, nil
