@@ -111,6 +111,7 @@ func (q TraceQuery) Window() bool { return !q.To.IsZero() }
 // too, in which its own clock did not go on.
 type Stall struct {
 	Gap
+	AtSwitch    time.Duration `json:"at_switch_ns"`   // the longest that goes on while the guest stands still; the copy's beginning stalls ranks, too
 	Undisturbed time.Duration `json:"undisturbed_ns"` // median of the longest gap in as long a time without a move; 0: there was none
 	Ranks       int           `json:"ranks"`          // that were asked
 }

@@ -46,6 +46,9 @@ func Measure(m fleet.Migration, moves []fleet.Migration, traces []fleet.Trace) (
 	out := fleet.Stall{Ranks: len(traces)}
 	for _, t := range traces {
 		for _, g := range t.Gaps {
+			if on(g, paused(m), m.Cost.Downtime) {
+				out.AtSwitch = max(out.AtSwitch, g.Took)
+			}
 			if g.Took > out.Took && !g.At.After(q.To) && !g.End().Before(q.From) {
 				out.Gap = g
 			}
@@ -117,7 +120,7 @@ func pause(gaps []fleet.Gap, m fleet.Migration) {
 	}
 	hit := -1
 	for i, g := range gaps {
-		if g.At.Before(at.Add(apart)) && g.End().After(at.Add(-apart)) && (hit < 0 || g.Took > gaps[hit].Took) {
+		if on(g, at, 0) && (hit < 0 || g.Took > gaps[hit].Took) {
 			hit = i
 		}
 	}
@@ -127,6 +130,11 @@ func pause(gaps []fleet.Gap, m fleet.Migration) {
 	g := &gaps[hit]
 	g.Took += m.Cost.Downtime
 	g.Why = append([]fleet.Cause{{What: fleet.GuestPaused, Took: m.Cost.Downtime}}, g.Why...)
+}
+
+// on reports whether a gap can have gone on at some moment of a time.
+func on(g fleet.Gap, at time.Time, length time.Duration) bool {
+	return g.At.Before(at.Add(length+apart)) && g.End().After(at.Add(-apart))
 }
 
 // blame adds to a gap's causes those of other ranks' gaps of the same time.

@@ -79,6 +79,10 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%s: %v, rank %d, %v, why %q", name, ok, got.Rank, got.Took, words(got.Why))
 		}
 	}
+	both, _ := Measure(moved(), nil, []fleet.Trace{trace(0, "j1g0", gap(-950*ms, 300*ms, true), gap(10*ms, 70*ms, true))})
+	if both.Took != 300*ms || both.AtSwitch != 70*ms {
+		t.Errorf("%v, of it %v at the switch", both.Took, both.AtSwitch)
+	}
 	if _, ok := Measure(moved(), nil, nil); ok {
 		t.Error("a stall out of nothing")
 	}

@@ -241,6 +241,9 @@ func (p Part) StallLine() string {
 	if why := Why(s.Why); why != "" {
 		line += ": " + why
 	}
+	if s.AtSwitch > 0 && s.AtSwitch != s.Took {
+		line += "; at the switch itself " + Took(s.AtSwitch)
+	}
 	if s.Undisturbed > 0 {
 		line += "; undisturbed, the longest gap in as long a time is " + Took(s.Undisturbed)
 	}
