@@ -125,6 +125,9 @@ func (k *kernel) tuneLink(name string, l Link, drop *program) error {
 	if err := k.silence(name); err != nil {
 		return fmt.Errorf("switching off its own IPv6: %w", err)
 	}
+	if err := k.setHook(name, l.Hooks); err != nil {
+		return fmt.Errorf("making a place for filters: %w", err)
+	}
 	if l.Kind == bridgeKind {
 		if err := k.setBridge(name, l.Bridge, drop); err != nil {
 			return fmt.Errorf("setting the bridge: %w", err)

@@ -50,9 +50,6 @@ func (k *kernel) forward(tap, tunnel string) error {
 	if err := errors.Join(k.findIndex(tap), k.findIndex(tunnel)); err != nil {
 		return err
 	}
-	if err := k.addHook(tap); err != nil {
-		return err
-	}
 	return k.addFilter(filter{link: tap, parent: netlink.HANDLE_MIN_EGRESS, handle: 1, name: "forward", code: redirect(k.index[tunnel])})
 }
 
@@ -60,7 +57,7 @@ func (k *kernel) deliver(tap string) error {
 	if k.findIndex(tap) != nil {
 		return nil // no port, nothing to forward
 	}
-	return k.deleteHook(tap)
+	return k.deleteFilter(filter{link: tap, parent: netlink.HANDLE_MIN_EGRESS, handle: 1})
 }
 
 // filter is a program on one side of a link.
@@ -79,14 +76,33 @@ func (k *kernel) hook(link string) *netlink.Clsact {
 	}}
 }
 
-func (k *kernel) addHook(link string) error {
-	return ignoring(k.traffic.QdiscAdd(k.hook(link)), unix.EEXIST)
+// setHook makes it or removes it, with all its filters. The kernel drops what the
+// link sends meanwhile, so this is done when the link is made and not when a
+// filter is needed.
+func (k *kernel) setHook(link string, wanted bool) error {
+	if wanted {
+		return ignoring(k.traffic.QdiscAdd(k.hook(link)), unix.EEXIST)
+	}
+	return absent(k.traffic.QdiscDel(k.hook(link)))
 }
 
-// deleteHook removes it with all its filters.
-func (k *kernel) deleteHook(link string) error {
-	err := ignoring(k.traffic.QdiscDel(k.hook(link)), unix.ENOENT)
-	return ignoring(err, unix.EINVAL) // what older kernels say of one that is not there
+// absent takes what kernels say of a hook or filter that is not there for success.
+func absent(err error) error { return ignoring(ignoring(err, unix.ENOENT), unix.EINVAL) }
+
+// readHooks marks the links that have one.
+func (k *kernel) readHooks(s State, names map[int]string) error {
+	all, err := k.traffic.QdiscList(nil)
+	if err != nil {
+		return err
+	}
+	for _, q := range all {
+		name := names[q.Attrs().LinkIndex]
+		if l, ours := s.Links[name]; ours && q.Type() == "clsact" {
+			l.Hooks = true
+			s.Links[name] = l
+		}
+	}
+	return nil
 }
 
 func (k *kernel) addFilter(f filter) error {
@@ -130,9 +146,6 @@ func (k *kernel) setArrival(c Change) error {
 	if err != nil {
 		return err
 	}
-	if err := k.addHook(f.link); err != nil {
-		return err
-	}
 	return k.addFilter(f)
 }
 
@@ -141,9 +154,10 @@ func (k *kernel) deleteArrival(c Change) error {
 	if err != nil || len(hardware) != 6 || k.index[c.Key.Link] == 0 {
 		return nil
 	}
-	f := filter{link: c.Key.Link, parent: netlink.HANDLE_MIN_INGRESS, handle: uint32(hardware[5]) + 1}
-	return ignoring(k.traffic.FilterDel(k.describe(f, -1)), unix.ENOENT)
+	return k.deleteFilter(filter{link: c.Key.Link, parent: netlink.HANDLE_MIN_INGRESS, handle: uint32(hardware[5]) + 1})
 }
+
+func (k *kernel) deleteFilter(f filter) error { return absent(k.traffic.FilterDel(k.describe(f, -1))) }
 
 // readArrivals reads the filters of all tunnels.
 func (k *kernel) readArrivals(s State) error {

@@ -120,6 +120,8 @@ func TestRepairsWhatACrashLeft(t *testing.T) {
 		"ip link del pgx700001; ip link add pgxffffff type vxlan id 7340033 local 198.18.0.1 dstport 4789 nolearning",
 		"bridge link set dev pgt700001.0 learning on flood on mcast_flood on bcast_flood on hairpin on",
 		"bridge link set dev pgx700001 neigh_suppress off",
+		"tc qdisc del dev pgx700001 clsact",
+		"tc qdisc del dev pgt700001.0 clsact",
 		"bridge fdb del 02:70:67:00:01:02 dev pgx700001 self",
 		"bridge fdb replace 02:70:67:00:01:02 dev pgx700001 dst 198.18.0.77 self permanent",
 		"bridge fdb append 00:00:00:00:00:00 dev pgx700001 dst 198.18.0.77; bridge fdb append 00:00:00:00:00:00 dev pgx700001 dst 198.18.0.78",

@@ -109,6 +109,9 @@ func (k *kernel) read() (State, error) {
 	if err := k.readNeighbours(s, names); err != nil {
 		return s, fmt.Errorf("reading the neighbour tables: %w", err)
 	}
+	if err := k.readHooks(s, names); err != nil {
+		return s, fmt.Errorf("reading where filters hang: %w", err)
+	}
 	if err := k.readArrivals(s); err != nil {
 		return s, fmt.Errorf("reading the tunnels' filters: %w", err)
 	}

@@ -43,6 +43,7 @@ type Link struct {
 	MTU     int
 	Up      bool
 	SelfV6  bool // gives itself an IPv6 address and speaks with it
+	Hooks   bool // filters can be hung on it
 	Bridge  Bridge
 	Tunnel  Tunnel
 	Port    Port
@@ -117,7 +118,7 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 	}
 	bridge, tunnel := n.Subnet.BridgeName(), n.Subnet.TunnelName()
 	s.Links[bridge] = Link{Kind: bridgeKind, MTU: fleet.NetworkMTU, Up: true}
-	s.Links[tunnel] = Link{Kind: tunnelKind, Master: bridge, MTU: fleet.NetworkMTU, Up: true, Port: tunnelPort, HasPort: true,
+	s.Links[tunnel] = Link{Kind: tunnelKind, Master: bridge, MTU: fleet.NetworkMTU, Up: true, Hooks: true, Port: tunnelPort, HasPort: true,
 		Tunnel: Tunnel{VNI: n.Subnet.VNI(), Local: c.Address.String(), Port: c.Port}}
 	local := map[fleet.GuestID]string{}
 	for _, p := range n.Ports {
@@ -126,7 +127,7 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 		}
 		tap := n.Subnet.TapName(p.Index)
 		local[p.Guest] = tap
-		s.Links[tap] = Link{Kind: tapKind, Master: bridge, MTU: fleet.NetworkMTU, Up: true, Port: guestPort, HasPort: true}
+		s.Links[tap] = Link{Kind: tapKind, Master: bridge, MTU: fleet.NetworkMTU, Up: true, Hooks: true, Port: guestPort, HasPort: true}
 	}
 	if n.Share != nil {
 		share := n.Subnet.ShareName()
@@ -199,6 +200,7 @@ func (l Link) String() string {
 	say(true, "mtu %d", l.MTU)
 	say(l.Up, "up")
 	say(l.SelfV6, "self-v6")
+	say(l.Hooks, "hooks")
 	say(l.Bridge.STP, "stp")
 	say(l.Bridge.Snooping, "snooping")
 	say(l.Bridge.ToHost, "to-host")
