@@ -5,8 +5,8 @@
 // is flooded: where every address is comes from the controller. No frame of a
 // guest reaches the host itself or another job.
 //
-// It must not know why a network is as it is, nor anything about guests and
-// moves; it works in the network namespace it is opened in. Its tests run
+// It must not know why a network is as it is, how a guest runs, nor when it moves:
+// it is told when to forward what comes for one. It works in the network namespace it is opened in. Its tests run
 // against the kernel, in namespaces that stand for hosts.
 package overlay
 

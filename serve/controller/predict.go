@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -101,38 +100,4 @@ func withProfiles(s fleet.Snapshot, looked map[fleet.GuestID]fleet.Profile) flee
 		s.Hosts[h.ID] = h
 	}
 	return s
-}
-
-// query puts a question to the agent where a guest is, and waits for the answer
-// until ctx ends.
-func (c *Controller) query(ctx context.Context, g fleet.Guest, q wire.Query) (wire.Reply, error) {
-	c.asking.Lock()
-	c.asking.last++
-	replies := make(chan wire.Reply, 1)
-	q.ID = c.asking.last
-	c.asking.replies[q.ID] = replies
-	c.asking.Unlock()
-	defer func() {
-		c.asking.Lock()
-		defer c.asking.Unlock()
-		delete(c.asking.replies, q.ID)
-	}()
-	away := false
-	err := c.do(ctx, func(context.Context) {
-		if away = c.hosts[g.Home] == nil; !away {
-			c.tell(g.Home, wire.Down{Query: &q})
-		}
-	})
-	if err != nil || away {
-		return wire.Reply{}, fmt.Errorf("guest %s cannot be asked: the agent of %s is not there", g.ID, g.Home)
-	}
-	select {
-	case r := <-replies:
-		if r.Error != "" {
-			return r, fmt.Errorf("guest %s: %s", g.ID, r.Error)
-		}
-		return r, nil
-	case <-ctx.Done():
-		return wire.Reply{}, fmt.Errorf("guest %s did not answer in time", g.ID)
-	}
 }

@@ -121,8 +121,9 @@ func (m Move) Together() string {
 	return line
 }
 
-// Show tells all that is known of a move: what was asked, what each guest cost,
-// how long each was in which phase, and how closely they switched.
+// Show tells all that is known of a move: what was asked, what each guest cost
+// beside what was predicted and what ranks saw of it, how long each was in which
+// phase, and how closely they switched.
 func (m Move) Show(now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s, because: %s\n", m.ID, Count(len(m.Parts), "guest"), orElse(Clean(m.Why), "nobody said why"))
@@ -131,6 +132,13 @@ func (m Move) Show(now time.Time) string {
 		fmt.Fprintf(&b, "limits: %s\n", l)
 	}
 	b.WriteString("\n" + m.costs(now).Text())
+	for _, p := range m.Parts {
+		for _, said := range []string{p.prediction(), p.StallLine()} {
+			if said != "" {
+				fmt.Fprintf(&b, "%s: %s\n", p.Guest, said)
+			}
+		}
+	}
 	b.WriteString("\n" + m.phases(now).Text())
 	if together := m.Together(); together != "" {
 		b.WriteString("\n" + together + "\n")
@@ -165,12 +173,12 @@ func limits(l fleet.Limits) string {
 
 // costs has a row for each guest: how far it is or what it cost.
 func (m Move) costs(now time.Time) Table {
-	t := Table{Columns: []string{"GUEST", "FROM", "TO", "PHASE", "TOTAL", "ROUNDS", "SENT", "RATE", "DIRTIED", "DOWNTIME", "STILL"},
+	t := Table{Columns: []string{"GUEST", "FROM", "TO", "PHASE", "TOTAL", "ROUNDS", "SENT", "RATE", "DIRTIED", "DOWNTIME", "STILL", "STALL"},
 		Empty: "its guests are no longer known"}
 	for _, p := range m.Parts {
 		pr := p.Progress
 		row := []string{cell(string(p.Guest)), cell(string(p.From)), cell(string(p.To)), cell(string(p.Phase)), Took(p.TotalTime(now)),
-			"-", "-", "-", "-", p.downtime(), "-"}
+			"-", "-", "-", "-", p.downtime(), "-", p.stall()}
 		if pr.TotalBytes > 0 {
 			row[5], row[6] = fmt.Sprint(pr.Rounds), Bytes(pr.SentBytes)
 		}
@@ -189,6 +197,18 @@ func (m Move) costs(now time.Time) Table {
 		}
 	}
 	return t
+}
+
+// prediction says what a migration was expected to cost; empty: nobody said.
+func (p Part) prediction() string {
+	if p.Predicted == nil {
+		return ""
+	}
+	if !p.Predicted.Converges {
+		return "predicted not to converge: " + orElse(Clean(p.Predicted.Why), "nobody said why")
+	}
+	return fmt.Sprintf("predicted %s in all, downtime %s, %s sent",
+		between(p.Predicted.Total, Took), between(p.Predicted.Downtime, Took), between(p.Predicted.Bytes, Bytes))
 }
 
 // way is the order in which phases are shown: the way there, then the way back.

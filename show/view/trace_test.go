@@ -2,8 +2,6 @@ package view
 
 import (
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -43,19 +41,7 @@ func TestJobDetail(t *testing.T) {
 	large := traced(20)
 	untraced := c.Detail(c.Jobs[1], nil).Text(c)
 	got := c.Detail(j, traced(4)).Text(c) + "\n----\n" + c.Detail(j, nil).Text(c) + "\n----\n" + SentTable(large).Text() + "\n----\n" + untraced
-	path := filepath.Join("testdata", "job.golden")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs\ngot:\n%s\nwant:\n%s", path, got, want)
-	}
+	golden(t, "job", got)
 }
 
 // Guests may say anything of their ranks: it is drawn all the same.

@@ -164,20 +164,26 @@ func TestGolden(t *testing.T) {
 		"stories": lines(append(jobs, moves...)...),
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join("testdata", name+".golden")
-			if *update {
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != string(want) {
-				t.Errorf("%s differs (go test ./show/view -update writes it anew)\ngot:\n%s\nwant:\n%s", path, got, want)
-			}
+			golden(t, name, got)
 		})
+	}
+}
+
+// golden holds text against what is kept of it.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (go test ./show/view -update writes it anew)\ngot:\n%s\nwant:\n%s", path, got, want)
 	}
 }
 
