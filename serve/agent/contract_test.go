@@ -508,9 +508,12 @@ func TestJobOutlivesMoveAndAgents(t *testing.T) {
 func TestGuestThatDiesIsToldOf(t *testing.T) {
 	th := newTheatre(t)
 	defer th.clear()
+	th.job.Spec.Args = []string{"sh", "-c", "echo here; sleep 600"}
 	th.do(th.task(fleet.Start, "host1", 1), bootLimit)
 	hold := th.task(fleet.Hold, "host1", 1)
 	th.send(hold)
+	th.send(th.task(fleet.Run, "host1", 1)) // once it writes, the guest is long held
+	testkit.Until(t, orderLimit, "the program writes", func() bool { return th.stream(fleet.Stdout) != "" })
 	b, err := os.ReadFile(filepath.Join(th.config[0].Run, "guests/j1g0/guest.json"))
 	if err != nil {
 		t.Fatal(err)
