@@ -91,7 +91,7 @@ func absent(err error) error { return ignoring(ignoring(err, unix.ENOENT), unix.
 
 // readHooks marks the links that have one.
 func (k *kernel) readHooks(s State, names map[int]string) error {
-	all, err := k.traffic.QdiscList(nil)
+	all, err := whole(func() ([]netlink.Qdisc, error) { return k.traffic.QdiscList(nil) })
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (k *kernel) readArrivals(s State) error {
 			continue
 		}
 		link := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: k.index[name]}}
-		filters, err := k.traffic.FilterList(link, netlink.HANDLE_MIN_INGRESS)
+		filters, err := whole(func() ([]netlink.Filter, error) { return k.traffic.FilterList(link, netlink.HANDLE_MIN_INGRESS) })
 		if errors.Is(err, unix.ENODEV) {
 			continue // gone meanwhile
 		}

@@ -58,20 +58,27 @@ func (k *kernel) request(kind, flags int) *nl.NetlinkRequest {
 // dumpTries is how often a table is read anew that changed while it was read.
 const dumpTries = 10
 
-func (k *kernel) dump(kind int, answer uint16, family int) (messages [][]byte, err error) {
+// whole reads a table until it did not change meanwhile.
+func whole[T any](read func() ([]T, error)) (rows []T, err error) {
 	for range dumpTries {
+		rows, err = read()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) && !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	return rows, err
+}
+
+func (k *kernel) dump(kind int, answer uint16, family int) ([][]byte, error) {
+	return whole(func() ([][]byte, error) {
 		r := k.request(kind, unix.NLM_F_DUMP)
 		if kind == unix.RTM_GETLINK {
 			r.AddData(nl.NewIfInfomsg(family))
 		} else {
 			r.AddData(&netlink.Ndmsg{Family: uint8(family)})
 		}
-		messages, err = r.Execute(unix.NETLINK_ROUTE, answer)
-		if !errors.Is(err, netlink.ErrDumpInterrupted) && !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	return messages, err
+		return r.Execute(unix.NETLINK_ROUTE, answer)
+	})
 }
 
 // read gives everything of ours.

@@ -138,9 +138,15 @@ func addPair(port string, namespace daemon.Namespace) error {
 	return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: labUplink, PeerNamespace: netlink.NsFd(ns.Fd())})
 }
 
+// listTries is how often links are listed anew that changed meanwhile.
+const listTries = 10
+
 // removeLabLinks removes the bridge and the links to it.
 func removeLabLinks() error {
 	links, err := netlink.LinkList()
+	for try := 1; errors.Is(err, netlink.ErrDumpInterrupted) && try < listTries; try++ {
+		links, err = netlink.LinkList()
+	}
 	if err != nil {
 		return fmt.Errorf("listing links: %w", err)
 	}
