@@ -23,6 +23,7 @@ type Setup struct {
 	Groups   []uint32   `json:"groups,omitempty"`
 	MPI      string     `json:"mpi,omitempty"`
 	Clock    time.Time  `json:"clock"` // the host's; the guest's is set to it when they differ by more than 50 ms
+	Seed     []byte     `json:"seed"`  // of its random numbers, 32 bytes; guests started from one snapshot have nothing else of their own
 }
 
 // Peer is a guest of the same job.

@@ -148,9 +148,9 @@ func (b *build) run(ctx context.Context) (fleet.Image, error) {
 		return fleet.Image{}, fmt.Errorf("kernel: %w", err)
 	}
 	img.MPI, img.Version = whichMPI(b.path("root"))
-	if img.MPI != "" && len(traceSource()) > 0 {
+	if img.MPI != "" {
 		b.progress("compiling the tracing library", 0.8)
-		if err := b.compileTrace(ctx); err != nil {
+		if err := b.compile(ctx); err != nil {
 			return fleet.Image{}, err
 		}
 	}

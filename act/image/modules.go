@@ -29,7 +29,7 @@ var (
 		"virtio_console", "virtio_net", // the link and the network
 		"nfsv4", // the job's files
 	}
-	optional = []string{"virtio_rng"}
+	optional = []string{"virtio_rng", "virtio_balloon"}
 )
 
 // moduleTree is a kernel's modules as its package unpacks them.

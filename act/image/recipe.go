@@ -150,9 +150,9 @@ func (r Recipe) Digest() fleet.Digest {
 	b, err := json.Marshal(struct {
 		Format int
 		Recipe Recipe
-		Trace  []byte
+		Own    []byte
 		Module []string
-	}{format, r.normal(), traceSource(), append(slices.Clone(required), optional...)})
+	}{format, r.normal(), sources(), append(slices.Clone(required), optional...)})
 	if err != nil {
 		panic(err) // plain strings always marshal
 	}
@@ -164,14 +164,19 @@ func digestOf(b []byte) fleet.Digest {
 	return fleet.Digest("sha256-" + hex.EncodeToString(sum[:]))
 }
 
-//go:embed trace
+// trace is the source of Pagurus's own programs in images.
+//
+//go:embed trace/*.c
 var trace embed.FS
 
-// traceSource is the MPI tracing library's, empty if there is none.
-func traceSource() []byte {
-	b, err := trace.ReadFile("trace/trace.c")
-	if err != nil {
-		return nil
+// sources is all of it, in one piece.
+func sources() (all []byte) {
+	for _, name := range []string{"trace/trace.c", "trace/hello.c"} {
+		text, err := trace.ReadFile(name)
+		if err != nil {
+			panic(err) // it was there when this was compiled
+		}
+		all = append(all, text...)
 	}
-	return b
+	return all
 }

@@ -59,28 +59,36 @@ func packageVersion(root, pkg string) string {
 	return ""
 }
 
-// compileTrace compiles the tracing library with the image's own MPI compiler.
-func (b *build) compileTrace(ctx context.Context) error {
+// compile compiles Pagurus's own programs with the image's MPI compiler.
+func (b *build) compile(ctx context.Context) error {
 	root := b.path("root")
 	if _, err := os.Stat(filepath.Join(root, "usr/bin/gcc")); err != nil {
 		return nil // an image to run programs only; its jobs are not traced
 	}
-	dir := filepath.Join(root, filepath.Dir(TraceLibrary))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	dir := filepath.Dir(TraceLibrary)
+	if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 		return err
 	}
-	source := filepath.Join(dir, "trace.c")
-	if err := os.WriteFile(source, traceSource(), 0o644); err != nil {
+	library := []string{"-fPIC", "-shared", "-o", TraceLibrary, dir + "/trace.c", "-ldl", "-lpthread"}
+	program := []string{"-o", dir + "/hello", dir + "/hello.c"}
+	return errors.Join(b.compileOne(ctx, "trace.c", library), b.compileOne(ctx, "hello.c", program))
+}
+
+func (b *build) compileOne(ctx context.Context, name string, args []string) error {
+	source := filepath.Join(b.path("root"), filepath.Dir(TraceLibrary), name)
+	text, err := trace.ReadFile("trace/" + name)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(source, text, 0o644); err != nil {
 		return err
 	}
 	runtime.LockOSThread() // see bootstrap
 	defer runtime.UnlockOSThread()
-	cmd := contained(ctx, "chroot", root, "mpicc", "-O2", "-fPIC", "-shared", "-Wl,--build-id=none",
-		"-o", TraceLibrary, filepath.Dir(TraceLibrary)+"/trace.c", "-ldl", "-lpthread")
+	cmd := contained(ctx, append([]string{"chroot", b.path("root"), "mpicc", "-O2", "-Wl,--build-id=none"}, args...)...)
 	cmd.Env = append(cmd.Env, "HOME=/root") // Open MPI's compiler wrapper does not start without
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("compile the tracing library: %w: %s", err, lastLine(out))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("compile %s: %w: %s", name, err, lastLine(out))
 	}
 	return os.Remove(source)
 }

@@ -25,6 +25,16 @@ type machine struct {
 	mac         string
 	tap         int // number of the tap's file descriptor in QEMU
 	incoming    bool
+	warm        bool     // it is going to be a snapshot
+	state       *os.File // the snapshot it starts from, behind the tap; nil: it boots
+}
+
+// files are what QEMU inherits beside the tap.
+func (m machine) files() []*os.File {
+	if m.state == nil {
+		return nil
+	}
+	return []*os.File{m.state}
 }
 
 // The names inside a guest's folder, which is QEMU's working directory:
@@ -46,6 +56,9 @@ const machineType = "pc-q35-7.2,sata=off,smbus=off,vmport=off"
 // linkName is the name by which the guest agent finds its link.
 const linkName = "org.pagurus.link"
 
+// linkChardev is QEMU's own name of the link's end on the host.
+const linkChardev = "link"
+
 // kernelArgs: a panic ends QEMU (panic=-1 with -no-reboot), which is how it is
 // noticed; time is not calibrated against an emulated timer; a guest is one
 // user's, so nothing inside it is defended against speculation. The rest is
@@ -55,6 +68,15 @@ const linkName = "org.pagurus.link"
 const kernelArgs = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable random.trust_cpu=on" +
 	" cryptomgr.notests noreplace-smp initcall_blacklist=jent_mod_init,load_system_certificate_list,bpf_tcp_ca_kfunc_init," +
 	"bpf_dummy_struct_ops_init,trace_eval_init,init_encrypted,crypto_kdf108_init,bert_init"
+
+// appended is the kernel's command line. The word is for the guest agent, which
+// prepares what every job needs.
+func appended(m machine) string {
+	if m.warm {
+		return kernelArgs + " pagurus.warm"
+	}
+	return kernelArgs
+}
 
 // mebi is the unit of QEMU's -m.
 const mebi = 1 << 20
@@ -72,7 +94,7 @@ func args(m machine) []string {
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 		"-msg", "timestamp=on",
 		"-qmp", "unix:" + monitorSocket + ",server=on,wait=off",
-		"-kernel", m.kernel, "-initrd", m.initrd, "-append", kernelArgs,
+		"-kernel", m.kernel, "-initrd", m.initrd, "-append", appended(m),
 		"-chardev", "file,id=console,path=" + consoleLog,
 		"-device", "isa-serial,chardev=console",
 		"-blockdev", rootDisk(m.root),
@@ -80,12 +102,12 @@ func args(m machine) []string {
 		"-netdev", fmt.Sprintf("tap,id=net,fd=%d", m.tap),
 		"-device", "virtio-net-pci,netdev=net,mac=" + m.mac,
 		"-device", "virtio-serial-pci,id=serial",
-		"-chardev", "socket,id=link,path=" + linkSocket + ",server=on,wait=off",
-		"-device", "virtserialport,bus=serial.0,chardev=link,name=" + linkName,
+		"-chardev", "socket,id=" + linkChardev + ",path=" + linkSocket + ",server=on,wait=off",
+		"-device", "virtserialport,bus=serial.0,chardev=" + linkChardev + ",name=" + linkName,
 		"-object", "rng-builtin,id=rng",
 		"-device", "virtio-rng-pci,rng=rng",
 	}
-	if m.incoming {
+	if m.incoming || m.state != nil {
 		// -S: what has been received stays paused until Resume says otherwise.
 		out = append(out, "-S", "-incoming", "defer")
 	}
@@ -143,8 +165,12 @@ func cpuModel(accelerator string) string {
 }
 
 // seenCPU names what guests see, so that a guest is only moved where it sees
-// the same: "host" means the processor of this machine.
+// the same: "host" means the processor of this machine. Where memory is uneven
+// that is part of the name.
 func seenCPU(a Ability) string {
+	if losesPages(a) {
+		return emulatedCPU + " of a QEMU before 9"
+	}
 	if a.Accelerator == emulation {
 		return emulatedCPU
 	}

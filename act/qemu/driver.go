@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"pagurus/act/qemu/initrd"
+	"pagurus/act/qemu/proc"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
 )
@@ -36,6 +37,7 @@ type Config struct {
 	Address      netip.Addr                                          // where state is taken in
 	Accelerator  string                                              // "kvm" or "tcg"; empty: what a probe finds
 	Binary       string                                              // QEMU; empty: qemu-system-x86_64 from the path
+	Snapshots    int                                                 // of booted guests, kept with each image so that the next ones start from them; 0: all boot
 	MaxBandwidth int64                                               // bytes a second of one copy; 0: no limit
 	Cgroups      Cgroups                                             // nil: none
 	ImageFolder  func(context.Context, fleet.Digest) (string, error) // where an image's files are
@@ -56,7 +58,7 @@ type Cgroups interface {
 type Driver struct {
 	config  Config
 	binary  string
-	account account
+	account proc.Account
 	ability Ability
 	initrds *initrd.Folder
 	watches sync.WaitGroup // one a guest
@@ -117,7 +119,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.binary, err = exec.LookPath(d.config.Binary); err != nil {
 		return fmt.Errorf("%w; install it with: apt-get install qemu-system-x86", err)
 	}
-	if d.account, err = findAccount(d.config.User); err != nil {
+	if d.account, err = proc.FindAccount(d.config.User); err != nil {
 		return err
 	}
 	for _, dir := range []string{d.config.Run, d.dir(""), filepath.Join(d.config.Run, "initrd")} {
@@ -149,7 +151,7 @@ func (d *Driver) adopt(id fleet.GuestID) error {
 	}
 	r, err := readRecord(d.dir(id))
 	if err == nil && r.Complete && r.Guest == id {
-		handle, err := r.Process.watch()
+		handle, err := r.Process.Watch()
 		if err == nil {
 			_, err = d.attach(r, handle)
 			return err

@@ -30,6 +30,8 @@ type step struct {
 	Image string
 	Agent string
 	Task  fleet.Task
+
+	Snapshots int
 }
 
 // The exit statuses of a step; a killed one has its own.
@@ -48,7 +50,7 @@ func takeStep(text string) int {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	w := world{hosts: s.Hosts, image: s.Image, agent: s.Agent}
+	w := world{hosts: s.Hosts, image: s.Image, agent: s.Agent, snapshots: s.Snapshots}
 	d, err := qemu.Open(ctx, w.config(os.Stderr, s.Host))
 	if err == nil {
 		_, err = take(ctx, d, s.Verb, s.Task)
@@ -86,7 +88,7 @@ func take(ctx context.Context, d *qemu.Driver, verb fleet.Verb, t fleet.Task) (l
 // apart takes a step in a process of its own, under a fault.
 func (w *world) apart(t *testing.T, host int, verb fleet.Verb, tk fleet.Task, faults string) int {
 	t.Helper()
-	text, err := json.Marshal(step{Verb: verb, Host: host, Hosts: w.hosts, Image: w.image, Agent: w.agent, Task: tk})
+	text, err := json.Marshal(step{Verb: verb, Host: host, Hosts: w.hosts, Image: w.image, Agent: w.agent, Task: tk, Snapshots: w.snapshots})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"pagurus/act/qemu/proc"
 	"pagurus/act/qemu/qmp"
 	"pagurus/act/qemu/ram"
 	"pagurus/fleet"
@@ -65,7 +66,7 @@ func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
 
 // watch clears everything away when the guest's process ends.
 func (d *Driver) watch(g *guest) {
-	if await(g.handle) != nil {
+	if proc.Await(g.handle) != nil {
 		return // released: it runs on
 	}
 	close(g.died)
@@ -252,11 +253,11 @@ func (g *guest) inspect(ctx context.Context) (fleet.GuestFacts, bool) {
 			state = runState(status)
 		}
 	}
-	st, err := readStat(r.Process.PID)
-	if isGone(err) || err == nil && st.ticks != r.Process.Ticks {
+	st, err := proc.Read(r.Process.PID)
+	if proc.IsGone(err) || err == nil && st.Ticks != r.Process.Ticks {
 		return fleet.GuestFacts{}, false
 	}
-	resident := r.Process.residentBytes()
+	resident := r.Process.ResidentBytes()
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -273,9 +274,9 @@ func (g *guest) inspect(ctx context.Context) (fleet.GuestFacts, bool) {
 		return facts, true
 	}
 	if passed := now.Sub(g.usedAt); !g.usedAt.IsZero() && passed > 0 {
-		facts.CPUs = float64(st.cpu-g.usedCPU) / float64(passed)
+		facts.CPUs = float64(st.CPU-g.usedCPU) / float64(passed)
 	}
-	g.usedCPU, g.usedAt = st.cpu, now
+	g.usedCPU, g.usedAt = st.CPU, now
 	return facts, true
 }
 

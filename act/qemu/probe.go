@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/qemu/proc"
 )
 
 // The accelerators.
@@ -61,7 +63,7 @@ type remembered struct {
 // probe finds out what works by booting a guest: a device file that opens, and
 // even a virtual machine that can be made, prove nothing. The answer is kept
 // for as long as QEMU and the host's kernel stay the same.
-func probe(ctx context.Context, c Config, binary string, who account) (Ability, error) {
+func probe(ctx context.Context, c Config, binary string, who proc.Account) (Ability, error) {
 	now := remembered{Binary: binary}
 	info, err := os.Stat(binary)
 	if err != nil {
@@ -94,7 +96,7 @@ func probe(ctx context.Context, c Config, binary string, who account) (Ability, 
 	return now.Ability, nil
 }
 
-func find(ctx context.Context, run, binary string, who account) (Ability, error) {
+func find(ctx context.Context, run, binary string, who proc.Account) (Ability, error) {
 	version, err := versionOf(ctx, binary)
 	if err != nil {
 		return Ability{}, err
@@ -137,7 +139,7 @@ func versionOf(ctx context.Context, binary string) (string, error) {
 	return string(m[1]), nil
 }
 
-func bootProbe(ctx context.Context, binary, kernel, name string, who account) error {
+func bootProbe(ctx context.Context, binary, kernel, name string, who proc.Account) error {
 	if name == hardware {
 		if _, err := os.Stat("/dev/kvm"); err != nil {
 			return fmt.Errorf("%s: this machine has no /dev/kvm", name)
@@ -147,7 +149,7 @@ func bootProbe(ctx context.Context, binary, kernel, name string, who account) er
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, "-machine", machineType, "-accel", accelerator(name), "-cpu", cpuModel(name),
 		"-m", "16", "-no-user-config", "-nodefaults", "-display", "none", "-no-reboot", "-kernel", kernel, "-device", exitPort)
-	cmd.SysProcAttr = who.attributes()
+	cmd.SysProcAttr = who.Attributes()
 	cmd.Dir = "/" // where the account cannot leave a core file
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError

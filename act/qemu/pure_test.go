@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/qemu/proc"
 	"pagurus/fleet"
 )
 
@@ -136,7 +137,7 @@ func TestRecord(t *testing.T) {
 		t.Errorf("no record: %v", err)
 	}
 	r := record{
-		Guest: "g1", Gen: 3, Process: process{7, 8}, StartedAt: time.Unix(5, 0).UTC(), Complete: true, Incoming: "m1", Target: true, Listen: "h:1",
+		Guest: "g1", Gen: 3, Process: proc.Process{PID: 7, Ticks: 8}, StartedAt: time.Unix(5, 0).UTC(), Complete: true, Incoming: "m1", Target: true, Listen: "h:1",
 		Copy: &copying{Migration: "m2", Listen: "h:2", Begun: true, Limits: fleet.Limits{Rounds: 3}, PausedAt: time.Unix(6, 0).UTC()},
 	}
 	for range 2 {
@@ -234,13 +235,13 @@ func TestLastWords(t *testing.T) {
 
 // self is a guest whose process is this test.
 func self(t *testing.T) *guest {
-	st, err := readStat(os.Getpid())
+	st, err := proc.Read(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &guest{
 		id: "g1", dir: t.TempDir(), seen: fleet.Running, died: make(chan struct{}), ended: make(chan struct{}),
-		record: record{Guest: "g1", Gen: 2, Complete: true, Process: process{os.Getpid(), st.ticks}},
+		record: record{Guest: "g1", Gen: 2, Complete: true, Process: proc.Process{PID: os.Getpid(), Ticks: st.Ticks}},
 	}
 }
 
@@ -259,9 +260,9 @@ func TestInspectShortOfFiles(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
 		t.Fatal(err)
 	}
-	_, trouble := readStat(os.Getpid())
+	_, trouble := proc.Read(os.Getpid())
 	during, ok := g.inspect(t.Context())
-	_, watched := g.record.Process.watch()
+	_, watched := g.record.Process.Watch()
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
@@ -278,33 +279,8 @@ func TestInspectShortOfFiles(t *testing.T) {
 	if _, ok := g.inspect(t.Context()); ok {
 		t.Error("another process of the same number is taken for the guest")
 	}
-	g.record.Process = process{1 << 30, 1}
+	g.record.Process = proc.Process{PID: 1 << 30, Ticks: 1}
 	if _, ok := g.inspect(t.Context()); ok {
 		t.Error("a process that never was is taken for the guest")
-	}
-}
-
-func TestProcess(t *testing.T) {
-	st, err := readStat(os.Getpid())
-	if err != nil || st.ticks == 0 {
-		t.Fatalf("%+v: %v", st, err)
-	}
-	p := process{os.Getpid(), st.ticks}
-	handle, err := p.watch()
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- await(handle) }()
-	handle.Close()
-	if err := <-done; err == nil {
-		t.Error("a process that runs is said to have ended")
-	}
-	p.Ticks++
-	if _, err := p.watch(); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("another process of the same number: %v", err)
-	}
-	if p.residentBytes() == 0 {
-		t.Error("a process without memory")
 	}
 }

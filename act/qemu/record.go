@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"pagurus/act/qemu/proc"
 	"pagurus/fleet"
 )
 
@@ -17,7 +18,7 @@ import (
 type record struct {
 	Guest     fleet.GuestID     `json:"guest"`
 	Gen       uint64            `json:"gen"`
-	Process   process           `json:"process"`
+	Process   proc.Process      `json:"process"`
 	StartedAt time.Time         `json:"started_at"`
 	Complete  bool              `json:"complete"` // Start or Receive went to its end; what is not complete is destroyed
 	Incoming  fleet.MigrationID `json:"incoming,omitempty"`

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/qemu/proc"
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -21,7 +22,6 @@ import (
 // The limits of waiting for a process.
 const (
 	startLimit = 15 * time.Second // QEMU opens its sockets within a second, on a busy host a few
-	deathLimit = 20 * time.Second // a killed QEMU first gives its memory back
 	brief      = 5 * time.Millisecond
 )
 
@@ -40,8 +40,7 @@ func (d *Driver) Start(ctx context.Context, t fleet.Task) error {
 		}
 		return nil
 	}
-	g, err = d.boot(ctx, t, false)
-	if err == nil {
+	if g, err = d.create(ctx, t); err == nil {
 		err = g.remember(func(r *record) { r.Complete = true })
 	}
 	if err != nil {
@@ -72,7 +71,12 @@ func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 		return "", fmt.Errorf("receive guest %s: it is here as the target of migration %s", id, r.Incoming)
 	}
 	listen := ""
-	if g, err = d.boot(ctx, t, true); err == nil {
+	m, _, err := d.machine(ctx, t)
+	m.incoming = true
+	if err == nil {
+		g, err = d.boot(ctx, t, m)
+	}
+	if err == nil {
 		listen, err = d.listen(ctx, g)
 	}
 	if err == nil {
@@ -141,18 +145,13 @@ func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _
 
 // boot makes a guest's folder and a QEMU that runs in it. After an error the
 // caller destroys what is there.
-func (d *Driver) boot(ctx context.Context, t fleet.Task, incoming bool) (*guest, error) {
-	m, err := d.machine(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	m.incoming = incoming
+func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, err error) {
 	dir := d.dir(m.guest)
 	if err := d.makeFolder(dir); err != nil {
 		return nil, err
 	}
-	r := record{Guest: m.guest, Gen: t.Guest.Gen, StartedAt: time.Now(), Target: incoming}
-	if incoming {
+	r := record{Guest: m.guest, Gen: t.Guest.Gen, StartedAt: time.Now(), Target: m.incoming}
+	if m.incoming {
 		r.Incoming = t.Order.Migration
 	}
 	if err := writeRecord(dir, r); err != nil {
@@ -167,7 +166,7 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, incoming bool) (*guest,
 	if err := writeRecord(dir, r); err != nil {
 		return nil, err
 	}
-	handle, err := r.Process.watch()
+	handle, err := r.Process.Watch()
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("qemu ended at once: %s", words(dir))
 	}
@@ -209,28 +208,29 @@ func (d *Driver) greet(ctx context.Context, g *guest) error {
 	}
 }
 
-func (d *Driver) machine(ctx context.Context, t fleet.Task) (machine, error) {
+// machine gives what shapes a guest, and its image's folder.
+func (d *Driver) machine(ctx context.Context, t fleet.Task) (m machine, folder string, err error) {
 	need := t.Guest.Need
 	if need.CPUs < 1 || need.MemoryBytes < mebi {
-		return machine{}, fmt.Errorf("a guest needs at least one CPU and some memory, not %d and %d bytes", need.CPUs, need.MemoryBytes)
+		return m, "", fmt.Errorf("a guest needs at least one CPU and some memory, not %d and %d bytes", need.CPUs, need.MemoryBytes)
 	}
-	folder, err := d.config.ImageFolder(ctx, t.Guest.Image)
+	folder, err = d.config.ImageFolder(ctx, t.Guest.Image)
 	if err != nil {
-		return machine{}, err
+		return m, "", err
 	}
 	if folder, err = filepath.Abs(folder); err != nil {
-		return machine{}, err
+		return m, "", err
 	}
 	loaded, err := d.initrds.Make(folder, d.config.GuestAgent)
 	if err != nil {
-		return machine{}, err
+		return m, "", err
 	}
 	return machine{
 		guest: t.Guest.ID, accelerator: d.ability.Accelerator, cpus: need.CPUs, memoryBytes: need.MemoryBytes,
 		uneven: losesPages(d.ability),
 		kernel: filepath.Join(folder, "vmlinuz"), initrd: loaded, root: filepath.Join(folder, "root.img"),
 		mac: t.Job.Subnet.GuestMAC(t.Guest.Index), tap: firstFile,
-	}, nil
+	}, folder, nil
 }
 
 // makeFolder makes a guest's folder: QEMU may make files in it, but can touch
@@ -239,7 +239,7 @@ func (d *Driver) makeFolder(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	if err := os.Chown(dir, 0, int(d.account.gid)); err != nil {
+	if err := os.Chown(dir, 0, int(d.account.GID)); err != nil {
 		return err
 	}
 	return unix.Chmod(dir, unix.S_ISVTX|0o770)
@@ -249,19 +249,19 @@ func (d *Driver) makeFolder(dir string) error {
 // three standard ones.
 const firstFile = 3
 
-func (d *Driver) spawn(t fleet.Task, m machine) (process, error) {
+func (d *Driver) spawn(t fleet.Task, m machine) (proc.Process, error) {
 	tap, err := openTap(d.config.Tap(t.Job.Subnet, t.Guest.Index))
 	if err != nil {
-		return process{}, err
+		return proc.Process{}, err
 	}
 	defer tap.Close()
 	dir := d.dir(m.guest)
 	log, err := os.OpenFile(filepath.Join(dir, ownLog), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return process{}, err
+		return proc.Process{}, err
 	}
 	defer log.Close()
-	return spawn(d.account, dir, append([]string{d.binary}, args(m)...), log, tap)
+	return proc.Spawn(d.account, dir, append([]string{d.binary}, args(m)...), log, append([]*os.File{tap}, m.files()...)...)
 }
 
 // Stop ends a guest at once and removes every trace of it. A guest that is not
@@ -302,13 +302,13 @@ func (d *Driver) destroy(id fleet.GuestID) error {
 	g.mu.Lock()
 	g.stopped = true
 	g.mu.Unlock()
-	if err := kill(g.handle); err != nil && !g.dead() {
+	if err := proc.Kill(g.handle); err != nil && !g.dead() {
 		return fmt.Errorf("kill qemu: %w", err)
 	}
 	select {
 	case <-g.ended:
 		return g.left
-	case <-time.After(deathLimit):
+	case <-time.After(proc.DeathLimit):
 		return fmt.Errorf("process %d was killed and does not end", g.remembered().Process.PID)
 	}
 }
@@ -316,8 +316,8 @@ func (d *Driver) destroy(id fleet.GuestID) error {
 // wipe removes what a guest leaves behind that nobody watches.
 func (d *Driver) wipe(id fleet.GuestID) error {
 	dir := d.dir(id)
-	for _, p := range processesIn(d.account, dir) {
-		if err := p.end(); err != nil {
+	for _, p := range proc.In(d.account, dir) {
+		if err := p.End(); err != nil {
 			return err
 		}
 	}
@@ -327,28 +327,6 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 		}
 	}
 	return os.RemoveAll(dir)
-}
-
-// end kills a process that nobody watches and waits until it is gone.
-func (p process) end() error {
-	handle, err := p.watch()
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer handle.Close()
-	if err := kill(handle); err != nil {
-		return fmt.Errorf("kill process %d: %w", p.PID, err)
-	}
-	if err := handle.SetReadDeadline(time.Now().Add(deathLimit)); err != nil {
-		return fmt.Errorf("wait for process %d: %w", p.PID, err)
-	}
-	if err := await(handle); err != nil {
-		return fmt.Errorf("process %d was killed and does not end: %w", p.PID, err)
-	}
-	return nil
 }
 
 // addressOf checks what is about to become part of an address for QEMU.

@@ -81,9 +81,10 @@ type host struct {
 
 // world is where guests are tried out: two hosts and an image.
 type world struct {
-	hosts [2]host
-	image string
-	agent string
+	hosts     [2]host
+	image     string
+	agent     string
+	snapshots int // as in qemu.Config
 }
 
 // newWorld makes two hosts; nothing is left of them when the test ends.
@@ -93,7 +94,7 @@ func newWorld(t *testing.T) *world {
 	if _, err := user.Lookup(testUser); err != nil {
 		run(t, "useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", testUser)
 	}
-	w := &world{image: testImage(t), agent: witness(t)}
+	w := &world{image: testImage(t), agent: witness(t), snapshots: 2}
 	up(t)
 	for i := range w.hosts {
 		dir, err := os.MkdirTemp("/tmp", "pagurus-qemu-")
@@ -157,6 +158,7 @@ func (w *world) config(log io.Writer, host int) qemu.Config {
 		Log:         slog.New(slog.NewTextHandler(log, nil)),
 		Tap:         func(fleet.Subnet, int) string { return w.hosts[host].Tap },
 		Judge:       judge,
+		Snapshots:   w.snapshots,
 	}
 }
 
@@ -275,20 +277,17 @@ var buildWitness = sync.OnceValues(func() (string, error) {
 })
 
 // testImage gives a folder with the files of an image: the kernel and modules
-// of a real one, and a small disk with a known beginning.
+// of a real one, and a small disk with a known beginning. It stays for the next
+// test, with the snapshots of guests booted from it.
 func testImage(t *testing.T) string {
 	t.Helper()
 	real := testkit.Image(t, "openmpi")
-	dir, err := os.MkdirTemp("/tmp", "pagurus-qemu-") // not the test's own folder, which only root may enter
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
+	dir := filepath.Join(cache, "driver-"+filepath.Base(real))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"vmlinuz", "modules.cpio"} {
-		if err := os.Symlink(filepath.Join(real, name), filepath.Join(dir, name)); err != nil {
+		if err := os.Symlink(filepath.Join(real, name), filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrExist) {
 			t.Fatal(err)
 		}
 	}

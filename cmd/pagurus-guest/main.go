@@ -63,6 +63,9 @@ func firstProcess() {
 	}
 	children := newChildren()
 	go children.reap()
+	if warmed() {
+		warm(children)
+	}
 	servePort(newMember(children, "/"))
 }
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"strings"
 	"sync"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -45,10 +47,11 @@ func newMember(c *children, root string) *member {
 const clockTolerance = 50 * time.Millisecond
 
 // Setup makes the guest a member of its job. The same setup again only sets
-// the clock. After an error some of it is done; call again.
+// the clock and stirs the random numbers. After an error some of it is done; call again.
 func (m *member) Setup(ctx context.Context, s fleet.Setup) error {
 	setClock(s.Clock)
-	s.Clock = time.Time{}
+	stir(s.Seed)
+	s.Clock, s.Seed = time.Time{}, nil
 	for {
 		m.mu.Lock()
 		now := m.setting
@@ -123,6 +126,42 @@ func setClock(t time.Time) {
 			say("setting the clock: %v", err)
 		}
 	}
+}
+
+// stir makes the kernel's random numbers this guest's own: those started from
+// one snapshot would all draw the same. See random(4).
+func stir(seed []byte) {
+	if len(seed) == 0 {
+		return
+	}
+	pool, err := os.OpenFile("/dev/random", os.O_WRONLY, 0)
+	if err == nil {
+		defer pool.Close()
+		err = addEntropy(int(pool.Fd()), seed)
+	}
+	if err != nil {
+		say("stirring the random numbers: %v", err)
+	}
+}
+
+// maxSeed is more than the kernel can use of a seed.
+const maxSeed = 64
+
+func addEntropy(fd int, seed []byte) error {
+	var p struct { // struct rand_pool_info
+		bits, bytes int32
+		seed        [maxSeed]byte
+	}
+	n := copy(p.seed[:], seed)
+	p.bits, p.bytes = int32(8*n), int32(n)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.RNDADDENTROPY, uintptr(unsafe.Pointer(&p)))
+	if errno == 0 {
+		_, _, errno = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.RNDRESEEDCRNG, 0)
+	}
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // Launch starts a program, once for its ID. What is wrong with the program

@@ -42,19 +42,49 @@ func linkUp(name string) error {
 	})
 }
 
-// findInterface gives the name of the interface with a hardware address.
+// findInterface gives the name of the interface that is to have a hardware
+// address: it has it, unless the guest was started from another's snapshot.
 func findInterface(mac string) (string, error) {
-	paths, err := filepath.Glob("/sys/class/net/*/address")
+	paths, err := filepath.Glob("/sys/class/net/*/device")
 	if err != nil {
 		return "", err
 	}
-	for _, path := range paths {
-		b, err := os.ReadFile(path)
-		if err == nil && strings.EqualFold(strings.TrimSpace(string(b)), mac) {
-			return filepath.Base(filepath.Dir(path)), nil
-		}
+	if len(paths) != 1 {
+		return "", fmt.Errorf("the guest has %d network interfaces instead of one", len(paths))
 	}
-	return "", fmt.Errorf("no network interface has the address %s", mac)
+	dir := filepath.Dir(paths[0])
+	name := filepath.Base(dir)
+	b, err := os.ReadFile(filepath.Join(dir, "address"))
+	if err != nil || strings.EqualFold(strings.TrimSpace(string(b)), mac) {
+		return name, err
+	}
+	address, err := net.ParseMAC(mac)
+	if err != nil {
+		return "", err
+	}
+	return name, withSocket(func(fd int) error { return setMAC(fd, name, address) })
+}
+
+// ifreqMAC is struct ifreq of netdevice(7) with a hardware address.
+type ifreqMAC struct {
+	name     [unix.IFNAMSIZ]byte
+	hardware struct {
+		family uint16
+		data   [14]byte
+	}
+	_ [8]byte
+}
+
+func setMAC(fd int, name string, mac net.HardwareAddr) error {
+	var r ifreqMAC
+	copy(r.name[:len(r.name)-1], name)
+	r.hardware.family = arpEther
+	copy(r.hardware.data[:], mac)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFHWADDR, uintptr(unsafe.Pointer(&r)))
+	if errno != 0 {
+		return fmt.Errorf("giving %s the address %s: %w", name, mac, errno)
+	}
+	return nil
 }
 
 // joinNetwork gives the guest its address on the job's network, and every

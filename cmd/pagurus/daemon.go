@@ -45,6 +45,7 @@ func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
 	flags.StringVar(&f.address, "address", "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from)")
 	flags.Float64Var(&f.cpus, "cpus", 0, "CPUs that all guests together may use (default: no limit)")
 	flags.StringVar(&f.accelerator, "accelerator", "", "kvm or tcg (default: what a probe finds)")
+	flags.IntVar(&f.snapshots, "snapshots", 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
 	flags.StringVar(&f.group, "group", "", "")
 	_ = flags.MarkHidden("group")
 	return flags.String("memory", "", "memory for guests (default: all but 1 GiB)")
@@ -54,6 +55,9 @@ func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
 func (f *hostFlags) finish(memory string) error {
 	if f.cpus < 0 {
 		return errors.New("--cpus must not be negative")
+	}
+	if f.snapshots < 0 {
+		return errors.New("--snapshots must not be negative")
 	}
 	if f.group == "" {
 		f.group = "pagurus/" + f.name

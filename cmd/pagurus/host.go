@@ -51,6 +51,7 @@ type hostFlags struct {
 	images      string
 	address     string
 	accelerator string
+	snapshots   int     // of booted guests, for each image
 	group       string  // of processes, above those of the guests
 	cpus        float64 // CPUs all guests may use; 0: all
 	memory      int64   // for guests; 0: what the machine has but memoryReserve
@@ -116,6 +117,7 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 	defer stop()
 	vm, err := qemu.Open(ctx, qemu.Config{
 		Run: f.run, GuestAgent: guest, Address: address, Accelerator: f.accelerator, Cgroups: h.groups,
+		Snapshots:   f.snapshots,
 		ImageFolder: h.images.Ensure, Judge: judge, Log: log,
 	})
 	if err != nil {

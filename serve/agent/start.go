@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -84,7 +85,10 @@ func (a *Agent) setUp(ctx context.Context, w *work) error {
 		}
 	}()
 	in := a.inside(w.seat, w.link)
-	err := in.Setup(ctx, setupOf(w.task, time.Now()))
+	s := setupOf(w.task, time.Now())
+	s.Seed = make([]byte, 32)
+	rand.Read(s.Seed) // it never fails
+	err := in.Setup(ctx, s)
 	if err == nil {
 		return nil
 	}

@@ -1,0 +1,132 @@
+package qemu_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"pagurus/act/qemu"
+	"pagurus/fleet"
+)
+
+// booted gives the snapshots kept with the world's image.
+func (w *world) booted(t *testing.T) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(w.image, "booted", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// fromSnapshot reports whether a guest was not booted.
+func (w *world) fromSnapshot(t *testing.T, host int, id fleet.GuestID) bool {
+	t.Helper()
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", w.process(t, host, id)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Contains(line, []byte("-incoming"))
+}
+
+// TestSnapshots: a guest starts from a snapshot whenever there can be one, and
+// runs in any case.
+func TestSnapshots(t *testing.T) {
+	w := newWorld(t)
+	tk := task("j1g0")
+	d := w.open(t, 0)
+	defer func() { // it is opened anew on the way
+		if err := d.Stop(context.Background(), tk.Guest.ID); err != nil {
+			t.Error(err)
+		}
+		d.Close()
+	}()
+	shelf := filepath.Join(w.image, "booted")
+	if err := os.RemoveAll(shelf); err != nil {
+		t.Fatal(err)
+	}
+	one := func() string {
+		found := w.booted(t)
+		if len(found) != 1 {
+			t.Fatalf("snapshots: %v", found)
+		}
+		return found[0]
+	}
+	for _, c := range []struct {
+		name  string
+		first func() error
+		want  bool
+	}{
+		{"none yet", func() error { return nil }, true},
+		{"one there", func() error { return nil }, true},
+		{"nonsense", func() error { return os.WriteFile(one(), []byte("nonsense"), 0o600) }, true},
+		{"half", func() error { return os.Truncate(one(), 20<<20) }, true},
+		{"nowhere to put it", func() error {
+			if err := os.RemoveAll(shelf); err != nil {
+				return err
+			}
+			return os.WriteFile(shelf, nil, 0o600)
+		}, false},
+	} {
+		if err := c.first(); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Start(t.Context(), tk); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		healthy(t, d, tk.Guest.ID)
+		if got := w.fromSnapshot(t, 0, tk.Guest.ID); got != c.want {
+			t.Errorf("%s: from a snapshot: %t", c.name, got)
+		}
+		if err := d.Stop(t.Context(), tk.Guest.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(shelf); err != nil {
+		t.Fatal(err)
+	}
+	// An agent that dies over it leaves nothing that hinders the next.
+	d.Close()
+	if code := w.apart(t, 0, fleet.Start, tk, "qemu.start.before-save=kill"); code != stepKilled {
+		t.Fatalf("it ended with %d", code)
+	}
+	d = w.open(t, 0)
+	if err := d.Start(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	healthy(t, d, tk.Guest.ID)
+	one()
+}
+
+// TestSnapshotIsMadeOnce: two hosts that share images and start at once both get
+// their guests, and they are of one snapshot's making at most.
+func TestSnapshotIsMadeOnce(t *testing.T) {
+	w := newWorld(t)
+	if err := os.RemoveAll(filepath.Join(w.image, "booted")); err != nil {
+		t.Fatal(err)
+	}
+	tk := task("j1g0")
+	var hosts [2]*qemu.Driver
+	var wait sync.WaitGroup
+	for i := range hosts {
+		hosts[i] = w.open(t, i)
+		defer hosts[i].Close()
+		defer hosts[i].Stop(context.Background(), tk.Guest.ID)
+		wait.Go(func() {
+			if err := hosts[i].Start(t.Context(), tk); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	for _, d := range hosts {
+		healthy(t, d, tk.Guest.ID)
+	}
+	if found := w.booted(t); len(found) != 1 {
+		t.Errorf("snapshots: %v", found)
+	}
+}

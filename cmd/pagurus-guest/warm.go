@@ -1,0 +1,69 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+)
+
+const (
+	warmWord  = "pagurus.warm" // on the kernel's command line of a guest that is going to be a snapshot
+	helloPath = "/usr/lib/pagurus/hello"
+	warmLimit = 20 * time.Second // of one program, on a busy host
+)
+
+// warmed reports whether this guest is going to be a snapshot.
+func warmed() bool {
+	line, err := os.ReadFile("/proc/cmdline")
+	return err == nil && slices.Contains(strings.Fields(string(line)), warmWord)
+}
+
+// warm runs the shortest MPI job there is, in this guest alone, so that what
+// every job loads is in memory already where a guest starts from the snapshot of
+// this one. What it leaves is removed. It is no matter whether it succeeds.
+func warm(c *children) {
+	home := account{name: "root", dir: "/root", shell: "/bin/sh"}
+	env := slices.DeleteFunc(mpiEnv(fleet.Setup{}), func(v string) bool {
+		return strings.Contains(v, "if_include") || strings.Contains(strings.ToLower(v), "host_file") || strings.Contains(v, "hostfile")
+	})
+	env = merge(ownEnv(home), env)
+	for _, args := range [][]string{
+		{mpirun(""), "-n", "1", "env", "LD_PRELOAD=" + tracePath, helloPath},
+		{"prted", "--version"}, // of Open MPI 5 on the other guests
+		{"orted", "--version"}, // of Open MPI 4
+	} {
+		runQuietly(c, command{path: selfExe, args: execArgs("/", args[0], args), env: env, dir: "/"})
+	}
+	for _, pattern := range []string{"/tmp/*", "/dev/shm/*"} {
+		found, _ := filepath.Glob(pattern)
+		for _, path := range found {
+			os.RemoveAll(path)
+		}
+	}
+}
+
+// runQuietly runs a command to its end, or to warmLimit.
+func runQuietly(c *children, cmd command) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return
+	}
+	defer null.Close()
+	cmd.files = [3]*os.File{null, null, null}
+	pid, ended, err := c.start(cmd)
+	if err != nil {
+		return
+	}
+	select {
+	case <-ended:
+	case <-time.After(warmLimit):
+		c.signal(pid, unix.SIGKILL)
+		<-ended
+	}
+}
