@@ -293,6 +293,9 @@ func (a *Agent) repoint(ctx context.Context, w *work) (fleet.Report, error) {
 		return fleet.Report{}, vague{err} // worth another try, however often
 	}
 	resumed := time.Now()
+	a.mu.Lock()
+	w.seat.resumed = resumed
+	a.mu.Unlock()
 	a.beginSettling(w)
 	a.match(ctx)
 	return fleet.Report{Resumed: resumed}, nil

@@ -20,6 +20,7 @@ type seat struct {
 	last     *work                // the newest that touches the guest; it waits for the one before
 	standing map[fleet.Verb]*work // hold, run and settle
 	inside   Inside               // made at first use
+	resumed  time.Time            // when it last went on after a move
 	progress *fleet.Progress      // of the last copy, until something else is done
 	of       fleet.MigrationID    // whose progress it is
 }
@@ -329,9 +330,32 @@ func (a *Agent) inside(s *seat, l Linker) Inside {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s.inside == nil {
-		s.inside = a.Inside(s.guest, l)
+		s.inside = a.Inside(s.guest, rested{l, a, s})
 	}
 	return s.inside
+}
+
+// rest is how long nobody speaks to the agent in a guest that has just moved.
+// The guest has its job to catch up with; under emulation, where all code is
+// translated anew, answering costs it a tenth of a second at the worst moment.
+const rest = 1500 * time.Millisecond
+
+// rested opens the link to a guest that has had its rest.
+type rested struct {
+	Linker
+	agent *Agent
+	seat  *seat
+}
+
+// Link opens the link.
+func (r rested) Link(ctx context.Context, g fleet.GuestID) (io.ReadWriteCloser, error) {
+	r.agent.mu.Lock()
+	left := rest - time.Since(r.seat.resumed)
+	r.agent.mu.Unlock()
+	if left > 0 {
+		wait(ctx, left)
+	}
+	return r.Linker.Link(ctx, g)
 }
 
 // hangUp lets go of the link to the guest.
