@@ -102,6 +102,7 @@ func Fit(past []fleet.Migration, about Subject) Model {
 	m.slack = slack(link)
 	m.overhead = overhead(link)
 	job := func(o outcome) bool { return o.m.Job == about.Job }
+	m.packed = learnPacked(some(fewLinks, all, job))
 	m.rise = m.learnRise(some(fewLinks, all, job))
 	m.rest = m.learnRest(link)
 	like := some(fewLikes, all, job)
@@ -160,7 +161,7 @@ func bandwidth(link, all []outcome) float64 {
 	for _, group := range [][]outcome{link, all} {
 		var free []float64
 		for _, o := range group {
-			if !o.capped() {
+			if !o.capped() && !o.packed() {
 				free = append(free, o.rate()*o.share())
 			}
 		}

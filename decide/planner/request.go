@@ -111,7 +111,13 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 	if err != nil {
 		return fleet.Answer{}, err
 	}
-	if h, changed := lifecycle.Host(h, fleet.Drain, d.at); changed {
+	leave := fleet.Limits{PageCache: r.Limits.PageCache, Compress: r.Limits.Compress}
+	if reason := invalidLess(leave); reason != "" {
+		return refuse(r, "%s", reason)
+	}
+	now, changed := lifecycle.Host(h, fleet.Drain, d.at)
+	if changed || now.Leave != leave {
+		now.Leave, h = leave, now
 		d.hosts.put[h.ID] = h
 	}
 	d.drain()
@@ -165,6 +171,7 @@ func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
 	if err != nil {
 		return fleet.Answer{}, err
 	}
+	h.Leave = fleet.Limits{}
 	if h, changed := lifecycle.Host(h, fleet.Undrain, d.at); changed {
 		d.hosts.put[h.ID] = h
 	}
