@@ -70,6 +70,7 @@ type Facts struct {
 	Version     string                   `json:"version,omitempty"`
 	Machine     string                   `json:"machine,omitempty"` // same Machine, same files: /etc/machine-id or its stand-in
 	Address     string                   `json:"address,omitempty"` // IP of the host on the network that hosts share
+	Site        string                   `json:"site,omitempty"`    // where the host stands: a room, a rack; hosts of one site are near each other
 	Capacity    Resources                `json:"capacity"`
 	Abilities   map[Kind]Abilities       `json:"abilities,omitempty"`
 	LoadCPUs    float64                  `json:"load_cpus"` // CPUs in use by guests, averaged over the last interval

@@ -20,7 +20,7 @@ type RequestVerb string
 const (
 	Submit  RequestVerb = "submit"   // Spec, Image
 	Cancel  RequestVerb = "cancel"   // Job
-	Migrate RequestVerb = "migrate"  // Guests or Job, To (empty: the planner chooses), Limits
+	Migrate RequestVerb = "migrate"  // Guests or Job, To or ToSite (both empty: the planner chooses), Limits
 	CallOff RequestVerb = "call off" // Move
 	Drain   RequestVerb = "drain"    // Host
 	Undrain RequestVerb = "undrain"  // Host
@@ -41,6 +41,7 @@ type Request struct {
 	Move   MoveID      `json:"move,omitempty"`
 	Host   HostID      `json:"host,omitempty"`
 	To     HostID      `json:"to,omitempty"`
+	ToSite string      `json:"to_site,omitempty"` // a host of this site, where To is empty
 	Limits Limits      `json:"limits,omitzero"`
 	Spec   *JobSpec    `json:"spec,omitempty"`
 	Image  *Image      `json:"image,omitempty"` // set by the controller from Spec.Image

@@ -51,6 +51,7 @@ type hostFlags struct {
 	run, state  string
 	images      string
 	address     string
+	site        string
 	accelerator string
 	snapshots   int     // of booted guests, for each image
 	group       string  // of processes, above those of the guests
@@ -191,7 +192,7 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 // facts is what does not change by what the agent does.
 func (h *host) facts() fleet.Facts {
 	f := fleet.Facts{
-		Version: version, Machine: h.machine.ID, Address: h.flags.address,
+		Version: version, Machine: h.machine.ID, Address: h.flags.address, Site: h.flags.site,
 		Capacity:  fleet.Resources{CPUs: h.machine.CPUs, MemoryBytes: h.flags.memory},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.trouble}},
 		Troubles:  h.shares.Troubles(),

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"pagurus/decide/lifecycle"
@@ -26,7 +27,7 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 		return fleet.Answer{}, err
 	}
 	var answer fleet.Answer
-	if r.To != "" {
+	if r.To != "" || r.ToSite != "" {
 		var there []fleet.Guest
 		if guests, there, err = d.bound(r, guests); err != nil {
 			return answer, err
@@ -116,16 +117,15 @@ func (d *draft) named(r fleet.Request) ([]fleet.Guest, error) {
 	return out, nil
 }
 
-// bound parts the guests that are to go to the host asked for from those that
-// are there already.
+// bound parts the guests that are to go to the host or site asked for from those
+// that are there already.
 func (d *draft) bound(r fleet.Request, guests []fleet.Guest) (rest, there []fleet.Guest, err error) {
-	to, ok := d.hosts.find(r.To)
-	if !ok {
-		_, err = refuse(r, "there is no host %s; pagurus hosts lists them", r.To)
+	to, place, err := d.goal(r)
+	if err != nil {
 		return nil, nil, err
 	}
 	for _, g := range guests {
-		if g.Home == to.ID && g.State != fleet.GuestMoving {
+		if slices.Contains(to, g.Home) && g.State != fleet.GuestMoving {
 			there = append(there, g)
 		} else {
 			rest = append(rest, g)
@@ -135,11 +135,57 @@ func (d *draft) bound(r fleet.Request, guests []fleet.Guest) (rest, there []flee
 	case len(rest) > 0:
 		return rest, there, nil
 	case len(there) == 1:
-		_, err = refuse(r, "guest %s is on %s already; name another host, or none to let Pagurus choose", there[0].ID, to.ID)
+		_, err = refuse(r, "guest %s is on %s already; name another %s, or none to let Pagurus choose", there[0].ID, there[0].Home, place)
 	default:
-		_, err = refuse(r, "all %d guests are on %s already; name another host, or none to let Pagurus choose", len(there), to.ID)
+		_, err = refuse(r, "all %d guests are on %s already; name another %s, or none to let Pagurus choose", len(there), listed(homesOf(there)), place)
 	}
 	return nil, nil, err
+}
+
+// goal gives the hosts that a request names, itself or by their site, and which
+// of the two it is; none: any will do.
+func (d *draft) goal(r fleet.Request) (hosts []fleet.HostID, place string, err error) {
+	if r.To != "" {
+		if _, ok := d.hosts.find(r.To); !ok {
+			_, err = refuse(r, "there is no host %s; pagurus hosts lists them", r.To)
+		} else if r.ToSite != "" {
+			_, err = refuse(r, "both host %s and site %s are named; name one of them", r.To, r.ToSite)
+		}
+		return []fleet.HostID{r.To}, "host", err
+	}
+	if r.ToSite == "" {
+		return nil, "", nil
+	}
+	sites := map[string]bool{}
+	for id := range d.base.Hosts {
+		if h := d.hosts.at(id); h.Facts.Site != "" {
+			if sites[h.Facts.Site] = true; h.Facts.Site == r.ToSite {
+				hosts = append(hosts, id)
+			}
+		}
+	}
+	if len(hosts) == 0 {
+		_, err = refuse(r, "no host says that it is in site %s; there is %s", r.ToSite, listed(slices.Sorted(maps.Keys(sites))))
+	}
+	slices.Sort(hosts)
+	return hosts, "site", err
+}
+
+// homesOf names the hosts of guests, each once.
+func homesOf(guests []fleet.Guest) (homes []string) {
+	for _, g := range guests {
+		homes = append(homes, string(g.Home))
+	}
+	slices.Sort(homes)
+	return slices.Compact(homes)
+}
+
+// listed joins names for people.
+func listed(names []string) string {
+	if len(names) == 0 {
+		return "none at all: give agents --site"
+	}
+	return strings.Join(names, ", ")
 }
 
 // mostTurns bounds the search for room for a gang. Each turn serves first who
@@ -155,7 +201,7 @@ func (d *draft) together(r fleet.Request, guests []fleet.Guest) (map[fleet.Guest
 	slices.SortStableFunc(order, func(a, b fleet.Guest) int { return cmp.Compare(b.Need.MemoryBytes, a.Need.MemoryBytes) })
 	var no error
 	for range mostTurns {
-		chosen, stuck := d.turn(order, r.To)
+		chosen, stuck := d.turn(order, r)
 		if stuck < 0 {
 			return chosen, nil
 		}
@@ -170,11 +216,11 @@ func (d *draft) together(r fleet.Request, guests []fleet.Guest) (map[fleet.Guest
 
 // turn places the guests in their order and gives which of them found no room;
 // -1: none.
-func (d *draft) turn(order []fleet.Guest, to fleet.HostID) (map[fleet.GuestID]placement.Choice, int) {
+func (d *draft) turn(order []fleet.Guest, r fleet.Request) (map[fleet.GuestID]placement.Choice, int) {
 	room := d.room().Clone()
 	chosen := map[fleet.GuestID]placement.Choice{}
 	for i, g := range order {
-		ranked := d.p.policy().Rank(room, d.askFor(g, to))
+		ranked := d.p.policy().Rank(room, d.askFor(g, r))
 		if len(ranked) == 0 {
 			return chosen, i
 		}
@@ -184,19 +230,17 @@ func (d *draft) turn(order []fleet.Guest, to fleet.HostID) (map[fleet.GuestID]pl
 	return chosen, -1
 }
 
-// askFor is the placement question for a guest that runs and shall go to one
-// host, if one is named.
-func (d *draft) askFor(g fleet.Guest, to fleet.HostID) placement.Ask {
+// askFor is the placement question for a guest that runs and shall go to what a
+// request names, if it does.
+func (d *draft) askFor(g fleet.Guest, r fleet.Request) placement.Ask {
 	a := ask(d.base, g)
-	if to != "" {
-		a.Only = []fleet.HostID{to}
-	}
+	a.Only, _, _ = d.goal(r) // a name that means nothing was refused before
 	return a
 }
 
 // crowded is the refusal to move guests of which one found no room.
 func (d *draft) crowded(r fleet.Request, g fleet.Guest, guests int) error {
-	a := d.askFor(g, r.To)
+	a := d.askFor(g, r)
 	if to, ok := d.hosts.find(r.To); ok {
 		if reason := placement.Unfit(d.room(), to, a); reason != "" {
 			_, err := refuse(r, "guest %s cannot move to %s, which %s; name another host, or none to let Pagurus choose", g.ID, to.ID, reason)

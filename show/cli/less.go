@@ -15,6 +15,7 @@ type lessFlags struct {
 
 // lessHelp is what commands with lessFlags say of them.
 const lessHelp = `
+
 Free memory is not sent. What a guest's memory holds of files it can read again
 (its page cache) it drops before it is copied, where that is much of its memory
 and the job does not read it again and again; --page-cache drop or send decides

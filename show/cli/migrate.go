@@ -19,18 +19,19 @@ const modeAuto = "auto"
 
 // migrateFlags is what `migrate` is told besides guests.
 type migrateFlags struct {
-	job, to, bandwidth string
-	mode               string
-	stall, deadline    time.Duration
-	wait, dry          bool
-	limit              time.Duration
-	less               lessFlags
+	job, to, site   string
+	bandwidth       string
+	mode            string
+	stall, deadline time.Duration
+	wait, dry       bool
+	limit           time.Duration
+	less            lessFlags
 }
 
 func (a *app) migrateCommand() *cobra.Command {
 	var f migrateFlags
 	cmd := &cobra.Command{
-		Use:   "migrate GUEST…|--job JOB [--to HOST] [--wait | --dry-run]",
+		Use:   "migrate GUEST…|--job JOB [--to HOST|--to-site SITE] [--wait | --dry-run]",
 		Short: "Move guests to other hosts while they run",
 		Long: `Migrate moves guests to other hosts while their program runs on. Without --to
 the controller chooses the hosts. It prints the move's ID and returns; with
@@ -45,11 +46,11 @@ the same moment. Guests that are on HOST already stay.
 that moves alone and is not ready by then stays where it is, and the move is
 called off. Of several guests those that are not ready stay, and those that are
 go without them. Without --deadline the same happens to those that are not ready
-5 minutes after the first one is.
-` + lessHelp,
+5 minutes after the first one is.` + lessHelp,
 		Example: `  pagurus migrate j3g1 --to host2 --wait
   pagurus migrate j3g0 j3g1 j3g2 --to host2          # together
   pagurus migrate --job j3 --bandwidth 200M --deadline 30s
+  pagurus migrate --job j3 --to-site basement
   pagurus moves show $(pagurus migrate j3g1)`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 0) == (f.job == "") {
@@ -80,6 +81,7 @@ go without them. Without --deadline the same happens to those that are not ready
 	flags := cmd.Flags()
 	flags.StringVar(&f.job, "job", "", "move all guests of this job")
 	flags.StringVar(&f.to, "to", "", "the host to move to (default: the controller chooses)")
+	flags.StringVar(&f.site, "to-site", "", "the site to move to: a host of it is chosen")
 	flags.StringVar(&f.mode, "mode", modeAuto, "auto, pre-copy (the guest runs on while it is copied) or stop-and-copy (it stands still: the least is sent)")
 	flags.StringVar(&f.bandwidth, "bandwidth", "", "send no more than this a second from one host, like 200M (default: what the link carries)")
 	flags.DurationVar(&f.stall, "max-stall", 0, "switch when a guest would stand still no longer than this (default 50ms)")
@@ -89,6 +91,7 @@ go without them. Without --deadline the same happens to those that are not ready
 	flags.BoolVar(&f.wait, "wait", false, "show the move until it is over")
 	flags.DurationVar(&f.limit, "timeout", 30*time.Minute, "wait no longer than this; the move goes on")
 	_ = cmd.RegisterFlagCompletionFunc("to", a.completeHosts)
+	_ = cmd.RegisterFlagCompletionFunc("to-site", a.completeSites)
 	_ = cmd.RegisterFlagCompletionFunc("job", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return a.completeJobs(openJob)(cmd, nil, typed)
 	})
@@ -98,7 +101,7 @@ go without them. Without --deadline the same happens to those that are not ready
 
 // request is what the command line asks for.
 func (f migrateFlags) request(cmd *cobra.Command, args []string) (fleet.Request, error) {
-	r := fleet.Request{Verb: fleet.Migrate, Job: fleet.JobID(f.job), To: fleet.HostID(f.to)}
+	r := fleet.Request{Verb: fleet.Migrate, Job: fleet.JobID(f.job), To: fleet.HostID(f.to), ToSite: f.site}
 	for _, g := range args {
 		r.Guests = append(r.Guests, fleet.GuestID(g))
 	}

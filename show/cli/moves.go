@@ -109,8 +109,7 @@ no room stay until there is some. It prints the IDs of the moves and says which
 guests have nowhere to go and why.
 With --wait it shows the moves until the host is empty, and exits with 1 if some
 guest cannot leave; with --json it prints each of them at the end. With --dry-run
-it says what that would cost, like ` + "`pagurus predict --host`" + `, and does nothing.
-` + lessHelp,
+it says what that would cost, like ` + "`pagurus predict --host`" + `, and does nothing.` + lessHelp,
 		Example:           "  pagurus drain host1 --wait && sudo reboot\n  pagurus drain host1 --page-cache drop",
 		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
 		ValidArgsFunction: a.completeHostArgument,

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,6 +36,12 @@ func (c Cluster) HostTable() Table {
 		}
 		t.Rows = append(t.Rows, row)
 		t.Notes = append(t.Notes, c.hostNotes(h)...)
+	}
+	if slices.ContainsFunc(c.Hosts, func(h Host) bool { return h.Facts.Site != "" }) {
+		t.Columns = append(t.Columns, "SITE")
+		for i, h := range c.Hosts {
+			t.Rows[i] = append(t.Rows[i], cmp.Or(cell(h.Facts.Site), "-"))
+		}
 	}
 	return t
 }
