@@ -60,7 +60,7 @@ type bench struct {
 func main() {
 	repeat := flag.Int("repeat", 8, "how often each comparison is repeated")
 	out := flag.String("o", "dist/bench.json", "where the record goes")
-	only := flag.String("only", "", "one of size, start, migration, stall, predict (default: all)")
+	only := flag.String("only", "", "one of size, start, migration, less, stall, predict (default: all)")
 	programs := flag.String("programs", "", "of predict: only these, joined by commas")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -107,7 +107,7 @@ func run(ctx context.Context, repeat int, only, out string, programs []string) (
 	for _, part := range []struct {
 		name string
 		f    func(context.Context) error
-	}{{"size", b.size}, {"start", b.start}, {"migration", b.migration}, {"stall", b.stall}, {"predict", b.predict}} {
+	}{{"size", b.size}, {"start", b.start}, {"migration", b.migration}, {"less", b.less}, {"stall", b.stall}, {"predict", b.predict}} {
 		if only != "" && only != part.name {
 			continue
 		}

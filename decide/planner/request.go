@@ -117,8 +117,8 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 	}
 	now, changed := lifecycle.Host(h, fleet.Drain, d.at)
 	if changed || now.Leave != leave {
-		now.Leave, h = leave, now
-		d.hosts.put[h.ID] = h
+		now.Leave = leave
+		d.hosts.put[h.ID], h = now, now
 	}
 	d.drain()
 	var out fleet.Answer
