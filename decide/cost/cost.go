@@ -49,7 +49,7 @@ const (
 	usualBandwidth = 300 << 20
 	usualSlack     = 3 << 20
 	usualOverhead  = 300 * time.Millisecond
-	usualRest      = 20 * time.Millisecond
+	usualRest      = 45 * time.Millisecond // from the order to stop to the word that it runs
 	usualRise      = 1.3
 	usualDowntime  = 50 * time.Millisecond
 	usualRounds    = 40
@@ -66,7 +66,7 @@ const (
 
 var (
 	usualTotal = spread{1 / 2.0, 1, 2}
-	usualPause = spread{1 / 4.0, 1, 4}
+	usualPause = spread{1 / 3.0, 1, 3}
 	usualSent  = spread{1 / 1.6, 1, 1.6}
 )
 

@@ -23,10 +23,16 @@ func (d *draft) foresee() {
 	}
 	s := d.base.Apply(d.change(), d.base.Revision)
 	past := past(s)
-	for _, m := range begun {
+	longestOf := map[fleet.MoveID]fleet.Range[time.Duration]{}
+	for i, m := range begun {
 		m.Packed = packs(s, past, m)
 		p := predict(s, past, m)
 		m.Predicted = &p
+		begun[i] = m
+		longestOf[m.Move] = longest(longestOf[m.Move], p.Total)
+	}
+	for _, m := range begun {
+		m.Predicted.Total = longestOf[m.Move] // they switch together
 		d.migrations.put[m.ID] = m
 	}
 }
