@@ -20,6 +20,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"pagurus/fleet"
@@ -63,7 +64,7 @@ func main() {
 	only := flag.String("only", "", "one of size, start, migration, less, stall, predict (default: all)")
 	programs := flag.String("programs", "", "of predict: only these, joined by commas")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, *repeat, *only, *out, strings.FieldsFunc(*programs, func(r rune) bool { return r == ',' })); err != nil {
 		fmt.Fprintln(os.Stderr, "pagurus-bench:", err)
