@@ -57,6 +57,7 @@ type Host struct {
 	ID      HostID    `json:"id"`
 	State   HostState `json:"state"`
 	Since   time.Time `json:"since"`             // when State was entered
+	Leave   Limits    `json:"leave,omitzero"`    // of the moves that empty it while it drains
 	Address string    `json:"address,omitempty"` // last Facts.Address; stored, so that networks stand while a restarted controller waits for its agents
 	Facts   Facts     `json:"facts"`             // what the host's agent last said; never stored
 }
@@ -85,6 +86,7 @@ type Facts struct {
 type Abilities struct {
 	Live        bool   `json:"live"`                  // can move a guest without stopping it
 	PostCopy    bool   `json:"post_copy"`             // can run a guest before its memory has arrived
+	Compress    bool   `json:"compress,omitempty"`    // can send a guest's memory compressed, and take it in
 	Accelerator string `json:"accelerator,omitempty"` // "kvm" or "tcg" (software emulation)
 	Version     string `json:"version,omitempty"`     // of QEMU or CRIU
 	CPU         string `json:"cpu,omitempty"`         // CPU model guests see

@@ -101,7 +101,7 @@ type Task struct {
 	Guest  Guest            `json:"guest"`
 	Job    Job              `json:"job"`
 	Listen string           `json:"listen,omitempty"` // for Copy: where the target takes in state
-	Limits Limits           `json:"limits"`           // for Copy
+	Limits Limits           `json:"limits"`           // for Receive and Copy, which must agree how memory is sent
 	Have   map[string]int64 `json:"have,omitempty"`   // for Run: bytes of each output stream the controller has
 }
 
@@ -114,6 +114,25 @@ const (
 	StopAndCopy Mode = "stop-and-copy" // the guest stands still while all of it is sent
 )
 
+// CachePolicy says what becomes of what a guest's memory holds of files and
+// could read again.
+type CachePolicy string
+
+// The policies. The empty one drops it where that pays.
+const (
+	DropCache CachePolicy = "drop" // the guest forgets it before it is copied
+	SendCache CachePolicy = "send" // it is copied like all else
+)
+
+// Compression says whether memory is sent compressed.
+type Compression string
+
+// The choices. The empty one, of a Move only, leaves it to the controller.
+const (
+	CompressOn  Compression = "on"
+	CompressOff Compression = "off"
+)
+
 // Limits bounds a move and each of its copies. The zero value of a field means
 // its default.
 type Limits struct {
@@ -122,7 +141,9 @@ type Limits struct {
 	Rounds         int           `json:"rounds"`                // give up after this many passes
 	BytesPerSecond int64         `json:"bytes_per_second"`      // ceiling on the link: of a Move for all it sends from one host, of a Task for its copy; 0 is none
 	Deadline       time.Duration `json:"deadline_ns,omitempty"` // of a Move: who is not ready so long after Begun stays; 0 is none but that of ready
-	Hold           bool          `json:"hold,omitempty"`        // of a Task: others are waited for after the copy, so the guest must not stop of its own accord
+	PageCache      CachePolicy   `json:"page_cache,omitempty"`
+	Compress       Compression   `json:"compress,omitempty"`
+	Hold           bool          `json:"hold,omitempty"` // of a Task: others are waited for after the copy, so the guest must not stop of its own accord
 }
 
 // Outcome is how an order went.

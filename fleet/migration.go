@@ -43,6 +43,7 @@ type Migration struct {
 	Entered []Entered   `json:"entered"`          // every phase entered, in order
 	Cost    Progress    `json:"cost"`             // what it cost, once switched
 	Resumed time.Time   `json:"resumed,omitzero"` // when the target let it run, target host's clock
+	Packed  bool        `json:"packed,omitempty"` // its memory is sent compressed; decided when it begins, for both hosts
 
 	Predicted *Prediction `json:"predicted,omitempty"` // what it was expected to cost when it began
 	Stall     *Stall      `json:"stall,omitempty"`     // what the job's ranks saw of it; nil: not traced, or not known yet
@@ -61,6 +62,8 @@ type Progress struct {
 	TotalBytes          int64         `json:"total_bytes"`     // memory of the guest
 	RemainingBytes      int64         `json:"remaining_bytes"` // known to be dirty and not sent
 	SentBytes           int64         `json:"sent_bytes"`
+	CopiedBytes         int64         `json:"copied_bytes,omitempty"`  // memory that was sent, as it was before it was compressed
+	DroppedBytes        int64         `json:"dropped_bytes,omitempty"` // page cache that the guest gave up before the copy
 	BytesPerSecond      float64       `json:"bytes_per_second"`
 	DirtyBytesPerSecond float64       `json:"dirty_bytes_per_second"`
 	Elapsed             time.Duration `json:"elapsed_ns"`

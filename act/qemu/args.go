@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 
+	"pagurus/act/qemu/stream"
 	"pagurus/fleet"
 )
 
@@ -106,6 +106,10 @@ func args(m machine) []string {
 		"-device", "virtserialport,bus=serial.0,chardev=" + linkChardev + ",name=" + linkName,
 		"-object", "rng-builtin,id=rng",
 		"-device", "virtio-rng-pci,rng=rng",
+		// It takes no memory from the guest: by it the guest says, while it is
+		// copied, what is free and need not be.
+		"-object", "iothread,id=hints",
+		"-device", "virtio-balloon-pci,free-page-hint=on,iothread=hints",
 	}
 	if m.incoming || m.state != nil {
 		// -S: what has been received stays paused until Resume says otherwise.
@@ -137,9 +141,7 @@ const firstWhole = 9
 // memory, once, when a copy begins. Seen with 7.2: without the odd pages one
 // move in three or four breaks the guest, with them none in hundreds.
 func losesPages(a Ability) bool {
-	major, _, _ := strings.Cut(a.Version, ".")
-	n, err := strconv.Atoi(major)
-	return a.Accelerator == emulation && (err != nil || n < firstWhole)
+	return a.Accelerator == emulation && stream.Major(a.Version) < firstWhole
 }
 
 func accelerator(name string) string {

@@ -26,6 +26,7 @@ import (
 	"pagurus/act/qemu/initrd"
 	"pagurus/act/qemu/proc"
 	"pagurus/act/qemu/qmp"
+	"pagurus/act/qemu/stream"
 	"pagurus/fleet"
 )
 
@@ -60,6 +61,7 @@ type Driver struct {
 	binary  string
 	account proc.Account
 	ability Ability
+	packs   bool // see stream.Packs
 	initrds *initrd.Folder
 	watches sync.WaitGroup // one a guest
 
@@ -137,9 +139,10 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.config.Accelerator != "" {
 		d.ability.Accelerator = d.config.Accelerator
 		d.ability.Version, err = versionOf(ctx, d.binary)
-		return err
+	} else {
+		d.ability, err = probe(ctx, d.config, d.binary, d.account)
 	}
-	d.ability, err = probe(ctx, d.config, d.binary, d.account)
+	d.packs = stream.Packs(d.binary, d.ability.Version)
 	return err
 }
 
@@ -184,6 +187,7 @@ func (d *Driver) Close() error {
 func (d *Driver) Abilities() fleet.Abilities {
 	return fleet.Abilities{
 		Live: true, Accelerator: d.ability.Accelerator, Version: d.ability.Version, CPU: seenCPU(d.ability),
+		Compress: d.packs,
 	}
 }
 

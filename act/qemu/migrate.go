@@ -10,6 +10,7 @@ import (
 
 	"pagurus/act/qemu/pace"
 	"pagurus/act/qemu/qmp"
+	"pagurus/act/qemu/stream"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -93,7 +94,7 @@ func (d *Driver) begin(ctx context.Context, g *guest, q *qmp.Client, t fleet.Tas
 	if err := g.remember(func(r *record) { r.Copy = &order }); err != nil {
 		return err
 	}
-	if err := prepareStream(ctx, q); err != nil {
+	if err := stream.Prepare(ctx, q.Do, t.Limits.Compress == fleet.CompressOn); err != nil {
 		return err
 	}
 	if err := q.Do(ctx, "migrate-set-parameters", map[string]any{

@@ -46,6 +46,8 @@ func TestArgs(t *testing.T) {
 -device virtserialport,bus=serial.0,chardev=link,name=org.pagurus.link
 -object rng-builtin,id=rng
 -device virtio-rng-pci,rng=rng
+-object iothread,id=hints
+-device virtio-balloon-pci,free-page-hint=on,iothread=hints
 `
 	if got := lines(args(m)); got != want {
 		t.Errorf("the command line is\n%s\nwant\n%s", got, want)

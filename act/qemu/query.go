@@ -30,6 +30,7 @@ type migration struct {
 		Total      int64   `json:"total"`
 		Remaining  int64   `json:"remaining"`
 		Sent       int64   `json:"transferred"`
+		Copied     int64   `json:"normal-bytes"` // in pages that were sent and hold anything
 		Rounds     int     `json:"dirty-sync-count"`
 		DirtyPages int64   `json:"dirty-pages-rate"` // a second
 		PageSize   int64   `json:"page-size"`
@@ -73,6 +74,7 @@ const bytesPerMegabit = 1e6 / 8
 func (m migration) progress() fleet.Progress {
 	p := fleet.Progress{
 		Rounds: m.RAM.Rounds, TotalBytes: m.RAM.Total, RemainingBytes: m.RAM.Remaining, SentBytes: m.RAM.Sent,
+		CopiedBytes:         m.RAM.Copied,
 		BytesPerSecond:      m.RAM.Megabits * bytesPerMegabit,
 		DirtyBytesPerSecond: float64(m.RAM.DirtyPages * m.RAM.PageSize),
 		Elapsed:             time.Duration(m.TotalTime) * time.Millisecond,

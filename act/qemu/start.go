@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/qemu/proc"
-	"pagurus/act/qemu/qmp"
+	"pagurus/act/qemu/stream"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -77,7 +77,7 @@ func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 		g, err = d.boot(ctx, t, m)
 	}
 	if err == nil {
-		listen, err = d.listen(ctx, g)
+		listen, err = d.listen(ctx, g, t.Limits)
 	}
 	if err == nil {
 		err = fault.Point("qemu.receive.after-listen")
@@ -92,12 +92,12 @@ func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 }
 
 // listen tells QEMU to take in state at a port of its own choice.
-func (d *Driver) listen(ctx context.Context, g *guest) (string, error) {
+func (d *Driver) listen(ctx context.Context, g *guest, l fleet.Limits) (string, error) {
 	q, err := g.monitor(ctx)
 	if err != nil {
 		return "", err
 	}
-	if err := prepareStream(ctx, q); err != nil {
+	if err := stream.Prepare(ctx, q.Do, l.Compress == fleet.CompressOn); err != nil {
 		return "", err
 	}
 	uri := "tcp:" + net.JoinHostPort(d.config.Address.String(), "0")
@@ -336,18 +336,4 @@ func addressOf(listen string) (string, error) {
 		return "", fmt.Errorf("the target's address: %w", err)
 	}
 	return "tcp:" + at.String(), nil
-}
-
-// prepareStream sets what source and target of a migration have to agree on.
-// With a return path the source knows that the target has loaded everything;
-// with the pause before the switch nothing irrevocable happens unasked.
-func prepareStream(ctx context.Context, q *qmp.Client) error {
-	type capability struct {
-		Name  string `json:"capability"`
-		State bool   `json:"state"`
-	}
-	const on, off = true, false
-	return q.Do(ctx, "migrate-set-capabilities", map[string]any{"capabilities": []capability{
-		{"events", on}, {"return-path", on}, {"pause-before-switchover", on}, {"xbzrle", off},
-	}}, nil)
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -277,7 +278,7 @@ var buildWitness = sync.OnceValues(func() (string, error) {
 })
 
 // testImage gives a folder with the files of an image: the kernel and modules
-// of a real one, and a small disk with a known beginning. It stays for the next
+// of a real one, and a disk with a known beginning. It stays for the next
 // test, with the snapshots of guests booted from it.
 func testImage(t *testing.T) string {
 	t.Helper()
@@ -291,9 +292,17 @@ func testImage(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	write(t, filepath.Join(dir, "root.img"), append([]byte(diskHead), make([]byte, 1<<20)...))
+	disk := filepath.Join(dir, "root.img")
+	if info, err := os.Stat(disk); err != nil || info.Size() != diskBytes {
+		content := make([]byte, diskBytes)
+		_, _ = rand.NewChaCha8([32]byte{}).Read(content)
+		write(t, disk, append([]byte(diskHead), content[len(diskHead):]...))
+	}
 	return dir
 }
+
+// diskBytes is how large the guests' disk is, of content that is no zeros.
+const diskBytes = 64 << 20
 
 // diskHead is what the guests' disk begins with.
 const diskHead = "PAGURUS!"

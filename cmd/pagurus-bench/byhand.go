@@ -18,7 +18,8 @@ import (
 type handMove struct {
 	target *exec.Cmd
 	dir    string
-	source int // the process it has left
+	source int   // the process it has left
+	sent   int64 // bytes
 }
 
 // end ends both QEMUs.
@@ -54,7 +55,8 @@ func (b *bench) byHand(ctx context.Context, guest string, index int, from, to st
 		return h, err
 	}
 	defer source.Close()
-	return h, migrate(ctx, source, fmt.Sprintf("tcp:198.18.0.%s:%d", strings.TrimPrefix(to, "host"), handPort+index))
+	h.sent, err = migrate(ctx, source, fmt.Sprintf("tcp:198.18.0.%s:%d", strings.TrimPrefix(to, "host"), handPort+index))
+	return h, err
 }
 
 // hand takes how long that takes for a single guest.

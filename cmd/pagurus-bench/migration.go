@@ -115,34 +115,38 @@ func (b *bench) lastMove(ctx context.Context) (time.Duration, error) {
 	return last.Ended.Sub(last.Begun), nil
 }
 
-// migrate undoes the settings the driver left and runs QEMU's own migration.
-func migrate(ctx context.Context, source *qmp.Client, address string) error {
+// migrate undoes the settings the driver left, runs QEMU's own migration and
+// gives how many bytes it sent.
+func migrate(ctx context.Context, source *qmp.Client, address string) (sent int64, err error) {
 	off := map[string]any{"capabilities": []map[string]any{
-		{"capability": "pause-before-switchover", "state": false}, {"capability": "return-path", "state": false},
+		{"capability": "pause-before-switchover", "state": false}, {"capability": "return-path", "state": false}, {"capability": "multifd", "state": false},
 	}}
 	if err := source.Do(ctx, "migrate-set-capabilities", off, nil); err != nil {
-		return err
+		return 0, err
 	}
 	defaults := map[string]any{"max-bandwidth": 128 << 20, "downtime-limit": 300}
 	if err := source.Do(ctx, "migrate-set-parameters", defaults, nil); err != nil {
-		return err
+		return 0, err
 	}
 	for { // until the target listens
 		if err := source.Do(ctx, "migrate", map[string]any{"uri": address}, nil); err != nil {
-			return err
+			return 0, err
 		}
 		for {
 			var state struct {
 				Status string `json:"status"`
+				RAM    struct {
+					Sent int64 `json:"transferred"`
+				} `json:"ram"`
 			}
 			if err := source.Do(ctx, "query-migrate", nil, &state); err != nil {
-				return err
+				return 0, err
 			}
 			if state.Status == "completed" {
-				return nil
+				return state.RAM.Sent, nil
 			}
 			if err := pause(ctx, 10*time.Millisecond); err != nil {
-				return err
+				return 0, err
 			}
 			if state.Status == "failed" {
 				break

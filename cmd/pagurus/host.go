@@ -19,6 +19,7 @@ import (
 	"pagurus/act/overlay"
 	"pagurus/act/qemu"
 	"pagurus/act/share"
+	"pagurus/decide/cost"
 	"pagurus/decide/lifecycle"
 	"pagurus/fleet"
 	"pagurus/serve/agent"
@@ -136,8 +137,11 @@ func judge(l fleet.Limits, seen []fleet.Progress) (bool, error) {
 	var rounds []lifecycle.Round
 	for i := 1; i < len(seen); i++ {
 		before, after := seen[i-1], seen[i]
+		// What is left is memory; of what was sent compressed it counts what
+		// memory that was.
+		sent := max(after.SentBytes-before.SentBytes, after.CopiedBytes-before.CopiedBytes)
 		rounds = append(rounds, lifecycle.Round{
-			Took: after.Elapsed - before.Elapsed, SentBytes: after.SentBytes - before.SentBytes, LeftBytes: after.RemainingBytes,
+			Took: after.Elapsed - before.Elapsed, SentBytes: sent, LeftBytes: after.RemainingBytes,
 		})
 	}
 	switch lifecycle.Copy(l, rounds) {
@@ -181,7 +185,7 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 			return guestlink.New(func(ctx context.Context) (io.ReadWriteCloser, error) { return l.Link(ctx, id) })
 		},
 		Overlay: h.network, Shares: h.shares, Images: h.images, Controller: agent.Remote(client),
-		Facts: h.facts, Limit: h.flags.cpus, Log: log,
+		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.cpus, Log: log,
 	})
 }
 

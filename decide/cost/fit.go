@@ -102,6 +102,7 @@ func Fit(past []fleet.Migration, about Subject) Model {
 	m.slack = slack(link)
 	m.overhead = overhead(link)
 	job := func(o outcome) bool { return o.m.Job == about.Job }
+	m.packed = learnPacked(some(fewLinks, all, job))
 	m.rise = m.learnRise(some(fewLinks, all, job))
 	m.rest = m.learnRest(link)
 	like := some(fewLikes, all, job)
@@ -165,7 +166,7 @@ func bandwidth(link, all []outcome) float64 {
 		var alone, together []float64
 		for _, o := range group {
 			switch {
-			case o.capped():
+			case o.capped(), o.packed():
 			case o.share() == 1:
 				alone = append(alone, o.rate())
 			default:

@@ -25,8 +25,10 @@ func (d *draft) foresee() {
 	past := past(s)
 	longestOf := map[fleet.MoveID]fleet.Range[time.Duration]{}
 	for i, m := range begun {
+		m.Packed = packs(s, past, m)
 		p := predict(s, past, m)
-		begun[i].Predicted = &p
+		m.Predicted = &p
+		begun[i] = m
 		longestOf[m.Move] = longest(longestOf[m.Move], p.Total)
 	}
 	for _, m := range begun {
@@ -47,8 +49,8 @@ func past(s fleet.Snapshot) []fleet.Migration {
 // predict says what a migration in the snapshot will cost.
 func predict(s fleet.Snapshot, past []fleet.Migration, m fleet.Migration) fleet.Prediction {
 	g := s.Guests[m.Guest]
-	model := cost.Fit(past, cost.Subject{Kind: g.Kind, Job: g.Job, From: m.From, To: m.To})
-	link := cost.Link{Share: share(s, m), Limits: Task(s, fleet.Order{Verb: fleet.Copy, Guest: m.Guest, Migration: m.ID}).Limits}
+	model := modelFor(s, past, m)
+	link := cost.Link{Share: share(s, m), Limits: decided(copyLimits(s, m), m)}
 	facts := s.Hosts[m.From].Facts.Guests[m.Guest]
 	var p fleet.Prediction
 	if look := lastLook(s, past, m.From, m.Guest); look != nil {
@@ -154,10 +156,13 @@ func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
 	for _, g := range sortedGuests(d.base, func(g fleet.Guest) bool { return !g.State.Ended() && g.Home == h.ID }) {
 		i := slices.IndexFunc(out, func(r fleet.Request) bool { return d.guests.at(r.Guests[0]).Job == g.Job })
 		if i < 0 {
-			out = append(out, fleet.Request{At: r.At, By: r.By, Verb: fleet.Migrate})
+			out = append(out, fleet.Request{At: r.At, By: r.By, Verb: fleet.Migrate, Limits: fleet.Limits{PageCache: r.Limits.PageCache, Compress: r.Limits.Compress}})
 			i = len(out) - 1
 		}
 		out[i].Guests = append(out[i].Guests, g.ID)
+		if len(out[i].Guests) > 1 && out[i].Limits.Compress == fleet.CompressOn {
+			out[i].Limits.Compress = "" // a drain does not refuse to do without
+		}
 	}
 	if len(out) == 0 {
 		_, err := refuse(r, "no guest would move: %s has none; pagurus guests lists them and where they are", h.ID)

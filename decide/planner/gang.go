@@ -45,6 +45,9 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 	if err != nil {
 		return fleet.Answer{}, err
 	}
+	if reason := d.unpackable(r.Limits, guests, func(g fleet.GuestID) fleet.HostID { return to[g].Host }); reason != "" {
+		return refuse(r, "%s", reason)
+	}
 	limits := r.Limits
 	limits.Hold = false // a task's own
 	answer.Moves = []fleet.MoveID{d.depart(guests, to, fleet.Move{Request: r.ID, Why: fmt.Sprintf("asked for by uid %d", r.By.UID), Limits: limits})}
@@ -67,7 +70,7 @@ func invalidLimits(l fleet.Limits) string {
 	case l.Rounds < 0:
 		return fmt.Sprintf("%d passes over a guest's memory are none at all; leave the number out", l.Rounds)
 	}
-	return ""
+	return invalidLess(l)
 }
 
 // named gives the guests a request to migrate names, each once, for callers
@@ -418,7 +421,7 @@ func (d *draft) drainOne(id fleet.HostID, guests []fleet.Guest) {
 			n++
 		}
 		if gang, to := d.fitting(guests[:n], nowhere); len(gang) > 0 {
-			d.depart(gang, to, fleet.Move{Why: fmt.Sprintf("%s is draining", id), Drains: id})
+			d.depart(gang, to, fleet.Move{Why: fmt.Sprintf("%s is draining", id), Drains: id, Limits: d.hosts.at(id).Leave})
 			return
 		}
 		guests = guests[n:]

@@ -33,8 +33,9 @@ func Task(s fleet.Snapshot, o fleet.Order) fleet.Task {
 	if o.Migration != "" {
 		t.Listen = s.Migrations[o.Migration].Listen
 	}
-	if o.Verb == fleet.Copy {
-		t.Limits = copyLimits(s, s.Migrations[o.Migration])
+	if o.Verb == fleet.Receive || o.Verb == fleet.Copy {
+		m := s.Migrations[o.Migration]
+		t.Limits = decided(copyLimits(s, m), m)
 	}
 	return t
 }

@@ -111,8 +111,14 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 	if err != nil {
 		return fleet.Answer{}, err
 	}
-	if h, changed := lifecycle.Host(h, fleet.Drain, d.at); changed {
-		d.hosts.put[h.ID] = h
+	leave := fleet.Limits{PageCache: r.Limits.PageCache, Compress: r.Limits.Compress}
+	if reason := invalidLess(leave); reason != "" {
+		return refuse(r, "%s", reason)
+	}
+	now, changed := lifecycle.Host(h, fleet.Drain, d.at)
+	if changed || now.Leave != leave {
+		now.Leave = leave
+		d.hosts.put[h.ID], h = now, now
 	}
 	d.drain()
 	var out fleet.Answer
@@ -165,6 +171,7 @@ func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
 	if err != nil {
 		return fleet.Answer{}, err
 	}
+	h.Leave = fleet.Limits{}
 	if h, changed := lifecycle.Host(h, fleet.Undrain, d.at); changed {
 		d.hosts.put[h.ID] = h
 	}

@@ -250,8 +250,11 @@ func (a *Agent) receive(ctx context.Context, w *work) (fleet.Report, error) {
 // copy sends the guest's memory while it runs.
 func (a *Agent) copy(ctx context.Context, w *work) (fleet.Report, error) {
 	a.setProgress(w, &fleet.Progress{})
+	dropped := a.lighten(ctx, w)
+	a.setDropped(w.seat, dropped)
 	var last *fleet.Progress
 	err := w.driver.Copy(ctx, w.task, func(p fleet.Progress) {
+		p.DroppedBytes = dropped
 		last = &p
 		a.setProgress(w, &p)
 	})
@@ -278,6 +281,9 @@ func (a *Agent) switchOver(ctx context.Context, w *work) (fleet.Report, error) {
 	}
 	a.dismiss(w.seat) // not waited for: the guest stands still until this is reported
 	a.setProgress(w, nil)
+	a.mu.Lock()
+	p.DroppedBytes = w.seat.dropped
+	a.mu.Unlock()
 	return fleet.Report{Cost: &p}, nil
 }
 

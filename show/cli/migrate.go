@@ -25,6 +25,7 @@ type migrateFlags struct {
 	stall, deadline time.Duration
 	wait, dry       bool
 	limit           time.Duration
+	less            lessFlags
 }
 
 func (a *app) migrateCommand() *cobra.Command {
@@ -45,7 +46,7 @@ the same moment. Guests that are on HOST already stay.
 that moves alone and is not ready by then stays where it is, and the move is
 called off. Of several guests those that are not ready stay, and those that are
 go without them. Without --deadline the same happens to those that are not ready
-5 minutes after the first one is.`,
+5 minutes after the first one is.` + lessHelp,
 		Example: `  pagurus migrate j3g1 --to host2 --wait
   pagurus migrate j3g0 j3g1 j3g2 --to host2          # together
   pagurus migrate --job j3 --bandwidth 200M --deadline 30s
@@ -85,6 +86,7 @@ go without them. Without --deadline the same happens to those that are not ready
 	flags.StringVar(&f.bandwidth, "bandwidth", "", "send no more than this a second from one host, like 200M (default: what the link carries)")
 	flags.DurationVar(&f.stall, "max-stall", 0, "switch when a guest would stand still no longer than this (default 50ms)")
 	flags.DurationVar(&f.deadline, "deadline", 0, "who is not ready to switch by then stays (default: 5m after the first is ready)")
+	f.less.add(cmd)
 	dryRun(flags, &f.dry)
 	flags.BoolVar(&f.wait, "wait", false, "show the move until it is over")
 	flags.DurationVar(&f.limit, "timeout", 30*time.Minute, "wait no longer than this; the move goes on")
@@ -121,7 +123,7 @@ func (f migrateFlags) request(cmd *cobra.Command, args []string) (fleet.Request,
 		return r, usage(cmd, fmt.Sprintf("--deadline %s has passed before anything begins: give something like 30s", f.deadline))
 	}
 	r.Limits.Downtime, r.Limits.Deadline = f.stall, f.deadline
-	return r, nil
+	return r, f.less.set(cmd, &r.Limits)
 }
 
 func (a *app) showMoveCommand() *cobra.Command {

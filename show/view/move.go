@@ -133,7 +133,7 @@ func (m Move) Show(now time.Time) string {
 	}
 	b.WriteString("\n" + m.costs(now).Text())
 	for _, p := range m.Parts {
-		for _, said := range []string{p.prediction(), p.StallLine()} {
+		for _, said := range []string{p.prediction(), p.less(), p.StallLine()} {
 			if said != "" {
 				fmt.Fprintf(&b, "%s: %s\n", p.Guest, said)
 			}
@@ -167,6 +167,32 @@ func limits(l fleet.Limits) string {
 	}
 	if l.Deadline > 0 {
 		words = append(words, "ready within "+Took(l.Deadline))
+	}
+	switch l.PageCache {
+	case fleet.DropCache:
+		words = append(words, "page cache dropped")
+	case fleet.SendCache:
+		words = append(words, "page cache sent")
+	}
+	switch l.Compress {
+	case fleet.CompressOn:
+		words = append(words, "compressed")
+	case fleet.CompressOff:
+		words = append(words, "not compressed")
+	}
+	return strings.Join(words, ", ")
+}
+
+// less says how less was sent than the guest's memory; empty: it was not.
+func (p Part) less() string {
+	var words []string
+	if n := p.Progress.DroppedBytes; n > 0 {
+		words = append(words, Bytes(n)+" of page cache dropped before the copy")
+	}
+	if n := p.Progress.CopiedBytes; p.Packed && n > 0 {
+		words = append(words, fmt.Sprintf("%s of memory sent compressed to %s", Bytes(n), Bytes(p.Progress.SentBytes)))
+	} else if p.Packed {
+		words = append(words, "sent compressed")
 	}
 	return strings.Join(words, ", ")
 }
