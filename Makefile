@@ -38,6 +38,10 @@ demo: setup build
 bench: setup build
 	scripts/bench
 
+# A thousand faults while guests move: make chaos CHAOS="--faults 50 --seed 7".
+chaos: setup build
+	scripts/chaos $(CHAOS)
+
 docs: build
 	mkdir -p dist/man dist/completion
 	bin/pagurus man dist/man
@@ -55,4 +59,4 @@ install: build docs
 clean:
 	rm -rf bin dist
 
-.PHONY: all build check pure test setup demo bench docs install clean
+.PHONY: all build check pure test setup demo bench chaos docs install clean

@@ -57,6 +57,7 @@ const (
 	startLimit = 60 * time.Second
 	closeLimit = 10 * time.Second
 	logBytes   = 1 << 20 // a longer log is begun anew at start
+	roomEvery  = 500 * time.Millisecond
 )
 
 // member is the embedded etcd.
@@ -234,6 +235,30 @@ func (m *member) room() error {
 	return nil
 }
 
+// RoomAgain returns nil when the embedded etcd has stopped because its disk was
+// full, and there is room again: then the process, in which it cannot be started
+// a second time, should begin anew. Otherwise it returns when ctx ends.
+func (s *Store) RoomAgain(ctx context.Context) error {
+	if s.member == nil {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.member.fault.done:
+	}
+	for {
+		free, err := freeBytes(s.member.dir)
+		if err == nil && s.member.fault.noSpace() && free >= ReserveBytes {
+			return nil
+		}
+		if pause(ctx, roomEvery); ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
 func freeBytes(dir string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -344,8 +369,11 @@ func (f *fault) cause() error {
 	default:
 		return nil
 	}
-	if strings.Contains(f.what, unix.ENOSPC.Error()) {
-		return fmt.Errorf("the disk that holds %s is full and the store has stopped: free some space, then restart the controller; running jobs go on (%s)", f.dir, f.what)
+	if f.noSpace() {
+		return fmt.Errorf("the disk that holds %s is full and the store has stopped: free some space, and the controller begins anew by itself; running jobs go on (%s)", f.dir, f.what)
 	}
 	return fmt.Errorf("the store in %s has stopped: restart the controller; running jobs go on (%s)", f.dir, f.what)
 }
+
+// noSpace tells whether the fault, of which there is one, was a full disk.
+func (f *fault) noSpace() bool { return strings.Contains(f.what, unix.ENOSPC.Error()) }

@@ -172,8 +172,16 @@ func TestFullDisk(t *testing.T) {
 		t.Fatalf("a stopped store answered %v after %v", err, time.Since(began))
 	}
 	t.Logf("after %d commits: %v", answered, err)
+	soon, cancel := context.WithTimeout(ctx, 2*roomEvery)
+	defer cancel()
+	if err := s.RoomAgain(soon); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("room on a full disk: %v", err)
+	}
 	if err := os.Remove(filepath.Join(disk, "ballast")); err != nil {
 		t.Fatal(err)
+	}
+	if err := s.RoomAgain(ctx); err != nil {
+		t.Error(err)
 	}
 	// Another process is what follows; the folder may be locked in this one.
 	if err := s.Close(); err == nil {

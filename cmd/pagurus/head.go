@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
+	"syscall"
 
 	"pagurus/act/daemon"
 	"pagurus/act/etcd"
@@ -59,6 +61,14 @@ func runController(ctx context.Context, f controllerFlags, log *slog.Logger, ser
 	c := controller.New(controller.Config{Store: store, Images: images, Spool: filepath.Join(f.state, "spool"), Reserve: spoolReserve, Log: log})
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	anew := make(chan struct{})
+	go func() {
+		if store.RoomAgain(ctx) == nil {
+			log.Warn("the store's disk has room again; the controller begins anew")
+			close(anew)
+			stop()
+		}
+	}()
 	ended := make(chan error, 2)
 	go func() { ended <- c.Run(ctx) }()
 	go func() {
@@ -75,7 +85,22 @@ func runController(ctx context.Context, f controllerFlags, log *slog.Logger, ser
 	err = <-ended
 	stop()
 	log.Info("controller ends; jobs run on")
-	return errors.Join(err, <-ended)
+	err = errors.Join(err, <-ended)
+	select {
+	case <-anew:
+		return errAnew // whatever else was said follows of the full disk
+	default:
+		return err
+	}
+}
+
+// errAnew asks for this process to begin anew.
+var errAnew = errors.New("the process has to begin anew")
+
+// again replaces this process by itself, with the same number, so that who
+// watches over it sees nothing of that. It returns only if that cannot be done.
+func again() error {
+	return fmt.Errorf("beginning anew: %w", syscall.Exec(self(), os.Args, os.Environ()))
 }
 
 // listen opens the socket for this machine and, if asked for, the port for

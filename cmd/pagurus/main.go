@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -45,7 +46,11 @@ func (s streams) say(what string) { _, _ = fmt.Fprintln(s.err, "pagurus: "+what)
 
 func main() {
 	std := streams{os.Stdin, os.Stdout, os.Stderr}
-	os.Exit(cli.Say(std.err, execute(context.Background(), std)))
+	err := execute(context.Background(), std)
+	if errors.Is(err, errAnew) {
+		err = again()
+	}
+	os.Exit(cli.Say(std.err, err))
 }
 
 func execute(ctx context.Context, std streams) error { return command(std).ExecuteContext(ctx) }

@@ -183,6 +183,44 @@ func TestUnsureIsVanished(t *testing.T) {
 	})
 }
 
+// A guest that ended while it waited for its gang surely did not switch. Once a
+// switch may have been begun, by whichever agent, nobody can tell any more.
+func TestGuestThatEndedBeforeItsSwitch(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.do(task(fleet.Start, 1))
+		r.do(task(fleet.Copy, 1))
+		r.hook(func(c string) error {
+			if c == "switch j1g0" {
+				return fmt.Errorf("switch guest j1g0: %w; %w", ErrAbsent, ErrUnsure)
+			}
+			return nil
+		})
+		sw := task(fleet.Switch, 2)
+		r.send(sw)
+		r.expect(sw.Order, fleet.Failed)
+	})
+	in(t, func(t *testing.T, r *rig) {
+		r.do(task(fleet.Start, 1))
+		r.do(task(fleet.Copy, 1))
+		why := fmt.Errorf("sending the rest: %w", ErrUnsure)
+		r.hook(func(c string) error {
+			if c == "switch j1g0" {
+				return why
+			}
+			return nil
+		})
+		sw := task(fleet.Switch, 2)
+		r.send(sw)
+		r.expect(sw.Order, fleet.Vanished)
+		r.stop()
+		r.start()
+		why = fmt.Errorf("switch guest j1g0: %w; %w", ErrAbsent, ErrUnsure)
+		sw.Order.Attempt = 1
+		r.send(sw)
+		r.expect(sw.Order, fleet.Vanished)
+	})
+}
+
 func TestOlderGenerationIsRefused(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 3))

@@ -276,6 +276,11 @@ func (a *Agent) switchOver(ctx context.Context, w *work) (fleet.Report, error) {
 		a.Log.Warn("frames that come while the guest stands still are lost", "guest", w.seat.guest, "cause", err)
 	}
 	p, err := w.driver.Switch(ctx, w.task)
+	if w.fresh && errors.Is(err, ErrAbsent) {
+		// It ended before any switch began, as one that waits for its gang may:
+		// the target surely has not got it, and nobody need be asked for minutes.
+		return fleet.Report{}, fmt.Errorf("switching guest %s to %s: %w: it ended before%s", w.seat.guest, w.task.Order.Peer, ErrAbsent, a.lastWords(w))
+	}
 	if err != nil {
 		return fleet.Report{}, fmt.Errorf("switching guest %s to %s: %w", w.seat.guest, w.task.Order.Peer, err)
 	}

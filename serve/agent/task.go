@@ -30,6 +30,7 @@ type seat struct {
 type work struct {
 	task   fleet.Task
 	silent bool // the agent's own idea: nobody waits for a report
+	fresh  bool // no order of its generation was ever begun on this host, by any agent
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when it is over
@@ -111,12 +112,13 @@ func (a *Agent) take(t fleet.Task) {
 		return
 	}
 	gen := generation(t)
+	fresh := gen > s.page.LastGen
 	if gen < s.page.LastGen {
 		a.postLocked(fleet.Report{Order: o, Outcome: fleet.Failed, Cause: fmt.Sprintf(
 			"the order is of generation %d of guest %s, host %s has seen %d", gen, s.guest, a.Host, s.page.LastGen)})
 		return
 	}
-	if gen > s.page.LastGen {
+	if fresh {
 		p := s.page
 		p.LastGen = gen
 		if err := a.ledger.write(s.guest, p); err != nil {
@@ -125,7 +127,7 @@ func (a *Agent) take(t fleet.Task) {
 		}
 		s.page = p
 	}
-	a.beginLocked(s, &work{task: t})
+	a.beginLocked(s, &work{task: t, fresh: fresh})
 }
 
 // refuse says why an order cannot be for this agent at all, whenever it comes.

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"pagurus/act/daemon"
+	"pagurus/fleet"
+	faultpoint "pagurus/internal/fault"
+)
+
+// Where a lab has its parts.
+const (
+	labRun      = "/run/pagurus/lab"
+	labState    = "/var/lib/pagurus/lab"
+	labLogs     = labState + "/log"
+	namespaceOf = "pagurus-lab-"
+	head        = "controller"
+)
+
+// service is one daemon of the lab and stands in for whoever watches over
+// services: what ends is started again.
+type service struct {
+	mu sync.Mutex // held while it is being killed and started
+	d  daemon.Daemon
+}
+
+// services finds the lab's daemons.
+func services(hosts int) (map[string]*service, error) {
+	all := map[string]*service{head: {d: daemon.Daemon{Name: "the controller",
+		PIDFile: filepath.Join(labRun, "controller.pid"), LogFile: filepath.Join(labLogs, "controller.log")}}}
+	for n := 1; n <= hosts; n++ {
+		name := fmt.Sprintf("host%d", n)
+		all[name] = &service{d: daemon.Daemon{Name: "the agent of " + name, Namespace: daemon.Namespace(namespaceOf + name),
+			PIDFile: filepath.Join(labRun, name, "agent.pid"), LogFile: filepath.Join(labLogs, name+".log")}}
+	}
+	for name, s := range all {
+		p, ok := s.d.Running()
+		if !ok {
+			return nil, fmt.Errorf("%s of the lab does not run: %w", name, s.d.Died())
+		}
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
+		if err != nil {
+			return nil, err
+		}
+		s.d.Command = strings.Split(string(bytes.TrimSuffix(line, []byte{0})), "\x00")
+	}
+	return all, nil
+}
+
+// kill ends the daemon the hard way and starts it again after a pause, told
+// where to stand still.
+func (s *service) kill(pause time.Duration, naps string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.d.Running()
+	if !ok {
+		return errMissed
+	}
+	if err := p.End(0); err != nil {
+		return err
+	}
+	time.Sleep(pause)
+	return s.start(naps)
+}
+
+func (s *service) start(naps string) error {
+	d := s.d
+	d.Command = append([]string{"env", faultpoint.Environment + "=" + naps}, s.d.Command...)
+	return d.Start()
+}
+
+// revive starts the daemon if it has ended by itself, and says so with the end
+// of its log.
+func (s *service) revive(naps string) (ended, err error) {
+	if !s.mu.TryLock() {
+		return nil, nil // it is being killed and started
+	}
+	defer s.mu.Unlock()
+	if _, ok := s.d.Running(); ok {
+		return nil, nil
+	}
+	return s.d.Died(), s.start(naps)
+}
+
+// errMissed is of a fault that found nothing to strike any more.
+var errMissed = errors.New("there was nothing to strike")
+
+// killCopy kills the QEMU of a guest on one host.
+func killCopy(guest fleet.GuestID, host fleet.HostID) error {
+	c, err := find(guest, host)
+	if err != nil {
+		return err
+	}
+	return c.End(0)
+}
+
+func find(guest fleet.GuestID, host fleet.HostID) (copyOf, error) {
+	all, err := copies()
+	if err != nil {
+		return copyOf{}, err
+	}
+	for _, c := range all {
+		if c.guest == guest && c.host == host {
+			return c, nil
+		}
+	}
+	return copyOf{}, errMissed
+}

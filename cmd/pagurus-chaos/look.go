@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"pagurus/act/daemon"
+	"pagurus/fleet"
+)
+
+// guestFolders is where the lab's hosts have their guests: HOST/guests/GUEST,
+// the working directory of the guest's QEMU.
+const guestFolders = "/run/pagurus/lab/"
+
+// copyOf is one process that is, was or shall be a guest.
+type copyOf struct {
+	daemon.Process
+	guest fleet.GuestID
+	host  fleet.HostID
+}
+
+// copies looks through the machine's processes for QEMUs of the lab.
+func copies() ([]copyOf, error) {
+	var out []copyOf
+	_, err := daemon.Processes(func(pid int) bool {
+		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		if err != nil || !bytes.HasPrefix(name, []byte("qemu-system")) {
+			return false
+		}
+		at, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
+		if err != nil {
+			return false
+		}
+		host, guest, ok := belongs(at)
+		p, err := daemon.Find(pid)
+		if ok && err == nil {
+			out = append(out, copyOf{p, guest, host})
+		}
+		return false
+	})
+	return out, err
+}
+
+// belongs reads host and guest out of a QEMU's working directory.
+func belongs(folder string) (fleet.HostID, fleet.GuestID, bool) {
+	rest, ours := strings.CutPrefix(strings.TrimSuffix(folder, " (deleted)"), guestFolders)
+	parts := strings.Split(rest, "/")
+	if !ours || len(parts) != 3 || parts[1] != "guests" {
+		return "", "", false
+	}
+	return fleet.HostID(parts[0]), fleet.GuestID(parts[2]), true
+}
+
+// computed gives for how long the virtual CPUs of a QEMU have run; QEMU names
+// their threads "CPU 0/KVM" and so on.
+func computed(pid int) time.Duration {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*", pid)) // a constant pattern is well-formed
+	sum := time.Duration(0)
+	for _, t := range threads {
+		if name, err := os.ReadFile(t + "/comm"); err != nil || !bytes.HasPrefix(name, []byte("CPU ")) {
+			continue
+		}
+		if text, err := os.ReadFile(t + "/sched"); err == nil {
+			if ran, ok := fromSched(string(text)); ok {
+				sum += ran
+				continue
+			}
+		}
+		if text, err := os.ReadFile(t + "/stat"); err == nil {
+			sum += fromStat(string(text))
+		}
+	}
+	return sum
+}
+
+// fromSched reads the kernel's account of one thread, in milliseconds and
+// exact; not every kernel has it.
+func fromSched(text string) (time.Duration, bool) {
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(line, ":")
+		if strings.TrimSpace(name) == "se.sum_exec_runtime" {
+			ms, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			return time.Duration(ms * float64(time.Millisecond)), err == nil
+		}
+	}
+	return 0, false
+}
+
+// tick is the unit of stat in proc(5).
+const tick = 10 * time.Millisecond
+
+func fromStat(text string) time.Duration {
+	words := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(words) < 13 {
+		return 0
+	}
+	user, _ := strconv.ParseInt(words[11], 10, 64) // a word that is no number counts for nothing
+	system, _ := strconv.ParseInt(words[12], 10, 64)
+	return time.Duration(user+system) * tick
+}
+
+// ran is how far a virtual CPU must have come between two looks to have run:
+// more than QEMU needs to set up or put away one that stands still.
+const ran = 5 * time.Millisecond
+
+// runners notices when two copies of one guest run. A guest may go from an
+// older process to a younger one at any moment, so within one and the same look
+// both may have run. But once the younger has run the older must never again.
+type runners struct {
+	looks int
+	seen  map[daemon.Process]*runner
+}
+
+type runner struct {
+	copyOf
+	total time.Duration
+	first int // the look that saw it run first; 0: none has
+	last  int // the look that saw this process
+}
+
+// note takes in one look and says which guests ran twice. Copies of a guest
+// are looked at one after the other, so the end of this look at one of them may
+// lie before that of the last look at another: one whole look has to be between.
+func (r *runners) note(all []copyOf, total func(copyOf) time.Duration) []string {
+	if r.seen == nil {
+		r.seen = map[daemon.Process]*runner{}
+	}
+	r.looks++
+	running := map[fleet.GuestID][]*runner{}
+	for _, c := range all {
+		now := total(c)
+		s, known := r.seen[c.Process]
+		if !known {
+			s = &runner{copyOf: c, total: now}
+			r.seen[c.Process] = s
+		}
+		if now-s.total >= ran {
+			running[c.guest] = append(running[c.guest], s)
+			if s.first == 0 {
+				s.first = r.looks
+			}
+		}
+		s.total, s.last = now, r.looks
+	}
+	var wrong []string
+	for p, s := range r.seen {
+		if s.last != r.looks {
+			delete(r.seen, p)
+			continue
+		}
+		for _, other := range running[s.guest] {
+			if s.first != 0 && s.first+2 <= r.looks && other.Ticks < s.Ticks {
+				wrong = append(wrong, fmt.Sprintf("guest %s runs on %s (process %d) after it has run on %s (process %d)", s.guest, other.host, other.PID, s.host, s.PID))
+			}
+		}
+	}
+	return wrong
+}

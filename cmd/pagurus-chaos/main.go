@@ -1,0 +1,185 @@
+// Command pagurus-chaos injects faults into a lab of this machine while guests
+// move in it: it kills agents, the controller and QEMU, cuts, slows and spoils
+// links, lets memory and disks run out, calls moves off and asks twice, each in
+// a phase that a plan chooses. All the while it looks from outside, at the
+// processes and at what jobs compute, whether a guest was lost or ran twice.
+// `make chaos` runs it. The same seed gives the same plan. It exits with 1 when
+// it has found something.
+//
+// It must not know how anything is done inside: it sees what the controller
+// tells everybody, and what the kernel does. The plan, and what is judged, are
+// tested without a lab; the rest by a short run in the system ring.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"pagurus/fleet"
+	faultpoint "pagurus/internal/fault"
+	"pagurus/serve/wire"
+	"pagurus/show/demo"
+)
+
+const (
+	exitWrong       = 1
+	exitInterrupted = 130
+)
+
+func main() {
+	c := &chaos{news: make(chan struct{}), court: newCourt()}
+	var only, out, logs string
+	flag.IntVar(&c.faults, "faults", 1000, "how many faults")
+	flag.Uint64Var(&c.seed, "seed", uint64(time.Now().UnixNano()), "the same seed gives the same plan of faults (default: from the clock)")
+	flag.StringVar(&out, "report", "dist/chaos.json", "where the report goes: every fault, and what became of the move")
+	flag.StringVar(&logs, "logs", "dist/chaos-logs", "where the lab's logs go when something was found")
+	flag.DurationVar(&c.limit, "duration", 2*time.Hour, "no more faults after this")
+	flag.StringVar(&only, "only", "", "only faults of these kinds, joined by commas: "+list(kinds()))
+	flag.IntVar(&c.hosts, "hosts", 3, "hosts of the lab")
+	flag.IntVar(&c.seconds, "seconds", 30, "how long each job computes")
+	flag.Parse()
+	err := c.start(only)
+	if err == nil {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		err = c.all(ctx, out, logs)
+		stop()
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintln(os.Stderr, "pagurus-chaos: called off")
+		os.Exit(exitInterrupted)
+	default:
+		fmt.Fprintln(os.Stderr, "pagurus-chaos:", err)
+		os.Exit(exitWrong)
+	}
+}
+
+func list(all []kind) string {
+	var names []string
+	for _, k := range all {
+		names = append(names, string(k))
+	}
+	return strings.Join(names, ",")
+}
+
+// start looks at what was asked for.
+func (c *chaos) start(only string) error {
+	for name := range strings.FieldsFuncSeq(only, func(r rune) bool { return r == ',' }) {
+		if !slices.Contains(kinds(), kind(name)) {
+			return fmt.Errorf("there is no kind of fault %q; there are %s", name, list(kinds()))
+		}
+		c.only = append(c.only, kind(name))
+	}
+	if flag.NArg() > 0 {
+		return fmt.Errorf("nothing is known of %q; pagurus-chaos -help names the flags", flag.Arg(0))
+	}
+	if c.hosts < 2 {
+		return fmt.Errorf("guests cannot move among %d hosts; give --hosts 2 or more", c.hosts)
+	}
+	if c.faults < 1 || c.seconds < 1 {
+		return errors.New("--faults and --seconds must be 1 or more")
+	}
+	return nil
+}
+
+// all is the whole run with its lab, which is gone afterwards whatever
+// happens.
+func (c *chaos) all(ctx context.Context, out, logs string) (err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	c.bin = filepath.Join(filepath.Dir(self), "pagurus")
+	if err := demo.NoLab(ctx, c.bin); err != nil {
+		return err
+	}
+	if c.dir, err = os.MkdirTemp("/var/tmp", "pagurus-chaos-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(c.dir)
+	fmt.Printf("seed %d: %d faults\n", c.seed, c.faults)
+	if err := c.prepare(ctx); err != nil {
+		return err
+	}
+	if err := demo.NoLab(ctx, c.bin); err != nil {
+		return err // it came while the image was built
+	}
+	before := traces()
+	defer func() {
+		_, e := c.pagurus(context.WithoutCancel(ctx), "lab", "down")
+		err = errors.Join(err, e, nothingLeft(before))
+	}()
+	if err := c.lab(ctx); err != nil {
+		return err
+	}
+	c.began = time.Now()
+	err = c.run(ctx)
+	if found := (wrongness{}); errors.As(err, &found) {
+		c.accuse(found, logs)
+		err = fmt.Errorf("seed %d, fault %d: %w", c.seed, c.struck(), err)
+	}
+	c.summary(os.Stdout)
+	return errors.Join(err, c.keep(out, err))
+}
+
+// prepare makes the image and the program that checks itself.
+func (c *chaos) prepare(ctx context.Context) error {
+	if _, err := c.pagurus(ctx, "image", "build", "openmpi"); err != nil {
+		return err
+	}
+	source, err := filepath.Abs("internal/testkit/witness/witness.c")
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(source)
+	if err != nil {
+		return fmt.Errorf("run it from the top of the source tree: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(c.dir, "witness.c"), text, 0o644); err != nil {
+		return err
+	}
+	_, err = c.pagurus(ctx, "image", "shell", "openmpi", "--", "mpicc", "-O2", "-o", "witness", "witness.c")
+	return err
+}
+
+// lab starts the lab, its store on a disk that can be filled.
+func (c *chaos) lab(ctx context.Context) error {
+	if err := store.mount(); err != nil {
+		return err
+	}
+	if err := os.Setenv(faultpoint.Environment, naps(c.seed, 0)); err != nil {
+		return err
+	}
+	_, err := c.pagurus(ctx, "lab", "up", "--hosts", fmt.Sprint(c.hosts))
+	if e := os.Unsetenv(faultpoint.Environment); err == nil {
+		err = e
+	}
+	if err != nil {
+		return err
+	}
+	where, err := wire.Resolve()
+	if err == nil {
+		c.client, err = wire.Dial(where)
+	}
+	return err
+}
+
+// sorted gives jobs in order of ID.
+func sorted(jobs map[fleet.JobID]fleet.Job) []fleet.Job {
+	var out []fleet.Job
+	for _, j := range jobs {
+		out = append(out, j)
+	}
+	slices.SortFunc(out, func(a, b fleet.Job) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return out
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// kind is what is done to the cluster.
+type kind string
+
+// The kinds of fault. Daemons are killed with SIGKILL and started again, as
+// whoever watches over services would.
+const (
+	sourceAgent  kind = "source-agent"
+	targetAgent  kind = "target-agent"
+	controller   kind = "controller"
+	targetQEMU   kind = "target-qemu"
+	sourceQEMU   kind = "source-qemu"
+	linkCut      kind = "link-cut"
+	linkSlow     kind = "link-slow"
+	linkLossy    kind = "link-lossy"
+	targetMemory kind = "target-memory" // the target's QEMU gets no more memory and the kernel kills it
+	diskFull     kind = "disk-full"     // no room is left where the controller keeps its state
+	callOff      kind = "call-off"
+	double       kind = "double" // the same request once more, and another for the same guest
+)
+
+// share is how often a kind comes, and in which phases it makes sense.
+type share struct {
+	kind   kind
+	weight int
+	phases []fleet.Phase
+}
+
+// phases are those in which faults come. The way back has its own: they are
+// hit by faults that come while an earlier one is being dealt with.
+var phases = []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Repointing, fleet.Retiring}
+
+// early are those in which the guest is surely at the source.
+var early = phases[:4]
+
+// shares: what ends a job for good is rarer, or guests would never get old.
+var shares = []share{
+	{sourceAgent, 17, phases}, {targetAgent, 17, phases}, {controller, 12, phases},
+	{targetQEMU, 12, phases[:5]}, {sourceQEMU, 5, phases},
+	{linkCut, 8, phases}, {linkSlow, 6, phases}, {linkLossy, 6, phases},
+	{targetMemory, 4, early}, {diskFull, 3, phases},
+	{callOff, 6, phases}, {double, 4, phases},
+}
+
+// kinds gives the names of all kinds.
+func kinds() []kind {
+	var all []kind
+	for _, s := range shares {
+		all = append(all, s.kind)
+	}
+	return all
+}
+
+// fault is one line of the plan.
+type fault struct {
+	Number int           `json:"number"`
+	Kind   kind          `json:"kind"`
+	Phase  fleet.Phase   `json:"phase"`    // of some migration, in which it shall come
+	After  time.Duration `json:"after_ns"` // so long after the phase was seen
+	Lasts  time.Duration `json:"lasts_ns"` // until it is mended, where it is
+	Pick   uint64        `json:"pick"`     // decides what the kind leaves open
+}
+
+// How long a fault waits for its place in a phase, and lasts.
+const (
+	mostAfter = 200 * time.Millisecond
+	leastLast = 100 * time.Millisecond
+	mostLast  = 2500 * time.Millisecond
+)
+
+// planned gives one fault of a plan; it follows from the arguments alone.
+func planned(seed uint64, number int, only []kind) fault {
+	r := rand.New(rand.NewPCG(seed, uint64(number)))
+	sum := 0
+	may := slices.DeleteFunc(slices.Clone(shares), func(s share) bool { return len(only) > 0 && !slices.Contains(only, s.kind) })
+	for _, s := range may {
+		sum += s.weight
+	}
+	at, chosen := r.IntN(sum), share{}
+	for _, s := range may {
+		if at -= s.weight; at < 0 {
+			chosen = s
+			break
+		}
+	}
+	return fault{
+		Number: number, Kind: chosen.kind, Phase: chosen.phases[r.IntN(len(chosen.phases))],
+		After: time.Duration(r.Int64N(int64(mostAfter))),
+		Lasts: leastLast + time.Duration(r.Int64N(int64(mostLast-leastLast))),
+		Pick:  r.Uint64(),
+	}
+}
+
+// points are places in the agent at which it is made to stand still, so that
+// phases which take milliseconds are long enough to be met.
+var points = []string{
+	"agent.receive.before", "agent.receive.after", "qemu.receive.after-listen",
+	"agent.copy.before", "agent.copy.after", "qemu.copy.after-begin",
+	"agent.switch.before", "agent.switch.after", "qemu.switch.before-continue", "qemu.switch.after-continue",
+	"agent.repoint.before", "agent.repoint.after", "qemu.resume.before",
+	"agent.retire.before", "agent.retire.after", "agent.revert.before", "agent.discard.before",
+}
+
+// The share of points at which a daemon's life stands still, and for how long.
+const (
+	napShare = 0.35
+	leastNap = 20 * time.Millisecond
+	mostNap  = 300 * time.Millisecond
+)
+
+// naps gives where the daemon that is started after a fault stands still, as
+// its environment says it. It follows from the arguments alone.
+func naps(seed uint64, number int) string {
+	r := rand.New(rand.NewPCG(seed, 1<<32+uint64(number)))
+	var list []string
+	for _, p := range points {
+		nap := leastNap + time.Duration(r.Int64N(int64(mostNap-leastNap)))
+		if r.Float64() < napShare {
+			list = append(list, fmt.Sprintf("%s=sleep:%s", p, nap.Round(time.Millisecond)))
+		}
+	}
+	return strings.Join(list, ",")
+}

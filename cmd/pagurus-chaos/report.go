@@ -1,0 +1,212 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"pagurus/act/daemon"
+	"pagurus/fleet"
+)
+
+// record is what a run leaves: enough to be looked at and repeated later.
+type record struct {
+	Seed   uint64        `json:"seed"`
+	Commit string        `json:"commit"`
+	Began  time.Time     `json:"began"`
+	Took   time.Duration `json:"took_ns"`
+	Counts tally         `json:"counts"`
+	Wrong  string        `json:"wrong,omitempty"`
+	Faults []*strike     `json:"faults"`
+}
+
+// keep writes the record.
+func (c *chaos) keep(file string, wrong error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	commit, _ := exec.Command("git", "describe", "--always", "--dirty").Output() // from a tree without git there is none
+	r := record{Seed: c.seed, Commit: strings.TrimSpace(string(commit)), Began: c.began, Took: time.Since(c.began), Counts: c.court.tally, Faults: c.strikes}
+	if wrong != nil {
+		r.Wrong = wrong.Error()
+	}
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(file), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(file, append(text, '\n'), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("keeping the report: %w", err)
+	}
+	return nil
+}
+
+// struck is how many faults there have been.
+func (c *chaos) struck() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.strikes)
+}
+
+// How often progress is shown, on a terminal and in a log.
+const (
+	showEvery = 500 * time.Millisecond
+	logEvery  = 15 * time.Second
+)
+
+// report shows how far it is.
+func (c *chaos) report(ctx context.Context) {
+	every, begin, end := logEvery, "", "\n"
+	if term.IsTerminal(int(os.Stderr.Fd())) {
+		every, begin, end = showEvery, "\r\x1b[K", ""
+		defer fmt.Fprint(os.Stderr, begin)
+	}
+	for pause(ctx, every) == nil {
+		fmt.Fprint(os.Stderr, begin+c.line()+end)
+	}
+}
+
+// line is the progress in a line.
+func (c *chaos) line() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t, last := c.court.tally, "none yet"
+	if n := len(c.strikes); n > 0 {
+		k := c.strikes[n-1]
+		last = fmt.Sprintf("%s in %s of %s", k.Kind, k.Phase, k.Migration)
+	}
+	return fmt.Sprintf("%5.0f s  %d of %d faults (%s)  migrations: %d finished, %d failed, %d called off  guests: %d started, %d killed, %d lost, %d doubled  jobs: %d right",
+		time.Since(c.began).Seconds(), len(c.strikes), c.faults, last, t.Finished, t.Aborted+t.Stranded, t.CalledOff, t.Started, t.Killed, t.Lost, t.Doubled, t.Jobs)
+}
+
+// summary prints all counts.
+func (c *chaos) summary(w io.Writer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	by := map[kind]map[fleet.Phase]int{}
+	sum := map[fleet.Phase]int{}
+	for _, k := range c.strikes {
+		if by[k.Kind] == nil {
+			by[k.Kind] = map[fleet.Phase]int{}
+		}
+		by[k.Kind][k.Phase]++
+		sum[k.Phase]++
+	}
+	fmt.Fprintf(w, "%-14s %5s", "FAULT", "ALL")
+	for _, p := range phases {
+		fmt.Fprintf(w, " %10s", strings.ToUpper(string(p)))
+	}
+	row := func(name string, counts map[fleet.Phase]int) {
+		all := 0
+		for _, n := range counts {
+			all += n
+		}
+		fmt.Fprintf(w, "\n%-14s %5d", name, all)
+		for _, p := range phases {
+			fmt.Fprintf(w, " %10d", counts[p])
+		}
+	}
+	for _, k := range kinds() {
+		if by[k] != nil {
+			row(string(k), by[k])
+		}
+	}
+	row("all", sum)
+	t := c.court.tally
+	fmt.Fprintf(w, "\n%d faults in %s, seed %d\n", len(c.strikes), time.Since(c.began).Round(time.Second), c.seed)
+	fmt.Fprintf(w, "migrations: %d finished, %d failed, %d called off, %d stranded\n", t.Finished, t.Aborted, t.CalledOff, t.Stranded)
+	fmt.Fprintf(w, "jobs: %d came to their end with right results, %d ended because a guest of theirs was killed, %d wrong\n", t.Jobs, t.JobsDead, t.Wrong)
+	fmt.Fprintf(w, "guests: %d started, %d killed rightly, %d lost, %d doubled\n", t.Started, t.Killed, t.Lost, t.Doubled)
+}
+
+// The parts of a log that are shown when something was found, and kept.
+const logTail = 40
+
+// accuse shows what was found with the end of every log, and keeps the logs,
+// since those of the lab go with it.
+func (c *chaos) accuse(found wrongness, folder string) {
+	fmt.Fprintf(os.Stderr, "\nFOUND, seed %d, after fault %d:\n%s\n", c.seed, c.struck(), found)
+	logs, _ := filepath.Glob(filepath.Join(labLogs, "*.log")) // a constant pattern is well-formed
+	own, _ := filepath.Glob(guestFolders + "*/guests/*/*.log")
+	var errs []error
+	for _, file := range append(logs, own...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // its guest is gone by now
+		}
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		fmt.Fprintf(os.Stderr, "\n== the end of %s\n%s\n", file, strings.Join(lines[max(0, len(lines)-logTail):], "\n"))
+		name := strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(file, labLogs+"/"), guestFolders), "/", "-")
+		errs = append(errs, os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, name), text, 0o644))
+	}
+	if s, err := json.MarshalIndent(c.last, "", " "); err == nil {
+		errs = append(errs, os.WriteFile(filepath.Join(folder, "snapshot.json"), s, 0o644))
+	}
+	if err := errors.Join(errs...); err != nil {
+		fmt.Fprintln(os.Stderr, "keeping the logs:", err)
+	}
+}
+
+// leftLimit is how long the kernel may take to clear away what has ended.
+const leftLimit = 10 * time.Second
+
+// nothingLeft is an error if there is something of ours that was not there
+// before.
+func nothingLeft(before map[string]bool) error {
+	var left []string
+	for end := time.Now().Add(leftLimit); time.Now().Before(end); time.Sleep(lookEvery) {
+		left = left[:0]
+		for thing := range traces() {
+			if !before[thing] {
+				left = append(left, thing)
+			}
+		}
+		if len(left) == 0 {
+			return nil
+		}
+	}
+	slices.SortFunc(left, cmp.Compare)
+	return fmt.Errorf("the lab left behind: %s", strings.Join(left, ", "))
+}
+
+// traces lists what a lab is made of: processes, namespaces, links, mounts,
+// control groups and files.
+func traces() map[string]bool {
+	found := map[string]bool{}
+	_, _ = daemon.Processes(func(pid int) bool { // what cannot be listed is seen by the next look
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		at, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
+		if strings.Contains(string(line), labRun) || strings.HasPrefix(at, labRun) {
+			found[fmt.Sprintf("process %d (%s)", pid, strings.ReplaceAll(string(line), "\x00", " "))] = true
+		}
+		return false
+	})
+	for _, pattern := range []string{
+		"/run/netns/" + namespaceOf + "*", "/sys/class/net/pglab*", labRun, labState, "/sys/fs/cgroup/*/pagurus-lab", "/sys/fs/cgroup/pagurus-lab",
+		memoryRoot + "/" + squeezeGroup + "*", unifiedRoot + "/" + squeezeGroup + "*",
+	} {
+		files, _ := filepath.Glob(pattern) // constant patterns are well-formed
+		for _, f := range files {
+			found[f] = true
+		}
+	}
+	mounts, _ := os.ReadFile("/proc/self/mounts")
+	for line := range strings.Lines(string(mounts)) {
+		if f := strings.Fields(line); len(f) > 1 && strings.HasPrefix(f[1], labState) {
+			found["mount "+f[1]] = true
+		}
+	}
+	return found
+}

@@ -1,0 +1,383 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+)
+
+// chaos is one run.
+type chaos struct {
+	seed     uint64
+	faults   int
+	only     []kind
+	limit    time.Duration // of the part in which faults come
+	hosts    int
+	seconds  int // a job computes
+	bin, dir string
+	began    time.Time
+
+	services map[string]*service
+	client   *wire.Client
+	stop     context.CancelCauseFunc // ends the run because of what is wrong
+
+	mu      sync.Mutex
+	last    fleet.Snapshot
+	news    chan struct{} // closed, and made anew, with every snapshot
+	court   *court
+	strikes []*strike
+	disk    time.Time // until when a full disk may be why the controller ends
+	calm    bool      // nothing is begun any more
+	asked   int       // requests made, for their IDs
+}
+
+// wrongness is why a run has ended that found something.
+type wrongness struct{ what []string }
+
+// Error says what is wrong.
+func (w wrongness) Error() string { return strings.Join(w.what, "\n") }
+
+func (c *chaos) wrong(what ...string) {
+	if len(what) > 0 {
+		c.stop(wrongness{what})
+	}
+}
+
+// run lets jobs compute and guests move in a lab that is up, strikes as often
+// as the plan says, and waits until all is quiet again. The error is why that
+// came to nothing: a wrongness if the cluster is to blame.
+func (c *chaos) run(outer context.Context) (err error) {
+	ctx, stop := context.WithCancelCause(outer)
+	defer stop(nil)
+	c.stop = stop
+	if c.services, err = services(c.hosts); err != nil {
+		return err
+	}
+	snapshots, err := c.client.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	var parts sync.WaitGroup
+	for _, part := range []func(context.Context){
+		func(ctx context.Context) { c.follow(ctx, snapshots) }, c.look, c.watchOver, c.renew, c.moveOn, c.report,
+	} {
+		parts.Go(func() { part(ctx) })
+	}
+	err = c.strikeAll(ctx)
+	c.mu.Lock()
+	c.calm = true
+	c.mu.Unlock()
+	if err == nil {
+		err = c.settle(ctx)
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	stop(nil)
+	parts.Wait()
+	return err
+}
+
+// follow takes in what the controller says.
+func (c *chaos) follow(ctx context.Context, snapshots <-chan fleet.Snapshot) {
+	for s := range snapshots {
+		c.mu.Lock()
+		c.last = s
+		close(c.news)
+		c.news = make(chan struct{})
+		for _, k := range c.strikes {
+			k.follow(s)
+		}
+		c.court.count(s)
+		c.court.survived(s)
+		wrong := c.court.standing(s)
+		ended := c.court.ended(s)
+		c.mu.Unlock()
+		c.wrong(wrong...)
+		for _, j := range ended {
+			c.judge(ctx, j)
+		}
+	}
+}
+
+// snapshot gives what was last heard, and what is closed when there is more.
+func (c *chaos) snapshot() (fleet.Snapshot, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last, c.news
+}
+
+// judge looks at what a job said, and how it ended.
+func (c *chaos) judge(ctx context.Context, j fleet.Job) {
+	out, err := c.pagurus(ctx, "logs", string(j.ID))
+	if err != nil {
+		return // the controller is away: it comes up again with the next snapshot
+	}
+	c.mu.Lock()
+	verdict := c.court.judge(j, out)
+	c.mu.Unlock()
+	if verdict != "" {
+		c.wrong(verdict)
+	}
+}
+
+// lookEvery is between two looks at the processes.
+const lookEvery = 100 * time.Millisecond
+
+// look watches the processes.
+func (c *chaos) look(ctx context.Context) {
+	for pause(ctx, lookEvery) == nil {
+		all, err := copies()
+		if err != nil {
+			continue // a process that ended while it was looked at
+		}
+		times := map[int]time.Duration{}
+		for _, p := range all {
+			times[p.PID] = computed(p.PID)
+		}
+		c.mu.Lock()
+		wrong := c.court.present(c.last, all, func(p copyOf) time.Duration { return times[p.PID] }, time.Now())
+		c.mu.Unlock()
+		c.wrong(wrong...)
+	}
+}
+
+// watchOver starts daemons again that ended by themselves. None ever should,
+// but the controller when its disk is full.
+func (c *chaos) watchOver(ctx context.Context) {
+	for pause(ctx, lookEvery) == nil {
+		for name, s := range c.services {
+			ended, err := s.revive(naps(c.seed, 0))
+			if err != nil {
+				c.wrong(err.Error())
+			}
+			c.mu.Lock()
+			may := name == head && time.Now().Before(c.disk)
+			c.mu.Unlock()
+			if ended != nil && !may {
+				c.wrong("nobody killed it, and " + ended.Error())
+			}
+		}
+	}
+}
+
+// slots are the jobs that always go on, by ranks and guests.
+var slots = []struct{ ranks, guests, jobs int }{{1, 1, 1}, {2, 2, 2}}
+
+// renew starts a job whenever one of a slot has ended.
+func (c *chaos) renew(ctx context.Context) {
+	for pause(ctx, 2*lookEvery) == nil {
+		for _, slot := range slots {
+			s, _ := c.snapshot()
+			if c.over() || s.At.IsZero() || c.alive(s, slot.ranks, slot.guests) >= slot.jobs {
+				continue
+			}
+			// What fails while the controller is away is tried again; a job that
+			// was begun all the same is seen with the next snapshot.
+			_, _ = c.pagurus(ctx, "run", "--detach", "--no-trace", "-n", fmt.Sprint(slot.ranks), "--guests", fmt.Sprint(slot.guests), "--cpus", "1",
+				"--mem", "192M", "--image", "openmpi", "--", "./witness", fmt.Sprint(c.seconds), "4", "4000")
+			_ = pause(ctx, 5*lookEvery)
+		}
+	}
+}
+
+// alive counts the jobs of a slot. One with a guest that was killed is as good
+// as over: that may take minutes, since who may have the guest is asked first.
+func (c *chaos) alive(s fleet.Snapshot, ranks, guests int) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, j := range s.Jobs {
+		by, _ := c.court.excuse(j)
+		if j.State != fleet.JobEnded && j.Spec.Ranks == ranks && j.Spec.Guests == guests && by == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *chaos) over() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.calm
+}
+
+// How many moves are under way at once, and what share of them is what.
+const (
+	movesAtOnce = 3
+	moveEvery   = 250 * time.Millisecond
+	gangShare   = 0.75 // of moves of jobs with several guests
+	drainShare  = 0.12
+	boundShare  = 0.15 // moves with some limit of their own
+)
+
+// moveOn keeps guests moving.
+func (c *chaos) moveOn(ctx context.Context) {
+	r := rand.New(rand.NewPCG(c.seed, 1<<40))
+	for pause(ctx, moveEvery) == nil {
+		if c.over() {
+			return
+		}
+		s, _ := c.snapshot()
+		if underWay(s) >= movesAtOnce {
+			continue
+		}
+		if r.Float64() < drainShare {
+			host := fleet.HostID(fmt.Sprintf("host%d", 1+r.IntN(c.hosts)))
+			_, _ = c.ask(ctx, fleet.Request{Verb: fleet.Drain, Host: host})
+			_ = pause(ctx, time.Second+time.Duration(r.Int64N(int64(3*time.Second))))
+			c.undrain(ctx, host)
+			continue
+		}
+		if q, ok := c.someMove(r, s); ok {
+			_, _ = c.ask(ctx, q) // refused for a good reason, or nobody is there to ask
+		}
+	}
+}
+
+// undrain takes a drain back, however often that takes.
+func (c *chaos) undrain(ctx context.Context, host fleet.HostID) {
+	for {
+		if _, err := c.ask(ctx, fleet.Request{Verb: fleet.Undrain, Host: host}); err == nil || pause(ctx, lookEvery) != nil {
+			return
+		}
+	}
+}
+
+func underWay(s fleet.Snapshot) (n int) {
+	for _, v := range s.Moves {
+		if v.Ended.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+// someMove chooses what moves next.
+func (c *chaos) someMove(r *rand.Rand, s fleet.Snapshot) (fleet.Request, bool) {
+	var may []fleet.Guest
+	for i := range 64 { // in a fixed order, so that chance alone chooses
+		for _, j := range sorted(s.Jobs) {
+			g, ok := s.Guests[fleet.GuestID(fmt.Sprintf("%sg%d", j.ID, i))]
+			if ok && g.State == fleet.GuestRunning && j.State == fleet.JobRunning {
+				may = append(may, g)
+			}
+		}
+	}
+	if len(may) == 0 {
+		return fleet.Request{}, false
+	}
+	q := fleet.Request{Verb: fleet.Migrate, Guest: may[r.IntN(len(may))].ID}
+	if j := s.Jobs[s.Guests[q.Guest].Job]; j.Spec.Guests > 1 && r.Float64() < gangShare {
+		q.Job, q.Guest = j.ID, ""
+	}
+	if r.Float64() < boundShare {
+		switch r.IntN(3) {
+		case 0:
+			q.Limits.Mode = fleet.StopAndCopy
+		case 1:
+			q.Limits.Deadline = time.Duration(1+r.IntN(4)) * time.Second
+		case 2:
+			q.Limits.BytesPerSecond = 20 << 20
+		}
+	}
+	return q, true
+}
+
+// askLimit is how long one request may take.
+const askLimit = 10 * time.Second
+
+// ask makes a request under an ID of its own.
+func (c *chaos) ask(ctx context.Context, q fleet.Request) (fleet.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	if q.ID == "" {
+		c.mu.Lock()
+		c.asked++
+		q.ID = fleet.RequestID(fmt.Sprintf("chaos-%d-%d", c.seed, c.asked))
+		c.mu.Unlock()
+	}
+	return c.client.Ask(ctx, q)
+}
+
+// pagurus types one command.
+func (c *chaos) pagurus(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, c.bin, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute
+	cmd.Dir = c.dir
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("pagurus %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(said.String()))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// settle waits until every job has come to its end and every move, too.
+func (c *chaos) settle(ctx context.Context) error {
+	for n := 1; n <= c.hosts; n++ {
+		c.undrain(ctx, fleet.HostID(fmt.Sprintf("host%d", n)))
+	}
+	limit := excusedLimit + time.Duration(c.seconds)*time.Second
+	for end := time.Now().Add(limit); time.Now().Before(end); {
+		s, news := c.snapshot()
+		if c.unjudged(s) == 0 && underWay(s) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-news:
+		case <-time.After(time.Second):
+		}
+	}
+	c.wrong(fmt.Sprintf("jobs or moves go on %s after the last fault: %s", limit, c.unfinished()))
+	return context.Cause(ctx)
+}
+
+// unjudged counts the jobs whose end is still to be looked at.
+func (c *chaos) unjudged(s fleet.Snapshot) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id := range s.Jobs {
+		if !c.court.judged[id] {
+			n++
+		}
+	}
+	return n
+}
+
+// unfinished names what goes on.
+func (c *chaos) unfinished() string {
+	s, _ := c.snapshot()
+	var out []string
+	for _, j := range sorted(s.Jobs) {
+		if j.State != fleet.JobEnded {
+			out = append(out, fmt.Sprintf("%s is %s", j.ID, j.State))
+		}
+	}
+	for _, v := range s.Moves {
+		if v.Ended.IsZero() {
+			out = append(out, fmt.Sprintf("%s: %s", v.ID, phasesOf(s, v)))
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// The limits within which everything has to come to an end. Where a QEMU was
+// killed while its guest changed over, nobody but the one that is gone could
+// tell who has it, and it is asked for five minutes.
+const (
+	moveLimit    = 3 * time.Minute
+	excusedLimit = 8 * time.Minute
+	// absentLimit is how long a guest that runs by the controller's word may be
+	// without any process: what the controller says may be so old.
+	absentLimit = 5 * time.Second
+)
+
+// court judges what is seen of the cluster. A guest is excused when a fault has
+// killed the one process that had it: it may be gone, it need not.
+type court struct {
+	excused map[fleet.GuestID]excuse
+	open    map[fleet.GuestID]int // faults under way of which that is not yet known
+	absent  map[fleet.GuestID]time.Time
+	judged  map[fleet.JobID]bool
+	twice   runners
+	guests  map[fleet.GuestID]bool
+	moves   map[fleet.MigrationID]string
+
+	tally tally
+}
+
+// excuse is a fault that may have ended a guest.
+type excuse struct {
+	number    int
+	migration fleet.MigrationID
+	source    bool // it was the source's QEMU that was killed
+}
+
+// tally is what has been counted.
+type tally struct {
+	Finished  int `json:"moves_finished"`
+	Aborted   int `json:"moves_aborted"`
+	CalledOff int `json:"moves_called_off"`
+	Stranded  int `json:"moves_stranded"`
+	Started   int `json:"guests_started"`
+	Killed    int `json:"guests_killed_rightly"`
+	Lost      int `json:"guests_lost"`
+	Doubled   int `json:"guests_doubled"`
+	Jobs      int `json:"jobs_right"`
+	JobsDead  int `json:"jobs_ended_with_a_killed_guest"`
+	Wrong     int `json:"jobs_wrong"`
+}
+
+func newCourt() *court {
+	return &court{
+		excused: map[fleet.GuestID]excuse{}, open: map[fleet.GuestID]int{}, absent: map[fleet.GuestID]time.Time{},
+		judged: map[fleet.JobID]bool{}, guests: map[fleet.GuestID]bool{}, moves: map[fleet.MigrationID]string{},
+	}
+}
+
+// excuse gives the fault that may have ended a job: one that killed a guest of
+// it. undecided: a fault is under way of which that is not yet known.
+func (c *court) excuse(j fleet.Job) (by int, undecided bool) {
+	for i := range j.Spec.Guests {
+		g := fleet.GuestID(fmt.Sprintf("%sg%d", j.ID, i))
+		if n := c.excused[g].number; n > 0 {
+			by = n
+		}
+		undecided = undecided || c.open[g] > 0
+	}
+	return by, undecided
+}
+
+// standing gives what is wrong with a snapshot, whoever asks when.
+func (c *court) standing(s fleet.Snapshot) []string {
+	var wrong []string
+	moving := map[fleet.GuestID]fleet.MigrationID{}
+	for _, m := range s.Migrations {
+		if m.Phase.Ended() {
+			continue
+		}
+		if other := moving[m.Guest]; other != "" {
+			wrong = append(wrong, fmt.Sprintf("guest %s is moved by %s and by %s at the same time", m.Guest, other, m.ID))
+		}
+		moving[m.Guest] = m.ID
+	}
+	for _, v := range s.Moves {
+		limit := moveLimit
+		for _, id := range v.Migrations {
+			if by, undecided := c.excuse(s.Jobs[s.Migrations[id].Job]); undecided || by > 0 {
+				limit = excusedLimit
+			}
+		}
+		if v.Ended.IsZero() && !v.Begun.IsZero() && s.At.Sub(v.Begun) > limit {
+			wrong = append(wrong, fmt.Sprintf("move %s has not ended after %s: %s", v.ID, s.At.Sub(v.Begun).Round(time.Second), phasesOf(s, v)))
+		}
+	}
+	for _, g := range s.Guests {
+		if g.State != fleet.GuestLost || c.judged[g.Job] {
+			continue
+		}
+		if by, undecided := c.excuse(s.Jobs[g.Job]); by == 0 && !undecided {
+			c.tally.Lost++
+			wrong = append(wrong, fmt.Sprintf("guest %s is lost, though nothing was done to it: %s", g.ID, g.Cause))
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
+func phasesOf(s fleet.Snapshot, v fleet.Move) string {
+	var out []string
+	for _, id := range v.Migrations {
+		m := s.Migrations[id]
+		out = append(out, fmt.Sprintf("%s is %s, try %d (%s)", m.Guest, m.Phase, m.Attempt+1, m.Cause))
+	}
+	return strings.Join(out, "; ")
+}
+
+// present holds the processes there are against the guests there should be.
+func (c *court) present(s fleet.Snapshot, all []copyOf, total func(copyOf) time.Duration, now time.Time) []string {
+	wrong := c.twice.note(all, total)
+	c.tally.Doubled += len(wrong)
+	here := map[fleet.GuestID]bool{}
+	for _, p := range all {
+		here[p.guest] = true
+	}
+	for id, g := range s.Guests {
+		expected := g.State == fleet.GuestRunning || g.State == fleet.GuestMoving
+		if by, undecided := c.excuse(s.Jobs[g.Job]); !expected || here[id] || by > 0 || undecided || s.Jobs[g.Job].State != fleet.JobRunning {
+			delete(c.absent, id)
+			continue
+		}
+		since, known := c.absent[id]
+		if !known {
+			c.absent[id] = now
+		} else if now.Sub(since) > absentLimit && s.At.Sub(since) > absentLimit {
+			c.tally.Lost++
+			wrong = append(wrong, fmt.Sprintf("guest %s is %s on %s, and no host has a process of it", id, g.State, g.Home))
+		}
+	}
+	return wrong
+}
+
+// ended gives the jobs that have ended and can be judged now.
+func (c *court) ended(s fleet.Snapshot) []fleet.Job {
+	var out []fleet.Job
+	for id, j := range s.Jobs {
+		if _, undecided := c.excuse(j); j.State == fleet.JobEnded && !c.judged[id] && !undecided {
+			out = append(out, j)
+		}
+	}
+	slices.SortFunc(out, func(a, b fleet.Job) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return out
+}
+
+// judge holds the end of one job, of which output is what it said, against how
+// it had to end. Empty: it is right.
+func (c *court) judge(j fleet.Job, output string) string {
+	c.judged[j.ID] = true
+	lines := strings.Split(strings.TrimSpace(output), "\n")
+	good := j.Result == fleet.JobFinished && j.Exit != nil && j.Exit.Code == 0 && lines[len(lines)-1] == "OK" && !strings.Contains(output, "WRONG")
+	by, _ := c.excuse(j)
+	switch {
+	case good:
+		c.tally.Jobs++
+		return ""
+	case strings.Contains(output, "WRONG"):
+		c.tally.Wrong++
+		return fmt.Sprintf("job %s computed something wrong: %s", j.ID, output)
+	case by > 0 && (j.Cause != "" || j.Exit != nil):
+		c.tally.JobsDead++
+		c.tally.Killed++
+		return ""
+	case by > 0:
+		return fmt.Sprintf("job %s ended as it had to after fault %d, but nothing says why", j.ID, by)
+	}
+	c.tally.Lost++
+	code := "none"
+	if j.Exit != nil {
+		code = fmt.Sprint(j.Exit.Code)
+	}
+	return fmt.Sprintf("job %s did not come to a good end though nothing was done to its guests: it is %s, exit code %s, cause %q, and it said %q", j.ID, j.Result, code, j.Cause, output)
+}
+
+// survived takes excuses back: who arrived did so from a source that was killed
+// too late to matter, and who stayed has lost only a target.
+func (c *court) survived(s fleet.Snapshot) {
+	for g, x := range c.excused {
+		switch s.Migrations[x.migration].Phase {
+		case fleet.Finished:
+			if x.source {
+				delete(c.excused, g)
+			}
+		case fleet.Aborted:
+			if !x.source {
+				delete(c.excused, g)
+			}
+		}
+	}
+}
+
+// count adds up what has become of guests and moves. The controller forgets
+// them after some time.
+func (c *court) count(s fleet.Snapshot) {
+	for id := range s.Guests {
+		c.guests[id] = true
+	}
+	for id, m := range s.Migrations {
+		if word := became(m); word != "" {
+			c.moves[id] = word
+		}
+	}
+	t := &c.tally
+	t.Started, t.Finished, t.Aborted, t.CalledOff, t.Stranded = len(c.guests), 0, 0, 0, 0
+	for _, word := range c.moves {
+		switch word {
+		case "finished":
+			t.Finished++
+		case "stranded":
+			t.Stranded++
+		case "called off":
+			t.CalledOff++
+		default:
+			t.Aborted++
+		}
+	}
+}
+
+// became says in a word or two how a migration has ended; empty: it has not.
+func became(m fleet.Migration) string {
+	if m.Phase == fleet.Aborted && strings.HasPrefix(m.Cause, "called off") {
+		return "called off"
+	}
+	if m.Phase.Ended() {
+		return string(m.Phase)
+	}
+	return ""
+}
