@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -99,6 +100,14 @@ func (e *explainer) migration(m fleet.Migration) []string {
 	}
 	why := e.s.Moves[m.Move].Why
 	out := []string{fmt.Sprintf("It moves from %s to %s with %s (%s) and has been %s %s.", m.From, m.To, m.Move, orWords(why, "no reason noted"), m.Phase, e.since(m.Since))}
+	if choice := e.s.Moves[m.Move].Choice; choice != "" {
+		out = append(out, fmt.Sprintf("It goes by %s: %s.", m.Mode, choice))
+	} else if m.Mode != "" {
+		out = append(out, fmt.Sprintf("It goes by %s, as was asked.", m.Mode))
+	}
+	if m.Phase == fleet.Gathering {
+		out = append(out, fmt.Sprintf("It runs on %s; what is missing of its memory comes from %s, and if that host is lost before all has come, so is the guest.", m.To, m.From))
+	}
 	if o, waits := lifecycle.MigrationOrder(m); waits {
 		out = append(out, fmt.Sprintf("It waits for %s to %s it (try %d).", o.Host, o.Verb, o.Attempt+1))
 	} else if m.Phase == fleet.Ready {
@@ -172,6 +181,9 @@ func (e *explainer) price(g fleet.Guest) []string {
 		return nil
 	}
 	f, err := e.p.Foresee(e.s, fleet.Request{By: fleet.Caller{Admin: true}, Verb: fleet.Migrate, Guest: g.ID})
+	if no := (*Refusal)(nil); errors.As(err, &no) && len(no.Hosts) == 0 {
+		return []string{fmt.Sprintf("A move of it would be refused: %s.", no.Reason)}
+	}
 	if err != nil || len(f.Migrations) != 1 {
 		return nil // why it cannot leave has been said
 	}
@@ -179,9 +191,13 @@ func (e *explainer) price(g fleet.Guest) []string {
 	if !p.Converges {
 		return []string{fmt.Sprintf("Its move would not converge: %s. It would with %s.", p.Why, p.Help)}
 	}
+	how := ""
+	if mode := f.Migrations[0].Prediction.Limits.Mode; mode != fleet.PreCopy {
+		how = fmt.Sprintf(" by %s", mode)
+	}
 	round := func(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }
-	return []string{fmt.Sprintf("Its move would take about %s (%s to %s) and send %d MiB; pagurus predict %s looks anew.",
-		round(p.Total.Value), round(p.Total.Low), round(p.Total.High), p.Bytes.Value>>20, g.ID)}
+	return []string{fmt.Sprintf("Its move would take about %s (%s to %s)%s and send %d MiB; pagurus predict %s looks anew.",
+		round(p.Total.Value), round(p.Total.Low), round(p.Total.High), how, p.Bytes.Value>>20, g.ID)}
 }
 
 func (e *explainer) job(j fleet.Job) []string {

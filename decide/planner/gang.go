@@ -45,16 +45,26 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 		return fleet.Answer{}, err
 	}
 	limits := r.Limits
-	limits.Hold = false // a task's own
-	answer.Moves = []fleet.MoveID{d.depart(guests, to, fleet.Move{Request: r.ID, Why: fmt.Sprintf("asked for by uid %d", r.By.UID), Limits: limits})}
+	limits.Hold, limits.Preempt = false, false // a task's own
+	v := fleet.Move{Request: r.ID, Why: fmt.Sprintf("asked for by uid %d", r.By.UID), Limits: limits}
+	c := d.choose(guests, to, v, func() (map[fleet.GuestID]placement.Choice, bool) {
+		late := r
+		late.Limits.Mode = fleet.PostCopy
+		to, err := d.together(late, guests)
+		return to, err == nil
+	})
+	if c.no != "" && r.Host == "" {
+		return refuse(r, "%s", c.no)
+	}
+	answer.Moves = []fleet.MoveID{d.depart(guests, v, c)}
 	return answer, nil
 }
 
 // invalidLimits says what is wrong with the limits of a move; empty: nothing.
 func invalidLimits(l fleet.Limits) string {
 	switch {
-	case l.Mode != "" && l.Mode != fleet.PreCopy && l.Mode != fleet.StopAndCopy:
-		return fmt.Sprintf("there is no mode %q; use %s or %s", l.Mode, fleet.PreCopy, fleet.StopAndCopy)
+	case l.Mode != "" && l.Mode != fleet.PreCopy && l.Mode != fleet.PostCopy && l.Mode != fleet.StopAndCopy:
+		return fmt.Sprintf("there is no mode %q; use %s, %s or %s", l.Mode, fleet.PreCopy, fleet.PostCopy, fleet.StopAndCopy)
 	case l.Mode == fleet.StopAndCopy && l.Downtime > 0:
 		return fmt.Sprintf("a guest that is moved by %s stands still for as long as it takes; leave --max-stall out", l.Mode)
 	case l.Downtime < 0:
@@ -152,7 +162,7 @@ func (d *draft) together(r fleet.Request, guests []fleet.Guest) (map[fleet.Guest
 	slices.SortStableFunc(order, func(a, b fleet.Guest) int { return cmp.Compare(b.Need.MemoryBytes, a.Need.MemoryBytes) })
 	var no error
 	for range mostTurns {
-		chosen, stuck := d.turn(order, r.To)
+		chosen, stuck := d.turn(order, r)
 		if stuck < 0 {
 			return chosen, nil
 		}
@@ -167,11 +177,11 @@ func (d *draft) together(r fleet.Request, guests []fleet.Guest) (map[fleet.Guest
 
 // turn places the guests in their order and gives which of them found no room;
 // -1: none.
-func (d *draft) turn(order []fleet.Guest, to fleet.HostID) (map[fleet.GuestID]placement.Choice, int) {
+func (d *draft) turn(order []fleet.Guest, r fleet.Request) (map[fleet.GuestID]placement.Choice, int) {
 	room := d.room().Clone()
 	chosen := map[fleet.GuestID]placement.Choice{}
 	for i, g := range order {
-		ranked := d.p.policy().Rank(room, d.askFor(g, to))
+		ranked := d.p.policy().Rank(room, d.askFor(g, r))
 		if len(ranked) == 0 {
 			return chosen, i
 		}
@@ -181,19 +191,20 @@ func (d *draft) turn(order []fleet.Guest, to fleet.HostID) (map[fleet.GuestID]pl
 	return chosen, -1
 }
 
-// askFor is the placement question for a guest that runs and shall go to one
-// host, if one is named.
-func (d *draft) askFor(g fleet.Guest, to fleet.HostID) placement.Ask {
+// askFor is the placement question for a guest that runs and shall go to the
+// host that is named, if one is, in the mode that is.
+func (d *draft) askFor(g fleet.Guest, r fleet.Request) placement.Ask {
 	a := ask(d.base, g)
-	if to != "" {
-		a.Only = []fleet.HostID{to}
+	a.Alive.Late = r.Limits.Mode == fleet.PostCopy
+	if r.To != "" {
+		a.Only = []fleet.HostID{r.To}
 	}
 	return a
 }
 
 // crowded is the refusal to move guests of which one found no room.
 func (d *draft) crowded(r fleet.Request, g fleet.Guest, guests int) error {
-	a := d.askFor(g, r.To)
+	a := d.askFor(g, r)
 	if to, ok := d.hosts.find(r.To); ok {
 		if reason := placement.Unfit(d.room(), to, a); reason != "" {
 			_, err := refuse(r, "guest %s cannot move to %s, which %s; name another host, or none to let Pagurus choose", g.ID, to.ID, reason)
@@ -210,15 +221,16 @@ func (d *draft) crowded(r fleet.Request, g fleet.Guest, guests int) error {
 		Reason: fmt.Sprintf("no host can take guest %s now; free a host or add one, then ask again", g.ID)}
 }
 
-// depart begins a move of guests for each of which a host was chosen.
-func (d *draft) depart(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice, v fleet.Move) fleet.MoveID {
+// depart begins a move of guests, for which it was chosen how they go.
+func (d *draft) depart(guests []fleet.Guest, v fleet.Move, how choice) fleet.MoveID {
 	c := d.counters()
-	v.ID, v.Begun = fleet.MoveID(fmt.Sprintf("m%d", c.NextMove)), d.at
+	v.ID, v.Begun, v.Choice = fleet.MoveID(fmt.Sprintf("m%d", c.NextMove)), d.at, how.why
 	c.NextMove++
 	for _, g := range guests {
-		host := to[g.ID].Host
+		host := how.to[g.ID].Host
 		d.room().Depart(g.Home, host, g.Need)
 		g, m := lifecycle.Depart(g, host, v.ID, d.at)
+		m.Mode = how.mode
 		d.guests.put[g.ID] = g
 		d.migrations.put[m.ID] = m
 		v.Migrations = append(v.Migrations, m.ID)
@@ -251,6 +263,9 @@ func (d *draft) callOff(r fleet.Request) (fleet.Answer, error) {
 	case slices.ContainsFunc(members, lifecycle.Committed) && !v.Ended.IsZero():
 		return refuse(r, "move %s is over and can no longer be called off; pagurus migrate moves its guests back", v.ID)
 	case slices.ContainsFunc(members, lifecycle.Committed):
+		if slices.ContainsFunc(members, func(m fleet.Migration) bool { return m.Phase == fleet.Gathering }) {
+			return refuse(r, "move %s can no longer be called off: by post-copy its guests run at their targets already, and what is left of their memory follows; see pagurus moves show %s", v.ID, v.ID)
+		}
 		return refuse(r, "move %s has begun to switch and can no longer be called off; it is over in a moment, see pagurus moves show %s", v.ID, v.ID)
 	}
 	return answer, nil
@@ -374,7 +389,8 @@ func (d *draft) drainOne(id fleet.HostID, guests []fleet.Guest) {
 			n++
 		}
 		if gang, to := d.fitting(guests[:n], nowhere); len(gang) > 0 {
-			d.depart(gang, to, fleet.Move{Why: fmt.Sprintf("%s is draining", id), Drains: id})
+			v := fleet.Move{Why: fmt.Sprintf("%s is draining", id), Drains: id}
+			d.depart(gang, v, d.choose(gang, to, v, nil))
 			return
 		}
 		guests = guests[n:]

@@ -32,8 +32,6 @@ func Task(s fleet.Snapshot, o fleet.Order) fleet.Task {
 	t := fleet.Task{Order: o, Guest: s.Guests[o.Guest], Job: s.Jobs[o.Job]}
 	if o.Migration != "" {
 		t.Listen = s.Migrations[o.Migration].Listen
-	}
-	if o.Verb == fleet.Copy {
 		t.Limits = copyLimits(s, s.Migrations[o.Migration])
 	}
 	return t
@@ -43,8 +41,14 @@ func Task(s fleet.Snapshot, o fleet.Order) fleet.Task {
 // the ceiling by their size, so that they end together.
 func copyLimits(s fleet.Snapshot, m fleet.Migration) fleet.Limits {
 	v := s.Moves[m.Move]
-	l := lifecycle.Limits(v.Limits)
+	l := v.Limits
+	if m.Mode != "" {
+		l.Mode = m.Mode
+	}
+	l = lifecycle.Limits(l)
 	l.Hold = len(v.Migrations) > 1
+	preempts := func(h fleet.HostID) bool { return s.Hosts[h].Facts.Abilities[s.Guests[m.Guest].Kind].Preempt }
+	l.Preempt = l.Mode == fleet.PostCopy && preempts(m.From) && preempts(m.To)
 	if l.BytesPerSecond <= 0 {
 		return l
 	}

@@ -97,7 +97,7 @@ func TestMoveWithEveryFault(t *testing.T) {
 		for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Retire} {
 			for _, fault := range []string{"failed", "before", "after", "restart"} {
 				for _, nth := range []int{1, guests} {
-					t.Run(fmt.Sprintf("%d_%s_%s_%d", guests, verb, fault, nth), func(t *testing.T) { moveWithFault(t, guests, verb, fault, nth) })
+					t.Run(fmt.Sprintf("%d_%s_%s_%d", guests, verb, fault, nth), func(t *testing.T) { moveWithFault(t, guests, verb, fault, nth, "") })
 					if guests == 1 {
 						break
 					}
@@ -107,13 +107,25 @@ func TestMoveWithEveryFault(t *testing.T) {
 	}
 }
 
-func moveWithFault(t *testing.T, guests int, verb fleet.Verb, fault string, nth int) {
+// The same by post-copy, with the order there is only then.
+func TestPostCopyWithEveryFault(t *testing.T) {
+	for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Gather, fleet.Retire} {
+		for _, fault := range []string{"failed", "before", "after", "restart"} {
+			if verb == fleet.Gather && fault == "failed" {
+				continue // a promise that it never will be whole
+			}
+			t.Run(fmt.Sprintf("%s_%s", verb, fault), func(t *testing.T) { moveWithFault(t, 2, verb, fault, 1, fleet.PostCopy) })
+		}
+	}
+}
+
+func moveWithFault(t *testing.T, guests int, verb fleet.Verb, fault string, nth int, mode fleet.Mode) {
 	r := submission(guests)
 	r.Spec.On = []fleet.HostID{"host1", "host2"}
 	w := newWorld(t, "host1", "host2", "host3")
 	j := w.must(r).Job
 	w.settle()
-	w.must(fleet.Request{Verb: fleet.Migrate, Job: j, To: "host3"})
+	w.must(fleet.Request{Verb: fleet.Migrate, Job: j, To: "host3", Limits: fleet.Limits{Mode: mode}})
 	for range nth - 1 {
 		w.fault(verb, "")
 	}
