@@ -78,6 +78,9 @@ func appended(m machine) string {
 	return kernelArgs
 }
 
+// sandbox is what QEMU may not do.
+const sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+
 // mebi is the unit of QEMU's -m.
 const mebi = 1 << 20
 
@@ -91,7 +94,7 @@ func args(m machine) []string {
 		"-cpu", cpuModel(m.accelerator),
 		"-smp", fmt.Sprint(m.cpus),
 		"-m", memory(m),
-		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+		"-sandbox", sandbox,
 		"-msg", "timestamp=on",
 		"-qmp", "unix:" + monitorSocket + ",server=on,wait=off",
 		"-kernel", m.kernel, "-initrd", m.initrd, "-append", appended(m),
@@ -137,9 +140,14 @@ const firstWhole = 9
 // memory, once, when a copy begins. Seen with 7.2: without the odd pages one
 // move in three or four breaks the guest, with them none in hundreds.
 func losesPages(a Ability) bool {
-	major, _, _ := strings.Cut(a.Version, ".")
-	n, err := strconv.Atoi(major)
-	return a.Accelerator == emulation && (err != nil || n < firstWhole)
+	return a.Accelerator == emulation && major(a.Version) < firstWhole
+}
+
+// major is the first number of a version; 0 if it has none.
+func major(version string) int {
+	first, _, _ := strings.Cut(version, ".")
+	n, _ := strconv.Atoi(first)
+	return n
 }
 
 func accelerator(name string) string {

@@ -136,10 +136,13 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	}
 	if d.config.Accelerator != "" {
 		d.ability.Accelerator = d.config.Accelerator
-		d.ability.Version, err = versionOf(ctx, d.binary)
-		return err
+		if d.ability.Version, err = versionOf(ctx, d.binary); err != nil {
+			return err
+		}
+		d.ability.NoPostCopy = d.tryPostCopy(ctx)
+		return nil
 	}
-	d.ability, err = probe(ctx, d.config, d.binary, d.account)
+	d.ability, err = d.probe(ctx)
 	return err
 }
 
@@ -182,9 +185,9 @@ func (d *Driver) Close() error {
 
 // Abilities says what the driver can do on this host.
 func (d *Driver) Abilities() fleet.Abilities {
-	return fleet.Abilities{
+	return d.postCopy(fleet.Abilities{
 		Live: true, Accelerator: d.ability.Accelerator, Version: d.ability.Version, CPU: seenCPU(d.ability),
-	}
+	})
 }
 
 // Slow says why guests are emulated, for people; empty if they are not.
