@@ -200,11 +200,14 @@ func TestFaults(t *testing.T) {
 		verb  fleet.Verb
 		point string
 		want  int
+		mode  fleet.Mode
 	}{
-		{fleet.Copy, "qemu.copy.after-begin", stepFailed},
-		{fleet.Switch, "qemu.switch.before-continue", stepUnsure},
+		{fleet.Copy, "qemu.copy.after-begin", stepFailed, fleet.PreCopy},
+		{fleet.Switch, "qemu.switch.before-continue", stepUnsure, fleet.PreCopy},
+		{fleet.Switch, "qemu.switch.before-continue", stepUnsure, fleet.PostCopy},
 	} {
 		tk.Order.Migration = fleet.MigrationID(fmt.Sprintf("m%d.j1g0", i))
+		tk.Limits = fleet.Limits{Mode: c.mode, Preempt: c.mode == fleet.PostCopy}
 		listen, err := target.Receive(t.Context(), tk)
 		if err != nil {
 			t.Fatal(err)
