@@ -84,13 +84,15 @@ type Facts struct {
 // Abilities says what a driver can do on a host, as data, so that placement
 // can ask without calling a driver.
 type Abilities struct {
-	Live        bool   `json:"live"`                  // can move a guest without stopping it
-	PostCopy    bool   `json:"post_copy"`             // can run a guest before its memory has arrived
-	Compress    bool   `json:"compress,omitempty"`    // can send a guest's memory compressed, and take it in
-	Accelerator string `json:"accelerator,omitempty"` // "kvm" or "tcg" (software emulation)
-	Version     string `json:"version,omitempty"`     // of QEMU or CRIU
-	CPU         string `json:"cpu,omitempty"`         // CPU model guests see
-	Trouble     string `json:"trouble,omitempty"`     // why the kind cannot run here at all; then nothing else counts
+	Live        bool   `json:"live"`                   // can move a guest without stopping it
+	PostCopy    bool   `json:"post_copy"`              // can run a guest before its memory has arrived
+	NoPostCopy  string `json:"no_post_copy,omitempty"` // why not, and what to do about it, for people
+	Preempt     bool   `json:"preempt,omitempty"`      // does so with what the guest waits for on a line of its own
+	Compress    bool   `json:"compress,omitempty"`     // can send a guest's memory compressed, and take it in
+	Accelerator string `json:"accelerator,omitempty"`  // "kvm" or "tcg" (software emulation)
+	Version     string `json:"version,omitempty"`      // of QEMU or CRIU
+	CPU         string `json:"cpu,omitempty"`          // CPU model guests see
+	Trouble     string `json:"trouble,omitempty"`      // why the kind cannot run here at all; then nothing else counts
 }
 
 // GuestFacts is what a host's agent measures of one guest.

@@ -13,6 +13,7 @@ const (
 	Ready       Phase = "ready"      // converged; waits for the gang, still copying
 	Switching   Phase = "switching"  // guest stops at the source, its state is whole at the target
 	Repointing  Phase = "repointing" // guest runs at the target, the network follows
+	Gathering   Phase = "gathering"  // after post-copy: guest runs at the target, the rest of its memory comes from the source
 	Retiring    Phase = "retiring"   // source destroys its stopped copy
 	Finished    Phase = "finished"
 	Withdrawing Phase = "withdrawing" // source goes on, its copy called off before any switch
@@ -34,7 +35,8 @@ type Migration struct {
 	Job     JobID       `json:"job"`
 	From    HostID      `json:"from"`
 	To      HostID      `json:"to"`
-	Gen     uint64      `json:"gen"` // the guest's Gen while this migration has it
+	Gen     uint64      `json:"gen"`  // the guest's Gen while this migration has it
+	Mode    Mode        `json:"mode"` // how its memory goes
 	Phase   Phase       `json:"phase"`
 	Attempt int         `json:"attempt"`          // tries made in this Phase before this one
 	Since   time.Time   `json:"since"`            // when Phase or Attempt last changed
@@ -67,8 +69,10 @@ type Progress struct {
 	BytesPerSecond      float64       `json:"bytes_per_second"`
 	DirtyBytesPerSecond float64       `json:"dirty_bytes_per_second"`
 	Elapsed             time.Duration `json:"elapsed_ns"`
-	Downtime            time.Duration `json:"downtime_ns"` // from pause at the source to run at the target; 0 before
-	PausedAt            time.Time     `json:"paused_at"`   // source host's clock
+	Downtime            time.Duration `json:"downtime_ns"`          // from pause at the source to run at the target; 0 before
+	PausedAt            time.Time     `json:"paused_at"`            // source host's clock
+	LateBytes           int64         `json:"late_bytes,omitempty"` // sent after the guest ran at the target, by post-copy
+	Faults              int64         `json:"faults,omitempty"`     // pages among those that the guest had to wait for
 }
 
 // Move is a gang of one or more migrations that switch together.
@@ -77,6 +81,7 @@ type Move struct {
 	Request    RequestID     `json:"request,omitempty"`
 	Migrations []MigrationID `json:"migrations"`
 	Why        string        `json:"why"`              // "asked for", "host1 is draining"
+	Choice     string        `json:"choice,omitempty"` // why its guests go in the mode they go in, for people; empty: it was asked for
 	Drains     HostID        `json:"drains,omitempty"` // the host whose drain began it; empty: asked for
 	Limits     Limits        `json:"limits,omitzero"`
 	Begun      time.Time     `json:"begun"`

@@ -32,6 +32,7 @@ type Range[T any] struct {
 // beside the outcome, so that the next one is better.
 type Prediction struct {
 	Total     Range[time.Duration] `json:"total_ns"`    // from the first order until the source is gone
+	Ready     time.Duration        `json:"ready_ns"`    // of that, until it may switch
 	Downtime  Range[time.Duration] `json:"downtime_ns"` // of that, the guest stands still
 	Bytes     Range[int64]         `json:"sent_bytes"`
 	Rounds    Range[int]           `json:"rounds"`

@@ -78,6 +78,9 @@ func appended(m machine) string {
 	return kernelArgs
 }
 
+// sandbox is what QEMU may not do.
+const sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+
 // mebi is the unit of QEMU's -m.
 const mebi = 1 << 20
 
@@ -91,7 +94,7 @@ func args(m machine) []string {
 		"-cpu", cpuModel(m.accelerator),
 		"-smp", fmt.Sprint(m.cpus),
 		"-m", memory(m),
-		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+		"-sandbox", sandbox,
 		"-msg", "timestamp=on",
 		"-qmp", "unix:" + monitorSocket + ",server=on,wait=off",
 		"-kernel", m.kernel, "-initrd", m.initrd, "-append", appended(m),

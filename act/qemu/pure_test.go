@@ -168,32 +168,6 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-func TestTail(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log")
-	if got := tail(path, 3); got != "" {
-		t.Errorf("nothing says %q", got)
-	}
-	if err := os.WriteFile(path, []byte(strings.Repeat("x\n", 9000)+"a\r\n\nb\nc\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := tail(path, 3); got != "a; b; c" {
-		t.Errorf("it says %q", got)
-	}
-	link := path + ".link"
-	if err := os.Symlink(path, link); err != nil {
-		t.Fatal(err)
-	}
-	if got := tail(link, 3); got != "" {
-		t.Error("a link was followed")
-	}
-	if err := os.WriteFile(path, []byte("\x1b[0mPower down\r\n\x1b[2J \r\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := tail(path, 3); got != "Power down" {
-		t.Errorf("it says %q", got)
-	}
-}
-
 // TestLastWords: a guest that is here is read, one that is not is remembered,
 // and what QEMU's account made of the console is not followed anywhere.
 func TestLastWords(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/qemu/files"
 	"pagurus/act/qemu/proc"
 	"pagurus/act/qemu/stream"
 	"pagurus/fleet"
@@ -97,7 +98,7 @@ func (d *Driver) listen(ctx context.Context, g *guest, l fleet.Limits) (string, 
 	if err != nil {
 		return "", err
 	}
-	if err := stream.Prepare(ctx, q.Do, l.Compress == fleet.CompressOn); err != nil {
+	if err := stream.Prepare(ctx, q.Do, way(l)); err != nil {
 		return "", err
 	}
 	uri := "tcp:" + net.JoinHostPort(d.config.Address.String(), "0")
@@ -152,7 +153,7 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, e
 	}
 	r := record{Guest: m.guest, Gen: t.Guest.Gen, StartedAt: time.Now(), Target: m.incoming}
 	if m.incoming {
-		r.Incoming = t.Order.Migration
+		r.Incoming, r.Late = t.Order.Migration, t.Limits.Mode == fleet.PostCopy
 	}
 	if err := writeRecord(dir, r); err != nil {
 		return nil, err
@@ -250,7 +251,7 @@ func (d *Driver) makeFolder(dir string) error {
 const firstFile = 3
 
 func (d *Driver) spawn(t fleet.Task, m machine) (proc.Process, error) {
-	tap, err := openTap(d.config.Tap(t.Job.Subnet, t.Guest.Index))
+	tap, err := files.Tap(d.config.Tap(t.Job.Subnet, t.Guest.Index))
 	if err != nil {
 		return proc.Process{}, err
 	}
@@ -336,4 +337,9 @@ func addressOf(listen string) (string, error) {
 		return "", fmt.Errorf("the target's address: %w", err)
 	}
 	return "tcp:" + at.String(), nil
+}
+
+// way is what QEMU has to know of how a guest's memory goes.
+func way(l fleet.Limits) stream.Way {
+	return stream.Way{Packed: l.Compress == fleet.CompressOn, Late: l.Mode == fleet.PostCopy, Preempt: l.Preempt}
 }

@@ -18,6 +18,7 @@ import (
 	"pagurus/act/machine"
 	"pagurus/act/overlay"
 	"pagurus/act/qemu"
+	"pagurus/act/qemu/uffd"
 	"pagurus/act/share"
 	"pagurus/decide/cost"
 	"pagurus/decide/lifecycle"
@@ -28,12 +29,13 @@ import (
 
 // Drivers meet the interfaces they satisfy here and nowhere else.
 var (
-	_ agent.Driver  = (*qemu.Driver)(nil)
-	_ agent.Linker  = (*qemu.Driver)(nil)
-	_ agent.Overlay = (*overlay.Overlay)(nil)
-	_ agent.Shares  = (*share.Shares)(nil)
-	_ agent.Images  = (*image.Store)(nil)
-	_ agent.Inside  = (*guestlink.Client)(nil)
+	_ agent.Driver   = (*qemu.Driver)(nil)
+	_ agent.Linker   = (*qemu.Driver)(nil)
+	_ agent.Gatherer = (*qemu.Driver)(nil)
+	_ agent.Overlay  = (*overlay.Overlay)(nil)
+	_ agent.Shares   = (*share.Shares)(nil)
+	_ agent.Images   = (*image.Store)(nil)
+	_ agent.Inside   = (*guestlink.Client)(nil)
 )
 
 const (
@@ -117,6 +119,9 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 	}
 	ctx, stop := context.WithTimeout(ctx, openLimit)
 	defer stop()
+	if err := lendFaults(); err != nil {
+		log.Warn("guests cannot come here by post-copy", "cause", err)
+	}
 	vm, err := qemu.Open(ctx, qemu.Config{
 		Run: f.run, GuestAgent: guest, Address: address, Accelerator: f.accelerator, Cgroups: h.groups,
 		Snapshots:   f.snapshots,
@@ -221,6 +226,7 @@ func (h *host) sweep(ctx context.Context) error {
 			errs = append(errs, h.vm.Stop(ctx, id))
 		}
 	}
+	errs = append(errs, returnFaults())
 	if err := errors.Join(append(errs, h.shares.Apply(ctx, nil), h.network.Clear(ctx), h.groups.Close())...); err != nil {
 		return err
 	}
@@ -228,4 +234,24 @@ func (h *host) sweep(ctx context.Context) error {
 		errs = append(errs, os.RemoveAll(filepath.Join(h.flags.run, name)))
 	}
 	return errors.Join(errs...)
+}
+
+// lendFaults lets guests run here before their memory has come: QEMU, which is
+// not root, may then handle their page faults. It lasts until a host is swept,
+// or boots.
+func lendFaults() error {
+	gid, err := machine.GuestGroup()
+	if err == nil {
+		err = uffd.Lend(gid)
+	}
+	return err
+}
+
+// returnFaults takes back what lendFaults gave.
+func returnFaults() error {
+	gid, err := machine.GuestGroup()
+	if err != nil {
+		return nil // nobody can have been lent anything
+	}
+	return uffd.Return(gid)
 }

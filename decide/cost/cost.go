@@ -109,6 +109,7 @@ func (m Model) Predict(p fleet.Profile, l Link) fleet.Prediction {
 	m, l = m.known(), l.known()
 	c := m.follow(p, l)
 	out := fleet.Prediction{
+		Ready:     m.total.times(m.overhead + c.ready).Value,
 		Total:     m.total.times(m.overhead + c.took),
 		Downtime:  m.downtime.times(m.rest + c.pause),
 		Bytes:     m.sent.bytes(c.sent),
@@ -141,6 +142,7 @@ func (l Link) known() Link {
 type course struct {
 	bandwidth float64       // of memory, before it is compressed
 	took      time.Duration // from the first byte to the last
+	ready     time.Duration // of that, before the guest may switch
 	pause     time.Duration // sending what is left at the end
 	pass      time.Duration // the last round
 	sent      float64
@@ -161,6 +163,17 @@ func (m Model) follow(p fleet.Profile, l Link) course {
 	// Under a ceiling there is time enough to look meanwhile.
 	pass := math.Max(c.sent/c.bandwidth, c.sent/free+math.Max(memory, 0)/looked)
 	took := pass
+	switch l.Limits.Mode {
+	case fleet.StopAndCopy:
+		c.rounds, c.converges = 1, true
+		c.took, c.pass, c.pause = seconds(pass), seconds(pass), seconds(pass)
+		return c
+	case fleet.PostCopy: // what is left goes over while the guest runs
+		c.left = set.within(pass * m.rise)
+		c.rounds, c.converges, c.sent = 1, true, c.sent+c.left
+		c.took, c.ready, c.pass = seconds(pass+c.left/c.bandwidth), seconds(pass), seconds(pass)
+		return c
+	}
 	for c.rounds = 1; ; c.rounds++ {
 		c.left = set.within(pass * m.rise)
 		last := c.left / c.bandwidth
@@ -173,7 +186,7 @@ func (m Model) follow(p fleet.Profile, l Link) course {
 		c.sent += c.left
 	}
 	last := c.left / c.bandwidth
-	c.took, c.pass = seconds(took+last), seconds(pass)
+	c.took, c.ready, c.pass = seconds(took+last), seconds(took), seconds(pass)
 	c.sent = m.onLink(l, c.sent+c.left)
 	// The rounds go on until the order to switch comes.
 	for spent := 0.0; c.converges && spent < settling.Seconds(); {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
@@ -49,16 +50,26 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "%s", reason)
 	}
 	limits := r.Limits
-	limits.Hold = false // a task's own
-	answer.Moves = []fleet.MoveID{d.depart(guests, to, fleet.Move{Request: r.ID, Why: fmt.Sprintf("asked for by uid %d", r.By.UID), Limits: limits})}
+	limits.Hold, limits.Preempt = false, false // a task's own
+	v := fleet.Move{Request: r.ID, Why: fmt.Sprintf("asked for by uid %d", r.By.UID), Limits: limits}
+	c := d.choose(guests, to, v, func() (map[fleet.GuestID]placement.Choice, bool) {
+		late := r
+		late.Limits.Mode = fleet.PostCopy
+		to, err := d.together(late, guests)
+		return to, err == nil
+	})
+	if c.no != "" && r.Host == "" {
+		return refuse(r, "%s", c.no)
+	}
+	answer.Moves = []fleet.MoveID{d.depart(guests, v, c)}
 	return answer, nil
 }
 
 // invalidLimits says what is wrong with the limits of a move; empty: nothing.
 func invalidLimits(l fleet.Limits) string {
 	switch {
-	case l.Mode != "" && l.Mode != fleet.PreCopy && l.Mode != fleet.StopAndCopy:
-		return fmt.Sprintf("there is no mode %q; use %s or %s", l.Mode, fleet.PreCopy, fleet.StopAndCopy)
+	case l.Mode != "" && l.Mode != fleet.PreCopy && l.Mode != fleet.PostCopy && l.Mode != fleet.StopAndCopy:
+		return fmt.Sprintf("there is no mode %q; use %s, %s or %s", l.Mode, fleet.PreCopy, fleet.PostCopy, fleet.StopAndCopy)
 	case l.Mode == fleet.StopAndCopy && l.Downtime > 0:
 		return fmt.Sprintf("a guest that is moved by %s stands still for as long as it takes; leave --max-stall out", l.Mode)
 	case l.Downtime < 0:
@@ -95,7 +106,7 @@ func (d *draft) named(r fleet.Request) ([]fleet.Guest, error) {
 		if j.State != fleet.JobRunning {
 			return no("job %s is %s; a job is moved while it runs", j.ID, j.State)
 		}
-		ids = guestIDs(j)
+		ids = atlas.GuestIDs(j)
 	}
 	if len(ids) == 0 {
 		return no("no guest is named to move; pagurus guests lists them")
@@ -231,9 +242,10 @@ func (d *draft) turn(order []fleet.Guest, r fleet.Request) (map[fleet.GuestID]pl
 }
 
 // askFor is the placement question for a guest that runs and shall go to what a
-// request names, if it does.
+// request names, if it does, in the mode that is.
 func (d *draft) askFor(g fleet.Guest, r fleet.Request) placement.Ask {
 	a := ask(d.base, g)
+	a.Alive.Late = r.Limits.Mode == fleet.PostCopy
 	a.Only, _, _ = d.goal(r) // a name that means nothing was refused before
 	return a
 }
@@ -257,15 +269,16 @@ func (d *draft) crowded(r fleet.Request, g fleet.Guest, guests int) error {
 		Reason: fmt.Sprintf("no host can take guest %s now; free a host or add one, then ask again", g.ID)}
 }
 
-// depart begins a move of guests for each of which a host was chosen.
-func (d *draft) depart(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice, v fleet.Move) fleet.MoveID {
+// depart begins a move of guests, for which it was chosen how they go.
+func (d *draft) depart(guests []fleet.Guest, v fleet.Move, how choice) fleet.MoveID {
 	c := d.counters()
-	v.ID, v.Begun = fleet.MoveID(fmt.Sprintf("m%d", c.NextMove)), d.at
+	v.ID, v.Begun, v.Choice = fleet.MoveID(fmt.Sprintf("m%d", c.NextMove)), d.at, how.why
 	c.NextMove++
 	for _, g := range guests {
-		host := to[g.ID].Host
+		host := how.to[g.ID].Host
 		d.room().Depart(g.Home, host, g.Need)
 		g, m := lifecycle.Depart(g, host, v.ID, d.at)
+		m.Mode = how.mode
 		d.guests.put[g.ID] = g
 		d.migrations.put[m.ID] = m
 		v.Migrations = append(v.Migrations, m.ID)
@@ -298,6 +311,9 @@ func (d *draft) callOff(r fleet.Request) (fleet.Answer, error) {
 	case slices.ContainsFunc(members, lifecycle.Committed) && !v.Ended.IsZero():
 		return refuse(r, "move %s is over and can no longer be called off; pagurus migrate moves its guests back", v.ID)
 	case slices.ContainsFunc(members, lifecycle.Committed):
+		if slices.ContainsFunc(members, func(m fleet.Migration) bool { return m.Phase == fleet.Gathering }) {
+			return refuse(r, "move %s can no longer be called off: by post-copy its guests run at their targets already, and what is left of their memory follows; see pagurus moves show %s", v.ID, v.ID)
+		}
 		return refuse(r, "move %s has begun to switch and can no longer be called off; it is over in a moment, see pagurus moves show %s", v.ID, v.ID)
 	}
 	return answer, nil
@@ -421,7 +437,8 @@ func (d *draft) drainOne(id fleet.HostID, guests []fleet.Guest) {
 			n++
 		}
 		if gang, to := d.fitting(guests[:n], nowhere); len(gang) > 0 {
-			d.depart(gang, to, fleet.Move{Why: fmt.Sprintf("%s is draining", id), Drains: id, Limits: d.hosts.at(id).Leave})
+			v := fleet.Move{Why: fmt.Sprintf("%s is draining", id), Drains: id, Limits: d.hosts.at(id).Leave}
+			d.depart(gang, v, d.choose(gang, to, v, nil))
 			return
 		}
 		guests = guests[n:]

@@ -14,7 +14,9 @@ func packs(s fleet.Snapshot, past []fleet.Migration, m fleet.Migration) bool {
 	if unable(s, m.Guest, m.From, m.To) != "" {
 		return false
 	}
-	return modelFor(s, past, m).Packs(cost.Link{Share: share(s, m), Limits: copyLimits(s, m)})
+	l := copyLimits(s, m)
+	// QEMU cannot do both.
+	return l.Mode != fleet.PostCopy && modelFor(s, past, m).Packs(cost.Link{Share: share(s, m), Limits: l})
 }
 
 // decided is how a migration is copied once that is decided.
@@ -49,6 +51,8 @@ func invalidLess(l fleet.Limits) string {
 		return fmt.Sprintf("there is nothing like %q to do with a page cache; use %s or %s, or leave it out", l.PageCache, fleet.DropCache, fleet.SendCache)
 	case l.Compress != "" && l.Compress != fleet.CompressOn && l.Compress != fleet.CompressOff:
 		return fmt.Sprintf("%q says not whether to compress; use %s or %s, or leave it out", l.Compress, fleet.CompressOn, fleet.CompressOff)
+	case l.Compress == fleet.CompressOn && l.Mode == fleet.PostCopy:
+		return fmt.Sprintf("memory cannot be compressed where a guest moves by %s; leave one of the two out", l.Mode)
 	}
 	return ""
 }

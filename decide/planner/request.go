@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 
+	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
@@ -214,11 +215,11 @@ func (d *draft) forget(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "%s is heard from and would join again at once; stop its agent first", h.ID)
 	}
 	for _, g := range sortedGuests(d.base, func(g fleet.Guest) bool { return !g.State.Ended() }) {
-		if slices.Contains(lifecycle.Places(g, live(d.base, g)), h.ID) {
+		if slices.Contains(lifecycle.Places(g, atlas.Live(d.base, g)), h.ID) {
 			return refuse(r, "guest %s may still be on %s; cancel job %s first, or start the agent there again", g.ID, h.ID, g.Job)
 		}
 	}
-	for _, j := range sortedJobs(d.base) {
+	for _, j := range atlas.Jobs(d.base) {
 		if j.ShareHost == h.ID {
 			return refuse(r, "%s serves the files of job %s; cancel the job first, or start the agent there again", h.ID, j.ID)
 		}

@@ -53,7 +53,7 @@ func (a *Agent) moving() bool {
 			continue
 		}
 		switch s.last.task.Order.Verb {
-		case fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint:
+		case fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Gather:
 			return true
 		}
 	}

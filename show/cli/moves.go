@@ -82,7 +82,7 @@ func notArrived(moves []view.Move) error {
 			case fleet.Aborted:
 				causes = append(causes, fmt.Errorf("%s stays at %s: %s", p.Guest, p.From, orElse(view.Clean(p.Cause), "no cause is known")))
 			case fleet.Stranded:
-				causes = append(causes, fmt.Errorf("nobody knows who runs %s: `pagurus explain %s`", p.Guest, p.Guest))
+				causes = append(causes, fmt.Errorf("%s is lost, see `pagurus explain %s`: %s", p.Guest, p.Guest, orElse(view.Clean(p.Cause), "no cause is known")))
 			}
 		}
 	}

@@ -175,7 +175,7 @@ func (c Cluster) MoveTable() Table {
 			case fleet.Aborted, fleet.Discarding, fleet.Reverting, fleet.Withdrawing:
 				t.Notes = append(t.Notes, fmt.Sprintf("%s of %s was called off: %s", p.ID, p.Guest, short(orElse(p.Cause, "no cause is known"), 2*causeWidth)))
 			case fleet.Stranded:
-				t.Notes = append(t.Notes, fmt.Sprintf("%s: nobody knows who runs %s: `pagurus explain %s`", p.ID, p.Guest, p.Guest))
+				t.Notes = append(t.Notes, fmt.Sprintf("%s: %s is lost: `pagurus explain %s`", p.ID, p.Guest, p.Guest))
 			}
 		}
 	}

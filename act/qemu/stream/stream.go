@@ -50,21 +50,29 @@ func Major(version string) int {
 	return n
 }
 
+// Way is how memory goes.
+type Way struct {
+	Packed  bool // compressed
+	Late    bool // the rest after the guest runs at the target
+	Preempt bool // what it waits for then, on a line of its own
+}
+
 // Prepare sets what source and target of a migration have to agree on. With a
 // return path the source knows that the target has loaded everything; with the
 // pause before the switch nothing irrevocable happens unasked. Memory that is
 // to be compressed goes over connections of its own; QEMU has no other way any
 // more.
-func Prepare(ctx context.Context, do Do, packed bool) error {
+func Prepare(ctx context.Context, do Do, w Way) error {
 	type capability struct {
 		Name  string `json:"capability"`
 		State bool   `json:"state"`
 	}
 	const on, off = true, false
 	err := do(ctx, "migrate-set-capabilities", map[string]any{"capabilities": []capability{
-		{"events", on}, {"return-path", on}, {"pause-before-switchover", on}, {"xbzrle", off}, {"multifd", packed},
+		{"events", on}, {"return-path", on}, {"pause-before-switchover", on}, {"xbzrle", off}, {"multifd", w.Packed},
+		{"postcopy-ram", w.Late}, {"postcopy-preempt", w.Preempt},
 	}}, nil)
-	if err == nil && packed {
+	if err == nil && w.Packed {
 		err = do(ctx, "migrate-set-parameters", map[string]any{"multifd-compression": "zstd", "multifd-channels": channels}, nil)
 	}
 	return err

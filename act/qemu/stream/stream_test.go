@@ -20,12 +20,12 @@ func TestPrepare(t *testing.T) {
 			text, err := json.Marshal(args)
 			said += command + string(text)
 			return err
-		}, packed)
+		}, Way{Packed: packed})
 		if err != nil || !strings.Contains(said, want) || strings.Contains(said, "zstd") != packed || !strings.Contains(said, `"pause-before-switchover","state":true`) {
 			t.Errorf("packed %t: %v, it said %s", packed, err, said)
 		}
 		no := errors.New("no")
-		if err := Prepare(t.Context(), func(context.Context, string, any, any) error { return no }, packed); !errors.Is(err, no) {
+		if err := Prepare(t.Context(), func(context.Context, string, any, any) error { return no }, Way{Packed: packed}); !errors.Is(err, no) {
 			t.Errorf("packed %t: a refusal came as %v", packed, err)
 		}
 	}
