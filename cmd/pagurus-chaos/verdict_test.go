@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -67,6 +70,35 @@ func TestWhatTheKernelSays(t *testing.T) {
 	}
 	if _, _, ok := belongs("/run/pagurus/guests/j1g0"); ok {
 		t.Error("took another cluster's for the lab's")
+	}
+}
+
+// A program with the name of a virtual CPU stands for one.
+func TestWhatACPUComputes(t *testing.T) {
+	text, err := os.ReadFile("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "CPU 0")
+	if err := os.WriteFile(program, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	busy := exec.Command(program, "-c", "while :; do :; done")
+	if err := busy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := busy.Process.Pid
+	for end := time.Now().Add(10 * time.Second); computed(pid) < 50*time.Millisecond; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it has computed for %s", computed(pid))
+		}
+	}
+	if err := busy.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = busy.Wait() // it was killed
+	if ran := computed(pid); ran != 0 {
+		t.Errorf("after its end it has computed for %s", ran)
 	}
 }
 
