@@ -57,6 +57,7 @@ type Host struct {
 	ID      HostID    `json:"id"`
 	State   HostState `json:"state"`
 	Since   time.Time `json:"since"`             // when State was entered
+	Leave   Limits    `json:"leave,omitzero"`    // of the moves that empty it while it drains
 	Address string    `json:"address,omitempty"` // last Facts.Address; stored, so that networks stand while a restarted controller waits for its agents
 	Facts   Facts     `json:"facts"`             // what the host's agent last said; never stored
 }
@@ -69,6 +70,7 @@ type Facts struct {
 	Version     string                   `json:"version,omitempty"`
 	Machine     string                   `json:"machine,omitempty"` // same Machine, same files: /etc/machine-id or its stand-in
 	Address     string                   `json:"address,omitempty"` // IP of the host on the network that hosts share
+	Site        string                   `json:"site,omitempty"`    // where the host stands: a room, a rack; hosts of one site are near each other
 	Capacity    Resources                `json:"capacity"`
 	Abilities   map[Kind]Abilities       `json:"abilities,omitempty"`
 	LoadCPUs    float64                  `json:"load_cpus"` // CPUs in use by guests, averaged over the last interval
@@ -82,12 +84,15 @@ type Facts struct {
 // Abilities says what a driver can do on a host, as data, so that placement
 // can ask without calling a driver.
 type Abilities struct {
-	Live        bool   `json:"live"`                  // can move a guest without stopping it
-	PostCopy    bool   `json:"post_copy"`             // can run a guest before its memory has arrived
-	Accelerator string `json:"accelerator,omitempty"` // "kvm" or "tcg" (software emulation)
-	Version     string `json:"version,omitempty"`     // of QEMU or CRIU
-	CPU         string `json:"cpu,omitempty"`         // CPU model guests see
-	Trouble     string `json:"trouble,omitempty"`     // why the kind cannot run here at all; then nothing else counts
+	Live        bool   `json:"live"`                   // can move a guest without stopping it
+	PostCopy    bool   `json:"post_copy"`              // can run a guest before its memory has arrived
+	NoPostCopy  string `json:"no_post_copy,omitempty"` // why not, and what to do about it, for people
+	Preempt     bool   `json:"preempt,omitempty"`      // does so with what the guest waits for on a line of its own
+	Compress    bool   `json:"compress,omitempty"`     // can send a guest's memory compressed, and take it in
+	Accelerator string `json:"accelerator,omitempty"`  // "kvm" or "tcg" (software emulation)
+	Version     string `json:"version,omitempty"`      // of QEMU or CRIU
+	CPU         string `json:"cpu,omitempty"`          // CPU model guests see
+	Trouble     string `json:"trouble,omitempty"`      // why the kind cannot run here at all; then nothing else counts
 }
 
 // GuestFacts is what a host's agent measures of one guest.

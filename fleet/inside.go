@@ -45,6 +45,15 @@ type Program struct {
 	Trace bool     `json:"trace"`
 }
 
+// Cache is what a guest says of memory that it could do without.
+type Cache struct {
+	UsedBytes  int64 `json:"used_bytes"`  // holds anything
+	FreeBytes  int64 `json:"free_bytes"`  // holds nothing
+	CleanBytes int64 `json:"clean_bytes"` // holds what can be read from files again, and is no program's own
+	HotBytes   int64 `json:"hot_bytes"`   // of CleanBytes: read more than once
+	Hints      bool  `json:"hints"`       // it tells the mechanism what is free, so that this is not sent
+}
+
 // The output streams of a program.
 const (
 	Stdin  = "stdin"

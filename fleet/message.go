@@ -20,7 +20,7 @@ type RequestVerb string
 const (
 	Submit  RequestVerb = "submit"   // Spec, Image
 	Cancel  RequestVerb = "cancel"   // Job
-	Migrate RequestVerb = "migrate"  // Guests or Job, To (empty: the planner chooses), Limits
+	Migrate RequestVerb = "migrate"  // Guests or Job, To or ToSite (both empty: the planner chooses), Limits; Host: they go as if it were drained
 	CallOff RequestVerb = "call off" // Move
 	Drain   RequestVerb = "drain"    // Host
 	Undrain RequestVerb = "undrain"  // Host
@@ -41,6 +41,7 @@ type Request struct {
 	Move   MoveID      `json:"move,omitempty"`
 	Host   HostID      `json:"host,omitempty"`
 	To     HostID      `json:"to,omitempty"`
+	ToSite string      `json:"to_site,omitempty"` // a host of this site, where To is empty
 	Limits Limits      `json:"limits,omitzero"`
 	Spec   *JobSpec    `json:"spec,omitempty"`
 	Image  *Image      `json:"image,omitempty"` // set by the controller from Spec.Image
@@ -73,8 +74,9 @@ const (
 
 	Receive Verb = "receive" // target: make an empty guest, ready to take in state; Listen says where
 	Copy    Verb = "copy"    // source: copy while running; done: converged
-	Switch  Verb = "switch"  // source: pause, send the rest; done: the target has it all, whole, not yet running
+	Switch  Verb = "switch"  // source: pause, send the rest; done: the target has it all, whole, not yet running (by post-copy: all but memory)
 	Repoint Verb = "repoint" // target: let it run, make this host's network carry its address
+	Gather  Verb = "gather"  // target, after post-copy: done: all memory has arrived; failed: some never will
 	Retire  Verb = "retire"  // source: destroy the stopped copy
 	Revert  Verb = "revert"  // source: run again
 	Discard Verb = "discard" // target: destroy what was received
@@ -100,7 +102,7 @@ type Task struct {
 	Guest  Guest            `json:"guest"`
 	Job    Job              `json:"job"`
 	Listen string           `json:"listen,omitempty"` // for Copy: where the target takes in state
-	Limits Limits           `json:"limits"`           // for Copy
+	Limits Limits           `json:"limits"`           // for the orders of a migration; source and target must agree how memory is sent
 	Have   map[string]int64 `json:"have,omitempty"`   // for Run: bytes of each output stream the controller has
 }
 
@@ -111,6 +113,26 @@ type Mode string
 const (
 	PreCopy     Mode = "pre-copy"      // copied while the guest runs, until little is left
 	StopAndCopy Mode = "stop-and-copy" // the guest stands still while all of it is sent
+	PostCopy    Mode = "post-copy"     // copied once, then the guest runs at the target while the rest follows; there is no way back
+)
+
+// CachePolicy says what becomes of what a guest's memory holds of files and
+// could read again.
+type CachePolicy string
+
+// The policies. The empty one drops it where that pays.
+const (
+	DropCache CachePolicy = "drop" // the guest forgets it before it is copied
+	SendCache CachePolicy = "send" // it is copied like all else
+)
+
+// Compression says whether memory is sent compressed.
+type Compression string
+
+// The choices. The empty one, of a Move only, leaves it to the controller.
+const (
+	CompressOn  Compression = "on"
+	CompressOff Compression = "off"
 )
 
 // Limits bounds a move and each of its copies. The zero value of a field means
@@ -121,7 +143,10 @@ type Limits struct {
 	Rounds         int           `json:"rounds"`                // give up after this many passes
 	BytesPerSecond int64         `json:"bytes_per_second"`      // ceiling on the link: of a Move for all it sends from one host, of a Task for its copy; 0 is none
 	Deadline       time.Duration `json:"deadline_ns,omitempty"` // of a Move: who is not ready so long after Begun stays; 0 is none but that of ready
-	Hold           bool          `json:"hold,omitempty"`        // of a Task: others are waited for after the copy, so the guest must not stop of its own accord
+	PageCache      CachePolicy   `json:"page_cache,omitempty"`
+	Compress       Compression   `json:"compress,omitempty"`
+	Preempt        bool          `json:"preempt,omitempty"` // of a Task by post-copy: what the guest waits for comes on a line of its own
+	Hold           bool          `json:"hold,omitempty"`    // of a Task: others are waited for after the copy, so the guest must not stop of its own accord
 }
 
 // Outcome is how an order went.
@@ -141,7 +166,7 @@ type Report struct {
 	Outcome Outcome   `json:"outcome"`
 	Cause   string    `json:"cause,omitempty"`  // for people, when Outcome is not Done
 	Listen  string    `json:"listen,omitempty"` // of Receive
-	Cost    *Progress `json:"cost,omitempty"`   // of Copy and Switch
+	Cost    *Progress `json:"cost,omitempty"`   // of Copy and Switch; of Retire after post-copy
 	Resumed time.Time `json:"resumed,omitzero"` // of Repoint: when the guest was let run, target host's clock
 	Exit    *Exit     `json:"exit,omitempty"`   // of Run
 	Traces  []Trace   `json:"traces,omitempty"` // of Stop: what the guest's ranks have done, for those who ask later

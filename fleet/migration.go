@@ -13,6 +13,7 @@ const (
 	Ready       Phase = "ready"      // converged; waits for the gang, still copying
 	Switching   Phase = "switching"  // guest stops at the source, its state is whole at the target
 	Repointing  Phase = "repointing" // guest runs at the target, the network follows
+	Gathering   Phase = "gathering"  // after post-copy: guest runs at the target, the rest of its memory comes from the source
 	Retiring    Phase = "retiring"   // source destroys its stopped copy
 	Finished    Phase = "finished"
 	Withdrawing Phase = "withdrawing" // source goes on, its copy called off before any switch
@@ -34,7 +35,8 @@ type Migration struct {
 	Job     JobID       `json:"job"`
 	From    HostID      `json:"from"`
 	To      HostID      `json:"to"`
-	Gen     uint64      `json:"gen"` // the guest's Gen while this migration has it
+	Gen     uint64      `json:"gen"`  // the guest's Gen while this migration has it
+	Mode    Mode        `json:"mode"` // how its memory goes
 	Phase   Phase       `json:"phase"`
 	Attempt int         `json:"attempt"`          // tries made in this Phase before this one
 	Since   time.Time   `json:"since"`            // when Phase or Attempt last changed
@@ -43,6 +45,7 @@ type Migration struct {
 	Entered []Entered   `json:"entered"`          // every phase entered, in order
 	Cost    Progress    `json:"cost"`             // what it cost, once switched
 	Resumed time.Time   `json:"resumed,omitzero"` // when the target let it run, target host's clock
+	Packed  bool        `json:"packed,omitempty"` // its memory is sent compressed; decided when it begins, for both hosts
 
 	Predicted *Prediction `json:"predicted,omitempty"` // what it was expected to cost when it began
 	Stall     *Stall      `json:"stall,omitempty"`     // what the job's ranks saw of it; nil: not traced, or not known yet
@@ -61,11 +64,15 @@ type Progress struct {
 	TotalBytes          int64         `json:"total_bytes"`     // memory of the guest
 	RemainingBytes      int64         `json:"remaining_bytes"` // known to be dirty and not sent
 	SentBytes           int64         `json:"sent_bytes"`
+	CopiedBytes         int64         `json:"copied_bytes,omitempty"`  // memory that was sent, as it was before it was compressed
+	DroppedBytes        int64         `json:"dropped_bytes,omitempty"` // page cache that the guest gave up before the copy
 	BytesPerSecond      float64       `json:"bytes_per_second"`
 	DirtyBytesPerSecond float64       `json:"dirty_bytes_per_second"`
 	Elapsed             time.Duration `json:"elapsed_ns"`
-	Downtime            time.Duration `json:"downtime_ns"` // from pause at the source to run at the target; 0 before
-	PausedAt            time.Time     `json:"paused_at"`   // source host's clock
+	Downtime            time.Duration `json:"downtime_ns"`          // from pause at the source to run at the target; 0 before
+	PausedAt            time.Time     `json:"paused_at"`            // source host's clock
+	LateBytes           int64         `json:"late_bytes,omitempty"` // sent after the guest ran at the target, by post-copy
+	Faults              int64         `json:"faults,omitempty"`     // pages among those that the guest had to wait for
 }
 
 // Move is a gang of one or more migrations that switch together.
@@ -74,6 +81,7 @@ type Move struct {
 	Request    RequestID     `json:"request,omitempty"`
 	Migrations []MigrationID `json:"migrations"`
 	Why        string        `json:"why"`              // "asked for", "host1 is draining"
+	Choice     string        `json:"choice,omitempty"` // why its guests go in the mode they go in, for people; empty: it was asked for
 	Drains     HostID        `json:"drains,omitempty"` // the host whose drain began it; empty: asked for
 	Limits     Limits        `json:"limits,omitzero"`
 	Begun      time.Time     `json:"begun"`

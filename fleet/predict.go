@@ -7,10 +7,11 @@ import "time"
 type Profile struct {
 	At          time.Time     `json:"at"` // when the look began, host's clock
 	MemoryBytes int64         `json:"memory_bytes"`
-	FilledBytes int64         `json:"filled_bytes"` // in pages that hold anything but zeros: what a copy has to send
-	Changed     []Changed     `json:"changed"`      // rising in both
-	Took        time.Duration `json:"took_ns"`      // processor time that the look cost the host
-	Pages       int           `json:"pages"`        // how many were looked at
+	FilledBytes int64         `json:"filled_bytes"`    // in pages that hold anything but zeros: what a copy has to send
+	Changed     []Changed     `json:"changed"`         // rising in both
+	Took        time.Duration `json:"took_ns"`         // processor time that the look cost the host
+	Pages       int           `json:"pages"`           // how many were looked at
+	Cache       *Cache        `json:"cache,omitempty"` // what the guest itself says of the rest; nil: it was not asked, or did not answer
 }
 
 // Changed says how much memory is in pages that changed within some time.
@@ -31,6 +32,7 @@ type Range[T any] struct {
 // beside the outcome, so that the next one is better.
 type Prediction struct {
 	Total     Range[time.Duration] `json:"total_ns"`    // from the first order until the source is gone
+	Ready     time.Duration        `json:"ready_ns"`    // of that, until it may switch
 	Downtime  Range[time.Duration] `json:"downtime_ns"` // of that, the guest stands still
 	Bytes     Range[int64]         `json:"sent_bytes"`
 	Rounds    Range[int]           `json:"rounds"`

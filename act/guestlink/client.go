@@ -160,6 +160,16 @@ func (c *Client) Trace(ctx context.Context, q fleet.TraceQuery) ([]fleet.Trace, 
 	return out, nil
 }
 
+// Cache gives what the guest could do without, after it has dropped its page
+// cache if told to.
+func (c *Client) Cache(ctx context.Context, drop bool) (fleet.Cache, error) {
+	r, err := c.do(ctx, callCache, constant(cacheCall{drop}))
+	if err != nil || r.Cache == nil {
+		return fleet.Cache{}, err
+	}
+	return *r.Cache, nil
+}
+
 // Shutdown ends all programs, flushes files and unmounts the share.
 func (c *Client) Shutdown(ctx context.Context) error {
 	_, err := c.do(ctx, callShutdown, constant(struct{}{}))

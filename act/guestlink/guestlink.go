@@ -51,6 +51,7 @@ const (
 	callRead     = "read"
 	callWrite    = "write"
 	callTrace    = "trace"
+	callCache    = "cache"
 	callShutdown = "shutdown"
 )
 
@@ -87,12 +88,19 @@ type traceCall struct {
 	First int              `json:"first,omitempty"`
 }
 
+// cacheCall asks what the guest could do without, and whether it shall.
+type cacheCall struct {
+	Drop bool `json:"drop"`
+}
+
 // result is the body of every answer; which fields count is the call's affair.
 type result struct {
 	Exit fleet.Exit `json:"exit"`
 	Data []byte     `json:"data,omitempty"`
 	EOF  bool       `json:"eof,omitempty"`
 	Next int64      `json:"next,omitempty"`
+
+	Cache *fleet.Cache `json:"cache,omitempty"`
 
 	Traces []json.RawMessage `json:"traces,omitempty"` // each a fleet.Trace; Next is the place of the first that is missing, 0: none is
 }

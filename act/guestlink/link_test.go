@@ -115,6 +115,13 @@ func (p *program) Write(_ context.Context, _ string, offset int64, data []byte, 
 	return int64(len(p.in)), nil
 }
 
+func (p *program) Cache(_ context.Context, drop bool) (fleet.Cache, error) {
+	if drop {
+		return fleet.Cache{FreeBytes: 9 << 40}, nil
+	}
+	return fleet.Cache{CleanBytes: 7}, errors.New("nothing was asked for")
+}
+
 func (p *program) Trace(_ context.Context, q fleet.TraceQuery) ([]fleet.Trace, error) {
 	out := make([]fleet.Trace, 300)
 	for i := range out {
@@ -337,6 +344,12 @@ func TestAnswers(t *testing.T) {
 	traces, err := c.Trace(ctx, fleet.TraceQuery{To: time.Unix(9, 0)})
 	if err != nil || len(traces) != 299 || traces[298].Rank != 299 || traces[0].At.Unix() != 9 {
 		t.Errorf("%d traces, %v", len(traces), err)
+	}
+	if got, err := c.Cache(ctx, true); err != nil || got.FreeBytes != 9<<40 {
+		t.Errorf("of its memory the guest says %+v, %v", got, err)
+	}
+	if got, err := c.Cache(ctx, false); err == nil || got != (fleet.Cache{}) {
+		t.Errorf("an error came as %+v, %v", got, err)
 	}
 	if err := c.Shutdown(ctx); err != nil {
 		t.Error(err)

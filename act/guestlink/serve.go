@@ -18,13 +18,19 @@ import (
 // returns the context's error is made again by the host's side, so waiting is
 // to be written as if it could last for ever.
 type Server interface {
+	Programs
 	Setup(context.Context, fleet.Setup) error
+	Trace(context.Context, fleet.TraceQuery) ([]fleet.Trace, error)
+	Cache(ctx context.Context, drop bool) (fleet.Cache, error)
+	Shutdown(context.Context) error
+}
+
+// Programs is what the guest's side runs.
+type Programs interface {
 	Launch(context.Context, fleet.Program) error
 	Wait(ctx context.Context, id string) (fleet.Exit, error)
 	Read(ctx context.Context, id, stream string, offset int64) (data []byte, eof bool, err error)
 	Write(ctx context.Context, id string, offset int64, data []byte, eof bool) (next int64, err error)
-	Trace(context.Context, fleet.TraceQuery) ([]fleet.Trace, error)
-	Shutdown(context.Context) error
 }
 
 // maxCalls bounds the calls carried out at once; what comes beyond is dropped
@@ -193,6 +199,14 @@ func (l *link) call(ctx context.Context, r request) (res result, err error) {
 			return res, err
 		}
 		return page(traces, t.First)
+	case callCache:
+		var c cacheCall
+		if err := body(r, &c); err != nil {
+			return res, err
+		}
+		cache, err := l.server.Cache(ctx, c.Drop)
+		res.Cache = &cache
+		return res, err
 	case callShutdown:
 		return res, l.server.Shutdown(ctx)
 	}

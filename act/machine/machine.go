@@ -13,7 +13,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/user"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -91,3 +93,16 @@ func address() netip.Addr {
 
 // errNotRoot is why mending is refused.
 var errNotRoot = errors.New("mending needs root: run `sudo pagurus doctor --fix`")
+
+// GuestGroup is the group of the user that guests run as.
+func GuestGroup() (uint32, error) {
+	u, err := user.Lookup(GuestUser)
+	if err != nil {
+		return 0, fmt.Errorf("find the user that guests run as: %w", err)
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("user %s: %w", GuestUser, err)
+	}
+	return uint32(gid), nil
+}

@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 
+	"pagurus/act/qemu/stream"
 	"pagurus/fleet"
 )
 
@@ -78,6 +78,9 @@ func appended(m machine) string {
 	return kernelArgs
 }
 
+// sandbox is what QEMU may not do.
+const sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+
 // mebi is the unit of QEMU's -m.
 const mebi = 1 << 20
 
@@ -91,7 +94,7 @@ func args(m machine) []string {
 		"-cpu", cpuModel(m.accelerator),
 		"-smp", fmt.Sprint(m.cpus),
 		"-m", memory(m),
-		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+		"-sandbox", sandbox,
 		"-msg", "timestamp=on",
 		"-qmp", "unix:" + monitorSocket + ",server=on,wait=off",
 		"-kernel", m.kernel, "-initrd", m.initrd, "-append", appended(m),
@@ -106,6 +109,10 @@ func args(m machine) []string {
 		"-device", "virtserialport,bus=serial.0,chardev=" + linkChardev + ",name=" + linkName,
 		"-object", "rng-builtin,id=rng",
 		"-device", "virtio-rng-pci,rng=rng",
+		// It takes no memory from the guest: by it the guest says, while it is
+		// copied, what is free and need not be.
+		"-object", "iothread,id=hints",
+		"-device", "virtio-balloon-pci,free-page-hint=on,iothread=hints",
 	}
 	if m.incoming || m.state != nil {
 		// -S: what has been received stays paused until Resume says otherwise.
@@ -137,9 +144,7 @@ const firstWhole = 9
 // memory, once, when a copy begins. Seen with 7.2: without the odd pages one
 // move in three or four breaks the guest, with them none in hundreds.
 func losesPages(a Ability) bool {
-	major, _, _ := strings.Cut(a.Version, ".")
-	n, err := strconv.Atoi(major)
-	return a.Accelerator == emulation && (err != nil || n < firstWhole)
+	return a.Accelerator == emulation && stream.Major(a.Version) < firstWhole
 }
 
 func accelerator(name string) string {

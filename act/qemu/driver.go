@@ -26,6 +26,7 @@ import (
 	"pagurus/act/qemu/initrd"
 	"pagurus/act/qemu/proc"
 	"pagurus/act/qemu/qmp"
+	"pagurus/act/qemu/stream"
 	"pagurus/fleet"
 )
 
@@ -60,6 +61,7 @@ type Driver struct {
 	binary  string
 	account proc.Account
 	ability Ability
+	packs   bool // see stream.Packs
 	initrds *initrd.Folder
 	watches sync.WaitGroup // one a guest
 
@@ -136,10 +138,14 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	}
 	if d.config.Accelerator != "" {
 		d.ability.Accelerator = d.config.Accelerator
-		d.ability.Version, err = versionOf(ctx, d.binary)
+		if d.ability.Version, err = versionOf(ctx, d.binary); err != nil {
+			return err
+		}
+		d.ability.NoPostCopy = d.tryPostCopy(ctx)
+	} else if d.ability, err = d.probe(ctx); err != nil {
 		return err
 	}
-	d.ability, err = probe(ctx, d.config, d.binary, d.account)
+	d.packs = stream.Packs(d.binary, d.ability.Version)
 	return err
 }
 
@@ -182,9 +188,10 @@ func (d *Driver) Close() error {
 
 // Abilities says what the driver can do on this host.
 func (d *Driver) Abilities() fleet.Abilities {
-	return fleet.Abilities{
+	return d.postCopy(fleet.Abilities{
 		Live: true, Accelerator: d.ability.Accelerator, Version: d.ability.Version, CPU: seenCPU(d.ability),
-	}
+		Compress: d.packs,
+	})
 }
 
 // Slow says why guests are emulated, for people; empty if they are not.

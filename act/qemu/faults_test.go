@@ -79,6 +79,8 @@ func take(ctx context.Context, d *qemu.Driver, verb fleet.Verb, t fleet.Task) (l
 		_, err = d.Switch(ctx, t)
 	case fleet.Repoint, fleet.Revert:
 		err = d.Resume(ctx, t.Guest.ID)
+	case fleet.Gather:
+		err = d.Gather(ctx, t.Guest.ID)
 	case fleet.Stop:
 		err = d.Stop(ctx, t.Guest.ID)
 	}
@@ -105,8 +107,15 @@ func (w *world) apart(t *testing.T, host int, verb fleet.Verb, tk fleet.Task, fa
 // TestAgentKilled lets the agent be killed at every point of every step; each
 // step is then taken again by another agent, and the guest must not notice.
 func TestAgentKilled(t *testing.T) {
+	for _, mode := range []fleet.Mode{fleet.PreCopy, fleet.PostCopy} {
+		t.Run(string(mode), func(t *testing.T) { agentKilled(t, mode) })
+	}
+}
+
+func agentKilled(t *testing.T, mode fleet.Mode) {
 	w := newWorld(t)
 	tk := task("j1g0")
+	tk.Limits = fleet.Limits{Mode: mode, Preempt: mode == fleet.PostCopy}
 	tk.Order.Migration = "m1.j1g0"
 	defer func() {
 		for host := range w.hosts {
@@ -128,6 +137,7 @@ func TestAgentKilled(t *testing.T) {
 		{0, fleet.Copy, []string{"qemu.copy.after-begin"}},
 		{0, fleet.Switch, []string{"qemu.switch.before-continue", "qemu.switch.after-continue"}},
 		{1, fleet.Repoint, []string{"qemu.resume.before"}},
+		{1, fleet.Gather, []string{"qemu.gather.before"}},
 		{0, fleet.Stop, []string{"qemu.stop.before"}},
 	} {
 		for _, point := range s.points {
@@ -190,11 +200,14 @@ func TestFaults(t *testing.T) {
 		verb  fleet.Verb
 		point string
 		want  int
+		mode  fleet.Mode
 	}{
-		{fleet.Copy, "qemu.copy.after-begin", stepFailed},
-		{fleet.Switch, "qemu.switch.before-continue", stepUnsure},
+		{fleet.Copy, "qemu.copy.after-begin", stepFailed, fleet.PreCopy},
+		{fleet.Switch, "qemu.switch.before-continue", stepUnsure, fleet.PreCopy},
+		{fleet.Switch, "qemu.switch.before-continue", stepUnsure, fleet.PostCopy},
 	} {
 		tk.Order.Migration = fleet.MigrationID(fmt.Sprintf("m%d.j1g0", i))
+		tk.Limits = fleet.Limits{Mode: c.mode, Preempt: c.mode == fleet.PostCopy}
 		listen, err := target.Receive(t.Context(), tk)
 		if err != nil {
 			t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"pagurus/act/qemu/files"
 	"pagurus/act/qemu/proc"
 	"pagurus/act/qemu/qmp"
 	"pagurus/act/qemu/ram"
@@ -108,7 +109,7 @@ func (d *Driver) LastWords(id fleet.GuestID) string {
 // words is what is in a guest's folder of what QEMU and the guest said last.
 func words(dir string) string {
 	const lines = 6
-	said, console := tail(filepath.Join(dir, ownLog), lines), tail(filepath.Join(dir, consoleLog), lines)
+	said, console := files.Tail(filepath.Join(dir, ownLog), lines), files.Tail(filepath.Join(dir, consoleLog), lines)
 	switch {
 	case said == "":
 		return console
@@ -191,7 +192,7 @@ func (g *guest) monitor(ctx context.Context) (*qmp.Client, error) {
 			return client, nil
 		}
 	}
-	path, folder, err := short(g.dir, monitorSocket)
+	path, folder, err := files.Short(g.dir, monitorSocket)
 	if err != nil {
 		return nil, err
 	}
@@ -306,7 +307,7 @@ func (d *Driver) Link(ctx context.Context, id fleet.GuestID) (io.ReadWriteCloser
 		g.link.Close()
 	}
 	g.mu.Unlock()
-	path, folder, err := short(g.dir, linkSocket)
+	path, folder, err := files.Short(g.dir, linkSocket)
 	if err != nil {
 		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, err)
 	}

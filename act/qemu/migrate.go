@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"pagurus/act/qemu/pace"
 	"pagurus/act/qemu/qmp"
+	"pagurus/act/qemu/stream"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -76,7 +78,7 @@ func (d *Driver) begin(ctx context.Context, g *guest, q *qmp.Client, t fleet.Tas
 		switch {
 		case info.underWay():
 			return g.remember(func(r *record) { r.Copy.Begun = true })
-		case c.Begun && info.Status != stateCompleted:
+		case c.Begun && !g.hasLeft(info):
 			return fmt.Errorf("the copy was called off: %w", info.cause())
 		case c.Begun:
 			return nil // and switched since
@@ -93,11 +95,11 @@ func (d *Driver) begin(ctx context.Context, g *guest, q *qmp.Client, t fleet.Tas
 	if err := g.remember(func(r *record) { r.Copy = &order }); err != nil {
 		return err
 	}
-	if err := prepareStream(ctx, q); err != nil {
+	if err := stream.Prepare(ctx, q.Do, way(t.Limits)); err != nil {
 		return err
 	}
 	if err := q.Do(ctx, "migrate-set-parameters", map[string]any{
-		"max-bandwidth": d.bandwidth(t.Limits), "downtime-limit": leastDowntime.Milliseconds(),
+		"max-bandwidth": d.bandwidth(t.Limits), "max-postcopy-bandwidth": d.bandwidth(t.Limits), "downtime-limit": leastDowntime.Milliseconds(),
 	}, nil); err != nil {
 		return err
 	}
@@ -149,7 +151,7 @@ func (d *Driver) follow(ctx context.Context, g *guest, q *qmp.Client, progress f
 			progress(p)
 		}
 		switch info.Status {
-		case stateGate, stateDevice, stateCompleted:
+		case stateGate, stateDevice, stateCompleted, stateLate, stateLateDevice, stateLatePaused, stateLateRecover:
 			progress(p)
 			return nil
 		case stateSetup, stateActive:
@@ -222,6 +224,10 @@ func (g *guest) callOff(ctx context.Context, q *qmp.Client) error {
 	if g.dead() {
 		return nil
 	}
+	errGone := errors.New("the guest is with the target already")
+	if info, err := queryMigrate(ctx, q); err != nil || info.parted() && g.hasLeft(info) {
+		return cmp.Or(err, errGone)
+	}
 	if err := q.Do(ctx, "migrate_cancel", nil, nil); err != nil {
 		return err
 	}
@@ -232,8 +238,8 @@ func (g *guest) callOff(ctx context.Context, q *qmp.Client) error {
 		if err != nil {
 			return err
 		}
-		if info.Status == stateCompleted && g.hasLeft(info) {
-			return errors.New("the guest is with the target already")
+		if g.hasLeft(info) {
+			return errGone
 		}
 		if !info.underWay() {
 			return g.run(ctx, q)
@@ -244,11 +250,11 @@ func (g *guest) callOff(ctx context.Context, q *qmp.Client) error {
 	}
 }
 
-// hasLeft reports whether a completed migration is one out of here: QEMU also
-// calls completed what it once took in.
+// hasLeft reports whether the target has the guest, and whether the migration is
+// one out of here: QEMU also calls completed what it once took in.
 func (g *guest) hasLeft(info migration) bool {
 	c := g.remembered().Copy
-	return info.Status == stateCompleted && c != nil && c.Begun
+	return (info.Status == stateCompleted || info.parted()) && c != nil && c.Begun
 }
 
 // settleLimit: QEMU lets a guest run again by itself soon after a copy that
@@ -304,7 +310,7 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, 
 			return fleet.Progress{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
 		}
 	}
-	info, err := g.complete(ctx, q)
+	info, err := g.complete(ctx, q, c.Limits.Mode)
 	if err != nil {
 		return fleet.Progress{}, err
 	}
@@ -361,11 +367,12 @@ func (g *guest) unread() (some bool) {
 // complete drives a copy under way to its end. Only what QEMU itself calls
 // failed is known to have failed: whatever else goes wrong, the target may
 // have the guest.
-func (g *guest) complete(ctx context.Context, q *qmp.Client) (migration, error) {
+func (g *guest) complete(ctx context.Context, q *qmp.Client, mode fleet.Mode) (migration, error) {
 	unsure := func(err error) (migration, error) { return migration{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure) }
 	events, stop := q.Subscribe()
 	defer stop()
 	var stall stalled
+	var parted time.Time
 	for halted, continued := false, false; ; {
 		info, err := queryMigrate(ctx, q)
 		if err != nil {
@@ -379,14 +386,21 @@ func (g *guest) complete(ctx context.Context, q *qmp.Client) (migration, error) 
 		case stateSetup, stateActive:
 			if !halted {
 				halted = true
-				err = g.finish(ctx, q)
+				err = g.finish(ctx, q, mode)
 			}
 		case stateGate:
 			if !continued {
 				continued = true
 				err = pass(ctx, q)
 			}
-		case stateDevice:
+		case stateDevice, stateLateDevice:
+		case stateLate, stateLatePaused, stateLateRecover:
+			if parted.IsZero() {
+				parted = time.Now()
+			}
+			if info.handedOver(parted) {
+				return info, nil
+			}
 		default:
 			return migration{}, info.cause()
 		}
@@ -418,14 +432,6 @@ func pass(ctx context.Context, q *qmp.Client) error {
 	return fault.Point("qemu.switch.after-continue")
 }
 
-// finish stops the guest and lets QEMU come to the end of its copy.
-func (g *guest) finish(ctx context.Context, q *qmp.Client) error {
-	if err := g.halt(ctx, q); err != nil {
-		return err
-	}
-	return q.Do(ctx, "migrate-set-parameters", map[string]any{"downtime-limit": mostDowntime.Milliseconds()}, nil)
-}
-
 // Resume lets a paused guest run: a target that has it whole, or a source
 // whose switch surely failed; a copy still under way is called off. A guest
 // that runs is no error. A source whose guest is with the target is refused:
@@ -451,22 +457,26 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 		return g.arrive(ctx, q, info)
 	}
 	switch {
+	case g.hasLeft(info):
+		return errors.New("it is with the target of a migration that cannot be undone")
 	case info.underWay():
 		return g.callOff(ctx, q)
-	case g.hasLeft(info):
-		return errors.New("it is with the target of a migration that was completed")
 	}
 	return g.run(ctx, q)
 }
 
-// arrive lets a target run that has the guest whole.
+// arrive lets a target run that has the guest whole, or, by post-copy, all of it
+// but memory.
 func (g *guest) arrive(ctx context.Context, q *qmp.Client, info migration) error {
 	status, err := vmStatus(ctx, q)
+	if err == nil && g.remembered().Late {
+		status, info, err = g.stateCame(ctx, q)
+	}
 	if err != nil {
 		return err
 	}
 	if status != vmRunning {
-		if status != vmPaused || info.Status != stateCompleted {
+		if status != vmPaused || info.Status != stateCompleted && !info.parted() {
 			return fmt.Errorf("it has not arrived whole: it is %s, the migration is %s", status, info.Status)
 		}
 		if err := fault.Point("qemu.resume.before"); err != nil {

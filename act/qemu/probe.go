@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/qemu/proc"
+	"pagurus/act/qemu/uffd"
 )
 
 // The accelerators.
@@ -47,9 +48,10 @@ const oldestMajor, oldestMinor = 7, 2
 
 // Ability is what a probe found.
 type Ability struct {
-	Accelerator string `json:"accelerator"`       // "kvm" or "tcg"
-	Version     string `json:"version"`           // of QEMU
-	Trouble     string `json:"trouble,omitempty"` // why hardware virtualization is not used, for people
+	Accelerator string `json:"accelerator"`            // "kvm" or "tcg"
+	Version     string `json:"version"`                // of QEMU
+	Trouble     string `json:"trouble,omitempty"`      // why hardware virtualization is not used, for people
+	NoPostCopy  string `json:"no_post_copy,omitempty"` // why no guest can run here before its memory has come, for people; empty: it can
 }
 
 // remembered is an Ability and what it was found for.
@@ -57,15 +59,16 @@ type remembered struct {
 	Binary   string    `json:"binary"`
 	Modified time.Time `json:"modified"`
 	Kernel   string    `json:"kernel"`
+	Access   string    `json:"access"` // to userfaultfd
 	Ability  Ability   `json:"ability"`
 }
 
 // probe finds out what works by booting a guest: a device file that opens, and
 // even a virtual machine that can be made, prove nothing. The answer is kept
 // for as long as QEMU and the host's kernel stay the same.
-func probe(ctx context.Context, c Config, binary string, who proc.Account) (Ability, error) {
-	now := remembered{Binary: binary}
-	info, err := os.Stat(binary)
+func (d *Driver) probe(ctx context.Context) (Ability, error) {
+	now := remembered{Binary: d.binary, Access: uffd.Access()}
+	info, err := os.Stat(d.binary)
 	if err != nil {
 		return Ability{}, fmt.Errorf("probe qemu: %w", err)
 	}
@@ -75,7 +78,7 @@ func probe(ctx context.Context, c Config, binary string, who proc.Account) (Abil
 		return Ability{}, fmt.Errorf("probe qemu: %w", err)
 	}
 	now.Kernel = unix.ByteSliceToString(name.Release[:])
-	path := filepath.Join(c.Run, "accelerator.json")
+	path := filepath.Join(d.config.Run, "accelerator.json")
 	var before remembered
 	if text, err := os.ReadFile(path); err == nil && json.Unmarshal(text, &before) == nil {
 		now.Ability = before.Ability
@@ -83,9 +86,10 @@ func probe(ctx context.Context, c Config, binary string, who proc.Account) (Abil
 			return before.Ability, nil
 		}
 	}
-	if now.Ability, err = find(ctx, c.Run, binary, who); err != nil {
+	if now.Ability, err = find(ctx, d.config.Run, d.binary, d.account); err != nil {
 		return Ability{}, err
 	}
+	now.Ability.NoPostCopy = d.tryPostCopy(ctx)
 	text, err := json.Marshal(now)
 	if err == nil {
 		err = os.WriteFile(path, text, 0o644)

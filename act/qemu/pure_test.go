@@ -46,6 +46,8 @@ func TestArgs(t *testing.T) {
 -device virtserialport,bus=serial.0,chardev=link,name=org.pagurus.link
 -object rng-builtin,id=rng
 -device virtio-rng-pci,rng=rng
+-object iothread,id=hints
+-device virtio-balloon-pci,free-page-hint=on,iothread=hints
 `
 	if got := lines(args(m)); got != want {
 		t.Errorf("the command line is\n%s\nwant\n%s", got, want)
@@ -163,32 +165,6 @@ func TestRecord(t *testing.T) {
 	}
 	if err := writeRecord(filepath.Join(dir, "none"), r); err == nil {
 		t.Error("a record was written nowhere")
-	}
-}
-
-func TestTail(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log")
-	if got := tail(path, 3); got != "" {
-		t.Errorf("nothing says %q", got)
-	}
-	if err := os.WriteFile(path, []byte(strings.Repeat("x\n", 9000)+"a\r\n\nb\nc\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := tail(path, 3); got != "a; b; c" {
-		t.Errorf("it says %q", got)
-	}
-	link := path + ".link"
-	if err := os.Symlink(path, link); err != nil {
-		t.Fatal(err)
-	}
-	if got := tail(link, 3); got != "" {
-		t.Error("a link was followed")
-	}
-	if err := os.WriteFile(path, []byte("\x1b[0mPower down\r\n\x1b[2J \r\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := tail(path, 3); got != "Power down" {
-		t.Errorf("it says %q", got)
 	}
 }
 

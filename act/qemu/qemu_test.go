@@ -165,7 +165,7 @@ func TestProbe(t *testing.T) {
 // others of its move runs on, whether it changes much or next to nothing, and
 // then switches at once.
 func TestHeldGuestRunsOn(t *testing.T) {
-	const wait, looks = 4 * time.Second, 40
+	const wait, looks = 2 * time.Second, 20
 	w := newWorld(t)
 	tk := task("j1g0")
 	tk.Limits = fleet.Limits{Hold: true}

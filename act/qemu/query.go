@@ -18,6 +18,12 @@ const (
 	stateDevice     = "device"         // the rest is being sent
 	stateCompleted  = "completed"
 	stateCancelling = "cancelling"
+
+	// By post-copy, at either side.
+	stateLate        = "postcopy-active" // the guest is at the target, memory follows
+	stateLateDevice  = "postcopy-device" // as of QEMU 10.2, before that
+	stateLatePaused  = "postcopy-paused" // the line broke
+	stateLateRecover = "postcopy-recover"
 )
 
 // migration is QEMU's answer to query-migrate.
@@ -29,7 +35,10 @@ type migration struct {
 	RAM       struct {
 		Total      int64   `json:"total"`
 		Remaining  int64   `json:"remaining"`
+		LateBytes  int64   `json:"postcopy-bytes"`
+		Faults     int64   `json:"postcopy-requests"`
 		Sent       int64   `json:"transferred"`
+		Copied     int64   `json:"normal-bytes"` // in pages that were sent and hold anything
 		Rounds     int     `json:"dirty-sync-count"`
 		DirtyPages int64   `json:"dirty-pages-rate"` // a second
 		PageSize   int64   `json:"page-size"`
@@ -73,9 +82,11 @@ const bytesPerMegabit = 1e6 / 8
 func (m migration) progress() fleet.Progress {
 	p := fleet.Progress{
 		Rounds: m.RAM.Rounds, TotalBytes: m.RAM.Total, RemainingBytes: m.RAM.Remaining, SentBytes: m.RAM.Sent,
+		CopiedBytes:         m.RAM.Copied,
 		BytesPerSecond:      m.RAM.Megabits * bytesPerMegabit,
 		DirtyBytesPerSecond: float64(m.RAM.DirtyPages * m.RAM.PageSize),
 		Elapsed:             time.Duration(m.TotalTime) * time.Millisecond,
+		LateBytes:           m.RAM.LateBytes, Faults: m.RAM.Faults,
 	}
 	if math.IsNaN(p.BytesPerSecond) || math.IsInf(p.BytesPerSecond, 0) || p.BytesPerSecond < 0 {
 		p.BytesPerSecond = 0

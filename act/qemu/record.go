@@ -23,6 +23,7 @@ type record struct {
 	Complete  bool              `json:"complete"` // Start or Receive went to its end; what is not complete is destroyed
 	Incoming  fleet.MigrationID `json:"incoming,omitempty"`
 	Target    bool              `json:"target,omitempty"` // made by Receive and not yet resumed
+	Late      bool              `json:"late,omitempty"`   // it comes by post-copy
 	Listen    string            `json:"listen,omitempty"`
 	Copy      *copying          `json:"copy,omitempty"` // the last copy this host was the source of
 }

@@ -13,8 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/qemu/files"
 	"pagurus/act/qemu/proc"
-	"pagurus/act/qemu/qmp"
+	"pagurus/act/qemu/stream"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -77,7 +78,7 @@ func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 		g, err = d.boot(ctx, t, m)
 	}
 	if err == nil {
-		listen, err = d.listen(ctx, g)
+		listen, err = d.listen(ctx, g, t.Limits)
 	}
 	if err == nil {
 		err = fault.Point("qemu.receive.after-listen")
@@ -92,12 +93,12 @@ func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 }
 
 // listen tells QEMU to take in state at a port of its own choice.
-func (d *Driver) listen(ctx context.Context, g *guest) (string, error) {
+func (d *Driver) listen(ctx context.Context, g *guest, l fleet.Limits) (string, error) {
 	q, err := g.monitor(ctx)
 	if err != nil {
 		return "", err
 	}
-	if err := prepareStream(ctx, q); err != nil {
+	if err := stream.Prepare(ctx, q.Do, way(l)); err != nil {
 		return "", err
 	}
 	uri := "tcp:" + net.JoinHostPort(d.config.Address.String(), "0")
@@ -152,7 +153,7 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, e
 	}
 	r := record{Guest: m.guest, Gen: t.Guest.Gen, StartedAt: time.Now(), Target: m.incoming}
 	if m.incoming {
-		r.Incoming = t.Order.Migration
+		r.Incoming, r.Late = t.Order.Migration, t.Limits.Mode == fleet.PostCopy
 	}
 	if err := writeRecord(dir, r); err != nil {
 		return nil, err
@@ -250,7 +251,7 @@ func (d *Driver) makeFolder(dir string) error {
 const firstFile = 3
 
 func (d *Driver) spawn(t fleet.Task, m machine) (proc.Process, error) {
-	tap, err := openTap(d.config.Tap(t.Job.Subnet, t.Guest.Index))
+	tap, err := files.Tap(d.config.Tap(t.Job.Subnet, t.Guest.Index))
 	if err != nil {
 		return proc.Process{}, err
 	}
@@ -338,16 +339,7 @@ func addressOf(listen string) (string, error) {
 	return "tcp:" + at.String(), nil
 }
 
-// prepareStream sets what source and target of a migration have to agree on.
-// With a return path the source knows that the target has loaded everything;
-// with the pause before the switch nothing irrevocable happens unasked.
-func prepareStream(ctx context.Context, q *qmp.Client) error {
-	type capability struct {
-		Name  string `json:"capability"`
-		State bool   `json:"state"`
-	}
-	const on, off = true, false
-	return q.Do(ctx, "migrate-set-capabilities", map[string]any{"capabilities": []capability{
-		{"events", on}, {"return-path", on}, {"pause-before-switchover", on}, {"xbzrle", off},
-	}}, nil)
+// way is what QEMU has to know of how a guest's memory goes.
+func way(l fleet.Limits) stream.Way {
+	return stream.Way{Packed: l.Compress == fleet.CompressOn, Late: l.Mode == fleet.PostCopy, Preempt: l.Preempt}
 }

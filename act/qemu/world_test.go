@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -26,6 +27,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/qemu"
+	"pagurus/act/qemu/proc"
+	"pagurus/act/qemu/uffd"
 	"pagurus/fleet"
 	"pagurus/internal/testkit"
 	"pagurus/serve/agent/drivertest"
@@ -94,6 +97,7 @@ func newWorld(t *testing.T) *world {
 	if _, err := user.Lookup(testUser); err != nil {
 		run(t, "useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", testUser)
 	}
+	lend(t)
 	w := &world{image: testImage(t), agent: witness(t), snapshots: 2}
 	up(t)
 	for i := range w.hosts {
@@ -122,6 +126,21 @@ func newWorld(t *testing.T) *world {
 		})
 	}
 	return w
+}
+
+// lend does what an agent does for post-copy.
+func lend(t *testing.T) {
+	before := uffd.Access()
+	account, err := proc.FindAccount(testUser)
+	if err == nil {
+		err = uffd.Lend(account.GID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uffd.Access() != before {
+		t.Cleanup(func() { uffd.Return(account.GID) })
+	}
 }
 
 // endAll kills what still runs in a host's folder: a test that killed an agent
@@ -167,6 +186,9 @@ func (w *world) config(log io.Writer, host int) qemu.Config {
 func judge(l fleet.Limits, rounds []fleet.Progress) (bool, error) {
 	downtime, most := cmp.Or(l.Downtime, 300*time.Millisecond), cmp.Or(l.Rounds, 60)
 	p := rounds[len(rounds)-1]
+	if l.Mode == fleet.PostCopy {
+		return p.Rounds > 1, nil
+	}
 	if p.BytesPerSecond > 0 && float64(p.RemainingBytes) <= p.BytesPerSecond*downtime.Seconds() {
 		return true, nil
 	}
@@ -236,6 +258,11 @@ func (w *world) contract() drivertest.World {
 	return drivertest.World{
 		Open: func(t *testing.T, host int) drivertest.Driver { return w.open(t, host) },
 		Task: task, Kill: w.kill, Left: w.left,
+		Late: func(t *testing.T, host int) bool {
+			d := w.open(t, host)
+			defer d.Close()
+			return d.Abilities().PostCopy
+		},
 	}
 }
 
@@ -277,7 +304,7 @@ var buildWitness = sync.OnceValues(func() (string, error) {
 })
 
 // testImage gives a folder with the files of an image: the kernel and modules
-// of a real one, and a small disk with a known beginning. It stays for the next
+// of a real one, and a disk with a known beginning. It stays for the next
 // test, with the snapshots of guests booted from it.
 func testImage(t *testing.T) string {
 	t.Helper()
@@ -291,9 +318,17 @@ func testImage(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	write(t, filepath.Join(dir, "root.img"), append([]byte(diskHead), make([]byte, 1<<20)...))
+	disk := filepath.Join(dir, "root.img")
+	if info, err := os.Stat(disk); err != nil || info.Size() != diskBytes {
+		content := make([]byte, diskBytes)
+		_, _ = rand.NewChaCha8([32]byte{}).Read(content)
+		write(t, disk, append([]byte(diskHead), content[len(diskHead):]...))
+	}
 	return dir
 }
+
+// diskBytes is how large the guests' disk is, of content that is no zeros.
+const diskBytes = 64 << 20
 
 // diskHead is what the guests' disk begins with.
 const diskHead = "PAGURUS!"

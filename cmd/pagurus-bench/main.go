@@ -20,6 +20,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"pagurus/fleet"
@@ -60,10 +61,10 @@ type bench struct {
 func main() {
 	repeat := flag.Int("repeat", 8, "how often each comparison is repeated")
 	out := flag.String("o", "dist/bench.json", "where the record goes")
-	only := flag.String("only", "", "one of migration, start, size, predict (default: all)")
+	only := flag.String("only", "", "one of size, start, migration, less, stall, predict (default: all)")
 	programs := flag.String("programs", "", "of predict: only these, joined by commas")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, *repeat, *only, *out, strings.FieldsFunc(*programs, func(r rune) bool { return r == ',' })); err != nil {
 		fmt.Fprintln(os.Stderr, "pagurus-bench:", err)
@@ -107,7 +108,7 @@ func run(ctx context.Context, repeat int, only, out string, programs []string) (
 	for _, part := range []struct {
 		name string
 		f    func(context.Context) error
-	}{{"size", b.size}, {"start", b.start}, {"migration", b.migration}, {"predict", b.predict}} {
+	}{{"size", b.size}, {"start", b.start}, {"migration", b.migration}, {"less", b.less}, {"stall", b.stall}, {"predict", b.predict}} {
 		if only != "" && only != part.name {
 			continue
 		}

@@ -55,7 +55,7 @@ func TestTheMachineByHandIsTheGuests(t *testing.T) {
 }
 
 func TestElsewhereIsATargetByHand(t *testing.T) {
-	got := strings.Join(elsewhere(strings.Split("-m 512M -sandbox on -netdev tap,id=net,fd=3 -S -incoming defer -device x", " ")), " ")
+	got := strings.Join(elsewhere(strings.Split("-m 512M -sandbox on -netdev tap,id=net,fd=3 -S -incoming defer -device x", " "), 0), " ")
 	if want := "-m 512M -netdev tap,id=net,ifname=pghand0,script=no,downscript=no -device x -incoming tcp:0.0.0.0:4999"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"pagurus/act/qemu/qmp"
@@ -117,44 +115,11 @@ func (b *bench) lastMove(ctx context.Context) (time.Duration, error) {
 	return last.Ended.Sub(last.Begun), nil
 }
 
-// hand moves a guest as somebody without Pagurus would: the same QEMU started
-// on the target with -incoming, `migrate` on the source, wait for "completed".
-func (b *bench) hand(ctx context.Context, guest, from, to string) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, byHand)
-	defer cancel()
-	folder := guestFolder(from, guest)
-	pid, args, err := running(folder)
-	if err != nil {
-		return 0, err
-	}
-	dir, err := os.MkdirTemp("/var/tmp", "pagurus-hand-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(dir)
-	begun := time.Now()
-	target := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", "pagurus-lab-" + to, "qemu-system-x86_64"}, elsewhere(args)...)...)
-	target.Dir = dir
-	if err := target.Start(); err != nil {
-		return 0, fmt.Errorf("starting the target by hand: %w", err)
-	}
-	defer func() {
-		_ = target.Process.Kill()
-		_ = target.Wait()
-		_ = syscall.Kill(pid, syscall.SIGKILL) // the source that has been emptied
-	}()
-	source, err := qmp.Open(ctx, filepath.Join(folder, "qmp.sock"))
-	if err != nil {
-		return 0, err
-	}
-	defer source.Close()
-	return migrate(ctx, source, to, begun)
-}
-
-// migrate undoes the settings the driver left and runs QEMU's own migration.
-func migrate(ctx context.Context, source *qmp.Client, to string, begun time.Time) (time.Duration, error) {
+// migrate undoes the settings the driver left, runs QEMU's own migration and
+// gives how many bytes it sent.
+func migrate(ctx context.Context, source *qmp.Client, address string) (sent int64, err error) {
 	off := map[string]any{"capabilities": []map[string]any{
-		{"capability": "pause-before-switchover", "state": false}, {"capability": "return-path", "state": false},
+		{"capability": "pause-before-switchover", "state": false}, {"capability": "return-path", "state": false}, {"capability": "multifd", "state": false},
 	}}
 	if err := source.Do(ctx, "migrate-set-capabilities", off, nil); err != nil {
 		return 0, err
@@ -163,7 +128,6 @@ func migrate(ctx context.Context, source *qmp.Client, to string, begun time.Time
 	if err := source.Do(ctx, "migrate-set-parameters", defaults, nil); err != nil {
 		return 0, err
 	}
-	address := "tcp:198.18.0." + strings.TrimPrefix(to, "host") + ":4999"
 	for { // until the target listens
 		if err := source.Do(ctx, "migrate", map[string]any{"uri": address}, nil); err != nil {
 			return 0, err
@@ -171,12 +135,15 @@ func migrate(ctx context.Context, source *qmp.Client, to string, begun time.Time
 		for {
 			var state struct {
 				Status string `json:"status"`
+				RAM    struct {
+					Sent int64 `json:"transferred"`
+				} `json:"ram"`
 			}
 			if err := source.Do(ctx, "query-migrate", nil, &state); err != nil {
 				return 0, err
 			}
 			if state.Status == "completed" {
-				return time.Since(begun), nil
+				return state.RAM.Sent, nil
 			}
 			if err := pause(ctx, 10*time.Millisecond); err != nil {
 				return 0, err
@@ -213,9 +180,12 @@ func running(folder string) (int, []string, error) {
 	return 0, nil, fmt.Errorf("no QEMU runs in %s", folder)
 }
 
+// handPort is where the first guest that moves by hand is waited for.
+const handPort = 4999
+
 // elsewhere is the command line of the same machine as a target by hand: a
 // tap of its own, no sandbox, and it listens at once.
-func elsewhere(args []string) []string {
+func elsewhere(args []string, index int) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {
 		switch a := args[i]; a {
@@ -224,12 +194,12 @@ func elsewhere(args []string) []string {
 			i++
 		case "-netdev":
 			i++
-			out = append(out, a, "tap,id=net,ifname=pghand0,script=no,downscript=no")
+			out = append(out, a, fmt.Sprintf("tap,id=net,ifname=pghand%d,script=no,downscript=no", index))
 		default:
 			out = append(out, a)
 		}
 	}
-	return append(slices.Clip(out), "-incoming", "tcp:0.0.0.0:4999")
+	return append(slices.Clip(out), "-incoming", fmt.Sprintf("tcp:0.0.0.0:%d", handPort+index))
 }
 
 // snapshot is what the controller knows.

@@ -161,7 +161,7 @@ func (b *bench) ceiled(ctx context.Context, guest, ceiling string) (fleet.Migrat
 	if err := pause(ctx, 1500*time.Millisecond); err != nil {
 		return none, err
 	}
-	id, err := b.pagurus(ctx, "migrate", guest, "--to", to, "--bandwidth", ceiling)
+	id, err := b.pagurus(ctx, "migrate", guest, "--to", to, "--mode", "pre-copy", "--bandwidth", ceiling)
 	if err != nil {
 		return none, err
 	}

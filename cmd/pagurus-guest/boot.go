@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/guestnet"
 )
 
 // mounting is one mount(2).
@@ -223,7 +225,7 @@ func furnish() error {
 	// warns and copies twice.
 	os.WriteFile("/proc/sys/kernel/yama/ptrace_scope", []byte("0"), 0)
 	unix.Reboot(unix.LINUX_REBOOT_CMD_CAD_OFF)
-	if err := linkUp("lo"); err != nil {
+	if err := guestnet.Up("lo"); err != nil {
 		return fmt.Errorf("bringing lo up: %w", err)
 	}
 	return nil

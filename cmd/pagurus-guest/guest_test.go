@@ -119,9 +119,18 @@ func again(t *testing.T, g *vm) {
 	ctx, cancel := context.WithTimeout(t.Context(), bootLimit)
 	defer cancel()
 	wrong := g.setup
-	wrong.MAC = "02:00:00:00:00:99"
+	wrong.MAC = "02:00:00:00:99"
 	if err := g.Setup(ctx, wrong); err == nil || !strings.Contains(err.Error(), wrong.MAC) {
-		t.Errorf("no such interface: %v", err)
+		t.Errorf("half an address: %v", err)
+	}
+	// A guest from a snapshot has another's address, and takes its own.
+	other := g.setup
+	other.MAC, other.Seed = "02:00:00:00:00:99", []byte("thirty-two bytes that are a seed")
+	if err := g.Setup(ctx, other); err != nil {
+		t.Errorf("another address: %v", err)
+	}
+	if o := g.do(t, time.Minute, fleet.Program{Args: []string{"sh", "-c", "cat /sys/class/net/*/address"}, Dir: "/"}, ""); !strings.Contains(o.stdout, other.MAC) {
+		t.Errorf("another address: %+v", o)
 	}
 	wrong = g.setup
 	wrong.Export = "/usr"

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/guestnet"
 	"pagurus/act/ranks"
 	"pagurus/fleet"
 )
@@ -95,7 +96,7 @@ func (m *member) join(s fleet.Setup) (err error) {
 	if err := m.writeNames(s); err != nil {
 		return fmt.Errorf("naming the guest: %w", err)
 	}
-	if err := joinNetwork(s); err != nil {
+	if err := guestnet.Join(s); err != nil {
 		return fmt.Errorf("joining the job's network: %w", err)
 	}
 	if err := mountShare(s); err != nil {

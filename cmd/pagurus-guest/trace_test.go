@@ -105,12 +105,12 @@ func checkMatrix(t *testing.T, guests []*vm, program string, want func(rank, ran
 // checkStopped stops one rank for a second and looks for that in what both say.
 func checkStopped(t *testing.T, guests []*vm) {
 	t.Helper()
-	p := fleet.Program{ID: "stopped", Args: []string{"./pattern", "8"}, Dir: guests[0].export, MPI: true, Ranks: 2, Trace: true}
+	p := fleet.Program{ID: "stopped", Args: []string{"./pattern", "12"}, Dir: guests[0].export, MPI: true, Ranks: 2, Trace: true}
 	var o outcome
 	var job sync.WaitGroup
 	job.Go(func() { o = guests[0].do(t, 2*time.Minute, p, "") })
 	defer job.Wait()
-	busy := func(tr fleet.Trace) bool { return tr.Ranks == 2 && tr.Handed.Messages > 500 }
+	busy := func(tr fleet.Trace) bool { return tr.Ranks == 2 && tr.Handed.Messages > 100 }
 	testkit.Until(t, time.Minute, "the ranks go round", func() bool {
 		time.Sleep(300 * time.Millisecond) // answering takes the guests' time from the ranks
 		return !slices.ContainsFunc(traces(t, guests, fleet.TraceQuery{})[:2], func(tr fleet.Trace) bool { return !busy(tr) })

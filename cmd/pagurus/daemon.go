@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -43,6 +44,7 @@ func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
 	}
 	flags.StringVar(&f.name, "host", name, "this host's name")
 	flags.StringVar(&f.address, "address", "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from)")
+	flags.StringVar(&f.site, "site", "", "where this host stands, a room or a rack, for `pagurus migrate --to-site`")
 	flags.Float64Var(&f.cpus, "cpus", 0, "CPUs that all guests together may use (default: no limit)")
 	flags.StringVar(&f.accelerator, "accelerator", "", "kvm or tcg (default: what a probe finds)")
 	flags.IntVar(&f.snapshots, "snapshots", 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
@@ -51,10 +53,16 @@ func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
 	return flags.String("memory", "", "memory for guests (default: all but 1 GiB)")
 }
 
+// longestSite keeps tables readable.
+const longestSite = 32
+
 // finish reads what the flags mean.
 func (f *hostFlags) finish(memory string) error {
 	if f.cpus < 0 {
 		return errors.New("--cpus must not be negative")
+	}
+	if len(f.site) > longestSite || strings.ContainsFunc(f.site, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Errorf("--site takes a name of at most %d printable characters", longestSite)
 	}
 	if f.snapshots < 0 {
 		return errors.New("--snapshots must not be negative")

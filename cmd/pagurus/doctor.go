@@ -16,6 +16,8 @@ import (
 	"pagurus/act/image"
 	"pagurus/act/machine"
 	"pagurus/act/qemu"
+	"pagurus/act/qemu/uffd"
+	"pagurus/fleet"
 	"pagurus/show/cli"
 	"pagurus/show/view"
 )
@@ -85,7 +87,7 @@ func tell(std streams, found []machine.Finding, asJSON bool) error {
 func examine(ctx context.Context) []machine.Finding {
 	found := append(machine.Check(ctx, defaultState), lookGuestAgent())
 	if runtime.GOARCH == "amd64" {
-		found = append(found, lookAccelerator(ctx))
+		found = append(found, lookGuests(ctx)...)
 	}
 	return append(found, lookImages())
 }
@@ -101,24 +103,31 @@ func lookGuestAgent() machine.Finding {
 	return f
 }
 
-// lookAccelerator boots a tiny guest: a /dev/kvm that opens proves nothing.
-func lookAccelerator(ctx context.Context) machine.Finding {
+// lookGuests boots a tiny guest: a /dev/kvm that opens proves nothing. Neither
+// does a device file prove that guests can arrive by post-copy, so a QEMU is
+// asked that may do as little as theirs.
+func lookGuests(ctx context.Context) []machine.Finding {
 	f := machine.Finding{Name: "guests", Needed: true}
 	if os.Geteuid() != 0 {
 		f.OK, f.Detail = true, "not tried without root"
-		return f
+		return []machine.Finding{f}
 	}
 	can, slow, err := tryGuest(ctx)
 	switch {
 	case err != nil:
 		f.Detail = err.Error()
+		return []machine.Finding{f}
 	case slow != "":
 		f.Detail = "KVM does not run guests here; software emulation will be used (slower): " + slow
 		f.Needed = false
 	default:
 		f.OK, f.Detail = true, fmt.Sprintf("QEMU %s runs guests with %s", can.Version, can.Accelerator)
 	}
-	return f
+	late := machine.Finding{Name: "post-copy", OK: can.PostCopy, Detail: "guests can run here before their memory has come"}
+	if !can.PostCopy {
+		late.Detail, late.Fix = "guests cannot move here by post-copy, only otherwise: "+can.NoPostCopy, uffd.Remedy(machine.GuestUser, can.Version)
+	}
+	return []machine.Finding{f, late}
 }
 
 // probePrefix begins the names of the folders guests are tried in; the number
@@ -126,7 +135,7 @@ func lookAccelerator(ctx context.Context) machine.Finding {
 const probePrefix = "probe-"
 
 // tryGuest asks the driver what it can do here, anew.
-func tryGuest(ctx context.Context) (can qemu.Ability, slow string, err error) {
+func tryGuest(ctx context.Context) (can fleet.Abilities, slow string, err error) {
 	agent, err := beside("pagurus-guest")
 	if err != nil {
 		return can, "", err
@@ -146,8 +155,7 @@ func tryGuest(ctx context.Context) (can qemu.Ability, slow string, err error) {
 	if err != nil {
 		return can, "", err
 	}
-	abilities := d.Abilities()
-	return qemu.Ability{Accelerator: abilities.Accelerator, Version: abilities.Version}, d.Slow(), d.Close()
+	return d.Abilities(), d.Slow(), d.Close()
 }
 
 // accelerator is what guests on this machine run with.

@@ -18,7 +18,9 @@ import (
 	"pagurus/act/machine"
 	"pagurus/act/overlay"
 	"pagurus/act/qemu"
+	"pagurus/act/qemu/uffd"
 	"pagurus/act/share"
+	"pagurus/decide/cost"
 	"pagurus/decide/lifecycle"
 	"pagurus/fleet"
 	"pagurus/serve/agent"
@@ -27,12 +29,13 @@ import (
 
 // Drivers meet the interfaces they satisfy here and nowhere else.
 var (
-	_ agent.Driver  = (*qemu.Driver)(nil)
-	_ agent.Linker  = (*qemu.Driver)(nil)
-	_ agent.Overlay = (*overlay.Overlay)(nil)
-	_ agent.Shares  = (*share.Shares)(nil)
-	_ agent.Images  = (*image.Store)(nil)
-	_ agent.Inside  = (*guestlink.Client)(nil)
+	_ agent.Driver   = (*qemu.Driver)(nil)
+	_ agent.Linker   = (*qemu.Driver)(nil)
+	_ agent.Gatherer = (*qemu.Driver)(nil)
+	_ agent.Overlay  = (*overlay.Overlay)(nil)
+	_ agent.Shares   = (*share.Shares)(nil)
+	_ agent.Images   = (*image.Store)(nil)
+	_ agent.Inside   = (*guestlink.Client)(nil)
 )
 
 const (
@@ -50,6 +53,7 @@ type hostFlags struct {
 	run, state  string
 	images      string
 	address     string
+	site        string
 	accelerator string
 	snapshots   int     // of booted guests, for each image
 	group       string  // of processes, above those of the guests
@@ -115,6 +119,9 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 	}
 	ctx, stop := context.WithTimeout(ctx, openLimit)
 	defer stop()
+	if err := lendFaults(); err != nil {
+		log.Warn("guests cannot come here by post-copy", "cause", err)
+	}
 	vm, err := qemu.Open(ctx, qemu.Config{
 		Run: f.run, GuestAgent: guest, Address: address, Accelerator: f.accelerator, Cgroups: h.groups,
 		Snapshots:   f.snapshots,
@@ -135,8 +142,11 @@ func judge(l fleet.Limits, seen []fleet.Progress) (bool, error) {
 	var rounds []lifecycle.Round
 	for i := 1; i < len(seen); i++ {
 		before, after := seen[i-1], seen[i]
+		// What is left is memory; of what was sent compressed it counts what
+		// memory that was.
+		sent := max(after.SentBytes-before.SentBytes, after.CopiedBytes-before.CopiedBytes)
 		rounds = append(rounds, lifecycle.Round{
-			Took: after.Elapsed - before.Elapsed, SentBytes: after.SentBytes - before.SentBytes, LeftBytes: after.RemainingBytes,
+			Took: after.Elapsed - before.Elapsed, SentBytes: sent, LeftBytes: after.RemainingBytes,
 		})
 	}
 	switch lifecycle.Copy(l, rounds) {
@@ -180,14 +190,14 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 			return guestlink.New(func(ctx context.Context) (io.ReadWriteCloser, error) { return l.Link(ctx, id) })
 		},
 		Overlay: h.network, Shares: h.shares, Images: h.images, Controller: agent.Remote(client),
-		Facts: h.facts, Limit: h.flags.cpus, Log: log,
+		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.cpus, Log: log,
 	})
 }
 
 // facts is what does not change by what the agent does.
 func (h *host) facts() fleet.Facts {
 	f := fleet.Facts{
-		Version: version, Machine: h.machine.ID, Address: h.flags.address,
+		Version: version, Machine: h.machine.ID, Address: h.flags.address, Site: h.flags.site,
 		Capacity:  fleet.Resources{CPUs: h.machine.CPUs, MemoryBytes: h.flags.memory},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.trouble}},
 		Troubles:  h.shares.Troubles(),
@@ -216,6 +226,7 @@ func (h *host) sweep(ctx context.Context) error {
 			errs = append(errs, h.vm.Stop(ctx, id))
 		}
 	}
+	errs = append(errs, returnFaults())
 	if err := errors.Join(append(errs, h.shares.Apply(ctx, nil), h.network.Clear(ctx), h.groups.Close())...); err != nil {
 		return err
 	}
@@ -223,4 +234,24 @@ func (h *host) sweep(ctx context.Context) error {
 		errs = append(errs, os.RemoveAll(filepath.Join(h.flags.run, name)))
 	}
 	return errors.Join(errs...)
+}
+
+// lendFaults lets guests run here before their memory has come: QEMU, which is
+// not root, may then handle their page faults. It lasts until a host is swept,
+// or boots.
+func lendFaults() error {
+	gid, err := machine.GuestGroup()
+	if err == nil {
+		err = uffd.Lend(gid)
+	}
+	return err
+}
+
+// returnFaults takes back what lendFaults gave.
+func returnFaults() error {
+	gid, err := machine.GuestGroup()
+	if err != nil {
+		return nil // nobody can have been lent anything
+	}
+	return uffd.Return(gid)
 }

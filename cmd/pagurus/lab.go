@@ -37,6 +37,7 @@ type lab struct {
 	Hosts         int     `json:"hosts"`
 	CPUsPerHost   float64 `json:"cpus_per_host"` // all guests of a host together may use; 0: no limit
 	MemoryPerHost int64   `json:"memory_per_host_bytes"`
+	Sites         int     `json:"sites,omitempty"` // that hosts belong to in turn; 0: none
 }
 
 func labCommand(std streams) *cobra.Command {
@@ -77,6 +78,9 @@ func labUpCommand(std streams) *cobra.Command {
 			if l.CPUsPerHost < 0 {
 				return errors.New("--cpus-per-host must not be negative")
 			}
+			if l.Sites < 0 {
+				return errors.New("--sites must not be negative")
+			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
 			return l.up(ctx, std, cmd.Flags().Changed)
@@ -85,6 +89,7 @@ func labUpCommand(std streams) *cobra.Command {
 	cmd.Flags().IntVar(&l.Hosts, "hosts", 3, "hosts")
 	cmd.Flags().Float64Var(&l.CPUsPerHost, "cpus-per-host", 0, "CPUs that all guests of a host together may use (default: no limit)")
 	cmd.Flags().StringVar(&memory, "mem-per-host", "4G", "memory that each host has for guests")
+	cmd.Flags().IntVar(&l.Sites, "sites", 0, "sites that the hosts belong to in turn: site1, site2 (default: none)")
 	return cmd
 }
 
@@ -291,6 +296,9 @@ func (l lab) agent(n int, accelerator string) daemon.Daemon {
 	args := []string{self(), "agent", "--host", name, "--controller", labEndpoint(), "--token-file", filepath.Join(labState, tokenFile),
 		"--state", filepath.Join(labState, name), "--run", run, "--images", defaultImages, "--address", labAddr(n).String(),
 		"--group", labGroup + "/" + name, "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", accelerator}
+	if l.Sites > 0 {
+		args = append(args, "--site", fmt.Sprintf("site%d", (n-1)%l.Sites+1))
+	}
 	if l.CPUsPerHost > 0 {
 		args = append(args, "--cpus", strconv.FormatFloat(l.CPUsPerHost, 'g', -1, 64))
 	}

@@ -93,6 +93,7 @@ func (l lab) undo(ctx context.Context, err error, before bool) error {
 func (l lab) otherwise(had lab, asked func(flag string) bool) bool {
 	return asked("hosts") && had.Hosts != l.Hosts ||
 		asked("cpus-per-host") && had.CPUsPerHost != l.CPUsPerHost ||
+		asked("sites") && had.Sites != l.Sites ||
 		asked("mem-per-host") && had.MemoryPerHost != l.MemoryPerHost
 }
 

@@ -32,6 +32,7 @@ type Model struct {
 	overhead  time.Duration // of a move: all but sending memory
 	rest      time.Duration // of the downtime: all but sending memory
 	rise      float64       // how much faster a guest dirties while it is copied than before
+	packed    float64       // what compression leaves of memory
 	total     spread
 	downtime  spread
 	sent      spread
@@ -48,7 +49,7 @@ const (
 	usualBandwidth = 300 << 20
 	usualSlack     = 3 << 20
 	usualOverhead  = 300 * time.Millisecond
-	usualRest      = 20 * time.Millisecond
+	usualRest      = 45 * time.Millisecond // from the order to stop to the word that it runs
 	usualRise      = 1.3
 	usualDowntime  = 50 * time.Millisecond
 	usualRounds    = 40
@@ -65,7 +66,7 @@ const (
 
 var (
 	usualTotal = spread{1 / 2.0, 1, 2}
-	usualPause = spread{1 / 4.0, 1, 4}
+	usualPause = spread{1 / 3.0, 1, 3}
 	usualSent  = spread{1 / 1.6, 1, 1.6}
 )
 
@@ -86,6 +87,9 @@ func (m Model) known() Model {
 	if m.rise <= 0 {
 		m.rise = usualRise
 	}
+	if m.packed <= 0 {
+		m.packed = usualPacked
+	}
 	for _, s := range []struct {
 		of    *spread
 		usual spread
@@ -105,12 +109,13 @@ func (m Model) Predict(p fleet.Profile, l Link) fleet.Prediction {
 	m, l = m.known(), l.known()
 	c := m.follow(p, l)
 	out := fleet.Prediction{
+		Ready:     m.total.times(m.overhead + c.ready).Value,
 		Total:     m.total.times(m.overhead + c.took),
 		Downtime:  m.downtime.times(m.rest + c.pause),
 		Bytes:     m.sent.bytes(c.sent),
 		Rounds:    fleet.Range[int]{Value: c.rounds, Low: max(1, c.rounds/2), High: c.rounds + max(1, c.rounds/2)},
 		Converges: c.converges, Basis: m.basis,
-		LinkBytesPerSecond: c.bandwidth, Limits: l.Limits, Share: l.Share,
+		LinkBytesPerSecond: m.onLink(l, c.bandwidth), Limits: l.Limits, Share: l.Share,
 	}
 	if !c.converges {
 		out.Why = fmt.Sprintf("a pass of %s leaves %s changed, and sending that takes %s where %s is allowed",
@@ -135,8 +140,9 @@ func (l Link) known() Link {
 
 // course is how a copy goes, round by round, and where it ends.
 type course struct {
-	bandwidth float64
+	bandwidth float64       // of memory, before it is compressed
 	took      time.Duration // from the first byte to the last
+	ready     time.Duration // of that, before the guest may switch
 	pause     time.Duration // sending what is left at the end
 	pass      time.Duration // the last round
 	sent      float64
@@ -149,19 +155,25 @@ type course struct {
 // the one before it was sent. More bandwidth makes every round shorter, so what
 // it leaves is no more, and the copy never takes longer.
 func (m Model) follow(p fleet.Profile, l Link) course {
-	free := m.bandwidth / float64(l.Share)
-	c := course{bandwidth: free}
-	if limit := float64(l.Limits.BytesPerSecond); limit > 0 {
-		// What a ceiling loses grows with the number of times it is met, not
-		// with the ceiling: measured at 24 MiB/s it is 8 %, at 96 none.
-		c.bandwidth = math.Min(free, limit*limit/(limit+m.slack))
-	}
+	rate, free := m.memoryRate(l)
+	c := course{bandwidth: rate}
 	set := newCurve(p)
 	memory := math.Max(float64(p.MemoryBytes), float64(p.FilledBytes))
-	c.sent = math.Max(float64(p.FilledBytes), 0)
+	c.sent = filled(p, l.Limits)
 	// Under a ceiling there is time enough to look meanwhile.
 	pass := math.Max(c.sent/c.bandwidth, c.sent/free+math.Max(memory, 0)/looked)
 	took := pass
+	switch l.Limits.Mode {
+	case fleet.StopAndCopy:
+		c.rounds, c.converges = 1, true
+		c.took, c.pass, c.pause = seconds(pass), seconds(pass), seconds(pass)
+		return c
+	case fleet.PostCopy: // what is left goes over while the guest runs
+		c.left = set.within(pass * m.rise)
+		c.rounds, c.converges, c.sent = 1, true, c.sent+c.left
+		c.took, c.ready, c.pass = seconds(pass+c.left/c.bandwidth), seconds(pass), seconds(pass)
+		return c
+	}
 	for c.rounds = 1; ; c.rounds++ {
 		c.left = set.within(pass * m.rise)
 		last := c.left / c.bandwidth
@@ -174,8 +186,8 @@ func (m Model) follow(p fleet.Profile, l Link) course {
 		c.sent += c.left
 	}
 	last := c.left / c.bandwidth
-	c.took, c.pass = seconds(took+last), seconds(pass)
-	c.sent += c.left
+	c.took, c.ready, c.pass = seconds(took+last), seconds(took), seconds(pass)
+	c.sent = m.onLink(l, c.sent+c.left)
 	// The rounds go on until the order to switch comes.
 	for spent := 0.0; c.converges && spent < settling.Seconds(); {
 		pass := math.Max(last, leastRound.Seconds())
@@ -192,7 +204,7 @@ func (m Model) help(p fleet.Profile, l Link, c course) string {
 		faster := m
 		faster.bandwidth = bandwidth
 		link := l
-		link.Limits.BytesPerSecond, link.Share = 0, 1
+		link.Limits.BytesPerSecond, link.Limits.Compress, link.Share = 0, "", 1
 		return faster.follow(p, link).converges
 	}
 	allow := fmt.Sprintf("a downtime of %s allowed", words(roundUp(c.pause)))

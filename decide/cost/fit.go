@@ -102,6 +102,7 @@ func Fit(past []fleet.Migration, about Subject) Model {
 	m.slack = slack(link)
 	m.overhead = overhead(link)
 	job := func(o outcome) bool { return o.m.Job == about.Job }
+	m.packed = learnPacked(some(fewLinks, all, job))
 	m.rise = m.learnRise(some(fewLinks, all, job))
 	m.rest = m.learnRest(link)
 	like := some(fewLikes, all, job)
@@ -122,7 +123,9 @@ func Fit(past []fleet.Migration, about Subject) Model {
 			continue
 		}
 		c := k.follow(*p.Profile, linkOf(*p))
-		total = append(total, ratio(o.total.Seconds(), (k.overhead+c.took).Seconds()))
+		if o.share() == 1 { // of a gang all take as long as the longest
+			total = append(total, ratio(o.total.Seconds(), (k.overhead+c.took).Seconds()))
+		}
 		downtime = append(downtime, ratio(o.downtime.Seconds(), (k.rest+c.pause).Seconds()))
 		sent = append(sent, ratio(o.sent, c.sent))
 	}
@@ -158,14 +161,20 @@ func some(enough int, all []outcome, alike func(outcome) bool) []outcome {
 // a ceiling says only that it gives at least that.
 func bandwidth(link, all []outcome) float64 {
 	for _, group := range [][]outcome{link, all} {
-		var free []float64
+		// One that had the link for itself says it better: of a gang the early
+		// ones are held back until all are ready.
+		var alone, together []float64
 		for _, o := range group {
-			if !o.capped() {
-				free = append(free, o.rate()*o.share())
+			switch {
+			case o.capped(), o.packed():
+			case o.share() == 1:
+				alone = append(alone, o.rate())
+			default:
+				together = append(together, o.rate()*o.share())
 			}
 		}
-		if len(free) > 0 {
-			return median(free)
+		if free := cmp.Or(median(alone), median(together)); free > 0 {
+			return free
 		}
 	}
 	least := float64(usualBandwidth)

@@ -59,6 +59,11 @@ func Copy(l fleet.Limits, rounds []Round) Verdict {
 		return GoOn
 	}
 	l = Limits(l)
+	if l.Mode == fleet.PostCopy {
+		// What has been sent once need not be asked for one by one. What is
+		// changed over and over is sent no sooner by another pass.
+		return SwitchNow
+	}
 	last := rounds[len(rounds)-1]
 	switch {
 	case last.LeftBytes == 0:

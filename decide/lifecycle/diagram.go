@@ -24,7 +24,7 @@ orders with a Gen older than one it has seen.
 ## Migration
 
 `)
-	migrations := section[fleet.Phase]{fleet.Preparing, migrationStages, migrationArrows, nil}
+	migrations := section[fleet.Phase]{first: fleet.Preparing, stages: migrationStages, arrows: migrationArrows, late: postCopyArrows}
 	migrations.edges = [][3]string{{"waiting", "copying", "its turn"}, {"ready", "switching", "whole gang ready, or deadline"},
 		{"preparing", "discarding", "called off"}, {"waiting", "discarding", "called off"},
 		{"copying", "withdrawing", "called off"}, {"ready", "withdrawing", "called off"}}
@@ -35,6 +35,11 @@ one that enters reverting. Peers' frames go to the source until repointing is
 entered. The guest's own Run order rests while switching, repointing and
 reverting.
 
+By post-copy the guest is copied once, and a switch is done when the target has
+all of it but the memory that was changed meanwhile. That follows while the guest
+runs: until gathering is left neither host alone has the guest, and if the source
+or the line between them is lost, so is the guest.
+
 ## Move
 
 A move is a gang of one or more migrations that switch together.
@@ -43,13 +48,13 @@ A move is a gang of one or more migrations that switch together.
 	rules(&b, gangRules)
 	fmt.Fprintf(&b, gangText, ReadyLimit)
 	b.WriteString("\n## Guest\n\n")
-	guests := section[fleet.GuestState]{fleet.GuestStarting, guestStages, guestArrows, nil}
+	guests := section[fleet.GuestState]{first: fleet.GuestStarting, stages: guestStages, arrows: guestArrows}
 	guests.edges = [][3]string{{"running", "moving", "depart"}, {"moving", "running", "finished or aborted"},
 		{"moving", "lost", "stranded"}, {"starting", "stopping", "job stops"}, {"running", "stopping", "job stops"}}
 	guests.print(&b)
 	b.WriteString("\nHold means: keep it. A host that takes the order lets a guest run that is paused or held at the\nend of a copy; one that has taken it does so no more, since a switch may pause the guest later.\n")
 	b.WriteString("\n## Job\n\n")
-	jobs := section[fleet.JobState]{fleet.JobStarting, jobStages, jobArrows, nil}
+	jobs := section[fleet.JobState]{first: fleet.JobStarting, stages: jobStages, arrows: jobArrows}
 	jobs.edges = [][3]string{{"starting", "running", "all guests run"}, {"starting", "stopping", "cancel, or a guest is gone"},
 		{"running", "stopping", "cancel, or a guest is gone"}, {"stopping", "ended", "all guests gone"}}
 	jobs.print(&b)
@@ -75,6 +80,7 @@ type section[S ~string] struct {
 	first  S
 	stages []stage[S]
 	arrows []arrow[S]
+	late   []arrow[S] // that take the place of some of them by post-copy
 	edges  [][3]string
 }
 
@@ -89,6 +95,11 @@ func (s section[S]) print(b *strings.Builder) {
 				fmt.Fprintf(b, "    %s --> %s: %s %s\n", a.from, a.to, st.verb, a.on)
 			} else if a.last != "" {
 				fmt.Fprintf(b, "    %s --> %s: %s %s ×%d\n", a.from, a.last, st.verb, a.on, a.tries+1)
+			}
+		}
+		for _, a := range s.late {
+			if a.from == st.in {
+				fmt.Fprintf(b, "    %s --> %s: %s %s, by post-copy\n", a.from, a.to, st.verb, a.on)
 			}
 		}
 		for _, e := range s.edges {
@@ -131,11 +142,21 @@ func (s section[S]) cell(in S, on fleet.Outcome) string {
 		switch {
 		case a.from != in || a.on != on:
 		case a.to != in:
-			return string(a.to)
+			return string(a.to) + s.instead(in, on)
 		case a.tries == 0:
 			return "again"
 		default:
 			return fmt.Sprintf("again ×%d, then %s", a.tries, a.last)
+		}
+	}
+	return ""
+}
+
+// instead says where an outcome leads by post-copy, if elsewhere.
+func (s section[S]) instead(in S, on fleet.Outcome) string {
+	for _, a := range s.late {
+		if a.from == in && a.on == on {
+			return ", by post-copy " + string(a.to)
 		}
 	}
 	return ""

@@ -87,7 +87,7 @@ func GuestOrder(g fleet.Guest) (fleet.Order, bool) {
 }
 
 // Depart sets a running guest moving and opens the migration, part of the move
-// named, that takes it to another host.
+// named, that takes it to another host. How its memory goes is not decided yet.
 func Depart(g fleet.Guest, to fleet.HostID, move fleet.MoveID, at time.Time) (fleet.Guest, fleet.Migration) {
 	m := fleet.Migration{
 		ID: fleet.MigrationID(fmt.Sprintf("%s.%s", move, g.ID)), Move: move, Guest: g.ID, Job: g.Job,

@@ -25,6 +25,7 @@ var migrationStages = []stage[fleet.Phase]{
 	{in: fleet.Ready, says: "all members of the gang to be ready, then all switch; the guest runs, and what it changes goes on being copied"},
 	{in: fleet.Switching, verb: fleet.Switch, at: "source"},
 	{in: fleet.Repointing, verb: fleet.Repoint, at: "target"},
+	{in: fleet.Gathering, verb: fleet.Gather, at: "target"},
 	{in: fleet.Retiring, verb: fleet.Retire, at: "source"},
 	{in: fleet.Withdrawing, verb: fleet.Revert, at: "source"},
 	{in: fleet.Reverting, verb: fleet.Revert, at: "source"},
@@ -59,6 +60,13 @@ var migrationArrows = []arrow[fleet.Phase]{
 	{from: fleet.Repointing, on: fleet.Failed, to: fleet.Repointing, tries: moreTries, last: fleet.Stranded},
 	{from: fleet.Repointing, on: fleet.Vanished, to: fleet.Repointing},
 
+	// The guest runs at the target, the source has what is missing of it and may
+	// not be touched before all has come. Only the target knows when that is.
+	// One that says that it never will has lost the guest: there is no other.
+	{from: fleet.Gathering, on: fleet.Done, to: fleet.Retiring},
+	{from: fleet.Gathering, on: fleet.Failed, to: fleet.Stranded},
+	{from: fleet.Gathering, on: fleet.Vanished, to: fleet.Gathering},
+
 	{from: fleet.Retiring, on: fleet.Done, to: fleet.Finished},
 	{from: fleet.Retiring, on: fleet.Failed, to: fleet.Retiring},
 	{from: fleet.Retiring, on: fleet.Vanished, to: fleet.Retiring, tries: moreTries, last: fleet.Finished},
@@ -77,6 +85,19 @@ var migrationArrows = []arrow[fleet.Phase]{
 	{from: fleet.Discarding, on: fleet.Vanished, to: fleet.Discarding, tries: moreTries, last: fleet.Aborted},
 }
 
+// postCopyArrows take the place of those above in a migration by post-copy.
+var postCopyArrows = []arrow[fleet.Phase]{
+	{from: fleet.Repointing, on: fleet.Done, to: fleet.Gathering},
+}
+
+// arrowsOf gives the arrows of a mode, those that count first.
+func arrowsOf(mode fleet.Mode) []arrow[fleet.Phase] {
+	if mode == fleet.PostCopy {
+		return slices.Concat(postCopyArrows, migrationArrows)
+	}
+	return migrationArrows
+}
+
 // Migration moves one migration by one report, without regard to its gang. A
 // report about anything but the order it waits for is stale and changes
 // nothing: the second result is false.
@@ -85,7 +106,7 @@ func Migration(m fleet.Migration, r fleet.Report) (fleet.Migration, bool, error)
 	if !waits || r.Order != order {
 		return m, false, nil
 	}
-	to, attempt, err := follow(migrationArrows, m.Phase, m.Attempt, r.Outcome)
+	to, attempt, err := follow(arrowsOf(m.Mode), m.Phase, m.Attempt, r.Outcome)
 	if err != nil {
 		return m, false, fmt.Errorf("migration %s: %w", m.ID, err)
 	}
@@ -134,7 +155,7 @@ func MigrationOrder(m fleet.Migration) (fleet.Order, bool) {
 		Migration: m.ID, Gen: m.Gen, Attempt: m.Attempt,
 	}
 	switch verb {
-	case fleet.Receive, fleet.Repoint, fleet.Discard:
+	case fleet.Receive, fleet.Repoint, fleet.Gather, fleet.Discard:
 		o.Host, o.Peer = m.To, m.From
 	}
 	return o, true
@@ -153,7 +174,7 @@ func Carrier(g fleet.Guest, m fleet.Migration) fleet.HostID {
 	switch {
 	case m.ID == "" || m.Phase.Ended():
 		return g.Home
-	case m.Phase == fleet.Repointing, m.Phase == fleet.Retiring:
+	case m.Phase == fleet.Repointing, m.Phase == fleet.Gathering, m.Phase == fleet.Retiring:
 		return m.To
 	}
 	return m.From

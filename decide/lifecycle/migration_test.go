@@ -20,9 +20,9 @@ const (
 
 // late holds the generations of the orders that were given up unanswered and
 // may yet be carried out, by the place of the verb in verbs; 0 is none.
-type late [7]uint8
+type late [8]uint8
 
-var verbs = []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Retire, fleet.Revert, fleet.Discard}
+var verbs = []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Gather, fleet.Retire, fleet.Revert, fleet.Discard}
 
 func place(v fleet.Verb) int {
 	for i, x := range verbs {
@@ -39,6 +39,7 @@ type truth struct {
 	source, target          int
 	sourceSaw, targetSaw    uint8
 	reverted, toldToRepoint bool
+	postCopy, missing, lost bool // missing: some of the memory is at the source only; lost: it never came
 }
 
 // carry gives every truth that carrying out a verb can lead to; none if the
@@ -63,12 +64,17 @@ func carry(w truth, v fleet.Verb) []truth {
 		if w.target != incoming || w.source == absent {
 			return nil
 		}
-		w.source, w.target = paused, whole
+		w.source, w.target, w.missing = paused, whole, w.postCopy
 	case fleet.Repoint:
 		if w.target != whole && w.target != running {
 			return nil
 		}
 		w.target, w.toldToRepoint = running, true
+	case fleet.Gather:
+		if w.target != running || w.missing && (w.source != paused || w.lost) {
+			return nil
+		}
+		w.missing = false
 	case fleet.Retire:
 		w.source = absent
 	case fleet.Revert:
@@ -96,6 +102,11 @@ func refuse(w truth, v fleet.Verb) []truth {
 		half := w
 		half.source = paused
 		return []truth{w, half}
+	case fleet.Gather:
+		if w.target == running && !w.missing {
+			return nil // it sees that all is there
+		}
+		w.lost = true // the line broke, or a process of either side ended
 	}
 	return []truth{w}
 }
@@ -105,7 +116,7 @@ func refuse(w truth, v fleet.Verb) []truth {
 func saw(w truth, v fleet.Verb, gen uint8) (truth, bool) {
 	at := &w.sourceSaw
 	switch v {
-	case fleet.Receive, fleet.Repoint, fleet.Discard:
+	case fleet.Receive, fleet.Repoint, fleet.Gather, fleet.Discard:
 		at = &w.targetSaw
 	}
 	if gen < *at {
@@ -117,6 +128,7 @@ func saw(w truth, v fleet.Verb, gen uint8) (truth, bool) {
 
 // member is one guest of a gang with all that decides what can happen next.
 type member struct {
+	mode    fleet.Mode
 	phase   fleet.Phase
 	attempt int
 	gen     uint8
@@ -129,7 +141,7 @@ type member struct {
 func (n member) migration(i int) fleet.Migration {
 	return fleet.Migration{
 		ID: fleet.MigrationID(fmt.Sprintf("m1.g%d", i)), Move: "m1", Guest: fleet.GuestID(fmt.Sprintf("g%d", i)),
-		From: "source", To: "target", Gen: uint64(n.gen), Phase: n.phase, Attempt: n.attempt,
+		From: "source", To: "target", Gen: uint64(n.gen), Mode: n.mode, Phase: n.phase, Attempt: n.attempt,
 	}
 }
 
@@ -139,6 +151,9 @@ func (n member) after(m fleet.Migration) member {
 	g := Follow(fleet.Guest{ID: m.Guest, State: fleet.GuestMoving, Migration: m.ID, Home: home[n.home], Gen: uint64(n.gen)}, m)
 	n.phase, n.attempt, n.gen = m.Phase, min(m.Attempt, switchTries+2), uint8(g.Gen)
 	n.home, n.moving = g.Home == "target", g.State == fleet.GuestMoving
+	if n.phase == fleet.Gathering {
+		n.attempt = min(n.attempt, 1) // all further tries are alike
+	}
 	return n
 }
 
@@ -214,6 +229,12 @@ func (n member) sound(t *testing.T) {
 		bad = "runs at the target while its home is the source"
 	case w.source == running && n.home && n.phase != fleet.Switching && n.phase != fleet.Stranded:
 		bad = "runs at the source while its home is the target"
+	case w.missing && w.source == absent && !w.lost:
+		bad = "was destroyed at the source before all of it had come to the target"
+	case w.missing && w.source == running:
+		bad = "runs at the source after the target was given the rest"
+	case n.phase == fleet.Finished && (w.missing || w.lost):
+		bad = "finished and is not whole"
 	case n.phase == fleet.Finished && w.target != running:
 		bad = "finished and does not run at the target"
 	case n.phase == fleet.Aborted && w.source != running && w.source != gated:
@@ -228,17 +249,21 @@ func (n member) sound(t *testing.T) {
 	}
 }
 
-func newMember() member {
-	return member{phase: fleet.Preparing, gen: 1, moving: true, world: truth{source: running}}
+func newMember(mode fleet.Mode) member {
+	return member{mode: mode, phase: fleet.Preparing, gen: 1, moving: true, world: truth{source: running, postCopy: mode == fleet.PostCopy}}
 }
+
+// modes are those whose ways differ.
+var modes = []fleet.Mode{fleet.PreCopy, fleet.PostCopy}
 
 // Walks every path of the table against every truth, with orders lost, late,
 // doubled, refused and carried out without an answer, and with the move called
 // off at any moment.
 func TestOneMigrationInEveryWay(t *testing.T) {
 	seen := map[member]bool{}
-	todo := []member{newMember()}
+	todo := []member{newMember(fleet.PreCopy), newMember(fleet.PostCopy)}
 	phases := map[fleet.Phase]int{}
+	late := 0
 	for len(todo) > 0 {
 		n := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
@@ -248,6 +273,12 @@ func TestOneMigrationInEveryWay(t *testing.T) {
 		seen[n] = true
 		n.sound(t)
 		phases[n.phase]++
+		if n.phase == fleet.Gathering {
+			late++
+			if n.mode != fleet.PostCopy || n.world.source == running {
+				t.Fatalf("gathers: %+v", n)
+			}
+		}
 		todo = append(todo, overdue(n)...)
 		m := n.migration(0)
 		if off, changed := CallOff([]fleet.Migration{m}, t0, "owner is back"); changed {
@@ -278,7 +309,7 @@ func TestOneMigrationInEveryWay(t *testing.T) {
 			t.Errorf("%s was never entered", st.in)
 		}
 	}
-	t.Logf("%d states", len(seen))
+	t.Logf("%d states, %d of them gathering", len(seen), late)
 }
 
 // hurried is a move whose deadline passes at once.
@@ -316,7 +347,9 @@ func others(ms []fleet.Migration) [][]fleet.Migration {
 func TestGangOfTwoInEveryWay(t *testing.T) {
 	type gang [2]member
 	seen := map[gang]bool{}
-	todo := []gang{{newMember(), newMember()}}
+	// What is different by post-copy comes after the switch, from where each
+	// member goes its own way.
+	todo := []gang{{newMember(fleet.PreCopy), newMember(fleet.PreCopy)}}
 	for len(todo) > 0 {
 		n := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
@@ -381,9 +414,10 @@ func together(t *testing.T, a, b member) {
 // From every state that one migration can be in, hosts that answer again bring
 // it to an end.
 func TestEveryMigrationCanEnd(t *testing.T) {
-	for _, st := range migrationStages {
+	for i := range 2 * len(migrationStages) {
+		st, mode := migrationStages[i/2], modes[i%2]
 		for attempt := range switchTries + 1 {
-			m := fleet.Migration{ID: "m1.g0", Guest: "g0", From: "source", To: "target", Gen: 1, Phase: st.in, Attempt: attempt}
+			m := fleet.Migration{Mode: mode, ID: "m1.g0", Guest: "g0", From: "source", To: "target", Gen: 1, Phase: st.in, Attempt: attempt}
 			for range 10 {
 				if order, waits := MigrationOrder(m); waits {
 					out, _, _ := Gang([]fleet.Migration{m}, fleet.Report{Order: order, Outcome: fleet.Done})
@@ -423,7 +457,7 @@ func TestCarrierFollowsTheGuest(t *testing.T) {
 	}
 	for phase, want := range map[fleet.Phase]fleet.HostID{
 		fleet.Preparing: "a", fleet.Copying: "a", fleet.Ready: "a", fleet.Switching: "a", fleet.Withdrawing: "a",
-		fleet.Reverting: "a", fleet.Discarding: "a", fleet.Repointing: "b", fleet.Retiring: "b",
+		fleet.Reverting: "a", fleet.Discarding: "a", fleet.Repointing: "b", fleet.Gathering: "b", fleet.Retiring: "b",
 		fleet.Finished: "home", fleet.Aborted: "home",
 	} {
 		if got := Carrier(g, fleet.Migration{ID: "m", From: "a", To: "b", Phase: phase}); got != want {
@@ -440,6 +474,9 @@ func TestAbandonOnlyWhenTheTargetIsSilent(t *testing.T) {
 	m.Attempt++
 	if m, gave := Abandon(m, t0, "cancelled"); !gave || m.Phase != fleet.Stranded {
 		t.Errorf("did not give up: %+v", m)
+	}
+	if m, gave := Abandon(fleet.Migration{Phase: fleet.Gathering, Attempt: moreTries}, t0, "cancelled"); !gave || m.Phase != fleet.Stranded {
+		t.Errorf("waits for ever for a silent target to be whole: %+v", m)
 	}
 	if _, gave := Abandon(fleet.Migration{Phase: fleet.Switching, Attempt: 9}, t0, ""); gave {
 		t.Error("gave up a switch")

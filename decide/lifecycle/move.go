@@ -25,7 +25,7 @@ var gangRules = [][3]string{
 	{"copying or ready", "another member or the whole move is called off", "withdrawing"},
 	{"preparing or waiting", "the guest's job is stopping", "discarding"},
 	{"copying or ready", "the guest's job is stopping", "withdrawing"},
-	{"repointing", "the guest's job is stopping and the target has been asked 5 times", "stranded"},
+	{"repointing or gathering", "the guest's job is stopping and the target has been asked 5 times", "stranded"},
 	{"any other", "the guest's job is stopping", "goes on to its end, then the guest is stopped"},
 }
 
@@ -183,18 +183,18 @@ func CallOff(members []fleet.Migration, at time.Time, cause string) ([]fleet.Mig
 // it can no longer be called off.
 func Committed(m fleet.Migration) bool {
 	switch m.Phase {
-	case fleet.Switching, fleet.Repointing, fleet.Retiring, fleet.Finished, fleet.Stranded:
+	case fleet.Switching, fleet.Repointing, fleet.Gathering, fleet.Retiring, fleet.Finished, fleet.Stranded:
 		return true
 	}
 	return false
 }
 
 // Abandon gives up a migration whose target has been asked to let the guest
-// run as often as any other host is asked anything. It is for guests whose job
+// run, or whether it is whole, as often as any other host is asked anything. It is for guests whose job
 // is over: nobody needs to know any more who runs them, both hosts are told to
 // destroy what they have. The second result is false when it is too early.
 func Abandon(m fleet.Migration, at time.Time, cause string) (fleet.Migration, bool) {
-	if m.Phase != fleet.Repointing || m.Attempt < moreTries {
+	if (m.Phase != fleet.Repointing && m.Phase != fleet.Gathering) || m.Attempt < moreTries {
 		return m, false
 	}
 	m = enter(m, fleet.Stranded, at)

@@ -111,9 +111,10 @@ func TestDeadlines(t *testing.T) {
 func TestLargerGangsAtRandom(t *testing.T) {
 	ended := 0
 	rapid.Check(t, func(r *rapid.T) {
+		mode := rapid.SampledFrom(modes).Draw(r, "mode")
 		n := make([]member, rapid.IntRange(3, 4).Draw(r, "members"))
 		for i := range n {
-			n[i] = newMember()
+			n[i] = newMember(mode)
 		}
 		for range 200 {
 			ms := make([]fleet.Migration, len(n))

@@ -214,6 +214,8 @@ func TestCopy(t *testing.T) {
 		{"nothing left", fleet.Limits{}, []Round{r(0, 0)}, SwitchNow},
 		{"link stands still", fleet.Limits{}, []Round{r(0, 10)}, GoOn},
 		{"stop first", fleet.Limits{Mode: fleet.StopAndCopy}, nil, SwitchNow},
+		{"not sent once yet", fleet.Limits{Mode: fleet.PostCopy}, nil, GoOn},
+		{"the rest follows", fleet.Limits{Mode: fleet.PostCopy, Rounds: 1}, []Round{r(100<<20, 90<<20)}, SwitchNow},
 		{"enough", fleet.Limits{Rounds: 2}, []Round{r(100, 50), r(50, 50)}, GiveUp},
 	} {
 		if got := Copy(c.limits, c.rounds); got != c.want {

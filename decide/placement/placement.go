@@ -29,6 +29,7 @@ type Source struct {
 	Host  fleet.HostID
 	Needs fleet.Abilities // the source's own of the guest's kind
 	Known bool            // Needs is what the source's agent last said
+	Late  bool            // it arrives by post-copy
 }
 
 // Choice is a host that passed every filter.
@@ -151,6 +152,10 @@ func unfitAlive(able fleet.Abilities, a Ask) string {
 	}
 	from := a.Alive.Needs
 	switch {
+	case a.Alive.Late && !able.PostCopy && able.NoPostCopy != "":
+		return "cannot take in a guest by post-copy: " + able.NoPostCopy
+	case a.Alive.Late && !able.PostCopy:
+		return "cannot take in a guest by post-copy"
 	case !a.Alive.Known:
 		return ""
 	case !able.Live:

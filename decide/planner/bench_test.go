@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"pagurus/decide/atlas"
 	"pagurus/fleet"
 )
 
@@ -20,7 +21,7 @@ func large(hosts int) fleet.Snapshot {
 		}}
 		j := fleet.Job{ID: fleet.JobID(fmt.Sprintf("j%d", h)), State: fleet.JobRunning, Spec: fleet.JobSpec{Guests: 10, Ranks: 10}, Subnet: fleet.Subnet(h), ShareHost: id}
 		s.Jobs[j.ID] = j
-		for i, g := range guestIDs(j) {
+		for i, g := range atlas.GuestIDs(j) {
 			s.Guests[g] = fleet.Guest{
 				ID: g, Job: j.ID, Index: i, Kind: fleet.VM, State: fleet.GuestRunning, Gen: 1,
 				Home: fleet.HostID(fmt.Sprintf("host%d", (h+i)%hosts)), Need: fleet.Resources{CPUs: 1, MemoryBytes: 4 << 30},
@@ -57,7 +58,7 @@ func BenchmarkStep(b *testing.B) {
 	}
 	b.Run("atlas", func(b *testing.B) {
 		for b.Loop() {
-			NewAtlas(s)
+			atlas.New(s)
 		}
 	})
 }

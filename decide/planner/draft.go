@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
@@ -160,7 +161,7 @@ func (d *draft) counters() *fleet.Cluster {
 
 func (d *draft) guestsOf(j fleet.Job) []fleet.Guest {
 	out := make([]fleet.Guest, 0, j.Spec.Guests)
-	for _, id := range guestIDs(j) {
+	for _, id := range atlas.GuestIDs(j) {
 		if g, ok := d.guests.find(id); ok {
 			out = append(out, g)
 		}

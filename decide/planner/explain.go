@@ -1,11 +1,13 @@
 package planner
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
@@ -99,6 +101,14 @@ func (e *explainer) migration(m fleet.Migration) []string {
 	}
 	why := e.s.Moves[m.Move].Why
 	out := []string{fmt.Sprintf("It moves from %s to %s with %s (%s) and has been %s %s.", m.From, m.To, m.Move, orWords(why, "no reason noted"), m.Phase, e.since(m.Since))}
+	if choice := e.s.Moves[m.Move].Choice; choice != "" {
+		out = append(out, fmt.Sprintf("It goes by %s: %s.", m.Mode, choice))
+	} else if m.Mode != "" {
+		out = append(out, fmt.Sprintf("It goes by %s, as was asked.", m.Mode))
+	}
+	if m.Phase == fleet.Gathering {
+		out = append(out, fmt.Sprintf("It runs on %s; what is missing of its memory comes from %s, and if that host is lost before all has come, so is the guest.", m.To, m.From))
+	}
 	if o, waits := lifecycle.MigrationOrder(m); waits {
 		out = append(out, fmt.Sprintf("It waits for %s to %s it (try %d).", o.Host, o.Verb, o.Attempt+1))
 	} else if m.Phase == fleet.Ready {
@@ -172,6 +182,9 @@ func (e *explainer) price(g fleet.Guest) []string {
 		return nil
 	}
 	f, err := e.p.Foresee(e.s, fleet.Request{By: fleet.Caller{Admin: true}, Verb: fleet.Migrate, Guest: g.ID})
+	if no := (*Refusal)(nil); errors.As(err, &no) && len(no.Hosts) == 0 {
+		return []string{fmt.Sprintf("A move of it would be refused: %s.", no.Reason)}
+	}
 	if err != nil || len(f.Migrations) != 1 {
 		return nil // why it cannot leave has been said
 	}
@@ -179,9 +192,13 @@ func (e *explainer) price(g fleet.Guest) []string {
 	if !p.Converges {
 		return []string{fmt.Sprintf("Its move would not converge: %s. It would with %s.", p.Why, p.Help)}
 	}
+	how := ""
+	if mode := f.Migrations[0].Prediction.Limits.Mode; mode != fleet.PreCopy {
+		how = fmt.Sprintf(" by %s", mode)
+	}
 	round := func(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }
-	return []string{fmt.Sprintf("Its move would take about %s (%s to %s) and send %d MiB; pagurus predict %s looks anew.",
-		round(p.Total.Value), round(p.Total.Low), round(p.Total.High), p.Bytes.Value>>20, g.ID)}
+	return []string{fmt.Sprintf("Its move would take about %s (%s to %s)%s and send %d MiB; pagurus predict %s looks anew.",
+		round(p.Total.Value), round(p.Total.Low), round(p.Total.High), how, p.Bytes.Value>>20, g.ID)}
 }
 
 func (e *explainer) job(j fleet.Job) []string {
@@ -201,7 +218,7 @@ func (e *explainer) job(j fleet.Job) []string {
 	at := map[fleet.HostID][]string{}
 	waiting := 0
 	var homes []fleet.HostID
-	for _, id := range guestIDs(j) {
+	for _, id := range atlas.GuestIDs(j) {
 		g, ok := e.s.Guests[id]
 		if !ok || g.State.Ended() {
 			continue
@@ -275,7 +292,7 @@ func (e *explainer) host(h fleet.Host) []string {
 		say("Trouble: %s.", strings.TrimSuffix(t, "."))
 	}
 	here := sortedGuests(e.s, func(g fleet.Guest) bool {
-		return slices.Contains(lifecycle.Places(g, live(e.s, g)), h.ID)
+		return slices.Contains(lifecycle.Places(g, atlas.Live(e.s, g)), h.ID)
 	})
 	if len(here) == 0 {
 		if h.State == fleet.HostDraining {
@@ -293,7 +310,7 @@ func (e *explainer) host(h fleet.Host) []string {
 
 // onHost says in one line what a guest does on a host.
 func (e *explainer) onHost(g fleet.Guest, h fleet.Host) string {
-	m := live(e.s, g)
+	m := atlas.Live(e.s, g)
 	switch {
 	case m.ID != "" && m.To == h.ID:
 		return fmt.Sprintf("%s is coming from %s (%s).", g.ID, m.From, m.Phase)

@@ -23,9 +23,16 @@ func (d *draft) foresee() {
 	}
 	s := d.base.Apply(d.change(), d.base.Revision)
 	past := past(s)
-	for _, m := range begun {
-		p := predict(s, past, m)
+	longestOf := map[fleet.MoveID]fleet.Range[time.Duration]{}
+	for i, m := range begun {
+		m.Packed = packs(s, past, m)
+		p := predict(s, past, m, m.Mode)
 		m.Predicted = &p
+		begun[i] = m
+		longestOf[m.Move] = longest(longestOf[m.Move], p.Total)
+	}
+	for _, m := range begun {
+		m.Predicted.Total = longestOf[m.Move] // they switch together
 		d.migrations.put[m.ID] = m
 	}
 }
@@ -39,11 +46,12 @@ func past(s fleet.Snapshot) []fleet.Migration {
 	return out
 }
 
-// predict says what a migration in the snapshot will cost.
-func predict(s fleet.Snapshot, past []fleet.Migration, m fleet.Migration) fleet.Prediction {
+// predict says what a migration in the snapshot will cost if it goes in a mode.
+func predict(s fleet.Snapshot, past []fleet.Migration, m fleet.Migration, mode fleet.Mode) fleet.Prediction {
+	m.Mode = mode
 	g := s.Guests[m.Guest]
-	model := cost.Fit(past, cost.Subject{Kind: g.Kind, Job: g.Job, From: m.From, To: m.To})
-	link := cost.Link{Share: share(s, m), Limits: Task(s, fleet.Order{Verb: fleet.Copy, Guest: m.Guest, Migration: m.ID}).Limits}
+	model := modelFor(s, past, m)
+	link := cost.Link{Share: share(s, m), Limits: decided(copyLimits(s, m), m)}
 	facts := s.Hosts[m.From].Facts.Guests[m.Guest]
 	var p fleet.Prediction
 	if look := lastLook(s, past, m.From, m.Guest); look != nil {
@@ -119,6 +127,11 @@ func (p *Planner) Foresee(s fleet.Snapshot, r fleet.Request) (fleet.Forecast, er
 			return before || m.Predicted == nil
 		})
 		out = join(out, begun)
+		for _, v := range decided.Change.Moves {
+			if len(begun) > 0 && v.ID == begun[0].Move && v.Choice != "" && begun[0].Mode != fleet.PreCopy {
+				out.Notes = append(out.Notes, fmt.Sprintf("%s: %s", begun[0].Mode, v.Choice))
+			}
+		}
 		for _, m := range begun {
 			out.Notes = append(out.Notes, reservations(d.at, m)...)
 		}
@@ -149,10 +162,13 @@ func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
 	for _, g := range sortedGuests(d.base, func(g fleet.Guest) bool { return !g.State.Ended() && g.Home == h.ID }) {
 		i := slices.IndexFunc(out, func(r fleet.Request) bool { return d.guests.at(r.Guests[0]).Job == g.Job })
 		if i < 0 {
-			out = append(out, fleet.Request{At: r.At, By: r.By, Verb: fleet.Migrate})
+			out = append(out, fleet.Request{At: r.At, By: r.By, Verb: fleet.Migrate, Host: h.ID, Limits: fleet.Limits{PageCache: r.Limits.PageCache, Compress: r.Limits.Compress}})
 			i = len(out) - 1
 		}
 		out[i].Guests = append(out[i].Guests, g.ID)
+		if len(out[i].Guests) > 1 && out[i].Limits.Compress == fleet.CompressOn {
+			out[i].Limits.Compress = "" // a drain does not refuse to do without
+		}
 	}
 	if len(out) == 0 {
 		_, err := refuse(r, "no guest would move: %s has none; pagurus guests lists them and where they are", h.ID)

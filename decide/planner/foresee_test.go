@@ -115,9 +115,11 @@ func TestForeseeSaysWhatItDoesNotKnow(t *testing.T) {
 	w.profiled(calm(w.now.Add(-time.Hour)))
 	says("was last looked at 1h0m0s ago")
 	w.profiled(wild(w.now))
+	ask.Limits.Mode = fleet.PreCopy
 	if p := says(""); p.Converges || p.Why == "" || p.Help == "" {
 		t.Errorf("%+v", p)
 	}
+	w.cannotLate("host2")
 	lines, err := w.p.Explain(w.s, Subject{Guest: "j1g0"})
 	if err != nil || !strings.Contains(strings.Join(lines, "\n"), "would not converge") {
 		t.Errorf("explained: %q, %v", lines, err)

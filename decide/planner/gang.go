@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
@@ -26,7 +28,7 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 		return fleet.Answer{}, err
 	}
 	var answer fleet.Answer
-	if r.To != "" {
+	if r.To != "" || r.ToSite != "" {
 		var there []fleet.Guest
 		if guests, there, err = d.bound(r, guests); err != nil {
 			return answer, err
@@ -44,17 +46,30 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 	if err != nil {
 		return fleet.Answer{}, err
 	}
+	if reason := d.unpackable(r.Limits, guests, func(g fleet.GuestID) fleet.HostID { return to[g].Host }); reason != "" {
+		return refuse(r, "%s", reason)
+	}
 	limits := r.Limits
-	limits.Hold = false // a task's own
-	answer.Moves = []fleet.MoveID{d.depart(guests, to, fleet.Move{Request: r.ID, Why: fmt.Sprintf("asked for by uid %d", r.By.UID), Limits: limits})}
+	limits.Hold, limits.Preempt = false, false // a task's own
+	v := fleet.Move{Request: r.ID, Why: fmt.Sprintf("asked for by uid %d", r.By.UID), Limits: limits}
+	c := d.choose(guests, to, v, func() (map[fleet.GuestID]placement.Choice, bool) {
+		late := r
+		late.Limits.Mode = fleet.PostCopy
+		to, err := d.together(late, guests)
+		return to, err == nil
+	})
+	if c.no != "" && r.Host == "" {
+		return refuse(r, "%s", c.no)
+	}
+	answer.Moves = []fleet.MoveID{d.depart(guests, v, c)}
 	return answer, nil
 }
 
 // invalidLimits says what is wrong with the limits of a move; empty: nothing.
 func invalidLimits(l fleet.Limits) string {
 	switch {
-	case l.Mode != "" && l.Mode != fleet.PreCopy && l.Mode != fleet.StopAndCopy:
-		return fmt.Sprintf("there is no mode %q; use %s or %s", l.Mode, fleet.PreCopy, fleet.StopAndCopy)
+	case l.Mode != "" && l.Mode != fleet.PreCopy && l.Mode != fleet.PostCopy && l.Mode != fleet.StopAndCopy:
+		return fmt.Sprintf("there is no mode %q; use %s, %s or %s", l.Mode, fleet.PreCopy, fleet.PostCopy, fleet.StopAndCopy)
 	case l.Mode == fleet.StopAndCopy && l.Downtime > 0:
 		return fmt.Sprintf("a guest that is moved by %s stands still for as long as it takes; leave --max-stall out", l.Mode)
 	case l.Downtime < 0:
@@ -66,7 +81,7 @@ func invalidLimits(l fleet.Limits) string {
 	case l.Rounds < 0:
 		return fmt.Sprintf("%d passes over a guest's memory are none at all; leave the number out", l.Rounds)
 	}
-	return ""
+	return invalidLess(l)
 }
 
 // named gives the guests a request to migrate names, each once, for callers
@@ -91,7 +106,7 @@ func (d *draft) named(r fleet.Request) ([]fleet.Guest, error) {
 		if j.State != fleet.JobRunning {
 			return no("job %s is %s; a job is moved while it runs", j.ID, j.State)
 		}
-		ids = guestIDs(j)
+		ids = atlas.GuestIDs(j)
 	}
 	if len(ids) == 0 {
 		return no("no guest is named to move; pagurus guests lists them")
@@ -113,16 +128,15 @@ func (d *draft) named(r fleet.Request) ([]fleet.Guest, error) {
 	return out, nil
 }
 
-// bound parts the guests that are to go to the host asked for from those that
-// are there already.
+// bound parts the guests that are to go to the host or site asked for from those
+// that are there already.
 func (d *draft) bound(r fleet.Request, guests []fleet.Guest) (rest, there []fleet.Guest, err error) {
-	to, ok := d.hosts.find(r.To)
-	if !ok {
-		_, err = refuse(r, "there is no host %s; pagurus hosts lists them", r.To)
+	to, place, err := d.goal(r)
+	if err != nil {
 		return nil, nil, err
 	}
 	for _, g := range guests {
-		if g.Home == to.ID && g.State != fleet.GuestMoving {
+		if slices.Contains(to, g.Home) && g.State != fleet.GuestMoving {
 			there = append(there, g)
 		} else {
 			rest = append(rest, g)
@@ -132,11 +146,57 @@ func (d *draft) bound(r fleet.Request, guests []fleet.Guest) (rest, there []flee
 	case len(rest) > 0:
 		return rest, there, nil
 	case len(there) == 1:
-		_, err = refuse(r, "guest %s is on %s already; name another host, or none to let Pagurus choose", there[0].ID, to.ID)
+		_, err = refuse(r, "guest %s is on %s already; name another %s, or none to let Pagurus choose", there[0].ID, there[0].Home, place)
 	default:
-		_, err = refuse(r, "all %d guests are on %s already; name another host, or none to let Pagurus choose", len(there), to.ID)
+		_, err = refuse(r, "all %d guests are on %s already; name another %s, or none to let Pagurus choose", len(there), listed(homesOf(there)), place)
 	}
 	return nil, nil, err
+}
+
+// goal gives the hosts that a request names, itself or by their site, and which
+// of the two it is; none: any will do.
+func (d *draft) goal(r fleet.Request) (hosts []fleet.HostID, place string, err error) {
+	if r.To != "" {
+		if _, ok := d.hosts.find(r.To); !ok {
+			_, err = refuse(r, "there is no host %s; pagurus hosts lists them", r.To)
+		} else if r.ToSite != "" {
+			_, err = refuse(r, "both host %s and site %s are named; name one of them", r.To, r.ToSite)
+		}
+		return []fleet.HostID{r.To}, "host", err
+	}
+	if r.ToSite == "" {
+		return nil, "", nil
+	}
+	sites := map[string]bool{}
+	for id := range d.base.Hosts {
+		if h := d.hosts.at(id); h.Facts.Site != "" {
+			if sites[h.Facts.Site] = true; h.Facts.Site == r.ToSite {
+				hosts = append(hosts, id)
+			}
+		}
+	}
+	if len(hosts) == 0 {
+		_, err = refuse(r, "no host says that it is in site %s; there is %s", r.ToSite, listed(slices.Sorted(maps.Keys(sites))))
+	}
+	slices.Sort(hosts)
+	return hosts, "site", err
+}
+
+// homesOf names the hosts of guests, each once.
+func homesOf(guests []fleet.Guest) (homes []string) {
+	for _, g := range guests {
+		homes = append(homes, string(g.Home))
+	}
+	slices.Sort(homes)
+	return slices.Compact(homes)
+}
+
+// listed joins names for people.
+func listed(names []string) string {
+	if len(names) == 0 {
+		return "none at all: give agents --site"
+	}
+	return strings.Join(names, ", ")
 }
 
 // mostTurns bounds the search for room for a gang. Each turn serves first who
@@ -152,7 +212,7 @@ func (d *draft) together(r fleet.Request, guests []fleet.Guest) (map[fleet.Guest
 	slices.SortStableFunc(order, func(a, b fleet.Guest) int { return cmp.Compare(b.Need.MemoryBytes, a.Need.MemoryBytes) })
 	var no error
 	for range mostTurns {
-		chosen, stuck := d.turn(order, r.To)
+		chosen, stuck := d.turn(order, r)
 		if stuck < 0 {
 			return chosen, nil
 		}
@@ -167,11 +227,11 @@ func (d *draft) together(r fleet.Request, guests []fleet.Guest) (map[fleet.Guest
 
 // turn places the guests in their order and gives which of them found no room;
 // -1: none.
-func (d *draft) turn(order []fleet.Guest, to fleet.HostID) (map[fleet.GuestID]placement.Choice, int) {
+func (d *draft) turn(order []fleet.Guest, r fleet.Request) (map[fleet.GuestID]placement.Choice, int) {
 	room := d.room().Clone()
 	chosen := map[fleet.GuestID]placement.Choice{}
 	for i, g := range order {
-		ranked := d.p.policy().Rank(room, d.askFor(g, to))
+		ranked := d.p.policy().Rank(room, d.askFor(g, r))
 		if len(ranked) == 0 {
 			return chosen, i
 		}
@@ -181,19 +241,18 @@ func (d *draft) turn(order []fleet.Guest, to fleet.HostID) (map[fleet.GuestID]pl
 	return chosen, -1
 }
 
-// askFor is the placement question for a guest that runs and shall go to one
-// host, if one is named.
-func (d *draft) askFor(g fleet.Guest, to fleet.HostID) placement.Ask {
+// askFor is the placement question for a guest that runs and shall go to what a
+// request names, if it does, in the mode that is.
+func (d *draft) askFor(g fleet.Guest, r fleet.Request) placement.Ask {
 	a := ask(d.base, g)
-	if to != "" {
-		a.Only = []fleet.HostID{to}
-	}
+	a.Alive.Late = r.Limits.Mode == fleet.PostCopy
+	a.Only, _, _ = d.goal(r) // a name that means nothing was refused before
 	return a
 }
 
 // crowded is the refusal to move guests of which one found no room.
 func (d *draft) crowded(r fleet.Request, g fleet.Guest, guests int) error {
-	a := d.askFor(g, r.To)
+	a := d.askFor(g, r)
 	if to, ok := d.hosts.find(r.To); ok {
 		if reason := placement.Unfit(d.room(), to, a); reason != "" {
 			_, err := refuse(r, "guest %s cannot move to %s, which %s; name another host, or none to let Pagurus choose", g.ID, to.ID, reason)
@@ -210,15 +269,16 @@ func (d *draft) crowded(r fleet.Request, g fleet.Guest, guests int) error {
 		Reason: fmt.Sprintf("no host can take guest %s now; free a host or add one, then ask again", g.ID)}
 }
 
-// depart begins a move of guests for each of which a host was chosen.
-func (d *draft) depart(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice, v fleet.Move) fleet.MoveID {
+// depart begins a move of guests, for which it was chosen how they go.
+func (d *draft) depart(guests []fleet.Guest, v fleet.Move, how choice) fleet.MoveID {
 	c := d.counters()
-	v.ID, v.Begun = fleet.MoveID(fmt.Sprintf("m%d", c.NextMove)), d.at
+	v.ID, v.Begun, v.Choice = fleet.MoveID(fmt.Sprintf("m%d", c.NextMove)), d.at, how.why
 	c.NextMove++
 	for _, g := range guests {
-		host := to[g.ID].Host
+		host := how.to[g.ID].Host
 		d.room().Depart(g.Home, host, g.Need)
 		g, m := lifecycle.Depart(g, host, v.ID, d.at)
+		m.Mode = how.mode
 		d.guests.put[g.ID] = g
 		d.migrations.put[m.ID] = m
 		v.Migrations = append(v.Migrations, m.ID)
@@ -251,6 +311,9 @@ func (d *draft) callOff(r fleet.Request) (fleet.Answer, error) {
 	case slices.ContainsFunc(members, lifecycle.Committed) && !v.Ended.IsZero():
 		return refuse(r, "move %s is over and can no longer be called off; pagurus migrate moves its guests back", v.ID)
 	case slices.ContainsFunc(members, lifecycle.Committed):
+		if slices.ContainsFunc(members, func(m fleet.Migration) bool { return m.Phase == fleet.Gathering }) {
+			return refuse(r, "move %s can no longer be called off: by post-copy its guests run at their targets already, and what is left of their memory follows; see pagurus moves show %s", v.ID, v.ID)
+		}
 		return refuse(r, "move %s has begun to switch and can no longer be called off; it is over in a moment, see pagurus moves show %s", v.ID, v.ID)
 	}
 	return answer, nil
@@ -374,7 +437,8 @@ func (d *draft) drainOne(id fleet.HostID, guests []fleet.Guest) {
 			n++
 		}
 		if gang, to := d.fitting(guests[:n], nowhere); len(gang) > 0 {
-			d.depart(gang, to, fleet.Move{Why: fmt.Sprintf("%s is draining", id), Drains: id})
+			v := fleet.Move{Why: fmt.Sprintf("%s is draining", id), Drains: id, Limits: d.hosts.at(id).Leave}
+			d.depart(gang, v, d.choose(gang, to, v, nil))
 			return
 		}
 		guests = guests[n:]

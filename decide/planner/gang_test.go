@@ -142,7 +142,7 @@ func TestGangRefuses(t *testing.T) {
 		"-1s is no time to be ready in; give --deadline something like 30s":                                  {Job: "j1", Limits: fleet.Limits{Deadline: -time.Second}},
 		"a guest cannot stand still for -1s; give --max-stall something like 50ms":                           {Job: "j1", Limits: fleet.Limits{Downtime: -time.Second}},
 		"-1 passes over a guest's memory are none at all; leave the number out":                              {Job: "j1", Limits: fleet.Limits{Rounds: -1}},
-		`there is no mode "magic"; use pre-copy or stop-and-copy`:                                            {Job: "j1", Limits: fleet.Limits{Mode: "magic"}},
+		`there is no mode "magic"; use pre-copy, post-copy or stop-and-copy`:                                 {Job: "j1", Limits: fleet.Limits{Mode: "magic"}},
 		"a guest that is moved by stop-and-copy stands still for as long as it takes; leave --max-stall out": {Job: "j1", Limits: fleet.Limits{Mode: fleet.StopAndCopy, Downtime: 1}},
 		"job j3 is stopping; a job is moved while it runs":                                                   {Job: "j3"},
 	} {

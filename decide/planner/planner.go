@@ -11,9 +11,9 @@ package planner
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
+	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
@@ -92,15 +92,6 @@ func (p *Planner) policy() placement.Policy {
 	return p.Policy
 }
 
-// guestIDs names the guests of a job, by index.
-func guestIDs(j fleet.Job) []fleet.GuestID {
-	ids := make([]fleet.GuestID, j.Spec.Guests)
-	for i := range ids {
-		ids[i] = fleet.GuestID(string(j.ID) + "g" + strconv.Itoa(i))
-	}
-	return ids
-}
-
 // silence says for how long a host has said nothing, counted at the earliest
 // from when this controller began to lead; 0 while that is short enough.
 func silence(s fleet.Snapshot, id fleet.HostID, at time.Time) time.Duration {
@@ -127,15 +118,6 @@ func ask(s fleet.Snapshot, g fleet.Guest) placement.Ask {
 // may reports whether a caller may act on a job.
 func may(by fleet.Caller, j fleet.Job) bool { return by.Admin || by.UID == j.Spec.UID }
 
-// live gives the migration that has a guest; the zero Migration if none has.
-func live(s fleet.Snapshot, g fleet.Guest) fleet.Migration {
-	m := s.Migrations[g.Migration]
-	if m.Phase.Ended() {
-		return fleet.Migration{}
-	}
-	return m
-}
-
 // jobOrders gives what a job and its guests wait for, at most one order each.
 func jobOrders(j fleet.Job, guest func(fleet.GuestID) fleet.Guest, migration func(fleet.MigrationID) fleet.Migration) []pending {
 	var out []pending
@@ -144,7 +126,7 @@ func jobOrders(j fleet.Job, guest func(fleet.GuestID) fleet.Guest, migration fun
 			out = append(out, pending{o, since})
 		}
 	}
-	for i, id := range guestIDs(j) {
+	for i, id := range atlas.GuestIDs(j) {
 		g := guest(id)
 		m := migration(g.Migration)
 		if i == 0 {

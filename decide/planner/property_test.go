@@ -47,6 +47,7 @@ func TestAnythingInAnyOrder(t *testing.T) {
 			"migrate": func(*rapid.T) { _, _ = w.ask(fleet.Request{Verb: fleet.Migrate, Guest: guest()}) },
 			"gang": func(*rapid.T) {
 				r := fleet.Request{Verb: fleet.Migrate, Guests: []fleet.GuestID{guest(), guest(), guest()}}
+				r.Limits.Mode = rapid.SampledFrom([]fleet.Mode{"", fleet.PreCopy, fleet.PostCopy, fleet.StopAndCopy}).Draw(t, "mode")
 				r.Limits.Deadline = time.Duration(rapid.IntRange(0, 30).Draw(t, "deadline")) * time.Second
 				_, _ = w.ask(r)
 			},

@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/fleet"
 )
@@ -52,7 +53,7 @@ func (d *draft) reportJob(r fleet.Report) error {
 	if !ok || j.Spec.Guests < 1 {
 		return nil
 	}
-	guest0 := d.guests.at(guestIDs(j)[0])
+	guest0 := d.guests.at(atlas.GuestIDs(j)[0])
 	j, changed, err := lifecycle.Job(j, guest0, d.migrations.at(guest0.Migration), r)
 	if err != nil || !changed {
 		return err

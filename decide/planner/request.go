@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 
+	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
@@ -111,8 +112,14 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 	if err != nil {
 		return fleet.Answer{}, err
 	}
-	if h, changed := lifecycle.Host(h, fleet.Drain, d.at); changed {
-		d.hosts.put[h.ID] = h
+	leave := fleet.Limits{PageCache: r.Limits.PageCache, Compress: r.Limits.Compress}
+	if reason := invalidLess(leave); reason != "" {
+		return refuse(r, "%s", reason)
+	}
+	now, changed := lifecycle.Host(h, fleet.Drain, d.at)
+	if changed || now.Leave != leave {
+		now.Leave = leave
+		d.hosts.put[h.ID], h = now, now
 	}
 	d.drain()
 	var out fleet.Answer
@@ -165,6 +172,7 @@ func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
 	if err != nil {
 		return fleet.Answer{}, err
 	}
+	h.Leave = fleet.Limits{}
 	if h, changed := lifecycle.Host(h, fleet.Undrain, d.at); changed {
 		d.hosts.put[h.ID] = h
 	}
@@ -207,11 +215,11 @@ func (d *draft) forget(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "%s is heard from and would join again at once; stop its agent first", h.ID)
 	}
 	for _, g := range sortedGuests(d.base, func(g fleet.Guest) bool { return !g.State.Ended() }) {
-		if slices.Contains(lifecycle.Places(g, live(d.base, g)), h.ID) {
+		if slices.Contains(lifecycle.Places(g, atlas.Live(d.base, g)), h.ID) {
 			return refuse(r, "guest %s may still be on %s; cancel job %s first, or start the agent there again", g.ID, h.ID, g.Job)
 		}
 	}
-	for _, j := range sortedJobs(d.base) {
+	for _, j := range atlas.Jobs(d.base) {
 		if j.ShareHost == h.ID {
 			return refuse(r, "%s serves the files of job %s; cancel the job first, or start the agent there again", h.ID, j.ID)
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode"
 
+	"pagurus/decide/atlas"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
@@ -69,7 +70,7 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	c.NextJob++
 	c.NextSubnet = (subnet + 1) % (fleet.MaxSubnet + 1)
 	d.jobs.put[j.ID] = j
-	for i, id := range guestIDs(j) {
+	for i, id := range atlas.GuestIDs(j) {
 		d.guests.put[id] = fleet.Guest{
 			ID: id, Job: j.ID, Index: i, Kind: spec.Kind, State: fleet.GuestStarting, Home: chosen[i].Host, Gen: 1,
 			Since: d.at, Need: spec.Need, Image: j.Digest, Reason: chosen[i].Reason,

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"pagurus/decide/atlas"
 	"pagurus/fleet"
 )
 
@@ -143,7 +144,7 @@ func (d *draft) forgetJobs() {
 		}
 		gone[j.ID] = true
 		d.jobs.drop(j.ID)
-		for _, g := range guestIDs(j) {
+		for _, g := range atlas.GuestIDs(j) {
 			d.guests.drop(g)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/fleet"
 )
@@ -31,6 +32,7 @@ type world struct {
 	silent  map[fleet.HostID]bool
 	guests  map[fleet.HostID]map[fleet.GuestID]fleet.RunState
 	whole   map[fleet.HostID]map[fleet.GuestID]bool   // paused there, but complete
+	missing map[fleet.GuestID]fleet.HostID            // some of its memory is only there
 	exited  map[fleet.JobID]bool                      // its program has ended
 	refused map[fleet.Order]bool                      // promised never to be carried out
 	saw     map[fleet.HostID]map[fleet.GuestID]uint64 // newest generation
@@ -42,7 +44,7 @@ func newWorld(t checker, hosts ...fleet.HostID) *world {
 	w := &world{
 		t: t, p: &Planner{}, s: fleet.NewSnapshot(), now: t0, silent: map[fleet.HostID]bool{},
 		guests: map[fleet.HostID]map[fleet.GuestID]fleet.RunState{}, whole: map[fleet.HostID]map[fleet.GuestID]bool{},
-		exited: map[fleet.JobID]bool{}, refused: map[fleet.Order]bool{},
+		missing: map[fleet.GuestID]fleet.HostID{}, exited: map[fleet.JobID]bool{}, refused: map[fleet.Order]bool{},
 		saw: map[fleet.HostID]map[fleet.GuestID]uint64{},
 	}
 	w.s.At, w.s.LedSince = t0, t0
@@ -53,7 +55,7 @@ func newWorld(t checker, hosts ...fleet.HostID) *world {
 		h := w.s.Hosts[id]
 		h.Facts = fleet.Facts{
 			Machine: "machine", Address: "192.0.2." + string(id[len(id)-1:]), Capacity: fleet.Resources{CPUs: 4, MemoryBytes: 2 << 30},
-			Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Accelerator: "tcg"}},
+			Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, PostCopy: true, Preempt: true, Accelerator: "tcg"}},
 		}
 		w.s.Hosts[id] = h
 	}
@@ -144,12 +146,12 @@ func submission(guests int) fleet.Request {
 
 // apply makes a host destroy what is not wanted there, as agents do.
 func (w *world) apply() {
-	atlas := NewAtlas(w.s)
+	all := atlas.New(w.s)
 	for id, here := range w.guests {
 		if w.silent[id] {
 			continue
 		}
-		wanted := atlas.Wanted(id)
+		wanted := all.Wanted(id)
 		for g := range here {
 			if !slices.Contains(wanted.Guests, g) {
 				delete(here, g)
@@ -195,7 +197,16 @@ func (w *world) carry(o fleet.Order) (fleet.Report, bool) {
 			return r, false
 		}
 		r.Exit = &fleet.Exit{Code: 7}
+	case fleet.Gather:
+		from, missing := w.missing[o.Guest]
+		if here[o.Guest] != fleet.Running || missing && w.guests[from][o.Guest] != fleet.Paused {
+			return no("it can never be whole here")
+		}
+		delete(w.missing, o.Guest)
 	case fleet.Stop, fleet.Retire, fleet.Discard:
+		if from, missing := w.missing[o.Guest]; missing && from == o.Host && o.Verb == fleet.Retire {
+			w.t.Fatalf("%s was told to destroy what %s still needs", o.Host, o.Guest)
+		}
 		delete(here, o.Guest)
 		delete(w.whole[o.Host], o.Guest)
 	case fleet.Receive:
@@ -215,6 +226,9 @@ func (w *world) carry(o fleet.Order) (fleet.Report, bool) {
 			return no("it is not here, or nobody takes it")
 		}
 		here[o.Guest], w.whole[o.Peer][o.Guest] = fleet.Paused, true
+		if Task(w.s, o).Limits.Mode == fleet.PostCopy {
+			w.missing[o.Guest] = o.Host
+		}
 	case fleet.Repoint:
 		if !w.whole[o.Host][o.Guest] {
 			return no("it is not whole here")
@@ -297,7 +311,7 @@ func (w *world) sound() {
 	w.soundOrders()
 	w.soundHosts()
 	for _, j := range w.s.Jobs {
-		for _, id := range guestIDs(j) {
+		for _, id := range atlas.GuestIDs(j) {
 			g, ok := w.s.Guests[id]
 			if !ok {
 				w.t.Fatalf("%s has lost its guest %s", j.ID, id)
@@ -384,9 +398,9 @@ func (w *world) soundHosts() {
 			w.t.Fatalf("%s runs %d times", g, n)
 		}
 	}
-	atlas := NewAtlas(w.s)
+	all := atlas.New(w.s)
 	for _, id := range slices.Sorted(maps.Keys(w.s.Hosts)) {
-		for _, n := range atlas.Wanted(id).Networks {
+		for _, n := range all.Wanted(id).Networks {
 			if !slices.IsSortedFunc(n.Endpoints, func(a, b fleet.Endpoint) int { return a.Addr.Compare(b.Addr) }) {
 				w.t.Fatalf("endpoints of %s are not in order", n.Job)
 			}

@@ -22,6 +22,9 @@ const (
 	// around is how far from the pause a gap may be and still be the move's:
 	// what is lost at the switch is sent again within it.
 	around = time.Second
+	// mostLate is how long after the switch a gap may be the move's by post-copy:
+	// what a guest uses most it has waited for by then.
+	mostLate = 10 * time.Second
 	// apart is how far a guest's clock may be from its host's, which sets it;
 	// what the guest agent tolerates, with some room.
 	apart = 100 * time.Millisecond
@@ -67,7 +70,18 @@ func Window(m fleet.Migration) (fleet.TraceQuery, bool) {
 	if at.IsZero() {
 		return fleet.TraceQuery{}, false
 	}
-	return fleet.TraceQuery{From: at.Add(-around), To: at.Add(m.Cost.Downtime + around)}, true
+	return fleet.TraceQuery{From: at.Add(-around), To: at.Add(m.Cost.Downtime + late(m) + around)}, true
+}
+
+// late is how long the guest ran without all of its memory, by post-copy, and
+// had to wait for what it touched.
+func late(m fleet.Migration) time.Duration {
+	for i, e := range m.Entered {
+		if e.Phase == fleet.Gathering && i+1 < len(m.Entered) {
+			return min(m.Entered[i+1].At.Sub(e.At), mostLate)
+		}
+	}
+	return 0
 }
 
 // paused is when the guest was paused: by its host, else by the controller.

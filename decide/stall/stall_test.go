@@ -141,3 +141,16 @@ func TestAnyTraces(t *testing.T) {
 		Measure(moved(), []fleet.Migration{moved()}, traces)
 	})
 }
+
+// By post-copy a guest waits for its memory after it runs, too.
+func TestWindowOfPostCopy(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	m := fleet.Migration{Cost: fleet.Progress{PausedAt: at, Downtime: 50 * time.Millisecond}}
+	short, _ := Window(m)
+	for took, want := range map[time.Duration]time.Duration{2 * time.Second: 2 * time.Second, time.Hour: mostLate} {
+		m.Entered = []fleet.Entered{{Phase: fleet.Gathering, At: at}, {Phase: fleet.Retiring, At: at.Add(took)}}
+		if long, ok := Window(m); !ok || long.To.Sub(short.To) != want || !long.From.Equal(short.From) {
+			t.Errorf("gathering for %s gives %+v, without %+v", took, long, short)
+		}
+	}
+}

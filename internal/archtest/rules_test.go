@@ -33,7 +33,7 @@ var may = map[string][]string{
 	"measure":                {"fleet", "decide", "serve", "measure"},
 	"show":                   {"fleet", "serve/wire", "show"},
 	"cmd":                    {"fleet", "decide", "act", "serve", "measure", "show", "internal/fault"},
-	"cmd/pagurus-guest":      {"fleet", "act/guestlink", "act/ranks"},
+	"cmd/pagurus-guest":      {"fleet", "act/guestlink", "act/guestnet", "act/ranks"},
 	"internal":               {"fleet"},
 }
 

@@ -67,8 +67,9 @@ type Config struct {
 	Shares     Shares
 	Images     Images
 	Controller Controller
-	Facts      func() fleet.Facts // what does not change by what the agent does: version, machine, address, capacity, abilities
-	Limit      float64            // CPUs all guests together may use, told to the controller; 0 is none
+	Facts      func() fleet.Facts                   // what does not change by what the agent does: version, machine, address, capacity, abilities
+	Drops      func(fleet.Limits, fleet.Cache) bool // whether a guest drops its page cache before it is copied; nil: none does
+	Limit      float64                              // CPUs all guests together may use, told to the controller; 0 is none
 	Log        *slog.Logger
 }
 

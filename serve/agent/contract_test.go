@@ -26,6 +26,8 @@ import (
 	"pagurus/act/image"
 	"pagurus/act/overlay"
 	"pagurus/act/qemu"
+	"pagurus/act/qemu/proc"
+	"pagurus/act/qemu/uffd"
 	"pagurus/act/share"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -86,8 +88,11 @@ func beAgent(text string) error {
 	}
 	driver, err := qemu.Open(ctx, qemu.Config{
 		Run: c.Run, GuestAgent: c.GuestAgent, Address: c.Address, Accelerator: "tcg", ImageFolder: folder, Log: log,
-		Judge: func(_ fleet.Limits, seen []fleet.Progress) (bool, error) {
+		Judge: func(l fleet.Limits, seen []fleet.Progress) (bool, error) {
 			p := seen[len(seen)-1] // what the policy says is the system ring's business
+			if l.Mode == fleet.PostCopy {
+				return p.Rounds > 1, nil
+			}
 			return p.BytesPerSecond > 0 && float64(p.RemainingBytes) <= p.BytesPerSecond*0.3, nil
 		},
 	})
@@ -264,6 +269,7 @@ func newTheatre(t *testing.T) *theatre {
 	}
 	testkit.Leftovers(t)
 	testkit.Root(t, "qemu-system-x86_64", "ganesha.nfsd")
+	lend(t)
 	digest := fleet.Digest(filepath.Base(testkit.Image(t, imageName)))
 	dir, err := os.MkdirTemp("/tmp", "pga-") // short, for the sockets in it
 	if err != nil {
@@ -344,13 +350,13 @@ func (th *theatre) start(i int, faults ...string) {
 
 // move has the guest moved from a host to the other. before is called with
 // each order, and can see to it that the host is in for trouble.
-func (th *theatre) move(from int, n uint64, before func(o fleet.Order, host int) (after func())) {
+func (th *theatre) move(from int, n uint64, mode fleet.Mode, before func(o fleet.Order, host int) (after func())) {
 	source, target := th.config[from].Host, th.config[1-from].Host
 	gen := n
 	listen := ""
 	do := func(verb fleet.Verb, host int) fleet.Report {
 		t := th.task(verb, th.config[host].Host, gen)
-		t.Order.Migration, t.Listen = fleet.MigrationID(fmt.Sprintf("m%d.j1g0", n)), listen
+		t.Order.Migration, t.Listen, t.Limits.Mode = fleet.MigrationID(fmt.Sprintf("m%d.j1g0", n)), listen, mode
 		after := before(t.Order, host)
 		th.send(t)
 		after()
@@ -369,6 +375,9 @@ func (th *theatre) move(from int, n uint64, before func(o fleet.Order, host int)
 	th.want(target, th.network(target, target))
 	do(fleet.Switch, from)
 	do(fleet.Repoint, 1-from)
+	if mode == fleet.PostCopy {
+		do(fleet.Gather, 1-from)
+	}
 	do(fleet.Retire, from)
 	th.send(th.task(fleet.Hold, target, gen))
 	th.send(th.task(fleet.Run, target, gen))
@@ -472,7 +481,7 @@ func TestJobOutlivesMoveAndAgents(t *testing.T) {
 	th.start(0)
 	testkit.Until(t, orderLimit, "the next agent goes on", lines(90))
 
-	th.move(0, 1, func(fleet.Order, int) func() { return func() {} })
+	th.move(0, 1, fleet.PreCopy, func(fleet.Order, int) func() { return func() {} })
 	run := th.task(fleet.Run, "host2", 2)
 	before := strings.Count(th.stream(fleet.Stdout), "\n")
 	testkit.Until(t, orderLimit, "the program writes from where it is now", lines(before+30))
@@ -543,32 +552,56 @@ func TestMoveSurvivesTheDeathOfAgents(t *testing.T) {
 	th.send(th.task(fleet.Hold, "host1", 1))
 	th.send(th.task(fleet.Run, "host1", 1))
 	n := uint64(0)
+	die := func(mode fleet.Mode, verb fleet.Verb, place string) {
+		point := fmt.Sprintf("agent.%s.%s", verb, place)
+		n++
+		th.move(int(n-1)%2, n, mode, func(o fleet.Order, host int) func() {
+			if o.Verb != verb {
+				return func() {}
+			}
+			th.kill(host)
+			th.start(host, point+"=kill")
+			return func() {
+				if err := th.agents[host].Wait(); err == nil || th.agents[host].ProcessState.ExitCode() != 137 {
+					t.Fatalf("at %s the agent ended with: %v", point, err)
+				}
+				th.start(host)
+			}
+		})
+		lines := strings.Count(th.stream(fleet.Stdout), "\n")
+		testkit.Until(t, orderLimit, "the program goes on after "+point, func() bool {
+			return strings.Count(th.stream(fleet.Stdout), "\n") > lines+3
+		})
+	}
 	for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Retire} {
 		for _, place := range []string{"before", "after", "recorded"} {
-			point := fmt.Sprintf("agent.%s.%s", verb, place)
-			n++
-			th.move(int(n-1)%2, n, func(o fleet.Order, host int) func() {
-				if o.Verb != verb {
-					return func() {}
-				}
-				th.kill(host)
-				th.start(host, point+"=kill")
-				return func() {
-					if err := th.agents[host].Wait(); err == nil || th.agents[host].ProcessState.ExitCode() != 137 {
-						t.Fatalf("at %s the agent ended with: %v", point, err)
-					}
-					th.start(host)
-				}
-			})
-			lines := strings.Count(th.stream(fleet.Stdout), "\n")
-			testkit.Until(t, orderLimit, "the program goes on after "+point, func() bool {
-				return strings.Count(th.stream(fleet.Stdout), "\n") > lines+3
-			})
+			die(fleet.PreCopy, verb, place)
 		}
+	}
+	for _, at := range []struct {
+		verb  fleet.Verb
+		place string
+	}{{fleet.Switch, "after"}, {fleet.Repoint, "before"}, {fleet.Gather, "before"}, {fleet.Gather, "after"}, {fleet.Retire, "before"}} {
+		die(fleet.PostCopy, at.verb, at.place)
 	}
 	for i, line := range strings.Split(strings.TrimSpace(th.stream(fleet.Stdout)), "\n") {
 		if line != strconv.Itoa(i) {
 			t.Fatalf("line %d is %q", i, line)
 		}
+	}
+}
+
+// lend lets guests run before their memory has come, as cmd/pagurus does.
+func lend(t *testing.T) {
+	before := uffd.Access()
+	account, err := proc.FindAccount("pagurus")
+	if err == nil {
+		err = uffd.Lend(account.GID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uffd.Access() != before {
+		t.Cleanup(func() { uffd.Return(account.GID) })
 	}
 }

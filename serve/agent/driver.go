@@ -41,7 +41,8 @@ type Driver interface {
 	// Switch pauses the guest after a Copy, sends the rest and returns when
 	// the target has it whole. The guest is paused in both places then. After
 	// an error wrapping ErrUnsure nobody knows whether the target has it; after
-	// any other error the target surely has not, and Resume is the way back.
+	// any other error the target surely has not, and Resume is the way back. By
+	// post-copy it returns when the target has all but memory (Gatherer).
 	Switch(context.Context, fleet.Task) (fleet.Progress, error)
 	// Resume lets a paused guest run: a target after Switch, or a source whose
 	// Switch surely failed (a copy still under way is called off). A guest

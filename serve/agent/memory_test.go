@@ -25,6 +25,7 @@ import (
 type memoryDriver struct {
 	mu     sync.Mutex
 	guests map[fleet.GuestID]*memoryGuest
+	cache  int64                                        // clean page cache of every guest, in bytes
 	words  string                                       // the last of every guest
 	calls  []string                                     // "start j1g0", in order
 	hook   func(ctx context.Context, call string) error // runs at the beginning of each call but Inspect
@@ -298,6 +299,18 @@ func (in memoryInside) Write(ctx context.Context, _ string, offset int64, data [
 	return next, err
 }
 
+func (in memoryInside) Cache(ctx context.Context, drop bool) (c fleet.Cache, err error) {
+	if drop {
+		err = in.d.call(ctx, "drop", in.g)
+	}
+	in.d.mu.Lock()
+	defer in.d.mu.Unlock()
+	if drop && err == nil {
+		in.d.cache = 0
+	}
+	return fleet.Cache{CleanBytes: in.d.cache, Hints: true}, err
+}
+
 func (in memoryInside) Trace(_ context.Context, q fleet.TraceQuery) ([]fleet.Trace, error) {
 	return []fleet.Trace{{Rank: 3, At: q.To}}, nil
 }
@@ -498,7 +511,8 @@ func (r *rig) start() {
 		Host: "host1", Run: r.dir, Drivers: map[fleet.Kind]Driver{fleet.VM: r.d},
 		Inside:  func(g fleet.GuestID, _ Linker) Inside { return memoryInside{r.d, g} },
 		Overlay: r.overlay, Shares: r.shares, Images: memoryImages{}, Controller: r.c,
-		Facts: func() fleet.Facts { return fleet.Facts{Machine: "m1"} }, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
+		Facts: func() fleet.Facts { return fleet.Facts{Machine: "m1"} },
+		Drops: func(l fleet.Limits, c fleet.Cache) bool { return c.CleanBytes > 50 || l.PageCache == fleet.DropCache }, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 	})
 	ctx, cancel := context.WithCancel(r.t.Context())
 	over := make(chan struct{})

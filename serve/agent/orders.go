@@ -19,7 +19,8 @@ const (
 	// startLimit covers fetching an image over an office line and booting
 	// under emulation on a busy host.
 	startLimit = 30 * time.Minute
-	// copyLimit only ends what hangs: Task.Limits ends what does not converge.
+	// copyLimit only ends what hangs: Task.Limits ends what does not converge, and
+	// what follows after post-copy comes to its end or breaks.
 	copyLimit   = 12 * time.Hour
 	switchLimit = 2 * time.Minute // the guest stands still that long at most
 	quickLimit  = time.Minute     // what only talks to a process on this host
@@ -45,7 +46,8 @@ func init() {
 		fleet.Copy:    {(*Agent).copy, copyLimit},
 		fleet.Switch:  {(*Agent).switchOver, switchLimit},
 		fleet.Repoint: {(*Agent).repoint, quickLimit},
-		fleet.Retire:  {(*Agent).destroy, quickLimit},
+		fleet.Gather:  {(*Agent).gather, copyLimit},
+		fleet.Retire:  {(*Agent).retire, quickLimit},
 		fleet.Revert:  {(*Agent).revert, quickLimit},
 		fleet.Discard: {(*Agent).destroy, quickLimit},
 		settle:        {(*Agent).settle, quickLimit},
@@ -250,8 +252,11 @@ func (a *Agent) receive(ctx context.Context, w *work) (fleet.Report, error) {
 // copy sends the guest's memory while it runs.
 func (a *Agent) copy(ctx context.Context, w *work) (fleet.Report, error) {
 	a.setProgress(w, &fleet.Progress{})
+	dropped := a.lighten(ctx, w)
+	a.setDropped(w.seat, dropped)
 	var last *fleet.Progress
 	err := w.driver.Copy(ctx, w.task, func(p fleet.Progress) {
+		p.DroppedBytes = dropped
 		last = &p
 		a.setProgress(w, &p)
 	})
@@ -282,7 +287,10 @@ func (a *Agent) switchOver(ctx context.Context, w *work) (fleet.Report, error) {
 		return fleet.Report{}, fmt.Errorf("switching guest %s to %s: %w", w.seat.guest, w.task.Order.Peer, err)
 	}
 	a.dismiss(w.seat) // not waited for: the guest stands still until this is reported
-	a.setProgress(w, nil)
+	a.mu.Lock()
+	p.DroppedBytes = w.seat.dropped
+	a.mu.Unlock()
+	a.pushing(w, p)
 	return fleet.Report{Cost: &p}, nil
 }
 

@@ -53,7 +53,7 @@ func (a *Agent) moving() bool {
 			continue
 		}
 		switch s.last.task.Order.Verb {
-		case fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint:
+		case fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Gather:
 			return true
 		}
 	}
@@ -128,7 +128,9 @@ func (a *Agent) profile(ctx context.Context, g fleet.GuestID) (p fleet.Profile, 
 			}
 		}
 	}()
-	p, err = d.Profile(looking, g)
+	if p, err = d.Profile(looking, g); err == nil {
+		p.Cache = a.dispensable(looking, g, at.kind)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, still := a.present[g]; still {

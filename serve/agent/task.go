@@ -23,6 +23,7 @@ type seat struct {
 	resumed  time.Time            // when it last went on after a move
 	progress *fleet.Progress      // of the last copy, until something else is done
 	of       fleet.MigrationID    // whose progress it is
+	dropped  int64                // bytes of page cache before the last copy, as far as this agent knows
 }
 
 // work is one task under way.

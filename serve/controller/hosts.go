@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"time"
 
+	"pagurus/decide/atlas"
 	"pagurus/decide/planner"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
@@ -107,7 +108,7 @@ func (c *Controller) join(ctx context.Context, hello wire.Hello, s *wire.HostSes
 	h := &host{session: s}
 	c.hosts[hello.Host] = h
 	c.learn(hello.Host, hello.Facts)
-	h.wanted = planner.Wanted(c.whole(), hello.Host)
+	h.wanted = atlas.Wanted(c.whole(), hello.Host)
 	c.tell(hello.Host, wire.Down{Wanted: &h.wanted})
 	c.sendPending(hello.Host)
 	c.settle() // its address may be news to others
@@ -198,7 +199,7 @@ func (c *Controller) settle() {
 	if len(c.hosts) == 0 {
 		return
 	}
-	atlas := planner.NewAtlas(c.whole())
+	atlas := atlas.New(c.whole())
 	for id, h := range c.hosts {
 		w := atlas.Wanted(id)
 		if same(w, h.wanted) {

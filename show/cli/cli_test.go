@@ -199,7 +199,7 @@ func TestMigrateWaits(t *testing.T) {
 	}{
 		{fleet.Finished, "", 0, "downtime 12 ms"},
 		{fleet.Aborted, "host2 has no room", 1, "pagurus: j1g0 stays at host1: host2 has no room"},
-		{fleet.Stranded, "", 1, "nobody knows who runs j1g0"},
+		{fleet.Stranded, "", 1, "j1g0 is lost"},
 	} {
 		w := newWorld(t)
 		w.answer = func(fleet.Request) (fleet.Answer, error) {

@@ -102,6 +102,18 @@ func (a *app) completeHostArgument(cmd *cobra.Command, args []string, _ string) 
 	return a.offer(cmd, hostWords)
 }
 
+// completeSites completes the site to move to.
+func (a *app) completeSites(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.offer(cmd, func(c view.Cluster) (words []string) {
+		for _, h := range c.Hosts {
+			if s := h.Facts.Site; s != "" && !slices.Contains(words, s) {
+				words = append(words, s)
+			}
+		}
+		return words
+	})
+}
+
 func hostWords(c view.Cluster) (words []string) {
 	for _, h := range c.Hosts {
 		words = append(words, string(h.ID)+"\t"+string(h.State)+", "+view.Count(len(h.GuestIDs), "guest"))

@@ -19,19 +19,17 @@ const modeAuto = "auto"
 
 // migrateFlags is what `migrate` is told besides guests.
 type migrateFlags struct {
-	job, to, bandwidth string
-	mode               string
-	stall, deadline    time.Duration
-	wait, dry          bool
-	limit              time.Duration
+	job, to, site   string
+	bandwidth       string
+	mode            string
+	stall, deadline time.Duration
+	wait, dry       bool
+	limit           time.Duration
+	less            lessFlags
 }
 
-func (a *app) migrateCommand() *cobra.Command {
-	var f migrateFlags
-	cmd := &cobra.Command{
-		Use:   "migrate GUEST…|--job JOB [--to HOST] [--wait | --dry-run]",
-		Short: "Move guests to other hosts while they run",
-		Long: `Migrate moves guests to other hosts while their program runs on. Without --to
+// migrateText is what `migrate --help` says.
+const migrateText = `Migrate moves guests to other hosts while their program runs on. Without --to
 the controller chooses the hosts. It prints the move's ID and returns; with
 --wait it shows the move and exits with 1 if a guest did not arrive. With --dry-run
 it says what the move would cost, like ` + "`pagurus predict`" + `, and does nothing.
@@ -40,14 +38,34 @@ Several guests, or all of a job, are one move: all of them find room or none
 goes, their memory is copied so that they are ready together, and they switch at
 the same moment. Guests that are on HOST already stay.
 
+--mode says how their memory goes. Pre-copy copies a guest while it runs, again and
+again what it changes, until little is left: until it switches nothing is at risk,
+but a guest that changes memory faster than it is sent never gets there. Post-copy
+copies it once, lets it run at the target, and sends the rest after it, first what
+it waits for. That always comes to its end, but from the switch until all has come
+neither host alone has the guest: if either, or the line between them, fails then,
+the guest is lost, its job fails, and nothing calls the move off. Stop-and-copy has
+the guest stand still for the whole copy. Auto takes pre-copy if it is expected to
+be ready within --max-stall and --deadline, else post-copy if the targets can, else
+stop-and-copy if that fits, and says why (` + "`pagurus moves show`, --dry-run" + `); if none
+does, the move is refused.
+
 --deadline bounds how long the guests may take to be ready to switch. A guest
 that moves alone and is not ready by then stays where it is, and the move is
 called off. Of several guests those that are not ready stay, and those that are
 go without them. Without --deadline the same happens to those that are not ready
-5 minutes after the first one is.`,
+5 minutes after the first one is.` + lessHelp
+
+func (a *app) migrateCommand() *cobra.Command {
+	var f migrateFlags
+	cmd := &cobra.Command{
+		Use:   "migrate GUEST…|--job JOB [--to HOST|--to-site SITE] [--wait | --dry-run]",
+		Short: "Move guests to other hosts while they run",
+		Long:  migrateText,
 		Example: `  pagurus migrate j3g1 --to host2 --wait
   pagurus migrate j3g0 j3g1 j3g2 --to host2          # together
   pagurus migrate --job j3 --bandwidth 200M --deadline 30s
+  pagurus migrate --job j3 --to-site basement
   pagurus moves show $(pagurus migrate j3g1)`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 0) == (f.job == "") {
@@ -78,24 +96,27 @@ go without them. Without --deadline the same happens to those that are not ready
 	flags := cmd.Flags()
 	flags.StringVar(&f.job, "job", "", "move all guests of this job")
 	flags.StringVar(&f.to, "to", "", "the host to move to (default: the controller chooses)")
-	flags.StringVar(&f.mode, "mode", modeAuto, "auto, pre-copy (the guest runs on while it is copied) or stop-and-copy (it stands still: the least is sent)")
+	flags.StringVar(&f.site, "to-site", "", "the site to move to: a host of it is chosen")
+	flags.StringVar(&f.mode, "mode", modeAuto, "auto, pre-copy (the guest runs on while it is copied), post-copy (it runs on at the target before all of it is there) or stop-and-copy (it stands still: the least is sent)")
 	flags.StringVar(&f.bandwidth, "bandwidth", "", "send no more than this a second from one host, like 200M (default: what the link carries)")
 	flags.DurationVar(&f.stall, "max-stall", 0, "switch when a guest would stand still no longer than this (default 50ms)")
 	flags.DurationVar(&f.deadline, "deadline", 0, "who is not ready to switch by then stays (default: 5m after the first is ready)")
+	f.less.add(cmd)
 	dryRun(flags, &f.dry)
 	flags.BoolVar(&f.wait, "wait", false, "show the move until it is over")
 	flags.DurationVar(&f.limit, "timeout", 30*time.Minute, "wait no longer than this; the move goes on")
 	_ = cmd.RegisterFlagCompletionFunc("to", a.completeHosts)
+	_ = cmd.RegisterFlagCompletionFunc("to-site", a.completeSites)
 	_ = cmd.RegisterFlagCompletionFunc("job", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return a.completeJobs(openJob)(cmd, nil, typed)
 	})
-	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{modeAuto, string(fleet.PreCopy), string(fleet.StopAndCopy)}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{modeAuto, string(fleet.PreCopy), string(fleet.PostCopy), string(fleet.StopAndCopy)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 // request is what the command line asks for.
 func (f migrateFlags) request(cmd *cobra.Command, args []string) (fleet.Request, error) {
-	r := fleet.Request{Verb: fleet.Migrate, Job: fleet.JobID(f.job), To: fleet.HostID(f.to)}
+	r := fleet.Request{Verb: fleet.Migrate, Job: fleet.JobID(f.job), To: fleet.HostID(f.to), ToSite: f.site}
 	for _, g := range args {
 		r.Guests = append(r.Guests, fleet.GuestID(g))
 	}
@@ -117,7 +138,7 @@ func (f migrateFlags) request(cmd *cobra.Command, args []string) (fleet.Request,
 		return r, usage(cmd, fmt.Sprintf("--deadline %s has passed before anything begins: give something like 30s", f.deadline))
 	}
 	r.Limits.Downtime, r.Limits.Deadline = f.stall, f.deadline
-	return r, nil
+	return r, f.less.set(cmd, &r.Limits)
 }
 
 func (a *app) showMoveCommand() *cobra.Command {

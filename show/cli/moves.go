@@ -82,7 +82,7 @@ func notArrived(moves []view.Move) error {
 			case fleet.Aborted:
 				causes = append(causes, fmt.Errorf("%s stays at %s: %s", p.Guest, p.From, orElse(view.Clean(p.Cause), "no cause is known")))
 			case fleet.Stranded:
-				causes = append(causes, fmt.Errorf("nobody knows who runs %s: `pagurus explain %s`", p.Guest, p.Guest))
+				causes = append(causes, fmt.Errorf("%s is lost, see `pagurus explain %s`: %s", p.Guest, p.Guest, orElse(view.Clean(p.Cause), "no cause is known")))
 			}
 		}
 	}
@@ -99,6 +99,7 @@ func late(err error, limit time.Duration, then string) error {
 
 func (a *app) drainCommand() *cobra.Command {
 	wait, dry, limit := false, false, time.Duration(0)
+	var less lessFlags
 	cmd := &cobra.Command{
 		Use:   "drain HOST [--wait | --dry-run]",
 		Short: "Move all guests off a host and keep it empty",
@@ -108,13 +109,16 @@ no room stay until there is some. It prints the IDs of the moves and says which
 guests have nowhere to go and why.
 With --wait it shows the moves until the host is empty, and exits with 1 if some
 guest cannot leave; with --json it prints each of them at the end. With --dry-run
-it says what that would cost, like ` + "`pagurus predict --host`" + `, and does nothing.`,
-		Example:           "  pagurus drain host1 --wait && sudo reboot",
+it says what that would cost, like ` + "`pagurus predict --host`" + `, and does nothing.` + lessHelp,
+		Example:           "  pagurus drain host1 --wait && sudo reboot\n  pagurus drain host1 --page-cache drop",
 		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host := fleet.HostID(args[0])
 			request := fleet.Request{Verb: fleet.Drain, Host: host}
+			if err := less.set(cmd, &request.Limits); err != nil {
+				return err
+			}
 			if dry {
 				return a.predict(cmd.Context(), request)
 			}
@@ -131,6 +135,7 @@ it says what that would cost, like ` + "`pagurus predict --host`" + `, and does 
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "show the moves until the host is empty")
 	cmd.Flags().DurationVar(&limit, "timeout", 30*time.Minute, "wait no longer than this; the host goes on draining")
+	less.add(cmd)
 	dryRun(cmd.Flags(), &dry)
 	return cmd
 }

@@ -45,6 +45,9 @@ func skew(parts []Part, clock func(fleet.HostID) string) *Skew {
 	n := 0
 	for _, p := range parts {
 		begun, ended := p.entered(fleet.Switching), p.entered(fleet.Retiring)
+		if late := p.entered(fleet.Gathering); !late.IsZero() {
+			ended = late // it ran then
+		}
 		if begun.IsZero() || ended.IsZero() {
 			continue
 		}
@@ -131,9 +134,12 @@ func (m Move) Show(now time.Time) string {
 	if l := limits(m.Limits); l != "" {
 		fmt.Fprintf(&b, "limits: %s\n", l)
 	}
+	if m.Choice != "" && len(m.Parts) > 0 {
+		fmt.Fprintf(&b, "mode: %s, because: %s\n", m.Parts[0].Mode, Clean(m.Choice))
+	}
 	b.WriteString("\n" + m.costs(now).Text())
 	for _, p := range m.Parts {
-		for _, said := range []string{p.prediction(), p.StallLine()} {
+		for _, said := range []string{p.prediction(), p.less(), p.late(now), p.StallLine()} {
 			if said != "" {
 				fmt.Fprintf(&b, "%s: %s\n", p.Guest, said)
 			}
@@ -167,6 +173,32 @@ func limits(l fleet.Limits) string {
 	}
 	if l.Deadline > 0 {
 		words = append(words, "ready within "+Took(l.Deadline))
+	}
+	switch l.PageCache {
+	case fleet.DropCache:
+		words = append(words, "page cache dropped")
+	case fleet.SendCache:
+		words = append(words, "page cache sent")
+	}
+	switch l.Compress {
+	case fleet.CompressOn:
+		words = append(words, "compressed")
+	case fleet.CompressOff:
+		words = append(words, "not compressed")
+	}
+	return strings.Join(words, ", ")
+}
+
+// less says how less was sent than the guest's memory; empty: it was not.
+func (p Part) less() string {
+	var words []string
+	if n := p.Progress.DroppedBytes; n > 0 {
+		words = append(words, Bytes(n)+" of page cache dropped before the copy")
+	}
+	if n := p.Progress.CopiedBytes; p.Packed && n > 0 {
+		words = append(words, fmt.Sprintf("%s of memory sent compressed to %s", Bytes(n), Bytes(p.Progress.SentBytes)))
+	} else if p.Packed {
+		words = append(words, "sent compressed")
 	}
 	return strings.Join(words, ", ")
 }
@@ -211,8 +243,24 @@ func (p Part) prediction() string {
 		between(p.Predicted.Total, Took), between(p.Predicted.Downtime, Took), between(p.Predicted.Bytes, Bytes))
 }
 
+// late says what came after the guest ran at its target; empty: nothing does.
+func (p Part) late(now time.Time) string {
+	begun := p.entered(fleet.Gathering)
+	if begun.IsZero() {
+		return ""
+	}
+	so := fmt.Sprintf("post-copy: %s came after it ran on %s, of which it waited for %s", Bytes(p.Progress.LateBytes), p.To, Count(int(p.Progress.Faults), "page"))
+	switch ended := p.entered(fleet.Retiring); {
+	case !ended.IsZero():
+		return fmt.Sprintf("%s; all was there %s later", so, Took(ended.Sub(begun)))
+	case p.Phase.Ended():
+		return so + "; the rest never came"
+	}
+	return fmt.Sprintf("%s; %s are still to come, for %s now", so, Bytes(p.Progress.RemainingBytes), Took(max(now.Sub(begun), 0)))
+}
+
 // way is the order in which phases are shown: the way there, then the way back.
-var way = []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Repointing, fleet.Retiring, fleet.Finished,
+var way = []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Repointing, fleet.Gathering, fleet.Retiring, fleet.Finished,
 	fleet.Withdrawing, fleet.Reverting, fleet.Discarding, fleet.Aborted, fleet.Stranded}
 
 // phases has a row for each guest and a column for each phase that any of them

@@ -15,7 +15,7 @@ func (p Part) Fraction() float64 {
 	switch p.Phase {
 	case fleet.Preparing:
 		return 0
-	case fleet.Copying, fleet.Ready:
+	case fleet.Copying, fleet.Ready, fleet.Gathering:
 		if p.Progress.TotalBytes <= 0 {
 			return 0
 		}
@@ -30,6 +30,8 @@ func (p Part) Far() string {
 	switch p.Phase {
 	case fleet.Preparing:
 		return "-"
+	case fleet.Gathering:
+		return fmt.Sprintf("runs there, %s to come", Bytes(pr.RemainingBytes))
 	case fleet.Copying, fleet.Ready:
 		if pr.TotalBytes == 0 {
 			return "-"
@@ -73,7 +75,9 @@ func (p Part) Line(now time.Time) string {
 		return fmt.Sprintf("%s: called off after %s, the guest runs on at %s: %s", head, Took(p.TotalTime(now)), p.From,
 			orElse(Clean(p.Cause), "no cause is known"))
 	case fleet.Stranded:
-		return fmt.Sprintf("%s: nobody knows who runs the guest: %s", head, orElse(Clean(p.Cause), "no host answers for it"))
+		return fmt.Sprintf("%s: the guest is lost: %s", head, orElse(Clean(p.Cause), "no host answers for it"))
+	case fleet.Gathering:
+		return fmt.Sprintf("%s: runs at %s, %s of its memory are still to come", head, p.To, Bytes(p.Progress.RemainingBytes))
 	case fleet.Copying, fleet.Ready:
 		pr := p.Progress
 		if pr.TotalBytes > 0 {

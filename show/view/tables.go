@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,6 +36,12 @@ func (c Cluster) HostTable() Table {
 		}
 		t.Rows = append(t.Rows, row)
 		t.Notes = append(t.Notes, c.hostNotes(h)...)
+	}
+	if slices.ContainsFunc(c.Hosts, func(h Host) bool { return h.Facts.Site != "" }) {
+		t.Columns = append(t.Columns, "SITE")
+		for i, h := range c.Hosts {
+			t.Rows[i] = append(t.Rows[i], cmp.Or(cell(h.Facts.Site), "-"))
+		}
 	}
 	return t
 }
@@ -168,7 +175,7 @@ func (c Cluster) MoveTable() Table {
 			case fleet.Aborted, fleet.Discarding, fleet.Reverting, fleet.Withdrawing:
 				t.Notes = append(t.Notes, fmt.Sprintf("%s of %s was called off: %s", p.ID, p.Guest, short(orElse(p.Cause, "no cause is known"), 2*causeWidth)))
 			case fleet.Stranded:
-				t.Notes = append(t.Notes, fmt.Sprintf("%s: nobody knows who runs %s: `pagurus explain %s`", p.ID, p.Guest, p.Guest))
+				t.Notes = append(t.Notes, fmt.Sprintf("%s: %s is lost: `pagurus explain %s`", p.ID, p.Guest, p.Guest))
 			}
 		}
 	}

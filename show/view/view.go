@@ -137,7 +137,7 @@ func readMove(s fleet.Snapshot, m fleet.Move) Move {
 			continue
 		}
 		p := Part{Migration: mig, Progress: mig.Cost}
-		if live, ok := s.Hosts[mig.From].Facts.Copies[id]; ok && mig.Cost.TotalBytes == 0 {
+		if live, ok := s.Hosts[mig.From].Facts.Copies[id]; ok && (mig.Cost.TotalBytes == 0 || mig.Phase == fleet.Gathering) {
 			p.Progress = live
 		}
 		p.Still = still(p, clocks(s))

@@ -61,10 +61,10 @@ func busy() fleet.Snapshot {
 	s.Guests["j9g0"] = fleet.Guest{ID: "j9g0", Job: "j9", State: fleet.GuestLost, Home: "host2", Since: ago(time.Minute), Cause: "host2 did not answer"}
 
 	s.Moves["m1"] = fleet.Move{ID: "m1", Migrations: []fleet.MigrationID{"m1.j2g0"}, Why: "asked for", Begun: ago(time.Minute)}
-	s.Migrations["m1.j2g0"] = fleet.Migration{ID: "m1.j2g0", Move: "m1", Guest: "j2g0", Job: "j2", From: "host2", To: "host1", Phase: fleet.Finished,
+	s.Migrations["m1.j2g0"] = fleet.Migration{ID: "m1.j2g0", Move: "m1", Guest: "j2g0", Job: "j2", From: "host2", To: "host1", Phase: fleet.Finished, Packed: true,
 		Entered: []fleet.Entered{{Phase: fleet.Preparing, At: ago(time.Minute)}, {Phase: fleet.Copying, At: ago(59 * time.Second)}, {Phase: fleet.Switching, At: ago(57500 * time.Millisecond)},
 			{Phase: fleet.Finished, At: ago(57 * time.Second)}},
-		Cost: fleet.Progress{Rounds: 3, TotalBytes: 512 * mib, SentBytes: 181 * mib, Downtime: 12340 * time.Microsecond},
+		Cost: fleet.Progress{Rounds: 3, TotalBytes: 512 * mib, SentBytes: 181 * mib, CopiedBytes: 420 * mib, DroppedBytes: 230 * mib, Downtime: 12340 * time.Microsecond},
 		Stall: &fleet.Stall{Gap: fleet.Gap{Rank: 1, Took: 209 * time.Millisecond, InMPI: true, Call: fleet.Collective, Why: []fleet.Cause{
 			{What: fleet.GuestPaused, Took: 12340 * time.Microsecond, Rank: new(int)}, {What: fleet.TCPTimeout, Count: 1}}}, Undisturbed: 14 * time.Millisecond, Ranks: 4}}
 	s.Moves["m2"] = fleet.Move{ID: "m2", Migrations: []fleet.MigrationID{"m2.j2g1"}, Why: "host1 is draining", Begun: ago(2 * time.Second)}
@@ -81,7 +81,7 @@ func busy() fleet.Snapshot {
 func gang(s fleet.Snapshot) fleet.Snapshot {
 	at := func(d time.Duration) time.Time { return noon.Add(d) }
 	v := fleet.Move{ID: "m4", Why: "asked for by uid 0", Begun: noon, Ended: at(4 * time.Second),
-		Limits: fleet.Limits{BytesPerSecond: 200 * mib, Downtime: 30 * time.Millisecond, Deadline: 3 * time.Second}}
+		Limits: fleet.Limits{BytesPerSecond: 200 * mib, Downtime: 30 * time.Millisecond, Deadline: 3 * time.Second, PageCache: fleet.SendCache, Compress: fleet.CompressOff}}
 	for i, g := range []fleet.GuestID{"j3g0", "j3g1", "j3g2"} {
 		m := fleet.Migration{ID: fleet.MigrationID("m4." + string(g)), Move: "m4", Guest: g, Job: "j3", From: "host1", To: "host10", Phase: fleet.Finished,
 			Entered: []fleet.Entered{{Phase: fleet.Preparing, At: noon}, {Phase: fleet.Waiting, At: at(time.Second)}, {Phase: fleet.Copying, At: at(1100 * time.Millisecond)}}}

@@ -34,6 +34,7 @@ type World struct {
 	Task func(guest fleet.GuestID) fleet.Task                   // for a guest that runs the witness
 	Kill func(t *testing.T, host int, guest fleet.GuestID)      // ends the guest's process from outside
 	Left func(t *testing.T, host int, g fleet.GuestID) []string // what is left on a host of a guest
+	Late func(t *testing.T, host int) bool                      // whether guests can come there by post-copy; nil: nowhere
 }
 
 // The limits of waiting: a guest boots in some five seconds under emulation on
@@ -53,6 +54,7 @@ func Run(t *testing.T, w World) {
 		{"absent", absent}, {"start", start}, {"receive", receive}, {"link", link}, {"exits", exits}, {"killed", killed},
 		{"move", move}, {"move-reopened", moveReopened}, {"move-back", moveBack}, {"cancelled", cancelled},
 		{"reverted", reverted}, {"target-dies", targetDies}, {"refused", refused},
+		{"post-copy", postCopy}, {"post-copy-source-dies", postCopyLosesItsSource}, {"post-copy-undone", postCopyUndone},
 	}
 	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -4,7 +4,8 @@
 //
 // A line in, a line out: "report" gives "STEPS PASSES WRONG", "dirty MIB" sets
 // the MiB dirtied a second, "shout KIB" fills the console, "net" gives the guest's first hardware address,
-// "disk" the first bytes of its disk, "exit" powers the guest off.
+// "disk" the first bytes of its disk, "read" reads all of it, so that it is in
+// the page cache, "drop" empties that, "exit" powers the guest off.
 package main
 
 import (
@@ -30,6 +31,9 @@ const (
 )
 
 var steps, passes, wrong, rate atomic.Int64
+
+// disk is what was read last; nil before.
+var disk *os.File
 
 func main() {
 	for _, m := range []struct{ kind, at string }{{"devtmpfs", "/dev"}, {"proc", "/proc"}, {"sysfs", "/sys"}} {
@@ -118,6 +122,20 @@ func answer(port io.ReadWriter) {
 				disk.Close()
 			}
 			fmt.Fprintf(port, "%x %v\n", head, err)
+		case "read":
+			var err error
+			if disk == nil { // closed, its cache would be gone
+				disk, err = os.Open("/dev/vda")
+			}
+			if err == nil {
+				_, err = disk.Seek(0, io.SeekStart)
+			}
+			if err == nil {
+				_, err = io.Copy(io.Discard, disk)
+			}
+			fmt.Fprintln(port, err)
+		case "drop":
+			fmt.Fprintln(port, os.WriteFile("/proc/sys/vm/drop_caches", []byte("1"), 0))
 		case "exit":
 			unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 		}

@@ -1,4 +1,7 @@
-package qemu
+// Package files opens what a driver shares with a process that may do little
+// and whose folder that process may write in. It does not know what the process
+// is. Its tests run on files made for them.
+package files
 
 import (
 	"fmt"
@@ -13,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTap gives the descriptor of a tap that the overlay has made.
-func openTap(name string) (*os.File, error) {
+// Tap gives the descriptor of a tap that the overlay has made.
+func Tap(name string) (*os.File, error) {
 	// Asking the tun device for a name nobody made would make one.
 	if _, err := net.InterfaceByName(name); err != nil {
 		return nil, fmt.Errorf("plug into %s: %w", name, err)
@@ -38,9 +41,9 @@ func openTap(name string) (*os.File, error) {
 // escapes are what a kernel and its console say to a terminal, not to people.
 var escapes = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
-// tail is the last lines of a log, for people. QEMU's account may have put
+// Tail is the last lines of a log, for people. QEMU's account may have put
 // anything in the place of a log, so nothing but a plain file is read.
-func tail(path string, lines int) string {
+func Tail(path string, lines int) string {
 	const most = 4096
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -65,9 +68,9 @@ func tail(path string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "; ")
 }
 
-// short gives a path to a file in dir that fits a UNIX address, however long
+// Short gives a path to a file in dir that fits a UNIX address, however long
 // dir is; it is valid until the folder is closed.
-func short(dir, file string) (path string, folder *os.File, err error) {
+func Short(dir, file string) (path string, folder *os.File, err error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return "", nil, fmt.Errorf("open %s: %w", dir, err)

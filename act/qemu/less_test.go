@@ -1,0 +1,85 @@
+package qemu_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"pagurus/act/qemu"
+	"pagurus/fleet"
+	"pagurus/serve/agent/drivertest"
+)
+
+// TestLessIsSent: what a guest dropped of its page cache is not sent, what is
+// compressed is less on the way, and its memory is right after each.
+func TestLessIsSent(t *testing.T) {
+	w := newWorld(t)
+	tk := task("j1g0")
+	var hosts [2]*qemu.Driver
+	for i := range hosts {
+		hosts[i] = w.open(t, i)
+		defer hosts[i].Close()
+		defer hosts[i].Stop(context.Background(), tk.Guest.ID)
+	}
+	if err := hosts[0].Start(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	var sent, copied []int64
+	for i, c := range []struct {
+		limits fleet.Limits
+		says   []string
+	}{
+		{says: []string{"dirty 32", "read"}},
+		{says: []string{"read", "drop"}},
+		{says: []string{"read"}, limits: fleet.Limits{Compress: fleet.CompressOn, BytesPerSecond: 64 << 20}},
+		{says: []string{"read", "drop"}, limits: fleet.Limits{Compress: fleet.CompressOn}},
+	} {
+		from, to := hosts[i%2], hosts[(i+1)%2]
+		if c.limits.Compress == fleet.CompressOn && !from.Abilities().Compress {
+			t.Logf("this QEMU does not compress")
+			continue
+		}
+		healthy(t, from, tk.Guest.ID)
+		for _, word := range c.says {
+			if got, err := drivertest.Ask(t.Context(), from, tk.Guest.ID, word); err != nil || got != "<nil>" && got != "ok" {
+				t.Fatalf("%s: it says %q, %v", word, got, err)
+			}
+		}
+		tk.Order.Migration, tk.Limits = fleet.MigrationID(fmt.Sprintf("m%d", i)), c.limits
+		p := w.move(t, tk, from, to)
+		t.Logf("%v, %+v: %d rounds, %d MiB of memory, %d MiB sent, %s in all, %s down", c.says, c.limits, p.Rounds, p.CopiedBytes>>20, p.SentBytes>>20, p.Elapsed, p.Downtime)
+		sent, copied = append(sent, p.SentBytes), append(copied, p.CopiedBytes)
+		healthy(t, to, tk.Guest.ID)
+	}
+	const cached = diskBytes / 4 * 3
+	if sent[1] > sent[0]-cached {
+		t.Errorf("with its page cache %d MiB were sent, without %d", sent[0]>>20, sent[1]>>20)
+	}
+	if len(sent) == 4 && (copied[2]-sent[2] < 16<<20 || copied[3] > copied[2]-cached || sent[3]*10 > copied[3]*8) {
+		t.Errorf("compressed %d MiB and %d MiB were sent of %d and %d", sent[2]>>20, sent[3]>>20, copied[2]>>20, copied[3]>>20)
+	}
+}
+
+// move moves a guest from one driver to another.
+func (w *world) move(t *testing.T, tk fleet.Task, from, to *qemu.Driver) fleet.Progress {
+	t.Helper()
+	listen, err := to.Receive(t.Context(), tk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tk.Listen = listen
+	if err := from.Copy(t.Context(), tk, func(fleet.Progress) {}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := from.Switch(t.Context(), tk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := to.Resume(t.Context(), tk.Guest.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := from.Stop(t.Context(), tk.Guest.ID); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}

@@ -1,0 +1,79 @@
+// Package stream sets up how a guest's memory goes from one QEMU to another:
+// what source and target have to agree on before either begins.
+//
+// It must not know when compressing pays: it is told. Its tests are of what it
+// tells QEMU; that guests arrive is shown by the driver's, in real QEMUs.
+package stream
+
+import (
+	"context"
+	"debug/elf"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Do says something to QEMU.
+type Do func(ctx context.Context, command string, args, out any) error
+
+// channels is how many connections compressed memory goes over, each with a
+// thread that compresses and one that restores it. What a host of two
+// processors can spare.
+const channels = 2
+
+// firstPacked is the first QEMU of which a ceiling bounds what is sent:
+// in those before, what is about to be compressed.
+const firstPacked = 9
+
+// Packs reports whether a QEMU can send memory compressed: it is new enough and
+// was built with zstd. A QEMU built without, or a file that is none, cannot.
+func Packs(binary, version string) bool {
+	if Major(version) < firstPacked {
+		return false
+	}
+	f, err := elf.Open(binary)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	needs, _ := f.ImportedLibraries()
+	return slices.ContainsFunc(needs, func(name string) bool { return strings.HasPrefix(name, "libzstd.") })
+}
+
+// Major is the first number of a version; 0 if it has none.
+func Major(version string) int {
+	major, _, _ := strings.Cut(version, ".")
+	n, err := strconv.Atoi(major)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Way is how memory goes.
+type Way struct {
+	Packed  bool // compressed
+	Late    bool // the rest after the guest runs at the target
+	Preempt bool // what it waits for then, on a line of its own
+}
+
+// Prepare sets what source and target of a migration have to agree on. With a
+// return path the source knows that the target has loaded everything; with the
+// pause before the switch nothing irrevocable happens unasked. Memory that is
+// to be compressed goes over connections of its own; QEMU has no other way any
+// more.
+func Prepare(ctx context.Context, do Do, w Way) error {
+	type capability struct {
+		Name  string `json:"capability"`
+		State bool   `json:"state"`
+	}
+	const on, off = true, false
+	err := do(ctx, "migrate-set-capabilities", map[string]any{"capabilities": []capability{
+		{"events", on}, {"return-path", on}, {"pause-before-switchover", on}, {"xbzrle", off}, {"multifd", w.Packed},
+		{"postcopy-ram", w.Late}, {"postcopy-preempt", w.Preempt},
+	}}, nil)
+	if err == nil && w.Packed {
+		err = do(ctx, "migrate-set-parameters", map[string]any{"multifd-compression": "zstd", "multifd-channels": channels}, nil)
+	}
+	return err
+}

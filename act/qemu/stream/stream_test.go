@@ -1,0 +1,53 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestPrepare(t *testing.T) {
+	for packed, want := range map[bool]string{
+		false: `"multifd","state":false`,
+		true:  `"multifd","state":true`,
+	} {
+		said := ""
+		err := Prepare(t.Context(), func(_ context.Context, command string, args, _ any) error {
+			text, err := json.Marshal(args)
+			said += command + string(text)
+			return err
+		}, Way{Packed: packed})
+		if err != nil || !strings.Contains(said, want) || strings.Contains(said, "zstd") != packed || !strings.Contains(said, `"pause-before-switchover","state":true`) {
+			t.Errorf("packed %t: %v, it said %s", packed, err, said)
+		}
+		no := errors.New("no")
+		if err := Prepare(t.Context(), func(context.Context, string, any, any) error { return no }, Way{Packed: packed}); !errors.Is(err, no) {
+			t.Errorf("packed %t: a refusal came as %v", packed, err)
+		}
+	}
+}
+
+func TestPacks(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "qemu")
+	if err := os.WriteFile(text, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, binary := range []string{text, self, "/nowhere"} {
+		if Packs(binary, "10.0.2") {
+			t.Errorf("%s is said to compress", binary)
+		}
+	}
+	for version, want := range map[string]int{"10.0.2": 10, "7.2": 7, "": 0, "x.1": 0} {
+		if got := Major(version); got != want {
+			t.Errorf("version %q begins with %d", version, got)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package uffd
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/act/qemu/proc"
+	"pagurus/internal/testkit"
+)
+
+func TestAnswer(t *testing.T) {
+	for out, want := range map[string]string{
+		"":                                       "none",
+		`{"QMP": {}}` + "\n" + `{"return": {}}`:  "none",
+		`{"return": {}, "id": "it"}`:             "",
+		"{half\n" + `{"return": {}, "id": "it"}`: "",
+		`{"id": "it", "error": {"desc": "Not here."}}`: "Not here",
+	} {
+		refused, answered := answer([]byte(out))
+		if got := map[bool]string{true: "", false: "none"}[answered]; refused != nil && refused.Error() != want || refused == nil && got != want {
+			t.Errorf("%s: %v, %t", out, refused, answered)
+		}
+	}
+}
+
+// TestTry: what QEMU says is what the kernel lets it do.
+func TestTry(t *testing.T) {
+	testkit.Root(t, "qemu-system-x86_64")
+	account, err := proc.FindAccount("pagurus")
+	if err != nil {
+		t.Skip(err)
+	}
+	binary, err := exec.LookPath("qemu-system-x86_64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := Access()
+	if err := Lend(account.GID); err != nil {
+		t.Fatal(err)
+	}
+	version, err := exec.Command(binary, "--version").Output()
+	refused := Try(t.Context(), binary, account.Attributes())
+	t.Log(before, Access(), refused)
+	if err == nil && refused != nil && !strings.Contains(string(version), "version 7.") {
+		t.Errorf("it was lent what it needs and cannot: %v", refused)
+	}
+	if Access() == before {
+		t.Skip("somebody has settled who may use userfaultfd here")
+	}
+	if err := Return(account.GID); err != nil {
+		t.Fatal(err)
+	}
+	if err := Try(t.Context(), binary, account.Attributes()); err == nil {
+		t.Error("it can without being allowed to")
+	} else {
+		t.Log(err)
+	}
+	if err := Try(t.Context(), "false", account.Attributes()); err == nil {
+		t.Error("no QEMU can")
+	}
+}
+
+// TestLend: the device is lent as the kernel made it, and only then, and comes
+// back as it was.
+func TestLend(t *testing.T) {
+	testkit.Root(t)
+	mode := func() (st unix.Stat_t) {
+		if err := unix.Stat(device, &st); err != nil {
+			t.Skip(err)
+		}
+		return st
+	}
+	before := mode()
+	defer func() {
+		unix.Chown(device, int(before.Uid), int(before.Gid))
+		unix.Chmod(device, before.Mode&0o777)
+	}()
+	const group, other = 54321, 54322
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(gid, want uint32) {
+		t.Helper()
+		if st := mode(); st.Uid != 0 || st.Gid != gid || st.Mode&0o777 != want {
+			t.Errorf("it is %d:%d %o", st.Uid, st.Gid, st.Mode)
+		}
+	}
+	must(unix.Chown(device, 0, 0))
+	must(unix.Chmod(device, closed))
+	access := Access()
+	for range 2 {
+		must(Lend(group))
+		is(group, lent)
+	}
+	if Access() == access {
+		t.Error("nobody would look again")
+	}
+	must(Lend(other))
+	is(group, lent)
+	must(Return(other))
+	is(group, lent)
+	for range 2 {
+		must(Return(group))
+		is(0, closed)
+	}
+	must(unix.Chmod(device, 0o666))
+	must(Lend(group))
+	must(Return(group))
+	is(0, 0o666)
+}
+
+func TestRemedy(t *testing.T) {
+	if got := Remedy("pagurus", "7.2.22"); !strings.Contains(got, "unprivileged_userfaultfd=1") {
+		t.Error(got)
+	}
+	for _, command := range []string{Remedy("pagurus", "7.2.22"), Remedy("pagurus", "10.0.2"), Remedy("pagurus", "")} {
+		if err := exec.Command("sh", "-n", "-c", command).Run(); err != nil {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+//go:embed programs/tight.c
+var tight []byte
+
+const (
+	// calm is how long a job is left alone before it is disturbed and until its
+	// silences are read.
+	calm = 3 * time.Second
+	// after is how long after a move a silence still counts as its own.
+	after = 2 * time.Second
+	// gangSize is how many guests move together.
+	gangSize = 4
+)
+
+// stall compares how long a tightly coupled job stands still when one of its
+// guests moves, by Pagurus and by hand between learning bridges, and when all
+// four of a job move as a gang and one of them alone. The job itself tells.
+func (b *bench) stall(ctx context.Context) error {
+	if err := os.WriteFile(filepath.Join(b.dir, "tight.c"), tight, 0o644); err != nil {
+		return err
+	}
+	if _, err := b.pagurus(ctx, "image", "shell", "openmpi", "--", "mpicc", "-O2", "-o", "tight", "tight.c"); err != nil {
+		return err
+	}
+	sides := []struct {
+		name string
+		take func(context.Context) (time.Duration, error)
+	}{
+		{"stall_move_s", func(ctx context.Context) (time.Duration, error) { return b.stallOf(ctx, 2, 1) }},
+		{"stall_hand_s", func(ctx context.Context) (time.Duration, error) { return b.stallByHand(ctx, 2, 1) }},
+		{"stall_one_of_four_s", func(ctx context.Context) (time.Duration, error) { return b.stallOf(ctx, gangSize, 1) }},
+		{"stall_gang_s", func(ctx context.Context) (time.Duration, error) { return b.stallOf(ctx, gangSize, gangSize) }},
+		{"stall_four_by_hand_s", func(ctx context.Context) (time.Duration, error) { return b.stallByHand(ctx, gangSize, gangSize-1) }},
+	}
+	for i := range b.repeat {
+		line := " "
+		for n := range sides { // each repeat begins with another side
+			s := sides[(i+n)%len(sides)]
+			took, err := s.take(ctx)
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			b.sample(s.name, took.Seconds())
+			line += fmt.Sprintf(" %s %.0f ms", strings.TrimSuffix(strings.TrimPrefix(s.name, "stall_"), "_s"), 1e3*took.Seconds())
+		}
+		fmt.Println(line)
+	}
+	return errors.Join(
+		b.ratio("stall of moving a guest / by hand between learning bridges", "stall_move_s", "stall_hand_s", 0.2),
+		b.ratio("stall of moving a gang of 4 / one guest of the same job", "stall_gang_s", "stall_one_of_four_s", 1.5),
+		b.ratio("stall of moving a gang of 4 / three of them by hand in turn", "stall_gang_s", "stall_four_by_hand_s", 1),
+	)
+}
+
+// coupled starts the job on so many guests, on the first two hosts, and leaves
+// it alone for a while. The program is copied into the guests: by hand nobody
+// keeps the job's files at their place.
+func (b *bench) coupled(ctx context.Context, guests int) (job string, err error) {
+	n := strconv.Itoa(guests)
+	job, err = b.pagurus(ctx, "run", "--detach", "-n", n, "--guests", n, "--mem", "256M", "--image", "openmpi", "--on", "host1,host2", "--",
+		"sh", "-c", "cp tight /tmp/tight && cd /tmp && exec ./tight 0.02")
+	if err != nil {
+		return "", err
+	}
+	if err := b.busy(ctx, job); err != nil {
+		return "", errors.Join(err, b.discard(ctx, job))
+	}
+	return job, pause(ctx, calm)
+}
+
+// stallOf moves guests of a job by Pagurus, the last ones, together.
+func (b *bench) stallOf(ctx context.Context, guests, moved int) (longest time.Duration, err error) {
+	job, err := b.coupled(ctx, guests)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, b.discard(ctx, job)) }()
+	args := []string{"migrate"}
+	for i := guests - moved; i < guests; i++ {
+		args = append(args, fmt.Sprintf("%sg%d", job, i))
+	}
+	begun := time.Now()
+	if _, err := b.pagurus(ctx, append(args, "--to", "host3", "--wait")...); err != nil {
+		return 0, err
+	}
+	ended := time.Now()
+	if err := pause(ctx, calm); err != nil {
+		return 0, err
+	}
+	return b.silence(ctx, job, begun, ended.Add(after))
+}
+
+// silence is the longest of a job's that ended in a window of time.
+func (b *bench) silence(ctx context.Context, job string, from, to time.Time) (longest time.Duration, err error) {
+	out, err := b.pagurus(ctx, "logs", job)
+	if err != nil {
+		return 0, err
+	}
+	for lines := bufio.NewScanner(strings.NewReader(out)); lines.Scan(); {
+		words := strings.Fields(lines.Text())
+		if len(words) != 3 || words[0] != "GAP" {
+			continue
+		}
+		at, err1 := strconv.ParseFloat(words[1], 64)
+		took, err2 := strconv.ParseFloat(words[2], 64)
+		if err := errors.Join(err1, err2); err != nil {
+			return 0, fmt.Errorf("what the job says: %w", err)
+		}
+		if t := time.Unix(0, int64(at*1e9)); t.After(from) && t.Before(to) {
+			longest = max(longest, time.Duration(took*1e9))
+		}
+	}
+	if longest == 0 {
+		return 0, errors.New("the job noticed nothing at all, which nobody believes")
+	}
+	return longest, nil
+}
+
+// stallByHand moves guests of a job one after another as somebody without
+// Pagurus would, the last ones; of several the sum of their silences is taken.
+// The first stays: mpirun's output comes through it.
+func (b *bench) stallByHand(ctx context.Context, guests, moved int) (sum time.Duration, err error) {
+	job, err := b.coupled(ctx, guests)
+	if err != nil {
+		return 0, err
+	}
+	homes, err := b.homes(ctx, job)
+	if err != nil {
+		return 0, errors.Join(err, b.discard(ctx, job))
+	}
+	net := &bridges{}
+	var hands []*handMove
+	defer func() {
+		for _, h := range hands {
+			h.end()
+		}
+		err = errors.Join(err, net.clear(), b.restart(ctx), b.abandon(ctx, job))
+	}()
+	for _, host := range []string{"host1", "host2"} {
+		if _, err := b.pagurus(ctx, "lab", "kill", host); err != nil {
+			return 0, err
+		}
+	}
+	if err := net.make(ctx, guests); err != nil {
+		return 0, err
+	}
+	var begun, ended []time.Time
+	for i := guests - moved; i < guests; i++ {
+		if err := pause(ctx, calm); err != nil {
+			return 0, err
+		}
+		begun = append(begun, time.Now())
+		h, err := b.byHand(ctx, fmt.Sprintf("%sg%d", job, i), i, homes[i], "host3")
+		if h != nil {
+			hands = append(hands, h)
+		}
+		if err != nil {
+			return 0, err
+		}
+		ended = append(ended, time.Now())
+	}
+	if err := pause(ctx, calm); err != nil {
+		return 0, err
+	}
+	// Its agent brings the output of the first guest, late but whole.
+	if _, err := b.pagurus(ctx, "lab", "restart", "host1"); err != nil {
+		return 0, err
+	}
+	if err := pause(ctx, calm); err != nil {
+		return 0, err
+	}
+	for i := range begun {
+		one, err := b.silence(ctx, job, begun[i], ended[i].Add(after))
+		if err != nil {
+			return 0, err
+		}
+		sum += one
+	}
+	return sum, nil
+}
+
+// homes gives where each guest of a job is.
+func (b *bench) homes(ctx context.Context, job string) (map[int]string, error) {
+	s, err := b.snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	homes := map[int]string{}
+	for _, g := range s.Guests {
+		if string(g.Job) == job {
+			homes[g.Index] = string(g.Home)
+		}
+	}
+	return homes, nil
+}
+
+// restart brings all agents back.
+func (b *bench) restart(ctx context.Context) (err error) {
+	for _, host := range []string{"host1", "host2"} {
+		_, e := b.pagurus(context.WithoutCancel(ctx), "lab", "restart", host)
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// abandon ends a job whose guests were taken away behind its back, however it
+// ends.
+func (b *bench) abandon(ctx context.Context, job string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	_, _ = b.pagurus(ctx, "cancel", job) // it may have failed already
+	_, _ = b.pagurus(ctx, "wait", job)
+	return ctx.Err()
+}

@@ -1,0 +1,135 @@
+package planner
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"pagurus/decide/lifecycle"
+	"pagurus/decide/placement"
+	"pagurus/fleet"
+)
+
+// choice is how the guests of a move go, and where.
+type choice struct {
+	mode fleet.Mode
+	to   map[fleet.GuestID]placement.Choice
+	why  string // for people; empty: it was asked for
+	no   string // why no mode fits what is asked, and what would help; mode then tries all the same
+}
+
+// choose settles the mode in which the guests of a move go, one for all of
+// them. Left to itself it takes pre-copy if that is expected to be ready within
+// the limits, since nothing is at risk then; else post-copy if every target
+// can, since it always comes to its end; else stop-and-copy if the guests may
+// stand still for that long. late looks for hosts that take in guests by
+// post-copy where those chosen do not; nil: these it is.
+func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice, v fleet.Move,
+	late func() (map[fleet.GuestID]placement.Choice, bool)) choice {
+	if v.Limits.Mode != "" {
+		return choice{mode: v.Limits.Mode, to: to}
+	}
+	c := choice{mode: fleet.PreCopy, to: to}
+	pre := d.expect(guests, to, v, fleet.PreCopy)
+	if i := slices.IndexFunc(pre, func(p fleet.Prediction) bool { return p.Profile == nil }); i >= 0 {
+		c.why = fmt.Sprintf("nobody has looked at how %s uses its memory yet, and pre-copy risks nothing", guests[i].ID)
+		return c
+	}
+	amiss, who := short(pre, v.Limits)
+	if amiss == "" {
+		c.why = fmt.Sprintf("it is expected to be ready in %s and to stand still for no longer than %s", about(latest(pre)), lifecycle.Limits(v.Limits).Downtime)
+		return c
+	}
+	c.why = fmt.Sprintf("by pre-copy guest %s %s", guests[who].ID, amiss)
+	there, can := to, d.lateHosts(guests, to)
+	if !can && late != nil {
+		there, can = late()
+	}
+	if can {
+		post := d.expect(guests, there, v, fleet.PostCopy)
+		if more, _ := short(post, v.Limits); more == "" {
+			c.mode, c.to = fleet.PostCopy, there
+			c.why += fmt.Sprintf("; by post-copy it is expected to run at its target in %s", about(latest(post)))
+			return c
+		}
+	}
+	stop := d.expect(guests, to, v, fleet.StopAndCopy)
+	still := slices.MaxFunc(stop, func(a, b fleet.Prediction) int { return int(a.Downtime.Value - b.Downtime.Value) }).Downtime.Value
+	if more, _ := short(stop, v.Limits); more == "" && still <= v.Limits.Downtime {
+		c.mode = fleet.StopAndCopy
+		c.why += fmt.Sprintf("; stopped for it, it is expected to stand still for %s", about(still))
+		return c
+	}
+	c.no = c.why + helpful(guests[who], pre[who], still, can)
+	c.why += ", and nothing else is allowed or possible; it is tried all the same"
+	return c
+}
+
+// helpful says what somebody can do whose guest would not be ready.
+func helpful(g fleet.Guest, p fleet.Prediction, still time.Duration, late bool) string {
+	out := ""
+	if p.Help != "" {
+		out = fmt.Sprintf("; it would with %s", p.Help)
+	}
+	if !late {
+		out += "; no host with room takes in guests by post-copy, pagurus doctor --fix there may mend that"
+	}
+	return out + fmt.Sprintf("; --mode %s would have it stand still for about %s, --mode %s tries all the same", fleet.StopAndCopy, about(still), fleet.PreCopy)
+}
+
+// short says which of the guests fall short of the limits, and how; empty: none.
+func short(of []fleet.Prediction, l fleet.Limits) (amiss string, who int) {
+	for i, p := range of {
+		switch {
+		case !p.Converges:
+			return "would not converge: " + p.Why, i
+		case l.Deadline > 0 && p.Ready > l.Deadline:
+			return fmt.Sprintf("would be ready in %s, which is after the deadline of %s", about(p.Ready), l.Deadline), i
+		}
+	}
+	return "", 0
+}
+
+func latest(of []fleet.Prediction) time.Duration {
+	var most time.Duration
+	for _, p := range of {
+		most = max(most, p.Ready)
+	}
+	return most
+}
+
+// about rounds what is only expected.
+func about(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(10 * time.Millisecond)
+	}
+	return d.Round(100 * time.Millisecond)
+}
+
+// lateHosts reports whether all hosts take in guests by post-copy.
+func (d *draft) lateHosts(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice) bool {
+	return !slices.ContainsFunc(guests, func(g fleet.Guest) bool {
+		return !d.base.Hosts[to[g.ID].Host].Facts.Abilities[g.Kind].PostCopy
+	})
+}
+
+// expect says what the move would cost each guest in one mode.
+func (d *draft) expect(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice, v fleet.Move, mode fleet.Mode) []fleet.Prediction {
+	v.ID = "imagined"
+	var change fleet.Changeset
+	for _, g := range guests {
+		_, m := lifecycle.Depart(g, to[g.ID].Host, v.ID, d.at)
+		change.Migrations = append(change.Migrations, m)
+		v.Migrations = append(v.Migrations, m.ID)
+	}
+	change.Moves = []fleet.Move{v}
+	s := d.base.Apply(change, d.base.Revision)
+	past := past(d.base)
+	out := make([]fleet.Prediction, len(guests))
+	for i, m := range change.Migrations {
+		m.Mode = mode
+		m.Packed = packs(s, past, m)
+		out[i] = predict(s, past, m, mode)
+	}
+	return out
+}

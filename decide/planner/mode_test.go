@@ -1,0 +1,137 @@
+package planner
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// cannotLate makes a host one that takes in no guest by post-copy.
+func (w *world) cannotLate(id fleet.HostID) {
+	h := w.s.Hosts[id]
+	h.Facts.Abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Accelerator: "tcg", NoPostCopy: "userfaultfd is not allowed"}}
+	w.s.Hosts[id] = h
+}
+
+// TestModeIsChosen: by what is predicted, what is asked and what hosts can.
+func TestModeIsChosen(t *testing.T) {
+	slow := fleet.Limits{BytesPerSecond: 100 << 20}
+	for _, c := range []struct {
+		name    string
+		profile func(time.Time) fleet.Profile
+		limits  fleet.Limits
+		cannot  bool
+		mode    fleet.Mode // empty: refused
+		says    string
+	}{
+		{"a guess risks nothing", nil, slow, false, fleet.PreCopy, "nobody has looked at how j1g0"},
+		{"it converges", calm, slow, false, fleet.PreCopy, "stand still for no longer than 50ms"},
+		{"asked for", calm, fleet.Limits{Mode: fleet.PostCopy}, false, fleet.PostCopy, ""},
+		{"asked for where it cannot be", calm, fleet.Limits{Mode: fleet.PostCopy}, true, "", "host2, which cannot take in a guest by post-copy: userfaultfd is not allowed"},
+		{"it does not converge", wild, slow, false, fleet.PostCopy, "by pre-copy guest j1g0 would not converge"},
+		{"nor is there post-copy", wild, slow, true, "", "pagurus doctor --fix"},
+		{"tried all the same", wild, fleet.Limits{Mode: fleet.PreCopy}, true, fleet.PreCopy, ""},
+		{"it may stand still", wild, fleet.Limits{BytesPerSecond: 100 << 20, Downtime: time.Minute, Deadline: 3 * time.Second}, true, fleet.StopAndCopy, "stopped for it"},
+		{"so that anything converges", wild, fleet.Limits{BytesPerSecond: 100 << 20, Downtime: time.Minute}, true, fleet.PreCopy, "1m0s"},
+		{"never in time", calm, fleet.Limits{BytesPerSecond: 50 << 20, Deadline: time.Second}, false, "", "after the deadline of 1s"},
+	} {
+		w, _ := running(t, 1, "host1", "host2")
+		if c.profile != nil {
+			w.profiled(c.profile(w.now))
+		}
+		if c.cannot {
+			w.cannotLate("host2")
+		}
+		r := fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2", Limits: c.limits}
+		_, err := w.ask(r)
+		if c.mode == "" {
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			continue
+		}
+		m, v := w.s.Migrations["m1.j1g0"], w.s.Moves["m1"]
+		if err != nil || m.Mode != c.mode || !strings.Contains(v.Choice, c.says) || (c.says == "") != (v.Choice == "") || m.Predicted.Limits.Mode != c.mode {
+			t.Errorf("%s: %v, %s because %q, predicted for %s", c.name, err, m.Mode, v.Choice, m.Predicted.Limits.Mode)
+		}
+		lines, err := w.p.Explain(w.s, Subject{Guest: "j1g0"})
+		if text := strings.Join(lines, "\n"); err != nil || !strings.Contains(text, "It goes by "+string(c.mode)) {
+			t.Errorf("%s: explained %q, %v", c.name, text, err)
+		}
+	}
+}
+
+// TestPostCopyFindsHosts: where the first choice takes in nobody by post-copy,
+// another does; a drain goes on with what there is.
+func TestPostCopyFindsHosts(t *testing.T) {
+	w, _ := running(t, 1, "host1", "host2", "host3")
+	w.profiled(wild(w.now))
+	w.cannotLate("host2")
+	f, err := w.p.Foresee(w.s, fleet.Request{By: fleet.Caller{Admin: true}, Verb: fleet.Migrate, Guest: "j1g0"})
+	if err != nil || len(f.Migrations) != 1 || f.Migrations[0].To != "host3" || !strings.Contains(strings.Join(f.Notes, "\n"), "post-copy: by pre-copy") {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	w.cannotLate("host3")
+	if lines, err := w.p.Explain(w.s, Subject{Guest: "j1g0"}); err != nil || !strings.Contains(strings.Join(lines, "\n"), "A move of it would be refused: by pre-copy") {
+		t.Errorf("explained %q, %v", lines, err)
+	}
+	f, err = w.p.Foresee(w.s, fleet.Request{By: fleet.Caller{Admin: true}, Verb: fleet.Drain, Host: "host1"})
+	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
+	m, v := w.s.Migrations["m1.j1g0"], w.s.Moves["m1"]
+	if err != nil || len(f.Migrations) != 1 || m.Mode != fleet.PreCopy || !strings.Contains(v.Choice, "tried all the same") {
+		t.Errorf("%+v, %v, %s because %q", f, err, m.Mode, v.Choice)
+	}
+}
+
+func TestPostCopyGoesThroughEveryPhase(t *testing.T) {
+	w, _ := running(t, 1, "host1", "host2")
+	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", Limits: fleet.Limits{Mode: fleet.PostCopy}})
+	for i := 0; w.s.Migrations["m1.j1g0"].Phase != fleet.Gathering; i++ {
+		for !w.answer(len(w.wire) - 1 - i%len(w.wire)) {
+			i++
+		}
+	}
+	m := w.s.Migrations["m1.j1g0"]
+	if l := copyLimits(w.s, m); !l.Preempt || l.Mode != fleet.PostCopy {
+		t.Errorf("limits %+v", l)
+	}
+	if _, err := w.ask(fleet.Request{Verb: fleet.CallOff, Move: "m1"}); err == nil || !strings.Contains(err.Error(), "run at their targets already") {
+		t.Errorf("called off: %v", err)
+	}
+	if lines, err := w.p.Explain(w.s, Subject{Guest: "j1g0"}); err != nil || !strings.Contains(strings.Join(lines, "\n"), "if that host is lost") {
+		t.Errorf("explained %q, %v", lines, err)
+	}
+	w.settle()
+	want := []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Gather, fleet.Retire}
+	if got := w.verbs("j1g0"); !reflect.DeepEqual(got, want) {
+		t.Errorf("orders: %v", got)
+	}
+	if g := w.s.Guests["j1g0"]; g.Home != "host2" || g.State != fleet.GuestRunning {
+		t.Errorf("guest: %+v", g)
+	}
+}
+
+// TestPostCopyLosesItsSource: the guest cannot be whole any more, its job fails
+// and nothing is left of it.
+func TestPostCopyLosesItsSource(t *testing.T) {
+	w, j := running(t, 1, "host1", "host2")
+	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", Limits: fleet.Limits{Mode: fleet.PostCopy}})
+	for w.s.Migrations["m1.j1g0"].Phase != fleet.Gathering {
+		for i := range w.wire {
+			if w.answer(i) {
+				break
+			}
+		}
+	}
+	delete(w.guests["host1"], "j1g0") // its process was killed
+	w.settle()
+	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Stranded || !strings.Contains(m.Cause, "never be whole") {
+		t.Errorf("migration: %+v", m)
+	}
+	if job := w.s.Jobs[j]; job.State != fleet.JobEnded || job.Result != fleet.JobFailed || len(w.guests["host2"]) != 0 {
+		t.Errorf("job: %+v, left %v", job, w.guests)
+	}
+}

@@ -1,0 +1,133 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/serve/agent"
+)
+
+// What a guest of these cases changes a second, more than what may be sent of
+// it: by pre-copy it would never be ready.
+const (
+	wildly = "dirty 64"
+	slowly = 24 << 20
+)
+
+// late gives the driver of a host for what only comes with post-copy, and skips
+// the case where that does not work.
+func (r *trial) late(host int) agent.Gatherer {
+	r.Helper()
+	d, can := r.hosts[host].(agent.Gatherer)
+	if !can || r.world.Late == nil || !r.world.Late(r.T, host) {
+		r.Skip("guests cannot run here before their memory has come")
+	}
+	return d
+}
+
+// parted brings a wild guest to where it runs at host 1 while some of its memory
+// is at host 0 still.
+func (r *trial) parted(between func()) report {
+	r.Helper()
+	r.late(0)
+	r.late(1)
+	before := r.boot(0)
+	r.ask(0, wildly)
+	r.task.Limits = fleet.Limits{Mode: fleet.PostCopy, Preempt: true, BytesPerSecond: slowly}
+	r.target(1)
+	between()
+	r.must("copy", r.hosts[0].Copy(r.ctx, r.task, func(fleet.Progress) {}))
+	r.state(0, fleet.Running)
+	r.refuses("resume before the switch", r.resumeSoon(1))
+	between()
+	first, err := r.hosts[0].Switch(r.ctx, r.task)
+	r.must("switch", err)
+	between()
+	again, err := r.hosts[0].Switch(r.ctx, r.task)
+	r.must("switch again", err)
+	if !first.PausedAt.Equal(again.PausedAt) || first.Downtime != again.Downtime || first.PausedAt.IsZero() {
+		r.Errorf("the switch cost %+v and then %+v", first, again)
+	}
+	r.state(0, fleet.Paused)
+	r.must("resume", r.hosts[1].Resume(r.ctx, r.id))
+	r.state(1, fleet.Running)
+	r.Logf("switched with %d MiB left, %s down", first.RemainingBytes>>20, first.Downtime)
+	return before
+}
+
+// resumeSoon resumes a guest that surely cannot be, without much patience.
+func (r *trial) resumeSoon(host int) error {
+	ctx, cancel := context.WithTimeout(r.ctx, time.Second)
+	defer cancel()
+	return r.hosts[host].Resume(ctx, r.id)
+}
+
+// postCopy: every step twice, and both agents die after each. There is no way
+// back from the switch on.
+func postCopy(r *trial) {
+	before := r.parted(func() { r.reopen(0); r.reopen(1) })
+	now := r.healthy(1, before)
+	left, err := r.late(0).Pushed(r.ctx, r.id)
+	r.must("ask how far it is", err)
+	r.reopen(0)
+	r.reopen(1)
+	r.must("resume again", r.hosts[1].Resume(r.ctx, r.id))
+	r.refuses("resume of a source after the switch", r.hosts[0].Resume(r.ctx, r.id))
+	r.state(0, fleet.Paused)
+	begun := time.Now()
+	r.twice("gather", func() error { return r.late(1).Gather(r.ctx, r.id) })
+	took := time.Since(begun)
+	all, err := r.late(0).Pushed(r.ctx, r.id)
+	r.must("ask what it cost", err)
+	if all.LateBytes == 0 || all.RemainingBytes != 0 || all.PausedAt.IsZero() || all.Downtime <= 0 || all.LateBytes < left.LateBytes {
+		r.Errorf("it cost %+v, and %+v before all was there", all, left)
+	}
+	r.refuses("resume of a source that has pushed all", r.hosts[0].Resume(r.ctx, r.id))
+	r.state(0, fleet.Paused)
+	r.must("retire", r.hosts[0].Stop(r.ctx, r.id))
+	r.must("gather when the source is gone", r.late(1).Gather(r.ctx, r.id))
+	end := r.round(1, now)
+	r.Logf("at step %d, %d MiB came late, %d pages were waited for, gathered in %s", end.steps, all.LateBytes>>20, all.Faults, took)
+	// It leaves again, as any guest does.
+	r.ask(1, "dirty 4")
+	r.task.Limits, r.task.Order.Migration = fleet.Limits{}, "m2.x"
+	r.target(0)
+	r.must("copy back", r.hosts[1].Copy(r.ctx, r.task, func(fleet.Progress) {}))
+	_, err = r.hosts[1].Switch(r.ctx, r.task)
+	r.must("switch back", err)
+	r.must("resume back", r.hosts[0].Resume(r.ctx, r.id))
+	r.round(0, end)
+}
+
+// postCopyLosesItsSource: what never comes is told for sure.
+func postCopyLosesItsSource(r *trial) {
+	r.parted(func() {})
+	r.world.Kill(r.T, 0, r.id)
+	r.refuses("gather from a dead source", r.late(1).Gather(r.ctx, r.id))
+	r.must("stop what is left", r.hosts[1].Stop(r.ctx, r.id))
+	if err := r.late(1).Gather(r.ctx, r.id); !errors.Is(err, agent.ErrAbsent) || errors.Is(err, agent.ErrUnsure) {
+		r.Errorf("gather of a guest that is gone: %v", err)
+	}
+}
+
+// postCopyUndone: before the switch there is a way back, as by any other mode.
+func postCopyUndone(r *trial) {
+	r.late(1)
+	before := r.boot(0)
+	r.task.Limits = fleet.Limits{Mode: fleet.PostCopy, Preempt: true}
+	r.target(1)
+	r.must("copy", r.hosts[0].Copy(r.ctx, r.task, func(fleet.Progress) {}))
+	r.twice("revert", func() error { return r.hosts[0].Resume(r.ctx, r.id) })
+	r.must("discard", r.hosts[1].Stop(r.ctx, r.id))
+	before = r.round(0, before)
+	r.task.Order.Migration = "m2.x"
+	r.target(1)
+	r.must("copy", r.hosts[0].Copy(r.ctx, r.task, func(fleet.Progress) {}))
+	r.world.Kill(r.T, 1, r.id)
+	_, err := r.hosts[0].Switch(r.ctx, r.task)
+	r.refuses("switch to a dead target", err)
+	r.twice("revert", func() error { return r.hosts[0].Resume(r.ctx, r.id) })
+	r.round(0, before)
+}

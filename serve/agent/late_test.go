@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pagurus/fleet"
+)
+
+func (d *memoryDriver) Gather(ctx context.Context, g fleet.GuestID) error {
+	return d.call(ctx, "gather", g)
+}
+
+func (d *memoryDriver) Pushed(ctx context.Context, g fleet.GuestID) (fleet.Progress, error) {
+	if err := d.call(ctx, "pushed", g); err != nil {
+		return fleet.Progress{}, err
+	}
+	if d.guest(g) == nil {
+		return fleet.Progress{}, ErrAbsent
+	}
+	return fleet.Progress{TotalBytes: 10, LateBytes: int64(d.count("pushed " + string(g)))}, nil
+}
+
+func late(verb fleet.Verb, gen uint64) fleet.Task {
+	t := task(verb, gen)
+	t.Order.Migration, t.Order.Peer, t.Limits.Mode = "m1.j1g0", "host2", fleet.PostCopy
+	return t
+}
+
+// The source of a guest that has left by post-copy tells how far its memory is
+// until it is told to destroy what is left, and then what it cost.
+func TestSourceTellsWhatFollowsTheGuest(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.do(task(fleet.Start, 1))
+		r.do(late(fleet.Copy, 1))
+		r.do(late(fleet.Switch, 2))
+		time.Sleep(5 * time.Second)
+		if p := r.facts().Copies["m1.j1g0"]; p.LateBytes < 2 {
+			t.Errorf("facts %+v", r.facts())
+		}
+		if rep := r.do(late(fleet.Retire, 2)); rep.Cost == nil || rep.Cost.LateBytes < 3 {
+			t.Errorf("it cost %+v", rep.Cost)
+		}
+		time.Sleep(5 * time.Second)
+		if p, told := r.facts().Copies["m1.j1g0"]; told {
+			t.Errorf("still tells of %+v", p)
+		}
+		again := late(fleet.Retire, 2)
+		again.Order.Attempt = 1
+		if rep := r.do(again); rep.Cost != nil {
+			t.Errorf("what is gone cost %+v", rep.Cost)
+		}
+	})
+}
+
+// Only what surely never comes is said to have failed.
+func TestGatherSaysWhatItKnows(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.do(late(fleet.Receive, 1))
+		r.do(late(fleet.Repoint, 2))
+		gather := late(fleet.Gather, 2)
+		var says error
+		r.hook(func(c string) error {
+			if c == "gather j1g0" {
+				return says
+			}
+			return nil
+		})
+		says = fmt.Errorf("qemu does not answer: %w", ErrUnsure)
+		r.send(gather)
+		r.expect(gather.Order, fleet.Vanished)
+		says = nil
+		gather.Order.Attempt = 1
+		r.do(gather)
+		gather.Order.Gen, gather.Order.Attempt = 3, 0
+		gather.Guest.Gen = 3
+		says = errors.New("the line broke")
+		r.send(gather)
+		if rep := r.expect(gather.Order, fleet.Failed); !strings.Contains(rep.Cause, "host2 has of guest j1g0") {
+			t.Errorf("cause %q", rep.Cause)
+		}
+	})
+}
+
+// An agent that is told to gather and ends says nothing; the next one is told
+// again.
+func TestGatherOutlivesTheAgent(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.do(late(fleet.Receive, 1))
+		r.do(late(fleet.Repoint, 2))
+		r.block("gather j1g0")
+		gather := late(fleet.Gather, 2)
+		r.send(gather)
+		synctest.Wait()
+		r.stop()
+		r.block("nothing")
+		r.start()
+		r.do(gather)
+	})
+}

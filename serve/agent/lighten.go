@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// How long a guest may take to say what it could do without, and to do without
+// it: most take some milliseconds. One that does not answer is copied as it is.
+const (
+	cacheLimit   = 2 * time.Second
+	lookingLimit = time.Second // the same, of a guest that is only looked at
+)
+
+// lighten lets a guest drop its page cache before it is copied, where that
+// pays, so that there is less to send, and gives how much that was. Nothing
+// that goes wrong here keeps the copy from beginning.
+func (a *Agent) lighten(ctx context.Context, w *work) int64 {
+	if w.link == nil || a.Drops == nil || w.task.Limits.PageCache == fleet.SendCache {
+		return 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, cacheLimit)
+	defer cancel()
+	in, begun := a.inside(w.seat, w.link), time.Now()
+	before, err := in.Cache(ctx, false)
+	if err == nil && !a.Drops(w.task.Limits, before) {
+		return 0
+	}
+	var after fleet.Cache
+	if err == nil {
+		after, err = in.Cache(ctx, true)
+	}
+	if err != nil {
+		if w.ctx.Err() == nil {
+			a.Log.Warn("the guest is copied with its page cache", "guest", w.seat.guest, "cause", err)
+		}
+		return 0
+	}
+	dropped := max(0, before.CleanBytes-after.CleanBytes)
+	a.Log.Info("the guest dropped its page cache", "guest", w.seat.guest, "bytes", dropped, "took", time.Since(begun).Round(time.Millisecond))
+	return dropped
+}
+
+// dispensable asks a guest what it could do without; nil: it does not say.
+func (a *Agent) dispensable(ctx context.Context, g fleet.GuestID, kind fleet.Kind) *fleet.Cache {
+	link, can := a.Drivers[kind].(Linker)
+	a.mu.Lock()
+	s := a.seats[g]
+	a.mu.Unlock()
+	if !can || s == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookingLimit)
+	defer cancel()
+	c, err := a.inside(s, link).Cache(ctx, false)
+	if err != nil {
+		return nil
+	}
+	return &c
+}
+
+func (a *Agent) setDropped(s *seat, bytes int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.dropped = bytes
+}
