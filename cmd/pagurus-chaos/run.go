@@ -233,6 +233,7 @@ const (
 	gangShare   = 0.75 // of moves of jobs with several guests
 	drainShare  = 0.12
 	boundShare  = 0.15 // moves with some limit of their own
+	lateShare   = 0.25 // moves by post-copy, where that works
 )
 
 // moveOn keeps guests moving.
@@ -295,7 +296,9 @@ func (c *chaos) someMove(r *rand.Rand, s fleet.Snapshot) (fleet.Request, bool) {
 	if j := s.Jobs[s.Guests[q.Guest].Job]; j.Spec.Guests > 1 && r.Float64() < gangShare {
 		q.Job, q.Guest = j.ID, ""
 	}
-	if r.Float64() < boundShare {
+	if r.Float64() < lateShare && postCopies(s) {
+		q.Limits.Mode = fleet.PostCopy
+	} else if r.Float64() < boundShare {
 		switch r.IntN(3) {
 		case 0:
 			q.Limits.Mode = fleet.StopAndCopy

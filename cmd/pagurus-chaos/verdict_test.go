@@ -226,3 +226,29 @@ func TestFaultsFindTheirPhase(t *testing.T) {
 		t.Errorf("met %v again", m)
 	}
 }
+
+// Where post-copy does not work nothing gathers, and those faults come later.
+func TestNothingGathersWithoutPostCopy(t *testing.T) {
+	waiting := []fault{{Number: 1, Phase: fleet.Gathering}}
+	for phase, want := range map[fleet.Phase][2]bool{fleet.Gathering: {false, true}, fleet.Retiring: {true, false}} {
+		for i, can := range []bool{false, true} {
+			s := fleet.NewSnapshot()
+			s.Hosts["host1"] = fleet.Host{Facts: fleet.Facts{Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {PostCopy: can}}}}
+			s.Migrations["m1.a"] = fleet.Migration{ID: "m1.a", Phase: phase}
+			if _, _, ok := match(waiting, s, map[string]bool{}); ok != want[i] {
+				t.Errorf("in %s, with post-copy %v: struck is %v", phase, can, ok)
+			}
+		}
+	}
+}
+
+func TestASourceMattersUntilTheTargetHasItAll(t *testing.T) {
+	pre, post := fleet.Migration{Mode: fleet.PreCopy}, fleet.Migration{Mode: fleet.PostCopy}
+	for phase, want := range map[fleet.Phase][2]bool{
+		fleet.Switching: {false, false}, fleet.Repointing: {true, false}, fleet.Gathering: {false, false}, fleet.Retiring: {true, true}, fleet.Finished: {true, true},
+	} {
+		if got := [2]bool{left(pre, phase), left(post, phase)}; got != want {
+			t.Errorf("in %s: %v, want %v", phase, got, want)
+		}
+	}
+}
