@@ -11,16 +11,23 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// logTail is how much of a log an error shows.
-const logTail = 600
+const (
+	// logTail is how much of a log an error shows.
+	logTail = 600
+	// firstOther is the first file descriptor after the standard streams.
+	firstOther = 3
+)
 
 // Daemon is a process that outlives the command that starts it.
 type Daemon struct {
@@ -63,6 +70,11 @@ func (d Daemon) Start() error {
 	cmd := exec.Command(d.Command[0], d.Command[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// What whoever called this program left open, a lock perhaps, is not for a
+	// daemon to hold on to.
+	if err := unix.CloseRange(firstOther, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("starting %s: keeping open files to this process: %w", d.Name, err)
+	}
 	if err := d.Namespace.Do(cmd.Start); err != nil {
 		return fmt.Errorf("starting %s: %w", d.Name, err)
 	}

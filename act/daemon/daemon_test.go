@@ -60,6 +60,32 @@ func TestDaemon(t *testing.T) {
 	}
 }
 
+// A daemon does not keep what its starter had inherited: a lock of flock(1), for
+// one, would be held for as long as the daemon lives.
+func TestDaemonKeepsNothingOpen(t *testing.T) {
+	dir := t.TempDir()
+	inherited, err := unix.Open(filepath.Join(dir, "lock"), unix.O_CREAT|unix.O_RDWR, 0o600) // and not close-on-exec
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(inherited)
+	d := Daemon{Name: "the sleeper", Command: []string{"sleep", "100"}, PIDFile: filepath.Join(dir, "pid"), LogFile: filepath.Join(dir, "log")}
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Stop(0) })
+	p, _ := d.Running()
+	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.PID))
+	if err != nil || len(open) == 0 {
+		t.Fatalf("it has %v, %v", open, err)
+	}
+	for _, fd := range open {
+		if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, filepath.Join(dir, "lock")) {
+			t.Errorf("it keeps %s open", to)
+		}
+	}
+}
+
 func sleeper(t *testing.T, script string) (*exec.Cmd, Process) {
 	t.Helper()
 	c := exec.Command("sh", "-c", script)

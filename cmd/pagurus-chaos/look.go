@@ -65,17 +65,28 @@ func computed(pid int) time.Duration {
 		if name, err := os.ReadFile(t + "/comm"); err != nil || !bytes.HasPrefix(name, []byte("CPU ")) {
 			continue
 		}
-		if text, err := os.ReadFile(t + "/sched"); err == nil {
-			if ran, ok := fromSched(string(text)); ok {
-				sum += ran
-				continue
-			}
-		}
-		if text, err := os.ReadFile(t + "/stat"); err == nil {
-			sum += fromStat(string(text))
+		ran := accounted(t)
+		// A thread that ends frees the guest's memory, which takes it some time;
+		// it has none itself by then (statm begins with a zero).
+		if size, err := os.ReadFile(t + "/statm"); err == nil && !bytes.HasPrefix(size, []byte("0 ")) {
+			sum += ran
 		}
 	}
 	return sum
+}
+
+// accounted gives for how long a thread has had a processor.
+func accounted(thread string) time.Duration {
+	if text, err := os.ReadFile(thread + "/sched"); err == nil {
+		if ran, ok := fromSched(string(text)); ok {
+			return ran
+		}
+	}
+	text, err := os.ReadFile(thread + "/stat")
+	if err != nil {
+		return 0 // it has ended
+	}
+	return fromStat(string(text))
 }
 
 // fromSched reads the kernel's account of one thread, in milliseconds and

@@ -39,7 +39,7 @@ type share struct {
 
 // phases are those in which faults come. The way back has its own: they are
 // hit by faults that come while an earlier one is being dealt with.
-var phases = []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Repointing, fleet.Retiring}
+var phases = []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Repointing, fleet.Gathering, fleet.Retiring}
 
 // early are those in which the guest is surely at the source.
 var early = phases[:4]

@@ -31,6 +31,7 @@ type chaos struct {
 
 	mu      sync.Mutex
 	last    fleet.Snapshot
+	heard   time.Time     // when that came
 	news    chan struct{} // closed, and made anew, with every snapshot
 	court   *court
 	strikes []*strike
@@ -67,7 +68,7 @@ func (c *chaos) run(outer context.Context) (err error) {
 	}
 	var parts sync.WaitGroup
 	for _, part := range []func(context.Context){
-		func(ctx context.Context) { c.follow(ctx, snapshots) }, c.look, c.watchOver, c.renew, c.moveOn, c.report,
+		func(context.Context) { c.follow(snapshots) }, c.hold, c.look, c.watchOver, c.renew, c.moveOn, c.report,
 	} {
 		parts.Go(func() { part(ctx) })
 	}
@@ -87,10 +88,10 @@ func (c *chaos) run(outer context.Context) (err error) {
 }
 
 // follow takes in what the controller says.
-func (c *chaos) follow(ctx context.Context, snapshots <-chan fleet.Snapshot) {
+func (c *chaos) follow(snapshots <-chan fleet.Snapshot) {
 	for s := range snapshots {
 		c.mu.Lock()
-		c.last = s
+		c.last, c.heard = s, time.Now()
 		close(c.news)
 		c.news = make(chan struct{})
 		for _, k := range c.strikes {
@@ -99,9 +100,25 @@ func (c *chaos) follow(ctx context.Context, snapshots <-chan fleet.Snapshot) {
 		c.court.count(s)
 		c.court.survived(s)
 		wrong := c.court.standing(s)
-		ended := c.court.ended(s)
 		c.mu.Unlock()
 		c.wrong(wrong...)
+	}
+}
+
+// silentLimit is how long nothing may be heard of the controller, which is
+// killed and has its disk filled, but never for long.
+const silentLimit = 90 * time.Second
+
+// hold judges jobs as they end, and the controller if it says nothing.
+func (c *chaos) hold(ctx context.Context) {
+	for pause(ctx, 2*lookEvery) == nil {
+		c.mu.Lock()
+		silent := !c.heard.IsZero() && time.Since(c.heard) > silentLimit
+		ended := c.court.ended(c.last)
+		c.mu.Unlock()
+		if silent {
+			c.wrong(fmt.Sprintf("nothing was heard of the controller for %s", silentLimit))
+		}
 		for _, j := range ended {
 			c.judge(ctx, j)
 		}
@@ -216,6 +233,7 @@ const (
 	gangShare   = 0.75 // of moves of jobs with several guests
 	drainShare  = 0.12
 	boundShare  = 0.15 // moves with some limit of their own
+	lateShare   = 0.25 // moves by post-copy, where that works
 )
 
 // moveOn keeps guests moving.
@@ -278,7 +296,9 @@ func (c *chaos) someMove(r *rand.Rand, s fleet.Snapshot) (fleet.Request, bool) {
 	if j := s.Jobs[s.Guests[q.Guest].Job]; j.Spec.Guests > 1 && r.Float64() < gangShare {
 		q.Job, q.Guest = j.ID, ""
 	}
-	if r.Float64() < boundShare {
+	if r.Float64() < lateShare && postCopies(s) {
+		q.Limits.Mode = fleet.PostCopy
+	} else if r.Float64() < boundShare {
 		switch r.IntN(3) {
 		case 0:
 			q.Limits.Mode = fleet.StopAndCopy

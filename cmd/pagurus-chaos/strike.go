@@ -108,14 +108,30 @@ func match(waiting []fault, s fleet.Snapshot, used map[string]bool) (int, fleet.
 		return m.Phase.Ended() || used[string(m.ID)+string(m.Phase)]
 	})
 	slices.SortFunc(live, func(a, b fleet.Migration) int { return b.Since.Compare(a.Since) }) // what was just entered first
+	late := postCopies(s)
 	for i, f := range waiting {
+		phase := f.Phase
+		if phase == fleet.Gathering && !late {
+			phase = fleet.Retiring
+		}
 		for _, m := range live {
-			if m.Phase == f.Phase {
+			if m.Phase == phase {
 				return i, m, true
 			}
 		}
 	}
 	return 0, fleet.Migration{}, false
+}
+
+// postCopies tells whether guests can move by post-copy here: without it none
+// ever gathers.
+func postCopies(s fleet.Snapshot) bool {
+	for _, h := range s.Hosts {
+		if !h.Facts.Abilities[fleet.VM].PostCopy {
+			return false
+		}
+	}
+	return len(s.Hosts) > 0
 }
 
 // strike carries out one fault on one migration, and returns when it has been
@@ -189,9 +205,12 @@ func said(err error) string {
 // come back.
 var sure = []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Withdrawing, fleet.Reverting, fleet.Discarding, fleet.Aborted}
 
-// left are phases in which the target has the guest, and what the source has
-// does not matter any more.
-var left = []fleet.Phase{fleet.Repointing, fleet.Retiring, fleet.Finished}
+// left tells whether the target has all of the guest in a phase, so that what
+// the source has does not matter any more. By post-copy it has not before it has
+// gathered.
+func left(m fleet.Migration, p fleet.Phase) bool {
+	return p == fleet.Retiring || p == fleet.Finished || p == fleet.Repointing && m.Mode != fleet.PostCopy
+}
 
 // killGuest kills a QEMU, or lets its memory run out, and finds out whether
 // that was where the guest was.
@@ -225,7 +244,7 @@ func (c *chaos) killGuest(ctx context.Context, k *strike, m fleet.Migration, not
 	}
 	spared := slices.Contains(sure, after)
 	if k.Kind == sourceQEMU {
-		spared = slices.Contains(left, before)
+		spared = left(m, before)
 	}
 	noted()
 	if !spared {

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -67,6 +70,35 @@ func TestWhatTheKernelSays(t *testing.T) {
 	}
 	if _, _, ok := belongs("/run/pagurus/guests/j1g0"); ok {
 		t.Error("took another cluster's for the lab's")
+	}
+}
+
+// A program with the name of a virtual CPU stands for one.
+func TestWhatACPUComputes(t *testing.T) {
+	text, err := os.ReadFile("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "CPU 0")
+	if err := os.WriteFile(program, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	busy := exec.Command(program, "-c", "while :; do :; done")
+	if err := busy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := busy.Process.Pid
+	for end := time.Now().Add(10 * time.Second); computed(pid) < 50*time.Millisecond; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it has computed for %s", computed(pid))
+		}
+	}
+	if err := busy.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = busy.Wait() // it was killed
+	if ran := computed(pid); ran != 0 {
+		t.Errorf("after its end it has computed for %s", ran)
 	}
 }
 
@@ -192,5 +224,31 @@ func TestFaultsFindTheirPhase(t *testing.T) {
 	}
 	if _, m, ok := match(waiting, s, used); ok {
 		t.Errorf("met %v again", m)
+	}
+}
+
+// Where post-copy does not work nothing gathers, and those faults come later.
+func TestNothingGathersWithoutPostCopy(t *testing.T) {
+	waiting := []fault{{Number: 1, Phase: fleet.Gathering}}
+	for phase, want := range map[fleet.Phase][2]bool{fleet.Gathering: {false, true}, fleet.Retiring: {true, false}} {
+		for i, can := range []bool{false, true} {
+			s := fleet.NewSnapshot()
+			s.Hosts["host1"] = fleet.Host{Facts: fleet.Facts{Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {PostCopy: can}}}}
+			s.Migrations["m1.a"] = fleet.Migration{ID: "m1.a", Phase: phase}
+			if _, _, ok := match(waiting, s, map[string]bool{}); ok != want[i] {
+				t.Errorf("in %s, with post-copy %v: struck is %v", phase, can, ok)
+			}
+		}
+	}
+}
+
+func TestASourceMattersUntilTheTargetHasItAll(t *testing.T) {
+	pre, post := fleet.Migration{Mode: fleet.PreCopy}, fleet.Migration{Mode: fleet.PostCopy}
+	for phase, want := range map[fleet.Phase][2]bool{
+		fleet.Switching: {false, false}, fleet.Repointing: {true, false}, fleet.Gathering: {false, false}, fleet.Retiring: {true, true}, fleet.Finished: {true, true},
+	} {
+		if got := [2]bool{left(pre, phase), left(post, phase)}; got != want {
+			t.Errorf("in %s: %v, want %v", phase, got, want)
+		}
 	}
 }

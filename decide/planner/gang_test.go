@@ -80,6 +80,38 @@ func TestGangSwitchesTogether(t *testing.T) {
 	}
 }
 
+// A guest that is killed while it waits for its gang ends its job as soon as the
+// gang switches: its host says for certain that it has not switched. No time has
+// to pass, and nobody is asked again.
+func TestGangMemberThatDiesWhileItWaits(t *testing.T) {
+	w := spread(t, 2, "host1", "host2")
+	w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1", To: "host3"})
+	w.answerVerb(fleet.Receive, "j1g0")
+	w.answerVerb(fleet.Receive, "j1g1")
+	w.answerVerb(fleet.Copy, "j1g0")
+	delete(w.guests[w.s.Guests["j1g0"].Home], "j1g0")
+	w.answerVerb(fleet.Copy, "j1g1")
+	if p := w.member("j1g0").Phase; p != fleet.Switching {
+		t.Fatalf("it is %s", p)
+	}
+	w.settle()
+	j := w.s.Jobs["j1"]
+	if j.State != fleet.JobEnded || j.Result != fleet.JobFailed || !strings.Contains(j.Cause, "j1g0") {
+		t.Errorf("job: %+v", j)
+	}
+	if g := w.s.Guests["j1g0"]; g.State != fleet.GuestLost || !strings.Contains(g.Cause, "not here") {
+		t.Errorf("guest: %+v", g)
+	}
+	if m := w.member("j1g1"); m.Phase != fleet.Finished {
+		t.Errorf("the other: %+v", m)
+	}
+	for host, guests := range w.guests {
+		if len(guests) > 0 {
+			t.Errorf("%s still has %v", host, guests)
+		}
+	}
+}
+
 // Those there already stay, with a word; all others go or none.
 func TestGangIsAllOrNone(t *testing.T) {
 	w := spread(t, 3, "host1", "host2", "host3")
