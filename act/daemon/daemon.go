@@ -71,10 +71,8 @@ func (d Daemon) Start() error {
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	// What whoever called this program left open, a lock perhaps, is not for a
-	// daemon to hold on to.
-	if err := unix.CloseRange(firstOther, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return fmt.Errorf("starting %s: keeping open files to this process: %w", d.Name, err)
-	}
+	// daemon to hold on to. Linux before 5.11 cannot do this; there it does.
+	_ = unix.CloseRange(firstOther, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	if err := d.Namespace.Do(cmd.Start); err != nil {
 		return fmt.Errorf("starting %s: %w", d.Name, err)
 	}
