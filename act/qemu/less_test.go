@@ -55,7 +55,9 @@ func TestLessIsSent(t *testing.T) {
 	if sent[1] > sent[0]-cached {
 		t.Errorf("with its page cache %d MiB were sent, without %d", sent[0]>>20, sent[1]>>20)
 	}
-	if len(sent) == 4 && (copied[2]-sent[2] < 16<<20 || sent[3] > sent[2] || sent[3]*10 > copied[3]*8) {
+	// What is in the cache does not get smaller; how often the rest is sent
+	// again depends on how busy this machine is.
+	if len(sent) == 4 && (copied[2]-sent[2] < 16<<20 || sent[3] > sent[2]-diskBytes/2 || sent[3]*10 > copied[3]*8) {
 		t.Errorf("compressed %d MiB and %d MiB were sent of %d and %d", sent[2]>>20, sent[3]>>20, copied[2]>>20, copied[3]>>20)
 	}
 }

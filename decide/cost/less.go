@@ -17,24 +17,30 @@ const (
 
 // Drops reports whether a guest is to drop its page cache before it is copied,
 // by what it says of it. What is dropped is sent all the same where the
-// mechanism does not hear what is free: where the guest cannot say so, and where
-// it stands still.
+// mechanism does not hear what is free.
 func Drops(l fleet.Limits, c fleet.Cache) bool {
 	switch {
 	case l.PageCache == fleet.DropCache:
 		return true
-	case l.PageCache == fleet.SendCache, l.Mode == fleet.StopAndCopy, !c.Hints:
+	case l.PageCache == fleet.SendCache, !heard(l, c):
 		return false
 	}
 	return c.CleanBytes >= leastCache && float64(c.CleanBytes) >= cacheShare*float64(c.UsedBytes) &&
 		float64(c.HotBytes) <= hottestPart*float64(c.CleanBytes)
 }
 
+// heard reports whether the mechanism leaves out what the guest has free: not
+// where the guest cannot say so or stands still, and not by post-copy, since
+// QEMU then lets nobody wait at the target for a page that never comes.
+func heard(l fleet.Limits, c fleet.Cache) bool {
+	return c.Hints && l.Mode != fleet.StopAndCopy && l.Mode != fleet.PostCopy
+}
+
 // filled is how much of a guest's memory a copy has to send at first: what
 // holds anything, but for what the guest says is free, or will be.
 func filled(p fleet.Profile, l fleet.Limits) float64 {
 	all := float64(p.FilledBytes)
-	if c := p.Cache; c != nil && c.Hints && l.Mode != fleet.StopAndCopy {
+	if c := p.Cache; c != nil && heard(l, *c) {
 		free := float64(c.FreeBytes)
 		if Drops(l, *c) {
 			free += float64(c.CleanBytes)

@@ -27,6 +27,7 @@ func TestDrops(t *testing.T) {
 		{"read again and again", fleet.Limits{}, with(func(c *fleet.Cache) { c.HotBytes = 150 * mib }), false},
 		{"nobody would hear that it is free", fleet.Limits{}, with(func(c *fleet.Cache) { c.Hints = false }), false},
 		{"a guest that stands still cannot say it", fleet.Limits{Mode: fleet.StopAndCopy}, warm, false},
+		{"by post-copy nobody hears it", fleet.Limits{Mode: fleet.PostCopy}, warm, false},
 	} {
 		if got := Drops(c.l, c.cache); got != c.want {
 			t.Errorf("%s: %t", c.what, got)
@@ -48,6 +49,7 @@ func TestWhatIsNotSentIsNotPredicted(t *testing.T) {
 		{}:                            150,
 		{PageCache: fleet.SendCache}:  400,
 		{Mode: fleet.StopAndCopy}:     480,
+		{Mode: fleet.PostCopy}:        480,
 		{Compress: fleet.CompressOff}: 150,
 		{Compress: fleet.CompressOn}:  75,
 	} {
