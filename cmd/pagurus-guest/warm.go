@@ -28,6 +28,7 @@ func warmed() bool {
 // every job loads is in memory already where a guest starts from the snapshot of
 // this one. What it leaves is removed. It is no matter whether it succeeds.
 func warm(c *children) {
+	defer hideBootID()()
 	home := account{name: "root", dir: "/root", shell: "/bin/sh"}
 	env := slices.DeleteFunc(mpiEnv(fleet.Setup{}), func(v string) bool {
 		return strings.Contains(v, "if_include") || strings.Contains(strings.ToLower(v), "host_file") || strings.Contains(v, "hostfile")
@@ -45,6 +46,26 @@ func warm(c *children) {
 		for _, path := range found {
 			os.RemoveAll(path)
 		}
+	}
+}
+
+// bootID is made by the kernel when it is first read, and stays. Libraries take
+// it for the name of a machine, so it must not be made before the snapshot is.
+const bootID = "/proc/sys/kernel/random/boot_id"
+
+// hideBootID puts another in its place until what it gives is called.
+func hideBootID() (show func()) {
+	const other = runDir + "/boot_id"
+	err := os.WriteFile(other, []byte("00000000-0000-4000-8000-000000000000\n"), 0o444)
+	if err == nil {
+		err = unix.Mount(other, bootID, "", unix.MS_BIND, "")
+	}
+	if err != nil {
+		say("hiding the boot ID: %v", err)
+	}
+	return func() {
+		unix.Unmount(bootID, unix.MNT_DETACH)
+		os.Remove(other)
 	}
 }
 

@@ -41,21 +41,31 @@ func (a *Agent) pushing(w *work, p fleet.Progress) {
 		a.setProgress(w, nil)
 		return
 	}
-	a.setProgress(w, &p)
+	last := &p
+	a.setProgress(w, last)
 	a.works.Go(func() {
+		// Whatever ends it, the guest does not go on moving for ever.
+		defer func() {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if w.seat.progress == last {
+				w.seat.progress = nil
+			}
+		}()
 		for {
 			if wait(a.ctx, pollEvery/2); a.ctx.Err() != nil || !a.newest(w) {
 				return
 			}
 			p, err := d.Pushed(a.ctx, w.seat.guest)
-			a.mu.Lock()
-			if err == nil && w.seat.last == w {
-				w.seat.progress = &p
-			}
-			a.mu.Unlock()
 			if err != nil {
 				return
 			}
+			a.mu.Lock()
+			if w.seat.progress == last {
+				last = &p
+				w.seat.progress = last
+			}
+			a.mu.Unlock()
 		}
 	})
 }

@@ -58,6 +58,25 @@ func TestSourceTellsWhatFollowsTheGuest(t *testing.T) {
 	})
 }
 
+// A source whose guest dies before all of it has gone does not count as moving
+// one for ever: guests would never be looked at again.
+func TestSourceThatDiesMovesNothing(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.do(task(fleet.Start, 1))
+		r.do(late(fleet.Copy, 1))
+		r.do(late(fleet.Switch, 2))
+		time.Sleep(2 * time.Second)
+		if !r.a.moving() {
+			t.Error("it does not move")
+		}
+		r.d.end("j1g0")
+		time.Sleep(2 * time.Second)
+		if r.a.moving() || len(r.facts().Copies) > 0 {
+			t.Errorf("still moves: %+v", r.facts().Copies)
+		}
+	})
+}
+
 // Only what surely never comes is said to have failed.
 func TestGatherSaysWhatItKnows(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
