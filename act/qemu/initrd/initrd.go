@@ -74,16 +74,22 @@ func (f *Folder) Make(image, guestAgent string) (path string, err error) {
 	return path, nil
 }
 
-// nameOf is a digest of what identifies the files, not of their content: it
-// is asked for at every start. A file that is replaced is another file.
-func nameOf(files ...*os.File) (string, error) {
+// nameOf is a digest of the guest agent, and of what identifies the modules, not
+// of their content: it is asked for at every start, and they are many MiB. A file
+// that is replaced is another file. A guest agent that was built again from the
+// same source is the same, so that snapshots of guests with it stay good.
+func nameOf(modules, agent *os.File) (string, error) {
 	sum := sha256.New()
-	for _, f := range files {
-		var st unix.Stat_t
-		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-			return "", fmt.Errorf("read %s: %w", f.Name(), err)
-		}
-		fmt.Fprintln(sum, st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano())
+	var st unix.Stat_t
+	if err := unix.Fstat(int(modules.Fd()), &st); err != nil {
+		return "", fmt.Errorf("read %s: %w", modules.Name(), err)
+	}
+	fmt.Fprintln(sum, st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano())
+	if _, err := io.Copy(sum, agent); err != nil {
+		return "", fmt.Errorf("read the guest agent: %w", err)
+	}
+	if _, err := agent.Seek(0, io.SeekStart); err != nil {
+		return "", fmt.Errorf("read the guest agent: %w", err)
 	}
 	return fmt.Sprintf("%x", sum.Sum(nil)[:16]), nil
 }
