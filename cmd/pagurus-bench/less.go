@@ -133,7 +133,7 @@ func (b *bench) squeezed(ctx context.Context) (err error) {
 		if (i/2+i)%2 == 1 { // in each repeat the other one first
 			choice, name = "auto", "less_packed_s"
 		}
-		m, took, err := b.moved(ctx, "migrate", job+"g0", "--to", hosts[i%2], "--wait", "--bandwidth", slowLink, "--compress", choice)
+		m, took, err := b.moved(ctx, "migrate", job+"g0", "--to", hosts[i%2], "--wait", "--bandwidth", slowLink, "--compress", choice, "--mode", "pre-copy")
 		if err != nil {
 			return err
 		}
