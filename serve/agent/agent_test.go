@@ -644,6 +644,18 @@ func TestNoGuestStandsStillForNothing(t *testing.T) {
 		if g := r.d.guest("j1g0"); g.run != fleet.Running {
 			t.Errorf("held, it is %s", g.run)
 		}
+		// Held and then switched, as the next agent is told, it is not woken between.
+		r.do(task(fleet.Copy, 1))
+		r.stop()
+		r.d.put("j1g0", fleet.Paused)
+		woken := r.d.count("resume j1g0")
+		r.start()
+		r.send(task(fleet.Hold, 1))
+		time.Sleep(patience / 2)
+		r.do(task(fleet.Switch, 2))
+		if n := r.d.count("resume j1g0"); n != woken {
+			t.Errorf("woken %d times before its switch", n-woken)
+		}
 	})
 }
 

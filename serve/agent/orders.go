@@ -141,8 +141,17 @@ func (a *Agent) wake(s *seat, t fleet.Task) {
 	a.mu.Unlock()
 }
 
+// patience: an agent that has just started may be told to hold a guest before it
+// is told to switch it, and a guest that stands ready for that is not to be woken.
+const patience = 500 * time.Millisecond
+
 func (a *Agent) awaken(ctx context.Context, w *work) (fleet.Report, error) {
-	if state, err := a.state(ctx, w); err != nil || state != fleet.Paused {
+	state, err := a.state(ctx, w)
+	if err == nil && state == fleet.Paused {
+		wait(ctx, patience)
+		state, err = a.state(ctx, w)
+	}
+	if err != nil || state != fleet.Paused || ctx.Err() != nil {
 		return fleet.Report{}, err
 	}
 	return a.revert(ctx, w)
