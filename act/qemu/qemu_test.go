@@ -97,24 +97,7 @@ func TestManyRounds(t *testing.T) {
 	for i := range moves {
 		from, to := hosts[i%2], hosts[(i+1)%2]
 		tk.Order.Migration = fleet.MigrationID(fmt.Sprintf("m%d", i))
-		listen, err := to.Receive(t.Context(), tk)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tk.Listen = listen
-		if err := from.Copy(t.Context(), tk, func(fleet.Progress) {}); err != nil {
-			t.Fatal(err)
-		}
-		p, err := from.Switch(t.Context(), tk)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := to.Resume(t.Context(), tk.Guest.ID); err != nil {
-			t.Fatal(err)
-		}
-		if err := from.Stop(t.Context(), tk.Guest.ID); err != nil {
-			t.Fatal(err)
-		}
+		p := w.move(t, tk, from, to)
 		t.Logf("%d rounds, %d MiB sent, %s in all, %s down", p.Rounds, p.SentBytes>>20, p.Elapsed, p.Downtime)
 		healthy(t, to, tk.Guest.ID)
 	}

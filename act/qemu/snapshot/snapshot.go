@@ -132,6 +132,9 @@ type Do func(ctx context.Context, command string, args, out any) error
 // socket is where QEMU sends a guest that is saved, in its working directory.
 const socket = "save.sock"
 
+// connectLimit is how long QEMU may take to reach the socket on a busy host.
+const connectLimit = 10 * time.Second
+
 // often is how long QEMU is left alone between two questions.
 const often = 10 * time.Millisecond
 
@@ -156,6 +159,10 @@ func Save(ctx context.Context, do Do, dir string, gid int, out io.Writer) error 
 	if err != nil {
 		return err
 	}
+	// QEMU connects at once, or never.
+	if err := listener.SetDeadline(time.Now().Add(connectLimit)); err != nil {
+		return err
+	}
 	conn, err := listener.Accept()
 	if err != nil {
 		return errors.Join(err, ctx.Err())
@@ -173,7 +180,7 @@ func Save(ctx context.Context, do Do, dir string, gid int, out io.Writer) error 
 }
 
 // listen makes the socket that QEMU, unprivileged, connects to.
-func listen(dir string, gid int) (net.Listener, error) {
+func listen(dir string, gid int) (*net.UnixListener, error) {
 	folder, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
@@ -181,11 +188,11 @@ func listen(dir string, gid int) (net.Listener, error) {
 	defer folder.Close()
 	// By way of /proc, since an address may have no more than 107 bytes.
 	path := fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), socket)
-	l, err := net.Listen("unix", path)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // the path is gone by then; the folder goes with the guest
+	l.SetUnlinkOnClose(false) // the path is gone by then; the folder goes with the guest
 	if err := errors.Join(os.Chown(path, 0, gid), os.Chmod(path, 0o660)); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
