@@ -35,7 +35,7 @@ func (b *bench) bareGuest() (folder, initrd string, err error) {
 		return "", "", err
 	}
 	folder = store.Folder(img.Digest)
-	initrd = filepath.Join(b.dir, "bare.cpio")
+	initrd = filepath.Join(b.Dir, "bare.cpio")
 	if _, err := os.Stat(initrd); err == nil {
 		return folder, initrd, nil
 	}
@@ -43,7 +43,7 @@ func (b *bench) bareGuest() (folder, initrd string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	program, err := os.ReadFile(filepath.Join(b.dir, "first"))
+	program, err := os.ReadFile(filepath.Join(b.Dir, "first"))
 	if err != nil {
 		return "", "", err
 	}

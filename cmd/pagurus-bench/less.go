@@ -51,7 +51,7 @@ func (b *bench) less(ctx context.Context) error {
 
 // warmed starts a job whose guest has read files.
 func (b *bench) warmed(ctx context.Context) (job string, err error) {
-	job, err = b.pagurus(ctx, "run", "--detach", "-n", "1", "--mem", "512M", "--image", "openmpi", "--on", "host1", "--", "sh", "-c", warming)
+	job, err = b.Type(ctx, "run", "--detach", "-n", "1", "--mem", "512M", "--image", "openmpi", "--on", "host1", "--", "sh", "-c", warming)
 	if err == nil {
 		if err = b.busy(ctx, job); err != nil {
 			err = errors.Join(err, b.discard(ctx, job))
@@ -72,7 +72,7 @@ func (b *bench) warmMove(ctx context.Context) (m fleet.Migration, took time.Dura
 // moved makes a move of one guest and gives what it cost.
 func (b *bench) moved(ctx context.Context, args ...string) (fleet.Migration, time.Duration, error) {
 	none := fleet.Migration{}
-	if _, err := b.pagurus(ctx, args...); err != nil {
+	if _, err := b.Type(ctx, args...); err != nil {
 		return none, 0, err
 	}
 	s, err := b.snapshot(ctx)
@@ -97,10 +97,10 @@ func (b *bench) warmMoveByHand(ctx context.Context) (sent int64, took time.Durat
 		return 0, 0, err
 	}
 	defer func() {
-		_, e := b.pagurus(context.WithoutCancel(ctx), "lab", "restart", "host1")
+		_, e := b.Type(context.WithoutCancel(ctx), "lab", "restart", "host1")
 		err = errors.Join(err, e, b.discard(ctx, job))
 	}()
-	if _, err := b.pagurus(ctx, "lab", "kill", "host1"); err != nil {
+	if _, err := b.Type(ctx, "lab", "kill", "host1"); err != nil {
 		return 0, 0, err
 	}
 	begun := time.Now()

@@ -9,21 +9,19 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/measure/drive"
 	"pagurus/measure/stats"
 	"pagurus/show/demo"
 )
@@ -49,8 +47,7 @@ type record struct {
 
 // bench is one run.
 type bench struct {
-	bin    string // folder of the binaries
-	dir    string // working directory of the jobs
+	drive.Pagurus
 	repeat int
 	record record
 	above  []string               // figures that are not as promised
@@ -73,36 +70,36 @@ func main() {
 }
 
 func run(ctx context.Context, repeat int, only, out string, programs []string) (err error) {
-	self, err := os.Executable()
+	program, err := drive.Beside()
 	if err != nil {
 		return err
 	}
-	b := &bench{bin: filepath.Dir(self), repeat: repeat, names: map[fleet.JobID]string{}, chosen: programs}
-	if err := demo.NoLab(ctx, b.pagurusPath()); err != nil {
+	b := &bench{Pagurus: drive.Pagurus{Program: program}, repeat: repeat, names: map[fleet.JobID]string{}, chosen: programs}
+	if err := demo.NoLab(ctx, b.Program); err != nil {
 		return err
 	}
 	b.record = record{
-		Begun: time.Now().UTC(), Commit: output("git", "describe", "--always", "--dirty"), Kernel: output("uname", "-r"),
+		Begun: time.Now().UTC(), Commit: drive.Commit(), Kernel: output("uname", "-r"),
 		Samples: map[string][]float64{}, Figures: map[string]stats.Interval{}, Limits: map[string]float64{},
 	}
-	if b.dir, err = os.MkdirTemp("/var/tmp", "pagurus-bench-"); err != nil {
+	if b.Dir, err = os.MkdirTemp("/var/tmp", "pagurus-bench-"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(b.dir)
+	defer os.RemoveAll(b.Dir)
 	defer func() {
 		err = errors.Join(err, b.record.keep(out))
 	}()
-	if err := b.prepare(ctx); err != nil {
+	if err := b.Witness(ctx); err != nil {
 		return err
 	}
-	if err := demo.NoLab(ctx, b.pagurusPath()); err != nil {
+	if err := demo.NoLab(ctx, b.Program); err != nil {
 		return err // it came while the image was built
 	}
-	if _, err := b.pagurus(ctx, "lab", "up", "--hosts", fmt.Sprint(labHosts)); err != nil {
+	if _, err := b.Type(ctx, "lab", "up", "--hosts", fmt.Sprint(labHosts)); err != nil {
 		return err
 	}
 	defer func() {
-		_, e := b.pagurus(context.WithoutCancel(ctx), "lab", "down")
+		_, e := b.Type(context.WithoutCancel(ctx), "lab", "down")
 		err = errors.Join(err, e)
 	}()
 	for _, part := range []struct {
@@ -127,53 +124,7 @@ func (r record) keep(file string) error {
 	if len(r.Samples)+len(r.Moves) == 0 {
 		return nil
 	}
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(file), 0o755)
-	}
-	if err == nil {
-		err = os.WriteFile(file, append(text, '\n'), 0o644)
-	}
-	if err != nil {
-		return fmt.Errorf("keeping the record: %w", err)
-	}
-	return nil
-}
-
-// prepare makes the image and the program that keeps guests busy.
-func (b *bench) prepare(ctx context.Context) error {
-	if _, err := b.pagurus(ctx, "image", "build", "openmpi"); err != nil {
-		return err
-	}
-	source, err := filepath.Abs("internal/testkit/witness/witness.c")
-	if err != nil {
-		return err
-	}
-	text, err := os.ReadFile(source)
-	if err != nil {
-		return fmt.Errorf("run it from the top of the source tree: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(b.dir, "witness.c"), text, 0o644); err != nil {
-		return err
-	}
-	_, err = b.pagurus(ctx, "image", "shell", "openmpi", "--", "mpicc", "-O2", "-o", "witness", "witness.c")
-	return err
-}
-
-func (b *bench) pagurusPath() string { return filepath.Join(b.bin, "pagurus") }
-
-func (b *bench) pagurus(ctx context.Context, args ...string) (string, error) {
-	c := exec.CommandContext(ctx, b.pagurusPath(), args...)
-	// Told to end, not killed: what it has begun it also ends.
-	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
-	c.WaitDelay = time.Minute
-	c.Dir = b.dir
-	var out, said bytes.Buffer // notes are no part of the answer
-	c.Stdout, c.Stderr = &out, &said
-	if err := c.Run(); err != nil {
-		return "", fmt.Errorf("pagurus %s: %w: %s%s", strings.Join(args, " "), err, out.String(), said.String())
-	}
-	return strings.TrimSpace(out.String()), nil
+	return drive.Keep(file, r)
 }
 
 // exitCancelled is what `pagurus wait` exits with for a job that was cancelled.
@@ -183,10 +134,10 @@ const exitCancelled = 125
 // is gone, so that it disturbs nothing that is measured next.
 func (b *bench) discard(ctx context.Context, job string) error {
 	ctx = context.WithoutCancel(ctx)
-	if _, err := b.pagurus(ctx, "cancel", job); err != nil {
+	if _, err := b.Type(ctx, "cancel", job); err != nil {
 		return err
 	}
-	_, err := b.pagurus(ctx, "wait", job)
+	_, err := b.Type(ctx, "wait", job)
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == exitCancelled {
 		return nil
 	}
@@ -251,13 +202,4 @@ func (b *bench) ratio(name, ours, theirs string, limit float64) error {
 func output(name string, args ...string) string {
 	out, _ := exec.Command(name, args...).Output()
 	return strings.TrimSpace(string(out))
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

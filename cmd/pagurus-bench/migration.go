@@ -13,6 +13,7 @@ import (
 
 	"pagurus/act/qemu/qmp"
 	"pagurus/fleet"
+	"pagurus/measure/drive"
 	"pagurus/serve/wire"
 )
 
@@ -53,7 +54,7 @@ func (b *bench) move(ctx context.Context) (took time.Duration, err error) {
 	if err := b.busy(ctx, job); err != nil {
 		return 0, err
 	}
-	if _, err := b.pagurus(ctx, "migrate", job+"g0", "--to", "host2", "--wait"); err != nil {
+	if _, err := b.Type(ctx, "migrate", job+"g0", "--to", "host2", "--wait"); err != nil {
 		return 0, err
 	}
 	return b.lastMove(ctx)
@@ -67,13 +68,13 @@ func (b *bench) moveByHand(ctx context.Context) (took time.Duration, err error) 
 		return 0, err
 	}
 	defer func() {
-		_, e := b.pagurus(context.WithoutCancel(ctx), "lab", "restart", "host1")
+		_, e := b.Type(context.WithoutCancel(ctx), "lab", "restart", "host1")
 		err = errors.Join(err, e, b.discard(ctx, job))
 	}()
 	if err := b.busy(ctx, job); err != nil {
 		return 0, err
 	}
-	if _, err := b.pagurus(ctx, "lab", "kill", "host1"); err != nil {
+	if _, err := b.Type(ctx, "lab", "kill", "host1"); err != nil {
 		return 0, err
 	}
 	return b.hand(ctx, job+"g0", "host1", "host3")
@@ -81,16 +82,16 @@ func (b *bench) moveByHand(ctx context.Context) (took time.Duration, err error) 
 
 // witness starts the job whose guest is moved.
 func (b *bench) witness(ctx context.Context) (job string, err error) {
-	return b.pagurus(ctx, "run", "--detach", "-n", "1", "--mem", "512M", "--image", "openmpi", "--on", "host1", "--", "./witness", "600", "64")
+	return b.Type(ctx, "run", "--detach", "-n", "1", "--mem", "512M", "--image", "openmpi", "--on", "host1", "--", "./witness", "600", "64")
 }
 
 // busy waits until the job's ranks compute.
 func (b *bench) busy(ctx context.Context, job string) error {
 	for range 300 {
-		if out, err := b.pagurus(ctx, "logs", job); err == nil && strings.Contains(out, "START") {
-			return pause(ctx, 2*time.Second)
+		if out, err := b.Type(ctx, "logs", job); err == nil && strings.Contains(out, "START") {
+			return drive.Pause(ctx, 2*time.Second)
 		}
-		if err := pause(ctx, 200*time.Millisecond); err != nil {
+		if err := drive.Pause(ctx, 200*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -145,7 +146,7 @@ func migrate(ctx context.Context, source *qmp.Client, address string) (sent int6
 			if state.Status == "completed" {
 				return state.RAM.Sent, nil
 			}
-			if err := pause(ctx, 10*time.Millisecond); err != nil {
+			if err := drive.Pause(ctx, 10*time.Millisecond); err != nil {
 				return 0, err
 			}
 			if state.Status == "failed" {

@@ -12,6 +12,7 @@ import (
 
 	"pagurus/decide/cost"
 	"pagurus/fleet"
+	"pagurus/measure/drive"
 	"pagurus/measure/stats"
 )
 
@@ -39,17 +40,17 @@ const (
 // holds what was predicted of the scored ones, by a model that has seen only
 // the others, against what they cost.
 func (b *bench) predict(ctx context.Context) error {
-	if err := os.WriteFile(filepath.Join(b.dir, "programs.c"), programs, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(b.Dir, "programs.c"), programs, 0o644); err != nil {
 		return err
 	}
-	if _, err := b.pagurus(ctx, "image", "shell", "openmpi", "--", "gcc", "-O2", "-o", "programs", "programs.c", "-lm"); err != nil {
+	if _, err := b.Type(ctx, "image", "shell", "openmpi", "--", "gcc", "-O2", "-o", "programs", "programs.c", "-lm"); err != nil {
 		return err
 	}
-	seen, err := b.program(ctx, b.choose(fitting), max(1, b.repeat/2))
+	seen, err := b.moveEach(ctx, b.choose(fitting), max(1, b.repeat/2))
 	if err != nil {
 		return err
 	}
-	moved, err := b.program(ctx, b.choose(scoring), b.repeat)
+	moved, err := b.moveEach(ctx, b.choose(scoring), b.repeat)
 	if err != nil {
 		return err
 	}
@@ -107,9 +108,9 @@ func (b *bench) compare(m fleet.Migration) {
 		m.Cost.SentBytes>>20, p.Bytes.Value>>20, p.Converges)
 }
 
-// program runs each program in a guest of its own and moves it at every
+// moveEach runs each program in a guest of its own and moves it at every
 // ceiling, so many times, to and fro.
-func (b *bench) program(ctx context.Context, names []string, times int) ([]fleet.Migration, error) {
+func (b *bench) moveEach(ctx context.Context, names []string, times int) ([]fleet.Migration, error) {
 	var out []fleet.Migration
 	for _, name := range names {
 		moved, err := b.toAndFro(ctx, name, times)
@@ -122,7 +123,7 @@ func (b *bench) program(ctx context.Context, names []string, times int) ([]fleet
 }
 
 func (b *bench) toAndFro(ctx context.Context, name string, times int) (out []fleet.Migration, err error) {
-	job, err := b.pagurus(ctx, "run", "--detach", "-n", "1", "--mem", "256M", "--image", "openmpi", "--on", "host1", "--", "./programs", name)
+	job, err := b.Type(ctx, "run", "--detach", "-n", "1", "--mem", "256M", "--image", "openmpi", "--on", "host1", "--", "./programs", name)
 	if err != nil {
 		return nil, err
 	}
@@ -154,19 +155,19 @@ func (b *bench) ceiled(ctx context.Context, guest, ceiling string) (fleet.Migrat
 	if s.Guests[fleet.GuestID(guest)].Home == "host2" {
 		to = "host1"
 	}
-	if _, err := b.pagurus(ctx, "predict", guest, "--to", to); err != nil {
+	if _, err := b.Type(ctx, "predict", guest, "--to", to); err != nil {
 		return none, err
 	}
 	// The look reaches the controller with the host's next facts.
-	if err := pause(ctx, 1500*time.Millisecond); err != nil {
+	if err := drive.Pause(ctx, 1500*time.Millisecond); err != nil {
 		return none, err
 	}
-	id, err := b.pagurus(ctx, "migrate", guest, "--to", to, "--mode", "pre-copy", "--bandwidth", ceiling)
+	id, err := b.Type(ctx, "migrate", guest, "--to", to, "--mode", "pre-copy", "--bandwidth", ceiling)
 	if err != nil {
 		return none, err
 	}
 	for {
-		if err := pause(ctx, 200*time.Millisecond); err != nil {
+		if err := drive.Pause(ctx, 200*time.Millisecond); err != nil {
 			return none, err
 		}
 		if s, err = b.snapshot(ctx); err != nil {

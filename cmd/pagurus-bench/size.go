@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/measure/drive"
 	"pagurus/measure/stats"
 )
 
@@ -47,7 +48,7 @@ func (b *bench) size(ctx context.Context) error {
 // sizeOutside looks at the controller and, of the hosts' agents, always at the
 // largest.
 func (b *bench) sizeOutside(ctx context.Context) (err error) {
-	job, err := b.pagurus(ctx, "run", "--detach", "-n", fmt.Sprint(sizeGuests), "--guests", fmt.Sprint(sizeGuests), "--mem", "256M", "--image", "openmpi", "--", "sleep", "900")
+	job, err := b.Type(ctx, "run", "--detach", "-n", fmt.Sprint(sizeGuests), "--guests", fmt.Sprint(sizeGuests), "--mem", "256M", "--image", "openmpi", "--", "sleep", "900")
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func (b *bench) sizeOutside(ctx context.Context) (err error) {
 	if err := b.running(ctx, job); err != nil {
 		return err
 	}
-	if err := pause(ctx, settling); err != nil {
+	if err := drive.Pause(ctx, settling); err != nil {
 		return err
 	}
 	controller, agents, err := b.daemons(ctx)
@@ -68,7 +69,7 @@ func (b *bench) sizeOutside(ctx context.Context) (err error) {
 			return err
 		}
 		begun := time.Now()
-		if err := pause(ctx, sizeEvery); err != nil {
+		if err := drive.Pause(ctx, sizeEvery); err != nil {
 			return err
 		}
 		after, err := cpuTime(controller)
@@ -93,7 +94,7 @@ func (b *bench) sizeOutside(ctx context.Context) (err error) {
 // sizeInside looks at the guest agent, the first process of every guest.
 func (b *bench) sizeInside(ctx context.Context) error {
 	look := fmt.Sprintf("sleep %.0f; cat /proc/1/status", settling.Seconds())
-	out, err := b.pagurus(ctx, "run", "-n", fmt.Sprint(sizeGuests), "--guests", fmt.Sprint(sizeGuests), "--mem", "256M", "--image", "openmpi", "--", "sh", "-c", look)
+	out, err := b.Type(ctx, "run", "-n", fmt.Sprint(sizeGuests), "--guests", fmt.Sprint(sizeGuests), "--mem", "256M", "--image", "openmpi", "--", "sh", "-c", look)
 	if err != nil {
 		return err
 	}
@@ -109,7 +110,7 @@ func (b *bench) sizeInside(ctx context.Context) error {
 
 // daemons gives the processes of the lab's controller and agents.
 func (b *bench) daemons(ctx context.Context) (controller int, agents []int, err error) {
-	out, err := b.pagurus(ctx, "lab", "status", "--json")
+	out, err := b.Type(ctx, "lab", "status", "--json")
 	if err != nil {
 		return 0, nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"pagurus/measure/drive"
 )
 
 //go:embed programs/tight.c
@@ -30,10 +32,10 @@ const (
 // guests moves, by Pagurus and by hand between learning bridges, and when all
 // four of a job move as a gang and one of them alone. The job itself tells.
 func (b *bench) stall(ctx context.Context) error {
-	if err := os.WriteFile(filepath.Join(b.dir, "tight.c"), tight, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(b.Dir, "tight.c"), tight, 0o644); err != nil {
 		return err
 	}
-	if _, err := b.pagurus(ctx, "image", "shell", "openmpi", "--", "mpicc", "-O2", "-o", "tight", "tight.c"); err != nil {
+	if _, err := b.Type(ctx, "image", "shell", "openmpi", "--", "mpicc", "-O2", "-o", "tight", "tight.c"); err != nil {
 		return err
 	}
 	sides := []struct {
@@ -71,7 +73,7 @@ func (b *bench) stall(ctx context.Context) error {
 // keeps the job's files at their place.
 func (b *bench) coupled(ctx context.Context, guests int) (job string, err error) {
 	n := strconv.Itoa(guests)
-	job, err = b.pagurus(ctx, "run", "--detach", "-n", n, "--guests", n, "--mem", "256M", "--image", "openmpi", "--on", "host1,host2", "--",
+	job, err = b.Type(ctx, "run", "--detach", "-n", n, "--guests", n, "--mem", "256M", "--image", "openmpi", "--on", "host1,host2", "--",
 		"sh", "-c", "cp tight /tmp/tight && cd /tmp && exec ./tight 0.02")
 	if err != nil {
 		return "", err
@@ -79,7 +81,7 @@ func (b *bench) coupled(ctx context.Context, guests int) (job string, err error)
 	if err := b.busy(ctx, job); err != nil {
 		return "", errors.Join(err, b.discard(ctx, job))
 	}
-	return job, pause(ctx, calm)
+	return job, drive.Pause(ctx, calm)
 }
 
 // stallOf moves guests of a job by Pagurus, the last ones, together.
@@ -94,11 +96,11 @@ func (b *bench) stallOf(ctx context.Context, guests, moved int) (longest time.Du
 		args = append(args, fmt.Sprintf("%sg%d", job, i))
 	}
 	begun := time.Now()
-	if _, err := b.pagurus(ctx, append(args, "--to", "host3", "--wait")...); err != nil {
+	if _, err := b.Type(ctx, append(args, "--to", "host3", "--wait")...); err != nil {
 		return 0, err
 	}
 	ended := time.Now()
-	if err := pause(ctx, calm); err != nil {
+	if err := drive.Pause(ctx, calm); err != nil {
 		return 0, err
 	}
 	return b.silence(ctx, job, begun, ended.Add(after))
@@ -106,7 +108,7 @@ func (b *bench) stallOf(ctx context.Context, guests, moved int) (longest time.Du
 
 // silence is the longest of a job's that ended in a window of time.
 func (b *bench) silence(ctx context.Context, job string, from, to time.Time) (longest time.Duration, err error) {
-	out, err := b.pagurus(ctx, "logs", job)
+	out, err := b.Type(ctx, "logs", job)
 	if err != nil {
 		return 0, err
 	}
@@ -151,7 +153,7 @@ func (b *bench) stallByHand(ctx context.Context, guests, moved int) (sum time.Du
 		err = errors.Join(err, net.clear(), b.restart(ctx), b.abandon(ctx, job))
 	}()
 	for _, host := range []string{"host1", "host2"} {
-		if _, err := b.pagurus(ctx, "lab", "kill", host); err != nil {
+		if _, err := b.Type(ctx, "lab", "kill", host); err != nil {
 			return 0, err
 		}
 	}
@@ -160,7 +162,7 @@ func (b *bench) stallByHand(ctx context.Context, guests, moved int) (sum time.Du
 	}
 	var begun, ended []time.Time
 	for i := guests - moved; i < guests; i++ {
-		if err := pause(ctx, calm); err != nil {
+		if err := drive.Pause(ctx, calm); err != nil {
 			return 0, err
 		}
 		begun = append(begun, time.Now())
@@ -173,14 +175,14 @@ func (b *bench) stallByHand(ctx context.Context, guests, moved int) (sum time.Du
 		}
 		ended = append(ended, time.Now())
 	}
-	if err := pause(ctx, calm); err != nil {
+	if err := drive.Pause(ctx, calm); err != nil {
 		return 0, err
 	}
 	// Its agent brings the output of the first guest, late but whole.
-	if _, err := b.pagurus(ctx, "lab", "restart", "host1"); err != nil {
+	if _, err := b.Type(ctx, "lab", "restart", "host1"); err != nil {
 		return 0, err
 	}
-	if err := pause(ctx, calm); err != nil {
+	if err := drive.Pause(ctx, calm); err != nil {
 		return 0, err
 	}
 	for i := range begun {
@@ -211,7 +213,7 @@ func (b *bench) homes(ctx context.Context, job string) (map[int]string, error) {
 // restart brings all agents back.
 func (b *bench) restart(ctx context.Context) (err error) {
 	for _, host := range []string{"host1", "host2"} {
-		_, e := b.pagurus(context.WithoutCancel(ctx), "lab", "restart", host)
+		_, e := b.Type(context.WithoutCancel(ctx), "lab", "restart", host)
 		err = errors.Join(err, e)
 	}
 	return err
@@ -222,7 +224,7 @@ func (b *bench) restart(ctx context.Context) (err error) {
 func (b *bench) abandon(ctx context.Context, job string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
-	_, _ = b.pagurus(ctx, "cancel", job) // it may have failed already
-	_, _ = b.pagurus(ctx, "wait", job)
+	_, _ = b.Type(ctx, "cancel", job) // it may have failed already
+	_, _ = b.Type(ctx, "wait", job)
 	return ctx.Err()
 }

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"pagurus/measure/drive"
 )
 
 // allowance is what a warm run may take beyond 1.5 boots: the program's own
@@ -24,7 +26,7 @@ func (b *bench) start(ctx context.Context) error {
 	if err := b.initProgram(ctx); err != nil {
 		return err
 	}
-	if _, err := b.pagurus(ctx, "run", "-n", "2", "--guests", "2", "--image", "openmpi", "--", "./init"); err != nil {
+	if _, err := b.Type(ctx, "run", "-n", "2", "--guests", "2", "--image", "openmpi", "--", "./init"); err != nil {
 		return err // the first run warms the caches
 	}
 	machine, err := b.machine(ctx)
@@ -54,7 +56,7 @@ func (b *bench) start(ctx context.Context) error {
 // toInit takes the time from the command to MPI_Init returned on both ranks.
 func (b *bench) toInit(ctx context.Context) (time.Duration, error) {
 	begun := time.Now()
-	out, err := b.pagurus(ctx, "run", "-n", "2", "--guests", "2", "--image", "openmpi", "--", "./init")
+	out, err := b.Type(ctx, "run", "-n", "2", "--guests", "2", "--image", "openmpi", "--", "./init")
 	if err != nil {
 		return 0, err
 	}
@@ -80,7 +82,7 @@ func (b *bench) toInit(ctx context.Context) (time.Duration, error) {
 // is and how its kernel starts, taken from one that runs, so that the boot by
 // hand is of the same.
 func (b *bench) machine(ctx context.Context) (args []string, err error) {
-	job, err := b.pagurus(ctx, "run", "--detach", "-n", "1", "--image", "openmpi", "--on", "host1", "--", "sleep", "600")
+	job, err := b.Type(ctx, "run", "--detach", "-n", "1", "--image", "openmpi", "--on", "host1", "--", "sleep", "600")
 	if err != nil {
 		return nil, err
 	}
@@ -124,16 +126,16 @@ int main(int c, char **v) {
 	return 0;
 }
 `
-	if err := os.WriteFile(filepath.Join(b.dir, "init.c"), []byte(source), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(b.Dir, "init.c"), []byte(source), 0o644); err != nil {
 		return err
 	}
-	if _, err := b.pagurus(ctx, "image", "shell", "openmpi", "--", "mpicc", "-o", "init", "init.c"); err != nil {
+	if _, err := b.Type(ctx, "image", "shell", "openmpi", "--", "mpicc", "-o", "init", "init.c"); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(b.dir, "first.c"), []byte(firstProcess), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(b.Dir, "first.c"), []byte(firstProcess), 0o644); err != nil {
 		return err
 	}
-	_, err := b.pagurus(ctx, "image", "shell", "openmpi", "--", "gcc", "-static", "-O1", "-o", "first", "first.c")
+	_, err := b.Type(ctx, "image", "shell", "openmpi", "--", "gcc", "-static", "-O1", "-o", "first", "first.c")
 	return err
 }
 
@@ -185,7 +187,7 @@ func (b *bench) running(ctx context.Context, job string) error {
 				}
 			}
 		}
-		if err := pause(ctx, 200*time.Millisecond); err != nil {
+		if err := drive.Pause(ctx, 200*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -26,6 +25,7 @@ import (
 
 	"pagurus/fleet"
 	faultpoint "pagurus/internal/fault"
+	"pagurus/measure/drive"
 	"pagurus/serve/wire"
 	"pagurus/show/demo"
 )
@@ -95,28 +95,26 @@ func (c *chaos) start(only string) error {
 // all is the whole run with its lab, which is gone afterwards whatever
 // happens.
 func (c *chaos) all(ctx context.Context, out, logs string) (err error) {
-	self, err := os.Executable()
-	if err != nil {
+	if c.Program, err = drive.Beside(); err != nil {
 		return err
 	}
-	c.bin = filepath.Join(filepath.Dir(self), "pagurus")
-	if err := demo.NoLab(ctx, c.bin); err != nil {
+	if err := demo.NoLab(ctx, c.Program); err != nil {
 		return err
 	}
-	if c.dir, err = os.MkdirTemp("/var/tmp", "pagurus-chaos-"); err != nil {
+	if c.Dir, err = os.MkdirTemp("/var/tmp", "pagurus-chaos-"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(c.dir)
+	defer os.RemoveAll(c.Dir)
 	fmt.Printf("seed %d: %d faults\n", c.seed, c.faults)
-	if err := c.prepare(ctx); err != nil {
+	if err := c.Witness(ctx); err != nil {
 		return err
 	}
-	if err := demo.NoLab(ctx, c.bin); err != nil {
+	if err := demo.NoLab(ctx, c.Program); err != nil {
 		return err // it came while the image was built
 	}
 	before := traces()
 	defer func() {
-		_, e := c.pagurus(context.WithoutCancel(ctx), "lab", "down")
+		_, e := c.Type(context.WithoutCancel(ctx), "lab", "down")
 		err = errors.Join(err, e, nothingLeft(before))
 	}()
 	if err := c.lab(ctx); err != nil {
@@ -132,26 +130,6 @@ func (c *chaos) all(ctx context.Context, out, logs string) (err error) {
 	return errors.Join(err, c.keep(out, err))
 }
 
-// prepare makes the image and the program that checks itself.
-func (c *chaos) prepare(ctx context.Context) error {
-	if _, err := c.pagurus(ctx, "image", "build", "openmpi"); err != nil {
-		return err
-	}
-	source, err := filepath.Abs("internal/testkit/witness/witness.c")
-	if err != nil {
-		return err
-	}
-	text, err := os.ReadFile(source)
-	if err != nil {
-		return fmt.Errorf("run it from the top of the source tree: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(c.dir, "witness.c"), text, 0o644); err != nil {
-		return err
-	}
-	_, err = c.pagurus(ctx, "image", "shell", "openmpi", "--", "mpicc", "-O2", "-o", "witness", "witness.c")
-	return err
-}
-
 // lab starts the lab, its store on a disk that can be filled.
 func (c *chaos) lab(ctx context.Context) error {
 	if err := store.mount(); err != nil {
@@ -160,7 +138,7 @@ func (c *chaos) lab(ctx context.Context) error {
 	if err := os.Setenv(faultpoint.Environment, naps(c.seed, 0)); err != nil {
 		return err
 	}
-	_, err := c.pagurus(ctx, "lab", "up", "--hosts", fmt.Sprint(c.hosts))
+	_, err := c.Type(ctx, "lab", "up", "--hosts", fmt.Sprint(c.hosts))
 	if e := os.Unsetenv(faultpoint.Environment); err == nil {
 		err = e
 	}

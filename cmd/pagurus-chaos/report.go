@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	"pagurus/act/daemon"
 	"pagurus/fleet"
+	"pagurus/measure/drive"
 )
 
 // record is what a run leaves: enough to be looked at and repeated later.
@@ -35,22 +35,11 @@ type record struct {
 func (c *chaos) keep(file string, wrong error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	commit, _ := exec.Command("git", "describe", "--always", "--dirty").Output() // from a tree without git there is none
-	r := record{Seed: c.seed, Commit: strings.TrimSpace(string(commit)), Began: c.began, Took: time.Since(c.began), Counts: c.court.tally, Faults: c.strikes}
+	r := record{Seed: c.seed, Commit: drive.Commit(), Began: c.began, Took: time.Since(c.began), Counts: c.court.tally, Faults: c.strikes}
 	if wrong != nil {
 		r.Wrong = wrong.Error()
 	}
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(file), 0o755)
-	}
-	if err == nil {
-		err = os.WriteFile(file, append(text, '\n'), 0o644)
-	}
-	if err != nil {
-		return fmt.Errorf("keeping the report: %w", err)
-	}
-	return nil
+	return drive.Keep(file, r)
 }
 
 // struck is how many faults there have been.
@@ -73,7 +62,7 @@ func (c *chaos) report(ctx context.Context) {
 		every, begin, end = showEvery, "\r\x1b[K", ""
 		defer fmt.Fprint(os.Stderr, begin)
 	}
-	for pause(ctx, every) == nil {
+	for drive.Pause(ctx, every) == nil {
 		fmt.Fprint(os.Stderr, begin+c.line()+end)
 	}
 }

@@ -4,26 +4,25 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/measure/drive"
 	"pagurus/serve/wire"
 )
 
 // chaos is one run.
 type chaos struct {
-	seed     uint64
-	faults   int
-	only     []kind
-	limit    time.Duration // of the part in which faults come
-	hosts    int
-	seconds  int // a job computes
-	bin, dir string
-	began    time.Time
+	seed    uint64
+	faults  int
+	only    []kind
+	limit   time.Duration // of the part in which faults come
+	hosts   int
+	seconds int // a job computes
+	drive.Pagurus
+	began time.Time
 
 	services map[string]*service
 	client   *wire.Client
@@ -111,7 +110,7 @@ const silentLimit = 90 * time.Second
 
 // hold judges jobs as they end, and the controller if it says nothing.
 func (c *chaos) hold(ctx context.Context) {
-	for pause(ctx, 2*lookEvery) == nil {
+	for drive.Pause(ctx, 2*lookEvery) == nil {
 		c.mu.Lock()
 		silent := !c.heard.IsZero() && time.Since(c.heard) > silentLimit
 		ended := c.court.ended(c.last)
@@ -134,7 +133,7 @@ func (c *chaos) snapshot() (fleet.Snapshot, <-chan struct{}) {
 
 // judge looks at what a job said, and how it ended.
 func (c *chaos) judge(ctx context.Context, j fleet.Job) {
-	out, err := c.pagurus(ctx, "logs", string(j.ID))
+	out, err := c.Type(ctx, "logs", string(j.ID))
 	if err != nil {
 		return // the controller is away: it comes up again with the next snapshot
 	}
@@ -151,7 +150,7 @@ const lookEvery = 100 * time.Millisecond
 
 // look watches the processes.
 func (c *chaos) look(ctx context.Context) {
-	for pause(ctx, lookEvery) == nil {
+	for drive.Pause(ctx, lookEvery) == nil {
 		all, err := copies()
 		if err != nil {
 			continue // a process that ended while it was looked at
@@ -170,7 +169,7 @@ func (c *chaos) look(ctx context.Context) {
 // watchOver starts daemons again that ended by themselves. None ever should,
 // but the controller when its disk is full.
 func (c *chaos) watchOver(ctx context.Context) {
-	for pause(ctx, lookEvery) == nil {
+	for drive.Pause(ctx, lookEvery) == nil {
 		for name, s := range c.services {
 			ended, err := s.revive(naps(c.seed, 0))
 			if err != nil {
@@ -191,7 +190,7 @@ var slots = []struct{ ranks, guests, jobs int }{{1, 1, 1}, {2, 2, 2}}
 
 // renew starts a job whenever one of a slot has ended.
 func (c *chaos) renew(ctx context.Context) {
-	for pause(ctx, 2*lookEvery) == nil {
+	for drive.Pause(ctx, 2*lookEvery) == nil {
 		for _, slot := range slots {
 			s, _ := c.snapshot()
 			if c.over() || s.At.IsZero() || c.alive(s, slot.ranks, slot.guests) >= slot.jobs {
@@ -199,9 +198,9 @@ func (c *chaos) renew(ctx context.Context) {
 			}
 			// What fails while the controller is away is tried again; a job that
 			// was begun all the same is seen with the next snapshot.
-			_, _ = c.pagurus(ctx, "run", "--detach", "--no-trace", "-n", fmt.Sprint(slot.ranks), "--guests", fmt.Sprint(slot.guests), "--cpus", "1",
+			_, _ = c.Type(ctx, "run", "--detach", "--no-trace", "-n", fmt.Sprint(slot.ranks), "--guests", fmt.Sprint(slot.guests), "--cpus", "1",
 				"--mem", "192M", "--image", "openmpi", "--", "./witness", fmt.Sprint(c.seconds), "4", "4000")
-			_ = pause(ctx, 5*lookEvery)
+			_ = drive.Pause(ctx, 5*lookEvery)
 		}
 	}
 }
@@ -239,7 +238,7 @@ const (
 // moveOn keeps guests moving.
 func (c *chaos) moveOn(ctx context.Context) {
 	r := rand.New(rand.NewPCG(c.seed, 1<<40))
-	for pause(ctx, moveEvery) == nil {
+	for drive.Pause(ctx, moveEvery) == nil {
 		if c.over() {
 			return
 		}
@@ -250,7 +249,7 @@ func (c *chaos) moveOn(ctx context.Context) {
 		if r.Float64() < drainShare {
 			host := fleet.HostID(fmt.Sprintf("host%d", 1+r.IntN(c.hosts)))
 			_, _ = c.ask(ctx, fleet.Request{Verb: fleet.Drain, Host: host})
-			_ = pause(ctx, time.Second+time.Duration(r.Int64N(int64(3*time.Second))))
+			_ = drive.Pause(ctx, time.Second+time.Duration(r.Int64N(int64(3*time.Second))))
 			c.undrain(ctx, host)
 			continue
 		}
@@ -263,7 +262,7 @@ func (c *chaos) moveOn(ctx context.Context) {
 // undrain takes a drain back, however often that takes.
 func (c *chaos) undrain(ctx context.Context, host fleet.HostID) {
 	for {
-		if _, err := c.ask(ctx, fleet.Request{Verb: fleet.Undrain, Host: host}); err == nil || pause(ctx, lookEvery) != nil {
+		if _, err := c.ask(ctx, fleet.Request{Verb: fleet.Undrain, Host: host}); err == nil || drive.Pause(ctx, lookEvery) != nil {
 			return
 		}
 	}
@@ -327,21 +326,6 @@ func (c *chaos) ask(ctx context.Context, q fleet.Request) (fleet.Answer, error) 
 	return c.client.Ask(ctx, q)
 }
 
-// pagurus types one command.
-func (c *chaos) pagurus(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, c.bin, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = time.Minute
-	cmd.Dir = c.dir
-	var said strings.Builder
-	cmd.Stderr = &said
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("pagurus %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(said.String()))
-	}
-	return strings.TrimSpace(string(out)), nil
-}
-
 // settle waits until every job has come to its end and every move, too.
 func (c *chaos) settle(ctx context.Context) error {
 	for n := 1; n <= c.hosts; n++ {
@@ -391,13 +375,4 @@ func (c *chaos) unfinished() string {
 		}
 	}
 	return strings.Join(out, "; ")
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }

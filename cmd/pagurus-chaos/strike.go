@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/measure/drive"
 )
 
 // strike is a fault of the plan that has been carried out.
@@ -71,7 +72,7 @@ func (c *chaos) strikeAll(ctx context.Context) error {
 					}
 					over <- err
 				})
-				_ = pause(ctx, breath)
+				_ = drive.Pause(ctx, breath)
 				continue
 			}
 		}
@@ -137,7 +138,7 @@ func postCopies(s fleet.Snapshot) bool {
 // strike carries out one fault on one migration, and returns when it has been
 // mended, too.
 func (c *chaos) strike(ctx context.Context, f fault, m fleet.Migration) error {
-	if err := pause(ctx, f.After); err != nil {
+	if err := drive.Pause(ctx, f.After); err != nil {
 		return err
 	}
 	k := &strike{fault: f, At: time.Now(), Move: m.Move, Migration: m.ID, Host: m.To}
@@ -168,7 +169,7 @@ func (c *chaos) strike(ctx context.Context, f fault, m fleet.Migration) error {
 		if err != nil {
 			return err
 		}
-		_ = pause(ctx, f.Lasts) // healed even if the run is over
+		_ = drive.Pause(ctx, f.Lasts) // healed even if the run is over
 		return heal()
 	case diskFull:
 		noted()
@@ -227,7 +228,7 @@ func (c *chaos) killGuest(ctx context.Context, k *strike, m fleet.Migration, not
 	if k.Kind == targetMemory {
 		var ease func() error
 		if ease, err = squeeze(m.Guest, m.To, k.Number); err == nil {
-			_ = pause(ctx, k.Lasts)
+			_ = drive.Pause(ctx, k.Lasts)
 			err = ease()
 		}
 	} else {
@@ -274,7 +275,7 @@ func (c *chaos) phase(ctx context.Context, id fleet.MigrationID) (fleet.Phase, e
 		if err == nil {
 			return s.Migrations[id].Phase, nil
 		}
-		if pause(ctx, lookEvery/4) != nil {
+		if drive.Pause(ctx, lookEvery/4) != nil {
 			return "", fmt.Errorf("asking for the phase of %s: %w", id, err)
 		}
 	}
@@ -297,7 +298,7 @@ func (c *chaos) fillDisk(ctx context.Context, f fault) error {
 	if err != nil {
 		return err
 	}
-	_ = pause(ctx, f.Lasts)
+	_ = drive.Pause(ctx, f.Lasts)
 	return empty()
 }
 

@@ -1,0 +1,96 @@
+// Package drive uses Pagurus as a person would, by its binary, for programs that
+// measure and try it. It must not know what they measure. Its tests run commands
+// of the machine in the binary's place.
+package drive
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Pagurus is the binary, and the folder that jobs are started from.
+type Pagurus struct {
+	Program string
+	Dir     string
+}
+
+// Beside gives the binary in the folder of the program that runs.
+func Beside() (string, error) {
+	self, err := os.Executable()
+	return filepath.Join(filepath.Dir(self), "pagurus"), err
+}
+
+// leaveTime is how long a command that was told to end may take to end what it
+// has begun.
+const leaveTime = time.Minute
+
+// Type types one command and gives what it prints, without its notes. They are
+// in the error. When ctx ends the command is told to end, not killed.
+func (p Pagurus) Type(ctx context.Context, args ...string) (string, error) {
+	c := exec.CommandContext(ctx, p.Program, args...)
+	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+	c.WaitDelay = leaveTime
+	c.Dir = p.Dir
+	var out, said bytes.Buffer
+	c.Stdout, c.Stderr = &out, &said
+	if err := c.Run(); err != nil {
+		return "", fmt.Errorf("pagurus %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(out.String()+said.String()))
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+// Witness makes the image openmpi and compiles in it, into Dir, the program that
+// notices if anything was not right while it ran. It has to be called from the
+// top of the source tree.
+func (p Pagurus) Witness(ctx context.Context) error {
+	if _, err := p.Type(ctx, "image", "build", "openmpi"); err != nil {
+		return err
+	}
+	text, err := os.ReadFile("internal/testkit/witness/witness.c")
+	if err != nil {
+		return fmt.Errorf("run it from the top of the source tree: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(p.Dir, "witness.c"), text, 0o644); err != nil {
+		return err
+	}
+	_, err = p.Type(ctx, "image", "shell", "openmpi", "--", "mpicc", "-O2", "-o", "witness", "witness.c")
+	return err
+}
+
+// Keep writes a record to a file, and makes its folder.
+func Keep(file string, record any) error {
+	text, err := json.MarshalIndent(record, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(file), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(file, append(text, '\n'), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("keeping the record: %w", err)
+	}
+	return nil
+}
+
+// Commit names the source tree's commit; empty where there is none.
+func Commit() string {
+	out, _ := exec.Command("git", "describe", "--always", "--dirty").Output()
+	return strings.TrimSpace(string(out))
+}
+
+// Pause waits, unless ctx ends before: then it says why.
+func Pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -1,0 +1,55 @@
+package drive_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/measure/drive"
+)
+
+func TestType(t *testing.T) {
+	p := drive.Pagurus{Program: "sh", Dir: t.TempDir()}
+	if out, err := p.Type(t.Context(), "-c", "pwd; echo note >&2"); err != nil || out != p.Dir {
+		t.Errorf("%q, %v", out, err)
+	}
+	if out, err := p.Type(t.Context(), "-c", "echo half; echo why >&2; exit 3"); out != "" || err == nil || !strings.Contains(err.Error(), "half\nwhy") {
+		t.Errorf("%q, %v", out, err)
+	}
+	// It is told to end, and may end what it has begun.
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := p.Type(ctx, "-c", "trap 'echo cleared >cleared; exit 130' INT; while :; do sleep 0.05; done")
+	if _, e := os.Stat(filepath.Join(p.Dir, "cleared")); err == nil || e != nil {
+		t.Errorf("%v, %v", err, e)
+	}
+}
+
+func TestKeep(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a", "b.json")
+	if err := drive.Keep(file, map[string]int{"a": 1}); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "{\n  \"a\": 1\n}\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if err := drive.Keep("/proc/none/a", nil); err == nil {
+		t.Error("kept nowhere")
+	}
+}
+
+func TestPause(t *testing.T) {
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
+	if err := drive.Pause(ctx, time.Hour); !errors.Is(err, why) {
+		t.Error(err)
+	}
+	if err := drive.Pause(t.Context(), time.Millisecond); err != nil {
+		t.Error(err)
+	}
+}
