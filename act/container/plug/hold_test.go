@@ -161,6 +161,28 @@ func TestHoldKeepsEveryFrame(t *testing.T) {
 	}
 }
 
+// Frames that come faster than they can be delivered are let go all the same: they
+// may overtake those that wait, but none is lost and none comes twice.
+func TestReleaseDoesNotChaseForEver(t *testing.T) {
+	testkit.Leftovers(t)
+	hosts := stations(t, 2)
+	layout{at: []int{0, 0, 1}}.apply(hosts)
+	ears := newCard(t, hosts[0].take(0))
+	choir := sing(t, ears, 20*time.Microsecond, false, newCard(t, hosts[0].take(1)), newCard(t, hosts[1].take(2)))
+	for range 5 {
+		held := hosts[0].hold(0)
+		held.chase = 0
+		time.Sleep(50 * time.Millisecond)
+		if err := held.Release(); err != nil {
+			t.Fatal(err)
+		}
+		if c := held.Count(); c.Delivered == 0 || c.Lost != 0 {
+			t.Errorf("%+v", c)
+		}
+	}
+	choir.end(0)
+}
+
 // mustBeFree fails if anything of a hold of port 0 is left.
 func mustBeFree(t *testing.T, s *station) {
 	t.Helper()
