@@ -35,7 +35,11 @@ type Kind string
 const (
 	VM        Kind = "vm"        // a QEMU virtual machine
 	Container Kind = "container" // a container moved with CRIU
+	Auto      Kind = "auto"      // of a JobSpec only: each guest is of the kind that suits its host best
 )
+
+// KVM is the Accelerator of a virtual machine that the processor itself runs.
+const KVM = "kvm"
 
 // Resources is what a guest needs and a host offers.
 type Resources struct {

@@ -72,7 +72,7 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	d.jobs.put[j.ID] = j
 	for i, id := range atlas.GuestIDs(j) {
 		d.guests.put[id] = fleet.Guest{
-			ID: id, Job: j.ID, Index: i, Kind: spec.Kind, State: fleet.GuestStarting, Home: chosen[i].Host, Gen: 1,
+			ID: id, Job: j.ID, Index: i, Kind: chosen[i].Kind, State: fleet.GuestStarting, Home: chosen[i].Host, Gen: 1,
 			Since: d.at, Need: spec.Need, Image: j.Digest, Reason: chosen[i].Reason,
 		}
 	}
@@ -107,8 +107,8 @@ func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
 		return "an argument or variable holds a zero byte, which no program can be given; leave it out"
 	case slices.ContainsFunc(s.Env, func(e string) bool { return strings.IndexByte(e, '=') < 1 }):
 		return "a variable of the environment is not of the form NAME=value; put that right"
-	case s.Kind != fleet.VM && s.Kind != fleet.Container:
-		return fmt.Sprintf("there is no kind of guest %q; use %s or %s", s.Kind, fleet.VM, fleet.Container)
+	case s.Kind != fleet.VM && s.Kind != fleet.Container && s.Kind != fleet.Auto:
+		return fmt.Sprintf("there is no kind of guest %q; use %s, %s or %s", s.Kind, fleet.Auto, fleet.VM, fleet.Container)
 	case image == nil || image.Digest == "":
 		return fmt.Sprintf("there is no image %s; pagurus image ls lists them, pagurus image build %s makes it", orNone(s.Image), s.Image)
 	}
