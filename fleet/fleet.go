@@ -93,6 +93,7 @@ type Abilities struct {
 	NoPostCopy  string `json:"no_post_copy,omitempty"` // why not, and what to do about it, for people
 	Preempt     bool   `json:"preempt,omitempty"`      // does so with what the guest waits for on a line of its own
 	Compress    bool   `json:"compress,omitempty"`     // can send a guest's memory compressed, and take it in
+	Files       bool   `json:"files,omitempty"`        // guests reach the files of jobs from other machines; those with a kernel of their own always do
 	Accelerator string `json:"accelerator,omitempty"`  // "kvm" or "tcg" (software emulation)
 	Version     string `json:"version,omitempty"`      // of QEMU or CRIU
 	CPU         string `json:"cpu,omitempty"`          // CPU model guests see

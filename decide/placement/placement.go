@@ -19,6 +19,7 @@ import (
 type Ask struct {
 	Need  fleet.Resources
 	Kind  fleet.Kind     // Auto: what suits the host best
+	Files string         // the machine that has the job's files
 	Only  []fleet.HostID // the only hosts to consider; empty: any
 	Not   []fleet.HostID // hosts to leave out, for a reason the asker knows
 	Alive *Source        // set for a guest that runs and must arrive running
@@ -150,6 +151,9 @@ func Unfit(v *Survey, h fleet.Host, a Ask) string {
 		return fmt.Sprintf("cannot run guests of kind %s", a.Kind)
 	case able.Trouble != "":
 		return fmt.Sprintf("cannot run guests of kind %s: %s", a.Kind, able.Trouble)
+	}
+	if a.Kind == fleet.Container && a.Files != h.Facts.Machine && !able.Files {
+		return "has no way to the job's files, which are on another machine: its kernel has no NFS"
 	}
 	if reason := unfitAlive(able, a); reason != "" {
 		return reason
