@@ -220,7 +220,7 @@ func (c *call) why(first string, said *os.File) error {
 		early, _ := io.ReadAll(io.LimitReader(said, mostLog))
 		log = append(early, log...)
 	}
-	return errors.New(explain(log, first))
+	return explained(log, first)
 }
 
 // readMost gives as much of a file as there is and is sensible.
