@@ -67,7 +67,7 @@ func startSubject(t testing.TB, args ...string) *subject {
 	t.Helper()
 	need(t)
 	s := &subject{t: t, cmd: exec.Command(program, args...), over: make(chan error, 1)}
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	var err error
 	if s.in, err = s.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
