@@ -58,7 +58,7 @@ type bench struct {
 func main() {
 	repeat := flag.Int("repeat", 8, "how often each comparison is repeated")
 	out := flag.String("o", "dist/bench.json", "where the record goes")
-	only := flag.String("only", "", "one of size, start, migration, less, stall, predict (default: all)")
+	only := flag.String("only", "", "one of size, start, migration, less, stall, disturbed, predict (default: all)")
 	programs := flag.String("programs", "", "of predict: only these, joined by commas")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -105,7 +105,7 @@ func run(ctx context.Context, repeat int, only, out string, programs []string) (
 	for _, part := range []struct {
 		name string
 		f    func(context.Context) error
-	}{{"size", b.size}, {"start", b.start}, {"migration", b.migration}, {"less", b.less}, {"stall", b.stall}, {"predict", b.predict}} {
+	}{{"size", b.size}, {"start", b.start}, {"migration", b.migration}, {"less", b.less}, {"stall", b.stall}, {"disturbed", b.disturbed}, {"predict", b.predict}} {
 		if only != "" && only != part.name {
 			continue
 		}
@@ -196,6 +196,17 @@ func (b *bench) ratio(name, ours, theirs string, limit float64) error {
 		return err
 	}
 	b.figure(name, r, limit)
+	return nil
+}
+
+// beside prints a ratio of which nothing was promised.
+func (b *bench) beside(name, one, other string) error {
+	r, err := stats.Ratio(b.record.Samples[one], b.record.Samples[other], confidence)
+	if err != nil {
+		return err
+	}
+	b.record.Figures[strings.TrimSpace(name)] = r
+	fmt.Printf("%-52s %s\n", name, r)
 	return nil
 }
 

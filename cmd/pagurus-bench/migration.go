@@ -156,9 +156,12 @@ func migrate(ctx context.Context, source *qmp.Client, address string) (sent int6
 	}
 }
 
+// labRun is where a lab's hosts have what runs.
+const labRun = "/run/pagurus/lab/"
+
 // guestFolder is where a lab's host has what belongs to a guest.
 func guestFolder(host, guest string) string {
-	return filepath.Join("/run/pagurus/lab", host, "guests", guest)
+	return filepath.Join(labRun, host, "guests", guest)
 }
 
 // running gives the process of the QEMU in a guest's folder and its arguments.

@@ -64,7 +64,7 @@ func (b *bench) sizeOutside(ctx context.Context) (err error) {
 		return err
 	}
 	for range max(b.repeat, 2) {
-		before, err := cpuTime(controller)
+		before, err := cpuTime(statOf(controller))
 		if err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (b *bench) sizeOutside(ctx context.Context) (err error) {
 		if err := drive.Pause(ctx, sizeEvery); err != nil {
 			return err
 		}
-		after, err := cpuTime(controller)
+		after, err := cpuTime(statOf(controller))
 		if err != nil {
 			return err
 		}
@@ -146,8 +146,9 @@ func daemonsOf(status []byte) (controller int, agents []int, err error) {
 // ticksPerSecond is USER_HZ, the unit of proc(5)'s stat.
 const ticksPerSecond = 100
 
-func cpuTime(pid int) (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+// cpuTime gives the processor time that the stat of a process or thread tells.
+func cpuTime(file string) (time.Duration, error) {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return 0, err
 	}
@@ -156,6 +157,8 @@ func cpuTime(pid int) (time.Duration, error) {
 	system, err2 := strconv.Atoi(words[12])
 	return time.Duration(user+system) * time.Second / ticksPerSecond, errors.Join(err1, err2)
 }
+
+func statOf(pid int) string { return fmt.Sprintf("/proc/%d/stat", pid) }
 
 // largest gives the resident memory of that one of the processes which has
 // most, in MiB.

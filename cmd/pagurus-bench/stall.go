@@ -28,9 +28,19 @@ const (
 	gangSize = 4
 )
 
+// The least time after which TCP in a job's guests sends again what was not
+// acknowledged, in µs: as Pagurus has it, and as Linux has it by itself, which
+// is what somebody without Pagurus has.
+const (
+	ourTimeout   = 20_000
+	linuxTimeout = 200_000
+)
+
 // stall compares how long a tightly coupled job stands still when one of its
 // guests moves, by Pagurus and by hand between learning bridges, and when all
 // four of a job move as a gang and one of them alone. The job itself tells.
+// Beside that the two things that keep it short, frames led on to the target and
+// small time-outs of TCP, are shown each without the other.
 func (b *bench) stall(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(b.Dir, "tight.c"), tight, 0o644); err != nil {
 		return err
@@ -42,11 +52,19 @@ func (b *bench) stall(ctx context.Context) error {
 		name string
 		take func(context.Context) (time.Duration, error)
 	}{
-		{"stall_move_s", func(ctx context.Context) (time.Duration, error) { return b.stallOf(ctx, 2, 1) }},
-		{"stall_hand_s", func(ctx context.Context) (time.Duration, error) { return b.stallByHand(ctx, 2, 1) }},
-		{"stall_one_of_four_s", func(ctx context.Context) (time.Duration, error) { return b.stallOf(ctx, gangSize, 1) }},
-		{"stall_gang_s", func(ctx context.Context) (time.Duration, error) { return b.stallOf(ctx, gangSize, gangSize) }},
-		{"stall_four_by_hand_s", func(ctx context.Context) (time.Duration, error) { return b.stallByHand(ctx, gangSize, gangSize-1) }},
+		{"stall_move_s", func(ctx context.Context) (time.Duration, error) { return b.stallOf(ctx, shape{2, ourTimeout}, 1) }},
+		{"stall_only_led_on_s", func(ctx context.Context) (time.Duration, error) { return b.stallOf(ctx, shape{2, linuxTimeout}, 1) }},
+		{"stall_hand_s", func(ctx context.Context) (time.Duration, error) { return b.stallByHand(ctx, shape{2, linuxTimeout}, 1) }},
+		{"stall_only_timeout_s", func(ctx context.Context) (time.Duration, error) { return b.stallByHand(ctx, shape{2, ourTimeout}, 1) }},
+		{"stall_one_of_four_s", func(ctx context.Context) (time.Duration, error) {
+			return b.stallOf(ctx, shape{gangSize, ourTimeout}, 1)
+		}},
+		{"stall_gang_s", func(ctx context.Context) (time.Duration, error) {
+			return b.stallOf(ctx, shape{gangSize, ourTimeout}, gangSize)
+		}},
+		{"stall_four_by_hand_s", func(ctx context.Context) (time.Duration, error) {
+			return b.stallByHand(ctx, shape{gangSize, linuxTimeout}, gangSize-1)
+		}},
 	}
 	for i := range b.repeat {
 		line := " "
@@ -63,18 +81,26 @@ func (b *bench) stall(ctx context.Context) error {
 	}
 	return errors.Join(
 		b.ratio("stall of moving a guest / by hand between learning bridges", "stall_move_s", "stall_hand_s", 0.2),
+		b.beside("  with frames led on, but Linux's time-outs / by hand", "stall_only_led_on_s", "stall_hand_s"),
+		b.beside("  by hand, but with small time-outs / by hand", "stall_only_timeout_s", "stall_hand_s"),
 		b.ratio("stall of moving a gang of 4 / one guest of the same job", "stall_gang_s", "stall_one_of_four_s", 1.5),
-		b.ratio("stall of moving a gang of 4 / three of them by hand in turn", "stall_gang_s", "stall_four_by_hand_s", 1),
+		b.beside("  three of the four by hand in turn / the gang", "stall_four_by_hand_s", "stall_gang_s"),
 	)
 }
 
-// coupled starts the job on so many guests, on the first two hosts, and leaves
-// it alone for a while. The program is copied into the guests: by hand nobody
-// keeps the job's files at their place.
-func (b *bench) coupled(ctx context.Context, guests int) (job string, err error) {
-	n := strconv.Itoa(guests)
+// shape is that of a tightly coupled job.
+type shape struct {
+	guests  int
+	timeout int // of TCP, in µs
+}
+
+// coupled starts the job on the first two hosts, and leaves it alone for a
+// while. The program is copied into the guests: by hand nobody keeps the job's
+// files at their place.
+func (b *bench) coupled(ctx context.Context, s shape) (job string, err error) {
+	n := strconv.Itoa(s.guests)
 	job, err = b.Type(ctx, "run", "--detach", "-n", n, "--guests", n, "--mem", "256M", "--image", "openmpi", "--on", "host1,host2", "--",
-		"sh", "-c", "cp tight /tmp/tight && cd /tmp && exec ./tight 0.02")
+		"sh", "-c", fmt.Sprintf("echo %d >/proc/sys/net/ipv4/tcp_rto_min_us && cp tight /tmp/tight && cd /tmp && exec ./tight 0.02", s.timeout))
 	if err != nil {
 		return "", err
 	}
@@ -85,14 +111,14 @@ func (b *bench) coupled(ctx context.Context, guests int) (job string, err error)
 }
 
 // stallOf moves guests of a job by Pagurus, the last ones, together.
-func (b *bench) stallOf(ctx context.Context, guests, moved int) (longest time.Duration, err error) {
-	job, err := b.coupled(ctx, guests)
+func (b *bench) stallOf(ctx context.Context, s shape, moved int) (longest time.Duration, err error) {
+	job, err := b.coupled(ctx, s)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, b.discard(ctx, job)) }()
 	args := []string{"migrate"}
-	for i := guests - moved; i < guests; i++ {
+	for i := s.guests - moved; i < s.guests; i++ {
 		args = append(args, fmt.Sprintf("%sg%d", job, i))
 	}
 	begun := time.Now()
@@ -135,8 +161,8 @@ func (b *bench) silence(ctx context.Context, job string, from, to time.Time) (lo
 // stallByHand moves guests of a job one after another as somebody without
 // Pagurus would, the last ones; of several the sum of their silences is taken.
 // The first stays: mpirun's output comes through it.
-func (b *bench) stallByHand(ctx context.Context, guests, moved int) (sum time.Duration, err error) {
-	job, err := b.coupled(ctx, guests)
+func (b *bench) stallByHand(ctx context.Context, s shape, moved int) (sum time.Duration, err error) {
+	job, err := b.coupled(ctx, s)
 	if err != nil {
 		return 0, err
 	}
@@ -157,11 +183,11 @@ func (b *bench) stallByHand(ctx context.Context, guests, moved int) (sum time.Du
 			return 0, err
 		}
 	}
-	if err := net.make(ctx, guests); err != nil {
+	if err := net.make(ctx, s.guests); err != nil {
 		return 0, err
 	}
 	var begun, ended []time.Time
-	for i := guests - moved; i < guests; i++ {
+	for i := s.guests - moved; i < s.guests; i++ {
 		if err := drive.Pause(ctx, calm); err != nil {
 			return 0, err
 		}

@@ -1,16 +1,18 @@
 /*
  * witness: an MPI program that notices if anything was not right while it ran.
  *
- *   witness SECONDS [BALLAST_MIB [SLEEP_US]]
+ *   witness SECONDS [BALLAST_MIB [SLEEP_US [input]]]
  *
  * Every rank keeps numbered pages and changes one after the other; ranks pass
  * checksummed messages round a ring and add up over all of them. A page that
  * is not what it was left as, a message that is not what was sent, a clock that
  * goes backwards: each is an error. Rank 0 prints a line when it starts, each
  * rank prints what it saw, rank 0 prints "OK" or "WRONG" last, and the exit code
- * says the same.
+ * says the same. It ends after so many seconds or, if told to look
+ * at it, when its input does.
  */
 #include <mpi.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +36,14 @@ static double now(void)
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static int input_over(void)
+{
+	struct pollfd p = {.fd = 0, .events = POLLIN};
+	char c;
+
+	return poll(&p, 1, 0) > 0 && read(0, &c, 1) <= 0;
 }
 
 int main(int argc, char **argv)
@@ -89,7 +99,7 @@ int main(int argc, char **argv)
 			longest = t - before;
 		before = t;
 		round++;
-		stop = t - began > seconds;
+		stop = t - began > seconds || (argc > 4 && rank == 0 && input_over());
 		MPI_Bcast(&stop, 1, MPI_INT, 0, MPI_COMM_WORLD);
 		if (rest)
 			usleep(rest);
