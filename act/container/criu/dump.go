@@ -73,7 +73,7 @@ func (c Criu) Dump(ctx context.Context, s DumpSpec) error {
 	if err != nil {
 		return wrap(err)
 	}
-	call := &call{criu: c, kind: rpc.CriuReqType_DUMP, opts: opts, images: s.Images, log: DumpLog,
+	call := &call{criu: c, kind: rpc.CriuReqType_DUMP, opts: opts, images: s.Images, log: DumpLog, about: s.PID,
 		steps: map[string]func(*rpc.CriuNotify) error{"network-lock": step(s.Frozen)},
 		hold:  func() { _ = group.set(true) }, // that it fails is seen below
 	}
