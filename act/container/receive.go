@@ -14,6 +14,7 @@ import (
 
 	"pagurus/act/container/criu"
 	"pagurus/act/container/jail"
+	"pagurus/act/container/pages"
 	"pagurus/act/container/plug"
 	"pagurus/act/container/proc"
 	"pagurus/act/container/rootfs"
@@ -252,6 +253,7 @@ func (t *target) serve(c *wire.Conn) error {
 type intake struct {
 	images string
 	tree   *tree.Target
+	memory *pages.Store
 	image  *os.File // that content is of
 }
 
@@ -260,7 +262,7 @@ type intake struct {
 func (t *target) open() (in *intake, err error) {
 	dir := t.guest.dir
 	r := t.guest.remembered()
-	in = &intake{images: filepath.Join(dir, imagesDir)}
+	in = &intake{images: filepath.Join(dir, imagesDir), memory: pages.NewStore()}
 	for _, path := range []string{filepath.Join(dir, rootDir), filepath.Join(dir, storeDir), in.images} {
 		if err := rootfs.Clear(path); err != nil {
 			return nil, err
@@ -281,6 +283,7 @@ func (t *target) open() (in *intake, err error) {
 
 func (in *intake) close() {
 	in.tree.Close()
+	in.memory.Close()
 	if in.image != nil {
 		in.image.Close()
 	}
@@ -296,6 +299,8 @@ func (t *target) take(c *wire.Conn, in *intake) error {
 		switch kind {
 		case sayTree:
 			err = in.tree.Take(content)
+		case sayPiece:
+			err = in.piece(content)
 		case sayImage:
 			err = in.begin(string(content))
 		case sayContent:
@@ -311,6 +316,14 @@ func (t *target) take(c *wire.Conn, in *intake) error {
 			return err
 		}
 	}
+}
+
+func (in *intake) piece(content []byte) error {
+	p, memory, err := parsePiece(content)
+	if err != nil {
+		return err
+	}
+	return in.memory.Put(p, memory)
 }
 
 // begin makes a file for CRIU.
@@ -338,8 +351,11 @@ func (in *intake) fill(content []byte) error {
 // arrive makes the guest of what has come and tells how that went. A guest that
 // cannot be made is none for good: the source goes on with its own.
 func (t *target) arrive(c *wire.Conn, in *intake) error {
+	err := in.memory.Complete(in.images)
 	in.close()
-	err := t.restore(in.images)
+	if err == nil {
+		err = t.restore(in.images)
+	}
 	r := t.guest.remembered()
 	if err != nil && !r.Arrived {
 		t.driver.config.Log.Warn("restore a guest", "guest", t.guest.id, "error", err)
