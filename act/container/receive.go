@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"pagurus/act/container/criu"
 	"pagurus/act/container/jail"
 	"pagurus/act/container/pages"
@@ -97,6 +99,21 @@ type target struct {
 	mu     sync.Mutex // guards what follows
 	conn   *wire.Conn // the one being served
 	closed bool
+}
+
+// vacate ends what an earlier agent had half restored: of a guest that has not
+// arrived nothing but its place is left.
+func (d *Driver) vacate(r record) error {
+	members, err := d.config.Cgroups.Members(r.Guest)
+	if err != nil {
+		return err
+	}
+	for _, pid := range members {
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("kill process %d: %w", pid, err)
+		}
+	}
+	return d.config.Cgroups.Thaw(r.Guest)
 }
 
 // expect begins to listen for a guest: where an earlier agent did, if one did.
@@ -395,13 +412,19 @@ func (t *target) restore(images string) error {
 // settle takes the restored processes over while they stand still. They do not
 // run on when CRIU lets go of them: they are frozen. What is remembered here is
 // the point of no return: the guest is whole here.
-func (t *target) settle(pid int) error {
+func (t *target) settle(pid int) (err error) {
 	d, g := t.driver, t.guest
 	r := g.remembered()
 	all, err := criu.Processes(pid)
 	if err != nil {
 		return err
 	}
+	// Frozen, they could not be killed.
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.config.Cgroups.Thaw(g.id))
+		}
+	}()
 	for i, p := range all {
 		if err := d.config.Cgroups.Contain(g.id, p, r.Need); err != nil {
 			return err
@@ -416,12 +439,12 @@ func (t *target) settle(pid int) error {
 	if err != nil {
 		return err
 	}
+	if err := fault.Point("container.restore.before-arrived"); err != nil {
+		return err
+	}
 	handle, err := process.Watch()
 	if err != nil {
 		return err
-	}
-	if err := fault.Point("container.restore.before-arrived"); err != nil {
-		return errors.Join(err, handle.Close())
 	}
 	return g.arrived(process, handle)
 }
