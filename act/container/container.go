@@ -151,7 +151,9 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 		if err == nil {
 			g, err := d.attach(r, handle)
 			if err == nil && r.Target && !r.Arrived {
-				err = d.expect(ctx, g)
+				if err = d.vacate(r); err == nil {
+					err = d.expect(ctx, g)
+				}
 			}
 			return err
 		}

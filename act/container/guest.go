@@ -210,7 +210,7 @@ func (g *guest) release() {
 		t.close()
 	}
 	if out != nil {
-		out.close()
+		out.free()
 	}
 }
 
@@ -286,7 +286,7 @@ func (g *guest) interrupt() {
 		cancel()
 	}
 	if out != nil {
-		out.close()
+		out.free()
 	}
 }
 

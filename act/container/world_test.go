@@ -216,12 +216,13 @@ func (w *world) left(t *testing.T, i int, id fleet.GuestID) (out []string) {
 	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + w.hosts[i].Group + "/" + string(id))
 	more, _ := filepath.Glob("/sys/fs/cgroup/" + w.hosts[i].Group + "/" + string(id))
 	out = append(append(out, groups...), more...)
-	roots, _ := filepath.Glob("/proc/[0-9]*/root")
-	for _, link := range roots {
-		cmd, _ := os.ReadFile(filepath.Dir(link) + "/cmdline")
-		if bytes.HasPrefix(cmd, []byte("/run/pagurus/pagurus-guest")) || bytes.HasPrefix(cmd, []byte("pagurus-anchor")) || bytes.HasPrefix(cmd, []byte("pagurus-cell")) {
-			if other := w.process2(1-i, id); other == "" || other != filepath.Base(filepath.Dir(link)) {
-				out = append(out, link+" is of "+string(bytes.ReplaceAll(cmd, []byte{0}, []byte{' '})))
+	all, _ := filepath.Glob("/proc/[0-9]*/mountinfo")
+	for _, name := range all {
+		if mounts, _ := os.ReadFile(name); bytes.Contains(mounts, []byte(dir+"/store/files")) {
+			cmd, _ := os.ReadFile(filepath.Dir(name) + "/cmdline")
+			status, _ := os.ReadFile(filepath.Dir(name) + "/status")
+			if !bytes.Contains(mounts, []byte(" / "+dir)) { // not one that only sees the host's mounts
+				out = append(out, fmt.Sprintf("%s: %s\n%s", name, bytes.ReplaceAll(cmd, []byte{0}, []byte{' '}), status))
 			}
 		}
 	}
@@ -229,16 +230,6 @@ func (w *world) left(t *testing.T, i int, id fleet.GuestID) (out []string) {
 		out = append(out, "a cut: "+port)
 	}
 	return out
-}
-
-// process2 is process where there may be none.
-func (w *world) process2(i int, id fleet.GuestID) string {
-	text, _ := os.ReadFile(filepath.Join(w.hosts[i].Run, "containers", string(id), "guest.json"))
-	var r struct{ Process struct{ PID int } }
-	if json.Unmarshal(text, &r) != nil {
-		return ""
-	}
-	return fmt.Sprint(r.Process.PID)
 }
 
 func (w *world) contract() drivertest.World {
