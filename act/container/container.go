@@ -40,7 +40,7 @@ type Config struct {
 	MaxBandwidth int64                                               // bytes a second of one copy; 0: no limit
 	Cgroups      Cgroups                                             // must be given
 	ImageFolder  func(context.Context, fleet.Digest) (string, error) // where an image's files are
-	Files        func(context.Context, fleet.Task) (string, error)   // where the job's files are at this host; nil, or an empty answer: guests see none
+	Files        func(context.Context, fleet.Task) (*os.File, error) // the directory of the job's files, opened as the job's user could; nil, or no answer: guests see none
 	Judge        func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy is good enough, asked as each pass begins; nil: nothing is copied
 	Log          *slog.Logger                                        // nil: slog.Default
 }
@@ -123,7 +123,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.config.Run, err = filepath.Abs(d.config.Run); err != nil {
 		return err
 	}
-	for _, dir := range []string{d.dir(""), d.imageDir("")} {
+	for _, dir := range []string{d.dir(""), d.imageDir(""), d.filesDir("")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
@@ -339,4 +339,10 @@ func (d *Driver) turn(ctx context.Context, id fleet.GuestID) (release func(), er
 		leave()
 		return nil, ctx.Err()
 	}
+}
+
+// filesDir is where a guest's job's files are held on to. It is not below the
+// guest's folder: what is below that is removed with it.
+func (d *Driver) filesDir(id fleet.GuestID) string {
+	return filepath.Join(d.config.Run, "container-files", string(id))
 }

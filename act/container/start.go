@@ -98,16 +98,13 @@ func (d *Driver) furnish(ctx context.Context, t fleet.Task) (r record, err error
 		return r, err
 	}
 	r.Image = d.imageDir(filepath.Base(folder))
-	if d.config.Files != nil && t.Job.Spec.Export != "" {
-		if r.Files, err = d.config.Files(ctx, t); err != nil {
-			return r, fmt.Errorf("find the job's files: %w", err)
-		}
-		if r.Files != "" {
-			r.Export = t.Job.Spec.Export
-			if err := showable(r.Export); err != nil {
-				return r, err
-			}
-		}
+	files, err := d.files(ctx, t)
+	if err != nil {
+		return r, err
+	}
+	if files != nil {
+		defer files.Close()
+		r.Export, r.Files = t.Job.Spec.Export, d.filesDir(r.Guest)
 	}
 	dir := d.dir(r.Guest)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -121,7 +118,27 @@ func (d *Driver) furnish(ctx context.Context, t fleet.Task) (r record, err error
 	if err := rootfs.MountImage(filepath.Join(folder, "root.img"), r.Image); err != nil {
 		return r, err
 	}
+	if files != nil {
+		if err := rootfs.HoldOn(files, r.Files); err != nil {
+			return r, err
+		}
+	}
 	return r, rootfs.MountStore(filepath.Join(dir, storeDir), need.MemoryBytes)
+}
+
+// files opens the directory of a job's files, nil if guests shall see none.
+func (d *Driver) files(ctx context.Context, t fleet.Task) (*os.File, error) {
+	if d.config.Files == nil || t.Job.Spec.Export == "" {
+		return nil, nil
+	}
+	if err := showable(t.Job.Spec.Export); err != nil {
+		return nil, err
+	}
+	files, err := d.config.Files(ctx, t)
+	if err != nil {
+		return nil, fmt.Errorf("find the job's files: %w", err)
+	}
+	return files, nil
 }
 
 // placeAgent copies the guest agent to where the guest finds it. A copy: it is
@@ -355,6 +372,9 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 		}
 	}
 	if err := d.config.Cgroups.Remove(id); err != nil {
+		return err
+	}
+	if err := rootfs.LetGo(d.filesDir(id)); err != nil {
 		return err
 	}
 	if err := rootfs.Clear(dir); err != nil {
