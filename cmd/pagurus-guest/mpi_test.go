@@ -98,7 +98,8 @@ func checkMPI(t *testing.T, guests []*vm) {
 }
 
 // checkMove moves one guest after the other while their ranks talk, which they do
-// until there is a file "moved", and looks at the gaps in that. No MPI program may have run in the guests before.
+// until there is a file "moved", and looks at the gaps in that. No MPI program
+// may have run in the guests before.
 func checkMove(t *testing.T, guests []*vm, p fleet.Program) {
 	t.Helper()
 	p.Trace = true

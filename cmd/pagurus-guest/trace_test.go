@@ -43,9 +43,8 @@ func checkTrace(t *testing.T, guests []*vm) {
 	checkStopped(t, guests)
 }
 
-// traces gives what the ranks of both guests say, by rank; of those of two
-// programs what the younger one's do.
-func traces(t *testing.T, guests []*vm, q fleet.TraceQuery) []fleet.Trace {
+// traces gives what the ranks of the youngest program of so many say, by rank.
+func traces(t *testing.T, guests []*vm, q fleet.TraceQuery, ranks int) []fleet.Trace {
 	t.Helper()
 	var out []fleet.Trace
 	for _, g := range guests {
@@ -58,6 +57,7 @@ func traces(t *testing.T, guests []*vm, q fleet.TraceQuery) []fleet.Trace {
 		}
 		out = append(out, some...)
 	}
+	out = slices.DeleteFunc(out, func(tr fleet.Trace) bool { return tr.Ranks != ranks })
 	slices.SortFunc(out, func(a, b fleet.Trace) int { return cmp.Or(a.Rank-b.Rank, b.Begun.Compare(a.Begun)) })
 	return slices.CompactFunc(out, func(a, b fleet.Trace) bool { return a.Rank == b.Rank })
 }
@@ -71,7 +71,7 @@ func checkMatrix(t *testing.T, guests []*vm, program string, want func(rank, ran
 	if o := guests[0].do(t, 2*time.Minute, p, ""); o.exit.Code != 0 {
 		t.Fatalf("%s: %+v", program, o)
 	}
-	all := traces(t, guests, fleet.TraceQuery{})
+	all := traces(t, guests, fleet.TraceQuery{}, ranks)
 	if len(all) != ranks {
 		t.Fatalf("%s: %d traces: %+v", program, len(all), all)
 	}
@@ -96,15 +96,17 @@ func checkMatrix(t *testing.T, guests []*vm, program string, want func(rank, ran
 // of a program that ends when there is a file "stopped".
 func checkStopped(t *testing.T, guests []*vm) {
 	t.Helper()
-	p := fleet.Program{ID: "stopped", Args: []string{"./pattern", "200", "stopped"}, Dir: guests[0].export, MPI: true, Ranks: 2, Trace: true}
+	const ranks = 2
+	p := fleet.Program{ID: "stopped", Args: []string{"./pattern", "200", "stopped"}, Dir: guests[0].export, MPI: true, Ranks: ranks, Trace: true}
 	var o outcome
 	var job sync.WaitGroup
 	job.Go(func() { o = guests[0].do(t, 2*time.Minute, p, "") })
 	defer job.Wait()
-	busy := func(tr fleet.Trace) bool { return tr.Ranks == 2 && tr.Handed.Messages > 100 }
+	idle := func(tr fleet.Trace) bool { return tr.Ended || tr.Handed.Messages <= 100 }
 	testkit.Until(t, time.Minute, "the ranks go round", func() bool {
 		time.Sleep(300 * time.Millisecond) // answering takes the guests' time from the ranks
-		return !slices.ContainsFunc(traces(t, guests, fleet.TraceQuery{})[:2], func(tr fleet.Trace) bool { return !busy(tr) })
+		all := traces(t, guests, fleet.TraceQuery{}, ranks)
+		return len(all) == ranks && !slices.ContainsFunc(all, idle)
 	})
 	signal := func(name string) {
 		script := fmt.Sprintf(`for p in /proc/[0-9]*; do read c < $p/comm; [ "$c" != pattern ] || kill -%s ${p#/proc/}; done`, name)
@@ -114,7 +116,7 @@ func checkStopped(t *testing.T, guests []*vm) {
 	}
 	signal("STOP")
 	time.Sleep(time.Second)
-	during := traces(t, guests[1:], fleet.TraceQuery{From: time.Now().Add(-time.Minute), To: time.Now().Add(time.Minute)})[0]
+	during := traces(t, guests[1:], fleet.TraceQuery{From: time.Now().Add(-time.Minute), To: time.Now().Add(time.Minute)}, ranks)[0]
 	signal("CONT")
 	time.Sleep(time.Second) // the gap is followed by others
 	guests[0].put(t, "stopped", nil)
@@ -125,7 +127,7 @@ func checkStopped(t *testing.T, guests []*vm) {
 	if !strings.Contains(o.stdout, "DONE") {
 		t.Fatalf("%+v", o)
 	}
-	for rank, tr := range stall.Explain(traces(t, guests, fleet.TraceQuery{})[:2], nil) {
+	for rank, tr := range stall.Explain(traces(t, guests, fleet.TraceQuery{}, ranks), nil) {
 		g := tr.Gaps[0]
 		t.Logf("rank %d: gap of %v, in MPI %t: %+v", rank, g.Took, g.InMPI, g.Why)
 		if g.Took < 900*time.Millisecond || len(g.Why) == 0 || g.Why[0].What != fleet.RankStopped {

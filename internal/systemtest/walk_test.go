@@ -37,7 +37,7 @@ func TestGangSurvivesEveryOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.say("image", "shell", "openmpi", "--", "mpicc", "-O1", "-o", "witness", "witness.c")
-	run := exec.Command(filepath.Join(bin(t), "pagurus"), "run", "-n", "2", "--guests", "2", "--mem", "256M", "--on", "host1", "--", "./witness", "100000", "8", "1000", "stop")
+	run := exec.Command(filepath.Join(bin(t), "pagurus"), "run", "-n", "2", "--guests", "2", "--on", "host1", "--", "./witness", "100000", "8", "1000", "stop")
 	run.Dir = w.dir
 	var said bytes.Buffer
 	run.Stdout, run.Stderr = &said, &said
