@@ -71,6 +71,7 @@ func Main() { jail.Main() }
 type Driver struct {
 	config  Config
 	criu    criu.Criu
+	ability criu.Ability
 	network *os.File       // namespace that the driver was opened in, the host's
 	watches sync.WaitGroup // one a guest, and one a target
 
@@ -135,8 +136,13 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.network, err = os.Open("/proc/thread-self/ns/net"); err != nil {
 		return fmt.Errorf("look at the host's network: %w", err)
 	}
-	d.criu, err = criu.Find(ctx)
-	return err
+	if d.criu, err = criu.Find(ctx); err != nil {
+		return err
+	}
+	return d.atHost(func() (err error) {
+		d.ability, err = d.criu.Probe(ctx, d.config.Run)
+		return err
+	})
 }
 
 // adopt takes a guest over from an earlier agent, or clears away what is left

@@ -200,8 +200,8 @@ func (g *guest) release() {
 	}
 	g.handle.Close()
 	g.kill()
-	cancel, t, out := g.cancel, g.target, g.out
-	g.target, g.out = nil, nil
+	cancel, t := g.cancel, g.target
+	g.target = nil
 	g.mu.Unlock()
 	if cancel != nil {
 		cancel()
@@ -209,9 +209,7 @@ func (g *guest) release() {
 	if t != nil {
 		t.close()
 	}
-	if out != nil {
-		out.free()
-	}
+	g.drop()
 }
 
 func (g *guest) dead() bool {
@@ -279,15 +277,12 @@ func (g *guest) move(ctx context.Context) (_ context.Context, done func()) {
 // interrupt calls off what moves the guest, and what is ready to.
 func (g *guest) interrupt() {
 	g.mu.Lock()
-	cancel, out := g.cancel, g.out
-	g.out = nil
+	cancel := g.cancel
 	g.mu.Unlock()
 	if cancel != nil {
 		cancel()
 	}
-	if out != nil {
-		out.free()
-	}
+	g.drop()
 }
 
 // runs says what a guest does, from what is remembered of it.
