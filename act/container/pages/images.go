@@ -35,7 +35,10 @@ const (
 
 // Complete puts the memory received into the images of a dump that was made with
 // --lazy-pages, so that a plain `criu restore` has all it needs, and gives it back
-// as it goes. After an error the images are of no use.
+// as it goes. After an error the images are of no use. It copies all memory, and
+// CRIU reads it all before the processes run, so it is the better way only for some
+// tens of MiB, where it spares a program to watch over and the slow first touch of
+// each page.
 func (s *Store) Complete(images string) error {
 	names, err := filepath.Glob(filepath.Join(images, "pagemap-*.img"))
 	if err != nil {
