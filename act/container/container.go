@@ -41,7 +41,7 @@ type Config struct {
 	MaxBandwidth int64                                               // bytes a second of one copy; 0: no limit
 	Cgroups      Cgroups                                             // must be given
 	ImageFolder  func(context.Context, fleet.Digest) (string, error) // where an image's files are
-	Files        func(context.Context, fleet.Task) (string, error)   // where the job's files are at this host; nil, or an empty answer: guests see none
+	Files        func(context.Context, fleet.Task) (*os.File, error) // the directory of the job's files, opened as the job's user could; nil, or no answer: guests see none
 	Judge        func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy is good enough, asked as each pass begins; nil: nothing is copied
 	Log          *slog.Logger                                        // nil: slog.Default
 }
@@ -125,7 +125,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.config.Run, err = filepath.Abs(d.config.Run); err != nil {
 		return err
 	}
-	for _, dir := range []string{d.dir(""), d.imageDir("")} {
+	for _, dir := range []string{d.dir(""), d.imageDir(""), d.filesDir("")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
@@ -311,3 +311,48 @@ func (d *Driver) bandwidth(l fleet.Limits) int64 {
 	}
 	return cmp.Or(l.BytesPerSecond, d.config.MaxBandwidth)
 }
+<<<<<<< HEAD
+=======
+
+// turn lets one call at a time make or destroy a guest.
+type turn struct {
+	free  chan struct{} // holds one token
+	users int
+}
+
+func (d *Driver) turn(ctx context.Context, id fleet.GuestID) (release func(), err error) {
+	d.mu.Lock()
+	t, ok := d.turns[id]
+	if !ok {
+		t = &turn{free: make(chan struct{}, 1)}
+		t.free <- struct{}{}
+		d.turns[id] = t
+	}
+	t.users++
+	d.mu.Unlock()
+	leave := func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if t.users--; t.users == 0 {
+			delete(d.turns, id)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		leave()
+		return nil, err
+	}
+	select {
+	case <-t.free:
+		return func() { t.free <- struct{}{}; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}
+
+// filesDir is where a guest's job's files are held on to. It is not below the
+// guest's folder: what is below that is removed with it.
+func (d *Driver) filesDir(id fleet.GuestID) string {
+	return filepath.Join(d.config.Run, "container-files", string(id))
+}
+>>>>>>> main

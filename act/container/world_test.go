@@ -132,10 +132,18 @@ func (w *world) config(log io.Writer, i int) (container.Config, error) {
 	return container.Config{
 		Run: w.hosts[i].Run, GuestAgent: w.agent, Address: mustAddr(w.hosts[i].Addr), Cgroups: groups,
 		ImageFolder: func(context.Context, fleet.Digest) (string, error) { return w.image, nil },
-		Files:       func(context.Context, fleet.Task) (string, error) { return w.files, nil },
+		Files:       func(context.Context, fleet.Task) (*os.File, error) { return w.jobFiles() },
 		Log:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Judge:       judge,
 	}, err
+}
+
+// jobFiles opens the folder of the job's files, if there is one.
+func (w *world) jobFiles() (*os.File, error) {
+	if w.files == "" {
+		return nil, nil
+	}
+	return os.Open(w.files)
 }
 
 // judge stands where the policy is: a copy is good when what is left takes no

@@ -234,12 +234,13 @@ func (h *host) facts() fleet.Facts {
 }
 
 // kept is what a host keeps in its run folder from one agent to the next.
-var kept = []string{"guests", "containers", "container-images", "initrd", "shares", "ledger", "cluster", "accelerator.json"}
+var kept = []string{"guests", "containers", "container-images", "container-files", "initrd", "shares", "ledger", "cluster", "accelerator.json"}
 
-// files gives where a job's files are at this host: where they were shared from,
-// which placement has seen to.
-func (h *host) files(_ context.Context, t fleet.Task) (string, error) {
-	return t.Job.Spec.Export, nil
+// files opens a job's files for its containers, as its user could: where they
+// were shared from, on the same machine, which placement has seen to.
+func (h *host) files(ctx context.Context, t fleet.Task) (*os.File, error) {
+	j := t.Job.Spec
+	return share.Enter(ctx, fleet.Share{Export: j.Export, UID: j.UID, GID: j.GID})
 }
 
 // sweep removes everything of Pagurus from the host: guests, file servers,
