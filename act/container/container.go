@@ -311,48 +311,9 @@ func (d *Driver) bandwidth(l fleet.Limits) int64 {
 	}
 	return cmp.Or(l.BytesPerSecond, d.config.MaxBandwidth)
 }
-<<<<<<< HEAD
-=======
-
-// turn lets one call at a time make or destroy a guest.
-type turn struct {
-	free  chan struct{} // holds one token
-	users int
-}
-
-func (d *Driver) turn(ctx context.Context, id fleet.GuestID) (release func(), err error) {
-	d.mu.Lock()
-	t, ok := d.turns[id]
-	if !ok {
-		t = &turn{free: make(chan struct{}, 1)}
-		t.free <- struct{}{}
-		d.turns[id] = t
-	}
-	t.users++
-	d.mu.Unlock()
-	leave := func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if t.users--; t.users == 0 {
-			delete(d.turns, id)
-		}
-	}
-	if err := ctx.Err(); err != nil {
-		leave()
-		return nil, err
-	}
-	select {
-	case <-t.free:
-		return func() { t.free <- struct{}{}; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, ctx.Err()
-	}
-}
 
 // filesDir is where a guest's job's files are held on to. It is not below the
 // guest's folder: what is below that is removed with it.
 func (d *Driver) filesDir(id fleet.GuestID) string {
 	return filepath.Join(d.config.Run, "container-files", string(id))
 }
->>>>>>> main

@@ -98,18 +98,6 @@ func (d *Driver) furnish(ctx context.Context, t fleet.Task) (r record, err error
 		return r, err
 	}
 	r.Image = d.imageDir(filepath.Base(folder))
-<<<<<<< HEAD
-	if d.config.Files != nil && t.Job.Spec.Export != "" {
-		if r.Files, err = d.config.Files(ctx, t); err != nil {
-			return r, fmt.Errorf("find the job's files: %w", err)
-		}
-		if r.Files != "" {
-			r.Export = t.Job.Spec.Export
-			if err := rootfs.Showable(r.Export); err != nil {
-				return r, err
-			}
-		}
-=======
 	files, err := d.files(ctx, t)
 	if err != nil {
 		return r, err
@@ -117,7 +105,6 @@ func (d *Driver) furnish(ctx context.Context, t fleet.Task) (r record, err error
 	if files != nil {
 		defer files.Close()
 		r.Export, r.Files = t.Job.Spec.Export, d.filesDir(r.Guest)
->>>>>>> main
 	}
 	dir := d.dir(r.Guest)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -139,14 +126,12 @@ func (d *Driver) furnish(ctx context.Context, t fleet.Task) (r record, err error
 	return r, rootfs.MountStore(filepath.Join(dir, storeDir), need.MemoryBytes)
 }
 
-<<<<<<< HEAD
-=======
 // files opens the directory of a job's files, nil if guests shall see none.
 func (d *Driver) files(ctx context.Context, t fleet.Task) (*os.File, error) {
 	if d.config.Files == nil || t.Job.Spec.Export == "" {
 		return nil, nil
 	}
-	if err := showable(t.Job.Spec.Export); err != nil {
+	if err := rootfs.Showable(t.Job.Spec.Export); err != nil {
 		return nil, err
 	}
 	files, err := d.config.Files(ctx, t)
@@ -156,46 +141,6 @@ func (d *Driver) files(ctx context.Context, t fleet.Task) (*os.File, error) {
 	return files, nil
 }
 
-// placeAgent copies the guest agent to where the guest finds it. A copy: it is
-// moved with the guest, whatever agents other hosts have.
-func placeAgent(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
-}
-
-// keepClear are directories that a job's files must not cover: the image's
-// programs would be gone.
-var keepClear = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"}
-
-// showable reports why a job's files cannot be shown at a path of a guest.
-func showable(export string) error {
-	if !filepath.IsAbs(export) || filepath.Clean(export) != export {
-		return fmt.Errorf("%q is no absolute path", export)
-	}
-	if export == "/" {
-		return errors.New("/ cannot be shared with guests: it would hide the image; run from a directory of your own")
-	}
-	for _, dir := range keepClear {
-		if export == dir || strings.HasPrefix(export, dir+"/") {
-			return fmt.Errorf("%s cannot be shared with guests: it would hide the image's own %s; run from a directory of your own", export, dir)
-		}
-	}
-	return nil
-}
-
->>>>>>> main
 // shown is a folder of the host that a guest sees.
 type shown struct {
 	name, from, at    string // its name for CRIU
