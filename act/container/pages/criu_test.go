@@ -53,7 +53,7 @@ func keep(t testing.TB, mib int) *kept {
 // it is.
 func account(t testing.TB, file string) (steps, pid int) {
 	t.Helper()
-	text, _ := os.ReadFile(file) // not yet there, or just being written
+	text, _ := os.ReadFile(file) // not yet there
 	var word string
 	if n, _ := fmt.Sscan(string(text), &word, &steps, &pid); n < 3 {
 		return -1, 0
