@@ -61,6 +61,27 @@ func Hosts(t testing.TB, n int) []*Host {
 	return hosts
 }
 
+// Namespace makes a network namespace that is joined to nothing, as a container's
+// is at first. The test's end removes it with every process still in it.
+func Namespace(t testing.TB) *Host {
+	t.Helper()
+	Root(t, "ip", "nsenter")
+	h := &Host{Namespace: namespacePrefix + token(t) + "c", t: t}
+	makeNamespace(t, h.Namespace)
+	return h
+}
+
+// File opens the namespace. The test's end closes it.
+func (h *Host) File() *os.File {
+	h.t.Helper()
+	f, err := os.Open(filepath.Join(namespaceFolder, h.Namespace))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { f.Close() })
+	return f
+}
+
 // Command is exec.CommandContext on the host. Only the network is the host's:
 // files and processes are the machine's. The test's end kills it.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {

@@ -1,0 +1,339 @@
+package plug
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pagurus/internal/testkit"
+)
+
+func TestNames(t *testing.T) {
+	if p := port(3); p.link() != "pgt700007.3" || p.Subnet.PortQueueName(3) != "pgh700007.3" {
+		t.Errorf("%s %s", p.link(), p.Subnet.PortQueueName(3))
+	}
+}
+
+// choir is senders that number their frames for container 0 and one that hears
+// them all.
+type choir struct {
+	t     *testing.T
+	stop  chan struct{}
+	talk  sync.WaitGroup
+	sent  []int
+	heard []string
+	ears  *card
+}
+
+// sing begins. All stay on one processor, or each on one of their own.
+func sing(t *testing.T, ears *card, pause time.Duration, together bool, voices ...*card) *choir {
+	c := &choir{t: t, ears: ears, stop: make(chan struct{}), sent: make([]int, len(voices))}
+	for i, v := range voices {
+		c.talk.Go(func() {
+			nth := i
+			if together {
+				nth = 0
+			}
+			pinned(t, nth)
+			for ; ; c.sent[i]++ {
+				select {
+				case <-c.stop:
+					return
+				default:
+				}
+				if pause > 0 {
+					time.Sleep(pause)
+				}
+				v.say(mac(0), fmt.Sprintf("%d %d", i, c.sent[i]))
+			}
+		})
+	}
+	return c
+}
+
+// listen hears until there is nothing for a while, or for most.
+func (c *choir) listen(most time.Duration) (heard int) {
+	for end := time.Now().Add(most); time.Now().Before(end); heard++ {
+		text := c.ears.hear(quiet)
+		if text == "" {
+			return heard
+		}
+		c.heard = append(c.heard, text)
+	}
+	return heard
+}
+
+// end stops the senders and says how many frames were heard that another, sent
+// later by the same, had overtaken. Every frame but lost must have been heard, and
+// none twice.
+func (c *choir) end(lost uint64) (overtaken int) {
+	c.t.Helper()
+	close(c.stop)
+	c.talk.Wait()
+	c.listen(time.Minute)
+	seen, last := map[string]bool{}, make([]int, len(c.sent))
+	for _, text := range c.heard {
+		var who, number int
+		if k, _ := fmt.Sscan(text, &who, &number); k != 2 || who >= len(c.sent) || number >= c.sent[who] {
+			c.t.Fatalf("heard %q, which nobody sent", text)
+		}
+		if seen[text] {
+			c.t.Fatalf("heard %q twice", text)
+		}
+		seen[text] = true
+		if number < last[who] {
+			overtaken++
+		}
+		last[who] = max(last[who], number)
+	}
+	total := 0
+	for _, n := range c.sent {
+		total += n
+	}
+	if len(c.heard)+int(lost) != total {
+		c.t.Errorf("of %d frames %d were heard and %d are said to be lost", total, len(c.heard), lost)
+	}
+	c.t.Logf("%d frames, %d lost, %d overtaken", total, lost, overtaken)
+	return overtaken
+}
+
+// Frames from containers on this host and another wait while a container is held,
+// and then come, every one once and in order, while more are sent without pause.
+func TestHoldKeepsEveryFrame(t *testing.T) {
+	testkit.Leftovers(t)
+	for _, c := range []struct {
+		name     string
+		pause    time.Duration
+		hold     time.Duration
+		together bool
+	}{
+		{"a little", time.Millisecond, 300 * time.Millisecond, true},
+		{"much", 30 * time.Microsecond, 100 * time.Millisecond, true},
+		{"from several processors", 30 * time.Microsecond, 100 * time.Millisecond, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			hosts := stations(t, 2)
+			layout{at: []int{0, 0, 1, 1}}.apply(hosts)
+			ears := newCard(t, hosts[0].take(0))
+			voices := []*card{newCard(t, hosts[0].take(1)), newCard(t, hosts[1].take(2)), newCard(t, hosts[1].take(3))}
+			choir := sing(t, ears, c.pause, c.together, voices...)
+			choir.listen(50 * time.Millisecond)
+			var lost uint64
+			for round := range 3 {
+				held := hosts[0].hold(0)
+				if before := choir.listen(surely); before == 0 && round == 0 {
+					t.Error("nothing was heard before")
+				}
+				time.Sleep(c.hold)
+				if text := ears.hear(quiet); text != "" {
+					t.Errorf("%q was heard while held", text)
+				}
+				began := time.Now()
+				done := make(chan error)
+				go func() {
+					if c.together {
+						pinned(t, 0)
+					}
+					done <- held.Release()
+				}()
+				choir.listen(50 * time.Millisecond)
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+				count := held.Count()
+				lost += count.Lost
+				t.Logf("released %d frames in %v", count.Delivered, time.Since(began))
+				if count.Delivered == 0 {
+					t.Error("nothing was held")
+				}
+				mustBeFree(t, hosts[0])
+			}
+			if overtaken := choir.end(lost); overtaken > 0 && c.together {
+				t.Errorf("%d frames were overtaken", overtaken)
+			}
+			if lost > 0 {
+				t.Errorf("%d frames were lost in a queue that was not full", lost)
+			}
+		})
+	}
+}
+
+// mustBeFree fails if anything of a hold of port 0 is left.
+func mustBeFree(t *testing.T, s *station) {
+	t.Helper()
+	if left := s.Run("sh", "-c", "tc filter show dev pgt700007.0 egress; tc filter show dev pgt700007.0 ingress; ip -br link | grep pgh || true"); left != "" {
+		t.Errorf("left are\n%s", left)
+	}
+}
+
+// A queue has an end; how many frames were lost at it is known, and the rest come.
+func TestHoldIsBounded(t *testing.T) {
+	testkit.Leftovers(t)
+	s := stations(t, 1)[0]
+	layout{at: []int{0, 0}}.apply([]*station{s})
+	ears, voice := newCard(t, s.take(0)), newCard(t, s.take(1))
+	held := s.hold(0)
+	const more = 100
+	for i := range queueFrames + more {
+		voice.say(mac(0), fmt.Sprint(i))
+	}
+	if err := held.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if c := held.Count(); c != (Count{Delivered: queueFrames, Lost: more}) {
+		t.Errorf("%+v", c)
+	}
+	for i := range queueFrames {
+		if text := ears.hear(surely); text != fmt.Sprint(i) {
+			t.Fatalf("heard %q instead of %d", text, i)
+		}
+	}
+	ears.mustNotHear("after all")
+	voice.say(mac(0), "later")
+	ears.mustHear("later", "later")
+	mustBeFree(t, s)
+}
+
+// Closing drops what waits; holding a second time is refused while somebody holds,
+// and after the death of the process that held it is not. A hold whose process died
+// is ended by Free, too.
+func TestHoldEnds(t *testing.T) {
+	testkit.Leftovers(t)
+	s := stations(t, 1)[0]
+	layout{at: []int{0, 0}}.apply([]*station{s})
+	ears, voice := newCard(t, s.take(0)), newCard(t, s.take(1))
+
+	held := s.hold(0)
+	voice.say(mac(0), "dropped")
+	if err := s.Do(func() error { _, err := port(0).Hold(); return err }); err == nil || !strings.Contains(err.Error(), "held already") {
+		t.Errorf("held twice: %v", err)
+	}
+	byAnother(t, s, "hold", "held already")
+	ears.mustNotHear("held")
+	for range 2 {
+		if err := held.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := held.Release(); err != nil {
+		t.Errorf("released after it was closed: %v", err)
+	}
+	mustBeFree(t, s)
+	voice.say(mac(0), "closed")
+	ears.mustHear("closed", "closed")
+
+	byAnother(t, s, "hold", "done")
+	voice.say(mac(0), "lost with its holder")
+	ears.mustNotHear("with a dead holder")
+	held = s.hold(0)
+	voice.say(mac(0), "kept")
+	ears.mustNotHear("held anew")
+	if err := held.Release(); err != nil {
+		t.Fatal(err)
+	}
+	ears.mustHear("released", "kept")
+	mustBeFree(t, s)
+
+	byAnother(t, s, "hold", "done")
+	for range 2 {
+		s.Must(port(0).Free)
+		voice.say(mac(0), "free")
+		ears.mustHear("free", "free")
+	}
+	mustBeFree(t, s)
+	if err := s.Do(func() error { _, err := port(3).Hold(); return err }); err == nil {
+		t.Error("a port that is not there was held")
+	}
+	mustBeFree(t, s)
+}
+
+// A container that is not plugged in yet has its frames when it is; one that never
+// is gets an error, and may be plugged in after it.
+func TestHoldBeforeTake(t *testing.T) {
+	testkit.Leftovers(t)
+	s := stations(t, 1)[0]
+	layout{at: []int{0, 0}}.apply([]*station{s})
+	voice := newCard(t, s.take(1))
+	held := s.hold(0)
+	// The port's other end is still switched off, so that the bridge sends it
+	// nothing; what comes by the tunnel does not ask the bridge.
+	s.Run("ip", "link", "set", subnet.PortPeerName(0), "up")
+	testkit.Until(t, surely, "the port forwards", func() bool {
+		return strings.Contains(s.Run("bridge", "link", "show", "dev", port(0).link()), "state forwarding")
+	})
+	voice.say(mac(0), "early")
+	s.Run("ip", "link", "set", subnet.PortPeerName(0), "down")
+	if err := held.Release(); err == nil || !strings.Contains(err.Error(), "plugged in") {
+		t.Errorf("released to nobody: %v", err)
+	}
+	ears := newCard(t, s.take(0))
+	ears.mustNotHear("still held")
+	if err := held.Release(); err != nil {
+		t.Fatal(err)
+	}
+	ears.mustHear("released", "early")
+}
+
+// Whatever is applied meanwhile leaves a hold alone, until the port is not wanted;
+// what leads frames on to another host goes first.
+func TestHoldBesideTheOverlay(t *testing.T) {
+	testkit.Leftovers(t)
+	hosts := stations(t, 2)
+	l := layout{at: []int{0, 0, 1}, to: 1}
+	l.apply(hosts)
+	old, young := newCard(t, hosts[0].take(0)), newCard(t, hosts[1].take(0))
+	local, remote := newCard(t, hosts[0].take(1)), newCard(t, hosts[1].take(2))
+
+	target := hosts[1].hold(0)
+	both := func(stage string) {
+		local.say(mac(0), stage+" from a")
+		remote.say(mac(0), stage+" from b")
+	}
+	both("before")
+	old.mustHear("before", "before from a")
+	old.mustHear("before", "before from b")
+	source := hosts[0].hold(0)
+	hosts[0].Must(func() error { return hosts[0].Forward(subnet, 0) })
+	l.apply(hosts)
+	both("forwarded")
+	old.mustNotHear("forwarded")
+	young.mustNotHear("forwarded to who is held")
+	if err := target.Release(); err != nil {
+		t.Fatal(err)
+	}
+	young.mustHear("released", "forwarded from a")
+	young.mustHear("released", "forwarded from b")
+	hosts[0].Must(func() error { return hosts[0].Deliver(subnet, 0) })
+	both("delivered")
+	old.mustNotHear("delivered to who is held")
+	if err := source.Release(); err != nil {
+		t.Fatal(err)
+	}
+	old.mustHear("released", "delivered from a")
+	old.mustHear("released", "delivered from b")
+
+	target = hosts[1].hold(0)
+	layout{at: []int{0, 0, 1}}.apply(hosts)
+	if left := hosts[1].Run("ip", "-br", "link"); strings.Contains(left, "pgh") || strings.Contains(left, "pgt700007.0") {
+		t.Errorf("the port is not wanted, but there is\n%s", left)
+	}
+	if err := target.Release(); err == nil {
+		t.Error("a port that is gone was released")
+	}
+	if err := target.Close(); err != nil {
+		t.Error(err)
+	}
+	source = hosts[0].hold(0)
+	for _, s := range hosts {
+		s.Must(func() error { return s.Clear(context.Background()) })
+	}
+	if left := hosts[0].Run("ip", "-br", "link"); strings.Contains(left, "pg") {
+		t.Errorf("after Clear there is\n%s", left)
+	}
+	if err := source.Close(); err != nil {
+		t.Error(err)
+	}
+}
