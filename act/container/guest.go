@@ -408,16 +408,31 @@ func (g *guest) unlink(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// linked reports whether anybody is connected to the guest agent's socket, from
-// what the kernel says of the container's sockets (proc_net_unix: the sixth
-// word is the state, of which 03 is connected).
+// linked reports whether the guest agent has a connection of its socket open, or
+// is about to. The kernel counts such a connection among the sockets of the
+// network namespace of whoever made it: this process's. Of one that nobody has
+// taken yet (inode 0) it does not say which guest's it is.
 func linked(pid int) (bool, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/unix", pid))
+	text, err := os.ReadFile("/proc/thread-self/net/unix") // the first thread may be anywhere
 	if err != nil {
 		return false, err
 	}
+	open := map[string]bool{}
 	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 7 && f[5] == "03" && f[7] == insideLink {
+		if f := strings.Fields(line); len(f) > 7 && f[7] == insideLink {
+			open["socket:["+f[6]+"]"] = true
+		}
+	}
+	if open["socket:[0]"] {
+		return true, nil
+	}
+	folder := fmt.Sprintf("/proc/%d/fd/", pid)
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		return false, err
+	}
+	for _, f := range files {
+		if to, err := os.Readlink(folder + f.Name()); err == nil && open[to] {
 			return true, nil
 		}
 	}

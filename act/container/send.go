@@ -20,6 +20,9 @@ import (
 // tellEvery is how often a copy says how far it is.
 const tellEvery = 200 * time.Millisecond
 
+// telling is how much must have been sent for the time it took to mean anything.
+const telling = 1 << 20
+
 // syncLimit is how long a target may take over what it has been sent.
 const syncLimit = 30 * time.Second
 
@@ -246,8 +249,10 @@ func (s *sending) pass(ctx context.Context, g *guest) error {
 	}
 	s.progress.CopiedBytes += copied
 	s.progress.SentBytes = s.conn.Sent()
-	if took := time.Since(begun).Seconds(); took > 0 {
-		s.progress.BytesPerSecond = float64(s.conn.Sent()-before) / took
+	// Little says nothing of how fast much would go.
+	took, sent := time.Since(begun).Seconds(), s.conn.Sent()-before
+	if took > 0 && (sent >= telling || s.progress.BytesPerSecond == 0) {
+		s.progress.BytesPerSecond = float64(sent) / took
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -70,19 +71,20 @@ func (d *Driver) handOver(ctx context.Context, g *guest) error {
 	}
 	defer linkable()
 	s.progress.PausedAt = time.Now()
-	if err := d.freeze(g); err != nil {
-		return err
-	}
-	if err := fault.Point("container.switch.after-freeze"); err != nil {
-		return err
-	}
-	if err := s.pass(ctx, g); err != nil {
-		return err
-	}
 	images := filepath.Join(g.dir, imagesDir)
 	defer rootfs.Clear(images)
-	if err := d.dump(ctx, g, images); err != nil {
-		return err
+	for try := 1; ; try++ {
+		err := d.still(ctx, g, s, images)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, criu.ErrPassing) || try == dumpTries {
+			return err
+		}
+		if err := d.thaw(g); err != nil {
+			return err
+		}
+		time.Sleep(passingTime)
 	}
 	if err := fault.Point("container.switch.after-dump"); err != nil {
 		return err
@@ -94,6 +96,37 @@ func (d *Driver) handOver(ctx context.Context, g *guest) error {
 		return err
 	}
 	return d.ask(g, s)
+}
+
+// What keeps a guest from being dumped at one moment, as a connection that is
+// being made, is over as soon as its programs run again for a moment.
+const (
+	dumpTries   = 20
+	passingTime = 5 * time.Millisecond
+)
+
+// still freezes the guest and sends what only then holds still: what its files
+// lack at the target, and its processes as images in a folder.
+func (d *Driver) still(ctx context.Context, g *guest, s *sending, images string) error {
+	if err := d.freeze(g); err != nil {
+		return err
+	}
+	if err := fault.Point("container.switch.after-freeze"); err != nil {
+		return err
+	}
+	if err := s.pass(ctx, g); err != nil {
+		return err
+	}
+	err := d.dump(ctx, g, images)
+	if err != nil {
+		if b, e := os.ReadFile(filepath.Join(images, "dump.log")); e == nil { // DEBUG
+			os.WriteFile("/tmp/last-dump.log", b, 0o644)
+			if os.Getenv("HOLD") != "" {
+				time.Sleep(20 * time.Second)
+			}
+		}
+	}
+	return err
 }
 
 // ask has the target make the guest run there: the point of no return. From

@@ -16,11 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// refuseLimit is how long CRIU has to come to its next step, where it is told to
+// undo what it did, before it is killed: to write a container's memory takes
+// seconds. Only tests change it.
+var refuseLimit = 20 * time.Second
+
 const (
-	// refuseLimit is how long CRIU has to come to its next step, where it is
-	// told to undo what it did, before it is killed: to write a container's
-	// memory takes seconds.
-	refuseLimit = 20 * time.Second
 	// endLimit is how long it may take to end after its last word.
 	endLimit = 10 * time.Second
 	// mostMessage bounds what it says at once: a path, an error, a number.
@@ -47,7 +48,8 @@ type call struct {
 	log      string                                 // name of the log in images
 	files    []*os.File                             // CRIU's descriptors from firstFile on
 	steps    map[string]func(*rpc.CriuNotify) error // called at CRIU's steps; an error makes it undo what it did
-	refuse   func()                                 // called before CRIU is told to do that; may be nil
+	destroy  func(*rpc.CriuNotify) bool             // called before CRIU is told to do that at a step where it minds nothing; true: all it made is gone, and so may CRIU be; may be nil
+	hold     func()                                 // called before CRIU is killed; may be nil
 	pid      int                                    // of CRIU
 }
 
@@ -81,10 +83,10 @@ func (c *call) do(ctx context.Context) (*rpc.CriuResp, error) {
 	}
 	resp, err := c.talk(ctx, conn, cmd.Process)
 	if errors.Is(err, errKilled) {
-		cmd.Process.Kill() // or it said what is no answer
+		c.kill(cmd.Process) // or it said what is no answer
 	}
 	conn.Close()
-	timer := time.AfterFunc(endLimit, func() { cmd.Process.Kill() })
+	timer := time.AfterFunc(endLimit, func() { cmd.Process.Kill() }) // it holds nothing any more
 	waited := cmd.Wait()
 	timer.Stop()
 	switch {
@@ -159,7 +161,7 @@ func (c *call) talk(ctx context.Context, conn *net.UnixConn, criu *os.Process) (
 		select {
 		case <-over:
 		case <-time.After(refuseLimit):
-			criu.Kill()
+			c.kill(criu)
 		}
 	}()
 	req := &rpc.CriuReq{Type: c.kind.Enum(), Opts: c.opts, Features: c.features}
@@ -179,11 +181,20 @@ func (c *call) talk(ctx context.Context, conn *net.UnixConn, criu *os.Process) (
 		if cause == nil && ctx.Err() != nil {
 			cause = context.Cause(ctx)
 		}
-		if cause != nil && c.refuse != nil {
-			c.refuse()
+		if cause != nil && c.destroy != nil && c.destroy(resp.GetNotify()) {
+			c.kill(criu)
+			return nil, cause
 		}
 		req = &rpc.CriuReq{Type: rpc.CriuReqType_NOTIFY.Enum(), NotifySuccess: new(cause == nil)}
 	}
+}
+
+// kill is the last resort.
+func (c *call) kill(criu *os.Process) {
+	if c.hold != nil {
+		c.hold()
+	}
+	criu.Kill()
 }
 
 // exchange sends one message and waits for one. An error is the end of CRIU.
@@ -220,7 +231,7 @@ func (c *call) why(first string, said *os.File) error {
 		early, _ := io.ReadAll(io.LimitReader(said, mostLog))
 		log = append(early, log...)
 	}
-	return errors.New(explain(log, first))
+	return explained(log, first)
 }
 
 // readMost gives as much of a file as there is and is sensible.

@@ -36,7 +36,7 @@ type DumpSpec struct {
 	// Frozen: all processes stand still and keep doing so until the dump has
 	// ended, and nothing is dumped yet.
 	Frozen func() error
-	// Ready: with Pages, all images are written and Pages answers.
+	// Ready: all images are written; with Pages these answer now.
 	Ready func() error
 }
 
@@ -54,15 +54,18 @@ type Address struct {
 // socket that has been dumped is lost with it.
 //
 // After an error the processes are as they were before, with all connections:
-// running, or frozen in Freezer; the images are worth nothing. That is so
-// too if the context ended, or there was no room for the images. If CRIU was
-// killed from outside, Dump does what CRIU would have done, as Heal says; a
-// process that CRIU had just then changed the code or registers of may not
-// survive that, for which there is no remedy. When Running is set it is so after
-// success, too.
+// running, or frozen in Freezer; the images are worth nothing. That is so too if
+// the context ended, or there was no room for the images. If CRIU has to be
+// killed because it hangs, the processes are frozen before in Freezer, and
+// healed; without Freezer, or if somebody else kills CRIU, they are healed
+// only afterwards, as Heal says. A process that CRIU had just then changed the
+// registers of may not survive its death; for that there is no remedy. And unless
+// Running is set, an error after Ready may lose what was typed at a terminal in
+// the container and not read yet.
 func (c Criu) Dump(ctx context.Context, s DumpSpec) error {
 	wrap := func(err error) error { return fmt.Errorf("dump process %d: %w", s.PID, err) }
-	frozen, err := isFrozen(s.Freezer)
+	group := freezer(s.Freezer)
+	frozen, err := group.frozen()
 	if err != nil {
 		return wrap(err)
 	}
@@ -71,12 +74,20 @@ func (c Criu) Dump(ctx context.Context, s DumpSpec) error {
 		return wrap(err)
 	}
 	call := &call{criu: c, kind: rpc.CriuReqType_DUMP, opts: opts, images: s.Images, log: DumpLog,
-		steps: map[string]func(*rpc.CriuNotify) error{"network-lock": step(s.Frozen), "status-ready": step(s.Ready)}}
+		steps: map[string]func(*rpc.CriuNotify) error{"network-lock": step(s.Frozen)},
+		hold:  func() { _ = group.set(true) }, // that it fails is seen below
+	}
+	if s.Pages == nil {
+		call.steps["post-dump"] = step(s.Ready)
+	} else {
+		call.steps["status-ready"] = step(s.Ready)
+	}
 	_, err = call.do(ctx)
 	if errors.Is(err, errKilled) {
-		err = errors.Join(err, Heal(s.PID))
-		if frozen {
-			err = errors.Join(err, freeze(s.Freezer))
+		// CRIU itself thaws the group while it holds the processes.
+		err = errors.Join(err, group.set(true), group.settle(), Heal(s.PID))
+		if !frozen {
+			err = errors.Join(err, group.set(false))
 		}
 	}
 	if err != nil {

@@ -12,8 +12,12 @@ import (
 )
 
 // Heal makes what a CRIU that was killed during a dump left work again: TCP
-// connections, which it had stopped to look into them, and which give the
-// container's processes errors until then. pid is the container's first process.
+// connections, which it had stopped to look into them. Until then reading and
+// writing them fails, with "operation not permitted"; a process that does so
+// before they are healed may give up. So processes ought to stand still, in a
+// frozen control group, when CRIU is killed, which only who kills it can arrange.
+// pid is the container's first process.
+//
 // All else the kernel has undone when CRIU died, and the code that CRIU puts into
 // a process returns to the process's own as soon as nobody talks to it; only the
 // memory of that code stays behind.
@@ -92,29 +96,52 @@ func healSocket(process int, name string) error {
 	return nil
 }
 
-// A control group's state is in one file, whose name tells the version.
-var freezers = []struct{ file, frozen string }{
-	{"freezer.state", "FROZEN"},
-	{"cgroup.freeze", "1"},
+// freezer is the folder of a control group that can be frozen; empty: there is none.
+type freezer string
+
+// freezers are the two versions: a control group's state is in one file.
+var freezers = []struct{ file, frozen, thawed string }{
+	{"freezer.state", "FROZEN", "THAWED"},
+	{"cgroup.freeze", "1", "0"},
 }
 
-// isFrozen says whether the control group in a folder is frozen, or about to be.
-func isFrozen(folder string) (bool, error) {
-	if folder == "" {
+// frozen says whether it is, or is about to be.
+func (f freezer) frozen() (bool, error) {
+	if f == "" {
 		return false, nil
 	}
-	for _, f := range freezers {
-		text, err := os.ReadFile(filepath.Join(folder, f.file))
+	for _, v := range freezers {
+		text, err := os.ReadFile(filepath.Join(string(f), v.file))
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return false, fmt.Errorf("ask whether the control group is frozen: %w", err)
 		}
-		state := strings.TrimSpace(string(text))
-		return state == f.frozen || state == "FREEZING", nil
+		return strings.TrimSpace(string(text)) != v.thawed, nil
 	}
-	return false, fmt.Errorf("%s is no control group that can be frozen", folder)
+	return false, fmt.Errorf("%s is no control group that can be frozen", f)
+}
+
+// set freezes or thaws it, and waits for nothing.
+func (f freezer) set(frozen bool) error {
+	if f == "" {
+		return nil
+	}
+	for _, v := range freezers {
+		path, state := filepath.Join(string(f), v.file), v.thawed
+		if _, err := os.Stat(path); err != nil {
+			continue
+		}
+		if frozen {
+			state = v.frozen
+		}
+		if err := os.WriteFile(path, []byte(state), 0); err != nil {
+			return fmt.Errorf("freeze or thaw the control group: %w", err)
+		}
+		return nil
+	}
+	return fmt.Errorf("%s is no control group that can be frozen", f)
 }
 
 // freezeLimit is how long processes may take to stand still: one that waits for
@@ -124,36 +151,29 @@ const (
 	freezeAgain = 2 * time.Millisecond
 )
 
-// freeze freezes a control group and waits until all in it stand still.
-func freeze(folder string) error {
-	for _, f := range freezers {
-		path := filepath.Join(folder, f.file)
-		if _, err := os.Stat(path); err != nil {
-			continue
+// settle waits until all in a frozen group stand still.
+func (f freezer) settle() error {
+	if f == "" {
+		return nil
+	}
+	for end := time.Now().Add(freezeLimit); ; time.Sleep(freezeAgain) {
+		if still, err := f.still(); still || err != nil {
+			return err
 		}
-		if err := os.WriteFile(path, []byte(f.frozen), 0); err != nil {
-			return fmt.Errorf("freeze %s again: %w", folder, err)
-		}
-		for end := time.Now().Add(freezeLimit); ; time.Sleep(freezeAgain) {
-			if stands, err := standsStill(folder); stands || err != nil {
-				return err
-			}
-			if time.Now().After(end) {
-				return fmt.Errorf("freeze %s again: its processes do not stand still within %s", folder, freezeLimit)
-			}
+		if time.Now().After(end) {
+			return fmt.Errorf("the processes in %s do not stand still within %s", f, freezeLimit)
 		}
 	}
-	return fmt.Errorf("%s is no control group that can be frozen", folder)
 }
 
-// standsStill says whether a freeze has come to its end.
-func standsStill(folder string) (bool, error) {
-	text, err := os.ReadFile(filepath.Join(folder, "freezer.state"))
+// still says whether a freeze has come to its end.
+func (f freezer) still() (bool, error) {
+	text, err := os.ReadFile(filepath.Join(string(f), "freezer.state"))
 	if err == nil {
 		return strings.TrimSpace(string(text)) == "FROZEN", nil
 	}
-	if text, err = os.ReadFile(filepath.Join(folder, "cgroup.events")); err != nil {
-		return false, fmt.Errorf("ask whether %s is frozen: %w", folder, err)
+	if text, err = os.ReadFile(filepath.Join(string(f), "cgroup.events")); err != nil {
+		return false, fmt.Errorf("ask whether the control group stands still: %w", err)
 	}
 	return strings.Contains(string(text), "frozen 1"), nil
 }

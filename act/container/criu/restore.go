@@ -81,11 +81,14 @@ func (c Criu) Restore(ctx context.Context, s RestoreSpec) (pid int, err error) {
 	call.steps = map[string]func(*rpc.CriuNotify) error{
 		"setup-namespaces": with(nil), "post-restore": with(nil), "network-unlock": with(s.Connected), "pre-resume": with(s.Resuming),
 	}
-	// CRIU does not mind what it is told before it resumes the processes.
-	call.refuse = func() {
-		if pid != 0 {
-			_ = unix.Kill(pid, unix.SIGKILL) // all others go with the first
+	call.destroy = func(n *rpc.CriuNotify) bool {
+		// From here on CRIU goes on whatever it is told, or trips over
+		// processes that are gone. Before, it cleans up better itself.
+		late := slices.Contains([]string{"network-unlock", "pre-resume", "post-resume"}, n.GetScript()) && pid != 0
+		if late {
+			_ = unix.Kill(pid, unix.SIGKILL) // all others go with the first, before CRIU lets go of them
 		}
+		return late
 	}
 	resp, err := call.do(ctx)
 	if err != nil {

@@ -62,13 +62,16 @@ var rules = []rule{
 // number of a line's time, file and kind, as "(00.012345) 17: Error (criu/mem.c:12): ".
 var preamble = regexp.MustCompile(`^(\([0-9. ]+\)\s*)?(\d+:\s*)?(Error|BUG)( at)? ?(\([^)]*\))?:?\s*`)
 
+// harmless are errors after which CRIU goes on.
+var harmless = regexp.MustCompile(`^rlimit: |^Pre-resume script|^Post-resume script`)
+
 // explain says in a sentence why CRIU failed, given its log and the first error
 // it kept beside that. It takes anything for a log.
 func explain(log []byte, first string) string {
 	var errors []string
 	for line := range bytes.Lines(log) {
 		text := strings.TrimSpace(string(line))
-		if rest := preamble.ReplaceAllString(text, ""); rest != text {
+		if rest := preamble.ReplaceAllString(text, ""); rest != text && !harmless.MatchString(rest) {
 			errors = append(errors, rest)
 		}
 	}

@@ -51,7 +51,8 @@ type Held struct {
 	queued    *ebpf.Map // how many frames the filter has put into the queue
 	delivered *ebpf.Map // how many of them no longer wait; never while none may pass
 	buffer    []byte
-	pending   []byte // a frame out of the queue and not yet delivered
+	chase     time.Duration // chaseLimit
+	pending   []byte        // a frame out of the queue and not yet delivered
 	count     Count
 	unsent    uint64 // of those lost
 	closed    bool
@@ -71,7 +72,7 @@ const never = math.MaxUint64
 // lost; while the process lives a second one is refused. After an error frames go
 // to the container as before.
 func (p Port) Hold() (*Held, error) {
-	h := &Held{port: p, tap: -1, way: -1, buffer: make([]byte, frameBytes)}
+	h := &Held{port: p, tap: -1, way: -1, buffer: make([]byte, frameBytes), chase: chaseLimit}
 	if err := h.open(); err != nil {
 		h.letGo()
 		return nil, fmt.Errorf("holding what comes for guest %d of network %d: %w", p.Index, p.Subnet, err)
@@ -251,7 +252,7 @@ func (h *Held) release() error {
 		return err
 	}
 	defer back()
-	for end := time.Now().Add(chaseLimit); time.Now().Before(end); {
+	for end := time.Now().Add(h.chase); time.Now().Before(end); {
 		if err := h.drain(); err != nil {
 			return err
 		}

@@ -26,9 +26,9 @@ import (
 // Port is a container's place on its job's network. All addresses and names
 // follow from it.
 type Port struct {
-	Subnet fleet.Subnet
-	Index  int // of the container in its job
-	Guests int // that the job has, whose addresses are made known; only for Take
+	Subnet fleet.Subnet `json:"subnet"`
+	Index  int          `json:"index"`  // of the container in its job
+	Guests int          `json:"guests"` // that the job has, whose addresses are made known; only for Take
 }
 
 func (p Port) link() string { return p.Subnet.TapName(p.Index) }

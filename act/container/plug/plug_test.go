@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"pagurus/act/guestnet"
+	"pagurus/fleet"
 	"pagurus/internal/testkit"
 )
 
@@ -22,10 +24,6 @@ func TestTakeAndGive(t *testing.T) {
 	l.apply(hosts)
 	first := hosts[0].take(0)
 	before, _ := hosts[0].Read()
-	look := func(in *testkit.Host) string {
-		return in.Run("sh", "-ec", `cat /proc/sys/net/ipv4/tcp_rto_min_us
-			ip -br link show eth0; ip -o link show eth0 | grep -o 'mtu [0-9]*'; ip -br addr show; ip neigh show nud permanent | sort; ip route show`)
-	}
 	text := look(first)
 	t.Log(text)
 	for _, must := range []string{mac(0), "mtu 1450", leastTimeout, "10.128.7.1/24", "10.128.7.0/24 dev eth0", "10.128.7.254 dev eth0 lladdr " + subnet.ShareMAC(),
@@ -69,6 +67,45 @@ func TestTakeAndGive(t *testing.T) {
 	}
 	if after, _ := hosts[0].Read(); strings.Contains(after.String(), "pgc700007.0") {
 		t.Errorf("the host still has the container's end:\n%s", after)
+	}
+}
+
+// look is what there is of a container's network.
+func look(in *testkit.Host) string {
+	return in.Run("sh", "-ec", `exec 2>/dev/null; cat /proc/sys/net/ipv4/tcp_rto_min_us /proc/sys/net/ipv6/conf/eth0/disable_ipv6
+		ip -br link show eth0; ip -o link show eth0 | grep -o 'mtu [0-9]*'
+		ip -br addr show; ip neigh show nud permanent | sort; ip route show`)
+}
+
+// A container's network is made from outside as the guest agent makes a virtual
+// machine's from inside; one that does so in a container, too, changes nothing.
+func TestTakeIsJoining(t *testing.T) {
+	testkit.Leftovers(t)
+	s := stations(t, 1)[0]
+	layout{at: []int{0}}.apply([]*station{s})
+	in := s.take(0)
+	taken := look(in)
+	join := func() {
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// With the /sys of the container.
+		if out := s.Run("ip", "netns", "exec", in.Namespace, "env", actor+"=join", self); !strings.Contains(out, "done") {
+			t.Fatal(out)
+		}
+	}
+	join()
+	if joined := look(in); joined != taken {
+		t.Errorf("joined it is\n%s\ninstead of\n%s", joined, taken)
+	}
+	s.Must(func() error { return port(0).Give(in.File()) })
+	s.Run("ip", "link", "set", subnet.PortPeerName(0), "netns", in.Namespace, "name", inside)
+	in.Run("ip", "link", "set", inside, "mtu", "1400")
+	in.Run("sh", "-c", "echo 200000 > /proc/sys/net/ipv4/tcp_rto_min_us")
+	join()
+	if joined := look(in); joined != taken {
+		t.Errorf("only joined it is\n%s\ninstead of\n%s", joined, taken)
 	}
 }
 
@@ -181,6 +218,15 @@ func TestMain(m *testing.M) {
 		err = port(0).Cut()
 	case "hold":
 		_, err = port(0).Hold()
+	case "join":
+		setup := fleet.Setup{Addr: subnet.GuestAddr(0), Prefix: fleet.SubnetPrefixBits, MAC: mac(0), MTU: fleet.NetworkMTU, Share: subnet.ShareAddr()}
+		for i := range port(0).Guests {
+			setup.Peers = append(setup.Peers, fleet.Peer{Addr: subnet.GuestAddr(i), MAC: mac(i)})
+		}
+		if err = guestnet.Join(setup); err == nil {
+			fmt.Println("done")
+			os.Exit(0)
+		}
 	default:
 		os.Exit(m.Run())
 	}

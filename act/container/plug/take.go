@@ -161,8 +161,11 @@ func (p Port) settle(in *netlink.Handle, link netlink.Link) error {
 		}
 	}
 	// Nobody here speaks IPv6, and its announcements are broadcasts, too. A
-	// kernel that does not have a setting does without.
-	for path, value := range map[string]string{"net/ipv6/conf/" + inside + "/disable_ipv6": "1", "net/ipv4/tcp_rto_min_us": leastTimeout} {
+	// kernel that does not have a setting does without. Sockets of Multipath TCP,
+	// which Go's programs listen with where they can, cannot be moved.
+	for path, value := range map[string]string{
+		"net/ipv6/conf/" + inside + "/disable_ipv6": "1", "net/ipv4/tcp_rto_min_us": leastTimeout, "net/mptcp/enabled": "0",
+	} {
 		if err := os.WriteFile("/proc/sys/"+path, []byte(value), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("setting up the container's network: %w", err)
 		}

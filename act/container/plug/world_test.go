@@ -54,11 +54,12 @@ func port(i int) Port { return Port{Subnet: subnet, Index: i, Guests: 4} }
 
 func mac(i int) string { return subnet.GuestMAC(i) }
 
-// layout says at which host each guest is, by number, and where else it has ports:
-// to is the host that guest 0 moves to, 0 for none.
+// layout says at which host each guest is, by number, and where else guest 0 has a
+// port.
 type layout struct {
-	at []int
-	to int
+	at   []int
+	to   int  // the host that guest 0 moves to, 0 for none
+	left bool // host 0, where it was until now
 }
 
 func (l layout) apply(all []*station) {
@@ -72,7 +73,7 @@ func (l layout) apply(all []*station) {
 				e.Next = all[l.to].Addr.String()
 			}
 			n.Endpoints = append(n.Endpoints, e)
-			if host == i || moves && l.to == i {
+			if host == i || moves && l.to == i || g == 0 && l.left && i == 0 {
 				n.Ports = append(n.Ports, fleet.Port{Guest: e.Guest, Index: g, MAC: e.MAC, Kind: fleet.Container})
 			}
 		}
