@@ -41,12 +41,17 @@ func TestReadHPCC(t *testing.T) {
 }
 
 func TestReadNetPIPE(t *testing.T) {
-	got, err := readNetPIPE("       1 0.500 0.0000125\n    1024 900.5 0.00001\n 4096 800 0.0002\n")
-	if err != nil || got["latency_s"] != 0.0000125 || math.Abs(got["bandwidth"]-900.5e6) > 1 {
+	const text = "       1 0.500 0.0000125\n    1024 900.5 0.00001\n 4096 800 0.0002\n"
+	if got, err := readLatency(text); err != nil || got["latency_s"] != 0.0000125 {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, bad := range []string{"", "one two three\n"} {
-		if _, err := readNetPIPE(bad); err == nil {
+	if got, err := readBandwidth(text); err != nil || math.Abs(got["bandwidth"]-900.5e6) > 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, bad := range []string{"", "one two three\n", "1 0 0\n"} {
+		_, err1 := readLatency(bad)
+		_, err2 := readBandwidth(bad)
+		if err1 == nil || err2 == nil {
 			t.Errorf("%q is a measurement", bad)
 		}
 	}

@@ -28,13 +28,14 @@ const (
 	problemSize = 3000 // rows of HPL's matrix; HPCC makes STREAM's vectors from it
 	solverSide  = 2000
 	solverSteps = 1500
-	netpipeMost = 1 << 20 // bytes of its largest message
+	netpipeMost = 1 << 20 // bytes of the messages that show its bandwidth
 )
 
 // benchmarks are all. HPL and STREAM are in one program.
 var benchmarks = []benchmark{
 	{"hpcc", "hpcc", "hpccoutf.txt", readHPCC},
-	{"netpipe", fmt.Sprintf("NPopenmpi -u %d -o np.out", netpipeMost), "np.out", readNetPIPE},
+	{"latency", "NPopenmpi -l 1 -u 4 -p 0 -n 4000 -o np.out", "np.out", readLatency},
+	{"bandwidth", fmt.Sprintf("NPopenmpi -l %d -u %d -p 0 -n 100 -o np.out", netpipeMost, netpipeMost+1), "np.out", readBandwidth},
 	{"jacobi", fmt.Sprintf("./jacobi %d %d", solverSide, solverSteps), "", readJacobi},
 }
 

@@ -113,7 +113,7 @@ func (l *light) goOutside(ctx context.Context, c container, name string) (*outsi
 
 // enter begins a command line that runs there.
 func (o *outside) enter() []string {
-	return []string{"nsenter", "--target", strconv.Itoa(o.holder.Process.Pid), "--mount", "--uts", "--net", "--root"}
+	return []string{"nsenter", "--target", strconv.Itoa(o.holder.Process.Pid), "--mount", "--uts", "--net", "--root", "--wd"}
 }
 
 func (o *outside) end() {

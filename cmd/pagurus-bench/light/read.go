@@ -66,10 +66,33 @@ func readHPCC(text string) (map[string]float64, error) {
 	return map[string]float64{"hpl_s": hpl, "stream_s": 1 / stream}, nil
 }
 
-// readNetPIPE gives the time of the shortest message one way, and the best
-// throughput, in bits a second.
-func readNetPIPE(text string) (map[string]float64, error) {
-	latency, bandwidth := 0.0, 0.0
+// readLatency gives NetPIPE's time of the shortest message one way, in seconds.
+func readLatency(text string) (map[string]float64, error) {
+	rows, err := readNetPIPE(text)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]float64{"latency_s": rows[0].took}, nil
+}
+
+// readBandwidth gives NetPIPE's best throughput, in bits a second.
+func readBandwidth(text string) (map[string]float64, error) {
+	rows, err := readNetPIPE(text)
+	if err != nil {
+		return nil, err
+	}
+	best := 0.0
+	for _, r := range rows {
+		best = max(best, r.rate)
+	}
+	return map[string]float64{"bandwidth": best}, nil
+}
+
+// sent is what NetPIPE found of messages of one size: bits a second, and seconds.
+type sent struct{ rate, took float64 }
+
+// readNetPIPE gives all that it found, the shortest messages first.
+func readNetPIPE(text string) (rows []sent, err error) {
 	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
 		words := strings.Fields(lines.Text())
 		if len(words) != 3 {
@@ -78,18 +101,15 @@ func readNetPIPE(text string) (map[string]float64, error) {
 		_, err1 := strconv.Atoi(words[0])
 		rate, err2 := strconv.ParseFloat(words[1], 64)
 		took, err3 := strconv.ParseFloat(words[2], 64)
-		if err := errors.Join(err1, err2, err3); err != nil {
+		if err := errors.Join(err1, err2, err3); err != nil || rate <= 0 || took <= 0 {
 			return nil, fmt.Errorf("NetPIPE wrote %q", lines.Text())
 		}
-		if latency == 0 {
-			latency = took
-		}
-		bandwidth = max(bandwidth, rate*1e6)
+		rows = append(rows, sent{rate * 1e6, took})
 	}
-	if latency <= 0 || bandwidth <= 0 {
+	if len(rows) == 0 {
 		return nil, fmt.Errorf("NetPIPE measured nothing: %q", text)
 	}
-	return map[string]float64{"latency_s": latency, "bandwidth": bandwidth}, nil
+	return rows, nil
 }
 
 // readJacobi gives how long the solver took.
