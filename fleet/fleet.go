@@ -35,7 +35,11 @@ type Kind string
 const (
 	VM        Kind = "vm"        // a QEMU virtual machine
 	Container Kind = "container" // a container moved with CRIU
+	Auto      Kind = "auto"      // of a JobSpec only: each guest is of the kind that suits its host best
 )
+
+// KVM is the Accelerator of a virtual machine that the processor itself runs.
+const KVM = "kvm"
 
 // Resources is what a guest needs and a host offers.
 type Resources struct {
@@ -89,6 +93,7 @@ type Abilities struct {
 	NoPostCopy  string `json:"no_post_copy,omitempty"` // why not, and what to do about it, for people
 	Preempt     bool   `json:"preempt,omitempty"`      // does so with what the guest waits for on a line of its own
 	Compress    bool   `json:"compress,omitempty"`     // can send a guest's memory compressed, and take it in
+	Files       bool   `json:"files,omitempty"`        // guests reach the files of jobs from other machines; those with a kernel of their own always do
 	Accelerator string `json:"accelerator,omitempty"`  // "kvm" or "tcg" (software emulation)
 	Version     string `json:"version,omitempty"`      // of QEMU or CRIU
 	CPU         string `json:"cpu,omitempty"`          // CPU model guests see

@@ -6,8 +6,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -28,27 +26,42 @@ const (
 	gangSize = 4
 )
 
+// The least time after which TCP in a job's guests sends again what was not
+// acknowledged, in µs: as Pagurus has it, and as Linux has it by itself, which
+// is what somebody without Pagurus has.
+const (
+	ourTimeout   = 20_000
+	linuxTimeout = 200_000
+)
+
 // stall compares how long a tightly coupled job stands still when one of its
 // guests moves, by Pagurus and by hand between learning bridges, and when all
 // four of a job move as a gang and one of them alone. The job itself tells.
+// Beside that the two things that keep it short, frames led on to the target and
+// small time-outs of TCP, are shown each without the other.
 func (b *bench) stall(ctx context.Context) error {
-	if err := os.WriteFile(filepath.Join(b.Dir, "tight.c"), tight, 0o644); err != nil {
-		return err
-	}
-	if _, err := b.Type(ctx, "image", "shell", "openmpi", "--", "mpicc", "-O2", "-o", "tight", "tight.c"); err != nil {
+	if err := b.Compile(ctx, "openmpi", "tight", tight, "mpicc", "-O2"); err != nil {
 		return err
 	}
 	sides := []struct {
 		name string
 		take func(context.Context) (time.Duration, error)
 	}{
-		{"stall_move_s", func(ctx context.Context) (time.Duration, error) { return b.stallOf(ctx, 2, 1) }},
-		{"stall_hand_s", func(ctx context.Context) (time.Duration, error) { return b.stallByHand(ctx, 2, 1) }},
-		{"stall_one_of_four_s", func(ctx context.Context) (time.Duration, error) { return b.stallOf(ctx, gangSize, 1) }},
-		{"stall_gang_s", func(ctx context.Context) (time.Duration, error) { return b.stallOf(ctx, gangSize, gangSize) }},
-		{"stall_four_by_hand_s", func(ctx context.Context) (time.Duration, error) { return b.stallByHand(ctx, gangSize, gangSize-1) }},
+		{"stall_move_s", func(ctx context.Context) (time.Duration, error) { return b.stallOf(ctx, shape{2, ourTimeout}, 1) }},
+		{"stall_only_led_on_s", func(ctx context.Context) (time.Duration, error) { return b.stallOf(ctx, shape{2, linuxTimeout}, 1) }},
+		{"stall_hand_s", func(ctx context.Context) (time.Duration, error) { return b.stallByHand(ctx, shape{2, linuxTimeout}, 1) }},
+		{"stall_only_timeout_s", func(ctx context.Context) (time.Duration, error) { return b.stallByHand(ctx, shape{2, ourTimeout}, 1) }},
+		{"stall_one_of_four_s", func(ctx context.Context) (time.Duration, error) {
+			return b.stallOf(ctx, shape{gangSize, ourTimeout}, 1)
+		}},
+		{"stall_gang_s", func(ctx context.Context) (time.Duration, error) {
+			return b.stallOf(ctx, shape{gangSize, ourTimeout}, gangSize)
+		}},
+		{"stall_four_by_hand_s", func(ctx context.Context) (time.Duration, error) {
+			return b.stallByHand(ctx, shape{gangSize, linuxTimeout}, gangSize-1)
+		}},
 	}
-	for i := range b.repeat {
+	for i := range b.Repeat {
 		line := " "
 		for n := range sides { // each repeat begins with another side
 			s := sides[(i+n)%len(sides)]
@@ -56,43 +69,51 @@ func (b *bench) stall(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
-			b.sample(s.name, took.Seconds())
+			b.Sample(s.name, took.Seconds())
 			line += fmt.Sprintf(" %s %.0f ms", strings.TrimSuffix(strings.TrimPrefix(s.name, "stall_"), "_s"), 1e3*took.Seconds())
 		}
 		fmt.Println(line)
 	}
 	return errors.Join(
-		b.ratio("stall of moving a guest / by hand between learning bridges", "stall_move_s", "stall_hand_s", 0.2),
-		b.ratio("stall of moving a gang of 4 / one guest of the same job", "stall_gang_s", "stall_one_of_four_s", 1.5),
-		b.ratio("stall of moving a gang of 4 / three of them by hand in turn", "stall_gang_s", "stall_four_by_hand_s", 1),
+		b.Ratio("stall of moving a guest / by hand between learning bridges", "stall_move_s", "stall_hand_s", 0.2),
+		b.Beside("  with frames led on, but Linux's time-outs / by hand", "stall_only_led_on_s", "stall_hand_s"),
+		b.Beside("  by hand, but with small time-outs / by hand", "stall_only_timeout_s", "stall_hand_s"),
+		b.Ratio("stall of moving a gang of 4 / one guest of the same job", "stall_gang_s", "stall_one_of_four_s", 1.5),
+		b.Beside("  three of the four by hand in turn / the gang", "stall_four_by_hand_s", "stall_gang_s"),
 	)
 }
 
-// coupled starts the job on so many guests, on the first two hosts, and leaves
-// it alone for a while. The program is copied into the guests: by hand nobody
-// keeps the job's files at their place.
-func (b *bench) coupled(ctx context.Context, guests int) (job string, err error) {
-	n := strconv.Itoa(guests)
+// shape is that of a tightly coupled job.
+type shape struct {
+	guests  int
+	timeout int // of TCP, in µs
+}
+
+// coupled starts the job on the first two hosts, and leaves it alone for a
+// while. The program is copied into the guests: by hand nobody keeps the job's
+// files at their place.
+func (b *bench) coupled(ctx context.Context, s shape) (job string, err error) {
+	n := strconv.Itoa(s.guests)
 	job, err = b.Type(ctx, "run", "--detach", "-n", n, "--guests", n, "--mem", "256M", "--image", "openmpi", "--on", "host1,host2", "--",
-		"sh", "-c", "cp tight /tmp/tight && cd /tmp && exec ./tight 0.02")
+		"sh", "-c", fmt.Sprintf("echo %d >/proc/sys/net/ipv4/tcp_rto_min_us && cp tight /tmp/tight && cd /tmp && exec ./tight 0.02", s.timeout))
 	if err != nil {
 		return "", err
 	}
 	if err := b.busy(ctx, job); err != nil {
-		return "", errors.Join(err, b.discard(ctx, job))
+		return "", errors.Join(err, b.Discard(ctx, job))
 	}
 	return job, drive.Pause(ctx, calm)
 }
 
 // stallOf moves guests of a job by Pagurus, the last ones, together.
-func (b *bench) stallOf(ctx context.Context, guests, moved int) (longest time.Duration, err error) {
-	job, err := b.coupled(ctx, guests)
+func (b *bench) stallOf(ctx context.Context, s shape, moved int) (longest time.Duration, err error) {
+	job, err := b.coupled(ctx, s)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, b.discard(ctx, job)) }()
+	defer func() { err = errors.Join(err, b.Discard(ctx, job)) }()
 	args := []string{"migrate"}
-	for i := guests - moved; i < guests; i++ {
+	for i := s.guests - moved; i < s.guests; i++ {
 		args = append(args, fmt.Sprintf("%sg%d", job, i))
 	}
 	begun := time.Now()
@@ -135,14 +156,14 @@ func (b *bench) silence(ctx context.Context, job string, from, to time.Time) (lo
 // stallByHand moves guests of a job one after another as somebody without
 // Pagurus would, the last ones; of several the sum of their silences is taken.
 // The first stays: mpirun's output comes through it.
-func (b *bench) stallByHand(ctx context.Context, guests, moved int) (sum time.Duration, err error) {
-	job, err := b.coupled(ctx, guests)
+func (b *bench) stallByHand(ctx context.Context, s shape, moved int) (sum time.Duration, err error) {
+	job, err := b.coupled(ctx, s)
 	if err != nil {
 		return 0, err
 	}
 	homes, err := b.homes(ctx, job)
 	if err != nil {
-		return 0, errors.Join(err, b.discard(ctx, job))
+		return 0, errors.Join(err, b.Discard(ctx, job))
 	}
 	net := &bridges{}
 	var hands []*handMove
@@ -157,11 +178,11 @@ func (b *bench) stallByHand(ctx context.Context, guests, moved int) (sum time.Du
 			return 0, err
 		}
 	}
-	if err := net.make(ctx, guests); err != nil {
+	if err := net.make(ctx, s.guests); err != nil {
 		return 0, err
 	}
 	var begun, ended []time.Time
-	for i := guests - moved; i < guests; i++ {
+	for i := s.guests - moved; i < s.guests; i++ {
 		if err := drive.Pause(ctx, calm); err != nil {
 			return 0, err
 		}
@@ -197,7 +218,7 @@ func (b *bench) stallByHand(ctx context.Context, guests, moved int) (sum time.Du
 
 // homes gives where each guest of a job is.
 func (b *bench) homes(ctx context.Context, job string) (map[int]string, error) {
-	s, err := b.snapshot(ctx)
+	s, err := b.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,8 @@ import (
 // Ask is one placement question.
 type Ask struct {
 	Need  fleet.Resources
-	Kind  fleet.Kind
+	Kind  fleet.Kind     // Auto: what suits the host best
+	Files string         // the machine that has the job's files
 	Only  []fleet.HostID // the only hosts to consider; empty: any
 	Not   []fleet.HostID // hosts to leave out, for a reason the asker knows
 	Alive *Source        // set for a guest that runs and must arrive running
@@ -35,8 +36,9 @@ type Source struct {
 // Choice is a host that passed every filter.
 type Choice struct {
 	Host   fleet.HostID
-	Score  float64 // higher is better
-	Reason string  // for people: what spoke for it
+	Kind   fleet.Kind // of guest, never Auto
+	Score  float64    // higher is better
+	Reason string     // for people: what spoke for it
 }
 
 // Why is a host that did not pass, and the first filter it failed, for people.
@@ -73,11 +75,22 @@ func (Spread) Name() string { return "spread" }
 const cpusWeight = 0.5
 
 // Rank gives every host that can take the guest, best first; equals in the
-// order of their names.
+// order of their names. A kind that is left open is settled first: hosts of a
+// better kind leave out all others.
 func (Spread) Rank(v *Survey, a Ask) []Choice {
+	for _, s := range settled(a) {
+		if out := spread(v, s); len(out) > 0 {
+			return out
+		}
+	}
+	return nil
+}
+
+func spread(v *Survey, s suit) []Choice {
 	var out []Choice
+	a := s.ask
 	for _, h := range v.Hosts {
-		if Unfit(v, h, a) != "" {
+		if Unfit(v, h, a) != "" || !s.suits(h) {
 			continue
 		}
 		cpus := float64(max(h.Facts.Capacity.CPUs, 1))
@@ -85,9 +98,9 @@ func (Spread) Rank(v *Survey, a Ask) []Choice {
 		share := float64(free-a.Need.MemoryBytes) / float64(max(h.Facts.Capacity.MemoryBytes, 1))
 		guests := v.Guests(h.ID)
 		out = append(out, Choice{
-			Host:  h.ID,
+			Host: h.ID, Kind: a.Kind,
 			Score: share - cpusWeight*float64(v.CPUs(h.ID))/cpus,
-			Reason: fmt.Sprintf("%s of %s memory free, %.1f of %d CPUs busy, %s there",
+			Reason: s.why + fmt.Sprintf("%s of %s memory free, %.1f of %d CPUs busy, %s there",
 				size(free), size(h.Facts.Capacity.MemoryBytes), h.Facts.LoadCPUs, h.Facts.Capacity.CPUs, count(guests, "guest")),
 		})
 	}
@@ -117,6 +130,9 @@ func Explain(v *Survey, a Ask) []Why {
 
 // Unfit says why a host cannot take the guest; empty: it can.
 func Unfit(v *Survey, h fleet.Host, a Ask) string {
+	if a.Kind == fleet.Auto {
+		return unfitAnyhow(v, h, a)
+	}
 	able, has := h.Facts.Abilities[a.Kind]
 	switch {
 	case len(a.Only) > 0 && !slices.Contains(a.Only, h.ID):
@@ -135,6 +151,9 @@ func Unfit(v *Survey, h fleet.Host, a Ask) string {
 		return fmt.Sprintf("cannot run guests of kind %s", a.Kind)
 	case able.Trouble != "":
 		return fmt.Sprintf("cannot run guests of kind %s: %s", a.Kind, able.Trouble)
+	}
+	if a.Kind == fleet.Container && a.Files != h.Facts.Machine && !able.Files {
+		return "has no way to the job's files, which are on another machine: its kernel has no NFS"
 	}
 	if reason := unfitAlive(able, a); reason != "" {
 		return reason

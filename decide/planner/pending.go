@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/fleet"
 )
@@ -29,6 +30,9 @@ func Pending(s fleet.Snapshot) []fleet.Order {
 // what only the controller's spool knows (Have).
 func Task(s fleet.Snapshot, o fleet.Order) fleet.Task {
 	t := fleet.Task{Order: o, Guest: s.Guests[o.Guest], Job: s.Jobs[o.Job]}
+	if ids := atlas.GuestIDs(t.Job); o.Guest == "" && len(ids) > 0 { // a job's own orders are about its guest 0
+		t.Guest = s.Guests[ids[0]]
+	}
 	if o.Migration != "" {
 		t.Listen = s.Migrations[o.Migration].Listen
 		m := s.Migrations[o.Migration]

@@ -14,11 +14,14 @@ import (
 )
 
 // The bounds of a job. Below 128 MiB Debian's kernel with a root file system
-// in memory does not come up; above 255 CPUs QEMU needs more than it is given.
+// in memory does not come up; a container has none, but its guest agent and
+// what starts the ranks need some 20. Above 255 CPUs QEMU needs more than it is
+// given.
 const (
-	leastMemory = 128 << 20
-	mostCPUs    = 255
-	mostRanks   = 1 << 16
+	leastMemory    = 128 << 20
+	leastContainer = 32 << 20
+	mostCPUs       = 255
+	mostRanks      = 1 << 16
 )
 
 // The bounds of what a job says. All of it is written to the store again with
@@ -72,7 +75,7 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	d.jobs.put[j.ID] = j
 	for i, id := range atlas.GuestIDs(j) {
 		d.guests.put[id] = fleet.Guest{
-			ID: id, Job: j.ID, Index: i, Kind: spec.Kind, State: fleet.GuestStarting, Home: chosen[i].Host, Gen: 1,
+			ID: id, Job: j.ID, Index: i, Kind: chosen[i].Kind, State: fleet.GuestStarting, Home: chosen[i].Host, Gen: 1,
 			Since: d.at, Need: spec.Need, Image: j.Digest, Reason: chosen[i].Reason,
 		}
 	}
@@ -107,8 +110,8 @@ func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
 		return "an argument or variable holds a zero byte, which no program can be given; leave it out"
 	case slices.ContainsFunc(s.Env, func(e string) bool { return strings.IndexByte(e, '=') < 1 }):
 		return "a variable of the environment is not of the form NAME=value; put that right"
-	case s.Kind != fleet.VM && s.Kind != fleet.Container:
-		return fmt.Sprintf("there is no kind of guest %q; use %s or %s", s.Kind, fleet.VM, fleet.Container)
+	case s.Kind != fleet.VM && s.Kind != fleet.Container && s.Kind != fleet.Auto:
+		return fmt.Sprintf("there is no kind of guest %q; use %s, %s or %s", s.Kind, fleet.Auto, fleet.VM, fleet.Container)
 	case image == nil || image.Digest == "":
 		return fmt.Sprintf("there is no image %s; pagurus image ls lists them, pagurus image build %s makes it", orNone(s.Image), s.Image)
 	}
@@ -169,19 +172,28 @@ func invalidSize(s fleet.JobSpec) string {
 		return fmt.Sprintf("%d guests are too many for %d %s; ask for no more guests than ranks", s.Guests, s.Ranks, plural(s.Ranks, "rank", "ranks"))
 	case s.Guests > fleet.MaxGuestsPerJob:
 		return fmt.Sprintf("%d guests are more than the %d a job may have; give each more ranks with --guests %d", s.Guests, fleet.MaxGuestsPerJob, fleet.MaxGuestsPerJob)
-	case s.Need.MemoryBytes < leastMemory:
-		return fmt.Sprintf("%d MiB of memory are too little for a guest to boot; give it %d MiB or more with --mem", s.Need.MemoryBytes>>20, int64(leastMemory)>>20)
+	case s.Need.MemoryBytes < least(s.Kind):
+		return fmt.Sprintf("%d MiB of memory are too little for a guest to start; give it %d MiB or more with --mem", s.Need.MemoryBytes>>20, least(s.Kind)>>20)
 	case s.Need.CPUs < 1 || s.Need.CPUs > mostCPUs:
 		return fmt.Sprintf("a guest cannot have %d CPUs; ask for 1 to %d, or for more guests with --guests", s.Need.CPUs, mostCPUs)
 	}
 	return ""
 }
 
+// least is the least memory a guest can have. One whose kind is left open may
+// turn out to be a virtual machine.
+func least(k fleet.Kind) int64 {
+	if k == fleet.Container {
+		return leastContainer
+	}
+	return leastMemory
+}
+
 // place chooses a host for every guest of a job, each with regard to those
 // before it.
 func (d *draft) place(r fleet.Request, s fleet.JobSpec) ([]placement.Choice, error) {
 	chosen := make([]placement.Choice, s.Guests)
-	a := placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On}
+	a := placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Files: s.Machine}
 	for i := range chosen {
 		ranked := d.p.policy().Rank(d.room(), a)
 		if len(ranked) == 0 {

@@ -68,7 +68,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags.StringVar(&f.memory, "mem", "512M", "memory of each guest")
 	flags.IntVar(&f.cpus, "cpus", 0, "virtual CPUs of each guest (default: one for each of its ranks, as far as hosts have them)")
 	flags.StringVar(&f.image, "image", "openmpi", "image the guests run; 'pagurus image ls' lists them")
-	flags.StringVar(&f.kind, "kind", string(fleet.VM), "kind of guest: vm")
+	flags.StringVar(&f.kind, "kind", string(fleet.VM), "kind of guest: vm, container, or auto: a vm where KVM works, else a container, else an emulated vm")
 	flags.StringSliceVar(&f.on, "on", nil, "start on these hosts only")
 	flags.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
 	flags.StringVar(&f.export, "export", "", "directory the guests see at the same path: the current one (default) or one above it")
@@ -80,7 +80,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 		_ = cmd.RegisterFlagCompletionFunc(name, with) // it fails only for a flag that does not exist
 	}
 	complete("on", a.completeHosts)
-	complete("kind", cobra.FixedCompletions([]string{string(fleet.VM)}, cobra.ShellCompDirectiveNoFileComp))
+	complete("kind", cobra.FixedCompletions([]string{string(fleet.Auto), string(fleet.VM), string(fleet.Container)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -255,12 +255,20 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 func usable(c view.Cluster, on []fleet.HostID, kind fleet.Kind) []view.Host {
 	var hosts []view.Host
 	for _, h := range c.Hosts {
-		can, known := h.Facts.Abilities[kind]
-		if h.State == fleet.HostUp && h.Facts.Connected && known && can.Trouble == "" && (len(on) == 0 || slices.Contains(on, h.ID)) {
+		if h.State == fleet.HostUp && h.Facts.Connected && runs(h.Facts, kind) && (len(on) == 0 || slices.Contains(on, h.ID)) {
 			hosts = append(hosts, h)
 		}
 	}
 	return hosts
+}
+
+// runs reports whether a host runs guests of a kind.
+func runs(f fleet.Facts, kind fleet.Kind) bool {
+	if kind == fleet.Auto {
+		return runs(f, fleet.VM) || runs(f, fleet.Container)
+	}
+	can, known := f.Abilities[kind]
+	return known && can.Trouble == ""
 }
 
 // shape fills in how many guests there shall be and how many CPUs each: a

@@ -123,42 +123,88 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 	return d.show(ctx)
 }
 
+// show has the melt in virtual machines and then in containers, if hosts can run
+// them, and says how the two compare.
 func (d *Demo) show(ctx context.Context) error {
+	steps := d.Steps
 	d.say("A melt on 4 ranks in 4 guests on two hosts: once undisturbed, then again while guest 1\n   moves to host3 and host2 is drained.")
-	r, err := d.melt(ctx)
+	vm, err := d.melted(ctx, fleet.VM)
+	if err != nil {
+		return err
+	}
+	if why := cannot(vm.final, fleet.Container); why != "" {
+		d.say("No containers: the hosts cannot run any. " + why)
+	} else {
+		d.say("The same in containers.")
+		if err := d.call(ctx, "undrain", "host2"); err != nil {
+			return err
+		}
+		d.Steps = steps
+		light, err := d.melted(ctx, fleet.Container)
+		if err != nil {
+			return err
+		}
+		d.say("Virtual machines and containers")
+		if err := beside(d.Out, vm, light); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(d.Out, "\nAll of it took %.0f s.\n", time.Since(d.started).Seconds())
+	return nil
+}
+
+// cannot says why hosts that are up cannot run guests of a kind; empty: they can.
+func cannot(s fleet.Snapshot, kind fleet.Kind) string {
+	for _, h := range s.Hosts {
+		if a, ok := h.Facts.Abilities[kind]; !ok || a.Trouble != "" {
+			return fmt.Sprintf("%s: %s", h.ID, cmp.Or(a.Trouble, "its agent knows no such guests"))
+		}
+	}
+	return ""
+}
+
+// melted has the melt in guests of one kind, as long as it needs to be, and
+// reports it.
+func (d *Demo) melted(ctx context.Context, kind fleet.Kind) (run, error) {
+	r, err := d.melt(ctx, kind)
 	if errors.Is(err, errShort) {
 		steps, took := d.enough()
 		d.say(fmt.Sprintf("The melt took %.1f s, too short to move guests under it: again with %d steps in place of %d.", took.Seconds(), steps, d.Steps))
 		d.Steps = steps
-		r, err = d.melt(ctx)
+		r, err = d.melt(ctx, kind)
 	}
 	if err != nil {
-		return err
+		return run{}, err
 	}
 	d.say("What happened")
-	quiet, err := d.read(quietLog)
-	if err != nil {
-		return err
+	if r.log, err = d.read(quietLog); err != nil {
+		return run{}, err
 	}
 	moved, err := d.read(movedLog)
 	if err != nil {
-		return err
+		return run{}, err
 	}
-	same := compare(quiet, moved)
-	report(d.Out, r, same, time.Since(d.started))
+	same := compare(r.log, moved)
+	report(d.Out, r, same)
 	if same.Differs != "" {
-		return fmt.Errorf("the results differ: %s", same.Differs)
+		return run{}, fmt.Errorf("the results differ: %s", same.Differs)
 	}
-	return nil
+	r.steps = d.Steps
+	return r, nil
 }
 
 // melt runs LAMMPS, lets guests move under its second melt, and gives what the
 // cluster says of it. If the first melt was too short for that, the second is
 // left alone and the error is errShort.
-func (d *Demo) melt(ctx context.Context) (run, error) {
+func (d *Demo) melt(ctx context.Context, kind fleet.Kind) (run, error) {
 	ctx, cancel := context.WithTimeout(ctx, jobLimit)
 	defer cancel()
-	args := []string{"run", "-n", "4", "--guests", "4", "--mem", "384M", "--image", "lammps", "--on", "host1,host2", "--trace",
+	for _, log := range []string{quietLog, movedLog} { // those of the melt before are not taken for this one's
+		if err := os.RemoveAll(filepath.Join(d.dir, log)); err != nil {
+			return run{}, err
+		}
+	}
+	args := []string{"run", "--kind", string(kind), "-n", "4", "--guests", "4", "--mem", "384M", "--image", "lammps", "--on", "host1,host2", "--trace",
 		"--", "lmp", "-in", "twice.melt", "-log", "none", "-var", "steps", fmt.Sprint(d.Steps)}
 	before, err := d.Cluster.Snapshot(ctx)
 	if err != nil {

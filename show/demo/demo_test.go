@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -104,7 +105,7 @@ func TestNothingIsWaitedForOnceTheRunHasEnded(t *testing.T) {
 			binary, _ := typed(t, script)
 			d := Demo{Pagurus: binary, Out: io.Discard, Cluster: &idle{job: job}, dir: t.TempDir()}
 			begun := time.Now()
-			_, err := d.melt(t.Context())
+			_, err := d.melt(t.Context(), fleet.VM)
 			if err == nil || !strings.Contains(err.Error(), cause) || !strings.Contains(err.Error(), says) || time.Since(begun) > time.Minute {
 				t.Errorf("a job %t, %s: after %s %v", job, script, time.Since(begun), err)
 			}
@@ -150,8 +151,28 @@ func TestSilenceIsThatOfTheUndisturbedMelt(t *testing.T) {
 		t.Errorf("silence is %v, %v", got, ok)
 	}
 	var said strings.Builder
-	report(&said, r, comparison{}, time.Second)
+	report(&said, r, comparison{})
 	if !strings.Contains(said.String(), "the longest silence of a rank undisturbed was 40 ms.") {
 		t.Error(said.String())
+	}
+}
+
+// The results of the two kinds are held against each other as far as both go.
+func TestKindsAreComparedAsFarAsBothGo(t *testing.T) {
+	line := func(step int, temp string) string {
+		return fmt.Sprintf("%10d   %s   -6.1   0.0   -1.6   -1.1\n", step, temp)
+	}
+	short := run{log: line(0, "3.0") + line(10, "2.9"), quiet: time.Second, steps: 100}
+	long := run{log: line(0, "3.0") + line(10, "2.9") + line(20, "2.8"), quiet: time.Second, steps: 100_000}
+	var said strings.Builder
+	if err := beside(&said, short, long); err != nil || !strings.Contains(said.String(), "all 2 thermodynamic lines") || !strings.Contains(said.String(), "0.01 ms") {
+		t.Errorf("%v: %s", err, said.String())
+	}
+	long.log = strings.Replace(long.log, "2.9", "2.8", 1)
+	if err := beside(&said, short, long); err == nil {
+		t.Error("results that differ are taken for equal")
+	}
+	if err := beside(&said, short, run{}); err == nil {
+		t.Error("nothing is taken for equal to something")
 	}
 }

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -18,6 +19,8 @@ type run struct {
 	gaps         []fleet.Gap
 	from, until  time.Time     // of the undisturbed melt's steps
 	quiet, moved time.Duration // what LAMMPS says the steps took
+	log          string        // of the undisturbed melt
+	steps        int
 	places       map[fleet.GuestID][]place
 }
 
@@ -53,7 +56,7 @@ func (r *run) silence() (longest time.Duration, ok bool) {
 	return longest, ok
 }
 
-func report(w io.Writer, r run, same comparison, took time.Duration) {
+func report(w io.Writer, r run, same comparison) {
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "GUEST\tWAS ON")
@@ -93,7 +96,65 @@ func report(w io.Writer, r run, same comparison, took time.Duration) {
 	} else {
 		fmt.Fprintf(w, "THE RESULTS DIFFER: %s\n", same.Differs)
 	}
-	fmt.Fprintf(w, "All of it took %.0f s.\n", took.Seconds())
+}
+
+// beside prints what the two kinds of guests took for the same work and for
+// their moves, and holds their results against each other, as far as both go. It
+// is an error if these differ.
+func beside(w io.Writer, vm, light run) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "\n\tVM\tCONTAINER")
+	row := func(what string, of func(run) time.Duration) {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", what, brief(of(vm)), brief(of(light)))
+	}
+	row("from run to the program's start", func(r run) time.Duration { return r.job.Started.Sub(r.job.Submitted) })
+	row("a step, undisturbed", func(r run) time.Duration { return r.quiet / time.Duration(max(r.steps, 1)) })
+	for _, c := range []struct {
+		what string
+		of   func(fleet.Migration) time.Duration
+	}{
+		{"longest total time of a move", func(m fleet.Migration) time.Duration {
+			return m.Entered[len(m.Entered)-1].At.Sub(m.Entered[0].At)
+		}},
+		{"longest downtime", func(m fleet.Migration) time.Duration { return m.Cost.Downtime }},
+		{"longest stall", func(m fleet.Migration) time.Duration {
+			if m.Stall == nil {
+				return 0
+			}
+			return m.Stall.Took
+		}},
+	} {
+		row(c.what, func(r run) (most time.Duration) {
+			for _, m := range migrations(r) {
+				most = max(most, c.of(m))
+			}
+			return most
+		})
+	}
+	t.Flush()
+	one, two := thermo(vm.log), thermo(light.log)
+	n := min(len(one), len(two))
+	for i := range n {
+		if one[i] != two[i] {
+			return fmt.Errorf("the results of the two kinds differ: %q in virtual machines, %q in containers", one[i], two[i])
+		}
+	}
+	if n == 0 {
+		return errors.New("one of the two logs has no thermodynamic output")
+	}
+	fmt.Fprintf(w, "\nThe results of the two kinds are equal: all %d thermodynamic lines that both have.\n", n)
+	return nil
+}
+
+// brief is a time in the unit that suits it.
+func brief(d time.Duration) string {
+	switch {
+	case d >= 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d >= 10*time.Millisecond:
+		return millis(d)
+	}
+	return fmt.Sprintf("%.2f ms", 1e3*d.Seconds())
 }
 
 func migrations(r run) []fleet.Migration {

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/measure/drive"
+	"pagurus/measure/figures"
+)
+
+const (
+	// disturbances is how many moves there are in a run that is disturbed.
+	disturbances = 10
+	// runTime is how long the undisturbed run shall take. A job is worth moving
+	// if it goes on for longer than this.
+	runTime = 150 * time.Second
+	// trialSteps is the length of the run from which that of the others follows.
+	trialSteps = 1000
+)
+
+// liquid is what LAMMPS computes: atoms of a Lennard-Jones liquid, a bar that
+// the two ranks share.
+const liquid = `units lj
+atom_style atomic
+lattice fcc 0.8442
+region box block 0 24 0 6 0 6
+create_box 1 box
+create_atoms 1 box
+mass 1 1.0
+velocity all create 3.0 87287 loop geom
+pair_style lj/cut 2.5
+pair_coeff 1 1 1.0 1.0 2.5
+neighbor 0.3 bin
+neigh_modify every 20 delay 0 check no
+fix 1 all nve
+thermo 100
+thermo_modify flush yes
+variable steps index 1000
+run ${steps}
+`
+
+// disturbed compares how long LAMMPS runs on two guests when nothing moves and
+// when its guests move ten times, one after another. What copying takes of the
+// processors that the ranks compute on is stated by itself.
+func (b *bench) disturbed(ctx context.Context) error {
+	if _, err := b.Type(ctx, "image", "build", "lammps"); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(b.Dir, "in.liquid"), []byte(liquid), 0o644); err != nil {
+		return err
+	}
+	trial, _, err := b.liquid(ctx, trialSteps, 0)
+	if err != nil {
+		return err
+	}
+	steps := int(trialSteps * runTime.Seconds() / trial.Seconds())
+	for i := range b.Repeat {
+		var quiet, moved, quietCopy, movedCopy time.Duration
+		err := figures.InTurn(i, func() (err error) {
+			quiet, quietCopy, err = b.liquid(ctx, steps, 0)
+			return err
+		}, func() (err error) {
+			moved, movedCopy, err = b.liquid(ctx, steps, disturbances)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		copying := (movedCopy - quietCopy) / time.Duration(runtime.NumCPU())
+		b.Sample("run_quiet_s", quiet.Seconds())
+		b.Sample("run_moved_s", moved.Seconds())
+		b.Sample("run_copying_s", copying.Seconds())
+		b.Sample("run_moved_less_copying_s", (moved - copying).Seconds())
+		fmt.Printf("  %d steps: undisturbed %.1f s, with %d moves %.1f s, of which copying kept every processor for %.1f s\n",
+			steps, quiet.Seconds(), disturbances, moved.Seconds(), copying.Seconds())
+	}
+	if err := b.Beside(fmt.Sprintf("LAMMPS with %d moves, copying and all / undisturbed", disturbances), "run_moved_s", "run_quiet_s"); err != nil {
+		return err
+	}
+	return b.Ratio(fmt.Sprintf("LAMMPS with %d moves, less copying / undisturbed", disturbances), "run_moved_less_copying_s", "run_quiet_s", 1.10)
+}
+
+// liquid runs LAMMPS for so many steps with so many moves under it, and gives
+// how long the job ran and how much processor time QEMU took for other than
+// what the guests computed.
+func (b *bench) liquid(ctx context.Context, steps, moves int) (took, copying time.Duration, err error) {
+	id, err := b.Type(ctx, "run", "--detach", "-n", "2", "--guests", "2", "--mem", "384M", "--image", "lammps", "--on", "host1,host2", "--",
+		"lmp", "-in", "in.liquid", "-log", "none", "-var", "steps", strconv.Itoa(steps))
+	if err != nil {
+		return 0, 0, err
+	}
+	over := false
+	defer func() {
+		if !over {
+			err = errors.Join(err, b.Discard(ctx, id))
+		}
+	}()
+	if err := b.computing(ctx, id); err != nil {
+		return 0, 0, err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	spent := make(chan time.Duration, 1)
+	go func() { spent <- besides(watching) }()
+	if err := b.spread(ctx, id, moves); err != nil {
+		return 0, 0, err
+	}
+	if _, err := b.Type(ctx, "wait", id); err != nil {
+		return 0, 0, err
+	}
+	over = true
+	stop()
+	s, err := b.Snapshot(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	j := s.Jobs[fleet.JobID(id)]
+	return j.Ended.Sub(j.Started), <-spent, nil
+}
+
+// computing waits until LAMMPS has written its first line of results.
+func (b *bench) computing(ctx context.Context, job string) error {
+	for range 600 {
+		if out, err := b.Type(ctx, "logs", job); err == nil && strings.Contains(out, "Step") {
+			return nil
+		}
+		if err := drive.Pause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("LAMMPS in %s did not begin", job)
+}
+
+// spread moves the job's guests in turn, at equal distances over the run.
+func (b *bench) spread(ctx context.Context, job string, moves int) error {
+	begun := time.Now()
+	for i := range moves {
+		due := time.Duration(float64(runTime) * (float64(i) + 0.5) / float64(moves))
+		if err := drive.Pause(ctx, due-time.Since(begun)); err != nil {
+			return err
+		}
+		if _, err := b.Type(ctx, "migrate", fmt.Sprintf("%sg%d", job, i%2), "--wait"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// besides gives, when ctx ends, the processor time that the QEMUs of the lab
+// have taken since it was called, but that of their virtual processors.
+func besides(ctx context.Context) time.Duration {
+	first, last := map[int]time.Duration{}, map[int]time.Duration{}
+	for looks := 0; ; looks++ {
+		for _, pid := range qemus() {
+			own, err := withoutGuest(pid)
+			if err != nil {
+				continue // it has ended; what it took until the look before counts
+			}
+			if looks == 0 {
+				first[pid] = own
+			}
+			last[pid] = max(own, last[pid])
+		}
+		if drive.Pause(ctx, 100*time.Millisecond) != nil {
+			break
+		}
+	}
+	var sum time.Duration
+	for pid := range last {
+		sum += last[pid] - first[pid]
+	}
+	return sum
+}
+
+// qemus gives the processes of the QEMUs in a lab.
+func qemus() (pids []int) {
+	dirs, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	for _, d := range dirs {
+		if at, err := os.Readlink(d); err != nil || !strings.HasPrefix(at, labRun) || filepath.Base(filepath.Dir(at)) != "guests" {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(d)))
+		if err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// withoutGuest gives the processor time of a QEMU without that of its virtual
+// processors, whose threads are named "CPU 0/TCG" and the like.
+func withoutGuest(pid int) (time.Duration, error) {
+	own, err := cpuTime(statOf(pid))
+	if err != nil {
+		return 0, err
+	}
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	for _, file := range threads {
+		name, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "comm"))
+		if !strings.HasPrefix(string(name), "CPU ") {
+			continue
+		}
+		guest, err := cpuTime(file)
+		if err != nil {
+			return 0, err
+		}
+		own -= guest
+	}
+	return own, nil
+}

@@ -1,0 +1,50 @@
+package placement
+
+import "pagurus/fleet"
+
+// suit is a kind of guest on hosts that run it in a certain way.
+type suit struct {
+	ask  Ask
+	only string // the accelerator; empty: any
+	why  string // the beginning of the reason
+}
+
+// settled gives the ways to meet an ask, best first. One that leaves the kind
+// open is met by virtual machines where the processor runs them; by containers
+// where it does not, since they run at full speed; and by emulated machines,
+// which are many times slower, where there is nothing else.
+func settled(a Ask) []suit {
+	if a.Kind != fleet.Auto {
+		return []suit{{ask: a}}
+	}
+	vm, container := a, a
+	vm.Kind, container.Kind = fleet.VM, fleet.Container
+	return []suit{
+		{vm, fleet.KVM, "a vm, since KVM works there; "},
+		{container, "", "a container, since no host with KVM has room; "},
+		{vm, "", "an emulated vm, since no host with KVM or CRIU has room; "},
+	}
+}
+
+func (s suit) suits(h fleet.Host) bool {
+	return s.only == "" || h.Facts.Abilities[s.ask.Kind].Accelerator == s.only
+}
+
+// unfitAnyhow says why a host can take the guest in no way at all. If it can
+// run neither kind both reasons are given.
+func unfitAnyhow(v *Survey, h fleet.Host, a Ask) string {
+	var all string
+	for _, kind := range []fleet.Kind{fleet.VM, fleet.Container} {
+		a.Kind = kind
+		reason := Unfit(v, h, a)
+		switch {
+		case reason == "":
+			return ""
+		case all == "":
+			all = reason
+		case reason != all:
+			all += ", and " + reason
+		}
+	}
+	return all
+}

@@ -1,0 +1,67 @@
+package placement
+
+import (
+	"strings"
+	"testing"
+
+	"pagurus/fleet"
+)
+
+// A kind left open: KVM before containers before emulation, as long as there is
+// room, so that a job can be of both kinds.
+func TestKindLeftOpen(t *testing.T) {
+	able := func(id fleet.HostID, memory int64, can map[fleet.Kind]fleet.Abilities) fleet.Host {
+		h := host(id, memory)
+		h.Facts.Abilities = can
+		return h
+	}
+	emulated, kvm, criu := fleet.Abilities{Accelerator: "tcg"}, fleet.Abilities{Accelerator: fleet.KVM}, fleet.Abilities{Live: true}
+	slow := able("slow", 64<<30, map[fleet.Kind]fleet.Abilities{fleet.VM: emulated})
+	light := able("light", 8<<30, map[fleet.Kind]fleet.Abilities{fleet.VM: emulated, fleet.Container: criu})
+	fast := able("fast", 1<<30, map[fleet.Kind]fleet.Abilities{fleet.VM: kvm, fleet.Container: criu})
+	ask := Ask{Need: fleet.Resources{CPUs: 1, MemoryBytes: 1 << 30}, Kind: fleet.Auto}
+	v := NewSurvey(snapshot(slow, light, fast))
+	for _, want := range []struct {
+		host fleet.HostID
+		kind fleet.Kind
+		why  string
+	}{{"fast", fleet.VM, "a vm, since KVM works there"}, {"light", fleet.Container, "a container, since"}} {
+		got := Spread{}.Rank(v, ask)[0]
+		if got.Host != want.host || got.Kind != want.kind || !strings.HasPrefix(got.Reason, want.why) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		v.Take(got.Host, ask.Need)
+	}
+	none := able("none", 8<<30, map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: "no QEMU"}, fleet.Container: {Trouble: "no CRIU"}})
+	v = NewSurvey(snapshot(slow, none))
+	if got := (Spread{}).Rank(v, ask); len(got) != 1 || got[0].Host != "slow" || got[0].Kind != fleet.VM || !strings.HasPrefix(got[0].Reason, "an emulated vm") {
+		t.Errorf("%+v", got)
+	}
+	if got, want := Unfit(v, none, ask), "cannot run guests of kind vm: no QEMU, and cannot run guests of kind container: no CRIU"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A container's files come from its host: it goes where they are, or where the
+// host can fetch them.
+func TestContainersGoWhereTheFilesAre(t *testing.T) {
+	ask := Ask{Kind: fleet.Container, Files: "here"}
+	for _, c := range []struct {
+		machine string
+		fetches bool
+		fits    bool
+	}{{"here", false, true}, {"there", false, false}, {"there", true, true}} {
+		h := host("host1", 1<<30)
+		h.Facts.Machine = c.machine
+		h.Facts.Abilities = map[fleet.Kind]fleet.Abilities{fleet.Container: {Files: c.fetches}, fleet.VM: {}}
+		v := NewSurvey(snapshot(h))
+		if why := Unfit(v, h, ask); (why == "") != c.fits {
+			t.Errorf("%+v: %q", c, why)
+		}
+		vm := ask
+		vm.Kind = fleet.VM
+		if why := Unfit(v, h, vm); why != "" {
+			t.Errorf("a vm at %+v: %q", c, why)
+		}
+	}
+}

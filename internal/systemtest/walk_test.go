@@ -1,0 +1,214 @@
+package systemtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/internal/fault"
+	"pagurus/internal/testkit"
+)
+
+// A gang of two goes to and fro between two hosts. In each move the agent of one
+// of them dies before or after one of its orders, or has carried it out and dies
+// with its report, so that it is asked again: every order, every way. Then both
+// guests run at the one end or both at the other, and the job's result is right.
+func TestGangSurvivesEveryOrder(t *testing.T) {
+	alone(t)
+	pagurus(t, "lab", "up", "--hosts", "2")
+	for _, kind := range []fleet.Kind{fleet.Container, fleet.VM} {
+		t.Run(string(kind), func(t *testing.T) { survive(t, kind) })
+	}
+}
+
+func survive(t *testing.T, kind fleet.Kind) {
+	w := walk{t: t, dir: t.TempDir(), at: "host1"}
+	for d := w.dir; d != "/tmp"; d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(witness())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(w.dir, "witness.c"), text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.say("image", "shell", "openmpi", "--", "mpicc", "-O1", "-o", "witness", "witness.c")
+	run := exec.Command(filepath.Join(bin(t), "pagurus"), "run", "--kind", string(kind), "-n", "2", "--guests", "2", "--mem", "256M", "--on", "host1", "--", "./witness", "100000", "8", "1000", "stop")
+	run.Dir = w.dir
+	var said bytes.Buffer
+	run.Stdout, run.Stderr = &said, &said
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		run.Process.Kill() // it has ended if all went well
+		run.Wait()
+	})
+	w.job = w.only()
+	testkit.Until(t, untilLimit, "the job's ranks compute", func() bool { return strings.Contains(w.say("logs", w.job), "START") })
+	for _, c := range []struct {
+		verb   fleet.Verb
+		source bool   // whose order it is
+		before string // what has to go wrong at the source so that it comes to this order
+	}{
+		{verb: fleet.Receive}, {verb: fleet.Copy, source: true}, {verb: fleet.Switch, source: true}, {verb: fleet.Repoint},
+		{verb: fleet.Retire, source: true},
+		{verb: fleet.Revert, source: true, before: "agent.switch.before=error"}, {verb: fleet.Discard, before: "agent.switch.before=error"},
+	} {
+		for _, place := range []string{"before=kill", "after=kill", "recorded=kill"} {
+			w.step(fmt.Sprintf("agent.%s.%s", c.verb, place), c.source, c.before)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(w.dir, "stop"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Wait(); err != nil || !strings.Contains(said.String(), "\nOK") || strings.Contains(said.String(), "WRONG") {
+		t.Errorf("%v: the job said %s", err, said.String())
+	}
+}
+
+// lookEvery is between two looks at a cluster whose guests need the processors.
+const lookEvery = 200 * time.Millisecond
+
+// walk is the job that is led through all of it.
+type walk struct {
+	t   *testing.T
+	dir string
+	job string
+	at  string // the host that has both guests
+}
+
+// say types a command and gives what it prints.
+func (w *walk) say(args ...string) string {
+	w.t.Helper()
+	c := exec.Command(filepath.Join(bin(w.t), "pagurus"), args...)
+	c.Dir = w.dir
+	out, err := c.CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("pagurus %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// only gives the one job there is.
+func (w *walk) only() (id string) {
+	w.t.Helper()
+	testkit.Until(w.t, untilLimit, "there is a job", func() bool {
+		time.Sleep(lookEvery)
+		var jobs []fleet.Job
+		if err := json.Unmarshal([]byte(w.say("jobs", "--json")), &jobs); err != nil {
+			w.t.Fatal(err)
+		}
+		for _, j := range jobs {
+			if j.State != fleet.JobEnded {
+				id = string(j.ID)
+			}
+		}
+		return id != ""
+	})
+	return id
+}
+
+// tell gives a host a new agent, at which something will go wrong.
+func (w *walk) tell(host, faults string) {
+	w.t.Helper()
+	c := exec.Command(filepath.Join(bin(w.t), "pagurus"), "lab", "restart", host)
+	c.Env = append(os.Environ(), fault.Environment+"="+faults)
+	if out, err := c.CombinedOutput(); err != nil {
+		w.t.Fatalf("restart %s: %v\n%s", host, err, out)
+	}
+}
+
+// step makes one move with one thing going wrong.
+func (w *walk) step(point string, source bool, before string) {
+	w.t.Helper()
+	begun := time.Now()
+	from, to := w.at, map[string]string{"host1": "host2", "host2": "host1"}[w.at]
+	sick := to
+	if source {
+		sick = from
+		w.tell(from, point+","+before)
+	} else {
+		w.tell(to, point)
+		if before != "" {
+			w.tell(from, before)
+		}
+	}
+	id := fleet.MoveID(w.say("migrate", w.job+"g0", w.job+"g1", "--to", to))
+	dies := true
+	var m move
+	testkit.Until(w.t, untilLimit, point+" happens and the move ends", func() bool {
+		time.Sleep(lookEvery)
+		if dies && w.dead(sick) {
+			w.tell(sick, "")
+			dies = false
+		}
+		var moves []move
+		if err := json.Unmarshal([]byte(w.say("moves", "--json")), &moves); err != nil {
+			w.t.Fatal(err)
+		}
+		for _, m = range moves {
+			if m.ID == id {
+				break
+			}
+		}
+		over := len(m.Parts) == 2
+		for _, p := range m.Parts {
+			over = over && p.Phase.Ended()
+		}
+		return over && !dies
+	})
+	if m.Parts[0].Phase != m.Parts[1].Phase {
+		w.t.Errorf("%s: one guest's move %s, the other's %s", point, m.Parts[0].Phase, m.Parts[1].Phase)
+	}
+	if m.Parts[0].Phase == fleet.Finished {
+		w.at = to
+	}
+	testkit.Until(w.t, untilLimit, "both guests run at "+w.at+" after "+point, func() bool {
+		time.Sleep(lookEvery)
+		var guests []fleet.Guest
+		if err := json.Unmarshal([]byte(w.say("guests", "--json")), &guests); err != nil {
+			w.t.Fatal(err)
+		}
+		there := 0
+		for _, g := range guests {
+			if string(g.Job) == w.job && string(g.Home) == w.at && g.State == fleet.GuestRunning {
+				there++
+			}
+		}
+		return there == 2
+	})
+	w.t.Logf("%-28s %s: %s, both at %s (%s)", point, m.Parts[0].Phase, m.Parts[0].Cause, w.at, time.Since(begun).Round(100*time.Millisecond))
+}
+
+// dead reports whether the host's agent has ended.
+func (w *walk) dead(host string) bool {
+	var lab struct {
+		Parts []struct {
+			Name string `json:"name"`
+			PID  int    `json:"pid"`
+		} `json:"parts"`
+	}
+	c := exec.Command(filepath.Join(bin(w.t), "pagurus"), "lab", "status", "--json")
+	out, _ := c.Output() // it exits with 1 when a part is down
+	if err := json.Unmarshal(out, &lab); err != nil {
+		w.t.Fatalf("%v: %s", err, out)
+	}
+	for _, p := range lab.Parts {
+		if p.Name == host {
+			return p.PID == 0
+		}
+	}
+	w.t.Fatalf("the lab has no %s: %s", host, out)
+	return false
+}
