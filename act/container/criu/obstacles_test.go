@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestObstacles: what cannot be moved is found before a dump, and the dump that
@@ -82,4 +84,26 @@ func TestUntold(t *testing.T) {
 		t.Errorf("Dump says %v", err)
 	}
 	b.well()
+}
+
+// TestSharedSegment: this test has no System V memory of its own, but its host's.
+func TestSharedSegment(t *testing.T) {
+	id, err := unix.SysvShmGet(unix.IPC_PRIVATE, os.Getpagesize(), unix.IPC_CREAT|0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory, err := unix.SysvShmAttach(id, 0, 0)
+	if _, end := unix.SysvShmCtl(id, unix.IPC_RMID, nil); err != nil || end != nil {
+		t.Fatal(err, end)
+	}
+	has := func() bool { return strings.Contains(strings.Join(Obstacles(os.Getpid()), "\n"), "System V memory") }
+	if !has() {
+		t.Errorf("Obstacles says %q", Obstacles(os.Getpid()))
+	}
+	if err := unix.SysvShmDetach(memory); err != nil {
+		t.Fatal(err)
+	}
+	if has() {
+		t.Error("it is still said when the memory is gone")
+	}
 }

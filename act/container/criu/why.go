@@ -58,7 +58,7 @@ var rules = []rule{
 	{`(?:Unsupported socket family:?|Unknown socket collected \(family|Unknown pair family) (\d+)`, func(m []string) string {
 		return foreign("a program", named(families, "a socket of family ", m[1]))
 	}, true},
-	{`Task \d+ with SysVIPC shmem map`, says("a program shares System V memory with processes outside the container: the container has to have its own namespace for that (ipc)"), true},
+	{`Task \d+ with SysVIPC shmem map`, says(segment("a program")), true},
 	{`External socket is used|Can't dump half of stream unix connection|with unreachable peer`,
 		says("a program is connected to one outside the container by a Unix socket: it has to close it, or to be connected by the network"), true},
 	{`Found dangling tty`, says("a program's terminal belongs to somebody outside the container: start it through a terminal made inside"), true},
