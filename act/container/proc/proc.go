@@ -133,6 +133,22 @@ func Kill(handle *os.File) error {
 	return errors.Join(err, sent)
 }
 
+// Network opens the network namespace of a process; nil if it is gone.
+func (p Process) Network() (*os.File, error) {
+	handle, err := p.Watch()
+	if err == nil {
+		defer handle.Close()
+		var network *os.File
+		if network, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", p.PID)); err == nil {
+			return network, nil
+		}
+	}
+	if gone(err) {
+		err = nil
+	}
+	return nil, err
+}
+
 // End kills a process that nobody watches and waits until it is gone. The zero
 // Process is gone.
 func (p Process) End() error {
