@@ -356,12 +356,18 @@ func (p *pass) file(root int, name string, i, old *item) error {
 	return p.send(appendTimes(message(opClose, ""), &i.stat))
 }
 
-// forget leaves out what vanished meanwhile.
+// forget leaves out what vanished meanwhile. What the other side has of it is for
+// the next pass to remove.
 func (p *pass) forget(name string, err error) error {
-	if err = passed(err); err == nil {
+	if err = passed(err); err != nil {
+		return err
+	}
+	if old := p.have[name]; old != nil {
+		p.now[name] = old
+	} else {
 		delete(p.now, name)
 	}
-	return err
+	return nil
 }
 
 // blocks compares a file's blocks with what was sent of it.
