@@ -264,7 +264,8 @@ func (t *target) serve(c *wire.Conn) error {
 		in.close()
 	}
 	if err != nil && !wire.Over(err) {
-		return errors.Join(err, sendJSON(c, sayAnswer, answer{Failure: err.Error()}))
+		err = errors.Join(err, sendJSON(c, sayAnswer, answer{Failure: err.Error()}))
+		c.Drain()
 	}
 	return err
 }
