@@ -42,7 +42,7 @@ func TestHeldGuestRunsOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	drivertest.Healthy(t, hosts[0], tk.Guest.ID)
-	for i, dirty := range []string{"dirty 1", "dirty 64"} {
+	for i, dirty := range []string{"dirty 4", "dirty 64"} {
 		from, to := hosts[i%2], hosts[(i+1)%2]
 		tk.Order.Migration = fleet.MigrationID(fmt.Sprintf("m%d", i))
 		if _, err := drivertest.Ask(t.Context(), from, tk.Guest.ID, dirty); err != nil {

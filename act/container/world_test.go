@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -279,4 +279,13 @@ func build(name, from string) (string, error) {
 	return path, nil
 }
 
-var _ = errors.Is
+// owner is whose a file is.
+func owner(info os.FileInfo) [2]uint32 {
+	st := info.Sys().(*syscall.Stat_t)
+	return [2]uint32{st.Uid, st.Gid}
+}
+
+func until(t *testing.T, holds func() bool) {
+	t.Helper()
+	testkit.Until(t, time.Minute, "it is so", holds)
+}

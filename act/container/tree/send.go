@@ -276,6 +276,10 @@ func (p *pass) item(root int, name string) error {
 		return err
 	}
 	i, old := p.now[name], p.have[name]
+	if dir := path.Dir(name); dir != "." && p.now[dir] == nil || i.first != "" && p.now[i.first] == nil {
+		delete(p.now, name) // what it is in, or is the same as, vanished since
+		return nil
+	}
 	if old != nil && i.stat.Ctim == old.stat.Ctim && !old.unsure && !i.unsure {
 		i.sums, i.more = old.sums, old.more
 		return nil
@@ -304,7 +308,7 @@ func (p *pass) item(root int, name string) error {
 // whole sends what fits one message.
 func (p *pass) whole(op byte, name string, i, old *item, more ...string) (err error) {
 	if i.more, err = attributes(p.top, name); err != nil {
-		return passed(err)
+		return p.forget(name, err)
 	}
 	if old != nil && !i.differs(old) {
 		return nil
@@ -352,12 +356,18 @@ func (p *pass) file(root int, name string, i, old *item) error {
 	return p.send(appendTimes(message(opClose, ""), &i.stat))
 }
 
-// forget leaves out a file that vanished meanwhile.
+// forget leaves out what vanished meanwhile. What the other side has of it is for
+// the next pass to remove.
 func (p *pass) forget(name string, err error) error {
-	if err = passed(err); err == nil {
+	if err = passed(err); err != nil {
+		return err
+	}
+	if old := p.have[name]; old != nil {
+		p.now[name] = old
+	} else {
 		delete(p.now, name)
 	}
-	return err
+	return nil
 }
 
 // blocks compares a file's blocks with what was sent of it.

@@ -314,15 +314,51 @@ func TestWhileItChanges(t *testing.T) {
 			os.Rename(dir, fmt.Sprintf("%s/b/e%d", p.from, i%3))
 			os.RemoveAll(fmt.Sprintf("%s/b/d%d", p.from, (i+3)%7))
 			os.Symlink("/etc", fmt.Sprintf("%s/b/d%d", p.from, (i+2)%7))
+			os.Link(fmt.Sprintf("%s/f%d", dir, i%5), fmt.Sprintf("%s/a/l%d", p.from, i%4))
+			os.Link(fmt.Sprintf("%s/a/l%d", p.from, i%4), fmt.Sprintf("%s/b/l%d", p.from, i%3))
+			os.Remove(fmt.Sprintf("%s/a/l%d", p.from, (i+1)%4))
+			os.Remove(fmt.Sprintf("%s/b/l%d", p.from, (i+1)%3))
 		}
 	}()
-	for range 50 {
+	for range 200 {
 		p.pass()
 	}
 	stop()
 	<-done
 	p.pass()
 	p.same()
+}
+
+// TestVanishing: what goes away between being looked at and being sent is as if
+// it had never been there.
+func TestVanishing(t *testing.T) {
+	for _, changed := range []func(a string){
+		func(a string) { os.Remove(a + "one") },                              // first of two names
+		func(a string) { os.RemoveAll(a + "z") },                             // a folder with something in it
+		func(a string) { os.RemoveAll(a + "z"); os.Symlink("/etc", a+"z") },  // in its place another thing
+		func(a string) { os.Remove(a + "two"); os.Mkdir(a+"two", 0o755) },    // likewise
+		func(a string) { os.Remove(a + "link"); os.Remove(a + "z/in/file") }, // both kinds of leaf
+		func(a string) { os.Rename(a+"z/in", a+"in") },                       // to where the pass has been
+	} {
+		p := newPair(t)
+		a := p.from + "/a/"
+		must(t, os.WriteFile(a+"one", []byte("one"), 0o600))
+		must(t, os.Link(a+"one", a+"two"))
+		must(t, os.Symlink("one", a+"link"))
+		must(t, os.MkdirAll(a+"z/in", 0o755))
+		must(t, os.WriteFile(a+"z/in/file", []byte("x"), 0o600))
+		once := false
+		_, err := p.source.Pass(t.Context(), nil, func(m []byte) error {
+			if !once {
+				once = true
+				changed(a)
+			}
+			return p.target.Take(bytes.Clone(m))
+		})
+		must(t, err)
+		p.pass()
+		p.same()
+	}
 }
 
 // TestOverlay: what a container changed of its image is as it was when the same

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -64,6 +66,41 @@ func TestMessages(t *testing.T) {
 	if a.Sent() != int64(3*headBytes+9+len(long)) {
 		t.Errorf("%d bytes are said to be sent", a.Sent())
 	}
+}
+
+// TestOver: errors of files are none of the connection, though they look alike.
+func TestOver(t *testing.T) {
+	for _, err := range []error{syscall.ENOENT, &os.PathError{Err: syscall.ENOSPC}, errors.New("x"), nil} {
+		if Over(err) {
+			t.Errorf("%v is said to be the connection's end", err)
+		}
+	}
+}
+
+// TestDrain: what is said last arrives, though the other side was still sending.
+func TestDrain(t *testing.T) {
+	a, b := pair(t)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.Send('!', []byte("no more"))
+		b.Flush()
+		b.Drain()
+		b.Close()
+	}()
+	for range 64 {
+		if err := a.Send('x', make([]byte, Most/4)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if kind, content, err := a.Receive(time.Minute); err != nil || kind != '!' || string(content) != "no more" {
+		t.Errorf("%q %q %v", kind, content, err)
+	}
+	a.Close()
+	<-done
 }
 
 // TestPatience: nobody waits for ever for somebody who says nothing.
