@@ -46,6 +46,7 @@ func main() {
 	flag.StringVar(&only, "only", "", "only faults of these kinds, joined by commas: "+list(kinds()))
 	flag.IntVar(&c.hosts, "hosts", 3, "hosts of the lab")
 	flag.IntVar(&c.seconds, "seconds", 30, "how long each job computes")
+	flag.StringVar(&c.memory, "mem", "192M", "memory of each guest")
 	flag.Parse()
 	err := c.start(only)
 	if err == nil {

@@ -20,7 +20,8 @@ type chaos struct {
 	only    []kind
 	limit   time.Duration // of the part in which faults come
 	hosts   int
-	seconds int // a job computes
+	seconds int    // a job computes
+	memory  string // of a guest
 	drive.Pagurus
 	began time.Time
 
@@ -199,7 +200,7 @@ func (c *chaos) renew(ctx context.Context) {
 			// What fails while the controller is away is tried again; a job that
 			// was begun all the same is seen with the next snapshot.
 			_, _ = c.Type(ctx, "run", "--detach", "--no-trace", "-n", fmt.Sprint(slot.ranks), "--guests", fmt.Sprint(slot.guests), "--cpus", "1",
-				"--mem", "192M", "--image", "openmpi", "--", "./witness", fmt.Sprint(c.seconds), "4", "4000")
+				"--mem", c.memory, "--image", "openmpi", "--", "./witness", fmt.Sprint(c.seconds), "4", "4000")
 			_ = drive.Pause(ctx, 5*lookEvery)
 		}
 	}
