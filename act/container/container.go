@@ -161,9 +161,10 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 			}
 			g, err := d.attach(r, handle)
 			if err == nil && r.Target && !r.Arrived {
-				if err = d.vacate(r); err == nil {
-					err = d.expect(ctx, g)
-				}
+				err = d.vacate(r)
+			}
+			if err == nil && r.Target { // also of one that arrived: its source may not have heard of it
+				err = d.expect(ctx, g)
 			}
 			return err
 		}
