@@ -1,9 +1,12 @@
 package container
 
 import (
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 
+	"pagurus/act/container/pages"
 	"pagurus/act/container/wire"
 	"pagurus/fleet"
 )
@@ -14,6 +17,7 @@ const (
 	sayHello   = 'H' // the first; answered by an answer
 	sayAnswer  = 'A' // from the target
 	sayTree    = 'T' // of package tree
+	sayPiece   = 'P' // of package pages: what it is, and the memory it holds
 	sayImage   = 'I' // begins a file of CRIU's: its name
 	sayContent = 'C' // of that file
 	saySync    = 'S' // all before has been taken; answered by an answer
@@ -66,4 +70,25 @@ func imageName(name string) error {
 		}
 	}
 	return nil
+}
+
+// pieceBytes is what tells of a piece before what it holds.
+const pieceBytes = 4 + 1 + 8 + 8
+
+func pieceHead(p pages.Piece) []byte {
+	head := binary.BigEndian.AppendUint32(nil, p.Process)
+	head = append(head, byte(p.What))
+	head = binary.BigEndian.AppendUint64(head, p.Address)
+	return binary.BigEndian.AppendUint64(head, p.Bytes)
+}
+
+// parsePiece takes a message of a piece apart; that it makes sense is for the
+// store to see.
+func parsePiece(m []byte) (p pages.Piece, content []byte, err error) {
+	if len(m) < pieceBytes {
+		return p, nil, errors.New("a message about memory ends early")
+	}
+	p.Process, p.What = binary.BigEndian.Uint32(m), pages.What(m[4])
+	p.Address, p.Bytes = binary.BigEndian.Uint64(m[5:]), binary.BigEndian.Uint64(m[13:])
+	return p, m[pieceBytes:], nil
 }

@@ -12,8 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"pagurus/act/container/criu"
 	"pagurus/act/container/jail"
+	"pagurus/act/container/pages"
 	"pagurus/act/container/plug"
 	"pagurus/act/container/proc"
 	"pagurus/act/container/rootfs"
@@ -96,6 +99,21 @@ type target struct {
 	mu     sync.Mutex // guards what follows
 	conn   *wire.Conn // the one being served
 	closed bool
+}
+
+// vacate ends what an earlier agent had half restored: of a guest that has not
+// arrived nothing but its place is left.
+func (d *Driver) vacate(r record) error {
+	members, err := d.config.Cgroups.Members(r.Guest)
+	if err != nil {
+		return err
+	}
+	for _, pid := range members {
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("kill process %d: %w", pid, err)
+		}
+	}
+	return d.config.Cgroups.Thaw(r.Guest)
 }
 
 // expect begins to listen for a guest: where an earlier agent did, if one did.
@@ -243,7 +261,8 @@ func (t *target) serve(c *wire.Conn) error {
 		in.close()
 	}
 	if err != nil && !wire.Over(err) {
-		return errors.Join(err, sendJSON(c, sayAnswer, answer{Failure: err.Error()}))
+		err = errors.Join(err, sendJSON(c, sayAnswer, answer{Failure: err.Error()}))
+		c.Drain()
 	}
 	return err
 }
@@ -252,6 +271,7 @@ func (t *target) serve(c *wire.Conn) error {
 type intake struct {
 	images string
 	tree   *tree.Target
+	memory *pages.Store
 	image  *os.File // that content is of
 }
 
@@ -260,7 +280,7 @@ type intake struct {
 func (t *target) open() (in *intake, err error) {
 	dir := t.guest.dir
 	r := t.guest.remembered()
-	in = &intake{images: filepath.Join(dir, imagesDir)}
+	in = &intake{images: filepath.Join(dir, imagesDir), memory: pages.NewStore()}
 	for _, path := range []string{filepath.Join(dir, rootDir), filepath.Join(dir, storeDir), in.images} {
 		if err := rootfs.Clear(path); err != nil {
 			return nil, err
@@ -281,6 +301,7 @@ func (t *target) open() (in *intake, err error) {
 
 func (in *intake) close() {
 	in.tree.Close()
+	in.memory.Close()
 	if in.image != nil {
 		in.image.Close()
 	}
@@ -296,6 +317,8 @@ func (t *target) take(c *wire.Conn, in *intake) error {
 		switch kind {
 		case sayTree:
 			err = in.tree.Take(content)
+		case sayPiece:
+			err = in.piece(content)
 		case sayImage:
 			err = in.begin(string(content))
 		case sayContent:
@@ -311,6 +334,14 @@ func (t *target) take(c *wire.Conn, in *intake) error {
 			return err
 		}
 	}
+}
+
+func (in *intake) piece(content []byte) error {
+	p, memory, err := parsePiece(content)
+	if err != nil {
+		return err
+	}
+	return in.memory.Put(p, memory)
 }
 
 // begin makes a file for CRIU.
@@ -338,8 +369,16 @@ func (in *intake) fill(content []byte) error {
 // arrive makes the guest of what has come and tells how that went. A guest that
 // cannot be made is none for good: the source goes on with its own.
 func (t *target) arrive(c *wire.Conn, in *intake) error {
+	var took stages
+	took.begin()
+	err := in.memory.Complete(in.images)
 	in.close()
-	err := t.restore(in.images)
+	took.done("complete")
+	if err == nil {
+		err = t.restore(in.images)
+		took.done("restore")
+		t.driver.config.Log.Info("guest received", append([]any{"guest", t.guest.id}, took.all...)...)
+	}
 	r := t.guest.remembered()
 	if err != nil && !r.Arrived {
 		t.driver.config.Log.Warn("restore a guest", "guest", t.guest.id, "error", err)
@@ -379,13 +418,19 @@ func (t *target) restore(images string) error {
 // settle takes the restored processes over while they stand still. They do not
 // run on when CRIU lets go of them: they are frozen. What is remembered here is
 // the point of no return: the guest is whole here.
-func (t *target) settle(pid int) error {
+func (t *target) settle(pid int) (err error) {
 	d, g := t.driver, t.guest
 	r := g.remembered()
 	all, err := criu.Processes(pid)
 	if err != nil {
 		return err
 	}
+	// Frozen, they could not be killed.
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.config.Cgroups.Thaw(g.id))
+		}
+	}()
 	for i, p := range all {
 		if err := d.config.Cgroups.Contain(g.id, p, r.Need); err != nil {
 			return err
@@ -400,12 +445,12 @@ func (t *target) settle(pid int) error {
 	if err != nil {
 		return err
 	}
+	if err := fault.Point("container.restore.before-arrived"); err != nil {
+		return err
+	}
 	handle, err := process.Watch()
 	if err != nil {
 		return err
-	}
-	if err := fault.Point("container.restore.before-arrived"); err != nil {
-		return errors.Join(err, handle.Close())
 	}
 	return g.arrived(process, handle)
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"pagurus/act/container/pages"
 	"pagurus/act/container/proc"
 	"pagurus/act/container/rootfs"
 	"pagurus/act/container/tree"
@@ -32,13 +33,29 @@ type sending struct {
 	conn      *wire.Conn
 	migration fleet.MigrationID
 	files     *tree.Source
+	memory    *pages.Tracker // nil: the kernel cannot tell what was written, and memory goes with the images
 	begun     time.Time
 	progress  fleet.Progress
 	told      time.Time
 	tell      func(fleet.Progress)
+	stages    stages // of the switch
+
+	failed error         // of a pass while it was held
+	end    chan struct{} // closed to end the holding; nil: nothing holds it
+	done   chan struct{} // closed when it has ended
 }
 
+// close ends the copy. What it may be doing at the time ends with an error.
 func (s *sending) close() { s.conn.Close() }
+
+// free gives back what the copy needs at this host, when nobody uses it any more.
+func (s *sending) free() {
+	s.close()
+	s.letGo()
+	if s.memory != nil {
+		s.memory.Close()
+	}
+}
 
 // Copy sends what a guest has to Task.Listen while it runs, and returns when
 // what is left is small. Called again for the same migration it goes on, or
@@ -66,14 +83,15 @@ func (d *Driver) copy(ctx context.Context, g *guest, t fleet.Task, progress func
 		return err
 	}
 	if c := g.remembered().Copy; c != nil && c.Migration == order.Migration && c.Listen == order.Listen {
-		switch s := g.ready(); {
-		case c.Off:
+		if c.Off {
 			return errors.New("the copy was called off")
-		case c.Asked || c.Left || c.Frozen:
+		}
+		if c.Asked || c.Left || c.Frozen {
 			return nil // and it switched since, or is about to
-		case s != nil:
+		}
+		if s := g.take(); s != nil {
 			progress(s.progress)
-			return nil
+			return g.keep(s, c.Limits)
 		}
 	}
 	if run := g.remembered().runs(); run != fleet.Running {
@@ -93,11 +111,11 @@ func (d *Driver) copy(ctx context.Context, g *guest, t fleet.Task, progress func
 	}
 	if err != nil {
 		if s != nil {
-			s.close()
+			s.free()
 		}
 		return errors.Join(err, g.callOff())
 	}
-	return g.keep(s)
+	return g.keep(s, order.Limits)
 }
 
 // callOff notes that nothing more comes of a copy, unless the agent itself ends
@@ -114,34 +132,72 @@ func (g *guest) callOff() error {
 	return err
 }
 
-// ready gives the copy that is ready to switch; nil: there is none.
-func (g *guest) ready() *sending {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.out
-}
-
-// drop ends a copy that is ready to switch.
-func (g *guest) drop() {
+// take gives the copy that is ready to switch to whoever switches or ends it.
+func (g *guest) take() *sending {
 	g.mu.Lock()
 	s := g.out
 	g.out = nil
 	g.mu.Unlock()
 	if s != nil {
-		s.close()
+		s.letGo()
+	}
+	return s
+}
+
+// drop ends a copy that is ready to switch.
+func (g *guest) drop() {
+	if s := g.take(); s != nil {
+		s.free()
 	}
 }
 
-// keep keeps a copy that is ready to switch.
-func (g *guest) keep(s *sending) error {
+// keep keeps a copy that is ready to switch. If others are waited for, what is
+// left of it is kept small meanwhile.
+func (g *guest) keep(s *sending, l fleet.Limits) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.released {
-		s.close()
+		s.free()
 		return errClosed
 	}
 	g.out = s
+	if l.Hold && l.Mode != fleet.StopAndCopy {
+		s.hold(g)
+	}
 	return nil
+}
+
+// holdEvery is how often a copy that waits for others sends what has changed.
+const holdEvery = 250 * time.Millisecond
+
+// hold sends what changes of the guest until letGo. A pass is never broken off,
+// for nobody would know what of it came to the target. If one fails so will the
+// switch.
+func (s *sending) hold(g *guest) {
+	s.end, s.done, s.tell = make(chan struct{}), make(chan struct{}), nil
+	go func() {
+		defer close(s.done)
+		for {
+			select {
+			case <-s.end:
+				return
+			case <-time.After(holdEvery):
+			}
+			if s.failed = s.pass(context.Background(), g, false); s.failed != nil {
+				return
+			}
+			s.progress.Rounds++
+		}
+	}()
+}
+
+// letGo ends the holding, if there is any.
+func (s *sending) letGo() {
+	if s.end != nil {
+		close(s.end)
+		<-s.done
+		s.end = nil
+	}
 }
 
 // reach connects to a guest's target, and gives what it says of itself.
@@ -196,7 +252,20 @@ func (d *Driver) open(ctx context.Context, g *guest, c copying, tell func(fleet.
 		files: tree.NewSource(filepath.Join(g.dir, storeDir), rootfs.Carried...),
 	}
 	s.progress.TotalBytes = r.Need.MemoryBytes
-	return s, nil
+	return s, s.track(ctx, g)
+}
+
+// track begins to see what the guest writes to its memory, if that can be seen.
+func (s *sending) track(ctx context.Context, g *guest) (err error) {
+	s.memory, err = pages.Track(ctx, s.processes(g))
+	if errors.Is(err, pages.ErrUnsupported) {
+		s.memory = nil
+		return nil
+	}
+	if err != nil {
+		s.free()
+	}
+	return err
 }
 
 // rounds sends the guest pass by pass until what is left is little enough.
@@ -204,18 +273,14 @@ func (d *Driver) rounds(ctx context.Context, g *guest, c copying, tell func(flee
 	if s, err = d.open(ctx, g, c, tell); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			s.close()
-			s = nil
-		}
-	}()
 	stop := context.AfterFunc(ctx, s.close) // ends a send that hangs
 	defer stop()
 	var seen []fleet.Progress
 	for {
 		s.progress.Rounds++
-		s.progress.RemainingBytes = s.remaining(g)
+		if s.progress.RemainingBytes, err = s.remaining(ctx, g); err != nil {
+			return s, errors.Join(err, ctx.Err())
+		}
 		s.progress.Elapsed = time.Since(s.begun)
 		seen = append(seen, s.progress)
 		good, err := d.config.Judge(c.Limits, seen)
@@ -223,7 +288,7 @@ func (d *Driver) rounds(ctx context.Context, g *guest, c copying, tell func(flee
 			s.tell(s.progress)
 			return s, err
 		}
-		if err := s.pass(ctx, g); err != nil {
+		if err := s.pass(ctx, g, false); err != nil {
 			return s, errors.Join(err, ctx.Err())
 		}
 	}
@@ -231,16 +296,33 @@ func (d *Driver) rounds(ctx context.Context, g *guest, c copying, tell func(flee
 
 // remaining is how much of the guest the target lacks, as well as that can be
 // told without standing still.
-func (s *sending) remaining(g *guest) int64 {
-	return proc.Use(proc.Family(g.remembered().Process.PID)).ResidentBytes
+func (s *sending) remaining(ctx context.Context, g *guest) (int64, error) {
+	if s.memory == nil {
+		return proc.Use(s.processes(g)).ResidentBytes, nil
+	}
+	if s.progress.CopiedBytes == 0 { // nothing is tracked yet
+		return proc.Use(s.processes(g)).ResidentBytes + rootfs.UsedBytes(filepath.Join(g.dir, storeDir)), nil
+	}
+	return s.memory.Dirty(ctx)
 }
 
+func (s *sending) processes(g *guest) []int { return proc.Family(g.remembered().Process.PID) }
+
 // pass sends what has changed since the last pass, and waits until the target
-// has taken it.
-func (s *sending) pass(ctx context.Context, g *guest) error {
+// has taken it. The last one is made while the guest stands still.
+func (s *sending) pass(ctx context.Context, g *guest, last bool) error {
 	begun, before := time.Now(), s.conn.Sent()
-	mapped := proc.Mapped(proc.Family(g.remembered().Process.PID))
-	copied, err := s.files.Pass(ctx, mapped, func(m []byte) error { return s.send(sayTree, m) })
+	all := s.processes(g)
+	copied, err := s.files.Pass(ctx, proc.Mapped(all), func(m []byte) error { return s.send(sayTree, m) })
+	if err == nil && s.memory != nil {
+		pass := s.memory.Pass
+		if last {
+			pass = s.memory.Last
+		}
+		var done pages.Passed
+		done, err = pass(ctx, all, s.piece)
+		copied += done.SentBytes
+	}
 	if err != nil {
 		return err
 	}
@@ -257,9 +339,27 @@ func (s *sending) pass(ctx context.Context, g *guest) error {
 	return nil
 }
 
+// piece sends a piece of memory, in as many parts as that takes.
+func (s *sending) piece(p pages.Piece, content []byte) error {
+	if len(content) == 0 {
+		return s.send(sayPiece, pieceHead(p))
+	}
+	const most = wire.Most &^ (pages.PageBytes - 1) / 2
+	for len(content) > 0 {
+		part := content[:min(len(content), most)]
+		content = content[len(part):]
+		p.Bytes = uint64(len(part))
+		if err := s.send(sayPiece, pieceHead(p), part); err != nil {
+			return err
+		}
+		p.Address += p.Bytes
+	}
+	return nil
+}
+
 // send sends a message, and now and then says how far the copy is.
-func (s *sending) send(kind byte, content []byte) error {
-	if err := s.conn.Send(kind, content); err != nil {
+func (s *sending) send(kind byte, content ...[]byte) error {
+	if err := s.conn.Send(kind, content...); err != nil {
 		return err
 	}
 	if now := time.Now(); s.tell != nil && now.Sub(s.told) >= tellEvery {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
 	"pagurus/act/container/criu"
+	"pagurus/act/container/proc"
 	"pagurus/act/container/rootfs"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -62,7 +62,7 @@ func (d *Driver) handOver(ctx context.Context, g *guest) error {
 	if err != nil {
 		return err
 	}
-	defer g.drop()
+	defer s.free()
 	stop := context.AfterFunc(ctx, s.close)
 	defer stop()
 	linkable, err := g.unlink(ctx)
@@ -71,20 +71,11 @@ func (d *Driver) handOver(ctx context.Context, g *guest) error {
 	}
 	defer linkable()
 	s.progress.PausedAt = time.Now()
+	s.stages.begin()
 	images := filepath.Join(g.dir, imagesDir)
 	defer rootfs.Clear(images)
-	for try := 1; ; try++ {
-		err := d.still(ctx, g, s, images)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, criu.ErrPassing) || try == dumpTries {
-			return err
-		}
-		if err := d.thaw(g); err != nil {
-			return err
-		}
-		time.Sleep(passingTime)
+	if err := d.dumpStill(ctx, g, s, images); err != nil {
+		return err
 	}
 	if err := fault.Point("container.switch.after-dump"); err != nil {
 		return err
@@ -95,6 +86,7 @@ func (d *Driver) handOver(ctx context.Context, g *guest) error {
 	if err := s.sync(); err != nil {
 		return err
 	}
+	s.stages.done("send")
 	return d.ask(g, s)
 }
 
@@ -105,28 +97,47 @@ const (
 	passingTime = 5 * time.Millisecond
 )
 
-// still freezes the guest and sends what only then holds still: what its files
-// lack at the target, and its processes as images in a folder.
-func (d *Driver) still(ctx context.Context, g *guest, s *sending, images string) error {
-	if err := d.freeze(g); err != nil {
-		return err
-	}
-	if err := fault.Point("container.switch.after-freeze"); err != nil {
-		return err
-	}
-	if err := s.pass(ctx, g); err != nil {
-		return err
-	}
-	err := d.dump(ctx, g, images)
-	if err != nil {
-		if b, e := os.ReadFile(filepath.Join(images, "dump.log")); e == nil { // DEBUG
-			os.WriteFile("/tmp/last-dump.log", b, 0o644)
-			if os.Getenv("HOLD") != "" {
-				time.Sleep(20 * time.Second)
+// dumpStill freezes the guest at a moment at which it can be dumped, and sends
+// what only then holds still: what the target lacks of its files and memory, and
+// the rest of it as images in a folder.
+func (d *Driver) dumpStill(ctx context.Context, g *guest, s *sending, images string) error {
+	for try := 1; ; try++ {
+		if err := d.freeze(g); err != nil {
+			return err
+		}
+		if err := fault.Point("container.switch.after-freeze"); err != nil {
+			return err
+		}
+		s.stages.done("freeze")
+		early, err := proc.Connecting(g.remembered().Process.PID)
+		if err == nil && early && try < dumpTries {
+			err = criu.ErrPassing
+		} else if err == nil {
+			early = false
+			if err = s.pass(ctx, g, true); err == nil {
+				s.stages.done("rest")
+				err = d.dump(ctx, g, s, images)
+				s.stages.done("dump")
 			}
 		}
+		if err == nil || !errors.Is(err, criu.ErrPassing) || try >= dumpTries {
+			return err
+		}
+		if err := d.thaw(g); err != nil {
+			return err
+		}
+		time.Sleep(passingTime)
+		if early {
+			continue
+		}
+		// What is written from now on nobody would see.
+		if err := s.track(ctx, g); err != nil {
+			return err
+		}
+		if err := s.pass(ctx, g, false); err != nil {
+			return err
+		}
 	}
-	return err
 }
 
 // ask has the target make the guest run there: the point of no return. From
@@ -152,6 +163,8 @@ func (d *Driver) ask(g *guest, s *sending) error {
 	if err != nil {
 		return err
 	}
+	s.stages.done("restore")
+	d.config.Log.Info("guest switched", append([]any{"guest", g.id, "arrived", a.Arrived}, s.stages.all...)...)
 	s.progress.Downtime = time.Since(s.progress.PausedAt)
 	s.progress.Elapsed = time.Since(s.begun)
 	return g.conclude(a, s.progress)
@@ -190,10 +203,14 @@ func (d *Driver) settled(ctx context.Context, g *guest) (fleet.Progress, error) 
 	return g.remembered().Copy.Cost, nil
 }
 
-// resumeSending gives the copy that is ready to switch. If the agent that made
-// it has died, it is made again, while the guest runs.
+// resumeSending gives the copy that is ready to switch, which is the caller's
+// then. If the agent that made it has died, it is made again, while the guest
+// runs.
 func (d *Driver) resumeSending(ctx context.Context, g *guest) (*sending, error) {
-	if s := g.ready(); s != nil {
+	if s := g.take(); s != nil && s.failed != nil {
+		s.free()
+		return nil, s.failed
+	} else if s != nil {
 		return s, nil
 	}
 	c := *g.remembered().Copy
@@ -201,15 +218,17 @@ func (d *Driver) resumeSending(ctx context.Context, g *guest) (*sending, error) 
 	if err != nil {
 		return nil, err
 	}
+	stop := context.AfterFunc(ctx, s.close)
+	defer stop()
 	if !c.Frozen {
 		s.progress.Rounds++
-		err = s.pass(ctx, g)
+		err = s.pass(ctx, g, false)
 	}
 	if err != nil {
-		s.close()
+		s.free()
 		return nil, err
 	}
-	return s, g.keep(s)
+	return s, nil
 }
 
 // freeze lets the guest stand still, and nothing of it leave this host.
@@ -234,7 +253,7 @@ func (d *Driver) thaw(g *guest) error {
 }
 
 // dump writes the frozen guest's processes to images, which it survives.
-func (d *Driver) dump(ctx context.Context, g *guest, images string) error {
+func (d *Driver) dump(ctx context.Context, g *guest, s *sending, images string) error {
 	if err := rootfs.Clear(images); err != nil {
 		return err
 	}
@@ -253,6 +272,7 @@ func (d *Driver) dump(ctx context.Context, g *guest, images string) error {
 	return d.atHost(func() error {
 		return d.criu.Dump(ctx, criu.DumpSpec{
 			PID: r.Process.PID, Images: images, Mounts: mounts, Running: true, Freezer: freezer, GhostBytes: ghostBytes(r),
+			Copied: s.memory != nil,
 		})
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -95,15 +95,17 @@ func newWorld(t *testing.T) *world {
 // guests is how many guests a job may have in these tests.
 const guests = 2
 
-// network makes a host's part of the job's network, as the overlay would but for
-// learning where guests are.
+// network makes a host's part of the job's network. The overlay is told where
+// guests are; here every frame goes everywhere, so that none is led to where a
+// guest was.
 func (w *world) network(t *testing.T, i int) {
 	t.Helper()
 	h, other := w.hosts[i].net, w.hosts[1-i].net
 	bridge, tunnel := subnet.BridgeName(), subnet.TunnelName()
 	h.Run("ip", "link", "add", bridge, "type", "bridge")
-	h.Run("ip", "link", "add", tunnel, "type", "vxlan", "id", fmt.Sprint(subnet.VNI()), "local", h.Addr.String(), "remote", other.Addr.String(), "dstport", "4789")
+	h.Run("ip", "link", "add", tunnel, "type", "vxlan", "id", fmt.Sprint(subnet.VNI()), "local", h.Addr.String(), "remote", other.Addr.String(), "dstport", "4789", "nolearning")
 	h.Run("ip", "link", "set", tunnel, "mtu", fmt.Sprint(fleet.NetworkMTU), "master", bridge, "up")
+	h.Run("bridge", "link", "set", "dev", tunnel, "learning", "off")
 	h.Run("ip", "link", "set", bridge, "up")
 	for g := range guests {
 		w.port(t, i, g)
@@ -121,6 +123,7 @@ func (w *world) port(t *testing.T, i, guest int) {
 	h.Run("ip", "link", "add", subnet.TapName(guest), "mtu", mtu, "type", "veth", "peer", "name", subnet.PortPeerName(guest),
 		"mtu", mtu, "address", subnet.GuestMAC(guest))
 	h.Run("ip", "link", "set", subnet.TapName(guest), "master", subnet.BridgeName(), "up")
+	h.Run("bridge", "link", "set", "dev", subnet.TapName(guest), "learning", "off")
 	h.Run("tc", "qdisc", "add", "dev", subnet.TapName(guest), "clsact")
 }
 
@@ -129,10 +132,18 @@ func (w *world) config(log io.Writer, i int) (container.Config, error) {
 	return container.Config{
 		Run: w.hosts[i].Run, GuestAgent: w.agent, Address: mustAddr(w.hosts[i].Addr), Cgroups: groups,
 		ImageFolder: func(context.Context, fleet.Digest) (string, error) { return w.image, nil },
-		Files:       func(context.Context, fleet.Task) (string, error) { return w.files, nil },
+		Files:       func(context.Context, fleet.Task) (*os.File, error) { return w.jobFiles() },
 		Log:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Judge:       judge,
 	}, err
+}
+
+// jobFiles opens the folder of the job's files, if there is one.
+func (w *world) jobFiles() (*os.File, error) {
+	if w.files == "" {
+		return nil, nil
+	}
+	return os.Open(w.files)
 }
 
 // judge stands where the policy is: a copy is good when what is left takes no
@@ -216,12 +227,13 @@ func (w *world) left(t *testing.T, i int, id fleet.GuestID) (out []string) {
 	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + w.hosts[i].Group + "/" + string(id))
 	more, _ := filepath.Glob("/sys/fs/cgroup/" + w.hosts[i].Group + "/" + string(id))
 	out = append(append(out, groups...), more...)
-	roots, _ := filepath.Glob("/proc/[0-9]*/root")
-	for _, link := range roots {
-		cmd, _ := os.ReadFile(filepath.Dir(link) + "/cmdline")
-		if bytes.HasPrefix(cmd, []byte("/run/pagurus/pagurus-guest")) || bytes.HasPrefix(cmd, []byte("pagurus-anchor")) || bytes.HasPrefix(cmd, []byte("pagurus-cell")) {
-			if other := w.process2(1-i, id); other == "" || other != filepath.Base(filepath.Dir(link)) {
-				out = append(out, link+" is of "+string(bytes.ReplaceAll(cmd, []byte{0}, []byte{' '})))
+	all, _ := filepath.Glob("/proc/[0-9]*/mountinfo")
+	for _, name := range all {
+		if mounts, _ := os.ReadFile(name); bytes.Contains(mounts, []byte(dir+"/store/files")) {
+			cmd, _ := os.ReadFile(filepath.Dir(name) + "/cmdline")
+			status, _ := os.ReadFile(filepath.Dir(name) + "/status")
+			if !bytes.Contains(mounts, []byte(" / "+dir)) { // not one that only sees the host's mounts
+				out = append(out, fmt.Sprintf("%s: %s\n%s", name, bytes.ReplaceAll(cmd, []byte{0}, []byte{' '}), status))
 			}
 		}
 	}
@@ -229,16 +241,6 @@ func (w *world) left(t *testing.T, i int, id fleet.GuestID) (out []string) {
 		out = append(out, "a cut: "+port)
 	}
 	return out
-}
-
-// process2 is process where there may be none.
-func (w *world) process2(i int, id fleet.GuestID) string {
-	text, _ := os.ReadFile(filepath.Join(w.hosts[i].Run, "containers", string(id), "guest.json"))
-	var r struct{ Process struct{ PID int } }
-	if json.Unmarshal(text, &r) != nil {
-		return ""
-	}
-	return fmt.Sprint(r.Process.PID)
 }
 
 func (w *world) contract() drivertest.World {
@@ -277,4 +279,13 @@ func build(name, from string) (string, error) {
 	return path, nil
 }
 
-var _ = errors.Is
+// owner is whose a file is.
+func owner(info os.FileInfo) [2]uint32 {
+	st := info.Sys().(*syscall.Stat_t)
+	return [2]uint32{st.Uid, st.Gid}
+}
+
+func until(t *testing.T, holds func() bool) {
+	t.Helper()
+	testkit.Until(t, time.Minute, "it is so", holds)
+}

@@ -97,18 +97,24 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.C
 	return c
 }
 
-// Run runs a program on the host to its end and gives what it printed. A
-// program that fails, or takes longer than 30 seconds, fails the test.
+// Run runs a program on the host to its end and gives what it answered; its
+// complaints, as ip's about namespaces that go away meanwhile, are not part of that.
+// A program that fails, or takes longer than 30 seconds, fails the test.
 func (h *Host) Run(name string, args ...string) string {
 	h.t.Helper()
-	out, err := h.Try(name, args...)
+	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
+	defer cancel()
+	var complaints bytes.Buffer
+	c := h.Command(ctx, name, args...)
+	c.Stderr = &complaints
+	out, err := c.Output()
 	if err != nil {
-		h.t.Fatalf("on %s: %s %s: %v\n%s", h.Namespace, name, strings.Join(args, " "), err, out)
+		h.t.Fatalf("on %s: %s %s: %v\n%s%s", h.Namespace, name, strings.Join(args, " "), err, out, complaints.Bytes())
 	}
-	return out
+	return string(out)
 }
 
-// Try is Run that gives the error back.
+// Try is Run that gives the error back, and the complaints with the answer.
 func (h *Host) Try(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
 	defer cancel()

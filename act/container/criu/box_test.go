@@ -50,8 +50,9 @@ var compiled = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(program)
 })
 
-// newBox starts one, that can go to so many other homes. The test's end ends it.
-func newBox(t *testing.T, homes int) *box {
+// newBox starts one, that can go to so many other homes, and may have a file from
+// outside open. The test's end ends it.
+func newBox(t *testing.T, homes int, outside ...*os.File) *box {
 	t.Helper()
 	testkit.Leftovers(t)
 	c := find(t)
@@ -80,7 +81,10 @@ func newBox(t *testing.T, homes int) *box {
 	})
 	defer door.Close()
 	cmd := exec.Command(filepath.Join(b.root, "subject"), b.root, hosts[1].Addr.String(), fmt.Sprint(door.Addr().(*net.TCPAddr).Port))
-	cmd.Stderr = os.Stderr
+	cmd.Stderr, cmd.ExtraFiles = os.Stderr, outside
+	if len(outside) > 0 {
+		cmd.Args = append(cmd.Args, "keep")
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS}
 	b.home.Must(cmd.Start)
 	b.pid = cmd.Process.Pid

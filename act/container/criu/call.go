@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -50,6 +52,8 @@ type call struct {
 	steps    map[string]func(*rpc.CriuNotify) error // called at CRIU's steps; an error makes it undo what it did
 	destroy  func(*rpc.CriuNotify) bool             // called before CRIU is told to do that at a step where it minds nothing; true: all it made is gone, and so may CRIU be; may be nil
 	hold     func()                                 // called before CRIU is killed; may be nil
+	mortal   bool                                   // CRIU is killed when this process dies
+	about    int                                    // the first process of a container that lives on if the call fails; 0: there is none
 	pid      int                                    // of CRIU
 }
 
@@ -62,6 +66,10 @@ const firstFile = 4
 func (c *call) do(ctx context.Context) (*rpc.CriuResp, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
+	}
+	if c.mortal { // the kernel means the thread by which CRIU was started
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 	}
 	path := programFolders
 	if c.images != "" {
@@ -133,11 +141,13 @@ func (c *call) start(path string, said *os.File) (*exec.Cmd, *net.UnixConn, erro
 	}
 	cmd := exec.Command(c.criu.Path, "swrk", "3")
 	cmd.Dir, cmd.Stderr = "/", said
-	cmd.Env = []string{"PATH=" + path, "LC_ALL=C"}
+	cmd.Env = append([]string{"PATH=" + path, "LC_ALL=C"}, limitsShown()...)
 	cmd.ExtraFiles = append([]*os.File{theirs}, c.files...)
-	// Not killed with the agent, or by what is typed at its terminal: it would
-	// undo nothing. It ends by itself when nobody answers.
+	// Not to be killed by what is typed at the caller's terminal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if c.mortal {
+		cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
+	}
 	if err := cmd.Start(); err != nil {
 		conn.Close()
 		return nil, nil, fmt.Errorf("start criu: %w", err)
@@ -231,7 +241,13 @@ func (c *call) why(first string, said *os.File) error {
 		early, _ := io.ReadAll(io.LimitReader(said, mostLog))
 		log = append(early, log...)
 	}
-	return explained(log, first)
+	sentence, rough := explain(log, first)
+	if rough && c.about != 0 {
+		if found := Obstacles(c.about); len(found) > 0 {
+			sentence = strings.Join(found, "; ")
+		}
+	}
+	return explained(log, sentence)
 }
 
 // readMost gives as much of a file as there is and is sensible.

@@ -6,8 +6,8 @@
 //
 // It must not know what a guest, an image or a migration is, nor make a
 // container: namespaces, mounts, control groups and the network are its caller's.
-// CRIU runs beside the caller in a session of its own: should the caller die, it
-// finds nobody to ask at its next step, and undoes what it did.
+// CRIU runs beside the caller, in a session of its own. Should the caller die, a
+// dump finds nobody to ask at its next step, and undoes what it did.
 //
 // Its tests run against the kernel and the CRIU of this machine.
 package criu

@@ -29,6 +29,7 @@ type DumpSpec struct {
 	Freezer    string            // folder of the control group they are in and are left frozen in, if they were; empty: there is none
 	GhostBytes int64             // 0: GhostBytes
 	Pages      *Address          // memory is not written to Images, but handed out here until its receiver has all; nil: it is
+	Copied     bool              // nor is it written, or handed out to anybody: whoever restores has all that is private; Pages is nil
 
 	// Steps, each nil or called once. An error ends the dump; the processes
 	// live on.
@@ -73,13 +74,29 @@ func (c Criu) Dump(ctx context.Context, s DumpSpec) error {
 	if err != nil {
 		return wrap(err)
 	}
-	call := &call{criu: c, kind: rpc.CriuReqType_DUMP, opts: opts, images: s.Images, log: DumpLog,
+	call := &call{criu: c, kind: rpc.CriuReqType_DUMP, opts: opts, images: s.Images, log: DumpLog, about: s.PID,
 		steps: map[string]func(*rpc.CriuNotify) error{"network-lock": step(s.Frozen)},
 		hold:  func() { _ = group.set(true) }, // that it fails is seen below
 	}
-	if s.Pages == nil {
+	switch {
+	case s.Copied:
+		ours, theirs, err := makePair()
+		if err != nil {
+			return wrap(err)
+		}
+		defer ours.Close()
+		defer theirs.Close()
+		config, err := declining(s.Images)
+		if err != nil {
+			return wrap(err)
+		}
+		defer os.Remove(config)
+		call.files = []*os.File{theirs}
+		opts.LazyPages, opts.ConfigFile = new(true), new(config)
+		call.steps["status-ready"] = func(*rpc.CriuNotify) error { return decline(ours, s.Ready) }
+	case s.Pages == nil:
 		call.steps["post-dump"] = step(s.Ready)
-	} else {
+	default:
 		call.steps["status-ready"] = step(s.Ready)
 	}
 	_, err = call.do(ctx)
@@ -125,10 +142,12 @@ func (s DumpSpec) options() (*rpc.CriuOpts, error) {
 	if s.Freezer != "" {
 		o.FreezeCgroup = new(s.Freezer)
 	}
-	if s.Pages != nil {
+	if s.Pages != nil || s.Copied {
 		if err := widenPipes(); err != nil {
 			return nil, err
 		}
+	}
+	if s.Pages != nil {
 		o.LazyPages = new(true)
 		o.Ps = &rpc.CriuPageServerInfo{Address: new(s.Pages.Host), Port: new(int32(s.Pages.Port))}
 	}

@@ -98,7 +98,8 @@ func (p *Pager) watch() {
 			early, _ := io.ReadAll(io.LimitReader(p.said, mostLog))
 			log = append(early, log...)
 		}
-		p.err = fmt.Errorf("fetch memory for %s: %w: %s", p.images, err, explain(log, ""))
+		sentence, _ := explain(log, "")
+		p.err = fmt.Errorf("fetch memory for %s: %w: %s", p.images, err, sentence)
 	}
 	p.said.Close()
 }

@@ -22,8 +22,15 @@ func Obstacles(pid int) []string {
 		return nil // it is gone: there is nothing to move
 	}
 	var found []string
+	first := spaces(pid)
 	for _, p := range all {
-		found = append(found, look(p).obstacles()...)
+		s := look(p)
+		found = append(found, s.obstacles()...)
+		for kind, id := range spaces(p) {
+			if first[kind] != id {
+				found = append(found, nested(s.name, kind))
+			}
+		}
 	}
 	slices.Sort(found)
 	return slices.Compact(found)
@@ -48,6 +55,28 @@ func look(pid int) subject {
 		s.mounts[id] = true
 	}
 	return s
+}
+
+// single are the namespaces of which a container has one for all its processes.
+var single = map[string]string{"pid": "process numbers", "ipc": "shared memory", "uts": "host names", "user": "users"}
+
+// spaces are the namespaces of a process that has not ended.
+func spaces(pid int) map[string]string {
+	of := map[string]string{}
+	for kind := range single {
+		if id, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind)); err == nil {
+			of[kind] = id
+		}
+	}
+	return of
+}
+
+// nested says that a process made a container of its own.
+func nested(who, kind string) string {
+	if of := single[kind]; of != "" {
+		kind = of
+	}
+	return fmt.Sprintf("%s is in a namespace of %s of its own, and only the container as a whole can have one: run it without a sandbox (unshare, bubblewrap, a browser)", who, kind)
 }
 
 // nameOf names a process as its user knows it: by its program and its number in
@@ -95,17 +124,25 @@ func (s subject) mappings() []string {
 	var found []string
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		m, ok := parseMapping(lines.Text())
-		if ok && m.foreign() {
+		if ok && m.foreign() && s.device(m) {
 			found = append(found, foreign(s.name, m.path))
 		}
 	}
 	return found
 }
 
+// device says whether a mapping that looks like a device's is one, and not a
+// file's that somebody put there.
+func (s subject) device(m mapping) bool {
+	var st unix.Stat_t
+	err := unix.Stat(fmt.Sprintf("/proc/%d/map_files/%x-%x", s.pid, m.start, m.end), &st)
+	return err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG
+}
+
 // mapping is a line of /proc/PID/maps.
 type mapping struct {
-	start uint64
-	path  string // or what it is, as "anon_inode:[perf_event]"
+	start, end uint64
+	path       string // or what it is, as "anon_inode:[perf_event]"
 }
 
 func parseMapping(line string) (mapping, bool) {
@@ -113,18 +150,17 @@ func parseMapping(line string) (mapping, bool) {
 	if len(words) < 5 {
 		return mapping{}, false
 	}
-	first, _, _ := strings.Cut(words[0], "-")
-	start, err := strconv.ParseUint(first, 16, 64)
-	if err != nil {
+	first, last, _ := strings.Cut(words[0], "-")
+	start, err1 := strconv.ParseUint(first, 16, 64)
+	end, err2 := strconv.ParseUint(last, 16, 64)
+	if err1 != nil || err2 != nil || end <= start {
 		return mapping{}, false
 	}
-	m := mapping{start: start}
-	if len(words) > 5 { // a name may have spaces, but none that begins it
-		m.path = line[strings.Index(line, " "+words[5])+1:]
-		if at := strings.LastIndex(line, "  "); at >= 0 {
-			m.path = strings.TrimSpace(line[at:])
-		}
+	m := mapping{start: start, end: end}
+	for range 5 { // what follows may have spaces
+		_, line, _ = strings.Cut(strings.TrimLeft(line, " "), " ")
 	}
+	m.path = strings.TrimSpace(line)
 	return m, true
 }
 
@@ -145,7 +181,7 @@ var cures = []struct {
 	in   []string // in its name
 	cure string
 }{
-	{[]string{"infiniband", "uverbs", "rdma", "hfi1", "umad", "ipath"},
+	{[]string{"infiniband", "InfiniBand", "uverbs", "rdma", "hfi1", "umad", "/ipath"},
 		"let MPI use TCP and shared memory in place of InfiniBand: `mpirun --mca pml ob1 --mca btl ^openib`, and for UCX `UCX_TLS=tcp,sm` in the environment"},
 	{[]string{"knem", "xpmem"},
 		"let MPI share memory without it: `mpirun --mca btl_vader_single_copy_mechanism none --mca btl_sm_single_copy_mechanism none`, and for UCX `UCX_TLS=tcp,posix,sysv`"},
@@ -153,6 +189,7 @@ var cures = []struct {
 	{[]string{"[io_uring]"}, "the program has to do its input and output without io_uring"},
 	{[]string{"[perf_event]"}, "end the profiler, which counts events of this processor"},
 	{[]string{"[userfaultfd]"}, "the program handles its own page faults, which cannot move"},
+	{[]string{"multipath"}, "a Go program does without it with `GODEBUG=multipathtcp=0` in its environment"},
 	{[]string{"bpf"}, "the program has BPF programs in this kernel, which cannot move"},
 }
 
@@ -246,8 +283,8 @@ func (s subject) file(number, what string) string {
 	if id := field(text, "mnt_id:"); err == nil && id != "" && !s.mounts[id] {
 		return outside(s.name, what, number)
 	}
-	if name, gone := strings.CutSuffix(what, " (deleted)"); gone && st.Nlink == 0 && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Size > GhostBytes {
-		return ghost(s.name, name, st.Size)
+	if name, gone := strings.CutSuffix(what, " (deleted)"); gone && st.Nlink == 0 && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Blocks*512 > GhostBytes {
+		return ghost(s.name, name, st.Blocks*512)
 	}
 	return ""
 }

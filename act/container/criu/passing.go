@@ -13,11 +13,10 @@ var ErrPassing = errors.New("it passes")
 // inFlight is what CRIU says of a connection that a listener has not taken yet.
 const inFlight = "In-flight connection"
 
-// explained is explain as an error that says whether to try again.
-func explained(log []byte, first string) error {
-	why := errors.New(explain(log, first))
+// explained is a sentence about a log as an error that says whether to try again.
+func explained(log []byte, sentence string) error {
 	if bytes.Contains(log, []byte(inFlight)) {
-		return fmt.Errorf("%w: %w", why, ErrPassing)
+		return fmt.Errorf("%s: %w", sentence, ErrPassing)
 	}
-	return why
+	return errors.New(sentence)
 }

@@ -44,8 +44,16 @@ type RestoreSpec struct {
 // dumped (restored as all else), and the control group of the caller's service,
 // in which it is restored: Resuming is when to move it to its own.
 //
-// After an error nothing is left of the container here, unless the caller died,
-// whereupon CRIU ends it.
+// After an error nothing is left of the container here, and the images are good
+// for another try; but if Connected had been reached its sockets were closed as
+// any program's: their peers are told unless its link is cut, and its network is
+// of no use any more.
+//
+// If the caller dies before Resuming, CRIU goes with it, and what it made
+// stands still for ever; a caller that comes after ends what is in the
+// container's network. In the moment between the last process's last step and the
+// end of Resuming nothing could keep the container from running on, which is why its
+// link should be cut until it is meant to run.
 func (c Criu) Restore(ctx context.Context, s RestoreSpec) (pid int, err error) {
 	wrap := func(err error) error { return fmt.Errorf("restore from %s: %w", s.Images, err) }
 	netns, err := os.Open(s.Netns)
@@ -63,7 +71,7 @@ func (c Criu) Restore(ctx context.Context, s RestoreSpec) (pid int, err error) {
 	if s.Lazy {
 		o.LazyPages = new(true)
 	}
-	call := &call{criu: c, kind: rpc.CriuReqType_RESTORE, opts: o, images: s.Images, log: RestoreLog, files: []*os.File{netns}}
+	call := &call{criu: c, kind: rpc.CriuReqType_RESTORE, opts: o, images: s.Images, log: RestoreLog, files: []*os.File{netns}, mortal: true}
 	named := func(n *rpc.CriuNotify) {
 		if n.GetPid() != 0 { // only some steps tell it
 			pid = int(n.GetPid())

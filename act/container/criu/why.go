@@ -10,8 +10,11 @@ import (
 
 // rule says what a line of CRIU's log means.
 type rule struct {
-	line *regexp.Regexp
+	line string                  // a regular expression
 	say  func(m []string) string // of what matched
+	// rough: the line is about something a process has, of which Obstacles may
+	// know more.
+	rough bool
 }
 
 // says is a rule's sentence that is always the same.
@@ -19,80 +22,124 @@ func says(sentence string) func([]string) string {
 	return func([]string) string { return sentence }
 }
 
-// noRoom is said of a full disk, whatever could not be written to it.
-var noRoom = rule{regexp.MustCompile(`No space left on device|Disk quota exceeded`),
-	says("there is no room left for its images: make room where they are kept, or let fewer containers move at once")}
-
-// rules are tried on each error of a log, in the order in which they happened: the
-// first is the cause, those after it what followed. The names in them are from
-// CRIU's source, criu/*.c, of versions 3.17 to 4.2.
-var rules = []rule{
-	{regexp.MustCompile(`Can't handle non-regular mapping on (\d+)'s map ([0-9a-f]+)`), func(m []string) string {
-		return mapped(m[2])
-	}},
-	{regexp.MustCompile(`Unsupported mapping found ([0-9a-f]+)-`), func(m []string) string { return mapped(m[1]) }},
-	{regexp.MustCompile(`Can't dump file \d+ of that type \[\d+\] \((\w+) (.*)\)`), func(m []string) string {
-		return foreign("a program", device(m[1], m[2]))
-	}},
-	{regexp.MustCompile(`Can't lookup mount=\S+ for fd=(-?\d+) path=(.*)`), func(m []string) string { return outside("a program", m[2], m[1]) }},
-	{regexp.MustCompile(`Can't dump ghost file (.*) of (\d+) size`), func(m []string) string {
-		size, _ := strconv.ParseInt(m[2], 10, 64)
-		return ghost("a program", m[1], size)
-	}},
-	{regexp.MustCompile(`In-flight connection`), says("a connection is just being made, which cannot be dumped before it is accepted: try again")},
-	{regexp.MustCompile(`Unsupported proto (\d+) for socket`), func(m []string) string {
-		n, _ := strconv.Atoi(m[1])
-		kind := protocols[n]
-		if kind == "" {
-			kind = fmt.Sprintf("a socket of protocol %d", n)
+// quoting is a sentence into which goes what matched.
+func quoting(format string) func([]string) string {
+	return func(m []string) string {
+		var args []any
+		for _, part := range m[1:] {
+			args = append(args, printable(part))
 		}
-		return foreign("a program", kind)
-	}},
-	{regexp.MustCompile(`(?i)unsupported socket family:? (\d+)|unknown socket.*family (\d+)`), func(m []string) string {
-		n, _ := strconv.Atoi(m[1] + m[2])
-		kind := families[n]
-		if kind == "" {
-			kind = fmt.Sprintf("a socket of family %d", n)
-		}
-		return foreign("a program", kind)
-	}},
-	noRoom,
+		return fmt.Sprintf(format, args...)
+	}
 }
 
-// number of a line's time, file and kind, as "(00.012345) 17: Error (criu/mem.c:12): ".
-var preamble = regexp.MustCompile(`^(\([0-9. ]+\)\s*)?(\d+:\s*)?(Error|BUG)( at)? ?(\([^)]*\))?:?\s*`)
+// rules are tried on each error of a log, in the order in which they happened: the
+// first is the cause, those after it are what followed. The lines are those of
+// CRIU's source, criu/*.c, from version 3.19 on.
+var rules = []rule{
+	{`No space left on device|Disk quota exceeded`,
+		says("there is no room for its images: make room where they are kept, or let fewer containers move at once"), false},
+	{`Cannot allocate memory`, says("there is no memory for it: free some, or let fewer containers move at once"), false},
+
+	// What processes have.
+	{`Can't handle non-regular mapping on \d+'s map ([0-9a-f]+)|Unsupported mapping found ([0-9a-f]+)-`, func(m []string) string {
+		return foreign("a program", "memory of a device at "+m[1]+m[2])
+	}, true},
+	{`Can't dump file \d+ of that type \[\d+\] \((\S+) (.*)\)`, func(m []string) string {
+		return foreign("a program", device(m[1], m[2]))
+	}, true},
+	{`Can't lookup mount=\S+ for fd=(-?\d+) path=(.*)`, func(m []string) string { return outside("a program", m[2], m[1]) }, true},
+	{`Can't dump ghost file (.*) of (\d+) size`, func(m []string) string {
+		size, _ := strconv.ParseInt(m[2], 10, 64)
+		return ghost("a program", m[1], size)
+	}, true},
+	{`Can't dump nested (\S+) namespace`, func(m []string) string { return nested("a program", m[1]) }, true},
+	{`Unsupported proto (\d+) for socket`, func(m []string) string { return foreign("a program", named(protocols, "a socket of protocol ", m[1])) }, true},
+	{`(?:Unsupported socket family:?|Unknown socket collected \(family|Unknown pair family) (\d+)`, func(m []string) string {
+		return foreign("a program", named(families, "a socket of family ", m[1]))
+	}, true},
+	{`Task \d+ with SysVIPC shmem map`, says("a program shares System V memory with processes outside the container: the container has to have its own namespace for that (ipc)"), true},
+	{`External socket is used|Can't dump half of stream unix connection|with unreachable peer`,
+		says("a program is connected to one outside the container by a Unix socket: it has to close it, or to be connected by the network"), true},
+	{`Found dangling tty`, says("a program's terminal belongs to somebody outside the container: start it through a terminal made inside"), true},
+	{`The root task has another root than mntns`, says("the container's first process has changed its root: only the container as a whole can have one"), true},
+	{`Open files on overmounted mounts.*path=(.*)`, quoting("a program has %s open, on which something has been mounted since: let it close the file, or unmount that"), true},
+	{`Unseizable non-zombie (\d+) found|SEIZE (\d+): can't wait`, says("a program is held by another, as a debugger does: end that"), true},
+
+	// What passes.
+	{`In-flight connection`, says("a connection is just being made, and cannot move before it is accepted: try again"), false},
+	{`Can't dump corked dgram socket`, says("a message is just being sent, and cannot move before it is: try again"), false},
+	{`Timeout reached|Unable to freeze`, says("its processes do not stand still: one may be waiting for a disk or a file server; try again"), false},
+
+	// What is not the same at the target.
+	{`Can't (?:connect|bind) inet socket.*(?:Cannot assign requested address|Network is unreachable|No such device)`,
+		says("a socket's address is not there: the container's network has to be made, with its addresses and routes, before its processes, and nothing may be left in it of processes that ended"), false},
+	{`(?:Can't open file|Can't open mapped|Can't stat) (.*) on restore: (.*)`, quoting("its file %s cannot be opened here: %s; the container's files have to be the same on both hosts"), false},
+	{`File (\S+) has bad (?:size|mode|build-ID)`, quoting("its file %s is not what it was: the container's files have to be the same on both hosts"), false},
+	{`No mapping for \S+:(\S+) mountpoint`, quoting("%s is mounted in it from outside, of which nobody told"), false},
+	{`Unable to mount (\S+) .*: No such file or directory`, quoting("%s, which is mounted in it, does not exist here"), false},
+	{`CPU (?:instruction )?capabilities do not match|FPU feature required by image|CPU xfeatures has unsupported|CPU xsave (?:max )?size mismatch|missing support fxsave`,
+		says("this host's processor lacks something that its programs use: move it to a host with the same model or a newer one"), false},
+	{`Unexpected EOF on|Can't open (?:inventory|image)|Magic doesn't match|Images corrupted|No .* image`, says("its images are not whole: they have to be dumped and sent again"), false},
+	{`tee: \d+: Operation not permitted`, says("memory cannot be handed out: `sysctl fs.pipe-max-size=4194304` as the machine's root mends it"), false},
+	{`lazy-pages.*connect|Can't connect to lazy-pages`, says("what fetches its memory does not run"), false},
+	{`(?:tar|gzip).*(?:No such file|exited)|Can't (?:dump|restore) tmpfs content`, says("the files it keeps in memory could not be stored: is the program tar there?"), false},
+}
+
+// lines are the rules' expressions.
+var lines = func() []*regexp.Regexp {
+	var all []*regexp.Regexp
+	for _, r := range rules {
+		all = append(all, regexp.MustCompile(r.line))
+	}
+	return all
+}()
+
+// preamble is what comes before what an error says: when, in which of a
+// restore's processes, and where in CRIU.
+var preamble = regexp.MustCompile(`^(\([0-9. ]+\)\s*)?(\d+:\s*)?(Error|BUG)\b( at)? ?(\([^)]*\))?:?\s*`)
 
 // harmless are errors after which CRIU goes on.
-var harmless = regexp.MustCompile(`^rlimit: |^Pre-resume script|^Post-resume script`)
+var harmless = regexp.MustCompile(`^rlimit: |^Pre-resume script|^Post-resume script|^Can't check shutdown state`)
 
 // explain says in a sentence why CRIU failed, given its log and the first error
-// it kept beside that. It takes anything for a log.
-func explain(log []byte, first string) string {
+// it kept beside that, which has no preamble. It takes anything for a log. rough
+// says that Obstacles may know more.
+func explain(log []byte, first string) (sentence string, rough bool) {
 	var errors []string
 	for line := range bytes.Lines(log) {
 		text := strings.TrimSpace(string(line))
-		if rest := preamble.ReplaceAllString(text, ""); rest != text && !harmless.MatchString(rest) {
+		if rest := preamble.ReplaceAllString(text, ""); rest != text && rest != "" && !harmless.MatchString(rest) {
 			errors = append(errors, rest)
 		}
 	}
-	if len(errors) == 0 {
-		if first = strings.TrimSpace(first); first == "" {
-			line, _, _ := strings.Cut(strings.TrimSpace(string(log)), "\n")
-			first = line
-		}
-		errors = append(errors, preamble.ReplaceAllString(first, ""))
+	first = preamble.ReplaceAllString(strings.TrimSpace(first), "")
+	if first != "" && !harmless.MatchString(first) {
+		errors = append(errors, first) // the log may have been cut off
 	}
 	for _, line := range errors {
-		for _, r := range rules {
-			if m := r.line.FindStringSubmatch(line); m != nil {
-				return r.say(m)
+		for i, r := range rules {
+			if m := lines[i].FindStringSubmatch(line); m != nil {
+				return r.say(m), r.rough
 			}
 		}
 	}
-	if errors[0] == "" {
-		return "criu does not say why"
+	if len(errors) > 0 {
+		return "criu says: " + printable(errors[0]), true
 	}
-	return "criu says: " + printable(errors[0])
+	if text, _, _ := strings.Cut(strings.TrimSpace(string(log)), "\n"); text != "" {
+		return "criu says: " + printable(text), true
+	}
+	return "criu does not say why", true
+}
+
+// named gives the name of a number.
+func named(names map[int]string, otherwise, number string) string {
+	n, err := strconv.Atoi(number)
+	if name := names[n]; err == nil && name != "" {
+		return name
+	}
+	return otherwise + number
 }
 
 // device names what CRIU only gives the numbers of.
@@ -102,6 +149,3 @@ func device(kind, what string) string {
 	}
 	return what
 }
-
-// mapped says that memory cannot be dumped.
-func mapped(start string) string { return foreign("a program", "memory at "+start) }

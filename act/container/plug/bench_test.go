@@ -101,11 +101,12 @@ func echo(b *testing.B, from, to *testkit.Host, serve func(net.Conn)) (c net.Con
 		return err
 	})
 	go func() {
-		if s, err := l.Accept(); err == nil {
+		s, err := l.Accept()
+		l.Close()
+		if err == nil {
 			serve(s)
 			s.Close()
 		}
-		l.Close()
 	}()
 	from.Must(func() (err error) {
 		c, err = net.DialTimeout("tcp4", addr, surely)

@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"sync"
 	"time"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -222,12 +221,15 @@ func openWay(link int) (fd int, err error) {
 }
 
 // Release gives the container what has waited for it and lets frames go to it
-// again; it needs to be plugged in. No frame is lost but those of Count, and none
+// again; it needs to be plugged in. It may run already, and better does: the first
+// frame comes at once, but Release returns only when the kernel has done away with
+// the queue, which takes it some ten milliseconds. No frame is lost but those of Count, and none
 // comes twice. Frames keep the order in which they came to the port, with two
 // exceptions, in which those that no longer waited may overtake some that did: for
 // chaseLimit frames came faster than they can be delivered; or the kernel, short of
-// time, left delivered frames with the processor that ran Release, and took later
-// ones on another. Releasing twice is releasing once. After an error what was not
+// time, left delivered frames with the processor that Release ran on, and took later
+// ones on another. (Release could stay on one, but would wait when that is busy, and
+// order is worth less than time.) Releasing twice is releasing once. After an error what was not
 // delivered still waits: call again, or Close.
 func (h *Held) Release() error {
 	h.turn.Lock()
@@ -246,12 +248,6 @@ func (h *Held) Release() error {
 const chaseLimit = time.Second
 
 func (h *Held) release() error {
-	// What one thread sends on one processor stays in order.
-	back, err := pin()
-	if err != nil {
-		return err
-	}
-	defer back()
 	for end := time.Now().Add(h.chase); time.Now().Before(end); {
 		if err := h.drain(); err != nil {
 			return err
@@ -424,27 +420,4 @@ func (h *Held) letGo() error {
 		h.kernel.Close()
 	}
 	return err
-}
-
-// pin keeps the calling goroutine on the processor it is on until back is called.
-func pin() (back func(), err error) {
-	runtime.LockOSThread()
-	var cpu uint32
-	var may, one unix.CPUSet
-	_, _, errno := unix.Syscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0)
-	if errno != 0 {
-		err = errno
-	} else if err = unix.SchedGetaffinity(0, &may); err == nil {
-		one.Set(int(cpu))
-		err = unix.SchedSetaffinity(0, &one)
-	}
-	if err != nil {
-		runtime.UnlockOSThread()
-		return nil, fmt.Errorf("staying on one processor: %w", err)
-	}
-	return func() {
-		if unix.SchedSetaffinity(0, &may) == nil {
-			runtime.UnlockOSThread() // or else the thread ends with the goroutine
-		}
-	}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,14 +24,14 @@ type choir struct {
 	t     *testing.T
 	stop  chan struct{}
 	talk  sync.WaitGroup
-	sent  []int
+	sent  []atomic.Int64
 	heard []string
 	ears  *card
 }
 
 // sing begins. All stay on one processor, or each on one of their own.
 func sing(t *testing.T, ears *card, pause time.Duration, together bool, voices ...*card) *choir {
-	c := &choir{t: t, ears: ears, stop: make(chan struct{}), sent: make([]int, len(voices))}
+	c := &choir{t: t, ears: ears, stop: make(chan struct{}), sent: make([]atomic.Int64, len(voices))}
 	for i, v := range voices {
 		c.talk.Go(func() {
 			nth := i
@@ -38,7 +39,7 @@ func sing(t *testing.T, ears *card, pause time.Duration, together bool, voices .
 				nth = 0
 			}
 			pinned(t, nth)
-			for ; ; c.sent[i]++ {
+			for ; ; c.sent[i].Add(1) {
 				select {
 				case <-c.stop:
 					return
@@ -47,11 +48,27 @@ func sing(t *testing.T, ears *card, pause time.Duration, together bool, voices .
 				if pause > 0 {
 					time.Sleep(pause)
 				}
-				v.say(mac(0), fmt.Sprintf("%d %d", i, c.sent[i]))
+				v.say(mac(0), fmt.Sprintf("%d %d", i, c.sent[i].Load()))
 			}
 		})
 	}
 	return c
+}
+
+// said is how many frames each has sent. One more may be under way.
+func (c *choir) said() (frames []int) {
+	for i := range c.sent {
+		frames = append(frames, int(c.sent[i].Load()))
+	}
+	return frames
+}
+
+// more waits until each has sent so many more.
+func (c *choir) more(frames int) {
+	c.t.Helper()
+	for i, n := range c.said() {
+		testkit.Until(c.t, time.Minute, "the others send", func() bool { return int(c.sent[i].Load()) > n+frames })
+	}
 }
 
 // listen hears until there is nothing for a while, or for most.
@@ -66,6 +83,26 @@ func (c *choir) listen(most time.Duration) (heard int) {
 	return heard
 }
 
+func (c *choir) parse(text string) (who, number int) {
+	c.t.Helper()
+	if k, _ := fmt.Sscan(text, &who, &number); k != 2 || who >= len(c.sent) {
+		c.t.Fatalf("heard %q, which nobody sent", text)
+	}
+	return who, number
+}
+
+// deaf hears what is there, which must all have been sent before.
+func (c *choir) deaf(before []int) {
+	c.t.Helper()
+	heard := len(c.heard)
+	c.listen(surely)
+	for _, text := range c.heard[heard:] {
+		if who, number := c.parse(text); number > before[who] {
+			c.t.Errorf("%q was heard while held", text)
+		}
+	}
+}
+
 // end stops the senders and says how many frames were heard that another, sent
 // later by the same, had overtaken. Every frame but lost must have been heard, and
 // none twice.
@@ -74,10 +111,10 @@ func (c *choir) end(lost uint64) (overtaken int) {
 	close(c.stop)
 	c.talk.Wait()
 	c.listen(time.Minute)
-	seen, last := map[string]bool{}, make([]int, len(c.sent))
+	seen, last, sent := map[string]bool{}, make([]int, len(c.sent)), c.said()
 	for _, text := range c.heard {
-		var who, number int
-		if k, _ := fmt.Sscan(text, &who, &number); k != 2 || who >= len(c.sent) || number >= c.sent[who] {
+		who, number := c.parse(text)
+		if number >= sent[who] {
 			c.t.Fatalf("heard %q, which nobody sent", text)
 		}
 		if seen[text] {
@@ -90,7 +127,7 @@ func (c *choir) end(lost uint64) (overtaken int) {
 		last[who] = max(last[who], number)
 	}
 	total := 0
-	for _, n := range c.sent {
+	for _, n := range sent {
 		total += n
 	}
 	if len(c.heard)+int(lost) != total {
@@ -107,12 +144,12 @@ func TestHoldKeepsEveryFrame(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		pause    time.Duration
-		hold     time.Duration
+		frames   int // that each sends meanwhile, at least
 		together bool
 	}{
-		{"a little", time.Millisecond, 300 * time.Millisecond, true},
-		{"much", 30 * time.Microsecond, 100 * time.Millisecond, true},
-		{"from several processors", 30 * time.Microsecond, 100 * time.Millisecond, false},
+		{"a little", time.Millisecond, 50, true},
+		{"much", 30 * time.Microsecond, 500, true},
+		{"from several processors", 30 * time.Microsecond, 500, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			hosts := stations(t, 2)
@@ -120,17 +157,13 @@ func TestHoldKeepsEveryFrame(t *testing.T) {
 			ears := newCard(t, hosts[0].take(0))
 			voices := []*card{newCard(t, hosts[0].take(1)), newCard(t, hosts[1].take(2)), newCard(t, hosts[1].take(3))}
 			choir := sing(t, ears, c.pause, c.together, voices...)
-			choir.listen(50 * time.Millisecond)
 			var lost uint64
-			for round := range 2 {
+			for range 2 {
+				choir.more(20)
 				held := hosts[0].hold(0)
-				if before := choir.listen(surely); before == 0 && round == 0 {
-					t.Error("nothing was heard before")
-				}
-				time.Sleep(c.hold)
-				if text := ears.hear(quiet); text != "" {
-					t.Errorf("%q was heard while held", text)
-				}
+				before := choir.said()
+				choir.more(c.frames)
+				choir.deaf(before)
 				began := time.Now()
 				done := make(chan error)
 				go func() {
@@ -146,8 +179,8 @@ func TestHoldKeepsEveryFrame(t *testing.T) {
 				count := held.Count()
 				lost += count.Lost
 				t.Logf("released %d frames in %v", count.Delivered, time.Since(began))
-				if count.Delivered == 0 {
-					t.Error("nothing was held")
+				if int(count.Delivered) < c.frames {
+					t.Error("too few were held")
 				}
 				mustBeFree(t, hosts[0])
 			}
@@ -171,23 +204,26 @@ func TestNoFrameIsLostInAMove(t *testing.T) {
 	held := hosts[1].hold(0)
 	old, young := newCard(t, hosts[0].take(0)), newCard(t, hosts[1].take(0))
 	choir := sing(t, old, time.Millisecond, true, newCard(t, hosts[0].take(1)), newCard(t, hosts[1].take(2)), newCard(t, hosts[2].take(3)))
-	choir.listen(100 * time.Millisecond)
+	choir.more(50)
 	hosts[0].Must(func() error { return hosts[0].Forward(subnet, 0) })
 	hosts[0].cut(0)
-	choir.listen(surely) // until there is nothing any more
+	choir.deaf(choir.said())
 	before := len(choir.heard)
 	choir.ears = young
+	choir.more(50)
 	layout{at: []int{1, 0, 1, 2}, left: true}.apply(hosts)
+	choir.more(50)
 	young.mustNotHear("held")
 	done := make(chan error)
 	go func() {
 		pinned(t, 0)
 		done <- held.Release()
 	}()
-	choir.listen(300 * time.Millisecond)
+	choir.listen(100 * time.Millisecond)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
+	choir.more(50)
 	if c := held.Count(); before == 0 || c.Delivered == 0 || c.Lost != 0 {
 		t.Errorf("%d before, %+v", before, c)
 	}
@@ -208,7 +244,7 @@ func TestReleaseDoesNotChaseForEver(t *testing.T) {
 	for range 5 {
 		held := hosts[0].hold(0)
 		held.chase = 0
-		time.Sleep(50 * time.Millisecond)
+		choir.more(50)
 		if err := held.Release(); err != nil {
 			t.Fatal(err)
 		}

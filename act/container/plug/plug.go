@@ -37,6 +37,11 @@ func (p Port) link() string { return p.Subnet.TapName(p.Index) }
 // programs that send or its kernel for them. What comes for it still reaches it.
 // It holds until Mend, whatever becomes of this process, or until the port is
 // gone. Cutting twice changes nothing. After an error it is as it was.
+//
+// A container that moves has to be frozen before it is cut, and best some
+// milliseconds before, with other work in between. What it has sent and is cut off
+// is lost, and a restored connection, which knows nothing of how long an answer
+// takes, sends it again only after a second.
 func (p Port) Cut() error {
 	err := withLink(p.link(), func(h *netlink.Handle, link netlink.Link) error {
 		drop, err := load("pg_cut", asm.Instructions{asm.Mov.Imm(asm.R0, shot), asm.Return()})

@@ -72,7 +72,7 @@ func TestTakeAndGive(t *testing.T) {
 
 // look is what there is of a container's network.
 func look(in *testkit.Host) string {
-	return in.Run("sh", "-ec", `exec 2>/dev/null; cat /proc/sys/net/ipv4/tcp_rto_min_us /proc/sys/net/ipv6/conf/eth0/disable_ipv6
+	return in.Run("sh", "-ec", `cat /proc/sys/net/ipv4/tcp_rto_min_us /proc/sys/net/ipv6/conf/eth0/disable_ipv6
 		ip -br link show eth0; ip -o link show eth0 | grep -o 'mtu [0-9]*'
 		ip -br addr show; ip neigh show nud permanent | sort; ip route show`)
 }

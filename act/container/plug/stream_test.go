@@ -181,6 +181,11 @@ func (c *caller) retransmitted(t *testing.T) (n uint32) {
 	return n
 }
 
+// underWay is how long what a container sent before it was frozen may still be on
+// its way through its own host, where a cut would drop it. Drivers have other things
+// to do in between.
+const underWay = 100 * time.Millisecond
+
 // A TCP connection that carries all it can is moved with its container, whose
 // sockets are there up to a second after the source was cut: nothing is lost, and the
 // caller is answered as soon as what waited is released.
@@ -204,6 +209,7 @@ func TestConnectionOutlivesAMove(t *testing.T) {
 
 			hosts[0].Must(func() error { return hosts[0].Forward(subnet, 0) })
 			s.freeze()
+			time.Sleep(underWay)
 			hosts[0].cut(0)
 			moved, err := takeOut(fd)
 			if err != nil {

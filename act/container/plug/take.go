@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
@@ -36,17 +37,24 @@ func (p Port) Take(ns *os.File) error {
 		return err
 	}
 	defer kernel.Close()
+	host, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return fmt.Errorf("looking at this host's network: %w", err)
+	}
+	defer host.Close()
 	err = in(ns, func() error {
-		in, err := openKernel()
+		inside, err := openKernel()
 		if err != nil {
 			return err
 		}
-		defer in.Close()
-		link, err := p.fetch(kernel, in, ns)
+		defer inside.Close()
+		link, err := p.fetch(kernel, inside, func(link netlink.Link) error {
+			return in(host, func() error { return send(link, ns) })
+		})
 		if err != nil {
 			return err
 		}
-		return p.settle(in, link)
+		return p.settle(inside, link)
 	})
 	if err == nil {
 		err = p.wait(kernel)
@@ -83,7 +91,7 @@ func (p Port) Give(ns *os.File) error {
 		}
 		return in.LinkSetNsFd(link, int(here))
 	})
-	if err != nil {
+	if err != nil && !missing(err) { // it may have gone meanwhile
 		return fmt.Errorf("unplugging guest %d of network %d from its port: %w", p.Index, p.Subnet, err)
 	}
 	return nil
@@ -109,7 +117,7 @@ func (p Port) find(in *netlink.Handle) (netlink.Link, error) {
 }
 
 // fetch moves the link into the container's namespace, if it is not there yet.
-func (p Port) fetch(from, to *netlink.Handle, ns *os.File) (netlink.Link, error) {
+func (p Port) fetch(from, to *netlink.Handle, send func(netlink.Link) error) (netlink.Link, error) {
 	if link, err := p.find(to); err != nil || link != nil {
 		return link, err
 	}
@@ -121,13 +129,34 @@ func (p Port) fetch(from, to *netlink.Handle, ns *os.File) (netlink.Link, error)
 	if err != nil {
 		return nil, fmt.Errorf("looking for %s: %w", name, err)
 	}
-	if err := from.LinkSetNsFd(link, int(ns.Fd())); err != nil {
+	if err := send(link); err != nil {
 		return nil, fmt.Errorf("moving %s into the container: %w", name, err)
 	}
 	if link, err = p.find(to); err == nil && link == nil {
 		err = fmt.Errorf("%s did not arrive in the container", name)
 	}
 	return link, err
+}
+
+// linkNumber is the link's in every container, the one after lo's. Programs remember
+// it, so it must not change in a move; and Open MPI 5 takes links to be numbered
+// from 1 on without a gap.
+const linkNumber = 2
+
+// newNumber is IFLA_NEW_IFINDEX, which came with Linux 5.13.
+const newNumber = 49
+
+// send moves a link out of the namespace it is called in to another, where it
+// gets its number.
+func send(link netlink.Link, ns *os.File) error {
+	request := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
+	message := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	message.Index = int32(link.Attrs().Index)
+	request.AddData(message)
+	request.AddData(nl.NewRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(ns.Fd()))))
+	request.AddData(nl.NewRtAttr(newNumber, nl.Uint32Attr(linkNumber)))
+	_, err := request.Execute(unix.NETLINK_ROUTE, 0)
+	return err
 }
 
 // carrierLimit is how long the kernel may take to tell the bridge that something is

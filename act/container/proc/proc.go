@@ -234,3 +234,31 @@ func shared(line string) uint64 {
 	}
 	return number
 }
+
+// Connecting reports whether in the network of a process a connection is being
+// made that its listener has not taken yet, from what the kernel says of sockets
+// (proc_net_tcp: the fourth word is the state, the fifth the queues, which of a
+// listener are of connections).
+func Connecting(pid int) (bool, error) {
+	const beingMade, beingMadeNow, listening = "03", "0C", "0A"
+	for _, name := range []string{"tcp", "tcp6"} {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, name))
+		if errors.Is(err, os.ErrNotExist) && name == "tcp6" {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line)
+			if len(f) < 5 {
+				continue
+			}
+			_, waiting, _ := strings.Cut(f[4], ":")
+			if f[3] == beingMade || f[3] == beingMadeNow || f[3] == listening && strings.Trim(waiting, "0") != "" {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}

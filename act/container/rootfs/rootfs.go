@@ -262,6 +262,43 @@ func mounts(dir string) (n int, err error) {
 // Clear takes everything off a folder and what is below it, and removes the
 // folder. One that is not there is no error.
 func Clear(dir string) error {
+	if err := bare(dir); err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// HoldOn mounts an open directory at a path, so that it is found there whatever
+// becomes of its own path. What is mounted below it comes along.
+func HoldOn(files *os.File, dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	tree, err := unix.OpenTree(int(files.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	if err != nil {
+		return fmt.Errorf("hold on to %s: %w", files.Name(), err)
+	}
+	defer unix.Close(tree)
+	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("hold on to %s: %w", files.Name(), err)
+	}
+	return nil
+}
+
+// LetGo ends HoldOn. Nothing that is in the directory is touched, whatever goes
+// wrong: its place is removed only when it is empty.
+func LetGo(dir string) error {
+	if err := bare(dir); err != nil {
+		return err
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// bare takes everything off a folder and what is below it.
+func bare(dir string) error {
 	all, err := Mounted(dir)
 	if err != nil {
 		return err
@@ -271,5 +308,25 @@ func Clear(dir string) error {
 			return fmt.Errorf("unmount %s: %w", at, err)
 		}
 	}
-	return os.RemoveAll(dir)
+	return nil
+}
+
+// keepClear are directories that a job's files must not cover: the image's
+// programs would be gone.
+var keepClear = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"}
+
+// Showable reports why a job's files cannot be shown at a path of a guest.
+func Showable(export string) error {
+	if !filepath.IsAbs(export) || filepath.Clean(export) != export {
+		return fmt.Errorf("%q is no absolute path", export)
+	}
+	if export == "/" {
+		return errors.New("/ cannot be shared with guests: it would hide the image; run from a directory of your own")
+	}
+	for _, dir := range keepClear {
+		if export == dir || strings.HasPrefix(export, dir+"/") {
+			return fmt.Errorf("%s cannot be shared with guests: it would hide the image's own %s; run from a directory of your own", export, dir)
+		}
+	}
+	return nil
 }

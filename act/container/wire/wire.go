@@ -33,6 +33,8 @@ const (
 	// silence is how long the other side may say and take nothing before the
 	// connection is taken for dead: both sides' disks are memory.
 	silence = 30 * time.Second
+	// drainLimit is how long somebody may be silent who is to end a connection.
+	drainLimit = 5 * time.Second
 	// slice is how often a ceiling is looked at: what is sent in between goes
 	// at the line's own speed.
 	slice = 20 * time.Millisecond
@@ -197,6 +199,17 @@ func Dial(ctx context.Context, p Place) (*Conn, error) {
 // Over reports whether an error says that the connection ended, in whatever
 // way, rather than that a message was wrong.
 func Over(err error) bool {
-	var n net.Error
+	var n *net.OpError
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &n)
+}
+
+// Drain takes what comes until the other side ends the connection, or until it
+// says nothing for a while: ended before, the connection would take along what was
+// said last.
+func (c *Conn) Drain() {
+	for {
+		if _, _, err := c.Receive(drainLimit); err != nil {
+			return
+		}
+	}
 }

@@ -31,9 +31,9 @@ const (
 	othersMemory = "Process=1\n"
 	streamLength = 4_000_000 // elements of each of STREAM's three vectors
 	streamTimes  = 40
-	solverSide  = 2000
-	solverSteps = 1500
-	netpipeMost = 1 << 20 // bytes of the messages that show its bandwidth
+	solverSide   = 2000
+	solverSteps  = 1500
+	netpipeMost  = 1 << 20 // bytes of the messages that show its bandwidth
 )
 
 // benchmarks are all. HPL comes with HPCC, last of its tests.

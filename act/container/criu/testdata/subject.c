@@ -3,9 +3,11 @@
 // connection to the test, and answers words that come over it:
 //   check        "ok", or what is no longer as it was
 //   open WHAT    gets itself something, "ok" or an error
+//   type         types at its terminal what is to be there, and nothing else
 //   pid          its number, as it sees it
 //   grow MIB     takes that much memory more
-// Usage: subject ROOT ADDRESS PORT
+// Usage: subject ROOT ADDRESS PORT [keep]; with keep descriptor 3 stays open, which
+// is from outside.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -34,6 +36,7 @@
 #include <sys/timerfd.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -47,6 +50,7 @@ static void die(const char *what) {
 enum { pages = 512, page = 4096 };
 static struct shared { volatile long child, thread; } *counts;
 static unsigned char *memory, *segment, *grown;
+static char *doomed;
 static size_t grown_size;
 static int pipes[2], masters[2], pair[2], ghost, locked, flocked, event, poller, timer, door;
 static char slave[64];
@@ -61,7 +65,7 @@ static void *thread(void *p) {
 }
 static unsigned char pattern(size_t i) { return (unsigned char)(i * 2654435761u >> 13); }
 
-static void enter(const char *root) {
+static void enter(const char *root, int keep) {
   MUST(mount(0, "/", 0, MS_REC | MS_PRIVATE, 0));
   MUST(chdir(root));
   MUST(mount("proc", "proc", "proc", 0, 0));
@@ -76,7 +80,8 @@ static void enter(const char *root) {
   MUST(syscall(SYS_pivot_root, ".", "."));
   MUST(umount2(".", MNT_DETACH));
   MUST(chdir("/"));
-  MUST(close_range(0, ~0U, 0));
+  MUST(close_range(0, 2, 0));
+  MUST(close_range(keep ? 4 : 3, ~0U, 0));
   MUST(open("/dev/null", O_RDWR));
   MUST(open("/tmp/log", O_RDWR | O_CREAT | O_APPEND, 0600));
   MUST(dup(1));
@@ -147,6 +152,7 @@ static const char *memory_wrong(void) {
     if (memory[i] != pattern(i)) return "memory";
   for (size_t i = 0; i < grown_size; i++)
     if (grown[i] != pattern(i)) return "grown memory";
+  if (doomed && strcmp(doomed, "doomed")) return "System V segment that is to end";
   return memcmp(segment, "segment", 8) ? "System V segment" : 0;
 }
 static const char *queue_wrong(int to, int from, const char *want, const char *name) {
@@ -259,9 +265,9 @@ static const char *obtain(const char *what) {
     r = bind(s, (void *)&at, sizeof at) || listen(s, 4) || connect(socket(AF_INET, SOCK_STREAM, 0), (void *)&at, sizeof at);
   } else if (!strcmp(what, "doomed segment")) {
     int id = shmget(IPC_PRIVATE, page, IPC_CREAT | 0600);
-    char *p = shmat(id, 0, 0);
-    r = p == (void *)-1 ? -1 : shmctl(id, IPC_RMID, 0);
-    if (!r) strcpy(p, "doomed");
+    doomed = shmat(id, 0, 0);
+    r = doomed == (void *)-1 ? -1 : shmctl(id, IPC_RMID, 0);
+    if (!r) strcpy(doomed, "doomed");
   } else if (!strcmp(what, "tracer")) {
     pid_t p = fork();
     if (!p) {
@@ -293,6 +299,10 @@ static const char *obey(char *line) {
     const char *w = wrong();
     return w ? w : "ok";
   }
+  if (!strcmp(line, "type")) {
+    tcflush(masters[1], TCIFLUSH);
+    return write(masters[0], "typed\n", 6) == 6 ? "ok" : strerror(errno);
+  }
   if (!strcmp(line, "pid")) return answer("%d", getpid());
   if (!strncmp(line, "open ", 5)) return obtain(line + 5);
   if (!strncmp(line, "grow ", 5)) {
@@ -308,7 +318,7 @@ static const char *obey(char *line) {
 int main(int argc, char **argv) {
   if (argc < 4) return 2;
   signal(SIGPIPE, SIG_IGN);
-  enter(argv[1]);
+  enter(argv[1], argc > 4);
   gather();
   struct sockaddr_in at = {AF_INET, htons(atoi(argv[3])), {inet_addr(argv[2])}, {0}};
   int s = MUST(socket(AF_INET, SOCK_STREAM, 0));

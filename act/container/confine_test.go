@@ -1,0 +1,110 @@
+package container_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// attempts are what a container's root tries, each of which must fail.
+var attempts = []string{
+	"mount -t tmpfs x /mnt", "perl -e 'exit(syscall(165, \"x\", \"/mnt\", \"tmpfs\", 0, 0) == 0 ? 0 : 1)'",
+	"mknod /tmp/disk b 254 0", "mknod /tmp/null c 1 3", "echo x >/proc/sysrq-trigger", "echo x >/proc/sys/kernel/hostname",
+	"echo 1 >/proc/sys/vm/drop_caches", "head -c 1 /proc/kcore | grep -q .", "grep -q . /proc/keys", "grep -q . /proc/timer_list",
+	"date -s 2020-01-01", "hostname other", "unshare -U true", "unshare -m true", "unshare -n true", "nsenter -t 1 -m true",
+	"dmesg", "chroot /proc/1/root/.. ls /containers", "mkdir /sys/x", "mkdir /dev/x", "kill -0 2147483647",
+	"perl -e 'exit(syscall(321, 0, 0, 0) >= 0 ? 0 : 1)'",                           // bpf
+	"perl -e 'exit(syscall(323, 0) >= 0 ? 0 : 1)'",                                 // userfaultfd
+	"perl -e 'exit(syscall(425, 1, 0) >= 0 ? 0 : 1)'",                              // io_uring_setup
+	"perl -e 'exit(syscall(250, 0, 0) >= 0 ? 0 : 1)'",                              // keyctl
+	"perl -e 'exit(syscall(56, 0x10000000|17, 0) >= 0 ? 0 : 1)'",                   // clone into a user namespace
+	"perl -e 'exit(syscall(435, 0, 0) >= 0 ? 0 : 1)'",                              // clone3, whose flags nobody sees
+	"perl -e 'exit(syscall(169, 0xfee1dead, 672274793, 0x4321fedc) == 0 ? 0 : 1)'", // reboot
+}
+
+// TestConfined: a container's root, before and after a move, has no way out, and
+// finds its mounts, link and names as they were.
+func TestConfined(t *testing.T) {
+	j := newJobOf(t, "openmpi", 1, 0)
+	script := "exec 2>/dev/null\n"
+	for i, a := range attempts {
+		script += fmt.Sprintf("(%s) && echo 'did %d'\n", a, i)
+	}
+	look := "grep -E '^(Cap|NoNewPrivs|Seccomp)' /proc/self/status; cut -d' ' -f4- /proc/self/mountinfo | sort; hostname; cat /proc/net/dev | cut -d: -f1; " +
+		"cat /sys/class/net/eth0/ifindex /sys/class/net/eth0/address /sys/class/net/eth0/mtu; ls -l /dev | sed 's/ [A-Z][a-z][a-z] .*:.. / /'; ls /proc | grep -v '[0-9]'; cat /proc/sys/net/mptcp/enabled"
+	var before outcome
+	for n := range 2 {
+		o := j.do(0, time.Minute, sh(script), "")
+		for i, a := range attempts {
+			if strings.Contains(o.stdout, fmt.Sprintf("did %d\n", i)) {
+				t.Errorf("a container's root did: %s", a)
+			}
+		}
+		now := j.do(0, time.Minute, sh(look), "")
+		for _, want := range []string{"CapEff:\t00000000000404fb", "CapBnd:\t00000000000404fb", "NoNewPrivs:\t1", "Seccomp:\t2", "guest0\n", "\n2\n02:70:67:00:01:01\n1450\n"} {
+			if !strings.Contains(now.stdout, want) {
+				t.Errorf("it lacks %q:\n%s", want, now.stdout)
+			}
+		}
+		if n == 0 {
+			before = now
+			j.move(0, 1)
+		} else if a, b := j.settled(before.stdout), j.settled(now.stdout); a != b {
+			t.Errorf("before the move:\n%s\nafter it:\n%s", a, b)
+		}
+	}
+	for g := range guests {
+		if err := j.inside[g].Shutdown(t.Context()); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+	}
+}
+
+// settled leaves out of what a guest sees what is a host's.
+func (j *job) settled(text string) string {
+	for i := range j.hosts {
+		text = strings.ReplaceAll(text, j.hosts[i].Run, "HOST")
+	}
+	var out []string
+	for line := range strings.Lines(text) {
+		// The kernel says in its own order how a file system was mounted.
+		if at, _, ok := strings.Cut(line, " - "); ok {
+			line = at + "\n"
+		}
+		out = append(out, line)
+	}
+	return strings.Join(out, "")
+}
+
+// TestFiles: the job's files are the host's, written as the job's user; all else
+// that a program writes moves with it, also what has no name any more.
+func TestFiles(t *testing.T) {
+	j := newJobOf(t, "openmpi", 1, jobUser)
+	if err := os.WriteFile(j.files+"/from host", []byte("hello"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := sh(`cat 'from host'; echo shared >shared; echo home >~/x; echo tmp >/tmp/x; ln /tmp/x /tmp/y; echo shm >/dev/shm/x
+exec 3<>/tmp/nameless; rm /tmp/nameless; echo nameless >&3
+mkfifo /tmp/fifo; sleep 1000 & echo ready; while [ ! -e /tmp/go ]; do sleep 0.05; done
+kill $! || echo lost a child; cat shared ~/x /tmp/x /tmp/y /dev/shm/x /proc/self/fd/3; [ -p /tmp/fifo ] && ls -i /tmp/x /tmp/y | cut -d' ' -f1 | uniq | wc -l; echo end >>shared`)
+	var o outcome
+	done := make(chan struct{})
+	go func() { o = j.do(0, time.Minute, p, ""); close(done) }()
+	until(t, func() bool { _, err := os.Stat(j.files + "/shared"); return err == nil })
+	time.Sleep(300 * time.Millisecond)
+	j.move(0, 1)
+	j.do(0, time.Minute, sh("touch /tmp/go"), "")
+	<-done
+	if want := "helloready\nshared\nhome\ntmp\ntmp\nshm\nnameless\n1\n"; o.stdout != want || o.exit != (fleet.Exit{}) {
+		t.Errorf("it says %q and %q (%v), want %q", o.stdout, o.stderr, o.exit, want)
+	}
+	info, err := os.Stat(j.files + "/shared")
+	text, _ := os.ReadFile(j.files + "/shared")
+	if err != nil || fmt.Sprint(owner(info)) != fmt.Sprint([2]uint32{jobUser, jobUser + 1}) || string(text) != "shared\nend\n" {
+		t.Errorf("the job's file is %q of %v: %v", text, owner(info), err)
+	}
+}
