@@ -156,11 +156,15 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 	if err == nil && r.Complete && r.Guest == id {
 		handle, err := r.Process.Watch()
 		if err == nil {
+			if err := r.Place.End(); err != nil { // that agent may not have come to it
+				return errors.Join(err, handle.Close())
+			}
 			g, err := d.attach(r, handle)
 			if err == nil && r.Target && !r.Arrived {
-				if err = d.vacate(r); err == nil {
-					err = d.expect(ctx, g)
-				}
+				err = d.vacate(r)
+			}
+			if err == nil && r.Target { // also of one that arrived: its source may not have heard of it
+				err = d.expect(ctx, g)
 			}
 			return err
 		}

@@ -108,7 +108,10 @@ func (d *Driver) vacate(r record) error {
 	if err != nil {
 		return err
 	}
-	for _, pid := range members {
+	for _, pid := range append(members, proc.Beside(r.Process.PID)...) { // not all of them were in the group yet
+		if pid == r.Process.PID {
+			continue
+		}
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("kill process %d: %w", pid, err)
 		}
@@ -457,7 +460,7 @@ func (t *target) settle(pid int) (err error) {
 
 // arrived makes the restored first process the guest's.
 func (g *guest) arrived(p proc.Process, handle *os.File) error {
-	if err := g.remember(func(r *record) { r.Process, r.Arrived = p, true }); err != nil {
+	if err := g.remember(func(r *record) { r.Place, r.Process, r.Arrived = r.Process, p, true }); err != nil {
 		return errors.Join(err, handle.Close())
 	}
 	g.mu.Lock()

@@ -294,7 +294,7 @@ func (d *Driver) kill(r record) error {
 	}
 	if handle, err := r.Process.Watch(); err == nil {
 		// Some have left the group, or never were in it.
-		members = append(members, proc.Family(r.Process.PID)...)
+		members = append(append(members, proc.Family(r.Process.PID)...), proc.Beside(r.Process.PID)...)
 		handle.Close()
 	}
 	slices.Sort(members)
@@ -322,13 +322,18 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 	g := d.guests[id]
 	d.mu.Unlock()
 	if err == nil {
-		if err := d.kill(r); err != nil {
+		network, err := r.Process.Network() // before it ends: the link goes with the last who has it
+		if err != nil {
 			return err
 		}
-		if err := d.unplug(r, g); err != nil {
+		defer network.Close() // of nil it does nothing
+		if network == nil && g != nil {
+			network = g.network
+		}
+		if err := errors.Join(d.kill(r), d.unplug(r, network)); err != nil {
 			return err
 		}
-		if err := r.Process.End(); err != nil {
+		if err := errors.Join(r.Process.End(), r.Place.End()); err != nil {
 			return err
 		}
 	}
@@ -346,17 +351,7 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 
 // unplug takes a guest's link back to the host, if its network is still there,
 // and lets frames pass again.
-func (d *Driver) unplug(r record, g *guest) error {
-	var network *os.File
-	if g != nil {
-		network = g.network
-	} else if handle, err := r.Process.Watch(); err == nil {
-		defer handle.Close()
-		if network, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", r.Process.PID)); err != nil {
-			return err
-		}
-		defer network.Close()
-	}
+func (d *Driver) unplug(r record, network *os.File) error {
 	return d.atHost(func() error {
 		if network != nil {
 			if err := r.Port.Give(network); err != nil {
