@@ -81,7 +81,7 @@ func checkMPI(t *testing.T, guests []*vm) {
 	mpi := func(ranks int, args ...string) fleet.Program {
 		return fleet.Program{Args: args, Dir: g.export, MPI: true, Ranks: ranks}
 	}
-	checkMove(t, guests, mpi(2, "./witness", "200", "16", "1000", "moved"))
+	checkMove(t, guests, mpi(2, "./witness", "200", "16", "10000", "moved"))
 	checkPrompt(t, g, mpi(2, "sh", "-c", `echo "$(hostname) sees $COLOUR"; [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != 0 ] || { cat; exit 7; }`))
 	o := g.do(t, time.Minute, mpi(4, "./witness", "1"), "") // more ranks than slots
 	t.Logf("oversubscribed: %v %v\n%s%s", o.took, o.exit, o.stdout, o.stderr)

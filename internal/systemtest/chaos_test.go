@@ -12,6 +12,7 @@ import (
 // A short run of faults while guests move: none is lost, none runs twice, the
 // lab is gone, and the report names every fault. make chaos is the long one. The
 // seed is one whose first 13 faults are of all 12 kinds and meant for all phases.
+// Guests have the memory that other tests' have, of which there is a snapshot.
 func TestChaos(t *testing.T) {
 	alone(t)
 	root, err := filepath.Abs("../..")
@@ -25,7 +26,7 @@ func TestChaos(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	report := filepath.Join(t.TempDir(), "chaos.json")
-	run := exec.Command(program, "--faults", "13", "--seed", "284", "--seconds", "10", "--report", report, "--logs", t.TempDir())
+	run := exec.Command(program, "--faults", "13", "--seed", "284", "--seconds", "10", "--mem", "512M", "--report", report, "--logs", t.TempDir())
 	run.Dir = root
 	out, err := run.CombinedOutput()
 	t.Logf("%s", out)
