@@ -540,10 +540,10 @@ func (th *theatre) dies(gen uint64) {
 	th.do(th.task(fleet.Stop, "host1", gen), orderLimit)
 }
 
-// An agent may die before, in the middle of and after the orders of a move by
-// post-copy: told the same again, the next one brings it to the same end. In the
-// end the guest dies, too. The system ring walks all orders of the other moves,
-// under a real controller.
+// An agent may die before, in the middle of and after the orders of a move: told
+// the same again, the next one brings it to the same end. In the end the guest
+// dies, too. The system ring walks all orders of moves by pre-copy, under a real
+// controller; here they have been carried out by a machine.
 func TestMoveSurvivesTheDeathOfAgents(t *testing.T) {
 	th := newTheatre(t)
 	defer th.clear()
@@ -552,10 +552,10 @@ func TestMoveSurvivesTheDeathOfAgents(t *testing.T) {
 	th.send(th.task(fleet.Hold, "host1", 1))
 	th.send(th.task(fleet.Run, "host1", 1))
 	n := uint64(0)
-	die := func(verb fleet.Verb, place string) {
+	die := func(mode fleet.Mode, verb fleet.Verb, place string) {
 		point := fmt.Sprintf("agent.%s.%s", verb, place)
 		n++
-		th.move(int(n-1)%2, n, fleet.PostCopy, func(o fleet.Order, host int) func() {
+		th.move(int(n-1)%2, n, mode, func(o fleet.Order, host int) func() {
 			if o.Verb != verb {
 				return func() {}
 			}
@@ -573,11 +573,14 @@ func TestMoveSurvivesTheDeathOfAgents(t *testing.T) {
 			return strings.Count(th.stream(fleet.Stdout), "\n") > lines+3
 		})
 	}
+	for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Retire} {
+		die(fleet.PreCopy, verb, "recorded")
+	}
 	for _, at := range []struct {
 		verb  fleet.Verb
 		place string
 	}{{fleet.Switch, "after"}, {fleet.Repoint, "before"}, {fleet.Gather, "before"}, {fleet.Gather, "after"}, {fleet.Gather, "recorded"}, {fleet.Retire, "before"}} {
-		die(at.verb, at.place)
+		die(fleet.PostCopy, at.verb, at.place)
 	}
 	for i, line := range strings.Split(strings.TrimSpace(th.stream(fleet.Stdout)), "\n") {
 		if line != strconv.Itoa(i) {
