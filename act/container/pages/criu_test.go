@@ -53,7 +53,7 @@ func keep(t testing.TB, mib int) *kept {
 // it is.
 func account(t testing.TB, file string) (steps, pid int) {
 	t.Helper()
-	text, _ := os.ReadFile(file) // not yet there, or just being written
+	text, _ := os.ReadFile(file) // not yet there
 	var word string
 	if n, _ := fmt.Sscan(string(text), &word, &steps, &pid); n < 3 {
 		return -1, 0
@@ -176,7 +176,13 @@ func (k *kept) beginLazily(images string, store *Store) (wait func()) {
 	}
 	_ = theirs.Close()
 	served := make(chan error, 1)
-	go func() { served <- store.Serve(context.Background(), k.way(conn), k.family) }()
+	go func() {
+		err := store.Serve(context.Background(), k.way(conn), k.family)
+		if err != nil { // the processes do not get on then, which others may see first
+			fmt.Fprintf(os.Stderr, "%s: %v\n%s\n", k.t.Name(), err, tail(filepath.Join(images, "lazy.log")))
+		}
+		served <- err
+	}()
 	testkit.Until(k.t, 20*time.Second, "criu lazy-pages listens", func() bool {
 		_, err := os.Stat(filepath.Join(images, "lazy-pages.socket"))
 		return err == nil

@@ -395,10 +395,11 @@ static uint64_t wrong(char *at, uint64_t *account, size_t pages, uint64_t sum) {
 }
 
 static int say(const char *file, uint64_t bad, uint64_t steps) {
-	char line[128];
-	int f = open(file, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	char line[128], fresh[300];
+	snprintf(fresh, sizeof fresh, "%s.new", file);
+	int f = open(fresh, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 	int n = snprintf(line, sizeof line, "%s %lu %d\n", bad ? "bad" : "good", (unsigned long)steps, getpid());
-	return write(f, line, n) != n || close(f);
+	return write(f, line, n) != n || close(f) || rename(fresh, file);
 }
 
 static int keep(const char *file, size_t mib) {
