@@ -124,11 +124,28 @@ func (s subject) mappings() []string {
 	var found []string
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		m, ok := parseMapping(lines.Text())
-		if ok && m.foreign() && s.device(m) {
+		switch {
+		case !ok:
+		case m.foreign() && s.device(m):
 			found = append(found, foreign(s.name, m.path))
+		case strings.HasPrefix(m.path, "/SYSV") && sharesOurs(s.pid):
+			found = append(found, segment(s.name))
 		}
 	}
 	return found
+}
+
+// sharesOurs says whether a process has the host's System V memory. A container's
+// own moves with it.
+func sharesOurs(pid int) bool {
+	own, err1 := os.Readlink("/proc/self/ns/ipc")
+	its, err2 := os.Readlink(fmt.Sprintf("/proc/%d/ns/ipc", pid))
+	return err1 == nil && err2 == nil && own == its
+}
+
+// segment says that a process shares memory with others than the container's.
+func segment(who string) string {
+	return who + " shares System V memory with processes outside the container: the container has to have a namespace for that of its own (ipc)"
 }
 
 // device says whether a mapping that looks like a device's is one, and not a

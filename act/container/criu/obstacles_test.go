@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestObstacles: what cannot be moved is found before a dump, and the dump that
@@ -39,7 +41,7 @@ func TestObstacles(t *testing.T) {
 			if !strings.Contains(found, c.found) || c.found == "" && found != "" {
 				t.Errorf("Obstacles says %q", found)
 			}
-			err := b.criu.Dump(t.Context(), DumpSpec{PID: b.pid, Images: b.images(), Running: true})
+			err := b.dump(t.Context(), DumpSpec{Images: b.images(), Running: true})
 			switch {
 			case c.said == "-" && err != nil, c.said != "-" && (err == nil || !strings.Contains(err.Error(), c.said)):
 				t.Errorf("Dump says %v", err)
@@ -67,8 +69,41 @@ func TestOutside(t *testing.T) {
 	if got := Obstacles(b.pid); len(got) == 0 || !strings.Contains(got[0], want) {
 		t.Errorf("Obstacles says %q", got)
 	}
-	if err := b.criu.Dump(t.Context(), DumpSpec{PID: b.pid, Images: b.images(), Running: true}); err == nil || !strings.Contains(err.Error(), want) {
+	if err := b.dump(t.Context(), DumpSpec{Images: b.images(), Running: true}); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("Dump says %v", err)
 	}
 	b.well()
+}
+
+// TestUntold: something is mounted in a container from outside, and the dump is not
+// told.
+func TestUntold(t *testing.T) {
+	b := newBox(t, 0)
+	err := b.criu.Dump(t.Context(), DumpSpec{PID: b.pid, Images: b.images(), Running: true})
+	if err == nil || !strings.Contains(err.Error(), "/out is mounted in it from outside") {
+		t.Errorf("Dump says %v", err)
+	}
+	b.well()
+}
+
+// TestSharedSegment: this test has no System V memory of its own, but its host's.
+func TestSharedSegment(t *testing.T) {
+	id, err := unix.SysvShmGet(unix.IPC_PRIVATE, os.Getpagesize(), unix.IPC_CREAT|0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory, err := unix.SysvShmAttach(id, 0, 0)
+	if _, end := unix.SysvShmCtl(id, unix.IPC_RMID, nil); err != nil || end != nil {
+		t.Fatal(err, end)
+	}
+	has := func() bool { return strings.Contains(strings.Join(Obstacles(os.Getpid()), "\n"), "System V memory") }
+	if !has() {
+		t.Errorf("Obstacles says %q", Obstacles(os.Getpid()))
+	}
+	if err := unix.SysvShmDetach(memory); err != nil {
+		t.Fatal(err)
+	}
+	if has() {
+		t.Error("it is still said when the memory is gone")
+	}
 }
