@@ -41,8 +41,13 @@ func TestHeldGuestRunsOn(t *testing.T) {
 	if err := hosts[0].Start(t.Context(), tk); err != nil {
 		t.Fatal(err)
 	}
+<<<<<<< HEAD
 	healthy(t, hosts[0], tk.Guest.ID)
 	for i, dirty := range []string{"dirty 4", "dirty 64"} {
+=======
+	drivertest.Healthy(t, hosts[0], tk.Guest.ID)
+	for i, dirty := range []string{"dirty 1", "dirty 64"} {
+>>>>>>> main
 		from, to := hosts[i%2], hosts[(i+1)%2]
 		tk.Order.Migration = fleet.MigrationID(fmt.Sprintf("m%d", i))
 		if _, err := drivertest.Ask(t.Context(), from, tk.Guest.ID, dirty); err != nil {
@@ -77,6 +82,6 @@ func TestHeldGuestRunsOn(t *testing.T) {
 		if err := from.Stop(t.Context(), tk.Guest.ID); err != nil {
 			t.Fatal(err)
 		}
-		healthy(t, to, tk.Guest.ID)
+		drivertest.Healthy(t, to, tk.Guest.ID)
 	}
 }
