@@ -41,13 +41,8 @@ func TestHeldGuestRunsOn(t *testing.T) {
 	if err := hosts[0].Start(t.Context(), tk); err != nil {
 		t.Fatal(err)
 	}
-<<<<<<< HEAD
-	healthy(t, hosts[0], tk.Guest.ID)
-	for i, dirty := range []string{"dirty 4", "dirty 64"} {
-=======
 	drivertest.Healthy(t, hosts[0], tk.Guest.ID)
-	for i, dirty := range []string{"dirty 1", "dirty 64"} {
->>>>>>> main
+	for i, dirty := range []string{"dirty 4", "dirty 64"} {
 		from, to := hosts[i%2], hosts[(i+1)%2]
 		tk.Order.Migration = fleet.MigrationID(fmt.Sprintf("m%d", i))
 		if _, err := drivertest.Ask(t.Context(), from, tk.Guest.ID, dirty); err != nil {
