@@ -177,6 +177,48 @@ func Family(pid int) []int {
 	return all
 }
 
+// Within gives the processes whose network is that of a process, itself included;
+// none if it is gone.
+func Within(pid int) (all []int) {
+	var want unix.Stat_t
+	if unix.Stat(fmt.Sprintf("/proc/%d/ns/net", pid), &want) != nil {
+		return nil
+	}
+	each(func(other int) {
+		var have unix.Stat_t
+		if unix.Stat(fmt.Sprintf("/proc/%d/ns/net", other), &have) == nil && have.Ino == want.Ino && have.Dev == want.Dev {
+			all = append(all, other)
+		}
+	})
+	return all
+}
+
+// Rooted gives the processes whose root is an overlay with that folder on top.
+func Rooted(upper string) (all []int) {
+	word := "upperdir=" + strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`).Replace(upper)
+	each(func(pid int) {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line)
+			if len(f) > 6 && f[4] == "/" && slices.Contains(strings.Split(f[len(f)-1], ","), word) {
+				all = append(all, pid)
+				return
+			}
+		}
+	})
+	return all
+}
+
+// each calls a function with every process there is.
+func each(f func(pid int)) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			f(pid)
+		}
+	}
+}
+
 // Usage is what processes use together.
 type Usage struct {
 	CPU           time.Duration // so far, children that ended included
