@@ -165,16 +165,23 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 	if err == nil && r.Complete && r.Guest == id {
 		handle, err := r.Process.Watch()
 		if err == nil {
+			if err := r.Place.End(); err != nil { // that agent may not have come to it
+				return errors.Join(err, handle.Close())
+			}
 			g, err := d.attach(r, handle)
 			switch {
 			case err != nil:
-			case r.Target && !r.Arrived:
-				if err = d.vacate(r); err == nil {
+			case r.Target:
+				if !r.Arrived {
+					err = d.vacate(r)
+				}
+				if err == nil { // also of one that arrived: its source may not have heard of it
 					err = d.expect(ctx, g)
 				}
 			case r.Copy != nil && r.Copy.Frozen && !r.Copy.Left:
 				err = d.release(ctx, g)
-			case r.Pager.PID != 0:
+			}
+			if err == nil && r.Arrived {
 				d.watches.Go(func() { d.gather(g) })
 			}
 			return err

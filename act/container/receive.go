@@ -324,7 +324,7 @@ func (t *target) restore(in *haul.In) error {
 		if pager != nil {
 			err = errors.Join(err, pager.Close())
 		}
-		return errors.Join(err, d.killBut(g.remembered(), place.PID), d.config.Cgroups.Thaw(g.id))
+		return errors.Join(err, d.killBut(r, place.PID), d.config.Cgroups.Thaw(g.id))
 	}
 	d.watches.Go(func() { d.gather(g) })
 	if err := place.End(); err != nil {
@@ -431,7 +431,7 @@ func (t *target) settle(pid int) (err error) {
 
 // arrived makes the restored first process the guest's.
 func (g *guest) arrived(p proc.Process, handle *os.File) error {
-	if err := g.remember(func(r *record) { r.Process, r.Arrived = p, true }); err != nil {
+	if err := g.remember(func(r *record) { r.Place, r.Process, r.Arrived = r.Process, p, true }); err != nil {
 		return errors.Join(err, handle.Close())
 	}
 	g.mu.Lock()

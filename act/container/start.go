@@ -305,7 +305,7 @@ func (d *Driver) killBut(r record, spared int) error {
 		return err
 	}
 	if handle, err := r.Process.Watch(); err == nil { // its number is still its own
-		all = slices.Concat(all, proc.Family(r.Process.PID), proc.Within(r.Process.PID))
+		all = slices.Concat(all, proc.Family(r.Process.PID), proc.Beside(r.Process.PID))
 		handle.Close()
 	}
 	all = append(all, proc.Rooted(filepath.Join(d.dir(r.Guest), storeDir, rootfs.Files))...)
@@ -335,13 +335,18 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 	g := d.guests[id]
 	d.mu.Unlock()
 	if err == nil {
-		if err := d.kill(r); err != nil {
+		network, err := r.Process.Network() // before it ends: the link goes with the last who has it
+		if err != nil {
 			return err
 		}
-		if err := d.unplug(r, g); err != nil {
+		defer network.Close() // of nil it does nothing
+		if network == nil && g != nil {
+			network = g.network
+		}
+		if err := errors.Join(d.kill(r), d.unplug(r, network)); err != nil {
 			return err
 		}
-		if err := errors.Join(r.Process.End(), r.Pager.End()); err != nil {
+		if err := errors.Join(r.Process.End(), r.Place.End(), r.Pager.End()); err != nil {
 			return err
 		}
 	}
@@ -359,17 +364,7 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 
 // unplug takes a guest's link back to the host, if its network is still there,
 // and lets frames pass again.
-func (d *Driver) unplug(r record, g *guest) error {
-	var network *os.File
-	if g != nil {
-		network = g.network
-	} else if handle, err := r.Process.Watch(); err == nil {
-		defer handle.Close()
-		if network, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", r.Process.PID)); err != nil {
-			return err
-		}
-		defer network.Close()
-	}
+func (d *Driver) unplug(r record, network *os.File) error {
 	return d.atHost(func() error {
 		if network != nil {
 			if err := r.Port.Give(network); err != nil {

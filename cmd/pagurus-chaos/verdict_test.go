@@ -116,6 +116,7 @@ func TestJobsAreJudged(t *testing.T) {
 	}{
 		"good":                   {ended(fleet.JobFinished, 0, ""), "START\nOK", false, "", tally{Jobs: 1}},
 		"good, though one died":  {ended(fleet.JobFinished, 0, ""), "START\nOK", true, "", tally{Jobs: 1}},
+		"good, and spoken after": {ended(fleet.JobFinished, 0, ""), "START\nOK\nrank=1 host=guest1 wrong=0", false, "", tally{Jobs: 1}},
 		"wrong":                  {ended(fleet.JobFinished, 1, ""), "START\nWRONG", false, "wrong", tally{Wrong: 1}},
 		"wrong, though one died": {ended(fleet.JobFinished, 1, ""), "START\nWRONG", true, "wrong", tally{Wrong: 1}},
 		"cut short":              {ended(fleet.JobFinished, 0, ""), "START", false, "good end", tally{Lost: 1}},

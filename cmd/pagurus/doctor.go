@@ -62,9 +62,10 @@ func doctorCommand(std streams) *cobra.Command {
 // binary, which may be all there is on a machine.
 func criuCommand(std streams) *cobra.Command {
 	return &cobra.Command{
-		Use:   "criu",
-		Short: "Bring a CRIU that can move containers to this machine, if it has none",
-		Args:  cli.NoArguments,
+		Use:     "criu",
+		Short:   "Bring a CRIU that can move containers to this machine, if it has none",
+		Example: "  sudo pagurus doctor criu",
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()

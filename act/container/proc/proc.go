@@ -133,8 +133,28 @@ func Kill(handle *os.File) error {
 	return errors.Join(err, sent)
 }
 
-// End kills a process that nobody watches and waits until it is gone.
+// Network opens the network namespace of a process; nil if it is gone.
+func (p Process) Network() (*os.File, error) {
+	handle, err := p.Watch()
+	if err == nil {
+		defer handle.Close()
+		var network *os.File
+		if network, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", p.PID)); err == nil {
+			return network, nil
+		}
+	}
+	if gone(err) {
+		err = nil
+	}
+	return nil, err
+}
+
+// End kills a process that nobody watches and waits until it is gone. The zero
+// Process is gone.
 func (p Process) End() error {
+	if p.PID == 0 {
+		return nil
+	}
 	handle, err := p.Watch()
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -177,16 +197,18 @@ func Family(pid int) []int {
 	return all
 }
 
-// Within gives the processes whose network is that of a process, itself included;
-// none if it is gone.
-func Within(pid int) (all []int) {
-	var want unix.Stat_t
-	if unix.Stat(fmt.Sprintf("/proc/%d/ns/net", pid), &want) != nil {
-		return nil
+// Beside gives the processes that are in the network namespace of one, this one
+// too: those of a container that is only half made again, which may be nobody's
+// children. Of a process in this program's own namespace that is only itself.
+func Beside(pid int) []int {
+	network := func(pid string) string { at, _ := os.Readlink("/proc/" + pid + "/ns/net"); return at }
+	its := network(strconv.Itoa(pid))
+	if its == "" || its == network("thread-self") || its == network("1") {
+		return []int{pid}
 	}
+	var all []int
 	each(func(other int) {
-		var have unix.Stat_t
-		if unix.Stat(fmt.Sprintf("/proc/%d/ns/net", other), &have) == nil && have.Ino == want.Ino && have.Dev == want.Dev {
+		if network(strconv.Itoa(other)) == its {
 			all = append(all, other)
 		}
 	})
