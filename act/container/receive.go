@@ -278,17 +278,34 @@ func (t *target) open() (*haul.In, error) {
 // arrive makes the guest of what has come and tells how that went. A guest that
 // cannot be made is none for good: the source goes on with its own.
 func (t *target) arrive(c *wire.Conn, in *haul.In) error {
-	begun := time.Now()
+	g, begun := t.guest, time.Now()
+	g.mu.Lock()
+	place, handle := g.record.Process, g.handle
+	g.mu.Unlock()
 	err := t.restore(in)
-	t.driver.config.Log.Info("guest received", "guest", t.guest.id, "took", time.Since(begun).Round(time.Millisecond), "error", err)
+	t.driver.config.Log.Info("guest received", "guest", g.id, "took", time.Since(begun).Round(time.Millisecond), "error", err)
 	if err == nil {
 		return haul.Reply(c, haul.Answer{Arrived: true})
 	}
-	// It may have been noted as arrived before CRIU failed, and is gone since.
-	return errors.Join(
-		t.guest.remember(func(r *record) { r.Arrived, r.Failure = false, err.Error() }),
-		haul.Reply(c, haul.Answer{Failure: err.Error()}),
-	)
+	return errors.Join(g.refuse(place, handle, err), haul.Reply(c, haul.Answer{Failure: err.Error()}))
+}
+
+// refuse notes why a target will never have its guest, also if this driver is
+// about to be closed: the next has to know. It may have been noted as arrived
+// before CRIU failed, and is gone since; what held its place does so again.
+func (g *guest) refuse(place proc.Process, handle *os.File, cause error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.handle != handle {
+		g.handle.Close()
+		g.handle = handle
+	}
+	if g.released {
+		handle.Close()
+	}
+	g.record.Process, g.record.Place = place, proc.Process{}
+	g.record.Arrived, g.record.Failure = false, cause.Error()
+	return writeRecord(g.dir, g.record)
 }
 
 // lateBytes is how much memory a guest has at least that is let run before CRIU
