@@ -266,7 +266,7 @@ func (s slow) Write(b []byte) (int, error) {
 func TestCRIUForks(t *testing.T) {
 	testkit.Leftovers(t)
 	k := keep(t, 8)
-	k.way = func(c net.Conn) net.Conn { return slow{c, 6 << 20} }
+	k.way = func(c net.Conn) net.Conn { return slow{c, 4 << 20} }
 	images, store, pids := imagesFolder(t), newStore(t), k.pids()
 	tr := track(t, pids...)
 	onePass(t, tr, store, pids...)
@@ -275,7 +275,7 @@ func TestCRIUForks(t *testing.T) {
 	k.dump(images)
 	k.gone(pids)
 	wait := k.beginLazily(images, store)
-	time.Sleep(settle + 500*time.Millisecond)
+	testkit.Until(t, time.Minute, "some of it was given back", func() bool { return store.HeldBytes() < held })
 	between := store.HeldBytes()
 	if err := unix.Kill(k.pid, unix.SIGUSR1); err != nil { // it forks
 		t.Fatal(err)
@@ -287,8 +287,10 @@ func TestCRIUForks(t *testing.T) {
 	k.goesOn()
 	wait()
 	t.Logf("%d MiB were held, %d when it forked, %d at the end", held>>20, between>>20, store.HeldBytes()>>20)
-	if end := store.HeldBytes(); between >= held || end > held/2 {
-		t.Errorf("%d bytes were held, %d after a while, %d at the end", held, between, end)
+	// How much is given back hangs on when the child ends: as long as it runs
+	// nothing is.
+	if end := store.HeldBytes(); end > between {
+		t.Errorf("%d bytes were held, %d when it forked, %d at the end", held, between, end)
 	}
 }
 
