@@ -201,6 +201,14 @@ func (j *job) compile() {
 	}
 }
 
+// moved tells the witness that there is nothing more for it to see.
+func (j *job) moved() {
+	j.t.Helper()
+	if err := os.WriteFile(filepath.Join(j.files, "moved"), nil, 0o644); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
 // TestLarge moves a guest with much memory, some of which its program changes all
 // the time. It runs while CRIU still puts that in its place, whoever dies meanwhile.
 func TestLarge(t *testing.T) {
@@ -210,19 +218,26 @@ func TestLarge(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		o = j.do(0, 3*time.Minute, fleet.Program{Args: []string{"./witness", "20", "500"}, MPI: true, Ranks: 2, Trace: true}, "")
+		o = j.do(0, 3*time.Minute, fleet.Program{Args: []string{"./witness", "150", "500", "1000", "moved"}, MPI: true, Ranks: 2, Trace: true}, "")
 	}()
 	until(t, func() bool {
 		facts, err := j.drivers[1].Inspect(t.Context())
 		return err == nil && facts[j.tasks[1].Guest.ID].ResidentBytes > 500<<20
 	})
-	j.move(1, 1)
+	move := func(n int) {
+		t.Helper()
+		if p := j.move(1, n); p.SentBytes < 500<<20 {
+			t.Errorf("move %d was of %d bytes: the program has ended", n, p.SentBytes)
+		}
+	}
+	move(1)
 	// Its memory does not need the agent any more.
 	j.mu.Lock()
 	j.drivers[0].Close()
 	j.drivers[0] = j.open(t, 0)
 	j.mu.Unlock()
-	j.move(1, 2)
+	move(2)
+	j.moved()
 	<-done
 	t.Logf("%v\n%s%s", o.exit, o.stdout, o.stderr)
 	if o.exit.Code != 0 || !strings.Contains(o.stdout, "OK") {
@@ -260,9 +275,7 @@ func TestMPI(t *testing.T) {
 					j.move(g, n)
 				}
 			}
-			if err := os.WriteFile(filepath.Join(j.files, "moved"), nil, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			j.moved()
 			<-done
 			t.Logf("%v\n%s%s", o.exit, o.stdout, o.stderr)
 			if o.exit.Code != 0 || !strings.Contains(o.stdout, "OK") || !strings.Contains(o.stdout, "START ranks=4") {
