@@ -143,6 +143,9 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.criu, err = criu.Find(ctx); err != nil {
 		return err
 	}
+	if err := d.criu.Warm(ctx); err != nil {
+		d.config.Log.Warn("containers stand still a little longer when they move", "error", err)
+	}
 	cpu, err := criu.CPU()
 	if err != nil {
 		return err

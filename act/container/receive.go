@@ -343,10 +343,12 @@ func (t *target) restore(in *haul.In) error {
 		}
 		return errors.Join(err, d.killBut(r, place.PID), d.config.Cgroups.Thaw(g.id))
 	}
-	d.watches.Go(func() { d.gather(g) })
-	if err := place.End(); err != nil {
-		d.config.Log.Warn("end what held a guest's place", "guest", g.id, "error", err)
-	}
+	d.watches.Go(func() { // the source need not wait for it
+		if err := place.End(); err != nil {
+			d.config.Log.Warn("end what held a guest's place", "guest", g.id, "error", err)
+		}
+		d.gather(g)
+	})
 	return nil
 }
 

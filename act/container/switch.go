@@ -70,7 +70,11 @@ func (d *Driver) handOver(ctx context.Context, g *guest) error {
 	defer linkable()
 	s.Pause()
 	images := filepath.Join(g.dir, imagesDir)
-	defer rootfs.Clear(images)
+	defer func() {
+		if !g.remembered().Copy.Left { // of one that has left Stop clears all away
+			rootfs.Clear(images)
+		}
+	}()
 	if err := d.dumpStill(ctx, g, s, images); err != nil {
 		return err
 	}

@@ -38,7 +38,8 @@ type Out struct {
 	begun  time.Time
 	told   time.Time
 	tell   func(fleet.Progress)
-	stages []any // of the switch, as slog takes them
+	buffer []byte // of images, a guest has dozens of which most are small
+	stages []any  // of the switch, as slog takes them
 	last   time.Time
 
 	failed error         // of a pass while it was held
@@ -234,11 +235,13 @@ func (o *Out) image(dir, name string) error {
 	if err := o.conn.Send(sayImage, []byte(name)); err != nil {
 		return err
 	}
-	buffer := make([]byte, wire.Most)
+	if o.buffer == nil {
+		o.buffer = make([]byte, wire.Most)
+	}
 	for {
-		n, err := f.Read(buffer)
+		n, err := f.Read(o.buffer)
 		if n > 0 {
-			if err := o.send(sayContent, buffer[:n]); err != nil {
+			if err := o.send(sayContent, o.buffer[:n]); err != nil {
 				return err
 			}
 		}
