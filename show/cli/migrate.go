@@ -145,9 +145,10 @@ func (a *app) showMoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show MOVE",
 		Short: "Show a move: its phases, what it sent, how long guests stood still",
-		Long: `Show tells all that is known of one move. DOWNTIME is what the guest's mechanism
-says it took to hand the guest over; STILL is from its pause at the source until
-the target let it run, where both hosts have the same clock.`,
+		Long: `Show tells all that is known of one move. DOWNTIME is from the guest's pause until
+its source had handed it over, and what is predicted; STILL is from its pause until
+the target let it run, where both hosts have the same clock. A line for each guest
+says how long either part of that took.`,
 		Example:           "  pagurus moves show m3\n  pagurus moves show m3 --json | jq .skew",
 		Args:              Exactly(1, "one move: `pagurus moves` lists them"),
 		ValidArgsFunction: a.completeMoves,
