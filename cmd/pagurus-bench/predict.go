@@ -37,6 +37,9 @@ const (
 	downtimeError = 0.30
 	covered       = 0.85
 	leastScored   = 60 // moves, of all scored programs, at all ceilings
+	// mostRepeats is how often each scored program moves at each ceiling, however
+	// often other things are measured: 144 moves tell enough.
+	mostRepeats = 8
 )
 
 // predict moves guests that run different programs at different ceilings and
@@ -49,11 +52,12 @@ func (b *bench) predict(ctx context.Context) error {
 	if _, err := b.Type(ctx, "image", "shell", "openmpi", "--", "gcc", "-O2", "-o", "programs", "programs.c", "-lm"); err != nil {
 		return err
 	}
-	seen, err := b.moveEach(ctx, b.choose(fitting), max(1, b.Repeat/2))
+	repeats := min(b.Repeat, mostRepeats)
+	seen, err := b.moveEach(ctx, b.choose(fitting), max(1, repeats/2))
 	if err != nil {
 		return err
 	}
-	moved, err := b.moveEach(ctx, b.choose(scoring), b.Repeat)
+	moved, err := b.moveEach(ctx, b.choose(scoring), repeats)
 	if err != nil {
 		return err
 	}
