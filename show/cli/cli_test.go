@@ -217,6 +217,48 @@ func TestMigrateWaits(t *testing.T) {
 	}
 }
 
+// Ctrl-C ends the waiting and not the move, and says so.
+func TestInterruptLeavesTheMoveAlone(t *testing.T) {
+	w := newWorld(t)
+	w.answer = func(fleet.Request) (fleet.Answer, error) {
+		w.change(func(s *fleet.Snapshot) {
+			s.Hosts["host1"] = fleet.Host{ID: "host1", State: fleet.HostDraining}
+			s.Moves["m1"] = fleet.Move{ID: "m1", Migrations: []fleet.MigrationID{"m1.g"}}
+			s.Migrations["m1.g"] = fleet.Migration{ID: "m1.g", Move: "m1", Guest: "j1g0", Job: "j1", From: "host1", To: "host2", Phase: fleet.Copying}
+		})
+		return fleet.Answer{Moves: []fleet.MoveID{"m1"}}, nil
+	}
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"migrate", "j1g0", "--to", "host2", "--wait"}, "`pagurus moves cancel m1` calls it off"},
+		{[]string{"drain", "host1", "--wait"}, "`pagurus undrain host1` calls it off"},
+	} {
+		asked := len(w.asked)
+		var out, err safe
+		root := Root(Options{Version: "test", In: strings.NewReader(""), Out: &out, Err: &err})
+		root.SetArgs(append([]string{"--controller", "unix:" + w.socket}, c.args...))
+		code := make(chan int)
+		go func() { code <- Say(&err, root.ExecuteContext(t.Context())) }()
+		for end := time.Now().Add(10 * time.Second); !strings.Contains(err.String(), "copying") && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if !strings.Contains(err.String(), "copying") { // nobody would catch the signal
+			t.Fatalf("%v shows nothing: %q", c.args, err.String())
+		}
+		if e := syscall.Kill(os.Getpid(), syscall.SIGINT); e != nil {
+			t.Fatal(e)
+		}
+		if got := <-code; got != 130 || !strings.Contains(err.String(), c.says) {
+			t.Errorf("%v: %d, %q", c.args, got, err.String())
+		}
+		if len(w.asked) != asked+1 {
+			t.Errorf("it asked for %+v", w.asked[asked:])
+		}
+	}
+}
+
 func TestMigrateAsksForAGang(t *testing.T) {
 	w := newWorld(t)
 	w.answer = func(fleet.Request) (fleet.Answer, error) {
@@ -361,6 +403,8 @@ func TestBadCommandLines(t *testing.T) {
 		{"migrate", 1, "--job"},
 		{"migrate j1g0 --job j1", 1, "--job"},
 		{"migrate j1g0 --bandwidth fast", 1, "512M"},
+		{"migrate j1g0 --wait --dry-run", 1, "dry-run"},
+		{"drain host1 --wait --dry-run", 1, "dry-run"},
 		{"migrate j1g0 --max-stall 1us", 1, "1ms"},
 		{"migrate j1g0 --deadline -1s", 1, "30s"},
 		{"moves m1", 1, "m1"},

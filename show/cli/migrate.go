@@ -71,7 +71,7 @@ func (a *app) migrateCommand() *cobra.Command {
 			if (len(args) == 0) == (f.job == "") {
 				return usage(cmd, "name one or more guests, `pagurus guests` lists them, or a job with --job")
 			}
-			return nil
+			return idleWait(cmd, f.wait, f.dry)
 		},
 		ValidArgsFunction: a.completeGuests,
 		RunE: func(cmd *cobra.Command, args []string) error {

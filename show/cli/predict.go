@@ -76,6 +76,14 @@ func dryRun(flags *pflag.FlagSet, dry *bool) {
 	flags.BoolVar(dry, "dry-run", false, "say what it would cost, and do nothing")
 }
 
+// idleWait refuses to wait for what is only predicted.
+func idleWait(cmd *cobra.Command, wait, dry bool) error {
+	if wait && dry {
+		return usage(cmd, "with --dry-run nothing happens that --wait could wait for: leave one of them out")
+	}
+	return nil
+}
+
 // predict prints what a request would lead to.
 func (a *app) predict(ctx context.Context, r fleet.Request) error {
 	c, err := a.dial()
