@@ -259,6 +259,16 @@ func TestInterruptLeavesTheMoveAlone(t *testing.T) {
 	}
 }
 
+func TestDrainAsksForLimits(t *testing.T) {
+	w := newWorld(t)
+	w.answer = func(fleet.Request) (fleet.Answer, error) { return fleet.Answer{}, nil }
+	got := w.pagurus("", "drain", "host1", "--bandwidth", "200M/s", "--page-cache", "drop", "--compress", "off")
+	want := fleet.Limits{BytesPerSecond: 200 << 20, PageCache: fleet.DropCache, Compress: fleet.CompressOff}
+	if r := w.asked[0]; got.code != 0 || r.Verb != fleet.Drain || r.Host != "host1" || r.Limits != want {
+		t.Errorf("got %+v, asked for %+v", got, r)
+	}
+}
+
 func TestMigrateAsksForAGang(t *testing.T) {
 	w := newWorld(t)
 	w.answer = func(fleet.Request) (fleet.Answer, error) {
@@ -405,6 +415,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"migrate j1g0 --bandwidth fast", 1, "512M"},
 		{"migrate j1g0 --wait --dry-run", 1, "dry-run"},
 		{"drain host1 --wait --dry-run", 1, "dry-run"},
+		{"drain host1 --bandwidth fast", 1, "512M"},
 		{"migrate j1g0 --max-stall 1us", 1, "1ms"},
 		{"migrate j1g0 --deadline -1s", 1, "30s"},
 		{"moves m1", 1, "m1"},
@@ -445,7 +456,7 @@ func TestParseBytes(t *testing.T) {
 			t.Errorf("%q is %d, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "M", "-1M", "0", "1X", "NaN", "Inf", "9e99G", "1 0"} {
+	for _, text := range []string{"", "M", "-1M", "0", "0.5", "1X", "NaN", "Inf", "9e99G", "1 0"} {
 		if got, err := ParseBytes(text); err == nil {
 			t.Errorf("%q is %d", text, got)
 		}

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +19,6 @@ const modeAuto = "auto"
 // migrateFlags is what `migrate` is told besides guests.
 type migrateFlags struct {
 	job, to, site   string
-	bandwidth       string
 	mode            string
 	stall, deadline time.Duration
 	wait, dry       bool
@@ -98,7 +96,6 @@ func (a *app) migrateCommand() *cobra.Command {
 	flags.StringVar(&f.to, "to", "", "the host to move to (default: the controller chooses)")
 	flags.StringVar(&f.site, "to-site", "", "the site to move to: a host of it is chosen")
 	flags.StringVar(&f.mode, "mode", modeAuto, "auto, pre-copy (the guest runs on while it is copied), post-copy (it runs on at the target before all of it is there) or stop-and-copy (it stands still: the least is sent)")
-	flags.StringVar(&f.bandwidth, "bandwidth", "", "send no more than this a second from one host, like 200M (default: what the link carries)")
 	flags.DurationVar(&f.stall, "max-stall", 0, "switch when a guest would stand still no longer than this (default 50ms)")
 	flags.DurationVar(&f.deadline, "deadline", 0, "who is not ready to switch by then stays (default: 5m after the first is ready)")
 	f.less.add(cmd)
@@ -124,13 +121,6 @@ func (f migrateFlags) request(cmd *cobra.Command, args []string) (fleet.Request,
 		r.Limits.Mode = fleet.Mode(f.mode)
 	}
 	given := cmd.Flags().Changed
-	if given("bandwidth") {
-		n, err := ParseBytes(strings.TrimSuffix(f.bandwidth, "/s"))
-		if err != nil {
-			return r, usage(cmd, fmt.Sprintf("--bandwidth: %v a second", err))
-		}
-		r.Limits.BytesPerSecond = n
-	}
 	if given("max-stall") && f.stall < leastStall {
 		return r, usage(cmd, fmt.Sprintf("--max-stall %s is too short for any guest: give %s or more", f.stall, leastStall))
 	}

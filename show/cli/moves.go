@@ -124,7 +124,7 @@ guests have nowhere to go and why.
 With --wait it shows the moves until the host is empty, and exits with 1 if some
 guest cannot leave; with --json it prints each of them at the end. With --dry-run
 it says what that would cost, like ` + "`pagurus predict --host`" + `, and does nothing.` + lessHelp,
-		Example:           "  pagurus drain host1 --wait && sudo reboot\n  pagurus drain host1 --page-cache drop",
+		Example:           "  pagurus drain host1 --wait && sudo reboot\n  pagurus drain host1 --bandwidth 200M",
 		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE: func(cmd *cobra.Command, args []string) error {
