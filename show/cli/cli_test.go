@@ -204,15 +204,16 @@ func TestMigrateWaits(t *testing.T) {
 		w := newWorld(t)
 		w.answer = func(fleet.Request) (fleet.Answer, error) {
 			w.change(func(s *fleet.Snapshot) { move(s, fleet.Preparing, "") })
-			time.AfterFunc(50*time.Millisecond, func() { w.change(func(s *fleet.Snapshot) { move(s, c.phase, c.cause) }) })
 			return fleet.Answer{Moves: []fleet.MoveID{"m1"}}, nil
 		}
 		if got := w.pagurus("", "migrate", "j1g0", "--to", "host2"); got.out != "m1\n" || got.code != 0 {
 			t.Errorf("without --wait: %+v", got)
 		}
-		got := w.pagurus("", "migrate", "j1g0", "--to", "host2", "--wait")
-		if got.code != c.code || !strings.Contains(got.out+got.err, c.says) || !strings.Contains(got.err, "preparing") {
-			t.Errorf("%s: %+v", c.phase, got)
+		b := w.begin("migrate", "j1g0", "--to", "host2", "--wait")
+		b.shows("preparing")
+		w.change(func(s *fleet.Snapshot) { move(s, c.phase, c.cause) })
+		if code := <-b.code; code != c.code || !strings.Contains(b.out.String()+b.err.String(), c.says) {
+			t.Errorf("%s: %d, %q, %q", c.phase, code, b.out.String(), b.err.String())
 		}
 	}
 }
@@ -236,22 +237,13 @@ func TestInterruptLeavesTheMoveAlone(t *testing.T) {
 		{[]string{"drain", "host1", "--wait"}, "`pagurus undrain host1` calls it off"},
 	} {
 		asked := len(w.asked)
-		var out, err safe
-		root := Root(Options{Version: "test", In: strings.NewReader(""), Out: &out, Err: &err})
-		root.SetArgs(append([]string{"--controller", "unix:" + w.socket}, c.args...))
-		code := make(chan int)
-		go func() { code <- Say(&err, root.ExecuteContext(t.Context())) }()
-		for end := time.Now().Add(10 * time.Second); !strings.Contains(err.String(), "copying") && time.Now().Before(end); {
-			time.Sleep(10 * time.Millisecond)
-		}
-		if !strings.Contains(err.String(), "copying") { // nobody would catch the signal
-			t.Fatalf("%v shows nothing: %q", c.args, err.String())
-		}
+		b := w.begin(c.args...)
+		b.shows("copying") // until then nobody would catch the signal
 		if e := syscall.Kill(os.Getpid(), syscall.SIGINT); e != nil {
 			t.Fatal(e)
 		}
-		if got := <-code; got != 130 || !strings.Contains(err.String(), c.says) {
-			t.Errorf("%v: %d, %q", c.args, got, err.String())
+		if got := <-b.code; got != 130 || !strings.Contains(b.err.String(), c.says) {
+			t.Errorf("%v: %d, %q", c.args, got, b.err.String())
 		}
 		if len(w.asked) != asked+1 {
 			t.Errorf("it asked for %+v", w.asked[asked:])
