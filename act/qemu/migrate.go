@@ -85,7 +85,10 @@ func (d *Driver) begin(ctx context.Context, g *guest, q *qmp.Client, t fleet.Tas
 		}
 	}
 	if info.underWay() {
-		if err := g.callOff(ctx, q); err != nil {
+		ending, cancel := context.WithTimeout(ctx, undoLimit) // ctx is that of a whole copy
+		err := g.callOff(ending, q)
+		cancel()
+		if err != nil {
 			return fmt.Errorf("call off an earlier copy: %w", err)
 		}
 	}
@@ -287,7 +290,11 @@ func (g *guest) run(ctx context.Context, q *qmp.Client) error {
 // the target has it whole. Called again it says the same again. After an error
 // that wraps fleet.ErrUnsure it is to be called again; after any other the
 // target surely has not the guest, and Resume lets it run on here.
-func (d *Driver) Switch(ctx context.Context, t fleet.Task) (fleet.Progress, error) {
+//
+// lead is called before the guest is paused: what comes meanwhile it reads, or the
+// target does.
+func (d *Driver) Switch(ctx context.Context, t fleet.Task, lead func(away bool)) (fleet.Progress, error) {
+	lead(true)
 	p, err := d.switchOver(ctx, t)
 	if err != nil {
 		return fleet.Progress{}, fmt.Errorf("switch guest %s: %w", t.Guest.ID, err)

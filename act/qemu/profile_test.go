@@ -149,7 +149,7 @@ func TestProfileOfTheMoved(t *testing.T) {
 	if !refused {
 		t.Error("a guest that is being copied was looked at")
 	}
-	if _, err := from.Switch(t.Context(), tk); err != nil {
+	if _, err := from.Switch(t.Context(), tk, func(bool) {}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := from.Profile(t.Context(), tk.Guest.ID); err == nil {

@@ -202,7 +202,7 @@ func TestHeldGuestRunsOn(t *testing.T) {
 			time.Sleep(wait / looks)
 		}
 		begun := time.Now()
-		p, err := from.Switch(t.Context(), tk)
+		p, err := from.Switch(t.Context(), tk, func(bool) {})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,6 +19,7 @@ type chaos struct {
 	faults  int
 	only    []kind
 	limit   time.Duration // of the part in which faults come
+	bounded bool          // somebody said so: fewer faults are no failure
 	hosts   int
 	seconds int    // a job computes
 	memory  string // of a guest

@@ -162,7 +162,7 @@ func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
 	for _, g := range sortedGuests(d.base, func(g fleet.Guest) bool { return !g.State.Ended() && g.Home == h.ID }) {
 		i := slices.IndexFunc(out, func(r fleet.Request) bool { return d.guests.at(r.Guests[0]).Job == g.Job })
 		if i < 0 {
-			out = append(out, fleet.Request{At: r.At, By: r.By, Verb: fleet.Migrate, Host: h.ID, Limits: fleet.Limits{PageCache: r.Limits.PageCache, Compress: r.Limits.Compress}})
+			out = append(out, fleet.Request{At: r.At, By: r.By, Verb: fleet.Migrate, Host: h.ID, Limits: leaveLimits(r.Limits)})
 			i = len(out) - 1
 		}
 		out[i].Guests = append(out[i].Guests, g.ID)

@@ -139,10 +139,11 @@ func (d *memoryDriver) Copy(ctx context.Context, t fleet.Task, progress func(fle
 	return nil
 }
 
-func (d *memoryDriver) Switch(ctx context.Context, t fleet.Task) (fleet.Progress, error) {
+func (d *memoryDriver) Switch(ctx context.Context, t fleet.Task, lead func(bool)) (fleet.Progress, error) {
 	if err := d.call(ctx, "switch", t.Guest.ID); err != nil {
 		return fleet.Progress{}, err
 	}
+	lead(true)
 	d.put(t.Guest.ID, fleet.Paused)
 	return fleet.Progress{Rounds: 3, Downtime: time.Millisecond}, nil
 }

@@ -278,15 +278,10 @@ func (a *Agent) copy(ctx context.Context, w *work) (fleet.Report, error) {
 	return fleet.Report{Cost: last}, err
 }
 
-// switchOver pauses the guest and sends the rest. From just before the pause on
-// what comes for the guest goes to the target too; if it cannot, TCP will mend
-// it, which costs the job a fifth of a second. Once it is done the guest belongs
-// to the target: what stands here ends without a word.
+// switchOver pauses the guest and sends the rest. Once it is done the guest
+// belongs to the target: what stands here ends without a word.
 func (a *Agent) switchOver(ctx context.Context, w *work) (fleet.Report, error) {
-	if err := a.Overlay.Forward(w.task.Job.Subnet, w.task.Guest.Index); err != nil {
-		a.Log.Warn("frames that come while the guest stands still are lost", "guest", w.seat.guest, "cause", err)
-	}
-	p, err := w.driver.Switch(ctx, w.task)
+	p, err := w.driver.Switch(ctx, w.task, func(away bool) { a.lead(w, away) })
 	if w.fresh && errors.Is(err, ErrAbsent) {
 		// It ended before any switch began, as one that waits for its gang may:
 		// the target surely has not got it, and nobody need be asked for minutes.
@@ -337,6 +332,18 @@ func (a *Agent) revert(ctx context.Context, w *work) (fleet.Report, error) {
 		return fleet.Report{}, err
 	}
 	return fleet.Report{}, vague{err} // worth another try; a promise that it failed would strand the guest
+}
+
+// lead has what comes for a guest go to its target while it is paused; if it
+// cannot, TCP will mend it, which costs the job a fifth of a second.
+func (a *Agent) lead(w *work, away bool) {
+	if !away {
+		a.deliver(w)
+		return
+	}
+	if err := a.Overlay.Forward(w.task.Job.Subnet, w.task.Guest.Index); err != nil {
+		a.Log.Warn("frames that come while the guest stands still are lost", "guest", w.seat.guest, "cause", err)
+	}
 }
 
 // deliver sees to it that what comes for a guest here goes to its port here.
