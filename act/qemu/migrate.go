@@ -221,6 +221,12 @@ func (g *guest) wait(ctx context.Context, events <-chan qmp.Event, most time.Dur
 	return nil
 }
 
+// cancelPatience is how long QEMU has to clear a copy away that it has called off.
+// It never completes one then, but was seen to hang in that for minutes, when the
+// target had died while channels to it were being made. A guest that runs on meanwhile
+// is none the worse: only its next copy has to wait.
+const cancelPatience = 10 * time.Second
+
 // callOff ends a copy under way and sees to it that the guest runs. After a
 // copy that has been completed it does nothing but say so.
 func (g *guest) callOff(ctx context.Context, q *qmp.Client) error {
@@ -236,7 +242,7 @@ func (g *guest) callOff(ctx context.Context, q *qmp.Client) error {
 	}
 	events, stop := q.Subscribe()
 	defer stop()
-	for {
+	for begun := time.Now(); ; {
 		info, err := queryMigrate(ctx, q)
 		if err != nil {
 			return err
@@ -246,6 +252,11 @@ func (g *guest) callOff(ctx context.Context, q *qmp.Client) error {
 		}
 		if !info.underWay() {
 			return g.run(ctx, q)
+		}
+		if info.Status == stateCancelling && time.Since(begun) > cancelPatience {
+			if status, err := vmStatus(ctx, q); err != nil || status == vmRunning {
+				return err
+			}
 		}
 		if err := g.wait(ctx, events, lookEvery); err != nil {
 			return err

@@ -140,10 +140,10 @@ func (d *memoryDriver) Copy(ctx context.Context, t fleet.Task, progress func(fle
 }
 
 func (d *memoryDriver) Switch(ctx context.Context, t fleet.Task, lead func(bool)) (fleet.Progress, error) {
+	lead(true)
 	if err := d.call(ctx, "switch", t.Guest.ID); err != nil {
 		return fleet.Progress{}, err
 	}
-	lead(true)
 	d.put(t.Guest.ID, fleet.Paused)
 	return fleet.Progress{Rounds: 3, Downtime: time.Millisecond}, nil
 }
