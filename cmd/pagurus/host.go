@@ -9,10 +9,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"pagurus/act/cgroup"
 	"pagurus/act/container"
+	"pagurus/act/container/criu"
 	"pagurus/act/daemon"
 	"pagurus/act/guestlink"
 	"pagurus/act/image"
@@ -35,6 +37,9 @@ var (
 	_ agent.Gatherer = (*qemu.Driver)(nil)
 	_ agent.Driver   = (*container.Driver)(nil)
 	_ agent.Linker   = (*container.Driver)(nil)
+	_ agent.Profiler = (*qemu.Driver)(nil)
+	_ agent.Profiler = (*container.Driver)(nil)
+	_ agent.Examiner = (*container.Driver)(nil)
 	_ agent.Overlay  = (*overlay.Overlay)(nil)
 	_ agent.Shares   = (*share.Shares)(nil)
 	_ agent.Images   = (*image.Store)(nil)
@@ -66,17 +71,18 @@ type hostFlags struct {
 
 // host is everything of one host that an agent drives.
 type host struct {
-	flags   hostFlags
-	machine machine.Machine
-	vm      *qemu.Driver
-	trouble string // why there is no vm
-	light   *container.Driver
-	heavy   string // why there is no light
-	network *overlay.Overlay
-	shares  *share.Shares
-	images  *image.Store
-	groups  *cgroup.Groups
-	lock    *daemon.Lock
+	flags     hostFlags
+	machine   machine.Machine
+	vm        *qemu.Driver
+	trouble   string // why there is no vm
+	light     *container.Driver
+	processor string // what programs of containers can see of it
+	heavy     string // why there is no light
+	network   *overlay.Overlay
+	shares    *share.Shares
+	images    *image.Store
+	groups    *cgroup.Groups
+	lock      *daemon.Lock
 }
 
 // openHost gets hold of the host's drivers. A kind of guest that cannot run
@@ -131,6 +137,9 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 		Run: f.run, GuestAgent: guest, Address: address, Cgroups: h.groups,
 		ImageFolder: h.images.Ensure, Files: h.files, Judge: judge, Log: log,
 	})
+	if err == nil {
+		h.processor, err = processor()
+	}
 	if err != nil {
 		h.heavy = err.Error()
 		log.Warn("no containers here", "cause", err)
@@ -147,6 +156,12 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 	}
 	h.vm = vm
 	return h, nil
+}
+
+// processor is what programs can see of this host's.
+func processor() (string, error) {
+	p, err := criu.CPU()
+	return strings.Join(p.Flags, " "), err
 }
 
 // judge has the policy judge a copy: it is told of the passes over memory that
@@ -224,8 +239,10 @@ func (h *host) facts() fleet.Facts {
 	if h.vm != nil {
 		f.Abilities[fleet.VM] = h.vm.Abilities()
 	}
-	if h.light != nil {
-		f.Abilities[fleet.Container] = h.light.Abilities()
+	if h.light != nil && h.heavy == "" {
+		able := h.light.Abilities()
+		able.Processor = h.processor
+		f.Abilities[fleet.Container] = able
 	}
 	if f.Capacity.MemoryBytes == 0 {
 		f.Capacity.MemoryBytes = max(0, h.machine.MemoryBytes-memoryReserve)

@@ -141,6 +141,10 @@ func (e *explainer) leaving(g fleet.Guest) []string {
 	if g.Aborts > 0 {
 		say("%d %s in a row came to nothing%s.", g.Aborts, plural(g.Aborts, "move", "moves"), e.lastCause(g))
 	}
+	if what := placement.Hindered(e.s, g); what != "" {
+		say("It could not leave: %s.", what)
+		return out
+	}
 	a := ask(e.s, g)
 	ranked := e.p.policy().Rank(e.room(), a)
 	whys := slices.DeleteFunc(placement.Explain(e.room(), a), func(w placement.Why) bool { return w.Host == g.Home })

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -38,13 +39,7 @@ func (d *draft) foresee() {
 }
 
 // past gives all migrations there were, in whatever order.
-func past(s fleet.Snapshot) []fleet.Migration {
-	out := make([]fleet.Migration, 0, len(s.Migrations))
-	for _, m := range s.Migrations {
-		out = append(out, m)
-	}
-	return out
-}
+func past(s fleet.Snapshot) []fleet.Migration { return slices.Collect(maps.Values(s.Migrations)) }
 
 // predict says what a migration in the snapshot will cost if it goes in a mode.
 func predict(s fleet.Snapshot, past []fleet.Migration, m fleet.Migration, mode fleet.Mode) fleet.Prediction {
