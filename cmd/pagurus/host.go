@@ -26,6 +26,7 @@ import (
 	"pagurus/decide/cost"
 	"pagurus/decide/lifecycle"
 	"pagurus/fleet"
+	"pagurus/internal/fault"
 	"pagurus/serve/agent"
 	"pagurus/serve/wire"
 )
@@ -133,14 +134,7 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 	if err := lendFaults(); err != nil {
 		log.Warn("guests cannot come here by post-copy", "cause", err)
 	}
-	h.light, err = container.Open(ctx, container.Config{
-		Run: f.run, GuestAgent: guest, Address: address, Cgroups: h.groups,
-		ImageFolder: h.images.Ensure, Files: h.files, Judge: judge, Log: log,
-	})
-	if err == nil {
-		h.processor, err = processor()
-	}
-	if err != nil {
+	if err := h.openContainers(ctx, guest, address, log); err != nil {
 		h.heavy = err.Error()
 		log.Warn("no containers here", "cause", err)
 	}
@@ -158,10 +152,21 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 	return h, nil
 }
 
-// processor is what programs can see of this host's.
-func processor() (string, error) {
+// openContainers gets hold of what runs containers. After an error there are none.
+func (h *host) openContainers(ctx context.Context, guest string, address netip.Addr, log *slog.Logger) error {
+	if err := fault.Point("host.containers.before-open"); err != nil {
+		return err
+	}
 	p, err := criu.CPU()
-	return strings.Join(p.Flags, " "), err
+	if err != nil {
+		return err
+	}
+	h.processor = strings.Join(p.Flags, " ")
+	h.light, err = container.Open(ctx, container.Config{
+		Run: h.flags.run, GuestAgent: guest, Address: address, Cgroups: h.groups,
+		ImageFolder: h.images.Ensure, Files: h.files, Judge: judge, Log: log,
+	})
+	return err
 }
 
 // judge has the policy judge a copy: it is told of the passes over memory that
@@ -239,7 +244,7 @@ func (h *host) facts() fleet.Facts {
 	if h.vm != nil {
 		f.Abilities[fleet.VM] = h.vm.Abilities()
 	}
-	if h.light != nil && h.heavy == "" {
+	if h.light != nil {
 		able := h.light.Abilities()
 		able.Processor = h.processor
 		f.Abilities[fleet.Container] = able

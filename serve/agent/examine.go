@@ -12,11 +12,9 @@ import (
 // is answered by the last look; the next comes sooner if that found something,
 // for somebody may just be seeing to it.
 const (
-	examineEvery = 10 * time.Second
-	examineAgain = 2 * time.Second
-	examineLimit = 5 * time.Second
-	// mostObstacles bounds what is told of one guest, every second.
-	mostObstacles = 4
+	examineEvery  = 10 * time.Second
+	examineAgain  = 2 * time.Second
+	mostObstacles = 4 // told of one guest, every second
 )
 
 // examination is what was found in a guest that keeps it from being moved.
@@ -57,8 +55,6 @@ func (a *Agent) obstacles(ctx context.Context, g fleet.GuestID, d Driver) []stri
 	if !can {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, examineLimit)
-	defer cancel()
 	found, err := e.Obstacles(ctx, g)
 	again := examineAgain
 	if err != nil || len(found) == 0 { // it is being moved, or gone; or nothing keeps it
