@@ -69,7 +69,7 @@ type Progress struct {
 	BytesPerSecond      float64       `json:"bytes_per_second"`
 	DirtyBytesPerSecond float64       `json:"dirty_bytes_per_second"`
 	Elapsed             time.Duration `json:"elapsed_ns"`
-	Downtime            time.Duration `json:"downtime_ns"`          // from pause at the source to run at the target; 0 before
+	Downtime            time.Duration `json:"downtime_ns"`          // from its pause until the source had handed it over; 0 before
 	PausedAt            time.Time     `json:"paused_at"`            // source host's clock
 	LateBytes           int64         `json:"late_bytes,omitempty"` // sent after the guest ran at the target, by post-copy
 	Faults              int64         `json:"faults,omitempty"`     // pages among those that the guest had to wait for

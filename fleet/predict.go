@@ -33,7 +33,7 @@ type Range[T any] struct {
 type Prediction struct {
 	Total     Range[time.Duration] `json:"total_ns"`    // from the first order until the source is gone
 	Ready     time.Duration        `json:"ready_ns"`    // of that, until it may switch
-	Downtime  Range[time.Duration] `json:"downtime_ns"` // of that, the guest stands still
+	Downtime  Range[time.Duration] `json:"downtime_ns"` // of that, from its pause until the source has handed it over, as in Progress
 	Bytes     Range[int64]         `json:"sent_bytes"`
 	Rounds    Range[int]           `json:"rounds"`
 	Converges bool                 `json:"converges"`      // otherwise it is called off after Total, and Downtime is what ending it all the same would take
@@ -62,7 +62,7 @@ type Forecast struct {
 	At         time.Time            `json:"at"`
 	Migrations []Foreseen           `json:"migrations"`
 	Total      Range[time.Duration] `json:"total_ns"`    // until the last of them is over
-	Downtime   Range[time.Duration] `json:"downtime_ns"` // of the guest that stands still longest
+	Downtime   Range[time.Duration] `json:"downtime_ns"` // of the guest that it is longest for
 	Bytes      Range[int64]         `json:"sent_bytes"`
 	Converges  bool                 `json:"converges"`       // all of them
 	Notes      []string             `json:"notes,omitempty"` // for people

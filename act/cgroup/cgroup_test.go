@@ -46,7 +46,7 @@ func inGuest(m *testing.M) {
 		}
 	}
 	flag.Parse()
-	flag.Set("test.run", "TestGroups|TestNames")
+	flag.Set("test.run", "TestGroups|TestNames|TestContain")
 	flag.Set("test.v", "true")
 	if cgroups.Mode() != cgroups.Unified {
 		fmt.Println("the guest has no version 2")
@@ -145,6 +145,102 @@ func TestGroups(t *testing.T) {
 		if err := g.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+	if left := traces(top); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestContain: contained processes, and what they start, are held to their memory
+// and stand still from Freeze to Thaw, those too that come meanwhile; they can be
+// killed then.
+func TestContain(t *testing.T) {
+	if os.Getpid() != 1 {
+		testkit.Root(t)
+	}
+	top := fmt.Sprintf("pagurus-test-%d", os.Getpid())
+	g, err := Open(top+"/host1", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const guest, memory = fleet.GuestID("g1"), 64 << 20
+	need := fleet.Resources{CPUs: 1, MemoryBytes: memory}
+	if err := g.Thaw(guest); err != nil {
+		t.Errorf("a group that is not there cannot be thawed: %v", err)
+	}
+	if pids, err := g.Members(guest); err != nil || len(pids) != 0 {
+		t.Errorf("a group that is not there has %v: %v", pids, err)
+	}
+	first, second := spinner(t), spinner(t)
+	for range 2 {
+		if err := g.Contain(guest, first, need); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := g.Freeze(guest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := g.Contain(guest, second, need); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Freeze(guest); err != nil {
+		t.Fatal(err)
+	}
+	used := func() time.Duration {
+		d, err := g.UsedBy(guest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	before := used()
+	time.Sleep(300 * time.Millisecond)
+	if after := used(); after > before+20*time.Millisecond {
+		t.Errorf("while they stood still they used %s", after-before)
+	}
+	if pids, err := g.Members(guest); err != nil || len(pids) != 2 {
+		t.Errorf("the group has %v: %v", pids, err)
+	}
+	for range 2 {
+		if err := g.Thaw(guest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testkit.Until(t, 20*time.Second, "they run again", func() bool { return used() > before+50*time.Millisecond })
+	found := 0
+	for _, dir := range traces(top + "/host1/g1") {
+		for _, name := range []string{"memory.max", "memory.limit_in_bytes"} {
+			if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil && strings.TrimSpace(string(text)) == fmt.Sprint(memory) {
+				found++
+			}
+		}
+	}
+	if found != 1 {
+		t.Errorf("%d groups hold them to their memory", found)
+	}
+	if err := g.Contain(guest, second, fleet.Resources{CPUs: 1}); err != nil {
+		t.Errorf("the ceiling cannot be taken off: %v", err)
+	}
+	if err := g.Freeze(guest); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range []int{first, second} {
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := g.Thaw(guest); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := g.Remove(guest); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
 	}
 	if left := traces(top); len(left) > 0 {
 		t.Errorf("left behind: %v", left)

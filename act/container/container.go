@@ -17,11 +17,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -73,6 +75,7 @@ type Driver struct {
 	config  Config
 	criu    criu.Criu
 	ability criu.Ability
+	cpu     string         // what programs find: its level, and a sum of the rest
 	network *os.File       // namespace that the driver was opened in, the host's
 	watches sync.WaitGroup // one a guest, and one a target
 
@@ -140,6 +143,15 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.criu, err = criu.Find(ctx); err != nil {
 		return err
 	}
+	if err := d.criu.Warm(ctx); err != nil {
+		d.config.Log.Warn("containers stand still a little longer when they move", "error", err)
+	}
+	cpu, err := criu.CPU()
+	if err != nil {
+		return err
+	}
+	// Programs look once and keep to what they saw, so all of it must be the same.
+	d.cpu = fmt.Sprintf("%s %08x", cpu.Level, crc32.ChecksumIEEE([]byte(strings.Join(cpu.Flags, " "))))
 	return d.atHost(func() (err error) {
 		d.ability, err = d.criu.Probe(ctx, d.config.Run)
 		return err
@@ -160,11 +172,20 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 				return errors.Join(err, handle.Close())
 			}
 			g, err := d.attach(r, handle)
-			if err == nil && r.Target && !r.Arrived {
-				err = d.vacate(r)
+			switch {
+			case err != nil:
+			case r.Target:
+				if !r.Arrived {
+					err = d.vacate(r)
+				}
+				if err == nil { // also of one that arrived: its source may not have heard of it
+					err = d.expect(ctx, g)
+				}
+			case r.Copy != nil && r.Copy.Frozen && !r.Copy.Left:
+				err = d.release(ctx, g)
 			}
-			if err == nil && r.Target { // also of one that arrived: its source may not have heard of it
-				err = d.expect(ctx, g)
+			if err == nil && r.Arrived {
+				d.watches.Go(func() { d.gather(g) })
 			}
 			return err
 		}
@@ -197,7 +218,7 @@ func (d *Driver) Close() error {
 
 // Abilities says what the driver can do on this host.
 func (d *Driver) Abilities() fleet.Abilities {
-	return fleet.Abilities{Live: true, Version: d.criu.Version}
+	return fleet.Abilities{Live: true, Version: d.criu.Version, CPU: d.cpu}
 }
 
 // Ended returns a channel that is closed when the guest is no longer on this

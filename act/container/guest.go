@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"pagurus/act/container/haul"
 	"pagurus/act/container/inside"
 	"pagurus/act/container/proc"
 	"pagurus/act/container/rootfs"
@@ -47,7 +48,7 @@ type guest struct {
 	usedCPU  time.Duration
 	usedAt   time.Time
 	target   *target            // that takes it in; nil: none
-	out      *sending           // that is ready to switch; nil: none
+	out      *haul.Out          // that is ready to switch; nil: none
 	cancel   context.CancelFunc // ends the call that has moving
 }
 

@@ -12,15 +12,12 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"pagurus/act/container/criu"
+	"pagurus/act/container/haul"
 	"pagurus/act/container/jail"
-	"pagurus/act/container/pages"
 	"pagurus/act/container/plug"
 	"pagurus/act/container/proc"
 	"pagurus/act/container/rootfs"
-	"pagurus/act/container/tree"
 	"pagurus/act/container/wire"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -63,11 +60,14 @@ func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer anchor.Release()
+	defer anchor.Release() // it ends with this process until it is told to stay
 	r.Target, r.Incoming = true, t.Order.Migration
 	g, err := d.occupy(r, anchor.PID)
 	if err != nil {
 		return "", errors.Join(err, anchor.Kill())
+	}
+	if err := anchor.Stay(); err != nil {
+		return "", err
 	}
 	if err := fault.Point("container.start.after-spawn"); err != nil {
 		return "", err
@@ -104,19 +104,10 @@ type target struct {
 // vacate ends what an earlier agent had half restored: of a guest that has not
 // arrived nothing but its place is left.
 func (d *Driver) vacate(r record) error {
-	members, err := d.config.Cgroups.Members(r.Guest)
-	if err != nil {
+	if err := d.killBut(r, r.Process.PID); err != nil {
 		return err
 	}
-	for _, pid := range append(members, proc.Beside(r.Process.PID)...) { // not all of them were in the group yet
-		if pid == r.Process.PID {
-			continue
-		}
-		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("kill process %d: %w", pid, err)
-		}
-	}
-	return d.config.Cgroups.Thaw(r.Guest)
+	return errors.Join(d.config.Cgroups.Thaw(r.Guest), r.Pager.End())
 }
 
 // expect begins to listen for a guest: where an earlier agent did, if one did.
@@ -181,12 +172,8 @@ func (t *target) close() {
 	}
 }
 
-// helloLimit is how long somebody who connects may take to say who he is, and
 // acceptPause keeps a listener that is out of descriptors from spinning.
-const (
-	helloLimit  = 10 * time.Second
-	acceptPause = 100 * time.Millisecond
-)
+const acceptPause = 100 * time.Millisecond
 
 func (t *target) accept() {
 	var all sync.WaitGroup
@@ -211,15 +198,8 @@ func (t *target) accept() {
 }
 
 // greet finds out whether who has connected is the guest's source.
-func (t *target) greet(c *wire.Conn) (h hello, err error) {
-	kind, content, err := c.Receive(helloLimit)
-	if err != nil {
-		return h, err
-	}
-	if kind != sayHello {
-		return h, errors.New("somebody connected who is no host")
-	}
-	if err := parse(content, &h); err != nil {
+func (t *target) greet(c *wire.Conn) (h haul.Hello, err error) {
+	if h, err = haul.Meet(c); err != nil {
 		return h, err
 	}
 	r := t.guest.remembered()
@@ -228,7 +208,7 @@ func (t *target) greet(c *wire.Conn) (h hello, err error) {
 	}
 	if h.Version != wire.Version {
 		err := fmt.Errorf("the source speaks version %d and the target %d: both hosts need the same version of pagurus", h.Version, wire.Version)
-		return h, errors.Join(err, sendJSON(c, sayAnswer, answer{Failure: err.Error()}))
+		return h, errors.Join(err, haul.Reply(c, haul.Answer{Failure: err.Error()}))
 	}
 	return h, nil
 }
@@ -252,7 +232,7 @@ func (t *target) serve(c *wire.Conn) error {
 	t.taking.Lock()
 	defer t.taking.Unlock()
 	r := t.guest.remembered()
-	if err := sendJSON(c, sayAnswer, answer{Arrived: r.Arrived, Failure: r.Failure}); err != nil {
+	if err := haul.Reply(c, haul.Answer{Arrived: r.Arrived, Failure: r.Failure}); err != nil {
 		return err
 	}
 	if r.Arrived || r.Failure != "" || h.Only {
@@ -260,143 +240,84 @@ func (t *target) serve(c *wire.Conn) error {
 	}
 	in, err := t.open()
 	if err == nil {
-		err = t.take(c, in)
-		in.close()
+		defer in.Close()
+		if err = in.Take(c); err == nil {
+			return t.arrive(c, in)
+		}
 	}
 	if err != nil && !wire.Over(err) {
-		err = errors.Join(err, sendJSON(c, sayAnswer, answer{Failure: err.Error()}))
+		err = errors.Join(err, haul.Reply(c, haul.Answer{Failure: err.Error()}))
 		c.Drain()
 	}
 	return err
 }
 
-// intake is what has come of a guest.
-type intake struct {
-	images string
-	tree   *tree.Target
-	memory *pages.Store
-	image  *os.File // that content is of
-}
-
 // open begins anew: what an earlier connection brought is not what the source
 // thinks that is here.
-func (t *target) open() (in *intake, err error) {
+func (t *target) open() (*haul.In, error) {
 	dir := t.guest.dir
 	r := t.guest.remembered()
-	in = &intake{images: filepath.Join(dir, imagesDir), memory: pages.NewStore()}
-	for _, path := range []string{filepath.Join(dir, rootDir), filepath.Join(dir, storeDir), in.images} {
+	files, images := filepath.Join(dir, storeDir), filepath.Join(dir, imagesDir)
+	for _, path := range []string{filepath.Join(dir, rootDir), files, images} {
 		if err := rootfs.Clear(path); err != nil {
 			return nil, err
 		}
 	}
-	if err := rootfs.MountStore(filepath.Join(dir, storeDir), r.Need.MemoryBytes); err != nil {
+	if err := rootfs.MountStore(files, r.Need.MemoryBytes); err != nil {
 		return nil, err
 	}
-	if err := rootfs.Empty(filepath.Join(dir, storeDir)); err != nil {
+	if err := rootfs.Empty(files); err != nil {
 		return nil, err
 	}
-	if err := rootfs.MountMemory(in.images); err != nil {
+	if err := rootfs.MountMemory(images); err != nil {
 		return nil, err
 	}
-	in.tree, err = tree.NewTarget(filepath.Join(dir, storeDir))
-	return in, err
-}
-
-func (in *intake) close() {
-	in.tree.Close()
-	in.memory.Close()
-	if in.image != nil {
-		in.image.Close()
-	}
-}
-
-// take takes messages until the guest has arrived, or not.
-func (t *target) take(c *wire.Conn, in *intake) error {
-	for {
-		kind, content, err := c.Receive(0)
-		if err != nil {
-			return err
-		}
-		switch kind {
-		case sayTree:
-			err = in.tree.Take(content)
-		case sayPiece:
-			err = in.piece(content)
-		case sayImage:
-			err = in.begin(string(content))
-		case sayContent:
-			err = in.fill(content)
-		case saySync:
-			err = sendJSON(c, sayAnswer, answer{})
-		case sayRestore:
-			return t.arrive(c, in)
-		default:
-			err = fmt.Errorf("the source says something of the unknown kind %q", kind)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-func (in *intake) piece(content []byte) error {
-	p, memory, err := parsePiece(content)
-	if err != nil {
-		return err
-	}
-	return in.memory.Put(p, memory)
-}
-
-// begin makes a file for CRIU.
-func (in *intake) begin(name string) (err error) {
-	if err := imageName(name); err != nil {
-		return err
-	}
-	if in.image != nil {
-		if err := in.image.Close(); err != nil {
-			return err
-		}
-	}
-	in.image, err = os.OpenFile(filepath.Join(in.images, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	return err
-}
-
-func (in *intake) fill(content []byte) error {
-	if in.image == nil {
-		return errors.New("content came before the name of what it is of")
-	}
-	_, err := in.image.Write(content)
-	return err
+	return haul.NewIn(files, images)
 }
 
 // arrive makes the guest of what has come and tells how that went. A guest that
 // cannot be made is none for good: the source goes on with its own.
-func (t *target) arrive(c *wire.Conn, in *intake) error {
-	var took stages
-	took.begin()
-	err := in.memory.Complete(in.images)
-	in.close()
-	took.done("complete")
+func (t *target) arrive(c *wire.Conn, in *haul.In) error {
+	g, begun := t.guest, time.Now()
+	g.mu.Lock()
+	place, handle := g.record.Process, g.handle
+	g.mu.Unlock()
+	err := t.restore(in)
+	t.driver.config.Log.Info("guest received", "guest", g.id, "took", time.Since(begun).Round(time.Millisecond), "error", err)
 	if err == nil {
-		err = t.restore(in.images)
-		took.done("restore")
-		t.driver.config.Log.Info("guest received", append([]any{"guest", t.guest.id}, took.all...)...)
+		return haul.Reply(c, haul.Answer{Arrived: true})
 	}
-	r := t.guest.remembered()
-	if err != nil && !r.Arrived {
-		t.driver.config.Log.Warn("restore a guest", "guest", t.guest.id, "error", err)
-		if err := t.guest.remember(func(r *record) { r.Failure = err.Error() }); err != nil {
-			return err
-		}
-		r = t.guest.remembered()
-	}
-	return sendJSON(c, sayAnswer, answer{Arrived: r.Arrived, Failure: r.Failure})
+	return errors.Join(g.refuse(place, handle, err), haul.Reply(c, haul.Answer{Failure: err.Error()}))
 }
 
-func (t *target) restore(images string) error {
+// refuse notes why a target will never have its guest, also if this driver is
+// about to be closed: the next has to know. It may have been noted as arrived
+// before CRIU failed, and is gone since; what held its place does so again.
+func (g *guest) refuse(place proc.Process, handle *os.File, cause error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.handle != handle {
+		g.handle.Close()
+		g.handle = handle
+	}
+	if g.released {
+		handle.Close()
+	}
+	g.record.Process, g.record.Place = place, proc.Process{}
+	g.record.Arrived, g.record.Failure = false, cause.Error()
+	return writeRecord(g.dir, g.record)
+}
+
+// lateBytes is how much memory a guest has at least that is let run before CRIU
+// has put it all in its place: of less, that takes no longer than to watch over it.
+const lateBytes = 32 << 20
+
+// restore makes the guest of what has come, and lets it stand still. After an
+// error nothing of it is here but its place.
+func (t *target) restore(in *haul.In) error {
 	d, g := t.driver, t.guest
 	r := g.remembered()
-	root := filepath.Join(g.dir, rootDir)
+	root, images := filepath.Join(g.dir, rootDir), filepath.Join(g.dir, imagesDir)
 	if err := rootfs.MountRoot(r.Image, filepath.Join(g.dir, storeDir), root); err != nil {
 		return err
 	}
@@ -404,18 +325,87 @@ func (t *target) restore(images string) error {
 	for _, m := range d.mounts(r) {
 		mounts[m.name] = m.from
 	}
+	pager, err := t.remember(in, images)
+	if err != nil {
+		return err
+	}
 	place := r.Process
-	err := d.atHost(func() error {
+	err = d.atHost(func() error {
 		_, err := d.criu.Restore(g.life, criu.RestoreSpec{
-			Images: images, Root: root, Netns: fmt.Sprintf("/proc/%d/ns/net", place.PID), Mounts: mounts,
+			Images: images, Root: root, Netns: fmt.Sprintf("/proc/%d/ns/net", place.PID), Mounts: mounts, Lazy: pager != nil,
 			Resuming: func(pid int) error { return t.settle(pid) },
 		})
 		return err
 	})
 	if err != nil {
+		if pager != nil {
+			err = errors.Join(err, pager.Close())
+		}
+		return errors.Join(err, d.killBut(r, place.PID), d.config.Cgroups.Thaw(g.id))
+	}
+	d.watches.Go(func() { // the source need not wait for it
+		if err := place.End(); err != nil {
+			d.config.Log.Warn("end what held a guest's place", "guest", g.id, "error", err)
+		}
+		d.gather(g)
+	})
+	return nil
+}
+
+// remember puts the guest's memory where CRIU takes it from: among its images, or,
+// of a large guest, into the hands of processes that outlive this one, as the
+// guest does, and that put it in its place when it is touched, and all of it by and
+// by. These are ended by the pager's end; nil: there are none.
+func (t *target) remember(in *haul.In, images string) (*criu.Pager, error) {
+	d, g := t.driver, t.guest
+	defer in.Close()
+	if !d.ability.Lazy || !d.ability.Faults || in.Memory.HeldBytes() <= lateBytes {
+		return nil, in.Memory.Complete(images)
+	}
+	socket, err := in.Memory.Entrust()
+	if err != nil {
+		return nil, err
+	}
+	pager, err := d.criu.PagerOn(g.life, images, socket)
+	if err != nil {
+		return nil, err
+	}
+	process, err := proc.Find(pager.PID())
+	if err == nil {
+		err = g.remember(func(r *record) { r.Pager = process })
+	}
+	if err != nil {
+		return nil, errors.Join(err, pager.Close())
+	}
+	return pager, nil
+}
+
+// gather clears away what CRIU needed when all memory of a guest is in its place.
+func (d *Driver) gather(g *guest) {
+	if g.gathered(g.life) != nil {
+		return // the next agent does it
+	}
+	if err := rootfs.Clear(filepath.Join(g.dir, imagesDir)); err != nil {
+		d.config.Log.Warn("clear away the images of a guest", "guest", g.id, "error", err)
+	}
+}
+
+// gathered waits until all memory of a guest is in its place.
+func (g *guest) gathered(ctx context.Context) error {
+	handle, err := g.remembered().Pager.Watch()
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	return errors.Join(place.End(), rootfs.Clear(images))
+	defer handle.Close()
+	stop := context.AfterFunc(ctx, func() { handle.Close() })
+	defer stop()
+	if err := proc.Await(handle); err != nil {
+		return errors.Join(err, ctx.Err())
+	}
+	return nil
 }
 
 // settle takes the restored processes over while they stand still. They do not

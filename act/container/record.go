@@ -35,6 +35,7 @@ type record struct {
 	Incoming  fleet.MigrationID `json:"incoming,omitempty"`
 	Target    bool              `json:"target,omitempty"`  // made by Receive and not yet resumed
 	Arrived   bool              `json:"arrived,omitempty"` // the target has it whole
+	Pager     proc.Process      `json:"pager,omitzero"`    // puts the memory of one that arrived in its place
 	Failure   string            `json:"failure,omitempty"` // why the target will never have it
 	Listen    string            `json:"listen,omitempty"`
 	Copy      *copying          `json:"copy,omitempty"` // the last copy this host was the source of

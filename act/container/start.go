@@ -288,24 +288,37 @@ func (d *Driver) kill(r record) error {
 	if err := d.atHost(r.Port.Cut); err != nil {
 		d.config.Log.Debug("cut the link of a guest that ends", "guest", r.Guest, "error", err)
 	}
-	members, err := d.config.Cgroups.Members(r.Guest)
-	if err != nil {
+	if err := d.killBut(r, 0); err != nil {
 		return err
-	}
-	if handle, err := r.Process.Watch(); err == nil {
-		// Some have left the group, or never were in it.
-		members = append(append(members, proc.Family(r.Process.PID)...), proc.Beside(r.Process.PID)...)
-		handle.Close()
-	}
-	slices.Sort(members)
-	for _, pid := range slices.Compact(members) {
-		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("kill process %d: %w", pid, err)
-		}
 	}
 	// Frozen ones take no signal, and those that wait to be taken take this
 	// before anything else.
 	return d.config.Cgroups.Thaw(r.Guest)
+}
+
+// killBut kills what belongs to a guest but for one process: what is in its group,
+// what it started, and what a restore that was broken off has left in its network
+// or on its files.
+func (d *Driver) killBut(r record, spared int) error {
+	all, err := d.config.Cgroups.Members(r.Guest)
+	if err != nil {
+		return err
+	}
+	if handle, err := r.Process.Watch(); err == nil { // its number is still its own
+		all = slices.Concat(all, proc.Family(r.Process.PID), proc.Beside(r.Process.PID))
+		handle.Close()
+	}
+	all = append(all, proc.Rooted(filepath.Join(d.dir(r.Guest), storeDir, rootfs.Files))...)
+	slices.Sort(all)
+	for _, pid := range slices.Compact(all) {
+		if pid == spared || pid == os.Getpid() {
+			continue
+		}
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("kill process %d: %w", pid, err)
+		}
+	}
+	return nil
 }
 
 // wipe removes what a guest leaves behind that nobody watches.
@@ -333,7 +346,7 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 		if err := errors.Join(d.kill(r), d.unplug(r, network)); err != nil {
 			return err
 		}
-		if err := errors.Join(r.Process.End(), r.Place.End()); err != nil {
+		if err := errors.Join(r.Process.End(), r.Place.End(), r.Pager.End()); err != nil {
 			return err
 		}
 	}

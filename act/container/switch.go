@@ -8,14 +8,12 @@ import (
 	"time"
 
 	"pagurus/act/container/criu"
+	"pagurus/act/container/haul"
 	"pagurus/act/container/proc"
 	"pagurus/act/container/rootfs"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
-
-// restoreLimit is how long a target may take to make a guest of what it has.
-const restoreLimit = time.Minute
 
 // Switch freezes a guest that was copied, sends what is left, and returns when
 // the target has it whole. Called again it says the same again. After an error
@@ -62,31 +60,31 @@ func (d *Driver) handOver(ctx context.Context, g *guest) error {
 	if err != nil {
 		return err
 	}
-	defer s.free()
-	stop := context.AfterFunc(ctx, s.close)
+	defer s.Free()
+	stop := context.AfterFunc(ctx, s.Close)
 	defer stop()
 	linkable, err := g.unlink(ctx)
 	if err != nil {
 		return err
 	}
 	defer linkable()
-	s.progress.PausedAt = time.Now()
-	s.stages.begin()
+	s.Pause()
 	images := filepath.Join(g.dir, imagesDir)
-	defer rootfs.Clear(images)
+	defer func() {
+		if !g.remembered().Copy.Left { // of one that has left Stop clears all away
+			rootfs.Clear(images)
+		}
+	}()
 	if err := d.dumpStill(ctx, g, s, images); err != nil {
 		return err
 	}
 	if err := fault.Point("container.switch.after-dump"); err != nil {
 		return err
 	}
-	if err := s.images(images); err != nil {
+	if err := s.Images(images); err != nil {
 		return err
 	}
-	if err := s.sync(); err != nil {
-		return err
-	}
-	s.stages.done("send")
+	s.Stage("send")
 	return d.ask(g, s)
 }
 
@@ -100,7 +98,7 @@ const (
 // dumpStill freezes the guest at a moment at which it can be dumped, and sends
 // what only then holds still: what the target lacks of its files and memory, and
 // the rest of it as images in a folder.
-func (d *Driver) dumpStill(ctx context.Context, g *guest, s *sending, images string) error {
+func (d *Driver) dumpStill(ctx context.Context, g *guest, s *haul.Out, images string) error {
 	for try := 1; ; try++ {
 		if err := d.freeze(g); err != nil {
 			return err
@@ -108,16 +106,16 @@ func (d *Driver) dumpStill(ctx context.Context, g *guest, s *sending, images str
 		if err := fault.Point("container.switch.after-freeze"); err != nil {
 			return err
 		}
-		s.stages.done("freeze")
+		s.Stage("freeze")
 		early, err := proc.Connecting(g.remembered().Process.PID)
 		if err == nil && early && try < dumpTries {
 			err = criu.ErrPassing
 		} else if err == nil {
 			early = false
-			if err = s.pass(ctx, g, true); err == nil {
-				s.stages.done("rest")
+			if err = errors.Join(s.Pass(ctx, true), d.cut(g)); err == nil {
+				s.Stage("rest")
 				err = d.dump(ctx, g, s, images)
-				s.stages.done("dump")
+				s.Stage("dump")
 			}
 		}
 		if err == nil || !errors.Is(err, criu.ErrPassing) || try >= dumpTries {
@@ -131,10 +129,10 @@ func (d *Driver) dumpStill(ctx context.Context, g *guest, s *sending, images str
 			continue
 		}
 		// What is written from now on nobody would see.
-		if err := s.track(ctx, g); err != nil {
+		if err := s.Track(ctx); err != nil {
 			return err
 		}
-		if err := s.pass(ctx, g, false); err != nil {
+		if err := s.Pass(ctx, false); err != nil {
 			return err
 		}
 	}
@@ -142,36 +140,26 @@ func (d *Driver) dumpStill(ctx context.Context, g *guest, s *sending, images str
 
 // ask has the target make the guest run there: the point of no return. From
 // here on only the target's own word means that it has not got it.
-func (d *Driver) ask(g *guest, s *sending) error {
-	s.progress.RemainingBytes, s.progress.SentBytes = 0, s.conn.Sent()
-	if err := g.remember(func(r *record) { r.Copy.Asked, r.Copy.Cost = true, s.progress }); err != nil {
+func (d *Driver) ask(g *guest, s *haul.Out) error {
+	s.Progress.RemainingBytes = 0
+	if err := g.remember(func(r *record) { r.Copy.Asked, r.Copy.Cost = true, s.Progress }); err != nil {
 		return err
 	}
 	if err := fault.Point("container.switch.before-ask"); err != nil {
 		return err
 	}
-	err := s.conn.Send(sayRestore)
-	if err == nil {
-		err = s.conn.Flush()
-	}
-	var a answer
-	if err == nil {
-		if err = fault.Point("container.switch.after-ask"); err == nil {
-			a, err = hear(s.conn, restoreLimit)
-		}
-	}
+	a, err := s.Ask(func() error { return fault.Point("container.switch.after-ask") })
 	if err != nil {
 		return err
 	}
-	s.stages.done("restore")
-	d.config.Log.Info("guest switched", append([]any{"guest", g.id, "arrived", a.Arrived}, s.stages.all...)...)
-	s.progress.Downtime = time.Since(s.progress.PausedAt)
-	s.progress.Elapsed = time.Since(s.begun)
-	return g.conclude(a, s.progress)
+	s.Stage("restore")
+	d.config.Log.Info("guest switched", append([]any{"guest", g.id, "arrived", a.Arrived}, s.Stages()...)...)
+	s.Progress.Downtime = time.Since(s.Progress.PausedAt)
+	return g.conclude(a, s.Progress)
 }
 
 // conclude remembers what became of a guest after the target has said so.
-func (g *guest) conclude(a answer, cost fleet.Progress) error {
+func (g *guest) conclude(a haul.Answer, cost fleet.Progress) error {
 	if a.Arrived {
 		return g.remember(func(r *record) { r.Copy.Left, r.Copy.Cost = true, cost })
 	}
@@ -206,10 +194,10 @@ func (d *Driver) settled(ctx context.Context, g *guest) (fleet.Progress, error) 
 // resumeSending gives the copy that is ready to switch, which is the caller's
 // then. If the agent that made it has died, it is made again, while the guest
 // runs.
-func (d *Driver) resumeSending(ctx context.Context, g *guest) (*sending, error) {
-	if s := g.take(); s != nil && s.failed != nil {
-		s.free()
-		return nil, s.failed
+func (d *Driver) resumeSending(ctx context.Context, g *guest) (*haul.Out, error) {
+	if s, err := g.take(); err != nil {
+		s.Free()
+		return nil, err
 	} else if s != nil {
 		return s, nil
 	}
@@ -218,29 +206,43 @@ func (d *Driver) resumeSending(ctx context.Context, g *guest) (*sending, error) 
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, s.close)
+	stop := context.AfterFunc(ctx, s.Close)
 	defer stop()
 	if !c.Frozen {
-		s.progress.Rounds++
-		err = s.pass(ctx, g, false)
+		s.Progress.Rounds++
+		err = s.Pass(ctx, false)
 	}
 	if err != nil {
-		s.free()
+		s.Free()
 		return nil, err
 	}
 	return s, nil
 }
 
-// freeze lets the guest stand still, and nothing of it leave this host.
+// freeze lets the guest stand still.
 func (d *Driver) freeze(g *guest) error {
-	r := g.remembered()
 	if err := g.remember(func(r *record) { r.Copy.Frozen = true }); err != nil {
 		return err
 	}
-	if err := d.atHost(r.Port.Cut); err != nil {
+	return d.config.Cgroups.Freeze(g.id)
+}
+
+// cut lets nothing of a guest that stands still leave this host any more, so that
+// nobody is told that something arrived after it was dumped. What it sent last has
+// left by then: it would be sent again only after a second.
+func (d *Driver) cut(g *guest) error { return d.atHost(g.remembered().Port.Cut) }
+
+// release makes sure that a guest whose agent died while it switched stands still
+// and is held by no CRIU.
+func (d *Driver) release(ctx context.Context, g *guest) error {
+	freezer, err := d.config.Cgroups.Freezer(g.id)
+	if err != nil {
 		return err
 	}
-	return d.config.Cgroups.Freeze(g.id)
+	if err := d.criu.Release(ctx, g.remembered().Process.PID, freezer); err != nil {
+		return err
+	}
+	return errors.Join(d.freeze(g), d.cut(g))
 }
 
 // thaw is the way back.
@@ -253,7 +255,7 @@ func (d *Driver) thaw(g *guest) error {
 }
 
 // dump writes the frozen guest's processes to images, which it survives.
-func (d *Driver) dump(ctx context.Context, g *guest, s *sending, images string) error {
+func (d *Driver) dump(ctx context.Context, g *guest, s *haul.Out, images string) error {
 	if err := rootfs.Clear(images); err != nil {
 		return err
 	}
@@ -272,7 +274,7 @@ func (d *Driver) dump(ctx context.Context, g *guest, s *sending, images string) 
 	return d.atHost(func() error {
 		return d.criu.Dump(ctx, criu.DumpSpec{
 			PID: r.Process.PID, Images: images, Mounts: mounts, Running: true, Freezer: freezer, GhostBytes: ghostBytes(r),
-			Copied: s.memory != nil,
+			Copied: s.Copied(),
 		})
 	})
 }

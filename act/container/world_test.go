@@ -95,9 +95,8 @@ func newWorld(t *testing.T) *world {
 // guests is how many guests a job may have in these tests.
 const guests = 2
 
-// network makes a host's part of the job's network. The overlay is told where
-// guests are; here every frame goes everywhere, so that none is led to where a
-// guest was.
+// network makes a host's part of the job's network, as the overlay does: nothing
+// is learnt, and lead says where guests are.
 func (w *world) network(t *testing.T, i int) {
 	t.Helper()
 	h, other := w.hosts[i].net, w.hosts[1-i].net
@@ -105,10 +104,22 @@ func (w *world) network(t *testing.T, i int) {
 	h.Run("ip", "link", "add", bridge, "type", "bridge")
 	h.Run("ip", "link", "add", tunnel, "type", "vxlan", "id", fmt.Sprint(subnet.VNI()), "local", h.Addr.String(), "remote", other.Addr.String(), "dstport", "4789", "nolearning")
 	h.Run("ip", "link", "set", tunnel, "mtu", fmt.Sprint(fleet.NetworkMTU), "master", bridge, "up")
-	h.Run("bridge", "link", "set", "dev", tunnel, "learning", "off")
+	h.Run("bridge", "link", "set", "dev", tunnel, "learning", "off", "flood", "off")
 	h.Run("ip", "link", "set", bridge, "up")
 	for g := range guests {
 		w.port(t, i, g)
+	}
+}
+
+// lead has every host lead what comes for a guest to where it is.
+func (w *world) lead(t *testing.T, guest, to int) {
+	t.Helper()
+	for i := range w.hosts {
+		by := subnet.TunnelName()
+		if i == to {
+			by = subnet.TapName(guest)
+		}
+		w.hosts[i].net.Run("bridge", "fdb", "replace", subnet.GuestMAC(guest), "dev", by, "master", "static")
 	}
 }
 
@@ -123,7 +134,7 @@ func (w *world) port(t *testing.T, i, guest int) {
 	h.Run("ip", "link", "add", subnet.TapName(guest), "mtu", mtu, "type", "veth", "peer", "name", subnet.PortPeerName(guest),
 		"mtu", mtu, "address", subnet.GuestMAC(guest))
 	h.Run("ip", "link", "set", subnet.TapName(guest), "master", subnet.BridgeName(), "up")
-	h.Run("bridge", "link", "set", "dev", subnet.TapName(guest), "learning", "off")
+	h.Run("bridge", "link", "set", "dev", subnet.TapName(guest), "learning", "off", "flood", "off")
 	h.Run("tc", "qdisc", "add", "dev", subnet.TapName(guest), "clsact")
 }
 

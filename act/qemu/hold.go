@@ -40,10 +40,15 @@ func (d *Driver) hold(g *guest, q *qmp.Client, p *pace.Pace, m fleet.MigrationID
 		stop()
 		return
 	}
+	before := g.held
 	g.held = h
 	d.watches.Go(func() {
 		defer close(h.done)
 		defer stop()
+		if before != nil { // of an earlier copy, or of this one, that was watched on
+			before.stop()
+			<-before.done
+		}
 		events, end := q.Subscribe() // QEMU says when a pass begins
 		defer end()
 		for {

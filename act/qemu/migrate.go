@@ -85,7 +85,10 @@ func (d *Driver) begin(ctx context.Context, g *guest, q *qmp.Client, t fleet.Tas
 		}
 	}
 	if info.underWay() {
-		if err := g.callOff(ctx, q); err != nil {
+		ending, cancel := context.WithTimeout(ctx, undoLimit) // ctx is that of a whole copy
+		err := g.callOff(ending, q)
+		cancel()
+		if err != nil {
 			return fmt.Errorf("call off an earlier copy: %w", err)
 		}
 	}

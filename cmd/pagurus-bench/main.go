@@ -64,7 +64,7 @@ func (b *bench) parts() []part {
 func main() {
 	b := &bench{Run: figures.New(drive.Pagurus{}, 0), names: map[fleet.JobID]string{}}
 	all := b.parts()
-	flag.IntVar(&b.Repeat, "repeat", 8, "how often each comparison is repeated")
+	flag.IntVar(&b.Repeat, "repeat", 20, "how often each comparison is repeated")
 	out := flag.String("o", "dist/bench.json", "where the record goes")
 	only := flag.String("only", "", "the one part to measure (default: all)")
 	programs := flag.String("programs", "", "of predict: only these, joined by commas")

@@ -48,6 +48,7 @@ func main() {
 	flag.IntVar(&c.hosts, "hosts", 3, "hosts of the lab")
 	flag.IntVar(&c.seconds, "seconds", 30, "how long each job computes")
 	flag.Parse()
+	flag.Visit(func(f *flag.Flag) { c.bounded = c.bounded || f.Name == "duration" })
 	err := c.start(fleet.Kind(of), only)
 	if err == nil {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -137,6 +138,9 @@ func (c *chaos) all(ctx context.Context, out, logs string) (err error) {
 		err = fmt.Errorf("seed %d, fault %d: %w", c.seed, c.struck(), err)
 	}
 	c.summary(os.Stdout)
+	if err == nil {
+		err = c.tooFew()
+	}
 	return errors.Join(err, c.keep(out, err))
 }
 

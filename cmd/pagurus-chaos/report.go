@@ -81,6 +81,28 @@ func (c *chaos) line() string {
 		time.Since(c.began).Seconds(), len(c.strikes), c.faults, last, t.Finished, t.Aborted+t.Stranded, t.CalledOff, t.Started, t.Killed, t.Lost, t.Doubled, t.Jobs)
 }
 
+// other stands in the summary for the phases that no fault is meant for: the
+// way back, and the end of a migration that was over before its fault came.
+const other fleet.Phase = "other"
+
+// place gives the column of the summary in which a fault is counted that came
+// in a phase: where it came, not where it was meant to come.
+func place(hit fleet.Phase) fleet.Phase {
+	if slices.Contains(phases, hit) {
+		return hit
+	}
+	return other
+}
+
+// tooFew is an error if fewer faults came than were asked for because time ran
+// out, unless it was somebody who said how long the run may take.
+func (c *chaos) tooFew() error {
+	if n := c.struck(); n < c.faults && !c.bounded {
+		return fmt.Errorf("only %d of %d faults came in %s; give --duration more, or --faults fewer", n, c.faults, c.limit)
+	}
+	return nil
+}
+
 // summary prints all counts.
 func (c *chaos) summary(w io.Writer) {
 	c.mu.Lock()
@@ -91,11 +113,13 @@ func (c *chaos) summary(w io.Writer) {
 		if by[k.Kind] == nil {
 			by[k.Kind] = map[fleet.Phase]int{}
 		}
-		by[k.Kind][k.Phase]++
-		sum[k.Phase]++
+		at := place(k.Hit)
+		by[k.Kind][at]++
+		sum[at]++
 	}
 	fmt.Fprintf(w, "%-14s %5s", "FAULT", "ALL")
-	for _, p := range phases {
+	columns := append(slices.Clone(phases), other)
+	for _, p := range columns {
 		fmt.Fprintf(w, " %10s", strings.ToUpper(string(p)))
 	}
 	row := func(name string, counts map[fleet.Phase]int) {
@@ -104,7 +128,7 @@ func (c *chaos) summary(w io.Writer) {
 			all += n
 		}
 		fmt.Fprintf(w, "\n%-14s %5d", name, all)
-		for _, p := range phases {
+		for _, p := range columns {
 			fmt.Fprintf(w, " %10d", counts[p])
 		}
 	}

@@ -21,6 +21,7 @@ type chaos struct {
 	mechanism
 	only    []kind
 	limit   time.Duration // of the part in which faults come
+	bounded bool          // somebody said so: fewer faults are no failure
 	hosts   int
 	seconds int // a job computes
 	drive.Pagurus

@@ -68,6 +68,7 @@ func (c *chaos) strikeAll(ctx context.Context) error {
 				under.Go(func() {
 					err := c.strike(ctx, f, m)
 					if errors.Is(err, errMissed) {
+						c.forget(f)
 						err = missed{f}
 					}
 					over <- err
@@ -95,6 +96,14 @@ func (c *chaos) strikeAll(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// forget takes a fault back that found nothing to strike: it comes again, and
+// is counted then.
+func (c *chaos) forget(f fault) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.strikes = slices.DeleteFunc(c.strikes, func(k *strike) bool { return k.Number == f.Number })
 }
 
 // missed is of a fault that came too late for its phase.

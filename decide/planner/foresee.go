@@ -23,7 +23,7 @@ func (d *draft) foresee() {
 		return
 	}
 	s := d.base.Apply(d.change(), d.base.Revision)
-	past := past(s)
+	past := slices.Collect(maps.Values(s.Migrations))
 	longestOf := map[fleet.MoveID]fleet.Range[time.Duration]{}
 	for i, m := range begun {
 		m.Packed = packs(s, past, m)
@@ -37,9 +37,6 @@ func (d *draft) foresee() {
 		d.migrations.put[m.ID] = m
 	}
 }
-
-// past gives all migrations there were, in whatever order.
-func past(s fleet.Snapshot) []fleet.Migration { return slices.Collect(maps.Values(s.Migrations)) }
 
 // predict says what a migration in the snapshot will cost if it goes in a mode.
 func predict(s fleet.Snapshot, past []fleet.Migration, m fleet.Migration, mode fleet.Mode) fleet.Prediction {
@@ -157,7 +154,7 @@ func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
 	for _, g := range sortedGuests(d.base, func(g fleet.Guest) bool { return !g.State.Ended() && g.Home == h.ID }) {
 		i := slices.IndexFunc(out, func(r fleet.Request) bool { return d.guests.at(r.Guests[0]).Job == g.Job })
 		if i < 0 {
-			out = append(out, fleet.Request{At: r.At, By: r.By, Verb: fleet.Migrate, Host: h.ID, Limits: fleet.Limits{PageCache: r.Limits.PageCache, Compress: r.Limits.Compress}})
+			out = append(out, fleet.Request{At: r.At, By: r.By, Verb: fleet.Migrate, Host: h.ID, Limits: leaveLimits(r.Limits)})
 			i = len(out) - 1
 		}
 		out[i].Guests = append(out[i].Guests, g.ID)
@@ -213,4 +210,4 @@ func reservations(at time.Time, m fleet.Migration) []string {
 }
 
 // Score says how well past predictions met their outcomes.
-func (p *Planner) Score(s fleet.Snapshot) fleet.Calibration { return cost.Score(past(s)) }
+func (p *Planner) Score(s fleet.Snapshot) fleet.Calibration { return cost.Score(slices.Collect(maps.Values(s.Migrations))) }

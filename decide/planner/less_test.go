@@ -82,9 +82,13 @@ func TestBothHostsCompressOrNone(t *testing.T) {
 func TestDrainKeepsWhatItWasTold(t *testing.T) {
 	w := packing(t)
 	r := fleet.Request{Verb: fleet.Drain, Host: "host1", By: fleet.Caller{Admin: true},
-		Limits: fleet.Limits{PageCache: fleet.SendCache, Compress: fleet.CompressOff, Rounds: 3}}
+		Limits: fleet.Limits{BytesPerSecond: 9 << 20, PageCache: fleet.SendCache, Compress: fleet.CompressOff, Rounds: 3}}
+	f, err := new(Planner).Foresee(w.s, r)
+	if err != nil || len(f.Migrations) == 0 || f.Migrations[0].Prediction.LinkBytesPerSecond > 9<<20 {
+		t.Errorf("foreseen is %+v, %v", f, err)
+	}
 	w.must(r)
-	want := fleet.Limits{PageCache: fleet.SendCache, Compress: fleet.CompressOff}
+	want := fleet.Limits{BytesPerSecond: 9 << 20, PageCache: fleet.SendCache, Compress: fleet.CompressOff}
 	if got := w.s.Hosts["host1"].Leave; got != want {
 		t.Errorf("the host keeps %+v", got)
 	}
@@ -96,11 +100,13 @@ func TestDrainKeepsWhatItWasTold(t *testing.T) {
 	if got := w.s.Hosts["host1"].Leave; got != r.Limits {
 		t.Errorf("told otherwise it keeps %+v", got)
 	}
-	r.Limits.PageCache = "eat"
-	if _, err := w.ask(r); err == nil {
-		t.Error("nonsense was taken")
+	for _, nonsense := range []fleet.Limits{{PageCache: "eat"}, {BytesPerSecond: -1}} {
+		r.Limits = nonsense
+		if _, err := w.ask(r); err == nil {
+			t.Errorf("%+v was taken", nonsense)
+		}
 	}
-	r.Limits.PageCache = fleet.DropCache
+	r.Limits = fleet.Limits{PageCache: fleet.DropCache}
 	w.must(r)
 	w.must(fleet.Request{Verb: fleet.Undrain, Host: "host1", By: fleet.Caller{Admin: true}})
 	if got := w.s.Hosts["host1"].Leave; got != (fleet.Limits{}) {

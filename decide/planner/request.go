@@ -106,14 +106,19 @@ func (d *draft) unmovable(g fleet.Guest) string {
 	return placement.Hindered(d.base, g)
 }
 
+// leaveLimits gives what of limits the moves that empty a host keep to.
+func leaveLimits(l fleet.Limits) fleet.Limits {
+	return fleet.Limits{BytesPerSecond: l.BytesPerSecond, PageCache: l.PageCache, Compress: l.Compress}
+}
+
 // drainHost empties a host and keeps it empty.
 func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 	h, err := d.adminHost(r)
 	if err != nil {
 		return fleet.Answer{}, err
 	}
-	leave := fleet.Limits{PageCache: r.Limits.PageCache, Compress: r.Limits.Compress}
-	if reason := invalidLess(leave); reason != "" {
+	leave := leaveLimits(r.Limits)
+	if reason := invalidLimits(leave); reason != "" {
 		return refuse(r, "%s", reason)
 	}
 	now, changed := lifecycle.Host(h, fleet.Drain, d.at)

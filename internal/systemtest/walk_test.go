@@ -12,10 +12,47 @@ import (
 	"testing"
 	"time"
 
+	"pagurus/decide/lifecycle"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 	"pagurus/internal/testkit"
 )
+
+// walkedOrder is an order that the walk has an agent die around.
+type walkedOrder struct {
+	verb   fleet.Verb
+	source bool   // whose order it is
+	before string // what has to go wrong at the source so that it comes to this order
+}
+
+// walked are the orders of a migration, in the order of a walk.
+var walked = []walkedOrder{
+	{verb: fleet.Receive}, {verb: fleet.Copy, source: true}, {verb: fleet.Switch, source: true}, {verb: fleet.Repoint},
+	{verb: fleet.Retire, source: true},
+	{verb: fleet.Revert, source: true, before: "agent.switch.before=error"}, {verb: fleet.Discard, before: "agent.switch.before=error"},
+}
+
+// The walk leaves no order of the tables out but that to gather, which
+// containers are never given: postcopy.txtar has its agents die then.
+func TestWalkHasEveryOrder(t *testing.T) {
+	const from, to fleet.HostID = "a", "b"
+	orders := 0
+	for _, p := range []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Repointing, fleet.Gathering,
+		fleet.Retiring, fleet.Withdrawing, fleet.Reverting, fleet.Discarding, fleet.Finished, fleet.Aborted, fleet.Stranded} {
+		o, waits := lifecycle.MigrationOrder(fleet.Migration{ID: "m", Phase: p, From: from, To: to})
+		if !waits || o.Verb == fleet.Gather {
+			continue
+		}
+		orders++
+		i := slices.IndexFunc(walked, func(c walkedOrder) bool { return c.verb == o.Verb })
+		if i < 0 || walked[i].source != (o.Host == from) {
+			t.Errorf("%s: the order to %s, at the source: %t, is not walked", p, o.Verb, o.Host == from)
+		}
+	}
+	if orders < len(walked) {
+		t.Errorf("the tables have %d orders, and %d are walked", orders, len(walked))
+	}
+}
 
 // A gang of two goes to and fro between two hosts. In each move the agent of one
 // of them dies before or after one of its orders, or has carried it out and dies
@@ -52,15 +89,7 @@ func TestGangSurvivesEveryOrder(t *testing.T) {
 	})
 	w.job = w.only()
 	testkit.Until(t, untilLimit, "the job's ranks compute", func() bool { return strings.Contains(w.say("logs", w.job), "START") })
-	for _, c := range []struct {
-		verb   fleet.Verb
-		source bool   // whose order it is
-		before string // what has to go wrong at the source so that it comes to this order
-	}{
-		{verb: fleet.Receive}, {verb: fleet.Copy, source: true}, {verb: fleet.Switch, source: true}, {verb: fleet.Repoint},
-		{verb: fleet.Retire, source: true},
-		{verb: fleet.Revert, source: true, before: "agent.switch.before=error"}, {verb: fleet.Discard, before: "agent.switch.before=error"},
-	} {
+	for _, c := range walked {
 		for _, place := range []string{"before=kill", "after=kill", "recorded=kill"} {
 			w.step(fmt.Sprintf("agent.%s.%s", c.verb, place), c.source, c.before)
 		}

@@ -88,3 +88,20 @@ func Median(samples []float64, confidence float64) (Interval, error) {
 	}
 	return Interval{mid, s[low], s[n-1-low], confidence, n}, nil
 }
+
+// Proportion gives which share of trials were hits, with the interval of
+// Clopper and Pearson (1934), which holds at least what it says.
+func Proportion(hits, trials int, confidence float64) (Interval, error) {
+	if trials < 1 || hits < 0 || hits > trials {
+		return Interval{}, fmt.Errorf("%d of %d is no share", hits, trials)
+	}
+	k, n, tail := float64(hits), float64(trials), (1-confidence)/2
+	low, high := 0.0, 1.0
+	if hits > 0 {
+		low = distuv.Beta{Alpha: k, Beta: n - k + 1}.Quantile(tail)
+	}
+	if hits < trials {
+		high = distuv.Beta{Alpha: k + 1, Beta: n - k}.Quantile(1 - tail)
+	}
+	return Interval{k / n, low, high, confidence, trials}, nil
+}

@@ -52,3 +52,19 @@ func TestMedianByOrder(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// Of ten trials: R's binom.test(8, 10) gives 0.4439 to 0.9748, binom.test(10, 10)
+// 0.6915 to 1, binom.test(0, 10) 0 to 0.3085.
+func TestProportion(t *testing.T) {
+	for hits, want := range map[int][2]float64{8: {0.4439045, 0.9747893}, 10: {0.6915029, 1}, 0: {0, 0.3084971}} {
+		got, err := Proportion(hits, 10, 0.95)
+		if err != nil || got.Value != float64(hits)/10 || math.Abs(got.Low-want[0]) > 1e-6 || math.Abs(got.High-want[1]) > 1e-6 || got.Samples != 10 {
+			t.Errorf("%d of 10: %+v, %v", hits, got, err)
+		}
+	}
+	for _, none := range [][2]int{{0, 0}, {3, 2}, {-1, 2}} {
+		if _, err := Proportion(none[0], none[1], 0.95); err == nil {
+			t.Errorf("%v is a share", none)
+		}
+	}
+}

@@ -204,16 +204,60 @@ func TestMigrateWaits(t *testing.T) {
 		w := newWorld(t)
 		w.answer = func(fleet.Request) (fleet.Answer, error) {
 			w.change(func(s *fleet.Snapshot) { move(s, fleet.Preparing, "") })
-			time.AfterFunc(50*time.Millisecond, func() { w.change(func(s *fleet.Snapshot) { move(s, c.phase, c.cause) }) })
 			return fleet.Answer{Moves: []fleet.MoveID{"m1"}}, nil
 		}
 		if got := w.pagurus("", "migrate", "j1g0", "--to", "host2"); got.out != "m1\n" || got.code != 0 {
 			t.Errorf("without --wait: %+v", got)
 		}
-		got := w.pagurus("", "migrate", "j1g0", "--to", "host2", "--wait")
-		if got.code != c.code || !strings.Contains(got.out+got.err, c.says) || !strings.Contains(got.err, "preparing") {
-			t.Errorf("%s: %+v", c.phase, got)
+		b := w.begin("migrate", "j1g0", "--to", "host2", "--wait")
+		b.shows("preparing")
+		w.change(func(s *fleet.Snapshot) { move(s, c.phase, c.cause) })
+		if code := <-b.code; code != c.code || !strings.Contains(b.out.String()+b.err.String(), c.says) {
+			t.Errorf("%s: %d, %q, %q", c.phase, code, b.out.String(), b.err.String())
 		}
+	}
+}
+
+// Ctrl-C ends the waiting and not the move, and says so.
+func TestInterruptLeavesTheMoveAlone(t *testing.T) {
+	w := newWorld(t)
+	w.answer = func(fleet.Request) (fleet.Answer, error) {
+		w.change(func(s *fleet.Snapshot) {
+			s.Hosts["host1"] = fleet.Host{ID: "host1", State: fleet.HostDraining}
+			s.Moves["m1"] = fleet.Move{ID: "m1", Migrations: []fleet.MigrationID{"m1.g"}}
+			s.Migrations["m1.g"] = fleet.Migration{ID: "m1.g", Move: "m1", Guest: "j1g0", Job: "j1", From: "host1", To: "host2", Phase: fleet.Copying}
+		})
+		return fleet.Answer{Moves: []fleet.MoveID{"m1"}}, nil
+	}
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"migrate", "j1g0", "--to", "host2", "--wait"}, "`pagurus moves cancel m1` calls it off"},
+		{[]string{"drain", "host1", "--wait"}, "`pagurus undrain host1` calls it off"},
+	} {
+		asked := len(w.asked)
+		b := w.begin(c.args...)
+		b.shows("copying") // until then nobody would catch the signal
+		if e := syscall.Kill(os.Getpid(), syscall.SIGINT); e != nil {
+			t.Fatal(e)
+		}
+		if got := <-b.code; got != 130 || !strings.Contains(b.err.String(), c.says) {
+			t.Errorf("%v: %d, %q", c.args, got, b.err.String())
+		}
+		if len(w.asked) != asked+1 {
+			t.Errorf("it asked for %+v", w.asked[asked:])
+		}
+	}
+}
+
+func TestDrainAsksForLimits(t *testing.T) {
+	w := newWorld(t)
+	w.answer = func(fleet.Request) (fleet.Answer, error) { return fleet.Answer{}, nil }
+	got := w.pagurus("", "drain", "host1", "--bandwidth", "200M/s", "--page-cache", "drop", "--compress", "off")
+	want := fleet.Limits{BytesPerSecond: 200 << 20, PageCache: fleet.DropCache, Compress: fleet.CompressOff}
+	if r := w.asked[0]; got.code != 0 || r.Verb != fleet.Drain || r.Host != "host1" || r.Limits != want {
+		t.Errorf("got %+v, asked for %+v", got, r)
 	}
 }
 
@@ -361,6 +405,9 @@ func TestBadCommandLines(t *testing.T) {
 		{"migrate", 1, "--job"},
 		{"migrate j1g0 --job j1", 1, "--job"},
 		{"migrate j1g0 --bandwidth fast", 1, "512M"},
+		{"migrate j1g0 --wait --dry-run", 1, "dry-run"},
+		{"drain host1 --wait --dry-run", 1, "dry-run"},
+		{"drain host1 --bandwidth fast", 1, "512M"},
 		{"migrate j1g0 --max-stall 1us", 1, "1ms"},
 		{"migrate j1g0 --deadline -1s", 1, "30s"},
 		{"moves m1", 1, "m1"},
@@ -401,7 +448,7 @@ func TestParseBytes(t *testing.T) {
 			t.Errorf("%q is %d, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "M", "-1M", "0", "1X", "NaN", "Inf", "9e99G", "1 0"} {
+	for _, text := range []string{"", "M", "-1M", "0", "0.5", "1X", "NaN", "Inf", "9e99G", "1 0"} {
 		if got, err := ParseBytes(text); err == nil {
 			t.Errorf("%q is %d", text, got)
 		}

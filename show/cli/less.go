@@ -2,14 +2,16 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
 )
 
-// lessFlags say what of a guest's memory is sent, and how.
+// lessFlags say what of a guest's memory is sent, how, and how fast.
 type lessFlags struct {
+	bandwidth       string
 	cache, compress string
 }
 
@@ -30,6 +32,7 @@ var (
 
 func (f *lessFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
+	flags.StringVar(&f.bandwidth, "bandwidth", "", "send no more than this a second from one host, like 200M (default: what the link carries)")
 	flags.StringVar(&f.cache, "page-cache", modeAuto, "auto, drop (the guest forgets what it can read from files again) or send (all of it is sent)")
 	flags.StringVar(&f.compress, "compress", modeAuto, "auto (where the link is slow), on or off")
 	_ = cmd.RegisterFlagCompletionFunc("page-cache", cobra.FixedCompletions(cacheChoices, cobra.ShellCompDirectiveNoFileComp))
@@ -43,6 +46,13 @@ func (f lessFlags) set(cmd *cobra.Command, l *fleet.Limits) error {
 		if value == "" {
 			return usage(cmd, fmt.Sprintf("--%s is empty: give auto or leave it out", flag))
 		}
+	}
+	if cmd.Flags().Changed("bandwidth") {
+		n, err := ParseBytes(strings.TrimSuffix(f.bandwidth, "/s"))
+		if err != nil {
+			return usage(cmd, fmt.Sprintf("--bandwidth: %v a second", err))
+		}
+		l.BytesPerSecond = n
 	}
 	if f.cache != modeAuto {
 		l.PageCache = fleet.CachePolicy(f.cache)

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +19,6 @@ const modeAuto = "auto"
 // migrateFlags is what `migrate` is told besides guests.
 type migrateFlags struct {
 	job, to, site   string
-	bandwidth       string
 	mode            string
 	stall, deadline time.Duration
 	wait, dry       bool
@@ -71,7 +69,7 @@ func (a *app) migrateCommand() *cobra.Command {
 			if (len(args) == 0) == (f.job == "") {
 				return usage(cmd, "name one or more guests, `pagurus guests` lists them, or a job with --job")
 			}
-			return nil
+			return idleWait(cmd, f.wait, f.dry)
 		},
 		ValidArgsFunction: a.completeGuests,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -98,7 +96,6 @@ func (a *app) migrateCommand() *cobra.Command {
 	flags.StringVar(&f.to, "to", "", "the host to move to (default: the controller chooses)")
 	flags.StringVar(&f.site, "to-site", "", "the site to move to: a host of it is chosen")
 	flags.StringVar(&f.mode, "mode", modeAuto, "auto, pre-copy (the guest runs on while it is copied), post-copy (it runs on at the target before all of it is there) or stop-and-copy (it stands still: the least is sent)")
-	flags.StringVar(&f.bandwidth, "bandwidth", "", "send no more than this a second from one host, like 200M (default: what the link carries)")
 	flags.DurationVar(&f.stall, "max-stall", 0, "switch when a guest would stand still no longer than this (default 50ms)")
 	flags.DurationVar(&f.deadline, "deadline", 0, "who is not ready to switch by then stays (default: 5m after the first is ready)")
 	f.less.add(cmd)
@@ -124,13 +121,6 @@ func (f migrateFlags) request(cmd *cobra.Command, args []string) (fleet.Request,
 		r.Limits.Mode = fleet.Mode(f.mode)
 	}
 	given := cmd.Flags().Changed
-	if given("bandwidth") {
-		n, err := ParseBytes(strings.TrimSuffix(f.bandwidth, "/s"))
-		if err != nil {
-			return r, usage(cmd, fmt.Sprintf("--bandwidth: %v a second", err))
-		}
-		r.Limits.BytesPerSecond = n
-	}
 	if given("max-stall") && f.stall < leastStall {
 		return r, usage(cmd, fmt.Sprintf("--max-stall %s is too short for any guest: give %s or more", f.stall, leastStall))
 	}
@@ -145,9 +135,10 @@ func (a *app) showMoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show MOVE",
 		Short: "Show a move: its phases, what it sent, how long guests stood still",
-		Long: `Show tells all that is known of one move. DOWNTIME is what the guest's mechanism
-says it took to hand the guest over; STILL is from its pause at the source until
-the target let it run, where both hosts have the same clock.`,
+		Long: `Show tells all that is known of one move. DOWNTIME is from the guest's pause until
+its source had handed it over, and what is predicted; STILL is from its pause until
+the target let it run, where both hosts have the same clock. A line for each guest
+says how long either part of that took.`,
 		Example:           "  pagurus moves show m3\n  pagurus moves show m3 --json | jq .skew",
 		Args:              Exactly(1, "one move: `pagurus moves` lists them"),
 		ValidArgsFunction: a.completeMoves,

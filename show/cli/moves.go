@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,7 +29,7 @@ func (a *app) awaitMoves(ctx context.Context, ids []fleet.MoveID, limit time.Dur
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithTimeout(ctx, limit)
+	ctx, stop := attend(ctx, limit)
 	defer stop()
 	bar := newBar(a)
 	defer bar.clear()
@@ -46,7 +49,7 @@ func (a *app) awaitMoves(ctx context.Context, ids []fleet.MoveID, limit time.Dur
 	})
 	bar.clear()
 	if err != nil {
-		return late(err, limit, "`pagurus moves -w` shows how it goes on")
+		return late(err, limit, fmt.Sprintf("`pagurus moves -w` shows how it goes on, `pagurus moves cancel %s` calls it off", view.List(ids)))
 	}
 	if err := a.printMoves(moves); err != nil {
 		return err
@@ -89,10 +92,21 @@ func notArrived(moves []view.Move) error {
 	return errors.Join(causes...)
 }
 
-// late says that waiting took too long, when that is why.
+// attend gives a context for waiting for what goes on without this process: it
+// ends after a limit, or when somebody does not want to wait any longer.
+func attend(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, done := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := context.WithTimeout(ctx, limit)
+	return ctx, func() { stop(); done() }
+}
+
+// late says that waiting took too long, or was broken off, when that is why.
 func late(err error, limit time.Duration, then string) error {
-	if errors.Is(err, context.DeadlineExceeded) {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("not over after %s, and it goes on: %s", view.Took(limit), then)
+	case errors.Is(err, context.Canceled):
+		return Exit{Code: exitInterrupted, Err: fmt.Errorf("not waited for any longer, and it goes on: %s", then)}
 	}
 	return err
 }
@@ -110,10 +124,13 @@ guests have nowhere to go and why.
 With --wait it shows the moves until the host is empty, and exits with 1 if some
 guest cannot leave; with --json it prints each of them at the end. With --dry-run
 it says what that would cost, like ` + "`pagurus predict --host`" + `, and does nothing.` + lessHelp,
-		Example:           "  pagurus drain host1 --wait && sudo reboot\n  pagurus drain host1 --page-cache drop",
+		Example:           "  pagurus drain host1 --wait && sudo reboot\n  pagurus drain host1 --bandwidth 200M",
 		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := idleWait(cmd, wait, dry); err != nil {
+				return err
+			}
 			host := fleet.HostID(args[0])
 			request := fleet.Request{Verb: fleet.Drain, Host: host}
 			if err := less.set(cmd, &request.Limits); err != nil {
@@ -147,7 +164,7 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithTimeout(ctx, limit)
+	ctx, stop := attend(ctx, limit)
 	defer stop()
 	bar := newBar(a)
 	defer bar.clear()
@@ -185,7 +202,7 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 	})
 	bar.clear()
 	if err != nil {
-		return late(err, limit, "`pagurus moves -w` shows how it goes on")
+		return late(err, limit, fmt.Sprintf("`pagurus moves -w` shows how it goes on, `pagurus undrain %s` calls it off", host))
 	}
 	if err := a.printMoves(leaving); err != nil {
 		return err

@@ -19,9 +19,10 @@ func (a *app) predictCommand() *cobra.Command {
 		Use:   "predict GUEST | --job JOB | --host HOST | --score",
 		Short: "Say what a move would cost now, and do nothing",
 		Long: `Predict says where a guest, every guest of a job, or every guest of a host would
-go if it had to leave now, how long that would take, how long each would stand
-still and how much would be sent, each with the interval in which nine in ten
-outcomes lie. Where a move would not converge it says why and what would help.
+go if it had to leave now, how long that would take, how long the guest would
+stand still until its source had handed it over (the downtime), and how much would
+be sent, each with the interval in which nine in ten outcomes lie. Where a move
+would not converge it says why and what would help.
 
 It looks at each guest's memory for four seconds first, without disturbing it;
 where something is being moved it goes by the last look instead. What it says
@@ -73,6 +74,14 @@ it cost. With --score it says how good that was so far.`,
 // dryRun adds to a command the flag that makes it only predict.
 func dryRun(flags *pflag.FlagSet, dry *bool) {
 	flags.BoolVar(dry, "dry-run", false, "say what it would cost, and do nothing")
+}
+
+// idleWait refuses to wait for what is only predicted.
+func idleWait(cmd *cobra.Command, wait, dry bool) error {
+	if wait && dry {
+		return usage(cmd, "with --dry-run nothing happens that --wait could wait for: leave one of them out")
+	}
+	return nil
 }
 
 // predict prints what a request would lead to.

@@ -19,7 +19,7 @@ func ParseBytes(s string) (int64, error) {
 		}
 	}
 	n, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(n > 0) || n*unit >= math.MaxInt64 {
+	if err != nil || !(n*unit >= 1) || n*unit >= math.MaxInt64 {
 		return 0, fmt.Errorf("%q is no size: write it like 512M or 1.5G", s)
 	}
 	return int64(n * unit), nil

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
+	"pagurus/internal/testkit"
 	"pagurus/serve/wire"
 )
 
@@ -274,4 +275,26 @@ func (w *world) pagurusInto(out io.Writer, input string, args ...string) outcome
 		w.t.Errorf("%v did not come to an end", args)
 	}
 	return outcome{"", err.String(), code}
+}
+
+// begun is a command that goes on.
+type begun struct {
+	t        *testing.T
+	out, err safe
+	code     chan int
+}
+
+// begin begins a command line against the world.
+func (w *world) begin(args ...string) *begun {
+	b := &begun{t: w.t, code: make(chan int, 1)}
+	root := Root(Options{Version: "test", Machine: func() (string, error) { return "machine", nil }, In: strings.NewReader(""), Out: &b.out, Err: &b.err})
+	root.SetArgs(append([]string{"--controller", "unix:" + w.socket}, args...))
+	go func() { b.code <- Say(&b.err, root.ExecuteContext(w.t.Context())) }()
+	return b
+}
+
+// shows waits until the command has said something on standard error.
+func (b *begun) shows(what string) {
+	b.t.Helper()
+	testkit.Until(b.t, 20*time.Second, "it says "+what, func() bool { return strings.Contains(b.err.String(), what) })
 }

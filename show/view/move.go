@@ -38,6 +38,43 @@ func still(p Part, clock func(fleet.HostID) string) *time.Duration {
 	return &d
 }
 
+// Resuming is the second part of the time a guest stood still: from when the
+// source had handed it over, after Progress.Downtime, until it ran at the target.
+// In it the controller hears of the one, keeps it and orders the other.
+type Resuming struct {
+	Took  time.Duration `json:"took_ns"`
+	About bool          `json:"about,omitempty"` // no one clock saw both ends: the controller's saw this, a message's way later
+}
+
+// resuming gives the second part of a guest's stillness; nil: nobody knows.
+func resuming(p Part) *Resuming {
+	if p.Progress.Downtime <= 0 || p.Cost.PausedAt.IsZero() {
+		return nil
+	}
+	if p.Still != nil {
+		return &Resuming{Took: max(0, *p.Still-p.Progress.Downtime)}
+	}
+	for i, e := range p.Entered {
+		if e.Phase == fleet.Repointing && i+1 < len(p.Entered) {
+			return &Resuming{Took: p.Entered[i+1].At.Sub(e.At), About: true}
+		}
+	}
+	return nil
+}
+
+// stood splits the time the guest stood still into its parts; empty: it did
+// not, or nobody knows.
+func (p Part) stood() string {
+	switch r := p.Resuming; {
+	case r == nil:
+		return ""
+	case r.About:
+		return fmt.Sprintf("stood still: %s until %s had handed it over, then about %s until it ran on %s", Took(p.Progress.Downtime), p.From, Took(r.Took), p.To)
+	default:
+		return fmt.Sprintf("stood still for %s: %s until %s had handed it over, %s until it ran on %s", Took(*p.Still), Took(p.Progress.Downtime), p.From, Took(r.Took), p.To)
+	}
+}
+
 // skew gives how closely those switched that did; nil for fewer than two.
 func skew(parts []Part, clock func(fleet.HostID) string) *Skew {
 	var out Skew
@@ -139,7 +176,7 @@ func (m Move) Show(now time.Time) string {
 	}
 	b.WriteString("\n" + m.costs(now).Text())
 	for _, p := range m.Parts {
-		for _, said := range []string{p.prediction(), p.less(), p.late(now), p.StallLine()} {
+		for _, said := range []string{p.prediction(), p.less(), p.stood(), p.late(now), p.StallLine()} {
 			if said != "" {
 				fmt.Fprintf(&b, "%s: %s\n", p.Guest, said)
 			}

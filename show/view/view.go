@@ -65,6 +65,7 @@ type Part struct {
 	fleet.Migration
 	Progress fleet.Progress `json:"progress"`           // the cost once known, before that what the source last said
 	Still    *time.Duration `json:"still_ns,omitempty"` // from pause to resume; nil: not over, or the hosts' clocks differ
+	Resuming *Resuming      `json:"resuming,omitempty"` // the end of that; nil: not over
 }
 
 // Read joins and sorts a snapshot.
@@ -141,6 +142,7 @@ func readMove(s fleet.Snapshot, m fleet.Move) Move {
 			p.Progress = live
 		}
 		p.Still = still(p, clocks(s))
+		p.Resuming = resuming(p)
 		row.Parts = append(row.Parts, p)
 	}
 	row.Skew = skew(row.Parts, clocks(s))

@@ -104,6 +104,28 @@ func gang(s fleet.Snapshot) fleet.Snapshot {
 	return s
 }
 
+// The time a guest stood still is the sum of its parts; where no clock saw both
+// ends the controller's word stands for the second.
+func TestPartsOfStandingStill(t *testing.T) {
+	s := gang(fleet.NewSnapshot())
+	m, _ := Read(s).Move("m4")
+	if r := m.Parts[0].Resuming; r == nil || *r != (Resuming{Took: 50 * time.Millisecond, About: true}) {
+		t.Errorf("two machines: %+v", r)
+	}
+	for _, id := range []fleet.HostID{"host1", "host10"} {
+		s.Hosts[id] = fleet.Host{ID: id, Facts: fleet.Facts{Machine: "one"}}
+	}
+	m, _ = Read(s).Move("m4")
+	for _, p := range m.Parts[:2] {
+		if r := p.Resuming; r == nil || r.About || p.Progress.Downtime+r.Took != *p.Still {
+			t.Errorf("one machine: %+v", r)
+		}
+	}
+	if m.Parts[2].Resuming != nil || m.Parts[2].stood() != "" {
+		t.Errorf("one that stayed: %+v", m.Parts[2].Resuming)
+	}
+}
+
 // What two hosts say is compared only where one clock said it.
 func TestSkew(t *testing.T) {
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -43,7 +43,24 @@ const (
 // memory from an address, where DumpSpec.Pages or something that speaks the same
 // protocol hands it out; nil: from the images. It does not end with the caller,
 // since the container depends on it until all its memory has come.
-func (c Criu) Pager(ctx context.Context, images string, from *Address) (p *Pager, err error) {
+func (c Criu) Pager(ctx context.Context, images string, from *Address) (*Pager, error) {
+	if from == nil {
+		return c.pager(ctx, images, nil)
+	}
+	return c.pager(ctx, images, nil, "--page-server", "--address", from.Host, "--port", strconv.Itoa(from.Port))
+}
+
+// PagerOn is Pager for memory that is handed out at the other end of a socket,
+// which is the pager's from now on, also after an error.
+func (c Criu) PagerOn(ctx context.Context, images string, socket *os.File) (*Pager, error) {
+	defer socket.Close()
+	return c.pager(ctx, images, socket, "--page-server", "--ps-socket", "3")
+}
+
+// PID is the pager's number.
+func (p *Pager) PID() int { return p.cmd.Process.Pid }
+
+func (c Criu) pager(ctx context.Context, images string, from *os.File, more ...string) (p *Pager, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("start what fetches memory for %s: %w", images, err)
@@ -54,10 +71,7 @@ func (c Criu) Pager(ctx context.Context, images string, from *Address) (p *Pager
 		return nil, err
 	}
 	p = &Pager{criu: c, images: images, said: said, ended: make(chan struct{})}
-	args := []string{"lazy-pages", "--images-dir", images, "--work-dir", images, "--log-file", PagerLog, "-v2"}
-	if from != nil {
-		args = append(args, "--page-server", "--address", from.Host, "--port", strconv.Itoa(from.Port))
-	}
+	args := append([]string{"lazy-pages", "--images-dir", images, "--work-dir", images, "--log-file", PagerLog, "-v2"}, more...)
 	socket := filepath.Join(images, pagerSocket)
 	for _, old := range []string{socket, filepath.Join(images, PagerLog)} {
 		if err := ignoreAbsent(os.Remove(old)); err != nil {
@@ -68,6 +82,9 @@ func (c Criu) Pager(ctx context.Context, images string, from *Address) (p *Pager
 	p.cmd = exec.Command(c.Path, args...)
 	p.cmd.Dir, p.cmd.Stderr, p.cmd.Env = "/", said, []string{"PATH=" + programFolders, "LC_ALL=C"}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if from != nil {
+		p.cmd.ExtraFiles = []*os.File{from}
+	}
 	if err := p.cmd.Start(); err != nil {
 		said.Close()
 		return nil, err

@@ -75,15 +75,16 @@ func New() (*Process, error) {
 }
 
 // NewAnchor starts a process that does nothing but hold a network namespace of
-// its own, for as long as it lives.
-func NewAnchor() (*Process, error) {
-	p, err := start(anchorName, unix.CLONE_NEWNET)
-	if err != nil {
-		return nil, err
+// its own, for as long as it lives. Until Stay it ends with this process.
+func NewAnchor() (*Process, error) { return start(anchorName, unix.CLONE_NEWNET) }
+
+// Stay has an anchor live on without this process, which knows by now where the
+// next one finds it.
+func (p *Process) Stay() error {
+	if _, err := p.orders.Write([]byte("stay\n")); err != nil {
+		return fmt.Errorf("tell the process that holds a network to stay: %w", err)
 	}
-	p.orders.Close()
-	p.answer.Close()
-	return p, nil
+	return nil
 }
 
 func start(name string, flags uintptr) (_ *Process, err error) {
@@ -201,7 +202,11 @@ func anchor() error {
 	answer := os.NewFile(answerFile, "answer")
 	fmt.Fprintln(answer, readyWord)
 	answer.Close()
-	os.NewFile(ordersFile, "orders").Close()
+	orders := os.NewFile(ordersFile, "orders")
+	if _, err := bufio.NewReader(orders).ReadString('\n'); err != nil {
+		os.Exit(1) // whoever started this has gone
+	}
+	orders.Close()
 	for {
 		time.Sleep(time.Hour)
 	}

@@ -1,7 +1,6 @@
 package pages
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -319,24 +318,4 @@ func TestCRIUMissesAPage(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%#x", missing)) {
 		t.Errorf("without the page at %#x: %v", missing, err)
 	}
-}
-
-func FuzzPagemap(f *testing.F) {
-	m := pagemap{head: []byte{8, 5}, entries: []entry{{flags: flagLazy, others: []byte{8, 0x80, 0x20, 16, 3}}}}
-	f.Add(m.text())
-	f.Add(m.text()[:20])
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, text []byte) {
-		m, err := parsePagemap(text)
-		if err != nil {
-			return
-		}
-		again, err := parsePagemap(m.text())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(again.entries) != len(m.entries) || again.pagesID != m.pagesID || !bytes.Equal(again.head, m.head) {
-			t.Errorf("%+v became %+v", m, again)
-		}
-	})
 }

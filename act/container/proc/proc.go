@@ -207,13 +207,38 @@ func Beside(pid int) []int {
 		return []int{pid}
 	}
 	var all []int
-	entries, _ := os.ReadDir("/proc")
-	for _, e := range entries {
-		if other, err := strconv.Atoi(e.Name()); err == nil && network(e.Name()) == its {
+	each(func(other int) {
+		if network(strconv.Itoa(other)) == its {
 			all = append(all, other)
 		}
-	}
+	})
 	return all
+}
+
+// Rooted gives the processes whose root is an overlay with that folder on top.
+func Rooted(upper string) (all []int) {
+	word := "upperdir=" + strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`).Replace(upper)
+	each(func(pid int) {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line)
+			if len(f) > 6 && f[4] == "/" && slices.Contains(strings.Split(f[len(f)-1], ","), word) {
+				all = append(all, pid)
+				return
+			}
+		}
+	})
+	return all
+}
+
+// each calls a function with every process there is.
+func each(f func(pid int)) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			f(pid)
+		}
+	}
 }
 
 // Usage is what processes use together.

@@ -29,11 +29,11 @@ func TestTheLongestGapAfterAMomentCounts(t *testing.T) {
 }
 
 func TestReadHPCC(t *testing.T) {
-	got, err := readHPCC("Begin\nHPL_time=1.25\nStarSTREAM_Triad=8\nStarSTREAM_Copy=9\nSuccess=1\n")
-	if err != nil || got["hpl_s"] != 1.25 || got["stream_s"] != 0.125 {
+	got, err := readHPCC("Begin\nHPL_time=1.25\nStarSTREAM_Copy=9\nSuccess=1\n")
+	if err != nil || got["hpl_s"] != 1.25 {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, bad := range []string{"", "HPL_time=1\nStarSTREAM_Triad=8\nSuccess=0\n", "HPL_time=1\nSuccess=1\n"} {
+	for _, bad := range []string{"", "HPL_time=1\nSuccess=0\n", "HPL_time=0\nSuccess=1\n"} {
 		if _, err := readHPCC(bad); err == nil {
 			t.Errorf("%q is a good end", bad)
 		}
@@ -57,12 +57,19 @@ func TestReadNetPIPE(t *testing.T) {
 	}
 }
 
-func TestReadJacobi(t *testing.T) {
+func TestReadStreamAndJacobi(t *testing.T) {
 	if got, err := readJacobi("hello\nSECONDS 2.5 change 1e-3\n"); err != nil || got["solver_s"] != 2.5 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if _, err := readJacobi("aborted\n"); err == nil {
-		t.Error("nothing is a time")
+	if got, err := readStream("TRIAD 2e9 sum 1\n"); err != nil || got["stream_s"] != 0.5 {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, bad := range []string{"aborted\n", "SECONDS 0\nTRIAD 0\n", "SECONDS soon\nTRIAD many\n"} {
+		_, err1 := readJacobi(bad)
+		_, err2 := readStream(bad)
+		if err1 == nil || err2 == nil {
+			t.Errorf("%q is a time", bad)
+		}
 	}
 }
 

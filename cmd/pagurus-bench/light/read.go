@@ -49,8 +49,7 @@ HPL.out      output file name (if any)
 `, n)
 }
 
-// readHPCC gives how long HPL took, and the time of STREAM's triad on all ranks,
-// in seconds for a GB.
+// readHPCC gives how long HPL took.
 func readHPCC(text string) (map[string]float64, error) {
 	values := map[string]float64{}
 	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
@@ -59,11 +58,11 @@ func readHPCC(text string) (map[string]float64, error) {
 			values[name] = v
 		}
 	}
-	hpl, stream := values["HPL_time"], values["StarSTREAM_Triad"]
-	if values["Success"] != 1 || hpl <= 0 || stream <= 0 {
+	hpl := values["HPL_time"]
+	if values["Success"] != 1 || hpl <= 0 {
 		return nil, fmt.Errorf("HPCC came to no good end: %q", text)
 	}
-	return map[string]float64{"hpl_s": hpl, "stream_s": 1 / stream}, nil
+	return map[string]float64{"hpl_s": hpl}, nil
 }
 
 // readLatency gives NetPIPE's time of the shortest message one way, in seconds.
@@ -112,13 +111,28 @@ func readNetPIPE(text string) (rows []sent, err error) {
 	return rows, nil
 }
 
+// readStream gives how long STREAM's triad takes for a GB.
+func readStream(text string) (map[string]float64, error) {
+	rate, err := named(text, "TRIAD")
+	return map[string]float64{"stream_s": 1e9 / rate}, err
+}
+
 // readJacobi gives how long the solver took.
 func readJacobi(text string) (map[string]float64, error) {
+	took, err := named(text, "SECONDS")
+	return map[string]float64{"solver_s": took}, err
+}
+
+// named gives the number after a word that begins a line.
+func named(text, word string) (float64, error) {
 	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
-		if words := strings.Fields(lines.Text()); len(words) > 1 && words[0] == "SECONDS" {
-			took, err := strconv.ParseFloat(words[1], 64)
-			return map[string]float64{"solver_s": took}, err
+		if words := strings.Fields(lines.Text()); len(words) > 1 && words[0] == word {
+			v, err := strconv.ParseFloat(words[1], 64)
+			if err == nil && v <= 0 {
+				err = fmt.Errorf("the program said %q", lines.Text())
+			}
+			return v, err
 		}
 	}
-	return nil, fmt.Errorf("the solver did not say how long it took: %q", text)
+	return 0, fmt.Errorf("the program did not say its %s: %q", word, text)
 }

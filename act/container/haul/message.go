@@ -1,10 +1,18 @@
-package container
+// Package haul is what goes from the host that has a guest to the one that takes
+// it in: its files and its memory, pass by pass while it runs and once more when it
+// stands still, and what CRIU has written of the rest.
+//
+// It must not know when a guest stands still, who judges a copy, nor how a guest
+// is made of what has come. Its tests are those of the driver, with real
+// containers, and bytes that nobody meant.
+package haul
 
 import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"pagurus/act/container/pages"
 	"pagurus/act/container/wire"
@@ -24,8 +32,8 @@ const (
 	sayRestore = 'R' // make the guest of what has come; answered by an answer
 )
 
-// hello is what a source says first.
-type hello struct {
+// Hello is what a source says first.
+type Hello struct {
 	Version   int               `json:"version"`
 	Guest     fleet.GuestID     `json:"guest"`
 	Migration fleet.MigrationID `json:"migration"`
@@ -34,10 +42,53 @@ type hello struct {
 	Only      bool              `json:"only_asks,omitempty"` // nothing follows
 }
 
-// answer is what a target says.
-type answer struct {
+// Answer is what a target says.
+type Answer struct {
 	Arrived bool   `json:"arrived,omitempty"` // it has the guest whole
 	Failure string `json:"failure,omitempty"` // it has not, and never will, by this migration
+}
+
+// The limits of waiting: for somebody who connects to say who he is, for a target
+// to take what it has been sent, and to make a guest of it.
+const (
+	helloLimit   = 10 * time.Second
+	syncLimit    = 30 * time.Second
+	restoreLimit = time.Minute
+)
+
+// Greet says hello to a target and gives what it says of itself.
+func Greet(c *wire.Conn, h Hello) (Answer, error) {
+	if err := sendJSON(c, sayHello, h); err != nil {
+		return Answer{}, err
+	}
+	return hear(c, syncLimit)
+}
+
+// Meet waits for who has connected to say hello.
+func Meet(c *wire.Conn) (h Hello, err error) {
+	kind, content, err := c.Receive(helloLimit)
+	if err != nil {
+		return h, err
+	}
+	if kind != sayHello {
+		return h, errors.New("somebody connected who is no host")
+	}
+	return h, parse(content, &h)
+}
+
+// Reply gives a source its answer.
+func Reply(c *wire.Conn, a Answer) error { return sendJSON(c, sayAnswer, a) }
+
+// hear waits for the target's answer.
+func hear(c *wire.Conn, patience time.Duration) (a Answer, err error) {
+	kind, content, err := c.Receive(patience)
+	if err != nil {
+		return a, err
+	}
+	if kind != sayAnswer {
+		return a, fmt.Errorf("the target says something of the unknown kind %q", kind)
+	}
+	return a, parse(content, &a)
 }
 
 func sendJSON(c *wire.Conn, kind byte, v any) error {

@@ -1,0 +1,103 @@
+package haul
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"pagurus/act/container/pages"
+	"pagurus/act/container/wire"
+)
+
+// frame is a message as it is on the wire.
+func frame(kind byte, content ...byte) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(content))), content...)
+}
+
+// feed gives bytes to an intake as a source would, and says how that ended.
+func feed(t testing.TB, b []byte) (in *In, images string, err error) {
+	files := t.TempDir()
+	images = t.TempDir()
+	if in, err = NewIn(files, images); err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := net.Pipe()
+	go func() {
+		ours.Write(b)
+		ours.Close()
+	}()
+	go func() { // its answers
+		for buffer := make([]byte, 100); ; {
+			if _, err := ours.Read(buffer); err != nil {
+				return
+			}
+		}
+	}()
+	err = in.Take(wire.New(theirs))
+	theirs.Close()
+	return in, images, err
+}
+
+func TestIn(t *testing.T) {
+	memory := bytes.Repeat([]byte{7}, pages.PageBytes)
+	head := pieceHead(pages.Piece{Process: 5, What: pages.Filled, Address: 0x1000, Bytes: pages.PageBytes})
+	in, images, err := feed(t, bytes.Join([][]byte{
+		frame(sayPiece, append(head, memory...)...), frame(sayImage, []byte("core-1.img")...), frame(sayContent, 1, 2),
+		frame(sayContent, 3), frame(saySync), frame(sayImage, []byte("mm-1.img")...), frame(sayRestore),
+	}, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	for name, want := range map[string]string{"core-1.img": "\x01\x02\x03", "mm-1.img": ""} {
+		if got, err := os.ReadFile(filepath.Join(images, name)); err != nil || string(got) != want {
+			t.Errorf("%s holds %q: %v", name, got, err)
+		}
+	}
+	if n := in.Memory.HeldBytes(); n != pages.PageBytes {
+		t.Errorf("%d bytes of memory came", n)
+	}
+}
+
+// TestRefused: what makes no sense ends the intake.
+func TestRefused(t *testing.T) {
+	for what, b := range map[string][]byte{
+		"unknown":              frame('?'),
+		"a hello":              frame(sayHello, []byte("{}")...),
+		"content of nothing":   frame(sayContent, 1),
+		"an image upwards":     frame(sayImage, []byte("../x")...),
+		"an image in a folder": frame(sayImage, []byte("a/x")...),
+		"a hidden image":       frame(sayImage, []byte(".x")...),
+		"an image of no name":  frame(sayImage),
+		"an image twice":       append(frame(sayImage, 'x'), frame(sayImage, 'x')...),
+		"a short piece":        frame(sayPiece, 1, 2, 3),
+		"a piece of nobody":    frame(sayPiece, pieceHead(pages.Piece{What: pages.Gone, Bytes: pages.PageBytes})...),
+		"a short file":         frame(sayTree, 'f'),
+		"nothing":              nil,
+		"half a message":       frame(sayImage, 'x')[:3],
+	} {
+		in, _, err := feed(t, b)
+		in.Close()
+		if err == nil {
+			t.Errorf("%s was taken", what)
+		}
+	}
+}
+
+// FuzzIn: whatever comes ends in an error, or in a guest that is to be made.
+func FuzzIn(f *testing.F) {
+	f.Add(frame(sayRestore))
+	f.Add(append(frame(sayImage, 'x'), frame(sayContent, 1, 2, 3)...))
+	f.Add(frame(sayPiece, append(pieceHead(pages.Piece{Process: 1, What: pages.Filled, Address: 4096, Bytes: 4}), 1, 2, 3, 4)...))
+	f.Add(frame(sayPiece, pieceHead(pages.Piece{Process: 1, What: pages.Zero, Address: 4096, Bytes: 1 << 20})...))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if bytes.ContainsRune(b, sayTree) {
+			return // package tree has its own
+		}
+		in, _, _ := feed(t, b)
+		in.Close()
+	})
+}

@@ -1,0 +1,101 @@
+package haul
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"pagurus/act/container/pages"
+	"pagurus/act/container/tree"
+	"pagurus/act/container/wire"
+)
+
+// In is what has come of a guest.
+type In struct {
+	Memory *pages.Store
+
+	images string
+	tree   *tree.Target
+	image  *os.File // that content is of
+}
+
+// NewIn takes a guest's files in one folder and CRIU's in another, both of which
+// are empty. Close it.
+func NewIn(files, images string) (*In, error) {
+	t, err := tree.NewTarget(files)
+	if err != nil {
+		return nil, err
+	}
+	return &In{Memory: pages.NewStore(), images: images, tree: t}, nil
+}
+
+// Close gives back what is not needed once the guest is made. It may be called
+// again.
+func (in *In) Close() {
+	in.tree.Close()
+	in.Memory.Close()
+	if in.image != nil {
+		in.image.Close()
+	}
+}
+
+// Take takes what comes until the source asks for the guest to be made. After an
+// error what has come is of no use.
+func (in *In) Take(c *wire.Conn) error {
+	for {
+		kind, content, err := c.Receive(0)
+		if err != nil {
+			return err
+		}
+		switch kind {
+		case sayTree:
+			err = in.tree.Take(content)
+		case sayPiece:
+			err = in.piece(content)
+		case sayImage:
+			err = in.begin(string(content))
+		case sayContent:
+			err = in.fill(content)
+		case saySync:
+			err = Reply(c, Answer{})
+		case sayRestore:
+			return nil
+		default:
+			err = fmt.Errorf("the source says something of the unknown kind %q", kind)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (in *In) piece(content []byte) error {
+	p, memory, err := parsePiece(content)
+	if err != nil {
+		return err
+	}
+	return in.Memory.Put(p, memory)
+}
+
+// begin makes a file for CRIU.
+func (in *In) begin(name string) (err error) {
+	if err := imageName(name); err != nil {
+		return err
+	}
+	if in.image != nil {
+		if err := in.image.Close(); err != nil {
+			return err
+		}
+	}
+	in.image, err = os.OpenFile(filepath.Join(in.images, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	return err
+}
+
+func (in *In) fill(content []byte) error {
+	if in.image == nil {
+		return errors.New("content came before the name of what it is of")
+	}
+	_, err := in.image.Write(content)
+	return err
+}

@@ -1,0 +1,306 @@
+package haul
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"pagurus/act/container/pages"
+	"pagurus/act/container/proc"
+	"pagurus/act/container/rootfs"
+	"pagurus/act/container/tree"
+	"pagurus/act/container/wire"
+	"pagurus/fleet"
+)
+
+// tellEvery is how often a copy says how far it is, and telling how much must
+// have been sent for the time it took to mean anything.
+const (
+	tellEvery = 200 * time.Millisecond
+	telling   = 1 << 20
+)
+
+// Out is a copy under way: a target that has of the guest what was sent, and what
+// has to be known to send it the rest. Its methods are not for use at the same
+// time, but for Close.
+type Out struct {
+	Progress fleet.Progress
+
+	conn   *wire.Conn
+	store  string // the guest's files
+	first  int    // its first process
+	files  *tree.Source
+	memory *pages.Tracker // nil: the kernel cannot tell what was written, and memory goes with the images
+	begun  time.Time
+	told   time.Time
+	tell   func(fleet.Progress)
+	buffer []byte // of images, a guest has dozens of which most are small
+	stages []any  // of the switch, as slog takes them
+	last   time.Time
+
+	failed error         // of a pass while it was held
+	end    chan struct{} // closed to end the holding; nil: nothing holds it
+	done   chan struct{} // closed when it has ended
+}
+
+// NewOut begins a copy of a guest, known by the folder of its files and by its
+// first process, to a target that has answered a hello. tell is told how far it
+// is now and then; nil: nobody is. The connection is the copy's from now on, also
+// after an error.
+func NewOut(ctx context.Context, conn *wire.Conn, store string, first int, tell func(fleet.Progress)) (*Out, error) {
+	o := &Out{
+		conn: conn, store: store, first: first, begun: time.Now(), tell: tell,
+		files: tree.NewSource(store, rootfs.Carried...),
+	}
+	if err := o.Track(ctx); err != nil {
+		o.Free()
+		return nil, err
+	}
+	return o, nil
+}
+
+// Close ends the copy. What it may be doing at the time ends with an error.
+func (o *Out) Close() { o.conn.Close() }
+
+// Free gives back what the copy needs at this host, when nobody uses it any more.
+func (o *Out) Free() {
+	o.Close()
+	_ = o.LetGo() // nobody goes on with it
+	if o.memory != nil {
+		o.memory.Close()
+	}
+}
+
+// Track begins to see what the guest writes to its memory, if that can be seen;
+// also anew, after what Pass saw last has been in vain.
+func (o *Out) Track(ctx context.Context) (err error) {
+	o.memory, err = pages.Track(ctx, o.processes())
+	if errors.Is(err, pages.ErrUnsupported) {
+		return nil
+	}
+	return err
+}
+
+// Copied reports whether private memory is sent by passes, and so not to be
+// written by CRIU.
+func (o *Out) Copied() bool { return o.memory != nil }
+
+func (o *Out) processes() []int { return proc.Family(o.first) }
+
+// Begin begins a pass: it counts it, and finds out how much of the guest the
+// target lacks, as well as that can be told without standing still.
+func (o *Out) Begin(ctx context.Context) (err error) {
+	o.Progress.Rounds++
+	switch {
+	case o.memory == nil:
+		o.Progress.RemainingBytes = proc.Use(o.processes()).ResidentBytes
+	case o.Progress.CopiedBytes == 0: // nothing is tracked yet
+		o.Progress.RemainingBytes = proc.Use(o.processes()).ResidentBytes + rootfs.UsedBytes(o.store)
+	default:
+		o.Progress.RemainingBytes, err = o.memory.Dirty(ctx)
+	}
+	o.Progress.Elapsed = time.Since(o.begun)
+	return err
+}
+
+// Tell tells how far the copy is.
+func (o *Out) Tell() {
+	if o.tell != nil {
+		o.tell(o.Progress)
+	}
+}
+
+// Pass sends what has changed since the last pass, and waits until the target has
+// taken it. The last one is made while the guest stands still.
+func (o *Out) Pass(ctx context.Context, last bool) error {
+	begun, before := time.Now(), o.conn.Sent()
+	all := o.processes()
+	copied, err := o.files.Pass(ctx, proc.Mapped(all), func(m []byte) error { return o.send(sayTree, m) })
+	if err == nil && o.memory != nil {
+		pass := o.memory.Pass
+		if last {
+			pass = o.memory.Last
+		}
+		var done pages.Passed
+		done, err = pass(ctx, all, o.piece)
+		copied += done.SentBytes
+	}
+	if err != nil {
+		return err
+	}
+	if err := o.Sync(); err != nil {
+		return err
+	}
+	o.Progress.CopiedBytes += copied
+	// Little says nothing of how fast much would go.
+	took, sent := time.Since(begun).Seconds(), o.conn.Sent()-before
+	if took > 0 && (sent >= telling || o.Progress.BytesPerSecond == 0) {
+		o.Progress.BytesPerSecond = float64(sent) / took
+	}
+	return nil
+}
+
+// piece sends a piece of memory, in as many parts as that takes.
+func (o *Out) piece(p pages.Piece, content []byte) error {
+	if len(content) == 0 {
+		return o.send(sayPiece, pieceHead(p))
+	}
+	const most = wire.Most / 2
+	for len(content) > 0 {
+		part := content[:min(len(content), most)]
+		content = content[len(part):]
+		p.Bytes = uint64(len(part))
+		if err := o.send(sayPiece, pieceHead(p), part); err != nil {
+			return err
+		}
+		p.Address += p.Bytes
+	}
+	return nil
+}
+
+// send sends a message, and now and then says how far the copy is.
+func (o *Out) send(kind byte, content ...[]byte) error {
+	if err := o.conn.Send(kind, content...); err != nil {
+		return err
+	}
+	if now := time.Now(); now.Sub(o.told) >= tellEvery {
+		o.told = now
+		o.Progress.SentBytes, o.Progress.Elapsed = o.conn.Sent(), time.Since(o.begun)
+		o.Tell()
+	}
+	return nil
+}
+
+// Sync waits until the target has taken all that was sent.
+func (o *Out) Sync() error {
+	if err := o.conn.Send(saySync); err != nil {
+		return err
+	}
+	if err := o.conn.Flush(); err != nil {
+		return err
+	}
+	o.Progress.SentBytes = o.conn.Sent()
+	a, err := hear(o.conn, syncLimit)
+	if err == nil && a.Failure != "" {
+		err = fmt.Errorf("the target does not take it: %s", a.Failure)
+	}
+	return err
+}
+
+// Ask has the target make the guest of what it has, and waits for its answer. asked
+// is called as soon as the target may have been told.
+func (o *Out) Ask(asked func() error) (Answer, error) {
+	err := o.conn.Send(sayRestore)
+	if err == nil {
+		err = o.conn.Flush()
+	}
+	if err == nil {
+		err = asked()
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	a, err := hear(o.conn, restoreLimit)
+	o.Progress.Elapsed = time.Since(o.begun)
+	return a, err
+}
+
+// Images sends all files of a folder that CRIU needs.
+func (o *Out) Images(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !e.Type().IsRegular() || filepath.Ext(e.Name()) == ".log" {
+			continue
+		}
+		if err := o.image(dir, e.Name()); err != nil {
+			return fmt.Errorf("send %s: %w", e.Name(), err)
+		}
+	}
+	return o.Sync()
+}
+
+func (o *Out) image(dir, name string) error {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := o.conn.Send(sayImage, []byte(name)); err != nil {
+		return err
+	}
+	if o.buffer == nil {
+		o.buffer = make([]byte, wire.Most)
+	}
+	for {
+		n, err := f.Read(o.buffer)
+		if n > 0 {
+			if err := o.send(sayContent, o.buffer[:n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// holdEvery is how often a copy that waits for others sends what has changed.
+const holdEvery = 250 * time.Millisecond
+
+// Hold sends what changes of the guest until LetGo. A pass is never broken off,
+// for nobody would know what of it came to the target.
+func (o *Out) Hold() {
+	o.end, o.done, o.tell = make(chan struct{}), make(chan struct{}), nil
+	go func() {
+		defer close(o.done)
+		for {
+			select {
+			case <-o.end:
+				return
+			case <-time.After(holdEvery):
+			}
+			if o.failed = o.Pass(context.Background(), false); o.failed != nil {
+				return
+			}
+			o.Progress.Rounds++
+		}
+	}()
+}
+
+// LetGo ends the holding, if there is any. An error says that a pass failed
+// meanwhile: the copy is of no use.
+func (o *Out) LetGo() error {
+	if o.end != nil {
+		close(o.end)
+		<-o.done
+		o.end = nil
+	}
+	return o.failed
+}
+
+// Pause notes that the guest is about to stand still.
+func (o *Out) Pause() {
+	o.last = time.Now()
+	o.Progress.PausedAt, o.stages = o.last, nil
+}
+
+// Stage notes that a stage of what follows is over.
+func (o *Out) Stage(name string) {
+	now := time.Now()
+	o.stages = append(o.stages, name, now.Sub(o.last).Round(100*time.Microsecond))
+	o.last = now
+}
+
+// Stages are those and how long each took, for a log: people look there for what
+// a guest stood still for.
+func (o *Out) Stages() []any { return o.stages }

@@ -1,0 +1,185 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/internal/testkit"
+)
+
+// rooted makes a copy of the test binary a process whose root is an overlay.
+const rooted = "PAGURUS_PROC_TEST_ROOTED"
+
+func TestMain(m *testing.M) {
+	top := os.Getenv(rooted)
+	if top == "" {
+		os.Exit(m.Run())
+	}
+	dir := filepath.Join(top, "with a space")
+	must := func(err error) {
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	}
+	must(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	must(unix.Mount("test", top, "tmpfs", 0, ""))
+	for _, name := range []string{"low", "up", "work", "root"} {
+		must(os.MkdirAll(filepath.Join(dir, name), 0o755))
+	}
+	must(os.Chdir(dir))
+	must(unix.Mount("test", "root", "overlay", 0, fmt.Sprintf("lowerdir=%s/low,upperdir=%[1]s/up,workdir=%[1]s/work", dir)))
+	must(os.Chdir("root"))
+	must(unix.PivotRoot(".", "."))
+	must(unix.Unmount(".", unix.MNT_DETACH))
+	time.Sleep(10 * time.Minute)
+}
+
+// sleeper starts a process.
+func sleeper(t *testing.T, attributes *syscall.SysProcAttr, command ...string) int {
+	t.Helper()
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.SysProcAttr = attributes
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	return cmd.Process.Pid
+}
+
+func TestProcess(t *testing.T) {
+	p, err := Find(sleeper(t, nil, "sleep", "600"))
+	if err != nil || p.Ticks == 0 {
+		t.Fatalf("%+v: %v", p, err)
+	}
+	handle, err := p.Watch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- Await(handle) }()
+	handle.Close()
+	if err := <-done; err == nil {
+		t.Error("a process that runs is said to have ended")
+	}
+	other := p
+	other.Ticks++
+	for _, q := range []Process{other, {}, {PID: 1}, {PID: 1 << 22, Ticks: 1}} {
+		if _, err := q.Watch(); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%+v: %v", q, err)
+		}
+		if err := q.End(); err != nil {
+			t.Errorf("%+v: %v", q, err)
+		}
+	}
+	for range 2 {
+		if err := p.End(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestFamily: descendants are found, and what they use is added up.
+func TestFamily(t *testing.T) {
+	first := sleeper(t, nil, "sh", "-c", "sleep 600 & sh -c 'sleep 600 & while :; do :; done' & wait")
+	var all []int
+	testkit.Until(t, time.Minute, "all four run", func() bool { all = Family(first); return len(all) == 4 })
+	t.Cleanup(func() {
+		for _, pid := range all {
+			unix.Kill(pid, unix.SIGKILL)
+		}
+	})
+	testkit.Until(t, time.Minute, "they use the CPU", func() bool { return Use(all).CPU > 0 })
+	if u := Use(all); u.ResidentBytes <= 0 {
+		t.Errorf("%+v", u)
+	}
+	if got := Family(1 << 22); len(got) != 1 {
+		t.Errorf("nobody has the family %v", got)
+	}
+}
+
+// TestWhere: processes are found by their network and by their root.
+func TestWhere(t *testing.T) {
+	testkit.Root(t)
+	pid := sleeper(t, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}, "sleep", "600")
+	if got := Beside(pid); !slices.Equal(got, []int{pid}) {
+		t.Errorf("%v are in the network of %d", got, pid)
+	}
+	if got := Beside(os.Getpid()); len(got) != 1 {
+		t.Errorf("the host's network is a container's: %v", got)
+	}
+	top := t.TempDir()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), rooted+"="+top)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	dir := filepath.Join(top, "with a space")
+	testkit.Until(t, 20*time.Second, "it is found by its root", func() bool { return slices.Equal(Rooted(dir+"/up"), []int{cmd.Process.Pid}) })
+	if got := Rooted(dir + "/u"); len(got) != 0 {
+		t.Errorf("another folder is the root of %v", got)
+	}
+}
+
+// TestMapped: a file that is mapped to be shared is found, one that is not is not.
+func TestMapped(t *testing.T) {
+	number := func(flags int) uint64 {
+		f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		f.Truncate(4096)
+		m, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, flags)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Munmap(m) })
+		var st unix.Stat_t
+		unix.Fstat(int(f.Fd()), &st)
+		return st.Ino
+	}
+	shared, private := number(unix.MAP_SHARED), number(unix.MAP_PRIVATE)
+	if m := Mapped([]int{os.Getpid(), 1 << 22}); !m[shared] || m[private] {
+		t.Errorf("%v: of %d and %d only the first is shared", m, shared, private)
+	}
+}
+
+// TestConnecting: a connection that nobody has taken yet is told of.
+func TestConnecting(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if early, err := Connecting(os.Getpid()); err != nil || !early {
+		t.Errorf("%v %v", early, err)
+	}
+	if _, err := Connecting(1 << 22); err == nil {
+		t.Error("nobody's connections were looked at")
+	}
+}

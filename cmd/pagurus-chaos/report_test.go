@@ -1,0 +1,36 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// A fault is counted where it came and not where it was meant to come; one that
+// found nothing to strike is not counted.
+func TestFaultsAreCountedWhereTheyCame(t *testing.T) {
+	c := &chaos{faults: 3, limit: time.Hour, court: newCourt(), began: time.Now()}
+	for i, hit := range []fleet.Phase{fleet.Retiring, fleet.Discarding, fleet.Copying} {
+		c.strikes = append(c.strikes, &strike{fault: fault{Number: i + 1, Kind: linkCut, Phase: fleet.Gathering}, Hit: hit})
+	}
+	c.forget(fault{Number: 3})
+	var b strings.Builder
+	c.summary(&b)
+	for _, want := range []string{
+		`(?m)^FAULT +ALL +PREPARING +WAITING +COPYING +READY +SWITCHING +REPOINTING +GATHERING +RETIRING +OTHER$`,
+		`(?m)^link-cut +2( +0){7} +1 +1$`, `(?m)^all +2( +0){7} +1 +1$`, `(?m)^2 faults in `,
+	} {
+		if !regexp.MustCompile(want).MatchString(b.String()) {
+			t.Errorf("it does not say %s:\n%s", want, b.String())
+		}
+	}
+	if err := c.tooFew(); err == nil || !strings.Contains(err.Error(), "only 2 of 3 faults") {
+		t.Errorf("that time ran out leads to %v", err)
+	}
+	if c.bounded = true; c.tooFew() != nil {
+		t.Error("somebody who said how long it may take is told that it took too short")
+	}
+}
