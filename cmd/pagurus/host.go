@@ -48,8 +48,8 @@ var (
 )
 
 const (
-	// memoryReserve is what a host keeps for itself unless it is told how much
-	// it has for guests.
+	// memoryReserve is what a host keeps for itself, but for no more than half of
+	// what there is, unless it is told how much it has for guests.
 	memoryReserve = 1 << 30
 	// openLimit bounds how long drivers may take to look at the host: a probe
 	// of hardware that hangs takes seconds.
@@ -67,7 +67,7 @@ type hostFlags struct {
 	snapshots   int     // of booted guests, for each image
 	group       string  // of processes, above those of the guests
 	cpus        float64 // CPUs all guests may use; 0: all
-	memory      int64   // for guests; 0: what the machine has but memoryReserve
+	memory      int64   // for guests; 0: what the machine has but its reserve
 }
 
 // host is everything of one host that an agent drives.
@@ -250,7 +250,7 @@ func (h *host) facts() fleet.Facts {
 		f.Abilities[fleet.Container] = able
 	}
 	if f.Capacity.MemoryBytes == 0 {
-		f.Capacity.MemoryBytes = max(0, h.machine.MemoryBytes-memoryReserve)
+		f.Capacity.MemoryBytes = h.machine.MemoryBytes - min(memoryReserve, h.machine.MemoryBytes/2)
 	}
 	return f
 }
