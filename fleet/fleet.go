@@ -97,6 +97,7 @@ type Abilities struct {
 	Accelerator string `json:"accelerator,omitempty"`  // "kvm" or "tcg" (software emulation)
 	Version     string `json:"version,omitempty"`      // of QEMU or CRIU
 	CPU         string `json:"cpu,omitempty"`          // CPU model guests see
+	Processor   string `json:"processor,omitempty"`    // where guests see the host's own: what programs can see of it, words as in /proc/cpuinfo; a running guest may only go where none is missing
 	Trouble     string `json:"trouble,omitempty"`      // why the kind cannot run here at all; then nothing else counts
 }
 
@@ -107,7 +108,8 @@ type GuestFacts struct {
 	ResidentBytes int64     `json:"resident_bytes"` // host memory the guest occupies
 	CPUs          float64   `json:"cpus"`           // CPUs in use over the last interval
 	StartedAt     time.Time `json:"started_at"`
-	Profile       *Profile  `json:"profile,omitempty"` // the last look at its memory; nil: none yet
+	Profile       *Profile  `json:"profile,omitempty"`   // the last look at its memory; nil: none yet
+	Obstacles     []string  `json:"obstacles,omitempty"` // what was last seen to keep it from being moved, for people
 }
 
 // RunState is what the mechanism says of a guest on one host.

@@ -33,8 +33,11 @@ const (
 	GuestUser = "pagurus"
 	// diskNeeded is room for an image being built and the one it becomes.
 	diskNeeded = 4 << 30
-	// memoryNeeded is what the parts of Pagurus take, and one small guest.
+	// memoryNeeded is what the parts of Pagurus take, and one small virtual
+	// machine; memoryLeast what an agent takes, and one small container, on a
+	// machine of 256 MiB, of which the kernel has taken its part.
 	memoryNeeded = 2 << 30
+	memoryLeast  = 192 << 20
 	// The oldest QEMU has the machine type all guests are given, so that they
 	// can move between hosts of different age.
 	oldestMajor, oldestMinor = 7, 2
@@ -263,9 +266,12 @@ func checkMemory() Finding {
 		return f
 	}
 	total := int64(info.Totalram) * int64(info.Unit)
-	f.OK, f.Detail = total >= memoryNeeded, gib(total)
+	f.OK, f.Detail = total >= memoryLeast, gib(total)
+	if total < memoryNeeded {
+		f.Detail += ": room for small containers, and too little for a virtual machine"
+	}
 	if !f.OK {
-		f.Detail += ": less than " + gib(memoryNeeded) + " leave no room for guests"
+		f.Detail = gib(total) + ": too little for an agent and a guest"
 	}
 	return f
 }

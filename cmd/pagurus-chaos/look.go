@@ -24,6 +24,20 @@ type copyOf struct {
 	host  fleet.HostID
 }
 
+// mechanism is how guests of a kind are looked at.
+type mechanism struct {
+	copies   func() ([]copyOf, error)
+	computed func(copyOf) time.Duration // for how long it has run
+	ran      time.Duration              // how far it must have come between two looks to have run
+}
+
+// A virtual machine has run if that is more than QEMU needs to set up or put away
+// one that stands still; a container, if it is more than CRIU does in its name.
+var (
+	machines = mechanism{copies, func(c copyOf) time.Duration { return computed(c.PID) }, 5 * time.Millisecond}
+	light    = mechanism{containers, used, 15 * time.Millisecond}
+)
+
 // copies looks through the machine's processes for QEMUs of the lab.
 func copies() ([]copyOf, error) {
 	var out []copyOf
@@ -58,11 +72,15 @@ func belongs(folder string) (fleet.HostID, fleet.GuestID, bool) {
 
 // computed gives for how long the virtual CPUs of a QEMU have run; QEMU names
 // their threads "CPU 0/KVM" and so on.
-func computed(pid int) time.Duration {
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*", pid)) // a constant pattern is well-formed
+func computed(pid int) time.Duration { return threads(pid, "CPU ") }
+
+// threads gives for how long those threads of a process have run whose names
+// begin so.
+func threads(pid int, name string) time.Duration {
+	all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*", pid)) // a constant pattern is well-formed
 	sum := time.Duration(0)
-	for _, t := range threads {
-		if name, err := os.ReadFile(t + "/comm"); err != nil || !bytes.HasPrefix(name, []byte("CPU ")) {
+	for _, t := range all {
+		if text, err := os.ReadFile(t + "/comm"); err != nil || !strings.HasPrefix(string(text), name) {
 			continue
 		}
 		ran := accounted(t)
@@ -115,14 +133,11 @@ func fromStat(text string) time.Duration {
 	return time.Duration(user+system) * tick
 }
 
-// ran is how far a virtual CPU must have come between two looks to have run:
-// more than QEMU needs to set up or put away one that stands still.
-const ran = 5 * time.Millisecond
-
 // runners notices when two copies of one guest run. A guest may go from an
 // older process to a younger one at any moment, so within one and the same look
 // both may have run. But once the younger has run the older must never again.
 type runners struct {
+	ran   time.Duration // how far a copy must have come between two looks to have run
 	looks int
 	seen  map[daemon.Process]*runner
 }
@@ -150,7 +165,7 @@ func (r *runners) note(all []copyOf, total func(copyOf) time.Duration) []string 
 			s = &runner{copyOf: c, total: now}
 			r.seen[c.Process] = s
 		}
-		if now-s.total >= ran {
+		if now-s.total >= r.ran {
 			running[c.guest] = append(running[c.guest], s)
 			if s.first == 0 {
 				s.first = r.looks

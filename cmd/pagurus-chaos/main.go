@@ -1,7 +1,7 @@
 // Command pagurus-chaos injects faults into a lab of this machine while guests
-// move in it: it kills agents, the controller and QEMU, cuts, slows and spoils
-// links, lets memory and disks run out, calls moves off and asks twice, each in
-// a phase that a plan chooses. All the while it looks from outside, at the
+// move in it: it kills agents, the controller, QEMU, containers and CRIU, cuts,
+// slows and spoils links, lets memory and disks run out, takes CRIU away, calls
+// moves off and asks twice, each in a phase that a plan chooses. All the while it looks from outside, at the
 // processes and at what jobs compute, whether a guest was lost or ran twice.
 // `make chaos` runs it. The same seed gives the same plan. It exits with 1 when
 // it has found something.
@@ -37,19 +37,20 @@ const (
 
 func main() {
 	c := &chaos{news: make(chan struct{}), court: newCourt()}
-	var only, out, logs string
+	var of, only, out, logs string
+	flag.StringVar(&of, "kind", string(fleet.VM), "kind of the guests: vm or container")
 	flag.IntVar(&c.faults, "faults", 1000, "how many faults")
 	flag.Uint64Var(&c.seed, "seed", uint64(time.Now().UnixNano()), "the same seed gives the same plan of faults (default: from the clock)")
 	flag.StringVar(&out, "report", "dist/chaos.json", "where the report goes: every fault, and what became of the move")
 	flag.StringVar(&logs, "logs", "dist/chaos-logs", "where the lab's logs go when something was found")
 	flag.DurationVar(&c.limit, "duration", 2*time.Hour, "no more faults after this")
-	flag.StringVar(&only, "only", "", "only faults of these kinds, joined by commas: "+list(kinds()))
+	flag.StringVar(&only, "only", "", "only faults of these kinds, joined by commas: "+list(kinds(fleet.VM))+"; of containers "+list(kinds(fleet.Container)))
 	flag.IntVar(&c.hosts, "hosts", 3, "hosts of the lab")
 	flag.IntVar(&c.seconds, "seconds", 30, "how long each job computes")
 	flag.StringVar(&c.memory, "mem", "192M", "memory of each guest")
 	flag.Parse()
 	flag.Visit(func(f *flag.Flag) { c.bounded = c.bounded || f.Name == "duration" })
-	err := c.start(only)
+	err := c.start(fleet.Kind(of), only)
 	if err == nil {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		err = c.all(ctx, out, logs)
@@ -75,10 +76,19 @@ func list(all []kind) string {
 }
 
 // start looks at what was asked for.
-func (c *chaos) start(only string) error {
+func (c *chaos) start(of fleet.Kind, only string) error {
+	switch of {
+	case fleet.VM:
+		c.mechanism = machines
+	case fleet.Container:
+		c.mechanism = light
+	default:
+		return fmt.Errorf("there is no kind of guest %q; there are %s and %s", of, fleet.VM, fleet.Container)
+	}
+	c.kind, c.court.twice.ran = of, c.ran
 	for name := range strings.FieldsFuncSeq(only, func(r rune) bool { return r == ',' }) {
-		if !slices.Contains(kinds(), kind(name)) {
-			return fmt.Errorf("there is no kind of fault %q; there are %s", name, list(kinds()))
+		if !slices.Contains(kinds(of), kind(name)) {
+			return fmt.Errorf("there is no kind of fault %q; there are %s", name, list(kinds(of)))
 		}
 		c.only = append(c.only, kind(name))
 	}
@@ -135,12 +145,22 @@ func (c *chaos) all(ctx context.Context, out, logs string) (err error) {
 	return errors.Join(err, c.keep(out, err))
 }
 
-// lab starts the lab, its store on a disk that can be filled.
+// lab starts the lab, its store on a disk that can be filled, and for containers
+// what its agents must not forget, too.
 func (c *chaos) lab(ctx context.Context) error {
 	if err := store.mount(); err != nil {
 		return err
 	}
-	if err := os.Setenv(faultpoint.Environment, naps(c.seed, 0)); err != nil {
+	if c.kind == fleet.Container {
+		for n := range c.hosts {
+			for _, d := range places(fleet.HostID(fmt.Sprintf("host%d", n+1))) {
+				if err := d.mount(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if err := os.Setenv(faultpoint.Environment, c.naps(0)); err != nil {
 		return err
 	}
 	_, err := c.Type(ctx, "lab", "up", "--hosts", fmt.Sprint(c.hosts))

@@ -30,6 +30,17 @@ const (
 	double       kind = "double" // the same request once more, and another for the same guest
 )
 
+// Those that only containers have. What is killed of a guest is all of its
+// processes.
+const (
+	targetGuest kind = "target-guest"
+	sourceGuest kind = "source-guest"
+	targetCRIU  kind = "target-criu" // what restores it, in the middle of that
+	sourceCRIU  kind = "source-criu" // what dumps it
+	hostFull    kind = "host-full"   // no room is left where the target's agent, or the source's, keeps what it must not forget
+	noRuntime   kind = "no-runtime"  // the target's agent comes up again without a CRIU
+)
+
 // share is how often a kind comes, and in which phases it makes sense.
 type share struct {
 	kind   kind
@@ -44,8 +55,16 @@ var phases = []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.
 // early are those in which the guest is surely at the source.
 var early = phases[:4]
 
-// shares: what ends a job for good is rarer, or guests would never get old.
-var shares = []share{
+// sharesOf gives the faults for guests of a kind. What ends a job for good is rarer,
+// or guests would never get old.
+func sharesOf(k fleet.Kind) []share {
+	if k == fleet.Container {
+		return containerShares
+	}
+	return vmShares
+}
+
+var vmShares = []share{
 	{sourceAgent, 17, phases}, {targetAgent, 17, phases}, {controller, 12, phases},
 	{targetQEMU, 12, phases[:5]}, {sourceQEMU, 5, phases},
 	{linkCut, 8, phases}, {linkSlow, 6, phases}, {linkLossy, 6, phases},
@@ -53,10 +72,26 @@ var shares = []share{
 	{callOff, 6, phases}, {double, 4, phases},
 }
 
-// kinds gives the names of all kinds.
-func kinds() []kind {
+// A container is at its target for a moment only before it is all of the guest,
+// and CRIU runs in that moment.
+var containerShares = []share{
+	{sourceAgent, 17, whole}, {targetAgent, 17, whole}, {controller, 12, whole},
+	{targetGuest, 6, switching}, {sourceGuest, 5, whole}, {targetCRIU, 8, switching}, {sourceCRIU, 8, switching},
+	{linkCut, 8, whole}, {linkSlow, 6, whole}, {linkLossy, 6, whole},
+	{hostFull, 4, whole}, {noRuntime, 4, whole}, {diskFull, 3, whole},
+	{callOff, 6, whole}, {double, 4, whole},
+}
+
+// whole are the phases of a move that is not by post-copy.
+var (
+	whole     = slices.DeleteFunc(slices.Clone(phases), func(p fleet.Phase) bool { return p == fleet.Gathering })
+	switching = []fleet.Phase{fleet.Switching}
+)
+
+// kinds gives the names of all kinds of fault for guests of a kind.
+func kinds(of fleet.Kind) []kind {
 	var all []kind
-	for _, s := range shares {
+	for _, s := range sharesOf(of) {
 		all = append(all, s.kind)
 	}
 	return all
@@ -80,10 +115,10 @@ const (
 )
 
 // planned gives one fault of a plan; it follows from the arguments alone.
-func planned(seed uint64, number int, only []kind) fault {
+func planned(seed uint64, number int, of fleet.Kind, only []kind) fault {
 	r := rand.New(rand.NewPCG(seed, uint64(number)))
 	sum := 0
-	may := slices.DeleteFunc(slices.Clone(shares), func(s share) bool { return len(only) > 0 && !slices.Contains(only, s.kind) })
+	may := slices.DeleteFunc(slices.Clone(sharesOf(of)), func(s share) bool { return len(only) > 0 && !slices.Contains(only, s.kind) })
 	for _, s := range may {
 		sum += s.weight
 	}
@@ -102,14 +137,26 @@ func planned(seed uint64, number int, only []kind) fault {
 	}
 }
 
-// points are places in the agent at which it is made to stand still, so that
+// pointsOf are places in the agent at which it is made to stand still, so that
 // phases which take milliseconds are long enough to be met.
-var points = []string{
-	"agent.receive.before", "agent.receive.after", "qemu.receive.after-listen",
-	"agent.copy.before", "agent.copy.after", "qemu.copy.after-begin",
-	"agent.switch.before", "agent.switch.after", "qemu.switch.before-continue", "qemu.switch.after-continue",
-	"agent.repoint.before", "agent.repoint.after", "qemu.resume.before",
-	"agent.retire.before", "agent.retire.after", "agent.revert.before", "agent.discard.before",
+func pointsOf(k fleet.Kind) []string {
+	if k == fleet.Container {
+		return []string{
+			"agent.receive.before", "agent.receive.after", "container.receive.after-listen",
+			"agent.copy.before", "agent.copy.after", "container.copy.after-begin",
+			"agent.switch.before", "agent.switch.after", "container.switch.after-freeze", "container.switch.after-dump",
+			"container.switch.before-ask", "container.switch.after-ask", "container.restore.before-arrived",
+			"agent.repoint.before", "agent.repoint.after", "container.resume.before",
+			"agent.retire.before", "agent.retire.after", "agent.revert.before", "agent.discard.before",
+		}
+	}
+	return []string{
+		"agent.receive.before", "agent.receive.after", "qemu.receive.after-listen",
+		"agent.copy.before", "agent.copy.after", "qemu.copy.after-begin",
+		"agent.switch.before", "agent.switch.after", "qemu.switch.before-continue", "qemu.switch.after-continue",
+		"agent.repoint.before", "agent.repoint.after", "qemu.resume.before",
+		"agent.retire.before", "agent.retire.after", "agent.revert.before", "agent.discard.before",
+	}
 }
 
 // The share of points at which a daemon's life stands still, and for how long.
@@ -121,10 +168,10 @@ const (
 
 // naps gives where the daemon that is started after a fault stands still, as
 // its environment says it. It follows from the arguments alone.
-func naps(seed uint64, number int) string {
+func naps(seed uint64, number int, of fleet.Kind) string {
 	r := rand.New(rand.NewPCG(seed, 1<<32+uint64(number)))
 	var list []string
-	for _, p := range points {
+	for _, p := range pointsOf(of) {
 		nap := leastNap + time.Duration(r.Int64N(int64(mostNap-leastNap)))
 		if r.Float64() < napShare {
 			list = append(list, fmt.Sprintf("%s=sleep:%s", p, nap.Round(time.Millisecond)))

@@ -8,14 +8,24 @@ import (
 	"pagurus/fleet"
 )
 
-func TestThePlanFollowsFromTheSeed(t *testing.T) {
+// each tries what holds for guests of every kind.
+func each(t *testing.T, try func(t *testing.T, of fleet.Kind)) {
+	for _, of := range []fleet.Kind{fleet.VM, fleet.Container} {
+		t.Run(string(of), func(t *testing.T) { try(t, of) })
+	}
+}
+
+func TestThePlanFollowsFromTheSeed(t *testing.T) { each(t, followsFromTheSeed) }
+
+func followsFromTheSeed(t *testing.T, of fleet.Kind) {
+	shares := sharesOf(of)
 	differ := 0
 	for n := 1; n <= 1000; n++ {
-		a, b := planned(7, n, nil), planned(7, n, nil)
-		if a != b || naps(7, n) != naps(7, n) {
+		a, b := planned(7, n, of, nil), planned(7, n, of, nil)
+		if a != b || naps(7, n, of) != naps(7, n, of) {
 			t.Fatalf("fault %d is %+v and %+v", n, a, b)
 		}
-		if a != planned(8, n, nil) {
+		if a != planned(8, n, of, nil) {
 			differ++
 		}
 		i := slices.IndexFunc(shares, func(s share) bool { return s.kind == a.Kind })
@@ -31,17 +41,19 @@ func TestThePlanFollowsFromTheSeed(t *testing.T) {
 	}
 }
 
-func TestAThousandFaultsReachEveryKindInEveryPhase(t *testing.T) {
+func TestAThousandFaultsReachEveryKindInEveryPhase(t *testing.T) { each(t, reachEveryKind) }
+
+func reachEveryKind(t *testing.T, of fleet.Kind) {
 	type cell struct {
 		kind  kind
 		phase fleet.Phase
 	}
 	seen := map[cell]int{}
 	for n := 1; n <= 1000; n++ {
-		f := planned(1, n, nil)
+		f := planned(1, n, of, nil)
 		seen[cell{f.Kind, f.Phase}]++
 	}
-	for _, s := range shares {
+	for _, s := range sharesOf(of) {
 		for _, p := range s.phases {
 			if seen[cell{s.kind, p}] == 0 {
 				t.Errorf("no %s in %s", s.kind, p)
@@ -50,18 +62,23 @@ func TestAThousandFaultsReachEveryKindInEveryPhase(t *testing.T) {
 	}
 }
 
-func TestOnlySomeKinds(t *testing.T) {
+func TestOnlySomeKinds(t *testing.T) { each(t, onlySomeKinds) }
+
+func onlySomeKinds(t *testing.T, of fleet.Kind) {
 	for n := 1; n <= 100; n++ {
-		if f := planned(3, n, []kind{callOff, linkCut}); f.Kind != callOff && f.Kind != linkCut {
+		if f := planned(3, n, of, []kind{callOff, linkCut}); f.Kind != callOff && f.Kind != linkCut {
 			t.Fatalf("fault %d is %+v", n, f)
 		}
 	}
 }
 
-func TestNaps(t *testing.T) {
+func TestNaps(t *testing.T) { each(t, napsSomewhere) }
+
+func napsSomewhere(t *testing.T, of fleet.Kind) {
+	points := pointsOf(of)
 	all := 0
 	for n := range 100 {
-		for nap := range strings.SplitSeq(naps(1, n), ",") {
+		for nap := range strings.SplitSeq(naps(1, n, of), ",") {
 			point, what, _ := strings.Cut(nap, "=")
 			if nap != "" && (!slices.Contains(points, point) || !strings.HasPrefix(what, "sleep:")) {
 				t.Errorf("nap %q", nap)

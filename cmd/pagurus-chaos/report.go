@@ -23,6 +23,7 @@ import (
 // record is what a run leaves: enough to be looked at and repeated later.
 type record struct {
 	Seed   uint64        `json:"seed"`
+	Kind   fleet.Kind    `json:"kind"` // of the guests
 	Commit string        `json:"commit"`
 	Began  time.Time     `json:"began"`
 	Took   time.Duration `json:"took_ns"`
@@ -35,7 +36,7 @@ type record struct {
 func (c *chaos) keep(file string, wrong error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := record{Seed: c.seed, Commit: drive.Commit(), Began: c.began, Took: time.Since(c.began), Counts: c.court.tally, Faults: c.strikes}
+	r := record{Seed: c.seed, Kind: c.kind, Commit: drive.Commit(), Began: c.began, Took: time.Since(c.began), Counts: c.court.tally, Faults: c.strikes}
 	if wrong != nil {
 		r.Wrong = wrong.Error()
 	}
@@ -131,7 +132,7 @@ func (c *chaos) summary(w io.Writer) {
 			fmt.Fprintf(w, " %10d", counts[p])
 		}
 	}
-	for _, k := range kinds() {
+	for _, k := range kinds(c.kind) {
 		if by[k] != nil {
 			row(string(k), by[k])
 		}
@@ -153,8 +154,9 @@ func (c *chaos) accuse(found wrongness, folder string) {
 	fmt.Fprintf(os.Stderr, "\nFOUND, seed %d, after fault %d:\n%s\n", c.seed, c.struck(), found)
 	logs, _ := filepath.Glob(filepath.Join(labLogs, "*.log")) // a constant pattern is well-formed
 	own, _ := filepath.Glob(guestFolders + "*/guests/*/*.log")
+	lights, _ := filepath.Glob(guestFolders + "*/containers/*/*/*.log")
 	var errs []error
-	for _, file := range append(logs, own...) {
+	for _, file := range slices.Concat(logs, own, lights) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			continue // its guest is gone by now
@@ -217,7 +219,7 @@ func traces() map[string]bool {
 	}
 	mounts, _ := os.ReadFile("/proc/self/mounts")
 	for line := range strings.Lines(string(mounts)) {
-		if f := strings.Fields(line); len(f) > 1 && strings.HasPrefix(f[1], labState) {
+		if f := strings.Fields(line); len(f) > 1 && (strings.HasPrefix(f[1], labState) || strings.HasPrefix(f[1], labRun)) {
 			found["mount "+f[1]] = true
 		}
 	}

@@ -15,8 +15,10 @@ import (
 
 // chaos is one run.
 type chaos struct {
-	seed    uint64
-	faults  int
+	seed   uint64
+	faults int
+	kind   fleet.Kind // of the guests
+	mechanism
 	only    []kind
 	limit   time.Duration // of the part in which faults come
 	bounded bool          // somebody said so: fewer faults are no failure
@@ -40,6 +42,9 @@ type chaos struct {
 	calm    bool      // nothing is begun any more
 	asked   int       // requests made, for their IDs
 }
+
+// naps gives where a daemon that is started after a fault stands still.
+func (c *chaos) naps(number int) string { return naps(c.seed, number, c.kind) }
 
 // wrongness is why a run has ended that found something.
 type wrongness struct{ what []string }
@@ -153,13 +158,13 @@ const lookEvery = 100 * time.Millisecond
 // look watches the processes.
 func (c *chaos) look(ctx context.Context) {
 	for drive.Pause(ctx, lookEvery) == nil {
-		all, err := copies()
+		all, err := c.copies()
 		if err != nil {
 			continue // a process that ended while it was looked at
 		}
 		times := map[int]time.Duration{}
 		for _, p := range all {
-			times[p.PID] = computed(p.PID)
+			times[p.PID] = c.computed(p)
 		}
 		c.mu.Lock()
 		wrong := c.court.present(c.last, all, func(p copyOf) time.Duration { return times[p.PID] }, time.Now())
@@ -173,7 +178,7 @@ func (c *chaos) look(ctx context.Context) {
 func (c *chaos) watchOver(ctx context.Context) {
 	for drive.Pause(ctx, lookEvery) == nil {
 		for name, s := range c.services {
-			ended, err := s.revive(naps(c.seed, 0))
+			ended, err := s.revive(c.naps(0))
 			if err != nil {
 				c.wrong(err.Error())
 			}
@@ -201,7 +206,7 @@ func (c *chaos) renew(ctx context.Context) {
 			// What fails while the controller is away is tried again; a job that
 			// was begun all the same is seen with the next snapshot.
 			_, _ = c.Type(ctx, "run", "--detach", "--no-trace", "-n", fmt.Sprint(slot.ranks), "--guests", fmt.Sprint(slot.guests), "--cpus", "1",
-				"--mem", c.memory, "--image", "openmpi", "--", "./witness", fmt.Sprint(c.seconds), "4", "4000")
+				"--mem", c.memory, "--kind", string(c.kind), "--image", "openmpi", "--", "./witness", fmt.Sprint(c.seconds), "4", "4000")
 			_ = drive.Pause(ctx, 5*lookEvery)
 		}
 	}
@@ -297,7 +302,7 @@ func (c *chaos) someMove(r *rand.Rand, s fleet.Snapshot) (fleet.Request, bool) {
 	if j := s.Jobs[s.Guests[q.Guest].Job]; j.Spec.Guests > 1 && r.Float64() < gangShare {
 		q.Job, q.Guest = j.ID, ""
 	}
-	if r.Float64() < lateShare && postCopies(s) {
+	if r.Float64() < lateShare && postCopies(s, c.kind) {
 		q.Limits.Mode = fleet.PostCopy
 	} else if r.Float64() < boundShare {
 		switch r.IntN(3) {

@@ -55,12 +55,12 @@ func (c *chaos) strikeAll(ctx context.Context) error {
 	end := time.Now().Add(c.limit)
 	for done < c.faults && time.Now().Before(end) {
 		for len(waiting) < window && next <= c.faults {
-			waiting = append(waiting, planned(c.seed, next, c.only))
+			waiting = append(waiting, planned(c.seed, next, c.kind, c.only))
 			next++
 		}
 		s, news := c.snapshot()
 		if busy < atOnce {
-			if at, m, ok := match(waiting, s, used); ok {
+			if at, m, ok := match(waiting, s, used, postCopies(s, c.kind)); ok {
 				f := waiting[at]
 				waiting = slices.Delete(waiting, at, at+1)
 				used[string(m.ID)+string(m.Phase)] = true
@@ -113,12 +113,11 @@ type missed struct{ fault }
 func (m missed) Error() string { return fmt.Sprintf("fault %d struck nothing", m.Number) }
 
 // match finds the first fault that waits for a phase some migration is in.
-func match(waiting []fault, s fleet.Snapshot, used map[string]bool) (int, fleet.Migration, bool) {
+func match(waiting []fault, s fleet.Snapshot, used map[string]bool, late bool) (int, fleet.Migration, bool) {
 	live := slices.DeleteFunc(slices.Collect(maps.Values(s.Migrations)), func(m fleet.Migration) bool {
 		return m.Phase.Ended() || used[string(m.ID)+string(m.Phase)]
 	})
 	slices.SortFunc(live, func(a, b fleet.Migration) int { return b.Since.Compare(a.Since) }) // what was just entered first
-	late := postCopies(s)
 	for i, f := range waiting {
 		phase := f.Phase
 		if phase == fleet.Gathering && !late {
@@ -133,11 +132,11 @@ func match(waiting []fault, s fleet.Snapshot, used map[string]bool) (int, fleet.
 	return 0, fleet.Migration{}, false
 }
 
-// postCopies tells whether guests can move by post-copy here: without it none
+// postCopies tells whether guests of a kind can move by post-copy here: without it none
 // ever gathers.
-func postCopies(s fleet.Snapshot) bool {
+func postCopies(s fleet.Snapshot, of fleet.Kind) bool {
 	for _, h := range s.Hosts {
-		if !h.Facts.Abilities[fleet.VM].PostCopy {
+		if !h.Facts.Abilities[of].PostCopy {
 			return false
 		}
 	}
@@ -151,8 +150,13 @@ func (c *chaos) strike(ctx context.Context, f fault, m fleet.Migration) error {
 		return err
 	}
 	k := &strike{fault: f, At: time.Now(), Move: m.Move, Migration: m.ID, Host: m.To}
-	if f.Kind == sourceAgent || f.Kind == sourceQEMU || f.Pick%2 == 0 && (f.Kind == linkCut || f.Kind == linkSlow || f.Kind == linkLossy) {
+	switch f.Kind {
+	case sourceAgent, sourceQEMU, sourceGuest, sourceCRIU:
 		k.Host = m.From
+	case linkCut, linkSlow, linkLossy, hostFull:
+		if f.Pick%2 == 0 {
+			k.Host = m.From
+		}
 	}
 	if f.Kind == controller {
 		k.Host = ""
@@ -166,12 +170,24 @@ func (c *chaos) strike(ctx context.Context, f fault, m fleet.Migration) error {
 	switch f.Kind {
 	case sourceAgent, targetAgent:
 		noted()
-		return c.services[string(k.Host)].kill(f.restart(), naps(c.seed, f.Number))
+		return c.services[string(k.Host)].kill(f.restart(), c.naps(f.Number))
 	case controller:
 		noted()
 		return c.services[head].kill(f.restart(), "")
-	case targetQEMU, sourceQEMU, targetMemory:
+	case targetQEMU, sourceQEMU, targetMemory, targetGuest, sourceGuest:
 		return c.killGuest(ctx, k, m, noted)
+	case targetCRIU, sourceCRIU:
+		if err := meet(ctx, func() []int { return runtimes(k.Host) }); err != nil {
+			return err
+		}
+		noted()
+		return nil
+	case hostFull:
+		noted()
+		return c.fillPlaces(ctx, f, k.Host)
+	case noRuntime:
+		noted()
+		return c.withoutRuntime(ctx, f, k.Host)
 	case linkCut, linkSlow, linkLossy:
 		noted()
 		heal, err := impair(f.Kind, k.Host)
@@ -222,7 +238,7 @@ func left(m fleet.Migration, p fleet.Phase) bool {
 	return p == fleet.Retiring || p == fleet.Finished || p == fleet.Repointing && m.Mode != fleet.PostCopy
 }
 
-// killGuest kills a QEMU, or lets its memory run out, and finds out whether
+// killGuest kills a QEMU, or all of a container, or lets its memory run out, and finds out whether
 // that was where the guest was.
 func (c *chaos) killGuest(ctx context.Context, k *strike, m fleet.Migration, noted func()) error {
 	c.mark(m.Guest, 1)
@@ -234,13 +250,16 @@ func (c *chaos) killGuest(ctx context.Context, k *strike, m fleet.Migration, not
 	if before.Ended() {
 		return errMissed
 	}
-	if k.Kind == targetMemory {
+	switch k.Kind {
+	case targetGuest, sourceGuest:
+		err = meet(ctx, func() []int { return members(m.Guest, k.Host) })
+	case targetMemory:
 		var ease func() error
 		if ease, err = squeeze(m.Guest, m.To, k.Number); err == nil {
 			_ = drive.Pause(ctx, k.Lasts)
 			err = ease()
 		}
-	} else {
+	default:
 		err = killCopy(m.Guest, k.Host)
 	}
 	if err != nil {
@@ -253,13 +272,14 @@ func (c *chaos) killGuest(ctx context.Context, k *strike, m fleet.Migration, not
 		return err
 	}
 	spared := slices.Contains(sure, after)
-	if k.Kind == sourceQEMU {
+	source := k.Kind == sourceQEMU || k.Kind == sourceGuest
+	if source {
 		spared = left(m, before)
 	}
 	noted()
 	if !spared {
 		c.mu.Lock()
-		c.court.excused[m.Guest] = excuse{k.Number, m.ID, k.Kind == sourceQEMU}
+		c.court.excused[m.Guest] = excuse{k.Number, m.ID, source}
 		c.mu.Unlock()
 	}
 	return nil

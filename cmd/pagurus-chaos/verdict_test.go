@@ -16,7 +16,7 @@ import (
 // looks plays what the virtual CPUs of two copies did, look after look, in
 // milliseconds; -1: the copy is not there.
 func looks(older, younger []int) (wrong []string) {
-	var r runners
+	r := runners{ran: machines.ran}
 	a, b := daemon.Process{PID: 1, Ticks: 10}, daemon.Process{PID: 2, Ticks: 20}
 	sums := map[daemon.Process]time.Duration{}
 	for i := range older {
@@ -213,7 +213,7 @@ func TestFaultsFindTheirPhase(t *testing.T) {
 	used := map[string]bool{}
 	var met []fleet.MigrationID
 	for range 2 {
-		i, m, ok := match(waiting, s, used)
+		i, m, ok := match(waiting, s, used, false)
 		if !ok || waiting[i].Number != 3 {
 			t.Fatalf("fault %d, %v, %v", i, m, ok)
 		}
@@ -223,7 +223,7 @@ func TestFaultsFindTheirPhase(t *testing.T) {
 	if want := []fleet.MigrationID{"m2.b", "m1.a"}; !slices.Equal(met, want) {
 		t.Errorf("met %v", met)
 	}
-	if _, m, ok := match(waiting, s, used); ok {
+	if _, m, ok := match(waiting, s, used, false); ok {
 		t.Errorf("met %v again", m)
 	}
 }
@@ -236,7 +236,7 @@ func TestNothingGathersWithoutPostCopy(t *testing.T) {
 			s := fleet.NewSnapshot()
 			s.Hosts["host1"] = fleet.Host{Facts: fleet.Facts{Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {PostCopy: can}}}}
 			s.Migrations["m1.a"] = fleet.Migration{ID: "m1.a", Phase: phase}
-			if _, _, ok := match(waiting, s, map[string]bool{}); ok != want[i] {
+			if _, _, ok := match(waiting, s, map[string]bool{}, postCopies(s, fleet.VM)); ok != want[i] {
 				t.Errorf("in %s, with post-copy %v: struck is %v", phase, can, ok)
 			}
 		}

@@ -9,13 +9,16 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"pagurus/act/etcd"
+	"pagurus/act/machine"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
 )
@@ -50,7 +53,7 @@ func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
 	flags.IntVar(&f.snapshots, "snapshots", 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
 	flags.StringVar(&f.group, "group", "", "")
 	_ = flags.MarkHidden("group")
-	return flags.String("memory", "", "memory for guests (default: all but 1 GiB)")
+	return flags.String("memory", "", "memory for guests (default: all but 1 GiB, or half of it where that is less)")
 }
 
 // longestSite keeps tables readable.
@@ -155,9 +158,34 @@ func runAgent(ctx context.Context, f hostFlags, client *wire.Client, log *slog.L
 		return err
 	}
 	log.Info("agent begins", "host", f.name, "address", f.address, "version", version)
+	go stayLean(ctx, log)
 	err = h.agent(client, log).Run(ctx)
 	log.Info("agent ends; guests run on", "host", f.name)
 	return errors.Join(err, h.close(), client.Close())
+}
+
+// What an agent may have in memory, small hosts in mind, and when it gives back
+// what it had to have once: soon after it has begun, and then now and then.
+const (
+	leanHeap  = 12 << 20 // of its own; what it needs at rest is half of that
+	leanFirst = 3 * time.Second
+	leanEvery = time.Minute
+)
+
+// stayLean keeps the agent's memory small until ctx ends.
+func stayLean(ctx context.Context, log *slog.Logger) {
+	debug.SetMemoryLimit(leanHeap)
+	for next := leanFirst; ; next = leanEvery {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(next):
+		}
+		if err := machine.Shed(); err != nil {
+			log.Warn("the agent has more memory than it needs", "cause", err)
+			return
+		}
+	}
 }
 
 func sweepHost(ctx context.Context, f hostFlags, log *slog.Logger) error {

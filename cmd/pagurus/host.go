@@ -9,10 +9,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"pagurus/act/cgroup"
 	"pagurus/act/container"
+	"pagurus/act/container/criu"
 	"pagurus/act/daemon"
 	"pagurus/act/guestlink"
 	"pagurus/act/image"
@@ -24,6 +26,7 @@ import (
 	"pagurus/decide/cost"
 	"pagurus/decide/lifecycle"
 	"pagurus/fleet"
+	"pagurus/internal/fault"
 	"pagurus/serve/agent"
 	"pagurus/serve/wire"
 )
@@ -35,6 +38,9 @@ var (
 	_ agent.Gatherer = (*qemu.Driver)(nil)
 	_ agent.Driver   = (*container.Driver)(nil)
 	_ agent.Linker   = (*container.Driver)(nil)
+	_ agent.Profiler = (*qemu.Driver)(nil)
+	_ agent.Profiler = (*container.Driver)(nil)
+	_ agent.Examiner = (*container.Driver)(nil)
 	_ agent.Overlay  = (*overlay.Overlay)(nil)
 	_ agent.Shares   = (*share.Shares)(nil)
 	_ agent.Images   = (*image.Store)(nil)
@@ -42,8 +48,8 @@ var (
 )
 
 const (
-	// memoryReserve is what a host keeps for itself unless it is told how much
-	// it has for guests.
+	// memoryReserve is what a host keeps for itself, but for no more than half of
+	// what there is, unless it is told how much it has for guests.
 	memoryReserve = 1 << 30
 	// openLimit bounds how long drivers may take to look at the host: a probe
 	// of hardware that hangs takes seconds.
@@ -61,22 +67,23 @@ type hostFlags struct {
 	snapshots   int     // of booted guests, for each image
 	group       string  // of processes, above those of the guests
 	cpus        float64 // CPUs all guests may use; 0: all
-	memory      int64   // for guests; 0: what the machine has but memoryReserve
+	memory      int64   // for guests; 0: what the machine has but its reserve
 }
 
 // host is everything of one host that an agent drives.
 type host struct {
-	flags   hostFlags
-	machine machine.Machine
-	vm      *qemu.Driver
-	trouble string // why there is no vm
-	light   *container.Driver
-	heavy   string // why there is no light
-	network *overlay.Overlay
-	shares  *share.Shares
-	images  *image.Store
-	groups  *cgroup.Groups
-	lock    *daemon.Lock
+	flags     hostFlags
+	machine   machine.Machine
+	vm        *qemu.Driver
+	trouble   string // why there is no vm
+	light     *container.Driver
+	processor string // what programs of containers can see of it
+	heavy     string // why there is no light
+	network   *overlay.Overlay
+	shares    *share.Shares
+	images    *image.Store
+	groups    *cgroup.Groups
+	lock      *daemon.Lock
 }
 
 // openHost gets hold of the host's drivers. A kind of guest that cannot run
@@ -127,11 +134,7 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 	if err := lendFaults(); err != nil {
 		log.Warn("guests cannot come here by post-copy", "cause", err)
 	}
-	h.light, err = container.Open(ctx, container.Config{
-		Run: f.run, GuestAgent: guest, Address: address, Cgroups: h.groups,
-		ImageFolder: h.images.Ensure, Files: h.files, Judge: judge, Log: log,
-	})
-	if err != nil {
+	if err := h.openContainers(ctx, guest, address, log); err != nil {
 		h.heavy = err.Error()
 		log.Warn("no containers here", "cause", err)
 	}
@@ -147,6 +150,23 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 	}
 	h.vm = vm
 	return h, nil
+}
+
+// openContainers gets hold of what runs containers. After an error there are none.
+func (h *host) openContainers(ctx context.Context, guest string, address netip.Addr, log *slog.Logger) error {
+	if err := fault.Point("host.containers.before-open"); err != nil {
+		return err
+	}
+	p, err := criu.CPU()
+	if err != nil {
+		return err
+	}
+	h.processor = strings.Join(p.Flags, " ")
+	h.light, err = container.Open(ctx, container.Config{
+		Run: h.flags.run, GuestAgent: guest, Address: address, Cgroups: h.groups,
+		ImageFolder: h.images.Ensure, Files: h.files, Judge: judge, Log: log,
+	})
+	return err
 }
 
 // judge has the policy judge a copy: it is told of the passes over memory that
@@ -225,10 +245,12 @@ func (h *host) facts() fleet.Facts {
 		f.Abilities[fleet.VM] = h.vm.Abilities()
 	}
 	if h.light != nil {
-		f.Abilities[fleet.Container] = h.light.Abilities()
+		able := h.light.Abilities()
+		able.Processor = h.processor
+		f.Abilities[fleet.Container] = able
 	}
 	if f.Capacity.MemoryBytes == 0 {
-		f.Capacity.MemoryBytes = max(0, h.machine.MemoryBytes-memoryReserve)
+		f.Capacity.MemoryBytes = h.machine.MemoryBytes - min(memoryReserve, h.machine.MemoryBytes/2)
 	}
 	return f
 }

@@ -27,6 +27,7 @@ type Link struct {
 // Model is what was learnt from past moves. Fit makes one; the zero Model is
 // that of somebody who has seen none.
 type Model struct {
+	kind      fleet.Kind    // of the guests
 	bandwidth float64       // bytes a second of a link without ceiling
 	slack     float64       // bytes a second by which a copy stays below its ceiling
 	overhead  time.Duration // of a move: all but sending memory
@@ -50,9 +51,12 @@ const (
 	usualSlack     = 3 << 20
 	usualOverhead  = 300 * time.Millisecond
 	usualRest      = 45 * time.Millisecond // from the order to stop to the word that it runs
-	usualRise      = 1.3
-	usualDowntime  = 50 * time.Millisecond
-	usualRounds    = 40
+	// CRIU writes down and makes anew each process of a container, which QEMU has
+	// no need to.
+	usualRestOfContainers = 200 * time.Millisecond
+	usualRise             = 1.3
+	usualDowntime         = 50 * time.Millisecond
+	usualRounds           = 40
 	// looked is how fast a mechanism looks through memory for what it has to
 	// send: zero pages are not sent but looked at.
 	looked = 768 << 20
@@ -70,6 +74,13 @@ var (
 	usualSent  = spread{1 / 1.6, 1, 1.6}
 )
 
+func (m Model) usualRest() time.Duration {
+	if m.kind == fleet.Container {
+		return usualRestOfContainers
+	}
+	return usualRest
+}
+
 // known fills in what was not learnt.
 func (m Model) known() Model {
 	if m.bandwidth <= 0 {
@@ -82,7 +93,7 @@ func (m Model) known() Model {
 		m.overhead = usualOverhead
 	}
 	if m.rest <= 0 {
-		m.rest = usualRest
+		m.rest = m.usualRest()
 	}
 	if m.rise <= 0 {
 		m.rise = usualRise

@@ -97,7 +97,7 @@ func Fit(past []fleet.Migration, about Subject) Model {
 		return o.m.Predicted != nil && o.m.Predicted.Kind != about.Kind
 	})
 	link := some(fewLinks, all, func(o outcome) bool { return o.m.From == about.From && o.m.To == about.To })
-	var m Model
+	m := Model{kind: about.Kind}
 	m.bandwidth = bandwidth(link, all)
 	m.slack = slack(link)
 	m.overhead = overhead(link)
@@ -257,7 +257,7 @@ func (m Model) learnRest(link []outcome) time.Duration {
 	if len(found) == 0 {
 		return 0
 	}
-	return seconds(tempered(found, usualRest.Seconds()))
+	return seconds(tempered(found, m.usualRest().Seconds()))
 }
 
 // tempered is the median of what was found, drawn towards what is usual while

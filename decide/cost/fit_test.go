@@ -200,3 +200,13 @@ func TestNonsenseIsNoPanic(t *testing.T) {
 		}
 	})
 }
+
+// TestContainersStandStillForLonger: before anything was learnt of them.
+func TestContainersStandStillForLonger(t *testing.T) {
+	p := steady(50, 1, 1)
+	vm := Fit(nil, Subject{Kind: fleet.VM}).Predict(p, Link{}).Downtime
+	container := Fit(nil, Subject{Kind: fleet.Container}).Predict(p, Link{}).Downtime
+	if more := container.Value - vm.Value; more != usualRestOfContainers-usualRest || container.Low >= container.Value || container.High <= container.Value {
+		t.Errorf("a container stands still for %+v, a vm for %+v", container, vm)
+	}
+}

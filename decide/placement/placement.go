@@ -164,6 +164,12 @@ func Unfit(v *Survey, h fleet.Host, a Ask) string {
 	return ""
 }
 
+// Hindered says what keeps a running guest from being moved wherever to, by what
+// its host last saw in it; empty: nothing is known of.
+func Hindered(s fleet.Snapshot, g fleet.Guest) string {
+	return strings.Join(s.Hosts[g.Home].Facts.Guests[g.ID].Obstacles, "; ")
+}
+
 // unfitAlive says why a running guest could not arrive running.
 func unfitAlive(able fleet.Abilities, a Ask) string {
 	if a.Alive == nil {
@@ -186,7 +192,30 @@ func unfitAlive(able fleet.Abilities, a Ask) string {
 	case from.CPU != "" && able.CPU != "" && from.CPU != able.CPU:
 		return fmt.Sprintf("shows guests the CPU %s, the guest sees %s", able.CPU, from.CPU)
 	}
+	if lacks := lacking(able.Processor, from.Processor); lacks != "" {
+		return fmt.Sprintf("has a processor without %s, which the guest's programs may use", lacks)
+	}
 	return ""
+}
+
+// lacking gives, for people, what of one processor another does not have; empty:
+// nothing, or one of them is not known.
+func lacking(have, want string) string {
+	const most = 4
+	words := strings.Fields(have)
+	if len(words) == 0 {
+		return ""
+	}
+	var out []string
+	for w := range strings.FieldsSeq(want) {
+		if !slices.Contains(words, w) {
+			out = append(out, w)
+		}
+	}
+	if more := len(out) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(out[:most], ", "), more)
+	}
+	return strings.Join(out, ", ")
 }
 
 // Words joins the reasons of hosts to one line, those of the same reason

@@ -33,6 +33,14 @@ func TestFiltersSayWhy(t *testing.T) {
 	ask := Ask{Need: fleet.Resources{CPUs: 1, MemoryBytes: 1 << 30}, Kind: fleet.VM}
 	live := ask
 	live.Alive = &Source{Host: "host0", Needs: fleet.Abilities{Live: true, Accelerator: "tcg", CPU: "max"}, Known: true}
+	suits := func(processor string) Ask {
+		a := live
+		from := *a.Alive
+		from.Needs.Processor = processor
+		a.Alive = &from
+		return a
+	}
+	seen, wide := suits("aes sse"), suits("a b c d e")
 	with := func(change func(*fleet.Host)) fleet.Host {
 		h := host("host1", 4<<30)
 		change(&h)
@@ -60,6 +68,10 @@ func TestFiltersSayWhy(t *testing.T) {
 		{able(fleet.Abilities{Accelerator: "tcg"}), live, "cannot take in a running guest"},
 		{able(fleet.Abilities{Live: true, Accelerator: "kvm"}), live, "runs guests by kvm, the guest runs by tcg"},
 		{able(fleet.Abilities{Live: true, Accelerator: "tcg", CPU: "v3"}), live, "shows guests the CPU v3, the guest sees max"},
+		{able(fleet.Abilities{Live: true, Accelerator: "tcg", CPU: "max", Processor: "aes avx sse"}), seen, ""},
+		{able(fleet.Abilities{Live: true, Accelerator: "tcg", CPU: "max", Processor: "sse"}), seen, "has a processor without aes, which the guest's programs may use"},
+		{able(fleet.Abilities{Live: true, Accelerator: "tcg", CPU: "max", Processor: "x"}), wide, "has a processor without a, b, c, d and 1 more, which the guest's programs may use"},
+		{able(fleet.Abilities{Live: true, Accelerator: "tcg", CPU: "max"}), seen, ""},
 	} {
 		v := NewSurvey(snapshot(c.host))
 		if got := Unfit(v, c.host, c.ask); got != c.want {

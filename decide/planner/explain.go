@@ -3,6 +3,7 @@ package planner
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -141,6 +142,9 @@ func (e *explainer) leaving(g fleet.Guest) []string {
 	if g.Aborts > 0 {
 		say("%d %s in a row came to nothing%s.", g.Aborts, plural(g.Aborts, "move", "moves"), e.lastCause(g))
 	}
+	if what := placement.Hindered(e.s, g); what != "" {
+		return append(out, fmt.Sprintf("It could not leave: %s.", what))
+	}
 	a := ask(e.s, g)
 	ranked := e.p.policy().Rank(e.room(), a)
 	whys := slices.DeleteFunc(placement.Explain(e.room(), a), func(w placement.Why) bool { return w.Host == g.Home })
@@ -178,7 +182,7 @@ func (e *explainer) lastCause(g fleet.Guest) string {
 
 // price says what its next move would cost; nothing while nobody knows.
 func (e *explainer) price(g fleet.Guest) []string {
-	if lastLook(e.s, past(e.s), g.Home, g.ID) == nil {
+	if lastLook(e.s, slices.Collect(maps.Values(e.s.Migrations)), g.Home, g.ID) == nil {
 		return nil
 	}
 	f, err := e.p.Foresee(e.s, fleet.Request{By: fleet.Caller{Admin: true}, Verb: fleet.Migrate, Guest: g.ID})

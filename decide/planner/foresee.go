@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,7 +23,7 @@ func (d *draft) foresee() {
 		return
 	}
 	s := d.base.Apply(d.change(), d.base.Revision)
-	past := past(s)
+	past := slices.Collect(maps.Values(s.Migrations))
 	longestOf := map[fleet.MoveID]fleet.Range[time.Duration]{}
 	for i, m := range begun {
 		m.Packed = packs(s, past, m)
@@ -35,15 +36,6 @@ func (d *draft) foresee() {
 		m.Predicted.Total = longestOf[m.Move] // they switch together
 		d.migrations.put[m.ID] = m
 	}
-}
-
-// past gives all migrations there were, in whatever order.
-func past(s fleet.Snapshot) []fleet.Migration {
-	out := make([]fleet.Migration, 0, len(s.Migrations))
-	for _, m := range s.Migrations {
-		out = append(out, m)
-	}
-	return out
 }
 
 // predict says what a migration in the snapshot will cost if it goes in a mode.
@@ -218,4 +210,4 @@ func reservations(at time.Time, m fleet.Migration) []string {
 }
 
 // Score says how well past predictions met their outcomes.
-func (p *Planner) Score(s fleet.Snapshot) fleet.Calibration { return cost.Score(past(s)) }
+func (p *Planner) Score(s fleet.Snapshot) fleet.Calibration { return cost.Score(slices.Collect(maps.Values(s.Migrations))) }

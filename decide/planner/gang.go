@@ -415,7 +415,7 @@ func (d *draft) leaving() map[fleet.HostID][]fleet.Guest {
 	out := map[fleet.HostID][]fleet.Guest{}
 	for id := range d.base.Guests {
 		g := d.guests.at(id)
-		if g.State == fleet.GuestRunning && !g.RetryAt.After(d.at) && d.hosts.at(g.Home).State == fleet.HostDraining {
+		if g.State == fleet.GuestRunning && !g.RetryAt.After(d.at) && d.hosts.at(g.Home).State == fleet.HostDraining && placement.Hindered(d.base, g) == "" {
 			out[g.Home] = append(out[g.Home], g)
 		}
 	}

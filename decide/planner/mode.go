@@ -125,7 +125,7 @@ func (d *draft) expect(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 	}
 	change.Moves = []fleet.Move{v}
 	s := d.base.Apply(change, d.base.Revision)
-	past := past(d.base)
+	past := slices.Collect(maps.Values(d.base.Migrations))
 	out := make([]fleet.Prediction, len(guests))
 	for i, m := range change.Migrations {
 		m.Mode = mode

@@ -103,7 +103,7 @@ func (d *draft) unmovable(g fleet.Guest) string {
 	if !placement.Heard(d.base.Hosts[g.Home], d.base.At) {
 		return fmt.Sprintf("%s, where it is, has not been heard from; start the agent there again, see pagurus hosts", g.Home)
 	}
-	return ""
+	return placement.Hindered(d.base, g)
 }
 
 // leaveLimits gives what of limits the moves that empty a host keep to.
@@ -154,6 +154,10 @@ func (d *draft) remaining(h fleet.Host) []string {
 		case fleet.GuestStarting:
 			notes = append(notes, fmt.Sprintf("%s is still starting and leaves once it runs", g.ID))
 		case fleet.GuestRunning:
+			if what := placement.Hindered(s, g); what != "" {
+				notes = append(notes, fmt.Sprintf("%s stays for now: %s; it leaves when nothing keeps it", g.ID, what))
+				continue
+			}
 			a := ask(s, g)
 			ranked := d.p.policy().Rank(room, a)
 			if len(ranked) == 0 {

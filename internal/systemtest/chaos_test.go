@@ -2,6 +2,7 @@ package systemtest
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,10 +10,11 @@ import (
 	"testing"
 )
 
-// A short run of faults while guests move: none is lost, none runs twice, the
-// lab is gone, and the report names every fault. make chaos is the long one. The
-// seed is one whose first 13 faults are of all 12 kinds and meant for all phases.
-// Guests have the memory that other tests' have, of which there is a snapshot.
+// A short run of faults while guests of each kind move: none is lost, none runs
+// twice, the lab is gone, and the report names every fault. make chaos is the long
+// one. The seeds are such that the faults are of all kinds, or nearly so, and
+// meant for all phases. Machines have the memory that other tests' have, of which
+// there is a snapshot.
 func TestChaos(t *testing.T) {
 	alone(t)
 	root, err := filepath.Abs("../..")
@@ -25,28 +27,42 @@ func TestChaos(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	report := filepath.Join(t.TempDir(), "chaos.json")
-	run := exec.Command(program, "--faults", "13", "--seed", "284", "--seconds", "10", "--mem", "512M", "--report", report, "--logs", t.TempDir())
-	run.Dir = root
-	out, err := run.CombinedOutput()
-	t.Logf("%s", out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{`(?m)^seed 284: 13 faults$`, `(?m)^13 faults in .*, seed 284$`, `(?m)^guests: .* 0 lost, 0 doubled$`} {
-		if !regexp.MustCompile(want).Match(out) {
-			t.Errorf("it does not say %q", want)
-		}
-	}
-	text, err := os.ReadFile(report)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var record struct {
-		Seed   uint64
-		Faults []struct{ Kind, Phase, Hit string }
-	}
-	if err := json.Unmarshal(text, &record); err != nil || record.Seed != 284 || len(record.Faults) != 13 {
-		t.Errorf("the report has seed %d and %d faults, %v", record.Seed, len(record.Faults), err)
+	for _, c := range []struct {
+		kind   string
+		memory string
+		faults int
+		seed   uint64
+	}{{"vm", "512M", 13, 284}, {"container", "192M", 16, 1}} {
+		t.Run(c.kind, func(t *testing.T) {
+			report := filepath.Join(t.TempDir(), "chaos.json")
+			run := exec.Command(program, "--kind", c.kind, "--mem", c.memory, "--faults", fmt.Sprint(c.faults), "--seed", fmt.Sprint(c.seed), "--seconds", "10",
+				"--report", report, "--logs", t.TempDir())
+			run.Dir = root
+			out, err := run.CombinedOutput()
+			t.Logf("%s", out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []string{
+				fmt.Sprintf(`(?m)^seed %d: %d faults$`, c.seed, c.faults), fmt.Sprintf(`(?m)^%d faults in .*, seed %d$`, c.faults, c.seed),
+				`(?m)^guests: .* 0 lost, 0 doubled$`,
+			} {
+				if !regexp.MustCompile(want).Match(out) {
+					t.Errorf("it does not say %q", want)
+				}
+			}
+			text, err := os.ReadFile(report)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var record struct {
+				Seed   uint64
+				Kind   string
+				Faults []struct{ Kind, Phase, Hit string }
+			}
+			if err := json.Unmarshal(text, &record); err != nil || record.Seed != c.seed || record.Kind != c.kind || len(record.Faults) != c.faults {
+				t.Errorf("the report has seed %d, %q and %d faults, %v", record.Seed, record.Kind, len(record.Faults), err)
+			}
+		})
 	}
 }

@@ -81,18 +81,20 @@ type Agent struct {
 
 	applying sync.Mutex // held while the host is made to match what is wanted
 
-	mu       sync.Mutex
-	seats    map[fleet.GuestID]*seat
-	outbox   []fleet.Report // not sent yet, oldest first
-	news     chan struct{}  // capacity 1: outbox is not empty
-	wanted   *fleet.Wanted  // the last accepted
-	joined   *fleet.Wanted  // the one that the networks match
-	served   *fleet.Wanted  // the one that the shares match
-	serving  bool           // shares are being made to match
-	present  map[fleet.GuestID]presence
-	profiles profiles
-	troubles map[string]string // by what is in trouble
-	works    sync.WaitGroup
+	mu        sync.Mutex
+	seats     map[fleet.GuestID]*seat
+	outbox    []fleet.Report // not sent yet, oldest first
+	news      chan struct{}  // capacity 1: outbox is not empty
+	wanted    *fleet.Wanted  // the last accepted
+	joined    *fleet.Wanted  // the one that the networks match
+	served    *fleet.Wanted  // the one that the shares match
+	serving   bool           // shares are being made to match
+	present   map[fleet.GuestID]presence
+	profiles  profiles
+	examined  map[fleet.GuestID]examination
+	examining bool
+	troubles  map[string]string // by what is in trouble
+	works     sync.WaitGroup
 }
 
 // presence is what a driver last said of one guest.
@@ -117,7 +119,7 @@ func New(c Config) *Agent {
 	return &Agent{
 		Config: c, ledger: ledger{dir: filepath.Join(c.Run, "ledger")},
 		seats: map[fleet.GuestID]*seat{}, news: make(chan struct{}, 1),
-		present: map[fleet.GuestID]presence{}, troubles: map[string]string{}, profiles: newProfiles(),
+		present: map[fleet.GuestID]presence{}, troubles: map[string]string{}, profiles: newProfiles(), examined: map[fleet.GuestID]examination{},
 	}
 }
 

@@ -703,3 +703,28 @@ func TestOutputThatIsLostIsSaidToBe(t *testing.T) {
 		}
 	})
 }
+
+// TestWithoutTheMechanism: an agent that came up without what runs a kind of guest
+// refuses new ones, and says of those an earlier agent may have left, which may
+// well run on, that it does not know.
+func TestWithoutTheMechanism(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.a.ledger.write("j1g0", page{LastGen: 1})
+		for _, c := range []struct {
+			verb fleet.Verb
+			gen  uint64
+			want fleet.Outcome
+		}{
+			{fleet.Hold, 1, fleet.Vanished}, {fleet.Start, 1, fleet.Vanished}, {fleet.Stop, 1, fleet.Vanished}, {fleet.Switch, 1, fleet.Vanished},
+			{fleet.Switch, 2, fleet.Failed}, {fleet.Receive, 2, fleet.Failed}, {fleet.Copy, 2, fleet.Failed}, {fleet.Start, 2, fleet.Failed},
+			{fleet.Repoint, 2, fleet.Vanished}, {fleet.Revert, 2, fleet.Vanished}, {fleet.Discard, 2, fleet.Vanished}, {fleet.Hold, 2, fleet.Vanished},
+		} {
+			tk := task(c.verb, c.gen)
+			tk.Guest.Kind = fleet.Container
+			r.send(tk)
+			if rep := r.expect(tk.Order, c.want); !strings.Contains(rep.Cause, `runs no guests of kind "container" at present`) {
+				t.Errorf("%s: %s", c.verb, rep.Cause)
+			}
+		}
+	})
+}

@@ -81,6 +81,14 @@ type Profiler interface {
 	Profile(context.Context, fleet.GuestID) (fleet.Profile, error)
 }
 
+// Examiner is a driver that can tell what keeps its guests from being moved.
+type Examiner interface {
+	// Obstacles says, for people, what keeps a running guest from being moved,
+	// each with what can be done about it. It takes some milliseconds and does not
+	// disturb the guest; one that is being moved is refused. None is no promise.
+	Obstacles(context.Context, fleet.GuestID) ([]string, error)
+}
+
 // Overlay makes the host's part of the jobs' networks match what is wanted.
 type Overlay interface {
 	// Apply makes it so and removes what is not wanted. It may be called at

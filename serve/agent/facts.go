@@ -27,6 +27,7 @@ func (a *Agent) watch(ctx context.Context) {
 		a.match(ctx)
 		a.sweep()
 		a.study(ctx, time.Now())
+		a.examine(ctx, time.Now())
 		if now := time.Now(); now.Sub(pruned) > forgetAfter/2 {
 			pruned = now
 			a.forget(now)
@@ -79,6 +80,7 @@ func (a *Agent) facts() fleet.Facts {
 		if last, known := a.profiles.last[id]; known {
 			g.Profile = &last
 		}
+		g.Obstacles = a.examined[id].found
 		f.Guests[id] = g
 	}
 	for _, s := range a.seats {

@@ -23,12 +23,13 @@ import (
 
 // memoryDriver keeps its guests in memory.
 type memoryDriver struct {
-	mu     sync.Mutex
-	guests map[fleet.GuestID]*memoryGuest
-	cache  int64                                        // clean page cache of every guest, in bytes
-	words  string                                       // the last of every guest
-	calls  []string                                     // "start j1g0", in order
-	hook   func(ctx context.Context, call string) error // runs at the beginning of each call but Inspect
+	mu        sync.Mutex
+	guests    map[fleet.GuestID]*memoryGuest
+	cache     int64                                        // clean page cache of every guest, in bytes
+	words     string                                       // the last of every guest
+	obstacles []string                                     // in every guest
+	calls     []string                                     // "start j1g0", in order
+	hook      func(ctx context.Context, call string) error // runs at the beginning of each call but Inspect
 }
 
 // memoryGuest is a guest and the one program in it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"pagurus/fleet"
@@ -260,6 +261,9 @@ func (a *Agent) receive(ctx context.Context, w *work) (fleet.Report, error) {
 
 // copy sends the guest's memory while it runs.
 func (a *Agent) copy(ctx context.Context, w *work) (fleet.Report, error) {
+	if found := a.obstacles(ctx, w.seat.guest, w.driver); len(found) > 0 {
+		return fleet.Report{}, fmt.Errorf("copying guest %s to %s: it cannot be moved: %s", w.seat.guest, w.task.Order.Peer, strings.Join(found, "; "))
+	}
 	a.setProgress(w, &fleet.Progress{})
 	dropped := a.lighten(ctx, w)
 	a.setDropped(w.seat, dropped)

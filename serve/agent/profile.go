@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"pagurus/fleet"
@@ -74,6 +75,7 @@ func (a *Agent) study(ctx context.Context, now time.Time) {
 			delete(a.profiles.last, g)
 		}
 	}
+	maps.DeleteFunc(a.examined, func(g fleet.GuestID, _ examination) bool { _, here := a.present[g]; return !here })
 	var next fleet.GuestID
 	var waited time.Duration
 	for g, p := range a.present {

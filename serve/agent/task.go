@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"pagurus/fleet"
@@ -118,6 +119,14 @@ func (a *Agent) take(t fleet.Task) {
 			"the order is of generation %d of guest %s, host %s has seen %d", gen, s.guest, a.Host, s.page.LastGen)})
 		return
 	}
+	if _, can := a.Drivers[t.Guest.Kind]; !can {
+		outcome := fleet.Vanished // an earlier agent may have begun it, and the guest may well run on
+		if fresh && slices.Contains(beginnings, o.Verb) {
+			outcome = fleet.Failed
+		}
+		a.postLocked(fleet.Report{Order: o, Outcome: outcome, Cause: fmt.Sprintf("host %s runs no guests of kind %q at present", a.Host, t.Guest.Kind)})
+		return
+	}
 	if fresh {
 		p := s.page
 		p.LastGen = gen
@@ -130,6 +139,9 @@ func (a *Agent) take(t fleet.Task) {
 	a.beginLocked(s, &work{task: t, fresh: fresh})
 }
 
+// beginnings are orders of which nothing has been done if they were never heard.
+var beginnings = []fleet.Verb{fleet.Start, fleet.Receive, fleet.Copy, fleet.Switch}
+
 // refuse says why an order cannot be for this agent at all, whenever it comes.
 func (a *Agent) refuse(t fleet.Task) error {
 	o := t.Order
@@ -138,9 +150,6 @@ func (a *Agent) refuse(t fleet.Task) error {
 	}
 	if !guestName.MatchString(string(t.Guest.ID)) {
 		return fmt.Errorf("%q is no name of a guest", t.Guest.ID)
-	}
-	if _, ok := a.Drivers[t.Guest.Kind]; !ok {
-		return fmt.Errorf("host %s runs no guests of kind %q", a.Host, t.Guest.Kind)
 	}
 	return nil
 }
