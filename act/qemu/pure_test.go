@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -248,7 +249,7 @@ func TestInspectShortOfFiles(t *testing.T) {
 	if watched == nil || errors.Is(watched, os.ErrNotExist) {
 		t.Errorf("a process that runs is said to be gone: %v", watched)
 	}
-	if before.CPUs = 0; !ok || during != before {
+	if before.CPUs = 0; !ok || !reflect.DeepEqual(during, before) {
 		t.Errorf("%t %+v, before %+v", ok, during, before)
 	}
 	g.record.Process.Ticks++
