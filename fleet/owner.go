@@ -17,26 +17,44 @@ const (
 // There reports whether guests have to give way to the owner.
 func (s OwnerState) There() bool { return s != OwnerAbsent && s != "" }
 
-// Owner is what a host's agent knows of its owner. The zero Owner: nothing, or
-// the host has none.
+// Owner is what a host's sensors say of the person whose machine it is. Of a
+// host that is nobody's but ours they tell the load only: State is empty.
 type Owner struct {
-	State      OwnerState `json:"state,omitempty"`     // empty: the host has no owner to give way to
-	Since      time.Time  `json:"since,omitzero"`      // when State was entered, controller's clock
-	IdleSince  time.Time  `json:"idle_since,omitzero"` // the last sign of the owner, controller's clock; zero: none yet
-	OthersCPUs float64    `json:"others_cpus"`         // CPUs in use by anyone but Pagurus
-	Signs      []string   `json:"signs,omitempty"`     // what tells of the owner now, for people
-	Deaf       []string   `json:"deaf,omitempty"`      // sensors that do not count and why, for people
-	SaidAt     time.Time  `json:"said_at,omitzero"`    // when all this was said, by the clock that Since and IdleSince are of
+	Present  bool       `json:"present"`            // uses the machine now, or has so lately that they count as there: State.There
+	Since    time.Time  `json:"since,omitzero"`     // when Present last changed
+	LoadCPUs float64    `json:"load_cpus"`          // CPUs in use by anything but guests
+	Why      string     `json:"why,omitempty"`      // what shows it, for people: "keyboard", "claimed by hand"
+	State    OwnerState `json:"state,omitempty"`    // how sure it is
+	Entered  time.Time  `json:"entered,omitzero"`   // when State was entered
+	LastSign time.Time  `json:"last_sign,omitzero"` // of the owner; zero: none yet
+	Deaf     []string   `json:"deaf,omitempty"`     // sensors that do not count and why, for people
+	SaidAt   time.Time  `json:"said_at,omitzero"`   // when all this was said, by the clock that the times are of: the controller's once it has them
+}
+
+// IdleFor is how long the owner has been away; 0 while they are there.
+func (o Owner) IdleFor(at time.Time) time.Duration {
+	if o.Present {
+		return 0
+	}
+	return max(at.Sub(o.Since), 0)
+}
+
+// ThereFor is how long the owner has been there; 0 while they are away.
+func (o Owner) ThereFor(at time.Time) time.Duration {
+	if !o.Present {
+		return 0
+	}
+	return max(at.Sub(o.Since), 0)
 }
 
 // By gives what an agent said with its times by another clock, which shows at
-// when the agent's shows SaidAt.
+// when the agent's shows SaidAt: hosts' clocks may be wrong, and jump.
 func (o Owner) By(at time.Time) Owner {
 	if o.SaidAt.IsZero() {
 		return o
 	}
 	ahead := at.Sub(o.SaidAt)
-	for _, t := range []*time.Time{&o.Since, &o.IdleSince, &o.SaidAt} {
+	for _, t := range []*time.Time{&o.Since, &o.Entered, &o.LastSign, &o.SaidAt} {
 		if !t.IsZero() {
 			*t = t.Add(ahead)
 		}
