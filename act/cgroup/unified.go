@@ -3,6 +3,7 @@ package cgroup
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/containerd/cgroups/v3/cgroup2"
@@ -20,17 +21,27 @@ const (
 )
 
 func (unified) make(path string, want limits) error {
-	weight := uint64(min(weightMost, weightPerCPU*max(1, want.weight)))
+	weight := min(weightMost, weightOf(want, weightPerCPU))
 	every := uint64(period.Microseconds())
 	var most *int64
 	if want.cpus > 0 {
 		n := quota(want.cpus).Microseconds()
 		most = &n
 	}
-	_, err := cgroup2.NewManager(mountPoint, path, &cgroup2.Resources{
-		CPU: &cgroup2.CPU{Weight: &weight, Max: cgroup2.NewCPUMax(most, &every)},
-	})
+	cpu := &cgroup2.CPU{Weight: &weight, Max: cgroup2.NewCPUMax(most, &every)}
+	if isIdle(filepath.Join(mountPoint, path)) {
+		cpu.Weight = nil // the kernel refuses to give it any
+	}
+	_, err := cgroup2.NewManager(mountPoint, path, &cgroup2.Resources{CPU: cpu})
 	return err
+}
+
+func (unified) idle(path string, on bool) error {
+	return setIdle(filepath.Join(mountPoint, path), on, "cpu.weight", "1", strconv.Itoa(weightPerCPU))
+}
+
+func (unified) processes(path string) ([]int, error) {
+	return readProcesses(filepath.Join(mountPoint, path))
 }
 
 func (unified) load(path string) (*cgroup2.Manager, error) {

@@ -17,6 +17,7 @@ import (
 	"pagurus/act/image"
 	"pagurus/act/machine"
 	"pagurus/act/overlay"
+	"pagurus/act/owner"
 	"pagurus/act/qemu"
 	"pagurus/act/qemu/uffd"
 	"pagurus/act/share"
@@ -36,6 +37,7 @@ var (
 	_ agent.Shares   = (*share.Shares)(nil)
 	_ agent.Images   = (*image.Store)(nil)
 	_ agent.Inside   = (*guestlink.Client)(nil)
+	_ agent.Sensors  = (*owner.Sensors)(nil)
 )
 
 const (
@@ -57,6 +59,7 @@ type hostFlags struct {
 	accelerator string
 	snapshots   int     // of booted guests, for each image
 	group       string  // of processes, above those of the guests
+	others      string  // whose use of the CPUs counts as the owner's
 	cpus        float64 // CPUs all guests may use; 0: all
 	memory      int64   // for guests; 0: what the machine has but memoryReserve
 }
@@ -71,6 +74,7 @@ type host struct {
 	shares  *share.Shares
 	images  *image.Store
 	groups  *cgroup.Groups
+	sensors *owner.Sensors
 	lock    *daemon.Lock
 }
 
@@ -105,6 +109,11 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 		return nil, err
 	}
 	if h.groups, err = cgroup.Open(f.group, f.cpus); err != nil {
+		return nil, err
+	}
+	if h.sensors, err = owner.Open(owner.Config{
+		Scope: owner.Scope(f.others), Group: f.group, Used: h.groups.Used, Run: f.run,
+	}); err != nil {
 		return nil, err
 	}
 	if h.network, err = overlay.Open(overlay.Config{Host: fleet.HostID(f.name), Address: address}); err != nil {
@@ -171,6 +180,9 @@ func (h *host) close() error {
 	if h.network != nil {
 		errs = append(errs, h.network.Close())
 	}
+	if h.sensors != nil {
+		errs = append(errs, h.sensors.Close())
+	}
 	if h.lock != nil {
 		errs = append(errs, h.lock.Release())
 	}
@@ -189,6 +201,7 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 		Inside: func(id fleet.GuestID, l agent.Linker) agent.Inside {
 			return guestlink.New(func(ctx context.Context) (io.ReadWriteCloser, error) { return l.Link(ctx, id) })
 		},
+		Sensors: h.sensors, Classes: classes{h.groups, h.machine.CPUs},
 		Overlay: h.network, Shares: h.shares, Images: h.images, Controller: agent.Remote(client),
 		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.cpus, Log: log,
 	})
@@ -212,7 +225,7 @@ func (h *host) facts() fleet.Facts {
 }
 
 // kept is what a host keeps in its run folder from one agent to the next.
-var kept = []string{"guests", "initrd", "shares", "ledger", "cluster", "accelerator.json"}
+var kept = []string{"guests", "initrd", "shares", "ledger", "cluster", "accelerator.json", "owner.json"}
 
 // sweep removes everything of Pagurus from the host: guests, file servers,
 // networks, groups of processes, and the memory of the cluster it belonged to.

@@ -84,3 +84,21 @@ func Of(p fleet.OwnerPolicy) Settings {
 	}
 	return s
 }
+
+// suspended is the part of a host's CPUs that guests keep which shall stand
+// still: enough to answer when they are asked, so that nobody takes them for
+// dead.
+const suspended = 0.01
+
+// Share is what part of a host's CPUs guests may use together; nil: no less than
+// without an owner. 0 is no ceiling but what the owner leaves over.
+func Share(s fleet.OwnerState, p fleet.OwnerPolicy) *float64 {
+	if !s.There() {
+		return nil
+	}
+	part := p.Cap
+	if s == fleet.OwnerPresent && p.Vacate == fleet.Suspend {
+		part = suspended
+	}
+	return &part
+}

@@ -66,6 +66,8 @@ type Config struct {
 	Overlay    Overlay
 	Shares     Shares
 	Images     Images
+	Sensors    Sensors // nil: nobody but guests is there
+	Classes    Classes // nil: guests get what they take
 	Controller Controller
 	Facts      func() fleet.Facts                   // what does not change by what the agent does: version, machine, address, capacity, abilities
 	Drops      func(fleet.Limits, fleet.Cache) bool // whether a guest drops its page cache before it is copied; nil: none does
@@ -92,6 +94,7 @@ type Agent struct {
 	present  map[fleet.GuestID]presence
 	profiles profiles
 	troubles map[string]string // by what is in trouble
+	owner    owner
 	works    sync.WaitGroup
 }
 
@@ -117,7 +120,7 @@ func New(c Config) *Agent {
 	return &Agent{
 		Config: c, ledger: ledger{dir: filepath.Join(c.Run, "ledger")},
 		seats: map[fleet.GuestID]*seat{}, news: make(chan struct{}, 1),
-		present: map[fleet.GuestID]presence{}, troubles: map[string]string{}, profiles: newProfiles(),
+		present: map[fleet.GuestID]presence{}, troubles: map[string]string{}, profiles: newProfiles(), owner: newOwner(),
 	}
 }
 
@@ -129,6 +132,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.ctx = ctx
 	a.look(ctx)
 	a.works.Go(func() { a.watch(ctx) })
+	a.works.Go(func() { a.attend(ctx) })
 	pause, last := firstPause, ""
 	for ctx.Err() == nil {
 		attached, err := a.session(ctx)
@@ -184,6 +188,13 @@ func (a *Agent) speak(ctx context.Context, s Session) error {
 	tick := time.NewTicker(copiesEvery)
 	defer tick.Stop()
 	told := time.Now()
+	tell := func() error {
+		f := a.facts()
+		if err := send(wire.Up{Facts: &f}); err != nil {
+			return fmt.Errorf("sending facts: %w", err)
+		}
+		return nil
+	}
 	for {
 		for r, ok := a.nextReport(); ok; r, ok = a.nextReport() {
 			if err := send(wire.Up{Report: &r}); err != nil {
@@ -200,9 +211,12 @@ func (a *Agent) speak(ctx context.Context, s Session) error {
 				continue
 			}
 			told = now
-			f := a.facts()
-			if err := send(wire.Up{Facts: &f}); err != nil {
-				return fmt.Errorf("sending facts: %w", err)
+			if err := tell(); err != nil {
+				return err
+			}
+		case <-a.owner.news:
+			if err := tell(); err != nil {
+				return err
 			}
 		}
 	}

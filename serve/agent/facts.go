@@ -66,6 +66,10 @@ func (a *Agent) facts() fleet.Facts {
 	f.Guests = map[fleet.GuestID]fleet.GuestFacts{}
 	f.Copies = map[fleet.MigrationID]fleet.Progress{}
 	f.Troubles = slices.Clone(f.Troubles)
+	f.Owner = a.ownerSeen(time.Now())
+	if a.Classes != nil {
+		f.NoSlices = a.Classes.Slices()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id, p := range a.present {
@@ -146,8 +150,10 @@ func (a *Agent) forget(now time.Time) {
 		}
 	}
 	for what := range a.troubles {
-		if g, ok := strings.CutPrefix(what, removing); ok && !keep(fleet.GuestID(g)) {
-			delete(a.troubles, what)
+		for _, of := range []string{removing, classing} {
+			if g, ok := strings.CutPrefix(what, of); ok && !keep(fleet.GuestID(g)) {
+				delete(a.troubles, what)
+			}
 		}
 	}
 }

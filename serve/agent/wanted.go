@@ -40,7 +40,8 @@ func (a *Agent) want(w fleet.Wanted, first bool) error {
 	}
 	a.wanted = &w
 	a.mu.Unlock()
-	a.match(a.ctx) // to its end, also when the session ends meanwhile
+	a.agree(w.Policy) // before the networks, which may take long: the owner comes first
+	a.match(a.ctx)    // to its end, also when the session ends meanwhile
 	a.sweep()
 	return nil
 }
