@@ -13,11 +13,13 @@ import (
 	"pagurus/act/qemu"
 	"pagurus/fleet"
 	"pagurus/serve/agent"
+	"pagurus/serve/lookout"
 )
 
 var (
-	_ qemu.Cgroups  = (*cgroup.Groups)(nil)
-	_ agent.Classes = classes{}
+	_ qemu.Cgroups   = (*cgroup.Groups)(nil)
+	_ agent.Classes  = classes{}
+	_ lookout.Guests = classes{}
 )
 
 // classes holds guests to their classes by their groups.

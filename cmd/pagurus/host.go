@@ -25,19 +25,20 @@ import (
 	"pagurus/decide/lifecycle"
 	"pagurus/fleet"
 	"pagurus/serve/agent"
+	"pagurus/serve/lookout"
 	"pagurus/serve/wire"
 )
 
 // Drivers meet the interfaces they satisfy here and nowhere else.
 var (
-	_ agent.Driver   = (*qemu.Driver)(nil)
-	_ agent.Linker   = (*qemu.Driver)(nil)
-	_ agent.Gatherer = (*qemu.Driver)(nil)
-	_ agent.Overlay  = (*overlay.Overlay)(nil)
-	_ agent.Shares   = (*share.Shares)(nil)
-	_ agent.Images   = (*image.Store)(nil)
-	_ agent.Inside   = (*guestlink.Client)(nil)
-	_ agent.Sensors  = (*owner.Sensors)(nil)
+	_ agent.Driver    = (*qemu.Driver)(nil)
+	_ agent.Linker    = (*qemu.Driver)(nil)
+	_ agent.Gatherer  = (*qemu.Driver)(nil)
+	_ agent.Overlay   = (*overlay.Overlay)(nil)
+	_ agent.Shares    = (*share.Shares)(nil)
+	_ agent.Images    = (*image.Store)(nil)
+	_ agent.Inside    = (*guestlink.Client)(nil)
+	_ lookout.Sensors = (*owner.Sensors)(nil)
 )
 
 const (
@@ -196,12 +197,16 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 		drivers[fleet.VM] = h.vm
 	}
 	h.images.FetchWith(client.FetchImageFile)
+	held := classes{h.groups, h.machine.CPUs}
 	return agent.New(agent.Config{
 		Host: fleet.HostID(h.flags.name), Run: h.flags.run, Drivers: drivers,
 		Inside: func(id fleet.GuestID, l agent.Linker) agent.Inside {
 			return guestlink.New(func(ctx context.Context) (io.ReadWriteCloser, error) { return l.Link(ctx, id) })
 		},
-		Sensors: h.sensors, Classes: classes{h.groups, h.machine.CPUs},
+		Owner: lookout.New(lookout.Config{
+			Sensors: h.sensors, Guests: held, CPUs: h.machine.CPUs, File: filepath.Join(h.flags.run, ownerFile), Log: log,
+		}),
+		Classes: held,
 		Overlay: h.network, Shares: h.shares, Images: h.images, Controller: agent.Remote(client),
 		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.cpus, Log: log,
 	})
@@ -224,8 +229,11 @@ func (h *host) facts() fleet.Facts {
 	return f
 }
 
+// ownerFile keeps what the host's owner has agreed to.
+const ownerFile = "owner.json"
+
 // kept is what a host keeps in its run folder from one agent to the next.
-var kept = []string{"guests", "initrd", "shares", "ledger", "cluster", "accelerator.json", "owner.json"}
+var kept = []string{"guests", "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile}
 
 // sweep removes everything of Pagurus from the host: guests, file servers,
 // networks, groups of processes, and the memory of the cluster it belonged to.

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/serve/lookout"
 	"pagurus/serve/wire"
 )
 
@@ -66,8 +67,8 @@ type Config struct {
 	Overlay    Overlay
 	Shares     Shares
 	Images     Images
-	Sensors    Sensors // nil: nobody but guests is there
-	Classes    Classes // nil: guests get what they take
+	Owner      *lookout.Lookout // nil: the host is nobody's but ours
+	Classes    Classes          // nil: guests get what they take
 	Controller Controller
 	Facts      func() fleet.Facts                   // what does not change by what the agent does: version, machine, address, capacity, abilities
 	Drops      func(fleet.Limits, fleet.Cache) bool // whether a guest drops its page cache before it is copied; nil: none does
@@ -94,7 +95,6 @@ type Agent struct {
 	present  map[fleet.GuestID]presence
 	profiles profiles
 	troubles map[string]string // by what is in trouble
-	owner    owner
 	works    sync.WaitGroup
 }
 
@@ -120,7 +120,7 @@ func New(c Config) *Agent {
 	return &Agent{
 		Config: c, ledger: ledger{dir: filepath.Join(c.Run, "ledger")},
 		seats: map[fleet.GuestID]*seat{}, news: make(chan struct{}, 1),
-		present: map[fleet.GuestID]presence{}, troubles: map[string]string{}, profiles: newProfiles(), owner: newOwner(),
+		present: map[fleet.GuestID]presence{}, troubles: map[string]string{}, profiles: newProfiles(),
 	}
 }
 
@@ -132,7 +132,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.ctx = ctx
 	a.look(ctx)
 	a.works.Go(func() { a.watch(ctx) })
-	a.works.Go(func() { a.attend(ctx) })
+	a.works.Go(func() { a.Owner.Run(ctx) })
 	pause, last := firstPause, ""
 	for ctx.Err() == nil {
 		attached, err := a.session(ctx)
@@ -214,7 +214,7 @@ func (a *Agent) speak(ctx context.Context, s Session) error {
 			if err := tell(); err != nil {
 				return err
 			}
-		case <-a.owner.news:
+		case <-a.Owner.News():
 			if err := tell(); err != nil {
 				return err
 			}

@@ -78,25 +78,11 @@ type Profiler interface {
 	Profile(context.Context, fleet.GuestID) (fleet.Profile, error)
 }
 
-// Sensors tell who else is at the host.
-type Sensors interface {
-	// Sample asks all of them, in milliseconds. exclusive are programs to look
-	// for. Those that fail say so in the sample and do not count.
-	Sample(ctx context.Context, exclusive []string) fleet.OwnerSample
-}
-
-// Classes say how much of the host's CPUs guests get. Each method may be called
-// at any time, and again with the same arguments.
+// Classes say how much of the host's CPUs guests get.
 type Classes interface {
-	// Class gives a guest that is on this host what its job's class says. After
-	// an error it has what it had, or part of it.
+	// Class gives a guest that is on this host what its job's class says. It may
+	// be called again. After an error it has what it had, or part of it.
 	Class(fleet.Guest, fleet.Class) error
-	// Yield has all guests together run on what nobody else wants and on no
-	// more than part of the CPUs, 0 to 1; 0 is no ceiling. It holds after the
-	// agent has ended. After an error call again.
-	Yield(part float64) error
-	// Restore ends Yield, if there was one. After an error call again.
-	Restore() error
 	// Slices says why the time slices of a class have no effect here, for
 	// people; empty: they have.
 	Slices() string

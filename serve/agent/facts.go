@@ -66,7 +66,7 @@ func (a *Agent) facts() fleet.Facts {
 	f.Guests = map[fleet.GuestID]fleet.GuestFacts{}
 	f.Copies = map[fleet.MigrationID]fleet.Progress{}
 	f.Troubles = slices.Clone(f.Troubles)
-	f.Owner = a.ownerSeen(time.Now())
+	f.Owner = a.Owner.Seen()
 	if a.Classes != nil {
 		f.NoSlices = a.Classes.Slices()
 	}
@@ -129,6 +129,16 @@ func (a *Agent) trouble(what string, err error) {
 		a.Log.Warn("trouble", "what", what, "cause", err)
 	}
 }
+
+// classify gives a guest on this host what its job's class says.
+func (a *Agent) classify(w *work) {
+	if a.Classes != nil {
+		a.trouble(classing+string(w.seat.guest), a.Classes.Class(w.task.Guest, w.task.Job.Spec.Class))
+	}
+}
+
+// classing begins the name of the trouble with a guest's class.
+const classing = "the CPU class of guest "
 
 // forget drops what is known of guests that are gone and were not heard of for
 // long.

@@ -40,8 +40,9 @@ func (a *Agent) want(w fleet.Wanted, first bool) error {
 	}
 	a.wanted = &w
 	a.mu.Unlock()
-	a.agree(w.Policy) // before the networks, which may take long: the owner comes first
-	a.match(a.ctx)    // to its end, also when the session ends meanwhile
+	// Before the networks, which may take long: the owner comes first.
+	a.trouble("the host's owner", a.Owner.Agree(w.Policy))
+	a.match(a.ctx) // to its end, also when the session ends meanwhile
 	a.sweep()
 	return nil
 }
