@@ -65,7 +65,8 @@ type Host struct {
 	Address string    `json:"address,omitempty"` // last Facts.Address; stored, so that networks stand while a restarted controller waits for its agents
 	Facts   Facts     `json:"facts"`             // what the host's agent last said; never stored
 
-	Policy OwnerPolicy `json:"policy,omitzero"` // what its owner has agreed to
+	Policy   OwnerPolicy `json:"policy,omitzero"`     // what its owner has agreed to
+	ForOwner bool        `json:"for_owner,omitempty"` // it drains because its owner is there, until they go
 }
 
 // Facts is what an agent says of its host, about once a second. It is kept in

@@ -112,6 +112,8 @@ func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
 		return "a variable of the environment is not of the form NAME=value; put that right"
 	case s.Kind != fleet.VM && s.Kind != fleet.Container && s.Kind != fleet.Auto:
 		return fmt.Sprintf("there is no kind of guest %q; use %s, %s or %s", s.Kind, fleet.Auto, fleet.VM, fleet.Container)
+	case !s.Class.Known():
+		return fmt.Sprintf("there is no class %q; use %s, %s or %s", s.Class, fleet.Gold, fleet.Normal, fleet.Bronze)
 	case image == nil || image.Digest == "":
 		return fmt.Sprintf("there is no image %s; pagurus image ls lists them, pagurus image build %s makes it", orNone(s.Image), s.Image)
 	}
