@@ -49,6 +49,40 @@ func Why(h fleet.Host) string {
 	return fmt.Sprintf("%s is draining", h.ID)
 }
 
+// Explain says, for people, what the owner of a host has to do with what happens
+// there.
+func Explain(h fleet.Host, at time.Time) []string {
+	o := h.Facts.Owner
+	if o == nil || o.State == "" {
+		return nil
+	}
+	var out []string
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	ago := at.Sub(o.LastSign).Round(time.Second)
+	switch o.State {
+	case fleet.OwnerAbsent:
+		say("Its owner is absent; the last sign of them was %s ago.", ago)
+	case fleet.OwnerLeaving:
+		say("Its owner was last seen %s ago and counts as gone after %s without a sign; guests go on giving way until then.", ago, presence.Of(h.Policy).IdleAfter)
+	default:
+		say("Its owner is %s for %s (%s); guests get what they leave of the CPUs.", o.State, o.ThereFor(at).Round(time.Second), o.Why)
+	}
+	switch {
+	case h.ForOwner:
+		say("It is emptied for its owner and takes guests again when they are gone.")
+	case o.State == fleet.OwnerReturning && (h.Policy.Vacate == "" || h.Policy.Vacate == fleet.Evacuate):
+		say("If the owner stays for %s, guests leave.", presence.Of(h.Policy).Grace)
+	case o.State == fleet.OwnerPresent && h.Policy.Vacate == fleet.Suspend:
+		say("Guests all but stand still until the owner is gone, as they agreed.")
+	case o.Present:
+		say("It takes no guests meanwhile.")
+	}
+	if len(o.Deaf) > 0 {
+		say("It does not count what it cannot sense: %s.", strings.Join(o.Deaf, "; "))
+	}
+	return out
+}
+
 // TurnBack calls a move off that goes to a host whose owner has come meanwhile,
 // or that leaves one which need not be left any more, unless it has begun to
 // switch: that takes a moment, and then the guest leaves as any other. The

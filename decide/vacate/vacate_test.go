@@ -67,6 +67,33 @@ func TestSilentHost(t *testing.T) {
 	}
 }
 
+// Every state of an owner is explained, and what follows from it.
+func TestExplain(t *testing.T) {
+	for _, x := range []struct {
+		owner    fleet.OwnerState
+		vacate   fleet.Vacate
+		forOwner bool
+		want     string
+	}{
+		{fleet.OwnerAbsent, "", false, "the last sign of them was 1m0s ago"},
+		{fleet.OwnerLeaving, "", false, "gone after 15m0s"},
+		{fleet.OwnerReturning, "", false, "If the owner stays for 20s, guests leave"},
+		{fleet.OwnerReturning, fleet.Stay, false, "takes no guests"},
+		{fleet.OwnerPresent, "", true, "emptied for its owner"},
+		{fleet.OwnerPresent, fleet.Suspend, false, "all but stand still"},
+	} {
+		h := host(fleet.HostUp, x.forOwner, x.owner, x.vacate)
+		h.Facts.Owner.LastSign, h.Facts.Owner.Deaf = noon.Add(-time.Minute), []string{"input: no logind"}
+		got := strings.Join(Explain(h, noon), " ")
+		if !strings.Contains(got, x.want) || !strings.Contains(got, "no logind") {
+			t.Errorf("%s, %q: %q", x.owner, x.vacate, got)
+		}
+	}
+	if got := Explain(host(fleet.HostUp, false, "", ""), noon); got != nil {
+		t.Errorf("a host without an owner: %q", got)
+	}
+}
+
 func TestAmend(t *testing.T) {
 	h := host(fleet.HostUp, false, "", "")
 	h, reason := Amend(h, fleet.Request{Verb: fleet.Claim})

@@ -132,8 +132,8 @@ func (a *Agent) trouble(what string, err error) {
 
 // classify gives a guest on this host what its job's class says.
 func (a *Agent) classify(w *work) {
-	if a.Classes != nil {
-		a.trouble(classing+string(w.seat.guest), a.Classes.Class(w.task.Guest, w.task.Job.Spec.Class))
+	if class := w.task.Job.Spec.Class; a.Classes != nil && class != "" {
+		a.trouble(classing+string(w.seat.guest), a.Classes.Class(w.task.Guest, class))
 	}
 }
 
