@@ -265,11 +265,9 @@ func TestMachineSensorsTellOrSayWhy(t *testing.T) {
 func BenchmarkSample(b *testing.B) {
 	for name, c := range map[string]Config{"machine": {}, "network": {Scope: Network}} {
 		b.Run(name, func(b *testing.B) {
-			s, err := Open(c)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer s.Close()
+			host := testkit.Hosts(b, 1)[0] // nobody is in it but one program
+			startBusy(b, host, "x")
+			s := onHost(b, host, c)
 			ctx := context.Background()
 			s.Sample(ctx, nil)
 			var before, after syscall.Rusage
