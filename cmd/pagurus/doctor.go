@@ -13,8 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/act/cgroup/slice"
 	"pagurus/act/image"
 	"pagurus/act/machine"
+	"pagurus/act/owner"
 	"pagurus/act/qemu"
 	"pagurus/act/qemu/uffd"
 	"pagurus/fleet"
@@ -89,7 +91,36 @@ func examine(ctx context.Context) []machine.Finding {
 	if runtime.GOARCH == "amd64" {
 		found = append(found, lookGuests(ctx)...)
 	}
-	return append(found, lookImages())
+	return append(found, lookSlices(), lookSensors(ctx), lookImages())
+}
+
+// lookSlices tries whether the classes of jobs can have time slices here.
+func lookSlices() machine.Finding {
+	f := machine.Finding{Name: "time slices", Detail: "classes of jobs have their own"}
+	if why := slice.Missing(); why != "" {
+		f.Detail = "classes of jobs have weights only: " + why
+		return f
+	}
+	f.OK = true
+	return f
+}
+
+// lookSensors asks once what tells whether this machine's owner is there.
+func lookSensors(ctx context.Context) machine.Finding {
+	f := machine.Finding{Name: "owner's sensors", Detail: "all of them work"}
+	s, err := owner.Open(owner.Config{})
+	if err != nil {
+		f.Detail = err.Error()
+		return f
+	}
+	deaf := s.Sample(ctx, nil).Deaf
+	if err := s.Close(); err != nil {
+		deaf = append(deaf, err.Error())
+	}
+	if f.OK = len(deaf) == 0; !f.OK {
+		f.Detail = "what cannot be sensed does not count: " + strings.Join(deaf, "; ")
+	}
+	return f
 }
 
 func lookGuestAgent() machine.Finding {
