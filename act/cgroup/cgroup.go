@@ -200,16 +200,16 @@ func weightOf(l limits, perCPU int) uint64 {
 	return uint64(max(1, l.weight*float64(perCPU)))
 }
 
-// setIdle writes to a group's cpu.idle. Before Linux 5.15 there is none; the
-// least weight does nearly as well.
-func setIdle(folder string, on bool, weightFile, least, usual string) error {
-	value, weight := "0", usual
+// setIdle writes to a group's cpu.idle. Before Linux 5.15 there is none; weights
+// have to do.
+func setIdle(folder string, on bool) error {
+	value := "0"
 	if on {
-		value, weight = "1", least
+		value = "1"
 	}
 	err := os.WriteFile(filepath.Join(folder, "cpu.idle"), []byte(value), 0)
 	if errors.Is(err, os.ErrNotExist) {
-		err = os.WriteFile(filepath.Join(folder, weightFile), []byte(weight), 0)
+		return nil
 	}
 	return err
 }

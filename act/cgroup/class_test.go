@@ -97,7 +97,7 @@ func TestGroupsYield(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := g.Yield(0); err != nil {
+		if err := g.Yield(0, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -109,11 +109,21 @@ func TestGroupsYield(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(g.Place("g1", guests["g1"], 2), g.Class("g1", 1, fleet.Normal, nil), g.Yield(0.5)); err != nil {
+	if err := errors.Join(g.Place("g1", guests["g1"], 2), g.Class("g1", 1, fleet.Normal, nil), g.Yield(0.5, false)); err != nil {
 		t.Fatal(err)
 	}
 	if got := share(t, g.Used, owner.Used); got > 0.05 {
 		t.Errorf("guests that an earlier agent had give way have %.3f of the CPU", got)
+	}
+	// Who leaves needs a little, or never gets away.
+	if err := g.Yield(0, true); err != nil {
+		t.Fatal(err)
+	}
+	if got := share(t, g.Used, owner.Used); got < 0.12 || got > 0.28 {
+		t.Errorf("guests that leave have %.3f of the CPU, want a fifth", got)
+	}
+	if err := g.Yield(0, false); err != nil {
+		t.Fatal(err)
 	}
 	for range 2 {
 		if err := g.Restore(); err != nil {
@@ -136,7 +146,7 @@ func TestGroupsYieldCeiling(t *testing.T) {
 		}
 	}
 	const ceiling = 0.2
-	if err := g.Yield(ceiling); err != nil {
+	if err := g.Yield(ceiling, false); err != nil {
 		t.Fatal(err)
 	}
 	before, err := g.Used()

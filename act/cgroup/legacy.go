@@ -3,7 +3,6 @@ package cgroup
 import (
 	"errors"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/containerd/cgroups/v3/cgroup1"
@@ -63,7 +62,7 @@ func (l legacy) folder(path string) string {
 }
 
 func (l legacy) idle(path string, on bool) error {
-	return setIdle(l.folder(path), on, "cpu.shares", "2", strconv.Itoa(sharesPerCPU))
+	return setIdle(l.folder(path), on)
 }
 
 func (l legacy) processes(path string) ([]int, error) { return readProcesses(l.folder(path)) }

@@ -3,7 +3,6 @@ package cgroup
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/containerd/cgroups/v3/cgroup2"
@@ -37,7 +36,7 @@ func (unified) make(path string, want limits) error {
 }
 
 func (unified) idle(path string, on bool) error {
-	return setIdle(filepath.Join(mountPoint, path), on, "cpu.weight", "1", strconv.Itoa(weightPerCPU))
+	return setIdle(filepath.Join(mountPoint, path), on)
 }
 
 func (unified) processes(path string) ([]int, error) {

@@ -39,7 +39,9 @@ func (c classes) Class(g fleet.Guest, class fleet.Class) error {
 }
 
 // Yield has all guests give way.
-func (c classes) Yield(part float64) error { return c.Groups.Yield(part * float64(c.cpus)) }
+func (c classes) Yield(part float64, leaving bool) error {
+	return c.Groups.Yield(part*float64(c.cpus), leaving)
+}
 
 // groupFolder is where the kernel shows groups of processes; version 1 has a
 // folder for each controller in it.

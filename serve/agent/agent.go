@@ -117,11 +117,13 @@ const (
 
 // New makes an agent; it touches nothing yet.
 func New(c Config) *Agent {
-	return &Agent{
+	a := &Agent{
 		Config: c, ledger: ledger{dir: filepath.Join(c.Run, "ledger")},
 		seats: map[fleet.GuestID]*seat{}, news: make(chan struct{}, 1),
 		present: map[fleet.GuestID]presence{}, troubles: map[string]string{}, profiles: newProfiles(),
 	}
+	c.Owner.Leaving(a.sending)
+	return a
 }
 
 // Run does what the controller says until ctx ends. Guests and what runs in

@@ -83,3 +83,27 @@ func TestClassFollowsAGuest(t *testing.T) {
 		}
 	})
 }
+
+// While a guest is sent away the host knows, to the end of it.
+func TestHostKnowsWhoLeaves(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		is := func(when string, want bool) {
+			t.Helper()
+			synctest.Wait()
+			if got := r.a.sending(); got != want {
+				t.Errorf("%s a guest is being sent: %v", when, got)
+			}
+		}
+		r.do(task(fleet.Start, 1))
+		is("before a copy", false)
+		release := r.block("copy j1g0")
+		r.send(task(fleet.Copy, 1))
+		is("during a copy", true)
+		release(nil)
+		r.expect(task(fleet.Copy, 1).Order, fleet.Done)
+		is("between copy and switch", true)
+		r.do(task(fleet.Switch, 1))
+		r.do(task(fleet.Retire, 1))
+		is("when it has gone", false)
+	})
+}

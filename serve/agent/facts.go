@@ -115,6 +115,19 @@ func (a *Agent) copying() bool {
 	return false
 }
 
+// sending tells whether a guest is being sent from this host.
+func (a *Agent) sending() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.seats {
+		under := s.last != nil && !s.last.over()
+		if s.progress != nil || under && (s.last.task.Order.Verb == fleet.Copy || s.last.task.Order.Verb == fleet.Switch) {
+			return true
+		}
+	}
+	return false
+}
+
 // trouble notes that something is wrong, or right again, and logs the change.
 func (a *Agent) trouble(what string, err error) {
 	a.mu.Lock()

@@ -35,9 +35,10 @@ type Sensors interface {
 // time, and again.
 type Guests interface {
 	// Yield has them run on what nobody else wants and on no more than part of
-	// the CPUs, 0 to 1; 0 is no ceiling. It holds after this process has ended.
-	// After an error call again.
-	Yield(part float64) error
+	// the CPUs, 0 to 1; 0 is no ceiling. While some are leaving they get what
+	// that takes. It holds after this process has ended. After an error call
+	// again.
+	Yield(part float64, leaving bool) error
 	// Restore ends Yield, if there was one. After an error call again.
 	Restore() error
 }
@@ -62,15 +63,23 @@ type Lookout struct {
 
 	mu      sync.Mutex
 	policy  fleet.OwnerPolicy
+	told    bool // policy is what the controller says
 	watch   presence.Watch
 	sampled bool
 	trouble string // with having guests give way
 
-	held    *float64 // Run's: what guests are held to; nil: nothing
-	settled bool     // Run's: held is what the host has
+	leaving func() bool // under mu; nil: nobody is
+	held    yield       // Run's: what guests are held to
+	settled bool        // Run's: held is what the host has
 
 	news   chan struct{} // capacity 1
 	agreed chan struct{} // capacity 1: policy has changed
+}
+
+// yield is what guests are held to.
+type yield struct {
+	part    *float64 // nil: nothing
+	leaving bool
 }
 
 // New makes a lookout; it touches nothing yet.
@@ -97,7 +106,7 @@ func (l *Lookout) Run(ctx context.Context) {
 		l.Log.Warn("what the host's owner agreed to is not known until the controller says it", "cause", err)
 	}
 	l.mu.Lock()
-	if reflect.DeepEqual(l.policy, fleet.OwnerPolicy{}) {
+	if !l.told {
 		l.policy = p
 	}
 	l.mu.Unlock()
@@ -124,6 +133,16 @@ func (l *Lookout) remembered() (p fleet.OwnerPolicy, err error) {
 	return p, err
 }
 
+// Leaving has the lookout ask whether guests are being sent away.
+func (l *Lookout) Leaving(is func() bool) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leaving = is
+}
+
 // Agree takes what the owner has agreed to, as the controller says. It counts
 // at once. After an error it counts, and the next agent does not know it.
 func (l *Lookout) Agree(p fleet.OwnerPolicy) error {
@@ -132,7 +151,7 @@ func (l *Lookout) Agree(p fleet.OwnerPolicy) error {
 	}
 	l.mu.Lock()
 	same := reflect.DeepEqual(p, l.policy)
-	l.policy = p
+	l.policy, l.told = p, true
 	l.mu.Unlock()
 	if !same {
 		poke(l.agreed)
@@ -193,9 +212,11 @@ func (l *Lookout) sample(ctx context.Context) {
 	l.watch = presence.Next(l.watch, p, presence.Moment{At: at, Clock: now, CPUs: l.CPUs, Sample: seen})
 	is := l.watch.Owner(at, now)
 	l.sampled = true
+	leaving := l.leaving
 	l.mu.Unlock()
-	err := l.giveWay(presence.Share(is.State, p))
-	l.note(err)
+	want := yield{part: presence.Share(is.State, p)}
+	want.leaving = want.part != nil && leaving != nil && leaving()
+	l.note(l.giveWay(want))
 	if was.State != is.State || first {
 		l.Log.Info("the host's owner", "is", is.State, "was", was.State, "signs", is.Why)
 		poke(l.news)
@@ -214,17 +235,17 @@ func (l *Lookout) ask(ctx context.Context, exclusive []string) (out fleet.OwnerS
 }
 
 // giveWay holds all guests to a part of the CPUs, and to what nobody else
-// wants; nil: to neither. What the host has already is not set again.
-func (l *Lookout) giveWay(part *float64) error {
-	if l.settled && reflect.DeepEqual(part, l.held) {
+// wants, or to neither. What the host has already is not set again.
+func (l *Lookout) giveWay(want yield) error {
+	if l.settled && reflect.DeepEqual(want, l.held) {
 		return nil
 	}
-	l.settled, l.held = false, part
+	l.settled, l.held = false, want
 	var err error
-	if part == nil {
+	if want.part == nil {
 		err = l.Guests.Restore()
 	} else {
-		err = l.Guests.Yield(*part)
+		err = l.Guests.Yield(*want.part, want.leaving)
 	}
 	l.settled = err == nil
 	return err
