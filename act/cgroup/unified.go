@@ -40,7 +40,12 @@ func (unified) idle(path string, on bool) error {
 }
 
 func (unified) processes(path string) ([]int, error) {
-	return readProcesses(filepath.Join(mountPoint, path))
+	own, err := readProcesses(filepath.Join(mountPoint, path))
+	if err != nil {
+		return nil, err
+	}
+	contained, err := readProcesses(filepath.Join(mountPoint, path, inside))
+	return append(own, contained...), gone(err)
 }
 
 func (unified) load(path string) (*cgroup2.Manager, error) {

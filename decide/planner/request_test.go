@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"pagurus/decide/admission"
 	"pagurus/fleet"
 )
 
@@ -17,7 +18,7 @@ func TestSubmitRefuses(t *testing.T) {
 		"0 guests are none at all; ask for one or more with --guests":                                                                                                                                           func(r *fleet.Request) { r.Spec.Guests = 0 },
 		"3 guests are too many for 2 ranks; ask for no more guests than ranks":                                                                                                                                  func(r *fleet.Request) { r.Spec.Guests = 3 },
 		"300 guests are more than the 250 a job may have; give each more ranks with --guests 250":                                                                                                               func(r *fleet.Request) { r.Spec.Guests, r.Spec.Ranks = 300, 300 },
-		"64 MiB of memory are too little for a guest to start; give it 128 MiB or more with --mem":                                                                                                               func(r *fleet.Request) { r.Spec.Need.MemoryBytes = 64 << 20 },
+		"64 MiB of memory are too little for a guest to start; give it 128 MiB or more with --mem":                                                                                                              func(r *fleet.Request) { r.Spec.Need.MemoryBytes = 64 << 20 },
 		"a guest cannot have -1 CPUs; ask for 1 to 255, or for more guests with --guests":                                                                                                                       func(r *fleet.Request) { r.Spec.Need.CPUs = -1 },
 		"there is no program to run; name it after --":                                                                                                                                                          func(r *fleet.Request) { r.Spec.Args = nil },
 		"an argument or variable holds a zero byte, which no program can be given; leave it out":                                                                                                                func(r *fleet.Request) { r.Spec.Args = []string{"a\x00b"} },
@@ -34,7 +35,7 @@ func TestSubmitRefuses(t *testing.T) {
 		"the arguments, the environment and the working directory take 61 KiB on their way into the guest, which has room for 48; put some of them into a file":                                                 func(r *fleet.Request) { r.Spec.Env = []string{"X=" + strings.Repeat("<", 10<<10)} },
 		"3 hosts to start on are more than the 2 there are; name each once":                                                                                                                                     func(r *fleet.Request) { r.Spec.On = []fleet.HostID{"host1", "host1", "host1"} },
 		"the request's ID has 129 bytes; give it one of 128 or fewer":                                                                                                                                           func(r *fleet.Request) { r.ID = fleet.RequestID(strings.Repeat("x", 129)) },
-		`there is no kind of guest "xen"; use auto, vm or container`:                                                                                                                                                  func(r *fleet.Request) { r.Spec.Kind = "xen" },
+		`there is no kind of guest "xen"; use auto, vm or container`:                                                                                                                                            func(r *fleet.Request) { r.Spec.Kind = "xen" },
 		"there is no image openmpi; pagurus image ls lists them, pagurus image build openmpi makes it":                                                                                                          func(r *fleet.Request) { r.Image = nil },
 		"there is no host host9; pagurus hosts lists them":                                                                                                                                                      func(r *fleet.Request) { r.Spec.On = []fleet.HostID{"host9"} },
 		"no host can serve /home/me to the guests, because no agent is heard from on the machine you submit from; start one there with pagurus agent":                                                           func(r *fleet.Request) { r.Spec.Machine = "elsewhere" },
@@ -60,19 +61,19 @@ func TestWhatIsTakenFits(t *testing.T) {
 	const message = 64<<10 - 1<<10 // what is around it takes less than a KiB
 	w := newWorld(t, "host1")
 	r := submission(1)
-	r.Spec.Args = append(r.Spec.Args, strings.Repeat("x", programBytes-200))
+	r.Spec.Args = append(r.Spec.Args, strings.Repeat("x", admission.ProgramBytes-200))
 	w.must(r)
 	s := r.Spec
-	program, err := json.Marshal(fleet.Program{ID: "j1", Args: s.Args, Env: s.Env, Dir: s.Dir, MPI: true, Ranks: mostRanks, Trace: true})
+	program, err := json.Marshal(fleet.Program{ID: "j1", Args: s.Args, Env: s.Env, Dir: s.Dir, MPI: true, Ranks: admission.MostRanks, Trace: true})
 	if err != nil || len(program) > message {
 		t.Errorf("a program of %d bytes, %v", len(program), err)
 	}
-	u := fleet.Setup{Guest: "j1000000g249", Hostname: "guest249", Export: strings.Repeat("<", pathBytes), MPI: "openmpi"}
-	for range mostGroups {
+	u := fleet.Setup{Guest: "j1000000g249", Hostname: "guest249", Export: strings.Repeat("<", admission.PathBytes), MPI: "openmpi"}
+	for range admission.MostGroups {
 		u.Groups = append(u.Groups, 1<<32-1)
 	}
 	for i := range fleet.MaxGuestsPerJob {
-		u.Peers = append(u.Peers, fleet.Peer{Hostname: fleet.GuestName(i), Addr: fleet.MaxSubnet.GuestAddr(i), MAC: fleet.MaxSubnet.GuestMAC(i), Slots: mostRanks})
+		u.Peers = append(u.Peers, fleet.Peer{Hostname: fleet.GuestName(i), Addr: fleet.MaxSubnet.GuestAddr(i), MAC: fleet.MaxSubnet.GuestMAC(i), Slots: admission.MostRanks})
 	}
 	setup, err := json.Marshal(u)
 	if err != nil || len(setup) > message {

@@ -1,0 +1,199 @@
+package pages
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// CRIU's page server protocol, as far as `criu lazy-pages` speaks it (criu/page-xfer.c):
+// requests and answers begin with the same 32 bytes, and an answer with pages is
+// followed by them.
+const (
+	commandAdd        = 6 | 1<<2<<16 // with the flag that the pages follow
+	commandGet        = 7
+	commandClose      = 0x1023
+	commandForceClose = 0x1024
+	requestBytes      = 32
+
+	// mostAnswered is how many pages one answer has at most. CRIU asks again for
+	// what is missing; it never asks for more than this.
+	mostAnswered = 1024
+)
+
+// errEarly says that CRIU has hung up.
+var errEarly = errors.New("CRIU ended before it had all memory; see the log of criu lazy-pages")
+
+// Serve gives the memory received to a `criu lazy-pages --page-server`, whose
+// other end of the connection is best a socket that it inherits (--ps-socket),
+// since a port could be asked by others. It returns when CRIU has all it wants, or
+// with an error; then the processes will not get on, and must be killed.
+//
+// CRIU asks for a page more than once only if a process has forked before it had
+// that page. running lists the processes that were restored, by their numbers
+// here: as long as there are none among them but those that memory was received
+// of, what CRIU has had for a while is given back, so that this machine does not
+// hold it twice for long.
+func (s *Store) Serve(ctx context.Context, conn net.Conn, running func() ([]int, error)) error {
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	v := &server{store: s, conn: conn, requests: bufio.NewReader(conn),
+		answer: make([]byte, requestBytes+mostAnswered*PageBytes), returns: returns{store: s, running: running}}
+	for {
+		more, err := v.one()
+		if ctx.Err() != nil {
+			return fmt.Errorf("serve memory: %w", ctx.Err())
+		}
+		if err != nil {
+			return fmt.Errorf("serve memory: %w", err)
+		}
+		if !more {
+			return nil
+		}
+	}
+}
+
+// SocketPair gives a connection and its other end as a file, for a program to
+// inherit.
+func SocketPair() (net.Conn, *os.File, error) { return socketPair(unix.SOCK_STREAM) }
+
+// server answers on one connection.
+type server struct {
+	store    *Store
+	conn     net.Conn
+	requests *bufio.Reader
+	answer   []byte
+	returns  returns
+}
+
+// request is one, as it comes.
+type request struct {
+	command                 uint32
+	pages, address, process uint64
+}
+
+func parseRequest(b [requestBytes]byte) request {
+	return request{
+		command: binary.LittleEndian.Uint32(b[0:]),
+		pages:   binary.LittleEndian.Uint64(b[8:]),
+		address: binary.LittleEndian.Uint64(b[16:]),
+		process: binary.LittleEndian.Uint64(b[24:]),
+	}
+}
+
+// one answers one request and says whether more can come.
+func (v *server) one() (more bool, err error) {
+	var b [requestBytes]byte
+	if _, err := io.ReadFull(v.requests, b[:]); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return false, errEarly
+		}
+		return false, err
+	}
+	q := parseRequest(b)
+	switch q.command & 0xffff {
+	case commandGet:
+		return true, v.get(b, q)
+	case commandClose, commandForceClose:
+		if _, err := v.conn.Write(make([]byte, 4)); err != nil { // all is well
+			return false, err
+		}
+		return false, nil
+	}
+	return false, fmt.Errorf("CRIU gave the command %#x, which is not known", q.command)
+}
+
+// get answers a request for pages, or for the first of them.
+func (v *server) get(b [requestBytes]byte, q request) error {
+	if q.pages == 0 || q.address%PageBytes != 0 || q.address >= spaceEnd || q.process == 0 || q.process > mostProcess {
+		return fmt.Errorf("CRIU asked for %d pages at %#x of process %d, which cannot be", q.pages, q.address, q.process)
+	}
+	pages := v.answer[requestBytes:]
+	pages = pages[:min(q.pages, mostAnswered)*PageBytes]
+	content, err := v.store.read(uint32(q.process), q.address, pages)
+	if err != nil {
+		return err
+	}
+	binary.LittleEndian.PutUint32(b[0:], commandAdd)
+	binary.LittleEndian.PutUint64(b[8:], uint64(len(content)/PageBytes))
+	copy(v.answer, b[:])
+	if _, err := v.conn.Write(v.answer[:requestBytes+len(content)]); err != nil {
+		return err
+	}
+	return v.returns.note(uint32(q.process), area{q.address, q.address + uint64(len(content))})
+}
+
+// returns gives memory back that CRIU has.
+type returns struct {
+	store   *Store
+	running func() ([]int, error)
+	queue   []delivery
+	looked  time.Time
+}
+
+// delivery is what CRIU was given, and when.
+type delivery struct {
+	process uint32
+	area    area
+	at      time.Time
+}
+
+const (
+	// settle is how long CRIU may take to put a page where it belongs. A process
+	// that forks meanwhile is not yet seen; later it is, with its child.
+	settle = time.Second
+	// between is how often is looked.
+	between = 200 * time.Millisecond
+)
+
+// note notes what was delivered, and gives back what can be.
+func (r *returns) note(process uint32, a area) error {
+	now := time.Now()
+	r.queue = append(r.queue, delivery{process, a, now})
+	if now.Sub(r.queue[0].at) < settle || now.Sub(r.looked) < between {
+		return nil
+	}
+	r.looked = now
+	if !r.alone() {
+		return nil
+	}
+	for len(r.queue) > 0 && now.Sub(r.queue[0].at) >= settle {
+		if err := r.store.give(r.queue[0].process, r.queue[0].area); err != nil {
+			return fmt.Errorf("give memory back: %w", err)
+		}
+		r.queue = r.queue[1:]
+	}
+	return nil
+}
+
+// alone reports whether only such processes run as were restored.
+func (r *returns) alone() bool {
+	if r.running == nil {
+		return false
+	}
+	pids, err := r.running()
+	if err != nil {
+		return false
+	}
+	for _, pid := range pids {
+		p, err := openProcess(pid)
+		if errors.Is(err, errEnded) {
+			continue
+		}
+		if err != nil {
+			return false
+		}
+		p.close()
+		if !r.store.knows(p.number) {
+			return false
+		}
+	}
+	return true
+}
