@@ -29,6 +29,7 @@ import (
 	"pagurus/act/container/criu"
 	"pagurus/act/container/jail"
 	"pagurus/act/container/rootfs"
+	"pagurus/act/container/turns"
 	"pagurus/fleet"
 )
 
@@ -71,15 +72,16 @@ func Main() { jail.Main() }
 type Driver struct {
 	config  Config
 	criu    criu.Criu
+	ability criu.Ability
 	network *os.File       // namespace that the driver was opened in, the host's
 	watches sync.WaitGroup // one a guest, and one a target
 
+	turns  turns.Turns
 	images sync.Mutex // held while one is mounted or looked after
 
 	mu     sync.Mutex // guards what follows
 	closed bool
 	guests map[fleet.GuestID]*guest
-	turns  map[fleet.GuestID]*turn
 	said   map[fleet.GuestID]string // by those that ended by themselves
 }
 
@@ -93,7 +95,7 @@ var errClosed = errors.New("the driver was closed")
 // destroyed. The network namespace that it is called in is the host's.
 func Open(ctx context.Context, c Config) (*Driver, error) {
 	d := &Driver{
-		config: c, guests: map[fleet.GuestID]*guest{}, turns: map[fleet.GuestID]*turn{}, said: map[fleet.GuestID]string{},
+		config: c, guests: map[fleet.GuestID]*guest{}, said: map[fleet.GuestID]string{},
 	}
 	if err := d.prepare(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the container driver: %w", err), d.Close())
@@ -135,8 +137,13 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.network, err = os.Open("/proc/thread-self/ns/net"); err != nil {
 		return fmt.Errorf("look at the host's network: %w", err)
 	}
-	d.criu, err = criu.Find(ctx)
-	return err
+	if d.criu, err = criu.Find(ctx); err != nil {
+		return err
+	}
+	return d.atHost(func() (err error) {
+		d.ability, err = d.criu.Probe(ctx, d.config.Run)
+		return err
+	})
 }
 
 // adopt takes a guest over from an earlier agent, or clears away what is left
@@ -303,42 +310,6 @@ func (d *Driver) bandwidth(l fleet.Limits) int64 {
 		return min(l.BytesPerSecond, d.config.MaxBandwidth)
 	}
 	return cmp.Or(l.BytesPerSecond, d.config.MaxBandwidth)
-}
-
-// turn lets one call at a time make or destroy a guest.
-type turn struct {
-	free  chan struct{} // holds one token
-	users int
-}
-
-func (d *Driver) turn(ctx context.Context, id fleet.GuestID) (release func(), err error) {
-	d.mu.Lock()
-	t, ok := d.turns[id]
-	if !ok {
-		t = &turn{free: make(chan struct{}, 1)}
-		t.free <- struct{}{}
-		d.turns[id] = t
-	}
-	t.users++
-	d.mu.Unlock()
-	leave := func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if t.users--; t.users == 0 {
-			delete(d.turns, id)
-		}
-	}
-	if err := ctx.Err(); err != nil {
-		leave()
-		return nil, err
-	}
-	select {
-	case <-t.free:
-		return func() { t.free <- struct{}{}; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, ctx.Err()
-	}
 }
 
 // filesDir is where a guest's job's files are held on to. It is not below the

@@ -162,9 +162,9 @@ func TestAgentKilled(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")
 	tk.Order.Migration = "m1.j1g0"
+	defer w.sweep(t, tk.Guest.ID)
 	target := w.open(t, 1) // it is there when the source's steps need it
 	defer func() { target.Close() }()
-	defer w.sweep(t, tk.Guest.ID)
 	for _, s := range []struct {
 		host   int
 		verb   fleet.Verb

@@ -8,13 +8,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"pagurus/act/container/inside"
 	"pagurus/act/container/proc"
 	"pagurus/act/container/rootfs"
 	"pagurus/fleet"
@@ -25,15 +22,6 @@ const (
 	storeDir  = "store"  // what it has in memory
 	rootDir   = "root"   // that on top of its image
 	imagesDir = "images" // what CRIU writes and reads
-)
-
-// Where things are inside. The first two lie in the guest's own memory, so the
-// agent that a guest was started with goes where it goes.
-const (
-	insideDir     = "/run/pagurus"
-	insideAgent   = insideDir + "/pagurus-guest"
-	insideLink    = insideDir + "/link.sock"
-	insideConsole = insideDir + "/console"
 )
 
 // guest is one container of this host.
@@ -122,7 +110,7 @@ func (d *Driver) watch(g *guest) {
 
 // note keeps what a guest that ended said last.
 func (d *Driver) note(id fleet.GuestID) {
-	said := words(d.dir(id))
+	said := inside.Words(filepath.Join(d.dir(id), storeDir))
 	d.config.Log.Info("guest ended", "guest", id, "said", said)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -141,54 +129,7 @@ func (d *Driver) LastWords(id fleet.GuestID) string {
 	if g == nil || g.dead() { // its folder may be gone before its name is
 		return said
 	}
-	return words(g.dir)
-}
-
-// escapes are what programs say to a terminal, not to people.
-var escapes = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
-
-// words is the end of what is on a guest's console.
-func words(dir string) string {
-	const lines, most = 6, 4096
-	f, err := openInside(dir, insideConsole, unix.O_RDONLY|unix.O_NONBLOCK)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return ""
-	} else if info.Size() > most {
-		f.Seek(-most, io.SeekEnd)
-	}
-	text, err := io.ReadAll(io.LimitReader(f, most))
-	if err != nil {
-		return ""
-	}
-	var all []string
-	for _, line := range strings.FieldsFunc(strings.ToValidUTF8(string(text), ""), func(r rune) bool { return r == '\n' || r == '\r' }) {
-		if line = strings.TrimSpace(escapes.ReplaceAllString(line, "")); line != "" {
-			all = append(all, line)
-		}
-	}
-	return strings.Join(all[max(0, len(all)-lines):], "; ")
-}
-
-// openInside opens a file of a guest's /run by its path inside. The guest's
-// root may have put links anywhere: none is followed.
-func openInside(dir, path string, flags uint64) (*os.File, error) {
-	top, err := unix.Open(filepath.Join(dir, storeDir), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
-	}
-	defer unix.Close(top)
-	fd, err := unix.Openat2(top, strings.TrimPrefix(path, "/"), &unix.OpenHow{
-		Flags:   flags | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	return os.NewFile(uintptr(fd), path), nil
+	return inside.Words(filepath.Join(g.dir, storeDir))
 }
 
 // release lets go of the guest; its processes run on.
@@ -200,8 +141,8 @@ func (g *guest) release() {
 	}
 	g.handle.Close()
 	g.kill()
-	cancel, t, out := g.cancel, g.target, g.out
-	g.target, g.out = nil, nil
+	cancel, t := g.cancel, g.target
+	g.target = nil
 	g.mu.Unlock()
 	if cancel != nil {
 		cancel()
@@ -209,9 +150,7 @@ func (g *guest) release() {
 	if t != nil {
 		t.close()
 	}
-	if out != nil {
-		out.free()
-	}
+	g.drop()
 }
 
 func (g *guest) dead() bool {
@@ -279,15 +218,12 @@ func (g *guest) move(ctx context.Context) (_ context.Context, done func()) {
 // interrupt calls off what moves the guest, and what is ready to.
 func (g *guest) interrupt() {
 	g.mu.Lock()
-	cancel, out := g.cancel, g.out
-	g.out = nil
+	cancel := g.cancel
 	g.mu.Unlock()
 	if cancel != nil {
 		cancel()
 	}
-	if out != nil {
-		out.free()
-	}
+	g.drop()
 }
 
 // runs says what a guest does, from what is remembered of it.
@@ -350,16 +286,7 @@ func (d *Driver) openLink(ctx context.Context, id fleet.GuestID) (net.Conn, erro
 		g.link = nil
 	}
 	g.mu.Unlock()
-	socket, err := openInside(g.dir, insideLink, unix.O_PATH)
-	if err != nil {
-		return nil, err
-	}
-	defer socket.Close()
-	if info, err := socket.Stat(); err != nil || info.Mode().Type() != os.ModeSocket {
-		return nil, errors.Join(err, errors.New("it has no link"))
-	}
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", socket.Fd()))
+	conn, err := inside.Dial(ctx, filepath.Join(g.dir, storeDir))
 	if err != nil {
 		return nil, err
 	}
@@ -390,7 +317,7 @@ func (g *guest) unlink(ctx context.Context) (done func(), err error) {
 	pid := g.record.Process.PID
 	g.mu.Unlock()
 	for end := time.Now().Add(unlinkLimit); ; {
-		open, err := linked(pid)
+		open, err := inside.Linked(pid)
 		if err == nil && !open {
 			return g.linking.Unlock, nil
 		}
@@ -406,35 +333,4 @@ func (g *guest) unlink(ctx context.Context) (done func(), err error) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-}
-
-// linked reports whether the guest agent has a connection of its socket open, or
-// is about to. The kernel counts such a connection among the sockets of the
-// network namespace of whoever made it: this process's. Of one that nobody has
-// taken yet (inode 0) it does not say which guest's it is.
-func linked(pid int) (bool, error) {
-	text, err := os.ReadFile("/proc/thread-self/net/unix") // the first thread may be anywhere
-	if err != nil {
-		return false, err
-	}
-	open := map[string]bool{}
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 7 && f[7] == insideLink {
-			open["socket:["+f[6]+"]"] = true
-		}
-	}
-	if open["socket:[0]"] {
-		return true, nil
-	}
-	folder := fmt.Sprintf("/proc/%d/fd/", pid)
-	files, err := os.ReadDir(folder)
-	if err != nil {
-		return false, err
-	}
-	for _, f := range files {
-		if to, err := os.Readlink(folder + f.Name()); err == nil && open[to] {
-			return true, nil
-		}
-	}
-	return false, nil
 }

@@ -17,7 +17,7 @@ import (
 	"pagurus/internal/testkit"
 )
 
-const jobUser = 0 // DEBUG
+const jobUser = 1234 // has no name on this machine, nor in images
 
 // job is one job's guests, wherever they are.
 type job struct {
@@ -40,7 +40,7 @@ func newJob(t *testing.T, image string, ranksEach int) *job {
 		t.Fatal(err)
 	}
 	w.agent, w.image = agent, testkit.Image(t, image)
-	if err := os.Chown(w.files, jobUser, jobUser); err != nil {
+	if err := os.Chown(w.files, jobUser, jobUser+1); err != nil {
 		t.Fatal(err)
 	}
 	j := &job{world: w, t: t}
@@ -88,7 +88,7 @@ func newJob(t *testing.T, image string, ranksEach int) *job {
 			err := j.inside[g].Setup(ctx, fleet.Setup{
 				Guest: tk.Guest.ID, Hostname: fleet.GuestName(g), Index: g, Addr: subnet.GuestAddr(g), Prefix: fleet.SubnetPrefixBits,
 				MAC: subnet.GuestMAC(g), MTU: fleet.NetworkMTU, Peers: peers, Share: subnet.ShareAddr(), Export: tk.Job.Spec.Export,
-				UID: jobUser, GID: jobUser, Groups: []uint32{3456}, MPI: strings.TrimRight(image, "4"), Clock: time.Now(), Seed: make([]byte, 32),
+				UID: jobUser, GID: jobUser + 1, Groups: []uint32{3456}, MPI: strings.TrimRight(image, "4"), Clock: time.Now(), Seed: make([]byte, 32),
 			})
 			if err != nil {
 				t.Errorf("guest %d: %v", g, err)

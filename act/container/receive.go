@@ -368,10 +368,15 @@ func (in *intake) fill(content []byte) error {
 // arrive makes the guest of what has come and tells how that went. A guest that
 // cannot be made is none for good: the source goes on with its own.
 func (t *target) arrive(c *wire.Conn, in *intake) error {
+	var took stages
+	took.begin()
 	err := in.memory.Complete(in.images)
 	in.close()
+	took.done("complete")
 	if err == nil {
 		err = t.restore(in.images)
+		took.done("restore")
+		t.driver.config.Log.Info("guest received", append([]any{"guest", t.guest.id}, took.all...)...)
 	}
 	r := t.guest.remembered()
 	if err != nil && !r.Arrived {

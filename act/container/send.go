@@ -38,6 +38,11 @@ type sending struct {
 	progress  fleet.Progress
 	told      time.Time
 	tell      func(fleet.Progress)
+	stages    stages // of the switch
+
+	failed error         // of a pass while it was held
+	end    chan struct{} // closed to end the holding; nil: nothing holds it
+	done   chan struct{} // closed when it has ended
 }
 
 // close ends the copy. What it may be doing at the time ends with an error.
@@ -46,6 +51,7 @@ func (s *sending) close() { s.conn.Close() }
 // free gives back what the copy needs at this host, when nobody uses it any more.
 func (s *sending) free() {
 	s.close()
+	s.letGo()
 	if s.memory != nil {
 		s.memory.Close()
 	}
@@ -77,14 +83,15 @@ func (d *Driver) copy(ctx context.Context, g *guest, t fleet.Task, progress func
 		return err
 	}
 	if c := g.remembered().Copy; c != nil && c.Migration == order.Migration && c.Listen == order.Listen {
-		switch s := g.ready(); {
-		case c.Off:
+		if c.Off {
 			return errors.New("the copy was called off")
-		case c.Asked || c.Left || c.Frozen:
+		}
+		if c.Asked || c.Left || c.Frozen {
 			return nil // and it switched since, or is about to
-		case s != nil:
+		}
+		if s := g.take(); s != nil {
 			progress(s.progress)
-			return nil
+			return g.keep(s, c.Limits)
 		}
 	}
 	if run := g.remembered().runs(); run != fleet.Running {
@@ -108,7 +115,7 @@ func (d *Driver) copy(ctx context.Context, g *guest, t fleet.Task, progress func
 		}
 		return errors.Join(err, g.callOff())
 	}
-	return g.keep(s)
+	return g.keep(s, order.Limits)
 }
 
 // callOff notes that nothing more comes of a copy, unless the agent itself ends
@@ -125,19 +132,15 @@ func (g *guest) callOff() error {
 	return err
 }
 
-// ready gives the copy that is ready to switch; nil: there is none.
-func (g *guest) ready() *sending {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.out
-}
-
 // take gives the copy that is ready to switch to whoever switches or ends it.
 func (g *guest) take() *sending {
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	s := g.out
 	g.out = nil
+	g.mu.Unlock()
+	if s != nil {
+		s.letGo()
+	}
 	return s
 }
 
@@ -148,8 +151,9 @@ func (g *guest) drop() {
 	}
 }
 
-// keep keeps a copy that is ready to switch.
-func (g *guest) keep(s *sending) error {
+// keep keeps a copy that is ready to switch. If others are waited for, what is
+// left of it is kept small meanwhile.
+func (g *guest) keep(s *sending, l fleet.Limits) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.released {
@@ -157,7 +161,43 @@ func (g *guest) keep(s *sending) error {
 		return errClosed
 	}
 	g.out = s
+	if l.Hold && l.Mode != fleet.StopAndCopy {
+		s.hold(g)
+	}
 	return nil
+}
+
+// holdEvery is how often a copy that waits for others sends what has changed.
+const holdEvery = 250 * time.Millisecond
+
+// hold sends what changes of the guest until letGo. A pass is never broken off,
+// for nobody would know what of it came to the target. If one fails so will the
+// switch.
+func (s *sending) hold(g *guest) {
+	s.end, s.done, s.tell = make(chan struct{}), make(chan struct{}), nil
+	go func() {
+		defer close(s.done)
+		for {
+			select {
+			case <-s.end:
+				return
+			case <-time.After(holdEvery):
+			}
+			if s.failed = s.pass(context.Background(), g, false); s.failed != nil {
+				return
+			}
+			s.progress.Rounds++
+		}
+	}()
+}
+
+// letGo ends the holding, if there is any.
+func (s *sending) letGo() {
+	if s.end != nil {
+		close(s.end)
+		<-s.done
+		s.end = nil
+	}
 }
 
 // reach connects to a guest's target, and gives what it says of itself.

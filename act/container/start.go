@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/container/inside"
 	"pagurus/act/container/jail"
 	"pagurus/act/container/plug"
 	"pagurus/act/container/proc"
@@ -49,7 +49,7 @@ func (d *Driver) start(ctx context.Context, t fleet.Task) error {
 	}
 	dir := d.dir(r.Guest)
 	store := filepath.Join(dir, storeDir)
-	if err := placeAgent(d.config.GuestAgent, filepath.Join(store, rootfs.Run, strings.TrimPrefix(insideAgent, "/run"))); err != nil {
+	if err := inside.PlaceAgent(d.config.GuestAgent, store); err != nil {
 		return fmt.Errorf("place the guest agent: %w", err)
 	}
 	if err := rootfs.MountRoot(r.Image, store, filepath.Join(dir, rootDir)); err != nil {
@@ -131,7 +131,7 @@ func (d *Driver) files(ctx context.Context, t fleet.Task) (*os.File, error) {
 	if d.config.Files == nil || t.Job.Spec.Export == "" {
 		return nil, nil
 	}
-	if err := showable(t.Job.Spec.Export); err != nil {
+	if err := rootfs.Showable(t.Job.Spec.Export); err != nil {
 		return nil, err
 	}
 	files, err := d.config.Files(ctx, t)
@@ -139,45 +139,6 @@ func (d *Driver) files(ctx context.Context, t fleet.Task) (*os.File, error) {
 		return nil, fmt.Errorf("find the job's files: %w", err)
 	}
 	return files, nil
-}
-
-// placeAgent copies the guest agent to where the guest finds it. A copy: it is
-// moved with the guest, whatever agents other hosts have.
-func placeAgent(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
-}
-
-// keepClear are directories that a job's files must not cover: the image's
-// programs would be gone.
-var keepClear = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"}
-
-// showable reports why a job's files cannot be shown at a path of a guest.
-func showable(export string) error {
-	if !filepath.IsAbs(export) || filepath.Clean(export) != export {
-		return fmt.Errorf("%q is no absolute path", export)
-	}
-	if export == "/" {
-		return errors.New("/ cannot be shared with guests: it would hide the image; run from a directory of your own")
-	}
-	for _, dir := range keepClear {
-		if export == dir || strings.HasPrefix(export, dir+"/") {
-			return fmt.Errorf("%s cannot be shared with guests: it would hide the image's own %s; run from a directory of your own", export, dir)
-		}
-	}
-	return nil
 }
 
 // shown is a folder of the host that a guest sees.
@@ -204,7 +165,7 @@ func (d *Driver) mounts(r record) []shown {
 
 func (d *Driver) cell(r record) jail.Cell {
 	c := jail.Cell{
-		Root: filepath.Join(d.dir(r.Guest), rootDir), Hostname: r.Hostname, Program: insideAgent, Console: insideConsole,
+		Root: filepath.Join(d.dir(r.Guest), rootDir), Hostname: r.Hostname, Program: inside.Agent, Console: inside.Console,
 		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", "TERM=linux", "container=pagurus"},
 	}
 	for _, m := range d.mounts(r) {
@@ -235,7 +196,7 @@ func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _
 	if err := checkGuest(id); err != nil {
 		return nil, nil, err
 	}
-	release, err = d.turn(ctx, id)
+	release, err = d.turns.Take(ctx, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -275,7 +236,7 @@ func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
 	if checkGuest(id) != nil {
 		return nil // no such guest can ever have been here
 	}
-	release, err := d.turn(ctx, id)
+	release, err := d.turns.Take(ctx, id)
 	if err == nil {
 		defer release()
 		err = fault.Point("container.stop.before")

@@ -71,6 +71,7 @@ func (d *Driver) handOver(ctx context.Context, g *guest) error {
 	}
 	defer linkable()
 	s.progress.PausedAt = time.Now()
+	s.stages.begin()
 	images := filepath.Join(g.dir, imagesDir)
 	defer rootfs.Clear(images)
 	if err := d.dumpStill(ctx, g, s, images); err != nil {
@@ -85,6 +86,7 @@ func (d *Driver) handOver(ctx context.Context, g *guest) error {
 	if err := s.sync(); err != nil {
 		return err
 	}
+	s.stages.done("send")
 	return d.ask(g, s)
 }
 
@@ -106,13 +108,16 @@ func (d *Driver) dumpStill(ctx context.Context, g *guest, s *sending, images str
 		if err := fault.Point("container.switch.after-freeze"); err != nil {
 			return err
 		}
+		s.stages.done("freeze")
 		early, err := proc.Connecting(g.remembered().Process.PID)
 		if err == nil && early && try < dumpTries {
 			err = criu.ErrPassing
 		} else if err == nil {
 			early = false
 			if err = s.pass(ctx, g, true); err == nil {
+				s.stages.done("rest")
 				err = d.dump(ctx, g, s, images)
+				s.stages.done("dump")
 			}
 		}
 		if err == nil || !errors.Is(err, criu.ErrPassing) || try >= dumpTries {
@@ -158,6 +163,8 @@ func (d *Driver) ask(g *guest, s *sending) error {
 	if err != nil {
 		return err
 	}
+	s.stages.done("restore")
+	d.config.Log.Info("guest switched", append([]any{"guest", g.id, "arrived", a.Arrived}, s.stages.all...)...)
 	s.progress.Downtime = time.Since(s.progress.PausedAt)
 	s.progress.Elapsed = time.Since(s.begun)
 	return g.conclude(a, s.progress)
@@ -200,7 +207,10 @@ func (d *Driver) settled(ctx context.Context, g *guest) (fleet.Progress, error) 
 // then. If the agent that made it has died, it is made again, while the guest
 // runs.
 func (d *Driver) resumeSending(ctx context.Context, g *guest) (*sending, error) {
-	if s := g.take(); s != nil {
+	if s := g.take(); s != nil && s.failed != nil {
+		s.free()
+		return nil, s.failed
+	} else if s != nil {
 		return s, nil
 	}
 	c := *g.remembered().Copy

@@ -95,15 +95,17 @@ func newWorld(t *testing.T) *world {
 // guests is how many guests a job may have in these tests.
 const guests = 2
 
-// network makes a host's part of the job's network, as the overlay would but for
-// learning where guests are.
+// network makes a host's part of the job's network. The overlay is told where
+// guests are; here every frame goes everywhere, so that none is led to where a
+// guest was.
 func (w *world) network(t *testing.T, i int) {
 	t.Helper()
 	h, other := w.hosts[i].net, w.hosts[1-i].net
 	bridge, tunnel := subnet.BridgeName(), subnet.TunnelName()
 	h.Run("ip", "link", "add", bridge, "type", "bridge")
-	h.Run("ip", "link", "add", tunnel, "type", "vxlan", "id", fmt.Sprint(subnet.VNI()), "local", h.Addr.String(), "remote", other.Addr.String(), "dstport", "4789")
+	h.Run("ip", "link", "add", tunnel, "type", "vxlan", "id", fmt.Sprint(subnet.VNI()), "local", h.Addr.String(), "remote", other.Addr.String(), "dstport", "4789", "nolearning")
 	h.Run("ip", "link", "set", tunnel, "mtu", fmt.Sprint(fleet.NetworkMTU), "master", bridge, "up")
+	h.Run("bridge", "link", "set", "dev", tunnel, "learning", "off")
 	h.Run("ip", "link", "set", bridge, "up")
 	for g := range guests {
 		w.port(t, i, g)
@@ -121,6 +123,7 @@ func (w *world) port(t *testing.T, i, guest int) {
 	h.Run("ip", "link", "add", subnet.TapName(guest), "mtu", mtu, "type", "veth", "peer", "name", subnet.PortPeerName(guest),
 		"mtu", mtu, "address", subnet.GuestMAC(guest))
 	h.Run("ip", "link", "set", subnet.TapName(guest), "master", subnet.BridgeName(), "up")
+	h.Run("bridge", "link", "set", "dev", subnet.TapName(guest), "learning", "off")
 	h.Run("tc", "qdisc", "add", "dev", subnet.TapName(guest), "clsact")
 }
 

@@ -141,7 +141,7 @@ func (c *call) start(path string, said *os.File) (*exec.Cmd, *net.UnixConn, erro
 	}
 	cmd := exec.Command(c.criu.Path, "swrk", "3")
 	cmd.Dir, cmd.Stderr = "/", said
-	cmd.Env = []string{"PATH=" + path, "LC_ALL=C"}
+	cmd.Env = append([]string{"PATH=" + path, "LC_ALL=C"}, limitsShown()...)
 	cmd.ExtraFiles = append([]*os.File{theirs}, c.files...)
 	// Not to be killed by what is typed at the caller's terminal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -4,7 +4,8 @@
 # sockets from Linux 6.16 on. Debian's next release has it; its packages are
 # unpacked, with all the libraries they want and the loader itself, into a folder
 # that nothing else uses, so nothing of this system's own is replaced. It may be
-# run again at any time and then does what is missing.
+# run again at any time and then does what is missing. With --check it only says
+# whether anything is.
 set -euo pipefail
 export PATH=/usr/local/sbin:/usr/sbin:/sbin:$PATH # plain su leaves these out
 export LC_ALL=C                                   # what apt says is read below
@@ -15,6 +16,8 @@ suite=forky
 wanted=4.2
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 loader=ld-linux-x86-64.so.2
+room=250  # MiB, for as long as it takes; 20 stay
+limit=900 # seconds for what comes over the network
 
 say() { printf 'criu: %s\n' "$*"; }
 fail() { printf 'criu: %s\n' "$*" >&2; exit 1; }
@@ -32,6 +35,7 @@ for criu in "$prefix/bin/criu" criu; do
     exit
   fi
 done
+[ "${1-}" != --check ] || exit 1
 
 [ "$(dpkg --print-architecture)" = amd64 ] || fail "containers move between amd64 machines only; this one is $(dpkg --print-architecture)"
 [ -r "$keyring" ] || fail "the keys that sign Debian's packages are missing: apt-get install debian-archive-keyring"
@@ -46,6 +50,10 @@ if enough "$v"; then
   say "$prefix/bin/criu is version $v"
   exit
 fi
+
+# Where there is no room apt tries for ever.
+free=$(df -Pm "$(dirname "$prefix")" | awk 'NR == 2 { print $4 }')
+[ "$free" -ge $room ] || fail "$(dirname "$prefix") has $free MiB free, and $room are needed for a moment: make room there"
 
 # What is half done never has the final name, and goes in the end. What a run
 # left that was killed goes now.
@@ -66,14 +74,14 @@ codename=$(. /etc/os-release && printf %s "${VERSION_CODENAME-}")
 mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' 2>/dev/null |
   awk -v own="$codename" '$2 == own && /:\/\/.*debian/ && !found++ { print $1 }') || mirror=
 mirror=${mirror:-http://deb.debian.org/debian}
-echo "deb [arch=amd64 signed-by=$keyring] $mirror $suite main" >"$new/apt/sources.list"
+echo "deb [arch=amd64 target=Packages signed-by=$keyring] $mirror $suite main" >"$new/apt/sources.list"
 apt() {
-  apt-get -q -y -o Dpkg::Use-Pty=0 -o APT::Sandbox::User=root -o APT::Architectures=amd64 -o APT::Default-Release= \
+  timeout "$limit" apt-get -q -y -o Dpkg::Use-Pty=0 -o APT::Sandbox::User=root -o APT::Architectures=amd64 -o APT::Default-Release= \
     -o Dir::State="$new/apt/state" -o Dir::State::Lists="$new/apt/state/lists" -o Dir::State::status="$new/apt/status" \
     -o Dir::Cache="$new/apt/cache" -o Dir::Cache::Archives="$new/apt/cache/archives" \
     -o Dir::Etc::SourceList="$new/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null \
     -o Dir::Etc::Preferences=/dev/null -o Dir::Etc::PreferencesParts=/dev/null \
-    -o Acquire::Languages=none "$@" >"$new/apt/log" 2>&1
+    -o Acquire::Languages=none -o APT::Update::Error-Mode=any "$@" >"$new/apt/log" 2>&1
 }
 said() { { grep "$1" "$new/apt/log" || cat "$new/apt/log"; } | tail -n 1; }
 

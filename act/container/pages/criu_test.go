@@ -37,12 +37,13 @@ type kept struct {
 	t testing.TB
 	*subject
 	file string
+	way  func(net.Conn) net.Conn // to CRIU
 }
 
 func keep(t testing.TB, mib int) *kept {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "account")
-	k := &kept{t, nil, file}
+	k := &kept{t, nil, file, func(c net.Conn) net.Conn { return c }}
 	k.subject = startSubject(t, "keep", file, strconv.Itoa(mib))
 	k.goesOn()
 	return k
@@ -52,7 +53,7 @@ func keep(t testing.TB, mib int) *kept {
 // it is.
 func account(t testing.TB, file string) (steps, pid int) {
 	t.Helper()
-	text, _ := os.ReadFile(file) // not yet there, or just being written
+	text, _ := os.ReadFile(file) // not yet there
 	var word string
 	if n, _ := fmt.Sscan(string(text), &word, &steps, &pid); n < 3 {
 		return -1, 0
@@ -90,7 +91,7 @@ func (k *kept) dump(images string) {
 		k.t.Fatal(err)
 	}
 	defer r.Close()
-	cmd := criu(k.t, "dump", "-t", strconv.Itoa(k.pid), "-D", images, "-o", "dump.log", "-v4", "--lazy-pages",
+	cmd := criu(k.t, "dump", "-t", strconv.Itoa(k.pid), "-D", images, "-o", "dump.log", "-v2", "--lazy-pages",
 		"--address", "127.0.0.1", "--port", strconv.Itoa(port), "--status-fd", "3")
 	cmd.ExtraFiles = []*os.File{w}
 	if err := cmd.Start(); err != nil {
@@ -137,13 +138,16 @@ func tail(log string) []byte {
 func (k *kept) gone(pids []int) {
 	k.t.Helper()
 	for _, pid := range pids {
-		testkit.Until(k.t, 20*time.Second, "the dumped processes are gone", func() bool { return unix.Kill(pid, 0) != nil })
+		testkit.Until(k.t, 20*time.Second, "the dumped processes are gone", func() bool {
+			reap(k.pid)
+			return unix.Kill(pid, 0) != nil
+		})
 	}
 }
 
 func (k *kept) restore(images string, more ...string) {
 	k.t.Helper()
-	cmd := criu(k.t, append([]string{"restore", "-d", "-D", images, "-o", "restore.log", "-v4"}, more...)...)
+	cmd := criu(k.t, append([]string{"restore", "-d", "-D", images, "-o", "restore.log", "-v2"}, more...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		k.t.Fatalf("criu restore: %v: %s\n%s", err, out, tail(filepath.Join(images, "restore.log")))
 	}
@@ -152,31 +156,42 @@ func (k *kept) restore(images string, more ...string) {
 // lazily restores the family from the store while it runs.
 func (k *kept) lazily(images string, store *Store) {
 	k.t.Helper()
+	wait := k.beginLazily(images, store)
+	k.goesOn()
+	wait()
+}
+
+// beginLazily lets the family run before its memory is there; wait waits until it
+// is.
+func (k *kept) beginLazily(images string, store *Store) (wait func()) {
+	k.t.Helper()
 	conn, theirs, err := SocketPair()
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	defer conn.Close()
-	cmd := criu(k.t, "lazy-pages", "-D", images, "-o", "lazy.log", "-v4", "--page-server", "--ps-socket", "3")
+	cmd := criu(k.t, "lazy-pages", "-D", images, "-o", "lazy.log", "-v2", "--page-server", "--ps-socket", "3")
 	cmd.ExtraFiles = []*os.File{theirs}
 	if err := cmd.Start(); err != nil {
 		k.t.Fatal(err)
 	}
 	_ = theirs.Close()
 	served := make(chan error, 1)
-	go func() { served <- store.Serve(context.Background(), conn, k.family) }()
+	go func() { served <- store.Serve(context.Background(), k.way(conn), k.family) }()
 	testkit.Until(k.t, 20*time.Second, "criu lazy-pages listens", func() bool {
 		_, err := os.Stat(filepath.Join(images, "lazy-pages.socket"))
 		return err == nil
 	})
 	k.restore(images, "--lazy-pages")
 	k.thaw()
-	k.goesOn()
-	if err := <-served; err != nil {
-		k.t.Errorf("%v\n%s", err, tail(filepath.Join(images, "lazy.log")))
-	}
-	if err := cmd.Wait(); err != nil {
-		k.t.Errorf("criu lazy-pages: %v\n%s", err, tail(filepath.Join(images, "lazy.log")))
+	return func() {
+		k.t.Helper()
+		if err := <-served; err != nil {
+			k.t.Errorf("%v\n%s", err, tail(filepath.Join(images, "lazy.log")))
+		}
+		if err := cmd.Wait(); err != nil {
+			k.t.Errorf("criu lazy-pages: %v\n%s", err, tail(filepath.Join(images, "lazy.log")))
+		}
+		_ = conn.Close()
 	}
 }
 
@@ -226,6 +241,48 @@ func TestCRIU(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// slow is a connection on which so many bytes a second are written.
+type slow struct {
+	net.Conn
+	bytesPerSecond int
+}
+
+func (s slow) Write(b []byte) (int, error) {
+	time.Sleep(time.Duration(len(b)) * time.Second / time.Duration(s.bytesPerSecond))
+	return s.Conn.Write(b)
+}
+
+// TestCRIUForks: processes that fork before their memory is there have all of it,
+// twice, though what CRIU had is given back meanwhile.
+func TestCRIUForks(t *testing.T) {
+	testkit.Leftovers(t)
+	k := keep(t, 8)
+	k.way = func(c net.Conn) net.Conn { return slow{c, 6 << 20} }
+	images, store, pids := imagesFolder(t), newStore(t), k.pids()
+	tr := track(t, pids...)
+	onePass(t, tr, store, pids...)
+	lastPass(t, tr, store, k.freeze()...)
+	held := store.HeldBytes()
+	k.dump(images)
+	k.gone(pids)
+	wait := k.beginLazily(images, store)
+	time.Sleep(settle + 500*time.Millisecond)
+	between := store.HeldBytes()
+	if err := unix.Kill(k.pid, unix.SIGUSR1); err != nil { // it forks
+		t.Fatal(err)
+	}
+	testkit.Until(t, time.Minute, "the child has looked at all its memory", func() bool {
+		steps, _ := account(t, k.file+".forked")
+		return steps >= 0
+	})
+	k.goesOn()
+	wait()
+	t.Logf("%d MiB were held, %d when it forked, %d at the end", held>>20, between>>20, store.HeldBytes()>>20)
+	if end := store.HeldBytes(); between >= held || end > held/2 {
+		t.Errorf("%d bytes were held, %d after a while, %d at the end", held, between, end)
 	}
 }
 

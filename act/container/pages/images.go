@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -34,7 +35,10 @@ const (
 
 // Complete puts the memory received into the images of a dump that was made with
 // --lazy-pages, so that a plain `criu restore` has all it needs, and gives it back
-// as it goes. After an error the images are of no use.
+// as it goes. After an error the images are of no use. It copies all memory, and
+// CRIU reads it all before the processes run, so it is the better way only for some
+// tens of MiB, where it spares a program to watch over and the slow first touch of
+// each page.
 func (s *Store) Complete(images string) error {
 	names, err := filepath.Glob(filepath.Join(images, "pagemap-*.img"))
 	if err != nil {
@@ -92,7 +96,11 @@ func (s *Store) fill(m *pagemap, process uint32, from, to *os.File) error {
 		e := &m.entries[i]
 		switch {
 		case e.flags&flagPresent != 0:
-			n, err := copyPart(to, out, from, in, int64(e.bytes()), buffer)
+			size := int64(e.bytes())
+			n, err := io.CopyBuffer(io.NewOffsetWriter(to, out), io.NewSectionReader(from, in, size), buffer)
+			if err == nil && n < size {
+				err = io.ErrUnexpectedEOF
+			}
 			if err != nil {
 				return err
 			}
@@ -116,21 +124,6 @@ func (s *Store) fill(m *pagemap, process uint32, from, to *os.File) error {
 		}
 	}
 	return nil
-}
-
-// copyPart copies a part of a file.
-func copyPart(to *os.File, at int64, from *os.File, start, size int64, buffer []byte) (int64, error) {
-	for done := int64(0); done < size; {
-		n, err := from.ReadAt(buffer[:min(int64(len(buffer)), size-done)], start+done)
-		if err != nil {
-			return done, err
-		}
-		if _, err := to.WriteAt(buffer[:n], at+done); err != nil {
-			return done, err
-		}
-		done += int64(n)
-	}
-	return size, nil
 }
 
 // pagemap is the image of that name.

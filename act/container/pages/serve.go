@@ -37,11 +37,11 @@ var errEarly = errors.New("CRIU ended before it had all memory; see the log of c
 // since a port could be asked by others. It returns when CRIU has all it wants, or
 // with an error; then the processes will not get on, and must be killed.
 //
-// CRIU asks for a page more than once only if a process has forked before it had
-// that page. running lists the processes that were restored, by their numbers
-// here: as long as there are none among them but those that memory was received
-// of, what CRIU has had for a while is given back, so that this machine does not
-// hold it twice for long.
+// What the processes have is given back some time after, so that this machine does
+// not hold it twice for long; running lists them, by their numbers here. CRIU asks
+// for a page again only for a process that was forked before its parent had that
+// page: as long as there is a process of which no memory was received nothing is
+// given back. nil gives nothing back before Close.
 func (s *Store) Serve(ctx context.Context, conn net.Conn, running func() ([]int, error)) error {
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	v := &server{store: s, conn: conn, requests: bufio.NewReader(conn),
@@ -136,6 +136,7 @@ type returns struct {
 	running func() ([]int, error)
 	queue   []delivery
 	looked  time.Time
+	room    []region
 }
 
 // delivery is what CRIU was given, and when.
@@ -146,8 +147,8 @@ type delivery struct {
 }
 
 const (
-	// settle is how long CRIU may take to put a page where it belongs. A process
-	// that forks meanwhile is not yet seen; later it is, with its child.
+	// settle is how long after its delivery a page is given back at the earliest.
+	// A process that is just being forked is not yet seen; by then it is.
 	settle = time.Second
 	// between is how often is looked.
 	between = 200 * time.Millisecond
@@ -155,32 +156,81 @@ const (
 
 // note notes what was delivered, and gives back what can be.
 func (r *returns) note(process uint32, a area) error {
+	if r.running == nil {
+		return nil
+	}
 	now := time.Now()
 	r.queue = append(r.queue, delivery{process, a, now})
 	if now.Sub(r.queue[0].at) < settle || now.Sub(r.looked) < between {
 		return nil
 	}
 	r.looked = now
-	if !r.alone() {
-		return nil
+	restored, err := r.restored()
+	defer func() {
+		for _, p := range restored {
+			p.close()
+		}
+	}()
+	if err != nil {
+		return nil // who cannot be seen may be a stranger
 	}
-	for len(r.queue) > 0 && now.Sub(r.queue[0].at) >= settle {
-		if err := r.store.give(r.queue[0].process, r.queue[0].area); err != nil {
+	left := r.queue[:0]
+	for _, d := range r.queue {
+		p := restored[d.process]
+		if p == nil || now.Sub(d.at) < settle {
+			left = append(left, d)
+			continue
+		}
+		rest, err := r.give(p, d)
+		if err != nil {
 			return fmt.Errorf("give memory back: %w", err)
 		}
-		r.queue = r.queue[1:]
+		left = append(left, rest...)
 	}
+	r.queue = left
 	return nil
 }
 
-// alone reports whether only such processes run as were restored.
-func (r *returns) alone() bool {
-	if r.running == nil {
-		return false
+// give gives back of a delivery what the process has, and says what is left. What
+// it has not may have been asked for by a child of it that has ended, and will be
+// asked for again.
+func (r *returns) give(p *process, d delivery) (left []delivery, err error) {
+	pagemap, err := p.folder.open("pagemap")
+	if err != nil {
+		return []delivery{d}, nil // it has just ended
 	}
+	defer func() { _ = pagemap.Close() }()
+	if r.room == nil {
+		r.room = make([]region, mostAnswered)
+	}
+	q := scan{start: d.area.start, end: d.area.end, anyOf: isPresent | isSwapped, give: isPresent}
+	found, err := q.run(int(pagemap.Fd()), r.room)
+	if err != nil {
+		return []delivery{d}, nil
+	}
+	has := make([]area, 0, len(found))
+	for _, f := range found {
+		has = append(has, area{f.start, f.end})
+		if err := r.store.give(d.process, area{f.start, f.end}); err != nil {
+			return nil, err
+		}
+	}
+	for _, a := range without([]area{d.area}, has) {
+		left = append(left, delivery{d.process, a, d.at})
+	}
+	return left, nil
+}
+
+// errStranger says that a process runs that was not restored.
+var errStranger = errors.New("a process is new")
+
+// restored gives the processes that run, by their numbers in the container, if
+// there are no others but those that were restored.
+func (r *returns) restored() (found map[uint32]*process, err error) {
+	found = map[uint32]*process{}
 	pids, err := r.running()
 	if err != nil {
-		return false
+		return found, err
 	}
 	for _, pid := range pids {
 		p, err := openProcess(pid)
@@ -188,12 +238,17 @@ func (r *returns) alone() bool {
 			continue
 		}
 		if err != nil {
-			return false
+			return found, err
 		}
-		p.close()
-		if !r.store.knows(p.number) {
-			return false
+		switch {
+		case !p.alive(): // it asks for nothing
+			p.close()
+		case !r.store.knows(p.number):
+			p.close()
+			return found, errStranger
+		default:
+			found[p.number] = p
 		}
 	}
-	return true
+	return found, nil
 }

@@ -11,8 +11,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/internal/testkit"
 )
 
 func blocks(st os.FileInfo) int64 { return st.Sys().(*syscall.Stat_t).Blocks * 512 }
@@ -167,36 +170,53 @@ func TestServeEnds(t *testing.T) {
 	}
 }
 
-// TestReturns: what CRIU has had for a while is given back, unless a process is
-// there that may ask for it again.
+// TestReturns: what a process has had for a while is given back, and only that,
+// unless another is there that may ask for it again.
 func TestReturns(t *testing.T) {
+	testkit.Root(t)
 	for name, stranger := range map[string]bool{"alone": false, "with a child": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			self := uint32(os.Getpid())
+			const all, asked, has = 100, 60, 50
+			b, err := unix.Mmap(-1, 0, all*PageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+			if err == nil {
+				err = unix.Madvise(b, unix.MADV_NOHUGEPAGE)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = unix.Munmap(b) }()
+			for i := range has {
+				b[i*PageBytes] = 1
+			}
+			self, at := uint32(os.Getpid()), uint64(uintptr(unsafe.Pointer(&b[0])))
 			store := newStore(t)
-			filled(t, store, self, 0x10000, 100)
+			filled(t, store, self, at, all)
 			a := serve(t, store, func() ([]int, error) {
 				if stranger {
 					return []int{int(self), 1}, nil
 				}
 				return []int{int(self)}, nil
 			})
-			a.get(uint64(self), 0x10000, 60)
+			a.get(uint64(self), at, asked)
 			time.Sleep(settle + 10*time.Millisecond)
-			a.get(uint64(self), 0x10000+60*PageBytes, 1)
-			if b := a.get(uint64(self), 0x10000+61*PageBytes, 1); b[0] != 62 {
+			a.get(uint64(self), at+asked*PageBytes, 1)
+			if b := a.get(uint64(self), at+(asked+1)*PageBytes, 1); b[0] != asked+2 {
 				t.Error("not the page asked for")
 			}
-			want := int64(40 * PageBytes)
+			want := int64(all-has) * PageBytes
 			if stranger {
-				want = 100 * PageBytes
+				want = all * PageBytes
 			}
 			if got := store.HeldBytes(); got != want {
 				t.Errorf("%d bytes are held, want %d", got, want)
 			}
 			if got := blocksOf(t, store); got != want {
 				t.Errorf("the file takes %d bytes, want %d", got, want)
+			}
+			// A child that has ended may have been the one that asked.
+			if b := a.get(uint64(self), at+has*PageBytes, 1); b[0] != has+1 {
+				t.Error("what the process has not is not there any more")
 			}
 		})
 	}

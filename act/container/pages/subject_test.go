@@ -32,6 +32,10 @@ func TestMain(m *testing.M) {
 		}
 		defer func() { _ = os.RemoveAll(folder) }()
 		program = filepath.Join(folder, "subject")
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil { // see reap
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 		return m.Run()
 	}())
 }
@@ -86,10 +90,24 @@ func startSubject(t testing.TB, args ...string) *subject {
 	go func() { s.over <- s.cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = unix.Kill(-s.pid, unix.SIGKILL)
-		testkit.Until(t, 20*time.Second, "the subject is gone", func() bool { return unix.Kill(-s.pid, 0) != nil })
+		testkit.Until(t, 20*time.Second, "the subject is gone", func() bool {
+			reap(s.pid)
+			return unix.Kill(-s.pid, 0) != nil
+		})
 		_ = r.Close()
 	})
 	return s
+}
+
+// reap waits for those of a group that have ended and are this process's to wait
+// for: it takes the place of the system's first process, which may take its time.
+func reap(group int) {
+	for {
+		pid, err := unix.Wait4(-group, nil, unix.WNOHANG, nil)
+		if err != nil || pid <= 0 {
+			return
+		}
+	}
 }
 
 // says gives its next line.

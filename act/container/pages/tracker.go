@@ -68,8 +68,8 @@ func (t *Tracker) Untracked() map[int]string {
 
 // Pass sends what was written since the last pass, at first all there is, while
 // the processes run. pids are those that there are now; new ones are tracked from
-// now on. After an error the pass may be made again; what was sent by then may be
-// missing, so only after Close and another Track.
+// now on. After an error some of what counts as sent was not: only Close, and Track
+// with an empty target, begin again.
 func (t *Tracker) Pass(ctx context.Context, pids []int, send Send) (Passed, error) {
 	s := newPass(ctx, t.kinds, send)
 	err := t.find(pids, func(p Piece) error { return send(p, nil) })
@@ -86,7 +86,8 @@ func (t *Tracker) Pass(ctx context.Context, pids []int, send Send) (Passed, erro
 }
 
 // Last sends the rest, while the processes are frozen, and ends tracking, however
-// it ends. Processes that are new are sent whole.
+// it ends. Processes that are new are sent whole. They must not run again before
+// CRIU has dumped them; if they do, what was sent is of no use.
 func (t *Tracker) Last(ctx context.Context, pids []int, send Send) (Passed, error) {
 	s := newPass(ctx, t.kinds, send)
 	s.last = true

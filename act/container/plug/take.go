@@ -91,7 +91,7 @@ func (p Port) Give(ns *os.File) error {
 		}
 		return in.LinkSetNsFd(link, int(here))
 	})
-	if err != nil {
+	if err != nil && !missing(err) { // it may have gone meanwhile
 		return fmt.Errorf("unplugging guest %d of network %d from its port: %w", p.Index, p.Subnet, err)
 	}
 	return nil

@@ -310,3 +310,23 @@ func bare(dir string) error {
 	}
 	return nil
 }
+
+// keepClear are directories that a job's files must not cover: the image's
+// programs would be gone.
+var keepClear = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"}
+
+// Showable reports why a job's files cannot be shown at a path of a guest.
+func Showable(export string) error {
+	if !filepath.IsAbs(export) || filepath.Clean(export) != export {
+		return fmt.Errorf("%q is no absolute path", export)
+	}
+	if export == "/" {
+		return errors.New("/ cannot be shared with guests: it would hide the image; run from a directory of your own")
+	}
+	for _, dir := range keepClear {
+		if export == dir || strings.HasPrefix(export, dir+"/") {
+			return fmt.Errorf("%s cannot be shared with guests: it would hide the image's own %s; run from a directory of your own", export, dir)
+		}
+	}
+	return nil
+}

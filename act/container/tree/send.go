@@ -82,6 +82,7 @@ type pass struct {
 	send   func([]byte) error
 	mapped map[uint64]bool
 	sent   int64
+	top    int // the root, opened
 	now    map[string]*item
 	links  map[file]string // hard links: the first path
 	stamps []string        // folders in which something changed
@@ -103,6 +104,7 @@ func (s *Source) Pass(ctx context.Context, mapped map[uint64]bool, send func([]b
 		return 0, fmt.Errorf("open %s: %w", s.root, err)
 	}
 	defer unix.Close(root)
+	p.top = root
 	// Looked at first and sent afterwards: what went away must go before what
 	// takes its place.
 	for _, name := range s.names {
@@ -291,17 +293,17 @@ func (p *pass) item(root int, name string) error {
 		return p.file(root, name, i, old)
 	case kind == unix.S_IFDIR:
 		p.stamps = append(p.stamps, name)
-		return p.whole(opFolder, root, name, i, old)
+		return p.whole(opFolder, name, i, old)
 	case kind == unix.S_IFLNK:
-		return p.whole(opLink, root, name, i, old, i.to)
+		return p.whole(opLink, name, i, old, i.to)
 	default:
-		return p.whole(opNode, root, name, i, old)
+		return p.whole(opNode, name, i, old)
 	}
 }
 
 // whole sends what fits one message.
-func (p *pass) whole(op byte, root int, name string, i, old *item, more ...string) (err error) {
-	if i.more, err = attributes(root, name); err != nil {
+func (p *pass) whole(op byte, name string, i, old *item, more ...string) (err error) {
+	if i.more, err = attributes(p.top, name); err != nil {
 		return passed(err)
 	}
 	if old != nil && !i.differs(old) {

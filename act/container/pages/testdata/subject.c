@@ -384,6 +384,24 @@ static int sequences(double seconds) {
 
 /* keep: every page has a stamp at both its ends, and the stamps of all pages are
  * kept once more elsewhere. A page that is older than its account, or torn, shows. */
+static uint64_t wrong(char *at, uint64_t *account, size_t pages, uint64_t sum) {
+	uint64_t bad = 0, total = 0;
+	for (size_t i = 0; i < pages; i++) {
+		uint64_t *p = (uint64_t *)(at + i * PAGE);
+		if (p[0] != account[i] || p[511] != account[i]) bad++;
+		total += account[i];
+	}
+	return bad + (total != sum);
+}
+
+static int say(const char *file, uint64_t bad, uint64_t steps) {
+	char line[128], fresh[300];
+	snprintf(fresh, sizeof fresh, "%s.new", file);
+	int f = open(fresh, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	int n = snprintf(line, sizeof line, "%s %lu %d\n", bad ? "bad" : "good", (unsigned long)steps, getpid());
+	return write(f, line, n) != n || close(f) || rename(fresh, file);
+}
+
 static int keep(const char *file, size_t mib) {
 	size_t pages = mib << 8;
 	char *at = mmap(0, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -410,8 +428,9 @@ static int keep(const char *file, size_t mib) {
 	}
 	map(&slots[0], 64 * PAGE, 0);
 	pthread_create(&t, 0, spin, &slots[0]);
+	signal(SIGUSR1, on_usr);
 	for (;; steps++) {
-		uint64_t total = 0, bad = 0;
+		uint64_t bad = 0;
 		for (int n = 0; n < 20000; n++) {
 			size_t i = next(&seed) % pages;
 			uint64_t *p = (uint64_t *)(at + i * PAGE);
@@ -419,18 +438,16 @@ static int keep(const char *file, size_t mib) {
 			sum -= account[i];
 			p[0] = p[511] = account[i] = next(&seed);
 			sum += account[i];
+			if (usr) {
+				usr = 0;
+				if (!fork()) { /* what it has is what its parent had */
+					snprintf(other, sizeof other, "%s.forked", file);
+					_exit(say(other, wrong(at, account, pages, sum), 0));
+				}
+			}
 		}
-		for (size_t i = 0; i < pages; i++) {
-			uint64_t *p = (uint64_t *)(at + i * PAGE);
-			if (p[0] != account[i] || p[511] != account[i]) bad++;
-			total += account[i];
-		}
-		char line[128];
-		int f = open(file, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-		int n = snprintf(line, sizeof line, "%s %lu %d\n", bad || total != sum ? "bad" : "good", (unsigned long)steps, getpid());
-		if (write(f, line, n) != n) return 1;
-		close(f);
-		if (bad || total != sum) return 1;
+		bad += wrong(at, account, pages, sum);
+		if (say(file, bad, steps) || bad) return 1;
 		struct timespec d = {0, 2000000};
 		nanosleep(&d, 0);
 	}
