@@ -129,12 +129,11 @@ func examine(ctx context.Context) []machine.Finding {
 
 // lookSlices tries whether the classes of jobs can have time slices here.
 func lookSlices() machine.Finding {
-	f := machine.Finding{Name: "time slices", Detail: "classes of jobs have their own"}
-	if why := slice.Missing(); why != "" {
+	why := slice.Missing()
+	f := machine.Finding{Name: "time slices", OK: why == "", Detail: "classes of jobs have their own"}
+	if !f.OK {
 		f.Detail = "classes of jobs have weights only: " + why
-		return f
 	}
-	f.OK = true
 	return f
 }
 
