@@ -41,7 +41,7 @@ func TestHeldGuestRunsOn(t *testing.T) {
 	if err := hosts[0].Start(t.Context(), tk); err != nil {
 		t.Fatal(err)
 	}
-	healthy(t, hosts[0], tk.Guest.ID)
+	drivertest.Healthy(t, hosts[0], tk.Guest.ID)
 	for i, dirty := range []string{"dirty 1", "dirty 64"} {
 		from, to := hosts[i%2], hosts[(i+1)%2]
 		tk.Order.Migration = fleet.MigrationID(fmt.Sprintf("m%d", i))
@@ -77,6 +77,6 @@ func TestHeldGuestRunsOn(t *testing.T) {
 		if err := from.Stop(t.Context(), tk.Guest.ID); err != nil {
 			t.Fatal(err)
 		}
-		healthy(t, to, tk.Guest.ID)
+		drivertest.Healthy(t, to, tk.Guest.ID)
 	}
 }

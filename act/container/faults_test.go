@@ -201,13 +201,13 @@ func TestAgentKilled(t *testing.T) {
 			tk.Listen = listen
 		}
 		if s.verb == fleet.Start {
-			healthy(t, d, tk.Guest.ID)
+			drivertest.Healthy(t, d, tk.Guest.ID)
 		}
 		if s.host == 0 {
 			d.Close()
 		}
 	}
-	healthy(t, target, tk.Guest.ID)
+	drivertest.Healthy(t, target, tk.Guest.ID)
 }
 
 // sweep stops the guest on both hosts and checks that nothing is left.
@@ -238,7 +238,7 @@ func TestSwitchFails(t *testing.T) {
 	if err := source.Start(t.Context(), tk); err != nil {
 		t.Fatal(err)
 	}
-	healthy(t, source, tk.Guest.ID)
+	drivertest.Healthy(t, source, tk.Guest.ID)
 	for i, c := range []struct {
 		where string // source or target, or the target's agent and the next
 		point string
@@ -286,30 +286,6 @@ func TestSwitchFails(t *testing.T) {
 			t.Error(err)
 		}
 		target.Close()
-		healthy(t, source, tk.Guest.ID)
-	}
-}
-
-// healthy waits until the witness has been round its memory and found nothing
-// wrong.
-func healthy(t *testing.T, d *container.Driver, id fleet.GuestID) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	for first := int64(-1); ; time.Sleep(50 * time.Millisecond) {
-		text, err := drivertest.Ask(ctx, d, id, "report")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var steps, passes, wrong int64
-		if _, err := fmt.Sscan(text, &steps, &passes, &wrong); err != nil || wrong != 0 {
-			t.Fatalf("the witness says %q: %v", text, err)
-		}
-		if first < 0 {
-			first = passes
-		}
-		if passes >= first+2 {
-			return
-		}
+		drivertest.Healthy(t, source, tk.Guest.ID)
 	}
 }

@@ -194,7 +194,7 @@ func TestMPI(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				o = j.do(0, 3*time.Minute, fleet.Program{Args: []string{"./witness", "14", "16"}, MPI: true, Ranks: 4, Trace: true}, "")
+				o = j.do(0, 3*time.Minute, fleet.Program{Args: []string{"./witness", "150", "16", "1000", "moved"}, MPI: true, Ranks: 4, Trace: true}, "")
 			}()
 			testkit.Until(t, time.Minute, "the ranks talk", func() bool {
 				time.Sleep(100 * time.Millisecond)
@@ -211,6 +211,9 @@ func TestMPI(t *testing.T) {
 					n++
 					j.move(g, n)
 				}
+			}
+			if err := os.WriteFile(filepath.Join(j.files, "moved"), nil, 0o644); err != nil {
+				t.Fatal(err)
 			}
 			<-done
 			t.Logf("%v\n%s%s", o.exit, o.stdout, o.stderr)

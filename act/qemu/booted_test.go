@@ -11,6 +11,7 @@ import (
 
 	"pagurus/act/qemu"
 	"pagurus/fleet"
+	"pagurus/serve/agent/drivertest"
 )
 
 // booted gives the snapshots kept with the world's image.
@@ -70,7 +71,7 @@ func TestSnapshots(t *testing.T) {
 		if err := d.Start(t.Context(), tk); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		healthy(t, d, tk.Guest.ID)
+		drivertest.Healthy(t, d, tk.Guest.ID)
 		if got := w.fromSnapshot(t, 0, tk.Guest.ID); got != c.want {
 			t.Errorf("%s: from a snapshot: %t", c.name, got)
 		}
@@ -104,7 +105,7 @@ func (w *world) startAtOnce(t *testing.T, tk fleet.Task) {
 	}
 	wait.Wait()
 	for _, d := range hosts {
-		healthy(t, d, tk.Guest.ID)
+		drivertest.Healthy(t, d, tk.Guest.ID)
 	}
 	if found := w.booted(t); len(found) != 1 || !w.fromSnapshot(t, 0, tk.Guest.ID) && !w.fromSnapshot(t, 1, tk.Guest.ID) {
 		t.Fatalf("of two guests none started from a snapshot; there are %v", found)

@@ -156,13 +156,13 @@ func agentKilled(t *testing.T, mode fleet.Mode) {
 			tk.Listen = listen
 		}
 		if s.verb == fleet.Start {
-			healthy(t, d, tk.Guest.ID)
+			drivertest.Healthy(t, d, tk.Guest.ID)
 		}
 		d.Close()
 	}
 	d := w.open(t, 1)
 	defer d.Close()
-	healthy(t, d, tk.Guest.ID)
+	drivertest.Healthy(t, d, tk.Guest.ID)
 }
 
 // TestFaults: a step that fails at a point says truly whether it may have had
@@ -197,7 +197,7 @@ func TestFaults(t *testing.T) {
 	if err := source.Start(t.Context(), tk); err != nil {
 		t.Fatal(err)
 	}
-	healthy(t, source, tk.Guest.ID)
+	drivertest.Healthy(t, source, tk.Guest.ID)
 	for i, c := range []struct {
 		verb  fleet.Verb
 		point string
@@ -231,23 +231,6 @@ func TestFaults(t *testing.T) {
 		if err := target.Stop(t.Context(), tk.Guest.ID); err != nil {
 			t.Error(err)
 		}
-		healthy(t, source, tk.Guest.ID)
-	}
-}
-
-// healthy has the witness go round its memory twice, and find nothing wrong.
-func healthy(t *testing.T, d *qemu.Driver, id fleet.GuestID) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	for range 2 {
-		text, err := drivertest.Ask(ctx, d, id, "round")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var steps, passes, wrong int64
-		if _, err := fmt.Sscan(text, &steps, &passes, &wrong); err != nil || wrong != 0 || passes < 1 {
-			t.Fatalf("the witness says %q: %v", text, err)
-		}
+		drivertest.Healthy(t, source, tk.Guest.ID)
 	}
 }

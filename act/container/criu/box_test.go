@@ -2,6 +2,7 @@ package criu
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -31,6 +32,7 @@ type box struct {
 	home      *testkit.Host   // whose network is the container's
 	homes     []*testkit.Host // that it may go to, each with the same addresses; their links are cut
 	dir, root string
+	out       string // a folder outside, that is at /out inside
 	pid       int
 	conn      net.Conn
 	lines     *bufio.Reader
@@ -65,7 +67,7 @@ func newBox(t *testing.T, homes int, outside ...*os.File) *box {
 	b := &box{t: t, criu: c, home: hosts[0], homes: hosts[2:], dir: t.TempDir()}
 	b.alike()
 	b.root = filepath.Join(b.dir, "root")
-	for _, dir := range []string{"proc", "dev", "tmp"} {
+	for _, dir := range []string{"proc", "dev", "tmp", "out"} {
 		if err := os.MkdirAll(filepath.Join(b.root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -74,6 +76,11 @@ func newBox(t *testing.T, homes int, outside ...*os.File) *box {
 		t.Fatal(err)
 	}
 	b.mount(b.root, b.root, "", unix.MS_BIND, "")
+	b.out = filepath.Join(b.dir, "out")
+	if err := os.Mkdir(b.out, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b.mount(b.out, filepath.Join(b.root, "out"), "", unix.MS_BIND, "")
 	var door net.Listener
 	hosts[1].Must(func() (err error) {
 		door, err = net.Listen("tcp4", net.JoinHostPort(hosts[1].Addr.String(), "0"))
@@ -152,6 +159,23 @@ func (b *box) silent(when string) {
 	}
 }
 
+// still fails the test if the container runs.
+func (b *box) still(when string) {
+	b.t.Helper()
+	beat := func() string {
+		text, err := os.ReadFile(filepath.Join(b.out, "beat"))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return string(text)
+	}
+	before := beat()
+	time.Sleep(200 * time.Millisecond)
+	if beat() != before {
+		b.t.Fatalf("%s: it runs", when)
+	}
+}
+
 // run runs a part of the test.
 func (b *box) run(name string, f func(t *testing.T)) {
 	b.t.Helper()
@@ -181,11 +205,16 @@ func (b *box) images() string {
 	return dir
 }
 
+// dump is a dump of the container.
+func (b *box) dump(ctx context.Context, s DumpSpec) error {
+	s.PID, s.Mounts = b.pid, map[string]string{"/out": "results"}
+	return b.criu.Dump(ctx, s)
+}
+
 // dumped is for a dump after which the processes are gone.
 func (b *box) dumped(s DumpSpec) {
 	b.t.Helper()
-	s.PID = b.pid
-	if err := b.criu.Dump(b.t.Context(), s); err != nil {
+	if err := b.dump(b.t.Context(), s); err != nil {
 		b.t.Fatal(err)
 	}
 	b.end()
@@ -193,7 +222,7 @@ func (b *box) dumped(s DumpSpec) {
 
 // spec is what the container is restored to.
 func (b *box) spec(images string) RestoreSpec {
-	return RestoreSpec{Images: images, Root: b.root, Netns: filepath.Join("/run/netns", b.home.Namespace)}
+	return RestoreSpec{Images: images, Root: b.root, Netns: filepath.Join("/run/netns", b.home.Namespace), Mounts: map[string]string{"results": b.out}}
 }
 
 func (b *box) restored(s RestoreSpec) {
@@ -240,6 +269,17 @@ func (b *box) wire(words ...string) {
 	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 		b.t.Fatalf("ip %v: %v: %s", args, err, out)
 	}
+}
+
+// free is an address here that nobody uses.
+func free(t *testing.T) *Address {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return &Address{"127.0.0.1", l.Addr().(*net.TCPAddr).Port}
 }
 
 // group is a control group that can be frozen.

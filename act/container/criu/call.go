@@ -153,6 +153,11 @@ func (c *call) start(path string, said *os.File) (*exec.Cmd, *net.UnixConn, erro
 		return nil, nil, fmt.Errorf("start criu: %w", err)
 	}
 	c.pid = cmd.Process.Pid
+	if !c.mortal {
+		// Where memory ends, rather somebody else: what it holds would suffer.
+		// What it restores would inherit this.
+		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", c.pid), []byte("-1000"), 0) // many a root may not
+	}
 	return cmd, conn.(*net.UnixConn), nil
 }
 

@@ -1,10 +1,12 @@
 package criu
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,6 +39,91 @@ func Heal(pid int) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// releaseLimit is how long a CRIU whose caller died may take to notice: it does at
+// its next step. One that hands out memory has none, and waits for ever.
+const (
+	releaseLimit = 5 * time.Second
+	releaseAgain = 10 * time.Millisecond
+)
+
+// Release makes sure that no CRIU holds the container with this first process any
+// more, as an agent must that finds one whose agent died: it waits until CRIU has
+// undone what it did, and otherwise ends it as Dump would. folder is as
+// DumpSpec.Freezer. After it the container is running, or frozen if it was before
+// the dump, with all its connections; if CRIU had to be ended it is frozen in any
+// case. There being no CRIU is no error; that somebody else holds it is.
+func (c Criu) Release(ctx context.Context, pid int, folder string) error {
+	wrap := func(err error) error { return fmt.Errorf("release process %d from criu: %w", pid, err) }
+	tracer, err := c.tracer(pid)
+	for end := time.Now().Add(releaseLimit); err == nil && tracer != 0 && time.Now().Before(end); tracer, err = c.tracer(pid) {
+		select {
+		case <-ctx.Done():
+			return wrap(context.Cause(ctx))
+		case <-time.After(releaseAgain):
+		}
+	}
+	if err != nil || tracer == 0 {
+		if err == nil {
+			err = Heal(pid) // it may have been killed, too
+		}
+		if err != nil {
+			return wrap(err)
+		}
+		return nil
+	}
+	// CRIU has thawed the group, so nobody knows how it was before.
+	group := freezer(folder)
+	handle, err := unix.PidfdOpen(tracer, 0)
+	if err != nil {
+		return wrap(err)
+	}
+	defer unix.Close(handle)
+	err = group.set(true)
+	if err == nil {
+		err = ignoreGone(unix.PidfdSendSignal(handle, unix.SIGKILL, nil, 0))
+	}
+	for end := time.Now().Add(releaseLimit); err == nil && time.Now().Before(end); time.Sleep(releaseAgain) {
+		if tracer, err = c.tracer(pid); tracer == 0 {
+			break
+		}
+	}
+	if err == nil {
+		err = errors.Join(group.settle(), Heal(pid))
+	}
+	if err != nil {
+		return wrap(err)
+	}
+	return nil
+}
+
+// tracer is the CRIU that holds a process; 0: none does.
+func (c Criu) tracer(pid int) (int, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	tracer, _ := strconv.Atoi(field(text, "TracerPid:"))
+	if tracer == 0 {
+		return 0, nil
+	}
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", tracer))
+	if isGone(err) {
+		return 0, nil
+	}
+	exe, _ = strings.CutSuffix(exe, " (deleted)") // by a newer one
+	if err != nil || exe != c.Path && !strings.HasPrefix(exe, prefix+"/") {
+		return 0, fmt.Errorf("it is held by another program, %s: %w", nameOf(tracer), errors.Join(err, os.ErrPermission))
+	}
+	return tracer, nil
+}
+
+func ignoreGone(err error) error {
+	if isGone(err) {
+		return nil
+	}
+	return err
 }
 
 // isGone says that there is no such process, or no longer.

@@ -18,6 +18,9 @@ import (
 func TestMove(t *testing.T) {
 	all := groups(t)
 	b := newBox(t, 0)
+	if got := b.ask("open file /out"); got != "ok" {
+		t.Fatal(got)
+	}
 	for version, g := range all {
 		b.run(version, func(t *testing.T) {
 			for range 2 {
@@ -77,7 +80,7 @@ func TestRollback(t *testing.T) {
 			}
 			for range 2 {
 				g.set(true)
-				if err := b.criu.Dump(t.Context(), DumpSpec{PID: b.pid, Images: b.images(), Running: true, Freezer: g.folder}); err != nil {
+				if err := b.dump(t.Context(), DumpSpec{Images: b.images(), Running: true, Freezer: g.folder}); err != nil {
 					t.Fatal(err)
 				}
 				b.tell("check")
@@ -118,7 +121,7 @@ func TestKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, frozen := range []bool{true, false} {
-			for _, s := range []DumpSpec{{}, {Running: true}, {Running: true, Pages: &Address{"127.0.0.1", 27027}}} {
+			for _, s := range []DumpSpec{{}, {Running: true}, {Running: true, Pages: free(t)}} {
 				b.run(fmt.Sprintf("%s, frozen %v, hangs %v, lazy %v", version, frozen, s.Running, s.Pages != nil), func(t *testing.T) {
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
@@ -139,8 +142,8 @@ func TestKilled(t *testing.T) {
 						s.Ready = strike
 					}
 					g.set(frozen)
-					s.PID, s.Images, s.Freezer = b.pid, b.images(), g.folder
-					if err := b.criu.Dump(ctx, s); !errors.Is(err, errKilled) {
+					s.Images, s.Freezer = b.images(), g.folder
+					if err := b.dump(ctx, s); !errors.Is(err, errKilled) {
 						t.Fatalf("it says %v", err)
 					}
 					b.tell("check")
@@ -168,7 +171,7 @@ func TestNoRoom(t *testing.T) {
 	for _, kib := range []int{4, 16, 64, 256, 1024} {
 		images := b.images()
 		b.mount("images", images, "tmpfs", 0, fmt.Sprintf("size=%dk", kib))
-		err := b.criu.Dump(t.Context(), DumpSpec{PID: b.pid, Images: images, Running: true})
+		err := b.dump(t.Context(), DumpSpec{Images: images, Running: true})
 		if err == nil || !strings.Contains(err.Error(), "room") {
 			t.Errorf("%d KiB: %v", kib, err)
 		}
@@ -182,15 +185,15 @@ func TestCancelled(t *testing.T) {
 	b := newBox(t, 0)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("it is late")
-	err := b.criu.Dump(ctx, DumpSpec{PID: b.pid, Images: b.images(), Frozen: func() error { cancel(why); return nil }})
+	err := b.dump(ctx, DumpSpec{Images: b.images(), Frozen: func() error { cancel(why); return nil }})
 	if !errors.Is(err, why) {
 		t.Errorf("cancelled: %v", err)
 	}
 	b.well()
-	if err := b.criu.Dump(ctx, DumpSpec{PID: b.pid, Images: b.images()}); !errors.Is(err, why) {
+	if err := b.dump(ctx, DumpSpec{Images: b.images()}); !errors.Is(err, why) {
 		t.Errorf("cancelled before: %v", err)
 	}
-	err = b.criu.Dump(t.Context(), DumpSpec{PID: b.pid, Images: b.images(), Frozen: func() error { return why }})
+	err = b.dump(t.Context(), DumpSpec{Images: b.images(), Frozen: func() error { return why }})
 	if !errors.Is(err, why) {
 		t.Errorf("refused: %v", err)
 	}
@@ -204,11 +207,11 @@ func TestLazy(t *testing.T) {
 		t.Fatal(got)
 	}
 	images := b.images()
-	from := &Address{"127.0.0.1", 27027}
+	from := free(t)
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	first := b.pid
 	go func() {
-		ended <- b.criu.Dump(t.Context(), DumpSpec{PID: first, Images: images, Pages: from, Ready: func() error { close(ready); return nil }})
+		ended <- b.dump(t.Context(), DumpSpec{Images: images, Pages: from, Ready: func() error { close(ready); return nil }})
 	}()
 	select {
 	case <-ready:
@@ -253,9 +256,9 @@ func TestNotRestored(t *testing.T) {
 		want   string
 		late   bool // sockets were there, and are in the next one's way
 	}{
-		{"no root", t.Context(), func(s *RestoreSpec) { s.Root = filepath.Join(b.dir, "none") }, "no such file", false},
+		{"no root", t.Context(), func(s *RestoreSpec) { s.Root = filepath.Join(b.dir, "none") }, "does not exist here", false},
 		{"no network", t.Context(), func(s *RestoreSpec) { s.Netns = "/run/netns/none" }, "network", false},
-		{"another network", t.Context(), func(s *RestoreSpec) { s.Netns = "/proc/self/ns/net" }, "address", false},
+		{"another network", t.Context(), func(s *RestoreSpec) { s.Netns = "/proc/thread-self/ns/net" }, "address", false},
 		{"no images", t.Context(), func(s *RestoreSpec) { s.Images = b.images() }, "images", false},
 		{"not connected", t.Context(), func(s *RestoreSpec) { s.Connected = func(int) error { return no } }, no.Error(), true},
 		{"not resumed", t.Context(), func(s *RestoreSpec) { s.Resuming = func(int) error { return no } }, no.Error(), true},

@@ -39,7 +39,7 @@ func TestObstacles(t *testing.T) {
 			if !strings.Contains(found, c.found) || c.found == "" && found != "" {
 				t.Errorf("Obstacles says %q", found)
 			}
-			err := b.criu.Dump(t.Context(), DumpSpec{PID: b.pid, Images: b.images(), Running: true})
+			err := b.dump(t.Context(), DumpSpec{Images: b.images(), Running: true})
 			switch {
 			case c.said == "-" && err != nil, c.said != "-" && (err == nil || !strings.Contains(err.Error(), c.said)):
 				t.Errorf("Dump says %v", err)
@@ -67,7 +67,18 @@ func TestOutside(t *testing.T) {
 	if got := Obstacles(b.pid); len(got) == 0 || !strings.Contains(got[0], want) {
 		t.Errorf("Obstacles says %q", got)
 	}
-	if err := b.criu.Dump(t.Context(), DumpSpec{PID: b.pid, Images: b.images(), Running: true}); err == nil || !strings.Contains(err.Error(), want) {
+	if err := b.dump(t.Context(), DumpSpec{Images: b.images(), Running: true}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("Dump says %v", err)
+	}
+	b.well()
+}
+
+// TestUntold: something is mounted in a container from outside, and the dump is not
+// told.
+func TestUntold(t *testing.T) {
+	b := newBox(t, 0)
+	err := b.criu.Dump(t.Context(), DumpSpec{PID: b.pid, Images: b.images(), Running: true})
+	if err == nil || !strings.Contains(err.Error(), "/out is mounted in it from outside") {
 		t.Errorf("Dump says %v", err)
 	}
 	b.well()

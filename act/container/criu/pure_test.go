@@ -65,7 +65,7 @@ func TestExplain(t *testing.T) {
 		{"Error (criu/image.c:40): Can't write image: No space left on device", "", "no room"},
 		{"", "tee: 65536: Operation not permitted", "fs.pipe-max-size=4194304"},
 		{"Error (criu/util.c:1534): rlimit: Can't setup RLIMIT_NOFILE for self: Operation not permitted\n", "Can't dump file 5 of that type [20666] (chr 231:192)", "numbers 231:192"},
-		{"Error (criu/mount.c:1): No mapping for 72:./out mountpoint", "", "./out is mounted in it from outside"},
+		{"Error (criu/mount.c:1): No mapping for 72:./out mountpoint", "", "/out is mounted in it from outside"},
 		{"Error (criu/sk-unix.c:1): External socket is used. Consider using --ext-unix-sk option.", "", "Unix socket"},
 		{"Error (criu/sk-inet.c:60): Unsupported proto 132 for socket 1f", "", "SCTP"},
 		{"Error (criu/sockets.c:1): BUG! Unknown socket collected (family 21)", "", "RDS"},

@@ -46,8 +46,9 @@ type RestoreSpec struct {
 //
 // After an error nothing is left of the container here, and the images are good
 // for another try; but if Connected had been reached its sockets were closed as
-// any program's: their peers are told unless its link is cut, and its network is
-// of no use any more.
+// any program's: their peers are told unless its link is cut, what arrived at
+// them is lost, and its network is of no use any more. So the link should stay
+// cut, or what arrives be held back, until nothing can fail any more.
 //
 // If the caller dies before Resuming, CRIU goes with it, and what it made
 // stands still for ever; a caller that comes after ends what is in the

@@ -76,7 +76,9 @@ var rules = []rule{
 		says("a socket's address is not there: the container's network has to be made, with its addresses and routes, before its processes, and nothing may be left in it of processes that ended"), false},
 	{`(?:Can't open file|Can't open mapped|Can't stat) (.*) on restore: (.*)`, quoting("its file %s cannot be opened here: %s; the container's files have to be the same on both hosts"), false},
 	{`File (\S+) has bad (?:size|mode|build-ID)`, quoting("its file %s is not what it was: the container's files have to be the same on both hosts"), false},
-	{`No mapping for \S+:(\S+) mountpoint`, quoting("%s is mounted in it from outside, of which nobody told"), false},
+	{`\d+:\.?(/\S*) doesn't have a proper root mount|No mapping for \d+:\.?(/\S*) mountpoint`, func(m []string) string {
+		return printable(m[1]+m[2]) + " is mounted in it from outside, of which nobody told"
+	}, false},
 	{`Unable to mount (\S+) .*: No such file or directory`, quoting("%s, which is mounted in it, does not exist here"), false},
 	{`CPU (?:instruction )?capabilities do not match|FPU feature required by image|CPU xfeatures has unsupported|CPU xsave (?:max )?size mismatch|missing support fxsave`,
 		says("this host's processor lacks something that its programs use: move it to a host with the same model or a newer one"), false},

@@ -176,7 +176,13 @@ func (k *kept) beginLazily(images string, store *Store) (wait func()) {
 	}
 	_ = theirs.Close()
 	served := make(chan error, 1)
-	go func() { served <- store.Serve(context.Background(), k.way(conn), k.family) }()
+	go func() {
+		err := store.Serve(context.Background(), k.way(conn), k.family)
+		if err != nil { // the processes do not get on then, which others may see first
+			fmt.Fprintf(os.Stderr, "%s: %v\n%s\n", k.t.Name(), err, tail(filepath.Join(images, "lazy.log")))
+		}
+		served <- err
+	}()
 	testkit.Until(k.t, 20*time.Second, "criu lazy-pages listens", func() bool {
 		_, err := os.Stat(filepath.Join(images, "lazy-pages.socket"))
 		return err == nil

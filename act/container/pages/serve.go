@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -118,6 +119,11 @@ func (v *server) get(b [requestBytes]byte, q request) error {
 	pages := v.answer[requestBytes:]
 	pages = pages[:min(q.pages, mostAnswered)*PageBytes]
 	content, err := v.store.read(uint32(q.process), q.address, pages)
+	if errors.Is(err, errGiven) && v.returns.nobodys(area{q.address, q.address + uint64(len(content))}) {
+		// CRIU does not yet know that a child that it asks this for has ended.
+		clear(content)
+		err = nil
+	}
 	if err != nil {
 		return err
 	}
@@ -165,18 +171,14 @@ func (r *returns) note(process uint32, a area) error {
 		return nil
 	}
 	r.looked = now
-	restored, err := r.restored()
-	defer func() {
-		for _, p := range restored {
-			p.close()
-		}
-	}()
-	if err != nil {
+	restored, strangers, err := r.processes()
+	defer closeAll(restored, strangers)
+	if err != nil || len(strangers) > 0 {
 		return nil // who cannot be seen may be a stranger
 	}
 	left := r.queue[:0]
 	for _, d := range r.queue {
-		p := restored[d.process]
+		p := find(restored, d.process)
 		if p == nil || now.Sub(d.at) < settle {
 			left = append(left, d)
 			continue
@@ -195,23 +197,12 @@ func (r *returns) note(process uint32, a area) error {
 // it has not may have been asked for by a child of it that has ended, and will be
 // asked for again.
 func (r *returns) give(p *process, d delivery) (left []delivery, err error) {
-	pagemap, err := p.folder.open("pagemap")
+	has, err := r.has(p, d.area)
 	if err != nil {
 		return []delivery{d}, nil // it has just ended
 	}
-	defer func() { _ = pagemap.Close() }()
-	if r.room == nil {
-		r.room = make([]region, mostAnswered)
-	}
-	q := scan{start: d.area.start, end: d.area.end, anyOf: isPresent | isSwapped, give: isPresent}
-	found, err := q.run(int(pagemap.Fd()), r.room)
-	if err != nil {
-		return []delivery{d}, nil
-	}
-	has := make([]area, 0, len(found))
-	for _, f := range found {
-		has = append(has, area{f.start, f.end})
-		if err := r.store.give(d.process, area{f.start, f.end}); err != nil {
+	for _, a := range has {
+		if err := r.store.give(d.process, a); err != nil {
 			return nil, err
 		}
 	}
@@ -221,34 +212,86 @@ func (r *returns) give(p *process, d delivery) (left []delivery, err error) {
 	return left, nil
 }
 
-// errStranger says that a process runs that was not restored.
-var errStranger = errors.New("a process is new")
+// has says which of some pages a process has.
+func (r *returns) has(p *process, a area) (list []area, err error) {
+	pagemap, err := p.folder.open("pagemap")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = pagemap.Close() }()
+	if r.room == nil {
+		r.room = make([]region, mostAnswered)
+	}
+	q := scan{start: a.start, end: a.end, anyOf: isPresent | isSwapped, give: isPresent}
+	found, err := q.run(int(pagemap.Fd()), r.room)
+	for _, f := range found {
+		list = append(list, area{f.start, f.end})
+	}
+	return list, ended(err)
+}
 
-// restored gives the processes that run, by their numbers in the container, if
-// there are no others but those that were restored.
-func (r *returns) restored() (found map[uint32]*process, err error) {
-	found = map[uint32]*process{}
+// nobodys reports whether of pages that were given back nobody is left who could
+// want them: the process had them, and so had every child of it that lives.
+func (r *returns) nobodys(a area) bool {
+	restored, strangers, err := r.processes()
+	defer closeAll(restored, strangers)
+	for _, p := range strangers {
+		if err == nil && r.lacks(p, a) {
+			return false
+		}
+	}
+	return err == nil
+}
+
+// lacks reports whether a process has room for pages, and not all of them.
+func (r *returns) lacks(p *process, a area) bool {
+	has, err := r.has(p, a)
+	var areas []area
+	if err == nil {
+		areas, err = p.folder.areas()
+	}
+	if err != nil {
+		return !errors.Is(err, errEnded)
+	}
+	missing := without([]area{a}, has)
+	return !slices.Equal(without(missing, areas), missing)
+}
+
+// processes lists those that run: such as were restored, and others. To be closed
+// by the caller, error or not.
+func (r *returns) processes() (restored, strangers []*process, err error) {
 	pids, err := r.running()
 	if err != nil {
-		return found, err
+		return nil, nil, err
 	}
 	for _, pid := range pids {
 		p, err := openProcess(pid)
-		if errors.Is(err, errEnded) {
-			continue
-		}
-		if err != nil {
-			return found, err
-		}
 		switch {
+		case errors.Is(err, errEnded):
+		case err != nil:
+			return restored, strangers, err
 		case !p.alive(): // it asks for nothing
 			p.close()
-		case !r.store.knows(p.number):
-			p.close()
-			return found, errStranger
+		case r.store.knows(p.number):
+			restored = append(restored, p)
 		default:
-			found[p.number] = p
+			strangers = append(strangers, p)
 		}
 	}
-	return found, nil
+	return restored, strangers, nil
+}
+
+func find(list []*process, number uint32) *process {
+	for _, p := range list {
+		if p.number == number {
+			return p
+		}
+	}
+	return nil
+}
+
+func closeAll(lists ...[]*process) {
+	for _, p := range slices.Concat(lists...) {
+		p.close()
+	}
 }

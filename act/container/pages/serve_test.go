@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -219,6 +220,41 @@ func TestReturns(t *testing.T) {
 				t.Error("what the process has not is not there any more")
 			}
 		})
+	}
+}
+
+// TestGivenBack: CRIU may ask for what was given back, for a child that has ended,
+// and gets something; but not while a process lives that may want it.
+func TestGivenBack(t *testing.T) {
+	testkit.Leftovers(t)
+	s := startSubject(t, "obey")
+	_, at := s.do("map 0 64 -1")
+	child, _ := s.do("fork 0 7") // has the pages, and its parent has not
+	testkit.Until(t, 10*time.Second, "the child has its memory", func() bool {
+		a := area{at, at + 64*PageBytes}
+		p := &process{folder: mustFolder(t, child)}
+		has, err := (&returns{}).has(p, a)
+		return err == nil && slices.Equal(has, []area{a})
+	})
+	store := newStore(t)
+	filled(t, store, uint32(child), at, 65)
+	if err := store.give(uint32(child), area{at, at + 64*PageBytes}); err != nil {
+		t.Fatal(err)
+	}
+	begin := func() *asker { return serve(t, store, s.family) }
+	a := begin()
+	if b := a.get(uint64(child), at+64*PageBytes, 1); b[0] != 65 {
+		t.Error("not the page asked for")
+	}
+	if _, err := a.conn.Write(ask(commandGet, uint64(child), at+10*PageBytes, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-a.over; !errors.Is(err, errGiven) {
+		t.Errorf("while another may want it: %v", err)
+	}
+	s.do("fill 0 1") // now the other has its own
+	if b := begin().get(uint64(child), at+10*PageBytes, 100); len(b) != 54*PageBytes || !bytes.Equal(b, make([]byte, len(b))) {
+		t.Errorf("%d bytes, and not zeros", len(b))
 	}
 }
 

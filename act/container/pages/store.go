@@ -78,7 +78,8 @@ func (s *Store) Close() error {
 }
 
 // read gives what is kept of a process from an address on, in content: as many
-// pages as there are in a row, at least one.
+// pages as there are in a row, at least one. With errGiven it gives only how many
+// there were.
 func (s *Store) read(process uint32, address uint64, content []byte) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,14 +93,16 @@ func (s *Store) read(process uint32, address uint64, content []byte) ([]byte, er
 	return m.read(address, content)
 }
 
-// give gives memory back that nobody will ask for any more.
+// give gives memory back that nobody needs any more, and notes that.
 func (s *Store) give(process uint32, a area) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m := s.memories[process]; m != nil {
-		return m.forget(a)
+	m := s.memories[process]
+	if m == nil {
+		return nil
 	}
-	return nil
+	m.mark(a, false, func(b *block, word int, mask uint64) { b.given[word] |= mask & (b.filled[word] | b.zero[word]) })
+	return m.drop(a)
 }
 
 // knows reports whether memory of the process was received.
@@ -122,8 +125,15 @@ const (
 	blockBytes = blockPages * PageBytes
 )
 
-// block says which of its pages are kept, and which are nothing but zeros.
-type block struct{ filled, zero [blockPages / 64]uint64 }
+// block says which of its pages are kept, which are nothing but zeros, and which
+// were given back.
+type block struct{ filled, zero, given [blockPages / 64]uint64 }
+
+// given is what is known of a page that was given back.
+const given = Gone + 1
+
+// errGiven says that a page was given back.
+var errGiven = errors.New("it was given back already")
 
 func newMemory(number uint32) (*memory, error) {
 	fd, err := unix.MemfdCreate("pagurus-pages", unix.MFD_CLOEXEC)
@@ -136,24 +146,25 @@ func newMemory(number uint32) (*memory, error) {
 func (m *memory) put(p Piece, content []byte) error {
 	a := area{p.Address, p.Address + p.Bytes}
 	if p.What == Filled {
-		m.mark(a, false, func(b *block, word int, mask uint64) { b.filled[word] &^= mask; b.zero[word] &^= mask })
+		m.mark(a, false, (*block).clear)
 		if _, err := m.file.WriteAt(content, int64(p.Address)); err != nil {
 			return err
 		}
 		m.mark(a, true, func(b *block, word int, mask uint64) { b.filled[word] |= mask })
 		return nil
 	}
-	if err := m.forget(a); err != nil {
+	if err := m.drop(a); err != nil {
 		return err
 	}
+	m.mark(a, false, (*block).clear)
 	if p.What == Zero {
 		m.mark(a, true, func(b *block, word int, mask uint64) { b.zero[word] |= mask })
 	}
 	return nil
 }
 
-// forget makes the pages such as were never received.
-func (m *memory) forget(a area) error {
+// drop lets go of what the pages hold.
+func (m *memory) drop(a area) error {
 	kept := false
 	m.mark(a, false, func(b *block, word int, mask uint64) {
 		kept = kept || b.filled[word]&mask != 0
@@ -164,6 +175,13 @@ func (m *memory) forget(a area) error {
 		return nil
 	}
 	return unix.Fallocate(int(m.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(a.start), int64(a.end-a.start))
+}
+
+// clear makes pages such as were never received.
+func (b *block) clear(word int, mask uint64) {
+	b.filled[word] &^= mask
+	b.zero[word] &^= mask
+	b.given[word] &^= mask
 }
 
 // mark changes what is known of pages, 64 at a time; with create also where
@@ -219,6 +237,8 @@ func (m *memory) known(address uint64) What {
 		return Filled
 	case b.zero[page/64]>>(page%64)&1 != 0:
 		return Zero
+	case b.given[page/64]>>(page%64)&1 != 0:
+		return given
 	}
 	return Gone
 }
@@ -233,6 +253,8 @@ func (m *memory) read(address uint64, content []byte) ([]byte, error) {
 	switch first {
 	case Gone:
 		return nil, fmt.Errorf("the page at %#x of process %d was not received", address, m.number)
+	case given:
+		return content, fmt.Errorf("the page at %#x of process %d: %w", address, m.number, errGiven)
 	case Zero:
 		clear(content)
 		return content, nil

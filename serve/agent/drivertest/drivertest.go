@@ -205,6 +205,22 @@ func askOnce(ctx context.Context, d agent.Linker, id fleet.GuestID, question str
 // questions counts them all.
 var questions atomic.Int64
 
+// Healthy has the witness in a guest go round its memory twice: what is there must
+// be as it left it, and then what it wrote.
+func Healthy(t *testing.T, d agent.Linker, id fleet.GuestID) {
+	t.Helper()
+	for range 2 {
+		text, err := Ask(t.Context(), d, id, "round")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var now report
+		if _, err := fmt.Sscan(text, &now.steps, &now.passes, &now.wrong); err != nil || now.wrong != 0 || now.passes < 1 {
+			t.Fatalf("the witness says %q: %v", text, err)
+		}
+	}
+}
+
 // healthy checks that the witness lives, that its memory is as it left it and
 // that it has not begun anew.
 func (r *trial) healthy(host int, before report) report {
