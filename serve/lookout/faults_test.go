@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,8 +84,8 @@ func TestFaults(t *testing.T) {
 		if l.Seen() != nil {
 			t.Error("it has seen somebody before it looked")
 		}
-		leaving := false
-		l.Leaving(func() bool { return leaving })
+		var leaving atomic.Bool
+		l.Leaving(func() bool { return leaving.Load() })
 		ctx, stop := context.WithCancel(t.Context())
 		over := make(chan struct{})
 		go func() { defer close(over); l.Run(ctx) }()
@@ -116,10 +117,10 @@ func TestFaults(t *testing.T) {
 		if o := l.Seen(); len(o.Deaf) > 0 {
 			t.Errorf("it still says %v", o.Deaf)
 		}
-		leaving = true
+		leaving.Store(true)
 		time.Sleep(2 * time.Second)
 		is("while some leave", "yield capped leaving")
-		leaving = false
+		leaving.Store(false)
 		time.Sleep(2 * time.Second)
 		is("when they have left", "yield capped")
 		// A sensor with a bug costs its samples and nobody's place.
