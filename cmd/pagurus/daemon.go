@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"pagurus/act/etcd"
+	"pagurus/act/owner"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
 )
@@ -50,6 +51,7 @@ func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
 	flags.IntVar(&f.snapshots, "snapshots", 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
 	flags.StringVar(&f.group, "group", "", "")
 	_ = flags.MarkHidden("group")
+	flags.StringVar(&f.others, "others", string(owner.Machine), "whose use of the CPUs counts as the owner's: machine (everybody's but Pagurus's), network (who is in this network namespace) or cgroup:PATH")
 	return flags.String("memory", "", "memory for guests (default: all but 1 GiB)")
 }
 
@@ -68,7 +70,10 @@ func (f *hostFlags) finish(memory string) error {
 		return errors.New("--snapshots must not be negative")
 	}
 	if f.group == "" {
-		f.group = "pagurus/" + f.name
+		f.group = hostGroup(f.name)
+	}
+	if _, err := owner.ParseScope(f.others); err != nil {
+		return fmt.Errorf("--others %w", err)
 	}
 	if memory == "" {
 		return nil

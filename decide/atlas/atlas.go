@@ -56,7 +56,10 @@ func (a *Atlas) Hosts() []fleet.HostID { return slices.Sorted(maps.Keys(a.jobs))
 
 // Wanted gives all that should be on one host.
 func (a *Atlas) Wanted(host fleet.HostID) fleet.Wanted {
-	w := fleet.Wanted{Cluster: a.s.Cluster.ID, Revision: a.s.Revision, Guests: slices.Sorted(slices.Values(a.guests[host]))}
+	w := fleet.Wanted{
+		Cluster: a.s.Cluster.ID, Revision: a.s.Revision, Guests: slices.Sorted(slices.Values(a.guests[host])),
+		Policy: a.s.Hosts[host].Policy,
+	}
 	for _, id := range a.jobs[host] {
 		w.Networks = append(w.Networks, a.network(a.s.Jobs[id], host))
 	}

@@ -141,6 +141,8 @@ func Unfit(v *Survey, h fleet.Host, a Ask) string {
 		return "is left out"
 	case a.Alive != nil && a.Alive.Host == h.ID:
 		return "is where it runs now"
+	case h.ForOwner || h.Facts.Owner != nil && h.Facts.Owner.Present:
+		return "has its owner there"
 	case h.State != fleet.HostUp:
 		return "is draining"
 	case h.Facts.SeenAt.IsZero():

@@ -10,6 +10,7 @@ import (
 	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
+	"pagurus/decide/vacate"
 	"pagurus/fleet"
 )
 
@@ -288,6 +289,7 @@ func (e *explainer) host(h fleet.Host) []string {
 			say("It cannot run guests of kind %s: %s.", k, a.Trouble)
 		}
 	}
+	out = append(out, vacate.Explain(h, e.s.At)...)
 	for _, t := range h.Facts.Troubles {
 		say("Trouble: %s.", strings.TrimSuffix(t, "."))
 	}

@@ -11,6 +11,7 @@ import (
 	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
+	"pagurus/decide/vacate"
 	"pagurus/fleet"
 )
 
@@ -353,13 +354,14 @@ func (d *draft) underWay() []fleet.Move {
 	return out
 }
 
-// conduct lets the members of every move begin to copy whose turn it is, and
-// applies the moves' deadlines.
+// conduct lets the members of every move begin to copy whose turn it is, applies
+// the moves' deadlines, and turns back those that owners have made pointless.
 func (d *draft) conduct() {
 	for _, v := range d.underWay() {
-		members, expired := lifecycle.Expire(v, d.membersOf(v), d.at)
+		members, turned := vacate.TurnBack(v, d.membersOf(v), d.hosts.at, d.at)
+		members, expired := lifecycle.Expire(v, members, d.at)
 		members, began := lifecycle.Start(members, d.left, d.at)
-		if expired || began {
+		if turned || expired || began {
 			d.take(v.ID, members)
 		}
 	}
@@ -437,7 +439,7 @@ func (d *draft) drainOne(id fleet.HostID, guests []fleet.Guest) {
 			n++
 		}
 		if gang, to := d.fitting(guests[:n], nowhere); len(gang) > 0 {
-			v := fleet.Move{Why: fmt.Sprintf("%s is draining", id), Drains: id, Limits: d.hosts.at(id).Leave}
+			v := fleet.Move{Why: vacate.Why(d.hosts.at(id)), Drains: id, Limits: d.hosts.at(id).Leave}
 			d.depart(gang, v, d.choose(gang, to, v, nil))
 			return
 		}

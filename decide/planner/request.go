@@ -8,6 +8,7 @@ import (
 	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
+	"pagurus/decide/vacate"
 	"pagurus/fleet"
 )
 
@@ -36,12 +37,27 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 		return d.forget(r)
 	case fleet.Record:
 		return d.record(r)
+	case fleet.SetPolicy, fleet.Claim, fleet.Release:
+		return d.amend(r)
 	}
 	return refuse(r, "there is no request %q; pagurus and its controller may be of different versions, see pagurus version", r.Verb)
 }
 
 func refuse(r fleet.Request, format string, args ...any) (fleet.Answer, error) {
 	return fleet.Answer{}, &Refusal{Request: r, Reason: fmt.Sprintf(format, args...)}
+}
+
+// amend changes what the owner of a host has agreed to.
+func (d *draft) amend(r fleet.Request) (fleet.Answer, error) {
+	h, err := d.adminHost(r)
+	if err == nil {
+		reason := ""
+		if h, reason = vacate.Amend(h, r); reason != "" {
+			return refuse(r, "%s", reason)
+		}
+		d.hosts.put[h.ID] = h
+	}
+	return fleet.Answer{}, err
 }
 
 // record keeps what ranks saw of a migration that is over. One that is not
@@ -117,8 +133,8 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "%s", reason)
 	}
 	now, changed := lifecycle.Host(h, fleet.Drain, d.at)
-	if changed || now.Leave != leave {
-		now.Leave = leave
+	if changed || now.Leave != leave || now.ForOwner {
+		now.Leave, now.ForOwner = leave, false // the owner's going does not undo it now
 		d.hosts.put[h.ID], h = now, now
 	}
 	d.drain()
@@ -171,6 +187,9 @@ func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
 	h, err := d.adminHost(r)
 	if err != nil {
 		return fleet.Answer{}, err
+	}
+	if h.ForOwner {
+		return refuse(r, "%s is kept empty because its owner is there; pagurus host policy %s changes what they agreed to", h.ID, h.ID)
 	}
 	h.Leave = fleet.Limits{}
 	if h, changed := lifecycle.Host(h, fleet.Undrain, d.at); changed {

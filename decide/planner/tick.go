@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"pagurus/decide/atlas"
+	"pagurus/decide/vacate"
 	"pagurus/fleet"
 )
 
@@ -46,8 +47,11 @@ const (
 // tick does what only time brings about.
 func (d *draft) tick() error {
 	for _, h := range d.base.Hosts {
+		h, changed := vacate.Host(h, d.base.At, d.at)
 		if h.Facts.Address != "" && h.Facts.Address != h.Address {
-			h.Address = h.Facts.Address
+			h.Address, changed = h.Facts.Address, true
+		}
+		if changed {
 			d.hosts.put[h.ID] = h
 		}
 	}

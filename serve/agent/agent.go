@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/serve/lookout"
 	"pagurus/serve/wire"
 )
 
@@ -66,6 +67,8 @@ type Config struct {
 	Overlay    Overlay
 	Shares     Shares
 	Images     Images
+	Owner      *lookout.Lookout // nil: the host is nobody's but ours
+	Classes    Classes          // nil: guests get what they take
 	Controller Controller
 	Facts      func() fleet.Facts                   // what does not change by what the agent does: version, machine, address, capacity, abilities
 	Drops      func(fleet.Limits, fleet.Cache) bool // whether a guest drops its page cache before it is copied; nil: none does
@@ -114,11 +117,13 @@ const (
 
 // New makes an agent; it touches nothing yet.
 func New(c Config) *Agent {
-	return &Agent{
+	a := &Agent{
 		Config: c, ledger: ledger{dir: filepath.Join(c.Run, "ledger")},
 		seats: map[fleet.GuestID]*seat{}, news: make(chan struct{}, 1),
 		present: map[fleet.GuestID]presence{}, troubles: map[string]string{}, profiles: newProfiles(),
 	}
+	c.Owner.Leaving(a.sending)
+	return a
 }
 
 // Run does what the controller says until ctx ends. Guests and what runs in
@@ -129,6 +134,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.ctx = ctx
 	a.look(ctx)
 	a.works.Go(func() { a.watch(ctx) })
+	a.works.Go(func() { a.Owner.Run(ctx) })
 	pause, last := firstPause, ""
 	for ctx.Err() == nil {
 		attached, err := a.session(ctx)
@@ -184,6 +190,13 @@ func (a *Agent) speak(ctx context.Context, s Session) error {
 	tick := time.NewTicker(copiesEvery)
 	defer tick.Stop()
 	told := time.Now()
+	tell := func() error {
+		f := a.facts()
+		if err := send(wire.Up{Facts: &f}); err != nil {
+			return fmt.Errorf("sending facts: %w", err)
+		}
+		return nil
+	}
 	for {
 		for r, ok := a.nextReport(); ok; r, ok = a.nextReport() {
 			if err := send(wire.Up{Report: &r}); err != nil {
@@ -200,9 +213,12 @@ func (a *Agent) speak(ctx context.Context, s Session) error {
 				continue
 			}
 			told = now
-			f := a.facts()
-			if err := send(wire.Up{Facts: &f}); err != nil {
-				return fmt.Errorf("sending facts: %w", err)
+			if err := tell(); err != nil {
+				return err
+			}
+		case <-a.Owner.News():
+			if err := tell(); err != nil {
+				return err
 			}
 		}
 	}

@@ -66,6 +66,10 @@ func (a *Agent) facts() fleet.Facts {
 	f.Guests = map[fleet.GuestID]fleet.GuestFacts{}
 	f.Copies = map[fleet.MigrationID]fleet.Progress{}
 	f.Troubles = slices.Clone(f.Troubles)
+	f.Owner = a.Owner.Seen()
+	if a.Classes != nil {
+		f.NoSlices = a.Classes.Slices()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id, p := range a.present {
@@ -111,6 +115,19 @@ func (a *Agent) copying() bool {
 	return false
 }
 
+// sending tells whether a guest is being sent from this host.
+func (a *Agent) sending() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.seats {
+		under := s.last != nil && !s.last.over()
+		if s.progress != nil || under && (s.last.task.Order.Verb == fleet.Copy || s.last.task.Order.Verb == fleet.Switch) {
+			return true
+		}
+	}
+	return false
+}
+
 // trouble notes that something is wrong, or right again, and logs the change.
 func (a *Agent) trouble(what string, err error) {
 	a.mu.Lock()
@@ -125,6 +142,16 @@ func (a *Agent) trouble(what string, err error) {
 		a.Log.Warn("trouble", "what", what, "cause", err)
 	}
 }
+
+// classify gives a guest on this host what its job's class says.
+func (a *Agent) classify(w *work) {
+	if class := w.task.Job.Spec.Class; a.Classes != nil && class != "" {
+		a.trouble(classing+string(w.seat.guest), a.Classes.Class(w.task.Guest, class))
+	}
+}
+
+// classing begins the name of the trouble with a guest's class.
+const classing = "the CPU class of guest "
 
 // forget drops what is known of guests that are gone and were not heard of for
 // long.
@@ -146,8 +173,10 @@ func (a *Agent) forget(now time.Time) {
 		}
 	}
 	for what := range a.troubles {
-		if g, ok := strings.CutPrefix(what, removing); ok && !keep(fleet.GuestID(g)) {
-			delete(a.troubles, what)
+		for _, of := range []string{removing, classing} {
+			if g, ok := strings.CutPrefix(what, of); ok && !keep(fleet.GuestID(g)) {
+				delete(a.troubles, what)
+			}
 		}
 	}
 }

@@ -73,6 +73,7 @@ func (a *Agent) hold(ctx context.Context, w *work) (fleet.Report, error) {
 	if !here {
 		return fleet.Report{}, fmt.Errorf("holding guest %s on %s: %w%s", g, a.Host, ErrAbsent, a.lastWords(w))
 	}
+	a.classify(w)
 	a.wake(w.seat, w.task)
 	if ended != nil {
 		select {
@@ -254,6 +255,8 @@ func (a *Agent) receive(ctx context.Context, w *work) (fleet.Report, error) {
 	listen, err := w.driver.Receive(ctx, w.task)
 	if err != nil {
 		err = fmt.Errorf("making room for guest %s on %s: %w", w.seat.guest, a.Host, err)
+	} else {
+		a.classify(w)
 	}
 	return fleet.Report{Listen: listen}, err
 }
@@ -319,6 +322,7 @@ func (a *Agent) repoint(ctx context.Context, w *work) (fleet.Report, error) {
 	w.seat.resumed = resumed
 	a.mu.Unlock()
 	a.beginSettling(w)
+	a.works.Go(func() { a.classify(w) }) // what came with the guest may have brought its own; not waited for
 	a.match(ctx)
 	return fleet.Report{Resumed: resumed}, nil
 }

@@ -40,6 +40,8 @@ func (a *Agent) want(w fleet.Wanted, first bool) error {
 	}
 	a.wanted = &w
 	a.mu.Unlock()
+	// Before the networks, which may take long: the owner comes first.
+	a.trouble("the host's owner", a.Owner.Agree(w.Policy))
 	a.match(a.ctx) // to its end, also when the session ends meanwhile
 	a.sweep()
 	return nil

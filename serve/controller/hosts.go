@@ -188,6 +188,10 @@ func (c *Controller) enter(ctx context.Context, r fleet.Report) {
 func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
 	moved := c.facts[id].Address != f.Address
 	f.SeenAt, f.Connected = now(), true
+	if f.Owner != nil {
+		owner := f.Owner.By(f.SeenAt)
+		f.Owner = &owner
+	}
 	c.facts[id] = f
 	c.changed = true
 	return moved
