@@ -83,6 +83,7 @@ type Facts struct {
 	Troubles    []string                 `json:"troubles,omitempty"`  // what is wrong on the host, for people
 	CPULimit    float64                  `json:"cpu_limit,omitempty"` // CPUs all guests together may use; 0 is no limit
 	MemoryInUse int64                    `json:"memory_in_use_bytes,omitempty"`
+	Owner       *Owner                   `json:"owner,omitempty"` // nil: nobody's machine but ours, or its agent has no sensors
 }
 
 // Abilities says what a driver can do on a host, as data, so that placement
