@@ -24,8 +24,8 @@ const (
 	// whole is from how many outcomes on their own quantiles can bound nine in
 	// ten: below it the fewer there are the more is added.
 	whole = 19
-	// remembered bounds what is learnt from: the latest say most.
-	remembered = 200
+	// Remembered bounds what is learnt from: the latest say most.
+	Remembered = 200
 )
 
 // outcome is a past move that arrived, and what it cost.
@@ -87,7 +87,7 @@ func arrived(past []fleet.Migration) []outcome {
 		out = append(out, o)
 	}
 	slices.SortFunc(out, func(a, b outcome) int { return cmp.Or(b.ended.Compare(a.ended), cmp.Compare(a.m.ID, b.m.ID)) })
-	return out[:min(len(out), remembered)]
+	return out[:min(len(out), Remembered)]
 }
 
 // Fit learns from past moves, most from those most like the one to come.
