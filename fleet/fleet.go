@@ -64,6 +64,8 @@ type Host struct {
 	Leave   Limits    `json:"leave,omitzero"`    // of the moves that empty it while it drains
 	Address string    `json:"address,omitempty"` // last Facts.Address; stored, so that networks stand while a restarted controller waits for its agents
 	Facts   Facts     `json:"facts"`             // what the host's agent last said; never stored
+
+	Policy OwnerPolicy `json:"policy,omitzero"` // what its owner has agreed to
 }
 
 // Facts is what an agent says of its host, about once a second. It is kept in
@@ -83,7 +85,7 @@ type Facts struct {
 	Troubles    []string                 `json:"troubles,omitempty"`  // what is wrong on the host, for people
 	CPULimit    float64                  `json:"cpu_limit,omitempty"` // CPUs all guests together may use; 0 is no limit
 	MemoryInUse int64                    `json:"memory_in_use_bytes,omitempty"`
-	Owner       *Owner                   `json:"owner,omitempty"` // nil: nobody's machine but ours, or its agent has no sensors
+	Owner       *Owner                   `json:"owner,omitempty"` // nil: its agent has no sensors
 }
 
 // Abilities says what a driver can do on a host, as data, so that placement

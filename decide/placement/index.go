@@ -371,7 +371,7 @@ func (v *Survey) reason(e *entry) string {
 	f := &e.host.Facts
 	out := fmt.Sprintf("%s of %s memory free, %.1f of %d CPUs busy, %s there",
 		size(f.Capacity.MemoryBytes-e.held.bytes), size(f.Capacity.MemoryBytes), f.LoadCPUs, f.Capacity.CPUs, count(e.held.guests, "guest"))
-	if f.Owner != nil {
+	if f.Owner != nil && f.Owner.State != "" {
 		out += ", its owner away for " + f.Owner.IdleFor(v.At).Round(time.Minute).String()
 	}
 	return out

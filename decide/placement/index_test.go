@@ -40,7 +40,7 @@ func TestIndexIsKept(t *testing.T) {
 					h.Facts.Abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: {Accelerator: "kvm", Live: true}, fleet.Container: {Live: true}}
 				}
 				if rapid.Bool().Draw(t, "owned") {
-					h.Facts.Owner = &fleet.Owner{Present: rapid.Bool().Draw(t, "present"), Since: t0.Add(-time.Duration(rapid.IntRange(0, 99).Draw(t, "since")) * time.Hour)}
+					h.Facts.Owner = &fleet.Owner{State: fleet.OwnerAbsent, Present: rapid.Bool().Draw(t, "present"), Since: t0.Add(-time.Duration(rapid.IntRange(0, 99).Draw(t, "since")) * time.Hour)}
 				}
 				s.Hosts[h.ID] = h
 				x.Host(h)
@@ -87,7 +87,7 @@ func TestIndexIsKept(t *testing.T) {
 func TestCalmPrefersTheLongIdle(t *testing.T) {
 	idle := func(id fleet.HostID, hours int) fleet.Host {
 		h := host(id, 8<<30)
-		h.Facts.Owner = &fleet.Owner{Since: t0.Add(-time.Duration(hours) * time.Hour)}
+		h.Facts.Owner = &fleet.Owner{State: fleet.OwnerAbsent, Since: t0.Add(-time.Duration(hours) * time.Hour)}
 		return h
 	}
 	s := snapshot(idle("hour", 1), idle("day", 24), idle("week", 168), host("nobody's", 8<<30))

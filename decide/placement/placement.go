@@ -107,7 +107,7 @@ func (Calm) Score(h *fleet.Host, freeBytes int64, cpus int) float64 {
 	score := -crowd * float64(cpus) / float64(max(h.Facts.Capacity.CPUs, 1))
 	o := h.Facts.Owner
 	switch {
-	case o == nil:
+	case o == nil || o.State == "": // nobody's but ours
 		return score + (Spread{}).Score(h, freeBytes, 0)
 	case o.Present:
 		return score - crowd
