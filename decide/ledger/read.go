@@ -134,3 +134,9 @@ func (l *Ledger) Check() string {
 	}
 	return ""
 }
+
+// Unsettled reports whether the passing of time alone may bring something about
+// soon: an answer is waited for, a move is under way, a host drains.
+func (l *Ledger) Unsettled() bool {
+	return len(l.restless)+len(l.open)+len(l.draining)+len(l.readdressed) > 0
+}

@@ -75,3 +75,19 @@ func weigh(l *ledger.Ledger, o *Scene) {
 		o.Total, o.Pause = max(o.Total, p.Total.Value), max(o.Pause, p.Downtime.Value)
 	}
 }
+
+// Arriving gives the moves on their way to a host that can still be called off,
+// in order of ID. They had better not arrive while its owner is there.
+func Arriving(l *ledger.Ledger, id fleet.HostID) []fleet.MoveID {
+	var out []fleet.MoveID
+	s := l.Snapshot()
+	for _, v := range l.OpenMoves() {
+		members := s.Moves[v].Migrations
+		to := func(m fleet.MigrationID) bool { return s.Migrations[m].To == id }
+		gone := func(m fleet.MigrationID) bool { return lifecycle.Committed(s.Migrations[m]) }
+		if slices.ContainsFunc(members, to) && !slices.ContainsFunc(members, gone) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
