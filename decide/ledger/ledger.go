@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"pagurus/decide/cost"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
@@ -37,6 +38,8 @@ type Ledger struct {
 	subnets     map[fleet.Subnet]int // of jobs that go on
 	byJob       map[fleet.JobID][]fleet.MigrationID
 	finished    line[fleet.MigrationID]
+	lore        *cost.Lore                          // of finished, as they were at learnt; nil: nobody has asked
+	learnt      int                                 // how many have come since
 	looks       map[fleet.GuestID]fleet.MigrationID // the one whose prediction has the guest's latest profile
 }
 
@@ -300,6 +303,7 @@ func (l *Ledger) migration(m fleet.Migration, by int) {
 	list(l.byJob, m.Job, m.ID, by)
 	if m.Phase == fleet.Finished && len(m.Entered) > 0 {
 		l.finished.add(m.Entered[len(m.Entered)-1].At, m.ID, by)
+		l.learnt += max(by, 0)
 	}
 	l.look(m, by)
 }

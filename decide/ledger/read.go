@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"pagurus/decide/cost"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
@@ -74,14 +75,21 @@ func (l *Ledger) Taken(s fleet.Subnet) bool { return l.subnets[s] > 0 }
 // MigrationsOf gives the migrations of a job's guests.
 func (l *Ledger) MigrationsOf(id fleet.JobID) []fleet.MigrationID { return l.byJob[id] }
 
-// Past gives the latest migrations that arrived, so many at most.
-func (l *Ledger) Past(most int) []fleet.Migration {
-	last := l.finished[max(0, len(l.finished)-most):]
-	out := make([]fleet.Migration, len(last))
-	for i, m := range last {
-		out[i] = l.snap.Migrations[m.id]
+// Lore is what the latest migrations that arrived teach. While there are many
+// a further one teaches little: it is got together anew when a twentieth of
+// them is new. It is kept here, but nothing that can be seen of the ledger
+// changes by asking.
+func (l *Ledger) Lore() *cost.Lore {
+	last := l.finished[max(0, len(l.finished)-cost.Remembered):]
+	if l.lore != nil && l.learnt <= len(last)/20 {
+		return l.lore
 	}
-	return out
+	past := make([]fleet.Migration, len(last))
+	for i, m := range last {
+		past[i] = l.snap.Migrations[m.id]
+	}
+	l.lore, l.learnt = cost.Learn(past), 0
+	return l.lore
 }
 
 // Look gives what was last seen of how a guest uses its memory, before it began

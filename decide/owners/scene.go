@@ -53,7 +53,7 @@ func compare(a, b fleet.JobID) int {
 // weigh finds out whether guests could leave, and what that would cost.
 func weigh(l *ledger.Ledger, o *Scene) {
 	s := l.Snapshot()
-	room, past := l.Room().Survey(o.At), l.Past(cost.Remembered)
+	room, past := l.Room().Survey(o.At), l.Lore()
 	o.Room = true
 	for _, id := range o.Guests {
 		g := s.Guests[id]
@@ -66,7 +66,7 @@ func weigh(l *ledger.Ledger, o *Scene) {
 			return
 		}
 		room.Take(to.Host, g.Need)
-		model := cost.Fit(past, cost.Subject{Kind: g.Kind, Job: g.Job, From: g.Home, To: to.Host})
+		model := past.Fit(cost.Subject{Kind: g.Kind, Job: g.Job, From: g.Home, To: to.Host})
 		link := cost.Link{Share: len(o.Guests), Limits: lifecycle.Limits(fleet.Limits{})}
 		p := model.Guess(g.Need.MemoryBytes, home.Guests[id], link)
 		if look := home.Guests[id].Profile; look != nil {

@@ -32,7 +32,6 @@ type draft struct {
 	freed  bool // a guest or a migration has ended: there may be room now
 	calm   bool // a host has just answered that it could not: a further try waits for a Tick
 	resend []fleet.Order
-	past   lore
 }
 
 // layer is a map with changes laid over it.

@@ -178,7 +178,7 @@ func (e *explainer) lastCause(g fleet.Guest) string {
 
 // price says what its next move would cost; nothing while nobody knows.
 func (e *explainer) price(g fleet.Guest) []string {
-	if newLore(e.p.ledger(e.s)).look(e.s.Hosts[g.Home], g.ID) == nil {
+	if (lore{e.p.ledger(e.s)}).look(e.s.Hosts[g.Home], g.ID) == nil {
 		return nil
 	}
 	f, err := e.p.Foresee(e.s, fleet.Request{By: fleet.Caller{Admin: true}, Verb: fleet.Migrate, Guest: g.ID})

@@ -21,7 +21,7 @@ func (d *draft) foresee() {
 	if len(begun) == 0 {
 		return
 	}
-	s, past := d.view(), d.lore()
+	s, past := d.view(), lore{d.l}
 	longestOf := map[fleet.MoveID]fleet.Range[time.Duration]{}
 	for i, m := range begun {
 		m.Packed = packs(s, past, m)

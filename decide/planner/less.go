@@ -40,26 +40,12 @@ func unable(s view, g fleet.GuestID, hosts ...fleet.HostID) fleet.HostID {
 }
 
 // lore is what past moves teach.
-type lore struct {
-	l    *ledger.Ledger
-	past []fleet.Migration
-	fits map[cost.Subject]cost.Model
-}
-
-func newLore(l *ledger.Ledger) lore {
-	return lore{l, l.Past(cost.Remembered), map[cost.Subject]cost.Model{}}
-}
+type lore struct{ l *ledger.Ledger }
 
 // model is what they teach about one migration.
 func (o lore) model(s view, m fleet.Migration) cost.Model {
 	g := s.guest(m.Guest)
-	about := cost.Subject{Kind: g.Kind, Job: g.Job, From: m.From, To: m.To}
-	fit, known := o.fits[about]
-	if !known {
-		fit = cost.Fit(o.past, about)
-		o.fits[about] = fit
-	}
-	return fit
+	return o.l.Lore().Fit(cost.Subject{Kind: g.Kind, Job: g.Job, From: m.From, To: m.To})
 }
 
 // look gives what its host last saw of a guest, or, if it has come only just
@@ -69,14 +55,6 @@ func (o lore) look(home fleet.Host, g fleet.GuestID) *fleet.Profile {
 		return p
 	}
 	return o.l.Look(g)
-}
-
-// lore gives what past moves teach, got together when it is first needed.
-func (d *draft) lore() lore {
-	if d.past.l == nil {
-		d.past = newLore(d.l)
-	}
-	return d.past
 }
 
 // invalidLess says what is wrong with how memory is to be sent; empty: nothing.

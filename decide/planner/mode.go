@@ -122,7 +122,7 @@ func (d *draft) expect(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 		members[m.ID] = m
 		v.Migrations = append(v.Migrations, m.ID)
 	}
-	s, past := viewOf(d.base), d.lore()
+	s, past := viewOf(d.base), lore{d.l}
 	s.move = func(fleet.MoveID) fleet.Move { return v }
 	s.migration = func(id fleet.MigrationID) fleet.Migration { return members[id] }
 	out := make([]fleet.Prediction, len(guests))

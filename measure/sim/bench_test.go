@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,17 +19,28 @@ func BenchmarkEvents(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			p, _ := owners.Named(name)
 			var events, steps uint64
-			var took time.Duration
+			begun := processor(b)
 			for b.Loop() {
 				r, err := Run(Config{Seed: 1, Hosts: 10_000, Owners: m, Policy: p, Work: Work{Jobs: 300}, For: 24 * time.Hour})
 				if err != nil {
 					b.Fatal(err)
 				}
-				events, steps, took = events+r.Events, steps+r.Steps, took+r.Took
+				events, steps = events+r.Events, steps+r.Steps
 			}
+			took := processor(b) - begun
 			b.ReportMetric(float64(events)/took.Seconds(), "events/s")
 			b.ReportMetric(float64(steps)/took.Seconds(), "steps/s")
 			b.ReportMetric(float64(events)/float64(b.N), "events")
 		})
 	}
+}
+
+// processor is how much of a core this process has had: other programs on the
+// machine do not count.
+func processor(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
