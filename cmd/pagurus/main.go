@@ -63,7 +63,7 @@ func command(std streams) *cobra.Command {
 		cmd.GroupID = "machine"
 		root.AddCommand(cmd)
 	}
-	root.AddCommand(versionCommand(std), demoCommand(std))
+	root.AddCommand(versionCommand(std), demoCommand(std), simulateCommand(std))
 	return root
 }
 

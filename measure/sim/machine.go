@@ -65,11 +65,10 @@ func (w *world) facts(m *machine) fleet.Facts {
 	if m.cut {
 		f.SeenAt = w.at()
 	}
-	o := fleet.Owner{State: fleet.OwnerAbsent, Present: m.sensed, Since: epoch.Add(m.said)}
-	if m.sensed {
-		o.State, o.LoadCPUs = fleet.OwnerPresent, m.load
+	since := epoch.Add(m.said)
+	if f.Owner = (&fleet.Owner{State: fleet.OwnerAbsent, Since: since}); m.sensed {
+		f.Owner = &fleet.Owner{State: fleet.OwnerPresent, Present: true, Since: since, LoadCPUs: m.load}
 	}
-	f.Owner = &o
 	return f
 }
 
