@@ -24,6 +24,8 @@ func (w *world) check() {
 			w.breach("%s should run on %s and does not", id, v.Home)
 		case v.State == fleet.GuestMoving && g.runs() && g.at.id != m.From && g.at.id != m.To:
 			w.breach("%s runs on %s while it moves from %s to %s", id, g.at.id, m.From, m.To)
+		case v.State == fleet.GuestRunning && (g.to != nil || g.copying != nil):
+			w.breach("%s runs and is on its way somewhere", id)
 		case g.up && g.at == nil:
 			w.breach("%s runs nowhere", id)
 		}

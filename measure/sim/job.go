@@ -29,12 +29,13 @@ type job struct {
 type guest struct {
 	id        fleet.GuestID
 	job       *job
-	at        *machine // has it whole and may run it; nil: nobody yet
-	up        bool     // it is not paused
-	suspended bool     // by its host, for the owner
-	to        *machine // takes it in
-	whole     bool     // there, too
-	old       *machine // has what is left of it after a move
+	at        *machine          // has it whole and may run it; nil: nobody yet
+	up        bool              // it is not paused
+	suspended bool              // by its host, for the owner
+	taking    fleet.MigrationID // that a target was last told to take in
+	to        *machine          // takes it in
+	whole     bool              // there, too
+	old       *machine          // has what is left of it after a move
 	copying   *copying
 	gen       uint64 // the newest that a host has seen
 	gone      bool   // it was stopped

@@ -109,6 +109,9 @@ func (w *world) answer(t *task) {
 // begin is an order as it comes to a host.
 func (w *world) begin(m *machine, o fleet.Order) {
 	g := w.guests[o.Guest]
+	if g != nil && o.Verb == fleet.Discard && g.taking == o.Migration {
+		g.taking = ""
+	}
 	if o.Verb == fleet.Stop || o.Verb == fleet.Discard || o.Verb == fleet.Retire {
 		w.destroy(m, g, o)
 		return
@@ -187,8 +190,9 @@ func (w *world) migrate(m *machine, g *guest, o fleet.Order) {
 	peer := w.byID[o.Peer]
 	switch o.Verb {
 	case fleet.Receive:
+		g.taking = o.Migration
 		w.reply(receiveTakes, &task{order: o, report: fleet.Report{Listen: "modelled"}, do: func() {
-			if g.to == nil && g.at != m && g.old != m && o.Gen == g.gen && !g.gone {
+			if g.to == nil && g.taking == o.Migration && !g.gone { // else it was discarded meanwhile
 				g.to = m
 				w.hold(m, 1)
 			}
@@ -266,4 +270,5 @@ func (w *world) mend(m *machine) {
 			w.begin(m, o)
 		}
 	}
+	w.judge(m)
 }
