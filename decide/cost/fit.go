@@ -95,40 +95,46 @@ func arrived(past []fleet.Migration) []outcome {
 }
 
 // Fit learns from past moves, most from those most like the one to come.
-func Fit(past []fleet.Migration, about Subject) Model { return Learn(past).fit(about) }
+func Fit(past []fleet.Migration, about Subject) Model { return Learn(past, nil).fit(about) }
 
 // Lore is past moves made ready to be learnt from more than once.
 type Lore struct {
-	past []outcome
-	fits map[Subject]Model
-	rise map[fleet.MigrationID]float64 // of those not compressed, whatever else is known; 0: it says nothing
+	past  []outcome
+	count map[Subject]int // of moves between two hosts, of a job, and of all of a kind
+	fits  map[Subject]Model
+	odd   bool                          // some were not predicted, and count for any kind
+	rise  map[fleet.MigrationID]float64 // of those not compressed, whatever else is known; 0: it says nothing
 }
 
-// Learn makes past moves ready.
-func Learn(past []fleet.Migration) *Lore {
-	return &Lore{past: arrived(past), fits: map[Subject]Model{}, rise: map[fleet.MigrationID]float64{}}
+// Learn makes past moves ready. before is what was learnt from some of them, or
+// nil.
+func Learn(past []fleet.Migration, before *Lore) *Lore {
+	o := &Lore{past: arrived(past), count: map[Subject]int{}, fits: map[Subject]Model{}, rise: map[fleet.MigrationID]float64{}}
+	for _, p := range o.past {
+		if before != nil {
+			if rise, known := before.rise[p.m.ID]; known {
+				o.rise[p.m.ID] = rise
+			}
+		}
+		if o.odd = o.odd || p.m.Predicted == nil; !o.odd {
+			kind := p.m.Predicted.Kind
+			o.count[Subject{Kind: kind}]++
+			o.count[Subject{Kind: kind, Job: p.m.Job}]++
+			o.count[Subject{Kind: kind, From: p.m.From, To: p.m.To}]++
+		}
+	}
+	return o
 }
 
 // Fit learns as Fit does. What is too little to be told apart is learnt once.
 func (o *Lore) Fit(about Subject) Model {
-	links, jobs, all := 0, 0, 0
-	for _, p := range o.past {
-		if p.m.Predicted != nil && p.m.Predicted.Kind != about.Kind {
-			continue
+	if n := o.count[Subject{Kind: about.Kind}]; !o.odd {
+		if o.count[Subject{Kind: about.Kind, From: about.From, To: about.To}] < fewLinks {
+			about.From, about.To = "", ""
 		}
-		all++
-		if p.m.From == about.From && p.m.To == about.To {
-			links++
+		if jobs := o.count[Subject{Kind: about.Kind, Job: about.Job}]; jobs < fewLinks && jobs < n {
+			about.Job = ""
 		}
-		if p.m.Job == about.Job {
-			jobs++
-		}
-	}
-	if links < fewLinks {
-		about.From, about.To = "", ""
-	}
-	if jobs < fewLinks && jobs < all {
-		about.Job = ""
 	}
 	m, known := o.fits[about]
 	if !known {

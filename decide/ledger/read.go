@@ -88,7 +88,7 @@ func (l *Ledger) Lore() *cost.Lore {
 	for i, m := range last {
 		past[i] = l.snap.Migrations[m.id]
 	}
-	l.lore, l.learnt = cost.Learn(past), 0
+	l.lore, l.learnt = cost.Learn(past, l.lore), 0
 	return l.lore
 }
 

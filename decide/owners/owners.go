@@ -37,8 +37,13 @@ type Scene struct {
 	Guests []fleet.GuestID // that could begin to move now
 	Held   bool            // a move of some of them has failed just now, and is tried later
 	Room   bool            // there are hosts that can take them
-	Total  time.Duration   // what leaving is expected to take
-	Pause  time.Duration   // of that, they stand still
+	Price  func() Price    // what leaving is expected to cost; not looked up unless asked for
+}
+
+// Price is what it is expected to cost to leave.
+type Price struct {
+	Total time.Duration // from now until they are gone
+	Pause time.Duration // of that, they stand still
 }
 
 // Judgement is what a policy says.
@@ -53,6 +58,9 @@ type Policy interface {
 	Name() string
 	// Judge looks at a scene. It must not depend on anything else.
 	Judge(Scene) Judgement
+	// Moves reports whether guests ever leave because of an owner. Then they had
+	// better not arrive where one is, either.
+	Moves() bool
 	// Placement is by what the hosts are chosen to which guests go.
 	Placement() placement.Policy
 }
@@ -88,6 +96,7 @@ const lookAgain = 30 * time.Second
 type stay struct{}
 
 func (stay) Name() string                { return "stay" }
+func (stay) Moves() bool                 { return false }
 func (stay) Placement() placement.Policy { return placement.Spread{} }
 func (stay) Judge(Scene) Judgement {
 	return Judgement{Do: Stay, Why: "guests run on beside their owner"}
@@ -97,6 +106,7 @@ func (stay) Judge(Scene) Judgement {
 type suspend struct{}
 
 func (suspend) Name() string                { return "suspend" }
+func (suspend) Moves() bool                 { return false }
 func (suspend) Placement() placement.Policy { return placement.Spread{} }
 func (suspend) Judge(Scene) Judgement {
 	return Judgement{Do: Suspend, Why: "guests stand still until the owner goes"}
@@ -106,6 +116,7 @@ func (suspend) Judge(Scene) Judgement {
 type requeue struct{}
 
 func (requeue) Name() string                { return "requeue" }
+func (requeue) Moves() bool                 { return false }
 func (requeue) Placement() placement.Policy { return placement.Spread{} }
 func (requeue) Judge(Scene) Judgement {
 	return Judgement{Do: Requeue, Why: "the whole job begins again elsewhere"}
@@ -115,6 +126,7 @@ func (requeue) Judge(Scene) Judgement {
 type evacuate struct{}
 
 func (evacuate) Name() string                { return "evacuate" }
+func (evacuate) Moves() bool                 { return true }
 func (evacuate) Placement() placement.Policy { return placement.Spread{} }
 func (evacuate) Judge(s Scene) Judgement {
 	if j, stuck := nowhere(s); stuck {
@@ -154,6 +166,9 @@ type Predictive struct {
 // Name is "predictive".
 func (Predictive) Name() string { return "predictive" }
 
+// Moves is true.
+func (Predictive) Moves() bool { return true }
+
 // Placement is Calm: the hazard of an owner's return falls with idle age.
 func (Predictive) Placement() placement.Policy { return placement.Calm{} }
 
@@ -173,7 +188,8 @@ func (p Predictive) Judge(s Scene) Judgement {
 		return j
 	}
 	there := s.Owner.ThereFor(s.At)
-	cost := s.Pause + time.Duration(copyCost*float64(max(s.Total-s.Pause, 0)))
+	price := s.Price()
+	cost := price.Pause + time.Duration(copyCost*float64(max(price.Total-price.Pause, 0)))
 	if gain := p.Down.Hazard(there) * cost.Hours(); gain > 1 {
 		again := min(max(there/10, leastPatience), mostPatience)
 		return Judgement{Suspend, again, fmt.Sprintf("leaving is expected to cost %s, and the owner has come so lately that they may go sooner", cost.Round(time.Second))}

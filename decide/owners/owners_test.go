@@ -11,7 +11,8 @@ import (
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func scene(there time.Duration) Scene {
-	return Scene{At: t0, Owner: fleet.Owner{Present: true, Since: t0.Add(-there)}, Room: true, Total: 10 * time.Second, Pause: 100 * time.Millisecond}
+	return Scene{At: t0, Owner: fleet.Owner{Present: true, Since: t0.Add(-there)}, Room: true,
+		Price: func() Price { return Price{10 * time.Second, 100 * time.Millisecond} }}
 }
 
 // Everybody does what they are called, and nobody leaves for nowhere.
@@ -41,7 +42,7 @@ func TestPredictiveWaitsNoLongerThanItPays(t *testing.T) {
 		left := time.Duration(-1)
 		for there := time.Second; there < 24*time.Hour; there += there/10 + time.Second {
 			s := scene(there)
-			s.Total = total
+			s.Price = func() Price { return Price{total, 0} }
 			j := (Predictive{Down: Usual}).Judge(s)
 			switch {
 			case j.Do == Leave && left < 0:

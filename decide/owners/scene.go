@@ -50,30 +50,42 @@ func compare(a, b fleet.JobID) int {
 	return 0
 }
 
-// weigh finds out whether guests could leave, and what that would cost.
+// weigh finds out whether guests could leave, and for where.
 func weigh(l *ledger.Ledger, o *Scene) {
 	s := l.Snapshot()
-	room, past := l.Room().Survey(o.At), l.Lore()
-	o.Room = true
-	for _, id := range o.Guests {
+	room := l.Room().Survey(o.At)
+	to := make([]fleet.HostID, len(o.Guests))
+	for i, id := range o.Guests {
 		g := s.Guests[id]
-		home := s.Hosts[g.Home].Facts
-		needs, known := home.Abilities[g.Kind]
-		to, found := room.Best(placement.Ask{Need: g.Need, Kind: g.Kind, Files: s.Jobs[g.Job].Spec.Machine,
+		needs, known := s.Hosts[g.Home].Facts.Abilities[g.Kind]
+		best, found := room.Best(placement.Ask{Need: g.Need, Kind: g.Kind, Files: s.Jobs[g.Job].Spec.Machine,
 			Alive: &placement.Source{Host: g.Home, Needs: needs, Known: known}})
 		if !found {
-			o.Room = false
 			return
 		}
-		room.Take(to.Host, g.Need)
-		model := past.Fit(cost.Subject{Kind: g.Kind, Job: g.Job, From: g.Home, To: to.Host})
-		link := cost.Link{Share: len(o.Guests), Limits: lifecycle.Limits(fleet.Limits{})}
-		p := model.Guess(g.Need.MemoryBytes, home.Guests[id], link)
-		if look := home.Guests[id].Profile; look != nil {
-			p = model.Predict(*look, link)
-		}
-		o.Total, o.Pause = max(o.Total, p.Total.Value), max(o.Pause, p.Downtime.Value)
+		to[i] = best.Host
+		room.Take(best.Host, g.Need)
 	}
+	o.Room = true
+	o.Price = func() Price { return priceOf(l, o.Guests, to) }
+}
+
+// priceOf says what a move of guests is expected to cost.
+func priceOf(l *ledger.Ledger, guests []fleet.GuestID, to []fleet.HostID) Price {
+	s, past := l.Snapshot(), l.Lore()
+	var out Price
+	for i, id := range guests {
+		g := s.Guests[id]
+		facts := s.Hosts[g.Home].Facts.Guests[id]
+		model := past.Fit(cost.Subject{Kind: g.Kind, Job: g.Job, From: g.Home, To: to[i]})
+		link := cost.Link{Share: len(guests), Limits: lifecycle.Limits(fleet.Limits{})}
+		p := model.Guess(g.Need.MemoryBytes, facts, link)
+		if facts.Profile != nil {
+			p = model.Predict(*facts.Profile, link)
+		}
+		out.Total, out.Pause = max(out.Total, p.Total.Value), max(out.Pause, p.Downtime.Value)
+	}
+	return out
 }
 
 // Arriving gives the moves on their way to a host that can still be called off,

@@ -200,7 +200,7 @@ func (w *world) judge(m *machine) {
 			w.after(j.Again, event{kind: judges, machine: m, version: m.asked})
 		}
 	}
-	if j := w.Policy.Judge(owners.Scene{At: w.at(), Owner: fleet.Owner{Present: true}, Room: true}); j.Do != owners.Leave {
+	if !w.Policy.Moves() {
 		return
 	}
 	for _, v := range owners.Arriving(l, m.id) {

@@ -134,7 +134,7 @@ func Run(c Config) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	begun := time.Now()
+	begun := time.Now() // what is said of speed; nothing in the run depends on it
 	for len(w.queue.events) > 0 && w.wrong == "" {
 		ev := w.queue.pop()
 		if ev.at > w.For {
