@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/act/machine"
+	"pagurus/measure/simulate"
 	"pagurus/show/cli"
 )
 
@@ -63,7 +64,7 @@ func command(std streams) *cobra.Command {
 		cmd.GroupID = "machine"
 		root.AddCommand(cmd)
 	}
-	root.AddCommand(versionCommand(std), demoCommand(std), simulateCommand(std))
+	root.AddCommand(versionCommand(std), demoCommand(std), simulate.Command(std.out, std.say))
 	return root
 }
 

@@ -107,6 +107,9 @@ type visits struct {
 
 // Next draws it. A second is the least that anybody measures.
 func (v *visits) Next() (time.Duration, float64, bool) {
+	if v.at > longest {
+		return 0, 0, false
+	}
 	if v.there = !v.there; v.there {
 		up := max(v.model.Up.Draw(v.chance), time.Second)
 		if v.model.Daily {

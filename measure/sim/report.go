@@ -151,6 +151,36 @@ func Table(to io.Writer, rows []Row) error {
 	return t.Flush()
 }
 
+// Against says how the last policy does beside each of the others, run by run on
+// the same seeds; nothing where there are too few to say.
+func Against(rows []Row) []string {
+	var out []string
+	last := rows[len(rows)-1]
+	for _, r := range rows[:len(rows)-1] {
+		ratio := func(of func(Result) float64) (string, bool) {
+			a, b := make([]float64, len(r.Runs)), make([]float64, len(r.Runs))
+			for i := range r.Runs {
+				a[i], b[i] = of(r.Runs[i]), of(last.Runs[i])
+			}
+			i, err := stats.Ratio(a, b, 0.95)
+			return fmt.Sprintf("%.4g × (%.4g to %.4g)", i.Value, i.Low, i.High), err == nil
+		}
+		work, ok := ratio(Result.Throughput)
+		if !ok {
+			continue
+		}
+		line := fmt.Sprintf("%s against %s: throughput %s", last.Policy, r.Policy, work)
+		if disturbed, ok := ratio(func(r Result) float64 { return r.Disturbed }); ok {
+			line += ", disturbed " + disturbed
+		}
+		if held, ok := ratio(func(r Result) float64 { return r.Held }); ok {
+			line += ", held " + held
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
 // Page writes rows as a page to look at, with nothing else to fetch.
 func Page(to io.Writer, c Config, rows []Row) error {
 	type bar struct {

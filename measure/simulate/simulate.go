@@ -1,9 +1,16 @@
-package main
+// Package simulate is the command `pagurus simulate`: flags, and what is drawn
+// of the outcome. What is simulated and how is package sim's.
+//
+// It must not know clusters that are real: it asks no controller and writes
+// nothing but the report it is told to write. Its tests are those of the
+// command, beside main.
+package simulate
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +21,6 @@ import (
 	"pagurus/decide/owners"
 	"pagurus/decide/placement"
 	"pagurus/measure/sim"
-	"pagurus/show/cli"
 )
 
 // simulation is what `pagurus simulate` is asked for.
@@ -27,10 +33,13 @@ type simulation struct {
 	seeds        int
 	memory       int64 // MiB
 	report       string
-	log          bool
+	log, json    bool
+	out          io.Writer
+	say          func(string)
 }
 
-func simulateCommand(std streams) *cobra.Command {
+// Command gives the command. Tables go to out, how far it is to say.
+func Command(out io.Writer, say func(string)) *cobra.Command {
 	s := simulation{Config: sim.Config{Hosts: 1000, For: 24 * time.Hour}, policies: owners.Names(), seed: 1, seeds: 1, memory: 1024}
 	cmd := &cobra.Command{
 		Use:   "simulate [SCENARIO | --model NAME | --trace FILE]",
@@ -51,7 +60,8 @@ the events of a scenario, a folder with the files world and events.`,
 			if err != nil {
 				return err
 			}
-			return s.run(cmd, args, std, asJSON)
+			s.out, s.say, s.json = out, say, asJSON
+			return s.run(cmd, args)
 		},
 	}
 	f := cmd.Flags()
@@ -73,16 +83,16 @@ the events of a scenario, a folder with the files world and events.`,
 }
 
 // run does it. Nothing but the report is written anywhere.
-func (s *simulation) run(cmd *cobra.Command, args []string, std streams, asJSON bool) error {
+func (s *simulation) run(cmd *cobra.Command, args []string) error {
 	policies, seeds, err := s.settle(cmd, args)
 	if err != nil {
-		return cli.Exit{Code: 1, Err: fmt.Errorf("%w; see `pagurus simulate --help`", err)}
+		return fmt.Errorf("%w: see `pagurus simulate --help`", err)
 	}
 	if s.log {
-		s.Log = func(line string) { _, _ = fmt.Fprintln(std.out, line) }
+		s.Log = func(line string) { _, _ = fmt.Fprintln(s.out, line) }
 	}
 	rows, err := sim.Compare(s.Config, policies, seeds, func(r sim.Result) {
-		std.say(fmt.Sprintf("%s, seed %d: %d events in %s", r.Policy, r.Seed, r.Events, r.Took.Round(10*time.Millisecond)))
+		s.say(fmt.Sprintf("%s, seed %d: %d events in %s", r.Policy, r.Seed, r.Events, r.Took.Round(10*time.Millisecond)))
 	})
 	if err != nil {
 		return err
@@ -92,12 +102,20 @@ func (s *simulation) run(cmd *cobra.Command, args []string, std streams, asJSON 
 			return err
 		}
 	}
-	if asJSON {
-		out := json.NewEncoder(std.out)
+	if s.json {
+		out := json.NewEncoder(s.out)
 		out.SetIndent("", "  ")
 		return out.Encode(rows)
 	}
-	return sim.Table(std.out, rows)
+	if err := sim.Table(s.out, rows); err != nil {
+		return err
+	}
+	for _, line := range sim.Against(rows) {
+		if _, err := fmt.Fprintln(s.out, line); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // settle makes of flags and arguments what is to be run.
@@ -119,6 +137,9 @@ func (s *simulation) settle(cmd *cobra.Command, args []string) ([]owners.Policy,
 		if s.Placement, known = placement.Named(s.placement); !known {
 			return nil, nil, fmt.Errorf("there is no placement %q: use spread or calm", s.placement)
 		}
+	}
+	if s.Work.Ranks < 1 || s.Work.Time <= 0 || s.Work.Jobs < 0 {
+		return nil, nil, fmt.Errorf("%d jobs of %d ranks that take %s are no work", s.Work.Jobs, s.Work.Ranks, s.Work.Time)
 	}
 	s.Work.MemoryBytes = s.memory << 20
 	if s.memory < 1 || s.memory > 1<<20 {
