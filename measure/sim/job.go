@@ -216,7 +216,7 @@ const submitEvery = 30 * time.Second
 func (w *world) submit() {
 	for len(w.waiting) > 0 {
 		j := w.waiting[0]
-		if !w.fits(j) {
+		if w.tight && !w.fits(j) {
 			break
 		}
 		w.submitting = j
@@ -226,6 +226,7 @@ func (w *world) submit() {
 				Need: fleet.Resources{CPUs: j.CPUs, MemoryBytes: j.MemoryBytes}}})
 		if err != nil {
 			w.say("a job has to wait: %v", err)
+			w.tight = true
 			break
 		}
 		w.waiting = w.waiting[1:]

@@ -120,6 +120,7 @@ type world struct {
 	serial  int    // of jobs
 	ticking bool
 	busy    bool // submit is being tried later already
+	tight   bool // there was no room for a job before
 	out     Result
 	wrong   string // the first law that was broken
 	changed []*machine

