@@ -227,7 +227,7 @@ func (l *Ledger) places(guests []fleet.GuestID, migrations []fleet.MigrationID, 
 func set[K comparable](m map[K]bool, k K, in bool) {
 	if in {
 		m[k] = true
-	} else {
+	} else if len(m) > 0 {
 		delete(m, k)
 	}
 }

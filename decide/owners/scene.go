@@ -92,6 +92,9 @@ func priceOf(l *ledger.Ledger, guests []fleet.GuestID, to []fleet.HostID) Price 
 // in order of ID. They had better not arrive while its owner is there.
 func Arriving(l *ledger.Ledger, id fleet.HostID) []fleet.MoveID {
 	var out []fleet.MoveID
+	if l.Room().Arriving(id) == 0 {
+		return nil
+	}
 	s := l.Snapshot()
 	for _, v := range l.OpenMoves() {
 		members := s.Moves[v].Migrations

@@ -28,6 +28,7 @@ type entry struct {
 	host  fleet.Host
 	held  held
 	queue *queue // that it stands in; nil: it can take nobody
+	class *queue // that of its class; nil: not looked up yet
 	place int    // there
 	score float64
 }
@@ -60,6 +61,7 @@ func NewIndex(s fleet.Snapshot, p Policy) *Index {
 		p = Spread{}
 	}
 	x := &Index{policy: p, slots: make(map[fleet.HostID]int, len(s.Hosts)), classes: map[class]*queue{}, machines: map[string][]fleet.HostID{}}
+	x.entries = make([]entry, 0, len(s.Hosts))
 	for _, h := range s.Hosts {
 		x.Host(h)
 	}
@@ -85,9 +87,11 @@ func (x *Index) Host(h fleet.Host) {
 			x.machines[m] = append(x.machines[m], h.ID)
 		}
 	}
-	same := e.queue != nil && alike(&e.host, &h)
+	if e.class != nil && !alike(&e.host, &h) {
+		e.class = nil
+	}
 	e.host = h
-	x.settle(i, !same)
+	x.settle(i)
 }
 
 // alike reports whether two states of a host are surely of one class, without
@@ -153,7 +157,7 @@ func (x *Index) Guest(g fleet.Guest, m fleet.Migration, by int) {
 	for _, id := range lifecycle.Places(g, m) {
 		i := x.slot(id)
 		x.entries[i].held.count(g.Need, by)
-		x.settle(i, false)
+		x.settle(i)
 	}
 }
 
@@ -166,21 +170,29 @@ func (x *Index) Migration(m fleet.Migration, by int) {
 	}
 }
 
-// settle brings a host to its place in the queue of its class. anew: it may be
-// of another class than it was.
-func (x *Index) settle(i int, anew bool) {
+// Arriving is how many migrations are under way to a host.
+func (x *Index) Arriving(id fleet.HostID) int {
+	if i, known := x.slots[id]; known {
+		return x.entries[i].held.incoming
+	}
+	return 0
+}
+
+// settle brings a host to its place in the queue of its class.
+func (x *Index) settle(i int) {
 	e := &x.entries[i]
 	o := e.host.Facts.Owner
 	able := e.host.State == fleet.HostUp && e.host.Facts.Connected && (o == nil || !o.Present)
 	var q *queue
-	if able && !anew && e.queue != nil {
-		q = e.queue
-	} else if able {
+	if able && e.class == nil {
 		c := classOf(&e.host)
-		if q = x.classes[c]; q == nil {
-			q = &queue{}
-			x.classes[c] = q
+		if e.class = x.classes[c]; e.class == nil {
+			e.class = &queue{}
+			x.classes[c] = e.class
 		}
+	}
+	if able {
+		q = e.class
 	}
 	score := 0.0
 	if able {
