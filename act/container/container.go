@@ -156,6 +156,9 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 	if err == nil && r.Complete && r.Guest == id {
 		handle, err := r.Process.Watch()
 		if err == nil {
+			if err := r.Place.End(); err != nil { // that agent may not have come to it
+				return errors.Join(err, handle.Close())
+			}
 			g, err := d.attach(r, handle)
 			if err == nil && r.Target && !r.Arrived {
 				if err = d.vacate(r); err == nil {

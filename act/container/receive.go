@@ -108,6 +108,11 @@ func (d *Driver) vacate(r record) error {
 	if err != nil {
 		return err
 	}
+	for _, pid := range proc.Beside(r.Process.PID) { // not all of them were in the group yet
+		if pid != r.Process.PID {
+			members = append(members, pid)
+		}
+	}
 	for _, pid := range members {
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("kill process %d: %w", pid, err)
@@ -456,7 +461,7 @@ func (t *target) settle(pid int) (err error) {
 
 // arrived makes the restored first process the guest's.
 func (g *guest) arrived(p proc.Process, handle *os.File) error {
-	if err := g.remember(func(r *record) { r.Process, r.Arrived = p, true }); err != nil {
+	if err := g.remember(func(r *record) { r.Place, r.Process, r.Arrived = r.Process, p, true }); err != nil {
 		return errors.Join(err, handle.Close())
 	}
 	g.mu.Lock()

@@ -29,6 +29,7 @@ type record struct {
 	Export    string            `json:"export,omitempty"` // the job's files: by their path inside
 	Files     string            `json:"files,omitempty"`  // and at this host
 	Process   proc.Process      `json:"process"`          // the first one; of a target that has not arrived, one that holds its place
+	Place     proc.Process      `json:"place,omitzero"`   // of one that arrived: what held its place, until it is ended
 	StartedAt time.Time         `json:"started_at"`
 	Complete  bool              `json:"complete"` // Start or Receive went to its end; what is not complete is destroyed
 	Incoming  fleet.MigrationID `json:"incoming,omitempty"`

@@ -295,6 +295,7 @@ func (d *Driver) kill(r record) error {
 	if handle, err := r.Process.Watch(); err == nil {
 		// Some have left the group, or never were in it.
 		members = append(members, proc.Family(r.Process.PID)...)
+		members = append(members, proc.Beside(r.Process.PID)...)
 		handle.Close()
 	}
 	slices.Sort(members)
@@ -328,7 +329,7 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 		if err := d.unplug(r, g); err != nil {
 			return err
 		}
-		if err := r.Process.End(); err != nil {
+		if err := errors.Join(r.Process.End(), r.Place.End()); err != nil {
 			return err
 		}
 	}

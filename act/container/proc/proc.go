@@ -133,8 +133,12 @@ func Kill(handle *os.File) error {
 	return errors.Join(err, sent)
 }
 
-// End kills a process that nobody watches and waits until it is gone.
+// End kills a process that nobody watches and waits until it is gone. The zero
+// Process is gone.
 func (p Process) End() error {
+	if p.PID == 0 {
+		return nil
+	}
 	handle, err := p.Watch()
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -172,6 +176,25 @@ func Family(pid int) []int {
 					all = append(all, child)
 				}
 			}
+		}
+	}
+	return all
+}
+
+// Beside gives the processes that are in the network namespace of one, this one
+// too: those of a container that is only half made again, which may be nobody's
+// children. Of a process in this program's own namespace that is only itself.
+func Beside(pid int) []int {
+	network := func(pid string) string { at, _ := os.Readlink("/proc/" + pid + "/ns/net"); return at }
+	its := network(strconv.Itoa(pid))
+	if its == "" || its == network("thread-self") || its == network("1") {
+		return []int{pid}
+	}
+	var all []int
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		if other, err := strconv.Atoi(e.Name()); err == nil && network(e.Name()) == its {
+			all = append(all, other)
 		}
 	}
 	return all
