@@ -51,8 +51,17 @@ func (s Subnet) BridgeName() string { return fmt.Sprintf("pgb%06x", s.VNI()) }
 // TunnelName is the VXLAN link to the other hosts.
 func (s Subnet) TunnelName() string { return fmt.Sprintf("pgx%06x", s.VNI()) }
 
-// TapName is the TAP link of guest i.
+// TapName is the bridge's port for guest i: a TAP link for a virtual machine, one
+// end of a pair for a container.
 func (s Subnet) TapName(i int) string { return fmt.Sprintf("pgt%06x.%d", s.VNI(), i) }
+
+// PortPeerName is the container's end of that pair: in the host's network until
+// the container's driver takes it into the container's.
+func (s Subnet) PortPeerName(i int) string { return fmt.Sprintf("pgc%06x.%d", s.VNI(), i) }
+
+// PortQueueName is the link in which frames for guest i, a container, wait while
+// its driver has them held.
+func (s Subnet) PortQueueName(i int) string { return fmt.Sprintf("pgh%06x.%d", s.VNI(), i) }
 
 // ShareName is the bridge's end of the pair of links to the file server.
 func (s Subnet) ShareName() string { return fmt.Sprintf("pgs%06x", s.VNI()) }
@@ -83,6 +92,7 @@ type Port struct {
 	Guest GuestID `json:"guest"`
 	Index int     `json:"index"`
 	MAC   string  `json:"mac"`
+	Kind  Kind    `json:"kind,omitempty"` // what is plugged in; empty: a virtual machine
 }
 
 // Network is all that one host has to know of one job's network.

@@ -144,7 +144,10 @@ func (g *Groups) Remove(guest fleet.GuestID) error {
 
 func (g *Groups) remove(at string) error {
 	for begun := time.Now(); ; time.Sleep(removeAgain) {
-		err := g.tree.remove(at)
+		err := g.removeContained(at)
+		if err == nil {
+			err = g.tree.remove(at)
+		}
 		if err == nil || time.Since(begun) > removeLimit {
 			return err
 		}
@@ -173,7 +176,7 @@ func (g *Groups) Close() error {
 		return fmt.Errorf("remove the control group %s: %w", g.root, err)
 	}
 	for at := path.Dir(g.root); at != "/"; at = path.Dir(at) {
-		if g.tree.remove(at) != nil {
+		if g.removeContained(at) != nil || g.tree.remove(at) != nil {
 			break // another host's is in it
 		}
 	}

@@ -1,7 +1,8 @@
 // Package guestnet makes a guest a member of its job's network, from inside. It
 // knows nothing of hosts or of how frames get from guest to guest. It uses
 // ioctls: a netlink library would be a noticeable part of the guest agent for
-// four calls. Its tests are those of the guest agent, in real guests.
+// four calls. Its tests are those of the guest agent, in real guests, and those of
+// package plug, which does the same to a container from outside.
 package guestnet
 
 import (
@@ -49,6 +50,12 @@ func findInterface(mac string) (string, error) {
 	paths, err := filepath.Glob("/sys/class/net/*/device")
 	if err != nil {
 		return "", err
+	}
+	if len(paths) == 0 {
+		// A container's belongs to no device, and has its address from the host.
+		if link, err := net.InterfaceByName("eth0"); err == nil && strings.EqualFold(link.HardwareAddr.String(), mac) {
+			return link.Name, nil
+		}
 	}
 	if len(paths) != 1 {
 		return "", fmt.Errorf("the guest has %d network interfaces instead of one", len(paths))

@@ -41,6 +41,17 @@ func contained(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// findPackages is run by mmdebstrap before anything else. It asks the archive what
+// it has, which mmdebstrap then does not do again, and looks for the packages:
+// without it a slip of the pen is told after the base system was installed.
+const findPackages = `set -eu
+export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
+apt-get -q -o APT::Sandbox::User=root --error-on=any update
+for name in $PAGURUS_PACKAGES; do
+	apt-cache showpkg "$name" 2>/dev/null | grep -q '^Package: ' || { echo "E: Unable to locate package" "$name" >&2; exit 1; }
+done
+`
+
 // fetchKernel is run by mmdebstrap when the root is complete and apt still has
 // its lists. The kernel's package is not installed: it would bring an initramfs
 // builder, and hundreds of modules into the root of which guests need a few.
@@ -71,7 +82,7 @@ func (b *build) bootstrap(ctx context.Context) error {
 		"--aptopt=APT::Install-Recommends \"false\"", "--aptopt=Acquire::Languages \"none\"",
 		"--aptopt=Acquire::Retries \"3\"", "--aptopt=Acquire::http::Timeout \"30\"",
 		"--dpkgopt=force-unsafe-io", // the result is synced once, at the end
-		"--customize-hook=" + fetchKernel,
+		"--setup-hook=" + findPackages, "--customize-hook=" + fetchKernel,
 	}
 	for _, o := range a.options {
 		args = append(args, "--aptopt="+o)
@@ -84,7 +95,7 @@ func (b *build) bootstrap(ctx context.Context) error {
 
 	cmd := contained(ctx, args...)
 	// What mmdebstrap makes outside the root goes when the build goes.
-	cmd.Env = append(cmd.Env, "PAGURUS_KERNEL="+b.path("kernel"), "TMPDIR="+b.path("tmp"))
+	cmd.Env = append(cmd.Env, "PAGURUS_PACKAGES="+strings.Join(r.Packages, " "), "PAGURUS_KERNEL="+b.path("kernel"), "TMPDIR="+b.path("tmp"))
 	pipe, err := cmd.StderrPipe()
 	if err != nil {
 		return err

@@ -79,6 +79,10 @@ var predefined = []Recipe{
 		Name: "lammps", Suite: "trixie", Exclude: append(slices.Clone(noGPU), noPictures...),
 		Packages: []string{"lammps", "openmpi-bin", "libopenmpi-dev", "gcc", "libc6-dev"},
 	},
+	{ // what clusters are measured with: HPL and STREAM (hpcc), and NetPIPE
+		Name: "hpc", Suite: "trixie", Exclude: noGPU,
+		Packages: []string{"hpcc", "netpipe-openmpi", "libopenblas0-serial", "openmpi-bin", "libopenmpi-dev", "gcc", "libc6-dev", "make"},
+	},
 }
 
 // Predefined gives the names of the recipes that come with Pagurus.

@@ -85,6 +85,13 @@ func (k *kernel) makeLink(name string, l Link) error {
 		nl.NewIfInfomsgChild(peer, unix.AF_UNSPEC)
 		peer.AddRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(peerName(name)))
 		peer.AddRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(l.MTU)))
+		if l.PeerMAC != "" {
+			mac, err := net.ParseMAC(l.PeerMAC)
+			if err != nil {
+				return err
+			}
+			peer.AddRtAttr(unix.IFLA_ADDRESS, mac)
+		}
 	}
 	m := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	err := k.link(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m,
@@ -95,7 +102,13 @@ func (k *kernel) makeLink(name string, l Link) error {
 	return k.findIndex(name)
 }
 
-func peerName(share string) string { return "pgn" + strings.TrimPrefix(share, "pgs") }
+// peerName is the name of the far end of a pair.
+func peerName(name string) string {
+	if rest, ok := strings.CutPrefix(name, "pgs"); ok {
+		return "pgn" + rest
+	}
+	return "pgc" + strings.TrimPrefix(name, "pgt")
+}
 
 // makeTap makes a TAP link that stays when no guest is plugged in. It has no
 // owner: only root can plug a guest in.

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"sort"
-	"strings"
 )
 
 // Verb is what a Change does.
@@ -76,7 +75,7 @@ func linkChanges(have, want State) (dropped map[string]bool, first, last []Chang
 	for _, name := range sorted(have.Links) {
 		h := have.Links[name]
 		w, wanted := want.Links[name]
-		if wanted && h.Kind == w.Kind && h.Tunnel == w.Tunnel || peerBelongs(name, have, want) {
+		if wanted && h.Kind == w.Kind && h.Tunnel == w.Tunnel || follows(name, have, want) {
 			continue
 		}
 		deleted[name] = true
@@ -96,7 +95,7 @@ func linkChanges(have, want State) (dropped map[string]bool, first, last []Chang
 		if deleted[h.Master] {
 			h.Master = ""
 		}
-		if h != w {
+		if w.PeerMAC = h.PeerMAC; h != w {
 			set = append(set, Change{Verb: setLink, Key: Key{Link: name}, Link: w})
 		}
 		if h.Master != w.Master {
@@ -109,14 +108,15 @@ func linkChanges(have, want State) (dropped map[string]bool, first, last []Chang
 	return dropped, slices.Concat(first, add, set), last
 }
 
-// peerBelongs reports whether a file server's end of a pair is the other end
-// of one that is there and wanted. It comes and goes with that.
-func peerBelongs(name string, have, want State) bool {
-	if !oursPeers.MatchString(name) || have.Links[name].Kind != pairKind {
+// follows reports whether a link is the far end of a pair, or the queue of a
+// port, that is there and wanted. Wherever it is, it comes and goes with that.
+func follows(name string, have, want State) bool {
+	if !followers.MatchString(name) {
 		return false
 	}
-	other := "pgs" + strings.TrimPrefix(name, "pgn")
-	return have.Links[other].Kind == pairKind && want.Links[other].Kind == pairKind
+	by := leads[name[:3]]
+	lead := by.lead + name[3:]
+	return have.Links[name].Kind == by.kind && have.Links[lead].Kind == pairKind && want.Links[lead].Kind == pairKind
 }
 
 func isBridge(c Change, s State) bool { return s.Links[c.Key.Link].Kind == bridgeKind }

@@ -2,9 +2,11 @@ package overlay
 
 import (
 	"flag"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,6 +54,15 @@ func network(job string, subnet fleet.Subnet, host string, hosts ...string) flee
 	return n
 }
 
+// contained makes every guest with a port a container.
+func contained(n fleet.Network) fleet.Network {
+	n.Ports = slices.Clone(n.Ports)
+	for i := range n.Ports {
+		n.Ports[i].Kind = fleet.Container
+	}
+	return n
+}
+
 func want(t *testing.T, c Config, networks ...fleet.Network) State {
 	t.Helper()
 	s, err := Want(c, networks)
@@ -80,6 +91,7 @@ func TestWantNonsense(t *testing.T) {
 		"host's address":     func(n *fleet.Network) { n.Endpoints[1].VTEP = "somewhere" },
 		"host's address, v6": func(n *fleet.Network) { n.Endpoints[1].VTEP = "fd00::1" },
 		"index":              func(n *fleet.Network) { n.Ports[0].Index = 4711 },
+		"kind":               func(n *fleet.Network) { n.Ports[0].Kind = "teapot" },
 		"subnet":             func(n *fleet.Network) { n.Subnet = 40000 },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +116,12 @@ func TestDiff(t *testing.T) {
 	gone.Ports = nil
 	arriving := network("j1", 1, "a", "b", "b")
 	arriving.Ports = here.Ports
-	full := want(t, a, here)
+	full, boxed := want(t, a, here), want(t, a, contained(here))
+	besides := func(s State, links map[string]Link) State {
+		s.Links = maps.Clone(s.Links)
+		maps.Copy(s.Links, links)
+		return s
+	}
 	altered := func(alter func(s State)) State {
 		s := want(t, a, here)
 		alter(s)
@@ -142,13 +159,18 @@ func TestDiff(t *testing.T) {
 			s.Tunnel[Key{"pgx700001", "00:00:00:00:00:00"}] = "198.18.0.9,198.18.0.8"
 			s.Neighbours[Key{"pgb700001", "10.128.1.99"}] = "02:00:00:00:00:01"
 		}), full},
+		{"containers from nothing", newState(), boxed},
+		{"machine becomes a container", full, boxed},
+		{"container becomes a machine", besides(boxed, map[string]Link{"pgc700001.0": {Kind: pairKind}, "pgh700001.0": {Kind: tapKind}}), full},
+		{"container's own links", besides(boxed, map[string]Link{"pgc700001.0": {Kind: pairKind}, "pgh700001.0": {Kind: tapKind, Up: true}}), boxed},
+		{"others' links in their place", besides(boxed, map[string]Link{"pgc700001.0": {Kind: tapKind}, "pgh700001.0": {Kind: pairKind}, "pgc700001.7": {Kind: pairKind}}), boxed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var lines strings.Builder
 			for _, change := range Diff(c.have, c.want) {
 				lines.WriteString(change.String() + "\n")
 			}
-			golden(t, "diff-"+strings.NewReplacer(" ", "-", ",", "").Replace(c.name)+".txt", lines.String())
+			golden(t, "diff-"+strings.NewReplacer(" ", "-", ",", "", "'", "").Replace(c.name)+".txt", lines.String())
 		})
 	}
 }
@@ -217,6 +239,9 @@ func TestDiffLeadsThere(t *testing.T) {
 			n := network("j", subnet, "a", hosts...)
 			if rapid.Bool().Draw(r, name) {
 				n.Share = &fleet.Share{}
+			}
+			if rapid.Bool().Draw(r, name) {
+				n = contained(n)
 			}
 			networks = append(networks, n)
 		}

@@ -16,7 +16,9 @@ import (
 // Guest 0 moves from a to b while guests on a, b and c send to it without pause:
 // it gets every frame once and each sender's in order, those it reads at a
 // before it is stopped and all others at b.
-func TestNoFrameIsLostInAMove(t *testing.T) {
+func TestNoFrameIsLostInAMove(t *testing.T) { eachKind(t, noFrameIsLostInAMove) }
+
+func noFrameIsLostInAMove(t *testing.T, as func(fleet.Network) fleet.Network) {
 	names := []string{"a", "b", "c"}
 	hosts := stations(t, names...)
 	apply := func(at, next string, ports ...int) (networks []fleet.Network) {
@@ -30,14 +32,15 @@ func TestNoFrameIsLostInAMove(t *testing.T) {
 					n.Ports = append([]fleet.Port{{Guest: "j1g0", Index: 0}}, n.Ports...)
 				}
 			}
+			n = as(n)
 			hosts[i].apply(n)
 			networks = append(networks, n)
 		}
 		return networks
 	}
 	n := apply("a", "b", 1)
-	old, young := hosts[0].plug(n[0], 0), hosts[1].plug(n[1], 0)
-	senders := []*plug{hosts[0].plug(n[0], 1), hosts[1].plug(n[1], 2), hosts[2].plug(n[2], 3)}
+	old, young := hosts[0].use(n[0], 0), hosts[1].use(n[1], 0)
+	senders := []*plug{hosts[0].use(n[0], 1), hosts[1].use(n[1], 2), hosts[2].use(n[2], 3)}
 
 	stop := make(chan struct{})
 	sent := make([]int, len(senders))
@@ -116,7 +119,9 @@ func pin(t *testing.T) {
 }
 
 // A switch that does not happen is undone: frames go to the guest again.
-func TestDeliverEndsForward(t *testing.T) {
+func TestDeliverEndsForward(t *testing.T) { eachKind(t, deliverEndsForward) }
+
+func deliverEndsForward(t *testing.T, as func(fleet.Network) fleet.Network) {
 	hosts := stations(t, "a", "b")
 	var n [2]fleet.Network
 	for i, self := range []string{"a", "b"} {
@@ -124,9 +129,10 @@ func TestDeliverEndsForward(t *testing.T) {
 		n[i].Endpoints[0].Next = hosts[1].Addr.String()
 	}
 	n[1].Ports = append([]fleet.Port{{Guest: "j1g0", Index: 0}}, n[1].Ports...)
+	n[0], n[1] = as(n[0]), as(n[1])
 	hosts[0].apply(n[0])
 	hosts[1].apply(n[1])
-	old, young, peer := hosts[0].plug(n[0], 0), hosts[1].plug(n[1], 0), hosts[1].plug(n[1], 1)
+	old, young, peer := hosts[0].use(n[0], 0), hosts[1].use(n[1], 0), hosts[1].use(n[1], 1)
 	mac := n[0].Endpoints[0].MAC
 	peer.say(mac, "before")
 	old.mustHear("before")

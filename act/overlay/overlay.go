@@ -1,13 +1,14 @@
 // Package overlay makes the kernel's links, forwarding tables and neighbour
 // tables match the networks of the jobs that have something on this host: for
-// each a bridge, a VXLAN tunnel to the other hosts, a TAP link for each guest
-// and a pair of links to the job's file server. Nothing is learnt and nothing
-// is flooded: where every address is comes from the controller. No frame of a
-// guest reaches the host itself or another job.
+// each a bridge, a VXLAN tunnel to the other hosts, a TAP link for each virtual
+// machine, a pair of links for each container and one to the job's file server.
+// Nothing is learnt and nothing is flooded: where every address is comes from
+// the controller. No frame of a guest reaches the host itself or another job.
 //
 // It must not know why a network is as it is, how a guest runs, nor when it moves:
-// it is told when to forward what comes for one. It works in the network namespace it is opened in. Its tests run
-// against the kernel, in namespaces that stand for hosts.
+// it is told when to forward what comes for one. It works in the network namespace
+// it is opened in. Its tests run against the kernel, in namespaces that stand for
+// hosts.
 package overlay
 
 import (

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -188,15 +189,77 @@ func TestErrorsLeaveTheRestWorking(t *testing.T) {
 
 // plug plays a guest's network card.
 type plug struct {
-	t    *testing.T
-	file *os.File
-	mac  net.HardwareAddr
-	addr netip.Addr
+	t      *testing.T
+	file   *os.File
+	header int // bytes before each frame
+	mac    net.HardwareAddr
+	addr   netip.Addr
+}
+
+// eachKind runs a test with virtual machines for guests and with containers.
+func eachKind(t *testing.T, test func(t *testing.T, as func(fleet.Network) fleet.Network)) {
+	t.Run("machines", func(t *testing.T) { test(t, func(n fleet.Network) fleet.Network { return n }) })
+	t.Run("containers", func(t *testing.T) { test(t, contained) })
+}
+
+// use plugs a guest into its port, whichever kind that is for.
+func (s *station) use(n fleet.Network, guest int) *plug {
+	s.t.Helper()
+	for _, p := range n.Ports {
+		if p.Index == guest && p.Kind == fleet.Container {
+			return s.dock(n, guest)
+		}
+	}
+	return s.plug(n, guest)
+}
+
+// dock is plug for a container: a namespace with the far end of the port.
+func (s *station) dock(n fleet.Network, guest int) *plug {
+	s.t.Helper()
+	p := &plug{t: s.t, addr: n.Subnet.GuestAddr(guest)}
+	p.mac, _ = net.ParseMAC(n.Subnet.GuestMAC(guest))
+	in := testkit.Namespace(s.t)
+	s.Run("ip", "link", "set", n.Subnet.PortPeerName(guest), "netns", in.Namespace, "name", "eth0")
+	in.Run("ip", "link", "set", "eth0", "up")
+	if got := strings.Fields(in.Run("ip", "-br", "link", "show", "dev", "eth0"))[2]; got != p.mac.String() {
+		s.t.Errorf("the container's link has the address %s instead of %s", got, p.mac)
+	}
+	if text := in.Run("ip", "-o", "link", "show", "dev", "eth0"); !strings.Contains(text, fmt.Sprintf(" mtu %d ", fleet.NetworkMTU)) {
+		s.t.Errorf("the container's link has not the network's MTU: %s", text)
+	}
+	in.Must(func() error {
+		link, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		const all = 0x0300 // ETH_P_ALL as the network has it
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, all)
+		if err != nil {
+			return err
+		}
+		p.file = os.NewFile(uintptr(fd), "eth0")
+		return errors.Join(
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20),
+			unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
+			unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Index}))
+	})
+	s.t.Cleanup(func() { p.file.Close() })
+	s.forwards(n, guest)
+	return p
+}
+
+// forwards waits until the bridge knows that somebody is plugged in, which the
+// kernel lets it know up to a second later.
+func (s *station) forwards(n fleet.Network, guest int) {
+	s.t.Helper()
+	testkit.Until(s.t, surely, "the bridge's port forwards", func() bool {
+		return strings.Contains(s.Run("bridge", "link", "show", "dev", n.Subnet.TapName(guest)), "state forwarding")
+	})
 }
 
 func (s *station) plug(n fleet.Network, guest int) *plug {
 	s.t.Helper()
-	p := &plug{t: s.t, addr: n.Subnet.GuestAddr(guest)}
+	p := &plug{t: s.t, addr: n.Subnet.GuestAddr(guest), header: vnetHeader}
 	p.mac, _ = net.ParseMAC(n.Subnet.GuestMAC(guest))
 	s.Must(func() error {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -215,10 +278,7 @@ func (s *station) plug(n fleet.Network, guest int) *plug {
 		return nil
 	})
 	s.t.Cleanup(func() { p.file.Close() })
-	// The kernel lets the bridge know of a new carrier up to a second later.
-	testkit.Until(s.t, surely, "the bridge's port forwards", func() bool {
-		return strings.Contains(s.Run("bridge", "link", "show", "dev", n.Subnet.TapName(guest)), "state forwarding")
-	})
+	s.forwards(n, guest)
 	return p
 }
 
@@ -230,7 +290,7 @@ func (p *plug) send(to string, kind uint16, payload []byte) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	frame := append(make([]byte, vnetHeader), mac...)
+	frame := append(make([]byte, p.header), mac...)
 	frame = append(frame, p.mac...)
 	frame = binary.BigEndian.AppendUint16(frame, kind)
 	if _, err := p.file.Write(append(frame, payload...)); err != nil {
@@ -253,7 +313,7 @@ func (p *plug) hear(kind uint16, wait time.Duration) string {
 		if err != nil {
 			return ""
 		}
-		if frame := buffer[vnetHeader:n]; len(frame) >= 14 && binary.BigEndian.Uint16(frame[12:]) == kind {
+		if frame := buffer[p.header:n]; len(frame) >= 14 && binary.BigEndian.Uint16(frame[12:]) == kind {
 			return string(frame[14:])
 		}
 	}
@@ -301,18 +361,20 @@ func (p *plug) mustLearn(whose netip.Addr, mac string) {
 
 // Two hosts, two jobs, two guests of each on each host: everyone reaches
 // everyone of their own job, by ARP and by frames, and nobody else.
-func TestGuestsReachTheirOwnJobOnly(t *testing.T) {
+func TestGuestsReachTheirOwnJobOnly(t *testing.T) { eachKind(t, guestsReachTheirOwnJobOnly) }
+
+func guestsReachTheirOwnJobOnly(t *testing.T, as func(fleet.Network) fleet.Network) {
 	hosts := stations(t, "a", "b")
 	jobs := func(host string) []fleet.Network {
-		return []fleet.Network{network("j1", 1, host, "a", "b", "a", "b"), network("j2", 2, host, "a", "b", "a", "b")}
+		return []fleet.Network{as(network("j1", 1, host, "a", "b", "a", "b")), as(network("j2", 2, host, "a", "b", "a", "b"))}
 	}
 	plugs := make([][]*plug, 2)
 	for i, name := range []string{"a", "b"} {
 		hosts[i].apply(jobs(name)...)
 	}
-	for j, n := range jobs("a") {
-		for g := range n.Endpoints {
-			plugs[j] = append(plugs[j], hosts[g%2].plug(n, g))
+	for j := range plugs {
+		for g := range 4 {
+			plugs[j] = append(plugs[j], hosts[g%2].use(jobs([]string{"a", "b"}[g%2])[j], g))
 		}
 	}
 	for j, n := range jobs("a") {
@@ -336,10 +398,14 @@ func TestGuestsReachTheirOwnJobOnly(t *testing.T) {
 		one.say(to, name)
 	}
 	one.ask(netip.MustParseAddr("10.128.1.77"))
+	time.Sleep(quiet) // for all of them
 	for j := range plugs {
 		for _, p := range plugs[j] {
-			p.mustNotHear(experimental)
-			p.mustNotHear(arp)
+			for _, kind := range []uint16{experimental, arp} {
+				if got := p.hear(kind, time.Millisecond); got != "" {
+					t.Errorf("%s heard %q", p.addr, got)
+				}
+			}
 		}
 	}
 	if have, _ := hosts[0].Read(); strings.Contains(have.String(), "learnt") {
@@ -349,11 +415,13 @@ func TestGuestsReachTheirOwnJobOnly(t *testing.T) {
 
 // A guest cannot reach its host: neither ask for its addresses nor send to it,
 // by whatever hardware address.
-func TestGuestsDoNotReachTheHost(t *testing.T) {
+func TestGuestsDoNotReachTheHost(t *testing.T) { eachKind(t, guestsDoNotReachTheHost) }
+
+func guestsDoNotReachTheHost(t *testing.T, as func(fleet.Network) fleet.Network) {
 	s := stations(t, "a")[0]
-	n := network("j1", 1, "a", "a", "b")
+	n := as(network("j1", 1, "a", "a", "b"))
 	s.apply(n)
-	p := s.plug(n, 0)
+	p := s.use(n, 0)
 	// The worst case: a host that would route the answer back.
 	s.Run("ip", "route", "add", "10.128.0.0/9", "dev", "pgb700001")
 	var listening net.PacketConn
@@ -407,7 +475,9 @@ func udp(from, to netip.Addr, port uint16, text string) []byte {
 // Guest 0 moves from a to b: its port at b is there beforehand and hears
 // nothing; when the endpoint is repointed frames go there from both hosts; the
 // first host's port stays until it is no longer wanted, and hears no more.
-func TestMove(t *testing.T) {
+func TestMove(t *testing.T) { eachKind(t, moves) }
+
+func moves(t *testing.T, as func(fleet.Network) fleet.Network) {
 	hosts := stations(t, "a", "b")
 	a, b := hosts[0], hosts[1]
 	at := func(host string, ports ...int) (networks [2]fleet.Network) {
@@ -417,12 +487,15 @@ func TestMove(t *testing.T) {
 		for _, i := range ports { // hosts where guest 0 is plugged in beside its endpoint's
 			networks[i].Ports = append([]fleet.Port{{Guest: "j1g0", Index: 0}}, networks[i].Ports...)
 		}
+		for i, n := range networks {
+			networks[i] = as(n)
+		}
 		return networks
 	}
 	both := func(n [2]fleet.Network) { a.apply(n[0]); b.apply(n[1]) }
 	n := at("a")
 	both(n)
-	old, localPeer, remotePeer := a.plug(n[0], 0), a.plug(n[0], 1), b.plug(n[1], 2)
+	old, localPeer, remotePeer := a.use(n[0], 0), a.use(n[0], 1), b.use(n[1], 2)
 	mac := n[0].Subnet.GuestMAC(0)
 	check := func(stage string, hears, deaf *plug) {
 		t.Helper()
@@ -435,8 +508,9 @@ func TestMove(t *testing.T) {
 		}
 	}
 	check("before", old, nil)
-	both(at("a", 1))
-	young := b.plug(n[1], 0)
+	during := at("a", 1)
+	both(during)
+	young := b.use(during[1], 0)
 	check("while copying", old, young)
 	index := a.Run("cat", "/proc/net/dev")
 	both(at("b", 0))

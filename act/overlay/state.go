@@ -47,7 +47,8 @@ type Link struct {
 	Bridge  Bridge
 	Tunnel  Tunnel
 	Port    Port
-	HasPort bool // Port counts: it is a port of some bridge
+	HasPort bool   // Port counts: it is a port of some bridge
+	PeerMAC string // of a pair's other end, given to it when the pair is made and not looked at again
 }
 
 // Bridge is what a bridge may do beyond forwarding by its table.
@@ -91,9 +92,16 @@ var (
 )
 
 var (
-	ours      = regexp.MustCompile(`^pg[bxtsn][0-9a-f]{6}(\.\d+)?$`)
-	oursPeers = regexp.MustCompile(`^pgn[0-9a-f]{6}$`)
+	ours      = regexp.MustCompile(`^pg[bxtsnch][0-9a-f]{6}(\.\d+)?$`)
+	followers = regexp.MustCompile(`^(pgn[0-9a-f]{6}|pg[ch][0-9a-f]{6}\.\d+)$`)
 )
+
+// leads says which link another comes and goes with, by what their names begin
+// with: the other end of its pair, or the port whose frames wait in it.
+var leads = map[string]struct {
+	lead string
+	kind Kind // of the one that follows
+}{"pgn": {"pgs", pairKind}, "pgc": {"pgt", pairKind}, "pgh": {"pgt", tapKind}}
 
 func newState() State {
 	return State{Links: map[string]Link{}, Forward: map[Key]string{}, Tunnel: map[Key]string{}, Neighbours: map[Key]string{}, Arrivals: map[Key]string{}}
@@ -125,9 +133,17 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 		if p.Index < 0 || p.Index >= fleet.MaxGuestsPerJob {
 			return fmt.Errorf("guest %s has the impossible index %d", p.Guest, p.Index)
 		}
+		port := Link{Kind: tapKind, Master: bridge, MTU: fleet.NetworkMTU, Up: true, Hooks: true, Port: guestPort, HasPort: true}
+		switch p.Kind {
+		case "", fleet.VM:
+		case fleet.Container:
+			port.Kind, port.PeerMAC = pairKind, n.Subnet.GuestMAC(p.Index)
+		default:
+			return fmt.Errorf("guest %s is a %q, which this agent has no port for", p.Guest, p.Kind)
+		}
 		tap := n.Subnet.TapName(p.Index)
 		local[p.Guest] = tap
-		s.Links[tap] = Link{Kind: tapKind, Master: bridge, MTU: fleet.NetworkMTU, Up: true, Hooks: true, Port: guestPort, HasPort: true}
+		s.Links[tap] = port
 	}
 	if n.Share != nil {
 		share := n.Subnet.ShareName()
@@ -199,6 +215,7 @@ func (l Link) String() string {
 	say(l.Master != "", "in %s", l.Master)
 	say(true, "mtu %d", l.MTU)
 	say(l.Up, "up")
+	say(l.PeerMAC != "", "to %s", l.PeerMAC)
 	say(l.SelfV6, "self-v6")
 	say(l.Hooks, "hooks")
 	say(l.Bridge.STP, "stp")

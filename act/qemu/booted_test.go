@@ -11,6 +11,7 @@ import (
 
 	"pagurus/act/qemu"
 	"pagurus/fleet"
+	"pagurus/serve/agent/drivertest"
 )
 
 // booted gives the snapshots kept with the world's image.
@@ -38,32 +39,25 @@ func (w *world) fromSnapshot(t *testing.T, host int, id fleet.GuestID) bool {
 func TestSnapshots(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")
-	d := w.open(t, 0)
-	defer func() { // it is opened anew on the way
-		if err := d.Stop(context.Background(), tk.Guest.ID); err != nil {
-			t.Error(err)
-		}
-		d.Close()
-	}()
 	shelf := filepath.Join(w.image, "booted")
 	if err := os.RemoveAll(shelf); err != nil {
 		t.Fatal(err)
 	}
-	one := func() string {
-		found := w.booted(t)
-		if len(found) != 1 {
-			t.Fatalf("snapshots: %v", found)
-		}
-		return found[0]
+	// An agent that dies over it leaves nothing that hinders the next.
+	if code := w.apart(t, 0, fleet.Start, tk, "qemu.start.before-save=kill"); code != stepKilled {
+		t.Fatalf("it ended with %d", code)
 	}
+	w.startAtOnce(t, tk)
+	d := w.open(t, 0)
+	defer d.Close()
+	defer d.Stop(context.Background(), tk.Guest.ID)
 	for _, c := range []struct {
 		name  string
 		first func() error
 		want  bool
 	}{
-		{"none yet", func() error { return nil }, true},
 		{"one there", func() error { return nil }, true},
-		{"half", func() error { return os.Truncate(one(), 20<<20) }, true},
+		{"half", func() error { return os.Truncate(w.booted(t)[0], 20<<20) }, true},
 		{"nowhere to put it", func() error {
 			if err := os.RemoveAll(shelf); err != nil {
 				return err
@@ -77,9 +71,12 @@ func TestSnapshots(t *testing.T) {
 		if err := d.Start(t.Context(), tk); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		healthy(t, d, tk.Guest.ID)
+		drivertest.Healthy(t, d, tk.Guest.ID)
 		if got := w.fromSnapshot(t, 0, tk.Guest.ID); got != c.want {
 			t.Errorf("%s: from a snapshot: %t", c.name, got)
+		}
+		if found := w.booted(t); c.want && len(found) != 1 {
+			t.Errorf("%s: snapshots: %v", c.name, found)
 		}
 		if err := d.Stop(t.Context(), tk.Guest.ID); err != nil {
 			t.Fatal(err)
@@ -88,27 +85,12 @@ func TestSnapshots(t *testing.T) {
 	if err := os.Remove(shelf); err != nil {
 		t.Fatal(err)
 	}
-	// An agent that dies over it leaves nothing that hinders the next.
-	d.Close()
-	if code := w.apart(t, 0, fleet.Start, tk, "qemu.start.before-save=kill"); code != stepKilled {
-		t.Fatalf("it ended with %d", code)
-	}
-	d = w.open(t, 0)
-	if err := d.Start(t.Context(), tk); err != nil {
-		t.Fatal(err)
-	}
-	healthy(t, d, tk.Guest.ID)
-	one()
 }
 
-// TestSnapshotIsMadeOnce: two hosts that share images and start at once both get
-// their guests, and they are of one snapshot's making at most.
-func TestSnapshotIsMadeOnce(t *testing.T) {
-	w := newWorld(t)
-	if err := os.RemoveAll(filepath.Join(w.image, "booted")); err != nil {
-		t.Fatal(err)
-	}
-	tk := task("j1g0")
+// startAtOnce starts a guest on each of two hosts that share images and have no
+// snapshot: both run, one of them from the only snapshot that is made.
+func (w *world) startAtOnce(t *testing.T, tk fleet.Task) {
+	t.Helper()
 	var hosts [2]*qemu.Driver
 	var wait sync.WaitGroup
 	for i := range hosts {
@@ -123,9 +105,9 @@ func TestSnapshotIsMadeOnce(t *testing.T) {
 	}
 	wait.Wait()
 	for _, d := range hosts {
-		healthy(t, d, tk.Guest.ID)
+		drivertest.Healthy(t, d, tk.Guest.ID)
 	}
-	if found := w.booted(t); len(found) != 1 {
-		t.Errorf("snapshots: %v", found)
+	if found := w.booted(t); len(found) != 1 || !w.fromSnapshot(t, 0, tk.Guest.ID) && !w.fromSnapshot(t, 1, tk.Guest.ID) {
+		t.Fatalf("of two guests none started from a snapshot; there are %v", found)
 	}
 }

@@ -39,7 +39,7 @@ func TestLessIsSent(t *testing.T) {
 			t.Logf("this QEMU does not compress")
 			continue
 		}
-		healthy(t, from, tk.Guest.ID)
+		drivertest.Healthy(t, from, tk.Guest.ID)
 		for _, word := range c.says {
 			if got, err := drivertest.Ask(t.Context(), from, tk.Guest.ID, word); err != nil || got != "<nil>" && got != "ok" {
 				t.Fatalf("%s: it says %q, %v", word, got, err)
@@ -49,7 +49,7 @@ func TestLessIsSent(t *testing.T) {
 		p := w.move(t, tk, from, to)
 		t.Logf("%v, %+v: %d rounds, %d MiB of memory, %d MiB sent, %s in all, %s down", c.says, c.limits, p.Rounds, p.CopiedBytes>>20, p.SentBytes>>20, p.Elapsed, p.Downtime)
 		sent, copied = append(sent, p.SentBytes), append(copied, p.CopiedBytes)
-		healthy(t, to, tk.Guest.ID)
+		drivertest.Healthy(t, to, tk.Guest.ID)
 	}
 	const cached = diskBytes / 4 * 3
 	if sent[1] > sent[0]-cached {

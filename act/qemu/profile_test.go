@@ -36,7 +36,7 @@ func TestProfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { d.Stop(context.Background(), id) }()
-	healthy(t, d, id)
+	drivertest.Healthy(t, d, id)
 	for _, rate := range []int64{0, 4, 32} {
 		if _, err := drivertest.Ask(t.Context(), d, id, fmt.Sprintf("dirty %d", rate)); err != nil {
 			t.Fatal(err)
@@ -112,7 +112,7 @@ func TestProfileOfTheMoved(t *testing.T) {
 	}
 	defer from.Stop(context.Background(), tk.Guest.ID)
 	defer to.Stop(context.Background(), tk.Guest.ID)
-	healthy(t, from, tk.Guest.ID)
+	drivertest.Healthy(t, from, tk.Guest.ID)
 	tk.Order.Migration, tk.Limits = "m1.j1g0", fleet.Limits{BytesPerSecond: 32 << 20}
 	var err error
 	if tk.Listen, err = to.Receive(t.Context(), tk); err != nil {

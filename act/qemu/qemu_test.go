@@ -63,7 +63,7 @@ func TestGuest(t *testing.T) {
 	if err != nil || info.Size() < 200<<10 || info.Size() > 256<<10 {
 		t.Errorf("a guest that fills its console left %+v, %v", info, err)
 	}
-	healthy(t, d, "j1g0")
+	drivertest.Healthy(t, d, "j1g0")
 }
 
 // TestManyRounds: every round of a copy is a chance to lose what was dirtied
@@ -89,7 +89,7 @@ func TestManyRounds(t *testing.T) {
 	if err := hosts[0].Start(t.Context(), tk); err != nil {
 		t.Fatal(err)
 	}
-	healthy(t, hosts[0], tk.Guest.ID)
+	drivertest.Healthy(t, hosts[0], tk.Guest.ID)
 	// Fast enough that QEMU does not find too little left to go on.
 	if _, err := drivertest.Ask(t.Context(), hosts[0], tk.Guest.ID, "dirty 64"); err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestManyRounds(t *testing.T) {
 		tk.Order.Migration = fleet.MigrationID(fmt.Sprintf("m%d", i))
 		p := w.move(t, tk, from, to)
 		t.Logf("%d rounds, %d MiB sent, %s in all, %s down", p.Rounds, p.SentBytes>>20, p.Elapsed, p.Downtime)
-		healthy(t, to, tk.Guest.ID)
+		drivertest.Healthy(t, to, tk.Guest.ID)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestHeldGuestRunsOn(t *testing.T) {
 	if err := hosts[0].Start(t.Context(), tk); err != nil {
 		t.Fatal(err)
 	}
-	healthy(t, hosts[0], tk.Guest.ID)
+	drivertest.Healthy(t, hosts[0], tk.Guest.ID)
 	// A machine that gives a guest no time at all for a whole pass leaves nothing
 	// to send, and QEMU stops the guest. Once that is bad luck.
 	stopped := 0
@@ -212,6 +212,6 @@ func TestHeldGuestRunsOn(t *testing.T) {
 		if err := from.Stop(t.Context(), tk.Guest.ID); err != nil {
 			t.Fatal(err)
 		}
-		healthy(t, to, tk.Guest.ID)
+		drivertest.Healthy(t, to, tk.Guest.ID)
 	}
 }

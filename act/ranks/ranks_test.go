@@ -234,6 +234,7 @@ func TestCauses(t *testing.T) {
 		"waits and spins":             {seen{took: 800 * ms, inside: true, overRan: 810 * ms, ran: 805 * ms}, ""},
 		"computes":                    {seen{took: 800 * ms, overRan: 815 * ms, ran: 812 * ms}, "computing"},
 		"lost":                        {seen{took: 210 * ms, inside: true, over: 500 * ms, timeouts: 1, resent: 2, overRan: 215 * ms, sleeps: 20}, "tcp-timeout tcp-resent"},
+		"counters began anew":         {seen{took: 210 * ms, inside: true, over: 500 * ms, timeouts: 1<<32 - 3, probes: 2, resent: 1<<32 - 1, overRan: 215 * ms, sleeps: 20}, "tcp-probe"},
 		"TCP is of no concern to it":  {seen{took: 210 * ms, over: 500 * ms, timeouts: 1, overRan: 215 * ms, ran: 210 * ms}, "computing"},
 		"stolen":                      {seen{took: 100 * ms, inside: true, over: 900 * ms, stolen: 60 * ms, overRan: 110 * ms, ran: 109 * ms}, "vcpu-stolen"},
 		"shared":                      {seen{took: 100 * ms, over: 900 * ms, delay: 80 * ms, overRan: 110 * ms, ran: 30 * ms}, "cpu-shared computing"},

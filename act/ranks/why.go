@@ -1,6 +1,7 @@
 package ranks
 
 import (
+	"math"
 	"time"
 
 	"pagurus/fleet"
@@ -32,6 +33,9 @@ const (
 	stolenShare = 10 // a tenth
 	sharedShare = 4
 	mostShare   = 2
+	// mostCounted is the largest difference that is one. A container's counters
+	// of TCP begin anew where it moves to, and what went back is a huge number.
+	mostCounted = math.MaxInt32
 )
 
 // causes says what of it can have made the gap, the most telling first.
@@ -43,7 +47,7 @@ func (s seen) causes() []fleet.Cause {
 		}
 	}
 	counted := func(what fleet.Reason, n uint32) {
-		if n > 0 && s.inside {
+		if n > 0 && n <= mostCounted && s.inside {
 			out = append(out, fleet.Cause{What: what, Count: int(n)})
 		}
 	}

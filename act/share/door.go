@@ -15,12 +15,12 @@ import (
 	"pagurus/fleet"
 )
 
-// enter opens the directory the way the user would: otherwise a job would be a
+// Enter opens the directory the way the user would: otherwise a job would be a
 // way into directories behind closed doors. What is served is what was opened,
 // whatever the path leads to later. What remains: NFS handles name files of
 // the whole file system, so that a guest that guesses them gets, behind closed
 // doors too, to what the files themselves allow the user.
-func enter(ctx context.Context, s fleet.Share) (*os.File, error) {
+func Enter(ctx context.Context, s fleet.Share) (*os.File, error) {
 	groups := groupsOf(ctx, s.UID)
 	type opened struct {
 		dir *os.File

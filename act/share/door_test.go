@@ -32,7 +32,7 @@ func TestEnterAsTheUser(t *testing.T) {
 		"closed": false, "closed/open": false, "behind": false, "seen": false, "magic": false} {
 		share := *n.Share
 		share.Export = filepath.Join(top, path)
-		dir, err := enter(context.Background(), share)
+		dir, err := Enter(context.Background(), share)
 		if (err == nil) != may {
 			t.Errorf("%s: %v", path, err)
 		}

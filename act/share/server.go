@@ -169,7 +169,7 @@ func (v *server) start(ctx context.Context) (err error) {
 func (v *server) files(ctx context.Context) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	dir, err := enter(ctx, *v.network.Share)
+	dir, err := Enter(ctx, *v.network.Share)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/measure/drive"
+	"pagurus/measure/figures"
 )
 
 const (
@@ -61,9 +62,9 @@ func (b *bench) disturbed(ctx context.Context) error {
 		return err
 	}
 	steps := int(trialSteps * runTime.Seconds() / trial.Seconds())
-	for i := range b.repeat {
+	for i := range b.Repeat {
 		var quiet, moved, quietCopy, movedCopy time.Duration
-		err := inTurn(i, func() (err error) {
+		err := figures.InTurn(i, func() (err error) {
 			quiet, quietCopy, err = b.liquid(ctx, steps, 0)
 			return err
 		}, func() (err error) {
@@ -74,17 +75,17 @@ func (b *bench) disturbed(ctx context.Context) error {
 			return err
 		}
 		copying := (movedCopy - quietCopy) / time.Duration(runtime.NumCPU())
-		b.sample("run_quiet_s", quiet.Seconds())
-		b.sample("run_moved_s", moved.Seconds())
-		b.sample("run_copying_s", copying.Seconds())
-		b.sample("run_moved_less_copying_s", (moved - copying).Seconds())
+		b.Sample("run_quiet_s", quiet.Seconds())
+		b.Sample("run_moved_s", moved.Seconds())
+		b.Sample("run_copying_s", copying.Seconds())
+		b.Sample("run_moved_less_copying_s", (moved - copying).Seconds())
 		fmt.Printf("  %d steps: undisturbed %.1f s, with %d moves %.1f s, of which copying kept every processor for %.1f s\n",
 			steps, quiet.Seconds(), disturbances, moved.Seconds(), copying.Seconds())
 	}
-	if err := b.beside(fmt.Sprintf("LAMMPS with %d moves, copying and all / undisturbed", disturbances), "run_moved_s", "run_quiet_s"); err != nil {
+	if err := b.Beside(fmt.Sprintf("LAMMPS with %d moves, copying and all / undisturbed", disturbances), "run_moved_s", "run_quiet_s"); err != nil {
 		return err
 	}
-	return b.ratio(fmt.Sprintf("LAMMPS with %d moves, less copying / undisturbed", disturbances), "run_moved_less_copying_s", "run_quiet_s", 1.10)
+	return b.Ratio(fmt.Sprintf("LAMMPS with %d moves, less copying / undisturbed", disturbances), "run_moved_less_copying_s", "run_quiet_s", 1.10)
 }
 
 // liquid runs LAMMPS for so many steps with so many moves under it, and gives
@@ -99,7 +100,7 @@ func (b *bench) liquid(ctx context.Context, steps, moves int) (took, copying tim
 	over := false
 	defer func() {
 		if !over {
-			err = errors.Join(err, b.discard(ctx, id))
+			err = errors.Join(err, b.Discard(ctx, id))
 		}
 	}()
 	if err := b.computing(ctx, id); err != nil {
@@ -117,7 +118,7 @@ func (b *bench) liquid(ctx context.Context, steps, moves int) (took, copying tim
 	}
 	over = true
 	stop()
-	s, err := b.snapshot(ctx)
+	s, err := b.Snapshot(ctx)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/measure/figures"
 )
 
 // What a guest whose page cache is warm has read, once, before it computes.
@@ -18,11 +19,11 @@ const warming = `cat $(find /usr/lib -type f -size +64k) 2>/dev/null | head -c 2
 // guests tell QEMU what is free, which by hand is little. Then the same guest is
 // moved over a slow link, compressed and not.
 func (b *bench) less(ctx context.Context) error {
-	for i := range b.repeat {
+	for i := range b.Repeat {
 		var move fleet.Migration
 		var took, hand time.Duration
 		var sent int64
-		err := inTurn(i, func() (err error) {
+		err := figures.InTurn(i, func() (err error) {
 			move, took, err = b.warmMove(ctx)
 			return err
 		}, func() (err error) {
@@ -32,16 +33,16 @@ func (b *bench) less(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.sample("less_move_bytes", float64(move.Cost.SentBytes))
-		b.sample("less_hand_bytes", float64(sent))
-		b.sample("less_move_s", took.Seconds())
-		b.sample("less_hand_s", hand.Seconds())
+		b.Sample("less_move_bytes", float64(move.Cost.SentBytes))
+		b.Sample("less_hand_bytes", float64(sent))
+		b.Sample("less_move_s", took.Seconds())
+		b.Sample("less_hand_s", hand.Seconds())
 		fmt.Printf("  move %.2f s, %d MiB sent, %d MiB dropped before; by hand %.2f s, %d MiB sent\n",
 			took.Seconds(), move.Cost.SentBytes>>20, move.Cost.DroppedBytes>>20, hand.Seconds(), sent>>20)
 	}
 	err := errors.Join(
-		b.ratio("bytes sent with a warm page cache / by hand", "less_move_bytes", "less_hand_bytes", 0.6),
-		b.ratio("total time with a warm page cache / by hand", "less_move_s", "less_hand_s", 0.8),
+		b.Ratio("bytes sent with a warm page cache / by hand", "less_move_bytes", "less_hand_bytes", 0.6),
+		b.Ratio("total time with a warm page cache / by hand", "less_move_s", "less_hand_s", 0.8),
 	)
 	if err != nil {
 		return err
@@ -54,7 +55,7 @@ func (b *bench) warmed(ctx context.Context) (job string, err error) {
 	job, err = b.Type(ctx, "run", "--detach", "-n", "1", "--mem", "512M", "--image", "openmpi", "--on", "host1", "--", "sh", "-c", warming)
 	if err == nil {
 		if err = b.busy(ctx, job); err != nil {
-			err = errors.Join(err, b.discard(ctx, job))
+			err = errors.Join(err, b.Discard(ctx, job))
 		}
 	}
 	return job, err
@@ -65,7 +66,7 @@ func (b *bench) warmMove(ctx context.Context) (m fleet.Migration, took time.Dura
 	if err != nil {
 		return m, 0, err
 	}
-	defer func() { err = errors.Join(err, b.discard(ctx, job)) }()
+	defer func() { err = errors.Join(err, b.Discard(ctx, job)) }()
 	return b.moved(ctx, "migrate", job+"g0", "--to", "host2", "--wait")
 }
 
@@ -75,7 +76,7 @@ func (b *bench) moved(ctx context.Context, args ...string) (fleet.Migration, tim
 	if _, err := b.Type(ctx, args...); err != nil {
 		return none, 0, err
 	}
-	s, err := b.snapshot(ctx)
+	s, err := b.Snapshot(ctx)
 	if err != nil {
 		return none, 0, err
 	}
@@ -98,7 +99,7 @@ func (b *bench) warmMoveByHand(ctx context.Context) (sent int64, took time.Durat
 	}
 	defer func() {
 		_, e := b.Type(context.WithoutCancel(ctx), "lab", "restart", "host1")
-		err = errors.Join(err, e, b.discard(ctx, job))
+		err = errors.Join(err, e, b.Discard(ctx, job))
 	}()
 	if _, err := b.Type(ctx, "lab", "kill", "host1"); err != nil {
 		return 0, 0, err
@@ -122,13 +123,13 @@ func (b *bench) squeezed(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.discard(ctx, job)) }()
+	defer func() { err = errors.Join(err, b.Discard(ctx, job)) }()
 	// First without its page cache, or that would be sent by the first alone.
 	if _, _, err := b.moved(ctx, "migrate", job+"g0", "--to", "host2", "--wait", "--page-cache", "drop"); err != nil {
 		return err
 	}
 	hosts := []string{"host1", "host2"}
-	for i := range 2 * b.repeat {
+	for i := range 2 * b.Repeat {
 		choice, name := "off", "less_plain_s"
 		if (i/2+i)%2 == 1 { // in each repeat the other one first
 			choice, name = "auto", "less_packed_s"
@@ -140,8 +141,8 @@ func (b *bench) squeezed(ctx context.Context) (err error) {
 		if m.Packed != (choice == "auto") {
 			return fmt.Errorf("with --compress %s it was compressed: %t", choice, m.Packed)
 		}
-		b.sample(name, took.Seconds())
+		b.Sample(name, took.Seconds())
 		fmt.Printf("  at %s a second, compressed %t: %.2f s, %d MiB of memory, %d MiB sent\n", slowLink, m.Packed, took.Seconds(), m.Cost.CopiedBytes>>20, m.Cost.SentBytes>>20)
 	}
-	return b.ratio("total time at "+slowLink+"/s, compressed / not", "less_packed_s", "less_plain_s", 0.7)
+	return b.Ratio("total time at "+slowLink+"/s, compressed / not", "less_packed_s", "less_plain_s", 0.7)
 }

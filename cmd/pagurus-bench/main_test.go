@@ -1,46 +1,10 @@
 package main
 
 import (
-	"errors"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	"pagurus/measure/stats"
 )
-
-func TestVerdictIsOnTheEstimate(t *testing.T) {
-	for _, c := range []struct {
-		v     stats.Interval
-		says  string
-		above bool
-	}{
-		{stats.Interval{Value: 1, Low: 0.9, High: 1.1}, "within the promised 1.25", false},
-		{stats.Interval{Value: 1.2, Low: 1, High: 1.4}, "within the promised 1.25 (interval reaches above)", false},
-		{stats.Interval{Value: 1.3, Low: 1, High: 1.6}, "ABOVE the promised 1.25", true},
-	} {
-		if text, above := verdict(c.v, 1.25); text != c.says || above != c.above {
-			t.Errorf("%v: %q, %t", c.v, text, above)
-		}
-	}
-}
-
-func TestSidesTakeTurns(t *testing.T) {
-	order := ""
-	for i := range 3 {
-		if err := inTurn(i, func() error { order += "a"; return nil }, func() error { order += "b"; return nil }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if order != "abbaab" {
-		t.Errorf("the order is %s", order)
-	}
-	sorry := errors.New("sorry")
-	if err := inTurn(0, func() error { return sorry }, func() error { t.Error("went on"); return nil }); !errors.Is(err, sorry) {
-		t.Error(err)
-	}
-}
 
 func TestTheMachineByHandIsTheGuests(t *testing.T) {
 	line := strings.Split("-name|guest=j1g0|-machine|pc-q35-7.2,sata=off|-accel|kvm|-cpu|host|-smp|1|-m|524288K|-kernel|/k|-append|quiet mitigations=off|-device|x", "|")
@@ -76,13 +40,5 @@ func TestDaemonsAreThoseOfTheLab(t *testing.T) {
 func TestResidentMemory(t *testing.T) {
 	if got := residentMiB("Name:\tinit\nVmRSS:\t    9216 kB\nThreads:\t7\nVmRSS:\t 512 kB\n"); !slices.Equal(got, []float64{9, 0.5}) {
 		t.Errorf("resident are %v", got)
-	}
-}
-
-func TestARecordMakesItsFolder(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "dist", "bench.json")
-	r := record{Samples: map[string][]float64{"a": {1}}}
-	if err := r.keep(file); err != nil {
-		t.Error(err)
 	}
 }

@@ -12,9 +12,8 @@ import (
 	"time"
 
 	"pagurus/act/qemu/qmp"
-	"pagurus/fleet"
 	"pagurus/measure/drive"
-	"pagurus/serve/wire"
+	"pagurus/measure/figures"
 )
 
 // byHand is the limit of a migration driven by hand.
@@ -25,9 +24,9 @@ const byHand = 2 * time.Minute
 // guest of the same job between two hosts of the same lab. The two are taken in
 // turn.
 func (b *bench) migration(ctx context.Context) error {
-	for i := range b.repeat {
+	for i := range b.Repeat {
 		var move, hand time.Duration
-		err := inTurn(i, func() (err error) {
+		err := figures.InTurn(i, func() (err error) {
 			move, err = b.move(ctx)
 			return err
 		}, func() (err error) {
@@ -37,11 +36,11 @@ func (b *bench) migration(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.sample("move_s", move.Seconds())
-		b.sample("hand_s", hand.Seconds())
+		b.Sample("move_s", move.Seconds())
+		b.Sample("hand_s", hand.Seconds())
 		fmt.Printf("  move %.2f s, by hand %.2f s\n", move.Seconds(), hand.Seconds())
 	}
-	return b.ratio("total time of a move / QEMU's migrate by hand", "move_s", "hand_s", 1.25)
+	return b.Ratio("total time of a move / QEMU's migrate by hand", "move_s", "hand_s", 1.25)
 }
 
 // move takes the total time of one move by Pagurus.
@@ -50,14 +49,15 @@ func (b *bench) move(ctx context.Context) (took time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, b.discard(ctx, job)) }()
+	defer func() { err = errors.Join(err, b.Discard(ctx, job)) }()
 	if err := b.busy(ctx, job); err != nil {
 		return 0, err
 	}
 	if _, err := b.Type(ctx, "migrate", job+"g0", "--to", "host2", "--wait"); err != nil {
 		return 0, err
 	}
-	return b.lastMove(ctx)
+	last, err := b.LastMove(ctx)
+	return last.Ended.Sub(last.Begun), err
 }
 
 // moveByHand takes that of one by hand. The guest's agent is away meanwhile: it
@@ -69,7 +69,7 @@ func (b *bench) moveByHand(ctx context.Context) (took time.Duration, err error) 
 	}
 	defer func() {
 		_, e := b.Type(context.WithoutCancel(ctx), "lab", "restart", "host1")
-		err = errors.Join(err, e, b.discard(ctx, job))
+		err = errors.Join(err, e, b.Discard(ctx, job))
 	}()
 	if err := b.busy(ctx, job); err != nil {
 		return 0, err
@@ -87,33 +87,10 @@ func (b *bench) witness(ctx context.Context) (job string, err error) {
 
 // busy waits until the job's ranks compute.
 func (b *bench) busy(ctx context.Context, job string) error {
-	for range 300 {
-		if out, err := b.Type(ctx, "logs", job); err == nil && strings.Contains(out, "START") {
-			return drive.Pause(ctx, 2*time.Second)
-		}
-		if err := drive.Pause(ctx, 200*time.Millisecond); err != nil {
-			return err
-		}
+	if err := b.Says(ctx, job, "START"); err != nil {
+		return err
 	}
-	return fmt.Errorf("the ranks of %s did not begin", job)
-}
-
-// lastMove gives the total time of the newest move.
-func (b *bench) lastMove(ctx context.Context) (time.Duration, error) {
-	s, err := b.snapshot(ctx)
-	if err != nil {
-		return 0, err
-	}
-	var last fleet.Move
-	for _, m := range s.Moves {
-		if m.Begun.After(last.Begun) {
-			last = m
-		}
-	}
-	if last.Ended.IsZero() {
-		return 0, errors.New("the last move has not ended")
-	}
-	return last.Ended.Sub(last.Begun), nil
+	return drive.Pause(ctx, 2*time.Second)
 }
 
 // migrate undoes the settings the driver left, runs QEMU's own migration and
@@ -204,18 +181,4 @@ func elsewhere(args []string, index int) []string {
 		}
 	}
 	return append(slices.Clip(out), "-incoming", fmt.Sprintf("tcp:0.0.0.0:%d", handPort+index))
-}
-
-// snapshot is what the controller knows.
-func (b *bench) snapshot(ctx context.Context) (fleet.Snapshot, error) {
-	where, err := wire.Resolve()
-	if err != nil {
-		return fleet.Snapshot{}, err
-	}
-	c, err := wire.Dial(where)
-	if err != nil {
-		return fleet.Snapshot{}, err
-	}
-	defer c.Close()
-	return c.Snapshot(ctx)
 }

@@ -46,11 +46,11 @@ func (b *bench) predict(ctx context.Context) error {
 	if _, err := b.Type(ctx, "image", "shell", "openmpi", "--", "gcc", "-O2", "-o", "programs", "programs.c", "-lm"); err != nil {
 		return err
 	}
-	seen, err := b.moveEach(ctx, b.choose(fitting), max(1, b.repeat/2))
+	seen, err := b.moveEach(ctx, b.choose(fitting), max(1, b.Repeat/2))
 	if err != nil {
 		return err
 	}
-	moved, err := b.moveEach(ctx, b.choose(scoring), b.repeat)
+	moved, err := b.moveEach(ctx, b.choose(scoring), b.Repeat)
 	if err != nil {
 		return err
 	}
@@ -59,18 +59,18 @@ func (b *bench) predict(ctx context.Context) error {
 		moved[i] = strictly(seen, m)
 		b.compare(moved[i]) // once more, by the other model
 		if p := moved[i].Predicted; m.Phase == fleet.Finished && p.Converges {
-			b.sample("predicted_total_s", p.Total.Value.Seconds())
-			b.sample("total_s", cost.Total(m).Seconds())
-			b.sample("predicted_downtime_s", p.Downtime.Value.Seconds())
-			b.sample("downtime_s", m.Cost.Downtime.Seconds())
+			b.Sample("predicted_total_s", p.Total.Value.Seconds())
+			b.Sample("total_s", cost.Total(m).Seconds())
+			b.Sample("predicted_downtime_s", p.Downtime.Value.Seconds())
+			b.Sample("downtime_s", m.Cost.Downtime.Seconds())
 		}
 	}
 	c := cost.Score(moved)
 	fmt.Printf("  by a model that has seen only %d moves of other programs: %s\n", len(seen), scored(c))
-	b.figure("median error of total time", stats.Interval{Value: c.Total.MedianError, Low: c.Total.MedianError, High: c.Total.MedianError}, totalError)
-	b.figure("median error of downtime", stats.Interval{Value: c.Downtime.MedianError, Low: c.Downtime.MedianError, High: c.Downtime.MedianError}, downtimeError)
-	b.figure("total times outside of their 90 % interval", stats.Interval{Value: 1 - c.Total.Coverage, Low: 1 - c.Total.Coverage, High: 1 - c.Total.Coverage}, uncovered)
-	b.figure("downtimes outside of their 90 % interval", stats.Interval{Value: 1 - c.Downtime.Coverage, Low: 1 - c.Downtime.Coverage, High: 1 - c.Downtime.Coverage}, uncovered)
+	b.AtMost("median error of total time", stats.Interval{Value: c.Total.MedianError, Low: c.Total.MedianError, High: c.Total.MedianError}, totalError)
+	b.AtMost("median error of downtime", stats.Interval{Value: c.Downtime.MedianError, Low: c.Downtime.MedianError, High: c.Downtime.MedianError}, downtimeError)
+	b.AtMost("total times outside of their 90 % interval", stats.Interval{Value: 1 - c.Total.Coverage, Low: 1 - c.Total.Coverage, High: 1 - c.Total.Coverage}, uncovered)
+	b.AtMost("downtimes outside of their 90 % interval", stats.Interval{Value: 1 - c.Downtime.Coverage, Low: 1 - c.Downtime.Coverage, High: 1 - c.Downtime.Coverage}, uncovered)
 	return nil
 }
 
@@ -127,7 +127,7 @@ func (b *bench) toAndFro(ctx context.Context, name string, times int) (out []fle
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, b.discard(ctx, job)) }()
+	defer func() { err = errors.Join(err, b.Discard(ctx, job)) }()
 	b.names[fleet.JobID(job)] = name
 	if err := b.busy(ctx, job); err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (b *bench) toAndFro(ctx context.Context, name string, times int) (out []fle
 // known of the move. One that did not converge is no error.
 func (b *bench) ceiled(ctx context.Context, guest, ceiling string) (fleet.Migration, error) {
 	none := fleet.Migration{}
-	s, err := b.snapshot(ctx)
+	s, err := b.Snapshot(ctx)
 	if err != nil {
 		return none, err
 	}
@@ -170,7 +170,7 @@ func (b *bench) ceiled(ctx context.Context, guest, ceiling string) (fleet.Migrat
 		if err := drive.Pause(ctx, 200*time.Millisecond); err != nil {
 			return none, err
 		}
-		if s, err = b.snapshot(ctx); err != nil {
+		if s, err = b.Snapshot(ctx); err != nil {
 			return none, err
 		}
 		v, ok := s.Moves[fleet.MoveID(id)]
@@ -184,7 +184,7 @@ func (b *bench) ceiled(ctx context.Context, guest, ceiling string) (fleet.Migrat
 		if m.Predicted == nil || m.Predicted.Profile == nil {
 			return none, fmt.Errorf("move %s was not predicted from a look at %s", id, guest)
 		}
-		b.record.Moves = append(b.record.Moves, m)
+		b.Record.Moves = append(b.Record.Moves, m)
 		return m, nil
 	}
 }

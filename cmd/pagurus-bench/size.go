@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"pagurus/measure/drive"
+	"pagurus/measure/figures"
 	"pagurus/measure/stats"
 )
 
@@ -36,11 +37,11 @@ func (b *bench) size(ctx context.Context) error {
 		name  string
 		limit float64
 	}{{"controller_cpu_percent", 2}, {"controller_mib", 150}, {"largest_agent_mib", 40}, {"guest_agent_mib", 12}} {
-		m, err := stats.Mean(b.record.Samples[f.name], confidence)
+		m, err := stats.Mean(b.Record.Samples[f.name], figures.Confidence)
 		if err != nil {
 			return err
 		}
-		b.figure(fmt.Sprintf("%s, %d hosts and %d guests, idle", f.name, labHosts, sizeGuests), m, f.limit)
+		b.AtMost(fmt.Sprintf("%s, %d hosts and %d guests, idle", f.name, labHosts, sizeGuests), m, f.limit)
 	}
 	return nil
 }
@@ -52,8 +53,8 @@ func (b *bench) sizeOutside(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.discard(ctx, job)) }()
-	if err := b.running(ctx, job); err != nil {
+	defer func() { err = errors.Join(err, b.Discard(ctx, job)) }()
+	if err := b.Running(ctx, job); err != nil {
 		return err
 	}
 	if err := drive.Pause(ctx, settling); err != nil {
@@ -63,7 +64,7 @@ func (b *bench) sizeOutside(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	for range max(b.repeat, 2) {
+	for range max(b.Repeat, 2) {
 		before, err := cpuTime(statOf(controller))
 		if err != nil {
 			return err
@@ -76,7 +77,7 @@ func (b *bench) sizeOutside(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		b.sample("controller_cpu_percent", 100*(after-before).Seconds()/time.Since(begun).Seconds())
+		b.Sample("controller_cpu_percent", 100*(after-before).Seconds()/time.Since(begun).Seconds())
 		own, err := largest(controller)
 		if err != nil {
 			return err
@@ -85,8 +86,8 @@ func (b *bench) sizeOutside(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		b.sample("controller_mib", own)
-		b.sample("largest_agent_mib", agent)
+		b.Sample("controller_mib", own)
+		b.Sample("largest_agent_mib", agent)
 	}
 	return nil
 }
@@ -103,7 +104,7 @@ func (b *bench) sizeInside(ctx context.Context) error {
 		return fmt.Errorf("%d of %d guests said how large their agent is: %q", len(all), sizeGuests, out)
 	}
 	for _, mib := range all {
-		b.sample("guest_agent_mib", mib)
+		b.Sample("guest_agent_mib", mib)
 	}
 	return nil
 }

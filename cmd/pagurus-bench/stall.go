@@ -6,8 +6,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -42,10 +40,7 @@ const (
 // Beside that the two things that keep it short, frames led on to the target and
 // small time-outs of TCP, are shown each without the other.
 func (b *bench) stall(ctx context.Context) error {
-	if err := os.WriteFile(filepath.Join(b.Dir, "tight.c"), tight, 0o644); err != nil {
-		return err
-	}
-	if _, err := b.Type(ctx, "image", "shell", "openmpi", "--", "mpicc", "-O2", "-o", "tight", "tight.c"); err != nil {
+	if err := b.Compile(ctx, "openmpi", "tight", tight, "mpicc", "-O2"); err != nil {
 		return err
 	}
 	sides := []struct {
@@ -66,7 +61,7 @@ func (b *bench) stall(ctx context.Context) error {
 			return b.stallByHand(ctx, shape{gangSize, linuxTimeout}, gangSize-1)
 		}},
 	}
-	for i := range b.repeat {
+	for i := range b.Repeat {
 		line := " "
 		for n := range sides { // each repeat begins with another side
 			s := sides[(i+n)%len(sides)]
@@ -74,17 +69,17 @@ func (b *bench) stall(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
-			b.sample(s.name, took.Seconds())
+			b.Sample(s.name, took.Seconds())
 			line += fmt.Sprintf(" %s %.0f ms", strings.TrimSuffix(strings.TrimPrefix(s.name, "stall_"), "_s"), 1e3*took.Seconds())
 		}
 		fmt.Println(line)
 	}
 	return errors.Join(
-		b.ratio("stall of moving a guest / by hand between learning bridges", "stall_move_s", "stall_hand_s", 0.2),
-		b.beside("  with frames led on, but Linux's time-outs / by hand", "stall_only_led_on_s", "stall_hand_s"),
-		b.beside("  by hand, but with small time-outs / by hand", "stall_only_timeout_s", "stall_hand_s"),
-		b.ratio("stall of moving a gang of 4 / one guest of the same job", "stall_gang_s", "stall_one_of_four_s", 1.5),
-		b.beside("  three of the four by hand in turn / the gang", "stall_four_by_hand_s", "stall_gang_s"),
+		b.Ratio("stall of moving a guest / by hand between learning bridges", "stall_move_s", "stall_hand_s", 0.2),
+		b.Beside("  with frames led on, but Linux's time-outs / by hand", "stall_only_led_on_s", "stall_hand_s"),
+		b.Beside("  by hand, but with small time-outs / by hand", "stall_only_timeout_s", "stall_hand_s"),
+		b.Ratio("stall of moving a gang of 4 / one guest of the same job", "stall_gang_s", "stall_one_of_four_s", 1.5),
+		b.Beside("  three of the four by hand in turn / the gang", "stall_four_by_hand_s", "stall_gang_s"),
 	)
 }
 
@@ -105,7 +100,7 @@ func (b *bench) coupled(ctx context.Context, s shape) (job string, err error) {
 		return "", err
 	}
 	if err := b.busy(ctx, job); err != nil {
-		return "", errors.Join(err, b.discard(ctx, job))
+		return "", errors.Join(err, b.Discard(ctx, job))
 	}
 	return job, drive.Pause(ctx, calm)
 }
@@ -116,7 +111,7 @@ func (b *bench) stallOf(ctx context.Context, s shape, moved int) (longest time.D
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, b.discard(ctx, job)) }()
+	defer func() { err = errors.Join(err, b.Discard(ctx, job)) }()
 	args := []string{"migrate"}
 	for i := s.guests - moved; i < s.guests; i++ {
 		args = append(args, fmt.Sprintf("%sg%d", job, i))
@@ -168,7 +163,7 @@ func (b *bench) stallByHand(ctx context.Context, s shape, moved int) (sum time.D
 	}
 	homes, err := b.homes(ctx, job)
 	if err != nil {
-		return 0, errors.Join(err, b.discard(ctx, job))
+		return 0, errors.Join(err, b.Discard(ctx, job))
 	}
 	net := &bridges{}
 	var hands []*handMove
@@ -223,7 +218,7 @@ func (b *bench) stallByHand(ctx context.Context, s shape, moved int) (sum time.D
 
 // homes gives where each guest of a job is.
 func (b *bench) homes(ctx context.Context, job string) (map[int]string, error) {
-	s, err := b.snapshot(ctx)
+	s, err := b.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}

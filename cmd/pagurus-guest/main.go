@@ -1,12 +1,16 @@
 // Command pagurus-guest is the guest agent: the first process of a guest.
 //
-// The kernel starts it as /init from the initramfs. It loads modules, mounts
+// In a virtual machine the kernel starts it as /init from the initramfs. It loads modules, mounts
 // the image with a writable layer in memory, and then serves the agent of the
 // host over the guest link: it makes the guest a member of its job, runs its
 // programs, keeps their input and output by offset, and starts the remote
 // parts of MPI jobs for its peers, so that no sshd is needed. The same binary
 // is the remote-start command (called as "rsh") and the last step before a
 // program (called as "pagurus-exec").
+//
+// In a container there is nothing to load or mount: namespaces, files, network
+// and the job's files are made from outside, also where it moves to, and the
+// link is a socket.
 //
 // It is resident in every guest, so it stays small and asleep: no HTTP, no
 // netlink library, no timer that runs while nothing happens. As the first
@@ -23,6 +27,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+
+	"pagurus/cmd/pagurus-guest/boot"
 )
 
 // Where things are in a running guest.
@@ -57,16 +63,28 @@ func main() {
 // firstProcess never returns.
 func firstProcess() {
 	ignoreSignals()
-	if err := boot(); err != nil {
+	if contained {
+		if err := settle(); err != nil {
+			say("cannot settle in the container: %v", err)
+			os.Exit(1) // and the container ends with it
+		}
+	} else if err := boot.Boot(say); err != nil {
 		say("cannot boot: %v", err)
-		powerOff()
+		boot.PowerOff()
+	} else if err := furnish(); err != nil {
+		say("cannot boot: %v", err)
+		boot.PowerOff()
 	}
 	children := newChildren()
 	go children.reap()
 	if warmed() {
 		warm(children)
 	}
-	servePort(newMember(children, "/"))
+	m := newMember(children, "/")
+	if contained {
+		serveSocket(m)
+	}
+	servePort(m)
 }
 
 // say writes a line to the console, which the host keeps in a file.

@@ -50,8 +50,10 @@ const clockTolerance = 50 * time.Millisecond
 // Setup makes the guest a member of its job. The same setup again only sets
 // the clock and stirs the random numbers. After an error some of it is done; call again.
 func (m *member) Setup(ctx context.Context, s fleet.Setup) error {
-	setClock(s.Clock)
-	stir(s.Seed)
+	if !contained {
+		setClock(s.Clock)
+		stir(s.Seed)
+	}
 	s.Clock, s.Seed = time.Time{}, nil
 	for {
 		m.mu.Lock()
@@ -96,11 +98,13 @@ func (m *member) join(s fleet.Setup) (err error) {
 	if err := m.writeNames(s); err != nil {
 		return fmt.Errorf("naming the guest: %w", err)
 	}
-	if err := guestnet.Join(s); err != nil {
-		return fmt.Errorf("joining the job's network: %w", err)
-	}
-	if err := mountShare(s); err != nil {
-		return fmt.Errorf("mounting the job's files: %w", err)
+	if !contained {
+		if err := guestnet.Join(s); err != nil {
+			return fmt.Errorf("joining the job's network: %w", err)
+		}
+		if err := mountShare(s); err != nil {
+			return fmt.Errorf("mounting the job's files: %w", err)
+		}
 	}
 	home, err := m.enlist(s)
 	if err != nil {
@@ -269,5 +273,8 @@ func (m *member) Shutdown(ctx context.Context) error {
 		m.export = m.setting.setup.Export
 	}
 	m.setting = nil // a setup from now on begins anew
+	if contained {
+		return flushShare(m.export)
+	}
 	return unmountShare(ctx, m.export)
 }

@@ -33,7 +33,7 @@ func firstOfAll() bool { return os.Getpid() == 1 }
 
 // writeNames gives the guest its name and tells it those of its peers.
 func (m *member) writeNames(s fleet.Setup) error {
-	if firstOfAll() {
+	if firstOfAll() && !contained {
 		if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
 			return err
 		}

@@ -18,44 +18,33 @@ import (
 
 const patterns = "../../internal/testkit/pattern"
 
-// What ranks on two guests say they have done, with the library of the image
-// as it is: of a program of which everything is known, in C and in Fortran, and
-// of one that is stopped for a while.
-func TestTrace(t *testing.T) {
-	for _, name := range []string{"openmpi", "mpich"} {
-		t.Run(name, func(t *testing.T) {
-			guests := bootPair(t, name)
-			g := guests[0]
-			for _, file := range []string{"pattern.c", "fortran.f"} {
-				text, err := os.ReadFile(filepath.Join(patterns, file))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(filepath.Join(g.export, file), text, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if o := g.do(t, 3*time.Minute, g.sh("mpicc -O1 -o pattern pattern.c && mpif77 -o fortran fortran.f"), ""); o.exit.Code != 0 {
-				t.Fatalf("compiling: %+v", o)
-			}
-			checkMatrix(t, guests, "./pattern", func(rank, ranks int) []fleet.Sent {
-				next, last := fleet.Sent{Rank: (rank + 1) % ranks, Messages: 17, Bytes: 10*8000 + 7*100}, fleet.Sent{Rank: ranks - 1, Messages: 1, Bytes: 40}
-				if next.Rank == last.Rank {
-					return []fleet.Sent{{Rank: last.Rank, Messages: 18, Bytes: next.Bytes + last.Bytes}}
-				}
-				return []fleet.Sent{next, last}
-			}, fleet.Sent{Messages: 1, Bytes: 8})
-			checkMatrix(t, guests, "./fortran", func(rank, ranks int) []fleet.Sent {
-				return []fleet.Sent{{Rank: (rank + 1) % ranks, Messages: 3, Bytes: 3 * 40}}
-			}, fleet.Sent{Messages: 1})
-			checkStopped(t, guests)
-		})
+// checkTrace looks at what ranks on two guests say they have done, with the
+// library of the image as it is: of a program of which everything is known, in C
+// and in Fortran, and of one that is stopped for a while.
+func checkTrace(t *testing.T, guests []*vm) {
+	for _, file := range []string{"pattern.c", "fortran.f"} {
+		text, err := os.ReadFile(filepath.Join(patterns, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		guests[0].put(t, file, text)
 	}
+	guests[0].compile(t, "mpicc -O1 -o pattern pattern.c && mpif77 -o fortran fortran.f")
+	checkMatrix(t, guests, "./pattern", func(rank, ranks int) []fleet.Sent {
+		next, last := fleet.Sent{Rank: (rank + 1) % ranks, Messages: 17, Bytes: 10*8000 + 7*100}, fleet.Sent{Rank: ranks - 1, Messages: 1, Bytes: 40}
+		if next.Rank == last.Rank {
+			return []fleet.Sent{{Rank: last.Rank, Messages: 18, Bytes: next.Bytes + last.Bytes}}
+		}
+		return []fleet.Sent{next, last}
+	}, fleet.Sent{Messages: 1, Bytes: 8})
+	checkMatrix(t, guests, "./fortran", func(rank, ranks int) []fleet.Sent {
+		return []fleet.Sent{{Rank: (rank + 1) % ranks, Messages: 3, Bytes: 3 * 40}}
+	}, fleet.Sent{Messages: 1})
+	checkStopped(t, guests)
 }
 
-// traces gives what the ranks of both guests say, by rank; of those of two
-// programs what the younger one's do.
-func traces(t *testing.T, guests []*vm, q fleet.TraceQuery) []fleet.Trace {
+// traces gives what the ranks of the youngest program of so many say, by rank.
+func traces(t *testing.T, guests []*vm, q fleet.TraceQuery, ranks int) []fleet.Trace {
 	t.Helper()
 	var out []fleet.Trace
 	for _, g := range guests {
@@ -68,6 +57,7 @@ func traces(t *testing.T, guests []*vm, q fleet.TraceQuery) []fleet.Trace {
 		}
 		out = append(out, some...)
 	}
+	out = slices.DeleteFunc(out, func(tr fleet.Trace) bool { return tr.Ranks != ranks })
 	slices.SortFunc(out, func(a, b fleet.Trace) int { return cmp.Or(a.Rank-b.Rank, b.Begun.Compare(a.Begun)) })
 	return slices.CompactFunc(out, func(a, b fleet.Trace) bool { return a.Rank == b.Rank })
 }
@@ -81,7 +71,7 @@ func checkMatrix(t *testing.T, guests []*vm, program string, want func(rank, ran
 	if o := guests[0].do(t, 2*time.Minute, p, ""); o.exit.Code != 0 {
 		t.Fatalf("%s: %+v", program, o)
 	}
-	all := traces(t, guests, fleet.TraceQuery{})
+	all := traces(t, guests, fleet.TraceQuery{}, ranks)
 	if len(all) != ranks {
 		t.Fatalf("%s: %d traces: %+v", program, len(all), all)
 	}
@@ -102,18 +92,21 @@ func checkMatrix(t *testing.T, guests []*vm, program string, want func(rank, ran
 	}
 }
 
-// checkStopped stops one rank for a second and looks for that in what both say.
+// checkStopped stops one rank for a second and looks for that in what both say,
+// of a program that ends when there is a file "stopped".
 func checkStopped(t *testing.T, guests []*vm) {
 	t.Helper()
-	p := fleet.Program{ID: "stopped", Args: []string{"./pattern", "12"}, Dir: guests[0].export, MPI: true, Ranks: 2, Trace: true}
+	const ranks = 2
+	p := fleet.Program{ID: "stopped", Args: []string{"./pattern", "200", "stopped"}, Dir: guests[0].export, MPI: true, Ranks: ranks, Trace: true}
 	var o outcome
 	var job sync.WaitGroup
 	job.Go(func() { o = guests[0].do(t, 2*time.Minute, p, "") })
 	defer job.Wait()
-	busy := func(tr fleet.Trace) bool { return tr.Ranks == 2 && tr.Handed.Messages > 100 }
+	idle := func(tr fleet.Trace) bool { return tr.Ended || tr.Handed.Messages <= 100 }
 	testkit.Until(t, time.Minute, "the ranks go round", func() bool {
 		time.Sleep(300 * time.Millisecond) // answering takes the guests' time from the ranks
-		return !slices.ContainsFunc(traces(t, guests, fleet.TraceQuery{})[:2], func(tr fleet.Trace) bool { return !busy(tr) })
+		all := traces(t, guests, fleet.TraceQuery{}, ranks)
+		return len(all) == ranks && !slices.ContainsFunc(all, idle)
 	})
 	signal := func(name string) {
 		script := fmt.Sprintf(`for p in /proc/[0-9]*; do read c < $p/comm; [ "$c" != pattern ] || kill -%s ${p#/proc/}; done`, name)
@@ -123,8 +116,10 @@ func checkStopped(t *testing.T, guests []*vm) {
 	}
 	signal("STOP")
 	time.Sleep(time.Second)
-	during := traces(t, guests[1:], fleet.TraceQuery{From: time.Now().Add(-time.Minute), To: time.Now().Add(time.Minute)})[0]
+	during := traces(t, guests[1:], fleet.TraceQuery{From: time.Now().Add(-time.Minute), To: time.Now().Add(time.Minute)}, ranks)[0]
 	signal("CONT")
+	time.Sleep(time.Second) // the gap is followed by others
+	guests[0].put(t, "stopped", nil)
 	if g := during.Gaps[0]; !g.Open || g.Took < 900*time.Millisecond || len(g.Why) != 1 || g.Why[0].What != fleet.RankStopped {
 		t.Errorf("while rank 1 is stopped its gap is %+v", g)
 	}
@@ -132,7 +127,7 @@ func checkStopped(t *testing.T, guests []*vm) {
 	if !strings.Contains(o.stdout, "DONE") {
 		t.Fatalf("%+v", o)
 	}
-	for rank, tr := range stall.Explain(traces(t, guests, fleet.TraceQuery{})[:2], nil) {
+	for rank, tr := range stall.Explain(traces(t, guests, fleet.TraceQuery{}, ranks), nil) {
 		g := tr.Gaps[0]
 		t.Logf("rank %d: gap of %v, in MPI %t: %+v", rank, g.Took, g.InMPI, g.Why)
 		if g.Took < 900*time.Millisecond || len(g.Why) == 0 || g.Why[0].What != fleet.RankStopped {

@@ -18,6 +18,7 @@ import (
 	"github.com/cavaliergopher/cpio"
 
 	"pagurus/act/guestlink"
+	"pagurus/act/image"
 	"pagurus/act/share"
 	"pagurus/fleet"
 	"pagurus/internal/testkit"
@@ -99,7 +100,8 @@ type vm struct {
 	*guestlink.Client
 	*lan
 	t      *testing.T // of bootVM
-	folder string     // of the image
+	image  string
+	folder string // of the image
 	index  int
 	setup  fleet.Setup
 	starts int // QEMUs so far
@@ -137,9 +139,9 @@ func writeInitrd(t *testing.T, path, folder string) {
 }
 
 // bootVM starts guest index of a job of count guests on the network.
-func bootVM(t *testing.T, l *lan, folder string, index, count int) *vm {
+func bootVM(t *testing.T, l *lan, image string, index, count int) *vm {
 	t.Helper()
-	g := &vm{lan: l, t: t, folder: folder, index: index}
+	g := &vm{lan: l, t: t, image: image, folder: testImage(t, image), index: index}
 	g.setup = fleet.Setup{
 		Guest: fleet.GuestID(fmt.Sprintf("j1g%d", index)), Hostname: fleet.GuestName(index), Index: index,
 		Addr: jobSubnet.GuestAddr(index), Prefix: fleet.SubnetPrefixBits, MAC: jobSubnet.GuestMAC(index), MTU: fleet.NetworkMTU,
@@ -314,6 +316,31 @@ func (g *vm) do(t *testing.T, limit time.Duration, p fleet.Program, stdin string
 	}
 	o.took = time.Since(began)
 	return o
+}
+
+// put writes one of the job's files from outside.
+func (l *lan) put(t *testing.T, name string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(l.export, name), text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// compile runs a command in the image's root on this machine, as the job's user
+// in the job's directory: an emulated guest takes ten times as long.
+func (g *vm) compile(t *testing.T, script string) {
+	t.Helper()
+	s, err := image.Open(filepath.Join(g.folder, "../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, err := s.ShellCommand(t.Context(), g.image, image.Session{Dir: g.export, UID: jobUser, GID: jobUser + 1, Args: []string{"sh", "-c", script}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, out)
+	}
 }
 
 // sh makes a shell script a program that runs in the job's directory.

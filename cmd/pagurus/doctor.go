@@ -8,11 +8,15 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"pagurus/act/container/criu"
 	"pagurus/act/image"
 	"pagurus/act/machine"
 	"pagurus/act/qemu"
@@ -50,7 +54,36 @@ func doctorCommand(std streams) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&fix, "fix", false, "run the commands that mend what is missing")
+	cmd.AddCommand(criuCommand(std))
 	return cmd
+}
+
+// criuCommand is what the doctor mends containers with. The script is in the
+// binary, which may be all there is on a machine.
+func criuCommand(std streams) *cobra.Command {
+	return &cobra.Command{
+		Use:     "criu",
+		Short:   "Bring a CRIU that can move containers to this machine, if it has none",
+		Example: "  sudo pagurus doctor criu",
+		Args:    cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			script := exec.CommandContext(ctx, "bash", "-c", criu.Installer())
+			script.Stdout, script.Stderr = std.out, std.err
+			// It tidies up, and so does what it calls, which is of its group.
+			script.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			script.Cancel = func() error { return syscall.Kill(-script.Process.Pid, syscall.SIGTERM) }
+			script.WaitDelay = time.Minute
+			var exit *exec.ExitError
+			if err := script.Run(); errors.As(err, &exit) {
+				return cli.Exit{Code: 1, Err: errors.New("there is no CRIU yet that can move containers")} // the script has said why
+			} else if err != nil {
+				return fmt.Errorf("bring CRIU: %w", err)
+			}
+			return nil
+		},
+	}
 }
 
 // tell writes the findings and gives the doctor's exit.
@@ -88,6 +121,7 @@ func examine(ctx context.Context) []machine.Finding {
 	found := append(machine.Check(ctx, defaultState), lookGuestAgent())
 	if runtime.GOARCH == "amd64" {
 		found = append(found, lookGuests(ctx)...)
+		found = append(found, lookContainers(ctx))
 	}
 	return append(found, lookImages())
 }
@@ -167,6 +201,46 @@ func accelerator(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("guests cannot run here: %w: `pagurus doctor` says what is missing", err)
 	}
 	return can.Accelerator, nil
+}
+
+// lookContainers moves a tiny container from this machine to itself.
+func lookContainers(ctx context.Context) machine.Finding {
+	f := machine.Finding{Name: "containers"}
+	if os.Geteuid() != 0 {
+		f.OK, f.Detail = true, "not tried without root"
+		return f
+	}
+	c, err := criu.Find(ctx)
+	if err != nil {
+		f.Detail, f.Fix = "containers cannot move: "+err.Error(), "pagurus doctor criu"
+		if self, err := os.Executable(); err == nil {
+			f.Fix = self + " doctor criu"
+		}
+		return f
+	}
+	can, err := tryContainer(ctx, c)
+	if err != nil {
+		f.Detail = "containers cannot move: " + err.Error()
+		return f
+	}
+	f.OK, f.Detail = true, "CRIU "+can.Version+" moves containers"
+	if !can.Written {
+		f.Detail += ", which stand still for all of it: Linux 6.7 and later can tell what was written meanwhile"
+	}
+	return f
+}
+
+// tryContainer asks CRIU what it can do here, anew.
+func tryContainer(ctx context.Context, c criu.Criu) (can criu.Ability, err error) {
+	if err := os.MkdirAll(defaultRun, 0o755); err != nil {
+		return can, err
+	}
+	dir, err := os.MkdirTemp(defaultRun, fmt.Sprintf("%s%d-", probePrefix, os.Getpid()))
+	if err != nil {
+		return can, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	return c.Probe(ctx, dir)
 }
 
 func lookImages() machine.Finding {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"pagurus/act/cgroup"
+	"pagurus/act/container"
 	"pagurus/act/daemon"
 	"pagurus/act/guestlink"
 	"pagurus/act/image"
@@ -32,6 +33,8 @@ var (
 	_ agent.Driver   = (*qemu.Driver)(nil)
 	_ agent.Linker   = (*qemu.Driver)(nil)
 	_ agent.Gatherer = (*qemu.Driver)(nil)
+	_ agent.Driver   = (*container.Driver)(nil)
+	_ agent.Linker   = (*container.Driver)(nil)
 	_ agent.Overlay  = (*overlay.Overlay)(nil)
 	_ agent.Shares   = (*share.Shares)(nil)
 	_ agent.Images   = (*image.Store)(nil)
@@ -67,6 +70,8 @@ type host struct {
 	machine machine.Machine
 	vm      *qemu.Driver
 	trouble string // why there is no vm
+	light   *container.Driver
+	heavy   string // why there is no light
 	network *overlay.Overlay
 	shares  *share.Shares
 	images  *image.Store
@@ -122,6 +127,14 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 	if err := lendFaults(); err != nil {
 		log.Warn("guests cannot come here by post-copy", "cause", err)
 	}
+	h.light, err = container.Open(ctx, container.Config{
+		Run: f.run, GuestAgent: guest, Address: address, Cgroups: h.groups,
+		ImageFolder: h.images.Ensure, Files: h.files, Judge: judge, Log: log,
+	})
+	if err != nil {
+		h.heavy = err.Error()
+		log.Warn("no containers here", "cause", err)
+	}
 	vm, err := qemu.Open(ctx, qemu.Config{
 		Run: f.run, GuestAgent: guest, Address: address, Accelerator: f.accelerator, Cgroups: h.groups,
 		Snapshots:   f.snapshots,
@@ -165,6 +178,9 @@ func (h *host) close() error {
 	if h.vm != nil {
 		errs = append(errs, h.vm.Close())
 	}
+	if h.light != nil {
+		errs = append(errs, h.light.Close())
+	}
 	if h.shares != nil {
 		errs = append(errs, h.shares.Close())
 	}
@@ -183,6 +199,9 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 	if h.vm != nil {
 		drivers[fleet.VM] = h.vm
 	}
+	if h.light != nil {
+		drivers[fleet.Container] = h.light
+	}
 	h.images.FetchWith(client.FetchImageFile)
 	return agent.New(agent.Config{
 		Host: fleet.HostID(h.flags.name), Run: h.flags.run, Drivers: drivers,
@@ -199,11 +218,14 @@ func (h *host) facts() fleet.Facts {
 	f := fleet.Facts{
 		Version: version, Machine: h.machine.ID, Address: h.flags.address, Site: h.flags.site,
 		Capacity:  fleet.Resources{CPUs: h.machine.CPUs, MemoryBytes: h.flags.memory},
-		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.trouble}},
+		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.trouble}, fleet.Container: {Trouble: h.heavy}},
 		Troubles:  h.shares.Troubles(),
 	}
 	if h.vm != nil {
 		f.Abilities[fleet.VM] = h.vm.Abilities()
+	}
+	if h.light != nil {
+		f.Abilities[fleet.Container] = h.light.Abilities()
 	}
 	if f.Capacity.MemoryBytes == 0 {
 		f.Capacity.MemoryBytes = max(0, h.machine.MemoryBytes-memoryReserve)
@@ -212,7 +234,14 @@ func (h *host) facts() fleet.Facts {
 }
 
 // kept is what a host keeps in its run folder from one agent to the next.
-var kept = []string{"guests", "initrd", "shares", "ledger", "cluster", "accelerator.json"}
+var kept = []string{"guests", "containers", "container-images", "container-files", "initrd", "shares", "ledger", "cluster", "accelerator.json"}
+
+// files opens a job's files for its containers, as its user could: where they
+// were shared from, on the same machine, which placement has seen to.
+func (h *host) files(ctx context.Context, t fleet.Task) (*os.File, error) {
+	j := t.Job.Spec
+	return share.Enter(ctx, fleet.Share{Export: j.Export, UID: j.UID, GID: j.GID})
+}
 
 // sweep removes everything of Pagurus from the host: guests, file servers,
 // networks, groups of processes, and the memory of the cluster it belonged to.
@@ -224,6 +253,13 @@ func (h *host) sweep(ctx context.Context) error {
 		errs = append(errs, err)
 		for id := range guests {
 			errs = append(errs, h.vm.Stop(ctx, id))
+		}
+	}
+	if h.light != nil {
+		guests, err := h.light.Inspect(ctx)
+		errs = append(errs, err)
+		for id := range guests {
+			errs = append(errs, h.light.Stop(ctx, id))
 		}
 	}
 	errs = append(errs, returnFaults())

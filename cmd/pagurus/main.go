@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/act/container"
 	"pagurus/act/machine"
 	"pagurus/measure/simulate"
 	"pagurus/show/cli"
@@ -46,6 +47,7 @@ type streams struct {
 func (s streams) say(what string) { _, _ = fmt.Fprintln(s.err, "pagurus: "+what) }
 
 func main() {
+	container.Main()
 	std := streams{os.Stdin, os.Stdout, os.Stderr}
 	err := execute(context.Background(), std)
 	if errors.Is(err, errAnew) {

@@ -78,7 +78,7 @@ func (a *Atlas) network(j fleet.Job, host fleet.HostID) fleet.Network {
 			Host: carrier, VTEP: a.vtep(carrier), Next: a.next(g, m), Guest: g.ID,
 		})
 		if slices.Contains(lifecycle.Places(g, m), host) {
-			n.Ports = append(n.Ports, fleet.Port{Guest: g.ID, Index: g.Index, MAC: j.Subnet.GuestMAC(g.Index)})
+			n.Ports = append(n.Ports, fleet.Port{Guest: g.ID, Index: g.Index, MAC: j.Subnet.GuestMAC(g.Index), Kind: plugged(g)})
 		}
 	}
 	if j.ShareHost != "" {
@@ -90,6 +90,15 @@ func (a *Atlas) network(j fleet.Job, host fleet.HostID) fleet.Network {
 		n.Share = &fleet.Share{Export: j.Spec.Export, UID: j.Spec.UID, GID: j.Spec.GID}
 	}
 	return n
+}
+
+// plugged is what a guest's port is for. A virtual machine's is not named: agents
+// of before know no other.
+func plugged(g fleet.Guest) fleet.Kind {
+	if g.Kind == fleet.VM {
+		return ""
+	}
+	return g.Kind
 }
 
 // next is the address of the host a guest moves to while frames still go to the

@@ -26,6 +26,7 @@ var gangRules = [][3]string{
 	{"preparing or waiting", "the guest's job is stopping", "discarding"},
 	{"copying or ready", "the guest's job is stopping", "withdrawing"},
 	{"repointing or gathering", "the guest's job is stopping and the target has been asked 5 times", "stranded"},
+	{"repointing or gathering", "by post-copy: the source has lost what was still to come and the target has been asked 5 times", "stranded"},
 	{"any other", "the guest's job is stopping", "goes on to its end, then the guest is stopped"},
 }
 
@@ -190,9 +191,10 @@ func Committed(m fleet.Migration) bool {
 }
 
 // Abandon gives up a migration whose target has been asked to let the guest
-// run, or whether it is whole, as often as any other host is asked anything. It is for guests whose job
-// is over: nobody needs to know any more who runs them, both hosts are told to
-// destroy what they have. The second result is false when it is too early.
+// run, or whether it is whole, as often as any other host is asked anything. It
+// is for guests whose job is over, and for those that can never be whole: both
+// hosts are told to destroy what they have. The second result is false when it
+// is too early.
 func Abandon(m fleet.Migration, at time.Time, cause string) (fleet.Migration, bool) {
 	if (m.Phase != fleet.Repointing && m.Phase != fleet.Gathering) || m.Attempt < moreTries {
 		return m, false

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -133,4 +134,28 @@ func (d *draft) expect(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 		out[i] = predict(s, past, m, mode)
 	}
 	return out
+}
+
+// bereave gives up guests that went by post-copy and can never be whole: their
+// source, which is heard from, has lost them, and their target does not answer.
+// A QEMU that waits for memory may answer nothing at all.
+func (d *draft) bereave() {
+	for _, id := range slices.Sorted(maps.Keys(d.base.Migrations)) {
+		m := d.base.Migrations[id]
+		h := d.base.Hosts[m.From]
+		if m.Phase.Ended() || m.Mode != fleet.PostCopy || !h.Facts.SeenAt.After(m.Since) || silence(d.base, m.From, d.at) > 0 {
+			continue
+		}
+		if g, has := h.Facts.Guests[m.Guest]; has && g.Run != fleet.Absent {
+			continue
+		}
+		now, live := d.migrations.find(m.ID)
+		if !live {
+			continue
+		}
+		cause := fmt.Sprintf("%s has lost what was still to come of the guest, and %s does not answer for it", m.From, m.To)
+		if given, gave := lifecycle.Abandon(now, d.at, cause); gave {
+			d.take(m.Move, []fleet.Migration{given})
+		}
+	}
 }

@@ -135,3 +135,36 @@ func TestPostCopyLosesItsSource(t *testing.T) {
 		t.Errorf("job: %+v, left %v", job, w.guests)
 	}
 }
+
+// A target whose mechanism hangs, since what it waits for is gone with its
+// source, answers nothing. The guest is given up, but not as long as the source
+// is not heard from.
+func TestPostCopyTargetThatNeverAnswers(t *testing.T) {
+	w, j := running(t, 1, "host1", "host2")
+	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", Limits: fleet.Limits{Mode: fleet.PostCopy}})
+	for w.s.Migrations["m1.j1g0"].Phase != fleet.Repointing {
+		for i := range w.wire {
+			if w.answer(i) {
+				break
+			}
+		}
+	}
+	w.tick(6 * time.Minute) // nobody answers: w.answer is not called
+	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Repointing {
+		t.Fatalf("given up though its source has it: %+v", m)
+	}
+	delete(w.guests["host1"], "j1g0")
+	w.silent["host1"] = true
+	w.tick(6 * time.Minute)
+	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Repointing {
+		t.Fatalf("given up though nobody has said that the source lost it: %+v", m)
+	}
+	w.reconnect("host1")
+	w.tick(time.Minute)
+	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Stranded || !strings.Contains(m.Cause, "has lost what was still to come") {
+		t.Errorf("migration: %+v", m)
+	}
+	if job := w.s.Jobs[j]; job.State == fleet.JobRunning {
+		t.Errorf("job: %+v", job)
+	}
+}

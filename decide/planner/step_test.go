@@ -402,6 +402,31 @@ func TestNoMoreThanSoManyEndedJobs(t *testing.T) {
 	}
 }
 
+// Hosts make a port for what the guest is; a virtual machine's is not named, as
+// agents of before have it.
+func TestPortsAreOfTheirGuestsKind(t *testing.T) {
+	w, _ := running(t, 2, "host1", "host2")
+	for kind, port := range map[fleet.Kind]fleet.Kind{fleet.VM: "", fleet.Container: fleet.Container} {
+		seen := 0
+		for id, g := range w.s.Guests {
+			g.Kind = kind
+			w.s.Guests[id] = g
+		}
+		for host := range w.s.Hosts {
+			for _, n := range atlas.Wanted(w.s, host).Networks {
+				for _, p := range n.Ports {
+					if seen++; p.Kind != port {
+						t.Errorf("a %s's port is %+v", kind, p)
+					}
+				}
+			}
+		}
+		if seen != 2 {
+			t.Errorf("%d ports for 2 guests", seen)
+		}
+	}
+}
+
 func TestWantedFollowsAMove(t *testing.T) {
 	w, _ := running(t, 2, "host1", "host2", "host3")
 	from := w.s.Guests["j1g1"].Home

@@ -56,6 +56,7 @@ func (d *draft) tick() error {
 			return err
 		}
 	}
+	d.bereave()
 	d.calm = false // these hosts were silent, nothing is gained by waiting longer
 	d.conduct()
 	d.forgetJobs()

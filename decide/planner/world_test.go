@@ -71,6 +71,13 @@ func (w *world) hear() {
 		h.Facts.Connected = !w.silent[id]
 		if h.Facts.Connected {
 			h.Facts.SeenAt = w.now
+			said := h.Facts.Guests
+			h.Facts.Guests = map[fleet.GuestID]fleet.GuestFacts{}
+			for g, run := range w.guests[id] {
+				f := said[g]
+				f.Run = run
+				h.Facts.Guests[g] = f
+			}
 		}
 		w.s.Hosts[id] = h
 	}

@@ -2,7 +2,7 @@
 // tests can walk every place at which a process may die. It is in every build
 // and does nothing unless the environment says so:
 //
-//	PAGURUS_FAULT=qemu.switch.after-continue=kill,qemu.resume.before=error,qemu.stop.before=sleep:2s
+//	PAGURUS_FAULT=qemu.switch.after-continue=kill,qemu.resume.before=error,qemu.stop.before=sleep:2s,agent.copy.before=until:/tmp/go
 //
 // It knows no place by name. Its tests run against a process of their own.
 package fault
@@ -18,14 +18,17 @@ import (
 // Environment is the variable that is read.
 const Environment = "PAGURUS_FAULT"
 
+// untilLimit is how long a process stands still whom nobody lets go.
+const untilLimit = time.Minute
+
 // killed is the exit status of a process that SIGKILL ended, as a shell says it.
 const killed = 137
 
 var wanted = sync.OnceValue(func() map[string]string { return parse(os.Getenv(Environment)) })
 
 // Point is a place that may be told to fail. It returns nil, or an error where
-// "error" is wanted, or after a while ("sleep:DURATION"), or does not return
-// because the process is gone ("kill").
+// "error" is wanted, or after a while ("sleep:DURATION"), or when there is a
+// file ("until:PATH"), or does not return because the process is gone ("kill").
 func Point(name string) error {
 	what, ok := wanted()[name]
 	if !ok {
@@ -38,6 +41,13 @@ func Point(name string) error {
 	case "sleep":
 		if d, err := time.ParseDuration(value); err == nil {
 			time.Sleep(d)
+		}
+		return nil
+	case "until":
+		for end := time.Now().Add(untilLimit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if _, err := os.Lstat(value); err == nil {
+				break
+			}
 		}
 		return nil
 	case "error":

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
+	"time"
 )
 
 func TestMain(m *testing.M) {
@@ -32,5 +34,28 @@ func TestPoint(t *testing.T) {
 		if code != want {
 			t.Errorf("at %s the process exits with %d, want %d", point, code, want)
 		}
+	}
+}
+
+// A process that is to wait for a file waits, and goes on when it is there.
+func TestUntil(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "go")
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "FAULT_TEST_POINT=a.b", Environment+"=a.b=until:"+path)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan error, 1)
+	go func() { over <- cmd.Wait() }()
+	select {
+	case err := <-over:
+		t.Fatalf("it did not wait: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-over; err != nil {
+		t.Error(err)
 	}
 }

@@ -61,6 +61,27 @@ func Hosts(t testing.TB, n int) []*Host {
 	return hosts
 }
 
+// Namespace makes a network namespace that is joined to nothing, as a container's
+// is at first. The test's end removes it with every process still in it.
+func Namespace(t testing.TB) *Host {
+	t.Helper()
+	Root(t, "ip", "nsenter")
+	h := &Host{Namespace: namespacePrefix + token(t) + "c", t: t}
+	makeNamespace(t, h.Namespace)
+	return h
+}
+
+// File opens the namespace. The test's end closes it.
+func (h *Host) File() *os.File {
+	h.t.Helper()
+	f, err := os.Open(filepath.Join(namespaceFolder, h.Namespace))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { f.Close() })
+	return f
+}
+
 // Command is exec.CommandContext on the host. Only the network is the host's:
 // files and processes are the machine's. The test's end kills it.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
@@ -76,18 +97,24 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.C
 	return c
 }
 
-// Run runs a program on the host to its end and gives what it printed. A
-// program that fails, or takes longer than 30 seconds, fails the test.
+// Run runs a program on the host to its end and gives what it answered; its
+// complaints, as ip's about namespaces that go away meanwhile, are not part of that.
+// A program that fails, or takes longer than 30 seconds, fails the test.
 func (h *Host) Run(name string, args ...string) string {
 	h.t.Helper()
-	out, err := h.Try(name, args...)
+	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
+	defer cancel()
+	var complaints bytes.Buffer
+	c := h.Command(ctx, name, args...)
+	c.Stderr = &complaints
+	out, err := c.Output()
 	if err != nil {
-		h.t.Fatalf("on %s: %s %s: %v\n%s", h.Namespace, name, strings.Join(args, " "), err, out)
+		h.t.Fatalf("on %s: %s %s: %v\n%s%s", h.Namespace, name, strings.Join(args, " "), err, out, complaints.Bytes())
 	}
-	return out
+	return string(out)
 }
 
-// Try is Run that gives the error back.
+// Try is Run that gives the error back, and the complaints with the answer.
 func (h *Host) Try(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
 	defer cancel()

@@ -29,7 +29,7 @@ const (
 
 var (
 	ourProgram = regexp.MustCompile(`^(qemu-|ganesha|pagurus)`)
-	ourLink    = regexp.MustCompile(`^pg([bxtsn][0-9a-f]{6}(\.\d+)?|lab\d+)$`) // jobs' and the lab's
+	ourLink    = regexp.MustCompile(`^pg([bxtsnch][0-9a-f]{6}(\.\d+)?|lab\d+)$`) // jobs' and the lab's
 	ourCgroup  = regexp.MustCompile(`^pagurus`)
 	ourFiles   = []string{
 		"/run/pagurus/*", "/tmp/pagurus*", "/var/tmp/pagurus*", "/dev/shm/pagurus*",

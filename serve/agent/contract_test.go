@@ -87,7 +87,7 @@ func beAgent(text string) error {
 		return images.Folder(d), nil
 	}
 	driver, err := qemu.Open(ctx, qemu.Config{
-		Run: c.Run, GuestAgent: c.GuestAgent, Address: c.Address, Accelerator: "tcg", ImageFolder: folder, Log: log,
+		Run: c.Run, GuestAgent: c.GuestAgent, Address: c.Address, ImageFolder: folder, Log: log,
 		Judge: func(l fleet.Limits, seen []fleet.Progress) (bool, error) {
 			p := seen[len(seen)-1] // what the policy says is the system ring's business
 			if l.Mode == fleet.PostCopy {
@@ -458,17 +458,21 @@ func (th *theatre) residentBytes(i int) int {
 	return kib << 10
 }
 
+// program writes until there is a file "enough".
 const program = `read x; echo "got $x"
-i=0; while [ $i -lt 600 ]; do echo "line $i"; i=$((i+1)); [ $((i%30)) = 0 ] && sleep 0.5; done
+i=0; until [ $((i%10)) = 0 ] && [ -e enough ]; do echo "line $i"; i=$((i+1)); [ $((i%10)) = 0 ] && sleep 0.2; done
 cat input > output; echo bye >&2; exit 7`
 
 func TestJobOutlivesMoveAndAgents(t *testing.T) {
 	th := newTheatre(t)
 	defer th.clear()
 	th.job.Spec.Args = []string{"sh", "-c", program}
-	if err := os.WriteFile(filepath.Join(th.job.Spec.Export, "input"), []byte("a file"), 0o644); err != nil {
-		t.Fatal(err)
+	put := func(name string) {
+		if err := os.WriteFile(filepath.Join(th.job.Spec.Export, name), []byte("a file"), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
+	put("input")
 	th.streams[fleet.Stdin], th.ended[fleet.Stdin] = []byte("words\n"), true
 	th.do(th.task(fleet.Start, "host1", 1), bootLimit)
 	th.send(th.task(fleet.Hold, "host1", 1))
@@ -487,13 +491,14 @@ func TestJobOutlivesMoveAndAgents(t *testing.T) {
 	testkit.Until(t, orderLimit, "the program writes from where it is now", lines(before+30))
 	th.kill(1)
 	th.start(1)
+	put("enough")
 	exit := th.expect(run.Order, orderLimit)
 	if exit.Exit == nil || exit.Exit.Code != 7 {
 		t.Errorf("the program ended with %+v", exit)
 	}
 	var want strings.Builder
 	want.WriteString("got words\n")
-	for i := range 600 {
+	for i := range strings.Count(th.stream(fleet.Stdout), "\n") - 1 {
 		fmt.Fprintf(&want, "line %d\n", i)
 	}
 	if got := th.stream(fleet.Stdout); got != want.String() {
@@ -514,36 +519,30 @@ func TestJobOutlivesMoveAndAgents(t *testing.T) {
 	th.do(th.task(fleet.Stop, "host2", 2), orderLimit)
 }
 
-func TestGuestThatDiesIsToldOf(t *testing.T) {
-	th := newTheatre(t)
-	defer th.clear()
-	th.job.Spec.Args = []string{"sh", "-c", "echo here; sleep 600"}
-	th.do(th.task(fleet.Start, "host1", 1), bootLimit)
-	hold := th.task(fleet.Hold, "host1", 1)
-	th.send(hold)
-	th.send(th.task(fleet.Run, "host1", 1)) // once it writes, the guest is long held
-	testkit.Until(t, orderLimit, "the program writes", func() bool { return th.stream(fleet.Stdout) != "" })
+// dies kills the guest on host1, which is told of.
+func (th *theatre) dies(gen uint64) {
 	b, err := os.ReadFile(filepath.Join(th.config[0].Run, "guests/j1g0/guest.json"))
 	if err != nil {
-		t.Fatal(err)
+		th.t.Fatal(err)
 	}
 	var r struct{ Process struct{ PID int } }
 	if err := json.Unmarshal(b, &r); err != nil || r.Process.PID <= 1 {
-		t.Fatalf("guest.json: %v\n%s", err, b)
+		th.t.Fatalf("guest.json: %v\n%s", err, b)
 	}
 	if err := syscall.Kill(r.Process.PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
+		th.t.Fatal(err)
 	}
-	rep := th.expect(hold.Order, orderLimit)
+	rep := th.expect(th.task(fleet.Hold, "host1", gen).Order, orderLimit)
 	if rep.Outcome != fleet.Done || !strings.Contains(rep.Cause, "ended by itself on host1") {
-		t.Errorf("report %+v", rep)
+		th.t.Errorf("report %+v", rep)
 	}
-	t.Log(rep.Cause)
-	th.do(th.task(fleet.Stop, "host1", 1), orderLimit)
+	th.t.Log(rep.Cause)
+	th.do(th.task(fleet.Stop, "host1", gen), orderLimit)
 }
 
 // An agent may die before, in the middle of and after every order of a move:
-// told the same again, the next one brings it to the same end.
+// told the same again, the next one brings it to the same end. In the end the
+// guest dies, too.
 func TestMoveSurvivesTheDeathOfAgents(t *testing.T) {
 	th := newTheatre(t)
 	defer th.clear()
@@ -589,6 +588,7 @@ func TestMoveSurvivesTheDeathOfAgents(t *testing.T) {
 			t.Fatalf("line %d is %q", i, line)
 		}
 	}
+	th.dies(n + 1)
 }
 
 // lend lets guests run before their memory has come, as cmd/pagurus does.

@@ -17,7 +17,7 @@ import (
 // stuckAfter is how long a draining host may have guests of which none moves
 // before `drain --wait` takes it that they have nowhere to go: some turns of
 // the planner, which thinks about once a second.
-const stuckAfter = 5 * time.Second
+const stuckAfter = 3 * time.Second
 
 // awaitMoves shows moves until they are over. Its error says which of them
 // did not arrive.

@@ -7,9 +7,10 @@
  *                         communicator whose ranks are the other way round;
  *   to all                8 bytes, by one MPI_Allreduce.
  *
- * With SECONDS it goes on with MPI_Allreduce for so long and says how many.
+ * With SECONDS it goes on with MPI_Allreduce for so long, or until soon after
+ * there is a FILE, and says how many.
  *
- *   pattern [SECONDS]
+ *   pattern [SECONDS [FILE]]
  *
  * It has a part in Fortran (fortran.f), which sends 3 messages of 10 reals from
  * each rank to the next.
@@ -17,6 +18,7 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 int main(int argc, char **argv)
 {
@@ -24,7 +26,7 @@ int main(int argc, char **argv)
 	char text[200] = "";
 	int rank, ranks, i;
 	long rounds = 0;
-	double mine = 1, all = 1, until = argc > 1 ? atof(argv[1]) : 0;
+	double mine = 1, all = 1, until = argc > 1 ? atof(argv[1]) : 0, looked = 0;
 	MPI_Comm turned;
 	MPI_Datatype holes;
 	MPI_Request q;
@@ -62,7 +64,13 @@ int main(int argc, char **argv)
 		fflush(stdout);
 	}
 	for (until += MPI_Wtime(); all > 0 && argc > 1; rounds++) {
-		mine = MPI_Wtime() < until; /* all of them go on for as long as one does */
+		double now = MPI_Wtime();
+		if (argc > 2 && now - looked > 0.2) {
+			looked = now;
+			if (!access(argv[2], F_OK))
+				until = 0;
+		}
+		mine = now < until; /* all of them go on for as long as one does */
 		MPI_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
 	}
 	if (rank == 0)

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,6 +123,15 @@ func (r *trial) reopen(host int) Driver {
 	return r.hosts[host]
 }
 
+// kill ends the guest's process on a host from outside. Its death takes a while
+// on a busy machine, and only then is a target dead.
+func (r *trial) kill(host int) {
+	r.Helper()
+	ended := r.hosts[host].Ended(r.id)
+	r.world.Kill(r.T, host, r.id)
+	r.over(ended)
+}
+
 // state checks what a host says of the guest.
 func (r *trial) state(host int, want fleet.RunState) fleet.GuestFacts {
 	r.Helper()
@@ -175,30 +185,47 @@ func askOnce(ctx context.Context, d agent.Linker, id fleet.GuestID, question str
 	defer conn.Close()
 	timer := time.AfterFunc(askLimit, func() { conn.Close() })
 	defer timer.Stop()
+	number := fmt.Sprint(questions.Add(1))
 	// The empty line ends whatever an earlier question left half-said.
-	if _, err := io.WriteString(conn, "\n"+question+"\n"); err != nil {
+	if _, err := io.WriteString(conn, "\n"+number+" "+question+"\n"); err != nil {
 		return "", err
 	}
-	line, err := bufio.NewReader(conn).ReadString('\n')
-	return strings.TrimSpace(line), err
+	for lines := bufio.NewReader(conn); ; {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return "", err
+		}
+		// Others were given up, and are answered late.
+		if answer, ours := strings.CutPrefix(line, number+" "); ours {
+			return strings.TrimSpace(answer), nil
+		}
+	}
+}
+
+// questions counts them all.
+var questions atomic.Int64
+
+// Healthy has the witness in a guest go round its memory twice: what is there must
+// be as it left it, and then what it wrote.
+func Healthy(t *testing.T, d agent.Linker, id fleet.GuestID) {
+	t.Helper()
+	for range 2 {
+		text, err := Ask(t.Context(), d, id, "round")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var now report
+		if _, err := fmt.Sscan(text, &now.steps, &now.passes, &now.wrong); err != nil || now.wrong != 0 || now.passes < 1 {
+			t.Fatalf("the witness says %q: %v", text, err)
+		}
+	}
 }
 
 // healthy checks that the witness lives, that its memory is as it left it and
 // that it has not begun anew.
 func (r *trial) healthy(host int, before report) report {
 	r.Helper()
-	var now report
-	text := r.ask(host, "report")
-	if _, err := fmt.Sscan(text, &now.steps, &now.passes, &now.wrong); err != nil {
-		r.Fatalf("the witness says %q: %v", text, err)
-	}
-	if now.wrong != 0 {
-		r.Fatalf("%d pages of the guest are not as it left them", now.wrong)
-	}
-	if now.steps < before.steps {
-		r.Fatalf("the witness is at step %d, and was at %d before", now.steps, before.steps)
-	}
-	return now
+	return r.told(host, "report", before)
 }
 
 // boot starts the guest on a host and waits until the witness has been round
@@ -209,21 +236,34 @@ func (r *trial) boot(host int) report {
 	return r.round(host, report{})
 }
 
-// round waits until the witness has checked all of its memory once more.
+// round has the witness check all of its memory, and then what it wrote there.
 func (r *trial) round(host int, from report) report {
 	r.Helper()
-	for {
-		now := r.healthy(host, from)
-		// Two: the first may have been half over.
-		if now.passes >= from.passes+2 {
-			return now
+	for range 2 {
+		now := r.told(host, "round", from)
+		if now.passes <= from.passes {
+			r.Fatalf("after a round the witness has made %d, and %d before", now.passes, from.passes)
 		}
-		select {
-		case <-r.ctx.Done():
-			r.Fatalf("the witness stands still at step %d", now.steps)
-		case <-time.After(50 * time.Millisecond):
-		}
+		from = now
 	}
+	return from
+}
+
+// told asks the witness how it is, and compares that with what it said before.
+func (r *trial) told(host int, question string, before report) report {
+	r.Helper()
+	var now report
+	text := r.ask(host, question)
+	if _, err := fmt.Sscan(text, &now.steps, &now.passes, &now.wrong); err != nil {
+		r.Fatalf("the witness says %q: %v", text, err)
+	}
+	if now.wrong != 0 {
+		r.Fatalf("%d pages of the guest are not as it left them", now.wrong)
+	}
+	if now.steps < before.steps {
+		r.Fatalf("the witness is at step %d, and was at %d before", now.steps, before.steps)
+	}
+	return now
 }
 
 // refuses checks that a step is refused for sure.

@@ -125,7 +125,7 @@ func postCopyUndone(r *trial) {
 	r.task.Order.Migration = "m2.x"
 	r.target(1)
 	r.must("copy", r.hosts[0].Copy(r.ctx, r.task, func(fleet.Progress) {}))
-	r.world.Kill(r.T, 1, r.id)
+	r.kill(1)
 	_, err := r.hosts[0].Switch(r.ctx, r.task)
 	r.refuses("switch to a dead target", err)
 	r.twice("revert", func() error { return r.hosts[0].Resume(r.ctx, r.id) })

@@ -115,7 +115,7 @@ func mount(share, export, addr string) error {
 }
 
 func smallFiles(folder string) error {
-	const count = 300
+	const count = 60
 	text := []byte(strings.Repeat("0123456789abcdef", 256))
 	begin := time.Now()
 	for i := range count {

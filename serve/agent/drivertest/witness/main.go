@@ -2,10 +2,15 @@
 // only process of a guest it keeps counters in memory that it dirties without
 // pause, and is asked over the guest's link whether all is still right.
 //
-// A line in, a line out: "report" gives "STEPS PASSES WRONG", "dirty MIB" sets
-// the MiB dirtied a second, "shout KIB" fills the console, "net" gives the guest's first hardware address,
+// A line in, a line out, both of which begin with the number of the question: an
+// answer may come when nobody waits for it any more. "report" gives
+// "STEPS PASSES WRONG", "round" does so once it has been round all of its memory,
+// at once and beside its usual pace, "dirty MIB" sets the MiB dirtied a second,
+// "shout KIB" fills the console, "net" gives the guest's first hardware address,
 // "disk" the first bytes of its disk, "read" reads all of it, so that it is in
-// the page cache, "drop" empties that, "exit" powers the guest off.
+// the page cache, "drop" empties that, "exit" ends the guest.
+//
+// In a container, which is made before it starts, its link is a socket.
 package main
 
 import (
@@ -14,6 +19,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,21 +41,57 @@ var steps, passes, wrong, rate atomic.Int64
 // disk is what was read last; nil before.
 var disk *os.File
 
+// inContainer reports whether the guest is a container.
+var inContainer = os.Getenv("container") != ""
+
 func main() {
+	if inContainer {
+		work()
+		serve()
+	}
 	for _, m := range []struct{ kind, at string }{{"devtmpfs", "/dev"}, {"proc", "/proc"}, {"sysfs", "/sys"}} {
 		os.MkdirAll(m.at, 0o755)
 		unix.Mount(m.kind, m.at, m.kind, 0, "")
 	}
 	modules()
-	rate.Store(8)
-	go dirty()
-	fmt.Println("witness: up")
+	work()
 	for {
 		if port, err := open(); err == nil {
 			answer(port)
 			port.Close()
 		}
 		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// work begins to dirty memory. All of it is in use before anybody can ask.
+func work() {
+	rate.Store(8)
+	go dirty()
+	round()
+	fmt.Println("witness: up")
+}
+
+// serve answers at a container's link. A new connection ends the one before.
+func serve() {
+	listener, err := net.Listen("unix", "/run/pagurus/link.sock")
+	if err != nil {
+		fmt.Println("witness:", err)
+		os.Exit(1)
+	}
+	for last := net.Conn(nil); ; {
+		conn, err := listener.Accept()
+		if err != nil {
+			continue
+		}
+		if last != nil {
+			last.Close()
+		}
+		last = conn
+		go func() {
+			answer(conn)
+			conn.Close()
+		}()
 	}
 }
 
@@ -88,86 +130,131 @@ func answer(port io.ReadWriter) {
 		if err != nil {
 			return
 		}
-		words := strings.Fields(line)
-		if len(words) == 0 {
-			continue
-		}
-		switch words[0] {
-		case "report":
-			fmt.Fprintln(port, steps.Load(), passes.Load(), wrong.Load())
-		case "dirty":
-			var n int64
-			fmt.Sscan(words[len(words)-1], &n)
-			rate.Store(n)
-			fmt.Fprintln(port, "ok")
-		case "shout":
-			var kib int
-			fmt.Sscan(words[len(words)-1], &kib)
-			for range kib {
-				fmt.Println(strings.Repeat("#", 1022)) // and a carriage return
-			}
-			fmt.Fprintln(port, "ok")
-		case "net":
-			macs, _ := filepath.Glob("/sys/class/net/e*/address")
-			text := []byte("none")
-			if len(macs) > 0 {
-				text, _ = os.ReadFile(macs[0])
-			}
-			fmt.Fprintln(port, string(bytes.TrimSpace(text)))
-		case "disk":
-			head := make([]byte, 8)
-			disk, err := os.Open("/dev/vda")
-			if err == nil {
-				_, err = io.ReadFull(disk, head)
-				disk.Close()
-			}
-			fmt.Fprintf(port, "%x %v\n", head, err)
-		case "read":
-			var err error
-			if disk == nil { // closed, its cache would be gone
-				disk, err = os.Open("/dev/vda")
-			}
-			if err == nil {
-				_, err = disk.Seek(0, io.SeekStart)
-			}
-			if err == nil {
-				_, err = io.Copy(io.Discard, disk)
-			}
-			fmt.Fprintln(port, err)
-		case "drop":
-			fmt.Fprintln(port, os.WriteFile("/proc/sys/vm/drop_caches", []byte("1"), 0))
-		case "exit":
-			unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+		if words := strings.Fields(line); len(words) > 1 {
+			fmt.Fprintln(port, words[0], do(words[1], words[len(words)-1]))
 		}
 	}
 }
 
-// dirty writes step numbers into page after page. A page must hold what was
-// written one pass before, both at its beginning and at its end.
+// do does what it is asked to, and says how it is.
+func do(what, value string) string {
+	switch what {
+	case "round":
+		round()
+		fallthrough
+	case "report":
+		return fmt.Sprintf("%d %d %d", steps.Load(), passes.Load(), wrong.Load())
+	case "dirty":
+		var n int64
+		fmt.Sscan(value, &n)
+		rate.Store(n)
+		return "ok"
+	case "shout":
+		var kib int
+		fmt.Sscan(value, &kib)
+		for range kib {
+			fmt.Println(strings.Repeat("#", 1022)) // and a carriage return
+		}
+		return "ok"
+	case "net":
+		macs, _ := filepath.Glob("/sys/class/net/e*/address")
+		text := []byte("none")
+		if len(macs) > 0 {
+			text, _ = os.ReadFile(macs[0])
+		}
+		return string(bytes.TrimSpace(text))
+	case "disk":
+		head := make([]byte, 8)
+		disk, err := os.Open("/dev/vda")
+		if err == nil {
+			_, err = io.ReadFull(disk, head)
+			disk.Close()
+		}
+		return fmt.Sprintf("%x %v", head, err)
+	case "read":
+		return fmt.Sprint(read())
+	case "drop":
+		return fmt.Sprint(os.WriteFile("/proc/sys/vm/drop_caches", []byte("1"), 0))
+	case "exit":
+		if inContainer {
+			os.Exit(0)
+		}
+		unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+	}
+	return ""
+}
+
+// read reads all of the disk.
+func read() (err error) {
+	if disk == nil { // closed, its cache would be gone
+		disk, err = os.Open("/dev/vda")
+	}
+	if err == nil {
+		_, err = disk.Seek(0, io.SeekStart)
+	}
+	if err == nil {
+		_, err = io.Copy(io.Discard, disk)
+	}
+	return err
+}
+
+// rounds are those asked for; each is closed when it is over.
+var rounds = make(chan chan struct{})
+
+// round has every page looked at and written once more.
+func round() {
+	over := make(chan struct{})
+	rounds <- over
+	<-over
+}
+
+// dirty goes round the memory at the rate wanted, and once more whenever that
+// is asked for.
 func dirty() {
-	memory := make([]byte, pages*page)
+	m := memory{data: make([]byte, pages*page)}
 	begun, done := time.Now(), int64(0)
-	for at, pass := 0, uint64(0); ; {
+	for {
+		select {
+		case over := <-rounds:
+			for range pages {
+				m.step()
+			}
+			close(over)
+		default:
+		}
 		due := int64(time.Since(begun).Seconds() * float64(rate.Load()<<20/page))
 		if due-done > 4096 || due < done {
 			begun, done, due = time.Now(), 0, 0 // the rate changed, or the guest stood still
 		}
 		for ; done < due; done++ {
-			p := memory[at*page : (at+1)*page]
-			head, tail := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[page-8:])
-			if head != pass*uint64(pages)+uint64(at) && pass > 0 || head != tail {
-				wrong.Add(1)
-			}
-			next := (pass+1)*uint64(pages) + uint64(at)
-			binary.LittleEndian.PutUint64(p, next)
-			binary.LittleEndian.PutUint64(p[page-8:], next)
-			steps.Add(1)
-			if at++; at == pages {
-				at = 0
-				pass++
-				passes.Add(1)
-			}
+			m.step()
 		}
 		time.Sleep(tick)
+	}
+}
+
+// memory is what is dirtied, page after page.
+type memory struct {
+	data []byte
+	at   int
+	pass uint64
+}
+
+// step writes its number into the next page. That must hold what was written
+// one pass before, both at its beginning and at its end.
+func (m *memory) step() {
+	p := m.data[m.at*page : (m.at+1)*page]
+	head, tail := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[page-8:])
+	if head != m.pass*uint64(pages)+uint64(m.at) && m.pass > 0 || head != tail {
+		wrong.Add(1)
+	}
+	next := (m.pass+1)*uint64(pages) + uint64(m.at)
+	binary.LittleEndian.PutUint64(p, next)
+	binary.LittleEndian.PutUint64(p[page-8:], next)
+	steps.Add(1)
+	if m.at++; m.at == pages {
+		m.at = 0
+		m.pass++
+		passes.Add(1)
 	}
 }

@@ -1,4 +1,10 @@
-package main
+// Package boot turns the initramfs that a virtual machine's kernel has unpacked
+// into the root file system of the guest's image, and ends the machine. A
+// container needs none of it: its driver has done as much from outside.
+//
+// It must not know what the guest is for. Its tests are those of the guest
+// agent, in real guests.
+package boot
 
 import (
 	"bufio"
@@ -6,14 +12,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"pagurus/act/guestnet"
 )
 
 // mounting is one mount(2).
@@ -55,14 +58,15 @@ const (
 	rootWait   = 10 * time.Second // for the disk to appear; a virtio disk needs none
 )
 
-// boot turns the initramfs into the root file system of the image.
-func boot() error {
+// Boot turns the initramfs into the root file system of the image. What is wrong
+// and not fatal is said.
+func Boot(say func(format string, args ...any)) error {
 	for _, m := range kernelMounts {
 		if err := m.do(); err != nil {
 			return err
 		}
 	}
-	loadModules()
+	loadModules(say)
 	if err := mountRoot(); err != nil {
 		return err
 	}
@@ -74,12 +78,13 @@ func boot() error {
 			return err
 		}
 	}
-	return furnish()
+	unix.Reboot(unix.LINUX_REBOOT_CMD_CAD_OFF)
+	return nil
 }
 
 // loadModules loads what the image lists. A module that does not load is
 // said, not fatal: what needed it will fail with a better sentence.
-func loadModules() {
+func loadModules(say func(format string, args ...any)) {
 	list, err := os.Open(moduleList)
 	if err != nil {
 		say("no list of kernel modules: %v", err)
@@ -201,66 +206,9 @@ func emptyInitramfs() {
 	}
 }
 
-// furnish makes what programs expect to find beside files of the image.
-func furnish() error {
-	links := map[string]string{
-		"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0",
-		"/dev/stdout": "/proc/self/fd/1", "/dev/stderr": "/proc/self/fd/2",
-	}
-	for path, to := range links {
-		if err := os.Symlink(to, path); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-	}
-	if err := os.MkdirAll(runDir, 0o755); err != nil {
-		return err
-	}
-	if err := os.MkdirAll("/run/lock", 0o1777); err != nil {
-		return err
-	}
-	if err := placeSelf(); err != nil {
-		return err
-	}
-	// Ranks of one guest copy each other's memory; without this Open MPI
-	// warns and copies twice.
-	os.WriteFile("/proc/sys/kernel/yama/ptrace_scope", []byte("0"), 0)
-	unix.Reboot(unix.LINUX_REBOOT_CMD_CAD_OFF)
-	if err := guestnet.Up("lo"); err != nil {
-		return fmt.Errorf("bringing lo up: %w", err)
-	}
-	return nil
-}
-
-// placeSelf puts the guest agent at selfPath under all its names.
-func placeSelf() error {
-	f, err := os.OpenFile(selfPath, os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		return err
-	}
-	f.Close()
-	// The running binary lies outside of this root; only its magic link leads there.
-	if err := unix.Mount("/proc/self/exe", selfPath, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("placing the guest agent in the root: %w", err)
-	}
-	for _, name := range []string{"rsh", execName} {
-		if err := os.Symlink("pagurus-guest", filepath.Join(runDir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-	}
-	return nil
-}
-
-// ignoreSignals keeps the first process from ending by a signal, which would
-// end the guest with it. They are caught and dropped: signals set to be
-// ignored would be ignored in every program, too.
-func ignoreSignals() {
-	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT,
-		unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGPWR)
-}
-
-// powerOff ends a guest that cannot run; the host sees it end and has the
+// PowerOff ends a guest that cannot run; the host sees it end and has the
 // console's last lines to say why.
-func powerOff() {
+func PowerOff() {
 	unix.Sync()
 	for {
 		unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)

@@ -1,0 +1,322 @@
+// Package container runs guests as Linux containers and moves them with CRIU
+// while they run. Driver satisfies agent.Driver, agent.Linker and agent.Teller.
+//
+// It knows nothing of hosts, phases, placement, nor how the job's network is
+// made: it does as it is told, as often as it is told. A container has processes, mounts,
+// names and a network of its own; its root is the image with a layer in memory
+// on top, which moves with it, and its first process is the guest agent. Its
+// processes outlive the driver. What must be known to find them again is in the
+// guest's folder (guest.json).
+//
+// Its tests run the drivers' contract suite, and real MPI jobs, against the
+// kernel and a real CRIU.
+package container
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/act/container/criu"
+	"pagurus/act/container/jail"
+	"pagurus/act/container/rootfs"
+	"pagurus/act/container/turns"
+	"pagurus/fleet"
+)
+
+// Config is what a driver has to know of its host.
+type Config struct {
+	Run          string                                              // folder for what lives as long as the host is up
+	GuestAgent   string                                              // the guest agent's binary, static
+	Address      netip.Addr                                          // where state is taken in
+	MaxBandwidth int64                                               // bytes a second of one copy; 0: no limit
+	Cgroups      Cgroups                                             // must be given
+	ImageFolder  func(context.Context, fleet.Digest) (string, error) // where an image's files are
+	Files        func(context.Context, fleet.Task) (*os.File, error) // the directory of the job's files, opened as the job's user could; nil, or no answer: guests see none
+	Judge        func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy is good enough, asked as each pass begins; nil: nothing is copied
+	Log          *slog.Logger                                        // nil: slog.Default
+}
+
+// Cgroups puts guests in groups of processes, one a guest.
+type Cgroups interface {
+	// Contain moves a process to the guest's group, which is held to what the
+	// guest needs; without memory it may use what there is.
+	Contain(guest fleet.GuestID, pid int, need fleet.Resources) error
+	// Freeze stops all processes of the group, and those that come into it,
+	// until Thaw. It returns when they stand still.
+	Freeze(fleet.GuestID) error
+	// Thaw lets them run. A group that is not there is no error.
+	Thaw(fleet.GuestID) error
+	// Freezer is the folder by which the kernel is told to do so.
+	Freezer(fleet.GuestID) (string, error)
+	// Members are the processes of the group; none if it is not there.
+	Members(fleet.GuestID) ([]int, error)
+	// Remove removes the guest's group. One that is not there is no error.
+	Remove(fleet.GuestID) error
+}
+
+// Main is to be called by a program that uses this package before anything
+// else: in some of the processes that a Driver starts it does not return.
+func Main() { jail.Main() }
+
+// Driver runs the guests of one host.
+type Driver struct {
+	config  Config
+	criu    criu.Criu
+	ability criu.Ability
+	network *os.File       // namespace that the driver was opened in, the host's
+	watches sync.WaitGroup // one a guest, and one a target
+
+	turns  turns.Turns
+	images sync.Mutex // held while one is mounted or looked after
+
+	mu     sync.Mutex // guards what follows
+	closed bool
+	guests map[fleet.GuestID]*guest
+	said   map[fleet.GuestID]string // by those that ended by themselves
+}
+
+// saidKept bounds what is remembered of guests that ended by themselves.
+const saidKept = 256
+
+var errClosed = errors.New("the driver was closed")
+
+// Open prepares the host, finds out whether containers can be moved here, and
+// finds again the guests that run. What an earlier agent left half-made is
+// destroyed. The network namespace that it is called in is the host's.
+func Open(ctx context.Context, c Config) (*Driver, error) {
+	d := &Driver{
+		config: c, guests: map[fleet.GuestID]*guest{}, said: map[fleet.GuestID]string{},
+	}
+	if err := d.prepare(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the container driver: %w", err), d.Close())
+	}
+	entries, err := os.ReadDir(d.dir(""))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the container driver: %w", err), d.Close())
+	}
+	for _, e := range entries {
+		if err := d.adopt(ctx, fleet.GuestID(e.Name())); err != nil {
+			return nil, errors.Join(fmt.Errorf("open the container driver: %w", err), d.Close())
+		}
+	}
+	return d, d.sweepImages()
+}
+
+func (d *Driver) prepare(ctx context.Context) (err error) {
+	if os.Geteuid() != 0 {
+		return errors.New("it needs root: to make namespaces and mounts")
+	}
+	if d.config.Cgroups == nil {
+		return errors.New("it needs control groups: without them no guest can be stopped to be moved")
+	}
+	if d.config.Log == nil {
+		d.config.Log = slog.Default()
+	}
+	if d.config.Run, err = filepath.Abs(d.config.Run); err != nil {
+		return err
+	}
+	for _, dir := range []string{d.dir(""), d.imageDir(""), d.filesDir("")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	// Mounts are found by paths without links.
+	if d.config.Run, err = filepath.EvalSymlinks(d.config.Run); err != nil {
+		return err
+	}
+	if d.network, err = os.Open("/proc/thread-self/ns/net"); err != nil {
+		return fmt.Errorf("look at the host's network: %w", err)
+	}
+	if d.criu, err = criu.Find(ctx); err != nil {
+		return err
+	}
+	return d.atHost(func() (err error) {
+		d.ability, err = d.criu.Probe(ctx, d.config.Run)
+		return err
+	})
+}
+
+// adopt takes a guest over from an earlier agent, or clears away what is left
+// of it.
+func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
+	if checkGuest(id) != nil {
+		return nil // not ours
+	}
+	r, err := readRecord(d.dir(id))
+	if err == nil && r.Complete && r.Guest == id {
+		handle, err := r.Process.Watch()
+		if err == nil {
+			if err := r.Place.End(); err != nil { // that agent may not have come to it
+				return errors.Join(err, handle.Close())
+			}
+			g, err := d.attach(r, handle)
+			if err == nil && r.Target && !r.Arrived {
+				if err = d.vacate(r); err == nil {
+					err = d.expect(ctx, g)
+				}
+			}
+			return err
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		d.note(id)
+	}
+	return d.wipe(id)
+}
+
+// Close lets go of all guests; they run on. Calls under way end with errors.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	var all []*guest
+	for _, g := range d.guests {
+		all = append(all, g)
+	}
+	d.mu.Unlock()
+	for _, g := range all {
+		g.release()
+	}
+	d.watches.Wait()
+	if d.network != nil {
+		d.network.Close()
+	}
+	return nil
+}
+
+// Abilities says what the driver can do on this host.
+func (d *Driver) Abilities() fleet.Abilities {
+	return fleet.Abilities{Live: true, Version: d.criu.Version}
+}
+
+// Ended returns a channel that is closed when the guest is no longer on this
+// host. Nothing is left of it by then.
+func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if g, ok := d.guests[id]; ok {
+		return g.ended
+	}
+	over := make(chan struct{})
+	close(over)
+	return over
+}
+
+// Inspect says what is so on this host.
+func (d *Driver) Inspect(context.Context) (map[fleet.GuestID]fleet.GuestFacts, error) {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil, errClosed
+	}
+	var all []*guest
+	for _, g := range d.guests {
+		all = append(all, g)
+	}
+	d.mu.Unlock()
+	out := map[fleet.GuestID]fleet.GuestFacts{}
+	for _, g := range all {
+		if facts, ok := g.inspect(); ok {
+			out[g.id] = facts
+		}
+	}
+	return out, nil
+}
+
+// dir is a guest's folder, or of "" the folder of them all.
+func (d *Driver) dir(id fleet.GuestID) string {
+	return filepath.Join(d.config.Run, "containers", string(id))
+}
+
+// imageDir is where an image is mounted, or of "" the folder of them all.
+func (d *Driver) imageDir(name string) string {
+	return filepath.Join(d.config.Run, "container-images", name)
+}
+
+// sweepImages takes images off that no guest has.
+func (d *Driver) sweepImages() error {
+	d.images.Lock()
+	defer d.images.Unlock()
+	used := map[string]bool{}
+	guests, err := os.ReadDir(d.dir(""))
+	if err != nil {
+		return err
+	}
+	for _, g := range guests {
+		if r, err := readRecord(d.dir(fleet.GuestID(g.Name()))); err == nil {
+			used[r.Image] = true
+		}
+	}
+	images, err := os.ReadDir(d.imageDir(""))
+	if err != nil {
+		return err
+	}
+	for _, i := range images {
+		if dir := d.imageDir(i.Name()); !used[dir] {
+			if err := rootfs.Clear(dir); err != nil {
+				return fmt.Errorf("take an image off that no guest has: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// here finds a guest that was started or received to the end.
+func (d *Driver) here(id fleet.GuestID) (*guest, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, errClosed
+	}
+	g, ok := d.guests[id]
+	if !ok || !g.remembered().Complete || g.dead() {
+		return nil, fleet.ErrAbsent
+	}
+	return g, nil
+}
+
+// atHost runs f in the host's network, on a thread that ends with it: nobody
+// else is ever run on a thread in the wrong namespace.
+func (d *Driver) atHost(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == os.Getpid() {
+			// The process's first thread does not end with its goroutine. It is
+			// kept busy until another has done it.
+			done <- d.atHost(f)
+			runtime.UnlockOSThread()
+			return
+		}
+		if err := unix.Setns(int(d.network.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("enter the host's network: %w", err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// bandwidth is what a copy may use, in bytes a second; 0 is all.
+func (d *Driver) bandwidth(l fleet.Limits) int64 {
+	if l.BytesPerSecond > 0 && d.config.MaxBandwidth > 0 {
+		return min(l.BytesPerSecond, d.config.MaxBandwidth)
+	}
+	return cmp.Or(l.BytesPerSecond, d.config.MaxBandwidth)
+}
+
+// filesDir is where a guest's job's files are held on to. It is not below the
+// guest's folder: what is below that is removed with it.
+func (d *Driver) filesDir(id fleet.GuestID) string {
+	return filepath.Join(d.config.Run, "container-files", string(id))
+}

@@ -1,0 +1,178 @@
+package criu
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// callerVariable holds what a copy of this test does that is to be killed.
+const callerVariable = "PAGURUS_CRIU_TEST_CALLER"
+
+// caller is a process that dumps or restores, and is killed at one of the steps.
+type caller struct {
+	Criu        Criu
+	PID         int // to dump; 0: it restores
+	Images      string
+	Root, Netns string
+	Mounts      map[string]string
+	Group       string // a frozen control group that what is restored is put into
+	Pages       *Address
+	DiesAt      string // "frozen", "ready", "serving" (its memory), "connected", "resuming"; else when all is done
+}
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(callerVariable); text != "" {
+		var c caller
+		if err := json.Unmarshal([]byte(text), &c); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println(c.run())
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func (c caller) run() error {
+	die := func(at string) error {
+		if at != c.DiesAt {
+			return nil
+		}
+		return unix.Kill(os.Getpid(), unix.SIGKILL)
+	}
+	if c.PID != 0 {
+		s := DumpSpec{PID: c.PID, Images: c.Images, Mounts: c.Mounts, Running: true,
+			Frozen: func() error { return die("frozen") }, Ready: func() error { return die("ready") }}
+		if c.DiesAt == "serving" {
+			s.Pages = c.Pages
+			s.Ready = func() error {
+				time.AfterFunc(300*time.Millisecond, func() { die("serving") })
+				return nil
+			}
+		}
+		if err := c.Criu.Dump(context.Background(), s); err != nil {
+			return err
+		}
+	} else if _, err := c.Criu.Restore(context.Background(), RestoreSpec{Images: c.Images, Root: c.Root, Netns: c.Netns, Mounts: c.Mounts,
+		Connected: func(int) error { return die("connected") },
+		Resuming: func(pid int) error {
+			if err := (group{folder: c.Group}).add(pid); err != nil {
+				return err
+			}
+			return die("resuming")
+		}}); err != nil {
+		return err
+	}
+	return die(c.DiesAt)
+}
+
+// call runs a caller to its end, which is to be as wanted.
+func (b *box) call(c caller) {
+	b.t.Helper()
+	c.Criu, c.Root, c.Netns = b.criu, b.root, "/run/netns/"+b.home.Namespace
+	c.Mounts = map[string]string{"results": b.out}
+	if c.PID != 0 {
+		c.Mounts = map[string]string{"/out": "results"}
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), callerVariable+"="+string(text))
+	out, _ := cmd.CombinedOutput()
+	if st := cmd.ProcessState.Sys().(syscall.WaitStatus); st.Signal() != unix.SIGKILL {
+		b.t.Fatalf("the caller says %s", out)
+	}
+}
+
+// TestCallerDies: whoever dumps or restores may be killed at any step: what was to
+// be dumped lives on, what was to be restored does not run before it is let, and
+// what was restored does not need its maker.
+func TestCallerDies(t *testing.T) {
+	var g group
+	for _, g = range groups(t) { // which version makes no difference here
+	}
+	b := newBox(t, 1)
+	if err := g.add(b.pid); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []caller{{DiesAt: "frozen"}, {DiesAt: "ready"}, {DiesAt: "serving", Pages: free(t)}} {
+		c.PID, c.Images = b.pid, b.images()
+		b.call(c)
+		if c.DiesAt == "serving" { // its CRIU notices nothing
+			b.tell("check")
+			b.still("held")
+		}
+		if err := b.criu.Release(t.Context(), b.pid, g.folder); err != nil {
+			t.Fatal(err)
+		}
+		if c.DiesAt == "serving" {
+			b.still("released")
+			g.set(false)
+			if got := b.answer(); got != "ok" {
+				t.Fatalf("the subject lost: %s", got)
+			}
+		}
+		b.well()
+		if err := b.criu.Release(t.Context(), b.pid, g.folder); err != nil {
+			t.Fatal(err)
+		}
+	}
+	images := b.images()
+	b.dumped(DumpSpec{Images: images, Frozen: func() error { b.cut(); return nil }})
+	g.set(true)
+	b.tell("check")
+	b.call(caller{Images: images, Group: g.folder, DiesAt: "connected"})
+	b.still("half restored")
+	inside, err := processesIn(b.home.Namespace)
+	if err != nil || len(inside) == 0 {
+		t.Fatalf("in its network are %v: %v", inside, err)
+	}
+	for _, pid := range inside {
+		unix.Kill(pid, unix.SIGKILL)
+	}
+	b.leave()
+	b.call(caller{Images: images, Group: g.folder, DiesAt: "resuming"})
+	b.join()
+	b.silent("frozen")
+	g.set(false)
+	if got := b.answer(); got != "ok" {
+		t.Fatalf("the subject lost: %s", got)
+	}
+	b.well()
+	if inside, err = processesIn(b.home.Namespace); err != nil || len(inside) == 0 {
+		t.Fatalf("in its network are %v: %v", inside, err)
+	}
+	b.pid = inside[0]
+}
+
+// processesIn are those in a network, but never this one, whose first thread may
+// have been sent there by a test.
+func processesIn(namespace string) ([]int, error) {
+	var want unix.Stat_t
+	if err := unix.Stat("/run/netns/"+namespace, &want); err != nil {
+		return nil, err
+	}
+	all, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var in []int
+	for _, e := range all {
+		var pid int
+		var have unix.Stat_t
+		if n, _ := fmt.Sscan(e.Name(), &pid); n == 1 && pid != os.Getpid() && unix.Stat("/proc/"+e.Name()+"/ns/net", &have) == nil && have.Ino == want.Ino {
+			in = append(in, pid)
+		}
+	}
+	return in, nil
+}

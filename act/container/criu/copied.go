@@ -1,0 +1,59 @@
+package criu
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// A lazy dump keeps the memory that it leaves out of its images until whoever
+// asks for it says that he has all. If all of it has been copied before, that is
+// said at once, on a socket that nobody else has.
+
+// enough is what is said, of 32 bytes as all requests are (criu/page-xfer.c).
+const (
+	enough       = 0x1023
+	requestBytes = 32
+)
+
+// makePair makes a socket and its other end.
+func makePair() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a socket for criu: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "criu's memory"), os.NewFile(uintptr(fds[1]), "criu's memory"), nil
+}
+
+// declining writes CRIU's configuration, by which alone it can be given a socket
+// in place of a port that anybody may connect to.
+func declining(images string) (path string, err error) {
+	f, err := os.CreateTemp(images, "config-")
+	if err != nil {
+		return "", fmt.Errorf("tell criu of its socket: %w", err)
+	}
+	_, err = fmt.Fprintf(f, "ps-socket %d\n", firstFile)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", errors.Join(fmt.Errorf("tell criu of its socket: %w", err), os.Remove(f.Name()))
+	}
+	return f.Name(), nil
+}
+
+// decline tells CRIU that no memory is asked for, after f. CRIU reads it when it
+// is done with its images.
+func decline(ours *os.File, f func() error) error {
+	if f != nil {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	request := make([]byte, requestBytes)
+	binary.LittleEndian.PutUint32(request, enough)
+	if _, err := ours.Write(request); err != nil {
+		return fmt.Errorf("tell criu that no memory is wanted: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package criu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Pager fetches the memory of a restored container when it is touched, and
+// otherwise one page after the other, until all is there.
+type Pager struct {
+	criu   Criu
+	cmd    *exec.Cmd
+	images string
+	said   *os.File
+	ended  chan struct{}
+	err    error // after ended
+}
+
+// The pager's files among the images.
+const (
+	// PagerLog is its log.
+	PagerLog = "lazy-pages.log"
+	// pagerSocket is where CRIU looks for it.
+	pagerSocket = "lazy-pages.socket"
+)
+
+// pagerLimit is how long the pager may take until it listens; pagerAgain is how
+// often that is looked for.
+const (
+	pagerLimit = 10 * time.Second
+	pagerAgain = time.Millisecond
+)
+
+// Pager starts one for images, from which a lazy restore is to be made: it fetches
+// memory from an address, where DumpSpec.Pages or something that speaks the same
+// protocol hands it out; nil: from the images. It does not end with the caller,
+// since the container depends on it until all its memory has come.
+func (c Criu) Pager(ctx context.Context, images string, from *Address) (p *Pager, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("start what fetches memory for %s: %w", images, err)
+		}
+	}()
+	said, err := memory("criu's errors")
+	if err != nil {
+		return nil, err
+	}
+	p = &Pager{criu: c, images: images, said: said, ended: make(chan struct{})}
+	args := []string{"lazy-pages", "--images-dir", images, "--work-dir", images, "--log-file", PagerLog, "-v2"}
+	if from != nil {
+		args = append(args, "--page-server", "--address", from.Host, "--port", strconv.Itoa(from.Port))
+	}
+	socket := filepath.Join(images, pagerSocket)
+	for _, old := range []string{socket, filepath.Join(images, PagerLog)} {
+		if err := ignoreAbsent(os.Remove(old)); err != nil {
+			said.Close()
+			return nil, err
+		}
+	}
+	p.cmd = exec.Command(c.Path, args...)
+	p.cmd.Dir, p.cmd.Stderr, p.cmd.Env = "/", said, []string{"PATH=" + programFolders, "LC_ALL=C"}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := p.cmd.Start(); err != nil {
+		said.Close()
+		return nil, err
+	}
+	go p.watch()
+	ctx, stop := context.WithTimeoutCause(ctx, pagerLimit, fmt.Errorf("it does not listen within %s", pagerLimit))
+	defer stop()
+	for {
+		select {
+		case <-p.ended:
+			return nil, p.Wait()
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), p.Close())
+		case <-time.After(pagerAgain):
+		}
+		if _, err := os.Stat(socket); err == nil {
+			return p, nil
+		}
+	}
+}
+
+// watch waits for the pager's end.
+func (p *Pager) watch() {
+	defer close(p.ended)
+	if err := p.cmd.Wait(); err != nil {
+		log := readMost(filepath.Join(p.images, PagerLog))
+		if _, err := p.said.Seek(0, io.SeekStart); err == nil {
+			early, _ := io.ReadAll(io.LimitReader(p.said, mostLog))
+			log = append(early, log...)
+		}
+		sentence, _ := explain(log, "")
+		p.err = fmt.Errorf("fetch memory for %s: %w: %s", p.images, err, sentence)
+	}
+	p.said.Close()
+}
+
+// Wait waits until all memory is there: the container then depends on nobody. It
+// is an error if the pager ended before; the container's processes then end with a
+// bus error as soon as they touch what is missing.
+func (p *Pager) Wait() error {
+	<-p.ended
+	return p.err
+}
+
+// Ended is closed when Wait would return.
+func (p *Pager) Ended() <-chan struct{} { return p.ended }
+
+// Close ends the pager, and with it a container whose memory is not all there.
+func (p *Pager) Close() error {
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("end what fetches memory for %s: %w", p.images, err)
+	}
+	<-p.ended
+	return nil
+}

@@ -1,0 +1,336 @@
+package criu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestMove: what is restored is what was dumped, with everything a process can
+// have; it does not run before it is let; and what was sent to it meanwhile arrives.
+func TestMove(t *testing.T) {
+	all := groups(t)
+	b := newBox(t, 0)
+	if got := b.ask("open file /out"); got != "ok" {
+		t.Fatal(got)
+	}
+	for version, g := range all {
+		b.run(version, func(t *testing.T) {
+			for range 2 {
+				images := b.images()
+				var steps []string
+				b.dumped(DumpSpec{Images: images, Frozen: func() error {
+					steps = append(steps, "frozen")
+					b.cut()
+					return nil
+				}})
+				b.tell("check") // is sent again and again until somebody is there
+				g.set(true)
+				s := b.spec(images)
+				s.Connected = func(pid int) error {
+					steps = append(steps, "connected")
+					b.join()
+					return nil
+				}
+				s.Resuming = func(pid int) error {
+					steps = append(steps, "resuming")
+					return g.add(pid)
+				}
+				b.restored(s)
+				if got := strings.Join(steps, " "); got != "frozen connected resuming" {
+					t.Errorf("the steps were: %s", got)
+				}
+				if st, err := readStat(b.pid); err != nil || st.parent != os.Getpid() {
+					t.Errorf("the first process's parent is %d, not this: %v", st.parent, err)
+				}
+				b.silent("frozen")
+				g.set(false)
+				if got := b.answer(); got != "ok" {
+					t.Fatalf("the subject lost: %s", got)
+				}
+				if got := b.ask("pid"); got != "1" {
+					t.Errorf("the first process is number %s", got)
+				}
+				b.well()
+				left, err := os.ReadDir(filepath.Join(images, ".path"))
+				if err == nil {
+					t.Errorf("left among the images: %v", left)
+				}
+			}
+		})
+	}
+}
+
+// TestRollback: a container that was dumped and left stays frozen, and runs on
+// with its connection when it is let; what was dumped can be dumped again.
+func TestRollback(t *testing.T) {
+	all := groups(t)
+	b := newBox(t, 0)
+	for version, g := range all {
+		b.run(version, func(t *testing.T) {
+			if err := g.add(b.pid); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				g.set(true)
+				if err := b.dump(t.Context(), DumpSpec{Images: b.images(), Running: true, Freezer: g.folder}); err != nil {
+					t.Fatal(err)
+				}
+				b.tell("check")
+				b.silent("dumped and left")
+				g.set(false)
+				if got := b.answer(); got != "ok" {
+					t.Fatalf("the subject lost: %s", got)
+				}
+			}
+		})
+	}
+}
+
+// tracer is the CRIU that holds the container.
+func (b *box) tracer() (int, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.pid))
+	if err != nil {
+		return 0, err
+	}
+	pid := 0
+	fmt.Sscan(field(status, "TracerPid:"), &pid)
+	if pid == 0 {
+		return 0, errors.New("nobody holds the container")
+	}
+	return pid, nil
+}
+
+// TestKilled: a CRIU that somebody kills before it looks at connections, or that
+// has to be killed because it hangs with all of them in its hands, leaves the
+// container as it was.
+func TestKilled(t *testing.T) {
+	all := groups(t)
+	b := newBox(t, 0)
+	defer func(d time.Duration) { refuseLimit = d }(refuseLimit)
+	refuseLimit = 300 * time.Millisecond
+	for version, g := range all {
+		if err := g.add(b.pid); err != nil {
+			t.Fatal(err)
+		}
+		for _, frozen := range []bool{true, false} {
+			for _, s := range []DumpSpec{{}, {Running: true}, {Running: true, Pages: free(t)}} {
+				b.run(fmt.Sprintf("%s, frozen %v, hangs %v, lazy %v", version, frozen, s.Running, s.Pages != nil), func(t *testing.T) {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					strike := func() error {
+						pid, err := b.tracer()
+						if err != nil {
+							return err
+						}
+						if !s.Running {
+							return unix.Kill(pid, unix.SIGKILL)
+						}
+						cancel()
+						return unix.Kill(pid, unix.SIGSTOP)
+					}
+					if !s.Running {
+						s.Frozen = strike
+					} else {
+						s.Ready = strike
+					}
+					g.set(frozen)
+					s.Images, s.Freezer = b.images(), g.folder
+					if err := b.dump(ctx, s); !errors.Is(err, errKilled) {
+						t.Fatalf("it says %v", err)
+					}
+					b.tell("check")
+					if frozen {
+						b.silent("frozen before")
+						g.set(false)
+					}
+					if got := b.answer(); got != "ok" {
+						t.Fatalf("the subject lost: %s", got)
+					}
+				})
+			}
+		}
+	}
+	// It can still be moved, code that CRIU left in it and all.
+	images := b.images()
+	b.dumped(DumpSpec{Images: images})
+	b.restored(b.spec(images))
+	b.well()
+}
+
+// TestNoRoom: a dump without room for it says so, and the container runs on.
+func TestNoRoom(t *testing.T) {
+	b := newBox(t, 0)
+	for _, kib := range []int{4, 16, 64, 256, 1024} {
+		images := b.images()
+		b.mount("images", images, "tmpfs", 0, fmt.Sprintf("size=%dk", kib))
+		err := b.dump(t.Context(), DumpSpec{Images: images, Running: true})
+		if err == nil || !strings.Contains(err.Error(), "room") {
+			t.Errorf("%d KiB: %v", kib, err)
+		}
+		b.well()
+	}
+}
+
+// TestCancelled: a dump whose context ends, and one that is refused, leave the
+// container running.
+func TestCancelled(t *testing.T) {
+	b := newBox(t, 0)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("it is late")
+	err := b.dump(ctx, DumpSpec{Images: b.images(), Frozen: func() error { cancel(why); return nil }})
+	if !errors.Is(err, why) {
+		t.Errorf("cancelled: %v", err)
+	}
+	b.well()
+	if err := b.dump(ctx, DumpSpec{Images: b.images()}); !errors.Is(err, why) {
+		t.Errorf("cancelled before: %v", err)
+	}
+	err = b.dump(t.Context(), DumpSpec{Images: b.images(), Frozen: func() error { return why }})
+	if !errors.Is(err, why) {
+		t.Errorf("refused: %v", err)
+	}
+	b.well()
+}
+
+// TestLazy: a container runs before its memory has come.
+func TestLazy(t *testing.T) {
+	b := newBox(t, 1)
+	if got := b.ask("grow 64"); got != "ok" {
+		t.Fatal(got)
+	}
+	images := b.images()
+	from := free(t)
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	first := b.pid
+	go func() {
+		ended <- b.dump(t.Context(), DumpSpec{Images: images, Pages: from, Ready: func() error { close(ready); return nil }})
+	}()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	b.leave()
+	pager, err := b.criu.Pager(t.Context(), images, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pager.Close()
+	s := b.spec(images)
+	s.Lazy = true
+	s.Connected = func(int) error { b.join(); return nil }
+	b.restored(s)
+	b.well()
+	if err := pager.Wait(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := unix.Wait4(first, nil, 0, nil); err != nil {
+		t.Error(err)
+	}
+	b.well()
+}
+
+// TestNotRestored: a restore that fails or is refused leaves nothing, and the
+// images are good for another.
+func TestNotRestored(t *testing.T) {
+	b := newBox(t, 4)
+	images := b.images()
+	b.dumped(DumpSpec{Images: images, Frozen: func() error { b.cut(); return nil }})
+	no := errors.New("not now")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	for _, c := range []struct {
+		name   string
+		ctx    context.Context
+		change func(*RestoreSpec)
+		want   string
+		late   bool // sockets were there, and are in the next one's way
+	}{
+		{"no root", t.Context(), func(s *RestoreSpec) { s.Root = filepath.Join(b.dir, "none") }, "does not exist here", false},
+		{"no network", t.Context(), func(s *RestoreSpec) { s.Netns = "/run/netns/none" }, "network", false},
+		{"another network", t.Context(), func(s *RestoreSpec) { s.Netns = "/proc/thread-self/ns/net" }, "address", false},
+		{"no images", t.Context(), func(s *RestoreSpec) { s.Images = b.images() }, "images", false},
+		{"not connected", t.Context(), func(s *RestoreSpec) { s.Connected = func(int) error { return no } }, no.Error(), true},
+		{"not resumed", t.Context(), func(s *RestoreSpec) { s.Resuming = func(int) error { return no } }, no.Error(), true},
+		{"cancelled late", ctx, func(s *RestoreSpec) { s.Resuming = func(int) error { cancel(no); return nil } }, no.Error(), true},
+	} {
+		b.run(c.name, func(t *testing.T) {
+			s := b.spec(images)
+			c.change(&s)
+			pid, err := b.criu.Restore(c.ctx, s)
+			if err == nil || !strings.Contains(strings.ToLower(err.Error()), c.want) {
+				t.Errorf("process %d, %v", pid, err)
+			}
+			t.Log(err)
+			if left := children(t); left != "" {
+				t.Errorf("processes %s are left", left)
+			}
+			if c.late {
+				b.leave()
+			}
+		})
+	}
+	b.tell("check")
+	s := b.spec(images)
+	s.Connected = func(int) error { b.join(); return nil }
+	b.restored(s)
+	if got := b.answer(); got != "ok" {
+		t.Fatalf("the subject lost: %s", got)
+	}
+}
+
+// children are this process's, ended or not.
+func children(t *testing.T) string {
+	t.Helper()
+	lists, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, path := range lists {
+		text, _ := os.ReadFile(path)
+		all = append(all, strings.Fields(string(text))...)
+	}
+	return strings.Join(all, " ")
+}
+
+// TestRestoreKilled: a CRIU that is killed during a restore leaves nothing.
+func TestRestoreKilled(t *testing.T) {
+	b := newBox(t, 3)
+	images := b.images()
+	b.dumped(DumpSpec{Images: images})
+	for range 3 {
+		s := b.spec(images)
+		s.Connected = func(pid int) error {
+			for _, word := range strings.Fields(children(t)) {
+				var child int
+				fmt.Sscan(word, &child)
+				if child != pid {
+					return unix.Kill(child, unix.SIGKILL)
+				}
+			}
+			return errors.New("there is no criu")
+		}
+		begun := time.Now()
+		if _, err := b.criu.Restore(t.Context(), s); !errors.Is(err, errKilled) {
+			t.Errorf("it says %v", err)
+		}
+		if time.Since(begun) > answerLimit {
+			t.Errorf("it took %s to notice", time.Since(begun))
+		}
+		if left := children(t); left != "" {
+			t.Errorf("processes %s are left", left)
+		}
+		b.leave()
+	}
+}

@@ -1,0 +1,370 @@
+package criu
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Obstacles says, for people, what keeps a container from being moved, given its
+// first process: what CRIU would surely refuse to dump, each with what can be done
+// about it. It looks at files of /proc only, which takes a few milliseconds, stops
+// nobody, and misses what only a dump can find; none is no promise.
+func Obstacles(pid int) []string {
+	all, err := Processes(pid)
+	if err != nil {
+		return nil // it is gone: there is nothing to move
+	}
+	var found []string
+	first := spaces(pid)
+	for _, p := range all {
+		s := look(p)
+		found = append(found, s.obstacles()...)
+		for kind, id := range spaces(p) {
+			if first[kind] != id {
+				found = append(found, nested(s.name, kind))
+			}
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// subject is one process that is looked at.
+type subject struct {
+	pid    int
+	name   string // for people, with its number in the container
+	tracer int
+	mounts map[string]bool // identifiers of what is mounted where it is
+}
+
+func look(pid int) subject {
+	s := subject{pid: pid, name: nameOf(pid), mounts: map[string]bool{}}
+	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil {
+		s.tracer, _ = strconv.Atoi(field(text, "TracerPid:"))
+	}
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	for line := range bytes.Lines(text) {
+		id, _, _ := strings.Cut(string(line), " ")
+		s.mounts[id] = true
+	}
+	return s
+}
+
+// single are the namespaces of which a container has one for all its processes.
+var single = map[string]string{"pid": "process numbers", "ipc": "shared memory", "uts": "host names", "user": "users"}
+
+// spaces are the namespaces of a process that has not ended.
+func spaces(pid int) map[string]string {
+	of := map[string]string{}
+	for kind := range single {
+		if id, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind)); err == nil {
+			of[kind] = id
+		}
+	}
+	return of
+}
+
+// nested says that a process made a container of its own.
+func nested(who, kind string) string {
+	if of := single[kind]; of != "" {
+		kind = of
+	}
+	return fmt.Sprintf("%s is in a namespace of %s of its own, and only the container as a whole can have one: run it without a sandbox (unshare, bubblewrap, a browser)", who, kind)
+}
+
+// nameOf names a process as its user knows it: by its program and its number in
+// the container.
+func nameOf(pid int) string {
+	folder := fmt.Sprintf("/proc/%d/", pid)
+	comm, _ := os.ReadFile(folder + "comm")
+	status, _ := os.ReadFile(folder + "status")
+	inside := strconv.Itoa(pid)
+	if all := strings.Fields(field(status, "NSpid:")); len(all) > 0 {
+		inside = all[len(all)-1]
+	}
+	name := strings.TrimSpace(string(comm))
+	if name == "" {
+		name = "a program"
+	}
+	return fmt.Sprintf("%s (process %s in the container)", printable(name), inside)
+}
+
+// field is what follows a word at the beginning of a line.
+func field(text []byte, word string) string {
+	for line := range bytes.Lines(text) {
+		if rest, ok := bytes.CutPrefix(line, []byte(word)); ok {
+			return string(bytes.TrimSpace(rest))
+		}
+	}
+	return ""
+}
+
+func (s subject) obstacles() []string {
+	var found []string
+	if s.tracer != 0 {
+		found = append(found, fmt.Sprintf("%s is being debugged: end the debugger, %s", s.name, nameOf(s.tracer)))
+	}
+	return append(append(found, s.mappings()...), s.files()...)
+}
+
+// mappings looks at its memory, of which what belongs to a device cannot move.
+func (s subject) mappings() []string {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", s.pid))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var found []string
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		m, ok := parseMapping(lines.Text())
+		switch {
+		case !ok:
+		case m.foreign() && s.device(m):
+			found = append(found, foreign(s.name, m.path))
+		case strings.HasPrefix(m.path, "/SYSV") && sharesOurs(s.pid):
+			found = append(found, segment(s.name))
+		}
+	}
+	return found
+}
+
+// sharesOurs says whether a process has the host's System V memory. A container's
+// own moves with it.
+func sharesOurs(pid int) bool {
+	own, err1 := os.Readlink("/proc/self/ns/ipc")
+	its, err2 := os.Readlink(fmt.Sprintf("/proc/%d/ns/ipc", pid))
+	return err1 == nil && err2 == nil && own == its
+}
+
+// segment says that a process shares memory with others than the container's.
+func segment(who string) string {
+	return who + " shares System V memory with processes outside the container: the container has to have a namespace for that of its own (ipc)"
+}
+
+// device says whether a mapping that looks like a device's is one, and not a
+// file's that somebody put there.
+func (s subject) device(m mapping) bool {
+	var st unix.Stat_t
+	err := unix.Stat(fmt.Sprintf("/proc/%d/map_files/%x-%x", s.pid, m.start, m.end), &st)
+	return err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG
+}
+
+// mapping is a line of /proc/PID/maps.
+type mapping struct {
+	start, end uint64
+	path       string // or what it is, as "anon_inode:[perf_event]"
+}
+
+func parseMapping(line string) (mapping, bool) {
+	words := strings.Fields(line)
+	if len(words) < 5 {
+		return mapping{}, false
+	}
+	first, last, _ := strings.Cut(words[0], "-")
+	start, err1 := strconv.ParseUint(first, 16, 64)
+	end, err2 := strconv.ParseUint(last, 16, 64)
+	if err1 != nil || err2 != nil || end <= start {
+		return mapping{}, false
+	}
+	m := mapping{start: start, end: end}
+	for range 5 { // what follows may have spaces
+		_, line, _ = strings.Cut(strings.TrimLeft(line, " "), " ")
+	}
+	m.path = strings.TrimSpace(line)
+	return m, true
+}
+
+// inMemory are the folders of /dev that hold files, not devices.
+var inMemory = []string{"/dev/shm/", "/dev/zero", "/dev/hugepages/", "/dev/mqueue/"}
+
+// foreign says whether memory belongs to a device or another part of the kernel.
+func (m mapping) foreign() bool {
+	if strings.HasPrefix(m.path, "anon_inode:") {
+		return true
+	}
+	return strings.HasPrefix(m.path, "/dev/") &&
+		!slices.ContainsFunc(inMemory, func(p string) bool { return strings.HasPrefix(m.path, p) })
+}
+
+// cures are what to do about devices and the like that cannot move.
+var cures = []struct {
+	in   []string // in its name
+	cure string
+}{
+	{[]string{"infiniband", "InfiniBand", "uverbs", "rdma", "hfi1", "umad", "/ipath"},
+		"let MPI use TCP and shared memory in place of InfiniBand: `mpirun --mca pml ob1 --mca btl ^openib`, and for UCX `UCX_TLS=tcp,sm` in the environment"},
+	{[]string{"knem", "xpmem"},
+		"let MPI share memory without it: `mpirun --mca btl_vader_single_copy_mechanism none --mca btl_sm_single_copy_mechanism none`, and for UCX `UCX_TLS=tcp,posix,sysv`"},
+	{[]string{"nvidia", "kfd", "/dri/", "gdrdrv"}, "a program that uses a GPU cannot move: run it in a job that stays"},
+	{[]string{"[io_uring]"}, "the program has to do its input and output without io_uring"},
+	{[]string{"[perf_event]"}, "end the profiler, which counts events of this processor"},
+	{[]string{"[userfaultfd]"}, "the program handles its own page faults, which cannot move"},
+	{[]string{"multipath"}, "a Go program does without it with `GODEBUG=multipathtcp=0` in its environment"},
+	{[]string{"bpf"}, "the program has BPF programs in this kernel, which cannot move"},
+}
+
+// foreign says that a process has something that cannot move.
+func foreign(who, what string) string {
+	cure := "the program has to close it, or do without it"
+	for _, c := range cures {
+		if slices.ContainsFunc(c.in, func(part string) bool { return strings.Contains(what, part) }) {
+			cure = c.cure
+			break
+		}
+	}
+	return fmt.Sprintf("%s uses %s, which belongs to this machine and cannot move: %s", who, printable(what), cure)
+}
+
+// files looks at what it has open.
+func (s subject) files() []string {
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.pid))
+	if err != nil {
+		return nil
+	}
+	handle, err := unix.PidfdOpen(s.pid, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(handle)
+	var found []string
+	for _, e := range entries {
+		what, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", s.pid, e.Name()))
+		if err != nil {
+			continue
+		}
+		switch {
+		case strings.HasPrefix(what, "socket:"):
+			if kind := unmovable(handle, e.Name()); kind != "" {
+				found = append(found, foreign(s.name, kind))
+			}
+		case strings.HasPrefix(what, "anon_inode:"):
+			if !slices.Contains(anonymous, what) {
+				found = append(found, foreign(s.name, what))
+			}
+		case strings.HasPrefix(what, "/"):
+			if says := s.file(e.Name(), what); says != "" {
+				found = append(found, says)
+			}
+		}
+	}
+	return found
+}
+
+// anonymous are the files without a name that CRIU knows.
+var anonymous = []string{
+	"anon_inode:[eventfd]", "anon_inode:[eventpoll]", "anon_inode:inotify", "anon_inode:[fanotify]",
+	"anon_inode:[signalfd]", "anon_inode:[timerfd]", "anon_inode:[pidfd]",
+}
+
+// nameless begin the names of files that the kernel made up.
+var nameless = []string{"/memfd:", "/SYSV", "/[aio]", "/anon_hugepage", "/dev/zero"}
+
+// Major numbers of devices.
+const (
+	memoryMajor  = 1
+	consoleMajor = 4
+	ttyMajor     = 5
+	firstTTY     = 136
+	lastTTY      = 143
+	miscMajor    = 10
+	tunMinor     = 200
+)
+
+// file looks at one with a name; empty: it can move.
+func (s subject) file(number, what string) string {
+	if slices.ContainsFunc(nameless, func(p string) bool { return strings.HasPrefix(what, p) }) {
+		return ""
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(fmt.Sprintf("/proc/%d/fd/%s", s.pid, number), &st); err != nil {
+		return ""
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFBLK:
+		return foreign(s.name, what)
+	case unix.S_IFCHR:
+		major, minor := unix.Major(st.Rdev), unix.Minor(st.Rdev)
+		if major != memoryMajor && major != consoleMajor && major != ttyMajor && (major < firstTTY || major > lastTTY) &&
+			(major != miscMajor || minor != tunMinor) {
+			return foreign(s.name, what)
+		}
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%s", s.pid, number))
+	if id := field(text, "mnt_id:"); err == nil && id != "" && !s.mounts[id] {
+		return outside(s.name, what, number)
+	}
+	if name, gone := strings.CutSuffix(what, " (deleted)"); gone && st.Nlink == 0 && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Blocks*512 > GhostBytes {
+		return ghost(s.name, name, st.Blocks*512)
+	}
+	return ""
+}
+
+// outside says that a file was opened before the process was in the container.
+func outside(who, what, number string) string {
+	return fmt.Sprintf("%s has %s open, as descriptor %s, which lies outside the container: start it so that it opens its files inside", who, printable(what), number)
+}
+
+// ghost says that a file without a name is too large.
+func ghost(who, what string, size int64) string {
+	return fmt.Sprintf("%s has deleted %s, but has it open, and its %d MiB are more than can be moved of such a file: let it close the file, or keep its name", who, printable(what), size>>20)
+}
+
+// Families and protocols of sockets that are not CRIU's, by their names.
+var families = map[int]string{
+	unix.AF_VSOCK: "a socket to a virtual machine's host (vsock)", unix.AF_RDS: "an RDS socket", unix.AF_ALG: "a socket to the kernel's ciphers (AF_ALG)",
+	unix.AF_XDP: "an XDP socket", unix.AF_BLUETOOTH: "a Bluetooth socket", unix.AF_CAN: "a CAN socket", unix.AF_TIPC: "a TIPC socket",
+	unix.AF_SMC: "an SMC socket", unix.AF_KCM: "a KCM socket", unix.AF_IB: "an InfiniBand socket",
+}
+
+var protocols = map[int]string{unix.IPPROTO_SCTP: "an SCTP socket", unix.IPPROTO_MPTCP: "a multipath TCP socket", unix.IPPROTO_DCCP: "a DCCP socket"}
+
+// unmovable says what kind of socket CRIU does not know; empty: it may.
+func unmovable(process int, name string) string {
+	number, err := strconv.Atoi(name)
+	if err != nil {
+		return ""
+	}
+	fd, err := unix.PidfdGetfd(process, number, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	family, err1 := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	protocol, err2 := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	if err1 != nil || err2 != nil {
+		return ""
+	}
+	switch family {
+	case unix.AF_UNIX, unix.AF_NETLINK, unix.AF_PACKET:
+		return ""
+	case unix.AF_INET, unix.AF_INET6:
+		return protocols[protocol]
+	}
+	if says := families[family]; says != "" {
+		return says
+	}
+	return fmt.Sprintf("a socket of family %d", family)
+}
+
+// printable makes what a program or file calls itself harmless on a terminal, and
+// short.
+func printable(name string) string {
+	const most = 200
+	name = strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, name)
+	if len(name) > most {
+		name = strings.ToValidUTF8(name[:most], "") + "..."
+	}
+	return name
+}

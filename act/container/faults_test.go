@@ -1,0 +1,291 @@
+package container_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"pagurus/act/container"
+	"pagurus/fleet"
+	"pagurus/internal/fault"
+	"pagurus/serve/agent"
+	"pagurus/serve/agent/drivertest"
+)
+
+// stepVariable makes a copy of the test binary that takes one step as an agent
+// of its own, which a fault point may kill.
+const stepVariable = "PAGURUS_CONTAINER_TEST_STEP"
+
+// step is one call of a driver; of Hold, to be there until the standard input
+// ends.
+type step struct {
+	Verb  fleet.Verb
+	Host  int
+	Hosts [2]host
+	Image string
+	Agent string
+	Files string
+	Task  fleet.Task
+}
+
+// The exit statuses of a step; a killed one has its own.
+const (
+	stepDone   = 0
+	stepFailed = 3
+	stepUnsure = 4
+	stepKilled = 137
+)
+
+func takeStep(text string) int {
+	var s step
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		fmt.Println(err)
+		return stepFailed
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	w := world{hosts: s.Hosts, image: s.Image, agent: s.Agent, files: s.Files}
+	var d *container.Driver
+	c, err := w.config(os.Stderr, s.Host)
+	if err == nil {
+		d, err = container.Open(ctx, c)
+	}
+	if err == nil {
+		if s.Verb == fleet.Hold {
+			fmt.Println("here")
+			io.Copy(io.Discard, os.Stdin)
+		}
+		_, err = take(ctx, d, s.Verb, s.Task)
+		d.Close()
+	}
+	switch {
+	case errors.Is(err, agent.ErrUnsure):
+		fmt.Println(err)
+		return stepUnsure
+	case err != nil:
+		fmt.Println(err)
+		return stepFailed
+	}
+	return stepDone
+}
+
+func take(ctx context.Context, d *container.Driver, verb fleet.Verb, t fleet.Task) (listen string, err error) {
+	switch verb {
+	case fleet.Start:
+		err = d.Start(ctx, t)
+	case fleet.Receive:
+		listen, err = d.Receive(ctx, t)
+	case fleet.Copy:
+		err = d.Copy(ctx, t, func(fleet.Progress) {})
+	case fleet.Switch:
+		_, err = d.Switch(ctx, t)
+	case fleet.Repoint, fleet.Revert:
+		err = d.Resume(ctx, t.Guest.ID)
+	case fleet.Stop:
+		err = d.Stop(ctx, t.Guest.ID)
+	}
+	return listen, err
+}
+
+// process makes a step in a process of its own, under a fault.
+func (w *world) stepper(t *testing.T, i int, verb fleet.Verb, tk fleet.Task, faults string) *exec.Cmd {
+	t.Helper()
+	text, err := json.Marshal(step{Verb: verb, Host: i, Hosts: w.hosts, Image: w.image, Agent: w.agent, Files: w.files, Task: tk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := w.hosts[i].net.Command(t.Context(), self)
+	cmd.Env = append(os.Environ(), stepVariable+"="+string(text), fault.Environment+"="+faults)
+	return cmd
+}
+
+// apart takes a step in a process of its own, under a fault, to its end.
+func (w *world) apart(t *testing.T, i int, verb fleet.Verb, tk fleet.Task, faults string) int {
+	t.Helper()
+	cmd := w.stepper(t, i, verb, tk, faults)
+	out, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	t.Logf("%s on host %d under %q: %s", verb, i, faults, bytes.TrimSpace(out))
+	return cmd.ProcessState.ExitCode()
+}
+
+// absent is an agent of its own at a host, until it ends or is let go.
+type agentApart struct {
+	cmd *exec.Cmd
+	in  io.Closer
+}
+
+func (w *world) agentAt(t *testing.T, i int, faults string) *agentApart {
+	t.Helper()
+	cmd := w.stepper(t, i, fleet.Hold, fleet.Task{}, faults)
+	cmd.Stderr = t.Output()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := out.Read(make([]byte, 16)); n == 0 {
+		t.Fatalf("the agent did not come up: %v", err)
+	}
+	return &agentApart{cmd, in}
+}
+
+func (a *agentApart) end() int {
+	a.in.Close()
+	a.cmd.Wait()
+	return a.cmd.ProcessState.ExitCode()
+}
+
+// TestAgentKilled lets the source's or the target's agent be killed at every
+// point of every step; each step is then taken again by another agent, and the
+// guest must not notice.
+func TestAgentKilled(t *testing.T) {
+	w := newWorld(t)
+	tk := task("j1g0")
+	tk.Order.Migration = "m1.j1g0"
+	defer w.sweep(t, tk.Guest.ID)
+	target := w.open(t, 1) // it is there when the source's steps need it
+	defer func() { target.Close() }()
+	for _, s := range []struct {
+		host   int
+		verb   fleet.Verb
+		points []string
+	}{
+		{0, fleet.Start, []string{"container.start.after-spawn"}},
+		{1, fleet.Receive, []string{"container.start.after-spawn", "container.receive.after-listen"}},
+		{0, fleet.Copy, []string{"container.copy.after-begin"}},
+		{0, fleet.Switch, []string{"container.switch.after-freeze", "container.switch.after-dump", "container.switch.after-ask"}},
+		{1, fleet.Repoint, []string{"container.resume.before"}},
+		{0, fleet.Stop, []string{"container.stop.before"}},
+	} {
+		for _, point := range s.points {
+			if s.host == 1 {
+				target.Close()
+			}
+			code := w.apart(t, s.host, s.verb, tk, point+"=kill")
+			if s.host == 1 {
+				target = w.open(t, 1)
+			}
+			if code != stepKilled {
+				t.Fatalf("%s under a kill at %s ended with %d", s.verb, point, code)
+			}
+		}
+		d := target
+		if s.host == 0 {
+			d = w.open(t, 0)
+		}
+		listen, err := take(t.Context(), d, s.verb, tk)
+		if err != nil {
+			t.Fatalf("%s after its agents were killed: %v", s.verb, err)
+		}
+		if s.verb == fleet.Receive {
+			tk.Listen = listen
+		}
+		if s.verb == fleet.Start {
+			drivertest.Healthy(t, d, tk.Guest.ID)
+		}
+		if s.host == 0 {
+			d.Close()
+		}
+	}
+	drivertest.Healthy(t, target, tk.Guest.ID)
+}
+
+// sweep stops the guest on both hosts and checks that nothing is left.
+func (w *world) sweep(t *testing.T, id fleet.GuestID) {
+	t.Helper()
+	for i := range w.hosts {
+		d := w.open(t, i)
+		if err := d.Stop(context.Background(), id); err != nil {
+			t.Error(err)
+		}
+		d.Close()
+	}
+	for i := range w.hosts {
+		for _, what := range w.left(t, i, id) {
+			t.Errorf("left behind on host %d: %s", i, what)
+		}
+	}
+}
+
+// TestSwitchFails: a switch that fails at a point says truly whether the target
+// may have the guest, and the guest runs on where it is.
+func TestSwitchFails(t *testing.T) {
+	w := newWorld(t)
+	tk := task("j1g0")
+	source := w.open(t, 0)
+	defer w.sweep(t, tk.Guest.ID)
+	defer func() { source.Close() }()
+	if err := source.Start(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	drivertest.Healthy(t, source, tk.Guest.ID)
+	for i, c := range []struct {
+		where string // source or target, or the target's agent and the next
+		point string
+		want  int
+		again int // what the same order then comes to
+	}{
+		{"source", "container.switch.after-freeze=error", stepFailed, stepFailed},
+		{"source", "container.switch.after-dump=error", stepFailed, stepFailed},
+		{"source", "container.switch.before-ask=error", stepUnsure, stepFailed},
+		{"target", "container.restore.before-arrived=error", stepFailed, stepFailed},
+		{"target", "container.restore.before-arrived=kill", stepUnsure, stepFailed},
+	} {
+		tk.Order.Migration = fleet.MigrationID(fmt.Sprintf("m%d.j1g0", i))
+		target := w.open(t, 1)
+		listen, err := target.Receive(t.Context(), tk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tk.Listen = listen
+		target.Close()
+		fault := map[string]string{c.where: c.point}
+		there := w.agentAt(t, 1, fault["target"])
+		if err := source.Copy(t.Context(), tk, func(fleet.Progress) {}); err != nil {
+			t.Fatal(err)
+		}
+		source.Close()
+		if code := w.apart(t, 0, fleet.Switch, tk, fault["source"]); code != c.want {
+			t.Errorf("a switch under %s at the %s ends with %d, want %d", c.point, c.where, code, c.want)
+		}
+		there.end()
+		target = w.open(t, 1)
+		if code := w.apart(t, 0, fleet.Switch, tk, ""); code != c.again {
+			t.Errorf("after %s at the %s another switch ends with %d, want %d", c.point, c.where, code, c.again)
+		}
+		source = w.open(t, 0)
+		if err := target.Resume(t.Context(), tk.Guest.ID); err == nil {
+			t.Fatalf("after %s the target runs a guest that has not arrived", c.point)
+		}
+		for range 2 {
+			if err := source.Resume(t.Context(), tk.Guest.ID); err != nil {
+				t.Fatalf("resume after %s: %v", c.point, err)
+			}
+		}
+		if err := target.Stop(t.Context(), tk.Guest.ID); err != nil {
+			t.Error(err)
+		}
+		target.Close()
+		drivertest.Healthy(t, source, tk.Guest.ID)
+	}
+}

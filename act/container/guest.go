@@ -1,0 +1,336 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"pagurus/act/container/inside"
+	"pagurus/act/container/proc"
+	"pagurus/act/container/rootfs"
+	"pagurus/fleet"
+)
+
+// Where things of a guest are in its folder.
+const (
+	storeDir  = "store"  // what it has in memory
+	rootDir   = "root"   // that on top of its image
+	imagesDir = "images" // what CRIU writes and reads
+)
+
+// guest is one container of this host.
+type guest struct {
+	id    fleet.GuestID
+	dir   string
+	ended chan struct{} // closed when nothing is left of it on the host
+	left  error         // why something is left; set before ended is closed
+
+	life    context.Context // ends when the guest is to end, or is let go of
+	kill    context.CancelFunc
+	linking sync.Mutex // one connection to the guest agent is made at a time
+	moving  sync.Mutex // one call that moves it at a time; see interrupt
+
+	mu       sync.Mutex // guards what follows
+	record   record
+	handle   *os.File // on its first process
+	network  *os.File // its namespace
+	died     chan struct{}
+	link     net.Conn
+	released bool
+	stopped  bool // it does not end by itself
+	usedCPU  time.Duration
+	usedAt   time.Time
+	target   *target            // that takes it in; nil: none
+	out      *sending           // that is ready to switch; nil: none
+	cancel   context.CancelFunc // ends the call that has moving
+}
+
+// attach begins to watch a guest's process. The handle is the guest's from now
+// on, also after an error.
+func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
+	g := &guest{id: r.Guest, dir: d.dir(r.Guest), handle: handle, record: r, died: make(chan struct{}), ended: make(chan struct{})}
+	network, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", r.Process.PID))
+	if err != nil {
+		handle.Close()
+		return nil, fmt.Errorf("look at the guest's network: %w", err)
+	}
+	g.network = network
+	g.life, g.kill = context.WithCancel(context.Background())
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		handle.Close()
+		network.Close()
+		return nil, errClosed
+	}
+	d.guests[r.Guest] = g
+	d.watches.Go(func() { d.watch(g) })
+	return g, nil
+}
+
+// watch clears everything away when the guest's first process ends.
+func (d *Driver) watch(g *guest) {
+	for {
+		g.mu.Lock()
+		handle := g.handle
+		g.mu.Unlock()
+		err := proc.Await(handle)
+		g.mu.Lock()
+		other := g.handle != handle // it has arrived, and has another first process
+		g.mu.Unlock()
+		if other {
+			handle.Close()
+			continue
+		}
+		if err != nil {
+			g.network.Close()
+			return // released: it runs on
+		}
+		break
+	}
+	close(g.died)
+	g.interrupt()
+	g.release()
+	if !g.isStopped() {
+		d.note(g.id)
+	}
+	g.left = d.wipe(g.id)
+	d.mu.Lock()
+	delete(d.guests, g.id)
+	d.mu.Unlock()
+	g.network.Close()
+	close(g.ended)
+}
+
+// note keeps what a guest that ended said last.
+func (d *Driver) note(id fleet.GuestID) {
+	said := inside.Words(filepath.Join(d.dir(id), storeDir))
+	d.config.Log.Info("guest ended", "guest", id, "said", said)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.said) >= saidKept {
+		clear(d.said)
+	}
+	d.said[id] = said
+}
+
+// LastWords is what a guest said last, for people: one that is here, or one
+// that ended by itself. Empty if there is nothing to say.
+func (d *Driver) LastWords(id fleet.GuestID) string {
+	d.mu.Lock()
+	g, said := d.guests[id], d.said[id]
+	d.mu.Unlock()
+	if g == nil || g.dead() { // its folder may be gone before its name is
+		return said
+	}
+	return inside.Words(filepath.Join(g.dir, storeDir))
+}
+
+// release lets go of the guest; its processes run on.
+func (g *guest) release() {
+	g.mu.Lock()
+	g.released = true
+	if g.link != nil {
+		g.link.Close()
+	}
+	g.handle.Close()
+	g.kill()
+	cancel, t := g.cancel, g.target
+	g.target = nil
+	g.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+	if t != nil {
+		t.close()
+	}
+	g.drop()
+}
+
+func (g *guest) dead() bool {
+	select {
+	case <-g.died:
+		return true
+	default:
+		return false
+	}
+}
+
+func (g *guest) isStopped() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.stopped
+}
+
+func (g *guest) remembered() record {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.record
+}
+
+// remember changes what is remembered of the guest. After an error it is as
+// it was.
+func (g *guest) remember(change func(*record)) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.released {
+		return errClosed
+	}
+	r := g.record
+	if r.Copy != nil {
+		c := *r.Copy
+		r.Copy = &c
+	}
+	change(&r)
+	if err := writeRecord(g.dir, r); err != nil {
+		return err
+	}
+	g.record = r
+	return nil
+}
+
+// move takes the guest for a call that moves it. What it does ends with ctx, or
+// when another call interrupts it.
+func (g *guest) move(ctx context.Context) (_ context.Context, done func()) {
+	g.moving.Lock()
+	ctx, cancel := context.WithCancel(ctx)
+	g.mu.Lock()
+	g.cancel = cancel
+	if g.released || g.stopped {
+		cancel()
+	}
+	g.mu.Unlock()
+	return ctx, func() {
+		g.mu.Lock()
+		g.cancel = nil
+		g.mu.Unlock()
+		cancel()
+		g.moving.Unlock()
+	}
+}
+
+// interrupt calls off what moves the guest, and what is ready to.
+func (g *guest) interrupt() {
+	g.mu.Lock()
+	cancel := g.cancel
+	g.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+	g.drop()
+}
+
+// runs says what a guest does, from what is remembered of it.
+func (r record) runs() fleet.RunState {
+	switch {
+	case r.Target && !r.Arrived:
+		return fleet.Incoming
+	case r.Target, r.Copy != nil && r.Copy.Frozen:
+		return fleet.Paused
+	}
+	return fleet.Running
+}
+
+func (g *guest) inspect() (fleet.GuestFacts, bool) {
+	r := g.remembered()
+	if g.dead() || !r.Complete {
+		return fleet.GuestFacts{}, false
+	}
+	facts := fleet.GuestFacts{Gen: r.Gen, Run: r.runs(), StartedAt: r.StartedAt}
+	facts.ResidentBytes = rootfs.UsedBytes(filepath.Join(g.dir, storeDir))
+	if facts.Run == fleet.Incoming {
+		return facts, true
+	}
+	use := proc.Use(proc.Family(r.Process.PID))
+	facts.ResidentBytes += use.ResidentBytes
+	now := time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if passed := now.Sub(g.usedAt); !g.usedAt.IsZero() && passed > 0 {
+		facts.CPUs = max(0, float64(use.CPU-g.usedCPU)/float64(passed))
+	}
+	g.usedCPU, g.usedAt = use.CPU, now
+	return facts, true
+}
+
+// Link opens the byte stream to the guest agent. There is one at a time; a
+// second call ends the first's. It may be cut at any byte. There is none to a
+// guest that stands still.
+func (d *Driver) Link(ctx context.Context, id fleet.GuestID) (io.ReadWriteCloser, error) {
+	conn, err := d.openLink(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, err)
+	}
+	return conn, nil
+}
+
+func (d *Driver) openLink(ctx context.Context, id fleet.GuestID) (net.Conn, error) {
+	g, err := d.here(id)
+	if err != nil {
+		return nil, err
+	}
+	g.linking.Lock()
+	defer g.linking.Unlock()
+	if run := g.remembered().runs(); run != fleet.Running {
+		return nil, fmt.Errorf("it is %s", run)
+	}
+	g.mu.Lock()
+	if g.link != nil {
+		g.link.Close()
+		g.link = nil
+	}
+	g.mu.Unlock()
+	conn, err := inside.Dial(ctx, filepath.Join(g.dir, storeDir))
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.released {
+		conn.Close()
+		return nil, errClosed
+	}
+	g.link = conn
+	return conn, nil
+}
+
+// unlinkLimit is how long the guest agent may take to close its end of the
+// link: it gets a processor within milliseconds, on a busy host a few dozen.
+const unlinkLimit = 5 * time.Second
+
+// unlink ends the link to the guest agent and waits until the guest has closed
+// its end, too: a connection that leads outside cannot be moved. Nobody can
+// make another meanwhile, until done.
+func (g *guest) unlink(ctx context.Context) (done func(), err error) {
+	g.linking.Lock()
+	g.mu.Lock()
+	if g.link != nil {
+		g.link.Close()
+		g.link = nil
+	}
+	pid := g.record.Process.PID
+	g.mu.Unlock()
+	for end := time.Now().Add(unlinkLimit); ; {
+		open, err := inside.Linked(pid)
+		if err == nil && !open {
+			return g.linking.Unlock, nil
+		}
+		if err == nil && time.Now().After(end) {
+			err = errors.New("the guest agent keeps its end of the link open")
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			g.linking.Unlock()
+			return nil, err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

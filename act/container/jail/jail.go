@@ -1,0 +1,208 @@
+// Package jail starts the first process of a container in namespaces of its
+// own, in which it sees a root of its own and may do little.
+//
+// What has to be done inside is done by the agent's own binary, run once more
+// under another name (Main), which then becomes the container's program: there
+// is no helper to install. It does not know what the program is. Its tests run
+// real processes.
+package jail
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Cell is a container as its first process is to find it.
+type Cell struct {
+	Root     string   `json:"root"` // a mount point, by its path at the host
+	Hostname string   `json:"hostname"`
+	Mounts   []Mount  `json:"mounts"`  // in this order, on folders that are made if they are missing
+	Program  string   `json:"program"` // by its path inside
+	Env      []string `json:"env"`
+	Console  string   `json:"console"` // a file, by its path inside, for what the program says
+}
+
+// Mount is a folder of the host shown inside.
+type Mount struct {
+	From     string `json:"from"`
+	At       string `json:"at"`
+	ReadOnly bool   `json:"read_only,omitempty"`
+	Devices  bool   `json:"devices,omitempty"` // that are in it may be used
+	Programs bool   `json:"programs,omitempty"`
+}
+
+// What the binary is called as.
+const (
+	cellName   = "pagurus-cell"
+	anchorName = "pagurus-anchor"
+)
+
+// The files that the process is given beyond the three standard ones.
+const (
+	ordersFile = 3
+	answerFile = 4
+)
+
+// readyWord is what a process says that waits.
+const readyWord = "ready"
+
+// Process is one that waits for orders.
+type Process struct {
+	PID    int
+	orders *os.File
+	answer *os.File
+	cmd    *exec.Cmd
+}
+
+// answerLimit is how long a process may take for what takes milliseconds.
+const answerLimit = 20 * time.Second
+
+// New starts a process in namespaces of its own, its network included, that
+// waits for Run. If this process ends before, so does that one. After an error
+// there is none.
+func New() (*Process, error) {
+	return start(cellName, unix.CLONE_NEWPID|unix.CLONE_NEWNS|unix.CLONE_NEWUTS|unix.CLONE_NEWIPC|unix.CLONE_NEWNET)
+}
+
+// NewAnchor starts a process that does nothing but hold a network namespace of
+// its own, for as long as it lives.
+func NewAnchor() (*Process, error) {
+	p, err := start(anchorName, unix.CLONE_NEWNET)
+	if err != nil {
+		return nil, err
+	}
+	p.orders.Close()
+	p.answer.Close()
+	return p, nil
+}
+
+func start(name string, flags uintptr) (_ *Process, err error) {
+	orders, ours, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer orders.Close()
+	theirs, answer, err := os.Pipe()
+	if err != nil {
+		ours.Close()
+		return nil, err
+	}
+	defer answer.Close()
+	p := &Process{orders: ours, answer: theirs}
+	p.cmd = &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{name}, Env: []string{}, Dir: "/",
+		ExtraFiles:  []*os.File{orders, answer},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: flags},
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start a process in namespaces of its own: %w", err), ours.Close(), theirs.Close())
+	}
+	p.PID = p.cmd.Process.Pid
+	if word, err := p.hear(); err != nil || word != readyWord {
+		return nil, errors.Join(fmt.Errorf("start a process in namespaces of its own: it says %q", word), err, p.Kill())
+	}
+	return p, nil
+}
+
+// hear gives the line the process says next, or what it says as it ends.
+func (p *Process) hear() (string, error) {
+	if err := p.answer.SetReadDeadline(time.Now().Add(answerLimit)); err != nil {
+		return "", err
+	}
+	line, err := bufio.NewReader(p.answer).ReadString('\n')
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return strings.TrimSpace(line), err
+}
+
+// Release lets go of the process, which runs on. Waiting for its end is the
+// business of whoever watches it.
+func (p *Process) Release() error {
+	return errors.Join(ignoreClosed(p.orders.Close()), ignoreClosed(p.answer.Close()), p.cmd.Process.Release())
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Kill ends the process and waits for its end.
+func (p *Process) Kill() error {
+	err := p.cmd.Process.Kill()
+	_ = p.cmd.Wait() // it was killed, and says so
+	if errors.Is(err, os.ErrProcessDone) {
+		err = nil
+	}
+	return errors.Join(err, ignoreClosed(p.orders.Close()), ignoreClosed(p.answer.Close()))
+}
+
+// Run has the process become the program of a cell. After an error it has
+// ended, or is to be killed.
+func (p *Process) Run(c Cell) error {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	if _, err := p.orders.Write(append(text, '\n')); err != nil {
+		return fmt.Errorf("tell the first process what to do: %w", err)
+	}
+	word, err := p.hear() // nothing: it has become the program
+	if err == nil && word != "" {
+		err = errors.New(word)
+	}
+	return err
+}
+
+// Main does what a process of New or NewAnchor has to do, and does not return
+// then. Programs that use this package call it before anything else.
+func Main() {
+	switch os.Args[0] {
+	case cellName:
+	case anchorName:
+		fail(anchor())
+	default:
+		return
+	}
+	unix.CloseOnExec(answerFile)
+	answer := os.NewFile(answerFile, "answer")
+	fmt.Fprintln(answer, readyWord)
+	line, err := bufio.NewReaderSize(os.NewFile(ordersFile, "orders"), 64<<10).ReadBytes('\n')
+	if err != nil {
+		os.Exit(1) // whoever started this has gone
+	}
+	var c Cell
+	if err = json.Unmarshal(line, &c); err == nil {
+		err = c.enter()
+	}
+	fail(err)
+}
+
+// fail says why a process ends that was to become another.
+func fail(err error) {
+	fmt.Fprintln(os.NewFile(answerFile, "answer"), strings.ReplaceAll(fmt.Sprint(err), "\n", "; "))
+	os.Exit(1)
+}
+
+// anchor holds the network namespace until it is killed.
+func anchor() error {
+	answer := os.NewFile(answerFile, "answer")
+	fmt.Fprintln(answer, readyWord)
+	answer.Close()
+	os.NewFile(ordersFile, "orders").Close()
+	for {
+		time.Sleep(time.Hour)
+	}
+}

@@ -1,0 +1,243 @@
+package container_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pagurus/act/container"
+	"pagurus/act/guestlink"
+	"pagurus/fleet"
+	"pagurus/internal/testkit"
+)
+
+const jobUser = 1234 // has no name on this machine, nor in images
+
+// job is one job's guests, wherever they are.
+type job struct {
+	*world
+	t       *testing.T
+	drivers [2]*container.Driver
+	tasks   [guests]fleet.Task
+	inside  [guests]*guestlink.Client
+
+	mu sync.Mutex
+	at [guests]int // host
+}
+
+// newJob starts a job with a guest on each host, in an image.
+func newJob(t *testing.T, image string, ranksEach int) *job {
+	t.Helper()
+	w := newWorld(t)
+	agent, err := build("guest", "pagurus/cmd/pagurus-guest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.agent, w.image = agent, testkit.Image(t, image)
+	if err := os.Chown(w.files, jobUser, jobUser+1); err != nil {
+		t.Fatal(err)
+	}
+	j := &job{world: w, t: t}
+	for i := range j.drivers {
+		j.drivers[i] = w.open(t, i)
+	}
+	t.Cleanup(func() {
+		for _, d := range j.drivers {
+			for g := range guests {
+				if err := d.Stop(context.Background(), j.tasks[g].Guest.ID); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		for i, d := range j.drivers {
+			for _, what := range w.left(t, i, j.tasks[0].Guest.ID) {
+				t.Errorf("left behind on host %d: %s", i, what)
+			}
+			d.Close()
+		}
+	})
+	var peers []fleet.Peer
+	for g := range guests {
+		peers = append(peers, fleet.Peer{Hostname: fleet.GuestName(g), Addr: subnet.GuestAddr(g), MAC: subnet.GuestMAC(g), Slots: ranksEach})
+	}
+	var all sync.WaitGroup
+	for g := range guests {
+		tk := task(fleet.GuestID(fmt.Sprintf("j1g%d", g)))
+		tk.Guest.Index, tk.Job.Spec.Export, tk.Guest.Need.MemoryBytes = g, "/work dir", 1<<30
+		j.tasks[g], j.at[g] = tk, g
+		begun := time.Now()
+		if err := j.drivers[g].Start(t.Context(), tk); err != nil {
+			t.Fatal(err)
+		}
+		j.inside[g] = guestlink.New(func(ctx context.Context) (io.ReadWriteCloser, error) {
+			j.mu.Lock()
+			d := j.drivers[j.at[g]]
+			j.mu.Unlock()
+			return d.Link(ctx, tk.Guest.ID)
+		})
+		t.Cleanup(func() { j.inside[g].Close() })
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			err := j.inside[g].Setup(ctx, fleet.Setup{
+				Guest: tk.Guest.ID, Hostname: fleet.GuestName(g), Index: g, Addr: subnet.GuestAddr(g), Prefix: fleet.SubnetPrefixBits,
+				MAC: subnet.GuestMAC(g), MTU: fleet.NetworkMTU, Peers: peers, Share: subnet.ShareAddr(), Export: tk.Job.Spec.Export,
+				UID: jobUser, GID: jobUser + 1, Groups: []uint32{3456}, MPI: strings.TrimRight(image, "4"), Clock: time.Now(), Seed: make([]byte, 32),
+			})
+			if err != nil {
+				t.Errorf("guest %d: %v", g, err)
+			}
+			t.Logf("guest %d is a member of its job after %s", g, time.Since(begun))
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return j
+}
+
+// move moves a guest to the other host.
+func (j *job) move(g, n int) fleet.Progress {
+	j.t.Helper()
+	tk := j.tasks[g]
+	tk.Order.Migration = fleet.MigrationID(fmt.Sprintf("m%d.%s", n, tk.Guest.ID))
+	tk.Limits.Downtime = time.Minute
+	from, to := j.drivers[j.at[g]], j.drivers[1-j.at[g]]
+	must := func(what string, err error) {
+		j.t.Helper()
+		if err != nil {
+			j.t.Fatalf("move %d of guest %d: %s: %v", n, g, what, err)
+		}
+	}
+	var err error
+	tk.Listen, err = to.Receive(j.t.Context(), tk)
+	must("receive", err)
+	must("copy", from.Copy(j.t.Context(), tk, func(fleet.Progress) {}))
+	p, err := from.Switch(j.t.Context(), tk)
+	must("switch", err)
+	must("resume", to.Resume(j.t.Context(), tk.Guest.ID))
+	j.mu.Lock()
+	j.at[g] = 1 - j.at[g]
+	j.mu.Unlock()
+	must("retire", from.Stop(j.t.Context(), tk.Guest.ID))
+	j.t.Logf("guest %d moved: %d rounds, %d KiB sent, %s in all, %s down", g, p.Rounds, p.SentBytes>>10, p.Elapsed.Round(time.Millisecond), p.Downtime.Round(time.Millisecond))
+	return p
+}
+
+// outcome is what a program did.
+type outcome struct {
+	stdout, stderr string
+	exit           fleet.Exit
+}
+
+// do runs a program in a guest to its end, as the host's agent does.
+func (j *job) do(g int, limit time.Duration, p fleet.Program, stdin string) (o outcome) {
+	t := j.t
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	p.ID, p.Dir = fmt.Sprintf("p%d", time.Now().UnixNano()), j.tasks[g].Job.Spec.Export
+	in := j.inside[g]
+	if err := in.Launch(ctx, p); err != nil {
+		t.Errorf("%v: %v", p.Args, err)
+		return o
+	}
+	if _, err := in.Write(ctx, p.ID, 0, []byte(stdin), true); err != nil {
+		t.Errorf("%v: %v", p.Args, err)
+	}
+	var all sync.WaitGroup
+	for name, to := range map[string]*string{fleet.Stdout: &o.stdout, fleet.Stderr: &o.stderr} {
+		all.Go(func() {
+			var got []byte
+			for eof := false; !eof; {
+				data, end, err := in.Read(ctx, p.ID, name, int64(len(got)))
+				if err != nil {
+					t.Errorf("%v: read %s: %v", p.Args, name, err)
+					break
+				}
+				got, eof = append(got, data...), end
+			}
+			*to = string(got)
+		})
+	}
+	all.Wait()
+	var err error
+	if o.exit, err = in.Wait(ctx, p.ID); err != nil {
+		t.Errorf("%v: %v", p.Args, err)
+	}
+	return o
+}
+
+func sh(script string) fleet.Program { return fleet.Program{Args: []string{"sh", "-c", script}} }
+
+// TestMPI moves guests that run an unmodified MPI program, whose ranks talk
+// through shared memory within a guest and by TCP between guests, there and back,
+// the one that runs mpirun too.
+func TestMPI(t *testing.T) {
+	for _, image := range []string{"openmpi", "mpich"} {
+		t.Run(image, func(t *testing.T) {
+			j := newJob(t, image, 2)
+			source, err := os.ReadFile("../../internal/testkit/witness/witness.c")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o := j.do(0, time.Minute, sh("cat >w.c && mpicc -O1 -o witness w.c && id -u && pwd"), string(source)); o.exit.Code != 0 {
+				t.Fatalf("compile: %+v", o)
+			}
+			var o outcome
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				o = j.do(0, 3*time.Minute, fleet.Program{Args: []string{"./witness", "150", "16", "1000", "moved"}, MPI: true, Ranks: 4, Trace: true}, "")
+			}()
+			testkit.Until(t, time.Minute, "the ranks talk", func() bool {
+				time.Sleep(100 * time.Millisecond)
+				for _, in := range j.inside {
+					if traces, err := in.Trace(t.Context(), fleet.TraceQuery{}); err != nil || len(traces) < 2 {
+						return false
+					}
+				}
+				return true
+			})
+			n := 0
+			for range 2 {
+				for g := range guests {
+					n++
+					j.move(g, n)
+				}
+			}
+			if err := os.WriteFile(filepath.Join(j.files, "moved"), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			<-done
+			t.Logf("%v\n%s%s", o.exit, o.stdout, o.stderr)
+			if o.exit.Code != 0 || !strings.Contains(o.stdout, "OK") || !strings.Contains(o.stdout, "START ranks=4") {
+				t.Errorf("the program did not end as it should")
+			}
+			for g, in := range j.inside {
+				traces, err := in.Trace(t.Context(), fleet.TraceQuery{})
+				if err != nil || len(traces) != 2 {
+					t.Errorf("trace of guest %d: %v %v", g, traces, err)
+					continue
+				}
+				for _, r := range traces {
+					if len(r.Gaps) > 0 {
+						t.Logf("guest %d, rank %d: longest gaps %s %s", g, r.Rank, r.Gaps[0].Took, r.Gaps[min(1, len(r.Gaps)-1)].Took)
+					}
+				}
+			}
+			st, err := os.Stat(filepath.Join(j.files, "witness"))
+			if err != nil {
+				t.Error(err)
+			} else {
+				t.Logf("%v", st.Mode())
+			}
+		})
+	}
+}

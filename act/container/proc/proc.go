@@ -1,0 +1,287 @@
+// Package proc finds, watches and ends the processes of a container, and what
+// they use. It does not know what they are. Its tests run on processes of their
+// own.
+package proc
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// DeathLimit is how long a killed container may take to be gone: it first gives
+// its memory back.
+const DeathLimit = 20 * time.Second
+
+// Process names a process for good: a number alone may be given to another.
+type Process struct {
+	PID   int    `json:"pid"`
+	Ticks uint64 `json:"ticks"` // when it began, in clock ticks since boot
+}
+
+// Find names the process that has a number now.
+func Find(pid int) (Process, error) {
+	st, err := read(pid)
+	return Process{pid, st.ticks}, err
+}
+
+// stat is what /proc says of a process.
+type stat struct {
+	state byte
+	cpu   time.Duration // used so far, by it and by children that ended
+	ticks uint64
+}
+
+// userHz is the unit of times in /proc: 100 on every Linux platform Go knows.
+const userHz = 100
+
+func read(pid int) (stat, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return stat{}, err
+	}
+	// The name, second, is in parentheses and may hold anything.
+	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(f) < 20 || len(f[0]) != 1 {
+		return stat{}, fmt.Errorf("/proc/%d/stat is not as expected", pid)
+	}
+	s := stat{state: f[0][0]}
+	for _, field := range f[11:15] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return s, err
+		}
+		s.cpu += time.Duration(n) * time.Second / userHz
+	}
+	s.ticks, err = strconv.ParseUint(f[19], 10, 64)
+	return s, err
+}
+
+func gone(err error) bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) }
+
+// Watch opens a handle on the process. It is an os.ErrNotExist if that very
+// process is gone.
+func (p Process) Watch() (*os.File, error) {
+	missing := fmt.Errorf("process %d: %w", p.PID, os.ErrNotExist)
+	if p.PID <= 1 {
+		return nil, missing
+	}
+	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		return nil, missing
+	}
+	if err != nil {
+		return nil, fmt.Errorf("watch process %d: %w", p.PID, err)
+	}
+	// The handle is on whoever has the number now: is it still the same?
+	st, err := read(p.PID)
+	if err != nil && !gone(err) {
+		unix.Close(fd)
+		return nil, fmt.Errorf("watch process %d: %w", p.PID, err)
+	}
+	if err != nil || st.ticks != p.Ticks || st.state == 'Z' || st.state == 'X' {
+		reap(fd)
+		unix.Close(fd)
+		return nil, missing
+	}
+	return os.NewFile(uintptr(fd), fmt.Sprintf("process %d", p.PID)), nil
+}
+
+// Await returns when the process has ended (nil) or the handle was closed.
+func Await(handle *os.File) error {
+	raw, err := handle.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Read(func(fd uintptr) bool { return ended(int(fd)) })
+}
+
+// ended asks without waiting, and reaps a child that has ended.
+func ended(fd int) bool {
+	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	if n, err := unix.Poll(poll, 0); err != nil || n == 0 {
+		return false
+	}
+	reap(fd)
+	return true
+}
+
+// reap buries a child. A process that an earlier agent started is not ours to
+// bury, and a second watcher comes too late: neither matters.
+func reap(fd int) { _ = unix.Waitid(unix.P_PIDFD, fd, nil, unix.WEXITED|unix.WNOHANG, nil) }
+
+// Kill ends the process behind the handle, and with the first process of a
+// container all others of it. One that is gone is no error.
+func Kill(handle *os.File) error {
+	raw, err := handle.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	err = raw.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+	if errors.Is(sent, unix.ESRCH) {
+		sent = nil
+	}
+	return errors.Join(err, sent)
+}
+
+// End kills a process that nobody watches and waits until it is gone. The zero
+// Process is gone.
+func (p Process) End() error {
+	if p.PID == 0 {
+		return nil
+	}
+	handle, err := p.Watch()
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer handle.Close()
+	if err := Kill(handle); err != nil {
+		return fmt.Errorf("kill process %d: %w", p.PID, err)
+	}
+	if err := handle.SetReadDeadline(time.Now().Add(DeathLimit)); err != nil {
+		return fmt.Errorf("wait for process %d: %w", p.PID, err)
+	}
+	if err := Await(handle); err != nil {
+		return fmt.Errorf("process %d was killed and does not end: %w", p.PID, err)
+	}
+	return nil
+}
+
+// Family gives a process and all its descendants: of the first process of a
+// container, all processes of the container. Those that come or go meanwhile
+// may be missing or gone.
+func Family(pid int) []int {
+	all := []int{pid}
+	for i := 0; i < len(all); i++ {
+		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", all[i]))
+		if err != nil {
+			continue
+		}
+		for _, t := range threads {
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", all[i], t.Name()))
+			for _, word := range strings.Fields(string(text)) {
+				if child, err := strconv.Atoi(word); err == nil && !slices.Contains(all, child) {
+					all = append(all, child)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// Beside gives the processes that are in the network namespace of one, this one
+// too: those of a container that is only half made again, which may be nobody's
+// children. Of a process in this program's own namespace that is only itself.
+func Beside(pid int) []int {
+	network := func(pid string) string { at, _ := os.Readlink("/proc/" + pid + "/ns/net"); return at }
+	its := network(strconv.Itoa(pid))
+	if its == "" || its == network("thread-self") || its == network("1") {
+		return []int{pid}
+	}
+	var all []int
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		if other, err := strconv.Atoi(e.Name()); err == nil && network(e.Name()) == its {
+			all = append(all, other)
+		}
+	}
+	return all
+}
+
+// Usage is what processes use together.
+type Usage struct {
+	CPU           time.Duration // so far, children that ended included
+	ResidentBytes int64
+}
+
+// Use adds it up.
+func Use(pids []int) (u Usage) {
+	for _, pid := range pids {
+		st, err := read(pid)
+		if err != nil {
+			continue
+		}
+		u.CPU += st.cpu
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+		// Pages of files are the container's own file systems', or the image's.
+		var size, resident, shared int64
+		if _, err := fmt.Sscan(string(text), &size, &resident, &shared); err == nil {
+			u.ResidentBytes += (resident - shared) * int64(os.Getpagesize())
+		}
+	}
+	return u
+}
+
+// Mapped gives the numbers of the files that processes have mapped for all to
+// see. Their devices are left out: of a file on an overlay the kernel names
+// another device here than elsewhere.
+func Mapped(pids []int) map[uint64]bool {
+	out := map[uint64]bool{}
+	for _, pid := range pids {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+		if err != nil {
+			continue
+		}
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			if number := shared(lines.Text()); number != 0 {
+				out[number] = true
+			}
+		}
+		f.Close()
+	}
+	return out
+}
+
+// shared gives the file's number from a line of /proc/PID/maps, if the mapping
+// is one that others see.
+func shared(line string) uint64 {
+	f := strings.Fields(line)
+	if len(f) < 6 || len(f[1]) != 4 || f[1][3] != 's' {
+		return 0
+	}
+	number, err := strconv.ParseUint(f[4], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return number
+}
+
+// Connecting reports whether in the network of a process a connection is being
+// made that its listener has not taken yet, from what the kernel says of sockets
+// (proc_net_tcp: the fourth word is the state, the fifth the queues, which of a
+// listener are of connections).
+func Connecting(pid int) (bool, error) {
+	const beingMade, beingMadeNow, listening = "03", "0C", "0A"
+	for _, name := range []string{"tcp", "tcp6"} {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, name))
+		if errors.Is(err, os.ErrNotExist) && name == "tcp6" {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line)
+			if len(f) < 5 {
+				continue
+			}
+			_, waiting, _ := strings.Cut(f[4], ":")
+			if f[3] == beingMade || f[3] == beingMadeNow || f[3] == listening && strings.Trim(waiting, "0") != "" {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}

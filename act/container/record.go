@@ -1,0 +1,91 @@
+package container
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"pagurus/act/container/plug"
+	"pagurus/act/container/proc"
+	"pagurus/fleet"
+)
+
+// recordFile is the record's name in a guest's folder.
+const recordFile = "guest.json"
+
+// record is what is remembered of a guest beyond the agent's own life, in the
+// guest's folder. It is there before anything of the guest is.
+type record struct {
+	Guest     fleet.GuestID     `json:"guest"`
+	Gen       uint64            `json:"gen"`
+	Hostname  string            `json:"hostname"`
+	Need      fleet.Resources   `json:"need"`
+	Image     string            `json:"image"` // where it is mounted
+	Port      plug.Port         `json:"port"`
+	Export    string            `json:"export,omitempty"` // the job's files: by their path inside
+	Files     string            `json:"files,omitempty"`  // and at this host
+	Process   proc.Process      `json:"process"`          // the first one; of a target that has not arrived, one that holds its place
+	Place     proc.Process      `json:"place,omitzero"`   // of one that arrived: what held its place, until it is ended
+	StartedAt time.Time         `json:"started_at"`
+	Complete  bool              `json:"complete"` // Start or Receive went to its end; what is not complete is destroyed
+	Incoming  fleet.MigrationID `json:"incoming,omitempty"`
+	Target    bool              `json:"target,omitempty"`  // made by Receive and not yet resumed
+	Arrived   bool              `json:"arrived,omitempty"` // the target has it whole
+	Failure   string            `json:"failure,omitempty"` // why the target will never have it
+	Listen    string            `json:"listen,omitempty"`
+	Copy      *copying          `json:"copy,omitempty"` // the last copy this host was the source of
+}
+
+// copying is one order to copy a guest away.
+type copying struct {
+	Migration fleet.MigrationID `json:"migration"`
+	Listen    string            `json:"listen"`
+	Limits    fleet.Limits      `json:"limits"`
+	Good      bool              `json:"good"`   // it may switch
+	Off       bool              `json:"off"`    // it was called off, or failed: nothing more comes of it
+	Frozen    bool              `json:"frozen"` // the guest stands still here
+	Asked     bool              `json:"asked"`  // the target was told to make it run there: it may have it
+	Left      bool              `json:"left"`   // the target has it
+	Cost      fleet.Progress    `json:"cost"`   // of the whole, once Left
+}
+
+// readRecord reads a guest's folder. There being none is an fs.ErrNotExist.
+func readRecord(dir string) (record, error) {
+	var r record
+	text, err := os.ReadFile(filepath.Join(dir, recordFile))
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return r, fmt.Errorf("read %s: %w", filepath.Join(dir, recordFile), err)
+	}
+	return r, nil
+}
+
+// writeRecord replaces guest.json whole. Nothing is synced: a host that loses
+// power has lost the guest as well.
+func writeRecord(dir string, r record) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", recordFile, err)
+	}
+	path := filepath.Join(dir, recordFile)
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		return fmt.Errorf("remember guest %s: %w", r.Guest, err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("remember guest %s: %w", r.Guest, err)
+	}
+	return nil
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,369 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/act/container/inside"
+	"pagurus/act/container/jail"
+	"pagurus/act/container/plug"
+	"pagurus/act/container/proc"
+	"pagurus/act/container/rootfs"
+	"pagurus/fleet"
+	"pagurus/internal/fault"
+)
+
+// Start makes a guest and returns when its first process runs. One that was
+// started before and still runs is left alone. After an error no trace is left,
+// but for a guest that is here as the target of a migration: it is not touched.
+func (d *Driver) Start(ctx context.Context, t fleet.Task) error {
+	release, g, err := d.claim(ctx, t.Guest.ID)
+	if err != nil {
+		return fmt.Errorf("start guest %s: %w", t.Guest.ID, err)
+	}
+	defer release()
+	if g != nil {
+		if r := g.remembered(); r.Target {
+			return fmt.Errorf("start guest %s: it is here as the target of migration %s", t.Guest.ID, r.Incoming)
+		}
+		return nil
+	}
+	if err := d.start(ctx, t); err != nil {
+		return fmt.Errorf("start guest %s: %w", t.Guest.ID, errors.Join(err, d.destroy(t.Guest.ID)))
+	}
+	return nil
+}
+
+func (d *Driver) start(ctx context.Context, t fleet.Task) error {
+	r, err := d.furnish(ctx, t)
+	if err != nil {
+		return err
+	}
+	dir := d.dir(r.Guest)
+	store := filepath.Join(dir, storeDir)
+	if err := inside.PlaceAgent(d.config.GuestAgent, store); err != nil {
+		return fmt.Errorf("place the guest agent: %w", err)
+	}
+	if err := rootfs.MountRoot(r.Image, store, filepath.Join(dir, rootDir)); err != nil {
+		return err
+	}
+	p, err := jail.New()
+	if err != nil {
+		return err
+	}
+	defer p.Release()
+	g, err := d.occupy(r, p.PID)
+	if err != nil {
+		return errors.Join(err, p.Kill())
+	}
+	if err := fault.Point("container.start.after-spawn"); err != nil {
+		return err
+	}
+	if err := d.config.Cgroups.Contain(r.Guest, p.PID, r.Need); err != nil {
+		return err
+	}
+	if err := d.atHost(func() error { return r.Port.Take(g.network) }); err != nil {
+		return err
+	}
+	if err := p.Run(d.cell(r)); err != nil {
+		return fmt.Errorf("make its first process: %w", err)
+	}
+	return g.remember(func(r *record) { r.Complete = true })
+}
+
+// furnish makes a guest's folder with everything but its root, and remembers
+// how. After an error the caller destroys what is there.
+func (d *Driver) furnish(ctx context.Context, t fleet.Task) (r record, err error) {
+	need := t.Guest.Need
+	if need.CPUs < 1 || need.MemoryBytes < 1<<20 {
+		return r, fmt.Errorf("a guest needs at least one CPU and some memory, not %d and %d bytes", need.CPUs, need.MemoryBytes)
+	}
+	r = record{
+		Guest: t.Guest.ID, Gen: t.Guest.Gen, Hostname: fleet.GuestName(t.Guest.Index), Need: need, StartedAt: time.Now(),
+		Port: plug.Port{Subnet: t.Job.Subnet, Index: t.Guest.Index, Guests: t.Job.Spec.Guests},
+	}
+	folder, err := d.config.ImageFolder(ctx, t.Guest.Image)
+	if err != nil {
+		return r, err
+	}
+	if folder, err = filepath.Abs(folder); err != nil {
+		return r, err
+	}
+	r.Image = d.imageDir(filepath.Base(folder))
+	files, err := d.files(ctx, t)
+	if err != nil {
+		return r, err
+	}
+	if files != nil {
+		defer files.Close()
+		r.Export, r.Files = t.Job.Spec.Export, d.filesDir(r.Guest)
+	}
+	dir := d.dir(r.Guest)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return r, err
+	}
+	d.images.Lock()
+	defer d.images.Unlock()
+	if err := writeRecord(dir, r); err != nil { // from now on the image is the guest's, too
+		return r, err
+	}
+	if err := rootfs.MountImage(filepath.Join(folder, "root.img"), r.Image); err != nil {
+		return r, err
+	}
+	if files != nil {
+		if err := rootfs.HoldOn(files, r.Files); err != nil {
+			return r, err
+		}
+	}
+	return r, rootfs.MountStore(filepath.Join(dir, storeDir), need.MemoryBytes)
+}
+
+// files opens the directory of a job's files, nil if guests shall see none.
+func (d *Driver) files(ctx context.Context, t fleet.Task) (*os.File, error) {
+	if d.config.Files == nil || t.Job.Spec.Export == "" {
+		return nil, nil
+	}
+	if err := rootfs.Showable(t.Job.Spec.Export); err != nil {
+		return nil, err
+	}
+	files, err := d.config.Files(ctx, t)
+	if err != nil {
+		return nil, fmt.Errorf("find the job's files: %w", err)
+	}
+	return files, nil
+}
+
+// shown is a folder of the host that a guest sees.
+type shown struct {
+	name, from, at    string // its name for CRIU
+	devices, readOnly bool
+}
+
+// mounts are the folders of this host that a guest sees.
+func (d *Driver) mounts(r record) []shown {
+	store := filepath.Join(d.dir(r.Guest), storeDir)
+	all := []shown{
+		{name: rootfs.Devices, at: "/dev", devices: true, readOnly: true},
+		{name: rootfs.Shm, at: "/dev/shm"}, {name: rootfs.Run, at: "/run"}, {name: rootfs.Temp, at: "/tmp"},
+	}
+	for i := range all {
+		all[i].from = filepath.Join(store, all[i].name)
+	}
+	if r.Export != "" {
+		all = append(all, shown{name: "job", from: r.Files, at: r.Export})
+	}
+	return all
+}
+
+func (d *Driver) cell(r record) jail.Cell {
+	c := jail.Cell{
+		Root: filepath.Join(d.dir(r.Guest), rootDir), Hostname: r.Hostname, Program: inside.Agent, Console: inside.Console,
+		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", "TERM=linux", "container=pagurus"},
+	}
+	for _, m := range d.mounts(r) {
+		c.Mounts = append(c.Mounts, jail.Mount{From: m.from, At: m.at, ReadOnly: m.readOnly, Devices: m.devices, Programs: !m.devices})
+	}
+	return c
+}
+
+// occupy notes a guest's first process, and begins to watch it.
+func (d *Driver) occupy(r record, pid int) (*guest, error) {
+	var err error
+	if r.Process, err = proc.Find(pid); err != nil {
+		return nil, err
+	}
+	if err := writeRecord(d.dir(r.Guest), r); err != nil {
+		return nil, err
+	}
+	handle, err := r.Process.Watch()
+	if err != nil {
+		return nil, err
+	}
+	return d.attach(r, handle)
+}
+
+// claim takes the guest's turn, and finds the guest if it lives here. What is
+// left of one that does not is cleared away.
+func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _ *guest, err error) {
+	if err := checkGuest(id); err != nil {
+		return nil, nil, err
+	}
+	release, err = d.turns.Take(ctx, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	d.mu.Lock()
+	g, closed := d.guests[id], d.closed
+	d.mu.Unlock()
+	switch {
+	case closed:
+		return nil, nil, errClosed
+	case g != nil && g.remembered().Complete && !g.dead():
+		return release, g, nil
+	}
+	return release, nil, d.destroy(id)
+}
+
+// checkGuest refuses a name that is not one for a folder and a control group.
+func checkGuest(id fleet.GuestID) error {
+	const most = 64
+	bad := func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_')
+	}
+	if id == "" || len(id) > most || id[0] == '-' || strings.ContainsFunc(string(id), bad) {
+		return fmt.Errorf("%q is not the name of a guest", string(id))
+	}
+	return nil
+}
+
+// Stop ends a guest at once and removes every trace of it. Nothing that it or
+// its kernel would say to others as it ends leaves this host. A guest that is
+// not there is no error. After an error call again.
+func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
+	if checkGuest(id) != nil {
+		return nil // no such guest can ever have been here
+	}
+	release, err := d.turns.Take(ctx, id)
+	if err == nil {
+		defer release()
+		err = fault.Point("container.stop.before")
+	}
+	if err == nil {
+		err = d.destroy(id)
+	}
+	if err != nil {
+		return fmt.Errorf("stop guest %s: %w", id, err)
+	}
+	d.mu.Lock()
+	delete(d.said, id)
+	d.mu.Unlock()
+	return nil
+}
+
+// destroy leaves nothing of a guest, whatever there is of it. It does not heed
+// a context: half of it would be worse than waiting.
+func (d *Driver) destroy(id fleet.GuestID) error {
+	d.mu.Lock()
+	g, closed := d.guests[id], d.closed
+	d.mu.Unlock()
+	if closed {
+		return errClosed
+	}
+	if g == nil {
+		return d.wipe(id)
+	}
+	g.mu.Lock()
+	g.stopped = true
+	r := g.record
+	g.mu.Unlock()
+	g.kill()
+	g.interrupt()
+	if err := d.kill(r); err != nil {
+		return err
+	}
+	select {
+	case <-g.ended:
+		return g.left
+	case <-time.After(proc.DeathLimit):
+		return fmt.Errorf("process %d was killed and does not end", r.Process.PID)
+	}
+}
+
+// kill ends all processes of a guest. None of them runs a single step more, and
+// nothing they have open says so to anybody: the same guest may run elsewhere.
+func (d *Driver) kill(r record) error {
+	if err := d.atHost(r.Port.Cut); err != nil {
+		d.config.Log.Debug("cut the link of a guest that ends", "guest", r.Guest, "error", err)
+	}
+	members, err := d.config.Cgroups.Members(r.Guest)
+	if err != nil {
+		return err
+	}
+	if handle, err := r.Process.Watch(); err == nil {
+		// Some have left the group, or never were in it.
+		members = append(members, proc.Family(r.Process.PID)...)
+		members = append(members, proc.Beside(r.Process.PID)...)
+		handle.Close()
+	}
+	slices.Sort(members)
+	for _, pid := range slices.Compact(members) {
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("kill process %d: %w", pid, err)
+		}
+	}
+	// Frozen ones take no signal, and those that wait to be taken take this
+	// before anything else.
+	return d.config.Cgroups.Thaw(r.Guest)
+}
+
+// wipe removes what a guest leaves behind that nobody watches.
+func (d *Driver) wipe(id fleet.GuestID) error {
+	dir := d.dir(id)
+	r, err := readRecord(dir)
+	if err != nil {
+		if err := ignoreAbsent(err); err != nil {
+			d.config.Log.Warn("a guest's record is spoilt", "guest", id, "error", err)
+		}
+		r = record{Guest: id}
+	}
+	d.mu.Lock()
+	g := d.guests[id]
+	d.mu.Unlock()
+	if err == nil {
+		if err := d.kill(r); err != nil {
+			return err
+		}
+		if err := d.unplug(r, g); err != nil {
+			return err
+		}
+		if err := errors.Join(r.Process.End(), r.Place.End()); err != nil {
+			return err
+		}
+	}
+	if err := d.config.Cgroups.Remove(id); err != nil {
+		return err
+	}
+	if err := rootfs.LetGo(d.filesDir(id)); err != nil {
+		return err
+	}
+	if err := rootfs.Clear(dir); err != nil {
+		return err
+	}
+	return d.sweepImages()
+}
+
+// unplug takes a guest's link back to the host, if its network is still there,
+// and lets frames pass again.
+func (d *Driver) unplug(r record, g *guest) error {
+	var network *os.File
+	if g != nil {
+		network = g.network
+	} else if handle, err := r.Process.Watch(); err == nil {
+		defer handle.Close()
+		if network, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", r.Process.PID)); err != nil {
+			return err
+		}
+		defer network.Close()
+	}
+	return d.atHost(func() error {
+		if network != nil {
+			if err := r.Port.Give(network); err != nil {
+				return err
+			}
+		}
+		return errors.Join(r.Port.Free(), r.Port.Mend())
+	})
+}

@@ -1,0 +1,202 @@
+// Package wire is how a container goes from one host to another: messages of a
+// kind and a content over one TCP connection, and the first of them, by which
+// the two sides find out that they mean the same guest and the same migration.
+//
+// It does not know what is in a message. Whatever comes that it does not
+// understand is an error and ends the connection. Its tests run over real
+// connections, and against bytes that nobody meant.
+package wire
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Version is that of the messages: two sides of different versions refuse each
+// other.
+const Version = 1
+
+// Most is the longest content there is.
+const Most = 1 << 20
+
+const (
+	headBytes   = 5 // kind, length
+	bufferBytes = 256 << 10
+	// silence is how long the other side may say and take nothing before the
+	// connection is taken for dead: both sides' disks are memory.
+	silence = 30 * time.Second
+	// slice is how often a ceiling is looked at: what is sent in between goes
+	// at the line's own speed.
+	slice = 20 * time.Millisecond
+)
+
+// Conn is one connection. Sending and receiving may go side by side, each by
+// one at a time.
+type Conn struct {
+	raw  net.Conn
+	in   *bufio.Reader
+	out  *bufio.Writer
+	pace pace
+	sent int64
+}
+
+// New makes a connection of an open one.
+func New(raw net.Conn) *Conn {
+	c := &Conn{raw: raw}
+	c.in = bufio.NewReaderSize(raw, bufferBytes)
+	c.out = bufio.NewWriterSize(raw, bufferBytes)
+	return c
+}
+
+// Limit sets a ceiling on what is sent, in bytes a second; 0 is none.
+func (c *Conn) Limit(bytesPerSecond int64) { c.pace = pace{rate: bytesPerSecond} }
+
+// Sent is how many bytes have been sent.
+func (c *Conn) Sent() int64 { return c.sent }
+
+// Close ends the connection; whoever waits on it gets an error.
+func (c *Conn) Close() error { return c.raw.Close() }
+
+// Send sends a message made of parts, perhaps later: Flush sends all.
+func (c *Conn) Send(kind byte, parts ...[]byte) error {
+	size := 0
+	for _, p := range parts {
+		size += len(p)
+	}
+	if size > Most {
+		return fmt.Errorf("a message of %d bytes is too long", size)
+	}
+	var head [headBytes]byte
+	head[0] = kind
+	binary.BigEndian.PutUint32(head[1:], uint32(size))
+	c.pace.wait(size + headBytes)
+	if err := c.raw.SetWriteDeadline(time.Now().Add(silence)); err != nil {
+		return err
+	}
+	if _, err := c.out.Write(head[:]); err != nil {
+		return fmt.Errorf("send to the other host: %w", err)
+	}
+	for _, p := range parts {
+		if _, err := c.out.Write(p); err != nil {
+			return fmt.Errorf("send to the other host: %w", err)
+		}
+	}
+	c.sent += int64(size + headBytes)
+	return nil
+}
+
+// Flush sends what is not sent yet.
+func (c *Conn) Flush() error {
+	if err := c.raw.SetWriteDeadline(time.Now().Add(silence)); err != nil {
+		return err
+	}
+	if err := c.out.Flush(); err != nil {
+		return fmt.Errorf("send to the other host: %w", err)
+	}
+	return nil
+}
+
+// Receive waits for a message, for ever if patience is 0. The content is the
+// caller's.
+func (c *Conn) Receive(patience time.Duration) (kind byte, content []byte, err error) {
+	var until time.Time
+	if patience > 0 {
+		until = time.Now().Add(patience)
+	}
+	if err := c.raw.SetReadDeadline(until); err != nil {
+		return 0, nil, err
+	}
+	return Read(c.in)
+}
+
+// Read reads one message.
+func Read(r io.Reader) (kind byte, content []byte, err error) {
+	var head [headBytes]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, fmt.Errorf("receive from the other host: %w", err)
+	}
+	n := binary.BigEndian.Uint32(head[1:])
+	if n > Most {
+		return 0, nil, fmt.Errorf("the other host announces a message of %d bytes, which is too long: it is no agent of this version", n)
+	}
+	content = make([]byte, n)
+	if _, err := io.ReadFull(r, content); err != nil {
+		return 0, nil, fmt.Errorf("receive from the other host: %w", err)
+	}
+	return head[0], content, nil
+}
+
+// pace keeps a ceiling by waiting.
+type pace struct {
+	rate  int64
+	since time.Time // when what is owed was counted from
+	owed  int64     // bytes sent since
+}
+
+func (p *pace) wait(bytes int) {
+	if p.rate <= 0 {
+		return
+	}
+	now := time.Now()
+	if p.since.IsZero() || now.Sub(p.since) > time.Second {
+		p.since, p.owed = now, 0 // what was not used is not saved up
+	}
+	p.owed += int64(bytes)
+	due := p.since.Add(time.Duration(float64(p.owed) / float64(p.rate) * float64(time.Second)))
+	if ahead := time.Until(due); ahead > slice {
+		time.Sleep(ahead)
+		p.since, p.owed = time.Now(), 0
+	}
+}
+
+// Place is where a target takes a container in.
+type Place struct {
+	Address netip.AddrPort
+	Word    string // known to nobody but the two hosts
+}
+
+// String is what Receive says and Copy is given.
+func (p Place) String() string { return p.Address.String() + "/" + p.Word }
+
+// wordBytes bounds what stands for a Place's word.
+const wordBytes = 64
+
+// ParsePlace understands it.
+func ParsePlace(text string) (Place, error) {
+	address, word, ok := strings.Cut(text, "/")
+	at, err := netip.ParseAddrPort(address)
+	if err != nil || !ok || word == "" || len(word) > wordBytes || strings.ContainsAny(word, " \n/") || at.Port() == 0 {
+		return Place{}, fmt.Errorf("%q is not where a container is taken in", text)
+	}
+	return Place{at, word}, nil
+}
+
+// dialLimit is how long a host of the same network may take to answer.
+const dialLimit = 5 * time.Second
+
+// Dial connects to a target.
+func Dial(ctx context.Context, p Place) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	var d net.Dialer
+	raw, err := d.DialContext(ctx, "tcp", p.Address.String())
+	if err != nil {
+		return nil, fmt.Errorf("reach the target: %w", err)
+	}
+	return New(raw), nil
+}
+
+// Over reports whether an error says that the connection ended, in whatever
+// way, rather than that a message was wrong.
+func Over(err error) bool {
+	var n net.Error
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &n)
+}

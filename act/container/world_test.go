@@ -1,0 +1,282 @@
+package container_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/act/cgroup"
+	"pagurus/act/container"
+	"pagurus/fleet"
+	"pagurus/internal/testkit"
+	"pagurus/serve/agent/drivertest"
+)
+
+// TestMain also is some of the processes that drivers start, and agents that
+// die in the middle of what they do.
+func TestMain(m *testing.M) {
+	container.Main()
+	flag.Parse()
+	if text := os.Getenv(stepVariable); text != "" {
+		os.Exit(takeStep(text))
+	}
+	os.Exit(m.Run())
+}
+
+// host is one of the two hosts of a test.
+type host struct {
+	Run   string
+	Group string // of its guests' processes
+	Addr  string
+	net   *testkit.Host
+}
+
+// world is where guests are tried out: two hosts on one Ethernet, joined by a
+// bridge for the job's network, and an image.
+type world struct {
+	hosts [2]host
+	image string
+	agent string
+	files string // the job's, at either host
+}
+
+const subnet = fleet.Subnet(1)
+
+// newWorld makes two hosts; nothing is left of them when the test ends.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	testkit.Root(t, "ip", "tar")
+	top, err := os.MkdirTemp("/tmp", "pagurus-container-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(top) })
+	w := &world{image: testkit.Image(t, "openmpi"), agent: witness(t), files: filepath.Join(top, "files")}
+	if err := os.Mkdir(w.files, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i, net := range testkit.Hosts(t, 2) {
+		run := filepath.Join(top, fmt.Sprintf("host%d", i))
+		if err := os.Mkdir(run, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		w.hosts[i] = host{Run: run, Group: fmt.Sprintf("pagurus-%s/host%d", filepath.Base(top), i), Addr: net.Addr.String(), net: net}
+	}
+	for i := range w.hosts {
+		w.network(t, i)
+	}
+	t.Cleanup(func() {
+		for i := range w.hosts {
+			if g, err := cgroup.Open(w.hosts[i].Group, 0); err != nil {
+				t.Error(err)
+			} else if err := g.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return w
+}
+
+// guests is how many guests a job may have in these tests.
+const guests = 2
+
+// network makes a host's part of the job's network. The overlay is told where
+// guests are; here every frame goes everywhere, so that none is led to where a
+// guest was.
+func (w *world) network(t *testing.T, i int) {
+	t.Helper()
+	h, other := w.hosts[i].net, w.hosts[1-i].net
+	bridge, tunnel := subnet.BridgeName(), subnet.TunnelName()
+	h.Run("ip", "link", "add", bridge, "type", "bridge")
+	h.Run("ip", "link", "add", tunnel, "type", "vxlan", "id", fmt.Sprint(subnet.VNI()), "local", h.Addr.String(), "remote", other.Addr.String(), "dstport", "4789", "nolearning")
+	h.Run("ip", "link", "set", tunnel, "mtu", fmt.Sprint(fleet.NetworkMTU), "master", bridge, "up")
+	h.Run("bridge", "link", "set", "dev", tunnel, "learning", "off")
+	h.Run("ip", "link", "set", bridge, "up")
+	for g := range guests {
+		w.port(t, i, g)
+	}
+}
+
+// port sees to it that a guest can be plugged in, as the overlay does.
+func (w *world) port(t *testing.T, i, guest int) {
+	t.Helper()
+	h := w.hosts[i].net
+	if _, err := h.Try("ip", "link", "show", subnet.TapName(guest)); err == nil {
+		return
+	}
+	mtu := fmt.Sprint(fleet.NetworkMTU)
+	h.Run("ip", "link", "add", subnet.TapName(guest), "mtu", mtu, "type", "veth", "peer", "name", subnet.PortPeerName(guest),
+		"mtu", mtu, "address", subnet.GuestMAC(guest))
+	h.Run("ip", "link", "set", subnet.TapName(guest), "master", subnet.BridgeName(), "up")
+	h.Run("bridge", "link", "set", "dev", subnet.TapName(guest), "learning", "off")
+	h.Run("tc", "qdisc", "add", "dev", subnet.TapName(guest), "clsact")
+}
+
+func (w *world) config(log io.Writer, i int) (container.Config, error) {
+	groups, err := cgroup.Open(w.hosts[i].Group, 0)
+	return container.Config{
+		Run: w.hosts[i].Run, GuestAgent: w.agent, Address: mustAddr(w.hosts[i].Addr), Cgroups: groups,
+		ImageFolder: func(context.Context, fleet.Digest) (string, error) { return w.image, nil },
+		Files:       func(context.Context, fleet.Task) (*os.File, error) { return w.jobFiles() },
+		Log:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Judge:       judge,
+	}, err
+}
+
+// jobFiles opens the folder of the job's files, if there is one.
+func (w *world) jobFiles() (*os.File, error) {
+	if w.files == "" {
+		return nil, nil
+	}
+	return os.Open(w.files)
+}
+
+// judge stands where the policy is: a copy is good when what is left takes no
+// longer than the downtime allowed, and given up when it has had its rounds.
+func judge(l fleet.Limits, rounds []fleet.Progress) (bool, error) {
+	downtime, most := cmp.Or(l.Downtime, 300*time.Millisecond), cmp.Or(l.Rounds, 60)
+	p := rounds[len(rounds)-1]
+	if p.BytesPerSecond > 0 && float64(p.RemainingBytes) <= p.BytesPerSecond*downtime.Seconds() {
+		return true, nil
+	}
+	if p.Rounds > most {
+		return false, fmt.Errorf("after %d rounds %d bytes are still left", most, p.RemainingBytes)
+	}
+	return false, nil
+}
+
+func (w *world) open(t *testing.T, i int) *container.Driver {
+	t.Helper()
+	for g := range guests {
+		w.port(t, i, g)
+	}
+	var d *container.Driver
+	err := w.hosts[i].net.Do(func() error {
+		c, err := w.config(t.Output(), i)
+		if err == nil {
+			d, err = container.Open(t.Context(), c)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// memory of a guest in these tests: the witness dirties 16 MiB of it.
+const memory = 192 << 20
+
+func task(id fleet.GuestID) fleet.Task {
+	return fleet.Task{
+		Guest: fleet.Guest{ID: id, Kind: fleet.Container, Gen: 3, Need: fleet.Resources{CPUs: 1, MemoryBytes: memory}},
+		Job:   fleet.Job{Subnet: subnet, Spec: fleet.JobSpec{Guests: guests}},
+	}
+}
+
+// process is the guest's first process, from what the driver remembers.
+func (w *world) process(t *testing.T, i int, id fleet.GuestID) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(w.hosts[i].Run, "containers", string(id), "guest.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r struct{ Process struct{ PID int } }
+	if err := json.Unmarshal(text, &r); err != nil || r.Process.PID <= 1 {
+		t.Fatalf("guest.json names process %d: %v", r.Process.PID, err)
+	}
+	return r.Process.PID
+}
+
+func (w *world) kill(t *testing.T, i int, id fleet.GuestID) {
+	t.Helper()
+	if err := unix.Kill(w.process(t, i, id), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// left is every trace of a guest: its folder, mounts, control groups, and
+// processes that have a network of its own.
+func (w *world) left(t *testing.T, i int, id fleet.GuestID) (out []string) {
+	top := w.hosts[i].Run
+	dir := filepath.Join(top, "containers", string(id))
+	if _, err := os.Lstat(dir); err == nil {
+		out = append(out, dir)
+	}
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, dir) || strings.Contains(line, top+"/container-images/") {
+			out = append(out, line)
+		}
+	}
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + w.hosts[i].Group + "/" + string(id))
+	more, _ := filepath.Glob("/sys/fs/cgroup/" + w.hosts[i].Group + "/" + string(id))
+	out = append(append(out, groups...), more...)
+	all, _ := filepath.Glob("/proc/[0-9]*/mountinfo")
+	for _, name := range all {
+		if mounts, _ := os.ReadFile(name); bytes.Contains(mounts, []byte(dir+"/store/files")) {
+			cmd, _ := os.ReadFile(filepath.Dir(name) + "/cmdline")
+			status, _ := os.ReadFile(filepath.Dir(name) + "/status")
+			if !bytes.Contains(mounts, []byte(" / "+dir)) { // not one that only sees the host's mounts
+				out = append(out, fmt.Sprintf("%s: %s\n%s", name, bytes.ReplaceAll(cmd, []byte{0}, []byte{' '}), status))
+			}
+		}
+	}
+	if port, err := w.hosts[i].net.Try("tc", "filter", "show", "dev", subnet.TapName(0), "ingress"); err == nil && strings.TrimSpace(port) != "" {
+		out = append(out, "a cut: "+port)
+	}
+	return out
+}
+
+func (w *world) contract() drivertest.World {
+	return drivertest.World{
+		Open: func(t *testing.T, i int) drivertest.Driver { return w.open(t, i) },
+		Task: task, Kill: w.kill, Left: w.left,
+	}
+}
+
+// witness builds the program that stands in for the guest agent, once.
+func witness(t *testing.T) string {
+	t.Helper()
+	path, err := buildWitness()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const cache = "/var/cache/pagurus-test"
+
+var buildWitness = sync.OnceValues(func() (string, error) {
+	return build("witness", "pagurus/serve/agent/drivertest/witness")
+})
+
+func build(name, from string) (string, error) {
+	path := filepath.Join(cache, "container-"+name)
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", err
+	}
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, from)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w: %s", from, err, out)
+	}
+	return path, nil
+}
+
+var _ = errors.Is

@@ -1,0 +1,206 @@
+// Package light measures what is promised of guests that are containers: the
+// speed of programs in them, how quickly they start, and their moves beside those
+// of runc. It uses a lab as a person would, and the processes in it as somebody
+// without Pagurus would.
+//
+// Its tests are of what needs no lab: what programs print, and the files that
+// runc and mpirun are told by.
+package light
+
+import (
+	"bufio"
+	"context"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"pagurus/measure/drive"
+	"pagurus/measure/figures"
+)
+
+//go:embed programs
+var programs embed.FS
+
+// Part is one of the things that are measured.
+type Part struct {
+	Name, Says string
+	Measure    func(context.Context, *figures.Run) error
+}
+
+// Parts are all of them.
+func Parts() []Part {
+	return []Part{
+		{"start", "a warm run of containers to MPI_Init", with((*light).start)},
+		{"native", "HPL, STREAM, a solver and NetPIPE in containers, beside natively in the same networks", with((*light).native)},
+		{"small", "a move of a process of 352.8 KB, from the command to running", with((*light).small)},
+		{"sizes", "moves of 50 MiB, 500 MiB and 1.5 GiB, beside runc checkpoint, copy and runc restore", with((*light).sizes)},
+	}
+}
+
+// light is one run of them.
+type light struct{ *figures.Run }
+
+func with(measure func(*light, context.Context) error) func(context.Context, *figures.Run) error {
+	return func(ctx context.Context, r *figures.Run) error { return measure(&light{r}, ctx) }
+}
+
+// The images that jobs run.
+const (
+	hpcImage   = "hpc"
+	plainImage = "plain" // without MPI: a job's program is all that runs, with the guest agent
+)
+
+// startLimit is what a warm run to MPI_Init may take, in seconds.
+const startLimit = 1.5
+
+// start takes the time from the command to MPI_Init returned on both ranks of a
+// warm job of two containers.
+func (l *light) start(ctx context.Context) error {
+	if err := l.Initialised(ctx); err != nil {
+		return err
+	}
+	if _, err := l.ToInit(ctx, "container"); err != nil {
+		return err // the first run warms the caches
+	}
+	for range max(l.Repeat, 2) {
+		took, err := l.ToInit(ctx, "container")
+		if err != nil {
+			return err
+		}
+		l.Sample("light_run_s", took.Seconds())
+		fmt.Printf("  run to MPI_Init %.2f s\n", took.Seconds())
+	}
+	return l.Mean("seconds from a warm run to MPI_Init, containers", "light_run_s", startLimit)
+}
+
+// compile compiles one of the programs here.
+func (l *light) compile(ctx context.Context, image, name string, compiler ...string) error {
+	source, err := programs.ReadFile("programs/" + name + ".c")
+	if err != nil {
+		return err
+	}
+	return l.Compile(ctx, image, name, source, compiler...)
+}
+
+// plain sees to it that the image without MPI is there, and the program that is
+// moved.
+func (l *light) plain(ctx context.Context) error {
+	if _, err := l.Type(ctx, "image", "build", plainImage, "--packages", "coreutils"); err != nil {
+		return err
+	}
+	return l.compile(ctx, "openmpi", "still", "gcc", "-O2", "-static")
+}
+
+// labRun is where a lab's hosts have what runs.
+const labRun = "/run/pagurus/lab"
+
+// container is a guest of the lab as somebody without Pagurus sees it.
+type container struct {
+	Host    string `json:"-"`
+	Process struct {
+		PID int `json:"pid"`
+	} `json:"process"`
+	Image string `json:"image"` // where it is mounted
+}
+
+// find looks for a guest's container on all hosts.
+func find(guest string) (c container, err error) {
+	files, err := filepath.Glob(filepath.Join(labRun, "*", "containers", guest, "guest.json"))
+	if err != nil || len(files) != 1 {
+		return c, fmt.Errorf("guest %s is a container on %d hosts", guest, len(files))
+	}
+	text, err := os.ReadFile(files[0])
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	if err == nil && (c.Process.PID <= 1 || c.Image == "") {
+		err = fmt.Errorf("it names process %d and image %q", c.Process.PID, c.Image)
+	}
+	if err != nil {
+		return c, fmt.Errorf("reading %s: %w", files[0], err)
+	}
+	below, _ := strings.CutPrefix(files[0], labRun+"/")
+	c.Host, _, _ = strings.Cut(below, "/")
+	return c, nil
+}
+
+// gap is a time for which a program stood still, by its own account.
+type gap struct {
+	ended time.Time
+	took  time.Duration
+}
+
+// gaps are those in what a program said.
+func gaps(said string) (all []gap, err error) {
+	for lines := bufio.NewScanner(strings.NewReader(said)); lines.Scan(); {
+		words := strings.Fields(lines.Text())
+		if len(words) != 3 || words[0] != "GAP" {
+			continue
+		}
+		at, err1 := strconv.ParseFloat(words[1], 64)
+		took, err2 := strconv.ParseFloat(words[2], 64)
+		if err1 != nil || err2 != nil {
+			return nil, fmt.Errorf("the program said %q", lines.Text())
+		}
+		all = append(all, gap{time.UnixMicro(int64(at * 1e6)), time.Duration(took * 1e9)})
+	}
+	return all, nil
+}
+
+// stalled gives the longest of the gaps that ended after a moment.
+func stalled(said string, after time.Time) (longest gap, err error) {
+	all, err := gaps(said)
+	if err != nil {
+		return longest, err
+	}
+	for _, g := range all {
+		if g.ended.After(after) && g.took > longest.took {
+			longest = g
+		}
+	}
+	if longest.took == 0 {
+		return longest, fmt.Errorf("the program noticed nothing at all, which nobody believes: %q", said)
+	}
+	return longest, nil
+}
+
+// calm is how long a job is left alone before it is disturbed and until its
+// silences are read.
+const calm = 2 * time.Second
+
+// moved moves a guest of a job and gives how long the command took and what the
+// job noticed.
+func (l *light) moved(ctx context.Context, job, to string) (m movement, err error) {
+	if err := drive.Pause(ctx, calm); err != nil {
+		return m, err
+	}
+	m.begun = time.Now()
+	if _, err := l.Type(ctx, "migrate", job+"g0", "--to", to, "--wait"); err != nil {
+		return m, err
+	}
+	m.took = time.Since(m.begun)
+	if err := drive.Pause(ctx, calm); err != nil {
+		return m, err
+	}
+	said, err := l.Type(ctx, "logs", job)
+	if err != nil {
+		return m, err
+	}
+	m.longest, err = stalled(said, m.begun)
+	return m, err
+}
+
+// movement is one move as the user and the program saw it.
+type movement struct {
+	begun   time.Time
+	took    time.Duration // the command
+	longest gap           // of the program's since
+}
+
+// running is how long after the command the program ran again.
+func (m movement) running() time.Duration { return m.longest.ended.Sub(m.begun) }

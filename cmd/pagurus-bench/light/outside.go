@@ -1,0 +1,153 @@
+package light
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"pagurus/fleet"
+)
+
+// natively runs a program as two native processes: in the networks of a job's two
+// containers, with the root of their image, and started by the image's mpirun as
+// the containers' own is. There is nothing else of a container about them.
+func (l *light) natively(ctx context.Context, job string, b benchmark) (err error) {
+	var at [ranks]*outside
+	defer func() {
+		for _, o := range at {
+			if o != nil {
+				o.end()
+			}
+		}
+	}()
+	var env []string
+	for r := range at {
+		c, err := find(fmt.Sprintf("%sg%d", job, r))
+		if err != nil {
+			return err
+		}
+		if at[r], err = l.goOutside(ctx, c, fleet.GuestName(r)); err != nil {
+			return err
+		}
+		if env == nil {
+			env, err = settings(c)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	s, err := l.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	subnet := s.Jobs[fleet.JobID(job)].Subnet
+	files := map[string]string{"native-hosts": "", "native-rsh": "#!/bin/sh\nto=$1; shift\ncase $to in\n"}
+	for r, o := range at {
+		files["native-hosts"] += fmt.Sprintf("%s slots=1\n", subnet.GuestAddr(r))
+		files["native-rsh"] += fmt.Sprintf("%s) exec %s sh -c \"$*\" ;;\n", subnet.GuestAddr(r), strings.Join(o.enter(), " "))
+	}
+	files["native-rsh"] += "esac\necho \"no host is called $to\" >&2; exit 1\n"
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(l.Dir, name), []byte(text), 0o755); err != nil {
+			return err
+		}
+	}
+	env = append(env,
+		"PRTE_MCA_plm_ssh_agent="+filepath.Join(l.Dir, "native-rsh"), "PRTE_MCA_prte_default_hostfile="+filepath.Join(l.Dir, "native-hosts"))
+	args := append(at[0].enter(), "env", "-i", "-C", l.Dir)
+	args = append(append(args, env...), "mpirun", "-n", strconv.Itoa(ranks), "sh", "-c", "exec "+b.command+" >output.$OMPI_COMM_WORLD_RANK 2>&1")
+	var said bytes.Buffer
+	c := exec.CommandContext(ctx, args[0], args[1:]...)
+	c.Stdout, c.Stderr = &said, &said
+	if err := c.Run(); err != nil {
+		return fmt.Errorf("mpirun: %w: %s", err, said.String())
+	}
+	return nil
+}
+
+// outside is a place beside a container: its network and its image's root, with
+// this machine's processes, and a name by which mpirun tells it from others.
+type outside struct{ holder *exec.Cmd }
+
+// outsideScript makes such a place and stays in it. What it mounts, nobody else
+// sees.
+const outsideScript = `image=$1 name=$2 dir=$3 root=$3/native-root
+hostname "$name"
+mkdir -p "$root"
+mount --bind "$image" "$root"
+for at in proc sys dev; do mount --rbind /$at "$root/$at"; done
+for at in tmp run var/tmp; do mount -t tmpfs tmpfs "$root/$at"; done
+mkdir -p "$root$dir"
+mount --bind "$dir" "$root$dir"
+echo ready
+exec chroot "$root" sleep infinity`
+
+// goOutside makes a place beside a container.
+func (l *light) goOutside(ctx context.Context, c container, name string) (*outside, error) {
+	holder := exec.CommandContext(ctx, "nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", c.Process.PID),
+		"unshare", "--mount", "--uts", "sh", "-ec", outsideScript, "sh", c.Image, name, l.Dir)
+	var why bytes.Buffer
+	holder.Stderr = &why
+	out, err := holder.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := holder.Start(); err != nil {
+		return nil, err
+	}
+	o := &outside{holder}
+	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		o.end()
+		return nil, fmt.Errorf("making a place beside container %d: %s", c.Process.PID, why.String())
+	}
+	return o, nil
+}
+
+// enter begins a command line that runs there.
+func (o *outside) enter() []string {
+	return []string{"nsenter", "--target", strconv.Itoa(o.holder.Process.Pid), "--mount", "--uts", "--net", "--root", "--wd"}
+}
+
+func (o *outside) end() {
+	_ = o.holder.Process.Kill()
+	_ = o.holder.Wait()
+}
+
+// settings are those of the container's own mpirun: the same variables, so that
+// both sides use MPI alike.
+func settings(c container) ([]string, error) {
+	network, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", c.Process.PID))
+	if err != nil {
+		return nil, err
+	}
+	all, err := filepath.Glob("/proc/[0-9]*/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	for _, at := range all {
+		if n, err := os.Readlink(at); err != nil || n != network {
+			continue
+		}
+		process := filepath.Dir(filepath.Dir(at))
+		name, err := os.ReadFile(filepath.Join(process, "comm"))
+		if err != nil || !slices.Contains([]string{"mpirun", "prterun", "mpirun.openmpi"}, strings.TrimSpace(string(name))) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(process, "environ"))
+		if err != nil {
+			return nil, err
+		}
+		return slices.DeleteFunc(strings.Split(string(text), "\x00"), func(v string) bool {
+			return v == "" || strings.HasPrefix(v, "PRTE_MCA_plm_ssh_agent=") || strings.HasPrefix(v, "PRTE_MCA_prte_default_hostfile=")
+		}), nil
+	}
+	return nil, errors.New("no mpirun is in the first container")
+}

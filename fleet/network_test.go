@@ -1,0 +1,47 @@
+package fleet
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+)
+
+// A virtual machine's port reads as it did before there were others.
+func TestPortNamesOnlyOtherKinds(t *testing.T) {
+	for text, p := range map[string]Port{
+		`{"guest":"j1g0","index":0,"mac":"02:70:67:00:01:01"}`:                    {Guest: "j1g0", MAC: Subnet(1).GuestMAC(0)},
+		`{"guest":"j1g1","index":1,"mac":"02:70:67:00:01:02","kind":"container"}`: {Guest: "j1g1", Index: 1, MAC: Subnet(1).GuestMAC(1), Kind: Container},
+	} {
+		b, err := json.Marshal(p)
+		if err != nil || string(b) != text {
+			t.Errorf("%+v is %s, %v", p, b, err)
+		}
+		var back Port
+		if err := json.Unmarshal([]byte(text), &back); err != nil || back != p {
+			t.Errorf("%s is %+v, %v", text, back, err)
+		}
+	}
+}
+
+// No two links of any job have one name, and each fits into the kernel's 15 bytes.
+func TestLinksHaveNamesOfTheirOwn(t *testing.T) {
+	seen := map[string]string{}
+	for _, s := range []Subnet{0, 1, 300, MaxSubnet} {
+		for what, name := range map[string]string{"bridge": s.BridgeName(), "tunnel": s.TunnelName(), "share": s.ShareName(), "server": s.SharePeerName()} {
+			add(t, seen, fmt.Sprint(what, s), name)
+		}
+		for _, i := range []int{0, 1, 10, MaxGuestsPerJob - 1} {
+			for what, name := range map[string]string{"port": s.TapName(i), "container": s.PortPeerName(i), "queue": s.PortQueueName(i)} {
+				add(t, seen, fmt.Sprint(what, s, i), name)
+			}
+		}
+	}
+}
+
+func add(t *testing.T, seen map[string]string, what, name string) {
+	t.Helper()
+	if other, ok := seen[name]; ok || len(name) > 15 {
+		t.Errorf("%s is called %s, as is %q", what, name, other)
+	}
+	seen[name] = what
+}
