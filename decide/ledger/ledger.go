@@ -29,6 +29,7 @@ type Ledger struct {
 	homes       map[fleet.HostID][]fleet.GuestID // guests that have not ended, by Home
 	draining    map[fleet.HostID]bool
 	readdressed map[fleet.HostID]bool // hosts that say another address than is stored
+	attended    map[fleet.HostID]bool // hosts whose owner is there
 	restless    map[fleet.JobID]int   // how much of a job waits for an order that does not stand
 	open        map[fleet.MoveID]bool
 	over        line[fleet.MoveID] // moves that have ended
@@ -51,7 +52,7 @@ type shared struct{ hosts, guests, jobs, moves, migrations bool }
 func New(s fleet.Snapshot, p placement.Policy) *Ledger {
 	l := &Ledger{
 		snap: s, shared: shared{true, true, true, true, true}, room: placement.NewIndex(s, p),
-		homes: map[fleet.HostID][]fleet.GuestID{}, draining: map[fleet.HostID]bool{}, readdressed: map[fleet.HostID]bool{},
+		homes: map[fleet.HostID][]fleet.GuestID{}, draining: map[fleet.HostID]bool{}, readdressed: map[fleet.HostID]bool{}, attended: map[fleet.HostID]bool{},
 		restless: map[fleet.JobID]int{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
 		asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
 		looks: map[fleet.GuestID]fleet.MigrationID{},
@@ -160,6 +161,7 @@ func (l *Ledger) commitHosts(c fleet.Changeset) {
 		delete(l.snap.Hosts, id)
 		delete(l.draining, id)
 		delete(l.readdressed, id)
+		delete(l.attended, id)
 	}
 }
 
@@ -260,6 +262,7 @@ func list[K, V comparable](m map[K][]V, k K, v V, by int) {
 func (l *Ledger) host(h fleet.Host) {
 	set(l.draining, h.ID, h.State == fleet.HostDraining)
 	set(l.readdressed, h.ID, h.Facts.Address != "" && h.Facts.Address != h.Address)
+	set(l.attended, h.ID, h.Facts.Owner != nil && h.Facts.Owner.Present)
 }
 
 func (l *Ledger) guest(g fleet.Guest, by int) {

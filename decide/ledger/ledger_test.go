@@ -40,6 +40,7 @@ func TestKept(t *testing.T) {
 			"learn": func(*rapid.T) {
 				h := plain.Hosts[host()]
 				h.Facts.Connected, h.Facts.Address = pick("there") > 0, fmt.Sprint("192.0.2.", pick("address"))
+				h.Facts.Owner = &fleet.Owner{State: fleet.OwnerPresent, Present: pick("owner") > 2}
 				l.Learn(h.ID, h.Facts)
 				if known(h.ID) {
 					plain = plain.Apply(fleet.Changeset{Hosts: []fleet.Host{h}}, plain.Revision)

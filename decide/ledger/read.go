@@ -26,6 +26,9 @@ func (l *Ledger) Draining() []fleet.HostID { return slices.Sorted(maps.Keys(l.dr
 // Readdressed gives the hosts that say another address than is stored.
 func (l *Ledger) Readdressed() []fleet.HostID { return slices.Sorted(maps.Keys(l.readdressed)) }
 
+// Attended gives the hosts whose owner is there, in order of ID.
+func (l *Ledger) Attended() []fleet.HostID { return slices.Sorted(maps.Keys(l.attended)) }
+
 // Restless gives the jobs of which something waits for an order that does not
 // stand as long as all is well, or was not answered well.
 func (l *Ledger) Restless() []fleet.JobID { return slices.Sorted(maps.Keys(l.restless)) }
@@ -124,7 +127,7 @@ func (l *Ledger) Check() string {
 		what      string
 		have, all any
 	}{
-		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed},
+		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed}, {"attended", l.attended, anew.attended},
 		{"restless", l.restless, anew.restless}, {"open moves", l.open, anew.open}, {"submitted", l.submitted, anew.submitted},
 		{"asked", l.asked, anew.asked}, {"subnets", l.subnets, anew.subnets}, {"migrations by job", l.byJob, anew.byJob},
 	} {

@@ -180,7 +180,8 @@ func newWorld(c Config) (*world, error) {
 	s.At, s.LedSince, s.Cluster = epoch, epoch, fleet.Cluster{ID: "simulated", NextJob: 1, NextMove: 1}
 	for i := range c.Hosts {
 		m := w.machine(i)
-		s.Hosts[m.id] = fleet.Host{ID: m.id, State: fleet.HostUp, Since: epoch, Facts: w.facts(m)}
+		// What becomes of guests is for the policy under test, and not for owners.
+		s.Hosts[m.id] = fleet.Host{ID: m.id, State: fleet.HostUp, Since: epoch, Facts: w.facts(m), Policy: fleet.OwnerPolicy{Owned: true, Vacate: fleet.Stay}}
 	}
 	s.Hosts[files] = fleet.Host{ID: files, State: fleet.HostUp, Since: epoch, Facts: fleet.Facts{SeenAt: epoch.Add(c.For), Connected: true, Machine: files}}
 	w.loop = turn.New(&planner.Planner{Policy: c.Placement}, s)
