@@ -138,9 +138,14 @@ func Jobs(s fleet.Snapshot) []fleet.Job {
 func GuestIDs(j fleet.Job) []fleet.GuestID {
 	ids := make([]fleet.GuestID, j.Spec.Guests)
 	for i := range ids {
-		ids[i] = fleet.GuestID(string(j.ID) + "g" + strconv.Itoa(i))
+		ids[i] = GuestID(j.ID, i)
 	}
 	return ids
+}
+
+// GuestID names one guest of a job.
+func GuestID(j fleet.JobID, i int) fleet.GuestID {
+	return fleet.GuestID(string(j) + "g" + strconv.Itoa(i))
 }
 
 // Live gives the migration that has a guest; the zero Migration if none has.

@@ -91,15 +91,9 @@ func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 // asked gives the answer to a request that began moves before.
 func (d *draft) asked(r fleet.Request) (fleet.Answer, bool) {
 	var out fleet.Answer
-	if r.ID == "" {
-		return out, false
+	if r.ID != "" {
+		out.Moves = d.l.Asked(r.ID)
 	}
-	for _, v := range d.base.Moves {
-		if v.Request == r.ID {
-			out.Moves = append(out.Moves, v.ID)
-		}
-	}
-	slices.Sort(out.Moves)
 	return out, len(out.Moves) > 0
 }
 
@@ -157,21 +151,23 @@ func (d *draft) remaining(h fleet.Host) []string {
 	if silence(d.base, h.ID, d.at) > 0 {
 		notes = append(notes, fmt.Sprintf("%s has not been heard from: its guests can leave only once its agent runs again", h.ID))
 	}
-	s := d.base.Apply(d.change(), d.base.Revision)
-	s.At = d.base.At
-	room := placement.NewSurvey(s) // its own: what is taken below is only foreseen
-	for _, g := range sortedGuests(s, func(g fleet.Guest) bool { return g.Home == h.ID && !g.State.Ended() }) {
+	room := d.newRoom() // its own: what is taken below is only foreseen
+	var here []fleet.Guest
+	for _, id := range d.l.GuestsAt(h.ID) {
+		here = append(here, d.guests.at(id))
+	}
+	for _, g := range inOrder(here) {
 		switch g.State {
 		case fleet.GuestStarting:
 			notes = append(notes, fmt.Sprintf("%s is still starting and leaves once it runs", g.ID))
 		case fleet.GuestRunning:
-			a := ask(s, g)
-			ranked := d.p.policy().Rank(room, a)
-			if len(ranked) == 0 {
+			a := ask(d.base, g)
+			best, found := room.Best(a)
+			if !found {
 				notes = append(notes, fmt.Sprintf("%s stays for now, no host can take it: %s; it leaves when one can", g.ID, placement.Words(placement.Explain(room, a))))
 				continue
 			}
-			room.Take(ranked[0].Host, g.Need)
+			room.Take(best.Host, g.Need)
 			follow++
 		}
 	}

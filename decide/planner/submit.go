@@ -18,12 +18,8 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	if len(r.ID) > requestBytes {
 		return refuse(r, "the request's ID has %d bytes; give it one of %d or fewer", len(r.ID), requestBytes)
 	}
-	if r.ID != "" {
-		for _, j := range d.base.Jobs {
-			if j.Request == r.ID {
-				return fleet.Answer{Job: j.ID}, nil
-			}
-		}
+	if before, asked := d.l.Submitted(r.ID); asked {
+		return fleet.Answer{Job: before}, nil
 	}
 	if r.Spec == nil {
 		return refuse(r, "the request has no job in it; pagurus and its controller may be of different versions, see pagurus version")
@@ -83,14 +79,14 @@ func (d *draft) place(r fleet.Request, s fleet.JobSpec) ([]placement.Choice, err
 	chosen := make([]placement.Choice, s.Guests)
 	a := placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Files: s.Machine}
 	for i := range chosen {
-		ranked := d.p.policy().Rank(d.room(), a)
-		if len(ranked) == 0 {
+		best, found := d.room().Best(a)
+		if !found {
 			what := fmt.Sprintf("there is no room for guest %d of %d (%d MiB each)", i+1, s.Guests, s.Need.MemoryBytes>>20)
 			return nil, &Refusal{Request: r, Hosts: placement.Explain(d.room(), a),
 				Reason: what + "; ask for fewer guests with --guests, less memory with --mem, or wait until there is room"}
 		}
-		chosen[i] = ranked[0]
-		d.room().Take(ranked[0].Host, s.Need)
+		chosen[i] = best
+		d.room().Take(best.Host, s.Need)
 	}
 	return chosen, nil
 }
@@ -99,8 +95,9 @@ func (d *draft) place(r fleet.Request, s fleet.JobSpec) ([]placement.Choice, err
 // where they are, best one that has a guest of the job.
 func (d *draft) shareHost(s fleet.JobSpec, chosen []placement.Choice) (fleet.HostID, string) {
 	var found fleet.HostID
-	for _, h := range d.room().Hosts { // by ID
-		if s.Machine == "" || h.Facts.Machine != s.Machine || !placement.Heard(h, d.base.At) {
+	for _, id := range d.l.Room().On(s.Machine) { // by ID
+		h := d.base.Hosts[id]
+		if !placement.Heard(h, d.base.At) {
 			continue
 		}
 		if slices.ContainsFunc(chosen, func(c placement.Choice) bool { return c.Host == h.ID }) {
@@ -119,15 +116,9 @@ func (d *draft) shareHost(s fleet.JobSpec, chosen []placement.Choice) (fleet.Hos
 // subnet finds a network that no job in the store has, beginning where the
 // last search ended, so that a number is used again as late as possible.
 func (d *draft) subnet() (fleet.Subnet, bool) {
-	used := make(map[fleet.Subnet]bool, len(d.base.Jobs))
-	for _, j := range d.base.Jobs {
-		if j.State != fleet.JobEnded {
-			used[j.Subnet] = true
-		}
-	}
 	for i := range int(fleet.MaxSubnet) + 1 {
 		n := fleet.Subnet((int(d.base.Cluster.NextSubnet) + i) % (int(fleet.MaxSubnet) + 1))
-		if !used[n] {
+		if !d.l.Taken(n) {
 			return n, true
 		}
 	}
