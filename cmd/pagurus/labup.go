@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/cgroup"
 	"pagurus/act/daemon"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
@@ -276,7 +277,7 @@ func clearAway(ctx context.Context, hosts int) error {
 	for _, name := range daemon.Namespaces(labNamespace) {
 		errs = append(errs, name.Remove())
 	}
-	errs = append(errs, removeLabLinks(), unmountBelow(labRun), unmountBelow(labState), removeGroups(labGroup("*")), removeSocket())
+	errs = append(errs, removeLabLinks(), unmountBelow(labRun), unmountBelow(labState), cgroup.Sweep(labGroup("*")), removeSocket())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("clearing the lab away: %w", err)
 	}

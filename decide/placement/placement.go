@@ -149,8 +149,6 @@ func Unfit(v *Survey, h fleet.Host, a Ask) string {
 		return "has not been heard from yet"
 	case !Heard(h, v.At):
 		return "has not been heard from for " + ago(v.At.Sub(h.Facts.SeenAt))
-	case h.Facts.Owner != nil && h.Facts.Owner.Present:
-		return "is used by its owner"
 	}
 	if reason := unable(able, has, a); reason != "" {
 		return reason

@@ -75,7 +75,7 @@ func TestFiltersSayWhy(t *testing.T) {
 		{able(fleet.Abilities{Trouble: "QEMU is missing"}), ask, "cannot run guests of kind vm: QEMU is missing"},
 		{with(func(h *fleet.Host) { h.Facts.Capacity.MemoryBytes = 512 << 20 }), ask, "has 512 MiB of memory free, 1.0 GiB needed"},
 		{with(func(h *fleet.Host) {}), Ask{Kind: fleet.VM, Only: []fleet.HostID{"host2"}}, "is not among the hosts asked for"},
-		{with(func(h *fleet.Host) { h.Facts.Owner = &fleet.Owner{Present: true} }), ask, "is used by its owner"},
+		{with(func(h *fleet.Host) { h.Facts.Owner = &fleet.Owner{Present: true} }), ask, "has its owner there"},
 		{with(func(h *fleet.Host) {}), live, ""},
 		{with(func(h *fleet.Host) { h.ID = "host0" }), live, "is where it runs now"},
 		{able(fleet.Abilities{Accelerator: "tcg"}), live, "cannot take in a running guest"},
