@@ -112,7 +112,9 @@ type GuestFacts struct {
 	ResidentBytes int64     `json:"resident_bytes"` // host memory the guest occupies
 	CPUs          float64   `json:"cpus"`           // CPUs in use over the last interval
 	StartedAt     time.Time `json:"started_at"`
-	Profile       *Profile  `json:"profile,omitempty"` // the last look at its memory; nil: none yet
+	Profile       *Profile  `json:"profile,omitempty"`    // the last look at its memory; nil: none yet
+	LentBytes     int64     `json:"lent_bytes,omitempty"` // of its memory, given back while the host's owner is there
+	Still         bool      `json:"still,omitempty"`      // it is paused because the host's owner is there
 }
 
 // RunState is what the mechanism says of a guest on one host.

@@ -119,5 +119,7 @@ type Wanted struct {
 	Networks []Network `json:"networks,omitempty"`
 	Guests   []GuestID `json:"guests,omitempty"` // may exist here, in whatever state; any other is destroyed
 
+	Still []GuestID `json:"still,omitempty"` // of Guests, those that shall stand still while the host's owner is there
+
 	Policy OwnerPolicy `json:"policy,omitzero"` // what the host's owner has agreed to
 }

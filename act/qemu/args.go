@@ -109,10 +109,11 @@ func args(m machine) []string {
 		"-device", "virtserialport,bus=serial.0,chardev=" + linkChardev + ",name=" + linkName,
 		"-object", "rng-builtin,id=rng",
 		"-device", "virtio-rng-pci,rng=rng",
-		// It takes no memory from the guest: by it the guest says, while it is
-		// copied, what is free and need not be.
+		// By it the guest says, while it is copied, what is free and need not be;
+		// and it gives memory back to the host's owner, of which it takes again
+		// what it needs before a program would have to die.
 		"-object", "iothread,id=hints",
-		"-device", "virtio-balloon-pci,free-page-hint=on,iothread=hints",
+		"-device", "virtio-balloon-pci,free-page-hint=on,deflate-on-oom=on,iothread=hints",
 	}
 	if m.incoming || m.state != nil {
 		// -S: what has been received stays paused until Resume says otherwise.

@@ -20,12 +20,18 @@ const (
 func (a *Agent) watch(ctx context.Context) {
 	pruned := time.Now()
 	for {
-		if wait(ctx, lookEvery); ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			return
+		case <-a.Owner.Turned():
+			a.giveWay(time.Now()) // by the last look: the owner comes first
+			continue
+		case <-time.After(lookEvery):
 		}
 		a.look(ctx)
 		a.match(ctx)
 		a.sweep()
+		a.giveWay(time.Now())
 		a.study(ctx, time.Now())
 		if now := time.Now(); now.Sub(pruned) > forgetAfter/2 {
 			pruned = now
@@ -79,6 +85,9 @@ func (a *Agent) facts() fleet.Facts {
 		if s := a.seats[id]; s != nil && s.page.LastGen > g.Gen {
 			// What the driver knows is of when the guest came.
 			g = fleet.GuestFacts{Gen: s.page.LastGen, Run: g.Run, ResidentBytes: g.ResidentBytes, CPUs: g.CPUs, StartedAt: g.StartedAt}
+		}
+		if s := a.seats[id]; s != nil {
+			g.LentBytes, g.Still = s.yields.lent, s.yields.still && g.Run == fleet.Paused
 		}
 		if last, known := a.profiles.last[id]; known {
 			g.Profile = &last

@@ -52,6 +52,10 @@ func init() {
 		fleet.Discard: {(*Agent).destroy, quickLimit},
 		settle:        {(*Agent).settle, quickLimit},
 		awaken:        {(*Agent).awaken, quickLimit},
+		lend:          {(*Agent).lend, quickLimit},
+		reclaim:       {(*Agent).reclaim, quickLimit},
+		pause:         {(*Agent).pause, quickLimit},
+		breathe:       {(*Agent).breathe, quickLimit},
 	}
 }
 
@@ -155,7 +159,11 @@ func (a *Agent) awaken(ctx context.Context, w *work) (fleet.Report, error) {
 	if err != nil || state != fleet.Paused || ctx.Err() != nil {
 		return fleet.Report{}, err
 	}
-	return a.revert(ctx, w)
+	r, err := a.revert(ctx, w)
+	if err == nil {
+		a.roused(w.seat)
+	}
+	return r, err
 }
 
 // undisturbed waits until no work touches the guest.
@@ -198,6 +206,9 @@ func (a *Agent) state(ctx context.Context, w *work) (fleet.RunState, error) {
 func (a *Agent) stop(ctx context.Context, w *work) (fleet.Report, error) {
 	a.clear(w.seat)
 	var traces []fleet.Trace
+	if err := a.rouse(ctx, w); err != nil {
+		a.Log.Warn("guest cannot shut down by itself", "guest", w.seat.guest, "cause", err)
+	}
 	if state, err := a.state(ctx, w); err == nil && state == fleet.Running && w.link != nil && !w.silent {
 		traces = a.lastTraces(ctx, w)
 		ctx, cancel := context.WithTimeout(ctx, shutdownLimit)
@@ -263,6 +274,9 @@ func (a *Agent) receive(ctx context.Context, w *work) (fleet.Report, error) {
 
 // copy sends the guest's memory while it runs.
 func (a *Agent) copy(ctx context.Context, w *work) (fleet.Report, error) {
+	if err := a.rouse(ctx, w); err != nil {
+		return fleet.Report{}, err
+	}
 	a.setProgress(w, &fleet.Progress{})
 	dropped := a.lighten(ctx, w)
 	a.setDropped(w.seat, dropped)

@@ -23,6 +23,7 @@ type seat struct {
 	resumed  time.Time            // when it last went on after a move
 	progress *fleet.Progress      // of the last copy, until something else is done
 	of       fleet.MigrationID    // whose progress it is
+	yields   yielding             // to the host's owner
 	dropped  int64                // bytes of page cache before the last copy, as far as this agent knows
 }
 
@@ -46,6 +47,9 @@ const (
 	settle fleet.Verb = "settle"
 	awaken fleet.Verb = "awaken"
 )
+
+// own are all of the agent's own verbs, which nobody may order.
+var own = map[fleet.Verb]bool{settle: true, awaken: true, lend: true, reclaim: true, pause: true, breathe: true}
 
 // errSuperseded ends work that something newer takes the place of. errSilent
 // ends work of which there is nothing to say.
@@ -133,7 +137,7 @@ func (a *Agent) take(t fleet.Task) {
 // refuse says why an order cannot be for this agent at all, whenever it comes.
 func (a *Agent) refuse(t fleet.Task) error {
 	o := t.Order
-	if _, ok := verbs[o.Verb]; !ok || o.Verb == settle || o.Verb == awaken {
+	if _, ok := verbs[o.Verb]; !ok || own[o.Verb] {
 		return fmt.Errorf("host %s does not know the order %q; is its agent older than the controller?", a.Host, o.Verb)
 	}
 	if !guestName.MatchString(string(t.Guest.ID)) {

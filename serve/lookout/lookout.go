@@ -73,6 +73,7 @@ type Lookout struct {
 	settled bool        // Run's: held is what the host has
 
 	news   chan struct{} // capacity 1
+	turned chan struct{} // capacity 1
 	agreed chan struct{} // capacity 1: policy has changed
 }
 
@@ -84,7 +85,7 @@ type yield struct {
 
 // New makes a lookout; it touches nothing yet.
 func New(c Config) *Lookout {
-	return &Lookout{Config: c, begun: time.Now(), news: make(chan struct{}, 1), agreed: make(chan struct{}, 1)}
+	return &Lookout{Config: c, begun: time.Now(), news: make(chan struct{}, 1), turned: make(chan struct{}, 1), agreed: make(chan struct{}, 1)}
 }
 
 // News has something when Seen tells of another state than before.
@@ -93,6 +94,14 @@ func (l *Lookout) News() <-chan struct{} {
 		return nil
 	}
 	return l.news
+}
+
+// Turned has something when guests have to give way, or no longer have to.
+func (l *Lookout) Turned() <-chan struct{} {
+	if l == nil {
+		return nil
+	}
+	return l.turned
 }
 
 // Run watches until ctx ends. What the owner agreed to last counts from the
@@ -220,6 +229,9 @@ func (l *Lookout) sample(ctx context.Context) {
 	if was.State != is.State || first {
 		l.Log.Info("the host's owner", "is", is.State, "was", was.State, "signs", is.Why)
 		poke(l.news)
+	}
+	if was.State.There() != is.State.There() {
+		poke(l.turned)
 	}
 }
 

@@ -1,0 +1,202 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// Yielder is a driver whose guests can do without some of their memory, or
+// altogether stand still, while the owner of the host is there.
+type Yielder interface {
+	// Lend has a guest of whose memory so much holds nothing give it back, but for
+	// a reserve, and says how much the host has of it then. It holds until
+	// Reclaim, also after a move. After an error the guest has what it had.
+	Lend(ctx context.Context, g fleet.GuestID, freeBytes int64) (int64, error)
+	// Reclaim ends Lend; one that did not lend is no error. After an error call
+	// again.
+	Reclaim(context.Context, fleet.GuestID) error
+	// Pause has a running guest stand still until Resume, its memory for the
+	// host to take. A guest that is being moved is refused. After an error it may
+	// stand still or not: call again, or Resume.
+	Pause(context.Context, fleet.GuestID) error
+}
+
+// The agent's own verbs for a host whose owner has come, and gone.
+const (
+	lend    fleet.Verb = "lend"
+	reclaim fleet.Verb = "reclaim"
+	pause   fleet.Verb = "pause"
+	breathe fleet.Verb = "breathe"
+)
+
+const (
+	// lendEvery is how often it is seen whether a guest has more to give, or needs
+	// some back, while the owner is there.
+	lendEvery = 20 * time.Second
+	// A guest that stands still runs for breathTime every breathEvery: its
+	// kernel answers what others have sent again and again meanwhile, who would
+	// else give it up after a quarter of an hour (TCP's fifteen tries).
+	breathEvery = time.Minute
+	breathTime  = 300 * time.Millisecond
+)
+
+// yielding is what a guest does for the host's owner, as far as this agent
+// knows.
+type yielding struct {
+	whole  bool      // it has all of its memory
+	lent   int64     // bytes of it the host has
+	lentAt time.Time // when that was looked at last
+	still  bool      // it was made to stand still
+	since  time.Time // when it last began to
+}
+
+// giveWay has guests lend memory and stand still while the host's owner is
+// there, as is wanted of them, and undoes that when they go. It only begins
+// what is to be done, and of each guest only what nothing else would wait for.
+func (a *Agent) giveWay(now time.Time) {
+	there := false
+	if o := a.Owner.Seen(); o != nil {
+		there = o.Present
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for g, p := range a.present {
+		s := a.seats[g]
+		if _, can := a.Drivers[p.kind].(Yielder); !can || s == nil || s.progress != nil || s.last != nil && !s.last.over() {
+			continue
+		}
+		held := s.standing[fleet.Hold]
+		if held == nil || held.over() {
+			continue
+		}
+		still := there && a.wanted != nil && slices.Contains(a.wanted.Still, g)
+		if verb := s.yields.next(p.facts.Run, there, still, now); verb != "" {
+			t := held.task
+			t.Order.Verb = verb
+			a.beginLocked(s, &work{task: t, silent: true})
+		}
+	}
+}
+
+// next is what is to be done with a guest; empty: nothing.
+func (y yielding) next(run fleet.RunState, there, still bool, now time.Time) fleet.Verb {
+	switch {
+	case run == fleet.Paused && y.still && !still:
+		return awaken
+	case run == fleet.Paused && y.still && now.Sub(y.since) >= breathEvery:
+		return breathe
+	case run != fleet.Running:
+		return ""
+	case there && y.whole, there && now.Sub(y.lentAt) >= lendEvery:
+		return lend // before it stands still: then it can give nothing
+	case still:
+		return pause
+	case !there && !y.whole:
+		return reclaim
+	}
+	return ""
+}
+
+// lend has a guest drop what it could read again and give back what is free.
+func (a *Agent) lend(ctx context.Context, w *work) (fleet.Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, cacheLimit)
+	defer cancel()
+	err := error(nil)
+	has := fleet.Cache{}
+	if w.link != nil {
+		has, err = a.inside(w.seat, w.link).Cache(ctx, true)
+	}
+	var lent int64
+	if err == nil {
+		lent, err = w.driver.(Yielder).Lend(ctx, w.seat.guest, has.FreeBytes)
+	}
+	if err != nil && w.calledOff() {
+		return fleet.Report{}, err
+	}
+	a.mu.Lock()
+	y := &w.seat.yields
+	y.whole, y.lentAt = false, time.Now()
+	if err == nil {
+		y.lent = lent
+	}
+	a.mu.Unlock()
+	a.trouble("memory of guest "+string(w.seat.guest)+" for the host's owner", err)
+	return fleet.Report{}, err
+}
+
+// reclaim gives a guest all of its memory again.
+func (a *Agent) reclaim(ctx context.Context, w *work) (fleet.Report, error) {
+	err := w.driver.(Yielder).Reclaim(ctx, w.seat.guest)
+	if err == nil || !w.calledOff() {
+		a.trouble("memory of guest "+string(w.seat.guest)+" for the host's owner", err)
+	}
+	if err == nil {
+		a.mu.Lock()
+		w.seat.yields.whole, w.seat.yields.lent = true, 0
+		a.mu.Unlock()
+	}
+	return fleet.Report{}, err
+}
+
+// pause has a guest stand still.
+func (a *Agent) pause(ctx context.Context, w *work) (fleet.Report, error) {
+	a.mu.Lock()
+	w.seat.yields.still, w.seat.yields.since = true, time.Now() // before: what stands still and is not known to would be left so
+	a.mu.Unlock()
+	err := w.driver.(Yielder).Pause(ctx, w.seat.guest)
+	a.noteRun(w.seat.guest, fleet.Paused, err)
+	a.Log.Info("a guest stands still while the host's owner is there", "guest", w.seat.guest, "cause", err)
+	return fleet.Report{}, err
+}
+
+// breathe lets a guest that stands still run for a moment.
+func (a *Agent) breathe(ctx context.Context, w *work) (fleet.Report, error) {
+	if err := w.driver.Resume(ctx, w.seat.guest); err != nil {
+		return fleet.Report{}, err
+	}
+	wait(ctx, breathTime)
+	if ctx.Err() != nil {
+		return fleet.Report{}, ctx.Err() // what comes next finds it running
+	}
+	a.mu.Lock()
+	w.seat.yields.since = time.Now()
+	a.mu.Unlock()
+	return fleet.Report{}, w.driver.(Yielder).Pause(ctx, w.seat.guest)
+}
+
+// rouse lets a guest run that stands still for the host's owner: what is to be
+// done with it now needs it awake.
+func (a *Agent) rouse(ctx context.Context, w *work) error {
+	a.mu.Lock()
+	still := w.seat.yields.still
+	a.mu.Unlock()
+	if !still {
+		return nil
+	}
+	if err := w.driver.Resume(ctx, w.seat.guest); err != nil {
+		return fmt.Errorf("letting guest %s run that stood still for the owner of %s: %w", w.seat.guest, a.Host, err)
+	}
+	a.roused(w.seat)
+	return nil
+}
+
+// roused notes that a guest does not stand still for an owner any more.
+func (a *Agent) roused(s *seat) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.yields.still = false
+}
+
+// noteRun notes what a guest does now, before the next look.
+func (a *Agent) noteRun(g fleet.GuestID, run fleet.RunState, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p, here := a.present[g]; here && err == nil {
+		p.facts.Run = run
+		a.present[g] = p
+	}
+}
