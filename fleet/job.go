@@ -83,4 +83,6 @@ type Job struct {
 	Result    JobResult `json:"result,omitempty"` // decided when stopping is entered
 	Exit      *Exit     `json:"exit,omitempty"`
 	Cause     string    `json:"cause,omitempty"`
+	Requeue   bool      `json:"requeue,omitempty"` // it is to begin again from nothing when there is room
+	Again     JobID     `json:"again,omitempty"`   // the job as which it began again
 }

@@ -27,6 +27,7 @@ const (
 	Join      RequestVerb = "join"     // Host: its agent called; made by the controller itself
 	Forget    RequestVerb = "forget"   // Host: remove a host that is gone for good
 	SetPolicy RequestVerb = "policy"   // Host, Policy: what its owner has agreed to
+	SetRules  RequestVerb = "rules"    // Rules: what holds in the whole cluster
 	Claim     RequestVerb = "claim"    // Host: its owner is there, whatever sensors say
 	Release   RequestVerb = "release"  // Host: its owner is gone, as far as that was said by hand
 	Record    RequestVerb = "record"   // Migration, Stall: what ranks saw of it; made by the controller itself
@@ -52,6 +53,7 @@ type Request struct {
 	Migration MigrationID  `json:"migration,omitempty"`
 	Stall     *Stall       `json:"stall,omitempty"`
 	Policy    *OwnerPolicy `json:"policy,omitempty"`
+	Rules     *Rules       `json:"rules,omitempty"`
 }
 
 // Answer is what a request led to.

@@ -65,12 +65,65 @@ func (o Owner) By(at time.Time) Owner {
 // Vacate is what becomes of guests when the owner stays.
 type Vacate string
 
-// The choices. The empty one is Evacuate.
+// The choices. A host's owner may agree to one of the first three; where they
+// did not the cluster's counts, and without one Predictive.
 const (
-	Evacuate Vacate = "evacuate" // they leave as from a draining host, and may stay away until the owner goes
-	Suspend  Vacate = "suspend"  // they stand still until the owner goes
-	Stay     Vacate = "stay"     // they go on at the lowest class
+	Evacuate   Vacate = "evacuate"   // they leave as from a draining host, and may stay away until the owner goes
+	Suspend    Vacate = "suspend"    // they stand still until the owner goes
+	Stay       Vacate = "stay"       // they go on at the lowest class
+	Requeue    Vacate = "requeue"    // their whole job begins again from nothing
+	Predictive Vacate = "predictive" // they leave when that is expected to cost less than waiting
 )
+
+// VacatePolicy is a choice in words.
+type VacatePolicy struct {
+	Name      Vacate `json:"name"`
+	Placement string `json:"placement"` // by what hosts are chosen unless somebody says otherwise
+	Says      string `json:"says"`
+}
+
+// VacatePolicies are all choices, as package owners carries them out.
+var VacatePolicies = []VacatePolicy{
+	{Stay, "spread", "guests go on in the lowest class of CPU, for what the owner leaves"},
+	{Suspend, "spread", "guests stand still until the owner goes, and their jobs with them"},
+	{Requeue, "spread", "jobs with a guest there end, and begin again from nothing where there is room, as HTCondor does with MPI"},
+	{Evacuate, "spread", "guests leave while they run as soon as the owner stays; where they cannot they stand still"},
+	{Predictive, "calm", "guests leave as soon as that is expected to cost their job less than to wait for the owner to go, for hosts whose owners have been away longest"},
+}
+
+// Rules are what holds in a cluster for all hosts about which nothing else was
+// said.
+type Rules struct {
+	Vacate    Vacate `json:"vacate,omitempty"`    // what becomes of guests when an owner stays; empty: Predictive
+	Placement string `json:"placement,omitempty"` // how hosts are chosen; empty: as the policy of vacating does
+}
+
+// Chosen is the policy of vacating that r names.
+func (r Rules) Chosen() VacatePolicy {
+	for _, p := range VacatePolicies {
+		if p.Name == r.Vacate {
+			return p
+		}
+	}
+	return VacatePolicies[len(VacatePolicies)-1]
+}
+
+// Places is the name of how hosts are chosen.
+func (r Rules) Places() string {
+	if r.Placement != "" {
+		return r.Placement
+	}
+	return r.Chosen().Placement
+}
+
+// Vacates is what becomes of guests on a host whose owner stays, by what its
+// owner agreed to or by the cluster's rules.
+func (h Host) Vacates(r Rules) Vacate {
+	if h.Policy.Vacate != "" {
+		return h.Policy.Vacate
+	}
+	return r.Chosen().Name
+}
 
 // OwnerPolicy is what a host's owner has agreed to. The zero OwnerPolicy: the
 // host belongs to nobody but the cluster.

@@ -60,6 +60,11 @@ func (a *Atlas) Wanted(host fleet.HostID) fleet.Wanted {
 		Cluster: a.s.Cluster.ID, Revision: a.s.Revision, Guests: slices.Sorted(slices.Values(a.guests[host])),
 		Policy: a.s.Hosts[host].Policy,
 	}
+	for _, id := range w.Guests {
+		if g := a.s.Guests[id]; g.Still && g.Home == host {
+			w.Still = append(w.Still, id)
+		}
+	}
 	for _, id := range a.jobs[host] {
 		w.Networks = append(w.Networks, a.network(a.s.Jobs[id], host))
 	}

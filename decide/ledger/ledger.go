@@ -25,12 +25,15 @@ type Ledger struct {
 	snap   fleet.Snapshot
 	shared shared
 	room   *placement.Index
+	policy placement.Policy // nil: the cluster's rules say
 
 	homes       map[fleet.HostID][]fleet.GuestID // guests that have not ended, by Home
 	draining    map[fleet.HostID]bool
-	readdressed map[fleet.HostID]bool // hosts that say another address than is stored
-	attended    map[fleet.HostID]bool // hosts whose owner is there
-	restless    map[fleet.JobID]int   // how much of a job waits for an order that does not stand
+	readdressed map[fleet.HostID]bool  // hosts that say another address than is stored
+	attended    map[fleet.HostID]bool  // hosts whose owner is there
+	still       map[fleet.GuestID]bool // guests that shall stand still for one
+	requeued    map[fleet.JobID]bool   // jobs that are to begin again
+	restless    map[fleet.JobID]int    // how much of a job waits for an order that does not stand
 	open        map[fleet.MoveID]bool
 	over        line[fleet.MoveID] // moves that have ended
 	done        line[fleet.JobID]  // jobs that have ended
@@ -51,7 +54,8 @@ type shared struct{ hosts, guests, jobs, moves, migrations bool }
 // snapshot must not be changed by anybody, and the ledger does not either.
 func New(s fleet.Snapshot, p placement.Policy) *Ledger {
 	l := &Ledger{
-		snap: s, shared: shared{true, true, true, true, true}, room: placement.NewIndex(s, p),
+		snap: s, shared: shared{true, true, true, true, true}, policy: p, room: placement.NewIndex(s, placement.InForce(p, s.Cluster.Rules)),
+		still: map[fleet.GuestID]bool{}, requeued: map[fleet.JobID]bool{},
 		homes: map[fleet.HostID][]fleet.GuestID{}, draining: map[fleet.HostID]bool{}, readdressed: map[fleet.HostID]bool{}, attended: map[fleet.HostID]bool{},
 		restless: map[fleet.JobID]int{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
 		asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
@@ -98,7 +102,7 @@ func (l *Ledger) Reload(s fleet.Snapshot) {
 		hosts[id] = h
 	}
 	s.Hosts = hosts
-	*l = *New(s, l.room.Policy())
+	*l = *New(s, l.policy)
 }
 
 // Learn takes in what a host's agent says. Of a host that is not known nothing
@@ -118,7 +122,9 @@ func (l *Ledger) Learn(id fleet.HostID, f fleet.Facts) {
 // Commit takes in a change that was stored as revision. Facts stay as they are.
 func (l *Ledger) Commit(c fleet.Changeset, revision int64) {
 	l.snap.Revision = revision
+	ruled := false
 	if c.Cluster != nil {
+		ruled = c.Cluster.Rules != l.snap.Cluster.Rules
 		l.snap.Cluster = *c.Cluster
 	}
 	guests, migrations := l.touched(c)
@@ -143,6 +149,9 @@ func (l *Ledger) Commit(c fleet.Changeset, revision int64) {
 	l.places(guests, migrations, 1)
 	for _, id := range c.GoneHosts { // last: no guest is there any more
 		l.room.Forget(id)
+	}
+	if ruled {
+		l.room = placement.NewIndex(l.snap, placement.InForce(l.policy, l.snap.Cluster.Rules))
 	}
 }
 
@@ -266,6 +275,7 @@ func (l *Ledger) host(h fleet.Host) {
 }
 
 func (l *Ledger) guest(g fleet.Guest, by int) {
+	set(l.still, g.ID, g.Still && by > 0)
 	if g.State.Ended() {
 		return
 	}
@@ -276,6 +286,7 @@ func (l *Ledger) guest(g fleet.Guest, by int) {
 }
 
 func (l *Ledger) job(j fleet.Job, by int) {
+	set(l.requeued, j.ID, j.Requeue && by > 0)
 	if j.Request != "" && by > 0 {
 		l.submitted[j.Request] = j.ID
 	} else if j.Request != "" {

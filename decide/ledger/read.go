@@ -29,6 +29,12 @@ func (l *Ledger) Readdressed() []fleet.HostID { return slices.Sorted(maps.Keys(l
 // Attended gives the hosts whose owner is there, in order of ID.
 func (l *Ledger) Attended() []fleet.HostID { return slices.Sorted(maps.Keys(l.attended)) }
 
+// Still gives the guests that shall stand still for an owner, in order of ID.
+func (l *Ledger) Still() []fleet.GuestID { return slices.Sorted(maps.Keys(l.still)) }
+
+// Requeued gives the jobs that are to begin again, in order of ID.
+func (l *Ledger) Requeued() []fleet.JobID { return slices.Sorted(maps.Keys(l.requeued)) }
+
 // Restless gives the jobs of which something waits for an order that does not
 // stand as long as all is well, or was not answered well.
 func (l *Ledger) Restless() []fleet.JobID { return slices.Sorted(maps.Keys(l.restless)) }
@@ -108,7 +114,7 @@ func (l *Ledger) Look(id fleet.GuestID) *fleet.Profile {
 // Check says in what the ledger differs from one made anew; empty: in nothing.
 // It is for tests.
 func (l *Ledger) Check() string {
-	anew := New(l.snap, l.room.Policy())
+	anew := New(l.snap, l.policy)
 	if wrong := l.room.Check(l.snap); wrong != "" {
 		return "room: " + wrong
 	}
@@ -127,7 +133,7 @@ func (l *Ledger) Check() string {
 		what      string
 		have, all any
 	}{
-		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed}, {"attended", l.attended, anew.attended},
+		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed}, {"attended", l.attended, anew.attended}, {"still", l.still, anew.still}, {"requeued", l.requeued, anew.requeued},
 		{"restless", l.restless, anew.restless}, {"open moves", l.open, anew.open}, {"submitted", l.submitted, anew.submitted},
 		{"asked", l.asked, anew.asked}, {"subnets", l.subnets, anew.subnets}, {"migrations by job", l.byJob, anew.byJob},
 	} {
@@ -149,5 +155,5 @@ func (l *Ledger) Check() string {
 // Unsettled reports whether the passing of time alone may bring something about
 // soon: an answer is waited for, a move is under way, a host drains.
 func (l *Ledger) Unsettled() bool {
-	return len(l.restless)+len(l.open)+len(l.draining)+len(l.readdressed) > 0
+	return len(l.restless)+len(l.requeued)+len(l.open)+len(l.draining)+len(l.readdressed) > 0
 }

@@ -87,3 +87,16 @@ func TestFit(t *testing.T) {
 		t.Error("what has lasted long does not last longer")
 	}
 }
+
+// What fleet says there is, there is.
+func TestEveryPolicyHasItsWords(t *testing.T) {
+	if len(fleet.VacatePolicies) != len(All()) {
+		t.Errorf("%d policies have words, there are %v", len(fleet.VacatePolicies), Names())
+	}
+	for _, words := range fleet.VacatePolicies {
+		p, known := Named(string(words.Name))
+		if !known || words.Says == "" || p.Placement().Name() != words.Placement {
+			t.Errorf("%+v", words)
+		}
+	}
+}

@@ -68,6 +68,19 @@ func Named(name string) (Policy, bool) {
 	return nil, false
 }
 
+// InForce gives the policy by which guests are placed where somebody may have
+// said one, and else the cluster's rules do.
+func InForce(said Policy, r fleet.Rules) Policy {
+	if said != nil {
+		return said
+	}
+	p, known := Named(r.Places())
+	if !known { // a newer controller's
+		p = Spread{}
+	}
+	return p
+}
+
 // Spread prefers the host with the largest free share of memory and the fewest
 // virtual CPUs on each of its own, so that no host carries more than it must.
 type Spread struct{}

@@ -59,7 +59,7 @@ type explainer struct {
 
 func (e *explainer) room() *placement.Survey {
 	if e.survey == nil {
-		e.survey = placement.NewSurvey(e.s, e.p.Policy)
+		e.survey = placement.NewSurvey(e.s, placement.InForce(e.p.Policy, e.s.Cluster.Rules))
 	}
 	return e.survey
 }
@@ -289,7 +289,8 @@ func (e *explainer) host(h fleet.Host) []string {
 			say("It cannot run guests of kind %s: %s.", k, a.Trouble)
 		}
 	}
-	out = append(out, vacate.Explain(h, e.s.At)...)
+	out = append(out, vacate.Explain(h, e.s.Cluster.Rules, e.s.At)...)
+	out = append(out, e.judged(h)...)
 	for _, t := range h.Facts.Troubles {
 		say("Trouble: %s.", strings.TrimSuffix(t, "."))
 	}

@@ -186,3 +186,124 @@ func TestAllOwnersAtOnce(t *testing.T) {
 		t.Errorf("%v", w.guests)
 	}
 }
+
+// stays has an owner stay under the cluster's rules.
+func (w *world) stays(id fleet.HostID, r fleet.Rules) {
+	w.t.Helper()
+	w.must(fleet.Request{Verb: fleet.SetRules, Rules: &r, By: fleet.Caller{Admin: true}})
+	w.owner(id, fleet.OwnerPresent)
+	w.tick(time.Second)
+}
+
+// anywhere is a job that began on host1 and may begin again on any.
+func anywhere(t checker) *world {
+	w := spread(t, 2, "host1")
+	j := w.s.Jobs["j1"]
+	j.Spec.On = nil
+	w.s.Jobs["j1"] = j
+	return w
+}
+
+// Under each policy of the cluster the guests of an owner who stays do as it is
+// called, as long as the host's owner did not say otherwise; and it ends when
+// the owner goes.
+func TestPolicyOfTheCluster(t *testing.T) {
+	for _, p := range fleet.VacatePolicies {
+		for _, own := range []fleet.Vacate{"", fleet.Stay} {
+			w := anywhere(t)
+			w.must(fleet.Request{Verb: fleet.SetPolicy, Host: "host1", Policy: &fleet.OwnerPolicy{Owned: true, Vacate: own}})
+			w.stays("host1", fleet.Rules{Vacate: p.Name})
+			w.settle()
+			w.tick(time.Second)
+			w.settle()
+			want := p.Name
+			if own != "" {
+				want = own
+			}
+			leaves := want == fleet.Evacuate || want == fleet.Predictive
+			if got := len(w.s.Moves) > 0; got != leaves {
+				t.Errorf("%s: guests left: %v", want, got)
+			}
+			for _, id := range []fleet.GuestID{"j1g0", "j1g1"} {
+				if got := w.s.Guests[id].Still; got != (want == fleet.Suspend) {
+					t.Errorf("%s: %s stands still: %v", want, id, got)
+				}
+			}
+			again := w.s.Jobs["j1"].Again
+			if (again != "") != (want == fleet.Requeue) {
+				t.Errorf("%s: it began again as %q: %+v", want, again, w.s.Jobs["j1"])
+			}
+			if again != "" && (w.s.Jobs[again].State == fleet.JobEnded || w.s.Guests["j2g0"].Home == "host1" || w.s.Guests["j2g1"].Home == "host1") {
+				t.Errorf("it began again where the owner is: %+v", w.s.Guests)
+			}
+			w.owner("host1", fleet.OwnerAbsent)
+			w.tick(time.Second)
+			w.settle()
+			if h := w.s.Hosts["host1"]; h.State != fleet.HostUp || h.ForOwner || w.s.Guests["j1g0"].Still {
+				t.Errorf("%s: the owner has gone: %+v %+v", want, h, w.s.Guests["j1g0"])
+			}
+		}
+	}
+}
+
+// Who cannot leave stands still until somebody has room; while it is not known
+// whether the owner goes nothing changes.
+func TestWhoCannotLeaveStandsStill(t *testing.T) {
+	w := spread(t, 2, "host1")
+	for _, id := range []fleet.HostID{"host1", "host2", "host3", "host4"} {
+		w.owner(id, fleet.OwnerPresent)
+	}
+	for _, s := range []fleet.OwnerState{fleet.OwnerPresent, fleet.OwnerLeaving, fleet.OwnerPresent} {
+		w.owner("host1", s)
+		w.tick(time.Second)
+		if !w.s.Guests["j1g0"].Still || !w.s.Guests["j1g1"].Still || len(w.s.Moves) > 0 {
+			t.Fatalf("nowhere to go, the owner is %s: %+v %v", s, w.s.Guests, w.s.Moves)
+		}
+	}
+	w.owner("host2", fleet.OwnerAbsent)
+	w.tick(2 * time.Second) // with the first it takes guests again, with the second they know
+	w.settle()
+	if g := w.s.Guests["j1g0"]; g.Still || g.Home != "host2" {
+		why, _ := w.p.Explain(w.s, Subject{Host: "host1"})
+		t.Errorf("there is room now: %+v: %q", g, why)
+	}
+}
+
+// A job that begins again waits for room, however long that takes.
+func TestRequeueWaitsForRoom(t *testing.T) {
+	w := anywhere(t)
+	all := []fleet.HostID{"host1", "host2", "host3", "host4"}
+	for _, id := range all {
+		w.owner(id, fleet.OwnerPresent)
+	}
+	w.stays("host1", fleet.Rules{Vacate: fleet.Requeue})
+	w.settle()
+	for range 3 {
+		w.tick(time.Hour)
+	}
+	if j := w.s.Jobs["j1"]; j.State != fleet.JobEnded || !j.Requeue || j.Again != "" {
+		t.Fatalf("it is forgotten, or runs where owners are: %+v", w.s.Jobs)
+	}
+	for _, id := range all {
+		w.owner(id, fleet.OwnerAbsent)
+	}
+	w.tick(time.Second)
+	if len(w.s.Jobs) != 1 || w.s.Jobs["j2"].Spec.Guests != 2 {
+		t.Errorf("there is room, and the old one is of no interest any more: %+v", w.s.Jobs)
+	}
+}
+
+// Rules are for administrators and made of words that mean something.
+func TestRulesRefused(t *testing.T) {
+	w := spread(t, 1, "host1")
+	var no *Refusal
+	for _, r := range []fleet.Request{
+		{Rules: &fleet.Rules{Vacate: "flee"}, By: fleet.Caller{Admin: true}}, {Rules: &fleet.Rules{Placement: "anywhere"}, By: fleet.Caller{Admin: true}},
+		{By: fleet.Caller{Admin: true}}, {Rules: &fleet.Rules{Vacate: fleet.Stay}, By: fleet.Caller{UID: 5}},
+	} {
+		r.Verb = fleet.SetRules
+		if _, err := w.p.Step(w.s, r); !errors.As(err, &no) {
+			t.Errorf("%+v: %v", r.Rules, err)
+		}
+	}
+}

@@ -37,6 +37,8 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 		return d.forget(r)
 	case fleet.Record:
 		return d.record(r)
+	case fleet.SetRules:
+		return d.rule(r)
 	case fleet.SetPolicy, fleet.Claim, fleet.Release:
 		return d.amend(r)
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"pagurus/decide/atlas"
-	"pagurus/decide/vacate"
 	"pagurus/fleet"
 )
 
@@ -45,15 +44,7 @@ const (
 
 // tick does what only time brings about.
 func (d *draft) tick() error {
-	for _, id := range d.attended() {
-		h, changed := vacate.Host(d.base.Hosts[id], d.base.At, d.at)
-		if h.Facts.Address != "" && h.Facts.Address != h.Address {
-			h.Address, changed = h.Facts.Address, true
-		}
-		if changed {
-			d.hosts.put[id] = h
-		}
-	}
+	d.mind()
 	late, resend := d.due()
 	d.resend = resend
 	for _, r := range late {
@@ -64,19 +55,11 @@ func (d *draft) tick() error {
 	d.bereave()
 	d.calm = false // these hosts were silent, nothing is gained by waiting longer
 	d.conduct()
+	d.requeued()
 	d.forgetJobs()
 	d.forgetMoves()
 	d.drain()
 	return nil
-}
-
-// attended gives the hosts of which something may have to be noted: those that
-// say another address, whose owner is there, or that drain, maybe for one who
-// has gone.
-func (d *draft) attended() []fleet.HostID {
-	ids := slices.Concat(d.l.Readdressed(), d.l.Attended(), d.l.Draining())
-	slices.Sort(ids)
-	return slices.Compact(ids)
 }
 
 // due gives the orders that count as vanished by now, as reports, and those
@@ -137,6 +120,9 @@ func (d *draft) vanished(o fleet.Order, out time.Duration) string {
 // forgetJobs removes jobs that ended long ago, with their guests and moves.
 func (d *draft) forgetJobs() {
 	for _, id := range d.l.OldJobs(d.at.Add(-keepJobs), mostJobs) {
+		if d.jobs.at(id).Requeue {
+			continue // it is still to begin again
+		}
 		d.jobs.drop(id)
 		for _, g := range atlas.GuestIDs(d.base.Jobs[id]) {
 			d.guests.drop(g)

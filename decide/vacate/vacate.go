@@ -18,22 +18,21 @@ import (
 )
 
 // Host gives the host as it is to be by what its agent says of its owner: it
-// begins to drain when the owner stays and has agreed to that, and takes guests
-// again when the owner is gone or has agreed to something else. A drain that a
-// person asked for stays. The second result is false when nothing changed; a
-// host that is not heard from stays as it is.
-func Host(h fleet.Host, now, at time.Time) (fleet.Host, bool) {
+// begins to drain when the owner stays and guests leave then, as its policy
+// says, and takes guests again when the owner is gone or guests do not leave. A
+// drain that a person asked for stays. The second result is false when nothing
+// changed; a host that is not heard from stays as it is.
+func Host(h fleet.Host, leave bool, now, at time.Time) (fleet.Host, bool) {
 	if !placement.Heard(h, now) || h.Facts.Owner == nil {
 		return h, false
 	}
 	state := h.Facts.Owner.State
-	evacuates := h.Policy.Vacate == fleet.Evacuate || h.Policy.Vacate == ""
 	switch {
-	case h.State == fleet.HostUp && state == fleet.OwnerPresent && evacuates:
+	case h.State == fleet.HostUp && state == fleet.OwnerPresent && leave:
 		h, _ = lifecycle.Host(h, fleet.Drain, at)
 		h.ForOwner = true
 		return h, true
-	case h.ForOwner && (!state.There() || !evacuates):
+	case h.ForOwner && (!state.There() || !leave):
 		h, _ = lifecycle.Host(h, fleet.Undrain, at)
 		h.ForOwner = false
 		return h, true
@@ -51,7 +50,7 @@ func Why(h fleet.Host) string {
 
 // Explain says, for people, what the owner of a host has to do with what happens
 // there.
-func Explain(h fleet.Host, at time.Time) []string {
+func Explain(h fleet.Host, r fleet.Rules, at time.Time) []string {
 	o := h.Facts.Owner
 	if o == nil || o.State == "" {
 		return nil
@@ -70,10 +69,10 @@ func Explain(h fleet.Host, at time.Time) []string {
 	switch {
 	case h.ForOwner:
 		say("It is emptied for its owner and takes guests again when they are gone.")
-	case o.State == fleet.OwnerReturning && (h.Policy.Vacate == "" || h.Policy.Vacate == fleet.Evacuate):
+	case o.State == fleet.OwnerReturning && (h.Vacates(r) == fleet.Evacuate || h.Vacates(r) == fleet.Predictive):
 		say("If the owner stays for %s, guests leave.", presence.Of(h.Policy).Grace)
-	case o.State == fleet.OwnerPresent && h.Policy.Vacate == fleet.Suspend:
-		say("Guests all but stand still until the owner is gone, as they agreed.")
+	case o.State == fleet.OwnerPresent && h.Vacates(r) == fleet.Suspend:
+		say("Guests stand still until the owner is gone, as they agreed.")
 	case o.Present:
 		say("It takes no guests meanwhile.")
 	}

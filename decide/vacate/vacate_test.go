@@ -27,8 +27,8 @@ func TestHost(t *testing.T) {
 						continue // there is no such host
 					}
 					h := host(state, forOwner, owner, vacate)
-					got, changed := Host(h, noon, noon)
 					leaves := vacate == "" || vacate == fleet.Evacuate
+					got, changed := Host(h, leaves, noon, noon)
 					want := state
 					switch {
 					case state == fleet.HostUp && owner == fleet.OwnerPresent && leaves:
@@ -42,7 +42,7 @@ func TestHost(t *testing.T) {
 					if got.ForOwner && got.State != fleet.HostDraining || state == fleet.HostDraining && !forOwner && got.ForOwner {
 						t.Errorf("%s (for its owner: %v) became %s for its owner", state, forOwner, got.State)
 					}
-					if again, twice := Host(got, noon, noon); twice {
+					if again, twice := Host(got, leaves, noon, noon); twice {
 						t.Errorf("%s became %s and then %s", state, got.State, again.State)
 					}
 				}
@@ -60,7 +60,7 @@ func TestSilentHost(t *testing.T) {
 	} {
 		for _, h := range []fleet.Host{host(fleet.HostUp, false, fleet.OwnerPresent, ""), host(fleet.HostDraining, true, fleet.OwnerAbsent, "")} {
 			change(&h)
-			if got, changed := Host(h, noon, noon); changed {
+			if got, changed := Host(h, true, noon, noon); changed {
 				t.Errorf("a host that is %s became %s", name, got.State)
 			}
 		}
@@ -80,16 +80,16 @@ func TestExplain(t *testing.T) {
 		{fleet.OwnerReturning, "", false, "If the owner stays for 20s, guests leave"},
 		{fleet.OwnerReturning, fleet.Stay, false, "takes no guests"},
 		{fleet.OwnerPresent, "", true, "emptied for its owner"},
-		{fleet.OwnerPresent, fleet.Suspend, false, "all but stand still"},
+		{fleet.OwnerPresent, fleet.Suspend, false, "stand still"},
 	} {
 		h := host(fleet.HostUp, x.forOwner, x.owner, x.vacate)
 		h.Facts.Owner.LastSign, h.Facts.Owner.Deaf = noon.Add(-time.Minute), []string{"input: no logind"}
-		got := strings.Join(Explain(h, noon), " ")
+		got := strings.Join(Explain(h, fleet.Rules{}, noon), " ")
 		if !strings.Contains(got, x.want) || !strings.Contains(got, "no logind") {
 			t.Errorf("%s, %q: %q", x.owner, x.vacate, got)
 		}
 	}
-	if got := Explain(host(fleet.HostUp, false, "", ""), noon); got != nil {
+	if got := Explain(host(fleet.HostUp, false, "", ""), fleet.Rules{}, noon); got != nil {
 		t.Errorf("a host without an owner: %q", got)
 	}
 }

@@ -106,6 +106,6 @@ func (a *app) policy(ctx context.Context, flags *pflag.FlagSet, f agree.Flags, i
 	if a.json {
 		return a.printJSON(h.Policy)
 	}
-	_, err = fmt.Fprintln(a.Out, view.Clean(h.PolicyText()))
+	_, err = fmt.Fprintln(a.Out, view.Clean(c.PolicyText(h)))
 	return err
 }

@@ -46,7 +46,11 @@ func (c Cluster) ownerNotes(h Host) []string {
 		if o.Why != "" {
 			why = " (" + o.Why + ")"
 		}
-		notes = append(notes, fmt.Sprintf("the owner of %s is %s since %s%s: %s", h.ID, o.State, Age(o.ThereFor(c.At)), why, c.next(h)))
+		lent := ""
+		if n := h.lent(); n > 0 {
+			lent = ", and have given back " + Bytes(n) + " of memory"
+		}
+		notes = append(notes, fmt.Sprintf("the owner of %s is %s since %s%s: %s%s", h.ID, o.State, Age(o.ThereFor(c.At)), why, c.next(h), lent))
 	}
 	if len(o.Deaf) > 0 {
 		notes = append(notes, fmt.Sprintf("%s does not count what it cannot sense: %s", h.ID, strings.Join(o.Deaf, "; ")))
@@ -67,13 +71,18 @@ func (c Cluster) next(h Host) string {
 	if p := h.Policy.Cap; p > 0 {
 		way += fmt.Sprintf(", %.0f %% at most", 100*p)
 	}
-	switch vacate := h.Policy.Vacate; {
-	case vacate == fleet.Suspend && h.Facts.Owner.State == fleet.OwnerPresent:
-		return "its " + guests + " all but stand still until the owner is gone"
-	case vacate == fleet.Suspend:
-		return way + "; if the owner stays, " + they + " on at next to nothing"
+	stands, stand := c.standing(h)
+	switch vacate := h.Vacates(c.Rules); {
+	case vacate == fleet.Suspend && h.Facts.Owner.State == fleet.OwnerReturning:
+		return way + "; if the owner stays, " + stand + " still until they go"
+	case vacate == fleet.Requeue && h.Facts.Owner.State == fleet.OwnerReturning:
+		return way + "; if the owner stays, their jobs begin again elsewhere"
 	case vacate == fleet.Stay:
 		return way + " until the owner is gone"
+	case stands > 0 && h.ForOwner:
+		return fmt.Sprintf("%d of its %s stand still until other hosts have room or the owner is gone", stands, guests)
+	case stands > 0:
+		return fmt.Sprintf("%d of its %s stand still until the owner is gone or leaving is worth it", stands, guests)
 	case h.ForOwner:
 		return way + " and leave as other hosts have room"
 	case h.Facts.Owner.State == fleet.OwnerReturning:
@@ -82,13 +91,38 @@ func (c Cluster) next(h Host) string {
 	return way
 }
 
+// lent is the memory that guests have given back to a host.
+func (h Host) lent() (bytes int64) {
+	for _, g := range h.Facts.Guests {
+		bytes += g.LentBytes
+	}
+	return bytes
+}
+
+// standing counts the guests of a host that stand still for its owner, and says
+// what they would do.
+func (c Cluster) standing(h Host) (n int, would string) {
+	for _, g := range c.Guests {
+		if g.Home == h.ID && g.Still && !g.State.Ended() {
+			n++
+		}
+	}
+	if len(h.GuestIDs) == 1 {
+		return n, "it stands"
+	}
+	return n, "they stand"
+}
+
 // PolicyText says in a line what a host's owner has agreed to.
-func (h Host) PolicyText() string {
+func (c Cluster) PolicyText(h Host) string {
 	p := h.Policy
 	if !p.Owned && !p.Claimed {
 		return fmt.Sprintf("%s is nobody's but the cluster's", h.ID)
 	}
-	words := []string{"guests " + string(vacates(p.Vacate)) + " when its owner stays"}
+	words := []string{"guests " + string(p.Vacate) + " when its owner stays"}
+	if p.Vacate == "" {
+		words[0] = "the cluster's policy says what becomes of guests when its owner stays: " + string(c.Rules.Chosen().Name)
+	}
 	if p.Preset != "" {
 		words = append(words, "sensors judged as "+p.Preset+" does")
 	}
@@ -108,13 +142,6 @@ func (h Host) PolicyText() string {
 		words = append(words, "claimed by hand")
 	}
 	return fmt.Sprintf("%s has an owner: %s", h.ID, strings.Join(words, "; "))
-}
-
-func vacates(v fleet.Vacate) fleet.Vacate {
-	if v == "" {
-		return fleet.Evacuate
-	}
-	return v
 }
 
 // Hours writes a part of the day as ParseHours reads it.

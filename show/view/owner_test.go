@@ -39,15 +39,19 @@ func TestOwners(t *testing.T) {
 }
 
 func TestPolicyText(t *testing.T) {
-	h := Host{Host: fleet.Host{ID: "host1"}}
-	if got := h.PolicyText(); got != "host1 is nobody's but the cluster's" {
+	h, c := Host{Host: fleet.Host{ID: "host1"}}, Cluster{}
+	if got := c.PolicyText(h); got != "host1 is nobody's but the cluster's" {
 		t.Error(got)
 	}
 	h.Policy = fleet.OwnerPolicy{Owned: true, Preset: "boinc", IdleAfter: 15 * time.Minute, Cap: 0.5, Claimed: true, Exclusive: []string{"blender"},
 		Hours: fleet.Hours{From: 19*time.Hour + 30*time.Minute, To: 7 * time.Hour}}
-	for _, want := range []string{"guests evacuate", "boinc", "15m", "19:30-07:00", "50 %", "blender", "claimed by hand"} {
-		if !strings.Contains(h.PolicyText(), want) {
-			t.Errorf("%q is not in %q", want, h.PolicyText())
+	for _, want := range []string{"the cluster's policy", "predictive", "boinc", "15m", "19:30-07:00", "50 %", "blender", "claimed by hand"} {
+		if got := c.PolicyText(h); !strings.Contains(got, want) {
+			t.Errorf("%q is not in %q", want, got)
 		}
+	}
+	h.Policy.Vacate = fleet.Suspend
+	if got := c.PolicyText(h); !strings.Contains(got, "guests suspend when its owner stays") {
+		t.Error(got)
 	}
 }

@@ -94,8 +94,12 @@ func (c Cluster) GuestTable() Table {
 		if g.Facts != nil {
 			load = fmt.Sprintf("%.2f", g.Facts.CPUs)
 		}
+		state := string(g.State)
+		if g.Facts != nil && g.Facts.Still {
+			state = "suspended" // to people; to the controller it runs as ever
+		}
 		t.Rows = append(t.Rows, []string{
-			cell(string(g.ID)), cell(string(g.Job)), cell(c.where(g)), cell(string(g.State)),
+			cell(string(g.ID)), cell(string(g.Job)), cell(c.where(g)), cell(state),
 			Bytes(g.Need.MemoryBytes), load, cell(g.Address), Age(c.At.Sub(g.Since)),
 		})
 		if g.State == fleet.GuestLost {
