@@ -5,62 +5,36 @@ import (
 	"errors"
 	"fmt"
 
+	"pagurus/act/qemu/balloon"
 	"pagurus/act/qemu/qmp"
 	"pagurus/act/qemu/ram"
 	"pagurus/fleet"
 )
 
-// reserve is what a guest keeps of its free memory when it gives memory back:
-// an eighth of all it has, so that its programs can go on as they are. What
-// they need beyond that the guest takes again by itself (deflate-on-oom).
-const reserve = 8
-
 // Lend has a guest in which so many bytes hold nothing give them back to the
-// host, but for a reserve, and says how many bytes of its memory the host has
-// then; the guest follows as it can. Given to the host is given until Reclaim,
-// also after a move. After an error it has what it had.
-func (d *Driver) Lend(ctx context.Context, id fleet.GuestID, free int64) (int64, error) {
-	lent, err := d.lend(ctx, id, func(all, has int64) int64 { return min(all, max(has-free+all/reserve, all/reserve)) })
+// host, and says how many bytes of its memory the host has then. Given to the
+// host is given until Reclaim, also after a move.
+func (d *Driver) Lend(ctx context.Context, id fleet.GuestID, free int64) (lent int64, err error) {
+	_, q, err := d.here(ctx, id)
+	if err == nil {
+		lent, err = balloon.Lend(ctx, q.Do, free)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("have guest %s give memory back: %w", id, err)
 	}
 	return lent, nil
 }
 
-// Reclaim gives a guest all of its memory again. One that gave none is no error.
-// After an error call again.
+// Reclaim gives a guest all of its memory again.
 func (d *Driver) Reclaim(ctx context.Context, id fleet.GuestID) error {
-	_, err := d.lend(ctx, id, func(all, _ int64) int64 { return all })
+	_, q, err := d.here(ctx, id)
+	if err == nil {
+		err = balloon.Reclaim(ctx, q.Do)
+	}
 	if err != nil {
 		return fmt.Errorf("give guest %s its memory again: %w", id, err)
 	}
 	return nil
-}
-
-// lend asks the guest's kernel, through its balloon, to do with what want says,
-// of all it could have and what it has.
-func (d *Driver) lend(ctx context.Context, id fleet.GuestID, want func(all, has int64) int64) (int64, error) {
-	_, q, err := d.here(ctx, id)
-	if err != nil {
-		return 0, err
-	}
-	var size struct {
-		Base int64 `json:"base-memory"`
-	}
-	if err := q.Do(ctx, "query-memory-size-summary", nil, &size); err != nil {
-		return 0, err
-	}
-	var balloon struct {
-		Actual int64 `json:"actual"`
-	}
-	if err := q.Do(ctx, "query-balloon", nil, &balloon); err != nil {
-		return 0, err
-	}
-	keep := want(size.Base, balloon.Actual)
-	if keep == balloon.Actual {
-		return size.Base - keep, nil
-	}
-	return size.Base - keep, q.Do(ctx, "balloon", map[string]any{"value": keep}, nil)
 }
 
 // Pause has a guest stand still until Resume, and lets the host have its memory

@@ -9,6 +9,7 @@ import (
 
 	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
+	"pagurus/decide/owners"
 	"pagurus/decide/placement"
 	"pagurus/decide/vacate"
 	"pagurus/fleet"
@@ -290,7 +291,7 @@ func (e *explainer) host(h fleet.Host) []string {
 		}
 	}
 	out = append(out, vacate.Explain(h, e.s.Cluster.Rules, e.s.At)...)
-	out = append(out, e.judged(h)...)
+	out = append(out, owners.Explain(e.p.ledger(e.s), h)...)
 	for _, t := range h.Facts.Troubles {
 		say("Trouble: %s.", strings.TrimSuffix(t, "."))
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/decide/admission"
 	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
@@ -21,7 +22,7 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 	if before, asked := d.asked(r); asked {
 		return before, nil
 	}
-	if reason := invalidLimits(r.Limits); reason != "" {
+	if reason := admission.Limits(r.Limits); reason != "" {
 		return refuse(r, "%s", reason)
 	}
 	guests, err := d.named(r)
@@ -64,25 +65,6 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 	}
 	answer.Moves = []fleet.MoveID{d.depart(guests, v, c)}
 	return answer, nil
-}
-
-// invalidLimits says what is wrong with the limits of a move; empty: nothing.
-func invalidLimits(l fleet.Limits) string {
-	switch {
-	case l.Mode != "" && l.Mode != fleet.PreCopy && l.Mode != fleet.PostCopy && l.Mode != fleet.StopAndCopy:
-		return fmt.Sprintf("there is no mode %q; use %s, %s or %s", l.Mode, fleet.PreCopy, fleet.PostCopy, fleet.StopAndCopy)
-	case l.Mode == fleet.StopAndCopy && l.Downtime > 0:
-		return fmt.Sprintf("a guest that is moved by %s stands still for as long as it takes; leave --max-stall out", l.Mode)
-	case l.Downtime < 0:
-		return fmt.Sprintf("a guest cannot stand still for %s; give --max-stall something like 50ms", l.Downtime)
-	case l.BytesPerSecond < 0:
-		return fmt.Sprintf("nothing can be sent at %d bytes a second; give --bandwidth something like 200M", l.BytesPerSecond)
-	case l.Deadline < 0:
-		return fmt.Sprintf("%s is no time to be ready in; give --deadline something like 30s", l.Deadline)
-	case l.Rounds < 0:
-		return fmt.Sprintf("%d passes over a guest's memory are none at all; leave the number out", l.Rounds)
-	}
-	return invalidLess(l)
 }
 
 // named gives the guests a request to migrate names, each once, for callers

@@ -57,19 +57,6 @@ func (o lore) look(home fleet.Host, g fleet.GuestID) *fleet.Profile {
 	return o.l.Look(g)
 }
 
-// invalidLess says what is wrong with how memory is to be sent; empty: nothing.
-func invalidLess(l fleet.Limits) string {
-	switch {
-	case l.PageCache != "" && l.PageCache != fleet.DropCache && l.PageCache != fleet.SendCache:
-		return fmt.Sprintf("there is nothing like %q to do with a page cache; use %s or %s, or leave it out", l.PageCache, fleet.DropCache, fleet.SendCache)
-	case l.Compress != "" && l.Compress != fleet.CompressOn && l.Compress != fleet.CompressOff:
-		return fmt.Sprintf("%q says not whether to compress; use %s or %s, or leave it out", l.Compress, fleet.CompressOn, fleet.CompressOff)
-	case l.Compress == fleet.CompressOn && l.Mode == fleet.PostCopy:
-		return fmt.Sprintf("memory cannot be compressed where a guest moves by %s; leave one of the two out", l.Mode)
-	}
-	return ""
-}
-
 // unpackable says why guests cannot be sent compressed that somebody wants
 // compressed; empty: they can, or nobody does.
 func (d *draft) unpackable(l fleet.Limits, guests []fleet.Guest, to func(fleet.GuestID) fleet.HostID) string {

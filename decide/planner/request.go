@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 
+	"pagurus/decide/admission"
 	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
@@ -125,7 +126,7 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 		return fleet.Answer{}, err
 	}
 	leave := fleet.Limits{PageCache: r.Limits.PageCache, Compress: r.Limits.Compress}
-	if reason := invalidLess(leave); reason != "" {
+	if reason := admission.Sending(leave); reason != "" {
 		return refuse(r, "%s", reason)
 	}
 	now, changed := lifecycle.Host(h, fleet.Drain, d.at)

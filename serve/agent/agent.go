@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/serve/agent/ledger"
 	"pagurus/serve/lookout"
 	"pagurus/serve/wire"
 )
@@ -79,7 +80,7 @@ type Config struct {
 // Agent is one host's daemon.
 type Agent struct {
 	Config
-	ledger ledger
+	ledger ledger.Ledger
 	ctx    context.Context // of Run: everything begun ends with it
 
 	applying sync.Mutex // held while the host is made to match what is wanted
@@ -118,7 +119,7 @@ const (
 // New makes an agent; it touches nothing yet.
 func New(c Config) *Agent {
 	a := &Agent{
-		Config: c, ledger: ledger{dir: filepath.Join(c.Run, "ledger")},
+		Config: c, ledger: ledger.Ledger{Dir: filepath.Join(c.Run, "ledger")},
 		seats: map[fleet.GuestID]*seat{}, news: make(chan struct{}, 1),
 		present: map[fleet.GuestID]presence{}, troubles: map[string]string{}, profiles: newProfiles(),
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/serve/agent/ledger"
 )
 
 const (
@@ -33,7 +34,7 @@ func (a *Agent) watch(ctx context.Context) {
 		a.sweep()
 		a.giveWay(time.Now())
 		a.study(ctx, time.Now())
-		if now := time.Now(); now.Sub(pruned) > forgetAfter/2 {
+		if now := time.Now(); now.Sub(pruned) > ledger.ForgetAfter/2 {
 			pruned = now
 			a.forget(now)
 		}
@@ -87,7 +88,7 @@ func (a *Agent) facts() fleet.Facts {
 			g = fleet.GuestFacts{Gen: s.page.LastGen, Run: g.Run, ResidentBytes: g.ResidentBytes, CPUs: g.CPUs, StartedAt: g.StartedAt}
 		}
 		if s := a.seats[id]; s != nil {
-			g.LentBytes, g.Still = s.yields.lent, s.yields.still && g.Run == fleet.Paused
+			g.LentBytes, g.Still = s.yields.Lent, s.yields.Still && g.Run == fleet.Paused
 		}
 		if last, known := a.profiles.last[id]; known {
 			g.Profile = &last
@@ -175,7 +176,7 @@ func (a *Agent) forget(now time.Time) {
 		s := a.seats[g]
 		return here || slices.Contains(a.wanted.Guests, g) || (s != nil && !s.idle())
 	}
-	a.ledger.prune(keep, now)
+	a.ledger.Prune(keep, now)
 	for g, s := range a.seats {
 		if !keep(g) && s.inside == nil {
 			delete(a.seats, g) // the ledger's page, if it is still there, is read again

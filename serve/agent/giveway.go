@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/serve/agent/yielding"
 )
 
 // Yielder is a driver whose guests can do without some of their memory, or
@@ -23,35 +24,6 @@ type Yielder interface {
 	// host to take. A guest that is being moved is refused. After an error it may
 	// stand still or not: call again, or Resume.
 	Pause(context.Context, fleet.GuestID) error
-}
-
-// The agent's own verbs for a host whose owner has come, and gone.
-const (
-	lend    fleet.Verb = "lend"
-	reclaim fleet.Verb = "reclaim"
-	pause   fleet.Verb = "pause"
-	breathe fleet.Verb = "breathe"
-)
-
-const (
-	// lendEvery is how often it is seen whether a guest has more to give, or needs
-	// some back, while the owner is there.
-	lendEvery = 20 * time.Second
-	// A guest that stands still runs for breathTime every breathEvery: its
-	// kernel answers what others have sent again and again meanwhile, who would
-	// else give it up after a quarter of an hour (TCP's fifteen tries).
-	breathEvery = time.Minute
-	breathTime  = 300 * time.Millisecond
-)
-
-// yielding is what a guest does for the host's owner, as far as this agent
-// knows.
-type yielding struct {
-	whole  bool      // it has all of its memory
-	lent   int64     // bytes of it the host has
-	lentAt time.Time // when that was looked at last
-	still  bool      // it was made to stand still
-	since  time.Time // when it last began to
 }
 
 // giveWay has guests lend memory and stand still while the host's owner is
@@ -74,31 +46,12 @@ func (a *Agent) giveWay(now time.Time) {
 			continue
 		}
 		still := there && a.wanted != nil && slices.Contains(a.wanted.Still, g)
-		if verb := s.yields.next(p.facts.Run, there, still, now); verb != "" {
+		if verb := s.yields.Next(p.facts.Run, there, still, now); verb != "" {
 			t := held.task
 			t.Order.Verb = verb
 			a.beginLocked(s, &work{task: t, silent: true})
 		}
 	}
-}
-
-// next is what is to be done with a guest; empty: nothing.
-func (y yielding) next(run fleet.RunState, there, still bool, now time.Time) fleet.Verb {
-	switch {
-	case run == fleet.Paused && y.still && !still:
-		return awaken
-	case run == fleet.Paused && y.still && now.Sub(y.since) >= breathEvery:
-		return breathe
-	case run != fleet.Running:
-		return ""
-	case there && y.whole, there && now.Sub(y.lentAt) >= lendEvery:
-		return lend // before it stands still: then it can give nothing
-	case still:
-		return pause
-	case !there && !y.whole:
-		return reclaim
-	}
-	return ""
 }
 
 // lend has a guest drop what it could read again and give back what is free.
@@ -119,9 +72,9 @@ func (a *Agent) lend(ctx context.Context, w *work) (fleet.Report, error) {
 	}
 	a.mu.Lock()
 	y := &w.seat.yields
-	y.whole, y.lentAt = false, time.Now()
+	y.Whole, y.LentAt = false, time.Now()
 	if err == nil {
-		y.lent = lent
+		y.Lent = lent
 	}
 	a.mu.Unlock()
 	a.trouble("memory of guest "+string(w.seat.guest)+" for the host's owner", err)
@@ -136,7 +89,7 @@ func (a *Agent) reclaim(ctx context.Context, w *work) (fleet.Report, error) {
 	}
 	if err == nil {
 		a.mu.Lock()
-		w.seat.yields.whole, w.seat.yields.lent = true, 0
+		w.seat.yields.Whole, w.seat.yields.Lent = true, 0
 		a.mu.Unlock()
 	}
 	return fleet.Report{}, err
@@ -145,7 +98,7 @@ func (a *Agent) reclaim(ctx context.Context, w *work) (fleet.Report, error) {
 // pause has a guest stand still.
 func (a *Agent) pause(ctx context.Context, w *work) (fleet.Report, error) {
 	a.mu.Lock()
-	w.seat.yields.still, w.seat.yields.since = true, time.Now() // before: what stands still and is not known to would be left so
+	w.seat.yields.Still, w.seat.yields.Since = true, time.Now() // before: what stands still and is not known to would be left so
 	a.mu.Unlock()
 	err := w.driver.(Yielder).Pause(ctx, w.seat.guest)
 	a.noteRun(w.seat.guest, fleet.Paused, err)
@@ -158,12 +111,12 @@ func (a *Agent) breathe(ctx context.Context, w *work) (fleet.Report, error) {
 	if err := w.driver.Resume(ctx, w.seat.guest); err != nil {
 		return fleet.Report{}, err
 	}
-	wait(ctx, breathTime)
+	wait(ctx, yielding.Breath)
 	if ctx.Err() != nil {
 		return fleet.Report{}, ctx.Err() // what comes next finds it running
 	}
 	a.mu.Lock()
-	w.seat.yields.since = time.Now()
+	w.seat.yields.Since = time.Now()
 	a.mu.Unlock()
 	return fleet.Report{}, w.driver.(Yielder).Pause(ctx, w.seat.guest)
 }
@@ -172,7 +125,7 @@ func (a *Agent) breathe(ctx context.Context, w *work) (fleet.Report, error) {
 // done with it now needs it awake.
 func (a *Agent) rouse(ctx context.Context, w *work) error {
 	a.mu.Lock()
-	still := w.seat.yields.still
+	still := w.seat.yields.Still
 	a.mu.Unlock()
 	if !still {
 		return nil
@@ -188,7 +141,7 @@ func (a *Agent) rouse(ctx context.Context, w *work) error {
 func (a *Agent) roused(s *seat) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s.yields.still = false
+	s.yields.Still = false
 }
 
 // noteRun notes what a guest does now, before the next look.

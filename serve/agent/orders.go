@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/serve/agent/yielding"
 )
 
 // verb is how one order is carried out, and how long that may take.
@@ -38,24 +39,24 @@ var verbs map[fleet.Verb]verb
 // The table is filled at start because settle, in it, is begun by others in it.
 func init() {
 	verbs = map[fleet.Verb]verb{
-		fleet.Start:   {(*Agent).start, startLimit},
-		fleet.Hold:    {(*Agent).hold, 0},
-		fleet.Stop:    {(*Agent).stop, quickLimit},
-		fleet.Run:     {(*Agent).run, 0},
-		fleet.Receive: {(*Agent).receive, startLimit},
-		fleet.Copy:    {(*Agent).copy, copyLimit},
-		fleet.Switch:  {(*Agent).switchOver, switchLimit},
-		fleet.Repoint: {(*Agent).repoint, quickLimit},
-		fleet.Gather:  {(*Agent).gather, copyLimit},
-		fleet.Retire:  {(*Agent).retire, quickLimit},
-		fleet.Revert:  {(*Agent).revert, quickLimit},
-		fleet.Discard: {(*Agent).destroy, quickLimit},
-		settle:        {(*Agent).settle, quickLimit},
-		awaken:        {(*Agent).awaken, quickLimit},
-		lend:          {(*Agent).lend, quickLimit},
-		reclaim:       {(*Agent).reclaim, quickLimit},
-		pause:         {(*Agent).pause, quickLimit},
-		breathe:       {(*Agent).breathe, quickLimit},
+		fleet.Start:      {(*Agent).start, startLimit},
+		fleet.Hold:       {(*Agent).hold, 0},
+		fleet.Stop:       {(*Agent).stop, quickLimit},
+		fleet.Run:        {(*Agent).run, 0},
+		fleet.Receive:    {(*Agent).receive, startLimit},
+		fleet.Copy:       {(*Agent).copy, copyLimit},
+		fleet.Switch:     {(*Agent).switchOver, switchLimit},
+		fleet.Repoint:    {(*Agent).repoint, quickLimit},
+		fleet.Gather:     {(*Agent).gather, copyLimit},
+		fleet.Retire:     {(*Agent).retire, quickLimit},
+		fleet.Revert:     {(*Agent).revert, quickLimit},
+		fleet.Discard:    {(*Agent).destroy, quickLimit},
+		settle:           {(*Agent).settle, quickLimit},
+		awaken:           {(*Agent).awaken, quickLimit},
+		yielding.Lend:    {(*Agent).lend, quickLimit},
+		yielding.Reclaim: {(*Agent).reclaim, quickLimit},
+		yielding.Pause:   {(*Agent).pause, quickLimit},
+		yielding.Breathe: {(*Agent).breathe, quickLimit},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
+	"pagurus/show/cli/agree"
 	"pagurus/show/view"
 )
 
@@ -38,30 +39,21 @@ see 'pagurus host policy'. 'pagurus simulate' compares the policies.`,
 		Long:              "Set says which policy is in force in the cluster. Guests that stand still or leave already follow it with the controller's next look, a second later at most.",
 		Example:           "  pagurus policy set predictive",
 		Args:              Exactly(1, "a policy: `pagurus policy ls` lists them"),
-		ValidArgsFunction: completePolicies,
+		ValidArgsFunction: agree.Policies,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.setPolicy(cmd.Context(), fleet.Rules{Vacate: fleet.Vacate(args[0]), Placement: placement})
 		},
 	}
 	set.Flags().StringVar(&placement, "placement", "", "how hosts are chosen: spread (most room first) or calm (owner away longest first); the policy's own way if not given")
 	cmd.AddCommand(&cobra.Command{
-		Use: "ls", Short: "List the policies there are", Long: "Ls lists all policies, and says which is in force.", Example: "  pagurus policy ls",
-		Args: Exactly(0, "nothing else"),
+		Use: "ls", Short: "List the policies there are", Long: "Ls lists all policies, and says which is in force.", Example: "  pagurus policy ls", Args: Exactly(0, "nothing else"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.listPolicies(cmd.Context()) },
 	}, &cobra.Command{
 		Use: "show [NAME]", Short: "Say what a policy does", Long: "Show says what a policy does, without a name the one in force.", Example: "  pagurus policy show",
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completePolicies,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: agree.Policies,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.showPolicy(cmd.Context(), args) },
 	}, set)
 	return cmd
-}
-
-func completePolicies(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	for _, p := range fleet.VacatePolicies {
-		names = append(names, string(p.Name))
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 func (a *app) listPolicies(ctx context.Context) error {
@@ -96,10 +88,8 @@ func (a *app) showPolicy(ctx context.Context, args []string) error {
 }
 
 func (a *app) setPolicy(ctx context.Context, r fleet.Rules) error {
-	answer, err := a.ask(ctx, fleet.Request{Verb: fleet.SetRules, Rules: &r})
-	if err != nil {
+	if _, err := a.ask(ctx, fleet.Request{Verb: fleet.SetRules, Rules: &r}); err != nil {
 		return err
 	}
-	a.notes(answer)
 	return a.showPolicy(ctx, nil)
 }

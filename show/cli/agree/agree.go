@@ -109,3 +109,12 @@ func parsePart(text string) (float64, error) {
 	}
 	return v, nil
 }
+
+// Policies completes the name of a cluster's policy.
+func Policies(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	for _, p := range fleet.VacatePolicies {
+		names = append(names, string(p.Name))
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
