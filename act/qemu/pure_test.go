@@ -48,7 +48,7 @@ func TestArgs(t *testing.T) {
 -object rng-builtin,id=rng
 -device virtio-rng-pci,rng=rng
 -object iothread,id=hints
--device virtio-balloon-pci,free-page-hint=on,iothread=hints
+-device virtio-balloon-pci,free-page-hint=on,deflate-on-oom=on,iothread=hints
 `
 	if got := lines(args(m)); got != want {
 		t.Errorf("the command line is\n%s\nwant\n%s", got, want)

@@ -19,6 +19,7 @@ import (
 
 	"pagurus/act/etcd"
 	"pagurus/act/machine"
+	"pagurus/act/owner"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
 )
@@ -53,6 +54,7 @@ func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
 	flags.IntVar(&f.snapshots, "snapshots", 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
 	flags.StringVar(&f.group, "group", "", "")
 	_ = flags.MarkHidden("group")
+	flags.StringVar(&f.others, "others", string(owner.Machine), "whose use of the CPUs counts as the owner's: machine (everybody's but Pagurus's), network (who is in this network namespace) or cgroup:PATH")
 	return flags.String("memory", "", "memory for guests (default: all but 1 GiB, or half of it where that is less)")
 }
 
@@ -71,7 +73,10 @@ func (f *hostFlags) finish(memory string) error {
 		return errors.New("--snapshots must not be negative")
 	}
 	if f.group == "" {
-		f.group = "pagurus/" + f.name
+		f.group = hostGroup(f.name)
+	}
+	if _, err := owner.ParseScope(f.others); err != nil {
+		return fmt.Errorf("--others %w", err)
 	}
 	if memory == "" {
 		return nil

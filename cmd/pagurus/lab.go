@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/act/daemon"
+	"pagurus/act/owner"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
@@ -292,7 +293,7 @@ func (l lab) agent(n int) daemon.Daemon {
 	run := l.run(n)
 	args := []string{self(), "agent", "--host", name, "--controller", labEndpoint(), "--token-file", filepath.Join(labState, tokenFile),
 		"--state", filepath.Join(labState, name), "--run", run, "--images", defaultImages, "--address", labAddr(n).String(),
-		"--group", labGroup + "/" + name, "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator}
+		"--group", labGroup(hostName(n)), "--others", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator}
 	if l.Sites > 0 {
 		args = append(args, "--site", fmt.Sprintf("site%d", (n-1)%l.Sites+1))
 	}

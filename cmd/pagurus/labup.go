@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/cgroup"
 	"pagurus/act/daemon"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
@@ -275,7 +276,7 @@ func clearAway(ctx context.Context, hosts int) error {
 	for _, name := range daemon.Namespaces(labNamespace) {
 		errs = append(errs, name.Remove())
 	}
-	errs = append(errs, removeLabLinks(), unmountBelow(labRun), unmountBelow(labState), removeGroups(labGroup), removeSocket())
+	errs = append(errs, removeLabLinks(), unmountBelow(labRun), unmountBelow(labState), cgroup.Sweep(labGroup("*")), removeSocket())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("clearing the lab away: %w", err)
 	}
@@ -310,7 +311,7 @@ func (l lab) sweep(ctx context.Context, n int) error {
 	var said strings.Builder
 	err := l.agent(n).Once(ctx, &said, self(), "agent", "--sweep", "--host", string(hostName(n)), "--run", l.run(n),
 		"--state", filepath.Join(labState, string(hostName(n))), "--images", defaultImages, "--address", labAddr(n).String(),
-		"--group", labGroup+"/"+string(hostName(n)))
+		"--group", labGroup(hostName(n)))
 	if err != nil {
 		return fmt.Errorf("ending the guests of %s: %w: %s", hostName(n), err, strings.TrimSpace(said.String()))
 	}

@@ -89,6 +89,16 @@ type Examiner interface {
 	Obstacles(context.Context, fleet.GuestID) ([]string, error)
 }
 
+// Classes say how much of the host's CPUs guests get.
+type Classes interface {
+	// Class gives a guest that is on this host what its job's class says. It may
+	// be called again. After an error it has what it had, or part of it.
+	Class(fleet.Guest, fleet.Class) error
+	// Slices says why the time slices of a class have no effect here, for
+	// people; empty: they have.
+	Slices() string
+}
+
 // Overlay makes the host's part of the jobs' networks match what is wanted.
 type Overlay interface {
 	// Apply makes it so and removes what is not wanted. It may be called at

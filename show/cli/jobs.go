@@ -171,8 +171,8 @@ func (a *app) wait(ctx context.Context, args []string) error {
 	err = follow(ctx, c, &outage{err: a.Err}, func(c view.Cluster) (bool, error) {
 		for _, arg := range args {
 			id := fleet.JobID(arg)
-			j, ok := c.Job(id)
-			if _, done := ended[id]; done || (ok && j.State != fleet.JobEnded) {
+			j, ok := c.Last(id)
+			if _, done := ended[id]; done || (ok && (j.State != fleet.JobEnded || j.Requeue)) {
 				continue
 			}
 			if !ok {
