@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	"pagurus/act/qemu/accel"
 	"pagurus/act/qemu/cpu"
 	"pagurus/act/qemu/stream"
 	"pagurus/fleet"
@@ -146,7 +147,7 @@ const firstWhole = 9
 // memory, once, when a copy begins. Seen with 7.2: without the odd pages one
 // move in three or four breaks the guest, with them none in hundreds.
 func losesPages(a Ability) bool {
-	return a.Accelerator == emulation && stream.Major(a.Version) < firstWhole
+	return a.Accelerator == accel.Emulation && stream.Major(a.Version) < firstWhole
 }
 
 // seenCPU names what guests see, so that a guest is only moved where it sees

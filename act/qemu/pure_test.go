@@ -11,13 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/qemu/accel"
 	"pagurus/act/qemu/proc"
 	"pagurus/fleet"
 )
 
 func TestArgs(t *testing.T) {
 	m := machine{
-		guest: "j7g2", accelerator: emulation, cpus: 2, memoryBytes: 512 << 20, kernel: "/i/vmlinuz", initrd: "/r/initrd/x",
+		guest: "j7g2", accelerator: accel.Emulation, cpus: 2, memoryBytes: 512 << 20, kernel: "/i/vmlinuz", initrd: "/r/initrd/x",
 		root: `/i,m/"root".img`, mac: "02:70:67:00:07:03", tap: 3,
 	}
 	const want = `-name guest=j7g2,debug-threads=on
@@ -57,7 +58,7 @@ func TestArgs(t *testing.T) {
 	if got := lines(args(m)); got != want+"-S\n-incoming defer\n" {
 		t.Errorf("a target's command line differs by more than what makes it one:\n%s", got)
 	}
-	m.accelerator, m.uneven, m.memoryBytes = hardware, true, 1
+	m.accelerator, m.uneven, m.memoryBytes = accel.Hardware, true, 1
 	got := lines(args(m))
 	for _, part := range []string{"-accel kvm\n", "-cpu host\n", "-m 1032K\n"} {
 		if !strings.Contains(got, part) {
@@ -83,9 +84,9 @@ func lines(args []string) string {
 
 func TestLosesPages(t *testing.T) {
 	for a, want := range map[Ability]bool{
-		{Accelerator: emulation, Version: "7.2.22"}: true, {Accelerator: emulation, Version: "8.2.9"}: true,
-		{Accelerator: emulation, Version: "9.0.0"}: false, {Accelerator: emulation, Version: "10.0.2"}: false,
-		{Accelerator: emulation, Version: "?"}: true, {Accelerator: hardware, Version: "7.2.22"}: false,
+		{Accelerator: accel.Emulation, Version: "7.2.22"}: true, {Accelerator: accel.Emulation, Version: "8.2.9"}: true,
+		{Accelerator: accel.Emulation, Version: "9.0.0"}: false, {Accelerator: accel.Emulation, Version: "10.0.2"}: false,
+		{Accelerator: accel.Emulation, Version: "?"}: true, {Accelerator: accel.Hardware, Version: "7.2.22"}: false,
 	} {
 		if got := losesPages(a); got != want {
 			t.Errorf("%+v loses pages: %t", a, got)

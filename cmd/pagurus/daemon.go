@@ -1,12 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -130,30 +130,13 @@ works behind a firewall; guests run on when it ends, and it finds them again.`,
 			return err
 		}
 		if f.address == "" {
-			f.address = towards(at.Address)
+			f.address = cmp.Or(machine.Towards(at.Address), loopback)
 		}
 		ctx, stop := untilSignal(cmd.Context())
 		defer stop()
 		return runAgent(ctx, f, client, log)
 	}
 	return cmd
-}
-
-// towards is the address this machine has on the way to the controller.
-func towards(controller string) string {
-	if strings.HasPrefix(controller, "unix:") {
-		return loopback
-	}
-	conn, err := net.Dial("udp", controller) // sends nothing; the kernel chooses the way
-	if err != nil {
-		return loopback
-	}
-	defer func() { _ = conn.Close() }()
-	host, _, err := net.SplitHostPort(conn.LocalAddr().String())
-	if err != nil {
-		return loopback
-	}
-	return host
 }
 
 // runAgent is a host until ctx ends.

@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -79,7 +80,7 @@ func (e *explainer) guest(g fleet.Guest) []string {
 		}
 		return out
 	}
-	say("Its home is %s: %s.", g.Home, orWords(g.Reason, "nothing was noted when it was placed"))
+	say("Its home is %s: %s.", g.Home, cmp.Or(g.Reason, "nothing was noted when it was placed"))
 	if quiet := silence(e.s, g.Home, e.s.At); quiet > 0 {
 		say("%s has not been heard from for %s; the guest may well go on there. Start the agent again, or cancel job %s to give it up.", g.Home, quiet.Round(time.Second), g.Job)
 	}
@@ -102,7 +103,7 @@ func (e *explainer) migration(m fleet.Migration) []string {
 		return []string{"The move that has it is not known any more."}
 	}
 	why := e.s.Moves[m.Move].Why
-	out := []string{fmt.Sprintf("It moves from %s to %s with %s (%s) and has been %s %s.", m.From, m.To, m.Move, orWords(why, "no reason noted"), m.Phase, e.since(m.Since))}
+	out := []string{fmt.Sprintf("It moves from %s to %s with %s (%s) and has been %s %s.", m.From, m.To, m.Move, cmp.Or(why, "no reason noted"), m.Phase, e.since(m.Since))}
 	if choice := e.s.Moves[m.Move].Choice; choice != "" {
 		out = append(out, fmt.Sprintf("It goes by %s: %s.", m.Mode, choice))
 	} else if m.Mode != "" {
@@ -338,10 +339,3 @@ func (e *explainer) onHost(g fleet.Guest, h fleet.Host) string {
 }
 
 func counted(n int, what string) string { return fmt.Sprintf("%d %s", n, plural(n, what, what+"s")) }
-
-func orWords(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
-}

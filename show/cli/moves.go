@@ -15,6 +15,7 @@ import (
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 	"pagurus/show/cli/bar"
+	"pagurus/show/cli/patience"
 	"pagurus/show/view"
 )
 
@@ -35,7 +36,7 @@ func (a *app) awaitMoves(ctx context.Context, ids []fleet.MoveID, limit time.Dur
 	bar := &bar.Bar{Out: a.Out, Err: a.Err, JSON: a.json, Live: terminal(a.Err)}
 	defer bar.Clear()
 	var moves []view.Move
-	err = follow(ctx, c, &outage{err: a.Err}, func(c view.Cluster) (bool, error) {
+	err = patience.Follow(ctx, c, patience.New(a.Err), func(c view.Cluster) (bool, error) {
 		moves = moves[:0]
 		over := true
 		for _, id := range ids {
@@ -173,7 +174,7 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 	var stuck []fleet.GuestID
 	begun := time.Time{}
 	var leaving []view.Move
-	err = follow(ctx, c, &outage{err: a.Err}, func(c view.Cluster) (bool, error) {
+	err = patience.Follow(ctx, c, patience.New(a.Err), func(c view.Cluster) (bool, error) {
 		if begun.IsZero() {
 			begun = c.At
 		}

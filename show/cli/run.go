@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
+	"pagurus/show/cli/patience"
 	"pagurus/show/view"
 )
 
@@ -127,7 +128,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	s := &session{app: a, client: c, job: answer.Job, talk: f.verbose || terminal(a.Err), outage: &outage{err: a.Err}}
+	s := &session{app: a, client: c, job: answer.Job, talk: f.verbose || terminal(a.Err), outage: patience.New(a.Err)}
 	if s.talk {
 		a.notes(answer)
 	}
