@@ -131,7 +131,7 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 		return fleet.Answer{}, err
 	}
 	leave := leaveLimits(r.Limits)
-	if reason := admission.Sending(leave); reason != "" {
+	if reason := admission.Limits(leave); reason != "" {
 		return refuse(r, "%s", reason)
 	}
 	now, changed := lifecycle.Host(h, fleet.Drain, d.at)
