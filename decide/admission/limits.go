@@ -22,11 +22,11 @@ func Limits(l fleet.Limits) string {
 	case l.Rounds < 0:
 		return fmt.Sprintf("%d passes over a guest's memory are none at all; leave the number out", l.Rounds)
 	}
-	return Sending(l)
+	return sending(l)
 }
 
-// Sending says what is wrong with how memory is to be sent; empty: nothing.
-func Sending(l fleet.Limits) string {
+// sending says what is wrong with how memory is to be sent; empty: nothing.
+func sending(l fleet.Limits) string {
 	switch {
 	case l.PageCache != "" && l.PageCache != fleet.DropCache && l.PageCache != fleet.SendCache:
 		return fmt.Sprintf("there is nothing like %q to do with a page cache; use %s or %s, or leave it out", l.PageCache, fleet.DropCache, fleet.SendCache)
