@@ -24,7 +24,8 @@ check:
 pure:
 	go test -short ./...
 
-# The contract and system rings share one machine, so packages run one by one.
+# The contract and system rings share one machine, so packages run one by one but
+# for those that keep to namespaces and folders of their own.
 # A skipped test that this machine could have run is a failure.
 test: setup build check
 	scripts/rings

@@ -64,6 +64,9 @@ type Host struct {
 	Leave   Limits    `json:"leave,omitzero"`    // of the moves that empty it while it drains
 	Address string    `json:"address,omitempty"` // last Facts.Address; stored, so that networks stand while a restarted controller waits for its agents
 	Facts   Facts     `json:"facts"`             // what the host's agent last said; never stored
+
+	Policy   OwnerPolicy `json:"policy,omitzero"`     // what its owner has agreed to
+	ForOwner bool        `json:"for_owner,omitempty"` // it drains because its owner is there, until they go
 }
 
 // Facts is what an agent says of its host, about once a second. It is kept in
@@ -83,6 +86,8 @@ type Facts struct {
 	Troubles    []string                 `json:"troubles,omitempty"`  // what is wrong on the host, for people
 	CPULimit    float64                  `json:"cpu_limit,omitempty"` // CPUs all guests together may use; 0 is no limit
 	MemoryInUse int64                    `json:"memory_in_use_bytes,omitempty"`
+	NoSlices    string                   `json:"no_slices,omitempty"` // why guests' classes have no time slices here, for people
+	Owner       *Owner                   `json:"owner,omitempty"`     // nil: its agent has no sensors
 }
 
 // Abilities says what a driver can do on a host, as data, so that placement
@@ -108,8 +113,10 @@ type GuestFacts struct {
 	ResidentBytes int64     `json:"resident_bytes"` // host memory the guest occupies
 	CPUs          float64   `json:"cpus"`           // CPUs in use over the last interval
 	StartedAt     time.Time `json:"started_at"`
-	Profile       *Profile  `json:"profile,omitempty"`   // the last look at its memory; nil: none yet
-	Obstacles     []string  `json:"obstacles,omitempty"` // what was last seen to keep it from being moved, for people
+	Profile       *Profile  `json:"profile,omitempty"`    // the last look at its memory; nil: none yet
+	LentBytes     int64     `json:"lent_bytes,omitempty"` // of its memory, given back while the host's owner is there
+	Still         bool      `json:"still,omitempty"`      // it is paused because the host's owner is there
+	Obstacles     []string  `json:"obstacles,omitempty"`  // what was last seen to keep it from being moved, for people
 }
 
 // RunState is what the mechanism says of a guest on one host.

@@ -41,7 +41,23 @@ type JobSpec struct {
 	On      []HostID  `json:"on,omitempty"` // the only hosts to start on; empty: any
 	Machine string    `json:"machine"`      // where Export is: Facts.Machine of the host to share it from
 	Trace   bool      `json:"trace"`        // preload the MPI tracing library
+	Class   Class     `json:"class,omitempty"`
 }
+
+// Class says how much of the CPUs a job's guests get beside others, and for how
+// long at a time. It goes where the guests go.
+type Class string
+
+// The classes. The empty one gets as much as Normal, and the kernel chooses for
+// how long at a time.
+const (
+	Gold   Class = "gold"
+	Normal Class = "normal"
+	Bronze Class = "bronze"
+)
+
+// Known reports whether there is such a class.
+func (c Class) Known() bool { return c == "" || c == Gold || c == Normal || c == Bronze }
 
 // Exit is how a program ended.
 type Exit struct {
@@ -67,4 +83,6 @@ type Job struct {
 	Result    JobResult `json:"result,omitempty"` // decided when stopping is entered
 	Exit      *Exit     `json:"exit,omitempty"`
 	Cause     string    `json:"cause,omitempty"`
+	Requeue   bool      `json:"requeue,omitempty"` // it is to begin again from nothing when there is room
+	Again     JobID     `json:"again,omitempty"`   // the job as which it began again
 }

@@ -18,15 +18,19 @@ type RequestVerb string
 
 // What can be asked of the controller.
 const (
-	Submit  RequestVerb = "submit"   // Spec, Image
-	Cancel  RequestVerb = "cancel"   // Job
-	Migrate RequestVerb = "migrate"  // Guests or Job, To or ToSite (both empty: the planner chooses), Limits; Host: they go as if it were drained
-	CallOff RequestVerb = "call off" // Move
-	Drain   RequestVerb = "drain"    // Host
-	Undrain RequestVerb = "undrain"  // Host
-	Join    RequestVerb = "join"     // Host: its agent called; made by the controller itself
-	Forget  RequestVerb = "forget"   // Host: remove a host that is gone for good
-	Record  RequestVerb = "record"   // Migration, Stall: what ranks saw of it; made by the controller itself
+	Submit    RequestVerb = "submit"   // Spec, Image
+	Cancel    RequestVerb = "cancel"   // Job
+	Migrate   RequestVerb = "migrate"  // Guests or Job, To or ToSite (both empty: the planner chooses), Limits; Host: they go as if it were drained
+	CallOff   RequestVerb = "call off" // Move
+	Drain     RequestVerb = "drain"    // Host
+	Undrain   RequestVerb = "undrain"  // Host
+	Join      RequestVerb = "join"     // Host: its agent called; made by the controller itself
+	Forget    RequestVerb = "forget"   // Host: remove a host that is gone for good
+	SetPolicy RequestVerb = "policy"   // Host, Policy: what its owner has agreed to
+	SetRules  RequestVerb = "rules"    // Rules: what holds in the whole cluster
+	Claim     RequestVerb = "claim"    // Host: its owner is there, whatever sensors say
+	Release   RequestVerb = "release"  // Host: its owner is gone, as far as that was said by hand
+	Record    RequestVerb = "record"   // Migration, Stall: what ranks saw of it; made by the controller itself
 )
 
 // Request is what a person or program asks of the controller.
@@ -46,8 +50,10 @@ type Request struct {
 	Spec   *JobSpec    `json:"spec,omitempty"`
 	Image  *Image      `json:"image,omitempty"` // set by the controller from Spec.Image
 
-	Migration MigrationID `json:"migration,omitempty"`
-	Stall     *Stall      `json:"stall,omitempty"`
+	Migration MigrationID  `json:"migration,omitempty"`
+	Stall     *Stall       `json:"stall,omitempty"`
+	Policy    *OwnerPolicy `json:"policy,omitempty"`
+	Rules     *Rules       `json:"rules,omitempty"`
 }
 
 // Answer is what a request led to.

@@ -51,6 +51,25 @@ type Migration struct {
 	Stall     *Stall      `json:"stall,omitempty"`     // what the job's ranks saw of it; nil: not traced, or not known yet
 }
 
+// StoodStill is how long the guest did not run: until its source had handed it
+// over, and then until its target let it run. Hosts' clocks may differ, so what
+// two of them say counts as far as the controller's allows, which saw the order
+// to let it run go and its answer come. 0: it never stood still, or nobody knows.
+func (m Migration) StoodStill() time.Duration {
+	handed := m.Cost.Downtime
+	for i, e := range m.Entered {
+		if handed <= 0 || e.Phase != Repointing || i+1 == len(m.Entered) {
+			continue
+		}
+		most := max(0, m.Entered[i+1].At.Sub(e.At))
+		if m.Resumed.IsZero() || m.Cost.PausedAt.IsZero() {
+			return handed + most
+		}
+		return handed + min(max(0, m.Resumed.Sub(m.Cost.PausedAt)-handed), most)
+	}
+	return max(0, handed)
+}
+
 // Entered says when a phase was entered, by the controller's clock.
 type Entered struct {
 	Phase Phase     `json:"phase"`

@@ -118,4 +118,8 @@ type Wanted struct {
 	Revision int64     `json:"revision"` // of the snapshot it was made from; older ones are ignored
 	Networks []Network `json:"networks,omitempty"`
 	Guests   []GuestID `json:"guests,omitempty"` // may exist here, in whatever state; any other is destroyed
+
+	Still []GuestID `json:"still,omitempty"` // of Guests, those that shall stand still while the host's owner is there
+
+	Policy OwnerPolicy `json:"policy,omitzero"` // what the host's owner has agreed to
 }

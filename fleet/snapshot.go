@@ -22,6 +22,7 @@ type Cluster struct {
 	NextJob    uint64 `json:"next_job"`    // the number of the next job
 	NextMove   uint64 `json:"next_move"`   // the number of the next move
 	NextSubnet Subnet `json:"next_subnet"` // where to look first for a free subnet
+	Rules      Rules  `json:"rules,omitzero"`
 }
 
 // Changeset is the difference one Step makes. The store commits it whole or

@@ -12,7 +12,10 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	cgroups "github.com/containerd/cgroups/v3"
@@ -23,22 +26,31 @@ import (
 
 // Groups is the group of one host and what is in it.
 type Groups struct {
-	root string // as "/pagurus/host1"
+	root string  // as "/pagurus-host1"
+	cpus float64 // ceiling of all; 0: none
 	tree tree
+
+	slices    sync.Once
+	sliceless string // why there are no time slices, once that was found out
 }
 
 // limits are what a group is held to.
 type limits struct {
-	weight int     // in CPUs; 0: as one CPU
+	weight float64 // in CPUs; 0: as one CPU
 	cpus   float64 // ceiling; 0: none
 }
 
 // tree is one version of the kernel's interface. Paths begin at its root.
 type tree interface {
+	// make makes a group, or gives it other limits. One that is idle keeps its
+	// lack of weight.
 	make(path string, l limits) error
 	add(path string, pid int) error
 	remove(path string) error
 	used(path string) (time.Duration, error)
+	// idle has a group run on what nobody else wants, or ends that.
+	idle(path string, on bool) error
+	processes(path string) ([]int, error)
 }
 
 // period is over what time a ceiling is kept: a group that has used its share
@@ -53,7 +65,7 @@ func quota(cpus float64) time.Duration {
 	return max(leastQuota, time.Duration(cpus*float64(period)))
 }
 
-// Open makes the host's group, named as "pagurus/host1", in which all guests
+// Open makes the host's group, named as "pagurus-host1", in which all guests
 // together may use cpus CPUs; 0 is no ceiling. Guests that are in it stay.
 func Open(name string, cpus float64) (*Groups, error) {
 	root, err := rootOf(name)
@@ -63,7 +75,7 @@ func Open(name string, cpus float64) (*Groups, error) {
 	if cpus < 0 {
 		return nil, fmt.Errorf("a ceiling of %g CPUs cannot be kept", cpus)
 	}
-	g := &Groups{root: root}
+	g := &Groups{root: root, cpus: cpus}
 	switch mode := cgroups.Mode(); mode {
 	case cgroups.Unified:
 		g.tree = unified{}
@@ -100,12 +112,12 @@ func (g *Groups) of(guest fleet.GuestID) (string, error) {
 // is that of cpus CPUs. After an error the group may be there, without the
 // process.
 func (g *Groups) Place(guest fleet.GuestID, pid, cpus int) error {
-	return g.place(guest, pid, limits{weight: cpus})
+	return g.place(guest, pid, limits{weight: float64(cpus)})
 }
 
 // Cap sets a ceiling on the guest; 0 CPUs is none.
 func (g *Groups) Cap(guest fleet.GuestID, weight int, cpus float64) error {
-	return g.place(guest, 0, limits{weight: weight, cpus: cpus})
+	return g.place(guest, 0, limits{weight: float64(weight), cpus: cpus})
 }
 
 func (g *Groups) place(guest fleet.GuestID, pid int, l limits) error {
@@ -181,6 +193,50 @@ func (g *Groups) Close() error {
 		}
 	}
 	return nil
+}
+
+// weightOf is a weight in the kernel's units.
+func weightOf(l limits, perCPU int) uint64 {
+	if l.weight <= 0 {
+		l.weight = 1
+	}
+	return uint64(max(1, l.weight*float64(perCPU)))
+}
+
+// setIdle writes to a group's cpu.idle. Before Linux 5.15 there is none; weights
+// have to do.
+func setIdle(folder string, on bool) error {
+	value := "0"
+	if on {
+		value = "1"
+	}
+	err := os.WriteFile(filepath.Join(folder, "cpu.idle"), []byte(value), 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func isIdle(folder string) bool {
+	text, err := os.ReadFile(filepath.Join(folder, "cpu.idle"))
+	return err == nil && strings.TrimSpace(string(text)) == "1"
+}
+
+// readProcesses reads the numbers in a group's cgroup.procs.
+func readProcesses(folder string) ([]int, error) {
+	text, err := os.ReadFile(filepath.Join(folder, "cgroup.procs"))
+	if err != nil {
+		return nil, err
+	}
+	var out []int
+	for _, field := range strings.Fields(string(text)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, pid)
+	}
+	return out, nil
 }
 
 // gone makes it no error that there is nothing to remove.

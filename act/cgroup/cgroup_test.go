@@ -281,7 +281,7 @@ func TestUnified(t *testing.T) {
 		return
 	}
 	console := filepath.Join(t.TempDir(), "console")
-	cmd := exec.CommandContext(t.Context(), "timeout", "120", "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max",
+	cmd := exec.CommandContext(t.Context(), "timeout", "300", "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max",
 		"-smp", "2", "-m", "256", "-nodefaults", "-display", "none", "-no-reboot", "-kernel", filepath.Join(testkit.Image(t, "openmpi"), "vmlinuz"), "-initrd", initrd(t),
 		"-append", "console=ttyS0 quiet panic=-1", "-serial", "file:"+console)
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -30,7 +30,7 @@ const inside = "inside"
 func (g *Groups) Contain(guest fleet.GuestID, pid int, need fleet.Resources) error {
 	at, err := g.of(guest)
 	if err == nil {
-		err = g.tree.make(at, limits{weight: need.CPUs})
+		err = g.tree.make(at, limits{weight: float64(need.CPUs)})
 	}
 	if err == nil {
 		err = g.contain(at, pid, need.MemoryBytes)

@@ -38,16 +38,34 @@ func (l legacy) options() cgroup1.InitOpts {
 const sharesPerCPU = 1024
 
 func (l legacy) make(path string, want limits) error {
-	shares := uint64(sharesPerCPU * max(1, want.weight))
+	shares := weightOf(want, sharesPerCPU)
 	every, most := uint64(period.Microseconds()), int64(-1)
 	if want.cpus > 0 {
 		most = quota(want.cpus).Microseconds()
 	}
-	_, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{
-		CPU: &specs.LinuxCPU{Shares: &shares, Period: &every, Quota: &most},
-	}, l.options())
+	cpu := &specs.LinuxCPU{Shares: &shares, Period: &every, Quota: &most}
+	if isIdle(l.folder(path)) {
+		cpu.Shares = nil // the kernel refuses to give it any
+	}
+	_, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{CPU: cpu}, l.options())
 	return err
 }
+
+// folder is where the kernel shows a group's limits.
+func (l legacy) folder(path string) string {
+	for _, s := range l.systems {
+		if p, is := s.(interface{ Path(string) string }); is && s.Name() == cgroup1.Cpu {
+			return p.Path(path)
+		}
+	}
+	return ""
+}
+
+func (l legacy) idle(path string, on bool) error {
+	return setIdle(l.folder(path), on)
+}
+
+func (l legacy) processes(path string) ([]int, error) { return readProcesses(l.folder(path)) }
 
 func (l legacy) load(path string) (cgroup1.Cgroup, error) {
 	c, err := cgroup1.Load(cgroup1.StaticPath(path), l.options())

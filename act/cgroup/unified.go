@@ -20,17 +20,32 @@ const (
 )
 
 func (unified) make(path string, want limits) error {
-	weight := uint64(min(weightMost, weightPerCPU*max(1, want.weight)))
+	weight := min(weightMost, weightOf(want, weightPerCPU))
 	every := uint64(period.Microseconds())
 	var most *int64
 	if want.cpus > 0 {
 		n := quota(want.cpus).Microseconds()
 		most = &n
 	}
-	_, err := cgroup2.NewManager(mountPoint, path, &cgroup2.Resources{
-		CPU: &cgroup2.CPU{Weight: &weight, Max: cgroup2.NewCPUMax(most, &every)},
-	})
+	cpu := &cgroup2.CPU{Weight: &weight, Max: cgroup2.NewCPUMax(most, &every)}
+	if isIdle(filepath.Join(mountPoint, path)) {
+		cpu.Weight = nil // the kernel refuses to give it any
+	}
+	_, err := cgroup2.NewManager(mountPoint, path, &cgroup2.Resources{CPU: cpu})
 	return err
+}
+
+func (unified) idle(path string, on bool) error {
+	return setIdle(filepath.Join(mountPoint, path), on)
+}
+
+func (unified) processes(path string) ([]int, error) {
+	own, err := readProcesses(filepath.Join(mountPoint, path))
+	if err != nil {
+		return nil, err
+	}
+	contained, err := readProcesses(filepath.Join(mountPoint, path, inside))
+	return append(own, contained...), gone(err)
 }
 
 func (unified) load(path string) (*cgroup2.Manager, error) {

@@ -63,7 +63,7 @@ func TestHeldGuestRunsOn(t *testing.T) {
 			}
 			time.Sleep(wait / looks)
 		}
-		p, err := from.Switch(t.Context(), tk)
+		p, err := from.Switch(t.Context(), tk, func(bool) {})
 		if err != nil {
 			t.Fatal(err)
 		}

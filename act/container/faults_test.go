@@ -85,7 +85,7 @@ func take(ctx context.Context, d *container.Driver, verb fleet.Verb, t fleet.Tas
 	case fleet.Copy:
 		err = d.Copy(ctx, t, func(fleet.Progress) {})
 	case fleet.Switch:
-		_, err = d.Switch(ctx, t)
+		_, err = d.Switch(ctx, t, func(bool) {})
 	case fleet.Repoint, fleet.Revert:
 		err = d.Resume(ctx, t.Guest.ID)
 	case fleet.Stop:

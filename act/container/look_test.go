@@ -86,7 +86,7 @@ func TestProfile(t *testing.T) {
 	if _, err := from.Profile(t.Context(), tk.Guest.ID); err == nil {
 		t.Error("a guest that is being moved was looked at")
 	}
-	if _, err := from.Switch(t.Context(), tk); err != nil {
+	if _, err := from.Switch(t.Context(), tk, func(bool) {}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := from.Obstacles(t.Context(), tk.Guest.ID); err == nil {

@@ -118,10 +118,22 @@ func newJobOf(t *testing.T, image string, ranksEach int, user uint32) *job {
 // move moves a guest to the other host.
 func (j *job) move(g, n int) fleet.Progress {
 	j.t.Helper()
+	p, err := j.tryMove(g, n)
+	if err != nil {
+		j.t.Fatalf("move %d of guest %d: switch: %v", n, g, err)
+	}
+	j.t.Logf("guest %d moved: %d rounds, %d KiB sent, %s in all, %s down", g, p.Rounds, p.SentBytes>>10, p.Elapsed.Round(time.Millisecond), p.Downtime.Round(time.Millisecond))
+	return p
+}
+
+// tryMove is move for a guest that may refuse to be switched; then it runs on.
+func (j *job) tryMove(g, n int) (fleet.Progress, error) {
+	j.t.Helper()
 	tk := j.tasks[g]
 	tk.Order.Migration = fleet.MigrationID(fmt.Sprintf("m%d.%s", n, tk.Guest.ID))
 	tk.Limits.Downtime = time.Minute
-	from, to := j.drivers[j.at[g]], j.drivers[1-j.at[g]]
+	here := j.at[g]
+	from, to := j.drivers[here], j.drivers[1-here]
 	must := func(what string, err error) {
 		j.t.Helper()
 		if err != nil {
@@ -132,16 +144,26 @@ func (j *job) move(g, n int) fleet.Progress {
 	tk.Listen, err = to.Receive(j.t.Context(), tk)
 	must("receive", err)
 	must("copy", from.Copy(j.t.Context(), tk, func(fleet.Progress) {}))
-	j.lead(j.t, g, 1-j.at[g]) // as the overlay does from the pause on
-	p, err := from.Switch(j.t.Context(), tk)
-	must("switch", err)
+	lead := func(away bool) { // as the overlay does
+		if away {
+			j.lead(j.t, g, 1-here)
+		} else {
+			j.lead(j.t, g, here)
+		}
+	}
+	p, err := from.Switch(j.t.Context(), tk, lead)
+	if err != nil {
+		must("resume", from.Resume(j.t.Context(), tk.Guest.ID))
+		lead(false)
+		must("discard", to.Stop(j.t.Context(), tk.Guest.ID))
+		return p, err
+	}
 	must("resume", to.Resume(j.t.Context(), tk.Guest.ID))
 	j.mu.Lock()
-	j.at[g] = 1 - j.at[g]
+	j.at[g] = 1 - here
 	j.mu.Unlock()
 	must("retire", from.Stop(j.t.Context(), tk.Guest.ID))
-	j.t.Logf("guest %d moved: %d rounds, %d KiB sent, %s in all, %s down", g, p.Rounds, p.SentBytes>>10, p.Elapsed.Round(time.Millisecond), p.Downtime.Round(time.Millisecond))
-	return p
+	return p, nil
 }
 
 // outcome is what a program did.

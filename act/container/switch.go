@@ -19,15 +19,18 @@ import (
 // the target has it whole. Called again it says the same again. After an error
 // that wraps fleet.ErrUnsure it is to be called again; after any other the
 // target surely has not the guest, and Resume lets it run on here.
-func (d *Driver) Switch(ctx context.Context, t fleet.Task) (fleet.Progress, error) {
-	p, err := d.switchOver(ctx, t)
+//
+// lead is called when the guest stands still at a moment at which it can be dumped:
+// until then its kernel has to hear what it waits for.
+func (d *Driver) Switch(ctx context.Context, t fleet.Task, lead func(away bool)) (fleet.Progress, error) {
+	p, err := d.switchOver(ctx, t, lead)
 	if err != nil {
 		return fleet.Progress{}, fmt.Errorf("switch guest %s: %w", t.Guest.ID, err)
 	}
 	return p, nil
 }
 
-func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, error) {
+func (d *Driver) switchOver(ctx context.Context, t fleet.Task, lead func(bool)) (fleet.Progress, error) {
 	g, err := d.here(t.Guest.ID)
 	if err != nil {
 		// An earlier call may have come to its end before the guest ended here.
@@ -40,11 +43,13 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, 
 	case c == nil || c.Migration != t.Order.Migration || !c.Good || c.Off:
 		return fleet.Progress{}, fmt.Errorf("there is no copy of migration %q under way", t.Order.Migration)
 	case c.Left:
+		lead(true)
 		return c.Cost, nil
 	case c.Asked:
+		lead(true)
 		return d.settled(ctx, g)
 	}
-	if err := d.handOver(ctx, g); err != nil {
+	if err := d.handOver(ctx, g, lead); err != nil {
 		if g.remembered().Copy.Asked {
 			return fleet.Progress{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
 		}
@@ -55,7 +60,7 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, 
 
 // handOver freezes the guest, sends the rest and has the target make it run.
 // Only when Copy.Asked is remembered may the target have it.
-func (d *Driver) handOver(ctx context.Context, g *guest) error {
+func (d *Driver) handOver(ctx context.Context, g *guest, lead func(bool)) error {
 	s, err := d.resumeSending(ctx, g)
 	if err != nil {
 		return err
@@ -68,14 +73,13 @@ func (d *Driver) handOver(ctx context.Context, g *guest) error {
 		return err
 	}
 	defer linkable()
-	s.Pause()
 	images := filepath.Join(g.dir, imagesDir)
 	defer func() {
 		if !g.remembered().Copy.Left { // of one that has left Stop clears all away
 			rootfs.Clear(images)
 		}
 	}()
-	if err := d.dumpStill(ctx, g, s, images); err != nil {
+	if err := d.dumpStill(ctx, stillness{g, s, images, lead}); err != nil {
 		return err
 	}
 	if err := fault.Point("container.switch.after-dump"); err != nil {
@@ -89,53 +93,89 @@ func (d *Driver) handOver(ctx context.Context, g *guest) error {
 }
 
 // What keeps a guest from being dumped at one moment, as a connection that is
-// being made, is over as soon as its programs run again for a moment.
+// being made, is over as soon as its programs run again for a moment, or its peers
+// have what it owes them.
 const (
-	dumpTries   = 20
-	passingTime = 5 * time.Millisecond
+	passingLimit = 5 * time.Second // of trying
+	passingTime  = 5 * time.Millisecond
+	passingMost  = 200 * time.Millisecond // between two tries
 )
+
+// stillness is what a guest is dumped with while it stands still.
+type stillness struct {
+	guest  *guest
+	out    *haul.Out
+	images string // folder for what CRIU writes
+	lead   func(away bool)
+}
 
 // dumpStill freezes the guest at a moment at which it can be dumped, and sends
 // what only then holds still: what the target lacks of its files and memory, and
-// the rest of it as images in a folder.
-func (d *Driver) dumpStill(ctx context.Context, g *guest, s *haul.Out, images string) error {
-	for try := 1; ; try++ {
-		if err := d.freeze(g); err != nil {
+// the rest of it as images.
+func (d *Driver) dumpStill(ctx context.Context, s stillness) error {
+	wait := passingTime
+	for begun := time.Now(); ; wait = min(2*wait, passingMost) {
+		seen, err := d.tryStill(ctx, s)
+		if err == nil || !errors.Is(err, criu.ErrPassing) {
 			return err
 		}
-		if err := fault.Point("container.switch.after-freeze"); err != nil {
+		if time.Since(begun) > passingLimit || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		s.lead(false)
+		if err := d.thaw(s.guest); err != nil {
 			return err
 		}
-		s.Stage("freeze")
-		early, err := proc.Connecting(g.remembered().Process.PID)
-		if err == nil && early && try < dumpTries {
-			err = criu.ErrPassing
-		} else if err == nil {
-			early = false
-			if err = errors.Join(s.Pass(ctx, true), d.cut(g)); err == nil {
-				s.Stage("rest")
-				err = d.dump(ctx, g, s, images)
-				s.Stage("dump")
-			}
-		}
-		if err == nil || !errors.Is(err, criu.ErrPassing) || try >= dumpTries {
-			return err
-		}
-		if err := d.thaw(g); err != nil {
-			return err
-		}
-		time.Sleep(passingTime)
-		if early {
+		time.Sleep(wait)
+		if !seen {
 			continue
 		}
 		// What is written from now on nobody would see.
-		if err := s.Track(ctx); err != nil {
+		if err := s.out.Track(ctx); err != nil {
 			return err
 		}
-		if err := s.Pass(ctx, false); err != nil {
+		if err := s.out.Pass(ctx, false); err != nil {
 			return err
 		}
 	}
+}
+
+// tryStill tries it once. seen says that the last pass was made. After an error the
+// guest stands still.
+func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err error) {
+	s.out.Pause()
+	if err := d.freeze(s.guest); err != nil {
+		return false, err
+	}
+	if err := fault.Point("container.switch.after-freeze"); err != nil {
+		return false, err
+	}
+	s.out.Stage("freeze")
+	if err := s.guest.passing(); err != nil {
+		return false, err
+	}
+	s.lead(true)
+	if err := errors.Join(s.out.Pass(ctx, true), d.cut(s.guest)); err != nil {
+		return true, err
+	}
+	s.out.Stage("rest")
+	// Its kernel has not stood still: it took what came until it was led away.
+	if err := s.guest.passing(); err != nil {
+		return true, err
+	}
+	err = d.dump(ctx, s.guest, s.out, s.images)
+	s.out.Stage("dump")
+	return true, err
+}
+
+// passing gives an error while the guest has connections that CRIU cannot take
+// along, or would lose without a word.
+func (g *guest) passing() error {
+	odd, err := proc.Unsettled(g.remembered().Process.PID)
+	if err == nil && odd != "" {
+		err = fmt.Errorf("%s: %w", odd, criu.ErrPassing)
+	}
+	return err
 }
 
 // ask has the target make the guest run there: the point of no return. From

@@ -171,6 +171,23 @@ func TestLock(t *testing.T) {
 	}
 }
 
+// TestLockIsWaitedFor: what a killed process was just starting lets go in a moment.
+func TestLockIsWaitedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	first, err := Hold(path, "the first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(100*time.Millisecond, func() { first.file.Close() })
+	second, err := Hold(path, "the second")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Release(); err != nil {
+		t.Error(err)
+	}
+}
+
 // Of many that take and give back the same lock never two have it.
 func TestLockExcludes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.lock")

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,9 +24,25 @@ func (h Held) Error() string {
 	return fmt.Sprintf("%s is already running here (it holds %s)", h.By, h.Path)
 }
 
+// What a process that was killed was just starting holds its lock until it runs
+// its own program.
+const (
+	heldLimit = 2 * time.Second
+	heldAgain = 20 * time.Millisecond
+)
+
 // Hold takes a lock, and writes into its file what it is held for. The error
-// is a Held if somebody else has it.
+// is a Held if somebody else has it, and not only for a moment.
 func Hold(path, purpose string) (*Lock, error) {
+	for begun := time.Now(); ; time.Sleep(heldAgain) {
+		l, err := hold(path, purpose)
+		if held := (Held{}); !errors.As(err, &held) || time.Since(begun) > heldLimit {
+			return l, err
+		}
+	}
+}
+
+func hold(path, purpose string) (*Lock, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}

@@ -167,9 +167,8 @@ func TestFullDisk(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "full") {
 		t.Fatalf("after %d commits: %v", answered, err)
 	}
-	began := time.Now()
-	if _, err := s.Commit(ctx, snap.Revision, fleet.Changeset{GoneJobs: []fleet.JobID{"j0"}}); err == nil || time.Since(began) > opLimit/2 {
-		t.Fatalf("a stopped store answered %v after %v", err, time.Since(began))
+	if _, err := s.Commit(ctx, snap.Revision, fleet.Changeset{GoneJobs: []fleet.JobID{"j0"}}); err == nil || strings.Contains(err.Error(), "did not answer") {
+		t.Fatalf("a stopped store answered %v", err)
 	}
 	t.Logf("after %d commits: %v", answered, err)
 	soon, cancel := context.WithTimeout(ctx, 2*roomEvery)

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 
+	"pagurus/act/qemu/accel"
+	"pagurus/act/qemu/cpu"
 	"pagurus/act/qemu/stream"
 	"pagurus/fleet"
 )
@@ -90,8 +92,8 @@ func args(m machine) []string {
 		"-name", "guest=" + string(m.guest) + ",debug-threads=on",
 		"-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
 		"-machine", machineType,
-		"-accel", accelerator(m.accelerator),
-		"-cpu", cpuModel(m.accelerator),
+		"-accel", cpu.Accelerator(m.accelerator),
+		"-cpu", cpu.Model(m.accelerator),
 		"-smp", fmt.Sprint(m.cpus),
 		"-m", memory(m),
 		"-sandbox", sandbox,
@@ -109,10 +111,11 @@ func args(m machine) []string {
 		"-device", "virtserialport,bus=serial.0,chardev=" + linkChardev + ",name=" + linkName,
 		"-object", "rng-builtin,id=rng",
 		"-device", "virtio-rng-pci,rng=rng",
-		// It takes no memory from the guest: by it the guest says, while it is
-		// copied, what is free and need not be.
+		// By it the guest says, while it is copied, what is free and need not be;
+		// and it gives memory back to the host's owner, of which it takes again
+		// what it needs before a program would have to die.
 		"-object", "iothread,id=hints",
-		"-device", "virtio-balloon-pci,free-page-hint=on,iothread=hints",
+		"-device", "virtio-balloon-pci,free-page-hint=on,deflate-on-oom=on,iothread=hints",
 	}
 	if m.incoming || m.state != nil {
 		// -S: what has been received stays paused until Resume says otherwise.
@@ -144,48 +147,16 @@ const firstWhole = 9
 // memory, once, when a copy begins. Seen with 7.2: without the odd pages one
 // move in three or four breaks the guest, with them none in hundreds.
 func losesPages(a Ability) bool {
-	return a.Accelerator == emulation && stream.Major(a.Version) < firstWhole
-}
-
-func accelerator(name string) string {
-	if name == emulation {
-		return "tcg,thread=multi"
-	}
-	return name
-}
-
-// emulatedCPU has x86-64-v2 and AVX, is the same in every version of QEMU, and
-// costs less to emulate than all that QEMU can do ("max"). It cannot be less:
-// Open MPI loads Debian's libpsm2, which uses AVX at its start, at times, without
-// asking whether there is any.
-const emulatedCPU = "SandyBridge-v1"
-
-// cpuModel leaves out of it what only some versions emulate, and adds the name by
-// which the guest agent knows that it is emulated.
-func cpuModel(accelerator string) string {
-	if accelerator == emulation {
-		return emulatedCPU + ",-x2apic,-tsc-deadline,model-id=QEMU TCG CPU"
-	}
-	return "host"
+	return a.Accelerator == accel.Emulation && stream.Major(a.Version) < firstWhole
 }
 
 // seenCPU names what guests see, so that a guest is only moved where it sees
-// the same: "host" means the processor of this machine. Where memory is uneven
-// that is part of the name.
+// the same. Where memory is uneven that is part of the name.
 func seenCPU(a Ability) string {
 	if losesPages(a) {
-		return emulatedCPU + " of a QEMU before 9"
+		return cpu.Emulated + " of a QEMU before 9"
 	}
-	if a.Accelerator == emulation {
-		return emulatedCPU
-	}
-	text, _ := os.ReadFile("/proc/cpuinfo") // unreadable: all such hosts are taken to be alike
-	for line := range strings.Lines(string(text)) {
-		if name, model, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(model)
-		}
-	}
-	return "host"
+	return cpu.Seen(a.Accelerator)
 }
 
 // rootDisk is JSON because a path may hold commas.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/act/qemu/accel"
 	"pagurus/act/qemu/snapshot"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -24,7 +25,7 @@ const loadLimit = time.Minute
 // fromSnapshot reports whether guests of this host start from snapshots. Under
 // KVM they boot in about the time that loading one takes.
 func (d *Driver) fromSnapshot() bool {
-	return d.config.Snapshots > 0 && d.ability.Accelerator == emulation
+	return d.config.Snapshots > 0 && d.ability.Accelerator == accel.Emulation
 }
 
 // create makes a guest that runs: from the snapshot of one of the same make that

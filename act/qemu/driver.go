@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"pagurus/act/qemu/accel"
 	"pagurus/act/qemu/initrd"
 	"pagurus/act/qemu/proc"
 	"pagurus/act/qemu/qmp"
@@ -138,7 +139,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	}
 	if d.config.Accelerator != "" {
 		d.ability.Accelerator = d.config.Accelerator
-		if d.ability.Version, err = versionOf(ctx, d.binary); err != nil {
+		if d.ability.Version, err = accel.VersionOf(ctx, d.binary); err != nil {
 			return err
 		}
 		d.ability.NoPostCopy = d.tryPostCopy(ctx)

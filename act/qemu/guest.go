@@ -108,15 +108,7 @@ func (d *Driver) LastWords(id fleet.GuestID) string {
 
 // words is what is in a guest's folder of what QEMU and the guest said last.
 func words(dir string) string {
-	const lines = 6
-	said, console := files.Tail(filepath.Join(dir, ownLog), lines), files.Tail(filepath.Join(dir, consoleLog), lines)
-	switch {
-	case said == "":
-		return console
-	case console == "":
-		return said
-	}
-	return said + " (console: " + console + ")"
+	return files.Words(filepath.Join(dir, ownLog), filepath.Join(dir, consoleLog))
 }
 
 // release lets go of the guest; its process runs on.

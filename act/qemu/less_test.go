@@ -73,7 +73,7 @@ func (w *world) move(t *testing.T, tk fleet.Task, from, to *qemu.Driver) fleet.P
 	if err := from.Copy(t.Context(), tk, func(fleet.Progress) {}); err != nil {
 		t.Fatal(err)
 	}
-	p, err := from.Switch(t.Context(), tk)
+	p, err := from.Switch(t.Context(), tk, func(bool) {})
 	if err != nil {
 		t.Fatal(err)
 	}

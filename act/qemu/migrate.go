@@ -1,7 +1,6 @@
 package qemu
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -221,45 +220,6 @@ func (g *guest) wait(ctx context.Context, events <-chan qmp.Event, most time.Dur
 	return nil
 }
 
-// callOff ends a copy under way and sees to it that the guest runs. After a
-// copy that has been completed it does nothing but say so.
-func (g *guest) callOff(ctx context.Context, q *qmp.Client) error {
-	if g.dead() {
-		return nil
-	}
-	errGone := errors.New("the guest is with the target already")
-	if info, err := queryMigrate(ctx, q); err != nil || info.parted() && g.hasLeft(info) {
-		return cmp.Or(err, errGone)
-	}
-	if err := q.Do(ctx, "migrate_cancel", nil, nil); err != nil {
-		return err
-	}
-	events, stop := q.Subscribe()
-	defer stop()
-	for {
-		info, err := queryMigrate(ctx, q)
-		if err != nil {
-			return err
-		}
-		if g.hasLeft(info) {
-			return errGone
-		}
-		if !info.underWay() {
-			return g.run(ctx, q)
-		}
-		if err := g.wait(ctx, events, lookEvery); err != nil {
-			return err
-		}
-	}
-}
-
-// hasLeft reports whether the target has the guest, and whether the migration is
-// one out of here: QEMU also calls completed what it once took in.
-func (g *guest) hasLeft(info migration) bool {
-	c := g.remembered().Copy
-	return (info.Status == stateCompleted || info.parted()) && c != nil && c.Begun
-}
-
 // settleLimit: QEMU lets a guest run again by itself soon after a copy that
 // did not come to its end.
 const settleLimit = 500 * time.Millisecond
@@ -290,7 +250,11 @@ func (g *guest) run(ctx context.Context, q *qmp.Client) error {
 // the target has it whole. Called again it says the same again. After an error
 // that wraps fleet.ErrUnsure it is to be called again; after any other the
 // target surely has not the guest, and Resume lets it run on here.
-func (d *Driver) Switch(ctx context.Context, t fleet.Task) (fleet.Progress, error) {
+//
+// lead is called before the guest is paused: what comes meanwhile it reads, or the
+// target does.
+func (d *Driver) Switch(ctx context.Context, t fleet.Task, lead func(away bool)) (fleet.Progress, error) {
+	lead(true)
 	p, err := d.switchOver(ctx, t)
 	if err != nil {
 		return fleet.Progress{}, fmt.Errorf("switch guest %s: %w", t.Guest.ID, err)

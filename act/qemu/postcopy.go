@@ -23,6 +23,10 @@ const (
 	// stateSent is how long QEMU may have been sending memory afterwards without
 	// having counted any: a guest may have had none left.
 	stateSent = 300 * time.Millisecond
+	// muteLimit is how long QEMU may take to say how much of a guest has come. One
+	// that waits for memory itself answers nothing, maybe never: whoever asked is
+	// to ask again, and knows whether there is still somebody to send it.
+	muteLimit = 5 * time.Second
 )
 
 // tryPostCopy finds out whether guests can come to this host by post-copy, as
@@ -102,7 +106,9 @@ func (d *Driver) Gather(ctx context.Context, id fleet.GuestID) error {
 }
 
 func (d *Driver) gather(ctx context.Context, id fleet.GuestID) error {
-	g, q, err := d.here(ctx, id)
+	short, cancel := context.WithTimeout(ctx, muteLimit)
+	g, q, err := d.here(short, id)
+	cancel()
 	if errors.Is(err, fleet.ErrAbsent) {
 		return err
 	}
@@ -111,7 +117,10 @@ func (d *Driver) gather(ctx context.Context, id fleet.GuestID) error {
 	}
 	for err == nil {
 		var info migration
-		if info, err = queryMigrate(ctx, q); err != nil {
+		short, cancel = context.WithTimeout(ctx, muteLimit)
+		info, err = queryMigrate(short, q)
+		cancel()
+		if err != nil {
 			break
 		}
 		switch info.Status {

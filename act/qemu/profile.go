@@ -40,16 +40,9 @@ func (d *Driver) profile(ctx context.Context, id fleet.GuestID) (fleet.Profile, 
 	if info, err := queryMigrate(ctx, q); err != nil || info.underWay() {
 		return fleet.Profile{}, errors.Join(err, errors.New("it is being moved"))
 	}
-	g.mu.Lock()
-	area := g.memory
-	g.mu.Unlock()
-	if area.Bytes == 0 {
-		if area, err = ram.Find(ctx, g.remembered().Process.PID, q.Do); err != nil {
-			return fleet.Profile{}, err
-		}
-		g.mu.Lock()
-		g.memory = area
-		g.mu.Unlock()
+	area, err := g.area(ctx, q)
+	if err != nil {
+		return fleet.Profile{}, err
 	}
 	return ram.Look(ctx, area, looks)
 }

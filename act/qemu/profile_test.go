@@ -41,27 +41,27 @@ func TestProfile(t *testing.T) {
 		if _, err := drivertest.Ask(t.Context(), d, id, fmt.Sprintf("dirty %d", rate)); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second)
-		p, err := d.Profile(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("%d MiB/s: %d MiB filled, looked for %s of a processor", rate, p.FilledBytes>>20, p.Took)
-		if p.Took > everyHalf/100 {
-			t.Errorf("a look took %s of a processor, which is more than 1 %% if done every %s", p.Took, everyHalf)
-		}
-		if p.MemoryBytes < memory || p.MemoryBytes > memory+mib || p.FilledBytes < 30*mib || p.FilledBytes > p.MemoryBytes {
-			t.Errorf("of %d MiB %d are filled", p.MemoryBytes>>20, p.FilledBytes>>20)
-		}
-		for _, c := range p.Changed {
-			want := min(float64(rate)*c.Within.Seconds(), 16)
-			got := float64(c.Bytes) / mib
-			t.Logf("  within %-12s %5.2f MiB changed, the program %5.2f", c.Within, got, want)
-			// The kernel and the guest agent's stand-in change some pages of
-			// their own; an emulated guest on a busy machine falls behind.
-			if got > want+3 || got < want*0.6-1 {
-				t.Errorf("within %s %.1f MiB changed, the program dirtied %.1f", c.Within, got, want)
+		// An emulated guest on a busy machine falls behind at times, and catches up.
+		var wrong []string
+		for range 3 {
+			time.Sleep(time.Second)
+			p, err := d.Profile(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
 			}
+			t.Logf("%d MiB/s: %d MiB filled, looked for %s of a processor", rate, p.FilledBytes>>20, p.Took)
+			if p.Took > everyHalf/100 {
+				t.Errorf("a look took %s of a processor, which is more than 1 %% if done every %s", p.Took, everyHalf)
+			}
+			if p.MemoryBytes < memory || p.MemoryBytes > memory+mib || p.FilledBytes < 30*mib || p.FilledBytes > p.MemoryBytes {
+				t.Errorf("of %d MiB %d are filled", p.MemoryBytes>>20, p.FilledBytes>>20)
+			}
+			if wrong = misjudged(t, p, float64(rate)); len(wrong) == 0 {
+				break
+			}
+		}
+		for _, what := range wrong {
+			t.Error(what)
 		}
 	}
 	if err := d.Close(); err != nil {
@@ -69,6 +69,22 @@ func TestProfile(t *testing.T) {
 	}
 	t.Logf("qemu itself sees %d MiB change in a second", w.changedInASecond(t, id))
 	d = w.open(t, 0)
+}
+
+// misjudged says within which times a look saw another change than that of a program
+// that dirties so many MiB a second. The kernel and the guest agent's stand-in change
+// some pages of their own.
+func misjudged(t *testing.T, p fleet.Profile, rate float64) (wrong []string) {
+	t.Helper()
+	for _, c := range p.Changed {
+		want := min(rate*c.Within.Seconds(), 16)
+		got := float64(c.Bytes) / (1 << 20)
+		t.Logf("  within %-12s %5.2f MiB changed, the program %5.2f", c.Within, got, want)
+		if got > want+3 || got < want*0.6-1 {
+			wrong = append(wrong, fmt.Sprintf("within %s %.1f MiB changed, the program dirtied %.1f", c.Within, got, want))
+		}
+	}
+	return wrong
 }
 
 // changedInASecond asks QEMU, whose monitor has to be free.
@@ -133,7 +149,7 @@ func TestProfileOfTheMoved(t *testing.T) {
 	if !refused {
 		t.Error("a guest that is being copied was looked at")
 	}
-	if _, err := from.Switch(t.Context(), tk); err != nil {
+	if _, err := from.Switch(t.Context(), tk, func(bool) {}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := from.Profile(t.Context(), tk.Guest.ID); err == nil {

@@ -4,19 +4,21 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/qemu/accel"
 	"pagurus/act/qemu/proc"
 	"pagurus/fleet"
 )
 
 func TestArgs(t *testing.T) {
 	m := machine{
-		guest: "j7g2", accelerator: emulation, cpus: 2, memoryBytes: 512 << 20, kernel: "/i/vmlinuz", initrd: "/r/initrd/x",
+		guest: "j7g2", accelerator: accel.Emulation, cpus: 2, memoryBytes: 512 << 20, kernel: "/i/vmlinuz", initrd: "/r/initrd/x",
 		root: `/i,m/"root".img`, mac: "02:70:67:00:07:03", tap: 3,
 	}
 	const want = `-name guest=j7g2,debug-threads=on
@@ -47,7 +49,7 @@ func TestArgs(t *testing.T) {
 -object rng-builtin,id=rng
 -device virtio-rng-pci,rng=rng
 -object iothread,id=hints
--device virtio-balloon-pci,free-page-hint=on,iothread=hints
+-device virtio-balloon-pci,free-page-hint=on,deflate-on-oom=on,iothread=hints
 `
 	if got := lines(args(m)); got != want {
 		t.Errorf("the command line is\n%s\nwant\n%s", got, want)
@@ -56,7 +58,7 @@ func TestArgs(t *testing.T) {
 	if got := lines(args(m)); got != want+"-S\n-incoming defer\n" {
 		t.Errorf("a target's command line differs by more than what makes it one:\n%s", got)
 	}
-	m.accelerator, m.uneven, m.memoryBytes = hardware, true, 1
+	m.accelerator, m.uneven, m.memoryBytes = accel.Hardware, true, 1
 	got := lines(args(m))
 	for _, part := range []string{"-accel kvm\n", "-cpu host\n", "-m 1032K\n"} {
 		if !strings.Contains(got, part) {
@@ -82,9 +84,9 @@ func lines(args []string) string {
 
 func TestLosesPages(t *testing.T) {
 	for a, want := range map[Ability]bool{
-		{Accelerator: emulation, Version: "7.2.22"}: true, {Accelerator: emulation, Version: "8.2.9"}: true,
-		{Accelerator: emulation, Version: "9.0.0"}: false, {Accelerator: emulation, Version: "10.0.2"}: false,
-		{Accelerator: emulation, Version: "?"}: true, {Accelerator: hardware, Version: "7.2.22"}: false,
+		{Accelerator: accel.Emulation, Version: "7.2.22"}: true, {Accelerator: accel.Emulation, Version: "8.2.9"}: true,
+		{Accelerator: accel.Emulation, Version: "9.0.0"}: false, {Accelerator: accel.Emulation, Version: "10.0.2"}: false,
+		{Accelerator: accel.Emulation, Version: "?"}: true, {Accelerator: accel.Hardware, Version: "7.2.22"}: false,
 	} {
 		if got := losesPages(a); got != want {
 			t.Errorf("%+v loses pages: %t", a, got)
@@ -248,7 +250,7 @@ func TestInspectShortOfFiles(t *testing.T) {
 	if watched == nil || errors.Is(watched, os.ErrNotExist) {
 		t.Errorf("a process that runs is said to be gone: %v", watched)
 	}
-	if before.CPUs = 0; !ok || during != before {
+	if before.CPUs = 0; !ok || !reflect.DeepEqual(during, before) {
 		t.Errorf("%t %+v, before %+v", ok, during, before)
 	}
 	g.record.Process.Ticks++

@@ -31,7 +31,7 @@ func TestTroublesDoNotWait(t *testing.T) {
 		if len(lines) != 1 || !strings.Contains(lines[0], "out of order") {
 			t.Errorf("troubles: %q", lines)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(startLimit):
 		t.Fatal("it waits")
 	}
 	s.leave()

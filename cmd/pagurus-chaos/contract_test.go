@@ -34,7 +34,7 @@ func TestLinks(t *testing.T) {
 	ip("-n", space, "addr", "add", there+"/30", "dev", "eth0")
 	ip("-n", space, "link", "set", "eth0", "up")
 	heard := func() (n int) { return sent(t, space, here, 150) }
-	testkit.Until(t, 10*time.Second, "the link carries", func() bool { return heard() > 0 })
+	testkit.Until(t, time.Minute, "the link carries", func() bool { return heard() > 0 })
 	if n := heard(); n < 145 {
 		t.Fatalf("%d of 150 came over a sound link", n)
 	}
@@ -52,7 +52,7 @@ func TestLinks(t *testing.T) {
 		if err := heal(); err != nil {
 			t.Fatalf("%s: %v", c.kind, err)
 		}
-		testkit.Until(t, 10*time.Second, "the link is sound again", func() bool { return heard() >= 145 })
+		testkit.Until(t, time.Minute, "the link is sound again", func() bool { return heard() >= 145 })
 	}
 }
 

@@ -47,6 +47,7 @@ func main() {
 	flag.StringVar(&only, "only", "", "only faults of these kinds, joined by commas: "+list(kinds(fleet.VM))+"; of containers "+list(kinds(fleet.Container)))
 	flag.IntVar(&c.hosts, "hosts", 3, "hosts of the lab")
 	flag.IntVar(&c.seconds, "seconds", 30, "how long each job computes")
+	flag.StringVar(&c.memory, "mem", "192M", "memory of each guest")
 	flag.Parse()
 	flag.Visit(func(f *flag.Flag) { c.bounded = c.bounded || f.Name == "duration" })
 	err := c.start(fleet.Kind(of), only)

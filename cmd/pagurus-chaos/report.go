@@ -209,7 +209,7 @@ func traces() map[string]bool {
 		return false
 	})
 	for _, pattern := range []string{
-		"/run/netns/" + namespaceOf + "*", "/sys/class/net/pglab*", labRun, labState, "/sys/fs/cgroup/*/pagurus-lab", "/sys/fs/cgroup/pagurus-lab",
+		"/run/netns/" + namespaceOf + "*", "/sys/class/net/pglab*", labRun, labState, "/sys/fs/cgroup/*/pagurus-lab*", "/sys/fs/cgroup/pagurus-lab*",
 		memoryRoot + "/" + squeezeGroup + "*", unifiedRoot + "/" + squeezeGroup + "*",
 	} {
 		files, _ := filepath.Glob(pattern) // constant patterns are well-formed

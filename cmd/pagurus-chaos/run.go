@@ -23,7 +23,8 @@ type chaos struct {
 	limit   time.Duration // of the part in which faults come
 	bounded bool          // somebody said so: fewer faults are no failure
 	hosts   int
-	seconds int // a job computes
+	seconds int    // a job computes
+	memory  string // of a guest
 	drive.Pagurus
 	began time.Time
 
@@ -205,7 +206,7 @@ func (c *chaos) renew(ctx context.Context) {
 			// What fails while the controller is away is tried again; a job that
 			// was begun all the same is seen with the next snapshot.
 			_, _ = c.Type(ctx, "run", "--detach", "--no-trace", "-n", fmt.Sprint(slot.ranks), "--guests", fmt.Sprint(slot.guests), "--cpus", "1",
-				"--mem", "192M", "--kind", string(c.kind), "--image", "openmpi", "--", "./witness", fmt.Sprint(c.seconds), "4", "4000")
+				"--mem", c.memory, "--kind", string(c.kind), "--image", "openmpi", "--", "./witness", fmt.Sprint(c.seconds), "4", "4000")
 			_ = drive.Pause(ctx, 5*lookEvery)
 		}
 	}

@@ -1,12 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -19,6 +19,7 @@ import (
 
 	"pagurus/act/etcd"
 	"pagurus/act/machine"
+	"pagurus/act/owner"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
 )
@@ -53,6 +54,7 @@ func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
 	flags.IntVar(&f.snapshots, "snapshots", 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
 	flags.StringVar(&f.group, "group", "", "")
 	_ = flags.MarkHidden("group")
+	flags.StringVar(&f.others, "others", string(owner.Machine), "whose use of the CPUs counts as the owner's: machine (everybody's but Pagurus's), network (who is in this network namespace) or cgroup:PATH")
 	return flags.String("memory", "", "memory for guests (default: all but 1 GiB, or half of it where that is less)")
 }
 
@@ -71,7 +73,10 @@ func (f *hostFlags) finish(memory string) error {
 		return errors.New("--snapshots must not be negative")
 	}
 	if f.group == "" {
-		f.group = "pagurus/" + f.name
+		f.group = hostGroup(f.name)
+	}
+	if _, err := owner.ParseScope(f.others); err != nil {
+		return fmt.Errorf("--others %w", err)
 	}
 	if memory == "" {
 		return nil
@@ -125,30 +130,13 @@ works behind a firewall; guests run on when it ends, and it finds them again.`,
 			return err
 		}
 		if f.address == "" {
-			f.address = towards(at.Address)
+			f.address = cmp.Or(machine.Towards(at.Address), loopback)
 		}
 		ctx, stop := untilSignal(cmd.Context())
 		defer stop()
 		return runAgent(ctx, f, client, log)
 	}
 	return cmd
-}
-
-// towards is the address this machine has on the way to the controller.
-func towards(controller string) string {
-	if strings.HasPrefix(controller, "unix:") {
-		return loopback
-	}
-	conn, err := net.Dial("udp", controller) // sends nothing; the kernel chooses the way
-	if err != nil {
-		return loopback
-	}
-	defer func() { _ = conn.Close() }()
-	host, _, err := net.SplitHostPort(conn.LocalAddr().String())
-	if err != nil {
-		return loopback
-	}
-	return host
 }
 
 // runAgent is a host until ctx ends.

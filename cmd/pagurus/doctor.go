@@ -16,9 +16,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/act/cgroup/slice"
 	"pagurus/act/container/criu"
 	"pagurus/act/image"
 	"pagurus/act/machine"
+	"pagurus/act/owner"
 	"pagurus/act/qemu"
 	"pagurus/act/qemu/uffd"
 	"pagurus/fleet"
@@ -123,7 +125,35 @@ func examine(ctx context.Context) []machine.Finding {
 		found = append(found, lookGuests(ctx)...)
 		found = append(found, lookContainers(ctx))
 	}
-	return append(found, lookImages())
+	return append(found, lookSlices(), lookSensors(ctx), lookImages())
+}
+
+// lookSlices tries whether the classes of jobs can have time slices here.
+func lookSlices() machine.Finding {
+	why := slice.Missing()
+	f := machine.Finding{Name: "time slices", OK: why == "", Detail: "classes of jobs have their own"}
+	if !f.OK {
+		f.Detail = "classes of jobs have weights only: " + why
+	}
+	return f
+}
+
+// lookSensors asks once what tells whether this machine's owner is there.
+func lookSensors(ctx context.Context) machine.Finding {
+	f := machine.Finding{Name: "owner's sensors", Detail: "all of them work"}
+	s, err := owner.Open(owner.Config{})
+	if err != nil {
+		f.Detail = err.Error()
+		return f
+	}
+	deaf := s.Sample(ctx, nil).Deaf
+	if err := s.Close(); err != nil {
+		deaf = append(deaf, err.Error())
+	}
+	if f.OK = len(deaf) == 0; !f.OK {
+		f.Detail = "what cannot be sensed does not count: " + strings.Join(deaf, "; ")
+	}
+	return f
 }
 
 func lookGuestAgent() machine.Finding {

@@ -20,6 +20,7 @@ import (
 	"pagurus/act/image"
 	"pagurus/act/machine"
 	"pagurus/act/overlay"
+	"pagurus/act/owner"
 	"pagurus/act/qemu"
 	"pagurus/act/qemu/uffd"
 	"pagurus/act/share"
@@ -28,23 +29,25 @@ import (
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 	"pagurus/serve/agent"
+	"pagurus/serve/lookout"
 	"pagurus/serve/wire"
 )
 
 // Drivers meet the interfaces they satisfy here and nowhere else.
 var (
-	_ agent.Driver   = (*qemu.Driver)(nil)
-	_ agent.Linker   = (*qemu.Driver)(nil)
-	_ agent.Gatherer = (*qemu.Driver)(nil)
-	_ agent.Driver   = (*container.Driver)(nil)
-	_ agent.Linker   = (*container.Driver)(nil)
-	_ agent.Profiler = (*qemu.Driver)(nil)
-	_ agent.Profiler = (*container.Driver)(nil)
-	_ agent.Examiner = (*container.Driver)(nil)
-	_ agent.Overlay  = (*overlay.Overlay)(nil)
-	_ agent.Shares   = (*share.Shares)(nil)
-	_ agent.Images   = (*image.Store)(nil)
-	_ agent.Inside   = (*guestlink.Client)(nil)
+	_ agent.Driver    = (*qemu.Driver)(nil)
+	_ agent.Linker    = (*qemu.Driver)(nil)
+	_ agent.Gatherer  = (*qemu.Driver)(nil)
+	_ agent.Driver    = (*container.Driver)(nil)
+	_ agent.Linker    = (*container.Driver)(nil)
+	_ agent.Profiler  = (*qemu.Driver)(nil)
+	_ agent.Profiler  = (*container.Driver)(nil)
+	_ agent.Examiner  = (*container.Driver)(nil)
+	_ agent.Overlay   = (*overlay.Overlay)(nil)
+	_ agent.Shares    = (*share.Shares)(nil)
+	_ agent.Images    = (*image.Store)(nil)
+	_ agent.Inside    = (*guestlink.Client)(nil)
+	_ lookout.Sensors = (*owner.Sensors)(nil)
 )
 
 const (
@@ -66,6 +69,7 @@ type hostFlags struct {
 	accelerator string
 	snapshots   int     // of booted guests, for each image
 	group       string  // of processes, above those of the guests
+	others      string  // whose use of the CPUs counts as the owner's
 	cpus        float64 // CPUs all guests may use; 0: all
 	memory      int64   // for guests; 0: what the machine has but its reserve
 }
@@ -83,6 +87,7 @@ type host struct {
 	shares    *share.Shares
 	images    *image.Store
 	groups    *cgroup.Groups
+	sensors   *owner.Sensors
 	lock      *daemon.Lock
 }
 
@@ -116,7 +121,7 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 	if h.images, err = image.Open(f.images); err != nil {
 		return nil, err
 	}
-	if h.groups, err = cgroup.Open(f.group, f.cpus); err != nil {
+	if err = h.openGroups(); err != nil {
 		return nil, err
 	}
 	if h.network, err = overlay.Open(overlay.Config{Host: fleet.HostID(f.name), Address: address}); err != nil {
@@ -169,6 +174,17 @@ func (h *host) openContainers(ctx context.Context, guest string, address netip.A
 	return err
 }
 
+// openGroups gets hold of what guests share the machine by, and of what tells
+// with whom.
+func (h *host) openGroups() (err error) {
+	f := h.flags
+	if h.groups, err = cgroup.Open(f.group, f.cpus); err != nil {
+		return err
+	}
+	h.sensors, err = owner.Open(owner.Config{Scope: owner.Scope(f.others), Group: f.group, Used: h.groups.Used, Run: f.run})
+	return err
+}
+
 // judge has the policy judge a copy: it is told of the passes over memory that
 // are over, of which seen has what was so when each pass began.
 func judge(l fleet.Limits, seen []fleet.Progress) (bool, error) {
@@ -207,6 +223,9 @@ func (h *host) close() error {
 	if h.network != nil {
 		errs = append(errs, h.network.Close())
 	}
+	if h.sensors != nil {
+		errs = append(errs, h.sensors.Close())
+	}
 	if h.lock != nil {
 		errs = append(errs, h.lock.Release())
 	}
@@ -223,11 +242,16 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 		drivers[fleet.Container] = h.light
 	}
 	h.images.FetchWith(client.FetchImageFile)
+	held := classes{h.groups, h.machine.CPUs}
 	return agent.New(agent.Config{
 		Host: fleet.HostID(h.flags.name), Run: h.flags.run, Drivers: drivers,
 		Inside: func(id fleet.GuestID, l agent.Linker) agent.Inside {
 			return guestlink.New(func(ctx context.Context) (io.ReadWriteCloser, error) { return l.Link(ctx, id) })
 		},
+		Owner: lookout.New(lookout.Config{
+			Sensors: h.sensors, Guests: held, CPUs: h.machine.CPUs, File: filepath.Join(h.flags.run, ownerFile), Log: log,
+		}),
+		Classes: held,
 		Overlay: h.network, Shares: h.shares, Images: h.images, Controller: agent.Remote(client),
 		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.cpus, Log: log,
 	})
@@ -255,8 +279,11 @@ func (h *host) facts() fleet.Facts {
 	return f
 }
 
+// ownerFile keeps what the host's owner has agreed to.
+const ownerFile = "owner.json"
+
 // kept is what a host keeps in its run folder from one agent to the next.
-var kept = []string{"guests", "containers", "container-images", "container-files", "initrd", "shares", "ledger", "cluster", "accelerator.json"}
+var kept = []string{"guests", "containers", "container-images", "container-files", "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile}
 
 // files opens a job's files for its containers, as its user could: where they
 // were shared from, on the same machine, which placement has seen to.

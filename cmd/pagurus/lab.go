@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/act/daemon"
+	"pagurus/act/owner"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
@@ -37,7 +38,8 @@ type lab struct {
 	Hosts         int     `json:"hosts"`
 	CPUsPerHost   float64 `json:"cpus_per_host"` // all guests of a host together may use; 0: no limit
 	MemoryPerHost int64   `json:"memory_per_host_bytes"`
-	Sites         int     `json:"sites,omitempty"` // that hosts belong to in turn; 0: none
+	Sites         int     `json:"sites,omitempty"`       // that hosts belong to in turn; 0: none
+	Accelerator   string  `json:"accelerator,omitempty"` // what guests run with; empty: each agent finds out
 }
 
 func labCommand(std streams) *cobra.Command {
@@ -185,11 +187,7 @@ func labPartCommand(std streams, name, short string, do func(lab, context.Contex
 				if err != nil {
 					return err
 				}
-				accelerator, err := accelerator(ctx)
-				if err != nil {
-					return err
-				}
-				d = l.agent(n, accelerator)
+				d = l.agent(n)
 			}
 			return do(l, ctx, d)
 		},
@@ -290,12 +288,12 @@ func (l lab) controller() daemon.Daemon {
 func labEndpoint() string { return fmt.Sprintf("%s:%d", labController, labListen) }
 
 // agent is the agent of host n.
-func (l lab) agent(n int, accelerator string) daemon.Daemon {
+func (l lab) agent(n int) daemon.Daemon {
 	name := string(hostName(n))
 	run := l.run(n)
 	args := []string{self(), "agent", "--host", name, "--controller", labEndpoint(), "--token-file", filepath.Join(labState, tokenFile),
 		"--state", filepath.Join(labState, name), "--run", run, "--images", defaultImages, "--address", labAddr(n).String(),
-		"--group", labGroup + "/" + name, "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", accelerator}
+		"--group", labGroup(hostName(n)), "--others", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator}
 	if l.Sites > 0 {
 		args = append(args, "--site", fmt.Sprintf("site%d", (n-1)%l.Sites+1))
 	}

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/cgroup"
 	"pagurus/act/daemon"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
@@ -108,10 +109,9 @@ func free() error {
 }
 
 // begin makes what is not there yet, and waits until all of it works together.
-func (l lab) begin(ctx context.Context, std streams) error {
+func (l lab) begin(ctx context.Context, std streams) (err error) {
 	std.say("looking how guests can run here")
-	accelerator, err := accelerator(ctx)
-	if err != nil {
+	if l.Accelerator, err = accelerator(ctx); err != nil {
 		return err
 	}
 	if err := l.write(); err != nil {
@@ -142,7 +142,7 @@ func (l lab) begin(ctx context.Context, std streams) error {
 	}
 	std.say("starting " + view.Count(l.Hosts, "agent"))
 	for n := 1; n <= l.Hosts; n++ {
-		if err := l.agent(n, accelerator).Start(); err != nil {
+		if err := l.agent(n).Start(); err != nil {
 			return err
 		}
 	}
@@ -159,7 +159,7 @@ func (l lab) awaitWhole(ctx context.Context) error {
 		return err
 	}
 	for n := 1; n <= l.Hosts; n++ {
-		a := l.agent(n, "")
+		a := l.agent(n)
 		if _, err := os.Stat(a.PIDFile); err != nil {
 			continue
 		}
@@ -219,7 +219,7 @@ func (l lab) missing() []string {
 func (l lab) daemons() []daemon.Daemon {
 	all := []daemon.Daemon{l.controller()}
 	for n := 1; n <= l.Hosts; n++ {
-		all = append(all, l.agent(n, ""))
+		all = append(all, l.agent(n))
 	}
 	return all
 }
@@ -276,7 +276,7 @@ func clearAway(ctx context.Context, hosts int) error {
 	for _, name := range daemon.Namespaces(labNamespace) {
 		errs = append(errs, name.Remove())
 	}
-	errs = append(errs, removeLabLinks(), unmountBelow(labRun), unmountBelow(labState), removeGroups(labGroup), removeSocket())
+	errs = append(errs, removeLabLinks(), unmountBelow(labRun), unmountBelow(labState), cgroup.Sweep(labGroup("*")), removeSocket())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("clearing the lab away: %w", err)
 	}
@@ -309,9 +309,9 @@ func (l lab) sweep(ctx context.Context, n int) error {
 	ctx, stop := context.WithTimeout(ctx, sweepLimit)
 	defer stop()
 	var said strings.Builder
-	err := l.agent(n, "").Once(ctx, &said, self(), "agent", "--sweep", "--host", string(hostName(n)), "--run", l.run(n),
+	err := l.agent(n).Once(ctx, &said, self(), "agent", "--sweep", "--host", string(hostName(n)), "--run", l.run(n),
 		"--state", filepath.Join(labState, string(hostName(n))), "--images", defaultImages, "--address", labAddr(n).String(),
-		"--group", labGroup+"/"+string(hostName(n)))
+		"--group", labGroup(hostName(n)))
 	if err != nil {
 		return fmt.Errorf("ending the guests of %s: %w: %s", hostName(n), err, strings.TrimSpace(said.String()))
 	}

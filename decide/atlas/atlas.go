@@ -56,7 +56,15 @@ func (a *Atlas) Hosts() []fleet.HostID { return slices.Sorted(maps.Keys(a.jobs))
 
 // Wanted gives all that should be on one host.
 func (a *Atlas) Wanted(host fleet.HostID) fleet.Wanted {
-	w := fleet.Wanted{Cluster: a.s.Cluster.ID, Revision: a.s.Revision, Guests: slices.Sorted(slices.Values(a.guests[host]))}
+	w := fleet.Wanted{
+		Cluster: a.s.Cluster.ID, Revision: a.s.Revision, Guests: slices.Sorted(slices.Values(a.guests[host])),
+		Policy: a.s.Hosts[host].Policy,
+	}
+	for _, id := range w.Guests {
+		if g := a.s.Guests[id]; g.Still && g.Home == host {
+			w.Still = append(w.Still, id)
+		}
+	}
 	for _, id := range a.jobs[host] {
 		w.Networks = append(w.Networks, a.network(a.s.Jobs[id], host))
 	}
@@ -135,9 +143,14 @@ func Jobs(s fleet.Snapshot) []fleet.Job {
 func GuestIDs(j fleet.Job) []fleet.GuestID {
 	ids := make([]fleet.GuestID, j.Spec.Guests)
 	for i := range ids {
-		ids[i] = fleet.GuestID(string(j.ID) + "g" + strconv.Itoa(i))
+		ids[i] = GuestID(j.ID, i)
 	}
 	return ids
+}
+
+// GuestID names one guest of a job.
+func GuestID(j fleet.JobID, i int) fleet.GuestID {
+	return fleet.GuestID(string(j) + "g" + strconv.Itoa(i))
 }
 
 // Live gives the migration that has a guest; the zero Migration if none has.

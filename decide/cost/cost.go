@@ -9,6 +9,7 @@
 package cost
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -165,10 +166,12 @@ type course struct {
 // follow goes through the rounds of a copy: each sends what was dirtied while
 // the one before it was sent. More bandwidth makes every round shorter, so what
 // it leaves is no more, and the copy never takes longer.
-func (m Model) follow(p fleet.Profile, l Link) course {
+func (m Model) follow(p fleet.Profile, l Link) course { return m.followOn(newCurve(p), p, l) }
+
+// followOn is follow for who has made the profile's curve before.
+func (m Model) followOn(set curve, p fleet.Profile, l Link) course {
 	rate, free := m.memoryRate(l)
 	c := course{bandwidth: rate}
-	set := newCurve(p)
 	memory := math.Max(float64(p.MemoryBytes), float64(p.FilledBytes))
 	c.sent = filled(p, l.Limits)
 	// Under a ceiling there is time enough to look meanwhile.
@@ -250,17 +253,14 @@ type curve struct {
 }
 
 func newCurve(p fleet.Profile) curve {
-	c := curve{at: []float64{0}, set: []float64{0}, most: math.Max(float64(max(p.MemoryBytes, p.FilledBytes)), 0)}
-	points := slices.Clone(p.Changed)
-	slices.SortStableFunc(points, func(a, b fleet.Changed) int {
-		switch {
-		case a.Within < b.Within:
-			return -1
-		case a.Within > b.Within:
-			return 1
-		}
-		return 0
-	})
+	c := curve{at: make([]float64, 1, 1+len(p.Changed)), set: make([]float64, 1, 1+len(p.Changed)),
+		most: math.Max(float64(max(p.MemoryBytes, p.FilledBytes)), 0)}
+	points := p.Changed
+	rising := func(a, b fleet.Changed) int { return cmp.Compare(a.Within, b.Within) }
+	if !slices.IsSortedFunc(points, rising) {
+		points = slices.Clone(points)
+		slices.SortStableFunc(points, rising)
+	}
 	for _, q := range points {
 		last := len(c.at) - 1
 		if q.Within.Seconds() <= c.at[last] {

@@ -24,8 +24,8 @@ const (
 	// whole is from how many outcomes on their own quantiles can bound nine in
 	// ten: below it the fewer there are the more is added.
 	whole = 19
-	// remembered bounds what is learnt from: the latest say most.
-	remembered = 200
+	// Remembered bounds what is learnt from: the latest say most.
+	Remembered = 200
 )
 
 // outcome is a past move that arrived, and what it cost.
@@ -36,6 +36,7 @@ type outcome struct {
 	elapsed  float64 // seconds from the first byte to the last
 	sent     float64 // bytes
 	ended    time.Time
+	curve    curve // of its profile, if it has one
 }
 
 // rate is what the link, or the ceiling, gave it while it sent.
@@ -84,18 +85,70 @@ func arrived(past []fleet.Migration) []outcome {
 		}
 		o.elapsed = m.Cost.Elapsed.Seconds()
 		o.ended = m.Entered[len(m.Entered)-1].At
+		if m.Predicted != nil && m.Predicted.Profile != nil {
+			o.curve = newCurve(*m.Predicted.Profile)
+		}
 		out = append(out, o)
 	}
 	slices.SortFunc(out, func(a, b outcome) int { return cmp.Or(b.ended.Compare(a.ended), cmp.Compare(a.m.ID, b.m.ID)) })
-	return out[:min(len(out), remembered)]
+	return out[:min(len(out), Remembered)]
 }
 
 // Fit learns from past moves, most from those most like the one to come.
-func Fit(past []fleet.Migration, about Subject) Model {
-	all := arrived(past)
-	all = slices.DeleteFunc(all, func(o outcome) bool {
-		return o.m.Predicted != nil && o.m.Predicted.Kind != about.Kind
-	})
+func Fit(past []fleet.Migration, about Subject) Model { return Learn(past, nil).fit(about) }
+
+// Lore is past moves made ready to be learnt from more than once.
+type Lore struct {
+	past  []outcome
+	count map[Subject]int // of moves between two hosts, of a job, and of all of a kind
+	fits  map[Subject]Model
+	odd   bool                          // some were not predicted, and count for any kind
+	rise  map[fleet.MigrationID]float64 // of those not compressed, whatever else is known; 0: it says nothing
+}
+
+// Learn makes past moves ready. before is what was learnt from some of them, or
+// nil.
+func Learn(past []fleet.Migration, before *Lore) *Lore {
+	o := &Lore{past: arrived(past), count: map[Subject]int{}, fits: map[Subject]Model{}, rise: map[fleet.MigrationID]float64{}}
+	for _, p := range o.past {
+		if before != nil {
+			if rise, known := before.rise[p.m.ID]; known {
+				o.rise[p.m.ID] = rise
+			}
+		}
+		if o.odd = o.odd || p.m.Predicted == nil; !o.odd {
+			kind := p.m.Predicted.Kind
+			o.count[Subject{Kind: kind}]++
+			o.count[Subject{Kind: kind, Job: p.m.Job}]++
+			o.count[Subject{Kind: kind, From: p.m.From, To: p.m.To}]++
+		}
+	}
+	return o
+}
+
+// Fit learns as Fit does. What is too little to be told apart is learnt once.
+func (o *Lore) Fit(about Subject) Model {
+	if n := o.count[Subject{Kind: about.Kind}]; !o.odd {
+		if o.count[Subject{Kind: about.Kind, From: about.From, To: about.To}] < fewLinks {
+			about.From, about.To = "", ""
+		}
+		if jobs := o.count[Subject{Kind: about.Kind, Job: about.Job}]; jobs < fewLinks && jobs < n {
+			about.Job = ""
+		}
+	}
+	m, known := o.fits[about]
+	if !known {
+		m = o.fit(about)
+		o.fits[about] = m
+	}
+	return m
+}
+
+func (o *Lore) fit(about Subject) Model {
+	all := o.past
+	if other := func(o outcome) bool { return o.m.Predicted != nil && o.m.Predicted.Kind != about.Kind }; slices.ContainsFunc(all, other) {
+		all = slices.DeleteFunc(slices.Clone(all), other)
+	}
 	link := some(fewLinks, all, func(o outcome) bool { return o.m.From == about.From && o.m.To == about.To })
 	m := Model{kind: about.Kind}
 	m.bandwidth = bandwidth(link, all)
@@ -103,7 +156,7 @@ func Fit(past []fleet.Migration, about Subject) Model {
 	m.overhead = overhead(link)
 	job := func(o outcome) bool { return o.m.Job == about.Job }
 	m.packed = learnPacked(some(fewLinks, all, job))
-	m.rise = m.learnRise(some(fewLinks, all, job))
+	m.rise = m.learnRise(some(fewLinks, all, job), o.rise)
 	m.rest = m.learnRest(link)
 	like := some(fewLikes, all, job)
 	whose := "of all jobs"
@@ -122,7 +175,7 @@ func Fit(past []fleet.Migration, about Subject) Model {
 		if p == nil || p.Profile == nil || !p.Converges {
 			continue
 		}
-		c := k.follow(*p.Profile, linkOf(*p))
+		c := k.followOn(o.curve, *p.Profile, linkOf(*p))
 		if o.share() == 1 { // of a gang all take as long as the longest
 			total = append(total, ratio(o.total.Seconds(), (k.overhead+c.took).Seconds()))
 		}
@@ -212,36 +265,53 @@ const leastRise, mostRise = 0.25, 8.0
 
 // learnRise finds how much faster guests dirtied while they were copied than
 // their profiles said, by how much had to be sent.
-func (m Model) learnRise(like []outcome) float64 {
+func (m Model) learnRise(like []outcome, known map[fleet.MigrationID]float64) float64 {
 	var found []float64
 	for _, o := range like {
 		p := o.m.Predicted
 		if p == nil || p.Profile == nil {
 			continue
 		}
-		at := func(rise float64) float64 {
-			k, l := m.known(), linkOf(*p)
-			if k.rise = rise; o.capped() {
-				k.slack, l.Limits.BytesPerSecond = 0, int64(o.rate())
-			} else {
-				k.bandwidth, l.Limits.BytesPerSecond = o.rate()*o.share(), 0
-			}
-			return k.follow(*p.Profile, l).sent
+		plain := !o.packed() && !o.capped() // then nothing of m matters to it
+		rise, before := known[o.m.ID]
+		if !before || !plain {
+			rise = m.riseOf(o)
 		}
-		if at(mostRise)-at(leastRise) < 0.1*float64(p.Profile.FilledBytes) {
-			continue // whatever the rise was, it made no difference
+		if plain {
+			known[o.m.ID] = rise
 		}
-		low, high := leastRise, mostRise
-		for range 30 {
-			if mid := math.Sqrt(low * high); at(mid) < o.sent {
-				low = mid
-			} else {
-				high = mid
-			}
+		if rise > 0 {
+			found = append(found, rise)
 		}
-		found = append(found, math.Sqrt(low*high))
 	}
 	return tempered(found, usualRise)
+}
+
+// riseOf finds it for one; 0: whatever it was, it made no difference.
+func (m Model) riseOf(o outcome) float64 {
+	p := o.m.Predicted
+	k, l := m.known(), linkOf(*p)
+	if o.capped() {
+		k.slack, l.Limits.BytesPerSecond = 0, int64(o.rate())
+	} else {
+		k.bandwidth, l.Limits.BytesPerSecond = o.rate()*o.share(), 0
+	}
+	at := func(rise float64) float64 {
+		k.rise = rise
+		return k.followOn(o.curve, *p.Profile, l).sent
+	}
+	if at(mostRise)-at(leastRise) < 0.1*float64(p.Profile.FilledBytes) {
+		return 0
+	}
+	low, high := leastRise, mostRise
+	for range 30 {
+		if mid := math.Sqrt(low * high); at(mid) < o.sent {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return math.Sqrt(low * high)
 }
 
 // learnRest finds what a pause takes beside sending memory.
@@ -250,7 +320,7 @@ func (m Model) learnRest(link []outcome) time.Duration {
 	k := m.known()
 	for _, o := range link {
 		if p := o.m.Predicted; p != nil && p.Profile != nil && p.Converges {
-			c := k.follow(*p.Profile, linkOf(*p))
+			c := k.followOn(o.curve, *p.Profile, linkOf(*p))
 			found = append(found, math.Max(0.0005, (o.downtime-c.pause).Seconds()))
 		}
 	}

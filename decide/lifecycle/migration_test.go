@@ -1,7 +1,7 @@
 package lifecycle
 
 import (
-	"fmt"
+	"cmp"
 	"testing"
 	"time"
 
@@ -138,17 +138,23 @@ type member struct {
 	late    late
 }
 
+// names are the guests of a gang.
+var names = []fleet.GuestID{"g0", "g1", "g2", "g3"}
+
 func (n member) migration(i int) fleet.Migration {
 	return fleet.Migration{
-		ID: fleet.MigrationID(fmt.Sprintf("m1.g%d", i)), Move: "m1", Guest: fleet.GuestID(fmt.Sprintf("g%d", i)),
+		ID: "m1." + fleet.MigrationID(names[i]), Move: "m1", Guest: names[i],
 		From: "source", To: "target", Gen: uint64(n.gen), Mode: n.mode, Phase: n.phase, Attempt: n.attempt,
 	}
 }
 
 // after gives the member that belongs to what the table made of it.
 func (n member) after(m fleet.Migration) member {
-	home := map[bool]fleet.HostID{false: "source", true: "target"}
-	g := Follow(fleet.Guest{ID: m.Guest, State: fleet.GuestMoving, Migration: m.ID, Home: home[n.home], Gen: uint64(n.gen)}, m)
+	home := fleet.HostID("source")
+	if n.home {
+		home = "target"
+	}
+	g := Follow(fleet.Guest{ID: m.Guest, State: fleet.GuestMoving, Migration: m.ID, Home: home, Gen: uint64(n.gen)}, m)
 	n.phase, n.attempt, n.gen = m.Phase, min(m.Attempt, switchTries+2), uint8(g.Gen)
 	n.home, n.moving = g.Home == "target", g.State == fleet.GuestMoving
 	if n.phase == fleet.Gathering {
@@ -349,23 +355,26 @@ func TestGangOfTwoInEveryWay(t *testing.T) {
 	seen := map[gang]bool{}
 	// What is different by post-copy comes after the switch, from where each
 	// member goes its own way.
-	todo := []gang{{newMember(fleet.PreCopy), newMember(fleet.PreCopy)}}
+	var todo []gang
+	reach := func(a, b member) {
+		if a.compare(b) > 0 {
+			a, b = b, a // the members are alike
+		}
+		if n := (gang{a, b}); !seen[n] {
+			seen[n] = true
+			todo = append(todo, n)
+		}
+	}
+	reach(newMember(fleet.PreCopy), newMember(fleet.PreCopy))
 	for len(todo) > 0 {
 		n := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if n[0].key() > n[1].key() {
-			n[0], n[1] = n[1], n[0] // the members are alike
-		}
-		if seen[n] {
-			continue
-		}
-		seen[n] = true
 		n[0].sound(t)
 		n[1].sound(t)
 		together(t, n[0], n[1])
 		ms := []fleet.Migration{n[0].migration(0), n[1].migration(1)}
 		for _, next := range others(ms) {
-			todo = append(todo, gang{n[0].after(next[0]), n[1].after(next[1])})
+			reach(n[0].after(next[0]), n[1].after(next[1]))
 		}
 		for i := range n {
 			order, waits := MigrationOrder(ms[i])
@@ -379,15 +388,17 @@ func TestGangOfTwoInEveryWay(t *testing.T) {
 				}
 				next := gang{n[0].after(out[0]), n[1].after(out[1])}
 				next[i].world = p.world
-				todo = append(todo, next)
+				reach(next[0], next[1])
 			}
 		}
 	}
 	t.Logf("%d states", len(seen))
 }
 
-func (n member) key() string {
-	return fmt.Sprint(n.phase, n.attempt, n.gen, n.world.source, n.world.target, n.world.sourceSaw, n.world.targetSaw)
+func (n member) compare(o member) int {
+	return cmp.Or(cmp.Compare(n.phase, o.phase), cmp.Compare(n.attempt, o.attempt), cmp.Compare(n.gen, o.gen),
+		cmp.Compare(n.world.source, o.world.source), cmp.Compare(n.world.target, o.world.target),
+		cmp.Compare(n.world.sourceSaw, o.world.sourceSaw), cmp.Compare(n.world.targetSaw, o.world.targetSaw))
 }
 
 // together checks the gang's rule: nobody switches unless all do.

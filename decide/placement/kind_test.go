@@ -20,21 +20,21 @@ func TestKindLeftOpen(t *testing.T) {
 	light := able("light", 8<<30, map[fleet.Kind]fleet.Abilities{fleet.VM: emulated, fleet.Container: criu})
 	fast := able("fast", 1<<30, map[fleet.Kind]fleet.Abilities{fleet.VM: kvm, fleet.Container: criu})
 	ask := Ask{Need: fleet.Resources{CPUs: 1, MemoryBytes: 1 << 30}, Kind: fleet.Auto}
-	v := NewSurvey(snapshot(slow, light, fast))
+	v := NewSurvey(snapshot(slow, light, fast), nil)
 	for _, want := range []struct {
 		host fleet.HostID
 		kind fleet.Kind
 		why  string
 	}{{"fast", fleet.VM, "a vm, since KVM works there"}, {"light", fleet.Container, "a container, since"}} {
-		got := Spread{}.Rank(v, ask)[0]
+		got, _ := v.Best(ask)
 		if got.Host != want.host || got.Kind != want.kind || !strings.HasPrefix(got.Reason, want.why) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 		v.Take(got.Host, ask.Need)
 	}
 	none := able("none", 8<<30, map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: "no QEMU"}, fleet.Container: {Trouble: "no CRIU"}})
-	v = NewSurvey(snapshot(slow, none))
-	if got := (Spread{}).Rank(v, ask); len(got) != 1 || got[0].Host != "slow" || got[0].Kind != fleet.VM || !strings.HasPrefix(got[0].Reason, "an emulated vm") {
+	v = NewSurvey(snapshot(slow, none), nil)
+	if got := ranked(v, ask); len(got) != 1 || got[0].Host != "slow" || got[0].Kind != fleet.VM || !strings.HasPrefix(got[0].Reason, "an emulated vm") {
 		t.Errorf("%+v", got)
 	}
 	if got, want := Unfit(v, none, ask), "cannot run guests of kind vm: no QEMU, and cannot run guests of kind container: no CRIU"; got != want {
@@ -54,7 +54,7 @@ func TestContainersGoWhereTheFilesAre(t *testing.T) {
 		h := host("host1", 1<<30)
 		h.Facts.Machine = c.machine
 		h.Facts.Abilities = map[fleet.Kind]fleet.Abilities{fleet.Container: {Files: c.fetches}, fleet.VM: {}}
-		v := NewSurvey(snapshot(h))
+		v := NewSurvey(snapshot(h), nil)
 		if why := Unfit(v, h, ask); (why == "") != c.fits {
 			t.Errorf("%+v: %q", c, why)
 		}

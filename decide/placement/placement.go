@@ -21,7 +21,7 @@ type Ask struct {
 	Kind  fleet.Kind     // Auto: what suits the host best
 	Files string         // the machine that has the job's files
 	Only  []fleet.HostID // the only hosts to consider; empty: any
-	Not   []fleet.HostID // hosts to leave out, for a reason the asker knows
+	Quiet bool           // leave out hosts that take in a move already
 	Alive *Source        // set for a guest that runs and must arrive running
 }
 
@@ -47,19 +47,38 @@ type Why struct {
 	Reason string
 }
 
-// Policy ranks hosts for one guest, best first. Every policy leaves out the
-// hosts that Explain names.
+// Policy says which of two hosts is the better one for a guest. Where a guest
+// can go at all is not its business: every policy leaves out the hosts that
+// Explain names.
 type Policy interface {
 	Name() string
-	Rank(*Survey, Ask) []Choice
+	// Score rates a host that would have so much memory free, and so many
+	// virtual CPUs on it: higher is better. Which of two hosts of one capacity
+	// is better must not change when both have less free by the same.
+	Score(h *fleet.Host, freeBytes int64, cpus int) float64
 }
 
 // Named gives the policy of a name, and false if there is none.
 func Named(name string) (Policy, bool) {
-	if name == "" || name == (Spread{}).Name() {
-		return Spread{}, true
+	for _, p := range []Policy{Spread{}, Calm{}} {
+		if name == p.Name() || name == "" {
+			return p, true
+		}
 	}
 	return nil, false
+}
+
+// InForce gives the policy by which guests are placed where somebody may have
+// said one, and else the cluster's rules do.
+func InForce(said Policy, r fleet.Rules) Policy {
+	if said != nil {
+		return said
+	}
+	p, known := Named(r.Places())
+	if !known { // a newer controller's
+		p = Spread{}
+	}
+	return p
 }
 
 // Spread prefers the host with the largest free share of memory and the fewest
@@ -74,53 +93,46 @@ func (Spread) Name() string { return "spread" }
 // hour, and after a job has ended it is still that job's.
 const cpusWeight = 0.5
 
-// Rank gives every host that can take the guest, best first; equals in the
-// order of their names. A kind that is left open is settled first: hosts of a
-// better kind leave out all others.
-func (Spread) Rank(v *Survey, a Ask) []Choice {
-	for _, s := range settled(a) {
-		if out := spread(v, s); len(out) > 0 {
-			return out
-		}
-	}
-	return nil
+// Score is the free share of memory less half the CPUs promised for each there
+// is.
+func (Spread) Score(h *fleet.Host, freeBytes int64, cpus int) float64 {
+	share := float64(freeBytes) / float64(max(h.Facts.Capacity.MemoryBytes, 1))
+	return share - cpusWeight*float64(cpus)/float64(max(h.Facts.Capacity.CPUs, 1))
 }
 
-func spread(v *Survey, s suit) []Choice {
-	var out []Choice
-	a := s.ask
-	for _, h := range v.Hosts {
-		if Unfit(v, h, a) != "" || !s.suits(h) {
-			continue
-		}
-		cpus := float64(max(h.Facts.Capacity.CPUs, 1))
-		free := v.FreeBytes(h)
-		share := float64(free-a.Need.MemoryBytes) / float64(max(h.Facts.Capacity.MemoryBytes, 1))
-		guests := v.Guests(h.ID)
-		out = append(out, Choice{
-			Host: h.ID, Kind: a.Kind,
-			Score: share - cpusWeight*float64(v.CPUs(h.ID))/cpus,
-			Reason: s.why + fmt.Sprintf("%s of %s memory free, %.1f of %d CPUs busy, %s there",
-				size(free), size(h.Facts.Capacity.MemoryBytes), h.Facts.LoadCPUs, h.Facts.Capacity.CPUs, count(guests, "guest")),
-		})
+// Calm prefers the host whose owner has been away for longest: the longer they
+// have been, the less likely they come back within the next hour. A host that
+// is nobody's comes before all others, one that has guests after those that
+// have none.
+type Calm struct{}
+
+// Name is "calm".
+func (Calm) Name() string { return "calm" }
+
+// crowd is how many hours of idleness a CPU is worth that no other guest is
+// promised, of as many as a host may have: more than there have ever been, since
+// guests that share one both run slowly.
+const crowd = 1e9
+
+// Score is by hours of idleness. Since all hosts idle on at the same pace it is
+// counted from a fixed day, and stays what it is while nothing happens.
+func (Calm) Score(h *fleet.Host, freeBytes int64, cpus int) float64 {
+	score := -crowd * float64(cpus) / float64(max(h.Facts.Capacity.CPUs, 1))
+	o := h.Facts.Owner
+	switch {
+	case o == nil || o.State == "": // nobody's but ours
+		return score + (Spread{}).Score(h, freeBytes, 0)
+	case o.Present:
+		return score - crowd
 	}
-	slices.SortStableFunc(out, func(a, b Choice) int {
-		switch {
-		case a.Score > b.Score:
-			return -1
-		case a.Score < b.Score:
-			return 1
-		}
-		return 0
-	})
-	return out
+	return score - float64(o.Since.Unix())/3600
 }
 
 // Explain gives every host that cannot take the guest and why, in the order of
 // their names.
 func Explain(v *Survey, a Ask) []Why {
 	var out []Why
-	for _, h := range v.Hosts {
+	for _, h := range v.Hosts() {
 		if reason := Unfit(v, h, a); reason != "" {
 			out = append(out, Why{Host: h.ID, Reason: reason})
 		}
@@ -134,29 +146,28 @@ func Unfit(v *Survey, h fleet.Host, a Ask) string {
 		return unfitAnyhow(v, h, a)
 	}
 	able, has := h.Facts.Abilities[a.Kind]
+	_, arriving := v.Busy(h.ID)
 	switch {
 	case len(a.Only) > 0 && !slices.Contains(a.Only, h.ID):
 		return "is not among the hosts asked for"
-	case slices.Contains(a.Not, h.ID):
-		return "is left out"
+	case a.Quiet && arriving > 0:
+		return "takes in another move"
 	case a.Alive != nil && a.Alive.Host == h.ID:
 		return "is where it runs now"
+	case h.ForOwner || h.Facts.Owner != nil && h.Facts.Owner.Present:
+		return "has its owner there"
 	case h.State != fleet.HostUp:
 		return "is draining"
 	case h.Facts.SeenAt.IsZero():
 		return "has not been heard from yet"
 	case !Heard(h, v.At):
 		return "has not been heard from for " + ago(v.At.Sub(h.Facts.SeenAt))
-	case !has:
-		return fmt.Sprintf("cannot run guests of kind %s", a.Kind)
-	case able.Trouble != "":
-		return fmt.Sprintf("cannot run guests of kind %s: %s", a.Kind, able.Trouble)
+	}
+	if reason := unable(able, has, a); reason != "" {
+		return reason
 	}
 	if a.Kind == fleet.Container && a.Files != h.Facts.Machine && !able.Files {
 		return "has no way to the job's files, which are on another machine: its kernel has no NFS"
-	}
-	if reason := unfitAlive(able, a); reason != "" {
-		return reason
 	}
 	if free := v.FreeBytes(h); free < a.Need.MemoryBytes {
 		return fmt.Sprintf("has %s of memory free, %s needed", size(max(free, 0)), size(a.Need.MemoryBytes))
@@ -168,6 +179,18 @@ func Unfit(v *Survey, h fleet.Host, a Ask) string {
 // its host last saw in it; empty: nothing is known of.
 func Hindered(s fleet.Snapshot, g fleet.Guest) string {
 	return strings.Join(s.Hosts[g.Home].Facts.Guests[g.ID].Obstacles, "; ")
+}
+
+// unable says why hosts of these abilities cannot take the guest, whatever
+// else they are.
+func unable(able fleet.Abilities, has bool, a Ask) string {
+	switch {
+	case !has:
+		return fmt.Sprintf("cannot run guests of kind %s", a.Kind)
+	case able.Trouble != "":
+		return fmt.Sprintf("cannot run guests of kind %s: %s", a.Kind, able.Trouble)
+	}
+	return unfitAlive(able, a)
 }
 
 // unfitAlive says why a running guest could not arrive running.

@@ -3,6 +3,7 @@ package placement
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -27,6 +28,26 @@ func snapshot(hosts ...fleet.Host) fleet.Snapshot {
 		s.Hosts[h.ID] = h
 	}
 	return s
+}
+
+// ranked gives every host that can take the guest, best first.
+func ranked(v *Survey, a Ask) []Choice {
+	var out []Choice
+	if a.Only == nil {
+		for _, h := range v.Hosts() {
+			a.Only = append(a.Only, h.ID)
+		}
+	}
+	for left := slices.Clone(a.Only); len(left) > 0; {
+		a.Only = left
+		c, found := v.Best(a)
+		if !found {
+			break
+		}
+		out = append(out, c)
+		left = slices.DeleteFunc(left, func(id fleet.HostID) bool { return id == c.Host })
+	}
+	return out
 }
 
 func TestFiltersSayWhy(t *testing.T) {
@@ -62,7 +83,7 @@ func TestFiltersSayWhy(t *testing.T) {
 		{able(fleet.Abilities{Trouble: "QEMU is missing"}), ask, "cannot run guests of kind vm: QEMU is missing"},
 		{with(func(h *fleet.Host) { h.Facts.Capacity.MemoryBytes = 512 << 20 }), ask, "has 512 MiB of memory free, 1.0 GiB needed"},
 		{with(func(h *fleet.Host) {}), Ask{Kind: fleet.VM, Only: []fleet.HostID{"host2"}}, "is not among the hosts asked for"},
-		{with(func(h *fleet.Host) {}), Ask{Kind: fleet.VM, Not: []fleet.HostID{"host1"}}, "is left out"},
+		{with(func(h *fleet.Host) { h.Facts.Owner = &fleet.Owner{Present: true} }), ask, "has its owner there"},
 		{with(func(h *fleet.Host) {}), live, ""},
 		{with(func(h *fleet.Host) { h.ID = "host0" }), live, "is where it runs now"},
 		{able(fleet.Abilities{Accelerator: "tcg"}), live, "cannot take in a running guest"},
@@ -73,12 +94,12 @@ func TestFiltersSayWhy(t *testing.T) {
 		{able(fleet.Abilities{Live: true, Accelerator: "tcg", CPU: "max", Processor: "x"}), wide, "has a processor without a, b, c, d and 1 more, which the guest's programs may use"},
 		{able(fleet.Abilities{Live: true, Accelerator: "tcg", CPU: "max"}), seen, ""},
 	} {
-		v := NewSurvey(snapshot(c.host))
+		v := NewSurvey(snapshot(c.host), nil)
 		if got := Unfit(v, c.host, c.ask); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
-		if fits := len((Spread{}).Rank(v, c.ask)) == 1; fits != (c.want == "") {
-			t.Errorf("%q: Rank and Explain disagree", c.want)
+		if _, fits := v.Best(c.ask); fits != (c.want == "") {
+			t.Errorf("%q: Best and Explain disagree", c.want)
 		}
 	}
 }
@@ -89,7 +110,7 @@ func TestSpreadPrefersRoomThenProcessorsThenName(t *testing.T) {
 	small.Facts.LoadCPUs = 3 // of a job that has just ended: does not count
 	world := snapshot(big, busy, small)
 	world.Guests["g"] = fleet.Guest{ID: "g", Home: "b-busy", State: fleet.GuestRunning, Need: fleet.Resources{CPUs: 8, MemoryBytes: 1}}
-	got := (Spread{}).Rank(NewSurvey(world), Ask{Need: fleet.Resources{MemoryBytes: 1 << 30}, Kind: fleet.VM})
+	got := ranked(NewSurvey(world, Spread{}), Ask{Need: fleet.Resources{MemoryBytes: 1 << 30}, Kind: fleet.VM})
 	var order []fleet.HostID
 	for _, c := range got {
 		order = append(order, c.Host)
@@ -122,11 +143,14 @@ func TestSurveyCountsGuestsOnTheirWay(t *testing.T) {
 	s.Guests["g0"] = fleet.Guest{ID: "g0", Home: "a", State: fleet.GuestMoving, Migration: "m1.g0", Need: need}
 	s.Guests["g1"] = fleet.Guest{ID: "g1", Home: "a", State: fleet.GuestEnded, Need: need}
 	s.Migrations["m1.g0"] = fleet.Migration{ID: "m1.g0", From: "a", To: "b", Phase: fleet.Copying}
-	v := NewSurvey(s)
-	for _, h := range v.Hosts {
+	v := NewSurvey(s, nil)
+	for _, h := range v.Hosts() {
 		if v.FreeBytes(h) != 3<<30 || v.Guests(h.ID) != 1 {
 			t.Errorf("%s: %d free, %d guests", h.ID, v.FreeBytes(h), v.Guests(h.ID))
 		}
+	}
+	if why := Unfit(v, s.Hosts["b"], Ask{Kind: fleet.VM, Quiet: true}); why != "takes in another move" {
+		t.Errorf("b takes in a move: %q", why)
 	}
 	if out, in := v.Busy("a"); out != 1 || in != 0 {
 		t.Errorf("a: %d out, %d in", out, in)
@@ -142,9 +166,9 @@ func TestEveryHostIsRankedOrExplained(t *testing.T) {
 			h.Facts.LoadCPUs = rapid.Float64Range(0, 4).Draw(t, "load")
 			s.Hosts[h.ID] = h
 		}
-		v := NewSurvey(s)
+		v := NewSurvey(s, nil)
 		a := Ask{Need: fleet.Resources{MemoryBytes: rapid.Int64Range(0, 8<<30).Draw(t, "need")}, Kind: fleet.VM}
-		ranked := (Spread{}).Rank(v, a)
+		ranked := ranked(v, a)
 		if len(ranked)+len(Explain(v, a)) != len(s.Hosts) {
 			t.Fatal("a host was neither ranked nor explained")
 		}
@@ -153,8 +177,9 @@ func TestEveryHostIsRankedOrExplained(t *testing.T) {
 				t.Fatal("not best first")
 			}
 		}
-		if !reflect.DeepEqual(ranked, (Spread{}).Rank(NewSurvey(s), a)) {
-			t.Fatal("not the same twice")
+		best, found := v.Best(a)
+		if found != (len(ranked) > 0) || found && !reflect.DeepEqual(best, ranked[0]) {
+			t.Fatalf("best is %+v of %+v", best, ranked)
 		}
 	})
 }

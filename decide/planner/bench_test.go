@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"pagurus/decide/atlas"
+	"pagurus/decide/ledger"
 	"pagurus/fleet"
 )
 
@@ -31,31 +32,47 @@ func large(hosts int) fleet.Snapshot {
 	return s
 }
 
+// BenchmarkStep is one event in a cluster of 10,000 hosts and 100,000 guests,
+// with a ledger that is kept, as the controller and the simulator have it.
 func BenchmarkStep(b *testing.B) {
 	s := large(10_000)
 	p := &Planner{}
-	d, err := p.Step(s, fleet.Request{Verb: fleet.Migrate, Guest: "j5g0", By: fleet.Caller{Admin: true}})
+	admin := fleet.Caller{Admin: true}
+	d, err := p.Step(s, fleet.Request{Verb: fleet.Migrate, Guest: "j5g0", By: admin})
 	if err != nil {
 		b.Fatal(err)
 	}
-	moving := s.Apply(d.Change, 1)
+	still, moving := ledger.New(s, nil), ledger.New(s.Apply(d.Change, 1), nil)
+	submit := submission(16)
+	submit.Spec.Machine = "host1"
 	for _, c := range []struct {
 		name string
-		s    fleet.Snapshot
+		l    *ledger.Ledger
 		ev   fleet.Event
 	}{
 		{"report", moving, fleet.Report{At: t0, Order: d.Orders[0], Outcome: fleet.Done}},
-		{"migrate", s, fleet.Request{Verb: fleet.Migrate, Guest: "j5g0", By: fleet.Caller{Admin: true}}},
-		{"tick", s, fleet.Tick{At: t0}},
+		{"migrate", still, fleet.Request{Verb: fleet.Migrate, Guest: "j5g0", By: admin}},
+		{"migrate-gang", still, fleet.Request{Verb: fleet.Migrate, Job: "j5", By: admin}},
+		{"submit-16", still, submit},
+		{"drain", still, fleet.Request{Verb: fleet.Drain, Host: "host7", By: admin}},
+		{"tick", still, fleet.Tick{At: t0}},
+		{"tick-moving", moving, fleet.Tick{At: t0}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := p.Step(c.s, c.ev); err != nil {
+				if _, err := p.StepOn(c.l, c.ev); err != nil {
 					b.Fatal(err)
 				}
 			}
 		})
 	}
+	b.Run("whole", func(b *testing.B) { // no ledger: as for a question asked once
+		for b.Loop() {
+			if _, err := p.Step(s, fleet.Tick{At: t0}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 	b.Run("atlas", func(b *testing.B) {
 		for b.Loop() {
 			atlas.New(s)

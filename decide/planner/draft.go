@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"pagurus/decide/atlas"
+	"pagurus/decide/ledger"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
@@ -16,7 +17,8 @@ import (
 // through to the snapshot and never copies it whole.
 type draft struct {
 	p    *Planner
-	base fleet.Snapshot
+	l    *ledger.Ledger
+	base fleet.Snapshot // the ledger's
 	at   time.Time
 
 	cluster    *fleet.Cluster
@@ -67,9 +69,10 @@ func (l layer[K, V]) changed() []V {
 	return out
 }
 
-func newDraft(p *Planner, s fleet.Snapshot) *draft {
+func newDraft(p *Planner, l *ledger.Ledger) *draft {
+	s := l.Snapshot()
 	return &draft{
-		p: p, base: s,
+		p: p, l: l, base: s,
 		hosts: newLayer(s.Hosts), guests: newLayer(s.Guests), jobs: newLayer(s.Jobs),
 		moves: newLayer(s.Moves), migrations: newLayer(s.Migrations),
 	}
@@ -87,47 +90,44 @@ func (d *draft) change() fleet.Changeset {
 	}
 }
 
+// view looks up what the draft has made of the snapshot.
+func (d *draft) view() view {
+	return view{host: d.hosts.at, guest: d.guests.at, job: d.jobs.at, move: d.moves.at, migration: d.migrations.at}
+}
+
 // orders gives what is waited for now and was not before: exactly those have
 // to be sent, whatever the change was.
 func (d *draft) orders() []fleet.Order {
-	touched := map[fleet.JobID]bool{}
+	jobs, guests := map[fleet.JobID]bool{}, map[fleet.GuestID]bool{}
 	for id := range d.jobs.put {
-		touched[id] = true
+		jobs[id] = true
 	}
-	for _, g := range d.guests.put {
-		touched[g.Job] = true
+	for id, g := range d.guests.put {
+		guests[id], jobs[g.Job] = true, true
 	}
 	for _, m := range d.migrations.put {
-		touched[m.Job] = true
+		guests[m.Guest], jobs[m.Job] = true, true
+	}
+	was, is := viewOf(d.base), d.view()
+	var before, now []pending
+	for id := range jobs {
+		if j := d.jobs.at(id); j.Spec.Guests > 0 {
+			guest0 := atlas.GuestID(id, 0)
+			before = programOrder(before, was, d.base.Jobs[id], guest0)
+			now = programOrder(now, is, j, guest0)
+		}
+	}
+	for id := range guests {
+		before, now = guestOrders(before, was, id), guestOrders(now, is, id)
 	}
 	out := slices.Clone(d.resend)
-	for id := range touched {
-		before := map[fleet.Order]bool{}
-		for _, p := range d.ordersBefore(id) {
-			before[p.order] = true
-		}
-		for _, p := range jobOrders(d.jobs.at(id), d.guests.at, d.migrations.at) {
-			if !before[p.order] && !(d.calm && p.order.Attempt > 0) {
-				out = append(out, p.order)
-			}
+	for _, p := range now {
+		if !slices.ContainsFunc(before, func(b pending) bool { return b.order == p.order }) && !(d.calm && p.order.Attempt > 0) {
+			out = append(out, p.order)
 		}
 	}
 	slices.SortFunc(out, compareOrders)
 	return slices.Compact(out)
-}
-
-func (d *draft) ordersBefore(id fleet.JobID) []pending {
-	j, ok := d.base.Jobs[id]
-	if !ok {
-		return nil
-	}
-	return snapshotOrders(d.base, j)
-}
-
-func snapshotOrders(s fleet.Snapshot, j fleet.Job) []pending {
-	return jobOrders(j,
-		func(id fleet.GuestID) fleet.Guest { return s.Guests[id] },
-		func(id fleet.MigrationID) fleet.Migration { return s.Migrations[id] })
 }
 
 func compareOrders(a, b fleet.Order) int {
@@ -142,11 +142,41 @@ func compareOrders(a, b fleet.Order) int {
 // to it.
 func (d *draft) room() *placement.Survey {
 	if d.survey == nil {
-		s := d.base.Apply(d.change(), d.base.Revision)
-		s.At = d.base.At
-		d.survey = placement.NewSurvey(s)
+		d.survey = d.newRoom()
 	}
 	return d.survey
+}
+
+// newRoom gives a survey of the snapshot with all the changes there are.
+func (d *draft) newRoom() *placement.Survey {
+	v := d.l.Room().Survey(d.base.At)
+	for _, h := range d.hosts.put {
+		v.Host(h)
+	}
+	guests := map[fleet.GuestID]bool{}
+	for id := range d.guests.put {
+		guests[id] = true
+	}
+	for id := range d.guests.gone {
+		guests[id] = true
+	}
+	for id, m := range d.migrations.put {
+		guests[m.Guest] = true
+		v.Migration(d.base.Migrations[id], -1)
+		v.Migration(m, 1)
+	}
+	for id := range d.migrations.gone {
+		v.Migration(d.base.Migrations[id], -1)
+	}
+	for id := range guests {
+		if g, ok := d.base.Guests[id]; ok {
+			v.Guest(g, d.base.Migrations[g.Migration], -1)
+		}
+		if g, ok := d.guests.find(id); ok {
+			v.Guest(g, d.migrations.at(g.Migration), 1)
+		}
+	}
+	return v
 }
 
 // counters gives the cluster's counters to be changed.

@@ -1,16 +1,18 @@
 package planner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
+	"pagurus/decide/owners"
 	"pagurus/decide/placement"
+	"pagurus/decide/vacate"
 	"pagurus/fleet"
 )
 
@@ -59,7 +61,7 @@ type explainer struct {
 
 func (e *explainer) room() *placement.Survey {
 	if e.survey == nil {
-		e.survey = placement.NewSurvey(e.s)
+		e.survey = placement.NewSurvey(e.s, placement.InForce(e.p.Policy, e.s.Cluster.Rules))
 	}
 	return e.survey
 }
@@ -78,7 +80,7 @@ func (e *explainer) guest(g fleet.Guest) []string {
 		}
 		return out
 	}
-	say("Its home is %s: %s.", g.Home, orWords(g.Reason, "nothing was noted when it was placed"))
+	say("Its home is %s: %s.", g.Home, cmp.Or(g.Reason, "nothing was noted when it was placed"))
 	if quiet := silence(e.s, g.Home, e.s.At); quiet > 0 {
 		say("%s has not been heard from for %s; the guest may well go on there. Start the agent again, or cancel job %s to give it up.", g.Home, quiet.Round(time.Second), g.Job)
 	}
@@ -101,7 +103,7 @@ func (e *explainer) migration(m fleet.Migration) []string {
 		return []string{"The move that has it is not known any more."}
 	}
 	why := e.s.Moves[m.Move].Why
-	out := []string{fmt.Sprintf("It moves from %s to %s with %s (%s) and has been %s %s.", m.From, m.To, m.Move, orWords(why, "no reason noted"), m.Phase, e.since(m.Since))}
+	out := []string{fmt.Sprintf("It moves from %s to %s with %s (%s) and has been %s %s.", m.From, m.To, m.Move, cmp.Or(why, "no reason noted"), m.Phase, e.since(m.Since))}
 	if choice := e.s.Moves[m.Move].Choice; choice != "" {
 		out = append(out, fmt.Sprintf("It goes by %s: %s.", m.Mode, choice))
 	} else if m.Mode != "" {
@@ -146,21 +148,21 @@ func (e *explainer) leaving(g fleet.Guest) []string {
 		return append(out, fmt.Sprintf("It could not leave: %s.", what))
 	}
 	a := ask(e.s, g)
-	ranked := e.p.policy().Rank(e.room(), a)
+	best, found := e.room().Best(a)
 	whys := slices.DeleteFunc(placement.Explain(e.room(), a), func(w placement.Why) bool { return w.Host == g.Home })
 	switch {
-	case len(ranked) == 0 && len(whys) == 0:
+	case !found && len(whys) == 0:
 		say("It could not leave: there is no other host.")
-	case len(ranked) == 0:
+	case !found:
 		say("It could not leave, no host can take it: %s.", placement.Words(whys))
 	case draining && g.RetryAt.After(e.s.At):
-		say("It is tried again in %s; %s would take it.", g.RetryAt.Sub(e.s.At).Round(time.Second), ranked[0].Host)
+		say("It is tried again in %s; %s would take it.", g.RetryAt.Sub(e.s.At).Round(time.Second), best.Host)
 	case draining:
-		say("%s would take it: %s. The guests of a job leave a host together, one job at a time.", ranked[0].Host, ranked[0].Reason)
+		say("%s would take it: %s. The guests of a job leave a host together, one job at a time.", best.Host, best.Reason)
 	default:
-		say("If it had to leave, %s would take it: %s.", ranked[0].Host, ranked[0].Reason)
+		say("If it had to leave, %s would take it: %s.", best.Host, best.Reason)
 	}
-	if len(ranked) > 0 && len(whys) > 0 {
+	if found && len(whys) > 0 {
 		say("Others could not: %s.", placement.Words(whys))
 	}
 	return append(out, e.price(g)...)
@@ -182,7 +184,7 @@ func (e *explainer) lastCause(g fleet.Guest) string {
 
 // price says what its next move would cost; nothing while nobody knows.
 func (e *explainer) price(g fleet.Guest) []string {
-	if lastLook(e.s, slices.Collect(maps.Values(e.s.Migrations)), g.Home, g.ID) == nil {
+	if (lore{e.p.ledger(e.s)}).look(e.s.Hosts[g.Home], g.ID) == nil {
 		return nil
 	}
 	f, err := e.p.Foresee(e.s, fleet.Request{By: fleet.Caller{Admin: true}, Verb: fleet.Migrate, Guest: g.ID})
@@ -292,6 +294,8 @@ func (e *explainer) host(h fleet.Host) []string {
 			say("It cannot run guests of kind %s: %s.", k, a.Trouble)
 		}
 	}
+	out = append(out, vacate.Explain(h, e.s.Cluster.Rules, e.s.At)...)
+	out = append(out, owners.Explain(e.p.ledger(e.s), h)...)
 	for _, t := range h.Facts.Troubles {
 		say("Trouble: %s.", strings.TrimSuffix(t, "."))
 	}
@@ -324,21 +328,14 @@ func (e *explainer) onHost(g fleet.Guest, h fleet.Host) string {
 		return fmt.Sprintf("%s is %s here.", g.ID, g.State)
 	}
 	a := ask(e.s, g)
-	if ranked := e.p.policy().Rank(e.room(), a); len(ranked) > 0 {
+	if best, found := e.room().Best(a); found {
 		wait := "when it is its turn"
 		if g.RetryAt.After(e.s.At) {
 			wait = fmt.Sprintf("in %s, when it is tried again", g.RetryAt.Sub(e.s.At).Round(time.Second))
 		}
-		return fmt.Sprintf("%s leaves for %s %s.", g.ID, ranked[0].Host, wait)
+		return fmt.Sprintf("%s leaves for %s %s.", g.ID, best.Host, wait)
 	}
 	return fmt.Sprintf("%s cannot leave, no host can take it: %s.", g.ID, placement.Words(placement.Explain(e.room(), a)))
 }
 
 func counted(n int, what string) string { return fmt.Sprintf("%d %s", n, plural(n, what, what+"s")) }
-
-func orWords(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
-}

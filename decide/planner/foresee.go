@@ -22,8 +22,7 @@ func (d *draft) foresee() {
 	if len(begun) == 0 {
 		return
 	}
-	s := d.base.Apply(d.change(), d.base.Revision)
-	past := slices.Collect(maps.Values(s.Migrations))
+	s, past := d.view(), lore{d.l}
 	longestOf := map[fleet.MoveID]fleet.Range[time.Duration]{}
 	for i, m := range begun {
 		m.Packed = packs(s, past, m)
@@ -39,14 +38,14 @@ func (d *draft) foresee() {
 }
 
 // predict says what a migration in the snapshot will cost if it goes in a mode.
-func predict(s fleet.Snapshot, past []fleet.Migration, m fleet.Migration, mode fleet.Mode) fleet.Prediction {
+func predict(s view, past lore, m fleet.Migration, mode fleet.Mode) fleet.Prediction {
 	m.Mode = mode
-	g := s.Guests[m.Guest]
-	model := modelFor(s, past, m)
+	g, home := s.guest(m.Guest), s.host(m.From)
+	model := past.model(s, m)
 	link := cost.Link{Share: share(s, m), Limits: decided(copyLimits(s, m), m)}
-	facts := s.Hosts[m.From].Facts.Guests[m.Guest]
+	facts := home.Facts.Guests[m.Guest]
 	var p fleet.Prediction
-	if look := lastLook(s, past, m.From, m.Guest); look != nil {
+	if look := past.look(home, m.Guest); look != nil {
 		p = model.Predict(*look, link)
 		p.Profile = look
 	} else {
@@ -56,29 +55,15 @@ func predict(s fleet.Snapshot, past []fleet.Migration, m fleet.Migration, mode f
 	return p
 }
 
-// lastLook gives what its host last saw of a guest, or, if it has come only
-// just now, what the host saw that it left last; nil if nobody has looked.
-func lastLook(s fleet.Snapshot, past []fleet.Migration, home fleet.HostID, g fleet.GuestID) *fleet.Profile {
-	if p := s.Hosts[home].Facts.Guests[g].Profile; p != nil {
-		return p
-	}
-	var last *fleet.Profile
-	for _, m := range past {
-		if m.Guest == g && m.Predicted != nil && m.Predicted.Profile != nil && (last == nil || m.Predicted.Profile.At.After(last.At)) {
-			last = m.Predicted.Profile
-		}
-	}
-	return last
-}
-
 // share is how many copies of one move use the same link.
-func share(s fleet.Snapshot, m fleet.Migration) int {
+func share(s view, m fleet.Migration) int {
 	from, to := 0, 0
-	for _, id := range s.Moves[m.Move].Migrations {
-		if s.Migrations[id].From == m.From {
+	for _, id := range s.move(m.Move).Migrations {
+		other := s.migration(id)
+		if other.From == m.From {
 			from++
 		}
-		if s.Migrations[id].To == m.To {
+		if other.To == m.To {
 			to++
 		}
 	}
@@ -89,7 +74,7 @@ func share(s fleet.Snapshot, m fleet.Migration) int {
 // cost, were it made now. It thinks the request through as Step does and
 // changes nothing; what Step would refuse it refuses, with a *Refusal.
 func (p *Planner) Foresee(s fleet.Snapshot, r fleet.Request) (fleet.Forecast, error) {
-	d := newDraft(p, s)
+	d := newDraft(p, p.ledger(s))
 	d.at = orElse(r.At, s.At)
 	parts, err := d.apart(r)
 	if err != nil {
@@ -210,4 +195,6 @@ func reservations(at time.Time, m fleet.Migration) []string {
 }
 
 // Score says how well past predictions met their outcomes.
-func (p *Planner) Score(s fleet.Snapshot) fleet.Calibration { return cost.Score(slices.Collect(maps.Values(s.Migrations))) }
+func (p *Planner) Score(s fleet.Snapshot) fleet.Calibration {
+	return cost.Score(slices.Collect(maps.Values(s.Migrations)))
+}

@@ -8,9 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/decide/admission"
 	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
+	"pagurus/decide/vacate"
 	"pagurus/fleet"
 )
 
@@ -20,7 +22,7 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 	if before, asked := d.asked(r); asked {
 		return before, nil
 	}
-	if reason := invalidLimits(r.Limits); reason != "" {
+	if reason := admission.Limits(r.Limits); reason != "" {
 		return refuse(r, "%s", reason)
 	}
 	guests, err := d.named(r)
@@ -63,25 +65,6 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 	}
 	answer.Moves = []fleet.MoveID{d.depart(guests, v, c)}
 	return answer, nil
-}
-
-// invalidLimits says what is wrong with the limits of a move; empty: nothing.
-func invalidLimits(l fleet.Limits) string {
-	switch {
-	case l.Mode != "" && l.Mode != fleet.PreCopy && l.Mode != fleet.PostCopy && l.Mode != fleet.StopAndCopy:
-		return fmt.Sprintf("there is no mode %q; use %s, %s or %s", l.Mode, fleet.PreCopy, fleet.PostCopy, fleet.StopAndCopy)
-	case l.Mode == fleet.StopAndCopy && l.Downtime > 0:
-		return fmt.Sprintf("a guest that is moved by %s stands still for as long as it takes; leave --max-stall out", l.Mode)
-	case l.Downtime < 0:
-		return fmt.Sprintf("a guest cannot stand still for %s; give --max-stall something like 50ms", l.Downtime)
-	case l.BytesPerSecond < 0:
-		return fmt.Sprintf("nothing can be sent at %d bytes a second; give --bandwidth something like 200M", l.BytesPerSecond)
-	case l.Deadline < 0:
-		return fmt.Sprintf("%s is no time to be ready in; give --deadline something like 30s", l.Deadline)
-	case l.Rounds < 0:
-		return fmt.Sprintf("%d passes over a guest's memory are none at all; leave the number out", l.Rounds)
-	}
-	return invalidLess(l)
 }
 
 // named gives the guests a request to migrate names, each once, for callers
@@ -231,12 +214,12 @@ func (d *draft) turn(order []fleet.Guest, r fleet.Request) (map[fleet.GuestID]pl
 	room := d.room().Clone()
 	chosen := map[fleet.GuestID]placement.Choice{}
 	for i, g := range order {
-		ranked := d.p.policy().Rank(room, d.askFor(g, r))
-		if len(ranked) == 0 {
+		best, found := room.Best(d.askFor(g, r))
+		if !found {
 			return chosen, i
 		}
-		chosen[g.ID] = ranked[0]
-		room.Take(ranked[0].Host, g.Need)
+		chosen[g.ID] = best
+		room.Take(best.Host, g.Need)
 	}
 	return chosen, -1
 }
@@ -261,7 +244,7 @@ func (d *draft) crowded(r fleet.Request, g fleet.Guest, guests int) error {
 		_, err := refuse(r, "%s has no room for all %d guests, guest %s is left over; move fewer of them, or name no host to let Pagurus choose", to.ID, guests, g.ID)
 		return err
 	}
-	if len(d.p.policy().Rank(d.room(), a)) > 0 {
+	if _, found := d.room().Best(a); found {
 		_, err := refuse(r, "there is room for guest %s, but not for all %d guests at once; move fewer of them, free a host or add one", g.ID, guests)
 		return err
 	}
@@ -342,7 +325,7 @@ func (d *draft) callOffDrain(id fleet.HostID) []string {
 // underWay gives the moves that have not ended, in the order they began.
 func (d *draft) underWay() []fleet.Move {
 	var out []fleet.Move
-	for id := range d.base.Moves {
+	for _, id := range d.l.OpenMoves() {
 		if v := d.moves.at(id); v.ID != "" && v.Ended.IsZero() {
 			out = append(out, v)
 		}
@@ -353,13 +336,14 @@ func (d *draft) underWay() []fleet.Move {
 	return out
 }
 
-// conduct lets the members of every move begin to copy whose turn it is, and
-// applies the moves' deadlines.
+// conduct lets the members of every move begin to copy whose turn it is, applies
+// the moves' deadlines, and turns back those that owners have made pointless.
 func (d *draft) conduct() {
 	for _, v := range d.underWay() {
-		members, expired := lifecycle.Expire(v, d.membersOf(v), d.at)
+		members, turned := vacate.TurnBack(v, d.membersOf(v), d.hosts.at, d.at)
+		members, expired := lifecycle.Expire(v, members, d.at)
 		members, began := lifecycle.Start(members, d.left, d.at)
-		if expired || began {
+		if turned || expired || began {
 			d.take(v.ID, members)
 		}
 	}
@@ -395,35 +379,32 @@ const aloneAfter = 2
 // together, because one that stands still makes all of them wait: once is
 // better than one time for each.
 func (d *draft) drain() {
-	draining := false
-	for id := range d.base.Hosts {
-		draining = draining || d.hosts.at(id).State == fleet.HostDraining
+	hosts := d.l.Draining()
+	for id := range d.hosts.put {
+		hosts = append(hosts, id)
 	}
-	if !draining {
-		return
-	}
-	leaving := d.leaving()
-	for _, id := range slices.Sorted(maps.Keys(leaving)) {
-		if out, _ := d.room().Busy(id); out == 0 && silence(d.base, id, d.at) == 0 {
-			d.drainOne(id, leaving[id])
+	slices.Sort(hosts)
+	for _, id := range slices.Compact(hosts) {
+		if d.hosts.at(id).State != fleet.HostDraining || silence(d.base, id, d.at) > 0 {
+			continue
+		}
+		if out, _ := d.room().Busy(id); out == 0 {
+			d.drainOne(id, d.leaving(id))
 		}
 	}
 }
 
-// leaving gives the guests that could leave each draining host now, by ID.
-func (d *draft) leaving() map[fleet.HostID][]fleet.Guest {
-	out := map[fleet.HostID][]fleet.Guest{}
-	for id := range d.base.Guests {
-		g := d.guests.at(id)
-		if g.State == fleet.GuestRunning && !g.RetryAt.After(d.at) && d.hosts.at(g.Home).State == fleet.HostDraining && placement.Hindered(d.base, g) == "" {
-			out[g.Home] = append(out[g.Home], g)
+// leaving gives the guests that could leave a host now, by job and index.
+func (d *draft) leaving(id fleet.HostID) []fleet.Guest {
+	var out []fleet.Guest
+	for _, id := range d.l.GuestsAt(id) {
+		if g := d.guests.at(id); g.State == fleet.GuestRunning && !g.RetryAt.After(d.at) && placement.Hindered(d.base, g) == "" {
+			out = append(out, g)
 		}
 	}
-	for _, guests := range out {
-		slices.SortFunc(guests, func(a, b fleet.Guest) int {
-			return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Index, b.Index))
-		})
-	}
+	slices.SortFunc(out, func(a, b fleet.Guest) int {
+		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Index, b.Index))
+	})
 	return out
 }
 
@@ -437,7 +418,7 @@ func (d *draft) drainOne(id fleet.HostID, guests []fleet.Guest) {
 			n++
 		}
 		if gang, to := d.fitting(guests[:n], nowhere); len(gang) > 0 {
-			v := fleet.Move{Why: fmt.Sprintf("%s is draining", id), Drains: id, Limits: d.hosts.at(id).Leave}
+			v := fleet.Move{Why: vacate.Why(d.hosts.at(id)), Drains: id, Limits: d.hosts.at(id).Leave}
 			d.depart(gang, v, d.choose(gang, to, v, nil))
 			return
 		}
@@ -454,12 +435,6 @@ type want struct {
 // fitting gives those of the guests that find room on hosts which take in no
 // other move, and where. It adds to nowhere what found none.
 func (d *draft) fitting(guests []fleet.Guest, nowhere map[want]bool) ([]fleet.Guest, map[fleet.GuestID]placement.Choice) {
-	var busy []fleet.HostID
-	for _, h := range d.room().Hosts {
-		if _, in := d.room().Busy(h.ID); in > 0 {
-			busy = append(busy, h.ID)
-		}
-	}
 	room, to := d.room().Clone(), map[fleet.GuestID]placement.Choice{}
 	var gang []fleet.Guest
 	for _, g := range guests {
@@ -468,14 +443,14 @@ func (d *draft) fitting(guests []fleet.Guest, nowhere map[want]bool) ([]fleet.Gu
 			continue
 		}
 		a := ask(d.base, g)
-		a.Not = busy
-		ranked := d.p.policy().Rank(room, a)
-		if len(ranked) == 0 {
+		a.Quiet = true
+		best, found := room.Best(a)
+		if !found {
 			nowhere[w] = true // room only shrinks while the others of the gang get theirs, and a gang that fits ends the search
 			continue
 		}
-		to[g.ID] = ranked[0]
-		room.Take(ranked[0].Host, g.Need)
+		to[g.ID] = best
+		room.Take(best.Host, g.Need)
 		gang = append(gang, g)
 	}
 	return gang, to

@@ -4,19 +4,20 @@ import (
 	"fmt"
 
 	"pagurus/decide/cost"
+	"pagurus/decide/ledger"
 	"pagurus/fleet"
 )
 
 // packs decides whether a migration's memory is sent compressed, once: the
 // target is told when it makes room and the source when it copies, and both
 // must do the same.
-func packs(s fleet.Snapshot, past []fleet.Migration, m fleet.Migration) bool {
+func packs(s view, past lore, m fleet.Migration) bool {
 	if unable(s, m.Guest, m.From, m.To) != "" {
 		return false
 	}
 	l := copyLimits(s, m)
 	// QEMU cannot do both.
-	return l.Mode != fleet.PostCopy && modelFor(s, past, m).Packs(cost.Link{Share: share(s, m), Limits: l})
+	return l.Mode != fleet.PostCopy && past.model(s, m).Packs(cost.Link{Share: share(s, m), Limits: l})
 }
 
 // decided is how a migration is copied once that is decided.
@@ -29,32 +30,31 @@ func decided(l fleet.Limits, m fleet.Migration) fleet.Limits {
 }
 
 // unable says which of two hosts cannot compress a guest's memory; empty: none.
-func unable(s fleet.Snapshot, g fleet.GuestID, hosts ...fleet.HostID) fleet.HostID {
+func unable(s view, g fleet.GuestID, hosts ...fleet.HostID) fleet.HostID {
 	for _, id := range hosts {
-		if !s.Hosts[id].Facts.Abilities[s.Guests[g].Kind].Compress {
+		if !s.host(id).Facts.Abilities[s.guest(g).Kind].Compress {
 			return id
 		}
 	}
 	return ""
 }
 
-// modelFor is what past moves teach about one migration.
-func modelFor(s fleet.Snapshot, past []fleet.Migration, m fleet.Migration) cost.Model {
-	g := s.Guests[m.Guest]
-	return cost.Fit(past, cost.Subject{Kind: g.Kind, Job: g.Job, From: m.From, To: m.To})
+// lore is what past moves teach.
+type lore struct{ l *ledger.Ledger }
+
+// model is what they teach about one migration.
+func (o lore) model(s view, m fleet.Migration) cost.Model {
+	g := s.guest(m.Guest)
+	return o.l.Lore().Fit(cost.Subject{Kind: g.Kind, Job: g.Job, From: m.From, To: m.To})
 }
 
-// invalidLess says what is wrong with how memory is to be sent; empty: nothing.
-func invalidLess(l fleet.Limits) string {
-	switch {
-	case l.PageCache != "" && l.PageCache != fleet.DropCache && l.PageCache != fleet.SendCache:
-		return fmt.Sprintf("there is nothing like %q to do with a page cache; use %s or %s, or leave it out", l.PageCache, fleet.DropCache, fleet.SendCache)
-	case l.Compress != "" && l.Compress != fleet.CompressOn && l.Compress != fleet.CompressOff:
-		return fmt.Sprintf("%q says not whether to compress; use %s or %s, or leave it out", l.Compress, fleet.CompressOn, fleet.CompressOff)
-	case l.Compress == fleet.CompressOn && l.Mode == fleet.PostCopy:
-		return fmt.Sprintf("memory cannot be compressed where a guest moves by %s; leave one of the two out", l.Mode)
+// look gives what its host last saw of a guest, or, if it has come only just
+// now, what the host saw that it left last; nil if nobody has looked.
+func (o lore) look(home fleet.Host, g fleet.GuestID) *fleet.Profile {
+	if p := home.Facts.Guests[g].Profile; p != nil {
+		return p
 	}
-	return ""
+	return o.l.Look(g)
 }
 
 // unpackable says why guests cannot be sent compressed that somebody wants
@@ -67,7 +67,7 @@ func (d *draft) unpackable(l fleet.Limits, guests []fleet.Guest, to func(fleet.G
 		return "guests that move together cannot be sent compressed, since QEMU could not wait for the last of them; move one at a time or leave --compress out"
 	}
 	for _, g := range guests {
-		if id := unable(d.base, g.ID, g.Home, to(g.ID)); id != "" {
+		if id := unable(viewOf(d.base), g.ID, g.Home, to(g.ID)); id != "" {
 			return fmt.Sprintf("%s cannot send or take in compressed memory; install QEMU 9 or newer with zstd there, or leave --compress out", id)
 		}
 	}

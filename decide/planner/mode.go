@@ -117,17 +117,18 @@ func (d *draft) lateHosts(guests []fleet.Guest, to map[fleet.GuestID]placement.C
 // expect says what the move would cost each guest in one mode.
 func (d *draft) expect(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice, v fleet.Move, mode fleet.Mode) []fleet.Prediction {
 	v.ID = "imagined"
-	var change fleet.Changeset
+	members := map[fleet.MigrationID]fleet.Migration{}
 	for _, g := range guests {
 		_, m := lifecycle.Depart(g, to[g.ID].Host, v.ID, d.at)
-		change.Migrations = append(change.Migrations, m)
+		members[m.ID] = m
 		v.Migrations = append(v.Migrations, m.ID)
 	}
-	change.Moves = []fleet.Move{v}
-	s := d.base.Apply(change, d.base.Revision)
-	past := slices.Collect(maps.Values(d.base.Migrations))
+	s, past := viewOf(d.base), lore{d.l}
+	s.move = func(fleet.MoveID) fleet.Move { return v }
+	s.migration = func(id fleet.MigrationID) fleet.Migration { return members[id] }
 	out := make([]fleet.Prediction, len(guests))
-	for i, m := range change.Migrations {
+	for i, id := range v.Migrations {
+		m := members[id]
 		m.Mode = mode
 		m.Packed = packs(s, past, m)
 		out[i] = predict(s, past, m, mode)

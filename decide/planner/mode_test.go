@@ -95,7 +95,7 @@ func TestPostCopyGoesThroughEveryPhase(t *testing.T) {
 		}
 	}
 	m := w.s.Migrations["m1.j1g0"]
-	if l := copyLimits(w.s, m); !l.Preempt || l.Mode != fleet.PostCopy {
+	if l := copyLimits(viewOf(w.s), m); !l.Preempt || l.Mode != fleet.PostCopy {
 		t.Errorf("limits %+v", l)
 	}
 	if _, err := w.ask(fleet.Request{Verb: fleet.CallOff, Move: "m1"}); err == nil || !strings.Contains(err.Error(), "run at their targets already") {

@@ -14,11 +14,12 @@ import (
 // again, sends them as they are: what has been carried out is answered again.
 func Pending(s fleet.Snapshot) []fleet.Order {
 	var out []fleet.Order
+	v := viewOf(s)
 	for _, j := range s.Jobs {
 		if j.State == fleet.JobEnded {
 			continue
 		}
-		for _, p := range snapshotOrders(s, j) {
+		for _, p := range jobOrders(v, j) {
 			out = append(out, p.order)
 		}
 	}
@@ -34,32 +35,32 @@ func Task(s fleet.Snapshot, o fleet.Order) fleet.Task {
 		t.Guest = s.Guests[ids[0]]
 	}
 	if o.Migration != "" {
-		t.Listen = s.Migrations[o.Migration].Listen
 		m := s.Migrations[o.Migration]
-		t.Limits = decided(copyLimits(s, m), m)
+		t.Listen = m.Listen
+		t.Limits = decided(copyLimits(viewOf(s), m), m)
 	}
 	return t
 }
 
 // copyLimits bounds one copy of a move. Those that leave the same host share
 // the ceiling by their size, so that they end together.
-func copyLimits(s fleet.Snapshot, m fleet.Migration) fleet.Limits {
-	v := s.Moves[m.Move]
+func copyLimits(s view, m fleet.Migration) fleet.Limits {
+	v := s.move(m.Move)
 	l := v.Limits
 	if m.Mode != "" {
 		l.Mode = m.Mode
 	}
 	l = lifecycle.Limits(l)
 	l.Hold = len(v.Migrations) > 1
-	preempts := func(h fleet.HostID) bool { return s.Hosts[h].Facts.Abilities[s.Guests[m.Guest].Kind].Preempt }
+	preempts := func(h fleet.HostID) bool { return s.host(h).Facts.Abilities[s.guest(m.Guest).Kind].Preempt }
 	l.Preempt = l.Mode == fleet.PostCopy && preempts(m.From) && preempts(m.To)
 	if l.BytesPerSecond <= 0 {
 		return l
 	}
-	own, all := s.Guests[m.Guest].Need.MemoryBytes, int64(0)
+	own, all := s.guest(m.Guest).Need.MemoryBytes, int64(0)
 	for _, id := range v.Migrations {
-		if other := s.Migrations[id]; other.From == m.From {
-			all += s.Guests[other.Guest].Need.MemoryBytes
+		if other := s.migration(id); other.From == m.From {
+			all += s.guest(other.Guest).Need.MemoryBytes
 		}
 	}
 	if all > own && own > 0 {
@@ -76,8 +77,12 @@ func sortedGuests(s fleet.Snapshot, want func(fleet.Guest) bool) []fleet.Guest {
 			out = append(out, g)
 		}
 	}
-	slices.SortFunc(out, func(a, b fleet.Guest) int {
+	return inOrder(out)
+}
+
+func inOrder(of []fleet.Guest) []fleet.Guest {
+	slices.SortFunc(of, func(a, b fleet.Guest) int {
 		return cmp.Or(cmp.Compare(len(a.Job), len(b.Job)), cmp.Compare(a.Job, b.Job), cmp.Compare(a.Index, b.Index))
 	})
-	return out
+	return of
 }

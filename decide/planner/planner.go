@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"pagurus/decide/atlas"
+	"pagurus/decide/ledger"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
@@ -48,11 +49,18 @@ func (r *Refusal) Error() string {
 	return r.Reason
 }
 
-// Step decides what one event leads to. An error that is a *Refusal is the
+// Step decides what one event leads to. It makes a ledger of the snapshot
+// first; whoever takes one event after the other keeps one, see StepOn.
+func (p *Planner) Step(s fleet.Snapshot, ev fleet.Event) (Decision, error) {
+	return p.StepOn(p.ledger(s), ev)
+}
+
+// StepOn decides what one event leads to. It only reads the ledger, by whose
+// policy guests are placed. An error that is a *Refusal is the
 // answer to the request; any other says that the event itself is nonsense.
 // After either nothing is to be changed or sent.
-func (p *Planner) Step(s fleet.Snapshot, ev fleet.Event) (Decision, error) {
-	d := newDraft(p, s)
+func (p *Planner) StepOn(l *ledger.Ledger, ev fleet.Event) (Decision, error) {
+	d, s := newDraft(p, l), l.Snapshot()
 	var answer fleet.Answer
 	var err error
 	switch ev := ev.(type) {
@@ -85,12 +93,7 @@ func orElse(t, otherwise time.Time) time.Time {
 	return t
 }
 
-func (p *Planner) policy() placement.Policy {
-	if p.Policy == nil {
-		return placement.Spread{}
-	}
-	return p.Policy
-}
+func (p *Planner) ledger(s fleet.Snapshot) *ledger.Ledger { return ledger.New(s, p.Policy) }
 
 // silence says for how long a host has said nothing, counted at the earliest
 // from when this controller began to lead; 0 while that is short enough.
@@ -118,33 +121,64 @@ func ask(s fleet.Snapshot, g fleet.Guest) placement.Ask {
 // may reports whether a caller may act on a job.
 func may(by fleet.Caller, j fleet.Job) bool { return by.Admin || by.UID == j.Spec.UID }
 
-// jobOrders gives what a job and its guests wait for, at most one order each.
-func jobOrders(j fleet.Job, guest func(fleet.GuestID) fleet.Guest, migration func(fleet.MigrationID) fleet.Migration) []pending {
-	var out []pending
-	add := func(o fleet.Order, since time.Time, waits bool) {
-		if waits {
-			out = append(out, pending{o, since})
-		}
-	}
-	for i, id := range atlas.GuestIDs(j) {
-		g := guest(id)
-		m := migration(g.Migration)
-		if i == 0 {
-			o, waits := lifecycle.JobOrder(j, g, m)
-			add(o, j.Since, waits)
-		}
-		o, waits := lifecycle.GuestOrder(g)
-		add(o, g.Since, waits)
-		if g.Migration != "" {
-			o, waits = lifecycle.MigrationOrder(m)
-			add(o, m.Since, waits)
-		}
-	}
-	return out
-}
-
 // pending is an order that is waited for, and since when.
 type pending struct {
 	order fleet.Order
 	since time.Time
+}
+
+// jobOrders gives what a job and its guests wait for, at most one order each.
+func jobOrders(v view, j fleet.Job) []pending {
+	var out []pending
+	for i, id := range atlas.GuestIDs(j) {
+		if i == 0 {
+			out = programOrder(out, v, j, id)
+		}
+		out = guestOrders(out, v, id)
+	}
+	return out
+}
+
+// programOrder adds what a job waits for.
+func programOrder(to []pending, v view, j fleet.Job, guest0 fleet.GuestID) []pending {
+	g := v.guest(guest0)
+	if o, waits := lifecycle.JobOrder(j, g, v.migration(g.Migration)); waits {
+		to = append(to, pending{o, j.Since})
+	}
+	return to
+}
+
+// guestOrders adds what a guest waits for.
+func guestOrders(to []pending, v view, id fleet.GuestID) []pending {
+	g := v.guest(id)
+	if o, waits := lifecycle.GuestOrder(g); waits {
+		to = append(to, pending{o, g.Since})
+	}
+	if g.Migration != "" {
+		m := v.migration(g.Migration)
+		if o, waits := lifecycle.MigrationOrder(m); waits {
+			to = append(to, pending{o, m.Since})
+		}
+	}
+	return to
+}
+
+// view looks things up, in a snapshot or in what a Step has made of it. What is
+// not there is zero.
+type view struct {
+	host      func(fleet.HostID) fleet.Host
+	guest     func(fleet.GuestID) fleet.Guest
+	job       func(fleet.JobID) fleet.Job
+	move      func(fleet.MoveID) fleet.Move
+	migration func(fleet.MigrationID) fleet.Migration
+}
+
+func viewOf(s fleet.Snapshot) view {
+	return view{
+		host:      func(id fleet.HostID) fleet.Host { return s.Hosts[id] },
+		guest:     func(id fleet.GuestID) fleet.Guest { return s.Guests[id] },
+		job:       func(id fleet.JobID) fleet.Job { return s.Jobs[id] },
+		move:      func(id fleet.MoveID) fleet.Move { return s.Moves[id] },
+		migration: func(id fleet.MigrationID) fleet.Migration { return s.Migrations[id] },
+	}
 }

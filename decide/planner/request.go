@@ -5,9 +5,11 @@ import (
 	"regexp"
 	"slices"
 
+	"pagurus/decide/admission"
 	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
+	"pagurus/decide/vacate"
 	"pagurus/fleet"
 )
 
@@ -36,12 +38,29 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 		return d.forget(r)
 	case fleet.Record:
 		return d.record(r)
+	case fleet.SetRules:
+		return d.rule(r)
+	case fleet.SetPolicy, fleet.Claim, fleet.Release:
+		return d.amend(r)
 	}
 	return refuse(r, "there is no request %q; pagurus and its controller may be of different versions, see pagurus version", r.Verb)
 }
 
 func refuse(r fleet.Request, format string, args ...any) (fleet.Answer, error) {
 	return fleet.Answer{}, &Refusal{Request: r, Reason: fmt.Sprintf(format, args...)}
+}
+
+// amend changes what the owner of a host has agreed to.
+func (d *draft) amend(r fleet.Request) (fleet.Answer, error) {
+	h, err := d.adminHost(r)
+	if err == nil {
+		reason := ""
+		if h, reason = vacate.Amend(h, r); reason != "" {
+			return refuse(r, "%s", reason)
+		}
+		d.hosts.put[h.ID] = h
+	}
+	return fleet.Answer{}, err
 }
 
 // record keeps what ranks saw of a migration that is over. One that is not
@@ -75,15 +94,9 @@ func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 // asked gives the answer to a request that began moves before.
 func (d *draft) asked(r fleet.Request) (fleet.Answer, bool) {
 	var out fleet.Answer
-	if r.ID == "" {
-		return out, false
+	if r.ID != "" {
+		out.Moves = d.l.Asked(r.ID)
 	}
-	for _, v := range d.base.Moves {
-		if v.Request == r.ID {
-			out.Moves = append(out.Moves, v.ID)
-		}
-	}
-	slices.Sort(out.Moves)
 	return out, len(out.Moves) > 0
 }
 
@@ -118,12 +131,12 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 		return fleet.Answer{}, err
 	}
 	leave := leaveLimits(r.Limits)
-	if reason := invalidLimits(leave); reason != "" {
+	if reason := admission.Sending(leave); reason != "" {
 		return refuse(r, "%s", reason)
 	}
 	now, changed := lifecycle.Host(h, fleet.Drain, d.at)
-	if changed || now.Leave != leave {
-		now.Leave = leave
+	if changed || now.Leave != leave || now.ForOwner {
+		now.Leave, now.ForOwner = leave, false // the owner's going does not undo it now
 		d.hosts.put[h.ID], h = now, now
 	}
 	d.drain()
@@ -146,25 +159,27 @@ func (d *draft) remaining(h fleet.Host) []string {
 	if silence(d.base, h.ID, d.at) > 0 {
 		notes = append(notes, fmt.Sprintf("%s has not been heard from: its guests can leave only once its agent runs again", h.ID))
 	}
-	s := d.base.Apply(d.change(), d.base.Revision)
-	s.At = d.base.At
-	room := placement.NewSurvey(s) // its own: what is taken below is only foreseen
-	for _, g := range sortedGuests(s, func(g fleet.Guest) bool { return g.Home == h.ID && !g.State.Ended() }) {
+	room := d.newRoom() // its own: what is taken below is only foreseen
+	var here []fleet.Guest
+	for _, id := range d.l.GuestsAt(h.ID) {
+		here = append(here, d.guests.at(id))
+	}
+	for _, g := range inOrder(here) {
 		switch g.State {
 		case fleet.GuestStarting:
 			notes = append(notes, fmt.Sprintf("%s is still starting and leaves once it runs", g.ID))
 		case fleet.GuestRunning:
-			if what := placement.Hindered(s, g); what != "" {
+			if what := placement.Hindered(d.base, g); what != "" {
 				notes = append(notes, fmt.Sprintf("%s stays for now: %s; it leaves when nothing keeps it", g.ID, what))
 				continue
 			}
-			a := ask(s, g)
-			ranked := d.p.policy().Rank(room, a)
-			if len(ranked) == 0 {
+			a := ask(d.base, g)
+			best, found := room.Best(a)
+			if !found {
 				notes = append(notes, fmt.Sprintf("%s stays for now, no host can take it: %s; it leaves when one can", g.ID, placement.Words(placement.Explain(room, a))))
 				continue
 			}
-			room.Take(ranked[0].Host, g.Need)
+			room.Take(best.Host, g.Need)
 			follow++
 		}
 	}
@@ -180,6 +195,9 @@ func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
 	h, err := d.adminHost(r)
 	if err != nil {
 		return fleet.Answer{}, err
+	}
+	if h.ForOwner {
+		return refuse(r, "%s is kept empty because its owner is there; pagurus host policy %s changes what they agreed to", h.ID, h.ID)
 	}
 	h.Leave = fleet.Limits{}
 	if h, changed := lifecycle.Host(h, fleet.Undrain, d.at); changed {

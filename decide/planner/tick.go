@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -45,12 +44,7 @@ const (
 
 // tick does what only time brings about.
 func (d *draft) tick() error {
-	for _, h := range d.base.Hosts {
-		if h.Facts.Address != "" && h.Facts.Address != h.Address {
-			h.Address = h.Facts.Address
-			d.hosts.put[h.ID] = h
-		}
-	}
+	d.mind()
 	late, resend := d.due()
 	d.resend = resend
 	for _, r := range late {
@@ -61,6 +55,7 @@ func (d *draft) tick() error {
 	d.bereave()
 	d.calm = false // these hosts were silent, nothing is gained by waiting longer
 	d.conduct()
+	d.requeued()
 	d.forgetJobs()
 	d.forgetMoves()
 	d.drain()
@@ -72,11 +67,9 @@ func (d *draft) tick() error {
 func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 	var late []fleet.Report
 	var resend []fleet.Order
-	for _, j := range d.base.Jobs {
-		if j.State == fleet.JobEnded {
-			continue
-		}
-		for _, p := range snapshotOrders(d.base, j) {
+	v := viewOf(d.base)
+	for _, id := range d.l.Restless() { // of the others nothing can vanish, and nothing is tried again
+		for _, p := range jobOrders(v, d.base.Jobs[id]) {
 			out := d.at.Sub(p.since)
 			if cause := d.vanished(p.order, out); cause != "" {
 				late = append(late, fleet.Report{At: d.at, Order: p.order, Outcome: fleet.Vanished, Cause: cause})
@@ -126,52 +119,32 @@ func (d *draft) vanished(o fleet.Order, out time.Duration) string {
 
 // forgetJobs removes jobs that ended long ago, with their guests and moves.
 func (d *draft) forgetJobs() {
-	var ended []fleet.Job
-	for _, j := range d.base.Jobs {
-		if j.State == fleet.JobEnded {
-			ended = append(ended, j)
+	for _, id := range d.l.OldJobs(d.at.Add(-keepJobs), mostJobs) {
+		if d.jobs.at(id).Requeue {
+			continue // it is still to begin again
 		}
-	}
-	if len(ended) == 0 {
-		return
-	}
-	slices.SortFunc(ended, func(a, b fleet.Job) int { // youngest first
-		return cmp.Or(b.Ended.Compare(a.Ended), cmp.Compare(b.ID, a.ID))
-	})
-	gone := map[fleet.JobID]bool{}
-	for i, j := range ended {
-		if i < mostJobs && d.at.Sub(j.Ended) <= keepJobs {
-			continue
-		}
-		gone[j.ID] = true
-		d.jobs.drop(j.ID)
-		for _, g := range atlas.GuestIDs(j) {
+		d.jobs.drop(id)
+		for _, g := range atlas.GuestIDs(d.base.Jobs[id]) {
 			d.guests.drop(g)
 		}
-	}
-	if len(gone) == 0 {
-		return
-	}
-	for _, m := range d.base.Migrations {
-		if gone[m.Job] {
-			d.migrations.drop(m.ID)
+		moves := map[fleet.MoveID]bool{}
+		for _, m := range d.l.MigrationsOf(id) {
+			moves[d.base.Migrations[m].Move] = true
+			d.migrations.drop(m)
 		}
-	}
-	for _, v := range d.base.Moves {
-		if len(d.membersOf(v)) == 0 {
-			d.moves.drop(v.ID)
+		for v := range moves {
+			if of, known := d.base.Moves[v]; known && len(d.membersOf(of)) == 0 {
+				d.moves.drop(v)
+			}
 		}
 	}
 }
 
 // forgetMoves removes moves that ended long ago, with their migrations.
 func (d *draft) forgetMoves() {
-	for _, v := range d.base.Moves {
-		if v.Ended.IsZero() || d.at.Sub(v.Ended) <= keepMoves {
-			continue
-		}
-		d.moves.drop(v.ID)
-		for _, m := range v.Migrations {
+	for _, id := range d.l.OldMoves(d.at.Add(-keepMoves)) {
+		d.moves.drop(id)
+		for _, m := range d.base.Moves[id].Migrations {
 			if _, ok := d.base.Migrations[m]; ok {
 				d.migrations.drop(m)
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"pagurus/decide/atlas"
+	"pagurus/decide/ledger"
 	"pagurus/decide/lifecycle"
 	"pagurus/fleet"
 )
@@ -105,7 +106,12 @@ func (w *world) step(ev fleet.Event) (Decision, error) {
 	if !reflect.DeepEqual(before, w.s) {
 		w.t.Fatalf("step changed its snapshot")
 	}
+	kept := ledger.New(before, nil)
+	kept.Commit(d.Change, w.s.Revision+1)
 	w.s = w.s.Apply(d.Change, w.s.Revision+1)
+	if wrong := kept.Check(); wrong != "" || !reflect.DeepEqual(kept.Snapshot(), w.s) {
+		w.t.Fatalf("the ledger is not what it would be if it was made anew: %s", wrong)
+	}
 	w.hear()
 	waiting := Pending(w.s)
 	for _, o := range d.Orders {

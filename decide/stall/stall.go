@@ -49,7 +49,7 @@ func Measure(m fleet.Migration, moves []fleet.Migration, traces []fleet.Trace) (
 	out := fleet.Stall{Ranks: len(traces)}
 	for _, t := range traces {
 		for _, g := range t.Gaps {
-			if on(g, paused(m), m.Cost.Downtime) {
+			if on(g, paused(m), m.StoodStill()) {
 				out.AtSwitch = max(out.AtSwitch, g.Took)
 			}
 			if g.Took > out.Took && !g.At.After(q.To) && !g.End().Before(q.From) {
@@ -70,7 +70,7 @@ func Window(m fleet.Migration) (fleet.TraceQuery, bool) {
 	if at.IsZero() {
 		return fleet.TraceQuery{}, false
 	}
-	return fleet.TraceQuery{From: at.Add(-around), To: at.Add(m.Cost.Downtime + late(m) + around)}, true
+	return fleet.TraceQuery{From: at.Add(-around), To: at.Add(m.StoodStill() + late(m) + around)}, true
 }
 
 // late is how long the guest ran without all of its memory, by post-copy, and
@@ -128,8 +128,8 @@ func Explain(traces []fleet.Trace, moves []fleet.Migration) []fleet.Trace {
 // pause adds the time the guest stood still to the longest of its gaps that
 // can have been interrupted by it.
 func pause(gaps []fleet.Gap, m fleet.Migration) {
-	at := m.Cost.PausedAt
-	if at.IsZero() || m.Cost.Downtime <= 0 {
+	at, still := m.Cost.PausedAt, unseen(m)
+	if at.IsZero() || still <= 0 {
 		return
 	}
 	hit := -1
@@ -142,8 +142,18 @@ func pause(gaps []fleet.Gap, m fleet.Migration) {
 		return
 	}
 	g := &gaps[hit]
-	g.Took += m.Cost.Downtime
-	g.Why = append([]fleet.Cause{{What: fleet.GuestPaused, Took: m.Cost.Downtime}}, g.Why...)
+	g.Took += still
+	g.Why = append([]fleet.Cause{{What: fleet.GuestPaused, Took: still}}, g.Why...)
+}
+
+// unseen is how much of the time that the guest stood still its own clock did not
+// count. That of a virtual machine goes on when the target lets it run, that of a
+// container when its processes are restored there.
+func unseen(m fleet.Migration) time.Duration {
+	if m.Predicted != nil && m.Predicted.Kind == fleet.Container {
+		return m.Cost.Downtime
+	}
+	return m.StoodStill()
 }
 
 // on reports whether a gap can have gone on at some moment of a time.

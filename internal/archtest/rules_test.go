@@ -36,6 +36,7 @@ var may = map[string][]string{
 	"cmd":                    {"fleet", "decide", "act", "serve", "measure", "show", "internal/fault"},
 	"cmd/pagurus-guest":      {"fleet", "act/guestlink", "act/guestnet", "act/ranks"},
 	"internal":               {"fleet"},
+	"internal/testkit/ours":  {"internal/testkit"},
 }
 
 // never lists imports that a folder must not have for a reason of its own.

@@ -5,10 +5,12 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -41,7 +43,7 @@ var (
 // something of ours is still there that was not before: a process, namespace,
 // link, mount, cgroup or file. Call it first. What cannot be told to be this
 // test's own is only counted with PAGURUS_TEST_ALONE=1 in the environment,
-// which make test sets, because there tests of packages run one at a time.
+// which make test sets for packages that it tests one at a time.
 func Leftovers(t *testing.T) {
 	t.Helper()
 	Root(t)
@@ -71,10 +73,16 @@ func Leftovers(t *testing.T) {
 	})
 }
 
+// Ours lists what there is of Pagurus on this machine, whoever made it, in the
+// order of the alphabet.
+func Ours() []string {
+	return slices.Sorted(maps.Keys(leftoverScope{alone: true}.things()))
+}
+
 // leftoverScope is what is counted as one test's own.
 type leftoverScope struct {
-	mark   string // in a process's environment
-	folder string // of the test's temporary files
+	mark   string // in a process's environment; empty: none has it
+	folder string // of the test's temporary files; empty: there are none
 	alone  bool   // everything of ours is
 }
 
@@ -91,7 +99,7 @@ func (s leftoverScope) things() map[string]bool {
 		if len(f) < 5 {
 			continue
 		}
-		if strings.HasPrefix(f[4], s.folder+"/") || s.alone && strings.Contains(f[4], "/pagurus") {
+		if s.folder != "" && strings.HasPrefix(f[4], s.folder+"/") || s.alone && strings.Contains(f[4], "/pagurus") {
 			things["mount "+f[4]] = true
 		}
 	}
@@ -136,8 +144,8 @@ func (s leftoverScope) process(pid int) (what string, ok bool) {
 	environment, _ := os.ReadFile(folder + "environ")
 	line, _ := os.ReadFile(folder + "cmdline")
 	args := strings.TrimSpace(string(bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
-	ok = bytes.Contains(append(environment, 0), []byte(s.mark+"\x00")) ||
-		strings.Contains(args, s.folder+"/") ||
+	ok = s.mark != "" && bytes.Contains(append(environment, 0), []byte(s.mark+"\x00")) ||
+		s.folder != "" && strings.Contains(args, s.folder+"/") ||
 		s.alone && ourProgram.Match(name)
 	return fmt.Sprintf("process %d %s: %s", pid, bytes.TrimSpace(name), args), ok
 }

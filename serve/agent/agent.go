@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/serve/agent/ledger"
+	"pagurus/serve/lookout"
 	"pagurus/serve/wire"
 )
 
@@ -66,6 +68,8 @@ type Config struct {
 	Overlay    Overlay
 	Shares     Shares
 	Images     Images
+	Owner      *lookout.Lookout // nil: the host is nobody's but ours
+	Classes    Classes          // nil: guests get what they take
 	Controller Controller
 	Facts      func() fleet.Facts                   // what does not change by what the agent does: version, machine, address, capacity, abilities
 	Drops      func(fleet.Limits, fleet.Cache) bool // whether a guest drops its page cache before it is copied; nil: none does
@@ -76,7 +80,7 @@ type Config struct {
 // Agent is one host's daemon.
 type Agent struct {
 	Config
-	ledger ledger
+	ledger ledger.Ledger
 	ctx    context.Context // of Run: everything begun ends with it
 
 	applying sync.Mutex // held while the host is made to match what is wanted
@@ -116,11 +120,13 @@ const (
 
 // New makes an agent; it touches nothing yet.
 func New(c Config) *Agent {
-	return &Agent{
-		Config: c, ledger: ledger{dir: filepath.Join(c.Run, "ledger")},
+	a := &Agent{
+		Config: c, ledger: ledger.Ledger{Dir: filepath.Join(c.Run, "ledger")},
 		seats: map[fleet.GuestID]*seat{}, news: make(chan struct{}, 1),
 		present: map[fleet.GuestID]presence{}, troubles: map[string]string{}, profiles: newProfiles(), examined: map[fleet.GuestID]examination{},
 	}
+	c.Owner.Leaving(a.sending)
+	return a
 }
 
 // Run does what the controller says until ctx ends. Guests and what runs in
@@ -131,6 +137,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.ctx = ctx
 	a.look(ctx)
 	a.works.Go(func() { a.watch(ctx) })
+	a.works.Go(func() { a.Owner.Run(ctx) })
 	pause, last := firstPause, ""
 	for ctx.Err() == nil {
 		attached, err := a.session(ctx)
@@ -186,6 +193,13 @@ func (a *Agent) speak(ctx context.Context, s Session) error {
 	tick := time.NewTicker(copiesEvery)
 	defer tick.Stop()
 	told := time.Now()
+	tell := func() error {
+		f := a.facts()
+		if err := send(wire.Up{Facts: &f}); err != nil {
+			return fmt.Errorf("sending facts: %w", err)
+		}
+		return nil
+	}
 	for {
 		for r, ok := a.nextReport(); ok; r, ok = a.nextReport() {
 			if err := send(wire.Up{Report: &r}); err != nil {
@@ -202,9 +216,12 @@ func (a *Agent) speak(ctx context.Context, s Session) error {
 				continue
 			}
 			told = now
-			f := a.facts()
-			if err := send(wire.Up{Facts: &f}); err != nil {
-				return fmt.Errorf("sending facts: %w", err)
+			if err := tell(); err != nil {
+				return err
+			}
+		case <-a.Owner.News():
+			if err := tell(); err != nil {
+				return err
 			}
 		}
 	}

@@ -43,7 +43,10 @@ type Driver interface {
 	// an error wrapping ErrUnsure nobody knows whether the target has it; after
 	// any other error the target surely has not, and Resume is the way back. By
 	// post-copy it returns when the target has all but memory (Gatherer).
-	Switch(context.Context, fleet.Task) (fleet.Progress, error)
+	// lead is called with true when it is time to lead what comes for the guest
+	// on to the target, and with false should the guest have to run on here for
+	// a moment after that. What it leads back after an error is Resume's caller's.
+	Switch(ctx context.Context, t fleet.Task, lead func(away bool)) (fleet.Progress, error)
 	// Resume lets a paused guest run: a target after Switch, or a source whose
 	// Switch surely failed (a copy still under way is called off). A guest
 	// that runs is no error. After an error it is paused or absent.
@@ -84,6 +87,16 @@ type Examiner interface {
 	// each with what can be done about it. It takes some milliseconds and does not
 	// disturb the guest; one that is being moved is refused. None is no promise.
 	Obstacles(context.Context, fleet.GuestID) ([]string, error)
+}
+
+// Classes say how much of the host's CPUs guests get.
+type Classes interface {
+	// Class gives a guest that is on this host what its job's class says. It may
+	// be called again. After an error it has what it had, or part of it.
+	Class(fleet.Guest, fleet.Class) error
+	// Slices says why the time slices of a class have no effect here, for
+	// people; empty: they have.
+	Slices() string
 }
 
 // Overlay makes the host's part of the jobs' networks match what is wanted.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/serve/agent/ledger"
 )
 
 const (
@@ -20,15 +21,21 @@ const (
 func (a *Agent) watch(ctx context.Context) {
 	pruned := time.Now()
 	for {
-		if wait(ctx, lookEvery); ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			return
+		case <-a.Owner.Turned():
+			a.giveWay(time.Now()) // by the last look: the owner comes first
+			continue
+		case <-time.After(lookEvery):
 		}
 		a.look(ctx)
 		a.match(ctx)
 		a.sweep()
+		a.giveWay(time.Now())
 		a.study(ctx, time.Now())
 		a.examine(ctx, time.Now())
-		if now := time.Now(); now.Sub(pruned) > forgetAfter/2 {
+		if now := time.Now(); now.Sub(pruned) > ledger.ForgetAfter/2 {
 			pruned = now
 			a.forget(now)
 		}
@@ -67,6 +74,10 @@ func (a *Agent) facts() fleet.Facts {
 	f.Guests = map[fleet.GuestID]fleet.GuestFacts{}
 	f.Copies = map[fleet.MigrationID]fleet.Progress{}
 	f.Troubles = slices.Clone(f.Troubles)
+	f.Owner = a.Owner.Seen()
+	if a.Classes != nil {
+		f.NoSlices = a.Classes.Slices()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id, p := range a.present {
@@ -76,6 +87,9 @@ func (a *Agent) facts() fleet.Facts {
 		if s := a.seats[id]; s != nil && s.page.LastGen > g.Gen {
 			// What the driver knows is of when the guest came.
 			g = fleet.GuestFacts{Gen: s.page.LastGen, Run: g.Run, ResidentBytes: g.ResidentBytes, CPUs: g.CPUs, StartedAt: g.StartedAt}
+		}
+		if s := a.seats[id]; s != nil {
+			g.LentBytes, g.Still = s.yields.Lent, s.yields.Still && g.Run == fleet.Paused
 		}
 		if last, known := a.profiles.last[id]; known {
 			g.Profile = &last
@@ -113,6 +127,19 @@ func (a *Agent) copying() bool {
 	return false
 }
 
+// sending tells whether a guest is being sent from this host.
+func (a *Agent) sending() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.seats {
+		under := s.last != nil && !s.last.over()
+		if s.progress != nil || under && (s.last.task.Order.Verb == fleet.Copy || s.last.task.Order.Verb == fleet.Switch) {
+			return true
+		}
+	}
+	return false
+}
+
 // trouble notes that something is wrong, or right again, and logs the change.
 func (a *Agent) trouble(what string, err error) {
 	a.mu.Lock()
@@ -128,6 +155,16 @@ func (a *Agent) trouble(what string, err error) {
 	}
 }
 
+// classify gives a guest on this host what its job's class says.
+func (a *Agent) classify(w *work) {
+	if class := w.task.Job.Spec.Class; a.Classes != nil && class != "" {
+		a.trouble(classing+string(w.seat.guest), a.Classes.Class(w.task.Guest, class))
+	}
+}
+
+// classing begins the name of the trouble with a guest's class.
+const classing = "the CPU class of guest "
+
 // forget drops what is known of guests that are gone and were not heard of for
 // long.
 func (a *Agent) forget(now time.Time) {
@@ -141,15 +178,17 @@ func (a *Agent) forget(now time.Time) {
 		s := a.seats[g]
 		return here || slices.Contains(a.wanted.Guests, g) || (s != nil && !s.idle())
 	}
-	a.ledger.prune(keep, now)
+	a.ledger.Prune(keep, now)
 	for g, s := range a.seats {
 		if !keep(g) && s.inside == nil {
 			delete(a.seats, g) // the ledger's page, if it is still there, is read again
 		}
 	}
 	for what := range a.troubles {
-		if g, ok := strings.CutPrefix(what, removing); ok && !keep(fleet.GuestID(g)) {
-			delete(a.troubles, what)
+		for _, of := range []string{removing, classing} {
+			if g, ok := strings.CutPrefix(what, of); ok && !keep(fleet.GuestID(g)) {
+				delete(a.troubles, what)
+			}
 		}
 	}
 }

@@ -140,7 +140,8 @@ func (d *memoryDriver) Copy(ctx context.Context, t fleet.Task, progress func(fle
 	return nil
 }
 
-func (d *memoryDriver) Switch(ctx context.Context, t fleet.Task) (fleet.Progress, error) {
+func (d *memoryDriver) Switch(ctx context.Context, t fleet.Task, lead func(bool)) (fleet.Progress, error) {
+	lead(true)
 	if err := d.call(ctx, "switch", t.Guest.ID); err != nil {
 		return fleet.Progress{}, err
 	}

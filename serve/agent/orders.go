@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/serve/agent/yielding"
 )
 
 // verb is how one order is carried out, and how long that may take.
@@ -39,20 +40,24 @@ var verbs map[fleet.Verb]verb
 // The table is filled at start because settle, in it, is begun by others in it.
 func init() {
 	verbs = map[fleet.Verb]verb{
-		fleet.Start:   {(*Agent).start, startLimit},
-		fleet.Hold:    {(*Agent).hold, 0},
-		fleet.Stop:    {(*Agent).stop, quickLimit},
-		fleet.Run:     {(*Agent).run, 0},
-		fleet.Receive: {(*Agent).receive, startLimit},
-		fleet.Copy:    {(*Agent).copy, copyLimit},
-		fleet.Switch:  {(*Agent).switchOver, switchLimit},
-		fleet.Repoint: {(*Agent).repoint, quickLimit},
-		fleet.Gather:  {(*Agent).gather, copyLimit},
-		fleet.Retire:  {(*Agent).retire, quickLimit},
-		fleet.Revert:  {(*Agent).revert, quickLimit},
-		fleet.Discard: {(*Agent).destroy, quickLimit},
-		settle:        {(*Agent).settle, quickLimit},
-		awaken:        {(*Agent).awaken, quickLimit},
+		fleet.Start:      {(*Agent).start, startLimit},
+		fleet.Hold:       {(*Agent).hold, 0},
+		fleet.Stop:       {(*Agent).stop, quickLimit},
+		fleet.Run:        {(*Agent).run, 0},
+		fleet.Receive:    {(*Agent).receive, startLimit},
+		fleet.Copy:       {(*Agent).copy, copyLimit},
+		fleet.Switch:     {(*Agent).switchOver, switchLimit},
+		fleet.Repoint:    {(*Agent).repoint, quickLimit},
+		fleet.Gather:     {(*Agent).gather, copyLimit},
+		fleet.Retire:     {(*Agent).retire, quickLimit},
+		fleet.Revert:     {(*Agent).revert, quickLimit},
+		fleet.Discard:    {(*Agent).destroy, quickLimit},
+		settle:           {(*Agent).settle, quickLimit},
+		awaken:           {(*Agent).awaken, quickLimit},
+		yielding.Lend:    {(*Agent).lend, quickLimit},
+		yielding.Reclaim: {(*Agent).reclaim, quickLimit},
+		yielding.Pause:   {(*Agent).pause, quickLimit},
+		yielding.Breathe: {(*Agent).breathe, quickLimit},
 	}
 }
 
@@ -74,6 +79,7 @@ func (a *Agent) hold(ctx context.Context, w *work) (fleet.Report, error) {
 	if !here {
 		return fleet.Report{}, fmt.Errorf("holding guest %s on %s: %w%s", g, a.Host, ErrAbsent, a.lastWords(w))
 	}
+	a.classify(w)
 	a.wake(w.seat, w.task)
 	if ended != nil {
 		select {
@@ -155,7 +161,11 @@ func (a *Agent) awaken(ctx context.Context, w *work) (fleet.Report, error) {
 	if err != nil || state != fleet.Paused || ctx.Err() != nil {
 		return fleet.Report{}, err
 	}
-	return a.revert(ctx, w)
+	r, err := a.revert(ctx, w)
+	if err == nil {
+		a.roused(w.seat)
+	}
+	return r, err
 }
 
 // undisturbed waits until no work touches the guest.
@@ -198,6 +208,9 @@ func (a *Agent) state(ctx context.Context, w *work) (fleet.RunState, error) {
 func (a *Agent) stop(ctx context.Context, w *work) (fleet.Report, error) {
 	a.clear(w.seat)
 	var traces []fleet.Trace
+	if err := a.rouse(ctx, w); err != nil {
+		a.Log.Warn("guest cannot shut down by itself", "guest", w.seat.guest, "cause", err)
+	}
 	if state, err := a.state(ctx, w); err == nil && state == fleet.Running && w.link != nil && !w.silent {
 		traces = a.lastTraces(ctx, w)
 		ctx, cancel := context.WithTimeout(ctx, shutdownLimit)
@@ -255,6 +268,8 @@ func (a *Agent) receive(ctx context.Context, w *work) (fleet.Report, error) {
 	listen, err := w.driver.Receive(ctx, w.task)
 	if err != nil {
 		err = fmt.Errorf("making room for guest %s on %s: %w", w.seat.guest, a.Host, err)
+	} else {
+		a.classify(w)
 	}
 	return fleet.Report{Listen: listen}, err
 }
@@ -263,6 +278,9 @@ func (a *Agent) receive(ctx context.Context, w *work) (fleet.Report, error) {
 func (a *Agent) copy(ctx context.Context, w *work) (fleet.Report, error) {
 	if found := a.obstacles(ctx, w.seat.guest, w.driver); len(found) > 0 {
 		return fleet.Report{}, fmt.Errorf("copying guest %s to %s: it cannot be moved: %s", w.seat.guest, w.task.Order.Peer, strings.Join(found, "; "))
+	}
+	if err := a.rouse(ctx, w); err != nil {
+		return fleet.Report{}, err
 	}
 	a.setProgress(w, &fleet.Progress{})
 	dropped := a.lighten(ctx, w)
@@ -282,15 +300,10 @@ func (a *Agent) copy(ctx context.Context, w *work) (fleet.Report, error) {
 	return fleet.Report{Cost: last}, err
 }
 
-// switchOver pauses the guest and sends the rest. From just before the pause on
-// what comes for the guest goes to the target too; if it cannot, TCP will mend
-// it, which costs the job a fifth of a second. Once it is done the guest belongs
-// to the target: what stands here ends without a word.
+// switchOver pauses the guest and sends the rest. Once it is done the guest
+// belongs to the target: what stands here ends without a word.
 func (a *Agent) switchOver(ctx context.Context, w *work) (fleet.Report, error) {
-	if err := a.Overlay.Forward(w.task.Job.Subnet, w.task.Guest.Index); err != nil {
-		a.Log.Warn("frames that come while the guest stands still are lost", "guest", w.seat.guest, "cause", err)
-	}
-	p, err := w.driver.Switch(ctx, w.task)
+	p, err := w.driver.Switch(ctx, w.task, func(away bool) { a.lead(w, away) })
 	if w.fresh && errors.Is(err, ErrAbsent) {
 		// It ended before any switch began, as one that waits for its gang may:
 		// the target surely has not got it, and nobody need be asked for minutes.
@@ -323,6 +336,7 @@ func (a *Agent) repoint(ctx context.Context, w *work) (fleet.Report, error) {
 	w.seat.resumed = resumed
 	a.mu.Unlock()
 	a.beginSettling(w)
+	a.works.Go(func() { a.classify(w) }) // what came with the guest may have brought its own; not waited for
 	a.match(ctx)
 	return fleet.Report{Resumed: resumed}, nil
 }
@@ -341,6 +355,18 @@ func (a *Agent) revert(ctx context.Context, w *work) (fleet.Report, error) {
 		return fleet.Report{}, err
 	}
 	return fleet.Report{}, vague{err} // worth another try; a promise that it failed would strand the guest
+}
+
+// lead has what comes for a guest go to its target while it is paused; if it
+// cannot, TCP will mend it, which costs the job a fifth of a second.
+func (a *Agent) lead(w *work, away bool) {
+	if !away {
+		a.deliver(w)
+		return
+	}
+	if err := a.Overlay.Forward(w.task.Job.Subnet, w.task.Guest.Index); err != nil {
+		a.Log.Warn("frames that come while the guest stands still are lost", "guest", w.seat.guest, "cause", err)
+	}
 }
 
 // deliver sees to it that what comes for a guest here goes to its port here.

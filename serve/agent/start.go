@@ -33,6 +33,7 @@ func (a *Agent) start(ctx context.Context, w *work) (fleet.Report, error) {
 	if err := w.driver.Start(ctx, w.task); err != nil {
 		return fleet.Report{}, fmt.Errorf("starting guest %s on %s: %w", g, a.Host, err)
 	}
+	a.classify(w)
 	err := a.setUp(ctx, w)
 	if err == nil || w.calledOff() {
 		return fleet.Report{}, err

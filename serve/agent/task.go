@@ -5,25 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"time"
 
 	"pagurus/fleet"
 	"pagurus/internal/fault"
+	"pagurus/serve/agent/ledger"
+	"pagurus/serve/agent/yielding"
 )
 
 // seat is all that goes on for one guest on this host. At most one piece of
 // work touches the guest at a time; beside it stand hold and run.
 type seat struct {
 	guest    fleet.GuestID
-	page     page
+	page     ledger.Page
 	last     *work                // the newest that touches the guest; it waits for the one before
 	standing map[fleet.Verb]*work // hold, run and settle
 	inside   Inside               // made at first use
 	resumed  time.Time            // when it last went on after a move
 	progress *fleet.Progress      // of the last copy, until something else is done
 	of       fleet.MigrationID    // whose progress it is
+	yields   yielding.State       // to the host's owner
 	dropped  int64                // bytes of page cache before the last copy, as far as this agent knows
 }
 
@@ -45,8 +49,14 @@ type work struct {
 // letting one run that stands still for no reason.
 const (
 	settle fleet.Verb = "settle"
-	awaken fleet.Verb = "awaken"
+	awaken            = yielding.Awaken
 )
+
+// guestName keeps a name from the wire from becoming a path.
+var guestName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// own are all of the agent's own verbs, which nobody may order.
+var own = map[fleet.Verb]bool{settle: true, awaken: true, yielding.Lend: true, yielding.Reclaim: true, yielding.Pause: true, yielding.Breathe: true}
 
 // errSuperseded ends work that something newer takes the place of. errSilent
 // ends work of which there is nothing to say.
@@ -108,7 +118,7 @@ func (a *Agent) take(t fleet.Task) {
 	if s.busyWith(o) {
 		return
 	}
-	if r, ok := s.page.answer(o); ok {
+	if r, ok := s.page.Answer(o); ok {
 		a.postLocked(r)
 		return
 	}
@@ -130,7 +140,7 @@ func (a *Agent) take(t fleet.Task) {
 	if fresh {
 		p := s.page
 		p.LastGen = gen
-		if err := a.ledger.write(s.guest, p); err != nil {
+		if err := a.ledger.Write(s.guest, p); err != nil {
 			a.postLocked(fleet.Report{Order: o, Outcome: fleet.Vanished, Cause: err.Error()})
 			return
 		}
@@ -145,7 +155,7 @@ var beginnings = []fleet.Verb{fleet.Start, fleet.Receive, fleet.Copy, fleet.Swit
 // refuse says why an order cannot be for this agent at all, whenever it comes.
 func (a *Agent) refuse(t fleet.Task) error {
 	o := t.Order
-	if _, ok := verbs[o.Verb]; !ok || o.Verb == settle || o.Verb == awaken {
+	if _, ok := verbs[o.Verb]; !ok || own[o.Verb] {
 		return fmt.Errorf("host %s does not know the order %q; is its agent older than the controller?", a.Host, o.Verb)
 	}
 	if !guestName.MatchString(string(t.Guest.ID)) {
@@ -183,7 +193,7 @@ func (a *Agent) seat(g fleet.GuestID) (*seat, error) {
 	if s := a.seats[g]; s != nil {
 		return s, nil
 	}
-	p, err := a.ledger.read(g)
+	p, err := a.ledger.Read(g)
 	if err != nil {
 		return nil, err
 	}
@@ -300,8 +310,8 @@ func (a *Agent) conclude(w *work, r fleet.Report, err error) {
 		r.Outcome = fleet.Vanished
 	}
 	if r.Outcome != fleet.Vanished && remembered(r) {
-		p := w.seat.page.with(r, generation(w.task))
-		if err := a.ledger.write(w.seat.guest, p); err == nil {
+		p := w.seat.page.With(r, generation(w.task))
+		if err := a.ledger.Write(w.seat.guest, p); err == nil {
 			w.seat.page = p
 		} else if r.Outcome == fleet.Failed {
 			r.Outcome, r.Cause = fleet.Vanished, r.Cause+"; "+err.Error() // a promise that is not written down is none

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/serve/agent/ledger"
 )
 
 // applyLimit ends an attempt to match the host's networks; it takes
@@ -40,6 +41,8 @@ func (a *Agent) want(w fleet.Wanted, first bool) error {
 	}
 	a.wanted = &w
 	a.mu.Unlock()
+	// Before the networks, which may take long: the owner comes first.
+	a.trouble("the host's owner", a.Owner.Agree(w.Policy))
 	a.match(a.ctx) // to its end, also when the session ends meanwhile
 	a.sweep()
 	return nil
@@ -56,7 +59,7 @@ func (a *Agent) belong(cluster string) error {
 		return err
 	}
 	if mine == "" {
-		if err := writeFile(a.clusterFile(), []byte(cluster+"\n")); err != nil {
+		if err := ledger.WriteFile(a.clusterFile(), []byte(cluster+"\n")); err != nil {
 			return fmt.Errorf("joining cluster %s: %w", cluster, err)
 		}
 		a.Log.Info("joined", "cluster", cluster)

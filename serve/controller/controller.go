@@ -12,13 +12,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"pagurus/decide/planner"
+	"pagurus/decide/turn"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 )
@@ -82,8 +82,7 @@ type Controller struct {
 	}
 
 	// loop
-	snap    fleet.Snapshot // as stored, with LedSince; its hosts have no facts
-	facts   map[fleet.HostID]fleet.Facts
+	loop    *turn.Loop // nil until it leads
 	hosts   map[fleet.HostID]*host
 	late    []fleet.Report // not committed yet, because the store failed
 	told    time.Time      // when watchers were last told
@@ -96,7 +95,7 @@ type Controller struct {
 func New(c Config) *Controller {
 	out := &Controller{
 		Config: c, spool: newSpool(c.Spool), events: make(chan func(context.Context), queue), ready: make(chan struct{}),
-		over: make(chan struct{}), facts: map[fleet.HostID]fleet.Facts{}, hosts: map[fleet.HostID]*host{},
+		over: make(chan struct{}), hosts: map[fleet.HostID]*host{},
 	}
 	out.spool.reserve = c.Reserve
 	out.watching.by = map[chan fleet.Snapshot]bool{}
@@ -118,16 +117,18 @@ func (c *Controller) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("becoming the controller: %w", err)
 	}
-	if c.snap, err = c.Store.Load(ctx); err != nil {
+	snap, err := c.Store.Load(ctx)
+	if err != nil {
 		return fmt.Errorf("loading the cluster: %w", err)
 	}
-	c.snap.LedSince = now()
-	if err := c.spool.open(c.snap.Jobs); err != nil {
+	snap.LedSince = now()
+	if err := c.spool.open(snap.Jobs); err != nil {
 		return err
 	}
+	c.loop = turn.New(&c.Planner, snap)
 	c.publish()
 	close(c.ready)
-	c.Log.Info("leading", "cluster", c.snap.Cluster.ID, "revision", c.snap.Revision, "jobs", len(c.snap.Jobs))
+	c.Log.Info("leading", "cluster", snap.Cluster.ID, "revision", snap.Revision, "jobs", len(snap.Jobs))
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
 	for {
@@ -225,64 +226,69 @@ func (e *storeError) Unwrap() error { return e.cause }
 // commit did go through, the next one finds out by a conflict.
 func (c *Controller) step(ctx context.Context, ev fleet.Event) (fleet.Answer, error) {
 	for range tries {
-		d, err := c.think(ev)
-		if err != nil {
-			return fleet.Answer{}, err
-		}
-		if d.Change.Empty() {
-			c.send(d.Orders)
-			return d.Answer, nil
-		}
-		revision, err := c.Store.Commit(ctx, c.snap.Revision, d.Change)
-		if errors.Is(err, fleet.ErrConflict) {
+		h := &hands{c: c, ctx: ctx}
+		answer, err := c.think(ev, h)
+		switch {
+		case errors.Is(err, fleet.ErrConflict):
 			if err := c.reload(ctx); err != nil {
 				return fleet.Answer{}, &storeError{err}
 			}
 			continue
+		case err == nil && h.committed:
+			c.publish()
 		}
-		if err != nil {
-			return fleet.Answer{}, &storeError{err}
-		}
-		if c.trouble != "" {
-			c.trouble = ""
-			c.Log.Info("the store takes changes again")
-		}
-		c.snap = c.snap.Apply(withoutFacts(d.Change), revision)
-		c.committed(d.Change)
-		c.settle()
-		c.send(d.Orders)
-		c.publish()
-		return d.Answer, nil
+		return answer, err
 	}
 	return fleet.Answer{}, &storeError{errors.New("others keep changing the store: is there a second controller?")}
 }
 
-// think calls the planner. A bug in it costs one event, not the controller.
-func (c *Controller) think(ev fleet.Event) (d planner.Decision, err error) {
+// think is one turn of the loop. A bug in the planner costs one event, not the
+// controller.
+func (c *Controller) think(ev fleet.Event, h *hands) (_ fleet.Answer, err error) {
 	defer func() {
-		if p := recover(); p != nil {
+		if p := recover(); p != nil && !h.committed {
 			c.Log.Error("the planner has a bug", "event", ev, "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("the controller has a bug, its log has the details: %v", p)
+		} else if p != nil {
+			panic(p)
 		}
 	}()
-	return c.Planner.Step(c.whole(), ev)
+	return c.loop.Take(ev, now(), h)
 }
 
-func withoutFacts(change fleet.Changeset) fleet.Changeset {
-	hosts := make([]fleet.Host, len(change.Hosts))
-	for i, h := range change.Hosts {
-		h.Facts = fleet.Facts{}
-		hosts[i] = h
-	}
-	change.Hosts = hosts
-	return change
+// hands are those of the controller, for one event.
+type hands struct {
+	c         *Controller
+	ctx       context.Context
+	committed bool
 }
+
+// Commit puts the change into the store. Errors other than a conflict are a
+// *storeError.
+func (h *hands) Commit(from int64, change fleet.Changeset) (int64, error) {
+	revision, err := h.c.Store.Commit(h.ctx, from, change)
+	if err != nil && !errors.Is(err, fleet.ErrConflict) {
+		return 0, &storeError{err}
+	}
+	return revision, err
+}
+
+// Committed brings in line with the change what is not in the store.
+func (h *hands) Committed(change fleet.Changeset) {
+	h.committed = true
+	if h.c.trouble != "" {
+		h.c.trouble = ""
+		h.c.Log.Info("the store takes changes again")
+	}
+	h.c.committed(change)
+	h.c.settle()
+}
+
+// Send tells the hosts that are there.
+func (h *hands) Send(orders []fleet.Order) { h.c.send(orders) }
 
 // committed does what follows from a change outside of the snapshot.
 func (c *Controller) committed(change fleet.Changeset) {
-	for _, id := range change.GoneHosts {
-		delete(c.facts, id)
-	}
 	for _, j := range change.Jobs {
 		if j.State == fleet.JobEnded {
 			c.spool.finish(j.ID)
@@ -298,12 +304,11 @@ func (c *Controller) committed(change fleet.Changeset) {
 // reload takes what the store holds, and tells everybody everything again: a
 // change may have been committed without our knowing.
 func (c *Controller) reload(ctx context.Context) error {
-	led := c.snap.LedSince
 	snap, err := c.Store.Load(ctx)
 	if err != nil {
 		return err
 	}
-	c.snap, c.snap.LedSince = snap, led
+	c.loop.Ledger.Reload(snap)
 	c.settle()
 	for id := range c.hosts {
 		c.sendPending(id)
@@ -312,17 +317,11 @@ func (c *Controller) reload(ctx context.Context) error {
 	return nil
 }
 
-// whole is the snapshot with the facts in it. It is the reader's own as far as
-// it differs from one event to the next.
+// whole is the snapshot with the facts in it, for reading at any time.
 func (c *Controller) whole() fleet.Snapshot {
-	s := c.snap
-	s.At = now()
-	s.Hosts = maps.Clone(s.Hosts)
-	for id, f := range c.facts {
-		if h, ok := s.Hosts[id]; ok {
-			h.Facts = f
-			s.Hosts[id] = h
-		}
-	}
-	return s
+	c.loop.Ledger.At(now())
+	return c.loop.Ledger.Share()
 }
+
+// snap is the same for reading until the next change.
+func (c *Controller) snap() fleet.Snapshot { return c.loop.Ledger.Snapshot() }

@@ -90,13 +90,13 @@ func (c *Controller) admit(ctx context.Context, hello wire.Hello, s *wire.HostSe
 
 // join lets the agent in if its host is free; else before is who has it.
 func (c *Controller) join(ctx context.Context, hello wire.Hello, s *wire.HostSession) (before *wire.HostSession, refused error) {
-	if hello.Cluster != "" && hello.Cluster != c.snap.Cluster.ID {
-		return nil, fmt.Errorf("%s belongs to cluster %s and this is %s: use that one's controller, or start the agent with an empty --run folder", hello.Host, hello.Cluster, c.snap.Cluster.ID)
+	if hello.Cluster != "" && hello.Cluster != c.snap().Cluster.ID {
+		return nil, fmt.Errorf("%s belongs to cluster %s and this is %s: use that one's controller, or start the agent with an empty --run folder", hello.Host, hello.Cluster, c.snap().Cluster.ID)
 	}
 	if h := c.hosts[hello.Host]; h != nil {
 		return h.session, nil
 	}
-	if _, known := c.snap.Hosts[hello.Host]; !known {
+	if _, known := c.snap().Hosts[hello.Host]; !known {
 		q := fleet.Request{ID: fleet.RequestID("join " + string(hello.Host)), At: now(), By: fleet.Caller{Admin: true}, Verb: fleet.Join, Host: hello.Host}
 		_, err := c.step(ctx, q)
 		c.note(err)
@@ -108,7 +108,7 @@ func (c *Controller) join(ctx context.Context, hello wire.Hello, s *wire.HostSes
 	h := &host{session: s}
 	c.hosts[hello.Host] = h
 	c.learn(hello.Host, hello.Facts)
-	h.wanted = atlas.Wanted(c.whole(), hello.Host)
+	h.wanted = atlas.Wanted(c.snap(), hello.Host)
 	c.tell(hello.Host, wire.Down{Wanted: &h.wanted})
 	c.sendPending(hello.Host)
 	c.settle() // its address may be news to others
@@ -122,9 +122,9 @@ func (c *Controller) detach(id fleet.HostID, s *wire.HostSession) {
 	}
 	c.Log.Info("agent left", "host", id)
 	delete(c.hosts, id)
-	if f, ok := c.facts[id]; ok {
-		f.Connected = false
-		c.facts[id] = f
+	if h, ok := c.snap().Hosts[id]; ok {
+		h.Facts.Connected = false
+		c.loop.Ledger.Learn(id, h.Facts)
 	}
 	c.publish()
 }
@@ -186,9 +186,13 @@ func (c *Controller) enter(ctx context.Context, r fleet.Report) {
 
 // learn takes facts in, and says whether they change what others need.
 func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
-	moved := c.facts[id].Address != f.Address
+	moved := c.snap().Hosts[id].Facts.Address != f.Address
 	f.SeenAt, f.Connected = now(), true
-	c.facts[id] = f
+	if f.Owner != nil {
+		owner := f.Owner.By(f.SeenAt)
+		f.Owner = &owner
+	}
+	c.loop.Ledger.Learn(id, f)
 	c.changed = true
 	return moved
 }
@@ -199,7 +203,7 @@ func (c *Controller) settle() {
 	if len(c.hosts) == 0 {
 		return
 	}
-	atlas := atlas.New(c.whole())
+	atlas := atlas.New(c.snap())
 	for id, h := range c.hosts {
 		w := atlas.Wanted(id)
 		if same(w, h.wanted) {
@@ -224,7 +228,7 @@ func (c *Controller) send(orders []fleet.Order) {
 		if c.hosts[o.Host] == nil {
 			continue
 		}
-		t := planner.Task(c.snap, o)
+		t := planner.Task(c.snap(), o)
 		if o.Verb == fleet.Run {
 			t.Have = c.spool.have(o.Job)
 		}
@@ -234,7 +238,7 @@ func (c *Controller) send(orders []fleet.Order) {
 
 func (c *Controller) sendPending(id fleet.HostID) {
 	var own []fleet.Order
-	for _, o := range planner.Pending(c.snap) {
+	for _, o := range planner.Pending(c.snap()) {
 		if o.Host == id {
 			own = append(own, o)
 		}

@@ -19,6 +19,8 @@ import (
 
 // rig is a controller with a real store behind a real socket.
 type rig struct {
+	owners sync.Map // of HostID, OwnerState: what agents say
+
 	t      *testing.T
 	ctx    context.Context
 	dir    string
@@ -147,7 +149,15 @@ type agent struct {
 
 func (r *rig) facts(id fleet.HostID) fleet.Facts {
 	n := int(id[len(id)-1] - '0')
+	var owner *fleet.Owner
+	if state, has := r.owners.Load(id); has {
+		// By a clock of the host's own, which is an hour fast.
+		said := time.Now().Add(time.Hour)
+		is := state.(fleet.OwnerState)
+		owner = &fleet.Owner{State: is, Present: is.There(), Since: said.Add(-time.Minute), SaidAt: said}
+	}
 	return fleet.Facts{
+		Owner:   owner,
 		Version: "test", Machine: "machine", Address: fmt.Sprintf("192.0.2.%d", n),
 		Capacity:  fleet.Resources{CPUs: 4, MemoryBytes: 8 << 30},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Accelerator: "tcg"}},

@@ -156,12 +156,12 @@ type stalls struct {
 // as long as they are there to be asked. It is for the loop and does not wait.
 func (c *Controller) measureStalls(ctx context.Context) {
 	at := now()
-	for id, m := range c.snap.Migrations {
+	for id, m := range c.snap().Migrations {
 		since := at.Sub(m.Since)
 		if m.Phase != fleet.Finished || m.Stall != nil || since < stallAfter {
 			continue
 		}
-		j := c.snap.Jobs[m.Job]
+		j := c.snap().Jobs[m.Job]
 		if since > stallUntil || !j.Spec.Trace {
 			delete(c.stalls.tries, id)
 			continue
@@ -174,7 +174,7 @@ func (c *Controller) measureStalls(ctx context.Context) {
 		}
 		c.stalls.tries[id]++
 		c.stalls.under++
-		go c.measureStall(ctx, c.snap, m)
+		go c.measureStall(ctx, c.whole(), m)
 	}
 }
 
@@ -213,7 +213,7 @@ func (c *Controller) record(ctx context.Context, id fleet.MigrationID, seen flee
 
 // lastWords keeps what a stopped guest's ranks have done.
 func (c *Controller) lastWords(r fleet.Report) {
-	g, ok := c.snap.Guests[r.Order.Guest]
+	g, ok := c.snap().Guests[r.Order.Guest]
 	if len(r.Traces) == 0 || !ok {
 		return
 	}

@@ -95,7 +95,7 @@ hosts, and moves those guests from host to host while the program runs.`,
 		cmd.GroupID = "jobs"
 		root.AddCommand(cmd)
 	}
-	for _, cmd := range []*cobra.Command{a.hostsCommand(), a.guestsCommand(), a.movesCommand(), a.migrateCommand(), a.predictCommand(), a.drainCommand(),
+	for _, cmd := range []*cobra.Command{a.hostsCommand(), a.hostCommand(), a.policiesCommand(), a.guestsCommand(), a.movesCommand(), a.migrateCommand(), a.predictCommand(), a.drainCommand(),
 		a.undrainCommand(), a.forgetCommand(), a.explainCommand()} {
 		cmd.GroupID = "cluster"
 		root.AddCommand(cmd)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/show/cli/patience"
 	"pagurus/show/view"
 )
 
@@ -104,7 +105,7 @@ func (a *app) watch(ctx context.Context, l listing) error {
 	clusters := make(chan view.Cluster)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- follow(ctx, c, &outage{err: a.Err}, func(c view.Cluster) (bool, error) {
+		ended <- patience.Follow(ctx, c, patience.New(a.Err), func(c view.Cluster) (bool, error) {
 			select {
 			case clusters <- c:
 			case <-ctx.Done():

@@ -14,6 +14,8 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/serve/wire"
+	"pagurus/show/cli/bar"
+	"pagurus/show/cli/patience"
 	"pagurus/show/view"
 )
 
@@ -31,10 +33,10 @@ func (a *app) awaitMoves(ctx context.Context, ids []fleet.MoveID, limit time.Dur
 	}
 	ctx, stop := attend(ctx, limit)
 	defer stop()
-	bar := newBar(a)
-	defer bar.clear()
+	bar := &bar.Bar{Out: a.Out, Err: a.Err, JSON: a.json, Live: terminal(a.Err)}
+	defer bar.Clear()
 	var moves []view.Move
-	err = follow(ctx, c, &outage{err: a.Err}, func(c view.Cluster) (bool, error) {
+	err = patience.Follow(ctx, c, patience.New(a.Err), func(c view.Cluster) (bool, error) {
 		moves = moves[:0]
 		over := true
 		for _, id := range ids {
@@ -45,9 +47,9 @@ func (a *app) awaitMoves(ctx context.Context, ids []fleet.MoveID, limit time.Dur
 			moves = append(moves, m)
 			over = over && m.Over()
 		}
-		return over, bar.show(c.At, moves)
+		return over, bar.Show(c.At, moves)
 	})
-	bar.clear()
+	bar.Clear()
 	if err != nil {
 		return late(err, limit, fmt.Sprintf("`pagurus moves -w` shows how it goes on, `pagurus moves cancel %s` calls it off", view.List(ids)))
 	}
@@ -166,13 +168,13 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 	}
 	ctx, stop := attend(ctx, limit)
 	defer stop()
-	bar := newBar(a)
-	defer bar.clear()
+	bar := &bar.Bar{Out: a.Out, Err: a.Err, JSON: a.json, Live: terminal(a.Err)}
+	defer bar.Clear()
 	var still time.Time // since when guests are here and none moves; by the controller's clock
 	var stuck []fleet.GuestID
 	begun := time.Time{}
 	var leaving []view.Move
-	err = follow(ctx, c, &outage{err: a.Err}, func(c view.Cluster) (bool, error) {
+	err = patience.Follow(ctx, c, patience.New(a.Err), func(c view.Cluster) (bool, error) {
 		if begun.IsZero() {
 			begun = c.At
 		}
@@ -181,7 +183,7 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 			return true, fmt.Errorf("%s is no longer draining", host)
 		}
 		leaving = c.Leaving(host, begun)
-		if err := bar.show(c.At, leaving); err != nil {
+		if err := bar.Show(c.At, leaving); err != nil {
 			return true, err
 		}
 		// A guest's home is the target from the switch on; the move goes on
@@ -200,7 +202,7 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 		stuck = h.GuestIDs
 		return c.At.Sub(still) > stuckAfter, nil
 	})
-	bar.clear()
+	bar.Clear()
 	if err != nil {
 		return late(err, limit, fmt.Sprintf("`pagurus moves -w` shows how it goes on, `pagurus undrain %s` calls it off", host))
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
+	"pagurus/show/cli/patience"
 	"pagurus/show/view"
 )
 
@@ -22,6 +23,7 @@ type runFlags struct {
 	ranks, guests, cpus  int
 	memory               string
 	image, kind, export  string
+	class                string
 	on, env              []string
 	detach, verbose      bool
 	trace, noTrace       bool
@@ -69,6 +71,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags.IntVar(&f.cpus, "cpus", 0, "virtual CPUs of each guest (default: one for each of its ranks, as far as hosts have them)")
 	flags.StringVar(&f.image, "image", "openmpi", "image the guests run; 'pagurus image ls' lists them")
 	flags.StringVar(&f.kind, "kind", string(fleet.VM), "kind of guest: vm, container, or auto: a vm where KVM works, else a container, else an emulated vm")
+	flags.StringVar(&f.class, "class", "", "how much of the CPUs the guests get beside others: gold, normal or bronze (default: as much as normal, for as long at a time as the kernel chooses)")
 	flags.StringSliceVar(&f.on, "on", nil, "start on these hosts only")
 	flags.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
 	flags.StringVar(&f.export, "export", "", "directory the guests see at the same path: the current one (default) or one above it")
@@ -80,6 +83,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 		_ = cmd.RegisterFlagCompletionFunc(name, with) // it fails only for a flag that does not exist
 	}
 	complete("on", a.completeHosts)
+	complete("class", cobra.FixedCompletions([]string{string(fleet.Gold), string(fleet.Normal), string(fleet.Bronze)}, cobra.ShellCompDirectiveNoFileComp))
 	complete("kind", cobra.FixedCompletions([]string{string(fleet.Auto), string(fleet.VM), string(fleet.Container)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -124,7 +128,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	s := &session{app: a, client: c, job: answer.Job, talk: f.verbose || terminal(a.Err), outage: &outage{err: a.Err}}
+	s := &session{app: a, client: c, job: answer.Job, talk: f.verbose || terminal(a.Err), outage: patience.New(a.Err)}
 	if s.talk {
 		a.notes(answer)
 	}
@@ -247,7 +251,7 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 	return fleet.JobSpec{
 		Args: args, Env: env, Dir: f.directory, Export: f.exportDir, Machine: machine,
 		Ranks: f.ranks, Guests: guests, Need: fleet.Resources{CPUs: cpus, MemoryBytes: f.memoryBytes},
-		Image: f.image, Kind: fleet.Kind(f.kind), On: on, Trace: f.trace && !f.noTrace,
+		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), On: on, Trace: f.trace && !f.noTrace,
 	}, nil
 }
 

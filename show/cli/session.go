@@ -15,6 +15,7 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/serve/wire"
+	"pagurus/show/cli/patience"
 	"pagurus/show/view"
 )
 
@@ -41,7 +42,7 @@ type session struct {
 	client *wire.Client
 	job    fleet.JobID
 	talk   bool // status lines on standard error
-	outage *outage
+	outage *patience.Outage
 
 	mu        sync.Mutex
 	cancelled os.Signal // the signal that cancelled the job
@@ -131,7 +132,7 @@ func (s *session) heed(ctx context.Context, signals <-chan os.Signal) {
 func (s *session) cancel(ctx context.Context) {
 	for {
 		_, err := s.client.Ask(ctx, fleet.Request{ID: fleet.RequestID("cancel-" + string(s.job) + "-by-run"), Verb: fleet.Cancel, Job: s.job})
-		if err == nil || s.outage.wait(ctx, err) != nil {
+		if err == nil || s.outage.Wait(ctx, err) != nil {
 			return
 		}
 	}
@@ -153,12 +154,12 @@ func (s *session) copy(ctx context.Context, stream string, to io.Writer) error {
 	for {
 		data, ended, err := s.client.ReadStream(ctx, wire.Place{Job: s.job, Stream: stream, Offset: offset})
 		if err != nil {
-			if err := s.outage.wait(ctx, err); err != nil {
+			if err := s.outage.Wait(ctx, err); err != nil {
 				return err
 			}
 			continue
 		}
-		s.outage.over()
+		s.outage.Over()
 		if len(data) == 0 && ended {
 			return nil
 		}
@@ -176,7 +177,7 @@ func (s *session) end(ctx context.Context) (fleet.Job, error) {
 	line, known := "", false
 	limited, stop := context.WithCancel(ctx)
 	defer stop()
-	err := follow(limited, s.client, s.outage, func(c view.Cluster) (bool, error) {
+	err := patience.Follow(limited, s.client, s.outage, func(c view.Cluster) (bool, error) {
 		j, ok := c.Job(s.job)
 		if !ok {
 			if known && last.Result != "" {
@@ -258,12 +259,12 @@ func (s *session) give(ctx context.Context, offset int64, data []byte, eof bool)
 	for {
 		next, err := s.client.WriteStream(ctx, s.input(offset), data, eof)
 		if err != nil {
-			if s.outage.wait(ctx, err) != nil {
+			if s.outage.Wait(ctx, err) != nil {
 				return end // the job has ended, or nobody is there: input has nowhere to go
 			}
 			continue
 		}
-		s.outage.over()
+		s.outage.Over()
 		if next >= end {
 			return end
 		}
@@ -299,7 +300,7 @@ func (a *app) closeInput(ctx context.Context, job fleet.JobID) error {
 	if err != nil {
 		return err
 	}
-	if _, err = c.WriteStream(ctx, wire.Place{Job: job, Stream: fleet.Stdin}, nil, true); refused(err) {
+	if _, err = c.WriteStream(ctx, wire.Place{Job: job, Stream: fleet.Stdin}, nil, true); patience.Refused(err) {
 		return nil // it has ended already
 	}
 	return err

@@ -43,7 +43,7 @@ func still(p Part, clock func(fleet.HostID) string) *time.Duration {
 // In it the controller hears of the one, keeps it and orders the other.
 type Resuming struct {
 	Took  time.Duration `json:"took_ns"`
-	About bool          `json:"about,omitempty"` // no one clock saw both ends: the controller's saw this, a message's way later
+	About bool          `json:"about,omitempty"` // no one clock saw both ends
 }
 
 // resuming gives the second part of a guest's stillness; nil: nobody knows.
@@ -54,12 +54,10 @@ func resuming(p Part) *Resuming {
 	if p.Still != nil {
 		return &Resuming{Took: max(0, *p.Still-p.Progress.Downtime)}
 	}
-	for i, e := range p.Entered {
-		if e.Phase == fleet.Repointing && i+1 < len(p.Entered) {
-			return &Resuming{Took: p.Entered[i+1].At.Sub(e.At), About: true}
-		}
+	if p.Resumed.IsZero() {
+		return nil
 	}
-	return nil
+	return &Resuming{Took: p.StoodStill() - p.Cost.Downtime, About: true}
 }
 
 // stood splits the time the guest stood still into its parts; empty: it did

@@ -43,6 +43,7 @@ func (c Cluster) HostTable() Table {
 			t.Rows[i] = append(t.Rows[i], cmp.Or(cell(h.Facts.Site), "-"))
 		}
 	}
+	c.ownerColumns(&t)
 	return t
 }
 
@@ -70,6 +71,9 @@ func (c Cluster) hostNotes(h Host) []string {
 			notes = append(notes, fmt.Sprintf("%s cannot run %s guests: %s", h.ID, k, h.Facts.Abilities[k].Trouble))
 		}
 	}
+	if h.Facts.NoSlices != "" && slices.ContainsFunc(c.Guests, func(g Guest) bool { return g.Home == h.ID && !g.State.Ended() && c.class(g) != "" }) {
+		notes = append(notes, fmt.Sprintf("on %s classes have weights and no time slices: %s", h.ID, h.Facts.NoSlices))
+	}
 	for _, trouble := range h.Facts.Troubles {
 		notes = append(notes, fmt.Sprintf("%s: %s", h.ID, trouble))
 	}
@@ -90,8 +94,12 @@ func (c Cluster) GuestTable() Table {
 		if g.Facts != nil {
 			load = fmt.Sprintf("%.2f", g.Facts.CPUs)
 		}
+		state := string(g.State)
+		if g.Facts != nil && g.Facts.Still {
+			state = "suspended" // to people; to the controller it runs as ever
+		}
 		t.Rows = append(t.Rows, []string{
-			cell(string(g.ID)), cell(string(g.Job)), cell(c.where(g)), cell(string(g.State)),
+			cell(string(g.ID)), cell(string(g.Job)), cell(c.where(g)), cell(state),
 			Bytes(g.Need.MemoryBytes), load, cell(g.Address), Age(c.At.Sub(g.Since)),
 		})
 		if g.State == fleet.GuestLost {
@@ -99,6 +107,12 @@ func (c Cluster) GuestTable() Table {
 		}
 	}
 	return t
+}
+
+// class is that of a guest's job.
+func (c Cluster) class(g Guest) fleet.Class {
+	j, _ := c.Job(g.Job)
+	return j.Spec.Class
 }
 
 // where says the guest's home, and where it is going.

@@ -31,6 +31,7 @@ type Cluster struct {
 	Guests []Guest
 	Jobs   []Job
 	Moves  []Move
+	Rules  fleet.Rules
 }
 
 // Host is a host and what stands on it.
@@ -70,7 +71,7 @@ type Part struct {
 
 // Read joins and sorts a snapshot.
 func Read(s fleet.Snapshot) Cluster {
-	c := Cluster{At: s.At, Hosts: []Host{}, Guests: []Guest{}, Jobs: []Job{}, Moves: []Move{}}
+	c := Cluster{At: s.At, Rules: s.Cluster.Rules, Hosts: []Host{}, Guests: []Guest{}, Jobs: []Job{}, Moves: []Move{}}
 	for _, g := range s.Guests {
 		c.Guests = append(c.Guests, readGuest(s, g))
 	}
@@ -157,6 +158,19 @@ func (c Cluster) Guest(id fleet.GuestID) (Guest, bool) {
 // Job finds a job by its ID.
 func (c Cluster) Job(id fleet.JobID) (Job, bool) {
 	return find(c.Jobs, func(j Job) bool { return j.ID == id })
+}
+
+// Last finds a job by its ID, or as what it began again if it did.
+func (c Cluster) Last(id fleet.JobID) (Job, bool) {
+	j, ok := c.Job(id)
+	for n := 0; ok && j.Again != "" && n < len(c.Jobs); n++ {
+		next, known := c.Job(j.Again)
+		if !known {
+			break
+		}
+		j = next
+	}
+	return j, ok
 }
 
 // Move finds a move by its ID.

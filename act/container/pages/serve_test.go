@@ -230,7 +230,7 @@ func TestGivenBack(t *testing.T) {
 	s := startSubject(t, "obey")
 	_, at := s.do("map 0 64 -1")
 	child, _ := s.do("fork 0 7") // has the pages, and its parent has not
-	testkit.Until(t, 10*time.Second, "the child has its memory", func() bool {
+	testkit.Until(t, answerLimit, "the child has its memory", func() bool {
 		a := area{at, at + 64*PageBytes}
 		p := &process{folder: mustFolder(t, child)}
 		has, err := (&returns{}).has(p, a)

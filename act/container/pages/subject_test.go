@@ -20,6 +20,9 @@ import (
 	"pagurus/internal/testkit"
 )
 
+// answerLimit is how long a busy machine may take for anything.
+const answerLimit = time.Minute
+
 // program is the built testdata/subject.c.
 var program string
 
@@ -90,7 +93,7 @@ func startSubject(t testing.TB, args ...string) *subject {
 	go func() { s.over <- s.cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = unix.Kill(-s.pid, unix.SIGKILL)
-		testkit.Until(t, 20*time.Second, "the subject is gone", func() bool {
+		testkit.Until(t, answerLimit, "the subject is gone", func() bool {
 			reap(s.pid)
 			return unix.Kill(-s.pid, 0) != nil
 		})
@@ -161,7 +164,7 @@ func (s *subject) freeze() []int {
 		s.t.Fatal(err)
 	}
 	var pids []int
-	testkit.Until(s.t, 20*time.Second, "the subject stands still", func() bool {
+	testkit.Until(s.t, answerLimit, "the subject stands still", func() bool {
 		pids, _ = s.family()
 		for _, pid := range pids {
 			if !still(pid) {

@@ -299,30 +299,59 @@ func shared(line string) uint64 {
 	return number
 }
 
-// Connecting reports whether in the network of a process a connection is being
-// made that its listener has not taken yet, from what the kernel says of sockets
-// (proc_net_tcp: the fourth word is the state, the fifth the queues, which of a
-// listener are of connections).
-func Connecting(pid int) (bool, error) {
-	const beingMade, beingMadeNow, listening = "03", "0C", "0A"
+// States of TCP connections, as proc_net_tcp has them.
+const (
+	synReceived    = "03"
+	finWait1       = "04"
+	lastAck        = "09"
+	listening      = "0A"
+	closing        = "0B"
+	newSynReceived = "0C"
+)
+
+// Unsettled says in words what in the network of a process cannot be taken along,
+// from what the kernel says of its connections (proc_net_tcp); empty: nothing. That
+// is one that is being made and that its listener has not taken yet, and one that
+// every program has closed while its peer has not yet heard all that was written
+// to it: CRIU sees only what some program has open.
+func Unsettled(pid int) (string, error) {
 	for _, name := range []string{"tcp", "tcp6"} {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, name))
 		if errors.Is(err, os.ErrNotExist) && name == "tcp6" {
 			continue
 		}
 		if err != nil {
-			return false, err
+			return "", err
 		}
-		for line := range strings.Lines(string(text)) {
-			f := strings.Fields(line)
-			if len(f) < 5 {
-				continue
+		if odd := unsettled(string(text)); odd != "" {
+			return odd, nil
+		}
+	}
+	return "", nil
+}
+
+// unsettled is Unsettled for one such text. Of a line the fourth word is the state,
+// the fifth the queues, which of a listener are of connections, and the tenth the
+// inode, 0 for what no program has.
+func unsettled(text string) string {
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 10 {
+			continue
+		}
+		_, waiting, _ := strings.Cut(f[4], ":")
+		switch state := f[3]; state {
+		case synReceived, newSynReceived:
+			return "a connection is being made"
+		case listening:
+			if strings.Trim(waiting, "0") != "" {
+				return "a connection waits to be taken by who listens"
 			}
-			_, waiting, _ := strings.Cut(f[4], ":")
-			if f[3] == beingMade || f[3] == beingMadeNow || f[3] == listening && strings.Trim(waiting, "0") != "" {
-				return true, nil
+		case finWait1, lastAck, closing:
+			if f[9] == "0" {
+				return "a connection that was closed has not brought its peer all that was written to it: the peer does not read"
 			}
 		}
 	}
-	return false, nil
+	return ""
 }

@@ -3,11 +3,12 @@ package proc
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -164,22 +165,83 @@ func TestMapped(t *testing.T) {
 	}
 }
 
-// TestConnecting: a connection that nobody has taken yet is told of.
-func TestConnecting(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+// TestUnsettled: a connection that nobody has taken yet is told of, and one that
+// was closed as long as its peer has not read what was written.
+func TestUnsettled(t *testing.T) {
+	testkit.Root(t)
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	says := func(want string) {
+		t.Helper()
+		testkit.Until(t, 10*time.Second, "it says "+want, func() bool {
+			odd, err := Unsettled(unix.Gettid())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return want == "nothing" && odd == "" || strings.Contains(odd, want)
+		})
+	}
+	listener := socket(t)
+	if err := errors.Join(unix.Bind(listener, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(listener, 1)); err != nil {
+		t.Fatal(err)
+	}
+	says("nothing")
+	at, err := unix.Getsockname(listener)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	conn, err := net.Dial("tcp", listener.Addr().String())
+	dialed := socket(t)
+	if err := unix.Connect(dialed, at); err != nil {
+		t.Fatal(err)
+	}
+	says("waits to be taken")
+	taken, _, err := unix.Accept(listener)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	if early, err := Connecting(os.Getpid()); err != nil || !early {
-		t.Errorf("%v %v", early, err)
+	defer unix.Close(taken)
+	says("nothing")
+	if err := unix.SetNonblock(dialed, true); err != nil {
+		t.Fatal(err)
 	}
-	if _, err := Connecting(1 << 22); err == nil {
+	written, buffer := 0, make([]byte, 1<<16)
+	for {
+		n, err := unix.Write(dialed, buffer)
+		if errors.Is(err, unix.EAGAIN) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		written += n
+	}
+	unix.Close(dialed)
+	says("was closed")
+	for written > 0 {
+		n, err := unix.Read(taken, buffer)
+		if err != nil || n == 0 {
+			t.Fatalf("%d bytes are missing: %v", written, err)
+		}
+		written -= n
+	}
+	says("nothing")
+	if _, err := Unsettled(1 << 22); err == nil {
 		t.Error("nobody's connections were looked at")
 	}
+}
+
+// socket makes one for a connection. Go's own would be made on any thread.
+func socket(t *testing.T) int {
+	t.Helper()
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(s) })
+	return s
 }

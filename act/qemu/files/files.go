@@ -77,3 +77,16 @@ func Short(dir, file string) (path string, folder *os.File, err error) {
 	}
 	return filepath.Join("/proc/self/fd", strconv.Itoa(fd), file), os.NewFile(uintptr(fd), dir), nil
 }
+
+// Words are the last lines of two files, the second in brackets.
+func Words(own, console string) string {
+	const lines = 6
+	said, shown := Tail(own, lines), Tail(console, lines)
+	switch {
+	case said == "":
+		return shown
+	case shown == "":
+		return said
+	}
+	return said + " (console: " + shown + ")"
+}

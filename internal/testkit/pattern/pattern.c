@@ -8,9 +8,9 @@
  *   to all                8 bytes, by one MPI_Allreduce.
  *
  * With SECONDS it goes on with MPI_Allreduce for so long, or until soon after
- * there is a FILE, and says how many.
+ * there is a FILE, and says how many. It rests REST_US after each.
  *
- *   pattern [SECONDS [FILE]]
+ *   pattern [SECONDS [FILE [REST_US]]]
  *
  * It has a part in Fortran (fortran.f), which sends 3 messages of 10 reals from
  * each rank to the next.
@@ -72,6 +72,8 @@ int main(int argc, char **argv)
 		}
 		mine = now < until; /* all of them go on for as long as one does */
 		MPI_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+		if (argc > 3)
+			usleep(atoi(argv[3]));
 	}
 	if (rank == 0)
 		printf("DONE %ld\n", rounds);

@@ -20,7 +20,7 @@ func absent(r *trial) {
 	r.task.Listen = "127.0.0.1:1"
 	for what, step := range map[string]func() error{
 		"copy":   func() error { return d.Copy(r.ctx, r.task, func(fleet.Progress) {}) },
-		"switch": func() error { _, err := d.Switch(r.ctx, r.task); return err },
+		"switch": func() error { _, err := d.Switch(r.ctx, r.task, func(bool) {}); return err },
 		"resume": func() error { return d.Resume(r.ctx, r.id) },
 		"link":   func() error { _, err := d.Link(r.ctx, r.id); return err },
 	} {
@@ -163,9 +163,9 @@ func move(r *trial) {
 	}
 	r.refuses("resume before the switch", r.hosts[1].Resume(r.ctx, r.id))
 	asked := time.Now()
-	first, err := r.hosts[0].Switch(r.ctx, r.task)
+	first, err := r.hosts[0].Switch(r.ctx, r.task, func(bool) {})
 	r.must("switch", err)
-	again, err := r.hosts[0].Switch(r.ctx, r.task)
+	again, err := r.hosts[0].Switch(r.ctx, r.task, func(bool) {})
 	r.must("switch again", err)
 	if !first.PausedAt.Equal(again.PausedAt) || first.Downtime != again.Downtime || first.SentBytes != again.SentBytes {
 		r.Errorf("the switch cost %+v and then %+v", first, again)
@@ -215,10 +215,10 @@ func moveReopened(r *trial) {
 	r.hosts[0] = r.world.Open(r.T, 0)
 	r.must("copy after the agent's death", r.hosts[0].Copy(r.ctx, r.task, func(fleet.Progress) {}))
 	reopen()
-	first, err := r.hosts[0].Switch(r.ctx, r.task)
+	first, err := r.hosts[0].Switch(r.ctx, r.task, func(bool) {})
 	r.must("switch", err)
 	reopen()
-	again, err := r.hosts[0].Switch(r.ctx, r.task)
+	again, err := r.hosts[0].Switch(r.ctx, r.task, func(bool) {})
 	r.must("switch after the agent's death", err)
 	if !first.PausedAt.Equal(again.PausedAt) || first.Downtime != again.Downtime {
 		r.Errorf("the switch cost %+v and then %+v", first, again)
@@ -244,7 +244,7 @@ func moveBack(r *trial) {
 		r.task.Order.Migration = fleet.MigrationID([]string{"m1.x", "m2.x"}[i])
 		r.target(to)
 		r.must("copy", r.hosts[from].Copy(r.ctx, r.task, func(fleet.Progress) {}))
-		_, err := r.hosts[from].Switch(r.ctx, r.task)
+		_, err := r.hosts[from].Switch(r.ctx, r.task, func(bool) {})
 		r.must("switch", err)
 		r.must("resume", r.hosts[to].Resume(r.ctx, r.id))
 		r.must("retire", r.hosts[from].Stop(r.ctx, r.id))
@@ -271,7 +271,7 @@ func cancelled(r *trial) {
 	r.refuses("copy whose context ended", err)
 	r.state(0, fleet.Running)
 	r.refuses("copy again after it was called off", r.hosts[0].Copy(r.ctx, r.task, func(fleet.Progress) {}))
-	_, err = r.hosts[0].Switch(r.ctx, r.task)
+	_, err = r.hosts[0].Switch(r.ctx, r.task, func(bool) {})
 	r.refuses("switch after the copy was called off", err)
 	r.state(0, fleet.Running)
 	r.refuses("resume of a target that got half", func() error {
@@ -292,7 +292,7 @@ func cancelled(r *trial) {
 	r.task.Order.Migration = "m3.x"
 	r.target(1)
 	r.must("copy", r.hosts[0].Copy(r.ctx, r.task, func(fleet.Progress) {}))
-	_, err = r.hosts[0].Switch(r.ctx, r.task)
+	_, err = r.hosts[0].Switch(r.ctx, r.task, func(bool) {})
 	r.must("switch", err)
 	r.must("resume", r.hosts[1].Resume(r.ctx, r.id))
 	r.round(1, before)
@@ -306,7 +306,7 @@ func reverted(r *trial) {
 	r.reopen(0)
 	r.twice("revert", func() error { return r.hosts[0].Resume(r.ctx, r.id) })
 	r.state(0, fleet.Running)
-	_, err := r.hosts[0].Switch(r.ctx, r.task)
+	_, err := r.hosts[0].Switch(r.ctx, r.task, func(bool) {})
 	r.refuses("switch after revert", err)
 	r.twice("discard", func() error { return r.hosts[1].Stop(r.ctx, r.id) })
 	r.round(0, before)
@@ -319,7 +319,7 @@ func targetDies(r *trial) {
 	r.target(1)
 	r.must("copy", r.hosts[0].Copy(r.ctx, r.task, func(fleet.Progress) {}))
 	r.kill(1)
-	_, err := r.hosts[0].Switch(r.ctx, r.task)
+	_, err := r.hosts[0].Switch(r.ctx, r.task, func(bool) {})
 	r.refuses("switch to a dead target", err)
 	r.twice("revert", func() error { return r.hosts[0].Resume(r.ctx, r.id) })
 	r.state(0, fleet.Running)
@@ -333,7 +333,7 @@ func targetDies(r *trial) {
 // refused: orders that make no sense change nothing.
 func refused(r *trial) {
 	before := r.boot(0)
-	_, err := r.hosts[0].Switch(r.ctx, r.task)
+	_, err := r.hosts[0].Switch(r.ctx, r.task, func(bool) {})
 	r.refuses("switch without copy", err)
 	for _, listen := range []string{"", "nowhere", "127.0.0.1:0x10", "127.0.0.1:1,x=y", "exec:reboot"} {
 		r.task.Listen = listen

@@ -4,9 +4,9 @@
  *                          and answers each with "ok ADDRESS" or "error N"
  *   subject churn SEED     maps, writes, moves, drops and unmaps memory at random,
  *                          with threads and children, until it is killed
- *   subject check SECONDS  does things that an interruption must not disturb, and
- *                          says what did
- *   subject sequences SECONDS   the same of restartable sequences
+ *   subject check          does things that an interruption must not disturb until
+ *                          its standard input ends, and says what did
+ *   subject sequences      the same of restartable sequences
  *   subject keep FILE MIB  changes memory and keeps account of it, in itself, and
  *                          writes to FILE whenever both agree, or do not
  */
@@ -135,7 +135,7 @@ static int one(char *line, char *self) {
 	if (!strcmp(verb, "threads")) { pthread_t t; for (; b > 0; b--) pthread_create(&t, 0, sleepy, 0); return 0; }
 	if (!strcmp(verb, "fork")) { pid_t p = fork(); if (!p) { fill(s->at, s->size, b); for (;;) pause(); } return p < 0 ? -1 : p; }
 	if (!strcmp(verb, "share")) return hang();
-	if (!strcmp(verb, "hang")) { pid_t p = vfork(); if (!p) { usleep(b * 1000); _exit(0); } return p; }
+	if (!strcmp(verb, "hang")) { /* until there is another byte to read */ pid_t p = vfork(); char x; if (!p) _exit(read(0, &x, 1) != 1); return p; }
 	if (!strcmp(verb, "leave")) { /* the first thread ends, another goes on */
 		pthread_t t;
 		printf("ok\n");
@@ -270,16 +270,25 @@ static volatile int alarms, usr;
 static void on_alarm(int s) { alarms += s == SIGALRM; }
 static void on_usr(int s) { usr += s == SIGUSR1; }
 
-static int check(double seconds) {
-	void *(*all[])(void *) = {computes, sleeps, answers, asks};
-	pthread_t t[4];
+static void *ends(void *arg) {
+	char c;
+	long r;
+	while ((r = read(0, &c, 1)) > 0);
+	if (r) fail("reading the standard input", r);
+	over = 1;
+	return arg;
+}
+
+static int check(void) {
+	void *(*all[])(void *) = {computes, sleeps, answers, asks, ends};
+	pthread_t t[5];
 	sigset_t set, old;
 	if (pipe(ping) || pipe(pong)) return 1;
 	sigemptyset(&set);
 	sigaddset(&set, SIGALRM);
 	sigaddset(&set, SIGUSR1);
 	pthread_sigmask(SIG_BLOCK, &set, &old);
-	for (int i = 0; i < 4; i++) pthread_create(&t[i], 0, all[i], 0);
+	for (int i = 0; i < 5; i++) pthread_create(&t[i], 0, all[i], 0);
 	/* This thread, which is the one that is stopped, waits in every way there is
 	 * for signals that surely come, and must get each exactly once. */
 	struct sigaction sa = {.sa_handler = on_alarm}, sb = {.sa_handler = on_usr, .sa_flags = SA_RESTART};
@@ -289,7 +298,7 @@ static int check(double seconds) {
 	fflush(stdout);
 	int want = 0, rounds = 0, quiet[2];
 	if (pipe(quiet)) return 1;
-	for (double end = now() + seconds; now() < end && !over; rounds++) {
+	for (; !over; rounds++) {
 		struct itimerval v = {.it_value = {0, 20000}};
 		struct timespec d = {0, 10000000}, left;
 		want++;
@@ -359,13 +368,7 @@ static void *adds(void *arg) {
 	return 0;
 }
 
-static void *ends(void *arg) {
-	usleep(*(double *)arg * 1e6);
-	over = 1;
-	return 0;
-}
-
-static int sequences(double seconds) {
+static int sequences(void) {
 	cpu_set_t one;
 	CPU_ZERO(&one);
 	CPU_SET(sched_getcpu(), &one);
@@ -374,7 +377,7 @@ static int sequences(double seconds) {
 	pthread_t t, u;
 	if (!__rseq_size) { printf("good: this system has none\n"); return 0; }
 	printf("ready\n");
-	pthread_create(&t, 0, ends, &seconds);
+	pthread_create(&t, 0, ends, 0);
 	pthread_create(&u, 0, adds, &a);
 	adds(&b);
 	pthread_join(u, 0);
@@ -457,8 +460,8 @@ int main(int c, char **v) {
 	setvbuf(stdout, 0, _IOLBF, 0);
 	if (c > 1 && !strcmp(v[1], "obey")) return obey(v[0]);
 	if (c > 2 && !strcmp(v[1], "churn")) return churn(strtoull(v[2], 0, 0));
-	if (c > 2 && !strcmp(v[1], "check")) return check(atof(v[2]));
-	if (c > 2 && !strcmp(v[1], "sequences")) return sequences(atof(v[2]));
+	if (c > 1 && !strcmp(v[1], "check")) return check();
+	if (c > 1 && !strcmp(v[1], "sequences")) return sequences();
 	if (c > 3 && !strcmp(v[1], "keep")) return keep(v[2], strtoul(v[3], 0, 0));
 	fprintf(stderr, "see the beginning of subject.c\n");
 	return 2;

@@ -1,4 +1,6 @@
-package cli
+// Package patience waits for a controller that is away: its restarts cost who waits
+// for a job nothing but time.
+package patience
 
 import (
 	"context"
@@ -24,29 +26,32 @@ const (
 	outagePause = 200 * time.Millisecond
 )
 
-// refused reports whether the controller answered, and the answer was no:
+// Refused reports whether the controller answered, and the answer was no:
 // asking again would change nothing.
-func refused(err error) bool {
+func Refused(err error) bool {
 	var e *wire.Error
 	return errors.As(err, &e) && e.Status < http.StatusInternalServerError
 }
 
-// outage is one stretch of time in which the controller cannot be reached,
+// Outage is one stretch of time in which the controller cannot be reached,
 // shared by everything that waits for it.
-type outage struct {
-	err io.Writer
+type Outage struct {
+	err io.Writer // is told of a long one
 
 	mu    sync.Mutex
 	since time.Time // zero: it answers
 	said  bool
 }
 
-// wait is called after an error. It returns nil when it is worth trying again.
-func (o *outage) wait(ctx context.Context, cause error) error {
+// New gives one that has not begun. A person is told of it on err.
+func New(err io.Writer) *Outage { return &Outage{err: err} }
+
+// Wait is called after an error. It returns nil when it is worth trying again.
+func (o *Outage) Wait(ctx context.Context, cause error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if refused(cause) {
+	if Refused(cause) {
 		return cause
 	}
 	o.mu.Lock()
@@ -70,8 +75,8 @@ func (o *outage) wait(ctx context.Context, cause error) error {
 	}
 }
 
-// over is called when the controller answers.
-func (o *outage) over() {
+// Over is called when the controller answers.
+func (o *Outage) Over() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.said {
@@ -84,9 +89,9 @@ func (o *outage) over() {
 // asked: agents speak every second, so silence means a cut, or an idle cluster.
 const quietLimit = 3 * time.Second
 
-// follow calls each with the cluster at once and after every change until it
+// Follow calls each with the cluster at once and after every change until it
 // says that it has seen enough. Restarts of the controller are waited out.
-func follow(ctx context.Context, c *wire.Client, o *outage, each func(view.Cluster) (enough bool, err error)) error {
+func Follow(ctx context.Context, c *wire.Client, o *Outage, each func(view.Cluster) (enough bool, err error)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var snapshots <-chan fleet.Snapshot
@@ -94,7 +99,7 @@ func follow(ctx context.Context, c *wire.Client, o *outage, each func(view.Clust
 		if snapshots == nil {
 			var err error
 			if snapshots, err = c.Watch(ctx); err != nil { // connects again by itself from then on
-				if err := o.wait(ctx, err); err != nil {
+				if err := o.Wait(ctx, err); err != nil {
 					return err
 				}
 				continue
@@ -111,13 +116,13 @@ func follow(ctx context.Context, c *wire.Client, o *outage, each func(view.Clust
 		case <-time.After(quietLimit):
 			var err error
 			if s, err = c.Snapshot(ctx); err != nil {
-				if err := o.wait(ctx, err); err != nil {
+				if err := o.Wait(ctx, err); err != nil {
 					return err
 				}
 				continue
 			}
 		}
-		o.over()
+		o.Over()
 		if enough, err := each(view.Read(s)); enough || err != nil {
 			return err
 		}

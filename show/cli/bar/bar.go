@@ -1,7 +1,11 @@
-package cli
+// Package bar draws moves under way on a terminal.
+//
+// It must not know where they come from. Its tests are those of package cli.
+package bar
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -12,23 +16,26 @@ import (
 // barWidth is the width of the drawn bar, without what is said beside it.
 const barWidth = 24
 
-// bar shows migrations to somebody who waits for them. On a terminal one line
+// Bar shows migrations to somebody who waits for them. On a terminal one line
 // is drawn over itself; elsewhere a line is written when there is news. How
 // each ended goes to standard output, whole.
-type bar struct {
-	*app
-	live  bool // standard error is a terminal
-	drawn bool
-	said  map[fleet.MigrationID]string
+type Bar struct {
+	Out, Err io.Writer
+	JSON     bool // somebody else writes to Out how moves ended
+	Live     bool // Err is a terminal
+	drawn    bool
+	said     map[fleet.MigrationID]string
 }
 
-func newBar(a *app) *bar {
-	return &bar{app: a, live: terminal(a.Err), said: map[fleet.MigrationID]string{}}
-}
+// clearLine clears what is behind the cursor.
+const clearLine = "\x1b[K"
 
-// show says what is new of the moves.
-func (b *bar) show(now time.Time, moves []view.Move) error {
+// Show says what is new of the moves.
+func (b *Bar) Show(now time.Time, moves []view.Move) error {
 	line := ""
+	if b.said == nil {
+		b.said = map[fleet.MigrationID]string{}
+	}
 	for _, m := range moves {
 		for _, p := range m.Parts {
 			news := fmt.Sprintf("%s %d", p.Phase, p.Progress.Rounds)
@@ -38,13 +45,13 @@ func (b *bar) show(now time.Time, moves []view.Move) error {
 					continue
 				}
 				b.said[p.ID] = news
-				b.clear()
-				if p.Phase == fleet.Finished && !b.json { // the others are told as errors
+				b.Clear()
+				if p.Phase == fleet.Finished && !b.JSON { // the others are told as errors
 					if _, err := fmt.Fprintln(b.Out, p.Line(now)); err != nil {
 						return err
 					}
 				}
-			case b.live:
+			case b.Live:
 				if line == "" {
 					line = drawing(p)
 				}
@@ -61,8 +68,8 @@ func (b *bar) show(now time.Time, moves []view.Move) error {
 	return nil
 }
 
-// clear removes the drawn line.
-func (b *bar) clear() {
+// Clear removes the drawn line.
+func (b *Bar) Clear() {
 	if b.drawn {
 		b.drawn = false
 		_, _ = fmt.Fprint(b.Err, "\r"+clearLine)

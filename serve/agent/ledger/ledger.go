@@ -1,4 +1,8 @@
-package agent
+// Package ledger keeps what an agent has promised, in files, so that the next
+// agent of the host keeps it too.
+//
+// It must not know how an order is carried out. Its tests run against files.
+package ledger
 
 import (
 	"encoding/json"
@@ -7,19 +11,18 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
 	"pagurus/fleet"
 )
 
-// ledger is what an agent promised, one page a guest, in files. A driver's
+// Ledger is what an agent promised, one page a guest, in files. A driver's
 // Stop leaves it alone: the promise outlives the guest.
-type ledger struct{ dir string }
+type Ledger struct{ Dir string }
 
-// page is what was promised for one guest.
-type page struct {
+// Page is what was promised for one guest.
+type Page struct {
 	LastGen uint64         `json:"last_gen"` // the highest seen; orders with an older one are refused
 	Answers []fleet.Report `json:"answers"`  // of orders that ended done or failed, oldest first
 }
@@ -28,35 +31,32 @@ const (
 	// doneMost is how many done orders are remembered. Only the last few can
 	// ever be asked for again; one too old is simply carried out again.
 	doneMost = 32
-	// forgetAfter is how long the page of a guest that is gone is kept, for
+	// ForgetAfter is how long the page of a guest that is gone is kept, for
 	// orders still on their way.
-	forgetAfter = time.Hour
+	ForgetAfter = time.Hour
 )
 
-// guestName keeps a name from the wire from becoming a path.
-var guestName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-
-// read gives the page of g, empty if there is none.
-func (l ledger) read(g fleet.GuestID) (page, error) {
+// Read gives the page of g, empty if there is none.
+func (l Ledger) Read(g fleet.GuestID) (Page, error) {
 	b, err := os.ReadFile(l.path(g))
 	if errors.Is(err, fs.ErrNotExist) {
-		return page{}, nil
+		return Page{}, nil
 	}
-	var p page
+	var p Page
 	if err == nil {
 		err = json.Unmarshal(b, &p)
 	}
 	if err != nil {
-		return page{}, fmt.Errorf("reading what was promised for guest %s: %w; stop the guest by hand and remove the file %s", g, err, l.path(g))
+		return Page{}, fmt.Errorf("reading what was promised for guest %s: %w; stop the guest by hand and remove the file %s", g, err, l.path(g))
 	}
 	return p, nil
 }
 
-// write replaces the page of g. After an error the old one stands.
-func (l ledger) write(g fleet.GuestID, p page) error {
+// Write replaces the page of g. After an error the old one stands.
+func (l Ledger) Write(g fleet.GuestID, p Page) error {
 	b, err := json.Marshal(p)
 	if err == nil {
-		err = writeFile(l.path(g), b)
+		err = WriteFile(l.path(g), b)
 	}
 	if err != nil {
 		return fmt.Errorf("recording what was promised for guest %s: %w", g, err)
@@ -64,26 +64,26 @@ func (l ledger) write(g fleet.GuestID, p page) error {
 	return nil
 }
 
-// prune removes the pages of guests that keep says are gone and that have been
+// Prune removes the pages of guests that keep says are gone and that have been
 // gone for long.
-func (l ledger) prune(keep func(fleet.GuestID) bool, now time.Time) {
-	entries, err := os.ReadDir(l.dir)
+func (l Ledger) Prune(keep func(fleet.GuestID) bool, now time.Time) {
+	entries, err := os.ReadDir(l.Dir)
 	if err != nil {
 		return // there is none yet
 	}
 	for _, e := range entries {
 		g := fleet.GuestID(strings.TrimSuffix(e.Name(), ".json"))
 		info, err := e.Info()
-		if err == nil && !keep(g) && now.Sub(info.ModTime()) > forgetAfter {
-			_ = os.Remove(filepath.Join(l.dir, e.Name())) // tried again the next time
+		if err == nil && !keep(g) && now.Sub(info.ModTime()) > ForgetAfter {
+			_ = os.Remove(filepath.Join(l.Dir, e.Name())) // tried again the next time
 		}
 	}
 }
 
-func (l ledger) path(g fleet.GuestID) string { return filepath.Join(l.dir, string(g)+".json") }
+func (l Ledger) path(g fleet.GuestID) string { return filepath.Join(l.Dir, string(g)+".json") }
 
-// answer gives what was answered to o before.
-func (p page) answer(o fleet.Order) (fleet.Report, bool) {
+// Answer gives what was answered to o before.
+func (p Page) Answer(o fleet.Order) (fleet.Report, bool) {
 	for _, r := range p.Answers {
 		if r.Order == o {
 			return r, true
@@ -104,11 +104,11 @@ func sameBut(a, b fleet.Order) bool {
 	return a == b
 }
 
-// with gives the page that also remembers r. Of older generations nothing
+// With gives the page that also remembers r. Of older generations nothing
 // needs to be: they are refused for their generation. Of the tries that failed
 // the last is enough, if it failed too.
-func (p page) with(r fleet.Report, gen uint64) page {
-	out := page{LastGen: max(p.LastGen, gen)}
+func (p Page) With(r fleet.Report, gen uint64) Page {
+	out := Page{LastGen: max(p.LastGen, gen)}
 	done := 0
 	for _, old := range p.Answers {
 		if old.Outcome == fleet.Done {
@@ -131,9 +131,9 @@ func (p page) with(r fleet.Report, gen uint64) page {
 	return out
 }
 
-// writeFile replaces a file whole, and durably: a promise must survive the
+// WriteFile replaces a file whole, and durably: a promise must survive the
 // power too where the folder does.
-func writeFile(path string, b []byte) error {
+func WriteFile(path string, b []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}

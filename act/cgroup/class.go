@@ -1,0 +1,99 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"pagurus/act/cgroup/slice"
+	"pagurus/fleet"
+)
+
+// service is what a class gets.
+type service struct {
+	share float64       // of a CPU's weight, for each of the guest's CPUs
+	slice time.Duration // of each of its threads
+}
+
+// services are the classes, "" for who asked for none: they have the kernel's
+// slices. The slices are those of Xen's Credit scheduler, 30
+// ms, and 30 % more and less; who has twice the weight of the next class below
+// gets twice its CPU time where both want all they can get.
+var services = map[fleet.Class]service{
+	fleet.Gold:   {2, 39 * time.Millisecond},
+	"":           {1, 0},
+	fleet.Normal: {1, 30 * time.Millisecond},
+	fleet.Bronze: {0.5, 21 * time.Millisecond},
+}
+
+// Class gives a guest with so many CPUs the weight of its class, and those of
+// its threads that which picks by their names the time slices; nil: all. It is
+// for guests that have been placed; what those threads start later has the same.
+// Where the kernel has no slices the weight counts alone.
+func (g *Groups) Class(guest fleet.GuestID, cpus int, class fleet.Class, which func(thread string) bool) error {
+	s, known := services[class]
+	if !known {
+		return fmt.Errorf("there is no class %q", class)
+	}
+	at, err := g.of(guest)
+	if err == nil {
+		err = g.tree.make(at, limits{weight: float64(max(1, cpus)) * s.share})
+	}
+	if err != nil {
+		return fmt.Errorf("give guest %s its class: %w", guest, err)
+	}
+	pids, err := g.tree.processes(at)
+	errs := []error{err}
+	if g.Slices() == "" {
+		for _, pid := range pids {
+			errs = append(errs, slice.Process(pid, s.slice, which))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("give guest %s its class: %w", guest, err)
+	}
+	return nil
+}
+
+// Slices says why time slices have no effect here, for people; empty: they have.
+func (g *Groups) Slices() string {
+	g.slices.Do(func() { g.sliceless = slice.Missing() })
+	return g.sliceless
+}
+
+// leavingWeight is what guests weigh together while some of them are sent away,
+// in CPUs: sending takes CPU time, and on what nobody else wants it would not
+// come to an end beside an owner who wants everything. It costs the owner a
+// fifth of one CPU for the seconds that it takes.
+const leavingWeight = 0.25
+
+// leastWeight is the kernel's least. It counts before Linux 5.15, which has no
+// groups that run on what nobody wants.
+const leastWeight = 0.002
+
+// Yield has all guests together run on what nobody else on the machine wants, or
+// hardly more while some are leaving, and on no more than cpus CPUs; 0 is no
+// ceiling but the host's own. It holds until Restore, whatever becomes of this
+// process. After an error call again.
+func (g *Groups) Yield(cpus float64, leaving bool) error {
+	if g.cpus > 0 && (cpus <= 0 || cpus > g.cpus) {
+		cpus = g.cpus
+	}
+	weight := leastWeight
+	if leaving {
+		weight = leavingWeight
+	}
+	err := g.tree.idle(g.root, !leaving)
+	if err = errors.Join(err, g.tree.make(g.root, limits{weight: weight, cpus: cpus})); err != nil {
+		return fmt.Errorf("have guests give way: %w", err)
+	}
+	return nil
+}
+
+// Restore ends Yield. Without one before it changes nothing.
+func (g *Groups) Restore() error {
+	if err := errors.Join(g.tree.idle(g.root, false), g.tree.make(g.root, limits{cpus: g.cpus})); err != nil {
+		return fmt.Errorf("have guests run as before: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,205 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/act/cgroup/slice"
+	"pagurus/fleet"
+	"pagurus/internal/testkit"
+)
+
+// pinned starts a process that wants all of the first CPU there is.
+func pinned(t *testing.T) int {
+	t.Helper()
+	var all, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	for cpu := 0; one.Count() == 0; cpu++ {
+		if all.IsSet(cpu) {
+			one.Set(cpu)
+		}
+	}
+	pid := spinner(t)
+	// The tests themselves may be run in a class that yields to all others,
+	// whose threads count for next to nothing in their groups.
+	normal := unix.SchedAttr{Size: unix.SizeofSchedAttr}
+	if err := errors.Join(unix.SchedSetaffinity(pid, &one), unix.SchedSetAttr(pid, &normal, 0)); err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+func openGroup(t *testing.T, what string) *Groups {
+	t.Helper()
+	if os.Getpid() != 1 {
+		testkit.Root(t)
+	}
+	g, err := Open(fmt.Sprintf("pagurus-test-%s-%d", what, os.Getpid()), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// clear ends guests and their group.
+func clear(t *testing.T, g *Groups, guests map[fleet.GuestID]int) {
+	for guest, pid := range guests {
+		if err := errors.Join(unix.Kill(pid, unix.SIGKILL), g.Remove(guest)); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// share gives what part of their common time the first group got while all of
+// them together used some seconds.
+func share(t *testing.T, used ...func() (time.Duration, error)) float64 {
+	t.Helper()
+	all := func() (first, sum time.Duration) {
+		for i, f := range used {
+			d, err := f()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sum += d; i == 0 {
+				first = d
+			}
+		}
+		return first, sum
+	}
+	first, sum := all()
+	var nowFirst, nowSum time.Duration
+	testkit.Until(t, 40*time.Second, "they have used some seconds", func() bool {
+		nowFirst, nowSum = all()
+		return nowSum-sum > 2*time.Second
+	})
+	return (nowFirst - first).Seconds() / (nowSum - sum).Seconds()
+}
+
+// While guests give way they get next to nothing of a CPU that somebody else
+// wants, at once, and afterwards their half of it again.
+func TestGroupsYield(t *testing.T) {
+	g, owner := openGroup(t, "guests"), openGroup(t, "owner")
+	guests, owners := map[fleet.GuestID]int{"g1": pinned(t)}, map[fleet.GuestID]int{"o1": pinned(t)}
+	defer clear(t, owner, owners)
+	defer clear(t, g, guests)
+	if err := errors.Join(g.Place("g1", guests["g1"], 1), owner.Place("o1", owners["o1"], 1)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := g.Yield(0, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := share(t, g.Used, owner.Used); got > 0.05 {
+		t.Errorf("guests that give way have %.3f of the CPU", got)
+	}
+	// The next agent finds them so and may do all that the first could.
+	g, err := Open(strings.TrimPrefix(g.root, "/"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(g.Place("g1", guests["g1"], 2), g.Class("g1", 1, fleet.Normal, nil), g.Yield(0.5, false)); err != nil {
+		t.Fatal(err)
+	}
+	if got := share(t, g.Used, owner.Used); got > 0.05 {
+		t.Errorf("guests that an earlier agent had give way have %.3f of the CPU", got)
+	}
+	// Who leaves needs a little, or never gets away.
+	if err := g.Yield(0, true); err != nil {
+		t.Fatal(err)
+	}
+	if got := share(t, g.Used, owner.Used); got < 0.12 || got > 0.28 {
+		t.Errorf("guests that leave have %.3f of the CPU, want a fifth", got)
+	}
+	if err := g.Yield(0, false); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := g.Restore(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := share(t, g.Used, owner.Used); got < 0.45 || got > 0.55 {
+		t.Errorf("guests that no longer give way have %.3f of the CPU", got)
+	}
+}
+
+// A ceiling holds while guests give way, and no longer.
+func TestGroupsYieldCeiling(t *testing.T) {
+	g := openGroup(t, "ceiling")
+	guests := map[fleet.GuestID]int{"g1": spinner(t), "g2": spinner(t)}
+	defer clear(t, g, guests)
+	for guest, pid := range guests {
+		if err := g.Place(guest, pid, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const ceiling = 0.2
+	if err := g.Yield(ceiling, false); err != nil {
+		t.Fatal(err)
+	}
+	before, err := g.Used()
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	time.Sleep(time.Second)
+	after, err := g.Used()
+	if most := time.Duration(ceiling*float64(time.Since(begun))) + 10*period; err != nil || after-before > most {
+		t.Errorf("they used %s of %s: %v", after-before, most, err)
+	}
+	if err := g.Restore(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Two guests that want all of a CPU share it by their classes, and the kernel
+// has their slices.
+func TestGroupsClass(t *testing.T) {
+	g := openGroup(t, "class")
+	guests := map[fleet.GuestID]int{"g1": pinned(t), "g2": pinned(t)}
+	defer clear(t, g, guests)
+	for guest, pid := range guests {
+		if err := g.Place(guest, pid, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one, two := func() (time.Duration, error) { return g.UsedBy("g1") }, func() (time.Duration, error) { return g.UsedBy("g2") }
+	for _, x := range []struct {
+		first, second fleet.Class
+		want          float64
+	}{{fleet.Gold, fleet.Normal, 2.0 / 3}, {fleet.Gold, fleet.Bronze, 0.8}, {"", fleet.Normal, 0.5}} {
+		if err := errors.Join(g.Class("g1", 1, x.first, nil), g.Class("g2", 1, x.second, nil)); err != nil {
+			t.Fatal(err)
+		}
+		if got := share(t, one, two); got < x.want-0.03 || got > x.want+0.03 {
+			t.Errorf("%q beside %q has %.3f of the CPU, want %.3f", x.first, x.second, got, x.want)
+		}
+		if slice.Missing() != "" {
+			continue
+		}
+		if got, err := slice.Of(guests["g1"]); err != nil || x.first != "" && got != services[x.first].slice {
+			t.Errorf("%q has a slice of %s: %v", x.first, got, err)
+		}
+	}
+	if err := g.Class("g1", 1, "lead", nil); err == nil {
+		t.Error("a class that there is not was given")
+	}
+	if err := g.Class("none", 1, fleet.Gold, nil); err != nil {
+		t.Errorf("a guest that is not there yet: %v", err)
+	}
+	if err := g.Remove("none"); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,324 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
+
+	"pagurus/internal/testkit"
+)
+
+// A key on a terminal is seen, and its time counts by this process's clock.
+func TestTerminalInput(t *testing.T) {
+	testkit.Root(t)
+	master, path := terminal(t)
+	i := &input{root: "/", logind: &logind{}, devices: map[string]*mark{}}
+	now := time.Now()
+	if !i.look([]string{path, "/dev/no-such-terminal"}, now) {
+		t.Fatalf("%s has no time", path)
+	}
+	first := i.last
+	// The kernel notes a terminal's times in steps of eight seconds, so that
+	// nobody can tell one key from the next.
+	testkit.Until(t, 30*time.Second, "the key is seen", func() bool {
+		typeKey(t, master, path)
+		now = time.Now()
+		i.look([]string{path}, now)
+		return i.last.After(first)
+	})
+	if !i.last.Equal(now) {
+		t.Errorf("the key came %s before it was seen", now.Sub(i.last))
+	}
+}
+
+// A time in the future, as after a clock was set back, is no input; nor is one
+// that stays as it is.
+func TestClockThatJumps(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tty1")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	set := func(at time.Time) {
+		if err := os.Chtimes(file, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i := &input{devices: map[string]*mark{}}
+	now := time.Now()
+	set(now.Add(time.Hour))
+	for range 2 {
+		if i.look([]string{file}, now); !i.last.IsZero() {
+			t.Errorf("input came at %s", i.last)
+		}
+	}
+	set(now.Add(-time.Hour)) // the clock is right again and somebody typed
+	if i.look([]string{file}, now); !i.last.Equal(now) {
+		t.Errorf("input came at %s, want %s", i.last, now)
+	}
+	if i.look([]string{file}, now.Add(time.Minute)); !i.last.Equal(now) {
+		t.Errorf("without input it came at %s", i.last)
+	}
+}
+
+// Where there is no bus, devices count; where there is nothing, nothing does.
+func TestWithoutLogind(t *testing.T) {
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/no/such/bus")
+	root := t.TempDir()
+	i := openInput(root)
+	if _, err := i.idle(t.Context()); !errors.Is(err, errNoLogind) {
+		t.Errorf("nothing is there and it says %v", err)
+	}
+	if err := os.MkdirAll(filepath.Join(root, "dev/input"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(root, "dev/input/event0")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	past := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(file, past, past); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := i.idle(t.Context()); err != nil || d < 59*time.Minute || d > 61*time.Minute {
+		t.Errorf("idle for %s, want an hour: %v", d, err)
+	}
+	if err := os.Chtimes(file, time.Now(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := i.idle(t.Context()); err != nil || d > time.Minute {
+		t.Errorf("idle for %s after input: %v", d, err)
+	}
+}
+
+// A bus that takes calls and never answers costs its limit, once a minute.
+func TestBusThatHangs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bus")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Listen(fd, 8); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path="+path)
+	l := &logind{}
+	begun := time.Now()
+	if _, err := l.sessions(t.Context(), begun); err == nil {
+		t.Fatal("it answered")
+	}
+	if took := time.Since(begun); took > 20*busLimit {
+		t.Errorf("it took %s", took)
+	}
+	if l.retry.Before(begun.Add(retryAfter)) {
+		t.Errorf("it is asked again at %s", l.retry)
+	}
+}
+
+// TestLogind runs the real bus and the real logind where they are alone.
+func TestLogind(t *testing.T) {
+	testkit.Root(t, "unshare", "dbus-daemon", logindProgram)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "unshare", "-m", "-p", "-f", "--mount-proc", "--kill-child", must(os.Executable()))
+	cmd.Env = append(os.Environ(), role+"=logind")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+const logindProgram = "/lib/systemd/systemd-logind"
+
+// insideLogind is what TestLogind does as the only process of its namespaces.
+// Sessions are what logind finds when it starts, as after its own restart: to
+// open one it would need systemd itself.
+func insideLogind() error {
+	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("tmpfs", "/run", "tmpfs", 0, "")); err != nil {
+		return err
+	}
+	for _, d := range []string{"dbus", "systemd/seats", "systemd/sessions", "systemd/users", "systemd/inhibit", "systemd/system", "user", "udev/data"} {
+		if err := os.MkdirAll("/run/"+d, 0o755); err != nil {
+			return err
+		}
+	}
+	master, path, err := openTerminal()
+	if err != nil {
+		return err
+	}
+	leader := exec.Command("sleep", "120")
+	if err := leader.Start(); err != nil {
+		return err
+	}
+	write := func(name, text string) {
+		err = errors.Join(err, os.WriteFile("/run/systemd/"+name, []byte(text), 0o644))
+	}
+	const common = "UID=0\nUSER=root\nACTIVE=1\nSTATE=active\nREALTIME=1700000000000000\nMONOTONIC=1000000\n"
+	session := func(name, rest string) {
+		write("sessions/"+name, fmt.Sprintf("%sSCOPE=session-%s.scope\nLEADER=%d\n%s", common, name, leader.Process.Pid, rest))
+	}
+	write("users/0", "NAME=root\nSTATE=active\nSTOPPING=no\nREALTIME=1\nMONOTONIC=1\nSESSIONS=c1 c2\n")
+	session("c1", "REMOTE=1\nTYPE=tty\nCLASS=user\nTTY="+path[len("/dev/"):]+"\n")
+	session("c2", "REMOTE=0\nTYPE=x11\nCLASS=user\nDISPLAY=:0\n")
+	session("c3", "REMOTE=0\nTYPE=x11\nCLASS=greeter\nDISPLAY=:1\n")
+	if err != nil {
+		return err
+	}
+	if text, err := exec.Command("dbus-daemon", "--system", "--fork", "--nopidfile").CombinedOutput(); err != nil {
+		return fmt.Errorf("the bus: %w: %s", err, text)
+	}
+	daemon := exec.Command(logindProgram)
+	daemon.Stderr = os.Stderr
+	if err := daemon.Start(); err != nil {
+		return err
+	}
+	return useLogind(master, path)
+}
+
+// useLogind goes through what people do at a machine.
+func useLogind(master *os.File, path string) error {
+	os.Unsetenv("DBUS_SYSTEM_BUS_ADDRESS")
+	ctx := context.Background()
+	i := openInput("/")
+	var people []session
+	err := until(func() (bool, error) {
+		var err error
+		i.logind.retry = time.Time{}
+		people, err = i.logind.sessions(ctx, time.Now())
+		return err == nil && len(people) == 2, err
+	})
+	if err != nil {
+		return fmt.Errorf("two people are logged in, logind says %v: %w", people, err)
+	}
+	if d, err := i.idle(ctx); err != nil || d > time.Second {
+		return fmt.Errorf("a desktop in use is idle for %s: %w", d, err)
+	}
+	if err := hint(true); err != nil {
+		return err
+	}
+	// The desktop says it is idle; on the terminal nobody has typed for an hour.
+	past := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(path, past, past); err != nil {
+		return err
+	}
+	i.devices = map[string]*mark{}
+	i.last = time.Time{}
+	said := time.Now()
+	if err := until(func() (bool, error) {
+		d, err := i.idle(ctx)
+		i.last = time.Time{} // only what is so now
+		return d > 0 && d < time.Since(said)+time.Second && len(people) == 2, err
+	}); err != nil {
+		return fmt.Errorf("the desktop's idle hint: %w", err)
+	}
+	time.Sleep(1200 * time.Millisecond)
+	d, err := i.idle(ctx)
+	if err != nil || d < time.Second || d > time.Since(said)+time.Second {
+		return fmt.Errorf("a desktop idle for %s is idle for %s: %w", time.Since(said), d, err)
+	}
+	if err := key(master, path); err != nil {
+		return err
+	}
+	if err := until(func() (bool, error) {
+		if err := key(master, path); err != nil {
+			return false, err
+		}
+		d, err := i.idle(ctx)
+		return d < 100*time.Millisecond, err
+	}); err != nil {
+		return fmt.Errorf("a key on the terminal: %w", err)
+	}
+	if err := hint(false); err != nil {
+		return err
+	}
+	if err := until(func() (bool, error) { d, err := i.idle(ctx); return d == 0, err }); err != nil {
+		return fmt.Errorf("somebody is back at the desktop: %w", err)
+	}
+	return i.close()
+}
+
+// hint is what a desktop tells logind.
+func hint(idle bool) error {
+	c, err := dbus.Dial(defaultBus)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := errors.Join(c.Auth(nil), c.Hello()); err != nil {
+		return err
+	}
+	o := c.Object(login, "/org/freedesktop/login1/session/c2")
+	if call := o.Call(login+".Session.TakeControl", 0, false); call.Err != nil && idle {
+		_ = call.Err // not every version needs it
+	}
+	return o.Call(login+".Session.SetIdleHint", 0, idle).Err
+}
+
+func until(holds func() (bool, error)) error {
+	var err error
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		var is bool
+		if is, err = holds(); is {
+			return nil
+		}
+	}
+	return errors.Join(errors.New("not within 30 s"), err)
+}
+
+// terminal makes a terminal and gives the end that keys are typed at.
+func terminal(t *testing.T) (master *os.File, path string) {
+	t.Helper()
+	master, path, err := openTerminal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { master.Close() })
+	return master, path
+}
+
+func openTerminal() (*os.File, string, error) {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, "", err
+	}
+	var n int
+	raw, err := master.SyscallConn()
+	if err == nil {
+		err = errors.Join(raw.Control(func(fd uintptr) {
+			n, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
+			err = errors.Join(err, unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0))
+		}), err)
+	}
+	return master, fmt.Sprintf("/dev/pts/%d", n), err
+}
+
+func typeKey(t *testing.T, master *os.File, path string) {
+	t.Helper()
+	if err := key(master, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// key types a line, which a program on the terminal reads.
+func key(master *os.File, path string) error {
+	slave, err := os.OpenFile(path, os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return err
+	}
+	defer slave.Close()
+	if _, err := master.Write([]byte("x\n")); err != nil {
+		return err
+	}
+	_, err = slave.Read(make([]byte, 16))
+	return err
+}

@@ -1,0 +1,172 @@
+package owner
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// others measures how much of the CPUs anybody but Pagurus uses.
+type others struct {
+	config Config
+	total  func() (time.Duration, error) // used by everybody who counts, since some moment
+	table  *table                        // of processes; nil: none is needed
+
+	last    time.Duration
+	at      time.Time
+	scanned time.Time
+	started bool
+	owed    time.Duration // by which the last difference was below nothing
+}
+
+// scanEvery is how often Pagurus's own programs, and those that are listed, are
+// looked for where they are needed for nothing else.
+const scanEvery = 5 * time.Second
+
+func openOthers(c Config) (*others, error) {
+	o := &others{config: c}
+	t, err := newTable(c)
+	if err != nil {
+		return nil, err
+	}
+	o.table = t
+	switch group, grouped := groupOf(c.Scope); {
+	case c.Scope == Machine:
+		o.total = o.machine
+	case c.Scope == Network:
+		o.total = o.network
+	case grouped:
+		o.total = func() (time.Duration, error) { return groupUsed(group) }
+	default:
+		_, err := ParseScope(string(c.Scope))
+		return nil, err
+	}
+	return o, nil
+}
+
+// use gives how many CPUs others used on average since the last call. look:
+// listed programs are to be found, too.
+func (o *others) use(look bool) (float64, error) {
+	now := time.Now() // its monotonic part counts: a clock that is set changes nothing
+	if o.config.Scope != Network && (o.config.Scope == Machine || look) && now.Sub(o.scanned) >= scanEvery {
+		o.scanned = now
+		if err := o.table.scan(); err != nil {
+			return 0, err
+		}
+	}
+	total, err := o.total()
+	if err != nil {
+		o.started = false
+		return 0, err
+	}
+	used, took := total-o.last, now.Sub(o.at)
+	early := !o.started
+	o.last, o.at, o.started = total, now, true
+	if early || took <= 0 {
+		return 0, errEarly
+	}
+	// Accounts of the machine and of its groups are not of the very same
+	// moment: what was too little once is taken from what comes next.
+	used -= o.owed
+	o.owed = min(max(0, -used), took/10)
+	return max(0, used.Seconds()/took.Seconds()), nil
+}
+
+// machine is the time that CPUs were busy with programs, less Pagurus's own.
+func (o *others) machine() (time.Duration, error) {
+	busy, err := busy("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	if o.config.Used != nil {
+		own, err := o.config.Used()
+		if err != nil {
+			return 0, fmt.Errorf("what guests use is not known: %w", err)
+		}
+		busy -= own
+	}
+	return busy - o.table.used(), nil
+}
+
+// network is what the processes of the namespace have used.
+func (o *others) network() (time.Duration, error) {
+	if err := o.table.scan(); err != nil {
+		return 0, err
+	}
+	return o.table.used(), nil
+}
+
+// running gives which of the listed programs run, as of the last scan.
+func (o *others) running(listed []string) []string {
+	var out []string
+	for _, name := range listed {
+		if o.table.runs(name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// userHz is the unit of times in /proc: 100 on every Linux platform Go knows.
+const userHz = 100
+
+func ticks(n uint64) time.Duration { return time.Duration(n) * time.Second / userHz }
+
+// busy reads the time that all CPUs together have spent on programs: user, nice
+// and system, in which that of guests under KVM is contained.
+func busy(file string) (time.Duration, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = f.Close() }()
+	var buffer [256]byte // the first line is what counts; the others grow with the CPUs
+	n, err := f.Read(buffer[:])
+	if err != nil {
+		return 0, err
+	}
+	line, _, _ := bytes.Cut(buffer[:n], []byte("\n"))
+	fields := strings.Fields(string(line))
+	if len(fields) < 5 || fields[0] != "cpu" {
+		return 0, fmt.Errorf("%s is not as expected", file)
+	}
+	var sum uint64
+	for _, field := range fields[1:4] {
+		v, err := strconv.ParseUint(field, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", file, err)
+		}
+		sum += v
+	}
+	return ticks(sum), nil
+}
+
+// groupUsed is the CPU time of a control group, of either version.
+func groupUsed(group string) (time.Duration, error) {
+	text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", group, "cpu.stat"))
+	if err == nil {
+		for line := range strings.Lines(string(text)) {
+			if v, found := strings.CutPrefix(line, "usage_usec "); found {
+				n, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+				return time.Duration(n) * time.Microsecond, err
+			}
+		}
+	}
+	for _, tree := range []string{"cpuacct", "cpu,cpuacct"} {
+		text, err = os.ReadFile(filepath.Join("/sys/fs/cgroup", tree, group, "cpuacct.usage"))
+		if err == nil {
+			n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+			return time.Duration(n), err
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("there is no control group %s with an account of CPU time", group)
+	}
+	return 0, err
+}

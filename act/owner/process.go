@@ -1,0 +1,295 @@
+package owner
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// whose says whom a process belongs to.
+type whose int
+
+const (
+	nobodys whose = iota // of those who count
+	ours                 // Pagurus's own, outside of its guests' group
+	theirs               // in the namespace that counts, and not Pagurus's
+)
+
+// table is the processes of the machine as far as they matter. Whose a process
+// is costs several calls to find out, so it is remembered; a part of the table
+// is looked at anew with each scan, because processes change what they are.
+type table struct {
+	config    Config
+	side      whose // whose account is kept
+	self      int
+	exe       os.FileInfo // this program
+	namespace string      // of the network, as the kernel names it
+	known     map[int]*process
+	turn      int
+	begun     bool
+	sum       time.Duration // the account
+	buffer    []byte
+}
+
+// process is one process as last seen.
+type process struct {
+	started uint64 // ticks since boot: with the number, its name for good
+	parent  int
+	used    time.Duration // with the children it has waited for
+	counted time.Duration // of used: is in the account
+	whose   whose
+	name    string
+	seen    bool
+	ended   bool // nobody has waited for it yet
+}
+
+// lookAgain is in how many scans each process is looked at anew.
+const lookAgain = 30
+
+func newTable(c Config) (*table, error) {
+	t := &table{config: c, side: ours, self: os.Getpid(), known: map[int]*process{}, buffer: make([]byte, 4096)}
+	if c.Scope == Network {
+		t.side = theirs
+	}
+	var err error
+	if t.exe, err = os.Stat("/proc/self/exe"); err != nil {
+		return nil, fmt.Errorf("open the owner's sensors: %w", err)
+	}
+	// Of the thread, not the process: a lab's agent may have been started from
+	// another namespace.
+	if t.namespace, err = os.Readlink("/proc/thread-self/ns/net"); err != nil {
+		return nil, fmt.Errorf("open the owner's sensors: %w", err)
+	}
+	return t, nil
+}
+
+// scan brings the table up to date.
+func (t *table) scan() error {
+	entries, err := processes()
+	if err != nil {
+		return err
+	}
+	t.turn = (t.turn + 1) % lookAgain
+	for _, pid := range entries {
+		p := t.known[pid]
+		switch {
+		case p == nil:
+			p = &process{}
+			if !t.learn(pid, p) {
+				continue
+			}
+			t.known[pid] = p
+			if !t.begun {
+				p.counted = p.used // it was there before the account
+			}
+		case pid%lookAgain == t.turn || p.whose == ours && pid != t.self:
+			was := p.whose
+			if !t.learn(pid, p) {
+				continue // it is gone: it stays unseen
+			}
+			if was != t.side && p.whose == t.side {
+				p.counted = p.used
+			}
+		}
+		p.seen = true
+	}
+	t.begun = true
+	t.forget()
+	return nil
+}
+
+// forget drops processes that are gone. What one had used is now in the account
+// of the one that has waited for it, so it would be counted twice if that one is
+// of the same side.
+func (t *table) forget() {
+	gone := map[int]*process{}
+	for pid, p := range t.known {
+		if !p.seen {
+			gone[pid] = p
+			delete(t.known, pid)
+		}
+		p.seen = false
+	}
+	for _, p := range gone {
+		heir := p.parent
+		for range len(gone) { // a chain of those that ended since the last scan
+			if between := gone[heir]; between != nil {
+				heir = between.parent
+			}
+		}
+		if by := t.known[heir]; p.whose == t.side && by != nil && by.whose == t.side {
+			t.sum -= p.counted
+		}
+	}
+}
+
+// used gives the account of the side that it is kept of. It reads each of its
+// processes again.
+func (t *table) used() time.Duration {
+	for pid, p := range t.known {
+		if p.whose != t.side {
+			continue
+		}
+		was := p.started
+		if !t.read(pid, p) || p.started != was {
+			p.started = was // the next scan finds out who it is, if anybody
+			continue
+		}
+		t.sum += p.used - p.counted
+		p.counted = p.used
+	}
+	return t.sum
+}
+
+func (t *table) runs(name string) bool {
+	for _, p := range t.known {
+		if p.name == name && (p.whose == theirs || t.config.Scope != Network && p.whose == nobodys) {
+			return true
+		}
+	}
+	return false
+}
+
+// learn finds out all about a process; false: it is gone.
+func (t *table) learn(pid int, p *process) bool {
+	if !t.read(pid, p) {
+		return false
+	}
+	if p.ended {
+		// It has no namespace any more, only an account, which its parent is
+		// about to get. One that was never seen is the parent's alone.
+		return t.known[pid] == p
+	}
+	here := true
+	if t.config.Scope == Network {
+		ns, err := os.Readlink(at(pid, "ns/net"))
+		here = err == nil && ns == t.namespace
+	}
+	switch {
+	case here && t.own(pid, p):
+		p.whose = ours
+		if t.grouped(pid) {
+			p.whose = nobodys // the group's account has it
+		}
+	case here && t.config.Scope == Network:
+		p.whose = theirs
+	default:
+		p.whose = nobodys
+	}
+	return true
+}
+
+// own reports whether a process is Pagurus's.
+func (t *table) own(pid int, p *process) bool {
+	if pid == t.self || p.parent == t.self || t.grouped(pid) {
+		return true
+	}
+	if exe, err := os.Stat(at(pid, "exe")); err == nil && os.SameFile(exe, t.exe) {
+		return true
+	}
+	if t.config.Run == "" {
+		return false
+	}
+	line, err := t.text(pid, "cmdline")
+	return err == nil && bytes.Contains(line, []byte(path.Clean(t.config.Run)+"/"))
+}
+
+// grouped reports whether a process is in the guests' control group.
+func (t *table) grouped(pid int) bool {
+	if t.config.Group == "" {
+		return false
+	}
+	text, err := t.text(pid, "cgroup")
+	if err != nil {
+		return false
+	}
+	group := path.Clean("/" + t.config.Group)
+	for line := range bytes.Lines(text) {
+		_, where, _ := bytes.Cut(bytes.TrimSpace(line), []byte("/"))
+		if in := "/" + string(where); in == group || strings.HasPrefix(in, group+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// read reads a process's account; false: it is gone.
+func (t *table) read(pid int, p *process) bool {
+	text, err := t.text(pid, "stat")
+	if err != nil {
+		return false
+	}
+	// The name, second, is in parentheses and may hold anything.
+	open, shut := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	if open < 0 || shut < open {
+		return false
+	}
+	fields := bytes.Fields(text[shut+1:])
+	if len(fields) < 20 {
+		return false
+	}
+	number := func(i int) uint64 {
+		n, _ := strconv.ParseUint(string(fields[i]), 10, 64) // the kernel writes digits
+		return n
+	}
+	started := number(19)
+	p.started, p.parent, p.name = started, int(number(1)), string(text[open+1:shut])
+	p.ended = fields[0][0] == 'Z' || fields[0][0] == 'X'
+	p.used = ticks(number(11) + number(12) + number(13) + number(14))
+	return true
+}
+
+// text reads one of the small files of a process. It is good until the next.
+func (t *table) text(pid int, name string) ([]byte, error) {
+	fd, err := unix.Open(at(pid, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	n, err := unix.Read(fd, t.buffer)
+	_ = unix.Close(fd) // it was only read
+	if err != nil {
+		return nil, err
+	}
+	return t.buffer[:max(n, 0)], nil
+}
+
+func at(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }
+
+// processes gives the numbers of all processes.
+func processes() ([]int, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	names, err := dir.Readdirnames(-1)
+	_ = dir.Close() // it was only read
+	if err != nil {
+		return nil, err
+	}
+	out := make([]int, 0, len(names))
+	for _, name := range names {
+		if name[0] < '0' || name[0] > '9' {
+			continue
+		}
+		if pid, err := strconv.Atoi(name); err == nil {
+			out = append(out, pid)
+		}
+	}
+	return out, nil
+}
+
+func sortedKeys(m map[string]string) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}

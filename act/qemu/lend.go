@@ -1,0 +1,89 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"pagurus/act/qemu/balloon"
+	"pagurus/act/qemu/qmp"
+	"pagurus/act/qemu/ram"
+	"pagurus/fleet"
+)
+
+// Lend has a guest in which so many bytes hold nothing give them back to the
+// host, and says how many bytes of its memory the host has then. Given to the
+// host is given until Reclaim, also after a move.
+func (d *Driver) Lend(ctx context.Context, id fleet.GuestID, free int64) (lent int64, err error) {
+	_, q, err := d.here(ctx, id)
+	if err == nil {
+		lent, err = balloon.Lend(ctx, q.Do, free)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("have guest %s give memory back: %w", id, err)
+	}
+	return lent, nil
+}
+
+// Reclaim gives a guest all of its memory again.
+func (d *Driver) Reclaim(ctx context.Context, id fleet.GuestID) error {
+	_, q, err := d.here(ctx, id)
+	if err == nil {
+		err = balloon.Reclaim(ctx, q.Do)
+	}
+	if err != nil {
+		return fmt.Errorf("give guest %s its memory again: %w", id, err)
+	}
+	return nil
+}
+
+// Pause has a guest stand still until Resume, and lets the host have its memory
+// if it is short of it and has anywhere to put it. One that stands still is no
+// error; one that is being moved is refused. After an error call again, or
+// Resume.
+func (d *Driver) Pause(ctx context.Context, id fleet.GuestID) error {
+	g, q, err := d.here(ctx, id)
+	if err == nil {
+		err = g.pause(ctx, q)
+	}
+	if err != nil {
+		return fmt.Errorf("have guest %s stand still: %w", id, err)
+	}
+	if area, err := g.area(ctx, q); err == nil {
+		err = area.PageOut()
+		if err != nil {
+			d.config.Log.Warn("what a guest that stands still has in memory stays there until the host is short of it", "guest", id, "cause", err)
+		}
+	}
+	return nil
+}
+
+func (g *guest) pause(ctx context.Context, q *qmp.Client) error {
+	if info, err := queryMigrate(ctx, q); err != nil || info.underWay() || g.remembered().Target {
+		return errors.Join(err, errors.New("it is being moved"))
+	}
+	switch status, err := vmStatus(ctx, q); {
+	case err != nil || status == vmPaused:
+		return err
+	case status != vmRunning:
+		return fmt.Errorf("it does not run here: it is %s", status)
+	}
+	return q.Do(ctx, "stop", nil, nil)
+}
+
+// area finds out where the guest's memory is.
+func (g *guest) area(ctx context.Context, q *qmp.Client) (ram.Area, error) {
+	g.mu.Lock()
+	area := g.memory
+	g.mu.Unlock()
+	if area.Bytes > 0 {
+		return area, nil
+	}
+	area, err := ram.Find(ctx, g.remembered().Process.PID, q.Do)
+	if err == nil {
+		g.mu.Lock()
+		g.memory = area
+		g.mu.Unlock()
+	}
+	return area, err
+}

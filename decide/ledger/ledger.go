@@ -1,0 +1,362 @@
+// Package ledger keeps a cluster together with what thinking looks up in it:
+// who is on which host, what waits for an answer, who has room. All of that
+// follows from the snapshot; it is kept beside it and brought up to date by
+// each change, so that a decision costs what it touches and not a walk through
+// everything there is.
+//
+// It decides nothing, and must not know requests or policies of vacating. Its
+// tests compare it with one made anew after every change.
+package ledger
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"pagurus/decide/cost"
+	"pagurus/decide/placement"
+	"pagurus/fleet"
+)
+
+// Ledger is a cluster that changes. Commit, Learn and Reload change it; all
+// else only reads. It is not safe to read while it changes.
+type Ledger struct {
+	snap   fleet.Snapshot
+	shared shared
+	room   *placement.Index
+	policy placement.Policy // nil: the cluster's rules say
+
+	homes       map[fleet.HostID][]fleet.GuestID // guests that have not ended, by Home
+	draining    map[fleet.HostID]bool
+	readdressed map[fleet.HostID]bool  // hosts that say another address than is stored
+	attended    map[fleet.HostID]bool  // hosts whose owner is there
+	still       map[fleet.GuestID]bool // guests that shall stand still for one
+	requeued    map[fleet.JobID]bool   // jobs that are to begin again
+	restless    map[fleet.JobID]int    // how much of a job waits for an order that does not stand
+	open        map[fleet.MoveID]bool
+	over        line[fleet.MoveID] // moves that have ended
+	done        line[fleet.JobID]  // jobs that have ended
+	submitted   map[fleet.RequestID]fleet.JobID
+	asked       map[fleet.RequestID][]fleet.MoveID
+	subnets     map[fleet.Subnet]int // of jobs that go on
+	byJob       map[fleet.JobID][]fleet.MigrationID
+	finished    line[fleet.MigrationID]
+	lore        *cost.Lore                          // of finished, as they were at learnt; nil: nobody has asked
+	learnt      int                                 // how many have come since
+	looks       map[fleet.GuestID]fleet.MigrationID // the one whose prediction has the guest's latest profile
+}
+
+// shared says which maps of the snapshot somebody else may be reading.
+type shared struct{ hosts, guests, jobs, moves, migrations bool }
+
+// New makes the ledger of a snapshot; its hosts may have facts. From now on the
+// snapshot must not be changed by anybody, and the ledger does not either.
+func New(s fleet.Snapshot, p placement.Policy) *Ledger {
+	l := &Ledger{
+		snap: s, shared: shared{true, true, true, true, true}, policy: p, room: placement.NewIndex(s, placement.InForce(p, s.Cluster.Rules)),
+		still: map[fleet.GuestID]bool{}, requeued: map[fleet.JobID]bool{},
+		homes: map[fleet.HostID][]fleet.GuestID{}, draining: map[fleet.HostID]bool{}, readdressed: map[fleet.HostID]bool{}, attended: map[fleet.HostID]bool{},
+		restless: map[fleet.JobID]int{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
+		asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
+		looks: map[fleet.GuestID]fleet.MigrationID{},
+	}
+	for _, h := range s.Hosts {
+		l.host(h)
+	}
+	for _, g := range s.Guests {
+		l.guest(g, 1)
+	}
+	for _, j := range s.Jobs {
+		l.job(j, 1)
+	}
+	for _, v := range s.Moves {
+		l.move(v, 1)
+	}
+	for _, m := range s.Migrations {
+		l.migration(m, 1)
+	}
+	return l
+}
+
+// Snapshot gives the cluster for reading until the next change.
+func (l *Ledger) Snapshot() fleet.Snapshot { return l.snap }
+
+// Share gives the cluster for reading at any time. The next change copies what
+// it changes of it.
+func (l *Ledger) Share() fleet.Snapshot {
+	l.shared = shared{true, true, true, true, true}
+	return l.snap
+}
+
+// At says what time it is.
+func (l *Ledger) At(at time.Time) { l.snap.At = at }
+
+// Reload takes a snapshot as it is stored in place of what there was. Facts of
+// hosts that are still there stay.
+func (l *Ledger) Reload(s fleet.Snapshot) {
+	s.At, s.LedSince = l.snap.At, l.snap.LedSince
+	hosts := make(map[fleet.HostID]fleet.Host, len(s.Hosts))
+	for id, h := range s.Hosts {
+		h.Facts = l.snap.Hosts[id].Facts
+		hosts[id] = h
+	}
+	s.Hosts = hosts
+	*l = *New(s, l.policy)
+}
+
+// Learn takes in what a host's agent says. Of a host that is not known nothing
+// is kept.
+func (l *Ledger) Learn(id fleet.HostID, f fleet.Facts) {
+	h, known := l.snap.Hosts[id]
+	if !known {
+		return
+	}
+	h.Facts = f
+	l.snap.Hosts = own(l.snap.Hosts, &l.shared.hosts)
+	l.snap.Hosts[id] = h
+	l.host(h)
+	l.room.Host(h)
+}
+
+// Commit takes in a change that was stored as revision. Facts stay as they are.
+func (l *Ledger) Commit(c fleet.Changeset, revision int64) {
+	l.snap.Revision = revision
+	ruled := false
+	if c.Cluster != nil {
+		ruled = c.Cluster.Rules != l.snap.Cluster.Rules
+		l.snap.Cluster = *c.Cluster
+	}
+	guests, migrations := l.touched(c)
+	l.places(guests, migrations, -1)
+	l.commitHosts(c)
+	if len(c.Guests)+len(c.GoneGuests) > 0 {
+		l.snap.Guests = own(l.snap.Guests, &l.shared.guests)
+		apply(l.snap.Guests, c.Guests, c.GoneGuests, func(g fleet.Guest) fleet.GuestID { return g.ID }, l.guest)
+	}
+	if len(c.Jobs)+len(c.GoneJobs) > 0 {
+		l.snap.Jobs = own(l.snap.Jobs, &l.shared.jobs)
+		apply(l.snap.Jobs, c.Jobs, c.GoneJobs, func(j fleet.Job) fleet.JobID { return j.ID }, l.job)
+	}
+	if len(c.Moves)+len(c.GoneMoves) > 0 {
+		l.snap.Moves = own(l.snap.Moves, &l.shared.moves)
+		apply(l.snap.Moves, c.Moves, c.GoneMoves, func(v fleet.Move) fleet.MoveID { return v.ID }, l.move)
+	}
+	if len(c.Migrations)+len(c.GoneMigrations) > 0 {
+		l.snap.Migrations = own(l.snap.Migrations, &l.shared.migrations)
+		apply(l.snap.Migrations, c.Migrations, c.GoneMigrations, func(m fleet.Migration) fleet.MigrationID { return m.ID }, l.migration)
+	}
+	l.places(guests, migrations, 1)
+	for _, id := range c.GoneHosts { // last: no guest is there any more
+		l.room.Forget(id)
+	}
+	if ruled {
+		l.room = placement.NewIndex(l.snap, placement.InForce(l.policy, l.snap.Cluster.Rules))
+	}
+}
+
+func (l *Ledger) commitHosts(c fleet.Changeset) {
+	if len(c.Hosts)+len(c.GoneHosts) == 0 {
+		return
+	}
+	l.snap.Hosts = own(l.snap.Hosts, &l.shared.hosts)
+	for _, h := range c.Hosts {
+		h.Facts = l.snap.Hosts[h.ID].Facts
+		l.snap.Hosts[h.ID] = h
+		l.host(h)
+		l.room.Host(h)
+	}
+	for _, id := range c.GoneHosts {
+		delete(l.snap.Hosts, id)
+		delete(l.draining, id)
+		delete(l.readdressed, id)
+		delete(l.attended, id)
+	}
+}
+
+// own gives a map that nobody else reads.
+func own[K comparable, V any](m map[K]V, shared *bool) map[K]V {
+	if *shared || m == nil {
+		m, *shared = maps.Clone(m), false
+		if m == nil {
+			m = map[K]V{}
+		}
+	}
+	return m
+}
+
+// apply changes a map and has count told what goes, by -1, and what comes.
+func apply[K comparable, V any](m map[K]V, put []V, gone []K, id func(V) K, count func(V, int)) {
+	for _, v := range put {
+		k := id(v)
+		if old, was := m[k]; was {
+			count(old, -1)
+		}
+		m[k] = v
+		count(v, 1)
+	}
+	for _, k := range gone {
+		if old, was := m[k]; was {
+			count(old, -1)
+			delete(m, k)
+		}
+	}
+}
+
+// touched names the guests and migrations that a change may move.
+func (l *Ledger) touched(c fleet.Changeset) ([]fleet.GuestID, []fleet.MigrationID) {
+	guests, migrations := slices.Clone(c.GoneGuests), slices.Clone(c.GoneMigrations)
+	for _, g := range c.Guests {
+		guests = append(guests, g.ID)
+	}
+	for _, m := range c.Migrations {
+		migrations = append(migrations, m.ID)
+		guests = append(guests, m.Guest)
+	}
+	for _, id := range c.GoneMigrations {
+		guests = append(guests, l.snap.Migrations[id].Guest)
+	}
+	slices.Sort(guests)
+	return slices.Compact(guests), migrations
+}
+
+// places takes guests and migrations out of the room, as they are now, or puts
+// them in.
+func (l *Ledger) places(guests []fleet.GuestID, migrations []fleet.MigrationID, by int) {
+	for _, id := range guests {
+		if g, ok := l.snap.Guests[id]; ok {
+			l.room.Guest(g, l.snap.Migrations[g.Migration], by)
+		}
+	}
+	for _, id := range migrations {
+		if m, ok := l.snap.Migrations[id]; ok {
+			l.room.Migration(m, by)
+		}
+	}
+}
+
+func set[K comparable](m map[K]bool, k K, in bool) {
+	if in {
+		m[k] = true
+	} else if len(m) > 0 {
+		delete(m, k)
+	}
+}
+
+// add counts in a map that holds no zeros.
+func add[K comparable](m map[K]int, k K, by int) {
+	if n := m[k] + by; n != 0 {
+		m[k] = n
+	} else {
+		delete(m, k)
+	}
+}
+
+// list keeps lists in a map that holds no empty ones.
+func list[K, V comparable](m map[K][]V, k K, v V, by int) {
+	if by > 0 {
+		m[k] = append(m[k], v)
+		return
+	}
+	of := m[k]
+	if i := slices.Index(of, v); i >= 0 {
+		of[i] = of[len(of)-1]
+		of = of[:len(of)-1]
+	}
+	if m[k] = of; len(of) == 0 {
+		delete(m, k)
+	}
+}
+
+func (l *Ledger) host(h fleet.Host) {
+	set(l.draining, h.ID, h.State == fleet.HostDraining)
+	set(l.readdressed, h.ID, h.Facts.Address != "" && h.Facts.Address != h.Address)
+	set(l.attended, h.ID, h.Facts.Owner != nil && h.Facts.Owner.Present)
+}
+
+func (l *Ledger) guest(g fleet.Guest, by int) {
+	set(l.still, g.ID, g.Still && by > 0)
+	if g.State.Ended() {
+		return
+	}
+	list(l.homes, g.Home, g.ID, by)
+	if g.State != fleet.GuestRunning || g.Attempt > 0 {
+		add(l.restless, g.Job, by)
+	}
+}
+
+func (l *Ledger) job(j fleet.Job, by int) {
+	set(l.requeued, j.ID, j.Requeue && by > 0)
+	if j.Request != "" && by > 0 {
+		l.submitted[j.Request] = j.ID
+	} else if j.Request != "" {
+		delete(l.submitted, j.Request)
+	}
+	if j.State == fleet.JobEnded {
+		l.done.add(j.Ended, j.ID, by)
+		return
+	}
+	add(l.subnets, j.Subnet, by)
+	if j.State == fleet.JobRunning && j.Attempt > 0 {
+		add(l.restless, j.ID, by)
+	}
+}
+
+func (l *Ledger) move(v fleet.Move, by int) {
+	if v.Request != "" {
+		list(l.asked, v.Request, v.ID, by)
+	}
+	if v.Ended.IsZero() {
+		set(l.open, v.ID, by > 0)
+	} else {
+		l.over.add(v.Ended, v.ID, by)
+	}
+}
+
+func (l *Ledger) migration(m fleet.Migration, by int) {
+	list(l.byJob, m.Job, m.ID, by)
+	if m.Phase == fleet.Finished && len(m.Entered) > 0 {
+		l.finished.add(m.Entered[len(m.Entered)-1].At, m.ID, by)
+		l.learnt += max(by, 0)
+	}
+	l.look(m, by)
+}
+
+// look keeps which migration knows a guest's memory best.
+func (l *Ledger) look(m fleet.Migration, by int) {
+	if m.Predicted == nil || m.Predicted.Profile == nil {
+		return
+	}
+	last, known := l.looks[m.Guest]
+	switch {
+	case by < 0 && last == m.ID:
+		delete(l.looks, m.Guest) // it comes back at once, or was old
+	case by > 0:
+		if p := l.snap.Migrations[last].Predicted; !known || p == nil || p.Profile == nil || !m.Predicted.Profile.At.Before(p.Profile.At) {
+			l.looks[m.Guest] = m.ID
+		}
+	}
+}
+
+// line is things in order of a time, equals by name. Things come mostly at its
+// end and go mostly at its beginning.
+type line[K cmp.Ordered] []timed[K]
+
+type timed[K cmp.Ordered] struct {
+	at time.Time
+	id K
+}
+
+func (l *line[K]) add(at time.Time, id K, by int) {
+	i, found := slices.BinarySearchFunc(*l, timed[K]{at, id}, func(a, b timed[K]) int {
+		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.id, b.id))
+	})
+	switch {
+	case by > 0 && !found:
+		*l = slices.Insert(*l, i, timed[K]{at, id})
+	case by < 0 && found && i == 0:
+		*l = (*l)[1:]
+	case by < 0 && found:
+		*l = slices.Delete(*l, i, i+1)
+	}
+}

@@ -1,0 +1,159 @@
+package ledger
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"pagurus/decide/cost"
+	"pagurus/decide/placement"
+	"pagurus/fleet"
+)
+
+// Room is what hosts have promised, and whom they can take.
+func (l *Ledger) Room() *placement.Index { return l.room }
+
+// GuestsAt names the guests that a host may run, in order of ID.
+func (l *Ledger) GuestsAt(id fleet.HostID) []fleet.GuestID {
+	return slices.Sorted(slices.Values(l.homes[id]))
+}
+
+// Draining gives the hosts that drain, in order of ID.
+func (l *Ledger) Draining() []fleet.HostID { return slices.Sorted(maps.Keys(l.draining)) }
+
+// Readdressed gives the hosts that say another address than is stored.
+func (l *Ledger) Readdressed() []fleet.HostID { return slices.Sorted(maps.Keys(l.readdressed)) }
+
+// Attended gives the hosts whose owner is there, in order of ID.
+func (l *Ledger) Attended() []fleet.HostID { return slices.Sorted(maps.Keys(l.attended)) }
+
+// Still gives the guests that shall stand still for an owner, in order of ID.
+func (l *Ledger) Still() []fleet.GuestID { return slices.Sorted(maps.Keys(l.still)) }
+
+// Requeued gives the jobs that are to begin again, in order of ID.
+func (l *Ledger) Requeued() []fleet.JobID { return slices.Sorted(maps.Keys(l.requeued)) }
+
+// Restless gives the jobs of which something waits for an order that does not
+// stand as long as all is well, or was not answered well.
+func (l *Ledger) Restless() []fleet.JobID { return slices.Sorted(maps.Keys(l.restless)) }
+
+// OpenMoves gives the moves under way.
+func (l *Ledger) OpenMoves() []fleet.MoveID { return slices.Sorted(maps.Keys(l.open)) }
+
+// OldMoves gives the moves that ended before a time.
+func (l *Ledger) OldMoves(before time.Time) []fleet.MoveID {
+	var out []fleet.MoveID
+	for _, v := range l.over {
+		if !v.at.Before(before) {
+			break
+		}
+		out = append(out, v.id)
+	}
+	return out
+}
+
+// OldJobs gives the jobs that ended before a time, and those that are more than
+// so many, the oldest first.
+func (l *Ledger) OldJobs(before time.Time, most int) []fleet.JobID {
+	var out []fleet.JobID
+	for i, j := range l.done {
+		if len(l.done)-i <= most && !j.at.Before(before) {
+			break
+		}
+		out = append(out, j.id)
+	}
+	return out
+}
+
+// Submitted gives the job that a request led to.
+func (l *Ledger) Submitted(r fleet.RequestID) (fleet.JobID, bool) {
+	id, ok := l.submitted[r]
+	return id, ok && r != ""
+}
+
+// Asked gives the moves that a request led to, in order of ID.
+func (l *Ledger) Asked(r fleet.RequestID) []fleet.MoveID {
+	return slices.Sorted(slices.Values(l.asked[r]))
+}
+
+// Taken reports whether a job that goes on has a network.
+func (l *Ledger) Taken(s fleet.Subnet) bool { return l.subnets[s] > 0 }
+
+// MigrationsOf gives the migrations of a job's guests.
+func (l *Ledger) MigrationsOf(id fleet.JobID) []fleet.MigrationID { return l.byJob[id] }
+
+// Lore is what the latest migrations that arrived teach. While there are many
+// a further one teaches little: it is got together anew when a twentieth of
+// them is new. It is kept here, but nothing that can be seen of the ledger
+// changes by asking.
+func (l *Ledger) Lore() *cost.Lore {
+	last := l.finished[max(0, len(l.finished)-cost.Remembered):]
+	if l.lore != nil && l.learnt <= len(last)/20 {
+		return l.lore
+	}
+	past := make([]fleet.Migration, len(last))
+	for i, m := range last {
+		past[i] = l.snap.Migrations[m.id]
+	}
+	l.lore, l.learnt = cost.Learn(past, l.lore), 0
+	return l.lore
+}
+
+// Look gives what was last seen of how a guest uses its memory, before it began
+// to move; nil: nobody looked.
+func (l *Ledger) Look(id fleet.GuestID) *fleet.Profile {
+	m, known := l.looks[id]
+	if !known {
+		return nil
+	}
+	return l.snap.Migrations[m].Predicted.Profile
+}
+
+// Check says in what the ledger differs from one made anew; empty: in nothing.
+// It is for tests.
+func (l *Ledger) Check() string {
+	anew := New(l.snap, l.policy)
+	if wrong := l.room.Check(l.snap); wrong != "" {
+		return "room: " + wrong
+	}
+	for _, m := range []*Ledger{l, anew} { // lists are in no order, and empty is nil
+		for _, of := range m.homes {
+			slices.Sort(of)
+		}
+		for _, of := range m.byJob {
+			slices.Sort(of)
+		}
+		for _, of := range m.asked {
+			slices.Sort(of)
+		}
+	}
+	for _, c := range []struct {
+		what      string
+		have, all any
+	}{
+		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed}, {"attended", l.attended, anew.attended}, {"still", l.still, anew.still}, {"requeued", l.requeued, anew.requeued},
+		{"restless", l.restless, anew.restless}, {"open moves", l.open, anew.open}, {"submitted", l.submitted, anew.submitted},
+		{"asked", l.asked, anew.asked}, {"subnets", l.subnets, anew.subnets}, {"migrations by job", l.byJob, anew.byJob},
+	} {
+		if !reflect.DeepEqual(c.have, c.all) {
+			return fmt.Sprintf("%s: %v, should be %v", c.what, c.have, c.all)
+		}
+	}
+	if !slices.Equal(l.over, anew.over) || !slices.Equal(l.done, anew.done) || !slices.Equal(l.finished, anew.finished) {
+		return "what has ended is not in order"
+	}
+	for id := range anew.looks {
+		if a, b := anew.Look(id), l.Look(id); b == nil || !a.At.Equal(b.At) {
+			return fmt.Sprintf("look at %s: %+v, should be %+v", id, b, a)
+		}
+	}
+	return ""
+}
+
+// Unsettled reports whether the passing of time alone may bring something about
+// soon: an answer is waited for, a move is under way, a host drains.
+func (l *Ledger) Unsettled() bool {
+	return len(l.restless)+len(l.requeued)+len(l.open)+len(l.draining)+len(l.readdressed) > 0
+}

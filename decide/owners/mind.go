@@ -1,0 +1,91 @@
+package owners
+
+import (
+	"fmt"
+
+	"pagurus/decide/ledger"
+	"pagurus/decide/placement"
+	"pagurus/fleet"
+)
+
+// Verdict is what the policy in force makes of all guests of a host.
+type Verdict struct {
+	Leave   bool            // they leave the host as long as its owner is there
+	Still   []fleet.GuestID // shall stand still
+	Requeue []fleet.JobID   // shall begin again
+}
+
+// InForce is the policy for a host whose owner stays.
+func InForce(h fleet.Host, r fleet.Rules) Policy {
+	p, known := Named(string(h.Vacates(r)))
+	if !known { // a newer controller's
+		p = evacuate{}
+	}
+	return p
+}
+
+// Mind asks the policy in force about a host's guests. Nothing changes while it
+// is not known what the owner does, or while they may be leaving.
+func Mind(l *ledger.Ledger, h fleet.Host) Verdict {
+	s, o := l.Snapshot(), h.Facts.Owner
+	if o == nil || !placement.Heard(h, s.At) || o.State == fleet.OwnerLeaving {
+		out := Verdict{Leave: h.ForOwner}
+		for _, id := range l.GuestsAt(h.ID) {
+			if g := s.Guests[id]; g.Still && g.State == fleet.GuestRunning {
+				out.Still = append(out.Still, id)
+			}
+		}
+		return out
+	}
+	policy := InForce(h, s.Cluster.Rules)
+	if o.State != fleet.OwnerPresent || policy.Name() == string(fleet.Stay) {
+		return Verdict{}
+	}
+	scenes := Scenes(l, h.ID, s.At)
+	out := Verdict{Leave: policy.Moves() && (h.ForOwner || len(scenes) == 0)}
+	for _, s := range scenes {
+		switch policy.Judge(s).Do {
+		case Leave:
+			out.Leave = true
+		case Suspend:
+			out.Still = append(out.Still, s.Guests...)
+		case Requeue:
+			out.Requeue = append(out.Requeue, s.Job)
+		}
+	}
+	return out
+}
+
+// Explain says, for people, what the policy in force thinks of a host's guests,
+// whose owner stays.
+func Explain(l *ledger.Ledger, h fleet.Host) []string {
+	s := l.Snapshot()
+	if o := h.Facts.Owner; o == nil || o.State != fleet.OwnerPresent || !placement.Heard(h, s.At) {
+		return nil
+	}
+	policy := InForce(h, s.Cluster.Rules)
+	var out []string
+	for _, s := range Scenes(l, h.ID, s.At) {
+		j := policy.Judge(s)
+		out = append(out, fmt.Sprintf("By the policy %s those of job %s %s: %s.", policy.Name(), s.Job, words[j.Do], j.Why))
+	}
+	return out
+}
+
+// words are what guests do.
+var words = map[Deed]string{Stay: "stay", Leave: "leave", Suspend: "stand still", Requeue: "end and begin again"}
+
+// Invalid says what of a cluster's rules means nothing; empty: all means
+// something.
+func Invalid(r *fleet.Rules) string {
+	if r == nil {
+		return "the request has no rules in it; pagurus and its controller may be of different versions, see pagurus version"
+	}
+	if _, known := Named(string(r.Vacate)); !known && r.Vacate != "" {
+		return fmt.Sprintf("there is no policy %q; pagurus policy ls lists them", r.Vacate)
+	}
+	if _, known := placement.Named(r.Placement); !known {
+		return fmt.Sprintf("there is no way to place guests %q; use spread or calm", r.Placement)
+	}
+	return ""
+}

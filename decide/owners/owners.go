@@ -1,0 +1,198 @@
+// Package owners decides what becomes of guests on a host whose owner is there:
+// policies, pure, the same ones for the live controller and the simulator.
+//
+// A policy judges one scene, the guests of one job on one host. It must not
+// know who carries its judgement out: moves are asked of the planner as
+// anybody's are, standing still is the host's business. Its tests run against
+// scenes worked out by hand and against the published fits.
+package owners
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"pagurus/decide/placement"
+	"pagurus/fleet"
+)
+
+// Deed is what becomes of guests.
+type Deed string
+
+// The deeds.
+const (
+	Stay    Deed = "stay"    // they run on, in the lowest class of CPU
+	Suspend Deed = "suspend" // they stand still, and their job with them
+	Leave   Deed = "leave"   // they move to other hosts while they run
+	Requeue Deed = "requeue" // their whole job is ended and begins again from nothing
+)
+
+// Scene is the guests of one job on a host whose owner is there.
+type Scene struct {
+	At     time.Time
+	Host   fleet.HostID
+	Owner  fleet.Owner
+	Cores  int
+	Job    fleet.JobID
+	Guests []fleet.GuestID // that could begin to move now
+	Held   bool            // a move of some of them has failed just now, and is tried later
+	Room   bool            // there are hosts that can take them
+	Price  func() Price    // what leaving is expected to cost; not looked up unless asked for
+}
+
+// Price is what it is expected to cost to leave.
+type Price struct {
+	Total time.Duration // from now until they are gone
+	Pause time.Duration // of that, they stand still
+}
+
+// Judgement is what a policy says.
+type Judgement struct {
+	Do    Deed
+	Again time.Duration // judge again after so long; 0: when something changes
+	Why   string        // for people
+}
+
+// Policy says what becomes of guests.
+type Policy interface {
+	Name() string
+	// Judge looks at a scene. It must not depend on anything else.
+	Judge(Scene) Judgement
+	// Moves reports whether guests ever leave because of an owner. Then they had
+	// better not arrive where one is, either.
+	Moves() bool
+	// Placement is by what the hosts are chosen to which guests go.
+	Placement() placement.Policy
+}
+
+// All gives every policy there is.
+func All() []Policy {
+	return []Policy{stay{}, suspend{}, requeue{}, evacuate{}, Predictive{Down: Usual}}
+}
+
+// Named gives the policy of a name, and false if there is none.
+func Named(name string) (Policy, bool) {
+	all := All()
+	i := slices.IndexFunc(all, func(p Policy) bool { return p.Name() == name })
+	if i < 0 {
+		return nil, false
+	}
+	return all[i], true
+}
+
+// Names are those of all policies.
+func Names() []string {
+	var out []string
+	for _, p := range All() {
+		out = append(out, p.Name())
+	}
+	return out
+}
+
+// lookAgain is how soon it is tried again to leave where that is not possible.
+const lookAgain = 30 * time.Second
+
+// stay is to run on, slowed down by the owner.
+type stay struct{}
+
+func (stay) Name() string                { return "stay" }
+func (stay) Moves() bool                 { return false }
+func (stay) Placement() placement.Policy { return placement.Spread{} }
+func (stay) Judge(Scene) Judgement {
+	return Judgement{Do: Stay, Why: "guests run on beside their owner"}
+}
+
+// suspend is to stand still until the owner goes.
+type suspend struct{}
+
+func (suspend) Name() string                { return "suspend" }
+func (suspend) Moves() bool                 { return false }
+func (suspend) Placement() placement.Policy { return placement.Spread{} }
+func (suspend) Judge(Scene) Judgement {
+	return Judgement{Do: Suspend, Why: "guests stand still until the owner goes"}
+}
+
+// requeue is what HTCondor does with MPI jobs.
+type requeue struct{}
+
+func (requeue) Name() string                { return "requeue" }
+func (requeue) Moves() bool                 { return false }
+func (requeue) Placement() placement.Policy { return placement.Spread{} }
+func (requeue) Judge(Scene) Judgement {
+	return Judgement{Do: Requeue, Why: "the whole job begins again elsewhere"}
+}
+
+// evacuate is to leave as soon as the owner is back.
+type evacuate struct{}
+
+func (evacuate) Name() string                { return "evacuate" }
+func (evacuate) Moves() bool                 { return true }
+func (evacuate) Placement() placement.Policy { return placement.Spread{} }
+func (evacuate) Judge(s Scene) Judgement {
+	if j, stuck := nowhere(s); stuck {
+		return j
+	}
+	return Judgement{Do: Leave, Why: "guests leave as soon as an owner is back"}
+}
+
+// nowhere is the judgement on guests that cannot leave.
+func nowhere(s Scene) (Judgement, bool) {
+	switch {
+	case s.Held:
+		return Judgement{Suspend, lookAgain, "they could not leave just now and stand still until that is tried again"}, true
+	case !s.Room:
+		return Judgement{Suspend, lookAgain, "no other host has room, so they stand still"}, true
+	}
+	return Judgement{}, false
+}
+
+// Usual is how long owners are there where nobody knows better: the fit to
+// nd07cpu, desktops of a university.
+var Usual = Fit{Shape: 0.51, Hours: 0.74}
+
+// Predictive weighs what leaving is expected to cost against waiting for the
+// owner to go, and goes where owners have been away for long.
+//
+// A second of standing still costs the job a second. Leaving costs it Cost.
+// With each second the owner goes with the probability that the hazard says,
+// and saves that cost. So it is worth waiting as long as hazard × cost is more
+// than one second a second; and since the hazard only falls while an owner is
+// there, it is never worth waiting once it has not been. Guests that wait stand
+// still: running on would be worth more to the job, at the owner's expense.
+type Predictive struct {
+	Down Fit // how long owners are there
+}
+
+// Name is "predictive".
+func (Predictive) Name() string { return "predictive" }
+
+// Moves is true.
+func (Predictive) Moves() bool { return true }
+
+// Placement is Calm: the hazard of an owner's return falls with idle age.
+func (Predictive) Placement() placement.Policy { return placement.Calm{} }
+
+const (
+	// copyCost is what a second of being copied costs a guest that runs on
+	// beside its owner.
+	copyCost = 0.5
+	// patience bounds how long is waited before it is judged again; a tenth of
+	// the time that the owner has been there is as soon as anything changes.
+	leastPatience, mostPatience = time.Second, time.Minute
+)
+
+// Judge waits while the hazard of the owner's going is worth more than the
+// time it costs.
+func (p Predictive) Judge(s Scene) Judgement {
+	if j, stuck := nowhere(s); stuck {
+		return j
+	}
+	there := s.Owner.ThereFor(s.At)
+	price := s.Price()
+	cost := price.Pause + time.Duration(copyCost*float64(max(price.Total-price.Pause, 0)))
+	if gain := p.Down.Hazard(there) * cost.Hours(); gain > 1 {
+		again := min(max(there/10, leastPatience), mostPatience)
+		return Judgement{Suspend, again, fmt.Sprintf("leaving is expected to cost %s, and the owner has come so lately that they may go sooner", cost.Round(time.Second))}
+	}
+	return Judgement{Do: Leave, Why: fmt.Sprintf("leaving is expected to cost %s, and the owner to stay for %s", cost.Round(100*time.Millisecond), p.Down.Left(there).Round(time.Minute))}
+}

@@ -1,0 +1,108 @@
+package owners
+
+import (
+	"slices"
+	"time"
+
+	"pagurus/decide/cost"
+	"pagurus/decide/ledger"
+	"pagurus/decide/lifecycle"
+	"pagurus/decide/placement"
+	"pagurus/fleet"
+)
+
+// Scenes gives what there is to judge on a host, one scene a job in order of
+// its ID; none unless its owner is there and it has guests that run.
+func Scenes(l *ledger.Ledger, id fleet.HostID, at time.Time) []Scene {
+	s := l.Snapshot()
+	h := s.Hosts[id]
+	if h.Facts.Owner == nil || !h.Facts.Owner.Present {
+		return nil
+	}
+	var out []Scene
+	for _, g := range l.GuestsAt(id) {
+		g := s.Guests[g]
+		if g.State != fleet.GuestRunning {
+			continue
+		}
+		i := slices.IndexFunc(out, func(o Scene) bool { return o.Job == g.Job })
+		if i < 0 {
+			i = len(out)
+			out = append(out, Scene{At: at, Host: id, Owner: *h.Facts.Owner, Cores: h.Facts.Capacity.CPUs, Job: g.Job})
+		}
+		out[i].Guests = append(out[i].Guests, g.ID)
+		out[i].Held = out[i].Held || g.RetryAt.After(at)
+	}
+	for i := range out {
+		weigh(l, &out[i])
+	}
+	slices.SortFunc(out, func(a, b Scene) int { return compare(a.Job, b.Job) })
+	return out
+}
+
+func compare(a, b fleet.JobID) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// weigh finds out whether guests could leave, and for where.
+func weigh(l *ledger.Ledger, o *Scene) {
+	s := l.Snapshot()
+	room := l.Room().Survey(o.At)
+	to := make([]fleet.HostID, len(o.Guests))
+	for i, id := range o.Guests {
+		g := s.Guests[id]
+		needs, known := s.Hosts[g.Home].Facts.Abilities[g.Kind]
+		best, found := room.Best(placement.Ask{Need: g.Need, Kind: g.Kind, Files: s.Jobs[g.Job].Spec.Machine,
+			Alive: &placement.Source{Host: g.Home, Needs: needs, Known: known}})
+		if !found {
+			return
+		}
+		to[i] = best.Host
+		room.Take(best.Host, g.Need)
+	}
+	o.Room = true
+	o.Price = func() Price { return priceOf(l, o.Guests, to) }
+}
+
+// priceOf says what a move of guests is expected to cost.
+func priceOf(l *ledger.Ledger, guests []fleet.GuestID, to []fleet.HostID) Price {
+	s, past := l.Snapshot(), l.Lore()
+	var out Price
+	for i, id := range guests {
+		g := s.Guests[id]
+		facts := s.Hosts[g.Home].Facts.Guests[id]
+		model := past.Fit(cost.Subject{Kind: g.Kind, Job: g.Job, From: g.Home, To: to[i]})
+		link := cost.Link{Share: len(guests), Limits: lifecycle.Limits(fleet.Limits{})}
+		p := model.Guess(g.Need.MemoryBytes, facts, link)
+		if facts.Profile != nil {
+			p = model.Predict(*facts.Profile, link)
+		}
+		out.Total, out.Pause = max(out.Total, p.Total.Value), max(out.Pause, p.Downtime.Value)
+	}
+	return out
+}
+
+// Arriving gives the moves on their way to a host that can still be called off,
+// in order of ID. They had better not arrive while its owner is there.
+func Arriving(l *ledger.Ledger, id fleet.HostID) []fleet.MoveID {
+	var out []fleet.MoveID
+	if l.Room().Arriving(id) == 0 {
+		return nil
+	}
+	s := l.Snapshot()
+	for _, v := range l.OpenMoves() {
+		members := s.Moves[v].Migrations
+		to := func(m fleet.MigrationID) bool { return s.Migrations[m].To == id }
+		gone := func(m fleet.MigrationID) bool { return lifecycle.Committed(s.Migrations[m]) }
+		if slices.ContainsFunc(members, to) && !slices.ContainsFunc(members, gone) {
+			out = append(out, v)
+		}
+	}
+	return out
+}

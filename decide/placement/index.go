@@ -1,0 +1,416 @@
+package placement
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"pagurus/decide/lifecycle"
+	"pagurus/fleet"
+)
+
+// Index is a cluster made ready for placing and kept so while it changes: what
+// every host has promised is added up, and hosts that are alike stand in a
+// queue, the best first, so that the best one is found without looking at all.
+type Index struct {
+	policy   Policy
+	slots    map[fleet.HostID]int
+	entries  []entry // by slot
+	free     []int   // slots of hosts that are gone
+	classes  map[class]*queue
+	machines map[string][]fleet.HostID // hosts by Facts.Machine
+}
+
+// entry is a host and what it has promised.
+type entry struct {
+	host  fleet.Host
+	held  held
+	queue *queue // that it stands in; nil: it can take nobody
+	class *queue // that of its class; nil: not looked up yet
+	place int    // there
+	score float64
+}
+
+// class is all by which hosts that can take a guest at all are told apart, but
+// for what they have promised.
+type class struct {
+	capacity             fleet.Resources
+	vm, container        fleet.Abilities
+	hasVM, hasContainers bool
+}
+
+func classOf(h *fleet.Host) class {
+	c := class{capacity: h.Facts.Capacity}
+	c.vm, c.hasVM = h.Facts.Abilities[fleet.VM]
+	c.container, c.hasContainers = h.Facts.Abilities[fleet.Container]
+	return c
+}
+
+func (c class) abilities(k fleet.Kind) (fleet.Abilities, bool) {
+	if k == fleet.Container {
+		return c.container, c.hasContainers
+	}
+	return c.vm, c.hasVM
+}
+
+// NewIndex adds up a snapshot; no policy is Spread.
+func NewIndex(s fleet.Snapshot, p Policy) *Index {
+	if p == nil {
+		p = Spread{}
+	}
+	x := &Index{policy: p, slots: make(map[fleet.HostID]int, len(s.Hosts)), classes: map[class]*queue{}, machines: map[string][]fleet.HostID{}}
+	x.entries = make([]entry, 0, len(s.Hosts))
+	for _, h := range s.Hosts {
+		x.Host(h)
+	}
+	for _, g := range s.Guests {
+		x.Guest(g, s.Migrations[g.Migration], 1)
+	}
+	for _, m := range s.Migrations {
+		x.Migration(m, 1)
+	}
+	return x
+}
+
+// Policy is that by which its hosts are ordered.
+func (x *Index) Policy() Policy { return x.policy }
+
+// Host notes that a host is there, or different.
+func (x *Index) Host(h fleet.Host) {
+	i := x.slot(h.ID)
+	e := &x.entries[i]
+	if e.host.Facts.Machine != h.Facts.Machine {
+		x.leave(h.ID, e.host.Facts.Machine)
+		if m := h.Facts.Machine; m != "" {
+			x.machines[m] = append(x.machines[m], h.ID)
+		}
+	}
+	if e.class != nil && !alike(&e.host, &h) {
+		e.class = nil
+	}
+	e.host = h
+	x.settle(i)
+}
+
+// alike reports whether two states of a host are surely of one class, without
+// making either.
+func alike(a, b *fleet.Host) bool {
+	return a.Facts.Capacity == b.Facts.Capacity && len(a.Facts.Abilities) == len(b.Facts.Abilities) &&
+		a.Facts.Abilities[fleet.VM] == b.Facts.Abilities[fleet.VM] && a.Facts.Abilities[fleet.Container] == b.Facts.Abilities[fleet.Container]
+}
+
+// slot finds room for a host.
+func (x *Index) slot(id fleet.HostID) int {
+	i, known := x.slots[id]
+	if known {
+		return i
+	}
+	if last := len(x.free) - 1; last >= 0 {
+		i, x.free = x.free[last], x.free[:last]
+	} else {
+		i = len(x.entries)
+		x.entries = append(x.entries, entry{})
+	}
+	x.slots[id] = i
+	x.entries[i] = entry{host: fleet.Host{ID: id}}
+	return i
+}
+
+// Forget removes a host that is gone for good.
+func (x *Index) Forget(id fleet.HostID) {
+	i, known := x.slots[id]
+	if !known {
+		return
+	}
+	e := &x.entries[i]
+	if e.queue != nil {
+		e.queue.remove(x, i)
+	}
+	x.leave(id, e.host.Facts.Machine)
+	x.entries[i] = entry{}
+	x.free = append(x.free, i)
+	delete(x.slots, id)
+}
+
+func (x *Index) leave(id fleet.HostID, machine string) {
+	if machine == "" {
+		return
+	}
+	x.machines[machine] = slices.DeleteFunc(x.machines[machine], func(h fleet.HostID) bool { return h == id })
+	if len(x.machines[machine]) == 0 {
+		delete(x.machines, machine)
+	}
+}
+
+// On gives the hosts on a machine, in order of ID.
+func (x *Index) On(machine string) []fleet.HostID {
+	out := slices.Clone(x.machines[machine])
+	slices.Sort(out)
+	return out
+}
+
+// Guest notes that a guest is there, with the migration that has it, or, with
+// by of -1, that it is not.
+func (x *Index) Guest(g fleet.Guest, m fleet.Migration, by int) {
+	for _, id := range lifecycle.Places(g, m) {
+		i := x.slot(id)
+		x.entries[i].held.count(g.Need, by)
+		x.settle(i)
+	}
+}
+
+// Migration notes that a migration is there, or, with by of -1, that it is not.
+func (x *Index) Migration(m fleet.Migration, by int) {
+	if m.ID != "" && !m.Phase.Ended() {
+		from, to := x.slot(m.From), x.slot(m.To)
+		x.entries[from].held.outgoing += by
+		x.entries[to].held.incoming += by
+	}
+}
+
+// Arriving is how many migrations are under way to a host.
+func (x *Index) Arriving(id fleet.HostID) int {
+	if i, known := x.slots[id]; known {
+		return x.entries[i].held.incoming
+	}
+	return 0
+}
+
+// settle brings a host to its place in the queue of its class.
+func (x *Index) settle(i int) {
+	e := &x.entries[i]
+	o := e.host.Facts.Owner
+	able := e.host.State == fleet.HostUp && e.host.Facts.Connected && (o == nil || !o.Present)
+	var q *queue
+	if able && e.class == nil {
+		c := classOf(&e.host)
+		if e.class = x.classes[c]; e.class == nil {
+			e.class = &queue{}
+			x.classes[c] = e.class
+		}
+	}
+	if able {
+		q = e.class
+	}
+	score := 0.0
+	if able {
+		score = x.policy.Score(&e.host, e.host.Facts.Capacity.MemoryBytes-e.held.bytes, e.held.cpus)
+	}
+	switch {
+	case q == e.queue && score == e.score:
+		return
+	case q == e.queue && q != nil:
+		e.score = score
+		q.mend(x, e.place)
+		return
+	case e.queue != nil:
+		e.queue.remove(x, i)
+	}
+	if e.score = score; q != nil {
+		q.add(x, i)
+	}
+}
+
+// queue is a heap of slots, the best host first, equals by name.
+type queue struct{ slots []int }
+
+func (q *queue) better(x *Index, a, b int) bool {
+	return better(x.entries[a].score, x.entries[b].score, x.entries[a].host.ID, x.entries[b].host.ID)
+}
+
+func better(a, b float64, ida, idb fleet.HostID) bool {
+	if a != b {
+		return a > b
+	}
+	return ida < idb
+}
+
+func (q *queue) put(x *Index, place, slot int) {
+	q.slots[place] = slot
+	x.entries[slot].queue, x.entries[slot].place = q, place
+}
+
+func (q *queue) add(x *Index, slot int) {
+	q.slots = append(q.slots, slot)
+	q.put(x, len(q.slots)-1, slot)
+	q.mend(x, len(q.slots)-1)
+}
+
+func (q *queue) remove(x *Index, slot int) {
+	e := &x.entries[slot]
+	last, place := len(q.slots)-1, e.place
+	moved := q.slots[last]
+	q.slots = q.slots[:last]
+	e.queue = nil
+	if place < last {
+		q.put(x, place, moved)
+		q.mend(x, place)
+	}
+}
+
+// mend restores the order after the host at a place has changed.
+func (q *queue) mend(x *Index, at int) {
+	for at > 0 && q.better(x, q.slots[at], q.slots[(at-1)/2]) {
+		q.swap(x, at, (at-1)/2)
+		at = (at - 1) / 2
+	}
+	for {
+		best := at
+		for _, child := range [2]int{2*at + 1, 2*at + 2} {
+			if child < len(q.slots) && q.better(x, q.slots[child], q.slots[best]) {
+				best = child
+			}
+		}
+		if best == at {
+			return
+		}
+		q.swap(x, at, best)
+		at = best
+	}
+}
+
+func (q *queue) swap(x *Index, a, b int) {
+	sa, sb := q.slots[a], q.slots[b]
+	q.put(x, a, sb)
+	q.put(x, b, sa)
+}
+
+// walk goes through the hosts, the best first, until one is taken.
+func (q *queue) walk(x *Index, take func(slot int) bool) {
+	if len(q.slots) == 0 {
+		return
+	}
+	edge := []int{0} // a heap of places whose parents have been visited
+	less := func(a, b int) bool { return q.better(x, q.slots[edge[a]], q.slots[edge[b]]) }
+	for len(edge) > 0 {
+		at := edge[0]
+		if take(q.slots[at]) {
+			return
+		}
+		last := len(edge) - 1
+		edge[0] = edge[last]
+		edge = edge[:last]
+		sink(edge, less)
+		for _, child := range [2]int{2*at + 1, 2*at + 2} {
+			if child < len(q.slots) {
+				edge = append(edge, child)
+				lift(edge, less)
+			}
+		}
+	}
+}
+
+// sink restores a heap whose first element may be in the wrong place, lift one
+// whose last may be.
+func sink(heap []int, less func(a, b int) bool) {
+	for at := 0; ; {
+		best := at
+		for _, child := range [2]int{2*at + 1, 2*at + 2} {
+			if child < len(heap) && less(child, best) {
+				best = child
+			}
+		}
+		if best == at {
+			return
+		}
+		heap[at], heap[best] = heap[best], heap[at]
+		at = best
+	}
+}
+
+func lift(heap []int, less func(a, b int) bool) {
+	for at := len(heap) - 1; at > 0 && less(at, (at-1)/2); at = (at - 1) / 2 {
+		heap[at], heap[(at-1)/2] = heap[(at-1)/2], heap[at]
+	}
+}
+
+// Best gives the host that is best for a guest, equals by name, and false if
+// none can take it. A kind that is left open is settled first: hosts of a
+// better kind leave out all others.
+func (v *Survey) Best(a Ask) (Choice, bool) {
+	for _, s := range settled(a) {
+		if c, found := v.best(s); found {
+			return c, true
+		}
+	}
+	return Choice{}, false
+}
+
+func (v *Survey) best(s suit) (Choice, bool) {
+	best, score := (*entry)(nil), math.Inf(-1)
+	try := func(e *entry) bool {
+		if free := e.host.Facts.Capacity.MemoryBytes - e.held.bytes; free < s.ask.Need.MemoryBytes || Unfit(v, e.host, s.ask) != "" || !s.suits(e.host) {
+			return false
+		}
+		if of := v.score(e, s.ask); best == nil || better(of, score, e.host.ID, best.host.ID) {
+			best, score = e, of
+		}
+		return true
+	}
+	if len(s.ask.Only) > 0 {
+		for _, id := range s.ask.Only {
+			try(v.at(id))
+		}
+	} else {
+		for _, e := range v.over {
+			try(e)
+		}
+		for c, q := range v.index.classes {
+			if able, has := c.abilities(s.ask.Kind); unable(able, has, s.ask) != "" || s.only != "" && able.Accelerator != s.only {
+				continue
+			}
+			q.walk(v.index, func(slot int) bool {
+				e := &v.index.entries[slot]
+				_, changed := v.over[e.host.ID]
+				return !changed && try(e)
+			})
+		}
+	}
+	if best == nil {
+		return Choice{}, false
+	}
+	return Choice{Host: best.host.ID, Kind: s.ask.Kind, Score: score, Reason: s.why + v.reason(best)}, true
+}
+
+func (v *Survey) score(e *entry, a Ask) float64 {
+	return v.index.policy.Score(&e.host, e.host.Facts.Capacity.MemoryBytes-e.held.bytes-a.Need.MemoryBytes, e.held.cpus)
+}
+
+// reason says what spoke for a host.
+func (v *Survey) reason(e *entry) string {
+	f := &e.host.Facts
+	out := fmt.Sprintf("%s of %s memory free, %.1f of %d CPUs busy, %s there",
+		size(f.Capacity.MemoryBytes-e.held.bytes), size(f.Capacity.MemoryBytes), f.LoadCPUs, f.Capacity.CPUs, count(e.held.guests, "guest"))
+	if f.Owner != nil && f.Owner.State != "" {
+		out += ", its owner away for " + f.Owner.IdleFor(v.At).Round(time.Minute).String()
+	}
+	return out
+}
+
+// Check says in what the index differs from one made anew; empty: in nothing.
+// It is for tests.
+func (x *Index) Check(s fleet.Snapshot) string {
+	anew := NewIndex(s, x.policy)
+	for id, i := range anew.slots {
+		j, known := x.slots[id]
+		a := &anew.entries[i]
+		if !known {
+			return fmt.Sprintf("%s is missing", id)
+		}
+		b := &x.entries[j]
+		if a.held != b.held || a.score != b.score || (a.queue == nil) != (b.queue == nil) {
+			return fmt.Sprintf("%s: %+v %v, should be %+v %v", id, b.held, b.score, a.held, a.score)
+		}
+		if b.queue != nil && (b.queue.slots[b.place] != j || x.classes[classOf(&b.host)] != b.queue) {
+			return fmt.Sprintf("%s stands in the wrong place", id)
+		}
+	}
+	for _, m := range slices.Sorted(maps.Keys(anew.machines)) {
+		if !slices.Equal(anew.On(m), x.On(m)) {
+			return fmt.Sprintf("machine %s: %v, should be %v", m, x.On(m), anew.On(m))
+		}
+	}
+	return ""
+}

@@ -1,0 +1,309 @@
+package planner
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// owner makes a host's sensors say where its owner is.
+func (w *world) owner(id fleet.HostID, s fleet.OwnerState) {
+	h := w.s.Hosts[id]
+	h.Facts.Owner = &fleet.Owner{State: s, Present: s.There(), Since: w.now}
+	w.s.Hosts[id] = h
+}
+
+// copies answers what begins a move, until a copy is under way.
+func (w *world) copies() {
+	w.t.Helper()
+	for i := 0; i < len(w.wire); i++ {
+		if w.wire[i].Verb == fleet.Receive {
+			w.answer(i)
+			i = -1
+		}
+	}
+}
+
+// An owner who stays gets the host, and it is a host again when they go.
+func TestOwnerStays(t *testing.T) {
+	w := spread(t, 2, "host1")
+	for _, s := range []fleet.OwnerState{fleet.OwnerAbsent, fleet.OwnerReturning, fleet.OwnerAbsent} {
+		w.owner("host1", s)
+		w.tick(time.Minute)
+	}
+	if len(w.s.Moves) != 0 {
+		t.Fatalf("an owner who only looked in: %+v", w.s.Moves)
+	}
+	w.owner("host1", fleet.OwnerPresent)
+	w.tick(time.Second)
+	v := w.s.Moves["m1"]
+	if h := w.s.Hosts["host1"]; h.State != fleet.HostDraining || !h.ForOwner || len(v.Migrations) != 2 || v.Why != "the owner of host1 is there" {
+		t.Fatalf("%+v %+v", h, w.s.Moves)
+	}
+	w.settle()
+	if len(w.guests["host1"]) != 0 {
+		t.Errorf("still there: %v", w.guests["host1"])
+	}
+	if _, err := w.ask(fleet.Request{Verb: fleet.Undrain, Host: "host1"}); err == nil || !strings.Contains(err.Error(), "its owner is there") {
+		t.Errorf("undrain against the owner: %v", err)
+	}
+	to := fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host1"}
+	for _, s := range []fleet.OwnerState{fleet.OwnerPresent, fleet.OwnerLeaving} {
+		w.owner("host1", s)
+		w.tick(time.Second)
+		if _, err := w.ask(to); err == nil || !strings.Contains(err.Error(), "has its owner there") {
+			t.Errorf("a guest to a host whose owner is %s: %v", s, err)
+		}
+	}
+	w.owner("host1", fleet.OwnerAbsent)
+	w.tick(time.Second)
+	if h := w.s.Hosts["host1"]; h.State != fleet.HostUp || h.ForOwner {
+		t.Errorf("the owner has gone: %+v", h)
+	}
+	w.must(to)
+	w.settle()
+	if w.s.Guests["j1g0"].Home != "host1" {
+		t.Errorf("it did not come back: %+v", w.s.Guests["j1g0"])
+	}
+}
+
+// An owner who goes while guests are copied keeps them; what switches goes on.
+func TestOwnerGoesMeanwhile(t *testing.T) {
+	w := spread(t, 2, "host1")
+	w.owner("host1", fleet.OwnerPresent)
+	w.tick(time.Second)
+	w.copies()
+	w.owner("host1", fleet.OwnerLeaving)
+	w.tick(time.Second)
+	if v := w.s.Moves["m1"]; !v.Ended.IsZero() || w.member("j1g0").Phase == fleet.Withdrawing {
+		t.Fatalf("a move is called off before the owner has gone: %+v", w.member("j1g0"))
+	}
+	w.owner("host1", fleet.OwnerAbsent)
+	w.tick(time.Second)
+	w.settle()
+	if m := w.member("j1g0"); m.Phase != fleet.Aborted || m.Cause != "host1 no longer drains" || len(w.guests["host1"]) != 2 {
+		t.Errorf("%+v %v", m, w.guests)
+	}
+	w.tick(time.Hour)
+	if len(w.s.Moves) != 1 {
+		t.Errorf("it moves again: %+v", w.s.Moves)
+	}
+}
+
+// What is on its way to a host whose owner comes turns round, unless it has
+// begun to switch.
+func TestOwnerOfATargetComes(t *testing.T) {
+	w := spread(t, 1, "host1")
+	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2"})
+	w.copies()
+	w.owner("host2", fleet.OwnerReturning)
+	w.tick(time.Second)
+	w.settle()
+	if m := w.member("j1g0"); m.Phase != fleet.Aborted || m.Cause != "the owner of host2 has come" || w.s.Guests["j1g0"].Home != "host1" {
+		t.Errorf("%+v", m)
+	}
+	w.owner("host2", fleet.OwnerAbsent)
+	w.tick(time.Minute)
+	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2"})
+	second := func() fleet.Migration { return w.s.Migrations["m2.j1g0"] }
+	for i := 0; second().Phase != fleet.Repointing && i < 20; i++ {
+		for i := range w.wire {
+			if v := w.wire[i].Verb; v != fleet.Hold && v != fleet.Run && w.answer(i) {
+				break
+			}
+		}
+	}
+	w.owner("host2", fleet.OwnerPresent)
+	w.tick(time.Second)
+	w.settle()
+	if m := second(); m.Phase != fleet.Finished {
+		t.Errorf("what had switched did not arrive: %+v", m)
+	}
+}
+
+// Owners who agreed to less, and drains that people asked for.
+func TestOwnerAgreedToOtherwise(t *testing.T) {
+	w := spread(t, 1, "host1")
+	for _, vacate := range []fleet.Vacate{fleet.Stay, fleet.Suspend} {
+		w.must(fleet.Request{Verb: fleet.SetPolicy, Host: "host1", Policy: &fleet.OwnerPolicy{Owned: true, Vacate: vacate}})
+		w.owner("host1", fleet.OwnerPresent)
+		w.tick(time.Minute)
+		if len(w.s.Moves) != 0 || w.s.Hosts["host1"].State != fleet.HostUp {
+			t.Fatalf("%s: %+v", vacate, w.s.Moves)
+		}
+	}
+	w.must(fleet.Request{Verb: fleet.Claim, Host: "host1"})
+	if h := w.s.Hosts["host1"]; !h.Policy.Claimed || h.Policy.Vacate != fleet.Suspend {
+		t.Errorf("claimed: %+v", h.Policy)
+	}
+	w.must(fleet.Request{Verb: fleet.Release, Host: "host1"})
+	w.must(fleet.Request{Verb: fleet.SetPolicy, Host: "host1", Policy: &fleet.OwnerPolicy{Owned: true}})
+	w.tick(time.Second)
+	if len(w.s.Moves) != 1 || !w.s.Hosts["host1"].ForOwner {
+		t.Fatalf("agreed to leave: %+v", w.s.Moves)
+	}
+	// A person's drain outlives the owner's stay.
+	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
+	w.owner("host1", fleet.OwnerAbsent)
+	w.settle()
+	w.tick(time.Minute)
+	if h := w.s.Hosts["host1"]; h.State != fleet.HostDraining || h.ForOwner || len(w.guests["host1"]) != 0 {
+		t.Errorf("%+v %v", h, w.guests)
+	}
+	var no *Refusal
+	for _, r := range []fleet.Request{
+		{Verb: fleet.SetPolicy, Host: "host1"}, {Verb: fleet.Claim, Host: "none"},
+		{Verb: fleet.SetPolicy, Host: "host1", Policy: &fleet.OwnerPolicy{Cap: 2}},
+	} {
+		if _, err := w.ask(r); !errors.As(err, &no) {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
+	if _, err := w.p.Step(w.s, fleet.Request{Verb: fleet.Claim, Host: "host1", By: fleet.Caller{UID: 5}}); !errors.As(err, &no) {
+		t.Errorf("anybody may claim a host: %v", err)
+	}
+}
+
+// All owners back at once: nobody has anywhere to go, nothing is lost, and the
+// first to go gets the guests.
+func TestAllOwnersAtOnce(t *testing.T) {
+	w := spread(t, 2, "host1")
+	for id := range w.s.Hosts {
+		w.owner(id, fleet.OwnerPresent)
+	}
+	w.tick(time.Minute)
+	w.settle()
+	if len(w.s.Moves) != 0 || len(w.guests["host1"]) != 2 {
+		t.Fatalf("%+v", w.s.Moves)
+	}
+	w.owner("host2", fleet.OwnerAbsent)
+	w.tick(2 * time.Second)
+	w.settle()
+	if len(w.guests["host2"]) != 2 || len(w.guests["host1"]) != 0 {
+		t.Errorf("%v", w.guests)
+	}
+}
+
+// stays has an owner stay under the cluster's rules.
+func (w *world) stays(id fleet.HostID, r fleet.Rules) {
+	w.t.Helper()
+	w.must(fleet.Request{Verb: fleet.SetRules, Rules: &r, By: fleet.Caller{Admin: true}})
+	w.owner(id, fleet.OwnerPresent)
+	w.tick(time.Second)
+}
+
+// anywhere is a job that began on host1 and may begin again on any.
+func anywhere(t checker) *world {
+	w := spread(t, 2, "host1")
+	j := w.s.Jobs["j1"]
+	j.Spec.On = nil
+	w.s.Jobs["j1"] = j
+	return w
+}
+
+// Under each policy of the cluster the guests of an owner who stays do as it is
+// called, as long as the host's owner did not say otherwise; and it ends when
+// the owner goes.
+func TestPolicyOfTheCluster(t *testing.T) {
+	for _, p := range fleet.VacatePolicies {
+		for _, own := range []fleet.Vacate{"", fleet.Stay} {
+			w := anywhere(t)
+			w.must(fleet.Request{Verb: fleet.SetPolicy, Host: "host1", Policy: &fleet.OwnerPolicy{Owned: true, Vacate: own}})
+			w.stays("host1", fleet.Rules{Vacate: p.Name})
+			w.settle()
+			w.tick(time.Second)
+			w.settle()
+			want := p.Name
+			if own != "" {
+				want = own
+			}
+			leaves := want == fleet.Evacuate || want == fleet.Predictive
+			if got := len(w.s.Moves) > 0; got != leaves {
+				t.Errorf("%s: guests left: %v", want, got)
+			}
+			for _, id := range []fleet.GuestID{"j1g0", "j1g1"} {
+				if got := w.s.Guests[id].Still; got != (want == fleet.Suspend) {
+					t.Errorf("%s: %s stands still: %v", want, id, got)
+				}
+			}
+			again := w.s.Jobs["j1"].Again
+			if (again != "") != (want == fleet.Requeue) {
+				t.Errorf("%s: it began again as %q: %+v", want, again, w.s.Jobs["j1"])
+			}
+			if again != "" && (w.s.Jobs[again].State == fleet.JobEnded || w.s.Guests["j2g0"].Home == "host1" || w.s.Guests["j2g1"].Home == "host1") {
+				t.Errorf("it began again where the owner is: %+v", w.s.Guests)
+			}
+			w.owner("host1", fleet.OwnerAbsent)
+			w.tick(time.Second)
+			w.settle()
+			if h := w.s.Hosts["host1"]; h.State != fleet.HostUp || h.ForOwner || w.s.Guests["j1g0"].Still {
+				t.Errorf("%s: the owner has gone: %+v %+v", want, h, w.s.Guests["j1g0"])
+			}
+		}
+	}
+}
+
+// Who cannot leave stands still until somebody has room; while it is not known
+// whether the owner goes nothing changes.
+func TestWhoCannotLeaveStandsStill(t *testing.T) {
+	w := spread(t, 2, "host1")
+	for _, id := range []fleet.HostID{"host1", "host2", "host3", "host4"} {
+		w.owner(id, fleet.OwnerPresent)
+	}
+	for _, s := range []fleet.OwnerState{fleet.OwnerPresent, fleet.OwnerLeaving, fleet.OwnerPresent} {
+		w.owner("host1", s)
+		w.tick(time.Second)
+		if !w.s.Guests["j1g0"].Still || !w.s.Guests["j1g1"].Still || len(w.s.Moves) > 0 {
+			t.Fatalf("nowhere to go, the owner is %s: %+v %v", s, w.s.Guests, w.s.Moves)
+		}
+	}
+	w.owner("host2", fleet.OwnerAbsent)
+	w.tick(2 * time.Second) // with the first it takes guests again, with the second they know
+	w.settle()
+	if g := w.s.Guests["j1g0"]; g.Still || g.Home != "host2" {
+		why, _ := w.p.Explain(w.s, Subject{Host: "host1"})
+		t.Errorf("there is room now: %+v: %q", g, why)
+	}
+}
+
+// A job that begins again waits for room, however long that takes.
+func TestRequeueWaitsForRoom(t *testing.T) {
+	w := anywhere(t)
+	all := []fleet.HostID{"host1", "host2", "host3", "host4"}
+	for _, id := range all {
+		w.owner(id, fleet.OwnerPresent)
+	}
+	w.stays("host1", fleet.Rules{Vacate: fleet.Requeue})
+	w.settle()
+	for range 3 {
+		w.tick(time.Hour)
+	}
+	if j := w.s.Jobs["j1"]; j.State != fleet.JobEnded || !j.Requeue || j.Again != "" {
+		t.Fatalf("it is forgotten, or runs where owners are: %+v", w.s.Jobs)
+	}
+	for _, id := range all {
+		w.owner(id, fleet.OwnerAbsent)
+	}
+	w.tick(time.Second)
+	if len(w.s.Jobs) != 1 || w.s.Jobs["j2"].Spec.Guests != 2 {
+		t.Errorf("there is room, and the old one is of no interest any more: %+v", w.s.Jobs)
+	}
+}
+
+// Rules are for administrators and made of words that mean something.
+func TestRulesRefused(t *testing.T) {
+	w := spread(t, 1, "host1")
+	var no *Refusal
+	for _, r := range []fleet.Request{
+		{Rules: &fleet.Rules{Vacate: "flee"}, By: fleet.Caller{Admin: true}}, {Rules: &fleet.Rules{Placement: "anywhere"}, By: fleet.Caller{Admin: true}},
+		{By: fleet.Caller{Admin: true}}, {Rules: &fleet.Rules{Vacate: fleet.Stay}, By: fleet.Caller{UID: 5}},
+	} {
+		r.Verb = fleet.SetRules
+		if _, err := w.p.Step(w.s, r); !errors.As(err, &no) {
+			t.Errorf("%+v: %v", r.Rules, err)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package planner
+
+import (
+	"fmt"
+	"slices"
+
+	"pagurus/decide/lifecycle"
+	"pagurus/decide/owners"
+	"pagurus/decide/vacate"
+	"pagurus/fleet"
+)
+
+// mind does what hosts' owners bring about: hosts drain for those who stay,
+// guests that can do nothing better stand still, jobs begin again, each as the
+// policy in force says; all of it ends when they go.
+func (d *draft) mind() {
+	still := map[fleet.GuestID]bool{}
+	for _, id := range d.attended() {
+		h := d.base.Hosts[id]
+		v := owners.Mind(d.l, h)
+		for _, g := range v.Still {
+			still[g] = true
+		}
+		for _, j := range v.Requeue {
+			d.requeue(j, id)
+		}
+		h, changed := vacate.Host(h, v.Leave, d.base.At, d.at)
+		if h.Facts.Address != "" && h.Facts.Address != h.Address {
+			h.Address, changed = h.Facts.Address, true
+		}
+		if changed {
+			d.hosts.put[id] = h
+		}
+	}
+	for _, id := range d.l.Still() {
+		if !still[id] {
+			d.stand(id, false)
+		}
+	}
+	for id := range still {
+		d.stand(id, true)
+	}
+}
+
+// attended gives the hosts of which something may have to be noted: those that
+// say another address, whose owner is there, or that drain, maybe for one who
+// has gone.
+func (d *draft) attended() []fleet.HostID {
+	ids := slices.Concat(d.l.Readdressed(), d.l.Attended(), d.l.Draining())
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// stand has a guest stand still, or no longer.
+func (d *draft) stand(id fleet.GuestID, still bool) {
+	if g, ok := d.guests.find(id); ok && g.Still != still {
+		g.Still = still
+		d.guests.put[id] = g
+	}
+}
+
+// requeue ends a job that is to begin again.
+func (d *draft) requeue(id fleet.JobID, host fleet.HostID) {
+	j, changed := lifecycle.Cancel(d.jobs.at(id), d.at, fmt.Sprintf("the owner of %s is there; it begins again where there is room", host))
+	if !changed {
+		return
+	}
+	j.Requeue = true
+	d.jobs.put[id] = j
+	d.settle(id)
+}
+
+// requeued lets the jobs begin again that have ended for it and find room.
+func (d *draft) requeued() {
+	for _, id := range d.l.Requeued() {
+		j := d.jobs.at(id)
+		if j.State != fleet.JobEnded || !j.Requeue {
+			continue
+		}
+		spec := j.Spec
+		answer, err := d.submit(fleet.Request{ID: fleet.RequestID("again-" + string(id)), At: d.at, By: fleet.Caller{UID: spec.UID},
+			Verb: fleet.Submit, Spec: &spec, Image: &fleet.Image{Name: spec.Image, Digest: j.Digest, MPI: j.MPI}})
+		if err != nil {
+			continue // no room yet
+		}
+		j.Requeue, j.Again = false, answer.Job
+		d.jobs.put[id] = j
+	}
+}
+
+// rule changes what holds in the whole cluster.
+func (d *draft) rule(r fleet.Request) (fleet.Answer, error) {
+	if !r.By.Admin {
+		return refuse(r, "only an administrator may say what holds in the whole cluster")
+	}
+	if reason := owners.Invalid(r.Rules); reason != "" {
+		return refuse(r, "%s", reason)
+	}
+	d.counters().Rules = *r.Rules
+	return fleet.Answer{}, nil
+}

@@ -1,0 +1,148 @@
+package sim
+
+import (
+	"math"
+	"time"
+
+	"pagurus/decide/lifecycle"
+	"pagurus/decide/planner"
+	"pagurus/fleet"
+)
+
+// copying is a guest's memory on its way.
+type copying struct {
+	order     fleet.Order
+	guest     *guest
+	from      *machine
+	to        *machine
+	limits    fleet.Limits
+	rounds    []lifecycle.Round
+	left      float64 // bytes to send
+	sent      float64
+	began     time.Duration
+	pass      time.Duration // when the round under way began
+	over      bool          // no further round
+	converged bool
+}
+
+// leastPass is how long a round takes at the least.
+const leastPass = 5 * time.Millisecond
+
+// dirtied is how much of its memory a guest changes within some seconds: most
+// of what it writes again and again is the same.
+func dirtied(w Work, seconds, pace float64) float64 {
+	all := float64(w.MemoryBytes)
+	return all * -math.Expm1(-w.Dirty*pace*seconds/all)
+}
+
+// copy begins to send a guest's memory.
+func (w *world) copy(m *machine, g *guest, o fleet.Order) {
+	task := planner.Task(w.loop.Ledger.Snapshot(), o)
+	c := &copying{order: o, guest: g, from: m, to: g.to, limits: task.Limits, left: float64(g.job.MemoryBytes), began: w.now}
+	g.copying = c
+	w.stream(c, 1)
+	w.repace(g.job)
+	w.send(c)
+}
+
+// rate is what a copy gets of the links: each is shared by those that use it.
+func (c *copying) rate() float64 {
+	rate := min(c.from.BytesPerSecond/float64(max(c.from.streams, 1)), c.to.BytesPerSecond/float64(max(c.to.streams, 1)))
+	if limit := float64(c.limits.BytesPerSecond); limit > 0 {
+		rate = min(rate, limit)
+	}
+	return rate
+}
+
+// send begins a round. What it shares the links with is found anew for each.
+func (w *world) send(c *copying) {
+	c.pass = w.now
+	took := max(seconds(c.left/c.rate()), leastPass)
+	w.after(took, event{kind: rounds, copying: c})
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// round is the end of a pass over memory. The verdict is the real agent's.
+func (w *world) round(c *copying) {
+	if c.over {
+		return
+	}
+	took := w.now - c.pass
+	c.sent += c.left
+	sent := int64(c.left)
+	c.left = dirtied(c.guest.job.Work, took.Seconds(), c.guest.job.pace)
+	c.rounds = append(c.rounds, lifecycle.Round{Took: took, SentBytes: sent, LeftBytes: int64(c.left)})
+	switch lifecycle.Copy(c.limits, c.rounds) {
+	case lifecycle.GoOn:
+		w.send(c)
+	case lifecycle.SwitchNow:
+		c.converged = true
+		w.reply(time.Millisecond, &task{order: c.order, report: fleet.Report{Cost: c.cost(w.now, 0)}})
+	case lifecycle.GiveUp:
+		w.halt(c.guest)
+		w.reply(time.Millisecond, &task{order: c.order, report: fleet.Report{Outcome: fleet.Failed, Cause: "it changes memory as fast as it is sent"}})
+	}
+}
+
+// cost is what a copy has cost so far.
+func (c *copying) cost(now, still time.Duration) *fleet.Progress {
+	took := now - c.began
+	return &fleet.Progress{Rounds: len(c.rounds), TotalBytes: c.guest.job.MemoryBytes, RemainingBytes: int64(c.left), SentBytes: int64(c.sent),
+		BytesPerSecond: c.sent / max(took.Seconds(), 1e-3), Elapsed: took, Downtime: still}
+}
+
+// halt ends a copy, whatever has become of it.
+func (w *world) halt(g *guest) {
+	c := g.copying
+	if c == nil {
+		return
+	}
+	c.over, g.copying = true, nil
+	w.stream(c, -1)
+	w.repace(g.job)
+}
+
+// change pauses a guest and sends what is left of it.
+func (w *world) change(m, peer *machine, g *guest, o fleet.Order) {
+	c := g.copying
+	switch {
+	case g.to == peer && g.whole:
+		w.reply(time.Millisecond, &task{order: o})
+		return
+	case g.at != m || g.to != peer || c == nil:
+		w.refuse(o, "it is not here, or nobody takes it")
+		return
+	}
+	c.over = true // no further round
+	w.alter(g, func() { g.up = false })
+	took := pauseTakes
+	if c.limits.Mode != fleet.PostCopy {
+		took += seconds(c.left / c.rate())
+		c.sent, c.left = c.sent+c.left, 0
+	}
+	w.reply(took, &task{order: o, report: fleet.Report{Cost: c.cost(w.now+took, took+repointTakes)}, do: func() {
+		if g.to == peer && g.copying == c {
+			g.whole = true
+			if c.left == 0 {
+				w.halt(g)
+			}
+		}
+	}})
+}
+
+// gather is the rest of a guest's memory, which follows it.
+func (w *world) gather(m *machine, g *guest, o fleet.Order) {
+	took := time.Millisecond
+	c := g.copying
+	if c != nil {
+		took = seconds(c.left / c.rate())
+		c.sent, c.left = c.sent+c.left, 0
+	}
+	w.reply(took, &task{order: o, do: func() {
+		if g.at != m {
+			w.breach("%s gathers on %s and is not there", g.id, m.id)
+		}
+		w.halt(g)
+	}})
+}

@@ -1,0 +1,262 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// job is a modelled parallel program. All its ranks take each step together: it
+// runs at the pace of the slowest, and stands still while one of them does.
+type job struct {
+	Work
+	id      fleet.JobID // of the latest try
+	serial  int
+	guests  []*guest
+	started bool
+	over    bool          // its program has ended
+	done    time.Duration // of Work.Time
+	pace    float64
+	since   time.Duration // when done was right
+	version int32
+	run     fleet.Order // that stands, as it was last sent
+	begun   time.Duration
+}
+
+// guest is a modelled guest: where its memory is and where it runs.
+type guest struct {
+	id        fleet.GuestID
+	job       *job
+	at        *machine          // has it whole and may run it; nil: nobody yet
+	up        bool              // it is not paused
+	suspended bool              // by its host, for the owner
+	taking    fleet.MigrationID // that a target was last told to take in
+	to        *machine          // takes it in
+	whole     bool              // there, too
+	old       *machine          // has what is left of it after a move
+	copying   *copying
+	gen       uint64 // the newest that a host has seen
+	gone      bool   // it was stopped
+}
+
+func (g *guest) runs() bool { return g.at != nil && g.up && !g.suspended }
+
+// alter changes where a guest is and whether it runs, and all that follows.
+func (w *world) alter(g *guest, change func()) {
+	was, ran := g.at, g.runs()
+	if ran {
+		w.mark(was)
+		was.running--
+		was.cpus -= g.job.CPUs
+	}
+	change()
+	if g.at != was {
+		if was != nil {
+			was.guests = slices.DeleteFunc(was.guests, func(o *guest) bool { return o == g })
+			w.look(was, g, false)
+		}
+		if g.at != nil {
+			g.at.guests = append(g.at.guests, g)
+			w.look(g.at, g, true)
+		}
+	}
+	if g.runs() {
+		w.mark(g.at)
+		g.at.running++
+		g.at.cpus += g.job.CPUs
+	}
+	if was != nil {
+		w.repaceAll(was)
+	}
+	if g.at != nil && g.at != was {
+		w.repaceAll(g.at)
+	}
+	w.repace(g.job)
+}
+
+// suspend has a guest stand still, or go on.
+func (w *world) suspend(g *guest, still bool) {
+	if g.suspended == still {
+		return
+	}
+	if still {
+		w.say("%s stands still on %s", g.id, g.at.id)
+	} else {
+		w.say("%s goes on", g.id)
+	}
+	w.alter(g, func() { g.suspended = still })
+}
+
+const (
+	// starved is the least a guest gets beside its owner: even the lowest class
+	// is given a little.
+	starved = 0.02
+	// copied is what is left of a guest's pace while it is copied.
+	copied = 0.9
+)
+
+// pace is how fast a guest runs; 1 is as fast as it can. Until the host has
+// noticed the owner the two share as equals, from then on the guest gets what
+// the owner leaves.
+func (g *guest) pace() float64 {
+	if !g.runs() {
+		return 0
+	}
+	m, free := g.at, float64(g.at.CPUs)
+	if m.present && m.sensed {
+		free -= m.load
+	} else if m.present {
+		free -= m.load / 2
+	}
+	pace := max(min(1, free/float64(max(m.cpus, 1))), starved)
+	if g.copying != nil {
+		pace *= copied
+	}
+	return pace
+}
+
+func (w *world) repaceAll(m *machine) {
+	for _, g := range m.guests {
+		w.repace(g.job)
+	}
+}
+
+// repace brings a job's progress up to now, and finds how fast it goes on.
+func (w *world) repace(j *job) {
+	w.progress(j)
+	pace := 0.0
+	if j.started && !j.over {
+		pace = 1
+		for _, g := range j.guests {
+			if pace = min(pace, g.pace()); pace == 0 {
+				break
+			}
+		}
+	}
+	if pace == j.pace {
+		return
+	}
+	j.pace = pace
+	j.version++
+	if pace > 0 {
+		left := time.Duration(float64(j.Time-j.done)/pace) + 1
+		w.after(left, event{kind: ends, job: j, version: j.version})
+	}
+}
+
+func (w *world) progress(j *job) {
+	took := w.now - j.since
+	j.since = w.now
+	if !j.started || j.over {
+		return
+	}
+	j.done = min(j.Time, j.done+time.Duration(float64(took)*j.pace))
+	if j.pace == 0 {
+		w.out.Stalled += took.Seconds()
+	}
+}
+
+// hours is work in rank-hours.
+func (j *job) hours(d time.Duration) float64 { return d.Hours() * float64(j.Ranks) }
+
+// wipe takes from hosts what is left of a guest whose job is over, as agents do
+// with all that is not wanted.
+func (w *world) wipe(g *guest) {
+	g.gone = true
+	w.halt(g)
+	for _, m := range []*machine{g.at, g.to, g.old} {
+		if m != nil {
+			w.hold(m, -1)
+		}
+	}
+	g.to, g.old = nil, nil
+	if g.at != nil {
+		w.alter(g, func() { g.at, g.up = nil, false })
+	}
+}
+
+// end is the end of a job's program.
+func (w *world) end(j *job, version int32) {
+	if version != j.version || j.over {
+		return
+	}
+	w.progress(j)
+	if j.over = true; j.done < j.Time-time.Millisecond {
+		w.breach("%s ends after %s of %s", j.id, j.done, j.Time)
+	}
+	w.out.Finished++
+	w.out.UsefulHours += j.hours(j.Time)
+	w.out.turnaround = append(w.out.turnaround, w.now-j.begun)
+	j.pace, j.version = 0, j.version+1
+	w.exited(j)
+}
+
+// exited answers the order to run that stands.
+func (w *world) exited(j *job) {
+	if j.run.Verb != "" {
+		w.reply(10*time.Millisecond, &task{order: j.run, report: fleet.Report{Exit: &fleet.Exit{}}})
+	}
+}
+
+// enqueue adds a job to those that wait. How long they take differs by up to a
+// half, so that they do not all end together.
+func (w *world) enqueue(of Work) {
+	w.serial++
+	chance := rand.New(rand.NewPCG(w.Seed, uint64(w.serial)|1<<40))
+	of.Time = time.Duration(float64(of.Time) * (0.5 + chance.Float64()))
+	w.waiting = append(w.waiting, &job{Work: of, serial: w.serial, begun: w.now})
+}
+
+// submitEvery is how often it is tried again to find room.
+const submitEvery = 30 * time.Second
+
+// submit places the jobs that wait, in their order, as far as there is room.
+func (w *world) submit() {
+	for len(w.waiting) > 0 {
+		j := w.waiting[0]
+		if w.tight && !w.fits(j) {
+			break
+		}
+		w.submitting = j
+		_, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: fleet.Submit,
+			Image: &fleet.Image{Name: "modelled", Digest: "sha256-modelled", MPI: "openmpi"},
+			Spec: &fleet.JobSpec{Args: []string{"./a.out"}, Dir: "/home", Ranks: j.Ranks, Guests: j.Ranks, Image: "modelled", Machine: files, Kind: fleet.VM,
+				Need: fleet.Resources{CPUs: j.CPUs, MemoryBytes: j.MemoryBytes}}})
+		if err != nil {
+			w.say("a job has to wait: %v", err)
+			w.tight = true
+			break
+		}
+		w.waiting = w.waiting[1:]
+	}
+	if len(w.waiting) > 0 && !w.busy {
+		w.busy = true
+		w.after(submitEvery, event{kind: submits})
+	}
+}
+
+// leaves is what became of a job that is over, one way or the other.
+func (w *world) leaves(j *job) {
+	delete(w.jobs, j.id)
+	for _, g := range j.guests {
+		w.wipe(g)
+		delete(w.guests, g.id)
+	}
+	if j.over {
+		if w.Work.Jobs > 0 {
+			w.enqueue(w.Work)
+		}
+	} else {
+		w.progress(j)
+		w.out.WastedHours += j.hours(j.done)
+		w.out.Again++
+		w.waiting = append([]*job{{Work: j.Work, serial: j.serial, begun: j.begun}}, w.waiting...)
+	}
+	j.started, j.version = false, j.version+1
+	if !w.busy {
+		w.busy = true
+		w.after(0, event{kind: submits})
+	}
+}

@@ -1,0 +1,232 @@
+package sim
+
+import (
+	"maps"
+	"math/rand/v2"
+	"time"
+
+	"pagurus/decide/owners"
+	"pagurus/fleet"
+)
+
+// machine is a modelled host.
+type machine struct {
+	Machine
+	id     fleet.HostID
+	chance *rand.Rand
+	visits Visits
+	next   time.Duration // when its owner comes or goes next
+	will   float64       // CPUs that the owner is going to use then
+
+	present bool          // the owner is there
+	since   time.Duration // when that changed last
+	load    float64       // CPUs that the owner uses
+	sensed  bool          // the owner counts as there
+	said    time.Duration // when that changed last
+	version int32         // of what is sensed
+	asked   int32         // how often the policy was asked about it
+	cut     bool          // nobody hears it, and it hears nobody
+
+	running int      // guests that run and are not suspended
+	images  int      // guests whose memory is there
+	streams int      // copies to and from it
+	cpus    int      // of running guests
+	guests  []*guest // that are at it, running or not
+	marked  time.Duration
+	cleared bool                               // since the owner came: no guest is left
+	looks   map[fleet.GuestID]fleet.GuestFacts // what its agent says of its guests
+}
+
+// never is later than any run ends.
+const never = time.Duration(1) << 60
+
+// upcoming asks when the owner comes or goes next.
+func (w *world) upcoming(m *machine) {
+	if m.visits == nil {
+		m.next = never
+		return
+	}
+	at, load, ok := m.visits.Next()
+	if !ok {
+		m.next = never
+		return
+	}
+	m.next, m.will = at, load*float64(m.CPUs)
+}
+
+// facts is what a host's agent says. A host that is heard is heard to the end:
+// telling so every second would be most of what happens, and change nothing.
+func (w *world) facts(m *machine) fleet.Facts {
+	f := fleet.Facts{
+		SeenAt: epoch.Add(w.For), Connected: !m.cut, Machine: string(m.id),
+		Capacity:  fleet.Resources{CPUs: m.CPUs, MemoryBytes: m.MemoryBytes},
+		Abilities: abilities, Guests: m.looks,
+	}
+	if m.cut {
+		f.SeenAt = w.at()
+	}
+	since := epoch.Add(m.said)
+	if f.Owner = (&fleet.Owner{State: fleet.OwnerAbsent, Since: since}); m.sensed {
+		f.Owner = &fleet.Owner{State: fleet.OwnerPresent, Present: true, Since: since, LoadCPUs: m.load}
+	}
+	return f
+}
+
+var abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Accelerator: fleet.KVM, Version: "modelled", CPU: "modelled"}}
+
+// learn tells the controller what a host is like now.
+func (w *world) learn(m *machine) {
+	if !m.cut {
+		w.loop.Ledger.Learn(m.id, w.facts(m))
+	}
+}
+
+// mark adds up what the owner has had to put up with until now. It is called
+// before anything that matters for that changes.
+func (w *world) mark(m *machine) {
+	if m.present && m.marked < w.now {
+		took := w.now - m.marked
+		if m.running+m.streams > 0 {
+			w.out.Disturbed += took.Seconds()
+		}
+		if m.images > 0 {
+			w.out.Held += took.Seconds()
+		}
+	}
+	m.marked = w.now
+}
+
+// hold notes that a guest's memory is there, or, with by of -1, is gone.
+func (w *world) hold(m *machine, by int) {
+	w.mark(m)
+	m.images += by
+	if m.images < 0 || int64(m.images)*w.Work.MemoryBytes > m.MemoryBytes {
+		w.breach("%s holds %d guests", m.id, m.images)
+	}
+	if m.images == 0 && m.present && !m.cleared {
+		m.cleared = true
+		w.out.vacated = append(w.out.vacated, w.now-m.since)
+	}
+}
+
+// stream notes that a copy begins to use a host's link, or ends to.
+func (w *world) stream(c *copying, by int) {
+	w.mark(c.from)
+	w.mark(c.to)
+	c.from.streams += by
+	c.to.streams += by
+}
+
+// visit has an owner come or go as was foreseen.
+func (w *world) visit(m *machine) {
+	w.arrive(m, !m.present, m.will)
+	w.upcoming(m)
+	if m.next < never {
+		w.push(event{at: m.next, kind: comes, machine: m})
+	}
+}
+
+// arrive has an owner come, or go. The host notices some time later, if they
+// have not changed their mind by then.
+func (w *world) arrive(m *machine, present bool, load float64) {
+	if present == m.present {
+		return
+	}
+	w.mark(m)
+	m.present, m.since, m.load, m.cleared = present, w.now, 0, m.images == 0
+	if present {
+		m.load = load
+		if m.images > 0 {
+			w.out.Visits++
+			w.say("the owner of %s comes and uses %.1f CPUs", m.id, load)
+		}
+	} else if m.images > 0 {
+		w.say("the owner of %s goes", m.id)
+	}
+	w.repaceAll(m)
+	m.version++
+	wait := m.Sense
+	if !present {
+		wait += m.IdleAfter
+	}
+	w.after(wait, event{kind: senses, machine: m, version: m.version})
+}
+
+// sense has a host notice that its owner is there, or away.
+func (w *world) sense(m *machine, version int32) {
+	if version != m.version || m.sensed == m.present {
+		return
+	}
+	m.sensed, m.said = m.present, w.now
+	w.repaceAll(m)
+	w.learn(m)
+	if m.sensed {
+		w.judge(m)
+		return
+	}
+	for _, g := range m.guests {
+		w.suspend(g, false)
+	}
+}
+
+// judge asks the policy about a host's guests, and does what it says.
+func (w *world) judge(m *machine) {
+	if !m.sensed || m.cut {
+		return
+	}
+	l := w.loop.Ledger
+	m.asked++ // whatever was to be asked later is asked now
+	for _, s := range owners.Scenes(l, m.id, w.at()) {
+		j := w.Policy.Judge(s)
+		if j.Do == owners.Leave {
+			_, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: fleet.Migrate, Guests: s.Guests, Host: m.id})
+			if err != nil {
+				w.say("%s cannot leave %s: %v", s.Job, m.id, err)
+				j = owners.Judgement{Do: owners.Suspend, Again: time.Minute, Why: "it cannot leave"}
+			}
+		}
+		for _, id := range s.Guests {
+			if g := w.guests[id]; g != nil {
+				w.suspend(g, j.Do == owners.Suspend)
+			}
+		}
+		if j.Do == owners.Requeue {
+			w.say("%s begins again: %s", s.Job, j.Why)
+			if _, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: fleet.Cancel, Job: s.Job}); err != nil {
+				w.breach("cancel: %v", err)
+			}
+		}
+		if j.Again > 0 {
+			w.after(j.Again, event{kind: judges, machine: m, version: m.asked})
+		}
+	}
+	if !w.Policy.Moves() {
+		return
+	}
+	for _, v := range owners.Arriving(l, m.id) {
+		if _, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: fleet.CallOff, Move: v}); err != nil {
+			w.breach("call off: %v", err)
+		}
+	}
+}
+
+var admin = fleet.Caller{Admin: true}
+
+// look has a host's agent see a guest, or no longer.
+func (w *world) look(m *machine, g *guest, there bool) {
+	m.looks = maps.Clone(m.looks)
+	if m.looks == nil {
+		m.looks = map[fleet.GuestID]fleet.GuestFacts{}
+	}
+	delete(m.looks, g.id)
+	if there {
+		memory := g.job.MemoryBytes
+		within := func(d time.Duration) fleet.Changed {
+			return fleet.Changed{Within: d, Bytes: int64(dirtied(g.job.Work, d.Seconds(), 1))}
+		}
+		p := &fleet.Profile{At: w.at(), MemoryBytes: memory, FilledBytes: memory, Changed: []fleet.Changed{
+			within(100 * time.Millisecond), within(time.Second), within(4 * time.Second)}}
+		m.looks[g.id] = fleet.GuestFacts{Run: fleet.Running, ResidentBytes: memory, CPUs: float64(g.job.CPUs), Profile: p}
+	}
+	w.learn(m)
+}

@@ -1,0 +1,274 @@
+package sim
+
+import (
+	"time"
+
+	"pagurus/decide/placement"
+	"pagurus/decide/planner"
+	"pagurus/fleet"
+)
+
+// How long hosts take to do what takes no copying, as measured on real ones.
+const (
+	stopTakes    = 500 * time.Millisecond
+	receiveTakes = 300 * time.Millisecond
+	repointTakes = 30 * time.Millisecond
+	retireTakes  = 100 * time.Millisecond
+	pauseTakes   = 45 * time.Millisecond // of a switch: all but sending memory
+)
+
+// task is an order that a host carries out, and what it is going to answer.
+type task struct {
+	order  fleet.Order
+	report fleet.Report
+	do     func() // what it comes to when it is done; nil: nothing more
+}
+
+// Commit is the store: it takes everything.
+func (w *world) Commit(from int64, _ fleet.Changeset) (int64, error) { return from + 1, nil }
+
+// Committed follows what was decided.
+func (w *world) Committed(c fleet.Changeset) {
+	for _, v := range c.Jobs {
+		j := w.jobs[v.ID]
+		switch {
+		case j == nil && v.State == fleet.JobStarting:
+			j, w.submitting = w.submitting, nil
+			j.id, w.jobs[v.ID] = v.ID, j
+			j.guests = make([]*guest, v.Spec.Guests)
+			w.say("%s is submitted", v.ID)
+		case j != nil && v.State == fleet.JobEnded:
+			w.say("%s has ended: %s %s", v.ID, v.Result, v.Cause)
+			w.leaves(j)
+		}
+	}
+	for _, m := range c.Migrations {
+		w.say("%s %s", m.ID, m.Phase)
+		switch m.Phase {
+		case fleet.Finished:
+			w.out.Moves++
+			w.out.Bytes += m.Cost.SentBytes
+		case fleet.Aborted:
+			w.out.Aborted++
+		case fleet.Stranded:
+			w.out.Lost++
+		}
+	}
+	for _, v := range c.Guests {
+		g := w.guests[v.ID]
+		if g == nil && v.State == fleet.GuestStarting {
+			j := w.jobs[v.Job]
+			g = &guest{id: v.ID, job: j}
+			j.guests[v.Index], w.guests[v.ID] = g, g
+			w.say("%s shall run on %s", v.ID, v.Home)
+		}
+		if m := w.byID[v.Home]; v.State == fleet.GuestRunning && g != nil && m != nil && m.sensed {
+			w.changed = append(w.changed, m)
+		}
+	}
+}
+
+// Send has hosts begin to carry orders out. Those that are cut off do not hear
+// of them.
+func (w *world) Send(orders []fleet.Order) {
+	for _, o := range orders {
+		if m := w.byID[o.Host]; m != nil && !m.cut {
+			w.begin(m, o)
+		}
+	}
+}
+
+// reply has a task's order answered after some time.
+func (w *world) reply(after time.Duration, t *task) {
+	if t.report.Outcome == "" {
+		t.report.Outcome = fleet.Done
+	}
+	t.report.Order = t.order
+	w.after(after, event{kind: answers, task: t})
+}
+
+func (w *world) refuse(o fleet.Order, why string) {
+	w.reply(time.Millisecond, &task{order: o, report: fleet.Report{Outcome: fleet.Failed, Cause: why}})
+}
+
+// answer is the end of a task: what it comes to, and the word of it, if anybody
+// hears that.
+func (w *world) answer(t *task) {
+	if t.do != nil {
+		t.do()
+	}
+	if w.byID[t.order.Host].cut {
+		return
+	}
+	t.report.At = w.at()
+	if _, err := w.take(t.report); err != nil {
+		w.breach("report %+v: %v", t.report, err)
+	}
+}
+
+// begin is an order as it comes to a host.
+func (w *world) begin(m *machine, o fleet.Order) {
+	g := w.guests[o.Guest]
+	if g != nil && o.Verb == fleet.Discard && g.taking == o.Migration {
+		g.taking = ""
+	}
+	if o.Verb == fleet.Stop || o.Verb == fleet.Discard || o.Verb == fleet.Retire {
+		w.destroy(m, g, o)
+		return
+	}
+	if g == nil {
+		w.refuse(o, "it is not here")
+		return
+	}
+	if o.Gen < g.gen {
+		w.refuse(o, "that is too old")
+		return
+	}
+	g.gen = o.Gen
+	switch o.Verb {
+	case fleet.Start:
+		if g.at != nil && g.at != m {
+			w.breach("%s is started on %s and is on %s", g.id, m.id, g.at.id)
+		}
+		w.reply(m.Boot, &task{order: o, do: func() {
+			if g.at == nil && !g.gone {
+				w.hold(m, 1)
+				w.alter(g, func() { g.at, g.up = m, true })
+			}
+		}})
+	case fleet.Hold:
+		w.keep(m, g, o)
+	case fleet.Run:
+		j := g.job
+		if j.run = o; j.over {
+			w.exited(j)
+		} else if !j.started {
+			j.started, j.since = true, w.now
+			w.repace(j)
+		}
+	default:
+		w.migrate(m, g, o)
+	}
+}
+
+// keep is the order to go on with a guest that is there.
+func (w *world) keep(m *machine, g *guest, o fleet.Order) {
+	switch {
+	case g.at != m:
+		w.refuse(o, "it is not here")
+	case !g.up:
+		w.alter(g, func() { g.up = true })
+	}
+}
+
+// destroy takes from a host what it has of a guest, whatever that is.
+func (w *world) destroy(m *machine, g *guest, o fleet.Order) {
+	takes := retireTakes
+	if o.Verb == fleet.Stop {
+		takes = stopTakes
+	}
+	w.reply(takes, &task{order: o, do: func() {
+		switch {
+		case g == nil:
+		case o.Verb == fleet.Stop && (g.at == m || g.at == nil):
+			w.wipe(g)
+		case o.Verb == fleet.Discard && g.to == m:
+			w.halt(g)
+			g.to, g.whole = nil, false
+			w.hold(m, -1)
+		case o.Verb == fleet.Retire && g.old == m:
+			g.old = nil
+			w.hold(m, -1)
+		case o.Verb == fleet.Retire && g.at == m:
+			w.breach("%s is destroyed on %s, where it is", g.id, m.id)
+		}
+	}})
+}
+
+// migrate is an order of a move.
+func (w *world) migrate(m *machine, g *guest, o fleet.Order) {
+	peer := w.byID[o.Peer]
+	switch o.Verb {
+	case fleet.Receive:
+		g.taking = o.Migration
+		w.reply(receiveTakes, &task{order: o, report: fleet.Report{Listen: "modelled"}, do: func() {
+			if g.to == nil && g.taking == o.Migration && !g.gone { // else it was discarded meanwhile
+				g.to = m
+				w.hold(m, 1)
+			}
+		}})
+	case fleet.Copy:
+		if g.at != m || g.to != peer {
+			w.refuse(o, "it is not here, or nobody takes it")
+		} else if g.copying == nil {
+			w.copy(m, g, o)
+		} else if g.copying.converged {
+			w.reply(time.Millisecond, &task{order: o, report: fleet.Report{Cost: g.copying.cost(w.now, 0)}})
+		}
+	case fleet.Switch:
+		w.change(m, peer, g, o)
+	case fleet.Repoint:
+		w.repoint(m, g, o)
+	case fleet.Gather:
+		w.gather(m, g, o)
+	case fleet.Revert:
+		w.reply(repointTakes, &task{order: o, do: func() {
+			if g.at != m {
+				w.breach("%s goes back to %s and is not there", g.id, m.id)
+				return
+			}
+			w.halt(g)
+			w.alter(g, func() { g.up, g.whole = true, false })
+		}})
+	}
+}
+
+// repoint lets a guest run where it has gone.
+func (w *world) repoint(m *machine, g *guest, o fleet.Order) {
+	if g.at == m {
+		w.reply(time.Millisecond, &task{order: o, report: fleet.Report{Resumed: w.at()}})
+		return
+	}
+	if g.to != m || !g.whole {
+		w.refuse(o, "it is not whole here")
+		return
+	}
+	if g.up {
+		w.breach("%s runs on %s and shall run on %s", g.id, g.at.id, m.id)
+	}
+	w.reply(repointTakes, &task{order: o, report: fleet.Report{Resumed: w.at().Add(repointTakes)}, do: func() {
+		if g.to == m {
+			g.old = g.at
+			w.alter(g, func() { g.at, g.to, g.whole, g.up, g.suspended = m, nil, false, true, false })
+		}
+	}})
+}
+
+// fits reports whether there is room for a job, without having it refused:
+// to say why of each host is far more work than to place it.
+func (w *world) fits(j *job) bool {
+	v := w.loop.Ledger.Room().Survey(w.at())
+	for range j.Ranks {
+		c, found := v.Best(placement.Ask{Need: fleet.Resources{CPUs: j.CPUs, MemoryBytes: j.MemoryBytes}, Kind: fleet.VM, Files: files})
+		if !found {
+			return false
+		}
+		v.Take(c.Host, fleet.Resources{CPUs: j.CPUs, MemoryBytes: j.MemoryBytes})
+	}
+	return true
+}
+
+// mend has a cut host heard again: it is told all it has to do.
+func (w *world) mend(m *machine) {
+	if !m.cut {
+		return
+	}
+	m.cut = false
+	w.learn(m)
+	for _, o := range planner.Pending(w.loop.Ledger.Snapshot()) {
+		if o.Host == m.id {
+			w.begin(m, o)
+		}
+	}
+	w.judge(m)
+}

@@ -1,0 +1,56 @@
+package sim
+
+import (
+	"time"
+
+	"pagurus/fleet"
+)
+
+// Cue is something that a scenario has happen.
+type Cue struct {
+	At   time.Duration
+	Do   string // one of cueWords
+	Host fleet.HostID
+	Load float64 // of "returns": CPUs that the owner uses
+}
+
+// What a cue can be.
+const (
+	returns  = "returns"
+	departs  = "departs"
+	cuts     = "cut"
+	mends    = "mend"
+	drains   = "drain"
+	undrains = "undrain"
+)
+
+var cueWords = []string{returns, departs, cuts, mends, drains, undrains}
+
+// play has a cue happen. One on a host that there is not was refused before.
+func (w *world) play(c Cue) {
+	m := w.byID[c.Host]
+	switch c.Do {
+	case returns:
+		w.arrive(m, true, c.Load)
+	case departs:
+		w.arrive(m, false, 0)
+	case cuts:
+		if !m.cut {
+			w.say("%s is cut off", m.id)
+			m.cut = true
+			w.loop.Ledger.Learn(m.id, w.facts(m))
+		}
+	case mends:
+		w.say("%s is heard again", m.id)
+		w.mend(m)
+	case drains, undrains:
+		verb := fleet.Drain
+		if c.Do == undrains {
+			verb = fleet.Undrain
+		}
+		w.say("%s %s", verb, m.id)
+		if _, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: verb, Host: m.id}); err != nil {
+			w.breach("%s: %v", verb, err)
+		}
+	}
+}

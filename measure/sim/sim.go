@@ -1,0 +1,304 @@
+// Package sim runs the live controller's loop over modelled machines: the same
+// planner, the same ledger, the same body of the loop and the same policies,
+// while hosts, links, memory and owners are models that answer after modelled
+// times. The same configuration gives the same run.
+//
+// It must not know how the planner predicts what a move costs: a simulator that
+// shares the predictor proves nothing. Its tests run golden scenarios, and
+// hundreds of seeds of which each must keep the laws of the real world: no guest
+// runs twice, no host promises memory it has not.
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"pagurus/decide/owners"
+	"pagurus/decide/placement"
+	"pagurus/decide/planner"
+	"pagurus/decide/turn"
+	"pagurus/fleet"
+)
+
+// Config is one run.
+type Config struct {
+	Seed      uint64
+	Hosts     int
+	Machine   Machine // what each host is
+	Owners    Comings // when owners come and go; nil: only as Script says
+	Work      Work
+	Policy    owners.Policy    // what becomes of guests when an owner returns; nil: stay
+	Placement placement.Policy // nil: the policy's own
+	For       time.Duration
+	Script    []Cue
+	Log       func(string) // gets a line for everything that happens; nil: nobody
+	Strict    bool         // check the laws after every event, for tests
+}
+
+// Machine is what a host is like. Its zero fields are those of Desktop.
+type Machine struct {
+	CPUs           int
+	MemoryBytes    int64
+	BytesPerSecond float64       // of its link
+	Boot           time.Duration // of a guest
+	Sense          time.Duration // from an owner's return until the host has noticed
+	IdleAfter      time.Duration // from an owner's last sign until they count as away
+}
+
+// Desktop is a machine as they stand on desks: four cores, a gigabit link.
+var Desktop = Machine{CPUs: 4, MemoryBytes: 8 << 30, BytesPerSecond: 117 << 20, Boot: 3 * time.Second, Sense: time.Second}
+
+// Work is the jobs there are to do. As soon as one ends the next is submitted,
+// so that there are always Jobs of them.
+type Work struct {
+	Jobs        int
+	Ranks       int // of each job, one guest a rank
+	Time        time.Duration
+	CPUs        int // of each guest
+	MemoryBytes int64
+	Dirty       float64 // bytes a second that a guest changes while it runs
+}
+
+// usual fills in what w leaves open: sixteen ranks of a gibibyte, two hours.
+func (w Work) usual() Work {
+	if w.Ranks == 0 {
+		w.Ranks = 16
+	}
+	if w.Time == 0 {
+		w.Time = 2 * time.Hour
+	}
+	if w.CPUs == 0 {
+		w.CPUs = 4
+	}
+	if w.MemoryBytes == 0 {
+		w.MemoryBytes = 1 << 30
+	}
+	if w.Dirty == 0 {
+		w.Dirty = 10 << 20
+	}
+	return w
+}
+
+func (m Machine) usual() Machine {
+	d := Desktop
+	for _, f := range []struct{ of, usual *time.Duration }{{&m.Boot, &d.Boot}, {&m.Sense, &d.Sense}} {
+		if *f.of == 0 {
+			*f.of = *f.usual
+		}
+	}
+	if m.CPUs == 0 {
+		m.CPUs = d.CPUs
+	}
+	if m.MemoryBytes == 0 {
+		m.MemoryBytes = d.MemoryBytes
+	}
+	if m.BytesPerSecond == 0 {
+		m.BytesPerSecond = d.BytesPerSecond
+	}
+	return m
+}
+
+// epoch is when every run begins: a Monday, at midnight.
+var epoch = time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)
+
+// files is a host that takes no guests and serves all jobs their files.
+const files = "files"
+
+// world is a run under way.
+type world struct {
+	Config
+	now     time.Duration // since epoch
+	queue   heap
+	loop    *turn.Loop
+	hosts   []*machine
+	byID    map[fleet.HostID]*machine
+	guests  map[fleet.GuestID]*guest
+	jobs    map[fleet.JobID]*job
+	copies  map[fleet.MigrationID]*copying
+	waiting []*job // to be submitted
+	serial  int    // of jobs
+	ticking bool
+	busy    bool // submit is being tried later already
+	tight   bool // there was no room for a job before
+	out     Result
+	wrong   string // the first law that was broken
+	changed []*machine
+
+	submitting *job // now
+}
+
+// Run runs it all. An error says what of the configuration makes no sense, or
+// which law was broken.
+func Run(c Config) (Result, error) {
+	w, err := newWorld(c)
+	if err != nil {
+		return Result{}, err
+	}
+	begun := time.Now() // what is said of speed; nothing in the run depends on it
+	for len(w.queue.events) > 0 && w.wrong == "" {
+		ev := w.queue.pop()
+		if ev.at > w.For {
+			break
+		}
+		w.now = ev.at
+		w.out.Events++
+		w.handle(ev)
+		if w.Strict {
+			w.check()
+		}
+	}
+	w.now = w.For
+	w.close()
+	w.out.Took = time.Since(begun)
+	if w.wrong != "" {
+		return w.out, fmt.Errorf("seed %d, policy %s, after %s: %s", c.Seed, w.out.Policy, w.now, w.wrong)
+	}
+	return w.out, nil
+}
+
+func newWorld(c Config) (*world, error) {
+	c.Machine, c.Work = c.Machine.usual(), c.Work.usual()
+	switch {
+	case c.Hosts < 1 || c.Hosts > 1<<20:
+		return nil, fmt.Errorf("%d hosts cannot be simulated: ask for 1 to %d", c.Hosts, 1<<20)
+	case c.For <= 0:
+		return nil, fmt.Errorf("a run of %s shows nothing: ask for some hours", c.For)
+	case c.Work.Jobs < 0 || c.Work.Ranks > fleet.MaxGuestsPerJob || c.Work.Ranks < 1:
+		return nil, fmt.Errorf("%d jobs of %d ranks cannot be simulated: a job has 1 to %d", c.Work.Jobs, c.Work.Ranks, fleet.MaxGuestsPerJob)
+	}
+	if c.Policy == nil {
+		c.Policy, _ = owners.Named("stay")
+	}
+	if c.Placement == nil {
+		c.Placement = c.Policy.Placement()
+	}
+	w := &world{Config: c, byID: make(map[fleet.HostID]*machine, c.Hosts), guests: map[fleet.GuestID]*guest{},
+		jobs: map[fleet.JobID]*job{}, copies: map[fleet.MigrationID]*copying{}}
+	w.out = Result{Policy: c.Policy.Name(), Placement: c.Placement.Name(), Seed: c.Seed, For: c.For, Hosts: c.Hosts, Ranks: c.Work.Ranks}
+	s := fleet.NewSnapshot()
+	s.At, s.LedSince, s.Cluster = epoch, epoch, fleet.Cluster{ID: "simulated", NextJob: 1, NextMove: 1}
+	for i := range c.Hosts {
+		m := w.machine(i)
+		// What becomes of guests is for the policy under test, and not for owners.
+		s.Hosts[m.id] = fleet.Host{ID: m.id, State: fleet.HostUp, Since: epoch, Facts: w.facts(m), Policy: fleet.OwnerPolicy{Owned: true, Vacate: fleet.Stay}}
+	}
+	s.Hosts[files] = fleet.Host{ID: files, State: fleet.HostUp, Since: epoch, Facts: fleet.Facts{SeenAt: epoch.Add(c.For), Connected: true, Machine: files}}
+	w.loop = turn.New(&planner.Planner{Policy: c.Placement}, s)
+	for _, m := range w.hosts {
+		if m.next > 0 {
+			w.push(event{at: m.next, kind: comes, machine: m})
+		}
+	}
+	for i := range c.Script {
+		w.push(event{at: c.Script[i].At, kind: cues, cue: &c.Script[i]})
+	}
+	for range c.Work.Jobs {
+		w.enqueue(c.Work)
+	}
+	w.push(event{kind: minutes})
+	w.push(event{kind: submits})
+	return w, nil
+}
+
+// machine makes a host and where its owner is at the beginning.
+func (w *world) machine(i int) *machine {
+	m := &machine{id: fleet.HostID(fmt.Sprintf("host%d", i+1)), Machine: w.Machine, chance: rand.New(rand.NewPCG(w.Seed, uint64(i)))}
+	if w.Owners != nil {
+		m.visits = w.Owners.Of(i, m.chance)
+		w.upcoming(m)
+		for m.next <= 0 && m.next > -never { // what has happened before the beginning
+			m.present, m.since, m.load = !m.present, m.next, m.will
+			w.upcoming(m)
+		}
+		m.sensed, m.said = m.present, m.since
+	}
+	w.hosts = append(w.hosts, m)
+	w.byID[m.id] = m
+	return m
+}
+
+// at is the time as the controller sees it.
+func (w *world) at() time.Time { return epoch.Add(w.now) }
+
+func (w *world) push(ev event) { w.queue.push(ev) }
+
+func (w *world) after(d time.Duration, ev event) {
+	ev.at = w.now + d
+	w.queue.push(ev)
+}
+
+func (w *world) say(format string, args ...any) {
+	if w.Log != nil {
+		w.Log(fmt.Sprintf("%10.3f  ", w.now.Seconds()) + fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *world) breach(format string, args ...any) {
+	if w.wrong == "" {
+		w.wrong = fmt.Sprintf(format, args...)
+	}
+}
+
+// handle does what an event is about.
+func (w *world) handle(ev event) {
+	switch ev.kind {
+	case comes:
+		w.visit(ev.machine)
+	case senses:
+		w.sense(ev.machine, ev.version)
+	case judges:
+		if ev.version == ev.machine.asked {
+			w.judge(ev.machine)
+		}
+	case answers:
+		w.answer(ev.task)
+	case rounds:
+		w.round(ev.copying)
+	case ends:
+		w.end(ev.job, ev.version)
+	case submits:
+		w.busy = false
+		w.submit()
+	case ticks:
+		w.tick(true)
+	case minutes:
+		w.tick(false)
+	case cues:
+		w.play(*ev.cue)
+	}
+	for len(w.changed) > 0 { // guests that have arrived where an owner is
+		m := w.changed[0]
+		w.changed = w.changed[1:]
+		w.judge(m)
+	}
+}
+
+// take is one event for the controller. Who asks for what cannot be has to
+// live with that.
+func (w *world) take(ev fleet.Event) (fleet.Answer, error) {
+	w.out.Steps++
+	answer, err := w.loop.Take(ev, w.at(), w)
+	if err == nil && !w.ticking && w.loop.Ledger.Unsettled() {
+		w.ticking = true
+		w.after(time.Second, event{kind: ticks})
+	}
+	return answer, err
+}
+
+// tick tells the controller the time: each second, as the live one is told, as
+// long as that can make a difference; else each minute, so that it forgets what
+// is old.
+func (w *world) tick(each bool) {
+	w.ticking = w.ticking || each
+	if _, err := w.take(fleet.Tick{At: w.at()}); err != nil {
+		w.breach("tick: %v", err)
+	}
+	if !each {
+		w.after(time.Minute, event{kind: minutes})
+		return
+	}
+	if w.ticking = w.loop.Ledger.Unsettled(); w.ticking {
+		w.after(time.Second, event{kind: ticks})
+	}
+}

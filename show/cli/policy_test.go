@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"pagurus/fleet"
+)
+
+// The policy in force is shown as the controller says and changed as it is
+// asked.
+func TestPolicy(t *testing.T) {
+	w := newWorld(t)
+	var asked []fleet.Request
+	w.answer = func(r fleet.Request) (fleet.Answer, error) {
+		asked = append(asked, r)
+		w.change(func(s *fleet.Snapshot) { s.Cluster.Rules = *r.Rules })
+		return fleet.Answer{}, nil
+	}
+	got := w.pagurus("", "policy", "ls")
+	for _, p := range fleet.VacatePolicies {
+		if got.code != 0 || !strings.Contains(got.out, string(p.Name)) {
+			t.Errorf("%s is not listed: %+v", p.Name, got)
+		}
+	}
+	if got := w.pagurus("", "policy", "show"); got.code != 0 || !strings.HasPrefix(got.out, "predictive (in force): ") {
+		t.Errorf("the one in force: %+v", got)
+	}
+	if got := w.pagurus("", "policy", "show", "requeue"); got.code != 0 || strings.Contains(got.out, "in force") || !strings.Contains(got.out, "begin again") {
+		t.Errorf("another: %+v", got)
+	}
+	got = w.pagurus("", "policy", "set", "evacuate", "--placement", "calm")
+	if got.code != 0 || len(asked) != 1 || asked[0].Verb != fleet.SetRules || *asked[0].Rules != (fleet.Rules{Vacate: fleet.Evacuate, Placement: "calm"}) ||
+		!strings.HasPrefix(got.out, "evacuate (in force)") || !strings.Contains(got.out, "away longest") {
+		t.Errorf("set: %+v, asked %+v", got, asked)
+	}
+	if got := w.pagurus("", "policy", "show", "--json"); !strings.Contains(got.out, `"in_force":true`) {
+		t.Errorf("json: %+v", got)
+	}
+	for _, bad := range [][]string{{"policy"}, {"policy", "show", "none"}, {"policy", "set"}, {"policy", "sell"}, {"policy", "ls", "all"}} {
+		if got := w.pagurus("", bad...); got.code == 0 || got.err == "" {
+			t.Errorf("%v: %+v", bad, got)
+		}
+	}
+}

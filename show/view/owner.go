@@ -1,0 +1,153 @@
+package view
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// ownerColumns adds to the hosts' table what is known of their owners, where
+// anything is.
+func (c Cluster) ownerColumns(t *Table) {
+	known := func(h Host) bool { return h.Facts.Owner != nil }
+	if !slices.ContainsFunc(c.Hosts, known) {
+		return
+	}
+	t.Columns = append(t.Columns, "OTHERS", "OWNER", "IDLE")
+	for i, h := range c.Hosts {
+		others, owner, idle := "-", "-", "-"
+		if o := h.Facts.Owner; o != nil {
+			others = fmt.Sprintf("%.2f", o.LoadCPUs)
+			if o.State != "" {
+				owner = string(o.State)
+			}
+			if o.State == fleet.OwnerAbsent || o.State == fleet.OwnerLeaving {
+				idle = Age(c.At.Sub(o.LastSign))
+			}
+		}
+		t.Rows[i] = append(t.Rows[i], others, owner, idle)
+		t.Notes = append(t.Notes, c.ownerNotes(h)...)
+	}
+}
+
+// ownerNotes says what becomes of a host whose owner is there, and which
+// sensors do not count.
+func (c Cluster) ownerNotes(h Host) []string {
+	var notes []string
+	o := h.Facts.Owner
+	if o == nil || o.State == "" {
+		return nil
+	}
+	if o.Present {
+		why := ""
+		if o.Why != "" {
+			why = " (" + o.Why + ")"
+		}
+		lent := ""
+		if n := h.lent(); n > 0 {
+			lent = ", and have given back " + Bytes(n) + " of memory"
+		}
+		notes = append(notes, fmt.Sprintf("the owner of %s is %s since %s%s: %s%s", h.ID, o.State, Age(o.ThereFor(c.At)), why, c.next(h), lent))
+	}
+	if len(o.Deaf) > 0 {
+		notes = append(notes, fmt.Sprintf("%s does not count what it cannot sense: %s", h.ID, strings.Join(o.Deaf, "; ")))
+	}
+	return notes
+}
+
+// next says what happens to the guests of a host whose owner is there.
+func (c Cluster) next(h Host) string {
+	guests, they := Count(len(h.GuestIDs), "guest"), "they go"
+	if len(h.GuestIDs) == 0 {
+		return "it takes no guests"
+	}
+	if len(h.GuestIDs) == 1 {
+		they = "it goes"
+	}
+	way := "its " + guests + " get what is left of its CPUs"
+	if p := h.Policy.Cap; p > 0 {
+		way += fmt.Sprintf(", %.0f %% at most", 100*p)
+	}
+	stands, stand := c.standing(h)
+	switch vacate := h.Vacates(c.Rules); {
+	case vacate == fleet.Suspend && h.Facts.Owner.State == fleet.OwnerReturning:
+		return way + "; if the owner stays, " + stand + " still until they go"
+	case vacate == fleet.Requeue && h.Facts.Owner.State == fleet.OwnerReturning:
+		return way + "; if the owner stays, their jobs begin again elsewhere"
+	case vacate == fleet.Stay:
+		return way + " until the owner is gone"
+	case stands > 0 && h.ForOwner:
+		return fmt.Sprintf("%d of its %s stand still until other hosts have room or the owner is gone", stands, guests)
+	case stands > 0:
+		return fmt.Sprintf("%d of its %s stand still until the owner is gone or leaving is worth it", stands, guests)
+	case h.ForOwner:
+		return way + " and leave as other hosts have room"
+	case h.Facts.Owner.State == fleet.OwnerReturning:
+		return way + "; if the owner stays, " + they + " to other hosts"
+	}
+	return way
+}
+
+// lent is the memory that guests have given back to a host.
+func (h Host) lent() (bytes int64) {
+	for _, g := range h.Facts.Guests {
+		bytes += g.LentBytes
+	}
+	return bytes
+}
+
+// standing counts the guests of a host that stand still for its owner, and says
+// what they would do.
+func (c Cluster) standing(h Host) (n int, would string) {
+	for _, g := range c.Guests {
+		if g.Home == h.ID && g.Still && !g.State.Ended() {
+			n++
+		}
+	}
+	if len(h.GuestIDs) == 1 {
+		return n, "it stands"
+	}
+	return n, "they stand"
+}
+
+// PolicyText says in a line what a host's owner has agreed to.
+func (c Cluster) PolicyText(h Host) string {
+	p := h.Policy
+	if !p.Owned && !p.Claimed {
+		return fmt.Sprintf("%s is nobody's but the cluster's", h.ID)
+	}
+	words := []string{"guests " + string(p.Vacate) + " when its owner stays"}
+	if p.Vacate == "" {
+		words[0] = "the cluster's policy says what becomes of guests when its owner stays: " + string(c.Rules.Chosen().Name)
+	}
+	if p.Preset != "" {
+		words = append(words, "sensors judged as "+p.Preset+" does")
+	}
+	if p.IdleAfter > 0 {
+		words = append(words, "the owner is gone after "+Age(p.IdleAfter)+" without a sign")
+	}
+	if !p.Hours.All() {
+		words = append(words, "guests are welcome from "+Hours(p.Hours))
+	}
+	if p.Cap > 0 {
+		words = append(words, fmt.Sprintf("guests have at most %.0f %% of the CPUs while the owner is there", 100*p.Cap))
+	}
+	if len(p.Exclusive) > 0 {
+		words = append(words, "the owner is there while one of these runs: "+strings.Join(p.Exclusive, ", "))
+	}
+	if p.Claimed {
+		words = append(words, "claimed by hand")
+	}
+	return fmt.Sprintf("%s has an owner: %s", h.ID, strings.Join(words, "; "))
+}
+
+// Hours writes a part of the day as ParseHours reads it.
+func Hours(h fleet.Hours) string {
+	at := func(d time.Duration) string {
+		return fmt.Sprintf("%02d:%02d", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return at(h.From) + "-" + at(h.To)
+}

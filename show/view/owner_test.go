@@ -1,0 +1,57 @@
+package view
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// owners is a cluster of hosts that belong to somebody.
+func owners() fleet.Snapshot {
+	s := busy()
+	set := func(id fleet.HostID, p fleet.OwnerPolicy, o fleet.Owner) {
+		h := s.Hosts[id]
+		o.Present = o.State.There()
+		h.Policy, h.Facts.Owner = p, &o
+		h.ForOwner = o.State == fleet.OwnerPresent && p.Vacate == ""
+		s.Hosts[id] = h
+	}
+	ago := func(d time.Duration) time.Time { return noon.Add(-d) }
+	set("host1", fleet.OwnerPolicy{Owned: true}, fleet.Owner{State: fleet.OwnerPresent, Since: ago(42 * time.Second), LastSign: ago(time.Second),
+		LoadCPUs: 1.37, Why: "others use 1.4 CPUs"})
+	set("host10", fleet.OwnerPolicy{Owned: true, Vacate: fleet.Stay, Cap: 0.5}, fleet.Owner{State: fleet.OwnerLeaving, Since: ago(time.Hour), LastSign: ago(4 * time.Minute),
+		Deaf: []string{"input: no logind"}})
+	set("host3", fleet.OwnerPolicy{Owned: true, Vacate: fleet.Suspend}, fleet.Owner{State: fleet.OwnerAbsent, Since: ago(26 * time.Hour), LastSign: ago(26 * time.Hour)})
+	set("host2", fleet.OwnerPolicy{}, fleet.Owner{LoadCPUs: 0.02})
+	j := s.Jobs["j2"]
+	j.Spec.Class = fleet.Gold
+	s.Jobs["j2"] = j
+	h := s.Hosts["host10"]
+	h.Facts.NoSlices = "the kernel (6.1) has none"
+	s.Hosts["host10"] = h
+	return s
+}
+
+func TestOwners(t *testing.T) {
+	golden(t, "owners", Read(owners()).HostTable().Text())
+}
+
+func TestPolicyText(t *testing.T) {
+	h, c := Host{Host: fleet.Host{ID: "host1"}}, Cluster{}
+	if got := c.PolicyText(h); got != "host1 is nobody's but the cluster's" {
+		t.Error(got)
+	}
+	h.Policy = fleet.OwnerPolicy{Owned: true, Preset: "boinc", IdleAfter: 15 * time.Minute, Cap: 0.5, Claimed: true, Exclusive: []string{"blender"},
+		Hours: fleet.Hours{From: 19*time.Hour + 30*time.Minute, To: 7 * time.Hour}}
+	for _, want := range []string{"the cluster's policy", "predictive", "boinc", "15m", "19:30-07:00", "50 %", "blender", "claimed by hand"} {
+		if got := c.PolicyText(h); !strings.Contains(got, want) {
+			t.Errorf("%q is not in %q", want, got)
+		}
+	}
+	h.Policy.Vacate = fleet.Suspend
+	if got := c.PolicyText(h); !strings.Contains(got, "guests suspend when its owner stays") {
+		t.Error(got)
+	}
+}

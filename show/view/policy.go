@@ -1,0 +1,53 @@
+package view
+
+import (
+	"fmt"
+
+	"pagurus/fleet"
+)
+
+// Policy is what may become of guests when owners return.
+type Policy struct {
+	fleet.VacatePolicy
+	InForce bool `json:"in_force"`
+}
+
+// Policies are all there are. Of the one in force Placement is how hosts are
+// chosen now.
+func Policies(r fleet.Rules) []Policy {
+	var out []Policy
+	for _, p := range fleet.VacatePolicies {
+		row := Policy{VacatePolicy: p, InForce: p.Name == r.Chosen().Name}
+		if row.InForce {
+			row.Placement = r.Places()
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+// PolicyTable lists the policies.
+func PolicyTable(r fleet.Rules) Table {
+	t := Table{Columns: []string{"POLICY", "IN FORCE", "PLACEMENT", "WHAT BECOMES OF GUESTS WHEN AN OWNER STAYS"}}
+	for _, p := range Policies(r) {
+		in := "-"
+		if p.InForce {
+			in = "yes"
+		}
+		t.Rows = append(t.Rows, []string{string(p.Name), in, p.Placement, p.Says})
+	}
+	return t
+}
+
+// Text is a policy in words.
+func (p Policy) Text() string {
+	force := ""
+	if p.InForce {
+		force = " (in force)"
+	}
+	way := "hosts with most room are chosen first"
+	if p.Placement == "calm" {
+		way = "hosts whose owners have been away longest are chosen first"
+	}
+	return fmt.Sprintf("%s%s: %s; %s", p.Name, force, p.Says, way)
+}
