@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"pagurus/act/container/criu"
@@ -51,13 +49,8 @@ func (d *Driver) Obstacles(_ context.Context, id fleet.GuestID) ([]string, error
 	if err != nil {
 		return nil, fmt.Errorf("look what keeps guest %s from being moved: %w", id, err)
 	}
-	return slices.DeleteFunc(criu.Obstacles(g.remembered().Process.PID), taken), nil
-}
-
-// taken says of an obstacle that it is none here: a dump of this driver takes
-// along deleted files that are larger than CRIU does by itself.
-func taken(obstacle string) bool {
-	return strings.Contains(obstacle, "are more than can be moved of such a file")
+	r := g.remembered()
+	return criu.Obstacles(r.Process.PID, ghostBytes(r)), nil
 }
 
 // still finds a guest that runs here and is not being moved.

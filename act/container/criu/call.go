@@ -248,7 +248,7 @@ func (c *call) why(first string, said *os.File) error {
 	}
 	sentence, rough := explain(log, first)
 	if rough && c.about != 0 {
-		if found := Obstacles(c.about); len(found) > 0 {
+		if found := Obstacles(c.about, int64(c.opts.GetGhostLimit())); len(found) > 0 {
 			sentence = strings.Join(found, "; ")
 		}
 	}

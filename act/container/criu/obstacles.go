@@ -3,6 +3,7 @@ package criu
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -15,8 +16,9 @@ import (
 // Obstacles says, for people, what keeps a container from being moved, given its
 // first process: what CRIU would surely refuse to dump, each with what can be done
 // about it. It looks at files of /proc only, which takes a few milliseconds, stops
-// nobody, and misses what only a dump can find; none is no promise.
-func Obstacles(pid int) []string {
+// nobody, and misses what only a dump can find; none is no promise. ghostBytes is as
+// in the DumpSpec that is meant.
+func Obstacles(pid int, ghostBytes int64) []string {
 	all, err := Processes(pid)
 	if err != nil {
 		return nil // it is gone: there is nothing to move
@@ -25,6 +27,7 @@ func Obstacles(pid int) []string {
 	first := spaces(pid)
 	for _, p := range all {
 		s := look(p)
+		s.ghost = cmp.Or(ghostBytes, GhostBytes)
 		found = append(found, s.obstacles()...)
 		for kind, id := range spaces(p) {
 			if first[kind] != id {
@@ -42,6 +45,7 @@ type subject struct {
 	name   string // for people, with its number in the container
 	tracer int
 	mounts map[string]bool // identifiers of what is mounted where it is
+	ghost  int64           // the largest file without a name that is taken along
 }
 
 func look(pid int) subject {
@@ -300,7 +304,7 @@ func (s subject) file(number, what string) string {
 	if id := field(text, "mnt_id:"); err == nil && id != "" && !s.mounts[id] {
 		return outside(s.name, what, number)
 	}
-	if name, gone := strings.CutSuffix(what, " (deleted)"); gone && st.Nlink == 0 && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Blocks*512 > GhostBytes {
+	if name, gone := strings.CutSuffix(what, " (deleted)"); gone && st.Nlink == 0 && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Blocks*512 > s.ghost {
 		return ghost(s.name, name, st.Blocks*512)
 	}
 	return ""
