@@ -30,7 +30,7 @@ type Ledger struct {
 	homes       map[fleet.HostID][]fleet.GuestID // guests that have not ended, by Home
 	draining    map[fleet.HostID]bool
 	readdressed map[fleet.HostID]bool  // hosts that say another address than is stored
-	attended    map[fleet.HostID]bool  // hosts whose owner is there
+	attended    map[fleet.HostID]bool  // hosts whose owner is there, that have guests, which may not just stay
 	still       map[fleet.GuestID]bool // guests that shall stand still for one
 	requeued    map[fleet.JobID]bool   // jobs that are to begin again
 	restless    map[fleet.JobID]int    // how much of a job waits for an order that does not stand
@@ -271,7 +271,14 @@ func list[K, V comparable](m map[K][]V, k K, v V, by int) {
 func (l *Ledger) host(h fleet.Host) {
 	set(l.draining, h.ID, h.State == fleet.HostDraining)
 	set(l.readdressed, h.ID, h.Facts.Address != "" && h.Facts.Address != h.Address)
-	set(l.attended, h.ID, h.Facts.Owner != nil && h.Facts.Owner.Present)
+	l.attend(h.ID)
+}
+
+// attend notes whether the owner of a host is there beside guests.
+func (l *Ledger) attend(id fleet.HostID) {
+	h := l.snap.Hosts[id]
+	o := h.Facts.Owner
+	set(l.attended, id, o != nil && o.Present && len(l.homes[id]) > 0 && h.Policy.Vacate != fleet.Stay)
 }
 
 func (l *Ledger) guest(g fleet.Guest, by int) {
@@ -280,6 +287,7 @@ func (l *Ledger) guest(g fleet.Guest, by int) {
 		return
 	}
 	list(l.homes, g.Home, g.ID, by)
+	l.attend(g.Home)
 	if g.State != fleet.GuestRunning || g.Attempt > 0 {
 		add(l.restless, g.Job, by)
 	}

@@ -26,7 +26,8 @@ func (l *Ledger) Draining() []fleet.HostID { return slices.Sorted(maps.Keys(l.dr
 // Readdressed gives the hosts that say another address than is stored.
 func (l *Ledger) Readdressed() []fleet.HostID { return slices.Sorted(maps.Keys(l.readdressed)) }
 
-// Attended gives the hosts whose owner is there, in order of ID.
+// Attended gives the hosts whose owner is there and that have guests, unless the
+// owner has agreed that they stay, in order of ID.
 func (l *Ledger) Attended() []fleet.HostID { return slices.Sorted(maps.Keys(l.attended)) }
 
 // Still gives the guests that shall stand still for an owner, in order of ID.

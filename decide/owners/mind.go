@@ -42,7 +42,7 @@ func Mind(l *ledger.Ledger, h fleet.Host) Verdict {
 		return Verdict{}
 	}
 	scenes := Scenes(l, h.ID, s.At)
-	out := Verdict{Leave: policy.Moves() && (h.ForOwner || len(scenes) == 0)}
+	out := Verdict{Leave: policy.Moves() && h.ForOwner}
 	for _, s := range scenes {
 		switch policy.Judge(s).Do {
 		case Leave:

@@ -43,8 +43,8 @@ func (d *draft) mind() {
 }
 
 // attended gives the hosts of which something may have to be noted: those that
-// say another address, whose owner is there, or that drain, maybe for one who
-// has gone.
+// say another address, whose owner is there beside guests, or that drain, maybe
+// for an owner who has gone.
 func (d *draft) attended() []fleet.HostID {
 	ids := slices.Concat(d.l.Readdressed(), d.l.Attended(), d.l.Draining())
 	slices.Sort(ids)

@@ -88,12 +88,37 @@ func (w *world) mark(m *machine) {
 		took := w.now - m.marked
 		if m.running+m.streams > 0 {
 			w.out.Disturbed += took.Seconds()
+			w.out.Slowed += took.Seconds() * m.slowed()
 		}
 		if m.images > 0 {
 			w.out.Held += took.Seconds()
 		}
 	}
 	m.marked = w.now
+}
+
+// leaving is the CPU that guests which are sent away may use against an owner
+// who wants all there is: act/cgroup's weight for it, beside the owner's own.
+const leaving = 0.2
+
+// slowed is which part of the CPU time that the owner wants guests have instead:
+// a second of it costs the owner's programs so many seconds. Until the host has
+// noticed the owner the two share as equals; from then on guests have what is
+// left over, but for the little that even the lowest class is given and what
+// sending takes.
+func (m *machine) slowed() float64 {
+	if !m.present || m.load <= 0 {
+		return 0
+	}
+	short := max(m.load+float64(m.cpus)-float64(m.CPUs), 0) // somebody has to go without so much
+	taken := min(m.load/2, short)
+	if m.sensed {
+		taken = min(starved*float64(m.cpus), short)
+		if m.streams > 0 {
+			taken = max(taken, min(leaving, max(m.load+leaving-float64(m.CPUs), 0)))
+		}
+	}
+	return min(taken/m.load, 1)
 }
 
 // hold notes that a guest's memory is there, or, with by of -1, is gone.
@@ -157,6 +182,7 @@ func (w *world) sense(m *machine, version int32) {
 	if version != m.version || m.sensed == m.present {
 		return
 	}
+	w.mark(m)
 	m.sensed, m.said = m.present, w.now
 	w.repaceAll(m)
 	w.learn(m)

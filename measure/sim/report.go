@@ -23,6 +23,7 @@ type Row struct {
 	Finished    Mean `json:"jobs_a_day"`         // jobs
 	WastedHours Mean `json:"wasted_rank_hours"`  // a day
 	Disturbed   Mean `json:"disturbed_seconds"`  // of owners, a day
+	Slowed      Mean `json:"slowed_seconds"`     // a day
 	Held        Mean `json:"held_owner_seconds"` // a day
 	Moves       Mean `json:"moves"`              // a day
 	GiB         Mean `json:"gib_sent"`           // a day
@@ -88,6 +89,7 @@ func rowOf(runs []Result) Row {
 	out.Finished = daily(func(r Result) float64 { return float64(r.Finished) })
 	out.WastedHours = daily(func(r Result) float64 { return r.WastedHours })
 	out.Disturbed = daily(func(r Result) float64 { return r.Disturbed })
+	out.Slowed = daily(func(r Result) float64 { return r.Slowed })
 	out.Held = daily(func(r Result) float64 { return r.Held })
 	out.Moves = daily(func(r Result) float64 { return float64(r.Moves) })
 	out.GiB = daily(func(r Result) float64 { return float64(r.Bytes) / (1 << 30) })
@@ -109,7 +111,8 @@ var columns = []column{
 	{"throughput", "ranks", func(r Row) Mean { return r.Throughput }, "work that was done and not lost: so many ranks would have done it that were never disturbed"},
 	{"jobs", "/day", func(r Row) Mean { return r.Finished }, "jobs that came to their end"},
 	{"wasted", "rank·h/day", func(r Row) Mean { return r.WastedHours }, "work that was done and lost"},
-	{"disturbed", "owner·s/day", func(r Row) Mean { return r.Disturbed }, "an owner was there while a guest ran on the machine, or was copied to it or from it"},
+	{"slowed", "owner·s/day", func(r Row) Mean { return r.Slowed }, "what owners lost: so much longer their programs took because guests had CPU time that they wanted"},
+	{"shared", "owner·s/day", func(r Row) Mean { return r.Disturbed }, "an owner was there while a guest ran on the machine, or was copied to it or from it"},
 	{"held", "owner·s/day", func(r Row) Mean { return r.Held }, "an owner was there while a guest, running or not, had memory on the machine"},
 	{"moves", "/day", func(r Row) Mean { return r.Moves }, "guests that went to another host"},
 	{"sent", "GiB/day", func(r Row) Mean { return r.GiB }, "memory of guests"},
@@ -170,8 +173,11 @@ func Against(rows []Row) []string {
 			continue
 		}
 		line := fmt.Sprintf("%s against %s: throughput %s", last.Policy, r.Policy, work)
-		if disturbed, ok := ratio(func(r Result) float64 { return r.Disturbed }); ok {
-			line += ", disturbed " + disturbed
+		if slowed, ok := ratio(func(r Result) float64 { return r.Slowed }); ok {
+			line += ", owners slowed " + slowed
+		}
+		if shared, ok := ratio(func(r Result) float64 { return r.Disturbed }); ok {
+			line += ", shared " + shared
 		}
 		if held, ok := ratio(func(r Result) float64 { return r.Held }); ok {
 			line += ", held " + held

@@ -23,6 +23,7 @@ type Result struct {
 
 	Visits    int     `json:"visits"`            // owners who found guests on their machine
 	Disturbed float64 `json:"disturbed_seconds"` // that an owner was there while a guest ran there, or was copied to it or from it
+	Slowed    float64 `json:"slowed_seconds"`    // that owners' programs took longer because of guests, by their CPU time
 	Held      float64 `json:"held_seconds"`      // that an owner was there while memory of a guest was
 	Moves     int     `json:"moves"`
 	Aborted   int     `json:"aborted"`
