@@ -13,6 +13,7 @@ import (
 	"pagurus/decide/owners"
 	"pagurus/decide/placement"
 	"pagurus/decide/vacate"
+	"pagurus/decide/words"
 	"pagurus/fleet"
 )
 
@@ -142,7 +143,7 @@ func (e *explainer) leaving(g fleet.Guest) []string {
 		say("Nothing asks it to move.")
 	}
 	if g.Aborts > 0 {
-		say("%d %s in a row came to nothing%s.", g.Aborts, plural(g.Aborts, "move", "moves"), e.lastCause(g))
+		say("%d %s in a row came to nothing%s.", g.Aborts, words.Plural(g.Aborts, "move", "moves"), e.lastCause(g))
 	}
 	if what := placement.Hindered(e.s, g); what != "" {
 		return append(out, fmt.Sprintf("It could not leave: %s.", what))
@@ -209,7 +210,7 @@ func (e *explainer) price(g fleet.Guest) []string {
 
 func (e *explainer) job(j fleet.Job) []string {
 	out := []string{fmt.Sprintf("%s runs %s as %s in %s and has been %s %s.", j.ID, strings.Join(j.Spec.Args, " "),
-		counted(j.Spec.Ranks, "rank"), counted(j.Spec.Guests, "guest"), j.State, e.since(j.Since))}
+		words.Counted(j.Spec.Ranks, "rank"), words.Counted(j.Spec.Guests, "guest"), j.State, e.since(j.Since))}
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if j.Result != "" {
 		say("%s.", result(j))
@@ -249,9 +250,9 @@ func (e *explainer) job(j fleet.Job) []string {
 	}
 	switch j.State {
 	case fleet.JobStarting:
-		say("It waits for %s to come up; then its program is started in guest 0.", counted(waiting, "guest"))
+		say("It waits for %s to come up; then its program is started in guest 0.", words.Counted(waiting, "guest"))
 	case fleet.JobStopping:
-		say("It waits for %s to be gone; then it has ended.", counted(waiting, "guest"))
+		say("It waits for %s to be gone; then it has ended.", words.Counted(waiting, "guest"))
 	case fleet.JobRunning:
 		say("Its program runs in guest 0; when it ends, the guests are stopped.")
 	}
@@ -337,5 +338,3 @@ func (e *explainer) onHost(g fleet.Guest, h fleet.Host) string {
 	}
 	return fmt.Sprintf("%s cannot leave, no host can take it: %s.", g.ID, placement.Words(placement.Explain(e.room(), a)))
 }
-
-func counted(n int, what string) string { return fmt.Sprintf("%d %s", n, plural(n, what, what+"s")) }

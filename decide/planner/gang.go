@@ -13,6 +13,7 @@ import (
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/decide/vacate"
+	"pagurus/decide/words"
 	"pagurus/fleet"
 )
 
@@ -100,7 +101,7 @@ func (d *draft) named(r fleet.Request) ([]fleet.Guest, error) {
 		g, ok := d.guests.find(id)
 		switch {
 		case !ok:
-			return no("there is no guest %s; pagurus guests lists them", orNone(id))
+			return no("there is no guest %s; pagurus guests lists them", words.OrNone(id))
 		case !may(r.By, d.jobs.at(g.Job)):
 			return no("guest %s belongs to another user's job; only that user or an administrator may move it", g.ID)
 		case !seen[id]:
@@ -275,7 +276,7 @@ func (d *draft) depart(guests []fleet.Guest, v fleet.Move, how choice) fleet.Mov
 func (d *draft) callOff(r fleet.Request) (fleet.Answer, error) {
 	v, ok := d.moves.find(r.Move)
 	if !ok {
-		return refuse(r, "there is no move %s; pagurus moves lists them", orNone(r.Move))
+		return refuse(r, "there is no move %s; pagurus moves lists them", words.OrNone(r.Move))
 	}
 	members := d.membersOf(v)
 	for _, m := range members {

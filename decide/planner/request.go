@@ -10,6 +10,7 @@ import (
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/decide/vacate"
+	"pagurus/decide/words"
 	"pagurus/fleet"
 )
 
@@ -79,7 +80,7 @@ func (d *draft) record(r fleet.Request) (fleet.Answer, error) {
 func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 	j, ok := d.jobs.find(r.Job)
 	if !ok {
-		return refuse(r, "there is no job %s; pagurus jobs lists them", orNone(r.Job))
+		return refuse(r, "there is no job %s; pagurus jobs lists them", words.OrNone(r.Job))
 	}
 	if !may(r.By, j) {
 		return refuse(r, "job %s belongs to another user (uid %d); only that user or an administrator may cancel it", j.ID, j.Spec.UID)
@@ -184,7 +185,7 @@ func (d *draft) remaining(h fleet.Host) []string {
 		}
 	}
 	if follow > 0 {
-		notes = append(notes, fmt.Sprintf("%d more %s, the guests of one job at a time", follow, plural(follow, "guest follows", "guests follow")))
+		notes = append(notes, fmt.Sprintf("%d more %s, the guests of one job at a time", follow, words.Plural(follow, "guest follows", "guests follow")))
 	}
 	return notes
 }
@@ -214,7 +215,7 @@ func (d *draft) adminHost(r fleet.Request) (fleet.Host, error) {
 	}
 	h, ok := d.hosts.find(r.Host)
 	if !ok {
-		_, err := refuse(r, "there is no host %s; pagurus hosts lists them", orNone(r.Host))
+		_, err := refuse(r, "there is no host %s; pagurus hosts lists them", words.OrNone(r.Host))
 		return fleet.Host{}, err
 	}
 	return h, nil
@@ -253,18 +254,4 @@ func (d *draft) forget(r fleet.Request) (fleet.Answer, error) {
 	}
 	d.hosts.drop(h.ID)
 	return fleet.Answer{}, nil
-}
-
-func orNone[S ~string](name S) string {
-	if name == "" {
-		return `""`
-	}
-	return string(name)
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
 }
