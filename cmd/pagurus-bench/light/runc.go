@@ -162,7 +162,8 @@ func (r *runc) config(p place, s size, log, settings string) any {
 		"process":    object{"cwd": "/", "args": append(s.command("/srv/still"), "/srv/"+filepath.Base(log)), "env": []string{"PATH=/usr/bin:/bin"}, "user": object{"uid": 0, "gid": 0}},
 		"mounts": []object{
 			{"destination": "/proc", "type": "proc", "source": "proc"},
-			memory("/dev"), memory("/dev/shm"), memory("/tmp"), memory("/run"),
+			{"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": []string{"nosuid", "mode=755"}},
+			memory("/dev/shm"), memory("/tmp"), memory("/run"),
 			{"destination": "/dev/pts", "type": "devpts", "source": "devpts", "options": []string{"newinstance", "ptmxmode=0666"}},
 			{"destination": "/srv", "type": "bind", "source": r.dir, "options": []string{"bind", "rw"}},
 		},
