@@ -21,6 +21,7 @@ import (
 
 	"pagurus/act/container"
 	"pagurus/act/machine"
+	"pagurus/cmd/pagurus/measuring"
 	"pagurus/show/cli"
 )
 
@@ -65,7 +66,7 @@ func command(std streams) *cobra.Command {
 		cmd.GroupID = "machine"
 		root.AddCommand(cmd)
 	}
-	root.AddCommand(versionCommand(std), demoCommand(std))
+	root.AddCommand(versionCommand(std), demoCommand(std), measuring.Bench(measuring.Streams{Out: std.out, Err: std.err}))
 	return root
 }
 
