@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"pagurus/measure/bench"
+	"pagurus/measure/bench/page"
 )
 
-// keep writes what a record says beside it: every sample as CSV, and the
-// figures as JSON.
+// keep writes what a record says beside it: a page for people, every sample as
+// CSV, and the figures as JSON.
 func (o *overhead) keep(r *bench.Record, what bench.Summary) error {
 	samples, err := samplesCSV(r)
 	if err != nil {
@@ -23,7 +24,12 @@ func (o *overhead) keep(r *bench.Record, what bench.Summary) error {
 	if err != nil {
 		return err
 	}
+	report, err := page.Draw(r, what)
+	if err != nil {
+		return err
+	}
 	err = errors.Join(
+		bench.Whole(filepath.Join(o.report, "report.html"), report),
 		bench.Whole(filepath.Join(o.report, "samples.csv"), samples),
 		bench.Whole(filepath.Join(o.report, "figures.json"), append(figures, '\n')),
 	)
