@@ -83,6 +83,7 @@ type Facts struct {
 	Troubles    []string                 `json:"troubles,omitempty"`  // what is wrong on the host, for people
 	CPULimit    float64                  `json:"cpu_limit,omitempty"` // CPUs all guests together may use; 0 is no limit
 	MemoryInUse int64                    `json:"memory_in_use_bytes,omitempty"`
+	Topology    *Topology                `json:"topology,omitempty"` // nil: its agent does not say
 }
 
 // Abilities says what a driver can do on a host, as data, so that placement
@@ -108,6 +109,7 @@ type GuestFacts struct {
 	CPUs          float64   `json:"cpus"`           // CPUs in use over the last interval
 	StartedAt     time.Time `json:"started_at"`
 	Profile       *Profile  `json:"profile,omitempty"` // the last look at its memory; nil: none yet
+	Layout        *Layout   `json:"layout,omitempty"`  // where its parts are, if it has a shape
 }
 
 // RunState is what the mechanism says of a guest on one host.

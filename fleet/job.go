@@ -38,9 +38,10 @@ type JobSpec struct {
 	Need    Resources `json:"need"` // of each guest
 	Image   string    `json:"image"`
 	Kind    Kind      `json:"kind"`
-	On      []HostID  `json:"on,omitempty"` // the only hosts to start on; empty: any
-	Machine string    `json:"machine"`      // where Export is: Facts.Machine of the host to share it from
-	Trace   bool      `json:"trace"`        // preload the MPI tracing library
+	On      []HostID  `json:"on,omitempty"`  // the only hosts to start on; empty: any
+	Machine string    `json:"machine"`       // where Export is: Facts.Machine of the host to share it from
+	Trace   bool      `json:"trace"`         // preload the MPI tracing library
+	Tune    Tune      `json:"tune,omitzero"` // what its guests mirror of their hosts; only those that are virtual machines
 }
 
 // Exit is how a program ended.

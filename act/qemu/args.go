@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"pagurus/act/qemu/stream"
+	"pagurus/act/qemu/tuned"
 	"pagurus/fleet"
 )
 
@@ -25,8 +26,10 @@ type machine struct {
 	mac         string
 	tap         int // number of the tap's file descriptor in QEMU
 	incoming    bool
-	warm        bool     // it is going to be a snapshot
-	state       *os.File // the snapshot it starts from, behind the tap; nil: it boots
+	warm        bool         // it is going to be a snapshot
+	state       *os.File     // the snapshot it starts from, behind the tap; nil: it boots
+	shape       *fleet.Shape // nil: CPUs and memory of no particular shape
+	layout      fleet.Layout // of a shape, on this host
 }
 
 // files are what QEMU inherits beside the tap.
@@ -86,34 +89,35 @@ const mebi = 1 << 20
 
 // args is QEMU's command line, program name excluded.
 func args(m machine) []string {
-	out := []string{
+	out := append([]string{
 		"-name", "guest=" + string(m.guest) + ",debug-threads=on",
 		"-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
 		"-machine", machineType,
 		"-accel", accelerator(m.accelerator),
-		"-cpu", cpuModel(m.accelerator),
-		"-smp", fmt.Sprint(m.cpus),
+		"-cpu", cpuModel(m),
+	}, parts(m)...)
+	out = append(out,
 		"-m", memory(m),
 		"-sandbox", sandbox,
 		"-msg", "timestamp=on",
-		"-qmp", "unix:" + monitorSocket + ",server=on,wait=off",
+		"-qmp", "unix:"+monitorSocket+",server=on,wait=off",
 		"-kernel", m.kernel, "-initrd", m.initrd, "-append", appended(m),
-		"-chardev", "file,id=console,path=" + consoleLog,
+		"-chardev", "file,id=console,path="+consoleLog,
 		"-device", "isa-serial,chardev=console",
 		"-blockdev", rootDisk(m.root),
 		"-device", "virtio-blk-pci,drive=root",
 		"-netdev", fmt.Sprintf("tap,id=net,fd=%d", m.tap),
-		"-device", "virtio-net-pci,netdev=net,mac=" + m.mac,
+		"-device", "virtio-net-pci,netdev=net,mac="+m.mac,
 		"-device", "virtio-serial-pci,id=serial",
-		"-chardev", "socket,id=" + linkChardev + ",path=" + linkSocket + ",server=on,wait=off",
-		"-device", "virtserialport,bus=serial.0,chardev=" + linkChardev + ",name=" + linkName,
+		"-chardev", "socket,id="+linkChardev+",path="+linkSocket+",server=on,wait=off",
+		"-device", "virtserialport,bus=serial.0,chardev="+linkChardev+",name="+linkName,
 		"-object", "rng-builtin,id=rng",
 		"-device", "virtio-rng-pci,rng=rng",
 		// It takes no memory from the guest: by it the guest says, while it is
 		// copied, what is free and need not be.
 		"-object", "iothread,id=hints",
 		"-device", "virtio-balloon-pci,free-page-hint=on,iothread=hints",
-	}
+	)
 	if m.incoming || m.state != nil {
 		// -S: what has been received stays paused until Resume says otherwise.
 		out = append(out, "-S", "-incoming", "defer")
@@ -124,12 +128,25 @@ func args(m machine) []string {
 // leastMemory is what QEMU rounds a guest's memory up to.
 const leastMemory = 8 << 10
 
-func memory(m machine) string {
-	bytes := (m.memoryBytes + mebi - 1) / mebi * mebi
-	if m.uneven {
-		bytes += leastMemory
+func memory(m machine) string { return fmt.Sprintf("%dK", (wholeMemory(m)+odd(m))>>10) }
+
+// parts are the guest's CPUs, and of one with a shape its memory.
+func parts(m machine) []string {
+	if m.shape == nil {
+		return []string{"-smp", fmt.Sprint(m.cpus)}
 	}
-	return fmt.Sprintf("%dK", bytes>>10)
+	return tuned.Args(*m.shape, m.layout, wholeMemory(m), odd(m))
+}
+
+// wholeMemory is in whole MiB, as all parts of a guest with a shape are.
+func wholeMemory(m machine) int64 { return (m.memoryBytes + mebi - 1) / mebi * mebi }
+
+// odd is what a guest has more than it needs: see losesPages.
+func odd(m machine) int64 {
+	if m.uneven {
+		return leastMemory
+	}
+	return 0
 }
 
 // firstWhole is the first QEMU that loses no pages.
@@ -162,9 +179,12 @@ const emulatedCPU = "SandyBridge-v1"
 
 // cpuModel leaves out of it what only some versions emulate, and adds the name by
 // which the guest agent knows that it is emulated.
-func cpuModel(accelerator string) string {
-	if accelerator == emulation {
+func cpuModel(m machine) string {
+	if m.accelerator == emulation {
 		return emulatedCPU + ",-x2apic,-tsc-deadline,model-id=QEMU TCG CPU"
+	}
+	if m.shape != nil && m.shape.CPU != "" {
+		return tuned.Model(m.shape.CPU) // what every host has that it may visit
 	}
 	return "host"
 }

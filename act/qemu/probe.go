@@ -151,7 +151,7 @@ func bootProbe(ctx context.Context, binary, kernel, name string, who proc.Accoun
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, "-machine", machineType, "-accel", accelerator(name), "-cpu", cpuModel(name),
+	cmd := exec.CommandContext(ctx, binary, "-machine", machineType, "-accel", accelerator(name), "-cpu", cpuModel(machine{accelerator: name}),
 		"-m", "16", "-no-user-config", "-nodefaults", "-display", "none", "-no-reboot", "-kernel", kernel, "-device", exitPort)
 	cmd.SysProcAttr = who.Attributes()
 	cmd.Dir = "/" // where the account cannot leave a core file

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"pagurus/act/cgroup"
@@ -17,6 +18,7 @@ import (
 	"pagurus/act/guestlink"
 	"pagurus/act/image"
 	"pagurus/act/machine"
+	"pagurus/act/numa"
 	"pagurus/act/overlay"
 	"pagurus/act/qemu"
 	"pagurus/act/qemu/uffd"
@@ -77,6 +79,10 @@ type host struct {
 	images  *image.Store
 	groups  *cgroup.Groups
 	lock    *daemon.Lock
+
+	made   sync.Mutex // guards what follows
+	madeOf *fleet.Topology
+	madeAt time.Time
 }
 
 // openHost gets hold of the host's drivers. A kind of guest that cannot run
@@ -220,6 +226,7 @@ func (h *host) facts() fleet.Facts {
 		Capacity:  fleet.Resources{CPUs: h.machine.CPUs, MemoryBytes: h.flags.memory},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.trouble}, fleet.Container: {Trouble: h.heavy}},
 		Troubles:  h.shares.Troubles(),
+		Topology:  h.topology(),
 	}
 	if h.vm != nil {
 		f.Abilities[fleet.VM] = h.vm.Abilities()
@@ -231,6 +238,23 @@ func (h *host) facts() fleet.Facts {
 		f.Capacity.MemoryBytes = max(0, h.machine.MemoryBytes-memoryReserve)
 	}
 	return f
+}
+
+// topologyStays is how long what the machine is made of is taken to be as it was:
+// only huge pages come and go.
+const topologyStays = 10 * time.Second
+
+// topology is what the machine is made of; nil: it does not say.
+func (h *host) topology() *fleet.Topology {
+	h.made.Lock()
+	defer h.made.Unlock()
+	if time.Since(h.madeAt) > topologyStays {
+		h.madeAt, h.madeOf = time.Now(), nil
+		if t, err := numa.Read("/"); err == nil {
+			h.madeOf = &t
+		}
+	}
+	return h.madeOf
 }
 
 // kept is what a host keeps in its run folder from one agent to the next.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/decide/topology"
 	"pagurus/fleet"
 )
 
@@ -31,6 +32,7 @@ type Source struct {
 	Needs fleet.Abilities // the source's own of the guest's kind
 	Known bool            // Needs is what the source's agent last said
 	Late  bool            // it arrives by post-copy
+	Shape *fleet.Shape    // what the guest sees of itself; nil: what its host shows to all
 }
 
 // Choice is a host that passed every filter.
@@ -155,7 +157,7 @@ func Unfit(v *Survey, h fleet.Host, a Ask) string {
 	if a.Kind == fleet.Container && a.Files != h.Facts.Machine && !able.Files {
 		return "has no way to the job's files, which are on another machine: its kernel has no NFS"
 	}
-	if reason := unfitAlive(able, a); reason != "" {
+	if reason := unfitAlive(h.Facts.Topology, able, a); reason != "" {
 		return reason
 	}
 	if free := v.FreeBytes(h); free < a.Need.MemoryBytes {
@@ -165,7 +167,7 @@ func Unfit(v *Survey, h fleet.Host, a Ask) string {
 }
 
 // unfitAlive says why a running guest could not arrive running.
-func unfitAlive(able fleet.Abilities, a Ask) string {
+func unfitAlive(host *fleet.Topology, able fleet.Abilities, a Ask) string {
 	if a.Alive == nil {
 		return ""
 	}
@@ -183,6 +185,10 @@ func unfitAlive(able fleet.Abilities, a Ask) string {
 		return fmt.Sprintf("%s, where it runs, cannot send a running guest", a.Alive.Host)
 	case from.Accelerator != able.Accelerator:
 		return fmt.Sprintf("runs guests by %s, the guest runs by %s", able.Accelerator, from.Accelerator)
+	case a.Alive.Shape != nil && a.Alive.Shape.CPU != "" && able.Accelerator == fleet.KVM:
+		if host == nil || !topology.Holds(*host, a.Alive.Shape.CPU) {
+			return fmt.Sprintf("has no CPU of level %s, which the guest sees", a.Alive.Shape.CPU)
+		}
 	case from.CPU != "" && able.CPU != "" && from.CPU != able.CPU:
 		return fmt.Sprintf("shows guests the CPU %s, the guest sees %s", able.CPU, from.CPU)
 	}

@@ -59,6 +59,28 @@ func Shape(host fleet.Topology, need fleet.Resources, tune fleet.Tune, taken []i
 	return s
 }
 
+// For gives the shape of a guest of a job that starts on a host; nil: the job is
+// not tuned, or the guest is none that can be. Its CPUs are those that all hosts
+// have, so that no move fails for them.
+func For(hosts map[fleet.HostID]fleet.Host, at fleet.HostID, kind fleet.Kind, spec fleet.JobSpec) *fleet.Shape {
+	if !spec.Tune.On() || kind != fleet.VM {
+		return nil
+	}
+	var all []fleet.Topology
+	for _, h := range hosts {
+		if t := h.Facts.Topology; t != nil {
+			all = append(all, *t)
+		}
+	}
+	var host fleet.Topology
+	if t := hosts[at].Facts.Topology; t != nil {
+		host = *t
+	}
+	s := Shape(host, spec.Need, spec.Tune, nil)
+	s.CPU = Common(all)
+	return &s
+}
+
 // share is a node of the host with the cores of it that a guest may have.
 type share struct {
 	node  int // index into the host's nodes

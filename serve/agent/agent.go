@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/serve/agent/layouts"
 	"pagurus/serve/wire"
 )
 
@@ -90,6 +91,7 @@ type Agent struct {
 	served   *fleet.Wanted  // the one that the shares match
 	serving  bool           // shares are being made to match
 	present  map[fleet.GuestID]presence
+	layouts  layouts.Layouts
 	profiles profiles
 	troubles map[string]string // by what is in trouble
 	works    sync.WaitGroup
