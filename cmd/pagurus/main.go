@@ -22,6 +22,7 @@ import (
 	"pagurus/act/container"
 	"pagurus/act/machine"
 	"pagurus/cmd/pagurus/measuring"
+	"pagurus/cmd/pagurus/tuning"
 	"pagurus/show/cli"
 )
 
@@ -66,7 +67,7 @@ func command(std streams) *cobra.Command {
 		cmd.GroupID = "machine"
 		root.AddCommand(cmd)
 	}
-	root.AddCommand(versionCommand(std), demoCommand(std), measuring.Bench(measuring.Streams{Out: std.out, Err: std.err}))
+	root.AddCommand(versionCommand(std), demoCommand(std), measuring.Bench(measuring.Streams{Out: std.out, Err: std.err}), tuning.Command(std.out))
 	return root
 }
 

@@ -20,7 +20,7 @@ const (
 	far  = 20
 )
 
-// mebi is what memory is divided by among nodes: 2 MiB pages have to fit.
+// mebi is what memory of nodes is a multiple of: the pages of 2 MiB have to fit.
 const mebi = 2 << 20
 
 // Shape gives what a guest shall see that is to run on a host. Taken are CPUs of
@@ -42,7 +42,7 @@ func Shape(host fleet.Topology, need fleet.Resources, tune fleet.Tune, taken []i
 	}
 	left := need.MemoryBytes
 	for i, p := range parts {
-		memory := need.MemoryBytes / int64(need.CPUs) * int64(counts[i]) / mebi * mebi
+		memory := need.MemoryBytes / mebi * int64(counts[i]) / int64(need.CPUs) * mebi
 		if i == len(parts)-1 {
 			memory = left
 		}
@@ -77,7 +77,9 @@ func For(hosts map[fleet.HostID]fleet.Host, at fleet.HostID, kind fleet.Kind, sp
 		host = *t
 	}
 	s := Shape(host, spec.Need, spec.Tune, nil)
-	s.CPU = Common(all)
+	if hosts[at].Facts.Abilities[kind].Accelerator == fleet.KVM {
+		s.CPU = Common(all) // emulated ones are the same everywhere
+	}
 	return &s
 }
 

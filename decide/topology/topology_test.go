@@ -249,6 +249,14 @@ func TestAnyGuestFitsOnAnyHostSomehow(t *testing.T) {
 	})
 }
 
+// Memory is divided so that huge pages fit where they fitted before.
+func TestMemoryIsDividedInWholePages(t *testing.T) {
+	s := Shape(machine(t, "4n10c"), fleet.Resources{CPUs: 12, MemoryBytes: 8 * gib}, hpc, nil)
+	if len(s.Nodes) != 2 || s.Nodes[0].MemoryBytes != 4*gib || s.Nodes[1].MemoryBytes != 4*gib {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestCommonDenominator(t *testing.T) {
 	one, two := machine(t, "1n2c"), machine(t, "2n6c2t")
 	if got := Common([]fleet.Topology{one, two}); got != "x86-64-v2" {
