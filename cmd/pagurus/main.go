@@ -67,7 +67,8 @@ func command(std streams) *cobra.Command {
 		cmd.GroupID = "machine"
 		root.AddCommand(cmd)
 	}
-	root.AddCommand(versionCommand(std), demoCommand(std), measuring.Bench(measuring.Streams{Out: std.out, Err: std.err}), tuning.Command(std.out))
+	measured := measuring.Streams{Out: std.out, Err: std.err}
+	root.AddCommand(versionCommand(std), demoCommand(std), measuring.Bench(measured), measuring.Trace(measured), tuning.Command(std.out))
 	return root
 }
 

@@ -30,6 +30,12 @@ var targets = map[string][]string{
 	place.Native:    nil,
 	place.Contained: {"--kind", string(fleet.Container)},
 	"vm":            {"--kind", string(fleet.VM)},
+	"vm-tuned":      {"--kind", string(fleet.VM), "--tune", "hpc"},
+}
+
+// machines reports whether one of some targets is a virtual machine.
+func machines(targets []string) bool {
+	return slices.ContainsFunc(targets, func(t string) bool { return strings.HasPrefix(t, "vm") })
 }
 
 func targetNames() []string { return slices.Sorted(maps.Keys(targets)) }
@@ -83,6 +89,7 @@ says how the targets stand beside the first of them. Targets are:
   container  guests that are containers
   vm         guests that are virtual machines; where KVM does not work they are
              emulated, and that is never quoted as the cost of virtualization
+  vm-tuned   the same with --tune hpc: they mirror their hosts
 
 It needs a cluster; without one it brings up a lab of two hosts and takes it down
 again. Ctrl-C ends it and keeps what was measured.`,
@@ -248,7 +255,7 @@ func (o *overhead) ability(kind fleet.Kind) (a fleet.Abilities) {
 // programs makes those that are asked for, and what they need in their folder.
 func (o *overhead) programs(ctx context.Context, here string) (all []bench.Program, err error) {
 	size := programs.Normal
-	if slices.Contains(o.targets, "vm") && o.ability(fleet.VM).Accelerator == "tcg" {
+	if machines(o.targets) && o.ability(fleet.VM).Accelerator == "tcg" {
 		o.say("KVM does not work here, so guests that are virtual machines are emulated: everything is measured with less to do")
 		size = programs.Emulated
 	}
@@ -376,6 +383,9 @@ func (o *overhead) settings() map[string]bench.Setting {
 		if flags := targets[t]; flags != nil {
 			can := o.ability(fleet.Kind(flags[1]))
 			s = bench.Setting{Kind: flags[1], Guests: place.Ranks, CPUs: 1, MemoryBytes: bytes, Image: o.image, Accelerator: can.Accelerator, CPU: can.CPU}
+			if len(flags) > 3 {
+				s.Tune = flags[3]
+			}
 		}
 		all[t] = s
 	}
