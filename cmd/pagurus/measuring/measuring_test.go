@@ -2,13 +2,16 @@ package measuring
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"pagurus/fleet"
 	"pagurus/measure/bench"
 	"pagurus/measure/stats"
 )
@@ -138,5 +141,63 @@ func TestACommandMayHaveCommas(t *testing.T) {
 	words, err := o.words()
 	if err != nil || len(words) != 2 || words[1] != "app:./a.out 1,2,hpl" {
 		t.Errorf("%q, %v", words, err)
+	}
+}
+
+func TestNoiseIsMeasuredPrintedAndKept(t *testing.T) {
+	dir := t.TempDir()
+	got, err := typed("bench", "noise", "--for", "50ms", "--report", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"CORE", "LOST", "INTERRUPTED FOR", "× its best", "64 "} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "noise.json")); err != nil || !strings.Contains(string(text), `"predicted"`) {
+		t.Errorf("kept is %.200q, %v", text, err)
+	}
+	for _, bad := range [][]string{{"--cores", "x"}, {"--cores", "8000"}, {"--for", "1ms"}, {"--confidence", "2"}} {
+		if _, err := typed(append([]string{"bench", "noise"}, bad...)...); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}
+
+func TestMovesAreRead(t *testing.T) {
+	begun := time.Unix(1000, 0)
+	m := fleet.Migration{Phase: fleet.Finished, Guest: "j1g0", Entered: []fleet.Entered{{Phase: fleet.Preparing, At: begun}, {Phase: fleet.Finished, At: begun.Add(2 * time.Second)}},
+		Cost: fleet.Progress{Downtime: 30 * time.Millisecond, SentBytes: 3 << 20, Rounds: 4}, Stall: &fleet.Stall{Gap: fleet.Gap{Took: 50 * time.Millisecond}}}
+	read := func(m fleet.Migration) (bench.Result, error) {
+		text, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return readMove(string(text))
+	}
+	got, err := read(m)
+	if err != nil || got.Figures["total_s"] != 2 || got.Figures["down_s"] != 0.03 || got.Figures["stall_s"] != 0.05 || got.Figures["sent_mib"] != 3 || got.Figures["rounds"] != 4 {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, f := range moves().Figures {
+		if _, ok := got.Figures[f.Name]; !ok {
+			t.Errorf("nobody reads %s", f.Name)
+		}
+	}
+	m.Phase, m.Cause = fleet.Aborted, "no room"
+	if _, err := read(m); err == nil || !strings.Contains(err.Error(), "no room") {
+		t.Errorf("an aborted migration: %v", err)
+	}
+	later := m
+	later.ID, later.Entered = "m2", []fleet.Entered{{At: begun.Add(time.Minute)}}
+	other := later
+	other.Guest = "j1g1"
+	s := fleet.Snapshot{Migrations: map[fleet.MigrationID]fleet.Migration{"m1": m, "m2": later, "m3": other}}
+	if got := newest(s, "j1g0"); got.ID != "m2" {
+		t.Errorf("the newest is %+v", got)
+	}
+	if _, err := typed("bench", "migration", "--targets", "native"); err == nil || !strings.Contains(err.Error(), "cannot be moved") {
+		t.Errorf("native: %v", err)
 	}
 }

@@ -22,7 +22,6 @@ import (
 	"pagurus/measure/drive"
 	"pagurus/measure/stats"
 	"pagurus/show/cli"
-	"pagurus/show/view"
 )
 
 // targets are where programs are run, and what `pagurus run` is told there.
@@ -71,7 +70,7 @@ type overhead struct {
 	confidence         float64
 	seed               uint64
 	where              drive.Pagurus
-	export             string
+	here               string // the user's folder
 	hosts              map[fleet.HostID]fleet.Host
 	lab                bool // it is on this machine
 }
@@ -123,41 +122,61 @@ func (o *overhead) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if err := o.check(); err != nil {
 		return fmt.Errorf("%w: see `pagurus bench overhead --help`", err)
 	}
-	if o.where.Program, err = os.Executable(); err != nil {
+	tidy, err := o.prepare(ctx)
+	if err != nil {
 		return err
+	}
+	defer func() { err = errors.Join(err, tidy()) }()
+	all, err := o.programs(ctx)
+	if err != nil {
+		return err
+	}
+	lab := &place.Lab{Pagurus: o.where, Image: o.image, Memory: o.memory, Kinds: targets}
+	if o.withApp() {
+		lab.Export = o.here
+	}
+	if o.lab {
+		lab.On = []string{"host1", "host2"}
+	}
+	return o.measure(ctx, cmd, &bench.Experiment{Place: lab, Spec: bench.Spec{Name: "overhead", Programs: all, Ranks: place.Ranks}})
+}
+
+// prepare makes a folder to run programs in, and sees to it that there is a
+// cluster. Tidy ends what it began.
+func (o *overhead) prepare(ctx context.Context) (tidy func() error, err error) {
+	if o.where.Program, err = os.Executable(); err != nil {
+		return nil, err
 	}
 	here, err := os.Getwd()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if here, err = filepath.EvalSymlinks(here); err != nil {
-		return err
+	if o.here, err = filepath.EvalSymlinks(here); err != nil {
+		return nil, err
 	}
-	if o.where.Dir, err = os.MkdirTemp(o.folder(here), "pagurus-bench-"); err != nil {
-		return fmt.Errorf("making a folder to run programs in: %w", err)
+	if o.where.Dir, err = os.MkdirTemp(o.folder(), "pagurus-bench-"); err != nil {
+		return nil, fmt.Errorf("making a folder to run programs in: %w", err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(o.where.Dir)) }()
-	if err := os.Chmod(o.where.Dir, 0o755); err != nil {
-		return err
+	down := func() error { return nil }
+	tidy = func() error { return errors.Join(down(), os.RemoveAll(o.where.Dir)) }
+	err = os.Chmod(o.where.Dir, 0o755)
+	if err == nil {
+		down, err = o.cluster(ctx, down)
 	}
-	down, err := o.cluster(ctx)
 	if err != nil {
-		return err
+		return nil, errors.Join(err, tidy())
 	}
-	defer func() { err = errors.Join(err, down()) }()
-	all, err := o.programs(ctx, here)
-	if err != nil {
-		return err
-	}
-	return o.measure(ctx, cmd, all)
+	return tidy, nil
 }
+
+// withApp reports whether a command of the user's own is measured.
+func (o *overhead) withApp() bool { return strings.Contains(o.suite, "app:") }
 
 // folder is where programs run: below the user's for a command of their own, so
 // that guests can be shown both.
-func (o *overhead) folder(here string) string {
-	if strings.Contains(o.suite, "app:") {
-		o.export = here
-		return here
+func (o *overhead) folder() string {
+	if o.withApp() {
+		return o.here
 	}
 	return "/var/tmp"
 }
@@ -178,7 +197,7 @@ func (o *overhead) check() error {
 		return fmt.Errorf("--figure: %w", err)
 	}
 	if o.report == "" {
-		o.report = filepath.Join(defaultFolder, "overhead-"+time.Now().Format("20060102-150405"))
+		o.report = filepath.Join(defaultFolder, time.Now().Format("20060102-150405"))
 	}
 	if _, err := os.Stat(filepath.Join(o.report, bench.RecordName)); err == nil {
 		return fmt.Errorf("%s has a record already: name another folder with --report", o.report)
@@ -207,15 +226,16 @@ func (o *overhead) words() (words []string, err error) {
 	return words, nil
 }
 
-// cluster sees to it that there is one, and gives what ends what it began.
-func (o *overhead) cluster(ctx context.Context) (down func() error, err error) {
-	down = func() error { return nil }
+// cluster sees to it that there is one, and gives what ends what it began beside
+// what is to be done in any case, also after an error.
+func (o *overhead) cluster(ctx context.Context, nothing func() error) (down func() error, err error) {
 	_, notLab := o.where.Type(ctx, "lab", "status")
 	s, absent := o.where.Snapshot(ctx)
+	down = nothing
 	if absent != nil {
 		o.say("there is no cluster: bringing up a lab of two hosts")
 		if _, err := o.where.Type(ctx, "lab", "up", "--hosts", "2"); err != nil {
-			return nil, err
+			return nothing, err
 		}
 		down = func() error {
 			_, err := o.where.Type(context.Background(), "lab", "down")
@@ -223,12 +243,12 @@ func (o *overhead) cluster(ctx context.Context) (down func() error, err error) {
 		}
 		notLab = nil
 		if s, err = o.where.Snapshot(ctx); err != nil {
-			return nil, errors.Join(err, down())
+			return down, err
 		}
 	}
 	o.hosts, o.lab = s.Hosts, notLab == nil
 	if !o.lab && slices.Contains(o.targets, place.Native) {
-		return nil, errors.New("the target native is for a lab, whose hosts are on this machine: leave it out, or measure without a cluster")
+		return down, errors.New("the target native is for a lab, whose hosts are on this machine: leave it out, or measure without a cluster")
 	}
 	running := 0
 	for _, j := range s.Jobs {
@@ -237,7 +257,7 @@ func (o *overhead) cluster(ctx context.Context) (down func() error, err error) {
 		}
 	}
 	if running > 0 {
-		o.say("%s under way in the cluster: what they take, the programs do not get", view.Count(running, "job is"))
+		o.say("jobs run in the cluster (%d): what they take, the programs do not get", running)
 	}
 	return down, nil
 }
@@ -253,7 +273,7 @@ func (o *overhead) ability(kind fleet.Kind) (a fleet.Abilities) {
 }
 
 // programs makes those that are asked for, and what they need in their folder.
-func (o *overhead) programs(ctx context.Context, here string) (all []bench.Program, err error) {
+func (o *overhead) programs(ctx context.Context) (all []bench.Program, err error) {
 	size := programs.Normal
 	if machines(o.targets) && o.ability(fleet.VM).Accelerator == "tcg" {
 		o.say("KVM does not work here, so guests that are virtual machines are emulated: everything is measured with less to do")
@@ -268,7 +288,7 @@ func (o *overhead) programs(ctx context.Context, here string) (all []bench.Progr
 		command, isApp := strings.CutPrefix(w, "app:")
 		switch {
 		case isApp:
-			p, err := o.app(here, command)
+			p, err := o.app(command)
 			if err != nil {
 				return nil, err
 			}
@@ -303,7 +323,7 @@ func (o *overhead) programs(ctx context.Context, here string) (all []bench.Progr
 	return all, err
 }
 
-func (o *overhead) app(here, command string) (bench.Program, error) {
+func (o *overhead) app(command string) (bench.Program, error) {
 	sense := stats.Slower
 	if o.more {
 		sense = stats.Faster
@@ -312,26 +332,20 @@ func (o *overhead) app(here, command string) (bench.Program, error) {
 	if o.figure != "" {
 		figure = regexp.MustCompile(o.figure) // check has tried it
 	}
-	return programs.Command(here, command, figure, sense)
+	return programs.Command(o.here, command, figure, sense)
 }
 
-// measure runs the experiment.
-func (o *overhead) measure(ctx context.Context, cmd *cobra.Command, all []bench.Program) error {
+// measure runs an experiment whose place and programs are known.
+func (o *overhead) measure(ctx context.Context, cmd *cobra.Command, e *bench.Experiment) error {
 	file := filepath.Join(o.report, bench.RecordName)
-	lab := &place.Lab{Pagurus: o.where, Image: o.image, Memory: o.memory, Export: o.export, Kinds: targets}
-	if o.lab {
-		lab.On = []string{"host1", "host2"}
-	}
-	e := bench.Experiment{
-		Spec:  bench.Spec{Name: "overhead", Targets: o.targets, Programs: all, Runs: o.runs, Ranks: place.Ranks, Seed: o.seed, Confidence: o.confidence},
-		Place: lab,
-	}
+	e.Spec.Targets, e.Spec.Runs, e.Spec.Seed, e.Spec.Confidence = o.targets, o.runs, o.seed, o.confidence
 	e.Record = bench.Record{Begun: time.Now().UTC(), Machine: bench.Here(), Guests: o.settings()}
 	before := used()
 	e.Keep = func() error {
 		e.Record.Harness = used() - before
 		return e.Record.Write(file)
 	}
+	all := e.Spec.Programs
 	turns := o.runs * len(o.targets) * len(all)
 	e.Say = func(r bench.Run) {
 		o.say("%d of %d: %s on %s, run %d: %s", len(e.Record.Runs), turns, r.Program, r.Target, r.Round+1, outcome(r, all))
