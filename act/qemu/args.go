@@ -135,7 +135,15 @@ func parts(m machine) []string {
 	if m.shape == nil {
 		return []string{"-smp", fmt.Sprint(m.cpus)}
 	}
-	return tuned.Args(*m.shape, m.layout, wholeMemory(m), odd(m))
+	return tuned.Args(*m.shape, m.layout, wholeMemory(m), odd(m), m.tap+1)
+}
+
+// pages are files in huge pages that its memory is to be in.
+func (m machine) pages() ([]*os.File, error) {
+	if m.shape == nil {
+		return nil, nil
+	}
+	return tuned.Reserve(*m.shape, m.layout, wholeMemory(m), odd(m))
 }
 
 // wholeMemory is in whole MiB, as all parts of a guest with a shape are.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -267,13 +268,18 @@ func (d *Driver) spawn(t fleet.Task, m machine) (proc.Process, error) {
 		return proc.Process{}, err
 	}
 	defer tap.Close()
+	pages, err := m.pages()
+	if err != nil {
+		return proc.Process{}, err
+	}
+	defer files.Close(pages)
 	dir := d.dir(m.guest)
 	log, err := os.OpenFile(filepath.Join(dir, ownLog), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return proc.Process{}, err
 	}
 	defer log.Close()
-	return proc.Spawn(d.account, dir, append([]string{d.binary}, args(m)...), log, append([]*os.File{tap}, m.files()...)...)
+	return proc.Spawn(d.account, dir, append([]string{d.binary}, args(m)...), log, slices.Concat([]*os.File{tap}, m.files(), pages)...)
 }
 
 // Stop ends a guest at once and removes every trace of it. A guest that is not

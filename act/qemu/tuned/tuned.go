@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"os"
 	"strconv"
 	"strings"
@@ -21,8 +22,9 @@ import (
 // Args are QEMU's -smp, and what goes with nodes and huge pages. The memory is in
 // all as much as -m says; more is how much that is beyond what the shape says.
 // Both sides of a migration give the same names and sizes; pages and nodes of the
-// host may differ.
-func Args(s fleet.Shape, l fleet.Layout, memoryBytes, more int64) []string {
+// host may differ. First is the number that QEMU has of the first of Reserve's
+// files.
+func Args(s fleet.Shape, l fleet.Layout, memoryBytes, more int64, first int) []string {
 	out := []string{"-smp", fmt.Sprintf("%d,sockets=%d,cores=%d,threads=%d", s.Sockets*s.Cores*s.Threads, s.Sockets, s.Cores, s.Threads)}
 	part := func(i int) fleet.LayoutNode {
 		if i < len(l.Nodes) {
@@ -30,23 +32,24 @@ func Args(s fleet.Shape, l fleet.Layout, memoryBytes, more int64) []string {
 		}
 		return fleet.LayoutNode{}
 	}
-	if len(s.Nodes) == 0 {
-		// Guests of one kind have the same parts wherever they are.
-		return append(out, "-object", memory("node0", memoryBytes+more, part(0)), "-machine", "memory-backend=node0")
+	sizes := sizes(s, memoryBytes, more)
+	for i, bytes := range sizes {
+		out = append(out, "-object", memory(i, bytes, part(i), first))
+		if part(i).PageBytes > 0 {
+			first++
+		}
 	}
-	first := 0
+	if len(s.Nodes) == 0 {
+		return append(out, "-machine", "memory-backend=node0")
+	}
+	cpu := 0
 	for i, n := range s.Nodes {
-		bytes := n.MemoryBytes
-		if i == len(s.Nodes)-1 {
-			bytes += more
-		}
-		id := fmt.Sprintf("node%d", i)
 		cpus := ""
-		for c := first; c < first+n.CPUs; c++ {
-			cpus += fmt.Sprintf(",cpus=%d", c)
+		for range n.CPUs {
+			cpus += fmt.Sprintf(",cpus=%d", cpu)
+			cpu++
 		}
-		first += n.CPUs
-		out = append(out, "-object", memory(id, bytes, part(i)), "-numa", fmt.Sprintf("node,nodeid=%d,memdev=%s%s", i, id, cpus))
+		out = append(out, "-numa", fmt.Sprintf("node,nodeid=%d,memdev=node%d%s", i, i, cpus))
 	}
 	for i, n := range s.Nodes {
 		for j, d := range n.Distances {
@@ -58,14 +61,58 @@ func Args(s fleet.Shape, l fleet.Layout, memoryBytes, more int64) []string {
 	return out
 }
 
+// sizes are those of the guest's memory, by node; one of a guest without nodes.
+func sizes(s fleet.Shape, memoryBytes, more int64) (all []int64) {
+	for _, n := range s.Nodes {
+		all = append(all, n.MemoryBytes)
+	}
+	if len(all) == 0 {
+		all = []int64{memoryBytes}
+	}
+	all[len(all)-1] += more
+	return all
+}
+
+// Reserve makes files in memory of the huge pages that a layout has, in the order
+// of its nodes. QEMU is to inherit them, since it may make no files so large
+// itself; they can be closed here then.
+func Reserve(s fleet.Shape, l fleet.Layout, memoryBytes, more int64) (files []*os.File, err error) {
+	defer func() {
+		if err != nil {
+			for _, f := range files {
+				_ = f.Close()
+			}
+			files = nil
+		}
+	}()
+	for i, bytes := range sizes(s, memoryBytes, more) {
+		if i >= len(l.Nodes) || l.Nodes[i].PageBytes == 0 {
+			continue
+		}
+		page := l.Nodes[i].PageBytes
+		// The kernel wants the size's logarithm among the flags.
+		flags := unix.MFD_CLOEXEC | unix.MFD_HUGETLB | bits.TrailingZeros64(uint64(page))<<unix.MFD_HUGE_SHIFT
+		fd, err := unix.MemfdCreate(fmt.Sprintf("node%d", i), flags)
+		if err != nil {
+			return files, fmt.Errorf("make memory of pages of %d bytes: %w", page, err)
+		}
+		f := os.NewFile(uintptr(fd), fmt.Sprintf("node%d", i))
+		files = append(files, f)
+		if err := f.Truncate((bytes + page - 1) / page * page); err != nil {
+			return files, fmt.Errorf("make memory of pages of %d bytes: %w", page, err)
+		}
+	}
+	return files, nil
+}
+
 // memory is one part of the guest's memory. What is set aside for it is taken at
 // once: a guest that touched a page that is not there would be killed.
-func memory(id string, bytes int64, at fleet.LayoutNode) string {
+func memory(i int, bytes int64, at fleet.LayoutNode, file int) string {
 	kind := "memory-backend-ram"
 	pages := ""
 	if at.PageBytes > 0 {
-		kind = "memory-backend-memfd"
-		pages = fmt.Sprintf(",hugetlb=on,hugetlbsize=%d,prealloc=on", at.PageBytes)
+		kind = "memory-backend-file"
+		pages = fmt.Sprintf(",mem-path=/proc/self/fd/%d,share=on,prealloc=on", file)
 	}
 	nodes := ""
 	for _, n := range at.Hosts {
@@ -74,7 +121,7 @@ func memory(id string, bytes int64, at fleet.LayoutNode) string {
 	if nodes != "" {
 		nodes += ",policy=bind"
 	}
-	return fmt.Sprintf("%s,id=%s,size=%d%s%s", kind, id, bytes, nodes, pages)
+	return fmt.Sprintf("%s,id=node%d,size=%d%s%s", kind, i, bytes, nodes, pages)
 }
 
 // models are QEMU's names for CPUs of each level: qemu64 is the least that all

@@ -22,13 +22,14 @@ func TestWhatQEMUIsTold(t *testing.T) {
 	}}
 	l := fleet.Layout{Nodes: []fleet.LayoutNode{{Hosts: []int{3}, PageBytes: gib}, {Hosts: []int{0, 4}}}}
 	want := "-smp 4,sockets=2,cores=2,threads=1" +
-		" -object memory-backend-memfd,id=node0,size=1073741824,host-nodes=3,policy=bind,hugetlb=on,hugetlbsize=1073741824,prealloc=on -numa node,nodeid=0,memdev=node0,cpus=0,cpus=1" +
-		" -object memory-backend-ram,id=node1,size=1073750016,host-nodes=0,host-nodes=4,policy=bind -numa node,nodeid=1,memdev=node1,cpus=2,cpus=3" +
+		" -object memory-backend-file,id=node0,size=1073741824,host-nodes=3,policy=bind,mem-path=/proc/self/fd/4,share=on,prealloc=on" +
+		" -object memory-backend-ram,id=node1,size=1073750016,host-nodes=0,host-nodes=4,policy=bind" +
+		" -numa node,nodeid=0,memdev=node0,cpus=0,cpus=1 -numa node,nodeid=1,memdev=node1,cpus=2,cpus=3" +
 		" -numa dist,src=0,dst=1,val=21 -numa dist,src=1,dst=0,val=21"
-	if got := strings.Join(Args(s, l, 2*gib, 8192), " "); got != want {
+	if got := strings.Join(Args(s, l, 2*gib, 8192, 4), " "); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
-	plain := strings.Join(Args(fleet.Shape{Sockets: 1, Cores: 1, Threads: 1}, fleet.Layout{}, gib, 0), " ")
+	plain := strings.Join(Args(fleet.Shape{Sockets: 1, Cores: 1, Threads: 1}, fleet.Layout{}, gib, 0, 4), " ")
 	if plain != "-smp 1,sockets=1,cores=1,threads=1 -object memory-backend-ram,id=node0,size=1073741824 -machine memory-backend=node0" {
 		t.Error(plain)
 	}
