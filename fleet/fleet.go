@@ -88,6 +88,7 @@ type Facts struct {
 	MemoryInUse int64                    `json:"memory_in_use_bytes,omitempty"`
 	NoSlices    string                   `json:"no_slices,omitempty"` // why guests' classes have no time slices here, for people
 	Owner       *Owner                   `json:"owner,omitempty"`     // nil: its agent has no sensors
+	Topology    *Topology                `json:"topology,omitempty"`  // nil: its agent does not say
 }
 
 // Abilities says what a driver can do on a host, as data, so that placement
@@ -117,6 +118,7 @@ type GuestFacts struct {
 	LentBytes     int64     `json:"lent_bytes,omitempty"` // of its memory, given back while the host's owner is there
 	Still         bool      `json:"still,omitempty"`      // it is paused because the host's owner is there
 	Obstacles     []string  `json:"obstacles,omitempty"`  // what was last seen to keep it from being moved, for people
+	Layout        *Layout   `json:"layout,omitempty"`     // where its parts are, if it has a shape
 }
 
 // RunState is what the mechanism says of a guest on one host.

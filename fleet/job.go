@@ -42,6 +42,7 @@ type JobSpec struct {
 	Machine string    `json:"machine"`      // where Export is: Facts.Machine of the host to share it from
 	Trace   bool      `json:"trace"`        // preload the MPI tracing library
 	Class   Class     `json:"class,omitempty"`
+	Tune    Tune      `json:"tune,omitzero"` // what its guests mirror of their hosts; only those that are virtual machines
 }
 
 // Class says how much of the CPUs a job's guests get beside others, and for how

@@ -110,6 +110,7 @@ type Task struct {
 	Listen string           `json:"listen,omitempty"` // for Copy: where the target takes in state
 	Limits Limits           `json:"limits"`           // for the orders of a migration; source and target must agree how memory is sent
 	Have   map[string]int64 `json:"have,omitempty"`   // for Run: bytes of each output stream the controller has
+	Layout *Layout          `json:"layout,omitempty"` // for Start and Receive of a guest with a shape; set by the host's agent
 }
 
 // Mode is how a guest's memory goes from one host to the other.

@@ -9,6 +9,7 @@ import (
 	"pagurus/act/qemu/accel"
 	"pagurus/act/qemu/cpu"
 	"pagurus/act/qemu/stream"
+	"pagurus/act/qemu/tuned"
 	"pagurus/fleet"
 )
 
@@ -27,8 +28,10 @@ type machine struct {
 	mac         string
 	tap         int // number of the tap's file descriptor in QEMU
 	incoming    bool
-	warm        bool     // it is going to be a snapshot
-	state       *os.File // the snapshot it starts from, behind the tap; nil: it boots
+	warm        bool         // it is going to be a snapshot
+	state       *os.File     // the snapshot it starts from, behind the tap; nil: it boots
+	shape       *fleet.Shape // nil: CPUs and memory of no particular shape
+	layout      fleet.Layout // of a shape, on this host
 }
 
 // files are what QEMU inherits beside the tap.
@@ -88,27 +91,28 @@ const mebi = 1 << 20
 
 // args is QEMU's command line, program name excluded.
 func args(m machine) []string {
-	out := []string{
+	out := append([]string{
 		"-name", "guest=" + string(m.guest) + ",debug-threads=on",
 		"-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
 		"-machine", machineType,
 		"-accel", cpu.Accelerator(m.accelerator),
-		"-cpu", cpu.Model(m.accelerator),
-		"-smp", fmt.Sprint(m.cpus),
+		"-cpu", cpuModel(m),
+	}, parts(m)...)
+	out = append(out,
 		"-m", memory(m),
 		"-sandbox", sandbox,
 		"-msg", "timestamp=on",
-		"-qmp", "unix:" + monitorSocket + ",server=on,wait=off",
+		"-qmp", "unix:"+monitorSocket+",server=on,wait=off",
 		"-kernel", m.kernel, "-initrd", m.initrd, "-append", appended(m),
-		"-chardev", "file,id=console,path=" + consoleLog,
+		"-chardev", "file,id=console,path="+consoleLog,
 		"-device", "isa-serial,chardev=console",
 		"-blockdev", rootDisk(m.root),
 		"-device", "virtio-blk-pci,drive=root",
 		"-netdev", fmt.Sprintf("tap,id=net,fd=%d", m.tap),
-		"-device", "virtio-net-pci,netdev=net,mac=" + m.mac,
+		"-device", "virtio-net-pci,netdev=net,mac="+m.mac,
 		"-device", "virtio-serial-pci,id=serial",
-		"-chardev", "socket,id=" + linkChardev + ",path=" + linkSocket + ",server=on,wait=off",
-		"-device", "virtserialport,bus=serial.0,chardev=" + linkChardev + ",name=" + linkName,
+		"-chardev", "socket,id="+linkChardev+",path="+linkSocket+",server=on,wait=off",
+		"-device", "virtserialport,bus=serial.0,chardev="+linkChardev+",name="+linkName,
 		"-object", "rng-builtin,id=rng",
 		"-device", "virtio-rng-pci,rng=rng",
 		// By it the guest says, while it is copied, what is free and need not be;
@@ -116,7 +120,7 @@ func args(m machine) []string {
 		// what it needs before a program would have to die.
 		"-object", "iothread,id=hints",
 		"-device", "virtio-balloon-pci,free-page-hint=on,deflate-on-oom=on,iothread=hints",
-	}
+	)
 	if m.incoming || m.state != nil {
 		// -S: what has been received stays paused until Resume says otherwise.
 		out = append(out, "-S", "-incoming", "defer")
@@ -127,12 +131,33 @@ func args(m machine) []string {
 // leastMemory is what QEMU rounds a guest's memory up to.
 const leastMemory = 8 << 10
 
-func memory(m machine) string {
-	bytes := (m.memoryBytes + mebi - 1) / mebi * mebi
-	if m.uneven {
-		bytes += leastMemory
+func memory(m machine) string { return fmt.Sprintf("%dK", (wholeMemory(m)+odd(m))>>10) }
+
+// parts are the guest's CPUs, and of one with a shape its memory.
+func parts(m machine) []string {
+	if m.shape == nil {
+		return []string{"-smp", fmt.Sprint(m.cpus)}
 	}
-	return fmt.Sprintf("%dK", bytes>>10)
+	return tuned.Args(*m.shape, m.layout, wholeMemory(m), odd(m), m.tap+1)
+}
+
+// pages are files in huge pages that its memory is to be in.
+func (m machine) pages() ([]*os.File, error) {
+	if m.shape == nil {
+		return nil, nil
+	}
+	return tuned.Reserve(*m.shape, m.layout, wholeMemory(m), odd(m))
+}
+
+// wholeMemory is in whole MiB, as all parts of a guest with a shape are.
+func wholeMemory(m machine) int64 { return (m.memoryBytes + mebi - 1) / mebi * mebi }
+
+// odd is what a guest has more than it needs: see losesPages.
+func odd(m machine) int64 {
+	if m.uneven {
+		return leastMemory
+	}
+	return 0
 }
 
 // firstWhole is the first QEMU that loses no pages.
@@ -148,6 +173,14 @@ const firstWhole = 9
 // move in three or four breaks the guest, with them none in hundreds.
 func losesPages(a Ability) bool {
 	return a.Accelerator == accel.Emulation && stream.Major(a.Version) < firstWhole
+}
+
+// cpuModel is what the guest is told to have of a processor.
+func cpuModel(m machine) string {
+	if m.accelerator == accel.Hardware && m.shape != nil && m.shape.CPU != "" {
+		return tuned.Model(m.shape.CPU) // what every host has that it may visit
+	}
+	return cpu.Model(m.accelerator)
 }
 
 // seenCPU names what guests see, so that a guest is only moved where it sees

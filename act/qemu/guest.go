@@ -260,7 +260,7 @@ func (g *guest) inspect(ctx context.Context) (fleet.GuestFacts, bool) {
 	if resident > 0 {
 		g.resident = resident
 	}
-	facts := fleet.GuestFacts{Gen: r.Gen, Run: g.seen, ResidentBytes: g.resident, StartedAt: r.StartedAt}
+	facts := fleet.GuestFacts{Gen: r.Gen, Run: g.seen, ResidentBytes: g.resident, StartedAt: r.StartedAt, Layout: r.Layout}
 	if err != nil {
 		// This process is out of files or memory, which says nothing of the
 		// guest: called absent, it would be destroyed.

@@ -26,6 +26,7 @@ type record struct {
 	Late      bool              `json:"late,omitempty"`   // it comes by post-copy
 	Listen    string            `json:"listen,omitempty"`
 	Copy      *copying          `json:"copy,omitempty"` // the last copy this host was the source of
+	Layout    *fleet.Layout     `json:"layout,omitempty"`
 }
 
 // copying is one order to copy a guest away.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"pagurus/act/qemu/files"
 	"pagurus/act/qemu/proc"
 	"pagurus/act/qemu/stream"
+	"pagurus/act/qemu/tuned"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -151,7 +153,7 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, e
 	if err := d.makeFolder(dir); err != nil {
 		return nil, err
 	}
-	r := record{Guest: m.guest, Gen: t.Guest.Gen, StartedAt: time.Now(), Target: m.incoming}
+	r := record{Guest: m.guest, Gen: t.Guest.Gen, StartedAt: time.Now(), Target: m.incoming, Layout: t.Layout}
 	if m.incoming {
 		r.Incoming, r.Late = t.Order.Migration, t.Limits.Mode == fleet.PostCopy
 	}
@@ -183,7 +185,14 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, e
 			return nil, err
 		}
 	}
-	return g, d.greet(ctx, g)
+	if err := d.greet(ctx, g); err != nil || len(m.layout.Pins) == 0 {
+		return g, err
+	}
+	q, err := g.monitor(ctx)
+	if err == nil {
+		err = tuned.Pin(ctx, r.Process.PID, m.layout, q.Do)
+	}
+	return g, err
 }
 
 // greet waits until QEMU answers.
@@ -226,12 +235,15 @@ func (d *Driver) machine(ctx context.Context, t fleet.Task) (m machine, folder s
 	if err != nil {
 		return m, "", err
 	}
-	return machine{
+	if m = (machine{
 		guest: t.Guest.ID, accelerator: d.ability.Accelerator, cpus: need.CPUs, memoryBytes: need.MemoryBytes,
 		uneven: losesPages(d.ability),
 		kernel: filepath.Join(folder, "vmlinuz"), initrd: loaded, root: filepath.Join(folder, "root.img"),
-		mac: t.Job.Subnet.GuestMAC(t.Guest.Index), tap: firstFile,
-	}, folder, nil
+		mac: t.Job.Subnet.GuestMAC(t.Guest.Index), tap: firstFile, shape: t.Guest.Shape,
+	}); t.Layout != nil {
+		m.layout = *t.Layout
+	}
+	return m, folder, nil
 }
 
 // makeFolder makes a guest's folder: QEMU may make files in it, but can touch
@@ -256,13 +268,18 @@ func (d *Driver) spawn(t fleet.Task, m machine) (proc.Process, error) {
 		return proc.Process{}, err
 	}
 	defer tap.Close()
+	pages, err := m.pages()
+	if err != nil {
+		return proc.Process{}, err
+	}
+	defer files.Close(pages)
 	dir := d.dir(m.guest)
 	log, err := os.OpenFile(filepath.Join(dir, ownLog), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return proc.Process{}, err
 	}
 	defer log.Close()
-	return proc.Spawn(d.account, dir, append([]string{d.binary}, args(m)...), log, append([]*os.File{tap}, m.files()...)...)
+	return proc.Spawn(d.account, dir, append([]string{d.binary}, args(m)...), log, slices.Concat([]*os.File{tap}, m.files(), pages)...)
 }
 
 // Stop ends a guest at once and removes every trace of it. A guest that is not

@@ -21,6 +21,8 @@ import (
 
 	"pagurus/act/container"
 	"pagurus/act/machine"
+	"pagurus/cmd/pagurus/measuring"
+	"pagurus/cmd/pagurus/tuning"
 	"pagurus/measure/simulate"
 	"pagurus/show/cli"
 )
@@ -66,7 +68,8 @@ func command(std streams) *cobra.Command {
 		cmd.GroupID = "machine"
 		root.AddCommand(cmd)
 	}
-	root.AddCommand(versionCommand(std), demoCommand(std), simulate.Command(std.out, std.say))
+	measured := measuring.Streams{Out: std.out, Err: std.err}
+	root.AddCommand(versionCommand(std), demoCommand(std), simulate.Command(std.out, std.say), measuring.Bench(measured), measuring.Trace(measured), tuning.Command(std.out))
 	return root
 }
 

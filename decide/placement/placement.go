@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/decide/topology"
 	"pagurus/fleet"
 )
 
@@ -31,6 +32,7 @@ type Source struct {
 	Needs fleet.Abilities // the source's own of the guest's kind
 	Known bool            // Needs is what the source's agent last said
 	Late  bool            // it arrives by post-copy
+	Shape *fleet.Shape    // what the guest sees of itself; nil: what its host shows to all
 }
 
 // Choice is a host that passed every filter.
@@ -169,6 +171,9 @@ func Unfit(v *Survey, h fleet.Host, a Ask) string {
 	if a.Kind == fleet.Container && a.Files != h.Facts.Machine && !able.Files {
 		return "has no way to the job's files, which are on another machine: its kernel has no NFS"
 	}
+	if level := sees(able, a); level != "" && (h.Facts.Topology == nil || !topology.Holds(*h.Facts.Topology, level)) {
+		return fmt.Sprintf("has no CPU of level %s, which the guest sees", level)
+	}
 	if free := v.FreeBytes(h); free < a.Need.MemoryBytes {
 		return fmt.Sprintf("has %s of memory free, %s needed", size(max(free, 0)), size(a.Need.MemoryBytes))
 	}
@@ -212,13 +217,22 @@ func unfitAlive(able fleet.Abilities, a Ask) string {
 		return fmt.Sprintf("%s, where it runs, cannot send a running guest", a.Alive.Host)
 	case from.Accelerator != able.Accelerator:
 		return fmt.Sprintf("runs guests by %s, the guest runs by %s", able.Accelerator, from.Accelerator)
-	case from.CPU != "" && able.CPU != "" && from.CPU != able.CPU:
+	case sees(able, a) == "" && from.CPU != "" && able.CPU != "" && from.CPU != able.CPU:
 		return fmt.Sprintf("shows guests the CPU %s, the guest sees %s", able.CPU, from.CPU)
 	}
 	if lacks := lacking(able.Processor, from.Processor); lacks != "" {
 		return fmt.Sprintf("has a processor without %s, which the guest's programs may use", lacks)
 	}
 	return ""
+}
+
+// sees is the level of CPU that a running guest was told to have, where it is the
+// hardware that runs it; empty: none.
+func sees(able fleet.Abilities, a Ask) string {
+	if a.Alive == nil || !a.Alive.Known || a.Alive.Shape == nil || able.Accelerator != fleet.KVM {
+		return ""
+	}
+	return a.Alive.Shape.CPU
 }
 
 // lacking gives, for people, what of one processor another does not have; empty:

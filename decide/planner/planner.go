@@ -114,7 +114,7 @@ func ask(s fleet.Snapshot, g fleet.Guest) placement.Ask {
 	needs, known := home.Facts.Abilities[g.Kind]
 	return placement.Ask{
 		Need: g.Need, Kind: g.Kind, Files: s.Jobs[g.Job].Spec.Machine,
-		Alive: &placement.Source{Host: g.Home, Needs: needs, Known: known},
+		Alive: &placement.Source{Host: g.Home, Needs: needs, Known: known, Shape: g.Shape},
 	}
 }
 

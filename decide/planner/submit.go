@@ -7,6 +7,7 @@ import (
 	"pagurus/decide/admission"
 	"pagurus/decide/atlas"
 	"pagurus/decide/placement"
+	"pagurus/decide/topology"
 	"pagurus/fleet"
 )
 
@@ -52,6 +53,7 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 		d.guests.put[id] = fleet.Guest{
 			ID: id, Job: j.ID, Index: i, Kind: chosen[i].Kind, State: fleet.GuestStarting, Home: chosen[i].Host, Gen: 1,
 			Since: d.at, Need: spec.Need, Image: j.Digest, Reason: chosen[i].Reason,
+			Shape: topology.For(d.base.Hosts, chosen[i].Host, chosen[i].Kind, spec),
 		}
 	}
 	return fleet.Answer{Job: j.ID}, nil

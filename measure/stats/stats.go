@@ -65,6 +65,43 @@ func Ratio(a, b []float64, confidence float64) (Interval, error) {
 	return Interval{math.Exp(m.Value), math.Exp(m.Low), math.Exp(m.High), confidence, m.Samples}, nil
 }
 
+// RatioOfGroups gives how many times b a is, from samples that are not paired, as
+// the ratio of geometric means with Welch's interval of their logarithms. All
+// samples have to be positive.
+func RatioOfGroups(a, b []float64, confidence float64) (Interval, error) {
+	if len(a) < 2 || len(b) < 2 {
+		return Interval{}, ErrTooFew
+	}
+	var logs [2][]float64
+	for i, group := range [][]float64{a, b} {
+		for _, v := range group {
+			if v <= 0 {
+				return Interval{}, fmt.Errorf("one sample is %g: a ratio needs positive samples", v)
+			}
+			logs[i] = append(logs[i], math.Log(v))
+		}
+	}
+	off, dev, nu := apartBy(logs[0], logs[1])
+	half := 0.0
+	if dev > 0 {
+		half = dev * distuv.StudentsT{Mu: 0, Sigma: 1, Nu: nu}.Quantile(1-(1-confidence)/2)
+	}
+	return Interval{math.Exp(off), math.Exp(off - half), math.Exp(off + half), confidence, min(len(a), len(b))}, nil
+}
+
+// apartBy is how far apart two means are, with the deviation of that and
+// Welch's degrees of freedom; the last is nothing where the deviation is none.
+func apartBy(a, b []float64) (off, dev, nu float64) {
+	meanA, varA := stat.MeanVariance(a, nil)
+	meanB, varB := stat.MeanVariance(b, nil)
+	partA, partB := varA/float64(len(a)), varB/float64(len(b))
+	if whole := partA + partB; whole > 0 {
+		dev = math.Sqrt(whole)
+		nu = whole * whole / (partA*partA/float64(len(a)-1) + partB*partB/float64(len(b)-1))
+	}
+	return meanA - meanB, dev, nu
+}
+
 // Median gives the median with the interval of order statistics, which assumes
 // nothing of the distribution (Conover, Practical Nonparametric Statistics,
 // 3.2): the widest pair of samples that the binomial distribution grants.
@@ -74,10 +111,6 @@ func Median(samples []float64, confidence float64) (Interval, error) {
 		return Interval{}, ErrTooFew
 	}
 	s := slices.Sorted(slices.Values(samples))
-	mid := s[n/2]
-	if n%2 == 0 {
-		mid = (s[n/2-1] + s[n/2]) / 2
-	}
 	b := distuv.Binomial{N: float64(n), P: 0.5}
 	low := 0
 	for low+1 < n/2 && b.CDF(float64(low)) <= (1-confidence)/2 {
@@ -86,7 +119,7 @@ func Median(samples []float64, confidence float64) (Interval, error) {
 	if low > 0 {
 		low--
 	}
-	return Interval{mid, s[low], s[n-1-low], confidence, n}, nil
+	return Interval{middle(s), s[low], s[n-1-low], confidence, n}, nil
 }
 
 // Proportion gives which share of trials were hits, with the interval of

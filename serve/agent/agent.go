@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/serve/agent/layouts"
 	"pagurus/serve/agent/ledger"
 	"pagurus/serve/lookout"
 	"pagurus/serve/wire"
@@ -94,6 +95,7 @@ type Agent struct {
 	served    *fleet.Wanted  // the one that the shares match
 	serving   bool           // shares are being made to match
 	present   map[fleet.GuestID]presence
+	layouts   layouts.Layouts
 	profiles  profiles
 	examined  map[fleet.GuestID]examination
 	examining bool

@@ -86,7 +86,7 @@ func (a *Agent) facts() fleet.Facts {
 		f.MemoryInUse += g.ResidentBytes
 		if s := a.seats[id]; s != nil && s.page.LastGen > g.Gen {
 			// What the driver knows is of when the guest came.
-			g = fleet.GuestFacts{Gen: s.page.LastGen, Run: g.Run, ResidentBytes: g.ResidentBytes, CPUs: g.CPUs, StartedAt: g.StartedAt}
+			g = fleet.GuestFacts{Gen: s.page.LastGen, Run: g.Run, ResidentBytes: g.ResidentBytes, CPUs: g.CPUs, StartedAt: g.StartedAt, Layout: g.Layout}
 		}
 		if s := a.seats[id]; s != nil {
 			g.LentBytes, g.Still = s.yields.Lent, s.yields.Still && g.Run == fleet.Paused
@@ -113,6 +113,20 @@ func (a *Agent) setProgress(w *work, p *fleet.Progress) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w.seat.progress, w.seat.of = p, w.task.Order.Migration
+}
+
+// lay plans where the parts of a guest with a shape are to be on this host.
+func (a *Agent) lay(t fleet.Task) fleet.Task {
+	if t.Guest.Shape == nil {
+		return t
+	}
+	a.mu.Lock()
+	found := map[fleet.GuestID]*fleet.Layout{}
+	for id, p := range a.present {
+		found[id] = p.facts.Layout
+	}
+	a.mu.Unlock()
+	return a.layouts.Plan(t, a.Facts().Topology, found)
 }
 
 // copying tells whether a copy runs on this host.

@@ -251,6 +251,7 @@ func (a *Agent) destroy(ctx context.Context, w *work) (fleet.Report, error) {
 			a.mu.Lock()
 			delete(a.present, w.seat.guest) // not to be swept because of an old look
 			a.mu.Unlock()
+			a.layouts.Forget(w.seat.guest)
 			return fleet.Report{}, nil
 		}
 		wait(ctx, stopPause)
@@ -265,7 +266,7 @@ func (a *Agent) receive(ctx context.Context, w *work) (fleet.Report, error) {
 	}
 	a.hangUp(w.seat)
 	a.deliver(w) // it may have left by the same port before
-	listen, err := w.driver.Receive(ctx, w.task)
+	listen, err := w.driver.Receive(ctx, a.lay(w.task))
 	if err != nil {
 		err = fmt.Errorf("making room for guest %s on %s: %w", w.seat.guest, a.Host, err)
 	} else {

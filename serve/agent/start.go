@@ -30,7 +30,7 @@ func (a *Agent) start(ctx context.Context, w *work) (fleet.Report, error) {
 	if err := a.fetch(ctx, w); err != nil {
 		return fleet.Report{}, err
 	}
-	if err := w.driver.Start(ctx, w.task); err != nil {
+	if err := w.driver.Start(ctx, a.lay(w.task)); err != nil {
 		return fleet.Report{}, fmt.Errorf("starting guest %s on %s: %w", g, a.Host, err)
 	}
 	a.classify(w)

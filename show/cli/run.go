@@ -24,6 +24,7 @@ type runFlags struct {
 	memory               string
 	image, kind, export  string
 	class                string
+	tune                 string
 	on, env              []string
 	detach, verbose      bool
 	trace, noTrace       bool
@@ -72,6 +73,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags.StringVar(&f.image, "image", "openmpi", "image the guests run; 'pagurus image ls' lists them")
 	flags.StringVar(&f.kind, "kind", string(fleet.VM), "kind of guest: vm, container, or auto: a vm where KVM works, else a container, else an emulated vm")
 	flags.StringVar(&f.class, "class", "", "how much of the CPUs the guests get beside others: gold, normal or bronze (default: as much as normal, for as long at a time as the kernel chooses)")
+	flags.StringVar(&f.tune, "tune", "off", "what guests mirror of their hosts: hpc (all), off, or a list of numa, hugepages and pin; 'pagurus tune show HOST' says what they would get")
 	flags.StringSliceVar(&f.on, "on", nil, "start on these hosts only")
 	flags.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
 	flags.StringVar(&f.export, "export", "", "directory the guests see at the same path: the current one (default) or one above it")
@@ -176,6 +178,11 @@ func (f *runFlags) check() error {
 	if f.cpus < 0 {
 		return fmt.Errorf("--cpus %d: a guest has at least 1 CPU", f.cpus)
 	}
+	if tune, err := ParseTune(f.tune); err != nil {
+		return fmt.Errorf("--tune %w", err)
+	} else if tune.On() && f.kind == string(fleet.Container) {
+		return errors.New("--tune is for guests that are virtual machines: containers see the host as it is")
+	}
 	if f.directory, err = workingDirectory(); err != nil {
 		return err
 	}
@@ -247,11 +254,15 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 	if err != nil {
 		return fleet.JobSpec{}, err
 	}
+	tune, err := ParseTune(f.tune)
+	if err != nil {
+		return fleet.JobSpec{}, err
+	}
 	guests, cpus := shape(f, usable(c, on, fleet.Kind(f.kind)))
 	return fleet.JobSpec{
 		Args: args, Env: env, Dir: f.directory, Export: f.exportDir, Machine: machine,
 		Ranks: f.ranks, Guests: guests, Need: fleet.Resources{CPUs: cpus, MemoryBytes: f.memoryBytes},
-		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), On: on, Trace: f.trace && !f.noTrace,
+		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), On: on, Trace: f.trace && !f.noTrace, Tune: tune,
 	}, nil
 }
 

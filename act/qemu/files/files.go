@@ -16,6 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Close closes files that a child has inherited.
+func Close(all []*os.File) {
+	for _, f := range all {
+		_ = f.Close()
+	}
+}
+
 // Tap gives the descriptor of a tap that the overlay has made.
 func Tap(name string) (*os.File, error) {
 	// Asking the tun device for a name nobody made would make one.

@@ -11,10 +11,7 @@ import (
 	"bufio"
 	"context"
 	"embed"
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +21,7 @@ import (
 )
 
 //go:embed programs
-var programs embed.FS
+var sources embed.FS
 
 // Part is one of the things that are measured.
 type Part struct {
@@ -80,7 +77,7 @@ func (l *light) start(ctx context.Context) error {
 
 // compile compiles one of the programs here.
 func (l *light) compile(ctx context.Context, image, name string, compiler ...string) error {
-	source, err := programs.ReadFile("programs/" + name + ".c")
+	source, err := sources.ReadFile("programs/" + name + ".c")
 	if err != nil {
 		return err
 	}
@@ -94,39 +91,6 @@ func (l *light) plain(ctx context.Context) error {
 		return err
 	}
 	return l.compile(ctx, "openmpi", "still", "gcc", "-O2", "-static")
-}
-
-// labRun is where a lab's hosts have what runs.
-const labRun = "/run/pagurus/lab"
-
-// container is a guest of the lab as somebody without Pagurus sees it.
-type container struct {
-	Host    string `json:"-"`
-	Process struct {
-		PID int `json:"pid"`
-	} `json:"process"`
-	Image string `json:"image"` // where it is mounted
-}
-
-// find looks for a guest's container on all hosts.
-func find(guest string) (c container, err error) {
-	files, err := filepath.Glob(filepath.Join(labRun, "*", "containers", guest, "guest.json"))
-	if err != nil || len(files) != 1 {
-		return c, fmt.Errorf("guest %s is a container on %d hosts", guest, len(files))
-	}
-	text, err := os.ReadFile(files[0])
-	if err == nil {
-		err = json.Unmarshal(text, &c)
-	}
-	if err == nil && (c.Process.PID <= 1 || c.Image == "") {
-		err = fmt.Errorf("it names process %d and image %q", c.Process.PID, c.Image)
-	}
-	if err != nil {
-		return c, fmt.Errorf("reading %s: %w", files[0], err)
-	}
-	below, _ := strings.CutPrefix(files[0], labRun+"/")
-	c.Host, _, _ = strings.Cut(below, "/")
-	return c, nil
 }
 
 // gap is a time for which a program stood still, by its own account.

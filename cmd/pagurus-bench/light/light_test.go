@@ -1,16 +1,10 @@
 package light
 
 import (
-	"context"
 	"encoding/json"
-	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
 )
@@ -28,56 +22,12 @@ func TestTheLongestGapAfterAMomentCounts(t *testing.T) {
 	}
 }
 
-func TestReadHPCC(t *testing.T) {
-	got, err := readHPCC("Begin\nHPL_time=1.25\nStarSTREAM_Copy=9\nSuccess=1\n")
-	if err != nil || got["hpl_s"] != 1.25 {
+func TestReadJacobi(t *testing.T) {
+	if got, err := readJacobi("hello\nSECONDS 2.5 change 1e-3\n"); err != nil || got.Figures["solver_s"] != 2.5 {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, bad := range []string{"", "HPL_time=1\nSuccess=0\n", "HPL_time=0\nSuccess=1\n"} {
-		if _, err := readHPCC(bad); err == nil {
-			t.Errorf("%q is a good end", bad)
-		}
-	}
-}
-
-func TestReadNetPIPE(t *testing.T) {
-	const text = "       1 0.500 0.0000125\n    1024 900.5 0.00001\n 4096 800 0.0002\n"
-	if got, err := readLatency(text); err != nil || got["latency_s"] != 0.0000125 {
-		t.Errorf("%v, %v", got, err)
-	}
-	if got, err := readBandwidth(text); err != nil || math.Abs(got["bandwidth"]-900.5e6) > 1 {
-		t.Errorf("%v, %v", got, err)
-	}
-	for _, bad := range []string{"", "one two three\n", "1 0 0\n"} {
-		_, err1 := readLatency(bad)
-		_, err2 := readBandwidth(bad)
-		if err1 == nil || err2 == nil {
-			t.Errorf("%q is a measurement", bad)
-		}
-	}
-}
-
-func TestReadStreamAndJacobi(t *testing.T) {
-	if got, err := readJacobi("hello\nSECONDS 2.5 change 1e-3\n"); err != nil || got["solver_s"] != 2.5 {
-		t.Errorf("%v, %v", got, err)
-	}
-	if got, err := readStream("TRIAD 2e9 sum 1\n"); err != nil || got["stream_s"] != 0.5 {
-		t.Errorf("%v, %v", got, err)
-	}
-	for _, bad := range []string{"aborted\n", "SECONDS 0\nTRIAD 0\n", "SECONDS soon\nTRIAD many\n"} {
-		_, err1 := readJacobi(bad)
-		_, err2 := readStream(bad)
-		if err1 == nil || err2 == nil {
-			t.Errorf("%q is a time", bad)
-		}
-	}
-}
-
-// HPL takes its parameters line by line: all that it reads have to be there.
-func TestHPCCInputHasAllLines(t *testing.T) {
-	lines := strings.Split(strings.TrimRight(hpccInput(1234), "\n"), "\n")
-	if len(lines) != 36 || !strings.HasPrefix(lines[5], "1234 ") {
-		t.Errorf("%d lines, the matrix has %q", len(lines), lines[5])
+	if _, err := readJacobi("aborted\n"); err == nil {
+		t.Error("nothing is a time")
 	}
 }
 
@@ -92,35 +42,6 @@ func TestRuncIsToldOfTheSameProgram(t *testing.T) {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%s lacks %s", text, want)
 		}
-	}
-}
-
-func TestAPipeTellsWhoListens(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "go")
-	if err := os.WriteFile(path, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := fifo(path); err != nil { // in place of what is there
-		t.Fatal(err)
-	}
-	heard := make(chan string)
-	go func() {
-		text, _ := os.ReadFile(path)
-		heard <- string(text)
-	}()
-	if err := tell(t.Context(), path); err != nil {
-		t.Fatal(err)
-	}
-	if got := <-heard; got != "go\n" {
-		t.Errorf("heard %q", got)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	stop()
-	if err := tell(ctx, path); err == nil {
-		t.Error("nobody listened")
-	}
-	if err := tell(t.Context(), filepath.Join(t.TempDir(), "none")); err == nil || err == unix.ENXIO {
-		t.Errorf("no pipe: %v", err)
 	}
 }
 

@@ -7,6 +7,7 @@
 // "STEPS PASSES WRONG", "round" does so once it has been round all of its memory,
 // at once and beside its usual pace, "dirty MIB" sets the MiB dirtied a second,
 // "shout KIB" fills the console, "net" gives the guest's first hardware address,
+// "shape" its nodes with their CPUs and distances and its sockets,
 // "disk" the first bytes of its disk, "read" reads all of it, so that it is in
 // the page cache, "drop" empties that, "exit" ends the guest.
 //
@@ -163,6 +164,8 @@ func do(what, value string) string {
 			text, _ = os.ReadFile(macs[0])
 		}
 		return string(bytes.TrimSpace(text))
+	case "shape":
+		return shape()
 	case "disk":
 		head := make([]byte, 8)
 		disk, err := os.Open("/dev/vda")
@@ -257,4 +260,22 @@ func (m *memory) step() {
 		m.pass++
 		passes.Add(1)
 	}
+}
+
+// shape says what the kernel sees of the guest's processors and memory.
+func shape() string {
+	var said []string
+	text := func(path string) string {
+		b, _ := os.ReadFile(path)
+		return strings.Join(strings.Fields(string(b)), "-")
+	}
+	nodes, _ := filepath.Glob("/sys/devices/system/node/node[0-9]*")
+	for _, n := range nodes {
+		said = append(said, fmt.Sprintf("%s:%s:%s", filepath.Base(n), text(n+"/cpulist"), text(n+"/distance")))
+	}
+	cpus, _ := filepath.Glob("/sys/devices/system/cpu/cpu[0-9]*/topology")
+	for _, c := range cpus {
+		said = append(said, fmt.Sprintf("%s:%s:%s", filepath.Base(filepath.Dir(c)), text(c+"/physical_package_id"), text(c+"/thread_siblings_list")))
+	}
+	return strings.Join(said, " ")
 }

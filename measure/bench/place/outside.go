@@ -1,4 +1,4 @@
-package light
+package place
 
 import (
 	"bufio"
@@ -14,13 +14,14 @@ import (
 	"strings"
 
 	"pagurus/fleet"
+	"pagurus/measure/bench"
 )
 
 // natively runs a program as two native processes: in the networks of a job's two
 // containers, with the root of their image, and started by the image's mpirun as
 // the containers' own is. There is nothing else of a container about them.
-func (l *light) natively(ctx context.Context, job string, b benchmark) (err error) {
-	var at [ranks]*outside
+func (l *Lab) natively(ctx context.Context, job string, p bench.Program) (err error) {
+	var at [Ranks]*outside
 	defer func() {
 		for _, o := range at {
 			if o != nil {
@@ -30,7 +31,7 @@ func (l *light) natively(ctx context.Context, job string, b benchmark) (err erro
 	}()
 	var env []string
 	for r := range at {
-		c, err := find(fmt.Sprintf("%sg%d", job, r))
+		c, err := Find(fmt.Sprintf("%sg%d", job, r))
 		if err != nil {
 			return err
 		}
@@ -63,7 +64,7 @@ func (l *light) natively(ctx context.Context, job string, b benchmark) (err erro
 	env = append(env,
 		"PRTE_MCA_plm_ssh_agent="+filepath.Join(l.Dir, "native-rsh"), "PRTE_MCA_prte_default_hostfile="+filepath.Join(l.Dir, "native-hosts"))
 	args := append(at[0].enter(), "env", "-i", "-C", l.Dir)
-	args = append(append(args, env...), "mpirun", "-n", strconv.Itoa(ranks), "sh", "-c", "exec "+b.command+" >output.$OMPI_COMM_WORLD_RANK 2>&1")
+	args = append(append(args, env...), "mpirun", "-n", strconv.Itoa(Ranks), "sh", "-c", "exec "+p.Command+" >output.$OMPI_COMM_WORLD_RANK 2>&1")
 	var said bytes.Buffer
 	c := exec.CommandContext(ctx, args[0], args[1:]...)
 	c.Stdout, c.Stderr = &said, &said
@@ -79,21 +80,21 @@ type outside struct{ holder *exec.Cmd }
 
 // outsideScript makes such a place and stays in it. What it mounts, nobody else
 // sees.
-const outsideScript = `image=$1 name=$2 dir=$3 root=$3/native-root
+const outsideScript = `image=$1 name=$2 dir=$3 export=$4 root=$3/native-root
 hostname "$name"
 mkdir -p "$root"
 mount --bind "$image" "$root"
 for at in proc sys dev; do mount --rbind /$at "$root/$at"; done
 for at in tmp run var/tmp; do mount -t tmpfs tmpfs "$root/$at"; done
-mkdir -p "$root$dir"
-mount --bind "$dir" "$root$dir"
+mkdir -p "$root$export"
+mount --bind "$export" "$root$export"
 echo ready
 exec chroot "$root" sleep infinity`
 
 // goOutside makes a place beside a container.
-func (l *light) goOutside(ctx context.Context, c container, name string) (*outside, error) {
+func (l *Lab) goOutside(ctx context.Context, c Container, name string) (*outside, error) {
 	holder := exec.CommandContext(ctx, "nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", c.Process.PID),
-		"unshare", "--mount", "--uts", "sh", "-ec", outsideScript, "sh", c.Image, name, l.Dir)
+		"unshare", "--mount", "--uts", "sh", "-ec", outsideScript, "sh", c.Image, name, l.Dir, l.exported())
 	var why bytes.Buffer
 	holder.Stderr = &why
 	out, err := holder.StdoutPipe()
@@ -123,7 +124,7 @@ func (o *outside) end() {
 
 // settings are those of the container's own mpirun: the same variables, so that
 // both sides use MPI alike.
-func settings(c container) ([]string, error) {
+func settings(c Container) ([]string, error) {
 	network, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", c.Process.PID))
 	if err != nil {
 		return nil, err

@@ -1,0 +1,95 @@
+package tuned
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+)
+
+func TestWhatQEMUIsTold(t *testing.T) {
+	const gib = 1 << 30
+	s := fleet.Shape{Sockets: 2, Cores: 2, Threads: 1, Nodes: []fleet.ShapeNode{
+		{CPUs: 2, MemoryBytes: gib, Distances: []int{10, 21}}, {CPUs: 2, MemoryBytes: gib, Distances: []int{21, 10}},
+	}}
+	l := fleet.Layout{Nodes: []fleet.LayoutNode{{Hosts: []int{3}, PageBytes: gib}, {Hosts: []int{0, 4}}}}
+	want := "-smp 4,sockets=2,cores=2,threads=1" +
+		" -object memory-backend-file,id=node0,size=1073741824,host-nodes=3,policy=bind,mem-path=/proc/self/fd/4,share=on,prealloc=on" +
+		" -object memory-backend-ram,id=node1,size=1073750016,host-nodes=0,host-nodes=4,policy=bind" +
+		" -numa node,nodeid=0,memdev=node0,cpus=0,cpus=1 -numa node,nodeid=1,memdev=node1,cpus=2,cpus=3" +
+		" -numa dist,src=0,dst=1,val=21 -numa dist,src=1,dst=0,val=21"
+	if got := strings.Join(Args(s, l, 2*gib, 8192, 4), " "); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	plain := strings.Join(Args(fleet.Shape{Sockets: 1, Cores: 1, Threads: 1}, fleet.Layout{}, gib, 0, 4), " ")
+	if plain != "-smp 1,sockets=1,cores=1,threads=1 -object memory-backend-ram,id=node0,size=1073741824 -machine memory-backend=node0" {
+		t.Error(plain)
+	}
+}
+
+// A thread of the test stands for a guest's CPU.
+func TestThreadsAreKeptWhereTheyShallBe(t *testing.T) {
+	ready, done := make(chan int), make(chan struct{})
+	defer close(done)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with its affinity
+		ready <- unix.Gettid()
+		<-done
+	}()
+	thread := <-ready
+	var mine unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &mine); err != nil {
+		t.Fatal(err)
+	}
+	last := 0
+	for c := range 1024 {
+		if mine.IsSet(c) {
+			last = c
+		}
+	}
+	ask := func(_ context.Context, command string, _, out any) error {
+		if command != "query-cpus-fast" {
+			return errors.New(command)
+		}
+		text, _ := json.Marshal([]map[string]int{{"cpu-index": 0, "thread-id": thread}})
+		return json.Unmarshal(text, out)
+	}
+	if err := Pin(t.Context(), os.Getpid(), fleet.Layout{Pins: [][]int{{last}}}, ask); err != nil {
+		t.Fatal(err)
+	}
+	var got unix.CPUSet
+	if err := unix.SchedGetaffinity(thread, &got); err != nil || got.Count() != 1 || !got.IsSet(last) {
+		t.Errorf("it runs on %v, %v", got, err)
+	}
+	if err := unix.SchedGetaffinity(0, &got); err != nil || got != mine {
+		t.Errorf("another runs on %v, %v", got, err)
+	}
+	if err := Pin(t.Context(), os.Getpid(), fleet.Layout{Pins: [][]int{{1000}}}, ask); err == nil {
+		t.Error("it was pinned to a CPU that is not there")
+	}
+	if err := Pin(t.Context(), os.Getpid(), fleet.Layout{}, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLevelsHaveModels(t *testing.T) {
+	before := ""
+	for _, level := range []string{"x86-64-v1", "x86-64-v2", "x86-64-v3", "x86-64-v4"} {
+		m := Model(level)
+		if !strings.HasPrefix(m, before) || m == before || slices.Contains([]string{"", "host"}, m) {
+			t.Errorf("%s is %q", level, m)
+		}
+		before = m
+	}
+	if Model("") != "" {
+		t.Error("no level has a model")
+	}
+}

@@ -1,0 +1,131 @@
+package qemu_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pagurus/act/qemu"
+	"pagurus/fleet"
+	"pagurus/serve/agent/drivertest"
+)
+
+// hugeBytes is the size of pages that every x86-64 has.
+const hugeBytes = 2 << 20
+
+// setAside sets huge pages aside on this machine for the test; false: its kernel
+// has no room for them.
+func setAside(t *testing.T, pages int) bool {
+	t.Helper()
+	const file = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Logf("this kernel has no huge pages: %v", err)
+		return false
+	}
+	t.Cleanup(func() { _ = os.WriteFile(file, before, 0o644) })
+	if err := os.WriteFile(file, []byte(fmt.Sprint(pages)), 0o644); err != nil {
+		t.Logf("no huge pages are set aside: %v", err)
+		return false
+	}
+	var got int
+	text, _ := os.ReadFile(file)
+	if fmt.Sscan(string(text), &got); got < pages {
+		t.Logf("%d of %d huge pages are set aside", got, pages)
+		return false
+	}
+	return true
+}
+
+// TestTunedGuestKeepsItsShape: a guest with two nodes sees them from inside, and
+// still does where it went, although its memory is in other pages there and its
+// CPUs are kept elsewhere. It was started on a host with as many nodes as it has;
+// here there may be one.
+func TestTunedGuestKeepsItsShape(t *testing.T) {
+	w := newWorld(t)
+	tk := task("j1g0")
+	tk.Guest.Need = fleet.Resources{CPUs: 4, MemoryBytes: 256 << 20}
+	tk.Guest.Shape = &fleet.Shape{Sockets: 2, Cores: 2, Threads: 1, Nodes: []fleet.ShapeNode{
+		{CPUs: 2, MemoryBytes: 128 << 20, Distances: []int{10, 21}}, {CPUs: 2, MemoryBytes: 128 << 20, Distances: []int{21, 10}},
+	}}
+	bound := []fleet.LayoutNode{{Hosts: []int{0}}, {Hosts: []int{0}}}
+	layouts := [2]fleet.Layout{
+		{Nodes: bound, Pins: [][]int{{0}, {0}, {0}, {0}}},
+		{Nodes: []fleet.LayoutNode{{}, {}}},
+	}
+	if setAside(t, (256<<20)/hugeBytes+8) {
+		layouts[1].Nodes = []fleet.LayoutNode{{PageBytes: hugeBytes}, {Hosts: []int{0}, PageBytes: hugeBytes}}
+	}
+	const want = "node0:0-1:10-21 node1:2-3:21-10 cpu0:0:0 cpu1:0:1 cpu2:1:2 cpu3:1:3"
+	var hosts [2]*qemu.Driver
+	for i := range hosts {
+		hosts[i] = w.open(t, i)
+		defer hosts[i].Close()
+		defer hosts[i].Stop(context.Background(), tk.Guest.ID)
+	}
+	tk.Layout = &layouts[0]
+	if err := hosts[0].Start(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		at, to := hosts[i%2], hosts[(i+1)%2]
+		if got, err := drivertest.Ask(t.Context(), at, tk.Guest.ID, "shape"); err != nil || got != want {
+			t.Fatalf("after %d moves it sees %q, want %q: %v", i, got, want, err)
+		}
+		drivertest.Healthy(t, at, tk.Guest.ID)
+		facts, err := at.Inspect(t.Context())
+		if err != nil || !reflect.DeepEqual(facts[tk.Guest.ID].Layout, &layouts[i%2]) {
+			t.Errorf("it is said to be at %+v, %v", facts[tk.Guest.ID].Layout, err)
+		}
+		if pid := w.process(t, i%2, tk.Guest.ID); i%2 == 0 {
+			pinned(t, pid, 4, "0")
+		} else if layouts[1].Nodes[0].PageBytes > 0 {
+			inHugePages(t, pid)
+		}
+		if i == 2 {
+			break
+		}
+		tk.Order.Migration, tk.Layout = fleet.MigrationID(fmt.Sprintf("m%d", i)), &layouts[(i+1)%2]
+		w.move(t, tk, at, to)
+	}
+}
+
+// pinned checks that so many threads of QEMU, the guest's CPUs, are kept on CPUs
+// of the host.
+func pinned(t *testing.T, pid, threads int, cpus string) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil || !strings.HasPrefix(string(text), "Name:\tCPU ") {
+			continue
+		}
+		found++
+		if !strings.Contains(string(text), "\nCpus_allowed_list:\t"+cpus+"\n") {
+			t.Errorf("a CPU of the guest is not kept on %s: %s", cpus, text)
+		}
+	}
+	if found != threads {
+		t.Errorf("%d threads are the guest's CPUs, want %d", found, threads)
+	}
+}
+
+// inHugePages checks that a QEMU's memory is in pages set aside.
+func inHugePages(t *testing.T, pid int) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "HugetlbPages:\t  262144 kB") {
+		t.Errorf("its memory is not in huge pages: %s", text)
+	}
+}

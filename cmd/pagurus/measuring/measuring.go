@@ -1,0 +1,156 @@
+// Package measuring has the commands that measure: `pagurus bench`. What is
+// measured and how is package bench's; here are flags, and what is printed.
+//
+// It uses the cluster as a person would, by the binary. Its tests are of
+// command lines and of what is printed.
+package measuring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/measure/bench"
+	"pagurus/show/cli"
+	"pagurus/show/view"
+)
+
+// Streams are where the commands write.
+type Streams struct{ Out, Err io.Writer }
+
+func (s Streams) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(s.Err, "pagurus: "+format+"\n", args...)
+}
+
+// defaultFolder is where records go, a folder each.
+const defaultFolder = "bench"
+
+// Bench gives the command `pagurus bench`.
+func Bench(std Streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure what programs lose in guests, and compare measurements",
+		Long: `Bench measures real programs in guests and beside them, in turn, and keeps a
+record of every raw sample. docs/measuring.md says what may be concluded.`,
+		Example: `  pagurus bench ls
+  sudo pagurus bench overhead --targets native,container --suite hpl,stream,netpipe
+  sudo pagurus bench migration --targets container,vm
+  pagurus bench noise
+  pagurus bench compare bench/monday bench/tuesday`,
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(lsCommand(std), overheadCommand(std), migrationCommand(std), noiseCommand(std), compareCommand(std))
+	return cmd
+}
+
+func lsCommand(std Streams) *cobra.Command {
+	in := defaultFolder
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Short:   "List what can be measured, and the records there are",
+		Example: "  pagurus bench ls\n  pagurus bench ls --in /srv/records",
+		Args:    cli.NoArguments,
+		RunE: func(*cobra.Command, []string) error {
+			table := view.Table{Columns: []string{"SUITE", "WHAT"}}
+			for _, part := range suite() {
+				table.Rows = append(table.Rows, []string{part.name, part.says})
+			}
+			records, err := recordTable(in)
+			if err == nil {
+				_, err = fmt.Fprintf(std.Out, "%s\nTargets: %s\n\n%s", table.Text(), strings.Join(targetNames(), ", "), records.Text())
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&in, "in", in, "folder of the records")
+	return cmd
+}
+
+// recordTable lists the records in the folders of a folder, the newest first.
+func recordTable(in string) (view.Table, error) {
+	table := view.Table{Columns: []string{"RECORD", "BEGUN", "COMMIT", "TARGETS", "PROGRAMS", "RUNS"}, Empty: "There are no records in " + in + "."}
+	files, err := filepath.Glob(filepath.Join(in, "*", bench.RecordName))
+	if err != nil {
+		return table, err
+	}
+	type found struct {
+		at time.Time
+		of []string
+	}
+	var all []found
+	for _, f := range files {
+		r, err := bench.Load(f)
+		if err != nil {
+			table.Notes = append(table.Notes, err.Error())
+			continue
+		}
+		var names []string
+		for _, p := range r.Spec.Programs {
+			names = append(names, p.Name)
+		}
+		runs := strconv.Itoa(r.Spec.Runs)
+		if !r.Complete {
+			runs += ", cut off"
+		}
+		all = append(all, found{r.Begun, []string{filepath.Dir(f), r.Begun.Format("2006-01-02 15:04"), r.Machine.Commit, strings.Join(r.Spec.Targets, ","), strings.Join(names, ","), runs}})
+	}
+	slices.SortFunc(all, func(a, b found) int { return b.at.Compare(a.at) })
+	for _, f := range all {
+		table.Rows = append(table.Rows, f.of)
+	}
+	return table, nil
+}
+
+func compareCommand(std Streams) *cobra.Command {
+	in := defaultFolder
+	cmd := &cobra.Command{
+		Use:   "compare A B",
+		Short: "Hold two records against each other",
+		Long: `Compare says of every figure that two records share how the second stands
+beside the first. A record is a file, its folder, or the commit it was made of.
+Runs of two records were not taken in turn: a machine that has changed between
+them is part of what is compared, and what is known to differ is said.`,
+		Example: "  pagurus bench compare bench/monday bench/tuesday\n  pagurus bench compare 1a2b3c4 5d6e7f8 --json",
+		Args:    cli.Exactly(2, "two records"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := bench.Find(args[0], in)
+			if err != nil {
+				return err
+			}
+			b, err := bench.Find(args[1], in)
+			if err != nil {
+				return err
+			}
+			return std.print(cmd, bench.Compare(a, b))
+		},
+	}
+	cmd.Flags().StringVar(&in, "in", in, "folder of the records, where commits are looked for")
+	return cmd
+}
+
+// untilSignal gives a context that ends when this process is told to.
+func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}
+
+const exitInterrupted = 130
+
+// ended gives what to exit with after a bench that ended with err.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return cli.Exit{Code: exitInterrupted, Err: errors.New("it was called off: what was measured before is kept")}
+	}
+	return err
+}

@@ -1,0 +1,203 @@
+package measuring
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/fleet"
+	"pagurus/measure/bench"
+	"pagurus/measure/stats"
+)
+
+// record is one of two targets, of which one run failed.
+func record() *bench.Record {
+	r := &bench.Record{
+		Complete: true, Machine: bench.Machine{Commit: "abcd123", CPUs: 2},
+		Spec: bench.Spec{
+			Name: "overhead", Targets: []string{"native", "container"}, Runs: 4, Confidence: 0.97,
+			Programs: []bench.Program{{Name: "netpipe", Figures: []bench.Figure{{Name: "latency_s", Says: "latency", Unit: "s", Sense: stats.Slower}}}},
+		},
+	}
+	for i, v := range []float64{20e-6, 21e-6, 20.5e-6, 20.2e-6} {
+		for _, t := range r.Spec.Targets {
+			run := bench.Run{Round: i, Program: "netpipe", Target: t, Figures: map[string]float64{"latency_s": v}}
+			if t == "container" {
+				run.Figures["latency_s"] *= 1.05 + float64(i)/1000
+			}
+			if t == "container" && i == 3 {
+				run.Figures, run.Failure = nil, "it printed nothing"
+			}
+			r.Runs = append(r.Runs, run)
+		}
+	}
+	return r
+}
+
+// typed runs a command line.
+func typed(args ...string) (string, error) {
+	var out bytes.Buffer
+	root := &cobra.Command{Use: "pagurus", SilenceUsage: true, SilenceErrors: true}
+	root.PersistentFlags().Bool("json", false, "")
+	root.AddCommand(Bench(Streams{&out, &out}))
+	root.SetArgs(args)
+	root.SetOut(&out)
+	err := root.Execute()
+	return out.String(), err
+}
+
+func TestWhatARecordSaysIsPrinted(t *testing.T) {
+	got := text(record().Summarise())
+	for _, want := range []string{
+		"netpipe  latency  container  3     21.57 µs",
+		"container, latency: container is 5.1 % slower than native (97 %: 4.8 to 5.4 %), 3 runs each; p = 0.25",
+		"! latency on container: too few runs: 3",
+		"! netpipe on container, run 4: it printed nothing",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in:\n%s", want, got)
+		}
+	}
+}
+
+func TestAmounts(t *testing.T) {
+	for want, of := range map[string]struct {
+		v    float64
+		unit string
+	}{"21 µs": {21e-6, "s"}, "940 Mbit/s": {940e6, "bit/s"}, "1234 s": {1234, "s"}, "0.02 GUP/s": {0.02, "GUP/s"}, "7": {7, ""}, "0 s": {0, "s"}, "2e+04 Gbit/s": {2e13, "bit/s"}} {
+		if got := amount(of.v, of.unit); got != want {
+			t.Errorf("%g is %q, want %q", of.v, got, want)
+		}
+	}
+}
+
+func TestRecordsAreListedAndCompared(t *testing.T) {
+	in := t.TempDir()
+	for _, name := range []string{"monday", "tuesday"} {
+		if err := record().Write(filepath.Join(in, name, bench.RecordName)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(in, "broken"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(in, "broken", bench.RecordName), []byte(`{"version":99}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got, err := typed("bench", "ls", "--in", in)
+	if err != nil || !strings.Contains(got, "monday") || !strings.Contains(got, "newer Pagurus") || !strings.Contains(got, "randomaccess") {
+		t.Errorf("%v\n%s", err, got)
+	}
+	got, err = typed("bench", "compare", filepath.Join(in, "monday"), filepath.Join(in, "tuesday", bench.RecordName))
+	if err != nil || !strings.Contains(got, "cannot be told apart") {
+		t.Errorf("%v\n%s", err, got)
+	}
+	if got, err = typed("bench", "compare", "monday", "nowhere", "--in", in); err == nil {
+		t.Errorf("nothing was compared: %s", got)
+	}
+}
+
+func TestEverySampleIsInTheCSV(t *testing.T) {
+	text, err := samplesCSV(record())
+	if err != nil || strings.Count(string(text), "\n") != 9 || !strings.Contains(string(text), "netpipe,container,4,0001-01-01T00:00:00Z,0,,,,it printed nothing") {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// What makes no sense is refused before anything is started.
+func TestWhatMakesNoSenseIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := record().Write(filepath.Join(dir, bench.RecordName)); err != nil {
+		t.Fatal(err)
+	}
+	for says, args := range map[string][]string{
+		"no target":    {"--targets", "moon"},
+		"has no":       {"--suite", "hpl,linpack"},
+		"needs --npb":  {"--suite", "npb"},
+		"at least 2":   {"--runs", "1"},
+		"--mem":        {"--mem", "much"},
+		"--figure":     {"--figure", "("},
+		"confidence":   {"--confidence", "97"},
+		"already":      {"--report", dir},
+		"named twice":  {"--targets", "vm,vm"},
+		"no program":   {"--suite", ""},
+		"unknown flag": {"--nonsense"},
+	} {
+		got, err := typed(append([]string{"bench", "overhead"}, args...)...)
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v\n%s", args, err, got)
+		}
+	}
+}
+
+func TestACommandMayHaveCommas(t *testing.T) {
+	o := overhead{suite: "stream,app:./a.out 1,2,hpl"}
+	words, err := o.words()
+	if err != nil || len(words) != 2 || words[1] != "app:./a.out 1,2,hpl" {
+		t.Errorf("%q, %v", words, err)
+	}
+}
+
+func TestNoiseIsMeasuredPrintedAndKept(t *testing.T) {
+	dir := t.TempDir()
+	got, err := typed("bench", "noise", "--for", "50ms", "--report", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"CORE", "LOST", "INTERRUPTED FOR", "× its best", "64 "} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "noise.json")); err != nil || !strings.Contains(string(text), `"predicted"`) {
+		t.Errorf("kept is %.200q, %v", text, err)
+	}
+	for _, bad := range [][]string{{"--cores", "x"}, {"--cores", "8000"}, {"--for", "1ms"}, {"--confidence", "2"}} {
+		if _, err := typed(append([]string{"bench", "noise"}, bad...)...); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}
+
+func TestMovesAreRead(t *testing.T) {
+	begun := time.Unix(1000, 0)
+	m := fleet.Migration{Phase: fleet.Finished, Guest: "j1g0", Entered: []fleet.Entered{{Phase: fleet.Preparing, At: begun}, {Phase: fleet.Finished, At: begun.Add(2 * time.Second)}},
+		Cost: fleet.Progress{Downtime: 30 * time.Millisecond, SentBytes: 3 << 20, Rounds: 4}, Stall: &fleet.Stall{Gap: fleet.Gap{Took: 50 * time.Millisecond}}}
+	read := func(m fleet.Migration) (bench.Result, error) {
+		text, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return readMove(string(text))
+	}
+	got, err := read(m)
+	if err != nil || got.Figures["total_s"] != 2 || got.Figures["down_s"] != 0.03 || got.Figures["stall_s"] != 0.05 || got.Figures["sent_mib"] != 3 || got.Figures["rounds"] != 4 {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, f := range moves().Figures {
+		if _, ok := got.Figures[f.Name]; !ok {
+			t.Errorf("nobody reads %s", f.Name)
+		}
+	}
+	m.Phase, m.Cause = fleet.Aborted, "no room"
+	if _, err := read(m); err == nil || !strings.Contains(err.Error(), "no room") {
+		t.Errorf("an aborted migration: %v", err)
+	}
+	later := m
+	later.ID, later.Entered = "m2", []fleet.Entered{{At: begun.Add(time.Minute)}}
+	other := later
+	other.Guest = "j1g1"
+	s := fleet.Snapshot{Migrations: map[fleet.MigrationID]fleet.Migration{"m1": m, "m2": later, "m3": other}}
+	if got := newest(s, "j1g0"); got.ID != "m2" {
+		t.Errorf("the newest is %+v", got)
+	}
+	if _, err := typed("bench", "migration", "--targets", "native"); err == nil || !strings.Contains(err.Error(), "cannot be moved") {
+		t.Errorf("native: %v", err)
+	}
+}

@@ -1,0 +1,195 @@
+package measuring
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/fleet"
+	"pagurus/measure/bench"
+	"pagurus/measure/bench/place"
+	"pagurus/measure/bench/programs"
+	"pagurus/measure/drive"
+	"pagurus/measure/stats"
+	"pagurus/show/cli"
+)
+
+func migrationCommand(std Streams) *cobra.Command {
+	o := overhead{Streams: std, runs: 20, confidence: 0.97, seed: 1, memory: "256M", image: hpcImage}
+	cmd := &cobra.Command{
+		Use:   "migration",
+		Short: "Measure what moves cost a job",
+		Long: `Migration runs STREAM on two guests of each target and moves one of them between
+two hosts again and again: how long a move takes, how long the guest stands still,
+how long its ranks saw nothing, and how much is sent.`,
+		Example: `  sudo pagurus bench migration
+  sudo pagurus bench migration --targets container,vm,vm-tuned --runs 50 --mem 1G`,
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			return ended(ctx, o.migrations(ctx, cmd))
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&o.targets, "targets", []string{place.Contained}, "kinds of guests to move: container, vm, vm-tuned")
+	f.IntVar(&o.runs, "runs", o.runs, "moves of each")
+	f.StringVar(&o.memory, "mem", o.memory, "memory of each guest")
+	f.Float64Var(&o.confidence, "confidence", o.confidence, "of all intervals")
+	f.Uint64Var(&o.seed, "seed", o.seed, "of the order in which targets take turns")
+	f.StringVar(&o.report, "report", "", "folder for the record and the report (default: one in "+defaultFolder+"/)")
+	return cmd
+}
+
+func (o *overhead) migrations(ctx context.Context, cmd *cobra.Command) (err error) {
+	o.suite = "stream"
+	if err := o.check(); err != nil {
+		return fmt.Errorf("%w: see `pagurus bench migration --help`", err)
+	}
+	for _, t := range o.targets {
+		if t == place.Native {
+			return errors.New("native programs cannot be moved: that is what guests are for")
+		}
+	}
+	tidy, err := o.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tidy()) }()
+	if len(o.hosts) < 2 {
+		return errors.New("there are fewer than two hosts to move between")
+	}
+	o.say("seeing to the image %s", o.image)
+	if _, err := o.where.Type(ctx, "image", "build", o.image); err != nil {
+		return err
+	}
+	if err := o.where.Compile(ctx, o.image, programs.StreamName, programs.StreamSource, "mpicc", "-O3"); err != nil {
+		return err
+	}
+	m := &mover{Pagurus: o.where, memory: o.memory, image: o.image, jobs: map[string]string{}}
+	defer func() { err = errors.Join(err, m.end()) }()
+	return o.measure(ctx, cmd, &bench.Experiment{Place: m, Spec: bench.Spec{Name: "migration", Ranks: place.Ranks, Programs: []bench.Program{moves()}}})
+}
+
+// mover is a place where to run a program is to move a guest of a job, of which
+// each target has one that goes on until the end.
+type mover struct {
+	drive.Pagurus
+	memory, image string
+	jobs          map[string]string // by target
+}
+
+// moves are what is measured of them.
+func moves() bench.Program {
+	return bench.Program{
+		Name: "move", Command: endless, Read: readMove,
+		Figures: []bench.Figure{
+			{Name: "total_s", Says: "time of a move", Unit: "s", Sense: stats.Slower},
+			{Name: "down_s", Says: "time that the guest stands still", Unit: "s", Sense: stats.Slower},
+			{Name: "stall_s", Says: "longest silence of a rank", Unit: "s", Sense: stats.Slower},
+			{Name: "sent_mib", Says: "memory sent", Unit: "MiB", Sense: stats.Slower},
+			{Name: "rounds", Says: "passes over memory", Sense: stats.Slower},
+		},
+	}
+}
+
+// endless is STREAM on vectors that fit any cache, for longer than anybody waits:
+// its ranks wait for each other after each pass.
+var endless = fmt.Sprintf("./%s 20000 2000000000", programs.StreamName)
+
+// stallPatience is how long what ranks saw of a move may take to be known, and
+// calm how long a job is left alone before its guest is moved.
+const (
+	stallPatience = 10 * time.Second
+	calm          = 2 * time.Second
+)
+
+// Open starts the jobs that are not there yet.
+func (m *mover) Open(ctx context.Context, p bench.Program, kinds []string) (bench.Round, error) {
+	n := strconv.Itoa(place.Ranks)
+	for _, t := range kinds {
+		if m.jobs[t] != "" {
+			continue
+		}
+		args := append([]string{"run", "--detach", "-n", n, "--guests", n, "--mem", m.memory, "--image", m.image}, targets[t]...)
+		job, err := m.Type(ctx, append(args, "--", "sh", "-c", "exec "+p.Command)...)
+		if err != nil {
+			return nil, err
+		}
+		m.jobs[t] = job
+		if err := m.Running(ctx, job); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Close leaves the jobs for the next round.
+func (m *mover) Close() error { return nil }
+
+// end ends the jobs.
+func (m *mover) end() error {
+	var errs []error
+	for _, job := range m.jobs {
+		errs = append(errs, m.Discard(context.Background(), job))
+	}
+	return errors.Join(errs...)
+}
+
+// Run moves a guest to where the controller chooses, and gives the migration.
+func (m *mover) Run(ctx context.Context, target string) (string, error) {
+	if err := drive.Pause(ctx, calm); err != nil {
+		return "", err
+	}
+	if _, err := m.Type(ctx, "migrate", m.jobs[target]+"g0", "--wait"); err != nil {
+		return "", err
+	}
+	for begun := time.Now(); ; {
+		s, err := m.Snapshot(ctx)
+		if err != nil {
+			return "", err
+		}
+		last := newest(s, fleet.GuestID(m.jobs[target]+"g0"))
+		if last.Stall != nil {
+			text, err := json.Marshal(last)
+			return string(text), err
+		}
+		if time.Since(begun) > stallPatience {
+			return "", errors.New("nobody knows what its ranks saw of the move")
+		}
+		if err := drive.Pause(ctx, calm/10); err != nil {
+			return "", err
+		}
+	}
+}
+
+// newest is the guest's last migration.
+func newest(s fleet.Snapshot, guest fleet.GuestID) (last fleet.Migration) {
+	for _, m := range s.Migrations {
+		if m.Guest == guest && len(m.Entered) > 0 && (len(last.Entered) == 0 || m.Entered[0].At.After(last.Entered[0].At)) {
+			last = m
+		}
+	}
+	return last
+}
+
+// readMove reads what a migration has cost. One that was aborted has cost
+// nothing that could be compared.
+func readMove(text string) (bench.Result, error) {
+	var m fleet.Migration
+	if err := json.Unmarshal([]byte(text), &m); err != nil {
+		return bench.Result{}, err
+	}
+	if m.Phase != fleet.Finished || len(m.Entered) < 2 || m.Stall == nil {
+		return bench.Result{}, fmt.Errorf("the migration is %s: %s", m.Phase, m.Cause)
+	}
+	return bench.Result{Figures: map[string]float64{
+		"total_s": m.Entered[len(m.Entered)-1].At.Sub(m.Entered[0].At).Seconds(), "down_s": m.Cost.Downtime.Seconds(),
+		"stall_s": m.Stall.Took.Seconds(), "sent_mib": float64(m.Cost.SentBytes) / (1 << 20), "rounds": float64(m.Cost.Rounds),
+	}}, nil
+}

@@ -1,0 +1,407 @@
+package measuring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+	"pagurus/measure/bench"
+	"pagurus/measure/bench/place"
+	"pagurus/measure/bench/programs"
+	"pagurus/measure/drive"
+	"pagurus/measure/stats"
+	"pagurus/show/cli"
+)
+
+// targets are where programs are run, and what `pagurus run` is told there.
+var targets = map[string][]string{
+	place.Native:    nil,
+	place.Contained: {"--kind", string(fleet.Container)},
+	"vm":            {"--kind", string(fleet.VM)},
+	"vm-tuned":      {"--kind", string(fleet.VM), "--tune", "hpc"},
+}
+
+// machines reports whether one of some targets is a virtual machine.
+func machines(targets []string) bool {
+	return slices.ContainsFunc(targets, func(t string) bool { return strings.HasPrefix(t, "vm") })
+}
+
+func targetNames() []string { return slices.Sorted(maps.Keys(targets)) }
+
+// suitePart is a word of --suite.
+type suitePart struct{ name, says string }
+
+func suite() []suitePart {
+	return []suitePart{
+		{"hpl", "HPC Challenge: solving dense linear equations, time"},
+		{"stream", "STREAM's triad on all ranks at once, time for a GB"},
+		{"randomaccess", "HPC Challenge: updates at random places over MPI"},
+		{"ptrans", "HPC Challenge: transposing a matrix over MPI"},
+		{"fft", "HPC Challenge: Fourier transform over MPI"},
+		{"netpipe", "NetPIPE: latency and bandwidth of MPI over sizes of messages"},
+		{"npb", "the NAS Parallel Benchmarks that --npb DIR has for " + fmt.Sprint(place.Ranks) + " ranks"},
+		{"app:'CMD'", "any command, last of the list; --figure finds its figure"},
+	}
+}
+
+// hpcImage is the image that all programs are run of.
+const hpcImage = "hpc"
+
+// overhead is what is asked for.
+type overhead struct {
+	Streams
+	targets            []string
+	suite, npb, figure string
+	more               bool
+	runs               int
+	memory, report     string
+	image              string
+	confidence         float64
+	seed               uint64
+	where              drive.Pagurus
+	here               string // the user's folder
+	hosts              map[fleet.HostID]fleet.Host
+	lab                bool // it is on this machine
+}
+
+func overheadCommand(std Streams) *cobra.Command {
+	o := overhead{Streams: std, runs: 20, confidence: 0.97, seed: 1, memory: "768M", image: hpcImage}
+	cmd := &cobra.Command{
+		Use:   "overhead",
+		Short: "Measure what real programs lose in guests",
+		Long: `Overhead runs programs with two ranks in two guests of each target, in turn, and
+says how the targets stand beside the first of them. Targets are:
+
+  native     two processes in the networks of two containers of a lab, of the same
+             image, and with nothing else of a container about them
+  container  guests that are containers
+  vm         guests that are virtual machines; where KVM does not work they are
+             emulated, and that is never quoted as the cost of virtualization
+  vm-tuned   the same with --tune hpc: they mirror their hosts
+
+It needs a cluster; without one it brings up a lab of two hosts and takes it down
+again. Ctrl-C ends it and keeps what was measured.`,
+		Example: `  sudo pagurus bench overhead --targets native,container --suite hpl,stream,netpipe
+  sudo pagurus bench overhead --suite npb --npb ~/npb/bin --runs 50 --report bench/npb
+  pagurus bench overhead --targets container,vm --suite "app:./solver deck" --figure 'GFlops: ([0-9.]+)' --more-is-better`,
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			return ended(ctx, o.run(ctx, cmd))
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&o.targets, "targets", []string{place.Native, place.Contained}, "where to run: "+strings.Join(targetNames(), ", ")+"; the first is what others are held against")
+	f.StringVar(&o.suite, "suite", "hpl,stream,netpipe", "what to run; `pagurus bench ls` lists it")
+	f.IntVar(&o.runs, "runs", o.runs, "runs of each program on each target")
+	f.StringVar(&o.npb, "npb", "", "folder of the NAS Parallel Benchmarks as you have built them")
+	f.StringVar(&o.figure, "figure", "", "regular expression whose first group is the figure of app; none: its time")
+	f.BoolVar(&o.more, "more-is-better", false, "the figure of app is a rate, not a time")
+	f.StringVar(&o.memory, "mem", o.memory, "memory of each guest")
+	f.StringVar(&o.image, "image", o.image, "image to run; suites other than app need "+hpcImage)
+	f.Float64Var(&o.confidence, "confidence", o.confidence, "of all intervals")
+	f.Uint64Var(&o.seed, "seed", o.seed, "of the order in which targets take turns")
+	f.StringVar(&o.report, "report", "", "folder for the record and the report (default: one in "+defaultFolder+"/)")
+	return cmd
+}
+
+// run measures, and prints and keeps what came of it, also after an error.
+func (o *overhead) run(ctx context.Context, cmd *cobra.Command) (err error) {
+	if err := o.check(); err != nil {
+		return fmt.Errorf("%w: see `pagurus bench overhead --help`", err)
+	}
+	tidy, err := o.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tidy()) }()
+	all, err := o.programs(ctx)
+	if err != nil {
+		return err
+	}
+	lab := &place.Lab{Pagurus: o.where, Image: o.image, Memory: o.memory, Kinds: targets}
+	if o.withApp() {
+		lab.Export = o.here
+	}
+	if o.lab {
+		lab.On = []string{"host1", "host2"}
+	}
+	return o.measure(ctx, cmd, &bench.Experiment{Place: lab, Spec: bench.Spec{Name: "overhead", Programs: all, Ranks: place.Ranks}})
+}
+
+// prepare makes a folder to run programs in, and sees to it that there is a
+// cluster. Tidy ends what it began.
+func (o *overhead) prepare(ctx context.Context) (tidy func() error, err error) {
+	if o.where.Program, err = os.Executable(); err != nil {
+		return nil, err
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	if o.here, err = filepath.EvalSymlinks(here); err != nil {
+		return nil, err
+	}
+	if o.where.Dir, err = os.MkdirTemp(o.folder(), "pagurus-bench-"); err != nil {
+		return nil, fmt.Errorf("making a folder to run programs in: %w", err)
+	}
+	down := func() error { return nil }
+	tidy = func() error { return errors.Join(down(), os.RemoveAll(o.where.Dir)) }
+	err = os.Chmod(o.where.Dir, 0o755)
+	if err == nil {
+		down, err = o.cluster(ctx, down)
+	}
+	if err != nil {
+		return nil, errors.Join(err, tidy())
+	}
+	return tidy, nil
+}
+
+// withApp reports whether a command of the user's own is measured.
+func (o *overhead) withApp() bool { return strings.Contains(o.suite, "app:") }
+
+// folder is where programs run: below the user's for a command of their own, so
+// that guests can be shown both.
+func (o *overhead) folder() string {
+	if o.withApp() {
+		return o.here
+	}
+	return "/var/tmp"
+}
+
+func (o *overhead) check() error {
+	for _, t := range o.targets {
+		if _, ok := targets[t]; !ok {
+			return fmt.Errorf("%q is no target: there are %s", t, strings.Join(targetNames(), ", "))
+		}
+	}
+	if words, err := o.words(); err != nil || len(words) == 0 {
+		return errors.Join(err, errors.New("no program is named"))
+	}
+	if _, err := cli.ParseBytes(o.memory); err != nil {
+		return fmt.Errorf("--mem %w", err)
+	}
+	if _, err := regexp.Compile(o.figure); err != nil {
+		return fmt.Errorf("--figure: %w", err)
+	}
+	if o.report == "" {
+		o.report = filepath.Join(defaultFolder, time.Now().Format("20060102-150405"))
+	}
+	if _, err := os.Stat(filepath.Join(o.report, bench.RecordName)); err == nil {
+		return fmt.Errorf("%s has a record already: name another folder with --report", o.report)
+	}
+	return bench.Spec{Targets: o.targets, Programs: make([]bench.Program, 1), Runs: o.runs, Confidence: o.confidence}.Check()
+}
+
+// words are those of --suite; a command may have commas in it, so that it is the
+// last.
+func (o *overhead) words() (words []string, err error) {
+	rest := o.suite
+	for rest != "" {
+		if strings.HasPrefix(rest, "app:") {
+			return append(words, rest), nil
+		}
+		var word string
+		word, rest, _ = strings.Cut(rest, ",")
+		if word != "npb" && word != "stream" && word != "netpipe" && !slices.Contains(programs.HPCCParts(), word) {
+			return nil, fmt.Errorf("--suite has no %q: `pagurus bench ls` lists what there is", word)
+		}
+		if word == "npb" && o.npb == "" {
+			return nil, errors.New("--suite npb needs --npb DIR")
+		}
+		words = append(words, word)
+	}
+	return words, nil
+}
+
+// cluster sees to it that there is one, and gives what ends what it began beside
+// what is to be done in any case, also after an error.
+func (o *overhead) cluster(ctx context.Context, nothing func() error) (down func() error, err error) {
+	_, notLab := o.where.Type(ctx, "lab", "status")
+	s, absent := o.where.Snapshot(ctx)
+	down = nothing
+	if absent != nil {
+		o.say("there is no cluster: bringing up a lab of two hosts")
+		if _, err := o.where.Type(ctx, "lab", "up", "--hosts", "2"); err != nil {
+			return nothing, err
+		}
+		down = func() error {
+			_, err := o.where.Type(context.Background(), "lab", "down")
+			return err
+		}
+		notLab = nil
+		if s, err = o.where.Snapshot(ctx); err != nil {
+			return down, err
+		}
+	}
+	o.hosts, o.lab = s.Hosts, notLab == nil
+	if !o.lab && slices.Contains(o.targets, place.Native) {
+		return down, errors.New("the target native is for a lab, whose hosts are on this machine: leave it out, or measure without a cluster")
+	}
+	running := 0
+	for _, j := range s.Jobs {
+		if j.State != fleet.JobEnded {
+			running++
+		}
+	}
+	if running > 0 {
+		o.say("jobs run in the cluster (%d): what they take, the programs do not get", running)
+	}
+	return down, nil
+}
+
+// ability is what the hosts can do of a kind; the worst of them counts.
+func (o *overhead) ability(kind fleet.Kind) (a fleet.Abilities) {
+	for _, h := range o.hosts {
+		if can, ok := h.Facts.Abilities[kind]; ok && (a.Accelerator == "" || can.Accelerator == "tcg") {
+			a = can
+		}
+	}
+	return a
+}
+
+// programs makes those that are asked for, and what they need in their folder.
+func (o *overhead) programs(ctx context.Context) (all []bench.Program, err error) {
+	size := programs.Normal
+	if machines(o.targets) && o.ability(fleet.VM).Accelerator == "tcg" {
+		o.say("KVM does not work here, so guests that are virtual machines are emulated: everything is measured with less to do")
+		size = programs.Emulated
+	}
+	words, err := o.words()
+	if err != nil {
+		return nil, err
+	}
+	var parts []string
+	for _, w := range words {
+		command, isApp := strings.CutPrefix(w, "app:")
+		switch {
+		case isApp:
+			p, err := o.app(command)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, p)
+		case w == "stream":
+			all = append(all, programs.Stream(size))
+		case w == "netpipe":
+			all = append(all, programs.NetPIPE(size))
+		case w == "npb":
+			npb, err := programs.NPB(o.npb, place.Ranks)
+			if err == nil {
+				err = programs.Copy(o.where.Dir, o.npb, npb)
+			}
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, npb...)
+		default:
+			parts = append(parts, w)
+		}
+	}
+	if len(parts) > 0 {
+		all = append(all, programs.HPCC(size, parts...))
+	}
+	o.say("seeing to the image %s", o.image)
+	if _, err := o.where.Type(ctx, "image", "build", o.image); err != nil && o.image == hpcImage {
+		return nil, err
+	}
+	if slices.Contains(words, "stream") {
+		err = o.where.Compile(ctx, o.image, programs.StreamName, programs.StreamSource, "mpicc", "-O3")
+	}
+	return all, err
+}
+
+func (o *overhead) app(command string) (bench.Program, error) {
+	sense := stats.Slower
+	if o.more {
+		sense = stats.Faster
+	}
+	var figure *regexp.Regexp
+	if o.figure != "" {
+		figure = regexp.MustCompile(o.figure) // check has tried it
+	}
+	return programs.Command(o.here, command, figure, sense)
+}
+
+// measure runs an experiment whose place and programs are known.
+func (o *overhead) measure(ctx context.Context, cmd *cobra.Command, e *bench.Experiment) error {
+	file := filepath.Join(o.report, bench.RecordName)
+	e.Spec.Targets, e.Spec.Runs, e.Spec.Seed, e.Spec.Confidence = o.targets, o.runs, o.seed, o.confidence
+	e.Record = bench.Record{Begun: time.Now().UTC(), Machine: bench.Here(), Guests: o.settings()}
+	before := used()
+	e.Keep = func() error {
+		e.Record.Harness = used() - before
+		return e.Record.Write(file)
+	}
+	all := e.Spec.Programs
+	turns := o.runs * len(o.targets) * len(all)
+	e.Say = func(r bench.Run) {
+		o.say("%d of %d: %s on %s, run %d: %s", len(e.Record.Runs), turns, r.Program, r.Target, r.Round+1, outcome(r, all))
+	}
+	err := e.Run(ctx)
+	if len(e.Record.Runs) == 0 {
+		return err
+	}
+	return errors.Join(err, o.finish(cmd, &e.Record))
+}
+
+// outcome says what a run gave.
+func outcome(r bench.Run, all []bench.Program) string {
+	if r.Failure != "" {
+		return r.Failure
+	}
+	var said []string
+	for _, p := range all {
+		for _, f := range p.Figures {
+			if v, ok := r.Figures[f.Name]; ok && p.Name == r.Program {
+				said = append(said, f.Says+" "+amount(v, f.Unit))
+			}
+		}
+	}
+	return strings.Join(said, ", ")
+}
+
+// finish prints what came of it and keeps that beside the record.
+func (o *overhead) finish(cmd *cobra.Command, r *bench.Record) error {
+	what := r.Summarise()
+	return errors.Join(o.print(cmd, what), o.keep(r, what))
+}
+
+// used is the processor time that this process has used.
+func used() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// settings say how each target's guests are made.
+func (o *overhead) settings() map[string]bench.Setting {
+	bytes, _ := cli.ParseBytes(o.memory) // check has tried it
+	all := map[string]bench.Setting{}
+	for _, t := range o.targets {
+		s := bench.Setting{Kind: place.Native, Image: o.image}
+		if flags := targets[t]; flags != nil {
+			can := o.ability(fleet.Kind(flags[1]))
+			s = bench.Setting{Kind: flags[1], Guests: place.Ranks, CPUs: 1, MemoryBytes: bytes, Image: o.image, Accelerator: can.Accelerator, CPU: can.CPU}
+			if len(flags) > 3 {
+				s.Tune = flags[3]
+			}
+		}
+		all[t] = s
+	}
+	return all
+}

@@ -1,0 +1,95 @@
+package measuring
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/fleet"
+	"pagurus/measure/bench"
+	"pagurus/measure/timeline"
+	"pagurus/serve/wire"
+	"pagurus/show/cli"
+	"pagurus/show/view"
+)
+
+// Trace gives the command `pagurus trace`.
+func Trace(std Streams) *cobra.Command {
+	report := ""
+	cmd := &cobra.Command{
+		Use:   "trace JOB",
+		Short: "Show when a job's ranks were silent and why, and draw it",
+		Long: `Trace prints what a job's ranks have spent their time with, who has sent what to
+whom, and the longest times without progress with their causes. With --report it
+draws them as a timeline, beside tables of all of it. It works while the job runs
+and, as long as the controller remembers the job, after it has ended.`,
+		Example: "  pagurus trace j3\n  pagurus trace j3 --report j3-trace",
+		Args:    cli.Exactly(1, "one job: `pagurus jobs` lists them"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return std.trace(cmd, fleet.JobID(args[0]), report)
+		},
+	}
+	cmd.Flags().StringVar(&report, "report", "", "folder for the timeline (HTML) and the tables (CSV, JSON)")
+	return cmd
+}
+
+func (s Streams) trace(cmd *cobra.Command, id fleet.JobID, report string) error {
+	where, err := cli.Controller(cmd.Flags())
+	if err != nil {
+		return err
+	}
+	c, err := wire.Dial(where)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	snapshot, err := c.Snapshot(cmd.Context())
+	if err != nil {
+		return err
+	}
+	cluster := view.Read(snapshot)
+	job, ok := cluster.Job(id)
+	if !ok {
+		return fmt.Errorf("there is no job %q: `pagurus jobs` lists them", id)
+	}
+	if !job.Spec.Trace {
+		return fmt.Errorf("job %s runs with --no-trace: nobody knows what its ranks do", id)
+	}
+	traces, err := c.Trace(cmd.Context(), id)
+	if err != nil {
+		return err
+	}
+	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+		err = json.NewEncoder(s.Out).Encode(traces)
+	} else {
+		_, err = fmt.Fprint(s.Out, cluster.Detail(job, traces).Text(cluster))
+	}
+	if err == nil && report != "" {
+		err = s.keepTrace(report, job, traces)
+	}
+	return err
+}
+
+// keepTrace writes the timeline and the tables.
+func (s Streams) keepTrace(folder string, job view.Job, traces []fleet.Trace) error {
+	words := timeline.Words{Why: view.Why}
+	title := fmt.Sprintf("job %s: %s", job.ID, strings.TrimSpace(view.Command(job.Spec.Args)))
+	page, err1 := timeline.Draw(title, traces, words)
+	gaps, err2 := timeline.GapsCSV(traces, words)
+	sent, err3 := timeline.SentCSV(traces)
+	all, err4 := json.MarshalIndent(traces, "", " ")
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return err
+	}
+	for name, text := range map[string][]byte{"timeline.html": page, "gaps.csv": gaps, "sent.csv": sent, "traces.json": append(all, '\n')} {
+		if err := bench.Whole(filepath.Join(folder, name), text); err != nil {
+			return err
+		}
+	}
+	s.say("the timeline is in %s", filepath.Join(folder, "timeline.html"))
+	return nil
+}

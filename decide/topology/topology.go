@@ -1,0 +1,240 @@
+// Package topology decides what a guest sees of itself and where its parts are:
+// the shape mirrors the part of the host that the guest gets, and stays; the
+// layout puts it on a host, and is made anew on every host the guest goes to,
+// whatever that is made of.
+//
+// It must not know how any of it is brought about. Its tests run on recorded
+// machines of one, two, four and eight nodes.
+package topology
+
+import (
+	"cmp"
+	"slices"
+
+	"pagurus/fleet"
+)
+
+// The distances of a machine that does not say them.
+const (
+	near = 10
+	far  = 20
+)
+
+// mebi is what memory of nodes is a multiple of: the pages of 2 MiB have to fit.
+const mebi = 2 << 20
+
+// Shape gives what a guest shall see that is to run on a host. Taken are CPUs of
+// the host that others are pinned to. A host that does not say what it is made of
+// is mirrored by one node.
+func Shape(host fleet.Topology, need fleet.Resources, tune fleet.Tune, taken []int) fleet.Shape {
+	s := fleet.Shape{Sockets: 1, Cores: need.CPUs, Threads: 1}
+	parts := part(host, need, taken)
+	if !tune.NUMA || len(parts) == 0 {
+		return s
+	}
+	counts, threads := divide(parts, need.CPUs)
+	if need.CPUs%threads == 0 {
+		s.Threads = threads
+	}
+	s.Cores = need.CPUs / s.Threads
+	if sockets := sockets(parts); len(sockets) > 1 && even(parts, counts, s.Threads, len(sockets)) {
+		s.Sockets, s.Cores = len(sockets), s.Cores/len(sockets)
+	}
+	left := need.MemoryBytes
+	for i, p := range parts {
+		memory := need.MemoryBytes / mebi * int64(counts[i]) / int64(need.CPUs) * mebi
+		if i == len(parts)-1 {
+			memory = left
+		}
+		left -= memory
+		node := fleet.ShapeNode{CPUs: counts[i], MemoryBytes: memory}
+		for _, q := range parts {
+			node.Distances = append(node.Distances, distance(host, p.node, q.node))
+		}
+		s.Nodes = append(s.Nodes, node)
+	}
+	if len(s.Nodes) == 1 {
+		s.Nodes[0].Distances = nil
+	}
+	return s
+}
+
+// For gives the shape of a guest of a job that starts on a host; nil: the job is
+// not tuned, or the guest is none that can be. Its CPUs are those that all hosts
+// have, so that no move fails for them.
+func For(hosts map[fleet.HostID]fleet.Host, at fleet.HostID, kind fleet.Kind, spec fleet.JobSpec) *fleet.Shape {
+	if !spec.Tune.On() || kind != fleet.VM {
+		return nil
+	}
+	var all []fleet.Topology
+	for _, h := range hosts {
+		if t := h.Facts.Topology; t != nil {
+			all = append(all, *t)
+		}
+	}
+	var host fleet.Topology
+	if t := hosts[at].Facts.Topology; t != nil {
+		host = *t
+	}
+	s := Shape(host, spec.Need, spec.Tune, nil)
+	if hosts[at].Facts.Abilities[kind].Accelerator == fleet.KVM {
+		s.CPU = Common(all) // emulated ones are the same everywhere
+	}
+	return &s
+}
+
+// share is a node of the host with the cores of it that a guest may have.
+type share struct {
+	node  int // index into the host's nodes
+	cores []fleet.Core
+}
+
+// part chooses the nodes that a guest gets: as few as hold it, as near to each
+// other as can be, with as many free cores as can be. None: no node has both
+// memory and cores.
+func part(host fleet.Topology, need fleet.Resources, taken []int) (best []share) {
+	all := shares(host, taken)
+	for _, first := range all {
+		near := slices.Clone(all)
+		slices.SortStableFunc(near, func(a, b share) int {
+			return cmp.Or(cmp.Compare(distance(host, first.node, a.node), distance(host, first.node, b.node)), cmp.Compare(a.node, b.node))
+		})
+		var chosen []share
+		cores, memory := 0, int64(0)
+		for _, s := range near {
+			chosen = append(chosen, s)
+			cores, memory = cores+len(s.cores), memory+host.Nodes[s.node].MemoryBytes
+			if cores >= need.CPUs && memory >= need.MemoryBytes {
+				break
+			}
+		}
+		if best == nil || better(host, chosen, best) {
+			best = chosen
+		}
+	}
+	// No more nodes than CPUs: each needs one.
+	best = best[:min(len(best), max(need.CPUs, 1))]
+	slices.SortFunc(best, func(a, b share) int { return cmp.Compare(a.node, b.node) })
+	return best
+}
+
+func better(host fleet.Topology, a, b []share) bool {
+	spread := func(all []share) (sum int) {
+		for _, p := range all {
+			for _, q := range all {
+				sum += distance(host, p.node, q.node)
+			}
+		}
+		return sum
+	}
+	free := func(all []share) (sum int) {
+		for _, p := range all {
+			sum += len(p.cores)
+		}
+		return sum
+	}
+	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(spread(a), spread(b)), cmp.Compare(free(b), free(a))) < 0
+}
+
+// shares are the nodes with memory and cores, with the cores nobody has. Where
+// all are taken they are shared.
+func shares(host fleet.Topology, taken []int) (all []share) {
+	var full []share
+	for i, n := range host.Nodes {
+		if n.MemoryBytes == 0 || len(n.Cores) == 0 {
+			continue
+		}
+		free := slices.DeleteFunc(slices.Clone(n.Cores), func(c fleet.Core) bool {
+			return slices.ContainsFunc(c.CPUs, func(cpu int) bool { return slices.Contains(taken, cpu) })
+		})
+		full = append(full, share{i, n.Cores})
+		if len(free) > 0 {
+			all = append(all, share{i, free})
+		}
+	}
+	if len(all) == 0 {
+		return full
+	}
+	return all
+}
+
+// divide spreads CPUs over nodes, by their cores, and says how many threads of a
+// core are used: one, unless there are too few cores.
+func divide(parts []share, cpus int) (counts []int, threads int) {
+	counts, threads = make([]int, len(parts)), 1
+	cores, all := 0, 0
+	for _, p := range parts {
+		cores += len(p.cores)
+		for _, c := range p.cores {
+			all += len(c.CPUs)
+		}
+	}
+	if cpus > cores && all >= 2*cores {
+		threads = 2
+	}
+	// In turn, a whole core at a time, as long as a node has cores left; what is
+	// more than all have goes round.
+	for given := 0; given < cpus; {
+		before := given
+		for i, p := range parts {
+			if step := min(threads, cpus-given); counts[i]+step <= len(p.cores)*threads {
+				counts[i] += step
+				given += step
+			}
+		}
+		if given == before {
+			for i := 0; given < cpus; i, given = i+1, given+1 {
+				counts[i%len(parts)]++
+			}
+		}
+	}
+	return counts, threads
+}
+
+// sockets are those that the parts are of.
+func sockets(parts []share) (all []int) {
+	for _, p := range parts {
+		for _, c := range p.cores {
+			if !slices.Contains(all, c.Socket) {
+				all = append(all, c.Socket)
+			}
+		}
+	}
+	return all
+}
+
+// even reports whether so many sockets would each have the same number of CPUs,
+// in whole cores, and whole nodes: then the guest can be told of them.
+func even(parts []share, counts []int, threads, sockets int) bool {
+	of := map[int]int{}
+	for i, p := range parts {
+		first := p.cores[0].Socket
+		for _, c := range p.cores {
+			if c.Socket != first {
+				return false // a node of several sockets is mirrored by one
+			}
+		}
+		of[first] += counts[i]
+	}
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	for _, n := range of {
+		if n*sockets != total || n%threads != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// distance is how far two nodes of a host are apart, by their indices.
+func distance(host fleet.Topology, a, b int) int {
+	if d := host.Nodes[a].Distances; len(d) == len(host.Nodes) && d[b] > 0 {
+		return d[b]
+	}
+	if a == b {
+		return near
+	}
+	return far
+}

@@ -1,0 +1,271 @@
+package topology
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"pagurus/act/numa"
+	"pagurus/act/numa/recorded"
+	"pagurus/fleet"
+)
+
+const gib = 1 << 30
+
+var hpc = fleet.Tune{NUMA: true, Huge: true, Pin: true}
+
+func machine(t *testing.T, name string) fleet.Topology {
+	t.Helper()
+	m, err := numa.Read(recorded.Machine(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// said is a shape in a line: sockets, cores, threads, then CPUs of each node.
+func said(s fleet.Shape) string {
+	text := fmt.Sprintf("%ds%dc%dt", s.Sockets, s.Cores, s.Threads)
+	for _, n := range s.Nodes {
+		text += fmt.Sprintf(" %d", n.CPUs)
+	}
+	return text
+}
+
+func TestAGuestMirrorsThePartThatItGets(t *testing.T) {
+	for _, c := range []struct {
+		machine string
+		need    fleet.Resources
+		want    string
+	}{
+		{"1n2c", fleet.Resources{CPUs: 1, MemoryBytes: gib}, "1s1c1t 1"},
+		{"1n2c", fleet.Resources{CPUs: 2, MemoryBytes: gib}, "1s2c1t 2"},
+		{"1n2c", fleet.Resources{CPUs: 5, MemoryBytes: gib}, "1s5c1t 5"}, // more than there are
+		// A node of several sockets is mirrored by one; with more CPUs than cores their threads are used.
+		{"1n4s2c2t", fleet.Resources{CPUs: 8, MemoryBytes: 8 * gib}, "1s8c1t 8"},
+		{"1n4s2c2t", fleet.Resources{CPUs: 16, MemoryBytes: 8 * gib}, "1s8c2t 16"},
+		{"2n6c2t", fleet.Resources{CPUs: 4, MemoryBytes: 4 * gib}, "1s4c1t 4"},
+		{"2n6c2t", fleet.Resources{CPUs: 12, MemoryBytes: 4 * gib}, "2s6c1t 6 6"},
+		{"2n6c2t", fleet.Resources{CPUs: 24, MemoryBytes: 30 * gib}, "2s6c2t 12 12"},
+		{"2n6c2t", fleet.Resources{CPUs: 4, MemoryBytes: 30 * gib}, "2s2c1t 2 2"}, // one node has too little memory
+		{"2n6c2t", fleet.Resources{CPUs: 7, MemoryBytes: gib}, "1s7c1t 4 3"},      // no whole sockets
+		{"4n10c", fleet.Resources{CPUs: 40, MemoryBytes: 64 * gib}, "4s10c1t 10 10 10 10"},
+		{"4n10c", fleet.Resources{CPUs: 20, MemoryBytes: 64 * gib}, "2s10c1t 10 10"},
+		{"8n6c", fleet.Resources{CPUs: 48, MemoryBytes: 64 * gib}, "4s12c1t 6 6 6 6 6 6 6 6"},
+		{"8n6c", fleet.Resources{CPUs: 12, MemoryBytes: 16 * gib}, "1s12c1t 6 6"}, // two nodes of one socket
+		{"8n-odd", fleet.Resources{CPUs: 4, MemoryBytes: gib}, "1s4c1t 2 1 1"},    // only nodes with both
+		{"8n-odd", fleet.Resources{CPUs: 1, MemoryBytes: 20 * gib}, "1s1c1t 1"},
+	} {
+		s := Shape(machine(t, c.machine), c.need, hpc, nil)
+		if got := said(s); got != c.want {
+			t.Errorf("%d CPUs and %d GiB of %s: %s, want %s", c.need.CPUs, c.need.MemoryBytes/gib, c.machine, got, c.want)
+		}
+	}
+}
+
+// Two of eight nodes are chosen where they are nearest, and the guest is told how
+// far they are apart.
+func TestNodesThatAreNearAreChosen(t *testing.T) {
+	host := machine(t, "8n6c")
+	need := fleet.Resources{CPUs: 12, MemoryBytes: 8 * gib}
+	s := Shape(host, need, hpc, nil)
+	if !reflect.DeepEqual(s.Nodes[0].Distances, []int{10, 16}) {
+		t.Errorf("%+v", s)
+	}
+	// Node 0 has a full neighbour: the next that is as near.
+	var taken []int
+	for cpu := 6; cpu < 12; cpu++ {
+		taken = append(taken, cpu)
+	}
+	l := Fit(host, s, need, hpc, taken)
+	if len(l.Nodes) != 2 || l.Nodes[0].Hosts[0] == 1 || l.Nodes[1].Hosts[0] == 1 {
+		t.Errorf("%+v", l)
+	}
+	for _, p := range l.Pins {
+		if len(p) != 1 || slices.Contains(taken, p[0]) {
+			t.Errorf("pinned to %v", p)
+		}
+	}
+}
+
+func TestHugePagesAreWhatTheHostCanGive(t *testing.T) {
+	host := machine(t, "4n10c")
+	for _, c := range []struct {
+		memory int64
+		page   int64
+		note   string
+	}{
+		{4 * gib, gib, ""},               // node 0 has four left
+		{gib + 512<<20, 2 << 20, ""},     // no whole ones
+		{40 * gib, 0, "(transparent)"},   // more than all
+		{gib + 4096, 0, "(transparent)"}, // fits none
+	} {
+		need := fleet.Resources{CPUs: 10, MemoryBytes: c.memory}
+		l := Fit(host, Shape(host, need, hpc, nil), need, hpc, nil)
+		if l.Nodes[0].PageBytes != c.page || !strings.Contains(strings.Join(l.Notes, " "), c.note) {
+			t.Errorf("%d bytes: %+v", c.memory, l)
+		}
+	}
+	small := machine(t, "1n2c")
+	small.Transparent = false
+	need := fleet.Resources{CPUs: 1, MemoryBytes: gib}
+	if l := Fit(small, Shape(small, need, hpc, nil), need, hpc, nil); l.Nodes[0].PageBytes != 0 || !strings.Contains(l.Notes[0], "small ones") {
+		t.Errorf("%+v", l)
+	}
+	// Two nodes of a guest on one of the host do not get the same pages.
+	one := fleet.Topology{Nodes: []fleet.Node{{MemoryBytes: 64 * gib, Cores: host.Nodes[0].Cores, Huge: []fleet.HugePages{{SizeBytes: gib, Total: 3, Free: 3}}}}}
+	two := fleet.Shape{Sockets: 2, Cores: 1, Threads: 1, Nodes: []fleet.ShapeNode{{CPUs: 1, MemoryBytes: 2 * gib}, {CPUs: 1, MemoryBytes: 2 * gib}}}
+	if l := Fit(one, two, fleet.Resources{CPUs: 2, MemoryBytes: 4 * gib}, hpc, nil); l.Nodes[0].PageBytes != gib || l.Nodes[1].PageBytes != 0 {
+		t.Errorf("%+v", l)
+	}
+}
+
+// A guest of every machine is put on every other: with one to one pins where
+// there is room, and never on CPUs or nodes that are not there.
+func TestAGuestGoesToHostsOfOtherShapes(t *testing.T) {
+	names := []string{"1n2c", "1n4s2c2t", "2n6c2t", "4n10c", "8n6c", "8n-odd"}
+	all := map[string]fleet.Topology{}
+	for _, name := range names {
+		all[name] = machine(t, name)
+	}
+	for _, from := range names {
+		for _, to := range names {
+			for _, cpus := range []int{1, 2, 4, 12, 48} {
+				need := fleet.Resources{CPUs: cpus, MemoryBytes: 8 * gib}
+				host := all[to]
+				s := Shape(all[from], need, hpc, nil)
+				checkLayout(t, host, s, need, Fit(host, s, need, hpc, nil), nil)
+			}
+		}
+	}
+	wide := Shape(machine(t, "8n6c"), fleet.Resources{CPUs: 48, MemoryBytes: 32 * gib}, hpc, nil)
+	l := Fit(machine(t, "2n6c2t"), wide, fleet.Resources{CPUs: 48, MemoryBytes: 32 * gib}, hpc, nil)
+	notes := strings.Join(l.Notes, "; ")
+	if !strings.Contains(notes, "some share one") || !strings.Contains(notes, "not pinned one to one") {
+		t.Errorf("the notes are %q", notes)
+	}
+}
+
+// failer is what a test or a property has.
+type failer interface {
+	Helper()
+	Errorf(string, ...any)
+}
+
+// checkLayout checks what holds of every layout.
+func checkLayout(t failer, host fleet.Topology, s fleet.Shape, need fleet.Resources, l fleet.Layout, taken []int) {
+	t.Helper()
+	if s.Sockets*s.Cores*s.Threads != need.CPUs {
+		t.Errorf("%s is not %d CPUs", said(s), need.CPUs)
+	}
+	cpus, memory := 0, int64(0)
+	for _, n := range s.Nodes {
+		cpus, memory = cpus+n.CPUs, memory+n.MemoryBytes
+		if n.CPUs < 1 || n.MemoryBytes < 0 {
+			t.Errorf("a node has %+v", n)
+		}
+	}
+	if len(s.Nodes) > 0 && (cpus != need.CPUs || memory != need.MemoryBytes) {
+		t.Errorf("the nodes have %d CPUs and %d bytes: %+v", cpus, memory, s)
+	}
+	known := map[int]bool{}
+	nodes := map[int]bool{}
+	for _, n := range host.Nodes {
+		nodes[n.ID] = true
+		for _, c := range n.Cores {
+			for _, cpu := range c.CPUs {
+				known[cpu] = true
+			}
+		}
+	}
+	if len(l.Pins) > 0 && len(l.Pins) != need.CPUs || len(s.Nodes) > 0 && len(l.Nodes) != len(s.Nodes) {
+		t.Errorf("%d pins and %d nodes: %+v", len(l.Pins), len(l.Nodes), l)
+	}
+	alone := map[int]bool{}
+	for _, p := range l.Pins {
+		for _, cpu := range p {
+			if !known[cpu] {
+				t.Errorf("pinned to CPU %d, which is not there", cpu)
+			}
+		}
+		if len(p) == 1 && !strings.Contains(strings.Join(l.Notes, " "), "not pinned one to one") {
+			if alone[p[0]] || slices.Contains(taken, p[0]) {
+				t.Errorf("CPU %d is given twice: %+v", p[0], l)
+			}
+			alone[p[0]] = true
+		}
+	}
+	for _, cpu := range l.Rest {
+		if !known[cpu] || alone[cpu] || slices.Contains(taken, cpu) {
+			t.Errorf("the rest runs on %v, pinned are %v, taken %v", l.Rest, l.Pins, taken)
+		}
+	}
+	for _, n := range l.Nodes {
+		for _, h := range n.Hosts {
+			if !nodes[h] {
+				t.Errorf("memory is on node %d, which is not there", h)
+			}
+		}
+	}
+}
+
+// machines of any shape, also of such as nobody has built.
+func machines(r *rapid.T) (m fleet.Topology) {
+	cpu := 0
+	for i := range rapid.IntRange(0, 5).Draw(r, "nodes") {
+		n := fleet.Node{ID: i * rapid.IntRange(1, 3).Draw(r, "gap"), MemoryBytes: int64(rapid.IntRange(0, 32).Draw(r, "memory")) * gib}
+		for range rapid.IntRange(0, 6).Draw(r, "cores") {
+			c := fleet.Core{Socket: rapid.IntRange(0, 2).Draw(r, "socket")}
+			for range rapid.IntRange(1, 3).Draw(r, "threads") {
+				c.CPUs = append(c.CPUs, cpu)
+				cpu++
+			}
+			n.Cores = append(n.Cores, c)
+		}
+		m.Nodes = append(m.Nodes, n)
+	}
+	return m
+}
+
+func TestAnyGuestFitsOnAnyHostSomehow(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		from, to := machines(r), machines(r)
+		need := fleet.Resources{CPUs: rapid.IntRange(1, 40).Draw(r, "cpus"), MemoryBytes: int64(rapid.IntRange(1, 64<<10).Draw(r, "mebibytes")) << 20}
+		tune := fleet.Tune{NUMA: rapid.Bool().Draw(r, "numa"), Huge: rapid.Bool().Draw(r, "huge"), Pin: rapid.Bool().Draw(r, "pin")}
+		taken := rapid.SliceOfDistinct(rapid.IntRange(0, 40), rapid.ID[int]).Draw(r, "taken")
+		s := Shape(from, need, tune, taken)
+		l := Fit(to, s, need, tune, taken)
+		checkLayout(r, to, s, need, l, taken)
+		if again := Fit(to, s, need, tune, taken); !reflect.DeepEqual(l, again) {
+			r.Errorf("%+v, then %+v", l, again)
+		}
+		if !tune.Pin && len(l.Pins) > 0 {
+			r.Errorf("pinned, and nobody asked for it: %+v", l)
+		}
+	})
+}
+
+// Memory is divided so that huge pages fit where they fitted before.
+func TestMemoryIsDividedInWholePages(t *testing.T) {
+	s := Shape(machine(t, "4n10c"), fleet.Resources{CPUs: 12, MemoryBytes: 8 * gib}, hpc, nil)
+	if len(s.Nodes) != 2 || s.Nodes[0].MemoryBytes != 4*gib || s.Nodes[1].MemoryBytes != 4*gib {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestCommonDenominator(t *testing.T) {
+	one, two := machine(t, "1n2c"), machine(t, "2n6c2t")
+	if got := Common([]fleet.Topology{one, two}); got != "x86-64-v2" {
+		t.Errorf("%q", got)
+	}
+	if Common(nil) != "" || Common([]fleet.Topology{one, {}}) != "" {
+		t.Error("a level of CPUs that nobody knows")
+	}
+	if !Holds(one, "x86-64-v2") || Holds(two, "x86-64-v3") || !Holds(fleet.Topology{}, "") || Holds(fleet.Topology{}, "x86-64-v1") {
+		t.Error("what a host's CPUs have is wrong")
+	}
+}

@@ -1,0 +1,249 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/measure/stats"
+)
+
+// shell runs programs by this machine's shell, which is told the target.
+type shell struct {
+	order []string
+	stop  func(run int) // called before each run
+}
+
+func (s *shell) Open(_ context.Context, p Program, _ []string) (Round, error) {
+	return shellRound{s, p}, nil
+}
+
+type shellRound struct {
+	*shell
+	program Program
+}
+
+func (r shellRound) Run(ctx context.Context, target string) (string, error) {
+	r.order = append(r.order, target)
+	if r.stop != nil {
+		r.stop(len(r.order))
+	}
+	c := exec.CommandContext(ctx, "sh", "-c", r.program.Command)
+	c.Env = []string{"TARGET=" + target, "PATH=" + os.Getenv("PATH")}
+	out, err := c.Output()
+	return string(out), err
+}
+
+func (r shellRound) Close() error { return nil }
+
+func number(command string) Program {
+	return Program{
+		Name: "number", Command: command, Figures: []Figure{{"v", "value", "s", stats.Slower}},
+		Read: func(text string) (Result, error) {
+			v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			return Result{Figures: map[string]float64{"v": v}}, err
+		},
+	}
+}
+
+func spec(p Program, runs int, targets ...string) Spec {
+	return Spec{Name: "test", Targets: targets, Programs: []Program{p}, Runs: runs, Seed: 7, Confidence: 0.95}
+}
+
+func TestTargetsTakeTurns(t *testing.T) {
+	s := &shell{}
+	e := Experiment{Spec: spec(number("case $TARGET in a) echo 1 ;; b) echo 1.5 ;; c) echo 3 ;; esac"), 12, "a", "b", "c"), Place: s}
+	if err := e.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(s.order); i += 3 {
+		if turn := strings.Join(s.order[i:i+3], ""); !strings.Contains("abcab", turn) {
+			t.Errorf("round %d is %s", i/3, turn)
+		}
+	}
+	again := &shell{}
+	if err := (&Experiment{Spec: e.Spec, Place: again}).Run(t.Context()); err != nil || fmt.Sprint(again.order) != fmt.Sprint(s.order) {
+		t.Errorf("the same seed gave %v, then %v, %v", s.order, again.order, err)
+	}
+	rows := e.Record.Summarise().Rows
+	if len(rows) != 3 || rows[0].Ratio != nil || rows[1].Sentence != "b is 50.0 % slower than a (95 %: 50.0 to 50.0 %), 12 runs each" {
+		t.Errorf("%+v", rows)
+	}
+	if p := rows[2].Chance; p == nil || *p > 0.001 {
+		t.Errorf("the chance of that is %v", p)
+	}
+}
+
+// What was measured before Ctrl-C is kept; what was cut off is no figure.
+func TestWhatWasMeasuredBeforeItIsCutOffIsKept(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	file := filepath.Join(t.TempDir(), "new", RecordName)
+	e := Experiment{Spec: spec(number("sleep 0.01; echo 1"), 5, "a", "b"), Place: &shell{stop: func(run int) {
+		if run == 4 {
+			cancel()
+		}
+	}}}
+	e.Keep = func() error { return e.Record.Write(file) }
+	if err := e.Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("it ended with %v", err)
+	}
+	r, err := Load(file)
+	if err != nil || r.Complete || len(r.Runs) != 3 || r.Failures() != nil {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if notes := strings.Join(r.Summarise().Notes, "\n"); !strings.Contains(notes, "cut off") {
+		t.Errorf("the notes are %q", notes)
+	}
+}
+
+func TestFailuresAreRecordedAndOthersGoOn(t *testing.T) {
+	s := &shell{}
+	bad := number("[ $TARGET = a ] && echo 1 || echo wrong")
+	silent := number("true")
+	silent.Name = "silent"
+	e := Experiment{Spec: spec(bad, 6, "a", "b"), Place: s}
+	e.Spec.Programs = append(e.Spec.Programs, silent)
+	err := e.Run(t.Context())
+	if err == nil || !e.Record.Complete || !strings.Contains(err.Error(), "number on b, run 1") {
+		t.Errorf("it ended with %v", err)
+	}
+	if n := e.Record.failed("number", "b"); n != failuresKept {
+		t.Errorf("it was tried %d times on end", n)
+	}
+	if v, _ := e.Record.Samples("number", "v", "a"); len(v) != 6 {
+		t.Errorf("the other target has %v", v)
+	}
+	for _, row := range e.Record.Summarise().Rows {
+		if row.Program == "silent" && (row.Runs != 0 || len(row.Doubts) == 0) {
+			t.Errorf("%+v", row)
+		}
+	}
+}
+
+func TestARecordIsReadAsItWasWritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), RecordName)
+	e := Experiment{Spec: spec(number("echo 2"), 3, "a"), Place: &shell{}}
+	e.Record.Machine = Here()
+	if err := e.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Record.Write(file); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, _ := json.Marshal(e.Record)
+	two, _ := json.Marshal(got)
+	if string(one) != string(two) || got.Machine.Kernel == "" || got.Machine.CPUs == 0 {
+		t.Errorf("%s\n%s", one, two)
+	}
+	for text, says := range map[string]string{`{"version":99}`: "newer Pagurus", `{}`: "no version", `[]`: "no record", `{"version":1,"runs":7}`: "no record", "": "no record"} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(file); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// A disk that fills up costs the newest run, not the record.
+func TestAFullDiskLeavesTheRecordWhole(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it mounts a disk")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
+	file := filepath.Join(dir, RecordName)
+	r := Record{Spec: spec(number("x"), 2, "a"), Runs: []Run{{Program: "number"}}}
+	if err := r.Write(file); err != nil {
+		t.Fatal(err)
+	}
+	r.Notes = []string{strings.Repeat("x", 1<<20)}
+	if err := r.Write(file); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("a full disk: %v", err)
+	}
+	if got, err := Load(file); err != nil || len(got.Runs) != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+func TestRecordsAreCompared(t *testing.T) {
+	in := t.TempDir()
+	write := func(commit string, values ...float64) *Record {
+		r := &Record{Complete: true, Machine: Machine{Commit: commit, Kernel: "6.18"}, Spec: spec(number("x"), len(values), "a")}
+		for i, v := range values {
+			r.Runs = append(r.Runs, Run{Round: i, Program: "number", Target: "a", Figures: map[string]float64{"v": v}})
+		}
+		if err := r.Write(filepath.Join(in, commit, RecordName)); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	write("abcd123", 1, 1.01, 0.99, 1)
+	write("beef456", 2, 2.02, 1.98, 2)
+	one, err := Find("abcd", in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := Find(filepath.Join(in, "beef456"), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Compare(one, two)
+	if len(s.Rows) != 1 || !strings.HasPrefix(s.Rows[0].Sentence, "the second is 100.0 % slower than the first (95 %") || *s.Rows[0].Chance > 0.001 {
+		t.Errorf("%+v", s)
+	}
+	if notes := strings.Join(s.Notes, "\n"); !strings.Contains(notes, "the commit differs: abcd123, and beef456") || strings.Contains(notes, "kernel") {
+		t.Errorf("the notes are %q", notes)
+	}
+	for _, bad := range []string{"ffff", "ab", ""} {
+		if _, err := Find(bad, in); err == nil {
+			t.Errorf("%q was found", bad)
+		}
+	}
+}
+
+// An emulated target is not held against one that is not.
+func TestEmulationIsNotQuotedAsTheCostOfVirtualization(t *testing.T) {
+	e := Experiment{Spec: spec(number("echo 1"), 3, "native", "vm", "vm-tuned"), Place: &shell{}}
+	e.Record.Guests = map[string]Setting{"vm": {Accelerator: "tcg"}, "vm-tuned": {Accelerator: "tcg"}}
+	if err := e.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := e.Record.Summarise()
+	if s.Rows[1].Ratio != nil || s.Rows[2].Ratio == nil || !strings.Contains(strings.Join(s.Notes, " "), "nothing of what virtualization costs") {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestSpecsThatMakeNoSense(t *testing.T) {
+	good := spec(number("x"), 2, "a")
+	for _, change := range []func(*Spec){
+		func(s *Spec) { s.Targets = nil }, func(s *Spec) { s.Targets = []string{"a", "a"} }, func(s *Spec) { s.Runs = 1 },
+		func(s *Spec) { s.Programs = nil }, func(s *Spec) { s.Confidence = 95 },
+	} {
+		bad := good
+		change(&bad)
+		if (&Experiment{Spec: bad, Place: &shell{}}).Run(t.Context()) == nil {
+			t.Errorf("%+v was run", bad)
+		}
+	}
+}

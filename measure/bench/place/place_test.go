@@ -1,0 +1,92 @@
+package place
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/measure/bench"
+	"pagurus/measure/drive"
+)
+
+func TestAPipeTellsWhoListens(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "go")
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := fifo(path); err != nil { // in place of what is there
+		t.Fatal(err)
+	}
+	heard := make(chan string)
+	go func() {
+		text, _ := os.ReadFile(path)
+		heard <- string(text)
+	}()
+	if err := tell(t.Context(), path); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-heard; got != "go\n" {
+		t.Errorf("heard %q", got)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := tell(ctx, path); err == nil {
+		t.Error("nobody listened")
+	}
+	if err := tell(t.Context(), filepath.Join(t.TempDir(), "none")); err == nil || err == unix.ENXIO {
+		t.Errorf("no pipe: %v", err)
+	}
+}
+
+func TestContainersAreFound(t *testing.T) {
+	run := t.TempDir()
+	folder := filepath.Join(run, "host2", "containers", "j1g0")
+	if _, err := find(run, "j1g0"); err == nil {
+		t.Error("a container that is nowhere was found")
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for text, good := range map[string]bool{`{"process":{"pid":77},"image":"/x"}`: true, `{"process":{"pid":77}}`: false, `{`: false} {
+		if err := os.WriteFile(filepath.Join(folder, "guest.json"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		c, err := find(run, "j1g0")
+		if (err == nil) != good || good && (c.Host != "host2" || c.Process.PID != 77) {
+			t.Errorf("%s: %+v, %v", text, c, err)
+		}
+	}
+}
+
+// A program whose job fails is told of with what it printed, and leaves nothing
+// that the next one could take for its own.
+func TestWhatAProgramPrintedIsToldOfItsFailure(t *testing.T) {
+	dir := t.TempDir()
+	pagurus := filepath.Join(dir, "pagurus")
+	// It runs what is behind "--" here, as pagurus would in a guest.
+	script := "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done; shift\nexec \"$@\"\n"
+	if err := os.WriteFile(pagurus, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l := &Lab{Pagurus: drive.Pagurus{Program: pagurus, Dir: dir}, Image: "hpc", Memory: "1M", Kinds: map[string][]string{"vm": {"--kind", "vm"}}}
+	for _, c := range []struct{ command, text, failure string }{
+		{"cat input", "hello\n", ""},
+		{"echo sorry; exit 3", "sorry\n", "exit status 3: "},
+	} {
+		r, err := l.Open(t.Context(), bench.Program{Command: "sh -c '" + c.command + "'", Files: map[string]string{"input": "hello\n"}}, []string{"vm"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := r.Run(t.Context(), "vm")
+		if text != c.text || (err == nil) != (c.failure == "") || err != nil && (!strings.Contains(err.Error(), c.failure) || !strings.Contains(err.Error(), "sorry")) {
+			t.Errorf("%s: %q, %v", c.command, text, err)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+
+	"pagurus/measure/stats"
+)
+
+// cut is the share that a trimmed mean drops at both ends.
+const cut = 0.1
+
+// Summary is what a record says, figure by figure.
+type Summary struct {
+	Rows []Row `json:"rows"`
+	// Notes say what holds for all of it.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Row is one figure of one program on one target.
+type Row struct {
+	Program string          `json:"program"`
+	Figure  Figure          `json:"figure"`
+	Target  string          `json:"target"`
+	Runs    int             `json:"runs"`
+	Mean    *stats.Interval `json:"mean,omitempty"`    // Student's
+	Median  *stats.Interval `json:"median,omitempty"`  // bootstrap
+	Trimmed *stats.Interval `json:"trimmed,omitempty"` // 10 % at both ends
+	Doubts  []string        `json:"doubts,omitempty"`
+	// Of targets other than the first:
+	Ratio    *stats.Interval `json:"ratio,omitempty"`  // to the first target's, in pairs of one round
+	Chance   *float64        `json:"chance,omitempty"` // of pairs so one-sided by mere chance (Wilcoxon)
+	Sentence string          `json:"sentence,omitempty"`
+}
+
+// Summarise says what a record says. Emulated processors are not held against
+// real ones: that would be quoted as the cost of virtualization, and is not.
+func (r *Record) Summarise() Summary {
+	var s Summary
+	if !r.Complete {
+		s.Notes = append(s.Notes, "it was cut off: what is here was measured before")
+	}
+	if r.Machine.Load > float64(r.Machine.CPUs)/2 {
+		s.Notes = append(s.Notes, fmt.Sprintf("the machine was busy as it began: load %.1f on %d CPUs", r.Machine.Load, r.Machine.CPUs))
+	}
+	for _, t := range r.Spec.Targets {
+		if r.Guests[t].Emulated() {
+			s.Notes = append(s.Notes, fmt.Sprintf("%s is emulated in software, since KVM does not work here: its figures say nothing of what virtualization costs, and are held only against those of other emulated targets", t))
+		}
+	}
+	for _, p := range r.Spec.Programs {
+		for _, f := range p.Figures {
+			for i, t := range r.Spec.Targets {
+				s.Rows = append(s.Rows, r.row(p.Name, f, t, r.beside(i)))
+			}
+		}
+	}
+	if err := r.Failures(); err != nil {
+		s.Notes = append(s.Notes, strings.Split(err.Error(), "\n")...)
+	}
+	s.Notes = append(s.Notes, r.Notes...)
+	return s
+}
+
+// beside is the target that target i is held against: the first of its sort;
+// empty for that itself.
+func (r *Record) beside(i int) string {
+	for _, t := range r.Spec.Targets[:i] {
+		if r.Guests[t].Emulated() == r.Guests[r.Spec.Targets[i]].Emulated() {
+			return t
+		}
+	}
+	return ""
+}
+
+func (r *Record) row(program string, f Figure, target, base string) Row {
+	values, _ := r.Samples(program, f.Name, target)
+	confidence := r.Spec.Confidence
+	row := Row{Program: program, Figure: f, Target: target, Runs: len(values)}
+	if len(values) == 0 {
+		row.Doubts = []string{"no run gave this figure"}
+		return row
+	}
+	row.Mean = known(stats.Mean(values, confidence))
+	row.Median = known(stats.Resampled(values, confidence, r.Spec.Seed))
+	row.Trimmed = known(stats.Trimmed(values, cut, confidence))
+	row.Doubts = stats.Doubts(values)
+	if base == "" {
+		return row
+	}
+	ours, theirs := r.pairs(program, f.Name, target, base)
+	if row.Ratio = known(stats.Ratio(ours, theirs, confidence)); row.Ratio != nil {
+		row.Sentence = stats.Sentence(target, base, *row.Ratio, f.Sense)
+		if p, err := stats.Wilcoxon(ours, theirs); err == nil {
+			row.Chance = &p
+		}
+	}
+	return row
+}
+
+func known(v stats.Interval, err error) *stats.Interval {
+	if err != nil {
+		return nil // too few samples: Doubts say so
+	}
+	return &v
+}
+
+// pairs gives the samples of two targets in the rounds that both have.
+func (r *Record) pairs(program, figure, one, other string) (ours, theirs []float64) {
+	values, rounds := r.Samples(program, figure, other)
+	of := map[int]float64{}
+	for i, round := range rounds {
+		of[round] = values[i]
+	}
+	values, rounds = r.Samples(program, figure, one)
+	for i, round := range rounds {
+		if v, ok := of[round]; ok {
+			ours, theirs = append(ours, values[i]), append(theirs, v)
+		}
+	}
+	return ours, theirs
+}
+
+// Compare holds two records against each other: what is in both. Their runs are
+// not in pairs, since they were not taken in turn.
+func Compare(a, b *Record) Summary {
+	var s Summary
+	differ := func(what, one, other string) {
+		if one != other {
+			s.Notes = append(s.Notes, fmt.Sprintf("%s differs: %s, and %s", what, orNothing(one), orNothing(other)))
+		}
+	}
+	differ("the commit", a.Machine.Commit, b.Machine.Commit)
+	differ("the kernel", a.Machine.Kernel, b.Machine.Kernel)
+	differ("the CPU", a.Machine.CPU, b.Machine.CPU)
+	differ("the number of CPUs", fmt.Sprint(a.Machine.CPUs), fmt.Sprint(b.Machine.CPUs))
+	for _, p := range a.Spec.Programs {
+		for _, f := range p.Figures {
+			for _, t := range a.Spec.Targets {
+				if row, ok := compare(a, b, p.Name, f, t); ok {
+					s.Rows = append(s.Rows, row)
+				}
+			}
+		}
+	}
+	for _, p := range a.Spec.Programs {
+		for _, q := range b.Spec.Programs {
+			if p.Name == q.Name {
+				differ("the command of "+p.Name, p.Command, q.Command)
+			}
+		}
+	}
+	for _, t := range a.Spec.Targets {
+		if g, ok := b.Guests[t]; ok {
+			differ("how "+t+" is made", fmt.Sprint(a.Guests[t]), fmt.Sprint(g))
+		}
+	}
+	if len(s.Rows) == 0 {
+		s.Notes = append(s.Notes, "the records have no program and target in common")
+	}
+	return s
+}
+
+func orNothing(s string) string {
+	if s == "" {
+		return "nothing"
+	}
+	return s
+}
+
+func compare(a, b *Record, program string, f Figure, target string) (Row, bool) {
+	before, _ := a.Samples(program, f.Name, target)
+	after, _ := b.Samples(program, f.Name, target)
+	if len(before) == 0 || len(after) == 0 {
+		return Row{}, false
+	}
+	row := Row{Program: program, Figure: f, Target: target, Runs: min(len(before), len(after))}
+	row.Mean = known(stats.Mean(after, a.Spec.Confidence))
+	row.Doubts = append(stats.Doubts(before), stats.Doubts(after)...)
+	if row.Ratio = known(stats.RatioOfGroups(after, before, a.Spec.Confidence)); row.Ratio != nil {
+		row.Sentence = stats.Sentence("the second", "the first", *row.Ratio, f.Sense)
+		if p, err := stats.Welch(after, before); err == nil {
+			row.Chance = &p
+		}
+	}
+	return row, true
+}

@@ -1,0 +1,91 @@
+package noise
+
+import (
+	"context"
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestACoreIsProbed(t *testing.T) {
+	cpus, err := CPUs()
+	if err != nil || len(cpus) == 0 {
+		t.Fatalf("%v, %v", cpus, err)
+	}
+	cpu := cpus[len(cpus)-1]
+	c, err := Probe(t.Context(), cpu, 200*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, b := range c.Histogram() {
+		total += b.Count
+	}
+	if len(c.Quanta) < 2 || total != len(c.Quanta) || c.Best() <= 0 || c.Lost() < 0 || c.Lost() >= 1 || c.Longest() < 0 {
+		t.Errorf("%d quanta, %d in the histogram, at best %g, lost %g", len(c.Quanta), total, c.Best(), c.Lost())
+	}
+	t.Logf("core %d: at best %.3f ms, lost %.2f %%, longest %.3f ms, %v", c.CPU, 1e3*c.Best(), 100*c.Lost(), 1e3*c.Longest(), c.Sources)
+	if _, err := Probe(t.Context(), 1000, time.Second); err == nil {
+		t.Error("a core that is not there was probed")
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := Probe(ctx, cpu, time.Second); err == nil {
+		t.Error("what was called off before it began gave something")
+	}
+}
+
+func TestHistogram(t *testing.T) {
+	c := Core{Quanta: []float64{1e-3, 1e-3 + 2e-6, 1e-3 + 5e-5, 1e-3 + 6e-5, 1e-3 + 2e-3}}
+	var counts []int
+	for _, b := range c.Histogram() {
+		counts = append(counts, b.Count)
+	}
+	if !slices.Equal(counts, []int{1, 1, 2, 0, 1}) {
+		t.Errorf("%v", c.Histogram())
+	}
+	if got := c.Longest(); math.Abs(got-2e-3) > 1e-12 {
+		t.Errorf("the longest is %g", got)
+	}
+}
+
+// One quantum in a hundred takes twice as long: of R ranks the step does with
+// chance 1 - 0.99^R.
+func TestNoiseHurtsMoreTheLargerTheJob(t *testing.T) {
+	c := Core{}
+	for i := range 1000 {
+		q := 1e-3
+		if i%100 == 0 {
+			q = 2e-3
+		}
+		c.Quanta = append(c.Quanta, q)
+	}
+	for _, ranks := range []int{1, 2, 16, 64} {
+		got, err := Predict([]Core{c}, ranks, 0.97, 1)
+		want := 2 - math.Pow(0.99, float64(ranks))
+		if err != nil || math.Abs(got.Value-want) > 0.02 || got.Low > got.Value || got.High < got.Value {
+			t.Errorf("%d ranks: %+v, theory has %.4f: %v", ranks, got, want, err)
+		}
+	}
+	if _, err := Predict(nil, 2, 0.97, 1); err == nil {
+		t.Error("something was predicted from nothing")
+	}
+}
+
+func TestInterruptsAreReadOfTheirCore(t *testing.T) {
+	const text = "           CPU0       CPU2       \n 24:          1          7  IO-APIC   5-edge      ACPI:Ged\nLOC:        100        200   Local timer interrupts\nERR:          0\n"
+	got := interrupts(text, 2)
+	if got["24 IO-APIC 5-edge ACPI:Ged"] != 7 || got["LOC Local timer interrupts"] != 200 || len(interrupts(text, 1)) != 0 {
+		t.Errorf("%v", got)
+	}
+	if s := stolen("cpu  1 2 3 4 5 6 7 8 9 10\ncpu2 1 2 3 4 5 6 7 250 9 10\n", 2); s != 2.5 {
+		t.Errorf("%g s were stolen", s)
+	}
+	before := counters{interrupts: map[string]uint64{"LOC": 5}, waited: 1}
+	after := counters{interrupts: map[string]uint64{"LOC": 9, "24": 0}, waited: 1.5, switches: 3}
+	all := after.since(before)
+	if len(all) != 2 || all[0].Seconds != 0.5 || all[0].Count != 3 || all[1].Count != 4 {
+		t.Errorf("%+v", all)
+	}
+}

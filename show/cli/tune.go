@@ -1,0 +1,32 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"pagurus/fleet"
+)
+
+// ParseTune reads what guests are to mirror of their hosts: "hpc", "off", or
+// some of "numa,hugepages,pin".
+func ParseTune(text string) (t fleet.Tune, err error) {
+	switch text {
+	case "", "off":
+		return t, nil
+	case "hpc":
+		return fleet.Tune{NUMA: true, Huge: true, Pin: true}, nil
+	}
+	for _, word := range strings.Split(text, ",") {
+		switch word {
+		case "numa":
+			t.NUMA = true
+		case "hugepages":
+			t.Huge = true
+		case "pin":
+			t.Pin = true
+		default:
+			return fleet.Tune{}, fmt.Errorf("%q is none of hpc, off, numa, hugepages, pin", word)
+		}
+	}
+	return t, nil
+}
