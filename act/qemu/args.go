@@ -30,8 +30,7 @@ type machine struct {
 	incoming    bool
 	warm        bool         // it is going to be a snapshot
 	state       *os.File     // the snapshot it starts from, behind the tap; nil: it boots
-	shape       *fleet.Shape // nil: CPUs and memory of no particular shape
-	layout      fleet.Layout // of a shape, on this host
+	tuned       *tuned.Guest // nil: CPUs and memory of no particular shape
 }
 
 // files are what QEMU inherits beside the tap.
@@ -131,22 +130,20 @@ func args(m machine) []string {
 // leastMemory is what QEMU rounds a guest's memory up to.
 const leastMemory = 8 << 10
 
-func memory(m machine) string { return fmt.Sprintf("%dK", (wholeMemory(m)+odd(m))>>10) }
+func memory(m machine) string {
+	bytes := wholeMemory(m) + odd(m)
+	if m.tuned != nil {
+		bytes = m.tuned.Bytes()
+	}
+	return fmt.Sprintf("%dK", bytes>>10)
+}
 
 // parts are the guest's CPUs, and of one with a shape its memory.
 func parts(m machine) []string {
-	if m.shape == nil {
+	if m.tuned == nil {
 		return []string{"-smp", fmt.Sprint(m.cpus)}
 	}
-	return tuned.Args(*m.shape, m.layout, wholeMemory(m), odd(m), m.tap+1)
-}
-
-// pages are files in huge pages that its memory is to be in.
-func (m machine) pages() ([]*os.File, error) {
-	if m.shape == nil {
-		return nil, nil
-	}
-	return tuned.Reserve(*m.shape, m.layout, wholeMemory(m), odd(m))
+	return m.tuned.Args(m.tap + 1)
 }
 
 // wholeMemory is in whole MiB, as all parts of a guest with a shape are.
@@ -170,15 +167,17 @@ const firstWhole = 9
 // multiple of 64 pages. With one of some odd pages more it goes page by page
 // and does it right, at the price of about 0.8 ms for each MiB of the guest's
 // memory, once, when a copy begins. Seen with 7.2: without the odd pages one
-// move in three or four breaks the guest, with them none in hundreds.
+// move in three or four breaks the guest, with them none in hundreds. Of a guest
+// with several parts of memory QEMU 10.0 loses pages of all but the first: it tells
+// the emulated CPU as if they began at 0. So all parts of one with a shape are odd.
 func losesPages(a Ability) bool {
 	return a.Accelerator == accel.Emulation && stream.Major(a.Version) < firstWhole
 }
 
 // cpuModel is what the guest is told to have of a processor.
 func cpuModel(m machine) string {
-	if m.accelerator == accel.Hardware && m.shape != nil && m.shape.CPU != "" {
-		return tuned.Model(m.shape.CPU) // what every host has that it may visit
+	if m.accelerator == accel.Hardware && m.tuned != nil && m.tuned.Shape.CPU != "" {
+		return tuned.Model(m.tuned.Shape.CPU) // what every host has that it may visit
 	}
 	return cpu.Model(m.accelerator)
 }

@@ -37,7 +37,7 @@ func (d *Driver) create(ctx context.Context, t fleet.Task) (*guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !d.fromSnapshot() || m.shape != nil { // hardly two are of one shape
+	if !d.fromSnapshot() || m.tuned != nil { // hardly two are of one shape
 		return d.boot(ctx, t, m)
 	}
 	shelf, name := snapshot.Open(filepath.Join(folder, "booted"), d.config.Snapshots), d.makeOf(m)

@@ -185,18 +185,11 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, e
 			return nil, err
 		}
 	}
-	if err := d.greet(ctx, g); err != nil || len(m.layout.Pins) == 0 {
-		return g, err
-	}
-	q, err := g.monitor(ctx)
-	if err == nil {
-		err = tuned.Pin(ctx, r.Process.PID, m.layout, q.Do)
-	}
-	return g, err
+	return g, d.greet(ctx, g, m.tuned)
 }
 
-// greet waits until QEMU answers.
-func (d *Driver) greet(ctx context.Context, g *guest) error {
+// greet waits until QEMU answers, and keeps a tuned guest's CPUs where they shall be.
+func (d *Driver) greet(ctx context.Context, g *guest, t *tuned.Guest) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for {
@@ -205,7 +198,7 @@ func (d *Driver) greet(ctx context.Context, g *guest) error {
 			_, err = vmStatus(ctx, q)
 		}
 		if err == nil {
-			return nil
+			return t.Pin(ctx, g.remembered().Process.PID, q.Do)
 		}
 		select {
 		case <-g.died:
@@ -235,13 +228,17 @@ func (d *Driver) machine(ctx context.Context, t fleet.Task) (m machine, folder s
 	if err != nil {
 		return m, "", err
 	}
-	if m = (machine{
+	m = machine{
 		guest: t.Guest.ID, accelerator: d.ability.Accelerator, cpus: need.CPUs, memoryBytes: need.MemoryBytes,
-		uneven: losesPages(d.ability),
+		uneven: losesPages(d.ability) || t.Guest.Shape != nil && d.ability.Accelerator == emulation,
 		kernel: filepath.Join(folder, "vmlinuz"), initrd: loaded, root: filepath.Join(folder, "root.img"),
-		mac: t.Job.Subnet.GuestMAC(t.Guest.Index), tap: firstFile, shape: t.Guest.Shape,
-	}); t.Layout != nil {
-		m.layout = *t.Layout
+		mac: t.Job.Subnet.GuestMAC(t.Guest.Index), tap: firstFile,
+	}
+	if s := t.Guest.Shape; s != nil {
+		m.tuned = &tuned.Guest{Shape: *s, MemoryBytes: wholeMemory(m), More: odd(m)}
+		if t.Layout != nil {
+			m.tuned.Layout = *t.Layout
+		}
 	}
 	return m, folder, nil
 }
@@ -268,7 +265,7 @@ func (d *Driver) spawn(t fleet.Task, m machine) (proc.Process, error) {
 		return proc.Process{}, err
 	}
 	defer tap.Close()
-	pages, err := m.pages()
+	pages, err := m.tuned.Reserve()
 	if err != nil {
 		return proc.Process{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -231,6 +232,19 @@ func TestEmulationIsNotQuotedAsTheCostOfVirtualization(t *testing.T) {
 	s := e.Record.Summarise()
 	if s.Rows[1].Ratio != nil || s.Rows[2].Ratio == nil || !strings.Contains(strings.Join(s.Notes, " "), "nothing of what virtualization costs") {
 		t.Errorf("%+v", s)
+	}
+}
+
+func TestMeasuringThatCostsMuchIsSaid(t *testing.T) {
+	r := Record{Complete: true, Harness: time.Second, Runs: []Run{{Took: 50 * time.Second}, {Took: 50 * time.Second}}}
+	if got := r.HarnessShare(); got != 0.01 {
+		t.Errorf("it is %g", got)
+	}
+	if notes := strings.Join(r.Summarise().Notes, "\n"); !strings.Contains(notes, "took 1.0 % of") {
+		t.Errorf("the notes are %q", notes)
+	}
+	if new(Record).HarnessShare() != 0 {
+		t.Error("nothing took some time")
 	}
 }
 

@@ -98,6 +98,19 @@ func (r *Record) Failures() error {
 	return errors.Join(errs...)
 }
 
+// HarnessShare is the processor time of the measuring itself beside the time that
+// the runs took; 0 if nothing was run.
+func (r *Record) HarnessShare() float64 {
+	all := time.Duration(0)
+	for _, run := range r.Runs {
+		all += run.Took
+	}
+	if all == 0 {
+		return 0
+	}
+	return float64(r.Harness) / float64(all)
+}
+
 // Samples are a figure's values on a target in the order they were taken, and
 // the rounds they are from.
 func (r *Record) Samples(program, figure, target string) (values []float64, rounds []int) {

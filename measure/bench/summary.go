@@ -7,6 +7,9 @@ import (
 	"pagurus/measure/stats"
 )
 
+// mostHarness is what the measuring itself may take of the runs' time.
+const mostHarness = 0.005
+
 // cut is the share that a trimmed mean drops at both ends.
 const cut = 0.1
 
@@ -42,6 +45,9 @@ func (r *Record) Summarise() Summary {
 	}
 	if r.Machine.Load > float64(r.Machine.CPUs)/2 {
 		s.Notes = append(s.Notes, fmt.Sprintf("the machine was busy as it began: load %.1f on %d CPUs", r.Machine.Load, r.Machine.CPUs))
+	}
+	if share := r.HarnessShare(); share > mostHarness {
+		s.Notes = append(s.Notes, fmt.Sprintf("the measuring itself took %.1f %% of the time of the runs: they are too short", 100*share))
 	}
 	for _, t := range r.Spec.Targets {
 		if r.Guests[t].Emulated() {

@@ -19,12 +19,20 @@ import (
 	"pagurus/fleet"
 )
 
-// Args are QEMU's -smp, and what goes with nodes and huge pages. The memory is in
-// all as much as -m says; more is how much that is beyond what the shape says.
-// Both sides of a migration give the same names and sizes; pages and nodes of the
-// host may differ. First is the number that QEMU has of the first of Reserve's
+// Guest is a guest with a shape on one host. Nil is one without.
+type Guest struct {
+	Shape       fleet.Shape
+	Layout      fleet.Layout
+	MemoryBytes int64 // in whole MiB
+	More        int64 // what each part of the memory is larger than that
+}
+
+// Args are QEMU's -smp, and what goes with nodes and huge pages. -m has to say
+// Bytes. Both sides of a migration give the same names and sizes; pages and nodes of
+// the host may differ. First is the number that QEMU has of the first of Reserve's
 // files.
-func Args(s fleet.Shape, l fleet.Layout, memoryBytes, more int64, first int) []string {
+func (g *Guest) Args(first int) []string {
+	s, l := g.Shape, g.Layout
 	out := []string{"-smp", fmt.Sprintf("%d,sockets=%d,cores=%d,threads=%d", s.Sockets*s.Cores*s.Threads, s.Sockets, s.Cores, s.Threads)}
 	part := func(i int) fleet.LayoutNode {
 		if i < len(l.Nodes) {
@@ -32,8 +40,7 @@ func Args(s fleet.Shape, l fleet.Layout, memoryBytes, more int64, first int) []s
 		}
 		return fleet.LayoutNode{}
 	}
-	sizes := sizes(s, memoryBytes, more)
-	for i, bytes := range sizes {
+	for i, bytes := range g.sizes() {
 		out = append(out, "-object", memory(i, bytes, part(i), first))
 		if part(i).PageBytes > 0 {
 			first++
@@ -62,21 +69,34 @@ func Args(s fleet.Shape, l fleet.Layout, memoryBytes, more int64, first int) []s
 }
 
 // sizes are those of the guest's memory, by node; one of a guest without nodes.
-func sizes(s fleet.Shape, memoryBytes, more int64) (all []int64) {
-	for _, n := range s.Nodes {
+func (g *Guest) sizes() (all []int64) {
+	for _, n := range g.Shape.Nodes {
 		all = append(all, n.MemoryBytes)
 	}
 	if len(all) == 0 {
-		all = []int64{memoryBytes}
+		all = []int64{g.MemoryBytes}
 	}
-	all[len(all)-1] += more
+	for i := range all {
+		all[i] += g.More
+	}
 	return all
+}
+
+// Bytes is how much memory there is in all.
+func (g *Guest) Bytes() (sum int64) {
+	for _, n := range g.sizes() {
+		sum += n
+	}
+	return sum
 }
 
 // Reserve makes files in memory of the huge pages that a layout has, in the order
 // of its nodes. QEMU is to inherit them, since it may make no files so large
 // itself; they can be closed here then.
-func Reserve(s fleet.Shape, l fleet.Layout, memoryBytes, more int64) (files []*os.File, err error) {
+func (g *Guest) Reserve() (files []*os.File, err error) {
+	if g == nil {
+		return nil, nil
+	}
 	defer func() {
 		if err != nil {
 			for _, f := range files {
@@ -85,11 +105,11 @@ func Reserve(s fleet.Shape, l fleet.Layout, memoryBytes, more int64) (files []*o
 			files = nil
 		}
 	}()
-	for i, bytes := range sizes(s, memoryBytes, more) {
-		if i >= len(l.Nodes) || l.Nodes[i].PageBytes == 0 {
+	for i, bytes := range g.sizes() {
+		if i >= len(g.Layout.Nodes) || g.Layout.Nodes[i].PageBytes == 0 {
 			continue
 		}
-		page := l.Nodes[i].PageBytes
+		page := g.Layout.Nodes[i].PageBytes
 		// The kernel wants the size's logarithm among the flags.
 		flags := unix.MFD_CLOEXEC | unix.MFD_HUGETLB | bits.TrailingZeros64(uint64(page))<<unix.MFD_HUGE_SHIFT
 		fd, err := unix.MemfdCreate(fmt.Sprintf("node%d", i), flags)
@@ -140,10 +160,11 @@ func Model(level string) string { return models[level] }
 // Pin keeps each CPU of a guest where the layout says, and all other threads of
 // its QEMU where the rest is. Ask is a command to QEMU's monitor and where the
 // answer goes. After an error some may be pinned.
-func Pin(ctx context.Context, pid int, l fleet.Layout, ask func(ctx context.Context, command string, args, out any) error) error {
-	if len(l.Pins) == 0 {
+func (g *Guest) Pin(ctx context.Context, pid int, ask func(ctx context.Context, command string, args, out any) error) error {
+	if g == nil || len(g.Layout.Pins) == 0 {
 		return nil
 	}
+	l := g.Layout
 	var cpus []struct {
 		Index  int `json:"cpu-index"`
 		Thread int `json:"thread-id"`

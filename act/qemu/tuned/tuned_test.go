@@ -22,14 +22,17 @@ func TestWhatQEMUIsTold(t *testing.T) {
 	}}
 	l := fleet.Layout{Nodes: []fleet.LayoutNode{{Hosts: []int{3}, PageBytes: gib}, {Hosts: []int{0, 4}}}}
 	want := "-smp 4,sockets=2,cores=2,threads=1" +
-		" -object memory-backend-file,id=node0,size=1073741824,host-nodes=3,policy=bind,mem-path=/proc/self/fd/4,share=on,prealloc=on" +
+		" -object memory-backend-file,id=node0,size=1073750016,host-nodes=3,policy=bind,mem-path=/proc/self/fd/4,share=on,prealloc=on" +
 		" -object memory-backend-ram,id=node1,size=1073750016,host-nodes=0,host-nodes=4,policy=bind" +
 		" -numa node,nodeid=0,memdev=node0,cpus=0,cpus=1 -numa node,nodeid=1,memdev=node1,cpus=2,cpus=3" +
 		" -numa dist,src=0,dst=1,val=21 -numa dist,src=1,dst=0,val=21"
-	if got := strings.Join(Args(s, l, 2*gib, 8192, 4), " "); got != want {
+	if got := strings.Join((&Guest{s, l, 2 * gib, 8192}).Args(4), " "); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
-	plain := strings.Join(Args(fleet.Shape{Sockets: 1, Cores: 1, Threads: 1}, fleet.Layout{}, gib, 0, 4), " ")
+	if got := (&Guest{s, l, 2 * gib, 8192}).Bytes(); got != 2*gib+2*8192 {
+		t.Errorf("in all there are %d bytes", got)
+	}
+	plain := strings.Join((&Guest{Shape: fleet.Shape{Sockets: 1, Cores: 1, Threads: 1}, MemoryBytes: gib}).Args(4), " ")
 	if plain != "-smp 1,sockets=1,cores=1,threads=1 -object memory-backend-ram,id=node0,size=1073741824 -machine memory-backend=node0" {
 		t.Error(plain)
 	}
@@ -62,7 +65,7 @@ func TestThreadsAreKeptWhereTheyShallBe(t *testing.T) {
 		text, _ := json.Marshal([]map[string]int{{"cpu-index": 0, "thread-id": thread}})
 		return json.Unmarshal(text, out)
 	}
-	if err := Pin(t.Context(), os.Getpid(), fleet.Layout{Pins: [][]int{{last}}}, ask); err != nil {
+	if err := (&Guest{Layout: fleet.Layout{Pins: [][]int{{last}}}}).Pin(t.Context(), os.Getpid(), ask); err != nil {
 		t.Fatal(err)
 	}
 	var got unix.CPUSet
@@ -72,10 +75,10 @@ func TestThreadsAreKeptWhereTheyShallBe(t *testing.T) {
 	if err := unix.SchedGetaffinity(0, &got); err != nil || got != mine {
 		t.Errorf("another runs on %v, %v", got, err)
 	}
-	if err := Pin(t.Context(), os.Getpid(), fleet.Layout{Pins: [][]int{{1000}}}, ask); err == nil {
+	if err := (&Guest{Layout: fleet.Layout{Pins: [][]int{{1000}}}}).Pin(t.Context(), os.Getpid(), ask); err == nil {
 		t.Error("it was pinned to a CPU that is not there")
 	}
-	if err := Pin(t.Context(), os.Getpid(), fleet.Layout{}, nil); err != nil {
+	if err := (&Guest{Layout: fleet.Layout{}}).Pin(t.Context(), os.Getpid(), nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -24,10 +24,11 @@ var form = template.Must(template.New("page").Parse(source))
 
 // sheet is what the template draws.
 type sheet struct {
-	Record *bench.Record
-	What   bench.Summary
-	Plots  []plotted
-	Rows   []line
+	Record  *bench.Record
+	What    bench.Summary
+	Plots   []plotted
+	Rows    []line
+	Harness float64 // percent
 }
 
 type plotted struct {
@@ -42,7 +43,7 @@ type line struct {
 
 // Draw draws the page.
 func Draw(r *bench.Record, what bench.Summary) ([]byte, error) {
-	s := sheet{Record: r, What: what}
+	s := sheet{Record: r, What: what, Harness: 100 * r.HarnessShare()}
 	for _, row := range what.Rows {
 		s.Rows = append(s.Rows, lineOf(row))
 	}
