@@ -12,9 +12,10 @@ import (
 
 // A short run of faults while guests of each kind move: none is lost, none runs
 // twice, the lab is gone, and the report names every fault. make chaos is the long
-// one. The seeds are such that the faults are of all kinds, or nearly so, and
-// meant for all phases. Machines have the memory that other tests' have, of which
-// there is a snapshot.
+// one. The seeds are such that the faults are of all kinds, and meant for all
+// phases; but no container is killed in the middle of its switch, after which those
+// who may have it are asked for minutes. Machines have the memory that those of
+// other tests have, of which there is a snapshot.
 func TestChaos(t *testing.T) {
 	alone(t)
 	root, err := filepath.Abs("../..")
@@ -32,7 +33,7 @@ func TestChaos(t *testing.T) {
 		memory string
 		faults int
 		seed   uint64
-	}{{"vm", "512M", 13, 284}, {"container", "192M", 16, 1}} {
+	}{{"vm", "512M", 13, 284}, {"container", "192M", 18, 11468}} {
 		t.Run(c.kind, func(t *testing.T) {
 			report := filepath.Join(t.TempDir(), "chaos.json")
 			run := exec.Command(program, "--kind", c.kind, "--mem", c.memory, "--faults", fmt.Sprint(c.faults), "--seed", fmt.Sprint(c.seed), "--seconds", "10",
