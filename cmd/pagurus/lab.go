@@ -35,10 +35,11 @@ const (
 // lab is a cluster on this machine: its hosts are network namespaces, in each
 // of them the real agent; the real controller is in the machine's own network.
 type lab struct {
-	Hosts         int     `json:"hosts"`
-	CPUsPerHost   float64 `json:"cpus_per_host"` // all guests of a host together may use; 0: no limit
-	MemoryPerHost int64   `json:"memory_per_host_bytes"`
-	Sites         int     `json:"sites,omitempty"` // that hosts belong to in turn; 0: none
+	Hosts          int     `json:"hosts"`
+	CPUsPerHost    float64 `json:"cpus_per_host"`             // all guests of a host together may use; 0: no limit
+	CPUsAltogether float64 `json:"cpus_altogether,omitempty"` // of a host, for guests and what lab exec runs there alike; 0: no limit
+	MemoryPerHost  int64   `json:"memory_per_host_bytes"`
+	Sites          int     `json:"sites,omitempty"` // that hosts belong to in turn; 0: none
 }
 
 func labCommand(std streams) *cobra.Command {
@@ -76,8 +77,8 @@ func labUpCommand(std streams) *cobra.Command {
 			if l.MemoryPerHost, err = cli.ParseBytes(memory); err != nil {
 				return fmt.Errorf("--mem-per-host %w", err)
 			}
-			if l.CPUsPerHost < 0 {
-				return errors.New("--cpus-per-host must not be negative")
+			if l.CPUsPerHost < 0 || l.CPUsAltogether < 0 {
+				return errors.New("--cpus-per-host and --cpus-altogether must not be negative")
 			}
 			if l.Sites < 0 {
 				return errors.New("--sites must not be negative")
@@ -89,6 +90,7 @@ func labUpCommand(std streams) *cobra.Command {
 	}
 	cmd.Flags().IntVar(&l.Hosts, "hosts", 3, "hosts")
 	cmd.Flags().Float64Var(&l.CPUsPerHost, "cpus-per-host", 0, "CPUs that all guests of a host together may use (default: no limit)")
+	cmd.Flags().Float64Var(&l.CPUsAltogether, "cpus-altogether", 0, "CPUs that a host has for guests and for what its owner runs there with lab exec (default: no limit)")
 	cmd.Flags().StringVar(&memory, "mem-per-host", "4G", "memory that each host has for guests")
 	cmd.Flags().IntVar(&l.Sites, "sites", 0, "sites that the hosts belong to in turn: site1, site2 (default: none)")
 	return cmd
@@ -141,6 +143,9 @@ func labExecCommand(std streams) *cobra.Command {
 			command := afterDash(args[1:])
 			if len(command) == 0 {
 				return errors.New("no command is named: write it after --")
+			}
+			if err := l.occupy(n); err != nil {
+				return err
 			}
 			c := exec.CommandContext(cmd.Context(), command[0], command[1:]...)
 			c.Stdin, c.Stdout, c.Stderr = std.in, std.out, std.err
@@ -296,7 +301,7 @@ func (l lab) agent(n int, accelerator string) daemon.Daemon {
 	run := l.run(n)
 	args := []string{self(), "agent", "--host", name, "--controller", labEndpoint(), "--token-file", filepath.Join(labState, tokenFile),
 		"--state", filepath.Join(labState, name), "--run", run, "--images", defaultImages, "--address", labAddr(n).String(),
-		"--group", labGroup(hostName(n)), "--others", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", accelerator}
+		"--group", l.group(n), "--others", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", accelerator}
 	if l.Sites > 0 {
 		args = append(args, "--site", fmt.Sprintf("site%d", (n-1)%l.Sites+1))
 	}

@@ -93,6 +93,7 @@ func (l lab) undo(ctx context.Context, err error, before bool) error {
 
 func (l lab) otherwise(had lab, asked func(flag string) bool) bool {
 	return asked("hosts") && had.Hosts != l.Hosts ||
+		asked("cpus-altogether") && had.CPUsAltogether != l.CPUsAltogether ||
 		asked("cpus-per-host") && had.CPUsPerHost != l.CPUsPerHost ||
 		asked("sites") && had.Sites != l.Sites ||
 		asked("mem-per-host") && had.MemoryPerHost != l.MemoryPerHost
@@ -126,7 +127,7 @@ func (l lab) begin(ctx context.Context, std streams) error {
 		if err := l.namespace(n).Ensure(); err != nil {
 			return err
 		}
-		if err := ensureUplink(n, l.namespace(n)); err != nil {
+		if err := errors.Join(ensureUplink(n, l.namespace(n)), l.enclose(n)); err != nil {
 			return err
 		}
 	}
@@ -312,7 +313,7 @@ func (l lab) sweep(ctx context.Context, n int) error {
 	var said strings.Builder
 	err := l.agent(n, "").Once(ctx, &said, self(), "agent", "--sweep", "--host", string(hostName(n)), "--run", l.run(n),
 		"--state", filepath.Join(labState, string(hostName(n))), "--images", defaultImages, "--address", labAddr(n).String(),
-		"--group", labGroup(hostName(n)))
+		"--group", l.group(n))
 	if err != nil {
 		return fmt.Errorf("ending the guests of %s: %w: %s", hostName(n), err, strings.TrimSpace(said.String()))
 	}
