@@ -39,6 +39,10 @@ demo: setup build
 bench: setup build
 	scripts/bench
 
+# What borrowing costs owners, and what owners cost jobs: at least ten runs count.
+bench-owner: setup build
+	scripts/bench -only owner -repeat 10 -o dist/bench-owner.json
+
 # A thousand faults while guests move: make chaos CHAOS="--faults 50 --seed 7".
 chaos: setup build
 	scripts/chaos $(CHAOS)
@@ -60,4 +64,4 @@ install: build docs
 clean:
 	rm -rf bin dist
 
-.PHONY: all build check pure test setup demo bench chaos docs install clean
+.PHONY: all build check pure test setup demo bench bench-owner chaos docs install clean

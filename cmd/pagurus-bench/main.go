@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -42,21 +43,23 @@ type bench struct {
 type part struct {
 	name, says string
 	measure    func(context.Context) error
+	lab        []string // what lab it needs; nil: the usual one
 }
 
 // parts are all of them. Those of containers are in a package of their own.
 func (b *bench) parts() []part {
 	all := []part{
-		{"size", "memory and processor time of an idle cluster's controller and agents", b.size},
-		{"start", "a warm run to MPI_Init, beside a boot by hand", b.start},
-		{"migration", "a move's total time, beside QEMU's migrate typed by hand", b.migration},
-		{"less", "what is not sent of a guest that moves", b.less},
-		{"stall", "how long a coupled job stands still, beside moves by hand", b.stall},
-		{"disturbed", "what ten moves cost LAMMPS", b.disturbed},
-		{"predict", "what was predicted of moves, beside what was so", b.predict},
+		{"size", "memory and processor time of an idle cluster's controller and agents", b.size, nil},
+		{"start", "a warm run to MPI_Init, beside a boot by hand", b.start, nil},
+		{"migration", "a move's total time, beside QEMU's migrate typed by hand", b.migration, nil},
+		{"less", "what is not sent of a guest that moves", b.less, nil},
+		{"stall", "how long a coupled job stands still, beside moves by hand", b.stall, nil},
+		{"disturbed", "what ten moves cost LAMMPS", b.disturbed, nil},
+		{"predict", "what was predicted of moves, beside what was so", b.predict, nil},
+		{"owner", "an owner's job and a parallel one, with the system and without", b.owners, ownerLab()},
 	}
 	for _, p := range light.Parts() {
-		all = append(all, part{"light-" + p.Name, p.Says, func(ctx context.Context) error { return p.Measure(ctx, b.Run) }})
+		all = append(all, part{"light-" + p.Name, p.Says, func(ctx context.Context) error { return p.Measure(ctx, b.Run) }, nil})
 	}
 	return all
 }
@@ -114,7 +117,29 @@ func (b *bench) run(ctx context.Context, parts []part, out string) (err error) {
 	if err := demo.NoLab(ctx, b.Program); err != nil {
 		return err // it came while the image was built
 	}
-	if _, err := b.Type(ctx, "lab", "up", "--hosts", fmt.Sprint(labHosts)); err != nil {
+	for len(parts) > 0 { // those that share a lab
+		n := 1
+		for n < len(parts) && slices.Equal(parts[n].lab, parts[0].lab) {
+			n++
+		}
+		if err := b.inLab(ctx, parts[:n]); err != nil {
+			return err
+		}
+		parts = parts[n:]
+	}
+	if len(b.Missed) > 0 {
+		return fmt.Errorf("not as promised: %s", strings.Join(b.Missed, "; "))
+	}
+	return nil
+}
+
+// inLab measures parts in a lab of their own.
+func (b *bench) inLab(ctx context.Context, parts []part) (err error) {
+	lab := parts[0].lab
+	if lab == nil {
+		lab = []string{"--hosts", fmt.Sprint(labHosts)}
+	}
+	if _, err := b.Type(ctx, append([]string{"lab", "up"}, lab...)...); err != nil {
 		return err
 	}
 	defer func() {
@@ -126,11 +151,10 @@ func (b *bench) run(ctx context.Context, parts []part, out string) (err error) {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
-	if len(b.Missed) > 0 {
-		return fmt.Errorf("not as promised: %s", strings.Join(b.Missed, "; "))
-	}
 	return nil
 }
+
+func cores() int { return runtime.NumCPU() }
 
 func output(name string, args ...string) string {
 	out, _ := exec.Command(name, args...).Output()

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"pagurus/act/cgroup"
@@ -91,10 +90,7 @@ type host struct {
 	groups    *cgroup.Groups
 	sensors   *owner.Sensors
 	lock      *daemon.Lock
-
-	made   sync.Mutex // guards what follows
-	madeOf *fleet.Topology
-	madeAt time.Time
+	made      numa.Reader
 }
 
 // openHost gets hold of the host's drivers. A kind of guest that cannot run
@@ -270,7 +266,7 @@ func (h *host) facts() fleet.Facts {
 		Capacity:  fleet.Resources{CPUs: h.machine.CPUs, MemoryBytes: h.flags.memory},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.trouble}, fleet.Container: {Trouble: h.heavy}},
 		Troubles:  h.shares.Troubles(),
-		Topology:  h.topology(),
+		Topology:  h.made.Last(),
 	}
 	if h.vm != nil {
 		f.Abilities[fleet.VM] = h.vm.Abilities()
@@ -288,23 +284,6 @@ func (h *host) facts() fleet.Facts {
 
 // ownerFile keeps what the host's owner has agreed to.
 const ownerFile = "owner.json"
-
-// topologyStays is how long what the machine is made of is taken to be as it was:
-// only huge pages come and go.
-const topologyStays = 10 * time.Second
-
-// topology is what the machine is made of; nil: it does not say.
-func (h *host) topology() *fleet.Topology {
-	h.made.Lock()
-	defer h.made.Unlock()
-	if time.Since(h.madeAt) > topologyStays {
-		h.madeAt, h.madeOf = time.Now(), nil
-		if t, err := numa.Read("/"); err == nil {
-			h.madeOf = &t
-		}
-	}
-	return h.madeOf
-}
 
 // kept is what a host keeps in its run folder from one agent to the next.
 var kept = []string{"guests", "containers", "container-images", "container-files", "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile}

@@ -15,6 +15,7 @@ import (
 
 	"pagurus/act/daemon"
 	"pagurus/act/owner"
+	"pagurus/cmd/pagurus/labnet"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
@@ -35,11 +36,12 @@ const (
 // lab is a cluster on this machine: its hosts are network namespaces, in each
 // of them the real agent; the real controller is in the machine's own network.
 type lab struct {
-	Hosts         int     `json:"hosts"`
-	CPUsPerHost   float64 `json:"cpus_per_host"` // all guests of a host together may use; 0: no limit
-	MemoryPerHost int64   `json:"memory_per_host_bytes"`
-	Sites         int     `json:"sites,omitempty"`       // that hosts belong to in turn; 0: none
-	Accelerator   string  `json:"accelerator,omitempty"` // what guests run with; empty: each agent finds out
+	Hosts          int     `json:"hosts"`
+	CPUsPerHost    float64 `json:"cpus_per_host"`             // all guests of a host together may use; 0: no limit
+	CPUsAltogether float64 `json:"cpus_altogether,omitempty"` // of a host, for guests and what lab exec runs there alike; 0: no limit
+	MemoryPerHost  int64   `json:"memory_per_host_bytes"`
+	Sites          int     `json:"sites,omitempty"`       // that hosts belong to in turn; 0: none
+	Accelerator    string  `json:"accelerator,omitempty"` // what guests run with; empty: each agent finds out
 }
 
 func labCommand(std streams) *cobra.Command {
@@ -70,15 +72,15 @@ func labUpCommand(std streams) *cobra.Command {
   pagurus lab up --hosts 4 --cpus-per-host 0.5 --mem-per-host 2G`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if l.Hosts < 1 || l.Hosts > labMaxHosts {
-				return fmt.Errorf("--hosts must be between 1 and %d", labMaxHosts)
+			if l.Hosts < 1 || l.Hosts > labnet.MaxHosts {
+				return fmt.Errorf("--hosts must be between 1 and %d", labnet.MaxHosts)
 			}
 			var err error
 			if l.MemoryPerHost, err = cli.ParseBytes(memory); err != nil {
 				return fmt.Errorf("--mem-per-host %w", err)
 			}
-			if l.CPUsPerHost < 0 {
-				return errors.New("--cpus-per-host must not be negative")
+			if l.CPUsPerHost < 0 || l.CPUsAltogether < 0 {
+				return errors.New("--cpus-per-host and --cpus-altogether must not be negative")
 			}
 			if l.Sites < 0 {
 				return errors.New("--sites must not be negative")
@@ -90,6 +92,7 @@ func labUpCommand(std streams) *cobra.Command {
 	}
 	cmd.Flags().IntVar(&l.Hosts, "hosts", 3, "hosts")
 	cmd.Flags().Float64Var(&l.CPUsPerHost, "cpus-per-host", 0, "CPUs that all guests of a host together may use (default: no limit)")
+	cmd.Flags().Float64Var(&l.CPUsAltogether, "cpus-altogether", 0, "CPUs that a host has for guests and for what its owner runs there with lab exec (default: no limit)")
 	cmd.Flags().StringVar(&memory, "mem-per-host", "4G", "memory that each host has for guests")
 	cmd.Flags().IntVar(&l.Sites, "sites", 0, "sites that the hosts belong to in turn: site1, site2 (default: none)")
 	return cmd
@@ -142,6 +145,9 @@ func labExecCommand(std streams) *cobra.Command {
 			command := afterDash(args[1:])
 			if len(command) == 0 {
 				return errors.New("no command is named: write it after --")
+			}
+			if err := l.occupy(n); err != nil {
+				return err
 			}
 			c := exec.CommandContext(cmd.Context(), command[0], command[1:]...)
 			c.Stdin, c.Stdout, c.Stderr = std.in, std.out, std.err
@@ -249,6 +255,9 @@ func lockLab() (unlock func(), err error) {
 
 func hostName(n int) fleet.HostID { return fleet.HostID("host" + strconv.Itoa(n)) }
 
+// labNamespace and a host's name are that of its network namespace.
+const labNamespace = "pagurus-lab-"
+
 func (l lab) namespace(n int) daemon.Namespace {
 	return daemon.Namespace(labNamespace + string(hostName(n)))
 }
@@ -285,15 +294,15 @@ func (l lab) controller() daemon.Daemon {
 	}
 }
 
-func labEndpoint() string { return fmt.Sprintf("%s:%d", labController, labListen) }
+func labEndpoint() string { return fmt.Sprintf("%s:%d", labnet.Controller, labListen) }
 
 // agent is the agent of host n.
 func (l lab) agent(n int) daemon.Daemon {
 	name := string(hostName(n))
 	run := l.run(n)
 	args := []string{self(), "agent", "--host", name, "--controller", labEndpoint(), "--token-file", filepath.Join(labState, tokenFile),
-		"--state", filepath.Join(labState, name), "--run", run, "--images", defaultImages, "--address", labAddr(n).String(),
-		"--group", labGroup(hostName(n)), "--others", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator}
+		"--state", filepath.Join(labState, name), "--run", run, "--images", defaultImages, "--address", labnet.Addr(n).String(),
+		"--group", l.group(n), "--others", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator}
 	if l.Sites > 0 {
 		args = append(args, "--site", fmt.Sprintf("site%d", (n-1)%l.Sites+1))
 	}

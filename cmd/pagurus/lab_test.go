@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"pagurus/act/daemon"
+	"pagurus/cmd/pagurus/labnet"
 	"pagurus/fleet"
 	"pagurus/internal/testkit"
 )
@@ -169,7 +170,7 @@ func TestLabDownAfterEverythingWasKilled(t *testing.T) {
 func TestLabThatCannotComeUp(t *testing.T) {
 	alone(t)
 	// Something else has the port that the controller needs.
-	if err := ensureBridge(); err != nil {
+	if err := labnet.EnsureBridge(); err != nil {
 		t.Fatal(err)
 	}
 	thief, err := net.Listen("tcp", labEndpoint())

@@ -18,6 +18,7 @@ import (
 
 	"pagurus/act/cgroup"
 	"pagurus/act/daemon"
+	"pagurus/cmd/pagurus/labnet"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
@@ -93,6 +94,7 @@ func (l lab) undo(ctx context.Context, err error, before bool) error {
 
 func (l lab) otherwise(had lab, asked func(flag string) bool) bool {
 	return asked("hosts") && had.Hosts != l.Hosts ||
+		asked("cpus-altogether") && had.CPUsAltogether != l.CPUsAltogether ||
 		asked("cpus-per-host") && had.CPUsPerHost != l.CPUsPerHost ||
 		asked("sites") && had.Sites != l.Sites ||
 		asked("mem-per-host") && had.MemoryPerHost != l.MemoryPerHost
@@ -118,14 +120,14 @@ func (l lab) begin(ctx context.Context, std streams) (err error) {
 		return fmt.Errorf("writing down what the lab is made of: %w", err)
 	}
 	std.say(fmt.Sprintf("making the network of %s", view.Count(l.Hosts, "host")))
-	if err := ensureBridge(); err != nil {
+	if err := labnet.EnsureBridge(); err != nil {
 		return err
 	}
 	for n := 1; n <= l.Hosts; n++ {
 		if err := l.namespace(n).Ensure(); err != nil {
 			return err
 		}
-		if err := ensureUplink(n, l.namespace(n)); err != nil {
+		if err := errors.Join(labnet.EnsureUplink(n, l.namespace(n)), l.enclose(n)); err != nil {
 			return err
 		}
 	}
@@ -237,7 +239,7 @@ func down(ctx context.Context, std streams) error {
 	end := "the lab is down"
 	l, err := readLab()
 	if err != nil {
-		l.Hosts = labMaxHosts // what it was made of is not known: look for everything
+		l.Hosts = labnet.MaxHosts // what it was made of is not known: look for everything
 		end = "no lab is up"
 	}
 	if err := clearAway(ctx, l.Hosts); err != nil {
@@ -276,7 +278,7 @@ func clearAway(ctx context.Context, hosts int) error {
 	for _, name := range daemon.Namespaces(labNamespace) {
 		errs = append(errs, name.Remove())
 	}
-	errs = append(errs, removeLabLinks(), unmountBelow(labRun), unmountBelow(labState), cgroup.Sweep(labGroup("*")), removeSocket())
+	errs = append(errs, labnet.RemoveLinks(), unmountBelow(labRun), unmountBelow(labState), cgroup.Sweep(labGroup("*")), removeSocket())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("clearing the lab away: %w", err)
 	}
@@ -310,8 +312,8 @@ func (l lab) sweep(ctx context.Context, n int) error {
 	defer stop()
 	var said strings.Builder
 	err := l.agent(n).Once(ctx, &said, self(), "agent", "--sweep", "--host", string(hostName(n)), "--run", l.run(n),
-		"--state", filepath.Join(labState, string(hostName(n))), "--images", defaultImages, "--address", labAddr(n).String(),
-		"--group", labGroup(hostName(n)))
+		"--state", filepath.Join(labState, string(hostName(n))), "--images", defaultImages, "--address", labnet.Addr(n).String(),
+		"--group", l.group(n))
 	if err != nil {
 		return fmt.Errorf("ending the guests of %s: %w: %s", hostName(n), err, strings.TrimSpace(said.String()))
 	}
@@ -389,7 +391,7 @@ func status(std streams, asJSON bool) error {
 		p, ok := d.Running()
 		address, name := labEndpoint(), "controller"
 		if i > 0 {
-			address, name = labAddr(i).String(), string(hostName(i))
+			address, name = labnet.Addr(i).String(), string(hostName(i))
 		}
 		row := part{Name: name, Running: ok, Address: address, Log: d.LogFile}
 		state, pid := "gone", "-"
@@ -434,4 +436,25 @@ func removeSocket() error {
 		return errors.Join(fmt.Errorf("removing the lab's socket: %w", err), lock.Release())
 	}
 	return lock.Release()
+}
+
+// fileServer is the program that serves jobs' files. It is in a namespace
+// without a name, so it is known by the folder it was given.
+const fileServer = "ganesha.nfsd"
+
+// serves reports whether a process is a file server of the lab.
+func serves(pid int) bool {
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil || filepath.Base(exe) != fileServer {
+		return false
+	}
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && strings.Contains(string(line), "\x00"+labRun+"/")
+}
+
+// residents lists the processes that live in the lab's networks, and its file
+// servers.
+func residents() ([]daemon.Process, error) {
+	inside := daemon.Residents(daemon.Namespaces(labNamespace))
+	return daemon.Processes(func(pid int) bool { return inside(pid) || serves(pid) })
 }

@@ -43,6 +43,16 @@ func (l *Ledger) Restless() []fleet.JobID { return slices.Sorted(maps.Keys(l.res
 // OpenMoves gives the moves under way.
 func (l *Ledger) OpenMoves() []fleet.MoveID { return slices.Sorted(maps.Keys(l.open)) }
 
+// Moving gives the migrations of the moves under way.
+func (l *Ledger) Moving() (out []fleet.Migration) {
+	for _, v := range l.OpenMoves() {
+		for _, id := range l.snap.Moves[v].Migrations {
+			out = append(out, l.snap.Migrations[id])
+		}
+	}
+	return out
+}
+
 // OldMoves gives the moves that ended before a time.
 func (l *Ledger) OldMoves(before time.Time) []fleet.MoveID {
 	var out []fleet.MoveID

@@ -135,21 +135,11 @@ func (d *draft) expect(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 	return out
 }
 
-// underWayMigrations gives those of all moves that have not ended.
-func (d *draft) underWayMigrations() (out []fleet.Migration) {
-	for _, v := range d.l.OpenMoves() {
-		for _, id := range d.base.Moves[v].Migrations {
-			out = append(out, d.base.Migrations[id])
-		}
-	}
-	return out
-}
-
 // bereave gives up guests that went by post-copy and can never be whole: their
 // source, which is heard from, has lost them, and their target does not answer.
 // A QEMU that waits for memory may answer nothing at all.
 func (d *draft) bereave() {
-	for _, m := range d.underWayMigrations() {
+	for _, m := range d.l.Moving() {
 		h := d.base.Hosts[m.From]
 		if m.Phase.Ended() || m.Mode != fleet.PostCopy || !h.Facts.SeenAt.After(m.Since) || silence(d.base, m.From, d.at) > 0 {
 			continue

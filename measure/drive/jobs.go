@@ -51,6 +51,11 @@ func (p Pagurus) Says(ctx context.Context, job, text string) error {
 	})
 }
 
+// Until looks again and again until something is so.
+func (Pagurus) Until(ctx context.Context, sorry string, so func() bool) error {
+	return until(ctx, sorry, so)
+}
+
 // until looks again and again until something is so.
 func until(ctx context.Context, sorry string, so func() bool) error {
 	for begun := time.Now(); time.Since(begun) < beginLimit; {

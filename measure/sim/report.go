@@ -163,7 +163,7 @@ func Against(rows []Row) []string {
 		ratio := func(of func(Result) float64) (string, bool) {
 			a, b := make([]float64, len(r.Runs)), make([]float64, len(r.Runs))
 			for i := range r.Runs {
-				a[i], b[i] = of(r.Runs[i]), of(last.Runs[i])
+				a[i], b[i] = of(last.Runs[i]), of(r.Runs[i])
 			}
 			i, err := stats.Ratio(a, b, 0.95)
 			return fmt.Sprintf("%.4g × (%.4g to %.4g)", i.Value, i.Low, i.High), err == nil

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"pagurus/decide/cost"
+	"pagurus/fleet"
+	"pagurus/measure/figures"
+)
+
+//go:embed programs/coupled.c
+var coupled []byte
+
+// The experiment is that of the slides "MPI execution on a grid with virtual
+// machines": a parallel job on hosts 1 to 4, owners' jobs begin on 1 and 2, and
+// the guests there go to 5 and 6.
+const (
+	homework   = "homework" // the owners' program, by which they are known
+	coupledRun = 90 * time.Second
+	ownersRun  = 45 * time.Second
+)
+
+var (
+	owned    = []string{"host1", "host2"}
+	borrowed = "host1,host2,host3,host4"
+)
+
+// ownerLab is six hosts that share the cores of this machine in equal parts:
+// what guests take on one is not taken from another.
+func ownerLab() []string {
+	const hosts = 6
+	each := float64(cores()) / hosts
+	return []string{"--hosts", strconv.Itoa(hosts), "--cpus-altogether", strconv.FormatFloat(each, 'f', 3, 64), "--mem-per-host", "1G"}
+}
+
+// trialSteps and trialTurns are of the runs from which the length of the others
+// follows.
+const (
+	trialCoupled = 20
+	trialTurns   = 1_000_000
+)
+
+// owners compares what an owner's job and a parallel job take with the system,
+// without it, where both stay, and, of the owner's, on an empty machine.
+func (b *bench) owners(ctx context.Context) error {
+	if err := b.Compile(ctx, "openmpi", "coupled", coupled, "mpicc", "-O1"); err != nil {
+		return err
+	}
+	shell, err := os.ReadFile("/bin/sh")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(b.Dir, homework), shell, 0o755)
+	}
+	if err != nil {
+		return fmt.Errorf("making the owners' program: %w", err)
+	}
+	one, err := b.alone(ctx, trialTurns)
+	if err != nil {
+		return err
+	}
+	turns := int(trialTurns * ownersRun.Seconds() / one.Seconds())
+	trial, err := b.parallel(ctx, trialCoupled, nil)
+	if err != nil {
+		return err
+	}
+	steps := int(trialCoupled * coupledRun.Seconds() / trial.Seconds())
+	for i := range b.Repeat {
+		if err := b.grid(ctx, i, steps, turns); err != nil {
+			return err
+		}
+	}
+	errs := []error{
+		b.Ratio("owner's job with the system / on an empty machine", "owner_with_s", "owner_empty_s", 1.05),
+		b.Ratio("owner's job with the system / without it", "owner_with_s", "owner_without_s", 0.8),
+		b.Ratio("MPI job with the system / without it", "mpi_with_s", "mpi_without_s", 0.9),
+	}
+	if len(b.Record.Samples["vacated_s"]) > 0 {
+		errs = append(errs, b.Ratio("owner's return to host free / predicted time of the move", "vacated_s", "predicted_vacate_s", 1.5))
+	}
+	return errors.Join(errs...)
+}
+
+// grid is one repeat: an empty machine, and the parallel job with and without
+// the system.
+func (b *bench) grid(ctx context.Context, i, steps, turns int) error {
+	empty, err := b.alone(ctx, turns)
+	if err != nil {
+		return err
+	}
+	b.Sample("owner_empty_s", empty.Seconds())
+	both := func(system bool, name string) func() error {
+		return func() error {
+			if err := b.agree(ctx, system); err != nil {
+				return err
+			}
+			var homework time.Duration
+			mpi, err := b.parallel(ctx, steps, func(job string) (err error) {
+				begun := time.Now()
+				if homework, err = b.alone(ctx, turns); err == nil && system {
+					err = b.vacated(ctx, job, begun)
+				}
+				return err
+			})
+			b.Sample("owner_"+name+"_s", homework.Seconds())
+			b.Sample("mpi_"+name+"_s", mpi.Seconds())
+			return err
+		}
+	}
+	if err := figures.InTurn(i, both(true, "with"), both(false, "without")); err != nil {
+		return err
+	}
+	last := func(name string) float64 { s := b.Record.Samples[name]; return s[len(s)-1] }
+	fmt.Printf("  owner's job: empty %.1f s, with %.1f s, without %.1f s; MPI job: with %.1f s, without %.1f s\n",
+		empty.Seconds(), last("owner_with_s"), last("owner_without_s"), last("mpi_with_s"), last("mpi_without_s"))
+	return nil
+}
+
+// agree says that hosts have owners, or that nobody minds.
+func (b *bench) agree(ctx context.Context, system bool) error {
+	for _, h := range owned {
+		args := []string{"host", "policy", h, "--owner", "no"}
+		if system {
+			args = []string{"host", "policy", h, "--owner", "yes", "--vacate", "evacuate", "--idle-after", "3s", "--exclusive", homework}
+		}
+		if _, err := b.Type(ctx, args...); err != nil {
+			return err
+		}
+	}
+	return b.awaitAway(ctx)
+}
+
+// awaitAway waits until no owner counts as there and no host drains.
+func (b *bench) awaitAway(ctx context.Context) error {
+	return b.Until(ctx, "owners did not go", func() bool {
+		s, err := b.Snapshot(ctx)
+		if err != nil {
+			return false
+		}
+		for _, h := range s.Hosts {
+			if o := h.Facts.Owner; h.State != fleet.HostUp || o != nil && o.Present {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// alone runs the owners' programs side by side, each on its host, and gives what
+// they took on the average.
+func (b *bench) alone(ctx context.Context, turns int) (time.Duration, error) {
+	type end struct {
+		took time.Duration
+		err  error
+	}
+	ends := make(chan end, len(owned))
+	for _, h := range owned {
+		go func() {
+			begun := time.Now()
+			_, err := b.Type(ctx, "lab", "exec", h, "--", filepath.Join(b.Dir, homework), "-c",
+				fmt.Sprintf("i=0; while [ $i -lt %d ]; do i=$((i+1)); done", turns))
+			ends <- end{time.Since(begun), err}
+		}()
+	}
+	var sum time.Duration
+	var err error
+	for range owned {
+		e := <-ends
+		sum, err = sum+e.took, errors.Join(err, e.err)
+	}
+	return sum / time.Duration(len(owned)), err
+}
+
+// parallel runs the parallel job, does something once it computes, and gives how
+// long the job ran.
+func (b *bench) parallel(ctx context.Context, steps int, meanwhile func(job string) error) (took time.Duration, err error) {
+	id, err := b.Type(ctx, "run", "--detach", "-n", "4", "--guests", "4", "--mem", "256M", "--on", borrowed, "--", "./coupled", strconv.Itoa(steps))
+	if err != nil {
+		return 0, err
+	}
+	over := false
+	defer func() {
+		if !over {
+			err = errors.Join(err, b.Discard(ctx, id))
+		}
+	}()
+	if err := b.Says(ctx, id, "BEGUN"); err != nil {
+		return 0, err
+	}
+	if meanwhile != nil {
+		if err := meanwhile(id); err != nil {
+			return 0, err
+		}
+	}
+	if _, err := b.Type(ctx, "wait", id); err != nil {
+		return 0, err
+	}
+	over = true
+	if said, err := b.Type(ctx, "logs", id); err != nil || !strings.Contains(said, fmt.Sprintf("DONE %d ", steps)) {
+		return 0, fmt.Errorf("the parallel job did not come to its end: %s: %w", said, err)
+	}
+	s, err := b.Snapshot(ctx)
+	if err != nil {
+		return 0, err
+	}
+	j := s.Jobs[fleet.JobID(id)]
+	return j.Ended.Sub(j.Started), nil
+}
+
+// vacated notes how long it took from the owners' return until their hosts were
+// free of guests, beside what was predicted of the moves.
+func (b *bench) vacated(ctx context.Context, job string, begun time.Time) error {
+	s, err := b.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	for _, h := range owned {
+		for _, m := range s.Migrations {
+			if m.Job != fleet.JobID(job) || m.From != fleet.HostID(h) || m.Phase != fleet.Finished || m.Predicted == nil {
+				continue
+			}
+			free := m.Entered[len(m.Entered)-1].At.Sub(begun)
+			b.Sample("vacated_s", free.Seconds())
+			b.Sample("predicted_vacate_s", m.Predicted.Total.Value.Seconds())
+			b.Sample("vacate_move_s", cost.Total(m).Seconds())
+			fmt.Printf("  %s was free %.1f s after its owner's return; the move took %.1f s, said %.1f s\n", h, free.Seconds(), cost.Total(m).Seconds(), m.Predicted.Total.Value.Seconds())
+		}
+	}
+	return nil
+}

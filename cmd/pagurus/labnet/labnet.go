@@ -1,0 +1,143 @@
+// Package labnet is the network that joins the hosts of a lab: a bridge in the
+// machine's own network, and a pair of links from it to each host's namespace. The
+// namespaces themselves are its caller's.
+package labnet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"pagurus/act/daemon"
+)
+
+// MaxHosts is how many hosts a lab has at most.
+const MaxHosts = 64
+
+const (
+	bridge     = "pglab0"
+	portPrefix = "pglab" // and the host's number: the bridge's end of a host's link
+	uplink     = "eth0"  // the host's end
+	prefixBits = 24
+)
+
+// Controller is the controller's address. 198.18.0.0/15 is set aside for
+// measurements between networks (RFC 2544), so it is nobody's office.
+var Controller = netip.AddrFrom4([4]byte{198, 18, 0, 254})
+
+// Addr is the address of host n, counted from 1.
+func Addr(n int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 0, byte(n)}) }
+
+// EnsureBridge makes the lab's bridge with the controller's address.
+func EnsureBridge() error {
+	_, err := netlink.LinkByName(bridge)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = bridge
+		err = netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
+	}
+	if err == nil {
+		err = addressed(bridge, Controller)
+	}
+	if err != nil {
+		return fmt.Errorf("making the lab's bridge %s: %w", bridge, err)
+	}
+	return nil
+}
+
+// addressed gives a link its address and sets it up.
+func addressed(name string, addr netip.Addr) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	ip := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(prefixBits, 32)}}
+	if err := netlink.AddrReplace(link, ip); err != nil {
+		return fmt.Errorf("giving %s the address %s: %w", name, addr, err)
+	}
+	return netlink.LinkSetUp(link)
+}
+
+// EnsureUplink joins host n's namespace to the bridge.
+func EnsureUplink(n int, namespace daemon.Namespace) error {
+	port := portPrefix + strconv.Itoa(n)
+	err := func() error {
+		if _, err := netlink.LinkByName(port); errors.As(err, new(netlink.LinkNotFoundError)) {
+			if err := addPair(port, namespace); err != nil {
+				return err
+			}
+		} else if err != nil {
+			return err
+		}
+		link, err := netlink.LinkByName(port)
+		if err != nil {
+			return err
+		}
+		master, err := netlink.LinkByName(bridge)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetMaster(link, master); err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return err
+		}
+		return namespace.Do(func() error {
+			lo, err := netlink.LinkByName("lo")
+			if err != nil {
+				return err
+			}
+			if err := netlink.LinkSetUp(lo); err != nil {
+				return err
+			}
+			return addressed(uplink, Addr(n))
+		})
+	}()
+	if err != nil {
+		return fmt.Errorf("joining %s to the lab's network: %w", namespace, err)
+	}
+	return nil
+}
+
+func addPair(port string, namespace daemon.Namespace) error {
+	ns, err := namespace.Open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ns.Close() }()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = port
+	return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: uplink, PeerNamespace: netlink.NsFd(ns.Fd())})
+}
+
+// listTries is how often links are listed anew that changed meanwhile.
+const listTries = 10
+
+// RemoveLinks removes the bridge and the links to it.
+func RemoveLinks() error {
+	links, err := netlink.LinkList()
+	for try := 1; errors.Is(err, netlink.ErrDumpInterrupted) && try < listTries; try++ {
+		links, err = netlink.LinkList()
+	}
+	if err != nil {
+		return fmt.Errorf("listing links: %w", err)
+	}
+	var errs []error
+	for _, l := range links {
+		number, ours := strings.CutPrefix(l.Attrs().Name, portPrefix)
+		if _, err := strconv.Atoi(number); !ours || err != nil {
+			continue
+		}
+		if err := netlink.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) && !errors.As(err, new(netlink.LinkNotFoundError)) {
+			errs = append(errs, fmt.Errorf("removing link %s: %w", l.Attrs().Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
