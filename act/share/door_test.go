@@ -93,8 +93,8 @@ func TestSwappedDirectoryIsNotServed(t *testing.T) {
 		if err != nil || !strings.Contains(out, " 11 input") {
 			t.Fatalf("served is %v\n%s", err, out)
 		}
+		s.shares.Close() // first: it would start another
 		unix.Kill(s.pid(), unix.SIGKILL)
-		s.shares.Close()
 		testkit.Until(t, startLimit, "the links are gone", func() bool {
 			_, err := s.host.Try("ip", "link", "show", n.Subnet.ShareName())
 			return err != nil

@@ -3,10 +3,13 @@ package haul
 import (
 	"bytes"
 	"encoding/binary"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"pagurus/act/container/pages"
 	"pagurus/act/container/wire"
@@ -17,6 +20,25 @@ func frame(kind byte, content ...byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(content))), content...)
 }
 
+// pair is a connection, of which either way can be closed by itself.
+func pair(t testing.TB) (ours, theirs *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, to := range []**net.UnixConn{&ours, &theirs} {
+		f := os.NewFile(uintptr(fds[i]), "pair")
+		c, err := net.FileConn(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		*to = c.(*net.UnixConn)
+	}
+	return ours, theirs
+}
+
 // feed gives bytes to an intake as a source would, and says how that ended.
 func feed(t testing.TB, b []byte) (in *In, images string, err error) {
 	files := t.TempDir()
@@ -24,17 +46,12 @@ func feed(t testing.TB, b []byte) (in *In, images string, err error) {
 	if in, err = NewIn(files, images); err != nil {
 		t.Fatal(err)
 	}
-	ours, theirs := net.Pipe()
-	go func() {
+	ours, theirs := pair(t)
+	defer ours.Close()
+	go func() { // and there is still somebody to hear the answers
 		ours.Write(b)
-		ours.Close()
-	}()
-	go func() { // its answers
-		for buffer := make([]byte, 100); ; {
-			if _, err := ours.Read(buffer); err != nil {
-				return
-			}
-		}
+		ours.CloseWrite()
+		io.Copy(io.Discard, ours)
 	}()
 	err = in.Take(wire.New(theirs))
 	theirs.Close()
