@@ -154,7 +154,7 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, e
 	if err := d.makeFolder(dir); err != nil {
 		return nil, err
 	}
-	r := record{Guest: m.guest, Gen: t.Guest.Gen, StartedAt: time.Now(), Target: m.incoming, Layout: t.Layout}
+	r := record{Guest: m.guest, Gen: t.Guest.Gen, StartedAt: time.Now(), Target: m.incoming, Layout: m.tuned.At()}
 	if m.incoming {
 		r.Incoming, r.Late = t.Order.Migration, t.Limits.Mode == fleet.PostCopy
 	}
@@ -239,6 +239,9 @@ func (d *Driver) machine(ctx context.Context, t fleet.Task) (m machine, folder s
 		m.tuned = &tuned.Guest{Shape: *s, MemoryBytes: wholeMemory(m), More: odd(m)}
 		if t.Layout != nil {
 			m.tuned.Layout = *t.Layout
+		}
+		if m.uneven {
+			m.tuned.Small()
 		}
 	}
 	return m, folder, nil

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,6 +26,27 @@ type Guest struct {
 	Layout      fleet.Layout
 	MemoryBytes int64 // in whole MiB
 	More        int64 // what each part of the memory is larger than that
+}
+
+// Small leaves huge pages out, and says so: emulated guests have memory of odd sizes,
+// which no huge page is.
+func (g *Guest) Small() {
+	nodes := slices.Clone(g.Layout.Nodes)
+	for i := range nodes {
+		if nodes[i].PageBytes > 0 {
+			nodes[i].PageBytes = 0
+			g.Layout.Notes = append(slices.Clone(g.Layout.Notes), fmt.Sprintf("node %d of the guest has no huge pages, since it is emulated", i))
+		}
+	}
+	g.Layout.Nodes = nodes
+}
+
+// At is where its parts are; nil of a guest without a shape.
+func (g *Guest) At() *fleet.Layout {
+	if g == nil {
+		return nil
+	}
+	return &g.Layout
 }
 
 // Args are QEMU's -smp, and what goes with nodes and huge pages. -m has to say

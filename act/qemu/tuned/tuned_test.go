@@ -38,6 +38,49 @@ func TestWhatQEMUIsTold(t *testing.T) {
 	}
 }
 
+func TestEmulatedGuestsHaveSmallPages(t *testing.T) {
+	l := fleet.Layout{Nodes: []fleet.LayoutNode{{PageBytes: 2 << 20}, {}}}
+	g := &Guest{Layout: l}
+	g.Small()
+	if at := g.At(); at.Nodes[0].PageBytes != 0 || len(at.Notes) != 1 || l.Nodes[0].PageBytes == 0 {
+		t.Errorf("%+v of %+v", at, l)
+	}
+	if (*Guest)(nil).At() != nil {
+		t.Error("a guest without a shape is somewhere")
+	}
+}
+
+// The files are as large as the memory, in whole pages, and pages that are not set
+// aside cannot be had. Making them takes no pages yet.
+func TestMemoryInHugePagesIsReserved(t *testing.T) {
+	const page = 2 << 20
+	g := &Guest{Shape: fleet.Shape{Nodes: []fleet.ShapeNode{{MemoryBytes: 3 * page}, {MemoryBytes: page}, {MemoryBytes: page}}},
+		Layout: fleet.Layout{Nodes: []fleet.LayoutNode{{PageBytes: page}, {}, {PageBytes: page}}}}
+	files, err := g.Reserve()
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENODEV) {
+		t.Skipf("this kernel has no huge pages: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sizes []int64
+	for _, f := range files {
+		info, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes = append(sizes, info.Size())
+		f.Close()
+	}
+	if !slices.Equal(sizes, []int64{3 * page, page}) {
+		t.Errorf("the files have %v bytes", sizes)
+	}
+	g.Layout.Nodes[0].PageBytes = 12345 << 20
+	if _, err := g.Reserve(); err == nil {
+		t.Error("pages of a size that no machine has were reserved")
+	}
+}
+
 // A thread of the test stands for a guest's CPU.
 func TestThreadsAreKeptWhereTheyShallBe(t *testing.T) {
 	ready, done := make(chan int), make(chan struct{})
