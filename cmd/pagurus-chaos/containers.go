@@ -21,7 +21,7 @@ import (
 
 // groupFolders is where the lab's hosts have the groups of their guests'
 // processes: HOST/GUEST.
-const groupFolders = "/pagurus-lab/"
+const groupFolders = "/pagurus-lab-"
 
 // agentName is what the first process of a container is called.
 const agentName = "pagurus-guest"

@@ -12,9 +12,9 @@ import (
 
 func TestWhoseProcessItIs(t *testing.T) {
 	for text, want := range map[string]string{
-		"7:freezer:/pagurus-lab/host2/j1g0\n2:cpu,cpuacct:/other\n0::/\n": "host2 j1g0",
-		"0::/pagurus-lab/host1/j3g1/inside\n":                             "host1 j3g1",
-		"7:freezer:/\n0::/pagurus-lab/host1/j3g1/inside\n":                "", // not yet stopped with the others
+		"7:freezer:/pagurus-lab-host2/j1g0\n2:cpu,cpuacct:/other\n0::/\n": "host2 j1g0",
+		"0::/pagurus-lab-host1/j3g1/inside\n":                             "host1 j3g1",
+		"7:freezer:/\n0::/pagurus-lab-host1/j3g1/inside\n":                "", // not yet stopped with the others
 		"7:freezer:/pagurus/host2/j1g0\n":                                 "",
 		"":                                                                "",
 		"nonsense":                                                        "",
