@@ -6,11 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"time"
 
 	"pagurus/measure/bench"
-	"pagurus/measure/bench/page"
 )
 
 // keep writes what a record says beside it: a page for people, every sample as
@@ -24,7 +24,7 @@ func (o *overhead) keep(r *bench.Record, what bench.Summary) error {
 	if err != nil {
 		return err
 	}
-	report, err := page.Draw(r, what)
+	report, err := o.page()
 	if err != nil {
 		return err
 	}
@@ -37,6 +37,22 @@ func (o *overhead) keep(r *bench.Record, what bench.Summary) error {
 		o.say("the record and the report are in %s", o.report)
 	}
 	return err
+}
+
+// page has the record drawn by the program that can.
+func (o *overhead) page() ([]byte, error) {
+	program, err := o.Beside("pagurus-page")
+	if err != nil {
+		return nil, err
+	}
+	drawn, err := exec.Command(program, filepath.Join(o.report, bench.RecordName)).Output()
+	if refused := (*exec.ExitError)(nil); errors.As(err, &refused) {
+		err = errors.New(string(bytes.TrimSpace(refused.Stderr)))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("draw the report: %w", err)
+	}
+	return drawn, nil
 }
 
 // samplesCSV is a line for every figure of every run.

@@ -27,7 +27,10 @@ import (
 )
 
 // Streams are where the commands write.
-type Streams struct{ Out, Err io.Writer }
+type Streams struct {
+	Out, Err io.Writer
+	Beside   func(program string) (path string, err error) // finds what is installed with this program
+}
 
 func (s Streams) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.Err, "pagurus: "+format+"\n", args...)

@@ -45,7 +45,7 @@ func typed(args ...string) (string, error) {
 	var out bytes.Buffer
 	root := &cobra.Command{Use: "pagurus", SilenceUsage: true, SilenceErrors: true}
 	root.PersistentFlags().Bool("json", false, "")
-	root.AddCommand(Bench(Streams{&out, &out}))
+	root.AddCommand(Bench(Streams{Out: &out, Err: &out}))
 	root.SetArgs(args)
 	root.SetOut(&out)
 	err := root.Execute()
