@@ -157,7 +157,7 @@ func runAgent(ctx context.Context, f hostFlags, client *wire.Client, log *slog.L
 const (
 	leanHeap  = 12 << 20 // of its own; what it needs at rest is half of that
 	leanFirst = 3 * time.Second
-	leanEvery = time.Minute
+	leanEvery = 15 * time.Second
 )
 
 // stayLean keeps the agent's memory small until ctx ends.
