@@ -3,6 +3,7 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -183,7 +184,14 @@ func TestGroupsClass(t *testing.T) {
 		if err := errors.Join(g.Class("g1", 1, x.first, nil), g.Class("g2", 1, x.second, nil)); err != nil {
 			t.Fatal(err)
 		}
-		if got := share(t, one, two); got < x.want-0.03 || got > x.want+0.03 {
+		// Others on this machine want the CPU, too, for some seconds at a time.
+		var got float64
+		for range 4 {
+			if got = share(t, one, two); math.Abs(got-x.want) <= 0.03 {
+				break
+			}
+		}
+		if math.Abs(got-x.want) > 0.03 {
 			t.Errorf("%q beside %q has %.3f of the CPU, want %.3f", x.first, x.second, got, x.want)
 		}
 		if slice.Missing() != "" {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,6 +17,11 @@ import (
 // area is a part of a process's address space that holds private memory of its
 // own and no file's.
 type area struct{ start, end uint64 }
+
+// in reports whether any of it is in one of a list.
+func (a area) in(list []area) bool {
+	return slices.ContainsFunc(list, func(b area) bool { return a.start < b.end && b.start < a.end })
+}
 
 // folder is /proc/PID, held open: it stays that process's, and empty when the
 // process has ended, though its number may be another's by then.

@@ -64,6 +64,7 @@ type pass struct {
 	done    Passed
 	process *process // the one at hand
 	pagemap int      // its
+	doubt   []area   // its, of the pass before
 	reader
 	outer, inner []region
 }
@@ -96,7 +97,7 @@ func (s *pass) over(p *process) error {
 			return err
 		}
 	}
-	p.sent = areas
+	p.sent, s.doubt, p.doubt = areas, p.doubt, nil
 	for _, a := range areas {
 		if err := s.area(a); err != nil {
 			return err
@@ -110,8 +111,9 @@ func (s *pass) over(p *process) error {
 // that was mapped anew, or moved here, is not, and then all of it is sent.
 func (s *pass) area(a area) error {
 	p := s.process
+	told := p.passed && !a.in(s.doubt)
 	switch {
-	case s.last && p.passed:
+	case s.last && told:
 		err := s.look(s.frozen, a, s.sendFrozen)
 		if errors.Is(err, unix.EPERM) {
 			err = s.look(s.untracked, a, s.sendRegions)
@@ -121,7 +123,7 @@ func (s *pass) area(a area) error {
 		return s.look(s.untracked, a, s.sendRegions)
 	case p.uffd < 0:
 		return nil // all of it is sent at the last pass
-	case p.passed:
+	case told:
 		err := s.windows(s.written, a)
 		if !errors.Is(err, unix.EPERM) {
 			return err
@@ -130,10 +132,12 @@ func (s *pass) area(a area) error {
 	if err := register(p.uffd, a); err != nil && forsaken(p.uffd) {
 		return s.forget()
 	}
-	// Where that was refused, the scan is, too: the area is gone again, or not of
-	// a kind that can be tracked. If it is still there, the last pass sends it.
+	// Where that was refused, the scan is, too: the area is gone again, in part or
+	// wholly, or not of a kind that can be tracked. What is still there is sent by
+	// the next pass, or the last.
 	err := s.windows(s.all, a)
 	if errors.Is(err, unix.EPERM) {
+		p.doubt = append(p.doubt, a)
 		return nil
 	}
 	return err
@@ -295,7 +299,7 @@ func (s *pass) count(p *process) (total int64, err error) {
 	unsent.flags = 0
 	for _, a := range areas {
 		k, before := unsent, total
-		if p.passed {
+		if p.passed && !a.in(p.doubt) {
 			k = s.written
 		}
 		err := s.look(k, a, add)

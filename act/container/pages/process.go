@@ -17,6 +17,9 @@ type process struct {
 	asked  int    // for a userfaultfd, so many times
 	why    string // it is not tracked
 	sent   []area // what was there at the last pass
+	// doubt is where the kernel refused to go on amid a window: what came before
+	// counts as sent, and was not. All of it is sent at the next pass.
+	doubt []area
 }
 
 // mostAsked is how often a process is asked that cannot be tracked: one that is
@@ -72,7 +75,7 @@ func (p *process) untrack() {
 	if p.uffd >= 0 {
 		_ = unix.Close(p.uffd)
 	}
-	p.uffd, p.passed = -1, false
+	p.uffd, p.passed, p.doubt = -1, false, nil
 }
 
 func (p *process) close() {

@@ -197,6 +197,43 @@ func TestMemoryThatChangesPlace(t *testing.T) {
 	}
 }
 
+// TestMappedAnewMeanwhile: a part of an area is mapped anew while the area is passed
+// over. The kernel refuses to go on there, but what comes before it in the same
+// window counts as sent by then.
+func TestMappedAnewMeanwhile(t *testing.T) {
+	testkit.Leftovers(t)
+	for _, passes := range []int{1, 2, 3} { // the part is mapped anew during the last of them
+		t.Run(fmt.Sprint(passes), func(t *testing.T) {
+			const pages, patched = 4 * windowBytes / PageBytes, 16
+			s := startSubject(t, "obey")
+			_, at := s.do("map 0 %d -1", pages)
+			s.do("fill 0 1")
+			tr, store := track(t, s.pid), newStore(t)
+			for range passes - 1 {
+				onePass(t, tr, store, s.pid)
+				s.do("fill 0 2")
+			}
+			// The last whole window of the area, and the middle of it.
+			window := (at+pages*PageBytes)/windowBytes*windowBytes - windowBytes
+			middle := (window - at + windowBytes/2) / PageBytes
+			sent := false
+			_, err := tr.Pass(t.Context(), []int{s.pid}, func(p Piece, content []byte) error {
+				if !sent && p.Address >= at && p.Address < window {
+					s.do("patch 0 %d %d", middle, patched)
+					s.do("touch 0 %d 0", patched)
+					sent = true
+				}
+				return store.Put(p, content)
+			})
+			if err != nil || !sent {
+				t.Fatalf("nothing was mapped anew: %v", err)
+			}
+			lastPass(t, tr, store, s.freeze()...)
+			same(t, store, s.pid)
+		})
+	}
+}
+
 // TestGuardsAndRights: pages that nobody may touch do not end a pass.
 func TestGuardsAndRights(t *testing.T) {
 	s := startSubject(t, "obey")

@@ -116,6 +116,10 @@ static int one(char *line, char *self) {
 		if (munmap(s->at, s->size)) return -1;
 		return mmap(s->at, s->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == s->at ? 0 : -1;
 	}
+	if (!strcmp(verb, "patch")) { /* a part of it is mapped anew */
+		char *at = s->at + b * PAGE;
+		return mmap(at, c * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at ? 0 : -1;
+	}
 	if (!strcmp(verb, "move")) { /* to where another slot is */
 		struct slot *t = &slots[b % SLOTS];
 		char *at = mremap(s->at, s->size, s->size, MREMAP_MAYMOVE | MREMAP_FIXED, t->at);
