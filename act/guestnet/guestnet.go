@@ -1,7 +1,7 @@
 // Package guestnet makes a guest a member of its job's network, from inside. It
 // knows nothing of hosts or of how frames get from guest to guest. It uses
-// ioctls: a netlink library would be a noticeable part of the guest agent for
-// four calls. Its tests are those of the guest agent, in real guests, and those of
+// ioctls, and one message of its own: a netlink library would be a noticeable part
+// of the guest agent for five calls. Its tests are those of the guest agent, in real guests, and those of
 // package plug, which does the same to a container from outside.
 package guestnet
 
@@ -95,13 +95,6 @@ func setMAC(fd int, name string, mac net.HardwareAddr) error {
 	return nil
 }
 
-// leastTimeout is TCP's minimum retransmission time-out between guests, in
-// microseconds: on one switched network nothing is under way for longer, and what
-// is lost in spite of all waits for it. Linux's own is 200 ms (RFC 6298 wants a
-// second, for the Internet). It also bounds how long an acknowledgement is held
-// back. The setting came with Linux 6.11; older guests keep theirs.
-const leastTimeout = "20000"
-
 // Join gives the guest its address on the job's network, and every
 // neighbour a fixed hardware address: nothing has to be asked by broadcast,
 // which the network does not carry.
@@ -112,7 +105,6 @@ func Join(s fleet.Setup) error {
 	}
 	// Nobody here speaks IPv6, and its announcements are broadcasts, too.
 	os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
-	os.WriteFile("/proc/sys/net/ipv4/tcp_rto_min_us", []byte(leastTimeout), 0)
 	err = withSocket(func(fd int) error {
 		if s.MTU > 0 {
 			if err := setUint32(fd, unix.SIOCSIFMTU, name, uint32(s.MTU)); err != nil {
@@ -138,6 +130,7 @@ func Join(s fleet.Setup) error {
 	if err := Up(name); err != nil {
 		return fmt.Errorf("bringing %s up: %w", name, err)
 	}
+	_ = hurry(name, s.Addr, s.Prefix)
 	return withSocket(func(fd int) error {
 		for _, n := range neighbours(s) {
 			if err := setNeighbour(fd, name, n); err != nil {
