@@ -109,9 +109,9 @@ func used(c copyOf) time.Duration {
 	return sum
 }
 
-// runtimes gives the processes by which a host dumps and restores containers,
+// runtimes gives the processes by which a host dumps or restores a container,
 // which are in its network.
-func runtimes(host fleet.HostID) (pids []int) {
+func runtimes(host fleet.HostID, guest fleet.GuestID) (pids []int) {
 	var own unix.Stat_t
 	if unix.Stat("/run/netns/"+namespaceOf+string(host), &own) != nil {
 		return nil
@@ -122,12 +122,21 @@ func runtimes(host fleet.HostID) (pids []int) {
 			return false
 		}
 		var at unix.Stat_t
-		if unix.Stat(fmt.Sprintf("/proc/%d/ns/net", pid), &at) == nil && at.Ino == own.Ino {
+		if unix.Stat(fmt.Sprintf("/proc/%d/ns/net", pid), &at) == nil && at.Ino == own.Ino && serves(pid, guest) {
 			pids = append(pids, pid)
 		}
 		return false
 	})
 	return pids
+}
+
+// serves tells whether a CRIU works with the images of a guest.
+func serves(pid int, guest fleet.GuestID) bool {
+	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	return slices.ContainsFunc(links, func(link string) bool {
+		to, err := os.Readlink(link)
+		return err == nil && strings.Contains(to, "/"+string(guest)+"/")
+	})
 }
 
 // runtime tells whether a command line is that of a CRIU that is at somebody's

@@ -177,11 +177,7 @@ func (c *chaos) strike(ctx context.Context, f fault, m fleet.Migration) error {
 	case targetQEMU, sourceQEMU, targetMemory, targetGuest, sourceGuest:
 		return c.killGuest(ctx, k, m, noted)
 	case targetCRIU, sourceCRIU:
-		if err := meet(ctx, func() []int { return runtimes(k.Host) }); err != nil {
-			return err
-		}
-		noted()
-		return nil
+		return c.killRuntime(ctx, k, m, noted)
 	case hostFull:
 		noted()
 		return c.fillPlaces(ctx, f, k.Host)
@@ -280,6 +276,22 @@ func (c *chaos) killGuest(ctx context.Context, k *strike, m fleet.Migration, not
 	if !spared {
 		c.mu.Lock()
 		c.court.excused[m.Guest] = excuse{k.Number, m.ID, source}
+		c.mu.Unlock()
+	}
+	return nil
+}
+
+// killRuntime kills a CRIU. Of one that dumps, the guest's programs run on at once,
+// and one of them may find a connection that it cannot use at that moment: the
+// guest stays, but its job may end.
+func (c *chaos) killRuntime(ctx context.Context, k *strike, m fleet.Migration, noted func()) error {
+	if err := meet(ctx, func() []int { return runtimes(k.Host, m.Guest) }); err != nil {
+		return err
+	}
+	noted()
+	if k.Kind == sourceCRIU {
+		c.mu.Lock()
+		c.court.excused[m.Guest] = excuse{k.Number, m.ID, true}
 		c.mu.Unlock()
 	}
 	return nil

@@ -21,7 +21,8 @@ const (
 )
 
 // court judges what is seen of the cluster. A guest is excused when a fault has
-// killed the one process that had it: it may be gone, it need not.
+// killed the one process that had it, or what dumped it: it may be gone, or its
+// job ended, it need not.
 type court struct {
 	excused map[fleet.GuestID]excuse
 	open    map[fleet.GuestID]int // faults under way of which that is not yet known
@@ -38,7 +39,7 @@ type court struct {
 type excuse struct {
 	number    int
 	migration fleet.MigrationID
-	source    bool // it was the source's QEMU that was killed
+	source    bool // it was at the source that something was killed
 }
 
 // tally is what has been counted.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"pagurus/act/cgroup"
@@ -319,9 +320,22 @@ func (h *host) sweep(ctx context.Context) error {
 		return err
 	}
 	for _, name := range kept {
-		errs = append(errs, os.RemoveAll(filepath.Join(h.flags.run, name)))
+		errs = append(errs, discard(filepath.Join(h.flags.run, name)))
 	}
 	return errors.Join(errs...)
+}
+
+// discard removes a folder or file. Where somebody has mounted a disk for it, that
+// stays, empty.
+func discard(path string) error {
+	err := os.RemoveAll(path)
+	if !errors.Is(err, syscall.EBUSY) {
+		return err
+	}
+	if left, e := os.ReadDir(path); e != nil || len(left) > 0 {
+		return err
+	}
+	return nil
 }
 
 // lendFaults lets guests run here before their memory has come: QEMU, which is
