@@ -79,6 +79,9 @@ func (d *Driver) handOver(ctx context.Context, g *guest, lead func(bool)) error 
 			rootfs.Clear(images)
 		}
 	}()
+	if err := furnishImages(images); err != nil {
+		return err
+	}
 	if err := d.dumpStill(ctx, stillness{g, s, images, lead}); err != nil {
 		return err
 	}
@@ -100,6 +103,14 @@ const (
 	passingTime  = 5 * time.Millisecond
 	passingMost  = 200 * time.Millisecond // between two tries
 )
+
+// furnishImages makes an empty folder for what CRIU writes.
+func furnishImages(dir string) error {
+	if err := rootfs.Clear(dir); err != nil {
+		return err
+	}
+	return rootfs.MountMemory(dir)
+}
 
 // stillness is what a guest is dumped with while it stands still.
 type stillness struct {
@@ -124,6 +135,9 @@ func (d *Driver) dumpStill(ctx context.Context, s stillness) error {
 		}
 		s.lead(false)
 		if err := d.thaw(s.guest); err != nil {
+			return err
+		}
+		if err := furnishImages(s.images); err != nil {
 			return err
 		}
 		time.Sleep(wait)
@@ -296,12 +310,6 @@ func (d *Driver) thaw(g *guest) error {
 
 // dump writes the frozen guest's processes to images, which it survives.
 func (d *Driver) dump(ctx context.Context, g *guest, s *haul.Out, images string) error {
-	if err := rootfs.Clear(images); err != nil {
-		return err
-	}
-	if err := rootfs.MountMemory(images); err != nil {
-		return err
-	}
 	freezer, err := d.config.Cgroups.Freezer(g.id)
 	if err != nil {
 		return err
