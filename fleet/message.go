@@ -147,6 +147,7 @@ const (
 type Limits struct {
 	Mode           Mode          `json:"mode,omitempty"`
 	Downtime       time.Duration `json:"downtime_ns"`           // converged when the rest is predicted to take no longer
+	Lenient        bool          `json:"lenient,omitempty"`     // of a Task: nobody has said so, and it may be somewhat more where more passes bring no less
 	Rounds         int           `json:"rounds"`                // give up after this many passes
 	BytesPerSecond int64         `json:"bytes_per_second"`      // ceiling on the link: of a Move for all it sends from one host, of a Task for its copy; 0 is none
 	Deadline       time.Duration `json:"deadline_ns,omitempty"` // of a Move: who is not ready so long after Begun stays; 0 is none but that of ready

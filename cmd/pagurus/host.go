@@ -33,6 +33,7 @@ import (
 	"pagurus/serve/agent"
 	"pagurus/serve/lookout"
 	"pagurus/serve/wire"
+	"pagurus/show/view"
 )
 
 // Drivers meet the interfaces they satisfy here and nowhere else.
@@ -205,8 +206,8 @@ func judge(l fleet.Limits, seen []fleet.Progress) (bool, error) {
 	case lifecycle.SwitchNow:
 		return true, nil
 	case lifecycle.GiveUp:
-		return false, fmt.Errorf("after %d rounds %d MiB are still left: the guest changes its memory faster than it can be sent; try again when its program is quieter, or over a faster link",
-			len(rounds), rounds[len(rounds)-1].LeftBytes>>20)
+		return false, fmt.Errorf("after %d rounds %s are still left: the guest changes its memory faster than it can be sent; try again when its program is quieter, or over a faster link",
+			len(rounds), view.Bytes(rounds[len(rounds)-1].LeftBytes))
 	}
 	return false, nil
 }

@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"pagurus/fleet"
@@ -23,6 +25,16 @@ const (
 	DefaultDowntime = 50 * time.Millisecond
 	DefaultRounds   = 40
 )
+
+// lenientDowntime is what a guest may stand still of which nobody has said how long,
+// when passes no longer leave less: a pass over next to nothing takes a time, too,
+// and that a host is not emptied is worse. It is not much above the 200 ms for which
+// TCP waits where a frame is lost.
+const lenientDowntime = 250 * time.Millisecond
+
+// stuckRounds is after how many passes that left no less nobody expects one that
+// does.
+const stuckRounds = 4
 
 // stopDowntime is what a guest may stand still that is stopped to be copied:
 // more than the largest takes. That nothing is sent any more is noticed sooner.
@@ -70,10 +82,24 @@ func Copy(l fleet.Limits, rounds []Round) Verdict {
 		return SwitchNow
 	case last.SentBytes > 0 && pause(last) <= l.Downtime:
 		return SwitchNow
+	case l.Lenient && last.SentBytes > 0 && pause(last) <= lenientDowntime && stuck(rounds):
+		return SwitchNow
 	case len(rounds) >= l.Rounds:
 		return GiveUp
 	}
 	return GoOn
+}
+
+// stuck reports whether the last passes left hardly less than those before.
+func stuck(rounds []Round) bool {
+	if len(rounds) <= stuckRounds {
+		return false
+	}
+	least := func(rounds []Round) int64 {
+		return slices.MinFunc(rounds, func(a, b Round) int { return cmp.Compare(a.LeftBytes, b.LeftBytes) }).LeftBytes
+	}
+	begun := len(rounds) - stuckRounds
+	return least(rounds[begun:]) > least(rounds[:begun])/10*9
 }
 
 // pause is how long the guest would stand still if it switched after r.

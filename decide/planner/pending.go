@@ -50,6 +50,7 @@ func copyLimits(s view, m fleet.Migration) fleet.Limits {
 	if m.Mode != "" {
 		l.Mode = m.Mode
 	}
+	l.Lenient = l.Downtime <= 0
 	l = lifecycle.Limits(l)
 	l.Hold = len(v.Migrations) > 1
 	preempts := func(h fleet.HostID) bool { return s.host(h).Facts.Abilities[s.guest(m.Guest).Kind].Preempt }

@@ -96,7 +96,7 @@ func (a *app) migrateCommand() *cobra.Command {
 	flags.StringVar(&f.to, "to", "", "the host to move to (default: the controller chooses)")
 	flags.StringVar(&f.site, "to-site", "", "the site to move to: a host of it is chosen")
 	flags.StringVar(&f.mode, "mode", modeAuto, "auto, pre-copy (the guest runs on while it is copied), post-copy (it runs on at the target before all of it is there) or stop-and-copy (it stands still: the least is sent)")
-	flags.DurationVar(&f.stall, "max-stall", 0, "switch when a guest would stand still no longer than this (default 50ms)")
+	flags.DurationVar(&f.stall, "max-stall", 0, "switch when a guest would stand still no longer than this (default 50ms, and up to 250ms where more passes bring no less)")
 	flags.DurationVar(&f.deadline, "deadline", 0, "who is not ready to switch by then stays (default: 5m after the first is ready)")
 	f.less.add(cmd)
 	dryRun(flags, &f.dry)
