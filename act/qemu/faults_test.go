@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"pagurus/act/qemu"
 	"pagurus/fleet"
@@ -232,5 +235,59 @@ func TestFaults(t *testing.T) {
 			t.Error(err)
 		}
 		drivertest.Healthy(t, source, tk.Guest.ID)
+	}
+}
+
+// TestTargetEndsAsPostCopyBegins: the guest goes on at the source, or nobody has it
+// any more and the source says so; that nobody knows for ever is no answer. Where the
+// target is killed a moment later each time, both are seen.
+func TestTargetEndsAsPostCopyBegins(t *testing.T) {
+	w := newWorld(t)
+	source, target := w.open(t, 0), w.open(t, 1)
+	defer source.Close()
+	defer target.Close()
+	for try := range 6 {
+		tk := task(fleet.GuestID(fmt.Sprintf("j%dg0", try+1)))
+		tk.Order.Migration = fleet.MigrationID(fmt.Sprintf("m%d.%s", try, tk.Guest.ID))
+		tk.Limits = fleet.Limits{Mode: fleet.PostCopy, Preempt: true}
+		if err := source.Start(t.Context(), tk); err != nil {
+			t.Fatal(err)
+		}
+		drivertest.Healthy(t, source, tk.Guest.ID)
+		var err error
+		if tk.Listen, err = target.Receive(t.Context(), tk); err != nil {
+			t.Fatal(err)
+		}
+		if err := source.Copy(t.Context(), tk, func(fleet.Progress) {}); err != nil {
+			t.Fatal(err)
+		}
+		pid := w.process(t, 1, tk.Guest.ID)
+		go func() {
+			stopped := false
+			for end := time.Now().Add(time.Minute); !stopped && time.Now().Before(end); {
+				facts, err := source.Inspect(t.Context())
+				stopped = err == nil && facts[tk.Guest.ID].Run == fleet.Paused
+			}
+			time.Sleep(time.Duration(try) * 3 * time.Millisecond)
+			unix.Kill(pid, unix.SIGKILL)
+		}()
+		_, err = source.Switch(t.Context(), tk, func(bool) {})
+		switch {
+		case err == nil || errors.Is(err, fleet.ErrUnsure):
+			t.Logf("try %d: it had left already: %v", try, err)
+		case source.Resume(t.Context(), tk.Guest.ID) == nil:
+			t.Logf("try %d: it goes on, after: %v", try, err)
+			drivertest.Healthy(t, source, tk.Guest.ID)
+		default:
+			t.Logf("try %d: it is gone: %v", try, err)
+			if !strings.Contains(err.Error(), "cannot let it run again") {
+				t.Errorf("try %d: it does not go on, and nothing says why: %v", try, err)
+			}
+		}
+		for _, d := range []*qemu.Driver{source, target} {
+			if err := d.Stop(t.Context(), tk.Guest.ID); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }

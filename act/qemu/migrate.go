@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"pagurus/act/qemu/pace"
+	"pagurus/act/qemu/proc"
 	"pagurus/act/qemu/qmp"
 	"pagurus/act/qemu/stream"
 	"pagurus/fleet"
@@ -306,29 +305,10 @@ const drainLimit = 20 * time.Millisecond
 // halt stops the guest once it has read what came for it. What comes from now on
 // the overlay leads to the target.
 func (g *guest) halt(ctx context.Context, q *qmp.Client) error {
-	for end := time.Now().Add(drainLimit); time.Now().Before(end) && g.unread(); {
+	for end := time.Now().Add(drainLimit); time.Now().Before(end) && proc.Unread(g.handle, firstFile); {
 		time.Sleep(drainLimit / 100)
 	}
 	return q.Do(ctx, "stop", nil, nil)
-}
-
-// unread reports whether there are frames in the port that QEMU has not read.
-func (g *guest) unread() (some bool) {
-	raw, err := g.handle.SyscallConn()
-	if err != nil {
-		return false
-	}
-	_ = raw.Control(func(process uintptr) {
-		fd, err := unix.PidfdGetfd(int(process), firstFile, 0)
-		if err != nil {
-			return
-		}
-		defer unix.Close(fd)
-		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := unix.Poll(poll, 0)
-		some = err == nil && n > 0 && poll[0].Revents&unix.POLLIN != 0
-	})
-	return some
 }
 
 // complete drives a copy under way to its end. Only what QEMU itself calls
@@ -361,6 +341,9 @@ func (g *guest) complete(ctx context.Context, q *qmp.Client, mode fleet.Mode) (m
 				err = pass(ctx, q)
 			}
 		case stateDevice, stateLateDevice:
+			if mode == fleet.PostCopy && g.dropped(ctx, q) {
+				return migration{}, errDropped
+			}
 		case stateLate, stateLatePaused, stateLateRecover:
 			if parted.IsZero() {
 				parted = time.Now()
@@ -426,6 +409,8 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	switch {
 	case g.hasLeft(info):
 		return errors.New("it is with the target of a migration that cannot be undone")
+	case g.dropped(ctx, q):
+		return errDropped
 	case info.underWay():
 		return g.callOff(ctx, q)
 	}

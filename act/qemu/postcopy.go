@@ -71,6 +71,20 @@ func (g *guest) finish(ctx context.Context, q *qmp.Client, mode fleet.Mode) erro
 	return q.Do(ctx, "migrate-set-parameters", map[string]any{"downtime-limit": mostDowntime.Milliseconds()}, nil)
 }
 
+// errDropped is of a guest that is nowhere any more.
+var errDropped = errors.New("the target ended as post-copy began: it has not got the guest, and QEMU here cannot let it run again")
+
+// dropped reports whether QEMU has given a guest up that was about to go by
+// post-copy: the one of version 10 stays in the midst of it for ever when the target
+// has gone before it had the guest's state, and its guest with it.
+func (g *guest) dropped(ctx context.Context, q *qmp.Client) bool {
+	if c := g.remembered().Copy; c == nil || c.Limits.Mode != fleet.PostCopy || g.remembered().Process.HasThread("mig/src", "live_migration") {
+		return false
+	}
+	info, err := queryMigrate(ctx, q) // after that, as it may just have come to its end
+	return err == nil && info.Status == stateDevice
+}
+
 // handedOver reports whether all but memory has been sent, of which since says
 // when it was last to come: what is sent goes in order, so with the first page
 // that is sent late the state is on its way.

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"os/user"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -258,4 +260,36 @@ func (p Process) End() error {
 		return fmt.Errorf("process %d was killed and does not end: %w", p.PID, err)
 	}
 	return nil
+}
+
+// HasThread reports whether a thread's name begins with one of these words.
+func (p Process) HasThread(names ...string) bool {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", p.PID)) // a constant pattern is well-formed
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err == nil && slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(string(text), name) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// Unread reports whether there is something to be read in a file that a process
+// has open under a number.
+func Unread(handle *os.File, number int) (some bool) {
+	raw, err := handle.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(process uintptr) {
+		fd, err := unix.PidfdGetfd(int(process), number, 0)
+		if err != nil {
+			return
+		}
+		defer unix.Close(fd)
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(poll, 0)
+		some = err == nil && n > 0 && poll[0].Revents&unix.POLLIN != 0
+	})
+	return some
 }
