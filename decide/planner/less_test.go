@@ -30,11 +30,13 @@ func TestBothHostsCompressOrNone(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		not    fleet.HostID
+		kind   fleet.Kind
 		guests []fleet.GuestID
 		limits fleet.Limits
 		want   bool
 		no     string
 	}{
+		{what: "a container told to", kind: fleet.Container, limits: fleet.Limits{Compress: fleet.CompressOn}, no: "as it is"},
 		{what: "slow", limits: fleet.Limits{BytesPerSecond: slow}, want: true},
 		{what: "fast", limits: fleet.Limits{BytesPerSecond: fast}},
 		{what: "fast but told to", limits: fleet.Limits{Compress: fleet.CompressOn}, want: true},
@@ -50,6 +52,14 @@ func TestBothHostsCompressOrNone(t *testing.T) {
 		w := packing(t, c.not)
 		if c.guests == nil {
 			c.guests = []fleet.GuestID{"j1g0"}
+		}
+		if c.kind != "" {
+			g := w.s.Guests["j1g0"]
+			g.Kind = c.kind
+			w.s.Guests[g.ID] = g
+			for _, h := range w.s.Hosts {
+				h.Facts.Abilities[c.kind] = fleet.Abilities{Live: true}
+			}
 		}
 		_, err := w.ask(fleet.Request{Verb: fleet.Migrate, Guests: c.guests, To: "host3", Limits: c.limits})
 		var no *Refusal
