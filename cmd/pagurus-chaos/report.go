@@ -169,7 +169,7 @@ func (c *chaos) accuse(found wrongness, folder string) {
 	if s, err := json.MarshalIndent(c.last, "", " "); err == nil {
 		errs = append(errs, os.WriteFile(filepath.Join(folder, "snapshot.json"), s, 0o644))
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(append(errs, c.evidence(folder))...); err != nil {
 		fmt.Fprintln(os.Stderr, "keeping the logs:", err)
 	}
 }

@@ -50,6 +50,7 @@ func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
 	flags.StringVar(&f.address, "address", "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from)")
 	flags.StringVar(&f.site, "site", "", "where this host stands, a room or a rack, for `pagurus migrate --to-site`")
 	flags.Float64Var(&f.cpus, "cpus", 0, "CPUs that all guests together may use (default: no limit)")
+	flags.StringVar(&f.ceiling, "bandwidth", "", "what each guest that leaves this host may take of the network a second, like 200M (default: what it carries)")
 	flags.StringVar(&f.accelerator, "accelerator", "", "kvm or tcg (default: what a probe finds)")
 	flags.IntVar(&f.snapshots, "snapshots", 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
 	flags.StringVar(&f.group, "group", "", "")
@@ -78,10 +79,15 @@ func (f *hostFlags) finish(memory string) error {
 	if _, err := owner.ParseScope(f.others); err != nil {
 		return fmt.Errorf("--others %w", err)
 	}
+	var err error
+	if f.ceiling != "" {
+		if f.bandwidth, err = cli.ParseBytes(strings.TrimSuffix(f.ceiling, "/s")); err != nil {
+			return fmt.Errorf("--bandwidth %w a second", err)
+		}
+	}
 	if memory == "" {
 		return nil
 	}
-	var err error
 	if f.memory, err = cli.ParseBytes(memory); err != nil {
 		return fmt.Errorf("--memory %w", err)
 	}

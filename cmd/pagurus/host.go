@@ -74,6 +74,8 @@ type hostFlags struct {
 	group       string  // of processes, above those of the guests
 	others      string  // whose use of the CPUs counts as the owner's
 	cpus        float64 // CPUs all guests may use; 0: all
+	ceiling     string  // --bandwidth as it was given
+	bandwidth   int64   // bytes a second of each guest that leaves; 0: no limit
 	memory      int64   // for guests; 0: what the machine has but its reserve
 }
 
@@ -149,7 +151,7 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 	}
 	vm, err := qemu.Open(ctx, qemu.Config{
 		Run: f.run, GuestAgent: guest, Address: address, Accelerator: f.accelerator, Cgroups: h.groups,
-		Snapshots:   f.snapshots,
+		Snapshots: f.snapshots, MaxBandwidth: f.bandwidth,
 		ImageFolder: h.images.Ensure, Judge: judge, Log: log,
 	})
 	if err != nil {
@@ -172,7 +174,7 @@ func (h *host) openContainers(ctx context.Context, guest string, address netip.A
 	}
 	h.processor = strings.Join(p.Flags, " ")
 	h.light, err = container.Open(ctx, container.Config{
-		Run: h.flags.run, GuestAgent: guest, Address: address, Cgroups: h.groups,
+		Run: h.flags.run, GuestAgent: guest, Address: address, Cgroups: h.groups, MaxBandwidth: h.flags.bandwidth,
 		ImageFolder: h.images.Ensure, Files: h.files, Judge: judge, Log: log,
 	})
 	return err
