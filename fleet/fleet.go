@@ -67,6 +67,8 @@ type Host struct {
 
 	Policy   OwnerPolicy `json:"policy,omitzero"`     // what its owner has agreed to
 	ForOwner bool        `json:"for_owner,omitempty"` // it drains because its owner is there, until they go
+
+	Quiet CPUSet `json:"quiet,omitempty"` // of its CPUs, those for guests alone; what its agent made of it is in Facts
 }
 
 // Facts is what an agent says of its host, about once a second. It is kept in
@@ -89,6 +91,7 @@ type Facts struct {
 	NoSlices    string                   `json:"no_slices,omitempty"` // why guests' classes have no time slices here, for people
 	Owner       *Owner                   `json:"owner,omitempty"`     // nil: its agent has no sensors
 	Topology    *Topology                `json:"topology,omitempty"`  // nil: its agent does not say
+	Quiet       *Quieted                 `json:"quiet,omitempty"`     // nil: its agent does not say
 }
 
 // Abilities says what a driver can do on a host, as data, so that placement

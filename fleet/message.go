@@ -30,6 +30,7 @@ const (
 	SetRules  RequestVerb = "rules"    // Rules: what holds in the whole cluster
 	Claim     RequestVerb = "claim"    // Host: its owner is there, whatever sensors say
 	Release   RequestVerb = "release"  // Host: its owner is gone, as far as that was said by hand
+	SetQuiet  RequestVerb = "quiet"    // Host, Quiet: some of its CPUs for guests alone
 	Record    RequestVerb = "record"   // Migration, Stall: what ranks saw of it; made by the controller itself
 )
 
@@ -54,6 +55,7 @@ type Request struct {
 	Stall     *Stall       `json:"stall,omitempty"`
 	Policy    *OwnerPolicy `json:"policy,omitempty"`
 	Rules     *Rules       `json:"rules,omitempty"`
+	Quiet     *Quiet       `json:"quiet,omitempty"`
 }
 
 // Answer is what a request led to.

@@ -122,4 +122,6 @@ type Wanted struct {
 	Still []GuestID `json:"still,omitempty"` // of Guests, those that shall stand still while the host's owner is there
 
 	Policy OwnerPolicy `json:"policy,omitzero"` // what the host's owner has agreed to
+
+	Quiet CPUSet `json:"quiet,omitempty"` // of its CPUs, those for guests alone; empty: none are
 }

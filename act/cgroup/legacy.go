@@ -3,6 +3,9 @@ package cgroup
 import (
 	"errors"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/containerd/cgroups/v3/cgroup1"
@@ -80,7 +83,21 @@ func (l legacy) add(path string, pid int) error {
 	if err != nil {
 		return err
 	}
-	return c.Add(cgroup1.Process{Pid: pid})
+	if err := c.Add(cgroup1.Process{Pid: pid}); err != nil {
+		return err
+	}
+	return addQuiet(path, pid)
+}
+
+// addQuiet moves a process to the CPUs that are for guests alone, if some are: then
+// the outermost of its groups is in the tree of cpuset, too. Version 2 has one tree.
+func addQuiet(at string, pid int) error {
+	root, err := hierarchy("cpuset")
+	if err != nil {
+		return nil // then it can have no group there
+	}
+	first, _, _ := strings.Cut(strings.TrimPrefix(at, "/"), "/")
+	return gone(write(filepath.Join(root, first), procs, strconv.Itoa(pid)))
 }
 
 func (l legacy) remove(path string) error {

@@ -25,12 +25,14 @@ import (
 	"pagurus/act/owner"
 	"pagurus/act/qemu"
 	"pagurus/act/qemu/uffd"
+	"pagurus/act/quiet"
 	"pagurus/act/share"
 	"pagurus/decide/cost"
 	"pagurus/decide/lifecycle"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 	"pagurus/serve/agent"
+	"pagurus/serve/agent/quieting"
 	"pagurus/serve/lookout"
 	"pagurus/serve/wire"
 	"pagurus/show/view"
@@ -51,6 +53,7 @@ var (
 	_ agent.Images    = (*image.Store)(nil)
 	_ agent.Inside    = (*guestlink.Client)(nil)
 	_ lookout.Sensors = (*owner.Sensors)(nil)
+	_ quieting.Host   = (*quiet.Host)(nil)
 )
 
 const (
@@ -257,10 +260,25 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 		Owner: lookout.New(lookout.Config{
 			Sensors: h.sensors, Guests: held, CPUs: h.machine.CPUs, File: filepath.Join(h.flags.run, ownerFile), Log: log,
 		}),
-		Classes: held,
+		Classes: held, Quiet: h.keeper(log),
 		Overlay: h.network, Shares: h.shares, Images: h.images, Controller: agent.Remote(client),
 		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.cpus, Log: log,
 	})
+}
+
+// quietFile says how the machine was while cores are for guests alone.
+const quietFile = "quiet.note"
+
+func (h *host) quiet() *quiet.Host {
+	return quiet.New(quiet.Config{Note: filepath.Join(h.flags.run, quietFile), Group: h.flags.group})
+}
+
+// keeper keeps cores for guests alone, where they are this host's to keep.
+func (h *host) keeper(log *slog.Logger) *quieting.Keeper {
+	if why := quiet.Foreign(); why != "" {
+		return quieting.New(nil, why, log)
+	}
+	return quieting.New(h.quiet(), "", log)
 }
 
 // facts is what does not change by what the agent does.
@@ -318,7 +336,7 @@ func (h *host) sweep(ctx context.Context) error {
 			errs = append(errs, h.light.Stop(ctx, id))
 		}
 	}
-	errs = append(errs, returnFaults())
+	errs = append(errs, returnFaults(), h.quiet().Off())
 	if err := errors.Join(append(errs, h.shares.Apply(ctx, nil), h.network.Clear(ctx), h.groups.Close())...); err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 	"pagurus/act/container"
 	"pagurus/act/machine"
 	"pagurus/cmd/pagurus/measuring"
+	"pagurus/cmd/pagurus/quieting"
 	"pagurus/cmd/pagurus/tuning"
 	"pagurus/measure/simulate"
 	"pagurus/show/cli"
@@ -69,7 +70,7 @@ func command(std streams) *cobra.Command {
 		root.AddCommand(cmd)
 	}
 	measured := measuring.Streams{Out: std.out, Err: std.err, Beside: beside}
-	root.AddCommand(versionCommand(std), demoCommand(std), simulate.Command(std.out, std.say), measuring.Bench(measured), measuring.Trace(measured), tuning.Command(std.out))
+	root.AddCommand(versionCommand(std), demoCommand(std), simulate.Command(std.out, std.say), measuring.Bench(measured), measuring.Trace(measured), tuning.Command(std.out), quieting.Command(std.out, std.say))
 	return root
 }
 

@@ -58,7 +58,7 @@ func (a *Atlas) Hosts() []fleet.HostID { return slices.Sorted(maps.Keys(a.jobs))
 func (a *Atlas) Wanted(host fleet.HostID) fleet.Wanted {
 	w := fleet.Wanted{
 		Cluster: a.s.Cluster.ID, Revision: a.s.Revision, Guests: slices.Sorted(slices.Values(a.guests[host])),
-		Policy: a.s.Hosts[host].Policy,
+		Policy: a.s.Hosts[host].Policy, Quiet: a.s.Hosts[host].Quiet,
 	}
 	for _, id := range w.Guests {
 		if g := a.s.Guests[id]; g.Still && g.Home == host {

@@ -9,6 +9,7 @@ import (
 	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
+	"pagurus/decide/quiet"
 	"pagurus/decide/vacate"
 	"pagurus/decide/words"
 	"pagurus/fleet"
@@ -41,7 +42,7 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 		return d.record(r)
 	case fleet.SetRules:
 		return d.rule(r)
-	case fleet.SetPolicy, fleet.Claim, fleet.Release:
+	case fleet.SetPolicy, fleet.Claim, fleet.Release, fleet.SetQuiet:
 		return d.amend(r)
 	}
 	return refuse(r, "there is no request %q; pagurus and its controller may be of different versions, see pagurus version", r.Verb)
@@ -51,17 +52,25 @@ func refuse(r fleet.Request, format string, args ...any) (fleet.Answer, error) {
 	return fleet.Answer{}, &Refusal{Request: r, Reason: fmt.Sprintf(format, args...)}
 }
 
-// amend changes what the owner of a host has agreed to.
+// amend changes what the owner of a host has agreed to, or what of it is for guests
+// alone.
 func (d *draft) amend(r fleet.Request) (fleet.Answer, error) {
 	h, err := d.adminHost(r)
-	if err == nil {
-		reason := ""
-		if h, reason = vacate.Amend(h, r); reason != "" {
-			return refuse(r, "%s", reason)
-		}
-		d.hosts.put[h.ID] = h
+	if err != nil {
+		return fleet.Answer{}, err
 	}
-	return fleet.Answer{}, err
+	var out fleet.Answer
+	reason := ""
+	if r.Verb == fleet.SetQuiet {
+		h, out.Notes, reason = quiet.Amend(h, r)
+	} else {
+		h, reason = vacate.Amend(h, r)
+	}
+	if reason != "" {
+		return refuse(r, "%s", reason)
+	}
+	d.hosts.put[h.ID] = h
+	return out, nil
 }
 
 // record keeps what ranks saw of a migration that is over. One that is not

@@ -23,6 +23,7 @@ import (
 	"pagurus/fleet"
 	"pagurus/serve/agent/layouts"
 	"pagurus/serve/agent/ledger"
+	"pagurus/serve/agent/quieting"
 	"pagurus/serve/lookout"
 	"pagurus/serve/wire"
 )
@@ -71,6 +72,7 @@ type Config struct {
 	Images     Images
 	Owner      *lookout.Lookout // nil: the host is nobody's but ours
 	Classes    Classes          // nil: guests get what they take
+	Quiet      *quieting.Keeper // nil: no CPUs are for guests alone
 	Controller Controller
 	Facts      func() fleet.Facts                   // what does not change by what the agent does: version, machine, address, capacity, abilities
 	Drops      func(fleet.Limits, fleet.Cache) bool // whether a guest drops its page cache before it is copied; nil: none does
@@ -140,6 +142,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.look(ctx)
 	a.works.Go(func() { a.watch(ctx) })
 	a.works.Go(func() { a.Owner.Run(ctx) })
+	a.works.Go(func() { a.Quiet.Run(ctx) })
 	pause, last := firstPause, ""
 	for ctx.Err() == nil {
 		attached, err := a.session(ctx)

@@ -74,7 +74,7 @@ func (a *Agent) facts() fleet.Facts {
 	f.Guests = map[fleet.GuestID]fleet.GuestFacts{}
 	f.Copies = map[fleet.MigrationID]fleet.Progress{}
 	f.Troubles = slices.Clone(f.Troubles)
-	f.Owner = a.Owner.Seen()
+	f.Owner, f.Quiet = a.Owner.Seen(), a.Quiet.Seen()
 	if a.Classes != nil {
 		f.NoSlices = a.Classes.Slices()
 	}
@@ -126,7 +126,12 @@ func (a *Agent) lay(t fleet.Task) fleet.Task {
 		found[id] = p.facts.Layout
 	}
 	a.mu.Unlock()
-	return a.layouts.Plan(t, a.Facts().Topology, found)
+	host := a.Facts().Topology
+	if host != nil {
+		ours := host.Only(a.Quiet.CPUs()) // guests may be on no others
+		host = &ours
+	}
+	return a.layouts.Plan(t, host, found)
 }
 
 // copying tells whether a copy runs on this host.

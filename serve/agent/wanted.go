@@ -43,6 +43,7 @@ func (a *Agent) want(w fleet.Wanted, first bool) error {
 	a.mu.Unlock()
 	// Before the networks, which may take long: the owner comes first.
 	a.trouble("the host's owner", a.Owner.Agree(w.Policy))
+	a.Quiet.Want(w.Quiet)
 	a.match(a.ctx) // to its end, also when the session ends meanwhile
 	a.sweep()
 	return nil

@@ -161,6 +161,8 @@ func (r *rig) facts(id fleet.HostID) fleet.Facts {
 		Version: "test", Machine: "machine", Address: fmt.Sprintf("192.0.2.%d", n),
 		Capacity:  fleet.Resources{CPUs: 4, MemoryBytes: 8 << 30},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Accelerator: "tcg"}},
+		Topology:  &fleet.Topology{Nodes: []fleet.Node{{Cores: []fleet.Core{{CPUs: []int{0}}, {CPUs: []int{1}}, {CPUs: []int{2}}}}}},
+		Quiet:     &fleet.Quieted{},
 	}
 }
 

@@ -230,7 +230,7 @@ func (s *server) ask(id identity, w http.ResponseWriter, r *http.Request) error 
 	}
 	switch q.Verb {
 	case fleet.Submit, fleet.Cancel, fleet.Migrate, fleet.CallOff, fleet.Drain, fleet.Undrain, fleet.Forget,
-		fleet.SetPolicy, fleet.SetRules, fleet.Claim, fleet.Release:
+		fleet.SetPolicy, fleet.SetRules, fleet.Claim, fleet.Release, fleet.SetQuiet:
 	default:
 		return &Error{http.StatusBadRequest, fmt.Sprintf("this controller knows no request %q", q.Verb)}
 	}

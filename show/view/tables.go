@@ -74,6 +74,7 @@ func (c Cluster) hostNotes(h Host) []string {
 	if h.Facts.NoSlices != "" && slices.ContainsFunc(c.Guests, func(g Guest) bool { return g.Home == h.ID && !g.State.Ended() && c.class(g) != "" }) {
 		notes = append(notes, fmt.Sprintf("on %s classes have weights and no time slices: %s", h.ID, h.Facts.NoSlices))
 	}
+	notes = append(notes, quietNotes(h)...)
 	for _, trouble := range h.Facts.Troubles {
 		notes = append(notes, fmt.Sprintf("%s: %s", h.ID, trouble))
 	}

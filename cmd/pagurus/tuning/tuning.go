@@ -83,6 +83,7 @@ type plan struct {
 	Topology *fleet.Topology `json:"topology,omitempty"`
 	Shape    *fleet.Shape    `json:"shape,omitempty"`
 	Layout   *fleet.Layout   `json:"layout,omitempty"`
+	Quiet    *fleet.Quieted  `json:"quiet,omitempty"`
 }
 
 func show(out io.Writer, s fleet.Snapshot, name string, w wish, asJSON bool) error {
@@ -151,13 +152,20 @@ func ofHost(s fleet.Snapshot, h fleet.Host, w wish) (plan, string, error) {
 			}
 		}
 	}
-	p := plan{Topology: t}
+	p := plan{Topology: t, Quiet: h.Facts.Quiet}
 	text := ofTopology(*t)
+	for _, line := range view.QuietText(h) {
+		text += view.Clean(line) + "\n"
+	}
 	p.Shape = topology.For(s.Hosts, h.ID, fleet.VM, fleet.JobSpec{Need: need, Tune: tune})
 	if p.Shape == nil {
 		return p, text, nil
 	}
-	layout := topology.Fit(*t, *p.Shape, need, tune, taken)
+	ours := *t
+	if p.Quiet != nil {
+		ours = t.Only(p.Quiet.CPUs)
+	}
+	layout := topology.Fit(ours, *p.Shape, need, tune, taken)
 	p.Layout = &layout
 	text += fmt.Sprintf("\nA guest of %s and %s would see %s\nand get:\n%s", view.Count(cpus, "CPU"), view.Bytes(memory), sees(*p.Shape), got(*p.Shape, layout))
 	return p, text, nil
@@ -248,11 +256,11 @@ func pins(all [][]int) string {
 		alone = alone && len(p) == 1
 		flat = append(flat, p...)
 	}
-	if alone {
+	different := slices.Compact(slices.Sorted(slices.Values(flat)))
+	if alone && len(different) == len(all) {
 		return strings.Trim(strings.ReplaceAll(fmt.Sprint(flat), " ", ","), "[]") + " one to one"
 	}
-	slices.Sort(flat)
-	return list(slices.Compact(flat)) + " together"
+	return list(different) + " together"
 }
 
 // list writes numbers as the kernel does: "0-3,8".

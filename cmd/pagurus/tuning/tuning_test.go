@@ -77,3 +77,20 @@ func TestWhatCannotBeShown(t *testing.T) {
 		}
 	}
 }
+
+// A host of which only some cores are for guests: they are laid out on those.
+func TestAQuietHostIsShown(t *testing.T) {
+	s := cluster(t)
+	h := s.Hosts["two"]
+	h.Facts.Quiet = &fleet.Quieted{CPUs: fleet.CPUSet{2}, Changed: 3, Left: []string{"the tick: why"}}
+	s.Hosts["two"] = h
+	var out bytes.Buffer
+	if err := show(&out, s, "two", wish{2, "1G", "pin"}, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"CPU 2 of two is for guests alone", "left alone: the tick: why", "2 together"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, out.String())
+		}
+	}
+}
