@@ -149,6 +149,10 @@ type runner struct {
 	last  int // the look that saw this process
 }
 
+// starting is more than a virtual CPU has done before it runs: on a busy machine its
+// thread takes several milliseconds to be set up.
+const starting = 20 * time.Millisecond
+
 // note takes in one look and says which guests ran twice. Copies of a guest
 // are looked at one after the other, so the end of this look at one of them may
 // lie before that of the last look at another: one whole look has to be between.
@@ -167,7 +171,7 @@ func (r *runners) note(all []copyOf, total func(copyOf) time.Duration) []string 
 		}
 		if now-s.total >= r.ran {
 			running[c.guest] = append(running[c.guest], s)
-			if s.first == 0 {
+			if s.first == 0 && now-s.total >= starting {
 				s.first = r.looks
 			}
 		}

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"slices"
 
 	"pagurus/decide/cost"
 	"pagurus/decide/ledger"
@@ -15,8 +16,7 @@ func packs(s view, past lore, m fleet.Migration) bool {
 	if unable(s, m.Guest, m.From, m.To) != "" {
 		return false
 	}
-	l := copyLimits(s, m)
-	// QEMU cannot do both.
+	l := copyLimits(s, m) // by post-copy QEMU cannot
 	return l.Mode != fleet.PostCopy && past.model(s, m).Packs(cost.Link{Share: share(s, m), Limits: l})
 }
 
@@ -63,13 +63,12 @@ func (d *draft) unpackable(l fleet.Limits, guests []fleet.Guest, to func(fleet.G
 	switch {
 	case l.Compress != fleet.CompressOn:
 		return ""
+	case slices.ContainsFunc(guests, func(g fleet.Guest) bool { return g.Kind == fleet.Container }):
+		return "a container's memory is sent as it is; leave --compress out"
 	case len(guests) > 1:
 		return "guests that move together cannot be sent compressed, since QEMU could not wait for the last of them; move one at a time or leave --compress out"
 	}
 	for _, g := range guests {
-		if g.Kind == fleet.Container {
-			return "a container's memory is sent as it is; leave --compress out"
-		}
 		if id := unable(viewOf(d.base), g.ID, g.Home, to(g.ID)); id != "" {
 			return fmt.Sprintf("%s cannot send or take in compressed memory; install QEMU 9 or newer with zstd there, or leave --compress out", id)
 		}
