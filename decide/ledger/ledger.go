@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"pagurus/decide/cost"
+	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
@@ -33,7 +34,9 @@ type Ledger struct {
 	attended    map[fleet.HostID]bool  // hosts whose owner is there, that have guests, which may not just stay
 	still       map[fleet.GuestID]bool // guests that shall stand still for one
 	requeued    map[fleet.JobID]bool   // jobs that are to begin again
-	restless    map[fleet.JobID]int    // how much of a job waits for an order that does not stand
+	restless    map[fleet.GuestID]bool // guests that wait for an order that does not stand, or was not answered well
+	refused     map[fleet.JobID]bool   // jobs of which the order to run was not answered well
+	tallies     map[fleet.JobID]lifecycle.Tally
 	open        map[fleet.MoveID]bool
 	over        line[fleet.MoveID] // moves that have ended
 	done        line[fleet.JobID]  // jobs that have ended
@@ -57,7 +60,7 @@ func New(s fleet.Snapshot, p placement.Policy) *Ledger {
 		snap: s, shared: shared{true, true, true, true, true}, policy: p, room: placement.NewIndex(s, placement.InForce(p, s.Cluster.Rules)),
 		still: map[fleet.GuestID]bool{}, requeued: map[fleet.JobID]bool{},
 		homes: map[fleet.HostID][]fleet.GuestID{}, draining: map[fleet.HostID]bool{}, readdressed: map[fleet.HostID]bool{}, attended: map[fleet.HostID]bool{},
-		restless: map[fleet.JobID]int{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
+		restless: map[fleet.GuestID]bool{}, refused: map[fleet.JobID]bool{}, tallies: map[fleet.JobID]lifecycle.Tally{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
 		asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
 		looks: map[fleet.GuestID]fleet.MigrationID{},
 	}
@@ -128,7 +131,7 @@ func (l *Ledger) Commit(c fleet.Changeset, revision int64) {
 		l.snap.Cluster = *c.Cluster
 	}
 	guests, migrations := l.touched(c)
-	l.places(guests, migrations, -1)
+	stays, traffic := l.stays(guests), l.traffic(migrations)
 	l.commitHosts(c)
 	if len(c.Guests)+len(c.GoneGuests) > 0 {
 		l.snap.Guests = own(l.snap.Guests, &l.shared.guests)
@@ -146,7 +149,8 @@ func (l *Ledger) Commit(c fleet.Changeset, revision int64) {
 		l.snap.Migrations = own(l.snap.Migrations, &l.shared.migrations)
 		apply(l.snap.Migrations, c.Migrations, c.GoneMigrations, func(m fleet.Migration) fleet.MigrationID { return m.ID }, l.migration)
 	}
-	l.places(guests, migrations, 1)
+	l.shift(stays, l.stays(guests))
+	l.reroute(traffic, l.traffic(migrations))
 	for _, id := range c.GoneHosts { // last: no guest is there any more
 		l.room.Forget(id)
 	}
@@ -203,38 +207,6 @@ func apply[K comparable, V any](m map[K]V, put []V, gone []K, id func(V) K, coun
 	}
 }
 
-// touched names the guests and migrations that a change may move.
-func (l *Ledger) touched(c fleet.Changeset) ([]fleet.GuestID, []fleet.MigrationID) {
-	guests, migrations := slices.Clone(c.GoneGuests), slices.Clone(c.GoneMigrations)
-	for _, g := range c.Guests {
-		guests = append(guests, g.ID)
-	}
-	for _, m := range c.Migrations {
-		migrations = append(migrations, m.ID)
-		guests = append(guests, m.Guest)
-	}
-	for _, id := range c.GoneMigrations {
-		guests = append(guests, l.snap.Migrations[id].Guest)
-	}
-	slices.Sort(guests)
-	return slices.Compact(guests), migrations
-}
-
-// places takes guests and migrations out of the room, as they are now, or puts
-// them in.
-func (l *Ledger) places(guests []fleet.GuestID, migrations []fleet.MigrationID, by int) {
-	for _, id := range guests {
-		if g, ok := l.snap.Guests[id]; ok {
-			l.room.Guest(g, l.snap.Migrations[g.Migration], by)
-		}
-	}
-	for _, id := range migrations {
-		if m, ok := l.snap.Migrations[id]; ok {
-			l.room.Migration(m, by)
-		}
-	}
-}
-
 func set[K comparable](m map[K]bool, k K, in bool) {
 	if in {
 		m[k] = true
@@ -283,18 +255,29 @@ func (l *Ledger) attend(id fleet.HostID) {
 
 func (l *Ledger) guest(g fleet.Guest, by int) {
 	set(l.still, g.ID, g.Still && by > 0)
-	if g.State.Ended() {
+	l.tally(g, by)
+	ended := g.State.Ended()
+	set(l.restless, g.ID, by > 0 && !ended && (g.State != fleet.GuestRunning || g.Attempt > 0))
+	if ended {
 		return
 	}
 	list(l.homes, g.Home, g.ID, by)
 	l.attend(g.Home)
-	if g.State != fleet.GuestRunning || g.Attempt > 0 {
-		add(l.restless, g.Job, by)
+}
+
+// tally counts a guest among those of its job.
+func (l *Ledger) tally(g fleet.Guest, by int) {
+	t := l.tallies[g.Job]
+	if t.Count(g.State, by); t == (lifecycle.Tally{}) {
+		delete(l.tallies, g.Job)
+	} else {
+		l.tallies[g.Job] = t
 	}
 }
 
 func (l *Ledger) job(j fleet.Job, by int) {
 	set(l.requeued, j.ID, j.Requeue && by > 0)
+	set(l.refused, j.ID, by > 0 && j.State == fleet.JobRunning && j.Attempt > 0)
 	if j.Request != "" && by > 0 {
 		l.submitted[j.Request] = j.ID
 	} else if j.Request != "" {
@@ -305,9 +288,6 @@ func (l *Ledger) job(j fleet.Job, by int) {
 		return
 	}
 	add(l.subnets, j.Subnet, by)
-	if j.State == fleet.JobRunning && j.Attempt > 0 {
-		add(l.restless, j.ID, by)
-	}
 }
 
 func (l *Ledger) move(v fleet.Move, by int) {

@@ -154,9 +154,18 @@ func (x *Index) On(machine string) []fleet.HostID {
 // Guest notes that a guest is there, with the migration that has it, or, with
 // by of -1, that it is not.
 func (x *Index) Guest(g fleet.Guest, m fleet.Migration, by int) {
-	for _, id := range lifecycle.Places(g, m) {
+	x.Hold(lifecycle.Places(g, m), g.Need, by)
+}
+
+// Hold notes that a guest is at hosts, or, with by of -1, that it is not. One
+// without a name is none.
+func (x *Index) Hold(hosts []fleet.HostID, need fleet.Resources, by int) {
+	for _, id := range hosts {
+		if id == "" {
+			continue
+		}
 		i := x.slot(id)
-		x.entries[i].held.count(g.Need, by)
+		x.entries[i].held.count(need, by)
 		x.settle(i)
 	}
 }
@@ -164,9 +173,18 @@ func (x *Index) Guest(g fleet.Guest, m fleet.Migration, by int) {
 // Migration notes that a migration is there, or, with by of -1, that it is not.
 func (x *Index) Migration(m fleet.Migration, by int) {
 	if m.ID != "" && !m.Phase.Ended() {
-		from, to := x.slot(m.From), x.slot(m.To)
-		x.entries[from].held.outgoing += by
-		x.entries[to].held.incoming += by
+		x.Way(m.From, m.To, by)
+	}
+}
+
+// Way notes that a migration is under way between two hosts, or, with by of -1,
+// that it is not. Between none there is none.
+func (x *Index) Way(from, to fleet.HostID, by int) {
+	if from != "" {
+		x.entries[x.slot(from)].held.outgoing += by
+	}
+	if to != "" {
+		x.entries[x.slot(to)].held.incoming += by
 	}
 }
 
@@ -331,14 +349,24 @@ func lift(heap []int, less func(a, b int) bool) {
 // better kind leave out all others.
 func (v *Survey) Best(a Ask) (Choice, bool) {
 	for _, s := range settled(a) {
-		if c, found := v.best(s); found {
-			return c, true
+		if e, score := v.best(s); e != nil {
+			return Choice{Host: e.host.ID, Kind: s.ask.Kind, Score: score, Reason: s.why + v.reason(e)}, true
 		}
 	}
 	return Choice{}, false
 }
 
-func (v *Survey) best(s suit) (Choice, bool) {
+// Where is Best for those who do not ask for the reason.
+func (v *Survey) Where(a Ask) (fleet.HostID, bool) {
+	for _, s := range settled(a) {
+		if e, _ := v.best(s); e != nil {
+			return e.host.ID, true
+		}
+	}
+	return "", false
+}
+
+func (v *Survey) best(s suit) (*entry, float64) {
 	best, score := (*entry)(nil), math.Inf(-1)
 	try := func(e *entry) bool {
 		if free := e.host.Facts.Capacity.MemoryBytes - e.held.bytes; free < s.ask.Need.MemoryBytes || Unfit(v, e.host, s.ask) != "" || !s.suits(e.host) {
@@ -355,7 +383,9 @@ func (v *Survey) best(s suit) (Choice, bool) {
 		}
 	} else {
 		for _, e := range v.over {
-			try(e)
+			if best == nil || better(v.score(e, s.ask), score, e.host.ID, best.host.ID) {
+				try(e)
+			}
 		}
 		for c, q := range v.index.classes {
 			if able, has := c.abilities(s.ask.Kind); unable(able, has, s.ask) != "" || s.only != "" && able.Accelerator != s.only {
@@ -368,10 +398,7 @@ func (v *Survey) best(s suit) (Choice, bool) {
 			})
 		}
 	}
-	if best == nil {
-		return Choice{}, false
-	}
-	return Choice{Host: best.host.ID, Kind: s.ask.Kind, Score: score, Reason: s.why + v.reason(best)}, true
+	return best, score
 }
 
 func (v *Survey) score(e *entry, a Ask) float64 {

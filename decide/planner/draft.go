@@ -2,7 +2,6 @@ package planner
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -34,41 +33,6 @@ type draft struct {
 	resend []fleet.Order
 }
 
-// layer is a map with changes laid over it.
-type layer[K cmp.Ordered, V any] struct {
-	base map[K]V
-	put  map[K]V
-	gone map[K]bool
-}
-
-func newLayer[K cmp.Ordered, V any](base map[K]V) layer[K, V] {
-	return layer[K, V]{base: base, put: map[K]V{}, gone: map[K]bool{}}
-}
-
-func (l layer[K, V]) find(k K) (V, bool) {
-	if l.gone[k] {
-		var none V
-		return none, false
-	}
-	if v, ok := l.put[k]; ok {
-		return v, true
-	}
-	v, ok := l.base[k]
-	return v, ok
-}
-
-func (l layer[K, V]) at(k K) V { v, _ := l.find(k); return v }
-
-func (l layer[K, V]) drop(k K) { delete(l.put, k); l.gone[k] = true }
-
-func (l layer[K, V]) changed() []V {
-	var out []V
-	for _, k := range slices.Sorted(maps.Keys(l.put)) {
-		out = append(out, l.put[k])
-	}
-	return out
-}
-
 func newDraft(p *Planner, l *ledger.Ledger) *draft {
 	s := l.Snapshot()
 	return &draft{
@@ -80,54 +44,70 @@ func newDraft(p *Planner, l *ledger.Ledger) *draft {
 
 // change gives what the draft adds to the snapshot, everything in order of ID.
 func (d *draft) change() fleet.Changeset {
-	return fleet.Changeset{
-		Cluster: d.cluster,
-		Hosts:   d.hosts.changed(), GoneHosts: slices.Sorted(maps.Keys(d.hosts.gone)),
-		Guests: d.guests.changed(), GoneGuests: slices.Sorted(maps.Keys(d.guests.gone)),
-		Jobs: d.jobs.changed(), GoneJobs: slices.Sorted(maps.Keys(d.jobs.gone)),
-		Moves: d.moves.changed(), GoneMoves: slices.Sorted(maps.Keys(d.moves.gone)),
-		Migrations: d.migrations.changed(), GoneMigrations: slices.Sorted(maps.Keys(d.migrations.gone)),
-	}
+	c := fleet.Changeset{Cluster: d.cluster}
+	c.Hosts, c.GoneHosts = d.hosts.changed()
+	c.Guests, c.GoneGuests = d.guests.changed()
+	c.Jobs, c.GoneJobs = d.jobs.changed()
+	c.Moves, c.GoneMoves = d.moves.changed()
+	c.Migrations, c.GoneMigrations = d.migrations.changed()
+	return c
 }
 
-// view looks up what the draft has made of the snapshot.
-func (d *draft) view() view {
-	return view{host: d.hosts.at, guest: d.guests.at, job: d.jobs.at, move: d.moves.at, migration: d.migrations.at}
-}
+// before looks things up as they were, view as the draft has made them.
+func (d *draft) before() view { return view{base: &d.base} }
+func (d *draft) view() view   { return view{base: &d.base, d: d} }
 
 // orders gives what is waited for now and was not before: exactly those have
 // to be sent, whatever the change was.
 func (d *draft) orders() []fleet.Order {
-	jobs, guests := map[fleet.JobID]bool{}, map[fleet.GuestID]bool{}
-	for id := range d.jobs.put {
-		jobs[id] = true
+	out := slices.Clone(d.resend)
+	jobs, guests := d.concerned()
+	was, is := d.before(), d.view()
+	var before, now []pending // of one job or guest: an order names whom it is about
+	fresh := func() {
+		for _, p := range now {
+			if !slices.ContainsFunc(before, func(b pending) bool { return b.order == p.order }) && !(d.calm && p.order.Attempt > 0) {
+				out = append(out, p.order)
+			}
+		}
 	}
-	for id, g := range d.guests.put {
-		guests[id], jobs[g.Job] = true, true
-	}
-	for _, m := range d.migrations.put {
-		guests[m.Guest], jobs[m.Job] = true, true
-	}
-	was, is := viewOf(d.base), d.view()
-	var before, now []pending
-	for id := range jobs {
+	for _, id := range jobs {
 		if j := d.jobs.at(id); j.Spec.Guests > 0 {
 			guest0 := atlas.GuestID(id, 0)
-			before = programOrder(before, was, d.base.Jobs[id], guest0)
-			now = programOrder(now, is, j, guest0)
+			before = programOrder(before[:0], was, d.base.Jobs[id], guest0)
+			now = programOrder(now[:0], is, j, guest0)
+			fresh()
 		}
 	}
-	for id := range guests {
-		before, now = guestOrders(before, was, id), guestOrders(now, is, id)
-	}
-	out := slices.Clone(d.resend)
-	for _, p := range now {
-		if !slices.ContainsFunc(before, func(b pending) bool { return b.order == p.order }) && !(d.calm && p.order.Attempt > 0) {
-			out = append(out, p.order)
-		}
+	for _, id := range guests {
+		before, now = guestOrders(before[:0], was, id), guestOrders(now[:0], is, id)
+		fresh()
 	}
 	slices.SortFunc(out, compareOrders)
 	return slices.Compact(out)
+}
+
+// concerned names the jobs and guests that may wait for something else now, each
+// once.
+func (d *draft) concerned() (jobs []fleet.JobID, guests []fleet.GuestID) {
+	for i := range d.jobs.changes {
+		if c := &d.jobs.changes[i]; !c.gone {
+			jobs = append(jobs, c.id)
+		}
+	}
+	for i := range d.guests.changes {
+		if c := &d.guests.changes[i]; !c.gone {
+			jobs, guests = append(jobs, c.is.Job), append(guests, c.id)
+		}
+	}
+	for i := range d.migrations.changes {
+		if c := &d.migrations.changes[i]; !c.gone {
+			jobs, guests = append(jobs, c.is.Job), append(guests, c.is.Guest)
+		}
+	}
+	slices.Sort(jobs)
+	slices.Sort(guests)
+	return slices.Compact(jobs), slices.Compact(guests)
 }
 
 func compareOrders(a, b fleet.Order) int {
@@ -150,25 +130,25 @@ func (d *draft) room() *placement.Survey {
 // newRoom gives a survey of the snapshot with all the changes there are.
 func (d *draft) newRoom() *placement.Survey {
 	v := d.l.Room().Survey(d.base.At)
-	for _, h := range d.hosts.put {
-		v.Host(h)
+	for i := range d.hosts.changes {
+		if c := &d.hosts.changes[i]; !c.gone {
+			v.Host(c.is)
+		}
 	}
-	guests := map[fleet.GuestID]bool{}
-	for id := range d.guests.put {
-		guests[id] = true
+	guests := make([]fleet.GuestID, 0, len(d.guests.changes)+len(d.migrations.changes))
+	for i := range d.guests.changes {
+		guests = append(guests, d.guests.changes[i].id)
 	}
-	for id := range d.guests.gone {
-		guests[id] = true
+	for i := range d.migrations.changes {
+		c := &d.migrations.changes[i]
+		v.Migration(d.base.Migrations[c.id], -1)
+		if !c.gone {
+			guests = append(guests, c.is.Guest)
+			v.Migration(c.is, 1)
+		}
 	}
-	for id, m := range d.migrations.put {
-		guests[m.Guest] = true
-		v.Migration(d.base.Migrations[id], -1)
-		v.Migration(m, 1)
-	}
-	for id := range d.migrations.gone {
-		v.Migration(d.base.Migrations[id], -1)
-	}
-	for id := range guests {
+	slices.Sort(guests)
+	for _, id := range slices.Compact(guests) {
 		if g, ok := d.base.Guests[id]; ok {
 			v.Guest(g, d.base.Migrations[g.Migration], -1)
 		}
@@ -187,6 +167,21 @@ func (d *draft) counters() *fleet.Cluster {
 		d.cluster = &c
 	}
 	return d.cluster
+}
+
+// tally counts a job's guests, at the cost of those that have changed.
+func (d *draft) tally(id fleet.JobID) lifecycle.Tally {
+	t := d.l.Tally(id)
+	for i := range d.guests.changes {
+		c := &d.guests.changes[i]
+		if was, ok := d.base.Guests[c.id]; ok && was.Job == id {
+			t.Count(was.State, -1)
+		}
+		if !c.gone && c.is.Job == id {
+			t.Count(c.is.State, 1)
+		}
+	}
+	return t
 }
 
 func (d *draft) guestsOf(j fleet.Job) []fleet.Guest {
@@ -218,15 +213,15 @@ func (d *draft) take(move fleet.MoveID, members []fleet.Migration) {
 		if old.Phase == m.Phase && old.Attempt == m.Attempt && old.Since.Equal(m.Since) {
 			continue
 		}
-		d.migrations.put[m.ID] = m
+		d.migrations.put(m.ID, m)
 		if g, ok := d.guests.find(m.Guest); ok && !old.Phase.Ended() {
-			d.guests.put[g.ID] = lifecycle.Follow(g, m)
+			d.guests.put(g.ID, lifecycle.Follow(g, m))
 			jobs = append(jobs, g.Job)
 		}
 	}
 	if v, ok := d.moves.find(move); ok {
 		if v, ended := lifecycle.Conclude(v, d.membersOf(v), d.at); ended {
-			d.moves.put[move] = v
+			d.moves.put(move, v)
 			d.freed = true
 		}
 	}
@@ -240,16 +235,16 @@ func (d *draft) take(move fleet.MoveID, members []fleet.Migration) {
 // guest, a migration or the job further in a table that has an end.
 func (d *draft) settle(id fleet.JobID) {
 	j, ok := d.jobs.find(id)
-	if !ok || j.State == fleet.JobEnded {
+	if !ok || j.State == fleet.JobEnded || len(d.guests.changes) <= few && d.tally(id).InLine(j) {
 		return
 	}
 	j, stopped, changed := lifecycle.Settle(j, d.guestsOf(j), d.at)
 	if changed {
-		d.jobs.put[id] = j
+		d.jobs.put(id, j)
 		d.freed = d.freed || j.State == fleet.JobEnded
 	}
 	for _, g := range stopped {
-		d.guests.put[g.ID] = g
+		d.guests.put(g.ID, g)
 	}
 	if j.State != fleet.JobStopping {
 		return

@@ -15,7 +15,8 @@ import (
 // to cost, so that it can be held against what it does cost.
 func (d *draft) foresee() {
 	var begun []fleet.Migration
-	for _, m := range d.migrations.changed() {
+	migrations, _ := d.migrations.changed()
+	for _, m := range migrations {
 		if _, before := d.base.Migrations[m.ID]; !before && m.Predicted == nil {
 			begun = append(begun, m)
 		}
@@ -34,7 +35,7 @@ func (d *draft) foresee() {
 	}
 	for _, m := range begun {
 		m.Predicted.Total = longestOf[m.Move] // they switch together
-		d.migrations.put[m.ID] = m
+		d.migrations.put(m.ID, m)
 	}
 }
 

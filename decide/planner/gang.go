@@ -263,11 +263,11 @@ func (d *draft) depart(guests []fleet.Guest, v fleet.Move, how choice) fleet.Mov
 		d.room().Depart(g.Home, host, g.Need)
 		g, m := lifecycle.Depart(g, host, v.ID, d.at)
 		m.Mode = how.mode
-		d.guests.put[g.ID] = g
-		d.migrations.put[m.ID] = m
+		d.guests.put(g.ID, g)
+		d.migrations.put(m.ID, m)
 		v.Migrations = append(v.Migrations, m.ID)
 	}
-	d.moves.put[v.ID] = v
+	d.moves.put(v.ID, v)
 	return v.ID
 }
 
@@ -381,8 +381,8 @@ const aloneAfter = 2
 // better than one time for each.
 func (d *draft) drain() {
 	hosts := d.l.Draining()
-	for id := range d.hosts.put {
-		hosts = append(hosts, id)
+	for i := range d.hosts.changes {
+		hosts = append(hosts, d.hosts.changes[i].id)
 	}
 	slices.Sort(hosts)
 	for _, id := range slices.Compact(hosts) {

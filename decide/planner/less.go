@@ -67,7 +67,7 @@ func (d *draft) unpackable(l fleet.Limits, guests []fleet.Guest, to func(fleet.G
 		return "guests that move together cannot be sent compressed, since QEMU could not wait for the last of them; move one at a time or leave --compress out"
 	}
 	for _, g := range guests {
-		if id := unable(viewOf(d.base), g.ID, g.Home, to(g.ID)); id != "" {
+		if id := unable(d.before(), g.ID, g.Home, to(g.ID)); id != "" {
 			return fmt.Sprintf("%s cannot send or take in compressed memory; install QEMU 9 or newer with zstd there, or leave --compress out", id)
 		}
 	}

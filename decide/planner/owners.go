@@ -29,7 +29,7 @@ func (d *draft) mind() {
 			h.Address, changed = h.Facts.Address, true
 		}
 		if changed {
-			d.hosts.put[id] = h
+			d.hosts.put(id, h)
 		}
 	}
 	for _, id := range d.l.Still() {
@@ -55,7 +55,7 @@ func (d *draft) attended() []fleet.HostID {
 func (d *draft) stand(id fleet.GuestID, still bool) {
 	if g, ok := d.guests.find(id); ok && g.Still != still {
 		g.Still = still
-		d.guests.put[id] = g
+		d.guests.put(id, g)
 	}
 }
 
@@ -66,7 +66,7 @@ func (d *draft) requeue(id fleet.JobID, host fleet.HostID) {
 		return
 	}
 	j.Requeue = true
-	d.jobs.put[id] = j
+	d.jobs.put(id, j)
 	d.settle(id)
 }
 
@@ -84,7 +84,7 @@ func (d *draft) requeued() {
 			continue // no room yet
 		}
 		j.Requeue, j.Again = false, answer.Job
-		d.jobs.put[id] = j
+		d.jobs.put(id, j)
 	}
 }
 

@@ -31,8 +31,8 @@ func Pending(s fleet.Snapshot) []fleet.Order {
 // what only the controller's spool knows (Have).
 func Task(s fleet.Snapshot, o fleet.Order) fleet.Task {
 	t := fleet.Task{Order: o, Guest: s.Guests[o.Guest], Job: s.Jobs[o.Job]}
-	if ids := atlas.GuestIDs(t.Job); o.Guest == "" && len(ids) > 0 { // a job's own orders are about its guest 0
-		t.Guest = s.Guests[ids[0]]
+	if o.Guest == "" && t.Job.Spec.Guests > 0 { // a job's own orders are about its guest 0
+		t.Guest = s.Guests[atlas.GuestID(t.Job.ID, 0)]
 	}
 	if o.Migration != "" {
 		m := s.Migrations[o.Migration]

@@ -166,19 +166,39 @@ func guestOrders(to []pending, v view, id fleet.GuestID) []pending {
 // view looks things up, in a snapshot or in what a Step has made of it. What is
 // not there is zero.
 type view struct {
-	host      func(fleet.HostID) fleet.Host
-	guest     func(fleet.GuestID) fleet.Guest
-	job       func(fleet.JobID) fleet.Job
-	move      func(fleet.MoveID) fleet.Move
-	migration func(fleet.MigrationID) fleet.Migration
+	base *fleet.Snapshot
+	d    *draft // nil: as the snapshot has it
 }
 
-func viewOf(s fleet.Snapshot) view {
-	return view{
-		host:      func(id fleet.HostID) fleet.Host { return s.Hosts[id] },
-		guest:     func(id fleet.GuestID) fleet.Guest { return s.Guests[id] },
-		job:       func(id fleet.JobID) fleet.Job { return s.Jobs[id] },
-		move:      func(id fleet.MoveID) fleet.Move { return s.Moves[id] },
-		migration: func(id fleet.MigrationID) fleet.Migration { return s.Migrations[id] },
+func viewOf(s fleet.Snapshot) view { return view{base: &s} }
+
+func (v view) host(id fleet.HostID) fleet.Host {
+	if v.d != nil {
+		return v.d.hosts.at(id)
 	}
+	return v.base.Hosts[id]
+}
+
+func (v view) guest(id fleet.GuestID) fleet.Guest {
+	if v.d != nil {
+		return v.d.guests.at(id)
+	}
+	return v.base.Guests[id]
+}
+
+func (v view) move(id fleet.MoveID) fleet.Move {
+	if v.d != nil {
+		return v.d.moves.at(id)
+	}
+	return v.base.Moves[id]
+}
+
+func (v view) migration(id fleet.MigrationID) fleet.Migration {
+	if id == "" {
+		return fleet.Migration{}
+	}
+	if v.d != nil {
+		return v.d.migrations.at(id)
+	}
+	return v.base.Migrations[id]
 }

@@ -42,7 +42,7 @@ func (d *draft) reportGuest(r fleet.Report) error {
 	if err != nil || !changed {
 		return err
 	}
-	d.guests.put[g.ID] = g
+	d.guests.put(g.ID, g)
 	d.freed = d.freed || g.State.Ended()
 	d.settle(g.Job)
 	return nil
@@ -53,12 +53,12 @@ func (d *draft) reportJob(r fleet.Report) error {
 	if !ok || j.Spec.Guests < 1 {
 		return nil
 	}
-	guest0 := d.guests.at(atlas.GuestIDs(j)[0])
+	guest0 := d.guests.at(atlas.GuestID(j.ID, 0))
 	j, changed, err := lifecycle.Job(j, guest0, d.migrations.at(guest0.Migration), r)
 	if err != nil || !changed {
 		return err
 	}
-	d.jobs.put[j.ID] = j
+	d.jobs.put(j.ID, j)
 	d.settle(j.ID)
 	return nil
 }

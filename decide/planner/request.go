@@ -59,7 +59,7 @@ func (d *draft) amend(r fleet.Request) (fleet.Answer, error) {
 		if h, reason = vacate.Amend(h, r); reason != "" {
 			return refuse(r, "%s", reason)
 		}
-		d.hosts.put[h.ID] = h
+		d.hosts.put(h.ID, h)
 	}
 	return fleet.Answer{}, err
 }
@@ -71,7 +71,7 @@ func (d *draft) record(r fleet.Request) (fleet.Answer, error) {
 	if ok && r.Stall != nil && m.Stall == nil && m.Phase.Ended() {
 		stall := *r.Stall
 		m.Stall = &stall
-		d.migrations.put[m.ID] = m
+		d.migrations.put(m.ID, m)
 	}
 	return fleet.Answer{}, nil
 }
@@ -86,7 +86,7 @@ func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "job %s belongs to another user (uid %d); only that user or an administrator may cancel it", j.ID, j.Spec.UID)
 	}
 	if j, changed := lifecycle.Cancel(j, d.at, fmt.Sprintf("cancelled by uid %d", r.By.UID)); changed {
-		d.jobs.put[j.ID] = j
+		d.jobs.put(j.ID, j)
 		d.settle(j.ID)
 	}
 	return fleet.Answer{Job: j.ID}, nil
@@ -138,16 +138,17 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 	now, changed := lifecycle.Host(h, fleet.Drain, d.at)
 	if changed || now.Leave != leave || now.ForOwner {
 		now.Leave, now.ForOwner = leave, false // the owner's going does not undo it now
-		d.hosts.put[h.ID], h = now, now
+		d.hosts.put(h.ID, now)
+		h = now
 	}
 	d.drain()
 	var out fleet.Answer
-	for id, v := range d.moves.put {
-		if _, before := d.base.Moves[id]; !before && v.Drains == h.ID {
-			out.Moves = append(out.Moves, id)
+	moves, _ := d.moves.changed()
+	for _, v := range moves {
+		if _, before := d.base.Moves[v.ID]; !before && v.Drains == h.ID {
+			out.Moves = append(out.Moves, v.ID)
 		}
 	}
-	slices.Sort(out.Moves)
 	out.Notes = d.remaining(h)
 	return out, nil
 }
@@ -202,7 +203,7 @@ func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
 	}
 	h.Leave = fleet.Limits{}
 	if h, changed := lifecycle.Host(h, fleet.Undrain, d.at); changed {
-		d.hosts.put[h.ID] = h
+		d.hosts.put(h.ID, h)
 	}
 	return fleet.Answer{Notes: d.callOffDrain(h.ID)}, nil
 }
@@ -228,7 +229,7 @@ func (d *draft) join(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "%q cannot be the name of a host; give the agent one of letters, digits, dots and hyphens with --name", r.Host)
 	}
 	if _, known := d.hosts.find(r.Host); !known {
-		d.hosts.put[r.Host] = lifecycle.Enlist(r.Host, d.at)
+		d.hosts.put(r.Host, lifecycle.Enlist(r.Host, d.at))
 	}
 	return fleet.Answer{}, nil
 }

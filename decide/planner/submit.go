@@ -48,13 +48,13 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	}
 	c.NextJob++
 	c.NextSubnet = (subnet + 1) % (fleet.MaxSubnet + 1)
-	d.jobs.put[j.ID] = j
+	d.jobs.put(j.ID, j)
 	for i, id := range atlas.GuestIDs(j) {
-		d.guests.put[id] = fleet.Guest{
+		d.guests.put(id, fleet.Guest{
 			ID: id, Job: j.ID, Index: i, Kind: chosen[i].Kind, State: fleet.GuestStarting, Home: chosen[i].Host, Gen: 1,
 			Since: d.at, Need: spec.Need, Image: j.Digest, Reason: chosen[i].Reason,
 			Shape: topology.For(d.base.Hosts, chosen[i].Host, chosen[i].Kind, spec),
-		}
+		})
 	}
 	return fleet.Answer{Job: j.ID}, nil
 }

@@ -67,17 +67,23 @@ func (d *draft) tick() error {
 func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 	var late []fleet.Report
 	var resend []fleet.Order
-	v := viewOf(d.base)
-	for _, id := range d.l.Restless() { // of the others nothing can vanish, and nothing is tried again
-		for _, p := range jobOrders(v, d.base.Jobs[id]) {
-			out := d.at.Sub(p.since)
-			if cause := d.vanished(p.order, out); cause != "" {
-				late = append(late, fleet.Report{At: d.at, Order: p.order, Outcome: fleet.Vanished, Cause: cause})
-				continue
-			}
-			if p.order.Attempt > 0 && again(p.order, out) {
-				resend = append(resend, p.order)
-			}
+	v := d.before()
+	jobs, guests := d.l.Restless() // of the others nothing can vanish, and nothing is tried again
+	var waits []pending
+	for _, id := range jobs {
+		waits = programOrder(waits, v, d.base.Jobs[id], atlas.GuestID(id, 0))
+	}
+	for _, id := range guests {
+		waits = guestOrders(waits, v, id)
+	}
+	for _, p := range waits {
+		out := d.at.Sub(p.since)
+		if cause := d.vanished(p.order, out); cause != "" {
+			late = append(late, fleet.Report{At: d.at, Order: p.order, Outcome: fleet.Vanished, Cause: cause})
+			continue
+		}
+		if p.order.Attempt > 0 && again(p.order, out) {
+			resend = append(resend, p.order)
 		}
 	}
 	slices.SortFunc(late, func(a, b fleet.Report) int { return compareOrders(a.Order, b.Order) })

@@ -202,29 +202,13 @@ func (w *world) judge(m *machine) {
 	}
 	l := w.loop.Ledger
 	m.asked++ // whatever was to be asked later is asked now
-	for _, s := range owners.Scenes(l, m.id, w.at()) {
-		j := w.Policy.Judge(s)
-		if j.Do == owners.Leave {
-			_, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: fleet.Migrate, Guests: s.Guests, Host: m.id})
-			if err != nil {
-				w.say("%s cannot leave %s: %v", s.Job, m.id, err)
-				j = owners.Judgement{Do: owners.Suspend, Again: time.Minute, Why: "it cannot leave"}
-			}
-		}
-		for _, id := range s.Guests {
-			if g := w.guests[id]; g != nil {
-				w.suspend(g, j.Do == owners.Suspend)
-			}
-		}
-		if j.Do == owners.Requeue {
-			w.say("%s begins again: %s", s.Job, j.Why)
-			if _, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: fleet.Cancel, Job: s.Job}); err != nil {
-				w.breach("cancel: %v", err)
-			}
-		}
-		if j.Again > 0 {
-			w.after(j.Again, event{kind: judges, machine: m, version: m.asked})
-		}
+	scenes := owners.Scenes(l, m.id, w.at())
+	said := make([]owners.Judgement, len(scenes))
+	for i, s := range scenes {
+		said[i] = w.Policy.Judge(s)
+	}
+	for i, s := range scenes {
+		w.obey(m, s, said[i])
 	}
 	if !w.Policy.Moves() {
 		return
@@ -233,6 +217,31 @@ func (w *world) judge(m *machine) {
 		if _, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: fleet.CallOff, Move: v}); err != nil {
 			w.breach("call off: %v", err)
 		}
+	}
+}
+
+// obey does what the policy has said about guests of a job on a host.
+func (w *world) obey(m *machine, s owners.Scene, j owners.Judgement) {
+	if j.Do == owners.Leave {
+		_, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: fleet.Migrate, Guests: s.Guests, Host: m.id})
+		if err != nil {
+			w.say("%s cannot leave %s: %v", s.Job, m.id, err)
+			j = owners.Judgement{Do: owners.Suspend, Again: time.Minute, Why: "it cannot leave"}
+		}
+	}
+	for _, id := range s.Guests {
+		if g := w.guests[id]; g != nil {
+			w.suspend(g, j.Do == owners.Suspend)
+		}
+	}
+	if j.Do == owners.Requeue {
+		w.say("%s begins again: %s", s.Job, j.Why)
+		if _, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: fleet.Cancel, Job: s.Job}); err != nil {
+			w.breach("cancel: %v", err)
+		}
+	}
+	if j.Again > 0 {
+		w.after(j.Again, event{kind: judges, machine: m, version: m.asked})
 	}
 }
 
