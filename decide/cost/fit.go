@@ -40,7 +40,7 @@ type outcome struct {
 }
 
 // rate is what the link, or the ceiling, gave it while it sent.
-func (o outcome) rate() float64 {
+func (o *outcome) rate() float64 {
 	if o.capped() {
 		return o.sent / o.elapsed
 	}
@@ -49,7 +49,7 @@ func (o outcome) rate() float64 {
 }
 
 // ceiling is what the copy was allowed; 0: it had none.
-func (o outcome) ceiling() float64 {
+func (o *outcome) ceiling() float64 {
 	if o.m.Predicted == nil {
 		return 0
 	}
@@ -57,9 +57,9 @@ func (o outcome) ceiling() float64 {
 }
 
 // capped reports whether the copy's ceiling and not the link bounded it.
-func (o outcome) capped() bool { return o.ceiling() > 0 && o.sent/o.elapsed >= 0.7*o.ceiling() }
+func (o *outcome) capped() bool { return o.ceiling() > 0 && o.sent/o.elapsed >= 0.7*o.ceiling() }
 
-func (o outcome) share() float64 {
+func (o *outcome) share() float64 {
 	if o.m.Predicted == nil {
 		return 1
 	}
@@ -76,10 +76,10 @@ func Total(m fleet.Migration) time.Duration {
 
 // arrived picks out the moves that arrived, latest first, the order of the
 // others given by their names so that the same past always teaches the same.
-func arrived(past []fleet.Migration) []outcome {
-	var out []outcome
+func arrived(past []fleet.Migration) []*outcome {
+	var out []*outcome
 	for _, m := range past {
-		o := outcome{m: m, total: Total(m), downtime: m.Cost.Downtime, sent: float64(m.Cost.SentBytes)}
+		o := &outcome{m: m, total: Total(m), downtime: m.Cost.Downtime, sent: float64(m.Cost.SentBytes)}
 		if m.Phase != fleet.Finished || o.total <= 0 || o.sent <= 0 || m.Cost.Elapsed <= 0 || o.downtime < 0 {
 			continue
 		}
@@ -90,7 +90,7 @@ func arrived(past []fleet.Migration) []outcome {
 		}
 		out = append(out, o)
 	}
-	slices.SortFunc(out, func(a, b outcome) int { return cmp.Or(b.ended.Compare(a.ended), cmp.Compare(a.m.ID, b.m.ID)) })
+	slices.SortFunc(out, func(a, b *outcome) int { return cmp.Or(b.ended.Compare(a.ended), cmp.Compare(a.m.ID, b.m.ID)) })
 	return out[:min(len(out), Remembered)]
 }
 
@@ -99,7 +99,7 @@ func Fit(past []fleet.Migration, about Subject) Model { return Learn(past, nil).
 
 // Lore is past moves made ready to be learnt from more than once.
 type Lore struct {
-	past  []outcome
+	past  []*outcome
 	count map[Subject]int // of moves between two hosts, of a job, and of all of a kind
 	fits  map[Subject]Model
 	odd   bool                          // some were not predicted, and count for any kind
@@ -146,15 +146,15 @@ func (o *Lore) Fit(about Subject) Model {
 
 func (o *Lore) fit(about Subject) Model {
 	all := o.past
-	if other := func(o outcome) bool { return o.m.Predicted != nil && o.m.Predicted.Kind != about.Kind }; slices.ContainsFunc(all, other) {
+	if other := func(o *outcome) bool { return o.m.Predicted != nil && o.m.Predicted.Kind != about.Kind }; slices.ContainsFunc(all, other) {
 		all = slices.DeleteFunc(slices.Clone(all), other)
 	}
-	link := some(fewLinks, all, func(o outcome) bool { return o.m.From == about.From && o.m.To == about.To })
+	link := some(fewLinks, all, func(o *outcome) bool { return o.m.From == about.From && o.m.To == about.To })
 	m := Model{kind: about.Kind}
 	m.bandwidth = bandwidth(link, all)
 	m.slack = slack(link)
 	m.overhead = overhead(link)
-	job := func(o outcome) bool { return o.m.Job == about.Job }
+	job := func(o *outcome) bool { return o.m.Job == about.Job }
 	m.packed = learnPacked(some(fewLinks, all, job))
 	m.rise = m.learnRise(some(fewLinks, all, job), o.rise)
 	m.rest = m.learnRest(link)
@@ -165,7 +165,7 @@ func (o *Lore) fit(about Subject) Model {
 		return m
 	case len(like) != len(all):
 		whose = "of job " + string(about.Job)
-	case !slices.ContainsFunc(like, func(o outcome) bool { return !job(o) }):
+	case !slices.ContainsFunc(like, func(o *outcome) bool { return !job(o) }):
 		whose = "of job " + string(about.Job) + ", the only one that has moved"
 	}
 	var total, downtime, sent []float64
@@ -197,8 +197,8 @@ func plural(n int) string {
 }
 
 // some gives those that are alike if there are enough of them, otherwise all.
-func some(enough int, all []outcome, alike func(outcome) bool) []outcome {
-	var out []outcome
+func some(enough int, all []*outcome, alike func(*outcome) bool) []*outcome {
+	var out []*outcome
 	for _, o := range all {
 		if alike(o) {
 			out = append(out, o)
@@ -212,8 +212,8 @@ func some(enough int, all []outcome, alike func(outcome) bool) []outcome {
 
 // bandwidth is what a link gives that nothing but itself bounds. A copy under
 // a ceiling says only that it gives at least that.
-func bandwidth(link, all []outcome) float64 {
-	for _, group := range [][]outcome{link, all} {
+func bandwidth(link, all []*outcome) float64 {
+	for _, group := range [][]*outcome{link, all} {
 		// One that had the link for itself says it better: of a gang the early
 		// ones are held back until all are ready.
 		var alone, together []float64
@@ -238,7 +238,7 @@ func bandwidth(link, all []outcome) float64 {
 }
 
 // slack is by how much copies stay below their ceilings; 0: nobody knows.
-func slack(link []outcome) float64 {
+func slack(link []*outcome) float64 {
 	var lost []float64
 	for _, o := range link {
 		if o.capped() {
@@ -250,7 +250,7 @@ func slack(link []outcome) float64 {
 
 // overhead is what a move takes beside its copy; 0: nobody knows. Of a gang it
 // says nothing: its members wait for each other.
-func overhead(link []outcome) time.Duration {
+func overhead(link []*outcome) time.Duration {
 	var took []float64
 	for _, o := range link {
 		if o.share() == 1 {
@@ -265,7 +265,7 @@ const leastRise, mostRise = 0.25, 8.0
 
 // learnRise finds how much faster guests dirtied while they were copied than
 // their profiles said, by how much had to be sent.
-func (m Model) learnRise(like []outcome, known map[fleet.MigrationID]float64) float64 {
+func (m Model) learnRise(like []*outcome, known map[fleet.MigrationID]float64) float64 {
 	var found []float64
 	for _, o := range like {
 		p := o.m.Predicted
@@ -288,7 +288,7 @@ func (m Model) learnRise(like []outcome, known map[fleet.MigrationID]float64) fl
 }
 
 // riseOf finds it for one; 0: whatever it was, it made no difference.
-func (m Model) riseOf(o outcome) float64 {
+func (m Model) riseOf(o *outcome) float64 {
 	p := o.m.Predicted
 	k, l := m.known(), linkOf(*p)
 	if o.capped() {
@@ -315,7 +315,7 @@ func (m Model) riseOf(o outcome) float64 {
 }
 
 // learnRest finds what a pause takes beside sending memory.
-func (m Model) learnRest(link []outcome) time.Duration {
+func (m Model) learnRest(link []*outcome) time.Duration {
 	var found []float64
 	k := m.known()
 	for _, o := range link {

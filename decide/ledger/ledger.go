@@ -34,7 +34,8 @@ type Ledger struct {
 	attended    map[fleet.HostID]bool  // hosts whose owner is there, that have guests, which may not just stay
 	still       map[fleet.GuestID]bool // guests that shall stand still for one
 	requeued    map[fleet.JobID]bool   // jobs that are to begin again
-	restless    map[fleet.GuestID]bool // guests that wait for an order that does not stand, or was not answered well
+	waiting     line[fleet.GuestID]    // guests that wait for the first answer to an order of their own that does not stand, by since when
+	restless    map[fleet.GuestID]bool // guests that wait for any other, or for one that was not answered well
 	refused     map[fleet.JobID]bool   // jobs of which the order to run was not answered well
 	tallies     map[fleet.JobID]lifecycle.Tally
 	open        map[fleet.MoveID]bool
@@ -68,7 +69,7 @@ func New(s fleet.Snapshot, p placement.Policy) *Ledger {
 		l.host(h)
 	}
 	for _, g := range s.Guests {
-		l.guest(g, 1)
+		l.guest(nil, &g)
 	}
 	for _, j := range s.Jobs {
 		l.job(j, 1)
@@ -135,7 +136,7 @@ func (l *Ledger) Commit(c fleet.Changeset, revision int64) {
 	l.commitHosts(c)
 	if len(c.Guests)+len(c.GoneGuests) > 0 {
 		l.snap.Guests = own(l.snap.Guests, &l.shared.guests)
-		apply(l.snap.Guests, c.Guests, c.GoneGuests, func(g fleet.Guest) fleet.GuestID { return g.ID }, l.guest)
+		l.commitGuests(c)
 	}
 	if len(c.Jobs)+len(c.GoneJobs) > 0 {
 		l.snap.Jobs = own(l.snap.Jobs, &l.shared.jobs)
@@ -175,6 +176,24 @@ func (l *Ledger) commitHosts(c fleet.Changeset) {
 		delete(l.draining, id)
 		delete(l.readdressed, id)
 		delete(l.attended, id)
+	}
+}
+
+func (l *Ledger) commitGuests(c fleet.Changeset) {
+	for i := range c.Guests {
+		is := &c.Guests[i]
+		if was, known := l.snap.Guests[is.ID]; known {
+			l.guest(&was, is)
+		} else {
+			l.guest(nil, is)
+		}
+		l.snap.Guests[is.ID] = *is
+	}
+	for _, id := range c.GoneGuests {
+		if was, known := l.snap.Guests[id]; known {
+			l.guest(&was, nil)
+			delete(l.snap.Guests, id)
+		}
 	}
 }
 
@@ -253,16 +272,54 @@ func (l *Ledger) attend(id fleet.HostID) {
 	set(l.attended, id, o != nil && o.Present && len(l.homes[id]) > 0 && h.Policy.Vacate != fleet.Stay)
 }
 
-func (l *Ledger) guest(g fleet.Guest, by int) {
-	set(l.still, g.ID, g.Still && by > 0)
-	l.tally(g, by)
-	ended := g.State.Ended()
-	set(l.restless, g.ID, by > 0 && !ended && (g.State != fleet.GuestRunning || g.Attempt > 0))
-	if ended {
-		return
+// guest notes what a guest was and what it is; nil: it is not there. Most of it
+// stays as it was.
+func (l *Ledger) guest(was, is *fleet.Guest) {
+	switch {
+	case was == nil:
+		was = &fleet.Guest{ID: is.ID, State: fleet.GuestEnded}
+		l.tally(*is, 1)
+	case is == nil:
+		is = &fleet.Guest{ID: was.ID, State: fleet.GuestEnded}
+		l.tally(*was, -1)
+	case was.State != is.State || was.Job != is.Job:
+		l.tally(*was, -1)
+		l.tally(*is, 1)
 	}
-	list(l.homes, g.Home, g.ID, by)
-	l.attend(g.Home)
+	if was.Still != is.Still {
+		set(l.still, is.ID, is.Still)
+	}
+	if before, now := restless(was), restless(is); before != now {
+		set(l.restless, is.ID, now)
+	}
+	if before, now := waits(was), waits(is); before != now || !was.Since.Equal(is.Since) {
+		if before {
+			l.waiting.add(was.Since, was.ID, -1)
+		}
+		if now {
+			l.waiting.add(is.Since, is.ID, 1)
+		}
+	}
+	if before, now := !was.State.Ended(), !is.State.Ended(); before != now || was.Home != is.Home {
+		if before {
+			list(l.homes, was.Home, was.ID, -1)
+			l.attend(was.Home)
+		}
+		if now {
+			list(l.homes, is.Home, is.ID, 1)
+			l.attend(is.Home)
+		}
+	}
+}
+
+// waits reports whether a guest waits for the first answer to an order of its
+// own, restless whether it waits for any other that does not stand.
+func waits(g *fleet.Guest) bool {
+	return (g.State == fleet.GuestStarting || g.State == fleet.GuestStopping) && g.Attempt == 0
+}
+
+func restless(g *fleet.Guest) bool {
+	return !g.State.Ended() && !waits(g) && (g.State != fleet.GuestRunning || g.Attempt > 0)
 }
 
 // tally counts a guest among those of its job.

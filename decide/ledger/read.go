@@ -39,9 +39,17 @@ func (l *Ledger) Requeued() []fleet.JobID { return slices.Sorted(maps.Keys(l.req
 
 // Restless gives the jobs of which the order to run was not answered well, and
 // the guests that wait for an order that does not stand as long as all is well, or
-// was not answered well; both in no order.
-func (l *Ledger) Restless() ([]fleet.JobID, []fleet.GuestID) {
-	return slices.Collect(maps.Keys(l.refused)), slices.Collect(maps.Keys(l.restless))
+// was not answered well; both in no order. Those that wait for the first answer
+// to one of their own are left out while they do so only since after a time.
+func (l *Ledger) Restless(since time.Time) ([]fleet.JobID, []fleet.GuestID) {
+	guests := slices.Collect(maps.Keys(l.restless))
+	for _, g := range l.waiting {
+		if g.at.After(since) {
+			break
+		}
+		guests = append(guests, g.id)
+	}
+	return slices.Collect(maps.Keys(l.refused)), guests
 }
 
 // Tally counts a job's guests.
@@ -159,8 +167,8 @@ func (l *Ledger) Check() string {
 			return fmt.Sprintf("%s: %v, should be %v", c.what, c.have, c.all)
 		}
 	}
-	if !slices.Equal(l.over, anew.over) || !slices.Equal(l.done, anew.done) || !slices.Equal(l.finished, anew.finished) {
-		return "what has ended is not in order"
+	if !slices.Equal(l.over, anew.over) || !slices.Equal(l.done, anew.done) || !slices.Equal(l.finished, anew.finished) || !slices.Equal(l.waiting, anew.waiting) {
+		return "what has ended, or waits, is not in order"
 	}
 	for id := range anew.looks {
 		if a, b := anew.Look(id), l.Look(id); b == nil || !a.At.Equal(b.At) {
@@ -173,5 +181,5 @@ func (l *Ledger) Check() string {
 // Unsettled reports whether the passing of time alone may bring something about
 // soon: an answer is waited for, a move is under way, a host drains.
 func (l *Ledger) Unsettled() bool {
-	return len(l.restless)+len(l.refused)+len(l.requeued)+len(l.open)+len(l.draining)+len(l.readdressed) > 0
+	return len(l.waiting)+len(l.restless)+len(l.refused)+len(l.requeued)+len(l.open)+len(l.draining)+len(l.readdressed) > 0
 }

@@ -221,7 +221,7 @@ func (x *Index) settle(i int) {
 		return
 	case q == e.queue && q != nil:
 		e.score = score
-		q.mend(x, e.place)
+		q.mend(x, e.place, stand{score, e.host.ID, i})
 		return
 	case e.queue != nil:
 		e.queue.remove(x, i)
@@ -231,12 +231,17 @@ func (x *Index) settle(i int) {
 	}
 }
 
-// queue is a heap of slots, the best host first, equals by name.
-type queue struct{ slots []int }
+// queue is a heap of hosts, the best first, equals by name. All that they are
+// compared by stands in it: to look it up elsewhere would be most of the work.
+type queue struct{ stands []stand }
 
-func (q *queue) better(x *Index, a, b int) bool {
-	return better(x.entries[a].score, x.entries[b].score, x.entries[a].host.ID, x.entries[b].host.ID)
+type stand struct {
+	score float64
+	id    fleet.HostID
+	slot  int
 }
+
+func (s *stand) better(than *stand) bool { return better(s.score, than.score, s.id, than.id) }
 
 func better(a, b float64, ida, idb fleet.HostID) bool {
 	if a != b {
@@ -245,66 +250,58 @@ func better(a, b float64, ida, idb fleet.HostID) bool {
 	return ida < idb
 }
 
-func (q *queue) put(x *Index, place, slot int) {
-	q.slots[place] = slot
-	x.entries[slot].queue, x.entries[slot].place = q, place
+func (q *queue) put(x *Index, place int, s stand) {
+	q.stands[place] = s
+	x.entries[s.slot].queue, x.entries[s.slot].place = q, place
 }
 
 func (q *queue) add(x *Index, slot int) {
-	q.slots = append(q.slots, slot)
-	q.put(x, len(q.slots)-1, slot)
-	q.mend(x, len(q.slots)-1)
+	e := &x.entries[slot]
+	q.stands = append(q.stands, stand{})
+	q.mend(x, len(q.stands)-1, stand{e.score, e.host.ID, slot})
 }
 
 func (q *queue) remove(x *Index, slot int) {
 	e := &x.entries[slot]
-	last, place := len(q.slots)-1, e.place
-	moved := q.slots[last]
-	q.slots = q.slots[:last]
+	last, place := len(q.stands)-1, e.place
+	moved := q.stands[last]
+	q.stands = q.stands[:last]
 	e.queue = nil
 	if place < last {
-		q.put(x, place, moved)
-		q.mend(x, place)
+		q.mend(x, place, moved)
 	}
 }
 
-// mend restores the order after the host at a place has changed.
-func (q *queue) mend(x *Index, at int) {
-	for at > 0 && q.better(x, q.slots[at], q.slots[(at-1)/2]) {
-		q.swap(x, at, (at-1)/2)
+// mend restores the order with a host at a place, which is free for it.
+func (q *queue) mend(x *Index, at int, s stand) {
+	for at > 0 && s.better(&q.stands[(at-1)/2]) {
+		q.put(x, at, q.stands[(at-1)/2])
 		at = (at - 1) / 2
 	}
 	for {
-		best := at
-		for _, child := range [2]int{2*at + 1, 2*at + 2} {
-			if child < len(q.slots) && q.better(x, q.slots[child], q.slots[best]) {
-				best = child
-			}
+		child := 2*at + 1
+		if child+1 < len(q.stands) && q.stands[child+1].better(&q.stands[child]) {
+			child++
 		}
-		if best == at {
-			return
+		if child >= len(q.stands) || !q.stands[child].better(&s) {
+			break
 		}
-		q.swap(x, at, best)
-		at = best
+		q.put(x, at, q.stands[child])
+		at = child
 	}
-}
-
-func (q *queue) swap(x *Index, a, b int) {
-	sa, sb := q.slots[a], q.slots[b]
-	q.put(x, a, sb)
-	q.put(x, b, sa)
+	q.put(x, at, s)
 }
 
 // walk goes through the hosts, the best first, until one is taken.
-func (q *queue) walk(x *Index, take func(slot int) bool) {
-	if len(q.slots) == 0 {
+func (q *queue) walk(take func(slot int) bool) {
+	if len(q.stands) == 0 {
 		return
 	}
 	edge := []int{0} // a heap of places whose parents have been visited
-	less := func(a, b int) bool { return q.better(x, q.slots[edge[a]], q.slots[edge[b]]) }
+	less := func(a, b int) bool { return q.stands[edge[a]].better(&q.stands[edge[b]]) }
 	for len(edge) > 0 {
 		at := edge[0]
-		if take(q.slots[at]) {
+		if take(q.stands[at].slot) {
 			return
 		}
 		last := len(edge) - 1
@@ -312,7 +309,7 @@ func (q *queue) walk(x *Index, take func(slot int) bool) {
 		edge = edge[:last]
 		sink(edge, less)
 		for _, child := range [2]int{2*at + 1, 2*at + 2} {
-			if child < len(q.slots) {
+			if child < len(q.stands) {
 				edge = append(edge, child)
 				lift(edge, less)
 			}
@@ -391,7 +388,7 @@ func (v *Survey) best(s suit) (*entry, float64) {
 			if able, has := c.abilities(s.ask.Kind); unable(able, has, s.ask) != "" || s.only != "" && able.Accelerator != s.only {
 				continue
 			}
-			q.walk(v.index, func(slot int) bool {
+			q.walk(func(slot int) bool {
 				e := &v.index.entries[slot]
 				_, changed := v.over[e.host.ID]
 				return !changed && try(e)
@@ -430,7 +427,7 @@ func (x *Index) Check(s fleet.Snapshot) string {
 		if a.held != b.held || a.score != b.score || (a.queue == nil) != (b.queue == nil) {
 			return fmt.Sprintf("%s: %+v %v, should be %+v %v", id, b.held, b.score, a.held, a.score)
 		}
-		if b.queue != nil && (b.queue.slots[b.place] != j || x.classes[classOf(&b.host)] != b.queue) {
+		if b.queue != nil && (b.queue.stands[b.place].slot != j || x.classes[classOf(&b.host)] != b.queue) {
 			return fmt.Sprintf("%s stands in the wrong place", id)
 		}
 	}

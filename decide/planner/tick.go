@@ -68,7 +68,9 @@ func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 	var late []fleet.Report
 	var resend []fleet.Order
 	v := d.before()
-	jobs, guests := d.l.Restless() // of the others nothing can vanish, and nothing is tried again
+	// Of the others nothing can vanish, and nothing is tried again: no limit is
+	// as short as askAgain.
+	jobs, guests := d.l.Restless(d.at.Add(-askAgain))
 	var waits []pending
 	for _, id := range jobs {
 		waits = programOrder(waits, v, d.base.Jobs[id], atlas.GuestID(id, 0))

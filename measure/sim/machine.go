@@ -247,21 +247,20 @@ func (w *world) obey(m *machine, s owners.Scene, j owners.Judgement) {
 
 var admin = fleet.Caller{Admin: true}
 
-// look has a host's agent see a guest, or no longer.
+// look has a host's agent see a guest, or no longer. What it has said before
+// stays as it was.
 func (w *world) look(m *machine, g *guest, there bool) {
-	m.looks = maps.Clone(m.looks)
-	if m.looks == nil {
-		m.looks = map[fleet.GuestID]fleet.GuestFacts{}
+	var looks map[fleet.GuestID]fleet.GuestFacts
+	if there || len(m.looks) > 1 {
+		looks = make(map[fleet.GuestID]fleet.GuestFacts, len(m.looks)+1)
+		maps.Copy(looks, m.looks)
+		delete(looks, g.id)
 	}
-	delete(m.looks, g.id)
 	if there {
 		memory := g.job.MemoryBytes
-		within := func(d time.Duration) fleet.Changed {
-			return fleet.Changed{Within: d, Bytes: int64(dirtied(g.job.Work, d.Seconds(), 1))}
-		}
-		p := &fleet.Profile{At: w.at(), MemoryBytes: memory, FilledBytes: memory, Changed: []fleet.Changed{
-			within(100 * time.Millisecond), within(time.Second), within(4 * time.Second)}}
-		m.looks[g.id] = fleet.GuestFacts{Run: fleet.Running, ResidentBytes: memory, CPUs: float64(g.job.CPUs), Profile: p}
+		p := &fleet.Profile{At: w.at(), MemoryBytes: memory, FilledBytes: memory, Changed: g.job.changes()}
+		looks[g.id] = fleet.GuestFacts{Run: fleet.Running, ResidentBytes: memory, CPUs: float64(g.job.CPUs), Profile: p}
 	}
+	m.looks = looks
 	w.learn(m)
 }
