@@ -30,13 +30,13 @@ type Ledger struct {
 
 	homes       map[fleet.HostID][]fleet.GuestID // guests that have not ended, by Home
 	draining    map[fleet.HostID]bool
-	readdressed map[fleet.HostID]bool  // hosts that say another address than is stored
-	attended    map[fleet.HostID]bool  // hosts whose owner is there, that have guests, which may not just stay
-	still       map[fleet.GuestID]bool // guests that shall stand still for one
-	requeued    map[fleet.JobID]bool   // jobs that are to begin again
-	waiting     line[fleet.GuestID]    // guests that wait for the first answer to an order of their own that does not stand, by since when
-	restless    map[fleet.GuestID]bool // guests that wait for any other, or for one that was not answered well
-	refused     map[fleet.JobID]bool   // jobs of which the order to run was not answered well
+	readdressed map[fleet.HostID]bool            // hosts that say another address than is stored
+	attended    map[fleet.HostID]bool            // hosts whose owner is there, that have guests, which may not just stay
+	still       map[fleet.GuestID]bool           // guests that shall stand still for one
+	requeued    map[fleet.JobID]bool             // jobs that are to begin again
+	waiting     map[int64]map[fleet.GuestID]bool // guests that wait for the first answer to an order of their own that does not stand, by since when, in nanoseconds: those of a job since one time
+	restless    map[fleet.GuestID]bool           // guests that wait for any other, or for one that was not answered well
+	refused     map[fleet.JobID]bool             // jobs of which the order to run was not answered well
 	tallies     map[fleet.JobID]lifecycle.Tally
 	open        map[fleet.MoveID]bool
 	over        line[fleet.MoveID] // moves that have ended
@@ -61,7 +61,7 @@ func New(s fleet.Snapshot, p placement.Policy) *Ledger {
 		snap: s, shared: shared{true, true, true, true, true}, policy: p, room: placement.NewIndex(s, placement.InForce(p, s.Cluster.Rules)),
 		still: map[fleet.GuestID]bool{}, requeued: map[fleet.JobID]bool{},
 		homes: map[fleet.HostID][]fleet.GuestID{}, draining: map[fleet.HostID]bool{}, readdressed: map[fleet.HostID]bool{}, attended: map[fleet.HostID]bool{},
-		restless: map[fleet.GuestID]bool{}, refused: map[fleet.JobID]bool{}, tallies: map[fleet.JobID]lifecycle.Tally{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
+		waiting: map[int64]map[fleet.GuestID]bool{}, restless: map[fleet.GuestID]bool{}, refused: map[fleet.JobID]bool{}, tallies: map[fleet.JobID]lifecycle.Tally{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
 		asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
 		looks: map[fleet.GuestID]fleet.MigrationID{},
 	}
@@ -294,10 +294,10 @@ func (l *Ledger) guest(was, is *fleet.Guest) {
 	}
 	if before, now := waits(was), waits(is); before != now || !was.Since.Equal(is.Since) {
 		if before {
-			l.waiting.add(was.Since, was.ID, -1)
+			l.wait(was, false)
 		}
 		if now {
-			l.waiting.add(is.Since, is.ID, 1)
+			l.wait(is, true)
 		}
 	}
 	if before, now := !was.State.Ended(), !is.State.Ended(); before != now || was.Home != is.Home {
@@ -309,6 +309,19 @@ func (l *Ledger) guest(was, is *fleet.Guest) {
 			list(l.homes, is.Home, is.ID, 1)
 			l.attend(is.Home)
 		}
+	}
+}
+
+// wait notes that a guest waits, or no longer.
+func (l *Ledger) wait(g *fleet.Guest, waits bool) {
+	since := g.Since.UnixNano()
+	of := l.waiting[since]
+	if of == nil {
+		of = map[fleet.GuestID]bool{}
+		l.waiting[since] = of
+	}
+	if set(of, g.ID, waits); len(of) == 0 {
+		delete(l.waiting, since)
 	}
 }
 
