@@ -118,11 +118,11 @@ func (l *Ledger) Lore() *cost.Lore {
 	if l.lore != nil && l.learnt <= len(last)/20 {
 		return l.lore
 	}
-	past := make([]fleet.Migration, len(last))
+	past := make([]fleet.MigrationID, len(last))
 	for i, m := range last {
-		past[i] = l.snap.Migrations[m.id]
+		past[i] = m.id
 	}
-	l.lore, l.learnt = cost.Learn(past, l.lore), 0
+	l.lore, l.learnt = l.lore.Next(past, func(id fleet.MigrationID) fleet.Migration { return l.snap.Migrations[id] }), 0
 	return l.lore
 }
 
