@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"pagurus/decide/lifecycle"
@@ -405,8 +406,9 @@ func (v *Survey) score(e *entry, a Ask) float64 {
 // reason says what spoke for a host.
 func (v *Survey) reason(e *entry) string {
 	f := &e.host.Facts
-	out := fmt.Sprintf("%s of %s memory free, %.1f of %d CPUs busy, %s there",
-		size(f.Capacity.MemoryBytes-e.held.bytes), size(f.Capacity.MemoryBytes), f.LoadCPUs, f.Capacity.CPUs, count(e.held.guests, "guest"))
+	busy := strconv.FormatFloat(f.LoadCPUs, 'f', 1, 64) + " of " + strconv.Itoa(f.Capacity.CPUs)
+	out := size(f.Capacity.MemoryBytes-e.held.bytes) + " of " + size(f.Capacity.MemoryBytes) + " memory free, " +
+		busy + " CPUs busy, " + count(e.held.guests, "guest") + " there"
 	if f.Owner != nil && f.Owner.State != "" {
 		out += ", its owner away for " + f.Owner.IdleFor(v.At).Round(time.Minute).String()
 	}

@@ -63,7 +63,7 @@ func (d *draft) orders() []fleet.Order {
 	out := slices.Clone(d.resend)
 	jobs, guests := d.concerned()
 	was, is := d.before(), d.view()
-	var before, now []pending // of one job or guest: an order names whom it is about
+	before, now := make([]pending, 0, 2), make([]pending, 0, 2) // of one job or guest: an order names whom it is about
 	fresh := func() {
 		for _, p := range now {
 			if !slices.ContainsFunc(before, func(b pending) bool { return b.order == p.order }) && !(d.calm && p.order.Attempt > 0) {
@@ -88,7 +88,7 @@ func (d *draft) orders() []fleet.Order {
 }
 
 // concerned names the jobs and guests that may wait for something else now, each
-// once.
+// once. What a job waits for is up to itself and its guest 0.
 func (d *draft) concerned() (jobs []fleet.JobID, guests []fleet.GuestID) {
 	for i := range d.jobs.changes {
 		if c := &d.jobs.changes[i]; !c.gone {
@@ -97,12 +97,16 @@ func (d *draft) concerned() (jobs []fleet.JobID, guests []fleet.GuestID) {
 	}
 	for i := range d.guests.changes {
 		if c := &d.guests.changes[i]; !c.gone {
-			jobs, guests = append(jobs, c.is.Job), append(guests, c.id)
+			if guests = append(guests, c.id); c.id == atlas.GuestID(c.is.Job, 0) {
+				jobs = append(jobs, c.is.Job)
+			}
 		}
 	}
 	for i := range d.migrations.changes {
 		if c := &d.migrations.changes[i]; !c.gone {
-			jobs, guests = append(jobs, c.is.Job), append(guests, c.is.Guest)
+			if guests = append(guests, c.is.Guest); c.is.Guest == atlas.GuestID(c.is.Job, 0) {
+				jobs = append(jobs, c.is.Job)
+			}
 		}
 	}
 	slices.Sort(jobs)

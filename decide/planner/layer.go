@@ -59,7 +59,9 @@ func (l *layer[K, V]) drop(k K) { *l.change(k) = change[K, V]{id: k, gone: true}
 func (l *layer[K, V]) change(k K) *change[K, V] {
 	i := l.place(k)
 	if i < 0 {
-		i = len(l.changes)
+		if i = len(l.changes); i == 1 { // more than one are mostly a whole job's
+			l.changes = slices.Grow(l.changes, few)
+		}
 		l.changes = append(l.changes, change[K, V]{})
 		if l.index != nil {
 			l.index[k] = i
@@ -78,8 +80,11 @@ func (l *layer[K, V]) change(k K) *change[K, V] {
 // changed gives what there is that is new or different, and names what is gone,
 // both in order of ID. Where the changes stand afterwards means nothing.
 func (l *layer[K, V]) changed() (put []V, gone []K) {
-	if len(l.changes) == 0 {
+	switch {
+	case len(l.changes) == 0:
 		return nil, nil
+	case len(l.changes) == 1 && !l.changes[0].gone:
+		return []V{l.changes[0].is}, nil
 	}
 	order := make([]int, len(l.changes))
 	for i := range order {
