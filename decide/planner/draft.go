@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"pagurus/decide/atlas"
+	"pagurus/decide/layer"
 	"pagurus/decide/ledger"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
@@ -20,12 +21,8 @@ type draft struct {
 	base fleet.Snapshot // the ledger's
 	at   time.Time
 
-	cluster    *fleet.Cluster
-	hosts      layer[fleet.HostID, fleet.Host]
-	guests     layer[fleet.GuestID, fleet.Guest]
-	jobs       layer[fleet.JobID, fleet.Job]
-	moves      layer[fleet.MoveID, fleet.Move]
-	migrations layer[fleet.MigrationID, fleet.Migration]
+	cluster *fleet.Cluster
+	view
 
 	survey *placement.Survey
 	freed  bool // a guest or a migration has ended: there may be room now
@@ -35,34 +32,26 @@ type draft struct {
 
 func newDraft(p *Planner, l *ledger.Ledger) *draft {
 	s := l.Snapshot()
-	return &draft{
-		p: p, l: l, base: s,
-		hosts: newLayer(s.Hosts), guests: newLayer(s.Guests), jobs: newLayer(s.Jobs),
-		moves: newLayer(s.Moves), migrations: newLayer(s.Migrations),
-	}
+	return &draft{p: p, l: l, base: s, view: *viewOf(s)}
 }
 
 // change gives what the draft adds to the snapshot, everything in order of ID.
 func (d *draft) change() fleet.Changeset {
 	c := fleet.Changeset{Cluster: d.cluster}
-	c.Hosts, c.GoneHosts = d.hosts.changed()
-	c.Guests, c.GoneGuests = d.guests.changed()
-	c.Jobs, c.GoneJobs = d.jobs.changed()
-	c.Moves, c.GoneMoves = d.moves.changed()
-	c.Migrations, c.GoneMigrations = d.migrations.changed()
+	c.Hosts, c.GoneHosts = d.hosts.Changed()
+	c.Guests, c.GoneGuests = d.guests.Changed()
+	c.Jobs, c.GoneJobs = d.jobs.Changed()
+	c.Moves, c.GoneMoves = d.moves.Changed()
+	c.Migrations, c.GoneMigrations = d.migrations.Changed()
 	return c
 }
-
-// before looks things up as they were, view as the draft has made them.
-func (d *draft) before() view { return view{base: &d.base} }
-func (d *draft) view() view   { return view{base: &d.base, d: d} }
 
 // orders gives what is waited for now and was not before: exactly those have
 // to be sent, whatever the change was.
 func (d *draft) orders() []fleet.Order {
 	out := slices.Clone(d.resend)
 	jobs, guests := d.concerned()
-	was, is := d.before(), d.view()
+	was, is := viewOf(d.base), &d.view
 	before, now := make([]pending, 0, 2), make([]pending, 0, 2) // of one job or guest: an order names whom it is about
 	fresh := func() {
 		for _, p := range now {
@@ -72,7 +61,7 @@ func (d *draft) orders() []fleet.Order {
 		}
 	}
 	for _, id := range jobs {
-		if j := d.jobs.at(id); j.Spec.Guests > 0 {
+		if j := d.jobs.At(id); j.Spec.Guests > 0 {
 			guest0 := atlas.GuestID(id, 0)
 			before = programOrder(before[:0], was, d.base.Jobs[id], guest0)
 			now = programOrder(now[:0], is, j, guest0)
@@ -90,22 +79,22 @@ func (d *draft) orders() []fleet.Order {
 // concerned names the jobs and guests that may wait for something else now, each
 // once. What a job waits for is up to itself and its guest 0.
 func (d *draft) concerned() (jobs []fleet.JobID, guests []fleet.GuestID) {
-	for i := range d.jobs.changes {
-		if c := &d.jobs.changes[i]; !c.gone {
-			jobs = append(jobs, c.id)
+	for i := range d.jobs.Changes() {
+		if c := &d.jobs.Changes()[i]; !c.Gone {
+			jobs = append(jobs, c.ID)
 		}
 	}
-	for i := range d.guests.changes {
-		if c := &d.guests.changes[i]; !c.gone {
-			if guests = append(guests, c.id); c.id == atlas.GuestID(c.is.Job, 0) {
-				jobs = append(jobs, c.is.Job)
+	for i := range d.guests.Changes() {
+		if c := &d.guests.Changes()[i]; !c.Gone {
+			if guests = append(guests, c.ID); c.ID == atlas.GuestID(c.Is.Job, 0) {
+				jobs = append(jobs, c.Is.Job)
 			}
 		}
 	}
-	for i := range d.migrations.changes {
-		if c := &d.migrations.changes[i]; !c.gone {
-			if guests = append(guests, c.is.Guest); c.is.Guest == atlas.GuestID(c.is.Job, 0) {
-				jobs = append(jobs, c.is.Job)
+	for i := range d.migrations.Changes() {
+		if c := &d.migrations.Changes()[i]; !c.Gone {
+			if guests = append(guests, c.Is.Guest); c.Is.Guest == atlas.GuestID(c.Is.Job, 0) {
+				jobs = append(jobs, c.Is.Job)
 			}
 		}
 	}
@@ -134,21 +123,21 @@ func (d *draft) room() *placement.Survey {
 // newRoom gives a survey of the snapshot with all the changes there are.
 func (d *draft) newRoom() *placement.Survey {
 	v := d.l.Room().Survey(d.base.At)
-	for i := range d.hosts.changes {
-		if c := &d.hosts.changes[i]; !c.gone {
-			v.Host(c.is)
+	for i := range d.hosts.Changes() {
+		if c := &d.hosts.Changes()[i]; !c.Gone {
+			v.Host(c.Is)
 		}
 	}
-	guests := make([]fleet.GuestID, 0, len(d.guests.changes)+len(d.migrations.changes))
-	for i := range d.guests.changes {
-		guests = append(guests, d.guests.changes[i].id)
+	guests := make([]fleet.GuestID, 0, len(d.guests.Changes())+len(d.migrations.Changes()))
+	for i := range d.guests.Changes() {
+		guests = append(guests, d.guests.Changes()[i].ID)
 	}
-	for i := range d.migrations.changes {
-		c := &d.migrations.changes[i]
-		v.Migration(d.base.Migrations[c.id], -1)
-		if !c.gone {
-			guests = append(guests, c.is.Guest)
-			v.Migration(c.is, 1)
+	for i := range d.migrations.Changes() {
+		c := &d.migrations.Changes()[i]
+		v.Migration(d.base.Migrations[c.ID], -1)
+		if !c.Gone {
+			guests = append(guests, c.Is.Guest)
+			v.Migration(c.Is, 1)
 		}
 	}
 	slices.Sort(guests)
@@ -156,8 +145,8 @@ func (d *draft) newRoom() *placement.Survey {
 		if g, ok := d.base.Guests[id]; ok {
 			v.Guest(g, d.base.Migrations[g.Migration], -1)
 		}
-		if g, ok := d.guests.find(id); ok {
-			v.Guest(g, d.migrations.at(g.Migration), 1)
+		if g, ok := d.guests.Find(id); ok {
+			v.Guest(g, d.migrations.At(g.Migration), 1)
 		}
 	}
 	return v
@@ -176,13 +165,13 @@ func (d *draft) counters() *fleet.Cluster {
 // tally counts a job's guests, at the cost of those that have changed.
 func (d *draft) tally(id fleet.JobID) lifecycle.Tally {
 	t := d.l.Tally(id)
-	for i := range d.guests.changes {
-		c := &d.guests.changes[i]
-		if was, ok := d.base.Guests[c.id]; ok && was.Job == id {
+	for i := range d.guests.Changes() {
+		c := &d.guests.Changes()[i]
+		if was, ok := d.base.Guests[c.ID]; ok && was.Job == id {
 			t.Count(was.State, -1)
 		}
-		if !c.gone && c.is.Job == id {
-			t.Count(c.is.State, 1)
+		if !c.Gone && c.Is.Job == id {
+			t.Count(c.Is.State, 1)
 		}
 	}
 	return t
@@ -191,7 +180,7 @@ func (d *draft) tally(id fleet.JobID) lifecycle.Tally {
 func (d *draft) guestsOf(j fleet.Job) []fleet.Guest {
 	out := make([]fleet.Guest, 0, j.Spec.Guests)
 	for _, id := range atlas.GuestIDs(j) {
-		if g, ok := d.guests.find(id); ok {
+		if g, ok := d.guests.Find(id); ok {
 			out = append(out, g)
 		}
 	}
@@ -201,7 +190,7 @@ func (d *draft) guestsOf(j fleet.Job) []fleet.Guest {
 func (d *draft) membersOf(v fleet.Move) []fleet.Migration {
 	out := make([]fleet.Migration, 0, len(v.Migrations))
 	for _, id := range v.Migrations {
-		if m, ok := d.migrations.find(id); ok {
+		if m, ok := d.migrations.Find(id); ok {
 			out = append(out, m)
 		}
 	}
@@ -213,19 +202,19 @@ func (d *draft) membersOf(v fleet.Move) []fleet.Migration {
 func (d *draft) take(move fleet.MoveID, members []fleet.Migration) {
 	var jobs []fleet.JobID
 	for _, m := range members {
-		old := d.migrations.at(m.ID)
+		old := d.migrations.At(m.ID)
 		if old.Phase == m.Phase && old.Attempt == m.Attempt && old.Since.Equal(m.Since) {
 			continue
 		}
-		d.migrations.put(m.ID, m)
-		if g, ok := d.guests.find(m.Guest); ok && !old.Phase.Ended() {
-			d.guests.put(g.ID, lifecycle.Follow(g, m))
+		d.migrations.Put(m.ID, m)
+		if g, ok := d.guests.Find(m.Guest); ok && !old.Phase.Ended() {
+			d.guests.Put(g.ID, lifecycle.Follow(g, m))
 			jobs = append(jobs, g.Job)
 		}
 	}
-	if v, ok := d.moves.find(move); ok {
+	if v, ok := d.moves.Find(move); ok {
 		if v, ended := lifecycle.Conclude(v, d.membersOf(v), d.at); ended {
-			d.moves.put(move, v)
+			d.moves.Put(move, v)
 			d.freed = true
 		}
 	}
@@ -238,23 +227,23 @@ func (d *draft) take(move fleet.MoveID, members []fleet.Migration) {
 // way for guests of a job that is over. It ends because each turn brings a
 // guest, a migration or the job further in a table that has an end.
 func (d *draft) settle(id fleet.JobID) {
-	j, ok := d.jobs.find(id)
-	if !ok || j.State == fleet.JobEnded || len(d.guests.changes) <= few && d.tally(id).InLine(j) {
+	j, ok := d.jobs.Find(id)
+	if !ok || j.State == fleet.JobEnded || len(d.guests.Changes()) <= layer.Few && d.tally(id).InLine(j) {
 		return
 	}
 	j, stopped, changed := lifecycle.Settle(j, d.guestsOf(j), d.at)
 	if changed {
-		d.jobs.put(id, j)
+		d.jobs.Put(id, j)
 		d.freed = d.freed || j.State == fleet.JobEnded
 	}
 	for _, g := range stopped {
-		d.guests.put(g.ID, g)
+		d.guests.Put(g.ID, g)
 	}
 	if j.State != fleet.JobStopping {
 		return
 	}
 	for _, g := range d.guestsOf(j) {
-		m, ok := d.migrations.find(g.Migration)
+		m, ok := d.migrations.Find(g.Migration)
 		if g.State != fleet.GuestMoving || !ok {
 			continue
 		}
@@ -263,7 +252,7 @@ func (d *draft) settle(id fleet.JobID) {
 			d.take(m.Move, []fleet.Migration{given})
 			continue
 		}
-		if members, changed := lifecycle.CallOff(d.membersOf(d.moves.at(m.Move)), d.at, cause); changed {
+		if members, changed := lifecycle.CallOff(d.membersOf(d.moves.At(m.Move)), d.at, cause); changed {
 			d.take(m.Move, members)
 		}
 	}

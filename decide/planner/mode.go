@@ -119,14 +119,14 @@ func (d *draft) expect(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 	imagined := newDraft(d.p, d.l)
 	for _, g := range guests {
 		_, m := lifecycle.Depart(g, to[g.ID].Host, v.ID, d.at)
-		imagined.migrations.put(m.ID, m)
+		imagined.migrations.Put(m.ID, m)
 		v.Migrations = append(v.Migrations, m.ID)
 	}
-	imagined.moves.put(v.ID, v)
-	s, past := imagined.view(), lore{d.l}
+	imagined.moves.Put(v.ID, v)
+	s, past := &imagined.view, lore{d.l}
 	out := make([]fleet.Prediction, len(guests))
 	for i, id := range v.Migrations {
-		m := s.migration(id)
+		m := s.migrations.At(id)
 		m.Mode = mode
 		m.Packed = packs(s, past, m)
 		out[i] = predict(s, past, m, mode)
@@ -146,7 +146,7 @@ func (d *draft) bereave() {
 		if g, has := h.Facts.Guests[m.Guest]; has && g.Run != fleet.Absent {
 			continue
 		}
-		now, live := d.migrations.find(m.ID)
+		now, live := d.migrations.Find(m.ID)
 		if !live {
 			continue
 		}

@@ -67,7 +67,7 @@ func (d *draft) tick() error {
 func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 	var late []fleet.Report
 	var resend []fleet.Order
-	v := d.before()
+	v := viewOf(d.base)
 	// Of the others nothing can vanish, and nothing is tried again: no limit is
 	// as short as askAgain.
 	jobs, guests := d.l.Restless(d.at.Add(-askAgain))
@@ -128,21 +128,21 @@ func (d *draft) vanished(o fleet.Order, out time.Duration) string {
 // forgetJobs removes jobs that ended long ago, with their guests and moves.
 func (d *draft) forgetJobs() {
 	for _, id := range d.l.OldJobs(d.at.Add(-keepJobs), mostJobs) {
-		if d.jobs.at(id).Requeue {
+		if d.jobs.At(id).Requeue {
 			continue // it is still to begin again
 		}
-		d.jobs.drop(id)
+		d.jobs.Drop(id)
 		for _, g := range atlas.GuestIDs(d.base.Jobs[id]) {
-			d.guests.drop(g)
+			d.guests.Drop(g)
 		}
 		moves := map[fleet.MoveID]bool{}
 		for _, m := range d.l.MigrationsOf(id) {
 			moves[d.base.Migrations[m].Move] = true
-			d.migrations.drop(m)
+			d.migrations.Drop(m)
 		}
 		for v := range moves {
 			if of, known := d.base.Moves[v]; known && len(d.membersOf(of)) == 0 {
-				d.moves.drop(v)
+				d.moves.Drop(v)
 			}
 		}
 	}
@@ -151,10 +151,10 @@ func (d *draft) forgetJobs() {
 // forgetMoves removes moves that ended long ago, with their migrations.
 func (d *draft) forgetMoves() {
 	for _, id := range d.l.OldMoves(d.at.Add(-keepMoves)) {
-		d.moves.drop(id)
+		d.moves.Drop(id)
 		for _, m := range d.base.Moves[id].Migrations {
 			if _, ok := d.base.Migrations[m]; ok {
-				d.migrations.drop(m)
+				d.migrations.Drop(m)
 			}
 		}
 	}
