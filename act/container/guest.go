@@ -232,7 +232,7 @@ func (r record) runs() fleet.RunState {
 	switch {
 	case r.Target && !r.Arrived:
 		return fleet.Incoming
-	case r.Target, r.Copy != nil && r.Copy.Frozen:
+	case r.Target, r.Still, r.Copy != nil && r.Copy.Frozen:
 		return fleet.Paused
 	}
 	return fleet.Running

@@ -31,7 +31,8 @@ type record struct {
 	Process   proc.Process      `json:"process"`          // the first one; of a target that has not arrived, one that holds its place
 	Place     proc.Process      `json:"place,omitzero"`   // of one that arrived: what held its place, until it is ended
 	StartedAt time.Time         `json:"started_at"`
-	Complete  bool              `json:"complete"` // Start or Receive went to its end; what is not complete is destroyed
+	Complete  bool              `json:"complete"`        // Start or Receive went to its end; what is not complete is destroyed
+	Still     bool              `json:"still,omitempty"` // frozen for the host's owner
 	Incoming  fleet.MigrationID `json:"incoming,omitempty"`
 	Target    bool              `json:"target,omitempty"`  // made by Receive and not yet resumed
 	Arrived   bool              `json:"arrived,omitempty"` // the target has it whole

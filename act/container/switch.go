@@ -353,6 +353,9 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	if c := g.remembered().Copy; c != nil && c.Left {
 		return errors.New("it is with the target of a migration that cannot be undone")
 	}
+	if err := d.rouse(g); err != nil {
+		return err
+	}
 	g.interrupt()
 	ctx, done := g.move(ctx)
 	defer done()

@@ -40,7 +40,7 @@ type outcome struct {
 }
 
 // rate is what the link, or the ceiling, gave it while it sent.
-func (o outcome) rate() float64 {
+func (o *outcome) rate() float64 {
 	if o.capped() {
 		return o.sent / o.elapsed
 	}
@@ -49,7 +49,7 @@ func (o outcome) rate() float64 {
 }
 
 // ceiling is what the copy was allowed; 0: it had none.
-func (o outcome) ceiling() float64 {
+func (o *outcome) ceiling() float64 {
 	if o.m.Predicted == nil {
 		return 0
 	}
@@ -57,9 +57,9 @@ func (o outcome) ceiling() float64 {
 }
 
 // capped reports whether the copy's ceiling and not the link bounded it.
-func (o outcome) capped() bool { return o.ceiling() > 0 && o.sent/o.elapsed >= 0.7*o.ceiling() }
+func (o *outcome) capped() bool { return o.ceiling() > 0 && o.sent/o.elapsed >= 0.7*o.ceiling() }
 
-func (o outcome) share() float64 {
+func (o *outcome) share() float64 {
 	if o.m.Predicted == nil {
 		return 1
 	}
@@ -74,48 +74,84 @@ func Total(m fleet.Migration) time.Duration {
 	return max(0, m.Entered[len(m.Entered)-1].At.Sub(m.Entered[0].At))
 }
 
-// arrived picks out the moves that arrived, latest first, the order of the
-// others given by their names so that the same past always teaches the same.
-func arrived(past []fleet.Migration) []outcome {
-	var out []outcome
-	for _, m := range past {
-		o := outcome{m: m, total: Total(m), downtime: m.Cost.Downtime, sent: float64(m.Cost.SentBytes)}
-		if m.Phase != fleet.Finished || o.total <= 0 || o.sent <= 0 || m.Cost.Elapsed <= 0 || o.downtime < 0 {
-			continue
-		}
-		o.elapsed = m.Cost.Elapsed.Seconds()
-		o.ended = m.Entered[len(m.Entered)-1].At
-		if m.Predicted != nil && m.Predicted.Profile != nil {
-			o.curve = newCurve(*m.Predicted.Profile)
-		}
-		out = append(out, o)
+// outcomeOf gives what a move cost that arrived; nil: it did not, or did not say.
+func outcomeOf(m fleet.Migration) *outcome {
+	o := &outcome{m: m, total: Total(m), downtime: m.Cost.Downtime, sent: float64(m.Cost.SentBytes)}
+	if m.Phase != fleet.Finished || o.total <= 0 || o.sent <= 0 || m.Cost.Elapsed <= 0 || o.downtime < 0 {
+		return nil
 	}
-	slices.SortFunc(out, func(a, b outcome) int { return cmp.Or(b.ended.Compare(a.ended), cmp.Compare(a.m.ID, b.m.ID)) })
-	return out[:min(len(out), Remembered)]
+	o.elapsed = m.Cost.Elapsed.Seconds()
+	o.ended = m.Entered[len(m.Entered)-1].At
+	if m.Predicted != nil && m.Predicted.Profile != nil {
+		o.curve = newCurve(*m.Predicted.Profile)
+	}
+	return o
+}
+
+// latest sorts outcomes, latest first, the order of the others given by their
+// names so that the same past always teaches the same.
+func latest(past []*outcome) []*outcome {
+	slices.SortFunc(past, func(a, b *outcome) int { return cmp.Or(b.ended.Compare(a.ended), cmp.Compare(a.m.ID, b.m.ID)) })
+	return past[:min(len(past), Remembered)]
 }
 
 // Fit learns from past moves, most from those most like the one to come.
-func Fit(past []fleet.Migration, about Subject) Model { return Learn(past, nil).fit(about) }
+func Fit(past []fleet.Migration, about Subject) Model { return Learn(past).fit(about) }
 
 // Lore is past moves made ready to be learnt from more than once.
 type Lore struct {
-	past  []outcome
+	past  []*outcome
 	count map[Subject]int // of moves between two hosts, of a job, and of all of a kind
 	fits  map[Subject]Model
 	odd   bool                          // some were not predicted, and count for any kind
 	rise  map[fleet.MigrationID]float64 // of those not compressed, whatever else is known; 0: it says nothing
 }
 
-// Learn makes past moves ready. before is what was learnt from some of them, or
-// nil.
-func Learn(past []fleet.Migration, before *Lore) *Lore {
-	o := &Lore{past: arrived(past), count: map[Subject]int{}, fits: map[Subject]Model{}, rise: map[fleet.MigrationID]float64{}}
-	for _, p := range o.past {
-		if before != nil {
-			if rise, known := before.rise[p.m.ID]; known {
-				o.rise[p.m.ID] = rise
-			}
+// Learn makes past moves ready.
+func Learn(past []fleet.Migration) *Lore {
+	var all []*outcome
+	for _, m := range past {
+		if o := outcomeOf(m); o != nil {
+			all = append(all, o)
 		}
+	}
+	return newLore(all)
+}
+
+// Next is what the moves of these names teach. Those that o knows it does not
+// look at again: what has finished stays as it is. o may be nil.
+func (o *Lore) Next(past []fleet.MigrationID, of func(fleet.MigrationID) fleet.Migration) *Lore {
+	known := map[fleet.MigrationID]*outcome{}
+	if o != nil {
+		for _, p := range o.past {
+			known[p.m.ID] = p
+		}
+	}
+	var all []*outcome
+	for _, id := range past {
+		p := known[id]
+		if p == nil {
+			p = outcomeOf(of(id))
+		}
+		if p != nil {
+			all = append(all, p)
+		}
+	}
+	next := newLore(all)
+	for _, p := range next.past {
+		if known[p.m.ID] == nil {
+			continue
+		}
+		if rise, found := o.rise[p.m.ID]; found {
+			next.rise[p.m.ID] = rise
+		}
+	}
+	return next
+}
+
+func newLore(past []*outcome) *Lore {
+	o := &Lore{past: latest(past), count: map[Subject]int{}, fits: map[Subject]Model{}, rise: map[fleet.MigrationID]float64{}}
+	for _, p := range o.past {
 		if o.odd = o.odd || p.m.Predicted == nil; !o.odd {
 			kind := p.m.Predicted.Kind
 			o.count[Subject{Kind: kind}]++
@@ -146,18 +182,19 @@ func (o *Lore) Fit(about Subject) Model {
 
 func (o *Lore) fit(about Subject) Model {
 	all := o.past
-	if other := func(o outcome) bool { return o.m.Predicted != nil && o.m.Predicted.Kind != about.Kind }; slices.ContainsFunc(all, other) {
+	if other := func(o *outcome) bool { return o.m.Predicted != nil && o.m.Predicted.Kind != about.Kind }; slices.ContainsFunc(all, other) {
 		all = slices.DeleteFunc(slices.Clone(all), other)
 	}
-	link := some(fewLinks, all, func(o outcome) bool { return o.m.From == about.From && o.m.To == about.To })
+	link := some(fewLinks, all, func(o *outcome) bool { return o.m.From == about.From && o.m.To == about.To })
 	m := Model{kind: about.Kind}
 	m.bandwidth = bandwidth(link, all)
 	m.slack = slack(link)
 	m.overhead = overhead(link)
-	job := func(o outcome) bool { return o.m.Job == about.Job }
+	job := func(o *outcome) bool { return o.m.Job == about.Job }
 	m.packed = learnPacked(some(fewLinks, all, job))
 	m.rise = m.learnRise(some(fewLinks, all, job), o.rise)
-	m.rest = m.learnRest(link)
+	courses := map[*outcome]course{} // how they would have gone: what is learnt below makes no difference to that
+	m.rest = m.learnRest(link, courses)
 	like := some(fewLikes, all, job)
 	whose := "of all jobs"
 	switch {
@@ -165,7 +202,7 @@ func (o *Lore) fit(about Subject) Model {
 		return m
 	case len(like) != len(all):
 		whose = "of job " + string(about.Job)
-	case !slices.ContainsFunc(like, func(o outcome) bool { return !job(o) }):
+	case !slices.ContainsFunc(like, func(o *outcome) bool { return !job(o) }):
 		whose = "of job " + string(about.Job) + ", the only one that has moved"
 	}
 	var total, downtime, sent []float64
@@ -175,7 +212,10 @@ func (o *Lore) fit(about Subject) Model {
 		if p == nil || p.Profile == nil || !p.Converges {
 			continue
 		}
-		c := k.followOn(o.curve, *p.Profile, linkOf(*p))
+		c, known := courses[o]
+		if !known {
+			c = k.followOn(o.curve, *p.Profile, linkOf(*p))
+		}
 		if o.share() == 1 { // of a gang all take as long as the longest
 			total = append(total, ratio(o.total.Seconds(), (k.overhead+c.took).Seconds()))
 		}
@@ -197,8 +237,8 @@ func plural(n int) string {
 }
 
 // some gives those that are alike if there are enough of them, otherwise all.
-func some(enough int, all []outcome, alike func(outcome) bool) []outcome {
-	var out []outcome
+func some(enough int, all []*outcome, alike func(*outcome) bool) []*outcome {
+	var out []*outcome
 	for _, o := range all {
 		if alike(o) {
 			out = append(out, o)
@@ -212,8 +252,8 @@ func some(enough int, all []outcome, alike func(outcome) bool) []outcome {
 
 // bandwidth is what a link gives that nothing but itself bounds. A copy under
 // a ceiling says only that it gives at least that.
-func bandwidth(link, all []outcome) float64 {
-	for _, group := range [][]outcome{link, all} {
+func bandwidth(link, all []*outcome) float64 {
+	for _, group := range [][]*outcome{link, all} {
 		// One that had the link for itself says it better: of a gang the early
 		// ones are held back until all are ready.
 		var alone, together []float64
@@ -238,7 +278,7 @@ func bandwidth(link, all []outcome) float64 {
 }
 
 // slack is by how much copies stay below their ceilings; 0: nobody knows.
-func slack(link []outcome) float64 {
+func slack(link []*outcome) float64 {
 	var lost []float64
 	for _, o := range link {
 		if o.capped() {
@@ -250,7 +290,7 @@ func slack(link []outcome) float64 {
 
 // overhead is what a move takes beside its copy; 0: nobody knows. Of a gang it
 // says nothing: its members wait for each other.
-func overhead(link []outcome) time.Duration {
+func overhead(link []*outcome) time.Duration {
 	var took []float64
 	for _, o := range link {
 		if o.share() == 1 {
@@ -265,7 +305,7 @@ const leastRise, mostRise = 0.25, 8.0
 
 // learnRise finds how much faster guests dirtied while they were copied than
 // their profiles said, by how much had to be sent.
-func (m Model) learnRise(like []outcome, known map[fleet.MigrationID]float64) float64 {
+func (m Model) learnRise(like []*outcome, known map[fleet.MigrationID]float64) float64 {
 	var found []float64
 	for _, o := range like {
 		p := o.m.Predicted
@@ -288,7 +328,7 @@ func (m Model) learnRise(like []outcome, known map[fleet.MigrationID]float64) fl
 }
 
 // riseOf finds it for one; 0: whatever it was, it made no difference.
-func (m Model) riseOf(o outcome) float64 {
+func (m Model) riseOf(o *outcome) float64 {
 	p := o.m.Predicted
 	k, l := m.known(), linkOf(*p)
 	if o.capped() {
@@ -314,13 +354,15 @@ func (m Model) riseOf(o outcome) float64 {
 	return math.Sqrt(low * high)
 }
 
-// learnRest finds what a pause takes beside sending memory.
-func (m Model) learnRest(link []outcome) time.Duration {
+// learnRest finds what a pause takes beside sending memory. It notes how each copy
+// would have gone.
+func (m Model) learnRest(link []*outcome, courses map[*outcome]course) time.Duration {
 	var found []float64
 	k := m.known()
 	for _, o := range link {
 		if p := o.m.Predicted; p != nil && p.Profile != nil && p.Converges {
 			c := k.followOn(o.curve, *p.Profile, linkOf(*p))
+			courses[o] = c
 			found = append(found, math.Max(0.0005, (o.downtime-c.pause).Seconds()))
 		}
 	}

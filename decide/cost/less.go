@@ -108,7 +108,7 @@ func (m Model) onLink(l Link, memory float64) float64 {
 }
 
 // learnPacked finds what compression left of memory; 0: nobody knows.
-func learnPacked(like []outcome) float64 {
+func learnPacked(like []*outcome) float64 {
 	var found []float64
 	for _, o := range like {
 		if copied := float64(o.m.Cost.CopiedBytes); o.packed() && copied > o.sent/4 {
@@ -120,6 +120,6 @@ func learnPacked(like []outcome) float64 {
 
 // packed reports whether the copy was compressed: what it sent a second says
 // little of the link then.
-func (o outcome) packed() bool {
+func (o *outcome) packed() bool {
 	return o.m.Predicted != nil && o.m.Predicted.Limits.Compress == fleet.CompressOn
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"pagurus/decide/cost"
+	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
@@ -29,11 +30,14 @@ type Ledger struct {
 
 	homes       map[fleet.HostID][]fleet.GuestID // guests that have not ended, by Home
 	draining    map[fleet.HostID]bool
-	readdressed map[fleet.HostID]bool  // hosts that say another address than is stored
-	attended    map[fleet.HostID]bool  // hosts whose owner is there, that have guests, which may not just stay
-	still       map[fleet.GuestID]bool // guests that shall stand still for one
-	requeued    map[fleet.JobID]bool   // jobs that are to begin again
-	restless    map[fleet.JobID]int    // how much of a job waits for an order that does not stand
+	readdressed map[fleet.HostID]bool            // hosts that say another address than is stored
+	attended    map[fleet.HostID]bool            // hosts whose owner is there, that have guests, which may not just stay
+	still       map[fleet.GuestID]bool           // guests that shall stand still for one
+	requeued    map[fleet.JobID]bool             // jobs that are to begin again
+	waiting     map[int64]map[fleet.GuestID]bool // guests that wait for the first answer to an order of their own that does not stand, by since when, in nanoseconds: those of a job since one time
+	restless    map[fleet.GuestID]bool           // guests that wait for any other, or for one that was not answered well
+	refused     map[fleet.JobID]bool             // jobs of which the order to run was not answered well
+	tallies     map[fleet.JobID]lifecycle.Tally
 	open        map[fleet.MoveID]bool
 	over        line[fleet.MoveID] // moves that have ended
 	done        line[fleet.JobID]  // jobs that have ended
@@ -57,7 +61,7 @@ func New(s fleet.Snapshot, p placement.Policy) *Ledger {
 		snap: s, shared: shared{true, true, true, true, true}, policy: p, room: placement.NewIndex(s, placement.InForce(p, s.Cluster.Rules)),
 		still: map[fleet.GuestID]bool{}, requeued: map[fleet.JobID]bool{},
 		homes: map[fleet.HostID][]fleet.GuestID{}, draining: map[fleet.HostID]bool{}, readdressed: map[fleet.HostID]bool{}, attended: map[fleet.HostID]bool{},
-		restless: map[fleet.JobID]int{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
+		waiting: map[int64]map[fleet.GuestID]bool{}, restless: map[fleet.GuestID]bool{}, refused: map[fleet.JobID]bool{}, tallies: map[fleet.JobID]lifecycle.Tally{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
 		asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
 		looks: map[fleet.GuestID]fleet.MigrationID{},
 	}
@@ -65,7 +69,7 @@ func New(s fleet.Snapshot, p placement.Policy) *Ledger {
 		l.host(h)
 	}
 	for _, g := range s.Guests {
-		l.guest(g, 1)
+		l.guest(nil, &g)
 	}
 	for _, j := range s.Jobs {
 		l.job(j, 1)
@@ -128,11 +132,11 @@ func (l *Ledger) Commit(c fleet.Changeset, revision int64) {
 		l.snap.Cluster = *c.Cluster
 	}
 	guests, migrations := l.touched(c)
-	l.places(guests, migrations, -1)
+	stays, traffic := l.stays(guests), l.traffic(migrations)
 	l.commitHosts(c)
 	if len(c.Guests)+len(c.GoneGuests) > 0 {
 		l.snap.Guests = own(l.snap.Guests, &l.shared.guests)
-		apply(l.snap.Guests, c.Guests, c.GoneGuests, func(g fleet.Guest) fleet.GuestID { return g.ID }, l.guest)
+		l.commitGuests(c)
 	}
 	if len(c.Jobs)+len(c.GoneJobs) > 0 {
 		l.snap.Jobs = own(l.snap.Jobs, &l.shared.jobs)
@@ -146,7 +150,8 @@ func (l *Ledger) Commit(c fleet.Changeset, revision int64) {
 		l.snap.Migrations = own(l.snap.Migrations, &l.shared.migrations)
 		apply(l.snap.Migrations, c.Migrations, c.GoneMigrations, func(m fleet.Migration) fleet.MigrationID { return m.ID }, l.migration)
 	}
-	l.places(guests, migrations, 1)
+	l.shift(stays, l.stays(guests))
+	l.reroute(traffic, l.traffic(migrations))
 	for _, id := range c.GoneHosts { // last: no guest is there any more
 		l.room.Forget(id)
 	}
@@ -171,6 +176,24 @@ func (l *Ledger) commitHosts(c fleet.Changeset) {
 		delete(l.draining, id)
 		delete(l.readdressed, id)
 		delete(l.attended, id)
+	}
+}
+
+func (l *Ledger) commitGuests(c fleet.Changeset) {
+	for i := range c.Guests {
+		is := &c.Guests[i]
+		if was, known := l.snap.Guests[is.ID]; known {
+			l.guest(&was, is)
+		} else {
+			l.guest(nil, is)
+		}
+		l.snap.Guests[is.ID] = *is
+	}
+	for _, id := range c.GoneGuests {
+		if was, known := l.snap.Guests[id]; known {
+			l.guest(&was, nil)
+			delete(l.snap.Guests, id)
+		}
 	}
 }
 
@@ -199,38 +222,6 @@ func apply[K comparable, V any](m map[K]V, put []V, gone []K, id func(V) K, coun
 		if old, was := m[k]; was {
 			count(old, -1)
 			delete(m, k)
-		}
-	}
-}
-
-// touched names the guests and migrations that a change may move.
-func (l *Ledger) touched(c fleet.Changeset) ([]fleet.GuestID, []fleet.MigrationID) {
-	guests, migrations := slices.Clone(c.GoneGuests), slices.Clone(c.GoneMigrations)
-	for _, g := range c.Guests {
-		guests = append(guests, g.ID)
-	}
-	for _, m := range c.Migrations {
-		migrations = append(migrations, m.ID)
-		guests = append(guests, m.Guest)
-	}
-	for _, id := range c.GoneMigrations {
-		guests = append(guests, l.snap.Migrations[id].Guest)
-	}
-	slices.Sort(guests)
-	return slices.Compact(guests), migrations
-}
-
-// places takes guests and migrations out of the room, as they are now, or puts
-// them in.
-func (l *Ledger) places(guests []fleet.GuestID, migrations []fleet.MigrationID, by int) {
-	for _, id := range guests {
-		if g, ok := l.snap.Guests[id]; ok {
-			l.room.Guest(g, l.snap.Migrations[g.Migration], by)
-		}
-	}
-	for _, id := range migrations {
-		if m, ok := l.snap.Migrations[id]; ok {
-			l.room.Migration(m, by)
 		}
 	}
 }
@@ -281,20 +272,82 @@ func (l *Ledger) attend(id fleet.HostID) {
 	set(l.attended, id, o != nil && o.Present && len(l.homes[id]) > 0 && h.Policy.Vacate != fleet.Stay)
 }
 
-func (l *Ledger) guest(g fleet.Guest, by int) {
-	set(l.still, g.ID, g.Still && by > 0)
-	if g.State.Ended() {
-		return
+// guest notes what a guest was and what it is; nil: it is not there. Most of it
+// stays as it was.
+func (l *Ledger) guest(was, is *fleet.Guest) {
+	switch {
+	case was == nil:
+		was = &fleet.Guest{ID: is.ID, State: fleet.GuestEnded}
+		l.tally(*is, 1)
+	case is == nil:
+		is = &fleet.Guest{ID: was.ID, State: fleet.GuestEnded}
+		l.tally(*was, -1)
+	case was.State != is.State || was.Job != is.Job:
+		l.tally(*was, -1)
+		l.tally(*is, 1)
 	}
-	list(l.homes, g.Home, g.ID, by)
-	l.attend(g.Home)
-	if g.State != fleet.GuestRunning || g.Attempt > 0 {
-		add(l.restless, g.Job, by)
+	if was.Still != is.Still {
+		set(l.still, is.ID, is.Still)
+	}
+	if before, now := restless(was), restless(is); before != now {
+		set(l.restless, is.ID, now)
+	}
+	if before, now := waits(was), waits(is); before != now || !was.Since.Equal(is.Since) {
+		if before {
+			l.wait(was, false)
+		}
+		if now {
+			l.wait(is, true)
+		}
+	}
+	if before, now := !was.State.Ended(), !is.State.Ended(); before != now || was.Home != is.Home {
+		if before {
+			list(l.homes, was.Home, was.ID, -1)
+			l.attend(was.Home)
+		}
+		if now {
+			list(l.homes, is.Home, is.ID, 1)
+			l.attend(is.Home)
+		}
+	}
+}
+
+// wait notes that a guest waits, or no longer.
+func (l *Ledger) wait(g *fleet.Guest, waits bool) {
+	since := g.Since.UnixNano()
+	of := l.waiting[since]
+	if of == nil {
+		of = map[fleet.GuestID]bool{}
+		l.waiting[since] = of
+	}
+	if set(of, g.ID, waits); len(of) == 0 {
+		delete(l.waiting, since)
+	}
+}
+
+// waits reports whether a guest waits for the first answer to an order of its
+// own, restless whether it waits for any other that does not stand.
+func waits(g *fleet.Guest) bool {
+	return (g.State == fleet.GuestStarting || g.State == fleet.GuestStopping) && g.Attempt == 0
+}
+
+func restless(g *fleet.Guest) bool {
+	return !g.State.Ended() && !waits(g) && (g.State != fleet.GuestRunning || g.Attempt > 0)
+}
+
+// tally counts a guest among those of its job.
+func (l *Ledger) tally(g fleet.Guest, by int) {
+	t := l.tallies[g.Job]
+	if t.Count(g.State, by); t == (lifecycle.Tally{}) {
+		delete(l.tallies, g.Job)
+	} else {
+		l.tallies[g.Job] = t
 	}
 }
 
 func (l *Ledger) job(j fleet.Job, by int) {
 	set(l.requeued, j.ID, j.Requeue && by > 0)
+	set(l.refused, j.ID, by > 0 && j.State == fleet.JobRunning && j.Attempt > 0)
 	if j.Request != "" && by > 0 {
 		l.submitted[j.Request] = j.ID
 	} else if j.Request != "" {
@@ -305,9 +358,6 @@ func (l *Ledger) job(j fleet.Job, by int) {
 		return
 	}
 	add(l.subnets, j.Subnet, by)
-	if j.State == fleet.JobRunning && j.Attempt > 0 {
-		add(l.restless, j.ID, by)
-	}
 }
 
 func (l *Ledger) move(v fleet.Move, by int) {

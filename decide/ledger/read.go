@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"pagurus/decide/cost"
+	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
@@ -36,9 +37,22 @@ func (l *Ledger) Still() []fleet.GuestID { return slices.Sorted(maps.Keys(l.stil
 // Requeued gives the jobs that are to begin again, in order of ID.
 func (l *Ledger) Requeued() []fleet.JobID { return slices.Sorted(maps.Keys(l.requeued)) }
 
-// Restless gives the jobs of which something waits for an order that does not
-// stand as long as all is well, or was not answered well.
-func (l *Ledger) Restless() []fleet.JobID { return slices.Sorted(maps.Keys(l.restless)) }
+// Restless gives the jobs of which the order to run was not answered well, and
+// the guests that wait for an order that does not stand as long as all is well, or
+// was not answered well; both in no order. Those that wait for the first answer
+// to one of their own are left out while they do so only since after a time.
+func (l *Ledger) Restless(since time.Time) ([]fleet.JobID, []fleet.GuestID) {
+	guests := slices.Collect(maps.Keys(l.restless))
+	for at, of := range l.waiting {
+		if at <= since.UnixNano() {
+			guests = slices.AppendSeq(guests, maps.Keys(of))
+		}
+	}
+	return slices.Collect(maps.Keys(l.refused)), guests
+}
+
+// Tally counts a job's guests.
+func (l *Ledger) Tally(id fleet.JobID) lifecycle.Tally { return l.tallies[id] }
 
 // OpenMoves gives the moves under way.
 func (l *Ledger) OpenMoves() []fleet.MoveID { return slices.Sorted(maps.Keys(l.open)) }
@@ -104,11 +118,11 @@ func (l *Ledger) Lore() *cost.Lore {
 	if l.lore != nil && l.learnt <= len(last)/20 {
 		return l.lore
 	}
-	past := make([]fleet.Migration, len(last))
+	past := make([]fleet.MigrationID, len(last))
 	for i, m := range last {
-		past[i] = l.snap.Migrations[m.id]
+		past[i] = m.id
 	}
-	l.lore, l.learnt = cost.Learn(past, l.lore), 0
+	l.lore, l.learnt = l.lore.Next(past, func(id fleet.MigrationID) fleet.Migration { return l.snap.Migrations[id] }), 0
 	return l.lore
 }
 
@@ -145,7 +159,7 @@ func (l *Ledger) Check() string {
 		have, all any
 	}{
 		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed}, {"attended", l.attended, anew.attended}, {"still", l.still, anew.still}, {"requeued", l.requeued, anew.requeued},
-		{"restless", l.restless, anew.restless}, {"open moves", l.open, anew.open}, {"submitted", l.submitted, anew.submitted},
+		{"waiting", l.waiting, anew.waiting}, {"restless", l.restless, anew.restless}, {"refused", l.refused, anew.refused}, {"tallies", l.tallies, anew.tallies}, {"open moves", l.open, anew.open}, {"submitted", l.submitted, anew.submitted},
 		{"asked", l.asked, anew.asked}, {"subnets", l.subnets, anew.subnets}, {"migrations by job", l.byJob, anew.byJob},
 	} {
 		if !reflect.DeepEqual(c.have, c.all) {
@@ -166,5 +180,5 @@ func (l *Ledger) Check() string {
 // Unsettled reports whether the passing of time alone may bring something about
 // soon: an answer is waited for, a move is under way, a host drains.
 func (l *Ledger) Unsettled() bool {
-	return len(l.restless)+len(l.requeued)+len(l.open)+len(l.draining)+len(l.readdressed) > 0
+	return len(l.waiting)+len(l.restless)+len(l.refused)+len(l.requeued)+len(l.open)+len(l.draining)+len(l.readdressed) > 0
 }

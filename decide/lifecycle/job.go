@@ -96,6 +96,43 @@ func Settle(j fleet.Job, guests []fleet.Guest, at time.Time) (fleet.Job, []fleet
 	return j, stopped, j.State != before || len(stopped) > 0
 }
 
+// Tally counts a job's guests by what Settle makes of them.
+type Tally struct {
+	All, Up, Over int
+	Moving        int // of those up
+	Starting      int
+}
+
+// Count notes that a guest is there in a state, or, with by of -1, that it is
+// not.
+func (t *Tally) Count(in fleet.GuestState, by int) {
+	t.All += by
+	switch in {
+	case fleet.GuestStarting:
+		t.Starting += by
+	case fleet.GuestRunning:
+		t.Up += by
+	case fleet.GuestMoving:
+		t.Up, t.Moving = t.Up+by, t.Moving+by
+	case fleet.GuestEnded, fleet.GuestLost:
+		t.Over += by
+	}
+}
+
+// InLine reports whether Settle has surely nothing to do for a job with such
+// guests. Of one that is stopping a guest that moves may be called back.
+func (t Tally) InLine(j fleet.Job) bool {
+	switch j.State {
+	case fleet.JobStarting:
+		return t.Over == 0 && t.Up < t.All
+	case fleet.JobRunning:
+		return t.Over == 0
+	case fleet.JobStopping:
+		return t.Up+t.Starting == 0 && t.Over < t.All
+	}
+	return true
+}
+
 // live looks at the guests of a job that is starting or running.
 func live(j fleet.Job, guests []fleet.Guest, at time.Time) fleet.Job {
 	up := 0

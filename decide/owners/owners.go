@@ -36,8 +36,8 @@ type Scene struct {
 	Job    fleet.JobID
 	Guests []fleet.GuestID // that could begin to move now
 	Held   bool            // a move of some of them has failed just now, and is tried later
-	Room   bool            // there are hosts that can take them
-	Price  func() Price    // what leaving is expected to cost; not looked up unless asked for
+	Room   func() bool     // there are hosts that can take them; not looked up unless asked for
+	Price  func() Price    // what leaving is expected to cost, where there is room; not looked up either
 }
 
 // Price is what it is expected to cost to leave.
@@ -140,7 +140,7 @@ func nowhere(s Scene) (Judgement, bool) {
 	switch {
 	case s.Held:
 		return Judgement{Suspend, lookAgain, "they could not leave just now and stand still until that is tried again"}, true
-	case !s.Room:
+	case !s.Room():
 		return Judgement{Suspend, lookAgain, "no other host has room, so they stand still"}, true
 	}
 	return Judgement{}, false

@@ -11,7 +11,7 @@ import (
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func scene(there time.Duration) Scene {
-	return Scene{At: t0, Owner: fleet.Owner{Present: true, Since: t0.Add(-there)}, Room: true,
+	return Scene{At: t0, Owner: fleet.Owner{Present: true, Since: t0.Add(-there)}, Room: func() bool { return true },
 		Price: func() Price { return Price{10 * time.Second, 100 * time.Millisecond} }}
 }
 
@@ -26,7 +26,7 @@ func TestPoliciesAreWhatTheyAreCalled(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", name, got, want)
 		}
 		stuck := scene(time.Second)
-		stuck.Room = false
+		stuck.Room = func() bool { return false }
 		if got := p.Judge(stuck); got.Do == Leave || got.Do == Suspend && want == Leave && got.Again == 0 {
 			t.Errorf("%s with nowhere to go: %+v", name, got)
 		}

@@ -12,7 +12,8 @@ import (
 )
 
 // Scenes gives what there is to judge on a host, one scene a job in order of
-// its ID; none unless its owner is there and it has guests that run.
+// its ID; none unless its owner is there and it has guests that run. They are to
+// be judged before the ledger changes.
 func Scenes(l *ledger.Ledger, id fleet.HostID, at time.Time) []Scene {
 	s := l.Snapshot()
 	h := s.Hosts[id]
@@ -34,7 +35,8 @@ func Scenes(l *ledger.Ledger, id fleet.HostID, at time.Time) []Scene {
 		out[i].Held = out[i].Held || g.RetryAt.After(at)
 	}
 	for i := range out {
-		weigh(l, &out[i])
+		o := &outlook{l: l, at: at, guests: out[i].Guests}
+		out[i].Room, out[i].Price = o.room, o.price
 	}
 	slices.SortFunc(out, func(a, b Scene) int { return compare(a.Job, b.Job) })
 	return out
@@ -50,24 +52,46 @@ func compare(a, b fleet.JobID) int {
 	return 0
 }
 
-// weigh finds out whether guests could leave, and for where.
-func weigh(l *ledger.Ledger, o *Scene) {
-	s := l.Snapshot()
-	room := l.Room().Survey(o.At)
-	to := make([]fleet.HostID, len(o.Guests))
-	for i, id := range o.Guests {
+// outlook is where guests could go, once somebody has asked.
+type outlook struct {
+	l      *ledger.Ledger
+	at     time.Time
+	guests []fleet.GuestID
+	asked  bool
+	to     []fleet.HostID // of each; nil: not all find room
+}
+
+// room reports whether all guests find room.
+func (o *outlook) room() bool {
+	if !o.asked {
+		o.asked, o.to = true, o.find()
+	}
+	return o.to != nil
+}
+
+func (o *outlook) price() Price {
+	if !o.room() {
+		return Price{}
+	}
+	return priceOf(o.l, o.guests, o.to)
+}
+
+func (o *outlook) find() []fleet.HostID {
+	s := o.l.Snapshot()
+	room := o.l.Room().Survey(o.at)
+	to := make([]fleet.HostID, len(o.guests))
+	for i, id := range o.guests {
 		g := s.Guests[id]
 		needs, known := s.Hosts[g.Home].Facts.Abilities[g.Kind]
-		best, found := room.Best(placement.Ask{Need: g.Need, Kind: g.Kind, Files: s.Jobs[g.Job].Spec.Machine,
+		best, found := room.Where(placement.Ask{Need: g.Need, Kind: g.Kind, Files: s.Jobs[g.Job].Spec.Machine,
 			Alive: &placement.Source{Host: g.Home, Needs: needs, Known: known}})
 		if !found {
-			return
+			return nil
 		}
-		to[i] = best.Host
-		room.Take(best.Host, g.Need)
+		to[i] = best
+		room.Take(best, g.Need)
 	}
-	o.Room = true
-	o.Price = func() Price { return priceOf(l, o.Guests, to) }
+	return to
 }
 
 // priceOf says what a move of guests is expected to cost.

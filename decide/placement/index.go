@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"pagurus/decide/lifecycle"
@@ -154,9 +155,18 @@ func (x *Index) On(machine string) []fleet.HostID {
 // Guest notes that a guest is there, with the migration that has it, or, with
 // by of -1, that it is not.
 func (x *Index) Guest(g fleet.Guest, m fleet.Migration, by int) {
-	for _, id := range lifecycle.Places(g, m) {
+	x.Hold(lifecycle.Places(g, m), g.Need, by)
+}
+
+// Hold notes that a guest is at hosts, or, with by of -1, that it is not. One
+// without a name is none.
+func (x *Index) Hold(hosts []fleet.HostID, need fleet.Resources, by int) {
+	for _, id := range hosts {
+		if id == "" {
+			continue
+		}
 		i := x.slot(id)
-		x.entries[i].held.count(g.Need, by)
+		x.entries[i].held.count(need, by)
 		x.settle(i)
 	}
 }
@@ -164,9 +174,18 @@ func (x *Index) Guest(g fleet.Guest, m fleet.Migration, by int) {
 // Migration notes that a migration is there, or, with by of -1, that it is not.
 func (x *Index) Migration(m fleet.Migration, by int) {
 	if m.ID != "" && !m.Phase.Ended() {
-		from, to := x.slot(m.From), x.slot(m.To)
-		x.entries[from].held.outgoing += by
-		x.entries[to].held.incoming += by
+		x.Way(m.From, m.To, by)
+	}
+}
+
+// Way notes that a migration is under way between two hosts, or, with by of -1,
+// that it is not. Between none there is none.
+func (x *Index) Way(from, to fleet.HostID, by int) {
+	if from != "" {
+		x.entries[x.slot(from)].held.outgoing += by
+	}
+	if to != "" {
+		x.entries[x.slot(to)].held.incoming += by
 	}
 }
 
@@ -203,7 +222,7 @@ func (x *Index) settle(i int) {
 		return
 	case q == e.queue && q != nil:
 		e.score = score
-		q.mend(x, e.place)
+		q.mend(x, e.place, stand{score, e.host.ID, i})
 		return
 	case e.queue != nil:
 		e.queue.remove(x, i)
@@ -213,12 +232,17 @@ func (x *Index) settle(i int) {
 	}
 }
 
-// queue is a heap of slots, the best host first, equals by name.
-type queue struct{ slots []int }
+// queue is a heap of hosts, the best first, equals by name. All that they are
+// compared by stands in it: to look it up elsewhere would be most of the work.
+type queue struct{ stands []stand }
 
-func (q *queue) better(x *Index, a, b int) bool {
-	return better(x.entries[a].score, x.entries[b].score, x.entries[a].host.ID, x.entries[b].host.ID)
+type stand struct {
+	score float64
+	id    fleet.HostID
+	slot  int
 }
+
+func (s *stand) better(than *stand) bool { return better(s.score, than.score, s.id, than.id) }
 
 func better(a, b float64, ida, idb fleet.HostID) bool {
 	if a != b {
@@ -227,66 +251,58 @@ func better(a, b float64, ida, idb fleet.HostID) bool {
 	return ida < idb
 }
 
-func (q *queue) put(x *Index, place, slot int) {
-	q.slots[place] = slot
-	x.entries[slot].queue, x.entries[slot].place = q, place
+func (q *queue) put(x *Index, place int, s stand) {
+	q.stands[place] = s
+	x.entries[s.slot].queue, x.entries[s.slot].place = q, place
 }
 
 func (q *queue) add(x *Index, slot int) {
-	q.slots = append(q.slots, slot)
-	q.put(x, len(q.slots)-1, slot)
-	q.mend(x, len(q.slots)-1)
+	e := &x.entries[slot]
+	q.stands = append(q.stands, stand{})
+	q.mend(x, len(q.stands)-1, stand{e.score, e.host.ID, slot})
 }
 
 func (q *queue) remove(x *Index, slot int) {
 	e := &x.entries[slot]
-	last, place := len(q.slots)-1, e.place
-	moved := q.slots[last]
-	q.slots = q.slots[:last]
+	last, place := len(q.stands)-1, e.place
+	moved := q.stands[last]
+	q.stands = q.stands[:last]
 	e.queue = nil
 	if place < last {
-		q.put(x, place, moved)
-		q.mend(x, place)
+		q.mend(x, place, moved)
 	}
 }
 
-// mend restores the order after the host at a place has changed.
-func (q *queue) mend(x *Index, at int) {
-	for at > 0 && q.better(x, q.slots[at], q.slots[(at-1)/2]) {
-		q.swap(x, at, (at-1)/2)
+// mend restores the order with a host at a place, which is free for it.
+func (q *queue) mend(x *Index, at int, s stand) {
+	for at > 0 && s.better(&q.stands[(at-1)/2]) {
+		q.put(x, at, q.stands[(at-1)/2])
 		at = (at - 1) / 2
 	}
 	for {
-		best := at
-		for _, child := range [2]int{2*at + 1, 2*at + 2} {
-			if child < len(q.slots) && q.better(x, q.slots[child], q.slots[best]) {
-				best = child
-			}
+		child := 2*at + 1
+		if child+1 < len(q.stands) && q.stands[child+1].better(&q.stands[child]) {
+			child++
 		}
-		if best == at {
-			return
+		if child >= len(q.stands) || !q.stands[child].better(&s) {
+			break
 		}
-		q.swap(x, at, best)
-		at = best
+		q.put(x, at, q.stands[child])
+		at = child
 	}
-}
-
-func (q *queue) swap(x *Index, a, b int) {
-	sa, sb := q.slots[a], q.slots[b]
-	q.put(x, a, sb)
-	q.put(x, b, sa)
+	q.put(x, at, s)
 }
 
 // walk goes through the hosts, the best first, until one is taken.
-func (q *queue) walk(x *Index, take func(slot int) bool) {
-	if len(q.slots) == 0 {
+func (q *queue) walk(take func(slot int) bool) {
+	if len(q.stands) == 0 {
 		return
 	}
 	edge := []int{0} // a heap of places whose parents have been visited
-	less := func(a, b int) bool { return q.better(x, q.slots[edge[a]], q.slots[edge[b]]) }
+	less := func(a, b int) bool { return q.stands[edge[a]].better(&q.stands[edge[b]]) }
 	for len(edge) > 0 {
 		at := edge[0]
-		if take(q.slots[at]) {
+		if take(q.stands[at].slot) {
 			return
 		}
 		last := len(edge) - 1
@@ -294,7 +310,7 @@ func (q *queue) walk(x *Index, take func(slot int) bool) {
 		edge = edge[:last]
 		sink(edge, less)
 		for _, child := range [2]int{2*at + 1, 2*at + 2} {
-			if child < len(q.slots) {
+			if child < len(q.stands) {
 				edge = append(edge, child)
 				lift(edge, less)
 			}
@@ -331,14 +347,24 @@ func lift(heap []int, less func(a, b int) bool) {
 // better kind leave out all others.
 func (v *Survey) Best(a Ask) (Choice, bool) {
 	for _, s := range settled(a) {
-		if c, found := v.best(s); found {
-			return c, true
+		if e, score := v.best(s); e != nil {
+			return Choice{Host: e.host.ID, Kind: s.ask.Kind, Score: score, Reason: s.why + v.reason(e)}, true
 		}
 	}
 	return Choice{}, false
 }
 
-func (v *Survey) best(s suit) (Choice, bool) {
+// Where is Best for those who do not ask for the reason.
+func (v *Survey) Where(a Ask) (fleet.HostID, bool) {
+	for _, s := range settled(a) {
+		if e, _ := v.best(s); e != nil {
+			return e.host.ID, true
+		}
+	}
+	return "", false
+}
+
+func (v *Survey) best(s suit) (*entry, float64) {
 	best, score := (*entry)(nil), math.Inf(-1)
 	try := func(e *entry) bool {
 		if free := e.host.Facts.Capacity.MemoryBytes - e.held.bytes; free < s.ask.Need.MemoryBytes || Unfit(v, e.host, s.ask) != "" || !s.suits(e.host) {
@@ -355,23 +381,22 @@ func (v *Survey) best(s suit) (Choice, bool) {
 		}
 	} else {
 		for _, e := range v.over {
-			try(e)
+			if best == nil || better(v.score(e, s.ask), score, e.host.ID, best.host.ID) {
+				try(e)
+			}
 		}
 		for c, q := range v.index.classes {
 			if able, has := c.abilities(s.ask.Kind); unable(able, has, s.ask) != "" || s.only != "" && able.Accelerator != s.only {
 				continue
 			}
-			q.walk(v.index, func(slot int) bool {
+			q.walk(func(slot int) bool {
 				e := &v.index.entries[slot]
 				_, changed := v.over[e.host.ID]
 				return !changed && try(e)
 			})
 		}
 	}
-	if best == nil {
-		return Choice{}, false
-	}
-	return Choice{Host: best.host.ID, Kind: s.ask.Kind, Score: score, Reason: s.why + v.reason(best)}, true
+	return best, score
 }
 
 func (v *Survey) score(e *entry, a Ask) float64 {
@@ -381,8 +406,9 @@ func (v *Survey) score(e *entry, a Ask) float64 {
 // reason says what spoke for a host.
 func (v *Survey) reason(e *entry) string {
 	f := &e.host.Facts
-	out := fmt.Sprintf("%s of %s memory free, %.1f of %d CPUs busy, %s there",
-		size(f.Capacity.MemoryBytes-e.held.bytes), size(f.Capacity.MemoryBytes), f.LoadCPUs, f.Capacity.CPUs, count(e.held.guests, "guest"))
+	busy := strconv.FormatFloat(f.LoadCPUs, 'f', 1, 64) + " of " + strconv.Itoa(f.Capacity.CPUs)
+	out := size(f.Capacity.MemoryBytes-e.held.bytes) + " of " + size(f.Capacity.MemoryBytes) + " memory free, " +
+		busy + " CPUs busy, " + count(e.held.guests, "guest") + " there"
 	if f.Owner != nil && f.Owner.State != "" {
 		out += ", its owner away for " + f.Owner.IdleFor(v.At).Round(time.Minute).String()
 	}
@@ -403,7 +429,7 @@ func (x *Index) Check(s fleet.Snapshot) string {
 		if a.held != b.held || a.score != b.score || (a.queue == nil) != (b.queue == nil) {
 			return fmt.Sprintf("%s: %+v %v, should be %+v %v", id, b.held, b.score, a.held, a.score)
 		}
-		if b.queue != nil && (b.queue.slots[b.place] != j || x.classes[classOf(&b.host)] != b.queue) {
+		if b.queue != nil && (b.queue.stands[b.place].slot != j || x.classes[classOf(&b.host)] != b.queue) {
 			return fmt.Sprintf("%s stands in the wrong place", id)
 		}
 	}

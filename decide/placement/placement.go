@@ -9,6 +9,7 @@ package placement
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -290,7 +291,7 @@ func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return strconv.Itoa(n) + " " + what + "s"
 }
 
 func size(bytes int64) string {
@@ -298,11 +299,11 @@ func size(bytes int64) string {
 	case bytes < 0:
 		return "-" + size(-bytes)
 	case bytes >= 10<<30:
-		return fmt.Sprintf("%d GiB", bytes>>30)
+		return strconv.FormatInt(bytes>>30, 10) + " GiB"
 	case bytes >= 1<<30:
-		return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30))
+		return strconv.FormatFloat(float64(bytes)/(1<<30), 'f', 1, 64) + " GiB"
 	}
-	return fmt.Sprintf("%d MiB", bytes>>20)
+	return strconv.FormatInt(bytes>>20, 10) + " MiB"
 }
 
 func ago(d time.Duration) string { return d.Round(time.Second).String() }

@@ -2,11 +2,11 @@ package planner
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
 	"pagurus/decide/atlas"
+	"pagurus/decide/layer"
 	"pagurus/decide/ledger"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
@@ -21,12 +21,8 @@ type draft struct {
 	base fleet.Snapshot // the ledger's
 	at   time.Time
 
-	cluster    *fleet.Cluster
-	hosts      layer[fleet.HostID, fleet.Host]
-	guests     layer[fleet.GuestID, fleet.Guest]
-	jobs       layer[fleet.JobID, fleet.Job]
-	moves      layer[fleet.MoveID, fleet.Move]
-	migrations layer[fleet.MigrationID, fleet.Migration]
+	cluster *fleet.Cluster
+	view
 
 	survey *placement.Survey
 	freed  bool // a guest or a migration has ended: there may be room now
@@ -34,100 +30,77 @@ type draft struct {
 	resend []fleet.Order
 }
 
-// layer is a map with changes laid over it.
-type layer[K cmp.Ordered, V any] struct {
-	base map[K]V
-	put  map[K]V
-	gone map[K]bool
-}
-
-func newLayer[K cmp.Ordered, V any](base map[K]V) layer[K, V] {
-	return layer[K, V]{base: base, put: map[K]V{}, gone: map[K]bool{}}
-}
-
-func (l layer[K, V]) find(k K) (V, bool) {
-	if l.gone[k] {
-		var none V
-		return none, false
-	}
-	if v, ok := l.put[k]; ok {
-		return v, true
-	}
-	v, ok := l.base[k]
-	return v, ok
-}
-
-func (l layer[K, V]) at(k K) V { v, _ := l.find(k); return v }
-
-func (l layer[K, V]) drop(k K) { delete(l.put, k); l.gone[k] = true }
-
-func (l layer[K, V]) changed() []V {
-	var out []V
-	for _, k := range slices.Sorted(maps.Keys(l.put)) {
-		out = append(out, l.put[k])
-	}
-	return out
-}
-
 func newDraft(p *Planner, l *ledger.Ledger) *draft {
 	s := l.Snapshot()
-	return &draft{
-		p: p, l: l, base: s,
-		hosts: newLayer(s.Hosts), guests: newLayer(s.Guests), jobs: newLayer(s.Jobs),
-		moves: newLayer(s.Moves), migrations: newLayer(s.Migrations),
-	}
+	return &draft{p: p, l: l, base: s, view: *viewOf(s)}
 }
 
 // change gives what the draft adds to the snapshot, everything in order of ID.
 func (d *draft) change() fleet.Changeset {
-	return fleet.Changeset{
-		Cluster: d.cluster,
-		Hosts:   d.hosts.changed(), GoneHosts: slices.Sorted(maps.Keys(d.hosts.gone)),
-		Guests: d.guests.changed(), GoneGuests: slices.Sorted(maps.Keys(d.guests.gone)),
-		Jobs: d.jobs.changed(), GoneJobs: slices.Sorted(maps.Keys(d.jobs.gone)),
-		Moves: d.moves.changed(), GoneMoves: slices.Sorted(maps.Keys(d.moves.gone)),
-		Migrations: d.migrations.changed(), GoneMigrations: slices.Sorted(maps.Keys(d.migrations.gone)),
-	}
-}
-
-// view looks up what the draft has made of the snapshot.
-func (d *draft) view() view {
-	return view{host: d.hosts.at, guest: d.guests.at, job: d.jobs.at, move: d.moves.at, migration: d.migrations.at}
+	c := fleet.Changeset{Cluster: d.cluster}
+	c.Hosts, c.GoneHosts = d.hosts.Changed()
+	c.Guests, c.GoneGuests = d.guests.Changed()
+	c.Jobs, c.GoneJobs = d.jobs.Changed()
+	c.Moves, c.GoneMoves = d.moves.Changed()
+	c.Migrations, c.GoneMigrations = d.migrations.Changed()
+	return c
 }
 
 // orders gives what is waited for now and was not before: exactly those have
 // to be sent, whatever the change was.
 func (d *draft) orders() []fleet.Order {
-	jobs, guests := map[fleet.JobID]bool{}, map[fleet.GuestID]bool{}
-	for id := range d.jobs.put {
-		jobs[id] = true
-	}
-	for id, g := range d.guests.put {
-		guests[id], jobs[g.Job] = true, true
-	}
-	for _, m := range d.migrations.put {
-		guests[m.Guest], jobs[m.Job] = true, true
-	}
-	was, is := viewOf(d.base), d.view()
-	var before, now []pending
-	for id := range jobs {
-		if j := d.jobs.at(id); j.Spec.Guests > 0 {
-			guest0 := atlas.GuestID(id, 0)
-			before = programOrder(before, was, d.base.Jobs[id], guest0)
-			now = programOrder(now, is, j, guest0)
-		}
-	}
-	for id := range guests {
-		before, now = guestOrders(before, was, id), guestOrders(now, is, id)
-	}
 	out := slices.Clone(d.resend)
-	for _, p := range now {
-		if !slices.ContainsFunc(before, func(b pending) bool { return b.order == p.order }) && !(d.calm && p.order.Attempt > 0) {
-			out = append(out, p.order)
+	jobs, guests := d.concerned()
+	was, is := viewOf(d.base), &d.view
+	before, now := make([]pending, 0, 2), make([]pending, 0, 2) // of one job or guest: an order names whom it is about
+	fresh := func() {
+		for _, p := range now {
+			if !slices.ContainsFunc(before, func(b pending) bool { return b.order == p.order }) && !(d.calm && p.order.Attempt > 0) {
+				out = append(out, p.order)
+			}
 		}
+	}
+	for _, id := range jobs {
+		if j := d.jobs.At(id); j.Spec.Guests > 0 {
+			guest0 := atlas.GuestID(id, 0)
+			before = programOrder(before[:0], was, d.base.Jobs[id], guest0)
+			now = programOrder(now[:0], is, j, guest0)
+			fresh()
+		}
+	}
+	for _, id := range guests {
+		before, now = guestOrders(before[:0], was, id), guestOrders(now[:0], is, id)
+		fresh()
 	}
 	slices.SortFunc(out, compareOrders)
 	return slices.Compact(out)
+}
+
+// concerned names the jobs and guests that may wait for something else now, each
+// once. What a job waits for is up to itself and its guest 0.
+func (d *draft) concerned() (jobs []fleet.JobID, guests []fleet.GuestID) {
+	for i := range d.jobs.Changes() {
+		if c := &d.jobs.Changes()[i]; !c.Gone {
+			jobs = append(jobs, c.ID)
+		}
+	}
+	for i := range d.guests.Changes() {
+		if c := &d.guests.Changes()[i]; !c.Gone {
+			if guests = append(guests, c.ID); c.ID == atlas.GuestID(c.Is.Job, 0) {
+				jobs = append(jobs, c.Is.Job)
+			}
+		}
+	}
+	for i := range d.migrations.Changes() {
+		if c := &d.migrations.Changes()[i]; !c.Gone {
+			if guests = append(guests, c.Is.Guest); c.Is.Guest == atlas.GuestID(c.Is.Job, 0) {
+				jobs = append(jobs, c.Is.Job)
+			}
+		}
+	}
+	slices.Sort(jobs)
+	slices.Sort(guests)
+	return slices.Compact(jobs), slices.Compact(guests)
 }
 
 func compareOrders(a, b fleet.Order) int {
@@ -150,30 +123,30 @@ func (d *draft) room() *placement.Survey {
 // newRoom gives a survey of the snapshot with all the changes there are.
 func (d *draft) newRoom() *placement.Survey {
 	v := d.l.Room().Survey(d.base.At)
-	for _, h := range d.hosts.put {
-		v.Host(h)
+	for i := range d.hosts.Changes() {
+		if c := &d.hosts.Changes()[i]; !c.Gone {
+			v.Host(c.Is)
+		}
 	}
-	guests := map[fleet.GuestID]bool{}
-	for id := range d.guests.put {
-		guests[id] = true
+	guests := make([]fleet.GuestID, 0, len(d.guests.Changes())+len(d.migrations.Changes()))
+	for i := range d.guests.Changes() {
+		guests = append(guests, d.guests.Changes()[i].ID)
 	}
-	for id := range d.guests.gone {
-		guests[id] = true
+	for i := range d.migrations.Changes() {
+		c := &d.migrations.Changes()[i]
+		v.Migration(d.base.Migrations[c.ID], -1)
+		if !c.Gone {
+			guests = append(guests, c.Is.Guest)
+			v.Migration(c.Is, 1)
+		}
 	}
-	for id, m := range d.migrations.put {
-		guests[m.Guest] = true
-		v.Migration(d.base.Migrations[id], -1)
-		v.Migration(m, 1)
-	}
-	for id := range d.migrations.gone {
-		v.Migration(d.base.Migrations[id], -1)
-	}
-	for id := range guests {
+	slices.Sort(guests)
+	for _, id := range slices.Compact(guests) {
 		if g, ok := d.base.Guests[id]; ok {
 			v.Guest(g, d.base.Migrations[g.Migration], -1)
 		}
-		if g, ok := d.guests.find(id); ok {
-			v.Guest(g, d.migrations.at(g.Migration), 1)
+		if g, ok := d.guests.Find(id); ok {
+			v.Guest(g, d.migrations.At(g.Migration), 1)
 		}
 	}
 	return v
@@ -189,10 +162,25 @@ func (d *draft) counters() *fleet.Cluster {
 	return d.cluster
 }
 
+// tally counts a job's guests, at the cost of those that have changed.
+func (d *draft) tally(id fleet.JobID) lifecycle.Tally {
+	t := d.l.Tally(id)
+	for i := range d.guests.Changes() {
+		c := &d.guests.Changes()[i]
+		if was, ok := d.base.Guests[c.ID]; ok && was.Job == id {
+			t.Count(was.State, -1)
+		}
+		if !c.Gone && c.Is.Job == id {
+			t.Count(c.Is.State, 1)
+		}
+	}
+	return t
+}
+
 func (d *draft) guestsOf(j fleet.Job) []fleet.Guest {
 	out := make([]fleet.Guest, 0, j.Spec.Guests)
 	for _, id := range atlas.GuestIDs(j) {
-		if g, ok := d.guests.find(id); ok {
+		if g, ok := d.guests.Find(id); ok {
 			out = append(out, g)
 		}
 	}
@@ -202,7 +190,7 @@ func (d *draft) guestsOf(j fleet.Job) []fleet.Guest {
 func (d *draft) membersOf(v fleet.Move) []fleet.Migration {
 	out := make([]fleet.Migration, 0, len(v.Migrations))
 	for _, id := range v.Migrations {
-		if m, ok := d.migrations.find(id); ok {
+		if m, ok := d.migrations.Find(id); ok {
 			out = append(out, m)
 		}
 	}
@@ -214,19 +202,19 @@ func (d *draft) membersOf(v fleet.Move) []fleet.Migration {
 func (d *draft) take(move fleet.MoveID, members []fleet.Migration) {
 	var jobs []fleet.JobID
 	for _, m := range members {
-		old := d.migrations.at(m.ID)
+		old := d.migrations.At(m.ID)
 		if old.Phase == m.Phase && old.Attempt == m.Attempt && old.Since.Equal(m.Since) {
 			continue
 		}
-		d.migrations.put[m.ID] = m
-		if g, ok := d.guests.find(m.Guest); ok && !old.Phase.Ended() {
-			d.guests.put[g.ID] = lifecycle.Follow(g, m)
+		d.migrations.Put(m.ID, m)
+		if g, ok := d.guests.Find(m.Guest); ok && !old.Phase.Ended() {
+			d.guests.Put(g.ID, lifecycle.Follow(g, m))
 			jobs = append(jobs, g.Job)
 		}
 	}
-	if v, ok := d.moves.find(move); ok {
+	if v, ok := d.moves.Find(move); ok {
 		if v, ended := lifecycle.Conclude(v, d.membersOf(v), d.at); ended {
-			d.moves.put[move] = v
+			d.moves.Put(move, v)
 			d.freed = true
 		}
 	}
@@ -239,23 +227,23 @@ func (d *draft) take(move fleet.MoveID, members []fleet.Migration) {
 // way for guests of a job that is over. It ends because each turn brings a
 // guest, a migration or the job further in a table that has an end.
 func (d *draft) settle(id fleet.JobID) {
-	j, ok := d.jobs.find(id)
-	if !ok || j.State == fleet.JobEnded {
+	j, ok := d.jobs.Find(id)
+	if !ok || j.State == fleet.JobEnded || len(d.guests.Changes()) <= layer.Few && d.tally(id).InLine(j) {
 		return
 	}
 	j, stopped, changed := lifecycle.Settle(j, d.guestsOf(j), d.at)
 	if changed {
-		d.jobs.put[id] = j
+		d.jobs.Put(id, j)
 		d.freed = d.freed || j.State == fleet.JobEnded
 	}
 	for _, g := range stopped {
-		d.guests.put[g.ID] = g
+		d.guests.Put(g.ID, g)
 	}
 	if j.State != fleet.JobStopping {
 		return
 	}
 	for _, g := range d.guestsOf(j) {
-		m, ok := d.migrations.find(g.Migration)
+		m, ok := d.migrations.Find(g.Migration)
 		if g.State != fleet.GuestMoving || !ok {
 			continue
 		}
@@ -264,7 +252,7 @@ func (d *draft) settle(id fleet.JobID) {
 			d.take(m.Move, []fleet.Migration{given})
 			continue
 		}
-		if members, changed := lifecycle.CallOff(d.membersOf(d.moves.at(m.Move)), d.at, cause); changed {
+		if members, changed := lifecycle.CallOff(d.membersOf(d.moves.At(m.Move)), d.at, cause); changed {
 			d.take(m.Move, members)
 		}
 	}

@@ -83,7 +83,7 @@ func (d *draft) named(r fleet.Request) ([]fleet.Guest, error) {
 		if len(ids) > 0 {
 			return no("both guests and job %s are named; name guests, or a job to move all of its guests", r.Job)
 		}
-		j, ok := d.jobs.find(r.Job)
+		j, ok := d.jobs.Find(r.Job)
 		if !ok {
 			return no("there is no job %s; pagurus jobs lists them", r.Job)
 		}
@@ -98,11 +98,11 @@ func (d *draft) named(r fleet.Request) ([]fleet.Guest, error) {
 	var out []fleet.Guest
 	seen := map[fleet.GuestID]bool{}
 	for _, id := range ids {
-		g, ok := d.guests.find(id)
+		g, ok := d.guests.Find(id)
 		switch {
 		case !ok:
 			return no("there is no guest %s; pagurus guests lists them", words.OrNone(id))
-		case !may(r.By, d.jobs.at(g.Job)):
+		case !may(r.By, d.jobs.At(g.Job)):
 			return no("guest %s belongs to another user's job; only that user or an administrator may move it", g.ID)
 		case !seen[id]:
 			seen[id] = true
@@ -141,7 +141,7 @@ func (d *draft) bound(r fleet.Request, guests []fleet.Guest) (rest, there []flee
 // of the two it is; none: any will do.
 func (d *draft) goal(r fleet.Request) (hosts []fleet.HostID, place string, err error) {
 	if r.To != "" {
-		if _, ok := d.hosts.find(r.To); !ok {
+		if _, ok := d.hosts.Find(r.To); !ok {
 			_, err = refuse(r, "there is no host %s; pagurus hosts lists them", r.To)
 		} else if r.ToSite != "" {
 			_, err = refuse(r, "both host %s and site %s are named; name one of them", r.To, r.ToSite)
@@ -153,7 +153,7 @@ func (d *draft) goal(r fleet.Request) (hosts []fleet.HostID, place string, err e
 	}
 	sites := map[string]bool{}
 	for id := range d.base.Hosts {
-		if h := d.hosts.at(id); h.Facts.Site != "" {
+		if h := d.hosts.At(id); h.Facts.Site != "" {
 			if sites[h.Facts.Site] = true; h.Facts.Site == r.ToSite {
 				hosts = append(hosts, id)
 			}
@@ -237,7 +237,7 @@ func (d *draft) askFor(g fleet.Guest, r fleet.Request) placement.Ask {
 // crowded is the refusal to move guests of which one found no room.
 func (d *draft) crowded(r fleet.Request, g fleet.Guest, guests int) error {
 	a := d.askFor(g, r)
-	if to, ok := d.hosts.find(r.To); ok {
+	if to, ok := d.hosts.Find(r.To); ok {
 		if reason := placement.Unfit(d.room(), to, a); reason != "" {
 			_, err := refuse(r, "guest %s cannot move to %s, which %s; name another host, or none to let Pagurus choose", g.ID, to.ID, reason)
 			return err
@@ -263,24 +263,24 @@ func (d *draft) depart(guests []fleet.Guest, v fleet.Move, how choice) fleet.Mov
 		d.room().Depart(g.Home, host, g.Need)
 		g, m := lifecycle.Depart(g, host, v.ID, d.at)
 		m.Mode = how.mode
-		d.guests.put[g.ID] = g
-		d.migrations.put[m.ID] = m
+		d.guests.Put(g.ID, g)
+		d.migrations.Put(m.ID, m)
 		v.Migrations = append(v.Migrations, m.ID)
 	}
-	d.moves.put[v.ID] = v
+	d.moves.Put(v.ID, v)
 	return v.ID
 }
 
 // callOff ends a move before its point of no return. For one that was called
 // off before it is no error.
 func (d *draft) callOff(r fleet.Request) (fleet.Answer, error) {
-	v, ok := d.moves.find(r.Move)
+	v, ok := d.moves.Find(r.Move)
 	if !ok {
 		return refuse(r, "there is no move %s; pagurus moves lists them", words.OrNone(r.Move))
 	}
 	members := d.membersOf(v)
 	for _, m := range members {
-		if !may(r.By, d.jobs.at(m.Job)) {
+		if !may(r.By, d.jobs.At(m.Job)) {
 			return refuse(r, "move %s takes guest %s of another user's job; only that user or an administrator may call it off", v.ID, m.Guest)
 		}
 	}
@@ -289,7 +289,7 @@ func (d *draft) callOff(r fleet.Request) (fleet.Answer, error) {
 	switch {
 	case changed:
 		d.take(v.ID, next)
-		if h := d.hosts.at(v.Drains); h.State == fleet.HostDraining {
+		if h := d.hosts.At(v.Drains); h.State == fleet.HostDraining {
 			answer.Notes = append(answer.Notes, fmt.Sprintf("%s goes on draining and tries again later; pagurus undrain %s stops that", h.ID, h.ID))
 		}
 	case slices.ContainsFunc(members, lifecycle.Committed) && !v.Ended.IsZero():
@@ -327,7 +327,7 @@ func (d *draft) callOffDrain(id fleet.HostID) []string {
 func (d *draft) underWay() []fleet.Move {
 	var out []fleet.Move
 	for _, id := range d.l.OpenMoves() {
-		if v := d.moves.at(id); v.ID != "" && v.Ended.IsZero() {
+		if v := d.moves.At(id); v.ID != "" && v.Ended.IsZero() {
 			out = append(out, v)
 		}
 	}
@@ -341,7 +341,7 @@ func (d *draft) underWay() []fleet.Move {
 // the moves' deadlines, and turns back those that owners have made pointless.
 func (d *draft) conduct() {
 	for _, v := range d.underWay() {
-		members, turned := vacate.TurnBack(v, d.membersOf(v), d.hosts.at, d.at)
+		members, turned := vacate.TurnBack(v, d.membersOf(v), d.hosts.At, d.at)
 		members, expired := lifecycle.Expire(v, members, d.at)
 		members, began := lifecycle.Start(members, d.left, d.at)
 		if turned || expired || began {
@@ -356,7 +356,7 @@ func (d *draft) left(m fleet.Migration) int64 {
 	facts := d.base.Hosts[m.From].Facts
 	size := facts.Guests[m.Guest].ResidentBytes
 	if size <= 0 {
-		size = d.guests.at(m.Guest).Need.MemoryBytes
+		size = d.guests.At(m.Guest).Need.MemoryBytes
 	}
 	p, known := facts.Copies[m.ID]
 	switch {
@@ -381,12 +381,12 @@ const aloneAfter = 2
 // better than one time for each.
 func (d *draft) drain() {
 	hosts := d.l.Draining()
-	for id := range d.hosts.put {
-		hosts = append(hosts, id)
+	for i := range d.hosts.Changes() {
+		hosts = append(hosts, d.hosts.Changes()[i].ID)
 	}
 	slices.Sort(hosts)
 	for _, id := range slices.Compact(hosts) {
-		if d.hosts.at(id).State != fleet.HostDraining || silence(d.base, id, d.at) > 0 {
+		if d.hosts.At(id).State != fleet.HostDraining || silence(d.base, id, d.at) > 0 {
 			continue
 		}
 		if out, _ := d.room().Busy(id); out == 0 {
@@ -399,7 +399,7 @@ func (d *draft) drain() {
 func (d *draft) leaving(id fleet.HostID) []fleet.Guest {
 	var out []fleet.Guest
 	for _, id := range d.l.GuestsAt(id) {
-		if g := d.guests.at(id); g.State == fleet.GuestRunning && !g.RetryAt.After(d.at) && placement.Hindered(d.base, g) == "" {
+		if g := d.guests.At(id); g.State == fleet.GuestRunning && !g.RetryAt.After(d.at) && placement.Hindered(d.base, g) == "" {
 			out = append(out, g)
 		}
 	}
@@ -419,7 +419,7 @@ func (d *draft) drainOne(id fleet.HostID, guests []fleet.Guest) {
 			n++
 		}
 		if gang, to := d.fitting(guests[:n], nowhere); len(gang) > 0 {
-			v := fleet.Move{Why: vacate.Why(d.hosts.at(id)), Drains: id, Limits: d.hosts.at(id).Leave}
+			v := fleet.Move{Why: vacate.Why(d.hosts.At(id)), Drains: id, Limits: d.hosts.At(id).Leave}
 			d.depart(gang, v, d.choose(gang, to, v, nil))
 			return
 		}

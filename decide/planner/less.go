@@ -12,7 +12,7 @@ import (
 // packs decides whether a migration's memory is sent compressed, once: the
 // target is told when it makes room and the source when it copies, and both
 // must do the same.
-func packs(s view, past lore, m fleet.Migration) bool {
+func packs(s *view, past lore, m fleet.Migration) bool {
 	if unable(s, m.Guest, m.From, m.To) != "" {
 		return false
 	}
@@ -30,9 +30,9 @@ func decided(l fleet.Limits, m fleet.Migration) fleet.Limits {
 }
 
 // unable says which of two hosts cannot compress a guest's memory; empty: none.
-func unable(s view, g fleet.GuestID, hosts ...fleet.HostID) fleet.HostID {
+func unable(s *view, g fleet.GuestID, hosts ...fleet.HostID) fleet.HostID {
 	for _, id := range hosts {
-		if !s.host(id).Facts.Abilities[s.guest(g).Kind].Compress {
+		if !s.hosts.At(id).Facts.Abilities[s.guests.At(g).Kind].Compress {
 			return id
 		}
 	}
@@ -43,8 +43,8 @@ func unable(s view, g fleet.GuestID, hosts ...fleet.HostID) fleet.HostID {
 type lore struct{ l *ledger.Ledger }
 
 // model is what they teach about one migration.
-func (o lore) model(s view, m fleet.Migration) cost.Model {
-	g := s.guest(m.Guest)
+func (o lore) model(s *view, m fleet.Migration) cost.Model {
+	g := s.guests.At(m.Guest)
 	return o.l.Lore().Fit(cost.Subject{Kind: g.Kind, Job: g.Job, From: m.From, To: m.To})
 }
 

@@ -116,18 +116,17 @@ func (d *draft) lateHosts(guests []fleet.Guest, to map[fleet.GuestID]placement.C
 // expect says what the move would cost each guest in one mode.
 func (d *draft) expect(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice, v fleet.Move, mode fleet.Mode) []fleet.Prediction {
 	v.ID = "imagined"
-	members := map[fleet.MigrationID]fleet.Migration{}
+	imagined := newDraft(d.p, d.l)
 	for _, g := range guests {
 		_, m := lifecycle.Depart(g, to[g.ID].Host, v.ID, d.at)
-		members[m.ID] = m
+		imagined.migrations.Put(m.ID, m)
 		v.Migrations = append(v.Migrations, m.ID)
 	}
-	s, past := viewOf(d.base), lore{d.l}
-	s.move = func(fleet.MoveID) fleet.Move { return v }
-	s.migration = func(id fleet.MigrationID) fleet.Migration { return members[id] }
+	imagined.moves.Put(v.ID, v)
+	s, past := &imagined.view, lore{d.l}
 	out := make([]fleet.Prediction, len(guests))
 	for i, id := range v.Migrations {
-		m := members[id]
+		m := s.migrations.At(id)
 		m.Mode = mode
 		m.Packed = packs(s, past, m)
 		out[i] = predict(s, past, m, mode)
@@ -147,7 +146,7 @@ func (d *draft) bereave() {
 		if g, has := h.Facts.Guests[m.Guest]; has && g.Run != fleet.Absent {
 			continue
 		}
-		now, live := d.migrations.find(m.ID)
+		now, live := d.migrations.Find(m.ID)
 		if !live {
 			continue
 		}

@@ -29,7 +29,7 @@ func (d *draft) mind() {
 			h.Address, changed = h.Facts.Address, true
 		}
 		if changed {
-			d.hosts.put[id] = h
+			d.hosts.Put(id, h)
 		}
 	}
 	for _, id := range d.l.Still() {
@@ -53,27 +53,27 @@ func (d *draft) attended() []fleet.HostID {
 
 // stand has a guest stand still, or no longer.
 func (d *draft) stand(id fleet.GuestID, still bool) {
-	if g, ok := d.guests.find(id); ok && g.Still != still {
+	if g, ok := d.guests.Find(id); ok && g.Still != still {
 		g.Still = still
-		d.guests.put[id] = g
+		d.guests.Put(id, g)
 	}
 }
 
 // requeue ends a job that is to begin again.
 func (d *draft) requeue(id fleet.JobID, host fleet.HostID) {
-	j, changed := lifecycle.Cancel(d.jobs.at(id), d.at, fmt.Sprintf("the owner of %s is there; it begins again where there is room", host))
+	j, changed := lifecycle.Cancel(d.jobs.At(id), d.at, fmt.Sprintf("the owner of %s is there; it begins again where there is room", host))
 	if !changed {
 		return
 	}
 	j.Requeue = true
-	d.jobs.put[id] = j
+	d.jobs.Put(id, j)
 	d.settle(id)
 }
 
 // requeued lets the jobs begin again that have ended for it and find room.
 func (d *draft) requeued() {
 	for _, id := range d.l.Requeued() {
-		j := d.jobs.at(id)
+		j := d.jobs.At(id)
 		if j.State != fleet.JobEnded || !j.Requeue {
 			continue
 		}
@@ -84,7 +84,7 @@ func (d *draft) requeued() {
 			continue // no room yet
 		}
 		j.Requeue, j.Again = false, answer.Job
-		d.jobs.put[id] = j
+		d.jobs.Put(id, j)
 	}
 }
 

@@ -31,8 +31,8 @@ func Pending(s fleet.Snapshot) []fleet.Order {
 // what only the controller's spool knows (Have).
 func Task(s fleet.Snapshot, o fleet.Order) fleet.Task {
 	t := fleet.Task{Order: o, Guest: s.Guests[o.Guest], Job: s.Jobs[o.Job]}
-	if ids := atlas.GuestIDs(t.Job); o.Guest == "" && len(ids) > 0 { // a job's own orders are about its guest 0
-		t.Guest = s.Guests[ids[0]]
+	if o.Guest == "" && t.Job.Spec.Guests > 0 { // a job's own orders are about its guest 0
+		t.Guest = s.Guests[atlas.GuestID(t.Job.ID, 0)]
 	}
 	if o.Migration != "" {
 		m := s.Migrations[o.Migration]
@@ -44,8 +44,8 @@ func Task(s fleet.Snapshot, o fleet.Order) fleet.Task {
 
 // copyLimits bounds one copy of a move. Those that leave the same host share
 // the ceiling by their size, so that they end together.
-func copyLimits(s view, m fleet.Migration) fleet.Limits {
-	v := s.move(m.Move)
+func copyLimits(s *view, m fleet.Migration) fleet.Limits {
+	v := s.moves.At(m.Move)
 	l := v.Limits
 	if m.Mode != "" {
 		l.Mode = m.Mode
@@ -53,15 +53,15 @@ func copyLimits(s view, m fleet.Migration) fleet.Limits {
 	l.Lenient = l.Downtime <= 0
 	l = lifecycle.Limits(l)
 	l.Hold = len(v.Migrations) > 1
-	preempts := func(h fleet.HostID) bool { return s.host(h).Facts.Abilities[s.guest(m.Guest).Kind].Preempt }
+	preempts := func(h fleet.HostID) bool { return s.hosts.At(h).Facts.Abilities[s.guests.At(m.Guest).Kind].Preempt }
 	l.Preempt = l.Mode == fleet.PostCopy && preempts(m.From) && preempts(m.To)
 	if l.BytesPerSecond <= 0 {
 		return l
 	}
-	own, all := s.guest(m.Guest).Need.MemoryBytes, int64(0)
+	own, all := s.guests.At(m.Guest).Need.MemoryBytes, int64(0)
 	for _, id := range v.Migrations {
-		if other := s.migration(id); other.From == m.From {
-			all += s.guest(other.Guest).Need.MemoryBytes
+		if other := s.migrations.At(id); other.From == m.From {
+			all += s.guests.At(other.Guest).Need.MemoryBytes
 		}
 	}
 	if all > own && own > 0 {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"pagurus/decide/atlas"
+	"pagurus/decide/layer"
 	"pagurus/decide/ledger"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
@@ -128,7 +129,7 @@ type pending struct {
 }
 
 // jobOrders gives what a job and its guests wait for, at most one order each.
-func jobOrders(v view, j fleet.Job) []pending {
+func jobOrders(v *view, j fleet.Job) []pending {
 	var out []pending
 	for i, id := range atlas.GuestIDs(j) {
 		if i == 0 {
@@ -140,22 +141,22 @@ func jobOrders(v view, j fleet.Job) []pending {
 }
 
 // programOrder adds what a job waits for.
-func programOrder(to []pending, v view, j fleet.Job, guest0 fleet.GuestID) []pending {
-	g := v.guest(guest0)
-	if o, waits := lifecycle.JobOrder(j, g, v.migration(g.Migration)); waits {
+func programOrder(to []pending, v *view, j fleet.Job, guest0 fleet.GuestID) []pending {
+	g := v.guests.At(guest0)
+	if o, waits := lifecycle.JobOrder(j, g, v.migrations.At(g.Migration)); waits {
 		to = append(to, pending{o, j.Since})
 	}
 	return to
 }
 
 // guestOrders adds what a guest waits for.
-func guestOrders(to []pending, v view, id fleet.GuestID) []pending {
-	g := v.guest(id)
+func guestOrders(to []pending, v *view, id fleet.GuestID) []pending {
+	g := v.guests.At(id)
 	if o, waits := lifecycle.GuestOrder(g); waits {
 		to = append(to, pending{o, g.Since})
 	}
 	if g.Migration != "" {
-		m := v.migration(g.Migration)
+		m := v.migrations.At(g.Migration)
 		if o, waits := lifecycle.MigrationOrder(m); waits {
 			to = append(to, pending{o, m.Since})
 		}
@@ -163,22 +164,15 @@ func guestOrders(to []pending, v view, id fleet.GuestID) []pending {
 	return to
 }
 
-// view looks things up, in a snapshot or in what a Step has made of it. What is
-// not there is zero.
+// view is a cluster as a snapshot has it, and what a Step has made of it.
 type view struct {
-	host      func(fleet.HostID) fleet.Host
-	guest     func(fleet.GuestID) fleet.Guest
-	job       func(fleet.JobID) fleet.Job
-	move      func(fleet.MoveID) fleet.Move
-	migration func(fleet.MigrationID) fleet.Migration
+	hosts      layer.Map[fleet.HostID, fleet.Host]
+	guests     layer.Map[fleet.GuestID, fleet.Guest]
+	jobs       layer.Map[fleet.JobID, fleet.Job]
+	moves      layer.Map[fleet.MoveID, fleet.Move]
+	migrations layer.Map[fleet.MigrationID, fleet.Migration]
 }
 
-func viewOf(s fleet.Snapshot) view {
-	return view{
-		host:      func(id fleet.HostID) fleet.Host { return s.Hosts[id] },
-		guest:     func(id fleet.GuestID) fleet.Guest { return s.Guests[id] },
-		job:       func(id fleet.JobID) fleet.Job { return s.Jobs[id] },
-		move:      func(id fleet.MoveID) fleet.Move { return s.Moves[id] },
-		migration: func(id fleet.MigrationID) fleet.Migration { return s.Migrations[id] },
-	}
+func viewOf(s fleet.Snapshot) *view {
+	return &view{layer.Over(s.Hosts), layer.Over(s.Guests), layer.Over(s.Jobs), layer.Over(s.Moves), layer.Over(s.Migrations)}
 }

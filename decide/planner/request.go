@@ -69,25 +69,25 @@ func (d *draft) amend(r fleet.Request) (fleet.Answer, error) {
 	if reason != "" {
 		return refuse(r, "%s", reason)
 	}
-	d.hosts.put[h.ID] = h
+	d.hosts.Put(h.ID, h)
 	return out, nil
 }
 
 // record keeps what ranks saw of a migration that is over. One that is not
 // known any more, or was measured before, is left as it is.
 func (d *draft) record(r fleet.Request) (fleet.Answer, error) {
-	m, ok := d.migrations.find(r.Migration)
+	m, ok := d.migrations.Find(r.Migration)
 	if ok && r.Stall != nil && m.Stall == nil && m.Phase.Ended() {
 		stall := *r.Stall
 		m.Stall = &stall
-		d.migrations.put[m.ID] = m
+		d.migrations.Put(m.ID, m)
 	}
 	return fleet.Answer{}, nil
 }
 
 // cancel ends a job that goes on. For one that is over it is no error.
 func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
-	j, ok := d.jobs.find(r.Job)
+	j, ok := d.jobs.Find(r.Job)
 	if !ok {
 		return refuse(r, "there is no job %s; pagurus jobs lists them", words.OrNone(r.Job))
 	}
@@ -95,7 +95,7 @@ func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "job %s belongs to another user (uid %d); only that user or an administrator may cancel it", j.ID, j.Spec.UID)
 	}
 	if j, changed := lifecycle.Cancel(j, d.at, fmt.Sprintf("cancelled by uid %d", r.By.UID)); changed {
-		d.jobs.put[j.ID] = j
+		d.jobs.Put(j.ID, j)
 		d.settle(j.ID)
 	}
 	return fleet.Answer{Job: j.ID}, nil
@@ -116,7 +116,7 @@ func (d *draft) unmovable(g fleet.Guest) string {
 	case fleet.GuestStarting:
 		return "it is still starting; try again once it runs"
 	case fleet.GuestMoving:
-		m := d.migrations.at(g.Migration)
+		m := d.migrations.At(g.Migration)
 		return fmt.Sprintf("it is on its way from %s to %s with %s; wait for that, see pagurus moves", m.From, m.To, m.Move)
 	case fleet.GuestStopping:
 		return "it is being stopped with its job; there is nothing to do"
@@ -147,16 +147,17 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 	now, changed := lifecycle.Host(h, fleet.Drain, d.at)
 	if changed || now.Leave != leave || now.ForOwner {
 		now.Leave, now.ForOwner = leave, false // the owner's going does not undo it now
-		d.hosts.put[h.ID], h = now, now
+		d.hosts.Put(h.ID, now)
+		h = now
 	}
 	d.drain()
 	var out fleet.Answer
-	for id, v := range d.moves.put {
-		if _, before := d.base.Moves[id]; !before && v.Drains == h.ID {
-			out.Moves = append(out.Moves, id)
+	moves, _ := d.moves.Changed()
+	for _, v := range moves {
+		if _, before := d.base.Moves[v.ID]; !before && v.Drains == h.ID {
+			out.Moves = append(out.Moves, v.ID)
 		}
 	}
-	slices.Sort(out.Moves)
 	out.Notes = d.remaining(h)
 	return out, nil
 }
@@ -172,7 +173,7 @@ func (d *draft) remaining(h fleet.Host) []string {
 	room := d.newRoom() // its own: what is taken below is only foreseen
 	var here []fleet.Guest
 	for _, id := range d.l.GuestsAt(h.ID) {
-		here = append(here, d.guests.at(id))
+		here = append(here, d.guests.At(id))
 	}
 	for _, g := range inOrder(here) {
 		switch g.State {
@@ -211,7 +212,7 @@ func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
 	}
 	h.Leave = fleet.Limits{}
 	if h, changed := lifecycle.Host(h, fleet.Undrain, d.at); changed {
-		d.hosts.put[h.ID] = h
+		d.hosts.Put(h.ID, h)
 	}
 	return fleet.Answer{Notes: d.callOffDrain(h.ID)}, nil
 }
@@ -222,7 +223,7 @@ func (d *draft) adminHost(r fleet.Request) (fleet.Host, error) {
 		_, err := refuse(r, "only an administrator may %s a host; ask as root, or with the cluster's token", r.Verb)
 		return fleet.Host{}, err
 	}
-	h, ok := d.hosts.find(r.Host)
+	h, ok := d.hosts.Find(r.Host)
 	if !ok {
 		_, err := refuse(r, "there is no host %s; pagurus hosts lists them", words.OrNone(r.Host))
 		return fleet.Host{}, err
@@ -236,8 +237,8 @@ func (d *draft) join(r fleet.Request) (fleet.Answer, error) {
 	if !hostName.MatchString(string(r.Host)) {
 		return refuse(r, "%q cannot be the name of a host; give the agent one of letters, digits, dots and hyphens with --name", r.Host)
 	}
-	if _, known := d.hosts.find(r.Host); !known {
-		d.hosts.put[r.Host] = lifecycle.Enlist(r.Host, d.at)
+	if _, known := d.hosts.Find(r.Host); !known {
+		d.hosts.Put(r.Host, lifecycle.Enlist(r.Host, d.at))
 	}
 	return fleet.Answer{}, nil
 }
@@ -261,6 +262,6 @@ func (d *draft) forget(r fleet.Request) (fleet.Answer, error) {
 			return refuse(r, "%s serves the files of job %s; cancel the job first, or start the agent there again", h.ID, j.ID)
 		}
 	}
-	d.hosts.drop(h.ID)
+	d.hosts.Drop(h.ID)
 	return fleet.Answer{}, nil
 }

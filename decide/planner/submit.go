@@ -48,13 +48,13 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	}
 	c.NextJob++
 	c.NextSubnet = (subnet + 1) % (fleet.MaxSubnet + 1)
-	d.jobs.put[j.ID] = j
+	d.jobs.Put(j.ID, j)
 	for i, id := range atlas.GuestIDs(j) {
-		d.guests.put[id] = fleet.Guest{
+		d.guests.Put(id, fleet.Guest{
 			ID: id, Job: j.ID, Index: i, Kind: chosen[i].Kind, State: fleet.GuestStarting, Home: chosen[i].Host, Gen: 1,
 			Since: d.at, Need: spec.Need, Image: j.Digest, Reason: chosen[i].Reason,
 			Shape: topology.For(d.base.Hosts, chosen[i].Host, chosen[i].Kind, spec),
-		}
+		})
 	}
 	return fleet.Answer{Job: j.ID}, nil
 }
@@ -68,7 +68,7 @@ func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
 		return fmt.Sprintf("%d hosts to start on are more than the %d there are; name each once", len(s.On), len(d.base.Hosts))
 	}
 	for _, id := range s.On {
-		if _, known := d.hosts.find(id); !known {
+		if _, known := d.hosts.Find(id); !known {
 			return fmt.Sprintf("there is no host %s; pagurus hosts lists them", id)
 		}
 	}

@@ -68,16 +68,24 @@ func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 	var late []fleet.Report
 	var resend []fleet.Order
 	v := viewOf(d.base)
-	for _, id := range d.l.Restless() { // of the others nothing can vanish, and nothing is tried again
-		for _, p := range jobOrders(v, d.base.Jobs[id]) {
-			out := d.at.Sub(p.since)
-			if cause := d.vanished(p.order, out); cause != "" {
-				late = append(late, fleet.Report{At: d.at, Order: p.order, Outcome: fleet.Vanished, Cause: cause})
-				continue
-			}
-			if p.order.Attempt > 0 && again(p.order, out) {
-				resend = append(resend, p.order)
-			}
+	// Of the others nothing can vanish, and nothing is tried again: no limit is
+	// as short as askAgain.
+	jobs, guests := d.l.Restless(d.at.Add(-askAgain))
+	var waits []pending
+	for _, id := range jobs {
+		waits = programOrder(waits, v, d.base.Jobs[id], atlas.GuestID(id, 0))
+	}
+	for _, id := range guests {
+		waits = guestOrders(waits, v, id)
+	}
+	for _, p := range waits {
+		out := d.at.Sub(p.since)
+		if cause := d.vanished(p.order, out); cause != "" {
+			late = append(late, fleet.Report{At: d.at, Order: p.order, Outcome: fleet.Vanished, Cause: cause})
+			continue
+		}
+		if p.order.Attempt > 0 && again(p.order, out) {
+			resend = append(resend, p.order)
 		}
 	}
 	slices.SortFunc(late, func(a, b fleet.Report) int { return compareOrders(a.Order, b.Order) })
@@ -120,21 +128,21 @@ func (d *draft) vanished(o fleet.Order, out time.Duration) string {
 // forgetJobs removes jobs that ended long ago, with their guests and moves.
 func (d *draft) forgetJobs() {
 	for _, id := range d.l.OldJobs(d.at.Add(-keepJobs), mostJobs) {
-		if d.jobs.at(id).Requeue {
+		if d.jobs.At(id).Requeue {
 			continue // it is still to begin again
 		}
-		d.jobs.drop(id)
+		d.jobs.Drop(id)
 		for _, g := range atlas.GuestIDs(d.base.Jobs[id]) {
-			d.guests.drop(g)
+			d.guests.Drop(g)
 		}
 		moves := map[fleet.MoveID]bool{}
 		for _, m := range d.l.MigrationsOf(id) {
 			moves[d.base.Migrations[m].Move] = true
-			d.migrations.drop(m)
+			d.migrations.Drop(m)
 		}
 		for v := range moves {
 			if of, known := d.base.Moves[v]; known && len(d.membersOf(of)) == 0 {
-				d.moves.drop(v)
+				d.moves.Drop(v)
 			}
 		}
 	}
@@ -143,10 +151,10 @@ func (d *draft) forgetJobs() {
 // forgetMoves removes moves that ended long ago, with their migrations.
 func (d *draft) forgetMoves() {
 	for _, id := range d.l.OldMoves(d.at.Add(-keepMoves)) {
-		d.moves.drop(id)
+		d.moves.Drop(id)
 		for _, m := range d.base.Moves[id].Migrations {
 			if _, ok := d.base.Migrations[m]; ok {
-				d.migrations.drop(m)
+				d.migrations.Drop(m)
 			}
 		}
 	}

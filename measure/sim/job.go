@@ -23,6 +23,7 @@ type job struct {
 	version int32
 	run     fleet.Order // that stands, as it was last sent
 	begun   time.Duration
+	changed []fleet.Changed // see changes
 }
 
 // guest is a modelled guest: where its memory is and where it runs.
@@ -74,6 +75,16 @@ func (w *world) alter(g *guest, change func()) {
 		w.repaceAll(g.at)
 	}
 	w.repace(g.job)
+}
+
+// changes is what agents see of how a guest of the job changes its memory.
+func (j *job) changes() []fleet.Changed {
+	if j.changed == nil {
+		for _, d := range []time.Duration{100 * time.Millisecond, time.Second, 4 * time.Second} {
+			j.changed = append(j.changed, fleet.Changed{Within: d, Bytes: int64(dirtied(j.Work, d.Seconds(), 1))})
+		}
+	}
+	return j.changed
 }
 
 // suspend has a guest stand still, or go on.

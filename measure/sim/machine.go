@@ -202,29 +202,13 @@ func (w *world) judge(m *machine) {
 	}
 	l := w.loop.Ledger
 	m.asked++ // whatever was to be asked later is asked now
-	for _, s := range owners.Scenes(l, m.id, w.at()) {
-		j := w.Policy.Judge(s)
-		if j.Do == owners.Leave {
-			_, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: fleet.Migrate, Guests: s.Guests, Host: m.id})
-			if err != nil {
-				w.say("%s cannot leave %s: %v", s.Job, m.id, err)
-				j = owners.Judgement{Do: owners.Suspend, Again: time.Minute, Why: "it cannot leave"}
-			}
-		}
-		for _, id := range s.Guests {
-			if g := w.guests[id]; g != nil {
-				w.suspend(g, j.Do == owners.Suspend)
-			}
-		}
-		if j.Do == owners.Requeue {
-			w.say("%s begins again: %s", s.Job, j.Why)
-			if _, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: fleet.Cancel, Job: s.Job}); err != nil {
-				w.breach("cancel: %v", err)
-			}
-		}
-		if j.Again > 0 {
-			w.after(j.Again, event{kind: judges, machine: m, version: m.asked})
-		}
+	scenes := owners.Scenes(l, m.id, w.at())
+	said := make([]owners.Judgement, len(scenes))
+	for i, s := range scenes {
+		said[i] = w.Policy.Judge(s)
+	}
+	for i, s := range scenes {
+		w.obey(m, s, said[i])
 	}
 	if !w.Policy.Moves() {
 		return
@@ -236,23 +220,47 @@ func (w *world) judge(m *machine) {
 	}
 }
 
+// obey does what the policy has said about guests of a job on a host.
+func (w *world) obey(m *machine, s owners.Scene, j owners.Judgement) {
+	if j.Do == owners.Leave {
+		_, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: fleet.Migrate, Guests: s.Guests, Host: m.id})
+		if err != nil {
+			w.say("%s cannot leave %s: %v", s.Job, m.id, err)
+			j = owners.Judgement{Do: owners.Suspend, Again: time.Minute, Why: "it cannot leave"}
+		}
+	}
+	for _, id := range s.Guests {
+		if g := w.guests[id]; g != nil {
+			w.suspend(g, j.Do == owners.Suspend)
+		}
+	}
+	if j.Do == owners.Requeue {
+		w.say("%s begins again: %s", s.Job, j.Why)
+		if _, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: fleet.Cancel, Job: s.Job}); err != nil {
+			w.breach("cancel: %v", err)
+		}
+	}
+	if j.Again > 0 {
+		w.after(j.Again, event{kind: judges, machine: m, version: m.asked})
+	}
+}
+
 var admin = fleet.Caller{Admin: true}
 
-// look has a host's agent see a guest, or no longer.
+// look has a host's agent see a guest, or no longer. What it has said before
+// stays as it was.
 func (w *world) look(m *machine, g *guest, there bool) {
-	m.looks = maps.Clone(m.looks)
-	if m.looks == nil {
-		m.looks = map[fleet.GuestID]fleet.GuestFacts{}
+	var looks map[fleet.GuestID]fleet.GuestFacts
+	if there || len(m.looks) > 1 {
+		looks = make(map[fleet.GuestID]fleet.GuestFacts, len(m.looks)+1)
+		maps.Copy(looks, m.looks)
+		delete(looks, g.id)
 	}
-	delete(m.looks, g.id)
 	if there {
 		memory := g.job.MemoryBytes
-		within := func(d time.Duration) fleet.Changed {
-			return fleet.Changed{Within: d, Bytes: int64(dirtied(g.job.Work, d.Seconds(), 1))}
-		}
-		p := &fleet.Profile{At: w.at(), MemoryBytes: memory, FilledBytes: memory, Changed: []fleet.Changed{
-			within(100 * time.Millisecond), within(time.Second), within(4 * time.Second)}}
-		m.looks[g.id] = fleet.GuestFacts{Run: fleet.Running, ResidentBytes: memory, CPUs: float64(g.job.CPUs), Profile: p}
+		p := &fleet.Profile{At: w.at(), MemoryBytes: memory, FilledBytes: memory, Changed: g.job.changes()}
+		looks[g.id] = fleet.GuestFacts{Run: fleet.Running, ResidentBytes: memory, CPUs: float64(g.job.CPUs), Profile: p}
 	}
+	m.looks = looks
 	w.learn(m)
 }

@@ -249,11 +249,11 @@ func (w *world) repoint(m *machine, g *guest, o fleet.Order) {
 func (w *world) fits(j *job) bool {
 	v := w.loop.Ledger.Room().Survey(w.at())
 	for range j.Ranks {
-		c, found := v.Best(placement.Ask{Need: fleet.Resources{CPUs: j.CPUs, MemoryBytes: j.MemoryBytes}, Kind: fleet.VM, Files: files})
+		host, found := v.Where(placement.Ask{Need: fleet.Resources{CPUs: j.CPUs, MemoryBytes: j.MemoryBytes}, Kind: fleet.VM, Files: files})
 		if !found {
 			return false
 		}
-		v.Take(c.Host, fleet.Resources{CPUs: j.CPUs, MemoryBytes: j.MemoryBytes})
+		v.Take(host, fleet.Resources{CPUs: j.CPUs, MemoryBytes: j.MemoryBytes})
 	}
 	return true
 }

@@ -1,0 +1,115 @@
+// Package layer is a map with changes laid over it, for thinking about what is
+// not so yet. It must not know what it holds. Its test compares it with a map.
+package layer
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Map is a map with changes laid over it, and never changes the one below. A few
+// changes lie in a list, at less cost than in a map; more have an index.
+type Map[K cmp.Ordered, V any] struct {
+	base    map[K]V
+	changes []Change[K, V] // each thing once
+	index   map[K]int      // into changes; nil while they are few
+}
+
+// Change is what one thing is now, or that it is gone.
+type Change[K cmp.Ordered, V any] struct {
+	ID   K
+	Is   V
+	Gone bool
+}
+
+// Few is how many changes are looked through faster than an index.
+const Few = 12
+
+// Over lays no change over a map yet.
+func Over[K cmp.Ordered, V any](base map[K]V) Map[K, V] { return Map[K, V]{base: base} }
+
+// Changes gives what has changed, in no order, for reading.
+func (l *Map[K, V]) Changes() []Change[K, V] { return l.changes }
+
+// Find gives a thing as it is now, and false if there is none.
+func (l *Map[K, V]) Find(k K) (V, bool) {
+	if i := l.place(k); i >= 0 {
+		return l.changes[i].Is, !l.changes[i].Gone
+	}
+	v, ok := l.base[k]
+	return v, ok
+}
+
+// At is Find for which nothing is the zero value.
+func (l *Map[K, V]) At(k K) V { v, _ := l.Find(k); return v }
+
+// Put has a thing be as it is given.
+func (l *Map[K, V]) Put(k K, v V) { *l.change(k) = Change[K, V]{ID: k, Is: v} }
+
+// Drop has a thing be gone.
+func (l *Map[K, V]) Drop(k K) { *l.change(k) = Change[K, V]{ID: k, Gone: true} }
+
+// place is where in changes a thing is; -1: it has not changed.
+func (l *Map[K, V]) place(k K) int {
+	if l.index != nil {
+		if i, changed := l.index[k]; changed {
+			return i
+		}
+		return -1
+	}
+	for i := range l.changes {
+		if l.changes[i].ID == k {
+			return i
+		}
+	}
+	return -1
+}
+
+// change gives room for what a thing is from now on.
+func (l *Map[K, V]) change(k K) *Change[K, V] {
+	i := l.place(k)
+	if i < 0 {
+		if i = len(l.changes); i == 1 { // more than one are mostly a whole job's
+			l.changes = slices.Grow(l.changes, Few)
+		}
+		l.changes = append(l.changes, Change[K, V]{})
+		if l.index != nil {
+			l.index[k] = i
+		}
+	}
+	if l.index == nil && i >= Few {
+		l.index = make(map[K]int, 4*Few)
+		for at := range l.changes[:i] {
+			l.index[l.changes[at].ID] = at
+		}
+		l.index[k] = i
+	}
+	return &l.changes[i]
+}
+
+// Changed gives what there is that is new or different, and names what is gone,
+// both in order of ID.
+func (l *Map[K, V]) Changed() (put []V, gone []K) {
+	switch {
+	case len(l.changes) == 0:
+		return nil, nil
+	case len(l.changes) == 1 && !l.changes[0].Gone:
+		return []V{l.changes[0].Is}, nil
+	}
+	order := make([]int, len(l.changes))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(l.changes[a].ID, l.changes[b].ID) })
+	for _, i := range order {
+		if c := &l.changes[i]; c.Gone {
+			gone = append(gone, c.ID)
+		} else {
+			if put == nil {
+				put = make([]V, 0, len(order))
+			}
+			put = append(put, c.Is)
+		}
+	}
+	return put, gone
+}
