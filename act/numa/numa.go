@@ -184,38 +184,15 @@ func memory(at fs.FS, path string) (int64, error) {
 	return 0, fmt.Errorf("%s does not say how much there is", path)
 }
 
-// mostCPUs bounds what a list may name: the kernel knows no more.
-const mostCPUs = 8192
-
 // list reads a list as "0-3,8".
 func list(at fs.FS, path string) ([]int, error) {
 	text, err := word(at, path)
 	if err != nil {
 		return nil, err
 	}
-	all, err := List(text)
+	all, err := fleet.ParseCPUs(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return all, nil
-}
-
-// List reads numbers as the kernel writes them: "0-3,8".
-func List(text string) (all []int, err error) {
-	for _, part := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '\n' || r == ' ' }) {
-		first, last, isRange := strings.Cut(part, "-")
-		from, err1 := strconv.Atoi(first)
-		to := from
-		var err2 error
-		if isRange {
-			to, err2 = strconv.Atoi(last)
-		}
-		if err := errors.Join(err1, err2); err != nil || from < 0 || to < from || to >= mostCPUs {
-			return nil, fmt.Errorf("%q is no list of CPUs, as 0-3,8 is", text)
-		}
-		for n := from; n <= to; n++ {
-			all = append(all, n)
-		}
 	}
 	return all, nil
 }

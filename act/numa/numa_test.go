@@ -84,19 +84,6 @@ func TestAKernelThatKnowsOfNoNodes(t *testing.T) {
 	}
 }
 
-func TestLists(t *testing.T) {
-	for text, want := range map[string][]int{"": nil, "0": {0}, "0-3,8\n": {0, 1, 2, 3, 8}} {
-		if got, err := List(text); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%q is %v, %v", text, got, err)
-		}
-	}
-	for _, bad := range []string{"x", "3-1", "-1", "0-999999999"} {
-		if got, err := List(bad); err == nil {
-			t.Errorf("%q is %v", bad, got)
-		}
-	}
-}
-
 func TestLevels(t *testing.T) {
 	if Level(nil) != "" || Level([]string{"avx512f"}) != "" {
 		t.Error("a CPU without the least has a level")

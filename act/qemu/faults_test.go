@@ -262,16 +262,21 @@ func TestTargetEndsAsPostCopyBegins(t *testing.T) {
 			t.Fatal(err)
 		}
 		pid := w.process(t, 1, tk.Guest.ID)
+		ctx, over := context.WithCancel(t.Context())
+		killed := make(chan struct{})
 		go func() {
-			stopped := false
-			for end := time.Now().Add(time.Minute); !stopped && time.Now().Before(end); {
-				facts, err := source.Inspect(t.Context())
-				stopped = err == nil && facts[tk.Guest.ID].Run == fleet.Paused
+			defer close(killed)
+			for ctx.Err() == nil {
+				if facts, err := source.Inspect(ctx); err == nil && facts[tk.Guest.ID].Run == fleet.Paused {
+					time.Sleep(time.Duration(try) * 3 * time.Millisecond)
+					unix.Kill(pid, unix.SIGKILL) // it is nobody else: it ends below
+					return
+				}
 			}
-			time.Sleep(time.Duration(try) * 3 * time.Millisecond)
-			unix.Kill(pid, unix.SIGKILL)
 		}()
 		_, err = source.Switch(t.Context(), tk, func(bool) {})
+		over()
+		<-killed
 		switch {
 		case err == nil || errors.Is(err, fleet.ErrUnsure):
 			t.Logf("try %d: it had left already: %v", try, err)

@@ -3,7 +3,6 @@ package quiet
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -16,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cavaliergopher/cpio"
 	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
@@ -42,7 +40,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	if inside() {
-		inGuest(m)
+		testkit.Init(m, "TestMachine")
 	}
 	os.Exit(m.Run())
 }
@@ -71,27 +69,6 @@ var inside = sync.OnceValue(func() bool {
 	_, err := os.Stat("/proc/self")
 	return err != nil && os.Getpid() == 1
 })
-
-// fine is the last line of a guest that ran the tests well.
-const fine = "QUIET tests passed"
-
-func inGuest(m *testing.M) {
-	for _, f := range []struct{ kind, at string }{{"devtmpfs", "/dev"}, {"proc", "/proc"}, {"sysfs", "/sys"}, {"cgroup2", "/sys/fs/cgroup"}} {
-		os.MkdirAll(f.at, 0o755)
-		if err := unix.Mount(f.kind, f.at, f.kind, 0, ""); err != nil {
-			fmt.Println("mount", f.at, err)
-		}
-	}
-	flag.Parse()
-	flag.Set("test.run", "TestMachine")
-	flag.Set("test.v", "true")
-	if c, err := findCPUSet(); err != nil || c.version != 2 {
-		fmt.Println("the guest has no version 2:", c, err)
-	} else if m.Run() == 0 {
-		fmt.Println(fine)
-	}
-	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
-}
 
 // player starts a copy that plays a part, with faults.
 func player(t *testing.T, faults string, words ...string) *exec.Cmd {
@@ -662,66 +639,11 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestUnified runs the tests where the kernel has version 2 only: in a guest,
-// unless this machine is such a one, where they have run already.
+// TestUnified runs the tests where the kernel has version 2 only: in a machine of
+// it, unless this one is such, where they have run already.
 func TestUnified(t *testing.T) {
-	testkit.Root(t, "qemu-system-x86_64", "go")
-	if c, err := findCPUSet(); err != nil || c.version == 2 {
-		return
+	testkit.Root(t)
+	if c, err := findCPUSet(); err == nil && c.version != 2 {
+		testkit.InMachine(t, 4)
 	}
-	console := filepath.Join(t.TempDir(), "console")
-	cmd := exec.CommandContext(t.Context(), "timeout", "300", "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max",
-		"-smp", "4", "-m", "256", "-nodefaults", "-display", "none", "-no-reboot", "-kernel", filepath.Join(testkit.Image(t, "openmpi"), "vmlinuz"), "-initrd", initrd(t),
-		"-append", "console=ttyS0 quiet panic=-1", "-serial", "file:"+console)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
-	}
-	text, err := os.ReadFile(console)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(text), fine) {
-		t.Errorf("the guest says:\n%s", text)
-	}
-}
-
-// initrd holds this test, linked statically.
-func initrd(t *testing.T) string {
-	t.Helper()
-	folder := t.TempDir()
-	binary := filepath.Join(folder, "init")
-	build := exec.Command("go", "test", "-c", "-o", binary, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the test: %v: %s", err, out)
-	}
-	text, err := os.ReadFile(binary)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var archive bytes.Buffer
-	w := cpio.NewWriter(&archive)
-	for _, e := range []struct {
-		name string
-		mode cpio.FileMode
-		text []byte
-	}{
-		{"proc", cpio.TypeDir | 0o755, nil}, {"sys", cpio.TypeDir | 0o755, nil}, {"run", cpio.TypeDir | 0o755, nil},
-		{"tmp", cpio.TypeDir | 0o777, nil}, {"init", cpio.TypeReg | 0o755, text},
-	} {
-		if err := w.WriteHeader(&cpio.Header{Name: e.name, Mode: e.mode, Size: int64(len(e.text))}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write(e.text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(folder, "initrd")
-	if err := os.WriteFile(path, archive.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }

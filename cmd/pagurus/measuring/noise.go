@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"pagurus/act/numa"
+	"pagurus/fleet"
 	"pagurus/measure/bench"
 	"pagurus/measure/noise"
 	"pagurus/measure/stats"
@@ -49,7 +49,7 @@ all of a core meanwhile.`,
 			defer stop()
 			chosen, err := noise.CPUs()
 			if cores != "" {
-				chosen, err = numa.List(cores)
+				chosen, err = fleet.ParseCPUs(cores)
 			}
 			if err != nil {
 				return fmt.Errorf("--cores: %w", err)
