@@ -45,7 +45,9 @@ type Migration struct {
 	Entered []Entered   `json:"entered"`          // every phase entered, in order
 	Cost    Progress    `json:"cost"`             // what it cost, once switched
 	Resumed time.Time   `json:"resumed,omitzero"` // when the target let it run, target host's clock
-	Packed  bool        `json:"packed,omitempty"` // its memory is sent compressed; decided when it begins, for both hosts
+
+	Packed   bool `json:"packed,omitempty"`   // its memory is sent compressed; decided when it begins, for both hosts
+	Preempts bool `json:"preempts,omitempty"` // by post-copy what it waits for comes on a line of its own; decided when it begins, for both hosts
 
 	Predicted *Prediction `json:"predicted,omitempty"` // what it was expected to cost when it began
 	Stall     *Stall      `json:"stall,omitempty"`     // what the job's ranks saw of it; nil: not traced, or not known yet

@@ -27,7 +27,7 @@ func (d *draft) foresee() {
 	s, past := &d.view, lore{d.l}
 	longestOf := map[fleet.MoveID]fleet.Range[time.Duration]{}
 	for i, m := range begun {
-		m.Packed = packs(s, past, m)
+		m.Packed, m.Preempts = packs(s, past, m), preempts(s, m)
 		p := predict(s, past, m, m.Mode)
 		m.Predicted = &p
 		begun[i] = m

@@ -29,6 +29,15 @@ func decided(l fleet.Limits, m fleet.Migration) fleet.Limits {
 	return l
 }
 
+// preempts reports whether what a guest that goes by post-copy waits for comes on
+// a line of its own. Source and target have to agree, or the target waits for that
+// line for ever: so it is decided once, since what a host says that it can do is
+// missing while its agent begins anew.
+func preempts(s *view, m fleet.Migration) bool {
+	can := func(h fleet.HostID) bool { return s.hosts.At(h).Facts.Abilities[s.guests.At(m.Guest).Kind].Preempt }
+	return m.Mode == fleet.PostCopy && can(m.From) && can(m.To)
+}
+
 // unable says which of two hosts cannot compress a guest's memory; empty: none.
 func unable(s *view, g fleet.GuestID, hosts ...fleet.HostID) fleet.HostID {
 	for _, id := range hosts {

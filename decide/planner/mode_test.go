@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -94,9 +95,17 @@ func TestPostCopyGoesThroughEveryPhase(t *testing.T) {
 			i++
 		}
 	}
-	m := w.s.Migrations["m1.j1g0"]
-	if l := copyLimits(viewOf(w.s), m); !l.Preempt || l.Mode != fleet.PostCopy {
-		t.Errorf("limits %+v", l)
+	// A controller that has just begun has heard from no host what it can do.
+	forgetful := w.s
+	forgetful.Hosts = maps.Clone(w.s.Hosts)
+	for id, h := range forgetful.Hosts {
+		h.Facts = fleet.Facts{}
+		forgetful.Hosts[id] = h
+	}
+	for _, s := range []fleet.Snapshot{w.s, forgetful} {
+		if l := Task(s, fleet.Order{Guest: "j1g0", Migration: "m1.j1g0"}).Limits; !l.Preempt || l.Mode != fleet.PostCopy {
+			t.Errorf("limits %+v", l)
+		}
 	}
 	if _, err := w.ask(fleet.Request{Verb: fleet.CallOff, Move: "m1"}); err == nil || !strings.Contains(err.Error(), "run at their targets already") {
 		t.Errorf("called off: %v", err)

@@ -53,8 +53,7 @@ func copyLimits(s *view, m fleet.Migration) fleet.Limits {
 	l.Lenient = l.Downtime <= 0
 	l = lifecycle.Limits(l)
 	l.Hold = len(v.Migrations) > 1
-	preempts := func(h fleet.HostID) bool { return s.hosts.At(h).Facts.Abilities[s.guests.At(m.Guest).Kind].Preempt }
-	l.Preempt = l.Mode == fleet.PostCopy && preempts(m.From) && preempts(m.To)
+	l.Preempt = m.Preempts
 	if l.BytesPerSecond <= 0 {
 		return l
 	}
