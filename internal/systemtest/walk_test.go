@@ -54,15 +54,40 @@ func TestWalkHasEveryOrder(t *testing.T) {
 	}
 }
 
+// places are where an agent dies around an order: before it, after it, or when it
+// has carried it out but not told, so that it is asked again.
+var places = []string{"before=kill", "after=kill", "recorded=kill"}
+
 // A gang of two goes to and fro between two hosts. In each move the agent of one
-// of them dies before or after one of its orders, or has carried it out and dies
-// with its report, so that it is asked again: every order, every way. Then each
-// guest runs where its move ended, and the job's result is right. They are
-// containers, which move in a tenth of the time that emulated machines take.
+// of them dies around one of its orders: every order, every way. Then each guest
+// runs where its move ended, and the job's result is right. They are containers,
+// which move in a tenth of the time that emulated machines take.
 func TestGangSurvivesEveryOrder(t *testing.T) {
+	w := newWalk(t, fleet.Container)
+	for _, c := range walked {
+		for _, place := range places {
+			w.step(fmt.Sprintf("agent.%s.%s", c.verb, place), c.source, c.before)
+		}
+	}
+	w.finish()
+}
+
+// The same with machines: every order, each in one of the ways.
+func TestGangOfMachinesSurvivesEveryOrder(t *testing.T) {
+	w := newWalk(t, fleet.VM)
+	for i, c := range walked {
+		w.step(fmt.Sprintf("agent.%s.%s", c.verb, places[i%len(places)]), c.source, c.before)
+	}
+	w.finish()
+}
+
+// newWalk starts the job that is led through all of it: two ranks, each in a guest
+// of its own on one host, that exchange numbers until they are told to stop.
+func newWalk(t *testing.T, kind fleet.Kind) *walk {
+	t.Helper()
 	alone(t)
 	pagurus(t, "lab", "up", "--hosts", "2")
-	w := walk{t: t, dir: t.TempDir(), at: "host1"}
+	w := &walk{t: t, dir: t.TempDir(), at: "host1"}
 	for d := w.dir; d != "/tmp"; d = filepath.Dir(d) {
 		if err := os.Chmod(d, 0o755); err != nil {
 			t.Fatal(err)
@@ -76,29 +101,30 @@ func TestGangSurvivesEveryOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.say("image", "shell", "openmpi", "--", "mpicc", "-O1", "-o", "witness", "witness.c")
-	run := exec.Command(filepath.Join(bin(t), "pagurus"), "run", "--kind", "container", "-n", "2", "--guests", "2", "--mem", "256M", "--on", "host1", "--", "./witness", "100000", "8", "1000", "stop")
-	run.Dir = w.dir
-	var said bytes.Buffer
-	run.Stdout, run.Stderr = &said, &said
-	if err := run.Start(); err != nil {
+	w.run = exec.Command(filepath.Join(bin(t), "pagurus"), "run", "--kind", string(kind), "-n", "2", "--guests", "2", "--mem", "256M", "--on", "host1", "--",
+		"./witness", "100000", "8", "1000", "stop")
+	w.run.Dir = w.dir
+	w.run.Stdout, w.run.Stderr = &w.said, &w.said
+	if err := w.run.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		run.Process.Kill() // it has ended if all went well
-		run.Wait()
+		w.run.Process.Kill() // it has ended if all went well
+		w.run.Wait()
 	})
 	w.job = w.only()
 	testkit.Until(t, untilLimit, "the job's ranks compute", func() bool { return strings.Contains(w.say("logs", w.job), "START") })
-	for _, c := range walked {
-		for _, place := range []string{"before=kill", "after=kill", "recorded=kill"} {
-			w.step(fmt.Sprintf("agent.%s.%s", c.verb, place), c.source, c.before)
-		}
-	}
+	return w
+}
+
+// finish lets the job end, whose result has to be right.
+func (w *walk) finish() {
+	w.t.Helper()
 	if err := os.WriteFile(filepath.Join(w.dir, "stop"), nil, 0o644); err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
-	if err := run.Wait(); err != nil || !strings.Contains(said.String(), "\nOK") || strings.Contains(said.String(), "WRONG") {
-		t.Errorf("%v: the job said %s", err, said.String())
+	if err := w.run.Wait(); err != nil || !strings.Contains(w.said.String(), "\nOK") || strings.Contains(w.said.String(), "WRONG") {
+		w.t.Errorf("%v: the job said %s", err, w.said.String())
 	}
 }
 
@@ -107,10 +133,12 @@ const lookEvery = 200 * time.Millisecond
 
 // walk is the job that is led through all of it.
 type walk struct {
-	t   *testing.T
-	dir string
-	job string
-	at  string // the host that has both guests
+	t    *testing.T
+	dir  string
+	job  string
+	at   string    // the host that has both guests
+	run  *exec.Cmd // that started the job
+	said bytes.Buffer
 }
 
 // say types a command and gives what it prints.
@@ -170,7 +198,7 @@ func (w *walk) step(point string, source bool, before string) {
 		}
 	}
 	m := w.end(fleet.MoveID(w.say("migrate", w.job+"g0", w.job+"g1", "--to", to)), sick)
-	w.t.Logf("%-28s %s, %s (%s)", point, m.Parts[0].Phase, m.Parts[1].Phase, time.Since(begun).Round(100*time.Millisecond))
+	w.t.Logf("%-28s %s, %s (%s) %s", point, m.Parts[0].Phase, m.Parts[1].Phase, time.Since(begun).Round(100*time.Millisecond), m.Parts[0].Cause)
 	// An agent that dies during one member's switch leaves the other where it is.
 	w.at = from
 	for _, p := range m.Parts {

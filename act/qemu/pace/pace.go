@@ -28,13 +28,14 @@ const (
 // Pace is the state of one copy.
 type Pace struct {
 	full    int64   // bytes a second, the most
-	told    int64   // bytes a second that Next said last
+	told    int64   // bytes a second that Next said last; 0: nothing yet
 	fastest float64 // bytes a second, as measured at full speed
 	rounds  int
 }
 
-// New gives the pace of a copy that begins at full speed.
-func New(full int64) *Pace { return &Pace{full: full, told: full} }
+// New gives the pace of a copy that may go as fast as full. How fast it goes now
+// nobody knows: an agent that has died since may have held it.
+func New(full int64) *Pace { return &Pace{full: full} }
 
 // Next gives the bandwidth a copy in that state should have, and whether that
 // is news. Before the copy is good enough (held), the guest needs to be slowed

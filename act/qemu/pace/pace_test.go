@@ -37,3 +37,13 @@ func TestPace(t *testing.T) {
 		}
 	}
 }
+
+// An agent that takes over a copy which its predecessor held has it go at full
+// speed first, whatever it looks like.
+func TestPaceOfAHeldCopy(t *testing.T) {
+	for _, now := range []fleet.Progress{{Rounds: 7, RemainingBytes: 1 << 20}, {Rounds: 7, RemainingBytes: 1 << 20, BytesPerSecond: Least}} {
+		if got, news := New(1<<30).Next(now, false); got != 1<<30 || !news {
+			t.Errorf("%+v: %d (news: %t)", now, got, news)
+		}
+	}
+}
