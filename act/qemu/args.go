@@ -69,7 +69,7 @@ const linkChardev = "link"
 // work the kernel would do for nothing: testing ciphers, rewriting itself for
 // one processor, and what guests never use (a name it does not know it skips).
 // Under emulation that is a third of its boot, 2.4 s instead of 3.7.
-const kernelArgs = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable random.trust_cpu=on" +
+const kernelArgs = "console=ttyS0 quiet panic=-1 mitigations=off init_on_alloc=0 no_timer_check tsc=reliable random.trust_cpu=on" +
 	" cryptomgr.notests noreplace-smp initcall_blacklist=jent_mod_init,load_system_certificate_list,bpf_tcp_ca_kfunc_init," +
 	"bpf_dummy_struct_ops_init,trace_eval_init,init_encrypted,crypto_kdf108_init,bert_init"
 
