@@ -108,7 +108,7 @@ func args(m machine) []string {
 		"-blockdev", rootDisk(m.root),
 		"-device", "virtio-blk-pci,drive=root",
 		"-netdev", fmt.Sprintf("tap,id=net,fd=%d", m.tap),
-		"-device", "virtio-net-pci,netdev=net,mac="+m.mac,
+		"-device", "virtio-net-pci,netdev=net,guest_announce=off,mac="+m.mac, // nobody learns where it is by its frames
 		"-device", "virtio-serial-pci,id=serial",
 		"-chardev", "socket,id="+linkChardev+",path="+linkSocket+",server=on,wait=off",
 		"-device", "virtserialport,bus=serial.0,chardev="+linkChardev+",name="+linkName,

@@ -83,6 +83,9 @@ func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 	if err == nil {
 		listen, err = d.listen(ctx, g, t.Limits)
 	}
+	if err == nil { // as at the source: a link that breaks off wakes the guest's agent just as it comes
+		_, err = d.Link(ctx, id)
+	}
 	if err == nil {
 		err = fault.Point("qemu.receive.after-listen")
 	}
