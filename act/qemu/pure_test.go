@@ -36,13 +36,13 @@ func TestArgs(t *testing.T) {
 -qmp unix:qmp.sock,server=on,wait=off
 -kernel /i/vmlinuz
 -initrd /r/initrd/x
--append console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable random.trust_cpu=on cryptomgr.notests noreplace-smp initcall_blacklist=jent_mod_init,load_system_certificate_list,bpf_tcp_ca_kfunc_init,bpf_dummy_struct_ops_init,trace_eval_init,init_encrypted,crypto_kdf108_init,bert_init
+-append console=ttyS0 quiet panic=-1 mitigations=off init_on_alloc=0 no_timer_check tsc=reliable random.trust_cpu=on cryptomgr.notests noreplace-smp initcall_blacklist=jent_mod_init,load_system_certificate_list,bpf_tcp_ca_kfunc_init,bpf_dummy_struct_ops_init,trace_eval_init,init_encrypted,crypto_kdf108_init,bert_init
 -chardev file,id=console,path=console.log
 -device isa-serial,chardev=console
 -blockdev {"driver":"raw","file":{"driver":"file","filename":"/i,m/\"root\".img","read-only":true},"node-name":"root","read-only":true}
 -device virtio-blk-pci,drive=root
 -netdev tap,id=net,fd=3
--device virtio-net-pci,netdev=net,mac=02:70:67:00:07:03
+-device virtio-net-pci,netdev=net,guest_announce=off,mac=02:70:67:00:07:03
 -device virtio-serial-pci,id=serial
 -chardev socket,id=link,path=link.sock,server=on,wait=off
 -device virtserialport,bus=serial.0,chardev=link,name=org.pagurus.link
