@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -53,6 +54,14 @@ func TestLinks(t *testing.T) {
 			t.Fatalf("%s: %v", c.kind, err)
 		}
 		testkit.Until(t, time.Minute, "the link is sound again", func() bool { return heard() >= 145 })
+		var run chaos // of two that overlap one comes again later
+		over := make(chan error)
+		for range 2 {
+			go func() { over <- run.strain(t.Context(), fault{Kind: c.kind, Lasts: 300 * time.Millisecond}, host) }()
+		}
+		if first, second := <-over, <-over; !errors.Is(first, errMissed) || second != nil {
+			t.Errorf("%s, twice at once: %v, %v", c.kind, first, second)
+		}
 	}
 }
 

@@ -41,6 +41,8 @@ type chaos struct {
 	disk    time.Time // until when a full disk may be why the controller ends
 	calm    bool      // nothing is begun any more
 	asked   int       // requests made, for their IDs
+
+	links sync.Map // host links under a lasting fault: "kind host"
 }
 
 // naps gives where a daemon that is started after a fault stands still.

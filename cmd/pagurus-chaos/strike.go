@@ -98,6 +98,25 @@ func (c *chaos) strikeAll(ctx context.Context) error {
 	return nil
 }
 
+// strain does to a host's link what the fault says, unless that is done to it
+// already: of two that overlap the first to end would end both.
+func (c *chaos) strain(ctx context.Context, f fault, host fleet.HostID) (err error) {
+	link := string(f.Kind) + " " + string(host)
+	if _, strained := c.links.LoadOrStore(link, true); strained {
+		return errMissed
+	}
+	defer c.links.Delete(link)
+	heal, err := impair(f.Kind, host)
+	if err == nil {
+		_ = drive.Pause(ctx, f.Lasts) // healed even if the run is over
+		err = heal()
+	}
+	if err != nil {
+		return fmt.Errorf("%s of %s: %w", f.Kind, host, err)
+	}
+	return nil
+}
+
 // forget takes a fault back that found nothing to strike: it comes again, and
 // is counted then.
 func (c *chaos) forget(f fault) {
@@ -186,12 +205,7 @@ func (c *chaos) strike(ctx context.Context, f fault, m fleet.Migration) error {
 		return c.withoutRuntime(ctx, f, k.Host)
 	case linkCut, linkSlow, linkLossy:
 		noted()
-		heal, err := impair(f.Kind, k.Host)
-		if err != nil {
-			return err
-		}
-		_ = drive.Pause(ctx, f.Lasts) // healed even if the run is over
-		return heal()
+		return c.strain(ctx, f, k.Host)
 	case diskFull:
 		noted()
 		return c.fillDisk(ctx, f)
