@@ -1,0 +1,220 @@
+// Package pinned has the processes of two guests share one core, each in a control
+// group and of a class as the agent gives them, and measures what each gets of it.
+// It is where `pagurus bench scheduler` runs.
+//
+// It must not know what may be concluded. Its tests run such processes on a core of
+// this machine.
+package pinned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"pagurus/act/cgroup"
+	"pagurus/act/cgroup/slice"
+	"pagurus/fleet"
+	"pagurus/measure/bench"
+	"pagurus/measure/stats"
+)
+
+// The targets: what guests' classes are given.
+const (
+	Off = "slices-off" // their weights; time slices are the kernel's own
+	On  = "slices-on"  // their weights, and time slices
+)
+
+// promised is what share of its due a guest's share of the core may be off.
+const promised = 0.03
+
+// pair are two guests on the core. Where the first one sleeps the second one wants
+// all it can get, as it always does.
+type pair struct {
+	first, second fleet.Class
+	sleeps        bool
+}
+
+// pairs are what is measured, by their names.
+var pairs = map[string]pair{
+	"gold+bronze":   {fleet.Gold, fleet.Bronze, false},
+	"gold+normal":   {fleet.Gold, fleet.Normal, false},
+	"normal+bronze": {fleet.Normal, fleet.Bronze, false},
+	"gold-wakes":    {fleet.Gold, fleet.Normal, true},
+	"normal-wakes":  {fleet.Normal, fleet.Normal, true},
+	"bronze-wakes":  {fleet.Bronze, fleet.Normal, true},
+}
+
+// Programs are what is measured.
+func Programs() (all []bench.Program) {
+	for _, name := range []string{"gold+bronze", "gold+normal", "normal+bronze", "gold-wakes", "normal-wakes", "bronze-wakes"} {
+		all = append(all, pairs[name].program(name))
+	}
+	return all
+}
+
+func (p pair) program(name string) bench.Program {
+	if p.sleeps {
+		who := fmt.Sprintf("%s beside a busy %s", p.first, p.second)
+		return bench.Program{
+			Name: name, Command: fmt.Sprintf("a %s guest that wakes up every %s for a moment, beside a %s one that wants all it can get", p.first, nap, p.second),
+			Read: readWakes, Figures: []bench.Figure{
+				{Name: "wake_s", Says: "time to wake up of " + who, Unit: "s", Sense: stats.Slower},
+				{Name: "wake_p99_s", Says: "its 99th percentile, " + who, Unit: "s", Sense: stats.Slower},
+				{Name: "beside_rate", Says: "work in a second of CPU of the busy one, " + who, Unit: "steps/s", Sense: stats.Faster},
+			},
+		}
+	}
+	who := fmt.Sprintf("%s beside %s", p.first, p.second)
+	first, _ := cgroup.Due(p.first)
+	second, _ := cgroup.Due(p.second)
+	share := func(name string, of fleet.Class, weight float64) bench.Figure {
+		return bench.Figure{Name: name, Says: fmt.Sprintf("share of %s, %s", of, who), Unit: "%", Sense: stats.Faster, Due: 100 * weight / (first + second), Within: promised}
+	}
+	rate := func(name string, of fleet.Class) bench.Figure {
+		return bench.Figure{Name: name, Says: fmt.Sprintf("work in a second of CPU of %s, %s", of, who), Unit: "steps/s", Sense: stats.Faster}
+	}
+	return bench.Program{
+		Name: name, Command: fmt.Sprintf("a %s guest and a %s one that want all they can get", p.first, p.second), Read: readShares,
+		Figures: []bench.Figure{
+			share("first_share", p.first, first), share("second_share", p.second, second), rate("first_rate", p.first), rate("second_rate", p.second),
+		},
+	}
+}
+
+func readShares(text string) (bench.Result, error) {
+	d, err := read(text)
+	if err != nil {
+		return bench.Result{}, err
+	}
+	all := d[0].CPU + d[1].CPU
+	return bench.Result{Figures: map[string]float64{
+		"first_share": 100 * d[0].CPU / all, "second_share": 100 * d[1].CPU / all, "first_rate": d[0].Work / d[0].CPU, "second_rate": d[1].Work / d[1].CPU,
+	}}, nil
+}
+
+func readWakes(text string) (bench.Result, error) {
+	d, err := read(text)
+	if err != nil {
+		return bench.Result{}, err
+	}
+	return bench.Result{Figures: map[string]float64{"wake_s": d[0].WakeMean, "wake_p99_s": d[0].WakeLast, "beside_rate": d[1].Work / d[1].CPU}}, nil
+}
+
+// Core is a core of this machine for two guests.
+type Core struct {
+	worker []string
+	cpu    int
+	lasts  time.Duration
+	groups *cgroup.Groups
+}
+
+// group is that of all guests here. What one has left that was killed is removed by
+// the next.
+const group = "pagurus-bench-core"
+
+// Open makes a group for guests on a CPU, who are measured for as long as lasts.
+// Worker is the command line of what calls Work.
+func Open(worker []string, cpu int, lasts time.Duration) (*Core, error) {
+	if err := cgroup.Sweep(group); err != nil {
+		return nil, fmt.Errorf("%w: does another `pagurus bench scheduler` run?", err)
+	}
+	g, err := cgroup.Open(group, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &Core{worker: worker, cpu: cpu, lasts: lasts, groups: g}, nil
+}
+
+// Close removes the group.
+func (c *Core) Close() error { return c.groups.Close() }
+
+// NoSlices says why time slices have no effect here; empty: they have.
+func (c *Core) NoSlices() string { return c.groups.Slices() }
+
+// Took is how long a run takes.
+func (c *Core) Took() time.Duration { return c.lasts + warm + settling }
+
+// settling is from when workers are told until they begin.
+const settling = 50 * time.Millisecond
+
+// Open needs nothing to be made ready.
+func (c *Core) Open(_ context.Context, p bench.Program, _ []string) (bench.Round, error) {
+	of, ok := pairs[p.Name]
+	if !ok {
+		return nil, fmt.Errorf("there are no guests called %q", p.Name)
+	}
+	return round{c, of}, nil
+}
+
+type round struct {
+	*Core
+	of pair
+}
+
+// Close leaves nothing, as there is nothing.
+func (round) Close() error { return nil }
+
+// Run has the two share the core once. Afterwards, whatever happened, they are gone
+// and so are their groups.
+func (r round) Run(ctx context.Context, target string) (text string, err error) {
+	ctx, stop := context.WithTimeout(ctx, r.Took()+patience)
+	defer stop()
+	kinds, classes := [2]string{spins, spins}, [2]fleet.Class{r.of.first, r.of.second}
+	if r.of.sleeps {
+		kinds[0] = sleeps
+	}
+	var workers [2]*worker
+	defer func() {
+		for i, w := range workers {
+			if w != nil {
+				w.end()
+				err = errors.Join(err, r.groups.Remove(guest(i)))
+			}
+		}
+	}()
+	for i := range workers {
+		if workers[i], err = r.start(ctx, kinds[i]); err != nil {
+			return "", err
+		}
+		if err := r.give(guest(i), workers[i].pid(), classes[i], target); err != nil {
+			return "", err
+		}
+	}
+	begin := now() + int64(warm+settling)
+	for _, w := range workers {
+		if err := w.tell(begin, r.lasts); err != nil {
+			return "", err
+		}
+	}
+	for _, w := range workers {
+		said, err := w.said(ctx)
+		if err != nil {
+			return "", err
+		}
+		text += said
+	}
+	return text, nil
+}
+
+// patience is what a busy machine may take beside.
+const patience = 30 * time.Second
+
+func guest(i int) fleet.GuestID { return fleet.GuestID(fmt.Sprintf("%d-%d", os.Getpid(), i)) }
+
+// give puts a process into a guest's group and gives it what the class has.
+func (c *Core) give(g fleet.GuestID, pid int, class fleet.Class, target string) error {
+	if err := errors.Join(c.groups.Place(g, pid, 1), c.groups.Class(g, 1, class, nil)); err != nil {
+		return err
+	}
+	if target == Off {
+		return slice.Process(pid, 0, nil)
+	}
+	if got, err := slice.Of(pid); err != nil {
+		return err
+	} else if _, want := cgroup.Due(class); got != want {
+		return fmt.Errorf("a %s guest has time slices of %s instead of %s", class, got, want)
+	}
+	return nil
+}
