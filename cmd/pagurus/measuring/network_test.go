@@ -102,7 +102,7 @@ func TestLinksAreWorseNoLongerThanNeeded(t *testing.T) {
 }
 
 func TestWhatTCPHadToSendAgainIsSaid(t *testing.T) {
-	const wrote = "       1  0.2  0.00004\n    1024  90  0.0001\n"
+	const wrote = "       1  0.2  0.00004\n    1024  90  0.0001\ntook-ns 2500000000\n"
 	r := &bench.Record{Spec: bench.Spec{Targets: []string{"native", "native-lossy", "vm"}, Programs: []bench.Program{(&network{}).program()}}}
 	for _, target := range r.Spec.Targets {
 		for round := range 2 {
@@ -114,7 +114,7 @@ func TestWhatTCPHadToSendAgainIsSaid(t *testing.T) {
 				text += "tcp-resent 12\ntcp-timeouts 3\ntcp-probes 5\n"
 			}
 			got, err := readNetwork(text)
-			if err != nil || got.Figures["latency_s"] != 4e-5 || len(got.Curves[""])+len(got.Curves) != 2 {
+			if err != nil || got.Figures["latency_s"] != 4e-5 || got.Figures["took_s"] != 2.5 || len(got.Curves[""])+len(got.Curves) != 2 {
 				t.Fatalf("%v, %v", got, err)
 			}
 			r.Runs = append(r.Runs, bench.Run{Round: round, Program: "netpipe", Target: target, Figures: got.Figures})
@@ -125,8 +125,10 @@ func TestWhatTCPHadToSendAgainIsSaid(t *testing.T) {
 		!strings.Contains(notes, "native-lossy: TCP of the two guests sent 24 segments again in 2 runs; it waited for 6 retransmission time-outs, and 10 of a last segment") {
 		t.Errorf("the notes are %q", notes)
 	}
-	if _, err := readNetwork("tcp-resent 1\n"); err == nil {
-		t.Error("NetPIPE measured nothing and nobody noticed")
+	for _, bad := range []string{"tcp-resent 1\ntook-ns 5\n", "1 0.2 0.00004\n"} {
+		if _, err := readNetwork(bad); err == nil {
+			t.Errorf("%q is all that NetPIPE and its shell said, and nobody noticed", bad)
+		}
 	}
 	if place.Counted(wrote)[place.Resent] != 0 {
 		t.Error("NetPIPE's lines were taken for counts")
@@ -145,7 +147,7 @@ func TestTargetsWithWorseLinks(t *testing.T) {
 	if s := o.guests["container-lossy-late"]; s.Beside != "container" || s.Link != "1 % lost, 1ms late" || s.Kind != "container" {
 		t.Errorf("%+v", s)
 	}
-	if c := o.program().Command; !strings.Contains(c, " -n 50 ") {
+	if c := o.program().Command; !strings.Contains(c, " -n 97 ") {
 		t.Error(c)
 	}
 	o.trouble.Delay = mostLate

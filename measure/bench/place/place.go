@@ -160,8 +160,9 @@ func (r *round) clear() error {
 	return nil
 }
 
-// rankVariables are where MPI libraries tell a program its rank.
-const rankVariables = "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}"
+// RankVariables are where MPI libraries tell a program its rank, as a
+// shell reads them.
+const RankVariables = "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}"
 
 // run is how `pagurus run` is told of a job on a target.
 func (l *Lab) run(target string, flags ...string) []string {
@@ -177,7 +178,7 @@ func (l *Lab) run(target string, flags ...string) []string {
 func (r *round) inGuests(ctx context.Context, target string) error {
 	ctx, stop := context.WithTimeout(ctx, runLimit)
 	defer stop()
-	_, err := r.lab.Type(ctx, append(r.lab.run(target), "--", "sh", "-c", r.program.Command+" >output."+rankVariables+" 2>&1")...)
+	_, err := r.lab.Type(ctx, append(r.lab.run(target), "--", "sh", "-c", r.program.Command+" >output."+RankVariables+" 2>&1")...)
 	if err == nil {
 		return nil
 	}
@@ -196,7 +197,7 @@ func outputOf(rank int) string { return fmt.Sprintf("output.%d", rank) }
 // waiter is what each rank of containers that wait runs: it is told, runs the
 // program, says so, and stays, so that the job's networks do.
 func waiter(p bench.Program) string {
-	return `r=` + rankVariables + `; read word <go.$r; ` + p.Command + ` >output.$r 2>&1; echo $? >done.$r; read word <over.$r`
+	return `r=` + RankVariables + `; read word <go.$r; ` + p.Command + ` >output.$r 2>&1; echo $? >done.$r; read word <over.$r`
 }
 
 // wait starts the containers.

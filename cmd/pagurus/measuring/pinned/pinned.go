@@ -55,30 +55,28 @@ func Programs() (all []bench.Program) {
 }
 
 func (p pair) program(name string) bench.Program {
+	rate := func(name string, of, beside fleet.Class) bench.Figure {
+		return bench.Figure{Name: name, Says: fmt.Sprintf("%s's work in a second of CPU beside %s", of, beside), Unit: "Msteps/s", Sense: stats.Faster}
+	}
 	if p.sleeps {
-		who := fmt.Sprintf("%s beside a busy %s", p.first, p.second)
+		wait := func(name, what string) bench.Figure {
+			return bench.Figure{Name: name, Says: fmt.Sprintf("%s's wait for the core beside a busy %s, %s", p.first, p.second, what), Unit: "s", Sense: stats.Slower}
+		}
 		return bench.Program{
-			Name: name, Command: fmt.Sprintf("a %s guest that wakes up every %s for a moment, beside a %s one that wants all it can get", p.first, nap, p.second),
-			Read: readWakes, Figures: []bench.Figure{
-				{Name: "wake_s", Says: "time to wake up of " + who, Unit: "s", Sense: stats.Slower},
-				{Name: "wake_p99_s", Says: "its 99th percentile, " + who, Unit: "s", Sense: stats.Slower},
-				{Name: "beside_rate", Says: "work in a second of CPU of the busy one, " + who, Unit: "steps/s", Sense: stats.Faster},
-			},
+			Name: name, Command: fmt.Sprintf("a %s guest that wakes up every %s for a moment, beside a %s one that wants all it can get", p.first, nap, p.second), Read: readWakes,
+			Figures: []bench.Figure{wait("wake_s", "mean"), wait("wake_p99_s", "99th percentile"), rate("beside_rate", p.second, p.first)},
 		}
 	}
-	who := fmt.Sprintf("%s beside %s", p.first, p.second)
 	first, _ := cgroup.Due(p.first)
 	second, _ := cgroup.Due(p.second)
-	share := func(name string, of fleet.Class, weight float64) bench.Figure {
-		return bench.Figure{Name: name, Says: fmt.Sprintf("share of %s, %s", of, who), Unit: "%", Sense: stats.Faster, Due: 100 * weight / (first + second), Within: promised}
-	}
-	rate := func(name string, of fleet.Class) bench.Figure {
-		return bench.Figure{Name: name, Says: fmt.Sprintf("work in a second of CPU of %s, %s", of, who), Unit: "steps/s", Sense: stats.Faster}
+	share := func(name string, of, beside fleet.Class, weight float64) bench.Figure {
+		return bench.Figure{Name: name, Says: fmt.Sprintf("%s's share beside %s", of, beside), Unit: "%", Sense: stats.Faster, Due: 100 * weight / (first + second), Within: promised}
 	}
 	return bench.Program{
 		Name: name, Command: fmt.Sprintf("a %s guest and a %s one that want all they can get", p.first, p.second), Read: readShares,
 		Figures: []bench.Figure{
-			share("first_share", p.first, first), share("second_share", p.second, second), rate("first_rate", p.first), rate("second_rate", p.second),
+			share("first_share", p.first, p.second, first), share("second_share", p.second, p.first, second),
+			rate("first_rate", p.first, p.second), rate("second_rate", p.second, p.first),
 		},
 	}
 }
@@ -90,7 +88,7 @@ func readShares(text string) (bench.Result, error) {
 	}
 	all := d[0].CPU + d[1].CPU
 	return bench.Result{Figures: map[string]float64{
-		"first_share": 100 * d[0].CPU / all, "second_share": 100 * d[1].CPU / all, "first_rate": d[0].Work / d[0].CPU, "second_rate": d[1].Work / d[1].CPU,
+		"first_share": 100 * d[0].CPU / all, "second_share": 100 * d[1].CPU / all, "first_rate": d[0].rate(), "second_rate": d[1].rate(),
 	}}, nil
 }
 
@@ -99,7 +97,7 @@ func readWakes(text string) (bench.Result, error) {
 	if err != nil {
 		return bench.Result{}, err
 	}
-	return bench.Result{Figures: map[string]float64{"wake_s": d[0].WakeMean, "wake_p99_s": d[0].WakeLast, "beside_rate": d[1].Work / d[1].CPU}}, nil
+	return bench.Result{Figures: map[string]float64{"wake_s": d[0].WakeMean, "wake_p99_s": d[0].WakeLast, "beside_rate": d[1].rate()}}, nil
 }
 
 // Core is a core of this machine for two guests.

@@ -118,8 +118,8 @@ func TestCalledOff(t *testing.T) {
 }
 
 func TestWhatWorkersSay(t *testing.T) {
-	const text = `{"work":300,"cpu_s":0.8,"wake_mean_s":0.001,"wake_p99_s":0.01}
-{"work":100,"cpu_s":0.2}
+	const text = `{"work":300e6,"cpu_s":0.8,"wake_mean_s":0.001,"wake_p99_s":0.01}
+{"work":100e6,"cpu_s":0.2}
 `
 	for _, p := range Programs() {
 		got, err := p.Read(text)

@@ -33,7 +33,7 @@ const (
 	warm = 200 * time.Millisecond
 	// table is what the work walks about in: more than the nearest caches hold,
 	// so that a turn of the other one costs what it would cost a real program.
-	table = 1 << 18 // of 4 bytes
+	table = 1 << 18 // of 4 bytes each
 	// steps are done between two looks at the clock.
 	steps = 4096
 	// nap and burst are what a worker that sleeps does.
@@ -49,6 +49,9 @@ type done struct {
 	WakeLast float64 `json:"wake_p99_s,omitempty"`  // of a hundred, the last but one
 }
 
+// rate is millions of steps in a second of CPU.
+func (d done) rate() float64 { return d.Work / d.CPU / 1e6 }
+
 // Work is what a worker does, in a process of its own: it is told the kind and the
 // CPU, says that it is ready, reads when to begin and for how long to work, by the
 // machine's monotonic clock in nanoseconds, and says what it has done. Its other
@@ -62,6 +65,7 @@ func Work(args []string, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("%q is no work", args)
 	}
 	debug.SetGCPercent(-1)
+	runtime.GC()           // one that is under way would wait for this thread
 	runtime.LockOSThread() // and never unlocked
 	if err := settle(cpu); err != nil {
 		return err
@@ -103,8 +107,14 @@ func settle(cpu int) error {
 	return unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 }
 
+// What follows is between a worker's begin and its end. None of it may be split: a
+// function that may is where the language's own scheduler interrupts, has another
+// thread choose what is next, and lets this one sleep meanwhile.
+
 // walk does some steps, each of which depends on the one before.
-func walk(t []uint32, at uint32, n int) uint32 {
+//
+//go:nosplit
+func walk(t *[table]uint32, at uint32, n int) uint32 {
 	for range n {
 		at = (t[at&(table-1)] ^ at) * 0x9e3779b1
 		at ^= at >> 15
@@ -113,8 +123,8 @@ func walk(t []uint32, at uint32, n int) uint32 {
 }
 
 // field is what walk walks about in.
-func field() []uint32 {
-	t := make([]uint32, table)
+func field() *[table]uint32 {
+	t := new([table]uint32)
 	for i := range t {
 		t[i] = uint32(i) * 0x85ebca6b
 	}
@@ -125,61 +135,71 @@ func field() []uint32 {
 var kept uint32
 
 // spin works all the time. What it did before begin does not count.
-func spin(begin, lasts int64) (d done) {
-	t := field()
+func spin(begin, lasts int64) done {
+	n, used := spinning(field(), begin, begin+lasts)
+	return done{Work: float64(n), CPU: float64(used) / 1e9}
+}
+
+//go:nosplit
+func spinning(t *[table]uint32, begin, end int64) (n int, used int64) {
 	until(begin - int64(warm))
 	for now() < begin {
 		kept = walk(t, kept, steps)
 	}
-	used, n := clock(unix.CLOCK_THREAD_CPUTIME_ID), 0
-	for now() < begin+lasts {
+	used = clock(unix.CLOCK_THREAD_CPUTIME_ID)
+	for now() < end {
 		kept = walk(t, kept, steps)
 		n += steps
 	}
-	return done{Work: float64(n), CPU: float64(clock(unix.CLOCK_THREAD_CPUTIME_ID)-used) / 1e9}
+	return n, clock(unix.CLOCK_THREAD_CPUTIME_ID) - used
 }
 
 // sleep wakes up again and again, at times that have nothing to do with the
 // kernel's ticks, and works a little. It says how late it was.
 func sleep(begin, lasts int64) (d done, err error) {
-	t := field()
+	late := make([]float64, 2*lasts/int64(nap)+2)
+	n, used := sleeping(field(), late, begin, begin+lasts)
+	late = late[:n]
+	mean, err := stats.Mean(late, 0.95)
+	if err != nil {
+		return d, fmt.Errorf("it woke up %d times: %w", n, err)
+	}
+	slices.Sort(late)
+	last := late[int(math.Ceil(0.99*float64(n)))-1]
+	return done{Work: float64(n * burst), CPU: float64(used) / 1e9, WakeMean: mean.Value, WakeLast: last}, nil
+}
+
+//go:nosplit
+func sleeping(t *[table]uint32, late []float64, begin, end int64) (n int, used int64) {
 	source := uint32(begin) | 1
-	var late []float64
-	n := 0
-	used := clock(unix.CLOCK_THREAD_CPUTIME_ID)
-	for at := begin; at < begin+lasts; {
+	used = clock(unix.CLOCK_THREAD_CPUTIME_ID)
+	for at := begin; at < end && n < len(late); n++ {
 		until(at)
-		late = append(late, max(1e-9, float64(now()-at)/1e9))
+		late[n] = max(1e-9, float64(now()-at)/1e9)
 		kept = walk(t, kept, burst)
-		n += burst
 		source ^= source << 13
 		source ^= source >> 17
 		source ^= source << 5
 		at = max(at, now()) + int64(nap)/2 + int64(source)%int64(nap)
 	}
-	mean, err := stats.Mean(late, 0.95)
-	if err != nil {
-		return d, fmt.Errorf("it woke up %d times: %w", len(late), err)
-	}
-	slices.Sort(late)
-	last := late[int(math.Ceil(0.99*float64(len(late))))-1]
-	return done{Work: float64(n), CPU: float64(clock(unix.CLOCK_THREAD_CPUTIME_ID)-used) / 1e9, WakeMean: mean.Value, WakeLast: last}, nil
+	return n, clock(unix.CLOCK_THREAD_CPUTIME_ID) - used
 }
 
-// The kernel is called without telling the language's own scheduler, which would
-// take the time for a chance to do something else.
-
+//go:nosplit
 func now() int64 { return clock(unix.CLOCK_MONOTONIC) }
 
+//go:nosplit
 func clock(which uintptr) int64 {
 	var t unix.Timespec
 	_, _, _ = syscall.RawSyscall(unix.SYS_CLOCK_GETTIME, which, uintptr(unsafe.Pointer(&t)), 0)
-	return t.Nano()
+	return t.Sec*1e9 + t.Nsec
 }
 
 // until sleeps until the monotonic clock shows at.
+//
+//go:nosplit
 func until(at int64) {
-	t := unix.NsecToTimespec(at)
+	t := unix.Timespec{Sec: at / 1e9, Nsec: at % 1e9}
 	for {
 		_, _, e := syscall.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, uintptr(unsafe.Pointer(&t)), 0, 0, 0)
 		if e != unix.EINTR {
