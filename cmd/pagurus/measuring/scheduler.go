@@ -24,7 +24,7 @@ type scheduler struct {
 }
 
 func schedulerCommand(std Streams) *cobra.Command {
-	o := scheduler{asked: usual(std), core: -1, lasts: 2 * time.Second}
+	o := scheduler{asked: usual(std), core: -1, lasts: time.Second}
 	o.targets, o.trim = []string{pinned.Off, pinned.On}, 0.1
 	cmd := &cobra.Command{
 		Use:   "scheduler",
@@ -37,6 +37,9 @@ slices off and on in turn:
                  both want all they can get: what share each has beside what its
                  weight is due (within 3 % is promised), and what each gets done
                  in a second of the core
+  gold+bronze-threads, normal+normal-threads
+                 the same, where each guest has another thread that wakes up every
+                 10 ms on any core, as real guests have
   gold-wakes, normal-wakes, bronze-wakes
                  one wakes up every 5 ms for a moment beside a normal guest that
                  wants all it can get: how long it waits for the core

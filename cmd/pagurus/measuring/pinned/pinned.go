@@ -29,36 +29,48 @@ const (
 // promised is what share of its due a guest's share of the core may be off.
 const promised = 0.03
 
-// pair are two guests on the core. Where the first one sleeps the second one wants
-// all it can get, as it always does.
+// pair are two guests on the core: what the first does, and of the second that it
+// wants all it can get.
 type pair struct {
 	first, second fleet.Class
-	sleeps        bool
+	kind          string
 }
 
 // pairs are what is measured, by their names.
 var pairs = map[string]pair{
-	"gold+bronze":   {fleet.Gold, fleet.Bronze, false},
-	"gold+normal":   {fleet.Gold, fleet.Normal, false},
-	"normal+bronze": {fleet.Normal, fleet.Bronze, false},
-	"gold-wakes":    {fleet.Gold, fleet.Normal, true},
-	"normal-wakes":  {fleet.Normal, fleet.Normal, true},
-	"bronze-wakes":  {fleet.Bronze, fleet.Normal, true},
+	"gold+bronze":           {fleet.Gold, fleet.Bronze, spins},
+	"gold+normal":           {fleet.Gold, fleet.Normal, spins},
+	"normal+bronze":         {fleet.Normal, fleet.Bronze, spins},
+	"gold+bronze-threads":   {fleet.Gold, fleet.Bronze, spinsAndNaps},
+	"normal+normal-threads": {fleet.Normal, fleet.Normal, spinsAndNaps},
+	"gold-wakes":            {fleet.Gold, fleet.Normal, sleeps},
+	"normal-wakes":          {fleet.Normal, fleet.Normal, sleeps},
+	"bronze-wakes":          {fleet.Bronze, fleet.Normal, sleeps},
 }
 
 // Programs are what is measured.
 func Programs() (all []bench.Program) {
-	for _, name := range []string{"gold+bronze", "gold+normal", "normal+bronze", "gold-wakes", "normal-wakes", "bronze-wakes"} {
+	for _, name := range []string{
+		"gold+bronze", "gold+normal", "normal+bronze", "gold+bronze-threads", "normal+normal-threads", "gold-wakes", "normal-wakes", "bronze-wakes",
+	} {
 		all = append(all, pairs[name].program(name))
 	}
 	return all
+}
+
+// kinds are those of both guests.
+func (p pair) kinds() [2]string {
+	if p.kind == sleeps {
+		return [2]string{sleeps, spins}
+	}
+	return [2]string{p.kind, p.kind}
 }
 
 func (p pair) program(name string) bench.Program {
 	rate := func(name string, of, beside fleet.Class) bench.Figure {
 		return bench.Figure{Name: name, Says: fmt.Sprintf("%s's work in a second of CPU beside %s", of, beside), Unit: "Msteps/s", Sense: stats.Faster}
 	}
-	if p.sleeps {
+	if p.kind == sleeps {
 		wait := func(name, what string) bench.Figure {
 			return bench.Figure{Name: name, Says: fmt.Sprintf("%s's wait for the core beside a busy %s, %s", p.first, p.second, what), Unit: "s", Sense: stats.Slower}
 		}
@@ -72,14 +84,26 @@ func (p pair) program(name string) bench.Program {
 	share := func(name string, of, beside fleet.Class, weight float64) bench.Figure {
 		return bench.Figure{Name: name, Says: fmt.Sprintf("%s's share beside %s", of, beside), Unit: "%", Sense: stats.Faster, Due: 100 * weight / (first + second), Within: promised}
 	}
-	return bench.Program{
+	of := bench.Program{
 		Name: name, Command: fmt.Sprintf("a %s guest and a %s one that want all they can get", p.first, p.second), Read: readShares,
-		Figures: []bench.Figure{
-			share("first_share", p.first, p.second, first), share("second_share", p.second, p.first, second),
-			rate("first_rate", p.first, p.second), rate("second_rate", p.second, p.first),
-		},
+		Figures: []bench.Figure{share("first_share", p.first, p.second, first), share("second_share", p.second, p.first, second)},
 	}
+	if p.kind == spinsAndNaps {
+		of.Command += fmt.Sprintf(", each with another thread that wakes up every %s on any core", doze)
+		of.Figures[0].Says += ", with threads"
+		of.Figures[1].Says += ", with threads"
+		if p.first == p.second {
+			of.Figures[0].Says, of.Figures[1].Says = "one "+of.Figures[0].Says, "another "+of.Figures[1].Says
+		}
+		return of
+	}
+	of.Figures = append(of.Figures, rate("first_rate", p.first, p.second), rate("second_rate", p.second, p.first))
+	return of
 }
+
+// least is what a guest is said to have of the core that got nothing: that is a
+// figure, too.
+const least = 1e-3 // %
 
 func readShares(text string) (bench.Result, error) {
 	d, err := read(text)
@@ -88,7 +112,7 @@ func readShares(text string) (bench.Result, error) {
 	}
 	all := d[0].CPU + d[1].CPU
 	return bench.Result{Figures: map[string]float64{
-		"first_share": 100 * d[0].CPU / all, "second_share": 100 * d[1].CPU / all, "first_rate": d[0].rate(), "second_rate": d[1].rate(),
+		"first_share": max(least, 100*d[0].CPU/all), "second_share": max(least, 100*d[1].CPU/all), "first_rate": d[0].rate(), "second_rate": d[1].rate(),
 	}}, nil
 }
 
@@ -159,10 +183,7 @@ func (round) Close() error { return nil }
 func (r round) Run(ctx context.Context, target string) (text string, err error) {
 	ctx, stop := context.WithTimeout(ctx, r.Took()+patience)
 	defer stop()
-	kinds, classes := [2]string{spins, spins}, [2]fleet.Class{r.of.first, r.of.second}
-	if r.of.sleeps {
-		kinds[0] = sleeps
-	}
+	kinds, classes := r.of.kinds(), [2]fleet.Class{r.of.first, r.of.second}
 	var workers [2]*worker
 	defer func() {
 		for i, w := range workers {
@@ -176,7 +197,7 @@ func (r round) Run(ctx context.Context, target string) (text string, err error) 
 		if workers[i], err = r.start(ctx, kinds[i]); err != nil {
 			return "", err
 		}
-		if err := r.give(guest(i), workers[i].pid(), classes[i], target); err != nil {
+		if err := r.give(guest(i), workers[i].pids, classes[i], target); err != nil {
 			return "", err
 		}
 	}
@@ -201,18 +222,26 @@ const patience = 30 * time.Second
 
 func guest(i int) fleet.GuestID { return fleet.GuestID(fmt.Sprintf("%d-%d", os.Getpid(), i)) }
 
-// give puts a process into a guest's group and gives it what the class has.
-func (c *Core) give(g fleet.GuestID, pid int, class fleet.Class, target string) error {
-	if err := errors.Join(c.groups.Place(g, pid, 1), c.groups.Class(g, 1, class, nil)); err != nil {
+// give puts processes into a guest's group and gives them what the class has.
+func (c *Core) give(g fleet.GuestID, pids []int, class fleet.Class, target string) error {
+	var errs []error
+	for _, pid := range pids {
+		errs = append(errs, c.groups.Place(g, pid, 1))
+	}
+	if err := errors.Join(append(errs, c.groups.Class(g, 1, class, nil))...); err != nil {
 		return err
 	}
-	if target == Off {
-		return slice.Process(pid, 0, nil)
+	_, want := cgroup.Due(class)
+	for _, pid := range pids {
+		if target == Off {
+			errs = append(errs, slice.Process(pid, 0, nil))
+			continue
+		}
+		got, err := slice.Of(pid)
+		if err == nil && got != want {
+			err = fmt.Errorf("a %s guest has time slices of %s instead of %s", class, got, want)
+		}
+		errs = append(errs, err)
 	}
-	if got, err := slice.Of(pid); err != nil {
-		return err
-	} else if _, want := cgroup.Due(class); got != want {
-		return fmt.Errorf("a %s guest has time slices of %s instead of %s", class, got, want)
-	}
-	return nil
+	return errors.Join(errs...)
 }

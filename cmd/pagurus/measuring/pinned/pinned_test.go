@@ -64,7 +64,7 @@ func open(t *testing.T, lasts time.Duration) *Core {
 	return c
 }
 
-// Both sorts of programs give their figures on each target, and who has four times
+// All sorts of programs give their figures on each target, and who has four times
 // the weight has most of the core.
 func TestGuestsShareACore(t *testing.T) {
 	c := open(t, 400*time.Millisecond)
@@ -75,7 +75,7 @@ func TestGuestsShareACore(t *testing.T) {
 		t.Errorf("it does not say what is needed: %s", why)
 	}
 	all := Programs()
-	e := bench.Experiment{Place: c, Spec: bench.Spec{Targets: targets, Programs: []bench.Program{all[0], all[3]}, Runs: 2, Confidence: 0.95, Trim: 0.1}}
+	e := bench.Experiment{Place: c, Spec: bench.Spec{Targets: targets, Programs: []bench.Program{all[0], all[3], all[5]}, Runs: 2, Confidence: 0.95, Trim: 0.1}}
 	if err := e.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -136,15 +136,24 @@ func TestWhatWorkersSay(t *testing.T) {
 	if got.Figures["first_share"] != 80 || got.Figures["second_share"] != 20 || got.Figures["second_rate"] != 500 {
 		t.Errorf("%v", got)
 	}
+	// Who got nothing has a share, too.
+	if got, err := readShares(`{"work":5,"cpu_s":1}{"work":0,"cpu_s":0}`); err != nil || got.Figures["first_share"] != 100 || got.Figures["second_share"] != least {
+		t.Errorf("%v, %v", got, err)
+	}
 	if due := Programs()[0].Figures[1].Due; due != 20 {
 		t.Errorf("bronze beside gold is due %g %%", due)
 	}
-	for _, bad := range []string{"", "{", `{"work":1,"cpu_s":1}`, `{"work":1,"cpu_s":0}{"work":1,"cpu_s":1}`, "[]"} {
+	for _, bad := range []string{"", "{", `{"work":1,"cpu_s":1}`, `{"work":1,"cpu_s":0}{"work":1,"cpu_s":0}`, "[]"} {
 		if _, err := readShares(bad); err == nil {
 			t.Errorf("%q was read", bad)
 		}
 		if _, err := readWakes(bad); err == nil {
 			t.Errorf("%q was read", bad)
+		}
+	}
+	for _, bad := range []string{"", "ready", "ready x", "ready 1", "steady 77"} {
+		if pids, err := numbers(bad); err == nil {
+			t.Errorf("%q are processes %v", bad, pids)
 		}
 	}
 	for _, bad := range [][]string{nil, {"spins"}, {"plays", "0"}, {"spins", "x"}, {"sleeps", "100000"}} {

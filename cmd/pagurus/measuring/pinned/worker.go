@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -21,27 +20,7 @@ import (
 	"pagurus/measure/stats"
 )
 
-// The kinds of work.
-const (
-	spins  = "spins"  // it wants all it can get
-	sleeps = "sleeps" // it wants a little again and again, at once
-)
-
-const (
-	// warm is how long workers work before anything counts: who begins first
-	// is then forgotten.
-	warm = 200 * time.Millisecond
-	// table is what the work walks about in: more than the nearest caches hold,
-	// so that a turn of the other one costs what it would cost a real program.
-	table = 1 << 18 // of 4 bytes each
-	// steps are done between two looks at the clock.
-	steps = 4096
-	// nap and burst are what a worker that sleeps does.
-	nap   = 5 * time.Millisecond
-	burst = 10 * steps
-)
-
-// done is what a worker says of itself.
+// done is what a worker says of its guest.
 type done struct {
 	Work     float64 `json:"work"` // steps
 	CPU      float64 `json:"cpu_s"`
@@ -53,162 +32,148 @@ type done struct {
 func (d done) rate() float64 { return d.Work / d.CPU / 1e6 }
 
 // Work is what a worker does, in a process of its own: it is told the kind and the
-// CPU, says that it is ready, reads when to begin and for how long to work, by the
-// machine's monotonic clock in nanoseconds, and says what it has done. Its other
-// threads stay where they are.
+// CPU, starts the guest's processes, says their numbers, reads when they shall begin
+// and for how long work, by the machine's monotonic clock in nanoseconds, and says
+// what the first has done. The guest's processes have one thread each and end with
+// the worker.
 func Work(args []string, in io.Reader, out io.Writer) error {
 	if len(args) != 2 {
 		return errors.New("a worker is told what to do and where")
 	}
 	cpu, err := strconv.Atoi(args[1])
-	if err != nil || args[0] != spins && args[0] != sleeps {
+	if err != nil || args[0] != spins && args[0] != sleeps && args[0] != spinsAndNaps {
 		return fmt.Errorf("%q is no work", args)
 	}
+	// None of what a language does beside may happen between a process's beginning
+	// and its end.
 	debug.SetGCPercent(-1)
-	runtime.GC()           // one that is under way would wait for this thread
-	runtime.LockOSThread() // and never unlocked
-	if err := settle(cpu); err != nil {
+	runtime.GC()
+	runtime.LockOSThread() // and never unlocked: processes end with the thread that started them
+	g, err := found(args[0], cpu)
+	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(out, ready); err != nil {
+	defer g.end()
+	if _, err := fmt.Fprintln(out, ready, strings.Trim(fmt.Sprint(g.pids), "[]")); err != nil {
 		return err
 	}
 	line, err := bufio.NewReader(in).ReadString('\n')
 	if err != nil {
 		return err
 	}
-	var begin, lasts int64
-	if _, err := fmt.Sscan(line, &begin, &lasts); err != nil {
+	if _, err := fmt.Sscan(line, &g.desk.begin, &g.desk.lasts); err != nil {
 		return fmt.Errorf("when to work: %w", err)
 	}
-	var d done
-	if args[0] == spins {
-		d = spin(begin, lasts)
-	} else if d, err = sleep(begin, lasts); err != nil {
+	d, err := g.work(args[0])
+	if err != nil {
 		return err
 	}
 	return json.NewEncoder(out).Encode(d)
 }
 
-// ready is what a worker says when it waits for its time.
+// ready is what a worker says before the numbers of its processes.
 const ready = "ready"
 
-// settle keeps this thread on a CPU, in the class of normal programs, of which alone
-// time slices are, and has it woken without delay.
-func settle(cpu int) error {
+// processes are a guest's.
+type processes struct {
+	pids  []int // the first is the one that works
+	desk  *desk
+	field *[table]uint32
+	gate  *os.File // they begin when it is written to
+	wait  *os.File
+}
+
+// found starts a guest's processes, which wait at the gate.
+func found(kind string, cpu int) (g *processes, err error) {
+	g = &processes{field: newField()}
+	defer func() {
+		if err != nil {
+			g.end()
+		}
+	}()
+	memory, err := unix.Mmap(-1, 0, int(unsafe.Sizeof(desk{})), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return g, fmt.Errorf("share memory with processes: %w", err)
+	}
+	g.desk = (*desk)(unsafe.Pointer(&memory[0]))
+	if g.wait, g.gate, err = os.Pipe(); err != nil {
+		return g, err
+	}
+	// Time slices are of the class of normal programs alone; who sleeps is to be woken
+	// without delay. Processes have it from this thread.
+	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr}, 0); err != nil {
+		return g, fmt.Errorf("work as a normal program: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
+		return g, err
+	}
+	if kind == spinsAndNaps {
+		if err := g.add(napping); err != nil {
+			return g, err
+		}
+	}
 	var one unix.CPUSet
 	one.Set(cpu)
 	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		return fmt.Errorf("work on CPU %d: %w", cpu, err)
+		return g, fmt.Errorf("work on CPU %d: %w", cpu, err)
 	}
-	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr}, 0); err != nil {
-		return fmt.Errorf("work as a normal program: %w", err)
+	if kind == sleeps {
+		err = g.add(sleeping)
+	} else {
+		err = g.add(spinning)
 	}
-	return unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	slices.Reverse(g.pids)
+	return g, err
 }
 
-// What follows is between a worker's begin and its end. None of it may be split: a
-// function that may is where the language's own scheduler interrupts, has another
-// thread choose what is next, and lets this one sleep meanwhile.
-
-// walk does some steps, each of which depends on the one before.
-//
-//go:nosplit
-func walk(t *[table]uint32, at uint32, n int) uint32 {
-	for range n {
-		at = (t[at&(table-1)] ^ at) * 0x9e3779b1
-		at ^= at >> 15
+// add starts one.
+func (g *processes) add(what int) error {
+	pid, e := fork(g.desk, g.field, g.wait.Fd(), what)
+	if e != 0 {
+		return fmt.Errorf("start a process: %w", e)
 	}
-	return at
+	g.pids = append(g.pids, pid)
+	return nil
 }
 
-// field is what walk walks about in.
-func field() *[table]uint32 {
-	t := new([table]uint32)
-	for i := range t {
-		t[i] = uint32(i) * 0x85ebca6b
+// work opens the gate, waits until all have come to their end and reads what the first
+// has done.
+func (g *processes) work(kind string) (d done, err error) {
+	if _, err := g.gate.Write(make([]byte, len(g.pids))); err != nil {
+		return d, err
 	}
-	return t
-}
-
-// kept keeps work from being left out by the compiler.
-var kept uint32
-
-// spin works all the time. What it did before begin does not count.
-func spin(begin, lasts int64) done {
-	n, used := spinning(field(), begin, begin+lasts)
-	return done{Work: float64(n), CPU: float64(used) / 1e9}
-}
-
-//go:nosplit
-func spinning(t *[table]uint32, begin, end int64) (n int, used int64) {
-	until(begin - int64(warm))
-	for now() < begin {
-		kept = walk(t, kept, steps)
+	for len(g.pids) > 0 {
+		var status unix.WaitStatus
+		if _, err := unix.Wait4(g.pids[0], &status, 0, nil); errors.Is(err, unix.EINTR) {
+			continue
+		} else if err != nil || status != 0 {
+			return d, fmt.Errorf("process %d ended with %d: %w", g.pids[0], status, err)
+		}
+		g.pids = g.pids[1:]
 	}
-	used = clock(unix.CLOCK_THREAD_CPUTIME_ID)
-	for now() < end {
-		kept = walk(t, kept, steps)
-		n += steps
+	d = done{Work: float64(g.desk.work), CPU: float64(g.desk.used) / 1e9}
+	if kind != sleeps {
+		return d, nil
 	}
-	return n, clock(unix.CLOCK_THREAD_CPUTIME_ID) - used
-}
-
-// sleep wakes up again and again, at times that have nothing to do with the
-// kernel's ticks, and works a little. It says how late it was.
-func sleep(begin, lasts int64) (d done, err error) {
-	late := make([]float64, 2*lasts/int64(nap)+2)
-	n, used := sleeping(field(), late, begin, begin+lasts)
-	late = late[:n]
+	late := g.desk.late[:g.desk.wakes]
 	mean, err := stats.Mean(late, 0.95)
 	if err != nil {
-		return d, fmt.Errorf("it woke up %d times: %w", n, err)
+		return d, fmt.Errorf("it woke up %d times: %w", len(late), err)
 	}
 	slices.Sort(late)
-	last := late[int(math.Ceil(0.99*float64(n)))-1]
-	return done{Work: float64(n * burst), CPU: float64(used) / 1e9, WakeMean: mean.Value, WakeLast: last}, nil
+	d.WakeMean, d.WakeLast = mean.Value, late[int(math.Ceil(0.99*float64(len(late))))-1]
+	return d, nil
 }
 
-//go:nosplit
-func sleeping(t *[table]uint32, late []float64, begin, end int64) (n int, used int64) {
-	source := uint32(begin) | 1
-	used = clock(unix.CLOCK_THREAD_CPUTIME_ID)
-	for at := begin; at < end && n < len(late); n++ {
-		until(at)
-		late[n] = max(1e-9, float64(now()-at)/1e9)
-		kept = walk(t, kept, burst)
-		source ^= source << 13
-		source ^= source >> 17
-		source ^= source << 5
-		at = max(at, now()) + int64(nap)/2 + int64(source)%int64(nap)
-	}
-	return n, clock(unix.CLOCK_THREAD_CPUTIME_ID) - used
-}
-
-//go:nosplit
-func now() int64 { return clock(unix.CLOCK_MONOTONIC) }
-
-//go:nosplit
-func clock(which uintptr) int64 {
-	var t unix.Timespec
-	_, _, _ = syscall.RawSyscall(unix.SYS_CLOCK_GETTIME, which, uintptr(unsafe.Pointer(&t)), 0)
-	return t.Sec*1e9 + t.Nsec
-}
-
-// until sleeps until the monotonic clock shows at.
-//
-//go:nosplit
-func until(at int64) {
-	t := unix.Timespec{Sec: at / 1e9, Nsec: at % 1e9}
-	for {
-		_, _, e := syscall.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, uintptr(unsafe.Pointer(&t)), 0, 0, 0)
-		if e != unix.EINTR {
-			return
-		}
+// end ends processes that are there still.
+func (g *processes) end() {
+	for _, pid := range g.pids {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		_, _ = unix.Wait4(pid, nil, 0, nil)
 	}
 }
 
-// read reads what workers have said of themselves.
+// read reads what two workers have said.
 func read(text string) (all []done, err error) {
 	lines := json.NewDecoder(strings.NewReader(text))
 	for lines.More() {
@@ -218,7 +183,7 @@ func read(text string) (all []done, err error) {
 		}
 		all = append(all, d)
 	}
-	if len(all) != 2 || !(all[0].CPU > 0) || !(all[1].CPU > 0) {
+	if len(all) != 2 || !(all[0].CPU > 0) && !(all[1].CPU > 0) {
 		return nil, fmt.Errorf("the two workers said %q", text)
 	}
 	return all, nil
