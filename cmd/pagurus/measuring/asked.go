@@ -57,10 +57,16 @@ func (o *asked) measure(ctx context.Context, cmd *cobra.Command, e *bench.Experi
 	file := filepath.Join(o.report, bench.RecordName)
 	e.Spec.Targets, e.Spec.Runs, e.Spec.Seed, e.Spec.Confidence, e.Spec.Trim = o.targets, o.runs, o.seed, o.confidence, o.trim
 	e.Record = bench.Record{Begun: time.Now().UTC(), Machine: bench.Here(), Guests: o.guests, Notes: o.notes}
-	before := used()
-	e.Keep = func() error {
-		e.Record.Harness = used() - before
+	before, kept := used(), time.Time{}
+	write := func() error {
+		e.Record.Harness, kept = used()-before, time.Now()
 		return e.Record.Write(file)
+	}
+	e.Keep = func() error {
+		if !e.Record.Complete && time.Since(kept) < keepEvery {
+			return nil
+		}
+		return write()
 	}
 	all := e.Spec.Programs
 	turns := o.runs * len(o.targets) * len(all)
@@ -71,8 +77,15 @@ func (o *asked) measure(ctx context.Context, cmd *cobra.Command, e *bench.Experi
 	if len(e.Record.Runs) == 0 {
 		return err
 	}
-	return errors.Join(err, o.finish(cmd, &e.Record))
+	if o.sum != nil {
+		e.Record.Notes = append(e.Record.Notes, o.sum(&e.Record)...)
+	}
+	return errors.Join(err, write(), o.finish(cmd, &e.Record))
 }
+
+// keepEvery is between two writes of the record while runs are shorter: of thousands
+// of them it is large.
+const keepEvery = 5 * time.Second
 
 // outcome says what a run gave.
 func outcome(r bench.Run, all []bench.Program) string {
@@ -92,13 +105,8 @@ func outcome(r bench.Run, all []bench.Program) string {
 
 // finish prints what came of it and keeps that beside the record.
 func (o *asked) finish(cmd *cobra.Command, r *bench.Record) error {
-	var err error
-	if o.sum != nil {
-		r.Notes = append(r.Notes, o.sum(r)...)
-		err = r.Write(filepath.Join(o.report, bench.RecordName))
-	}
 	what := r.Summarise()
-	return errors.Join(err, o.print(cmd, what), o.keep(r, what))
+	return errors.Join(o.print(cmd, what), o.keep(r, what))
 }
 
 // used is the processor time that this process has used.
