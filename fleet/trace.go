@@ -79,7 +79,7 @@ type Reason string
 const (
 	GuestPaused Reason = "guest-paused" // Took: a move had the guest stand still
 	TCPTimeout  Reason = "tcp-timeout"  // Count: TCP in the guest waited in vain for an answer and sent again
-	TCPProbe    Reason = "tcp-probe"    // Count: TCP sent its last segment again, to find out what is lost
+	TCPProbe    Reason = "tcp-probe"    // Count: the same of a last segment, which Linux takes for a probe of what is lost
 	TCPResent   Reason = "tcp-resent"   // Count: segments that TCP sent again, for whatever reason
 	VCPUStolen  Reason = "vcpu-stolen"  // Took: the host gave the guest's CPUs to others
 	CPUShared   Reason = "cpu-shared"   // Took: the guest gave the CPU to another program

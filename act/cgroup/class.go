@@ -26,6 +26,12 @@ var services = map[fleet.Class]service{
 	fleet.Bronze: {0.5, 21 * time.Millisecond},
 }
 
+// Due is what a class has of a CPU's weight, for each of a guest's CPUs, and the
+// slice of its threads; 0: the kernel's own.
+func Due(class fleet.Class) (share float64, slice time.Duration) {
+	return services[class].share, services[class].slice
+}
+
 // Class gives a guest with so many CPUs the weight of its class, and those of
 // its threads that which picks by their names the time slices; nil: all. It is
 // for guests that have been placed; what those threads start later has the same.

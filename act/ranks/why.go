@@ -61,9 +61,11 @@ func (s seen) causes() []fleet.Cause {
 	}
 	if s.over > 0 {
 		counted(fleet.TCPTimeout, s.timeouts)
+		// With one segment under way, as of small messages, Linux sends a loss probe
+		// when the retransmission time-out has passed, and counts only that.
+		counted(fleet.TCPProbe, s.probes)
 		took(fleet.VCPUStolen, s.stolen, stolenShare)
 		took(fleet.CPUShared, s.delay, sharedShare)
-		counted(fleet.TCPProbe, s.probes)
 		counted(fleet.TCPResent, s.resent)
 	}
 	if s.overRan > 0 && !s.inside {

@@ -16,6 +16,7 @@ import (
 	"pagurus/act/daemon"
 	"pagurus/act/owner"
 	"pagurus/cmd/pagurus/labnet"
+	"pagurus/cmd/pagurus/linking"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
@@ -57,7 +58,7 @@ real controller runs beside them.`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(labUpCommand(std), labDownCommand(std), labStatusCommand(std), labExecCommand(std),
+	cmd.AddCommand(labUpCommand(std), labDownCommand(std), labStatusCommand(std), labExecCommand(std), linking.Command(std.out, labPorts),
 		labPartCommand(std, "kill", "Kill the agent of a host, or the controller", lab.kill),
 		labPartCommand(std, "restart", "Kill the agent of a host, or the controller, and start it again", lab.restart))
 	return cmd
@@ -260,6 +261,22 @@ const labNamespace = "pagurus-lab-"
 
 func (l lab) namespace(n int) daemon.Namespace {
 	return daemon.Namespace(labNamespace + string(hostName(n)))
+}
+
+// labPorts are the links of hosts that are named, or of all.
+func labPorts(names []string) (all []string, err error) {
+	l, err := readLab()
+	for n := 1; n <= l.Hosts && err == nil && len(names) == 0; n++ {
+		all = append(all, labnet.Port(n))
+	}
+	for _, name := range names {
+		n := 0
+		if err == nil {
+			n, err = l.number(name)
+		}
+		all = append(all, labnet.Port(n))
+	}
+	return all, err
 }
 
 // number finds the host of a name.

@@ -55,6 +55,8 @@ type Setting struct {
 	Accelerator string `json:"accelerator,omitempty"`
 	CPU         string `json:"cpu,omitempty"` // that its programs see, where it is not the machine's
 	Tune        string `json:"tune,omitempty"`
+	Link        string `json:"link,omitempty"`   // what is wrong with the network, for people
+	Beside      string `json:"beside,omitempty"` // the target it is held against; empty: the first of its sort
 }
 
 // Emulated reports whether the target's processors are software.

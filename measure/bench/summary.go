@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"pagurus/measure/stats"
@@ -10,12 +11,14 @@ import (
 // mostHarness is what the measuring itself may take of the runs' time.
 const mostHarness = 0.005
 
-// cut is the share that a trimmed mean drops at both ends.
+// cut is the share that a trimmed mean drops at both ends, unless the spec says
+// otherwise.
 const cut = 0.1
 
 // Summary is what a record says, figure by figure.
 type Summary struct {
-	Rows []Row `json:"rows"`
+	Rows []Row   `json:"rows"`
+	Trim float64 `json:"trim,omitempty"` // left out at both ends of means and ratios
 	// Notes say what holds for all of it.
 	Notes []string `json:"notes,omitempty"`
 }
@@ -30,7 +33,9 @@ type Row struct {
 	Median  *stats.Interval `json:"median,omitempty"`  // bootstrap
 	Trimmed *stats.Interval `json:"trimmed,omitempty"` // 10 % at both ends
 	Doubts  []string        `json:"doubts,omitempty"`
-	// Of targets other than the first:
+	// Owed says how far it is off what is due, where something is.
+	Owed string `json:"owed,omitempty"`
+	// Of targets other than the first, where nothing is due:
 	Ratio    *stats.Interval `json:"ratio,omitempty"`  // to the first target's, in pairs of one round
 	Chance   *float64        `json:"chance,omitempty"` // of pairs so one-sided by mere chance (Wilcoxon)
 	Sentence string          `json:"sentence,omitempty"`
@@ -39,7 +44,7 @@ type Row struct {
 // Summarise says what a record says. Emulated processors are not held against
 // real ones: that would be quoted as the cost of virtualization, and is not.
 func (r *Record) Summarise() Summary {
-	var s Summary
+	s := Summary{Trim: r.Spec.Trim}
 	if !r.Complete {
 		s.Notes = append(s.Notes, "it was cut off: what is here was measured before")
 	}
@@ -53,6 +58,9 @@ func (r *Record) Summarise() Summary {
 		if r.Guests[t].Emulated() {
 			s.Notes = append(s.Notes, fmt.Sprintf("%s is emulated in software, since KVM does not work here: its figures say nothing of what virtualization costs, and are held only against those of other emulated targets", t))
 		}
+	}
+	if s.Trim > 0 {
+		s.Notes = append(s.Notes, fmt.Sprintf("trimmed means and ratios leave out %g %% of the runs at both ends", 100*s.Trim))
 	}
 	for _, p := range r.Spec.Programs {
 		for _, f := range p.Figures {
@@ -68,9 +76,12 @@ func (r *Record) Summarise() Summary {
 	return s
 }
 
-// beside is the target that target i is held against: the first of its sort;
-// empty for that itself.
+// beside is the target that target i is held against: the one that its setting
+// names, or the first of its sort; empty for that itself.
 func (r *Record) beside(i int) string {
+	if named := r.Guests[r.Spec.Targets[i]].Beside; slices.Contains(r.Spec.Targets, named) {
+		return named
+	}
 	for _, t := range r.Spec.Targets[:i] {
 		if r.Guests[t].Emulated() == r.Guests[r.Spec.Targets[i]].Emulated() {
 			return t
@@ -89,19 +100,29 @@ func (r *Record) row(program string, f Figure, target, base string) Row {
 	}
 	row.Mean = known(stats.Mean(values, confidence))
 	row.Median = known(stats.Resampled(values, confidence, r.Spec.Seed))
-	row.Trimmed = known(stats.Trimmed(values, cut, confidence))
+	row.Trimmed = known(stats.Trimmed(values, orCut(r.Spec.Trim), confidence))
 	row.Doubts = stats.Doubts(values)
-	if base == "" {
+	if f.Due > 0 && row.Trimmed != nil {
+		row.Owed = stats.Owed(*row.Trimmed, f.Due, f.Within, f.Unit)
+	}
+	if base == "" || f.Due > 0 {
 		return row
 	}
 	ours, theirs := r.pairs(program, f.Name, target, base)
-	if row.Ratio = known(stats.Ratio(ours, theirs, confidence)); row.Ratio != nil {
+	if row.Ratio = known(stats.TrimmedRatio(ours, theirs, r.Spec.Trim, confidence)); row.Ratio != nil {
 		row.Sentence = stats.Sentence(target, base, *row.Ratio, f.Sense)
 		if p, err := stats.Wilcoxon(ours, theirs); err == nil {
 			row.Chance = &p
 		}
 	}
 	return row
+}
+
+func orCut(trim float64) float64 {
+	if trim > 0 {
+		return trim
+	}
+	return cut
 }
 
 func known(v stats.Interval, err error) *stats.Interval {

@@ -206,9 +206,9 @@ func reason(c fleet.Cause) string {
 	case fleet.GuestPaused:
 		return "guest stood still for a move for " + Took(c.Took)
 	case fleet.TCPTimeout:
-		return Count(c.Count, "TCP time-out")
+		return Count(c.Count, "TCP retransmission time-out")
 	case fleet.TCPProbe:
-		return Count(c.Count, "TCP loss probe")
+		return Count(c.Count, "TCP retransmission time-out") + " of a last segment (loss probe)"
 	case fleet.TCPResent:
 		return Count(c.Count, "TCP segment") + " sent again"
 	case fleet.VCPUStolen:

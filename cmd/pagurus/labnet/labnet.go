@@ -64,9 +64,13 @@ func addressed(name string, addr netip.Addr) error {
 	return netlink.LinkSetUp(link)
 }
 
+// Port is the name of the machine's end of host n's link: what comes in by it is what
+// the host sends.
+func Port(n int) string { return portPrefix + strconv.Itoa(n) }
+
 // EnsureUplink joins host n's namespace to the bridge.
 func EnsureUplink(n int, namespace daemon.Namespace) error {
-	port := portPrefix + strconv.Itoa(n)
+	port := Port(n)
 	err := func() error {
 		if _, err := netlink.LinkByName(port); errors.As(err, new(netlink.LinkNotFoundError)) {
 			if err := addPair(port, namespace); err != nil {

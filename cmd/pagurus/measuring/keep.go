@@ -15,7 +15,7 @@ import (
 
 // keep writes what a record says beside it: a page for people, every sample as
 // CSV, and the figures as JSON.
-func (o *overhead) keep(r *bench.Record, what bench.Summary) error {
+func (o *asked) keep(r *bench.Record, what bench.Summary) error {
 	samples, err := samplesCSV(r)
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func (o *overhead) keep(r *bench.Record, what bench.Summary) error {
 }
 
 // page has the record drawn by the program that can.
-func (o *overhead) page() ([]byte, error) {
+func (o *asked) page() ([]byte, error) {
 	program, err := o.Beside("pagurus-page")
 	if err != nil {
 		return nil, err

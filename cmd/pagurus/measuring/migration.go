@@ -20,7 +20,7 @@ import (
 )
 
 func migrationCommand(std Streams) *cobra.Command {
-	o := overhead{Streams: std, runs: 20, confidence: 0.97, seed: 1, memory: "256M", image: hpcImage}
+	o := overhead{asked: usual(std), memory: "256M", image: hpcImage}
 	cmd := &cobra.Command{
 		Use:   "migration",
 		Short: "Measure what moves cost a job",
@@ -38,11 +38,8 @@ how long its ranks saw nothing, and how much is sent.`,
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.targets, "targets", []string{place.Contained}, "kinds of guests to move: container, vm, vm-tuned")
-	f.IntVar(&o.runs, "runs", o.runs, "moves of each")
+	o.flags(cmd, "moves of each")
 	f.StringVar(&o.memory, "mem", o.memory, "memory of each guest")
-	f.Float64Var(&o.confidence, "confidence", o.confidence, "of all intervals")
-	f.Uint64Var(&o.seed, "seed", o.seed, "of the order in which targets take turns")
-	f.StringVar(&o.report, "report", "", "folder for the record and the report (default: one in "+defaultFolder+"/)")
 	return cmd
 }
 
@@ -73,6 +70,7 @@ func (o *overhead) migrations(ctx context.Context, cmd *cobra.Command) (err erro
 	}
 	m := &mover{Pagurus: o.where, memory: o.memory, image: o.image, jobs: map[string]string{}}
 	defer func() { err = errors.Join(err, m.end()) }()
+	o.guests = o.settings()
 	return o.measure(ctx, cmd, &bench.Experiment{Place: m, Spec: bench.Spec{Name: "migration", Ranks: place.Ranks, Programs: []bench.Program{moves()}}})
 }
 

@@ -10,10 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
 	"pagurus/measure/bench"
@@ -60,15 +58,10 @@ const hpcImage = "hpc"
 
 // overhead is what is asked for.
 type overhead struct {
-	Streams
-	targets            []string
+	asked
 	suite, npb, figure string
 	more               bool
-	runs               int
-	memory, report     string
-	image              string
-	confidence         float64
-	seed               uint64
+	memory, image      string
 	where              drive.Pagurus
 	here               string // the user's folder
 	hosts              map[fleet.HostID]fleet.Host
@@ -76,7 +69,7 @@ type overhead struct {
 }
 
 func overheadCommand(std Streams) *cobra.Command {
-	o := overhead{Streams: std, runs: 20, confidence: 0.97, seed: 1, memory: "768M", image: hpcImage}
+	o := overhead{asked: usual(std), memory: "768M", image: hpcImage}
 	cmd := &cobra.Command{
 		Use:   "overhead",
 		Short: "Measure what real programs lose in guests",
@@ -105,15 +98,12 @@ again. Ctrl-C ends it and keeps what was measured.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&o.targets, "targets", []string{place.Native, place.Contained}, "where to run: "+strings.Join(targetNames(), ", ")+"; the first is what others are held against")
 	f.StringVar(&o.suite, "suite", "hpl,stream,netpipe", "what to run; `pagurus bench ls` lists it")
-	f.IntVar(&o.runs, "runs", o.runs, "runs of each program on each target")
+	o.flags(cmd, "runs of each program on each target")
 	f.StringVar(&o.npb, "npb", "", "folder of the NAS Parallel Benchmarks as you have built them")
 	f.StringVar(&o.figure, "figure", "", "regular expression whose first group is the figure of app; none: its time")
 	f.BoolVar(&o.more, "more-is-better", false, "the figure of app is a rate, not a time")
 	f.StringVar(&o.memory, "mem", o.memory, "memory of each guest")
 	f.StringVar(&o.image, "image", o.image, "image to run; suites other than app need "+hpcImage)
-	f.Float64Var(&o.confidence, "confidence", o.confidence, "of all intervals")
-	f.Uint64Var(&o.seed, "seed", o.seed, "of the order in which targets take turns")
-	f.StringVar(&o.report, "report", "", "folder for the record and the report (default: one in "+defaultFolder+"/)")
 	return cmd
 }
 
@@ -138,6 +128,7 @@ func (o *overhead) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if o.lab {
 		lab.On = []string{"host1", "host2"}
 	}
+	o.guests = o.settings()
 	return o.measure(ctx, cmd, &bench.Experiment{Place: lab, Spec: bench.Spec{Name: "overhead", Programs: all, Ranks: place.Ranks}})
 }
 
@@ -196,13 +187,7 @@ func (o *overhead) check() error {
 	if _, err := regexp.Compile(o.figure); err != nil {
 		return fmt.Errorf("--figure: %w", err)
 	}
-	if o.report == "" {
-		o.report = filepath.Join(defaultFolder, time.Now().Format("20060102-150405"))
-	}
-	if _, err := os.Stat(filepath.Join(o.report, bench.RecordName)); err == nil {
-		return fmt.Errorf("%s has a record already: name another folder with --report", o.report)
-	}
-	return bench.Spec{Targets: o.targets, Programs: make([]bench.Program, 1), Runs: o.runs, Confidence: o.confidence}.Check()
+	return o.asked.check()
 }
 
 // words are those of --suite; a command may have commas in it, so that it is the
@@ -333,59 +318,6 @@ func (o *overhead) app(command string) (bench.Program, error) {
 		figure = regexp.MustCompile(o.figure) // check has tried it
 	}
 	return programs.Command(o.here, command, figure, sense)
-}
-
-// measure runs an experiment whose place and programs are known.
-func (o *overhead) measure(ctx context.Context, cmd *cobra.Command, e *bench.Experiment) error {
-	file := filepath.Join(o.report, bench.RecordName)
-	e.Spec.Targets, e.Spec.Runs, e.Spec.Seed, e.Spec.Confidence = o.targets, o.runs, o.seed, o.confidence
-	e.Record = bench.Record{Begun: time.Now().UTC(), Machine: bench.Here(), Guests: o.settings()}
-	before := used()
-	e.Keep = func() error {
-		e.Record.Harness = used() - before
-		return e.Record.Write(file)
-	}
-	all := e.Spec.Programs
-	turns := o.runs * len(o.targets) * len(all)
-	e.Say = func(r bench.Run) {
-		o.say("%d of %d: %s on %s, run %d: %s", len(e.Record.Runs), turns, r.Program, r.Target, r.Round+1, outcome(r, all))
-	}
-	err := e.Run(ctx)
-	if len(e.Record.Runs) == 0 {
-		return err
-	}
-	return errors.Join(err, o.finish(cmd, &e.Record))
-}
-
-// outcome says what a run gave.
-func outcome(r bench.Run, all []bench.Program) string {
-	if r.Failure != "" {
-		return r.Failure
-	}
-	var said []string
-	for _, p := range all {
-		for _, f := range p.Figures {
-			if v, ok := r.Figures[f.Name]; ok && p.Name == r.Program {
-				said = append(said, f.Says+" "+amount(v, f.Unit))
-			}
-		}
-	}
-	return strings.Join(said, ", ")
-}
-
-// finish prints what came of it and keeps that beside the record.
-func (o *overhead) finish(cmd *cobra.Command, r *bench.Record) error {
-	what := r.Summarise()
-	return errors.Join(o.print(cmd, what), o.keep(r, what))
-}
-
-// used is the processor time that this process has used.
-func used() time.Duration {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // settings say how each target's guests are made.

@@ -24,7 +24,11 @@ func (s Streams) print(cmd *cobra.Command, what bench.Summary) error {
 
 // text is what a record says, for a terminal.
 func text(what bench.Summary) string {
-	table := view.Table{Columns: []string{"PROGRAM", "FIGURE", "TARGET", "RUNS", "MEDIAN", "MEAN", "INTERVAL", "RATIO"}, Empty: "Nothing was measured."}
+	mean := "MEAN"
+	if what.Trim > 0 {
+		mean = "TRIMMED MEAN"
+	}
+	table := view.Table{Columns: []string{"PROGRAM", "FIGURE", "TARGET", "RUNS", "MEDIAN", mean, "INTERVAL", "RATIO"}, Empty: "Nothing was measured."}
 	said := ""
 	for _, r := range what.Rows {
 		f := r.Figure
@@ -32,8 +36,12 @@ func text(what bench.Summary) string {
 		if r.Median != nil {
 			row[4] = amount(r.Median.Value, f.Unit)
 		}
-		if r.Mean != nil {
-			row[5], row[6] = amount(r.Mean.Value, f.Unit), amount(r.Mean.Low, f.Unit)+" to "+amount(r.Mean.High, f.Unit)
+		m := r.Mean
+		if what.Trim > 0 {
+			m = r.Trimmed
+		}
+		if m != nil {
+			row[5], row[6] = amount(m.Value, f.Unit), amount(m.Low, f.Unit)+" to "+amount(m.High, f.Unit)
 		}
 		if r.Ratio != nil {
 			row[7] = fmt.Sprintf("%.3f (%.3f to %.3f)", r.Ratio.Value, r.Ratio.Low, r.Ratio.High)
@@ -41,6 +49,9 @@ func text(what bench.Summary) string {
 		table.Rows = append(table.Rows, row)
 		if r.Sentence != "" {
 			said += fmt.Sprintf("%s, %s: %s%s\n", r.Target, f.Says, r.Sentence, chance(r))
+		}
+		if r.Owed != "" {
+			said += fmt.Sprintf("%s, %s: %s\n", r.Target, f.Says, r.Owed)
 		}
 		for _, d := range r.Doubts {
 			table.Notes = append(table.Notes, fmt.Sprintf("%s on %s: %s", f.Says, r.Target, d))

@@ -39,6 +39,7 @@ type Lab struct {
 	On     []string            // hosts to start on; empty: any
 	Export string              // folder that guests see at the same path: Dir or above it; empty: Dir
 	Kinds  map[string][]string // what `pagurus run` is told beside, by target; Native needs none
+	Counts bool                // what TCP of the two guests did is in the text of runs in their networks: see Counted
 }
 
 func (l *Lab) exported() string {
@@ -69,7 +70,7 @@ func (l *Lab) Open(ctx context.Context, p bench.Program, targets []string) (benc
 	}
 	r := &round{lab: l, program: p}
 	for _, t := range targets {
-		if t == Native && r.job == "" {
+		if (t == Native || l.Counts && t == Contained) && r.job == "" {
 			if err := r.wait(ctx); err != nil {
 				return nil, errors.Join(err, r.Close())
 			}
@@ -91,13 +92,19 @@ func (r *round) Run(ctx context.Context, target string) (string, error) {
 	if err := r.clear(); err != nil {
 		return "", err
 	}
-	var err error
+	before, err := r.counts()
+	if err != nil {
+		return "", err
+	}
+	did := ""
 	switch {
 	case target == Native:
-		err = r.lab.natively(ctx, r.job, r.program)
+		err = r.natively(ctx)
+		did, err = r.did(before, err)
 	case target == Contained && r.job != "" && !r.ran:
 		r.ran = true
 		err = r.begin(ctx)
+		did, err = r.did(before, err)
 	default:
 		err = r.inGuests(ctx, target)
 	}
@@ -109,7 +116,31 @@ func (r *round) Run(ctx context.Context, target string) (string, error) {
 	if err == nil {
 		err = readErr
 	}
-	return string(text), err
+	return string(text) + did, err
+}
+
+// natively runs the program beside the containers that wait.
+func (r *round) natively(ctx context.Context) error {
+	ctx, stop := context.WithTimeoutCause(ctx, runLimit, fmt.Errorf("it has not come to its end in %s", runLimit))
+	defer stop()
+	return r.lab.natively(ctx, r.job, r.program)
+}
+
+// counts are those of the job that waits, if anybody wants them.
+func (r *round) counts() (map[string]uint64, error) {
+	if !r.lab.Counts || r.job == "" {
+		return nil, nil
+	}
+	return counts(r.job)
+}
+
+// did is what TCP did since before, after a run that ended with err.
+func (r *round) did(before map[string]uint64, err error) (string, error) {
+	if err != nil || before == nil {
+		return "", err
+	}
+	after, err := counts(r.job)
+	return since(before, after), err
 }
 
 // clear removes what an earlier run has written.
@@ -129,8 +160,9 @@ func (r *round) clear() error {
 	return nil
 }
 
-// rankVariables are where MPI libraries tell a program its rank.
-const rankVariables = "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}"
+// RankVariables are where MPI libraries tell a program its rank, as a
+// shell reads them.
+const RankVariables = "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}"
 
 // run is how `pagurus run` is told of a job on a target.
 func (l *Lab) run(target string, flags ...string) []string {
@@ -146,7 +178,7 @@ func (l *Lab) run(target string, flags ...string) []string {
 func (r *round) inGuests(ctx context.Context, target string) error {
 	ctx, stop := context.WithTimeout(ctx, runLimit)
 	defer stop()
-	_, err := r.lab.Type(ctx, append(r.lab.run(target), "--", "sh", "-c", r.program.Command+" >output."+rankVariables+" 2>&1")...)
+	_, err := r.lab.Type(ctx, append(r.lab.run(target), "--", "sh", "-c", r.program.Command+" >output."+RankVariables+" 2>&1")...)
 	if err == nil {
 		return nil
 	}
@@ -165,7 +197,7 @@ func outputOf(rank int) string { return fmt.Sprintf("output.%d", rank) }
 // waiter is what each rank of containers that wait runs: it is told, runs the
 // program, says so, and stays, so that the job's networks do.
 func waiter(p bench.Program) string {
-	return `r=` + rankVariables + `; read word <go.$r; ` + p.Command + ` >output.$r 2>&1; echo $? >done.$r; read word <over.$r`
+	return `r=` + RankVariables + `; read word <go.$r; ` + p.Command + ` >output.$r 2>&1; echo $? >done.$r; read word <over.$r`
 }
 
 // wait starts the containers.

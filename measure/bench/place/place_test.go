@@ -90,3 +90,26 @@ func TestWhatAProgramPrintedIsToldOfItsFailure(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatTCPDidIsCounted(t *testing.T) {
+	const netstat = "TcpExt: SyncookiesSent TCPTimeouts TCPLossProbes\nTcpExt: 1 7 9\nIpExt: InNoRoutes TCPTimeouts\nIpExt: 3 4\n"
+	for name, want := range map[string]uint64{"TCPTimeouts": 7, "TCPLossProbes": 9, "TCPNone": 0} {
+		if got := column(netstat, "TcpExt:", name); got != want {
+			t.Errorf("%s is %d", name, got)
+		}
+	}
+	if got := column("TcpExt: TCPTimeouts", "TcpExt:", "TCPTimeouts"); got != 0 {
+		t.Errorf("of half a table %d were read", got)
+	}
+	// What this machine's own kernel says is found.
+	for name, at := range counted {
+		text, err := os.ReadFile("/proc/net/" + at.file)
+		if err != nil || !strings.Contains(string(text), " "+at.column+" ") {
+			t.Errorf("the kernel does not tell %s: %v", name, err)
+		}
+	}
+	text := "  1  2.0  3.0\n" + since(map[string]uint64{Resent: 1, Timeouts: 2}, map[string]uint64{Resent: 5, Timeouts: 2, Probes: 1})
+	if got := Counted(text); len(got) != 3 || got[Resent] != 4 || got[Timeouts] != 0 || got[Probes] != 1 {
+		t.Errorf("%v of %q", got, text)
+	}
+}

@@ -1,0 +1,125 @@
+package badlink
+
+import (
+	"math"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/internal/testkit"
+)
+
+// arrive counts how many of so many datagrams from one host arrive at the other.
+func arrive(t *testing.T, from, to *testkit.Host, n int) (came int) {
+	t.Helper()
+	var in, out net.PacketConn
+	to.Must(func() (err error) {
+		in, err = net.ListenPacket("udp4", net.JoinHostPort(to.Addr.String(), "7"))
+		return
+	})
+	from.Must(func() (err error) { out, err = net.ListenPacket("udp4", ":0"); return })
+	defer in.Close()
+	defer out.Close()
+	b := make([]byte, 10)
+	for range n {
+		if _, err := out.WriteTo(b[:1], in.LocalAddr()); err != nil {
+			t.Fatal(err)
+		}
+		// What is not lost has arrived when the call returns, but for a moment.
+		if err := in.SetReadDeadline(time.Now().Add(2 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := in.ReadFrom(b); err == nil {
+			came++
+		}
+	}
+	if err := in.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, _, err := in.ReadFrom(b); err != nil {
+			return came
+		}
+		came++
+	}
+}
+
+func TestALinkLosesItsShare(t *testing.T) {
+	hosts := testkit.Hosts(t, 2)
+	lossy, other := hosts[0], hosts[1]
+	arrive(t, other, lossy, 1) // they know each other's addresses
+	const n = 1000
+	for range 2 { // twice is once
+		lossy.Must(func() error { return Set(testkit.UplinkName, Trouble{Loss: 0.25}) })
+	}
+	// 750 with a deviation of 14.
+	if came := arrive(t, other, lossy, n); came < 680 || came > 820 {
+		t.Errorf("%d of %d came over a link that loses a quarter", came, n)
+	}
+	if came := arrive(t, lossy, other, n); came != n {
+		t.Errorf("%d of %d came in the other direction", came, n)
+	}
+	for range 2 {
+		lossy.Must(func() error { return Set(testkit.UplinkName, Trouble{}) })
+	}
+	if came := arrive(t, other, lossy, n); came != n {
+		t.Errorf("%d of %d came over a link that loses nothing any more", came, n)
+	}
+	if left := lossy.Run("tc", "qdisc", "show", "dev", testkit.UplinkName); strings.Contains(left, "clsact") {
+		t.Errorf("left is %s", left)
+	}
+}
+
+// Where the kernel can have a link wait, it does; where it cannot, that is said and
+// nothing is changed.
+func TestALinkIsLate(t *testing.T) {
+	hosts := testkit.Hosts(t, 2)
+	var l net.Listener
+	hosts[1].Must(func() (err error) { l, err = net.Listen("tcp4", ":9"); return })
+	defer l.Close()
+	const late = 50 * time.Millisecond
+	err := hosts[0].Do(func() error { return Set(testkit.UplinkName, Trouble{Delay: late}) })
+	if err != nil && !strings.Contains(err.Error(), "CONFIG_NET_SCH_NETEM") {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	hosts[0].Must(func() error {
+		c, err := net.Dial("tcp4", net.JoinHostPort(hosts[1].Addr.String(), "9"))
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	})
+	if took := time.Since(begun); err == nil && took < late {
+		t.Errorf("there and back took %s", took)
+	}
+	hosts[0].Must(func() error { return Set(testkit.UplinkName, Trouble{}) })
+}
+
+func TestALinkThatIsNotThere(t *testing.T) {
+	if err := Set("nosuch", Trouble{}); err == nil || !strings.Contains(err.Error(), "link nosuch") {
+		t.Errorf("%v", err)
+	}
+	for _, bad := range []Trouble{{Loss: -0.1}, {Loss: 0.6}, {Loss: math.NaN()}, {Delay: -1}, {Delay: time.Hour}} {
+		if err := Set("lo", bad); err == nil {
+			t.Errorf("%+v was given", bad)
+		}
+	}
+}
+
+func TestShares(t *testing.T) {
+	for text, want := range map[string]float64{"1%": 0.01, "0.5 %": 0.005, "0.02": 0.02, "0%": 0, " 10%": 0.1} {
+		if got, err := ParseShare(text); err != nil || math.Abs(got-want) > 1e-12 {
+			t.Errorf("%q is %g: %v", text, got, err)
+		}
+	}
+	for _, bad := range []string{"", "%", "many", "1%%", "NaN"} {
+		if got, err := ParseShare(bad); err == nil {
+			t.Errorf("%q is %g", bad, got)
+		}
+	}
+	if got := (Trouble{Loss: 0.01, Delay: time.Millisecond}).String(); got != "1 % lost, 1ms late" {
+		t.Errorf("it says %q", got)
+	}
+}

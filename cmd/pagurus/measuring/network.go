@@ -1,0 +1,297 @@
+package measuring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/act/badlink"
+	"pagurus/fleet"
+	"pagurus/measure/bench"
+	"pagurus/measure/bench/place"
+	"pagurus/measure/bench/programs"
+	"pagurus/measure/drive"
+	"pagurus/measure/stats"
+	"pagurus/show/cli"
+	"pagurus/show/view"
+)
+
+// network is what is asked for.
+type network struct {
+	overhead
+	loss    string
+	trouble badlink.Trouble
+}
+
+func networkCommand(std Streams) *cobra.Command {
+	o := network{overhead: overhead{asked: usual(std), memory: "768M", image: hpcImage, suite: "netpipe"}, loss: "0%"}
+	cmd := &cobra.Command{
+		Use:   "network",
+		Short: "Measure latency and bandwidth between guests, also over links that lose or wait",
+		Long: `Network has two ranks in guests of different hosts send each other messages of 1 byte
+to 1 MiB (NetPIPE over MPI), on each target in turn, and draws latency and bandwidth
+over their size. Targets are those of 'bench overhead'; native are two processes in
+the networks of two containers of a lab.
+
+With --loss or --delay each target is measured a second time with the lab's links
+made so meanwhile, and beside it is said how often TCP of the two guests had to send
+again and to wait for its time-out. A loss is of what a host's kernel hands over at
+once: up to 64 KiB of a stream. Delays need a kernel with netem.
+
+It needs a cluster; without one it brings up a lab of two hosts and takes it down
+again. Ctrl-C ends it and keeps what was measured.`,
+		Example: `  sudo pagurus bench network
+  sudo pagurus bench network --loss 1% --runs 10 --report bench/lossy
+  pagurus bench network --targets container,vm`,
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			return ended(ctx, o.run(ctx, cmd))
+		},
+	}
+	o.flags(cmd, "runs on each target")
+	f := cmd.Flags()
+	f.StringSliceVar(&o.targets, "targets", []string{place.Native, place.Contained}, "where to run: "+strings.Join(targetNames(), ", ")+"; the first is what others are held against")
+	f.StringVar(&o.memory, "mem", o.memory, "memory of each guest")
+	f.StringVar(&o.loss, "loss", o.loss, "also with links that lose this share of what hosts send, of a lab only")
+	f.DurationVar(&o.trouble.Delay, "delay", 0, "also with links by which all arrives so much later, of a lab only")
+	return cmd
+}
+
+// mostLate is the longest delay with which a run comes to its end in time.
+const mostLate = 500 * time.Millisecond
+
+func (o *network) choose() (err error) {
+	if o.trouble.Loss, err = badlink.ParseShare(o.loss); err != nil {
+		return fmt.Errorf("--loss: %w", err)
+	}
+	if err := o.trouble.Check(); err != nil {
+		return err
+	}
+	if o.trouble.Delay > mostLate {
+		return fmt.Errorf("--delay may be at most %s: a run would take too long", mostLate)
+	}
+	return o.check()
+}
+
+// troubled reports whether links are made worse.
+func (o *network) troubled() bool { return o.trouble != badlink.Trouble{} }
+
+// suffix tells a target with worse links from that without.
+func (o *network) suffix() (s string) {
+	if o.trouble.Loss > 0 {
+		s += "-lossy"
+	}
+	if o.trouble.Delay > 0 {
+		s += "-late"
+	}
+	return s
+}
+
+func (o *network) run(ctx context.Context, cmd *cobra.Command) (err error) {
+	if err := o.choose(); err != nil {
+		return fmt.Errorf("%w: see `pagurus bench network --help`", err)
+	}
+	tidy, err := o.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tidy()) }()
+	if len(o.hosts) < 2 {
+		return errors.New("there are fewer than two hosts to send between")
+	}
+	l := &links{pagurus: o.where, suffix: o.suffix(), trouble: o.trouble}
+	if o.troubled() {
+		if !o.lab {
+			return errors.New("--loss and --delay are for a lab, whose links are on this machine: leave them out, or measure without a cluster")
+		}
+		if err := errors.Join(l.set(ctx, o.trouble), l.set(ctx, badlink.Trouble{})); err != nil {
+			return err
+		}
+	}
+	o.say("seeing to the image %s", o.image)
+	if _, err := o.where.Type(ctx, "image", "build", o.image); err != nil {
+		return err
+	}
+	lab := &place.Lab{Pagurus: o.where, Image: o.image, Memory: o.memory, Kinds: targets, Counts: o.lab}
+	if o.lab {
+		lab.On = []string{"host1", "host2"}
+	}
+	l.inside = lab
+	o.guests, o.sum = o.settings(), tcpNotes
+	if o.troubled() {
+		o.worsen()
+	}
+	return o.measure(ctx, cmd, &bench.Experiment{Place: l, Spec: bench.Spec{Name: "network", Ranks: place.Ranks, Programs: []bench.Program{o.program()}}})
+}
+
+// worsen adds to each target the same with worse links, which is held against it.
+func (o *network) worsen() {
+	for _, t := range slices.Clone(o.targets) {
+		s := o.guests[t]
+		s.Beside, s.Link = t, o.trouble.String()
+		o.targets = append(o.targets, t+o.suffix())
+		o.guests[t+o.suffix()] = s
+	}
+}
+
+// What a run is made of: NetPIPE tries each of some sizes some times, and each try
+// sends a number of messages there and back. They are fewer where links are worse.
+const (
+	tries     = 44 * 7
+	few       = 100
+	mostLater = time.Minute // what delays may add to a run
+)
+
+// program is NetPIPE, with what TCP did beside, and the time that all took: NetPIPE
+// gives the best of its tries of each size, in which losses hide.
+func (o *network) program() bench.Program {
+	size := programs.Normal
+	if machines(o.targets) && o.ability(fleet.VM).Accelerator == "tcg" {
+		o.say("KVM does not work here, so guests that are virtual machines are emulated: everything is measured with less to do")
+		size = programs.Emulated
+	}
+	if o.troubled() {
+		size.Messages = min(size.Messages, few)
+	}
+	if d := o.trouble.Delay; d > 0 {
+		size.Messages = max(1, min(size.Messages, int(mostLater/(2*tries*d))))
+	}
+	p := programs.NetPIPE(size)
+	p.Command = fmt.Sprintf("sh -c 'begun=$(date +%%s%%N); %s || exit; [ %s != 0 ] || echo %s $(($(date +%%s%%N)-begun)) >>%s'", p.Command, place.RankVariables, tookMark, p.Output)
+	p.Figures = append(p.Figures, bench.Figure{Name: "took_s", Says: "NetPIPE time in all", Unit: "s", Sense: stats.Slower})
+	p.Read = readNetwork
+	return p
+}
+
+// tookMark precedes the time that NetPIPE took, in nanoseconds.
+const tookMark = "took-ns"
+
+// readNetwork reads what NetPIPE wrote, and what TCP did meanwhile.
+func readNetwork(text string) (bench.Result, error) {
+	got, err := programs.ReadNetPIPE(text)
+	if err != nil {
+		return got, err
+	}
+	took, err := programs.Named(text, tookMark)
+	got.Figures["took_s"] = took / 1e9
+	for name, n := range place.Counted(text) {
+		got.Figures[name] = n
+	}
+	return got, err
+}
+
+// tcpNotes say of each target what TCP had to send again, and how often it waited for
+// its time-out.
+func tcpNotes(r *bench.Record) (notes []string) {
+	for _, t := range r.Spec.Targets {
+		runs, did := 0, map[string]float64{}
+		for _, run := range r.Runs {
+			if _, ok := run.Figures[place.Resent]; !ok || run.Target != t {
+				continue
+			}
+			runs++
+			for _, name := range []string{place.Resent, place.Timeouts, place.Probes} {
+				did[name] += run.Figures[name]
+			}
+		}
+		switch {
+		case runs == 0:
+		case did[place.Resent] == 0:
+			notes = append(notes, fmt.Sprintf("%s: TCP of the two guests sent nothing again in %s", t, view.Count(runs, "run")))
+		default:
+			notes = append(notes, fmt.Sprintf("%s: TCP of the two guests sent %.0f segments again in %s; it waited for %.0f retransmission time-outs, and %.0f of a last segment (loss probes)",
+				t, did[place.Resent], view.Count(runs, "run"), did[place.Timeouts], did[place.Probes]))
+		}
+	}
+	return notes
+}
+
+// links is a place whose links between hosts are made worse for some targets, as
+// long as they run and no longer: what starts jobs goes over the same ones.
+type links struct {
+	inside  bench.Place
+	pagurus drive.Pagurus
+	suffix  string // of such targets; empty: there are none
+	trouble badlink.Trouble
+}
+
+// set makes the links of the two hosts so.
+func (l *links) set(ctx context.Context, t badlink.Trouble) error {
+	_, err := l.pagurus.Type(ctx, "lab", "link", "host1", "host2", "--loss", fmt.Sprintf("%g%%", 100*t.Loss), "--delay", t.Delay.String())
+	return err
+}
+
+// linked is a program that is run on targets with their links as they are and worse,
+// of which one sort at a time is ready.
+type linked struct {
+	*links
+	program bench.Program
+	targets []string
+	ready   bench.Round
+	worse   bool // what is ready
+}
+
+// Open makes nothing ready yet: a job of its own is for each sort of links, since one
+// that waits runs the program only once.
+func (l *links) Open(ctx context.Context, p bench.Program, targets []string) (bench.Round, error) {
+	if l.suffix == "" {
+		return l.inside.Open(ctx, p, targets)
+	}
+	return &linked{links: l, program: p, targets: targets}, nil
+}
+
+// split gives the target itself and whether its links are worse.
+func (l *links) split(target string) (string, bool) {
+	return strings.CutSuffix(target, l.suffix)
+}
+
+// Run runs the program once, with the links as the target has them.
+func (l *linked) Run(ctx context.Context, target string) (text string, err error) {
+	target, worse := l.split(target)
+	if l.ready != nil && l.worse != worse {
+		if err := l.Close(); err != nil {
+			return "", err
+		}
+	}
+	if l.ready == nil {
+		if l.ready, err = l.inside.Open(ctx, l.program, l.alike(worse)); err != nil {
+			l.ready = nil
+			return "", err
+		}
+		l.worse = worse
+	}
+	if worse {
+		defer func() { err = errors.Join(err, l.set(context.WithoutCancel(ctx), badlink.Trouble{})) }()
+		if err := l.set(ctx, l.trouble); err != nil {
+			return "", err
+		}
+	}
+	return l.ready.Run(ctx, target)
+}
+
+// alike are the targets that have such links, by what they are without.
+func (l *linked) alike(worse bool) (all []string) {
+	for _, t := range l.targets {
+		if t, w := l.split(t); w == worse {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// Close ends what is ready.
+func (l *linked) Close() error {
+	if l.ready == nil {
+		return nil
+	}
+	r := l.ready
+	l.ready = nil
+	return r.Close()
+}
