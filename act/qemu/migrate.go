@@ -16,10 +16,9 @@ import (
 
 // How a copy is watched.
 const (
-	lookEvery  = 25 * time.Millisecond
-	tellEvery  = 200 * time.Millisecond
-	stallLimit = 30 * time.Second
-	undoLimit  = 20 * time.Second
+	lookEvery = 25 * time.Millisecond
+	tellEvery = 200 * time.Millisecond
+	undoLimit = 20 * time.Second
 )
 
 // unlimited is what QEMU is told when a copy has no ceiling: its own default
@@ -138,7 +137,7 @@ func (d *Driver) follow(ctx context.Context, g *guest, q *qmp.Client, progress f
 	defer stop()
 	limits := g.remembered().Copy.Limits
 	hold := pace.New(d.bandwidth(limits))
-	var stall stalled
+	var stall pace.Stall
 	var rounds []fleet.Progress
 	var told time.Time
 	for {
@@ -179,28 +178,13 @@ func (d *Driver) follow(ctx context.Context, g *guest, q *qmp.Client, progress f
 				return err
 			}
 		}
-		if err := stall.check(p); err != nil {
+		if err := stall.Check(p, time.Now()); err != nil {
 			return err
 		}
 		if err := g.wait(ctx, events, lookEvery); err != nil {
 			return err
 		}
 	}
-}
-
-// stalled notices a copy that goes nowhere, as over a cut line.
-type stalled struct {
-	sent  int64
-	since time.Time
-}
-
-func (s *stalled) check(p fleet.Progress) error {
-	if now := time.Now(); p.SentBytes != s.sent || s.since.IsZero() {
-		s.sent, s.since = p.SentBytes, now
-	} else if now.Sub(s.since) > stallLimit {
-		return fmt.Errorf("nothing could be sent for %s", stallLimit)
-	}
-	return nil
 }
 
 // wait returns after a while, at the latest when QEMU says something.
@@ -263,6 +247,9 @@ func (d *Driver) Switch(ctx context.Context, t fleet.Task, lead func(away bool))
 
 func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, error) {
 	g, q, err := d.here(ctx, t.Guest.ID)
+	if err != nil && g.wedged() {
+		return fleet.Progress{}, stream.ErrStuck
+	}
 	if err != nil {
 		// An earlier call may have come to its end before QEMU ended.
 		return fleet.Progress{}, fmt.Errorf("%w; %w", err, fleet.ErrUnsure)
@@ -318,7 +305,7 @@ func (g *guest) complete(ctx context.Context, q *qmp.Client, mode fleet.Mode) (m
 	unsure := func(err error) (migration, error) { return migration{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure) }
 	events, stop := q.Subscribe()
 	defer stop()
-	var stall stalled
+	var stall pace.Stall
 	var parted time.Time
 	for halted, continued := false, false; ; {
 		info, err := queryMigrate(ctx, q)
@@ -355,7 +342,7 @@ func (g *guest) complete(ctx context.Context, q *qmp.Client, mode fleet.Mode) (m
 			return migration{}, info.cause()
 		}
 		if err == nil {
-			err = stall.check(info.progress())
+			err = stall.Check(info.progress(), time.Now())
 		}
 		if err == nil {
 			err = g.wait(ctx, events, lookEvery/5)
@@ -396,6 +383,9 @@ func (d *Driver) Resume(ctx context.Context, id fleet.GuestID) error {
 
 func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	g, q, err := d.here(ctx, id)
+	if err != nil && g.wedged() {
+		return stream.ErrStuck
+	}
 	if err != nil {
 		return err
 	}

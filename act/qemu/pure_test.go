@@ -119,22 +119,6 @@ func TestAddressOf(t *testing.T) {
 	}
 }
 
-func TestStall(t *testing.T) {
-	var s stalled
-	for _, sent := range []int64{0, 0, 5, 5} {
-		if err := s.check(fleet.Progress{SentBytes: sent}); err != nil {
-			t.Error(err)
-		}
-	}
-	s.since = s.since.Add(-stallLimit - time.Second)
-	if s.check(fleet.Progress{SentBytes: 5}) == nil {
-		t.Error("nothing sent for so long is no stall")
-	}
-	if err := s.check(fleet.Progress{SentBytes: 6}); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestRecord(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := readRecord(dir); !errors.Is(err, os.ErrNotExist) {

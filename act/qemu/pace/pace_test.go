@@ -2,6 +2,7 @@ package pace
 
 import (
 	"testing"
+	"time"
 
 	"pagurus/fleet"
 )
@@ -45,5 +46,22 @@ func TestPaceOfAHeldCopy(t *testing.T) {
 		if got, news := New(1<<30).Next(now, false); got != 1<<30 || !news {
 			t.Errorf("%+v: %d (news: %t)", now, got, news)
 		}
+	}
+}
+
+func TestStall(t *testing.T) {
+	var s Stall
+	now := time.Now()
+	for _, sent := range []int64{0, 0, 5, 5} {
+		if err := s.Check(fleet.Progress{SentBytes: sent}, now); err != nil {
+			t.Error(err)
+		}
+	}
+	now = now.Add(Limit + time.Second)
+	if s.Check(fleet.Progress{SentBytes: 5}, now) == nil {
+		t.Error("nothing sent for so long is no stall")
+	}
+	if err := s.Check(fleet.Progress{SentBytes: 6}, now); err != nil {
+		t.Error(err)
 	}
 }
