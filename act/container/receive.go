@@ -312,6 +312,13 @@ func (g *guest) refuse(place proc.Process, handle *os.File, cause error) error {
 // has put it all in its place: of less, that takes no longer than to watch over it.
 const lateBytes = 32 << 20
 
+// restoreLimit is how long CRIU may take to make a guest: a minute, and a second for
+// each 64 MiB that it may have to put in place. One that hangs is ended, and the
+// source goes on with its own guest.
+func restoreLimit(n fleet.Resources) time.Duration {
+	return time.Minute + time.Duration(n.MemoryBytes>>26)*time.Second
+}
+
 // restore makes the guest of what has come, and lets it stand still. After an
 // error nothing of it is here but its place.
 func (t *target) restore(in *haul.In) error {
@@ -330,8 +337,10 @@ func (t *target) restore(in *haul.In) error {
 		return err
 	}
 	place := r.Process
+	life, enough := context.WithTimeout(g.life, restoreLimit(r.Need))
+	defer enough()
 	err = d.atHost(func() error {
-		_, err := d.criu.Restore(g.life, criu.RestoreSpec{
+		_, err := d.criu.Restore(life, criu.RestoreSpec{
 			Images: images, Root: root, Netns: fmt.Sprintf("/proc/%d/ns/net", place.PID), Mounts: mounts, Lazy: pager != nil,
 			Resuming: func(pid int) error { return t.settle(pid) },
 		})
