@@ -89,6 +89,7 @@ func (c *call) do(ctx context.Context) (*rpc.CriuResp, error) {
 	if err != nil {
 		return nil, err
 	}
+	go hush(cmd.Process.Pid, conn)
 	resp, err := c.talk(ctx, conn, cmd.Process)
 	if errors.Is(err, errKilled) {
 		c.kill(cmd.Process) // or it said what is no answer
@@ -106,6 +107,15 @@ func (c *call) do(ctx context.Context) (*rpc.CriuResp, error) {
 		return nil, errors.Join(fmt.Errorf("%w (%v)", err, waited), c.why("", said))
 	}
 	return nil, err
+}
+
+// hush ends what is read from CRIU when that has ended, after what it said last: what
+// it has made so far may hold its end of the socket for ever.
+func hush(pid int, conn *net.UnixConn) {
+	var info unix.Siginfo
+	for unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+	_ = conn.CloseRead() // it may be closed already
 }
 
 // store tells CRIU where its images and its log are.

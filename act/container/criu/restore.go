@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -106,10 +107,18 @@ func (c Criu) Restore(ctx context.Context, s RestoreSpec) (pid int, err error) {
 	return int(resp.GetRestore().GetPid()), nil
 }
 
-// bury ends and waits for the children of this process that a CRIU of that number
-// made and left, and the container's first process if its number is known. While
-// they are not restored they are in CRIU's session.
+// bury ends what a CRIU of that number made and left, and the container's first
+// process if its number is known, and waits for those of them that are children of
+// this process. While they are not restored they are in CRIU's session, and so are
+// its helpers, which have no parent any more.
 func bury(criu, first int) error {
+	all, _ := filepath.Glob("/proc/[0-9]*") // a constant pattern is well-formed
+	for _, dir := range all {
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		if st, err := readStat(pid); err == nil && pid != criu && st.session == criu {
+			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
+		}
+	}
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return fmt.Errorf("look for what criu left: %w", err)
