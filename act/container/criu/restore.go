@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/checkpoint-restore/go-criu/v8/rpc"
 	"golang.org/x/sys/unix"
@@ -112,32 +111,20 @@ func (c Criu) Restore(ctx context.Context, s RestoreSpec) (pid int, err error) {
 // this process. While they are not restored they are in CRIU's session, and so are
 // its helpers, which have no parent any more.
 func bury(criu, first int) error {
+	var errs []error
 	all, _ := filepath.Glob("/proc/[0-9]*") // a constant pattern is well-formed
 	for _, dir := range all {
 		pid, _ := strconv.Atoi(filepath.Base(dir))
-		if st, err := readStat(pid); err == nil && pid != criu && st.session == criu {
-			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
+		st, err := readStat(pid)
+		if err != nil || pid == criu || st.session != criu && (pid != first || st.parent != os.Getpid()) {
+			continue
 		}
-	}
-	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return fmt.Errorf("look for what criu left: %w", err)
-	}
-	var errs []error
-	for _, thread := range threads {
-		text, _ := os.ReadFile("/proc/self/task/" + thread.Name() + "/children") // a thread may end
-		for _, word := range strings.Fields(string(text)) {
-			pid, _ := strconv.Atoi(word)
-			if st, err := readStat(pid); err != nil || pid == criu || pid != first && st.session != criu {
-				continue
-			}
-			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-				errs = append(errs, fmt.Errorf("end process %d, which criu left: %w", pid, err))
-				continue
-			}
-			if _, err := unix.Wait4(pid, nil, 0, nil); err != nil && !errors.Is(err, unix.ECHILD) {
-				errs = append(errs, fmt.Errorf("wait for process %d, which criu left: %w", pid, err))
-			}
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			errs = append(errs, fmt.Errorf("end process %d, which criu left: %w", pid, err))
+			continue
+		}
+		if _, err := unix.Wait4(pid, nil, 0, nil); err != nil && !errors.Is(err, unix.ECHILD) {
+			errs = append(errs, fmt.Errorf("wait for process %d, which criu left: %w", pid, err))
 		}
 	}
 	return errors.Join(errs...)
