@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -332,5 +335,85 @@ func TestRestoreKilled(t *testing.T) {
 			t.Errorf("processes %s are left", left)
 		}
 		b.leave()
+	}
+}
+
+// TestRestoreKilledEarly: a CRIU that is killed as soon as it has made a process,
+// which holds all that it has open, is noticed, and leaves nothing.
+func TestRestoreKilledEarly(t *testing.T) {
+	b := newBox(t, 8)
+	images := b.images()
+	b.dumped(DumpSpec{Images: images})
+	for range 6 {
+		restoring, done := context.WithCancel(t.Context())
+		struck := make(chan int, 1)
+		before := strings.Fields(children(t))
+		go func() { struck <- killEarly(t, restoring, before) }()
+		begun := time.Now()
+		pid, err := b.criu.Restore(t.Context(), b.spec(images))
+		done()
+		leader := <-struck
+		if err == nil { // it was too fast to be caught
+			_ = unix.Kill(pid, unix.SIGKILL)
+			b.leave()
+			continue
+		}
+		if !errors.Is(err, errKilled) {
+			t.Errorf("it says %v", err)
+		}
+		if time.Since(begun) > answerLimit {
+			t.Errorf("it took %s to notice", time.Since(begun))
+		}
+		if left := inSession(leader); len(left) > 0 {
+			t.Errorf("of session %d processes %v are left", leader, left)
+		}
+		return
+	}
+	t.Error("no CRIU was caught making processes")
+}
+
+// killEarly kills the CRIU that was not there before once it has made a process, and
+// gives its number, or 0 if restoring ended first.
+func killEarly(t *testing.T, restoring context.Context, before []string) int {
+	for restoring.Err() == nil {
+		leader := 0 // the first that is new is CRIU, others are what it restores
+		for _, word := range strings.Fields(children(t)) {
+			if pid, _ := strconv.Atoi(word); !slices.Contains(before, word) && (leader == 0 || pid < leader) {
+				leader = pid
+			}
+		}
+		if leader > 0 && len(inSession(leader)) > 1 {
+			_ = unix.Kill(leader, unix.SIGKILL)
+			return leader
+		}
+	}
+	return 0
+}
+
+// inSession gives the processes of a session that live.
+func inSession(leader int) (all []int) {
+	dirs, _ := filepath.Glob("/proc/[0-9]*") // a constant pattern is well-formed
+	for _, dir := range dirs {
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		if st, err := readStat(pid); err == nil && st.session == leader && st.state != "Z" {
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
+// Of a CRIU that was never started nothing is buried, whatever is in no session.
+func TestNothingToBury(t *testing.T) {
+	cmd := exec.Command("sleep", "600")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	if err := bury(0, cmd.Process.Pid); err != nil {
+		t.Error(err)
+	}
+	if st, err := readStat(cmd.Process.Pid); err != nil || st.state == "Z" {
+		t.Errorf("it was ended: %+v, %v", st, err)
 	}
 }

@@ -111,6 +111,9 @@ func (c Criu) Restore(ctx context.Context, s RestoreSpec) (pid int, err error) {
 // this process. While they are not restored they are in CRIU's session, and so are
 // its helpers, which have no parent any more.
 func bury(criu, first int) error {
+	if criu <= 0 {
+		return nil // none was started, and of session 0 are the kernel's and other namespaces' processes
+	}
 	var errs []error
 	all, _ := filepath.Glob("/proc/[0-9]*") // a constant pattern is well-formed
 	for _, dir := range all {
