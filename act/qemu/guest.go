@@ -326,5 +326,5 @@ func (g *guest) wedged() bool {
 		return false
 	}
 	r := g.remembered()
-	return r.Copy != nil && r.Copy.Limits.Compress == fleet.CompressOn && stream.Stuck(r.Process.HasThread)
+	return r.Copy != nil && r.Copy.Limits.Compress == fleet.CompressOn && stream.Stuck(r.Process)
 }
