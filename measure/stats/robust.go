@@ -35,20 +35,6 @@ func Trimmed(samples []float64, cut, confidence float64) (Interval, error) {
 	return Interval{mean, mean - half, mean + half, confidence, n}, nil
 }
 
-// TrimmedRatio is Ratio, of what is left when the share cut of the pairs is dropped
-// at both ends.
-func TrimmedRatio(a, b []float64, cut, confidence float64) (Interval, error) {
-	logs, err := logsOf(a, b)
-	if err != nil {
-		return Interval{}, err
-	}
-	m, err := Trimmed(logs, cut, confidence)
-	if err != nil {
-		return Interval{}, err
-	}
-	return m.exp(), nil
-}
-
 // resamples is how often Resampled draws: enough for the third digit of a 99 %
 // interval.
 const resamples = 4000

@@ -48,36 +48,27 @@ func Mean(samples []float64, confidence float64) (Interval, error) {
 // b[i]), as the geometric mean of the paired ratios with Student's interval of
 // their logarithms. All samples have to be positive.
 func Ratio(a, b []float64, confidence float64) (Interval, error) {
-	logs, err := logsOf(a, b)
-	if err != nil {
-		return Interval{}, err
-	}
-	m, err := Mean(logs, confidence)
-	if err != nil {
-		return Interval{}, err
-	}
-	return m.exp(), nil
+	return TrimmedRatio(a, b, 0, confidence)
 }
 
-// logsOf are the logarithms of paired ratios.
-func logsOf(a, b []float64) ([]float64, error) {
+// TrimmedRatio is Ratio, of what is left when the share cut of the pairs is dropped
+// at both ends.
+func TrimmedRatio(a, b []float64, cut, confidence float64) (Interval, error) {
 	if len(a) != len(b) {
-		return nil, fmt.Errorf("%d samples cannot be paired with %d", len(a), len(b))
+		return Interval{}, fmt.Errorf("%d samples cannot be paired with %d", len(a), len(b))
 	}
 	logs := make([]float64, len(a))
 	for i := range a {
 		if a[i] <= 0 || b[i] <= 0 {
-			return nil, fmt.Errorf("pair %d is %g and %g: a ratio needs positive samples", i, a[i], b[i])
+			return Interval{}, fmt.Errorf("pair %d is %g and %g: a ratio needs positive samples", i, a[i], b[i])
 		}
 		logs[i] = math.Log(a[i] / b[i])
 	}
-	return logs, nil
-}
-
-// exp is the interval of what these are the logarithms of.
-func (i Interval) exp() Interval {
-	i.Value, i.Low, i.High = math.Exp(i.Value), math.Exp(i.Low), math.Exp(i.High)
-	return i
+	m, err := Trimmed(logs, cut, confidence)
+	if err != nil {
+		return Interval{}, err
+	}
+	return Interval{math.Exp(m.Value), math.Exp(m.Low), math.Exp(m.High), confidence, m.Samples}, nil
 }
 
 // RatioOfGroups gives how many times b a is, from samples that are not paired, as
