@@ -76,19 +76,32 @@ func ParseShare(text string) (float64, error) {
 // zero one is none. It takes all filters of others off the link. It holds until the
 // link is removed. After an error it may lose and not wait: call again.
 func Set(name string, t Trouble) error {
-	err := t.Check()
-	if err != nil {
+	if err := t.Check(); err != nil {
 		return err
 	}
+	if err := Lose(name, t.Loss); err != nil {
+		return err
+	}
+	return with(name, "wait", func(link netlink.Link) error { return delay(link, t.Delay) })
+}
+
+// Lose has a link of this network namespace lose that share of what comes in by it, as
+// Set does, and leaves how late it is as it was.
+func Lose(name string, share float64) error {
+	if err := (Trouble{Loss: share}).Check(); err != nil {
+		return err
+	}
+	return with(name, "lose", func(link netlink.Link) error { return lose(link, share) })
+}
+
+// with does something to a link.
+func with(name, what string, do func(netlink.Link) error) error {
 	link, err := netlink.LinkByName(name)
 	if err == nil {
-		err = lose(link, t.Loss)
-	}
-	if err == nil {
-		err = delay(link, t.Delay)
+		err = do(link)
 	}
 	if err != nil {
-		return fmt.Errorf("have link %s lose or wait: %w", name, err)
+		return fmt.Errorf("have link %s %s: %w", name, what, err)
 	}
 	return nil
 }

@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
+	"pagurus/act/badlink"
 	"pagurus/fleet"
 )
 
@@ -30,6 +28,9 @@ const (
 	slowBurstBytes     = 128 << 10
 )
 
+// lostShare is how much of what a host sends is lost on a lossy link.
+const lostShare = 0.1
+
 // impair does to a host's link what a kind of fault is, until heal is called.
 func impair(k kind, host fleet.HostID) (heal func() error, err error) {
 	link, err := port(host)
@@ -46,13 +47,8 @@ func impair(k kind, host fleet.HostID) (heal func() error, err error) {
 		}
 		return func() error { return netlink.QdiscDel(slow) }, netlink.QdiscReplace(slow)
 	case linkLossy:
-		program, err := lossy()
-		if err != nil {
-			return nil, err
-		}
-		defer program.Close() // the link keeps it
-		heal := func() error { return netlink.LinkSetXdpFdWithFlags(link, -1, unix.XDP_FLAGS_SKB_MODE) }
-		return heal, netlink.LinkSetXdpFdWithFlags(link, program.FD(), unix.XDP_FLAGS_SKB_MODE)
+		name := link.Attrs().Name
+		return func() error { return badlink.Lose(name, 0) }, badlink.Lose(name, lostShare)
 	}
 	return nil, fmt.Errorf("%s is no fault of a link", k)
 }
@@ -60,26 +56,4 @@ func impair(k kind, host fleet.HostID) (heal func() error, err error) {
 // burst gives in the kernel's unit how long so many bytes take at a rate.
 func burst(bytesPerSecond, bytes float64) uint32 {
 	return netlink.Xmittime(uint64(bytesPerSecond), uint32(bytes))
-}
-
-// lossy loads a program that drops one frame in ten of what a host sends. Not
-// every kernel has the queue that is made for that (netem), but every one that
-// a lab runs on has this.
-func lossy() (*ebpf.Program, error) {
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "pg_lossy", Type: ebpf.XDP, License: "Apache-2.0",
-		Instructions: asm.Instructions{
-			asm.FnGetPrandomU32.Call(),
-			asm.And.Imm(asm.R0, 0xff),
-			asm.JLT.Imm(asm.R0, 26, "drop"),
-			asm.Mov.Imm(asm.R0, 2), // XDP_PASS
-			asm.Return(),
-			asm.Mov.Imm(asm.R0, 1).WithSymbol("drop"), // XDP_DROP
-			asm.Return(),
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("loading the program that loses frames: %w", err)
-	}
-	return program, nil
 }
