@@ -56,9 +56,8 @@ again. Ctrl-C ends it and keeps what was measured.`,
 		},
 	}
 	o.flags(cmd, "runs on each target")
+	o.guestFlags(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&o.targets, "targets", []string{place.Native, place.Contained}, "where to run: "+strings.Join(targetNames(), ", ")+"; the first is what others are held against")
-	f.StringVar(&o.memory, "mem", o.memory, "memory of each guest")
 	f.StringVar(&o.loss, "loss", o.loss, "also with links that lose this share of what hosts send, of a lab only")
 	f.DurationVar(&o.trouble.Delay, "delay", 0, "also with links by which all arrives so much later, of a lab only")
 	return cmd
@@ -119,10 +118,8 @@ func (o *network) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if _, err := o.where.Type(ctx, "image", "build", o.image); err != nil {
 		return err
 	}
-	lab := &place.Lab{Pagurus: o.where, Image: o.image, Memory: o.memory, Kinds: targets, Counts: o.lab}
-	if o.lab {
-		lab.On = []string{"host1", "host2"}
-	}
+	lab := o.place()
+	lab.Counts = o.lab
 	l.inside = lab
 	o.guests, o.sum = o.settings(), tcpNotes
 	if o.troubled() {

@@ -96,15 +96,30 @@ again. Ctrl-C ends it and keeps what was measured.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&o.targets, "targets", []string{place.Native, place.Contained}, "where to run: "+strings.Join(targetNames(), ", ")+"; the first is what others are held against")
 	f.StringVar(&o.suite, "suite", "hpl,stream,netpipe", "what to run; `pagurus bench ls` lists it")
 	o.flags(cmd, "runs of each program on each target")
+	o.guestFlags(cmd)
 	f.StringVar(&o.npb, "npb", "", "folder of the NAS Parallel Benchmarks as you have built them")
 	f.StringVar(&o.figure, "figure", "", "regular expression whose first group is the figure of app; none: its time")
 	f.BoolVar(&o.more, "more-is-better", false, "the figure of app is a rate, not a time")
-	f.StringVar(&o.memory, "mem", o.memory, "memory of each guest")
 	f.StringVar(&o.image, "image", o.image, "image to run; suites other than app need "+hpcImage)
 	return cmd
+}
+
+// guestFlags are those of who runs programs on several targets.
+func (o *overhead) guestFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringSliceVar(&o.targets, "targets", []string{place.Native, place.Contained}, "where to run: "+strings.Join(targetNames(), ", ")+"; the first is what others are held against")
+	f.StringVar(&o.memory, "mem", o.memory, "memory of each guest")
+}
+
+// place is where they run: of a lab always the same two hosts.
+func (o *overhead) place() *place.Lab {
+	lab := &place.Lab{Pagurus: o.where, Image: o.image, Memory: o.memory, Kinds: targets}
+	if o.lab {
+		lab.On = []string{"host1", "host2"}
+	}
+	return lab
 }
 
 // run measures, and prints and keeps what came of it, also after an error.
@@ -121,12 +136,9 @@ func (o *overhead) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	lab := &place.Lab{Pagurus: o.where, Image: o.image, Memory: o.memory, Kinds: targets}
+	lab := o.place()
 	if o.withApp() {
 		lab.Export = o.here
-	}
-	if o.lab {
-		lab.On = []string{"host1", "host2"}
 	}
 	o.guests = o.settings()
 	return o.measure(ctx, cmd, &bench.Experiment{Place: lab, Spec: bench.Spec{Name: "overhead", Programs: all, Ranks: place.Ranks}})

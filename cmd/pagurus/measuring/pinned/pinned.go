@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"pagurus/act/cgroup"
@@ -32,28 +33,27 @@ const promised = 0.03
 // pair are two guests on the core: what the first does, and of the second that it
 // wants all it can get.
 type pair struct {
+	name          string
 	first, second fleet.Class
 	kind          string
 }
 
-// pairs are what is measured, by their names.
-var pairs = map[string]pair{
-	"gold+bronze":           {fleet.Gold, fleet.Bronze, spins},
-	"gold+normal":           {fleet.Gold, fleet.Normal, spins},
-	"normal+bronze":         {fleet.Normal, fleet.Bronze, spins},
-	"gold+bronze-threads":   {fleet.Gold, fleet.Bronze, spinsAndNaps},
-	"normal+normal-threads": {fleet.Normal, fleet.Normal, spinsAndNaps},
-	"gold-wakes":            {fleet.Gold, fleet.Normal, sleeps},
-	"normal-wakes":          {fleet.Normal, fleet.Normal, sleeps},
-	"bronze-wakes":          {fleet.Bronze, fleet.Normal, sleeps},
+// pairs are what is measured.
+var pairs = []pair{
+	{"gold+bronze", fleet.Gold, fleet.Bronze, spins},
+	{"gold+normal", fleet.Gold, fleet.Normal, spins},
+	{"normal+bronze", fleet.Normal, fleet.Bronze, spins},
+	{"gold+bronze-threads", fleet.Gold, fleet.Bronze, spinsAndNaps},
+	{"normal+normal-threads", fleet.Normal, fleet.Normal, spinsAndNaps},
+	{"gold-wakes", fleet.Gold, fleet.Normal, sleeps},
+	{"normal-wakes", fleet.Normal, fleet.Normal, sleeps},
+	{"bronze-wakes", fleet.Bronze, fleet.Normal, sleeps},
 }
 
 // Programs are what is measured.
 func Programs() (all []bench.Program) {
-	for _, name := range []string{
-		"gold+bronze", "gold+normal", "normal+bronze", "gold+bronze-threads", "normal+normal-threads", "gold-wakes", "normal-wakes", "bronze-wakes",
-	} {
-		all = append(all, pairs[name].program(name))
+	for _, p := range pairs {
+		all = append(all, p.program())
 	}
 	return all
 }
@@ -66,7 +66,7 @@ func (p pair) kinds() [2]string {
 	return [2]string{p.kind, p.kind}
 }
 
-func (p pair) program(name string) bench.Program {
+func (p pair) program() bench.Program {
 	rate := func(name string, of, beside fleet.Class) bench.Figure {
 		return bench.Figure{Name: name, Says: fmt.Sprintf("%s's work in a second of CPU beside %s", of, beside), Unit: "Msteps/s", Sense: stats.Faster}
 	}
@@ -75,7 +75,7 @@ func (p pair) program(name string) bench.Program {
 			return bench.Figure{Name: name, Says: fmt.Sprintf("%s's wait for the core beside a busy %s, %s", p.first, p.second, what), Unit: "s", Sense: stats.Slower}
 		}
 		return bench.Program{
-			Name: name, Command: fmt.Sprintf("a %s guest that wakes up every %s for a moment, beside a %s one that wants all it can get", p.first, nap, p.second), Read: readWakes,
+			Name: p.name, Command: fmt.Sprintf("a %s guest that wakes up every %s for a moment, beside a %s one that wants all it can get", p.first, nap, p.second), Read: readWakes,
 			Figures: []bench.Figure{wait("wake_s", "mean"), wait("wake_p99_s", "99th percentile"), rate("beside_rate", p.second, p.first)},
 		}
 	}
@@ -85,7 +85,7 @@ func (p pair) program(name string) bench.Program {
 		return bench.Figure{Name: name, Says: fmt.Sprintf("%s's share beside %s", of, beside), Unit: "%", Sense: stats.Faster, Due: 100 * weight / (first + second), Within: promised}
 	}
 	of := bench.Program{
-		Name: name, Command: fmt.Sprintf("a %s guest and a %s one that want all they can get", p.first, p.second), Read: readShares,
+		Name: p.name, Command: fmt.Sprintf("a %s guest and a %s one that want all they can get", p.first, p.second), Read: readShares,
 		Figures: []bench.Figure{share("first_share", p.first, p.second, first), share("second_share", p.second, p.first, second)},
 	}
 	if p.kind == spinsAndNaps {
@@ -163,11 +163,11 @@ const settling = 50 * time.Millisecond
 
 // Open needs nothing to be made ready.
 func (c *Core) Open(_ context.Context, p bench.Program, _ []string) (bench.Round, error) {
-	of, ok := pairs[p.Name]
-	if !ok {
+	i := slices.IndexFunc(pairs, func(of pair) bool { return of.name == p.Name })
+	if i < 0 {
 		return nil, fmt.Errorf("there are no guests called %q", p.Name)
 	}
-	return round{c, of}, nil
+	return round{c, pairs[i]}, nil
 }
 
 type round struct {

@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"pagurus/internal/testkit"
 	"pagurus/measure/bench"
+	"pagurus/measure/noise"
 )
 
 // A test's workers are this program itself.
@@ -28,26 +27,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// lastCPU is the last that this process may use.
-func lastCPU(t *testing.T) (last int) {
-	t.Helper()
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		t.Fatal(err)
-	}
-	for c := range len(set) * 64 {
-		if set.IsSet(c) {
-			last = c
-		}
-	}
-	return last
-}
-
 func open(t *testing.T, lasts time.Duration) *Core {
 	t.Helper()
 	testkit.Root(t)
 	testkit.Leftovers(t)
-	c, err := Open([]string{os.Args[0], "work"}, lastCPU(t), lasts)
+	cpus, err := noise.CPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Open([]string{os.Args[0], "work"}, cpus[len(cpus)-1], lasts)
 	if err != nil {
 		t.Fatal(err)
 	}
