@@ -70,6 +70,7 @@ func main() {
 	flag.IntVar(&b.Repeat, "repeat", 20, "how often each comparison is repeated")
 	out := flag.String("o", "dist/bench.json", "where the record goes")
 	only := flag.String("only", "", "the one part to measure (default: all)")
+	add := flag.Bool("add", false, "add to the record of earlier runs, since some parts take hours; predictions are judged by those of each run alone")
 	programs := flag.String("programs", "", "of predict: only these, joined by commas")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "Measures what Pagurus promises, on a lab of this machine.\n\nParts:")
@@ -84,6 +85,12 @@ func main() {
 		all = slices.DeleteFunc(all, func(p part) bool { return p.name != *only })
 		if len(all) == 0 {
 			fmt.Fprintf(os.Stderr, "pagurus-bench: %q is none of the parts: see -help\n", *only)
+			os.Exit(2)
+		}
+	}
+	if *add {
+		if err := b.Continue(*out); err != nil {
+			fmt.Fprintln(os.Stderr, "pagurus-bench:", err)
 			os.Exit(2)
 		}
 	}
@@ -103,7 +110,7 @@ func (b *bench) run(ctx context.Context, parts []part, out string) (err error) {
 	if err := demo.NoLab(ctx, b.Program); err != nil {
 		return err
 	}
-	b.Record.Begun, b.Record.Commit, b.Record.Kernel = time.Now().UTC(), drive.Commit(), output("uname", "-r")
+	b.Record.Sittings = append(b.Record.Sittings, figures.Sitting{Begun: time.Now().UTC(), Commit: drive.Commit(), Kernel: output("uname", "-r")})
 	if b.Dir, err = os.MkdirTemp("/var/tmp", "pagurus-bench-"); err != nil {
 		return err
 	}

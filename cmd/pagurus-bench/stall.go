@@ -62,15 +62,18 @@ func (b *bench) stall(ctx context.Context) error {
 		}},
 	}
 	for i := range b.Repeat {
-		line := " "
+		line, took := " ", map[string]float64{}
 		for n := range sides { // each repeat begins with another side
 			s := sides[(i+n)%len(sides)]
-			took, err := s.take(ctx)
+			t, err := s.take(ctx)
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
-			b.Sample(s.name, took.Seconds())
-			line += fmt.Sprintf(" %s %.0f ms", strings.TrimSuffix(strings.TrimPrefix(s.name, "stall_"), "_s"), 1e3*took.Seconds())
+			took[s.name] = t.Seconds()
+			line += fmt.Sprintf(" %s %.0f ms", strings.TrimSuffix(strings.TrimPrefix(s.name, "stall_"), "_s"), 1e3*t.Seconds())
+		}
+		for name, t := range took { // whole repeats only, so that sides stay in step
+			b.Sample(name, t)
 		}
 		fmt.Println(line)
 	}

@@ -4,7 +4,11 @@
 package figures
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"time"
 
@@ -16,17 +20,22 @@ import (
 // Confidence is that of every interval quoted.
 const Confidence = 0.95
 
-// Record is what one run of a bench leaves: enough to be repeated and compared
-// years later.
+// Record is what a bench leaves, measured at one sitting or at several: enough to be
+// repeated and compared years later.
 type Record struct {
-	Begun   time.Time                 `json:"begun"`
-	Commit  string                    `json:"commit"`
-	Kernel  string                    `json:"kernel"`
-	Samples map[string][]float64      `json:"samples"`
-	Figures map[string]stats.Interval `json:"figures"`
-	Limits  map[string]float64        `json:"limits"`           // that figures are not above
-	Floors  map[string]float64        `json:"floors,omitempty"` // that they are not below
-	Moves   []fleet.Migration         `json:"moves,omitempty"`  // with what was predicted of them
+	Sittings []Sitting                 `json:"sittings"`
+	Samples  map[string][]float64      `json:"samples"`
+	Figures  map[string]stats.Interval `json:"figures"`
+	Limits   map[string]float64        `json:"limits"`           // that figures are not above
+	Floors   map[string]float64        `json:"floors,omitempty"` // that they are not below
+	Moves    []fleet.Migration         `json:"moves,omitempty"`  // with what was predicted of them
+}
+
+// Sitting is when something was measured, and of what.
+type Sitting struct {
+	Begun  time.Time `json:"begun"`
+	Commit string    `json:"commit"`
+	Kernel string    `json:"kernel"`
 }
 
 // Run is one run of a bench: the Pagurus that is measured, and what came of it.
@@ -42,6 +51,25 @@ func New(p drive.Pagurus, repeat int) *Run {
 	return &Run{Pagurus: p, Repeat: repeat, Record: Record{
 		Samples: map[string][]float64{}, Figures: map[string]stats.Interval{}, Limits: map[string]float64{}, Floors: map[string]float64{},
 	}}
+}
+
+// Continue takes over what a record that was kept in a file holds, if it is there:
+// what is measured now is added to it. Both sides of a comparison are sampled in the
+// same sitting, so that their ratio stands. A record that cannot be read is an error.
+func (r *Run) Continue(file string) error {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	was := New(r.Pagurus, r.Repeat).Record
+	if err == nil {
+		err = json.Unmarshal(text, &was)
+	}
+	if err != nil {
+		return fmt.Errorf("going on with a record: %w", err)
+	}
+	r.Record = was
+	return nil
 }
 
 // Keep writes the record to a file, if there is anything in it.

@@ -84,3 +84,28 @@ func TestARecordMakesItsFolder(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What is kept is gone on with; a file that is none of its own is refused, and stays.
+func TestContinue(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "bench.json")
+	for sitting := 1; sitting <= 2; sitting++ {
+		r := New(drive.Pagurus{}, 1)
+		if err := r.Continue(file); err != nil {
+			t.Fatal(err)
+		}
+		r.Record.Sittings = append(r.Record.Sittings, Sitting{Commit: "a"})
+		r.Sample("took", float64(sitting))
+		if len(r.Record.Samples["took"]) != sitting || len(r.Record.Sittings) != sitting {
+			t.Errorf("sitting %d has %+v", sitting, r.Record)
+		}
+		if err := r.Keep(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(file, []byte(`{"samples": 3`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := New(drive.Pagurus{}, 1).Continue(file); err == nil {
+		t.Error("half a record was gone on with")
+	}
+}
