@@ -242,6 +242,8 @@ const (
 	drainShare  = 0.12
 	boundShare  = 0.15 // moves with some limit of their own
 	lateShare   = 0.25 // moves by post-copy, where that works
+	slowShare   = 0.5  // of those, some with a ceiling: gathering lasts long enough to be met
+	slowMove    = 20 << 20
 )
 
 // moveOn keeps guests moving.
@@ -306,6 +308,9 @@ func (c *chaos) someMove(r *rand.Rand, s fleet.Snapshot) (fleet.Request, bool) {
 	}
 	if r.Float64() < lateShare && postCopies(s, c.kind) {
 		q.Limits.Mode = fleet.PostCopy
+		if r.Float64() < slowShare {
+			q.Limits.BytesPerSecond = slowMove
+		}
 	} else if r.Float64() < boundShare {
 		switch r.IntN(3) {
 		case 0:
@@ -313,7 +318,7 @@ func (c *chaos) someMove(r *rand.Rand, s fleet.Snapshot) (fleet.Request, bool) {
 		case 1:
 			q.Limits.Deadline = time.Duration(1+r.IntN(4)) * time.Second
 		case 2:
-			q.Limits.BytesPerSecond = 20 << 20
+			q.Limits.BytesPerSecond = slowMove
 		}
 	}
 	return q, true
