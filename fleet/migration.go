@@ -101,9 +101,11 @@ type Move struct {
 	ID         MoveID        `json:"id"`
 	Request    RequestID     `json:"request,omitempty"`
 	Migrations []MigrationID `json:"migrations"`
-	Why        string        `json:"why"`              // "asked for", "host1 is draining"
-	Choice     string        `json:"choice,omitempty"` // why its guests go in the mode they go in, for people; empty: it was asked for
-	Drains     HostID        `json:"drains,omitempty"` // the host whose drain began it; empty: asked for
+	Why        string        `json:"why"`                 // "asked for", "host1 is draining"
+	Choice     string        `json:"choice,omitempty"`    // why its guests go in the mode they go in, for people; empty: it was asked for
+	Drains     HostID        `json:"drains,omitempty"`    // the host whose drain began it; empty: asked for
+	ForOwner   HostID        `json:"for_owner,omitempty"` // the host that it leaves to its owner; empty: it is for something else
+	Weighed    string        `json:"weighed,omitempty"`   // what was decided when that owner had gone, and why, for people; empty: nothing had to be
 	Limits     Limits        `json:"limits,omitzero"`
 	Begun      time.Time     `json:"begun"`
 	Ended      time.Time     `json:"ended"` // zero while under way

@@ -26,6 +26,13 @@ func (f Fit) Lasts(d time.Duration) float64 {
 	return math.Exp(-math.Pow(math.Max(d.Hours(), 0)/f.Hours, f.Shape))
 }
 
+// Within is the probability that it ends within d, after it has lasted for some
+// time.
+func (f Fit) Within(after, d time.Duration) float64 {
+	lasts := func(d time.Duration) float64 { return math.Pow(math.Max(d.Hours(), 0)/f.Hours, f.Shape) }
+	return -math.Expm1(lasts(after) - lasts(after+d))
+}
+
 // At is the time within which it ends with probability p.
 func (f Fit) At(p float64) time.Duration {
 	return hours(f.Hours * math.Pow(-math.Log1p(-p), 1/f.Shape))

@@ -46,6 +46,12 @@ type Price struct {
 	Pause time.Duration // of that, they stand still
 }
 
+// Cost is what that costs the job while the owner is there: all the time that it
+// stands still, and part of the rest.
+func (p Price) Cost() time.Duration {
+	return p.Pause + time.Duration(copyCost*float64(max(p.Total-p.Pause, 0)))
+}
+
 // Judgement is what a policy says.
 type Judgement struct {
 	Do    Deed
@@ -146,9 +152,12 @@ func nowhere(s Scene) (Judgement, bool) {
 	return Judgement{}, false
 }
 
-// Usual is how long owners are there where nobody knows better: the fit to
-// nd07cpu, desktops of a university.
-var Usual = Fit{Shape: 0.51, Hours: 0.74}
+// Usual is how long owners are there where nobody knows better, and UsualAway
+// how long they stay away: the fits to nd07cpu, desktops of a university.
+var (
+	Usual     = Fit{Shape: 0.51, Hours: 0.74}
+	UsualAway = Fit{Shape: 0.45, Hours: 4.16}
+)
 
 // Predictive weighs what leaving is expected to cost against waiting for the
 // owner to go, and goes where owners have been away for long.
@@ -188,8 +197,7 @@ func (p Predictive) Judge(s Scene) Judgement {
 		return j
 	}
 	there := s.Owner.ThereFor(s.At)
-	price := s.Price()
-	cost := price.Pause + time.Duration(copyCost*float64(max(price.Total-price.Pause, 0)))
+	cost := s.Price().Cost()
 	if gain := p.Down.Hazard(there) * cost.Hours(); gain > 1 {
 		again := min(max(there/10, leastPatience), mostPatience)
 		return Judgement{Suspend, again, fmt.Sprintf("leaving is expected to cost %s, and the owner has come so lately that they may go sooner", cost.Round(time.Second))}

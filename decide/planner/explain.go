@@ -123,6 +123,9 @@ func (e *explainer) migration(m fleet.Migration) []string {
 	if end := deadlineOf(e.s.Moves[m.Move]); !end.IsZero() && !lifecycle.Committed(m) && !m.Phase.Ended() {
 		out = append(out, fmt.Sprintf("If it is not ready in %s, it stays where it is.", max(end.Sub(e.s.At), 0).Round(time.Second)))
 	}
+	if weighed := e.s.Moves[m.Move].Weighed; weighed != "" {
+		out = append(out, fmt.Sprintf("It %s.", weighed))
+	}
 	if m.Cause != "" {
 		out = append(out, fmt.Sprintf("What went wrong so far: %s.", m.Cause))
 	}

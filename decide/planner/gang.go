@@ -12,6 +12,7 @@ import (
 	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
+	"pagurus/decide/recall"
 	"pagurus/decide/vacate"
 	"pagurus/decide/words"
 	"pagurus/fleet"
@@ -55,6 +56,7 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 	limits := r.Limits
 	limits.Hold, limits.Preempt = false, false // a task's own
 	v := fleet.Move{Request: r.ID, Why: fmt.Sprintf("asked for by uid %d", r.By.UID), Limits: limits}
+	v = recall.Sign(v, d.hosts.At(r.Host))
 	c := d.choose(guests, to, v, func() (map[fleet.GuestID]placement.Choice, bool) {
 		late := r
 		late.Limits.Mode = fleet.PostCopy
@@ -341,7 +343,10 @@ func (d *draft) underWay() []fleet.Move {
 // the moves' deadlines, and turns back those that owners have made pointless.
 func (d *draft) conduct() {
 	for _, v := range d.underWay() {
-		members, turned := vacate.TurnBack(v, d.membersOf(v), d.hosts.At, d.at)
+		v, members, turned := recall.TurnBack(v, d.membersOf(v), recall.View{At: d.at, Host: d.hosts.At, Guest: d.guests.At})
+		if turned {
+			d.moves.Put(v.ID, v)
+		}
 		members, expired := lifecycle.Expire(v, members, d.at)
 		members, began := lifecycle.Start(members, d.left, d.at)
 		if turned || expired || began {
@@ -350,24 +355,10 @@ func (d *draft) conduct() {
 	}
 }
 
-// left gives how many bytes of a guest its first pass has still to send, as
-// far as its host has said.
+// left gives how many bytes of a guest its first pass has still to send.
 func (d *draft) left(m fleet.Migration) int64 {
-	facts := d.base.Hosts[m.From].Facts
-	size := facts.Guests[m.Guest].ResidentBytes
-	if size <= 0 {
-		size = d.guests.At(m.Guest).Need.MemoryBytes
-	}
-	p, known := facts.Copies[m.ID]
-	switch {
-	case m.Phase != fleet.Copying || !known || p.TotalBytes <= 0:
-		return size
-	case p.Rounds > 1:
-		return 0
-	}
-	// Of all memory, the part never used is passed over in no time: what counts
-	// is the share of it, taken of what the guest occupies.
-	return int64(float64(size) * float64(p.RemainingBytes) / float64(p.TotalBytes))
+	_, left := recall.Left(d.base.Hosts[m.From], d.guests.At(m.Guest), m)
+	return left
 }
 
 // aloneAfter is after how many moves in a row that came to nothing a guest
@@ -419,7 +410,8 @@ func (d *draft) drainOne(id fleet.HostID, guests []fleet.Guest) {
 			n++
 		}
 		if gang, to := d.fitting(guests[:n], nowhere); len(gang) > 0 {
-			v := fleet.Move{Why: vacate.Why(d.hosts.At(id)), Drains: id, Limits: d.hosts.At(id).Leave}
+			h := d.hosts.At(id)
+			v := recall.Sign(fleet.Move{Why: vacate.Why(h), Drains: id, Limits: h.Leave}, h)
 			d.depart(gang, v, d.choose(gang, to, v, nil))
 			return
 		}

@@ -70,26 +70,92 @@ func TestOwnerStays(t *testing.T) {
 	}
 }
 
-// An owner who goes while guests are copied keeps them; what switches goes on.
-func TestOwnerGoesMeanwhile(t *testing.T) {
-	w := spread(t, 2, "host1")
+// leaves has the owner of host1 come until two guests are copied to others, of
+// which so many MiB of 512 are left to send each, and then go.
+func (w *world) leaves(left int64) {
+	w.t.Helper()
 	w.owner("host1", fleet.OwnerPresent)
 	w.tick(time.Second)
 	w.copies()
+	h := w.s.Hosts["host1"]
+	h.Facts.Copies = map[fleet.MigrationID]fleet.Progress{}
+	for id, m := range w.s.Migrations {
+		if m.Phase == fleet.Copying {
+			h.Facts.Copies[id] = fleet.Progress{Rounds: 1, TotalBytes: 512 << 20, RemainingBytes: left << 20, BytesPerSecond: 50 << 20}
+		}
+	}
+	w.s.Hosts["host1"] = h
 	w.owner("host1", fleet.OwnerLeaving)
 	w.tick(time.Second)
-	if v := w.s.Moves["m1"]; !v.Ended.IsZero() || w.member("j1g0").Phase == fleet.Withdrawing {
-		t.Fatalf("a move is called off before the owner has gone: %+v", w.member("j1g0"))
+	for _, m := range w.s.Migrations {
+		if m.Phase == fleet.Withdrawing {
+			w.t.Fatalf("a move is called off before the owner has gone: %+v", m)
+		}
 	}
 	w.owner("host1", fleet.OwnerAbsent)
 	w.tick(time.Second)
+}
+
+// An owner who goes while guests are copied keeps them if little was sent.
+func TestOwnerGoesMeanwhile(t *testing.T) {
+	w := spread(t, 2, "host1")
+	w.leaves(450)
 	w.settle()
-	if m := w.member("j1g0"); m.Phase != fleet.Aborted || m.Cause != "host1 no longer drains" || len(w.guests["host1"]) != 2 {
+	if m := w.member("j1g0"); m.Phase != fleet.Aborted || len(w.guests["host1"]) != 2 ||
+		!strings.HasPrefix(m.Cause, "called off: the owner of host1 is gone, and 900 MiB of 1024 MiB were still to be sent") {
 		t.Errorf("%+v %v", m, w.guests)
 	}
 	w.tick(time.Hour)
 	if len(w.s.Moves) != 1 {
 		t.Errorf("it moves again: %+v", w.s.Moves)
+	}
+}
+
+// What is nearly done is finished though the owner has gone, and stays so
+// whatever they do; explain says why.
+func TestOwnerGoesTooLate(t *testing.T) {
+	w := spread(t, 2, "host1")
+	w.leaves(50)
+	why, _ := w.p.Explain(w.s, Subject{Guest: "j1g0"})
+	if want := "It goes on: the owner of host1 is gone, but 100 MiB of 1024 MiB are still to be sent"; !strings.Contains(strings.Join(why, " "), want) {
+		t.Errorf("%q, want %q", why, want)
+	}
+	for _, s := range []fleet.OwnerState{fleet.OwnerPresent, fleet.OwnerAbsent, fleet.OwnerPresent, fleet.OwnerAbsent} {
+		w.owner("host1", s)
+		w.tick(2 * time.Second)
+	}
+	w.settle()
+	if m := w.member("j1g0"); m.Phase != fleet.Finished || len(w.s.Moves) != 1 || len(w.guests["host1"]) != 0 {
+		t.Errorf("%+v %+v", m, w.s.Moves)
+	}
+}
+
+// Of an owner who comes and goes all the time guests are called back once; the
+// next time they leave.
+func TestOwnerComesAndGoes(t *testing.T) {
+	w := spread(t, 2, "host1")
+	for range 2 {
+		w.leaves(500)
+		w.settle()
+		w.tick(40 * time.Second)
+	}
+	if m := w.s.Migrations["m2.j1g0"]; len(w.s.Moves) != 2 || w.member("j1g0").Phase != fleet.Aborted || m.Phase != fleet.Finished {
+		t.Errorf("%+v %+v", w.s.Moves, w.s.Migrations)
+	}
+}
+
+// Who goes because somebody asked for it, or has the host drain, goes on when
+// the owner does.
+func TestNotForTheOwner(t *testing.T) {
+	for _, r := range []fleet.Request{{Verb: fleet.Migrate, Job: "j1"}, {Verb: fleet.Drain, Host: "host1"}} {
+		w := spread(t, 2, "host1")
+		w.must(r)
+		w.leaves(500)
+		w.settle()
+		w.tick(time.Minute)
+		if len(w.guests["host1"]) != 0 || len(w.s.Moves) != 1 || w.s.Moves["m1"].Weighed != "" {
+			t.Errorf("%s: %v %+v", r.Verb, w.guests, w.s.Moves)
+		}
 	}
 }
 

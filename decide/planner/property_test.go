@@ -74,6 +74,9 @@ func TestAnythingInAnyOrder(t *testing.T) {
 			}),
 			"exit": func(*rapid.T) { w.exited[fleet.JobID(some("j1", "j2", "j3"))] = true },
 			"die":  func(*rapid.T) { g := guest(); w.die(g) },
+			"owner": func(*rapid.T) {
+				w.owner(host(), rapid.SampledFrom([]fleet.OwnerState{fleet.OwnerAbsent, fleet.OwnerReturning, fleet.OwnerPresent, fleet.OwnerLeaving}).Draw(t, "state"))
+			},
 			"tick": func(*rapid.T) { w.tick(time.Second) },
 			"wait": func(*rapid.T) { w.tick(20 * time.Second) },
 			"cut":  func(*rapid.T) { w.cut(host()) },

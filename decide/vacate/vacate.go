@@ -82,22 +82,6 @@ func Explain(h fleet.Host, r fleet.Rules, at time.Time) []string {
 	return out
 }
 
-// TurnBack calls a move off that goes to a host whose owner has come meanwhile,
-// or that leaves one which need not be left any more, unless it has begun to
-// switch: that takes a moment, and then the guest leaves as any other. The
-// second result is false when nothing changed.
-func TurnBack(v fleet.Move, members []fleet.Migration, host func(fleet.HostID) fleet.Host, at time.Time) ([]fleet.Migration, bool) {
-	if v.Drains != "" && host(v.Drains).State == fleet.HostUp {
-		return lifecycle.CallOff(members, at, fmt.Sprintf("%s no longer drains", v.Drains))
-	}
-	for _, m := range members {
-		if o := host(m.To).Facts.Owner; o != nil && o.Present && !m.Phase.Ended() {
-			return lifecycle.CallOff(members, at, fmt.Sprintf("the owner of %s has come", m.To))
-		}
-	}
-	return members, false
-}
-
 // The bounds of a policy. The kernel keeps 15 bytes of a program's name.
 const (
 	longestIdle    = 30 * 24 * time.Hour

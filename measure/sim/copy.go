@@ -21,6 +21,7 @@ type copying struct {
 	sent      float64
 	began     time.Duration
 	pass      time.Duration // when the round under way began
+	took      time.Duration // how long it is going to take
 	over      bool          // no further round
 	converged bool
 }
@@ -57,8 +58,8 @@ func (c *copying) rate() float64 {
 // send begins a round. What it shares the links with is found anew for each.
 func (w *world) send(c *copying) {
 	c.pass = w.now
-	took := max(seconds(c.left/c.rate()), leastPass)
-	w.after(took, event{kind: rounds, copying: c})
+	c.took = max(seconds(c.left/c.rate()), leastPass)
+	w.after(c.took, event{kind: rounds, copying: c})
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
@@ -90,6 +91,16 @@ func (c *copying) cost(now, still time.Duration) *fleet.Progress {
 	took := now - c.began
 	return &fleet.Progress{Rounds: len(c.rounds), TotalBytes: c.guest.job.MemoryBytes, RemainingBytes: int64(c.left), SentBytes: int64(c.sent),
 		BytesPerSecond: c.sent / max(took.Seconds(), 1e-3), Elapsed: took, Downtime: still}
+}
+
+// progress is how far a copy is, within the round that is under way.
+func (c *copying) progress(now time.Duration) fleet.Progress {
+	sent := c.left * min(float64(now-c.pass)/float64(max(c.took, 1)), 1)
+	so := *c
+	so.sent, so.left = c.sent+sent, c.left-sent
+	p := so.cost(now, 0)
+	p.Rounds = len(c.rounds) + 1
+	return *p
 }
 
 // halt ends a copy, whatever has become of it.

@@ -65,6 +65,14 @@ func (w *world) facts(m *machine) fleet.Facts {
 	if m.cut {
 		f.SeenAt = w.at()
 	}
+	for _, g := range m.guests {
+		if c := g.copying; c != nil {
+			if f.Copies == nil {
+				f.Copies = map[fleet.MigrationID]fleet.Progress{}
+			}
+			f.Copies[c.order.Migration] = c.progress(w.now)
+		}
+	}
 	since := epoch.Add(m.said)
 	if f.Owner = (&fleet.Owner{State: fleet.OwnerAbsent, Since: since}); m.sensed {
 		f.Owner = &fleet.Owner{State: fleet.OwnerPresent, Present: true, Since: since, LoadCPUs: m.load}

@@ -42,6 +42,11 @@ func (w *world) Committed(c fleet.Changeset) {
 			w.leaves(j)
 		}
 	}
+	for _, v := range c.Moves {
+		if v.Ended.IsZero() && v.Weighed != "" {
+			w.say("%s %s", v.ID, v.Weighed)
+		}
+	}
 	for _, m := range c.Migrations {
 		w.say("%s %s", m.ID, m.Phase)
 		switch m.Phase {
