@@ -60,7 +60,7 @@ func markJob(v *placement.Survey, c Cluster, j fleet.Job, gang []int, asks []pla
 		return
 	}
 	rooms, bar := v.Rooms(asks)
-	p := parting{guests: gang, room: make([]int, len(rooms)), at: make([]int, j.Spec.Guests)}
+	p := parting{guests: gang, room: make([]int, len(rooms)), at: make([]int, j.Spec.Guests), talk: j.Talk}
 	for k, r := range rooms {
 		p.room[k] = r.Guests
 	}
@@ -73,10 +73,11 @@ func markJob(v *placement.Survey, c Cluster, j fleet.Job, gang []int, asks []pla
 	}
 	at := p.part()
 	for n, i := range gang {
-		if k := at[i]; k != nowhere {
-			if why := p.why(at, k); why != "" {
-				asks[n].Near = &placement.Near{Site: rooms[k].Site, Why: why, Bar: bar}
-			}
+		if at[i] == nowhere {
+			continue
+		}
+		if why := p.why(at, i); why != "" {
+			asks[n].Near = &placement.Near{Site: rooms[at[i]].Site, Why: why, Bar: bar}
 		}
 	}
 }
@@ -85,40 +86,43 @@ const nowhere = -1
 
 // parting is guests to be shared out among sites, which go by their number here.
 type parting struct {
-	guests []int // in order of index
-	room   []int // of each site: for how many of them
-	at     []int // of each guest of the job: the site where it stays
+	guests []int        // by index, in order
+	room   []int        // of each site: for how many of them
+	at     []int        // of each guest of the job: the site where it stays
+	talk   []fleet.Talk // between guests of the job; nil: nobody knows
 }
 
 // part gives every guest of the job a site. Those of the gang all go to one if
 // one has room for them, to that with which they have most to do; else to as
-// few as possible.
+// few as possible, together with those they talk to.
 func (p parting) part() []int {
-	whole := []int{}
+	all, whole := make([]int, len(p.room)), []int{}
 	for k, room := range p.room {
-		if room >= len(p.guests) {
+		if all[k] = k; room >= len(p.guests) {
 			whole = append(whole, k)
 		}
 	}
 	if len(whole) > 0 {
-		out := slices.Clone(p.at)
-		p.send(out, p.guests, p.closest(out, p.guests, whole))
-		return out
+		return p.fill([][]int{p.guests}, whole)
 	}
-	return p.fill([][]int{p.guests}, p.few())
+	sites := p.few(all)
+	byIndex := p.fill([][]int{p.guests}, sites)
+	if len(p.talk) > 0 {
+		if byTalk := p.fill(p.groups(), sites); p.crossing(byTalk) < p.crossing(byIndex) {
+			return byTalk
+		}
+	}
+	return byIndex
 }
 
-// few gives the sites that guests go to which no one has room for: those where
-// the rest of their job is, and of the others those with most room.
-func (p parting) few() []int {
-	var all, out []int
-	for k := range p.room {
-		all = append(all, k)
-	}
-	rest := func(k int) int { return min(p.count(p.at, k), 1) }
+// few gives the sites that guests go to which none of all has room for: those
+// where the rest of their job is, and of the others those with most room.
+func (p parting) few(all []int) []int {
+	rest := func(k int) int { return min(count(p.at, k), 1) }
 	slices.SortStableFunc(all, func(a, b int) int {
 		return cmp.Or(cmp.Compare(rest(b), rest(a)), cmp.Compare(p.room[b], p.room[a]))
 	})
+	var out []int
 	for left := len(p.guests); len(all) > 0 && left > 0; all = all[1:] {
 		if room := p.room[all[0]]; room > 0 {
 			out, left = append(out, all[0]), left-room
@@ -132,40 +136,32 @@ func (p parting) few() []int {
 // order of index, so that neighbours stay together.
 func (p parting) fill(groups [][]int, sites []int) []int {
 	out, room := slices.Clone(p.at), slices.Clone(p.room)
-	groups = slices.Clone(groups)
-	for len(groups) > 0 {
-		group := groups[0]
-		groups = groups[1:]
-		most := 0
+	for groups = slices.Clone(groups); len(groups) > 0; {
+		group, most := groups[0], 0
 		for _, k := range sites {
 			most = max(most, min(room[k], len(group)))
 		}
 		if most == 0 {
 			break
 		}
+		pull := p.pull(out, group[:most])
 		roomy := slices.DeleteFunc(slices.Clone(sites), func(k int) bool { return room[k] < most })
-		k := p.closest(out, group[:most], roomy)
-		p.send(out, group[:most], k)
-		if room[k] -= most; most < len(group) {
-			groups = slices.Insert(groups, 0, group[most:])
+		k := slices.MaxFunc(roomy, func(a, b int) int { // the first of equal ones
+			return cmp.Or(cmp.Compare(pull[a], pull[b]), cmp.Compare(count(out, a), count(out, b)))
+		})
+		for _, i := range group[:most] {
+			out[i] = k
+		}
+		room[k] -= most
+		if groups[0] = group[most:]; len(groups[0]) == 0 {
+			groups = groups[1:]
 		}
 	}
 	return out
 }
 
-func (p parting) send(at, guests []int, k int) {
-	for _, i := range guests {
-		at[i] = k
-	}
-}
-
-// closest gives the site, the first of equal ones, where most of the others are.
-func (p parting) closest(at, guests, sites []int) int {
-	return slices.MaxFunc(sites, func(a, b int) int { return cmp.Compare(p.count(at, a), p.count(at, b)) })
-}
-
 // count is how many guests are in a site.
-func (p parting) count(at []int, k int) int {
+func count(at []int, k int) int {
 	n := 0
 	for _, is := range at {
 		if is == k {
@@ -175,17 +171,22 @@ func (p parting) count(at []int, k int) int {
 	return n
 }
 
-// why says, for people, whom a guest is with that goes to a site; empty: nobody.
-func (p parting) why(at []int, k int) string {
-	rest := len(at) - len(p.guests)
-	here, others := p.count(p.at, k), p.count(at, k)-1
+// why says, for people, whom a guest is with that goes to its site; empty:
+// nobody.
+func (p parting) why(at []int, i int) string {
+	k, rest := at[i], len(at)-len(p.guests)
+	here, others := count(p.at, k), count(at, k)-1
 	switch {
+	case others <= 0:
+		return ""
 	case rest > 0 && here == rest:
 		return "where the rest of its job is"
 	case others == len(at)-1:
 		return "with all of its job"
-	case others > 0:
-		return fmt.Sprintf("with %d of the %d others of its job", others, len(at)-1)
 	}
-	return ""
+	out := fmt.Sprintf("with %d of the %d others of its job", others, len(at)-1)
+	if pull := p.pull(at, []int{i}); pull[k] > 0 && pull[k] == slices.Max(pull) {
+		out += ", those it talks to most"
+	}
+	return out
 }

@@ -1,10 +1,14 @@
 package near
 
 import (
+	"math"
+	"reflect"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"pagurus/fleet"
 )
 
 // shared draws guests of a job, some of which stay where they are, and sites.
@@ -18,12 +22,19 @@ func shared(t *rapid.T) parting {
 		}
 	}
 	slices.SortFunc(p.room, func(a, b int) int { return b - a }) // as placement gives them
+	for a := range n {
+		for b := a + 1; b < n; b++ {
+			if bytes := rapid.SampledFrom([]uint64{0, 0, 0, 1, 1000, math.MaxUint64}).Draw(t, "bytes"); bytes > 0 {
+				p.talk = append(p.talk, fleet.Talk{A: a, B: b, Messages: 1, Bytes: bytes})
+			}
+		}
+	}
 	return p
 }
 
 // Every guest of the gang gets one site as long as there is room, nobody else
-// moves, no site takes more than it has room for, and no more of them are used
-// than need be.
+// moves, no site takes more than it has room for, no more of them are used than
+// need be, and no more is said across than if they went in order.
 func TestPart(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := shared(t)
@@ -59,6 +70,11 @@ func TestPart(t *testing.T) {
 		if len(p.guests) > 0 && p.room[0] >= len(p.guests) && used != 1 {
 			t.Fatalf("one site has room for all, and %d are used: %v", used, placed)
 		}
+		silent := p
+		silent.talk = nil
+		if inOrder := silent.part(); used > 1 && p.crossing(at) > p.crossing(inOrder) {
+			t.Fatalf("%v has %g said across, %v has %g", at, p.crossing(at), inOrder, p.crossing(inOrder))
+		}
 		if len(p.guests) == len(p.at) { // a job as a whole: those with most room will do
 			need := 0
 			for left := all; left > 0; need++ {
@@ -91,8 +107,92 @@ func TestWhere(t *testing.T) {
 		if !slices.Equal(at, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, at, c.want)
 		}
-		if why := c.p.why(at, at[c.p.guests[0]]); why != c.why {
+		if why := c.p.why(at, c.p.guests[0]); why != c.why {
 			t.Errorf("%s: %q, want %q", c.name, why, c.why)
 		}
+	}
+}
+
+// blocks gives a job whose guests talk much within blocks and little across, and
+// are in them in turn, as the worst numbering has it.
+func blocks(of []int) (n int, talk []fleet.Talk, block []int) {
+	left := slices.Clone(of)
+	for slices.Max(left) > 0 {
+		for b := range left {
+			if left[b] > 0 {
+				left[b]--
+				block = append(block, b)
+			}
+		}
+	}
+	for a := range block {
+		for b := a + 1; b < len(block); b++ {
+			bytes := uint64(1 << 20)
+			if block[a] == block[b] {
+				bytes <<= 10
+			}
+			talk = append(talk, fleet.Talk{A: a, B: b, Messages: 10, Bytes: bytes})
+		}
+	}
+	return len(block), talk, block
+}
+
+// Blocks that fit into sites are not parted, whatever order the guests are in.
+func TestBlocksStayTogether(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		of := rapid.SliceOfN(rapid.IntRange(3, 8), 2, 4).Draw(t, "blocks")
+		n, talk, block := blocks(of)
+		p := parting{talk: talk, at: make([]int, n), room: slices.Clone(of)}
+		for i := range n {
+			p.guests, p.at[i] = append(p.guests, i), nowhere
+		}
+		slices.SortFunc(p.room, func(a, b int) int { return b - a })
+		at := p.part()
+		for a := range n {
+			for b := range n {
+				if block[a] == block[b] && at[a] != at[b] {
+					t.Fatalf("%d and %d are parted: %v", a, b, at)
+				}
+			}
+		}
+	})
+}
+
+// Some of a job go to those they talk to, not to where most are.
+func TestTalkLeads(t *testing.T) {
+	p := parting{guests: []int{1}, room: []int{9, 9}, at: []int{1, nowhere, 0, 0, 0}, talk: []fleet.Talk{{A: 0, B: 1, Bytes: 9999}, {A: 1, B: 2, Bytes: 1}}}
+	if at := p.part(); at[1] != 1 || p.why(at, 1) != "with 1 of the 4 others of its job, those it talks to most" {
+		t.Errorf("%v, %q", at, p.why(at, 1))
+	}
+}
+
+func TestTalkIsByGuests(t *testing.T) {
+	j := fleet.Job{ID: "j1", Spec: fleet.JobSpec{Guests: 3}}
+	trace := func(g fleet.GuestID, rank int, sent ...fleet.Sent) fleet.Trace {
+		return fleet.Trace{Guest: g, Rank: rank, Sent: sent}
+	}
+	got := Talk(j, []fleet.Trace{
+		trace("j1g0", 0, fleet.Sent{Rank: 1, Messages: 9, Bytes: 9}, fleet.Sent{Rank: 2, Messages: 1, Bytes: 10}, fleet.Sent{Rank: 77, Bytes: 5}),
+		trace("j1g0", 1, fleet.Sent{Rank: 3, Messages: 1, Bytes: math.MaxUint64}),
+		trace("j1g1", 2, fleet.Sent{Rank: 1, Messages: 2, Bytes: 20}, fleet.Sent{Rank: -1, Bytes: 5}),
+		trace("j1g2", 3, fleet.Sent{Rank: 0, Messages: 1, Bytes: 1}),
+		trace("j2g0", 4, fleet.Sent{Rank: 0, Messages: 1, Bytes: 1}),
+	})
+	want := []fleet.Talk{{A: 0, B: 2, Messages: 2, Bytes: math.MaxUint64}, {A: 0, B: 1, Messages: 3, Bytes: 30}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// BenchmarkPart is the largest job, in sites each too small for it.
+func BenchmarkPart(b *testing.B) {
+	n, talk, _ := blocks([]int{63, 63, 62, 62})
+	slices.SortFunc(talk, func(a, b fleet.Talk) int { return int(b.Bytes) - int(a.Bytes) })
+	p := parting{talk: talk[:mostTalk], at: make([]int, n), room: []int{100, 100, 100}}
+	for i := range n {
+		p.guests, p.at[i] = append(p.guests, i), nowhere
+	}
+	for b.Loop() {
+		p.part()
 	}
 }

@@ -33,8 +33,8 @@ type Sited interface{ Sited() }
 func (Calm) Sited() {}
 
 // yields is by how much less an owner may have been away for the sake of a site.
-// The hazard of their return falls with the square root of that, as published
-// fits have it: it may be 1.4 times as much.
+// The hazard of their return falls with about the square root of that, as published
+// fits have it: it may be 1.5 times as much.
 const yields = 2
 
 // Room is how many of some guests find room in a site.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"pagurus/decide/atlas"
 	"pagurus/fleet"
 )
 
@@ -133,6 +134,43 @@ func TestOwnersComeBeforeSites(t *testing.T) {
 		w.settle()
 		if home := w.s.Guests["j1g0"].Home; home != want {
 			t.Errorf("away for %s: it went to %s, want %s", away, home, want)
+		}
+	}
+}
+
+// TestGangsKeepTogetherWhoTalk: guests that have to go to two sites go by who talks
+// to whom, once their ranks have said so.
+func TestGangsKeepTogetherWhoTalk(t *testing.T) {
+	for _, talks := range []bool{false, true} {
+		w := newWorld(t, "host1", "host2", "host3", "host4")
+		for id, h := range w.s.Hosts {
+			if h.Facts.Capacity.MemoryBytes = 4 << 30; id != "host1" {
+				h.Facts.Capacity.MemoryBytes = 1 << 30
+			}
+			w.s.Hosts[id] = h
+		}
+		w.sited(map[fleet.HostID]string{"host1": "attic", "host2": "attic", "host3": "cellar", "host4": "cellar"})
+		r := submission(6)
+		r.Spec.On = []fleet.HostID{"host1"}
+		w.must(r)
+		w.settle()
+		if talks { // the even among themselves, and the odd
+			talk := []fleet.Talk{}
+			for a := range 6 {
+				for b := a + 2; b < 6; b += 2 {
+					talk = append(talk, fleet.Talk{A: a, B: b, Messages: 1000, Bytes: 1 << 30})
+				}
+			}
+			w.must(fleet.Request{Verb: fleet.Record, Job: "j1", Talk: talk})
+		}
+		w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1"})
+		w.settle()
+		got := ""
+		for i := range 6 {
+			got += w.s.Hosts[w.s.Guests[atlas.GuestID("j1", i)].Home].Facts.Site[:1]
+		}
+		if want := map[bool]string{false: "ccccaa", true: "cacacc"}[talks]; got != want {
+			t.Errorf("talks: %t, they went to %s, want %s", talks, got, want)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	c := d.counters()
 	j := fleet.Job{
 		ID: fleet.JobID(fmt.Sprintf("j%d", c.NextJob)), Request: r.ID, Spec: spec, State: fleet.JobStarting, Since: d.at,
-		Digest: r.Image.Digest, MPI: r.Image.MPI, Subnet: subnet, ShareHost: share, Submitted: d.at,
+		Digest: r.Image.Digest, MPI: r.Image.MPI, Subnet: subnet, ShareHost: share, Submitted: d.at, Talk: r.Talk,
 	}
 	c.NextJob++
 	c.NextSubnet = (subnet + 1) % (fleet.MaxSubnet + 1)
@@ -84,7 +84,7 @@ func (d *draft) place(r fleet.Request, s fleet.JobSpec) ([]placement.Choice, err
 	for i := range all {
 		all[i].Index = i
 	}
-	near.Mark(d.room(), near.Cluster{Job: func(fleet.JobID) fleet.Job { return fleet.Job{Spec: s} }}, all, asks)
+	near.Mark(d.room(), near.Cluster{Job: func(fleet.JobID) fleet.Job { return fleet.Job{Spec: s, Talk: r.Talk} }}, all, asks)
 	chosen, stuck := d.room().Seat(asks)
 	if stuck >= 0 {
 		what := fmt.Sprintf("there is no room for guest %d of %d (%d MiB each)", stuck+1, s.Guests, s.Need.MemoryBytes>>20)
