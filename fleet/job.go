@@ -86,4 +86,5 @@ type Job struct {
 	Cause     string    `json:"cause,omitempty"`
 	Requeue   bool      `json:"requeue,omitempty"` // it is to begin again from nothing when there is room
 	Again     JobID     `json:"again,omitempty"`   // the job as which it began again
+	Talk      []Talk    `json:"talk,omitempty"`    // between its guests, most first, as it was when its ranks were last asked; empty: nobody knows
 }

@@ -31,7 +31,7 @@ const (
 	Claim     RequestVerb = "claim"    // Host: its owner is there, whatever sensors say
 	Release   RequestVerb = "release"  // Host: its owner is gone, as far as that was said by hand
 	SetQuiet  RequestVerb = "quiet"    // Host, Quiet: some of its CPUs for guests alone
-	Record    RequestVerb = "record"   // Migration, Stall: what ranks saw of it; made by the controller itself
+	Record    RequestVerb = "record"   // Migration, Stall: what ranks saw of it; or Job, Talk: who talks to whom; made by the controller itself
 )
 
 // Request is what a person or program asks of the controller.
@@ -53,6 +53,7 @@ type Request struct {
 
 	Migration MigrationID  `json:"migration,omitempty"`
 	Stall     *Stall       `json:"stall,omitempty"`
+	Talk      []Talk       `json:"talk,omitempty"`
 	Policy    *OwnerPolicy `json:"policy,omitempty"`
 	Rules     *Rules       `json:"rules,omitempty"`
 	Quiet     *Quiet       `json:"quiet,omitempty"`

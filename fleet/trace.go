@@ -57,6 +57,15 @@ type Sent struct {
 	Bytes    uint64 `json:"bytes"`
 }
 
+// Talk is what ranks in two guests of a job have sent to each other since its
+// program began, collective calls left out.
+type Talk struct {
+	A        int    `json:"a"` // by index, less than B
+	B        int    `json:"b"`
+	Messages uint64 `json:"messages"`
+	Bytes    uint64 `json:"bytes"`
+}
+
 // Gap is a time in which a rank made no progress through its MPI calls: inside
 // of one, or between two.
 type Gap struct {

@@ -1,6 +1,7 @@
 package cost
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -66,4 +67,20 @@ func (f *fits) fitness() fleet.Fitness {
 		return fleet.Fitness{}
 	}
 	return fleet.Fitness{MedianError: median(f.errors), Bias: median(f.biases), Coverage: float64(f.inside) / float64(len(f.errors))}
+}
+
+// stale is how old a look at a guest may be before that is worth a word: hosts
+// look more often unless something moves.
+const stale = 2 * time.Minute
+
+// Reservations says, for people, what speaks against believing a prediction.
+func Reservations(at time.Time, m fleet.Migration) []string {
+	p := m.Predicted.Profile
+	switch {
+	case p == nil:
+		return []string{fmt.Sprintf("nobody has looked at how %s uses its memory yet, so this is a guess; ask again in half a minute", m.Guest)}
+	case at.Sub(p.At) > stale:
+		return []string{fmt.Sprintf("%s was last looked at %s ago; hosts do not look while a guest moves", m.Guest, at.Sub(p.At).Round(time.Second))}
+	}
+	return nil
 }

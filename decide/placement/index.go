@@ -22,6 +22,7 @@ type Index struct {
 	free     []int   // slots of hosts that are gone
 	classes  map[class]*queue
 	machines map[string][]fleet.HostID // hosts by Facts.Machine
+	sites    sites
 }
 
 // entry is a host and what it has promised.
@@ -38,12 +39,13 @@ type entry struct {
 // for what they have promised.
 type class struct {
 	capacity             fleet.Resources
+	site                 string
 	vm, container        fleet.Abilities
 	hasVM, hasContainers bool
 }
 
 func classOf(h *fleet.Host) class {
-	c := class{capacity: h.Facts.Capacity}
+	c := class{capacity: h.Facts.Capacity, site: h.Facts.Site}
 	c.vm, c.hasVM = h.Facts.Abilities[fleet.VM]
 	c.container, c.hasContainers = h.Facts.Abilities[fleet.Container]
 	return c
@@ -61,7 +63,7 @@ func NewIndex(s fleet.Snapshot, p Policy) *Index {
 	if p == nil {
 		p = Spread{}
 	}
-	x := &Index{policy: p, slots: make(map[fleet.HostID]int, len(s.Hosts)), classes: map[class]*queue{}, machines: map[string][]fleet.HostID{}}
+	x := &Index{policy: p, slots: make(map[fleet.HostID]int, len(s.Hosts)), classes: map[class]*queue{}, machines: map[string][]fleet.HostID{}, sites: sites{}}
 	x.entries = make([]entry, 0, len(s.Hosts))
 	for _, h := range s.Hosts {
 		x.Host(h)
@@ -88,6 +90,10 @@ func (x *Index) Host(h fleet.Host) {
 			x.machines[m] = append(x.machines[m], h.ID)
 		}
 	}
+	if e.host.Facts.Site != h.Facts.Site {
+		x.sites.count(e.host.Facts.Site, -1)
+		x.sites.count(h.Facts.Site, 1)
+	}
 	if e.class != nil && !alike(&e.host, &h) {
 		e.class = nil
 	}
@@ -98,7 +104,7 @@ func (x *Index) Host(h fleet.Host) {
 // alike reports whether two states of a host are surely of one class, without
 // making either.
 func alike(a, b *fleet.Host) bool {
-	return a.Facts.Capacity == b.Facts.Capacity && len(a.Facts.Abilities) == len(b.Facts.Abilities) &&
+	return a.Facts.Capacity == b.Facts.Capacity && a.Facts.Site == b.Facts.Site && len(a.Facts.Abilities) == len(b.Facts.Abilities) &&
 		a.Facts.Abilities[fleet.VM] == b.Facts.Abilities[fleet.VM] && a.Facts.Abilities[fleet.Container] == b.Facts.Abilities[fleet.Container]
 }
 
@@ -130,6 +136,7 @@ func (x *Index) Forget(id fleet.HostID) {
 		e.queue.remove(x, i)
 	}
 	x.leave(id, e.host.Facts.Machine)
+	x.sites.count(e.host.Facts.Site, -1)
 	x.entries[i] = entry{}
 	x.free = append(x.free, i)
 	delete(x.slots, id)
@@ -346,6 +353,9 @@ func lift(heap []int, less func(a, b int) bool) {
 // none can take it. A kind that is left open is settled first: hosts of a
 // better kind leave out all others.
 func (v *Survey) Best(a Ask) (Choice, bool) {
+	if c, found := v.sited(a); found {
+		return c, true
+	}
 	for _, s := range settled(a) {
 		if e, score := v.best(s); e != nil {
 			return Choice{Host: e.host.ID, Kind: s.ask.Kind, Score: score, Reason: s.why + v.reason(e)}, true
@@ -367,7 +377,7 @@ func (v *Survey) Where(a Ask) (fleet.HostID, bool) {
 func (v *Survey) best(s suit) (*entry, float64) {
 	best, score := (*entry)(nil), math.Inf(-1)
 	try := func(e *entry) bool {
-		if free := e.host.Facts.Capacity.MemoryBytes - e.held.bytes; free < s.ask.Need.MemoryBytes || Unfit(v, e.host, s.ask) != "" || !s.suits(e.host) {
+		if free := e.host.Facts.Capacity.MemoryBytes - e.held.bytes; free < s.ask.Need.MemoryBytes || Unfit(v, e.host, s.ask) != "" || !s.suits(&e.host) {
 			return false
 		}
 		if of := v.score(e, s.ask); best == nil || better(of, score, e.host.ID, best.host.ID) {
@@ -386,7 +396,7 @@ func (v *Survey) best(s suit) (*entry, float64) {
 			}
 		}
 		for c, q := range v.index.classes {
-			if able, has := c.abilities(s.ask.Kind); unable(able, has, s.ask) != "" || s.only != "" && able.Accelerator != s.only {
+			if able, has := c.abilities(s.ask.Kind); unable(able, has, s.ask) != "" || s.only != "" && able.Accelerator != s.only || s.site != "" && c.site != s.site {
 				continue
 			}
 			q.walk(func(slot int) bool {
@@ -432,6 +442,9 @@ func (x *Index) Check(s fleet.Snapshot) string {
 		if b.queue != nil && (b.queue.stands[b.place].slot != j || x.classes[classOf(&b.host)] != b.queue) {
 			return fmt.Sprintf("%s stands in the wrong place", id)
 		}
+	}
+	if !maps.Equal(anew.sites, x.sites) {
+		return fmt.Sprintf("sites: %v, should be %v", x.sites, anew.sites)
 	}
 	for _, m := range slices.Sorted(maps.Keys(anew.machines)) {
 		if !slices.Equal(anew.On(m), x.On(m)) {

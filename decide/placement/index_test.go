@@ -35,6 +35,7 @@ func TestIndexIsKept(t *testing.T) {
 			"host": func(*rapid.T) {
 				h := host(id(), rapid.Int64Range(1, 3).Draw(t, "memory")<<32)
 				h.Facts.Connected = rapid.IntRange(0, 3).Draw(t, "there") > 0
+				h.Facts.Site = rapid.SampledFrom([]string{"", "attic", "cellar"}).Draw(t, "site")
 				h.Facts.Machine = rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "machine")
 				if rapid.Bool().Draw(t, "kvm") {
 					h.Facts.Abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: {Accelerator: "kvm", Live: true}, fleet.Container: {Live: true}}

@@ -6,6 +6,7 @@ import "pagurus/fleet"
 type suit struct {
 	ask  Ask
 	only string // the accelerator; empty: any
+	site string // likewise, that the hosts are in
 	why  string // the beginning of the reason
 }
 
@@ -20,14 +21,14 @@ func settled(a Ask) []suit {
 	vm, container := a, a
 	vm.Kind, container.Kind = fleet.VM, fleet.Container
 	return []suit{
-		{vm, fleet.KVM, "a vm, since KVM works there; "},
-		{container, "", "a container, since no host with KVM has room; "},
-		{vm, "", "an emulated vm, since no host with KVM or CRIU has room; "},
+		{ask: vm, only: fleet.KVM, why: "a vm, since KVM works there; "},
+		{ask: container, why: "a container, since no host with KVM has room; "},
+		{ask: vm, why: "an emulated vm, since no host with KVM or CRIU has room; "},
 	}
 }
 
-func (s suit) suits(h fleet.Host) bool {
-	return s.only == "" || h.Facts.Abilities[s.ask.Kind].Accelerator == s.only
+func (s suit) suits(h *fleet.Host) bool {
+	return (s.only == "" || h.Facts.Abilities[s.ask.Kind].Accelerator == s.only) && (s.site == "" || h.Facts.Site == s.site)
 }
 
 // unfitAnyhow says why a host can take the guest in no way at all. If it can

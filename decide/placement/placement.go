@@ -25,6 +25,7 @@ type Ask struct {
 	Only  []fleet.HostID // the only hosts to consider; empty: any
 	Quiet bool           // leave out hosts that take in a move already
 	Alive *Source        // set for a guest that runs and must arrive running
+	Near  *Near          // where it had better be; nil: that is all the same
 }
 
 // Source is where a running guest is, as far as that bounds where it can go.

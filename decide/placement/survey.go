@@ -18,6 +18,19 @@ func Heard(h fleet.Host, at time.Time) bool {
 	return h.Facts.Connected && !h.Facts.SeenAt.IsZero() && at.Sub(h.Facts.SeenAt) <= SilentAfter
 }
 
+// Silence says for how long a host has said nothing, counted at the earliest
+// from when this controller began to lead; 0 while that is short enough.
+func Silence(s fleet.Snapshot, id fleet.HostID, at time.Time) time.Duration {
+	last := s.Hosts[id].Facts.SeenAt
+	if s.LedSince.After(last) {
+		last = s.LedSince
+	}
+	if d := at.Sub(last); d > SilentAfter {
+		return d
+	}
+	return 0
+}
+
 // Survey is an Index with changes laid over it that are only thought of. The
 // index stays as it is, and must not change while the survey is in use.
 type Survey struct {

@@ -43,6 +43,12 @@ func BenchmarkStep(b *testing.B) {
 		b.Fatal(err)
 	}
 	still, moving := ledger.New(s, nil), ledger.New(s.Apply(d.Change, 1), nil)
+	sites := large(10_000)
+	for id, h := range sites.Hosts {
+		h.Facts.Site = "site" + string(id[len(id)-1:])
+		sites.Hosts[id] = h
+	}
+	sited := ledger.New(sites, nil)
 	submit := submission(16)
 	submit.Spec.Machine = "host1"
 	for _, c := range []struct {
@@ -55,6 +61,9 @@ func BenchmarkStep(b *testing.B) {
 		{"migrate-gang", still, fleet.Request{Verb: fleet.Migrate, Job: "j5", By: admin}},
 		{"submit-16", still, submit},
 		{"drain", still, fleet.Request{Verb: fleet.Drain, Host: "host7", By: admin}},
+		{"migrate-gang-sites", sited, fleet.Request{Verb: fleet.Migrate, Job: "j5", By: admin}},
+		{"submit-16-sites", sited, submit},
+		{"drain-sites", sited, fleet.Request{Verb: fleet.Drain, Host: "host7", By: admin}},
 		{"tick", still, fleet.Tick{At: t0}},
 		{"tick-moving", moving, fleet.Tick{At: t0}},
 	} {

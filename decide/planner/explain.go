@@ -82,7 +82,7 @@ func (e *explainer) guest(g fleet.Guest) []string {
 		return out
 	}
 	say("Its home is %s: %s.", g.Home, cmp.Or(g.Reason, "nothing was noted when it was placed"))
-	if quiet := silence(e.s, g.Home, e.s.At); quiet > 0 {
+	if quiet := placement.Silence(e.s, g.Home, e.s.At); quiet > 0 {
 		say("%s has not been heard from for %s; the guest may well go on there. Start the agent again, or cancel job %s to give it up.", g.Home, quiet.Round(time.Second), g.Job)
 	}
 	switch g.State {
@@ -135,6 +135,13 @@ func (e *explainer) migration(m fleet.Migration) []string {
 	return out
 }
 
+// ask is the placement question for a guest that leaves alone.
+func (e *explainer) ask(g fleet.Guest) placement.Ask {
+	out := []placement.Ask{ask(e.s, g)}
+	viewOf(e.s).near(e.room(), []fleet.Guest{g}, out)
+	return out[0]
+}
+
 // leaving says whether and why a running guest would move, and where it could.
 func (e *explainer) leaving(g fleet.Guest) []string {
 	var out []string
@@ -151,7 +158,7 @@ func (e *explainer) leaving(g fleet.Guest) []string {
 	if what := placement.Hindered(e.s, g); what != "" {
 		return append(out, fmt.Sprintf("It could not leave: %s.", what))
 	}
-	a := ask(e.s, g)
+	a := e.ask(g)
 	best, found := e.room().Best(a)
 	whys := slices.DeleteFunc(placement.Explain(e.room(), a), func(w placement.Why) bool { return w.Host == g.Home })
 	switch {
@@ -222,7 +229,7 @@ func (e *explainer) job(j fleet.Job) []string {
 		return out
 	}
 	say("Its files (%s) are served by %s, on network %d.", j.Spec.Export, j.ShareHost, j.Subnet)
-	if quiet := silence(e.s, j.ShareHost, e.s.At); quiet > 0 {
+	if quiet := placement.Silence(e.s, j.ShareHost, e.s.At); quiet > 0 {
 		say("%s has not been heard from for %s; programs wait when they use files. Start the agent there again.", j.ShareHost, quiet.Round(time.Second))
 	}
 	at := map[fleet.HostID][]string{}
@@ -247,7 +254,7 @@ func (e *explainer) job(j fleet.Job) []string {
 	}
 	for _, h := range homes {
 		say("On %s: %s.", h, strings.Join(at[h], ", "))
-		if quiet := silence(e.s, h, e.s.At); quiet > 0 {
+		if quiet := placement.Silence(e.s, h, e.s.At); quiet > 0 {
 			say("%s has not been heard from for %s; what is there may well go on. Start the agent again, or cancel %s to give it up.", h, quiet.Round(time.Second), j.ID)
 		}
 	}
@@ -331,7 +338,7 @@ func (e *explainer) onHost(g fleet.Guest, h fleet.Host) string {
 	case g.State != fleet.GuestRunning || h.State != fleet.HostDraining:
 		return fmt.Sprintf("%s is %s here.", g.ID, g.State)
 	}
-	a := ask(e.s, g)
+	a := e.ask(g)
 	if best, found := e.room().Best(a); found {
 		wait := "when it is its turn"
 		if g.RetryAt.After(e.s.At) {

@@ -112,7 +112,7 @@ func (p *Planner) Foresee(s fleet.Snapshot, r fleet.Request) (fleet.Forecast, er
 			}
 		}
 		for _, m := range begun {
-			out.Notes = append(out.Notes, reservations(d.at, m)...)
+			out.Notes = append(out.Notes, cost.Reservations(d.at, m)...)
 		}
 		at := s.At
 		s = s.Apply(decided.Change, s.Revision)
@@ -178,22 +178,6 @@ func join(f fleet.Forecast, members []fleet.Migration) fleet.Forecast {
 
 func longest(a, b fleet.Range[time.Duration]) fleet.Range[time.Duration] {
 	return fleet.Range[time.Duration]{Value: max(a.Value, b.Value), Low: max(a.Low, b.Low), High: max(a.High, b.High)}
-}
-
-// stale is how old a look at a guest may be before that is worth a word: hosts
-// look more often unless something moves.
-const stale = 2 * time.Minute
-
-// reservations says what speaks against believing a prediction.
-func reservations(at time.Time, m fleet.Migration) []string {
-	p := m.Predicted.Profile
-	switch {
-	case p == nil:
-		return []string{fmt.Sprintf("nobody has looked at how %s uses its memory yet, so this is a guess; ask again in half a minute", m.Guest)}
-	case at.Sub(p.At) > stale:
-		return []string{fmt.Sprintf("%s was last looked at %s ago; hosts do not look while a guest moves", m.Guest, at.Sub(p.At).Round(time.Second))}
-	}
-	return nil
 }
 
 // Score says how well past predictions met their outcomes.

@@ -197,9 +197,20 @@ func (d *draft) together(r fleet.Request, guests []fleet.Guest) (map[fleet.Guest
 	order := slices.Clone(guests)
 	slices.SortStableFunc(order, func(a, b fleet.Guest) int { return cmp.Compare(b.Need.MemoryBytes, a.Need.MemoryBytes) })
 	var no error
-	for range mostTurns {
-		chosen, stuck := d.turn(order, r)
+	for turn := range mostTurns {
+		var asks []placement.Ask
+		for _, g := range order {
+			asks = append(asks, d.askFor(g, r))
+		}
+		if turn == 0 { // nothing is refused for the sake of a site
+			d.near(d.room(), order, asks)
+		}
+		seats, stuck := d.room().Clone().Seat(asks)
 		if stuck < 0 {
+			chosen := map[fleet.GuestID]placement.Choice{}
+			for i, g := range order {
+				chosen[g.ID] = seats[i]
+			}
 			return chosen, nil
 		}
 		no = d.crowded(r, order[stuck], len(guests))
@@ -209,22 +220,6 @@ func (d *draft) together(r fleet.Request, guests []fleet.Guest) (map[fleet.Guest
 		order = slices.Concat(order[stuck:stuck+1], order[:stuck], order[stuck+1:])
 	}
 	return nil, no
-}
-
-// turn places the guests in their order and gives which of them found no room;
-// -1: none.
-func (d *draft) turn(order []fleet.Guest, r fleet.Request) (map[fleet.GuestID]placement.Choice, int) {
-	room := d.room().Clone()
-	chosen := map[fleet.GuestID]placement.Choice{}
-	for i, g := range order {
-		best, found := room.Best(d.askFor(g, r))
-		if !found {
-			return chosen, i
-		}
-		chosen[g.ID] = best
-		room.Take(best.Host, g.Need)
-	}
-	return chosen, -1
 }
 
 // askFor is the placement question for a guest that runs and shall go to what a
@@ -377,7 +372,7 @@ func (d *draft) drain() {
 	}
 	slices.Sort(hosts)
 	for _, id := range slices.Compact(hosts) {
-		if d.hosts.At(id).State != fleet.HostDraining || silence(d.base, id, d.at) > 0 {
+		if d.hosts.At(id).State != fleet.HostDraining || placement.Silence(d.base, id, d.at) > 0 {
 			continue
 		}
 		if out, _ := d.room().Busy(id); out == 0 {
@@ -429,15 +424,21 @@ type want struct {
 // other move, and where. It adds to nowhere what found none.
 func (d *draft) fitting(guests []fleet.Guest, nowhere map[want]bool) ([]fleet.Guest, map[fleet.GuestID]placement.Choice) {
 	room, to := d.room().Clone(), map[fleet.GuestID]placement.Choice{}
-	var gang []fleet.Guest
+	guests = slices.DeleteFunc(slices.Clone(guests), func(g fleet.Guest) bool { return nowhere[want{g.Need, g.Kind}] })
+	var asks []placement.Ask
 	for _, g := range guests {
+		a := ask(d.base, g)
+		a.Quiet = true
+		asks = append(asks, a)
+	}
+	d.near(room, guests, asks)
+	var gang []fleet.Guest
+	for i, g := range guests {
 		w := want{g.Need, g.Kind}
 		if nowhere[w] {
 			continue
 		}
-		a := ask(d.base, g)
-		a.Quiet = true
-		best, found := room.Best(a)
+		best, found := room.Best(asks[i])
 		if !found {
 			nowhere[w] = true // room only shrinks while the others of the gang get theirs, and a gang that fits ends the search
 			continue

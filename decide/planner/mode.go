@@ -7,6 +7,7 @@ import (
 
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
+	"pagurus/decide/words"
 	"pagurus/fleet"
 )
 
@@ -37,7 +38,7 @@ func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 	}
 	amiss, who := short(pre, v.Limits)
 	if amiss == "" {
-		c.why = fmt.Sprintf("it is expected to be ready in %s and to stand still for no longer than %s", about(latest(pre)), lifecycle.Limits(v.Limits).Downtime)
+		c.why = fmt.Sprintf("it is expected to be ready in %s and to stand still for no longer than %s", words.About(latest(pre)), lifecycle.Limits(v.Limits).Downtime)
 		return c
 	}
 	c.why = fmt.Sprintf("by pre-copy guest %s %s", guests[who].ID, amiss)
@@ -49,7 +50,7 @@ func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 		post := d.expect(guests, there, v, fleet.PostCopy)
 		if more, _ := short(post, v.Limits); more == "" {
 			c.mode, c.to = fleet.PostCopy, there
-			c.why += fmt.Sprintf("; by post-copy it is expected to run at its target in %s", about(latest(post)))
+			c.why += fmt.Sprintf("; by post-copy it is expected to run at its target in %s", words.About(latest(post)))
 			return c
 		}
 	}
@@ -57,7 +58,7 @@ func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 	still := slices.MaxFunc(stop, func(a, b fleet.Prediction) int { return int(a.Downtime.Value - b.Downtime.Value) }).Downtime.Value
 	if more, _ := short(stop, v.Limits); more == "" && still <= v.Limits.Downtime {
 		c.mode = fleet.StopAndCopy
-		c.why += fmt.Sprintf("; stopped for it, it is expected to stand still for %s", about(still))
+		c.why += fmt.Sprintf("; stopped for it, it is expected to stand still for %s", words.About(still))
 		return c
 	}
 	c.no = c.why + helpful(guests[who], pre[who], still, can)
@@ -74,7 +75,7 @@ func helpful(g fleet.Guest, p fleet.Prediction, still time.Duration, late bool) 
 	if !late {
 		out += "; no host with room takes in guests by post-copy, pagurus doctor --fix there may mend that"
 	}
-	return out + fmt.Sprintf("; --mode %s would have it stand still for about %s, --mode %s tries all the same", fleet.StopAndCopy, about(still), fleet.PreCopy)
+	return out + fmt.Sprintf("; --mode %s would have it stand still for about %s, --mode %s tries all the same", fleet.StopAndCopy, words.About(still), fleet.PreCopy)
 }
 
 // short says which of the guests fall short of the limits, and how; empty: none.
@@ -84,7 +85,7 @@ func short(of []fleet.Prediction, l fleet.Limits) (amiss string, who int) {
 		case !p.Converges:
 			return "would not converge: " + p.Why, i
 		case l.Deadline > 0 && p.Ready > l.Deadline:
-			return fmt.Sprintf("would be ready in %s, which is after the deadline of %s", about(p.Ready), l.Deadline), i
+			return fmt.Sprintf("would be ready in %s, which is after the deadline of %s", words.About(p.Ready), l.Deadline), i
 		}
 	}
 	return "", 0
@@ -96,14 +97,6 @@ func latest(of []fleet.Prediction) time.Duration {
 		most = max(most, p.Ready)
 	}
 	return most
-}
-
-// about rounds what is only expected.
-func about(d time.Duration) time.Duration {
-	if d < time.Second {
-		return d.Round(10 * time.Millisecond)
-	}
-	return d.Round(100 * time.Millisecond)
 }
 
 // lateHosts reports whether all hosts take in guests by post-copy.
@@ -140,7 +133,7 @@ func (d *draft) expect(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 func (d *draft) bereave() {
 	for _, m := range d.l.Moving() {
 		h := d.base.Hosts[m.From]
-		if m.Phase.Ended() || m.Mode != fleet.PostCopy || !h.Facts.SeenAt.After(m.Since) || silence(d.base, m.From, d.at) > 0 {
+		if m.Phase.Ended() || m.Mode != fleet.PostCopy || !h.Facts.SeenAt.After(m.Since) || placement.Silence(d.base, m.From, d.at) > 0 {
 			continue
 		}
 		if g, has := h.Facts.Guests[m.Guest]; has && g.Run != fleet.Absent {

@@ -79,7 +79,7 @@ func (d *draft) requeued() {
 		}
 		spec := j.Spec
 		answer, err := d.submit(fleet.Request{ID: fleet.RequestID("again-" + string(id)), At: d.at, By: fleet.Caller{UID: spec.UID},
-			Verb: fleet.Submit, Spec: &spec, Image: &fleet.Image{Name: spec.Image, Digest: j.Digest, MPI: j.MPI}})
+			Verb: fleet.Submit, Spec: &spec, Talk: j.Talk, Image: &fleet.Image{Name: spec.Image, Digest: j.Digest, MPI: j.MPI}})
 		if err != nil {
 			continue // no room yet
 		}

@@ -17,6 +17,7 @@ import (
 	"pagurus/decide/layer"
 	"pagurus/decide/ledger"
 	"pagurus/decide/lifecycle"
+	"pagurus/decide/near"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
@@ -96,19 +97,6 @@ func orElse(t, otherwise time.Time) time.Time {
 
 func (p *Planner) ledger(s fleet.Snapshot) *ledger.Ledger { return ledger.New(s, p.Policy) }
 
-// silence says for how long a host has said nothing, counted at the earliest
-// from when this controller began to lead; 0 while that is short enough.
-func silence(s fleet.Snapshot, id fleet.HostID, at time.Time) time.Duration {
-	last := s.Hosts[id].Facts.SeenAt
-	if s.LedSince.After(last) {
-		last = s.LedSince
-	}
-	if d := at.Sub(last); d > placement.SilentAfter {
-		return d
-	}
-	return 0
-}
-
 // ask is the placement question for a guest that runs.
 func ask(s fleet.Snapshot, g fleet.Guest) placement.Ask {
 	home := s.Hosts[g.Home]
@@ -175,4 +163,20 @@ type view struct {
 
 func viewOf(s fleet.Snapshot) *view {
 	return &view{layer.Over(s.Hosts), layer.Over(s.Guests), layer.Over(s.Jobs), layer.Over(s.Moves), layer.Over(s.Migrations)}
+}
+
+// near has the asks of guests that go together prefer the sites where they are
+// near the rest of their jobs.
+func (v *view) near(room *placement.Survey, guests []fleet.Guest, asks []placement.Ask) {
+	near.Mark(room, near.Cluster{Job: v.jobs.At, Site: v.site}, guests, asks)
+}
+
+// site is where a guest is, or is on its way to.
+func (v *view) site(id fleet.GuestID) string {
+	g := v.guests.At(id)
+	at := g.Home
+	if to := lifecycle.Next(g, v.migrations.At(g.Migration)); to != "" {
+		at = to
+	}
+	return v.hosts.At(at).Facts.Site
 }

@@ -73,14 +73,19 @@ func (d *draft) amend(r fleet.Request) (fleet.Answer, error) {
 	return out, nil
 }
 
-// record keeps what ranks saw of a migration that is over. One that is not
-// known any more, or was measured before, is left as it is.
+// record keeps what ranks saw of a migration that is over, or who talks to whom in
+// a job that runs. A migration that is not known any more, or was measured before,
+// is left as it is.
 func (d *draft) record(r fleet.Request) (fleet.Answer, error) {
 	m, ok := d.migrations.Find(r.Migration)
 	if ok && r.Stall != nil && m.Stall == nil && m.Phase.Ended() {
 		stall := *r.Stall
 		m.Stall = &stall
 		d.migrations.Put(m.ID, m)
+	}
+	if j, ok := d.jobs.Find(r.Job); ok && len(r.Talk) > 0 && j.State == fleet.JobRunning {
+		j.Talk = r.Talk
+		d.jobs.Put(j.ID, j)
 	}
 	return fleet.Answer{}, nil
 }
@@ -167,7 +172,7 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 func (d *draft) remaining(h fleet.Host) []string {
 	var notes []string
 	follow := 0
-	if silence(d.base, h.ID, d.at) > 0 {
+	if placement.Silence(d.base, h.ID, d.at) > 0 {
 		notes = append(notes, fmt.Sprintf("%s has not been heard from: its guests can leave only once its agent runs again", h.ID))
 	}
 	room := d.newRoom() // its own: what is taken below is only foreseen

@@ -3,7 +3,9 @@ package planner
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"pagurus/decide/atlas"
 	"pagurus/fleet"
 )
 
@@ -38,5 +40,137 @@ func TestMoveToASite(t *testing.T) {
 	}
 	if home := w.s.Guests["j1g1"].Home; home != "host2" {
 		t.Errorf("who was there went to %s", home)
+	}
+}
+
+// sited puts hosts into sites.
+func (w *world) sited(sites map[fleet.HostID]string) {
+	for id, site := range sites {
+		h := w.s.Hosts[id]
+		h.Facts.Site = site
+		w.s.Hosts[id] = h
+	}
+}
+
+var twoSites = map[fleet.HostID]string{"host1": "attic", "host2": "cellar", "host3": "attic", "host4": "cellar"}
+
+// sitesOf counts a job's guests by site.
+func (w *world) sitesOf(j fleet.JobID) map[string]int {
+	out := map[string]int{}
+	for _, g := range w.s.Guests {
+		if g.Job == j && !g.State.Ended() {
+			out[w.s.Hosts[g.Home].Facts.Site]++
+		}
+	}
+	return out
+}
+
+// TestJobsStayInASite: a job starts in one site that has room for it, in two where
+// none has, and guests that leave a host go to the site where the others are.
+func TestJobsStayInASite(t *testing.T) {
+	w := newWorld(t, "host1", "host2", "host3", "host4")
+	w.sited(twoSites)
+	w.must(submission(4))
+	w.must(submission(4))
+	w.settle()
+	for _, j := range []fleet.JobID{"j1", "j2"} {
+		if got := w.sitesOf(j); len(got) != 1 {
+			t.Errorf("%s is in %v", j, got)
+		}
+	}
+	g := w.s.Guests["j1g0"]
+	if site := w.s.Hosts[g.Home].Facts.Site; !strings.HasPrefix(g.Reason, "in site "+site+", with all of its job; ") {
+		t.Errorf("it is there because: %s", g.Reason)
+	}
+	lines, err := w.p.Explain(w.s, Subject{Guest: g.ID})
+	if err != nil || !strings.Contains(strings.Join(lines, "\n"), "would take it: in site attic, where the rest of its job is; ") {
+		t.Errorf("%q, %v", lines, err)
+	}
+	w.must(fleet.Request{Verb: fleet.Drain, Host: g.Home})
+	w.settle()
+	if got := w.sitesOf("j1"); got["attic"] != 4 {
+		t.Errorf("after the drain j1 is in %v", got)
+	}
+}
+
+// TestJobsAcrossSites: where no site has room for all, few are used and
+// neighbours stay together; nothing is refused for the sake of a site.
+func TestJobsAcrossSites(t *testing.T) {
+	w := newWorld(t, "host1", "host2", "host3", "host4")
+	w.sited(twoSites)
+	w.must(submission(12))
+	w.settle()
+	if got := w.sitesOf("j1"); got["attic"] != 8 || got["cellar"] != 4 {
+		t.Errorf("j1 is in %v", got)
+	}
+	for i, id := range []fleet.GuestID{"j1g0", "j1g7", "j1g8", "j1g11"} {
+		if site := w.s.Hosts[w.s.Guests[id].Home].Facts.Site; (site == "attic") != (i < 2) {
+			t.Errorf("%s is in %s", id, site)
+		}
+	}
+	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
+	w.settle()
+	if got := w.sitesOf("j1"); got["attic"] != 4 || got["cellar"] != 8 {
+		t.Errorf("after the drain j1 is in %v", got)
+	}
+}
+
+// TestOwnersComeBeforeSites: a site is left alone whose owners have been away for
+// much shorter, not one whose owners have been for a little.
+func TestOwnersComeBeforeSites(t *testing.T) {
+	for away, want := range map[time.Duration]fleet.HostID{8 * time.Hour: "host3", 2 * time.Hour: "host4"} {
+		w := newWorld(t, "host1", "host2", "host3", "host4")
+		w.sited(map[fleet.HostID]string{"host1": "attic", "host2": "attic", "host3": "attic", "host4": "cellar"})
+		r := submission(2)
+		r.Spec.On = []fleet.HostID{"host1", "host2"}
+		w.must(r)
+		w.settle()
+		for id, since := range map[fleet.HostID]time.Duration{"host2": 0, "host3": away, "host4": 10 * time.Hour} {
+			h := w.s.Hosts[id]
+			h.Facts.Owner = &fleet.Owner{State: fleet.OwnerAbsent, Since: w.now.Add(-since)}
+			w.s.Hosts[id] = h
+		}
+		w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"})
+		w.settle()
+		if home := w.s.Guests["j1g0"].Home; home != want {
+			t.Errorf("away for %s: it went to %s, want %s", away, home, want)
+		}
+	}
+}
+
+// TestGangsKeepTogetherWhoTalk: guests that have to go to two sites go by who talks
+// to whom, once their ranks have said so.
+func TestGangsKeepTogetherWhoTalk(t *testing.T) {
+	for _, talks := range []bool{false, true} {
+		w := newWorld(t, "host1", "host2", "host3", "host4")
+		for id, h := range w.s.Hosts {
+			if h.Facts.Capacity.MemoryBytes = 4 << 30; id != "host1" {
+				h.Facts.Capacity.MemoryBytes = 1 << 30
+			}
+			w.s.Hosts[id] = h
+		}
+		w.sited(map[fleet.HostID]string{"host1": "attic", "host2": "attic", "host3": "cellar", "host4": "cellar"})
+		r := submission(6)
+		r.Spec.On = []fleet.HostID{"host1"}
+		w.must(r)
+		w.settle()
+		if talks { // the even among themselves, and the odd
+			talk := []fleet.Talk{}
+			for a := range 6 {
+				for b := a + 2; b < 6; b += 2 {
+					talk = append(talk, fleet.Talk{A: a, B: b, Messages: 1000, Bytes: 1 << 30})
+				}
+			}
+			w.must(fleet.Request{Verb: fleet.Record, Job: "j1", Talk: talk})
+		}
+		w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1"})
+		w.settle()
+		got := ""
+		for i := range 6 {
+			got += w.s.Hosts[w.s.Guests[atlas.GuestID("j1", i)].Home].Facts.Site[:1]
+		}
+		if want := map[bool]string{false: "ccccaa", true: "cacacc"}[talks]; got != want {
+			t.Errorf("talks: %t, they went to %s, want %s", talks, got, want)
+		}
 	}
 }

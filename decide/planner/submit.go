@@ -6,6 +6,7 @@ import (
 
 	"pagurus/decide/admission"
 	"pagurus/decide/atlas"
+	"pagurus/decide/near"
 	"pagurus/decide/placement"
 	"pagurus/decide/topology"
 	"pagurus/fleet"
@@ -44,7 +45,7 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	c := d.counters()
 	j := fleet.Job{
 		ID: fleet.JobID(fmt.Sprintf("j%d", c.NextJob)), Request: r.ID, Spec: spec, State: fleet.JobStarting, Since: d.at,
-		Digest: r.Image.Digest, MPI: r.Image.MPI, Subnet: subnet, ShareHost: share, Submitted: d.at,
+		Digest: r.Image.Digest, MPI: r.Image.MPI, Subnet: subnet, ShareHost: share, Submitted: d.at, Talk: r.Talk,
 	}
 	c.NextJob++
 	c.NextSubnet = (subnet + 1) % (fleet.MaxSubnet + 1)
@@ -78,17 +79,17 @@ func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
 // place chooses a host for every guest of a job, each with regard to those
 // before it.
 func (d *draft) place(r fleet.Request, s fleet.JobSpec) ([]placement.Choice, error) {
-	chosen := make([]placement.Choice, s.Guests)
 	a := placement.Ask{Need: s.Need, Kind: s.Kind, Only: s.On, Files: s.Machine}
-	for i := range chosen {
-		best, found := d.room().Best(a)
-		if !found {
-			what := fmt.Sprintf("there is no room for guest %d of %d (%d MiB each)", i+1, s.Guests, s.Need.MemoryBytes>>20)
-			return nil, &Refusal{Request: r, Hosts: placement.Explain(d.room(), a),
-				Reason: what + "; ask for fewer guests with --guests, less memory with --mem, or wait until there is room"}
-		}
-		chosen[i] = best
-		d.room().Take(best.Host, s.Need)
+	asks, all := slices.Repeat([]placement.Ask{a}, s.Guests), make([]fleet.Guest, s.Guests)
+	for i := range all {
+		all[i].Index = i
+	}
+	near.Mark(d.room(), near.Cluster{Job: func(fleet.JobID) fleet.Job { return fleet.Job{Spec: s, Talk: r.Talk} }}, all, asks)
+	chosen, stuck := d.room().Seat(asks)
+	if stuck >= 0 {
+		what := fmt.Sprintf("there is no room for guest %d of %d (%d MiB each)", stuck+1, s.Guests, s.Need.MemoryBytes>>20)
+		return nil, &Refusal{Request: r, Hosts: placement.Explain(d.room(), a),
+			Reason: what + "; ask for fewer guests with --guests, less memory with --mem, or wait until there is room"}
 	}
 	return chosen, nil
 }

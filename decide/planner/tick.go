@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"pagurus/decide/atlas"
+	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
 
@@ -110,7 +111,7 @@ func (d *draft) vanished(o fleet.Order, out time.Duration) string {
 		// another try would only be another number.
 		return ""
 	}
-	if quiet := silence(d.base, o.Host, d.at); quiet > 0 {
+	if quiet := placement.Silence(d.base, o.Host, d.at); quiet > 0 {
 		if out < askAgain {
 			return ""
 		}

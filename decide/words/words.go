@@ -3,7 +3,10 @@
 // It must not know what the sentences are about. Its tests are tables.
 package words
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Plural chooses between a word for one and a word for several, or none.
 func Plural(n int, one, many string) string {
@@ -22,4 +25,12 @@ func OrNone[S ~string](name S) string {
 		return `""`
 	}
 	return string(name)
+}
+
+// About rounds what is only expected.
+func About(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(10 * time.Millisecond)
+	}
+	return d.Round(100 * time.Millisecond)
 }

@@ -89,6 +89,7 @@ type Controller struct {
 	changed bool           // facts have come since then
 	trouble string         // the store's last error, so that it is logged once
 	stalls  stalls
+	talks   talks
 }
 
 // New makes a controller; it touches nothing yet.
@@ -99,7 +100,7 @@ func New(c Config) *Controller {
 	}
 	out.spool.reserve = c.Reserve
 	out.watching.by = map[chan fleet.Snapshot]bool{}
-	out.stalls.tries = map[fleet.MigrationID]int{}
+	out.stalls.tries, out.talks.asked = map[fleet.MigrationID]int{}, map[fleet.JobID]time.Duration{}
 	out.asking.replies = map[uint64]chan wire.Reply{}
 	return out
 }
@@ -187,6 +188,7 @@ func (c *Controller) tick(ctx context.Context) {
 		c.note(err)
 	}
 	c.measureStalls(ctx)
+	c.measureTalk(ctx)
 	if c.changed {
 		c.publish()
 	}

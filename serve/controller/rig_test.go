@@ -236,7 +236,7 @@ func (a *agent) listen() {
 // traces is what the ranks of a guest have done: little, but they say which
 // guest was asked about.
 func (a *agent) traces(q wire.Query) []fleet.Trace {
-	return []fleet.Trace{{Rank: int(q.Trace[len(q.Trace)-1] - '0'), At: q.About.To, Gaps: []fleet.Gap{{At: q.About.From.Add(time.Second), Took: 90 * time.Millisecond}}}}
+	return []fleet.Trace{{Rank: int(q.Trace[len(q.Trace)-1] - '0'), At: q.About.To, Sent: []fleet.Sent{{Rank: 0, Messages: 2, Bytes: 2000}}, Gaps: []fleet.Gap{{At: q.About.From.Add(time.Second), Took: 90 * time.Millisecond}}}}
 }
 
 func (a *agent) report(r fleet.Report) { a.session.Send(a.r.ctx, wire.Up{Report: &r}) }

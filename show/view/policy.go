@@ -47,7 +47,7 @@ func (p Policy) Text() string {
 	}
 	way := "hosts with most room are chosen first"
 	if p.Placement == "calm" {
-		way = "hosts whose owners have been away longest are chosen first"
+		way = "hosts whose owners have been away longest are chosen first, and of those the ones in the site of the rest of the job"
 	}
 	return fmt.Sprintf("%s%s: %s; %s", p.Name, force, p.Says, way)
 }
