@@ -22,6 +22,7 @@ type Index struct {
 	free     []int   // slots of hosts that are gone
 	classes  map[class]*queue
 	machines map[string][]fleet.HostID // hosts by Facts.Machine
+	tight    []fleet.HostID            // hosts that have promised guests more CPUs than others leave, in order of ID
 }
 
 // entry is a host and what it has promised.
@@ -32,6 +33,7 @@ type entry struct {
 	class *queue // that of its class; nil: not looked up yet
 	place int    // there
 	score float64
+	tight bool // see Index.tight
 }
 
 // class is all by which hosts that can take a guest at all are told apart, but
@@ -130,6 +132,7 @@ func (x *Index) Forget(id fleet.HostID) {
 		e.queue.remove(x, i)
 	}
 	x.leave(id, e.host.Facts.Machine)
+	x.squeeze(e, false)
 	x.entries[i] = entry{}
 	x.free = append(x.free, i)
 	delete(x.slots, id)
@@ -197,9 +200,52 @@ func (x *Index) Arriving(id fleet.HostID) int {
 	return 0
 }
 
+// spare is how many CPUs of a host are neither promised to guests nor in use by
+// others; less than nothing: so many are missing.
+func (e *entry) spare() float64 {
+	free := float64(e.host.Facts.Capacity.CPUs - e.held.cpus)
+	if o := e.host.Facts.Owner; o != nil && e.held.cpus > 0 {
+		free -= o.LoadCPUs
+	}
+	return free
+}
+
+// squeeze notes whether a host is tight.
+func (x *Index) squeeze(e *entry, tight bool) {
+	if e.tight == tight {
+		return
+	}
+	e.tight = tight
+	i, _ := slices.BinarySearch(x.tight, e.host.ID)
+	if tight {
+		x.tight = slices.Insert(x.tight, i, e.host.ID)
+	} else {
+		x.tight = slices.Delete(x.tight, i, i+1)
+	}
+}
+
+// Tight gives the hosts that have promised guests more CPUs than others leave,
+// in order of ID, for reading until the index changes.
+func (x *Index) Tight() []fleet.HostID { return x.tight }
+
+// Relievable reports whether there are such hosts while another has CPUs to
+// spare, as far as the best ones of each class show.
+func (x *Index) Relievable() bool {
+	if len(x.tight) == 0 {
+		return false
+	}
+	for _, q := range x.classes {
+		if len(q.stands) > 0 && x.entries[q.stands[0].slot].spare() >= 1 {
+			return true
+		}
+	}
+	return false
+}
+
 // settle brings a host to its place in the queue of its class.
 func (x *Index) settle(i int) {
 	e := &x.entries[i]
+	x.squeeze(e, e.spare() < 0 && e.host.Facts.Capacity.CPUs > 0)
 	o := e.host.Facts.Owner
 	able := e.host.State == fleet.HostUp && e.host.Facts.Connected && (o == nil || !o.Present)
 	var q *queue
@@ -426,12 +472,15 @@ func (x *Index) Check(s fleet.Snapshot) string {
 			return fmt.Sprintf("%s is missing", id)
 		}
 		b := &x.entries[j]
-		if a.held != b.held || a.score != b.score || (a.queue == nil) != (b.queue == nil) {
+		if a.held != b.held || a.tight != b.tight || a.score != b.score || (a.queue == nil) != (b.queue == nil) {
 			return fmt.Sprintf("%s: %+v %v, should be %+v %v", id, b.held, b.score, a.held, a.score)
 		}
 		if b.queue != nil && (b.queue.stands[b.place].slot != j || x.classes[classOf(&b.host)] != b.queue) {
 			return fmt.Sprintf("%s stands in the wrong place", id)
 		}
+	}
+	if !slices.Equal(x.tight, anew.tight) {
+		return fmt.Sprintf("tight: %v, should be %v", x.tight, anew.tight)
 	}
 	for _, m := range slices.Sorted(maps.Keys(anew.machines)) {
 		if !slices.Equal(anew.On(m), x.On(m)) {

@@ -151,7 +151,7 @@ func (e *explainer) leaving(g fleet.Guest) []string {
 	if what := placement.Hindered(e.s, g); what != "" {
 		return append(out, fmt.Sprintf("It could not leave: %s.", what))
 	}
-	a := ask(e.s, g)
+	a := placement.Leaving(e.s, g)
 	best, found := e.room().Best(a)
 	whys := slices.DeleteFunc(placement.Explain(e.room(), a), func(w placement.Why) bool { return w.Host == g.Home })
 	switch {
@@ -331,7 +331,7 @@ func (e *explainer) onHost(g fleet.Guest, h fleet.Host) string {
 	case g.State != fleet.GuestRunning || h.State != fleet.HostDraining:
 		return fmt.Sprintf("%s is %s here.", g.ID, g.State)
 	}
-	a := ask(e.s, g)
+	a := placement.Leaving(e.s, g)
 	if best, found := e.room().Best(a); found {
 		wait := "when it is its turn"
 		if g.RetryAt.After(e.s.At) {

@@ -230,7 +230,7 @@ func (d *draft) turn(order []fleet.Guest, r fleet.Request) (map[fleet.GuestID]pl
 // askFor is the placement question for a guest that runs and shall go to what a
 // request names, if it does, in the mode that is.
 func (d *draft) askFor(g fleet.Guest, r fleet.Request) placement.Ask {
-	a := ask(d.base, g)
+	a := placement.Leaving(d.base, g)
 	a.Alive.Late = r.Limits.Mode == fleet.PostCopy
 	a.Only, _, _ = d.goal(r) // a name that means nothing was refused before
 	return a
@@ -435,7 +435,7 @@ func (d *draft) fitting(guests []fleet.Guest, nowhere map[want]bool) ([]fleet.Gu
 		if nowhere[w] {
 			continue
 		}
-		a := ask(d.base, g)
+		a := placement.Leaving(d.base, g)
 		a.Quiet = true
 		best, found := room.Best(a)
 		if !found {
