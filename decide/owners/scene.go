@@ -73,7 +73,7 @@ func (o *outlook) price() Price {
 	if !o.room() {
 		return Price{}
 	}
-	return priceOf(o.l, o.guests, o.to)
+	return PriceOf(o.l, o.guests, o.to)
 }
 
 func (o *outlook) find() []fleet.HostID {
@@ -82,9 +82,7 @@ func (o *outlook) find() []fleet.HostID {
 	to := make([]fleet.HostID, len(o.guests))
 	for i, id := range o.guests {
 		g := s.Guests[id]
-		needs, known := s.Hosts[g.Home].Facts.Abilities[g.Kind]
-		best, found := room.Where(placement.Ask{Need: g.Need, Kind: g.Kind, Files: s.Jobs[g.Job].Spec.Machine,
-			Alive: &placement.Source{Host: g.Home, Needs: needs, Known: known}})
+		best, found := room.Where(placement.Leaving(s, g))
 		if !found {
 			return nil
 		}
@@ -94,8 +92,8 @@ func (o *outlook) find() []fleet.HostID {
 	return to
 }
 
-// priceOf says what a move of guests is expected to cost.
-func priceOf(l *ledger.Ledger, guests []fleet.GuestID, to []fleet.HostID) Price {
+// PriceOf says what a move of guests of one host to others is expected to cost.
+func PriceOf(l *ledger.Ledger, guests []fleet.GuestID, to []fleet.HostID) Price {
 	s, past := l.Snapshot(), l.Lore()
 	var out Price
 	for i, id := range guests {

@@ -23,6 +23,7 @@ type Index struct {
 	classes  map[class]*queue
 	machines map[string][]fleet.HostID // hosts by Facts.Machine
 	sites    sites
+	tight    []fleet.HostID // hosts that have promised guests more CPUs than others leave, in order of ID
 }
 
 // entry is a host and what it has promised.
@@ -33,6 +34,7 @@ type entry struct {
 	class *queue // that of its class; nil: not looked up yet
 	place int    // there
 	score float64
+	tight bool // see Index.tight
 }
 
 // class is all by which hosts that can take a guest at all are told apart, but
@@ -137,6 +139,7 @@ func (x *Index) Forget(id fleet.HostID) {
 	}
 	x.leave(id, e.host.Facts.Machine)
 	x.sites.count(e.host.Facts.Site, -1)
+	x.squeeze(e, false)
 	x.entries[i] = entry{}
 	x.free = append(x.free, i)
 	delete(x.slots, id)
@@ -207,6 +210,7 @@ func (x *Index) Arriving(id fleet.HostID) int {
 // settle brings a host to its place in the queue of its class.
 func (x *Index) settle(i int) {
 	e := &x.entries[i]
+	x.squeeze(e, e.spare() < 0 && e.host.Facts.Capacity.CPUs > 0)
 	o := e.host.Facts.Owner
 	able := e.host.State == fleet.HostUp && e.host.Facts.Connected && (o == nil || !o.Present)
 	var q *queue
@@ -436,7 +440,7 @@ func (x *Index) Check(s fleet.Snapshot) string {
 			return fmt.Sprintf("%s is missing", id)
 		}
 		b := &x.entries[j]
-		if a.held != b.held || a.score != b.score || (a.queue == nil) != (b.queue == nil) {
+		if a.held != b.held || a.tight != b.tight || a.score != b.score || (a.queue == nil) != (b.queue == nil) {
 			return fmt.Sprintf("%s: %+v %v, should be %+v %v", id, b.held, b.score, a.held, a.score)
 		}
 		if b.queue != nil && (b.queue.stands[b.place].slot != j || x.classes[classOf(&b.host)] != b.queue) {
@@ -445,6 +449,9 @@ func (x *Index) Check(s fleet.Snapshot) string {
 	}
 	if !maps.Equal(anew.sites, x.sites) {
 		return fmt.Sprintf("sites: %v, should be %v", x.sites, anew.sites)
+	}
+	if !slices.Equal(x.tight, anew.tight) {
+		return fmt.Sprintf("tight: %v, should be %v", x.tight, anew.tight)
 	}
 	for _, m := range slices.Sorted(maps.Keys(anew.machines)) {
 		if !slices.Equal(anew.On(m), x.On(m)) {

@@ -28,6 +28,15 @@ type Ask struct {
 	Near  *Near          // where it had better be; nil: that is all the same
 }
 
+// Leaving is the question for a guest that runs.
+func Leaving(s fleet.Snapshot, g fleet.Guest) Ask {
+	needs, known := s.Hosts[g.Home].Facts.Abilities[g.Kind]
+	return Ask{
+		Need: g.Need, Kind: g.Kind, Files: s.Jobs[g.Job].Spec.Machine,
+		Alive: &Source{Host: g.Home, Needs: needs, Known: known, Shape: g.Shape},
+	}
+}
+
 // Source is where a running guest is, as far as that bounds where it can go.
 type Source struct {
 	Host  fleet.HostID

@@ -3,6 +3,7 @@ package planner
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"pagurus/decide/atlas"
 	"pagurus/decide/ledger"
@@ -32,6 +33,29 @@ func large(hosts int) fleet.Snapshot {
 	return s
 }
 
+// crowded has each tenth host of a cluster have too few CPUs for its guests, all
+// of which are at work.
+func crowded(s fleet.Snapshot) fleet.Snapshot {
+	for h := range len(s.Hosts) / 10 {
+		id := fleet.HostID(fmt.Sprintf("host%d", 10*h))
+		of := s.Hosts[id]
+		of.Facts.Capacity.CPUs = 8
+		s.Hosts[id] = of
+	}
+	guests := map[fleet.HostID]map[fleet.GuestID]fleet.GuestFacts{}
+	for id, g := range s.Guests {
+		if guests[g.Home] == nil {
+			guests[g.Home] = map[fleet.GuestID]fleet.GuestFacts{}
+		}
+		guests[g.Home][id] = fleet.GuestFacts{CPUs: 0.8}
+	}
+	for id, of := range s.Hosts {
+		of.Facts.Guests = guests[id]
+		s.Hosts[id] = of
+	}
+	return s
+}
+
 // BenchmarkStep is one event in a cluster of 10,000 hosts and 100,000 guests,
 // with a ledger that is kept, as the controller and the simulator have it.
 func BenchmarkStep(b *testing.B) {
@@ -49,6 +73,7 @@ func BenchmarkStep(b *testing.B) {
 		sites.Hosts[id] = h
 	}
 	sited := ledger.New(sites, nil)
+	full := ledger.New(crowded(large(10_000)), nil)
 	submit := submission(16)
 	submit.Spec.Machine = "host1"
 	for _, c := range []struct {
@@ -66,6 +91,7 @@ func BenchmarkStep(b *testing.B) {
 		{"drain-sites", sited, fleet.Request{Verb: fleet.Drain, Host: "host7", By: admin}},
 		{"tick", still, fleet.Tick{At: t0}},
 		{"tick-moving", moving, fleet.Tick{At: t0}},
+		{"tick-crowded", full, fleet.Tick{At: t0.Truncate(time.Minute)}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {

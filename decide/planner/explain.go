@@ -137,7 +137,7 @@ func (e *explainer) migration(m fleet.Migration) []string {
 
 // ask is the placement question for a guest that leaves alone.
 func (e *explainer) ask(g fleet.Guest) placement.Ask {
-	out := []placement.Ask{ask(e.s, g)}
+	out := []placement.Ask{placement.Leaving(e.s, g)}
 	viewOf(e.s).near(e.room(), []fleet.Guest{g}, out)
 	return out[0]
 }

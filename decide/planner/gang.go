@@ -225,7 +225,7 @@ func (d *draft) together(r fleet.Request, guests []fleet.Guest) (map[fleet.Guest
 // askFor is the placement question for a guest that runs and shall go to what a
 // request names, if it does, in the mode that is.
 func (d *draft) askFor(g fleet.Guest, r fleet.Request) placement.Ask {
-	a := ask(d.base, g)
+	a := placement.Leaving(d.base, g)
 	a.Alive.Late = r.Limits.Mode == fleet.PostCopy
 	a.Only, _, _ = d.goal(r) // a name that means nothing was refused before
 	return a
@@ -427,7 +427,7 @@ func (d *draft) fitting(guests []fleet.Guest, nowhere map[want]bool) ([]fleet.Gu
 	guests = slices.DeleteFunc(slices.Clone(guests), func(g fleet.Guest) bool { return nowhere[want{g.Need, g.Kind}] })
 	var asks []placement.Ask
 	for _, g := range guests {
-		a := ask(d.base, g)
+		a := placement.Leaving(d.base, g)
 		a.Quiet = true
 		asks = append(asks, a)
 	}

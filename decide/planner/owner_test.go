@@ -373,3 +373,46 @@ func TestRulesRefused(t *testing.T) {
 		}
 	}
 }
+
+// A guest whose host holds its whole job back leaves for one that has more, and
+// none of them again for some minutes.
+func TestHeldBack(t *testing.T) {
+	w := spread(t, 3, "host1", "host2")
+	short := func(id fleet.HostID, cpus int) {
+		h := w.s.Hosts[id]
+		h.Facts.Capacity.CPUs = cpus
+		for g := range w.guests[id] {
+			h.Facts.Guests[g] = fleet.GuestFacts{Run: fleet.Running, CPUs: 0.5}
+		}
+		w.s.Hosts[id] = h
+	}
+	short("host2", 4)
+	w.tick(10 * time.Minute)
+	if len(w.s.Moves) != 0 {
+		t.Fatalf("nobody is held back: %+v", w.s.Moves)
+	}
+	short("host1", 1)
+	w.tick(time.Minute)
+	v := w.s.Moves["m1"]
+	if len(v.Migrations) != 1 || !strings.HasPrefix(v.Why, "job j1 is held back by host1: 50 % of its pace, and 100 % elsewhere") {
+		t.Fatalf("%+v", w.s.Moves)
+	}
+	w.settle()
+	if len(w.guests["host1"]) != 1 {
+		t.Fatalf("%v", w.guests)
+	}
+	for id := range w.guests {
+		short(id, 4)
+	}
+	h := w.s.Hosts["host2"]
+	h.Facts.Owner = &fleet.Owner{LoadCPUs: 3.8} // nobody's, but others use it
+	w.s.Hosts["host2"] = h
+	w.tick(4 * time.Minute)
+	if len(w.s.Moves) != 1 {
+		t.Fatalf("it is not left alone: %+v", w.s.Moves)
+	}
+	w.tick(2 * time.Minute)
+	if len(w.s.Moves) != 2 {
+		t.Fatalf("it is left alone for too long: %+v", w.s.Moves)
+	}
+}

@@ -6,6 +6,7 @@ import (
 
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/owners"
+	"pagurus/decide/relief"
 	"pagurus/decide/vacate"
 	"pagurus/fleet"
 )
@@ -85,6 +86,17 @@ func (d *draft) requeued() {
 		}
 		j.Requeue, j.Again = false, answer.Job
 		d.jobs.Put(id, j)
+	}
+}
+
+// relieve begins the moves that let a whole job go faster.
+func (d *draft) relieve() {
+	if !relief.Due(d.l, d.at) {
+		return
+	}
+	for _, p := range relief.Look(relief.View{At: d.at, Ledger: d.l, Room: d.room(), Guest: d.guests.At, Job: d.jobs.At}) {
+		v := fleet.Move{Why: p.Why}
+		d.depart(p.Guests, v, d.choose(p.Guests, p.To, v, nil))
 	}
 }
 

@@ -97,16 +97,6 @@ func orElse(t, otherwise time.Time) time.Time {
 
 func (p *Planner) ledger(s fleet.Snapshot) *ledger.Ledger { return ledger.New(s, p.Policy) }
 
-// ask is the placement question for a guest that runs.
-func ask(s fleet.Snapshot, g fleet.Guest) placement.Ask {
-	home := s.Hosts[g.Home]
-	needs, known := home.Facts.Abilities[g.Kind]
-	return placement.Ask{
-		Need: g.Need, Kind: g.Kind, Files: s.Jobs[g.Job].Spec.Machine,
-		Alive: &placement.Source{Host: g.Home, Needs: needs, Known: known, Shape: g.Shape},
-	}
-}
-
 // may reports whether a caller may act on a job.
 func may(by fleet.Caller, j fleet.Job) bool { return by.Admin || by.UID == j.Spec.UID }
 

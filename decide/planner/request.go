@@ -189,7 +189,7 @@ func (d *draft) remaining(h fleet.Host) []string {
 				notes = append(notes, fmt.Sprintf("%s stays for now: %s; it leaves when nothing keeps it", g.ID, what))
 				continue
 			}
-			a := ask(d.base, g)
+			a := placement.Leaving(d.base, g)
 			best, found := room.Best(a)
 			if !found {
 				notes = append(notes, fmt.Sprintf("%s stays for now, no host can take it: %s; it leaves when one can", g.ID, placement.Words(placement.Explain(room, a))))

@@ -60,6 +60,7 @@ func (d *draft) tick() error {
 	d.forgetJobs()
 	d.forgetMoves()
 	d.drain()
+	d.relieve()
 	return nil
 }
 

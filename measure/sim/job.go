@@ -98,6 +98,9 @@ func (w *world) suspend(g *guest, still bool) {
 		w.say("%s goes on", g.id)
 	}
 	w.alter(g, func() { g.suspended = still })
+	if w.Policy.Moves() {
+		w.look(g.at, g, true) // who stands still uses nothing
+	}
 }
 
 const (

@@ -265,9 +265,12 @@ func (w *world) look(m *machine, g *guest, there bool) {
 		delete(looks, g.id)
 	}
 	if there {
-		memory := g.job.MemoryBytes
+		memory, cpus := g.job.MemoryBytes, float64(g.job.CPUs)
+		if g.suspended {
+			cpus = 0
+		}
 		p := &fleet.Profile{At: w.at(), MemoryBytes: memory, FilledBytes: memory, Changed: g.job.changes()}
-		looks[g.id] = fleet.GuestFacts{Run: fleet.Running, ResidentBytes: memory, CPUs: float64(g.job.CPUs), Profile: p}
+		looks[g.id] = fleet.GuestFacts{Run: fleet.Running, ResidentBytes: memory, CPUs: cpus, Profile: p}
 	}
 	m.looks = looks
 	w.learn(m)

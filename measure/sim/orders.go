@@ -43,6 +43,9 @@ func (w *world) Committed(c fleet.Changeset) {
 		}
 	}
 	for _, v := range c.Moves {
+		if v.Begun.Equal(w.at()) && v.Request == "" && v.Drains == "" && v.ForOwner == "" {
+			w.say("%s begins: %s", v.ID, v.Why)
+		}
 		if v.Ended.IsZero() && v.Weighed != "" {
 			w.say("%s %s", v.ID, v.Weighed)
 		}

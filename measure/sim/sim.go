@@ -177,7 +177,7 @@ func newWorld(c Config) (*world, error) {
 		jobs: map[fleet.JobID]*job{}, copies: map[fleet.MigrationID]*copying{}}
 	w.out = Result{Policy: c.Policy.Name(), Placement: c.Placement.Name(), Seed: c.Seed, For: c.For, Hosts: c.Hosts, Ranks: c.Work.Ranks}
 	s := fleet.NewSnapshot()
-	s.At, s.LedSince, s.Cluster = epoch, epoch, fleet.Cluster{ID: "simulated", NextJob: 1, NextMove: 1}
+	s.At, s.LedSince, s.Cluster = epoch, epoch, fleet.Cluster{ID: "simulated", NextJob: 1, NextMove: 1, Rules: fleet.Rules{Vacate: fleet.Vacate(c.Policy.Name())}}
 	for i := range c.Hosts {
 		m := w.machine(i)
 		// What becomes of guests is for the policy under test, and not for owners.
@@ -290,6 +290,10 @@ func (w *world) take(ev fleet.Event) (fleet.Answer, error) {
 // long as that can make a difference; else each minute, so that it forgets what
 // is old.
 func (w *world) tick(each bool) {
+	if !each && w.ticking { // it is told often enough
+		w.after(time.Minute, event{kind: minutes})
+		return
+	}
 	w.ticking = w.ticking || each
 	if _, err := w.take(fleet.Tick{At: w.at()}); err != nil {
 		w.breach("tick: %v", err)
