@@ -129,12 +129,16 @@ func planned(seed uint64, number int, of fleet.Kind, only []kind) fault {
 			break
 		}
 	}
-	return fault{
+	f := fault{
 		Number: number, Kind: chosen.kind, Phase: chosen.phases[r.IntN(len(chosen.phases))],
 		After: time.Duration(r.Int64N(int64(mostAfter))),
 		Lasts: leastLast + time.Duration(r.Int64N(int64(mostLast-leastLast))),
 		Pick:  r.Uint64(),
 	}
+	if f.Phase == fleet.Gathering { // which is over in a tenth of a second
+		f.After /= 10
+	}
+	return f
 }
 
 // pointsOf are places in the agent at which it is made to stand still, so that

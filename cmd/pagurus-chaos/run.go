@@ -241,7 +241,7 @@ const (
 	gangShare   = 0.75 // of moves of jobs with several guests
 	drainShare  = 0.12
 	boundShare  = 0.15 // moves with some limit of their own
-	lateShare   = 0.25 // moves by post-copy, where that works
+	lateShare   = 0.4  // moves by post-copy, where that works
 	slowShare   = 0.5  // of those, some with a ceiling: gathering lasts long enough to be met
 	slowMove    = 20 << 20
 )
