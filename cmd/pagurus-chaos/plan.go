@@ -105,6 +105,21 @@ type fault struct {
 	After  time.Duration `json:"after_ns"` // so long after the phase was seen
 	Lasts  time.Duration `json:"lasts_ns"` // until it is mended, where it is
 	Pick   uint64        `json:"pick"`     // decides what the kind leaves open
+	misses int           // how often it came too late for its phase
+}
+
+// mostMisses is how often a fault may come too late.
+const mostMisses = 6
+
+// later is a fault that came too late, for its next try: sooner after the phase was
+// seen and, if that does not help, in a phase that lasts for long. The report says in
+// which one it came.
+func (f fault) later() fault {
+	f.After /= 2
+	if f.misses++; f.misses == mostMisses {
+		f.Phase = fleet.Copying
+	}
+	return f
 }
 
 // How long a fault waits for its place in a phase, and lasts.

@@ -87,8 +87,7 @@ func (c *chaos) strikeAll(ctx context.Context) error {
 			var again missed
 			switch {
 			case errors.As(err, &again):
-				again.After /= 2 // sooner, or a short phase would be missed for ever
-				waiting = append(waiting, again.fault)
+				waiting = append(waiting, again.fault.later())
 			case err != nil:
 				return err
 			default:

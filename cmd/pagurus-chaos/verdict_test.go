@@ -228,6 +228,20 @@ func TestFaultsFindTheirPhase(t *testing.T) {
 	}
 }
 
+// A fault that always comes too late comes sooner, and in the end in another phase.
+func TestLateFaultsComeSooner(t *testing.T) {
+	f := fault{Number: 1, Phase: fleet.Gathering, After: mostAfter}
+	for range mostMisses - 1 {
+		f = f.later()
+	}
+	if f.Phase != fleet.Gathering || f.After > mostAfter/16 {
+		t.Errorf("it is given up too soon, or comes as late: %+v", f)
+	}
+	if f = f.later(); f.Phase != fleet.Copying || f.Number != 1 {
+		t.Errorf("it waits for ever: %+v", f)
+	}
+}
+
 // Where post-copy does not work nothing gathers, and those faults come later.
 func TestNothingGathersWithoutPostCopy(t *testing.T) {
 	waiting := []fault{{Number: 1, Phase: fleet.Gathering}}
