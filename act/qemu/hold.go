@@ -14,7 +14,7 @@ const holdLimit = time.Hour
 
 // keep tells QEMU how fast a copy is to be sent now.
 func keep(ctx context.Context, q *qmp.Client, p *pace.Pace, now fleet.Progress, held bool) error {
-	if want, news := p.Next(now, held); news {
+	if want, news := p.Next(now, time.Now(), held); news {
 		return setBandwidth(ctx, q, want) // after an error nobody asks this pace again
 	}
 	return nil

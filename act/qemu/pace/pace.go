@@ -23,6 +23,8 @@ const (
 	Pass  = 200 * time.Millisecond // the slow end of a pass
 	from  = 100 * time.Millisecond // of a pass, at full speed: where its slow end begins
 	Least = 40 << 10               // bytes a second: a page in 100 ms, the least there is
+
+	shortest = 5 * time.Millisecond // between looks from which a speed follows
 )
 
 // Pace is the state of one copy.
@@ -31,22 +33,28 @@ type Pace struct {
 	told    int64   // bytes a second that Next said last; 0: nothing yet
 	fastest float64 // bytes a second, as measured at full speed
 	rounds  int
+	sent    int64 // at the look before, which was then
+	at      time.Time
 }
 
 // New gives the pace of a copy that may go as fast as full. How fast it goes now
 // nobody knows: an agent that has died since may have held it.
 func New(full int64) *Pace { return &Pace{full: full} }
 
-// Next gives the bandwidth a copy in that state should have, and whether that
-// is news. Before the copy is good enough (held), the guest needs to be slowed
+// Next gives the bandwidth a copy in that state at that time should have, and whether
+// that is news. How fast it goes is measured from look to look: QEMU itself says so only
+// every 100 ms, and the first pass of a small guest may be over by then. Before the copy is good enough (held), the guest needs to be slowed
 // only in its first pass: the second may find nothing left, and later ones
 // begin only when much is.
-func (p *Pace) Next(now fleet.Progress, held bool) (bytesPerSecond int64, news bool) {
+func (p *Pace) Next(now fleet.Progress, at time.Time, held bool) (bytesPerSecond int64, news bool) {
 	pass, before := now.Rounds != p.rounds, p.told
-	p.rounds = now.Rounds
 	if p.told == p.full {
 		p.fastest = max(p.fastest, now.BytesPerSecond)
+		if took := at.Sub(p.at); took >= shortest {
+			p.fastest = max(p.fastest, float64(now.SentBytes-p.sent)/took.Seconds())
+		}
 	}
+	p.rounds, p.sent, p.at = now.Rounds, now.SentBytes, at
 	near := float64(now.RemainingBytes) <= p.fastest*from.Seconds()
 	switch {
 	case !near, !held && now.Rounds > 1:

@@ -32,7 +32,7 @@ func TestPace(t *testing.T) {
 		{6, 9 * mib, 100 * mib, true, 45 * mib},
 	} {
 		before := p.told
-		got, news := p.Next(fleet.Progress{Rounds: c.rounds, RemainingBytes: c.left, BytesPerSecond: c.speed}, c.held)
+		got, news := p.Next(fleet.Progress{Rounds: c.rounds, RemainingBytes: c.left, BytesPerSecond: c.speed}, time.Time{}, c.held)
 		if got != c.want || news != (got != before) {
 			t.Errorf("look %d: %d (news: %t), want %d", i, got, news, c.want)
 		}
@@ -43,9 +43,27 @@ func TestPace(t *testing.T) {
 // speed first, whatever it looks like.
 func TestPaceOfAHeldCopy(t *testing.T) {
 	for _, now := range []fleet.Progress{{Rounds: 7, RemainingBytes: 1 << 20}, {Rounds: 7, RemainingBytes: 1 << 20, BytesPerSecond: Least}} {
-		if got, news := New(1<<30).Next(now, false); got != 1<<30 || !news {
+		if got, news := New(1<<30).Next(now, time.Time{}, false); got != 1<<30 || !news {
 			t.Errorf("%+v: %d (news: %t)", now, got, news)
 		}
+	}
+}
+
+// A first pass of 75 ms, of which QEMU itself says no speed, is slow at its end, too.
+func TestPaceOfASmallGuest(t *testing.T) {
+	const mib = 1 << 20
+	p, at := New(1<<40), time.Unix(1e9, 0)
+	for i, c := range []struct {
+		sent, left, want int64
+	}{
+		{0, 250 * mib, 1 << 40},
+		{28 * mib, 200 * mib, 1 << 40}, // 1,120 MiB a second
+		{56 * mib, 100 * mib, 500 * mib},
+	} {
+		if got, _ := p.Next(fleet.Progress{Rounds: 1, SentBytes: c.sent, RemainingBytes: c.left}, at, false); got != c.want {
+			t.Errorf("look %d: %d, want %d", i, got, c.want)
+		}
+		at = at.Add(25 * time.Millisecond)
 	}
 }
 
