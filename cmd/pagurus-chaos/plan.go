@@ -108,18 +108,28 @@ type fault struct {
 	misses int           // how often it came too late for its phase
 }
 
-// mostMisses is how often a fault may come too late.
+// mostMisses is how often a fault may come too late for its phase.
 const mostMisses = 6
 
 // later is a fault that came too late, for its next try: sooner after the phase was
-// seen and, if that does not help, in a phase that lasts for long. The report says in
-// which one it came.
+// seen.
 func (f fault) later() fault {
 	f.After /= 2
-	if f.misses++; f.misses == mostMisses {
-		f.Phase = fleet.Copying
-	}
+	f.misses++
 	return f
+}
+
+// when is the phase in which a fault comes: what always comes too late for its own
+// comes in one that lasts for long, and nothing gathers where there is no post-copy.
+// The report says in which one it came.
+func (f fault) when(postCopies bool) fleet.Phase {
+	switch {
+	case f.misses >= mostMisses:
+		return fleet.Copying
+	case f.Phase == fleet.Gathering && !postCopies:
+		return fleet.Retiring
+	}
+	return f.Phase
 }
 
 // How long a fault waits for its place in a phase, and lasts.

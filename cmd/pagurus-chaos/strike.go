@@ -138,12 +138,8 @@ func match(waiting []fault, s fleet.Snapshot, used map[string]bool, late bool) (
 	})
 	slices.SortFunc(live, func(a, b fleet.Migration) int { return b.Since.Compare(a.Since) }) // what was just entered first
 	for i, f := range waiting {
-		phase := f.Phase
-		if phase == fleet.Gathering && !late {
-			phase = fleet.Retiring
-		}
 		for _, m := range live {
-			if m.Phase == phase {
+			if m.Phase == f.when(late) {
 				return i, m, true
 			}
 		}

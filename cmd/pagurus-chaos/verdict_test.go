@@ -234,10 +234,10 @@ func TestLateFaultsComeSooner(t *testing.T) {
 	for range mostMisses - 1 {
 		f = f.later()
 	}
-	if f.Phase != fleet.Gathering || f.After > mostAfter/16 {
+	if f.when(true) != fleet.Gathering || f.After > mostAfter/16 {
 		t.Errorf("it is given up too soon, or comes as late: %+v", f)
 	}
-	if f = f.later(); f.Phase != fleet.Copying || f.Number != 1 {
+	if f = f.later(); f.when(true) != fleet.Copying || f.Number != 1 {
 		t.Errorf("it waits for ever: %+v", f)
 	}
 }
