@@ -114,24 +114,24 @@ func TestWhatSpeaksForGoingOn(t *testing.T) {
 				s.members[i].Predicted.Downtime.Value = 20 * time.Second
 			}
 		}, true},
-		"it is called back all the time": {func(s *scene) {
-			g := s.guests["j1g1"]
-			g.Aborts, g.RetryAt = 1, noon.Add(-time.Minute)
-			s.guests["j1g1"] = g
-			s.host("host1", func(h *fleet.Host) { h.Facts.Copies = nil })
-		}, false},
-		"it was called back long ago": {func(s *scene) {
-			g := s.guests["j1g1"]
-			g.Aborts, g.RetryAt = 1, noon.Add(-time.Hour)
-			s.guests["j1g1"] = g
-			s.host("host1", func(h *fleet.Host) { h.Facts.Copies = nil })
-		}, true},
+		"it is called back all the time": {calledBack(time.Minute), false},
+		"it was called back long ago":    {calledBack(time.Hour), true},
 	} {
 		s := leaving(left)
 		c.change(s)
 		if v, members, changed := s.judge(); !changed || off(members) != c.off {
 			t.Errorf("%s: off %v: %q", name, off(members), v.Weighed)
 		}
+	}
+}
+
+// calledBack has a guest of which nothing was sent yet have been called back before.
+func calledBack(ago time.Duration) func(*scene) {
+	return func(s *scene) {
+		g := s.guests["j1g1"]
+		g.Aborts, g.RetryAt = 1, noon.Add(-ago)
+		s.guests["j1g1"] = g
+		s.host("host1", func(h *fleet.Host) { h.Facts.Copies = nil })
 	}
 }
 

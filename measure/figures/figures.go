@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -61,14 +62,18 @@ func (r *Run) Continue(file string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	was := New(r.Pagurus, r.Repeat).Record
+	var was Record
 	if err == nil {
 		err = json.Unmarshal(text, &was)
 	}
 	if err != nil {
-		return fmt.Errorf("going on with a record: %w", err)
+		return fmt.Errorf("going on with the record %s: %w", file, err)
 	}
-	r.Record = was
+	r.Record.Sittings, r.Record.Moves = was.Sittings, was.Moves
+	maps.Copy(r.Record.Samples, was.Samples)
+	maps.Copy(r.Record.Figures, was.Figures)
+	maps.Copy(r.Record.Limits, was.Limits)
+	maps.Copy(r.Record.Floors, was.Floors)
 	return nil
 }
 

@@ -102,6 +102,14 @@ func TestContinue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.WriteFile(file, []byte(`{"samples": null}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := New(drive.Pagurus{}, 1)
+	if err := r.Continue(file); err != nil {
+		t.Error(err)
+	}
+	r.Sample("took", 1) // of a record with nothing in it
 	if err := os.WriteFile(file, []byte(`{"samples": 3`), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -41,11 +41,12 @@ type Pace struct {
 // nobody knows: an agent that has died since may have held it.
 func New(full int64) *Pace { return &Pace{full: full} }
 
-// Next gives the bandwidth a copy in that state at that time should have, and whether
-// that is news. How fast it goes is measured from look to look: QEMU itself says so only
-// every 100 ms, and the first pass of a small guest may be over by then. Before the copy is good enough (held), the guest needs to be slowed
-// only in its first pass: the second may find nothing left, and later ones
-// begin only when much is.
+// Next gives the bandwidth a copy in that state at that time should have, and
+// whether that is news. How fast it goes is measured from look to look, too: QEMU
+// itself says so only every 100 ms, and the first pass of a small guest may be over
+// by then. Before the copy is good enough (held), the guest needs to be slowed only
+// in its first pass: the second may find nothing left, and later ones begin only
+// when much is.
 func (p *Pace) Next(now fleet.Progress, at time.Time, held bool) (bytesPerSecond int64, news bool) {
 	pass, before := now.Rounds != p.rounds, p.told
 	if p.told == p.full {
