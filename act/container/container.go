@@ -112,6 +112,7 @@ func Open(ctx context.Context, c Config) (*Driver, error) {
 			return nil, errors.Join(fmt.Errorf("open the container driver: %w", err), d.Close())
 		}
 	}
+	rootfs.SweepYards()
 	return d, d.sweepImages()
 }
 

@@ -3,10 +3,42 @@ package rootfs
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"pagurus/internal/testkit"
 )
+
+// What a killed CRIU left is swept away, and neither what one may be using nor what
+// somebody has put there.
+func TestSweepOld(t *testing.T) {
+	base := t.TempDir()
+	old := time.Now().Add(-2 * time.Hour)
+	for name, age := range map[string]time.Time{"yard.left": old, "yard.used": time.Now(), "yard.full/theirs": old, "other": old} {
+		dir := filepath.Join(base, name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(dir, age, age); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chtimes(filepath.Join(base, "yard.full"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	sweepOld(filepath.Join(base, "yard.*"), time.Now().Add(-time.Hour))
+	left, err := filepath.Glob(filepath.Join(base, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range left {
+		left[i] = filepath.Base(left[i])
+	}
+	if want := []string{"other", "yard.full", "yard.used"}; !slices.Equal(left, want) {
+		t.Errorf("left are %q instead of %q", left, want)
+	}
+}
 
 // What is held on to is the directory that was opened, whatever its path leads to
 // later, and letting go of it leaves what is in it alone.
