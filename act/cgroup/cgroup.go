@@ -26,6 +26,11 @@ import (
 
 // Groups is the group of one host and what is in it.
 type Groups struct {
+	// Slice is how long a thread of class normal may run before the kernel looks
+	// whether it is another's turn; 0: as the kernel has it. To be set before Class
+	// is called.
+	Slice time.Duration
+
 	root string  // as "/pagurus-host1"
 	cpus float64 // ceiling of all; 0: none
 	tree tree
@@ -75,7 +80,7 @@ func Open(name string, cpus float64) (*Groups, error) {
 	if cpus < 0 {
 		return nil, fmt.Errorf("a ceiling of %g CPUs cannot be kept", cpus)
 	}
-	g := &Groups{root: root, cpus: cpus}
+	g := &Groups{Slice: UsualSlice, root: root, cpus: cpus}
 	switch mode := cgroups.Mode(); mode {
 	case cgroups.Unified:
 		g.tree = unified{}

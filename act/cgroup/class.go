@@ -11,25 +11,32 @@ import (
 
 // service is what a class gets.
 type service struct {
-	share float64       // of a CPU's weight, for each of the guest's CPUs
-	slice time.Duration // of each of its threads
+	share  float64       // of a CPU's weight, for each of the guest's CPUs
+	tenths time.Duration // of Groups.Slice, for each of its threads; 0: the kernel's own
 }
 
-// services are the classes, "" for who asked for none: they have the kernel's
-// slices. The slices are those of Xen's Credit scheduler, 30
-// ms, and 30 % more and less; who has twice the weight of the next class below
-// gets twice its CPU time where both want all they can get.
+// services are the classes, "" for who asked for none. The slices differ by the 30 %
+// of Xen's Credit scheduler; who has twice the weight of the next class below gets
+// twice its CPU time where both want all they can get.
 var services = map[fleet.Class]service{
-	fleet.Gold:   {2, 39 * time.Millisecond},
+	fleet.Gold:   {2, 13},
 	"":           {1, 0},
-	fleet.Normal: {1, 30 * time.Millisecond},
-	fleet.Bronze: {0.5, 21 * time.Millisecond},
+	fleet.Normal: {1, 10},
+	fleet.Bronze: {0.5, 7},
 }
 
-// Due is what a class has of a CPU's weight, for each of a guest's CPUs, and the
-// slice of its threads; 0: the kernel's own.
-func Due(class fleet.Class) (share float64, slice time.Duration) {
-	return services[class].share, services[class].slice
+// UsualSlice is that of class normal, twice the kernel's own on two cores and a tenth of
+// Xen's: with slices of 30 ms guests of several threads do not get the shares that they
+// are due (docs/decisions/019-time-slices.md).
+const UsualSlice = 3 * time.Millisecond
+
+// Share is what a class has of a CPU's weight, for each of a guest's CPUs.
+func Share(class fleet.Class) float64 { return services[class].share }
+
+// SliceOf is the slice of a class's threads where those of class normal have one of
+// that length; 0: the kernel's own.
+func SliceOf(class fleet.Class, normal time.Duration) time.Duration {
+	return services[class].tenths * normal / 10
 }
 
 // Class gives a guest with so many CPUs the weight of its class, and those of
@@ -52,7 +59,7 @@ func (g *Groups) Class(guest fleet.GuestID, cpus int, class fleet.Class, which f
 	errs := []error{err}
 	if g.Slices() == "" {
 		for _, pid := range pids {
-			errs = append(errs, slice.Process(pid, s.slice, which))
+			errs = append(errs, slice.Process(pid, SliceOf(class, g.Slice), which))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

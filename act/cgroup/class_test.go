@@ -176,6 +176,18 @@ func TestGroupsYieldCeiling(t *testing.T) {
 	}
 }
 
+// Slices differ by class as Xen's do, whatever normal's is.
+func TestSliceOf(t *testing.T) {
+	for class, want := range map[fleet.Class]time.Duration{fleet.Gold: 39, "": 0, fleet.Normal: 30, fleet.Bronze: 21} {
+		if got := SliceOf(class, 30*time.Millisecond); got != want*time.Millisecond {
+			t.Errorf("%q has a slice of %s instead of %d ms", class, got, want)
+		}
+	}
+	if got := SliceOf(fleet.Gold, 0); got != 0 {
+		t.Errorf("where there are none gold has a slice of %s", got)
+	}
+}
+
 // Two guests that want all of a CPU share it by their classes, and the kernel
 // has their slices.
 func TestGroupsClass(t *testing.T) {
@@ -201,7 +213,7 @@ func TestGroupsClass(t *testing.T) {
 		if slice.Missing() != "" {
 			continue
 		}
-		if got, err := slice.Of(guests["g1"]); err != nil || x.first != "" && got != services[x.first].slice {
+		if got, err := slice.Of(guests["g1"]); err != nil || x.first != "" && got != SliceOf(x.first, g.Slice) {
 			t.Errorf("%q has a slice of %s: %v", x.first, got, err)
 		}
 	}

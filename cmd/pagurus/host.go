@@ -77,9 +77,10 @@ type hostFlags struct {
 	group       string  // of processes, above those of the guests
 	others      string  // whose use of the CPUs counts as the owner's
 	cpus        float64 // CPUs all guests may use; 0: all
-	ceiling     string  // --bandwidth as it was given
-	bandwidth   int64   // bytes a second of each guest that leaves; 0: no limit
-	memory      int64   // for guests; 0: what the machine has but its reserve
+	slice       time.Duration
+	ceiling     string // --bandwidth as it was given
+	bandwidth   int64  // bytes a second of each guest that leaves; 0: no limit
+	memory      int64  // for guests; 0: what the machine has but its reserve
 }
 
 // host is everything of one host that an agent drives.
@@ -190,6 +191,7 @@ func (h *host) openGroups() (err error) {
 	if h.groups, err = cgroup.Open(f.group, f.cpus); err != nil {
 		return err
 	}
+	h.groups.Slice = f.slice
 	h.sensors, err = owner.Open(owner.Config{Scope: owner.Scope(f.others), Group: f.group, Used: h.groups.Used, Run: f.run})
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +64,19 @@ func TestWhatARecordSaysIsPrinted(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in:\n%s", want, got)
 		}
+	}
+}
+
+func TestADoubtOfAllFiguresIsSaidOnce(t *testing.T) {
+	rows := []bench.Row{{Target: "a", Doubts: []string{"few", "drift"}}, {Target: "b", Doubts: []string{"few"}}}
+	for i := range rows {
+		rows[i].Figure.Says = "latency"
+	}
+	if got, want := doubts(rows), []string{"all figures: few", "latency on a: drift"}; !slices.Equal(got, want) {
+		t.Errorf("they are %q instead of %q", got, want)
+	}
+	if got, want := doubts(rows[1:]), []string{"latency on b: few"}; !slices.Equal(got, want) {
+		t.Errorf("they are %q instead of %q", got, want)
 	}
 }
 

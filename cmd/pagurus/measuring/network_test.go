@@ -20,6 +20,7 @@ func TestNonsenseOfSchedulersAndNetworksIsRefused(t *testing.T) {
 	for says, args := range map[string][]string{
 		"at least 100ms":     {"scheduler", "--for", "1ms"},
 		"this program may":   {"scheduler", "--core", "100000"},
+		"between 100µs":      {"scheduler", "--slices", "3ms,1s"},
 		"at least 2":         {"scheduler", "--runs", "1"},
 		"what to do":         {"scheduler", "work"},
 		"no work":            {"scheduler", "work", "play", "0"},

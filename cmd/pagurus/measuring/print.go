@@ -53,14 +53,33 @@ func text(what bench.Summary) string {
 		if r.Owed != "" {
 			said += fmt.Sprintf("%s, %s: %s\n", r.Target, f.Says, r.Owed)
 		}
-		for _, d := range r.Doubts {
-			table.Notes = append(table.Notes, fmt.Sprintf("%s on %s: %s", f.Says, r.Target, d))
-		}
 	}
+	table.Notes = doubts(what.Rows)
 	table.Notes = append(table.Notes, what.Notes...)
 	notes := view.Table{Notes: table.Notes}
 	table.Notes = nil
 	return table.Text() + "\n" + said + notes.Text()
+}
+
+// doubts are those of all rows; one that all of them share is said once.
+func doubts(rows []bench.Row) (all []string) {
+	shared := map[string]int{}
+	for _, r := range rows {
+		for _, d := range r.Doubts {
+			shared[d]++
+		}
+	}
+	for i, r := range rows {
+		for _, d := range r.Doubts {
+			switch {
+			case len(rows) == 1 || shared[d] < len(rows):
+				all = append(all, fmt.Sprintf("%s on %s: %s", r.Figure.Says, r.Target, d))
+			case i == 0:
+				all = append(all, "all figures: "+d)
+			}
+		}
+	}
+	return all
 }
 
 func chance(r bench.Row) string {

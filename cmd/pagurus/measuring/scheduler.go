@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/act/cgroup"
+	"pagurus/act/cgroup/slice"
 	"pagurus/cmd/pagurus/measuring/pinned"
 	"pagurus/measure/bench"
 	"pagurus/measure/noise"
@@ -19,19 +21,21 @@ import (
 // scheduler is what is asked for.
 type scheduler struct {
 	asked
-	core  int // -1: the last
-	lasts time.Duration
+	core   int // -1: the last
+	lasts  time.Duration
+	slices []time.Duration // of class normal
 }
 
 func schedulerCommand(std Streams) *cobra.Command {
-	o := scheduler{asked: usual(std), core: -1, lasts: time.Second}
-	o.targets, o.trim = []string{pinned.Off, pinned.On}, 0.1
+	o := scheduler{asked: usual(std), core: -1, lasts: time.Second, slices: []time.Duration{cgroup.UsualSlice, 10 * cgroup.UsualSlice}}
+	o.trim = 0.1
 	cmd := &cobra.Command{
 		Use:   "scheduler",
 		Short: "Measure what the service classes gold, normal and bronze get of a core",
 		Long: `Scheduler has the processes of two guests share one core of this machine, each in a
-control group and of a class as its agent would give it, with the classes' time
-slices off and on in turn:
+control group and of a class as its agent would give it, in turn with the kernel's own
+time slices and with those of the classes: as agents give them, and as long as Xen's
+(--slices 3ms,30ms says class normal's; gold's are 30 % longer, bronze's shorter):
 
   gold+bronze, gold+normal, normal+bronze
                  both want all they can get: what share each has beside what its
@@ -56,7 +60,8 @@ core. Ctrl-C ends it and keeps what was measured.`,
 			return ended(ctx, o.run(ctx, cmd))
 		},
 	}
-	o.flags(cmd, "runs of each pair of guests, with slices off and on")
+	o.flags(cmd, "runs of each pair of guests, with each length of slices")
+	cmd.Flags().DurationSliceVar(&o.slices, "slices", o.slices, "time slices of class normal that the kernel's own are compared with")
 	cmd.Flags().IntVar(&o.core, "core", o.core, "core that guests share (default: the last that this program may use)")
 	cmd.Flags().DurationVar(&o.lasts, "for", o.lasts, "how long each run is")
 	cmd.AddCommand(workCommand(std))
@@ -92,7 +97,7 @@ func (o *scheduler) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	}
 	defer func() { err = errors.Join(err, core.Close()) }()
 	if why := core.NoSlices(); why != "" {
-		o.targets = []string{pinned.Off}
+		o.targets = o.targets[:1]
 		o.notes = append(o.notes, "what time slices bring is not measured: "+why)
 		o.say("time slices are not measured: %s", why)
 	}
@@ -104,6 +109,12 @@ func (o *scheduler) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	o.say("on core %d for about %s", o.core, (time.Duration(o.runs*len(o.targets)*len(all)) * core.Took()).Round(time.Second))
 	return o.measure(ctx, cmd, &bench.Experiment{Place: core, Spec: bench.Spec{Name: "scheduler", Ranks: 1, Programs: all}})
 }
+
+// Between these slices of all classes are as they were asked for.
+const (
+	shortestSlice = 150 * time.Microsecond
+	longestSlice  = 75 * time.Millisecond
+)
 
 // shortest is how long a run has to be for guests to have some turns.
 const shortest = 100 * time.Millisecond
@@ -122,6 +133,13 @@ func (o *scheduler) choose() error {
 	}
 	if !slices.Contains(cpus, o.core) {
 		return fmt.Errorf("--core %d: this program may use %v", o.core, cpus)
+	}
+	o.targets = []string{pinned.Off}
+	for _, normal := range o.slices {
+		if normal < shortestSlice || normal > longestSlice {
+			return fmt.Errorf("--slices %s: the kernel keeps slices between %s and %s, and so %s and %s are the limits of class normal's", normal, slice.Least, slice.Most, shortestSlice, longestSlice)
+		}
+		o.targets = append(o.targets, pinned.Target(normal))
 	}
 	return o.check()
 }

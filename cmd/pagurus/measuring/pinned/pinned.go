@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"pagurus/act/cgroup"
@@ -21,11 +22,26 @@ import (
 	"pagurus/measure/stats"
 )
 
-// The targets: what guests' classes are given.
-const (
-	Off = "slices-off" // their weights; time slices are the kernel's own
-	On  = "slices-on"  // their weights, and time slices
-)
+// Off is the target whose guests have the weights of their classes, and the kernel's
+// own time slices.
+const Off = "slices-off"
+
+// Target is the one in which the time slices of class normal are so long; those of the
+// others follow. 0 is Off.
+func Target(normal time.Duration) string {
+	if normal == 0 {
+		return Off
+	}
+	return "slices-" + normal.String()
+}
+
+// normalOf is the slice that a Target means.
+func normalOf(target string) (time.Duration, error) {
+	if target == Off {
+		return 0, nil
+	}
+	return time.ParseDuration(strings.TrimPrefix(target, "slices-"))
+}
 
 // promised is what share of its due a guest's share of the core may be off.
 const promised = 0.03
@@ -79,8 +95,7 @@ func (p pair) program() bench.Program {
 			Figures: []bench.Figure{wait("wake_s", "mean"), wait("wake_p99_s", "99th percentile"), rate("beside_rate", p.second, p.first)},
 		}
 	}
-	first, _ := cgroup.Due(p.first)
-	second, _ := cgroup.Due(p.second)
+	first, second := cgroup.Share(p.first), cgroup.Share(p.second)
 	share := func(name string, of, beside fleet.Class, weight float64) bench.Figure {
 		return bench.Figure{Name: name, Says: fmt.Sprintf("%s's share beside %s", of, beside), Unit: "%", Sense: stats.Faster, Due: 100 * weight / (first + second), Within: promised}
 	}
@@ -224,19 +239,17 @@ func guest(i int) fleet.GuestID { return fleet.GuestID(fmt.Sprintf("%d-%d", os.G
 
 // give puts processes into a guest's group and gives them what the class has.
 func (c *Core) give(g fleet.GuestID, pids []int, class fleet.Class, target string) error {
-	var errs []error
+	normal, err := normalOf(target)
+	errs := []error{err}
 	for _, pid := range pids {
 		errs = append(errs, c.groups.Place(g, pid, 1))
 	}
-	if err := errors.Join(append(errs, c.groups.Class(g, 1, class, nil))...); err != nil {
+	c.groups.Slice = normal
+	if err := errors.Join(append(errs, c.groups.Class(g, 1, class, nil))...); err != nil || normal == 0 {
 		return err
 	}
-	_, want := cgroup.Due(class)
+	want := cgroup.SliceOf(class, normal)
 	for _, pid := range pids {
-		if target == Off {
-			errs = append(errs, slice.Process(pid, 0, nil))
-			continue
-		}
 		got, err := slice.Of(pid)
 		if err == nil && got != want {
 			err = fmt.Errorf("a %s guest has time slices of %s instead of %s", class, got, want)

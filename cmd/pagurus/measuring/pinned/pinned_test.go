@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"pagurus/act/cgroup"
 	"pagurus/internal/testkit"
 	"pagurus/measure/bench"
 	"pagurus/measure/noise"
@@ -58,7 +59,7 @@ func TestGuestsShareACore(t *testing.T) {
 	c := open(t, 400*time.Millisecond)
 	targets := []string{Off}
 	if why := c.NoSlices(); why == "" {
-		targets = append(targets, On)
+		targets = append(targets, Target(cgroup.UsualSlice))
 	} else if !strings.Contains(why, "6.12") {
 		t.Errorf("it does not say what is needed: %s", why)
 	}
