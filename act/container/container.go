@@ -219,7 +219,8 @@ func (d *Driver) Close() error {
 
 // Abilities says what the driver can do on this host.
 func (d *Driver) Abilities() fleet.Abilities {
-	return fleet.Abilities{Live: true, Version: d.criu.Version, CPU: d.cpu}
+	why := d.unable()
+	return fleet.Abilities{Live: true, Version: d.criu.Version, CPU: d.cpu, PostCopy: why == "", NoPostCopy: why}
 }
 
 // Ended returns a channel that is closed when the guest is no longer on this

@@ -88,6 +88,8 @@ func take(ctx context.Context, d *container.Driver, verb fleet.Verb, t fleet.Tas
 		_, err = d.Switch(ctx, t, func(bool) {})
 	case fleet.Repoint, fleet.Revert:
 		err = d.Resume(ctx, t.Guest.ID)
+	case fleet.Gather:
+		err = d.Gather(ctx, t.Guest.ID)
 	case fleet.Stop:
 		err = d.Stop(ctx, t.Guest.ID)
 	}
@@ -159,9 +161,18 @@ func (a *agentApart) end() int {
 // point of every step; each step is then taken again by another agent, and the
 // guest must not notice.
 func TestAgentKilled(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) { agentKilled(t, mode) })
+	}
+}
+
+// modes are how the guests of these tests go.
+var modes = []fleet.Mode{fleet.PreCopy, fleet.PostCopy}
+
+func agentKilled(t *testing.T, mode fleet.Mode) {
 	w := newWorld(t)
 	tk := task("j1g0")
-	tk.Order.Migration = "m1.j1g0"
+	tk.Order.Migration, tk.Limits.Mode = "m1.j1g0", mode
 	defer w.sweep(t, tk.Guest.ID)
 	target := w.open(t, 1) // it is there when the source's steps need it
 	defer func() { target.Close() }()
@@ -175,6 +186,7 @@ func TestAgentKilled(t *testing.T) {
 		{0, fleet.Copy, []string{"container.copy.after-begin"}},
 		{0, fleet.Switch, []string{"container.switch.after-freeze", "container.switch.after-dump", "container.switch.after-ask"}},
 		{1, fleet.Repoint, []string{"container.resume.before"}},
+		{1, fleet.Gather, []string{"container.gather.before"}},
 		{0, fleet.Stop, []string{"container.stop.before"}},
 	} {
 		for _, point := range s.points {
@@ -230,8 +242,15 @@ func (w *world) sweep(t *testing.T, id fleet.GuestID) {
 // TestSwitchFails: a switch that fails at a point says truly whether the target
 // may have the guest, and the guest runs on where it is.
 func TestSwitchFails(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) { switchFails(t, mode) })
+	}
+}
+
+func switchFails(t *testing.T, mode fleet.Mode) {
 	w := newWorld(t)
 	tk := task("j1g0")
+	tk.Limits.Mode = mode
 	source := w.open(t, 0)
 	defer w.sweep(t, tk.Guest.ID)
 	defer func() { source.Close() }()

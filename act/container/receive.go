@@ -15,6 +15,7 @@ import (
 	"pagurus/act/container/criu"
 	"pagurus/act/container/haul"
 	"pagurus/act/container/jail"
+	"pagurus/act/container/pages"
 	"pagurus/act/container/plug"
 	"pagurus/act/container/proc"
 	"pagurus/act/container/rootfs"
@@ -98,7 +99,16 @@ type target struct {
 
 	mu     sync.Mutex // guards what follows
 	conn   *wire.Conn // the one being served
+	debt   *os.File   // a connection by which the guest's last memory can be fetched; nil: there is none
 	closed bool
+}
+
+// closeFile closes a file, if there is one.
+func closeFile(f *os.File) error {
+	if f == nil {
+		return nil
+	}
+	return f.Close()
 }
 
 // vacate ends what an earlier agent had half restored: of a guest that has not
@@ -107,7 +117,7 @@ func (d *Driver) vacate(r record) error {
 	if err := d.killBut(r, r.Process.PID); err != nil {
 		return err
 	}
-	return errors.Join(d.config.Cgroups.Thaw(r.Guest), r.Pager.End())
+	return errors.Join(d.config.Cgroups.Thaw(r.Guest), r.Pager.End(), r.Keeper.End())
 }
 
 // expect begins to listen for a guest: where an earlier agent did, if one did.
@@ -161,6 +171,7 @@ func (t *target) close() {
 	t.closed = true
 	conn := t.conn
 	t.mu.Unlock()
+	_ = closeFile(t.takeDebt())
 	if t.listener != nil {
 		t.listener.Close()
 	}
@@ -219,6 +230,9 @@ func (t *target) serve(c *wire.Conn) error {
 	if err != nil {
 		return err
 	}
+	if h.Debt {
+		return t.credit(c)
+	}
 	t.mu.Lock()
 	if t.conn != nil {
 		t.conn.Close()
@@ -250,6 +264,28 @@ func (t *target) serve(c *wire.Conn) error {
 		c.Drain()
 	}
 	return err
+}
+
+// credit keeps a connection by which the rest of the guest can be fetched.
+func (t *target) credit(c *wire.Conn) error {
+	file, err := c.File()
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	was := t.debt
+	t.debt = file
+	t.mu.Unlock()
+	return errors.Join(closeFile(was), haul.Reply(c, haul.Answer{}))
+}
+
+// takeDebt gives the connection that was kept; nil: there is none.
+func (t *target) takeDebt() *os.File {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	file := t.debt
+	t.debt = nil
+	return file
 }
 
 // open begins anew: what an earlier connection brought is not what the source
@@ -362,18 +398,31 @@ func (t *target) restore(in *haul.In) error {
 }
 
 // remember puts the guest's memory where CRIU takes it from: among its images, or,
-// of a large guest, into the hands of processes that outlive this one, as the
-// guest does, and that put it in its place when it is touched, and all of it by and
-// by. These are ended by the pager's end; nil: there are none.
-func (t *target) remember(in *haul.In, images string) (*criu.Pager, error) {
+// of a large guest or one of which some is owed, into the hands of processes that outlive
+// this one, as the guest does, and that put it in its place when it is touched, and all
+// of it by and by. These are ended by the pager's end; nil: there are none.
+func (t *target) remember(in *haul.In, images string) (_ *criu.Pager, err error) {
 	d, g := t.driver, t.guest
 	defer in.Close()
-	if !d.ability.Lazy || !d.ability.Faults || in.Memory.HeldBytes() <= lateBytes {
+	owed := in.Memory.OwedBytes()
+	if owed == 0 && (!d.ability.Lazy || !d.ability.Faults || in.Memory.HeldBytes() <= lateBytes) {
 		return nil, in.Memory.Complete(images)
 	}
-	socket, err := in.Memory.Entrust()
+	var late *pages.Late
+	if owed > 0 {
+		if late, err = t.late(); err != nil {
+			return nil, err
+		}
+		defer late.Rest.Close()
+		defer late.Verdict.Close()
+	}
+	socket, number, err := in.Memory.Entrust(late)
 	if err != nil {
 		return nil, err
+	}
+	keeper, err := proc.Find(number)
+	if err != nil {
+		return nil, errors.Join(err, socket.Close())
 	}
 	pager, err := d.criu.PagerOn(g.life, images, socket)
 	if err != nil {
@@ -381,12 +430,25 @@ func (t *target) remember(in *haul.In, images string) (*criu.Pager, error) {
 	}
 	process, err := proc.Find(pager.PID())
 	if err == nil {
-		err = g.remember(func(r *record) { r.Pager = process })
+		err = g.remember(func(r *record) { r.Pager, r.Keeper, r.Late = process, keeper, owed > 0 })
 	}
 	if err != nil {
 		return nil, errors.Join(err, pager.Close())
 	}
 	return pager, nil
+}
+
+// late is how the rest of the guest's memory is fetched, and where is said that it was.
+func (t *target) late() (*pages.Late, error) {
+	rest := t.takeDebt()
+	if rest == nil {
+		return nil, errors.New("the source owes some of its memory and has not said how to fetch it")
+	}
+	verdict, err := os.Create(filepath.Join(t.guest.dir, verdictFile))
+	if err != nil {
+		return nil, errors.Join(err, rest.Close())
+	}
+	return &pages.Late{Rest: rest, Verdict: verdict}, nil
 }
 
 // gather clears away what CRIU needed when all memory of a guest is in its place.

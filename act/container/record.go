@@ -37,6 +37,8 @@ type record struct {
 	Target    bool              `json:"target,omitempty"`  // made by Receive and not yet resumed
 	Arrived   bool              `json:"arrived,omitempty"` // the target has it whole
 	Pager     proc.Process      `json:"pager,omitzero"`    // puts the memory of one that arrived in its place
+	Keeper    proc.Process      `json:"keeper,omitzero"`   // has that memory, or fetches it
+	Late      bool              `json:"late,omitempty"`    // some of it was owed when it arrived
 	Failure   string            `json:"failure,omitempty"` // why the target will never have it
 	Listen    string            `json:"listen,omitempty"`
 	Copy      *copying          `json:"copy,omitempty"` // the last copy this host was the source of
@@ -47,12 +49,21 @@ type copying struct {
 	Migration fleet.MigrationID `json:"migration"`
 	Listen    string            `json:"listen"`
 	Limits    fleet.Limits      `json:"limits"`
-	Good      bool              `json:"good"`   // it may switch
-	Off       bool              `json:"off"`    // it was called off, or failed: nothing more comes of it
-	Frozen    bool              `json:"frozen"` // the guest stands still here
-	Asked     bool              `json:"asked"`  // the target was told to make it run there: it may have it
-	Left      bool              `json:"left"`   // the target has it
-	Cost      fleet.Progress    `json:"cost"`   // of the whole, once Left
+	Good      bool              `json:"good"`            // it may switch
+	Off       bool              `json:"off"`             // it was called off, or failed: nothing more comes of it
+	Frozen    bool              `json:"frozen"`          // the guest stands still here
+	Asked     bool              `json:"asked"`           // the target was told to make it run there: it may have it
+	Left      bool              `json:"left"`            // the target has it
+	Lender    proc.Process      `json:"lender,omitzero"` // hands out what the target is owed
+	Cost      fleet.Progress    `json:"cost"`            // of the whole, once Left
+}
+
+// end ends what hands out the guest's memory to where it has not, or no longer, to go.
+func (c *copying) end() error {
+	if c == nil {
+		return nil
+	}
+	return c.Lender.End()
 }
 
 // readRecord reads a guest's folder. There being none is an fs.ErrNotExist.

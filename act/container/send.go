@@ -130,8 +130,17 @@ func (g *guest) keep(s *haul.Out, l fleet.Limits) error {
 	return nil
 }
 
-// reach connects to a guest's target, and gives what it says of itself.
-func (d *Driver) reach(ctx context.Context, r record, c copying, only bool) (conn *wire.Conn, a haul.Answer, err error) {
+// reach connects to a guest's target, which has not got it yet, with the hello h.
+func (d *Driver) reach(ctx context.Context, r record, c copying, h haul.Hello) (*wire.Conn, error) {
+	conn, a, err := d.greet(ctx, r, c, h)
+	if err == nil && (a.Arrived || a.Failure != "") {
+		err = errors.Join(fmt.Errorf("the target does not take it: %s", a.Failure), conn.Close())
+	}
+	return conn, err
+}
+
+// greet connects to a guest's target, and gives what it says of itself.
+func (d *Driver) greet(ctx context.Context, r record, c copying, h haul.Hello) (conn *wire.Conn, a haul.Answer, err error) {
 	place, err := wire.ParsePlace(c.Listen)
 	if err != nil {
 		return nil, a, err
@@ -143,7 +152,7 @@ func (d *Driver) reach(ctx context.Context, r record, c copying, only bool) (con
 	if err != nil {
 		return nil, a, err
 	}
-	h := haul.Hello{Version: wire.Version, Guest: r.Guest, Migration: c.Migration, Gen: r.Gen, Word: place.Word, Only: only}
+	h.Version, h.Guest, h.Migration, h.Gen, h.Word = wire.Version, r.Guest, c.Migration, r.Gen, place.Word
 	if a, err = haul.Greet(conn, h); err != nil {
 		return nil, a, errors.Join(fmt.Errorf("greet the target: %w", err), conn.Close())
 	}
@@ -153,20 +162,16 @@ func (d *Driver) reach(ctx context.Context, r record, c copying, only bool) (con
 // open begins a copy.
 func (d *Driver) open(ctx context.Context, g *guest, c copying, tell func(fleet.Progress)) (*haul.Out, error) {
 	r := g.remembered()
-	conn, a, err := d.reach(ctx, r, c, false)
+	conn, err := d.reach(ctx, r, c, haul.Hello{})
 	if err != nil {
 		return nil, err
-	}
-	if a.Arrived || a.Failure != "" {
-		conn.Close()
-		return nil, fmt.Errorf("the target does not take it: %s", a.Failure)
 	}
 	conn.Limit(d.bandwidth(c.Limits))
 	s, err := haul.NewOut(ctx, conn, filepath.Join(g.dir, storeDir), r.Process.PID, tell)
 	if err != nil {
 		return nil, err
 	}
-	s.Progress.TotalBytes = r.Need.MemoryBytes
+	s.Progress.TotalBytes, s.Late = r.Need.MemoryBytes, c.Limits.Mode == fleet.PostCopy
 	return s, nil
 }
 

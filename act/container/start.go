@@ -346,7 +346,7 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 		if err := errors.Join(d.kill(r), d.unplug(r, network)); err != nil {
 			return err
 		}
-		if err := errors.Join(r.Process.End(), r.Place.End(), r.Pager.End()); err != nil {
+		if err := errors.Join(r.Process.End(), r.Place.End(), r.Pager.End(), r.Keeper.End(), r.Copy.end()); err != nil {
 			return err
 		}
 	}

@@ -91,6 +91,11 @@ func (d *Driver) handOver(ctx context.Context, g *guest, lead func(bool)) error 
 	if err := s.Images(images); err != nil {
 		return err
 	}
+	if s.Owed > 0 {
+		if err := d.lend(ctx, g); err != nil {
+			return err
+		}
+	}
 	s.Stage("send")
 	return d.ask(g, s)
 }
@@ -195,7 +200,7 @@ func (g *guest) passing() error {
 // ask has the target make the guest run there: the point of no return. From
 // here on only the target's own word means that it has not got it.
 func (d *Driver) ask(g *guest, s *haul.Out) error {
-	s.Progress.RemainingBytes = 0
+	s.Progress.RemainingBytes = s.Owed
 	if err := g.remember(func(r *record) { r.Copy.Asked, r.Copy.Cost = true, s.Progress }); err != nil {
 		return err
 	}
@@ -229,7 +234,7 @@ func (g *guest) conclude(a haul.Answer, cost fleet.Progress) error {
 // settled finds out what became of a switch whose end nobody heard of.
 func (d *Driver) settled(ctx context.Context, g *guest) (fleet.Progress, error) {
 	r := g.remembered()
-	conn, a, err := d.reach(ctx, r, *r.Copy, true)
+	conn, a, err := d.greet(ctx, r, *r.Copy, haul.Hello{Only: true})
 	if err != nil {
 		return fleet.Progress{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
 	}
@@ -376,6 +381,9 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	}
 	if !c.Frozen {
 		return nil
+	}
+	if err := c.end(); err != nil { // before it changes what was owed
+		return err
 	}
 	if err := d.thaw(g); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -162,6 +163,9 @@ func (w *world) jobFiles() (*os.File, error) {
 func judge(l fleet.Limits, rounds []fleet.Progress) (bool, error) {
 	downtime, most := cmp.Or(l.Downtime, 300*time.Millisecond), cmp.Or(l.Rounds, 60)
 	p := rounds[len(rounds)-1]
+	if l.Mode == fleet.PostCopy {
+		return p.Rounds > 1, nil
+	}
 	if p.BytesPerSecond > 0 && float64(p.RemainingBytes) <= p.BytesPerSecond*downtime.Seconds() {
 		return true, nil
 	}
@@ -200,29 +204,47 @@ func task(id fleet.GuestID) fleet.Task {
 	}
 }
 
-// process is the guest's first process, from what the driver remembers.
-func (w *world) process(t *testing.T, i int, id fleet.GuestID) int {
+// processes are the guest's first process, and what hands its memory out if that is
+// under way, from what the driver remembers.
+func (w *world) processes(t *testing.T, i int, id fleet.GuestID) (first, lender int) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(w.hosts[i].Run, "containers", string(id), "guest.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var r struct{ Process struct{ PID int } }
+	var r struct {
+		Process struct{ PID int }
+		Copy    struct{ Lender struct{ PID int } }
+	}
 	if err := json.Unmarshal(text, &r); err != nil || r.Process.PID <= 1 {
 		t.Fatalf("guest.json names process %d: %v", r.Process.PID, err)
 	}
-	return r.Process.PID
+	return r.Process.PID, r.Copy.Lender.PID
 }
 
+func (w *world) process(t *testing.T, i int, id fleet.GuestID) int {
+	t.Helper()
+	first, _ := w.processes(t, i, id)
+	return first
+}
+
+// kill ends a guest. One that stands still takes no signal until it is let go: what it
+// has is lost to others when what hands it out ends.
 func (w *world) kill(t *testing.T, i int, id fleet.GuestID) {
 	t.Helper()
-	if err := unix.Kill(w.process(t, i, id), unix.SIGKILL); err != nil {
+	first, lender := w.processes(t, i, id)
+	if lender > 1 {
+		if err := unix.Kill(lender, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Kill(first, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// left is every trace of a guest: its folder, mounts, control groups, and
-// processes that have a network of its own.
+// left is every trace of a guest: its folder, mounts, control groups, processes that
+// see its files, or have some of its folder open.
 func (w *world) left(t *testing.T, i int, id fleet.GuestID) (out []string) {
 	top := w.hosts[i].Run
 	dir := filepath.Join(top, "containers", string(id))
@@ -248,6 +270,12 @@ func (w *world) left(t *testing.T, i int, id fleet.GuestID) (out []string) {
 			}
 		}
 	}
+	files, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, f := range files {
+		if at, err := os.Readlink(f); err == nil && strings.HasPrefix(at, dir+"/") && !strings.HasPrefix(f, fmt.Sprintf("/proc/%d/", os.Getpid())) {
+			out = append(out, f+" is "+at)
+		}
+	}
 	if port, err := w.hosts[i].net.Try("tc", "filter", "show", "dev", subnet.TapName(0), "ingress"); err == nil && strings.TrimSpace(port) != "" {
 		out = append(out, "a cut: "+port)
 	}
@@ -258,6 +286,11 @@ func (w *world) contract() drivertest.World {
 	return drivertest.World{
 		Open: func(t *testing.T, i int) drivertest.Driver { return w.open(t, i) },
 		Task: task, Kill: w.kill, Left: w.left,
+		Late: func(t *testing.T, i int) bool {
+			d := w.open(t, i)
+			defer d.Close()
+			return d.Abilities().PostCopy
+		},
 	}
 }
 

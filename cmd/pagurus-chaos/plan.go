@@ -75,18 +75,14 @@ var vmShares = []share{
 // A container is at its target for a moment only before it is all of the guest,
 // and CRIU runs in that moment.
 var containerShares = []share{
-	{sourceAgent, 17, whole}, {targetAgent, 17, whole}, {controller, 12, whole},
-	{targetGuest, 6, switching}, {sourceGuest, 5, whole}, {targetCRIU, 8, switching}, {sourceCRIU, 8, switching},
-	{linkCut, 8, whole}, {linkSlow, 6, whole}, {linkLossy, 6, whole},
-	{hostFull, 4, whole}, {noRuntime, 4, whole}, {diskFull, 3, whole},
-	{callOff, 6, whole}, {double, 4, whole},
+	{sourceAgent, 17, phases}, {targetAgent, 17, phases}, {controller, 12, phases},
+	{targetGuest, 6, switching}, {sourceGuest, 5, phases}, {targetCRIU, 8, switching}, {sourceCRIU, 8, switching},
+	{linkCut, 8, phases}, {linkSlow, 6, phases}, {linkLossy, 6, phases},
+	{hostFull, 4, phases}, {noRuntime, 4, phases}, {diskFull, 3, phases},
+	{callOff, 6, phases}, {double, 4, phases},
 }
 
-// whole are the phases of a move that is not by post-copy.
-var (
-	whole     = slices.DeleteFunc(slices.Clone(phases), func(p fleet.Phase) bool { return p == fleet.Gathering })
-	switching = []fleet.Phase{fleet.Switching}
-)
+var switching = []fleet.Phase{fleet.Switching}
 
 // kinds gives the names of all kinds of fault for guests of a kind.
 func kinds(of fleet.Kind) []kind {

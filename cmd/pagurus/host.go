@@ -43,6 +43,7 @@ var (
 	_ agent.Driver    = (*qemu.Driver)(nil)
 	_ agent.Linker    = (*qemu.Driver)(nil)
 	_ agent.Gatherer  = (*qemu.Driver)(nil)
+	_ agent.Gatherer  = (*container.Driver)(nil)
 	_ agent.Driver    = (*container.Driver)(nil)
 	_ agent.Linker    = (*container.Driver)(nil)
 	_ agent.Profiler  = (*qemu.Driver)(nil)

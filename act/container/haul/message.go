@@ -40,6 +40,7 @@ type Hello struct {
 	Gen       uint64            `json:"gen"`
 	Word      string            `json:"word"`
 	Only      bool              `json:"only_asks,omitempty"` // nothing follows
+	Debt      bool              `json:"debt,omitempty"`      // what is owed of the guest can be fetched by this connection, as package debt does
 }
 
 // Answer is what a target says.

@@ -29,6 +29,8 @@ const (
 // time, but for Close.
 type Out struct {
 	Progress fleet.Progress
+	Late     bool  // memory that is left at the last pass is owed: the target fetches it when the guest runs there
+	Owed     int64 // bytes of that
 
 	conn   *wire.Conn
 	store  string // the guest's files
@@ -122,12 +124,15 @@ func (o *Out) Pass(ctx context.Context, last bool) error {
 	copied, err := o.files.Pass(ctx, proc.Mapped(all), func(m []byte) error { return o.send(sayTree, m) })
 	if err == nil && o.memory != nil {
 		pass := o.memory.Pass
-		if last {
+		switch {
+		case last && o.Late:
+			pass = o.memory.Owe
+		case last:
 			pass = o.memory.Last
 		}
 		var done pages.Passed
 		done, err = pass(ctx, all, o.piece)
-		copied += done.SentBytes
+		copied, o.Owed = copied+done.SentBytes, done.OwedBytes
 	}
 	if err != nil {
 		return err

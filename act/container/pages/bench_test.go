@@ -126,7 +126,7 @@ func BenchmarkServe(b *testing.B) {
 	for i := range uint64(benchPages / 256) {
 		filled(b, store, 1, i*256*PageBytes+1<<30, 256)
 	}
-	a := serve(b, store, nil)
+	a := serve(b, store)
 	b.SetBytes(benchPages * PageBytes)
 	for b.Loop() {
 		for i := uint64(0); i < benchPages; i += 1024 {

@@ -12,8 +12,9 @@
 // by pass; the last pass is made while the processes are frozen. On the target a
 // Store takes the pieces and gives them to CRIU in one of two ways: as a page
 // server while `criu lazy-pages` fills the memory of processes that run already,
-// or put into the images of the dump, for a plain `criu restore`. Both times the
-// dump was made with --lazy-pages: its images say which pages there are, and hold
+// or put into the images of the dump, for a plain `criu restore`. In the first way
+// what was written last may be owed: it is fetched from the source, where the
+// processes stand still, while they run at the target. Both times the dump was made with --lazy-pages: its images say which pages there are, and hold
 // those that this package does not copy (stacks in use, changed pages of private
 // file mappings, shared memory).
 //
@@ -49,6 +50,8 @@ const (
 	Zero
 	// Gone: no longer there. What was sent of it counts no more.
 	Gone
+	// Owed: there, and what it holds is fetched when it is wanted.
+	Owed
 )
 
 // PageBytes is the size of a page.
@@ -57,8 +60,8 @@ const PageBytes = 4096
 const (
 	// spaceEnd is above every address a process can have.
 	spaceEnd = 1 << 56
-	// mostZero is how much one piece may say to be zeros: who receives it keeps
-	// a bit for each page.
+	// mostZero is how much one piece may say to be zeros, or owed: who receives it
+	// keeps a bit for each page.
 	mostZero = 1 << 38
 	// mostProcess is the kernel's highest process number.
 	mostProcess = 1 << 22
@@ -77,11 +80,11 @@ func (p Piece) check(content []byte) error {
 		return fmt.Errorf("%d bytes at %#x are not whole pages", p.Bytes, p.Address)
 	case p.Address > spaceEnd || p.Bytes > spaceEnd-p.Address:
 		return fmt.Errorf("%d bytes at %#x: no process has so much memory", p.Bytes, p.Address)
-	case p.What == Zero && p.Bytes > mostZero:
+	case (p.What == Zero || p.What == Owed) && p.Bytes > mostZero:
 		return fmt.Errorf("%d bytes at %#x are too many at once", p.Bytes, p.Address)
 	case p.What == Filled && uint64(len(content)) != p.Bytes, p.What != Filled && len(content) != 0:
 		return fmt.Errorf("%d bytes came for %d at %#x", len(content), p.Bytes, p.Address)
-	case p.What < Filled || p.What > Gone:
+	case p.What < Filled || p.What > Owed:
 		return fmt.Errorf("a piece of kind %d is not known", p.What)
 	}
 	return nil

@@ -16,6 +16,7 @@ type Send func(p Piece, content []byte) error
 type Passed struct {
 	SentBytes int64 // filled pages
 	ZeroBytes int64 // pages of nothing but zeros
+	OwedBytes int64 // that are to be fetched
 	// RemainingBytes is what was written since, and all that is only sent at the
 	// last pass.
 	RemainingBytes int64
@@ -61,6 +62,7 @@ type pass struct {
 	ctx     context.Context
 	send    Send
 	last    bool
+	owing   bool // what is to be sent is owed
 	done    Passed
 	process *process // the one at hand
 	pagemap int      // its
@@ -231,6 +233,12 @@ func (s *pass) sendRegions(found []region) error {
 			}
 			continue
 		}
+		if s.owing {
+			if err := s.emit(Owed, r.start, r.end-r.start, nil); err != nil {
+				return err
+			}
+			continue
+		}
 		for r.start < r.end {
 			if s.reader.full() {
 				if err := s.flush(); err != nil {
@@ -268,6 +276,9 @@ func (s *pass) emit(what What, address, bytes uint64, content []byte) error {
 			s.done.ZeroBytes += int64(p.Bytes)
 		case Filled:
 			s.done.SentBytes += int64(p.Bytes)
+		case Owed:
+			p.Bytes = min(bytes, mostZero)
+			s.done.OwedBytes += int64(p.Bytes)
 		}
 		if err := s.send(p, content); err != nil {
 			return fmt.Errorf("send memory of process %d: %w", s.process.pid, err)

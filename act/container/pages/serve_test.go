@@ -8,15 +8,9 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
-
-	"pagurus/internal/testkit"
 )
 
 func blocks(st os.FileInfo) int64 { return st.Sys().(*syscall.Stat_t).Blocks * 512 }
@@ -28,7 +22,7 @@ type asker struct {
 	over chan error // what Serve gave
 }
 
-func serve(t testing.TB, store *Store, running func() ([]int, error)) *asker {
+func serve(t testing.TB, store *Store) *asker {
 	t.Helper()
 	ours, theirs, err := SocketPair()
 	if err != nil {
@@ -43,7 +37,7 @@ func serve(t testing.TB, store *Store, running func() ([]int, error)) *asker {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		a.over <- store.Serve(ctx, ours, running)
+		a.over <- store.Serve(ctx, ours)
 		_ = ours.Close()
 	}()
 	t.Cleanup(func() { stop(); <-ended; _ = conn.Close() })
@@ -95,7 +89,7 @@ func TestServe(t *testing.T) {
 	if err := store.Put(Piece{Process: 7, What: Zero, Address: 0x10000 + 3000*PageBytes, Bytes: 10 * PageBytes}, nil); err != nil {
 		t.Fatal(err)
 	}
-	a := serve(t, store, nil)
+	a := serve(t, store)
 	if b := a.get(7, 0x10000, 1); b[0] != 1 {
 		t.Error("not the first page")
 	}
@@ -139,7 +133,7 @@ func TestServeRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := newStore(t)
 			filled(t, store, 7, 0x10000, 3)
-			a := serve(t, store, nil)
+			a := serve(t, store)
 			if _, err := a.conn.Write(sent); err != nil {
 				t.Fatal(err)
 			}
@@ -166,95 +160,8 @@ func TestServeEnds(t *testing.T) {
 	defer ours.Close()
 	ctx, stop := context.WithCancel(t.Context())
 	time.AfterFunc(20*time.Millisecond, stop)
-	if err := NewStore().Serve(ctx, ours, nil); !errors.Is(err, context.Canceled) {
+	if err := NewStore().Serve(ctx, ours); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
-	}
-}
-
-// TestReturns: what a process has had for a while is given back, and only that,
-// unless another is there that may ask for it again.
-func TestReturns(t *testing.T) {
-	testkit.Root(t)
-	for name, stranger := range map[string]bool{"alone": false, "with a child": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const all, asked, has = 100, 60, 50
-			b, err := unix.Mmap(-1, 0, all*PageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-			if err == nil {
-				err = unix.Madvise(b, unix.MADV_NOHUGEPAGE)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = unix.Munmap(b) }()
-			for i := range has {
-				b[i*PageBytes] = 1
-			}
-			self, at := uint32(os.Getpid()), uint64(uintptr(unsafe.Pointer(&b[0])))
-			store := newStore(t)
-			filled(t, store, self, at, all)
-			a := serve(t, store, func() ([]int, error) {
-				if stranger {
-					return []int{int(self), 1}, nil
-				}
-				return []int{int(self)}, nil
-			})
-			a.get(uint64(self), at, asked)
-			time.Sleep(settle + 10*time.Millisecond)
-			a.get(uint64(self), at+asked*PageBytes, 1)
-			if b := a.get(uint64(self), at+(asked+1)*PageBytes, 1); b[0] != asked+2 {
-				t.Error("not the page asked for")
-			}
-			want := int64(all-has) * PageBytes
-			if stranger {
-				want = all * PageBytes
-			}
-			if got := store.HeldBytes(); got != want {
-				t.Errorf("%d bytes are held, want %d", got, want)
-			}
-			if got := blocksOf(t, store); got != want {
-				t.Errorf("the file takes %d bytes, want %d", got, want)
-			}
-			// A child that has ended may have been the one that asked.
-			if b := a.get(uint64(self), at+has*PageBytes, 1); b[0] != has+1 {
-				t.Error("what the process has not is not there any more")
-			}
-		})
-	}
-}
-
-// TestGivenBack: CRIU may ask for what was given back, for a child that has ended,
-// and gets something; but not while a process lives that may want it.
-func TestGivenBack(t *testing.T) {
-	testkit.Leftovers(t)
-	s := startSubject(t, "obey")
-	_, at := s.do("map 0 64 -1")
-	child, _ := s.do("fork 0 7") // has the pages, and its parent has not
-	testkit.Until(t, answerLimit, "the child has its memory", func() bool {
-		a := area{at, at + 64*PageBytes}
-		p := &process{folder: mustFolder(t, child)}
-		has, err := (&returns{}).has(p, a)
-		return err == nil && slices.Equal(has, []area{a})
-	})
-	store := newStore(t)
-	filled(t, store, uint32(child), at, 65)
-	if err := store.give(uint32(child), area{at, at + 64*PageBytes}); err != nil {
-		t.Fatal(err)
-	}
-	begin := func() *asker { return serve(t, store, s.family) }
-	a := begin()
-	if b := a.get(uint64(child), at+64*PageBytes, 1); b[0] != 65 {
-		t.Error("not the page asked for")
-	}
-	if _, err := a.conn.Write(ask(commandGet, uint64(child), at+10*PageBytes, 1)); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-a.over; !errors.Is(err, errGiven) {
-		t.Errorf("while another may want it: %v", err)
-	}
-	s.do("fill 0 1") // now the other has its own
-	if b := begin().get(uint64(child), at+10*PageBytes, 100); len(b) != 54*PageBytes || !bytes.Equal(b, make([]byte, len(b))) {
-		t.Errorf("%d bytes, and not zeros", len(b))
 	}
 }
 
@@ -266,7 +173,7 @@ func FuzzServe(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		store := newStore(t)
 		filled(t, store, 7, 0x10000, 3)
-		a := serve(t, store, func() ([]int, error) { return nil, unix.EIO })
+		a := serve(t, store)
 		go func() {
 			_, _ = a.conn.Write(sent)
 			_ = a.conn.(*net.UnixConn).CloseWrite()

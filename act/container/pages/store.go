@@ -16,7 +16,14 @@ import (
 type Store struct {
 	mu       sync.Mutex
 	memories map[uint32]*memory // by the number of the process
+	rest     Rest               // has what is owed; nil: nobody
 	closed   bool
+}
+
+// Rest is where memory is that is owed.
+type Rest interface {
+	// Fetch gives what a process has at an address, in whole pages.
+	Fetch(process uint32, address uint64, content []byte) error
 }
 
 // NewStore gives an empty one.
@@ -55,11 +62,24 @@ func (s *Store) Put(p Piece, content []byte) error {
 
 // HeldBytes is how much memory it takes.
 func (s *Store) HeldBytes() int64 {
+	return s.count(func(b *block, word int) uint64 { return b.filled[word] })
+}
+
+// OwedBytes is how much memory is to be fetched.
+func (s *Store) OwedBytes() int64 {
+	return s.count(func(b *block, word int) uint64 { return b.owed[word] })
+}
+
+// count adds up pages, 64 at a time.
+func (s *Store) count(which func(b *block, word int) uint64) (total int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	total := int64(0)
 	for _, m := range s.memories {
-		total += m.held()
+		for _, b := range m.blocks {
+			for word := range b.filled {
+				total += int64(bits.OnesCount64(which(b, word))) * PageBytes
+			}
+		}
 	}
 	return total
 }
@@ -78,8 +98,7 @@ func (s *Store) Close() error {
 }
 
 // read gives what is kept of a process from an address on, in content: as many
-// pages as there are in a row, at least one. With errGiven it gives only how many
-// there were.
+// pages as there are in a row, at least one. What is owed is fetched.
 func (s *Store) read(process uint32, address uint64, content []byte) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,10 +109,10 @@ func (s *Store) read(process uint32, address uint64, content []byte) ([]byte, er
 	if m == nil {
 		return nil, fmt.Errorf("no memory of process %d was received", process)
 	}
-	return m.read(address, content)
+	return m.read(address, content, s.rest)
 }
 
-// give gives memory back that nobody needs any more, and notes that.
+// give gives memory back that nobody needs any more.
 func (s *Store) give(process uint32, a area) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,15 +120,7 @@ func (s *Store) give(process uint32, a area) error {
 	if m == nil {
 		return nil
 	}
-	m.mark(a, false, func(b *block, word int, mask uint64) { b.given[word] |= mask & (b.filled[word] | b.zero[word]) })
 	return m.drop(a)
-}
-
-// knows reports whether memory of the process was received.
-func (s *Store) knows(process uint32) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.memories[process] != nil
 }
 
 // memory is that of one process: a file as large as an address space, in which
@@ -125,15 +136,12 @@ const (
 	blockBytes = blockPages * PageBytes
 )
 
-// block says which of its pages are kept, which are nothing but zeros, and which
-// were given back.
-type block struct{ filled, zero, given [blockPages / 64]uint64 }
+// block says which of its pages are kept, which are nothing but zeros, and which are
+// to be fetched.
+type block struct{ filled, zero, owed [blockPages / 64]uint64 }
 
-// given is what is known of a page that was given back.
-const given = Gone + 1
-
-// errGiven says that a page was given back.
-var errGiven = errors.New("it was given back already")
+// errNobody says that a page is owed and nobody has it.
+var errNobody = errors.New("what is owed is with nobody")
 
 func newMemory(number uint32) (*memory, error) {
 	fd, err := unix.MemfdCreate("pagurus-pages", unix.MFD_CLOEXEC)
@@ -157,8 +165,11 @@ func (m *memory) put(p Piece, content []byte) error {
 		return err
 	}
 	m.mark(a, false, (*block).clear)
-	if p.What == Zero {
+	switch p.What {
+	case Zero:
 		m.mark(a, true, func(b *block, word int, mask uint64) { b.zero[word] |= mask })
+	case Owed:
+		m.mark(a, true, func(b *block, word int, mask uint64) { b.owed[word] |= mask })
 	}
 	return nil
 }
@@ -170,6 +181,7 @@ func (m *memory) drop(a area) error {
 		kept = kept || b.filled[word]&mask != 0
 		b.filled[word] &^= mask
 		b.zero[word] &^= mask
+		b.owed[word] &^= mask
 	})
 	if !kept {
 		return nil
@@ -181,7 +193,7 @@ func (m *memory) drop(a area) error {
 func (b *block) clear(word int, mask uint64) {
 	b.filled[word] &^= mask
 	b.zero[word] &^= mask
-	b.given[word] &^= mask
+	b.owed[word] &^= mask
 }
 
 // mark changes what is known of pages, 64 at a time; with create also where
@@ -237,13 +249,13 @@ func (m *memory) known(address uint64) What {
 		return Filled
 	case b.zero[page/64]>>(page%64)&1 != 0:
 		return Zero
-	case b.given[page/64]>>(page%64)&1 != 0:
-		return given
+	case b.owed[page/64]>>(page%64)&1 != 0:
+		return Owed
 	}
 	return Gone
 }
 
-func (m *memory) read(address uint64, content []byte) ([]byte, error) {
+func (m *memory) read(address uint64, content []byte, rest Rest) ([]byte, error) {
 	first := m.known(address)
 	size := PageBytes
 	for size < len(content) && m.known(address+uint64(size)) == first {
@@ -253,8 +265,11 @@ func (m *memory) read(address uint64, content []byte) ([]byte, error) {
 	switch first {
 	case Gone:
 		return nil, fmt.Errorf("the page at %#x of process %d was not received", address, m.number)
-	case given:
-		return content, fmt.Errorf("the page at %#x of process %d: %w", address, m.number, errGiven)
+	case Owed:
+		if rest == nil {
+			return nil, fmt.Errorf("the page at %#x of process %d: %w", address, m.number, errNobody)
+		}
+		return content, rest.Fetch(m.number, address, content)
 	case Zero:
 		clear(content)
 		return content, nil
@@ -263,13 +278,4 @@ func (m *memory) read(address uint64, content []byte) ([]byte, error) {
 		return nil, fmt.Errorf("read what was received of process %d: %w", m.number, err)
 	}
 	return content, nil
-}
-
-func (m *memory) held() (total int64) {
-	for _, b := range m.blocks {
-		for _, word := range b.filled {
-			total += int64(bits.OnesCount64(word)) * PageBytes
-		}
-	}
-	return total
 }

@@ -6,6 +6,16 @@ import (
 	"testing"
 )
 
+// numbered is memory in which every page holds what its number is.
+type numbered struct{}
+
+func (numbered) Fetch(process uint32, address uint64, content []byte) error {
+	for i := range content {
+		content[i] = byte(process + uint32((address+uint64(i))>>12))
+	}
+	return nil
+}
+
 // TestStoreIsAMap: whatever is put in whatever order, the store says of every
 // page what was said last.
 func TestStoreIsAMap(t *testing.T) {
@@ -17,8 +27,9 @@ func TestStoreIsAMap(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		store, want := newStore(t), map[uint64]page{}
+		store.rest = numbered{}
 		for range 300 {
-			p := Piece{Process: 1 + uint32(r.IntN(2)), What: What(1 + r.IntN(3)), Address: base + uint64(r.IntN(pages))*PageBytes}
+			p := Piece{Process: 1 + uint32(r.IntN(2)), What: What(1 + r.IntN(4)), Address: base + uint64(r.IntN(pages))*PageBytes}
 			p.Bytes = uint64(1+r.IntN(1<<r.IntN(11))) * PageBytes
 			if r.IntN(20) == 0 {
 				p = Piece{Process: p.Process, What: Gone, Bytes: spaceEnd}
@@ -35,7 +46,7 @@ func TestStoreIsAMap(t *testing.T) {
 				want[at<<8|uint64(p.Process)] = page{p.What, fill}
 			}
 		}
-		held := int64(0)
+		held, owed := int64(0), int64(0)
 		buffer := make([]byte, PageBytes)
 		for process := uint32(1); process <= 2; process++ {
 			for at := uint64(base); at < base+2*pages*PageBytes; at += PageBytes {
@@ -50,6 +61,11 @@ func TestStoreIsAMap(t *testing.T) {
 				case Zero:
 					if err != nil || !bytes.Equal(got, zeros[:]) {
 						t.Fatalf("seed %d: zero page %#x of %d: %v", seed, at, process, err)
+					}
+				case Owed:
+					owed += PageBytes
+					if err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(process + uint32(at>>12))}, PageBytes)) {
+						t.Fatalf("seed %d: page %#x of %d, which was owed: %v", seed, at, process, err)
 					}
 				default:
 					if err == nil {

@@ -89,8 +89,18 @@ func (t *Tracker) Pass(ctx context.Context, pids []int, send Send) (Passed, erro
 // it ends. Processes that are new are sent whole. They must not run again before
 // CRIU has dumped them; if they do, what was sent is of no use.
 func (t *Tracker) Last(ctx context.Context, pids []int, send Send) (Passed, error) {
+	return t.finish(ctx, pids, send, false)
+}
+
+// Owe is Last, but says only where the rest is: it is to be fetched from the
+// processes, which have to stay as they are until that is done.
+func (t *Tracker) Owe(ctx context.Context, pids []int, send Send) (Passed, error) {
+	return t.finish(ctx, pids, send, true)
+}
+
+func (t *Tracker) finish(ctx context.Context, pids []int, send Send, owing bool) (Passed, error) {
 	s := newPass(ctx, t.kinds, send)
-	s.last = true
+	s.last, s.owing = true, owing
 	err := t.find(pids, func(p Piece) error { return send(p, nil) })
 	if err == nil {
 		err = t.sweep(s)

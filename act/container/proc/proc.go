@@ -149,6 +149,15 @@ func (p Process) Network() (*os.File, error) {
 	return nil, err
 }
 
+// Gone reports whether the process has ended. The zero Process is gone.
+func (p Process) Gone() bool {
+	handle, err := p.Watch()
+	if err == nil {
+		handle.Close()
+	}
+	return errors.Is(err, os.ErrNotExist)
+}
+
 // End kills a process that nobody watches and waits until it is gone. The zero
 // Process is gone.
 func (p Process) End() error {

@@ -16,13 +16,14 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"time"
 )
 
 // Version is that of the messages: two sides of different versions refuse each
 // other.
-const Version = 1
+const Version = 2
 
 // Most is the longest content there is.
 const Most = 1 << 20
@@ -63,6 +64,16 @@ func (c *Conn) Limit(bytesPerSecond int64) { c.pace = pace{rate: bytesPerSecond}
 
 // Sent is how many bytes have been sent.
 func (c *Conn) Sent() int64 { return c.sent }
+
+// File gives the connection as a file of its own, for a process to inherit; nothing may
+// be on its way in either direction. It is to be closed beside the connection.
+func (c *Conn) File() (*os.File, error) {
+	tcp, is := c.raw.(*net.TCPConn)
+	if !is {
+		return nil, errors.New("the connection cannot be given to another process")
+	}
+	return tcp.File()
+}
 
 // Close ends the connection; whoever waits on it gets an error.
 func (c *Conn) Close() error { return c.raw.Close() }
