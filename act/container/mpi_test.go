@@ -126,12 +126,13 @@ func (j *job) move(g, n int) fleet.Progress {
 	return p
 }
 
-// tryMove is move for a guest that may refuse to be switched; then it runs on.
+// tryMove is move for a guest that may refuse to be switched; then it runs on. Every
+// second move is by post-copy.
 func (j *job) tryMove(g, n int) (fleet.Progress, error) {
 	j.t.Helper()
 	tk := j.tasks[g]
 	tk.Order.Migration = fleet.MigrationID(fmt.Sprintf("m%d.%s", n, tk.Guest.ID))
-	tk.Limits.Downtime = time.Minute
+	tk.Limits.Downtime, tk.Limits.Mode = time.Minute, modes[n%len(modes)]
 	here := j.at[g]
 	from, to := j.drivers[here], j.drivers[1-here]
 	must := func(what string, err error) {
@@ -162,6 +163,7 @@ func (j *job) tryMove(g, n int) (fleet.Progress, error) {
 	j.mu.Lock()
 	j.at[g] = 1 - here
 	j.mu.Unlock()
+	must("gather", to.Gather(j.t.Context(), tk.Guest.ID))
 	must("retire", from.Stop(j.t.Context(), tk.Guest.ID))
 	return p, nil
 }

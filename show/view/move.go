@@ -284,7 +284,10 @@ func (p Part) late(now time.Time) string {
 	if begun.IsZero() {
 		return ""
 	}
-	so := fmt.Sprintf("post-copy: %s came after it ran on %s, of which it waited for %s", Bytes(p.Progress.LateBytes), p.To, Count(int(p.Progress.Faults), "page"))
+	so := fmt.Sprintf("post-copy: %s came after it ran on %s", Bytes(p.Progress.LateBytes), p.To)
+	if p.Progress.Faults > 0 { // of a container nobody counts them
+		so += fmt.Sprintf(", of which it waited for %s", Count(int(p.Progress.Faults), "page"))
+	}
 	switch ended := p.entered(fleet.Retiring); {
 	case !ended.IsZero():
 		return fmt.Sprintf("%s; all was there %s later", so, Took(ended.Sub(begun)))
