@@ -5,14 +5,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"pagurus/act/container/criu"
+	"pagurus/act/container/door"
 	"pagurus/act/container/haul"
 	"pagurus/act/container/jail"
 	"pagurus/act/container/pages"
@@ -89,26 +88,10 @@ func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
 
 // target takes one guest in.
 type target struct {
-	driver   *Driver
-	guest    *guest
-	word     string
-	listener net.Listener
-	hold     *plug.Held
-
-	taking sync.Mutex // one connection is served at a time
-
-	mu     sync.Mutex // guards what follows
-	conn   *wire.Conn // the one being served
-	debt   *os.File   // a connection by which the guest's last memory can be fetched; nil: there is none
-	closed bool
-}
-
-// closeFile closes a file, if there is one.
-func closeFile(f *os.File) error {
-	if f == nil {
-		return nil
-	}
-	return f.Close()
+	driver *Driver
+	guest  *guest
+	door   *door.Door
+	hold   *plug.Held
 }
 
 // vacate ends what an earlier agent had half restored: of a guest that has not
@@ -122,32 +105,23 @@ func (d *Driver) vacate(r record) error {
 
 // expect begins to listen for a guest: where an earlier agent did, if one did.
 func (d *Driver) expect(ctx context.Context, g *guest) error {
-	t := &target{driver: d, guest: g, word: rand.Text()}
+	t := &target{driver: d, guest: g}
 	r := g.remembered()
-	address := netip.AddrPortFrom(d.config.Address, 0)
+	at := wire.Place{Address: netip.AddrPortFrom(d.config.Address, 0), Word: rand.Text()}
 	if r.Listen != "" {
-		p, err := wire.ParsePlace(r.Listen)
-		if err != nil {
+		var err error
+		if at, err = wire.ParsePlace(r.Listen); err != nil {
 			return err
 		}
-		t.word, address = p.Word, p.Address
 	}
 	err := d.atHost(func() (err error) {
-		var config net.ListenConfig
-		if t.listener, err = config.Listen(ctx, "tcp", address.String()); err != nil {
-			return fmt.Errorf("listen for the guest: %w", err)
+		if t.door, err = door.Open(ctx, at, r.Guest, r.Incoming, d.config.Log); err == nil {
+			t.hold, err = r.Port.Hold()
 		}
-		t.hold, err = r.Port.Hold()
 		return err
 	})
-	if err != nil {
-		t.close()
-		return err
-	}
-	at, err := netip.ParseAddrPort(t.listener.Addr().String())
 	if err == nil {
-		place := wire.Place{Address: netip.AddrPortFrom(d.config.Address, at.Port()), Word: t.word}
-		err = g.remember(func(r *record) { r.Listen = place.String() })
+		err = g.remember(func(r *record) { r.Listen = t.door.Place.String() })
 	}
 	if err != nil {
 		t.close()
@@ -161,95 +135,27 @@ func (d *Driver) expect(ctx context.Context, g *guest) error {
 		t.close()
 		return errClosed
 	}
-	d.watches.Go(t.accept)
+	d.watches.Go(func() { t.door.Serve(t.serve) })
 	return nil
 }
 
 // close ends the listening. Frames that are held are dropped.
 func (t *target) close() {
-	t.mu.Lock()
-	t.closed = true
-	conn := t.conn
-	t.mu.Unlock()
-	_ = closeFile(t.takeDebt())
-	if t.listener != nil {
-		t.listener.Close()
-	}
-	if conn != nil {
-		conn.Close()
+	if t.door != nil {
+		t.door.Close()
 	}
 	if t.hold != nil {
 		t.hold.Close()
 	}
 }
 
-// acceptPause keeps a listener that is out of descriptors from spinning.
-const acceptPause = 100 * time.Millisecond
-
-func (t *target) accept() {
-	var all sync.WaitGroup
-	defer all.Wait()
-	for {
-		raw, err := t.listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			time.Sleep(acceptPause)
-			continue
-		}
-		all.Go(func() {
-			c := wire.New(raw)
-			defer c.Close()
-			if err := t.serve(c); err != nil && !wire.Over(err) {
-				t.driver.config.Log.Warn("take a guest in", "guest", t.guest.id, "from", raw.RemoteAddr(), "error", err)
-			}
-		})
-	}
-}
-
-// greet finds out whether who has connected is the guest's source.
-func (t *target) greet(c *wire.Conn) (h haul.Hello, err error) {
-	if h, err = haul.Meet(c); err != nil {
-		return h, err
-	}
-	r := t.guest.remembered()
-	if h.Word != t.word || h.Guest != r.Guest || h.Migration != r.Incoming {
-		return h, errors.New("somebody connected who means another guest")
-	}
-	if h.Version != wire.Version {
-		err := fmt.Errorf("the source speaks version %d and the target %d: both hosts need the same version of pagurus", h.Version, wire.Version)
-		return h, errors.Join(err, haul.Reply(c, haul.Answer{Failure: err.Error()}))
-	}
-	return h, nil
-}
-
-// serve serves one connection. A new one ends the one before.
-func (t *target) serve(c *wire.Conn) error {
-	h, err := t.greet(c)
-	if err != nil {
-		return err
-	}
-	if h.Debt {
-		return t.credit(c)
-	}
-	t.mu.Lock()
-	if t.conn != nil {
-		t.conn.Close()
-	}
-	t.conn = c
-	closed := t.closed
-	t.mu.Unlock()
-	if closed {
-		return errClosed
-	}
-	t.taking.Lock()
-	defer t.taking.Unlock()
+// serve serves one connection; only says that nothing follows but an answer.
+func (t *target) serve(c *wire.Conn, only bool) error {
 	r := t.guest.remembered()
 	if err := haul.Reply(c, haul.Answer{Arrived: r.Arrived, Failure: r.Failure}); err != nil {
 		return err
 	}
-	if r.Arrived || r.Failure != "" || h.Only {
+	if r.Arrived || r.Failure != "" || only {
 		return nil
 	}
 	in, err := t.open()
@@ -264,28 +170,6 @@ func (t *target) serve(c *wire.Conn) error {
 		c.Drain()
 	}
 	return err
-}
-
-// credit keeps a connection by which the rest of the guest can be fetched.
-func (t *target) credit(c *wire.Conn) error {
-	file, err := c.File()
-	if err != nil {
-		return err
-	}
-	t.mu.Lock()
-	was := t.debt
-	t.debt = file
-	t.mu.Unlock()
-	return errors.Join(closeFile(was), haul.Reply(c, haul.Answer{}))
-}
-
-// takeDebt gives the connection that was kept; nil: there is none.
-func (t *target) takeDebt() *os.File {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	file := t.debt
-	t.debt = nil
-	return file
 }
 
 // open begins anew: what an earlier connection brought is not what the source
@@ -440,7 +324,7 @@ func (t *target) remember(in *haul.In, images string) (_ *criu.Pager, err error)
 
 // late is how the rest of the guest's memory is fetched, and where is said that it was.
 func (t *target) late() (*pages.Late, error) {
-	rest := t.takeDebt()
+	rest := t.door.Debt()
 	if rest == nil {
 		return nil, errors.New("the source owes some of its memory and has not said how to fetch it")
 	}

@@ -152,8 +152,9 @@ func (d *Driver) greet(ctx context.Context, r record, c copying, h haul.Hello) (
 	if err != nil {
 		return nil, a, err
 	}
-	h.Version, h.Guest, h.Migration, h.Gen, h.Word = wire.Version, r.Guest, c.Migration, r.Gen, place.Word
-	if a, err = haul.Greet(conn, h); err != nil {
+	if a, err = haul.Greet(conn, haul.Hello{
+		Version: wire.Version, Guest: r.Guest, Migration: c.Migration, Gen: r.Gen, Word: place.Word, Only: h.Only, Debt: h.Debt,
+	}); err != nil {
 		return nil, a, errors.Join(fmt.Errorf("greet the target: %w", err), conn.Close())
 	}
 	return conn, a, nil

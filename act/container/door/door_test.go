@@ -1,0 +1,134 @@
+package door
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"pagurus/act/container/haul"
+	"pagurus/act/container/wire"
+	"pagurus/internal/testkit"
+)
+
+// opened is a door at the loopback, and what it lets in.
+func opened(t *testing.T) (d *Door, in chan bool) {
+	t.Helper()
+	at := wire.Place{Address: netip.MustParseAddrPort("127.0.0.1:0"), Word: "sesame"}
+	d, err := Open(t.Context(), at, "j1g0", "m1.j1g0", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in = make(chan bool, 10)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		d.Serve(func(c *wire.Conn, only bool) error {
+			in <- only
+			if err := haul.Reply(c, haul.Answer{}); err != nil || only {
+				return err
+			}
+			_, _, err := c.Receive(0) // until it is ended
+			return err
+		})
+	}()
+	t.Cleanup(func() { d.Close(); <-over })
+	return d, in
+}
+
+func hello() haul.Hello {
+	return haul.Hello{Version: wire.Version, Guest: "j1g0", Migration: "m1.j1g0", Word: "sesame"}
+}
+
+// knock connects and says hello.
+func knock(t *testing.T, d *Door, h haul.Hello) (*wire.Conn, haul.Answer, error) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	c, err := wire.Dial(ctx, d.Place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	a, err := haul.Greet(c, h)
+	return c, a, err
+}
+
+func TestOnlyTheSourceComesIn(t *testing.T) {
+	d, in := opened(t)
+	for what, change := range map[string]func(*haul.Hello){
+		"another word":        func(h *haul.Hello) { h.Word = "abracadabra" },
+		"another guest":       func(h *haul.Hello) { h.Guest = "j1g1" },
+		"another migration":   func(h *haul.Hello) { h.Migration = "m2.j1g0" },
+		"a debt of another's": func(h *haul.Hello) { h.Word, h.Debt = "", true },
+	} {
+		h := hello()
+		change(&h)
+		if _, a, err := knock(t, d, h); err == nil {
+			t.Errorf("%s was let in: %+v", what, a)
+		}
+	}
+	h := hello()
+	h.Version++
+	if _, a, err := knock(t, d, h); err != nil || a.Failure == "" {
+		t.Errorf("another version is told %+v: %v", a, err)
+	}
+	if len(in) != 0 || d.Debt() != nil {
+		t.Error("somebody came in")
+	}
+	h = hello()
+	h.Only = true
+	if _, _, err := knock(t, d, h); err != nil || !<-in {
+		t.Errorf("the source, which only asks: %v", err)
+	}
+}
+
+// TestTheLastOneCounts: a source that connects anew has given up what it had before.
+func TestTheLastOneCounts(t *testing.T) {
+	d, in := opened(t)
+	first, _, err := knock(t, d, hello())
+	if err != nil || <-in {
+		t.Fatal(err)
+	}
+	if _, _, err := knock(t, d, hello()); err != nil || <-in {
+		t.Fatal(err)
+	}
+	if _, _, err := first.Receive(10 * time.Second); !wire.Over(err) {
+		t.Errorf("the first one is not ended: %v", err)
+	}
+}
+
+// TestDebt: the connection is kept whole for another process, and ends with the door.
+func TestDebt(t *testing.T) {
+	d, _ := opened(t)
+	h := hello()
+	h.Debt = true
+	if _, _, err := knock(t, d, h); err != nil {
+		t.Fatal(err)
+	}
+	c, _, err := knock(t, d, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	debt := d.Debt()
+	if debt == nil || d.Debt() != nil {
+		t.Fatal("it was not kept, or kept twice")
+	}
+	defer debt.Close()
+	if _, err := debt.WriteString("x\x00\x00\x00\x02hi"); err != nil {
+		t.Fatal(err)
+	}
+	if kind, text, err := c.Receive(10 * time.Second); err != nil || kind != 'x' || string(text) != "hi" {
+		t.Errorf("%c %q came: %v", kind, text, err)
+	}
+	last, _, err := knock(t, d, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	testkit.Until(t, 10*time.Second, "it has ended", func() bool {
+		_, _, err := last.Receive(time.Second)
+		return wire.Over(err)
+	})
+}
