@@ -406,19 +406,22 @@ func (d *Driver) arriveAt(g *guest) error {
 	g.mu.Lock()
 	t := g.target
 	g.mu.Unlock()
+	// It runs before what waited for it is let go: that takes the kernel some ten
+	// milliseconds, and the first of it comes at once.
 	err := d.atHost(func() error {
-		if err := r.Port.Mend(); err != nil {
-			return err
+		err := r.Port.Mend()
+		if err == nil && t == nil { // what an earlier agent held is lost with it
+			err = r.Port.Free()
 		}
-		if t == nil { // what an earlier agent held is lost with it
-			return r.Port.Free()
-		}
-		return t.hold.Release()
-	})
-	if err != nil {
 		return err
+	})
+	if err == nil {
+		err = d.config.Cgroups.Thaw(g.id)
 	}
-	if err := d.config.Cgroups.Thaw(g.id); err != nil {
+	if err == nil && t != nil {
+		err = d.atHost(t.hold.Release)
+	}
+	if err != nil {
 		return err
 	}
 	if err := g.remember(func(r *record) { r.Target = false }); err != nil {
