@@ -49,7 +49,7 @@ func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
 	}
 	flags.StringVar(&f.name, "host", name, "this host's name")
 	flags.StringVar(&f.address, "address", "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from)")
-	flags.StringVar(&f.site, "site", "", "where this host stands, a room or a rack, for `pagurus migrate --to-site`")
+	flags.StringVar(&f.site, "site", "", "where this host stands, a room or a rack, for pagurus migrate --to-site")
 	flags.Float64Var(&f.cpus, "cpus", 0, "CPUs that all guests together may use (default: no limit)")
 	flags.DurationVar(&f.slice, "slice", cgroup.UsualSlice, "time slice of guests of class normal; gold's is 30 % longer, bronze's 30 % shorter (0: the kernel's own)")
 	flags.StringVar(&f.ceiling, "bandwidth", "", "what each guest that leaves this host may take of the network a second, like 200M (default: what it carries)")

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // The README says that every command's help has examples.
@@ -21,6 +22,11 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 		if !strings.HasPrefix(cmd.Example, "  ") || !strings.Contains(cmd.Example, cmd.CommandPath()) {
 			t.Errorf("%s has no example of itself: %q", cmd.CommandPath(), cmd.Example)
 		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if strings.Contains(f.Usage, "`") { // pflag takes it for the name of the flag's value
+				t.Errorf("%s --%s would be printed without its quotes: %s", cmd.CommandPath(), f.Name, f.Usage)
+			}
+		})
 		for _, sub := range cmd.Commands() {
 			if sub.Name() != "completion" && sub.Name() != "help" { // cobra's own
 				look(sub)

@@ -96,7 +96,7 @@ again. Ctrl-C ends it and keeps what was measured.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.suite, "suite", "hpl,stream,netpipe", "what to run; `pagurus bench ls` lists it")
+	f.StringVar(&o.suite, "suite", "hpl,stream,netpipe", "what to run; pagurus bench ls lists it")
 	o.flags(cmd, "runs of each program on each target")
 	o.guestFlags(cmd)
 	f.StringVar(&o.npb, "npb", "", "folder of the NAS Parallel Benchmarks as you have built them")

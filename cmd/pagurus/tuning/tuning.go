@@ -74,7 +74,7 @@ it sees of itself, which never changes, and where its parts are now.`,
 	}
 	cmd.Flags().IntVar(&w.cpus, "cpus", 0, "CPUs of the guest you think of (default: as many as the host has cores)")
 	cmd.Flags().StringVar(&w.memory, "mem", "512M", "its memory")
-	cmd.Flags().StringVar(&w.tune, "tune", "hpc", "what it mirrors, as in `run --tune`")
+	cmd.Flags().StringVar(&w.tune, "tune", "hpc", "what it mirrors, as in run --tune")
 	return cmd
 }
 
