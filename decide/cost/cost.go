@@ -31,6 +31,7 @@ type Model struct {
 	kind      fleet.Kind    // of the guests
 	bandwidth float64       // bytes a second of a link without ceiling
 	slack     float64       // bytes a second by which a copy stays below its ceiling
+	overrun   float64       // bytes a second by which a compressed one goes beyond it
 	overhead  time.Duration // of a move: all but sending memory
 	rest      time.Duration // of the downtime: all but sending memory
 	rise      float64       // how much faster a guest dirties while it is copied than before
@@ -50,6 +51,7 @@ type spread struct{ low, mid, high float64 }
 const (
 	usualBandwidth = 300 << 20
 	usualSlack     = 3 << 20
+	usualOverrun   = 6 << 20
 	usualOverhead  = 300 * time.Millisecond
 	usualRest      = 45 * time.Millisecond // from the order to stop to the word that it runs
 	// CRIU writes down and makes anew each process of a container, which QEMU has
@@ -89,6 +91,9 @@ func (m Model) known() Model {
 	}
 	if m.slack <= 0 {
 		m.slack = usualSlack
+	}
+	if m.overrun <= 0 {
+		m.overrun = usualOverrun
 	}
 	if m.overhead <= 0 {
 		m.overhead = usualOverhead

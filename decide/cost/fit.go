@@ -188,7 +188,7 @@ func (o *Lore) fit(about Subject) Model {
 	link := some(fewLinks, all, func(o *outcome) bool { return o.m.From == about.From && o.m.To == about.To })
 	m := Model{kind: about.Kind}
 	m.bandwidth = bandwidth(link, all)
-	m.slack = slack(link)
+	m.slack, m.overrun = slack(link), overrun(link)
 	m.overhead = overhead(link)
 	job := func(o *outcome) bool { return o.m.Job == about.Job }
 	m.packed = learnPacked(some(fewLinks, all, job))
@@ -222,7 +222,8 @@ func (o *Lore) fit(about Subject) Model {
 		downtime = append(downtime, ratio(o.downtime.Seconds(), (k.rest+c.pause).Seconds()))
 		sent = append(sent, ratio(o.sent, c.sent))
 	}
-	m.total, m.downtime, m.sent = spreadOf(total, usualTotal), spreadOf(downtime, usualPause), spreadOf(sent, usualSent)
+	missing := lacking(like, job)
+	m.total, m.downtime, m.sent = spreadOf(total, usualTotal, missing), spreadOf(downtime, usualPause, missing), spreadOf(sent, usualSent, missing)
 	m.basis = fmt.Sprintf("%d past %s %s", len(like), plural(len(like)), whose)
 	return m
 }
@@ -281,11 +282,22 @@ func bandwidth(link, all []*outcome) float64 {
 func slack(link []*outcome) float64 {
 	var lost []float64
 	for _, o := range link {
-		if o.capped() {
+		if o.capped() && !o.packed() {
 			lost = append(lost, math.Max(1, o.ceiling()*(o.ceiling()/o.rate()-1)))
 		}
 	}
 	return median(lost)
+}
+
+// overrun is by how much copies that are compressed go beyond theirs; 0: nobody knows.
+func overrun(link []*outcome) float64 {
+	var beyond []float64
+	for _, o := range link {
+		if o.capped() && o.packed() {
+			beyond = append(beyond, math.Max(1, o.ceiling()*(1-o.ceiling()/o.rate())))
+		}
+	}
+	return median(beyond)
 }
 
 // overhead is what a move takes beside its copy; 0: nobody knows. Of a gang it
@@ -332,7 +344,7 @@ func (m Model) riseOf(o *outcome) float64 {
 	p := o.m.Predicted
 	k, l := m.known(), linkOf(*p)
 	if o.capped() {
-		k.slack, l.Limits.BytesPerSecond = 0, int64(o.rate())
+		k.slack, k.overrun, l.Limits.BytesPerSecond = 0, 0, int64(o.rate())
 	} else {
 		k.bandwidth, l.Limits.BytesPerSecond = o.rate()*o.share(), 0
 	}
@@ -389,10 +401,24 @@ func ratio(got, said float64) float64 {
 	return got / said
 }
 
-// spreadOf is what the ratios say of the next one: around their median, as far
-// as nine in ten of them lie. While there are too few for that the usual spread
-// has its part.
-func spreadOf(ratios []float64, usual spread) spread {
+// lacking is by how much too few outcomes are for their own quantiles, 0 to 1. Those of
+// one job are much alike, and of another job they say no more than one would: a job that
+// has not moved is as uncertain as few others have.
+func lacking(like []*outcome, own func(*outcome) bool) float64 {
+	n, others := 0, map[fleet.JobID]bool{}
+	for _, o := range like {
+		if own(o) {
+			n++
+		} else {
+			others[o.m.Job] = true
+		}
+	}
+	return max(0, float64(whole-n-len(others))/whole)
+}
+
+// spreadOf is what the ratios say of the next one: around their median, as far as nine
+// in ten of them lie; in so far as they are too few for that, as far as is usual.
+func spreadOf(ratios []float64, usual spread, missing float64) spread {
 	n := len(ratios)
 	if n == 0 {
 		return usual
@@ -403,7 +429,7 @@ func spreadOf(ratios []float64, usual spread) spread {
 	// The k-th smallest of n bounds the next from below k times in n+1.
 	k := max(1, int(0.05*float64(n+1)))
 	low, high := math.Log(ratios[k-1]/mid), math.Log(ratios[n-k]/mid)
-	if missing := float64(whole-n) / whole; missing > 0 {
+	if missing = max(missing, float64(whole-n)/whole); missing > 0 {
 		low = missing*math.Log(usual.low) + (1-missing)*low
 		high = missing*math.Log(usual.high) + (1-missing)*high
 	}

@@ -84,6 +84,47 @@ func TestIntervalsNarrow(t *testing.T) {
 	}
 }
 
+// TestOtherJobsAreFew: many moves of few other jobs say little of one that has not
+// moved, and many of its own much.
+func TestOtherJobsAreFew(t *testing.T) {
+	width := func(jobs int, job fleet.JobID) float64 {
+		var history []fleet.Migration
+		for i := range 60 {
+			m := past(i, plain(), steady(200, 1, 1), Link{}, 1)
+			m.Job = fleet.JobID(fmt.Sprint("j", i%jobs))
+			history = append(history, m)
+		}
+		s := Fit(history, Subject{Kind: fleet.VM, Job: job, From: "a", To: "b"}).known().total
+		return s.high / s.low
+	}
+	one, many, own := width(1, "other"), width(30, "other"), width(2, "j1")
+	if !(one > 3 && many < 1.2 && own < 1.2) {
+		t.Errorf("width after 60 moves of one other job %.2f, of 30 others %.2f, of its own %.2f", one, many, own)
+	}
+}
+
+// TestCeilingOfCompressed: a copy that is compressed goes beyond its ceiling, one that
+// is not stays below, and each is learnt by itself.
+func TestCeilingOfCompressed(t *testing.T) {
+	truth := Model{bandwidth: 200 * mib, slack: 2 * mib, overrun: 9 * mib, packed: 0.5}
+	plainly, packed := Link{Limits: fleet.Limits{BytesPerSecond: 30 * mib}}, Link{Limits: fleet.Limits{BytesPerSecond: 30 * mib, Compress: fleet.CompressOn}}
+	var history []fleet.Migration
+	for i, p := range programs() {
+		history = append(history, past(2*i, truth, p, plainly, 1))
+		m := past(2*i+1, truth, p, packed, 1)
+		m.Cost.CopiedBytes = 2 * m.Cost.SentBytes
+		history = append(history, m)
+	}
+	m := Fit(history, Subject{Kind: fleet.VM, Job: "j9", From: "a", To: "b"})
+	for _, l := range []Link{plainly, packed} {
+		got, _ := m.carried(l.known())
+		want, _ := truth.known().carried(l.known())
+		if math.Abs(got/want-1) > 0.05 {
+			t.Errorf("compressed %t: %.1f MiB/s, want %.1f", l.Limits.Compress == fleet.CompressOn, got/mib, want/mib)
+		}
+	}
+}
+
 // TestCoverage: of outcomes drawn as the past was, nine in ten lie inside.
 func TestCoverage(t *testing.T) {
 	off := func(i int) float64 { return math.Exp(0.3 * math.Sin(float64(i)*12.9898)) } // no pattern to speak of

@@ -84,8 +84,14 @@ func (m Model) carried(l Link) (rate, free float64) {
 	rate = free
 	if limit := float64(l.Limits.BytesPerSecond); limit > 0 {
 		// What a ceiling loses grows with the number of times it is met, not
-		// with the ceiling: measured at 24 MiB/s it is 8 %, at 96 none.
-		rate = math.Min(free, limit*limit/(limit+m.slack))
+		// with the ceiling: measured at 24 MiB/s it is 8 %, at 96 none. So does what
+		// goes beyond it where pages are on their way to be compressed each time:
+		// measured at 24 MiB/s it is 35 %, at 48 17 %.
+		off := m.slack
+		if l.Limits.Compress == fleet.CompressOn {
+			off = -math.Min(m.overrun, limit/2)
+		}
+		rate = math.Min(free, limit*limit/(limit+off))
 	}
 	return rate, free
 }
