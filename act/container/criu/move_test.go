@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -400,20 +399,4 @@ func inSession(leader int) (all []int) {
 		}
 	}
 	return all
-}
-
-// Of a CRIU that was never started nothing is buried, whatever is in no session.
-func TestNothingToBury(t *testing.T) {
-	cmd := exec.Command("sleep", "600")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer cmd.Wait()
-	defer cmd.Process.Kill()
-	if err := bury(0, cmd.Process.Pid); err != nil {
-		t.Error(err)
-	}
-	if st, err := readStat(cmd.Process.Pid); err != nil || st.state == "Z" {
-		t.Errorf("it was ended: %+v, %v", st, err)
-	}
 }

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 
 	"github.com/checkpoint-restore/go-criu/v8/rpc"
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/container/proc"
 )
 
 // RestoreSpec is what is restored, and into what.
@@ -101,34 +101,9 @@ func (c Criu) Restore(ctx context.Context, s RestoreSpec) (pid int, err error) {
 	}
 	resp, err := call.do(ctx)
 	if err != nil {
-		return 0, wrap(errors.Join(err, bury(call.pid, pid)))
+		// What is not restored yet is in CRIU's session, and so are its helpers, which
+		// have no parent any more.
+		return 0, wrap(errors.Join(err, proc.EndSession(call.pid, pid)))
 	}
 	return int(resp.GetRestore().GetPid()), nil
-}
-
-// bury ends what a CRIU of that number made and left, and the container's first
-// process if its number is known, and waits for those of them that are children of
-// this process. While they are not restored they are in CRIU's session, and so are
-// its helpers, which have no parent any more.
-func bury(criu, first int) error {
-	if criu <= 0 {
-		return nil // none was started, and of session 0 are the kernel's and other namespaces' processes
-	}
-	var errs []error
-	all, _ := filepath.Glob("/proc/[0-9]*") // a constant pattern is well-formed
-	for _, dir := range all {
-		pid, _ := strconv.Atoi(filepath.Base(dir))
-		st, err := readStat(pid)
-		if err != nil || pid == criu || st.session != criu && (pid != first || st.parent != os.Getpid()) {
-			continue
-		}
-		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-			errs = append(errs, fmt.Errorf("end process %d, which criu left: %w", pid, err))
-			continue
-		}
-		if _, err := unix.Wait4(pid, nil, 0, nil); err != nil && !errors.Is(err, unix.ECHILD) {
-			errs = append(errs, fmt.Errorf("wait for process %d, which criu left: %w", pid, err))
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -35,9 +35,10 @@ func Find(pid int) (Process, error) {
 
 // stat is what /proc says of a process.
 type stat struct {
-	state byte
-	cpu   time.Duration // used so far, by it and by children that ended
-	ticks uint64
+	state           byte
+	parent, session int
+	cpu             time.Duration // used so far, by it and by children that ended
+	ticks           uint64
 }
 
 // userHz is the unit of times in /proc: 100 on every Linux platform Go knows.
@@ -54,6 +55,11 @@ func read(pid int) (stat, error) {
 		return stat{}, fmt.Errorf("/proc/%d/stat is not as expected", pid)
 	}
 	s := stat{state: f[0][0]}
+	for i, to := range map[int]*int{1: &s.parent, 3: &s.session} {
+		if *to, err = strconv.Atoi(f[i]); err != nil {
+			return s, err
+		}
+	}
 	for _, field := range f[11:15] {
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {

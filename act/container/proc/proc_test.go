@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -244,4 +245,31 @@ func socket(t *testing.T) int {
 	}
 	t.Cleanup(func() { unix.Close(s) })
 	return s
+}
+
+// What is left of a session ends, and nothing else: not its leader, nor, of a leader
+// that never was, whoever is in no session.
+func TestEndSession(t *testing.T) {
+	leader := sleeper(t, &syscall.SysProcAttr{Setsid: true}, "sh", "-c", "sleep 600 & (sleep 600 &); sleep 600 & wait")
+	of := func() (all []int) {
+		dirs, _ := filepath.Glob("/proc/[0-9]*")
+		for _, dir := range dirs {
+			pid, _ := strconv.Atoi(filepath.Base(dir))
+			if st, err := read(pid); err == nil && st.session == leader && st.state != 'Z' {
+				all = append(all, pid)
+			}
+		}
+		return all
+	}
+	testkit.Until(t, 10*time.Second, "its processes are there", func() bool { return len(of()) == 4 })
+	other := sleeper(t, nil, "sleep", "600")
+	if err := errors.Join(EndSession(0, other), EndSession(leader, 0)); err != nil {
+		t.Error(err)
+	}
+	if left := of(); len(left) > 1 || len(left) == 1 && left[0] != leader {
+		t.Errorf("processes %v are left of session %d", left, leader)
+	}
+	if st, err := read(other); err != nil || st.state == 'Z' {
+		t.Errorf("another was ended: %+v, %v", st, err)
+	}
 }
