@@ -127,7 +127,7 @@ func (d *Driver) bandwidth(l fleet.Limits) int64 {
 			most = min(most, limit)
 		}
 	}
-	return most
+	return way(l).Ceiling(most)
 }
 
 // follow watches a copy until it is good enough. After an error it may still

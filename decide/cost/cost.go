@@ -51,7 +51,7 @@ type spread struct{ low, mid, high float64 }
 const (
 	usualBandwidth = 300 << 20
 	usualSlack     = 3 << 20
-	usualOverrun   = 6 << 20
+	usualOverrun   = 1 << 20
 	usualOverhead  = 300 * time.Millisecond
 	usualRest      = 45 * time.Millisecond // from the order to stop to the word that it runs
 	// CRIU writes down and makes anew each process of a container, which QEMU has

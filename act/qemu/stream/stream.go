@@ -57,6 +57,25 @@ type Way struct {
 	Preempt bool // what it waits for then, on a line of its own
 }
 
+// QEMU looks ten times a second whether a ceiling is reached (BUFFER_DELAY). What its
+// threads have to compress goes out all the same: a packet each, which is half as large
+// then, or a little more.
+const (
+	looks       = 10
+	packetBytes = 512 << 10
+	leftOf      = 0.7
+)
+
+// Ceiling is what QEMU is to be told for no more than that many bytes a second to be
+// sent.
+func (w Way) Ceiling(bytesPerSecond int64) int64 {
+	if !w.Packed {
+		return bytesPerSecond
+	}
+	beyond := int64(looks * channels * packetBytes * leftOf)
+	return bytesPerSecond - min(beyond, bytesPerSecond/2)
+}
+
 // Prepare sets what source and target of a migration have to agree on. With a
 // return path the source knows that the target has loaded everything; with the
 // pause before the switch nothing irrevocable happens unasked. Memory that is

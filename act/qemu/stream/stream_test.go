@@ -51,3 +51,17 @@ func TestPacks(t *testing.T) {
 		}
 	}
 }
+
+// What is compressed gets a lower ceiling, as QEMU goes beyond it, but never none.
+func TestCeiling(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		packed bool
+		most   int64
+		want   int64
+	}{{false, 20 * mib, 20 * mib}, {true, 24 * mib, 17 * mib}, {true, 4 * mib, 2 * mib}, {true, 1 << 40, 1<<40 - 7*mib}} {
+		if got := (Way{Packed: c.packed}).Ceiling(c.most); got != c.want {
+			t.Errorf("compressed %t: %d is told as %d, want %d", c.packed, c.most, got, c.want)
+		}
+	}
+}
