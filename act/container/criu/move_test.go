@@ -343,7 +343,7 @@ func TestRestoreKilledEarly(t *testing.T) {
 	b := newBox(t, 8)
 	images := b.images()
 	b.dumped(DumpSpec{Images: images})
-	for range 6 {
+	for range 50 { // it is made in a millisecond
 		restoring, done := context.WithCancel(t.Context())
 		struck := make(chan int, 1)
 		before := strings.Fields(children(t))
