@@ -12,7 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
+
+	"pagurus/act/container/wire"
 )
 
 // lenderName is what the program is called that hands memory out.
@@ -75,7 +76,7 @@ func lend(rate string, pids []string) error {
 	if err != nil {
 		return err
 	}
-	s := &lender{memory: map[uint32]*os.File{}, tally: os.NewFile(lenderTally, "tally"), pace: pace{rate: bytesPerSecond}}
+	s := &lender{memory: map[uint32]*os.File{}, tally: os.NewFile(lenderTally, "tally"), pace: wire.NewPace(bytesPerSecond)}
 	for _, pid := range pids {
 		if err := s.open(pid); err != nil {
 			return err
@@ -98,7 +99,7 @@ func lend(rate string, pids []string) error {
 type lender struct {
 	memory map[uint32]*os.File // of processes, by their numbers inside
 	tally  *os.File
-	pace   pace
+	pace   wire.Pace
 	done   Tally
 }
 
@@ -158,7 +159,7 @@ func (s *lender) serve(conn net.Conn) error {
 		if _, err := memory.ReadAt(content, int64(q.address)); err != nil {
 			return fmt.Errorf("read memory of process %d: %w", q.process, err)
 		}
-		s.pace.wait(len(content))
+		s.pace.Wait(len(content))
 		if _, err := conn.Write(content); err != nil {
 			return err
 		}
@@ -167,22 +168,4 @@ func (s *lender) serve(conn net.Conn) error {
 			return err
 		}
 	}
-}
-
-// pace keeps a limit by waiting.
-type pace struct {
-	rate int64
-	next time.Time // when the next bytes may go
-}
-
-func (p *pace) wait(bytes int) {
-	if p.rate <= 0 {
-		return
-	}
-	now := time.Now()
-	if p.next.Before(now) {
-		p.next = now // what was not used is not saved up
-	}
-	time.Sleep(p.next.Sub(now))
-	p.next = p.next.Add(time.Duration(float64(bytes) / float64(p.rate) * float64(time.Second)))
 }

@@ -47,7 +47,7 @@ type Conn struct {
 	raw  net.Conn
 	in   *bufio.Reader
 	out  *bufio.Writer
-	pace pace
+	pace Pace
 	sent int64
 }
 
@@ -60,7 +60,7 @@ func New(raw net.Conn) *Conn {
 }
 
 // Limit sets a ceiling on what is sent, in bytes a second; 0 is none.
-func (c *Conn) Limit(bytesPerSecond int64) { c.pace = pace{rate: bytesPerSecond} }
+func (c *Conn) Limit(bytesPerSecond int64) { c.pace = NewPace(bytesPerSecond) }
 
 // Sent is how many bytes have been sent.
 func (c *Conn) Sent() int64 { return c.sent }
@@ -90,7 +90,7 @@ func (c *Conn) Send(kind byte, parts ...[]byte) error {
 	var head [headBytes]byte
 	head[0] = kind
 	binary.BigEndian.PutUint32(head[1:], uint32(size))
-	c.pace.wait(size + headBytes)
+	c.pace.Wait(size + headBytes)
 	if err := c.raw.SetWriteDeadline(time.Now().Add(silence)); err != nil {
 		return err
 	}
@@ -147,14 +147,18 @@ func Read(r io.Reader) (kind byte, content []byte, err error) {
 	return head[0], content, nil
 }
 
-// pace keeps a ceiling by waiting.
-type pace struct {
+// Pace keeps a ceiling by waiting.
+type Pace struct {
 	rate  int64
 	since time.Time // when what is owed was counted from
 	owed  int64     // bytes sent since
 }
 
-func (p *pace) wait(bytes int) {
+// NewPace makes one of a ceiling in bytes a second; 0 is none.
+func NewPace(bytesPerSecond int64) Pace { return Pace{rate: bytesPerSecond} }
+
+// Wait waits until so many bytes more may be sent.
+func (p *Pace) Wait(bytes int) {
 	if p.rate <= 0 {
 		return
 	}
