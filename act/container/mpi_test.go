@@ -239,11 +239,9 @@ func TestLarge(t *testing.T) {
 	j := newJob(t, "openmpi", 1)
 	j.compile()
 	var o outcome
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	wait := testkit.Meanwhile(t, func() {
 		o = j.do(0, 3*time.Minute, fleet.Program{Args: []string{"./witness", "150", "500", "1000", "moved"}, MPI: true, Ranks: 2, Trace: true}, "")
-	}()
+	})
 	until(t, func() bool {
 		facts, err := j.drivers[1].Inspect(t.Context())
 		return err == nil && facts[j.tasks[1].Guest.ID].ResidentBytes > 500<<20
@@ -262,7 +260,7 @@ func TestLarge(t *testing.T) {
 	j.mu.Unlock()
 	move(2)
 	j.moved()
-	<-done
+	wait()
 	t.Logf("%v\n%s%s", o.exit, o.stdout, o.stderr)
 	if o.exit.Code != 0 || !strings.Contains(o.stdout, "OK") {
 		t.Errorf("the program did not end as it should")
@@ -278,11 +276,9 @@ func TestMPI(t *testing.T) {
 			j := newJob(t, image, 2)
 			j.compile()
 			var o outcome
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
+			wait := testkit.Meanwhile(t, func() {
 				o = j.do(0, 3*time.Minute, fleet.Program{Args: []string{"./witness", "150", "16", "1000", "moved"}, MPI: true, Ranks: 4, Trace: true}, "")
-			}()
+			})
 			testkit.Until(t, time.Minute, "the ranks talk", func() bool {
 				time.Sleep(100 * time.Millisecond)
 				for _, in := range j.inside {
@@ -300,7 +296,7 @@ func TestMPI(t *testing.T) {
 				}
 			}
 			j.moved()
-			<-done
+			wait()
 			t.Logf("%v\n%s%s", o.exit, o.stdout, o.stderr)
 			if o.exit.Code != 0 || !strings.Contains(o.stdout, "OK") || !strings.Contains(o.stdout, "START ranks=4") {
 				t.Errorf("the program did not end as it should")

@@ -175,8 +175,7 @@ func linkCut(t *testing.T, g *vm) {
 // moved moves the guest while a program writes and nothing is asked of it.
 func moved(t *testing.T, g *vm) {
 	var o outcome
-	var program sync.WaitGroup
-	program.Go(func() {
+	wait := testkit.Meanwhile(t, func() {
 		o = g.do(t, 5*time.Minute, g.sh(fmt.Sprintf("until [ -e arrived ]; do seq %d; sleep 0.5; cat /etc/hostname >>beats; done; cat", many)), "end\n")
 	})
 	testkit.Until(t, time.Minute, "the program runs", func() bool {
@@ -185,7 +184,7 @@ func moved(t *testing.T, g *vm) {
 	})
 	g.move(t)
 	g.put(t, "arrived", nil)
-	program.Wait()
+	wait()
 	beats, _ := os.ReadFile(filepath.Join(g.export, "beats"))
 	n := strings.Count(string(beats), "\n")
 	if o.stdout != strings.Repeat(lines(), n)+"end\n" || o.exit.Code != 0 {

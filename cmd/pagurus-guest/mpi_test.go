@@ -100,9 +100,8 @@ func checkMove(t *testing.T, guests []*vm, p fleet.Program) {
 	t.Helper()
 	p.Trace = true
 	var o outcome
-	var job sync.WaitGroup
-	job.Go(func() { o = guests[0].do(t, 4*time.Minute, p, "") })
-	testkit.Until(t, time.Minute, "the ranks talk", func() bool {
+	wait := testkit.Meanwhile(t, func() { o = guests[0].do(t, 4*time.Minute, p, "") })
+	testkit.Until(t, 2*time.Minute, "the ranks talk", func() bool {
 		time.Sleep(200 * time.Millisecond) // answering takes the guests' time from the ranks
 		for _, g := range guests {
 			if traces, err := g.Trace(t.Context(), fleet.TraceQuery{}); err != nil || len(traces) == 0 {
@@ -115,7 +114,7 @@ func checkMove(t *testing.T, guests []*vm, p fleet.Program) {
 		g.move(t)
 	}
 	guests[0].put(t, "moved", nil)
-	job.Wait()
+	wait()
 	t.Logf("moved: %v %v\n%s%s", o.took, o.exit, o.stdout, o.stderr)
 	contains(t, "output of moved ranks", o.stdout, "START ranks=2", "host=guest0", "host=guest1", "OK")
 	for i, g := range guests {

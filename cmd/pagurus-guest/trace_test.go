@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -99,9 +98,7 @@ func checkStopped(t *testing.T, guests []*vm) {
 	const ranks = 2
 	p := fleet.Program{ID: "stopped", Args: []string{"./pattern", "200", "stopped"}, Dir: guests[0].export, MPI: true, Ranks: ranks, Trace: true}
 	var o outcome
-	var job sync.WaitGroup
-	job.Go(func() { o = guests[0].do(t, 2*time.Minute, p, "") })
-	defer job.Wait()
+	wait := testkit.Meanwhile(t, func() { o = guests[0].do(t, 2*time.Minute, p, "") })
 	idle := func(tr fleet.Trace) bool { return tr.Ended || tr.Handed.Messages <= 100 }
 	testkit.Until(t, time.Minute, "the ranks go round", func() bool {
 		time.Sleep(300 * time.Millisecond) // answering takes the guests' time from the ranks
@@ -123,7 +120,7 @@ func checkStopped(t *testing.T, guests []*vm) {
 	if g := during.Gaps[0]; !g.Open || g.Took < 900*time.Millisecond || len(g.Why) != 1 || g.Why[0].What != fleet.RankStopped {
 		t.Errorf("while rank 1 is stopped its gap is %+v", g)
 	}
-	job.Wait()
+	wait()
 	if !strings.Contains(o.stdout, "DONE") {
 		t.Fatalf("%+v", o)
 	}

@@ -46,6 +46,19 @@ func Until(t testing.TB, limit time.Duration, what string, holds func() bool) {
 	}
 }
 
+// Meanwhile runs f beside the test and gives what waits for it. A test that
+// fails before waits too: nothing may say that a test failed that has ended.
+func Meanwhile(t testing.TB, f func()) (wait func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	wait = func() { <-done }
+	t.Cleanup(wait)
+	return wait
+}
+
 // token is a word nobody else uses, short enough for a name in the kernel.
 func token(t testing.TB) string {
 	t.Helper()
