@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"time"
 	"unicode"
@@ -163,17 +162,16 @@ func runAgent(ctx context.Context, f hostFlags, client *wire.Client, log *slog.L
 	return errors.Join(err, h.close(), client.Close())
 }
 
-// What an agent may have in memory, small hosts in mind, and when it gives back
-// what it had to have once: soon after it has begun, and then now and then.
+// When an agent gives back memory that it had to have once, small hosts in mind:
+// soon after it has begun, and then now and then. It has no ceiling: looking for
+// garbage to stay below one took most of the processor while guests moved.
 const (
-	leanHeap  = 12 << 20 // of its own; what it needs at rest is half of that
 	leanFirst = 3 * time.Second
 	leanEvery = 15 * time.Second
 )
 
 // stayLean keeps the agent's memory small until ctx ends.
 func stayLean(ctx context.Context, log *slog.Logger) {
-	debug.SetMemoryLimit(leanHeap)
 	for next := leanFirst; ; next = leanEvery {
 		select {
 		case <-ctx.Done():

@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -49,6 +50,7 @@ type Conn struct {
 	out  *bufio.Writer
 	pace Pace
 	sent int64
+	came []byte // the room that messages come into
 }
 
 // New makes a connection of an open one.
@@ -117,8 +119,8 @@ func (c *Conn) Flush() error {
 	return nil
 }
 
-// Receive waits for a message, for ever if patience is 0. The content is the
-// caller's.
+// Receive waits for a message, for ever if patience is 0. The content is only
+// valid until the next.
 func (c *Conn) Receive(patience time.Duration) (kind byte, content []byte, err error) {
 	var until time.Time
 	if patience > 0 {
@@ -127,11 +129,15 @@ func (c *Conn) Receive(patience time.Duration) (kind byte, content []byte, err e
 	if err := c.raw.SetReadDeadline(until); err != nil {
 		return 0, nil, err
 	}
-	return Read(c.in)
+	if kind, content, err = Read(c.in, c.came); err == nil {
+		c.came = content
+	}
+	return kind, content, err
 }
 
-// Read reads one message.
-func Read(r io.Reader) (kind byte, content []byte, err error) {
+// Read reads one message into room, or more if that is too small: room for each
+// anew would be most of what a host that takes a guest in does.
+func Read(r io.Reader, room []byte) (kind byte, content []byte, err error) {
 	var head [headBytes]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return 0, nil, fmt.Errorf("receive from the other host: %w", err)
@@ -140,7 +146,7 @@ func Read(r io.Reader) (kind byte, content []byte, err error) {
 	if n > Most {
 		return 0, nil, fmt.Errorf("the other host announces a message of %d bytes, which is too long: it is no agent of this version", n)
 	}
-	content = make([]byte, n)
+	content = slices.Grow(room[:0], int(n))[:n]
 	if _, err := io.ReadFull(r, content); err != nil {
 		return 0, nil, fmt.Errorf("receive from the other host: %w", err)
 	}

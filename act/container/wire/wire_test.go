@@ -156,7 +156,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := bytes.NewReader(b)
 		for {
-			_, content, err := Read(r)
+			_, content, err := Read(r, nil)
 			if err != nil {
 				return
 			}
