@@ -26,6 +26,7 @@ import (
 // Size is how much there is to do.
 type Size struct {
 	Rows         int // of HPL's matrix
+	Solves       int // of HPL, 1 to 20
 	StreamLength int // elements of each of STREAM's three vectors
 	StreamTimes  int
 	MessageBytes int // of NetPIPE's longest messages
@@ -35,8 +36,8 @@ type Size struct {
 // The sizes that are known. Emulated guests take some fifty times as long for
 // the same.
 var (
-	Normal   = Size{3000, 4_000_000, 40, 1 << 20, 200}
-	Emulated = Size{600, 1_000_000, 10, 1 << 16, 40}
+	Normal   = Size{3000, 1, 4_000_000, 40, 1 << 20, 200}
+	Emulated = Size{600, 1, 1_000_000, 10, 1 << 16, 40}
 )
 
 // StreamSource is the source of STREAM's triad for two ranks, in C.
@@ -64,7 +65,7 @@ func HPCC(size Size, parts ...string) bench.Program {
 		Name: "hpcc", Command: "hpcc", Output: "hpccoutf.txt", Read: ReadHPCC,
 		// The tests beside HPL cannot be left out. They make themselves as large
 		// as this says: random access over TCP takes long.
-		Files: map[string]string{"hpccinf.txt": hpccInput(size.Rows), "hpccmemf.txt": "Process=1\n"},
+		Files: map[string]string{"hpccinf.txt": hpccInput(size.Rows, size.Solves), "hpccmemf.txt": "Process=1\n"},
 	}
 	for _, part := range parts {
 		p.Figures = append(p.Figures, ofHPCC[part])

@@ -17,6 +17,10 @@ func TestReadHPCC(t *testing.T) {
 	if err != nil || got.Figures["hpl_s"] != 1.25 || got.Figures["ptrans_gbs"] != 0.5 || got.Figures["randomaccess_gups"] != 0.01 || got.Figures["fft_gflops"] != 2 {
 		t.Errorf("%v, %v", got, err)
 	}
+	got, err = ReadHPCC("WR11C2R4        3000   128     1     2               0.50              36.0e+00\nWR11C2R4 3000 128 1 2 0.25 70\nHPL_time=0.25\nSuccess=1\n")
+	if err != nil || got.Figures["hpl_s"] != 0.75 {
+		t.Errorf("two solves: %v, %v", got, err)
+	}
 	for _, bad := range []string{"", "HPL_time=1\nSuccess=0\n", "HPL_time=0\nSuccess=1\n", "HPL_time=1\nMPIRandomAccess_ErrorsFraction=0.5\nSuccess=1\n"} {
 		if _, err := ReadHPCC(bad); err == nil {
 			t.Errorf("%q is a good end", bad)
@@ -139,8 +143,8 @@ func TestAnyCommandHasAFigure(t *testing.T) {
 
 // HPL takes its parameters line by line: all that it reads have to be there.
 func TestHPCCInputHasAllLines(t *testing.T) {
-	lines := strings.Split(strings.TrimRight(hpccInput(1234), "\n"), "\n")
-	if len(lines) != 36 || !strings.HasPrefix(lines[5], "1234 ") {
+	lines := strings.Split(strings.TrimRight(hpccInput(1234, 2), "\n"), "\n")
+	if len(lines) != 36 || !strings.HasPrefix(lines[4], "2 ") || !strings.HasPrefix(lines[5], "1234 1234 ") {
 		t.Errorf("%d lines, the matrix has %q", len(lines), lines[5])
 	}
 }
