@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"golang.org/x/time/rate"
 
 	"pagurus/fleet"
 )
@@ -88,7 +89,8 @@ const (
 	idleLimit   = 2 * time.Minute
 	streamLimit = 25 * time.Second // how long ?wait=1 waits
 	helloLimit  = 5 * time.Second
-	watchEvery  = 100 * time.Millisecond
+	watchEvery  = 100 * time.Millisecond // in the long run
+	watchAtOnce = 20                     // snapshots that need not wait for that: a short move has as many changes
 	farewell    = 2 * time.Second
 	endedHeader = "Pagurus-Ended"
 	upQueue     = 256
@@ -375,8 +377,8 @@ func (s *server) accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn
 	return conn, err
 }
 
-// watch sends snapshots no faster than watchEvery and no faster than they are
-// taken.
+// watch sends snapshots no faster than watchEvery, but for the first after a rest,
+// and no faster than they are taken.
 func (s *server) watch(id identity, w http.ResponseWriter, r *http.Request) error {
 	conn, err := s.accept(w, r)
 	if err != nil {
@@ -388,13 +390,10 @@ func (s *server) watch(id identity, w http.ResponseWriter, r *http.Request) erro
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	defer context.AfterFunc(session.ctx, cancel)()
+	pace := rate.NewLimiter(rate.Every(watchEvery), watchAtOnce)
 	for snap := range s.Controller.Watch(ctx) {
-		if session.Send(ctx, visible(snap, id)) != nil {
+		if session.Send(ctx, visible(snap, id)) != nil || pace.Wait(ctx) != nil {
 			return nil
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(watchEvery):
 		}
 	}
 	return nil

@@ -220,6 +220,8 @@ func (o *Out) Images(dir string) error {
 	if err != nil {
 		return err
 	}
+	before := o.conn.Sent()
+	defer func() { o.stages = append(o.stages, "images", o.conn.Sent()-before) }() // in bytes
 	for _, e := range entries {
 		if !e.Type().IsRegular() || filepath.Ext(e.Name()) == ".log" {
 			continue
