@@ -42,3 +42,14 @@ func TestResidentMemory(t *testing.T) {
 		t.Errorf("resident are %v", got)
 	}
 }
+
+func TestTheParallelJobSaysHowLongItsStepsTook(t *testing.T) {
+	if s, ok := doneIn("BEGUN\nDONE 200 1.250000 12.500\n", 200); !ok || s != 12.5 {
+		t.Errorf("%v %v", s, ok)
+	}
+	for _, bad := range []string{"", "BEGUN\n", "DONE 100 1.0 2.0\n", "DONE 200 1.0\n"} {
+		if _, ok := doneIn(bad, 200); ok {
+			t.Errorf("%q is an end", bad)
+		}
+	}
+}

@@ -44,7 +44,7 @@ func ownerLab() []string {
 // trialSteps and trialTurns are of the runs from which the length of the others
 // follows.
 const (
-	trialCoupled = 20
+	trialCoupled = 200
 	trialTurns   = 1_000_000
 )
 
@@ -66,7 +66,7 @@ func (b *bench) owners(ctx context.Context) error {
 		return err
 	}
 	turns := int(trialTurns * ownersRun.Seconds() / one.Seconds())
-	trial, err := b.parallel(ctx, trialCoupled, nil)
+	trial, _, err := b.parallel(ctx, trialCoupled, nil)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (b *bench) grid(ctx context.Context, i, steps, turns int) error {
 				return err
 			}
 			var homework time.Duration
-			mpi, err := b.parallel(ctx, steps, func(job string) (err error) {
+			_, mpi, err := b.parallel(ctx, steps, func(job string) (err error) {
 				begun := time.Now()
 				if homework, err = b.alone(ctx, turns); err == nil && system {
 					err = b.vacated(ctx, job, begun)
@@ -177,12 +177,15 @@ func (b *bench) alone(ctx context.Context, turns int) (time.Duration, error) {
 	return sum / time.Duration(len(owned)), err
 }
 
+// coupledMemory is what each rank of the parallel job has, in MiB.
+const coupledMemory = "192"
+
 // parallel runs the parallel job, does something once it computes, and gives how
-// long the job ran.
-func (b *bench) parallel(ctx context.Context, steps int, meanwhile func(job string) error) (took time.Duration, err error) {
-	id, err := b.Type(ctx, "run", "--detach", "-n", "4", "--guests", "4", "--mem", "256M", "--on", borrowed, "--", "./coupled", strconv.Itoa(steps))
+// long its steps took, and the job altogether.
+func (b *bench) parallel(ctx context.Context, steps int, meanwhile func(job string) error) (computing, all time.Duration, err error) {
+	id, err := b.Type(ctx, "run", "--detach", "-n", "4", "--guests", "4", "--mem", "384M", "--on", borrowed, "--", "./coupled", strconv.Itoa(steps), coupledMemory)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	over := false
 	defer func() {
@@ -191,26 +194,43 @@ func (b *bench) parallel(ctx context.Context, steps int, meanwhile func(job stri
 		}
 	}()
 	if err := b.Says(ctx, id, "BEGUN"); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if meanwhile != nil {
 		if err := meanwhile(id); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
 	if _, err := b.Type(ctx, "wait", id); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	over = true
-	if said, err := b.Type(ctx, "logs", id); err != nil || !strings.Contains(said, fmt.Sprintf("DONE %d ", steps)) {
-		return 0, fmt.Errorf("the parallel job did not come to its end: %s: %w", said, err)
+	said, err := b.Type(ctx, "logs", id)
+	if err != nil {
+		return 0, 0, err
+	}
+	seconds, ok := doneIn(said, steps)
+	if !ok {
+		return 0, 0, fmt.Errorf("the parallel job did not come to its end: %s", said)
 	}
 	s, err := b.Snapshot(ctx)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	j := s.Jobs[fleet.JobID(id)]
-	return j.Ended.Sub(j.Started), nil
+	return time.Duration(seconds * float64(time.Second)), j.Ended.Sub(j.Started), nil
+}
+
+// doneIn reads how many seconds the parallel job's steps took, if it did them all.
+func doneIn(said string, steps int) (seconds float64, ok bool) {
+	for line := range strings.Lines(said) {
+		var n int
+		var sum float64
+		if _, err := fmt.Sscanf(line, "DONE %d %f %f", &n, &sum, &seconds); err == nil && n == steps {
+			return seconds, true
+		}
+	}
+	return 0, false
 }
 
 // vacated notes how long it took from the owners' return until their hosts were
