@@ -38,6 +38,29 @@ func pair(t *testing.T) (a, b *Conn) {
 	return a, b
 }
 
+// TestMessagesComeIntoOneRoom: new room for each kept a host that takes a guest in
+// busy with collecting the old.
+func TestMessagesComeIntoOneRoom(t *testing.T) {
+	a, b := pair(t)
+	go func() {
+		for _, text := range []string{"the longest", "short", "as long too"} {
+			a.Send('x', []byte(text))
+		}
+		a.Flush()
+	}()
+	var room *byte
+	for _, want := range []string{"the longest", "short", "as long too"} {
+		_, content, err := b.Receive(time.Minute)
+		if err != nil || string(content) != want {
+			t.Fatalf("%q came for %q: %v", content, want, err)
+		}
+		if room != nil && room != &content[0] {
+			t.Errorf("%q came into other room", want)
+		}
+		room = &content[0]
+	}
+}
+
 func TestMessages(t *testing.T) {
 	a, b := pair(t)
 	long := bytes.Repeat([]byte("long"), Most/4)
