@@ -29,9 +29,11 @@ func TestLessIsSent(t *testing.T) {
 		limits fleet.Limits
 		says   []string
 	}{
-		{says: []string{"dirty 32", "read"}},
-		{says: []string{"read", "drop"}},
-		{says: []string{"read"}, limits: fleet.Limits{Compress: fleet.CompressOn, BytesPerSecond: 64 << 20}},
+		// A guest of this size is copied in a tenth of a second, which is as long
+		// as its kernel may take to say what is free: the copy may not be faster.
+		{says: []string{"dirty 0", "read"}, limits: fleet.Limits{BytesPerSecond: 64 << 20}},
+		{says: []string{"read", "drop"}, limits: fleet.Limits{BytesPerSecond: 64 << 20}},
+		{says: []string{"dirty 32", "read"}, limits: fleet.Limits{Compress: fleet.CompressOn, BytesPerSecond: 64 << 20}},
 		{says: []string{"read", "drop"}, limits: fleet.Limits{Compress: fleet.CompressOn}},
 	} {
 		from, to := hosts[i%2], hosts[(i+1)%2]
@@ -51,8 +53,7 @@ func TestLessIsSent(t *testing.T) {
 		sent, copied = append(sent, p.SentBytes), append(copied, p.CopiedBytes)
 		drivertest.Healthy(t, to, tk.Guest.ID)
 	}
-	const cached = diskBytes / 4 * 3
-	if sent[1] > sent[0]-cached {
+	if sent[1] > sent[0]-diskBytes/2 {
 		t.Errorf("with its page cache %d MiB were sent, without %d", sent[0]>>20, sent[1]>>20)
 	}
 	// What is in the cache does not get smaller; how often the rest is sent
