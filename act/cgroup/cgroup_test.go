@@ -148,7 +148,7 @@ func TestContain(t *testing.T) {
 	}
 	first, second := spinner(t), spinner(t)
 	for range 2 {
-		if err := g.Contain(guest, first, need); err != nil {
+		if err := g.Contain(guest, need, first); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -157,7 +157,7 @@ func TestContain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := g.Contain(guest, second, need); err != nil {
+	if err := g.Contain(guest, need, second); err != nil {
 		t.Fatal(err)
 	}
 	if err := g.Freeze(guest); err != nil {
@@ -195,7 +195,7 @@ func TestContain(t *testing.T) {
 	if found != 1 {
 		t.Errorf("%d groups hold them to their memory", found)
 	}
-	if err := g.Contain(guest, second, fleet.Resources{CPUs: 1}); err != nil {
+	if err := g.Contain(guest, fleet.Resources{CPUs: 1}, second); err != nil {
 		t.Errorf("the ceiling cannot be taken off: %v", err)
 	}
 	if err := g.Freeze(guest); err != nil {

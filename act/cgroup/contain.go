@@ -3,6 +3,7 @@ package cgroup
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/cgroups/v3/cgroup1"
 	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
@@ -24,16 +26,16 @@ import (
 // version 2. Version 1 has a tree of its own for that.
 const inside = "inside"
 
-// Contain moves a process to the guest's group, which is held to what the
+// Contain moves processes to the guest's group, which is held to what the
 // guest needs: its weight is that of its CPUs, its ceiling its memory. No
 // memory is no ceiling. After an error some of that may be so.
-func (g *Groups) Contain(guest fleet.GuestID, pid int, need fleet.Resources) error {
+func (g *Groups) Contain(guest fleet.GuestID, need fleet.Resources, pids ...int) error {
 	at, err := g.of(guest)
 	if err == nil {
 		err = g.tree.make(at, limits{weight: float64(need.CPUs)})
 	}
 	if err == nil {
-		err = g.contain(at, pid, need.MemoryBytes)
+		err = g.contain(at, need.MemoryBytes, pids)
 	}
 	if err != nil {
 		return fmt.Errorf("contain guest %s: %w", guest, err)
@@ -41,7 +43,7 @@ func (g *Groups) Contain(guest fleet.GuestID, pid int, need fleet.Resources) err
 	return nil
 }
 
-func (g *Groups) contain(at string, pid int, memory int64) error {
+func (g *Groups) contain(at string, memory int64, pids []int) error {
 	memoryDir, freezer, err := g.places(at)
 	if err != nil {
 		return err
@@ -51,32 +53,69 @@ func (g *Groups) contain(at string, pid int, memory int64) error {
 			return err
 		}
 	}
+	join := func(pid int) error { return write(freezer, procs, strconv.Itoa(pid)) }
 	if _, old := g.tree.(legacy); old {
 		if memory <= 0 {
 			memory = -1
 		}
-		if err := write(memoryDir, "memory.limit_in_bytes", strconv.FormatInt(memory, 10)); err != nil {
-			return err
+		err = write(memoryDir, "memory.limit_in_bytes", strconv.FormatInt(memory, 10))
+		join = func(pid int) error {
+			if err := g.tree.add(at, pid); err != nil {
+				return err
+			}
+			if err := write(memoryDir, procs, strconv.Itoa(pid)); err != nil {
+				return err
+			}
+			return write(freezer, procs, strconv.Itoa(pid))
 		}
-		if err := g.tree.add(at, pid); err != nil {
-			return err
+	} else if err = giveMemory(path.Dir(at)); err == nil {
+		most := "max"
+		if memory > 0 {
+			most = strconv.FormatInt(memory, 10)
 		}
-		if err := write(memoryDir, procs, strconv.Itoa(pid)); err != nil {
-			return err
+		err = write(memoryDir, "memory.max", most)
+	}
+	for _, pid := range pids {
+		if err == nil {
+			err = join(pid)
 		}
-		return write(freezer, procs, strconv.Itoa(pid))
 	}
-	if err := giveMemory(path.Dir(at)); err != nil {
-		return err
+	return err
+}
+
+// hasteEvery is less than the kernel takes to go back.
+const hasteEvery = 10 * time.Millisecond
+
+// Hasten has processes move between groups without delay until the context ends.
+// The kernel lets the first move of a while wait for a grace period of RCU, some ten
+// milliseconds, so that forking need not wait for moves; those that follow soon wait
+// for none (cgroup_threadgroup_rwsem). So this process is moved to where it is, again
+// and again. Where it may not be, moves are as slow as ever.
+func (g *Groups) Hasten(ctx context.Context) {
+	at, err := g.ours()
+	if err != nil {
+		return
 	}
-	most := "max"
-	if memory > 0 {
-		most = strconv.FormatInt(memory, 10)
+	for write(at, procs, strconv.Itoa(os.Getpid())) == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(hasteEvery):
+		}
 	}
-	if err := write(memoryDir, "memory.max", most); err != nil {
-		return err
+}
+
+// ours is the folder of this process's own group.
+func (g *Groups) ours() (string, error) {
+	paths, unified, err := cgroup1.ParseCgroupFileUnified("/proc/self/cgroup")
+	if err != nil {
+		return "", err
 	}
-	return write(freezer, procs, strconv.Itoa(pid))
+	if _, old := g.tree.(legacy); !old {
+		return filepath.Join(mountPoint, unified), nil
+	}
+	root, err := hierarchy("freezer")
+	return filepath.Join(root, paths["freezer"]), err
 }
 
 // giveMemory gives the controller of memory on to the groups in a group, and to

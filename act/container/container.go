@@ -22,15 +22,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"pagurus/act/container/criu"
 	"pagurus/act/container/jail"
 	"pagurus/act/container/rootfs"
+	"pagurus/act/container/thread"
 	"pagurus/act/container/turns"
 	"pagurus/fleet"
 )
@@ -52,7 +50,8 @@ type Config struct {
 type Cgroups interface {
 	// Contain moves a process to the guest's group, which is held to what the
 	// guest needs; without memory it may use what there is.
-	Contain(guest fleet.GuestID, pid int, need fleet.Resources) error
+	Contain(guest fleet.GuestID, need fleet.Resources, pids ...int) error
+	Hasten(ctx context.Context)
 	// Freeze stops all processes of the group, and those that come into it,
 	// until Thaw. It returns when they stand still.
 	Freeze(fleet.GuestID) error
@@ -309,27 +308,8 @@ func (d *Driver) here(id fleet.GuestID) (*guest, error) {
 	return g, nil
 }
 
-// atHost runs f in the host's network, on a thread that ends with it: nobody
-// else is ever run on a thread in the wrong namespace.
-func (d *Driver) atHost(f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() == os.Getpid() {
-			// The process's first thread does not end with its goroutine. It is
-			// kept busy until another has done it.
-			done <- d.atHost(f)
-			runtime.UnlockOSThread()
-			return
-		}
-		if err := unix.Setns(int(d.network.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("enter the host's network: %w", err)
-			return
-		}
-		done <- f()
-	}()
-	return <-done
-}
+// atHost runs f in the host's network, whose the agent's own may not be.
+func (d *Driver) atHost(f func() error) error { return thread.In(d.network, f) }
 
 // bandwidth is what a copy may use, in bytes a second; 0 is all.
 func (d *Driver) bandwidth(l fleet.Limits) int64 {

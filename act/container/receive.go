@@ -158,11 +158,12 @@ func (t *target) serve(c *wire.Conn, only bool) error {
 	if r.Arrived || r.Failure != "" || only {
 		return nil
 	}
-	in, err := t.open()
+	in, restoring, err := t.open()
 	if err == nil {
 		defer in.Close()
+		defer restoring.Close()
 		if err = in.Take(c); err == nil {
-			return t.arrive(c, in)
+			return t.arrive(c, in, restoring)
 		}
 	}
 	if err != nil && !wire.Over(err) {
@@ -173,36 +174,56 @@ func (t *target) serve(c *wire.Conn, only bool) error {
 }
 
 // open begins anew: what an earlier connection brought is not what the source
-// thinks that is here.
-func (t *target) open() (*haul.In, error) {
+// thinks that is here. The CRIU that will make the guest waits for it.
+func (t *target) open() (*haul.In, *criu.Restoring, error) {
 	dir := t.guest.dir
 	r := t.guest.remembered()
 	files, images := filepath.Join(dir, storeDir), filepath.Join(dir, imagesDir)
 	for _, path := range []string{filepath.Join(dir, rootDir), files, images} {
 		if err := rootfs.Clear(path); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if err := rootfs.MountStore(files, r.Need.MemoryBytes); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := rootfs.Empty(files); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := rootfs.MountMemory(images); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return haul.NewIn(files, images)
+	restoring, err := t.prepare(r, images)
+	if err != nil {
+		return nil, nil, err
+	}
+	in, err := haul.NewIn(files, images)
+	if err != nil {
+		restoring.Close()
+	}
+	return in, restoring, err
+}
+
+// prepare starts what makes the guest.
+func (t *target) prepare(r record, images string) (*criu.Restoring, error) {
+	mounts := map[string]string{}
+	for _, m := range t.driver.mounts(r) {
+		mounts[m.name] = m.from
+	}
+	return t.driver.criu.PrepareRestore(criu.RestoreSpec{
+		Images: images, Root: filepath.Join(t.guest.dir, rootDir), Netns: fmt.Sprintf("/proc/%d/ns/net", r.Process.PID), Mounts: mounts,
+		Resuming: t.settle,
+	})
 }
 
 // arrive makes the guest of what has come and tells how that went. A guest that
 // cannot be made is none for good: the source goes on with its own.
-func (t *target) arrive(c *wire.Conn, in *haul.In) error {
+func (t *target) arrive(c *wire.Conn, in *haul.In, restoring *criu.Restoring) error {
 	g, begun := t.guest, time.Now()
 	g.mu.Lock()
 	place, handle := g.record.Process, g.handle
 	g.mu.Unlock()
-	err := t.restore(in)
+	err := t.restore(in, restoring)
 	t.driver.config.Log.Info("guest received", "guest", g.id, "took", time.Since(begun).Round(time.Millisecond), "error", err)
 	if err == nil {
 		return haul.Reply(c, haul.Answer{Arrived: true})
@@ -241,16 +262,12 @@ func restoreLimit(n fleet.Resources) time.Duration {
 
 // restore makes the guest of what has come, and lets it stand still. After an
 // error nothing of it is here but its place.
-func (t *target) restore(in *haul.In) error {
+func (t *target) restore(in *haul.In, restoring *criu.Restoring) error {
 	d, g := t.driver, t.guest
 	r := g.remembered()
 	root, images := filepath.Join(g.dir, rootDir), filepath.Join(g.dir, imagesDir)
 	if err := rootfs.MountRoot(r.Image, filepath.Join(g.dir, storeDir), root); err != nil {
 		return err
-	}
-	mounts := map[string]string{}
-	for _, m := range d.mounts(r) {
-		mounts[m.name] = m.from
 	}
 	pager, err := t.remember(in, images)
 	if err != nil {
@@ -259,13 +276,10 @@ func (t *target) restore(in *haul.In) error {
 	place := r.Process
 	life, enough := context.WithTimeout(g.life, restoreLimit(r.Need))
 	defer enough()
-	err = d.atHost(func() error {
-		_, err := d.criu.Restore(life, criu.RestoreSpec{
-			Images: images, Root: root, Netns: fmt.Sprintf("/proc/%d/ns/net", place.PID), Mounts: mounts, Lazy: pager != nil,
-			Resuming: func(pid int) error { return t.settle(pid) },
-		})
-		return err
-	})
+	go d.config.Cgroups.Hasten(life)
+	restoring.Lazy = pager != nil
+	_, err = restoring.Do(life)
+	enough()
 	if err != nil {
 		if pager != nil {
 			err = errors.Join(err, pager.Close())
@@ -379,15 +393,11 @@ func (t *target) settle(pid int) (err error) {
 			err = errors.Join(err, d.config.Cgroups.Thaw(g.id))
 		}
 	}()
-	for i, p := range all {
-		if err := d.config.Cgroups.Contain(g.id, p, r.Need); err != nil {
-			return err
-		}
-		if i == 0 { // there must be a group to be frozen
-			if err := d.config.Cgroups.Freeze(g.id); err != nil {
-				return err
-			}
-		}
+	if err := d.config.Cgroups.Contain(g.id, r.Need, all...); err != nil {
+		return err
+	}
+	if err := d.config.Cgroups.Freeze(g.id); err != nil {
+		return err
 	}
 	process, err := proc.Find(pid)
 	if err != nil {

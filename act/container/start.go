@@ -67,7 +67,7 @@ func (d *Driver) start(ctx context.Context, t fleet.Task) error {
 	if err := fault.Point("container.start.after-spawn"); err != nil {
 		return err
 	}
-	if err := d.config.Cgroups.Contain(r.Guest, p.PID, r.Need); err != nil {
+	if err := d.config.Cgroups.Contain(r.Guest, r.Need, p.PID); err != nil {
 		return err
 	}
 	if err := d.atHost(func() error { return r.Port.Take(g.network) }); err != nil {

@@ -162,6 +162,11 @@ func (d *Driver) dumpStill(ctx context.Context, s stillness) error {
 // tryStill tries it once. seen says that the last pass was made. After an error the
 // guest stands still.
 func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err error) {
+	dumping, err := d.prepareDump(s)
+	if err != nil {
+		return false, err
+	}
+	defer dumping.Close()
 	s.out.Pause()
 	if err := d.freeze(s.guest); err != nil {
 		return false, err
@@ -182,7 +187,7 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 	if err := s.guest.passing(); err != nil {
 		return true, err
 	}
-	err = d.dump(ctx, s.guest, s.out, s.images)
+	err = dumping.Do(ctx)
 	s.out.Stage("dump")
 	return true, err
 }
@@ -313,22 +318,20 @@ func (d *Driver) thaw(g *guest) error {
 	return d.config.Cgroups.Thaw(g.id)
 }
 
-// dump writes the frozen guest's processes to images, which it survives.
-func (d *Driver) dump(ctx context.Context, g *guest, s *haul.Out, images string) error {
-	freezer, err := d.config.Cgroups.Freezer(g.id)
+// prepareDump starts what writes the guest's processes to images, which they
+// survive, when they are frozen.
+func (d *Driver) prepareDump(s stillness) (*criu.Dumping, error) {
+	freezer, err := d.config.Cgroups.Freezer(s.guest.id)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r := g.remembered()
+	r := s.guest.remembered()
 	mounts := map[string]string{}
 	for _, m := range d.mounts(r) {
 		mounts[m.at] = m.name
 	}
-	return d.atHost(func() error {
-		return d.criu.Dump(ctx, criu.DumpSpec{
-			PID: r.Process.PID, Images: images, Mounts: mounts, Running: true, Freezer: freezer, GhostBytes: ghostBytes(r),
-			Copied: s.Copied(),
-		})
+	return d.criu.PrepareDump(criu.DumpSpec{
+		PID: r.Process.PID, Images: s.images, Mounts: mounts, Running: true, Freezer: freezer, GhostBytes: ghostBytes(r), Copied: s.out.Copied(),
 	})
 }
 

@@ -271,17 +271,6 @@ func (b *box) wire(words ...string) {
 	}
 }
 
-// free is an address here that nobody uses.
-func free(t *testing.T) *Address {
-	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return &Address{"127.0.0.1", l.Addr().(*net.TCPAddr).Port}
-}
-
 // group is a control group that can be frozen.
 type group struct {
 	t      *testing.T

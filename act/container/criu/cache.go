@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/container/thread"
 )
 
 // cacheFile is where CRIU looks, before it tries what the kernel can, whether an
@@ -30,7 +32,7 @@ func (c Criu) Warm(ctx context.Context) error {
 		return nil
 	}
 	var notes []byte
-	err := apart(func() (err error) {
+	err := thread.Own(func() (err error) {
 		notes, err = c.notes(ctx)
 		return err
 	})

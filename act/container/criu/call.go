@@ -16,6 +16,9 @@ import (
 
 	"github.com/checkpoint-restore/go-criu/v8/rpc"
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/container/criu/plain"
+	"pagurus/act/container/thread"
 )
 
 // refuseLimit is how long CRIU has to come to its next step, where it is told to
@@ -49,64 +52,107 @@ type call struct {
 	images   string                                 // empty: the call has to do with none
 	log      string                                 // name of the log in images
 	files    []*os.File                             // CRIU's descriptors from firstFile on
+	network  string                                 // file of the network namespace that CRIU is started in; empty: the caller's
 	steps    map[string]func(*rpc.CriuNotify) error // called at CRIU's steps; an error makes it undo what it did
 	destroy  func(*rpc.CriuNotify) bool             // called before CRIU is told to do that at a step where it minds nothing; true: all it made is gone, and so may CRIU be; may be nil
 	hold     func()                                 // called before CRIU is killed; may be nil
 	mortal   bool                                   // CRIU is killed when this process dies
 	about    int                                    // the first process of a container that lives on if the call fails; 0: there is none
-	pid      int                                    // of CRIU
+
+	// Of a CRIU that was started.
+	pid   int
+	cmd   *exec.Cmd
+	conn  *net.UnixConn
+	said  *os.File      // what it writes before there is a log
+	plain *plain.Folder // nil: there are no images
 }
 
 // firstFile is the descriptor of a call's first file; before it come CRIU's own
 // three and the socket.
 const firstFile = 4
 
-// do makes the call. After an error of CRIU's own it has undone what it did;
-// after errKilled nobody has.
+// begin starts a CRIU that waits to be told what to do, by do. After an error
+// there is none.
+func (c *call) begin() (err error) {
+	defer func() {
+		if err != nil {
+			c.free()
+		}
+	}()
+	path := programFolders
+	if c.images != "" {
+		if c.plain, err = c.store(); err != nil {
+			return err
+		}
+		path = c.plain.Path + ":" + path
+	}
+	if c.said, err = plain.Memory("criu's errors"); err != nil {
+		return err
+	}
+	if err = c.start(path); err != nil {
+		return err
+	}
+	go hush(c.pid, c.conn)
+	return nil
+}
+
+// do makes the call, of a CRIU that begin has started, or of one that it starts.
+// After an error of CRIU's own it has undone what it did; after errKilled nobody
+// has.
 func (c *call) do(ctx context.Context) (*rpc.CriuResp, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if c.mortal { // the kernel means the thread by which CRIU was started
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-	}
-	path := programFolders
-	if c.images != "" {
-		plain, err := c.store()
-		if err != nil {
+	if c.conn == nil {
+		if c.mortal { // the kernel means the thread by which CRIU was started
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+		}
+		if err := c.begin(); err != nil {
 			return nil, err
 		}
-		defer plain.Close()
-		path = plain.folder + ":" + path
+		defer c.end()
 	}
-	said, err := memory("criu's errors")
-	if err != nil {
-		return nil, err
-	}
-	defer said.Close()
-	cmd, conn, err := c.start(path, said)
-	if err != nil {
-		return nil, err
-	}
-	go hush(cmd.Process.Pid, conn)
-	resp, err := c.talk(ctx, conn, cmd.Process)
+	resp, err := c.talk(ctx, c.conn, c.cmd.Process)
 	if errors.Is(err, errKilled) {
-		c.kill(cmd.Process) // or it said what is no answer
+		c.kill(c.cmd.Process) // or it said what is no answer
 	}
-	conn.Close()
-	timer := time.AfterFunc(endLimit, func() { cmd.Process.Kill() }) // it holds nothing any more
-	waited := cmd.Wait()
-	timer.Stop()
+	waited := c.wait()
 	switch {
 	case err == nil && resp.GetSuccess():
 		return resp, nil
 	case err == nil:
-		return nil, c.why(resp.GetCrErrmsg(), said)
+		return nil, c.why(resp.GetCrErrmsg(), c.said)
 	case errors.Is(err, errKilled):
-		return nil, errors.Join(fmt.Errorf("%w (%v)", err, waited), c.why("", said))
+		return nil, errors.Join(fmt.Errorf("%w (%v)", err, waited), c.why("", c.said))
 	}
 	return nil, err
+}
+
+// wait waits for the end of a CRIU that is spoken to no more.
+func (c *call) wait() error {
+	c.conn.Close()
+	timer := time.AfterFunc(endLimit, func() { c.cmd.Process.Kill() }) // it holds nothing any more
+	defer timer.Stop()
+	return c.cmd.Wait()
+}
+
+// end ends the CRIU that was started, if there was nothing to do for it.
+func (c *call) end() {
+	if c.cmd != nil && c.cmd.ProcessState == nil {
+		_ = c.wait() // it was told nothing, and ends
+	}
+	c.free()
+}
+
+func (c *call) free() {
+	if c.plain != nil {
+		c.plain.Close()
+	}
+	if c.said != nil {
+		c.said.Close()
+	}
+	c.plain, c.said = nil, nil
 }
 
 // hush ends what is read from CRIU when that has ended, after what it said last: what
@@ -119,38 +165,38 @@ func hush(pid int, conn *net.UnixConn) {
 }
 
 // store tells CRIU where its images and its log are.
-func (c *call) store() (*plainPath, error) {
-	plain, err := plainFolder(c.images)
+func (c *call) store() (*plain.Folder, error) {
+	folder, err := plain.Make(c.images)
 	if err != nil {
 		return nil, err
 	}
 	if err := ignoreAbsent(os.Remove(filepath.Join(c.images, c.log))); err != nil {
-		plain.Close()
+		folder.Close()
 		return nil, fmt.Errorf("remove an older log: %w", err)
 	}
 	// CRIU opens it by this process's descriptor, whatever happens to its name.
-	fd := new(int32(plain.images.Fd()))
+	fd := new(int32(folder.Images.Fd()))
 	c.opts.ImagesDirFd, c.opts.WorkDirFd = fd, fd
 	c.opts.LogFile, c.opts.LogLevel = new(c.log), new(int32(2))
 	c.opts.NotifyScripts = new(true)
-	return plain, nil
+	return folder, nil
 }
 
 // start starts CRIU with its end of a socket.
-func (c *call) start(path string, said *os.File) (*exec.Cmd, *net.UnixConn, error) {
+func (c *call) start(path string) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a socket to criu: %w", err)
+		return fmt.Errorf("make a socket to criu: %w", err)
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "to criu"), os.NewFile(uintptr(pair[1]), "from criu")
 	defer ours.Close()
 	defer theirs.Close()
 	conn, err := net.FileConn(ours)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a socket to criu: %w", err)
+		return fmt.Errorf("make a socket to criu: %w", err)
 	}
 	cmd := exec.Command(c.criu.Path, "swrk", "3")
-	cmd.Dir, cmd.Stderr = "/", said
+	cmd.Dir, cmd.Stderr = "/", c.said
 	cmd.Env = append([]string{"PATH=" + path, "LC_ALL=C"}, limitsShown()...)
 	cmd.ExtraFiles = append([]*os.File{theirs}, c.files...)
 	// Not to be killed by what is typed at the caller's terminal.
@@ -158,17 +204,25 @@ func (c *call) start(path string, said *os.File) (*exec.Cmd, *net.UnixConn, erro
 	if c.mortal {
 		cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
 	}
-	if err := cmd.Start(); err != nil {
-		conn.Close()
-		return nil, nil, fmt.Errorf("start criu: %w", err)
+	start := cmd.Start
+	if c.network != "" {
+		start = func() error { return thread.Visit(c.network, cmd.Start) }
 	}
-	c.pid = cmd.Process.Pid
+	if err := start(); err != nil {
+		conn.Close()
+		if cmd.Process != nil { // its thread did not find back
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+		return fmt.Errorf("start criu: %w", err)
+	}
+	c.pid, c.cmd, c.conn = cmd.Process.Pid, cmd, conn.(*net.UnixConn)
 	if !c.mortal {
 		// Where memory ends, rather somebody else: what it holds would suffer.
 		// What it restores would inherit this.
 		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", c.pid), []byte("-1000"), 0) // many a root may not
 	}
-	return cmd, conn.(*net.UnixConn), nil
+	return nil
 }
 
 // talk sends the request, answers at each step, and gives CRIU's last word. When
@@ -274,68 +328,4 @@ func readMost(path string) []byte {
 	defer f.Close()
 	text, _ := io.ReadAll(io.LimitReader(f, mostLog))
 	return text
-}
-
-// plainPath is a folder for CRIU's PATH in which gzip is a program that copies.
-// CRIU keeps what is in a container's file systems in memory by `tar --gzip`,
-// which takes twenty times as long as not compressing.
-type plainPath struct {
-	folder  string
-	program *os.File
-	images  *os.File
-}
-
-// plainScript passes on what it is given, whichever way.
-var plainScript = []byte("#!/bin/sh\nexec cat\n")
-
-// plainFolder makes it inside the folder of images, so that what a killed agent
-// leaves goes with these. The program is no file there but memory: the folder's
-// file system may forbid running programs, as /run's often does, and a file just
-// written cannot be run while another thread's child has it open.
-func plainFolder(images string) (*plainPath, error) {
-	program, err := memory("gzip")
-	if err != nil {
-		return nil, err
-	}
-	p := &plainPath{folder: filepath.Join(images, ".path"), program: program}
-	_, err = program.Write(plainScript)
-	if err == nil {
-		p.images, err = os.Open(images)
-	}
-	if err == nil {
-		err = os.RemoveAll(p.folder)
-	}
-	if err == nil {
-		err = os.Mkdir(p.folder, 0o700)
-	}
-	if err == nil {
-		err = os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), program.Fd()), filepath.Join(p.folder, "gzip"))
-	}
-	if err != nil {
-		p.Close()
-		return nil, fmt.Errorf("make a plain gzip for criu: %w", err)
-	}
-	return p, nil
-}
-
-// Close removes it.
-func (p *plainPath) Close() {
-	_ = os.RemoveAll(p.folder) // it is in the way of nothing
-	p.program.Close()
-	if p.images != nil {
-		p.images.Close()
-	}
-}
-
-// memory is a file in memory. Others may run it, unless the host forbids that
-// (vm.memfd_noexec=2).
-func memory(name string) (*os.File, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_EXEC)
-	if errors.Is(err, unix.EINVAL) { // Linux before 6.3, where all may be run
-		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("make a file in memory: %w", err)
-	}
-	return os.NewFile(uintptr(fd), name), nil
 }

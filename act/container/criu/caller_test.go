@@ -8,8 +8,8 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/checkpoint-restore/go-criu/v8/rpc"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,8 +24,7 @@ type caller struct {
 	Root, Netns string
 	Mounts      map[string]string
 	Group       string // a frozen control group that what is restored is put into
-	Pages       *Address
-	DiesAt      string // "frozen", "ready", "serving" (its memory), "connected", "resuming"; else when all is done
+	DiesAt      string // "frozen", "ready", "restored", "resuming"; else when all is done
 }
 
 func TestMain(m *testing.M) {
@@ -50,25 +49,21 @@ func (c caller) run() error {
 	}
 	if c.PID != 0 {
 		s := DumpSpec{PID: c.PID, Images: c.Images, Mounts: c.Mounts, Running: true,
-			Frozen: func() error { return die("frozen") }, Ready: func() error { return die("ready") }}
-		if c.DiesAt == "serving" {
-			s.Pages = c.Pages
-			s.Ready = func() error {
-				time.AfterFunc(300*time.Millisecond, func() { die("serving") })
-				return nil
-			}
-		}
+			frozen: func() error { return die("frozen") }, ready: func() error { return die("ready") }}
 		if err := c.Criu.Dump(context.Background(), s); err != nil {
 			return err
 		}
-	} else if _, err := c.Criu.Restore(context.Background(), RestoreSpec{Images: c.Images, Root: c.Root, Netns: c.Netns, Mounts: c.Mounts,
-		Connected: func(int) error { return die("connected") },
+		return die(c.DiesAt)
+	}
+	r := c.Criu.restoring(RestoreSpec{Images: c.Images, Root: c.Root, Netns: c.Netns, Mounts: c.Mounts,
 		Resuming: func(pid int) error {
 			if err := (group{folder: c.Group}).add(pid); err != nil {
 				return err
 			}
 			return die("resuming")
-		}}); err != nil {
+		}})
+	r.call.steps["post-restore"] = func(*rpc.CriuNotify) error { return die("restored") }
+	if _, err := r.Do(context.Background()); err != nil {
 		return err
 	}
 	return die(c.DiesAt)
@@ -105,33 +100,21 @@ func TestCallerDies(t *testing.T) {
 	if err := g.add(b.pid); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []caller{{DiesAt: "frozen"}, {DiesAt: "ready"}, {DiesAt: "serving", Pages: free(t)}} {
+	for _, c := range []caller{{DiesAt: "frozen"}, {DiesAt: "ready"}} {
 		c.PID, c.Images = b.pid, b.images()
 		b.call(c)
-		if c.DiesAt == "serving" { // its CRIU notices nothing
-			b.tell("check")
-			b.still("held")
-		}
-		if err := b.criu.Release(t.Context(), b.pid, g.folder); err != nil {
-			t.Fatal(err)
-		}
-		if c.DiesAt == "serving" {
-			b.still("released")
-			g.set(false)
-			if got := b.answer(); got != "ok" {
-				t.Fatalf("the subject lost: %s", got)
+		for range 2 {
+			if err := b.criu.Release(t.Context(), b.pid, g.folder); err != nil {
+				t.Fatal(err)
 			}
-		}
-		b.well()
-		if err := b.criu.Release(t.Context(), b.pid, g.folder); err != nil {
-			t.Fatal(err)
+			b.well()
 		}
 	}
 	images := b.images()
-	b.dumped(DumpSpec{Images: images, Frozen: func() error { b.cut(); return nil }})
+	b.dumped(DumpSpec{Images: images, frozen: func() error { b.cut(); return nil }})
 	g.set(true)
 	b.tell("check")
-	b.call(caller{Images: images, Group: g.folder, DiesAt: "connected"})
+	b.call(caller{Images: images, Group: g.folder, DiesAt: "restored"})
 	b.still("half restored")
 	inside, err := processesIn(b.home.Namespace)
 	if err != nil || len(inside) == 0 {

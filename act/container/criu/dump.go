@@ -17,9 +17,6 @@ import (
 // is written to the images whole.
 const GhostBytes = 64 << 20
 
-// netKey is by what name dump and restore mean the container's network.
-const netKey = "extnet"
-
 // DumpSpec is what is dumped, and how.
 type DumpSpec struct {
 	PID        int               // of the container's first process, as the caller sees it
@@ -28,31 +25,30 @@ type DumpSpec struct {
 	Running    bool              // the processes live on after the dump; otherwise they are killed
 	Freezer    string            // folder of the control group they are in and are left frozen in, if they were; empty: there is none
 	GhostBytes int64             // 0: GhostBytes
-	Pages      *Address          // memory is not written to Images, but handed out here until its receiver has all; nil: it is
-	Copied     bool              // nor is it written, or handed out to anybody: whoever restores has all that is private; Pages is nil
+	Copied     bool              // no memory is written to Images: whoever restores has all that is private
 
-	// Steps, each nil or called once. An error ends the dump; the processes
-	// live on.
-
-	// Frozen: all processes stand still and keep doing so until the dump has
-	// ended, and nothing is dumped yet.
-	Frozen func() error
-	// Ready: all images are written; with Pages these answer now.
-	Ready func() error
+	// For tests: what is called when all processes stand still and nothing is dumped
+	// yet, and when all images are written. An error ends the dump.
+	frozen, ready func() error
 }
 
-// Address is where memory is handed out.
-type Address struct {
-	Host string // IP address
-	Port int
+// Dumping is a dump whose CRIU has been started and waits: that takes as long as
+// some of what it does, and nothing need stand still for it.
+type Dumping struct {
+	spec   DumpSpec
+	call   *call
+	config string   // file for CRIU, to be removed; empty: there is none
+	enough *os.File // where CRIU is told that no memory is asked for; nil: nowhere
 }
 
-// Dump writes a container to images. CRIU runs in the caller's network
-// namespace, which must not be the container's.
+// Dump writes a container to images. CRIU runs in the container's network
+// namespace: of a network that is not its own it dumps what the kernel tracks of
+// connections, which takes as long as all the rest.
 //
 // TCP connections are dumped as they are, and nothing keeps their packets from
 // the container: the caller cuts its link before, since what arrives for a
-// socket that has been dumped is lost with it.
+// socket that has been dumped is lost with it, and the peers of processes that are
+// killed may be told.
 //
 // After an error the processes are as they were before, with all connections:
 // running, or frozen in Freezer; the images are worth nothing. That is so too if
@@ -61,56 +57,92 @@ type Address struct {
 // healed; without Freezer, or if somebody else kills CRIU, they are healed
 // only afterwards, as Heal says. A process that CRIU had just then changed the
 // registers of may not survive its death; for that there is no remedy. And unless
-// Running is set, an error after Ready may lose what was typed at a terminal in
-// the container and not read yet.
+// Running is set, an error after all images are written may lose what was typed at
+// a terminal in the container and not read yet.
 func (c Criu) Dump(ctx context.Context, s DumpSpec) error {
-	wrap := func(err error) error { return fmt.Errorf("dump process %d: %w", s.PID, err) }
-	group := freezer(s.Freezer)
-	frozen, err := group.frozen()
+	d, err := c.PrepareDump(s)
 	if err != nil {
-		return wrap(err)
+		return err
 	}
+	defer d.Close()
+	return d.Do(ctx)
+}
+
+// PrepareDump starts what Do needs. Close has to be called, whatever Do says.
+func (c Criu) PrepareDump(s DumpSpec) (*Dumping, error) {
+	d := &Dumping{spec: s}
+	if err := d.prepare(c); err != nil {
+		d.Close()
+		return nil, s.wrap(err)
+	}
+	return d, nil
+}
+
+func (s DumpSpec) wrap(err error) error { return fmt.Errorf("dump process %d: %w", s.PID, err) }
+
+func (d *Dumping) prepare(c Criu) error {
+	s := d.spec
 	opts, err := s.options()
 	if err != nil {
-		return wrap(err)
+		return err
 	}
-	call := &call{criu: c, kind: rpc.CriuReqType_DUMP, opts: opts, images: s.Images, log: DumpLog, about: s.PID,
-		steps: map[string]func(*rpc.CriuNotify) error{"network-lock": step(s.Frozen)},
-		hold:  func() { _ = group.set(true) }, // that it fails is seen below
+	d.call = &call{criu: c, kind: rpc.CriuReqType_DUMP, opts: opts, images: s.Images, log: DumpLog, about: s.PID,
+		network: fmt.Sprintf("/proc/%d/ns/net", s.PID),
+		// It asks for files that it is to leave alone when it holds all processes.
+		steps: map[string]func(*rpc.CriuNotify) error{"query-ext-files": step(s.frozen)},
+		hold:  func() { _ = freezer(s.Freezer).set(true) }, // that it fails is seen in Do
 	}
-	switch {
-	case s.Copied:
-		ours, theirs, err := makePair()
-		if err != nil {
-			return wrap(err)
-		}
-		defer ours.Close()
-		defer theirs.Close()
-		config, err := declining(s.Images)
-		if err != nil {
-			return wrap(err)
-		}
-		defer os.Remove(config)
-		call.files = []*os.File{theirs}
-		opts.LazyPages, opts.ConfigFile = new(true), new(config)
-		call.steps["status-ready"] = func(*rpc.CriuNotify) error { return decline(ours, s.Ready) }
-	case s.Pages == nil:
-		call.steps["post-dump"] = step(s.Ready)
-	default:
-		call.steps["status-ready"] = step(s.Ready)
+	if !s.Copied {
+		d.call.steps["post-dump"] = step(s.ready)
+		return d.call.begin()
 	}
-	_, err = call.do(ctx)
+	ours, theirs, err := makePair()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	d.enough = ours
+	if d.config, err = declining(s.Images); err != nil {
+		return err
+	}
+	d.call.files = []*os.File{theirs}
+	opts.LazyPages, opts.ConfigFile = new(true), new(d.config)
+	d.call.steps["status-ready"] = func(*rpc.CriuNotify) error { return decline(ours, s.ready) }
+	return d.call.begin()
+}
+
+// Do makes the dump, once, as Dump says.
+func (d *Dumping) Do(ctx context.Context) error {
+	group := freezer(d.spec.Freezer)
+	frozen, err := group.frozen()
+	if err != nil {
+		return d.spec.wrap(err)
+	}
+	_, err = d.call.do(ctx)
 	if errors.Is(err, errKilled) {
 		// CRIU itself thaws the group while it holds the processes.
-		err = errors.Join(err, group.set(true), group.settle(), Heal(s.PID))
+		err = errors.Join(err, group.set(true), group.settle(), Heal(d.spec.PID))
 		if !frozen {
 			err = errors.Join(err, group.set(false))
 		}
 	}
 	if err != nil {
-		return wrap(err)
+		return d.spec.wrap(err)
 	}
 	return nil
+}
+
+// Close ends what Do had no use for.
+func (d *Dumping) Close() {
+	if d.call != nil {
+		d.call.end()
+	}
+	if d.enough != nil {
+		d.enough.Close()
+	}
+	if d.config != "" {
+		_ = os.Remove(d.config) // it may have gone with the images
+	}
 }
 
 // The names of logs among the images.
@@ -120,10 +152,6 @@ const (
 )
 
 func (s DumpSpec) options() (*rpc.CriuOpts, error) {
-	var netns unix.Stat_t
-	if err := unix.Stat(fmt.Sprintf("/proc/%d/ns/net", s.PID), &netns); err != nil {
-		return nil, fmt.Errorf("find its network: %w", err)
-	}
 	ghost := s.GhostBytes
 	if ghost == 0 {
 		ghost = GhostBytes
@@ -135,21 +163,16 @@ func (s DumpSpec) options() (*rpc.CriuOpts, error) {
 	o.Pid = new(int32(s.PID))
 	o.GhostLimit = new(uint32(ghost))
 	o.LeaveRunning = new(s.Running)
-	o.External = []string{fmt.Sprintf("net[%d]:%s", netns.Ino, netKey)}
 	for _, path := range slices.Sorted(maps.Keys(s.Mounts)) {
 		o.External = append(o.External, fmt.Sprintf("mnt[%s]:%s", path, s.Mounts[path]))
 	}
 	if s.Freezer != "" {
 		o.FreezeCgroup = new(s.Freezer)
 	}
-	if s.Pages != nil || s.Copied {
+	if s.Copied {
 		if err := widenPipes(); err != nil {
 			return nil, err
 		}
-	}
-	if s.Pages != nil {
-		o.LazyPages = new(true)
-		o.Ps = &rpc.CriuPageServerInfo{Address: new(s.Pages.Host), Port: new(int32(s.Pages.Port))}
 	}
 	return o, nil
 }

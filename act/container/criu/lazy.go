@@ -8,9 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
+
+	"pagurus/act/container/criu/plain"
 )
 
 // Pager fetches the memory of a restored container when it is touched, and
@@ -39,19 +40,10 @@ const (
 	pagerAgain = time.Millisecond
 )
 
-// Pager starts one for images, from which a lazy restore is to be made: it fetches
-// memory from an address, where DumpSpec.Pages or something that speaks the same
-// protocol hands it out; nil: from the images. It does not end with the caller,
-// since the container depends on it until all its memory has come.
-func (c Criu) Pager(ctx context.Context, images string, from *Address) (*Pager, error) {
-	if from == nil {
-		return c.pager(ctx, images, nil)
-	}
-	return c.pager(ctx, images, nil, "--page-server", "--address", from.Host, "--port", strconv.Itoa(from.Port))
-}
-
-// PagerOn is Pager for memory that is handed out at the other end of a socket,
-// which is the pager's from now on, also after an error.
+// PagerOn starts one for images, from which a lazy restore is to be made, and memory
+// that is handed out at the other end of a socket, which is the pager's from now on,
+// also after an error. It does not end with the caller, since the container depends
+// on it until all its memory has come.
 func (c Criu) PagerOn(ctx context.Context, images string, socket *os.File) (*Pager, error) {
 	defer socket.Close()
 	return c.pager(ctx, images, socket, "--page-server", "--ps-socket", "3")
@@ -66,7 +58,7 @@ func (c Criu) pager(ctx context.Context, images string, from *os.File, more ...s
 			err = fmt.Errorf("start what fetches memory for %s: %w", images, err)
 		}
 	}()
-	said, err := memory("criu's errors")
+	said, err := plain.Memory("criu's errors")
 	if err != nil {
 		return nil, err
 	}

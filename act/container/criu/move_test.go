@@ -28,7 +28,7 @@ func TestMove(t *testing.T) {
 			for range 2 {
 				images := b.images()
 				var steps []string
-				b.dumped(DumpSpec{Images: images, Frozen: func() error {
+				b.dumped(DumpSpec{Images: images, frozen: func() error {
 					steps = append(steps, "frozen")
 					b.cut()
 					return nil
@@ -36,17 +36,13 @@ func TestMove(t *testing.T) {
 				b.tell("check") // is sent again and again until somebody is there
 				g.set(true)
 				s := b.spec(images)
-				s.Connected = func(pid int) error {
-					steps = append(steps, "connected")
-					b.join()
-					return nil
-				}
 				s.Resuming = func(pid int) error {
 					steps = append(steps, "resuming")
+					b.join()
 					return g.add(pid)
 				}
 				b.restored(s)
-				if got := strings.Join(steps, " "); got != "frozen connected resuming" {
+				if got := strings.Join(steps, " "); got != "frozen resuming" {
 					t.Errorf("the steps were: %s", got)
 				}
 				if st, err := readStat(b.pid); err != nil || st.parent != os.Getpid() {
@@ -123,8 +119,8 @@ func TestKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, frozen := range []bool{true, false} {
-			for _, s := range []DumpSpec{{}, {Running: true}, {Running: true, Pages: free(t)}} {
-				b.run(fmt.Sprintf("%s, frozen %v, hangs %v, lazy %v", version, frozen, s.Running, s.Pages != nil), func(t *testing.T) {
+			for _, s := range []DumpSpec{{}, {Running: true}, {Running: true, Copied: true}} {
+				b.run(fmt.Sprintf("%s, frozen %v, hangs %v, copied %v", version, frozen, s.Running, s.Copied), func(t *testing.T) {
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
 					strike := func() error {
@@ -139,9 +135,9 @@ func TestKilled(t *testing.T) {
 						return unix.Kill(pid, unix.SIGSTOP)
 					}
 					if !s.Running {
-						s.Frozen = strike
+						s.frozen = strike
 					} else {
-						s.Ready = strike
+						s.ready = strike
 					}
 					g.set(frozen)
 					s.Images, s.Freezer = b.images(), g.folder
@@ -187,7 +183,7 @@ func TestCancelled(t *testing.T) {
 	b := newBox(t, 0)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("it is late")
-	err := b.dump(ctx, DumpSpec{Images: b.images(), Frozen: func() error { cancel(why); return nil }})
+	err := b.dump(ctx, DumpSpec{Images: b.images(), frozen: func() error { cancel(why); return nil }})
 	if !errors.Is(err, why) {
 		t.Errorf("cancelled: %v", err)
 	}
@@ -195,7 +191,7 @@ func TestCancelled(t *testing.T) {
 	if err := b.dump(ctx, DumpSpec{Images: b.images()}); !errors.Is(err, why) {
 		t.Errorf("cancelled before: %v", err)
 	}
-	err = b.dump(t.Context(), DumpSpec{Images: b.images(), Frozen: func() error { return why }})
+	err = b.dump(t.Context(), DumpSpec{Images: b.images(), frozen: func() error { return why }})
 	if !errors.Is(err, why) {
 		t.Errorf("refused: %v", err)
 	}
@@ -209,35 +205,18 @@ func TestLazy(t *testing.T) {
 		t.Fatal(got)
 	}
 	images := b.images()
-	from := free(t)
-	ready, ended := make(chan struct{}), make(chan error, 1)
-	first := b.pid
-	go func() {
-		ended <- b.dump(t.Context(), DumpSpec{Images: images, Pages: from, Ready: func() error { close(ready); return nil }})
-	}()
-	select {
-	case <-ready:
-	case err := <-ended:
-		t.Fatal(err)
-	}
-	b.leave()
-	pager, err := b.criu.Pager(t.Context(), images, from)
+	b.dumped(DumpSpec{Images: images, frozen: func() error { b.leave(); return nil }})
+	pager, err := b.criu.pager(t.Context(), images, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pager.Close()
 	s := b.spec(images)
 	s.Lazy = true
-	s.Connected = func(int) error { b.join(); return nil }
+	s.Resuming = func(int) error { b.join(); return nil }
 	b.restored(s)
 	b.well()
 	if err := pager.Wait(); err != nil {
-		t.Error(err)
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if _, err := unix.Wait4(first, nil, 0, nil); err != nil {
 		t.Error(err)
 	}
 	b.well()
@@ -246,9 +225,9 @@ func TestLazy(t *testing.T) {
 // TestNotRestored: a restore that fails or is refused leaves nothing, and the
 // images are good for another.
 func TestNotRestored(t *testing.T) {
-	b := newBox(t, 4)
+	b := newBox(t, 3)
 	images := b.images()
-	b.dumped(DumpSpec{Images: images, Frozen: func() error { b.cut(); return nil }})
+	b.dumped(DumpSpec{Images: images, frozen: func() error { b.cut(); return nil }})
 	no := errors.New("not now")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	for _, c := range []struct {
@@ -262,7 +241,6 @@ func TestNotRestored(t *testing.T) {
 		{"no network", t.Context(), func(s *RestoreSpec) { s.Netns = "/run/netns/none" }, "network", false},
 		{"another network", t.Context(), func(s *RestoreSpec) { s.Netns = "/proc/thread-self/ns/net" }, "address", false},
 		{"no images", t.Context(), func(s *RestoreSpec) { s.Images = b.images() }, "images", false},
-		{"not connected", t.Context(), func(s *RestoreSpec) { s.Connected = func(int) error { return no } }, no.Error(), true},
 		{"not resumed", t.Context(), func(s *RestoreSpec) { s.Resuming = func(int) error { return no } }, no.Error(), true},
 		{"cancelled late", ctx, func(s *RestoreSpec) { s.Resuming = func(int) error { cancel(no); return nil } }, no.Error(), true},
 	} {
@@ -284,7 +262,7 @@ func TestNotRestored(t *testing.T) {
 	}
 	b.tell("check")
 	s := b.spec(images)
-	s.Connected = func(int) error { b.join(); return nil }
+	s.Resuming = func(int) error { b.join(); return nil }
 	b.restored(s)
 	if got := b.answer(); got != "ok" {
 		t.Fatalf("the subject lost: %s", got)
@@ -313,7 +291,7 @@ func TestRestoreKilled(t *testing.T) {
 	b.dumped(DumpSpec{Images: images})
 	for range 3 {
 		s := b.spec(images)
-		s.Connected = func(pid int) error {
+		s.Resuming = func(pid int) error {
 			for _, word := range strings.Fields(children(t)) {
 				var child int
 				fmt.Sscan(word, &child)

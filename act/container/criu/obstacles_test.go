@@ -52,8 +52,10 @@ func TestObstacles(t *testing.T) {
 			b.well()
 			if c.said == "-" {
 				images := b.images()
-				b.dumped(DumpSpec{Images: images})
-				b.restored(b.spec(images))
+				b.dumped(DumpSpec{Images: images, frozen: func() error { b.cut(); return nil }})
+				s := b.spec(images)
+				s.Resuming = func(int) error { b.join(); return nil }
+				b.restored(s)
 				b.well()
 			}
 		})

@@ -9,12 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"time"
 
 	"github.com/checkpoint-restore/go-criu/v8/rpc"
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/container/thread"
 )
 
 // Ability is what a probe found besides that dump and restore work.
@@ -78,7 +79,7 @@ func (c Criu) Probe(ctx context.Context, folder string) (Ability, error) {
 	}
 	ctx, stop := context.WithTimeoutCause(ctx, probeLimit, fmt.Errorf("it did not come to its end within %s", probeLimit))
 	defer stop()
-	if err := apart(func() error { return c.tryOne(ctx, folder) }); err != nil {
+	if err := thread.Own(func() error { return c.tryOne(ctx, folder) }); err != nil {
 		return wrap(err)
 	}
 	if now.Ability, err = c.features(ctx); err != nil {
@@ -92,24 +93,6 @@ func (c Criu) Probe(ctx context.Context, folder string) (Ability, error) {
 		return Ability{}, fmt.Errorf("keep what the probe found: %w", err)
 	}
 	return now.Ability, nil
-}
-
-// apart calls a function on a thread of its own, which ends with it: what the
-// function changes of its thread is nobody else's.
-func apart(f func() error) error {
-	ended := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() {
-			// The first thread never ends. While it waits here the function
-			// gets another.
-			defer runtime.UnlockOSThread()
-			ended <- apart(f)
-			return
-		}
-		ended <- f()
-	}()
-	return <-ended
 }
 
 // tryOne dumps and restores one process, on a thread that it changes for good.

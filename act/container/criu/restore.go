@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/checkpoint-restore/go-criu/v8/rpc"
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/container/proc"
+	"pagurus/act/container/thread"
 )
 
 // RestoreSpec is what is restored, and into what.
@@ -22,14 +22,22 @@ type RestoreSpec struct {
 	Mounts map[string]string // what is mounted in it from outside: the names that DumpSpec gave, and the paths here
 	Lazy   bool              // memory is fetched when it is touched: a Pager runs on Images
 
-	// Steps, each nil or called once, with the first process's number here. An
-	// error ends the restore, and nothing of the container is left.
+	// A step, nil or called once, with the first process's number here. An error
+	// ends the restore, and nothing of the container is left.
 
-	// Connected: all sockets exist, so packets may reach the container.
-	Connected func(pid int) error
-	// Resuming: all is restored and stands still. What is put into a frozen
-	// control group now does not run until it is thawed.
+	// Resuming: all is restored, its sockets included, and stands still. What is
+	// put into a frozen control group now does not run until it is thawed.
 	Resuming func(pid int) error
+}
+
+// Restoring is a restore whose CRIU has been started and waits.
+type Restoring struct {
+	Lazy bool // as RestoreSpec has it, which need not be known earlier
+
+	spec RestoreSpec
+	call *call
+	over chan struct{} // closed when CRIU has ended
+	pid  int
 }
 
 // Restore makes the processes of a container from images and lets them run. It
@@ -45,7 +53,7 @@ type RestoreSpec struct {
 // in which it is restored: Resuming is when to move it to its own.
 //
 // After an error nothing is left of the container here, and the images are good
-// for another try; but if Connected had been reached its sockets were closed as
+// for another try; but if Resuming had been reached its sockets were closed as
 // any program's: their peers are told unless its link is cut, what arrived at
 // them is lost, and its network is of no use any more. So the link should stay
 // cut, or what arrives be held back, until nothing can fail any more.
@@ -56,54 +64,87 @@ type RestoreSpec struct {
 // end of Resuming nothing could keep the container from running on, which is why its
 // link should be cut until it is meant to run.
 func (c Criu) Restore(ctx context.Context, s RestoreSpec) (pid int, err error) {
-	wrap := func(err error) error { return fmt.Errorf("restore from %s: %w", s.Images, err) }
-	netns, err := os.Open(s.Netns)
-	if err != nil {
-		return 0, wrap(fmt.Errorf("open its network: %w", err))
+	return c.restoring(s).Do(ctx)
+}
+
+// PrepareRestore starts the CRIU that Do needs. Of what is restored and into what
+// only the network and the folder for the images have to be there yet. Close has to
+// be called, whatever Do says.
+func (c Criu) PrepareRestore(s RestoreSpec) (*Restoring, error) {
+	r := c.restoring(s)
+	r.over = make(chan struct{})
+	begun := make(chan error, 1)
+	// CRIU ends with the thread by which it was started.
+	go thread.Own(func() error {
+		err := r.call.begin()
+		begun <- err
+		if err == nil {
+			<-r.over
+		}
+		return nil
+	})
+	if err := <-begun; err != nil {
+		return nil, s.wrap(err)
 	}
-	defer netns.Close()
-	o := common()
-	o.Root = new(s.Root)
-	o.RstSibling = new(true)
-	o.InheritFd = []*rpc.InheritFd{{Key: new(netKey), Fd: new(int32(firstFile))}}
+	return r, nil
+}
+
+func (s RestoreSpec) wrap(err error) error { return fmt.Errorf("restore from %s: %w", s.Images, err) }
+
+func (c Criu) restoring(s RestoreSpec) *Restoring {
+	r := &Restoring{spec: s, Lazy: s.Lazy}
+	r.call = &call{criu: c, kind: rpc.CriuReqType_RESTORE, opts: common(), images: s.Images, log: RestoreLog, network: s.Netns, mortal: true}
+	o := r.call.opts
+	o.Root, o.RstSibling = new(s.Root), new(true)
 	for _, name := range slices.Sorted(maps.Keys(s.Mounts)) {
 		o.External = append(o.External, fmt.Sprintf("mnt[%s]:%s", name, s.Mounts[name]))
 	}
-	if s.Lazy {
-		o.LazyPages = new(true)
+	r.call.steps = map[string]func(*rpc.CriuNotify) error{
+		"setup-namespaces": r.named(nil), "post-restore": r.named(nil), "pre-resume": r.named(s.Resuming),
 	}
-	call := &call{criu: c, kind: rpc.CriuReqType_RESTORE, opts: o, images: s.Images, log: RestoreLog, files: []*os.File{netns}, mortal: true}
-	named := func(n *rpc.CriuNotify) {
-		if n.GetPid() != 0 { // only some steps tell it
-			pid = int(n.GetPid())
+	r.call.destroy = r.destroy
+	return r
+}
+
+// named is a step that knows the first process's number, which only some tell.
+func (r *Restoring) named(f func(int) error) func(*rpc.CriuNotify) error {
+	return func(n *rpc.CriuNotify) error {
+		if n.GetPid() != 0 {
+			r.pid = int(n.GetPid())
 		}
-	}
-	with := func(f func(int) error) func(*rpc.CriuNotify) error {
-		return func(n *rpc.CriuNotify) error {
-			named(n)
-			if f == nil {
-				return nil
-			}
-			return f(pid)
+		if f == nil {
+			return nil
 		}
+		return f(r.pid)
 	}
-	call.steps = map[string]func(*rpc.CriuNotify) error{
-		"setup-namespaces": with(nil), "post-restore": with(nil), "network-unlock": with(s.Connected), "pre-resume": with(s.Resuming),
+}
+
+// destroy: from its last steps on CRIU goes on whatever it is told, or trips over
+// processes that are gone. Before, it cleans up better itself.
+func (r *Restoring) destroy(n *rpc.CriuNotify) bool {
+	late := slices.Contains([]string{"pre-resume", "post-resume"}, n.GetScript()) && r.pid != 0
+	if late {
+		_ = unix.Kill(r.pid, unix.SIGKILL) // all others go with the first, before CRIU lets go of them
 	}
-	call.destroy = func(n *rpc.CriuNotify) bool {
-		// From here on CRIU goes on whatever it is told, or trips over
-		// processes that are gone. Before, it cleans up better itself.
-		late := slices.Contains([]string{"network-unlock", "pre-resume", "post-resume"}, n.GetScript()) && pid != 0
-		if late {
-			_ = unix.Kill(pid, unix.SIGKILL) // all others go with the first, before CRIU lets go of them
-		}
-		return late
+	return late
+}
+
+// Do makes the restore, once, as Restore says.
+func (r *Restoring) Do(ctx context.Context) (pid int, err error) {
+	if r.Lazy {
+		r.call.opts.LazyPages = new(true)
 	}
-	resp, err := call.do(ctx)
+	resp, err := r.call.do(ctx)
 	if err != nil {
 		// What is not restored yet is in CRIU's session, and so are its helpers, which
 		// have no parent any more.
-		return 0, wrap(errors.Join(err, proc.EndSession(call.pid, pid)))
+		return 0, r.spec.wrap(errors.Join(err, proc.EndSession(r.call.pid, r.pid)))
 	}
 	return int(resp.GetRestore().GetPid()), nil
+}
+
+// Close ends the CRIU that PrepareRestore started, if it was not needed.
+func (r *Restoring) Close() {
+	r.call.end()
+	close(r.over)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -13,6 +12,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/container/thread"
 	"pagurus/fleet"
 )
 
@@ -42,14 +42,14 @@ func (p Port) Take(ns *os.File) error {
 		return fmt.Errorf("looking at this host's network: %w", err)
 	}
 	defer host.Close()
-	err = in(ns, func() error {
+	err = thread.In(ns, func() error {
 		inside, err := openKernel()
 		if err != nil {
 			return err
 		}
 		defer inside.Close()
 		link, err := p.fetch(kernel, inside, func(link netlink.Link) error {
-			return in(host, func() error { return send(link, ns) })
+			return thread.In(host, func() error { return send(link, ns) })
 		})
 		if err != nil {
 			return err
@@ -75,7 +75,7 @@ func (p Port) Give(ns *os.File) error {
 		return fmt.Errorf("looking at this host's network: %w", err)
 	}
 	defer here.Close()
-	err = in(ns, func() error {
+	err = thread.In(ns, func() error {
 		in, err := openKernel()
 		if err != nil {
 			return err
@@ -238,26 +238,4 @@ func (p Port) neighbours() (all []netlink.Neigh) {
 	}
 	add(p.Subnet.ShareAddr().AsSlice(), p.Subnet.ShareMAC())
 	return all
-}
-
-// in runs f in a network namespace, on a thread that ends with it: nobody else is
-// ever run on a thread in the wrong namespace.
-func in(ns *os.File, f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() == os.Getpid() {
-			// The process's first thread does not end with its goroutine. It
-			// is kept busy until another has done it.
-			done <- in(ns, f)
-			runtime.UnlockOSThread()
-			return
-		}
-		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("entering the container's network: %w", err)
-			return
-		}
-		done <- f()
-	}()
-	return <-done
 }

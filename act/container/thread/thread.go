@@ -1,0 +1,74 @@
+// Package thread calls functions on threads of the system that end with them:
+// what a function changes of its thread, as the network it is in, is nobody
+// else's, also if it cannot be changed back.
+//
+// It does not know what is called. Its tests run against the kernel.
+package thread
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Own calls a function on a thread of its own and gives its error.
+func Own(f func() error) error {
+	ended := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == os.Getpid() {
+			// The process's first thread does not end with its goroutine. It is
+			// kept busy until another has done it.
+			ended <- Own(f)
+			runtime.UnlockOSThread()
+			return
+		}
+		ended <- f()
+	}()
+	return <-ended
+}
+
+// In calls a function on a thread of its own in a network namespace.
+func In(network *os.File, f func() error) error {
+	return Own(func() error {
+		if err := enter(network); err != nil {
+			return err
+		}
+		return f()
+	})
+}
+
+// Visit calls a function on the thread of the caller, for it to have what that has
+// otherwise, but in a network namespace, known by its file. After an error the
+// function may have been called.
+func Visit(network string, f func() error) error {
+	there, err := os.Open(network)
+	if err != nil {
+		return fmt.Errorf("open its network: %w", err)
+	}
+	defer there.Close()
+	runtime.LockOSThread()
+	here, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("open the own network: %w", err)
+	}
+	defer here.Close()
+	if err = enter(there); err == nil {
+		err = f()
+	}
+	if back := enter(here); back != nil {
+		return back // nobody else may ever run here: it stays locked
+	}
+	runtime.UnlockOSThread()
+	return err
+}
+
+func enter(network *os.File) error {
+	if err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter a network: %w", err)
+	}
+	return nil
+}
