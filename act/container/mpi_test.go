@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -214,13 +215,16 @@ func (j *job) do(g int, limit time.Duration, p fleet.Program, stdin string) (o o
 func sh(script string) fleet.Program { return fleet.Program{Args: []string{"sh", "-c", script}} }
 
 // compile makes the witness in the first guest, on the job's files.
-func (j *job) compile() {
+func (j *job) compile() { j.t.Helper(); j.compileOf("witness", "witness") }
+
+// compileOf makes a program of the testkit's folder.
+func (j *job) compileOf(folder, name string) {
 	j.t.Helper()
-	source, err := os.ReadFile("../../internal/testkit/witness/witness.c")
+	source, err := os.ReadFile(filepath.Join("../../internal/testkit", folder, name+".c"))
 	if err != nil {
 		j.t.Fatal(err)
 	}
-	if o := j.do(0, time.Minute, sh("cat >w.c && mpicc -O1 -o witness w.c"), string(source)); o.exit.Code != 0 {
+	if o := j.do(0, time.Minute, sh("cat >p.c && mpicc -O1 -o "+name+" p.c"), string(source)); o.exit.Code != 0 {
 		j.t.Fatalf("compile: %+v", o)
 	}
 }
@@ -318,6 +322,52 @@ func TestMPI(t *testing.T) {
 				t.Error(err)
 			} else {
 				t.Logf("%v", st.Mode())
+			}
+		})
+	}
+}
+
+// TestPolls: of a rank that polls it is known how often, and how long it did that and
+// how long it computed.
+func TestPolls(t *testing.T) {
+	for _, image := range []string{"openmpi", "mpich"} {
+		t.Run(image, func(t *testing.T) {
+			j := newJob(t, image, 1)
+			j.compileOf("pattern", "polls")
+			const polls = 1_000_000
+			said := func(trace bool) (polled, computed time.Duration) {
+				o := j.do(0, time.Minute, fleet.Program{Args: []string{"./polls", strconv.Itoa(polls)}, MPI: true, Ranks: 1, Trace: trace}, "")
+				var a, b, got int
+				if _, err := fmt.Sscanf(o.stdout, "POLLED %d COMPUTED %d GOT %d", &a, &b, &got); err != nil || got != 1 || o.exit.Code != 0 {
+					t.Fatalf("%+v: %v", o, err)
+				}
+				return time.Duration(a) * time.Millisecond, time.Duration(b) * time.Millisecond
+			}
+			bare, _ := said(false)
+			polled, computed := said(true)
+			traces, err := j.inside[0].Trace(t.Context(), fleet.TraceQuery{})
+			if err != nil || len(traces) != 1 {
+				t.Fatalf("%v %v", traces, err)
+			}
+			r := traces[0]
+			calls := map[fleet.CallClass]fleet.Calls{}
+			for class, c := range r.Calls {
+				if c.Count > 0 {
+					calls[class] = c
+				}
+			}
+			t.Logf("%s without the trace, %s and %s with it; outside of calls %s, of %s; %v", bare, polled, computed, r.Outside, r.Elapsed, calls)
+			if c := r.Calls[fleet.SendRecv]; c.Count != polls+20+2 || c.Took < polled*9/10 {
+				t.Errorf("polls, a message sent and taken: %v", c)
+			}
+			if c := r.Calls[fleet.WaitCall]; c.Count < 1001 {
+				t.Errorf("polls for a message: %v", c)
+			}
+			if r.Outside < computed*9/10 {
+				t.Errorf("of %s that it computed %s is told", computed, r.Outside)
+			}
+			if g := r.Gaps; len(g) < 10 || g[9].InMPI || g[9].Took < 15*time.Millisecond {
+				t.Errorf("the gaps are %+v", g)
 			}
 		})
 	}
