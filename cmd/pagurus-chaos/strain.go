@@ -108,7 +108,13 @@ func (d disk) fill(left int64) (empty func() error, err error) {
 		return nil, err
 	}
 	defer f.Close()
-	empty = func() error { return os.Remove(f.Name()) }
+	empty = func() error {
+		// An agent that comes up meanwhile clears away what is not its own.
+		if err := os.Remove(f.Name()); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(d.folder, &st); err != nil {
 		return nil, errors.Join(err, empty())
