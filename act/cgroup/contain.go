@@ -92,11 +92,11 @@ const hasteEvery = 10 * time.Millisecond
 // for none (cgroup_threadgroup_rwsem). So this process is moved to where it is, again
 // and again. Where it may not be, moves are as slow as ever.
 func (g *Groups) Hasten(ctx context.Context) {
-	at, err := g.ours()
-	if err != nil {
-		return
-	}
-	for write(at, procs, strconv.Itoa(os.Getpid())) == nil {
+	for {
+		at, err := g.ours()
+		if err != nil || write(at, procs, strconv.Itoa(os.Getpid())) != nil {
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return

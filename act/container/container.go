@@ -25,6 +25,7 @@ import (
 	"strings"
 	"sync"
 
+	"pagurus/act/container/cpu"
 	"pagurus/act/container/criu"
 	"pagurus/act/container/jail"
 	"pagurus/act/container/rootfs"
@@ -146,12 +147,12 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if err := d.criu.Warm(ctx); err != nil {
 		d.config.Log.Warn("containers stand still a little longer when they move", "error", err)
 	}
-	cpu, err := criu.CPU()
+	visible, err := cpu.Read()
 	if err != nil {
 		return err
 	}
 	// Programs look once and keep to what they saw, so all of it must be the same.
-	d.cpu = fmt.Sprintf("%s %08x", cpu.Level, crc32.ChecksumIEEE([]byte(strings.Join(cpu.Flags, " "))))
+	d.cpu = fmt.Sprintf("%s %08x", visible.Level, crc32.ChecksumIEEE([]byte(strings.Join(visible.Flags, " "))))
 	return d.atHost(func() (err error) {
 		d.ability, err = d.criu.Probe(ctx, d.config.Run)
 		return err

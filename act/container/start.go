@@ -310,7 +310,10 @@ func (d *Driver) killBut(r record, spared int) error {
 	}
 	all = append(all, proc.Rooted(filepath.Join(d.dir(r.Guest), storeDir, rootfs.Files))...)
 	slices.Sort(all)
-	for _, pid := range slices.Compact(all) {
+	all = slices.Compact(all)
+	// A CRIU that holds others has been there before them: when it ends they run.
+	slices.Reverse(all)
+	for _, pid := range all {
 		if pid == spared || pid == os.Getpid() {
 			continue
 		}

@@ -160,7 +160,7 @@ func (d *Driver) dumpStill(ctx context.Context, s stillness) error {
 }
 
 // tryStill tries it once. seen says that the last pass was made. After an error the
-// guest stands still.
+// guest stands still, unless it never came to that.
 func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err error) {
 	dumping, err := d.prepareDump(s)
 	if err != nil {

@@ -65,6 +65,7 @@ type call struct {
 	conn  *net.UnixConn
 	said  *os.File      // what it writes before there is a log
 	plain *plain.Folder // nil: there are no images
+	ended chan struct{} // closed when it has ended
 }
 
 // firstFile is the descriptor of a call's first file; before it come CRIU's own
@@ -92,7 +93,11 @@ func (c *call) begin() (err error) {
 	if err = c.start(path); err != nil {
 		return err
 	}
-	go hush(c.pid, c.conn)
+	c.ended = make(chan struct{})
+	go func(pid int, conn *net.UnixConn, ended chan struct{}) {
+		hush(pid, conn)
+		close(ended)
+	}(c.pid, c.conn, c.ended)
 	return nil
 }
 

@@ -24,6 +24,7 @@ type caller struct {
 	Root, Netns string
 	Mounts      map[string]string
 	Group       string // a frozen control group that what is restored is put into
+	Hangs       bool   // CRIU does, from when the caller dies
 	DiesAt      string // "frozen", "ready", "restored", "resuming"; else when all is done
 }
 
@@ -44,6 +45,15 @@ func (c caller) run() error {
 	die := func(at string) error {
 		if at != c.DiesAt {
 			return nil
+		}
+		if c.Hangs {
+			holder, err := c.Criu.tracer(c.PID)
+			if err == nil {
+				err = unix.Kill(holder, unix.SIGSTOP)
+			}
+			if err != nil {
+				return err
+			}
 		}
 		return unix.Kill(os.Getpid(), unix.SIGKILL)
 	}
@@ -100,14 +110,19 @@ func TestCallerDies(t *testing.T) {
 	if err := g.add(b.pid); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []caller{{DiesAt: "frozen"}, {DiesAt: "ready"}} {
+	for _, c := range []caller{{DiesAt: "frozen"}, {DiesAt: "ready"}, {DiesAt: "ready", Hangs: true}} {
 		c.PID, c.Images = b.pid, b.images()
 		b.call(c)
 		for range 2 {
 			if err := b.criu.Release(t.Context(), b.pid, g.folder); err != nil {
 				t.Fatal(err)
 			}
+			if c.Hangs { // it had to be ended
+				b.still("released")
+				g.set(false)
+			}
 			b.well()
+			c.Hangs = false
 		}
 	}
 	images := b.images()

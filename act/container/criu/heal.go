@@ -42,7 +42,7 @@ func Heal(pid int) error {
 }
 
 // releaseLimit is how long a CRIU whose caller died may take to notice: it does at
-// its next step. One that hands out memory has none, and waits for ever.
+// its next step, unless it hangs.
 const (
 	releaseLimit = 5 * time.Second
 	releaseAgain = 10 * time.Millisecond

@@ -315,6 +315,40 @@ func TestRestoreKilled(t *testing.T) {
 	}
 }
 
+// TestKilledWaiting: a CRIU that is killed before there is anything for it to do is
+// replaced, and one for which there never is goes.
+func TestKilledWaiting(t *testing.T) {
+	b := newBox(t, 0)
+	d, err := b.criu.PrepareDump(DumpSpec{PID: b.pid, Images: b.images()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	b.well()
+	images := b.images()
+	b.dumped(DumpSpec{Images: images, frozen: func() error { b.cut(); return nil }})
+	s := b.spec(images)
+	s.Resuming = func(int) error { b.join(); return nil }
+	for _, used := range []bool{false, true} {
+		r, err := b.criu.PrepareRestore(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if used {
+			unix.Kill(r.call.pid, unix.SIGKILL)
+			<-r.call.ended
+			if b.pid, err = r.Do(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.Close()
+		if left := children(t); used != (left == strconv.Itoa(b.pid)) || !used && left != "" {
+			t.Errorf("processes %s are left", left)
+		}
+	}
+	b.well()
+}
+
 // TestRestoreKilledEarly: a CRIU that is killed as soon as it has made a process,
 // which holds all that it has open, is noticed, and leaves nothing.
 func TestRestoreKilledEarly(t *testing.T) {

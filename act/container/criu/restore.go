@@ -72,21 +72,25 @@ func (c Criu) Restore(ctx context.Context, s RestoreSpec) (pid int, err error) {
 // be called, whatever Do says.
 func (c Criu) PrepareRestore(s RestoreSpec) (*Restoring, error) {
 	r := c.restoring(s)
-	r.over = make(chan struct{})
-	begun := make(chan error, 1)
-	// CRIU ends with the thread by which it was started.
+	if err := r.begin(); err != nil {
+		return nil, s.wrap(err)
+	}
+	return r, nil
+}
+
+// begin starts CRIU, by a thread that stays as long, for CRIU ends with it.
+func (r *Restoring) begin() error {
+	over, begun := make(chan struct{}), make(chan error, 1)
 	go thread.Own(func() error {
 		err := r.call.begin()
 		begun <- err
 		if err == nil {
-			<-r.over
+			<-over
 		}
 		return nil
 	})
-	if err := <-begun; err != nil {
-		return nil, s.wrap(err)
-	}
-	return r, nil
+	r.over = over
+	return <-begun
 }
 
 func (s RestoreSpec) wrap(err error) error { return fmt.Errorf("restore from %s: %w", s.Images, err) }
@@ -133,6 +137,16 @@ func (r *Restoring) destroy(n *rpc.CriuNotify) bool {
 func (r *Restoring) Do(ctx context.Context) (pid int, err error) {
 	if r.Lazy {
 		r.call.opts.LazyPages = new(true)
+	}
+	if r.over != nil {
+		select {
+		case <-r.call.ended: // somebody ended it while it waited, for long perhaps
+			r.Close()
+			if err := r.begin(); err != nil {
+				return 0, r.spec.wrap(err)
+			}
+		default:
+		}
 	}
 	resp, err := r.call.do(ctx)
 	if err != nil {

@@ -20,8 +20,8 @@ type In struct {
 	image  *os.File // that content is of
 }
 
-// NewIn takes a guest's files in one folder and CRIU's in another, both of which
-// are empty. Close it.
+// NewIn takes a guest's files in one folder, which is empty, and CRIU's in another,
+// in which nothing has the name of one. Close it.
 func NewIn(files, images string) (*In, error) {
 	t, err := tree.NewTarget(files)
 	if err != nil {

@@ -3,7 +3,7 @@
 //
 // What has to be done inside is done by the agent's own binary, run once more
 // under another name (Main), which then becomes the container's program: there
-// is no helper to install. It does not know what the program is. Its tests run
+// is no helper to install, and what only waits is a shell. It does not know what the program is. Its tests run
 // real processes.
 package jail
 
@@ -71,8 +71,10 @@ func New() (*Process, error) {
 	return start(command{path: "/proc/self/exe", args: []string{cellName}}, unix.CLONE_NEWPID|unix.CLONE_NEWNS|unix.CLONE_NEWUTS|unix.CLONE_NEWIPC|unix.CLONE_NEWNET)
 }
 
-// anchorScript waits for the word to stay, and then for ever.
-var anchorScript = fmt.Sprintf("echo %s >&%d; exec %[2]d>&-; read word <&%d && exec sleep infinity %[3]d<&-", readyWord, answerFile, ordersFile)
+// anchorScript waits for the word to stay, and then for the 68 years that every
+// sleep knows.
+var anchorScript = fmt.Sprintf("command -v sleep >&2 || { echo there is no sleep >&%[2]d; exit; }; echo %[1]s >&%[2]d; exec %[2]d>&-; read word <&%[3]d && exec sleep 2147483647 %[3]d<&-",
+	readyWord, answerFile, ordersFile)
 
 // NewAnchor starts a process that does nothing but hold a network namespace of
 // its own, for as long as it lives. Until Stay it ends with this process. It is a

@@ -6,6 +6,7 @@
 package thread
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -60,7 +61,7 @@ func Visit(network string, f func() error) error {
 		err = f()
 	}
 	if back := enter(here); back != nil {
-		return back // nobody else may ever run here: it stays locked
+		return errors.Join(err, back) // nobody else may ever run here: it stays locked
 	}
 	runtime.UnlockOSThread()
 	return err

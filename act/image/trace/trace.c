@@ -159,6 +159,8 @@ static THREAD int room;      /* polls that the clock need not be read for */
 static THREAD int skipped;   /* polls that it was not read for */
 static THREAD int64_t since; /* when it was, leaving a poll in vain, if no other call came after; or 0 */
 static THREAD int64_t tick;  /* the coarse clock then */
+static THREAD int64_t each;  /* ns from poll to poll, when that was last known */
+static THREAD enum class polling; /* the class of the last one */
 
 /* What the thread looked for last; more than fits is not waited for. */
 #define LOOKED 256
@@ -450,11 +452,20 @@ static inline bool enter(enum class class)
 {
 	if (!file || depth++)
 		return false;
+	int64_t last = atomic_load_explicit(&file->last, memory_order_relaxed);
 	room = 0;
 	since = 0;
 	entered = now();
 	entering = class;
-	addTo(&file->outside, note(atomic_load_explicit(&file->last, memory_order_relaxed), entered, 0, class));
+	if (skipped > 0) { /* what they took the clock was not read for */
+		int64_t took = skipped * each < entered - last ? skipped * each : entered - last;
+		if (took > 0) {
+			add(&file->calls[polling].sum, took);
+			last += took;
+		}
+		skipped = 0;
+	}
+	addTo(&file->outside, note(last, entered, 0, class));
 	atomic_store_explicit(&file->last, entered, memory_order_relaxed);
 	atomic_store_explicit(&file->inside, 1 + class, memory_order_relaxed);
 	return true;
@@ -483,7 +494,7 @@ static inline int64_t leave(void)
  * from polling is on the right side of a call, and at most a tick longer.
  */
 #define QUICK 2000 /* ns from poll to poll */
-#define ROOM 63    /* polls at once */
+#define ROOM 61    /* polls at once: a prime, for calls that come in turn */
 static int64_t coarse(void) { return clockOf(CLOCK_MONOTONIC_COARSE); }
 
 /* skip enters a poll, if the clock need not be read for it. */
@@ -510,6 +521,7 @@ static inline void polled(enum class class, bool quick, int64_t before, bool vai
 		atomic_store_explicit(&file->inside, 0, memory_order_relaxed);
 		if (vain && --room > 0 && coarse() == tick) {
 			add(&file->calls[class].n, 1);
+			polling = class;
 			skipped++;
 			return;
 		}
@@ -517,12 +529,13 @@ static inline void polled(enum class class, bool quick, int64_t before, bool vai
 		addTo(&file->calls[class], note(atomic_load_explicit(&file->last, memory_order_relaxed), t, 1, class));
 		atomic_store_explicit(&file->last, t, memory_order_relaxed);
 		if (!vain) {
-			room = 0;
+			room = skipped = 0;
 			since = 0;
 			return;
 		}
 	}
-	room = before && t - before < (int64_t)QUICK * (skipped + 1) ? ROOM : 0;
+	each = before ? (t - before) / (skipped + 1) : QUICK;
+	room = each < QUICK ? ROOM : 0;
 	skipped = 0;
 	since = t;
 	tick = coarse();

@@ -1,4 +1,6 @@
-package criu
+// Package cpu says what programs can see of a host's processors. It does not know
+// who asks. Its tests read made-up and this host's own lists.
+package cpu
 
 import (
 	"bytes"
@@ -40,16 +42,16 @@ var (
 	visibleFamilies = []string{"avx", "amx_", "sse", "sha", "3dnow", "xsave"}
 )
 
-// CPU reads what this host's processors have in common.
-func CPU() (Processor, error) {
+// Read tells what this host's processors have in common.
+func Read() (Processor, error) {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
 		return Processor{}, fmt.Errorf("look at the processors: %w", err)
 	}
-	return parseCPU(text)
+	return parse(text)
 }
 
-func parseCPU(text []byte) (Processor, error) {
+func parse(text []byte) (Processor, error) {
 	count := map[string]int{}
 	processors := 0
 	for line := range bytes.Lines(text) {
@@ -83,10 +85,6 @@ func parseCPU(text []byte) (Processor, error) {
 	}
 	return p, nil
 }
-
-// Lacks gives what of another host's processors these do not have. If there is
-// anything, what has run there cannot be moved here.
-func (p Processor) Lacks(other Processor) []string { return missing(p.Flags, other.Flags) }
 
 // missing gives what of want is not in have.
 func missing(have, want []string) []string {
