@@ -109,20 +109,13 @@ func used(c copyOf) time.Duration {
 	return sum
 }
 
-// runtimes gives the processes by which a host dumps or restores a container,
-// which are in its network.
+// runtimes gives the processes by which a host dumps or restores a container, or is
+// about to.
 func runtimes(host fleet.HostID, guest fleet.GuestID) (pids []int) {
-	var own unix.Stat_t
-	if unix.Stat("/run/netns/"+namespaceOf+string(host), &own) != nil {
-		return nil
-	}
+	folder := filepath.Join(labRun, string(host), "containers", string(guest)) + "/"
 	_, _ = daemon.Processes(func(pid int) bool { // who cannot be listed is seen by the next look
 		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if err != nil || !runtime(strings.Split(string(line), "\x00")) {
-			return false
-		}
-		var at unix.Stat_t
-		if unix.Stat(fmt.Sprintf("/proc/%d/ns/net", pid), &at) == nil && at.Ino == own.Ino && serves(pid, guest) {
+		if err == nil && runtime(strings.Split(string(line), "\x00")) && opens(pid, folder) {
 			pids = append(pids, pid)
 		}
 		return false
@@ -130,12 +123,13 @@ func runtimes(host fleet.HostID, guest fleet.GuestID) (pids []int) {
 	return pids
 }
 
-// serves tells whether a CRIU works with the images of a guest.
-func serves(pid int, guest fleet.GuestID) bool {
+// opens tells whether a process has something open in a folder: a CRIU has the images
+// of its guest.
+func opens(pid int, folder string) bool {
 	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 	return slices.ContainsFunc(links, func(link string) bool {
 		to, err := os.Readlink(link)
-		return err == nil && strings.Contains(to, "/"+string(guest)+"/")
+		return err == nil && strings.HasPrefix(to, folder)
 	})
 }
 

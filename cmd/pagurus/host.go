@@ -15,7 +15,7 @@ import (
 
 	"pagurus/act/cgroup"
 	"pagurus/act/container"
-	"pagurus/act/container/criu"
+	"pagurus/act/container/cpu"
 	"pagurus/act/daemon"
 	"pagurus/act/guestlink"
 	"pagurus/act/image"
@@ -173,7 +173,7 @@ func (h *host) openContainers(ctx context.Context, guest string, address netip.A
 	if err := fault.Point("host.containers.before-open"); err != nil {
 		return err
 	}
-	p, err := criu.CPU()
+	p, err := cpu.Read()
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package systemtest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -8,7 +9,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+	"time"
 )
+
+// chaosLimit is many times what it takes.
+const chaosLimit = 5 * time.Minute
 
 // A short run of faults while guests of each kind move: none is lost, none runs
 // twice, the lab is gone, and the report names every fault. make chaos is the long
@@ -36,8 +41,12 @@ func TestChaos(t *testing.T) {
 	}{{"vm", "512M", 13, 284}, {"container", "192M", 18, 11468}} {
 		t.Run(c.kind, func(t *testing.T) {
 			report := filepath.Join(t.TempDir(), "chaos.json")
-			run := exec.Command(program, "--kind", c.kind, "--mem", c.memory, "--faults", fmt.Sprint(c.faults), "--seed", fmt.Sprint(c.seed), "--seconds", "10",
+			// A fault that never finds its place would be waited for for ever.
+			ctx, cancel := context.WithTimeout(t.Context(), chaosLimit)
+			defer cancel()
+			run := exec.CommandContext(ctx, program, "--kind", c.kind, "--mem", c.memory, "--faults", fmt.Sprint(c.faults), "--seed", fmt.Sprint(c.seed), "--seconds", "10",
 				"--report", report, "--logs", t.TempDir())
+			run.Cancel, run.WaitDelay = func() error { return run.Process.Signal(os.Interrupt) }, time.Minute
 			run.Dir = root
 			out, err := run.CombinedOutput()
 			t.Logf("%s", out)
