@@ -1,8 +1,8 @@
 // Package stall finds out what the ranks of a job saw of a move, and why, from
 // what their guests say and from when the moves had guests stand still.
 //
-// A guest's clock stands still with it, so the ranks of a guest that is moved
-// do not see that; those of the others wait for them and do. Guests' clocks
+// A virtual machine's clock stands still with it, so the ranks of one that is moved
+// do not see that, those of a container see most of it; those of the others wait for them and do. Guests' clocks
 // are a little apart from each other and from the hosts'.
 //
 // It must not know how traces are made, nor ask anybody. Its tests are tables
@@ -128,7 +128,7 @@ func Explain(traces []fleet.Trace, moves []fleet.Migration) []fleet.Trace {
 // pause adds the time the guest stood still to the longest of its gaps that
 // can have been interrupted by it.
 func pause(gaps []fleet.Gap, m fleet.Migration) {
-	at, still := m.Cost.PausedAt, unseen(m)
+	at, still := m.Cost.PausedAt, m.StoodStill()
 	if at.IsZero() || still <= 0 {
 		return
 	}
@@ -142,18 +142,19 @@ func pause(gaps []fleet.Gap, m fleet.Migration) {
 		return
 	}
 	g := &gaps[hit]
-	g.Took += still
+	g.Took += unseen(m, still, g.Took)
 	g.Why = append([]fleet.Cause{{What: fleet.GuestPaused, Took: still}}, g.Why...)
 }
 
 // unseen is how much of the time that the guest stood still its own clock did not
-// count. That of a virtual machine goes on when the target lets it run, that of a
-// container when its processes are restored there.
-func unseen(m fleet.Migration) time.Duration {
+// count, of which a gap has what it did. A virtual machine's stands still with it. A
+// container's goes on but for the time from when CRIU wrote it down until it set it
+// anew, which nobody knows: a sixth of the whole. Its gap was no shorter than that.
+func unseen(m fleet.Migration, still, seen time.Duration) time.Duration {
 	if m.Predicted != nil && m.Predicted.Kind == fleet.Container {
-		return m.Cost.Downtime
+		return max(0, still-seen)
 	}
-	return m.StoodStill()
+	return still
 }
 
 // on reports whether a gap can have gone on at some moment of a time.

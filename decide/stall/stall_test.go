@@ -156,29 +156,36 @@ func TestWindowOfPostCopy(t *testing.T) {
 }
 
 // What a guest's own clock did not count ends when its target lets it run, and
-// not when its source has handed it over.
+// not when its source has handed it over. A container's counts most of that.
 func TestPauseEndsWhenTheTargetLetsItRun(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind    fleet.Kind
 		resumed time.Duration // after the pause, by the target's clock
+		seen    time.Duration // the gap, by its own clock
+		still   time.Duration
 		want    time.Duration
 	}{
-		"one clock":                     {fleet.VM, 65 * ms, 65 * ms},
-		"the target's clock is ahead":   {fleet.VM, 10 * time.Second, 90 * ms},
-		"the target's clock is behind":  {fleet.VM, -10 * time.Second, 20 * ms},
-		"the target's clock is unknown": {fleet.VM, 0, 90 * ms},
-		"a container's clock goes on":   {fleet.Container, 65 * ms, 20 * ms},
+		"one clock":                     {fleet.VM, 65 * ms, 5 * ms, 65 * ms, 70 * ms},
+		"the target's clock is ahead":   {fleet.VM, 10 * time.Second, 5 * ms, 90 * ms, 95 * ms},
+		"the target's clock is behind":  {fleet.VM, -10 * time.Second, 5 * ms, 20 * ms, 25 * ms},
+		"the target's clock is unknown": {fleet.VM, 0, 5 * ms, 90 * ms, 95 * ms},
+		"a container's clock goes on":   {fleet.Container, 65 * ms, 50 * ms, 65 * ms, 65 * ms},
+		"and more came to its pause":    {fleet.Container, 65 * ms, 80 * ms, 65 * ms, 80 * ms},
 	} {
-		m := moved()
-		m.Predicted = &fleet.Prediction{Kind: c.kind}
-		m.Entered = append(m.Entered[:2:2], fleet.Entered{Phase: fleet.Repointing, At: at.Add(25 * ms)}, fleet.Entered{Phase: fleet.Retiring, At: at.Add(95 * ms)}, m.Entered[2])
-		if c.resumed != 0 {
-			m.Resumed = at.Add(c.resumed)
-		}
-		traces := []fleet.Trace{trace(0, "j1g1", gap(-2*ms, 5*ms, true))}
-		s, ok := Measure(m, []fleet.Migration{m}, traces)
-		if !ok || s.Took != 5*ms+c.want || words(s.Why) != "guest-paused" || s.Why[0].Took != c.want {
-			t.Errorf("%s: %v, %s of %+v", name, ok, s.Took, s.Why)
-		}
+		t.Run(name, func(t *testing.T) { checkPause(t, c.kind, c.resumed, c.seen, c.still, c.want) })
+	}
+}
+
+func checkPause(t *testing.T, kind fleet.Kind, resumed, seen, still, want time.Duration) {
+	m := moved()
+	m.Predicted = &fleet.Prediction{Kind: kind}
+	m.Entered = append(m.Entered[:2:2], fleet.Entered{Phase: fleet.Repointing, At: at.Add(25 * ms)}, fleet.Entered{Phase: fleet.Retiring, At: at.Add(95 * ms)}, m.Entered[2])
+	if resumed != 0 {
+		m.Resumed = at.Add(resumed)
+	}
+	traces := []fleet.Trace{trace(0, "j1g1", gap(-2*ms, seen, true))}
+	s, ok := Measure(m, []fleet.Migration{m}, traces)
+	if !ok || s.Took != want || words(s.Why) != "guest-paused" || s.Why[0].Took != still {
+		t.Errorf("%v, %s of %+v", ok, s.Took, s.Why)
 	}
 }
