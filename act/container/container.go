@@ -49,9 +49,10 @@ type Config struct {
 
 // Cgroups puts guests in groups of processes, one a guest.
 type Cgroups interface {
-	// Contain moves a process to the guest's group, which is held to what the
+	// Contain moves processes to the guest's group, which is held to what the
 	// guest needs; without memory it may use what there is.
 	Contain(guest fleet.GuestID, need fleet.Resources, pids ...int) error
+	// Hasten has that go without delay until the context ends.
 	Hasten(ctx context.Context)
 	// Freeze stops all processes of the group, and those that come into it,
 	// until Thaw. It returns when they stand still.

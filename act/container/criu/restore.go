@@ -58,7 +58,7 @@ type Restoring struct {
 // them is lost, and its network is of no use any more. So the link should stay
 // cut, or what arrives be held back, until nothing can fail any more.
 //
-// If the caller dies before Resuming, CRIU goes with it, and what it made
+// If the caller dies before Resuming, CRIU goes with it, and what it made ends, or
 // stands still for ever; a caller that comes after ends what is in the
 // container's network. In the moment between the last process's last step and the
 // end of Resuming nothing could keep the container from running on, which is why its

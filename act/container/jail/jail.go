@@ -3,8 +3,8 @@
 //
 // What has to be done inside is done by the agent's own binary, run once more
 // under another name (Main), which then becomes the container's program: there
-// is no helper to install, and what only waits is a shell. It does not know what the program is. Its tests run
-// real processes.
+// is no helper to install, and what only waits is a shell. It does not know what
+// the program is. Its tests run real processes.
 package jail
 
 import (
