@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -355,22 +354,27 @@ func TestRestoreKilledEarly(t *testing.T) {
 	b := newBox(t, 8)
 	images := b.images()
 	b.dumped(DumpSpec{Images: images})
-	for range 50 { // it is made in a millisecond
+	for range 8 {
+		r, err := b.criu.PrepareRestore(b.spec(images))
+		if err != nil {
+			t.Fatal(err)
+		}
+		leader, before := r.call.pid, children(t)
 		restoring, done := context.WithCancel(t.Context())
-		struck := make(chan int, 1)
-		before := strings.Fields(children(t))
-		go func() { struck <- killEarly(t, restoring, before) }()
+		struck := make(chan bool, 1)
+		go func() { struck <- killEarly(t, restoring, leader, before) }()
 		begun := time.Now()
-		pid, err := b.criu.Restore(t.Context(), b.spec(images))
+		pid, err := r.Do(t.Context())
 		done()
-		leader := <-struck
+		r.Close()
+		caught := <-struck
 		if err == nil { // it was too fast to be caught
 			_ = unix.Kill(pid, unix.SIGKILL)
 			b.leave()
 			continue
 		}
-		if !errors.Is(err, errKilled) {
-			t.Errorf("it says %v", err)
+		if !caught || !errors.Is(err, errKilled) {
+			t.Errorf("killed %v, it says %v", caught, err)
 		}
 		if time.Since(begun) > answerLimit {
 			t.Errorf("it took %s to notice", time.Since(begun))
@@ -383,22 +387,15 @@ func TestRestoreKilledEarly(t *testing.T) {
 	t.Error("no CRIU was caught making processes")
 }
 
-// killEarly kills the CRIU that was not there before once it has made a process, and
-// gives its number, or 0 if restoring ended first.
-func killEarly(t *testing.T, restoring context.Context, before []string) int {
+// killEarly kills CRIU once there is a process that was not there before, which is
+// made beside it, and says whether there was one before restoring ended.
+func killEarly(t *testing.T, restoring context.Context, leader int, before string) bool {
 	for restoring.Err() == nil {
-		leader := 0 // the first that is new is CRIU, others are what it restores
-		for _, word := range strings.Fields(children(t)) {
-			if pid, _ := strconv.Atoi(word); !slices.Contains(before, word) && (leader == 0 || pid < leader) {
-				leader = pid
-			}
-		}
-		if leader > 0 && len(inSession(leader)) > 1 {
-			_ = unix.Kill(leader, unix.SIGKILL)
-			return leader
+		if children(t) != before {
+			return unix.Kill(leader, unix.SIGKILL) == nil
 		}
 	}
-	return 0
+	return false
 }
 
 // inSession gives the processes of a session that live.
