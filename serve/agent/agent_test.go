@@ -59,7 +59,7 @@ func TestJobFromStartToStop(t *testing.T) {
 		r.c.spool["j1stdin"], r.c.ended["j1stdin"] = []byte("input"), true
 		run := task(fleet.Run, 1)
 		r.send(run)
-		time.Sleep(time.Second)
+		time.Sleep(time.Minute) // the program takes of its input as little at a time as it likes
 		g.write(fleet.Stdout, []byte("hello"))
 		g.write(fleet.Stderr, []byte("oops"))
 		g.finish(7)
