@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -275,12 +277,14 @@ func children(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []string
+	all := map[string]bool{} // a thread that ends leaves its own to another, whose list may be read yet
 	for _, path := range lists {
 		text, _ := os.ReadFile(path)
-		all = append(all, strings.Fields(string(text))...)
+		for _, pid := range strings.Fields(string(text)) {
+			all[pid] = true
+		}
 	}
-	return strings.Join(all, " ")
+	return strings.Join(slices.Sorted(maps.Keys(all)), " ")
 }
 
 // TestRestoreKilled: a CRIU that is killed during a restore leaves nothing.
