@@ -74,7 +74,7 @@ func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
 	}
 	// Nothing may be said from here before the guest runs here, and what comes
 	// for it must meet no kernel without its sockets.
-	if err := d.atHost(func() error { return errors.Join(r.Port.Cut(), r.Port.Take(g.network)) }); err != nil {
+	if err := d.atHost(r.Port.Cut); err != nil {
 		return "", err
 	}
 	if err := d.expect(ctx, g); err != nil {
@@ -88,10 +88,11 @@ func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
 
 // target takes one guest in.
 type target struct {
-	driver *Driver
-	guest  *guest
-	door   *door.Door
-	hold   *plug.Held
+	driver  *Driver
+	guest   *guest
+	door    *door.Door
+	hold    *plug.Held
+	plugged func() error // waits until the guest's link is in its network
 }
 
 // vacate ends what an earlier agent had half restored: of a guest that has not
@@ -120,6 +121,9 @@ func (d *Driver) expect(ctx context.Context, g *guest) error {
 		}
 		return err
 	})
+	if !r.Arrived {
+		t.plug(r.Port)
+	}
 	if err == nil {
 		err = g.remember(func(r *record) { r.Listen = t.door.Place.String() })
 	}
@@ -139,8 +143,25 @@ func (d *Driver) expect(ctx context.Context, g *guest) error {
 	return nil
 }
 
-// close ends the listening. Frames that are held are dropped.
+// plug puts the guest's link into its network. That takes the kernel as long as all
+// else that a target does before it is ready, and need not be done before the source
+// asks whether all has come that it sent.
+func (t *target) plug(port plug.Port) {
+	done := make(chan struct{})
+	var err error
+	go func() {
+		defer close(done)
+		err = t.driver.atHost(func() error { return port.Take(t.guest.network) })
+	}()
+	t.plugged = func() error { <-done; return err }
+}
+
+// close ends the listening. Frames that are held are dropped, and the link is in one
+// place when it returns.
 func (t *target) close() {
+	if t.plugged != nil {
+		_ = t.plugged() // who needs it has been told
+	}
 	if t.door != nil {
 		t.door.Close()
 	}
@@ -197,7 +218,7 @@ func (t *target) open() (*haul.In, *criu.Restoring, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	in, err := haul.NewIn(files, images)
+	in, err := haul.NewIn(files, images, t.plugged)
 	if err != nil {
 		restoring.Close()
 	}

@@ -191,9 +191,12 @@ func (d *Driver) rounds(ctx context.Context, g *guest, c copying, tell func(flee
 		}
 		seen = append(seen, s.Progress)
 		good, err := d.config.Judge(c.Limits, seen)
+		if err == nil && good { // it stands still next, and what comes for it goes to the target
+			err = s.Sync()
+		}
 		if err != nil || good {
 			s.Tell()
-			return s, err
+			return s, errors.Join(err, ctx.Err())
 		}
 		if err := s.Pass(ctx, false); err != nil {
 			return s, errors.Join(err, ctx.Err())

@@ -43,7 +43,7 @@ func pair(t testing.TB) (ours, theirs *net.UnixConn) {
 func feed(t testing.TB, b []byte) (in *In, images string, err error) {
 	files := t.TempDir()
 	images = t.TempDir()
-	if in, err = NewIn(files, images); err != nil {
+	if in, err = NewIn(files, images, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	ours, theirs := pair(t)

@@ -16,18 +16,20 @@ type In struct {
 	Memory *pages.Store
 
 	images string
+	ready  func() error
 	tree   *tree.Target
 	image  *os.File // that content is of
 }
 
 // NewIn takes a guest's files in one folder, which is empty, and CRIU's in another,
-// in which nothing has the name of one. Close it.
-func NewIn(files, images string) (*In, error) {
+// in which nothing has the name of one. The source is not told that all has come before
+// ready returns. Close it.
+func NewIn(files, images string, ready func() error) (*In, error) {
 	t, err := tree.NewTarget(files)
 	if err != nil {
 		return nil, err
 	}
-	return &In{Memory: pages.NewStore(), images: images, tree: t}, nil
+	return &In{Memory: pages.NewStore(), images: images, ready: ready, tree: t}, nil
 }
 
 // Close gives back what is not needed once the guest is made. It may be called
@@ -58,7 +60,9 @@ func (in *In) Take(c *wire.Conn) error {
 		case sayContent:
 			err = in.fill(content)
 		case saySync:
-			err = Reply(c, Answer{})
+			if err = in.ready(); err == nil {
+				err = Reply(c, Answer{})
+			}
 		case sayRestore:
 			return nil
 		default:
