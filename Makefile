@@ -6,7 +6,7 @@ GOFLAGS_BUILD = -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
 # The pure and scenario rings: no root, no machine but this one's processor.
 all: build check pure
 
-build: bin/pagurus bin/pagurus-guest bin/pagurus-page
+build: bin/pagurus bin/pagurus-guest bin/pagurus-page bin/pagurus-shim
 
 # What go puts into the binaries: code, and files that it embeds.
 SOURCES = $(shell find . -name '*.go' -not -name '*_test.go' -o -name '*.c' -o -name '*.asm' -o -name '*.bin' -o -name '*.sh' -o -name '*.melt' -o -name '*.html') go.mod go.sum
@@ -19,6 +19,9 @@ bin/pagurus-guest: $(SOURCES)
 
 bin/pagurus-page: $(SOURCES)
 	go build $(GOFLAGS_BUILD) -o $@ ./cmd/pagurus-page
+
+bin/pagurus-shim: $(SOURCES)
+	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o $@ ./cmd/pagurus-shim
 
 check:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt these: $$unformatted"; exit 1; }
@@ -59,6 +62,7 @@ install: build docs
 	install -Dm755 bin/pagurus $(DESTDIR)$(PREFIX)/bin/pagurus
 	install -Dm755 bin/pagurus-guest $(DESTDIR)$(PREFIX)/bin/pagurus-guest
 	install -Dm755 bin/pagurus-page $(DESTDIR)$(PREFIX)/bin/pagurus-page
+	install -Dm755 bin/pagurus-shim $(DESTDIR)$(PREFIX)/bin/pagurus-shim
 	install -Dm644 dist/completion/pagurus.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pagurus
 	install -Dm644 dist/completion/pagurus.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_pagurus
 	install -Dm644 dist/completion/pagurus.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/pagurus.fish

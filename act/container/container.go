@@ -27,7 +27,6 @@ import (
 
 	"pagurus/act/container/cpu"
 	"pagurus/act/container/criu"
-	"pagurus/act/container/jail"
 	"pagurus/act/container/rootfs"
 	"pagurus/act/container/thread"
 	"pagurus/act/container/turns"
@@ -66,10 +65,6 @@ type Cgroups interface {
 	// Remove removes the guest's group. One that is not there is no error.
 	Remove(fleet.GuestID) error
 }
-
-// Main is to be called by a program that uses this package before anything
-// else: in some of the processes that a Driver starts it does not return.
-func Main() { jail.Main() }
 
 // Driver runs the guests of one host.
 type Driver struct {

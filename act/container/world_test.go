@@ -31,7 +31,6 @@ import (
 // TestMain also is some of the processes that drivers start, and agents that
 // die in the middle of what they do.
 func TestMain(m *testing.M) {
-	container.Main()
 	flag.Parse()
 	if text := os.Getenv(stepVariable); text != "" {
 		os.Exit(takeStep(text))

@@ -51,6 +51,8 @@ type Config struct {
 	Group string                        // control group of the host's guests, as "pagurus/host1"
 	Used  func() (time.Duration, error) // CPU time of that group
 	Run   string                        // folder that command lines of Pagurus's own programs name
+
+	Programs []string // files of Pagurus's own programs, besides this one
 }
 
 // Sensors are a host's sensors. Its methods are not to be called side by side.

@@ -29,8 +29,8 @@ type table struct {
 	config    Config
 	side      whose // whose account is kept
 	self      int
-	exe       os.FileInfo // this program
-	namespace string      // of the network, as the kernel names it
+	programs  []os.FileInfo // Pagurus's
+	namespace string        // of the network, as the kernel names it
 	known     map[int]*process
 	turn      int
 	begun     bool
@@ -58,10 +58,14 @@ func newTable(c Config) (*table, error) {
 	if c.Scope == Network {
 		t.side = theirs
 	}
-	var err error
-	if t.exe, err = os.Stat("/proc/self/exe"); err != nil {
-		return nil, fmt.Errorf("open the owner's sensors: %w", err)
+	for _, path := range append([]string{"/proc/self/exe"}, c.Programs...) {
+		program, err := os.Stat(path)
+		if err != nil {
+			return nil, fmt.Errorf("open the owner's sensors: %w", err)
+		}
+		t.programs = append(t.programs, program)
 	}
+	var err error
 	// Of the thread, not the process: a lab's agent may have been started from
 	// another namespace.
 	if t.namespace, err = os.Readlink("/proc/thread-self/ns/net"); err != nil {
@@ -191,7 +195,8 @@ func (t *table) own(pid int, p *process) bool {
 	if pid == t.self || p.parent == t.self || t.grouped(pid) {
 		return true
 	}
-	if exe, err := os.Stat(at(pid, "exe")); err == nil && os.SameFile(exe, t.exe) {
+	exe, err := os.Stat(at(pid, "exe"))
+	if err == nil && slices.ContainsFunc(t.programs, func(p os.FileInfo) bool { return os.SameFile(p, exe) }) {
 		return true
 	}
 	if t.config.Run == "" {

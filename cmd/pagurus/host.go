@@ -16,6 +16,7 @@ import (
 	"pagurus/act/cgroup"
 	"pagurus/act/container"
 	"pagurus/act/container/cpu"
+	"pagurus/act/container/shim"
 	"pagurus/act/daemon"
 	"pagurus/act/guestlink"
 	"pagurus/act/image"
@@ -193,7 +194,13 @@ func (h *host) openGroups() (err error) {
 		return err
 	}
 	h.groups.Slice = f.slice
-	h.sensors, err = owner.Open(owner.Config{Scope: owner.Scope(f.others), Group: f.group, Used: h.groups.Used, Run: f.run})
+	small, err := beside(shim.Name)
+	if err != nil {
+		return err
+	}
+	h.sensors, err = owner.Open(owner.Config{
+		Scope: owner.Scope(f.others), Group: f.group, Used: h.groups.Used, Run: f.run, Programs: []string{small},
+	})
 	return err
 }
 

@@ -19,7 +19,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"pagurus/act/container"
 	"pagurus/act/machine"
 	"pagurus/cmd/pagurus/measuring"
 	"pagurus/cmd/pagurus/quieting"
@@ -50,7 +49,6 @@ type streams struct {
 func (s streams) say(what string) { _, _ = fmt.Fprintln(s.err, "pagurus: "+what) }
 
 func main() {
-	container.Main()
 	std := streams{os.Stdin, os.Stdout, os.Stderr}
 	err := execute(context.Background(), std)
 	if errors.Is(err, errAnew) {

@@ -1,7 +1,7 @@
 // Package debt hands over memory of processes that stand still here to the host where
 // they run already, piece by piece as it is asked for there, until that has all of it.
-// A process made for that does it, which is this program again: it outlives the agent,
-// as the processes do.
+// A process made for that does it, a part of this program (package shim), which
+// outlives the agent as the processes do.
 //
 // It must not know which memory is owed, nor who asks for it and why. Its tests run on
 // processes of their own.

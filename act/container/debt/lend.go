@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"pagurus/act/container/shim"
 	"pagurus/act/container/wire"
 )
 
@@ -44,7 +45,7 @@ func init() {
 // still until then. What it has handed out is noted in the file tally. After an error
 // there is no such process. Both files stay the caller's.
 func Lend(conn, tally *os.File, bytesPerSecond int64, pids []int) (pid int, err error) {
-	cmd := exec.Command("/proc/self/exe")
+	cmd := exec.Command(shim.Program())
 	cmd.Args, cmd.Dir, cmd.Env = []string{lenderName, strconv.FormatInt(bytesPerSecond, 10)}, "/", []string{}
 	for _, p := range pids {
 		cmd.Args = append(cmd.Args, strconv.Itoa(p))

@@ -1,10 +1,9 @@
 // Package jail starts the first process of a container in namespaces of its
 // own, in which it sees a root of its own and may do little.
 //
-// What has to be done inside is done by the agent's own binary, run once more
-// under another name (Main), which then becomes the container's program: there
-// is no helper to install, and what only waits is a shell. It does not know what
-// the program is. Its tests run real processes.
+// What has to be done inside is done by a part of the agent, run as a program of its
+// own (package shim), which then becomes the container's program; what only waits is
+// a shell. It does not know what the program is. Its tests run real processes.
 package jail
 
 import (
@@ -20,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/container/shim"
 )
 
 // Cell is a container as its first process is to find it.
@@ -68,7 +69,7 @@ const answerLimit = 20 * time.Second
 // waits for Run. If this process ends before, so does that one. After an error
 // there is none.
 func New() (*Process, error) {
-	return start(command{path: "/proc/self/exe", args: []string{cellName}}, unix.CLONE_NEWPID|unix.CLONE_NEWNS|unix.CLONE_NEWUTS|unix.CLONE_NEWIPC|unix.CLONE_NEWNET)
+	return start(command{path: shim.Program(), args: []string{cellName}}, unix.CLONE_NEWPID|unix.CLONE_NEWNS|unix.CLONE_NEWUTS|unix.CLONE_NEWIPC|unix.CLONE_NEWNET)
 }
 
 // anchorScript waits for the word to stay, and then for the 68 years that every
@@ -78,8 +79,8 @@ var anchorScript = fmt.Sprintf("command -v sleep >&2 || { echo there is no sleep
 
 // NewAnchor starts a process that does nothing but hold a network namespace of
 // its own, for as long as it lives. Until Stay it ends with this process. It is a
-// shell, which takes a millisecond to start and a megabyte, where this
-// binary takes twenty of both.
+// shell, which takes a millisecond to start and a megabyte, where the agent's
+// binary would take twenty of both.
 func NewAnchor() (*Process, error) {
 	return start(command{"/bin/sh", []string{"sh", "-c", anchorScript}, []string{"PATH=/usr/bin:/bin"}}, unix.CLONE_NEWNET)
 }
@@ -104,19 +105,17 @@ func start(what command, flags uintptr) (_ *Process, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer orders.Close()
 	theirs, answer, err := os.Pipe()
 	if err != nil {
-		ours.Close()
-		return nil, err
+		return nil, errors.Join(err, ours.Close(), orders.Close())
 	}
-	defer answer.Close()
 	p := &Process{orders: ours, answer: theirs, cmd: &exec.Cmd{
 		Path: what.path, Args: what.args, Env: append([]string{}, what.env...), Dir: "/",
 		ExtraFiles:  []*os.File{orders, answer},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: flags},
 	}}
-	if err := p.cmd.Start(); err != nil {
+	err = p.cmd.Start()
+	if err := errors.Join(err, orders.Close(), answer.Close()); err != nil { // its end is heard if no other has it
 		return nil, errors.Join(fmt.Errorf("start a process in namespaces of its own: %w", err), ours.Close(), theirs.Close())
 	}
 	p.PID = p.cmd.Process.Pid
@@ -178,12 +177,14 @@ func (p *Process) Run(c Cell) error {
 	return err
 }
 
-// Main does what a process of New has to do, and does not return then.
-// Programs that use this package call it before anything else.
-func Main() {
-	if os.Args[0] != cellName {
-		return
+func init() {
+	if len(os.Args) > 0 && os.Args[0] == cellName {
+		become()
 	}
+}
+
+// become is the whole of what a process of New does itself.
+func become() {
 	unix.CloseOnExec(answerFile)
 	answer := os.NewFile(answerFile, "answer")
 	fmt.Fprintln(answer, readyWord)

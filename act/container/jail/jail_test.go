@@ -13,12 +13,6 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// TestMain also is the processes under test.
-func TestMain(m *testing.M) {
-	Main()
-	os.Exit(m.Run())
-}
-
 func state(pid int) string {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, _ := strings.Cut(string(text), ") ")

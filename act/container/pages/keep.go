@@ -13,11 +13,12 @@ import (
 	"syscall"
 
 	"pagurus/act/container/debt"
+	"pagurus/act/container/shim"
 )
 
 // A container that runs before all its memory has come depends on whoever has
 // that memory. It must outlive an agent that is killed, so memory is given to CRIU
-// by a process made for that, which is this program again, and ends with its work.
+// by a process made for that, a part of this program, which ends with its work.
 
 // keeperName is what the program is called then.
 const keeperName = "pagurus-keeper"
@@ -95,7 +96,7 @@ func (s *Store) Entrust(late *Late) (criu *os.File, keeper int, err error) {
 		return nil, 0, err
 	}
 	defer index.Close()
-	cmd := exec.Command("/proc/self/exe")
+	cmd := exec.Command(shim.Program())
 	cmd.Args, cmd.Dir, cmd.Env = []string{keeperName}, "/", []string{}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.ExtraFiles = []*os.File{theirs, ours, nil, nil} // the last two it has only of what is late

@@ -15,10 +15,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/container/shim"
 )
 
-// Processes are stopped for their userfaultfd by a process made for that, which
-// is this program again: whoever traces a process takes part in what its parent
+// Processes are stopped for their userfaultfd by a process made for that, a part
+// of this program: whoever traces a process takes part in what its parent
 // waits for, and the parent may well be this process. It also ends what it began
 // when this process is killed in the middle.
 
@@ -100,7 +102,7 @@ func borrow(ctx context.Context, pids []int) (list []lent, err error) {
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
-	cmd := exec.Command("/proc/self/exe")
+	cmd := exec.Command(shim.Program())
 	cmd.Args, cmd.Dir = []string{lenderName}, "/"
 	for _, pid := range pids {
 		cmd.Args = append(cmd.Args, strconv.Itoa(pid))
