@@ -15,10 +15,11 @@ const (
 )
 
 // lighten lets a guest drop its page cache before it is copied, where that
-// pays, so that there is less to send, and gives how much that was. Nothing
+// pays, so that there is less to send, and gives how much that was. A container has
+// none, and is not asked: one that has just come may not hear it for a second. Nothing
 // that goes wrong here keeps the copy from beginning.
 func (a *Agent) lighten(ctx context.Context, w *work) int64 {
-	if w.link == nil || a.Drops == nil || w.task.Limits.PageCache == fleet.SendCache {
+	if w.link == nil || a.Drops == nil || w.task.Limits.PageCache == fleet.SendCache || w.task.Guest.Kind == fleet.Container {
 		return 0
 	}
 	ctx, cancel := context.WithTimeout(ctx, cacheLimit)

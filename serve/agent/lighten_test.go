@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ func TestPageCacheBeforeCopy(t *testing.T) {
 	for i, c := range []struct {
 		policy fleet.CachePolicy
 		cache  int64
+		kind   fleet.Kind
 		fails  error
 		hangs  bool
 		asked  bool  // to drop
@@ -27,6 +29,7 @@ func TestPageCacheBeforeCopy(t *testing.T) {
 		{cache: 10},
 		{cache: 10, policy: fleet.DropCache, asked: true, want: 10},
 		{cache: 90, policy: fleet.SendCache},
+		{cache: 90, kind: fleet.Container},
 		{cache: 90, fails: errors.New("no"), asked: true},
 		{cache: 90, hangs: true, asked: true},
 	} {
@@ -35,6 +38,9 @@ func TestPageCacheBeforeCopy(t *testing.T) {
 				r := newRig(t)
 				defer r.stop()
 				r.do(task(fleet.Start, 1))
+				if c.kind != "" {
+					r.a.Drivers[c.kind] = r.d
+				}
 				r.d.mu.Lock()
 				r.d.cache = c.cache
 				r.d.hook = func(ctx context.Context, call string) error {
@@ -48,7 +54,7 @@ func TestPageCacheBeforeCopy(t *testing.T) {
 				}
 				r.d.mu.Unlock()
 				order := task(fleet.Copy, 1)
-				order.Limits.PageCache = c.policy
+				order.Limits.PageCache, order.Guest.Kind = c.policy, cmp.Or(c.kind, order.Guest.Kind)
 				begun := time.Now()
 				copied := r.do(order)
 				if took := time.Since(begun); took > cacheLimit+time.Second {
