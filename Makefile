@@ -59,10 +59,7 @@ docs: build
 	for shell in bash zsh fish; do bin/pagurus completion $$shell > dist/completion/pagurus.$$shell; done
 
 install: build docs
-	install -Dm755 bin/pagurus $(DESTDIR)$(PREFIX)/bin/pagurus
-	install -Dm755 bin/pagurus-guest $(DESTDIR)$(PREFIX)/bin/pagurus-guest
-	install -Dm755 bin/pagurus-page $(DESTDIR)$(PREFIX)/bin/pagurus-page
-	install -Dm755 bin/pagurus-shim $(DESTDIR)$(PREFIX)/bin/pagurus-shim
+	for part in -guest -page -shim ""; do install -Dm755 bin/pagurus$$part $(DESTDIR)$(PREFIX)/bin/pagurus$$part || exit; done
 	install -Dm644 dist/completion/pagurus.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pagurus
 	install -Dm644 dist/completion/pagurus.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_pagurus
 	install -Dm644 dist/completion/pagurus.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/pagurus.fish

@@ -72,8 +72,7 @@ func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
 	if err := fault.Point("container.start.after-spawn"); err != nil {
 		return "", err
 	}
-	// Nothing may be said from here before the guest runs here, and what comes
-	// for it must meet no kernel without its sockets.
+	// Nothing may be said from here before the guest runs here.
 	if err := d.atHost(r.Port.Cut); err != nil {
 		return "", err
 	}
@@ -104,7 +103,8 @@ func (d *Driver) vacate(r record) error {
 	return errors.Join(d.config.Cgroups.Thaw(r.Guest), r.Pager.End(), r.Keeper.End())
 }
 
-// expect begins to listen for a guest: where an earlier agent did, if one did.
+// expect begins to listen for a guest: where an earlier agent did, if one did. What
+// comes for the guest is held from here on: it must meet no kernel without its sockets.
 func (d *Driver) expect(ctx context.Context, g *guest) error {
 	t := &target{driver: d, guest: g}
 	r := g.remembered()
@@ -121,9 +121,6 @@ func (d *Driver) expect(ctx context.Context, g *guest) error {
 		}
 		return err
 	})
-	if !r.Arrived {
-		t.plug(r.Port)
-	}
 	if err == nil {
 		err = g.remember(func(r *record) { r.Listen = t.door.Place.String() })
 	}
@@ -132,38 +129,31 @@ func (d *Driver) expect(ctx context.Context, g *guest) error {
 		return err
 	}
 	g.mu.Lock()
-	g.target = t
-	released := g.released
+	if g.released {
+		err = errClosed
+	} else if !r.Arrived {
+		t.plugged, err = r.Port.TakeMeanwhile(g.network, d.atHost)
+	}
+	if err == nil {
+		g.target = t
+	}
 	g.mu.Unlock()
-	if released {
+	if err != nil {
 		t.close()
-		return errClosed
+		return err
 	}
 	d.watches.Go(func() { t.door.Serve(t.serve) })
 	return nil
 }
 
-// plug puts the guest's link into its network. That takes the kernel as long as all
-// else that a target does before it is ready, and need not be done before the source
-// asks whether all has come that it sent.
-func (t *target) plug(port plug.Port) {
-	done := make(chan struct{})
-	var err error
-	go func() {
-		defer close(done)
-		err = t.driver.atHost(func() error { return port.Take(t.guest.network) })
-	}()
-	t.plugged = func() error { <-done; return err }
-}
-
 // close ends the listening. Frames that are held are dropped, and the link is in one
 // place when it returns.
 func (t *target) close() {
-	if t.plugged != nil {
-		_ = t.plugged() // who needs it has been told
-	}
 	if t.door != nil {
 		t.door.Close()
+	}
+	if t.plugged != nil {
+		_ = t.plugged() // who needs it has been told
 	}
 	if t.hold != nil {
 		t.hold.Close()

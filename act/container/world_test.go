@@ -28,8 +28,7 @@ import (
 	"pagurus/serve/agent/drivertest"
 )
 
-// TestMain also is some of the processes that drivers start, and agents that
-// die in the middle of what they do.
+// TestMain also is agents that die in the middle of what they do.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if text := os.Getenv(stepVariable); text != "" {

@@ -194,12 +194,8 @@ func (h *host) openGroups() (err error) {
 		return err
 	}
 	h.groups.Slice = f.slice
-	small, err := beside(shim.Name)
-	if err != nil {
-		return err
-	}
 	h.sensors, err = owner.Open(owner.Config{
-		Scope: owner.Scope(f.others), Group: f.group, Used: h.groups.Used, Run: f.run, Programs: []string{small},
+		Scope: owner.Scope(f.others), Group: f.group, Used: h.groups.Used, Run: f.run, Programs: []string{shim.Program()},
 	})
 	return err
 }

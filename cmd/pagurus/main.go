@@ -114,7 +114,7 @@ func beside(name string) (string, error) {
 	}
 	path := filepath.Join(filepath.Dir(self), name)
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("%s belongs beside %s: build both with `make`: %w", name, self, err)
+		return "", fmt.Errorf("%s belongs beside %s: build all with `make`: %w", name, self, err)
 	}
 	return path, nil
 }

@@ -28,7 +28,7 @@ const (
 	sayPiece   = 'P' // of package pages: what it is, and the memory it holds
 	sayImage   = 'I' // begins a file of CRIU's: its name
 	sayContent = 'C' // of that file
-	saySync    = 'S' // all before has been taken; answered by an answer
+	saySync    = 'S' // answered by an answer when all before has been taken and the target is ready for more
 	sayRestore = 'R' // make the guest of what has come; answered by an answer
 )
 

@@ -180,7 +180,7 @@ func (o *Out) send(kind byte, content ...[]byte) error {
 	return nil
 }
 
-// Sync waits until the target has taken all that was sent.
+// Sync waits until the target has taken all that was sent, and is ready for frames.
 func (o *Out) Sync() error {
 	if err := o.conn.Send(saySync); err != nil {
 		return err

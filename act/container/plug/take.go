@@ -60,9 +60,30 @@ func (p Port) Take(ns *os.File) error {
 		err = p.wait(kernel)
 	}
 	if err != nil {
-		return fmt.Errorf("plugging guest %d of network %d into its port: %w", p.Index, p.Subnet, err)
+		return p.unplugged(err)
 	}
 	return nil
+}
+
+// TakeMeanwhile begins to Take, which needs the kernel as long as all else that a
+// target does before it is ready, in a thread that at sees to be at the host; wait says
+// how that ended. The file may be closed meanwhile. After an error nothing was begun.
+func (p Port) TakeMeanwhile(ns *os.File, at func(func() error) error) (wait func() error, err error) {
+	fd, err := unix.FcntlInt(ns.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, p.unplugged(err)
+	}
+	own, done := os.NewFile(uintptr(fd), "network"), make(chan struct{})
+	go func() {
+		defer close(done)
+		defer own.Close()
+		err = at(func() error { return p.Take(own) })
+	}()
+	return func() error { <-done; return err }, nil
+}
+
+func (p Port) unplugged(err error) error {
+	return fmt.Errorf("plugging guest %d of network %d into its port: %w", p.Index, p.Subnet, err)
 }
 
 // Give is the way back: the link leaves the container's namespace and is again as

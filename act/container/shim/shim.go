@@ -10,12 +10,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// Name is the program's, which is beside this one.
-const Name = "pagurus-shim"
+// name is the program's, which is beside this one.
+const name = "pagurus-shim"
+
+// parts begins the names of what it is started as.
+const parts = "pagurus-"
 
 // self is this program.
 const self = "/proc/self/exe"
@@ -27,12 +31,19 @@ var program = find()
 // none it is this program itself.
 func Program() string { return program }
 
+// The kernel would name it by the last part of that path, which tells people nothing.
+func init() {
+	if len(os.Args) > 0 && strings.HasPrefix(os.Args[0], parts) {
+		_ = os.WriteFile("/proc/self/comm", []byte(os.Args[0]), 0) // it runs without, too
+	}
+}
+
 func find() string {
 	path, err := os.Readlink(self)
 	if err != nil {
 		return self
 	}
-	fd, err := unix.Open(filepath.Join(filepath.Dir(path), Name), unix.O_PATH|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(filepath.Join(filepath.Dir(path), name), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return self
 	}
