@@ -85,8 +85,9 @@ type Progress struct {
 	TotalBytes          int64         `json:"total_bytes"`     // memory of the guest
 	RemainingBytes      int64         `json:"remaining_bytes"` // known to be dirty and not sent
 	SentBytes           int64         `json:"sent_bytes"`
-	CopiedBytes         int64         `json:"copied_bytes,omitempty"`  // memory that was sent, as it was before it was compressed
-	DroppedBytes        int64         `json:"dropped_bytes,omitempty"` // page cache that the guest gave up before the copy
+	CopiedBytes         int64         `json:"copied_bytes,omitempty"`   // memory that was sent, as it was before it was compressed
+	DroppedBytes        int64         `json:"dropped_bytes,omitempty"`  // page cache that the guest gave up before the copy
+	SlowedPercent       int           `json:"slowed_percent,omitempty"` // of the time that its processors have to stand still, so that it changes less
 	BytesPerSecond      float64       `json:"bytes_per_second"`
 	DirtyBytesPerSecond float64       `json:"dirty_bytes_per_second"`
 	Elapsed             time.Duration `json:"elapsed_ns"`

@@ -66,12 +66,18 @@ func TestLessIsSent(t *testing.T) {
 // move moves a guest from one driver to another.
 func (w *world) move(t *testing.T, tk fleet.Task, from, to *qemu.Driver) fleet.Progress {
 	t.Helper()
+	return w.moveTelling(t, tk, from, to, func(fleet.Progress) {})
+}
+
+// moveTelling says how far the copy is, too.
+func (w *world) moveTelling(t *testing.T, tk fleet.Task, from, to *qemu.Driver, tell func(fleet.Progress)) fleet.Progress {
+	t.Helper()
 	listen, err := to.Receive(t.Context(), tk)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tk.Listen = listen
-	if err := from.Copy(t.Context(), tk, func(fleet.Progress) {}); err != nil {
+	if err := from.Copy(t.Context(), tk, tell); err != nil {
 		t.Fatal(err)
 	}
 	p, err := from.Switch(t.Context(), tk, func(bool) {})

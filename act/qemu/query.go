@@ -32,6 +32,7 @@ type migration struct {
 	TotalTime int64  `json:"total-time"` // ms
 	Downtime  int64  `json:"downtime"`   // ms
 	Desc      string `json:"error-desc"`
+	Throttle  int    `json:"cpu-throttle-percentage"` // while it is slowed
 	RAM       struct {
 		Total      int64   `json:"total"`
 		Remaining  int64   `json:"remaining"`
@@ -82,11 +83,10 @@ const bytesPerMegabit = 1e6 / 8
 func (m migration) progress() fleet.Progress {
 	p := fleet.Progress{
 		Rounds: m.RAM.Rounds, TotalBytes: m.RAM.Total, RemainingBytes: m.RAM.Remaining, SentBytes: m.RAM.Sent,
-		CopiedBytes:         m.RAM.Copied,
+		CopiedBytes: m.RAM.Copied, SlowedPercent: m.Throttle,
 		BytesPerSecond:      m.RAM.Megabits * bytesPerMegabit,
 		DirtyBytesPerSecond: float64(m.RAM.DirtyPages * m.RAM.PageSize),
-		Elapsed:             time.Duration(m.TotalTime) * time.Millisecond,
-		LateBytes:           m.RAM.LateBytes, Faults: m.RAM.Faults,
+		Elapsed:             time.Duration(m.TotalTime) * time.Millisecond, LateBytes: m.RAM.LateBytes, Faults: m.RAM.Faults,
 	}
 	if math.IsNaN(p.BytesPerSecond) || math.IsInf(p.BytesPerSecond, 0) || p.BytesPerSecond < 0 {
 		p.BytesPerSecond = 0

@@ -65,5 +65,13 @@ func (a *Agent) dispensable(ctx context.Context, g fleet.GuestID, kind fleet.Kin
 func (a *Agent) setDropped(s *seat, bytes int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s.dropped = bytes
+	s.dropped, s.slowed = bytes, 0
+}
+
+// slowed gives how much a guest has been slowed at the most in the copy under way.
+func (a *Agent) slowed(s *seat, percent int) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.slowed = max(s.slowed, percent)
+	return s.slowed
 }

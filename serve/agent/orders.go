@@ -289,6 +289,7 @@ func (a *Agent) copy(ctx context.Context, w *work) (fleet.Report, error) {
 	var last *fleet.Progress
 	err := w.driver.Copy(ctx, w.task, func(p fleet.Progress) {
 		p.DroppedBytes = dropped
+		p.SlowedPercent = a.slowed(w.seat, p.SlowedPercent)
 		last = &p
 		a.setProgress(w, &p)
 	})
@@ -315,7 +316,7 @@ func (a *Agent) switchOver(ctx context.Context, w *work) (fleet.Report, error) {
 	}
 	a.dismiss(w.seat) // not waited for: the guest stands still until this is reported
 	a.mu.Lock()
-	p.DroppedBytes = w.seat.dropped
+	p.DroppedBytes, p.SlowedPercent = w.seat.dropped, w.seat.slowed
 	a.mu.Unlock()
 	a.pushing(w, p)
 	return fleet.Report{Cost: &p}, nil

@@ -28,6 +28,7 @@ type seat struct {
 	progress *fleet.Progress      // of the last copy, until something else is done
 	of       fleet.MigrationID    // whose progress it is
 	yields   yielding.State       // to the host's owner
+	slowed   int                  // percent, in the last copy, as far as this agent knows
 	dropped  int64                // bytes of page cache before the last copy, as far as this agent knows
 }
 

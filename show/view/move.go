@@ -235,6 +235,9 @@ func (p Part) less() string {
 	} else if p.Packed {
 		words = append(words, "sent compressed")
 	}
+	if n := p.Progress.SlowedPercent; n > 0 {
+		words = append(words, fmt.Sprintf("slowed by up to %d %%, since it changed memory as fast as that was sent", n))
+	}
 	return strings.Join(words, ", ")
 }
 

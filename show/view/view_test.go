@@ -96,6 +96,11 @@ func gang(s fleet.Snapshot) fleet.Snapshot {
 			m.Cost = fleet.Progress{Rounds: 4 + i, TotalBytes: 512 * mib, SentBytes: 120 * mib, BytesPerSecond: 90 * mib, DirtyBytesPerSecond: 8 * mib,
 				Downtime: 9 * time.Millisecond, PausedAt: at(3050*time.Millisecond + late)}
 			m.Resumed = at(3120*time.Millisecond + 2*late)
+			m.Cost.SlowedPercent = 60 * i
+			m.Predicted = &fleet.Prediction{Converges: i == 0, Why: "it changes too much",
+				Total:    fleet.Range[time.Duration]{Value: 4 * time.Second, Low: 3 * time.Second, High: 6 * time.Second},
+				Downtime: fleet.Range[time.Duration]{Value: 60 * time.Millisecond, Low: 20 * time.Millisecond, High: 180 * time.Millisecond},
+				Bytes:    fleet.Range[int64]{Value: 110 * mib, Low: 90 * mib, High: 200 * mib}}
 		}
 		s.Migrations[m.ID] = m
 		v.Migrations = append(v.Migrations, m.ID)

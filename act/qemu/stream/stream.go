@@ -55,7 +55,13 @@ type Way struct {
 	Packed  bool // compressed
 	Late    bool // the rest after the guest runs at the target
 	Preempt bool // what it waits for then, on a line of its own
+	Slow    bool // the guest is slowed if it changes memory as fast as that is sent; not of one held, which is sent slowly on purpose
 }
+
+// slowing is how QEMU slows a guest (auto-converge): when in two seconds running at
+// least nine tenths of what was sent have been changed again, its processors stand
+// still for half of the time, two seconds later for nineteen twentieths.
+var slowing = map[string]any{"throttle-trigger-threshold": 90, "cpu-throttle-initial": 50, "cpu-throttle-increment": 45, "max-cpu-throttle": 95}
 
 // QEMU looks ten times a second whether a ceiling is reached (BUFFER_DELAY). What its
 // threads have to compress goes out all the same: a packet each, which is half as large
@@ -89,8 +95,11 @@ func Prepare(ctx context.Context, do Do, w Way) error {
 	const on, off = true, false
 	err := do(ctx, "migrate-set-capabilities", map[string]any{"capabilities": []capability{
 		{"events", on}, {"return-path", on}, {"pause-before-switchover", on}, {"xbzrle", off}, {"multifd", w.Packed},
-		{"postcopy-ram", w.Late}, {"postcopy-preempt", w.Preempt},
+		{"postcopy-ram", w.Late}, {"postcopy-preempt", w.Preempt}, {"auto-converge", w.Slow},
 	}}, nil)
+	if err == nil && w.Slow {
+		err = do(ctx, "migrate-set-parameters", slowing, nil)
+	}
 	if err == nil && w.Packed {
 		err = do(ctx, "migrate-set-parameters", map[string]any{"multifd-compression": "zstd", "multifd-channels": channels}, nil)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -20,8 +21,9 @@ func TestPrepare(t *testing.T) {
 			text, err := json.Marshal(args)
 			said += command + string(text)
 			return err
-		}, Way{Packed: packed})
-		if err != nil || !strings.Contains(said, want) || strings.Contains(said, "zstd") != packed || !strings.Contains(said, `"pause-before-switchover","state":true`) {
+		}, Way{Packed: packed, Slow: !packed})
+		if err != nil || !strings.Contains(said, want) || strings.Contains(said, "zstd") != packed || !strings.Contains(said, `"pause-before-switchover","state":true`) ||
+			!strings.Contains(said, `"auto-converge","state":`+strconv.FormatBool(!packed)) || strings.Contains(said, "max-cpu-throttle") == packed {
 			t.Errorf("packed %t: %v, it said %s", packed, err, said)
 		}
 		no := errors.New("no")
