@@ -1,8 +1,8 @@
 // Package balloon has a guest give memory back to its host and take it again,
 // by the balloon that its kernel blows up inside of it.
 //
-// It must not know what a guest is, nor why. Its tests are those of package
-// qemu, with real guests.
+// It must not know what a guest is, nor why. Its test is package qemu's TestLent,
+// with a real guest.
 package balloon
 
 import "context"

@@ -1,0 +1,67 @@
+package qemu_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/serve/agent/drivertest"
+)
+
+// TestLent: a guest gives back to its host what it does not need, stands still, goes
+// on and has all of its memory again, and nothing in it is wrong at any time.
+func TestLent(t *testing.T) {
+	const free = 64 << 20 // it held files there
+	w := newWorld(t)
+	d := w.open(t, 0)
+	defer d.Close()
+	tk := task("j1g0")
+	id := tk.Guest.ID
+	if err := d.Start(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	defer d.Stop(context.Background(), id)
+	drivertest.Healthy(t, d, id)
+	for _, word := range []string{"read", "drop"} {
+		if got, err := drivertest.Ask(t.Context(), d, id, word); err != nil || got != "<nil>" && got != "ok" {
+			t.Fatalf("%s: it says %q, %v", word, got, err)
+		}
+	}
+	facts := func() fleet.GuestFacts {
+		all, err := d.Inspect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all[id]
+	}
+	before := facts().ResidentBytes
+	lent, err := d.Lend(t.Context(), id, free)
+	if err != nil || lent < free/4 || lent > free {
+		t.Fatalf("it lends %d MiB of %d, %v", lent>>20, free>>20, err)
+	}
+	for end := time.Now().Add(20 * time.Second); before-facts().ResidentBytes < lent/2; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it lends %d MiB, and the host has %d of them", lent>>20, (before-facts().ResidentBytes)>>20)
+		}
+	}
+	drivertest.Healthy(t, d, id)
+	for range 2 { // twice is once
+		if err := d.Pause(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if run := facts().Run; run != fleet.Paused {
+		t.Errorf("told to stand still it is %s", run)
+	}
+	if err := d.Resume(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Reclaim(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	drivertest.Healthy(t, d, id)
+	if run := facts().Run; run != fleet.Running {
+		t.Errorf("told to go on it is %s", run)
+	}
+}
