@@ -93,6 +93,11 @@ func (e *explainer) guest(g fleet.Guest) []string {
 	case fleet.GuestMoving:
 		out = append(out, e.migration(e.s.Migrations[g.Migration])...)
 	case fleet.GuestRunning:
+		if now := e.s.Hosts[g.Home].Facts.Guests[g.ID]; now.Still {
+			say("It stands still while the owner of %s is there.", g.Home)
+		} else if now.LentBytes > 0 {
+			say("It does without %d MiB of its memory while the owner of %s is there.", now.LentBytes>>20, g.Home)
+		}
 		out = append(out, e.leaving(g)...)
 	}
 	return out

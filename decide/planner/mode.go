@@ -3,9 +3,9 @@ package planner
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"pagurus/decide/lifecycle"
+	"pagurus/decide/mode"
 	"pagurus/decide/placement"
 	"pagurus/decide/words"
 	"pagurus/fleet"
@@ -36,9 +36,9 @@ func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 		c.why = fmt.Sprintf("nobody has looked at how %s uses its memory yet, and pre-copy risks nothing", guests[i].ID)
 		return c
 	}
-	amiss, who := short(pre, v.Limits)
+	amiss, who := mode.Short(pre, v.Limits)
 	if amiss == "" {
-		c.why = fmt.Sprintf("it is expected to be ready in %s and to stand still for no longer than %s", words.About(latest(pre)), lifecycle.Limits(v.Limits).Downtime)
+		c.why = fmt.Sprintf("it is expected to be ready in %s and to stand still for %s", words.About(mode.Latest(pre)), mode.Standing(pre, v.Limits))
 		return c
 	}
 	c.why = fmt.Sprintf("by pre-copy guest %s %s", guests[who].ID, amiss)
@@ -48,55 +48,22 @@ func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 	}
 	if can {
 		post := d.expect(guests, there, v, fleet.PostCopy)
-		if more, _ := short(post, v.Limits); more == "" {
+		if more, _ := mode.Short(post, v.Limits); more == "" {
 			c.mode, c.to = fleet.PostCopy, there
-			c.why += fmt.Sprintf("; by post-copy it is expected to run at its target in %s", words.About(latest(post)))
+			c.why += fmt.Sprintf("; by post-copy it is expected to run at its target in %s", words.About(mode.Latest(post)))
 			return c
 		}
 	}
 	stop := d.expect(guests, to, v, fleet.StopAndCopy)
-	still := slices.MaxFunc(stop, func(a, b fleet.Prediction) int { return int(a.Downtime.Value - b.Downtime.Value) }).Downtime.Value
-	if more, _ := short(stop, v.Limits); more == "" && still <= v.Limits.Downtime {
+	still := mode.Stillest(stop)
+	if more, _ := mode.Short(stop, v.Limits); more == "" && still <= v.Limits.Downtime {
 		c.mode = fleet.StopAndCopy
 		c.why += fmt.Sprintf("; stopped for it, it is expected to stand still for %s", words.About(still))
 		return c
 	}
-	c.no = c.why + helpful(guests[who], pre[who], still, can)
+	c.no = c.why + mode.Help(pre[who], still, can)
 	c.why += ", and nothing else is allowed or possible; it is tried all the same"
 	return c
-}
-
-// helpful says what somebody can do whose guest would not be ready.
-func helpful(g fleet.Guest, p fleet.Prediction, still time.Duration, late bool) string {
-	out := ""
-	if p.Help != "" {
-		out = fmt.Sprintf("; it would with %s", p.Help)
-	}
-	if !late {
-		out += "; no host with room takes in guests by post-copy, pagurus doctor --fix there may mend that"
-	}
-	return out + fmt.Sprintf("; --mode %s would have it stand still for about %s, --mode %s tries all the same", fleet.StopAndCopy, words.About(still), fleet.PreCopy)
-}
-
-// short says which of the guests fall short of the limits, and how; empty: none.
-func short(of []fleet.Prediction, l fleet.Limits) (amiss string, who int) {
-	for i, p := range of {
-		switch {
-		case !p.Converges:
-			return "would not converge: " + p.Why, i
-		case l.Deadline > 0 && p.Ready > l.Deadline:
-			return fmt.Sprintf("would be ready in %s, which is after the deadline of %s", words.About(p.Ready), l.Deadline), i
-		}
-	}
-	return "", 0
-}
-
-func latest(of []fleet.Prediction) time.Duration {
-	var most time.Duration
-	for _, p := range of {
-		most = max(most, p.Ready)
-	}
-	return most
 }
 
 // lateHosts reports whether all hosts take in guests by post-copy.

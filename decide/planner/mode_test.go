@@ -29,14 +29,15 @@ func TestModeIsChosen(t *testing.T) {
 		says    string
 	}{
 		{"a guess risks nothing", nil, slow, false, fleet.PreCopy, "nobody has looked at how j1g0"},
-		{"it converges", calm, slow, false, fleet.PreCopy, "stand still for no longer than 50ms"},
+		{"it converges", calm, slow, false, fleet.PreCopy, "and to stand still for 50ms"},
+		{"more than is allowed", calm, fleet.Limits{BytesPerSecond: 100 << 20, Downtime: 10 * time.Millisecond}, false, fleet.PreCopy, "no more than the 10ms allowed"},
 		{"asked for", calm, fleet.Limits{Mode: fleet.PostCopy}, false, fleet.PostCopy, ""},
 		{"asked for where it cannot be", calm, fleet.Limits{Mode: fleet.PostCopy}, true, "", "host2, which cannot take in a guest by post-copy: userfaultfd is not allowed"},
 		{"it does not converge", wild, slow, false, fleet.PostCopy, "by pre-copy guest j1g0 would not converge"},
 		{"nor is there post-copy", wild, slow, true, "", "pagurus doctor --fix"},
 		{"tried all the same", wild, fleet.Limits{Mode: fleet.PreCopy}, true, fleet.PreCopy, ""},
 		{"it may stand still", wild, fleet.Limits{BytesPerSecond: 100 << 20, Downtime: time.Minute, Deadline: 3 * time.Second}, true, fleet.StopAndCopy, "stopped for it"},
-		{"so that anything converges", wild, fleet.Limits{BytesPerSecond: 100 << 20, Downtime: time.Minute}, true, fleet.PreCopy, "1m0s"},
+		{"so that anything converges", wild, fleet.Limits{BytesPerSecond: 100 << 20, Downtime: time.Minute}, true, fleet.PreCopy, "stand still for 5."},
 		{"never in time", calm, fleet.Limits{BytesPerSecond: 50 << 20, Deadline: time.Second}, false, "", "after the deadline of 1s"},
 	} {
 		w, _ := running(t, 1, "host1", "host2")
