@@ -73,10 +73,14 @@ func (a *Agent) lend(ctx context.Context, w *work) (fleet.Report, error) {
 	a.mu.Lock()
 	y := &w.seat.yields
 	y.Whole, y.LentAt = false, time.Now()
+	before := y.Lent
 	if err == nil {
 		y.Lent = lent
 	}
 	a.mu.Unlock()
+	if err == nil && lent != before {
+		a.Log.Info("a guest gives memory back while the host's owner is there", "guest", w.seat.guest, "bytes", lent)
+	}
 	a.trouble("memory of guest "+string(w.seat.guest)+" for the host's owner", err)
 	return fleet.Report{}, err
 }
@@ -89,8 +93,12 @@ func (a *Agent) reclaim(ctx context.Context, w *work) (fleet.Report, error) {
 	}
 	if err == nil {
 		a.mu.Lock()
+		before := w.seat.yields.Lent
 		w.seat.yields.Whole, w.seat.yields.Lent = true, 0
 		a.mu.Unlock()
+		if before > 0 {
+			a.Log.Info("a guest has all of its memory again", "guest", w.seat.guest, "bytes", before)
+		}
 	}
 	return fleet.Report{}, err
 }

@@ -259,7 +259,11 @@ func (l *Lookout) giveWay(want yield) error {
 	} else {
 		err = l.Guests.Yield(*want.part, want.leaving)
 	}
-	l.settled = err == nil
+	if l.settled = err == nil; l.settled && want.part != nil {
+		l.Log.Info("guests give way to the host's owner", "cpus", *want.part, "leaving", want.leaving)
+	} else if l.settled {
+		l.Log.Info("guests have the CPUs that are wanted for them")
+	}
 	return err
 }
 
