@@ -212,7 +212,7 @@ func Page(to io.Writer, c Config, rows []Row) error {
 	}
 	c.Machine, c.Work = c.Machine.usual(), c.Work.usual()
 	return page.Execute(to, map[string]any{
-		"Config": c, "Memory": c.Work.MemoryBytes >> 20, "Charts": charts, "Seeds": rows[0].Seeds, "For": c.For.Round(time.Second), "Owners": c.Source(),
+		"Config": c, "Memory": c.Work.MemoryBytes >> 20, "Charts": charts, "Seeds": rows[0].Seeds, "For": c.For.Round(time.Second), "Owners": c.Source(), "Against": Against(rows),
 	})
 }
 
@@ -242,7 +242,8 @@ table{border-collapse:collapse;width:100%}td{padding:.15rem .5rem .15rem 0;white
 <h1>Policies for borrowed machines</h1>
 <p>{{.Config.Hosts}} hosts for {{.For}}, {{.Config.Work.Jobs}} jobs of {{.Config.Work.Ranks}} ranks at a time, {{.Memory}} MiB a guest.
 Owners: {{.Owners}}. Seeds: {{range $i, $s := .Seeds}}{{if $i}}, {{end}}{{$s}}{{end}}. Means, with their 95 % intervals over the seeds.</p>
-{{range .Charts}}<h2>{{.Name}}, {{.Unit}}</h2><p>{{.Says}}</p><table>
+{{range .Against}}<p>{{.}}</p>
+{{end}}{{range .Charts}}<h2>{{.Name}}, {{.Unit}}</h2><p>{{.Says}}</p><table>
 {{range .Bars}}<tr><td>{{.Policy}}</td><td class="bar"><div style="width:{{printf "%.1f" .Width}}%"></div></td><td>{{.Value}}</td></tr>
 {{end}}</table>
 {{end}}</body></html>

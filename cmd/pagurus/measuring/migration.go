@@ -89,6 +89,7 @@ func moves() bench.Program {
 		Figures: []bench.Figure{
 			{Name: "total_s", Says: "time of a move", Unit: "s", Sense: stats.Slower},
 			{Name: "down_s", Says: "time that the guest stands still", Unit: "s", Sense: stats.Slower},
+			{Name: "handed_s", Says: "of that, until its source has handed it over", Unit: "s", Sense: stats.Slower},
 			{Name: "stall_s", Says: "longest silence of a rank", Unit: "s", Sense: stats.Slower},
 			{Name: "sent_mib", Says: "memory sent", Unit: "MiB", Sense: stats.Slower},
 			{Name: "rounds", Says: "passes over memory", Sense: stats.Slower},
@@ -187,7 +188,7 @@ func readMove(text string) (bench.Result, error) {
 		return bench.Result{}, fmt.Errorf("the migration is %s: %s", m.Phase, m.Cause)
 	}
 	return bench.Result{Figures: map[string]float64{
-		"total_s": m.Entered[len(m.Entered)-1].At.Sub(m.Entered[0].At).Seconds(), "down_s": m.Cost.Downtime.Seconds(),
+		"total_s": m.Entered[len(m.Entered)-1].At.Sub(m.Entered[0].At).Seconds(), "down_s": m.StoodStill().Seconds(), "handed_s": m.Cost.Downtime.Seconds(),
 		"stall_s": m.Stall.Took.Seconds(), "sent_mib": float64(m.Cost.SentBytes) / (1 << 20), "rounds": float64(m.Cost.Rounds),
 	}}, nil
 }

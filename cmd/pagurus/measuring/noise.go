@@ -23,6 +23,7 @@ type noiseRecord struct {
 	Begun   time.Time     `json:"begun"`
 	Machine bench.Machine `json:"machine"`
 	Quantum time.Duration `json:"quantum_ns"`
+	CutOff  bool          `json:"cut_off,omitempty"` // of the last core less was measured than asked for, of others nothing
 	Cores   []noise.Core  `json:"cores"`
 	// Predicted is how many times longer a step takes in which all ranks wait for
 	// the last, by their number.
@@ -60,10 +61,14 @@ all of a core meanwhile.`,
 			r := noiseRecord{Version: bench.Version, Begun: time.Now().UTC(), Machine: bench.Here(), Quantum: noise.Quantum, Predicted: map[int]stats.Interval{}}
 			for _, c := range chosen {
 				found, err := noise.Probe(ctx, c, lasts)
-				if err != nil {
+				if r.CutOff = ctx.Err() != nil; err == nil {
+					r.Cores = append(r.Cores, found)
+				} else if !r.CutOff || len(r.Cores) == 0 {
 					return ended(ctx, err)
 				}
-				r.Cores = append(r.Cores, found)
+				if r.CutOff {
+					break
+				}
 			}
 			for _, n := range sizes {
 				if r.Predicted[n], err = noise.Predict(r.Cores, n, confidence, 1); err != nil {
@@ -71,7 +76,7 @@ all of a core meanwhile.`,
 				}
 			}
 			asJSON, _ := cmd.Flags().GetBool("json")
-			return std.noise(r, asJSON, report)
+			return ended(ctx, std.noise(r, asJSON, report))
 		},
 	}
 	cmd.Flags().StringVar(&cores, "cores", "", "cores to probe, as 0-3,8 (default: all that this program may use)")
