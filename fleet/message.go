@@ -157,6 +157,7 @@ type Limits struct {
 	PageCache      CachePolicy   `json:"page_cache,omitempty"`
 	Compress       Compression   `json:"compress,omitempty"`
 	Preempt        bool          `json:"preempt,omitempty"` // of a Task by post-copy: what the guest waits for comes on a line of its own
+	Slow           bool          `json:"slow,omitempty"`    // of a Task by pre-copy: the guest may be slowed until it is ready, which it is not expected to be otherwise
 	Hold           bool          `json:"hold,omitempty"`    // of a Task: others are waited for after the copy, so the guest must not stop of its own accord
 }
 

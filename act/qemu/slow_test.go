@@ -28,7 +28,7 @@ func TestSlowed(t *testing.T) {
 	if got, err := drivertest.Ask(t.Context(), hosts[0], tk.Guest.ID, "dirty 300"); err != nil || got != "ok" && got != "<nil>" {
 		t.Fatalf("it says %q, %v", got, err)
 	}
-	tk.Order.Migration, tk.Limits = "m1", fleet.Limits{Mode: fleet.PreCopy, BytesPerSecond: 100 << 20, Downtime: 40 * time.Millisecond}
+	tk.Order.Migration, tk.Limits = "m1", fleet.Limits{Mode: fleet.PreCopy, Slow: true, BytesPerSecond: 100 << 20, Downtime: 40 * time.Millisecond}
 	slowed := 0
 	p := w.moveTelling(t, tk, hosts[0], hosts[1], func(p fleet.Progress) { slowed = max(slowed, p.SlowedPercent) })
 	t.Logf("%d rounds, %d MiB sent, %s in all, %s down, slowed by %d %%", p.Rounds, p.SentBytes>>20, p.Elapsed, p.Downtime, slowed)

@@ -362,5 +362,5 @@ func addressOf(listen string) (string, error) {
 
 // way is what QEMU has to know of how a guest's memory goes.
 func way(l fleet.Limits) stream.Way {
-	return stream.Way{Packed: l.Compress == fleet.CompressOn, Late: l.Mode == fleet.PostCopy, Preempt: l.Preempt, Slow: l.Mode == fleet.PreCopy && !l.Hold}
+	return stream.Way{Packed: l.Compress == fleet.CompressOn, Late: l.Mode == fleet.PostCopy, Preempt: l.Preempt, Slow: l.Slow}
 }

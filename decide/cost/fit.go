@@ -74,10 +74,11 @@ func Total(m fleet.Migration) time.Duration {
 	return max(0, m.Entered[len(m.Entered)-1].At.Sub(m.Entered[0].At))
 }
 
-// outcomeOf gives what a move cost that arrived; nil: it did not, or did not say.
+// outcomeOf gives what a move cost that arrived; nil: it did not, or was slowed until
+// it could, or did not say.
 func outcomeOf(m fleet.Migration) *outcome {
 	o := &outcome{m: m, total: Total(m), downtime: m.Cost.Downtime, sent: float64(m.Cost.SentBytes)}
-	if m.Phase != fleet.Finished || o.total <= 0 || o.sent <= 0 || m.Cost.Elapsed <= 0 || o.downtime < 0 {
+	if m.Phase != fleet.Finished || m.Cost.SlowedPercent > 0 || o.total <= 0 || o.sent <= 0 || m.Cost.Elapsed <= 0 || o.downtime < 0 {
 		return nil
 	}
 	o.elapsed = m.Cost.Elapsed.Seconds()

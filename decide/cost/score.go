@@ -19,7 +19,7 @@ func Score(past []fleet.Migration) fleet.Calibration {
 			continue
 		}
 		converged := m.Phase == fleet.Finished
-		if converged || gaveUp(m) {
+		if m.Cost.SlowedPercent == 0 && (converged || gaveUp(m)) {
 			c.Verdicts++
 			if p.Converges == converged {
 				c.Right++

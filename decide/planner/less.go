@@ -26,6 +26,10 @@ func decided(l fleet.Limits, m fleet.Migration) fleet.Limits {
 	if m.Packed {
 		l.Compress = fleet.CompressOn
 	}
+	// One that is held is sent slowly on purpose; of one that is compressed QEMU holds
+	// memory that was changed against less than was sent.
+	hopeless := m.Predicted != nil && !m.Predicted.Converges
+	l.Slow = hopeless && m.Mode == fleet.PreCopy && !m.Packed && !l.Hold
 	return l
 }
 

@@ -59,6 +59,10 @@ func TestModeIsChosen(t *testing.T) {
 		if err != nil || m.Mode != c.mode || !strings.Contains(v.Choice, c.says) || (c.says == "") != (v.Choice == "") || m.Predicted.Limits.Mode != c.mode {
 			t.Errorf("%s: %v, %s because %q, predicted for %s", c.name, err, m.Mode, v.Choice, m.Predicted.Limits.Mode)
 		}
+		task := Task(w.s, fleet.Order{Verb: fleet.Copy, Host: m.From, Job: m.Job, Guest: m.Guest, Migration: m.ID, Peer: m.To})
+		if want := m.Mode == fleet.PreCopy && !m.Predicted.Converges; task.Limits.Slow != want {
+			t.Errorf("%s: it may be slowed: %t, want %t", c.name, task.Limits.Slow, want)
+		}
 		lines, err := w.p.Explain(w.s, Subject{Guest: "j1g0"})
 		if text := strings.Join(lines, "\n"); err != nil || !strings.Contains(text, "It goes by "+string(c.mode)) {
 			t.Errorf("%s: explained %q, %v", c.name, text, err)

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +109,22 @@ func TestOwnerGoesMeanwhile(t *testing.T) {
 	w.tick(time.Hour)
 	if len(w.s.Moves) != 1 {
 		t.Errorf("it moves again: %+v", w.s.Moves)
+	}
+}
+
+// What a guest does for its host's owner is explained.
+func TestExplainGivingWay(t *testing.T) {
+	for want, f := range map[string]fleet.GuestFacts{
+		"It stands still while the owner of host1 is there.":                      {Run: fleet.Paused, Still: true, LentBytes: 1 << 30},
+		"It does without 64 MiB of its memory while the owner of host1 is there.": {Run: fleet.Running, LentBytes: 64 << 20},
+	} {
+		w, _ := running(t, 1, "host1", "host2")
+		h := w.s.Hosts["host1"]
+		h.Facts.Guests = map[fleet.GuestID]fleet.GuestFacts{"j1g0": f}
+		w.s.Hosts["host1"] = h
+		if why, err := w.p.Explain(w.s, Subject{Guest: "j1g0"}); err != nil || !slices.Contains(why, want) {
+			t.Errorf("%q, %v, want %q", why, err, want)
+		}
 	}
 }
 

@@ -78,7 +78,7 @@ func (a *Agent) lend(ctx context.Context, w *work) (fleet.Report, error) {
 		y.Lent = lent
 	}
 	a.mu.Unlock()
-	if err == nil && lent != before {
+	if err == nil && before == 0 && lent > 0 { // from then on it is a little more or less all the time
 		a.Log.Info("a guest gives memory back while the host's owner is there", "guest", w.seat.guest, "bytes", lent)
 	}
 	a.trouble("memory of guest "+string(w.seat.guest)+" for the host's owner", err)

@@ -68,18 +68,19 @@ func (p Port) Take(ns *os.File) error {
 // TakeMeanwhile begins to Take, which needs the kernel as long as all else that a
 // target does before it is ready, in a thread that at sees to be at the host; wait says
 // how that ended. The file may be closed meanwhile. After an error nothing was begun.
-func (p Port) TakeMeanwhile(ns *os.File, at func(func() error) error) (wait func() error, err error) {
+func (p Port) TakeMeanwhile(ns *os.File, at func(func() error) error) (wait func() error, _ error) {
 	fd, err := unix.FcntlInt(ns.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, p.unplugged(err)
 	}
 	own, done := os.NewFile(uintptr(fd), "network"), make(chan struct{})
+	var taken error
 	go func() {
 		defer close(done)
 		defer own.Close()
-		err = at(func() error { return p.Take(own) })
+		taken = at(func() error { return p.Take(own) })
 	}()
-	return func() error { <-done; return err }, nil
+	return func() error { <-done; return taken }, nil
 }
 
 func (p Port) unplugged(err error) error {

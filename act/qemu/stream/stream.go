@@ -55,12 +55,13 @@ type Way struct {
 	Packed  bool // compressed
 	Late    bool // the rest after the guest runs at the target
 	Preempt bool // what it waits for then, on a line of its own
-	Slow    bool // the guest is slowed if it changes memory as fast as that is sent; not of one held, which is sent slowly on purpose
+	Slow    bool // the guest is slowed if it changes memory as fast as that is sent
 }
 
-// slowing is how QEMU slows a guest (auto-converge): when in two seconds running at
-// least nine tenths of what was sent have been changed again, its processors stand
-// still for half of the time, two seconds later for nineteen twentieths.
+// slowing is how QEMU slows a guest (auto-converge): when at two looks at least nine
+// tenths of what was sent have been changed again, its processors stand still for half
+// of the time, two looks later for nineteen twentieths. It looks after passes, and at
+// most once a second.
 var slowing = map[string]any{"throttle-trigger-threshold": 90, "cpu-throttle-initial": 50, "cpu-throttle-increment": 45, "max-cpu-throttle": 95}
 
 // QEMU looks ten times a second whether a ceiling is reached (BUFFER_DELAY). What its

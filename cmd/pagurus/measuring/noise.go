@@ -76,7 +76,10 @@ all of a core meanwhile.`,
 				}
 			}
 			asJSON, _ := cmd.Flags().GetBool("json")
-			return ended(ctx, std.noise(r, asJSON, report))
+			if err := std.noise(r, asJSON, report); err != nil {
+				return err
+			}
+			return ended(ctx, nil)
 		},
 	}
 	cmd.Flags().StringVar(&cores, "cores", "", "cores to probe, as 0-3,8 (default: all that this program may use)")
