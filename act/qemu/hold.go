@@ -6,6 +6,7 @@ import (
 
 	"pagurus/act/qemu/pace"
 	"pagurus/act/qemu/qmp"
+	"pagurus/act/qemu/stream"
 	"pagurus/fleet"
 )
 
@@ -15,13 +16,9 @@ const holdLimit = time.Hour
 // keep tells QEMU how fast a copy is to be sent now.
 func keep(ctx context.Context, q *qmp.Client, p *pace.Pace, now fleet.Progress, held bool) error {
 	if want, news := p.Next(now, time.Now(), held); news {
-		return setBandwidth(ctx, q, want) // after an error nobody asks this pace again
+		return stream.Bound(ctx, q.Do, want) // after an error nobody asks this pace again
 	}
 	return nil
-}
-
-func setBandwidth(ctx context.Context, q *qmp.Client, bytesPerSecond int64) error {
-	return q.Do(ctx, "migrate-set-parameters", map[string]any{"max-bandwidth": bytesPerSecond}, nil)
 }
 
 // hold is a guest's copy being held.
@@ -78,5 +75,5 @@ func (d *Driver) letGo(ctx context.Context, g *guest, q *qmp.Client, l fleet.Lim
 	if err != nil || info.Status != stateActive {
 		return err // complete sees what it is
 	}
-	return setBandwidth(ctx, q, d.bandwidth(l))
+	return stream.Bound(ctx, q.Do, d.bandwidth(l))
 }

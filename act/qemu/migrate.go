@@ -62,7 +62,7 @@ func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Pro
 // begin makes QEMU copy, unless it does so already. After an error it does
 // not.
 func (d *Driver) begin(ctx context.Context, g *guest, q *qmp.Client, t fleet.Task) error {
-	address, err := addressOf(t.Listen)
+	address, err := stream.Address(t.Listen)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (d *Driver) begin(ctx context.Context, g *guest, q *qmp.Client, t fleet.Tas
 	if err := g.remember(func(r *record) { r.Copy = &order }); err != nil {
 		return err
 	}
-	if err := stream.Prepare(ctx, q.Do, way(t.Limits)); err != nil {
+	if err := stream.Prepare(ctx, q.Do, stream.Of(t.Limits)); err != nil {
 		return err
 	}
 	if err := q.Do(ctx, "migrate-set-parameters", map[string]any{
@@ -127,7 +127,7 @@ func (d *Driver) bandwidth(l fleet.Limits) int64 {
 			most = min(most, limit)
 		}
 	}
-	return way(l).Ceiling(most)
+	return stream.Of(l).Ceiling(most)
 }
 
 // follow watches a copy until it is good enough. After an error it may still
@@ -237,12 +237,28 @@ func (g *guest) run(ctx context.Context, q *qmp.Client) error {
 // lead is called before the guest is paused: what comes meanwhile it reads, or the
 // target does.
 func (d *Driver) Switch(ctx context.Context, t fleet.Task, lead func(away bool)) (fleet.Progress, error) {
+	d.align(ctx, t)
 	lead(true)
 	p, err := d.switchOver(ctx, t)
 	if err != nil {
 		return fleet.Progress{}, fmt.Errorf("switch guest %s: %w", t.Guest.ID, err)
 	}
 	return p, nil
+}
+
+// align waits until QEMU is about to send again, if a ceiling bounds the copy. Of a gang
+// the members are to stop at one time, whatever that costs each.
+func (d *Driver) align(ctx context.Context, t fleet.Task) {
+	g, q, err := d.here(ctx, t.Guest.ID)
+	if err != nil {
+		return // the switch says it
+	}
+	if c := g.remembered().Copy; c != nil && !c.Limits.Hold && c.Limits.Mode != fleet.StopAndCopy && d.bandwidth(c.Limits) < unlimited {
+		pace.Align(ctx, func() (int64, bool) {
+			info, err := queryMigrate(ctx, q)
+			return info.RAM.Sent, err == nil && info.Status == stateActive
+		})
+	}
 }
 
 func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, error) {

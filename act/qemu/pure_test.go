@@ -107,18 +107,6 @@ func TestCheckGuest(t *testing.T) {
 	}
 }
 
-func TestAddressOf(t *testing.T) {
-	for in, want := range map[string]string{
-		"10.0.0.1:4444": "tcp:10.0.0.1:4444", "[fd00::1]:1": "tcp:[fd00::1]:1",
-		"": "", "host:1": "", "10.0.0.1": "", "10.0.0.1:1,ipv4=on": "", "exec:sh": "", "10.0.0.1:99999": "", "unix:/x": "",
-	} {
-		got, err := addressOf(in)
-		if got != want || (err == nil) != (want != "") {
-			t.Errorf("%q became %q: %v", in, got, err)
-		}
-	}
-}
-
 func TestRecord(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := readRecord(dir); !errors.Is(err, os.ErrNotExist) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -104,7 +103,7 @@ func (d *Driver) listen(ctx context.Context, g *guest, l fleet.Limits) (string, 
 	if err != nil {
 		return "", err
 	}
-	if err := stream.Prepare(ctx, q.Do, way(l)); err != nil {
+	if err := stream.Prepare(ctx, q.Do, stream.Of(l)); err != nil {
 		return "", err
 	}
 	uri := "tcp:" + net.JoinHostPort(d.config.Address.String(), "0")
@@ -349,18 +348,4 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 		}
 	}
 	return os.RemoveAll(dir)
-}
-
-// addressOf checks what is about to become part of an address for QEMU.
-func addressOf(listen string) (string, error) {
-	at, err := netip.ParseAddrPort(listen)
-	if err != nil {
-		return "", fmt.Errorf("the target's address: %w", err)
-	}
-	return "tcp:" + at.String(), nil
-}
-
-// way is what QEMU has to know of how a guest's memory goes.
-func way(l fleet.Limits) stream.Way {
-	return stream.Way{Packed: l.Compress == fleet.CompressOn, Late: l.Mode == fleet.PostCopy, Preempt: l.Preempt, Slow: l.Slow}
 }

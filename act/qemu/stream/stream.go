@@ -8,9 +8,13 @@ package stream
 import (
 	"context"
 	"debug/elf"
+	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+
+	"pagurus/fleet"
 )
 
 // Do says something to QEMU.
@@ -64,6 +68,11 @@ type Way struct {
 // most once a second.
 var slowing = map[string]any{"throttle-trigger-threshold": 90, "cpu-throttle-initial": 50, "cpu-throttle-increment": 45, "max-cpu-throttle": 95}
 
+// Of is how the memory of a guest goes that is copied within limits.
+func Of(l fleet.Limits) Way {
+	return Way{Packed: l.Compress == fleet.CompressOn, Late: l.Mode == fleet.PostCopy, Preempt: l.Preempt, Slow: l.Slow}
+}
+
 // QEMU looks ten times a second whether a ceiling is reached (BUFFER_DELAY). What its
 // threads have to compress goes out all the same: a packet each, which is half as large
 // then, or a little more.
@@ -81,6 +90,11 @@ func (w Way) Ceiling(bytesPerSecond int64) int64 {
 	}
 	beyond := int64(looks * channels * packetBytes * leftOf)
 	return bytesPerSecond - min(beyond, bytesPerSecond/2)
+}
+
+// Bound says how many bytes a second a copy under way may send.
+func Bound(ctx context.Context, do Do, bytesPerSecond int64) error {
+	return do(ctx, "migrate-set-parameters", map[string]any{"max-bandwidth": bytesPerSecond}, nil)
 }
 
 // Prepare sets what source and target of a migration have to agree on. With a
@@ -105,4 +119,13 @@ func Prepare(ctx context.Context, do Do, w Way) error {
 		err = do(ctx, "migrate-set-parameters", map[string]any{"multifd-compression": "zstd", "multifd-channels": channels}, nil)
 	}
 	return err
+}
+
+// Address checks what is about to become part of an address for QEMU.
+func Address(listen string) (string, error) {
+	at, err := netip.ParseAddrPort(listen)
+	if err != nil {
+		return "", fmt.Errorf("the target's address: %w", err)
+	}
+	return "tcp:" + at.String(), nil
 }

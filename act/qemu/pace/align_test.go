@@ -1,0 +1,41 @@
+package pace
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestAlign: whenever it is called it returns shortly before more is sent, of a copy
+// that sends at once what it may in each tenth of a second; else in bounded time.
+func TestAlign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for offset := range 20 {
+			begun := time.Now().Add(-time.Duration(offset) * 5 * time.Millisecond)
+			Align(t.Context(), func() (int64, bool) { return int64(time.Since(begun) / window), true })
+			if left := window - time.Since(begun)%window; left > ahead || left < ahead-2*glance {
+				t.Errorf("%d ms after it began to send it is stopped %s before it does again", offset*5, left)
+			}
+		}
+	})
+	for what, sent := range map[string]func() (int64, bool){
+		"sends nothing":       func() (int64, bool) { return 7, true },
+		"does not send":       func() (int64, bool) { return 0, false },
+		"sends all the while": func() (int64, bool) { return time.Now().UnixNano(), true },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begun := time.Now()
+			Align(t.Context(), sent)
+			if took := time.Since(begun); took > 3*window {
+				t.Errorf("one that %s: it took %s", what, took)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			stop()
+			begun = time.Now()
+			if Align(ctx, sent); time.Since(begun) > 0 {
+				t.Errorf("one that %s: it waits though it is called off", what)
+			}
+		})
+	}
+}
