@@ -23,11 +23,7 @@ func TestLent(t *testing.T) {
 	}
 	defer d.Stop(context.Background(), id)
 	drivertest.Healthy(t, d, id)
-	for _, word := range []string{"read", "drop"} {
-		if got, err := drivertest.Ask(t.Context(), d, id, word); err != nil || got != "<nil>" && got != "ok" {
-			t.Fatalf("%s: it says %q, %v", word, got, err)
-		}
-	}
+	tell(t, d, id, "read", "drop")
 	facts := func() fleet.GuestFacts {
 		all, err := d.Inspect(t.Context())
 		if err != nil {

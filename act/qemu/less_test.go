@@ -15,15 +15,7 @@ import (
 func TestLessIsSent(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")
-	var hosts [2]*qemu.Driver
-	for i := range hosts {
-		hosts[i] = w.open(t, i)
-		defer hosts[i].Close()
-		defer hosts[i].Stop(context.Background(), tk.Guest.ID)
-	}
-	if err := hosts[0].Start(t.Context(), tk); err != nil {
-		t.Fatal(err)
-	}
+	hosts := w.started(t, tk)
 	var sent, copied []int64
 	for i, c := range []struct {
 		limits fleet.Limits
@@ -42,11 +34,7 @@ func TestLessIsSent(t *testing.T) {
 			continue
 		}
 		drivertest.Healthy(t, from, tk.Guest.ID)
-		for _, word := range c.says {
-			if got, err := drivertest.Ask(t.Context(), from, tk.Guest.ID, word); err != nil || got != "<nil>" && got != "ok" {
-				t.Fatalf("%s: it says %q, %v", word, got, err)
-			}
-		}
+		tell(t, from, tk.Guest.ID, c.says...)
 		tk.Order.Migration, tk.Limits = fleet.MigrationID(fmt.Sprintf("m%d", i)), c.limits
 		p := w.move(t, tk, from, to)
 		t.Logf("%v, %+v: %d rounds, %d MiB of memory, %d MiB sent, %s in all, %s down", c.says, c.limits, p.Rounds, p.CopiedBytes>>20, p.SentBytes>>20, p.Elapsed, p.Downtime)
@@ -60,6 +48,33 @@ func TestLessIsSent(t *testing.T) {
 	// again depends on how busy this machine is.
 	if len(sent) == 4 && (copied[2]-sent[2] < 16<<20 || sent[3] > sent[2]-diskBytes/2 || sent[3]*10 > copied[3]*8) {
 		t.Errorf("compressed %d MiB and %d MiB were sent of %d and %d", sent[2]>>20, sent[3]>>20, copied[2]>>20, copied[3]>>20)
+	}
+}
+
+// started opens both hosts' drivers and starts a guest on the first. All of it ends
+// with the test.
+func (w *world) started(t *testing.T, tk fleet.Task) (hosts [2]*qemu.Driver) {
+	t.Helper()
+	for i := range hosts {
+		hosts[i] = w.open(t, i)
+		t.Cleanup(func() {
+			hosts[i].Stop(context.Background(), tk.Guest.ID)
+			hosts[i].Close()
+		})
+	}
+	if err := hosts[0].Start(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	return hosts
+}
+
+// tell has a guest's witness do something.
+func tell(t *testing.T, d *qemu.Driver, id fleet.GuestID, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if got, err := drivertest.Ask(t.Context(), d, id, word); err != nil || got != "<nil>" && got != "ok" {
+			t.Fatalf("%s: it says %q, %v", word, got, err)
+		}
 	}
 }
 

@@ -152,15 +152,7 @@ func TestHeldGuestRunsOn(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")
 	tk.Limits = fleet.Limits{Hold: true}
-	var hosts [2]*qemu.Driver
-	for i := range hosts {
-		hosts[i] = w.open(t, i)
-		defer hosts[i].Close()
-		defer hosts[i].Stop(context.Background(), tk.Guest.ID)
-	}
-	if err := hosts[0].Start(t.Context(), tk); err != nil {
-		t.Fatal(err)
-	}
+	hosts := w.started(t, tk)
 	drivertest.Healthy(t, hosts[0], tk.Guest.ID)
 	// A machine that gives a guest no time at all for a whole pass leaves nothing
 	// to send, and QEMU stops the guest. Once that is bad luck, and so is a switch

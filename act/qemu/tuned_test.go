@@ -1,7 +1,6 @@
 package qemu_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"pagurus/act/qemu"
 	"pagurus/fleet"
 	"pagurus/serve/agent/drivertest"
 )
@@ -34,16 +32,8 @@ func TestTunedGuestKeepsItsShape(t *testing.T) {
 		{Nodes: []fleet.LayoutNode{{}, {}}},
 	}
 	const want = "node0:0-1:10-21 node1:2-3:21-10 cpu0:0:0 cpu1:0:1 cpu2:1:2 cpu3:1:3"
-	var hosts [2]*qemu.Driver
-	for i := range hosts {
-		hosts[i] = w.open(t, i)
-		defer hosts[i].Close()
-		defer hosts[i].Stop(context.Background(), tk.Guest.ID)
-	}
 	tk.Layout = &layouts[0]
-	if err := hosts[0].Start(t.Context(), tk); err != nil {
-		t.Fatal(err)
-	}
+	hosts := w.started(t, tk)
 	const moves = 4 // memory that is lost is not noticed at once
 	for i := range moves + 1 {
 		at, to := hosts[i%2], hosts[(i+1)%2]

@@ -2,8 +2,9 @@
 // what their guests say and from when the moves had guests stand still.
 //
 // A virtual machine's clock stands still with it, so the ranks of one that is moved
-// do not see that, those of a container see most of it; those of the others wait for them and do. Guests' clocks
-// are a little apart from each other and from the hosts'.
+// do not see that; those of a container see most of it, and those of the others wait
+// for them and see it all. Guests' clocks are a little apart from each other and from
+// the hosts'.
 //
 // It must not know how traces are made, nor ask anybody. Its tests are tables
 // of gaps and moves.

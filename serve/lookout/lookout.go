@@ -262,7 +262,7 @@ func (l *Lookout) giveWay(want yield) error {
 	if l.settled = err == nil; l.settled && want.part != nil {
 		l.Log.Info("guests give way to the host's owner", "cpus", *want.part, "leaving", want.leaving)
 	} else if l.settled {
-		l.Log.Info("guests have the CPUs that are wanted for them")
+		l.Log.Info("guests need not give way to the host's owner")
 	}
 	return err
 }

@@ -79,8 +79,7 @@ var anchorScript = fmt.Sprintf("command -v sleep >&2 || { echo there is no sleep
 
 // NewAnchor starts a process that does nothing but hold a network namespace of
 // its own, for as long as it lives. Until Stay it ends with this process. It is a
-// shell, which takes a millisecond to start and a megabyte, where the agent's
-// binary would take twenty of both.
+// shell, which takes a millisecond to start and a megabyte.
 func NewAnchor() (*Process, error) {
 	return start(command{"/bin/sh", []string{"sh", "-c", anchorScript}, []string{"PATH=/usr/bin:/bin"}}, unix.CLONE_NEWNET)
 }

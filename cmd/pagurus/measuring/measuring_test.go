@@ -181,7 +181,8 @@ func TestNoiseIsMeasuredPrintedAndKept(t *testing.T) {
 
 func TestMovesAreRead(t *testing.T) {
 	begun := time.Unix(1000, 0)
-	m := fleet.Migration{Phase: fleet.Finished, Guest: "j1g0", Entered: []fleet.Entered{{Phase: fleet.Preparing, At: begun}, {Phase: fleet.Finished, At: begun.Add(2 * time.Second)}},
+	m := fleet.Migration{Phase: fleet.Finished, Guest: "j1g0", Entered: []fleet.Entered{{Phase: fleet.Preparing, At: begun}, {Phase: fleet.Repointing, At: begun.Add(time.Second)},
+		{Phase: fleet.Retiring, At: begun.Add(1020 * time.Millisecond)}, {Phase: fleet.Finished, At: begun.Add(2 * time.Second)}},
 		Cost: fleet.Progress{Downtime: 30 * time.Millisecond, SentBytes: 3 << 20, Rounds: 4}, Stall: &fleet.Stall{Gap: fleet.Gap{Took: 50 * time.Millisecond}}}
 	read := func(m fleet.Migration) (bench.Result, error) {
 		text, err := json.Marshal(m)
@@ -191,7 +192,7 @@ func TestMovesAreRead(t *testing.T) {
 		return readMove(string(text))
 	}
 	got, err := read(m)
-	if err != nil || got.Figures["total_s"] != 2 || got.Figures["down_s"] != 0.03 || got.Figures["stall_s"] != 0.05 || got.Figures["sent_mib"] != 3 || got.Figures["rounds"] != 4 {
+	if err != nil || got.Figures["total_s"] != 2 || got.Figures["down_s"] != 0.05 || got.Figures["handed_s"] != 0.03 || got.Figures["stall_s"] != 0.05 || got.Figures["sent_mib"] != 3 || got.Figures["rounds"] != 4 {
 		t.Errorf("%v, %v", got, err)
 	}
 	for _, f := range moves().Figures {
