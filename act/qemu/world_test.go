@@ -189,7 +189,7 @@ func judge(l fleet.Limits, rounds []fleet.Progress) (bool, error) {
 	if l.Mode == fleet.PostCopy {
 		return p.Rounds > 1, nil
 	}
-	if p.BytesPerSecond > 0 && float64(p.RemainingBytes) <= p.BytesPerSecond*downtime.Seconds() {
+	if speed := float64(p.SentBytes) / p.Elapsed.Seconds(); float64(p.RemainingBytes) <= speed*downtime.Seconds() && p.Rounds > 1 {
 		return true, nil
 	}
 	if p.Rounds > most {

@@ -23,6 +23,7 @@ const (
 	Pass  = 200 * time.Millisecond // the slow end of a pass
 	from  = 100 * time.Millisecond // of a pass, at full speed: where its slow end begins
 	Least = 40 << 10               // bytes a second: a page in 100 ms, the least there is
+	scrap = 1280 << 10             // bytes a second: 128 KiB in 100 ms
 
 	shortest = 5 * time.Millisecond // between looks from which a speed follows
 )
@@ -61,7 +62,14 @@ func (p *Pace) Next(now fleet.Progress, at time.Time, held bool) (bytesPerSecond
 	case !near, !held && now.Rounds > 1:
 		p.told = p.full
 	case pass, p.told == p.full:
-		p.told = min(p.full, max(Least, int64(float64(now.RemainingBytes)/Pass.Seconds())))
+		p.told = min(p.full, max(Least, over(now.RemainingBytes, Pass)))
+	case now.Rounds == 1: // much of it may be pages of zeroes, which are next to nothing
+		p.told = min(p.told, max(scrap, over(now.RemainingBytes, Pass)))
+	default: // and what pages are wrapped in
+		p.told = min(p.told, max(Least, over(now.RemainingBytes+now.RemainingBytes/100, window)))
 	}
 	return p.told, p.told != before
 }
+
+// over is the speed, in bytes a second, at which that much takes so long.
+func over(bytes int64, d time.Duration) int64 { return int64(float64(bytes) / d.Seconds()) }
