@@ -170,6 +170,15 @@ func (c *Client) Cache(ctx context.Context, drop bool) (fleet.Cache, error) {
 	return *r.Cache, nil
 }
 
+// Topology gives what the guest sees of its processors and its memory.
+func (c *Client) Topology(ctx context.Context) (fleet.Topology, error) {
+	r, err := c.do(ctx, callTopology, constant(struct{}{}))
+	if err != nil || r.Topology == nil {
+		return fleet.Topology{}, err
+	}
+	return *r.Topology, nil
+}
+
 // Shutdown ends all programs, flushes files and unmounts the share.
 func (c *Client) Shutdown(ctx context.Context) error {
 	_, err := c.do(ctx, callShutdown, constant(struct{}{}))

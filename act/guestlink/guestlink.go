@@ -52,6 +52,7 @@ const (
 	callWrite    = "write"
 	callTrace    = "trace"
 	callCache    = "cache"
+	callTopology = "topology"
 	callShutdown = "shutdown"
 )
 
@@ -100,7 +101,8 @@ type result struct {
 	EOF  bool       `json:"eof,omitempty"`
 	Next int64      `json:"next,omitempty"`
 
-	Cache *fleet.Cache `json:"cache,omitempty"`
+	Cache    *fleet.Cache    `json:"cache,omitempty"`
+	Topology *fleet.Topology `json:"topology,omitempty"`
 
 	Traces []json.RawMessage `json:"traces,omitempty"` // each a fleet.Trace; Next is the place of the first that is missing, 0: none is
 }

@@ -122,6 +122,10 @@ func (p *program) Cache(_ context.Context, drop bool) (fleet.Cache, error) {
 	return fleet.Cache{CleanBytes: 7}, errors.New("nothing was asked for")
 }
 
+func (p *program) Topology(context.Context) (fleet.Topology, error) {
+	return fleet.Topology{Level: "x86-64-v3"}, nil
+}
+
 func (p *program) Trace(_ context.Context, q fleet.TraceQuery) ([]fleet.Trace, error) {
 	out := make([]fleet.Trace, 300)
 	for i := range out {
@@ -350,6 +354,9 @@ func TestAnswers(t *testing.T) {
 	}
 	if got, err := c.Cache(ctx, false); err == nil || got != (fleet.Cache{}) {
 		t.Errorf("an error came as %+v, %v", got, err)
+	}
+	if got, err := c.Topology(ctx); err != nil || got.Level != "x86-64-v3" {
+		t.Errorf("of its processors the guest says %+v, %v", got, err)
 	}
 	if err := c.Shutdown(ctx); err != nil {
 		t.Error(err)

@@ -22,6 +22,7 @@ type Server interface {
 	Setup(context.Context, fleet.Setup) error
 	Trace(context.Context, fleet.TraceQuery) ([]fleet.Trace, error)
 	Cache(ctx context.Context, drop bool) (fleet.Cache, error)
+	Topology(context.Context) (fleet.Topology, error)
 	Shutdown(context.Context) error
 }
 
@@ -206,6 +207,10 @@ func (l *link) call(ctx context.Context, r request) (res result, err error) {
 		}
 		cache, err := l.server.Cache(ctx, c.Drop)
 		res.Cache = &cache
+		return res, err
+	case callTopology:
+		seen, err := l.server.Topology(ctx)
+		res.Topology = &seen
 		return res, err
 	case callShutdown:
 		return res, l.server.Shutdown(ctx)

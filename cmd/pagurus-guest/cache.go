@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"pagurus/act/numa"
 	"pagurus/fleet"
 )
 
@@ -34,6 +35,9 @@ func (m *member) Cache(_ context.Context, drop bool) (fleet.Cache, error) {
 	c.Hints = m.hints()
 	return c, nil
 }
+
+// Topology says what the guest sees of its processors and its memory.
+func (m *member) Topology(context.Context) (fleet.Topology, error) { return numa.Read(m.root) }
 
 // readCache understands /proc/meminfo. Pages that programs have mapped are
 // among the active ones, mostly.

@@ -21,6 +21,8 @@ type Inside interface {
 	// Cache gives what the guest could do without, after it has dropped its
 	// page cache if told to.
 	Cache(ctx context.Context, drop bool) (fleet.Cache, error)
+	// Topology gives what the guest sees of its processors and its memory.
+	Topology(context.Context) (fleet.Topology, error)
 	// Shutdown ends all programs, flushes files and unmounts the share.
 	Shutdown(context.Context) error
 }

@@ -46,6 +46,16 @@ func (a *Agent) lighten(ctx context.Context, w *work) int64 {
 
 // dispensable asks a guest what it could do without; nil: it does not say.
 func (a *Agent) dispensable(ctx context.Context, g fleet.GuestID, kind fleet.Kind) *fleet.Cache {
+	return said(ctx, a, g, kind, func(ctx context.Context, in Inside) (fleet.Cache, error) { return in.Cache(ctx, false) })
+}
+
+// sees asks a guest what it is made of; nil: it does not say.
+func (a *Agent) sees(ctx context.Context, g fleet.GuestID, kind fleet.Kind) *fleet.Topology {
+	return said(ctx, a, g, kind, func(ctx context.Context, in Inside) (fleet.Topology, error) { return in.Topology(ctx) })
+}
+
+// said is what a guest answers; nil: it does not in time.
+func said[T any](ctx context.Context, a *Agent, g fleet.GuestID, kind fleet.Kind, ask func(context.Context, Inside) (T, error)) *T {
 	link, can := a.Drivers[kind].(Linker)
 	a.mu.Lock()
 	s := a.seats[g]
@@ -55,11 +65,11 @@ func (a *Agent) dispensable(ctx context.Context, g fleet.GuestID, kind fleet.Kin
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookingLimit)
 	defer cancel()
-	c, err := a.inside(s, link).Cache(ctx, false)
+	answer, err := ask(ctx, a.inside(s, link))
 	if err != nil {
 		return nil
 	}
-	return &c
+	return &answer
 }
 
 func (a *Agent) setDropped(s *seat, bytes int64) {

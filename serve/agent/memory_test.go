@@ -313,6 +313,10 @@ func (in memoryInside) Cache(ctx context.Context, drop bool) (c fleet.Cache, err
 	return fleet.Cache{CleanBytes: in.d.cache, Hints: true}, err
 }
 
+func (in memoryInside) Topology(context.Context) (fleet.Topology, error) {
+	return fleet.Topology{Level: "x86-64-v3"}, nil
+}
+
 func (in memoryInside) Trace(_ context.Context, q fleet.TraceQuery) ([]fleet.Trace, error) {
 	return []fleet.Trace{{Rank: 3, At: q.To}}, nil
 }

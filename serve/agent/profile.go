@@ -132,6 +132,9 @@ func (a *Agent) profile(ctx context.Context, g fleet.GuestID) (p fleet.Profile, 
 	}()
 	if p, err = d.Profile(looking, g); err == nil {
 		p.Cache = a.dispensable(looking, g, at.kind)
+		if at.facts.Layout != nil {
+			p.Seen = a.sees(looking, g, at.kind)
+		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

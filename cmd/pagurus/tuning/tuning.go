@@ -49,7 +49,8 @@ func showCommand(out io.Writer) *cobra.Command {
 		Short: "Show what a host is made of and what a guest would get of it, or what a guest got",
 		Long: `Show says of a host what nodes, sockets, cores, threads and huge pages it has, and
 what a guest of --cpus and --mem would see and get there. Of a guest it says what
-it sees of itself, which never changes, and where its parts are now.`,
+it sees of itself, which never changes, and where its parts are now; it is asked
+from inside, too, every half minute.`,
 		Example: `  pagurus tune show host1
   pagurus tune show host1 --cpus 8 --mem 16G --tune numa,pin
   pagurus tune show j3g0`,
@@ -84,6 +85,8 @@ type plan struct {
 	Shape    *fleet.Shape    `json:"shape,omitempty"`
 	Layout   *fleet.Layout   `json:"layout,omitempty"`
 	Quiet    *fleet.Quieted  `json:"quiet,omitempty"`
+	Seen     *fleet.Topology `json:"seen,omitempty"`    // what the guest itself says; nil: it was not asked yet
+	Differs  []string        `json:"differs,omitempty"` // in what that is not its shape
 }
 
 func show(out io.Writer, s fleet.Snapshot, name string, w wish, asJSON bool) error {
@@ -111,8 +114,14 @@ func of(s fleet.Snapshot, name string, w wish) (plan, string, error) {
 	case g.Shape == nil:
 		return plan{}, "", fmt.Errorf("guest %s mirrors nothing of its host: it was not started with `run --tune`", name)
 	}
-	p := plan{Shape: g.Shape, Layout: s.Hosts[g.Home].Facts.Guests[g.ID].Layout}
+	facts := s.Hosts[g.Home].Facts.Guests[g.ID]
+	p := plan{Shape: g.Shape, Layout: facts.Layout}
 	text := fmt.Sprintf("Guest %s sees %s\n", g.ID, sees(*g.Shape))
+	if facts.Profile != nil && facts.Profile.Seen != nil {
+		p.Seen = facts.Profile.Seen
+		p.Differs = topology.Differs(*g.Shape, *p.Seen)
+		text += asSeen(p.Differs)
+	}
 	if p.Layout == nil {
 		return p, text + fmt.Sprintf("%s has not said where its parts are.\n", g.Home), nil
 	}
@@ -208,6 +217,14 @@ func sees(s fleet.Shape) string {
 		text += ", CPUs " + s.CPU
 	}
 	return text
+}
+
+// asSeen says what the guest itself has answered.
+func asSeen(differs []string) string {
+	if len(differs) == 0 {
+		return "Asked from inside it says the same.\n"
+	}
+	return "Asked from inside it says otherwise:\n  " + strings.Join(differs, "\n  ") + "\n"
 }
 
 // got says where the parts of a guest are.

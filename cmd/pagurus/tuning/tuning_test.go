@@ -27,7 +27,7 @@ func cluster(t *testing.T) fleet.Snapshot {
 	shape := topology.For(s.Hosts, "two", fleet.VM, fleet.JobSpec{Need: need, Tune: tune})
 	layout := topology.Fit(*s.Hosts["eight"].Facts.Topology, *shape, need, tune, nil)
 	s.Guests["j1g0"] = fleet.Guest{ID: "j1g0", Home: "eight", Shape: shape}
-	s.Hosts["eight"].Facts.Guests["j1g0"] = fleet.GuestFacts{Layout: &layout}
+	s.Hosts["eight"].Facts.Guests["j1g0"] = fleet.GuestFacts{Layout: &layout, Profile: &fleet.Profile{Seen: &fleet.Topology{Nodes: s.Hosts["two"].Facts.Topology.Nodes[:1]}}}
 	return s
 }
 
@@ -45,7 +45,7 @@ func TestWhatIsShown(t *testing.T) {
 		{"two", wish{1, "1G", "off"}, []string{"Its kernel makes huge pages"}},
 		// A guest is on the first two nodes already.
 		{"eight", wish{6, "1G", "pin,numa"}, []string{"73    3        6      42-47", "10 16 16 22"}},
-		{"j1g0", wish{}, []string{"Guest j1g0 sees 2 sockets of 6 cores", "On eight:", "0-5", "6,7,8,9,10,11 one to one"}},
+		{"j1g0", wish{}, []string{"Guest j1g0 sees 2 sockets of 6 cores", "from inside it says otherwise:\n  sockets: 1, and not 2\n", "nodes: 1, and not 2", "On eight:", "0-5", "6,7,8,9,10,11 one to one"}},
 	} {
 		var out bytes.Buffer
 		if err := show(&out, cluster(t), c.name, c.w, false); err != nil {
