@@ -32,6 +32,13 @@ type Figure struct {
 type Result struct {
 	Figures map[string]float64
 	Curves  map[string][]Point // what depends on the size of messages or the like
+	Parts   map[string][]Part  // what figures consist of
+}
+
+// Part is one of those that a figure is the sum of, in its unit.
+type Part struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
 }
 
 // Point is one of a curve.
@@ -176,7 +183,7 @@ func (e *Experiment) round(ctx context.Context, round int, p Program, targets []
 		if err == nil {
 			var got Result
 			got, err = p.result(text)
-			r.Figures, r.Curves = got.Figures, got.Curves
+			r.Figures, r.Curves, r.Parts = got.Figures, got.Curves, got.Parts
 		}
 		if err != nil {
 			r.Failure = err.Error()

@@ -25,7 +25,8 @@ const Version = 1
 type Record struct {
 	Version  int                `json:"version"`
 	Begun    time.Time          `json:"begun"`
-	Complete bool               `json:"complete"` // false: it was cut off
+	Complete bool               `json:"complete"`          // false: it was cut off
+	Command  []string           `json:"command,omitempty"` // that it was asked for with
 	Machine  Machine            `json:"machine"`
 	Spec     Spec               `json:"spec"`
 	Guests   map[string]Setting `json:"guests"` // by target
@@ -52,8 +53,10 @@ type Setting struct {
 	CPUs        int    `json:"cpus,omitempty"`
 	MemoryBytes int64  `json:"memory_bytes,omitempty"`
 	Image       string `json:"image,omitempty"`
+	Digest      string `json:"digest,omitempty"` // of the image's content
 	Accelerator string `json:"accelerator,omitempty"`
-	CPU         string `json:"cpu,omitempty"` // that its programs see, where it is not the machine's
+	Version     string `json:"version,omitempty"` // of what runs or moves them: QEMU, CRIU
+	CPU         string `json:"cpu,omitempty"`     // that its programs see, where it is not the machine's
 	Tune        string `json:"tune,omitempty"`
 	Link        string `json:"link,omitempty"`   // what is wrong with the network, for people
 	Beside      string `json:"beside,omitempty"` // the target it is held against; empty: the first of its sort
@@ -71,6 +74,7 @@ type Run struct {
 	Took    time.Duration      `json:"took_ns"` // with what starts and ends it
 	Figures map[string]float64 `json:"figures,omitempty"`
 	Curves  map[string][]Point `json:"curves,omitempty"`
+	Parts   map[string][]Part  `json:"parts,omitempty"`   // of some figures, by their names
 	Failure string             `json:"failure,omitempty"` // why there are no figures
 }
 

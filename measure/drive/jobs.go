@@ -2,6 +2,7 @@ package drive
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -33,6 +34,24 @@ func (p Pagurus) Snapshot(ctx context.Context) (fleet.Snapshot, error) {
 	}
 	defer c.Close()
 	return c.Snapshot(ctx)
+}
+
+// Digest gives that of an image's content.
+func (p Pagurus) Digest(ctx context.Context, image string) (string, error) {
+	text, err := p.Type(ctx, "image", "ls", "--json")
+	if err != nil {
+		return "", err
+	}
+	var all []struct{ Name, Digest string }
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		return "", fmt.Errorf("the list of images: %w", err)
+	}
+	for _, i := range all {
+		if i.Name == image {
+			return i.Digest, nil
+		}
+	}
+	return "", fmt.Errorf("there is no image %s: `pagurus image ls` lists what there is", image)
 }
 
 // Running waits until a job runs.

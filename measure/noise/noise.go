@@ -7,6 +7,7 @@
 package noise
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -22,6 +23,13 @@ type Core struct {
 	CPU     int       `json:"cpu"`
 	Quanta  []float64 `json:"quanta_s"` // how long each took
 	Sources []Source  `json:"sources"`  // what happened meanwhile, the most first
+}
+
+// sortSources puts first what took most time, then what came most often.
+func sortSources(all []Source) {
+	slices.SortFunc(all, func(a, b Source) int {
+		return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
+	})
 }
 
 // Source is something that can have interrupted.
@@ -46,6 +54,20 @@ func (c Core) Lost() float64 {
 		all += q
 	}
 	return 1 - c.Best()*float64(len(c.Quanta))/all
+}
+
+// Add adds what was found on the same core at another time, of the same quanta.
+func (c *Core) Add(more Core) {
+	c.Quanta = append(c.Quanta, more.Quanta...)
+	for _, s := range more.Sources {
+		if i := slices.IndexFunc(c.Sources, func(had Source) bool { return had.Name == s.Name }); i >= 0 {
+			c.Sources[i].Count += s.Count
+			c.Sources[i].Seconds += s.Seconds
+		} else {
+			c.Sources = append(c.Sources, s)
+		}
+	}
+	sortSources(c.Sources)
 }
 
 // Longest is the longest interruption, in seconds: by one cause or several.

@@ -14,7 +14,7 @@ func TestACoreIsProbed(t *testing.T) {
 		t.Fatalf("%v, %v", cpus, err)
 	}
 	cpu := cpus[len(cpus)-1]
-	c, err := Probe(t.Context(), cpu, 200*time.Millisecond)
+	c, err := Probe(t.Context(), cpu, Work(), 200*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,12 +26,12 @@ func TestACoreIsProbed(t *testing.T) {
 		t.Errorf("%d quanta, %d in the histogram, at best %g, lost %g", len(c.Quanta), total, c.Best(), c.Lost())
 	}
 	t.Logf("core %d: at best %.3f ms, lost %.2f %%, longest %.3f ms, %v", c.CPU, 1e3*c.Best(), 100*c.Lost(), 1e3*c.Longest(), c.Sources)
-	if _, err := Probe(t.Context(), 1000, time.Second); err == nil {
+	if _, err := Probe(t.Context(), 1000, 1, time.Second); err == nil {
 		t.Error("a core that is not there was probed")
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := Probe(ctx, cpu, time.Second); err == nil {
+	if _, err := Probe(ctx, cpu, Work(), time.Second); err == nil {
 		t.Error("what was called off before it began gave something")
 	}
 }

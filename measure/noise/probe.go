@@ -2,7 +2,6 @@ package noise
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -20,11 +19,11 @@ import (
 // is nothing, short enough that an interruption stands out.
 const Quantum = time.Millisecond
 
-// Probe works on a core for as long as it is told, and gives what it found. It
-// takes all of the core meanwhile. The runtime of this language interrupts the
+// Probe works on a core for as long as it is told, in quanta of that much work
+// (Work), and gives what it found. It takes all of the core meanwhile. The runtime of this language interrupts the
 // work itself about a hundred times a second for some microseconds. When ctx ends
 // it gives what it has found so far.
-func Probe(ctx context.Context, cpu int, lasts time.Duration) (c Core, err error) {
+func Probe(ctx context.Context, cpu, steps int, lasts time.Duration) (c Core, err error) {
 	c.CPU = cpu
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	finished := make(chan struct{})
@@ -32,19 +31,18 @@ func Probe(ctx context.Context, cpu int, lasts time.Duration) (c Core, err error
 		defer close(finished)
 		// Never unlocked: the thread is ended, and with it where it may run.
 		runtime.LockOSThread()
-		c.Quanta, c.Sources, err = probe(ctx, cpu, lasts)
+		c.Quanta, c.Sources, err = probe(ctx, cpu, steps, lasts)
 	}()
 	<-finished
 	return c, err
 }
 
-func probe(ctx context.Context, cpu int, lasts time.Duration) (quanta []float64, sources []Source, err error) {
+func probe(ctx context.Context, cpu, steps int, lasts time.Duration) (quanta []float64, sources []Source, err error) {
 	var set unix.CPUSet
 	set.Set(cpu)
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
 		return nil, nil, fmt.Errorf("work on CPU %d: %w", cpu, err)
 	}
-	steps := calibrate()
 	quanta = make([]float64, 0, int(lasts/Quantum)+1)
 	before, err := look(cpu)
 	if err != nil {
@@ -79,8 +77,9 @@ func work(steps int) {
 	sink = x
 }
 
-// calibrate finds how many steps a quantum has, where nothing interrupts.
-func calibrate() int {
+// Work is how much takes a Quantum where nothing interrupts. It is the same for all
+// cores that are held against each other.
+func Work() int {
 	const tries, steps = 50, 100_000
 	best := time.Duration(1 << 62)
 	for range tries {
@@ -176,9 +175,7 @@ func (c counters) since(before counters) (all []Source) {
 		}
 	}
 	all = slices.DeleteFunc(all, func(s Source) bool { return s.Count == 0 && s.Seconds <= 0 })
-	slices.SortFunc(all, func(a, b Source) int {
-		return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
-	})
+	sortSources(all)
 	return all
 }
 

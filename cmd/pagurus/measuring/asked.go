@@ -27,6 +27,7 @@ type asked struct {
 	guests     map[string]bench.Setting       // by target
 	notes      []string                       // what holds for all of it, known before
 	sum        func(r *bench.Record) []string // what is noted when it is over; nil: nothing
+	show       func() error                   // prints what came of it; nil: its figures are printed
 }
 
 // usual is what is asked for unless a flag says otherwise.
@@ -56,7 +57,7 @@ func (o *asked) check() error {
 func (o *asked) measure(ctx context.Context, cmd *cobra.Command, e *bench.Experiment) error {
 	file := filepath.Join(o.report, bench.RecordName)
 	e.Spec.Targets, e.Spec.Runs, e.Spec.Seed, e.Spec.Confidence, e.Spec.Trim = o.targets, o.runs, o.seed, o.confidence, o.trim
-	e.Record = bench.Record{Begun: time.Now().UTC(), Machine: bench.Here(), Guests: o.guests, Notes: o.notes}
+	e.Record = bench.Record{Begun: time.Now().UTC(), Command: os.Args, Machine: bench.Here(), Guests: o.guests, Notes: o.notes}
 	before, kept := used(), time.Time{}
 	write := func() error {
 		e.Record.Harness, kept = used()-before, time.Now()
@@ -106,7 +107,11 @@ func outcome(r bench.Run, all []bench.Program) string {
 // finish prints what came of it and keeps that beside the record.
 func (o *asked) finish(cmd *cobra.Command, r *bench.Record) error {
 	what := r.Summarise()
-	return errors.Join(o.print(cmd, what), o.keep(r, what))
+	show := o.show
+	if show == nil {
+		show = func() error { return o.print(cmd, what) }
+	}
+	return errors.Join(show(), o.keep(r, what))
 }
 
 // used is the processor time that this process has used.

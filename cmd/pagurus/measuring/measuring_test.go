@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -46,7 +47,7 @@ func typed(args ...string) (string, error) {
 	var out bytes.Buffer
 	root := &cobra.Command{Use: "pagurus", SilenceUsage: true, SilenceErrors: true}
 	root.PersistentFlags().Bool("json", false, "")
-	root.AddCommand(Bench(Streams{Out: &out, Err: &out}))
+	root.AddCommand(Bench(Streams{Out: &out, Err: &out, Beside: func(string) (string, error) { return exec.LookPath("true") }}))
 	root.SetArgs(args)
 	root.SetOut(&out)
 	err := root.Execute()
@@ -169,6 +170,9 @@ func TestNoiseIsMeasuredPrintedAndKept(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}
 	}
+	if again, err := typed("bench", "compare", dir, dir); err != nil || !strings.Contains(again, "times its best") {
+		t.Errorf("held against itself: %v\n%s", err, again)
+	}
 	if text, err := os.ReadFile(filepath.Join(dir, "noise.json")); err != nil || !strings.Contains(string(text), `"predicted"`) {
 		t.Errorf("kept is %.200q, %v", text, err)
 	}
@@ -194,6 +198,14 @@ func TestMovesAreRead(t *testing.T) {
 	got, err := read(m)
 	if err != nil || got.Figures["total_s"] != 2 || got.Figures["down_s"] != 0.05 || got.Figures["handed_s"] != 0.03 || got.Figures["stall_s"] != 0.05 || got.Figures["sent_mib"] != 3 || got.Figures["rounds"] != 4 {
 		t.Errorf("%v, %v", got, err)
+	}
+	for figure, want := range map[string][]bench.Part{
+		"total_s": {{Name: "preparing", Value: 1}, {Name: "repointing", Value: 0.02}, {Name: "retiring", Value: 0.98}},
+		"stall_s": {{Name: "until the source had handed it over", Value: 0.03}, {Name: "until it ran at the target", Value: 0.02}, {Name: "until its rank got on", Value: 0}},
+	} {
+		if !slices.Equal(got.Parts[figure], want) {
+			t.Errorf("%s consists of %v", figure, got.Parts[figure])
+		}
 	}
 	for _, f := range moves().Figures {
 		if _, ok := got.Figures[f.Name]; !ok {

@@ -61,8 +61,7 @@ func (o *overhead) migrations(ctx context.Context, cmd *cobra.Command) (err erro
 	if len(o.hosts) < 2 {
 		return errors.New("there are fewer than two hosts to move between")
 	}
-	o.say("seeing to the image %s", o.image)
-	if _, err := o.where.Type(ctx, "image", "build", o.image); err != nil {
+	if err := o.seeTo(ctx); err != nil {
 		return err
 	}
 	if err := o.where.Compile(ctx, o.image, programs.StreamName, programs.StreamSource, "mpicc", "-O3"); err != nil {
@@ -187,8 +186,27 @@ func readMove(text string) (bench.Result, error) {
 	if m.Phase != fleet.Finished || len(m.Entered) < 2 || m.Stall == nil {
 		return bench.Result{}, fmt.Errorf("the migration is %s: %s", m.Phase, m.Cause)
 	}
+	still := m.StoodStill()
 	return bench.Result{Figures: map[string]float64{
-		"total_s": m.Entered[len(m.Entered)-1].At.Sub(m.Entered[0].At).Seconds(), "down_s": m.StoodStill().Seconds(), "handed_s": m.Cost.Downtime.Seconds(),
+		"total_s": m.Entered[len(m.Entered)-1].At.Sub(m.Entered[0].At).Seconds(), "down_s": still.Seconds(), "handed_s": m.Cost.Downtime.Seconds(),
 		"stall_s": m.Stall.Took.Seconds(), "sent_mib": float64(m.Cost.SentBytes) / (1 << 20), "rounds": float64(m.Cost.Rounds),
-	}}, nil
+	}, Parts: map[string][]bench.Part{"total_s": phases(m), "stall_s": silence(m, still)}}, nil
+}
+
+// phases are how long a migration was in each.
+func phases(m fleet.Migration) (all []bench.Part) {
+	for i, e := range m.Entered[:len(m.Entered)-1] {
+		all = append(all, bench.Part{Name: string(e.Phase), Value: m.Entered[i+1].At.Sub(e.At).Seconds()})
+	}
+	return all
+}
+
+// silence is what the longest silence of a rank is made of, if it was that of the
+// switch: the guest stood still, and then its rank had nothing to say yet.
+func silence(m fleet.Migration, still time.Duration) []bench.Part {
+	return []bench.Part{
+		{Name: "until the source had handed it over", Value: m.Cost.Downtime.Seconds()},
+		{Name: "until it ran at the target", Value: (still - m.Cost.Downtime).Seconds()},
+		{Name: "until its rank got on", Value: max(0, m.Stall.Took-still).Seconds()},
+	}
 }

@@ -114,8 +114,7 @@ func (o *network) run(ctx context.Context, cmd *cobra.Command) (err error) {
 			return err
 		}
 	}
-	o.say("seeing to the image %s", o.image)
-	if _, err := o.where.Type(ctx, "image", "build", o.image); err != nil {
+	if err := o.seeTo(ctx); err != nil {
 		return err
 	}
 	lab := o.place()

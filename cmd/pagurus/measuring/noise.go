@@ -1,10 +1,12 @@
 package measuring
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,14 +19,10 @@ import (
 	"pagurus/show/view"
 )
 
-// noiseRecord is what a measurement of noise leaves.
-type noiseRecord struct {
-	Version int           `json:"version"`
-	Begun   time.Time     `json:"begun"`
-	Machine bench.Machine `json:"machine"`
+// noiseFound is what a measurement of noise leaves beside its record.
+type noiseFound struct {
 	Quantum time.Duration `json:"quantum_ns"`
-	CutOff  bool          `json:"cut_off,omitempty"` // of the last core less was measured than asked for, of others nothing
-	Cores   []noise.Core  `json:"cores"`
+	Cores   []noise.Core  `json:"cores"` // every quantum, and what happened meanwhile
 	// Predicted is how many times longer a step takes in which all ranks wait for
 	// the last, by their number.
 	Predicted map[int]stats.Interval `json:"predicted"`
@@ -33,83 +31,137 @@ type noiseRecord struct {
 // sizes are the jobs that noise is predicted for.
 var sizes = []int{2, 4, 8, 16, 32, 64}
 
+// noisy is what is asked for: its targets are cores.
+type noisy struct {
+	asked
+	cores string
+	lasts time.Duration // of all probes of a core
+	steps int           // of a quantum
+	found map[string]*noise.Core
+}
+
 func noiseCommand(std Streams) *cobra.Command {
-	cores, report, lasts, confidence := "", "", 5*time.Second, 0.97
+	o := noisy{asked: usual(std), lasts: 5 * time.Second, found: map[string]*noise.Core{}}
+	o.runs = 5
 	cmd := &cobra.Command{
 		Use:   "noise",
 		Short: "Measure what interrupts programs on this machine's cores",
 		Long: `Noise does a fixed quantum of work again and again on each core, one after the
-other, and says what was taken from it and by whom. From that it predicts how much
-longer a step of 2 to 64 ranks takes if all wait for the last, as in an Allreduce:
-the more ranks, the more likely it is that one of them is interrupted. It takes
-all of a core meanwhile.`,
+other in turn, and says what was taken from it and by whom. From that it predicts how
+much longer a step of 2 to 64 ranks takes if all wait for the last, as in an Allreduce:
+the more ranks, the more likely it is that one of them is interrupted. It takes all of
+a core meanwhile. Two records, as before and after ` + "`pagurus quiet`" + `, are held against
+each other by ` + "`pagurus bench compare`" + `.`,
 		Example: "  pagurus bench noise\n  pagurus bench noise --cores 2-15 --for 30s --report bench/noise",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			chosen, err := noise.CPUs()
-			if cores != "" {
-				chosen, err = fleet.ParseCPUs(cores)
-			}
-			if err != nil {
-				return fmt.Errorf("--cores: %w", err)
-			}
-			if lasts < 10*noise.Quantum || confidence <= 0.5 || confidence >= 1 {
-				return errors.New("--for has to be at least 10ms, and --confidence between 0.5 and 1")
-			}
-			r := noiseRecord{Version: bench.Version, Begun: time.Now().UTC(), Machine: bench.Here(), Quantum: noise.Quantum, Predicted: map[int]stats.Interval{}}
-			for _, c := range chosen {
-				found, err := noise.Probe(ctx, c, lasts)
-				if r.CutOff = ctx.Err() != nil; err == nil {
-					r.Cores = append(r.Cores, found)
-				} else if !r.CutOff || len(r.Cores) == 0 {
-					return ended(ctx, err)
-				}
-				if r.CutOff {
-					break
-				}
-			}
-			for _, n := range sizes {
-				if r.Predicted[n], err = noise.Predict(r.Cores, n, confidence, 1); err != nil {
-					return err
-				}
-			}
-			asJSON, _ := cmd.Flags().GetBool("json")
-			if err := std.noise(r, asJSON, report); err != nil {
-				return err
-			}
-			return ended(ctx, nil)
+			return ended(ctx, o.run(ctx, cmd))
 		},
 	}
-	cmd.Flags().StringVar(&cores, "cores", "", "cores to probe, as 0-3,8 (default: all that this program may use)")
-	cmd.Flags().DurationVar(&lasts, "for", lasts, "how long to probe each core")
-	cmd.Flags().Float64Var(&confidence, "confidence", confidence, "of the predictions' intervals")
-	cmd.Flags().StringVar(&report, "report", "", "folder for the record (JSON)")
+	o.flags(cmd, "turns of all cores")
+	cmd.Flags().StringVar(&o.cores, "cores", "", "cores to probe, as 0-3,8 (default: all that this program may use)")
+	cmd.Flags().DurationVar(&o.lasts, "for", o.lasts, "how long to probe each core, all turns together")
 	return cmd
+}
+
+func (o *noisy) run(ctx context.Context, cmd *cobra.Command) error {
+	usable, err := noise.CPUs()
+	chosen := usable
+	if o.cores != "" && err == nil {
+		chosen, err = fleet.ParseCPUs(o.cores)
+	}
+	if err != nil {
+		return fmt.Errorf("--cores: %w", err)
+	}
+	for _, c := range chosen {
+		if !slices.Contains(usable, c) {
+			return fmt.Errorf("--cores: CPU %d is not there, or not for this program to use", c)
+		}
+		name := fmt.Sprintf("cpu%d", c)
+		o.targets, o.found[name] = append(o.targets, name), &noise.Core{CPU: c}
+	}
+	if err := o.check(); err != nil {
+		return fmt.Errorf("%w: see `pagurus bench noise --help`", err)
+	}
+	if least := time.Duration(o.runs) * 10 * noise.Quantum; o.lasts < least {
+		return fmt.Errorf("--for has to be at least %s for %d turns", least, o.runs)
+	}
+	o.steps = noise.Work()
+	o.show = func() error { return o.result(cmd) }
+	return o.measure(ctx, cmd, &bench.Experiment{Place: o, Spec: bench.Spec{Name: "noise", Ranks: 1, Programs: []bench.Program{quanta()}}})
+}
+
+// quanta are what is measured of them, turn by turn.
+func quanta() bench.Program {
+	return bench.Program{
+		Name: "quanta", Command: "work of " + noise.Quantum.String() + ", again and again", Read: readQuanta,
+		Figures: []bench.Figure{
+			{Name: "slowed", Says: "a quantum takes, times its best", Sense: stats.Slower},
+			{Name: "longest_s", Says: "the longest quantum", Unit: "s", Sense: stats.Slower},
+			{Name: "step64", Says: "a step of 64 ranks takes, times its best", Sense: stats.Slower},
+		},
+	}
+}
+
+func readQuanta(text string) (bench.Result, error) {
+	var c noise.Core
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		return bench.Result{}, err
+	}
+	step, err := noise.Predict([]noise.Core{c}, 64, 0.9, 1)
+	return bench.Result{Figures: map[string]float64{"slowed": 1 / (1 - c.Lost()), "longest_s": c.Longest() + c.Best(), "step64": step.Value}}, err
+}
+
+// Open has nothing to make ready.
+func (o *noisy) Open(context.Context, bench.Program, []string) (bench.Round, error) { return o, nil }
+
+// Close has nothing to end.
+func (o *noisy) Close() error { return nil }
+
+// Run probes a core for its share of the time. What was found before it is called
+// off is kept, and is no run.
+func (o *noisy) Run(ctx context.Context, target string) (string, error) {
+	core := o.found[target]
+	c, err := noise.Probe(ctx, core.CPU, o.steps, o.lasts/time.Duration(o.runs))
+	if err != nil {
+		return "", err
+	}
+	core.Add(c)
+	text, err := json.Marshal(c)
+	return string(text), errors.Join(err, context.Cause(ctx))
 }
 
 // mostSources is how many sources of a core are printed.
 const mostSources = 5
 
-// noise prints what was found, and keeps it.
-func (s Streams) noise(r noiseRecord, asJSON bool, report string) (err error) {
-	if asJSON {
-		err = json.NewEncoder(s.Out).Encode(r)
-	} else {
-		_, err = fmt.Fprint(s.Out, noiseText(r))
+// result prints what was found, and keeps it beside the record.
+func (o *noisy) result(cmd *cobra.Command) (err error) {
+	found := noiseFound{Quantum: noise.Quantum, Predicted: map[int]stats.Interval{}}
+	for _, t := range o.targets {
+		if c := o.found[t]; len(c.Quanta) > 0 {
+			found.Cores = append(found.Cores, *c)
+		}
 	}
-	if err != nil || report == "" {
-		return err
+	for _, n := range sizes {
+		if found.Predicted[n], err = noise.Predict(found.Cores, n, o.confidence, o.seed); err != nil {
+			return err
+		}
 	}
-	text, err := json.Marshal(r)
+	text, err := json.Marshal(found)
 	if err != nil {
 		return err
 	}
-	return bench.Whole(filepath.Join(report, "noise.json"), append(text, '\n'))
+	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+		_, err = fmt.Fprintln(o.Out, string(text))
+	} else {
+		_, err = fmt.Fprint(o.Out, noiseText(found))
+	}
+	return errors.Join(err, bench.Whole(filepath.Join(o.report, "noise.json"), append(text, '\n')))
 }
 
-func noiseText(r noiseRecord) string {
+func noiseText(r noiseFound) string {
 	cores := view.Table{Columns: []string{"CORE", "QUANTA", "AT BEST", "LOST", "LONGEST"}}
 	sources := view.Table{Columns: []string{"CORE", "SOURCE", "TIMES", "TIME"}, Empty: "Nothing interrupted them that the kernel counts."}
 	lengths := view.Table{Columns: []string{"CORE", "INTERRUPTED FOR", "QUANTA"}}

@@ -62,6 +62,7 @@ type overhead struct {
 	suite, npb, figure string
 	more               bool
 	memory, image      string
+	digest             string // of the image
 	where              drive.Pagurus
 	here               string // the user's folder
 	hosts              map[fleet.HostID]fleet.Host
@@ -310,14 +311,23 @@ func (o *overhead) programs(ctx context.Context) (all []bench.Program, err error
 	if len(parts) > 0 {
 		all = append(all, programs.HPCC(size, parts...))
 	}
-	o.say("seeing to the image %s", o.image)
-	if _, err := o.where.Type(ctx, "image", "build", o.image); err != nil && o.image == hpcImage {
+	if err := o.seeTo(ctx); err != nil {
 		return nil, err
 	}
 	if slices.Contains(words, "stream") {
 		err = o.where.Compile(ctx, o.image, programs.StreamName, programs.StreamSource, "mpicc", "-O3")
 	}
 	return all, err
+}
+
+// seeTo sees to it that the image is there. One that a user has made is as it is.
+func (o *overhead) seeTo(ctx context.Context) (err error) {
+	o.say("seeing to the image %s", o.image)
+	if _, err := o.where.Type(ctx, "image", "build", o.image); err != nil && o.image == hpcImage {
+		return err
+	}
+	o.digest, err = o.where.Digest(ctx, o.image)
+	return err
 }
 
 func (o *overhead) app(command string) (bench.Program, error) {
@@ -337,10 +347,11 @@ func (o *overhead) settings() map[string]bench.Setting {
 	bytes, _ := cli.ParseBytes(o.memory) // check has tried it
 	all := map[string]bench.Setting{}
 	for _, t := range o.targets {
-		s := bench.Setting{Kind: place.Native, Image: o.image}
+		s := bench.Setting{Kind: place.Native, Image: o.image, Digest: o.digest}
 		if flags := targets[t]; flags != nil {
 			can := o.ability(fleet.Kind(flags[1]))
-			s = bench.Setting{Kind: flags[1], Guests: place.Ranks, CPUs: 1, MemoryBytes: bytes, Image: o.image, Accelerator: can.Accelerator, CPU: can.CPU}
+			s = bench.Setting{Kind: flags[1], Guests: place.Ranks, CPUs: 1, MemoryBytes: bytes, Image: o.image, Digest: o.digest,
+				Accelerator: can.Accelerator, Version: can.Version, CPU: can.CPU}
 			if len(flags) > 3 {
 				s.Tune = flags[3]
 			}

@@ -47,7 +47,7 @@ func Draw(r *bench.Record, what bench.Summary) ([]byte, error) {
 	for _, row := range what.Rows {
 		s.Rows = append(s.Rows, lineOf(row))
 	}
-	for _, p := range []func(*bench.Record, bench.Summary) ([]plotted, error){overheads, curves, runs} {
+	for _, p := range []func(*bench.Record, bench.Summary) ([]plotted, error){overheads, parts, curves, runs} {
 		plots, err := p(r, what)
 		if err != nil {
 			return nil, fmt.Errorf("draw the report: %w", err)

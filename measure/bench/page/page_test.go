@@ -23,7 +23,8 @@ func record(runs int) *bench.Record {
 		for j, t := range r.Spec.Targets {
 			v := 1 + 0.1*float64(j) + 0.01*float64(i*7%5)
 			r.Runs = append(r.Runs, bench.Run{Round: i, Program: "netpipe", Target: t, Figures: map[string]float64{"latency_s": v, "rate": 1 / v},
-				Curves: map[string][]bench.Point{"latency": {{X: 1, Y: v}, {X: 1024, Y: 2 * v}, {X: 0, Y: math.Inf(1)}}}})
+				Curves: map[string][]bench.Point{"latency": {{X: 1, Y: v}, {X: 1024, Y: 2 * v}, {X: 0, Y: math.Inf(1)}}},
+				Parts:  map[string][]bench.Part{"latency_s": {{Name: "wire & card", Value: v / 3}, {Name: "rest", Value: v * 2 / 3}, {Name: "odd", Value: math.NaN()}}}})
 		}
 	}
 	return r
@@ -43,12 +44,12 @@ func TestThePageStandsByItself(t *testing.T) {
 			t.Errorf("the page has %s", alien)
 		}
 	}
-	for _, want := range []string{"container is 9", "latency &amp; more", "Overhead", "every run", "netpipe: latency"} {
+	for _, want := range []string{"container is 9", "latency &amp; more", "Overhead", "every run", "netpipe: latency", "latency &amp; more: its parts", "wire &amp; card"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no %s", want)
 		}
 	}
-	if n := strings.Count(page, "<svg"); n != 4 {
+	if n := strings.Count(page, "<svg"); n != 5 {
 		t.Errorf("the page has %d plots", n)
 	}
 	d := xml.NewDecoder(strings.NewReader(page))
@@ -70,6 +71,17 @@ func TestWhatWasCutOffIsDrawn(t *testing.T) {
 		if err != nil || !strings.Contains(string(text), "cut off") {
 			t.Errorf("%d runs: %v", runs, err)
 		}
+	}
+}
+
+// The parts of a figure are their medians over all runs, of each target.
+func TestPartsAreMedians(t *testing.T) {
+	names, medians := partsOf(record(5), "netpipe", "latency_s")
+	if len(names) != 3 || names[0] != "wire & card" || math.Abs(medians["rest"][1]-1.12*2/3) > 1e-9 || medians["odd"][0] != 0 {
+		t.Errorf("%q, %v", names, medians)
+	}
+	if names, _ := partsOf(record(5), "netpipe", "rate"); names != nil {
+		t.Errorf("a figure without parts has %q", names)
 	}
 }
 
