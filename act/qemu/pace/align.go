@@ -15,18 +15,16 @@ const (
 )
 
 // Align returns shortly before QEMU begins to send again, as far as that can be told
-// from how much it has sent; more is false when it sends no longer. It takes no more
-// than three tenths of a second.
+// from how much it has sent; more is false when it sends no longer: it has found
+// nothing left, and stopped the guest itself. It takes no more than three tenths of a
+// second.
 func Align(ctx context.Context, sent func() (bytes int64, more bool)) {
 	before, more := sent()
-	for begun := time.Now(); more && time.Since(begun) < 2*window; {
-		if !sleep(ctx, glance) {
-			return
-		}
+	end := time.Now().Add(2 * window)
+	for seen := false; more && time.Now().Before(end) && sleep(ctx, glance); {
 		var now int64
-		if now, more = sent(); more && now != before {
-			sleep(ctx, window-ahead)
-			return
+		if now, more = sent(); !seen && now != before {
+			seen, end = true, time.Now().Add(window-ahead)
 		}
 	}
 }

@@ -19,6 +19,15 @@ func TestAlign(t *testing.T) {
 			}
 		}
 	})
+	for after := range 3 * window / time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			begun, stops := time.Now(), after*time.Millisecond
+			Align(t.Context(), func() (int64, bool) { return int64(time.Since(begun) / window), time.Since(begun) < stops })
+			if late := time.Since(begun) - stops; late > glance {
+				t.Errorf("QEMU has stopped the guest itself after %s, and nobody notices for %s", stops, late)
+			}
+		})
+	}
 	for what, sent := range map[string]func() (int64, bool){
 		"sends nothing":       func() (int64, bool) { return 7, true },
 		"does not send":       func() (int64, bool) { return 0, false },
