@@ -14,7 +14,6 @@ import (
 	"pagurus/act/qemu/proc"
 	"pagurus/act/qemu/qmp"
 	"pagurus/act/qemu/ram"
-	"pagurus/act/qemu/stream"
 	"pagurus/fleet"
 )
 
@@ -318,13 +317,4 @@ func (d *Driver) Link(ctx context.Context, id fleet.GuestID) (io.ReadWriteCloser
 	}
 	g.link = conn
 	return conn, nil
-}
-
-// wedged reports whether a QEMU that did not answer never will.
-func (g *guest) wedged() bool {
-	if g == nil || g.dead() {
-		return false
-	}
-	r := g.remembered()
-	return r.Copy != nil && r.Copy.Limits.Compress == fleet.CompressOn && stream.Stuck(r.Process)
 }

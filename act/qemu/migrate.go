@@ -263,9 +263,6 @@ func (d *Driver) align(ctx context.Context, t fleet.Task) {
 
 func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, error) {
 	g, q, err := d.here(ctx, t.Guest.ID)
-	if err != nil && g.wedged() {
-		return fleet.Progress{}, stream.ErrStuck
-	}
 	if err != nil {
 		// An earlier call may have come to its end before QEMU ended.
 		return fleet.Progress{}, fmt.Errorf("%w; %w", err, fleet.ErrUnsure)
@@ -399,9 +396,6 @@ func (d *Driver) Resume(ctx context.Context, id fleet.GuestID) error {
 
 func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	g, q, err := d.here(ctx, id)
-	if err != nil && g.wedged() {
-		return stream.ErrStuck
-	}
 	if err != nil {
 		return err
 	}

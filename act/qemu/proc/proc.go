@@ -274,14 +274,6 @@ func (p Process) HasThread(names ...string) bool {
 	return false
 }
 
-// Locked reports whether the first thread waits for a lock, or for another thread of
-// the process: proc(5)'s syscall says so to root.
-func (p Process) Locked() bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", p.PID))
-	number, _, _ := strings.Cut(string(text), " ")
-	return err == nil && number == strconv.Itoa(unix.SYS_FUTEX)
-}
-
 // Unread reports whether there is something to be read in a file that a process
 // has open under a number.
 func Unread(handle *os.File, number int) (some bool) {

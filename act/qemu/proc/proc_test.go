@@ -6,9 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
-
-	"pagurus/internal/testkit"
 )
 
 func TestProcess(t *testing.T) {
@@ -59,36 +56,5 @@ func TestEnd(t *testing.T) {
 	}
 	if again := In(Account{UID: uint32(os.Getuid())}, dir); len(again) != 0 {
 		t.Errorf("still found: %+v", again)
-	}
-}
-
-func TestLocked(t *testing.T) {
-	cmd := exec.Command("sleep", "600") // it waits, but for no lock
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer cmd.Wait()
-	defer cmd.Process.Kill()
-	if (Process{PID: cmd.Process.Pid}).Locked() {
-		t.Error("a process that sleeps is said to wait for a lock")
-	}
-	waits := exec.Command(os.Args[0])
-	waits.Env = append(os.Environ(), waiting+"=1")
-	if err := waits.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer waits.Wait()
-	defer waits.Process.Kill()
-	testkit.Until(t, 10*time.Second, "a process waits for a lock", (Process{PID: waits.Process.Pid}).Locked)
-}
-
-// waiting has this program be one whose first thread waits for another: that of the
-// goroutine to which it is bound before main begins.
-const waiting = "PAGURUS_TEST_WAITING"
-
-func init() {
-	if os.Getenv(waiting) != "" {
-		time.Sleep(time.Minute)
-		os.Exit(0)
 	}
 }

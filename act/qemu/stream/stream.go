@@ -21,9 +21,10 @@ import (
 type Do func(ctx context.Context, command string, args, out any) error
 
 // channels is how many connections compressed memory goes over, each with a
-// thread that compresses and one that restores it. What a host of two
-// processors can spare.
-const channels = 2
+// thread that compresses and one that restores it. With more than one QEMU (10.0)
+// waits for ever when one of them ends, as when the copy is called off or the target
+// dies: that thread's word is heard, the others end without any.
+const channels = 1
 
 // firstPacked is the first QEMU of which a ceiling bounds what is sent:
 // in those before, what is about to be compressed.

@@ -23,7 +23,7 @@ func TestPrepare(t *testing.T) {
 			return err
 		}, Way{Packed: packed, Slow: !packed})
 		if err != nil || !strings.Contains(said, want) || strings.Contains(said, "zstd") != packed || !strings.Contains(said, `"pause-before-switchover","state":true`) ||
-			!strings.Contains(said, `"auto-converge","state":`+strconv.FormatBool(!packed)) || strings.Contains(said, "max-cpu-throttle") == packed {
+			!strings.Contains(said, `"auto-converge","state":`+strconv.FormatBool(!packed)) || strings.Contains(said, "max-cpu-throttle") == packed || strings.Contains(said, `"multifd-channels":1,`) != packed {
 			t.Errorf("packed %t: %v, it said %s", packed, err, said)
 		}
 		no := errors.New("no")
@@ -61,7 +61,7 @@ func TestCeiling(t *testing.T) {
 		packed bool
 		most   int64
 		want   int64
-	}{{false, 20 * mib, 20 * mib}, {true, 24 * mib, 17 * mib}, {true, 4 * mib, 2 * mib}, {true, 1 << 40, 1<<40 - 7*mib}} {
+	}{{false, 20 * mib, 20 * mib}, {true, 24 * mib, 41 * mib / 2}, {true, 4 * mib, 2 * mib}, {true, 1 << 40, 1<<40 - 7*mib/2}} {
 		if got := (Way{Packed: c.packed}).Ceiling(c.most); got != c.want {
 			t.Errorf("compressed %t: %d is told as %d, want %d", c.packed, c.most, got, c.want)
 		}
