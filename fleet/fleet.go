@@ -118,6 +118,7 @@ type GuestFacts struct {
 	CPUs          float64   `json:"cpus"`           // CPUs in use over the last interval
 	StartedAt     time.Time `json:"started_at"`
 	Profile       *Profile  `json:"profile,omitempty"`    // the last look at its memory; nil: none yet
+	Seen          *Topology `json:"seen,omitempty"`       // what a guest that mirrors its host sees of itself; nil: it was not asked yet, or did not answer
 	LentBytes     int64     `json:"lent_bytes,omitempty"` // of its memory, given back while the host's owner is there
 	Still         bool      `json:"still,omitempty"`      // it is paused because the host's owner is there
 	Obstacles     []string  `json:"obstacles,omitempty"`  // what was last seen to keep it from being moved, for people

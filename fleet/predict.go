@@ -12,7 +12,6 @@ type Profile struct {
 	Took        time.Duration `json:"took_ns"`         // processor time that the look cost the host
 	Pages       int           `json:"pages"`           // how many were looked at
 	Cache       *Cache        `json:"cache,omitempty"` // what the guest itself says of the rest; nil: it was not asked, or did not answer
-	Seen        *Topology     `json:"seen,omitempty"`  // what a guest that mirrors its host sees of itself; nil likewise
 }
 
 // Changed says how much memory is in pages that changed within some time.

@@ -173,7 +173,10 @@ func (c *Client) Cache(ctx context.Context, drop bool) (fleet.Cache, error) {
 // Topology gives what the guest sees of its processors and its memory.
 func (c *Client) Topology(ctx context.Context) (fleet.Topology, error) {
 	r, err := c.do(ctx, callTopology, constant(struct{}{}))
-	if err != nil || r.Topology == nil {
+	if err == nil && r.Topology == nil {
+		err = errors.New("the guest agent did not say what the guest is made of")
+	}
+	if err != nil {
 		return fleet.Topology{}, err
 	}
 	return *r.Topology, nil

@@ -10,9 +10,9 @@ import (
 )
 
 // cancelPatience is how long QEMU has to clear a copy away that it has called off.
-// It never completes one then, but was seen to hang in that for minutes, when the
-// target had died while channels to it were being made. A guest that runs on meanwhile
-// is none the worse: only its next copy has to wait.
+// It never completes one then, but was seen to hang in that for ever, when memory
+// went over more than one connection (see stream). A guest that runs on meanwhile is none
+// the worse: only its next copy has to wait.
 const cancelPatience = 10 * time.Second
 
 // callOff ends a copy under way and sees to it that the guest runs. After a

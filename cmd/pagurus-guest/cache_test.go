@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"pagurus/act/numa/recorded"
 	"pagurus/fleet"
 )
 
@@ -60,5 +61,15 @@ func TestCacheIsDroppedWhenToldAndOnlyThen(t *testing.T) {
 	}
 	if got := readCache("nonsense\nDirty: x kB\nMapped: 9 kB\n:\n"); got.CleanBytes != 0 || got.HotBytes != 0 {
 		t.Errorf("of nonsense it makes %+v", got)
+	}
+}
+
+func TestTopologyIsThatOfTheRoot(t *testing.T) {
+	m := newMember(nil, recorded.Machine(t, "2n6c2t"))
+	if got, err := m.Topology(t.Context()); err != nil || len(got.Nodes) != 2 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := newMember(nil, t.TempDir()).Topology(t.Context()); err == nil {
+		t.Error("a machine without processors has a topology")
 	}
 }

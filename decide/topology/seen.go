@@ -32,6 +32,9 @@ func Differs(want fleet.Shape, seen fleet.Topology) (all []string) {
 			all = append(all, fmt.Sprintf("%s: %d, and not %d", f.what, f.seen, f.want))
 		}
 	}
+	if want.CPU != "" && !Holds(seen, want.CPU) {
+		all = append(all, fmt.Sprintf("its CPUs are %s, and not %s", orUnknown(seen.Level), want.CPU))
+	}
 	if len(seen.Nodes) != len(want.Nodes) {
 		return all
 	}
@@ -39,6 +42,13 @@ func Differs(want fleet.Shape, seen fleet.Topology) (all []string) {
 		all = append(all, nodeDiffers(i, w, seen.Nodes[i])...)
 	}
 	return all
+}
+
+func orUnknown(level string) string {
+	if level == "" {
+		return "of no level that is known"
+	}
+	return level
 }
 
 func nodeDiffers(i int, want fleet.ShapeNode, seen fleet.Node) (all []string) {

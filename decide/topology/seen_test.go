@@ -9,11 +9,11 @@ import (
 
 func TestDiffers(t *testing.T) {
 	const mib = 1 << 20
-	want := fleet.Shape{Sockets: 2, Cores: 1, Threads: 2, Nodes: []fleet.ShapeNode{
+	want := fleet.Shape{Sockets: 2, Cores: 1, Threads: 2, CPU: "x86-64-v2", Nodes: []fleet.ShapeNode{
 		{CPUs: 2, MemoryBytes: 128 * mib, Distances: []int{10, 21}}, {CPUs: 2, MemoryBytes: 128 * mib, Distances: []int{21, 10}},
 	}}
 	same := func() fleet.Topology {
-		return fleet.Topology{Nodes: []fleet.Node{
+		return fleet.Topology{Level: "x86-64-v3", Nodes: []fleet.Node{
 			{MemoryBytes: 110 * mib, Distances: []int{10, 21}, Cores: []fleet.Core{{Socket: 0, CPUs: []int{0, 1}}}},
 			{MemoryBytes: 128 * mib, Distances: []int{21, 10}, Cores: []fleet.Core{{Socket: 1, CPUs: []int{2, 3}}}},
 		}}
@@ -25,6 +25,7 @@ func TestDiffers(t *testing.T) {
 		"the same":    {func(*fleet.Topology) {}, nil},
 		"flat":        {func(t *fleet.Topology) { t.Nodes = t.Nodes[:1] }, []string{"sockets: 1, and not 2", "cores: 1, and not 2", "CPUs: 2, and not 4", "nodes: 1, and not 2"}},
 		"less memory": {func(t *fleet.Topology) { t.Nodes[1].MemoryBytes = 64 * mib }, []string{"memory of node 1: 64 MiB, and not 128"}},
+		"old":         {func(t *fleet.Topology) { t.Level = "x86-64-v1" }, []string{"its CPUs are x86-64-v1, and not x86-64-v2"}},
 		"far":         {func(t *fleet.Topology) { t.Nodes[0].Distances = []int{10, 20} }, []string{"distances of node 0: [10 20], and not [10 21]"}},
 		"no threads": {func(t *fleet.Topology) {
 			t.Nodes[0].Cores = []fleet.Core{{Socket: 0, CPUs: []int{0}}, {Socket: 0, CPUs: []int{1}}}

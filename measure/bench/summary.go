@@ -203,7 +203,12 @@ func compare(a, b *Record, program string, f Figure, target string) (Row, bool) 
 	}
 	row := Row{Program: program, Figure: f, Target: target, Runs: min(len(before), len(after))}
 	row.Mean = known(stats.Mean(after, a.Spec.Confidence))
-	row.Doubts = append(stats.Doubts(before), stats.Doubts(after)...)
+	row.Doubts = stats.Doubts(before)
+	for _, d := range stats.Doubts(after) {
+		if !slices.Contains(row.Doubts, d) {
+			row.Doubts = append(row.Doubts, d)
+		}
+	}
 	if row.Ratio = known(stats.RatioOfGroups(after, before, a.Spec.Confidence)); row.Ratio != nil {
 		row.Sentence = stats.Sentence("the second", "the first", *row.Ratio, f.Sense)
 		if p, err := stats.Welch(after, before); err == nil {

@@ -12,6 +12,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"gonum.org/v1/gonum/stat"
 
@@ -49,11 +50,7 @@ func (c Core) Best() float64 {
 
 // Lost is the share of all time that the quanta took longer than at their best.
 func (c Core) Lost() float64 {
-	all := 0.0
-	for _, q := range c.Quanta {
-		all += q
-	}
-	return 1 - c.Best()*float64(len(c.Quanta))/all
+	return 1 - c.Best()*float64(len(c.Quanta))/c.Busy().Seconds()
 }
 
 // Add adds what was found on the same core at another time, of the same quanta.
@@ -71,7 +68,32 @@ func (c *Core) Add(more Core) {
 }
 
 // Longest is the longest interruption, in seconds: by one cause or several.
-func (c Core) Longest() float64 { return slices.Max(c.Quanta) - c.Best() }
+func (c Core) Longest() float64 {
+	if len(c.Quanta) == 0 {
+		return math.NaN()
+	}
+	return slices.Max(c.Quanta) - c.Best()
+}
+
+// Busy is how long all quanta took.
+func (c Core) Busy() time.Duration {
+	all := 0.0
+	for _, q := range c.Quanta {
+		all += q
+	}
+	return time.Duration(all * float64(time.Second))
+}
+
+// Step is how many times longer a step of so many ranks takes, as Predict draws it, in
+// the mean of all that can be drawn; NaN where nothing was measured.
+func (c Core) Step(ranks int) float64 {
+	sorted, sum := slices.Sorted(slices.Values(c.Quanta)), 0.0
+	n := float64(len(sorted))
+	for i, q := range sorted { // the longest of the ranks' is this one
+		sum += q * (math.Pow(float64(i+1)/n, float64(ranks)) - math.Pow(float64(i)/n, float64(ranks)))
+	}
+	return sum / c.Best()
+}
 
 // Bin is one of a histogram's: interruptions of at least From seconds, and less
 // than To.

@@ -14,7 +14,7 @@ func TestACoreIsProbed(t *testing.T) {
 		t.Fatalf("%v, %v", cpus, err)
 	}
 	cpu := cpus[len(cpus)-1]
-	c, err := Probe(t.Context(), cpu, Work(), 200*time.Millisecond)
+	c, err := Probe(t.Context(), cpu, Calibrate(), 200*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestACoreIsProbed(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := Probe(ctx, cpu, Work(), time.Second); err == nil {
+	if _, err := Probe(ctx, cpu, Calibrate(), time.Second); err == nil {
 		t.Error("what was called off before it began gave something")
 	}
 }
@@ -68,8 +68,32 @@ func TestNoiseHurtsMoreTheLargerTheJob(t *testing.T) {
 			t.Errorf("%d ranks: %+v, theory has %.4f: %v", ranks, got, want, err)
 		}
 	}
+	for _, ranks := range []int{1, 64} {
+		if got, want := c.Step(ranks), 2-math.Pow(0.99, float64(ranks)); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%d ranks: %g, theory has %g", ranks, got, want)
+		}
+	}
+	if empty := (Core{}); !math.IsNaN(empty.Longest()) || !math.IsNaN(empty.Step(2)) || !math.IsNaN(empty.Best()) {
+		t.Error("of nothing there is a longest quantum, a step or a best")
+	}
 	if _, err := Predict(nil, 2, 0.97, 1); err == nil {
 		t.Error("something was predicted from nothing")
+	}
+}
+
+func TestAdd(t *testing.T) {
+	c := Core{CPU: 3, Quanta: []float64{1}, Sources: []Source{{Name: "timer", Count: 5}, {Name: "disk", Count: 2}}}
+	c.Add(Core{CPU: 3, Quanta: []float64{2, 1}, Sources: []Source{{Name: "others", Seconds: 0.5}, {Name: "disk", Count: 9}}})
+	want := []Source{{Name: "others", Seconds: 0.5}, {Name: "disk", Count: 11}, {Name: "timer", Count: 5}}
+	if !slices.Equal(c.Sources, want) || c.Busy() != 4*time.Second {
+		t.Errorf("%+v, busy for %s", c.Sources, c.Busy())
+	}
+}
+
+func TestReach(t *testing.T) {
+	cpus, err := CPUs()
+	if err != nil || Reach(cpus[0]) != nil || Reach(8000) == nil {
+		t.Errorf("%v: %v, %v", err, Reach(cpus[0]), Reach(8000))
 	}
 }
 

@@ -19,10 +19,10 @@ import (
 // is nothing, short enough that an interruption stands out.
 const Quantum = time.Millisecond
 
-// Probe works on a core for as long as it is told, in quanta of that much work
-// (Work), and gives what it found. It takes all of the core meanwhile. The runtime of this language interrupts the
-// work itself about a hundred times a second for some microseconds. When ctx ends
-// it gives what it has found so far.
+// Probe works on a core for as long as it is told, in quanta of so many steps
+// (Calibrate), and gives what it found. It takes all of the core meanwhile. The runtime
+// of this language interrupts the work itself about a hundred times a second for some
+// microseconds. When ctx ends it gives what it has found so far.
 func Probe(ctx context.Context, cpu, steps int, lasts time.Duration) (c Core, err error) {
 	c.CPU = cpu
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -38,10 +38,8 @@ func Probe(ctx context.Context, cpu, steps int, lasts time.Duration) (c Core, er
 }
 
 func probe(ctx context.Context, cpu, steps int, lasts time.Duration) (quanta []float64, sources []Source, err error) {
-	var set unix.CPUSet
-	set.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return nil, nil, fmt.Errorf("work on CPU %d: %w", cpu, err)
+	if err := stay(cpu); err != nil {
+		return nil, nil, err
 	}
 	quanta = make([]float64, 0, int(lasts/Quantum)+1)
 	before, err := look(cpu)
@@ -63,6 +61,27 @@ func probe(ctx context.Context, cpu, steps int, lasts time.Duration) (quanta []f
 	return quanta, after.since(before), nil
 }
 
+// stay has this thread run on no other CPU.
+func stay(cpu int) error {
+	var set unix.CPUSet
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("work on CPU %d: %w", cpu, err)
+	}
+	return nil
+}
+
+// Reach is an error if this program cannot work on a CPU. It may on some that it is not
+// put on of its own accord, as those that were isolated at boot.
+func Reach(cpu int) error {
+	tried := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked, as in Probe
+		tried <- stay(cpu)
+	}()
+	return <-tried
+}
+
 // sink keeps work from being left out by the compiler.
 var sink uint64
 
@@ -77,9 +96,9 @@ func work(steps int) {
 	sink = x
 }
 
-// Work is how much takes a Quantum where nothing interrupts. It is the same for all
-// cores that are held against each other.
-func Work() int {
+// Calibrate gives how many steps take a Quantum where nothing interrupts. All cores that
+// are held against each other are to do as many.
+func Calibrate() int {
 	const tries, steps = 50, 100_000
 	best := time.Duration(1 << 62)
 	for range tries {

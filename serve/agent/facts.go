@@ -94,6 +94,9 @@ func (a *Agent) facts() fleet.Facts {
 		if last, known := a.profiles.last[id]; known {
 			g.Profile = &last
 		}
+		if seen, known := a.profiles.inside[id]; known {
+			g.Seen = &seen
+		}
 		g.Obstacles = a.examined[id].found
 		f.Guests[id] = g
 	}

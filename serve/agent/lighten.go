@@ -54,7 +54,7 @@ func (a *Agent) sees(ctx context.Context, g fleet.GuestID, kind fleet.Kind) *fle
 	return said(ctx, a, g, kind, func(ctx context.Context, in Inside) (fleet.Topology, error) { return in.Topology(ctx) })
 }
 
-// said is what a guest answers; nil: it does not in time.
+// said is what a guest answers; nil: it does not in time, or cannot.
 func said[T any](ctx context.Context, a *Agent, g fleet.GuestID, kind fleet.Kind, ask func(context.Context, Inside) (T, error)) *T {
 	link, can := a.Drivers[kind].(Linker)
 	a.mu.Lock()

@@ -28,6 +28,7 @@ type memoryDriver struct {
 	cache     int64                                        // clean page cache of every guest, in bytes
 	words     string                                       // the last of every guest
 	obstacles []string                                     // in every guest
+	layout    *fleet.Layout                                // of every guest
 	calls     []string                                     // "start j1g0", in order
 	hook      func(ctx context.Context, call string) error // runs at the beginning of each call but Inspect
 }
@@ -165,7 +166,7 @@ func (d *memoryDriver) Inspect(context.Context) (map[fleet.GuestID]fleet.GuestFa
 	defer d.mu.Unlock()
 	out := map[fleet.GuestID]fleet.GuestFacts{}
 	for id, g := range d.guests {
-		out[id] = fleet.GuestFacts{Run: g.run, ResidentBytes: 100, CPUs: 0.5}
+		out[id] = fleet.GuestFacts{Run: g.run, ResidentBytes: 100, CPUs: 0.5, Layout: d.layout}
 	}
 	return out, nil
 }

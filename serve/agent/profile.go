@@ -27,14 +27,15 @@ var errMoves = errors.New("a guest is being moved from or to this host; ask agai
 
 // profiles is what is known of how guests use their memory.
 type profiles struct {
-	last map[fleet.GuestID]fleet.Profile
-	seen map[fleet.GuestID]time.Time // when the guest was first here, or was last tried
-	busy bool                        // the agent's own look is under way
-	turn chan struct{}               // for looks that were asked for
+	last   map[fleet.GuestID]fleet.Profile
+	inside map[fleet.GuestID]fleet.Topology // what those that mirror their host see of themselves
+	seen   map[fleet.GuestID]time.Time      // when the guest was first here, or was last tried
+	busy   bool                             // the agent's own look is under way
+	turn   chan struct{}                    // for looks that were asked for
 }
 
 func newProfiles() profiles {
-	return profiles{last: map[fleet.GuestID]fleet.Profile{}, seen: map[fleet.GuestID]time.Time{}, turn: make(chan struct{}, profilesAsked)}
+	return profiles{last: map[fleet.GuestID]fleet.Profile{}, inside: map[fleet.GuestID]fleet.Topology{}, seen: map[fleet.GuestID]time.Time{}, turn: make(chan struct{}, profilesAsked)}
 }
 
 // moving tells whether any guest is being moved from or to this host.
@@ -73,6 +74,7 @@ func (a *Agent) study(ctx context.Context, now time.Time) {
 		if _, here := a.present[g]; !here {
 			delete(a.profiles.seen, g)
 			delete(a.profiles.last, g)
+			delete(a.profiles.inside, g)
 		}
 	}
 	maps.DeleteFunc(a.examined, func(g fleet.GuestID, _ examination) bool { _, here := a.present[g]; return !here })
@@ -130,10 +132,11 @@ func (a *Agent) profile(ctx context.Context, g fleet.GuestID) (p fleet.Profile, 
 			}
 		}
 	}()
+	var inside *fleet.Topology
 	if p, err = d.Profile(looking, g); err == nil {
 		p.Cache = a.dispensable(looking, g, at.kind)
 		if at.facts.Layout != nil {
-			p.Seen = a.sees(looking, g, at.kind)
+			inside = a.sees(looking, g, at.kind)
 		}
 	}
 	a.mu.Lock()
@@ -142,6 +145,9 @@ func (a *Agent) profile(ctx context.Context, g fleet.GuestID) (p fleet.Profile, 
 		a.profiles.seen[g] = time.Now()
 		if err == nil {
 			a.profiles.last[g] = p
+		}
+		if inside != nil {
+			a.profiles.inside[g] = *inside
 		}
 	}
 	if looking.Err() != nil {

@@ -44,10 +44,24 @@ func TestGuestsAreLookedAt(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.a.mu.Lock()
 		defer r.a.mu.Unlock()
-		if n := len(r.a.profiles.last) + len(r.a.profiles.seen); n != 0 {
+		if n := len(r.a.profiles.last) + len(r.a.profiles.inside) + len(r.a.profiles.seen); n != 0 {
 			t.Errorf("%d profiles of guests that are gone", n)
 		}
 	})
+}
+
+// TestTunedGuestsAreAskedFromInside: they, and no others.
+func TestTunedGuestsAreAskedFromInside(t *testing.T) {
+	for _, layout := range []*fleet.Layout{nil, {}} {
+		in(t, func(t *testing.T, r *rig) {
+			r.d.layout = layout
+			r.do(task(fleet.Start, 1))
+			time.Sleep(15 * time.Second)
+			if seen := r.a.facts().Guests["j1g0"].Seen; (seen == nil) != (layout == nil) || seen != nil && seen.Level != "x86-64-v3" {
+				t.Errorf("with the layout %v it sees %+v", layout, seen)
+			}
+		})
+	}
 }
 
 // TestNobodyLooksWhileSomethingMoves: not at the guest that moves nor at

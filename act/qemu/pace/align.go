@@ -15,8 +15,8 @@ const (
 )
 
 // Align returns shortly before QEMU begins to send again, as far as that can be told
-// from how much it has sent; more is false when it sends no longer: it has found
-// nothing left, and stopped the guest itself. It takes no more than three tenths of a
+// from how much it has sent; more is false when it sends no longer, as when it has
+// found nothing left and stopped the guest itself. It takes no more than three tenths of a
 // second.
 func Align(ctx context.Context, sent func() (bytes int64, more bool)) {
 	before, more := sent()

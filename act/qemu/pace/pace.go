@@ -6,7 +6,11 @@
 // send. A guest that others of its move are waited for must not stand still
 // meanwhile, so it is never let come to that: near the end of a pass it is sent
 // so slowly that the guest has changed something again by then, and what is
-// left stays small because each pass still takes no longer than Pass.
+// left stays small because each pass but the first still takes no longer than Pass. Nor
+// may it send more in a tenth of a second than is left of the pass: with the rest QEMU
+// would begin the next one, and have it over before anybody looks.
+// The first pass is slowed the more, since much of it may be zeroes, which cost nothing:
+// by up to a second, which gangs wait for.
 //
 // It must not know QEMU's protocol. Its tests run against looks made by hand.
 package pace
@@ -23,7 +27,7 @@ const (
 	Pass  = 200 * time.Millisecond // the slow end of a pass
 	from  = 100 * time.Millisecond // of a pass, at full speed: where its slow end begins
 	Least = 40 << 10               // bytes a second: a page in 100 ms, the least there is
-	scrap = 1280 << 10             // bytes a second: 128 KiB in 100 ms
+	scrap = 1280 << 10             // bytes a second: 128 KiB in 100 ms, less than any kernel changes meanwhile
 
 	shortest = 5 * time.Millisecond // between looks from which a speed follows
 )

@@ -24,10 +24,11 @@ type asked struct {
 	trim       float64 // left out at both ends of means and ratios
 	seed       uint64
 	report     string
-	guests     map[string]bench.Setting       // by target
-	notes      []string                       // what holds for all of it, known before
-	sum        func(r *bench.Record) []string // what is noted when it is over; nil: nothing
-	show       func() error                   // prints what came of it; nil: its figures are printed
+	guests     map[string]bench.Setting                 // by target
+	notes      []string                                 // what holds for all of it, known before
+	sum        func(r *bench.Record) []string           // what is noted when it is over; nil: nothing
+	own        time.Duration                            // processor time of this program that was the runs'
+	show       func(*bench.Record, bench.Summary) error // prints what came of it; nil: its figures are printed
 }
 
 // usual is what is asked for unless a flag says otherwise.
@@ -60,7 +61,7 @@ func (o *asked) measure(ctx context.Context, cmd *cobra.Command, e *bench.Experi
 	e.Record = bench.Record{Begun: time.Now().UTC(), Command: os.Args, Machine: bench.Here(), Guests: o.guests, Notes: o.notes}
 	before, kept := used(), time.Time{}
 	write := func() error {
-		e.Record.Harness, kept = used()-before, time.Now()
+		e.Record.Harness, kept = max(0, used()-before-o.own), time.Now()
 		return e.Record.Write(file)
 	}
 	e.Keep = func() error {
@@ -75,7 +76,7 @@ func (o *asked) measure(ctx context.Context, cmd *cobra.Command, e *bench.Experi
 		o.say("%d of %d: %s on %s, run %d: %s", len(e.Record.Runs), turns, r.Program, r.Target, r.Round+1, outcome(r, all))
 	}
 	err := e.Run(ctx)
-	if len(e.Record.Runs) == 0 {
+	if len(e.Record.Runs) == 0 && o.own == 0 {
 		return err
 	}
 	if o.sum != nil {
@@ -109,9 +110,9 @@ func (o *asked) finish(cmd *cobra.Command, r *bench.Record) error {
 	what := r.Summarise()
 	show := o.show
 	if show == nil {
-		show = func() error { return o.print(cmd, what) }
+		show = func(*bench.Record, bench.Summary) error { return o.print(cmd, what) }
 	}
-	return errors.Join(show(), o.keep(r, what))
+	return errors.Join(show(r, what), o.keep(r, what))
 }
 
 // used is the processor time that this process has used.

@@ -109,13 +109,24 @@ func recordTable(in string) (view.Table, error) {
 		if !r.Complete {
 			runs += ", cut off"
 		}
-		all = append(all, found{r.Begun, []string{filepath.Dir(f), r.Begun.Format("2006-01-02 15:04"), r.Machine.Commit, strings.Join(r.Spec.Targets, ","), strings.Join(names, ","), runs}})
+		all = append(all, found{r.Begun, []string{filepath.Dir(f), r.Begun.Format("2006-01-02 15:04"), r.Machine.Commit, several(r.Spec.Targets), strings.Join(names, ","), runs}})
 	}
 	slices.SortFunc(all, func(a, b found) int { return b.at.Compare(a.at) })
 	for _, f := range all {
 		table.Rows = append(table.Rows, f.of)
 	}
 	return table, nil
+}
+
+// mostTargets is how many a record's line has room for.
+const mostTargets = 4
+
+// several names some of all: cores can be hundreds.
+func several(targets []string) string {
+	if n := len(targets); n > mostTargets {
+		return fmt.Sprintf("%s to %s (%d)", targets[0], targets[n-1], n)
+	}
+	return strings.Join(targets, ",")
 }
 
 func compareCommand(std Streams) *cobra.Command {

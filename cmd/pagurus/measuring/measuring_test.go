@@ -2,7 +2,9 @@ package measuring
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -161,7 +163,7 @@ func TestACommandMayHaveCommas(t *testing.T) {
 
 func TestNoiseIsMeasuredPrintedAndKept(t *testing.T) {
 	dir := t.TempDir()
-	got, err := typed("bench", "noise", "--for", "50ms", "--report", dir)
+	got, err := typed("bench", "noise", "--for", "100ms", "--report", dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +172,10 @@ func TestNoiseIsMeasuredPrintedAndKept(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}
 	}
-	if again, err := typed("bench", "compare", dir, dir); err != nil || !strings.Contains(again, "times its best") {
+	if r, err := bench.Load(filepath.Join(dir, bench.RecordName)); err != nil || r.HarnessShare() > 0.5 || !r.Complete {
+		t.Errorf("the record: %v, %+v", err, r)
+	}
+	if again, err := typed("bench", "compare", dir, dir); err != nil || !strings.Contains(again, "cannot be told apart") {
 		t.Errorf("held against itself: %v\n%s", err, again)
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "noise.json")); err != nil || !strings.Contains(string(text), `"predicted"`) {
@@ -183,11 +188,36 @@ func TestNoiseIsMeasuredPrintedAndKept(t *testing.T) {
 	}
 }
 
+// TestNoiseThatIsCutOff: what was found is printed and kept, also of the first core's
+// first turn, and it is said that it was cut off.
+func TestNoiseThatIsCutOff(t *testing.T) {
+	dir, ctx := t.TempDir(), context.Background()
+	ctx, stop := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer stop()
+	var out bytes.Buffer
+	cmd := Bench(Streams{Out: &out, Err: io.Discard, Beside: func(string) (string, error) { return exec.LookPath("true") }})
+	cmd.SetArgs([]string{"noise", "--for", "10m", "--report", dir})
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	err := cmd.ExecuteContext(ctx)
+	if err == nil || !strings.Contains(out.String(), "it was cut off") || !strings.Contains(out.String(), "× its best") {
+		t.Errorf("%v; printed is\n%s", err, out.String())
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "noise.json")); err != nil || !strings.Contains(string(text), `"complete":false`) {
+		t.Errorf("kept is %.200q, %v", text, err)
+	}
+}
+
+func TestManyTargetsAreFewWords(t *testing.T) {
+	if got := several([]string{"cpu0", "cpu1", "cpu2", "cpu3", "cpu4"}); got != "cpu0 to cpu4 (5)" {
+		t.Error(got)
+	}
+}
+
 func TestMovesAreRead(t *testing.T) {
 	begun := time.Unix(1000, 0)
 	m := fleet.Migration{Phase: fleet.Finished, Guest: "j1g0", Entered: []fleet.Entered{{Phase: fleet.Preparing, At: begun}, {Phase: fleet.Repointing, At: begun.Add(time.Second)},
 		{Phase: fleet.Retiring, At: begun.Add(1020 * time.Millisecond)}, {Phase: fleet.Finished, At: begun.Add(2 * time.Second)}},
-		Cost: fleet.Progress{Downtime: 30 * time.Millisecond, SentBytes: 3 << 20, Rounds: 4}, Stall: &fleet.Stall{Gap: fleet.Gap{Took: 50 * time.Millisecond}}}
+		Cost: fleet.Progress{Downtime: 30 * time.Millisecond, SentBytes: 3 << 20, Rounds: 4}, Stall: &fleet.Stall{Gap: fleet.Gap{Took: 60 * time.Millisecond}, AtSwitch: 60 * time.Millisecond}}
 	read := func(m fleet.Migration) (bench.Result, error) {
 		text, err := json.Marshal(m)
 		if err != nil {
@@ -196,12 +226,12 @@ func TestMovesAreRead(t *testing.T) {
 		return readMove(string(text))
 	}
 	got, err := read(m)
-	if err != nil || got.Figures["total_s"] != 2 || got.Figures["down_s"] != 0.05 || got.Figures["handed_s"] != 0.03 || got.Figures["stall_s"] != 0.05 || got.Figures["sent_mib"] != 3 || got.Figures["rounds"] != 4 {
+	if err != nil || got.Figures["total_s"] != 2 || got.Figures["down_s"] != 0.05 || got.Figures["handed_s"] != 0.03 || got.Figures["stall_s"] != 0.06 || got.Figures["sent_mib"] != 3 || got.Figures["rounds"] != 4 {
 		t.Errorf("%v, %v", got, err)
 	}
 	for figure, want := range map[string][]bench.Part{
 		"total_s": {{Name: "preparing", Value: 1}, {Name: "repointing", Value: 0.02}, {Name: "retiring", Value: 0.98}},
-		"stall_s": {{Name: "until the source had handed it over", Value: 0.03}, {Name: "until it ran at the target", Value: 0.02}, {Name: "until its rank got on", Value: 0}},
+		"stall_s": {{Name: "until the source had handed it over", Value: 0.03}, {Name: "until it ran at the target", Value: 0.02}, {Name: "until its rank got on", Value: 0.01}},
 	} {
 		if !slices.Equal(got.Parts[figure], want) {
 			t.Errorf("%s consists of %v", figure, got.Parts[figure])
@@ -211,6 +241,10 @@ func TestMovesAreRead(t *testing.T) {
 		if _, ok := got.Figures[f.Name]; !ok {
 			t.Errorf("nobody reads %s", f.Name)
 		}
+	}
+	m.Stall.Took *= 2 // as the copy began
+	if got, err := read(m); err != nil || got.Parts["stall_s"] != nil {
+		t.Errorf("a silence that is not the switch's consists of %v, %v", got.Parts["stall_s"], err)
 	}
 	m.Phase, m.Cause = fleet.Aborted, "no room"
 	if _, err := read(m); err == nil || !strings.Contains(err.Error(), "no room") {

@@ -204,9 +204,12 @@ func phases(m fleet.Migration) (all []bench.Part) {
 // silence is what the longest silence of a rank is made of, if it was that of the
 // switch: the guest stood still, and then its rank had nothing to say yet.
 func silence(m fleet.Migration, still time.Duration) []bench.Part {
+	if m.Stall.Took != m.Stall.AtSwitch || m.Stall.Took < still {
+		return nil
+	}
 	return []bench.Part{
 		{Name: "until the source had handed it over", Value: m.Cost.Downtime.Seconds()},
 		{Name: "until it ran at the target", Value: (still - m.Cost.Downtime).Seconds()},
-		{Name: "until its rank got on", Value: max(0, m.Stall.Took-still).Seconds()},
+		{Name: "until its rank got on", Value: (m.Stall.Took - still).Seconds()},
 	}
 }

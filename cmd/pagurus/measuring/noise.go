@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,8 +20,12 @@ import (
 
 // noiseFound is what a measurement of noise leaves beside its record.
 type noiseFound struct {
-	Quantum time.Duration `json:"quantum_ns"`
-	Cores   []noise.Core  `json:"cores"` // every quantum, and what happened meanwhile
+	Version  int           `json:"version"`
+	Begun    time.Time     `json:"begun"`
+	Complete bool          `json:"complete"` // false: it was cut off
+	Machine  bench.Machine `json:"machine"`
+	Quantum  time.Duration `json:"quantum_ns"`
+	Cores    []noise.Core  `json:"cores"` // every quantum, and what happened meanwhile
 	// Predicted is how many times longer a step takes in which all ranks wait for
 	// the last, by their number.
 	Predicted map[int]stats.Interval `json:"predicted"`
@@ -42,7 +45,7 @@ type noisy struct {
 
 func noiseCommand(std Streams) *cobra.Command {
 	o := noisy{asked: usual(std), lasts: 5 * time.Second, found: map[string]*noise.Core{}}
-	o.runs = 5
+	o.runs = 10
 	cmd := &cobra.Command{
 		Use:   "noise",
 		Short: "Measure what interrupts programs on this machine's cores",
@@ -67,20 +70,17 @@ each other by ` + "`pagurus bench compare`" + `.`,
 }
 
 func (o *noisy) run(ctx context.Context, cmd *cobra.Command) error {
-	usable, err := noise.CPUs()
-	chosen := usable
-	if o.cores != "" && err == nil {
+	chosen, err := noise.CPUs()
+	if o.cores != "" {
 		chosen, err = fleet.ParseCPUs(o.cores)
+	}
+	for _, c := range chosen {
+		name := fmt.Sprintf("cpu%d", c)
+		o.targets, o.found[name] = append(o.targets, name), &noise.Core{CPU: c}
+		err = errors.Join(err, noise.Reach(c))
 	}
 	if err != nil {
 		return fmt.Errorf("--cores: %w", err)
-	}
-	for _, c := range chosen {
-		if !slices.Contains(usable, c) {
-			return fmt.Errorf("--cores: CPU %d is not there, or not for this program to use", c)
-		}
-		name := fmt.Sprintf("cpu%d", c)
-		o.targets, o.found[name] = append(o.targets, name), &noise.Core{CPU: c}
 	}
 	if err := o.check(); err != nil {
 		return fmt.Errorf("%w: see `pagurus bench noise --help`", err)
@@ -88,15 +88,18 @@ func (o *noisy) run(ctx context.Context, cmd *cobra.Command) error {
 	if least := time.Duration(o.runs) * 10 * noise.Quantum; o.lasts < least {
 		return fmt.Errorf("--for has to be at least %s for %d turns", least, o.runs)
 	}
-	o.steps = noise.Work()
-	o.show = func() error { return o.result(cmd) }
-	return o.measure(ctx, cmd, &bench.Experiment{Place: o, Spec: bench.Spec{Name: "noise", Ranks: 1, Programs: []bench.Program{quanta()}}})
+	o.steps = noise.Calibrate()
+	o.show = func(r *bench.Record, what bench.Summary) error { return o.result(cmd, r, what) }
+	return o.measure(ctx, cmd, &bench.Experiment{Place: o, Spec: bench.Spec{Name: "noise", Ranks: 1, Programs: []bench.Program{quanta(o.turn())}}})
 }
 
+// turn is how long a core is probed at once.
+func (o *noisy) turn() time.Duration { return o.lasts / time.Duration(o.runs) }
+
 // quanta are what is measured of them, turn by turn.
-func quanta() bench.Program {
+func quanta(turn time.Duration) bench.Program {
 	return bench.Program{
-		Name: "quanta", Command: "work of " + noise.Quantum.String() + ", again and again", Read: readQuanta,
+		Name: "quanta", Command: fmt.Sprintf("work of %s, again and again for %s", noise.Quantum, turn), Read: readQuanta,
 		Figures: []bench.Figure{
 			{Name: "slowed", Says: "a quantum takes, times its best", Sense: stats.Slower},
 			{Name: "longest_s", Says: "the longest quantum", Unit: "s", Sense: stats.Slower},
@@ -110,8 +113,7 @@ func readQuanta(text string) (bench.Result, error) {
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		return bench.Result{}, err
 	}
-	step, err := noise.Predict([]noise.Core{c}, 64, 0.9, 1)
-	return bench.Result{Figures: map[string]float64{"slowed": 1 / (1 - c.Lost()), "longest_s": c.Longest() + c.Best(), "step64": step.Value}}, err
+	return bench.Result{Figures: map[string]float64{"slowed": 1 / (1 - c.Lost()), "longest_s": c.Longest() + c.Best(), "step64": c.Step(64)}}, nil
 }
 
 // Open has nothing to make ready.
@@ -124,11 +126,12 @@ func (o *noisy) Close() error { return nil }
 // off is kept, and is no run.
 func (o *noisy) Run(ctx context.Context, target string) (string, error) {
 	core := o.found[target]
-	c, err := noise.Probe(ctx, core.CPU, o.steps, o.lasts/time.Duration(o.runs))
+	c, err := noise.Probe(ctx, core.CPU, o.steps, o.turn())
 	if err != nil {
 		return "", err
 	}
 	core.Add(c)
+	o.own += c.Busy()
 	text, err := json.Marshal(c)
 	return string(text), errors.Join(err, context.Cause(ctx))
 }
@@ -137,8 +140,8 @@ func (o *noisy) Run(ctx context.Context, target string) (string, error) {
 const mostSources = 5
 
 // result prints what was found, and keeps it beside the record.
-func (o *noisy) result(cmd *cobra.Command) (err error) {
-	found := noiseFound{Quantum: noise.Quantum, Predicted: map[int]stats.Interval{}}
+func (o *noisy) result(cmd *cobra.Command, r *bench.Record, what bench.Summary) (err error) {
+	found := noiseFound{Version: bench.Version, Begun: r.Begun, Complete: r.Complete, Machine: r.Machine, Quantum: noise.Quantum, Predicted: map[int]stats.Interval{}}
 	for _, t := range o.targets {
 		if c := o.found[t]; len(c.Quanta) > 0 {
 			found.Cores = append(found.Cores, *c)
@@ -156,7 +159,8 @@ func (o *noisy) result(cmd *cobra.Command) (err error) {
 	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
 		_, err = fmt.Fprintln(o.Out, string(text))
 	} else {
-		_, err = fmt.Fprint(o.Out, noiseText(found))
+		notes := view.Table{Notes: what.Notes}
+		_, err = fmt.Fprint(o.Out, noiseText(found), notes.Text())
 	}
 	return errors.Join(err, bench.Whole(filepath.Join(o.report, "noise.json"), append(text, '\n')))
 }

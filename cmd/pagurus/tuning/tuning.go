@@ -50,7 +50,7 @@ func showCommand(out io.Writer) *cobra.Command {
 		Long: `Show says of a host what nodes, sockets, cores, threads and huge pages it has, and
 what a guest of --cpus and --mem would see and get there. Of a guest it says what
 it sees of itself, which never changes, and where its parts are now; it is asked
-from inside, too, every half minute.`,
+from inside, too, every half minute while nothing moves.`,
 		Example: `  pagurus tune show host1
   pagurus tune show host1 --cpus 8 --mem 16G --tune numa,pin
   pagurus tune show j3g0`,
@@ -117,8 +117,8 @@ func of(s fleet.Snapshot, name string, w wish) (plan, string, error) {
 	facts := s.Hosts[g.Home].Facts.Guests[g.ID]
 	p := plan{Shape: g.Shape, Layout: facts.Layout}
 	text := fmt.Sprintf("Guest %s sees %s\n", g.ID, sees(*g.Shape))
-	if facts.Profile != nil && facts.Profile.Seen != nil {
-		p.Seen = facts.Profile.Seen
+	if facts.Seen != nil {
+		p.Seen = facts.Seen
 		p.Differs = topology.Differs(*g.Shape, *p.Seen)
 		text += asSeen(p.Differs)
 	}

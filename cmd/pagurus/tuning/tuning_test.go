@@ -27,7 +27,7 @@ func cluster(t *testing.T) fleet.Snapshot {
 	shape := topology.For(s.Hosts, "two", fleet.VM, fleet.JobSpec{Need: need, Tune: tune})
 	layout := topology.Fit(*s.Hosts["eight"].Facts.Topology, *shape, need, tune, nil)
 	s.Guests["j1g0"] = fleet.Guest{ID: "j1g0", Home: "eight", Shape: shape}
-	s.Hosts["eight"].Facts.Guests["j1g0"] = fleet.GuestFacts{Layout: &layout, Profile: &fleet.Profile{Seen: &fleet.Topology{Nodes: s.Hosts["two"].Facts.Topology.Nodes[:1]}}}
+	s.Hosts["eight"].Facts.Guests["j1g0"] = fleet.GuestFacts{Layout: &layout, Seen: &fleet.Topology{Nodes: s.Hosts["two"].Facts.Topology.Nodes[:1], Level: "x86-64-v3"}}
 	return s
 }
 

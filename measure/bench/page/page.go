@@ -20,7 +20,15 @@ import (
 //go:embed page.html
 var source string
 
-var form = template.Must(template.New("page").Parse(source))
+var form = template.Must(template.New("page").Funcs(template.FuncMap{"word": word}).Parse(source))
+
+// word is one of a command line, as a shell would take it.
+func word(s string) string {
+	if s != "" && !strings.ContainsAny(s, " \t\n'\"\\$`*?[](){}<>|&;#~!") {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
 
 // sheet is what the template draws.
 type sheet struct {

@@ -34,6 +34,7 @@ func record(runs int) *bench.Record {
 // closed.
 func TestThePageStandsByItself(t *testing.T) {
 	r := record(12)
+	r.Command = []string{"pagurus", "bench", "app:./it 'works'"}
 	text, err := Draw(r, r.Summarise())
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +45,7 @@ func TestThePageStandsByItself(t *testing.T) {
 			t.Errorf("the page has %s", alien)
 		}
 	}
-	for _, want := range []string{"container is 9", "latency &amp; more", "Overhead", "every run", "netpipe: latency", "latency &amp; more: its parts", "wire &amp; card"} {
+	for _, want := range []string{"container is 9", "latency &amp; more", "Overhead", "every run", "netpipe: latency", "latency &amp; more: its parts", "wire &amp; card", `pagurus bench &#39;app:./it &#39;\&#39;&#39;works&#39;\&#39;&#39;&#39;`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no %s", want)
 		}
@@ -79,6 +80,11 @@ func TestPartsAreMedians(t *testing.T) {
 	names, medians := partsOf(record(5), "netpipe", "latency_s")
 	if len(names) != 3 || names[0] != "wire & card" || math.Abs(medians["rest"][1]-1.12*2/3) > 1e-9 || medians["odd"][0] != 0 {
 		t.Errorf("%q, %v", names, medians)
+	}
+	few := record(2)
+	few.Runs[0].Parts["latency_s"] = few.Runs[0].Parts["latency_s"][:1] // of the first target, which has two
+	if _, medians := partsOf(few, "netpipe", "latency_s"); math.Abs(medians["rest"][0]-1.02*2/3/2) > 1e-9 || math.Abs(medians["wire & card"][0]-1.01/3) > 1e-9 {
+		t.Errorf("of two runs the medians are %v", medians)
 	}
 	if names, _ := partsOf(record(5), "netpipe", "rate"); names != nil {
 		t.Errorf("a figure without parts has %q", names)

@@ -55,13 +55,16 @@ func bars(r *bench.Record, program string, f bench.Figure) (drawn plotted, some 
 }
 
 // partsOf gives the names of a figure's parts in their order, and the medians of each
-// on every target.
+// on every target. A part that a run does not have is nothing in it.
 func partsOf(r *bench.Record, program, figure string) (names []string, medians map[string]plotter.Values) {
-	values := map[string][][]float64{}
+	values, runs := map[string][][]float64{}, make([]int, len(r.Spec.Targets))
 	for _, run := range r.Runs {
 		at := slices.Index(r.Spec.Targets, run.Target)
 		if run.Program != program || at < 0 {
 			continue
+		}
+		if len(run.Parts[figure]) > 0 {
+			runs[at]++
 		}
 		for _, part := range run.Parts[figure] {
 			if values[part.Name] == nil {
@@ -77,10 +80,17 @@ func partsOf(r *bench.Record, program, figure string) (names []string, medians m
 	for name, of := range values {
 		medians[name] = make(plotter.Values, len(of))
 		for i, v := range of {
-			if slices.Sort(v); len(v) > 0 {
-				medians[name][i] = v[len(v)/2]
-			}
+			medians[name][i] = median(append(v, make([]float64, runs[i]-len(v))...))
 		}
 	}
 	return names, medians
+}
+
+// median of values; 0 of none.
+func median(values []float64) float64 {
+	slices.Sort(values)
+	if len(values) == 0 {
+		return 0
+	}
+	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
 }

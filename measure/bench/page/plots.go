@@ -184,8 +184,7 @@ func medians(r *bench.Record, program, curve, target string) (points plotter.XYs
 		}
 	}
 	for x, ys := range at {
-		slices.Sort(ys)
-		points = append(points, plotter.XY{X: x, Y: ys[len(ys)/2]})
+		points = append(points, plotter.XY{X: x, Y: median(ys)})
 	}
 	slices.SortFunc(points, func(a, b plotter.XY) int { return int(math.Copysign(1, a.X-b.X)) })
 	return points
