@@ -42,6 +42,7 @@ type JobSpec struct {
 	Machine string    `json:"machine"`      // where Export is: Facts.Machine of the host to share it from
 	Trace   bool      `json:"trace"`        // preload the MPI tracing library
 	Class   Class     `json:"class,omitempty"`
+	Cap     float64   `json:"cap,omitempty"` // part of their CPUs that its guests may use each, also where nobody else wants them; 0: all that is left
 	Tune    Tune      `json:"tune,omitzero"` // what its guests mirror of their hosts; only those that are virtual machines
 }
 

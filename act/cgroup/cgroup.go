@@ -120,17 +120,12 @@ func (g *Groups) Place(guest fleet.GuestID, pid, cpus int) error {
 	return g.place(guest, pid, limits{weight: float64(cpus)})
 }
 
-// Cap sets a ceiling on the guest; 0 CPUs is none.
-func (g *Groups) Cap(guest fleet.GuestID, weight int, cpus float64) error {
-	return g.place(guest, 0, limits{weight: float64(weight), cpus: cpus})
-}
-
 func (g *Groups) place(guest fleet.GuestID, pid int, l limits) error {
 	at, err := g.of(guest)
 	if err == nil {
 		err = g.tree.make(at, l)
 	}
-	if err == nil && pid != 0 {
+	if err == nil {
 		err = g.tree.add(at, pid)
 	}
 	if err != nil {

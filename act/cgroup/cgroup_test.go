@@ -100,9 +100,6 @@ func TestGroups(t *testing.T) {
 			t.Errorf("guest %s used %s: %v", guest, used, err)
 		}
 	}
-	if err := g.Cap("g1", 1, 0.1); err != nil {
-		t.Error(err)
-	}
 	if err := g.Close(); err == nil {
 		t.Error("a group was removed with guests in it")
 	}

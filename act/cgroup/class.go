@@ -15,6 +15,13 @@ type service struct {
 	tenths time.Duration // of Groups.Slice, for each of its threads; 0: the kernel's own
 }
 
+// Service is what one guest is given.
+type Service struct {
+	Class fleet.Class
+	CPUs  int     // that it has; its weight is theirs
+	Most  float64 // CPUs that it may use; 0: no ceiling
+}
+
 // services are the classes, "" for who asked for none. The slices differ by the 30 %
 // of Xen's Credit scheduler; who has twice the weight of the next class below gets
 // twice its CPU time where both want all they can get.
@@ -39,18 +46,18 @@ func SliceOf(class fleet.Class, normal time.Duration) time.Duration {
 	return services[class].tenths * normal / 10
 }
 
-// Class gives a guest with so many CPUs the weight of its class, and those of
-// its threads that which picks by their names the time slices; nil: all. It is
+// Class gives a guest the weight of its class and its ceiling, and those of its threads
+// that which picks by their names the time slices; nil: all. It is
 // for guests that have been placed; what those threads start later has the same.
 // Where the kernel has no slices the weight counts alone.
-func (g *Groups) Class(guest fleet.GuestID, cpus int, class fleet.Class, which func(thread string) bool) error {
-	s, known := services[class]
+func (g *Groups) Class(guest fleet.GuestID, give Service, which func(thread string) bool) error {
+	s, known := services[give.Class]
 	if !known {
-		return fmt.Errorf("there is no class %q", class)
+		return fmt.Errorf("there is no class %q", give.Class)
 	}
 	at, err := g.of(guest)
 	if err == nil {
-		err = g.tree.make(at, limits{weight: float64(max(1, cpus)) * s.share})
+		err = g.tree.make(at, limits{weight: float64(max(1, give.CPUs)) * s.share, cpus: give.Most})
 	}
 	if err != nil {
 		return fmt.Errorf("give guest %s its class: %w", guest, err)
@@ -59,7 +66,7 @@ func (g *Groups) Class(guest fleet.GuestID, cpus int, class fleet.Class, which f
 	errs := []error{err}
 	if g.Slices() == "" {
 		for _, pid := range pids {
-			errs = append(errs, slice.Process(pid, SliceOf(class, g.Slice), which))
+			errs = append(errs, slice.Process(pid, SliceOf(give.Class, g.Slice), which))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -121,7 +121,7 @@ func TestGroupsYield(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(g.Place("g1", guests["g1"], 2), g.Class("g1", 1, fleet.Normal, nil), g.Yield(0.5, false)); err != nil {
+	if err := errors.Join(g.Place("g1", guests["g1"], 2), g.Class("g1", Service{Class: fleet.Normal, CPUs: 1}, nil), g.Yield(0.5, false)); err != nil {
 		t.Fatal(err)
 	}
 	if got, ok := within(t, 0, 0.05, g.Used, owner.Used); !ok {
@@ -204,7 +204,7 @@ func TestGroupsClass(t *testing.T) {
 		first, second fleet.Class
 		want          float64
 	}{{fleet.Gold, fleet.Normal, 2.0 / 3}, {fleet.Gold, fleet.Bronze, 0.8}, {"", fleet.Normal, 0.5}} {
-		if err := errors.Join(g.Class("g1", 1, x.first, nil), g.Class("g2", 1, x.second, nil)); err != nil {
+		if err := errors.Join(g.Class("g1", Service{Class: x.first, CPUs: 1}, nil), g.Class("g2", Service{Class: x.second, CPUs: 1}, nil)); err != nil {
 			t.Fatal(err)
 		}
 		if got, ok := within(t, x.want-0.03, x.want+0.03, one, two); !ok {
@@ -217,10 +217,17 @@ func TestGroupsClass(t *testing.T) {
 			t.Errorf("%q has a slice of %s: %v", x.first, got, err)
 		}
 	}
-	if err := g.Class("g1", 1, "lead", nil); err == nil {
+	// With a ceiling one gets no more, though it would be due twice what the other has.
+	if err := errors.Join(g.Class("g1", Service{Class: fleet.Gold, CPUs: 1, Most: 0.2}, nil), g.Class("g2", Service{CPUs: 1}, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := within(t, 0.17, 0.23, one, two); !ok {
+		t.Errorf("one that may use a fifth has %.3f of the CPU", got)
+	}
+	if err := g.Class("g1", Service{CPUs: 1, Class: "lead"}, nil); err == nil {
 		t.Error("a class that there is not was given")
 	}
-	if err := g.Class("none", 1, fleet.Gold, nil); err != nil {
+	if err := g.Class("none", Service{Class: fleet.Gold, CPUs: 1}, nil); err != nil {
 		t.Errorf("a guest that is not there yet: %v", err)
 	}
 	if err := g.Remove("none"); err != nil {

@@ -69,6 +69,8 @@ func Invalid(s fleet.JobSpec, image *fleet.Image) string {
 		return fmt.Sprintf("there is no kind of guest %q; use %s, %s or %s", s.Kind, fleet.Auto, fleet.VM, fleet.Container)
 	case !s.Class.Known():
 		return fmt.Sprintf("there is no class %q; use %s, %s or %s", s.Class, fleet.Gold, fleet.Normal, fleet.Bronze)
+	case !(s.Cap >= 0 && s.Cap <= 1): // nor what is no number
+		return "guests may use a part of their CPUs, more than 0 and at most 1 (100%); say which with --cap"
 	case image == nil || image.Digest == "":
 		return fmt.Sprintf("there is no image %s; pagurus image ls lists them, pagurus image build %s makes it", quoted(s.Image), s.Image)
 	}

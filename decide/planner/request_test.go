@@ -3,6 +3,7 @@ package planner
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,7 @@ func TestSubmitRefuses(t *testing.T) {
 		"the arguments, the environment and the working directory take 61 KiB on their way into the guest, which has room for 48; put some of them into a file":                                                 func(r *fleet.Request) { r.Spec.Env = []string{"X=" + strings.Repeat("<", 10<<10)} },
 		"3 hosts to start on are more than the 2 there are; name each once":                                                                                                                                     func(r *fleet.Request) { r.Spec.On = []fleet.HostID{"host1", "host1", "host1"} },
 		"the request's ID has 129 bytes; give it one of 128 or fewer":                                                                                                                                           func(r *fleet.Request) { r.ID = fleet.RequestID(strings.Repeat("x", 129)) },
+		"guests may use a part of their CPUs, more than 0 and at most 1 (100%); say which with --cap":                                                                                                           func(r *fleet.Request) { r.Spec.Cap = math.NaN() },
 		`there is no kind of guest "xen"; use auto, vm or container`:                                                                                                                                            func(r *fleet.Request) { r.Spec.Kind = "xen" },
 		"there is no image openmpi; pagurus image ls lists them, pagurus image build openmpi makes it":                                                                                                          func(r *fleet.Request) { r.Image = nil },
 		"there is no host host9; pagurus hosts lists them":                                                                                                                                                      func(r *fleet.Request) { r.Spec.On = []fleet.HostID{"host9"} },

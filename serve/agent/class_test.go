@@ -16,12 +16,14 @@ import (
 type memoryClasses struct {
 	mu    sync.Mutex
 	given []fleet.Class
+	most  float64
 	fails error
 }
 
-func (c *memoryClasses) Class(_ fleet.Guest, class fleet.Class) error {
+func (c *memoryClasses) Class(_ fleet.Guest, class fleet.Class, most float64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.most = most
 	c.given = append(c.given, class)
 	return c.fails
 }
@@ -80,6 +82,13 @@ func TestClassFollowsAGuest(t *testing.T) {
 		r.do(task(fleet.Start, 3))
 		if got := c.taken(); len(got) > 0 {
 			t.Errorf("without a class it was given %v", got)
+		}
+		r.do(task(fleet.Stop, 3))
+		capped := task(fleet.Start, 4)
+		capped.Job.Spec.Cap = 0.5
+		r.do(capped)
+		if got := c.taken(); len(got) == 0 || got[0] != "" || c.most != 0.5 {
+			t.Errorf("with a ceiling and no class it was given %v and %g", got, c.most)
 		}
 	})
 }

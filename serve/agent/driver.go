@@ -91,9 +91,10 @@ type Examiner interface {
 
 // Classes say how much of the host's CPUs guests get.
 type Classes interface {
-	// Class gives a guest that is on this host what its job's class says. It may
-	// be called again. After an error it has what it had, or part of it.
-	Class(fleet.Guest, fleet.Class) error
+	// Class gives a guest that is on this host what its job's class says, and no
+	// more than a part of its CPUs; 0 is no ceiling. It may be called again. After an
+	// error it has what it had, or part of it.
+	Class(g fleet.Guest, class fleet.Class, most float64) error
 	// Slices says why the time slices of a class have no effect here, for
 	// people; empty: they have.
 	Slices() string

@@ -179,8 +179,8 @@ func (a *Agent) trouble(what string, err error) {
 
 // classify gives a guest on this host what its job's class says.
 func (a *Agent) classify(w *work) {
-	if class := w.task.Job.Spec.Class; a.Classes != nil && class != "" {
-		a.trouble(classing+string(w.seat.guest), a.Classes.Class(w.task.Guest, class))
+	if j := w.task.Job.Spec; a.Classes != nil && (j.Class != "" || j.Cap > 0) {
+		a.trouble(classing+string(w.seat.guest), a.Classes.Class(w.task.Guest, j.Class, j.Cap))
 	}
 }
 

@@ -56,7 +56,7 @@ func TestRunCarriesStreamsAndExit(t *testing.T) {
 		w.ends(job, exited(7))
 	})
 	t.Chdir(t.TempDir())
-	got := w.pagurus(input, "run", "-n", "4", "--env", "A=b", "--mem", "1G", "--", "./a.out", "-n", "--help")
+	got := w.pagurus(input, "run", "-n", "4", "--env", "A=b", "--mem", "1G", "--cap", "75%", "--", "./a.out", "-n", "--help")
 	if got.out != "one\x00\xff\ntwo"+input || got.err != "oops\n" || got.code != 7 {
 		t.Errorf("got %q, %q, %d", got.out, got.err, got.code)
 	}
@@ -66,7 +66,7 @@ func TestRunCarriesStreamsAndExit(t *testing.T) {
 	if strings.Join(spec.Args, " ") != "./a.out -n --help" || spec.Dir != dir || spec.Export != dir || spec.Machine != "machine" {
 		t.Errorf("asked for %+v", spec)
 	}
-	if spec.Ranks != 4 || spec.Guests != 2 || spec.Need != (fleet.Resources{CPUs: 2, MemoryBytes: 1 << 30}) || spec.Env[0] != "A=b" || !spec.Trace {
+	if spec.Ranks != 4 || spec.Guests != 2 || spec.Need != (fleet.Resources{CPUs: 2, MemoryBytes: 1 << 30}) || spec.Env[0] != "A=b" || spec.Cap != 0.75 || !spec.Trace {
 		t.Errorf("asked for %+v", spec)
 	}
 }
@@ -389,6 +389,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"run -np 4 true", 125, "-n 4"},
 		{"run -n 2 --guests 3 true", 125, "--guests"},
 		{"run --mem lots true", 125, "lots"},
+		{"run --cap 150% true", 125, "150%"},
 		{"run --on mars true", 125, "mars"},
 		{"run --env =x true", 125, "NAME"},
 		{"run --bogus true", 125, "--bogus"},

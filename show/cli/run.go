@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
+	"pagurus/show/cli/agree"
 	"pagurus/show/cli/patience"
 	"pagurus/show/view"
 )
@@ -23,7 +24,7 @@ type runFlags struct {
 	ranks, guests, cpus  int
 	memory               string
 	image, kind, export  string
-	class                string
+	class, cap           string
 	tune                 string
 	on, env              []string
 	detach, verbose      bool
@@ -73,6 +74,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags.StringVar(&f.image, "image", "openmpi", "image the guests run; 'pagurus image ls' lists them")
 	flags.StringVar(&f.kind, "kind", string(fleet.VM), "kind of guest: vm, container, or auto: a vm where KVM works, else a container, else an emulated vm")
 	flags.StringVar(&f.class, "class", "", "how much of the CPUs the guests get beside others: gold, normal or bronze (default: as much as normal, in time slices of the kernel's)")
+	flags.StringVar(&f.cap, "cap", "", "part of its CPUs that each guest may use, as 50%, also where nobody else wants them (default: no ceiling)")
 	flags.StringVar(&f.tune, "tune", "off", "what guests mirror of their hosts: hpc (all), off, or a list of numa, hugepages and pin; 'pagurus tune show HOST' says what they would get")
 	flags.StringSliceVar(&f.on, "on", nil, "start on these hosts only")
 	flags.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
@@ -258,11 +260,17 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 	if err != nil {
 		return fleet.JobSpec{}, err
 	}
+	ceiling := 0.0
+	if f.cap != "" {
+		if ceiling, err = agree.ParsePart(f.cap); err != nil {
+			return fleet.JobSpec{}, err
+		}
+	}
 	guests, cpus := shape(f, usable(c, on, fleet.Kind(f.kind)))
 	return fleet.JobSpec{
 		Args: args, Env: env, Dir: f.directory, Export: f.exportDir, Machine: machine,
 		Ranks: f.ranks, Guests: guests, Need: fleet.Resources{CPUs: cpus, MemoryBytes: f.memoryBytes},
-		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), On: on, Trace: f.trace && !f.noTrace, Tune: tune,
+		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), Cap: ceiling, On: on, Trace: f.trace && !f.noTrace, Tune: tune,
 	}, nil
 }
 

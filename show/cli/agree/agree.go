@@ -62,7 +62,7 @@ func (f Flags) Amend(flags *pflag.FlagSet, p *fleet.OwnerPolicy) (changed bool, 
 		case "hours":
 			p.Hours, bad = parseHours(f.hours)
 		case "cap":
-			p.Cap, bad = parsePart(f.cap)
+			p.Cap, bad = ParsePart(f.cap)
 		case "preset":
 			if p.Preset = f.preset; f.preset == "own" {
 				p.Preset = ""
@@ -97,8 +97,8 @@ func parseHours(text string) (h fleet.Hours, err error) {
 	return h, err
 }
 
-// parsePart reads a part of a whole, as 50% or 0.5.
-func parsePart(text string) (float64, error) {
+// ParsePart reads a part of the CPUs, as 50% or 0.5.
+func ParsePart(text string) (float64, error) {
 	number, percent := strings.CutSuffix(text, "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 	if percent {

@@ -245,7 +245,7 @@ func (c *Core) give(g fleet.GuestID, pids []int, class fleet.Class, target strin
 		errs = append(errs, c.groups.Place(g, pid, 1))
 	}
 	c.groups.Slice = normal
-	if err := errors.Join(append(errs, c.groups.Class(g, 1, class, nil))...); err != nil || normal == 0 {
+	if err := errors.Join(append(errs, c.groups.Class(g, cgroup.Service{Class: class, CPUs: 1}, nil))...); err != nil || normal == 0 {
 		return err
 	}
 	want := cgroup.SliceOf(class, normal)
