@@ -256,7 +256,7 @@ func targetEnds(t *testing.T, l fleet.Limits) {
 	source, target := w.open(t, 0), w.open(t, 1)
 	defer source.Close()
 	defer target.Close()
-	for try := range 6 {
+	for try := range 3 {
 		tk := task(fleet.GuestID(fmt.Sprintf("j%dg0", try+1)))
 		tk.Order.Migration = fleet.MigrationID(fmt.Sprintf("m%d.%s", try, tk.Guest.ID))
 		tk.Limits = l
@@ -278,7 +278,7 @@ func targetEnds(t *testing.T, l fleet.Limits) {
 			defer close(killed)
 			for ctx.Err() == nil {
 				if facts, err := source.Inspect(ctx); err == nil && facts[tk.Guest.ID].Run == fleet.Paused {
-					time.Sleep(time.Duration(try) * 3 * time.Millisecond)
+					time.Sleep(time.Duration(try) * 6 * time.Millisecond)
 					unix.Kill(pid, unix.SIGKILL) // it is nobody else: it ends below
 					return
 				}
