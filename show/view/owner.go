@@ -81,6 +81,8 @@ func (c Cluster) next(h Host) string {
 		return way + " until the owner is gone"
 	case stands > 0 && h.ForOwner:
 		return fmt.Sprintf("%d of its %s stand still until other hosts have room or the owner is gone", stands, guests)
+	case stands > 0 && vacate == fleet.Suspend:
+		return fmt.Sprintf("%d of its %s stand still until the owner is gone", stands, guests)
 	case stands > 0:
 		return fmt.Sprintf("%d of its %s stand still until the owner is gone or leaving is worth it", stands, guests)
 	case h.ForOwner:
