@@ -57,33 +57,33 @@ func (b *bench) disturbed(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(b.Dir, "in.liquid"), []byte(liquid), 0o644); err != nil {
 		return err
 	}
-	var trial time.Duration
+	var trial liquidRun
 	for range 2 { // the first run of an image is slow, and would have the others be too short for their moves
 		var err error
-		if trial, _, err = b.liquid(ctx, trialSteps, 0); err != nil {
+		if trial, err = b.liquid(ctx, trialSteps, 0); err != nil {
 			return err
 		}
 	}
-	steps := int(trialSteps * runTime.Seconds() / trial.Seconds())
+	steps := int(trialSteps * runTime.Seconds() / trial.loop.Seconds())
 	for i := range b.Repeat {
-		var quiet, moved, quietCopy, movedCopy time.Duration
+		var quiet, moved liquidRun
 		err := figures.InTurn(i, func() (err error) {
-			quiet, quietCopy, err = b.liquid(ctx, steps, 0)
+			quiet, err = b.liquid(ctx, steps, 0)
 			return err
 		}, func() (err error) {
-			moved, movedCopy, err = b.liquid(ctx, steps, disturbances)
+			moved, err = b.liquid(ctx, steps, disturbances)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		copying := (movedCopy - quietCopy) / time.Duration(runtime.NumCPU())
-		b.Sample("run_quiet_s", quiet.Seconds())
-		b.Sample("run_moved_s", moved.Seconds())
+		copying := (moved.copying - quiet.copying) / time.Duration(runtime.NumCPU())
+		b.Sample("run_quiet_s", quiet.took.Seconds())
+		b.Sample("run_moved_s", moved.took.Seconds())
 		b.Sample("run_copying_s", copying.Seconds())
-		b.Sample("run_moved_less_copying_s", (moved - copying).Seconds())
+		b.Sample("run_moved_less_copying_s", (moved.took - copying).Seconds())
 		fmt.Printf("  %d steps: undisturbed %.1f s, with %d moves %.1f s, of which copying kept every processor for %.1f s\n",
-			steps, quiet.Seconds(), disturbances, moved.Seconds(), copying.Seconds())
+			steps, quiet.took.Seconds(), disturbances, moved.took.Seconds(), copying.Seconds())
 	}
 	if err := b.Beside(fmt.Sprintf("LAMMPS with %d moves, copying and all / undisturbed", disturbances), "run_moved_s", "run_quiet_s"); err != nil {
 		return err
@@ -91,14 +91,19 @@ func (b *bench) disturbed(ctx context.Context) error {
 	return b.Ratio(fmt.Sprintf("LAMMPS with %d moves, less copying / undisturbed", disturbances), "run_moved_less_copying_s", "run_quiet_s", 1.10)
 }
 
-// liquid runs LAMMPS for so many steps with so many moves under it, and gives
-// how long the job ran and how much processor time QEMU took for other than
-// what the guests computed.
-func (b *bench) liquid(ctx context.Context, steps, moves int) (took, copying time.Duration, err error) {
+// liquidRun is how long a run took.
+type liquidRun struct {
+	took    time.Duration // the job
+	loop    time.Duration // of that LAMMPS's steps, by its own clock: not to begin and to end
+	copying time.Duration // processor time that QEMU took for other than what guests computed
+}
+
+// liquid runs LAMMPS for so many steps with so many moves under it.
+func (b *bench) liquid(ctx context.Context, steps, moves int) (run liquidRun, err error) {
 	id, err := b.Type(ctx, "run", "--detach", "-n", "2", "--guests", "2", "--mem", "384M", "--image", "lammps", "--on", "host1,host2", "--",
 		"lmp", "-in", "in.liquid", "-log", "none", "-var", "steps", strconv.Itoa(steps))
 	if err != nil {
-		return 0, 0, err
+		return run, err
 	}
 	over := false
 	defer func() {
@@ -107,26 +112,43 @@ func (b *bench) liquid(ctx context.Context, steps, moves int) (took, copying tim
 		}
 	}()
 	if err := b.computing(ctx, id); err != nil {
-		return 0, 0, err
+		return run, err
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	spent := make(chan time.Duration, 1)
 	go func() { spent <- besides(watching) }()
 	if err := b.spread(ctx, id, moves); err != nil {
-		return 0, 0, err
+		return run, err
 	}
 	if _, err := b.Type(ctx, "wait", id); err != nil {
-		return 0, 0, err
+		return run, err
 	}
 	over = true
 	stop()
 	s, err := b.Snapshot(ctx)
 	if err != nil {
-		return 0, 0, err
+		return run, err
+	}
+	said, err := b.Type(ctx, "logs", id)
+	if err != nil {
+		return run, err
 	}
 	j := s.Jobs[fleet.JobID(id)]
-	return j.Ended.Sub(j.Started), <-spent, nil
+	run.took, run.copying = j.Ended.Sub(j.Started), <-spent
+	run.loop, err = loopTime(said)
+	return run, err
+}
+
+// loopTime finds in what LAMMPS has printed how long its steps took.
+func loopTime(said string) (time.Duration, error) {
+	_, rest, found := strings.Cut(said, "Loop time of ")
+	number, _, _ := strings.Cut(rest, " ")
+	seconds, err := strconv.ParseFloat(number, 64)
+	if !found || err != nil || !(seconds > 0) {
+		return 0, errors.New("LAMMPS does not say how long its steps took")
+	}
+	return time.Duration(seconds * float64(time.Second)), nil
 }
 
 // computing waits until LAMMPS has written its first line of results.
@@ -142,11 +164,15 @@ func (b *bench) computing(ctx context.Context, job string) error {
 	return fmt.Errorf("LAMMPS in %s did not begin", job)
 }
 
+// surely is the part of runTime in which no run is over yet, if it is faster than the
+// trial was.
+const surely = 0.85
+
 // spread moves the job's guests in turn, at equal distances over the run.
 func (b *bench) spread(ctx context.Context, job string, moves int) error {
 	begun := time.Now()
 	for i := range moves {
-		due := time.Duration(float64(runTime) * (float64(i) + 0.5) / float64(moves))
+		due := time.Duration(surely * float64(runTime) * (float64(i) + 0.5) / float64(moves))
 		if err := drive.Pause(ctx, due-time.Since(begun)); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestTheMachineByHandIsTheGuests(t *testing.T) {
@@ -50,6 +51,17 @@ func TestTheParallelJobSaysHowLongItsStepsTook(t *testing.T) {
 	for _, bad := range []string{"", "BEGUN\n", "DONE 100 1.0 2.0\n", "DONE 200 1.0\n"} {
 		if _, ok := doneIn(bad, 200); ok {
 			t.Errorf("%q is an end", bad)
+		}
+	}
+}
+
+func TestLoopTime(t *testing.T) {
+	if got, err := loopTime("Step Temp\n0 3\nLoop time of 12.5 on 2 procs for 1000 steps\n"); err != nil || got != 12500*time.Millisecond {
+		t.Errorf("%s, %v", got, err)
+	}
+	for _, bad := range []string{"", "Loop time of", "Loop time of x on", "Loop time of 0 on"} {
+		if got, err := loopTime(bad); err == nil {
+			t.Errorf("%q took %s", bad, got)
 		}
 	}
 }
