@@ -47,8 +47,8 @@ func SliceOf(class fleet.Class, normal time.Duration) time.Duration {
 }
 
 // Class gives a guest the weight of its class and its ceiling, and those of its threads
-// that which picks by their names the time slices; nil: all. It is
-// for guests that have been placed; what those threads start later has the same.
+// that which picks by their names the time slices; nil: all. It is for guests that have
+// been placed; what those threads start later has the same.
 // Where the kernel has no slices the weight counts alone.
 func (g *Groups) Class(guest fleet.GuestID, give Service, which func(thread string) bool) error {
 	s, known := services[give.Class]

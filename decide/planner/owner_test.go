@@ -128,6 +128,17 @@ func TestExplainGivingWay(t *testing.T) {
 	}
 }
 
+// A guest that is slow because somebody asked for that says so.
+func TestExplainCap(t *testing.T) {
+	w, _ := running(t, 1, "host1")
+	j := w.s.Jobs["j1"]
+	j.Spec.Cap = 0.25
+	w.s.Jobs["j1"] = j
+	if why, err := w.p.Explain(w.s, Subject{Guest: "j1g0"}); err != nil || !slices.Contains(why, "It may use no more than 25 % of its CPUs (run --cap).") {
+		t.Errorf("%q, %v", why, err)
+	}
+}
+
 // What is nearly done is finished though the owner has gone, and stays so
 // whatever they do; explain says why.
 func TestOwnerGoesTooLate(t *testing.T) {

@@ -27,7 +27,7 @@ const (
 	Pass  = 200 * time.Millisecond // the slow end of a pass
 	from  = 100 * time.Millisecond // of a pass, at full speed: where its slow end begins
 	Least = 40 << 10               // bytes a second: a page in 100 ms, the least there is
-	scrap = 1280 << 10             // bytes a second: 128 KiB in 100 ms, less than any kernel changes meanwhile
+	scrap = 1280 << 10             // bytes a second: 128 KiB in 100 ms, less than an idle guest was seen to change
 
 	shortest = 5 * time.Millisecond // between looks from which a speed follows
 )
