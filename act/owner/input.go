@@ -12,9 +12,10 @@ import (
 )
 
 // input tells when the last key or mouse or ssh input came: logind knows who is
-// there and on which terminal, and desktops tell it when nobody is. Without it,
-// the times of terminals and input devices and the interrupts of the keyboard
-// controller say nearly as much.
+// there and on which terminal, and desktops tell it when nobody is. Without it
+// there are the times of terminals, which say nothing of desktops, and the
+// interrupts of the keyboard controller, which not every keyboard is at. The
+// files of input devices say nothing: no driver sets their times.
 type input struct {
 	root    string // "/"
 	logind  *logind
@@ -36,11 +37,12 @@ func openInput(root string) *input {
 
 func (i *input) close() error { return i.logind.close() }
 
-// globs are the devices whose time tells of input.
-var globs = []string{"dev/tty[1-9]*", "dev/pts/[0-9]*", "dev/input/event*", "dev/input/mice"}
+// globs are the terminals.
+var globs = []string{"dev/tty[1-9]*", "dev/pts/[0-9]*"}
 
-// idle is how long ago the last input came.
-func (i *input) idle(ctx context.Context) (time.Duration, error) {
+// idle is how long ago the last input came; nil: nothing tells. With an error
+// there may be input that it does not know of.
+func (i *input) idle(ctx context.Context) (*time.Duration, error) {
 	now := time.Now()
 	people, err := i.logind.sessions(ctx, now)
 	if err == nil {
@@ -56,10 +58,7 @@ func (i *input) idle(ctx context.Context) (time.Duration, error) {
 			}
 		}
 		i.look(paths, now)
-		if i.last.IsZero() {
-			return never, nil // nobody is logged in
-		}
-		return max(0, now.Sub(i.last)), nil
+		return i.since(now), nil
 	}
 	found := false
 	for _, pattern := range globs {
@@ -67,17 +66,23 @@ func (i *input) idle(ctx context.Context) (time.Duration, error) {
 		found = i.look(paths, now) || found
 	}
 	found = i.interrupts(now) || found
-	switch {
-	case !found:
-		return 0, fmt.Errorf("no logind (%w), and no terminal or input device tells when it was used", err)
-	case i.last.IsZero():
-		return never, nil
+	if !found {
+		return nil, fmt.Errorf("no logind (%w), and neither a terminal nor a keyboard controller", err)
 	}
-	return max(0, now.Sub(i.last)), nil
+	return i.since(now), fmt.Errorf("no logind (%w), so only terminals and a portable's own keyboard are looked at", err)
 }
 
 // never is how long nobody has been there of whom nothing was ever seen.
 const never = 365 * 24 * time.Hour
+
+// since is how long ago the last input came that is known of.
+func (i *input) since(now time.Time) *time.Duration {
+	idle := never
+	if !i.last.IsZero() {
+		idle = max(0, now.Sub(i.last))
+	}
+	return &idle
+}
 
 func (i *input) touch(at time.Time) {
 	if at.After(i.last) {

@@ -68,33 +68,77 @@ func TestClockThatJumps(t *testing.T) {
 	}
 }
 
-// Where there is no bus, devices count; where there is nothing, nothing does.
+// Where there is no bus, terminals and the keyboard controller count, and it is
+// said that this is not all; where there is nothing, nothing does.
 func TestWithoutLogind(t *testing.T) {
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/no/such/bus")
 	root := t.TempDir()
 	i := openInput(root)
-	if _, err := i.idle(t.Context()); !errors.Is(err, errNoLogind) {
-		t.Errorf("nothing is there and it says %v", err)
+	write := func(name, text string) string {
+		file := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return file
 	}
-	if err := os.MkdirAll(filepath.Join(root, "dev/input"), 0o755); err != nil {
-		t.Fatal(err)
+	idle := func(least, most time.Duration) {
+		t.Helper()
+		d, err := i.idle(t.Context())
+		if !errors.Is(err, errNoLogind) || d == nil || *d < least || *d > most {
+			t.Errorf("idle for %v, want %s to %s: %v", d, least, most, err)
+		}
 	}
-	file := filepath.Join(root, "dev/input/event0")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
+	write("dev/input/event0", "") // nothing sets its time
+	write("dev/input/mice", "")
+	if d, err := i.idle(t.Context()); !errors.Is(err, errNoLogind) || d != nil {
+		t.Errorf("nothing is there that tells, it says %v: %v", d, err)
 	}
+	write("proc/interrupts", "  1:  3  4  IO-APIC  1-edge  i8042\n")
+	idle(never, never)
+	write("proc/interrupts", "  1:  3  5  IO-APIC  1-edge  i8042\n")
+	idle(0, time.Minute)
+	i = openInput(root)
+	file := write("dev/tty1", "")
 	past := time.Now().Add(-time.Hour)
 	if err := os.Chtimes(file, past, past); err != nil {
 		t.Fatal(err)
 	}
-	if d, err := i.idle(t.Context()); err != nil || d < 59*time.Minute || d > 61*time.Minute {
-		t.Errorf("idle for %s, want an hour: %v", d, err)
-	}
+	idle(59*time.Minute, 61*time.Minute)
 	if err := os.Chtimes(file, time.Now(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if d, err := i.idle(t.Context()); err != nil || d > time.Minute {
-		t.Errorf("idle for %s after input: %v", d, err)
+	idle(0, time.Minute)
+}
+
+// Who is a person, and whether their terminal or their desktop tells of them.
+func TestSessions(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		class, kind, tty string
+		locked           bool
+		is               bool
+		wantTTY          string
+		wantIdle         bool
+	}{
+		"ssh":                               {class: "user", kind: "tty", tty: "pts/0", is: true, wantTTY: "pts/0"},
+		"a copy over ssh":                   {class: "user", kind: "unspecified"},
+		"a desktop":                         {class: "user", kind: "wayland", is: true},
+		"a desktop on a terminal":           {class: "user", kind: "wayland", tty: "tty2", is: true},
+		"an older one":                      {class: "user", kind: "x11", tty: "tty2", is: true},
+		"one that is locked":                {class: "user", kind: "x11", tty: "tty2", locked: true, is: true, wantIdle: true},
+		"root":                              {class: "user-early", kind: "tty", tty: "tty1", is: true, wantTTY: "tty1"},
+		"one without a manager":             {class: "user-light", kind: "tty", tty: "tty1", is: true, wantTTY: "tty1"},
+		"who has still to say who they are": {class: "user-incomplete", kind: "tty", tty: "tty1"},
+		"a greeter":                         {class: "greeter", kind: "wayland", tty: "tty1"},
+		"a job at night":                    {class: "background", kind: "unspecified"},
+	} {
+		s, is := read(map[string]dbus.Variant{
+			"Class": dbus.MakeVariant(c.class), "Type": dbus.MakeVariant(c.kind), "TTY": dbus.MakeVariant(c.tty),
+			"State": dbus.MakeVariant("active"), "LockedHint": dbus.MakeVariant(c.locked),
+		}, now)
+		if is != c.is || s.tty != c.wantTTY || s.idleSince.IsZero() == c.wantIdle {
+			t.Errorf("%s: person %v, terminal %q, idle since %s", name, is, s.tty, s.idleSince)
+		}
 	}
 }
 
@@ -169,7 +213,7 @@ func insideLogind() error {
 	}
 	write("users/0", "NAME=root\nSTATE=active\nSTOPPING=no\nREALTIME=1\nMONOTONIC=1\nSESSIONS=c1 c2\n")
 	session("c1", "REMOTE=1\nTYPE=tty\nCLASS=user\nTTY="+path[len("/dev/"):]+"\n")
-	session("c2", "REMOTE=0\nTYPE=x11\nCLASS=user\nDISPLAY=:0\n")
+	session("c2", "REMOTE=0\nTYPE=x11\nCLASS=user\nDISPLAY=:0\nTTY=tty2\n")
 	session("c3", "REMOTE=0\nTYPE=x11\nCLASS=greeter\nDISPLAY=:1\n")
 	if err != nil {
 		return err
@@ -200,7 +244,7 @@ func useLogind(master *os.File, path string) error {
 	if err != nil {
 		return fmt.Errorf("two people are logged in, logind says %v: %w", people, err)
 	}
-	if d, err := i.idle(ctx); err != nil || d > time.Second {
+	if d, err := i.idle(ctx); err != nil || *d > time.Second {
 		return fmt.Errorf("a desktop in use is idle for %s: %w", d, err)
 	}
 	if err := hint(true); err != nil {
@@ -217,13 +261,13 @@ func useLogind(master *os.File, path string) error {
 	if err := until(func() (bool, error) {
 		d, err := i.idle(ctx)
 		i.last = time.Time{} // only what is so now
-		return d > 0 && d < time.Since(said)+time.Second && len(people) == 2, err
+		return err == nil && *d > 0 && *d < time.Since(said)+time.Second && len(people) == 2, err
 	}); err != nil {
 		return fmt.Errorf("the desktop's idle hint: %w", err)
 	}
 	time.Sleep(1200 * time.Millisecond)
 	d, err := i.idle(ctx)
-	if err != nil || d < time.Second || d > time.Since(said)+time.Second {
+	if err != nil || *d < time.Second || *d > time.Since(said)+time.Second {
 		return fmt.Errorf("a desktop idle for %s is idle for %s: %w", time.Since(said), d, err)
 	}
 	if err := key(master, path); err != nil {
@@ -234,14 +278,14 @@ func useLogind(master *os.File, path string) error {
 			return false, err
 		}
 		d, err := i.idle(ctx)
-		return d < 100*time.Millisecond, err
+		return err == nil && *d < 100*time.Millisecond, err
 	}); err != nil {
 		return fmt.Errorf("a key on the terminal: %w", err)
 	}
 	if err := hint(false); err != nil {
 		return err
 	}
-	if err := until(func() (bool, error) { d, err := i.idle(ctx); return d == 0, err }); err != nil {
+	if err := until(func() (bool, error) { d, err := i.idle(ctx); return err == nil && *d == 0, err }); err != nil {
 		return fmt.Errorf("somebody is back at the desktop: %w", err)
 	}
 	return i.close()

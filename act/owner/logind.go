@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -106,15 +107,18 @@ func (l *logind) ask(ctx context.Context, now time.Time) ([]session, error) {
 // it is over.
 func read(all map[string]dbus.Variant, now time.Time) (s session, is bool) {
 	text := func(name string) string { v, _ := all[name].Value().(string); return v }
-	if text("Class") != "user" || text("State") == "closing" {
+	if !isPerson(text("Class")) || text("State") == "closing" {
 		return s, false
 	}
 	idle, _ := all["IdleHint"].Value().(bool)
 	locked, _ := all["LockedHint"].Value().(bool)
-	if s.tty = text("TTY"); s.tty != "" {
+	switch kind := text("Type"); {
+	case kind == "x11" || kind == "wayland" || kind == "mir":
+		// Its terminal, if it has one, is only where it is shown: nobody reads it.
+	case text("TTY") != "":
+		s.tty = text("TTY")
 		return s, true
-	}
-	if text("Type") == "tty" || text("Type") == "unspecified" {
+	case kind == "tty" || kind == "unspecified":
 		// A login without a terminal, as for a copy over ssh: nobody types.
 		return s, false
 	}
@@ -127,6 +131,13 @@ func read(all map[string]dbus.Variant, now time.Time) (s session, is bool) {
 		}
 	}
 	return s, true
+}
+
+// isPerson reports whether a class of sessions is of people who are logged in:
+// since version 256 there are "user-early", which is root's, and more. Who is
+// "user-incomplete" has still to say who they are.
+func isPerson(class string) bool {
+	return class == "user" || strings.HasPrefix(class, "user-") && class != "user-incomplete"
 }
 
 // uptime is what logind counts from.

@@ -34,30 +34,26 @@ func pressure(file, line string) (float64, error) {
 	return 0, fmt.Errorf("%s is not as expected", file)
 }
 
-// available reads what part of the memory can still be had without anybody
-// having to give up what they use.
-func available(file string) (float64, error) {
+// available reads what part of the memory can still be had without anybody but
+// guests, who hold so many bytes, having to give up what they use. Huge pages
+// were set aside once and for all, so they are left out of the whole.
+func available(file string, held int64) (float64, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return 0, err
 	}
-	var total, free float64
+	kib := map[string]float64{}
 	for l := range strings.Lines(string(text)) {
-		fields := strings.Fields(l)
-		if len(fields) < 2 {
-			continue
-		}
-		switch fields[0] {
-		case "MemTotal:":
-			total, _ = strconv.ParseFloat(fields[1], 64)
-		case "MemAvailable:":
-			free, _ = strconv.ParseFloat(fields[1], 64)
-			if total > 0 {
-				return free / total, nil
-			}
+		if fields := strings.Fields(l); len(fields) > 1 {
+			kib[fields[0]], _ = strconv.ParseFloat(fields[1], 64) // the kernel writes digits
 		}
 	}
-	return 0, fmt.Errorf("%s is not as expected", file)
+	free, known := kib["MemAvailable:"]
+	total := kib["MemTotal:"] - kib["Hugetlb:"]
+	if !known || total <= 0 {
+		return 0, fmt.Errorf("%s is not as expected", file)
+	}
+	return min(1, (free+float64(held>>10))/total), nil
 }
 
 // onBattery reports whether a machine that has a battery runs on it: there is

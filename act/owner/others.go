@@ -25,9 +25,14 @@ type others struct {
 	owed    time.Duration // by which the last difference was below nothing
 }
 
-// scanEvery is how often Pagurus's own programs, and those that are listed, are
-// looked for where they are needed for nothing else.
+// scanEvery is how often Pagurus's own programs are looked for where no others
+// are.
 const scanEvery = 5 * time.Second
+
+// littleCPUs is what others use at most as long as nobody asks how much of that
+// was the kernel's threads: there may be a thousand, and each costs a call. It is
+// below whatever counts as a sign.
+const littleCPUs = 0.05
 
 func openOthers(c Config) (*others, error) {
 	o := &others{config: c}
@@ -54,8 +59,12 @@ func openOthers(c Config) (*others, error) {
 // listed programs are to be found, too.
 func (o *others) use(look bool) (float64, error) {
 	now := time.Now() // its monotonic part counts: a clock that is set changes nothing
-	if o.config.Scope != Network && (o.config.Scope == Machine || look) && now.Sub(o.scanned) >= scanEvery {
+	due := now.Sub(o.scanned) >= scanEvery
+	if due {
 		o.scanned = now
+	}
+	o.table.names = look
+	if o.config.Scope != Network && (look || o.config.Scope == Machine && due) {
 		if err := o.table.scan(); err != nil {
 			return 0, err
 		}
@@ -66,6 +75,11 @@ func (o *others) use(look bool) (float64, error) {
 		return 0, err
 	}
 	used, took := total-o.last, now.Sub(o.at)
+	if o.config.Scope == Machine {
+		if used, err = o.less(used, took, due); err != nil {
+			return 0, err
+		}
+	}
 	early := !o.started
 	o.last, o.at, o.started = total, now, true
 	if early || took <= 0 {
@@ -76,6 +90,24 @@ func (o *others) use(look bool) (float64, error) {
 	used -= o.owed
 	o.owed = min(max(0, -used), took/10)
 	return max(0, used.Seconds()/took.Seconds()), nil
+}
+
+// less takes off what the kernel's threads have used, if it may matter. due: they
+// are asked all the same, so that the next answer is of moments only.
+func (o *others) less(used, took time.Duration, due bool) (time.Duration, error) {
+	much := used.Seconds() > littleCPUs*took.Seconds()
+	if !much && !due {
+		return used, nil
+	}
+	if !due && !o.table.names {
+		if err := o.table.scan(); err != nil { // for those that are new
+			return 0, err
+		}
+	}
+	if by := o.table.account(kernels); much {
+		used -= by
+	}
+	return used, nil
 }
 
 // machine is the time that CPUs were busy with programs, less Pagurus's own.

@@ -11,7 +11,8 @@
 //
 // On a machine of its own (Machine) it is the time all CPUs were busy with
 // programs, less what Pagurus used: its guests' group, its daemons, its file
-// servers. Interrupts count for nobody: they are as often for guests as not.
+// servers. Interrupts and the kernel's own threads (writing back, encrypting
+// disks, freeing memory) count for nobody: they are as often for guests as not.
 //
 // Where several hosts share one machine, as in a lab, each is a network
 // namespace (Network): there it is what the processes in that namespace used,
@@ -62,8 +63,8 @@ type Sensors struct {
 	input   *input
 	power   string // folder of the kernel's power supplies
 	deaf    map[string]string
-	listed  []string
 	machine bool
+	held    func() int64 // memory of guests, in bytes
 }
 
 // Open makes the sensors; it fails only if the scope means nothing.
@@ -71,7 +72,7 @@ func Open(c Config) (*Sensors, error) {
 	if c.Scope == "" {
 		c.Scope = Machine
 	}
-	s := &Sensors{config: c, power: "/sys/class/power_supply", deaf: map[string]string{}, machine: c.Scope != Network}
+	s := &Sensors{config: c, power: "/sys/class/power_supply", deaf: map[string]string{}, machine: c.Scope != Network, held: func() int64 { return 0 }}
 	var err error
 	if s.others, err = openOthers(c); err != nil {
 		return nil, err
@@ -81,6 +82,10 @@ func Open(c Config) (*Sensors, error) {
 	}
 	return s, nil
 }
+
+// Holding has the sensors ask how much memory Pagurus's guests hold, which does
+// not count as used. To be called before the first Sample.
+func (s *Sensors) Holding(held func() int64) { s.held = held }
 
 // Close lets go of what the sensors hold open.
 func (s *Sensors) Close() error {
@@ -95,7 +100,6 @@ func (s *Sensors) Close() error {
 // hangs, and then no longer than its own limit.
 func (s *Sensors) Sample(ctx context.Context, exclusive []string) fleet.OwnerSample {
 	var out fleet.OwnerSample
-	s.listed = exclusive
 	note := func(sensor string, err error) bool {
 		delete(s.deaf, sensor)
 		if err != nil && !errors.Is(err, errEarly) {
@@ -124,12 +128,12 @@ func (s *Sensors) ofMachine(ctx context.Context, out *fleet.OwnerSample, note fu
 	if p, err := pressure("/proc/pressure/memory", "full"); note("waiting for memory", err) {
 		out.Starved = &p
 	}
-	if a, err := available("/proc/meminfo"); note("memory", err) {
+	if a, err := available("/proc/meminfo", s.held()); note("memory", err) {
 		out.Available = &a
 	}
-	if d, err := s.input.idle(ctx); note("input", err) {
-		out.Idle = &d
-	}
+	var err error
+	out.Idle, err = s.input.idle(ctx)
+	note("input", err)
 	on, err := onBattery(s.power)
 	note("battery", err)
 	out.OnBattery = on

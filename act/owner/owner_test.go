@@ -2,6 +2,7 @@ package owner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -234,6 +235,114 @@ func TestExclusivePrograms(t *testing.T) {
 	})
 	unix.Kill(pid, unix.SIGKILL)
 	testkit.Until(t, 10*time.Second, "it is gone", func() bool { return len(s.Sample(t.Context(), listed).Exclusive) == 0 })
+}
+
+// A program that is listed is found by the very next sample, whether it was
+// begun since the last or another became it.
+func TestExclusiveProgramsAreFoundAtOnce(t *testing.T) {
+	testkit.Root(t, "setsid", "sleep")
+	s := open(t, Config{})
+	folder := t.TempDir()
+	program, begin := filepath.Join(folder, "blender"), filepath.Join(folder, "begin") // any program by that name
+	text := must(os.ReadFile(must(exec.LookPath("sleep"))))
+	if err := errors.Join(os.WriteFile(program, text, 0o755), unix.Mkfifo(begin, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	listed := []string{"blender"}
+	for i, script := range []string{
+		`setsid "$0" 60 >/dev/null 2>&1 & echo $!`,
+		`setsid sh -c 'read x < "$1"; exec "$0" 60' "$0" "` + begin + `" >/dev/null 2>&1 & echo $!`,
+	} {
+		if i == 0 {
+			s.Sample(t.Context(), listed)
+		}
+		pid := start(t, nil, script, program)
+		if i == 1 {
+			s.Sample(t.Context(), listed)
+			for range lookAgain { // whoever is looked at anew by turns is not this one
+				if (s.others.table.turn+1)%lookAgain != pid%lookAgain {
+					break
+				}
+				s.Sample(t.Context(), listed)
+			}
+			if err := os.WriteFile(begin, []byte("x\n"), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		testkit.Until(t, 10*time.Second, "it runs", func() bool {
+			name, _ := os.ReadFile(at(pid, "comm"))
+			return string(name) == "blender\n"
+		})
+		if got := s.Sample(t.Context(), listed).Exclusive; len(got) != 1 {
+			t.Errorf("of %q nothing is found", script)
+		}
+		unix.Kill(pid, unix.SIGKILL)
+		testkit.Until(t, 10*time.Second, "it is gone", func() bool { return len(s.Sample(t.Context(), listed).Exclusive) == 0 })
+	}
+}
+
+// What the kernel's threads use counts for nobody, in a burst as well.
+func TestTheKernelsOwnThreadsAreNobodys(t *testing.T) {
+	testkit.Root(t, "setsid", "sleep")
+	program := start(t, nil, `setsid sleep 60 >/dev/null 2>&1 & echo $!`, "")
+	o := must(openOthers(Config{Scope: Machine}))
+	var total time.Duration
+	o.total = func() (time.Duration, error) { return total, nil }
+	if _, err := o.use(false); !errors.Is(err, errEarly) {
+		t.Fatal(err)
+	}
+	var thread *process
+	for pid, p := range o.table.known {
+		if p.parent == 2 && (p.whose != kernels || !p.kernel) {
+			t.Errorf("%s, %d, is not the kernel's", p.name, pid)
+		}
+		if p.whose == kernels {
+			thread = p
+		}
+	}
+	if p := o.table.known[program]; p == nil || p.whose != nobodys || p.kernel {
+		t.Errorf("a program is taken for %+v", p)
+	}
+	if thread == nil {
+		t.Skip("the kernel's threads are not seen here")
+	}
+	// As if that thread, and nobody else, had used a CPU since the last sample.
+	o.at = o.at.Add(-time.Second)
+	burst := time.Since(o.at)
+	total += burst
+	thread.counted -= burst
+	got, err := o.use(false)
+	if err != nil || got > 0.1 {
+		t.Errorf("others use %.2f CPUs, all of it by the kernel's threads: %v", got, err)
+	}
+	o.at = o.at.Add(-time.Second)
+	total += time.Since(o.at)
+	if got, err = o.use(false); err != nil || got < 0.8 {
+		t.Errorf("others use %.2f CPUs, want 1: %v", got, err)
+	}
+}
+
+// What guests hold could be had; huge pages never could.
+func TestMemoryOfGuestsIsNotUsed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "meminfo")
+	text := "MemTotal: 20000 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\nHugetlb: 10000 kB\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for held, want := range map[int64]float64{0: 0.04, 6000 << 10: 0.64, 1 << 40: 1} {
+		if got, err := available(file, held); err != nil || got != want {
+			t.Errorf("guests hold %d bytes: %v can be had, want %v: %v", held, got, want, err)
+		}
+	}
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, Config{})
+	s.Holding(func() int64 { return int64(info.Totalram) * int64(info.Unit) })
+	if got := s.Sample(t.Context(), nil); got.Available == nil || *got.Available != 1 {
+		t.Errorf("guests hold all of the memory and %v of it can be had", deref(got.Available))
+	}
 }
 
 // The machine's own sensors either tell something sensible or say why not.

@@ -20,6 +20,7 @@ const (
 	nobodys whose = iota // of those who count
 	ours                 // Pagurus's own, outside of its guests' group
 	theirs               // in the namespace that counts, and not Pagurus's
+	kernels              // threads of the kernel, which work for everybody
 )
 
 // table is the processes of the machine as far as they matter. Whose a process
@@ -32,6 +33,7 @@ type table struct {
 	programs  []os.FileInfo // Pagurus's
 	namespace string        // of the network, as the kernel names it
 	known     map[int]*process
+	names     bool // whether names matter, so that each is read at each scan
 	turn      int
 	begun     bool
 	sum       time.Duration // the account
@@ -48,6 +50,7 @@ type process struct {
 	name    string
 	seen    bool
 	ended   bool // nobody has waited for it yet
+	kernel  bool // a thread of the kernel
 }
 
 // lookAgain is in how many scans each process is looked at anew.
@@ -93,7 +96,7 @@ func (t *table) scan() error {
 			if !t.begun {
 				p.counted = p.used // it was there before the account
 			}
-		case pid%lookAgain == t.turn || p.whose == ours && pid != t.self:
+		case pid%lookAgain == t.turn || p.whose == ours && pid != t.self || t.renamed(pid, p):
 			was := p.whose
 			if !t.learn(pid, p) {
 				continue // it is gone: it stays unseen
@@ -137,8 +140,14 @@ func (t *table) forget() {
 // used gives the account of the side that it is kept of. It reads each of its
 // processes again.
 func (t *table) used() time.Duration {
+	t.sum += t.account(t.side)
+	return t.sum
+}
+
+// account gives what processes have used since it was last asked for them.
+func (t *table) account(of whose) (sum time.Duration) {
 	for pid, p := range t.known {
-		if p.whose != t.side {
+		if p.whose != of {
 			continue
 		}
 		was := p.started
@@ -146,10 +155,20 @@ func (t *table) used() time.Duration {
 			p.started = was // the next scan finds out who it is, if anybody
 			continue
 		}
-		t.sum += p.used - p.counted
+		sum += p.used - p.counted
 		p.counted = p.used
 	}
-	return t.sum
+	return sum
+}
+
+// renamed reports whether a process has become another program's, where that
+// matters. Threads of the kernel change their names with what they do.
+func (t *table) renamed(pid int, p *process) bool {
+	if !t.names || p.kernel {
+		return false
+	}
+	name, err := t.text(pid, "comm")
+	return err == nil && string(bytes.TrimSuffix(name, []byte("\n"))) != p.name
 }
 
 func (t *table) runs(name string) bool {
@@ -170,6 +189,12 @@ func (t *table) learn(pid int, p *process) bool {
 		// It has no namespace any more, only an account, which its parent is
 		// about to get. One that was never seen is the parent's alone.
 		return t.known[pid] == p
+	}
+	if p.kernel {
+		if p.whose = kernels; t.grouped(pid) {
+			p.whose = nobodys // a guest's network has such threads, before Linux 6.4
+		}
+		return true
 	}
 	here := true
 	if t.config.Scope == Network {
@@ -247,9 +272,13 @@ func (t *table) read(pid int, p *process) bool {
 	started := number(19)
 	p.started, p.parent, p.name = started, int(number(1)), string(text[open+1:shut])
 	p.ended = fields[0][0] == 'Z' || fields[0][0] == 'X'
+	p.kernel = number(6)&kernelThread != 0
 	p.used = ticks(number(11) + number(12) + number(13) + number(14))
 	return true
 }
+
+// kernelThread is PF_KTHREAD.
+const kernelThread = 1 << 21
 
 // text reads one of the small files of a process. It is good until the next.
 func (t *table) text(pid int, name string) ([]byte, error) {

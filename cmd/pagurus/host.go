@@ -258,7 +258,7 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 	}
 	h.images.FetchWith(client.FetchImageFile)
 	held := classes{h.groups, h.machine.CPUs}
-	return agent.New(agent.Config{
+	a := agent.New(agent.Config{
 		Host: fleet.HostID(h.flags.name), Run: h.flags.run, Drivers: drivers,
 		Inside: func(id fleet.GuestID, l agent.Linker) agent.Inside {
 			return guestlink.New(func(ctx context.Context) (io.ReadWriteCloser, error) { return l.Link(ctx, id) })
@@ -270,6 +270,8 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 		Overlay: h.network, Shares: h.shares, Images: h.images, Controller: agent.Remote(client),
 		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.cpus, Log: log,
 	})
+	h.sensors.Holding(a.Held)
+	return a
 }
 
 // quietFile says how the machine was while cores are for guests alone.

@@ -173,9 +173,10 @@ func (w *Watch) look(s Settings, p fleet.OwnerPolicy, m Moment) signs {
 	inUse := w.input(&out, s, m)
 	w.work(&out, s, m, inUse)
 	if x.Available != nil && *x.Available < s.MemoryLeast {
-		out.add("%.0f %% of memory left", 100**x.Available)
+		out.add("others leave %.0f %% of the memory", 100**x.Available)
 	}
-	if x.Starved != nil && *x.Starved > s.StarvedMost {
+	// Where nobody else works it is guests who wait for what they were promised.
+	if x.Starved != nil && *x.Starved > s.StarvedMost && x.OthersCPUs != nil && *x.OthersCPUs > s.IdleCPUs {
 		out.add("everybody waits for memory %.0f %% of the time", 100**x.Starved)
 	}
 	switch {

@@ -290,10 +290,10 @@ func TestPresets(t *testing.T) {
 
 // Every sign is named, and each alone is enough.
 func TestSigns(t *testing.T) {
-	half := 0.5
+	half, some := 0.5, 0.2
 	for want, s := range map[string]fleet.OwnerSample{
 		"blender runs": {Exclusive: []string{"blender"}}, "on battery": {OnBattery: true},
-		"waits for memory": {Starved: &half}, "memory left": {Available: new(float64)},
+		"waits for memory": {Starved: &half, OthersCPUs: &some}, "leave 0 % of the memory": {Available: new(float64)},
 		"others use 0.5": {OthersCPUs: &half},
 	} {
 		w := idleFor(t, time.Hour, fleet.OwnerPolicy{})
@@ -305,10 +305,13 @@ func TestSigns(t *testing.T) {
 			t.Errorf("%q: the owner is %s, %q", want, w.watch.in, w.watch.why)
 		}
 	}
-	// Waiting alone is our own guests' doing.
+	// Waiting alone is our own guests' doing, for CPUs and for memory.
 	w := idleFor(t, time.Hour, fleet.OwnerPolicy{})
 	full := 1.0
-	w.sample.Waiting = &full
+	w.sample.Waiting, w.sample.Starved = &full, &full
+	w.pass(time.Minute)
+	w.is()
+	w.sample.OthersCPUs = nil // nobody knows whether others work
 	w.pass(time.Minute)
 	w.is()
 }

@@ -18,8 +18,8 @@ type Settings struct {
 	BusyFor       time.Duration // once they have done so for this long
 
 	WaitingMost float64 // others who work at all are a sign when somebody waits for a CPU for more than this part of the time
-	MemoryLeast float64 // less memory that can be had is a sign
-	StarvedMost float64 // and so is waiting for it for more than this part of the time
+	MemoryLeast float64 // others who leave less of the memory, what guests hold being left, are a sign
+	StarvedMost float64 // and so are others who work while everybody waits for it for more than this part of the time
 	Battery     bool    // so is running on a battery
 
 	Grace     time.Duration // signs for so long, and the owner stays

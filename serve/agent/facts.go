@@ -111,6 +111,17 @@ func (a *Agent) facts() fleet.Facts {
 	return f
 }
 
+// Held is the memory that the guests on this host occupy, in bytes, as last
+// looked at.
+func (a *Agent) Held() (sum int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range a.present {
+		sum += p.facts.ResidentBytes
+	}
+	return sum
+}
+
 // setProgress says how far the guest's copy is; nil: there is none any more.
 func (a *Agent) setProgress(w *work, p *fleet.Progress) {
 	a.mu.Lock()
