@@ -67,7 +67,7 @@ func command(std streams) *cobra.Command {
 		cmd.GroupID = "machine"
 		root.AddCommand(cmd)
 	}
-	measured := measuring.Streams{Out: std.out, Err: std.err, Beside: beside}
+	measured := measuring.Streams{Out: std.out, Err: std.err, Version: version, Beside: beside}
 	root.AddCommand(versionCommand(std), demoCommand(std), simulate.Command(std.out, std.say), measuring.Bench(measured), measuring.Trace(measured), tuning.Command(std.out), quieting.Command(std.out, std.say))
 	return root
 }

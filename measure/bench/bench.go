@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -204,9 +205,13 @@ func (e *Experiment) round(ctx context.Context, round int, p Program, targets []
 	return nil
 }
 
-// result reads what a program said, and wants all its figures, greater than 0.
+// result reads what a program said, and wants all its figures, greater than 0, and
+// nothing but numbers.
 func (p Program) result(text string) (Result, error) {
 	got, err := p.Read(text)
+	if err == nil {
+		err = got.check()
+	}
 	if err != nil {
 		return Result{}, err
 	}
@@ -217,3 +222,30 @@ func (p Program) result(text string) (Result, error) {
 	}
 	return got, nil
 }
+
+// check refuses what a program may say and no record can hold: what is infinite, or no
+// number.
+func (r Result) check() error {
+	for name, v := range r.Figures {
+		if !finite(v) {
+			return fmt.Errorf("it gave %s as %g, which is no number", name, v)
+		}
+	}
+	for name, curve := range r.Curves {
+		for _, p := range curve {
+			if !finite(p.X) || !finite(p.Y) {
+				return fmt.Errorf("it gave a point of its %s as %g at %g, which is no number", name, p.Y, p.X)
+			}
+		}
+	}
+	for name, parts := range r.Parts {
+		for _, p := range parts {
+			if !finite(p.Value) {
+				return fmt.Errorf("of its %s it gave %s as %g, which is no number", name, p.Name, p.Value)
+			}
+		}
+	}
+	return nil
+}
+
+func finite(v float64) bool { return !math.IsInf(v, 0) && !math.IsNaN(v) }

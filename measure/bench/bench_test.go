@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -130,10 +131,43 @@ func TestFailuresAreRecordedAndOthersGoOn(t *testing.T) {
 	}
 }
 
+// What is infinite or no number is that run's failure: JSON has neither, and the record
+// of all others would be lost.
+func TestWhatIsNoNumberIsAFailure(t *testing.T) {
+	file := filepath.Join(t.TempDir(), RecordName)
+	figure := number("case $TARGET in a) echo 1 ;; b) echo +Inf ;; c) echo nan ;; esac")
+	curve, extra, parts := number("echo 1"), number("echo 1"), number("echo 1")
+	curve.Name, extra.Name, parts.Name = "curve", "extra", "parts"
+	curve.Read = func(string) (Result, error) {
+		return Result{Figures: map[string]float64{"v": 1}, Curves: map[string][]Point{"c": {{1, 1}, {2, math.Inf(1)}}}}, nil
+	}
+	extra.Read = func(string) (Result, error) {
+		return Result{Figures: map[string]float64{"v": 1, "beside": math.NaN()}}, nil
+	}
+	parts.Read = func(string) (Result, error) {
+		return Result{Figures: map[string]float64{"v": 1}, Parts: map[string][]Part{"v": {{"p", math.Inf(-1)}}}}, nil
+	}
+	e := Experiment{Spec: spec(figure, 2, "a", "b", "c"), Place: &shell{}}
+	e.Spec.Programs = append(e.Spec.Programs, curve, extra, parts)
+	e.Keep = func() error { return e.Record.Write(file) }
+	if err := e.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "no number") {
+		t.Errorf("it ended with %v", err)
+	}
+	r, err := Load(file)
+	if err != nil || !r.Complete || len(r.Runs) != 24 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	for _, run := range r.Runs {
+		if good := run.Program == "number" && run.Target == "a"; (run.Failure == "") != good {
+			t.Errorf("%s on %s: %q, %v", run.Program, run.Target, run.Failure, run.Figures)
+		}
+	}
+}
+
 func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), RecordName)
 	e := Experiment{Spec: spec(number("echo 2"), 3, "a"), Place: &shell{}}
-	e.Record.Machine = Here()
+	e.Record.Machine = Here("abcd123")
 	if err := e.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +180,7 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	}
 	one, _ := json.Marshal(e.Record)
 	two, _ := json.Marshal(got)
-	if string(one) != string(two) || got.Machine.Kernel == "" || got.Machine.CPUs == 0 {
+	if string(one) != string(two) || got.Machine.Commit != "abcd123" || got.Machine.Kernel == "" || got.Machine.CPUs == 0 {
 		t.Errorf("%s\n%s", one, two)
 	}
 	for text, says := range map[string]string{`{"version":99}`: "newer Pagurus", `{}`: "no version", `[]`: "no record", `{"version":1,"runs":7}`: "no record", "": "no record"} {

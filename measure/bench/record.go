@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"pagurus/measure/drive"
 )
 
 // Version is that of the records written here. It is raised when an older
@@ -38,7 +36,7 @@ type Record struct {
 
 // Machine is what all was run on.
 type Machine struct {
-	Commit      string  `json:"commit"` // of Pagurus
+	Commit      string  `json:"commit"` // that Pagurus was built of: its version; of old records the working folder's
 	Kernel      string  `json:"kernel"`
 	CPU         string  `json:"cpu"`
 	CPUs        int     `json:"cpus"`
@@ -128,9 +126,10 @@ func (r *Record) Samples(program, figure, target string) (values []float64, roun
 	return values, rounds
 }
 
-// Here describes this machine. What cannot be found out is left empty.
-func Here() Machine {
-	m := Machine{Commit: drive.Commit(), CPUs: runtime.NumCPU()}
+// Here describes this machine, with the Pagurus of that version. What cannot be found
+// out is left empty.
+func Here(version string) Machine {
+	m := Machine{Commit: version, CPUs: runtime.NumCPU()}
 	var name unix.Utsname
 	if unix.Uname(&name) == nil {
 		m.Kernel = unix.ByteSliceToString(name.Release[:])

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -34,16 +35,25 @@ const leaveTime = time.Minute
 // Type types one command and gives what it prints, without its notes. They are
 // in the error. When ctx ends the command is told to end, not killed.
 func (p Pagurus) Type(ctx context.Context, args ...string) (string, error) {
-	c := exec.CommandContext(ctx, p.Program, args...)
-	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
-	c.WaitDelay = leaveTime
-	c.Dir = p.Dir
+	c := p.command(ctx, args...)
 	var out, said bytes.Buffer
 	c.Stdout, c.Stderr = &out, &said
 	if err := c.Run(); err != nil {
 		return "", fmt.Errorf("pagurus %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(out.String()+said.String()))
 	}
 	return strings.TrimSpace(out.String()), nil
+}
+
+// command is one that is told to end when ctx ends. It is in a group of processes of
+// its own: a Ctrl-C at the terminal is the caller's to pass on, and two at once would
+// have it leave without ending what it began.
+func (p Pagurus) command(ctx context.Context, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, p.Program, args...)
+	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+	c.WaitDelay = leaveTime
+	c.Dir = p.Dir
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return c
 }
 
 // Witness makes the image openmpi and compiles in it, into Dir, the program that
@@ -79,7 +89,8 @@ func Keep(file string, record any) error {
 	return nil
 }
 
-// Commit names the source tree's commit; empty where there is none.
+// Commit names the commit of the source tree that one stands in, for what is run from
+// there; empty where there is none.
 func Commit() string {
 	out, _ := exec.Command("git", "describe", "--always", "--dirty").Output()
 	return strings.TrimSpace(string(out))

@@ -1,8 +1,10 @@
 package drive_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,6 +28,33 @@ func TestType(t *testing.T) {
 	_, err := p.Type(ctx, "-c", "trap 'echo cleared >cleared; exit 130' INT; while :; do sleep 0.05; done")
 	if _, e := os.Stat(filepath.Join(p.Dir, "cleared")); err == nil || e != nil {
 		t.Errorf("%v, %v", err, e)
+	}
+}
+
+func TestTalk(t *testing.T) {
+	p := drive.Pagurus{Program: "sh", Dir: t.TempDir()}
+	talk, err := p.Talk(t.Context(), "-c", "while read -r line; do echo \"$line too\"; done; echo why >&2; exit 3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(talk)
+	for _, said := range []string{"one", "two"} {
+		if _, err := io.WriteString(talk, said+"\n"); err != nil || !lines.Scan() || lines.Text() != said+" too" {
+			t.Fatalf("%q, %v", lines.Text(), err)
+		}
+	}
+	if err := talk.End(); err == nil || !strings.Contains(err.Error(), "why") {
+		t.Error(err)
+	}
+	// It is told to end, and answers no more.
+	ctx, cancel := context.WithCancel(t.Context())
+	talk, err = p.Talk(ctx, "-c", "trap 'exit 130' INT; while :; do sleep 0.05; done")
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(200*time.Millisecond, cancel)
+	if err := talk.End(); err == nil {
+		t.Error("it ended well")
 	}
 }
 

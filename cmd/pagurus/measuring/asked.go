@@ -58,7 +58,7 @@ func (o *asked) check() error {
 func (o *asked) measure(ctx context.Context, cmd *cobra.Command, e *bench.Experiment) error {
 	file := filepath.Join(o.report, bench.RecordName)
 	e.Spec.Targets, e.Spec.Runs, e.Spec.Seed, e.Spec.Confidence, e.Spec.Trim = o.targets, o.runs, o.seed, o.confidence, o.trim
-	e.Record = bench.Record{Begun: time.Now().UTC(), Command: os.Args, Machine: bench.Here(), Guests: o.guests, Notes: o.notes}
+	e.Record = bench.Record{Begun: time.Now().UTC(), Command: os.Args, Machine: bench.Here(o.Version), Guests: o.guests, Notes: o.notes}
 	before, kept := used(), time.Time{}
 	write := func() error {
 		e.Record.Harness, kept = max(0, used()-before-o.own), time.Now()

@@ -26,10 +26,11 @@ import (
 	"pagurus/show/view"
 )
 
-// Streams are where the commands write.
+// Streams are where the commands write, and what they have to know of this program.
 type Streams struct {
 	Out, Err io.Writer
-	Beside   func(program string) (path string, err error) // finds what is installed with this program
+	Version  string                                        // of this program, as it was built
+	Beside   func(program string) (path string, err error) // finds what is installed with it
 }
 
 func (s Streams) say(format string, args ...any) {
@@ -135,7 +136,8 @@ func compareCommand(std Streams) *cobra.Command {
 		Use:   "compare A B",
 		Short: "Hold two records against each other",
 		Long: `Compare says of every figure that two records share how the second stands
-beside the first. A record is a file, its folder, or the commit it was made of.
+beside the first. A record is a file, its folder, or the commit that the Pagurus
+which made it was built of, as ` + "`pagurus version`" + ` says it.
 Runs of two records were not taken in turn: a machine that has changed between
 them is part of what is compared, and what is known to differ is said.`,
 		Example: "  pagurus bench compare bench/monday bench/tuesday\n  pagurus bench compare 1a2b3c4 5d6e7f8 --json",

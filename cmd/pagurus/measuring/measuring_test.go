@@ -17,6 +17,7 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/measure/bench"
+	"pagurus/measure/noise"
 	"pagurus/measure/stats"
 )
 
@@ -49,7 +50,7 @@ func typed(args ...string) (string, error) {
 	var out bytes.Buffer
 	root := &cobra.Command{Use: "pagurus", SilenceUsage: true, SilenceErrors: true}
 	root.PersistentFlags().Bool("json", false, "")
-	root.AddCommand(Bench(Streams{Out: &out, Err: &out, Beside: func(string) (string, error) { return exec.LookPath("true") }}))
+	root.AddCommand(Bench(Streams{Out: &out, Err: &out, Version: "v7-built", Beside: func(string) (string, error) { return exec.LookPath("true") }}))
 	root.SetArgs(args)
 	root.SetOut(&out)
 	err := root.Execute()
@@ -172,7 +173,7 @@ func TestNoiseIsMeasuredPrintedAndKept(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}
 	}
-	if r, err := bench.Load(filepath.Join(dir, bench.RecordName)); err != nil || r.HarnessShare() > 0.5 || !r.Complete {
+	if r, err := bench.Load(filepath.Join(dir, bench.RecordName)); err != nil || r.HarnessShare() > 0.5 || !r.Complete || r.Machine.Commit != "v7-built" {
 		t.Errorf("the record: %v, %+v", err, r)
 	}
 	if again, err := typed("bench", "compare", dir, dir); err != nil || !strings.Contains(again, "cannot be told apart") {
@@ -181,10 +182,47 @@ func TestNoiseIsMeasuredPrintedAndKept(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(dir, "noise.json")); err != nil || !strings.Contains(string(text), `"predicted"`) {
 		t.Errorf("kept is %.200q, %v", text, err)
 	}
-	for _, bad := range [][]string{{"--cores", "x"}, {"--cores", "8000"}, {"--for", "1ms"}, {"--confidence", "2"}} {
+	for _, bad := range [][]string{{"--cores", "x"}, {"--cores", "8000"}, {"--for", "1ms"}, {"--confidence", "2"}, {"--in", "native"}, {"--in", "shell"}, {"--in", "vm", "--cpus", "0"}} {
 		if _, err := typed(append([]string{"bench", "noise"}, bad...)...); err == nil {
 			t.Errorf("%q was taken", bad)
 		}
+	}
+}
+
+// What a guest's probe would refuse is refused before the guest is started.
+func TestTurnsThatNoGuestIsProbedFor(t *testing.T) {
+	o := noisy{asked: usual(Streams{}), in: "container", cpus: 1, lasts: 21 * noise.LongestFar}
+	o.runs, o.report = 20, t.TempDir()
+	if err := o.check(); err == nil || !strings.Contains(err.Error(), "1h3m0s") {
+		t.Errorf("a turn of more than an hour: %v", err)
+	}
+	o.lasts = 20 * noise.LongestFar
+	if err := o.check(); err != nil {
+		t.Error(err)
+	}
+	if o.runs = 0; o.check() == nil {
+		t.Error("no turn is one")
+	}
+}
+
+// What is left out of a folder of programs is said, and in the record.
+func TestProgramsForOtherNumbersOfRanksAreNamed(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"cg.A.2", "cg.A.4", "ft.B.8"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var said bytes.Buffer
+	o := overhead{asked: usual(Streams{Err: &said}), npb: dir}
+	o.where.Dir = t.TempDir()
+	all, err := o.parallel()
+	const want = "cg.A.4, ft.B.8: they are not for 2 ranks"
+	if err != nil || len(all) != 1 || !strings.Contains(said.String(), want) || len(o.notes) != 1 || !strings.Contains(o.notes[0], want) {
+		t.Errorf("%v, %v; said is %q, kept %q", all, err, said.String(), o.notes)
+	}
+	if _, err := os.Stat(filepath.Join(o.where.Dir, "cg.A.2")); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,9 +40,11 @@ var sizes = []int{2, 4, 8, 16, 32, 64}
 type noisy struct {
 	asked
 	cores string
+	in    string        // the kind of guest whose cores they are; empty: this machine's
+	cpus  int           // of that guest
 	lasts time.Duration // of all probes of a core
-	steps int           // of a quantum
 	found map[string]*noise.Core
+	probe func(ctx context.Context, cpu int) (noise.Core, error) // for one turn
 }
 
 func noiseCommand(std Streams) *cobra.Command {
@@ -54,9 +58,14 @@ other in turn, and says what was taken from it and by whom. From that it predict
 much longer a step of 2 to 64 ranks takes if all wait for the last, as in an Allreduce:
 the more ranks, the more likely it is that one of them is interrupted. It takes all of
 a core meanwhile. Two records, as before and after ` + "`pagurus quiet`" + `, are held against
-each other by ` + "`pagurus bench compare`" + `.`,
-		Example: "  pagurus bench noise\n  pagurus bench noise --cores 2-15 --for 30s --report bench/noise",
-		Args:    cli.NoArguments,
+each other by ` + "`pagurus bench compare`" + `.
+
+With --in the cores are those of a guest that is started for it, as the guest sees
+them. That needs a cluster; without one a lab is brought up and taken down again.`,
+		Example: `  pagurus bench noise
+  pagurus bench noise --cores 2-15 --for 30s --report bench/noise
+  sudo pagurus bench noise --in vm-tuned --cpus 4`,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
@@ -64,33 +73,85 @@ each other by ` + "`pagurus bench compare`" + `.`,
 		},
 	}
 	o.flags(cmd, "turns of all cores")
-	cmd.Flags().StringVar(&o.cores, "cores", "", "cores to probe, as 0-3,8 (default: all that this program may use)")
+	cmd.Flags().StringVar(&o.cores, "cores", "", "cores to probe, as 0-3,8 (default: all that this program, or the guest, may use)")
+	cmd.Flags().StringVar(&o.in, "in", "", "probe the cores of a guest: "+strings.Join(guestTargets(), ", ")+" (default: this machine's)")
+	cmd.Flags().IntVar(&o.cpus, "cpus", 1, "virtual CPUs of that guest")
 	cmd.Flags().DurationVar(&o.lasts, "for", o.lasts, "how long to probe each core, all turns together")
 	return cmd
 }
 
-func (o *noisy) run(ctx context.Context, cmd *cobra.Command) error {
-	chosen, err := noise.CPUs()
-	if o.cores != "" {
-		chosen, err = fleet.ParseCPUs(o.cores)
+func (o *noisy) run(ctx context.Context, cmd *cobra.Command) (err error) {
+	if err := o.check(); err != nil {
+		return fmt.Errorf("%w: see `pagurus bench noise --help`", err)
 	}
-	for _, c := range chosen {
+	open, tidy := o.here, func() error { return nil }
+	if o.in != "" {
+		open = func() error { tidy, err = o.inside(ctx); return err }
+	}
+	if err := open(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tidy()) }()
+	o.show = func(r *bench.Record, what bench.Summary) error { return o.result(cmd, r, what) }
+	return o.measure(ctx, cmd, &bench.Experiment{Place: o, Spec: bench.Spec{Name: "noise", Ranks: 1, Programs: []bench.Program{quanta(o.turn())}}})
+}
+
+// check says what is wrong with what is asked for, before anything is begun.
+func (o *noisy) check() error {
+	if least := time.Duration(o.runs) * 10 * noise.Quantum; o.lasts < least {
+		return fmt.Errorf("--for has to be at least %s for %d turns", least, o.runs)
+	}
+	if o.in != "" && !slices.Contains(guestTargets(), o.in) {
+		return fmt.Errorf("--in %q: guests are %s", o.in, strings.Join(guestTargets(), ", "))
+	}
+	if o.cpus < 1 {
+		return errors.New("--cpus: a guest has at least one")
+	}
+	if o.cores != "" {
+		if _, err := fleet.ParseCPUs(o.cores); err != nil {
+			return fmt.Errorf("--cores: %w", err)
+		}
+	}
+	o.targets = []string{"cpu"} // which there are is seen later
+	if err := o.asked.check(); err != nil {
+		return err
+	}
+	if o.in != "" && o.turn() > noise.LongestFar {
+		return fmt.Errorf("--for: a turn of a guest's core would be %s, and may be at most %s", o.turn(), noise.LongestFar)
+	}
+	return nil
+}
+
+// here is where this program runs.
+func (o *noisy) here() error {
+	cpus, err := noise.CPUs()
+	if err == nil {
+		err = o.choose(cpus, noise.Reach)
+	}
+	steps := noise.Calibrate()
+	o.probe = func(ctx context.Context, cpu int) (noise.Core, error) {
+		c, err := noise.Probe(ctx, cpu, steps, o.turn())
+		o.own += c.Busy()
+		return c, err
+	}
+	return err
+}
+
+// choose takes the cores that are asked for, or all there are. Each has to be in reach.
+func (o *noisy) choose(all []int, reach func(cpu int) error) (err error) {
+	if o.cores != "" {
+		all, _ = fleet.ParseCPUs(o.cores) // check has tried it
+	}
+	o.targets = nil
+	for _, c := range all {
 		name := fmt.Sprintf("cpu%d", c)
 		o.targets, o.found[name] = append(o.targets, name), &noise.Core{CPU: c}
-		err = errors.Join(err, noise.Reach(c))
+		err = errors.Join(err, reach(c))
 	}
 	if err != nil {
 		return fmt.Errorf("--cores: %w", err)
 	}
-	if err := o.check(); err != nil {
-		return fmt.Errorf("%w: see `pagurus bench noise --help`", err)
-	}
-	if least := time.Duration(o.runs) * 10 * noise.Quantum; o.lasts < least {
-		return fmt.Errorf("--for has to be at least %s for %d turns", least, o.runs)
-	}
-	o.steps = noise.Calibrate()
-	o.show = func(r *bench.Record, what bench.Summary) error { return o.result(cmd, r, what) }
-	return o.measure(ctx, cmd, &bench.Experiment{Place: o, Spec: bench.Spec{Name: "noise", Ranks: 1, Programs: []bench.Program{quanta(o.turn())}}})
+	return nil
 }
 
 // turn is how long a core is probed at once.
@@ -126,12 +187,11 @@ func (o *noisy) Close() error { return nil }
 // off is kept, and is no run.
 func (o *noisy) Run(ctx context.Context, target string) (string, error) {
 	core := o.found[target]
-	c, err := noise.Probe(ctx, core.CPU, o.steps, o.turn())
+	c, err := o.probe(ctx, core.CPU)
 	if err != nil {
-		return "", err
+		return "", errors.Join(err, context.Cause(ctx))
 	}
 	core.Add(c)
-	o.own += c.Busy()
 	text, err := json.Marshal(c)
 	return string(text), errors.Join(err, context.Cause(ctx))
 }

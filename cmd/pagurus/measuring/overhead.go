@@ -296,10 +296,7 @@ func (o *overhead) programs(ctx context.Context) (all []bench.Program, err error
 		case w == "netpipe":
 			all = append(all, programs.NetPIPE(size))
 		case w == "npb":
-			npb, err := programs.NPB(o.npb, place.Ranks)
-			if err == nil {
-				err = programs.Copy(o.where.Dir, o.npb, npb)
-			}
+			npb, err := o.parallel()
 			if err != nil {
 				return nil, err
 			}
@@ -330,6 +327,21 @@ func (o *overhead) seeTo(ctx context.Context) (err error) {
 		o.say("the record will not say what exactly the image is: %v", err)
 	}
 	return nil
+}
+
+// parallel are the NAS Parallel Benchmarks, brought to the programs' folder. Which of
+// the user's are left out is said and kept.
+func (o *overhead) parallel() ([]bench.Program, error) {
+	all, others, err := programs.NPB(o.npb, place.Ranks)
+	if err != nil {
+		return nil, err
+	}
+	if len(others) > 0 {
+		note := fmt.Sprintf("of %s left out are %s: they are not for %d ranks", o.npb, strings.Join(others, ", "), place.Ranks)
+		o.say("%s", note)
+		o.notes = append(o.notes, note)
+	}
+	return all, programs.Copy(o.where.Dir, o.npb, all)
 }
 
 func (o *overhead) app(command string) (bench.Program, error) {

@@ -78,17 +78,29 @@ func (l *Lab) natively(ctx context.Context, job string, p bench.Program) (err er
 // this machine's processes, and a name by which mpirun tells it from others.
 type outside struct{ holder *exec.Cmd }
 
-// outsideScript makes such a place and stays in it. What it mounts, nobody else
-// sees.
-const outsideScript = `image=$1 name=$2 dir=$3 export=$4 root=$3/native-root
+// rootScript makes the root of such a place, seen by nobody else. Where the image, which
+// nobody can write to, lacks the folder that is exported, memory is put over the last
+// of the folders above it that the image has: elsewhere files are the image's own.
+const rootScript = `image=$1 name=$2 dir=$3 export=$4 root=$3/native-root over=$3/native-over
 hostname "$name"
-mkdir -p "$root"
+mkdir -p "$root" "$over"
 mount --bind "$image" "$root"
+at=$export
+until [ -d "$root$at" ]; do at=$(dirname "$at"); done
+if [ "$at" != "$export" ]; then
+	mount -t tmpfs tmpfs "$over"
+	cd "$over"
+	mkdir -m 755 upper work
+	mount -t overlay -o "lowerdir=$image$at,upperdir=upper,workdir=work" overlay "$root$at"
+fi
 for at in proc sys dev; do mount --rbind /$at "$root/$at"; done
 for at in tmp run var/tmp; do mount -t tmpfs tmpfs "$root/$at"; done
 mkdir -p "$root$export"
 mount --bind "$export" "$root$export"
-echo ready
+`
+
+// outsideScript makes such a place and stays in it.
+const outsideScript = rootScript + `echo ready
 exec chroot "$root" sleep infinity`
 
 // goOutside makes a place beside a container.

@@ -3,6 +3,7 @@ package place
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -111,5 +112,34 @@ func TestWhatTCPDidIsCounted(t *testing.T) {
 	text := "  1  2.0  3.0\n" + since(map[string]uint64{Resent: 1, Timeouts: 2}, map[string]uint64{Resent: 5, Timeouts: 2, Probes: 1})
 	if got := Counted(text); len(got) != 3 || got[Resent] != 4 || got[Timeouts] != 0 || got[Probes] != 1 {
 		t.Errorf("%v of %q", got, text)
+	}
+}
+
+// The folder that is exported is in the root of native processes wherever it is, and so
+// is what the image has beside it, though nobody can write to the image.
+func TestANativeRootHasTheExport(t *testing.T) {
+	if testing.Short() || os.Geteuid() != 0 {
+		t.Skip("it mounts an image")
+	}
+	export, err := os.MkdirTemp(".", "export") // not below what is memory in any case
+	if err == nil {
+		export, err = filepath.Abs(export)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(export) })
+	if err := os.WriteFile(filepath.Join(export, "program"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	top := "/" + strings.Split(export, "/")[1]
+	for name, has := range map[string]string{"all of it": export, "above it": filepath.Dir(export), "the first": top, "nothing": "/"} {
+		dir := t.TempDir()
+		image := `mount -t tmpfs tmpfs "$1"; for at in proc sys dev tmp run var/tmp "$5"; do mkdir -p "$1/$at"; done; >"$1$5/kept"; >"$1/kept"; mount -o remount,ro "$1"` + "\n"
+		look := `[ -e "$root$export/program" ]; [ -e "$root/kept" ]; [ "$5" = "$export" ] || [ -e "$root$5/kept" ]; ! mkdir "$root/new" 2>/dev/null || [ "$5" = / ]` + "\n"
+		c := exec.Command("unshare", "--mount", "--uts", "sh", "-ec", image+rootScript+look, "sh", t.TempDir(), "g0", dir, export, has)
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("of the folder %s the image has %s: %v: %s", export, name, err, out)
+		}
 	}
 }

@@ -103,15 +103,20 @@ func NetPIPE(size Size) bench.Program {
 // for one number of processes each, later ones for any.
 var npbName = regexp.MustCompile(`^(bt|cg|dt|ep|ft|is|lu|mg|sp)\.([A-FSW])\.(\d+|x)$`)
 
-// NPB are the NAS Parallel Benchmarks in a folder that are for so many ranks.
-func NPB(folder string, ranks int) (all []bench.Program, err error) {
+// NPB are the NAS Parallel Benchmarks in a folder that are for so many ranks, and the
+// names of those that are for others.
+func NPB(folder string, ranks int) (all []bench.Program, others []string, err error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return nil, fmt.Errorf("look for the NAS Parallel Benchmarks: %w", err)
+		return nil, nil, fmt.Errorf("look for the NAS Parallel Benchmarks: %w", err)
 	}
 	for _, e := range entries {
 		m := npbName.FindStringSubmatch(strings.ToLower(e.Name()[:min(2, len(e.Name()))]) + e.Name()[min(2, len(e.Name())):])
-		if m == nil || m[3] != "x" && m[3] != strconv.Itoa(ranks) {
+		if m == nil {
+			continue
+		}
+		if m[3] != "x" && m[3] != strconv.Itoa(ranks) {
+			others = append(others, e.Name())
 			continue
 		}
 		all = append(all, bench.Program{
@@ -120,9 +125,12 @@ func NPB(folder string, ranks int) (all []bench.Program, err error) {
 		})
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s has no NAS Parallel Benchmark for %d ranks: they are called as cg.A.%d or cg.A.x", folder, ranks, ranks)
+		err = fmt.Errorf("%s has no NAS Parallel Benchmark for %d ranks: they are called as cg.A.%d or cg.A.x", folder, ranks, ranks)
+		if len(others) > 0 {
+			err = fmt.Errorf("%w; for other numbers of ranks are %s", err, strings.Join(others, ", "))
+		}
 	}
-	return all, nil
+	return all, others, err
 }
 
 // tookMark precedes how long a command took, in nanoseconds.

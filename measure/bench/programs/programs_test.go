@@ -78,21 +78,28 @@ func TestNPBIsFoundByItsNames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all, err := NPB(dir, 2)
+	all, others, err := NPB(dir, 2)
 	var names []string
 	for _, p := range all {
 		names = append(names, p.Name)
 	}
-	if err != nil || strings.Join(names, " ") != "LU.B.x cg.A.2 is.S.x" {
-		t.Errorf("%q, %v", names, err)
+	if err != nil || strings.Join(names, " ") != "LU.B.x cg.A.2 is.S.x" || strings.Join(others, " ") != "cg.A.4" {
+		t.Errorf("%q and for others %q, %v", names, others, err)
 	}
 	if err := Copy(t.TempDir(), dir, all); err != nil {
 		t.Error(err)
 	}
-	if _, err := NPB(t.TempDir(), 2); err == nil {
+	only := t.TempDir()
+	if err := os.WriteFile(filepath.Join(only, "bt.B.16"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := NPB(only, 2); err == nil || !strings.Contains(err.Error(), "bt.B.16") {
+		t.Errorf("only one for 16 ranks: %v", err)
+	}
+	if _, _, err := NPB(t.TempDir(), 2); err == nil {
 		t.Error("programs were found in an empty folder")
 	}
-	if _, err := NPB(filepath.Join(dir, "nowhere"), 2); err == nil {
+	if _, _, err := NPB(filepath.Join(dir, "nowhere"), 2); err == nil {
 		t.Error("programs were found in no folder")
 	}
 }

@@ -1,0 +1,101 @@
+package measuring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"pagurus/fleet"
+	"pagurus/measure/bench"
+	"pagurus/measure/bench/place"
+	"pagurus/measure/drive"
+	"pagurus/measure/noise"
+)
+
+// What noise is measured in: any image does, since the probe is linked to nothing.
+const (
+	probeName   = "pagurus-probe"
+	probeImage  = "openmpi"
+	probeMemory = "512M"
+)
+
+// guestTargets are the targets that are guests.
+func guestTargets() []string {
+	return slices.DeleteFunc(targetNames(), func(t string) bool { return t == place.Native })
+}
+
+// inside has cores of a guest probed: by a job of one rank in it, which does what it is
+// told on its standard input. Tidy ends that, and the lab if it was brought up.
+func (o *noisy) inside(ctx context.Context) (tidy func() error, err error) {
+	with := overhead{asked: o.asked, image: probeImage, memory: probeMemory}
+	with.targets = []string{o.in}
+	down, err := with.prepare(ctx)
+	if err != nil {
+		return nil, err
+	}
+	talk, err := o.start(ctx, &with)
+	if err != nil {
+		return nil, errors.Join(err, down())
+	}
+	tidy = func() error {
+		err := talk.End()
+		if ctx.Err() != nil { // it was told to end
+			err = nil
+		}
+		return errors.Join(err, down())
+	}
+	far, err := noise.Reached(talk, talk)
+	if err == nil {
+		err = o.choose(far.CPUs, func(cpu int) error {
+			if !slices.Contains(far.CPUs, cpu) {
+				return fmt.Errorf("the guest has no CPU %d that it may use, but %s", cpu, fleet.CPUSet(far.CPUs))
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(err, tidy())
+	}
+	o.probe = func(_ context.Context, cpu int) (noise.Core, error) { return far.Probe(cpu, o.turn()) }
+	o.describe(with.settings()[o.in])
+	return tidy, nil
+}
+
+// start brings the probe to the job's folder, and runs it.
+func (o *noisy) start(ctx context.Context, with *overhead) (*drive.Talk, error) {
+	if err := with.seeTo(ctx); err != nil {
+		return nil, err
+	}
+	program, err := o.Beside(probeName)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(program)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(with.where.Dir, probeName), text, 0o755)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bring %s to the guest: %w", probeName, err)
+	}
+	o.say("starting a guest to probe")
+	args := append([]string{"run", "-n", "1", "--guests", "1", "--cpus", strconv.Itoa(o.cpus), "--mem", with.memory, "--image", with.image, "--no-trace"}, targets[o.in]...)
+	return with.where.Talk(ctx, append(args, "--", "./"+probeName)...)
+}
+
+// describe has the record say whose cores they are.
+func (o *noisy) describe(s bench.Setting) {
+	s.Guests, s.CPUs = 1, o.cpus
+	o.guests = map[string]bench.Setting{}
+	for _, t := range o.targets {
+		o.guests[t] = s
+	}
+	note := "the cores are those of a guest (" + o.in + "), as it sees them"
+	if s.Accelerator == "tcg" {
+		note += "; it is emulated, and what the emulator does to it counts as noise"
+	}
+	o.notes = append(o.notes, note)
+}
