@@ -87,7 +87,7 @@ var VacatePolicies = []VacatePolicy{
 	{Stay, "spread", "guests go on in the lowest class of CPU, for what the owner leaves"},
 	{Suspend, "spread", "guests stand still until the owner goes, and their jobs with them"},
 	{Requeue, "spread", "jobs with a guest there end, and begin again from nothing where there is room, as HTCondor does with MPI"},
-	{Evacuate, "spread", "guests leave while they run as soon as the owner stays; where they cannot they stand still"},
+	{Evacuate, "spread", "guests leave while they run as soon as the owner stays; where they cannot they stand still, unless the host's owner has them go on"},
 	{Predictive, "calm", "guests leave as soon as that is expected to cost their job less than to wait for the owner to go, for hosts whose owners have been away longest"},
 }
 
@@ -130,6 +130,7 @@ func (h Host) Vacates(r Rules) Vacate {
 type OwnerPolicy struct {
 	Owned     bool          `json:"owned,omitempty"`
 	Vacate    Vacate        `json:"vacate,omitempty"`
+	Nowhere   Vacate        `json:"nowhere,omitempty"`       // what becomes of guests that shall leave and cannot: Stay or Suspend; empty: Suspend
 	IdleAfter time.Duration `json:"idle_after_ns,omitempty"` // the owner is gone when nothing was seen of them for so long; 0: the preset's
 	Hours     Hours         `json:"hours,omitzero"`          // when guests are welcome at all; outside of them the owner is there
 	Cap       float64       `json:"cap,omitempty"`           // part of the host's CPUs that guests may use together while the owner is there, 0 to 1; 0: what is left over

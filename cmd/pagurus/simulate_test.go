@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"pagurus/measure/sim"
 )
@@ -35,8 +36,17 @@ func TestSimulate(t *testing.T) {
 	if err != nil || json.Unmarshal([]byte(text), &rows) != nil || len(rows) != 2 || rows[1].Policy != "predictive" || rows[1].Seeds[0] != 5 {
 		t.Errorf("%v:\n%s", err, text)
 	}
+	waits, err := simulated(append(small, "--json", "--seed", "5", "--grace", "20s", "--idle-after", "15m")...)
+	var live []sim.Row
+	if err != nil || json.Unmarshal([]byte(waits), &live) != nil || live[0].Runs[0].Grace != 20*time.Second || live[0].Runs[0].IdleAfter != 15*time.Minute ||
+		live[0].Disturbed.Mean <= 2*rows[0].Disturbed.Mean {
+		t.Errorf("owners share for longer with hosts that wait: %v:\n%s", err, waits)
+	}
 	scenario := filepath.Join("..", "..", "measure", "sim", "testdata", "owner-returns")
-	if log, err := simulated(scenario, "--log"); err != nil || !strings.Contains(log, "m1.j1g0 finished") || !strings.Contains(log, "evacuate") {
+	if log, err := simulated(scenario, "--log"); err != nil || !strings.Contains(log, "61.000  m1.j1g0 preparing") || !strings.Contains(log, "evacuate") {
+		t.Errorf("%v:\n%s", err, log)
+	}
+	if log, err := simulated(scenario, "--log", "--grace", "20s"); err != nil || !strings.Contains(log, "81.000  m1.j1g0 preparing") {
 		t.Errorf("%v:\n%s", err, log)
 	}
 }
@@ -57,6 +67,7 @@ func TestSimulateRefuses(t *testing.T) {
 		"--model nd07cpu --seeds 0":        "0 seeds",
 		"--model nd07cpu --mem 0":          "0 MiB",
 		"--model nd07cpu --for -1h":        "a run of -1h",
+		"--model nd07cpu --grace -1s":      "no host waits for -1s",
 		"--trace " + trace:                 "line 2: the owner of a comes at 0s",
 		"--trace /nowhere/at/all":          "reading the trace",
 		"/nowhere/at/all":                  "reading the scenario",

@@ -10,7 +10,7 @@ import (
 
 // Verdict is what the policy in force makes of all guests of a host.
 type Verdict struct {
-	Leave   bool            // they leave the host as long as its owner is there
+	Leave   bool            // the host is emptied as long as its owner is there, of all but those that stand still
 	Still   []fleet.GuestID // shall stand still
 	Requeue []fleet.JobID   // shall begin again
 }
@@ -54,6 +54,19 @@ func Mind(l *ledger.Ledger, h fleet.Host) Verdict {
 		}
 	}
 	return out
+}
+
+// Waits reports whether a guest stands still on a host that is emptied for its
+// owner: it leaves when the policy says so, which judges each job by itself, and
+// not because others do. Who has a host drained by hand wants it empty of all.
+func Waits(h fleet.Host, g fleet.Guest) bool { return h.ForOwner && g.Still }
+
+// Turn says, for people, when a guest leaves a host that is emptied.
+func Turn(h fleet.Host, g fleet.Guest) string {
+	if Waits(h, g) {
+		return "when the policy says so, and stands still until then"
+	}
+	return "when it is its turn"
 }
 
 // Explain says, for people, what the policy in force thinks of a host's guests,

@@ -8,6 +8,7 @@
 package owners
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -35,6 +36,7 @@ type Scene struct {
 	Cores  int
 	Job    fleet.JobID
 	Guests []fleet.GuestID // that could begin to move now
+	Stuck  Deed            // what they do where they cannot leave, Stay or Suspend; empty: Suspend
 	Held   bool            // a move of some of them has failed just now, and is tried later
 	Room   func() bool     // there are hosts that can take them; not looked up unless asked for
 	Price  func() Price    // what leaving is expected to cost, where there is room; not looked up either
@@ -143,11 +145,12 @@ func (evacuate) Judge(s Scene) Judgement {
 
 // nowhere is the judgement on guests that cannot leave.
 func nowhere(s Scene) (Judgement, bool) {
+	do := cmp.Or(s.Stuck, Suspend)
 	switch {
 	case s.Held:
-		return Judgement{Suspend, lookAgain, "they could not leave just now and stand still until that is tried again"}, true
+		return Judgement{do, lookAgain, fmt.Sprintf("they could not leave just now and %s until that is tried again", words[do])}, true
 	case !s.Room():
-		return Judgement{Suspend, lookAgain, "no other host has room, so they stand still"}, true
+		return Judgement{do, lookAgain, "no other host has room, so they " + words[do]}, true
 	}
 	return Judgement{}, false
 }

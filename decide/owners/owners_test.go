@@ -31,6 +31,14 @@ func TestPoliciesAreWhatTheyAreCalled(t *testing.T) {
 			t.Errorf("%s with nowhere to go: %+v", name, got)
 		}
 	}
+	stuck := scene(time.Second)
+	stuck.Held, stuck.Stuck = true, Stay
+	for _, name := range []string{"evacuate", "predictive"} {
+		p, _ := Named(name)
+		if got := p.Judge(stuck); got.Do != Stay || got.Again == 0 || got.Why != "they could not leave just now and stay until that is tried again" {
+			t.Errorf("%s, and with nowhere to go they stay: %+v", name, got)
+		}
+	}
 	if _, ok := Named("none"); ok {
 		t.Error("there is a policy none")
 	}

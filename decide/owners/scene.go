@@ -29,7 +29,7 @@ func Scenes(l *ledger.Ledger, id fleet.HostID, at time.Time) []Scene {
 		i := slices.IndexFunc(out, func(o Scene) bool { return o.Job == g.Job })
 		if i < 0 {
 			i = len(out)
-			out = append(out, Scene{At: at, Host: id, Owner: *h.Facts.Owner, Cores: h.Facts.Capacity.CPUs, Job: g.Job})
+			out = append(out, Scene{At: at, Host: id, Owner: *h.Facts.Owner, Cores: h.Facts.Capacity.CPUs, Job: g.Job, Stuck: Deed(h.Policy.Nowhere)})
 		}
 		out[i].Guests = append(out[i].Guests, g.ID)
 		out[i].Held = out[i].Held || g.RetryAt.After(at)

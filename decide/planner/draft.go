@@ -190,7 +190,7 @@ func (d *draft) guestsOf(j fleet.Job) []fleet.Guest {
 func (d *draft) membersOf(v fleet.Move) []fleet.Migration {
 	out := make([]fleet.Migration, 0, len(v.Migrations))
 	for _, id := range v.Migrations {
-		if m, ok := d.migrations.Find(id); ok {
+		if m, ok := d.migrations.Find(id); ok && m.Move == v.ID {
 			out = append(out, m)
 		}
 	}

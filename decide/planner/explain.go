@@ -156,7 +156,7 @@ func (e *explainer) leaving(g fleet.Guest) []string {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	draining := e.s.Hosts[g.Home].State == fleet.HostDraining
 	if draining {
-		say("%s is draining, so it is to leave.", g.Home)
+		say("%s is draining, so it is to leave %s.", g.Home, owners.Turn(e.s.Hosts[g.Home], g))
 	} else {
 		say("Nothing asks it to move.")
 	}
@@ -348,7 +348,7 @@ func (e *explainer) onHost(g fleet.Guest, h fleet.Host) string {
 	}
 	a := e.ask(g)
 	if best, found := e.room().Best(a); found {
-		wait := "when it is its turn"
+		wait := owners.Turn(h, g)
 		if g.RetryAt.After(e.s.At) {
 			wait = fmt.Sprintf("in %s, when it is tried again", g.RetryAt.Sub(e.s.At).Round(time.Second))
 		}

@@ -11,6 +11,7 @@ import (
 	"pagurus/decide/admission"
 	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
+	"pagurus/decide/owners"
 	"pagurus/decide/placement"
 	"pagurus/decide/recall"
 	"pagurus/decide/vacate"
@@ -295,7 +296,7 @@ func (d *draft) callOff(r fleet.Request) (fleet.Answer, error) {
 		if slices.ContainsFunc(members, func(m fleet.Migration) bool { return m.Phase == fleet.Gathering }) {
 			return refuse(r, "move %s can no longer be called off: by post-copy its guests run at their targets already, and what is left of their memory follows; see pagurus moves show %s", v.ID, v.ID)
 		}
-		return refuse(r, "move %s has begun to switch and can no longer be called off; it is over in a moment, see pagurus moves show %s", v.ID, v.ID)
+		return refuse(r, "move %s has begun to switch and can no longer be called off; it is over when what is left has been sent, see pagurus moves show %s", v.ID, v.ID)
 	}
 	return answer, nil
 }
@@ -381,11 +382,11 @@ func (d *draft) drain() {
 	}
 }
 
-// leaving gives the guests that could leave a host now, by job and index.
+// leaving gives the guests that could, and shall, leave a host now, by job and index.
 func (d *draft) leaving(id fleet.HostID) []fleet.Guest {
 	var out []fleet.Guest
 	for _, id := range d.l.GuestsAt(id) {
-		if g := d.guests.At(id); g.State == fleet.GuestRunning && !g.RetryAt.After(d.at) && placement.Hindered(d.base, g) == "" {
+		if g := d.guests.At(id); g.State == fleet.GuestRunning && !owners.Waits(d.hosts.At(g.Home), g) && !g.RetryAt.After(d.at) && placement.Hindered(d.base, g) == "" {
 			out = append(out, g)
 		}
 	}

@@ -363,6 +363,74 @@ func TestWhoCannotLeaveStandsStill(t *testing.T) {
 	}
 }
 
+// Who cannot leave runs on where the host's owner has agreed to that, and leaves
+// as soon as there is room.
+func TestWhoCannotLeaveRunsOn(t *testing.T) {
+	w := spread(t, 2, "host1")
+	w.must(fleet.Request{Verb: fleet.SetPolicy, Host: "host1", Policy: &fleet.OwnerPolicy{Owned: true, Nowhere: fleet.Stay}})
+	for id := range w.s.Hosts {
+		w.owner(id, fleet.OwnerPresent)
+	}
+	w.tick(10 * time.Second)
+	if w.s.Guests["j1g0"].Still || w.s.Guests["j1g1"].Still || len(w.s.Moves) > 0 {
+		t.Fatalf("nowhere to go: %+v %v", w.s.Guests, w.s.Moves)
+	}
+	w.owner("host2", fleet.OwnerAbsent)
+	w.tick(2 * time.Second)
+	w.settle()
+	if g := w.s.Guests["j1g0"]; g.Home != "host2" {
+		t.Errorf("there is room now: %+v", g)
+	}
+}
+
+// One job's guests leave a host whose owner stays, those of another stand still
+// there, since leaving would cost it more than to wait: each as it was judged.
+// Who has the host drained by hand has it emptied of all.
+func TestEachJobAsItWasJudged(t *testing.T) {
+	dear := func() *world {
+		w := spread(t, 1, "host1")
+		r := submission(1)
+		r.Spec.On = []fleet.HostID{"host1"}
+		w.must(r)
+		w.settle()
+		h := w.s.Hosts["host1"]
+		h.Facts.Guests["j1g0"] = fleet.GuestFacts{Run: fleet.Running, Profile: &fleet.Profile{MemoryBytes: 1 << 40, FilledBytes: 1 << 40}}
+		w.owner("host1", fleet.OwnerPresent)
+		return w
+	}
+	w := dear()
+	w.tick(2 * time.Second)
+	for _, said := range []Subject{{Host: "host1"}, {Guest: "j1g0"}} {
+		why, err := w.p.Explain(w.s, said)
+		if all := strings.Join(why, " "); err != nil || !strings.Contains(all, "stand still: leaving is expected to cost") && !strings.Contains(all, "so it is to leave when the policy says so") ||
+			said.Host != "" && !strings.Contains(all, "j1g0 leaves for host3 when the policy says so, and stands still until then") {
+			t.Errorf("%q, %v", why, err)
+		}
+	}
+	w.settle()
+	w.tick(10 * time.Second)
+	w.settle()
+	if h := w.s.Hosts["host1"]; !h.ForOwner || len(w.s.Moves) != 1 || w.s.Guests["j2g0"].Home == "host1" || !w.s.Guests["j1g0"].Still || w.s.Guests["j1g0"].Home != "host1" {
+		t.Errorf("%+v %+v %+v", h, w.s.Moves, w.s.Guests)
+	}
+	h := w.s.Hosts["host1"]
+	h.Facts.Guests["j1g0"] = fleet.GuestFacts{Run: fleet.Running}
+	w.tick(time.Second)
+	w.settle()
+	if g := w.s.Guests["j1g0"]; g.Still || g.Home == "host1" {
+		t.Errorf("leaving costs little now: %+v", g)
+	}
+	w = dear()
+	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
+	for range 3 {
+		w.tick(time.Second)
+		w.settle()
+	}
+	if h := w.s.Hosts["host1"]; h.ForOwner || len(w.guests["host1"]) != 0 {
+		t.Errorf("drained by hand: %+v %v", h, w.guests)
+	}
+}
+
 // A job that begins again waits for room, however long that takes.
 func TestRequeueWaitsForRoom(t *testing.T) {
 	w := anywhere(t)

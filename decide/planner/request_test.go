@@ -247,7 +247,7 @@ func TestExplainInWords(t *testing.T) {
 	has(Subject{Host: "host1"}, "j1g1 is coming from host2 (preparing).")
 	w.fault(fleet.Receive, "failed")
 	w.settle()
-	has(Subject{Guest: "j1g1"}, "host2 is draining, so it is to leave.", "1 move in a row came to nothing, the last one because refused before", "It is tried again in 30s")
+	has(Subject{Guest: "j1g1"}, "host2 is draining, so it is to leave when it is its turn.", "1 move in a row came to nothing, the last one because refused before", "It is tried again in 30s")
 	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
 	has(Subject{Host: "host1"}, "j1g0 cannot leave, no host can take it: host1 is where it runs now; host2 is draining.")
 	w.cut("host1")

@@ -6,6 +6,7 @@
 package vacate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -118,6 +119,9 @@ func invalid(p fleet.OwnerPolicy) string {
 	switch {
 	case p.Vacate != "" && p.Vacate != fleet.Evacuate && p.Vacate != fleet.Suspend && p.Vacate != fleet.Stay:
 		return fmt.Sprintf("guests cannot %q when the owner stays; use --vacate %s, %s or %s", p.Vacate, fleet.Evacuate, fleet.Suspend, fleet.Stay)
+	case p.Nowhere != "" && (p.Nowhere != fleet.Suspend && p.Nowhere != fleet.Stay || p.Vacate != "" && p.Vacate != fleet.Evacuate):
+		return fmt.Sprintf("guests that %s cannot %q where they find no room; use --vacate %s,%s or %s,%s", cmp.Or(p.Vacate, "do as the cluster says"), p.Nowhere,
+			fleet.Evacuate, fleet.Suspend, fleet.Evacuate, fleet.Stay)
 	case p.IdleAfter < 0 || p.IdleAfter > longestIdle:
 		return fmt.Sprintf("an owner cannot be gone after %s; give --idle-after something from 1s to %s", p.IdleAfter, longestIdle)
 	case bad(p.Hours.From) || bad(p.Hours.To):

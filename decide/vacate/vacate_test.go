@@ -109,14 +109,16 @@ func TestAmend(t *testing.T) {
 		t.Errorf("released: %+v", h.Policy)
 	}
 	for want, bad := range map[string]*fleet.OwnerPolicy{
-		"no policy":    nil,
-		"--vacate":     {Vacate: "explode"},
-		"--idle-after": {IdleAfter: -time.Second},
-		"--hours":      {Hours: fleet.Hours{From: -time.Hour}},
-		"--cap":        {Cap: 1.5},
-		"no preset":    {Preset: "slurm"},
-		"fewer":        {Exclusive: make([]string, 65)},
-		"program":      {Exclusive: []string{"a-name-that-is-too-long"}},
+		"no policy":                   nil,
+		"--vacate":                    {Vacate: "explode"},
+		"no room":                     {Vacate: fleet.Evacuate, Nowhere: fleet.Evacuate},
+		`suspend cannot "stay" where`: {Vacate: fleet.Suspend, Nowhere: fleet.Stay},
+		"--idle-after":                {IdleAfter: -time.Second},
+		"--hours":                     {Hours: fleet.Hours{From: -time.Hour}},
+		"--cap":                       {Cap: 1.5},
+		"no preset":                   {Preset: "slurm"},
+		"fewer":                       {Exclusive: make([]string, 65)},
+		"program":                     {Exclusive: []string{"a-name-that-is-too-long"}},
 	} {
 		got, reason := Amend(h, fleet.Request{Verb: fleet.SetPolicy, Policy: bad})
 		if !strings.Contains(reason, want) || got.Policy.Preset != "boinc" {

@@ -119,7 +119,7 @@ func (g *guest) pace() float64 {
 		return 0
 	}
 	m, free := g.at, float64(g.at.CPUs)
-	if m.present && m.sensed {
+	if m.present && m.state.There() {
 		free -= m.load
 	} else if m.present {
 		free -= m.load / 2

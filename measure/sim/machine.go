@@ -21,8 +21,8 @@ type machine struct {
 	present bool          // the owner is there
 	since   time.Duration // when that changed last
 	load    float64       // CPUs that the owner uses
-	sensed  bool          // the owner counts as there
-	said    time.Duration // when that changed last
+	state   fleet.OwnerState
+	said    time.Duration // when it changed last whether the owner counts as there
 	version int32         // of what is sensed
 	asked   int32         // how often the policy was asked about it
 	cut     bool          // nobody hears it, and it hears nobody
@@ -74,8 +74,8 @@ func (w *world) facts(m *machine) fleet.Facts {
 		}
 	}
 	since := epoch.Add(m.said)
-	if f.Owner = (&fleet.Owner{State: fleet.OwnerAbsent, Since: since}); m.sensed {
-		f.Owner = &fleet.Owner{State: fleet.OwnerPresent, Present: true, Since: since, LoadCPUs: m.load}
+	if f.Owner = (&fleet.Owner{State: m.state, Since: since}); m.state.There() {
+		f.Owner.Present, f.Owner.LoadCPUs = true, m.load
 	}
 	return f
 }
@@ -120,7 +120,7 @@ func (m *machine) slowed() float64 {
 	}
 	short := max(m.load+float64(m.cpus)-float64(m.CPUs), 0) // somebody has to go without so much
 	taken := min(m.load/2, short)
-	if m.sensed {
+	if m.state.There() {
 		taken = min(starved*float64(m.cpus), short)
 		if m.streams > 0 {
 			taken = max(taken, min(leaving, max(m.load+leaving-float64(m.CPUs), 0)))
@@ -178,34 +178,71 @@ func (w *world) arrive(m *machine, present bool, load float64) {
 	}
 	w.repaceAll(m)
 	m.version++
-	wait := m.Sense
-	if !present {
-		wait += m.IdleAfter
-	}
-	w.after(wait, event{kind: senses, machine: m, version: m.version})
+	w.after(m.Sense, event{kind: senses, machine: m, version: m.version})
 }
 
-// sense has a host notice that its owner is there, or away.
+// sense has a host notice that its owner has come, or gone, and some time later
+// that they stay so.
 func (w *world) sense(m *machine, version int32) {
-	if version != m.version || m.sensed == m.present {
+	if version != m.version {
+		return
+	}
+	state, rest := m.takes(w.now)
+	if rest > 0 {
+		w.after(rest, event{kind: senses, machine: m, version: version})
+	}
+	if state == m.state {
 		return
 	}
 	w.mark(m)
-	m.sensed, m.said = m.present, w.now
+	if state.There() != m.state.There() {
+		m.said = w.now
+	}
+	if m.state == fleet.OwnerLeaving && state == fleet.OwnerAbsent {
+		m.said -= m.IdleAfter // they have been away all that time
+	}
+	m.state = state
 	w.repaceAll(m)
 	w.learn(m)
-	if m.sensed {
+	switch state {
+	case fleet.OwnerPresent:
 		w.judge(m)
-		return
-	}
-	for _, g := range m.guests {
-		w.suspend(g, false)
+	case fleet.OwnerAbsent:
+		for _, g := range m.guests {
+			w.suspend(g, false)
+		}
 	}
 }
 
-// judge asks the policy about a host's guests, and does what it says.
+// takes is what a host takes its owner to be, and for how long at the most
+// unless they come or go; 0: for ever. As in a live one an owner who goes before
+// they count as staying has only looked in.
+func (m *machine) takes(now time.Duration) (fleet.OwnerState, time.Duration) {
+	stayed := m.state == fleet.OwnerPresent || m.state == fleet.OwnerLeaving
+	switch {
+	case m.present && !stayed:
+		came := now
+		if m.state == fleet.OwnerReturning {
+			came = m.said
+		}
+		if rest := came + m.Grace - now; rest > 0 {
+			return fleet.OwnerReturning, rest
+		}
+		return fleet.OwnerPresent, 0
+	case m.present:
+		return fleet.OwnerPresent, 0
+	case stayed:
+		if rest := m.since + m.Sense + m.IdleAfter - now; rest > 0 {
+			return fleet.OwnerLeaving, rest
+		}
+	}
+	return fleet.OwnerAbsent, 0
+}
+
+// judge asks the policy about a host's guests, and does what it says. Nothing
+// changes until an owner counts as staying, nor while they may be leaving.
 func (w *world) judge(m *machine) {
-	if !m.sensed || m.cut {
+	if m.state != fleet.OwnerPresent || m.cut {
 		return
 	}
 	l := w.loop.Ledger

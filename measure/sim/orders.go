@@ -70,7 +70,7 @@ func (w *world) Committed(c fleet.Changeset) {
 			j.guests[v.Index], w.guests[v.ID] = g, g
 			w.say("%s shall run on %s", v.ID, v.Home)
 		}
-		if m := w.byID[v.Home]; v.State == fleet.GuestRunning && g != nil && m != nil && m.sensed {
+		if m := w.byID[v.Home]; v.State == fleet.GuestRunning && g != nil && m != nil && m.state.There() {
 			w.changed = append(w.changed, m)
 		}
 	}

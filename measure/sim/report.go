@@ -241,7 +241,7 @@ table{border-collapse:collapse;width:100%}td{padding:.15rem .5rem .15rem 0;white
 </style></head><body>
 <h1>Policies for borrowed machines</h1>
 <p>{{.Config.Hosts}} hosts for {{.For}}, {{.Config.Work.Jobs}} jobs of {{.Config.Work.Ranks}} ranks at a time, {{.Memory}} MiB a guest.
-Owners: {{.Owners}}. Seeds: {{range $i, $s := .Seeds}}{{if $i}}, {{end}}{{$s}}{{end}}. Means, with their 95 % intervals over the seeds.</p>
+Owners: {{.Owners}}; they count as staying {{.Config.Machine.Grace}} after a host has noticed them, and as away {{.Config.Machine.IdleAfter}} after they have gone. Seeds: {{range $i, $s := .Seeds}}{{if $i}}, {{end}}{{$s}}{{end}}. Means, with their 95 % intervals over the seeds.</p>
 {{range .Against}}<p>{{.}}</p>
 {{end}}{{range .Charts}}<h2>{{.Name}}, {{.Unit}}</h2><p>{{.Says}}</p><table>
 {{range .Bars}}<tr><td>{{.Policy}}</td><td class="bar"><div style="width:{{printf "%.1f" .Width}}%"></div></td><td>{{.Value}}</td></tr>

@@ -14,6 +14,8 @@ type Result struct {
 	Hosts     int           `json:"hosts"`
 	Ranks     int           `json:"ranks"` // of each job
 	For       time.Duration `json:"for_ns"`
+	Grace     time.Duration `json:"grace_ns,omitempty"`      // of each host
+	IdleAfter time.Duration `json:"idle_after_ns,omitempty"` // of each host
 
 	Finished    int     `json:"finished"`     // jobs
 	UsefulHours float64 `json:"useful_hours"` // rank-hours of work done and not lost

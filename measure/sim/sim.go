@@ -42,11 +42,13 @@ type Machine struct {
 	MemoryBytes    int64
 	BytesPerSecond float64       // of its link
 	Boot           time.Duration // of a guest
-	Sense          time.Duration // from an owner's return until the host has noticed
-	IdleAfter      time.Duration // from an owner's last sign until they count as away
+	Sense          time.Duration // from an owner's return, or going, until the host has noticed
+	Grace          time.Duration // from then until they count as staying; guests are in the lowest class meanwhile
+	IdleAfter      time.Duration // from when one who stayed was noticed to have gone until they count as away
 }
 
-// Desktop is a machine as they stand on desks: four cores, a gigabit link.
+// Desktop is a machine as they stand on desks: four cores, a gigabit link. Its
+// owners count as staying, and as away, as soon as that is noticed.
 var Desktop = Machine{CPUs: 4, MemoryBytes: 8 << 30, BytesPerSecond: 117 << 20, Boot: 3 * time.Second, Sense: time.Second}
 
 // Work is the jobs there are to do. As soon as one ends the next is submitted,
@@ -164,6 +166,8 @@ func newWorld(c Config) (*world, error) {
 		return nil, fmt.Errorf("%d hosts cannot be simulated: ask for 1 to %d", c.Hosts, 1<<20)
 	case c.For <= 0:
 		return nil, fmt.Errorf("a run of %s shows nothing: ask for some hours", c.For)
+	case c.Machine.Grace < 0 || c.Machine.IdleAfter < 0:
+		return nil, fmt.Errorf("no host waits for %s, or %s: give times of 0 or more", c.Machine.Grace, c.Machine.IdleAfter)
 	case c.Work.Jobs < 0 || c.Work.Ranks > fleet.MaxGuestsPerJob || c.Work.Ranks < 1:
 		return nil, fmt.Errorf("%d jobs of %d ranks cannot be simulated: a job has 1 to %d", c.Work.Jobs, c.Work.Ranks, fleet.MaxGuestsPerJob)
 	}
@@ -175,7 +179,8 @@ func newWorld(c Config) (*world, error) {
 	}
 	w := &world{Config: c, byID: make(map[fleet.HostID]*machine, c.Hosts), guests: map[fleet.GuestID]*guest{},
 		jobs: map[fleet.JobID]*job{}, copies: map[fleet.MigrationID]*copying{}}
-	w.out = Result{Policy: c.Policy.Name(), Placement: c.Placement.Name(), Seed: c.Seed, For: c.For, Hosts: c.Hosts, Ranks: c.Work.Ranks}
+	w.out = Result{Policy: c.Policy.Name(), Placement: c.Placement.Name(), Seed: c.Seed, For: c.For, Hosts: c.Hosts, Ranks: c.Work.Ranks,
+		Grace: c.Machine.Grace, IdleAfter: c.Machine.IdleAfter}
 	s := fleet.NewSnapshot()
 	s.At, s.LedSince, s.Cluster = epoch, epoch, fleet.Cluster{ID: "simulated", NextJob: 1, NextMove: 1, Rules: fleet.Rules{Vacate: fleet.Vacate(c.Policy.Name())}}
 	for i := range c.Hosts {
@@ -203,7 +208,7 @@ func newWorld(c Config) (*world, error) {
 
 // machine makes a host and where its owner is at the beginning.
 func (w *world) machine(i int) *machine {
-	m := &machine{id: fleet.HostID(fmt.Sprintf("host%d", i+1)), Machine: w.Machine, chance: rand.New(rand.NewPCG(w.Seed, uint64(i)))}
+	m := &machine{id: fleet.HostID(fmt.Sprintf("host%d", i+1)), Machine: w.Machine, state: fleet.OwnerAbsent, chance: rand.New(rand.NewPCG(w.Seed, uint64(i)))}
 	if w.Owners != nil {
 		m.visits = w.Owners.Of(i, m.chance)
 		w.upcoming(m)
@@ -211,7 +216,9 @@ func (w *world) machine(i int) *machine {
 			m.present, m.since, m.load = !m.present, m.next, m.will
 			w.upcoming(m)
 		}
-		m.sensed, m.said = m.present, m.since
+		if m.said = m.since; m.present {
+			m.state = fleet.OwnerPresent
+		}
 	}
 	w.hosts = append(w.hosts, m)
 	w.byID[m.id] = m

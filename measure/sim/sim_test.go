@@ -17,8 +17,9 @@ func random(seed uint64) Config {
 	all := owners.All()
 	c := Config{
 		Seed: seed, Hosts: 4 + r.IntN(8), Policy: all[r.IntN(len(all))], For: time.Duration(1+r.IntN(3)) * time.Hour, Strict: true,
-		Machine: Machine{CPUs: 2, MemoryBytes: int64(2+r.IntN(3)) << 30, IdleAfter: time.Duration(r.IntN(60)) * time.Second},
-		Work:    Work{Jobs: 1 + r.IntN(3), Ranks: 1 + r.IntN(4), CPUs: 1 + r.IntN(2), Time: time.Duration(5+r.IntN(60)) * time.Minute, Dirty: float64(uint(1) << (10 + r.IntN(18)))},
+		Machine: Machine{CPUs: 2, MemoryBytes: int64(2+r.IntN(3)) << 30, IdleAfter: time.Duration(r.IntN(60)) * time.Second,
+			Grace: time.Duration(seed%3) * 10 * time.Second},
+		Work: Work{Jobs: 1 + r.IntN(3), Ranks: 1 + r.IntN(4), CPUs: 1 + r.IntN(2), Time: time.Duration(5+r.IntN(60)) * time.Minute, Dirty: float64(uint(1) << (10 + r.IntN(18)))},
 	}
 	if r.IntN(4) > 0 {
 		c.Owners = Model{Up: Weibull{0.5, 0.2 + r.Float64()}, Down: Weibull{0.5, 0.01 + 0.1*r.Float64()}, Daily: r.IntN(2) == 0}

@@ -50,7 +50,13 @@ owners, once for each policy, and compares what comes of it.
 
 When owners come and go follows a published model (--model), a recorded trace
 (--trace: CSV with host,from,to,load, or the JSON of recorded spot instances), or
-the events of a scenario, a folder with the files world and events.`,
+the events of a scenario, a folder with the files world and events.
+
+A host notices its owner within a second. Real ones then wait, which is not
+modelled unless it is asked for: for 20 s before guests have to do more than give
+way (--grace 20s), and for 15 min before they count an owner who stayed as gone
+(--idle-after 15m). Without these flags policies act, and hosts are free again,
+at once.`,
 		Example: `  pagurus simulate --model nd07cpu --hosts 10000 --jobs 300
   pagurus simulate --model microsoft99 --policy evacuate,predictive --seeds 5 --report out.html
   pagurus simulate --trace owners.csv --policy predictive --json
@@ -75,6 +81,8 @@ the events of a scenario, a folder with the files world and events.`,
 	f.Int64Var(&s.memory, "mem", s.memory, "memory of a guest, in MiB")
 	f.DurationVar(&s.For, "for", s.For, "how long a time to simulate")
 	f.StringSliceVar(&s.policies, "policy", s.policies, "what becomes of guests when an owner returns: "+strings.Join(owners.Names(), ", "))
+	f.DurationVar(&s.Machine.Grace, "grace", 0, "how long an owner has to be there before the policy acts; guests are in the lowest class of CPU meanwhile (real hosts: 20s)")
+	f.DurationVar(&s.Machine.IdleAfter, "idle-after", 0, "how long an owner who stayed has to be gone before the host is free again (real hosts: 15m)")
 	f.StringVar(&s.placement, "placement", "", "spread or calm: how hosts are chosen, in place of the policy's own way")
 	f.Uint64Var(&s.seed, "seed", s.seed, "of all that is random; the same seed is the same run")
 	f.IntVar(&s.seeds, "seeds", s.seeds, "how many runs of each policy, with this seed and those after it")
@@ -174,7 +182,7 @@ func (s *simulation) settle(cmd *cobra.Command, args []string) ([]owners.Policy,
 }
 
 // owners finds out when owners come and go. A scenario says all else, too, but
-// for the policy and the seed if those are given.
+// for the policy, the seed and how long hosts wait if those are given.
 func (s *simulation) owners(cmd *cobra.Command, args []string) error {
 	switch {
 	case s.model != "":
@@ -198,7 +206,14 @@ func (s *simulation) owners(cmd *cobra.Command, args []string) error {
 	if s.Placement != nil {
 		c.Placement = s.Placement
 	}
+	given := s.Machine
 	s.Config = c
+	if cmd.Flags().Changed("grace") {
+		s.Machine.Grace = given.Grace
+	}
+	if cmd.Flags().Changed("idle-after") {
+		s.Machine.IdleAfter = given.IdleAfter
+	}
 	if !cmd.Flags().Changed("policy") && c.Policy != nil {
 		s.policies = []string{c.Policy.Name()}
 	}

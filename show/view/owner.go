@@ -80,7 +80,7 @@ func (c Cluster) next(h Host) string {
 	case vacate == fleet.Stay:
 		return way + " until the owner is gone"
 	case stands > 0 && h.ForOwner:
-		return fmt.Sprintf("%d of its %s stand still until other hosts have room or the owner is gone", stands, guests)
+		return fmt.Sprintf("%d of its %s stand still until the policy has them leave or the owner is gone", stands, guests)
 	case stands > 0 && vacate == fleet.Suspend:
 		return fmt.Sprintf("%d of its %s stand still until the owner is gone", stands, guests)
 	case stands > 0:
@@ -124,6 +124,9 @@ func (c Cluster) PolicyText(h Host) string {
 	words := []string{"guests " + string(p.Vacate) + " when its owner stays"}
 	if p.Vacate == "" {
 		words[0] = "the cluster's policy says what becomes of guests when its owner stays: " + string(c.Rules.Chosen().Name)
+	}
+	if p.Nowhere != "" {
+		words = append(words, "those that cannot leave "+string(p.Nowhere))
 	}
 	if p.Preset != "" {
 		words = append(words, "sensors judged as "+p.Preset+" does")

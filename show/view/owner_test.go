@@ -43,9 +43,9 @@ func TestPolicyText(t *testing.T) {
 	if got := c.PolicyText(h); got != "host1 is nobody's but the cluster's" {
 		t.Error(got)
 	}
-	h.Policy = fleet.OwnerPolicy{Owned: true, Preset: "boinc", IdleAfter: 15 * time.Minute, Cap: 0.5, Claimed: true, Exclusive: []string{"blender"},
+	h.Policy = fleet.OwnerPolicy{Owned: true, Nowhere: fleet.Stay, Preset: "boinc", IdleAfter: 15 * time.Minute, Cap: 0.5, Claimed: true, Exclusive: []string{"blender"},
 		Hours: fleet.Hours{From: 19*time.Hour + 30*time.Minute, To: 7 * time.Hour}}
-	for _, want := range []string{"the cluster's policy", "predictive", "boinc", "15m", "19:30-07:00", "50 %", "blender", "claimed by hand"} {
+	for _, want := range []string{"the cluster's policy", "predictive", "those that cannot leave stay", "boinc", "15m", "19:30-07:00", "50 %", "blender", "claimed by hand"} {
 		if got := c.PolicyText(h); !strings.Contains(got, want) {
 			t.Errorf("%q is not in %q", want, got)
 		}

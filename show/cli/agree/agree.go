@@ -28,14 +28,14 @@ const asCluster = "cluster"
 func (f *Flags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.owner, "owner", "", "yes: it belongs to somebody who uses it; no: to nobody but the cluster")
-	flags.StringVar(&f.vacate, "vacate", "", "what guests do when the owner stays: evacuate, suspend, stay, or cluster (default: as pagurus policy show says)")
+	flags.StringVar(&f.vacate, "vacate", "", "what guests do when the owner stays: evacuate, suspend, stay, or cluster (default: as pagurus policy show says); evacuate,stay or cluster,stay: and they go on, not stand still, where they cannot leave")
 	flags.DurationVar(&f.idleAfter, "idle-after", 0, "the owner is gone after so long without a sign (default: the preset's, 15m)")
 	flags.StringVar(&f.hours, "hours", "", "when guests are welcome, by the host's clock, as 19:00-07:00; outside the owner is there (all: always)")
 	flags.StringVar(&f.cap, "cap", "", "part of the CPUs that guests may use together while the owner is there, as 50% (0: what is left over)")
 	flags.StringVar(&f.preset, "preset", "", "whose thresholds and times judge the sensors: condor, boinc, or own")
 	flags.StringSliceVar(&f.programs, "exclusive", nil, "programs that mean that the owner is there while they run")
 	for name, words := range map[string][]string{
-		"owner": {"yes", "no"}, "vacate": {string(fleet.Evacuate), string(fleet.Suspend), string(fleet.Stay), asCluster}, "preset": {"own", "condor", "boinc"},
+		"owner": {"yes", "no"}, "vacate": {string(fleet.Evacuate), string(fleet.Suspend), string(fleet.Stay), asCluster, "evacuate,stay", "cluster,stay"}, "preset": {"own", "condor", "boinc"},
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -54,7 +54,8 @@ func (f Flags) Amend(flags *pflag.FlagSet, p *fleet.OwnerPolicy) (changed bool, 
 				bad = fmt.Errorf("--owner takes yes or no, not %q", f.owner)
 			}
 		case "vacate":
-			if p.Vacate = fleet.Vacate(f.vacate); f.vacate == asCluster {
+			first, nowhere, _ := strings.Cut(f.vacate, ",")
+			if p.Vacate, p.Nowhere = fleet.Vacate(first), fleet.Vacate(nowhere); first == asCluster {
 				p.Vacate = ""
 			}
 		case "idle-after":

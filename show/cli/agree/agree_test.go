@@ -42,6 +42,12 @@ func TestAmend(t *testing.T) {
 	if p, _, err := read(before, "--cap", "0.75", "--hours", "all"); err != nil || p.Cap != 0.75 || !p.Hours.All() || p.Vacate != fleet.Stay {
 		t.Errorf("some of them: %+v %v", p, err)
 	}
+	for text, want := range map[string][2]fleet.Vacate{"evacuate,stay": {fleet.Evacuate, fleet.Stay}, "cluster,stay": {"", fleet.Stay}, "evacuate": {fleet.Evacuate, ""}} {
+		before.Nowhere = fleet.Suspend
+		if p, _, err := read(before, "--vacate", text); err != nil || p.Vacate != want[0] || p.Nowhere != want[1] {
+			t.Errorf("--vacate %s: %+v %v", text, p, err)
+		}
+	}
 	for _, bad := range [][]string{
 		{"--owner", "maybe"}, {"--owner", ""}, {"--hours", "19-7"}, {"--hours", "25:00-07:00"}, {"--hours", "19:00"}, {"--hours", ""},
 		{"--cap", "150%"}, {"--cap", "-1%"}, {"--cap", "NaN"}, {"--cap", "half"}, {"--cap", ""}, {"--idle-after", "soon"},
