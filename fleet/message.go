@@ -114,6 +114,7 @@ type Task struct {
 	Limits Limits           `json:"limits"`           // for the orders of a migration; source and target must agree how memory is sent
 	Have   map[string]int64 `json:"have,omitempty"`   // for Run: bytes of each output stream the controller has
 	Layout *Layout          `json:"layout,omitempty"` // for Start and Receive of a guest with a shape; set by the host's agent
+	Orphan bool             `json:"orphan,omitempty"` // for Repoint: what has not come of the guest by now never will
 }
 
 // Mode is how a guest's memory goes from one host to the other.
@@ -169,6 +170,7 @@ const (
 	Done     Outcome = "done"
 	Failed   Outcome = "failed"   // a promise: the order has had no lasting effect and will be refused from now on
 	Vanished Outcome = "vanished" // no answer in time: it may have happened, or may yet
+	Gone     Outcome = "gone"     // of Switch: the guest has ended at the source, surely; whether it was handed over before, the target knows
 )
 
 // Report is a host's answer to an Order.

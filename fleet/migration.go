@@ -30,7 +30,7 @@ func (p Phase) Ended() bool { return p == Finished || p == Aborted || p == Stran
 // Migration.
 type Migration struct {
 	ID      MigrationID `json:"id"`
-	Move    MoveID      `json:"move"`
+	Move    MoveID      `json:"move"` // empty: forgotten, and what is left is to be learnt from
 	Guest   GuestID     `json:"guest"`
 	Job     JobID       `json:"job"`
 	From    HostID      `json:"from"`
@@ -41,6 +41,7 @@ type Migration struct {
 	Attempt int         `json:"attempt"`          // tries made in this Phase before this one
 	Since   time.Time   `json:"since"`            // when Phase or Attempt last changed
 	Listen  string      `json:"listen,omitempty"` // where the target takes in state, from its report
+	Orphan  bool        `json:"orphan,omitempty"` // the source has lost the guest as it switched: only the target may have it
 	Cause   string      `json:"cause,omitempty"`  // why it was aborted or stranded
 	Entered []Entered   `json:"entered"`          // every phase entered, in order
 	Cost    Progress    `json:"cost"`             // what it cost, once switched

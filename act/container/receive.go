@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"pagurus/act/container/criu"
@@ -92,6 +93,7 @@ type target struct {
 	door    *door.Door
 	hold    *plug.Held
 	plugged func() error // waits until the guest's link is in its network
+	making  atomic.Bool  // all of it has come, and CRIU makes it
 }
 
 // vacate ends what an earlier agent had half restored: of a guest that has not
@@ -234,6 +236,8 @@ func (t *target) arrive(c *wire.Conn, in *haul.In, restoring *criu.Restoring) er
 	g.mu.Lock()
 	place, handle := g.record.Process, g.handle
 	g.mu.Unlock()
+	t.making.Store(true)
+	defer t.making.Store(false)
 	err := t.restore(in, restoring)
 	t.driver.config.Log.Info("guest received", "guest", g.id, "took", time.Since(begun).Round(time.Millisecond), "error", err)
 	if err == nil {

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -397,18 +398,18 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 // arriveAt lets a target run that has the guest whole.
 func (d *Driver) arriveAt(g *guest) error {
 	r := g.remembered()
-	if !r.Arrived {
-		if r.Failure != "" {
-			return fmt.Errorf("it has not arrived: %s", r.Failure)
-		}
-		return errors.New("it has not arrived whole")
+	g.mu.Lock()
+	t := g.target
+	g.mu.Unlock()
+	switch {
+	case !r.Arrived && t != nil && t.making.Load():
+		return errors.New("it is still being made of what has come")
+	case !r.Arrived:
+		return fmt.Errorf("%w: %s", fleet.ErrNotWhole, cmp.Or(r.Failure, "the rest has not come"))
 	}
 	if err := fault.Point("container.resume.before"); err != nil {
 		return err
 	}
-	g.mu.Lock()
-	t := g.target
-	g.mu.Unlock()
 	// It runs before what waited for it is let go: that takes the kernel some ten
 	// milliseconds, and the first of it comes at once.
 	err := d.atHost(func() error {

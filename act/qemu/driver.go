@@ -92,7 +92,7 @@ func Open(ctx context.Context, c Config) (*Driver, error) {
 		return nil, fmt.Errorf("open the qemu driver: %w", err)
 	}
 	for _, e := range entries {
-		if err := d.adopt(fleet.GuestID(e.Name())); err != nil {
+		if err := d.adopt(ctx, fleet.GuestID(e.Name())); err != nil {
 			d.Close()
 			return nil, fmt.Errorf("open the qemu driver: %w", err)
 		}
@@ -152,7 +152,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 
 // adopt takes a guest over from an earlier agent, or clears away what is left
 // of it.
-func (d *Driver) adopt(id fleet.GuestID) error {
+func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 	if checkGuest(id) != nil {
 		return nil // not ours
 	}
@@ -160,7 +160,10 @@ func (d *Driver) adopt(id fleet.GuestID) error {
 	if err == nil && r.Complete && r.Guest == id {
 		handle, err := r.Process.Watch()
 		if err == nil {
-			_, err = d.attach(r, handle)
+			g, err := d.attach(r, handle)
+			if err == nil {
+				d.holdOn(ctx, g)
+			}
 			return err
 		}
 		if !errors.Is(err, os.ErrNotExist) {

@@ -10,8 +10,12 @@ import (
 	"pagurus/fleet"
 )
 
-// holdLimit only ends what nobody ended: who waits has a limit of his own.
-const holdLimit = time.Hour
+// holdLimit only ends what nobody ended: who waits has a limit of his own. gateLimit
+// is how long a guest may stand still before its turn has come.
+const (
+	holdLimit = time.Hour
+	gateLimit = 5 * time.Second
+)
 
 // keep tells QEMU how fast a copy is to be sent now.
 func keep(ctx context.Context, q *qmp.Client, p *pace.Pace, now fleet.Progress, held bool) error {
@@ -48,16 +52,40 @@ func (d *Driver) hold(g *guest, q *qmp.Client, p *pace.Pace, m fleet.MigrationID
 		}
 		events, end := q.Subscribe() // QEMU says when a pass begins
 		defer end()
+		var gate time.Time // since when it stands there: it came there while nobody held it
 		for {
 			info, err := queryMigrate(ctx, q)
-			if err != nil || info.Status != stateActive || g.remembered().Copy.Migration != m {
+			if err != nil || g.remembered().Copy.Migration != m || info.Status != stateActive && info.Status != stateGate {
 				return // whoever switches, or calls it off, sees what became of it
 			}
-			if keep(ctx, q, p, info.progress(), true) != nil || g.wait(ctx, events, lookEvery) != nil {
+			switch {
+			case info.Status == stateActive:
+				err = keep(ctx, q, p, info.progress(), true)
+			case gate.IsZero():
+				gate = time.Now()
+			case time.Since(gate) > gateLimit:
+				d.config.Log.Warn("nobody says what to do after a copy; the guest runs on", "guest", g.id, "error", g.callOff(ctx, q))
+				return
+			}
+			if err != nil || g.wait(ctx, events, lookEvery) != nil {
 				return
 			}
 		}
 	})
+}
+
+// holdOn goes on with a copy that an earlier agent held: nobody asks for it again
+// before the others are ready.
+func (d *Driver) holdOn(ctx context.Context, g *guest) {
+	c := g.remembered().Copy
+	if c == nil || !c.Good {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
+	defer cancel()
+	if q, err := g.monitor(ctx); err == nil {
+		d.hold(g, q, pace.New(d.bandwidth(c.Limits)), c.Migration)
+	}
 }
 
 // letGo ends the holding of a guest that is about to be stopped: the rest goes

@@ -164,7 +164,8 @@ func (d *Driver) follow(ctx context.Context, g *guest, q *qmp.Client, progress f
 			rounds = append(rounds, p)
 			good, err := d.config.Judge(limits, rounds)
 			if good && limits.Hold {
-				if err = keep(ctx, q, hold, p, true); err == nil {
+				err = errors.Join(keep(ctx, q, hold, p, true), g.remember(func(r *record) { r.Copy.Good = true }))
+				if err == nil {
 					d.hold(g, q, hold, g.remembered().Copy.Migration)
 				}
 			}
@@ -276,7 +277,7 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, 
 			return fleet.Progress{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
 		}
 	}
-	info, err := g.complete(ctx, q, c.Limits.Mode)
+	info, err := d.complete(ctx, g, q, c.Limits.Mode)
 	if err != nil {
 		return fleet.Progress{}, err
 	}
@@ -313,15 +314,30 @@ func (g *guest) halt(ctx context.Context, q *qmp.Client) error {
 
 // complete drives a copy under way to its end. Only what QEMU itself calls
 // failed is known to have failed: whatever else goes wrong, the target may
-// have the guest.
-func (g *guest) complete(ctx context.Context, q *qmp.Client, mode fleet.Mode) (migration, error) {
+// have the guest. Where nothing goes over the line any more QEMU would wait for as
+// long as TCP does, a quarter of an hour, and maybe answer nobody: it is made to fail.
+func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, mode fleet.Mode) (migration, error) {
 	unsure := func(err error) (migration, error) { return migration{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure) }
 	events, stop := q.Subscribe()
 	defer stop()
-	var stall pace.Stall
+	stall := pace.Stall{Limit: pace.Standing}
 	var parted time.Time
-	for halted, continued := false, false; ; {
-		info, err := queryMigrate(ctx, q)
+	for halted, continued, yanked := false, false, false; ; {
+		short, cancel := context.WithTimeout(ctx, pace.Standing)
+		info, err := queryMigrate(short, q)
+		cancel()
+		mute := errors.Is(err, context.DeadlineExceeded)
+		if err == nil {
+			err = stall.Check(info.progress(), time.Now())
+			mute = err != nil
+		}
+		if mute && !yanked && ctx.Err() == nil {
+			d.config.Log.Warn("a switch gets nowhere; its connection is cut", "guest", g.id, "cause", err)
+			yanked = true
+			if err = stream.Yank(ctx, q.Urge); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return unsure(err)
 		}
@@ -353,9 +369,6 @@ func (g *guest) complete(ctx context.Context, q *qmp.Client, mode fleet.Mode) (m
 			}
 		default:
 			return migration{}, info.cause()
-		}
-		if err == nil {
-			err = stall.Check(info.progress(), time.Now())
 		}
 		if err == nil {
 			err = g.wait(ctx, events, lookEvery/5)
@@ -410,7 +423,7 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	case g.hasLeft(info):
 		return errors.New("it is with the target of a migration that cannot be undone")
 	case g.dropped(ctx, q):
-		return errDropped
+		return fmt.Errorf("%w; %w", errDropped, fleet.ErrAbsent)
 	case info.underWay():
 		return g.callOff(ctx, q)
 	}
@@ -429,7 +442,7 @@ func (g *guest) arrive(ctx context.Context, q *qmp.Client, info migration) error
 	}
 	if status != vmRunning {
 		if status != vmPaused || info.Status != stateCompleted && !info.parted() {
-			return fmt.Errorf("it has not arrived whole: it is %s, the migration is %s", status, info.Status)
+			return fmt.Errorf("%w: it is %s, the migration is %s", fleet.ErrNotWhole, status, info.Status)
 		}
 		if err := fault.Point("qemu.resume.before"); err != nil {
 			return err

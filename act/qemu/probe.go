@@ -2,7 +2,6 @@ package qemu
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 
 	"pagurus/act/qemu/accel"
 	"pagurus/act/qemu/cpu"
+	"pagurus/act/qemu/files"
 	"pagurus/act/qemu/uffd"
 )
 
@@ -49,7 +49,7 @@ func (d *Driver) probe(ctx context.Context) (Ability, error) {
 	now.Kernel = unix.ByteSliceToString(name.Release[:])
 	path := filepath.Join(d.config.Run, "accelerator.json")
 	var before remembered
-	if text, err := os.ReadFile(path); err == nil && json.Unmarshal(text, &before) == nil {
+	if files.Load(path, &before) == nil {
 		now.Ability = before.Ability
 		if now == before {
 			return before.Ability, nil
@@ -63,11 +63,7 @@ func (d *Driver) probe(ctx context.Context) (Ability, error) {
 		return Ability{}, err
 	}
 	now.Ability = Ability{Accelerator: found.Accelerator, Version: found.Version, Trouble: found.Trouble, NoPostCopy: d.tryPostCopy(ctx)}
-	text, err := json.Marshal(now)
-	if err == nil {
-		err = os.WriteFile(path, text, 0o644)
-	}
-	if err != nil {
+	if err := files.Replace(path, now); err != nil {
 		return Ability{}, fmt.Errorf("keep what the probe found: %w", err)
 	}
 	return now.Ability, nil

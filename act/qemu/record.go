@@ -1,14 +1,11 @@
 package qemu
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
+	"pagurus/act/qemu/files"
 	"pagurus/act/qemu/proc"
 	"pagurus/fleet"
 )
@@ -34,51 +31,24 @@ type copying struct {
 	Migration fleet.MigrationID `json:"migration"`
 	Listen    string            `json:"listen"`
 	Limits    fleet.Limits      `json:"limits"`
-	Begun     bool              `json:"begun"`       // QEMU has taken the order
-	PausedAt  time.Time         `json:"paused_at"`   // when it stopped the guest
-	Downtime  time.Duration     `json:"downtime_ns"` // from then until the target had it
+	Begun     bool              `json:"begun"`          // QEMU has taken the order
+	Good      bool              `json:"good,omitempty"` // and the copy waits, held, for others
+	PausedAt  time.Time         `json:"paused_at"`      // when it stopped the guest
+	Downtime  time.Duration     `json:"downtime_ns"`    // from then until the target had it
 }
 
 // readRecord reads a guest's folder. There being none is an fs.ErrNotExist.
-func readRecord(dir string) (record, error) {
-	var r record
-	text, err := os.ReadFile(filepath.Join(dir, recordFile))
-	if err != nil {
-		return r, err
-	}
-	if err := json.Unmarshal(text, &r); err != nil {
-		return r, fmt.Errorf("read %s: %w", filepath.Join(dir, recordFile), err)
-	}
-	return r, nil
+func readRecord(dir string) (r record, err error) {
+	err = files.Load(filepath.Join(dir, recordFile), &r)
+	return r, err
 }
 
 // writeRecord replaces guest.json whole. The folder is writable for QEMU, but
 // sticky: QEMU can neither replace nor foresee a file that root makes here.
 // Nothing is synced: a host that loses power has lost the guest as well.
-func writeRecord(dir string, r record) (err error) {
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", recordFile, err)
-	}
-	f, err := os.CreateTemp(dir, recordFile+".*")
-	if err != nil {
+func writeRecord(dir string, r record) error {
+	if err := files.Replace(filepath.Join(dir, recordFile), r); err != nil {
 		return fmt.Errorf("remember guest %s: %w", r.Guest, err)
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("remember guest %s: %w", r.Guest, err), ignoreAbsent(os.Remove(f.Name())))
-		}
-	}()
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), filepath.Join(dir, recordFile))
-}
-
-func ignoreAbsent(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return nil
 }

@@ -186,8 +186,11 @@ func (w *world) config(log io.Writer, host int) qemu.Config {
 func judge(l fleet.Limits, rounds []fleet.Progress) (bool, error) {
 	downtime, most := cmp.Or(l.Downtime, 300*time.Millisecond), cmp.Or(l.Rounds, 60)
 	p := rounds[len(rounds)-1]
-	if l.Mode == fleet.PostCopy {
+	switch l.Mode {
+	case fleet.PostCopy:
 		return p.Rounds > 1, nil
+	case fleet.StopAndCopy:
+		return true, nil
 	}
 	if speed := float64(p.SentBytes) / p.Elapsed.Seconds(); float64(p.RemainingBytes) <= speed*downtime.Seconds() && p.Rounds > 1 {
 		return true, nil

@@ -75,10 +75,10 @@ func Total(m fleet.Migration) time.Duration {
 }
 
 // outcomeOf gives what a move cost that arrived; nil: it did not, or was slowed until
-// it could, or did not say.
+// it could, or its source did not say.
 func outcomeOf(m fleet.Migration) *outcome {
 	o := &outcome{m: m, total: Total(m), downtime: m.Cost.Downtime, sent: float64(m.Cost.SentBytes)}
-	if m.Phase != fleet.Finished || m.Cost.SlowedPercent > 0 || o.total <= 0 || o.sent <= 0 || m.Cost.Elapsed <= 0 || o.downtime < 0 {
+	if m.Phase != fleet.Finished || m.Orphan || m.Cost.SlowedPercent > 0 || o.total <= 0 || o.sent <= 0 || m.Cost.Elapsed <= 0 || o.downtime < 0 {
 		return nil
 	}
 	o.elapsed = m.Cost.Elapsed.Seconds()
@@ -188,7 +188,7 @@ func (o *Lore) fit(about Subject) Model {
 	}
 	link := some(fewLinks, all, func(o *outcome) bool { return o.m.From == about.From && o.m.To == about.To })
 	m := Model{kind: about.Kind}
-	m.bandwidth = bandwidth(link, all)
+	m.bandwidth, m.guessed = bandwidth(link, all)
 	m.slack, m.overrun = slack(link), overrun(link)
 	m.overhead = overhead(link)
 	job := func(o *outcome) bool { return o.m.Job == about.Job }
@@ -253,8 +253,8 @@ func some(enough int, all []*outcome, alike func(*outcome) bool) []*outcome {
 }
 
 // bandwidth is what a link gives that nothing but itself bounds. A copy under
-// a ceiling says only that it gives at least that.
-func bandwidth(link, all []*outcome) float64 {
+// a ceiling says only that it gives at least that, and what it gives is a guess then.
+func bandwidth(link, all []*outcome) (rate float64, guessed bool) {
 	for _, group := range [][]*outcome{link, all} {
 		// One that had the link for itself says it better: of a gang the early
 		// ones are held back until all are ready.
@@ -269,14 +269,14 @@ func bandwidth(link, all []*outcome) float64 {
 			}
 		}
 		if free := cmp.Or(median(alone), median(together)); free > 0 {
-			return free
+			return free, false
 		}
 	}
 	least := float64(usualBandwidth)
 	for _, o := range link {
 		least = math.Max(least, o.rate()*o.share())
 	}
-	return least
+	return least, true
 }
 
 // slack is by how much copies stay below their ceilings; 0: nobody knows.

@@ -51,6 +51,8 @@ var migrationArrows = []arrow[fleet.Phase]{
 	{from: fleet.Switching, on: fleet.Done, to: fleet.Repointing},
 	{from: fleet.Switching, on: fleet.Failed, to: fleet.Reverting},
 	{from: fleet.Switching, on: fleet.Vanished, to: fleet.Switching, tries: switchTries, last: fleet.Stranded},
+	// Nobody else can run then, so the target may be asked whether it has it.
+	{from: fleet.Switching, on: fleet.Gone, to: fleet.Repointing},
 
 	// From here on the source must never run again: the target has the guest
 	// whole and may be running it. There is no way back, so a target that is
@@ -111,9 +113,10 @@ func Migration(m fleet.Migration, r fleet.Report) (fleet.Migration, bool, error)
 		return m, false, fmt.Errorf("migration %s: %w", m.ID, err)
 	}
 	m.Attempt, m.Since = attempt, r.At
-	if r.Outcome != fleet.Done {
+	if r.Outcome != fleet.Done && !m.Orphan { // what became of it at the source says more
 		m.Cause = because(r, fmt.Sprintf("%s could not %s it", r.Order.Host, r.Order.Verb))
 	}
+	m.Orphan = m.Orphan || r.Outcome == fleet.Gone
 	if r.Listen != "" {
 		m.Listen = r.Listen
 	}

@@ -318,6 +318,47 @@ func TestOneMigrationInEveryWay(t *testing.T) {
 	t.Logf("%d states, %d of them gathering", len(seen), late)
 }
 
+// A guest that has ended at its source as it switched may be whole at its target, and
+// nowhere else: that is asked, and the guest is lost if it is not.
+func TestSourceThatLostTheGuest(t *testing.T) {
+	m := fleet.Migration{ID: "m1.g0", Move: "m1", Guest: "g0", From: "source", To: "target", Gen: 2, Mode: fleet.PreCopy, Phase: fleet.Switching}
+	answer := func(m fleet.Migration, how fleet.Outcome) fleet.Migration {
+		order, waits := MigrationOrder(m)
+		next, changed, err := Migration(m, fleet.Report{Order: order, Outcome: how, Cause: "it is not here"})
+		if !waits || !changed || err != nil {
+			t.Fatalf("%+v: %t, %t, %v", m, waits, changed, err)
+		}
+		return next
+	}
+	asked := answer(m, fleet.Gone)
+	if asked.Phase != fleet.Repointing || !asked.Orphan || asked.Gen != m.Gen {
+		t.Fatalf("%+v", asked)
+	}
+	if order, _ := MigrationOrder(asked); order.Host != "target" || order.Verb != fleet.Repoint {
+		t.Errorf("%+v", order)
+	}
+	if arrived := answer(answer(asked, fleet.Done), fleet.Done); arrived.Phase != fleet.Finished || arrived.Cause != "" {
+		t.Errorf("%+v", arrived)
+	}
+	lost := asked
+	for range moreTries + 1 {
+		if lost.Phase != fleet.Repointing {
+			t.Fatalf("given up too soon: %+v", lost)
+		}
+		lost = answer(lost, fleet.Failed)
+	}
+	if lost.Phase != fleet.Stranded {
+		t.Errorf("%+v", lost)
+	}
+	for _, p := range []fleet.Phase{fleet.Copying, fleet.Repointing, fleet.Reverting} {
+		m.Phase = p
+		order, _ := MigrationOrder(m)
+		if next, changed, err := Migration(m, fleet.Report{Order: order, Outcome: fleet.Gone}); err == nil || changed || next.Phase != p {
+			t.Errorf("%s went on to %s, %v", p, next.Phase, err)
+		}
+	}
+}
+
 // hurried is a move whose deadline passes at once.
 var hurried = fleet.Move{ID: "m1", Begun: t0, Limits: fleet.Limits{Deadline: time.Second}}
 

@@ -94,7 +94,7 @@ func TestGangMemberThatDiesWhileItWaits(t *testing.T) {
 	if p := w.member("j1g0").Phase; p != fleet.Switching {
 		t.Fatalf("it is %s", p)
 	}
-	w.settle()
+	w.minute() // its target is asked whether it has it
 	j := w.s.Jobs["j1"]
 	if j.State != fleet.JobEnded || j.Result != fleet.JobFailed || !strings.Contains(j.Cause, "j1g0") {
 		t.Errorf("job: %+v", j)

@@ -36,7 +36,7 @@ func Task(s fleet.Snapshot, o fleet.Order) fleet.Task {
 	}
 	if o.Migration != "" {
 		m := s.Migrations[o.Migration]
-		t.Listen = m.Listen
+		t.Listen, t.Orphan = m.Listen, m.Orphan
 		t.Limits = decided(copyLimits(viewOf(s), m), m)
 	}
 	return t

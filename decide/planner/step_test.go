@@ -198,6 +198,47 @@ func (w *world) fault(verb fleet.Verb, how string) {
 	}
 }
 
+// TestSourceLosesAGuestThatSwitches: it goes on at its target if it has arrived whole,
+// and is lost otherwise.
+func TestSourceLosesAGuestThatSwitches(t *testing.T) {
+	for _, arrived := range []bool{true, false} {
+		w, j := running(t, 1, "host1", "host2")
+		w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"})
+		switching := func() int {
+			return slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Verb == fleet.Switch })
+		}
+		for i := 0; switching() < 0; i++ {
+			if i > 100 {
+				t.Fatalf("it never switches: %v", w.wire)
+			}
+			if !w.answer(0) {
+				w.wire = append(w.wire[1:], w.wire[0])
+			}
+		}
+		if arrived {
+			w.carry(w.wire[switching()]) // and its answer is lost with the guest
+		}
+		delete(w.guests["host1"], "j1g0")
+		w.answer(switching())
+		w.minute()
+		m, job := w.s.Migrations["m1.j1g0"], w.s.Jobs[j]
+		if arrived && (m.Phase != fleet.Finished || w.guests["host2"]["j1g0"] != fleet.Running || job.State != fleet.JobRunning) {
+			t.Errorf("whole: %+v %+v", m, job)
+		}
+		if !arrived && (m.Phase != fleet.Stranded || job.Result != fleet.JobFailed) {
+			t.Errorf("not whole: %+v %+v", m, job)
+		}
+	}
+}
+
+// minute lets a minute pass in which everything is answered at once.
+func (w *world) minute() {
+	for range 60 {
+		w.settle()
+		w.tick(time.Second)
+	}
+}
+
 func TestRefusedOrderIsTriedAgainAfterAPause(t *testing.T) {
 	w, _ := running(t, 1, "host1", "host2")
 	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"})
@@ -383,6 +424,21 @@ func TestStuckOrdersVanishInTheEnd(t *testing.T) {
 	w.settle()
 	if job := w.s.Jobs[j]; job.State != fleet.JobEnded || job.Result != fleet.JobFailed || !strings.Contains(job.Cause, "host1 did not answer the order to start within 40m0s") {
 		t.Errorf("job: %+v", job)
+	}
+}
+
+// TestAllIsSentInItsTime: a guest that stands still for its whole copy may do so for
+// as long as that takes; one that was copied before is asked about again.
+func TestAllIsSentInItsTime(t *testing.T) {
+	for mode, tries := range map[fleet.Mode]bool{fleet.StopAndCopy: false, fleet.PreCopy: true} {
+		w, _ := running(t, 1, "host1", "host2")
+		w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", Limits: fleet.Limits{Mode: mode}})
+		w.fault(fleet.Copy, "")
+		w.wire = nil
+		w.tick(10 * limits[fleet.Switch])
+		if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Switching || (m.Attempt > 0) != tries {
+			t.Errorf("%s: %+v", mode, m)
+		}
 	}
 }
 

@@ -232,6 +232,10 @@ func (w *world) carry(o fleet.Order) (fleet.Report, bool) {
 			return no("it is not here, or nobody takes it")
 		}
 	case fleet.Switch:
+		if here[o.Guest] == "" {
+			r.Outcome, r.Cause = fleet.Gone, "it is not here any more"
+			return r, true
+		}
 		if w.whole[o.Peer][o.Guest] {
 			break
 		}
@@ -298,6 +302,13 @@ func (w *world) tick(d time.Duration) {
 	}
 }
 
+// sleep lets a long time pass without any Tick, and then one come.
+func (w *world) sleep(d time.Duration) {
+	w.t.Helper()
+	w.now = w.now.Add(d)
+	w.tick(time.Second)
+}
+
 // reconnect sends a host all it has to do, as the controller does when its
 // agent calls.
 func (w *world) reconnect(id fleet.HostID) {
@@ -341,7 +352,7 @@ func (w *world) sound() {
 		if g, ok := w.s.Guests[m.Guest]; !m.Phase.Ended() && (!ok || g.Migration != m.ID || g.State != fleet.GuestMoving) {
 			w.t.Fatalf("%s is %s and %s does not know it: %+v", m.ID, m.Phase, m.Guest, g)
 		}
-		if _, ok := w.s.Moves[m.Move]; !ok {
+		if _, ok := w.s.Moves[m.Move]; !ok && (m.Move != "" || !m.Phase.Ended()) {
 			w.t.Fatalf("%s has lost its move", m.ID)
 		}
 	}

@@ -184,9 +184,9 @@ func TestUnsureIsVanished(t *testing.T) {
 	})
 }
 
-// A guest that ended while it waited for its gang surely did not switch. Once a
-// switch may have been begun, by whichever agent, nobody can tell any more.
-func TestGuestThatEndedBeforeItsSwitch(t *testing.T) {
+// Whether a guest that is not here any more was handed over before, only the target
+// can say: whether this agent has begun its switch, or another.
+func TestGuestThatEndedAsItSwitched(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
 		r.do(task(fleet.Copy, 1))
@@ -198,7 +198,7 @@ func TestGuestThatEndedBeforeItsSwitch(t *testing.T) {
 		})
 		sw := task(fleet.Switch, 2)
 		r.send(sw)
-		r.expect(sw.Order, fleet.Failed)
+		r.expect(sw.Order, fleet.Gone)
 	})
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
@@ -218,8 +218,28 @@ func TestGuestThatEndedBeforeItsSwitch(t *testing.T) {
 		why = fmt.Errorf("switch guest j1g0: %w; %w", ErrAbsent, ErrUnsure)
 		sw.Order.Attempt = 1
 		r.send(sw)
-		r.expect(sw.Order, fleet.Vanished)
+		r.expect(sw.Order, fleet.Gone)
 	})
+}
+
+// What has not come by now of a guest whose source is lost never will; of another it
+// is asked again.
+func TestGuestThatHasNotArrivedWhole(t *testing.T) {
+	for _, orphan := range []bool{false, true} {
+		in(t, func(t *testing.T, r *rig) {
+			r.do(task(fleet.Receive, 1))
+			r.hook(func(c string) error {
+				if c == "resume j1g0" {
+					return fmt.Errorf("%w: its memory is missing", fleet.ErrNotWhole)
+				}
+				return nil
+			})
+			repoint := task(fleet.Repoint, 2)
+			repoint.Orphan = orphan
+			r.send(repoint)
+			r.expect(repoint.Order, map[bool]fleet.Outcome{true: fleet.Failed, false: fleet.Vanished}[orphan])
+		})
+	}
 }
 
 func TestOlderGenerationIsRefused(t *testing.T) {

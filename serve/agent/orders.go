@@ -306,13 +306,12 @@ func (a *Agent) copy(ctx context.Context, w *work) (fleet.Report, error) {
 // belongs to the target: what stands here ends without a word.
 func (a *Agent) switchOver(ctx context.Context, w *work) (fleet.Report, error) {
 	p, err := w.driver.Switch(ctx, w.task, func(away bool) { a.lead(w, away) })
-	if w.fresh && errors.Is(err, ErrAbsent) {
-		// It ended before any switch began, as one that waits for its gang may:
-		// the target surely has not got it, and nobody need be asked for minutes.
-		return fleet.Report{}, fmt.Errorf("switching guest %s to %s: %w: it ended before%s", w.seat.guest, w.task.Order.Peer, ErrAbsent, a.lastWords(w))
-	}
 	if err != nil {
-		return fleet.Report{}, fmt.Errorf("switching guest %s to %s: %w", w.seat.guest, w.task.Order.Peer, err)
+		err = fmt.Errorf("switching guest %s to %s: %w", w.seat.guest, w.task.Order.Peer, err)
+		if errors.Is(err, ErrAbsent) { // before the switch, or after an earlier call has handed it over
+			err = gone{fmt.Errorf("%w%s", err, a.lastWords(w))}
+		}
+		return fleet.Report{}, err
 	}
 	a.dismiss(w.seat) // not waited for: the guest stands still until this is reported
 	a.mu.Lock()
@@ -328,7 +327,7 @@ func (a *Agent) switchOver(ctx context.Context, w *work) (fleet.Report, error) {
 func (a *Agent) repoint(ctx context.Context, w *work) (fleet.Report, error) {
 	if err := w.driver.Resume(ctx, w.seat.guest); err != nil {
 		err = fmt.Errorf("letting guest %s run on %s: %w", w.seat.guest, a.Host, err)
-		if errors.Is(err, ErrAbsent) {
+		if errors.Is(err, ErrAbsent) || w.task.Orphan && errors.Is(err, fleet.ErrNotWhole) {
 			return fleet.Report{}, err
 		}
 		return fleet.Report{}, vague{err} // worth another try, however often

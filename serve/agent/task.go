@@ -36,7 +36,6 @@ type seat struct {
 type work struct {
 	task   fleet.Task
 	silent bool // the agent's own idea: nobody waits for a report
-	fresh  bool // no order of its generation was ever begun on this host, by any agent
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when it is over
@@ -71,6 +70,11 @@ var (
 type vague struct{ error }
 
 func (v vague) Unwrap() error { return v.error }
+
+// gone marks an error of a switch whose guest is not here any more.
+type gone struct{ error }
+
+func (g gone) Unwrap() error { return g.error }
 
 func (w *work) over() bool {
 	select {
@@ -147,7 +151,7 @@ func (a *Agent) take(t fleet.Task) {
 		}
 		s.page = p
 	}
-	a.beginLocked(s, &work{task: t, fresh: fresh})
+	a.beginLocked(s, &work{task: t})
 }
 
 // beginnings are orders of which nothing has been done if they were never heard.
@@ -307,7 +311,10 @@ func (a *Agent) conclude(w *work, r fleet.Report, err error) {
 	if err != nil {
 		r.Outcome, r.Cause = fleet.Failed, err.Error()
 	}
-	if errors.Is(err, ErrUnsure) || errors.As(err, new(vague)) {
+	switch {
+	case errors.As(err, new(gone)):
+		r.Outcome = fleet.Gone
+	case errors.Is(err, ErrUnsure), errors.As(err, new(vague)):
 		r.Outcome = fleet.Vanished
 	}
 	if r.Outcome != fleet.Vanished && remembered(r) {

@@ -165,8 +165,12 @@ func sensible(id fleet.HostID, r fleet.Report) error {
 	switch r.Outcome {
 	case fleet.Done, fleet.Failed, fleet.Vanished:
 		return nil
+	case fleet.Gone:
+		if r.Order.Verb == fleet.Switch {
+			return nil
+		}
 	}
-	return fmt.Errorf("%s reports the outcome %q, which there is not", id, r.Outcome)
+	return fmt.Errorf("%s reports the outcome %q of an order to %s, which there is not", id, r.Outcome, r.Order.Verb)
 }
 
 // enter takes a report in, after those that the store would not have. An

@@ -1,28 +1,34 @@
 package pace
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
 	"pagurus/fleet"
 )
 
-// Limit is how long a copy may go nowhere.
-const Limit = 30 * time.Second
+// Limit is how long a copy may go nowhere, and Standing how long while the guest
+// stands still for it.
+const (
+	Limit    = 30 * time.Second
+	Standing = 10 * time.Second
+)
 
 // Stall notices a copy that goes nowhere, as over a cut line.
 type Stall struct {
+	Limit time.Duration // 0: that of a guest that runs
 	sent  int64
 	since time.Time
 }
 
 // Check takes how far a copy is now. It is an error that nothing has been sent for
-// longer than Limit.
+// longer than the limit.
 func (s *Stall) Check(p fleet.Progress, now time.Time) error {
 	if p.SentBytes != s.sent || s.since.IsZero() {
 		s.sent, s.since = p.SentBytes, now
-	} else if now.Sub(s.since) > Limit {
-		return fmt.Errorf("nothing could be sent for %s", Limit)
+	} else if limit := cmp.Or(s.Limit, Limit); now.Sub(s.since) > limit {
+		return fmt.Errorf("nothing could be sent for %s", limit)
 	}
 	return nil
 }

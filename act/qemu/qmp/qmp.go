@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -84,10 +85,20 @@ type stamp struct {
 }
 
 type command struct {
-	Execute   string `json:"execute"`
+	Execute   string `json:"execute,omitempty"`
+	Urgent    string `json:"exec-oob,omitempty"` // instead of Execute: out of band
 	Arguments any    `json:"arguments,omitempty"`
 	ID        uint64 `json:"id"`
 }
+
+// greeting is what QEMU says first.
+type greeting struct {
+	Capabilities []string `json:"capabilities"`
+}
+
+// outOfBand is the capability to answer some commands while others wait, and while
+// QEMU's main loop stands still.
+const outOfBand = "oob"
 
 // Open connects to the UNIX socket at path and opens the protocol. After an
 // error nothing is left open.
@@ -111,13 +122,17 @@ func Over(ctx context.Context, conn net.Conn) (*Client, error) {
 	defer cancel()
 	// A read has no context: closing the connection is what ends it.
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	err := c.greet()
+	offers, err := c.greet()
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
 	if err == nil {
 		go c.read()
-		err = c.Do(ctx, "qmp_capabilities", nil, nil)
+		var enable any
+		if slices.Contains(offers.Capabilities, outOfBand) {
+			enable = map[string]any{"enable": []string{outOfBand}}
+		}
+		err = c.Do(ctx, "qmp_capabilities", enable, nil)
 	}
 	if err != nil {
 		if ctx.Err() != nil {
@@ -129,21 +144,34 @@ func Over(ctx context.Context, conn net.Conn) (*Client, error) {
 	return c, nil
 }
 
-func (c *Client) greet() error {
+func (c *Client) greet() (g greeting, err error) {
 	m, err := c.next()
 	if err != nil {
-		return err
+		return g, err
 	}
 	if m.Greeting == nil {
-		return errors.New("the peer did not greet as QEMU does")
+		return g, errors.New("the peer did not greet as QEMU does")
 	}
-	return nil
+	if err := json.Unmarshal(m.Greeting, &g); err != nil {
+		return g, fmt.Errorf("the peer does not greet as QEMU does: %w", err)
+	}
+	return g, nil
 }
 
 // Do sends a command, waits for its answer and decodes it into out unless out
 // is nil. An *Error is QEMU's refusal; after any other error it is not known
 // whether the command was carried out.
 func (c *Client) Do(ctx context.Context, name string, args, out any) error {
+	return c.do(ctx, name, command{Execute: name, Arguments: args}, out)
+}
+
+// Urge is Do for one of the few commands that QEMU carries out even while its main
+// loop stands still. What is out of band was refused by QEMU if it does not know that.
+func (c *Client) Urge(ctx context.Context, name string, args any) error {
+	return c.do(ctx, name, command{Urgent: name, Arguments: args}, nil)
+}
+
+func (c *Client) do(ctx context.Context, name string, what command, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, commandLimit)
 	defer cancel()
 	answer := make(chan message, 1)
@@ -152,7 +180,8 @@ func (c *Client) Do(ctx context.Context, name string, args, out any) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	defer c.forget(id)
-	line, err := json.Marshal(command{Execute: name, Arguments: args, ID: id})
+	what.ID = id
+	line, err := json.Marshal(what)
 	if err != nil {
 		return fmt.Errorf("%s: encode: %w", name, err)
 	}

@@ -20,6 +20,12 @@ import (
 // Do says something to QEMU.
 type Do func(ctx context.Context, command string, args, out any) error
 
+// Yank has QEMU give up the connections of its migration, also while it answers
+// nothing else; urge says something to it out of band.
+func Yank(ctx context.Context, urge func(ctx context.Context, command string, args any) error) error {
+	return urge(ctx, "yank", map[string]any{"instances": []map[string]string{{"type": "migration"}}})
+}
+
 // channels is how many connections compressed memory goes over, each with a
 // thread that compresses and one that restores it. With more than one QEMU (10.0)
 // waits for ever when one of them ends, as when the copy is called off or the target
