@@ -46,6 +46,8 @@ type Ledger struct {
 	subnets     map[fleet.Subnet]int // of jobs that go on
 	byJob       map[fleet.JobID][]fleet.MigrationID
 	finished    line[fleet.MigrationID]
+	alone       line[fleet.MigrationID]             // of those the ones whose move is forgotten
+	missed      line[fleet.MigrationID]             // those that did not finish whose move is forgotten
 	lore        *cost.Lore                          // of finished, as they were at learnt; nil: nobody has asked
 	learnt      int                                 // how many have come since
 	looks       map[fleet.GuestID]fleet.MigrationID // the one whose prediction has the guest's latest profile
@@ -373,16 +375,34 @@ func (l *Ledger) move(v fleet.Move, by int) {
 
 func (l *Ledger) migration(m fleet.Migration, by int) {
 	list(l.byJob, m.Job, m.ID, by)
-	if m.Phase == fleet.Finished && len(m.Entered) > 0 {
-		l.finished.add(m.Entered[len(m.Entered)-1].At, m.ID, by)
-		l.learnt += max(by, 0)
-	}
 	l.look(m, by)
+	at, over := ended(m)
+	switch {
+	case !over:
+		return
+	case m.Phase == fleet.Finished:
+		l.finished.add(at, m.ID, by)
+		l.learnt += max(by, 0)
+		if m.Move == "" {
+			l.alone.add(at, m.ID, by)
+		}
+	case m.Move == "":
+		l.missed.add(at, m.ID, by)
+	}
 }
 
-// look keeps which migration knows a guest's memory best.
+// ended says when a migration ended; false: it has not, or nobody noted it.
+func ended(m fleet.Migration) (time.Time, bool) {
+	if !m.Phase.Ended() || len(m.Entered) == 0 {
+		return time.Time{}, false
+	}
+	return m.Entered[len(m.Entered)-1].At, true
+}
+
+// look keeps which migration knows a guest's memory best, of those that are not
+// forgotten.
 func (l *Ledger) look(m fleet.Migration, by int) {
-	if m.Predicted == nil || m.Predicted.Profile == nil {
+	if m.Move == "" || m.Predicted == nil || m.Predicted.Profile == nil {
 		return
 	}
 	last, known := l.looks[m.Guest]
@@ -418,3 +438,6 @@ func (l *line[K]) add(at time.Time, id K, by int) {
 		*l = slices.Delete(*l, i, i+1)
 	}
 }
+
+// last gives the last of them, so many at most.
+func (l line[K]) last(most int) line[K] { return l[max(0, len(l)-most):] }

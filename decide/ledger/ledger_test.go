@@ -80,6 +80,12 @@ func TestKept(t *testing.T) {
 				m.Guest = g.ID
 				commit(fleet.Changeset{Moves: []fleet.Move{v}, Migrations: []fleet.Migration{m}, Guests: []fleet.Guest{g}})
 			},
+			"forgotten": func(*rapid.T) {
+				id := fleet.MigrationID(fmt.Sprint("m", pick("guest")))
+				if m, _ := l.Lesson(id); m.Phase.Ended() {
+					commit(fleet.Changeset{Migrations: []fleet.Migration{m}, GoneMoves: []fleet.MoveID{fleet.MoveID(id)}})
+				}
+			},
 			"gone": func(*rapid.T) {
 				commit(fleet.Changeset{GoneGuests: []fleet.GuestID{fleet.GuestID(fmt.Sprint("g", pick("guest")))}, GoneJobs: []fleet.JobID{fleet.JobID(fmt.Sprint("j", pick("job")))},
 					GoneMigrations: []fleet.MigrationID{fleet.MigrationID(fmt.Sprint("m", pick("migration")))}, GoneMoves: []fleet.MoveID{fleet.MoveID(fmt.Sprint("m", pick("move")))}})

@@ -114,7 +114,7 @@ func (l *Ledger) MigrationsOf(id fleet.JobID) []fleet.MigrationID { return l.byJ
 // them is new. It is kept here, but nothing that can be seen of the ledger
 // changes by asking.
 func (l *Ledger) Lore() *cost.Lore {
-	last := l.finished[max(0, len(l.finished)-cost.Remembered):]
+	last := l.finished.last(cost.Remembered)
 	if l.lore != nil && l.learnt <= len(last)/20 {
 		return l.lore
 	}
@@ -124,6 +124,28 @@ func (l *Ledger) Lore() *cost.Lore {
 	}
 	l.lore, l.learnt = l.lore.Next(past, func(id fleet.MigrationID) fleet.Migration { return l.snap.Migrations[id] }), 0
 	return l.lore
+}
+
+// Lesson gives what is kept of a migration when its move is forgotten: what can be
+// learnt from it, while it is among the latest; false: nothing.
+func (l *Ledger) Lesson(id fleet.MigrationID) (fleet.Migration, bool) {
+	m := l.snap.Migrations[id]
+	last := l.finished.last(cost.Remembered)
+	at, over := ended(m)
+	m.Move, m.Stall = "", nil
+	return m, over && cost.Teaches(m) && (len(last) < cost.Remembered || !at.Before(last[0].at))
+}
+
+// Faded gives the migrations that were only kept to be learnt from, and are
+// older than enough others of their kind.
+func (l *Ledger) Faded() []fleet.MigrationID {
+	var out []fleet.MigrationID
+	for _, of := range []line[fleet.MigrationID]{l.alone, l.missed} {
+		for _, m := range of[:len(of)-len(of.last(cost.Remembered))] {
+			out = append(out, m.id)
+		}
+	}
+	return out
 }
 
 // Look gives what was last seen of how a guest uses its memory, before it began
@@ -166,7 +188,8 @@ func (l *Ledger) Check() string {
 			return fmt.Sprintf("%s: %v, should be %v", c.what, c.have, c.all)
 		}
 	}
-	if !slices.Equal(l.over, anew.over) || !slices.Equal(l.done, anew.done) || !slices.Equal(l.finished, anew.finished) {
+	if !slices.Equal(l.over, anew.over) || !slices.Equal(l.done, anew.done) || !slices.Equal(l.finished, anew.finished) ||
+		!slices.Equal(l.alone, anew.alone) || !slices.Equal(l.missed, anew.missed) {
 		return "what has ended is not in order"
 	}
 	for id := range anew.looks {

@@ -79,6 +79,7 @@ func TestAnythingInAnyOrder(t *testing.T) {
 			},
 			"tick": func(*rapid.T) { w.tick(time.Second) },
 			"wait": func(*rapid.T) { w.tick(20 * time.Second) },
+			"days": func(*rapid.T) { w.sleep(keepMoves) },
 			"cut":  func(*rapid.T) { w.cut(host()) },
 			"mend": func(*rapid.T) { w.reconnect(host()) },
 			"restart": func(*rapid.T) {

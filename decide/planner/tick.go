@@ -22,7 +22,7 @@ var limits = map[fleet.Verb]time.Duration{
 	fleet.Revert:  30 * time.Second, // lets it run
 	fleet.Discard: 30 * time.Second, // kills a process
 	// Copy, Run and Hold take as long as they take: not while their host is
-	// heard from.
+	// heard from. So does a Switch that sends all there is.
 }
 
 const (
@@ -121,7 +121,8 @@ func (d *draft) vanished(o fleet.Order, out time.Duration) string {
 		}
 		return fmt.Sprintf("%s has not been heard from for %s", o.Host, d.at.Sub(d.base.Hosts[o.Host].Facts.SeenAt).Round(time.Second))
 	}
-	if limit := limits[o.Verb]; limit > 0 && out >= limit {
+	all := o.Verb == fleet.Switch && d.base.Migrations[o.Migration].Mode == fleet.StopAndCopy
+	if limit := limits[o.Verb]; limit > 0 && out >= limit && !all {
 		return fmt.Sprintf("%s did not answer the order to %s within %s", o.Host, o.Verb, limit)
 	}
 	return ""
@@ -137,14 +138,10 @@ func (d *draft) forgetJobs() {
 		for _, g := range atlas.GuestIDs(d.base.Jobs[id]) {
 			d.guests.Drop(g)
 		}
-		moves := map[fleet.MoveID]bool{}
+		d.forgetMigrations(d.l.MigrationsOf(id))
 		for _, m := range d.l.MigrationsOf(id) {
-			moves[d.base.Migrations[m].Move] = true
-			d.migrations.Drop(m)
-		}
-		for v := range moves {
-			if of, known := d.base.Moves[v]; known && len(d.membersOf(of)) == 0 {
-				d.moves.Drop(v)
+			if v, known := d.moves.Find(d.base.Migrations[m].Move); known && len(d.membersOf(v)) == 0 {
+				d.moves.Drop(v.ID)
 			}
 		}
 	}
@@ -154,10 +151,20 @@ func (d *draft) forgetJobs() {
 func (d *draft) forgetMoves() {
 	for _, id := range d.l.OldMoves(d.at.Add(-keepMoves)) {
 		d.moves.Drop(id)
-		for _, m := range d.base.Moves[id].Migrations {
-			if _, ok := d.base.Migrations[m]; ok {
-				d.migrations.Drop(m)
-			}
+		d.forgetMigrations(d.base.Moves[id].Migrations)
+	}
+	for _, m := range d.l.Faded() {
+		d.migrations.Drop(m)
+	}
+}
+
+// forgetMigrations removes all of them but what they still teach.
+func (d *draft) forgetMigrations(ids []fleet.MigrationID) {
+	for _, id := range ids {
+		if m, teaches := d.l.Lesson(id); teaches {
+			d.migrations.Put(id, m)
+		} else {
+			d.migrations.Drop(id)
 		}
 	}
 }

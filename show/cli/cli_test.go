@@ -327,6 +327,41 @@ func TestDrainSaysWhoStays(t *testing.T) {
 	}
 }
 
+// A guest that still starts, or is to be tried again, is not stuck, however long
+// that takes: it leaves then.
+func TestDrainWaitsForWhoLeavesLater(t *testing.T) {
+	for what, later := range map[string]func(w *world, g *fleet.Guest){
+		"starts":         func(_ *world, g *fleet.Guest) { g.State = fleet.GuestStarting },
+		"is tried again": func(w *world, g *fleet.Guest) { g.RetryAt = time.Now().Add(w.ahead + time.Minute) },
+	} {
+		w := newWorld(t)
+		w.change(func(s *fleet.Snapshot) {
+			s.Guests["j1g0"] = fleet.Guest{ID: "j1g0", State: fleet.GuestRunning, Home: "host1"}
+			s.Hosts["host1"] = fleet.Host{ID: "host1", State: fleet.HostDraining}
+		})
+		w.answer = func(fleet.Request) (fleet.Answer, error) { return fleet.Answer{}, nil }
+		w.change(func(s *fleet.Snapshot) {
+			g := s.Guests["j1g0"]
+			later(w, &g)
+			s.Guests["j1g0"] = g
+		})
+		b := w.begin("drain", "host1", "--wait")
+		for range 3 { // longer than it waits for those that are stuck
+			time.Sleep(50 * time.Millisecond)
+			w.change(func(*fleet.Snapshot) { w.ahead += 2 * stuckAfter })
+		}
+		select {
+		case code := <-b.code:
+			t.Errorf("%s: it gave up: %d, %q", what, code, b.err.String())
+		case <-time.After(100 * time.Millisecond):
+			w.change(func(s *fleet.Snapshot) { delete(s.Guests, "j1g0") })
+			if code := <-b.code; code != 0 {
+				t.Errorf("%s: when it has left: %d, %q", what, code, b.err.String())
+			}
+		}
+	}
+}
+
 func TestDrainPrintsItsMovesAsJSON(t *testing.T) {
 	w := newWorld(t)
 	w.answer = func(fleet.Request) (fleet.Answer, error) {

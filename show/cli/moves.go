@@ -19,9 +19,9 @@ import (
 	"pagurus/show/view"
 )
 
-// stuckAfter is how long a draining host may have guests of which none moves
-// before `drain --wait` takes it that they have nowhere to go: some turns of
-// the planner, which thinks about once a second.
+// stuckAfter is how long a draining host may have guests that could all leave and
+// of which none moves before `drain --wait` takes it that they have nowhere to go:
+// some turns of the planner, which thinks about once a second.
 const stuckAfter = 3 * time.Second
 
 // awaitMoves shows moves until they are over. Its error says which of them
@@ -123,9 +123,10 @@ func (a *app) drainCommand() *cobra.Command {
 The guests of one job leave together, one job after the other; those that find
 no room stay until there is some. It prints the IDs of the moves and says which
 guests have nowhere to go and why.
-With --wait it shows the moves until the host is empty, and exits with 1 if some
-guest cannot leave; with --json it prints each of them at the end. With --dry-run
-it says what that would cost, like ` + "`pagurus predict --host`" + `, and does nothing.` + lessHelp,
+With --wait it shows the moves until the host is empty, and exits with 1 when only
+guests are left that cannot leave; for those that still start, or whose move was
+called off and is tried again, it waits. With --json it prints each move at the
+end. With --dry-run it says what that would cost, like ` + "`pagurus predict --host`" + `, and does nothing.` + lessHelp,
 		Example:           "  pagurus drain host1 --wait && sudo reboot\n  pagurus drain host1 --bandwidth 200M",
 		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
 		ValidArgsFunction: a.completeHostArgument,
@@ -192,9 +193,9 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 			still = time.Time{}
 			return false, nil
 		}
-		if len(h.GuestIDs) == 0 {
+		if len(h.GuestIDs) == 0 || slices.ContainsFunc(h.GuestIDs, func(g fleet.GuestID) bool { return leavesLater(c, g) }) {
 			still = time.Time{}
-			return true, nil
+			return len(h.GuestIDs) == 0, nil
 		}
 		if still.IsZero() {
 			still = c.At
@@ -213,6 +214,13 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 		return a.whyStuck(ctx, host, stuck)
 	}
 	return nil
+}
+
+// leavesLater reports whether there is no telling yet that a guest cannot leave: it
+// starts or ends, or is to be tried again at a time to come.
+func leavesLater(c view.Cluster, id fleet.GuestID) bool {
+	g, _ := c.Guest(id)
+	return g.State != fleet.GuestRunning || g.RetryAt.After(c.At)
 }
 
 // whyStuck says which guests a draining host cannot get rid of, and why.
