@@ -57,6 +57,25 @@ func ended(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("%s does not run on %s: %+v", part.Guest, home, last)
 }
 
+// slow has what is sent to hosts of the lab take as long as on a bad wireless
+// link, until the script ends:
+//
+//	slow HOST...
+func slow(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: slow HOST...")
+	}
+	for _, host := range args {
+		link := "pglab" + strings.TrimPrefix(host, "host")
+		ts.Check(ts.Exec("tc", "qdisc", "replace", "dev", link, "root", "tbf", "rate", "8mbit", "burst", "32kb", "latency", "200ms"))
+		ts.Defer(func() {
+			if err := ts.Exec("tc", "qdisc", "del", "dev", link, "root"); err != nil {
+				ts.Logf("%s stays slow: %v", host, err)
+			}
+		})
+	}
+}
+
 func awaitPhase(ts *testscript.TestScript, file string, phases []string) fleet.Migration {
 	id := fleet.MoveID(strings.TrimSpace(ts.ReadFile(file)))
 	var last fleet.Migration

@@ -106,6 +106,7 @@ func script(t *testing.T, file string) testscript.Params {
 			"within": within,
 			"phase":  phase,
 			"ended":  ended,
+			"slow":   slow,
 		},
 	}
 }

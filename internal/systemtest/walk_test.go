@@ -62,8 +62,13 @@ var places = []string{"before=kill", "after=kill", "recorded=kill"}
 // of them dies around one of its orders: every order, every way. Then each guest
 // runs where its move ended, and the job's result is right. They are containers,
 // which move in a tenth of the time that emulated machines take.
-func TestGangSurvivesEveryOrder(t *testing.T) {
-	w := newWalk(t, fleet.Container)
+func TestGangSurvivesEveryOrder(t *testing.T) { everyWay(t, 2) }
+
+// The same with a guest that moves alone.
+func TestGuestSurvivesEveryOrder(t *testing.T) { everyWay(t, 1) }
+
+func everyWay(t *testing.T, guests int) {
+	w := newWalk(t, fleet.Container, guests)
 	for _, c := range walked {
 		for _, place := range places {
 			w.step(fmt.Sprintf("agent.%s.%s", c.verb, place), c.source, c.before)
@@ -74,16 +79,16 @@ func TestGangSurvivesEveryOrder(t *testing.T) {
 
 // The same with machines: every order, each in one of the ways.
 func TestGangOfMachinesSurvivesEveryOrder(t *testing.T) {
-	w := newWalk(t, fleet.VM)
+	w := newWalk(t, fleet.VM, 2)
 	for i, c := range walked {
 		w.step(fmt.Sprintf("agent.%s.%s", c.verb, places[i%len(places)]), c.source, c.before)
 	}
 	w.finish()
 }
 
-// newWalk starts the job that is led through all of it: two ranks, each in a guest
-// of its own on one host, that exchange numbers until they are told to stop.
-func newWalk(t *testing.T, kind fleet.Kind) *walk {
+// newWalk starts the job that is led through all of it: ranks, each in a guest of its
+// own on one host, that exchange numbers until they are told to stop.
+func newWalk(t *testing.T, kind fleet.Kind, guests int) *walk {
 	t.Helper()
 	alone(t)
 	pagurus(t, "lab", "up", "--hosts", "2")
@@ -101,7 +106,7 @@ func newWalk(t *testing.T, kind fleet.Kind) *walk {
 		t.Fatal(err)
 	}
 	w.say("image", "shell", "openmpi", "--", "mpicc", "-O1", "-o", "witness", "witness.c")
-	w.run = exec.Command(filepath.Join(bin(t), "pagurus"), "run", "--kind", string(kind), "-n", "2", "--guests", "2", "--mem", "256M", "--on", "host1", "--",
+	w.run = exec.Command(filepath.Join(bin(t), "pagurus"), "run", "--kind", string(kind), "-n", fmt.Sprint(guests), "--guests", fmt.Sprint(guests), "--mem", "256M", "--on", "host1", "--",
 		"./witness", "100000", "8", "1000", "stop")
 	w.run.Dir = w.dir
 	w.run.Stdout, w.run.Stderr = &w.said, &w.said
@@ -113,6 +118,9 @@ func newWalk(t *testing.T, kind fleet.Kind) *walk {
 		w.run.Wait()
 	})
 	w.job = w.only()
+	for i := range guests {
+		w.guests = append(w.guests, fmt.Sprintf("%sg%d", w.job, i))
+	}
 	testkit.Until(t, untilLimit, "the job's ranks compute", func() bool { return strings.Contains(w.say("logs", w.job), "START") })
 	return w
 }
@@ -136,9 +144,11 @@ type walk struct {
 	t    *testing.T
 	dir  string
 	job  string
-	at   string    // the host that has both guests
+	at   string    // the host that has all guests
 	run  *exec.Cmd // that started the job
 	said bytes.Buffer
+
+	guests []string
 }
 
 // say types a command and gives what it prints.
@@ -197,8 +207,10 @@ func (w *walk) step(point string, source bool, before string) {
 			w.tell(from, before)
 		}
 	}
-	m := w.end(fleet.MoveID(w.say("migrate", w.job+"g0", w.job+"g1", "--to", to)), sick)
-	w.t.Logf("%-28s %s, %s (%s) %s", point, m.Parts[0].Phase, m.Parts[1].Phase, time.Since(begun).Round(100*time.Millisecond), m.Parts[0].Cause)
+	m := w.end(fleet.MoveID(w.say(append([]string{"migrate", "--to", to}, w.guests...)...)), sick)
+	for _, p := range m.Parts {
+		w.t.Logf("%-28s %s (%s) %s", point, p.Phase, time.Since(begun).Round(100*time.Millisecond), p.Cause)
+	}
 	// An agent that dies during one member's switch leaves the other where it is.
 	w.at = from
 	for _, p := range m.Parts {
@@ -237,7 +249,7 @@ func (w *walk) end(id fleet.MoveID, sick string) move {
 		if i >= 0 {
 			m = moves[i]
 		}
-		if !dies && len(m.Parts) == 2 && m.Parts[0].Phase.Ended() && m.Parts[1].Phase.Ended() {
+		if !dies && len(m.Parts) == len(w.guests) && !slices.ContainsFunc(m.Parts, func(p fleet.Migration) bool { return !p.Phase.Ended() }) {
 			return m
 		}
 		if time.Now().After(end) {
