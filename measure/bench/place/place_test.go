@@ -121,14 +121,15 @@ func TestANativeRootHasTheExport(t *testing.T) {
 	if testing.Short() || os.Geteuid() != 0 {
 		t.Skip("it mounts an image")
 	}
-	export, err := os.MkdirTemp(".", "export") // not below what is memory in any case
-	if err == nil {
-		export, err = filepath.Abs(export)
-	}
+	below, err := os.MkdirTemp("/srv", "pagurus-") // not below what is memory in any case
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(export) })
+	t.Cleanup(func() { _ = os.RemoveAll(below) })
+	export := filepath.Join(below, "export")
+	if err := os.Mkdir(export, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(export, "program"), nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
