@@ -42,11 +42,10 @@ type Prediction struct {
 	Basis     string               `json:"basis"`          // what the prediction rests on, for people
 
 	Kind               Kind     `json:"kind"`
-	Profile            *Profile `json:"profile,omitempty"`      // nil: nobody had looked, the guest's size and CPUs had to do
-	LinkBytesPerSecond float64  `json:"link_bytes_per_second"`  // what the copy was expected to get
-	LinkGuessed        bool     `json:"link_guessed,omitempty"` // nobody had seen what a link here gives
-	Limits             Limits   `json:"limits"`                 // of the copy
-	Share              int      `json:"share"`                  // copies that use the same link, itself included
+	Profile            *Profile `json:"profile,omitempty"`     // nil: nobody had looked, the guest's size and CPUs had to do
+	LinkBytesPerSecond float64  `json:"link_bytes_per_second"` // what the copy was expected to get
+	Limits             Limits   `json:"limits"`                // of the copy
+	Share              int      `json:"share"`                 // copies that use the same link, itself included
 }
 
 // Foreseen is one migration that a request would begin.

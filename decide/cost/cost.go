@@ -30,7 +30,6 @@ type Link struct {
 type Model struct {
 	kind      fleet.Kind    // of the guests
 	bandwidth float64       // bytes a second of a link without ceiling
-	guessed   bool          // that is what links usually give: nobody has seen what this one does
 	slack     float64       // bytes a second by which a copy stays below its ceiling
 	overrun   float64       // bytes a second by which a compressed one goes beyond it
 	overhead  time.Duration // of a move: all but sending memory
@@ -91,7 +90,7 @@ func (m Model) usualRest() time.Duration {
 // known fills in what was not learnt.
 func (m Model) known() Model {
 	if m.bandwidth <= 0 {
-		m.bandwidth, m.guessed = usualBandwidth, true
+		m.bandwidth = usualBandwidth
 	}
 	if m.slack <= 0 {
 		m.slack = usualSlack
@@ -136,7 +135,7 @@ func (m Model) Predict(p fleet.Profile, l Link) fleet.Prediction {
 		Bytes:     m.sent.bytes(c.sent),
 		Rounds:    fleet.Range[int]{Value: c.rounds, Low: max(1, c.rounds/2), High: c.rounds + max(1, c.rounds/2)},
 		Converges: c.converges, Basis: m.basis,
-		LinkBytesPerSecond: m.onLink(l, c.bandwidth), LinkGuessed: m.guessed, Limits: l.Limits, Share: l.Share,
+		LinkBytesPerSecond: m.onLink(l, c.bandwidth), Limits: l.Limits, Share: l.Share,
 	}
 	if !c.converges {
 		out.Why = fmt.Sprintf("a pass of %s leaves %s changed, and sending that takes %s where %s is allowed",

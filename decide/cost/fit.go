@@ -188,7 +188,7 @@ func (o *Lore) fit(about Subject) Model {
 	}
 	link := some(fewLinks, all, func(o *outcome) bool { return o.m.From == about.From && o.m.To == about.To })
 	m := Model{kind: about.Kind}
-	m.bandwidth, m.guessed = bandwidth(link, all)
+	m.bandwidth = bandwidth(link, all)
 	m.slack, m.overrun = slack(link), overrun(link)
 	m.overhead = overhead(link)
 	job := func(o *outcome) bool { return o.m.Job == about.Job }
@@ -253,8 +253,8 @@ func some(enough int, all []*outcome, alike func(*outcome) bool) []*outcome {
 }
 
 // bandwidth is what a link gives that nothing but itself bounds. A copy under
-// a ceiling says only that it gives at least that, and what it gives is a guess then.
-func bandwidth(link, all []*outcome) (rate float64, guessed bool) {
+// a ceiling says only that it gives at least that.
+func bandwidth(link, all []*outcome) float64 {
 	for _, group := range [][]*outcome{link, all} {
 		// One that had the link for itself says it better: of a gang the early
 		// ones are held back until all are ready.
@@ -269,14 +269,14 @@ func bandwidth(link, all []*outcome) (rate float64, guessed bool) {
 			}
 		}
 		if free := cmp.Or(median(alone), median(together)); free > 0 {
-			return free, false
+			return free
 		}
 	}
 	least := float64(usualBandwidth)
 	for _, o := range link {
 		least = math.Max(least, o.rate()*o.share())
 	}
-	return least, true
+	return least
 }
 
 // slack is by how much copies stay below their ceilings; 0: nobody knows.

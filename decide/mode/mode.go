@@ -13,25 +13,6 @@ import (
 	"pagurus/fleet"
 )
 
-// trifle is how long sending may take for which nobody copies beforehand: to begin a
-// copy takes as long.
-const trifle = 30 * time.Millisecond
-
-// Trifling reports whether all that guests have, so many bytes, is sent while they
-// stand still sooner than a copy beforehand is begun, and says so, for people. It is
-// not where the link is only guessed, or somebody says how long they may stand still:
-// pre-copy goes by what the link gives in fact.
-func Trifling(of []fleet.Prediction, bytes int64, l fleet.Limits) (why string, is bool) {
-	for _, p := range of {
-		takes := time.Duration(float64(bytes) / p.LinkBytesPerSecond * float64(time.Second))
-		if bytes <= 0 || p.LinkGuessed || !(p.LinkBytesPerSecond > 0) || takes > trifle || l.Downtime > 0 {
-			return "", false
-		}
-		why = fmt.Sprintf("all there is, %.1f MiB, is expected to be sent in %s; to begin a copy beforehand takes as long", float64(bytes)/(1<<20), words.About(takes))
-	}
-	return why, why != ""
-}
-
 // Short says which of the guests fall short of the limits, and how; empty: none.
 func Short(of []fleet.Prediction, l fleet.Limits) (amiss string, who int) {
 	for i, p := range of {

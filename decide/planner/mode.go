@@ -23,8 +23,7 @@ type choice struct {
 // them. Left to itself it takes pre-copy if that is expected to be ready within
 // the limits, since nothing is at risk then; else post-copy if every target
 // can, since it always comes to its end; else stop-and-copy if the guests may
-// stand still for that long. What is next to nothing is sent while they stand still
-// in any case. late looks for hosts that take in guests by
+// stand still for that long. late looks for hosts that take in guests by
 // post-copy where those chosen do not; nil: these it is.
 func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice, v fleet.Move,
 	late func() (map[fleet.GuestID]placement.Choice, bool)) choice {
@@ -33,10 +32,6 @@ func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 	}
 	c := choice{mode: fleet.PreCopy, to: to}
 	pre := d.expect(guests, to, v, fleet.PreCopy)
-	if why, is := mode.Trifling(pre, d.occupied(guests), v.Limits); is {
-		c.mode, c.why = fleet.StopAndCopy, why
-		return c
-	}
 	if i := slices.IndexFunc(pre, func(p fleet.Prediction) bool { return p.Profile == nil }); i >= 0 {
 		c.why = fmt.Sprintf("nobody has looked at how %s uses its memory yet, and pre-copy risks nothing", guests[i].ID)
 		return c
@@ -69,18 +64,6 @@ func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 	c.no = c.why + mode.Help(pre[who], still, can)
 	c.why += ", and nothing else is allowed or possible; it is tried all the same"
 	return c
-}
-
-// occupied is the memory that guests have, as their hosts say; 0 if one does not.
-func (d *draft) occupied(guests []fleet.Guest) (all int64) {
-	for _, g := range guests {
-		has := d.base.Hosts[g.Home].Facts.Guests[g.ID].ResidentBytes
-		if has <= 0 {
-			return 0
-		}
-		all += has
-	}
-	return all
 }
 
 // lateHosts reports whether all hosts take in guests by post-copy.

@@ -70,44 +70,6 @@ func TestModeIsChosen(t *testing.T) {
 	}
 }
 
-// TestATrifleIsSentAtOnce: nobody copies beforehand what is sent before the copy would
-// have begun, unless it is asked for, or too long to stand still.
-func TestATrifleIsSentAtOnce(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		bytes  int64
-		limits fleet.Limits
-		mode   fleet.Mode
-	}{
-		{"a few pages", 5 << 20, fleet.Limits{}, fleet.StopAndCopy},
-		{"nobody has said", 0, fleet.Limits{}, fleet.PreCopy},
-		{"more than a trifle", 500 << 20, fleet.Limits{}, fleet.PreCopy},
-		{"over a slow line", 5 << 20, fleet.Limits{BytesPerSecond: 20 << 20}, fleet.PreCopy},
-		{"over a line that nobody has tried", 5 << 20, fleet.Limits{}, fleet.PreCopy},
-		{"somebody says how long it may stand still", 5 << 20, fleet.Limits{Downtime: time.Second}, fleet.PreCopy},
-		{"asked for", 5 << 20, fleet.Limits{Mode: fleet.PreCopy}, fleet.PreCopy},
-	} {
-		w, _ := running(t, 1, "host1", "host2")
-		h := w.s.Hosts["host1"]
-		f := h.Facts.Guests["j1g0"]
-		f.ResidentBytes = c.bytes
-		h.Facts.Guests = map[fleet.GuestID]fleet.GuestFacts{"j1g0": f}
-		w.s.Hosts["host1"] = h
-		if !strings.Contains(c.name, "nobody has tried") {
-			w.s.Migrations["m0.j0g0"] = fleet.Migration{
-				ID: "m0.j0g0", Phase: fleet.Finished, Entered: []fleet.Entered{{Phase: fleet.Preparing, At: t0}, {Phase: fleet.Finished, At: t0.Add(time.Second)}},
-				Cost: fleet.Progress{SentBytes: 200 << 20, Elapsed: time.Second},
-			}
-			w.s.Revision++
-		}
-		_, err := w.ask(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2", Limits: c.limits})
-		m, v := w.s.Migrations["m1.j1g0"], w.s.Moves["m1"]
-		if err != nil || m.Mode != c.mode || (c.mode == fleet.StopAndCopy) != strings.Contains(v.Choice, "all there is, 5.0 MiB") {
-			t.Errorf("%s: %v, %s because %q", c.name, err, m.Mode, v.Choice)
-		}
-	}
-}
-
 // TestPostCopyFindsHosts: where the first choice takes in nobody by post-copy,
 // another does; a drain goes on with what there is.
 func TestPostCopyFindsHosts(t *testing.T) {

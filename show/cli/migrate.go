@@ -43,8 +43,7 @@ copies it once, lets it run at the target, and sends the rest after it, first wh
 it waits for. That always comes to its end, but from the switch until all has come
 neither host alone has the guest: if either, or the line between them, fails then,
 the guest is lost, its job fails, and nothing calls the move off. Stop-and-copy has
-the guest stand still for the whole copy. Auto takes stop-and-copy for what is sent
-in no more than 30 ms, as a small container is; else pre-copy if it is expected to
+the guest stand still for the whole copy. Auto takes pre-copy if it is expected to
 be ready within --max-stall and --deadline, else post-copy if the targets can, else
 stop-and-copy if that fits, and says why (` + "`pagurus moves show`, --dry-run" + `); if none
 does, the move is refused.
