@@ -187,7 +187,7 @@ func agentKilled(t *testing.T, mode fleet.Mode) {
 		{0, fleet.Switch, []string{"container.switch.after-freeze", "container.switch.after-dump", "container.switch.after-ask"}},
 		{1, fleet.Repoint, []string{"container.resume.before"}},
 		{1, fleet.Gather, []string{"container.gather.before"}},
-		{0, fleet.Stop, []string{"container.stop.before"}},
+		{0, fleet.Stop, []string{"container.stop.before", "container.stop.after-kill"}},
 	} {
 		for _, point := range s.points {
 			if s.host == 1 {

@@ -271,7 +271,7 @@ func (d *Driver) destroy(id fleet.GuestID) error {
 	g.mu.Unlock()
 	g.kill()
 	g.interrupt()
-	if err := d.kill(r); err != nil {
+	if err := errors.Join(d.kill(r), fault.Point("container.stop.after-kill")); err != nil {
 		return err
 	}
 	select {
@@ -366,13 +366,19 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 }
 
 // unplug takes a guest's link back to the host, if its network is still there,
-// and lets frames pass again.
+// and lets frames pass again. A link that is in neither is in a network that the
+// kernel has still to do away with, whose sockets say goodbye to those of the same
+// guest's elsewhere: it stays cut, and goes with the network.
 func (d *Driver) unplug(r record, network *os.File) error {
 	return d.atHost(func() error {
 		if network != nil {
 			if err := r.Port.Give(network); err != nil {
 				return err
 			}
+		}
+		back, err := r.Port.Back()
+		if err != nil || !back {
+			return err
 		}
 		return errors.Join(r.Port.Free(), r.Port.Mend())
 	})

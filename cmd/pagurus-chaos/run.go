@@ -142,7 +142,7 @@ func (c *chaos) snapshot() (fleet.Snapshot, <-chan struct{}) {
 
 // judge looks at what a job said, and how it ended.
 func (c *chaos) judge(ctx context.Context, j fleet.Job) {
-	out, err := c.Type(ctx, "logs", string(j.ID))
+	out, notes, err := c.Both(ctx, "logs", string(j.ID))
 	if err != nil {
 		return // the controller is away: it comes up again with the next snapshot
 	}
@@ -150,6 +150,9 @@ func (c *chaos) judge(ctx context.Context, j fleet.Job) {
 	verdict := c.court.judge(j, out)
 	c.mu.Unlock()
 	if verdict != "" {
+		if notes != "" {
+			verdict += fmt.Sprintf(", and on its standard error %q", notes)
+		}
 		c.wrong(verdict)
 	}
 }

@@ -35,13 +35,19 @@ const leaveTime = time.Minute
 // Type types one command and gives what it prints, without its notes. They are
 // in the error. When ctx ends the command is told to end, not killed.
 func (p Pagurus) Type(ctx context.Context, args ...string) (string, error) {
+	out, _, err := p.Both(ctx, args...)
+	return out, err
+}
+
+// Both is Type that gives the notes, too.
+func (p Pagurus) Both(ctx context.Context, args ...string) (printed, notes string, err error) {
 	c := p.command(ctx, args...)
 	var out, said bytes.Buffer
 	c.Stdout, c.Stderr = &out, &said
 	if err := c.Run(); err != nil {
-		return "", fmt.Errorf("pagurus %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(out.String()+said.String()))
+		return "", "", fmt.Errorf("pagurus %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(out.String()+said.String()))
 	}
-	return strings.TrimSpace(out.String()), nil
+	return strings.TrimSpace(out.String()), strings.TrimSpace(said.String()), nil
 }
 
 // command is one that is told to end when ctx ends. It is in a group of processes of

@@ -53,11 +53,13 @@ const (
 // undone what it did, and otherwise ends it as Dump would. folder is as
 // DumpSpec.Freezer. After it the container is running, or frozen if it was before
 // the dump, with all its connections; if CRIU had to be ended it is frozen in any
-// case. There being no CRIU is no error; that somebody else holds it is.
+// case. There being no CRIU is no error; that somebody else holds it is, if they do for
+// longer than what the dead agent had begun beside CRIU takes to end.
 func (c Criu) Release(ctx context.Context, pid int, folder string) error {
 	wrap := func(err error) error { return fmt.Errorf("release process %d from criu: %w", pid, err) }
 	tracer, err := c.tracer(pid)
-	for end := time.Now().Add(releaseLimit); err == nil && tracer != 0 && time.Now().Before(end); tracer, err = c.tracer(pid) {
+	held := func() bool { return err == nil && tracer != 0 || errors.Is(err, os.ErrPermission) }
+	for end := time.Now().Add(releaseLimit); held() && time.Now().Before(end); tracer, err = c.tracer(pid) {
 		select {
 		case <-ctx.Done():
 			return wrap(context.Cause(ctx))

@@ -35,6 +35,13 @@ func TestTakeAndGive(t *testing.T) {
 	if strings.Contains(text, "fe80:") || strings.Contains(text, "10.128.7.1 dev") {
 		t.Errorf("the container's network is\n%s", text)
 	}
+	back := func() (is bool) {
+		hosts[0].Must(func() (err error) { is, err = port(0).Back(); return err })
+		return is
+	}
+	if back() {
+		t.Error("what is in a container is at the host")
+	}
 	hosts[0].Must(func() error { return port(0).Take(first.File()) })
 	if again := look(first); again != text {
 		t.Errorf("taken twice it is\n%s\ninstead of\n%s", again, text)
@@ -54,6 +61,9 @@ func TestTakeAndGive(t *testing.T) {
 	}
 	for range 2 {
 		hosts[0].Must(func() error { return port(0).Give(first.File()) })
+	}
+	if !back() {
+		t.Error("what was given back is not at the host")
 	}
 	if left := first.Run("ip", "-br", "link"); strings.Contains(left, inside) {
 		t.Errorf("the container still has\n%s", left)

@@ -119,6 +119,15 @@ func (p Port) Give(ns *os.File) error {
 	return nil
 }
 
+// Back reports whether the far end of the port is at the host, and so in no container.
+func (p Port) Back() (bool, error) {
+	err := withLink(p.Subnet.PortPeerName(p.Index), func(*netlink.Handle, netlink.Link) error { return nil })
+	if missing(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // find gives the port's link in a container's namespace, by whichever of its names
 // it has there; nil if it is not there.
 func (p Port) find(in *netlink.Handle) (netlink.Link, error) {
