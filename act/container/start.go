@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/container/criu"
 	"pagurus/act/container/inside"
 	"pagurus/act/container/jail"
 	"pagurus/act/container/plug"
@@ -309,6 +310,7 @@ func (d *Driver) killBut(r record, spared int) error {
 		handle.Close()
 	}
 	all = append(all, proc.Rooted(filepath.Join(d.dir(r.Guest), storeDir, rootfs.Files))...)
+	all = append(all, proc.With(criu.Setting(filepath.Join(d.dir(r.Guest), imagesDir)))...)
 	slices.Sort(all)
 	all = slices.Compact(all)
 	// A CRIU that holds others has been there before them: when it ends they run.

@@ -187,6 +187,10 @@ func (c *call) store() (*plain.Folder, error) {
 	return folder, nil
 }
 
+// Setting is in the environment of every CRIU that dumps to a folder or restores from
+// it: by that it is found when whoever called it has died, and the container too.
+func Setting(images string) string { return "PAGURUS_IMAGES=" + images }
+
 // start starts CRIU with its end of a socket.
 func (c *call) start(path string) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -202,7 +206,7 @@ func (c *call) start(path string) error {
 	}
 	cmd := exec.Command(c.criu.Path, "swrk", "3")
 	cmd.Dir, cmd.Stderr = "/", c.said
-	cmd.Env = append([]string{"PATH=" + path, "LC_ALL=C"}, limitsShown()...)
+	cmd.Env = append([]string{"PATH=" + path, "LC_ALL=C", Setting(c.images)}, limitsShown()...)
 	cmd.ExtraFiles = append([]*os.File{theirs}, c.files...)
 	// Not to be killed by what is typed at the caller's terminal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

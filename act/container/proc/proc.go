@@ -247,6 +247,17 @@ func Rooted(upper string) (all []int) {
 }
 
 // each calls a function with every process there is.
+// With gives the processes that were started with a setting in their environment.
+func With(setting string) (all []int) {
+	each(func(pid int) {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if slices.Contains(strings.Split(string(text), "\x00"), setting) {
+			all = append(all, pid)
+		}
+	})
+	return all
+}
+
 func each(f func(pid int)) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {

@@ -249,6 +249,22 @@ func socket(t *testing.T) int {
 
 // What is left of a session ends, and nothing else: not its leader, nor, of a leader
 // that never was, whoever is in no session.
+func TestWith(t *testing.T) {
+	const setting = "PAGURUS_PROC_TEST_WITH=this folder"
+	c := exec.Command("sleep", "60")
+	c.Env = []string{"A=1", setting}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Process.Kill(); _ = c.Wait() }()
+	if all := With(setting); !slices.Equal(all, []int{c.Process.Pid}) {
+		t.Errorf("%v, and it is %d", all, c.Process.Pid)
+	}
+	if all := With(setting + "s"); len(all) > 0 {
+		t.Errorf("%v have what nobody was given", all)
+	}
+}
+
 func TestEndSession(t *testing.T) {
 	leader := sleeper(t, &syscall.SysProcAttr{Setsid: true}, "sh", "-c", "sleep 600 & (sleep 600 &); sleep 600 & wait")
 	of := func() (all []int) {
