@@ -64,7 +64,8 @@ func (d *Driver) hold(g *guest, q *qmp.Client, p *pace.Pace, m fleet.MigrationID
 			case gate.IsZero():
 				gate = time.Now()
 			case time.Since(gate) > gateLimit:
-				d.config.Log.Warn("nobody says what to do after a copy; the guest runs on", "guest", g.id, "error", g.callOff(ctx, q))
+				err = g.callOff(ctx, q)
+				d.config.Log.Warn("nobody says what to do after a copy; it is called off and the guest runs on", "guest", g.id, "error", err)
 				return
 			}
 			if err != nil || g.wait(ctx, events, lookEvery) != nil {

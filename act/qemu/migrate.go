@@ -277,7 +277,7 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, 
 			return fleet.Progress{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
 		}
 	}
-	info, err := d.complete(ctx, g, q, c.Limits.Mode)
+	info, err := d.complete(ctx, g, q, c.Limits)
 	if err != nil {
 		return fleet.Progress{}, err
 	}
@@ -315,23 +315,25 @@ func (g *guest) halt(ctx context.Context, q *qmp.Client) error {
 // complete drives a copy under way to its end. Only what QEMU itself calls
 // failed is known to have failed: whatever else goes wrong, the target may
 // have the guest. Where nothing goes over the line any more QEMU would wait for as
-// long as TCP does, a quarter of an hour, and maybe answer nobody: it is made to fail.
-func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, mode fleet.Mode) (migration, error) {
+// long as TCP does, a quarter of an hour, and maybe answer nobody: it is made to fail;
+// but not by post-copy, where that can be the end of the guest.
+func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, l fleet.Limits) (migration, error) {
 	unsure := func(err error) (migration, error) { return migration{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure) }
 	events, stop := q.Subscribe()
 	defer stop()
-	stall := pace.Stall{Limit: pace.Standing}
+	stall, most, answered := pace.Stall{Limit: pace.Standing}, pace.Patience(l), time.Now()
 	var parted time.Time
 	for halted, continued, yanked := false, false, false; ; {
-		short, cancel := context.WithTimeout(ctx, pace.Standing)
-		info, err := queryMigrate(short, q)
-		cancel()
-		mute := errors.Is(err, context.DeadlineExceeded)
+		info, err := queryMigrate(ctx, q)
+		mute := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 		if err == nil {
-			err = stall.Check(info.progress(), time.Now())
+			answered = time.Now()
+			err = stall.Check(info.progress(), answered)
 			mute = err != nil
+		} else if mute && time.Since(answered) < most {
+			continue
 		}
-		if mute && !yanked && ctx.Err() == nil {
+		if mute && !yanked && l.Mode != fleet.PostCopy {
 			d.config.Log.Warn("a switch gets nowhere; its connection is cut", "guest", g.id, "cause", err)
 			yanked = true
 			if err = stream.Yank(ctx, q.Urge); err == nil {
@@ -349,7 +351,7 @@ func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, mode fle
 		case stateSetup, stateActive:
 			if !halted {
 				halted = true
-				err = g.finish(ctx, q, mode)
+				err = g.finish(ctx, q, l.Mode)
 			}
 		case stateGate:
 			if !continued {
@@ -357,7 +359,7 @@ func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, mode fle
 				err = pass(ctx, q)
 			}
 		case stateDevice, stateLateDevice:
-			if mode == fleet.PostCopy && g.dropped(ctx, q) {
+			if l.Mode == fleet.PostCopy && g.dropped(ctx, q) {
 				return migration{}, errDropped
 			}
 		case stateLate, stateLatePaused, stateLateRecover:

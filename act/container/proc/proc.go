@@ -246,7 +246,6 @@ func Rooted(upper string) (all []int) {
 	return all
 }
 
-// each calls a function with every process there is.
 // With gives the processes that were started with a setting in their environment.
 func With(setting string) (all []int) {
 	each(func(pid int) {
@@ -258,6 +257,7 @@ func With(setting string) (all []int) {
 	return all
 }
 
+// each calls a function with every process there is.
 func each(f func(pid int)) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {

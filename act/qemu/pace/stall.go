@@ -15,6 +15,15 @@ const (
 	Standing = 10 * time.Second
 )
 
+// Patience is how long QEMU may answer nobody while it sends the last of a guest that
+// stands still. By pre-copy that is as much as is sent in the time that is allowed.
+func Patience(l fleet.Limits) time.Duration {
+	if l.Mode == fleet.StopAndCopy || l.Mode == fleet.PostCopy {
+		return Standing // of all memory nothing is left, or all of it comes later
+	}
+	return max(Standing, 2*l.Downtime)
+}
+
 // Stall notices a copy that goes nowhere, as over a cut line.
 type Stall struct {
 	Limit time.Duration // 0: that of a guest that runs
