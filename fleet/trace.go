@@ -42,6 +42,19 @@ type Trace struct {
 	// Seconds are the longest gaps that ended in each of the last seconds, the
 	// last one that of At.
 	Seconds []time.Duration `json:"seconds_ns,omitempty"`
+	// Spans are, for each of some equally long times since Begun, by class how much
+	// of it the rank was inside of calls, in percent; the last one may not be over.
+	// They are by the guest's clock, as Elapsed is.
+	Spans      map[CallClass][]int `json:"spans_percent,omitempty"`
+	SpanLength time.Duration       `json:"span_ns,omitempty"`
+	Newest     []Call              `json:"newest,omitempty"` // its newest calls, the oldest first
+}
+
+// Call is one MPI call, or of polls that found nothing many that came one right after the other.
+type Call struct {
+	At    time.Time     `json:"at"` // when it began, guest's clock
+	Took  time.Duration `json:"took_ns"`
+	Class CallClass     `json:"class"`
 }
 
 // Calls is how often and how long.
@@ -90,6 +103,7 @@ const (
 	TCPTimeout  Reason = "tcp-timeout"  // Count: TCP in the guest waited in vain for an answer and sent again
 	TCPProbe    Reason = "tcp-probe"    // Count: the same of a last segment, which Linux takes for a probe of what is lost
 	TCPResent   Reason = "tcp-resent"   // Count: segments that TCP sent again, for whatever reason
+	TCPDelayed  Reason = "tcp-delayed"  // Count: acknowledgements that TCP held back until their time was over; who waits for them sends no more
 	VCPUStolen  Reason = "vcpu-stolen"  // Took: the host gave the guest's CPUs to others
 	CPUShared   Reason = "cpu-shared"   // Took: the guest gave the CPU to another program
 	RankStopped Reason = "rank-stopped" // Took: the rank did not run, and nothing but itself or a signal kept it

@@ -16,7 +16,7 @@ import (
 // raises the version in both.
 const (
 	magic       = "PGTRACE\n"
-	version     = 2
+	version     = 3
 	versionAt   = 8
 	seqAt       = 12 // u32: odd while gaps are being changed
 	rankAt      = 16
@@ -33,13 +33,20 @@ const (
 	handedAt    = 144
 	elsewhereAt = 160
 	longestNAt  = 176
+	shiftAt     = 180 // u32: a span is 2 to the power of this long, ns
 	histogramAt = 184
 	longestAt   = 1208
-	recentAt    = 6328
-	sentAt      = 47288
+	recentAt    = 6840
+	spansAt     = 51896
+	newestAt    = 60088
+	madeAt      = 61624 // u64: calls that were kept
+	sentAt      = 61632
 
 	countBytes = 16
-	gapBytes   = 80
+	gapBytes   = 88
+	callBytes  = 24
+	spansMax   = 256
+	newestMax  = 64
 	buckets    = 64
 	longestMax = 64
 	recentMax  = 256 // seconds
@@ -71,6 +78,15 @@ type record struct {
 	gaps              []fleet.Gap     // of all times and of the last seconds, each once
 	recent            map[int64]int64 // by second, Unix time: the longest gap that ended in it, ns
 	sent              []count         // by rank
+	span              int64           // how long each of spans is, ns; 0: it makes no sense
+	spans             spans
+	newest            []call // the oldest first
+}
+
+// call is one of the newest.
+type call struct {
+	start, took int64 // ns; CLOCK_MONOTONIC
+	class       uint32
 }
 
 func u32(b []byte, at int) uint32 { return binary.LittleEndian.Uint32(b[at:]) }
@@ -114,10 +130,35 @@ func parse(b []byte) (*record, error) {
 		r.histogram[i] = binary.LittleEndian.Uint64(b[histogramAt+8*i:]) + binary.LittleEndian.Uint64(b[histogramAt+8*(buckets+i):])
 	}
 	r.readGaps(b)
+	r.readCalls(b)
 	for i := range min(int(min(u32(b, peersAt), mostPeers)), (len(b)-sentAt)/countBytes) {
 		r.sent = append(r.sent, countAt(b, sentAt+i*countBytes))
 	}
 	return r, nil
+}
+
+// longestShift is of a span that is longer than any rank has: 256 of them are 146 years.
+const longestShift = 54
+
+// readCalls takes what the rank did when.
+func (r *record) readCalls(b []byte) {
+	if shift := u32(b, shiftAt); shift > 0 && shift <= longestShift {
+		r.span = 1 << shift
+	}
+	for i := range r.spans {
+		for c := range r.spans[i] {
+			r.spans[i][c] = binary.LittleEndian.Uint64(b[spansAt+8*(i*len(r.calls)+c):])
+		}
+	}
+	made := binary.LittleEndian.Uint64(b[madeAt:])
+	for i := range uint64(newestMax) {
+		at := newestAt + int((made+i)%newestMax)*callBytes
+		if c := (call{i64(b, at), i64(b, at+8), u32(b, at+16)}); c.start > 0 && c.took > 0 && c.start <= r.last-c.took {
+			r.newest = append(r.newest, c)
+		}
+	}
+	// One may have come while the file was read.
+	slices.SortStableFunc(r.newest, func(a, b call) int { return cmp.Compare(a.start, b.start) })
 }
 
 // readGaps takes the gaps of all times and of the last seconds.
@@ -162,7 +203,7 @@ func gap(b []byte) (fleet.Gap, bool) {
 	g.Why = seen{
 		took: took, inside: g.InMPI,
 		over: i64(b, 24), delay: i64(b, 32), stolen: i64(b, 40), overRan: i64(b, 48), ran: i64(b, 56),
-		sleeps: u32(b, 64), timeouts: u32(b, 68), probes: u32(b, 72), resent: u32(b, 76),
+		sleeps: u32(b, 64), timeouts: u32(b, 68), probes: u32(b, 72), resent: u32(b, 76), delayed: u32(b, 80),
 	}.causes()
 	return g, true
 }

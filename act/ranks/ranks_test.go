@@ -25,7 +25,7 @@ func newImage(rank, ranks int) image {
 	b := make(image, sentAt+ranks*countBytes)
 	copy(b, magic)
 	b.u32(versionAt, version).u32(rankAt, uint32(rank)).u32(ranksAt, uint32(ranks)).u32(peersAt, uint32(ranks)).u32(pidAt, uint32(os.Getpid()))
-	return b.i64(beganAt, 1).i64(lastAt, monotonic())
+	return b.u32(shiftAt, 40).i64(beganAt, 1).i64(lastAt, monotonic())
 }
 
 func (b image) u32(at int, n uint32) image { binary.LittleEndian.PutUint32(b[at:], n); return b }
@@ -59,7 +59,7 @@ func read(t *testing.T, dir string, q fleet.TraceQuery) []fleet.Trace {
 		t.Fatal(err)
 	}
 	for _, tr := range traces {
-		if b, err := json.Marshal(tr); err != nil || len(b) > 48<<10 {
+		if b, err := json.Marshal(tr); err != nil || len(b) > 56<<10 {
 			t.Errorf("rank %d makes %d bytes of JSON: %v", tr.Rank, len(b), err)
 		}
 	}
@@ -102,6 +102,44 @@ func TestAFileIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
+// call writes one of the newest calls.
+func (b image) call(i int, start, took int64, class uint32) image {
+	at := newestAt + i*callBytes
+	return b.i64(at, start).i64(at+8, took).u32(at+16, class)
+}
+
+func TestWhatItDidWhen(t *testing.T) {
+	dir := t.TempDir()
+	const span = 1 << 30
+	began := monotonic() - 3*span
+	b := newImage(0, 1).u32(shiftAt, 30).i64(beganAt, began).i64(lastAt, monotonic()).
+		i64(spansAt+8*1, span/2).i64(spansAt+8*2, span/4). // of the first: half collective, a quarter waiting
+		i64(spansAt+8*4*2, math.MaxInt64).                 // of the third more than it has
+		i64(madeAt, newestMax+2).call(1, began+900, 50, 2).call(2, began+100, 70, 1).call(3, 0, 9, 1).call(4, math.MaxInt64, 1, 1)
+	write(t, dir, "0.1", b)
+	tr := read(t, dir, fleet.TraceQuery{})[0]
+	if tr.SpanLength != span || len(tr.Spans) != len(fleet.CallClasses) || fmt.Sprint(tr.Spans[fleet.Collective]) != "[50 0 0 0]" ||
+		fmt.Sprint(tr.Spans[fleet.WaitCall]) != "[25 0 0 0]" || fmt.Sprint(tr.Spans[fleet.SendRecv]) != "[0 0 100 0]" {
+		t.Errorf("spans of %s: %v", tr.SpanLength, tr.Spans)
+	}
+	if len(tr.Newest) != 2 || tr.Newest[0].Took != 70 || tr.Newest[0].Class != fleet.Collective || tr.Newest[1].Class != fleet.WaitCall ||
+		tr.Newest[1].At.Sub(tr.Newest[0].At) != 800 || time.Since(tr.Newest[0].At) < 3*span {
+		t.Errorf("newest %+v", tr.Newest)
+	}
+	if tr = read(t, dir, fleet.TraceQuery{From: time.Now(), To: time.Now()})[0]; tr.Spans != nil || tr.Newest != nil {
+		t.Errorf("of a window: %+v", tr)
+	}
+	// One call for so long that the spans have to become longer, by the reader's own doing.
+	r, err := parse(b.i64(lastAt, began+2*span).u32(insideAt, 1+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	length, shares := r.shares(began + 1000*span)
+	if got := shares[fleet.Collective]; length != 4*span || len(got) != 251 || got[0] != 62 || got[1] != 100 || got[249] != 100 {
+		t.Errorf("%s: %v", length, got)
+	}
+}
+
 func TestAGapThatGoesOnIsSeen(t *testing.T) {
 	dir := t.TempDir()
 	b := newImage(0, 1).i64(lastAt, monotonic()-int64(2*time.Second)).u32(insideAt, 3)
@@ -128,6 +166,13 @@ func TestOfManyPeersTheLargestAreTold(t *testing.T) {
 	for i := range mostPeers {
 		b.count(sentAt+i*countBytes, 1, int64(i))
 	}
+	for i := range newestMax { // and of all else it has as much as there can be
+		b.call(i, monotonic()-int64(time.Minute), int64(time.Second), 0)
+	}
+	for i := range spansMax * len(fleet.CallClasses) {
+		b.i64(spansAt+8*i, math.MaxInt64)
+	}
+	b.u32(shiftAt, 20).i64(beganAt, monotonic()-spansMax<<20+1<<19)
 	write(t, dir, "0.1", b)
 	tr := read(t, dir, fleet.TraceQuery{})[0]
 	sum, messages := tr.Elsewhere.Bytes, tr.Elsewhere.Messages
@@ -147,7 +192,7 @@ func TestRubbish(t *testing.T) {
 	write(t, dir, "text", []byte(strings.Repeat("x", 200000)))
 	write(t, dir, "old", append([]byte("PGTRACE1"), make([]byte, 200000)...))
 	write(t, dir, "short", newImage(3, 1)[:sentAt-1])
-	write(t, dir, "later", newImage(3, 1).u32(versionAt, 3))
+	write(t, dir, "later", newImage(3, 1).u32(versionAt, version+1))
 	write(t, dir, "nobody", newImage(-1, 1))
 	write(t, dir, "busy", newImage(5, 1).u32(seqAt, 7))
 	write(t, dir, "full", bytes.Repeat([]byte{0xff}, 200000))
@@ -162,6 +207,7 @@ func TestRubbish(t *testing.T) {
 		ones[i] = 0xff
 	}
 	write(t, dir, "ones", ones)
+	write(t, dir, "early", newImage(9, 1).u32(insideAt, 1).i64(beganAt, -9_200_000_000_000_000_000).i64(lastAt, 5))
 	if err := unix.Mkfifo(filepath.Join(dir, filePrefix+"pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +221,7 @@ func TestRubbish(t *testing.T) {
 	for _, tr := range traces {
 		ranks = append(ranks, tr.Rank)
 	}
-	if fmt.Sprint(ranks) != "[5 6 7 8]" {
+	if fmt.Sprint(ranks) != "[5 6 7 8 9]" {
 		t.Errorf("ranks %v", ranks)
 	}
 	for i := range 3 * mostFiles {
@@ -200,7 +246,7 @@ func TestRandomBytes(t *testing.T) {
 		}
 		for _, q := range []fleet.TraceQuery{{}, {From: time.Now().Add(-time.Hour), To: time.Now()}} {
 			tr := r.trace(q, moment{real: time.Now(), mono: monotonic(), state: 'R'})
-			if text, err := json.Marshal(tr); err != nil || len(text) > 48<<10 {
+			if text, err := json.Marshal(tr); err != nil || len(text) > 56<<10 {
 				t.Fatalf("%d bytes of JSON: %v", len(text), err)
 			}
 			for _, g := range tr.Gaps {
@@ -235,6 +281,9 @@ func TestCauses(t *testing.T) {
 		"computes":                    {seen{took: 800 * ms, overRan: 815 * ms, ran: 812 * ms}, "computing"},
 		"lost":                        {seen{took: 210 * ms, inside: true, over: 500 * ms, timeouts: 1, resent: 2, overRan: 215 * ms, sleeps: 20}, "tcp-timeout tcp-resent"},
 		"counters began anew":         {seen{took: 210 * ms, inside: true, over: 500 * ms, timeouts: 1<<32 - 3, probes: 2, resent: 1<<32 - 1, overRan: 215 * ms, sleeps: 20}, "tcp-probe"},
+		"held back":                   {seen{took: 41 * ms, inside: true, over: 500 * ms, delayed: 3, overRan: 42 * ms, sleeps: 3}, "tcp-delayed"},
+		"not what was held back":      {seen{took: 400 * ms, inside: true, over: 500 * ms, delayed: 3, overRan: 401 * ms, sleeps: 30}, ""},
+		"lost, and held back":         {seen{took: 210 * ms, inside: true, over: 500 * ms, timeouts: 1, delayed: 2, overRan: 215 * ms, sleeps: 20}, "tcp-timeout"},
 		"TCP is of no concern to it":  {seen{took: 210 * ms, over: 500 * ms, timeouts: 1, overRan: 215 * ms, ran: 210 * ms}, "computing"},
 		"stolen":                      {seen{took: 100 * ms, inside: true, over: 900 * ms, stolen: 60 * ms, overRan: 110 * ms, ran: 109 * ms}, "vcpu-stolen"},
 		"shared":                      {seen{took: 100 * ms, over: 900 * ms, delay: 80 * ms, overRan: 110 * ms, ran: 30 * ms}, "cpu-shared computing"},

@@ -173,6 +173,8 @@ func (r *record) trace(q fleet.TraceQuery, now moment) fleet.Trace {
 		gaps = slices.DeleteFunc(slices.Clone(gaps), func(g fleet.Gap) bool { return g.At.After(q.To) || g.End().Before(q.From) })
 	} else {
 		t.Sent, t.Elsewhere = r.cells(t.Elsewhere)
+		t.Newest = r.calledLast(now)
+		t.SpanLength, t.Spans = r.shares(last)
 	}
 	slices.SortStableFunc(gaps, func(a, b fleet.Gap) int { return cmp.Compare(b.Took, a.Took) })
 	t.Gaps = slices.Clone(gaps[:min(len(gaps), mostGaps)])

@@ -22,6 +22,7 @@ type seen struct {
 	timeouts uint32
 	probes   uint32
 	resent   uint32
+	delayed  uint32
 }
 
 const (
@@ -33,6 +34,10 @@ const (
 	stolenShare = 10 // a tenth
 	sharedShare = 4
 	mostShare   = 2
+	// heldBack is longer than one acknowledgement is held back: mostly for up to 40 ms,
+	// and between a job's guests for 20. Any rank that waits for as long has held one
+	// back, whatever it waits for, so of longer gaps it says nothing.
+	heldBack = 60 * time.Millisecond
 	// mostCounted is the largest difference that is one. A container's counters
 	// of TCP begin anew where it moves to, and what went back is a huge number.
 	mostCounted = math.MaxInt32
@@ -67,6 +72,9 @@ func (s seen) causes() []fleet.Cause {
 		took(fleet.VCPUStolen, s.stolen, stolenShare)
 		took(fleet.CPUShared, s.delay, sharedShare)
 		counted(fleet.TCPResent, s.resent)
+		if s.timeouts == 0 && s.probes == 0 && s.took < int64(heldBack) {
+			counted(fleet.TCPDelayed, s.delayed)
+		}
 	}
 	if s.overRan > 0 && !s.inside {
 		took(fleet.Computing, s.ran, sharedShare)

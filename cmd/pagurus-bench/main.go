@@ -54,6 +54,7 @@ func (b *bench) parts() []part {
 		{"migration", "a move's total time, beside QEMU's migrate typed by hand", b.migration, nil},
 		{"less", "what is not sent of a guest that moves", b.less, nil},
 		{"stall", "how long a coupled job stands still, beside moves by hand", b.stall, nil},
+		{"stall-light", "the same where guests are containers", b.stallLight, nil},
 		{"disturbed", "what ten moves cost LAMMPS", b.disturbed, nil},
 		{"predict", "what was predicted of moves, beside what was so", b.predict, nil},
 		{"owner", "an owner's job and a parallel one, with the system and without", b.owners, ownerLab()},

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/fleet"
 	"pagurus/measure/drive"
 )
 
@@ -43,27 +44,81 @@ func (b *bench) stall(ctx context.Context) error {
 	if err := b.Compile(ctx, "openmpi", "tight", tight, "mpicc", "-O2"); err != nil {
 		return err
 	}
-	sides := []struct {
-		name string
-		take func(context.Context) (time.Duration, error)
-	}{
-		{"stall_move_s", func(ctx context.Context) (time.Duration, error) { return b.stallOf(ctx, shape{2, ourTimeout}, 1) }},
-		{"stall_only_led_on_s", func(ctx context.Context) (time.Duration, error) { return b.stallOf(ctx, shape{2, linuxTimeout}, 1) }},
-		{"stall_hand_s", func(ctx context.Context) (time.Duration, error) { return b.stallByHand(ctx, shape{2, linuxTimeout}, 1) }},
-		{"stall_only_timeout_s", func(ctx context.Context) (time.Duration, error) { return b.stallByHand(ctx, shape{2, ourTimeout}, 1) }},
+	err := b.stallsOf(ctx, []side{
+		{"stall_move_s", func(ctx context.Context) (time.Duration, error) {
+			return b.stallOf(ctx, shape{fleet.VM, 2, ourTimeout}, 1)
+		}},
+		{"stall_only_led_on_s", func(ctx context.Context) (time.Duration, error) {
+			return b.stallOf(ctx, shape{fleet.VM, 2, linuxTimeout}, 1)
+		}},
+		{"stall_hand_s", func(ctx context.Context) (time.Duration, error) {
+			return b.stallByHand(ctx, shape{fleet.VM, 2, linuxTimeout}, 1)
+		}},
+		{"stall_only_timeout_s", func(ctx context.Context) (time.Duration, error) {
+			return b.stallByHand(ctx, shape{fleet.VM, 2, ourTimeout}, 1)
+		}},
 		{"stall_one_of_four_s", func(ctx context.Context) (time.Duration, error) {
-			return b.stallOf(ctx, shape{gangSize, ourTimeout}, 1)
+			return b.stallOf(ctx, shape{fleet.VM, gangSize, ourTimeout}, 1)
 		}},
 		{"stall_gang_s", func(ctx context.Context) (time.Duration, error) {
-			return b.stallOf(ctx, shape{gangSize, ourTimeout}, gangSize)
+			return b.stallOf(ctx, shape{fleet.VM, gangSize, ourTimeout}, gangSize)
 		}},
 		{"stall_four_by_hand_s", func(ctx context.Context) (time.Duration, error) {
-			return b.stallByHand(ctx, shape{gangSize, linuxTimeout}, gangSize-1)
+			return b.stallByHand(ctx, shape{fleet.VM, gangSize, linuxTimeout}, gangSize-1)
 		}},
+	})
+	if err != nil {
+		return err
 	}
+	return errors.Join(
+		b.Ratio("stall of moving a guest / by hand between learning bridges", "stall_move_s", "stall_hand_s", 0.2),
+		b.Beside("  with frames led on, but Linux's time-outs / by hand", "stall_only_led_on_s", "stall_hand_s"),
+		b.Beside("  by hand, but with small time-outs / by hand", "stall_only_timeout_s", "stall_hand_s"),
+		b.Ratio("stall of moving a gang of 4 / one guest of the same job", "stall_gang_s", "stall_one_of_four_s", 1.5),
+		b.Beside("  three of the four by hand in turn / the gang", "stall_four_by_hand_s", "stall_gang_s"),
+	)
+}
+
+// stallLight is the same of guests that are containers, beside the same virtual
+// machine by hand: what somebody without KVM has from either.
+func (b *bench) stallLight(ctx context.Context) error {
+	if err := b.Compile(ctx, "openmpi", "tight", tight, "mpicc", "-O2"); err != nil {
+		return err
+	}
+	err := b.stallsOf(ctx, []side{
+		{"stall_light_s", func(ctx context.Context) (time.Duration, error) {
+			return b.stallOf(ctx, shape{fleet.Container, 2, ourTimeout}, 1)
+		}},
+		{"stall_light_hand_s", func(ctx context.Context) (time.Duration, error) {
+			return b.stallByHand(ctx, shape{fleet.VM, 2, linuxTimeout}, 1)
+		}},
+		{"stall_light_one_of_four_s", func(ctx context.Context) (time.Duration, error) {
+			return b.stallOf(ctx, shape{fleet.Container, gangSize, ourTimeout}, 1)
+		}},
+		{"stall_light_gang_s", func(ctx context.Context) (time.Duration, error) {
+			return b.stallOf(ctx, shape{fleet.Container, gangSize, ourTimeout}, gangSize)
+		}},
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		b.Ratio("stall of moving a container / a virtual machine by hand between learning bridges", "stall_light_s", "stall_light_hand_s", 0.2),
+		b.Ratio("stall of moving a gang of 4 containers / one of the same job", "stall_light_gang_s", "stall_light_one_of_four_s", 1.5),
+	)
+}
+
+// side is one of the things that are compared.
+type side struct {
+	name string
+	take func(context.Context) (time.Duration, error)
+}
+
+// stallsOf takes them in turn; each repeat begins with another.
+func (b *bench) stallsOf(ctx context.Context, sides []side) error {
 	for i := range b.Repeat {
 		line, took := " ", map[string]float64{}
-		for n := range sides { // each repeat begins with another side
+		for n := range sides {
 			s := sides[(i+n)%len(sides)]
 			t, err := s.take(ctx)
 			if err != nil {
@@ -77,17 +132,12 @@ func (b *bench) stall(ctx context.Context) error {
 		}
 		fmt.Println(line)
 	}
-	return errors.Join(
-		b.Ratio("stall of moving a guest / by hand between learning bridges", "stall_move_s", "stall_hand_s", 0.2),
-		b.Beside("  with frames led on, but Linux's time-outs / by hand", "stall_only_led_on_s", "stall_hand_s"),
-		b.Beside("  by hand, but with small time-outs / by hand", "stall_only_timeout_s", "stall_hand_s"),
-		b.Ratio("stall of moving a gang of 4 / one guest of the same job", "stall_gang_s", "stall_one_of_four_s", 1.5),
-		b.Beside("  three of the four by hand in turn / the gang", "stall_four_by_hand_s", "stall_gang_s"),
-	)
+	return nil
 }
 
 // shape is that of a tightly coupled job.
 type shape struct {
+	kind    fleet.Kind
 	guests  int
 	timeout int // of TCP, in µs
 }
@@ -97,8 +147,12 @@ type shape struct {
 // files at their place.
 func (b *bench) coupled(ctx context.Context, s shape) (job string, err error) {
 	n := strconv.Itoa(s.guests)
-	job, err = b.Type(ctx, "run", "--detach", "-n", n, "--guests", n, "--mem", "256M", "--image", "openmpi", "--on", "host1,host2", "--",
-		"sh", "-c", fmt.Sprintf("echo %d >/proc/sys/net/ipv4/tcp_rto_min_us && cp tight /tmp/tight && cd /tmp && exec ./tight 0.02", s.timeout))
+	first := fmt.Sprintf("echo %d >/proc/sys/net/ipv4/tcp_rto_min_us && ", s.timeout)
+	if s.kind == fleet.Container { // in which nobody may, and it is ourTimeout
+		first = ""
+	}
+	job, err = b.Type(ctx, "run", "--detach", "--kind", string(s.kind), "-n", n, "--guests", n, "--mem", "256M", "--image", "openmpi", "--on", "host1,host2", "--",
+		"sh", "-c", first+"cp tight /tmp/tight && cd /tmp && exec ./tight 0.02")
 	if err != nil {
 		return "", err
 	}

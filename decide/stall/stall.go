@@ -218,7 +218,7 @@ func worst(list []fleet.Cause, c fleet.Cause) []fleet.Cause {
 
 // weights orders causes: the first explain the most.
 var weights = []fleet.Reason{
-	fleet.GuestPaused, fleet.RankStopped, fleet.TCPTimeout, fleet.TCPProbe, fleet.VCPUStolen, fleet.CPUShared, fleet.TCPResent, fleet.Computing,
+	fleet.GuestPaused, fleet.RankStopped, fleet.TCPTimeout, fleet.TCPProbe, fleet.VCPUStolen, fleet.CPUShared, fleet.TCPResent, fleet.TCPDelayed, fleet.Computing,
 }
 
 func weight(r fleet.Reason) int {

@@ -32,13 +32,19 @@ type Words struct {
 // The picture's measures, in its own units.
 const (
 	wide      = 1000.0
-	rowHigh   = 22.0
+	rowHigh   = 28.0
 	leastWide = 1.5 // of what is too short to be seen
 )
 
+// classes are the colours of calls; what is left of a rank's time it computed.
+var classes = []struct {
+	fleet.CallClass
+	colour string
+}{{fleet.SendRecv, "#27ae60"}, {fleet.Collective, "#1f618d"}, {fleet.WaitCall, "#16a085"}, {fleet.OtherCall, "#7f8c8d"}}
+
 // colours of causes; the most telling cause of a gap gives it its own.
 var colours = map[fleet.Reason]string{
-	fleet.GuestPaused: "#c0392b", fleet.TCPTimeout: "#e67e22", fleet.TCPProbe: "#f1c40f", fleet.TCPResent: "#f5d76e",
+	fleet.GuestPaused: "#c0392b", fleet.TCPTimeout: "#e67e22", fleet.TCPProbe: "#f1c40f", fleet.TCPResent: "#f5d76e", fleet.TCPDelayed: "#d4ac0d",
 	fleet.VCPUStolen: "#8e44ad", fleet.CPUShared: "#9b59b6", fleet.RankStopped: "#34495e", fleet.Computing: "#2980b9",
 }
 
@@ -53,6 +59,8 @@ type page struct {
 	Took         string
 	Lines        []line
 	Legend       []patch
+	Classes      []patch
+	Newest       *newest
 	Matrix       [][]field
 	Ranks        []int
 	Gaps         []gap
@@ -66,8 +74,12 @@ type line struct {
 	Y     float64
 	Span  box // while it ran
 	Gaps  []box
+	Bands []band
 	InMPI float64 // percent
 }
+
+// band is all that a rank did of one class, as the path of an SVG.
+type band struct{ Path, Colour string }
 
 type box struct {
 	X, Width float64
@@ -112,6 +124,7 @@ func Draw(title string, traces []fleet.Trace, words Words) ([]byte, error) {
 	for i, tr := range traces {
 		l := line{Rank: tr.Rank, Guest: tr.Guest, Y: rowHigh * float64(i), InMPI: inMPI(tr)}
 		l.Span = box{X: at(tr.Begun), Width: max(leastWide, at(tr.At)-at(tr.Begun))}
+		l.Bands = bands(tr, at)
 		for _, g := range tr.Gaps {
 			l.Gaps = append(l.Gaps, box{X: at(g.At), Width: max(leastWide, at(g.End())-at(g.At)), Colour: colour(g), Says: said(g, words)})
 			p.Gaps = append(p.Gaps, gap{g.Rank, g.At.Sub(from).Round(time.Millisecond).String(), g.Took.Round(10 * time.Microsecond).String(), called(g), words.Why(g.Why), g.Took})
@@ -125,6 +138,10 @@ func Draw(title string, traces []fleet.Trace, words Words) ([]byte, error) {
 	for _, c := range p.Causes {
 		p.Legend = append(p.Legend, patch{colourOf(c.What), string(c.What)})
 	}
+	for _, c := range classes {
+		p.Classes = append(p.Classes, patch{c.colour, string(c.CallClass)})
+	}
+	p.Newest = drawNewest(traces)
 	p.Matrix = matrix(traces)
 	var b bytes.Buffer
 	if err := form.Execute(&b, p); err != nil {

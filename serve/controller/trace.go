@@ -30,6 +30,7 @@ const (
 	stallsMost = 4 // asked about at the same time: it takes the guests' time
 	// longestGap is more than any that is one; sums of those stay durations.
 	longestGap = 10000 * time.Hour
+	mostSpans  = 256 // of a rank
 
 	tracePrefix = "trace." // of the files beside a job's streams, a guest's each
 	unfinished  = ".new"
@@ -141,6 +142,13 @@ func plausible(traces []fleet.Trace, g fleet.GuestID) []fleet.Trace {
 		}
 		for k := range t.Seconds {
 			t.Seconds[k] = sane(t.Seconds[k])
+		}
+		t.SpanLength = sane(t.SpanLength)
+		for c, shares := range t.Spans {
+			t.Spans[c] = shares[:min(len(shares), mostSpans)]
+		}
+		for k := range t.Newest {
+			t.Newest[k].Took = sane(t.Newest[k].Took)
 		}
 	}
 	return traces

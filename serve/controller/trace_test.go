@@ -50,8 +50,10 @@ func TestTracesAreKeptUntilTheJobIsForgotten(t *testing.T) {
 }
 
 func TestGuestsCannotSayWhatCannotBe(t *testing.T) {
-	got := plausible([]fleet.Trace{{Guest: "j9g9", Elapsed: -5, Gaps: []fleet.Gap{{Rank: 7, Took: 1 << 62}}, Seconds: []time.Duration{-1}}}, "j1g0")
-	if g := got[0]; g.Guest != "j1g0" || g.Elapsed != 0 || g.Gaps[0].Rank != 0 || g.Gaps[0].Took != longestGap || g.Seconds[0] != 0 {
+	got := plausible([]fleet.Trace{{Guest: "j9g9", Elapsed: -5, Gaps: []fleet.Gap{{Rank: 7, Took: 1 << 62}}, Seconds: []time.Duration{-1},
+		SpanLength: -1, Spans: map[fleet.CallClass][]int{fleet.WaitCall: make([]int, 5000)}, Newest: []fleet.Call{{Took: -3}}}}, "j1g0")
+	if g := got[0]; g.Guest != "j1g0" || g.Elapsed != 0 || g.Gaps[0].Rank != 0 || g.Gaps[0].Took != longestGap || g.Seconds[0] != 0 ||
+		g.SpanLength != 0 || len(g.Spans[fleet.WaitCall]) != mostSpans || g.Newest[0].Took != 0 {
 		t.Errorf("%+v", g)
 	}
 }

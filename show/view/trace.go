@@ -49,7 +49,7 @@ func (d JobDetail) Text(c Cluster) string {
 	case len(d.Traces) == 0:
 		parts = append(parts, "No rank has called MPI_Init yet, or the program does not use MPI.\n")
 	default:
-		parts = append(parts, CallTable(d.Traces).Text(), SentTable(d.Traces).Text(), GapTable(d.Traces).Text())
+		parts = append(parts, CallTable(d.Traces).Text(), SpanTable(d.Traces).Text(), SentTable(d.Traces).Text(), GapTable(d.Traces).Text())
 	}
 	return strings.Join(parts, "\n")
 }
@@ -211,6 +211,8 @@ func reason(c fleet.Cause) string {
 		return Count(c.Count, "TCP retransmission time-out") + " of a last segment (loss probe)"
 	case fleet.TCPResent:
 		return Count(c.Count, "TCP segment") + " sent again"
+	case fleet.TCPDelayed:
+		return Count(c.Count, "TCP acknowledgement") + " held back"
 	case fleet.VCPUStolen:
 		return "host gave its CPUs to others for " + Took(c.Took)
 	case fleet.CPUShared:

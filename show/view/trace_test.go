@@ -23,6 +23,8 @@ func traced(ranks int) []fleet.Trace {
 			Sent:   []fleet.Sent{{Rank: (r + 1) % ranks, Messages: 17, Bytes: 80700}, {Rank: ranks - 1, Messages: uint64(r), Bytes: uint64(r) << 30}},
 			Handed: fleet.Sent{Messages: 3, Bytes: 24},
 		}
+		t.SpanLength = time.Second
+		t.Spans = map[fleet.CallClass][]int{fleet.SendRecv: {0, 10, 20, 30, 40, 50, 50}, fleet.WaitCall: {0, 0, 20, 20, 30, 40, 50, 90}}
 		two := 2
 		t.Gaps = []fleet.Gap{{Rank: r, At: noon.Add(time.Duration(r) * time.Second), Took: time.Duration(200-r) * time.Millisecond, InMPI: r%2 == 0, Call: fleet.WaitCall,
 			Why: []fleet.Cause{{What: fleet.RankStopped, Took: 190 * time.Millisecond, Rank: &two}, {What: "\x1b[2J"}}}}
@@ -55,9 +57,11 @@ func TestTracesMayBeAnything(t *testing.T) {
 				tr.Sent = append(tr.Sent, fleet.Sent{Rank: number.Draw(t, "to"), Messages: uint64(number.Draw(t, "messages")), Bytes: uint64(number.Draw(t, "bytes"))})
 			}
 			tr.Gaps = []fleet.Gap{{Took: time.Duration(number.Draw(t, "gap")), Why: []fleet.Cause{{What: fleet.Reason(rapid.String().Draw(t, "why")), Count: number.Draw(t, "count")}}}}
+			tr.SpanLength = time.Duration(number.Draw(t, "span"))
+			tr.Spans = map[fleet.CallClass][]int{fleet.WaitCall: rapid.SliceOfN(number, 0, 300).Draw(t, "waits"), fleet.OtherCall: rapid.SliceOfN(number, 0, 300).Draw(t, "others")}
 			traces = append(traces, tr)
 		}
-		text := CallTable(traces).Text() + SentTable(traces).Text() + GapTable(traces).Text()
+		text := CallTable(traces).Text() + SpanTable(traces).Text() + SentTable(traces).Text() + GapTable(traces).Text()
 		if strings.ContainsAny(text, "\x1b\r\x00") {
 			t.Fatalf("%q", text)
 		}

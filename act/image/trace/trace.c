@@ -13,16 +13,19 @@
  *     collective calls is counted, too, but to nobody in particular: the MPI
  *     library decides which way it goes. Communicators and groups are followed:
  *     a rank is always that in MPI_COMM_WORLD;
+ *   - in which of its calls it was when: what part of each of 256 equally long
+ *     times since MPI_Init, and the 64 newest calls each by itself;
  *   - its gaps. A gap is the time inside one call, or between two. Kept are the
  *     64 longest, the longest of both kinds in each of the last 256 seconds,
  *     and a histogram of all;
  *   - what the system did in a gap of 10 ms or more: whether TCP of this guest
- *     ran into time-outs, whether the rank had a CPU, whether the CPUs did.
+ *     ran into time-outs or held acknowledgements back, whether the rank had a CPU,
+ *     whether the CPUs did.
  *     For that it looks at counters when such a gap has ended, and once a second
  *     while calls are made, so that there is something to compare with. It
  *     never wakes anybody up for it.
  *
- * The file is no larger than the number of ranks makes it, at most 111 KiB. The
+ * The file is no larger than the number of ranks makes it, at most 125 KiB. The
  * price is two clock readings a call and some additions, less for calls that poll:
  * docs/decisions has the figures.
  *
@@ -73,9 +76,11 @@
  * The file. The guest agent (act/ranks) reads the same layout;
  * whoever changes it raises VERSION in both.
  */
-#define VERSION 2
+#define VERSION 3
 #define LONGEST 64   /* gaps of all times */
 #define SECONDS 256  /* for which the longest gaps are kept */
+#define SPANS 256    /* equally long times, from MPI_Init to now */
+#define NEWEST 64    /* calls that are kept each by itself */
 #define PEERS 4096   /* ranks that are counted each by itself */
 
 enum class { SENDRECV, COLLECTIVE, WAIT, OTHER, CLASSES };
@@ -90,7 +95,9 @@ struct why {
 	uint32_t sleeps;   /* times that the thread went to sleep by itself */
 	uint32_t timeouts; /* TCP of the whole guest: retransmission time-outs, */
 	uint32_t probes;   /* tail loss probes, */
-	uint32_t resent;   /* segments sent again for whatever reason */
+	uint32_t resent;   /* segments sent again for whatever reason, */
+	uint32_t delayed;  /* acknowledgements that were held back until their time was over */
+	uint32_t unused;
 };
 
 struct gap {
@@ -99,6 +106,13 @@ struct gap {
 	uint32_t inside; /* of a call; otherwise between two */
 	uint32_t class;  /* of that call */
 	struct why why;
+};
+
+struct call {
+	_Atomic int64_t start; /* CLOCK_MONOTONIC, ns; 0: there is none, or it is being written */
+	int64_t took;          /* ns */
+	uint32_t class;
+	uint32_t unused;
 };
 
 struct count {
@@ -124,21 +138,28 @@ struct file {
 	struct count collected;  /* handed to collective calls */
 	struct count elsewhere;  /* sent to who has no cell */
 	uint32_t count; /* of longest that are valid */
-	uint32_t unused;
+	_Atomic uint32_t shift; /* a span is 2 to the power of this long, ns */
 	_Atomic uint64_t histogram[2][64]; /* [inside][floor(log2(ns))] */
 	struct gap longest[LONGEST];
 	struct gap recent[SECONDS][2]; /* of the second it ended in, modulo SECONDS */
+	_Atomic uint64_t spans[SPANS][CLASSES]; /* ns inside of calls, in each since began */
+	struct call newest[NEWEST];
+	_Atomic uint64_t made; /* calls that were kept; the last is newest[(made - 1) % NEWEST] */
 	struct count sent[];
 };
 
-_Static_assert(sizeof(struct why) == 56, "layout");
-_Static_assert(sizeof(struct gap) == 80, "layout");
+_Static_assert(sizeof(struct why) == 64, "layout");
+_Static_assert(sizeof(struct gap) == 88, "layout");
+_Static_assert(sizeof(struct call) == 24, "layout");
 _Static_assert(offsetof(struct file, outside) == 64, "layout");
 _Static_assert(offsetof(struct file, count) == 176, "layout");
 _Static_assert(offsetof(struct file, histogram) == 184, "layout");
 _Static_assert(offsetof(struct file, longest) == 1208, "layout");
-_Static_assert(offsetof(struct file, recent) == 6328, "layout");
-_Static_assert(offsetof(struct file, sent) == 47288, "layout");
+_Static_assert(offsetof(struct file, recent) == 6840, "layout");
+_Static_assert(offsetof(struct file, spans) == 51896, "layout");
+_Static_assert(offsetof(struct file, newest) == 60088, "layout");
+_Static_assert(offsetof(struct file, made) == 61624, "layout");
+_Static_assert(offsetof(struct file, sent) == 61632, "layout");
 
 /* A library that is there from the start can have its threads' own at a fixed place, without asking for it each time. */
 #define THREAD __thread __attribute__((tls_model("initial-exec")))
@@ -272,7 +293,7 @@ static inline void addTo(struct count *c, uint64_t sum)
 #define OWN_EVERY 20000000 /* ns */
 #define SYSTEM_EVERY 1000000000
 
-struct system { int64_t at, delay, stolen; uint64_t timeouts, probes, resent; };
+struct system { int64_t at, delay, stolen; uint64_t timeouts, probes, resent, delayed; };
 struct own { int64_t at, ran; uint64_t sleeps; };
 static THREAD struct system systemBefore;
 static THREAD struct own ownBefore;
@@ -326,6 +347,7 @@ static void readSystem(struct system *s, int64_t at)
 	readAll("/proc/net/netstat", b, sizeof b);
 	s->timeouts = column(b, "TcpExt:", "TCPTimeouts");
 	s->probes = column(b, "TcpExt:", "TCPLossProbes");
+	s->delayed = column(b, "TcpExt:", "DelayedACKs");
 	readAll("/proc/net/snmp", b, sizeof b);
 	s->resent = column(b, "Tcp:", "RetransSegs");
 	readAll("/proc/thread-self/schedstat", b, 256);
@@ -367,6 +389,7 @@ static void explain(struct why *w, int64_t at)
 		w->timeouts = s.timeouts - systemBefore.timeouts;
 		w->probes = s.probes - systemBefore.probes;
 		w->resent = s.resent - systemBefore.resent;
+		w->delayed = s.delayed - systemBefore.delayed;
 	}
 	ownBefore = o;
 	systemBefore = s;
@@ -433,12 +456,73 @@ static void keep(int64_t end, int64_t took, int inside, enum class class)
 	atomic_flag_clear(&changing);
 }
 
+/*
+ * What is drawn: a picture, no account. Of threads that make calls at the same time
+ * one may lose a call to another.
+ */
+#define FIRST_SHIFT 20 /* spans begin at a millisecond, a quarter of a second in all */
+
+/* widen makes each span as long as two, so that more time has room; false: another thread is at it. */
+static bool widen(struct file *f)
+{
+	if (atomic_flag_test_and_set(&changing))
+		return false;
+	atomic_fetch_add(&f->seq, 1);
+	for (int i = 0; i < SPANS; i++)
+		for (int c = 0; c < CLASSES; c++)
+			f->spans[i][c] = i < SPANS / 2 ? f->spans[2 * i][c] + f->spans[2 * i + 1][c] : 0;
+	f->shift++;
+	atomic_fetch_add(&f->seq, 1);
+	atomic_flag_clear(&changing);
+	return true;
+}
+
+/* spread puts a time inside of calls into the spans that it touches. */
+static inline void spread(int64_t start, int64_t end, enum class class)
+{
+	struct file *f = file;
+	if (start < f->began)
+		return; /* no clock goes back, but the program could write there */
+	uint64_t from = start - f->began, to = end - f->began;
+	uint32_t shift = atomic_load_explicit(&f->shift, memory_order_relaxed);
+
+	while (to >> shift >= SPANS) {
+		if (!widen(f))
+			return;
+		shift = f->shift;
+	}
+	for (uint64_t i = from >> shift; i < to >> shift; i++) {
+		uint64_t next = (i + 1) << shift;
+		add(&f->spans[i][class], next - from);
+		from = next;
+	}
+	add(&f->spans[to >> shift][class], to - from);
+}
+
+/* made keeps a call, in the place of the oldest. */
+static inline void made(int64_t start, int64_t took, enum class class)
+{
+	struct file *f = file;
+	struct call *c = &f->newest[atomic_load_explicit(&f->made, memory_order_relaxed) % NEWEST];
+
+	atomic_store_explicit(&c->start, 0, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);
+	c->took = took;
+	c->class = class;
+	atomic_store_explicit(&c->start, start, memory_order_release);
+	add(&f->made, 1);
+}
+
 static inline int64_t note(int64_t start, int64_t end, int inside, enum class class)
 {
 	int64_t took = end - start;
 
 	if (took <= 0)
 		return 0; /* another thread was faster */
+	if (inside) {
+		spread(start, end, class);
+		made(start, took, class);
+	}
 	add(&file->histogram[inside][63 - __builtin_clzll(took)], 1);
 	if (took > atomic_load_explicit(&most[inside], memory_order_relaxed) ||
 	    took > atomic_load_explicit(&least, memory_order_relaxed) ||
@@ -461,6 +545,8 @@ static inline bool enter(enum class class)
 		int64_t took = skipped * each < entered - last ? skipped * each : entered - last;
 		if (took > 0) {
 			add(&file->calls[polling].sum, took);
+			spread(last, last + took, polling);
+			made(last, took, polling);
 			last += took;
 		}
 		skipped = 0;
@@ -750,6 +836,7 @@ static void begin(void)
 			f->pid = getpid();
 			f->begun = clockOf(CLOCK_REALTIME);
 			f->began = f->last = now();
+			f->shift = FIRST_SHIFT;
 			readSystem(&systemBefore, f->began);
 			readOwn(&ownBefore, f->began);
 			memcpy(f->magic, "PGTRACE\n", 8);

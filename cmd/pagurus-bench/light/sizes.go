@@ -26,7 +26,7 @@ var sizesMoved = []size{
 }
 
 const (
-	sizeTotal = 0.7 // most of runc's total
+	sizeTotal = 0.7 // most of runc's total: until the process runs at the target
 	busyStall = 0.5 // s, of the process that is written to
 )
 
@@ -73,17 +73,24 @@ func (l *light) sizeOf(ctx context.Context, s size, r *runc) error {
 			who string
 			movement
 		}{{"ours", ours}, {"runc", theirs}} {
-			l.Sample(s.name+" total_s "+m.who, m.took.Seconds())
+			l.Sample(s.name+" running_s "+m.who, m.running().Seconds())
+			l.Sample(s.name+" command_s "+m.who, m.took.Seconds())
 			l.Sample(s.name+" stall_s "+m.who, m.longest.took.Seconds())
 		}
-		fmt.Printf("  %s: total %.2f s, stall %.3f s; runc %.2f s, %.3f s\n", s.name,
-			ours.took.Seconds(), ours.longest.took.Seconds(), theirs.took.Seconds(), theirs.longest.took.Seconds())
+		fmt.Printf("  %s: running after %.2f s, all done after %.2f s, stall %.3f s; runc %.2f s, %.2f s, %.3f s\n", s.name,
+			ours.running().Seconds(), ours.took.Seconds(), ours.longest.took.Seconds(),
+			theirs.running().Seconds(), theirs.took.Seconds(), theirs.longest.took.Seconds())
 	}
 	return nil
 }
 
 func (l *light) sizeFigures(s size) error {
-	errs := []error{l.Ratio(s.name+": total / runc's", s.name+" total_s ours", s.name+" total_s runc", sizeTotal)}
+	errs := []error{
+		l.Ratio(s.name+": until it runs there / runc's", s.name+" running_s ours", s.name+" running_s runc", sizeTotal),
+		// Ours keeps the source's processes until the target has its own, and ends them
+		// then; runc has ended them before it copies anything.
+		l.Beside("  "+s.name+": until all is done / until runc is", s.name+" command_s ours", s.name+" command_s runc"),
+	}
 	if s.stall > 0 {
 		errs = append(errs, l.Ratio(s.name+": stall / runc's", s.name+" stall_s ours", s.name+" stall_s runc", s.stall))
 	} else {

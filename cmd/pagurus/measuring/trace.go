@@ -22,10 +22,11 @@ func Trace(std Streams) *cobra.Command {
 	report := ""
 	cmd := &cobra.Command{
 		Use:   "trace JOB",
-		Short: "Show when a job's ranks were silent and why, and draw it",
+		Short: "Show what a job's ranks did when, their silences and why, and draw it",
 		Long: `Trace prints what a job's ranks have spent their time with, who has sent what to
 whom, and the longest times without progress with their causes. With --report it
-draws them as a timeline, beside tables of all of it. It works while the job runs
+draws when each rank was in which calls, the newest calls one by one, and the
+silences, beside tables of all of it. It works while the job runs
 and, as long as the controller remembers the job, after it has ended.`,
 		Example: "  pagurus trace j3\n  pagurus trace j3 --report j3-trace",
 		Args:    cli.Exactly(1, "one job: `pagurus jobs` lists them"),
@@ -81,11 +82,13 @@ func (s Streams) keepTrace(folder string, job view.Job, traces []fleet.Trace) er
 	page, err1 := timeline.Draw(title, traces, words)
 	gaps, err2 := timeline.GapsCSV(traces, words)
 	sent, err3 := timeline.SentCSV(traces)
-	all, err4 := json.MarshalIndent(traces, "", " ")
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	calls, err4 := timeline.CallsCSV(traces)
+	spans, err5 := timeline.SpansCSV(traces)
+	all, err6 := json.MarshalIndent(traces, "", " ")
+	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		return err
 	}
-	for name, text := range map[string][]byte{"timeline.html": page, "gaps.csv": gaps, "sent.csv": sent, "traces.json": append(all, '\n')} {
+	for name, text := range map[string][]byte{"timeline.html": page, "gaps.csv": gaps, "sent.csv": sent, "calls.csv": calls, "spans.csv": spans, "traces.json": append(all, '\n')} {
 		if err := bench.Whole(filepath.Join(folder, name), text); err != nil {
 			return err
 		}
