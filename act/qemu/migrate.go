@@ -337,6 +337,7 @@ func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, l fleet.
 			d.config.Log.Warn("a switch gets nowhere; its connection is cut", "guest", g.id, "cause", err)
 			yanked = true
 			if err = stream.Yank(ctx, q.Urge); err == nil {
+				stall, answered = pace.Stall{Limit: pace.Standing}, time.Now() // to say so
 				continue
 			}
 		}
