@@ -321,25 +321,23 @@ func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, l fleet.
 	unsure := func(err error) (migration, error) { return migration{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure) }
 	events, stop := q.Subscribe()
 	defer stop()
-	stall, most, answered := pace.Stall{Limit: pace.Standing}, pace.Patience(l), time.Now()
-	var parted time.Time
-	for halted, continued, yanked := false, false, false; ; {
+	stall, answered, parted, yanked := pace.Stall{Limit: pace.Standing}, time.Now(), time.Time{}, false
+	silent := func(err error) bool { return errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil }
+	cut := func(cause error) error {
+		if cause == nil || yanked || l.Mode == fleet.PostCopy {
+			return cause
+		}
+		d.config.Log.Warn("a switch gets nowhere; its connection is cut", "guest", g.id, "cause", cause)
+		yanked, stall, answered = true, pace.Stall{Limit: pace.Standing}, time.Now() // for QEMU to say so
+		return stream.Yank(ctx, q.Urge)
+	}
+	for halted, continued := false, false; ; {
 		info, err := queryMigrate(ctx, q)
-		mute := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 		if err == nil {
 			answered = time.Now()
-			err = stall.Check(info.progress(), answered)
-			mute = err != nil
-		} else if mute && time.Since(answered) < most {
+			err = cut(stall.Check(info.progress(), answered))
+		} else if silent(err) && (time.Since(answered) < pace.Patience(l) || cut(err) == nil) {
 			continue
-		}
-		if mute && !yanked && l.Mode != fleet.PostCopy {
-			d.config.Log.Warn("a switch gets nowhere; its connection is cut", "guest", g.id, "cause", err)
-			yanked = true
-			if err = stream.Yank(ctx, q.Urge); err == nil {
-				stall, answered = pace.Stall{Limit: pace.Standing}, time.Now() // to say so
-				continue
-			}
 		}
 		if err != nil {
 			return unsure(err)
@@ -376,7 +374,7 @@ func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, l fleet.
 		if err == nil {
 			err = g.wait(ctx, events, lookEvery/5)
 		}
-		if err != nil {
+		if err != nil && (!silent(err) || cut(err) != nil) {
 			return unsure(err)
 		}
 	}
