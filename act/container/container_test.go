@@ -71,8 +71,16 @@ func TestHeldGuestRunsOn(t *testing.T) {
 		if p.Rounds < 3 {
 			t.Errorf("%q: nobody kept what is left small: %+v", dirty, p)
 		}
+		asked := time.Now()
 		if err := to.Resume(t.Context(), tk.Guest.ID); err != nil {
 			t.Fatal(err)
+		}
+		ran := to.RanAgain(tk.Guest.ID)
+		if err := to.Resume(t.Context(), tk.Guest.ID); err != nil {
+			t.Fatal(err)
+		}
+		if ran.Before(asked) || ran.After(time.Now()) || !to.RanAgain(tk.Guest.ID).Equal(ran) {
+			t.Errorf("%q: it is said to have run from %s on, then from %s on", dirty, ran, to.RanAgain(tk.Guest.ID))
 		}
 		if err := from.Stop(t.Context(), tk.Guest.ID); err != nil {
 			t.Fatal(err)

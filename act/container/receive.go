@@ -192,7 +192,7 @@ func (t *target) open() (*haul.In, *criu.Restoring, error) {
 	dir := t.guest.dir
 	r := t.guest.remembered()
 	files, images := filepath.Join(dir, storeDir), filepath.Join(dir, imagesDir)
-	for _, path := range []string{filepath.Join(dir, rootDir), files, images} {
+	for _, path := range []string{filepath.Join(dir, rootDir), files} {
 		if err := rootfs.Clear(path); err != nil {
 			return nil, nil, err
 		}
@@ -203,7 +203,7 @@ func (t *target) open() (*haul.In, *criu.Restoring, error) {
 	if err := rootfs.Empty(files); err != nil {
 		return nil, nil, err
 	}
-	if err := rootfs.MountMemory(images); err != nil {
+	if err := rootfs.NewMemory(images); err != nil {
 		return nil, nil, err
 	}
 	restoring, err := t.prepare(r, images)

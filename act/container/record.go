@@ -36,6 +36,7 @@ type record struct {
 	Incoming  fleet.MigrationID `json:"incoming,omitempty"`
 	Target    bool              `json:"target,omitempty"`  // made by Receive and not yet resumed
 	Arrived   bool              `json:"arrived,omitempty"` // the target has it whole
+	RanAt     time.Time         `json:"ran_at,omitzero"`   // when the target let it run
 	Pager     proc.Process      `json:"pager,omitzero"`    // puts the memory of one that arrived in its place
 	Keeper    proc.Process      `json:"keeper,omitzero"`   // has that memory, or fetches it
 	Late      bool              `json:"late,omitempty"`    // some of it was owed when it arrived

@@ -80,7 +80,7 @@ func (d *Driver) handOver(ctx context.Context, g *guest, lead func(bool)) error 
 			rootfs.Clear(images)
 		}
 	}()
-	if err := furnishImages(images); err != nil {
+	if err := rootfs.NewMemory(images); err != nil {
 		return err
 	}
 	if err := d.dumpStill(ctx, stillness{g, s, images, lead}); err != nil {
@@ -110,14 +110,6 @@ const (
 	passingMost  = 200 * time.Millisecond // between two tries
 )
 
-// furnishImages makes an empty folder for what CRIU writes.
-func furnishImages(dir string) error {
-	if err := rootfs.Clear(dir); err != nil {
-		return err
-	}
-	return rootfs.MountMemory(dir)
-}
-
 // stillness is what a guest is dumped with while it stands still.
 type stillness struct {
 	guest  *guest
@@ -143,7 +135,7 @@ func (d *Driver) dumpStill(ctx context.Context, s stillness) error {
 		if err := d.thaw(s.guest); err != nil {
 			return err
 		}
-		if err := furnishImages(s.images); err != nil {
+		if err := rootfs.NewMemory(s.images); err != nil {
 			return err
 		}
 		time.Sleep(wait)
@@ -422,17 +414,27 @@ func (d *Driver) arriveAt(g *guest) error {
 	if err == nil {
 		err = d.config.Cgroups.Thaw(g.id)
 	}
+	ran := time.Now()
 	if err == nil && t != nil {
 		err = d.atHost(t.hold.Release)
 	}
 	if err != nil {
 		return err
 	}
-	if err := g.remember(func(r *record) { r.Target = false }); err != nil {
+	if err := g.remember(func(r *record) { r.Target, r.RanAt = false, ran }); err != nil {
 		return err
 	}
 	if t != nil {
 		t.close()
 	}
 	return nil
+}
+
+// RanAgain is when a guest that has come here went on; zero: there is none.
+func (d *Driver) RanAgain(id fleet.GuestID) time.Time {
+	g, err := d.here(id)
+	if err != nil {
+		return time.Time{}
+	}
+	return g.remembered().RanAt
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -333,6 +334,9 @@ func (a *Agent) repoint(ctx context.Context, w *work) (fleet.Report, error) {
 		return fleet.Report{}, vague{err} // worth another try, however often
 	}
 	resumed := time.Now()
+	if d, can := w.driver.(interface{ RanAgain(fleet.GuestID) time.Time }); can {
+		resumed = cmp.Or(d.RanAgain(w.seat.guest), resumed) // and then had what waited for it
+	}
 	a.mu.Lock()
 	w.seat.resumed = resumed
 	a.mu.Unlock()

@@ -134,9 +134,12 @@ func Empty(dir string) error {
 	return nil
 }
 
-// MountMemory makes memory for files on dir, for as long as it is mounted.
-// After an error nothing is mounted.
-func MountMemory(dir string) error {
+// NewMemory makes memory for files on dir, for as long as it is mounted, in the place
+// of all that is there. After an error nothing is mounted.
+func NewMemory(dir string) error {
+	if err := Clear(dir); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
