@@ -312,35 +312,37 @@ func (g *guest) halt(ctx context.Context, q *qmp.Client) error {
 	return q.Do(ctx, "stop", nil, nil)
 }
 
-// complete drives a copy under way to its end. Only what QEMU itself calls
-// failed is known to have failed: whatever else goes wrong, the target may
-// have the guest. Where nothing goes over the line any more QEMU would wait for as
-// long as TCP does, a quarter of an hour, and maybe answer nobody: it is made to fail;
+// complete drives a copy under way to its end. Only what QEMU itself calls failed is
+// known to have failed: whatever else goes wrong, the target may have the guest. Over a
+// dead line QEMU would wait for a quarter of an hour, as TCP does: it is made to fail,
 // but not by post-copy, where that can be the end of the guest.
 func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, l fleet.Limits) (migration, error) {
 	unsure := func(err error) (migration, error) { return migration{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure) }
 	events, stop := q.Subscribe()
 	defer stop()
-	stall, answered, parted, yanked := pace.Stall{Limit: pace.Standing}, time.Now(), time.Time{}, false
-	silent := func(err error) bool { return errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil }
-	cut := func(cause error) error {
-		if cause == nil || yanked || l.Mode == fleet.PostCopy {
-			return cause
+	watch, yanked, parted := pace.NewWatch(l), false, time.Time{}
+	bear := func(err error) error {
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			err = watch.Silent(err, time.Now())
 		}
-		d.config.Log.Warn("a switch gets nowhere; its connection is cut", "guest", g.id, "cause", cause)
-		yanked, stall, answered = true, pace.Stall{Limit: pace.Standing}, time.Now() // for QEMU to say so
+		if !errors.Is(err, pace.ErrDead) || yanked || l.Mode == fleet.PostCopy {
+			return err
+		}
+		d.config.Log.Warn("a switch gets nowhere; its connection is cut", "guest", g.id, "cause", err)
+		yanked, watch = true, pace.NewWatch(l) // for QEMU to say so
 		return stream.Yank(ctx, q.Urge)
 	}
 	for halted, continued := false, false; ; {
 		info, err := queryMigrate(ctx, q)
-		if err == nil {
-			answered = time.Now()
-			err = cut(stall.Check(info.progress(), answered))
-		} else if silent(err) && (time.Since(answered) < pace.Patience(l) || cut(err) == nil) {
-			continue
+		heard := err == nil
+		if heard {
+			err = watch.Heard(info.progress(), time.Now())
 		}
-		if err != nil {
+		if err = bear(err); err != nil {
 			return unsure(err)
+		}
+		if !heard {
+			continue
 		}
 		switch info.Status {
 		case stateCompleted:
@@ -374,7 +376,7 @@ func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, l fleet.
 		if err == nil {
 			err = g.wait(ctx, events, lookEvery/5)
 		}
-		if err != nil && (!silent(err) || cut(err) != nil) {
+		if err = bear(err); err != nil {
 			return unsure(err)
 		}
 	}

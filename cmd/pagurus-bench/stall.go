@@ -41,31 +41,14 @@ const (
 // Beside that the two things that keep it short, frames led on to the target and
 // small time-outs of TCP, are shown each without the other.
 func (b *bench) stall(ctx context.Context) error {
-	if err := b.Compile(ctx, "openmpi", "tight", tight, "mpicc", "-O2"); err != nil {
-		return err
-	}
 	err := b.stallsOf(ctx, []side{
-		{"stall_move_s", func(ctx context.Context) (time.Duration, error) {
-			return b.stallOf(ctx, shape{fleet.VM, 2, ourTimeout}, 1)
-		}},
-		{"stall_only_led_on_s", func(ctx context.Context) (time.Duration, error) {
-			return b.stallOf(ctx, shape{fleet.VM, 2, linuxTimeout}, 1)
-		}},
-		{"stall_hand_s", func(ctx context.Context) (time.Duration, error) {
-			return b.stallByHand(ctx, shape{fleet.VM, 2, linuxTimeout}, 1)
-		}},
-		{"stall_only_timeout_s", func(ctx context.Context) (time.Duration, error) {
-			return b.stallByHand(ctx, shape{fleet.VM, 2, ourTimeout}, 1)
-		}},
-		{"stall_one_of_four_s", func(ctx context.Context) (time.Duration, error) {
-			return b.stallOf(ctx, shape{fleet.VM, gangSize, ourTimeout}, 1)
-		}},
-		{"stall_gang_s", func(ctx context.Context) (time.Duration, error) {
-			return b.stallOf(ctx, shape{fleet.VM, gangSize, ourTimeout}, gangSize)
-		}},
-		{"stall_four_by_hand_s", func(ctx context.Context) (time.Duration, error) {
-			return b.stallByHand(ctx, shape{fleet.VM, gangSize, linuxTimeout}, gangSize-1)
-		}},
+		{"stall_move_s", shape{fleet.VM, 2, ourTimeout}, 1, false},
+		{"stall_only_led_on_s", shape{fleet.VM, 2, linuxTimeout}, 1, false},
+		{"stall_hand_s", shape{fleet.VM, 2, linuxTimeout}, 1, true},
+		{"stall_only_timeout_s", shape{fleet.VM, 2, ourTimeout}, 1, true},
+		{"stall_one_of_four_s", shape{fleet.VM, gangSize, ourTimeout}, 1, false},
+		{"stall_gang_s", shape{fleet.VM, gangSize, ourTimeout}, gangSize, false},
+		{"stall_four_by_hand_s", shape{fleet.VM, gangSize, linuxTimeout}, gangSize - 1, true},
 	})
 	if err != nil {
 		return err
@@ -79,48 +62,46 @@ func (b *bench) stall(ctx context.Context) error {
 	)
 }
 
-// stallLight is the same of guests that are containers, beside the same virtual
-// machine by hand: what somebody without KVM has from either.
+// stallLight is the same of guests that are containers, beside a virtual machine by
+// hand: what somebody without KVM has from either.
 func (b *bench) stallLight(ctx context.Context) error {
-	if err := b.Compile(ctx, "openmpi", "tight", tight, "mpicc", "-O2"); err != nil {
-		return err
-	}
 	err := b.stallsOf(ctx, []side{
-		{"stall_light_s", func(ctx context.Context) (time.Duration, error) {
-			return b.stallOf(ctx, shape{fleet.Container, 2, ourTimeout}, 1)
-		}},
-		{"stall_light_hand_s", func(ctx context.Context) (time.Duration, error) {
-			return b.stallByHand(ctx, shape{fleet.VM, 2, linuxTimeout}, 1)
-		}},
-		{"stall_light_one_of_four_s", func(ctx context.Context) (time.Duration, error) {
-			return b.stallOf(ctx, shape{fleet.Container, gangSize, ourTimeout}, 1)
-		}},
-		{"stall_light_gang_s", func(ctx context.Context) (time.Duration, error) {
-			return b.stallOf(ctx, shape{fleet.Container, gangSize, ourTimeout}, gangSize)
-		}},
+		{"stall_light_s", shape{fleet.Container, 2, ourTimeout}, 1, false},
+		{"stall_light_hand_s", shape{fleet.VM, 2, linuxTimeout}, 1, true},
+		{"stall_light_one_of_four_s", shape{fleet.Container, gangSize, ourTimeout}, 1, false},
+		{"stall_light_gang_s", shape{fleet.Container, gangSize, ourTimeout}, gangSize, false},
 	})
 	if err != nil {
 		return err
 	}
 	return errors.Join(
-		b.Ratio("stall of moving a container / a virtual machine by hand between learning bridges", "stall_light_s", "stall_light_hand_s", 0.2),
+		b.Beside("stall of moving a container / a virtual machine by hand between learning bridges", "stall_light_s", "stall_light_hand_s"),
 		b.Ratio("stall of moving a gang of 4 containers / one of the same job", "stall_light_gang_s", "stall_light_one_of_four_s", 1.5),
 	)
 }
 
 // side is one of the things that are compared.
 type side struct {
-	name string
-	take func(context.Context) (time.Duration, error)
+	name   string
+	of     shape
+	moved  int // guests
+	byHand bool
 }
 
 // stallsOf takes them in turn; each repeat begins with another.
 func (b *bench) stallsOf(ctx context.Context, sides []side) error {
+	if err := b.Compile(ctx, "openmpi", "tight", tight, "mpicc", "-O2"); err != nil {
+		return err
+	}
 	for i := range b.Repeat {
 		line, took := " ", map[string]float64{}
 		for n := range sides {
 			s := sides[(i+n)%len(sides)]
-			t, err := s.take(ctx)
+			take := b.stallOf
+			if s.byHand {
+				take = b.stallByHand
+			}
+			t, err := take(ctx, s.of, s.moved)
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
