@@ -50,8 +50,9 @@ func Sign(v fleet.Move, h fleet.Host) fleet.Move {
 // or that leaves one which need not be left any more, unless it has begun to
 // switch: that takes a moment, and then the guest leaves as any other. Where the
 // owner of the host that is left has gone it is called off if that costs less
-// than to go on; this is weighed once, when they have just gone, and noted on
-// the move if it goes on. The last result is false when nothing changed.
+// than to go on; this is weighed when they have just gone, again until it is known
+// how fast the copy goes, and then noted on the move if it goes on. The last result
+// is false when nothing changed.
 func TurnBack(v fleet.Move, members []fleet.Migration, c View) (fleet.Move, []fleet.Migration, bool) {
 	off := func(format string, args ...any) (fleet.Move, []fleet.Migration, bool) {
 		members, changed := lifecycle.CallOff(members, c.At, fmt.Sprintf(format, args...))
@@ -68,10 +69,13 @@ func TurnBack(v fleet.Move, members []fleet.Migration, c View) (fleet.Move, []fl
 	switch h := c.Host(v.ForOwner); {
 	case v.Weighed != "":
 	case gone(h, c.At):
-		dear, why := c.weigh(v, members)
+		dear, known, why := c.weigh(v, members)
 		if dear {
 			v.Weighed = fmt.Sprintf("called off: the owner of %s is gone, and %s", h.ID, why)
 			return off("%s", v.Weighed)
+		}
+		if !known {
+			break
 		}
 		v.Weighed = fmt.Sprintf("goes on: the owner of %s is gone, but %s", h.ID, why)
 		return v, members, true
@@ -88,18 +92,19 @@ func gone(h fleet.Host, at time.Time) bool {
 	return h.State == fleet.HostUp && placement.Heard(h, at) && o != nil && !o.Present
 }
 
-// weigh says whether to go on is dearer for the job than to stay, and why, for
-// people. To go on takes what is left to send of the whole gang, since its
+// weigh says whether to go on is dearer for the job than to stay, whether that is
+// more than what was foretold of a line that may be slow today, and why, for people.
+// To go on takes what is left to send of the whole gang, since its
 // members share a line and switch together. To stay wastes what was sent: the
 // owner may come back, most likely soon, and then all of it has to be paid
 // beside them; as it has at the targets, if one of their owners comes.
-func (c View) weigh(v fleet.Move, members []fleet.Migration) (dear bool, why string) {
+func (c View) weigh(v fleet.Move, members []fleet.Migration) (dear, known bool, why string) {
 	var all, left int64
 	var rate float64 // bytes a second, as measured
 	var price owners.Price
 	for _, m := range members {
 		if g := c.Guest(m.Guest); g.Aborts > 0 && c.At.Before(g.RetryAt.Add(settled)) {
-			return false, fmt.Sprintf("it is not long ago that %s was about to leave and did not", m.Guest)
+			return false, true, fmt.Sprintf("it is not long ago that %s was about to leave and did not", m.Guest)
 		}
 		from := c.Host(m.From)
 		size, more := Left(from, c.Guest(m.Guest), m)
@@ -122,7 +127,7 @@ func (c View) weigh(v fleet.Move, members []fleet.Migration) (dear bool, why str
 		were = "are"
 	}
 	round := func(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }
-	return goOn > stay, fmt.Sprintf("%d MiB of %d MiB %s still to be sent: that costs its job %s, to stay %s",
+	return goOn > stay, rate > 0 || left == 0, fmt.Sprintf("%d MiB of %d MiB %s still to be sent: that costs its job %s, to stay %s",
 		left>>20, all>>20, were, round(goOn), round(stay))
 }
 
@@ -165,6 +170,8 @@ func Left(from fleet.Host, g fleet.Guest, m fleet.Migration) (all, left int64) {
 		return size, size
 	case p.Rounds > 1:
 		return size, 0
+	case g.Kind == fleet.Container: // only what it occupies is looked at
+		return size, min(size, p.RemainingBytes)
 	}
 	// Of all memory, the part never used is passed over in no time: what counts
 	// is the share of it, taken of what the guest occupies.

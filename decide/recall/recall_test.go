@@ -91,6 +91,42 @@ func TestHowMuchIsLeft(t *testing.T) {
 	}
 }
 
+// Nobody knows how fast a line is today before anything has gone over it: what speaks
+// for going on by what was foretold is no decision yet.
+func TestUnknownLineIsWaitedFor(t *testing.T) {
+	s, copies := leaving(100<<20), map[fleet.MigrationID]fleet.Progress{}
+	for id, p := range s.hosts["host1"].Facts.Copies {
+		p.BytesPerSecond = 0
+		copies[id] = p
+	}
+	s.host("host1", func(h *fleet.Host) { h.Facts.Copies = copies })
+	if v, members, changed := s.judge(); changed || off(members) || v.Weighed != "" {
+		t.Errorf("nothing is known of the line: changed %v, off %v: %q", changed, off(members), v.Weighed)
+	}
+	for id, p := range copies {
+		p.BytesPerSecond = 50 << 20
+		copies[id] = p
+	}
+	if v, members, changed := s.judge(); !changed || off(members) || v.Weighed == "" {
+		t.Errorf("the line is as foretold: changed %v, off %v: %q", changed, off(members), v.Weighed)
+	}
+}
+
+// Of a container only what it occupies is sent, and is what is left counted of.
+func TestLeftOfAContainer(t *testing.T) {
+	s := leaving(200 << 20)
+	from := s.hosts["host1"]
+	m := s.members[0]
+	from.Facts.Guests = map[fleet.GuestID]fleet.GuestFacts{m.Guest: {ResidentBytes: 210 << 20}}
+	g := s.guests[m.Guest]
+	for kind, want := range map[fleet.Kind]int64{fleet.Container: 200 << 20, fleet.VM: 42 << 20} {
+		g.Kind = kind
+		if all, left := Left(from, g, m); all != 210<<20 || left != want {
+			t.Errorf("%s: %d of %d MiB are left, not %d of 210", kind, left>>20, all>>20, want>>20)
+		}
+	}
+}
+
 // What speaks for going on, one thing at a time, where half is sent.
 func TestWhatSpeaksForGoingOn(t *testing.T) {
 	const left = 150 << 20

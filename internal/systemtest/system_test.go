@@ -61,25 +61,45 @@ func alone(t *testing.T) {
 // The scripts that need a lab, in a lab.
 func TestLab(t *testing.T) {
 	alone(t)
-	pagurus(t, "lab", "up", "--hosts", "3")
-	each(t, "testdata/lab")
+	up := func() { pagurus(t, "lab", "up", "--hosts", "3") }
+	up()
+	each(t, "testdata/lab", func() { // what a script left that failed is not for the next one to meet
+		logs(t)
+		pagurus(t, "lab", "down")
+		up()
+	})
+}
+
+// logs shows the end of what the lab's daemons have said.
+func logs(t *testing.T) {
+	t.Helper()
+	files, _ := filepath.Glob("/var/lib/pagurus/lab/log/*.log")
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Error(err)
+		}
+		t.Logf("%s:\n%s", filepath.Base(f), text[max(0, len(text)-8<<10):])
+	}
 }
 
 // The scripts that make and end labs themselves, or need none.
 func TestAlone(t *testing.T) {
 	alone(t)
-	each(t, "testdata/alone")
+	each(t, "testdata/alone", func() { pagurus(t, "lab", "down") })
 }
 
 // each runs the scripts of a folder one after another: left to itself
-// testscript runs them side by side, and they share a lab.
-func each(t *testing.T, dir string) {
+// testscript runs them side by side, and they share a lab. mend follows one that failed.
+func each(t *testing.T, dir string, mend func()) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scripts in %s: %v", dir, err)
 	}
 	for _, f := range files {
-		t.Run(filepath.Base(f), func(t *testing.T) { testscript.Run(t, script(t, f)) })
+		if !t.Run(filepath.Base(f), func(t *testing.T) { testscript.Run(t, script(t, f)) }) {
+			mend()
+		}
 	}
 }
 

@@ -39,6 +39,8 @@ type Out struct {
 	memory *pages.Tracker // nil: the kernel cannot tell what was written, and memory goes with the images
 	begun  time.Time
 	told   time.Time
+	pass   time.Time // when the pass under way began
+	before int64     // and what had been sent by then
 	tell   func(fleet.Progress)
 	buffer []byte // of images, a guest has dozens of which most are small
 	stages []any  // of the switch, as slog takes them
@@ -109,17 +111,31 @@ func (o *Out) Begin(ctx context.Context) (err error) {
 	return err
 }
 
-// Tell tells how far the copy is.
+// Tell tells how far the copy is between two passes.
 func (o *Out) Tell() {
 	if o.tell != nil {
 		o.tell(o.Progress)
 	}
 }
 
+// tellAmid tells how far the copy is amid a pass.
+func (o *Out) tellAmid() {
+	if o.tell == nil {
+		return
+	}
+	p := o.Progress
+	p.SentBytes, p.Elapsed = o.conn.Sent(), time.Since(o.begun)
+	p.RemainingBytes = max(0, p.RemainingBytes-(p.SentBytes-o.before))
+	if rate, much := o.rate(); much {
+		p.BytesPerSecond = rate
+	}
+	o.tell(p)
+}
+
 // Pass sends what has changed since the last pass, and waits until the target has
 // taken it. The last one is made while the guest stands still.
 func (o *Out) Pass(ctx context.Context, last bool) error {
-	begun, before := time.Now(), o.conn.Sent()
+	o.pass, o.before = time.Now(), o.conn.Sent()
 	all := o.processes()
 	copied, err := o.files.Pass(ctx, proc.Mapped(all), func(m []byte) error { return o.send(sayTree, m) })
 	if err == nil && o.memory != nil {
@@ -141,12 +157,17 @@ func (o *Out) Pass(ctx context.Context, last bool) error {
 		return err
 	}
 	o.Progress.CopiedBytes += copied
-	// Little says nothing of how fast much would go.
-	took, sent := time.Since(begun).Seconds(), o.conn.Sent()-before
-	if took > 0 && (sent >= telling || o.Progress.BytesPerSecond == 0) {
-		o.Progress.BytesPerSecond = float64(sent) / took
+	if rate, much := o.rate(); much || o.Progress.BytesPerSecond == 0 {
+		o.Progress.BytesPerSecond = rate
 	}
 	return nil
+}
+
+// rate gives how fast the pass goes, in bytes a second, and whether that means
+// anything: little says nothing of how fast much would go.
+func (o *Out) rate() (rate float64, much bool) {
+	sent := o.conn.Sent() - o.before
+	return float64(sent) / max(time.Since(o.pass), time.Microsecond).Seconds(), sent >= telling
 }
 
 // piece sends a piece of memory, in as many parts as that takes.
@@ -174,8 +195,7 @@ func (o *Out) send(kind byte, content ...[]byte) error {
 	}
 	if now := time.Now(); now.Sub(o.told) >= tellEvery {
 		o.told = now
-		o.Progress.SentBytes, o.Progress.Elapsed = o.conn.Sent(), time.Since(o.begun)
-		o.Tell()
+		o.tellAmid()
 	}
 	return nil
 }
