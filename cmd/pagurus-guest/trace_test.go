@@ -39,7 +39,35 @@ func checkTrace(t *testing.T, guests []*vm) {
 	checkMatrix(t, guests, "./fortran", func(rank, ranks int) []fleet.Sent {
 		return []fleet.Sent{{Rank: (rank + 1) % ranks, Messages: 3, Bytes: 3 * 40}}
 	}, fleet.Sent{Messages: 1})
+	checkAsking(t, guests)
 	checkStopped(t, guests)
+}
+
+// checkAsking has a rank ask whether something has come. With work to do between its
+// questions it is not kept from that; without any it leaves its processor to others,
+// where those who wait do.
+func checkAsking(t *testing.T, guests []*vm) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(patterns, "asks.c"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	guests[0].put(t, "asks.c", text)
+	guests[0].compile(t, "mpicc -O1 -o asks asks.c")
+	p := fleet.Program{Args: []string{"./asks"}, Dir: guests[0].export, MPI: true, Ranks: 2, Trace: true}
+	o := guests[0].do(t, 2*time.Minute, p, "")
+	var worked, asked float64
+	var waits string
+	if _, err := fmt.Sscanf(o.stdout, "WORKED %f ASKED %f WAITS %s", &worked, &asked, &waits); err != nil {
+		t.Fatalf("%v: %+v", err, o)
+	}
+	t.Logf("a thousand questions with 0.1 ms of work between them took %.3f s; asking alone took %.0f %% of a processor", worked, 100*asked)
+	if worked > 5 { // each slept for 20 ms once
+		t.Errorf("a thousand questions with work between them took %.3f s", worked)
+	}
+	if guests[0].setup.MPI != "mpich" && waits == "yes" && asked > 0.7 {
+		t.Errorf("who only asks has %.0f %% of a processor", 100*asked)
+	}
 }
 
 // traces gives what the ranks of the youngest program of so many say, by rank.

@@ -43,7 +43,8 @@
  * milliseconds at most: Open MPI, told to yield, does both in turn while a rank
  * waits. The rank then leaves its virtual CPU idle and the real one to the
  * guest it waits for. That is for guests that share cores, as emulated ones do;
- * elsewhere it would cost latency.
+ * elsewhere it would cost latency. A rank that only asks whether something has come
+ * (MPI_Test) may have work to do: it waits only where it does nothing else but ask.
  *
  * It never prints, never fails a call, and does nothing where /dev/shm does
  * not work. It must not know who reads the file.
@@ -197,6 +198,20 @@ static THREAD nfds_t lookedFor;
 static THREAD int vain;
 
 /*
+ * Who asks (MPI_Test, MPI_Iprobe) waits only if in the last ASKED_NS, in which nothing
+ * came, most of its time went into asking, and then for a moment.
+ */
+#define ASKED_NS 10000000
+#define ASKED_MS 1
+static THREAD bool asking, idle;
+static THREAD int64_t row;      /* CLOCK_MONOTONIC: since when nothing has come, or idle was last decided; 0: nobody has asked since */
+static THREAD int64_t answered; /* when the last question was */
+static THREAD int64_t apart;    /* ns between questions since row, in all */
+static THREAD int64_t slept;    /* ns of them that the thread waited */
+
+static inline void came(void) { vain = 0, row = 0, idle = false; }
+
+/*
  * Something that is always ready but that the program does not take would keep
  * a yield from ever waiting: after so many in a row it sleeps this long.
  */
@@ -226,10 +241,10 @@ int poll(struct pollfd *fds, nfds_t n, int ms)
 		lookedFor = n <= LOOKED ? n : 0;
 		memcpy(looked, fds, lookedFor * sizeof *fds);
 	}
-	int came = pollFor(fds, n, ms);
-	if (came > 0)
-		vain = 0;
-	return came;
+	int ready = pollFor(fds, n, ms);
+	if (ready > 0)
+		came();
+	return ready;
 }
 
 int epoll_wait(int fd, struct epoll_event *events, int most, int ms)
@@ -238,26 +253,10 @@ int epoll_wait(int fd, struct epoll_event *events, int most, int ms)
 		looked[0] = (struct pollfd){.fd = fd, .events = POLLIN};
 		lookedFor = 1;
 	}
-	int came = syscall(SYS_epoll_pwait, fd, events, most, ms, NULL, (size_t)0);
-	if (came > 0)
-		vain = 0;
-	return came;
-}
-
-int sched_yield(void)
-{
-	static THREAD int ready;
-	int ms = longest();
-
-	if (ms == 0 || vain++ < VAIN_MOST)
-		return syscall(SYS_sched_yield);
-	if (lookedFor == 0)
-		return pollFor(NULL, 0, 1); /* nothing to be woken by: not for long */
-	if (pollFor(looked, lookedFor, ms) <= 0)
-		ready = 0;
-	else if (++ready > READY_MOST)
-		nanosleep(&(struct timespec){.tv_nsec = READY_NS}, NULL);
-	return 0;
+	int ready = syscall(SYS_epoll_pwait, fd, events, most, ms, NULL, (size_t)0);
+	if (ready > 0)
+		came();
+	return ready;
 }
 
 static int64_t clockOf(clockid_t id)
@@ -268,6 +267,64 @@ static int64_t clockOf(clockid_t id)
 }
 
 static int64_t now(void) { return clockOf(CLOCK_MONOTONIC); }
+
+static void rest(int ms)
+{
+	static THREAD int ready;
+
+	if (lookedFor == 0)
+		pollFor(NULL, 0, 1); /* nothing to be woken by: not for long */
+	else if (pollFor(looked, lookedFor, ms) <= 0)
+		ready = 0;
+	else if (++ready > READY_MOST)
+		nanosleep(&(struct timespec){.tv_nsec = READY_NS}, NULL);
+}
+
+int sched_yield(void)
+{
+	int ms = longest();
+
+	if (ms == 0 || vain++ < VAIN_MOST)
+		return syscall(SYS_sched_yield);
+	if (!asking) {
+		rest(ms);
+		return 0;
+	}
+	int64_t begun = now(), awake = begun - row - slept;
+	if (row && awake >= ASKED_NS) {
+		idle = apart < awake / 2;
+		row = begun;
+		apart = slept = 0;
+	}
+	if (!idle)
+		return syscall(SYS_sched_yield);
+	rest(ASKED_MS);
+	slept += now() - begun;
+	return 0;
+}
+
+/* ask and heard stand about a question. */
+static inline void ask(void)
+{
+	if (longest() == 0)
+		return;
+	int64_t t = now();
+	if (!row)
+		row = t, apart = slept = 0;
+	else
+		apart += t - answered;
+	asking = true;
+}
+
+static inline void heard(bool vain)
+{
+	if (!asking)
+		return;
+	asking = false;
+	answered = now();
+	if (!vain)
+		row = 0, idle = false;
+}
 
 /* add counts exactly also where threads make calls at the same time, and where they do not it costs nothing. */
 static inline void add(_Atomic uint64_t *to, uint64_t n)
@@ -895,10 +952,14 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 		int64_t before = since;                                     \
 		bool quick = skip(class);                                   \
 		int r;                                                      \
+		bool nothing;                                               \
 		if (!quick)                                                 \
 			enter(class);                                       \
+		ask();                                                      \
 		r = PMPI_##name args;                                       \
-		polled(class, quick, before, r == MPI_SUCCESS && !(came));  \
+		nothing = r == MPI_SUCCESS && !(came);                      \
+		heard(nothing);                                             \
+		polled(class, quick, before, nothing);                      \
 		return r;                                                   \
 	}
 
@@ -1020,7 +1081,9 @@ typedef void fortran(void *, void *, void *, void *, void *, void *, void *, voi
 			enter(class);                                                                             \
 		if (!next)                                                                                        \
 			next = (fortran *)dlsym(RTLD_NEXT, #name);                                                \
+		ask();                                                                                            \
 		next(a, b, c, d, e, f, g, h, i, j, k, l, m);                                                      \
+		heard(!INT(came));                                                                                \
 		polled(class, quick, before, !INT(came));                                                         \
 	}
 

@@ -1,0 +1,57 @@
+/*
+ * asks: what it costs a rank to ask whether something has come.
+ *
+ * Rank 0 asks a thousand times with work between its questions, then for three
+ * seconds with none, and says how long the first took and for what part of the
+ * second it had a processor. Rank 1 sends when both are over.
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#define TIMES 1000
+#define WORK 100e-6
+#define ASKING 3.0
+
+static double processor(void)
+{
+	struct rusage u;
+	getrusage(RUSAGE_SELF, &u);
+	return u.ru_utime.tv_sec + u.ru_stime.tv_sec + (u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+}
+
+int main(int argc, char **argv)
+{
+	int rank, flag, i;
+	char b = 0;
+	double begun, used, worked;
+	MPI_Request q;
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	if (rank != 0) {
+		MPI_Recv(&b, 1, MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		MPI_Send(&b, 1, MPI_CHAR, 0, 0, MPI_COMM_WORLD);
+		MPI_Finalize();
+		return 0;
+	}
+	MPI_Irecv(&b, 1, MPI_CHAR, 1, 0, MPI_COMM_WORLD, &q);
+	begun = MPI_Wtime();
+	for (i = 0; i < TIMES; i++) {
+		double from = MPI_Wtime();
+		MPI_Test(&q, &flag, MPI_STATUS_IGNORE);
+		while (MPI_Wtime() - from < WORK)
+			;
+	}
+	worked = MPI_Wtime() - begun;
+	begun = MPI_Wtime();
+	used = processor();
+	while (MPI_Wtime() - begun < ASKING)
+		MPI_Test(&q, &flag, MPI_STATUS_IGNORE);
+	printf("WORKED %.3f ASKED %.3f WAITS %s\n", worked, (processor() - used) / (MPI_Wtime() - begun), getenv("PAGURUS_WAIT") ? "yes" : "no");
+	MPI_Send(&b, 1, MPI_CHAR, 1, 0, MPI_COMM_WORLD);
+	MPI_Wait(&q, MPI_STATUS_IGNORE);
+	MPI_Finalize();
+	return 0;
+}
