@@ -190,24 +190,25 @@ static THREAD struct pollfd looked[LOOKED];
 static THREAD nfds_t lookedFor;
 
 /*
- * How often the thread has yielded since something came. Open MPI also yields
- * on the way from one call to the next, with a message in hand to be sent:
- * only who has yielded in vain this often waits.
+ * How often the thread has yielded in this call since something came. Open MPI also
+ * yields on its way through calls that do not wait, with a message in hand to be
+ * sent: only who has yielded in vain this often waits.
  */
 #define VAIN_MOST 4
 static THREAD int vain;
 
 /*
- * Who asks (MPI_Test, MPI_Iprobe) waits only if in the last ASKED_NS, in which nothing
- * came, most of its time went into asking, and then for a moment.
+ * Who asks (MPI_Test, MPI_Iprobe) may have work to do that a clock does not see, as
+ * little of it after each question. It waits only once nothing has come for ASKED_NS in
+ * which most of its time went into asking, and then as long as it goes on asking:
+ * whatever it does takes twice as long at most, and others have half of its processor.
  */
 #define ASKED_NS 10000000
 #define ASKED_MS 1
 static THREAD bool asking, idle;
-static THREAD int64_t row;      /* CLOCK_MONOTONIC: since when nothing has come, or idle was last decided; 0: nobody has asked since */
-static THREAD int64_t answered; /* when the last question was */
-static THREAD int64_t apart;    /* ns between questions since row, in all */
-static THREAD int64_t slept;    /* ns of them that the thread waited */
+static THREAD int64_t row;      /* CLOCK_MONOTONIC: since when it asks in vain, or did after it last waited; 0: it does not */
+static THREAD int64_t answered; /* when its last question was */
+static THREAD int64_t apart;    /* ns between its questions since row, in all */
 
 static inline void came(void) { vain = 0, row = 0, idle = false; }
 
@@ -284,22 +285,21 @@ int sched_yield(void)
 {
 	int ms = longest();
 
-	if (ms == 0 || vain++ < VAIN_MOST)
+	if (ms == 0 || (!asking && vain++ < VAIN_MOST))
 		return syscall(SYS_sched_yield);
 	if (!asking) {
 		rest(ms);
 		return 0;
 	}
-	int64_t begun = now(), awake = begun - row - slept;
-	if (row && awake >= ASKED_NS) {
-		idle = apart < awake / 2;
-		row = begun;
-		apart = slept = 0;
-	}
-	if (!idle)
+	int64_t t = now();
+	if (!row || t - row < (idle ? ASKED_MS * 1000000 : ASKED_NS))
 		return syscall(SYS_sched_yield);
-	rest(ASKED_MS);
-	slept += now() - begun;
+	idle = apart < (t - row) / 2;
+	if (idle) {
+		rest(ASKED_MS);
+		t = now();
+	}
+	row = t, apart = 0;
 	return 0;
 }
 
@@ -310,7 +310,7 @@ static inline void ask(void)
 		return;
 	int64_t t = now();
 	if (!row)
-		row = t, apart = slept = 0;
+		row = t, apart = 0;
 	else
 		apart += t - answered;
 	asking = true;
@@ -591,6 +591,7 @@ static inline int64_t note(int64_t start, int64_t end, int inside, enum class cl
 /* enter says whether the call is the program's own rather than one made by another call. */
 static inline bool enter(enum class class)
 {
+	vain = 0;
 	if (!file || depth++)
 		return false;
 	int64_t last = atomic_load_explicit(&file->last, memory_order_relaxed);
