@@ -92,15 +92,16 @@ func gone(h fleet.Host, at time.Time) bool {
 	return h.State == fleet.HostUp && placement.Heard(h, at) && o != nil && !o.Present
 }
 
-// weigh says whether to go on is dearer for the job than to stay, whether that is
-// more than what was foretold of a line that may be slow today, and why, for people.
-// To go on takes what is left to send of the whole gang, since its
+// weigh says whether to go on is dearer for the job than to stay, whether it is known
+// of every member that has something left how fast it gets away today, and why, for
+// people. To go on takes what is left to send of the whole gang, since its
 // members share a line and switch together. To stay wastes what was sent: the
 // owner may come back, most likely soon, and then all of it has to be paid
 // beside them; as it has at the targets, if one of their owners comes.
 func (c View) weigh(v fleet.Move, members []fleet.Migration) (dear, known bool, why string) {
 	var all, left int64
 	var rate float64 // bytes a second, as measured
+	known = true
 	var price owners.Price
 	for _, m := range members {
 		if g := c.Guest(m.Guest); g.Aborts > 0 && c.At.Before(g.RetryAt.Add(settled)) {
@@ -108,7 +109,8 @@ func (c View) weigh(v fleet.Move, members []fleet.Migration) (dear, known bool, 
 		}
 		from := c.Host(m.From)
 		size, more := Left(from, c.Guest(m.Guest), m)
-		all, left, rate = all+size, left+more, rate+from.Facts.Copies[m.ID].BytesPerSecond
+		its := from.Facts.Copies[m.ID].BytesPerSecond
+		all, left, rate, known = all+size, left+more, rate+its, known && (its > 0 || more == 0)
 		if p := m.Predicted; p != nil {
 			price.Total, price.Pause = max(price.Total, p.Total.Value), max(price.Pause, p.Downtime.Value)
 		}
@@ -127,7 +129,7 @@ func (c View) weigh(v fleet.Move, members []fleet.Migration) (dear, known bool, 
 		were = "are"
 	}
 	round := func(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }
-	return goOn > stay, rate > 0 || left == 0, fmt.Sprintf("%d MiB of %d MiB %s still to be sent: that costs its job %s, to stay %s",
+	return goOn > stay, known, fmt.Sprintf("%d MiB of %d MiB %s still to be sent: that costs its job %s, to stay %s",
 		left>>20, all>>20, were, round(goOn), round(stay))
 }
 

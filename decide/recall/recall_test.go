@@ -100,12 +100,13 @@ func TestUnknownLineIsWaitedFor(t *testing.T) {
 		copies[id] = p
 	}
 	s.host("host1", func(h *fleet.Host) { h.Facts.Copies = copies })
-	if v, members, changed := s.judge(); changed || off(members) || v.Weighed != "" {
-		t.Errorf("nothing is known of the line: changed %v, off %v: %q", changed, off(members), v.Weighed)
-	}
-	for id, p := range copies {
+	for i, m := range s.members {
+		if v, members, changed := s.judge(); changed || off(members) || v.Weighed != "" {
+			t.Errorf("%d of 2 lines are known: changed %v, off %v: %q", i, changed, off(members), v.Weighed)
+		}
+		p := copies[m.ID]
 		p.BytesPerSecond = 50 << 20
-		copies[id] = p
+		copies[m.ID] = p
 	}
 	if v, members, changed := s.judge(); !changed || off(members) || v.Weighed == "" {
 		t.Errorf("the line is as foretold: changed %v, off %v: %q", changed, off(members), v.Weighed)
@@ -119,10 +120,17 @@ func TestLeftOfAContainer(t *testing.T) {
 	m := s.members[0]
 	from.Facts.Guests = map[fleet.GuestID]fleet.GuestFacts{m.Guest: {ResidentBytes: 210 << 20}}
 	g := s.guests[m.Guest]
-	for kind, want := range map[fleet.Kind]int64{fleet.Container: 200 << 20, fleet.VM: 42 << 20} {
-		g.Kind = kind
-		if all, left := Left(from, g, m); all != 210<<20 || left != want {
-			t.Errorf("%s: %d of %d MiB are left, not %d of 210", kind, left>>20, all>>20, want>>20)
+	for _, c := range []struct {
+		kind fleet.Kind
+		say  int64 // its host says that so much is left
+		want int64
+	}{{fleet.Container, 200 << 20, 200 << 20}, {fleet.Container, 220 << 20, 210 << 20}, {fleet.VM, 200 << 20, 42 << 20}} {
+		g.Kind = c.kind
+		p := from.Facts.Copies[m.ID]
+		p.RemainingBytes = c.say
+		from.Facts.Copies[m.ID] = p
+		if all, left := Left(from, g, m); all != 210<<20 || left != c.want {
+			t.Errorf("%s: %d of %d MiB are left, not %d of 210", c.kind, left>>20, all>>20, c.want>>20)
 		}
 	}
 }

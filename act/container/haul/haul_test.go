@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/container/pages"
 	"pagurus/act/container/wire"
+	"pagurus/fleet"
 )
 
 // frame is a message as it is on the wire.
@@ -117,4 +119,26 @@ func FuzzIn(f *testing.F) {
 		in, _, _ := feed(t, b)
 		in.Close()
 	})
+}
+
+// Amid a pass less and less is left, and how fast it goes is said as soon as that means
+// anything. What goes with the images is left until then.
+func TestAmidAPass(t *testing.T) {
+	begun := fleet.Progress{Rounds: 1, RemainingBytes: 100 << 20, SentBytes: 5, Elapsed: time.Second, BytesPerSecond: 7}
+	for _, c := range []struct {
+		sent   int64
+		memory bool
+		left   int64
+		rate   float64
+	}{
+		{telling - 1, true, 100<<20 - telling + 1, 7},
+		{40 << 20, true, 60 << 20, 20 << 20},
+		{400 << 20, true, 0, 200 << 20},
+		{40 << 20, false, 100 << 20, 20 << 20},
+	} {
+		want := fleet.Progress{Rounds: 1, RemainingBytes: c.left, SentBytes: 5 + c.sent, Elapsed: 3 * time.Second, BytesPerSecond: c.rate}
+		if got := amid(begun, c.sent, 2*time.Second, c.memory); got != want {
+			t.Errorf("%d bytes sent, memory %t: %+v, want %+v", c.sent, c.memory, got, want)
+		}
+	}
 }

@@ -39,7 +39,7 @@ type Out struct {
 	memory *pages.Tracker // nil: the kernel cannot tell what was written, and memory goes with the images
 	begun  time.Time
 	told   time.Time
-	pass   time.Time // when the pass under way began
+	pass   time.Time // when the pass under way began; 0: there is none
 	before int64     // and what had been sent by then
 	tell   func(fleet.Progress)
 	buffer []byte // of images, a guest has dozens of which most are small
@@ -118,24 +118,25 @@ func (o *Out) Tell() {
 	}
 }
 
-// tellAmid tells how far the copy is amid a pass.
-func (o *Out) tellAmid() {
-	if o.tell == nil {
-		return
+// amid is how far a copy is amid a pass that p is the beginning of, when so much of it
+// has been sent in such a time. Memory that goes with the images is left all the same.
+// Little says nothing of how fast much would go.
+func amid(p fleet.Progress, sent int64, took time.Duration, memory bool) fleet.Progress {
+	p.SentBytes, p.Elapsed = p.SentBytes+sent, p.Elapsed+took
+	if memory {
+		p.RemainingBytes = max(0, p.RemainingBytes-sent)
 	}
-	p := o.Progress
-	p.SentBytes, p.Elapsed = o.conn.Sent(), time.Since(o.begun)
-	p.RemainingBytes = max(0, p.RemainingBytes-(p.SentBytes-o.before))
-	if rate, much := o.rate(); much {
-		p.BytesPerSecond = rate
+	if sent >= telling && took > 0 {
+		p.BytesPerSecond = float64(sent) / took.Seconds()
 	}
-	o.tell(p)
+	return p
 }
 
 // Pass sends what has changed since the last pass, and waits until the target has
 // taken it. The last one is made while the guest stands still.
 func (o *Out) Pass(ctx context.Context, last bool) error {
 	o.pass, o.before = time.Now(), o.conn.Sent()
+	defer func() { o.pass = time.Time{} }()
 	all := o.processes()
 	copied, err := o.files.Pass(ctx, proc.Mapped(all), func(m []byte) error { return o.send(sayTree, m) })
 	if err == nil && o.memory != nil {
@@ -157,17 +158,11 @@ func (o *Out) Pass(ctx context.Context, last bool) error {
 		return err
 	}
 	o.Progress.CopiedBytes += copied
-	if rate, much := o.rate(); much || o.Progress.BytesPerSecond == 0 {
-		o.Progress.BytesPerSecond = rate
+	took, sent := time.Since(o.pass).Seconds(), o.conn.Sent()-o.before
+	if took > 0 && (sent >= telling || o.Progress.BytesPerSecond == 0) {
+		o.Progress.BytesPerSecond = float64(sent) / took
 	}
 	return nil
-}
-
-// rate gives how fast the pass goes, in bytes a second, and whether that means
-// anything: little says nothing of how fast much would go.
-func (o *Out) rate() (rate float64, much bool) {
-	sent := o.conn.Sent() - o.before
-	return float64(sent) / max(time.Since(o.pass), time.Microsecond).Seconds(), sent >= telling
 }
 
 // piece sends a piece of memory, in as many parts as that takes.
@@ -195,9 +190,21 @@ func (o *Out) send(kind byte, content ...[]byte) error {
 	}
 	if now := time.Now(); now.Sub(o.told) >= tellEvery {
 		o.told = now
-		o.tellAmid()
+		o.tellOn(now)
 	}
 	return nil
+}
+
+// tellOn tells how far the copy is while something is sent.
+func (o *Out) tellOn(now time.Time) {
+	switch {
+	case o.tell == nil:
+	case o.pass.IsZero(): // an image, or what is owed
+		o.Progress.SentBytes, o.Progress.Elapsed = o.conn.Sent(), now.Sub(o.begun)
+		o.Tell()
+	default:
+		o.tell(amid(o.Progress, o.conn.Sent()-o.before, now.Sub(o.pass), o.memory != nil))
+	}
 }
 
 // Sync waits until the target has taken all that was sent, and is ready for frames.

@@ -44,7 +44,7 @@
  * waits. The rank then leaves its virtual CPU idle and the real one to the
  * guest it waits for. That is for guests that share cores, as emulated ones do;
  * elsewhere it would cost latency. A rank that only asks whether something has come
- * (MPI_Test) may have work to do: it waits only where it does nothing else but ask.
+ * (MPI_Test) may have work to do: it waits for half of its time at most.
  *
  * It never prints, never fails a call, and does nothing where /dev/shm does
  * not work. It must not know who reads the file.
@@ -198,19 +198,21 @@ static THREAD nfds_t lookedFor;
 static THREAD int vain;
 
 /*
- * Who asks (MPI_Test, MPI_Iprobe) may have work to do that a clock does not see, as
- * little of it after each question. It waits only once nothing has come for ASKED_NS in
- * which most of its time went into asking, and then as long as it goes on asking:
- * whatever it does takes twice as long at most, and others have half of its processor.
+ * Who asks (MPI_Test, MPI_Iprobe) may have work to do between its questions, and that
+ * may take next to no time. It waits only once nothing has come for ASKED_NS in which
+ * more than half of its time went into asking, and then for as long as it goes on
+ * asking: what it does takes about twice as long at most, and others have half of its
+ * processor.
  */
 #define ASKED_NS 10000000
 #define ASKED_MS 1
 static THREAD bool asking, idle;
-static THREAD int64_t row;      /* CLOCK_MONOTONIC: since when it asks in vain, or did after it last waited; 0: it does not */
+static THREAD int64_t row;      /* CLOCK_MONOTONIC: since when it asks in vain, or does since it last waited; 0: it does not */
 static THREAD int64_t answered; /* when its last question was */
 static THREAD int64_t apart;    /* ns between its questions since row, in all */
 
-static inline void came(void) { vain = 0, row = 0, idle = false; }
+/* arrived is called when there is something on what was polled. */
+static inline void arrived(void) { vain = 0, row = 0; }
 
 /*
  * Something that is always ready but that the program does not take would keep
@@ -244,7 +246,7 @@ int poll(struct pollfd *fds, nfds_t n, int ms)
 	}
 	int ready = pollFor(fds, n, ms);
 	if (ready > 0)
-		came();
+		arrived();
 	return ready;
 }
 
@@ -256,7 +258,7 @@ int epoll_wait(int fd, struct epoll_event *events, int most, int ms)
 	}
 	int ready = syscall(SYS_epoll_pwait, fd, events, most, ms, NULL, (size_t)0);
 	if (ready > 0)
-		came();
+		arrived();
 	return ready;
 }
 
@@ -303,27 +305,25 @@ int sched_yield(void)
 	return 0;
 }
 
-/* ask and heard stand about a question. */
-static inline void ask(void)
+/* ask comes before a question, heard after it if ask has said so: not of one that is asked by another. */
+static inline bool ask(void)
 {
-	if (longest() == 0)
-		return;
+	if (asking || longest() == 0)
+		return false;
 	int64_t t = now();
 	if (!row)
 		row = t, apart = 0;
 	else
 		apart += t - answered;
-	asking = true;
+	return asking = true;
 }
 
-static inline void heard(bool vain)
+static inline void heard(bool nothing)
 {
-	if (!asking)
-		return;
 	asking = false;
 	answered = now();
-	if (!vain)
-		row = 0, idle = false;
+	if (!nothing)
+		row = 0;
 }
 
 /* add counts exactly also where threads make calls at the same time, and where they do not it costs nothing. */
@@ -620,6 +620,7 @@ static inline int64_t leave(void)
 {
 	int64_t t;
 
+	vain = 0; /* what comes next and is not wrapped is another call, too */
 	if (!file || !depth || --depth)
 		return 0;
 	t = now();
@@ -951,15 +952,15 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 	int MPI_##name params                                               \
 	{                                                                   \
 		int64_t before = since;                                     \
-		bool quick = skip(class);                                   \
+		bool quick = skip(class), first, nothing;                   \
 		int r;                                                      \
-		bool nothing;                                               \
 		if (!quick)                                                 \
 			enter(class);                                       \
-		ask();                                                      \
+		first = ask();                                              \
 		r = PMPI_##name args;                                       \
 		nothing = r == MPI_SUCCESS && !(came);                      \
-		heard(nothing);                                             \
+		if (first)                                                  \
+			heard(nothing);                                     \
 		polled(class, quick, before, nothing);                      \
 		return r;                                                   \
 	}
@@ -1002,6 +1003,7 @@ WAITS(Waitsome, (int n, RQ q[], int *o, int i[], ST s[]), (n, q, o, i, s))
 POLL(WAIT, Test, (RQ * q, int *f, ST *s), (q, f, s), *f)
 POLL(WAIT, Testall, (int n, RQ q[], int *f, ST s[]), (n, q, f, s), *f)
 POLL(WAIT, Testany, (int n, RQ q[], int *i, int *f, ST *s), (n, q, i, f, s), *f)
+POLL(WAIT, Request_get_status, (RQ q, int *f, ST *s), (q, f, s), *f)
 POLL(WAIT, Testsome, (int n, RQ q[], int *o, int i[], ST s[]), (n, q, o, i, s), *o)
 
 /*
@@ -1077,14 +1079,15 @@ typedef void fortran(void *, void *, void *, void *, void *, void *, void *, voi
 	{                                                                                                         \
 		static fortran *next;                                                                             \
 		int64_t before = since;                                                                           \
-		bool quick = skip(class);                                                                         \
+		bool quick = skip(class), first;                                                                  \
 		if (!quick)                                                                                       \
 			enter(class);                                                                             \
 		if (!next)                                                                                        \
 			next = (fortran *)dlsym(RTLD_NEXT, #name);                                                \
-		ask();                                                                                            \
+		first = ask();                                                                                    \
 		next(a, b, c, d, e, f, g, h, i, j, k, l, m);                                                      \
-		heard(!INT(came));                                                                                \
+		if (first)                                                                                        \
+			heard(!INT(came));                                                                        \
 		polled(class, quick, before, !INT(came));                                                         \
 	}
 
@@ -1127,6 +1130,7 @@ FORTRAN(WAIT, mpi_wait_, )
 FORTRAN(WAIT, mpi_waitall_, )
 FORTRAN(WAIT, mpi_waitany_, )
 FORTRAN(WAIT, mpi_waitsome_, )
+FPOLL(WAIT, mpi_request_get_status_, b)
 FPOLL(WAIT, mpi_test_, b)
 FPOLL(WAIT, mpi_testall_, c)
 FPOLL(WAIT, mpi_testany_, d)
