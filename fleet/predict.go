@@ -42,6 +42,7 @@ type Prediction struct {
 	Basis     string               `json:"basis"`          // what the prediction rests on, for people
 
 	Kind               Kind     `json:"kind"`
+	ForOwner           bool     `json:"for_owner,omitempty"`   // it leaves a host to its owner, whose programs have the CPU first
 	Profile            *Profile `json:"profile,omitempty"`     // nil: nobody had looked, the guest's size and CPUs had to do
 	LinkBytesPerSecond float64  `json:"link_bytes_per_second"` // what the copy was expected to get
 	Limits             Limits   `json:"limits"`                // of the copy

@@ -159,7 +159,7 @@ func scored(c fleet.Calibration) string {
 // seen moves teach alone.
 func strictly(seen []fleet.Migration, m fleet.Migration) fleet.Migration {
 	old := *m.Predicted
-	p := cost.Fit(seen, cost.Subject{Kind: old.Kind, Job: m.Job, From: m.From, To: m.To}).
+	p := cost.Fit(seen, cost.Subject{Kind: old.Kind, Job: m.Job, From: m.From, To: m.To, ForOwner: old.ForOwner}).
 		Predict(*old.Profile, cost.Link{Limits: old.Limits, Share: old.Share})
 	p.Kind, p.Profile = old.Kind, old.Profile
 	m.Predicted = &p

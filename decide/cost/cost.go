@@ -37,6 +37,7 @@ type Model struct {
 	rise      float64       // how much faster a guest dirties while it is copied than before
 	packed    float64       // what compression leaves of memory
 	total     spread
+	together  spread // of the total, where several copies use a link
 	downtime  spread
 	sent      spread
 	basis     string
@@ -118,6 +119,9 @@ func (m Model) known() Model {
 			*s.of = s.usual
 		}
 	}
+	if !(m.together.mid > 0) {
+		m.together = m.total
+	}
 	if m.basis == "" {
 		m.basis = "no move yet to learn from"
 	}
@@ -128,9 +132,10 @@ func (m Model) known() Model {
 func (m Model) Predict(p fleet.Profile, l Link) fleet.Prediction {
 	m, l = m.known(), l.known()
 	c := m.follow(p, l)
+	total := m.totalOf(l)
 	out := fleet.Prediction{
-		Ready:     m.total.times(m.overhead + c.ready).Value,
-		Total:     m.total.times(m.overhead + c.took),
+		Ready:     total.times(m.overhead + c.ready).Value,
+		Total:     total.times(m.overhead + c.took),
 		Downtime:  m.downtime.times(m.rest + c.pause),
 		Bytes:     m.sent.bytes(c.sent),
 		Rounds:    fleet.Range[int]{Value: c.rounds, Low: max(1, c.rounds/2), High: c.rounds + max(1, c.rounds/2)},
@@ -143,6 +148,15 @@ func (m Model) Predict(p fleet.Profile, l Link) fleet.Prediction {
 		out.Help = m.help(p, l, c)
 	}
 	return out
+}
+
+// totalOf is what the totals of such copies were. Members of a gang wait for each
+// other, and their hosts have more to do at once than by a move alone.
+func (m Model) totalOf(l Link) spread {
+	if l.Share > 1 {
+		return m.together
+	}
+	return m.total
 }
 
 func (l Link) known() Link {
@@ -339,7 +353,7 @@ func (m Model) Guess(memoryBytes int64, f fleet.GuestFacts, l Link) fleet.Predic
 	part := int64(float64(p.FilledBytes) / 20 * math.Max(0, math.Min(f.CPUs, 16)))
 	p.Changed = []fleet.Changed{{Within: time.Second, Bytes: part}, {Within: 10 * time.Second, Bytes: 4 * part}}
 	m = m.known()
-	for _, s := range []*spread{&m.total, &m.downtime, &m.sent} {
+	for _, s := range []*spread{&m.total, &m.together, &m.downtime, &m.sent} {
 		s.low, s.high = s.low*s.low/s.mid, s.high*s.high/s.mid
 	}
 	m.basis = "a guess, since nobody has looked at the guest; " + m.basis

@@ -15,10 +15,12 @@ type Subject struct {
 	Kind     fleet.Kind
 	Job      fleet.JobID
 	From, To fleet.HostID
+	ForOwner bool // it leaves a host to its owner, whose programs have the CPU first
 }
 
 // How many past moves say more than more of them that are less alike.
 const (
+	fewOwned = 2 // for owners, or for none: of all that there is to learn
 	fewLinks = 2 // between the same two hosts, of the link
 	fewLikes = 5 // of the same job, or between the same two hosts, of the errors
 	// whole is from how many outcomes on their own quantiles can bound nine in
@@ -154,10 +156,10 @@ func newLore(past []*outcome) *Lore {
 	o := &Lore{past: latest(past), count: map[Subject]int{}, fits: map[Subject]Model{}, rise: map[fleet.MigrationID]float64{}}
 	for _, p := range o.past {
 		if o.odd = o.odd || p.m.Predicted == nil; !o.odd {
-			kind := p.m.Predicted.Kind
-			o.count[Subject{Kind: kind}]++
-			o.count[Subject{Kind: kind, Job: p.m.Job}]++
-			o.count[Subject{Kind: kind, From: p.m.From, To: p.m.To}]++
+			kind, owned := p.m.Predicted.Kind, p.m.Predicted.ForOwner
+			o.count[Subject{Kind: kind, ForOwner: owned}]++
+			o.count[Subject{Kind: kind, ForOwner: owned, Job: p.m.Job}]++
+			o.count[Subject{Kind: kind, ForOwner: owned, From: p.m.From, To: p.m.To}]++
 		}
 	}
 	return o
@@ -165,11 +167,20 @@ func newLore(past []*outcome) *Lore {
 
 // Fit learns as Fit does. What is too little to be told apart is learnt once.
 func (o *Lore) Fit(about Subject) Model {
-	if n := o.count[Subject{Kind: about.Kind}]; !o.odd {
-		if o.count[Subject{Kind: about.Kind, From: about.From, To: about.To}] < fewLinks {
+	if !o.odd {
+		own := o.count[Subject{Kind: about.Kind, ForOwner: about.ForOwner}] >= fewOwned
+		count := func(s Subject) int {
+			s.Kind, s.ForOwner = about.Kind, about.ForOwner
+			n := o.count[s]
+			if s.ForOwner = !s.ForOwner; !own {
+				n += o.count[s]
+			}
+			return n
+		}
+		if count(Subject{From: about.From, To: about.To}) < fewLinks {
 			about.From, about.To = "", ""
 		}
-		if jobs := o.count[Subject{Kind: about.Kind, Job: about.Job}]; jobs < fewLinks && jobs < n {
+		if jobs := count(Subject{Job: about.Job}); jobs < fewLinks && jobs < count(Subject{}) {
 			about.Job = ""
 		}
 	}
@@ -186,6 +197,7 @@ func (o *Lore) fit(about Subject) Model {
 	if other := func(o *outcome) bool { return o.m.Predicted != nil && o.m.Predicted.Kind != about.Kind }; slices.ContainsFunc(all, other) {
 		all = slices.DeleteFunc(slices.Clone(all), other)
 	}
+	all = some(fewOwned, all, func(o *outcome) bool { return o.m.Predicted != nil && o.m.Predicted.ForOwner == about.ForOwner })
 	link := some(fewLinks, all, func(o *outcome) bool { return o.m.From == about.From && o.m.To == about.To })
 	m := Model{kind: about.Kind}
 	m.bandwidth = bandwidth(link, all)
@@ -206,7 +218,7 @@ func (o *Lore) fit(about Subject) Model {
 	case !slices.ContainsFunc(like, func(o *outcome) bool { return !job(o) }):
 		whose = "of job " + string(about.Job) + ", the only one that has moved"
 	}
-	var total, downtime, sent []float64
+	var total, together, downtime, sent []float64
 	k := m.known()
 	for _, o := range like {
 		p := o.m.Predicted
@@ -217,14 +229,19 @@ func (o *Lore) fit(about Subject) Model {
 		if !known {
 			c = k.followOn(o.curve, *p.Profile, linkOf(*p))
 		}
-		if o.share() == 1 { // of a gang all take as long as the longest
-			total = append(total, ratio(o.total.Seconds(), (k.overhead+c.took).Seconds()))
+		of := &total
+		if o.share() > 1 { // of a gang all take as long as the longest
+			of = &together
 		}
+		*of = append(*of, ratio(o.total.Seconds(), (k.overhead+c.took).Seconds()))
 		downtime = append(downtime, ratio(o.downtime.Seconds(), (k.rest+c.pause).Seconds()))
 		sent = append(sent, ratio(o.sent, c.sent))
 	}
 	missing := lacking(like, job)
 	m.total, m.downtime, m.sent = spreadOf(total, usualTotal, missing), spreadOf(downtime, usualPause, missing), spreadOf(sent, usualSent, missing)
+	if len(together) > 0 {
+		m.together = spreadOf(together, usualTotal, missing)
+	}
 	m.basis = fmt.Sprintf("%d past %s %s", len(like), plural(len(like)), whose)
 	return m
 }

@@ -193,6 +193,65 @@ func TestSameJobCountsMost(t *testing.T) {
 	}
 }
 
+// TestGangsTeachOfGangs: what gangs took is expected of the next one, and of no move
+// alone; until a gang has moved what is known is what single guests took.
+func TestGangsTeachOfGangs(t *testing.T) {
+	p, gang := steady(200, 1, 1), Link{Share: 2}
+	history := func(n int, l Link, off float64) (out []fleet.Migration) {
+		for i := range n {
+			out = append(out, past(i, plain(), p, l, off))
+		}
+		return out
+	}
+	said := func(past []fleet.Migration, l Link) float64 {
+		return Fit(past, Subject{Kind: fleet.VM, Job: "j9", From: "a", To: "b"}).Predict(p, l).Total.Value.Seconds()
+	}
+	slow := history(30, gang, 3)
+	took := Total(slow[0]).Seconds()
+	if got := said(slow, gang); math.Abs(got/took-1) > 0.1 {
+		t.Errorf("gangs that took %.2f s are expected to take %.2f s", took, got)
+	}
+	usual := Total(past(0, plain(), p, Link{}, 1)).Seconds()
+	if got := said(slow, Link{}); got > 1.3*usual {
+		t.Errorf("a move alone is expected to take %.2f s after slow gangs, and takes %.2f s", got, usual)
+	}
+	alone := history(30, Link{}, 3)
+	if took, got := Total(alone[0]).Seconds(), said(alone, gang); got < took {
+		t.Errorf("a gang is expected to take %.2f s where guests alone took %.2f s", got, took)
+	}
+}
+
+// TestOwnersTakeTheCPU: moves that leave hosts to their owners teach of their like, and
+// others of theirs, however many of the other kind there are.
+func TestOwnersTakeTheCPU(t *testing.T) {
+	p := steady(200, 1, 1)
+	var history []fleet.Migration
+	for i := range 40 {
+		m := past(i, plain(), p, Link{}, 1)
+		if i >= 38 {
+			m = past(i, plain(), p, Link{}, 4)
+			m.Predicted.ForOwner = true
+		}
+		history = append(history, m)
+	}
+	for _, from := range []fleet.HostID{"a", "c"} { // c: no move from there yet
+		about := Subject{Kind: fleet.VM, Job: "j9", From: from, To: "b"}
+		other := Fit(history, about).Predict(p, Link{}).Total.Value
+		about.ForOwner = true
+		owned := Fit(history, about).Predict(p, Link{}).Total.Value
+		if usual := Total(history[0]); other > usual*11/10 || owned < usual*2 {
+			t.Errorf("from %s: %s for an owner, %s otherwise, where moves took %s", from, owned, other, usual)
+		}
+		lore := Learn(history)
+		for range 2 {
+			if got := lore.Fit(about).Predict(p, Link{}).Total.Value; got != owned {
+				t.Errorf("from %s: asked again %s, before %s", from, got, owned)
+			}
+			lore.Fit(Subject{Kind: fleet.VM, Job: "j9", From: from, To: "b"})
+		}
+	}
+}
+
 // moves are past moves, some of them nonsense.
 func moves(t *rapid.T) []fleet.Migration {
 	var out []fleet.Migration

@@ -99,7 +99,7 @@ func PriceOf(l *ledger.Ledger, guests []fleet.GuestID, to []fleet.HostID) Price 
 	for i, id := range guests {
 		g := s.Guests[id]
 		facts := s.Hosts[g.Home].Facts.Guests[id]
-		model := past.Fit(cost.Subject{Kind: g.Kind, Job: g.Job, From: g.Home, To: to[i]})
+		model := past.Fit(cost.Subject{Kind: g.Kind, Job: g.Job, From: g.Home, To: to[i], ForOwner: true})
 		link := cost.Link{Share: len(guests), Limits: lifecycle.Limits(fleet.Limits{})}
 		p := model.Guess(g.Need.MemoryBytes, facts, link)
 		if facts.Profile != nil {

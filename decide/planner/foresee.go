@@ -53,7 +53,7 @@ func predict(s *view, past lore, m fleet.Migration, mode fleet.Mode) fleet.Predi
 	} else {
 		p = model.Guess(g.Need.MemoryBytes, facts, link)
 	}
-	p.Kind = g.Kind
+	p.Kind, p.ForOwner = g.Kind, forOwner(s, m)
 	return p
 }
 

@@ -58,8 +58,11 @@ type lore struct{ l *ledger.Ledger }
 // model is what they teach about one migration.
 func (o lore) model(s *view, m fleet.Migration) cost.Model {
 	g := s.guests.At(m.Guest)
-	return o.l.Lore().Fit(cost.Subject{Kind: g.Kind, Job: g.Job, From: m.From, To: m.To})
+	return o.l.Lore().Fit(cost.Subject{Kind: g.Kind, Job: g.Job, From: m.From, To: m.To, ForOwner: forOwner(s, m)})
 }
+
+// forOwner reports whether a migration leaves a host to its owner.
+func forOwner(s *view, m fleet.Migration) bool { return s.moves.At(m.Move).ForOwner != "" }
 
 // look gives what its host last saw of a guest, or, if it has come only just
 // now, what the host saw that it left last; nil if nobody has looked.
