@@ -7,11 +7,12 @@ import "time"
 type Profile struct {
 	At          time.Time     `json:"at"` // when the look began, host's clock
 	MemoryBytes int64         `json:"memory_bytes"`
-	FilledBytes int64         `json:"filled_bytes"`    // in pages that hold anything but zeros: what a copy has to send
-	Changed     []Changed     `json:"changed"`         // rising in both
-	Took        time.Duration `json:"took_ns"`         // processor time that the look cost the host
-	Pages       int           `json:"pages"`           // how many were looked at
-	Cache       *Cache        `json:"cache,omitempty"` // what the guest itself says of the rest; nil: it was not asked, or did not answer
+	FilledBytes int64         `json:"filled_bytes"`             // in pages that hold anything but zeros: what a copy has to send
+	Changed     []Changed     `json:"changed"`                  // rising in both
+	Resident    int64         `json:"resident_bytes,omitempty"` // host memory that the guest occupied; 0: nobody noted it
+	Took        time.Duration `json:"took_ns"`                  // processor time that the look cost the host
+	Pages       int           `json:"pages"`                    // how many were looked at
+	Cache       *Cache        `json:"cache,omitempty"`          // what the guest itself says of the rest; nil: it was not asked, or did not answer
 }
 
 // Changed says how much memory is in pages that changed within some time.

@@ -342,6 +342,25 @@ func mebi(bytes float64) string {
 	return fmt.Sprintf("%.0f MiB", bytes/(1<<20))
 }
 
+// Grown is what a look says of a guest that occupies more of its host's memory by now,
+// in bytes, and may have at most so many: what has come since is in use. One that does
+// not occupy more is as it was seen.
+func Grown(p fleet.Profile, resident, most int64) fleet.Profile {
+	more := min(resident-p.Resident, most-p.FilledBytes)
+	if p.Resident <= 0 || more <= 0 {
+		return p
+	}
+	p.FilledBytes += more
+	p.MemoryBytes = max(p.MemoryBytes, p.FilledBytes)
+	p.Resident = resident
+	if p.Cache != nil {
+		c := *p.Cache
+		c.FreeBytes = max(0, c.FreeBytes-more)
+		p.Cache = &c
+	}
+	return p
+}
+
 // Guess says what a migration will cost of a guest that nobody has looked at:
 // as if it changed a twentieth of its memory a second for each CPU it uses. Its
 // intervals are twice as wide on either side.

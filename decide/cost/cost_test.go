@@ -189,3 +189,35 @@ func TestModesByHand(t *testing.T) {
 		t.Errorf("%+v, %+v", post, stop)
 	}
 }
+
+// TestGrown: a program that has taken memory since its guest was looked at has to be
+// sent with it, whatever was free then.
+func TestGrown(t *testing.T) {
+	p := steady(400, 1, 1)
+	p.FilledBytes, p.Resident, p.Cache = 90*mib, 150*mib, &fleet.Cache{Hints: true, FreeBytes: 300 * mib}
+	for _, c := range []struct {
+		name                         string
+		resident, most, filled, free int64
+	}{
+		{"as it was", 150, 400, 90, 300},
+		{"less", 100, 400, 90, 300},
+		{"unknown", 0, 400, 90, 300},
+		{"a program's 200", 350, 400, 290, 100},
+		{"no more than it has", 900, 400, 400, 0},
+		{"of nonsense", 350, 10, 90, 300},
+	} {
+		got := Grown(p, c.resident*mib, c.most*mib)
+		if got.FilledBytes != c.filled*mib || got.Cache.FreeBytes != c.free*mib || got.MemoryBytes != 400*mib {
+			t.Errorf("%s: %d MiB filled, %d free of %d", c.name, got.FilledBytes/mib, got.Cache.FreeBytes/mib, got.MemoryBytes/mib)
+		}
+	}
+	if p.Cache.FreeBytes != 300*mib {
+		t.Error("the look itself was changed")
+	}
+	if few, many := plain().Predict(p, Link{}), plain().Predict(Grown(p, 350*mib, 400*mib), Link{}); many.Bytes.Value < 2*few.Bytes.Value {
+		t.Errorf("%d bytes are said of what has grown, %d before", many.Bytes.Value, few.Bytes.Value)
+	}
+	if p.Resident = 0; Grown(p, 350*mib, 400*mib).FilledBytes != p.FilledBytes {
+		t.Error("a look that does not say what was occupied was changed")
+	}
+}

@@ -48,8 +48,9 @@ func predict(s *view, past lore, m fleet.Migration, mode fleet.Mode) fleet.Predi
 	facts := home.Facts.Guests[m.Guest]
 	var p fleet.Prediction
 	if look := past.look(home, m.Guest); look != nil {
-		p = model.Predict(*look, link)
-		p.Profile = look
+		grown := cost.Grown(*look, facts.ResidentBytes, g.Need.MemoryBytes)
+		p = model.Predict(grown, link)
+		p.Profile = &grown
 	} else {
 		p = model.Guess(g.Need.MemoryBytes, facts, link)
 	}

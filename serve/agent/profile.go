@@ -134,7 +134,7 @@ func (a *Agent) profile(ctx context.Context, g fleet.GuestID) (p fleet.Profile, 
 	}()
 	var inside *fleet.Topology
 	if p, err = d.Profile(looking, g); err == nil {
-		p.Cache = a.dispensable(looking, g, at.kind)
+		p.Cache, p.Resident = a.dispensable(looking, g, at.kind), at.facts.ResidentBytes
 		if at.facts.Layout != nil {
 			inside = a.sees(looking, g, at.kind)
 		}
