@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"pagurus/decide/ledger"
 	"pagurus/fleet"
 )
 
@@ -106,5 +107,22 @@ func TestEveryPolicyHasItsWords(t *testing.T) {
 		if !known || words.Says == "" || p.Placement().Name() != words.Placement {
 			t.Errorf("%+v", words)
 		}
+	}
+}
+
+// TestPriceOfWhatHasGrown: leaving costs more once a guest has taken memory since its
+// host looked at it.
+func TestPriceOfWhatHasGrown(t *testing.T) {
+	price := func(resident int64) time.Duration {
+		look := fleet.Profile{MemoryBytes: 1 << 30, FilledBytes: 100 << 20, Resident: 150 << 20}
+		facts := fleet.GuestFacts{Run: fleet.Running, ResidentBytes: resident, Profile: &look}
+		s := fleet.Snapshot{
+			Guests: map[fleet.GuestID]fleet.Guest{"g": {ID: "g", Kind: fleet.VM, Home: "a", Need: fleet.Resources{MemoryBytes: 1 << 30}}},
+			Hosts:  map[fleet.HostID]fleet.Host{"a": {ID: "a", Facts: fleet.Facts{Guests: map[fleet.GuestID]fleet.GuestFacts{"g": facts}}}},
+		}
+		return PriceOf(ledger.New(s, nil), []fleet.GuestID{"g"}, []fleet.HostID{"b"}).Total
+	}
+	if before, grown := price(150<<20), price(800<<20); grown < 2*before {
+		t.Errorf("it costs %s to leave, and %s with 650 MiB more", before, grown)
 	}
 }

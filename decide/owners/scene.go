@@ -103,7 +103,7 @@ func PriceOf(l *ledger.Ledger, guests []fleet.GuestID, to []fleet.HostID) Price 
 		link := cost.Link{Share: len(guests), Limits: lifecycle.Limits(fleet.Limits{})}
 		p := model.Guess(g.Need.MemoryBytes, facts, link)
 		if facts.Profile != nil {
-			p = model.Predict(*facts.Profile, link)
+			p = model.Predict(cost.Grown(*facts.Profile, facts.ResidentBytes, g.Need.MemoryBytes), link)
 		}
 		out.Total, out.Pause = max(out.Total, p.Total.Value), max(out.Pause, p.Downtime.Value)
 	}
