@@ -6,13 +6,16 @@ GOFLAGS_BUILD = -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
 # The pure and scenario rings: no root, no machine but this one's processor.
 all: build check pure
 
-build: bin/pagurus bin/pagurus-guest bin/pagurus-page bin/pagurus-probe bin/pagurus-shim
+build: bin/pagurus bin/pagurus-controller bin/pagurus-guest bin/pagurus-page bin/pagurus-probe bin/pagurus-shim
 
 # What go puts into the binaries: code, and files that it embeds.
 SOURCES = $(shell find . -name '*.go' -not -name '*_test.go' -o -name '*.c' -o -name '*.asm' -o -name '*.bin' -o -name '*.sh' -o -name '*.melt' -o -name '*.html') go.mod go.sum
 
 bin/pagurus: $(SOURCES)
 	go build $(GOFLAGS_BUILD) -o $@ ./cmd/pagurus
+
+bin/pagurus-controller: $(SOURCES)
+	go build $(GOFLAGS_BUILD) -o $@ ./cmd/pagurus-controller
 
 bin/pagurus-guest: $(SOURCES)
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o $@ ./cmd/pagurus-guest
@@ -62,7 +65,7 @@ docs: build
 	for shell in bash zsh fish; do bin/pagurus completion $$shell > dist/completion/pagurus.$$shell; done
 
 install: build docs
-	for part in -guest -page -probe -shim ""; do install -Dm755 bin/pagurus$$part $(DESTDIR)$(PREFIX)/bin/pagurus$$part || exit; done
+	for part in -controller -guest -page -probe -shim ""; do install -Dm755 bin/pagurus$$part $(DESTDIR)$(PREFIX)/bin/pagurus$$part || exit; done
 	install -Dm644 dist/completion/pagurus.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pagurus
 	install -Dm644 dist/completion/pagurus.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_pagurus
 	install -Dm644 dist/completion/pagurus.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/pagurus.fish

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/cmd/roles"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
 	"pagurus/show/demo"
@@ -34,7 +35,7 @@ func demoCommand(std streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, stop := untilSignal(cmd.Context())
+			ctx, stop := roles.Until(cmd.Context())
 			defer stop()
 			d := demo.Demo{Pagurus: self, Cluster: client, Out: std.out, Steps: length, Fixed: cmd.Flags().Changed("steps")}
 			return d.Run(ctx)

@@ -23,6 +23,7 @@ import (
 	"pagurus/act/owner"
 	"pagurus/act/qemu"
 	"pagurus/act/qemu/uffd"
+	"pagurus/cmd/roles"
 	"pagurus/fleet"
 	"pagurus/show/cli"
 	"pagurus/show/view"
@@ -41,7 +42,7 @@ func doctorCommand(std streams) *cobra.Command {
   sudo pagurus doctor --fix`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := untilSignal(cmd.Context())
+			ctx, stop := roles.Until(cmd.Context())
 			defer stop()
 			found := examine(ctx)
 			if fix {
@@ -69,7 +70,7 @@ func criuCommand(std streams) *cobra.Command {
 		Example: "  sudo pagurus doctor criu",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := untilSignal(cmd.Context())
+			ctx, stop := roles.Until(cmd.Context())
 			defer stop()
 			script := exec.CommandContext(ctx, "bash", "-c", criu.Installer())
 			script.Stdout, script.Stderr = std.out, std.err
@@ -120,7 +121,7 @@ func tell(std streams, found []machine.Finding, asJSON bool) error {
 
 // examine looks at everything.
 func examine(ctx context.Context) []machine.Finding {
-	found := append(machine.Check(ctx, defaultState), lookGuestAgent())
+	found := append(machine.Check(ctx, roles.State), lookBeside("guest agent", "pagurus-guest"), lookBeside("controller", roles.HeadProgram))
 	if runtime.GOARCH == "amd64" {
 		found = append(found, lookGuests(ctx)...)
 		found = append(found, lookContainers(ctx))
@@ -156,9 +157,10 @@ func lookSensors(ctx context.Context) machine.Finding {
 	return f
 }
 
-func lookGuestAgent() machine.Finding {
-	f := machine.Finding{Name: "guest agent", Needed: true}
-	path, err := beside("pagurus-guest")
+// lookBeside looks for a program that belongs beside this one.
+func lookBeside(what, program string) machine.Finding {
+	f := machine.Finding{Name: what, Needed: true}
+	path, err := roles.Beside(program)
 	if f.OK = err == nil; f.OK {
 		f.Detail = path
 	} else {
@@ -200,14 +202,14 @@ const probePrefix = "probe-"
 
 // tryGuest asks the driver what it can do here, anew.
 func tryGuest(ctx context.Context) (can fleet.Abilities, slow string, err error) {
-	agent, err := beside("pagurus-guest")
+	agent, err := roles.Beside("pagurus-guest")
 	if err != nil {
 		return can, "", err
 	}
-	if err := os.MkdirAll(defaultRun, 0o755); err != nil {
+	if err := os.MkdirAll(roles.Run, 0o755); err != nil {
 		return can, "", err
 	}
-	dir, err := os.MkdirTemp(defaultRun, fmt.Sprintf("%s%d-", probePrefix, os.Getpid()))
+	dir, err := os.MkdirTemp(roles.Run, fmt.Sprintf("%s%d-", probePrefix, os.Getpid()))
 	if err != nil {
 		return can, "", err
 	}
@@ -224,7 +226,7 @@ func tryGuest(ctx context.Context) (can fleet.Abilities, slow string, err error)
 
 // accelerator is what guests on this machine run with.
 func accelerator(ctx context.Context) (string, error) {
-	ctx, stop := context.WithTimeout(ctx, openLimit)
+	ctx, stop := context.WithTimeout(ctx, roles.OpenLimit)
 	defer stop()
 	can, _, err := tryGuest(ctx)
 	if err != nil {
@@ -262,10 +264,10 @@ func lookContainers(ctx context.Context) machine.Finding {
 
 // tryContainer asks CRIU what it can do here, anew.
 func tryContainer(ctx context.Context, c criu.Criu) (can criu.Ability, err error) {
-	if err := os.MkdirAll(defaultRun, 0o755); err != nil {
+	if err := os.MkdirAll(roles.Run, 0o755); err != nil {
 		return can, err
 	}
-	dir, err := os.MkdirTemp(defaultRun, fmt.Sprintf("%s%d-", probePrefix, os.Getpid()))
+	dir, err := os.MkdirTemp(roles.Run, fmt.Sprintf("%s%d-", probePrefix, os.Getpid()))
 	if err != nil {
 		return can, err
 	}
@@ -278,11 +280,11 @@ func lookImages() machine.Finding {
 	if self, err := os.Executable(); err == nil {
 		f.Fix = self + " image build openmpi"
 	}
-	if _, err := os.Stat(defaultImages); err != nil {
+	if _, err := os.Stat(roles.Images); err != nil {
 		f.Detail = "none is built yet"
 		return f
 	}
-	store, err := image.Open(defaultImages)
+	store, err := image.Open(roles.Images)
 	if err != nil {
 		f.OK, f.Detail = errors.Is(err, os.ErrPermission), "cannot be looked at: "+err.Error()
 		return f

@@ -2,49 +2,14 @@ package main
 
 import (
 	"os"
-	"strings"
 
 	"pagurus/act/cgroup"
-	"pagurus/act/qemu"
+	"pagurus/cmd/roles"
 	"pagurus/fleet"
-	"pagurus/serve/agent"
-	"pagurus/serve/lookout"
 )
 
-var (
-	_ qemu.Cgroups   = (*cgroup.Groups)(nil)
-	_ agent.Classes  = classes{}
-	_ lookout.Guests = classes{}
-)
-
-// classes holds guests to their classes by their groups.
-type classes struct {
-	*cgroup.Groups
-	cpus int // of the machine
-}
-
-// Class gives a guest what its class says. Of QEMU the threads that are the
-// guest's CPUs have a slice: what serves it from beside them has to come at once.
-func (c classes) Class(g fleet.Guest, class fleet.Class, most float64) error {
-	which := func(thread string) bool { return strings.HasPrefix(thread, "CPU ") }
-	if g.Kind != fleet.VM {
-		which = nil
-	}
-	return c.Groups.Class(g.ID, cgroup.Service{Class: class, CPUs: g.Need.CPUs, Most: most * float64(g.Need.CPUs)}, which)
-}
-
-// Yield has all guests give way.
-func (c classes) Yield(part float64, leaving bool) error {
-	return c.Groups.Yield(part*float64(c.cpus), leaving)
-}
-
-// hostGroup is the group of a host's guests. It has none above it: who shares
-// the CPUs with whom is decided between siblings, and guests that give way to
-// everybody on the machine have to be everybody's.
-func hostGroup(host string) string { return "pagurus-" + host }
-
-// labGroup is the same of a lab's host.
-func labGroup(host fleet.HostID) string { return hostGroup("lab-" + string(host)) }
+// labGroup is the group of the guests of a lab's host.
+func labGroup(host fleet.HostID) string { return roles.Group("lab-" + string(host)) }
 
 // group is that of the guests of a lab's host n. Where the host has so many CPUs
 // altogether, it is in the group of a whole machine.

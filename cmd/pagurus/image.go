@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"pagurus/act/image"
+	"pagurus/cmd/roles"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
@@ -21,7 +22,7 @@ import (
 )
 
 func imageCommand(std streams) *cobra.Command {
-	folder := defaultImages
+	folder := roles.Images
 	cmd := &cobra.Command{
 		Use:   "image",
 		Short: "Build, list and remove the images that guests run",
@@ -58,7 +59,7 @@ func imageBuildCommand(std streams, folder *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, stop := untilSignal(cmd.Context())
+			ctx, stop := roles.Until(cmd.Context())
 			defer stop()
 			begun := time.Now()
 			steps := newSteps(std)

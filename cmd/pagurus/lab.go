@@ -17,6 +17,7 @@ import (
 	"pagurus/act/owner"
 	"pagurus/cmd/pagurus/labnet"
 	"pagurus/cmd/pagurus/linking"
+	"pagurus/cmd/roles"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
@@ -25,10 +26,10 @@ import (
 // Where a lab keeps what: the images are the machine's, everything else goes
 // when the lab does.
 const (
-	labRun     = defaultRun + "/lab"
-	labState   = defaultState + "/lab"
+	labRun     = roles.Run + "/lab"
+	labState   = roles.State + "/lab"
 	labRecord  = labRun + "/lab.json"
-	labLock    = defaultRun + "/lab.lock"
+	labLock    = roles.Run + "/lab.lock"
 	labLogs    = labState + "/log"
 	labListen  = 7461
 	labPurpose = "a lab"
@@ -86,7 +87,7 @@ func labUpCommand(std streams) *cobra.Command {
 			if l.Sites < 0 {
 				return errors.New("--sites must not be negative")
 			}
-			ctx, stop := untilSignal(cmd.Context())
+			ctx, stop := roles.Until(cmd.Context())
 			defer stop()
 			return l.up(ctx, std, cmd.Flags().Changed)
 		},
@@ -106,7 +107,7 @@ func labDownCommand(std streams) *cobra.Command {
 		Example: "  sudo pagurus lab down",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := untilSignal(cmd.Context())
+			ctx, stop := roles.Until(cmd.Context())
 			defer stop()
 			return down(ctx, std)
 		},
@@ -186,7 +187,7 @@ func labPartCommand(std streams, name, short string, do func(lab, context.Contex
 				return err
 			}
 			defer unlock()
-			ctx, stop := untilSignal(cmd.Context())
+			ctx, stop := roles.Until(cmd.Context())
 			defer stop()
 			d := l.controller()
 			if args[0] != "controller" {
@@ -305,7 +306,7 @@ func (l lab) controller() daemon.Daemon {
 		Name:    "the lab's controller",
 		PIDFile: filepath.Join(labRun, "controller.pid"),
 		LogFile: filepath.Join(labLogs, "controller.log"),
-		Command: []string{self(), "controller", "--state", labState, "--run", labRun, "--images", defaultImages,
+		Command: []string{self(), "controller", "--state", labState, "--run", labRun, "--images", roles.Images,
 			"--socket", wire.DefaultSocket,
 			"--listen", labEndpoint(), "--purpose", labPurpose},
 	}
@@ -317,8 +318,8 @@ func labEndpoint() string { return fmt.Sprintf("%s:%d", labnet.Controller, labLi
 func (l lab) agent(n int) daemon.Daemon {
 	name := string(hostName(n))
 	run := l.run(n)
-	args := []string{self(), "agent", "--host", name, "--controller", labEndpoint(), "--token-file", filepath.Join(labState, tokenFile),
-		"--state", filepath.Join(labState, name), "--run", run, "--images", defaultImages, "--address", labnet.Addr(n).String(),
+	args := []string{self(), "agent", "--host", name, "--controller", labEndpoint(), "--token-file", filepath.Join(labState, roles.Token),
+		"--state", filepath.Join(labState, name), "--run", run, "--images", roles.Images, "--address", labnet.Addr(n).String(),
 		"--group", l.group(n), "--others", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator}
 	if l.Sites > 0 {
 		args = append(args, "--site", fmt.Sprintf("site%d", (n-1)%l.Sites+1))

@@ -19,6 +19,7 @@ import (
 	"pagurus/act/cgroup"
 	"pagurus/act/daemon"
 	"pagurus/cmd/pagurus/labnet"
+	"pagurus/cmd/roles"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
@@ -103,7 +104,7 @@ func (l lab) otherwise(had lab, asked func(flag string) bool) bool {
 // free says whether this machine has no other controller, whose socket the lab
 // would take.
 func free() error {
-	lock, err := daemon.Hold(controllerLock(wire.DefaultSocket), labPurpose)
+	lock, err := daemon.Hold(roles.Lock(wire.DefaultSocket), labPurpose)
 	if err != nil {
 		return fmt.Errorf("%w: end it before you start a lab", err)
 	}
@@ -282,7 +283,7 @@ func clearAway(ctx context.Context, hosts int) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("clearing the lab away: %w", err)
 	}
-	for _, dir := range append(abandonedProbes(defaultRun), labRun, labState) {
+	for _, dir := range append(abandonedProbes(roles.Run), labRun, labState) {
 		if err := os.RemoveAll(dir); err != nil {
 			errs = append(errs, fmt.Errorf("removing %s: %w", dir, err))
 		}
@@ -312,7 +313,7 @@ func (l lab) sweep(ctx context.Context, n int) error {
 	defer stop()
 	var said strings.Builder
 	err := l.agent(n).Once(ctx, &said, self(), "agent", "--sweep", "--host", string(hostName(n)), "--run", l.run(n),
-		"--state", filepath.Join(labState, string(hostName(n))), "--images", defaultImages, "--address", labnet.Addr(n).String(),
+		"--state", filepath.Join(labState, string(hostName(n))), "--images", roles.Images, "--address", labnet.Addr(n).String(),
 		"--group", l.group(n))
 	if err != nil {
 		return fmt.Errorf("ending the guests of %s: %w: %s", hostName(n), err, strings.TrimSpace(said.String()))
@@ -425,7 +426,7 @@ func missingRecord() error {
 // removeSocket removes what a killed controller of the lab leaves of its
 // socket, unless somebody else has it by now.
 func removeSocket() error {
-	lock, err := daemon.Hold(controllerLock(wire.DefaultSocket), labPurpose)
+	lock, err := daemon.Hold(roles.Lock(wire.DefaultSocket), labPurpose)
 	if errors.As(err, new(daemon.Held)) {
 		return nil
 	}

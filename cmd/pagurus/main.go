@@ -1,6 +1,6 @@
-// Command pagurus is the command line, the controller and the agent. It is
-// the only place where a driver meets the interface it satisfies: it assembles
-// what the other packages are, and decides nothing of its own.
+// Command pagurus is the command line and the agent, and becomes the controller
+// (see package roles). It assembles what the other packages are, and decides
+// nothing of its own.
 //
 // The lab and the doctor live here, since they start and judge all of it. Its
 // tests run the real binary.
@@ -8,14 +8,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"runtime/debug"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -23,20 +19,13 @@ import (
 	"pagurus/cmd/pagurus/measuring"
 	"pagurus/cmd/pagurus/quieting"
 	"pagurus/cmd/pagurus/tuning"
+	"pagurus/cmd/roles"
 	"pagurus/measure/simulate"
 	"pagurus/show/cli"
 )
 
 // version is set by the build.
 var version = "unknown"
-
-// Where a machine keeps Pagurus's things.
-const (
-	defaultState  = "/var/lib/pagurus"
-	defaultRun    = "/run/pagurus"
-	defaultImages = defaultState + "/images"
-	tokenFile     = "token" // in the controller's state folder
-)
 
 // streams are where a command reads and writes.
 type streams struct {
@@ -50,11 +39,7 @@ func (s streams) say(what string) { _, _ = fmt.Fprintln(s.err, "pagurus: "+what)
 
 func main() {
 	std := streams{os.Stdin, os.Stdout, os.Stderr}
-	err := execute(context.Background(), std)
-	if errors.Is(err, errAnew) {
-		err = again()
-	}
-	os.Exit(cli.Say(std.err, err))
+	os.Exit(cli.Say(std.err, execute(context.Background(), std)))
 }
 
 func execute(ctx context.Context, std streams) error { return command(std).ExecuteContext(ctx) }
@@ -62,12 +47,13 @@ func execute(ctx context.Context, std streams) error { return command(std).Execu
 // command is the whole command line.
 func command(std streams) *cobra.Command {
 	root := cli.Root(cli.Options{Version: version, Machine: machine.ID, In: std.in, Out: std.out, Err: std.err})
+	r := roles.Roles{Version: version}
 	root.AddGroup(&cobra.Group{ID: "machine", Title: "This machine:"})
-	for _, cmd := range []*cobra.Command{upCommand(), controllerCommand(), agentCommand(), labCommand(std), imageCommand(std), doctorCommand(std)} {
+	for _, cmd := range []*cobra.Command{r.Up(), r.Controller(), r.Agent(), labCommand(std), imageCommand(std), doctorCommand(std)} {
 		cmd.GroupID = "machine"
 		root.AddCommand(cmd)
 	}
-	measured := measuring.Streams{Out: std.out, Err: std.err, Version: version, Beside: beside}
+	measured := measuring.Streams{Out: std.out, Err: std.err, Version: version, Beside: roles.Beside}
 	root.AddCommand(versionCommand(std), demoCommand(std), simulate.Command(std.out, std.say), measuring.Bench(measured), measuring.Trace(measured), tuning.Command(std.out), quieting.Command(std.out, std.say))
 	return root
 }
@@ -96,25 +82,4 @@ func afterDash(args []string) []string {
 		return args[1:]
 	}
 	return args
-}
-
-// untilSignal gives a context that ends when this process is told to.
-func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-}
-
-// beside gives the path of a program that is installed beside this one.
-func beside(name string) (string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("finding this program: %w", err)
-	}
-	if self, err = filepath.EvalSymlinks(self); err != nil {
-		return "", fmt.Errorf("finding this program: %w", err)
-	}
-	path := filepath.Join(filepath.Dir(self), name)
-	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("%s belongs beside %s: build all with `make`: %w", name, self, err)
-	}
-	return path, nil
 }

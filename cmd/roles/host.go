@@ -1,4 +1,4 @@
-package main
+package roles
 
 import (
 	"context"
@@ -62,13 +62,14 @@ const (
 	// memoryReserve is what a host keeps for itself, but for no more than half of
 	// what there is, unless it is told how much it has for guests.
 	memoryReserve = 1 << 30
-	// openLimit bounds how long drivers may take to look at the host: a probe
+	// OpenLimit bounds how long drivers may take to look at the host: a probe
 	// of hardware that hangs takes seconds.
-	openLimit = 60 * time.Second
+	OpenLimit = 60 * time.Second
 )
 
 // hostFlags is what an agent is told of its host.
 type hostFlags struct {
+	version     string // of this program
 	name        string
 	run, state  string
 	images      string
@@ -142,11 +143,11 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 	if h.shares, err = share.Open(share.Config{Run: f.run}); err != nil {
 		return nil, err
 	}
-	guest, err := beside("pagurus-guest")
+	guest, err := Beside("pagurus-guest")
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithTimeout(ctx, openLimit)
+	ctx, stop := context.WithTimeout(ctx, OpenLimit)
 	defer stop()
 	if err := lendFaults(); err != nil {
 		log.Warn("guests cannot come here by post-copy", "cause", err)
@@ -195,9 +196,20 @@ func (h *host) openGroups() (err error) {
 	}
 	h.groups.Slice = f.slice
 	h.sensors, err = owner.Open(owner.Config{
-		Scope: owner.Scope(f.others), Group: f.group, Used: h.groups.Used, Run: f.run, Programs: []string{shim.Program()},
+		Scope: owner.Scope(f.others), Group: f.group, Used: h.groups.Used, Run: f.run, Programs: ours(),
 	})
 	return err
+}
+
+// ours are Pagurus's programs, whose use of this machine is not its owner's.
+func ours() []string {
+	all := []string{shim.Program()}
+	for _, name := range []string{hostProgram, HeadProgram} {
+		if path, err := Beside(name); err == nil { // this may not be a machine for every role
+			all = append(all, path)
+		}
+	}
+	return all
 }
 
 // judge has the policy judge a copy: it is told of the passes over memory that
@@ -292,7 +304,7 @@ func (h *host) keeper(log *slog.Logger) *quieting.Keeper {
 // facts is what does not change by what the agent does.
 func (h *host) facts() fleet.Facts {
 	f := fleet.Facts{
-		Version: version, Machine: h.machine.ID, Address: h.flags.address, Site: h.flags.site,
+		Version: h.flags.version, Machine: h.machine.ID, Address: h.flags.address, Site: h.flags.site,
 		Capacity:  fleet.Resources{CPUs: h.machine.CPUs, MemoryBytes: h.flags.memory},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.trouble}, fleet.Container: {Trouble: h.heavy}},
 		Troubles:  h.shares.Troubles(),

@@ -1,4 +1,4 @@
-package main
+package roles
 
 import (
 	"cmp"
@@ -17,19 +17,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"pagurus/act/cgroup"
-	"pagurus/act/etcd"
 	"pagurus/act/machine"
 	"pagurus/act/owner"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
 )
 
-const (
-	// defaultPort is where a controller listens for agents on other machines.
-	defaultPort = "7461"
-	// loopback is the address of a host that nobody else has to reach.
-	loopback = "127.0.0.1"
-)
+// loopback is the address of a host that nobody else has to reach.
+const loopback = "127.0.0.1"
 
 // daemonLog writes what an administrator should see, and no more.
 func daemonLog(w io.Writer, verbose bool) *slog.Logger {
@@ -78,7 +73,7 @@ func (f *hostFlags) finish(memory string) error {
 		return errors.New("--snapshots must not be negative")
 	}
 	if f.group == "" {
-		f.group = hostGroup(f.name)
+		f.group = Group(f.name)
 	}
 	if _, err := owner.ParseScope(f.others); err != nil {
 		return fmt.Errorf("--others %w", err)
@@ -100,13 +95,14 @@ func (f *hostFlags) finish(memory string) error {
 
 // folders makes the flags that every role has.
 func folders(flags *pflag.FlagSet, run, state, images *string) {
-	flags.StringVar(run, "run", defaultRun, "folder for what lives as long as the machine is up")
-	flags.StringVar(state, "state", defaultState, "folder for what stays")
+	flags.StringVar(run, "run", Run, "folder for what lives as long as the machine is up")
+	flags.StringVar(state, "state", State, "folder for what stays")
 	flags.StringVar(images, "images", "", "folder of the images (default: images in --state)")
 }
 
-func agentCommand() *cobra.Command {
-	var f hostFlags
+// Agent is the command that is a host.
+func (r Roles) Agent() *cobra.Command {
+	f := hostFlags{version: r.Version}
 	sweep, verbose := false, false
 	cmd := &cobra.Command{
 		Use:   "agent",
@@ -142,7 +138,7 @@ works behind a firewall; guests run on when it ends, and it finds them again.`,
 		if f.address == "" {
 			f.address = cmp.Or(machine.Towards(at.Address), loopback)
 		}
-		ctx, stop := untilSignal(cmd.Context())
+		ctx, stop := Until(cmd.Context())
 		defer stop()
 		return runAgent(ctx, f, client, log)
 	}
@@ -155,7 +151,7 @@ func runAgent(ctx context.Context, f hostFlags, client *wire.Client, log *slog.L
 	if err != nil {
 		return err
 	}
-	log.Info("agent begins", "host", f.name, "address", f.address, "version", version)
+	log.Info("agent begins", "host", f.name, "address", f.address, "version", f.version)
 	go stayLean(ctx, log)
 	err = h.agent(client, log).Run(ctx)
 	log.Info("agent ends; guests run on", "host", f.name)
@@ -195,126 +191,4 @@ func sweepHost(ctx context.Context, f hostFlags, log *slog.Logger) error {
 		return err
 	}
 	return errors.Join(h.sweep(ctx), h.close())
-}
-
-// controllerFlags is what a controller is told.
-type controllerFlags struct {
-	run, state, images string
-	socket             string
-	listen             string
-	etcd               []string
-	purpose            string // whose controller it is, for the one who wants to start another
-}
-
-func (f *controllerFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.socket, "socket", "", "UNIX socket for people on this machine (default: controller.sock in --run)")
-	flags.StringSliceVar(&f.etcd, "etcd", nil, "endpoints of an external etcd (default: one embedded in this process)")
-	flags.StringVar(&f.purpose, "purpose", "a controller", "")
-	_ = flags.MarkHidden("purpose")
-}
-
-func (f *controllerFlags) finish() {
-	if f.images == "" {
-		f.images = filepath.Join(f.state, "images")
-	}
-	if f.socket == "" {
-		f.socket = filepath.Join(f.run, "controller.sock")
-	}
-}
-
-// controllerLock is the file that the one controller of a socket holds.
-func controllerLock(socket string) string { return socket + ".lock" }
-
-func controllerCommand() *cobra.Command {
-	var f controllerFlags
-	verbose := false
-	cmd := &cobra.Command{
-		Use:   "controller",
-		Short: "Be the head of a cluster: decide what runs where",
-		Long: `Controller keeps the cluster's state, decides where guests run and tells the
-hosts' agents. Everything is in its state folder; it may be killed and started
-again at any moment, jobs run on. Agents on other machines need a copy of its
-token file.`,
-		Example: "  pagurus controller --listen :" + defaultPort,
-		Args:    cli.NoArguments,
-	}
-	f.add(cmd.Flags())
-	folders(cmd.Flags(), &f.run, &f.state, &f.images)
-	cmd.Flags().StringVar(&f.listen, "listen", ":"+defaultPort, "TCP address for agents and people on other machines; empty: none")
-	cmd.Flags().BoolVar(&verbose, "verbose", false, "log more")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		f.finish()
-		ctx, stop := untilSignal(cmd.Context())
-		defer stop()
-		return runController(ctx, f, daemonLog(cmd.ErrOrStderr(), verbose), func() {})
-	}
-	return cmd
-}
-
-// openStore opens the cluster's memory.
-func openStore(ctx context.Context, f controllerFlags) (*etcd.Store, error) {
-	if len(f.etcd) > 0 {
-		return etcd.Connect(ctx, etcd.ConnectConfig{Endpoints: f.etcd})
-	}
-	return etcd.Embed(ctx, etcd.EmbedConfig{Dir: filepath.Join(f.state, "etcd")})
-}
-
-func upCommand() *cobra.Command {
-	var f controllerFlags
-	var h hostFlags
-	verbose := false
-	cmd := &cobra.Command{
-		Use:   "up",
-		Short: "Make this machine a cluster of one host: controller and agent in one process",
-		Long: `Up is a controller and an agent in one process, until it is told to end. Guests
-run on then, and are found again by the next one. More hosts may join: give
---listen, and start ` + "`pagurus agent`" + ` on them with a copy of the token file.`,
-		Example: "  sudo pagurus up",
-		Args:    cli.NoArguments,
-	}
-	memory := h.add(cmd.Flags())
-	f.add(cmd.Flags())
-	folders(cmd.Flags(), &f.run, &f.state, &f.images)
-	cmd.Flags().StringVar(&f.listen, "listen", "", "TCP address for agents and people on other machines (default: none)")
-	cmd.Flags().BoolVar(&verbose, "verbose", false, "log more")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := h.finish(*memory); err != nil {
-			return err
-		}
-		f.finish()
-		f.purpose = "`pagurus up`"
-		h.run, h.state, h.images = f.run, f.state, f.images
-		if h.address == "" {
-			h.address = loopback
-		}
-		ctx, stop := untilSignal(cmd.Context())
-		defer stop()
-		return runBoth(ctx, f, h, daemonLog(cmd.ErrOrStderr(), verbose))
-	}
-	return cmd
-}
-
-// runBoth is a controller and, once that serves, an agent beside it. When one
-// ends the other does.
-func runBoth(ctx context.Context, f controllerFlags, h hostFlags, log *slog.Logger) error {
-	client, err := wire.Dial(wire.Config{Address: "unix:" + f.socket})
-	if err != nil {
-		return err
-	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	serving := make(chan struct{})
-	controller := make(chan error, 1)
-	go func() {
-		controller <- runController(ctx, f, log, func() { close(serving) })
-		stop()
-	}()
-	select {
-	case <-serving:
-	case err := <-controller:
-		return err
-	}
-	err = runAgent(ctx, h, client, log)
-	stop()
-	return errors.Join(err, <-controller)
 }

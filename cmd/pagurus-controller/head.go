@@ -14,6 +14,7 @@ import (
 	"pagurus/act/etcd"
 	"pagurus/act/image"
 	"pagurus/act/machine"
+	"pagurus/cmd/roles"
 	"pagurus/serve/controller"
 	"pagurus/serve/wire"
 )
@@ -29,10 +30,10 @@ var (
 // may write at once and others fill the disk, too.
 const spoolReserve = 4 * etcd.ReserveBytes
 
-// runController is the head of a cluster until ctx ends. It calls serving when
-// it can be asked.
-func runController(ctx context.Context, f controllerFlags, log *slog.Logger, serving func()) (err error) {
-	lock, err := daemon.Hold(controllerLock(f.socket), f.purpose)
+// run is the head of a cluster until ctx ends. It calls serving when it can be
+// asked.
+func run(ctx context.Context, f roles.Controller, log *slog.Logger, serving func()) (err error) {
+	lock, err := daemon.Hold(roles.Lock(f.Socket), f.Purpose)
 	if err != nil {
 		return fmt.Errorf("%w: end it first, or give this controller its own --run and --state", err)
 	}
@@ -41,11 +42,11 @@ func runController(ctx context.Context, f controllerFlags, log *slog.Logger, ser
 	if err != nil {
 		return err
 	}
-	identity, err := wire.EnsureIdentity(f.state)
+	identity, err := wire.EnsureIdentity(f.StateDir)
 	if err != nil {
 		return err
 	}
-	images, err := image.Open(f.images)
+	images, err := image.Open(f.ImageDir)
 	if err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func runController(ctx context.Context, f controllerFlags, log *slog.Logger, ser
 	if err != nil {
 		return err
 	}
-	c := controller.New(controller.Config{Store: store, Images: images, Spool: filepath.Join(f.state, "spool"), Reserve: spoolReserve, Log: log})
+	c := controller.New(controller.Config{Store: store, Images: images, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Log: log})
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	anew := make(chan struct{})
@@ -76,7 +77,7 @@ func runController(ctx context.Context, f controllerFlags, log *slog.Logger, ser
 	}()
 	select {
 	case <-c.Ready():
-		log.Info("controller begins", "socket", f.socket, "listen", f.listen, "version", version)
+		log.Info("controller begins", "socket", f.Socket, "listen", f.Listen, "version", version)
 		serving()
 	case err := <-ended:
 		stop()
@@ -100,22 +101,34 @@ var errAnew = errors.New("the process has to begin anew")
 // again replaces this process by itself, with the same number, so that who
 // watches over it sees nothing of that. It returns only if that cannot be done.
 func again() error {
-	return fmt.Errorf("beginning anew: %w", syscall.Exec(self(), os.Args, os.Environ()))
+	self, err := os.Executable()
+	if err == nil {
+		err = syscall.Exec(self, os.Args, os.Environ())
+	}
+	return fmt.Errorf("beginning anew: %w", err)
 }
 
 // listen opens the socket for this machine and, if asked for, the port for
 // others.
-func listen(f controllerFlags, identity wire.Identity) ([]net.Listener, error) {
-	local, err := wire.ListenUnix(f.socket)
+func listen(f roles.Controller, identity wire.Identity) ([]net.Listener, error) {
+	local, err := wire.ListenUnix(f.Socket)
 	if err != nil {
 		return nil, err
 	}
-	if f.listen == "" {
+	if f.Listen == "" {
 		return []net.Listener{local}, nil
 	}
-	remote, err := wire.ListenTLS(f.listen, identity)
+	remote, err := wire.ListenTLS(f.Listen, identity)
 	if err != nil {
 		return nil, errors.Join(err, local.Close())
 	}
 	return []net.Listener{local, remote}, nil
+}
+
+// openStore opens the cluster's memory.
+func openStore(ctx context.Context, f roles.Controller) (*etcd.Store, error) {
+	if len(f.Etcd) > 0 {
+		return etcd.Connect(ctx, etcd.ConnectConfig{Endpoints: f.Etcd})
+	}
+	return etcd.Embed(ctx, etcd.EmbedConfig{Dir: filepath.Join(f.StateDir, "etcd")})
 }
