@@ -30,6 +30,11 @@ const (
 	Remembered = 200
 )
 
+// besideOwner is what an owner's programs leave of a copy's bandwidth, for as long as
+// no move has shown it: a third where host and owner had a third of a core between
+// them, all where there are processors enough for both.
+const besideOwner = 0.5
+
 // outcome is a past move that arrived, and what it cost.
 type outcome struct {
 	m        fleet.Migration
@@ -192,7 +197,19 @@ func (o *Lore) Fit(about Subject) Model {
 	return m
 }
 
+// fit learns from all that is like a move.
 func (o *Lore) fit(about Subject) Model {
+	m := o.learn(about)
+	if about.ForOwner && !slices.ContainsFunc(o.past, func(p *outcome) bool {
+		return p.m.Predicted != nil && p.m.Predicted.Kind == about.Kind && p.m.Predicted.ForOwner
+	}) {
+		m.bandwidth = m.known().bandwidth * besideOwner
+	}
+	return m
+}
+
+// learn is fit from moves for whatever reason.
+func (o *Lore) learn(about Subject) Model {
 	all := o.past
 	if other := func(o *outcome) bool { return o.m.Predicted != nil && o.m.Predicted.Kind != about.Kind }; slices.ContainsFunc(all, other) {
 		all = slices.DeleteFunc(slices.Clone(all), other)

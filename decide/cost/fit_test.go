@@ -252,6 +252,33 @@ func TestOwnersTakeTheCPU(t *testing.T) {
 	}
 }
 
+// TestTheFirstOwner: as long as no move has left a host to its owner, such a move is
+// expected to take longer than others, whatever these have taught.
+func TestTheFirstOwner(t *testing.T) {
+	p := steady(200, 1, 1)
+	var history []fleet.Migration
+	for i := range 10 {
+		for _, past := range [][]fleet.Migration{nil, history} {
+			about := Subject{Kind: fleet.VM, Job: "j9", From: "a", To: "b"}
+			usual := Fit(past, about).Predict(p, Link{}).Total.Value
+			about.ForOwner = true
+			if got := Fit(past, about).Predict(p, Link{}).Total.Value; got < usual*5/4 || got > usual*2 {
+				t.Errorf("after %d moves: %s for an owner, %s otherwise", len(past), got, usual)
+			}
+		}
+		history = append(history, past(i, plain(), p, Link{}, 1))
+	}
+	m := past(10, plain(), p, Link{}, 1)
+	m.Predicted.ForOwner = true
+	history = append(history, m)
+	about := Subject{Kind: fleet.VM, Job: "j9", From: "a", To: "b"}
+	usual := Fit(history, about)
+	about.ForOwner = true
+	if got := Fit(history, about); got.bandwidth != usual.bandwidth {
+		t.Errorf("a move for an owner was as fast as others, and yet %.0f is believed where they had %.0f", got.bandwidth, usual.bandwidth)
+	}
+}
+
 // moves are past moves, some of them nonsense.
 func moves(t *rapid.T) []fleet.Migration {
 	var out []fleet.Migration
