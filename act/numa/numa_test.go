@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"pagurus/act/numa/recorded"
+	"pagurus/fleet"
 )
 
 func TestThisMachineIsRead(t *testing.T) {
@@ -93,6 +94,20 @@ func TestLevels(t *testing.T) {
 		all = append(all, l.needs...)
 		if got := Level(all); got != l.name {
 			t.Errorf("level %d is %q", i, got)
+		}
+	}
+}
+
+// TestHostsOfOneMachine: each begins with a core of its own.
+func TestHostsOfOneMachine(t *testing.T) {
+	for first, want := range map[int][]int{0: {0, 1, 2}, 1: {1, 2, 0}, 2: {2, 0, 1}, 4: {1, 2, 0}} {
+		made := fleet.Topology{Nodes: []fleet.Node{{ID: 7}, {Cores: []fleet.Core{{CPUs: []int{0}}, {CPUs: []int{1}}, {CPUs: []int{2}}}}}}
+		var got []int
+		for _, c := range turned(&made, first).Nodes[1].Cores {
+			got = append(got, c.CPUs...)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("from %d: %v, want %v", first, got, want)
 		}
 	}
 }

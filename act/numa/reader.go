@@ -1,6 +1,7 @@
 package numa
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -13,9 +14,10 @@ const stays = 10 * time.Second
 
 // Reader reads this machine now and then. Its zero value is ready.
 type Reader struct {
-	mu   sync.Mutex
-	last *fleet.Topology
-	at   time.Time
+	First int // of each node's cores, as if they were a ring, which comes first: of several hosts on one machine each begins elsewhere
+	mu    sync.Mutex
+	last  *fleet.Topology
+	at    time.Time
 }
 
 // Last is what the machine was made of some seconds ago; nil: it does not say.
@@ -25,8 +27,19 @@ func (r *Reader) Last() *fleet.Topology {
 	if time.Since(r.at) > stays {
 		r.at, r.last = time.Now(), nil
 		if t, err := Read("/"); err == nil {
-			r.last = &t
+			r.last = turned(&t, r.First)
 		}
 	}
 	return r.last
+}
+
+// turned has another core of each node come first.
+func turned(t *fleet.Topology, first int) *fleet.Topology {
+	for i, n := range t.Nodes {
+		if len(n.Cores) > 0 {
+			k := first % len(n.Cores)
+			t.Nodes[i].Cores = slices.Concat(n.Cores[k:], n.Cores[:k])
+		}
+	}
+	return t
 }

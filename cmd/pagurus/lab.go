@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -320,7 +321,8 @@ func (l lab) agent(n int) daemon.Daemon {
 	run := l.run(n)
 	args := []string{self(), "agent", "--host", name, "--controller", labEndpoint(), "--token-file", filepath.Join(labState, roles.Token),
 		"--state", filepath.Join(labState, name), "--run", run, "--images", roles.Images, "--address", labnet.Addr(n).String(),
-		"--group", l.group(n), "--others", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator}
+		"--group", l.group(n), "--others", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator,
+		"--first-core", strconv.Itoa(l.firstCore(n))}
 	if l.Sites > 0 {
 		args = append(args, "--site", fmt.Sprintf("site%d", (n-1)%l.Sites+1))
 	}
@@ -332,6 +334,10 @@ func (l lab) agent(n int) daemon.Daemon {
 		PIDFile: filepath.Join(run, "agent.pid"), LogFile: filepath.Join(labLogs, name+".log"),
 	}
 }
+
+// firstCore is where host n begins to pin guests: each host takes the whole machine
+// for its own, and would pin its first guest where all others do.
+func (l lab) firstCore(n int) int { return (n - 1) * max(1, runtime.NumCPU()/l.Hosts) }
 
 // run is host n's folder for what must outlive its agent.
 func (l lab) run(n int) string { return filepath.Join(labRun, string(hostName(n))) }

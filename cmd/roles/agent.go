@@ -50,7 +50,10 @@ func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
 	flags.StringVar(&f.accelerator, "accelerator", "", "kvm or tcg (default: what a probe finds)")
 	flags.IntVar(&f.snapshots, "snapshots", 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
 	flags.StringVar(&f.group, "group", "", "")
-	_ = flags.MarkHidden("group")
+	flags.IntVar(&f.firstCore, "first-core", 0, "")
+	for _, name := range []string{"group", "first-core"} { // for several hosts on one machine
+		_ = flags.MarkHidden(name)
+	}
 	flags.StringVar(&f.others, "others", string(owner.Machine), "whose use of the CPUs counts as the owner's: machine (everybody's but Pagurus's), network (who is in this network namespace) or cgroup:PATH")
 	return flags.String("memory", "", "memory for guests (default: all but 1 GiB, or half of it where that is less)")
 }
@@ -68,6 +71,9 @@ func (f *hostFlags) finish(memory string) error {
 	}
 	if len(f.site) > longestSite || strings.ContainsFunc(f.site, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return fmt.Errorf("--site takes a name of at most %d printable characters", longestSite)
+	}
+	if f.firstCore < 0 {
+		return errors.New("--first-core must not be negative")
 	}
 	if f.snapshots < 0 {
 		return errors.New("--snapshots must not be negative")

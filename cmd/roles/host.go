@@ -77,6 +77,7 @@ type hostFlags struct {
 	site        string
 	accelerator string
 	snapshots   int     // of booted guests, for each image
+	firstCore   int     // of those that guests are pinned to, the first come first
 	group       string  // of processes, above those of the guests
 	others      string  // whose use of the CPUs counts as the owner's
 	cpus        float64 // CPUs all guests may use; 0: all
@@ -108,6 +109,7 @@ type host struct {
 // here is no error: the host says so to the controller.
 func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err error) {
 	h = &host{flags: f}
+	h.made.First = f.firstCore
 	if os.Geteuid() != 0 {
 		return nil, errors.New("an agent makes networks and guests, and only root may: start it with sudo")
 	}
