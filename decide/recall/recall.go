@@ -172,8 +172,10 @@ func Left(from fleet.Host, g fleet.Guest, m fleet.Migration) (all, left int64) {
 		return size, size
 	case p.Rounds > 1:
 		return size, 0
-	case g.Kind == fleet.Container: // only what it occupies is looked at
-		return size, min(size, p.RemainingBytes)
+	case g.Kind == fleet.Container:
+		// Only what it occupies is looked at, and what it has taken since the pass
+		// began is not in that.
+		return size, min(size, max(p.RemainingBytes, size-p.SentBytes))
 	}
 	// Of all memory, the part never used is passed over in no time: what counts
 	// is the share of it, taken of what the guest occupies.

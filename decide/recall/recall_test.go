@@ -122,12 +122,18 @@ func TestLeftOfAContainer(t *testing.T) {
 	g := s.guests[m.Guest]
 	for _, c := range []struct {
 		kind fleet.Kind
-		say  int64 // its host says that so much is left
+		sent int64 // its host says that so much was sent
+		say  int64 // and so much is left
 		want int64
-	}{{fleet.Container, 200 << 20, 200 << 20}, {fleet.Container, 220 << 20, 210 << 20}, {fleet.VM, 200 << 20, 42 << 20}} {
+	}{
+		{fleet.Container, 10 << 20, 200 << 20, 200 << 20},
+		{fleet.Container, 0, 220 << 20, 210 << 20},
+		{fleet.Container, 10 << 20, 30 << 20, 200 << 20}, // it had taken 40 when the pass began
+		{fleet.VM, 0, 200 << 20, 42 << 20},
+	} {
 		g.Kind = c.kind
 		p := from.Facts.Copies[m.ID]
-		p.RemainingBytes = c.say
+		p.SentBytes, p.RemainingBytes = c.sent, c.say
 		from.Facts.Copies[m.ID] = p
 		if all, left := Left(from, g, m); all != 210<<20 || left != c.want {
 			t.Errorf("%s: %d of %d MiB are left, not %d of 210", c.kind, left>>20, all>>20, c.want>>20)
