@@ -37,9 +37,13 @@ const (
 	exitStatus = exitByte<<1 | 1
 )
 
-// probeLimit: the probe takes 0.2 s under emulation; an accelerator that
-// takes longer is none.
-const probeLimit = 5 * time.Second
+// probeLimit: the probe takes 0.2 s under emulation; hardware virtualization that
+// takes longer is none. Nothing is left after emulation, and QEMU may have to come
+// from a slow disk first.
+const (
+	probeLimit = 5 * time.Second
+	coldLimit  = 30 * time.Second
+)
 
 // oldest is the first QEMU whose machine type guests use.
 const oldestMajor, oldestMinor = 7, 2
@@ -85,7 +89,7 @@ var versionLine = regexp.MustCompile(`version (([0-9]+)\.([0-9]+)[0-9.]*)`)
 
 // VersionOf asks a QEMU for its version. One that is too old is an error.
 func VersionOf(ctx context.Context, binary string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	ctx, cancel := context.WithTimeout(ctx, coldLimit)
 	defer cancel()
 	text, err := exec.CommandContext(ctx, binary, "--version").Output()
 	if err != nil {
@@ -109,7 +113,11 @@ func (t Trial) boot(ctx context.Context, kernel, name string) error {
 			return fmt.Errorf("%s: this machine has no /dev/kvm", name)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	limit := coldLimit
+	if name == Hardware {
+		limit = probeLimit
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	full, model := t.CPU(name)
 	cmd := exec.CommandContext(ctx, t.Binary, "-machine", t.Machine, "-accel", full, "-cpu", model,
@@ -120,7 +128,7 @@ func (t Trial) boot(ctx context.Context, kernel, name string) error {
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s: a tiny guest did not come to its end within %s", name, probeLimit)
+		return fmt.Errorf("%s: a tiny guest did not come to its end within %s", name, limit)
 	case errors.As(err, &exit) && exit.ExitCode() == exitStatus:
 		return nil
 	case err == nil:

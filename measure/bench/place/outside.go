@@ -99,9 +99,9 @@ mkdir -p "$root$export"
 mount --bind "$export" "$root$export"
 `
 
-// outsideScript makes such a place and stays in it.
-const outsideScript = rootScript + `echo ready
-exec chroot "$root" sleep infinity`
+// outsideScript makes such a place and stays in it. It is ready when its own root is
+// that of the image: who enters takes that over.
+const outsideScript = rootScript + `exec chroot "$root" sh -c 'echo ready; exec sleep infinity'`
 
 // goOutside makes a place beside a container.
 func (l *Lab) goOutside(ctx context.Context, c Container, name string) (*outside, error) {

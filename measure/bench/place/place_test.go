@@ -144,3 +144,31 @@ func TestANativeRootHasTheExport(t *testing.T) {
 		}
 	}
 }
+
+// Who enters the place of a native process as soon as it is there is in the image,
+// however long the shell takes to get there itself.
+func TestANativePlaceIsReadyInItsOwnRoot(t *testing.T) {
+	if testing.Short() || os.Geteuid() != 0 {
+		t.Skip("it mounts an image")
+	}
+	real, err := exec.LookPath("chroot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow, hidden := t.TempDir(), t.TempDir() // the image, which is this machine's root, has an empty /tmp
+	if err := os.WriteFile(filepath.Join(slow, "chroot"), []byte("#!/bin/sh\nsleep 0.5\nexec "+real+" \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", slow+":"+os.Getenv("PATH"))
+	c := Container{Image: "/"}
+	c.Process.PID = os.Getpid()
+	o, err := (&Lab{Pagurus: drive.Pagurus{Dir: t.TempDir()}}).goOutside(t.Context(), c, "g0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.end()
+	enter := append(o.enter(), "sh", "-c", "! [ -e "+hidden+" ]")
+	if out, err := exec.Command(enter[0], enter[1:]...).CombinedOutput(); err != nil {
+		t.Errorf("it is entered where this machine's files are: %v %s", err, out)
+	}
+}
