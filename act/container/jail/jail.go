@@ -98,7 +98,8 @@ type command struct {
 	args, env []string
 }
 
-// start starts a program in new namespaces, with no environment but its own.
+// start starts a program in new namespaces, a network among them, with no environment
+// but its own.
 func start(what command, flags uintptr) (_ *Process, err error) {
 	orders, ours, err := os.Pipe()
 	if err != nil {
@@ -113,7 +114,7 @@ func start(what command, flags uintptr) (_ *Process, err error) {
 		ExtraFiles:  []*os.File{orders, answer},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: flags},
 	}}
-	err = p.cmd.Start()
+	err = born(p.cmd.Start)
 	if err := errors.Join(err, orders.Close(), answer.Close()); err != nil { // its end is heard if no other has it
 		return nil, errors.Join(fmt.Errorf("start a process in namespaces of its own: %w", err), ours.Close(), theirs.Close())
 	}

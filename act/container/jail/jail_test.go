@@ -3,6 +3,7 @@ package jail
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -51,6 +52,32 @@ func TestAnchor(t *testing.T) {
 		if err := p.Kill(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestTables: a container's network has tables of its own, where the kernel can, and this
+// process is left in the network that it was in.
+func TestTables(t *testing.T) {
+	testkit.Root(t)
+	before, _ := os.Readlink("/proc/self/ns/net")
+	p, err := NewAnchor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Kill()
+	for path, asked := range map[string]string{"tcp_ehash_entries": "8192", "udp_hash_entries": "512"} {
+		all, err := os.ReadFile("/proc/sys/net/ipv4/" + path)
+		if err != nil {
+			t.Logf("this kernel has no %s: %v", path, err)
+			continue
+		}
+		its, err := exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", p.PID), "cat", "/proc/sys/net/ipv4/"+path).Output()
+		if got := strings.TrimSpace(string(its)); err != nil || got != asked {
+			t.Errorf("%s is %s, this machine's %s: %v", path, got, strings.TrimSpace(string(all)), err)
+		}
+	}
+	if after, _ := os.Readlink("/proc/self/ns/net"); after != before {
+		t.Errorf("this process is in %s, was in %s", after, before)
 	}
 }
 
