@@ -168,10 +168,7 @@ func (d *Driver) open(ctx context.Context, g *guest, c copying, tell func(fleet.
 		return nil, err
 	}
 	conn.Limit(d.bandwidth(c.Limits))
-	s, err := haul.NewOut(ctx, conn, filepath.Join(g.dir, storeDir), r.Process.PID, tell)
-	if err != nil {
-		return nil, err
-	}
+	s := haul.NewOut(ctx, conn, filepath.Join(g.dir, storeDir), r.Process.PID, tell)
 	s.Progress.TotalBytes, s.Late = r.Need.MemoryBytes, c.Limits.Mode == fleet.PostCopy
 	return s, nil
 }

@@ -37,6 +37,8 @@ type Out struct {
 	first  int    // its first process
 	files  *tree.Source
 	memory *pages.Tracker // nil: the kernel cannot tell what was written, and memory goes with the images
+	begins chan began     // how tracking has begun, which nobody has asked yet; nil: somebody has
+	blind  error          // it could not
 	begun  time.Time
 	told   time.Time
 	pass   time.Time // when the pass under way began; 0: there is none
@@ -53,18 +55,23 @@ type Out struct {
 
 // NewOut begins a copy of a guest, known by the folder of its files and by its
 // first process, to a target that has answered a hello. tell is told how far it
-// is now and then; nil: nobody is. The connection is the copy's from now on, also
-// after an error.
-func NewOut(ctx context.Context, conn *wire.Conn, store string, first int, tell func(fleet.Progress)) (*Out, error) {
+// is now and then; nil: nobody is. The connection is the copy's from now on.
+func NewOut(ctx context.Context, conn *wire.Conn, store string, first int, tell func(fleet.Progress)) *Out {
 	o := &Out{
 		conn: conn, store: store, first: first, begun: time.Now(), tell: tell,
-		files: tree.NewSource(store, rootfs.Carried...),
+		files: tree.NewSource(store, rootfs.Carried...), begins: make(chan began, 1),
 	}
-	if err := o.Track(ctx); err != nil {
-		o.Free()
-		return nil, err
-	}
-	return o, nil
+	go func() { // meanwhile files can be sent
+		memory, err := pages.Track(ctx, o.processes())
+		o.begins <- began{memory, err}
+	}()
+	return o
+}
+
+// began is how tracking begins.
+type began struct {
+	memory *pages.Tracker
+	err    error
 }
 
 // Close ends the copy. What it may be doing at the time ends with an error.
@@ -74,6 +81,7 @@ func (o *Out) Close() { o.conn.Close() }
 func (o *Out) Free() {
 	o.Close()
 	_ = o.LetGo() // nobody goes on with it
+	_ = o.tracked()
 	if o.memory != nil {
 		o.memory.Close()
 	}
@@ -81,17 +89,32 @@ func (o *Out) Free() {
 
 // Track begins to see what the guest writes to its memory, if that can be seen;
 // also anew, after what Pass saw last has been in vain.
-func (o *Out) Track(ctx context.Context) (err error) {
-	o.memory, err = pages.Track(ctx, o.processes())
-	if errors.Is(err, pages.ErrUnsupported) {
-		return nil
+func (o *Out) Track(ctx context.Context) error {
+	_ = o.tracked()
+	o.note(pages.Track(ctx, o.processes()))
+	return o.blind
+}
+
+// tracked waits until it is known whether what the guest writes can be seen.
+func (o *Out) tracked() error {
+	if o.begins != nil {
+		b := <-o.begins
+		o.begins = nil
+		o.note(b.memory, b.err)
 	}
-	return err
+	return o.blind
+}
+
+func (o *Out) note(memory *pages.Tracker, err error) {
+	if errors.Is(err, pages.ErrUnsupported) {
+		err = nil
+	}
+	o.memory, o.blind = memory, err
 }
 
 // Copied reports whether private memory is sent by passes, and so not to be
 // written by CRIU.
-func (o *Out) Copied() bool { return o.memory != nil }
+func (o *Out) Copied() bool { return o.tracked() == nil && o.memory != nil }
 
 func (o *Out) processes() []int { return proc.Family(o.first) }
 
@@ -100,10 +123,10 @@ func (o *Out) processes() []int { return proc.Family(o.first) }
 func (o *Out) Begin(ctx context.Context) (err error) {
 	o.Progress.Rounds++
 	switch {
-	case o.memory == nil:
-		o.Progress.RemainingBytes = proc.Use(o.processes()).ResidentBytes
 	case o.Progress.CopiedBytes == 0: // nothing is tracked yet
 		o.Progress.RemainingBytes = proc.Use(o.processes()).ResidentBytes + rootfs.UsedBytes(o.store)
+	case o.memory == nil:
+		o.Progress.RemainingBytes = proc.Use(o.processes()).ResidentBytes
 	default:
 		o.Progress.RemainingBytes, err = o.memory.Dirty(ctx)
 	}
@@ -139,6 +162,9 @@ func (o *Out) Pass(ctx context.Context, last bool) error {
 	defer func() { o.pass = time.Time{} }()
 	all := o.processes()
 	copied, err := o.files.Pass(ctx, proc.Mapped(all), func(m []byte) error { return o.send(sayTree, m) })
+	if err == nil {
+		err = o.tracked()
+	}
 	if err == nil && o.memory != nil {
 		pass := o.memory.Pass
 		switch {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -129,10 +130,13 @@ func attributes(root int, name string) ([]byte, error) {
 	slices.Sort(names)
 	var out []byte
 	for _, n := range names {
-		value := make([]byte, 64<<10) // the kernel's most
-		size, err := unix.Lgetxattr(at, n, value)
-		if err != nil || size == len(value) {
+		size, err := unix.Lgetxattr(at, n, nil)
+		if err != nil || size > math.MaxUint16 {
 			continue // gone meanwhile, or longer than any that means something
+		}
+		value := make([]byte, size)
+		if size, err = unix.Lgetxattr(at, n, value); err != nil {
+			continue
 		}
 		out = append(out, message(0, n, string(value[:size]))[1:]...)
 	}

@@ -57,6 +57,8 @@ type Source struct {
 	names []string
 	seed  maphash.Seed
 	have  map[string]*item // by path
+	block []byte           // room for one, which hundreds of small files share
+	said  []byte           // room for what is said of it
 }
 
 // item is what was sent of one path.
@@ -93,7 +95,8 @@ type pass struct {
 // content that were. Of files that are mapped, by number, times tell nothing, so
 // they are compared. While files change the pass may miss some of it, but never what
 // a later pass needs to find it. After an error the other side has some of it;
-// begin anew with both sides empty.
+// begin anew with both sides empty. What send is given is only valid until it
+// returns.
 func (s *Source) Pass(ctx context.Context, mapped map[uint64]bool, send func([]byte) error) (int64, error) {
 	p := &pass{
 		Source: s, ctx: ctx, send: send, mapped: mapped, begun: time.Now(),
@@ -372,7 +375,9 @@ func (p *pass) forget(name string, err error) error {
 
 // blocks compares a file's blocks with what was sent of it.
 func (p *pass) blocks(f *os.File, i, old *item, begin func() error) error {
-	buffer := make([]byte, blockBytes)
+	if p.block == nil {
+		p.block = make([]byte, blockBytes)
+	}
 	data, hole := int64(0), int64(0) // where the next of each begins
 	for at := int64(0); at < i.stat.Size; at += blockBytes {
 		if err := p.ctx.Err(); err != nil {
@@ -382,7 +387,7 @@ func (p *pass) blocks(f *os.File, i, old *item, begin func() error) error {
 			data, hole = extent(f, at, i.stat.Size)
 		}
 		n := min(blockBytes, i.stat.Size-at)
-		part := buffer[:n]
+		part := p.block[:n]
 		if at+n <= data {
 			clear(part)
 		} else if _, err := io.ReadFull(io.NewSectionReader(f, at, n), part); err != nil {
@@ -407,7 +412,7 @@ func (p *pass) blocks(f *os.File, i, old *item, begin func() error) error {
 		}
 		var head [8]byte
 		binary.BigEndian.PutUint64(head[:], uint64(at))
-		m := append(message(opBlock, ""), head[:]...)
+		m := append(append(p.said[:0], message(opBlock, "")...), head[:]...)
 		if empty {
 			m[0] = opHole
 			m = binary.BigEndian.AppendUint64(m, uint64(n))
@@ -415,6 +420,7 @@ func (p *pass) blocks(f *os.File, i, old *item, begin func() error) error {
 			m = append(m, part...)
 			p.sent += n
 		}
+		p.said = m
 		if err := p.send(m); err != nil {
 			return err
 		}
