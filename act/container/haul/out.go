@@ -55,7 +55,8 @@ type Out struct {
 
 // NewOut begins a copy of a guest, known by the folder of its files and by its
 // first process, to a target that has answered a hello. tell is told how far it
-// is now and then; nil: nobody is. The connection is the copy's from now on.
+// is now and then; nil: nobody is. The connection is the copy's from now on, and the
+// context has to last until Sync has returned, or Free.
 func NewOut(ctx context.Context, conn *wire.Conn, store string, first int, tell func(fleet.Progress)) *Out {
 	o := &Out{
 		conn: conn, store: store, first: first, begun: time.Now(), tell: tell,
@@ -233,7 +234,8 @@ func (o *Out) tellOn(now time.Time) {
 	}
 }
 
-// Sync waits until the target has taken all that was sent, and is ready for frames.
+// Sync waits until the target has taken all that was sent, and is ready for frames, and
+// for what NewOut began.
 func (o *Out) Sync() error {
 	if err := o.conn.Send(saySync); err != nil {
 		return err
@@ -246,7 +248,7 @@ func (o *Out) Sync() error {
 	if err == nil && a.Failure != "" {
 		err = fmt.Errorf("the target does not take it: %s", a.Failure)
 	}
-	return err
+	return errors.Join(err, o.tracked())
 }
 
 // Ask has the target make the guest of what it has, and waits for its answer. asked
