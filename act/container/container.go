@@ -28,9 +28,9 @@ import (
 	"pagurus/act/container/cpu"
 	"pagurus/act/container/criu"
 	"pagurus/act/container/rootfs"
-	"pagurus/act/container/thread"
 	"pagurus/act/container/turns"
 	"pagurus/fleet"
+	"pagurus/internal/thread"
 )
 
 // Config is what a driver has to know of its host.

@@ -225,6 +225,33 @@ func TestLockExcludes(t *testing.T) {
 	}
 }
 
+// visits names the namespace that a process visits which is no test.
+const visits = "PAGURUS_TEST_VISITS"
+
+func TestMain(m *testing.M) {
+	if n := Namespace(os.Getenv(visits)); n != "" {
+		if err := visit(n); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// visit is called by a process's first thread.
+func visit(n Namespace) error {
+	for range 5 {
+		if err := n.Do(func() error { return nil }); err != nil {
+			return err
+		}
+	}
+	if Residents([]Namespace{n})(os.Getpid()) {
+		return errors.New("it has stayed there")
+	}
+	return nil
+}
+
 func TestNamespace(t *testing.T) {
 	if testing.Short() {
 		t.Skip("contract ring: make test")
@@ -261,6 +288,13 @@ func TestNamespace(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	// A process that visits from its first thread, which cannot end, does not stay: a lab
+	// that goes down kills whom it finds in its hosts.
+	visitor := exec.Command(os.Args[0])
+	visitor.Env = append(os.Environ(), visits+"="+string(n))
+	if out, err := visitor.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 	found, err := Processes(Residents([]Namespace{n}))
 	if err != nil || len(found) != 1 || found[0].PID != c.Process.Pid {

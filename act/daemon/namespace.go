@@ -7,10 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/internal/thread"
 )
 
 // namespaces is where network namespaces with a name are.
@@ -43,24 +44,18 @@ func (n Namespace) Do(f func() error) error {
 	if n == "" {
 		return f()
 	}
-	done := make(chan error, 1)
-	go func() {
-		// Never unlocked: the thread ends with the goroutine, so that no other
-		// goroutine ever runs in the wrong network.
-		runtime.LockOSThread()
-		done <- func() error {
-			ns, err := n.Open()
-			if err != nil {
-				return err
-			}
-			err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
-			if err := errors.Join(err, ns.Close()); err != nil {
-				return fmt.Errorf("entering namespace %s: %w", n, err)
-			}
-			return f()
-		}()
-	}()
-	return <-done
+	// The thread ends with f, so that nothing else ever runs in the wrong network.
+	return thread.Own(func() error {
+		ns, err := n.Open()
+		if err != nil {
+			return err
+		}
+		err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
+		if err := errors.Join(err, ns.Close()); err != nil {
+			return fmt.Errorf("entering namespace %s: %w", n, err)
+		}
+		return f()
+	})
 }
 
 // Open gives a hold on the namespace.

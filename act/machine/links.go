@@ -3,10 +3,11 @@ package machine
 import (
 	"fmt"
 	"os"
-	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"pagurus/internal/thread"
 )
 
 // checkLinks makes one of each kind of link that jobs' networks are made of, and
@@ -18,12 +19,7 @@ func checkLinks() Finding {
 		f.OK, f.Detail = true, "not looked at without root"
 		return f
 	}
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		done <- tryLinks()
-	}()
-	if err := <-done; err != nil {
+	if err := thread.Own(tryLinks); err != nil {
 		f.Detail, f.Fix = err.Error(), "modprobe -a bridge vxlan tun veth sch_ingress cls_bpf"
 		return f
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
+	"pagurus/internal/thread"
 )
 
 // Enter opens the directory the way the user would: otherwise a job would be a
@@ -29,7 +30,7 @@ func Enter(ctx context.Context, s fleet.Share) (*os.File, error) {
 	done := make(chan opened, 1)
 	go func() {
 		var o opened
-		o.err = onThread(func() (err error) {
+		o.err = thread.Own(func() (err error) {
 			if s.UID != 0 {
 				if err := become(s.UID, s.GID, groups); err != nil {
 					return err

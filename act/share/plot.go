@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
+	"pagurus/internal/thread"
 )
 
 // plot is a network namespace with nothing in it but one job's network. It has
@@ -22,7 +22,7 @@ type plot struct{ file *os.File }
 // newPlot makes an empty one.
 func newPlot() (*plot, error) {
 	var p *plot
-	err := onThread(func() (err error) {
+	err := thread.Own(func() (err error) {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("making a network namespace: %w", err)
 		}
@@ -44,30 +44,12 @@ func (p *plot) close() { p.file.Close() }
 
 // do runs f in the namespace.
 func (p *plot) do(f func() error) error {
-	return onThread(func() error {
+	return thread.Own(func() error {
 		if err := unix.Setns(int(p.file.Fd()), unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("entering a network namespace: %w", err)
 		}
 		return f()
 	})
-}
-
-// onThread runs f on a thread that ends with it, since f spoils the thread for
-// everybody else.
-func onThread(f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() == os.Getpid() {
-			// The process's first thread does not end with its goroutine. It
-			// is kept busy until another has done it.
-			done <- onThread(f)
-			runtime.UnlockOSThread()
-			return
-		}
-		done <- f()
-	}()
-	return <-done
 }
 
 // join makes the namespace a member of the job's network: it takes its end of

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pagurus/act/container/thread"
+	"pagurus/internal/thread"
 )
 
 // cacheFile is where CRIU looks, before it tries what the kernel can, whether an

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/container/criu/plain"
-	"pagurus/act/container/thread"
+	"pagurus/internal/thread"
 )
 
 // refuseLimit is how long CRIU has to come to its next step, where it is told to

@@ -15,7 +15,7 @@ import (
 	"github.com/checkpoint-restore/go-criu/v8/rpc"
 	"golang.org/x/sys/unix"
 
-	"pagurus/act/container/thread"
+	"pagurus/internal/thread"
 )
 
 // Ability is what a probe found besides that dump and restore work.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/container/proc"
-	"pagurus/act/container/thread"
+	"pagurus/internal/thread"
 )
 
 // RestoreSpec is what is restored, and into what.

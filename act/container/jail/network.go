@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pagurus/act/container/thread"
+	"pagurus/internal/thread"
 )
 
 // The kernel has one table for the connections of all networks, with a bucket for each

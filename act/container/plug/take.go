@@ -12,8 +12,8 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"pagurus/act/container/thread"
 	"pagurus/fleet"
+	"pagurus/internal/thread"
 )
 
 // inside is the name of the link in the container.
