@@ -12,7 +12,7 @@ import (
 type Map[K cmp.Ordered, V any] struct {
 	base    map[K]V
 	changes []Change[K, V] // each thing once
-	index   map[K]int      // into changes; nil while they are few
+	index   map[K]int      // into changes; empty while they are few
 }
 
 // Change is what one thing is now, or that it is gone.
@@ -27,6 +27,20 @@ const Few = 12
 
 // Over lays no change over a map yet.
 func Over[K cmp.Ordered, V any](base map[K]V) Map[K, V] { return Map[K, V]{base: base} }
+
+// roomy is for how many changes room is kept at the most.
+const roomy = 64
+
+// Reuse begins anew over a map, in the room that there is. What Changes gave
+// must not be read any more.
+func (l *Map[K, V]) Reuse(base map[K]V) {
+	if cap(l.changes) > roomy {
+		*l = Map[K, V]{}
+	}
+	clear(l.changes)
+	clear(l.index)
+	l.base, l.changes = base, l.changes[:0]
+}
 
 // Changes gives what has changed, in no order, for reading.
 func (l *Map[K, V]) Changes() []Change[K, V] { return l.changes }
@@ -51,7 +65,7 @@ func (l *Map[K, V]) Drop(k K) { *l.change(k) = Change[K, V]{ID: k, Gone: true} }
 
 // place is where in changes a thing is; -1: it has not changed.
 func (l *Map[K, V]) place(k K) int {
-	if l.index != nil {
+	if len(l.index) > 0 {
 		if i, changed := l.index[k]; changed {
 			return i
 		}
@@ -67,21 +81,24 @@ func (l *Map[K, V]) place(k K) int {
 
 // change gives room for what a thing is from now on.
 func (l *Map[K, V]) change(k K) *Change[K, V] {
-	i := l.place(k)
-	if i < 0 {
-		if i = len(l.changes); i == 1 { // more than one are mostly a whole job's
-			l.changes = slices.Grow(l.changes, Few)
-		}
-		l.changes = append(l.changes, Change[K, V]{})
-		if l.index != nil {
-			l.index[k] = i
-		}
+	if i := l.place(k); i >= 0 {
+		return &l.changes[i]
 	}
-	if l.index == nil && i >= Few {
-		l.index = make(map[K]int, 4*Few)
+	i := len(l.changes)
+	if i == 1 { // more than one are mostly a whole job's
+		l.changes = slices.Grow(l.changes, Few)
+	}
+	l.changes = append(l.changes, Change[K, V]{})
+	switch {
+	case i == Few:
+		if l.index == nil {
+			l.index = make(map[K]int, 4*Few)
+		}
 		for at := range l.changes[:i] {
 			l.index[l.changes[at].ID] = at
 		}
+		l.index[k] = i
+	case i > Few:
 		l.index[k] = i
 	}
 	return &l.changes[i]

@@ -15,6 +15,14 @@ func TestMap(t *testing.T) {
 		name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"})
 		base := rapid.MapOf(name, rapid.Int()).Draw(t, "base")
 		l, plain := Over(base), maps.Clone(base)
+		if rapid.Bool().Draw(t, "reused") { // nothing of what was there before is seen
+			l = Over(map[string]int{"a": 1})
+			for range rapid.IntRange(0, 100).Draw(t, "before") {
+				l.Put(rapid.StringN(1, 2, 2).Draw(t, "other"), 2)
+			}
+			l.Drop("b")
+			l.Reuse(base)
+		}
 		put, gone := map[string]int{}, map[string]bool{}
 		for range rapid.IntRange(0, 60).Draw(t, "changes") {
 			k := name.Draw(t, "name")

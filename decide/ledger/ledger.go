@@ -50,6 +50,7 @@ type Ledger struct {
 	missed      line[fleet.MigrationID]             // those that did not finish whose move is forgotten
 	lore        *cost.Lore                          // of finished, as they were at learnt; nil: nobody has asked
 	learnt      int                                 // how many have come since
+	work        scratch                             // of Commit
 	looks       map[fleet.GuestID]fleet.MigrationID // the one whose prediction has the guest's latest profile
 }
 
@@ -68,7 +69,7 @@ func New(s fleet.Snapshot, p placement.Policy) *Ledger {
 		looks: map[fleet.GuestID]fleet.MigrationID{},
 	}
 	for _, h := range s.Hosts {
-		l.host(h)
+		l.host(&h)
 	}
 	for _, g := range s.Guests {
 		l.guest(nil, &g)
@@ -121,8 +122,8 @@ func (l *Ledger) Learn(id fleet.HostID, f fleet.Facts) {
 	h.Facts = f
 	l.snap.Hosts = own(l.snap.Hosts, &l.shared.hosts)
 	l.snap.Hosts[id] = h
-	l.host(h)
-	l.room.Host(h)
+	l.host(&h)
+	l.room.Host(&h)
 }
 
 // Commit takes in a change that was stored as revision. Facts stay as they are.
@@ -133,8 +134,9 @@ func (l *Ledger) Commit(c fleet.Changeset, revision int64) {
 		ruled = c.Cluster.Rules != l.snap.Cluster.Rules
 		l.snap.Cluster = *c.Cluster
 	}
-	guests, migrations := l.touched(c)
-	stays, traffic := l.stays(guests), l.traffic(migrations)
+	l.touch(c)
+	w := &l.work
+	w.was, w.from = l.stays(w.was, w.guests), l.traffic(w.from, w.migrations)
 	l.commitHosts(c)
 	if len(c.Guests)+len(c.GoneGuests) > 0 {
 		l.snap.Guests = own(l.snap.Guests, &l.shared.guests)
@@ -152,8 +154,9 @@ func (l *Ledger) Commit(c fleet.Changeset, revision int64) {
 		l.snap.Migrations = own(l.snap.Migrations, &l.shared.migrations)
 		apply(l.snap.Migrations, c.Migrations, c.GoneMigrations, func(m fleet.Migration) fleet.MigrationID { return m.ID }, l.migration)
 	}
-	l.shift(stays, l.stays(guests))
-	l.reroute(traffic, l.traffic(migrations))
+	w.is, w.to = l.stays(w.is, w.guests), l.traffic(w.to, w.migrations)
+	l.shift(w.was, w.is)
+	l.reroute(w.from, w.to)
 	for _, id := range c.GoneHosts { // last: no guest is there any more
 		l.room.Forget(id)
 	}
@@ -170,8 +173,8 @@ func (l *Ledger) commitHosts(c fleet.Changeset) {
 	for _, h := range c.Hosts {
 		h.Facts = l.snap.Hosts[h.ID].Facts
 		l.snap.Hosts[h.ID] = h
-		l.host(h)
-		l.room.Host(h)
+		l.host(&h)
+		l.room.Host(&h)
 	}
 	for _, id := range c.GoneHosts {
 		delete(l.snap.Hosts, id)
@@ -261,17 +264,22 @@ func list[K, V comparable](m map[K][]V, k K, v V, by int) {
 	}
 }
 
-func (l *Ledger) host(h fleet.Host) {
+func (l *Ledger) host(h *fleet.Host) {
 	set(l.draining, h.ID, h.State == fleet.HostDraining)
 	set(l.readdressed, h.ID, h.Facts.Address != "" && h.Facts.Address != h.Address)
-	l.attend(h.ID)
+	set(l.attended, h.ID, attended(h) && len(l.homes[h.ID]) > 0)
 }
 
-// attend notes whether the owner of a host is there beside guests.
-func (l *Ledger) attend(id fleet.HostID) {
+// attended reports whether the owner of a host is there, and has not agreed that
+// guests stay.
+func attended(h *fleet.Host) bool {
+	return h.Facts.Owner != nil && h.Facts.Owner.Present && h.Policy.Vacate != fleet.Stay
+}
+
+// settle notes that a host has guests, or has none any more.
+func (l *Ledger) settle(id fleet.HostID) {
 	h := l.snap.Hosts[id]
-	o := h.Facts.Owner
-	set(l.attended, id, o != nil && o.Present && len(l.homes[id]) > 0 && h.Policy.Vacate != fleet.Stay)
+	set(l.attended, id, len(l.homes[id]) > 0 && attended(&h))
 }
 
 // guest notes what a guest was and what it is; nil: it is not there. Most of it
@@ -304,12 +312,14 @@ func (l *Ledger) guest(was, is *fleet.Guest) {
 	}
 	if before, now := !was.State.Ended(), !is.State.Ended(); before != now || was.Home != is.Home {
 		if before {
-			list(l.homes, was.Home, was.ID, -1)
-			l.attend(was.Home)
+			if list(l.homes, was.Home, was.ID, -1); len(l.homes[was.Home]) == 0 {
+				l.settle(was.Home)
+			}
 		}
 		if now {
-			list(l.homes, is.Home, is.ID, 1)
-			l.attend(is.Home)
+			if list(l.homes, is.Home, is.ID, 1); len(l.homes[is.Home]) == 1 {
+				l.settle(is.Home)
+			}
 		}
 	}
 }

@@ -1,8 +1,8 @@
 package ledger
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -13,49 +13,67 @@ import (
 	"pagurus/fleet"
 )
 
+// names gives what is in a set, in order. Most sets are empty.
+func names[K cmp.Ordered](set map[K]bool) []K {
+	out := collect(nil, set)
+	slices.Sort(out)
+	return out
+}
+
+// collect adds what is in a set, in no order.
+func collect[K comparable](to []K, set map[K]bool) []K {
+	to = slices.Grow(to, len(set))
+	for k := range set {
+		to = append(to, k)
+	}
+	return to
+}
+
 // Room is what hosts have promised, and whom they can take.
 func (l *Ledger) Room() *placement.Index { return l.room }
 
 // GuestsAt names the guests that a host may run, in order of ID.
 func (l *Ledger) GuestsAt(id fleet.HostID) []fleet.GuestID {
-	return slices.Sorted(slices.Values(l.homes[id]))
+	out := slices.Clone(l.homes[id])
+	slices.Sort(out)
+	return out
 }
 
 // Draining gives the hosts that drain, in order of ID.
-func (l *Ledger) Draining() []fleet.HostID { return slices.Sorted(maps.Keys(l.draining)) }
+func (l *Ledger) Draining() []fleet.HostID { return names(l.draining) }
 
 // Readdressed gives the hosts that say another address than is stored.
-func (l *Ledger) Readdressed() []fleet.HostID { return slices.Sorted(maps.Keys(l.readdressed)) }
+func (l *Ledger) Readdressed() []fleet.HostID { return names(l.readdressed) }
 
 // Attended gives the hosts whose owner is there and that have guests, unless the
 // owner has agreed that they stay, in order of ID.
-func (l *Ledger) Attended() []fleet.HostID { return slices.Sorted(maps.Keys(l.attended)) }
+func (l *Ledger) Attended() []fleet.HostID { return names(l.attended) }
 
 // Still gives the guests that shall stand still for an owner, in order of ID.
-func (l *Ledger) Still() []fleet.GuestID { return slices.Sorted(maps.Keys(l.still)) }
+func (l *Ledger) Still() []fleet.GuestID { return names(l.still) }
 
 // Requeued gives the jobs that are to begin again, in order of ID.
-func (l *Ledger) Requeued() []fleet.JobID { return slices.Sorted(maps.Keys(l.requeued)) }
+func (l *Ledger) Requeued() []fleet.JobID { return names(l.requeued) }
 
 // Restless gives the jobs of which the order to run was not answered well, and
 // the guests that wait for an order that does not stand as long as all is well, or
 // was not answered well; both in no order. Those that wait for the first answer
 // to one of their own are left out while they do so only since after a time.
 func (l *Ledger) Restless(since time.Time) ([]fleet.JobID, []fleet.GuestID) {
-	guests := slices.Collect(maps.Keys(l.restless))
+	guests := collect(nil, l.restless)
 	for at, of := range l.waiting {
 		if at <= since.UnixNano() {
-			guests = slices.AppendSeq(guests, maps.Keys(of))
+			guests = collect(guests, of)
 		}
 	}
-	return slices.Collect(maps.Keys(l.refused)), guests
+	return collect(nil, l.refused), guests
 }
 
 // Tally counts a job's guests.
 func (l *Ledger) Tally(id fleet.JobID) lifecycle.Tally { return l.tallies[id] }
 
 // OpenMoves gives the moves under way.
-func (l *Ledger) OpenMoves() []fleet.MoveID { return slices.Sorted(maps.Keys(l.open)) }
+func (l *Ledger) OpenMoves() []fleet.MoveID { return names(l.open) }
 
 // Moving gives the migrations of the moves under way.
 func (l *Ledger) Moving() (out []fleet.Migration) {

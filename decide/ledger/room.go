@@ -13,14 +13,28 @@ type stay struct {
 	need  fleet.Resources
 }
 
-// stays gives what guests have of hosts' room now.
-func (l *Ledger) stays(guests []fleet.GuestID) []stay {
-	out := make([]stay, len(guests))
-	for i, id := range guests {
+// scratch is room for what a change is about, used again by the next.
+type scratch struct {
+	guests     []fleet.GuestID
+	migrations []fleet.MigrationID
+	was, is    []stay
+	from, to   []way
+}
+
+// stays gives what guests have of hosts' room now, in the room given.
+func (l *Ledger) stays(out []stay, guests []fleet.GuestID) []stay {
+	out = out[:0]
+	for _, id := range guests {
+		var s stay
 		if g, there := l.snap.Guests[id]; there {
-			out[i].need = g.Need
-			copy(out[i].hosts[:], lifecycle.Places(g, l.snap.Migrations[g.Migration]))
+			s.need = g.Need
+			var m fleet.Migration
+			if g.Migration != "" {
+				m = l.snap.Migrations[g.Migration]
+			}
+			copy(s.hosts[:], lifecycle.Places(g, m))
 		}
+		out = append(out, s)
 	}
 	return out
 }
@@ -38,13 +52,15 @@ func (l *Ledger) shift(was, is []stay) {
 // way is the two hosts of a migration that is under way; empty: it is over.
 type way struct{ from, to fleet.HostID }
 
-// traffic gives the ways of migrations now.
-func (l *Ledger) traffic(migrations []fleet.MigrationID) []way {
-	out := make([]way, len(migrations))
-	for i, id := range migrations {
+// traffic gives the ways of migrations now, in the room given.
+func (l *Ledger) traffic(out []way, migrations []fleet.MigrationID) []way {
+	out = out[:0]
+	for _, id := range migrations {
+		var w way
 		if m, there := l.snap.Migrations[id]; there && !m.Phase.Ended() {
-			out[i] = way{m.From, m.To}
+			w = way{m.From, m.To}
 		}
+		out = append(out, w)
 	}
 	return out
 }
@@ -59,19 +75,19 @@ func (l *Ledger) reroute(was, is []way) {
 	}
 }
 
-// touched names the guests and migrations that a change may move.
-func (l *Ledger) touched(c fleet.Changeset) ([]fleet.GuestID, []fleet.MigrationID) {
-	guests, migrations := slices.Clone(c.GoneGuests), slices.Clone(c.GoneMigrations)
-	for _, g := range c.Guests {
-		guests = append(guests, g.ID)
+// touch notes which guests and migrations a change may move.
+func (l *Ledger) touch(c fleet.Changeset) {
+	guests, migrations := append(l.work.guests[:0], c.GoneGuests...), append(l.work.migrations[:0], c.GoneMigrations...)
+	for i := range c.Guests {
+		guests = append(guests, c.Guests[i].ID)
 	}
-	for _, m := range c.Migrations {
-		migrations = append(migrations, m.ID)
-		guests = append(guests, m.Guest)
+	for i := range c.Migrations {
+		migrations = append(migrations, c.Migrations[i].ID)
+		guests = append(guests, c.Migrations[i].Guest)
 	}
 	for _, id := range c.GoneMigrations {
 		guests = append(guests, l.snap.Migrations[id].Guest)
 	}
 	slices.Sort(guests)
-	return slices.Compact(guests), migrations
+	l.work.guests, l.work.migrations = slices.Compact(guests), migrations
 }

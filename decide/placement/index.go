@@ -28,7 +28,7 @@ type Index struct {
 
 // entry is a host and what it has promised.
 type entry struct {
-	host  fleet.Host
+	host  *fleet.Host
 	held  held
 	queue *queue // that it stands in; nil: it can take nobody
 	class *queue // that of its class; nil: not looked up yet
@@ -68,7 +68,7 @@ func NewIndex(s fleet.Snapshot, p Policy) *Index {
 	x := &Index{policy: p, slots: make(map[fleet.HostID]int, len(s.Hosts)), classes: map[class]*queue{}, machines: map[string][]fleet.HostID{}, sites: sites{}}
 	x.entries = make([]entry, 0, len(s.Hosts))
 	for _, h := range s.Hosts {
-		x.Host(h)
+		x.Host(&h)
 	}
 	for _, g := range s.Guests {
 		x.Guest(g, s.Migrations[g.Migration], 1)
@@ -83,7 +83,7 @@ func NewIndex(s fleet.Snapshot, p Policy) *Index {
 func (x *Index) Policy() Policy { return x.policy }
 
 // Host notes that a host is there, or different.
-func (x *Index) Host(h fleet.Host) {
+func (x *Index) Host(h *fleet.Host) {
 	i := x.slot(h.ID)
 	e := &x.entries[i]
 	if e.host.Facts.Machine != h.Facts.Machine {
@@ -96,10 +96,10 @@ func (x *Index) Host(h fleet.Host) {
 		x.sites.count(e.host.Facts.Site, -1)
 		x.sites.count(h.Facts.Site, 1)
 	}
-	if e.class != nil && !alike(&e.host, &h) {
+	if e.class != nil && !alike(e.host, h) {
 		e.class = nil
 	}
-	e.host = h
+	*e.host = *h
 	x.settle(i)
 }
 
@@ -123,7 +123,7 @@ func (x *Index) slot(id fleet.HostID) int {
 		x.entries = append(x.entries, entry{})
 	}
 	x.slots[id] = i
-	x.entries[i] = entry{host: fleet.Host{ID: id}}
+	x.entries[i] = entry{host: &fleet.Host{ID: id}}
 	return i
 }
 
@@ -215,7 +215,7 @@ func (x *Index) settle(i int) {
 	able := e.host.State == fleet.HostUp && e.host.Facts.Connected && (o == nil || !o.Present)
 	var q *queue
 	if able && e.class == nil {
-		c := classOf(&e.host)
+		c := classOf(e.host)
 		if e.class = x.classes[c]; e.class == nil {
 			e.class = &queue{}
 			x.classes[c] = e.class
@@ -226,7 +226,7 @@ func (x *Index) settle(i int) {
 	}
 	score := 0.0
 	if able {
-		score = x.policy.Score(&e.host, e.host.Facts.Capacity.MemoryBytes-e.held.bytes, e.held.cpus)
+		score = x.policy.Score(e.host, e.host.Facts.Capacity.MemoryBytes-e.held.bytes, e.held.cpus)
 	}
 	switch {
 	case q == e.queue && score == e.score:
@@ -381,7 +381,7 @@ func (v *Survey) Where(a Ask) (fleet.HostID, bool) {
 func (v *Survey) best(s suit) (*entry, float64) {
 	best, score := (*entry)(nil), math.Inf(-1)
 	try := func(e *entry) bool {
-		if free := e.host.Facts.Capacity.MemoryBytes - e.held.bytes; free < s.ask.Need.MemoryBytes || Unfit(v, e.host, s.ask) != "" || !s.suits(&e.host) {
+		if free := e.host.Facts.Capacity.MemoryBytes - e.held.bytes; free < s.ask.Need.MemoryBytes || Unfit(v, e.host, s.ask) != "" || !s.suits(e.host) {
 			return false
 		}
 		if of := v.score(e, s.ask); best == nil || better(of, score, e.host.ID, best.host.ID) {
@@ -414,7 +414,7 @@ func (v *Survey) best(s suit) (*entry, float64) {
 }
 
 func (v *Survey) score(e *entry, a Ask) float64 {
-	return v.index.policy.Score(&e.host, e.host.Facts.Capacity.MemoryBytes-e.held.bytes-a.Need.MemoryBytes, e.held.cpus)
+	return v.index.policy.Score(e.host, e.host.Facts.Capacity.MemoryBytes-e.held.bytes-a.Need.MemoryBytes, e.held.cpus)
 }
 
 // reason says what spoke for a host.
@@ -443,7 +443,7 @@ func (x *Index) Check(s fleet.Snapshot) string {
 		if a.held != b.held || a.tight != b.tight || a.score != b.score || (a.queue == nil) != (b.queue == nil) {
 			return fmt.Sprintf("%s: %+v %v, should be %+v %v", id, b.held, b.score, a.held, a.score)
 		}
-		if b.queue != nil && (b.queue.stands[b.place].slot != j || x.classes[classOf(&b.host)] != b.queue) {
+		if b.queue != nil && (b.queue.stands[b.place].slot != j || x.classes[classOf(b.host)] != b.queue) {
 			return fmt.Sprintf("%s stands in the wrong place", id)
 		}
 	}

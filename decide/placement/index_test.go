@@ -44,7 +44,7 @@ func TestIndexIsKept(t *testing.T) {
 					h.Facts.Owner = &fleet.Owner{State: fleet.OwnerAbsent, Present: rapid.Bool().Draw(t, "present"), Since: t0.Add(-time.Duration(rapid.IntRange(0, 99).Draw(t, "since")) * time.Hour)}
 				}
 				s.Hosts[h.ID] = h
-				x.Host(h)
+				x.Host(&h)
 			},
 			"guest": func(t *rapid.T) {
 				at := id()

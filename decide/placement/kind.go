@@ -33,7 +33,7 @@ func (s suit) suits(h *fleet.Host) bool {
 
 // unfitAnyhow says why a host can take the guest in no way at all. If it can
 // run neither kind both reasons are given.
-func unfitAnyhow(v *Survey, h fleet.Host, a Ask) string {
+func unfitAnyhow(v *Survey, h *fleet.Host, a Ask) string {
 	var all string
 	for _, kind := range []fleet.Kind{fleet.VM, fleet.Container} {
 		a.Kind = kind

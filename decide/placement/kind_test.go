@@ -37,7 +37,7 @@ func TestKindLeftOpen(t *testing.T) {
 	if got := ranked(v, ask); len(got) != 1 || got[0].Host != "slow" || got[0].Kind != fleet.VM || !strings.HasPrefix(got[0].Reason, "an emulated vm") {
 		t.Errorf("%+v", got)
 	}
-	if got, want := Unfit(v, none, ask), "cannot run guests of kind vm: no QEMU, and cannot run guests of kind container: no CRIU"; got != want {
+	if got, want := Unfit(v, &none, ask), "cannot run guests of kind vm: no QEMU, and cannot run guests of kind container: no CRIU"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -55,12 +55,12 @@ func TestContainersGoWhereTheFilesAre(t *testing.T) {
 		h.Facts.Machine = c.machine
 		h.Facts.Abilities = map[fleet.Kind]fleet.Abilities{fleet.Container: {Files: c.fetches}, fleet.VM: {}}
 		v := NewSurvey(snapshot(h), nil)
-		if why := Unfit(v, h, ask); (why == "") != c.fits {
+		if why := Unfit(v, &h, ask); (why == "") != c.fits {
 			t.Errorf("%+v: %q", c, why)
 		}
 		vm := ask
 		vm.Kind = fleet.VM
-		if why := Unfit(v, h, vm); why != "" {
+		if why := Unfit(v, &h, vm); why != "" {
 			t.Errorf("a vm at %+v: %q", c, why)
 		}
 	}

@@ -146,7 +146,7 @@ func (Calm) Score(h *fleet.Host, freeBytes int64, cpus int) float64 {
 func Explain(v *Survey, a Ask) []Why {
 	var out []Why
 	for _, h := range v.Hosts() {
-		if reason := Unfit(v, h, a); reason != "" {
+		if reason := Unfit(v, &h, a); reason != "" {
 			out = append(out, Why{Host: h.ID, Reason: reason})
 		}
 	}
@@ -154,7 +154,7 @@ func Explain(v *Survey, a Ask) []Why {
 }
 
 // Unfit says why a host cannot take the guest; empty: it can.
-func Unfit(v *Survey, h fleet.Host, a Ask) string {
+func Unfit(v *Survey, h *fleet.Host, a Ask) string {
 	if a.Kind == fleet.Auto {
 		return unfitAnyhow(v, h, a)
 	}
@@ -173,7 +173,7 @@ func Unfit(v *Survey, h fleet.Host, a Ask) string {
 		return "is draining"
 	case h.Facts.SeenAt.IsZero():
 		return "has not been heard from yet"
-	case !Heard(h, v.At):
+	case !Heard(*h, v.At):
 		return "has not been heard from for " + ago(v.At.Sub(h.Facts.SeenAt))
 	}
 	if reason := unable(able, has, a); reason != "" {

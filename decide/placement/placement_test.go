@@ -95,7 +95,7 @@ func TestFiltersSayWhy(t *testing.T) {
 		{able(fleet.Abilities{Live: true, Accelerator: "tcg", CPU: "max"}), seen, ""},
 	} {
 		v := NewSurvey(snapshot(c.host), nil)
-		if got := Unfit(v, c.host, c.ask); got != c.want {
+		if got := Unfit(v, &c.host, c.ask); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 		if _, fits := v.Best(c.ask); fits != (c.want == "") {
@@ -145,11 +145,12 @@ func TestSurveyCountsGuestsOnTheirWay(t *testing.T) {
 	s.Migrations["m1.g0"] = fleet.Migration{ID: "m1.g0", From: "a", To: "b", Phase: fleet.Copying}
 	v := NewSurvey(s, nil)
 	for _, h := range v.Hosts() {
-		if v.FreeBytes(h) != 3<<30 || v.Guests(h.ID) != 1 {
-			t.Errorf("%s: %d free, %d guests", h.ID, v.FreeBytes(h), v.Guests(h.ID))
+		if v.FreeBytes(&h) != 3<<30 || v.Guests(h.ID) != 1 {
+			t.Errorf("%s: %d free, %d guests", h.ID, v.FreeBytes(&h), v.Guests(h.ID))
 		}
 	}
-	if why := Unfit(v, s.Hosts["b"], Ask{Kind: fleet.VM, Quiet: true}); why != "takes in another move" {
+	b := s.Hosts["b"]
+	if why := Unfit(v, &b, Ask{Kind: fleet.VM, Quiet: true}); why != "takes in another move" {
 		t.Errorf("b takes in a move: %q", why)
 	}
 	if out, in := v.Busy("a"); out != 1 || in != 0 {

@@ -146,7 +146,7 @@ func (c *census) count() {
 func (c *census) note(e *entry) int {
 	f, need := &e.host.Facts, c.suit.ask.Need
 	free := f.Capacity.MemoryBytes - e.held.bytes
-	if f.Site == "" || free < need.MemoryBytes || !c.v.passes(e, c.suit.ask, c.bar) || !c.suit.suits(&e.host) {
+	if f.Site == "" || free < need.MemoryBytes || !c.v.passes(e, c.suit.ask, c.bar) || !c.suit.suits(e.host) {
 		return 0
 	}
 	if !slices.ContainsFunc(c.asks, func(a Ask) bool { a.Kind = c.suit.ask.Kind; return Unfit(c.v, e.host, a) == "" }) {

@@ -78,12 +78,12 @@ func (v *Survey) Hosts() []fleet.Host {
 	out := make([]fleet.Host, 0, len(v.index.slots))
 	for id := range v.index.slots {
 		if e := v.at(id); e.host.State != "" { // else a guest names it that is not known
-			out = append(out, e.host)
+			out = append(out, *e.host)
 		}
 	}
 	for id, e := range v.over {
 		if _, known := v.index.slots[id]; !known && e.host.State != "" {
-			out = append(out, e.host)
+			out = append(out, *e.host)
 		}
 	}
 	slices.SortFunc(out, func(a, b fleet.Host) int { return strings.Compare(string(a.ID), string(b.ID)) })
@@ -99,7 +99,7 @@ func (v *Survey) at(id fleet.HostID) *entry {
 	if i, ok := v.index.slots[id]; ok {
 		return &v.index.entries[i]
 	}
-	return &entry{}
+	return &entry{host: &fleet.Host{ID: id}}
 }
 
 // change gives a host's entry to be changed.
@@ -107,7 +107,6 @@ func (v *Survey) change(id fleet.HostID) *entry {
 	e, ok := v.over[id]
 	if !ok {
 		own := *v.at(id)
-		own.host.ID = id
 		e = &own
 		v.over[id] = e
 	}
@@ -115,7 +114,7 @@ func (v *Survey) change(id fleet.HostID) *entry {
 }
 
 // Host notes that a host is different.
-func (v *Survey) Host(h fleet.Host) { v.change(h.ID).host = h }
+func (v *Survey) Host(h fleet.Host) { v.change(h.ID).host = &h }
 
 // Guest notes that a guest is there, with the migration that has it, or, with
 // by of -1, that it is not.
@@ -157,6 +156,6 @@ func (v *Survey) CPUs(id fleet.HostID) int { return v.at(id).held.cpus }
 
 // FreeBytes is the memory of a host that is promised to no guest; less than
 // nothing when it has lost some.
-func (v *Survey) FreeBytes(h fleet.Host) int64 {
+func (v *Survey) FreeBytes(h *fleet.Host) int64 {
 	return h.Facts.Capacity.MemoryBytes - v.at(h.ID).held.bytes
 }

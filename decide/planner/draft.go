@@ -3,6 +3,7 @@ package planner
 import (
 	"cmp"
 	"slices"
+	"sync"
 	"time"
 
 	"pagurus/decide/atlas"
@@ -28,11 +29,27 @@ type draft struct {
 	freed  bool // a guest or a migration has ended: there may be room now
 	calm   bool // a host has just answered that it could not: a further try waits for a Tick
 	resend []fleet.Order
+
+	before, now []pending // room for orders
 }
 
 func newDraft(p *Planner, l *ledger.Ledger) *draft {
-	s := l.Snapshot()
-	return &draft{p: p, l: l, base: s, view: *viewOf(s)}
+	d := drafts.Get().(*draft)
+	d.p, d.l, d.base = p, l, l.Snapshot()
+	d.over(d.base)
+	return d
+}
+
+// drafts are those that are over, for the room they take: a simulator makes a
+// hundred thousand a second.
+var drafts = sync.Pool{New: func() any { return new(draft) }}
+
+// free gives a draft back. Nothing of it may be read any more.
+func (d *draft) free() {
+	v := d.view
+	v.over(fleet.Snapshot{})
+	*d = draft{view: v, before: d.before, now: d.now}
+	drafts.Put(d)
 }
 
 // change gives what the draft adds to the snapshot, everything in order of ID.
@@ -52,7 +69,7 @@ func (d *draft) orders() []fleet.Order {
 	out := slices.Clone(d.resend)
 	jobs, guests := d.concerned()
 	was, is := viewOf(d.base), &d.view
-	before, now := make([]pending, 0, 2), make([]pending, 0, 2) // of one job or guest: an order names whom it is about
+	before, now := d.before, d.now // of one job or guest: an order names whom it is about
 	fresh := func() {
 		for _, p := range now {
 			if !slices.ContainsFunc(before, func(b pending) bool { return b.order == p.order }) && !(d.calm && p.order.Attempt > 0) {
@@ -72,6 +89,7 @@ func (d *draft) orders() []fleet.Order {
 		before, now = guestOrders(before[:0], was, id), guestOrders(now[:0], is, id)
 		fresh()
 	}
+	d.before, d.now = before, now
 	slices.SortFunc(out, compareOrders)
 	return slices.Compact(out)
 }

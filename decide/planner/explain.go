@@ -306,7 +306,7 @@ func (e *explainer) host(h fleet.Host) []string {
 		say("Its agent was last heard from %s ago; see that it runs there.", e.s.At.Sub(h.Facts.SeenAt).Round(time.Second))
 	default:
 		say("It has %d MiB of %d MiB of memory free for guests and %.1f of %d CPUs busy with them.",
-			e.room().FreeBytes(h)>>20, h.Facts.Capacity.MemoryBytes>>20, h.Facts.LoadCPUs, h.Facts.Capacity.CPUs)
+			e.room().FreeBytes(&h)>>20, h.Facts.Capacity.MemoryBytes>>20, h.Facts.LoadCPUs, h.Facts.Capacity.CPUs)
 	}
 	for _, k := range []fleet.Kind{fleet.VM, fleet.Container} {
 		if a, ok := h.Facts.Abilities[k]; ok && a.Trouble != "" {

@@ -78,6 +78,7 @@ func share(s *view, m fleet.Migration) int {
 // changes nothing; what Step would refuse it refuses, with a *Refusal.
 func (p *Planner) Foresee(s fleet.Snapshot, r fleet.Request) (fleet.Forecast, error) {
 	d := newDraft(p, p.ledger(s))
+	defer d.free()
 	d.at = orElse(r.At, s.At)
 	parts, err := d.apart(r)
 	if err != nil {

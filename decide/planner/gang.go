@@ -236,7 +236,7 @@ func (d *draft) askFor(g fleet.Guest, r fleet.Request) placement.Ask {
 func (d *draft) crowded(r fleet.Request, g fleet.Guest, guests int) error {
 	a := d.askFor(g, r)
 	if to, ok := d.hosts.Find(r.To); ok {
-		if reason := placement.Unfit(d.room(), to, a); reason != "" {
+		if reason := placement.Unfit(d.room(), &to, a); reason != "" {
 			_, err := refuse(r, "guest %s cannot move to %s, which %s; name another host, or none to let Pagurus choose", g.ID, to.ID, reason)
 			return err
 		}

@@ -77,6 +77,7 @@ func (d *draft) lateHosts(guests []fleet.Guest, to map[fleet.GuestID]placement.C
 func (d *draft) expect(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice, v fleet.Move, mode fleet.Mode) []fleet.Prediction {
 	v.ID = "imagined"
 	imagined := newDraft(d.p, d.l)
+	defer imagined.free()
 	for _, g := range guests {
 		_, m := lifecycle.Depart(g, to[g.ID].Host, v.ID, d.at)
 		imagined.migrations.Put(m.ID, m)

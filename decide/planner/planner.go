@@ -63,6 +63,7 @@ func (p *Planner) Step(s fleet.Snapshot, ev fleet.Event) (Decision, error) {
 // After either nothing is to be changed or sent.
 func (p *Planner) StepOn(l *ledger.Ledger, ev fleet.Event) (Decision, error) {
 	d, s := newDraft(p, l), l.Snapshot()
+	defer d.free()
 	var answer fleet.Answer
 	var err error
 	switch ev := ev.(type) {
@@ -153,6 +154,15 @@ type view struct {
 
 func viewOf(s fleet.Snapshot) *view {
 	return &view{layer.Over(s.Hosts), layer.Over(s.Guests), layer.Over(s.Jobs), layer.Over(s.Moves), layer.Over(s.Migrations)}
+}
+
+// over begins anew over a snapshot, in the room that there is.
+func (v *view) over(s fleet.Snapshot) {
+	v.hosts.Reuse(s.Hosts)
+	v.guests.Reuse(s.Guests)
+	v.jobs.Reuse(s.Jobs)
+	v.moves.Reuse(s.Moves)
+	v.migrations.Reuse(s.Migrations)
 }
 
 // near has the asks of guests that go together prefer the sites where they are

@@ -292,14 +292,17 @@ func (w *world) obey(m *machine, s owners.Scene, j owners.Judgement) {
 
 var admin = fleet.Caller{Admin: true}
 
-// look has a host's agent see a guest, or no longer. What it has said before
-// stays as it was.
+// look has a host's agent see a guest, or no longer. What was said before the
+// host was cut off stays as it was.
 func (w *world) look(m *machine, g *guest, there bool) {
-	var looks map[fleet.GuestID]fleet.GuestFacts
-	if there || len(m.looks) > 1 {
-		looks = make(map[fleet.GuestID]fleet.GuestFacts, len(m.looks)+1)
-		maps.Copy(looks, m.looks)
-		delete(looks, g.id)
+	if m.cut {
+		m.looks = maps.Clone(m.looks)
+	}
+	if m.looks == nil {
+		m.looks = map[fleet.GuestID]fleet.GuestFacts{}
+	}
+	if !there {
+		delete(m.looks, g.id)
 	}
 	if there {
 		memory, cpus := g.job.MemoryBytes, float64(g.job.CPUs)
@@ -307,8 +310,7 @@ func (w *world) look(m *machine, g *guest, there bool) {
 			cpus = 0
 		}
 		p := &fleet.Profile{At: w.at(), MemoryBytes: memory, FilledBytes: memory, Changed: g.job.changes()}
-		looks[g.id] = fleet.GuestFacts{Run: fleet.Running, ResidentBytes: memory, CPUs: cpus, Profile: p}
+		m.looks[g.id] = fleet.GuestFacts{Run: fleet.Running, ResidentBytes: memory, CPUs: cpus, Profile: p}
 	}
-	m.looks = looks
 	w.learn(m)
 }

@@ -50,8 +50,11 @@ func (w *world) Committed(c fleet.Changeset) {
 			w.say("%s %s", v.ID, v.Weighed)
 		}
 	}
-	for _, m := range c.Migrations {
-		w.say("%s %s", m.ID, m.Phase)
+	for i := range c.Migrations {
+		m := &c.Migrations[i]
+		if w.Log != nil {
+			w.say("%s %s", m.ID, m.Phase)
+		}
 		switch m.Phase {
 		case fleet.Finished:
 			w.out.Moves++
@@ -62,7 +65,8 @@ func (w *world) Committed(c fleet.Changeset) {
 			w.out.Lost++
 		}
 	}
-	for _, v := range c.Guests {
+	for i := range c.Guests {
+		v := &c.Guests[i]
 		g := w.guests[v.ID]
 		if g == nil && v.State == fleet.GuestStarting {
 			j := w.jobs[v.Job]
