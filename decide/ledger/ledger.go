@@ -51,6 +51,7 @@ type Ledger struct {
 	lore        *cost.Lore                          // of finished, as they were at learnt; nil: nobody has asked
 	learnt      int                                 // how many have come since
 	work        scratch                             // of Commit
+	spare       []*View                             // see View
 	looks       map[fleet.GuestID]fleet.MigrationID // the one whose prediction has the guest's latest profile
 }
 

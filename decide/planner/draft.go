@@ -3,7 +3,6 @@ package planner
 import (
 	"cmp"
 	"slices"
-	"sync"
 	"time"
 
 	"pagurus/decide/atlas"
@@ -23,43 +22,29 @@ type draft struct {
 	at   time.Time
 
 	cluster *fleet.Cluster
-	view
+	*ledger.View
 
 	survey *placement.Survey
 	freed  bool // a guest or a migration has ended: there may be room now
 	calm   bool // a host has just answered that it could not: a further try waits for a Tick
 	resend []fleet.Order
-
-	before, now []pending // room for orders
 }
 
 func newDraft(p *Planner, l *ledger.Ledger) *draft {
-	d := drafts.Get().(*draft)
-	d.p, d.l, d.base = p, l, l.Snapshot()
-	d.over(d.base)
-	return d
+	return &draft{p: p, l: l, base: l.Snapshot(), View: l.View()}
 }
 
-// drafts are those that are over, for the room they take: a simulator makes a
-// hundred thousand a second.
-var drafts = sync.Pool{New: func() any { return new(draft) }}
-
-// free gives a draft back. Nothing of it may be read any more.
-func (d *draft) free() {
-	v := d.view
-	v.over(fleet.Snapshot{})
-	*d = draft{view: v, before: d.before, now: d.now}
-	drafts.Put(d)
-}
+// free gives back the room that the draft took. Nothing of it may be read any more.
+func (d *draft) free() { d.l.Return(d.View) }
 
 // change gives what the draft adds to the snapshot, everything in order of ID.
 func (d *draft) change() fleet.Changeset {
 	c := fleet.Changeset{Cluster: d.cluster}
-	c.Hosts, c.GoneHosts = d.hosts.Changed()
-	c.Guests, c.GoneGuests = d.guests.Changed()
-	c.Jobs, c.GoneJobs = d.jobs.Changed()
-	c.Moves, c.GoneMoves = d.moves.Changed()
-	c.Migrations, c.GoneMigrations = d.migrations.Changed()
+	c.Hosts, c.GoneHosts = d.Hosts.Changed()
+	c.Guests, c.GoneGuests = d.Guests.Changed()
+	c.Jobs, c.GoneJobs = d.Jobs.Changed()
+	c.Moves, c.GoneMoves = d.Moves.Changed()
+	c.Migrations, c.GoneMigrations = d.Migrations.Changed()
 	return c
 }
 
@@ -68,8 +53,8 @@ func (d *draft) change() fleet.Changeset {
 func (d *draft) orders() []fleet.Order {
 	out := slices.Clone(d.resend)
 	jobs, guests := d.concerned()
-	was, is := viewOf(d.base), &d.view
-	before, now := d.before, d.now // of one job or guest: an order names whom it is about
+	was, is := ledger.ViewOf(d.base), d.View
+	before, now := make([]pending, 0, 2), make([]pending, 0, 2) // of one job or guest: an order names whom it is about
 	fresh := func() {
 		for _, p := range now {
 			if !slices.ContainsFunc(before, func(b pending) bool { return b.order == p.order }) && !(d.calm && p.order.Attempt > 0) {
@@ -78,7 +63,7 @@ func (d *draft) orders() []fleet.Order {
 		}
 	}
 	for _, id := range jobs {
-		if j := d.jobs.At(id); j.Spec.Guests > 0 {
+		if j := d.Jobs.At(id); j.Spec.Guests > 0 {
 			guest0 := atlas.GuestID(id, 0)
 			before = programOrder(before[:0], was, d.base.Jobs[id], guest0)
 			now = programOrder(now[:0], is, j, guest0)
@@ -89,7 +74,6 @@ func (d *draft) orders() []fleet.Order {
 		before, now = guestOrders(before[:0], was, id), guestOrders(now[:0], is, id)
 		fresh()
 	}
-	d.before, d.now = before, now
 	slices.SortFunc(out, compareOrders)
 	return slices.Compact(out)
 }
@@ -97,20 +81,20 @@ func (d *draft) orders() []fleet.Order {
 // concerned names the jobs and guests that may wait for something else now, each
 // once. What a job waits for is up to itself and its guest 0.
 func (d *draft) concerned() (jobs []fleet.JobID, guests []fleet.GuestID) {
-	for i := range d.jobs.Changes() {
-		if c := &d.jobs.Changes()[i]; !c.Gone {
+	for i := range d.Jobs.Changes() {
+		if c := &d.Jobs.Changes()[i]; !c.Gone {
 			jobs = append(jobs, c.ID)
 		}
 	}
-	for i := range d.guests.Changes() {
-		if c := &d.guests.Changes()[i]; !c.Gone {
+	for i := range d.Guests.Changes() {
+		if c := &d.Guests.Changes()[i]; !c.Gone {
 			if guests = append(guests, c.ID); c.ID == atlas.GuestID(c.Is.Job, 0) {
 				jobs = append(jobs, c.Is.Job)
 			}
 		}
 	}
-	for i := range d.migrations.Changes() {
-		if c := &d.migrations.Changes()[i]; !c.Gone {
+	for i := range d.Migrations.Changes() {
+		if c := &d.Migrations.Changes()[i]; !c.Gone {
 			if guests = append(guests, c.Is.Guest); c.Is.Guest == atlas.GuestID(c.Is.Job, 0) {
 				jobs = append(jobs, c.Is.Job)
 			}
@@ -141,17 +125,17 @@ func (d *draft) room() *placement.Survey {
 // newRoom gives a survey of the snapshot with all the changes there are.
 func (d *draft) newRoom() *placement.Survey {
 	v := d.l.Room().Survey(d.base.At)
-	for i := range d.hosts.Changes() {
-		if c := &d.hosts.Changes()[i]; !c.Gone {
+	for i := range d.Hosts.Changes() {
+		if c := &d.Hosts.Changes()[i]; !c.Gone {
 			v.Host(c.Is)
 		}
 	}
-	guests := make([]fleet.GuestID, 0, len(d.guests.Changes())+len(d.migrations.Changes()))
-	for i := range d.guests.Changes() {
-		guests = append(guests, d.guests.Changes()[i].ID)
+	guests := make([]fleet.GuestID, 0, len(d.Guests.Changes())+len(d.Migrations.Changes()))
+	for i := range d.Guests.Changes() {
+		guests = append(guests, d.Guests.Changes()[i].ID)
 	}
-	for i := range d.migrations.Changes() {
-		c := &d.migrations.Changes()[i]
+	for i := range d.Migrations.Changes() {
+		c := &d.Migrations.Changes()[i]
 		v.Migration(d.base.Migrations[c.ID], -1)
 		if !c.Gone {
 			guests = append(guests, c.Is.Guest)
@@ -163,8 +147,8 @@ func (d *draft) newRoom() *placement.Survey {
 		if g, ok := d.base.Guests[id]; ok {
 			v.Guest(g, d.base.Migrations[g.Migration], -1)
 		}
-		if g, ok := d.guests.Find(id); ok {
-			v.Guest(g, d.migrations.At(g.Migration), 1)
+		if g, ok := d.Guests.Find(id); ok {
+			v.Guest(g, d.Migrations.At(g.Migration), 1)
 		}
 	}
 	return v
@@ -183,8 +167,8 @@ func (d *draft) counters() *fleet.Cluster {
 // tally counts a job's guests, at the cost of those that have changed.
 func (d *draft) tally(id fleet.JobID) lifecycle.Tally {
 	t := d.l.Tally(id)
-	for i := range d.guests.Changes() {
-		c := &d.guests.Changes()[i]
+	for i := range d.Guests.Changes() {
+		c := &d.Guests.Changes()[i]
 		if was, ok := d.base.Guests[c.ID]; ok && was.Job == id {
 			t.Count(was.State, -1)
 		}
@@ -198,7 +182,7 @@ func (d *draft) tally(id fleet.JobID) lifecycle.Tally {
 func (d *draft) guestsOf(j fleet.Job) []fleet.Guest {
 	out := make([]fleet.Guest, 0, j.Spec.Guests)
 	for _, id := range atlas.GuestIDs(j) {
-		if g, ok := d.guests.Find(id); ok {
+		if g, ok := d.Guests.Find(id); ok {
 			out = append(out, g)
 		}
 	}
@@ -208,7 +192,7 @@ func (d *draft) guestsOf(j fleet.Job) []fleet.Guest {
 func (d *draft) membersOf(v fleet.Move) []fleet.Migration {
 	out := make([]fleet.Migration, 0, len(v.Migrations))
 	for _, id := range v.Migrations {
-		if m, ok := d.migrations.Find(id); ok && m.Move == v.ID {
+		if m, ok := d.Migrations.Find(id); ok && m.Move == v.ID {
 			out = append(out, m)
 		}
 	}
@@ -220,19 +204,19 @@ func (d *draft) membersOf(v fleet.Move) []fleet.Migration {
 func (d *draft) take(move fleet.MoveID, members []fleet.Migration) {
 	var jobs []fleet.JobID
 	for _, m := range members {
-		old := d.migrations.At(m.ID)
+		old := d.Migrations.At(m.ID)
 		if old.Phase == m.Phase && old.Attempt == m.Attempt && old.Since.Equal(m.Since) {
 			continue
 		}
-		d.migrations.Put(m.ID, m)
-		if g, ok := d.guests.Find(m.Guest); ok && !old.Phase.Ended() {
-			d.guests.Put(g.ID, lifecycle.Follow(g, m))
+		d.Migrations.Put(m.ID, m)
+		if g, ok := d.Guests.Find(m.Guest); ok && !old.Phase.Ended() {
+			d.Guests.Put(g.ID, lifecycle.Follow(g, m))
 			jobs = append(jobs, g.Job)
 		}
 	}
-	if v, ok := d.moves.Find(move); ok {
+	if v, ok := d.Moves.Find(move); ok {
 		if v, ended := lifecycle.Conclude(v, d.membersOf(v), d.at); ended {
-			d.moves.Put(move, v)
+			d.Moves.Put(move, v)
 			d.freed = true
 		}
 	}
@@ -245,23 +229,23 @@ func (d *draft) take(move fleet.MoveID, members []fleet.Migration) {
 // way for guests of a job that is over. It ends because each turn brings a
 // guest, a migration or the job further in a table that has an end.
 func (d *draft) settle(id fleet.JobID) {
-	j, ok := d.jobs.Find(id)
-	if !ok || j.State == fleet.JobEnded || len(d.guests.Changes()) <= layer.Few && d.tally(id).InLine(j) {
+	j, ok := d.Jobs.Find(id)
+	if !ok || j.State == fleet.JobEnded || len(d.Guests.Changes()) <= layer.Few && d.tally(id).InLine(j) {
 		return
 	}
 	j, stopped, changed := lifecycle.Settle(j, d.guestsOf(j), d.at)
 	if changed {
-		d.jobs.Put(id, j)
+		d.Jobs.Put(id, j)
 		d.freed = d.freed || j.State == fleet.JobEnded
 	}
 	for _, g := range stopped {
-		d.guests.Put(g.ID, g)
+		d.Guests.Put(g.ID, g)
 	}
 	if j.State != fleet.JobStopping {
 		return
 	}
 	for _, g := range d.guestsOf(j) {
-		m, ok := d.migrations.Find(g.Migration)
+		m, ok := d.Migrations.Find(g.Migration)
 		if g.State != fleet.GuestMoving || !ok {
 			continue
 		}
@@ -270,7 +254,7 @@ func (d *draft) settle(id fleet.JobID) {
 			d.take(m.Move, []fleet.Migration{given})
 			continue
 		}
-		if members, changed := lifecycle.CallOff(d.membersOf(d.moves.At(m.Move)), d.at, cause); changed {
+		if members, changed := lifecycle.CallOff(d.membersOf(d.Moves.At(m.Move)), d.at, cause); changed {
 			d.take(m.Move, members)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"pagurus/decide/atlas"
+	"pagurus/decide/ledger"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/owners"
 	"pagurus/decide/placement"
@@ -146,7 +147,7 @@ func (e *explainer) migration(m fleet.Migration) []string {
 // ask is the placement question for a guest that leaves alone.
 func (e *explainer) ask(g fleet.Guest) placement.Ask {
 	out := []placement.Ask{placement.Leaving(e.s, g)}
-	viewOf(e.s).near(e.room(), []fleet.Guest{g}, out)
+	nearIn(ledger.ViewOf(e.s), e.room(), []fleet.Guest{g}, out)
 	return out[0]
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"pagurus/decide/cost"
+	"pagurus/decide/ledger"
 	"pagurus/decide/words"
 	"pagurus/fleet"
 )
@@ -15,7 +16,7 @@ import (
 // to cost, so that it can be held against what it does cost.
 func (d *draft) foresee() {
 	var begun []fleet.Migration
-	migrations, _ := d.migrations.Changed()
+	migrations, _ := d.Migrations.Changed()
 	for _, m := range migrations {
 		if _, before := d.base.Migrations[m.ID]; !before && m.Predicted == nil {
 			begun = append(begun, m)
@@ -24,7 +25,7 @@ func (d *draft) foresee() {
 	if len(begun) == 0 {
 		return
 	}
-	s, past := &d.view, lore{d.l}
+	s, past := d.View, lore{d.l}
 	longestOf := map[fleet.MoveID]fleet.Range[time.Duration]{}
 	for i, m := range begun {
 		m.Packed, m.Preempts = packs(s, past, m), preempts(s, m)
@@ -35,14 +36,14 @@ func (d *draft) foresee() {
 	}
 	for _, m := range begun {
 		m.Predicted.Total = longestOf[m.Move] // they switch together
-		d.migrations.Put(m.ID, m)
+		d.Migrations.Put(m.ID, m)
 	}
 }
 
 // predict says what a migration in the snapshot will cost if it goes in a mode.
-func predict(s *view, past lore, m fleet.Migration, mode fleet.Mode) fleet.Prediction {
+func predict(s *ledger.View, past lore, m fleet.Migration, mode fleet.Mode) fleet.Prediction {
 	m.Mode = mode
-	g, home := s.guests.At(m.Guest), s.hosts.At(m.From)
+	g, home := s.Guests.At(m.Guest), s.Hosts.At(m.From)
 	model := past.model(s, m)
 	link := cost.Link{Share: share(s, m), Limits: decided(copyLimits(s, m), m)}
 	facts := home.Facts.Guests[m.Guest]
@@ -59,10 +60,10 @@ func predict(s *view, past lore, m fleet.Migration, mode fleet.Mode) fleet.Predi
 }
 
 // share is how many copies of one move use the same link.
-func share(s *view, m fleet.Migration) int {
+func share(s *ledger.View, m fleet.Migration) int {
 	from, to := 0, 0
-	for _, id := range s.moves.At(m.Move).Migrations {
-		other := s.migrations.At(id)
+	for _, id := range s.Moves.At(m.Move).Migrations {
+		other := s.Migrations.At(id)
 		if other.From == m.From {
 			from++
 		}
@@ -141,7 +142,7 @@ func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
 	}
 	var out []fleet.Request
 	for _, g := range sortedGuests(d.base, func(g fleet.Guest) bool { return !g.State.Ended() && g.Home == h.ID }) {
-		i := slices.IndexFunc(out, func(r fleet.Request) bool { return d.guests.At(r.Guests[0]).Job == g.Job })
+		i := slices.IndexFunc(out, func(r fleet.Request) bool { return d.Guests.At(r.Guests[0]).Job == g.Job })
 		if i < 0 {
 			out = append(out, fleet.Request{At: r.At, By: r.By, Verb: fleet.Migrate, Host: h.ID, Limits: leaveLimits(r.Limits)})
 			i = len(out) - 1

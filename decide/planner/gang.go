@@ -57,7 +57,7 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 	limits := r.Limits
 	limits.Hold, limits.Preempt = false, false // a task's own
 	v := fleet.Move{Request: r.ID, Why: fmt.Sprintf("asked for by uid %d", r.By.UID), Limits: limits}
-	v = recall.Sign(v, d.hosts.At(r.Host))
+	v = recall.Sign(v, d.Hosts.At(r.Host))
 	c := d.choose(guests, to, v, func() (map[fleet.GuestID]placement.Choice, bool) {
 		late := r
 		late.Limits.Mode = fleet.PostCopy
@@ -86,7 +86,7 @@ func (d *draft) named(r fleet.Request) ([]fleet.Guest, error) {
 		if len(ids) > 0 {
 			return no("both guests and job %s are named; name guests, or a job to move all of its guests", r.Job)
 		}
-		j, ok := d.jobs.Find(r.Job)
+		j, ok := d.Jobs.Find(r.Job)
 		if !ok {
 			return no("there is no job %s; pagurus jobs lists them", r.Job)
 		}
@@ -101,11 +101,11 @@ func (d *draft) named(r fleet.Request) ([]fleet.Guest, error) {
 	var out []fleet.Guest
 	seen := map[fleet.GuestID]bool{}
 	for _, id := range ids {
-		g, ok := d.guests.Find(id)
+		g, ok := d.Guests.Find(id)
 		switch {
 		case !ok:
 			return no("there is no guest %s; pagurus guests lists them", words.OrNone(id))
-		case !may(r.By, d.jobs.At(g.Job)):
+		case !may(r.By, d.Jobs.At(g.Job)):
 			return no("guest %s belongs to another user's job; only that user or an administrator may move it", g.ID)
 		case !seen[id]:
 			seen[id] = true
@@ -144,7 +144,7 @@ func (d *draft) bound(r fleet.Request, guests []fleet.Guest) (rest, there []flee
 // of the two it is; none: any will do.
 func (d *draft) goal(r fleet.Request) (hosts []fleet.HostID, place string, err error) {
 	if r.To != "" {
-		if _, ok := d.hosts.Find(r.To); !ok {
+		if _, ok := d.Hosts.Find(r.To); !ok {
 			_, err = refuse(r, "there is no host %s; pagurus hosts lists them", r.To)
 		} else if r.ToSite != "" {
 			_, err = refuse(r, "both host %s and site %s are named; name one of them", r.To, r.ToSite)
@@ -156,7 +156,7 @@ func (d *draft) goal(r fleet.Request) (hosts []fleet.HostID, place string, err e
 	}
 	sites := map[string]bool{}
 	for id := range d.base.Hosts {
-		if h := d.hosts.At(id); h.Facts.Site != "" {
+		if h := d.Hosts.At(id); h.Facts.Site != "" {
 			if sites[h.Facts.Site] = true; h.Facts.Site == r.ToSite {
 				hosts = append(hosts, id)
 			}
@@ -204,7 +204,7 @@ func (d *draft) together(r fleet.Request, guests []fleet.Guest) (map[fleet.Guest
 			asks = append(asks, d.askFor(g, r))
 		}
 		if turn == 0 { // nothing is refused for the sake of a site
-			d.near(d.room(), order, asks)
+			nearIn(d.View, d.room(), order, asks)
 		}
 		seats, stuck := d.room().Clone().Seat(asks)
 		if stuck < 0 {
@@ -235,7 +235,7 @@ func (d *draft) askFor(g fleet.Guest, r fleet.Request) placement.Ask {
 // crowded is the refusal to move guests of which one found no room.
 func (d *draft) crowded(r fleet.Request, g fleet.Guest, guests int) error {
 	a := d.askFor(g, r)
-	if to, ok := d.hosts.Find(r.To); ok {
+	if to, ok := d.Hosts.Find(r.To); ok {
 		if reason := placement.Unfit(d.room(), &to, a); reason != "" {
 			_, err := refuse(r, "guest %s cannot move to %s, which %s; name another host, or none to let Pagurus choose", g.ID, to.ID, reason)
 			return err
@@ -261,24 +261,24 @@ func (d *draft) depart(guests []fleet.Guest, v fleet.Move, how choice) fleet.Mov
 		d.room().Depart(g.Home, host, g.Need)
 		g, m := lifecycle.Depart(g, host, v.ID, d.at)
 		m.Mode = how.mode
-		d.guests.Put(g.ID, g)
-		d.migrations.Put(m.ID, m)
+		d.Guests.Put(g.ID, g)
+		d.Migrations.Put(m.ID, m)
 		v.Migrations = append(v.Migrations, m.ID)
 	}
-	d.moves.Put(v.ID, v)
+	d.Moves.Put(v.ID, v)
 	return v.ID
 }
 
 // callOff ends a move before its point of no return. For one that was called
 // off before it is no error.
 func (d *draft) callOff(r fleet.Request) (fleet.Answer, error) {
-	v, ok := d.moves.Find(r.Move)
+	v, ok := d.Moves.Find(r.Move)
 	if !ok {
 		return refuse(r, "there is no move %s; pagurus moves lists them", words.OrNone(r.Move))
 	}
 	members := d.membersOf(v)
 	for _, m := range members {
-		if !may(r.By, d.jobs.At(m.Job)) {
+		if !may(r.By, d.Jobs.At(m.Job)) {
 			return refuse(r, "move %s takes guest %s of another user's job; only that user or an administrator may call it off", v.ID, m.Guest)
 		}
 	}
@@ -287,7 +287,7 @@ func (d *draft) callOff(r fleet.Request) (fleet.Answer, error) {
 	switch {
 	case changed:
 		d.take(v.ID, next)
-		if h := d.hosts.At(v.Drains); h.State == fleet.HostDraining {
+		if h := d.Hosts.At(v.Drains); h.State == fleet.HostDraining {
 			answer.Notes = append(answer.Notes, fmt.Sprintf("%s goes on draining and tries again later; pagurus undrain %s stops that", h.ID, h.ID))
 		}
 	case slices.ContainsFunc(members, lifecycle.Committed) && !v.Ended.IsZero():
@@ -325,7 +325,7 @@ func (d *draft) callOffDrain(id fleet.HostID) []string {
 func (d *draft) underWay() []fleet.Move {
 	var out []fleet.Move
 	for _, id := range d.l.OpenMoves() {
-		if v := d.moves.At(id); v.ID != "" && v.Ended.IsZero() {
+		if v := d.Moves.At(id); v.ID != "" && v.Ended.IsZero() {
 			out = append(out, v)
 		}
 	}
@@ -339,9 +339,9 @@ func (d *draft) underWay() []fleet.Move {
 // the moves' deadlines, and turns back those that owners have made pointless.
 func (d *draft) conduct() {
 	for _, v := range d.underWay() {
-		v, members, turned := recall.TurnBack(v, d.membersOf(v), recall.View{At: d.at, Host: d.hosts.At, Guest: d.guests.At})
+		v, members, turned := recall.TurnBack(v, d.membersOf(v), recall.View{At: d.at, Host: d.Hosts.At, Guest: d.Guests.At})
 		if turned {
-			d.moves.Put(v.ID, v)
+			d.Moves.Put(v.ID, v)
 		}
 		members, expired := lifecycle.Expire(v, members, d.at)
 		members, began := lifecycle.Start(members, d.left, d.at)
@@ -353,7 +353,7 @@ func (d *draft) conduct() {
 
 // left gives how many bytes of a guest its first pass has still to send.
 func (d *draft) left(m fleet.Migration) int64 {
-	_, left := recall.Left(d.base.Hosts[m.From], d.guests.At(m.Guest), m)
+	_, left := recall.Left(d.base.Hosts[m.From], d.Guests.At(m.Guest), m)
 	return left
 }
 
@@ -368,12 +368,12 @@ const aloneAfter = 2
 // better than one time for each.
 func (d *draft) drain() {
 	hosts := d.l.Draining()
-	for i := range d.hosts.Changes() {
-		hosts = append(hosts, d.hosts.Changes()[i].ID)
+	for i := range d.Hosts.Changes() {
+		hosts = append(hosts, d.Hosts.Changes()[i].ID)
 	}
 	slices.Sort(hosts)
 	for _, id := range slices.Compact(hosts) {
-		if d.hosts.At(id).State != fleet.HostDraining || placement.Silence(d.base, id, d.at) > 0 {
+		if d.Hosts.At(id).State != fleet.HostDraining || placement.Silence(d.base, id, d.at) > 0 {
 			continue
 		}
 		if out, _ := d.room().Busy(id); out == 0 {
@@ -386,7 +386,7 @@ func (d *draft) drain() {
 func (d *draft) leaving(id fleet.HostID) []fleet.Guest {
 	var out []fleet.Guest
 	for _, id := range d.l.GuestsAt(id) {
-		if g := d.guests.At(id); g.State == fleet.GuestRunning && !owners.Waits(d.hosts.At(g.Home), g) && !g.RetryAt.After(d.at) && placement.Hindered(d.base, g) == "" {
+		if g := d.Guests.At(id); g.State == fleet.GuestRunning && !owners.Waits(d.Hosts.At(g.Home), g) && !g.RetryAt.After(d.at) && placement.Hindered(d.base, g) == "" {
 			out = append(out, g)
 		}
 	}
@@ -406,7 +406,7 @@ func (d *draft) drainOne(id fleet.HostID, guests []fleet.Guest) {
 			n++
 		}
 		if gang, to := d.fitting(guests[:n], nowhere); len(gang) > 0 {
-			h := d.hosts.At(id)
+			h := d.Hosts.At(id)
 			v := recall.Sign(fleet.Move{Why: vacate.Why(h), Drains: id, Limits: h.Leave}, h)
 			d.depart(gang, v, d.choose(gang, to, v, nil))
 			return
@@ -432,7 +432,7 @@ func (d *draft) fitting(guests []fleet.Guest, nowhere map[want]bool) ([]fleet.Gu
 		a.Quiet = true
 		asks = append(asks, a)
 	}
-	d.near(room, guests, asks)
+	nearIn(d.View, room, guests, asks)
 	var gang []fleet.Guest
 	for i, g := range guests {
 		w := want{g.Need, g.Kind}

@@ -80,14 +80,14 @@ func (d *draft) expect(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 	defer imagined.free()
 	for _, g := range guests {
 		_, m := lifecycle.Depart(g, to[g.ID].Host, v.ID, d.at)
-		imagined.migrations.Put(m.ID, m)
+		imagined.Migrations.Put(m.ID, m)
 		v.Migrations = append(v.Migrations, m.ID)
 	}
-	imagined.moves.Put(v.ID, v)
-	s, past := &imagined.view, lore{d.l}
+	imagined.Moves.Put(v.ID, v)
+	s, past := imagined.View, lore{d.l}
 	out := make([]fleet.Prediction, len(guests))
 	for i, id := range v.Migrations {
-		m := s.migrations.At(id)
+		m := s.Migrations.At(id)
 		m.Mode = mode
 		m.Packed = packs(s, past, m)
 		out[i] = predict(s, past, m, mode)
@@ -107,7 +107,7 @@ func (d *draft) bereave() {
 		if g, has := h.Facts.Guests[m.Guest]; has && g.Run != fleet.Absent {
 			continue
 		}
-		now, live := d.migrations.Find(m.ID)
+		now, live := d.Migrations.Find(m.ID)
 		if !live {
 			continue
 		}

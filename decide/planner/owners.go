@@ -30,7 +30,7 @@ func (d *draft) mind() {
 			h.Address, changed = h.Facts.Address, true
 		}
 		if changed {
-			d.hosts.Put(id, h)
+			d.Hosts.Put(id, h)
 		}
 	}
 	for _, id := range d.l.Still() {
@@ -54,27 +54,27 @@ func (d *draft) attended() []fleet.HostID {
 
 // stand has a guest stand still, or no longer.
 func (d *draft) stand(id fleet.GuestID, still bool) {
-	if g, ok := d.guests.Find(id); ok && g.Still != still {
+	if g, ok := d.Guests.Find(id); ok && g.Still != still {
 		g.Still = still
-		d.guests.Put(id, g)
+		d.Guests.Put(id, g)
 	}
 }
 
 // requeue ends a job that is to begin again.
 func (d *draft) requeue(id fleet.JobID, host fleet.HostID) {
-	j, changed := lifecycle.Cancel(d.jobs.At(id), d.at, fmt.Sprintf("the owner of %s is there; it begins again where there is room", host))
+	j, changed := lifecycle.Cancel(d.Jobs.At(id), d.at, fmt.Sprintf("the owner of %s is there; it begins again where there is room", host))
 	if !changed {
 		return
 	}
 	j.Requeue = true
-	d.jobs.Put(id, j)
+	d.Jobs.Put(id, j)
 	d.settle(id)
 }
 
 // requeued lets the jobs begin again that have ended for it and find room.
 func (d *draft) requeued() {
 	for _, id := range d.l.Requeued() {
-		j := d.jobs.At(id)
+		j := d.Jobs.At(id)
 		if j.State != fleet.JobEnded || !j.Requeue {
 			continue
 		}
@@ -85,7 +85,7 @@ func (d *draft) requeued() {
 			continue // no room yet
 		}
 		j.Requeue, j.Again = false, answer.Job
-		d.jobs.Put(id, j)
+		d.Jobs.Put(id, j)
 	}
 }
 
@@ -94,7 +94,7 @@ func (d *draft) relieve() {
 	if !relief.Due(d.l, d.at) {
 		return
 	}
-	for _, p := range relief.Look(relief.View{At: d.at, Ledger: d.l, Room: d.room(), Guest: d.guests.At, Job: d.jobs.At}) {
+	for _, p := range relief.Look(relief.View{At: d.at, Ledger: d.l, Room: d.room(), Guest: d.Guests.At, Job: d.Jobs.At}) {
 		v := fleet.Move{Why: p.Why}
 		d.depart(p.Guests, v, d.choose(p.Guests, p.To, v, nil))
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"pagurus/decide/atlas"
+	"pagurus/decide/ledger"
 	"pagurus/decide/lifecycle"
 	"pagurus/fleet"
 )
@@ -14,7 +15,7 @@ import (
 // again, sends them as they are: what has been carried out is answered again.
 func Pending(s fleet.Snapshot) []fleet.Order {
 	var out []fleet.Order
-	v := viewOf(s)
+	v := ledger.ViewOf(s)
 	for _, j := range s.Jobs {
 		if j.State == fleet.JobEnded {
 			continue
@@ -37,15 +38,15 @@ func Task(s fleet.Snapshot, o fleet.Order) fleet.Task {
 	if o.Migration != "" {
 		m := s.Migrations[o.Migration]
 		t.Listen, t.Orphan = m.Listen, m.Orphan
-		t.Limits = decided(copyLimits(viewOf(s), m), m)
+		t.Limits = decided(copyLimits(ledger.ViewOf(s), m), m)
 	}
 	return t
 }
 
 // copyLimits bounds one copy of a move. Those that leave the same host share
 // the ceiling by their size, so that they end together.
-func copyLimits(s *view, m fleet.Migration) fleet.Limits {
-	v := s.moves.At(m.Move)
+func copyLimits(s *ledger.View, m fleet.Migration) fleet.Limits {
+	v := s.Moves.At(m.Move)
 	l := v.Limits
 	if m.Mode != "" {
 		l.Mode = m.Mode
@@ -57,10 +58,10 @@ func copyLimits(s *view, m fleet.Migration) fleet.Limits {
 	if l.BytesPerSecond <= 0 {
 		return l
 	}
-	own, all := s.guests.At(m.Guest).Need.MemoryBytes, int64(0)
+	own, all := s.Guests.At(m.Guest).Need.MemoryBytes, int64(0)
 	for _, id := range v.Migrations {
-		if other := s.migrations.At(id); other.From == m.From {
-			all += s.guests.At(other.Guest).Need.MemoryBytes
+		if other := s.Migrations.At(id); other.From == m.From {
+			all += s.Guests.At(other.Guest).Need.MemoryBytes
 		}
 	}
 	if all > own && own > 0 {

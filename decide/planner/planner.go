@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"pagurus/decide/atlas"
-	"pagurus/decide/layer"
 	"pagurus/decide/ledger"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/near"
@@ -108,7 +107,7 @@ type pending struct {
 }
 
 // jobOrders gives what a job and its guests wait for, at most one order each.
-func jobOrders(v *view, j fleet.Job) []pending {
+func jobOrders(v *ledger.View, j fleet.Job) []pending {
 	var out []pending
 	for i, id := range atlas.GuestIDs(j) {
 		if i == 0 {
@@ -120,22 +119,22 @@ func jobOrders(v *view, j fleet.Job) []pending {
 }
 
 // programOrder adds what a job waits for.
-func programOrder(to []pending, v *view, j fleet.Job, guest0 fleet.GuestID) []pending {
-	g := v.guests.At(guest0)
-	if o, waits := lifecycle.JobOrder(j, g, v.migrations.At(g.Migration)); waits {
+func programOrder(to []pending, v *ledger.View, j fleet.Job, guest0 fleet.GuestID) []pending {
+	g := v.Guests.At(guest0)
+	if o, waits := lifecycle.JobOrder(j, g, v.Migrations.At(g.Migration)); waits {
 		to = append(to, pending{o, j.Since})
 	}
 	return to
 }
 
 // guestOrders adds what a guest waits for.
-func guestOrders(to []pending, v *view, id fleet.GuestID) []pending {
-	g := v.guests.At(id)
+func guestOrders(to []pending, v *ledger.View, id fleet.GuestID) []pending {
+	g := v.Guests.At(id)
 	if o, waits := lifecycle.GuestOrder(g); waits {
 		to = append(to, pending{o, g.Since})
 	}
 	if g.Migration != "" {
-		m := v.migrations.At(g.Migration)
+		m := v.Migrations.At(g.Migration)
 		if o, waits := lifecycle.MigrationOrder(m); waits {
 			to = append(to, pending{o, m.Since})
 		}
@@ -143,40 +142,19 @@ func guestOrders(to []pending, v *view, id fleet.GuestID) []pending {
 	return to
 }
 
-// view is a cluster as a snapshot has it, and what a Step has made of it.
-type view struct {
-	hosts      layer.Map[fleet.HostID, fleet.Host]
-	guests     layer.Map[fleet.GuestID, fleet.Guest]
-	jobs       layer.Map[fleet.JobID, fleet.Job]
-	moves      layer.Map[fleet.MoveID, fleet.Move]
-	migrations layer.Map[fleet.MigrationID, fleet.Migration]
-}
-
-func viewOf(s fleet.Snapshot) *view {
-	return &view{layer.Over(s.Hosts), layer.Over(s.Guests), layer.Over(s.Jobs), layer.Over(s.Moves), layer.Over(s.Migrations)}
-}
-
-// over begins anew over a snapshot, in the room that there is.
-func (v *view) over(s fleet.Snapshot) {
-	v.hosts.Reuse(s.Hosts)
-	v.guests.Reuse(s.Guests)
-	v.jobs.Reuse(s.Jobs)
-	v.moves.Reuse(s.Moves)
-	v.migrations.Reuse(s.Migrations)
-}
-
-// near has the asks of guests that go together prefer the sites where they are
+// nearIn has the asks of guests that go together prefer the sites where they are
 // near the rest of their jobs.
-func (v *view) near(room *placement.Survey, guests []fleet.Guest, asks []placement.Ask) {
-	near.Mark(room, near.Cluster{Job: v.jobs.At, Site: v.site}, guests, asks)
+func nearIn(v *ledger.View, room *placement.Survey, guests []fleet.Guest, asks []placement.Ask) {
+	site := func(id fleet.GuestID) string { return siteOf(v, id) }
+	near.Mark(room, near.Cluster{Job: v.Jobs.At, Site: site}, guests, asks)
 }
 
-// site is where a guest is, or is on its way to.
-func (v *view) site(id fleet.GuestID) string {
-	g := v.guests.At(id)
+// siteOf is where a guest is, or is on its way to.
+func siteOf(v *ledger.View, id fleet.GuestID) string {
+	g := v.Guests.At(id)
 	at := g.Home
-	if to := lifecycle.Next(g, v.migrations.At(g.Migration)); to != "" {
+	if to := lifecycle.Next(g, v.Migrations.At(g.Migration)); to != "" {
 		at = to
 	}
-	return v.hosts.At(at).Facts.Site
+	return v.Hosts.At(at).Facts.Site
 }

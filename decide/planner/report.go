@@ -20,11 +20,11 @@ func (d *draft) report(r fleet.Report) error {
 }
 
 func (d *draft) reportMigration(r fleet.Report) error {
-	m, ok := d.migrations.Find(r.Order.Migration)
+	m, ok := d.Migrations.Find(r.Order.Migration)
 	if !ok {
 		return nil
 	}
-	members, changed, err := lifecycle.Gang(d.membersOf(d.moves.At(m.Move)), r)
+	members, changed, err := lifecycle.Gang(d.membersOf(d.Moves.At(m.Move)), r)
 	if err != nil || !changed {
 		return err
 	}
@@ -34,7 +34,7 @@ func (d *draft) reportMigration(r fleet.Report) error {
 }
 
 func (d *draft) reportGuest(r fleet.Report) error {
-	g, ok := d.guests.Find(r.Order.Guest)
+	g, ok := d.Guests.Find(r.Order.Guest)
 	if !ok {
 		return nil
 	}
@@ -42,23 +42,23 @@ func (d *draft) reportGuest(r fleet.Report) error {
 	if err != nil || !changed {
 		return err
 	}
-	d.guests.Put(g.ID, g)
+	d.Guests.Put(g.ID, g)
 	d.freed = d.freed || g.State.Ended()
 	d.settle(g.Job)
 	return nil
 }
 
 func (d *draft) reportJob(r fleet.Report) error {
-	j, ok := d.jobs.Find(r.Order.Job)
+	j, ok := d.Jobs.Find(r.Order.Job)
 	if !ok || j.Spec.Guests < 1 {
 		return nil
 	}
-	guest0 := d.guests.At(atlas.GuestID(j.ID, 0))
-	j, changed, err := lifecycle.Job(j, guest0, d.migrations.At(guest0.Migration), r)
+	guest0 := d.Guests.At(atlas.GuestID(j.ID, 0))
+	j, changed, err := lifecycle.Job(j, guest0, d.Migrations.At(guest0.Migration), r)
 	if err != nil || !changed {
 		return err
 	}
-	d.jobs.Put(j.ID, j)
+	d.Jobs.Put(j.ID, j)
 	d.settle(j.ID)
 	return nil
 }

@@ -69,7 +69,7 @@ func (d *draft) amend(r fleet.Request) (fleet.Answer, error) {
 	if reason != "" {
 		return refuse(r, "%s", reason)
 	}
-	d.hosts.Put(h.ID, h)
+	d.Hosts.Put(h.ID, h)
 	return out, nil
 }
 
@@ -77,22 +77,22 @@ func (d *draft) amend(r fleet.Request) (fleet.Answer, error) {
 // a job that runs. A migration that is not known any more, or was measured before,
 // is left as it is.
 func (d *draft) record(r fleet.Request) (fleet.Answer, error) {
-	m, ok := d.migrations.Find(r.Migration)
+	m, ok := d.Migrations.Find(r.Migration)
 	if ok && r.Stall != nil && m.Stall == nil && m.Phase.Ended() {
 		stall := *r.Stall
 		m.Stall = &stall
-		d.migrations.Put(m.ID, m)
+		d.Migrations.Put(m.ID, m)
 	}
-	if j, ok := d.jobs.Find(r.Job); ok && len(r.Talk) > 0 && j.State == fleet.JobRunning {
+	if j, ok := d.Jobs.Find(r.Job); ok && len(r.Talk) > 0 && j.State == fleet.JobRunning {
 		j.Talk = r.Talk
-		d.jobs.Put(j.ID, j)
+		d.Jobs.Put(j.ID, j)
 	}
 	return fleet.Answer{}, nil
 }
 
 // cancel ends a job that goes on. For one that is over it is no error.
 func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
-	j, ok := d.jobs.Find(r.Job)
+	j, ok := d.Jobs.Find(r.Job)
 	if !ok {
 		return refuse(r, "there is no job %s; pagurus jobs lists them", words.OrNone(r.Job))
 	}
@@ -100,7 +100,7 @@ func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "job %s belongs to another user (uid %d); only that user or an administrator may cancel it", j.ID, j.Spec.UID)
 	}
 	if j, changed := lifecycle.Cancel(j, d.at, fmt.Sprintf("cancelled by uid %d", r.By.UID)); changed {
-		d.jobs.Put(j.ID, j)
+		d.Jobs.Put(j.ID, j)
 		d.settle(j.ID)
 	}
 	return fleet.Answer{Job: j.ID}, nil
@@ -121,7 +121,7 @@ func (d *draft) unmovable(g fleet.Guest) string {
 	case fleet.GuestStarting:
 		return "it is still starting; try again once it runs"
 	case fleet.GuestMoving:
-		m := d.migrations.At(g.Migration)
+		m := d.Migrations.At(g.Migration)
 		return fmt.Sprintf("it is on its way from %s to %s with %s; wait for that, see pagurus moves", m.From, m.To, m.Move)
 	case fleet.GuestStopping:
 		return "it is being stopped with its job; there is nothing to do"
@@ -152,12 +152,12 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 	now, changed := lifecycle.Host(h, fleet.Drain, d.at)
 	if changed || now.Leave != leave || now.ForOwner {
 		now.Leave, now.ForOwner = leave, false // the owner's going does not undo it now
-		d.hosts.Put(h.ID, now)
+		d.Hosts.Put(h.ID, now)
 		h = now
 	}
 	d.drain()
 	var out fleet.Answer
-	moves, _ := d.moves.Changed()
+	moves, _ := d.Moves.Changed()
 	for _, v := range moves {
 		if _, before := d.base.Moves[v.ID]; !before && v.Drains == h.ID {
 			out.Moves = append(out.Moves, v.ID)
@@ -178,7 +178,7 @@ func (d *draft) remaining(h fleet.Host) []string {
 	room := d.newRoom() // its own: what is taken below is only foreseen
 	var here []fleet.Guest
 	for _, id := range d.l.GuestsAt(h.ID) {
-		here = append(here, d.guests.At(id))
+		here = append(here, d.Guests.At(id))
 	}
 	for _, g := range inOrder(here) {
 		switch g.State {
@@ -217,7 +217,7 @@ func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
 	}
 	h.Leave = fleet.Limits{}
 	if h, changed := lifecycle.Host(h, fleet.Undrain, d.at); changed {
-		d.hosts.Put(h.ID, h)
+		d.Hosts.Put(h.ID, h)
 	}
 	return fleet.Answer{Notes: d.callOffDrain(h.ID)}, nil
 }
@@ -228,7 +228,7 @@ func (d *draft) adminHost(r fleet.Request) (fleet.Host, error) {
 		_, err := refuse(r, "only an administrator may %s a host; ask as root, or with the cluster's token", r.Verb)
 		return fleet.Host{}, err
 	}
-	h, ok := d.hosts.Find(r.Host)
+	h, ok := d.Hosts.Find(r.Host)
 	if !ok {
 		_, err := refuse(r, "there is no host %s; pagurus hosts lists them", words.OrNone(r.Host))
 		return fleet.Host{}, err
@@ -242,8 +242,8 @@ func (d *draft) join(r fleet.Request) (fleet.Answer, error) {
 	if !hostName.MatchString(string(r.Host)) {
 		return refuse(r, "%q cannot be the name of a host; give the agent one of letters, digits, dots and hyphens with --name", r.Host)
 	}
-	if _, known := d.hosts.Find(r.Host); !known {
-		d.hosts.Put(r.Host, lifecycle.Enlist(r.Host, d.at))
+	if _, known := d.Hosts.Find(r.Host); !known {
+		d.Hosts.Put(r.Host, lifecycle.Enlist(r.Host, d.at))
 	}
 	return fleet.Answer{}, nil
 }
@@ -267,6 +267,6 @@ func (d *draft) forget(r fleet.Request) (fleet.Answer, error) {
 			return refuse(r, "%s serves the files of job %s; cancel the job first, or start the agent there again", h.ID, j.ID)
 		}
 	}
-	d.hosts.Drop(h.ID)
+	d.Hosts.Drop(h.ID)
 	return fleet.Answer{}, nil
 }

@@ -49,9 +49,9 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	}
 	c.NextJob++
 	c.NextSubnet = (subnet + 1) % (fleet.MaxSubnet + 1)
-	d.jobs.Put(j.ID, j)
+	d.Jobs.Put(j.ID, j)
 	for i, id := range atlas.GuestIDs(j) {
-		d.guests.Put(id, fleet.Guest{
+		d.Guests.Put(id, fleet.Guest{
 			ID: id, Job: j.ID, Index: i, Kind: chosen[i].Kind, State: fleet.GuestStarting, Home: chosen[i].Host, Gen: 1,
 			Since: d.at, Need: spec.Need, Image: j.Digest, Reason: chosen[i].Reason,
 			Shape: topology.For(d.base.Hosts, chosen[i].Host, chosen[i].Kind, spec),
@@ -69,7 +69,7 @@ func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
 		return fmt.Sprintf("%d hosts to start on are more than the %d there are; name each once", len(s.On), len(d.base.Hosts))
 	}
 	for _, id := range s.On {
-		if _, known := d.hosts.Find(id); !known {
+		if _, known := d.Hosts.Find(id); !known {
 			return fmt.Sprintf("there is no host %s; pagurus hosts lists them", id)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"pagurus/decide/atlas"
+	"pagurus/decide/ledger"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
@@ -69,7 +70,7 @@ func (d *draft) tick() error {
 func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 	var late []fleet.Report
 	var resend []fleet.Order
-	v := viewOf(d.base)
+	v := ledger.ViewOf(d.base)
 	// Of the others nothing can vanish, and nothing is tried again: no limit is
 	// as short as askAgain.
 	jobs, guests := d.l.Restless(d.at.Add(-askAgain))
@@ -131,17 +132,17 @@ func (d *draft) vanished(o fleet.Order, out time.Duration) string {
 // forgetJobs removes jobs that ended long ago, with their guests and moves.
 func (d *draft) forgetJobs() {
 	for _, id := range d.l.OldJobs(d.at.Add(-keepJobs), mostJobs) {
-		if d.jobs.At(id).Requeue {
+		if d.Jobs.At(id).Requeue {
 			continue // it is still to begin again
 		}
-		d.jobs.Drop(id)
+		d.Jobs.Drop(id)
 		for _, g := range atlas.GuestIDs(d.base.Jobs[id]) {
-			d.guests.Drop(g)
+			d.Guests.Drop(g)
 		}
 		d.forgetMigrations(d.l.MigrationsOf(id))
 		for _, m := range d.l.MigrationsOf(id) {
-			if v, known := d.moves.Find(d.base.Migrations[m].Move); known && len(d.membersOf(v)) == 0 {
-				d.moves.Drop(v.ID)
+			if v, known := d.Moves.Find(d.base.Migrations[m].Move); known && len(d.membersOf(v)) == 0 {
+				d.Moves.Drop(v.ID)
 			}
 		}
 	}
@@ -150,11 +151,11 @@ func (d *draft) forgetJobs() {
 // forgetMoves removes moves that ended long ago, with their migrations.
 func (d *draft) forgetMoves() {
 	for _, id := range d.l.OldMoves(d.at.Add(-keepMoves)) {
-		d.moves.Drop(id)
+		d.Moves.Drop(id)
 		d.forgetMigrations(d.base.Moves[id].Migrations)
 	}
 	for _, m := range d.l.Faded() {
-		d.migrations.Drop(m)
+		d.Migrations.Drop(m)
 	}
 }
 
@@ -162,9 +163,9 @@ func (d *draft) forgetMoves() {
 func (d *draft) forgetMigrations(ids []fleet.MigrationID) {
 	for _, id := range ids {
 		if m, teaches := d.l.Lesson(id); teaches {
-			d.migrations.Put(id, m)
+			d.Migrations.Put(id, m)
 		} else {
-			d.migrations.Drop(id)
+			d.Migrations.Drop(id)
 		}
 	}
 }

@@ -1,0 +1,42 @@
+package ledger
+
+import (
+	"pagurus/decide/layer"
+	"pagurus/fleet"
+)
+
+// View is a cluster as a snapshot has it, with changes laid over it that are
+// only thought of.
+type View struct {
+	Hosts      layer.Map[fleet.HostID, fleet.Host]
+	Guests     layer.Map[fleet.GuestID, fleet.Guest]
+	Jobs       layer.Map[fleet.JobID, fleet.Job]
+	Moves      layer.Map[fleet.MoveID, fleet.Move]
+	Migrations layer.Map[fleet.MigrationID, fleet.Migration]
+}
+
+// ViewOf lays no change over a snapshot yet.
+func ViewOf(s fleet.Snapshot) *View { return new(View).over(s) }
+
+// over begins anew over a snapshot, in the room that there is.
+func (v *View) over(s fleet.Snapshot) *View {
+	v.Hosts.Reuse(s.Hosts)
+	v.Guests.Reuse(s.Guests)
+	v.Jobs.Reuse(s.Jobs)
+	v.Moves.Reuse(s.Moves)
+	v.Migrations.Reuse(s.Migrations)
+	return v
+}
+
+// View is ViewOf the ledger, in the room of one that was given back: whoever
+// takes a hundred thousand steps a second would otherwise mostly make room.
+func (l *Ledger) View() *View {
+	v := new(View)
+	if last := len(l.spare) - 1; last >= 0 {
+		v, l.spare = l.spare[last], l.spare[:last]
+	}
+	return v.over(l.snap)
+}
+
+// Return takes a view back. Nothing of it may be read any more.
+func (l *Ledger) Return(v *View) { l.spare = append(l.spare, v.over(fleet.Snapshot{})) }
