@@ -159,7 +159,8 @@ func shares(host fleet.Topology, taken []int) (all []share) {
 }
 
 // divide spreads CPUs over nodes, by their cores, and says how many threads of a
-// core are used: one, unless there are too few cores.
+// core are used: one, unless there are too few cores, and CPUs for a whole one
+// on each node.
 func divide(parts []share, cpus int) (counts []int, threads int) {
 	counts, threads = make([]int, len(parts)), 1
 	cores, all := 0, 0
@@ -169,7 +170,7 @@ func divide(parts []share, cpus int) (counts []int, threads int) {
 			all += len(c.CPUs)
 		}
 	}
-	if cpus > cores && all >= 2*cores {
+	if cpus > cores && all >= 2*cores && cpus >= 2*len(parts) {
 		threads = 2
 	}
 	// In turn, a whole core at a time, as long as a node has cores left; what is

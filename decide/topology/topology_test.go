@@ -249,6 +249,24 @@ func TestAnyGuestFitsOnAnyHostSomehow(t *testing.T) {
 	})
 }
 
+// Four CPUs for three nodes with a core each, most of them of two threads: a
+// whole core for each of the first would leave none for the last.
+func TestEveryNodeHasACPU(t *testing.T) {
+	host := fleet.Topology{Nodes: []fleet.Node{
+		{ID: 0, MemoryBytes: gib, Cores: []fleet.Core{{CPUs: []int{0}}}},
+		{ID: 1, MemoryBytes: gib, Cores: []fleet.Core{{CPUs: []int{1, 2}}}},
+		{ID: 2, MemoryBytes: gib, Cores: []fleet.Core{{CPUs: []int{3, 4, 5}}}},
+	}}
+	need := fleet.Resources{CPUs: 4, MemoryBytes: gib}
+	s := Shape(host, need, hpc, nil)
+	for _, n := range s.Nodes {
+		if n.CPUs == 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+	checkLayout(t, host, s, need, Fit(host, s, need, hpc, nil), nil)
+}
+
 // Memory is divided so that huge pages fit where they fitted before.
 func TestMemoryIsDividedInWholePages(t *testing.T) {
 	s := Shape(machine(t, "4n10c"), fleet.Resources{CPUs: 12, MemoryBytes: 8 * gib}, hpc, nil)
