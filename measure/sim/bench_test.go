@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"runtime"
 	"runtime/debug"
 	"syscall"
 	"testing"
@@ -14,6 +15,7 @@ import (
 // for garbage as seldom as `pagurus simulate` does.
 func BenchmarkEvents(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // nor does it on what others leave idle
 	m, err := Named("nd07cpu")
 	if err != nil {
 		b.Fatal(err)
