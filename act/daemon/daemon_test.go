@@ -3,10 +3,13 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -228,7 +231,14 @@ func TestLockExcludes(t *testing.T) {
 // visits names the namespace that a process visits which is no test.
 const visits = "PAGURUS_TEST_VISITS"
 
+// begins is how often a process that is no test has still to begin anew.
+const begins = "PAGURUS_TEST_BEGINS"
+
 func TestMain(m *testing.M) {
+	if n, err := strconv.Atoi(os.Getenv(begins)); err == nil {
+		beginAnew(n)
+		return
+	}
 	if n := Namespace(os.Getenv(visits)); n != "" {
 		if err := visit(n); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -237,6 +247,75 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(m.Run())
+}
+
+// beginAnew replaces the process by itself, mostly from another than its first
+// thread, and in the end waits until nobody writes to it any more.
+func beginAnew(n int) {
+	if n == 0 {
+		fmt.Println("done")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return
+	}
+	runtime.LockOSThread()
+	_ = os.Setenv(begins, strconv.Itoa(n-1))
+	err := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err <- unix.Exec("/proc/self/exe", os.Args, os.Environ())
+	}()
+	fmt.Println(<-err)
+}
+
+// A process that begins another program is never seen as ended: for a moment its
+// first thread is dead, and the one that takes its place is not there yet.
+func TestProcessThatBeginsAnewIsAlive(t *testing.T) {
+	c := exec.Command("/proc/self/exe")
+	c.Env = append(os.Environ(), begins+"=100")
+	stdin, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Find(c.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := make(chan string, 1)
+	go func() {
+		word := make([]byte, 100)
+		n, _ := stdout.Read(word)
+		said <- string(word[:n])
+	}()
+	looks, dead := 0, 0
+	for word := ""; word == ""; looks++ {
+		if !p.Alive() {
+			dead++
+		}
+		select {
+		case word = <-said:
+			if word != "done\n" {
+				t.Errorf("it says %q", word)
+			}
+		default:
+		}
+	}
+	if dead > 0 {
+		t.Errorf("of %d looks %d found it dead", looks, dead)
+	}
+	stdin.Close()
+	if err := c.Wait(); err != nil {
+		t.Error(err)
+	}
+	if p.Alive() {
+		t.Error("alive after its end")
+	}
 }
 
 // visit is called by a process's first thread.

@@ -27,20 +27,42 @@ type Process struct {
 // Find gives the process that has the number now. One that has ended and was
 // not waited for is none.
 func Find(pid int) (Process, error) {
+	for range replacing {
+		p, state, threads, err := stat(pid)
+		switch {
+		case err != nil:
+			return Process{}, err
+		case state != "Z" && state != "X", threads > 1:
+			return p, nil // where only the first thread has ended the others run on
+		case threads == 1:
+			return Process{}, fs.ErrNotExist
+		}
+	}
+	return Process{}, fs.ErrNotExist
+}
+
+// replacing is how often a process is looked at that is dead and has no thread:
+// it is gone, or another thread of it has just begun another program and is about
+// to take the first one's place and number (execve(2), de_thread in fs/exec.c).
+const replacing = 100
+
+// stat reads what a process is, in which state its first thread is, and how many
+// threads it has.
+func stat(pid int) (p Process, state string, threads int, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return Process{}, err
+		return Process{}, "", 0, err
 	}
 	// The name, second, stands in parentheses and may hold anything.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 20 {
-		return Process{}, fmt.Errorf("/proc/%d/stat is not as expected", pid)
+		return Process{}, "", 0, fmt.Errorf("/proc/%d/stat is not as expected", pid)
 	}
-	if fields[0] == "Z" || fields[0] == "X" {
-		return Process{}, fs.ErrNotExist
+	if threads, err = strconv.Atoi(fields[17]); err != nil {
+		return Process{}, "", 0, err
 	}
 	ticks, err := strconv.ParseUint(fields[19], 10, 64)
-	return Process{pid, ticks}, err
+	return Process{pid, ticks}, fields[0], threads, err
 }
 
 // Processes lists the processes of which is says yes, but this one.
