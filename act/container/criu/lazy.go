@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -33,12 +34,8 @@ const (
 	pagerSocket = "lazy-pages.socket"
 )
 
-// pagerLimit is how long the pager may take until it listens; pagerAgain is how
-// often that is looked for.
-const (
-	pagerLimit = 10 * time.Second
-	pagerAgain = time.Millisecond
-)
+// pagerLimit is how long the pager may take until it listens.
+const pagerLimit = 10 * time.Second
 
 // PagerOn starts one for images, from which a lazy restore is to be made, and memory
 // that is handed out at the other end of a socket, which is the pager's from now on,
@@ -71,30 +68,43 @@ func (c Criu) pager(ctx context.Context, images string, from *os.File, more ...s
 			return nil, err
 		}
 	}
-	p.cmd = exec.Command(c.Path, args...)
-	p.cmd.Dir, p.cmd.Stderr, p.cmd.Env = "/", said, []string{"PATH=" + programFolders, "LC_ALL=C"}
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if from != nil {
-		p.cmd.ExtraFiles = []*os.File{from}
+	listens, told, err := os.Pipe()
+	if err != nil {
+		said.Close()
+		return nil, err
 	}
+	defer told.Close()
+	var files []*os.File
+	if from != nil {
+		files = append(files, from)
+	}
+	files = append(files, told)
+	p.cmd = exec.Command(c.Path, append(args, "--status-fd", strconv.Itoa(2+len(files)))...)
+	p.cmd.Dir, p.cmd.Stderr, p.cmd.Env = "/", said, []string{"PATH=" + programFolders, "LC_ALL=C"}
+	p.cmd.SysProcAttr, p.cmd.ExtraFiles = &syscall.SysProcAttr{Setsid: true}, files
 	if err := p.cmd.Start(); err != nil {
+		listens.Close()
 		said.Close()
 		return nil, err
 	}
 	go p.watch()
+	ready := make(chan struct{})
+	go func() {
+		defer listens.Close()
+		// It says so when it listens: that its socket is there is too early.
+		if n, _ := listens.Read(make([]byte, 1)); n == 1 {
+			close(ready)
+		}
+	}()
 	ctx, stop := context.WithTimeoutCause(ctx, pagerLimit, fmt.Errorf("it does not listen within %s", pagerLimit))
 	defer stop()
-	for {
-		select {
-		case <-p.ended:
-			return nil, p.Wait()
-		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), p.Close())
-		case <-time.After(pagerAgain):
-		}
-		if _, err := os.Stat(socket); err == nil {
-			return p, nil
-		}
+	select {
+	case <-ready:
+		return p, nil
+	case <-p.ended:
+		return nil, p.Wait()
+	case <-ctx.Done():
+		return nil, errors.Join(context.Cause(ctx), p.Close())
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -221,6 +222,28 @@ func TestLazy(t *testing.T) {
 		t.Error(err)
 	}
 	b.well()
+}
+
+// TestPagerListens: a pager that is there is not still about to listen.
+func TestPagerListens(t *testing.T) {
+	b := newBox(t, 1)
+	images := b.images()
+	b.dumped(DumpSpec{Images: images, frozen: func() error { b.leave(); return nil }})
+	for range 20 {
+		pager, err := b.criu.pager(t.Context(), images, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.Dial("unix", filepath.Join(images, pagerSocket))
+		if err != nil {
+			t.Error(err)
+		} else {
+			conn.Close()
+		}
+		if err := pager.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // TestNotRestored: a restore that fails or is refused leaves nothing, and the
