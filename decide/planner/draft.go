@@ -52,8 +52,6 @@ func (d *draft) change() fleet.Changeset {
 // to be sent, whatever the change was.
 func (d *draft) orders() []fleet.Order {
 	out := slices.Clone(d.resend)
-	jobs, guests := d.concerned()
-	was, is := ledger.ViewOf(d.base), d.View
 	before, now := make([]pending, 0, 2), make([]pending, 0, 2) // of one job or guest: an order names whom it is about
 	fresh := func() {
 		for _, p := range now {
@@ -62,47 +60,51 @@ func (d *draft) orders() []fleet.Order {
 			}
 		}
 	}
-	for _, id := range jobs {
-		if j := d.Jobs.At(id); j.Spec.Guests > 0 {
-			guest0 := atlas.GuestID(id, 0)
-			before = programOrder(before[:0], was, d.base.Jobs[id], guest0)
-			now = programOrder(now[:0], is, j, guest0)
-			fresh()
+	jobs, guests := d.concerned()
+	for _, id := range guests {
+		was, g := d.base.Guests[id], d.Guests.At(id)
+		before = guestOrders(before[:0], was, d.base.Migrations[was.Migration])
+		now = guestOrders(now[:0], g, d.Migrations.At(g.Migration))
+		fresh()
+		if g.Index == 0 { // what a job waits for is up to itself and this guest
+			jobs = append(jobs, g.Job)
 		}
 	}
-	for _, id := range guests {
-		before, now = guestOrders(before[:0], was, id), guestOrders(now[:0], is, id)
-		fresh()
+	slices.Sort(jobs)
+	for _, id := range slices.Compact(jobs) {
+		if j := d.Jobs.At(id); j.Spec.Guests > 0 {
+			guest0 := atlas.GuestID(id, 0)
+			was, g := d.base.Guests[guest0], d.Guests.At(guest0)
+			before = programOrder(before[:0], d.base.Jobs[id], was, d.base.Migrations[was.Migration])
+			now = programOrder(now[:0], j, g, d.Migrations.At(g.Migration))
+			fresh()
+		}
 	}
 	slices.SortFunc(out, compareOrders)
 	return slices.Compact(out)
 }
 
-// concerned names the jobs and guests that may wait for something else now, each
-// once. What a job waits for is up to itself and its guest 0.
+// concerned names the jobs that have changed, and the guests that may wait for
+// something else now, each of them once.
 func (d *draft) concerned() (jobs []fleet.JobID, guests []fleet.GuestID) {
 	for i := range d.Jobs.Changes() {
 		if c := &d.Jobs.Changes()[i]; !c.Gone {
 			jobs = append(jobs, c.ID)
 		}
 	}
+	guests = make([]fleet.GuestID, 0, len(d.Guests.Changes())+len(d.Migrations.Changes()))
 	for i := range d.Guests.Changes() {
 		if c := &d.Guests.Changes()[i]; !c.Gone {
-			if guests = append(guests, c.ID); c.ID == atlas.GuestID(c.Is.Job, 0) {
-				jobs = append(jobs, c.Is.Job)
-			}
+			guests = append(guests, c.ID)
 		}
 	}
 	for i := range d.Migrations.Changes() {
 		if c := &d.Migrations.Changes()[i]; !c.Gone {
-			if guests = append(guests, c.Is.Guest); c.Is.Guest == atlas.GuestID(c.Is.Job, 0) {
-				jobs = append(jobs, c.Is.Job)
-			}
+			guests = append(guests, c.Is.Guest)
 		}
 	}
-	slices.Sort(jobs)
 	slices.Sort(guests)
-	return slices.Compact(jobs), slices.Compact(guests)
+	return jobs, slices.Compact(guests)
 }
 
 func compareOrders(a, b fleet.Order) int {

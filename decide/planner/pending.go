@@ -15,12 +15,11 @@ import (
 // again, sends them as they are: what has been carried out is answered again.
 func Pending(s fleet.Snapshot) []fleet.Order {
 	var out []fleet.Order
-	v := ledger.ViewOf(s)
 	for _, j := range s.Jobs {
 		if j.State == fleet.JobEnded {
 			continue
 		}
-		for _, p := range jobOrders(v, j) {
+		for _, p := range jobOrders(s, j) {
 			out = append(out, p.order)
 		}
 	}

@@ -107,34 +107,34 @@ type pending struct {
 }
 
 // jobOrders gives what a job and its guests wait for, at most one order each.
-func jobOrders(v *ledger.View, j fleet.Job) []pending {
+func jobOrders(s fleet.Snapshot, j fleet.Job) []pending {
 	var out []pending
 	for i, id := range atlas.GuestIDs(j) {
+		g := s.Guests[id]
+		m := s.Migrations[g.Migration]
 		if i == 0 {
-			out = programOrder(out, v, j, id)
+			out = programOrder(out, j, g, m)
 		}
-		out = guestOrders(out, v, id)
+		out = guestOrders(out, g, m)
 	}
 	return out
 }
 
-// programOrder adds what a job waits for.
-func programOrder(to []pending, v *ledger.View, j fleet.Job, guest0 fleet.GuestID) []pending {
-	g := v.Guests.At(guest0)
-	if o, waits := lifecycle.JobOrder(j, g, v.Migrations.At(g.Migration)); waits {
+// programOrder adds what a job waits for, whose guest 0 is given with the
+// migration that has it.
+func programOrder(to []pending, j fleet.Job, guest0 fleet.Guest, m fleet.Migration) []pending {
+	if o, waits := lifecycle.JobOrder(j, guest0, m); waits {
 		to = append(to, pending{o, j.Since})
 	}
 	return to
 }
 
-// guestOrders adds what a guest waits for.
-func guestOrders(to []pending, v *ledger.View, id fleet.GuestID) []pending {
-	g := v.Guests.At(id)
+// guestOrders adds what a guest waits for, with the migration that has it.
+func guestOrders(to []pending, g fleet.Guest, m fleet.Migration) []pending {
 	if o, waits := lifecycle.GuestOrder(g); waits {
 		to = append(to, pending{o, g.Since})
 	}
-	if g.Migration != "" {
-		m := v.Migrations.At(g.Migration)
+	if m.ID != "" {
 		if o, waits := lifecycle.MigrationOrder(m); waits {
 			to = append(to, pending{o, m.Since})
 		}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"pagurus/decide/atlas"
-	"pagurus/decide/ledger"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
@@ -70,16 +69,17 @@ func (d *draft) tick() error {
 func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 	var late []fleet.Report
 	var resend []fleet.Order
-	v := ledger.ViewOf(d.base)
 	// Of the others nothing can vanish, and nothing is tried again: no limit is
 	// as short as askAgain.
 	jobs, guests := d.l.Restless(d.at.Add(-askAgain))
 	var waits []pending
 	for _, id := range jobs {
-		waits = programOrder(waits, v, d.base.Jobs[id], atlas.GuestID(id, 0))
+		g := d.base.Guests[atlas.GuestID(id, 0)]
+		waits = programOrder(waits, d.base.Jobs[id], g, d.base.Migrations[g.Migration])
 	}
 	for _, id := range guests {
-		waits = guestOrders(waits, v, id)
+		g := d.base.Guests[id]
+		waits = guestOrders(waits, g, d.base.Migrations[g.Migration])
 	}
 	for _, p := range waits {
 		out := d.at.Sub(p.since)

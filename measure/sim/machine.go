@@ -292,25 +292,24 @@ func (w *world) obey(m *machine, s owners.Scene, j owners.Judgement) {
 
 var admin = fleet.Caller{Admin: true}
 
-// look has a host's agent see a guest, or no longer. What was said before the
-// host was cut off stays as it was.
+// look has a host's agent see a guest, or no longer. The controller hears of it
+// at once, but for what a host sees that is cut off.
 func (w *world) look(m *machine, g *guest, there bool) {
 	if m.cut {
-		m.looks = maps.Clone(m.looks)
+		m.looks = maps.Clone(m.looks) // what was said before stays as it was
 	}
 	if m.looks == nil {
 		m.looks = map[fleet.GuestID]fleet.GuestFacts{}
+		w.learn(m)
 	}
 	if !there {
 		delete(m.looks, g.id)
+		return
 	}
-	if there {
-		memory, cpus := g.job.MemoryBytes, float64(g.job.CPUs)
-		if g.suspended {
-			cpus = 0
-		}
-		p := &fleet.Profile{At: w.at(), MemoryBytes: memory, FilledBytes: memory, Changed: g.job.changes()}
-		m.looks[g.id] = fleet.GuestFacts{Run: fleet.Running, ResidentBytes: memory, CPUs: cpus, Profile: p}
+	memory, cpus := g.job.MemoryBytes, float64(g.job.CPUs)
+	if g.suspended {
+		cpus = 0
 	}
-	w.learn(m)
+	p := &fleet.Profile{At: w.at(), MemoryBytes: memory, FilledBytes: memory, Changed: g.job.changes()}
+	m.looks[g.id] = fleet.GuestFacts{Run: fleet.Running, ResidentBytes: memory, CPUs: cpus, Profile: p}
 }
