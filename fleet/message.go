@@ -1,9 +1,12 @@
 package fleet
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
-// Event is anything that makes the controller think: a Request, a Report or a
-// Tick.
+// Event is anything that makes the controller think: a Request, a Report, several
+// Reports or a Tick.
 type Event interface{ event() }
 
 // Caller is who asks. The controller sets it from the connection.
@@ -162,6 +165,16 @@ type Limits struct {
 	Hold           bool          `json:"hold,omitempty"`    // of a Task: others are waited for after the copy, so the guest must not stop of its own accord
 }
 
+// Compare puts orders in a fixed order, by host first.
+func (o Order) Compare(b Order) int {
+	if c := cmp.Compare(o.Host, b.Host); c != 0 { // mostly: the rest costs more
+		return c
+	}
+	return cmp.Or(
+		cmp.Compare(o.Job, b.Job), cmp.Compare(o.Guest, b.Guest), cmp.Compare(o.Migration, b.Migration),
+		cmp.Compare(o.Verb, b.Verb), cmp.Compare(o.Peer, b.Peer), cmp.Compare(o.Gen, b.Gen), cmp.Compare(o.Attempt, b.Attempt))
+}
+
 // Outcome is how an order went.
 type Outcome string
 
@@ -186,6 +199,10 @@ type Report struct {
 	Traces  []Trace   `json:"traces,omitempty"` // of Stop: what the guest's ranks have done, for those who ask later
 }
 
+// Reports are those that came together, in the order in which they came.
+type Reports []Report
+
 func (Request) event() {}
 func (Report) event()  {}
+func (Reports) event() {}
 func (Tick) event()    {}

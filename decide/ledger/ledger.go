@@ -438,7 +438,10 @@ type timed[K cmp.Ordered] struct {
 
 func (l *line[K]) add(at time.Time, id K, by int) {
 	i, found := slices.BinarySearchFunc(*l, timed[K]{at, id}, func(a, b timed[K]) int {
-		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.id, b.id))
+		if c := a.at.Compare(b.at); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.id, b.id)
 	})
 	switch {
 	case by > 0 && !found:

@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -24,10 +23,11 @@ type draft struct {
 	cluster *fleet.Cluster
 	*ledger.View
 
-	survey *placement.Survey
-	freed  bool // a guest or a migration has ended: there may be room now
-	calm   bool // a host has just answered that it could not: a further try waits for a Tick
-	resend []fleet.Order
+	survey    *placement.Survey
+	freed     bool // a guest or a migration has ended: there may be room now
+	calm      bool // a host has just answered that it could not: a further try waits for a Tick
+	resend    []fleet.Order
+	unaligned []fleet.JobID // jobs of which guests have answered, see align
 }
 
 func newDraft(p *Planner, l *ledger.Ledger) *draft {
@@ -80,7 +80,7 @@ func (d *draft) orders() []fleet.Order {
 			fresh()
 		}
 	}
-	slices.SortFunc(out, compareOrders)
+	slices.SortFunc(out, fleet.Order.Compare)
 	return slices.Compact(out)
 }
 
@@ -105,13 +105,6 @@ func (d *draft) concerned() (jobs []fleet.JobID, guests []fleet.GuestID) {
 	}
 	slices.Sort(guests)
 	return jobs, slices.Compact(guests)
-}
-
-func compareOrders(a, b fleet.Order) int {
-	return cmp.Or(
-		cmp.Compare(a.Host, b.Host), cmp.Compare(a.Job, b.Job), cmp.Compare(a.Guest, b.Guest),
-		cmp.Compare(a.Migration, b.Migration), cmp.Compare(a.Verb, b.Verb),
-		cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Gen, b.Gen), cmp.Compare(a.Attempt, b.Attempt))
 }
 
 // room gives the survey that placing goes by. It is made once a Step, after
@@ -232,7 +225,7 @@ func (d *draft) take(move fleet.MoveID, members []fleet.Migration) {
 // guest, a migration or the job further in a table that has an end.
 func (d *draft) settle(id fleet.JobID) {
 	j, ok := d.Jobs.Find(id)
-	if !ok || j.State == fleet.JobEnded || len(d.Guests.Changes()) <= layer.Few && d.tally(id).InLine(j) {
+	if !ok || j.State == fleet.JobEnded || len(d.Guests.Changes()) <= max(layer.Few, j.Spec.Guests) && d.tally(id).InLine(j) {
 		return
 	}
 	j, stopped, changed := lifecycle.Settle(j, d.guestsOf(j), d.at)

@@ -23,7 +23,7 @@ func Pending(s fleet.Snapshot) []fleet.Order {
 			out = append(out, p.order)
 		}
 	}
-	slices.SortFunc(out, compareOrders)
+	slices.SortFunc(out, fleet.Order.Compare)
 	return out
 }
 

@@ -61,6 +61,9 @@ func (p *Planner) Step(s fleet.Snapshot, ev fleet.Event) (Decision, error) {
 // answer to the request; any other says that the event itself is nonsense.
 // After either nothing is to be changed or sent.
 func (p *Planner) StepOn(l *ledger.Ledger, ev fleet.Event) (Decision, error) {
+	if one, is := ev.(fleet.Report); is {
+		ev = fleet.Reports{one}
+	}
 	d, s := newDraft(p, l), l.Snapshot()
 	defer d.free()
 	var answer fleet.Answer
@@ -69,10 +72,8 @@ func (p *Planner) StepOn(l *ledger.Ledger, ev fleet.Event) (Decision, error) {
 	case fleet.Request:
 		d.at = orElse(ev.At, s.At)
 		answer, err = d.request(ev)
-	case fleet.Report:
-		ev.At = orElse(ev.At, s.At)
-		d.at = ev.At
-		if err = d.report(ev); err == nil && d.freed {
+	case fleet.Reports:
+		if err = d.heard(ev); err == nil && d.freed {
 			d.drain()
 		}
 	case fleet.Tick:

@@ -64,6 +64,9 @@ func TestAnythingInAnyOrder(t *testing.T) {
 			"undrain": func(*rapid.T) { _, _ = w.ask(fleet.Request{Verb: fleet.Undrain, Host: host()}) },
 			"answer":  onWire(func(i int) { w.answer(i) }),
 			"more":    onWire(func(i int) { w.answer(i) }),
+			"together": onWire(func(i int) {
+				w.together(slices.Clone(w.wire[i:min(len(w.wire), i+rapid.IntRange(1, 4).Draw(t, "answers"))]))
+			}),
 			"lose":    onWire(lose),
 			"unheard": onWire(func(i int) { w.carry(w.wire[i]); lose(i) }),
 			"refuse": onWire(func(i int) {

@@ -1,22 +1,48 @@
 package planner
 
 import (
+	"slices"
+
 	"pagurus/decide/atlas"
 	"pagurus/decide/lifecycle"
 	"pagurus/fleet"
 )
 
+// heard takes in the answers of hosts that came together. Of a job that starts or
+// stops many guests say so: it is brought in line with them once.
+func (d *draft) heard(all []fleet.Report) error {
+	for _, r := range all {
+		r.At = orElse(r.At, d.base.At)
+		d.at = r.At
+		d.calm = d.calm || r.Outcome != fleet.Done
+		if err := d.report(r); err != nil {
+			return err
+		}
+	}
+	d.align()
+	return nil
+}
+
+// align brings jobs in line with the guests that answered.
+func (d *draft) align() {
+	slices.Sort(d.unaligned)
+	for _, id := range slices.Compact(d.unaligned) {
+		d.settle(id)
+	}
+	d.unaligned = d.unaligned[:0]
+}
+
 // report takes a host's answer to the machine it belongs to. One that is about
 // nothing that is waited for is stale and changes nothing.
 func (d *draft) report(r fleet.Report) error {
-	d.calm = r.Outcome != fleet.Done
-	switch {
-	case r.Order.Migration != "":
-		return d.reportMigration(r)
-	case r.Order.Verb == fleet.Run:
-		return d.reportJob(r)
+	if r.Order.Migration == "" && r.Order.Verb != fleet.Run {
+		return d.reportGuest(r)
 	}
-	return d.reportGuest(r)
+	d.align() // these may be about a job
+	if r.Order.Migration != "" {
+		return d.reportMigration(r)
+	}
+	return d.reportJob(r)
 }
 
 func (d *draft) reportMigration(r fleet.Report) error {
@@ -44,7 +70,7 @@ func (d *draft) reportGuest(r fleet.Report) error {
 	}
 	d.Guests.Put(g.ID, g)
 	d.freed = d.freed || g.State.Ended()
-	d.settle(g.Job)
+	d.unaligned = append(d.unaligned, g.Job)
 	return nil
 }
 

@@ -515,3 +515,39 @@ func TestWantedFollowsAMove(t *testing.T) {
 		t.Errorf("task: %+v", task)
 	}
 }
+
+// Reports that come together are what they are one after the other.
+func TestReportsTogether(t *testing.T) {
+	one, all := newWorld(t, "host1", "host2", "host3"), newWorld(t, "host1", "host2", "host3")
+	for _, w := range []*world{one, all} {
+		w.must(submission(3))
+	}
+	turn := func() {
+		t.Helper()
+		orders := slices.Clone(one.wire)
+		for range orders {
+			one.answer(0)
+		}
+		all.together(orders)
+		if !reflect.DeepEqual(one.s.Guests, all.s.Guests) || !reflect.DeepEqual(one.s.Jobs, all.s.Jobs) || !reflect.DeepEqual(one.s.Migrations, all.s.Migrations) {
+			t.Fatalf("one by one:\n%+v\n%+v\n%+v\ntogether:\n%+v\n%+v\n%+v", one.s.Jobs, one.s.Guests, one.s.Migrations, all.s.Jobs, all.s.Guests, all.s.Migrations)
+		}
+	}
+	turn() // they start
+	if all.s.Jobs["j1"].State != fleet.JobRunning {
+		t.Fatalf("%+v", all.s.Jobs)
+	}
+	for _, w := range []*world{one, all} {
+		w.must(fleet.Request{Verb: fleet.Cancel, Job: "j1"})
+		w.wire = slices.DeleteFunc(w.wire, func(o fleet.Order) bool { return o.Verb != fleet.Stop })
+	}
+	turn() // they stop
+	if all.s.Jobs["j1"].State != fleet.JobEnded {
+		t.Fatalf("%+v", all.s.Jobs)
+	}
+	// One that makes no sense spoils them all: whoever sends them takes each by itself then.
+	one.must(submission(2))
+	if _, err := one.p.Step(one.s, fleet.Reports{{Order: one.wire[0], Outcome: fleet.Done}, {Order: one.wire[1], Outcome: "perhaps"}}); err == nil {
+		t.Error("nonsense was taken for a report")
+	}
+}

@@ -48,10 +48,8 @@ func (d *draft) tick() error {
 	d.mind()
 	late, resend := d.due()
 	d.resend = resend
-	for _, r := range late {
-		if err := d.report(r); err != nil {
-			return err
-		}
+	if err := d.heard(late); err != nil {
+		return err
 	}
 	d.bereave()
 	d.calm = false // these hosts were silent, nothing is gained by waiting longer
@@ -91,7 +89,7 @@ func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 			resend = append(resend, p.order)
 		}
 	}
-	slices.SortFunc(late, func(a, b fleet.Report) int { return compareOrders(a.Order, b.Order) })
+	slices.SortFunc(late, func(a, b fleet.Report) int { return a.Order.Compare(b.Order) })
 	return late, resend
 }
 

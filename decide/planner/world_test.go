@@ -274,6 +274,21 @@ func (w *world) answer(i int) bool {
 	return true
 }
 
+// together answers some orders in one step. Those that are not ready stay.
+func (w *world) together(orders []fleet.Order) {
+	w.t.Helper()
+	var all fleet.Reports
+	for _, o := range orders {
+		if r, ready := w.carry(o); ready {
+			w.wire = slices.DeleteFunc(w.wire, func(on fleet.Order) bool { return on == o })
+			r.At = w.now
+			all = append(all, r)
+		}
+	}
+	_, _ = w.step(all)
+	w.apply()
+}
+
 // settle answers everything on the wire until only standing orders are left.
 func (w *world) settle() {
 	w.t.Helper()

@@ -58,6 +58,11 @@ func (h *heap) push(ev event) {
 	h.events[at] = ev
 }
 
+// has reports whether the next thing to happen is of a kind, and at a time.
+func (h *heap) has(k kind, at time.Duration) bool {
+	return len(h.events) > 0 && h.events[0].at == at && h.events[0].kind == k
+}
+
 func (h *heap) pop() event {
 	first := h.events[0]
 	end := len(h.events) - 1

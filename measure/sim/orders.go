@@ -103,18 +103,31 @@ func (w *world) refuse(o fleet.Order, why string) {
 	w.reply(time.Millisecond, &task{order: o, report: fleet.Report{Outcome: fleet.Failed, Cause: why}})
 }
 
-// answer is the end of a task: what it comes to, and the word of it, if anybody
-// hears that.
+// answer is the end of a task, and of those that end at the same time: the
+// controller takes in together what hosts report together.
 func (w *world) answer(t *task) {
+	w.heard = w.heard[:0]
+	w.finish(t)
+	for w.queue.has(answers, w.now) {
+		w.out.Events++
+		w.finish(w.queue.pop().task)
+	}
+	if len(w.heard) == 0 {
+		return
+	}
+	if _, err := w.take(w.heard); err != nil {
+		w.breach("reports %+v: %v", w.heard, err)
+	}
+}
+
+// finish is what a task comes to, and the word of it, if anybody hears that.
+func (w *world) finish(t *task) {
 	if t.do != nil {
 		t.do()
 	}
-	if w.byID[t.order.Host].cut {
-		return
-	}
-	t.report.At = w.at()
-	if _, err := w.take(t.report); err != nil {
-		w.breach("report %+v: %v", t.report, err)
+	if !w.byID[t.order.Host].cut {
+		t.report.At = w.at()
+		w.heard = append(w.heard, t.report)
 	}
 }
 

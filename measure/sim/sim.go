@@ -127,6 +127,8 @@ type world struct {
 	wrong   string // the first law that was broken
 	changed []*machine
 
+	heard fleet.Reports // from hosts, now
+
 	submitting *job // now
 }
 

@@ -84,7 +84,8 @@ type Controller struct {
 	// loop
 	loop    *turn.Loop // nil until it leads
 	hosts   map[fleet.HostID]*host
-	late    []fleet.Report // not committed yet, because the store failed
+	heard   []fleet.Report // not committed yet: others are just coming, or the store failed
+	failing bool           // the store would not have them: each tick tries again
 	told    time.Time      // when watchers were last told
 	changed bool           // facts have come since then
 	trouble string         // the store's last error, so that it is logged once
@@ -143,6 +144,12 @@ func (c *Controller) Run(ctx context.Context) error {
 			return errors.New("another controller leads now")
 		case do := <-c.events:
 			do(ctx)
+			for range len(c.events) { // what has come meanwhile
+				(<-c.events)(ctx)
+			}
+			if !c.failing {
+				c.hear(ctx)
+			}
 		case <-tick.C:
 			c.tick(ctx)
 		}
@@ -177,13 +184,7 @@ var errOver = errors.New("this controller does not lead any more")
 // tick is the passing of time: first what the store would not take, then what
 // only time brings about, then what watchers have not been told.
 func (c *Controller) tick(ctx context.Context) {
-	for len(c.late) > 0 {
-		if !c.report(ctx, c.late[0]) {
-			break
-		}
-		c.late = c.late[1:]
-	}
-	if len(c.late) == 0 {
+	if c.hear(ctx) {
 		_, err := c.step(ctx, fleet.Tick{At: now()})
 		c.note(err)
 	}
@@ -194,14 +195,35 @@ func (c *Controller) tick(ctx context.Context) {
 	}
 }
 
-// report takes a report into the cluster. false: the store would not have it.
-func (c *Controller) report(ctx context.Context, r fleet.Report) bool {
-	_, err := c.step(ctx, r)
-	stored := c.note(err)
-	if err != nil && stored {
-		c.Log.Warn("passed over a report", "order", r.Order, "cause", err)
+// hear takes in what hosts have reported, in one change: of a gang many report at
+// the same time, and a commit takes a while. false: the store would not have it.
+func (c *Controller) hear(ctx context.Context) bool {
+	if len(c.heard) == 0 {
+		return true
 	}
-	return stored
+	_, err := c.turn(ctx, fleet.Reports(c.heard))
+	if c.failing = !c.note(err); c.failing {
+		return false
+	}
+	if err != nil { // at least one of them makes no sense
+		return c.hearEach(ctx)
+	}
+	c.heard = nil
+	return true
+}
+
+// hearEach is hear one by one. Those that make no sense are passed over.
+func (c *Controller) hearEach(ctx context.Context) bool {
+	for ; len(c.heard) > 0; c.heard = c.heard[1:] {
+		_, err := c.turn(ctx, c.heard[0])
+		if c.failing = !c.note(err); c.failing {
+			return false
+		}
+		if err != nil {
+			c.Log.Warn("passed over a report", "order", c.heard[0].Order, "cause", err)
+		}
+	}
+	return true
 }
 
 // note logs a failure of the store, once. It says whether err is none.
@@ -223,10 +245,18 @@ type storeError struct{ cause error }
 func (e *storeError) Error() string { return e.cause.Error() }
 func (e *storeError) Unwrap() error { return e.cause }
 
-// step is one event: think, commit, tell. Nothing is told that was not
+// step is one event, after what was heard before it.
+func (c *Controller) step(ctx context.Context, ev fleet.Event) (fleet.Answer, error) {
+	if !c.failing {
+		c.hear(ctx)
+	}
+	return c.turn(ctx, ev)
+}
+
+// turn is one event: think, commit, tell. Nothing is told that was not
 // committed. After an error nothing has changed, as far as anybody knows: if a
 // commit did go through, the next one finds out by a conflict.
-func (c *Controller) step(ctx context.Context, ev fleet.Event) (fleet.Answer, error) {
+func (c *Controller) turn(ctx context.Context, ev fleet.Event) (fleet.Answer, error) {
 	for range tries {
 		h := &hands{c: c, ctx: ctx}
 		answer, err := c.think(ev, h)

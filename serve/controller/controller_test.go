@@ -278,6 +278,45 @@ func (r *rig) pass(a *agent, d time.Duration) {
 	}
 }
 
+// TestReportsTogether: what hosts report while the store is busy is one change.
+func TestReportsTogether(t *testing.T) {
+	r := newRig(t)
+	r.breath = time.Hour // what else is heard would be in between
+	var agents []*agent
+	for _, id := range []fleet.HostID{"host1", "host2", "host3", "host4"} {
+		agents = append(agents, r.attach(id, fleet.Start))
+	}
+	id := r.submit(4)
+	var starts []fleet.Order
+	for _, a := range agents {
+		starts = append(starts, a.task(fleet.Start).Order)
+	}
+	r.store.mu.Lock()
+	before, asked := r.store.commits, r.store.asked.Load()
+	soon := func(what string, is func() bool) {
+		t.Helper()
+		for ; !is(); time.Sleep(time.Millisecond) {
+			if r.ctx.Err() != nil {
+				r.store.mu.Unlock()
+				t.Fatal("waited in vain for ", what)
+			}
+		}
+	}
+	agents[0].report(fleet.Report{Order: starts[0], Outcome: fleet.Done})
+	soon("the store to be asked", func() bool { return r.store.asked.Load() > asked })
+	for i, a := range agents[1:] {
+		a.report(fleet.Report{Order: starts[i+1], Outcome: fleet.Done})
+	}
+	soon("the others to be heard", func() bool { return len(r.ctl.events) == len(agents)-1 })
+	r.store.mu.Unlock()
+	r.until("the job to run", running(id))
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	if n := r.store.commits - before; n != 2 {
+		t.Errorf("%d commits for one report and three", n)
+	}
+}
+
 // TestConflict: somebody else writes to the store; the controller loads it
 // again and goes on.
 func TestConflict(t *testing.T) {

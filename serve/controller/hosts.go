@@ -50,7 +50,7 @@ func (c *Controller) Attach(ctx context.Context, hello wire.Hello, s *wire.HostS
 			continue
 		}
 		var bad error
-		if err := c.do(ctx, func(ctx context.Context) { bad = c.take(ctx, hello.Host, s, up) }); err != nil {
+		if err := c.do(ctx, func(context.Context) { bad = c.take(hello.Host, s, up) }); err != nil {
 			return nil
 		}
 		if bad != nil {
@@ -130,7 +130,7 @@ func (c *Controller) detach(id fleet.HostID, s *wire.HostSession) {
 }
 
 // take handles one message. An error is why the session has to end.
-func (c *Controller) take(ctx context.Context, id fleet.HostID, s *wire.HostSession, up wire.Up) error {
+func (c *Controller) take(id fleet.HostID, s *wire.HostSession, up wire.Up) error {
 	if h := c.hosts[id]; h == nil || h.session != s {
 		return errors.New("another agent took the place of this one")
 	}
@@ -152,7 +152,7 @@ func (c *Controller) take(ctx context.Context, id fleet.HostID, s *wire.HostSess
 		r.At = now()
 		c.lastWords(r)
 		r.Traces = nil // for the spool, not for the planner
-		c.enter(ctx, r)
+		c.enter(r)
 	}
 	return nil
 }
@@ -173,19 +173,16 @@ func sensible(id fleet.HostID, r fleet.Report) error {
 	return fmt.Errorf("%s reports the outcome %q of an order to %s, which there is not", id, r.Outcome, r.Order.Verb)
 }
 
-// enter takes a report in, after those that the store would not have. An
-// agent says it once, so it must not be lost.
-func (c *Controller) enter(ctx context.Context, r fleet.Report) {
-	if len(c.late) == 0 && c.report(ctx, r) {
-		return
-	}
-	for i, l := range c.late {
-		if l.Order == r.Order {
-			c.late[i] = r
+// enter notes a report to be taken in. An agent says it once, so it must not be
+// lost.
+func (c *Controller) enter(r fleet.Report) {
+	for i, h := range c.heard {
+		if h.Order == r.Order {
+			c.heard[i] = r
 			return
 		}
 	}
-	c.late = append(c.late, r)
+	c.heard = append(c.heard, r)
 }
 
 // learn takes facts in, and says whether they change what others need.

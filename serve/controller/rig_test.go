@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,8 +96,10 @@ const digest = "sha256-0123456789abcdef0123456789abcdef0123456789abcdef012345678
 // shaky is the real store, which fails when it is told to.
 type shaky struct {
 	Store
-	mu   sync.Mutex
-	fail error
+	mu      sync.Mutex // holding it holds commits up
+	fail    error
+	commits int
+	asked   atomic.Int32 // for commits
 }
 
 func (s *shaky) set(err error) {
@@ -106,11 +109,13 @@ func (s *shaky) set(err error) {
 }
 
 func (s *shaky) Commit(ctx context.Context, from int64, c fleet.Changeset) (int64, error) {
+	s.asked.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail != nil {
 		return 0, s.fail
 	}
+	s.commits++
 	return s.Store.Commit(ctx, from, c)
 }
 
