@@ -223,7 +223,7 @@ func (o *Lore) learn(about Subject) Model {
 	job := func(o *outcome) bool { return o.m.Job == about.Job }
 	m.packed = learnPacked(some(fewLinks, all, job))
 	m.rise = m.learnRise(some(fewLinks, all, job), o.rise)
-	courses := map[*outcome]course{} // how they would have gone: what is learnt below makes no difference to that
+	courses := make(map[*outcome]course, len(link)) // how they would have gone: what is learnt below makes no difference to that
 	m.rest = m.learnRest(link, courses)
 	like := some(fewLikes, all, job)
 	whose := "of all jobs"
@@ -391,7 +391,7 @@ func (m Model) riseOf(o *outcome) float64 {
 		return 0
 	}
 	low, high := leastRise, mostRise
-	for range 30 {
+	for range 16 { // a ten-thousandth
 		if mid := math.Sqrt(low * high); at(mid) < o.sent {
 			low = mid
 		} else {

@@ -23,7 +23,7 @@ type Change[K cmp.Ordered, V any] struct {
 }
 
 // Few is how many changes are looked through faster than an index.
-const Few = 12
+const Few = 20
 
 // Over lays no change over a map yet.
 func Over[K cmp.Ordered, V any](base map[K]V) Map[K, V] { return Map[K, V]{base: base} }

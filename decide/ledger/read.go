@@ -128,12 +128,12 @@ func (l *Ledger) Taken(s fleet.Subnet) bool { return l.subnets[s] > 0 }
 func (l *Ledger) MigrationsOf(id fleet.JobID) []fleet.MigrationID { return l.byJob[id] }
 
 // Lore is what the latest migrations that arrived teach. While there are many
-// a further one teaches little: it is got together anew when a twentieth of
+// a further one teaches little: it is got together anew when a tenth of
 // them is new. It is kept here, but nothing that can be seen of the ledger
 // changes by asking.
 func (l *Ledger) Lore() *cost.Lore {
 	last := l.finished.last(cost.Remembered)
-	if l.lore != nil && l.learnt <= len(last)/20 {
+	if l.lore != nil && l.learnt <= len(last)/10 {
 		return l.lore
 	}
 	past := make([]fleet.MigrationID, len(last))
