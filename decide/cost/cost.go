@@ -228,7 +228,11 @@ func (m Model) followOn(set curve, p fleet.Profile, l Link) course {
 	for spent := 0.0; c.converges && spent < settling.Seconds(); {
 		pass := math.Max(last, leastRound.Seconds())
 		spent += pass
-		last = math.Min(last, set.within(pass*m.rise)/c.bandwidth)
+		next := math.Min(last, set.within(pass*m.rise)/c.bandwidth)
+		if next == last { // so are all that follow
+			break
+		}
+		last = next
 	}
 	c.pause = seconds(last)
 	return c

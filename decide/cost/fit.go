@@ -2,7 +2,6 @@ package cost
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -44,6 +43,10 @@ type outcome struct {
 	sent     float64 // bytes
 	ended    time.Time
 	curve    curve // of its profile, if it has one
+
+	place int     // in its Lore
+	risen bool    // rise is known
+	rise  float64 // of one that nothing but its link bounded, whatever else is known; 0: it says nothing
 }
 
 // rate is what the link, or the ceiling, gave it while it sent.
@@ -103,166 +106,6 @@ func latest(past []*outcome) []*outcome {
 	return past[:min(len(past), Remembered)]
 }
 
-// Fit learns from past moves, most from those most like the one to come.
-func Fit(past []fleet.Migration, about Subject) Model { return Learn(past).fit(about) }
-
-// Lore is past moves made ready to be learnt from more than once.
-type Lore struct {
-	past  []*outcome
-	count map[Subject]int // of moves between two hosts, of a job, and of all of a kind
-	fits  map[Subject]Model
-	odd   bool                          // some were not predicted, and count for any kind
-	rise  map[fleet.MigrationID]float64 // of those not compressed, whatever else is known; 0: it says nothing
-}
-
-// Learn makes past moves ready.
-func Learn(past []fleet.Migration) *Lore {
-	var all []*outcome
-	for _, m := range past {
-		if o := outcomeOf(m); o != nil {
-			all = append(all, o)
-		}
-	}
-	return newLore(all)
-}
-
-// Next is what the moves of these names teach. Those that o knows it does not
-// look at again: what has finished stays as it is. o may be nil.
-func (o *Lore) Next(past []fleet.MigrationID, of func(fleet.MigrationID) fleet.Migration) *Lore {
-	known := map[fleet.MigrationID]*outcome{}
-	if o != nil {
-		for _, p := range o.past {
-			known[p.m.ID] = p
-		}
-	}
-	var all []*outcome
-	for _, id := range past {
-		p := known[id]
-		if p == nil {
-			p = outcomeOf(of(id))
-		}
-		if p != nil {
-			all = append(all, p)
-		}
-	}
-	next := newLore(all)
-	for _, p := range next.past {
-		if known[p.m.ID] == nil {
-			continue
-		}
-		if rise, found := o.rise[p.m.ID]; found {
-			next.rise[p.m.ID] = rise
-		}
-	}
-	return next
-}
-
-func newLore(past []*outcome) *Lore {
-	o := &Lore{past: latest(past), count: map[Subject]int{}, fits: map[Subject]Model{}, rise: map[fleet.MigrationID]float64{}}
-	for _, p := range o.past {
-		if o.odd = o.odd || p.m.Predicted == nil; !o.odd {
-			kind, owned := p.m.Predicted.Kind, p.m.Predicted.ForOwner
-			o.count[Subject{Kind: kind, ForOwner: owned}]++
-			o.count[Subject{Kind: kind, ForOwner: owned, Job: p.m.Job}]++
-			o.count[Subject{Kind: kind, ForOwner: owned, From: p.m.From, To: p.m.To}]++
-		}
-	}
-	return o
-}
-
-// Fit learns as Fit does. What is too little to be told apart is learnt once.
-func (o *Lore) Fit(about Subject) Model {
-	if !o.odd {
-		own := o.count[Subject{Kind: about.Kind, ForOwner: about.ForOwner}] >= fewOwned
-		count := func(s Subject) int {
-			s.Kind, s.ForOwner = about.Kind, about.ForOwner
-			n := o.count[s]
-			if s.ForOwner = !s.ForOwner; !own {
-				n += o.count[s]
-			}
-			return n
-		}
-		if count(Subject{From: about.From, To: about.To}) < fewLinks {
-			about.From, about.To = "", ""
-		}
-		if jobs := count(Subject{Job: about.Job}); jobs < fewLinks && jobs < count(Subject{}) {
-			about.Job = ""
-		}
-	}
-	m, known := o.fits[about]
-	if !known {
-		m = o.fit(about)
-		o.fits[about] = m
-	}
-	return m
-}
-
-// fit learns from all that is like a move.
-func (o *Lore) fit(about Subject) Model {
-	m := o.learn(about)
-	if about.ForOwner && !slices.ContainsFunc(o.past, func(p *outcome) bool {
-		return p.m.Predicted != nil && p.m.Predicted.Kind == about.Kind && p.m.Predicted.ForOwner
-	}) {
-		m.bandwidth = m.known().bandwidth * besideOwner
-	}
-	return m
-}
-
-// learn is fit from moves for whatever reason.
-func (o *Lore) learn(about Subject) Model {
-	all := o.past
-	if other := func(o *outcome) bool { return o.m.Predicted != nil && o.m.Predicted.Kind != about.Kind }; slices.ContainsFunc(all, other) {
-		all = slices.DeleteFunc(slices.Clone(all), other)
-	}
-	all = some(fewOwned, all, func(o *outcome) bool { return o.m.Predicted != nil && o.m.Predicted.ForOwner == about.ForOwner })
-	link := some(fewLinks, all, func(o *outcome) bool { return o.m.From == about.From && o.m.To == about.To })
-	m := Model{kind: about.Kind}
-	m.bandwidth = bandwidth(link, all)
-	m.slack, m.overrun = slack(link), overrun(link)
-	m.overhead = overhead(link)
-	job := func(o *outcome) bool { return o.m.Job == about.Job }
-	m.packed = learnPacked(some(fewLinks, all, job))
-	m.rise = m.learnRise(some(fewLinks, all, job), o.rise)
-	courses := make(map[*outcome]course, len(link)) // how they would have gone: what is learnt below makes no difference to that
-	m.rest = m.learnRest(link, courses)
-	like := some(fewLikes, all, job)
-	whose := "of all jobs"
-	switch {
-	case len(all) == 0:
-		return m
-	case len(like) != len(all):
-		whose = "of job " + string(about.Job)
-	case !slices.ContainsFunc(like, func(o *outcome) bool { return !job(o) }):
-		whose = "of job " + string(about.Job) + ", the only one that has moved"
-	}
-	var total, together, downtime, sent []float64
-	k := m.known()
-	for _, o := range like {
-		p := o.m.Predicted
-		if p == nil || p.Profile == nil || !p.Converges {
-			continue
-		}
-		c, known := courses[o]
-		if !known {
-			c = k.followOn(o.curve, *p.Profile, linkOf(*p))
-		}
-		of := &total
-		if o.share() > 1 { // of a gang all take as long as the longest
-			of = &together
-		}
-		*of = append(*of, ratio(o.total.Seconds(), (k.overhead+c.took).Seconds()))
-		downtime = append(downtime, ratio(o.downtime.Seconds(), (k.rest+c.pause).Seconds()))
-		sent = append(sent, ratio(o.sent, c.sent))
-	}
-	missing := lacking(like, job)
-	m.total, m.downtime, m.sent = spreadOf(total, usualTotal, missing), spreadOf(downtime, usualPause, missing), spreadOf(sent, usualSent, missing)
-	if len(together) > 0 {
-		m.together = spreadOf(together, usualTotal, missing)
-	}
-	m.basis = fmt.Sprintf("%d past %s %s", len(like), plural(len(like)), whose)
-	return m
-}
-
 func linkOf(p fleet.Prediction) Link { return Link{Limits: p.Limits, Share: p.Share}.known() }
 
 func plural(n int) string {
@@ -274,16 +117,26 @@ func plural(n int) string {
 
 // some gives those that are alike if there are enough of them, otherwise all.
 func some(enough int, all []*outcome, alike func(*outcome) bool) []*outcome {
+	return atLeast(enough, only(all, alike), all)
+}
+
+// only gives those that are alike.
+func only(all []*outcome, alike func(*outcome) bool) []*outcome {
 	var out []*outcome
 	for _, o := range all {
 		if alike(o) {
 			out = append(out, o)
 		}
 	}
-	if len(out) < enough {
+	return out
+}
+
+// atLeast gives these if they are enough, otherwise all.
+func atLeast(enough int, these, all []*outcome) []*outcome {
+	if len(these) < enough {
 		return all
 	}
-	return out
+	return these
 }
 
 // bandwidth is what a link gives that nothing but itself bounds. A copy under
@@ -352,20 +205,18 @@ const leastRise, mostRise = 0.25, 8.0
 
 // learnRise finds how much faster guests dirtied while they were copied than
 // their profiles said, by how much had to be sent.
-func (m Model) learnRise(like []*outcome, known map[fleet.MigrationID]float64) float64 {
+func (m Model) learnRise(like []*outcome) float64 {
 	var found []float64
 	for _, o := range like {
-		p := o.m.Predicted
-		if p == nil || p.Profile == nil {
+		if p := o.m.Predicted; p == nil || p.Profile == nil {
 			continue
 		}
-		plain := !o.packed() && !o.capped() // then nothing of m matters to it
-		rise, before := known[o.m.ID]
-		if !before || !plain {
+		rise := o.rise
+		if !o.risen {
 			rise = m.riseOf(o)
 		}
-		if plain {
-			known[o.m.ID] = rise
+		if !o.packed() && !o.capped() { // then nothing of m matters to it
+			o.risen, o.rise = true, rise
 		}
 		if rise > 0 {
 			found = append(found, rise)
@@ -403,13 +254,13 @@ func (m Model) riseOf(o *outcome) float64 {
 
 // learnRest finds what a pause takes beside sending memory. It notes how each copy
 // would have gone.
-func (m Model) learnRest(link []*outcome, courses map[*outcome]course) time.Duration {
+func (m Model) learnRest(link []*outcome, courses []course) time.Duration {
 	var found []float64
 	k := m.known()
 	for _, o := range link {
 		if p := o.m.Predicted; p != nil && p.Profile != nil && p.Converges {
 			c := k.followOn(o.curve, *p.Profile, linkOf(*p))
-			courses[o] = c
+			courses[o.place] = c
 			found = append(found, math.Max(0.0005, (o.downtime-c.pause).Seconds()))
 		}
 	}
@@ -434,21 +285,6 @@ func ratio(got, said float64) float64 {
 		return 1
 	}
 	return got / said
-}
-
-// lacking is by how much too few outcomes are for their own quantiles, 0 to 1. Those of
-// one job are much alike, and of another job they say no more than one would: a job that
-// has not moved is as uncertain as few others have.
-func lacking(like []*outcome, own func(*outcome) bool) float64 {
-	n, others := 0, map[fleet.JobID]bool{}
-	for _, o := range like {
-		if own(o) {
-			n++
-		} else {
-			others[o.m.Job] = true
-		}
-	}
-	return max(0, float64(whole-n-len(others))/whole)
 }
 
 // spreadOf is what the ratios say of the next one: around their median, as far as nine
