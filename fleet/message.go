@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"strings"
 	"time"
 )
 
@@ -167,7 +168,7 @@ type Limits struct {
 
 // Compare puts orders in a fixed order, by host first.
 func (o Order) Compare(b Order) int {
-	if c := cmp.Compare(o.Host, b.Host); c != 0 { // mostly: the rest costs more
+	if c := strings.Compare(string(o.Host), string(b.Host)); c != 0 { // mostly: the rest costs more
 		return c
 	}
 	return cmp.Or(

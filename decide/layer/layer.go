@@ -113,11 +113,14 @@ func (l *Map[K, V]) Changed() (put []V, gone []K) {
 	case len(l.changes) == 1 && !l.changes[0].Gone:
 		return []V{l.changes[0].Is}, nil
 	}
-	order := make([]int, len(l.changes))
+	order, sorted := make([]int, len(l.changes)), true
 	for i := range order {
 		order[i] = i
+		sorted = sorted && (i == 0 || l.changes[i-1].ID < l.changes[i].ID)
 	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(l.changes[a].ID, l.changes[b].ID) })
+	if !sorted {
+		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(l.changes[a].ID, l.changes[b].ID) })
+	}
 	for _, i := range order {
 		if c := &l.changes[i]; c.Gone {
 			gone = append(gone, c.ID)

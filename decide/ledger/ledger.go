@@ -156,7 +156,9 @@ func (l *Ledger) Commit(c fleet.Changeset, revision int64) {
 		apply(l.snap.Migrations, c.Migrations, c.GoneMigrations, func(m fleet.Migration) fleet.MigrationID { return m.ID }, l.migration)
 	}
 	w.is, w.to = l.stays(w.is, w.guests), l.traffic(w.to, w.migrations)
-	l.shift(w.was, w.is)
+	for i := range w.was {
+		l.shift(w.was[i], w.is[i])
+	}
 	l.reroute(w.from, w.to)
 	for _, id := range c.GoneHosts { // last: no guest is there any more
 		l.room.Forget(id)
@@ -188,16 +190,23 @@ func (l *Ledger) commitHosts(c fleet.Changeset) {
 func (l *Ledger) commitGuests(c fleet.Changeset) {
 	for i := range c.Guests {
 		is := &c.Guests[i]
-		if was, known := l.snap.Guests[is.ID]; known {
+		was, known := l.snap.Guests[is.ID]
+		if known {
 			l.guest(&was, is)
 		} else {
 			l.guest(nil, is)
+		}
+		if !l.touched(is.ID) {
+			l.shift(l.stay(&was), l.stay(is))
 		}
 		l.snap.Guests[is.ID] = *is
 	}
 	for _, id := range c.GoneGuests {
 		if was, known := l.snap.Guests[id]; known {
 			l.guest(&was, nil)
+			if !l.touched(id) {
+				l.shift(l.stay(&was), stay{})
+			}
 			delete(l.snap.Guests, id)
 		}
 	}
@@ -279,8 +288,12 @@ func attended(h *fleet.Host) bool {
 
 // settle notes that a host has guests, or has none any more.
 func (l *Ledger) settle(id fleet.HostID) {
+	if len(l.homes[id]) == 0 {
+		delete(l.attended, id)
+		return
+	}
 	h := l.snap.Hosts[id]
-	set(l.attended, id, len(l.homes[id]) > 0 && attended(&h))
+	set(l.attended, id, attended(&h))
 }
 
 // guest notes what a guest was and what it is; nil: it is not there. Most of it

@@ -75,13 +75,16 @@ func (l *Ledger) Tally(id fleet.JobID) lifecycle.Tally { return l.tallies[id] }
 // OpenMoves gives the moves under way.
 func (l *Ledger) OpenMoves() []fleet.MoveID { return names(l.open) }
 
-// Moving gives the migrations of the moves under way.
-func (l *Ledger) Moving() (out []fleet.Migration) {
-	for _, v := range l.OpenMoves() {
+// MovingBy gives the migrations that are under way in a mode.
+func (l *Ledger) MovingBy(mode fleet.Mode) (out []fleet.MigrationID) {
+	for v := range l.open {
 		for _, id := range l.snap.Moves[v].Migrations {
-			out = append(out, l.snap.Migrations[id])
+			if m := l.snap.Migrations[id]; m.Mode == mode && !m.Phase.Ended() {
+				out = append(out, id)
+			}
 		}
 	}
+	slices.Sort(out)
 	return out
 }
 

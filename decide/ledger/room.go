@@ -21,31 +21,39 @@ type scratch struct {
 	from, to   []way
 }
 
+// stay gives what a guest has of hosts' room, as migrations are in the snapshot now.
+func (l *Ledger) stay(g *fleet.Guest) stay {
+	s := stay{need: g.Need}
+	var m fleet.Migration
+	if g.Migration != "" {
+		m = l.snap.Migrations[g.Migration]
+	}
+	copy(s.hosts[:], lifecycle.Places(*g, m))
+	return s
+}
+
 // stays gives what guests have of hosts' room now, in the room given.
 func (l *Ledger) stays(out []stay, guests []fleet.GuestID) []stay {
 	out = out[:0]
 	for _, id := range guests {
-		var s stay
-		if g, there := l.snap.Guests[id]; there {
-			s.need = g.Need
-			var m fleet.Migration
-			if g.Migration != "" {
-				m = l.snap.Migrations[g.Migration]
-			}
-			copy(s.hosts[:], lifecycle.Places(g, m))
-		}
-		out = append(out, s)
+		g := l.snap.Guests[id]
+		out = append(out, l.stay(&g))
 	}
 	return out
 }
 
-// shift notes where guests have been and are in the room.
-func (l *Ledger) shift(was, is []stay) {
-	for i := range was {
-		if was[i] != is[i] {
-			l.room.Hold(was[i].hosts[:], was[i].need, -1)
-			l.room.Hold(is[i].hosts[:], is[i].need, 1)
-		}
+// touched reports whether a migration of a guest changes too: it has its place when
+// both have changed.
+func (l *Ledger) touched(id fleet.GuestID) bool {
+	_, is := slices.BinarySearch(l.work.guests, id)
+	return is
+}
+
+// shift notes in the room where a guest has been and is.
+func (l *Ledger) shift(was, is stay) {
+	if was != is {
+		l.room.Hold(was.hosts[:], was.need, -1)
+		l.room.Hold(is.hosts[:], is.need, 1)
 	}
 }
 
@@ -75,12 +83,9 @@ func (l *Ledger) reroute(was, is []way) {
 	}
 }
 
-// touch notes which guests and migrations a change may move.
+// touch notes which migrations change, and the guests that they are of.
 func (l *Ledger) touch(c fleet.Changeset) {
-	guests, migrations := append(l.work.guests[:0], c.GoneGuests...), append(l.work.migrations[:0], c.GoneMigrations...)
-	for i := range c.Guests {
-		guests = append(guests, c.Guests[i].ID)
-	}
+	guests, migrations := l.work.guests[:0], append(l.work.migrations[:0], c.GoneMigrations...)
 	for i := range c.Migrations {
 		migrations = append(migrations, c.Migrations[i].ID)
 		guests = append(guests, c.Migrations[i].Guest)

@@ -31,10 +31,12 @@ func (v *View) over(s fleet.Snapshot) *View {
 // View is ViewOf the ledger, in the room of one that was given back: whoever
 // takes a hundred thousand steps a second would otherwise mostly make room.
 func (l *Ledger) View() *View {
-	v := new(View)
-	if last := len(l.spare) - 1; last >= 0 {
-		v, l.spare = l.spare[last], l.spare[:last]
+	last := len(l.spare) - 1
+	if last < 0 {
+		return ViewOf(l.snap)
 	}
+	v := l.spare[last]
+	l.spare = l.spare[:last]
 	return v.over(l.snap)
 }
 

@@ -81,8 +81,7 @@ func Settle(j fleet.Job, guests []fleet.Guest, at time.Time) (fleet.Job, []fleet
 	if j.State != fleet.JobStopping {
 		return j, nil, j.State != before
 	}
-	var stopped []fleet.Guest
-	gone := 0
+	stopped, gone := make([]fleet.Guest, 0, len(guests)), 0
 	for _, g := range guests {
 		if next, changed := Stop(g, at); changed {
 			stopped = append(stopped, next)

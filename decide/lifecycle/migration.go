@@ -137,7 +137,7 @@ func Migration(m fleet.Migration, r fleet.Report) (fleet.Migration, bool, error)
 // has seen the newer one refuses every order from before.
 func enter(m fleet.Migration, p fleet.Phase, at time.Time) fleet.Migration {
 	m.Phase, m.Attempt, m.Since = p, 0, at
-	m.Entered = append(slices.Clone(m.Entered), fleet.Entered{Phase: p, At: at})
+	m.Entered = append(slices.Clip(m.Entered), fleet.Entered{Phase: p, At: at}) // others read the old one
 	switch p {
 	case fleet.Switching, fleet.Reverting:
 		m.Gen++

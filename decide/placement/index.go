@@ -309,7 +309,7 @@ func (q *queue) walk(take func(slot int) bool) {
 	if len(q.stands) == 0 {
 		return
 	}
-	edge := []int{0} // a heap of places whose parents have been visited
+	edge := append(make([]int, 0, 64), 0) // a heap of places whose parents have been visited
 	less := func(a, b int) bool { return q.stands[edge[a]].better(&q.stands[edge[b]]) }
 	for len(edge) > 0 {
 		at := edge[0]
@@ -362,7 +362,7 @@ func (v *Survey) Best(a Ask) (Choice, bool) {
 	}
 	for _, s := range settled(a) {
 		if e, score := v.best(s); e != nil {
-			return Choice{Host: e.host.ID, Kind: s.ask.Kind, Score: score, Reason: s.why + v.reason(e)}, true
+			return Choice{Host: e.host.ID, Kind: s.ask.Kind, Score: score, Reason: v.reason(s.why, e)}, true
 		}
 	}
 	return Choice{}, false
@@ -394,11 +394,6 @@ func (v *Survey) best(s suit) (*entry, float64) {
 			try(v.at(id))
 		}
 	} else {
-		for _, e := range v.over {
-			if best == nil || better(v.score(e, s.ask), score, e.host.ID, best.host.ID) {
-				try(e)
-			}
-		}
 		for c, q := range v.index.classes {
 			if able, has := c.abilities(s.ask.Kind); unable(able, has, s.ask) != "" || s.only != "" && able.Accelerator != s.only || s.site != "" && c.site != s.site {
 				continue
@@ -409,6 +404,11 @@ func (v *Survey) best(s suit) (*entry, float64) {
 				return !changed && try(e)
 			})
 		}
+		for _, e := range v.over { // last: mostly they have less than others, and are not looked at
+			if best == nil || better(v.score(e, s.ask), score, e.host.ID, best.host.ID) {
+				try(e)
+			}
+		}
 	}
 	return best, score
 }
@@ -417,16 +417,19 @@ func (v *Survey) score(e *entry, a Ask) float64 {
 	return v.index.policy.Score(e.host, e.host.Facts.Capacity.MemoryBytes-e.held.bytes-a.Need.MemoryBytes, e.held.cpus)
 }
 
-// reason says what spoke for a host.
-func (v *Survey) reason(e *entry) string {
+// reason says what spoke for a host, after why.
+func (v *Survey) reason(why string, e *entry) string {
 	f := &e.host.Facts
-	busy := strconv.FormatFloat(f.LoadCPUs, 'f', 1, 64) + " of " + strconv.Itoa(f.Capacity.CPUs)
-	out := size(f.Capacity.MemoryBytes-e.held.bytes) + " of " + size(f.Capacity.MemoryBytes) + " memory free, " +
-		busy + " CPUs busy, " + count(e.held.guests, "guest") + " there"
+	out := append(make([]byte, 0, 192), why...) // in one piece: it is made for every guest that is placed
+	out = append(appendSize(out, f.Capacity.MemoryBytes-e.held.bytes), " of "...)
+	out = append(appendSize(out, f.Capacity.MemoryBytes), " memory free, "...)
+	out = append(strconv.AppendFloat(out, f.LoadCPUs, 'f', 1, 64), " of "...)
+	out = append(strconv.AppendInt(out, int64(f.Capacity.CPUs), 10), " CPUs busy, "...)
+	out = append(appendCount(out, e.held.guests, "guest"), " there"...)
 	if f.Owner != nil && f.Owner.State != "" {
-		out += ", its owner away for " + f.Owner.IdleFor(v.At).Round(time.Minute).String()
+		out = append(append(out, ", its owner away for "...), f.Owner.IdleFor(v.At).Round(time.Minute).String()...)
 	}
-	return out
+	return string(out)
 }
 
 // Check says in what the index differs from one made anew; empty: in nothing.

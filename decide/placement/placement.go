@@ -297,23 +297,26 @@ func listed(names []string) string {
 	return names[0]
 }
 
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
+func appendCount(to []byte, n int, what string) []byte {
+	to = append(append(strconv.AppendInt(to, int64(n), 10), ' '), what...)
+	if n != 1 {
+		to = append(to, 's')
 	}
-	return strconv.Itoa(n) + " " + what + "s"
+	return to
 }
 
-func size(bytes int64) string {
+func size(bytes int64) string { return string(appendSize(nil, bytes)) }
+
+func appendSize(to []byte, bytes int64) []byte {
 	switch {
 	case bytes < 0:
-		return "-" + size(-bytes)
+		return appendSize(append(to, '-'), -bytes)
 	case bytes >= 10<<30:
-		return strconv.FormatInt(bytes>>30, 10) + " GiB"
+		return append(strconv.AppendInt(to, bytes>>30, 10), " GiB"...)
 	case bytes >= 1<<30:
-		return strconv.FormatFloat(float64(bytes)/(1<<30), 'f', 1, 64) + " GiB"
+		return append(strconv.AppendFloat(to, float64(bytes)/(1<<30), 'f', 1, 64), " GiB"...)
 	}
-	return strconv.FormatInt(bytes>>20, 10) + " MiB"
+	return append(strconv.AppendInt(to, bytes>>20, 10), " MiB"...)
 }
 
 func ago(d time.Duration) string { return d.Round(time.Second).String() }

@@ -222,7 +222,7 @@ func (v *Survey) sited(a Ask) (Choice, bool) {
 	if e == nil {
 		return Choice{}, false
 	}
-	return Choice{Host: e.host.ID, Kind: s.ask.Kind, Score: score, Reason: s.why + "in site " + a.Near.Site + ", " + a.Near.Why + "; " + v.reason(e)}, true
+	return Choice{Host: e.host.ID, Kind: s.ask.Kind, Score: score, Reason: v.reason(s.why+"in site "+a.Near.Site+", "+a.Near.Why+"; ", e)}, true
 }
 
 // Seat chooses a host for each guest, each with regard to those before it, and

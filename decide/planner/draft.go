@@ -51,7 +51,8 @@ func (d *draft) change() fleet.Changeset {
 // orders gives what is waited for now and was not before: exactly those have
 // to be sent, whatever the change was.
 func (d *draft) orders() []fleet.Order {
-	out := slices.Clone(d.resend)
+	jobs, guests := d.concerned()
+	out := append(slices.Grow([]fleet.Order(nil), len(d.resend)+len(guests)), d.resend...)
 	before, now := make([]pending, 0, 2), make([]pending, 0, 2) // of one job or guest: an order names whom it is about
 	fresh := func() {
 		for _, p := range now {
@@ -60,11 +61,9 @@ func (d *draft) orders() []fleet.Order {
 			}
 		}
 	}
-	jobs, guests := d.concerned()
 	for _, id := range guests {
 		was, g := d.base.Guests[id], d.Guests.At(id)
-		before = guestOrders(before[:0], was, d.base.Migrations[was.Migration])
-		now = guestOrders(now[:0], g, d.Migrations.At(g.Migration))
+		before, now = guestOrders(before[:0], &was, d.migration), guestOrders(now[:0], &g, d.Migrations.At)
 		fresh()
 		if g.Index == 0 { // what a job waits for is up to itself and this guest
 			jobs = append(jobs, g.Job)
@@ -83,6 +82,9 @@ func (d *draft) orders() []fleet.Order {
 	slices.SortFunc(out, fleet.Order.Compare)
 	return slices.Compact(out)
 }
+
+// migration is one as it was before this Step.
+func (d *draft) migration(id fleet.MigrationID) fleet.Migration { return d.base.Migrations[id] }
 
 // concerned names the jobs that have changed, and the guests that may wait for
 // something else now, each of them once.
@@ -228,7 +230,8 @@ func (d *draft) settle(id fleet.JobID) {
 	if !ok || j.State == fleet.JobEnded || len(d.Guests.Changes()) <= max(layer.Few, j.Spec.Guests) && d.tally(id).InLine(j) {
 		return
 	}
-	j, stopped, changed := lifecycle.Settle(j, d.guestsOf(j), d.at)
+	guests := d.guestsOf(j)
+	j, stopped, changed := lifecycle.Settle(j, guests, d.at)
 	if changed {
 		d.Jobs.Put(id, j)
 		d.freed = d.freed || j.State == fleet.JobEnded
@@ -239,7 +242,8 @@ func (d *draft) settle(id fleet.JobID) {
 	if j.State != fleet.JobStopping {
 		return
 	}
-	for _, g := range d.guestsOf(j) {
+	for i := range guests {
+		g := &guests[i] // not stopped: who moves is not
 		m, ok := d.Migrations.Find(g.Migration)
 		if g.State != fleet.GuestMoving || !ok {
 			continue

@@ -204,7 +204,7 @@ func (e *explainer) lastCause(g fleet.Guest) string {
 
 // price says what its next move would cost; nothing while nobody knows.
 func (e *explainer) price(g fleet.Guest) []string {
-	if (lore{e.p.ledger(e.s)}).look(e.s.Hosts[g.Home], g.ID) == nil {
+	if (lore{ledger.New(e.s, e.p.Policy)}).look(e.s.Hosts[g.Home], g.ID) == nil {
 		return nil
 	}
 	f, err := e.p.Foresee(e.s, fleet.Request{By: fleet.Caller{Admin: true}, Verb: fleet.Migrate, Guest: g.ID})
@@ -315,7 +315,7 @@ func (e *explainer) host(h fleet.Host) []string {
 		}
 	}
 	out = append(out, vacate.Explain(h, e.s.Cluster.Rules, e.s.At)...)
-	out = append(out, owners.Explain(e.p.ledger(e.s), h)...)
+	out = append(out, owners.Explain(ledger.New(e.s, e.p.Policy), h)...)
 	for _, t := range h.Facts.Troubles {
 		say("Trouble: %s.", strings.TrimSuffix(t, "."))
 	}

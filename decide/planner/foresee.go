@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,15 +17,16 @@ import (
 // to cost, so that it can be held against what it does cost.
 func (d *draft) foresee() {
 	var begun []fleet.Migration
-	migrations, _ := d.Migrations.Changed()
-	for _, m := range migrations {
-		if _, before := d.base.Migrations[m.ID]; !before && m.Predicted == nil {
-			begun = append(begun, m)
+	for i := range d.Migrations.Changes() {
+		c := &d.Migrations.Changes()[i]
+		if _, before := d.base.Migrations[c.ID]; !before && !c.Gone && c.Is.Predicted == nil {
+			begun = append(begun, c.Is)
 		}
 	}
 	if len(begun) == 0 {
 		return
 	}
+	slices.SortFunc(begun, func(a, b fleet.Migration) int { return cmp.Compare(a.ID, b.ID) })
 	s, past := d.View, lore{d.l}
 	longestOf := map[fleet.MoveID]fleet.Range[time.Duration]{}
 	for i, m := range begun {
@@ -78,7 +80,7 @@ func share(s *ledger.View, m fleet.Migration) int {
 // cost, were it made now. It thinks the request through as Step does and
 // changes nothing; what Step would refuse it refuses, with a *Refusal.
 func (p *Planner) Foresee(s fleet.Snapshot, r fleet.Request) (fleet.Forecast, error) {
-	d := newDraft(p, p.ledger(s))
+	d := newDraft(p, ledger.New(s, p.Policy))
 	defer d.free()
 	d.at = orElse(r.At, s.At)
 	parts, err := d.apart(r)

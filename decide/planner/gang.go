@@ -323,8 +323,9 @@ func (d *draft) callOffDrain(id fleet.HostID) []string {
 
 // underWay gives the moves that have not ended, in the order they began.
 func (d *draft) underWay() []fleet.Move {
-	var out []fleet.Move
-	for _, id := range d.l.OpenMoves() {
+	open := d.l.OpenMoves()
+	out := make([]fleet.Move, 0, len(open))
+	for _, id := range open {
 		if v := d.Moves.At(id); v.ID != "" && v.Ended.IsZero() {
 			out = append(out, v)
 		}

@@ -99,9 +99,10 @@ func (d *draft) expect(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 // source, which is heard from, has lost them, and their target does not answer.
 // A QEMU that waits for memory may answer nothing at all.
 func (d *draft) bereave() {
-	for _, m := range d.l.Moving() {
+	for _, id := range d.l.MovingBy(fleet.PostCopy) {
+		m := d.base.Migrations[id]
 		h := d.base.Hosts[m.From]
-		if m.Phase.Ended() || m.Mode != fleet.PostCopy || !h.Facts.SeenAt.After(m.Since) || placement.Silence(d.base, m.From, d.at) > 0 {
+		if !h.Facts.SeenAt.After(m.Since) || placement.Silence(d.base, m.From, d.at) > 0 {
 			continue
 		}
 		if g, has := h.Facts.Guests[m.Guest]; has && g.Run != fleet.Absent {

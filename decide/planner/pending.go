@@ -14,14 +14,23 @@ import (
 // host together. A leader that takes over, and a controller whose agent calls
 // again, sends them as they are: what has been carried out is answered again.
 func Pending(s fleet.Snapshot) []fleet.Order {
-	var out []fleet.Order
+	var waits []pending
+	of := func(id fleet.MigrationID) fleet.Migration { return s.Migrations[id] }
 	for _, j := range s.Jobs {
 		if j.State == fleet.JobEnded {
 			continue
 		}
-		for _, p := range jobOrders(s, j) {
-			out = append(out, p.order)
+		for i, id := range atlas.GuestIDs(j) {
+			g := s.Guests[id]
+			if i == 0 {
+				waits = programOrder(waits, j, g, of(g.Migration))
+			}
+			waits = guestOrders(waits, &g, of)
 		}
+	}
+	out := make([]fleet.Order, len(waits))
+	for i := range waits {
+		out[i] = waits[i].order
 	}
 	slices.SortFunc(out, fleet.Order.Compare)
 	return out

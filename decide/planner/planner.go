@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"time"
 
-	"pagurus/decide/atlas"
 	"pagurus/decide/ledger"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/near"
@@ -53,7 +52,7 @@ func (r *Refusal) Error() string {
 // Step decides what one event leads to. It makes a ledger of the snapshot
 // first; whoever takes one event after the other keeps one, see StepOn.
 func (p *Planner) Step(s fleet.Snapshot, ev fleet.Event) (Decision, error) {
-	return p.StepOn(p.ledger(s), ev)
+	return p.StepOn(ledger.New(s, p.Policy), ev)
 }
 
 // StepOn decides what one event leads to. It only reads the ledger, by whose
@@ -96,8 +95,6 @@ func orElse(t, otherwise time.Time) time.Time {
 	return t
 }
 
-func (p *Planner) ledger(s fleet.Snapshot) *ledger.Ledger { return ledger.New(s, p.Policy) }
-
 // may reports whether a caller may act on a job.
 func may(by fleet.Caller, j fleet.Job) bool { return by.Admin || by.UID == j.Spec.UID }
 
@@ -105,20 +102,6 @@ func may(by fleet.Caller, j fleet.Job) bool { return by.Admin || by.UID == j.Spe
 type pending struct {
 	order fleet.Order
 	since time.Time
-}
-
-// jobOrders gives what a job and its guests wait for, at most one order each.
-func jobOrders(s fleet.Snapshot, j fleet.Job) []pending {
-	var out []pending
-	for i, id := range atlas.GuestIDs(j) {
-		g := s.Guests[id]
-		m := s.Migrations[g.Migration]
-		if i == 0 {
-			out = programOrder(out, j, g, m)
-		}
-		out = guestOrders(out, g, m)
-	}
-	return out
 }
 
 // programOrder adds what a job waits for, whose guest 0 is given with the
@@ -130,12 +113,13 @@ func programOrder(to []pending, j fleet.Job, guest0 fleet.Guest, m fleet.Migrati
 	return to
 }
 
-// guestOrders adds what a guest waits for, with the migration that has it.
-func guestOrders(to []pending, g fleet.Guest, m fleet.Migration) []pending {
-	if o, waits := lifecycle.GuestOrder(g); waits {
+// guestOrders adds what a guest waits for, itself and by the migration that has it.
+func guestOrders(to []pending, g *fleet.Guest, of func(fleet.MigrationID) fleet.Migration) []pending {
+	if o, waits := lifecycle.GuestOrder(*g); waits {
 		to = append(to, pending{o, g.Since})
 	}
-	if m.ID != "" {
+	if g.Migration != "" {
+		m := of(g.Migration)
 		if o, waits := lifecycle.MigrationOrder(m); waits {
 			to = append(to, pending{o, m.Since})
 		}

@@ -77,7 +77,7 @@ func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 	}
 	for _, id := range guests {
 		g := d.base.Guests[id]
-		waits = guestOrders(waits, g, d.base.Migrations[g.Migration])
+		waits = guestOrders(waits, &g, d.migration)
 	}
 	for _, p := range waits {
 		out := d.at.Sub(p.since)

@@ -79,10 +79,10 @@ func (w *world) round(c *copying) {
 		w.send(c)
 	case lifecycle.SwitchNow:
 		c.converged = true
-		w.reply(time.Millisecond, &task{order: c.order, report: fleet.Report{Cost: c.cost(w.now, 0)}})
+		w.reply(time.Millisecond, c.order, fleet.Report{Cost: c.cost(w.now, 0)}, nil)
 	case lifecycle.GiveUp:
 		w.halt(c.guest)
-		w.reply(time.Millisecond, &task{order: c.order, report: fleet.Report{Outcome: fleet.Failed, Cause: "it changes memory as fast as it is sent"}})
+		w.reply(time.Millisecond, c.order, fleet.Report{Outcome: fleet.Failed, Cause: "it changes memory as fast as it is sent"}, nil)
 	}
 }
 
@@ -119,7 +119,7 @@ func (w *world) change(m, peer *machine, g *guest, o fleet.Order) {
 	c := g.copying
 	switch {
 	case g.to == peer && g.whole:
-		w.reply(time.Millisecond, &task{order: o})
+		w.reply(time.Millisecond, o, fleet.Report{}, nil)
 		return
 	case g.at != m || g.to != peer || c == nil:
 		w.refuse(o, "it is not here, or nobody takes it")
@@ -132,14 +132,14 @@ func (w *world) change(m, peer *machine, g *guest, o fleet.Order) {
 		took += seconds(c.left / c.rate())
 		c.sent, c.left = c.sent+c.left, 0
 	}
-	w.reply(took, &task{order: o, report: fleet.Report{Cost: c.cost(w.now+took, took+repointTakes)}, do: func() {
+	w.reply(took, o, fleet.Report{Cost: c.cost(w.now+took, took+repointTakes)}, func() {
 		if g.to == peer && g.copying == c {
 			g.whole = true
 			if c.left == 0 {
 				w.halt(g)
 			}
 		}
-	}})
+	})
 }
 
 // gather is the rest of a guest's memory, which follows it.
@@ -150,10 +150,10 @@ func (w *world) gather(m *machine, g *guest, o fleet.Order) {
 		took = seconds(c.left / c.rate())
 		c.sent, c.left = c.sent+c.left, 0
 	}
-	w.reply(took, &task{order: o, do: func() {
+	w.reply(took, o, fleet.Report{}, func() {
 		if g.at != m {
 			w.breach("%s gathers on %s and is not there", g.id, m.id)
 		}
 		w.halt(g)
-	}})
+	})
 }

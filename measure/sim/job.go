@@ -210,7 +210,7 @@ func (w *world) end(j *job, version int32) {
 // exited answers the order to run that stands.
 func (w *world) exited(j *job) {
 	if j.run.Verb != "" {
-		w.reply(10*time.Millisecond, &task{order: j.run, report: fleet.Report{Exit: &fleet.Exit{}}})
+		w.reply(10*time.Millisecond, j.run, fleet.Report{Exit: &fleet.Exit{}}, nil)
 	}
 }
 

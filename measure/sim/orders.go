@@ -19,7 +19,6 @@ const (
 
 // task is an order that a host carries out, and what it is going to answer.
 type task struct {
-	order  fleet.Order
 	report fleet.Report
 	do     func() // what it comes to when it is done; nil: nothing more
 }
@@ -72,10 +71,14 @@ func (w *world) Committed(c fleet.Changeset) {
 			j := w.jobs[v.Job]
 			g = &guest{id: v.ID, job: j}
 			j.guests[v.Index], w.guests[v.ID] = g, g
-			w.say("%s shall run on %s", v.ID, v.Home)
+			if w.Log != nil {
+				w.say("%s shall run on %s", v.ID, v.Home)
+			}
 		}
-		if m := w.byID[v.Home]; v.State == fleet.GuestRunning && g != nil && m != nil && m.state.There() {
-			w.changed = append(w.changed, m)
+		if v.State == fleet.GuestRunning && g != nil {
+			if m := w.byID[v.Home]; m != nil && m.state.There() {
+				w.changed = append(w.changed, m)
+			}
 		}
 	}
 }
@@ -90,17 +93,16 @@ func (w *world) Send(orders []fleet.Order) {
 	}
 }
 
-// reply has a task's order answered after some time.
-func (w *world) reply(after time.Duration, t *task) {
-	if t.report.Outcome == "" {
-		t.report.Outcome = fleet.Done
+// reply has an order answered after some time, and what that comes to done then.
+func (w *world) reply(after time.Duration, o fleet.Order, r fleet.Report, do func()) {
+	if r.Order = o; r.Outcome == "" {
+		r.Outcome = fleet.Done
 	}
-	t.report.Order = t.order
-	w.after(after, event{kind: answers, task: t})
+	w.after(after, event{kind: answers, task: &task{r, do}})
 }
 
 func (w *world) refuse(o fleet.Order, why string) {
-	w.reply(time.Millisecond, &task{order: o, report: fleet.Report{Outcome: fleet.Failed, Cause: why}})
+	w.reply(time.Millisecond, o, fleet.Report{Outcome: fleet.Failed, Cause: why}, nil)
 }
 
 // answer is the end of a task, and of those that end at the same time: the
@@ -125,7 +127,7 @@ func (w *world) finish(t *task) {
 	if t.do != nil {
 		t.do()
 	}
-	if !w.byID[t.order.Host].cut {
+	if !w.byID[t.report.Order.Host].cut {
 		t.report.At = w.at()
 		w.heard = append(w.heard, t.report)
 	}
@@ -155,12 +157,12 @@ func (w *world) begin(m *machine, o fleet.Order) {
 		if g.at != nil && g.at != m {
 			w.breach("%s is started on %s and is on %s", g.id, m.id, g.at.id)
 		}
-		w.reply(m.Boot, &task{order: o, do: func() {
+		w.reply(m.Boot, o, fleet.Report{}, func() {
 			if g.at == nil && !g.gone {
 				w.hold(m, 1)
 				w.alter(g, func() { g.at, g.up = m, true })
 			}
-		}})
+		})
 	case fleet.Hold:
 		w.keep(m, g, o)
 	case fleet.Run:
@@ -192,7 +194,7 @@ func (w *world) destroy(m *machine, g *guest, o fleet.Order) {
 	if o.Verb == fleet.Stop {
 		takes = stopTakes
 	}
-	w.reply(takes, &task{order: o, do: func() {
+	w.reply(takes, o, fleet.Report{}, func() {
 		switch {
 		case g == nil:
 		case o.Verb == fleet.Stop && (g.at == m || g.at == nil):
@@ -207,7 +209,7 @@ func (w *world) destroy(m *machine, g *guest, o fleet.Order) {
 		case o.Verb == fleet.Retire && g.at == m:
 			w.breach("%s is destroyed on %s, where it is", g.id, m.id)
 		}
-	}})
+	})
 }
 
 // migrate is an order of a move.
@@ -216,19 +218,19 @@ func (w *world) migrate(m *machine, g *guest, o fleet.Order) {
 	switch o.Verb {
 	case fleet.Receive:
 		g.taking = o.Migration
-		w.reply(receiveTakes, &task{order: o, report: fleet.Report{Listen: "modelled"}, do: func() {
+		w.reply(receiveTakes, o, fleet.Report{Listen: "modelled"}, func() {
 			if g.to == nil && g.taking == o.Migration && !g.gone { // else it was discarded meanwhile
 				g.to = m
 				w.hold(m, 1)
 			}
-		}})
+		})
 	case fleet.Copy:
 		if g.at != m || g.to != peer {
 			w.refuse(o, "it is not here, or nobody takes it")
 		} else if g.copying == nil {
 			w.copy(m, g, o)
 		} else if g.copying.converged {
-			w.reply(time.Millisecond, &task{order: o, report: fleet.Report{Cost: g.copying.cost(w.now, 0)}})
+			w.reply(time.Millisecond, o, fleet.Report{Cost: g.copying.cost(w.now, 0)}, nil)
 		}
 	case fleet.Switch:
 		w.change(m, peer, g, o)
@@ -237,21 +239,21 @@ func (w *world) migrate(m *machine, g *guest, o fleet.Order) {
 	case fleet.Gather:
 		w.gather(m, g, o)
 	case fleet.Revert:
-		w.reply(repointTakes, &task{order: o, do: func() {
+		w.reply(repointTakes, o, fleet.Report{}, func() {
 			if g.at != m {
 				w.breach("%s goes back to %s and is not there", g.id, m.id)
 				return
 			}
 			w.halt(g)
 			w.alter(g, func() { g.up, g.whole = true, false })
-		}})
+		})
 	}
 }
 
 // repoint lets a guest run where it has gone.
 func (w *world) repoint(m *machine, g *guest, o fleet.Order) {
 	if g.at == m {
-		w.reply(time.Millisecond, &task{order: o, report: fleet.Report{Resumed: w.at()}})
+		w.reply(time.Millisecond, o, fleet.Report{Resumed: w.at()}, nil)
 		return
 	}
 	if g.to != m || !g.whole {
@@ -261,12 +263,12 @@ func (w *world) repoint(m *machine, g *guest, o fleet.Order) {
 	if g.up {
 		w.breach("%s runs on %s and shall run on %s", g.id, g.at.id, m.id)
 	}
-	w.reply(repointTakes, &task{order: o, report: fleet.Report{Resumed: w.at().Add(repointTakes)}, do: func() {
+	w.reply(repointTakes, o, fleet.Report{Resumed: w.at().Add(repointTakes)}, func() {
 		if g.to == m {
 			g.old = g.at
 			w.alter(g, func() { g.at, g.to, g.whole, g.up, g.suspended = m, nil, false, true, false })
 		}
-	}})
+	})
 }
 
 // fits reports whether there is room for a job, without having it refused:
