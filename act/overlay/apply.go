@@ -22,15 +22,15 @@ type unixAttr = syscall.NetlinkRouteAttr
 const netlinkLimit = 30 * time.Second
 
 // apply makes one change. Deleting what is gone already is no error.
-func (k *kernel) apply(c Change, drop *program) error {
+func (k *kernel) apply(c Change) error {
 	switch c.Verb {
 	case addLink:
 		if err := k.makeLink(c.Key.Link, c.Link); err != nil {
 			return err
 		}
-		return k.tuneLink(c.Key.Link, c.Link, drop)
+		return k.tuneLink(c.Key.Link, c.Link)
 	case setLink:
-		return k.tuneLink(c.Key.Link, c.Link, drop)
+		return k.tuneLink(c.Key.Link, c.Link)
 	case deleteLink:
 		m, err := k.linkMessage(c.Key.Link)
 		if err != nil {
@@ -131,7 +131,7 @@ func makeTap(name string) error {
 
 // tuneLink gives a link its settings. It comes up last, so that it never
 // forwards a frame in a way it should not.
-func (k *kernel) tuneLink(name string, l Link, drop *program) error {
+func (k *kernel) tuneLink(name string, l Link) error {
 	if err := k.setBasics(name, l); err != nil {
 		return fmt.Errorf("setting MTU and master: %w", err)
 	}
@@ -142,7 +142,7 @@ func (k *kernel) tuneLink(name string, l Link, drop *program) error {
 		return fmt.Errorf("making a place for filters: %w", err)
 	}
 	if l.Kind == bridgeKind {
-		if err := k.setBridge(name, l.Bridge, drop); err != nil {
+		if err := k.setBridge(name, l.Bridge); err != nil {
 			return fmt.Errorf("setting the bridge: %w", err)
 		}
 	}
@@ -192,7 +192,7 @@ func (k *kernel) silence(name string) error {
 	return ignoring(k.link(unix.RTM_SETLINK, 0, m, spec), unix.EAFNOSUPPORT)
 }
 
-func (k *kernel) setBridge(name string, b Bridge, drop *program) error {
+func (k *kernel) setBridge(name string, b Bridge) error {
 	m, err := k.linkMessage(name)
 	if err != nil {
 		return err
@@ -209,17 +209,10 @@ func (k *kernel) setBridge(name string, b Bridge, drop *program) error {
 	if err := k.link(unix.RTM_NEWLINK, 0, m, info); err != nil {
 		return err
 	}
-	if m, err = k.linkMessage(name); err != nil {
-		return err
-	}
-	program := int32(drop.fd)
 	if b.ToHost {
-		program = -1
+		return k.deleteFilter(guard(name))
 	}
-	xdp := nl.NewRtAttr(unix.IFLA_XDP|unix.NLA_F_NESTED, nil)
-	xdp.AddRtAttr(nl.IFLA_XDP_FD, nl.Uint32Attr(uint32(program)))
-	xdp.AddRtAttr(nl.IFLA_XDP_FLAGS, nl.Uint32Attr(nl.XDP_FLAGS_SKB_MODE))
-	return k.link(unix.RTM_SETLINK, 0, m, xdp)
+	return k.addFilter(guard(name))
 }
 
 func (k *kernel) setPort(name string, p Port) error {

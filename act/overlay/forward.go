@@ -106,7 +106,7 @@ func (k *kernel) readHooks(s State, names map[int]string) error {
 }
 
 func (k *kernel) addFilter(f filter) error {
-	p, err := loadProgram(unix.BPF_PROG_TYPE_SCHED_CLS, "pg_forward", f.code)
+	p, err := loadProgram("pg_filter", f.code)
 	if err != nil {
 		return err
 	}
@@ -123,8 +123,16 @@ func (k *kernel) describe(f filter, fd int) *netlink.BpfFilter {
 	}
 }
 
+// guard is the filter that keeps guests away from the host. On a bridge it is given
+// what the bridge would hand to the host's own stack, and only that: frames between
+// ports do not pass it. Without it a guest could talk to every service of the host,
+// since Linux answers for all its addresses on every link.
+func guard(bridge string) filter {
+	return filter{link: bridge, parent: netlink.HANDLE_MIN_INGRESS, handle: 1, name: "guard", code: dropAll()}
+}
+
 // arrival is the filter that puts what comes by a tunnel for an address into a
-// port. Its name tells readArrivals all of it, the port's number too: one made
+// port. Its name tells readArrival all of it, the port's number too: one made
 // anew has the same name and is another.
 func (k *kernel) arrival(tunnel, mac, tap string) (filter, error) {
 	hardware, err := net.ParseMAC(mac)
@@ -159,10 +167,10 @@ func (k *kernel) deleteArrival(c Change) error {
 
 func (k *kernel) deleteFilter(f filter) error { return absent(k.traffic.FilterDel(k.describe(f, -1))) }
 
-// readArrivals reads the filters of all tunnels.
-func (k *kernel) readArrivals(s State) error {
+// readFilters reads the filters of all tunnels and bridges.
+func (k *kernel) readFilters(s State) error {
 	for name, l := range s.Links {
-		if l.Kind != tunnelKind {
+		if l.Kind != tunnelKind && l.Kind != bridgeKind {
 			continue
 		}
 		link := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: k.index[name]}}
@@ -175,19 +183,25 @@ func (k *kernel) readArrivals(s State) error {
 		}
 		for _, f := range filters {
 			b, ok := f.(*netlink.BpfFilter)
-			if !ok {
-				continue
-			}
-			words := strings.Fields(b.Name)
-			if len(words) != 3 {
-				continue
-			}
-			at := Key{name, words[0]}
-			s.Arrivals[at] = words[1]
-			if fmt.Sprint(k.index[words[1]]) != words[2] {
-				s.Arrivals[at] += " (of before)"
+			if ok && l.Kind == tunnelKind {
+				k.readArrival(s, name, b)
+			} else if ok && b.Name == guard(name).name {
+				l.Bridge.ToHost = false
+				s.Links[name] = l
 			}
 		}
 	}
 	return nil
+}
+
+func (k *kernel) readArrival(s State, tunnel string, b *netlink.BpfFilter) {
+	words := strings.Fields(b.Name)
+	if len(words) != 3 {
+		return
+	}
+	at := Key{tunnel, words[0]}
+	s.Arrivals[at] = words[1]
+	if fmt.Sprint(k.index[words[1]]) != words[2] {
+		s.Arrivals[at] += " (of before)"
+	}
 }

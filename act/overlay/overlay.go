@@ -36,7 +36,6 @@ type Overlay struct {
 	config Config
 	turn   sync.Mutex
 	kernel *kernel
-	drop   *program
 }
 
 // Open gets hold of the kernel's tables. It changes nothing yet.
@@ -51,12 +50,7 @@ func Open(c Config) (*Overlay, error) {
 	if err != nil {
 		return nil, err
 	}
-	drop, err := dropAll()
-	if err != nil {
-		k.close()
-		return nil, err
-	}
-	return &Overlay{config: c, kernel: k, drop: drop}, nil
+	return &Overlay{config: c, kernel: k}, nil
 }
 
 // Apply makes the kernel's tables what the networks mean, and removes what is
@@ -83,7 +77,7 @@ func (o *Overlay) Read() (State, error) {
 func (o *Overlay) Close() error {
 	o.turn.Lock()
 	defer o.turn.Unlock()
-	return errors.Join(o.kernel.close(), o.drop.close())
+	return o.kernel.close()
 }
 
 // settlings is how often what is wanted is compared with what is there. Once
@@ -107,7 +101,7 @@ func (o *Overlay) settle(ctx context.Context, want State) error {
 			if err := ctx.Err(); err != nil {
 				return fmt.Errorf("setting up jobs' networks: %w", err)
 			}
-			if err := o.kernel.apply(c, o.drop); err != nil {
+			if err := o.kernel.apply(c); err != nil {
 				failed = append(failed, fmt.Errorf("%s: %w", c, err))
 			}
 		}

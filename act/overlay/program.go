@@ -31,21 +31,12 @@ const (
 	loadHalf     = 0x28 // r0 = 2 bytes
 	jumpIfNot    = 0x56 // if destination != constant, both 32 bits
 	redirectCall = 23   // bpf_redirect(r1 link, r2 flags): leave by that link
-	xdpDrop      = 1
-	carryOn      = -1 // TC_ACT_UNSPEC: what the frame would do anyway
+	shot         = 2    // TC_ACT_SHOT: the frame is dropped
+	carryOn      = -1   // TC_ACT_UNSPEC: what the frame would do anyway
 )
 
-// dropAll drops all it is given. On a bridge it is given what the bridge would
-// hand to the host's own stack, and only that: frames between ports do not pass
-// it. Without it a guest could talk to every service of the host, since Linux
-// answers for all its addresses on every link.
-func dropAll() (*program, error) {
-	p, err := loadProgram(unix.BPF_PROG_TYPE_XDP, "pg_drop", []uint64{op(setConstant, 0, 0, 0, xdpDrop), op(leave, 0, 0, 0, 0)})
-	if err != nil {
-		return nil, fmt.Errorf("loading the filter that keeps guests away from this host's own network (the agent needs to be root): %w", err)
-	}
-	return p, nil
-}
+// dropAll drops all it is given.
+func dropAll() []uint64 { return []uint64{op(setConstant, 0, 0, 0, shot), op(leave, 0, 0, 0, 0)} }
 
 // redirect sends every frame out by another link.
 func redirect(to int) []uint64 {
@@ -65,7 +56,8 @@ func redirectOnly(mac net.HardwareAddr, to int) []uint64 {
 	}, send...), op(setConstant, 0, 0, 0, carryOn), op(leave, 0, 0, 0, 0))
 }
 
-func loadProgram(kind uint32, name string, instructions []uint64) (*program, error) {
+// loadProgram makes a filter for traffic control (tc-bpf(8)).
+func loadProgram(name string, instructions []uint64) (*program, error) {
 	licence := []byte("Apache-2.0\x00")
 	load := struct {
 		kind, count           uint32
@@ -75,7 +67,7 @@ func loadProgram(kind uint32, name string, instructions []uint64) (*program, err
 		kernel, flags         uint32
 		name                  [16]byte
 	}{
-		kind: kind, count: uint32(len(instructions)),
+		kind: unix.BPF_PROG_TYPE_SCHED_CLS, count: uint32(len(instructions)),
 		instructions: uint64(uintptr(unsafe.Pointer(&instructions[0]))), licence: uint64(uintptr(unsafe.Pointer(&licence[0]))),
 	}
 	copy(load.name[:len(load.name)-1], name)
@@ -83,7 +75,7 @@ func loadProgram(kind uint32, name string, instructions []uint64) (*program, err
 	runtime.KeepAlive(instructions)
 	runtime.KeepAlive(licence)
 	if errno != 0 {
-		return nil, fmt.Errorf("loading program %s into the kernel: %w", name, errno)
+		return nil, fmt.Errorf("loading filter %s into the kernel (the agent needs to be root): %w", name, errno)
 	}
 	return &program{fd: int(fd)}, nil
 }

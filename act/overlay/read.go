@@ -119,8 +119,8 @@ func (k *kernel) read() (State, error) {
 	if err := k.readHooks(s, names); err != nil {
 		return s, fmt.Errorf("reading where filters hang: %w", err)
 	}
-	if err := k.readArrivals(s); err != nil {
-		return s, fmt.Errorf("reading the tunnels' filters: %w", err)
+	if err := k.readFilters(s); err != nil {
+		return s, fmt.Errorf("reading the filters: %w", err)
 	}
 	return s, nil
 }
@@ -138,7 +138,6 @@ func parseLink(m []byte) (rawLink, error) {
 	if err != nil {
 		return l, fmt.Errorf("reading a link: %w", err)
 	}
-	dropped := false
 	for _, a := range attributes {
 		switch a.Attr.Type & nl.NLA_TYPE_MASK {
 		case unix.IFLA_IFNAME:
@@ -151,15 +150,9 @@ func parseLink(m []byte) (rawLink, error) {
 			err = errors.Join(err, l.parseLinkKind(a.Value))
 		case unix.IFLA_AF_SPEC:
 			l.SelfV6 = selfV6(a.Value)
-		case unix.IFLA_XDP:
-			for _, x := range parts(a.Value) {
-				if x.Attr.Type == nl.IFLA_XDP_ATTACHED && len(x.Value) > 0 && x.Value[0] != nl.XDP_ATTACHED_NONE {
-					dropped = true
-				}
-			}
 		}
 	}
-	l.Bridge.ToHost = l.Kind == bridgeKind && !dropped
+	l.Bridge.ToHost = l.Kind == bridgeKind // unless a filter says otherwise
 	return l, err
 }
 

@@ -125,7 +125,7 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 		return fmt.Errorf("subnet %d is above %d", n.Subnet, fleet.MaxSubnet)
 	}
 	bridge, tunnel := n.Subnet.BridgeName(), n.Subnet.TunnelName()
-	s.Links[bridge] = Link{Kind: bridgeKind, MTU: fleet.NetworkMTU, Up: true}
+	s.Links[bridge] = Link{Kind: bridgeKind, MTU: fleet.NetworkMTU, Up: true, Hooks: true}
 	s.Links[tunnel] = Link{Kind: tunnelKind, Master: bridge, MTU: fleet.NetworkMTU, Up: true, Hooks: true, Port: tunnelPort, HasPort: true,
 		Tunnel: Tunnel{VNI: n.Subnet.VNI(), Local: c.Address.String(), Port: c.Port}}
 	local := map[fleet.GuestID]string{}
