@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,15 +54,17 @@ func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 }
 
 func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
+	anchored := sync.OnceValues(jail.NewAnchor)
+	go anchored() // meanwhile
 	r, err := d.furnish(ctx, t)
-	if err != nil {
-		return "", err
-	}
-	anchor, err := jail.NewAnchor()
-	if err != nil {
-		return "", err
+	anchor, failed := anchored()
+	if failed != nil {
+		return "", errors.Join(err, failed)
 	}
 	defer anchor.Release() // it ends with this process until it is told to stay
+	if err != nil {
+		return "", errors.Join(err, anchor.Kill())
+	}
 	r.Target, r.Incoming = true, t.Order.Migration
 	g, err := d.occupy(r, anchor.PID)
 	if err != nil {
