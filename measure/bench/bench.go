@@ -118,6 +118,9 @@ type Experiment struct {
 	Keep   func() error     // called after every run; nil: not
 	Say    func(what Run)   // called after every run; nil: not
 	Now    func() time.Time // nil: time.Now
+	// Apart is how far this machine's CPUs are from each other, asked before and after
+	// every run: a virtual machine's are moved. 0: not known; nil: not asked.
+	Apart func() time.Duration
 }
 
 // failuresKept is after how many failures one after another of the same program
@@ -175,9 +178,11 @@ func (e *Experiment) round(ctx context.Context, round int, p Program, targets []
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
 	for _, t := range hopeful {
+		apart := e.apart()
 		r := Run{Round: round, Program: p.Name, Target: t, Begun: e.Now()}
 		text, err := opened.Run(ctx, t)
 		r.Took = e.Now().Sub(r.Begun)
+		r.Apart = max(apart, e.apart())
 		if err != nil && ctx.Err() != nil {
 			return context.Cause(ctx) // it was cut off: that is no figure of its
 		}
@@ -203,6 +208,13 @@ func (e *Experiment) round(ctx context.Context, round int, p Program, targets []
 		}
 	}
 	return nil
+}
+
+func (e *Experiment) apart() time.Duration {
+	if e.Apart == nil {
+		return 0
+	}
+	return e.Apart()
 }
 
 // result reads what a program said, and wants all its figures, greater than 0, and

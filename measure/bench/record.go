@@ -74,6 +74,9 @@ type Run struct {
 	Curves  map[string][]Point `json:"curves,omitempty"`
 	Parts   map[string][]Part  `json:"parts,omitempty"`   // of some figures, by their names
 	Failure string             `json:"failure,omitempty"` // why there are no figures
+	// Apart is how far the machine's CPUs were from each other before or after the run,
+	// whichever is more; 0: not known.
+	Apart time.Duration `json:"apart_ns,omitempty"`
 }
 
 // failed is how often, the last time on end, a program has failed on a target.

@@ -108,10 +108,11 @@ func (r *Record) row(program string, f Figure, target, base string) Row {
 	if base == "" || f.Due > 0 {
 		return row
 	}
-	ours, theirs := r.pairs(program, f.Name, target, base)
-	if row.Ratio = known(stats.TrimmedRatio(ours, theirs, r.Spec.Trim, confidence)); row.Ratio != nil {
+	both := r.pairs(program, f.Name, target, base)
+	row.Doubts = append(row.Doubts, r.apart(both)...)
+	if row.Ratio = known(stats.TrimmedRatio(both.ours, both.theirs, r.Spec.Trim, confidence)); row.Ratio != nil {
 		row.Sentence = stats.Sentence(target, base, *row.Ratio, f.Sense)
-		if p, err := stats.Wilcoxon(ours, theirs); err == nil {
+		if p, err := stats.Wilcoxon(both.ours, both.theirs); err == nil {
 			row.Chance = &p
 		}
 	}
@@ -132,20 +133,31 @@ func known(v stats.Interval, err error) *stats.Interval {
 	return &v
 }
 
-// pairs gives the samples of two targets in the rounds that both have.
-func (r *Record) pairs(program, figure, one, other string) (ours, theirs []float64) {
-	values, rounds := r.Samples(program, figure, other)
-	of := map[int]float64{}
+// pairs are the samples of two targets in the rounds that both have.
+type pairs struct {
+	program, target, base string
+	ours, theirs          []float64
+	rounds                []int
+}
+
+func (r *Record) pairs(program, figure, target, base string) pairs {
+	values, rounds := r.Samples(program, figure, base)
+	in := map[int]float64{}
 	for i, round := range rounds {
-		of[round] = values[i]
+		in[round] = values[i]
 	}
-	values, rounds = r.Samples(program, figure, one)
+	both := pairs{program: program, target: target, base: base}
+	values, rounds = r.Samples(program, figure, target)
 	for i, round := range rounds {
-		if v, ok := of[round]; ok {
-			ours, theirs = append(ours, values[i]), append(theirs, v)
+		if v, ok := in[round]; ok {
+			both.add(values[i], v, round)
 		}
 	}
-	return ours, theirs
+	return both
+}
+
+func (p *pairs) add(ours, theirs float64, round int) {
+	p.ours, p.theirs, p.rounds = append(p.ours, ours), append(p.theirs, theirs), append(p.rounds, round)
 }
 
 // Compare holds two records against each other: what is in both. Their runs are

@@ -124,7 +124,7 @@ func (o *network) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if o.troubled() {
 		o.worsen()
 	}
-	return o.measure(ctx, cmd, &bench.Experiment{Place: l, Spec: bench.Spec{Name: "network", Ranks: place.Ranks, Programs: []bench.Program{o.program()}}})
+	return o.measure(ctx, cmd, &bench.Experiment{Place: l, Apart: o.apart(), Spec: bench.Spec{Name: "network", Ranks: place.Ranks, Programs: []bench.Program{o.program()}}})
 }
 
 // worsen adds to each target the same with worse links, which is held against it.

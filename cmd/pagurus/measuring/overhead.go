@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +19,7 @@ import (
 	"pagurus/measure/bench/place"
 	"pagurus/measure/bench/programs"
 	"pagurus/measure/drive"
+	"pagurus/measure/noise"
 	"pagurus/measure/stats"
 	"pagurus/show/cli"
 )
@@ -123,6 +125,15 @@ func (o *overhead) place() *place.Lab {
 	return lab
 }
 
+// apart asks how far CPUs are from each other where ranks run on those of this machine;
+// nil where they do not.
+func (o *overhead) apart() func() time.Duration {
+	if !o.lab {
+		return nil
+	}
+	return noise.FarApart
+}
+
 // run measures, and prints and keeps what came of it, also after an error.
 func (o *overhead) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if err := o.check(); err != nil {
@@ -142,7 +153,7 @@ func (o *overhead) run(ctx context.Context, cmd *cobra.Command) (err error) {
 		lab.Export = o.here
 	}
 	o.guests = o.settings()
-	return o.measure(ctx, cmd, &bench.Experiment{Place: lab, Spec: bench.Spec{Name: "overhead", Programs: all, Ranks: place.Ranks}})
+	return o.measure(ctx, cmd, &bench.Experiment{Place: lab, Apart: o.apart(), Spec: bench.Spec{Name: "overhead", Programs: all, Ranks: place.Ranks}})
 }
 
 // prepare makes a folder to run programs in, and sees to it that there is a

@@ -1,0 +1,72 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestWhatIsFar(t *testing.T) {
+	for _, c := range []struct {
+		apart []time.Duration
+		far   []bool
+	}{
+		{nil, []bool{}},
+		{[]time.Duration{0, 0}, []bool{false, false}},
+		{[]time.Duration{300, 310}, []bool{false, false}},
+		{[]time.Duration{50, 0, 320, 80}, []bool{false, false, true, false}},
+	} {
+		if got := Far(c.apart); !slices.Equal(got, c.far) {
+			t.Errorf("of %v far are %v", c.apart, got)
+		}
+	}
+}
+
+// Runs with CPUs that are far from each other are told apart by it: the ratio of the
+// other pairs is given too, and the record has what it is from.
+func TestPairsOfLikeWithLike(t *testing.T) {
+	const near, far = 50 * time.Nanosecond, 320 * time.Nanosecond
+	// Two rounds of twelve are far, in one after the run and in the other before.
+	asked := 0
+	at := func() time.Duration {
+		asked++
+		if asked == 2*4+2 || asked == 4*4+1 {
+			return far
+		}
+		return near
+	}
+	// The other target takes three times as long where it is far.
+	s := &shell{}
+	e := Experiment{Spec: spec(number("echo 1"), 12, "a", "b"), Place: s, Apart: at}
+	if err := e.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range e.Record.Runs {
+		run := &e.Record.Runs[i]
+		if slow := run.Round == 2 || run.Round == 4; slow && run.Target == "b" {
+			run.Figures["v"] = 3
+		}
+	}
+	row := e.Record.Summarise().Rows[1]
+	said := strings.Join(row.Doubts, "; ")
+	if row.Ratio.Value < 1.1 || !strings.Contains(said, "in 2 of 12 pairs") || !strings.Contains(said, "(320ns there and back, else 50ns)") || !strings.Contains(said, "the ratio of the other 10 is 1 (95 %: 1 to 1, n=10)") {
+		t.Errorf("the ratio is %v, and of doubts is said %q", row.Ratio, said)
+	}
+	if got := fmt.Sprint(e.Record.Runs[4].Apart, e.Record.Runs[5].Apart, e.Record.Runs[8].Apart); got != "320ns 50ns 320ns" {
+		t.Errorf("the record has %s", got)
+	}
+}
+
+func TestNothingIsSaidOfCPUsThatStay(t *testing.T) {
+	for _, apart := range []func() time.Duration{nil, func() time.Duration { return 310 }, func() time.Duration { return 0 }} {
+		e := Experiment{Spec: spec(number("echo 1"), 12, "a", "b"), Place: &shell{}, Apart: apart}
+		if err := e.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if said := e.Record.Summarise().Rows[1].Doubts; len(said) > 0 {
+			t.Errorf("of doubts is said %q", said)
+		}
+	}
+}
