@@ -34,32 +34,33 @@ func nearest(apart []time.Duration) (least time.Duration) {
 	return least
 }
 
-// apart says in how many pairs the CPUs were far from each other, and what the ratio
-// of the others is: those are pairs of like with like.
+// apart says in how many runs the CPUs were far from each other, and what the ratio of
+// those pairs is of which neither or both were: like with like.
 func (r *Record) apart(both pairs) []string {
 	distances := make([]time.Duration, len(r.Runs))
 	for i, run := range r.Runs {
 		distances[i] = run.Apart
 	}
-	far, most := map[int]bool{}, time.Duration(0)
+	far, runs, most := map[int]int{}, 0, time.Duration(0)
 	for i, is := range Far(distances) {
 		run := r.Runs[i]
 		if is && run.Program == both.program && (run.Target == both.target || run.Target == both.base) && slices.Contains(both.rounds, run.Round) {
-			far[run.Round], most = true, max(most, run.Apart)
+			far[run.Round]++
+			runs, most = runs+1, max(most, run.Apart)
 		}
 	}
-	if len(far) == 0 {
+	if runs == 0 {
 		return nil
 	}
-	var near pairs
+	var like pairs
 	for i, round := range both.rounds {
-		if !far[round] {
-			near.add(both.ours[i], both.theirs[i], round)
+		if far[round] != 1 {
+			like.add(both.ours[i], both.theirs[i], round)
 		}
 	}
-	said := fmt.Sprintf("in %d of %d pairs of runs this machine's CPUs were far from each other (%s there and back, else %s), as those of a virtual machine are when the one below moves them", len(far), len(both.rounds), most, nearest(distances))
-	if v, err := stats.TrimmedRatio(near.ours, near.theirs, r.Spec.Trim, r.Spec.Confidence); err == nil {
-		said += fmt.Sprintf("; the ratio of the other %d is %s", len(near.rounds), v)
+	said := fmt.Sprintf("in %d of %d runs this machine's CPUs were far from each other (%s there and back, else %s), as those of a virtual machine are when the one below moves them", runs, 2*len(both.rounds), most, nearest(distances))
+	if v, err := stats.TrimmedRatio(like.ours, like.theirs, r.Spec.Trim, r.Spec.Confidence); err == nil {
+		said += fmt.Sprintf("; of the %d pairs that are alike in that the ratio is %s", len(like.rounds), v)
 	}
 	return []string{said}
 }

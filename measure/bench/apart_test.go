@@ -25,7 +25,7 @@ func TestWhatIsFar(t *testing.T) {
 }
 
 // Runs with CPUs that are far from each other are told apart by it: the ratio of the
-// other pairs is given too, and the record has what it is from.
+// pairs that are alike is given too, and the record has what it is from.
 func TestPairsOfLikeWithLike(t *testing.T) {
 	const near, far = 50 * time.Nanosecond, 320 * time.Nanosecond
 	// Two rounds of twelve are far, in one after the run and in the other before.
@@ -51,7 +51,7 @@ func TestPairsOfLikeWithLike(t *testing.T) {
 	}
 	row := e.Record.Summarise().Rows[1]
 	said := strings.Join(row.Doubts, "; ")
-	if row.Ratio.Value < 1.1 || !strings.Contains(said, "in 2 of 12 pairs") || !strings.Contains(said, "(320ns there and back, else 50ns)") || !strings.Contains(said, "the ratio of the other 10 is 1 (95 %: 1 to 1, n=10)") {
+	if row.Ratio.Value < 1.1 || !strings.Contains(said, "in 2 of 24 runs") || !strings.Contains(said, "(320ns there and back, else 50ns)") || !strings.Contains(said, "of the 10 pairs that are alike in that the ratio is 1 (95 %: 1 to 1, n=10)") {
 		t.Errorf("the ratio is %v, and of doubts is said %q", row.Ratio, said)
 	}
 	if got := fmt.Sprint(e.Record.Runs[4].Apart, e.Record.Runs[5].Apart, e.Record.Runs[8].Apart); got != "320ns 50ns 320ns" {
