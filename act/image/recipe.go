@@ -170,17 +170,24 @@ func digestOf(b []byte) fleet.Digest {
 
 // trace is the source of Pagurus's own programs in images.
 //
-//go:embed trace/*.c
+//go:embed trace/*.c trace/*.h
 var trace embed.FS
+
+// sourceNames are its files.
+var sourceNames = []string{"trace.c", "wait.h", "hello.c"}
+
+func sourceOf(name string) []byte {
+	text, err := trace.ReadFile("trace/" + name)
+	if err != nil {
+		panic(err) // it was there when this was compiled
+	}
+	return text
+}
 
 // sources is all of it, in one piece.
 func sources() (all []byte) {
-	for _, name := range []string{"trace/trace.c", "trace/hello.c"} {
-		text, err := trace.ReadFile(name)
-		if err != nil {
-			panic(err) // it was there when this was compiled
-		}
-		all = append(all, text...)
+	for _, name := range sourceNames {
+		all = append(all, sourceOf(name)...)
 	}
 	return all
 }

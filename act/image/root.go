@@ -21,6 +21,10 @@ import (
 // calls when it is preloaded.
 const TraceLibrary = "/usr/lib/pagurus/libpagurus-trace.so"
 
+// WaitLibrary is where it has one that also lets ranks that wait sleep, for emulated
+// guests.
+const WaitLibrary = "/usr/lib/pagurus/libpagurus-wait.so"
+
 // whichMPI says which MPI library mpirun belongs to, and the version of its
 // package.
 func whichMPI(root string) (mpi, version string) {
@@ -69,28 +73,32 @@ func (b *build) compile(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 		return err
 	}
-	library := []string{"-fPIC", "-shared", "-o", TraceLibrary, dir + "/trace.c", "-ldl", "-lpthread"}
-	program := []string{"-o", dir + "/hello", dir + "/hello.c"}
-	return errors.Join(b.compileOne(ctx, "trace.c", library), b.compileOne(ctx, "hello.c", program))
+	for _, name := range sourceNames {
+		source := filepath.Join(root, dir, name)
+		if err := os.WriteFile(source, sourceOf(name), 0o644); err != nil {
+			return err
+		}
+		defer os.Remove(source)
+	}
+	library := func(at string, flags ...string) []string {
+		return append(flags, "-fPIC", "-shared", "-o", at, dir+"/trace.c", "-ldl", "-lpthread")
+	}
+	return errors.Join(
+		b.mpicc(ctx, library(TraceLibrary)...),
+		b.mpicc(ctx, library(WaitLibrary, "-DPAGURUS_WAITS")...),
+		b.mpicc(ctx, "-o", dir+"/hello", dir+"/hello.c"),
+	)
 }
 
-func (b *build) compileOne(ctx context.Context, name string, args []string) error {
-	source := filepath.Join(b.path("root"), filepath.Dir(TraceLibrary), name)
-	text, err := trace.ReadFile("trace/" + name)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(source, text, 0o644); err != nil {
-		return err
-	}
+func (b *build) mpicc(ctx context.Context, args ...string) error {
 	runtime.LockOSThread() // see bootstrap
 	defer runtime.UnlockOSThread()
 	cmd := contained(ctx, append([]string{"chroot", b.path("root"), "mpicc", "-O2", "-Wl,--build-id=none"}, args...)...)
 	cmd.Env = append(cmd.Env, "HOME=/root") // Open MPI's compiler wrapper does not start without
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("compile %s: %w: %s", name, err, lastLine(out))
+		return fmt.Errorf("mpicc %s: %w: %s", strings.Join(args, " "), err, lastLine(out))
 	}
-	return os.Remove(source)
+	return nil
 }
 
 // tidy takes away what differs from build to build or belongs to a machine

@@ -40,6 +40,7 @@ const (
 	hostsPICH = runDir + "/hosts.mpich"
 	peersPath = runDir + "/peers"
 	tracePath = "/usr/lib/pagurus/libpagurus-trace.so"
+	waitPath  = "/usr/lib/pagurus/libpagurus-wait.so" // the same for emulated guests
 )
 
 func main() {

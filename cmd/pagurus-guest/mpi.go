@@ -24,10 +24,10 @@ const carried = "PAGURUS_ENV"
 func plan(s fleet.Setup, home account, p fleet.Program) (args []string, check string, env []string) {
 	env = ownEnv(home)
 	args = p.Args
-	if (p.Trace || p.MPI && emulated()) && exists(tracePath) {
+	if library := preloaded(); (p.Trace || p.MPI && emulated()) && exists(library) {
 		// By env(1), not in the environment: mpirun and the daemons must not
 		// load an MPI library of their own.
-		load := []string{"env", "LD_PRELOAD=" + preload(p.Env)}
+		load := []string{"env", "LD_PRELOAD=" + preload(library, p.Env)}
 		if emulated() {
 			load = append(load, "PAGURUS_WAIT="+strconv.Itoa(longestWait(s)))
 		}
@@ -63,12 +63,21 @@ func longestWait(s fleet.Setup) int {
 	return 20
 }
 
-// preload puts the tracing library before what the user preloads.
-func preload(env []string) string {
-	libraries := tracePath
+// preloaded is the tracing library that suits this guest. Images of before had one for
+// all.
+func preloaded() string {
+	if emulated() && exists(waitPath) {
+		return waitPath
+	}
+	return tracePath
+}
+
+// preload puts a library before what the user preloads.
+func preload(library string, env []string) string {
+	libraries := library
 	for _, v := range env {
 		if own, ok := strings.CutPrefix(v, "LD_PRELOAD="); ok && own != "" {
-			libraries = tracePath + ":" + own
+			libraries = library + ":" + own
 		}
 	}
 	return libraries
@@ -90,7 +99,7 @@ func mpirun(mpi string) string {
 // emulated reports whether this guest's CPUs are software. Such guests share
 // real cores with each other, where a rank that waits by spinning takes the
 // time from the one it waits for: with four of them on two cores LAMMPS made 5
-// steps a second. So there a waiting rank sleeps (trace.c).
+// steps a second. So there a waiting rank sleeps (wait.h).
 var emulated = sync.OnceValue(func() bool {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	return err == nil && strings.Contains(string(text), "QEMU TCG CPU")

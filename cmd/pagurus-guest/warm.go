@@ -35,7 +35,7 @@ func warm(c *children) {
 	})
 	env = merge(ownEnv(home), env)
 	for _, args := range [][]string{
-		{mpirun(""), "-n", "1", "env", "LD_PRELOAD=" + tracePath, helloPath},
+		{mpirun(""), "-n", "1", "env", "LD_PRELOAD=" + preloaded(), helloPath},
 		{"prted", "--version"}, // of Open MPI 5 on the other guests
 		{"orted", "--version"}, // of Open MPI 4
 	} {

@@ -38,19 +38,15 @@
  * once. Programs that use the module mpi_f08 with Open MPI are not seen: their
  * ranks leave no file.
  *
- * Where PAGURUS_WAIT is set it also makes sched_yield() wait for what the
- * thread has last looked for with a poll() or epoll_wait() of no duration, for that many
- * milliseconds at most: Open MPI, told to yield, does both in turn while a rank
- * waits. The rank then leaves its virtual CPU idle and the real one to the
- * guest it waits for. That is for guests that share cores, as emulated ones do;
- * elsewhere it would cost latency. A rank that only asks whether something has come
- * (MPI_Test) may have work to do: it waits for half of its time at most.
+ * Built with PAGURUS_WAITS, as a library of its own, it also has ranks that wait
+ * sleep: see wait.h.
  *
  * It never prints, never fails a call, and does nothing where /dev/shm does
  * not work. It must not know who reads the file.
  *
  * Built inside the image, with the image's MPI, for Open MPI and MPICH alike:
  *   mpicc -O2 -fPIC -shared -Wall -o /usr/lib/pagurus/libpagurus-trace.so trace.c -ldl
+ *   mpicc -DPAGURUS_WAITS … -o /usr/lib/pagurus/libpagurus-wait.so trace.c -ldl
  *
  * Tested by cmd/pagurus-guest in real guests.
  */
@@ -184,84 +180,6 @@ static THREAD int64_t tick;  /* the coarse clock then */
 static THREAD int64_t each;  /* ns from poll to poll, when that was last known */
 static THREAD enum class polling; /* the class of the last one */
 
-/* What the thread looked for last; more than fits is not waited for. */
-#define LOOKED 256
-static THREAD struct pollfd looked[LOOKED];
-static THREAD nfds_t lookedFor;
-
-/*
- * How often the thread has yielded in this call since something came. Open MPI also
- * yields on its way through calls that do not wait, with a message in hand to be
- * sent: only who has yielded in vain this often waits.
- */
-#define VAIN_MOST 4
-static THREAD int vain;
-
-/*
- * Who asks (MPI_Test, MPI_Iprobe) may have work to do between its questions, and that
- * may take next to no time. It waits only once nothing has come for ASKED_NS in which
- * more than half of its time went into asking, and then for as long as it goes on
- * asking: what it does takes about twice as long at most, and others have half of its
- * processor.
- */
-#define ASKED_NS 10000000
-#define ASKED_MS 1
-static THREAD bool asking, idle;
-static THREAD int64_t row;      /* CLOCK_MONOTONIC: since when it asks in vain, or does since it last waited; 0: it does not */
-static THREAD int64_t answered; /* when its last question was */
-static THREAD int64_t apart;    /* ns between its questions since row, in all */
-
-/* arrived is called when there is something on what was polled. */
-static inline void arrived(void) { vain = 0, row = 0; }
-
-/*
- * Something that is always ready but that the program does not take would keep
- * a yield from ever waiting: after so many in a row it sleeps this long.
- */
-#define READY_MOST 16
-#define READY_NS 100000
-
-static int longest(void) /* wait in a yield, ms; 0: none */
-{
-	static _Atomic int ms = -1;
-	int known = ms;
-	if (known < 0) {
-		const char *s = getenv("PAGURUS_WAIT");
-		ms = known = s && atoi(s) > 0 ? atoi(s) : 0;
-	}
-	return known;
-}
-
-static int pollFor(struct pollfd *fds, nfds_t n, int ms)
-{
-	struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
-	return syscall(SYS_ppoll, fds, n, ms < 0 ? NULL : &t, NULL, (size_t)0);
-}
-
-int poll(struct pollfd *fds, nfds_t n, int ms)
-{
-	if (ms == 0 && longest() > 0) {
-		lookedFor = n <= LOOKED ? n : 0;
-		memcpy(looked, fds, lookedFor * sizeof *fds);
-	}
-	int ready = pollFor(fds, n, ms);
-	if (ready > 0)
-		arrived();
-	return ready;
-}
-
-int epoll_wait(int fd, struct epoll_event *events, int most, int ms)
-{
-	if (ms == 0 && longest() > 0) {
-		looked[0] = (struct pollfd){.fd = fd, .events = POLLIN};
-		lookedFor = 1;
-	}
-	int ready = syscall(SYS_epoll_pwait, fd, events, most, ms, NULL, (size_t)0);
-	if (ready > 0)
-		arrived();
-	return ready;
-}
-
 static int64_t clockOf(clockid_t id)
 {
 	struct timespec t;
@@ -271,60 +189,7 @@ static int64_t clockOf(clockid_t id)
 
 static int64_t now(void) { return clockOf(CLOCK_MONOTONIC); }
 
-static void rest(int ms)
-{
-	static THREAD int ready;
-
-	if (lookedFor == 0)
-		pollFor(NULL, 0, 1); /* nothing to be woken by: not for long */
-	else if (pollFor(looked, lookedFor, ms) <= 0)
-		ready = 0;
-	else if (++ready > READY_MOST)
-		nanosleep(&(struct timespec){.tv_nsec = READY_NS}, NULL);
-}
-
-int sched_yield(void)
-{
-	int ms = longest();
-
-	if (ms == 0 || (!asking && vain++ < VAIN_MOST))
-		return syscall(SYS_sched_yield);
-	if (!asking) {
-		rest(ms);
-		return 0;
-	}
-	int64_t t = now();
-	if (!row || t - row < (idle ? ASKED_MS * 1000000 : ASKED_NS))
-		return syscall(SYS_sched_yield);
-	idle = apart < (t - row) / 2;
-	if (idle) {
-		rest(ASKED_MS);
-		t = now();
-	}
-	row = t, apart = 0;
-	return 0;
-}
-
-/* ask comes before a question, heard after it if ask has said so: not of one that is asked by another. */
-static inline bool ask(void)
-{
-	if (asking || longest() == 0)
-		return false;
-	int64_t t = now();
-	if (!row)
-		row = t, apart = 0;
-	else
-		apart += t - answered;
-	return asking = true;
-}
-
-static inline void heard(bool nothing)
-{
-	asking = false;
-	answered = now();
-	if (!nothing)
-		row = 0;
-}
+#include "wait.h"
 
 /* add counts exactly also where threads make calls at the same time, and where they do not it costs nothing. */
 static inline void add(_Atomic uint64_t *to, uint64_t n)
@@ -591,7 +456,7 @@ static inline int64_t note(int64_t start, int64_t end, int inside, enum class cl
 /* enter says whether the call is the program's own rather than one made by another call. */
 static inline bool enter(enum class class)
 {
-	vain = 0;
+	called();
 	if (!file || depth++)
 		return false;
 	int64_t last = atomic_load_explicit(&file->last, memory_order_relaxed);
@@ -620,7 +485,7 @@ static inline int64_t leave(void)
 {
 	int64_t t;
 
-	vain = 0; /* what comes next and is not wrapped is another call, too */
+	called(); /* what comes next and is not wrapped is another call, too */
 	if (!file || !depth || --depth)
 		return 0;
 	t = now();
