@@ -167,11 +167,16 @@ const firstWhole = 9
 // multiple of 64 pages. With one of some odd pages more it goes page by page
 // and does it right, at the price of about 0.8 ms for each MiB of the guest's
 // memory, once, when a copy begins. Seen with 7.2: without the odd pages one
-// move in three or four breaks the guest, with them none in hundreds. Of a guest
-// with several parts of memory QEMU 10.0 loses pages of all but the first: it tells
-// the emulated CPU as if they began at 0. So all parts of one with a shape are odd.
+// move in three or four breaks the guest, with them none in hundreds.
 func losesPages(a Ability) bool {
 	return a.Accelerator == accel.Emulation && stream.Major(a.Version) < firstWhole
+}
+
+// losesParts reports whether this QEMU loses memory of an emulated guest of this shape:
+// of several parts QEMU 10.0 loses pages of all but the first, since it tells the
+// emulated CPU as if they began at 0. So all parts of such a guest are odd.
+func losesParts(a Ability, s *fleet.Shape) bool {
+	return a.Accelerator == accel.Emulation && s != nil && len(s.Nodes) > 1
 }
 
 // cpuModel is what the guest is told to have of a processor.

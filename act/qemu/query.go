@@ -3,7 +3,9 @@ package qemu
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"pagurus/act/qemu/qmp"
@@ -67,7 +69,13 @@ func (m migration) underWay() bool {
 	return false
 }
 
+// refusedThere is all that QEMU says where its target has told it that something is wrong.
+const refusedThere = "Sibling indicated error"
+
 func (m migration) cause() error {
+	if strings.HasPrefix(m.Desc, refusedThere) {
+		return fmt.Errorf("the target's QEMU refuses what is sent (%s): by post-copy it wants memory in pages of the same size as here, by --mode pre-copy it does not", m.Desc)
+	}
 	if m.Desc != "" {
 		return errors.New(m.Desc)
 	}

@@ -1,15 +1,18 @@
 package qemu_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"pagurus/act/qemu"
 	"pagurus/fleet"
 	"pagurus/serve/agent/drivertest"
 )
@@ -54,6 +57,109 @@ func TestTunedGuestKeepsItsShape(t *testing.T) {
 		tk.Order.Migration, tk.Layout = fleet.MigrationID(fmt.Sprintf("m%d", i)), &layouts[(i+1)%2]
 		w.move(t, tk, at, to)
 	}
+}
+
+// TestHugePagesMove: a guest in huge pages goes to a host that has none left and back,
+// by either way of copying, and is in huge pages wherever there are some. By post-copy
+// QEMU wants them alike on both sides: else the guest stays, and is whole.
+func TestHugePagesMove(t *testing.T) {
+	contract(t)
+	const page = 2 << 20
+	setAside(t, 2*memory/page)
+	w := newWorld(t)
+	tk := task("j1g0")
+	tk.Guest.Shape = &fleet.Shape{Sockets: 1, Cores: 1, Threads: 1}
+	huge, small := fleet.Layout{Nodes: []fleet.LayoutNode{{PageBytes: page}}}, fleet.Layout{Nodes: []fleet.LayoutNode{{}}}
+	tk.Layout = &huge
+	hosts := w.started(t, tk)
+	late := hosts[0].Abilities().PostCopy
+	for i, c := range []struct {
+		layout fleet.Layout
+		mode   fleet.Mode
+		stays  bool
+	}{
+		{layout: huge}, {layout: small}, {layout: huge},
+		{layout: huge, mode: fleet.PostCopy}, {layout: small, mode: fleet.PostCopy, stays: true},
+	} {
+		from, to := hosts[i%2], hosts[(i+1)%2]
+		if c.mode == fleet.PostCopy && !late {
+			t.Log("this machine does not do post-copy")
+			break
+		}
+		drivertest.Healthy(t, from, tk.Guest.ID)
+		tk.Order.Migration, tk.Layout = fleet.MigrationID(fmt.Sprintf("m%d", i)), &c.layout
+		tk.Limits = fleet.Limits{Mode: c.mode, Preempt: c.mode == fleet.PostCopy}
+		if c.stays {
+			w.stays(t, tk, from, to)
+			break
+		}
+		w.move(t, tk, from, to)
+		if c.mode == fleet.PostCopy {
+			if err := to.Gather(t.Context(), tk.Guest.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		drivertest.Healthy(t, to, tk.Guest.ID)
+		if got, want := w.hugeBytes(t, (i+1)%2, tk.Guest.ID), c.layout.Nodes[0].PageBytes/page*memory; got != want {
+			t.Errorf("after move %d it has %d MiB in huge pages, want %d", i, got>>20, want>>20)
+		}
+	}
+}
+
+// stays has a guest moved to where it cannot go: it goes on where it is.
+func (w *world) stays(t *testing.T, tk fleet.Task, from, to *qemu.Driver) {
+	t.Helper()
+	listen, err := to.Receive(t.Context(), tk)
+	tk.Listen = listen
+	if err == nil {
+		err = from.Copy(t.Context(), tk, func(fleet.Progress) {})
+	}
+	if err == nil {
+		_, err = from.Switch(t.Context(), tk, func(bool) {})
+	}
+	if err == nil || errors.Is(err, fleet.ErrUnsure) {
+		t.Errorf("a guest went to pages of another size by post-copy, or nobody knows: %v", err)
+	} else if !strings.Contains(err.Error(), "pages of the same size") {
+		t.Errorf("why it stays is not said: %v", err)
+	}
+	if err := errors.Join(from.Resume(t.Context(), tk.Guest.ID), to.Stop(t.Context(), tk.Guest.ID)); err != nil {
+		t.Error(err)
+	}
+	drivertest.Healthy(t, from, tk.Guest.ID)
+}
+
+// setAside has so many more huge pages of 2 MiB set aside while the test runs.
+func setAside(t *testing.T, more int) {
+	t.Helper()
+	const file = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Skipf("this kernel has no huge pages: %v", err)
+	}
+	before, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, fmt.Append(nil, before+more))
+	t.Cleanup(func() { write(t, file, text) })
+	if got, err := os.ReadFile(file); err != nil || strings.TrimSpace(string(got)) != strconv.Itoa(before+more) {
+		t.Skipf("no %d huge pages are to be had: %s, %v", more, got, err)
+	}
+}
+
+// hugeBytes is how much memory of a guest's QEMU is in huge pages.
+func (w *world) hugeBytes(t *testing.T, host int, id fleet.GuestID) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.process(t, host, id)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "HugetlbPages:")
+	var kib int64
+	if _, err := fmt.Sscan(after, &kib); err != nil {
+		t.Fatal(err)
+	}
+	return kib << 10
 }
 
 // pinned checks that so many threads of QEMU, the guest's CPUs, are kept on one of

@@ -28,14 +28,14 @@ type Guest struct {
 	More        int64 // what each part of the memory is larger than that
 }
 
-// Small leaves huge pages out, and says so: emulated guests have memory of odd sizes,
-// which no huge page is.
+// Small leaves huge pages out, and says so: emulated guests of several nodes, and all of
+// older QEMUs, have memory of odd sizes, which no huge page is.
 func (g *Guest) Small() {
 	nodes := slices.Clone(g.Layout.Nodes)
 	for i := range nodes {
 		if nodes[i].PageBytes > 0 {
 			nodes[i].PageBytes = 0
-			g.Layout.Notes = append(slices.Clone(g.Layout.Notes), fmt.Sprintf("node %d of the guest has no huge pages, since it is emulated", i))
+			g.Layout.Notes = append(slices.Clone(g.Layout.Notes), fmt.Sprintf("node %d of the guest has no huge pages: this QEMU moves its memory only in odd sizes, since it is emulated", i))
 		}
 	}
 	g.Layout.Nodes = nodes
