@@ -21,7 +21,7 @@ type machine struct {
 	accelerator string // "kvm" or "tcg"
 	cpus        int
 	memoryBytes int64
-	uneven      bool // see losesPages
+	uneven      bool // see stream.Loses
 	kernel      string
 	initrd      string
 	root        string // image file, opened read-only
@@ -149,34 +149,12 @@ func parts(m machine) []string {
 // wholeMemory is in whole MiB, as all parts of a guest with a shape are.
 func wholeMemory(m machine) int64 { return (m.memoryBytes + mebi - 1) / mebi * mebi }
 
-// odd is what a guest has more than it needs: see losesPages.
+// odd is what a guest has more than it needs: see stream.Loses.
 func odd(m machine) int64 {
 	if m.uneven {
 		return leastMemory
 	}
 	return 0
-}
-
-// firstWhole is the first QEMU that loses no pages.
-const firstWhole = 9
-
-// losesPages reports whether this QEMU loses memory as it copies an emulated
-// guest: before 9.0 it clears the marks of changed pages 64 at a time without
-// telling the emulated CPU, whose later writes to those pages then go unmarked
-// (fixed by QEMU's commit 03bfc2188f). It does so only if the memory is a
-// multiple of 64 pages. With one of some odd pages more it goes page by page
-// and does it right, at the price of about 0.8 ms for each MiB of the guest's
-// memory, once, when a copy begins. Seen with 7.2: without the odd pages one
-// move in three or four breaks the guest, with them none in hundreds.
-func losesPages(a Ability) bool {
-	return a.Accelerator == accel.Emulation && stream.Major(a.Version) < firstWhole
-}
-
-// losesParts reports whether this QEMU loses memory of an emulated guest of this shape:
-// of several parts QEMU 10.0 loses pages of all but the first, since it tells the
-// emulated CPU as if they began at 0. So all parts of such a guest are odd.
-func losesParts(a Ability, s *fleet.Shape) bool {
-	return a.Accelerator == accel.Emulation && s != nil && len(s.Nodes) > 1
 }
 
 // cpuModel is what the guest is told to have of a processor.
@@ -190,7 +168,7 @@ func cpuModel(m machine) string {
 // seenCPU names what guests see, so that a guest is only moved where it sees
 // the same. Where memory is uneven that is part of the name.
 func seenCPU(a Ability) string {
-	if losesPages(a) {
+	if stream.Loses(a.Accelerator == accel.Emulation, a.Version, nil) {
 		return cpu.Emulated + " of a QEMU before 9"
 	}
 	return cpu.Seen(a.Accelerator)

@@ -82,18 +82,6 @@ func lines(args []string) string {
 	return out.String() + "\n"
 }
 
-func TestLosesPages(t *testing.T) {
-	for a, want := range map[Ability]bool{
-		{Accelerator: accel.Emulation, Version: "7.2.22"}: true, {Accelerator: accel.Emulation, Version: "8.2.9"}: true,
-		{Accelerator: accel.Emulation, Version: "9.0.0"}: false, {Accelerator: accel.Emulation, Version: "10.0.2"}: false,
-		{Accelerator: accel.Emulation, Version: "?"}: true, {Accelerator: accel.Hardware, Version: "7.2.22"}: false,
-	} {
-		if got := losesPages(a); got != want {
-			t.Errorf("%+v loses pages: %t", a, got)
-		}
-	}
-}
-
 func TestCheckGuest(t *testing.T) {
 	for _, good := range []fleet.GuestID{"j7g2", "a", "A-b_9"} {
 		if err := checkGuest(good); err != nil {

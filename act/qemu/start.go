@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/qemu/accel"
 	"pagurus/act/qemu/files"
 	"pagurus/act/qemu/proc"
 	"pagurus/act/qemu/stream"
@@ -232,7 +233,7 @@ func (d *Driver) machine(ctx context.Context, t fleet.Task) (m machine, folder s
 	}
 	m = machine{
 		guest: t.Guest.ID, accelerator: d.ability.Accelerator, cpus: need.CPUs, memoryBytes: need.MemoryBytes,
-		uneven: losesPages(d.ability) || losesParts(d.ability, t.Guest.Shape),
+		uneven: stream.Loses(d.ability.Accelerator == accel.Emulation, d.ability.Version, t.Guest.Shape),
 		kernel: filepath.Join(folder, "vmlinuz"), initrd: loaded, root: filepath.Join(folder, "root.img"),
 		mac: t.Job.Subnet.GuestMAC(t.Guest.Index), tap: firstFile,
 	}
