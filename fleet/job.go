@@ -46,6 +46,16 @@ type JobSpec struct {
 	Tune    Tune      `json:"tune,omitzero"` // what its guests mirror of their hosts; only those that are virtual machines
 }
 
+// Slots is how many ranks guest i runs: they are spread as evenly as can be, and the
+// first guests have one more.
+func (s JobSpec) Slots(i int) int {
+	n := s.Ranks / s.Guests
+	if i < s.Ranks%s.Guests {
+		n++
+	}
+	return n
+}
+
 // Class says how much of the CPUs a job's guests get beside others, and for how
 // long at a time. It goes where the guests go.
 type Class string

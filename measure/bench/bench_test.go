@@ -249,6 +249,23 @@ func TestRecordsAreCompared(t *testing.T) {
 	if notes := strings.Join(s.Notes, "\n"); !strings.Contains(notes, "the commit differs: abcd123, and beef456") || strings.Contains(notes, "kernel") {
 		t.Errorf("the notes are %q", notes)
 	}
+	for _, r := range []*Record{one, two} {
+		r.Spec.Ranks, r.Guests = 4, map[string]Setting{"a": {Kind: "container", Guests: 2, CPUs: 2}}
+	}
+	if notes := Compare(one, two).Notes; len(notes) != 1 {
+		t.Errorf("of the same shape are %q", notes)
+	}
+	two.Spec.Ranks, two.Guests["a"] = 6, Setting{Kind: "vm", Guests: 3, CPUs: 1}
+	notes := strings.Join(Compare(one, two).Notes, "\n")
+	for _, want := range []string{"the number of ranks differs: 4, and 6", "the number of guests of a differs: 2, and 3", "the number of CPUs of a guest of a differs: 2, and 1", "how a is made differs"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("%q is not in\n%s", want, notes)
+		}
+	}
+	two.Guests["a"] = Setting{Kind: "container", Guests: 3, CPUs: 2}
+	if notes := strings.Join(Compare(one, two).Notes, "\n"); strings.Contains(notes, "is made") || strings.Contains(notes, "CPUs of a guest") {
+		t.Errorf("only guests and ranks differ:\n%s", notes)
+	}
 	for _, bad := range []string{"ffff", "ab", ""} {
 		if _, err := Find(bad, in); err == nil {
 			t.Errorf("%q was found", bad)

@@ -173,6 +173,7 @@ func Compare(a, b *Record) Summary {
 	differ("the kernel", a.Machine.Kernel, b.Machine.Kernel)
 	differ("the CPU", a.Machine.CPU, b.Machine.CPU)
 	differ("the number of CPUs", fmt.Sprint(a.Machine.CPUs), fmt.Sprint(b.Machine.CPUs))
+	differ("the number of ranks", fmt.Sprint(a.Spec.Ranks), fmt.Sprint(b.Spec.Ranks))
 	for _, p := range a.Spec.Programs {
 		for _, f := range p.Figures {
 			for _, t := range a.Spec.Targets {
@@ -191,7 +192,11 @@ func Compare(a, b *Record) Summary {
 	}
 	for _, t := range a.Spec.Targets {
 		if g, ok := b.Guests[t]; ok {
-			differ("how "+t+" is made", fmt.Sprint(a.Guests[t]), fmt.Sprint(g))
+			was := a.Guests[t]
+			differ("the number of guests of "+t, fmt.Sprint(was.Guests), fmt.Sprint(g.Guests))
+			differ("the number of CPUs of a guest of "+t, fmt.Sprint(was.CPUs), fmt.Sprint(g.CPUs))
+			was.Guests, was.CPUs = g.Guests, g.CPUs
+			differ("how "+t+" is made", fmt.Sprint(was), fmt.Sprint(g))
 		}
 	}
 	if len(s.Rows) == 0 {

@@ -121,20 +121,10 @@ func setupOf(t fleet.Task, now time.Time) fleet.Setup {
 	for i := range min(j.Spec.Guests, fleet.MaxGuestsPerJob) {
 		s.Peers = append(s.Peers, fleet.Peer{
 			Hostname: fleet.GuestName(i), Addr: j.Subnet.GuestAddr(i), MAC: j.Subnet.GuestMAC(i),
-			Slots: slots(j.Spec.Ranks, j.Spec.Guests, i),
+			Slots: j.Spec.Slots(i),
 		})
 	}
 	return s
-}
-
-// slots spreads ranks over guests as evenly as can be, the first ones having
-// one more.
-func slots(ranks, guests, i int) int {
-	n := ranks / guests
-	if i < ranks%guests {
-		n++
-	}
-	return n
 }
 
 // lastWords gives what the guest said last as the end of a sentence.

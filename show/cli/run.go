@@ -278,11 +278,16 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 func usable(c view.Cluster, on []fleet.HostID, kind fleet.Kind) []view.Host {
 	var hosts []view.Host
 	for _, h := range c.Hosts {
-		if h.State == fleet.HostUp && h.Facts.Connected && runs(h.Facts, kind) && (len(on) == 0 || slices.Contains(on, h.ID)) {
+		if Usable(h.Host, kind) && (len(on) == 0 || slices.Contains(on, h.ID)) {
 			hosts = append(hosts, h)
 		}
 	}
 	return hosts
+}
+
+// Usable reports whether a host could start a guest of a kind now.
+func Usable(h fleet.Host, kind fleet.Kind) bool {
+	return h.State == fleet.HostUp && h.Facts.Connected && runs(h.Facts, kind)
 }
 
 // runs reports whether a host runs guests of a kind.
@@ -304,14 +309,19 @@ func shape(f *runFlags, hosts []view.Host) (guests, cpus int) {
 	}
 	cpus = f.cpus
 	if cpus == 0 {
-		cpus = (f.ranks + guests - 1) / guests
-		most := 1
+		most := 0
 		for _, h := range hosts {
 			most = max(most, h.Facts.Capacity.CPUs)
 		}
-		cpus = min(cpus, most)
+		cpus = CPUsEach(f.ranks, guests, most)
 	}
 	return guests, cpus
+}
+
+// CPUsEach is how many CPUs each guest gets where nobody says: one for each of its
+// ranks, as far as the largest host has them, which is most.
+func CPUsEach(ranks, guests, most int) int {
+	return min((ranks+guests-1)/guests, max(1, most))
 }
 
 // environment makes NAME=VALUE of every --env.

@@ -54,6 +54,13 @@ func (o *asked) check() error {
 	return bench.Spec{Targets: o.targets, Programs: make([]bench.Program, 1), Runs: o.runs, Confidence: o.confidence}.Check()
 }
 
+// remark says what the record and the report are to say, too.
+func (o *asked) remark(format string, args ...any) {
+	note := fmt.Sprintf(format, args...)
+	o.say("%s", note)
+	o.notes = append(o.notes, note)
+}
+
 // measure runs an experiment whose place and programs are known.
 func (o *asked) measure(ctx context.Context, cmd *cobra.Command, e *bench.Experiment) error {
 	file := filepath.Join(o.report, bench.RecordName)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -146,11 +147,58 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		"named twice":  {"--targets", "vm,vm"},
 		"no program":   {"--suite", ""},
 		"unknown flag": {"--nonsense"},
+
+		"at least 2 ranks":          {"-n", "1"},
+		"at least 1 is needed":      {"--guests", "0"},
+		"use at most --guests 3":    {"-n", "3", "--guests", "4"},
+		"leave it out, or use -n 2": {"-n", "4", "--suite", "hpl,netpipe"},
+		"for 2 ranks, not 3: leave": {"-n", "3", "--guests", "1", "--suite", "netpipe"},
 	} {
 		got, err := typed(append([]string{"bench", "overhead"}, args...)...)
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v\n%s", args, err, got)
 		}
+	}
+}
+
+// NetPIPE is left out for other than two ranks, where nobody has asked for it, and that
+// is said and kept.
+func TestNetPIPEIsForTwoRanks(t *testing.T) {
+	for ranks, want := range map[int]string{2: "hpl,stream,netpipe", 4: "hpl,stream"} {
+		var said bytes.Buffer
+		o := overhead{asked: usual(Streams{Err: &said}), ranks: ranks, among: 2, suite: "hpl,stream,netpipe"}
+		if err := o.shape(false); err != nil || o.suite != want {
+			t.Errorf("%d ranks run %q, %v", ranks, o.suite, err)
+		}
+		if left := ranks != 2; (len(o.notes) == 1) != left || strings.Contains(said.String(), "netpipe is left out: it is for 2 ranks, not 4") != left {
+			t.Errorf("%d ranks: said is %q, kept %q", ranks, said.String(), o.notes)
+		}
+	}
+}
+
+// Guests are made for the ranks that they get, and the record says how.
+func TestGuestsHaveACPUForEachRank(t *testing.T) {
+	can := map[fleet.Kind]fleet.Abilities{fleet.Container: {}}
+	small := fleet.Host{State: fleet.HostUp, Facts: fleet.Facts{Connected: true, Capacity: fleet.Resources{CPUs: 2}, Abilities: can}}
+	gone := fleet.Host{State: fleet.HostUp, Facts: fleet.Facts{Capacity: fleet.Resources{CPUs: 64}, Abilities: can}}
+	for _, c := range []struct{ ranks, among, guests, cpus int }{{0, 0, 2, 1}, {2, 2, 2, 1}, {4, 2, 2, 2}, {3, 2, 2, 2}, {4, 4, 4, 1}, {4, 1, 1, 2}} {
+		o := overhead{asked: asked{targets: []string{"native", "container"}}, memory: "1G", ranks: c.ranks, among: c.among, hosts: map[fleet.HostID]fleet.Host{"h1": small, "h2": gone}}
+		if s := o.settings()["container"]; s.Guests != c.guests || s.CPUs != c.cpus {
+			t.Errorf("%+v: the record has %+v", c, s)
+		}
+		if s := o.settings()["native"]; s.Guests != 0 || s.CPUs != 0 {
+			t.Errorf("%+v: the record has native guests: %+v", c, s)
+		}
+		lab := o.place()
+		if got, want := strings.Join(lab.Kinds["container"], " "), fmt.Sprintf("--kind container --cpus %d", c.cpus); got != want {
+			t.Errorf("%+v: they are run with %q", c, got)
+		}
+		if job := lab.Job(); job.Guests != c.guests || c.ranks > 0 && job.Ranks != c.ranks {
+			t.Errorf("%+v: a job is %+v", c, job)
+		}
+	}
+	if n := len(targets["container"]); n != 2 {
+		t.Errorf("the flags of all were changed: %q", targets["container"])
 	}
 }
 
@@ -223,6 +271,10 @@ func TestProgramsForOtherNumbersOfRanksAreNamed(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(o.where.Dir, "cg.A.2")); err != nil {
 		t.Error(err)
+	}
+	o.ranks = 4
+	if all, err := o.parallel(); err != nil || len(all) != 1 || all[0].Name != "cg.A.4" || !strings.Contains(o.notes[1], "cg.A.2, ft.B.8: they are not for 4 ranks") {
+		t.Errorf("for 4 ranks: %v, %v, kept %q", all, err, o.notes)
 	}
 }
 

@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,6 +24,7 @@ import (
 	"pagurus/measure/noise"
 	"pagurus/measure/stats"
 	"pagurus/show/cli"
+	"pagurus/show/view"
 )
 
 // targets are where programs are run, and what `pagurus run` is told there.
@@ -49,8 +52,8 @@ func suite() []suitePart {
 		{"randomaccess", "HPC Challenge: updates at random places over MPI"},
 		{"ptrans", "HPC Challenge: transposing a matrix over MPI"},
 		{"fft", "HPC Challenge: Fourier transform over MPI"},
-		{"netpipe", "NetPIPE: latency and bandwidth of MPI over sizes of messages"},
-		{"npb", "the NAS Parallel Benchmarks that --npb DIR has for " + fmt.Sprint(place.Ranks) + " ranks"},
+		{"netpipe", "NetPIPE: latency and bandwidth of MPI over sizes of messages, of two ranks only"},
+		{"npb", "the NAS Parallel Benchmarks that --npb DIR has for as many ranks as -n says"},
 		{"app:'CMD'", "any command, last of the list; --figure finds its figure"},
 	}
 }
@@ -63,6 +66,7 @@ type overhead struct {
 	asked
 	suite, npb, figure string
 	more               bool
+	ranks, among       int // of each job, and the guests they are spread over; 0: as place.Lab has them
 	memory, image      string
 	digest             string // of the image
 	where              drive.Pagurus
@@ -72,15 +76,17 @@ type overhead struct {
 }
 
 func overheadCommand(std Streams) *cobra.Command {
-	o := overhead{asked: usual(std), memory: "768M", image: hpcImage}
+	o := overhead{asked: usual(std), ranks: place.Ranks, among: place.Ranks, memory: "768M", image: hpcImage}
 	cmd := &cobra.Command{
 		Use:   "overhead",
 		Short: "Measure what real programs lose in guests",
-		Long: `Overhead runs programs with two ranks in two guests of each target, in turn, and
-says how the targets stand beside the first of them. Targets are:
+		Long: `Overhead runs programs in guests of each target, in turn, and says how the targets
+stand beside the first of them. They have -n ranks, spread over --guests guests as
+'pagurus run' spreads them, with as many CPUs: one for each rank of a guest, as far as
+hosts have them. Targets are:
 
-  native     two processes in the networks of two containers of a lab, of the same
-             image, and with nothing else of a container about them
+  native     as many processes in the networks of as many containers of a lab, of the
+             same image, and with nothing else of a container about them
   container  guests that are containers
   vm         guests that are virtual machines; where KVM does not work they are
              emulated, and that is never quoted as the cost of virtualization
@@ -89,6 +95,7 @@ says how the targets stand beside the first of them. Targets are:
 It needs a cluster; without one it brings up a lab of two hosts and takes it down
 again. Ctrl-C ends it and keeps what was measured.`,
 		Example: `  sudo pagurus bench overhead --targets native,container --suite hpl,stream,netpipe
+  sudo pagurus bench overhead -n 4 --guests 2 --suite hpl,stream
   sudo pagurus bench overhead --suite npb --npb ~/npb/bin --runs 50 --report bench/npb
   pagurus bench overhead --targets container,vm --suite "app:./solver deck" --figure 'GFlops: ([0-9.]+)' --more-is-better`,
 		Args: cli.NoArguments,
@@ -99,7 +106,9 @@ again. Ctrl-C ends it and keeps what was measured.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.suite, "suite", "hpl,stream,netpipe", "what to run; pagurus bench ls lists it")
+	f.IntVarP(&o.ranks, "ranks", "n", o.ranks, "ranks of each program")
+	f.IntVar(&o.among, "guests", o.among, "guests to spread the ranks over")
+	f.StringVar(&o.suite, "suite", "hpl,stream,netpipe", "what to run; pagurus bench ls lists it; netpipe only with two ranks")
 	o.flags(cmd, "runs of each program on each target")
 	o.guestFlags(cmd)
 	f.StringVar(&o.npb, "npb", "", "folder of the NAS Parallel Benchmarks as you have built them")
@@ -118,11 +127,32 @@ func (o *overhead) guestFlags(cmd *cobra.Command) {
 
 // place is where they run: of a lab always the same two hosts.
 func (o *overhead) place() *place.Lab {
-	lab := &place.Lab{Pagurus: o.where, Image: o.image, Memory: o.memory, Kinds: targets}
+	lab := &place.Lab{Pagurus: o.where, Image: o.image, Ranks: o.ranks, Guests: o.among, Memory: o.memory, Kinds: map[string][]string{}}
+	for t, flags := range targets {
+		if flags != nil {
+			lab.Kinds[t] = append(slices.Clone(flags), "--cpus", strconv.Itoa(o.cpus(flags)))
+		}
+	}
 	if o.lab {
 		lab.On = []string{"host1", "host2"}
 	}
 	return lab
+}
+
+// job is the shape of their jobs.
+func (o *overhead) job() fleet.JobSpec { return (&place.Lab{Ranks: o.ranks, Guests: o.among}).Job() }
+
+// cpus are those of each guest of a target with these flags: as many as 'pagurus run'
+// would give it by itself. It is told, so that the record is right.
+func (o *overhead) cpus(flags []string) int {
+	most := 0
+	for _, h := range o.hosts {
+		if cli.Usable(h, fleet.Kind(flags[1])) {
+			most = max(most, h.Facts.Capacity.CPUs)
+		}
+	}
+	job := o.job()
+	return cli.CPUsEach(job.Ranks, job.Guests, most)
 }
 
 // apart asks how far CPUs are from each other where ranks run on those of this machine;
@@ -136,7 +166,10 @@ func (o *overhead) apart() func() time.Duration {
 
 // run measures, and prints and keeps what came of it, also after an error.
 func (o *overhead) run(ctx context.Context, cmd *cobra.Command) (err error) {
-	if err := o.check(); err != nil {
+	if err = o.check(); err == nil {
+		err = o.shape(cmd.Flags().Changed("suite"))
+	}
+	if err != nil {
 		return fmt.Errorf("%w: see `pagurus bench overhead --help`", err)
 	}
 	tidy, err := o.prepare(ctx)
@@ -144,6 +177,9 @@ func (o *overhead) run(ctx context.Context, cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, tidy()) }()
+	if cpus := runtime.NumCPU(); o.lab && o.ranks > cpus {
+		o.remark("%d ranks share %s of this machine: one that waits for another may take its time from it", o.ranks, view.Count(cpus, "CPU"))
+	}
 	all, err := o.programs(ctx)
 	if err != nil {
 		return err
@@ -153,7 +189,7 @@ func (o *overhead) run(ctx context.Context, cmd *cobra.Command) (err error) {
 		lab.Export = o.here
 	}
 	o.guests = o.settings()
-	return o.measure(ctx, cmd, &bench.Experiment{Place: lab, Apart: o.apart(), Spec: bench.Spec{Name: "overhead", Programs: all, Ranks: place.Ranks}})
+	return o.measure(ctx, cmd, &bench.Experiment{Place: lab, Apart: o.apart(), Spec: bench.Spec{Name: "overhead", Programs: all, Ranks: lab.Job().Ranks}})
 }
 
 // prepare makes a folder to run programs in, and sees to it that there is a
@@ -212,6 +248,29 @@ func (o *overhead) check() error {
 		return fmt.Errorf("--figure: %w", err)
 	}
 	return o.asked.check()
+}
+
+// shape checks how many ranks and guests are asked for. NetPIPE is for two ranks: for
+// others it is refused if somebody has chosen the suite, or left out.
+func (o *overhead) shape(chosen bool) error {
+	switch {
+	case o.ranks < 2:
+		return fmt.Errorf("-n %d: programs are run with at least 2 ranks", o.ranks)
+	case o.among < 1:
+		return fmt.Errorf("--guests %d: at least 1 is needed", o.among)
+	case o.among > o.ranks:
+		return fmt.Errorf("--guests %d: %d ranks are too few for each to have one; use at most --guests %d, or more ranks with -n", o.among, o.ranks, o.ranks)
+	}
+	words, err := o.words()
+	if err != nil || o.ranks == 2 || !slices.Contains(words, "netpipe") {
+		return err
+	}
+	if chosen {
+		return fmt.Errorf("--suite netpipe is for 2 ranks, not %d: leave it out, or use -n 2", o.ranks)
+	}
+	o.suite = strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "netpipe" }), ",")
+	o.remark("netpipe is left out: it is for 2 ranks, not %d", o.ranks)
+	return nil
 }
 
 // words are those of --suite; a command may have commas in it, so that it is the
@@ -317,7 +376,7 @@ func (o *overhead) programs(ctx context.Context) (all []bench.Program, err error
 		}
 	}
 	if len(parts) > 0 {
-		all = append(all, programs.HPCC(size, parts...))
+		all = append(all, programs.HPCC(size, o.job().Ranks, parts...))
 	}
 	if err := o.seeTo(ctx); err != nil {
 		return nil, err
@@ -343,14 +402,13 @@ func (o *overhead) seeTo(ctx context.Context) (err error) {
 // parallel are the NAS Parallel Benchmarks, brought to the programs' folder. Which of
 // the user's are left out is said and kept.
 func (o *overhead) parallel() ([]bench.Program, error) {
-	all, others, err := programs.NPB(o.npb, place.Ranks)
+	ranks := o.job().Ranks
+	all, others, err := programs.NPB(o.npb, ranks)
 	if err != nil {
 		return nil, err
 	}
 	if len(others) > 0 {
-		note := fmt.Sprintf("of %s left out are %s: they are not for %d ranks", o.npb, strings.Join(others, ", "), place.Ranks)
-		o.say("%s", note)
-		o.notes = append(o.notes, note)
+		o.remark("of %s left out are %s: they are not for %d ranks", o.npb, strings.Join(others, ", "), ranks)
 	}
 	return all, programs.Copy(o.where.Dir, o.npb, all)
 }
@@ -375,7 +433,7 @@ func (o *overhead) settings() map[string]bench.Setting {
 		s := bench.Setting{Kind: place.Native, Image: o.image, Digest: o.digest}
 		if flags := targets[t]; flags != nil {
 			can := o.ability(fleet.Kind(flags[1]))
-			s = bench.Setting{Kind: flags[1], Guests: place.Ranks, CPUs: 1, MemoryBytes: bytes, Image: o.image, Digest: o.digest,
+			s = bench.Setting{Kind: flags[1], Guests: o.job().Guests, CPUs: o.cpus(flags), MemoryBytes: bytes, Image: o.image, Digest: o.digest,
 				Accelerator: can.Accelerator, Version: can.Version, CPU: can.CPU}
 			if len(flags) > 3 {
 				s.Tune = flags[3]

@@ -34,7 +34,7 @@ func record(runs int) *bench.Record {
 // closed.
 func TestThePageStandsByItself(t *testing.T) {
 	r := record(12)
-	r.Command = []string{"pagurus", "bench", "app:./it 'works'"}
+	r.Command, r.Spec.Ranks = []string{"pagurus", "bench", "app:./it 'works'"}, 4
 	text, err := Draw(r, r.Summarise())
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestThePageStandsByItself(t *testing.T) {
 			t.Errorf("the page has %s", alien)
 		}
 	}
-	for _, want := range []string{"container is 9", "latency &amp; more", "Overhead", "every run", "netpipe: latency", "latency &amp; more: its parts", "wire &amp; card", `pagurus bench &#39;app:./it &#39;\&#39;&#39;works&#39;\&#39;&#39;&#39;`} {
+	for _, want := range []string{"container is 9", "4 ranks; 12 runs", "latency &amp; more", "Overhead", "every run", "netpipe: latency", "latency &amp; more: its parts", "wire &amp; card", `pagurus bench &#39;app:./it &#39;\&#39;&#39;works&#39;\&#39;&#39;&#39;`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no %s", want)
 		}

@@ -12,7 +12,7 @@ import (
 	"pagurus/fleet"
 )
 
-// What TCP of the two guests' networks did in a run, as it is named in the text that
+// What TCP of the guests' networks did in a run, as it is named in the text that
 // the run gives.
 const (
 	Resent   = "tcp-resent"   // segments sent again, for whatever reason
@@ -27,18 +27,18 @@ var counted = map[string]struct{ file, table, column string }{
 	Probes:   {"netstat", "TcpExt:", "TCPLossProbes"},
 }
 
-// counts are those of both guests' networks together so far.
-func counts(job string) (map[string]uint64, error) {
+// counts are those of the networks of a job's guests together so far.
+func counts(job string, guests int) (map[string]uint64, error) {
 	all := map[string]uint64{}
-	for r := range Ranks {
-		c, err := Find(fmt.Sprintf("%sg%d", job, r))
+	for i := range guests {
+		c, err := Find(fmt.Sprintf("%sg%d", job, i))
 		if err != nil {
 			return nil, err
 		}
 		for name, at := range counted {
 			text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(c.Process.PID), "net", at.file))
 			if err != nil {
-				return nil, fmt.Errorf("counting what TCP of guest %s did: %w", fleet.GuestName(r), err)
+				return nil, fmt.Errorf("counting what TCP of guest %s did: %w", fleet.GuestName(i), err)
 			}
 			all[name] += column(string(text), at.table, at.column)
 		}

@@ -17,11 +17,13 @@ import (
 	"pagurus/measure/bench"
 )
 
-// natively runs a program as two native processes: in the networks of a job's two
-// containers, with the root of their image, and started by the image's mpirun as
-// the containers' own is. There is nothing else of a container about them.
+// natively runs a program as native processes: in the networks of a job's containers,
+// as many in each as the container itself has, with the root of their image, and
+// started by the image's mpirun as the containers' own is. There is nothing else of a
+// container about them.
 func (l *Lab) natively(ctx context.Context, job string, p bench.Program) (err error) {
-	var at [Ranks]*outside
+	spec := l.Job()
+	at := make([]*outside, spec.Guests)
 	defer func() {
 		for _, o := range at {
 			if o != nil {
@@ -30,12 +32,12 @@ func (l *Lab) natively(ctx context.Context, job string, p bench.Program) (err er
 		}
 	}()
 	var env []string
-	for r := range at {
-		c, err := Find(fmt.Sprintf("%sg%d", job, r))
+	for i := range at {
+		c, err := Find(fmt.Sprintf("%sg%d", job, i))
 		if err != nil {
 			return err
 		}
-		if at[r], err = l.goOutside(ctx, c, fleet.GuestName(r)); err != nil {
+		if at[i], err = l.goOutside(ctx, c, fleet.GuestName(i)); err != nil {
 			return err
 		}
 		if env == nil {
@@ -50,13 +52,7 @@ func (l *Lab) natively(ctx context.Context, job string, p bench.Program) (err er
 		return err
 	}
 	subnet := s.Jobs[fleet.JobID(job)].Subnet
-	files := map[string]string{"native-hosts": "", "native-rsh": "#!/bin/sh\nto=$1; shift\ncase $to in\n"}
-	for r, o := range at {
-		files["native-hosts"] += fmt.Sprintf("%s slots=1\n", subnet.GuestAddr(r))
-		files["native-rsh"] += fmt.Sprintf("%s) exec %s sh -c \"$*\" ;;\n", subnet.GuestAddr(r), strings.Join(o.enter(), " "))
-	}
-	files["native-rsh"] += "esac\necho \"no host is called $to\" >&2; exit 1\n"
-	for name, text := range files {
+	for name, text := range map[string]string{"native-hosts": hostFile(spec, subnet), "native-rsh": remoteStart(at, subnet)} {
 		if err := os.WriteFile(filepath.Join(l.Dir, name), []byte(text), 0o755); err != nil {
 			return err
 		}
@@ -64,7 +60,7 @@ func (l *Lab) natively(ctx context.Context, job string, p bench.Program) (err er
 	env = append(env,
 		"PRTE_MCA_plm_ssh_agent="+filepath.Join(l.Dir, "native-rsh"), "PRTE_MCA_prte_default_hostfile="+filepath.Join(l.Dir, "native-hosts"))
 	args := append(at[0].enter(), "env", "-i", "-C", l.Dir)
-	args = append(append(args, env...), "mpirun", "-n", strconv.Itoa(Ranks), "sh", "-c", "exec "+p.Command+" >output.$OMPI_COMM_WORLD_RANK 2>&1")
+	args = append(append(args, env...), "mpirun", "-n", strconv.Itoa(spec.Ranks), "sh", "-c", "exec "+p.Command+" >output.$OMPI_COMM_WORLD_RANK 2>&1")
 	var said bytes.Buffer
 	c := exec.CommandContext(ctx, args[0], args[1:]...)
 	c.Stdout, c.Stderr = &said, &said
@@ -72,6 +68,24 @@ func (l *Lab) natively(ctx context.Context, job string, p bench.Program) (err er
 		return fmt.Errorf("mpirun: %w: %s", err, said.String())
 	}
 	return nil
+}
+
+// hostFile is what mpirun is told of the networks: how many ranks each has, in the order
+// of the guests, as the guests' own is. So ranks that share a guest share a network here.
+func hostFile(spec fleet.JobSpec, subnet fleet.Subnet) (text string) {
+	for i := range spec.Guests {
+		text += fmt.Sprintf("%s slots=%d\n", subnet.GuestAddr(i), spec.Slots(i))
+	}
+	return text
+}
+
+// remoteStart is the program by which mpirun starts something in another network.
+func remoteStart(at []*outside, subnet fleet.Subnet) string {
+	text := "#!/bin/sh\nto=$1; shift\ncase $to in\n"
+	for i, o := range at {
+		text += fmt.Sprintf("%s) exec %s sh -c \"$*\" ;;\n", subnet.GuestAddr(i), strings.Join(o.enter(), " "))
+	}
+	return text + "esac\necho \"no host is called $to\" >&2; exit 1\n"
 }
 
 // outside is a place beside a container: its network and its image's root, with

@@ -3,10 +3,11 @@
 // containers, as somebody without Pagurus would.
 //
 // It must not know what the programs measure. Its tests are of what needs no lab:
-// how ranks are told, and where containers are found.
+// how ranks are spread and told, and where containers are found.
 package place
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/fleet"
 	"pagurus/measure/bench"
 	"pagurus/measure/drive"
 )
@@ -28,18 +30,25 @@ const (
 	Contained = "container"
 )
 
-// Ranks is how many ranks, and guests, a job has.
+// Ranks is how many ranks, and guests, a job has of which nothing else is said.
 const Ranks = 2
 
 // Lab runs programs in a folder of this machine.
 type Lab struct {
 	drive.Pagurus
 	Image  string
+	Ranks  int                 // of each job; 0: as many as the constant says
+	Guests int                 // that they are spread over; 0: likewise
 	Memory string              // of each guest, as for --mem
 	On     []string            // hosts to start on; empty: any
 	Export string              // folder that guests see at the same path: Dir or above it; empty: Dir
 	Kinds  map[string][]string // what `pagurus run` is told beside, by target; Native needs none
-	Counts bool                // what TCP of the two guests did is in the text of runs in their networks: see Counted
+	Counts bool                // what TCP of the guests did is in the text of runs in their networks: see Counted
+}
+
+// Job is the shape of its jobs: their ranks, and the guests that those are spread over.
+func (l *Lab) Job() fleet.JobSpec {
+	return fleet.JobSpec{Ranks: cmp.Or(l.Ranks, Ranks), Guests: cmp.Or(l.Guests, Ranks)}
 }
 
 func (l *Lab) exported() string {
@@ -131,7 +140,7 @@ func (r *round) counts() (map[string]uint64, error) {
 	if !r.lab.Counts || r.job == "" {
 		return nil, nil
 	}
-	return counts(r.job)
+	return counts(r.job, r.lab.Job().Guests)
 }
 
 // did is what TCP did since before, after a run that ended with err.
@@ -139,14 +148,14 @@ func (r *round) did(before map[string]uint64, err error) (string, error) {
 	if err != nil || before == nil {
 		return "", err
 	}
-	after, err := counts(r.job)
+	after, err := r.counts()
 	return since(before, after), err
 }
 
 // clear removes what an earlier run has written.
 func (r *round) clear() error {
 	names := []string{r.program.Output}
-	for rank := range Ranks {
+	for rank := range r.lab.Job().Ranks {
 		names = append(names, outputOf(rank))
 	}
 	for _, name := range names {
@@ -166,8 +175,8 @@ const RankVariables = "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}"
 
 // run is how `pagurus run` is told of a job on a target.
 func (l *Lab) run(target string, flags ...string) []string {
-	n := strconv.Itoa(Ranks)
-	args := append([]string{"run", "-n", n, "--guests", n, "--mem", l.Memory, "--image", l.Image, "--export", l.exported()}, flags...)
+	job := l.Job()
+	args := append([]string{"run", "-n", strconv.Itoa(job.Ranks), "--guests", strconv.Itoa(job.Guests), "--mem", l.Memory, "--image", l.Image, "--export", l.exported()}, flags...)
 	if len(l.On) > 0 {
 		args = append(args, "--on", strings.Join(l.On, ","))
 	}
@@ -200,9 +209,9 @@ func waiter(p bench.Program) string {
 	return `r=` + RankVariables + `; read word <go.$r; ` + p.Command + ` >output.$r 2>&1; echo $? >done.$r; read word <over.$r`
 }
 
-// wait starts the containers.
-func (r *round) wait(ctx context.Context) (err error) {
-	for rank := range Ranks {
+// pipes makes what ranks that wait are told by.
+func (r *round) pipes() error {
+	for rank := range r.lab.Job().Ranks {
 		for _, name := range []string{goes(rank), over(rank)} {
 			if err := fifo(filepath.Join(r.lab.Dir, name)); err != nil {
 				return err
@@ -211,6 +220,14 @@ func (r *round) wait(ctx context.Context) (err error) {
 		if err := os.RemoveAll(filepath.Join(r.lab.Dir, done(rank))); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// wait starts the containers.
+func (r *round) wait(ctx context.Context) (err error) {
+	if err := r.pipes(); err != nil {
+		return err
 	}
 	r.job, err = r.lab.Type(ctx, append(r.lab.run(Contained, "--detach"), "--", "sh", "-c", waiter(r.program))...)
 	if err != nil {
@@ -221,13 +238,14 @@ func (r *round) wait(ctx context.Context) (err error) {
 
 // begin has the containers that wait run the program.
 func (r *round) begin(ctx context.Context) error {
-	for rank := range Ranks {
+	ranks := r.lab.Job().Ranks
+	for rank := range ranks {
 		if err := tell(ctx, filepath.Join(r.lab.Dir, goes(rank))); err != nil {
 			return err
 		}
 	}
 	begun := time.Now()
-	for rank := range Ranks {
+	for rank := range ranks {
 		for {
 			text, err := os.ReadFile(filepath.Join(r.lab.Dir, done(rank)))
 			if code := strings.TrimSpace(string(text)); err == nil && code != "" {

@@ -5,11 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/fleet"
 	"pagurus/measure/bench"
 	"pagurus/measure/drive"
 )
@@ -89,6 +91,80 @@ func TestWhatAProgramPrintedIsToldOfItsFailure(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Four ranks in two guests: each is told by itself, also those that share a guest, and
+// it is not over before the last of them is.
+func TestRanksThatShareAGuestAreToldEach(t *testing.T) {
+	l := &Lab{Pagurus: drive.Pagurus{Dir: t.TempDir()}, Ranks: 4, Guests: 2, Image: "hpc", Memory: "1M"}
+	if got := strings.Join(l.run(Contained), " "); !strings.HasPrefix(got, "run -n 4 --guests 2 ") {
+		t.Errorf("they are run by %q", got)
+	}
+	r := &round{lab: l, program: bench.Program{Command: `sh -c 'echo '` + RankVariables + `'; [ ! -e fail.'` + RankVariables + `' ]'`}}
+	if err := r.pipes(); err != nil {
+		t.Fatal(err)
+	}
+	ranks := make([]*exec.Cmd, 4)
+	for i := range ranks {
+		ranks[i] = exec.CommandContext(t.Context(), "sh", "-c", waiter(r.program))
+		ranks[i].Dir, ranks[i].Env = l.Dir, append(os.Environ(), "OMPI_COMM_WORLD_RANK="+strconv.Itoa(i))
+		if err := ranks[i].Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(l.Dir, "fail.3"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.begin(t.Context()); err == nil || !strings.Contains(err.Error(), "rank 3 exited with 1: 3") {
+		t.Errorf("the last rank failed: %v", err)
+	}
+	for i, c := range ranks {
+		if text, err := os.ReadFile(filepath.Join(l.Dir, outputOf(i))); err != nil || string(text) != strconv.Itoa(i)+"\n" {
+			t.Errorf("rank %d printed %q, %v", i, text, err)
+		}
+		if err := tell(t.Context(), filepath.Join(l.Dir, over(i))); err != nil {
+			t.Error(err)
+		}
+		if err := c.Wait(); err != nil {
+			t.Errorf("rank %d: %v", i, err)
+		}
+	}
+	if err := r.clear(); err != nil {
+		t.Error(err)
+	}
+	if left, err := filepath.Glob(filepath.Join(l.Dir, "output.*")); err != nil || len(left) != 0 {
+		t.Errorf("left are %q, %v", left, err)
+	}
+}
+
+// The same ranks share a network natively as share a guest.
+func TestNativeRanksAreSpreadAsGuestsAre(t *testing.T) {
+	subnet := fleet.Subnet(258)
+	for want, l := range map[string]*Lab{
+		"10.129.2.1 slots=1\n10.129.2.2 slots=1\n":                     {},
+		"10.129.2.1 slots=2\n10.129.2.2 slots=2\n":                     {Ranks: 4, Guests: 2},
+		"10.129.2.1 slots=3\n":                                         {Ranks: 3, Guests: 1},
+		"10.129.2.1 slots=2\n10.129.2.2 slots=2\n10.129.2.3 slots=1\n": {Ranks: 5, Guests: 3},
+	} {
+		if got := hostFile(l.Job(), subnet); got != want {
+			t.Errorf("%d ranks in %d guests are\n%s", l.Ranks, l.Guests, got)
+		}
+	}
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	at := []*outside{{&exec.Cmd{Process: &os.Process{Pid: 71}}}, {&exec.Cmd{Process: &os.Process{Pid: 72}}}}
+	for name, text := range map[string]string{"nsenter": "#!/bin/sh\necho \"$@\"\n", "start": remoteStart(at, subnet)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := exec.Command("start", "10.129.2.2", "prted", "--tree").Output()
+	if err != nil || !strings.HasPrefix(string(out), "--target 72 ") || !strings.HasSuffix(string(out), " sh -c prted --tree\n") {
+		t.Errorf("started was %q, %v", out, err)
+	}
+	if out, err := exec.Command("start", "10.129.2.3", "prted").CombinedOutput(); err == nil || !strings.Contains(string(out), "no host is called 10.129.2.3") {
+		t.Errorf("a third network: %q, %v", out, err)
 	}
 }
 

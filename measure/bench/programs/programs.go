@@ -40,7 +40,7 @@ var (
 	Emulated = Size{600, 1, 1_000_000, 10, 1 << 16, 40}
 )
 
-// StreamSource is the source of STREAM's triad for two ranks, in C.
+// StreamSource is the source of STREAM's triad for any number of ranks, in C.
 //
 //go:embed source/stream.c
 var StreamSource []byte
@@ -59,13 +59,13 @@ var ofHPCC = map[string]bench.Figure{
 // HPCCParts are the parts of HPCC that have a figure.
 func HPCCParts() []string { return slices.Sorted(maps.Keys(ofHPCC)) }
 
-// HPCC is HPCC for two ranks, with the figures of the parts that are named.
-func HPCC(size Size, parts ...string) bench.Program {
+// HPCC is HPCC for so many ranks, with the figures of the parts that are named.
+func HPCC(size Size, ranks int, parts ...string) bench.Program {
 	p := bench.Program{
 		Name: "hpcc", Command: "hpcc", Output: "hpccoutf.txt", Read: ReadHPCC,
 		// The tests beside HPL cannot be left out. They make themselves as large
 		// as this says: random access over TCP takes long.
-		Files: map[string]string{"hpccinf.txt": hpccInput(size.Rows, size.Solves), "hpccmemf.txt": "Process=1\n"},
+		Files: map[string]string{"hpccinf.txt": hpccInput(size, ranks), "hpccmemf.txt": "Process=1\n"},
 	}
 	for _, part := range parts {
 		p.Figures = append(p.Figures, ofHPCC[part])

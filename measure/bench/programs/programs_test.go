@@ -26,7 +26,7 @@ func TestReadHPCC(t *testing.T) {
 			t.Errorf("%q is a good end", bad)
 		}
 	}
-	for _, f := range HPCC(Normal, HPCCParts()...).Figures {
+	for _, f := range HPCC(Normal, 2, HPCCParts()...).Figures {
 		if _, ok := got.Figures[f.Name]; !ok {
 			t.Errorf("nobody reads %s", f.Name)
 		}
@@ -85,6 +85,9 @@ func TestNPBIsFoundByItsNames(t *testing.T) {
 	}
 	if err != nil || strings.Join(names, " ") != "LU.B.x cg.A.2 is.S.x" || strings.Join(others, " ") != "cg.A.4" {
 		t.Errorf("%q and for others %q, %v", names, others, err)
+	}
+	if more, others, err := NPB(dir, 4); err != nil || len(more) != 3 || more[1].Command != "./cg.A.4" || strings.Join(others, " ") != "cg.A.2" {
+		t.Errorf("for 4 ranks: %+v and for others %q, %v", more, others, err)
 	}
 	if err := Copy(t.TempDir(), dir, all); err != nil {
 		t.Error(err)
@@ -150,8 +153,34 @@ func TestAnyCommandHasAFigure(t *testing.T) {
 
 // HPL takes its parameters line by line: all that it reads have to be there.
 func TestHPCCInputHasAllLines(t *testing.T) {
-	lines := strings.Split(strings.TrimRight(hpccInput(1234, 2), "\n"), "\n")
-	if len(lines) != 36 || !strings.HasPrefix(lines[4], "2 ") || !strings.HasPrefix(lines[5], "1234 1234 ") {
-		t.Errorf("%d lines, the matrix has %q", len(lines), lines[5])
+	for ranks, want := range map[int][2]string{
+		2:    {"1            Ps", "2            Qs"},
+		12:   {"3            Ps", "4            Qs"},
+		1024: {"32           Ps", "32           Qs"},
+	} {
+		text := HPCC(Size{Rows: 1234, Solves: 2}, ranks, "hpl").Files["hpccinf.txt"]
+		lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+		if len(lines) != 36 || !strings.HasPrefix(lines[4], "2 ") || !strings.HasPrefix(lines[5], "1234 1234 ") {
+			t.Fatalf("%d lines, the matrix has %q", len(lines), lines[5])
+		}
+		if lines[10] != want[0] || lines[11] != want[1] {
+			t.Errorf("the grid of %d ranks is %q and %q", ranks, lines[10], lines[11])
+		}
+	}
+}
+
+// Every rank has its place in the grid, which is as square as it can be: the next
+// number of rows that divides them is above the root.
+func TestAGridHasAllRanks(t *testing.T) {
+	for ranks := 1; ranks <= 300; ranks++ {
+		p, q := grid(ranks)
+		if p*q != ranks || p < 1 || p > q {
+			t.Errorf("%d ranks are %d × %d", ranks, p, q)
+		}
+		for rows := p + 1; rows*rows <= ranks; rows++ {
+			if ranks%rows == 0 {
+				t.Errorf("%d ranks are %d × %d, where %d rows are squarer", ranks, p, q, rows)
+			}
+		}
 	}
 }

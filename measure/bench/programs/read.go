@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -136,9 +137,17 @@ func readTook(text string) (bench.Result, error) {
 	return one("app_s", ns/1e9), err
 }
 
-// hpccInput is the input of HPCC for two processes and a matrix of n rows, which HPL
-// solves so many times.
-func hpccInput(n, solves int) string {
+// grid lays so many processes out in p rows and q columns: all of them, as square as
+// they can be and never taller than wide, as HPL likes it.
+func grid(ranks int) (p, q int) {
+	for p = int(math.Sqrt(float64(ranks))); ranks%p != 0; p-- {
+	}
+	return p, ranks / p
+}
+
+// hpccInput is the input of HPCC for so many processes.
+func hpccInput(size Size, ranks int) string {
+	p, q := grid(ranks)
 	return fmt.Sprintf(`HPLinpack benchmark input file
 Pagurus
 HPL.out      output file name (if any)
@@ -149,8 +158,8 @@ HPL.out      output file name (if any)
 128          NBs
 0            PMAP process mapping (0=Row-,1=Column-major)
 1            # of process grids (P x Q)
-1            Ps
-2            Qs
+%-12d Ps
+%-12d Qs
 16.0         threshold
 1            # of panel fact
 2            PFACTs (0=left, 1=Crout, 2=Right)
@@ -175,5 +184,5 @@ HPL.out      output file name (if any)
 0            values of N
 0            number of additional blocking sizes for PTRANS
 0            values of NB
-`, solves, strings.Repeat(fmt.Sprint(n, " "), solves))
+`, size.Solves, strings.Repeat(fmt.Sprint(size.Rows, " "), size.Solves), p, q)
 }

@@ -1,15 +1,19 @@
-package agent
+package fleet_test
 
-import "testing"
+import (
+	"testing"
+
+	"pagurus/fleet"
+)
 
 func TestSlotsAddUpAndDifferByOneAtMost(t *testing.T) {
 	for guests := 1; guests <= 9; guests++ {
 		for ranks := 0; ranks <= 40; ranks++ {
-			sum := 0
+			sum, s := 0, fleet.JobSpec{Ranks: ranks, Guests: guests}
 			for i := range guests {
-				n := slots(ranks, guests, i)
+				n := s.Slots(i)
 				sum += n
-				if n > slots(ranks, guests, 0) || slots(ranks, guests, 0)-n > 1 {
+				if n > s.Slots(0) || s.Slots(0)-n > 1 {
 					t.Errorf("%d ranks on %d guests: guest %d has %d", ranks, guests, i, n)
 				}
 			}
