@@ -1,10 +1,12 @@
 package cgroup
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -191,6 +193,18 @@ func TestContain(t *testing.T) {
 	}
 	if found != 1 {
 		t.Errorf("%d groups hold them to their memory", found)
+	}
+	held := 0
+	for _, dir := range traces(top + "/host1/g1") {
+		most, err := os.ReadFile(filepath.Join(dir, "pids.max"))
+		now, nowErr := os.ReadFile(filepath.Join(dir, "pids.current"))
+		n, noNumber := strconv.Atoi(strings.TrimSpace(string(now))) // threads count, too
+		if errors.Join(err, nowErr, noNumber) == nil && string(most) == "4096\n" && n >= 2 {
+			held++
+		}
+	}
+	if held != 1 {
+		t.Errorf("%d groups hold them to 4096 processes", held)
 	}
 	if err := g.Contain(guest, fleet.Resources{CPUs: 1}, second); err != nil {
 		t.Errorf("the ceiling cannot be taken off: %v", err)

@@ -20,15 +20,16 @@ import (
 )
 
 // What a container needs of control groups beyond a virtual machine: a ceiling
-// on memory, which for a machine is its size, and to be stopped from outside.
+// on memory, which for a machine is its size, one on processes, which for a machine are
+// its own, and to be stopped from outside.
 
 // inside is the group in a guest's own whose processes are stopped together, of
 // version 2. Version 1 has a tree of its own for that.
 const inside = "inside"
 
 // Contain moves processes to the guest's group, which is held to what the
-// guest needs: its weight is that of its CPUs, its ceiling its memory. No
-// memory is no ceiling. After an error some of that may be so.
+// guest needs: its weight is that of its CPUs, its ceiling its memory, and there is
+// one on its processes. No memory is no ceiling. After an error some of that may be so.
 func (g *Groups) Contain(guest fleet.GuestID, need fleet.Resources, pids ...int) error {
 	at, err := g.of(guest)
 	if err == nil {
@@ -36,6 +37,9 @@ func (g *Groups) Contain(guest fleet.GuestID, need fleet.Resources, pids ...int)
 	}
 	if err == nil {
 		err = g.contain(at, need.MemoryBytes, pids)
+	}
+	if err == nil {
+		err = g.holdTasks(at, tasksOf(need.CPUs), pids)
 	}
 	if err != nil {
 		return fmt.Errorf("contain guest %s: %w", guest, err)
@@ -68,7 +72,7 @@ func (g *Groups) contain(at string, memory int64, pids []int) error {
 			}
 			return write(freezer, procs, strconv.Itoa(pid))
 		}
-	} else if err = giveMemory(path.Dir(at)); err == nil {
+	} else if err = give(path.Dir(at), "+memory"); err == nil {
 		most := "max"
 		if memory > 0 {
 			most = strconv.FormatInt(memory, 10)
@@ -118,16 +122,15 @@ func (g *Groups) ours() (string, error) {
 	return filepath.Join(root, paths["freezer"]), err
 }
 
-// giveMemory gives the controller of memory on to the groups in a group, and to
-// that from those above.
-func giveMemory(at string) error {
+// give gives a controller on to the groups in a group, and to that from those above.
+func give(at, controller string) error {
 	if at != "/" {
-		if err := giveMemory(path.Dir(at)); err != nil {
+		if err := give(path.Dir(at), controller); err != nil {
 			return err
 		}
 	}
-	if err := write(filepath.Join(mountPoint, at), "cgroup.subtree_control", "+memory"); err != nil {
-		return fmt.Errorf("hold guests to their memory: %w", err)
+	if err := write(filepath.Join(mountPoint, at), "cgroup.subtree_control", controller); err != nil {
+		return fmt.Errorf("hold guests to what they need (%s): %w", controller, err)
 	}
 	return nil
 }
@@ -283,6 +286,9 @@ func (g *Groups) removeContained(at string) error {
 	dirs := []string{freezer}
 	if _, old := g.tree.(legacy); old {
 		dirs = append(dirs, memory)
+		if tasks, _ := g.tasks(at); tasks != "" {
+			dirs = append(dirs, tasks)
+		}
 	}
 	for _, dir := range dirs {
 		if err := gone(unix.Rmdir(dir)); err != nil {
