@@ -114,8 +114,9 @@ type Abilities struct {
 type GuestFacts struct {
 	Gen           uint64    `json:"gen"`
 	Run           RunState  `json:"run"`
-	ResidentBytes int64     `json:"resident_bytes"` // host memory the guest occupies
-	CPUs          float64   `json:"cpus"`           // CPUs in use over the last interval
+	ResidentBytes int64     `json:"resident_bytes"`       // host memory the guest occupies
+	HugeBytes     int64     `json:"huge_bytes,omitempty"` // of that, in huge pages which were set aside
+	CPUs          float64   `json:"cpus"`                 // CPUs in use over the last interval
 	StartedAt     time.Time `json:"started_at"`
 	Profile       *Profile  `json:"profile,omitempty"`    // the last look at its memory; nil: none yet
 	Seen          *Topology `json:"seen,omitempty"`       // what a guest that mirrors its host sees of itself; nil: it was not asked yet, or did not answer

@@ -69,6 +69,7 @@ type Layout struct {
 
 // LayoutNode is where memory is.
 type LayoutNode struct {
-	Hosts     []int `json:"hosts,omitempty"`      // nodes of the host; empty: any
-	PageBytes int64 `json:"page_bytes,omitempty"` // of huge pages set aside; 0: none
+	Hosts       []int `json:"hosts,omitempty"`        // nodes of the host; empty: any
+	PageBytes   int64 `json:"page_bytes,omitempty"`   // of huge pages set aside; 0: none
+	MemoryBytes int64 `json:"memory_bytes,omitempty"` // how much it is
 }

@@ -250,7 +250,8 @@ func (g *guest) inspect(ctx context.Context) (fleet.GuestFacts, bool) {
 	if proc.IsGone(err) || err == nil && st.Ticks != r.Process.Ticks {
 		return fleet.GuestFacts{}, false
 	}
-	resident := r.Process.ResidentBytes()
+	huge := r.Process.HugeBytes()
+	resident := r.Process.ResidentBytes() + huge
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -260,7 +261,7 @@ func (g *guest) inspect(ctx context.Context) (fleet.GuestFacts, bool) {
 	if resident > 0 {
 		g.resident = resident
 	}
-	facts := fleet.GuestFacts{Gen: r.Gen, Run: g.seen, ResidentBytes: g.resident, StartedAt: r.StartedAt, Layout: r.Layout}
+	facts := fleet.GuestFacts{Gen: r.Gen, Run: g.seen, ResidentBytes: g.resident, HugeBytes: huge, StartedAt: r.StartedAt, Layout: r.Layout}
 	if err != nil {
 		// This process is out of files or memory, which says nothing of the
 		// guest: called absent, it would be destroyed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"pagurus/act/qemu/balloon"
 	"pagurus/act/qemu/qmp"
@@ -13,10 +14,12 @@ import (
 
 // Lend has a guest in which so many bytes hold nothing give them back to the
 // host, and says how many bytes of its memory the host has then. Given to the
-// host is given until Reclaim, also after a move.
+// host is given until Reclaim, also after a move. Huge pages are not given: they would
+// go back to those that are set aside, and not to the owner, and might be gone when the
+// guest wants them again.
 func (d *Driver) Lend(ctx context.Context, id fleet.GuestID, free int64) (lent int64, err error) {
-	_, q, err := d.here(ctx, id)
-	if err == nil {
+	g, q, err := d.here(ctx, id)
+	if err == nil && !g.huge() {
 		lent, err = balloon.Lend(ctx, q.Do, free)
 	}
 	if err != nil {
@@ -49,7 +52,7 @@ func (d *Driver) Pause(ctx context.Context, id fleet.GuestID) error {
 	if err != nil {
 		return fmt.Errorf("have guest %s stand still: %w", id, err)
 	}
-	if area, err := g.area(ctx, q); err == nil {
+	if area, err := g.area(ctx, q); err == nil && !g.huge() {
 		err = area.PageOut()
 		if err != nil {
 			d.config.Log.Warn("what a guest that stands still has in memory stays there until the host is short of it", "guest", id, "cause", err)
@@ -69,6 +72,12 @@ func (g *guest) pause(ctx context.Context, q *qmp.Client) error {
 		return fmt.Errorf("it does not run here: it is %s", status)
 	}
 	return q.Do(ctx, "stop", nil, nil)
+}
+
+// huge reports whether some of the guest's memory is in huge pages that were set aside.
+func (g *guest) huge() bool {
+	l := g.remembered().Layout
+	return l != nil && slices.ContainsFunc(l.Nodes, func(n fleet.LayoutNode) bool { return n.PageBytes > 0 })
 }
 
 // area finds out where the guest's memory is.

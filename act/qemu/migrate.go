@@ -162,6 +162,7 @@ func (d *Driver) follow(ctx context.Context, g *guest, q *qmp.Client, progress f
 			// What is left at the beginning of a pass is what was dirtied
 			// during the last one. Later in the pass it says nothing.
 			rounds = append(rounds, p)
+			progress(p) // each pass as it begins, however short
 			good, err := d.config.Judge(limits, rounds)
 			if good && limits.Hold {
 				err = errors.Join(keep(ctx, q, hold, p, true), g.remember(func(r *record) { r.Copy.Good = true }))
@@ -170,7 +171,6 @@ func (d *Driver) follow(ctx context.Context, g *guest, q *qmp.Client, progress f
 				}
 			}
 			if err != nil || good {
-				progress(p)
 				return err
 			}
 		}

@@ -271,10 +271,7 @@ func (d *Driver) spawn(t fleet.Task, m machine) (proc.Process, error) {
 		return proc.Process{}, err
 	}
 	defer tap.Close()
-	pages, err := m.tuned.Reserve()
-	if err != nil {
-		return proc.Process{}, err
-	}
+	pages := m.tuned.Reserve() // before args are made of what could be had
 	defer files.Close(pages)
 	dir := d.dir(m.guest)
 	log, err := os.OpenFile(filepath.Join(dir, ownLog), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)

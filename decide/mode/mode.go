@@ -7,6 +7,7 @@ package mode
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"pagurus/decide/words"
@@ -64,4 +65,11 @@ func Help(p fleet.Prediction, still time.Duration, late bool) string {
 		out += "; no host with room takes in guests by post-copy, pagurus doctor --fix there may mend that"
 	}
 	return out + fmt.Sprintf("; --mode %s would have it stand still for about %s, --mode %s tries all the same", fleet.StopAndCopy, words.About(still), fleet.PreCopy)
+}
+
+// Huge reports whether one of some guests is to have huge pages. By post-copy they have
+// to be of one size at both hosts, and what the target will give is its own matter:
+// nobody takes post-copy for such a guest who is not told to.
+func Huge(jobs map[fleet.JobID]fleet.Job, guests []fleet.Guest) bool {
+	return slices.ContainsFunc(guests, func(g fleet.Guest) bool { return jobs[g.Job].Spec.Tune.Huge })
 }

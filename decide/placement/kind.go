@@ -1,6 +1,11 @@
 package placement
 
-import "pagurus/fleet"
+import (
+	"fmt"
+	"strings"
+
+	"pagurus/fleet"
+)
 
 // suit is a kind of guest on hosts that run it in a certain way.
 type suit struct {
@@ -22,8 +27,8 @@ func settled(a Ask) []suit {
 	vm.Kind, container.Kind = fleet.VM, fleet.Container
 	return []suit{
 		{ask: vm, only: fleet.KVM, why: "a vm, since KVM works there; "},
-		{ask: container, why: "a container, since no host with KVM has room; "},
-		{ask: vm, why: "an emulated vm, since no host with KVM or CRIU has room; "},
+		{ask: container, why: "a container, since no host has both KVM and room; "},
+		{ask: vm, why: "an emulated vm, since no host has room and either KVM or CRIU; "},
 	}
 }
 
@@ -48,4 +53,29 @@ func unfitAnyhow(v *Survey, h *fleet.Host, a Ask) string {
 		}
 	}
 	return all
+}
+
+// Kinds says which kinds were chosen for guests, and why, where that was left open: once
+// of those next to each other that are alike.
+func Kinds(asked fleet.Kind, guests []fleet.GuestID, chosen []Choice) (notes []string) {
+	if asked != fleet.Auto {
+		return nil
+	}
+	why := func(i int) string {
+		kind, _, _ := strings.Cut(chosen[i].Reason, "; ")
+		return kind
+	}
+	for first := 0; first < len(chosen); {
+		last := first
+		for last+1 < len(chosen) && why(last+1) == why(first) {
+			last++
+		}
+		who := fmt.Sprintf("guest %s is", guests[first])
+		if last > first {
+			who = fmt.Sprintf("guests %s to %s are each", guests[first], guests[last])
+		}
+		notes = append(notes, who+" "+why(first))
+		first = last + 1
+	}
+	return notes
 }

@@ -65,3 +65,19 @@ func TestContainersGoWhereTheFilesAre(t *testing.T) {
 		}
 	}
 }
+
+func TestKindsAreSaidOnceWhereTheyAreAlike(t *testing.T) {
+	vm, container := Choice{Reason: "a vm, since KVM works there; it has the most room"}, Choice{Reason: "a container, since; room"}
+	for want, chosen := range map[string][]Choice{
+		"": nil,
+		"guest j1g0 is a vm, since KVM works there":                                                 {vm},
+		"guests j1g0 to j1g1 are each a vm, since KVM works there|guest j1g2 is a container, since": {vm, vm, container},
+	} {
+		if got := strings.Join(Kinds(fleet.Auto, []fleet.GuestID{"j1g0", "j1g1", "j1g2"}, chosen), "|"); got != want {
+			t.Errorf("said is %q, want %q", got, want)
+		}
+	}
+	if got := Kinds(fleet.VM, []fleet.GuestID{"j1g0"}, []Choice{vm}); got != nil {
+		t.Errorf("nobody left the kind open, and said is %q", got)
+	}
+}

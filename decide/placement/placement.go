@@ -180,7 +180,7 @@ func Unfit(v *Survey, h *fleet.Host, a Ask) string {
 		return reason
 	}
 	if a.Kind == fleet.Container && a.Files != h.Facts.Machine && !able.Files {
-		return "has no way to the job's files, which are on another machine: its kernel has no NFS"
+		return "has no way to the job's files, which are on another machine"
 	}
 	if level := sees(able, a); level != "" && (h.Facts.Topology == nil || !topology.Holds(*h.Facts.Topology, level)) {
 		return fmt.Sprintf("has no CPU of level %s, which the guest sees", level)
@@ -228,11 +228,12 @@ func unfitAlive(able fleet.Abilities, a Ask) string {
 		return fmt.Sprintf("%s, where it runs, cannot send a running guest", a.Alive.Host)
 	case from.Accelerator != able.Accelerator:
 		return fmt.Sprintf("runs guests by %s, the guest runs by %s", able.Accelerator, from.Accelerator)
-	case sees(able, a) == "" && from.CPU != "" && able.CPU != "" && from.CPU != able.CPU:
-		return fmt.Sprintf("shows guests the CPU %s, the guest sees %s", able.CPU, from.CPU)
 	}
 	if lacks := lacking(able.Processor, from.Processor); lacks != "" {
 		return fmt.Sprintf("has a processor without %s, which the guest's programs may use", lacks)
+	}
+	if sees(able, a) == "" && from.CPU != "" && able.CPU != "" && from.CPU != able.CPU {
+		return fmt.Sprintf("shows guests the CPU %s, the guest sees %s", able.CPU, from.CPU)
 	}
 	return ""
 }

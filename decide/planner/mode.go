@@ -43,7 +43,7 @@ func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 	}
 	c.why = fmt.Sprintf("by pre-copy guest %s %s", guests[who].ID, amiss)
 	there, can := to, d.lateHosts(guests, to)
-	if !can && late != nil {
+	if !can && late != nil && !mode.Huge(d.base.Jobs, guests) {
 		there, can = late()
 	}
 	if can {
@@ -68,7 +68,7 @@ func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 
 // lateHosts reports whether all hosts take in guests by post-copy.
 func (d *draft) lateHosts(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice) bool {
-	return !slices.ContainsFunc(guests, func(g fleet.Guest) bool {
+	return !mode.Huge(d.base.Jobs, guests) && !slices.ContainsFunc(guests, func(g fleet.Guest) bool {
 		return !d.base.Hosts[to[g.ID].Host].Facts.Abilities[g.Kind].PostCopy
 	})
 }

@@ -70,6 +70,22 @@ func TestModeIsChosen(t *testing.T) {
 	}
 }
 
+// TestHugePagesGoByPostCopyOnlyIfAsked: whether the target has such pages for it nobody
+// knows before, and QEMU wants the same.
+func TestHugePagesGoByPostCopyOnlyIfAsked(t *testing.T) {
+	for asked, want := range map[fleet.Mode]fleet.Mode{"": "", fleet.PostCopy: fleet.PostCopy} {
+		w, _ := running(t, 1, "host1", "host2")
+		w.profiled(wild(w.now))
+		j := w.s.Jobs["j1"]
+		j.Spec.Tune.Huge = true
+		w.s.Jobs["j1"] = j
+		_, err := w.ask(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2", Limits: fleet.Limits{BytesPerSecond: 100 << 20, Mode: asked}})
+		if got := w.s.Migrations["m1.j1g0"].Mode; (err != nil) != (want == "") || got != want {
+			t.Errorf("asked for %q it goes by %q, %v", asked, got, err)
+		}
+	}
+}
+
 // TestPostCopyFindsHosts: where the first choice takes in nobody by post-copy,
 // another does; a drain goes on with what there is.
 func TestPostCopyFindsHosts(t *testing.T) {

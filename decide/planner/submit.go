@@ -57,7 +57,7 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 			Shape: topology.For(d.base.Hosts, chosen[i].Host, chosen[i].Kind, spec),
 		})
 	}
-	return fleet.Answer{Job: j.ID}, nil
+	return fleet.Answer{Job: j.ID, Notes: placement.Kinds(spec.Kind, atlas.GuestIDs(j), chosen)}, nil
 }
 
 // invalid says what is wrong with a job and how to put it right; empty: nothing.

@@ -8,52 +8,49 @@ import (
 	"pagurus/fleet"
 )
 
-// Fit puts a guest's shape on a host, whatever that is made of. Taken are CPUs
-// that others are pinned to. What cannot be given is left out and said.
-func Fit(host fleet.Topology, s fleet.Shape, need fleet.Resources, tune fleet.Tune, taken []int) (l fleet.Layout) {
+// Fit puts a guest's shape on a host, whatever that is made of, beside what other
+// guests have. What cannot be given is left out and said.
+func Fit(host fleet.Topology, s fleet.Shape, need fleet.Resources, tune fleet.Tune, taken Taken) (l fleet.Layout) {
 	nodes := s.Nodes
 	if len(nodes) == 0 {
 		nodes = []fleet.ShapeNode{{CPUs: need.CPUs, MemoryBytes: need.MemoryBytes}}
 	}
-	at := seats(host, nodes, taken)
-	if len(at) == 0 {
+	f := fitting{host: host, tune: tune, others: taken, free: shares(host, taken.Pins)}
+	if len(f.free) == 0 {
 		l.Notes = append(l.Notes, "this host does not say what it is made of: nothing is mirrored, bound or pinned")
 		l.Nodes = make([]fleet.LayoutNode, len(nodes))
 		return l
 	}
-	f := fitting{host: host, taken: slices.Clone(taken), pages: map[[2]int64]int{}}
 	crowded := false
-	for i, n := range nodes {
-		part := fleet.LayoutNode{}
-		if tune.NUMA {
-			part.Hosts = []int{host.Nodes[at[i]].ID}
-			crowded = crowded || slices.Contains(at[:i], at[i])
-		}
-		if tune.Huge {
-			part.PageBytes = f.page(at[i], n.MemoryBytes, tune.NUMA)
-		}
-		l.Nodes = append(l.Nodes, part)
+	for _, n := range nodes {
+		at := f.seat(n)
+		crowded = crowded || tune.NUMA && slices.Contains(f.at, at)
+		f.at = append(f.at, at)
+		l.Nodes = append(l.Nodes, f.place(at, n.MemoryBytes))
 		if tune.Pin {
-			l.Pins = append(l.Pins, f.pin(at[i], n.CPUs, s.Threads)...)
+			l.Pins = append(l.Pins, f.pin(at, n.CPUs, s.Threads)...)
 		}
 	}
 	if crowded {
 		f.say("the guest has %d nodes and this host has fewer for it: some share one", len(nodes))
 	}
 	if tune.Pin {
-		l.Rest = f.rest(at)
+		l.Rest = f.rest()
 	}
 	l.Notes = append(l.Notes, f.notes...)
 	return l
 }
 
-// fitting is a layout under way.
+// fitting is a layout under way. Nodes are indices into the host's.
 type fitting struct {
-	host  fleet.Topology
-	taken []int
-	busy  []int            // kept to by CPUs that have none of their own
-	pages map[[2]int64]int // pages promised so far, by node and size
-	notes []string
+	host   fleet.Topology
+	tune   fleet.Tune
+	others Taken   // what other guests have
+	own    Taken   // what this one has so far
+	free   []share // what nobody else's CPUs are pinned to
+	at     []int   // by node of the guest so far: that of the host
+	busy   []int   // CPUs kept to by those of the guest that have none of their own
+	notes  []string
 }
 
 func (f *fitting) say(format string, args ...any) {
@@ -63,64 +60,132 @@ func (f *fitting) say(format string, args ...any) {
 	}
 }
 
-// seats gives each node of the guest one of the host: those with the most room
-// for its CPUs, near to those of the nodes before it; only if there are fewer the
-// same one twice. None: the host has no node with memory and cores.
-func seats(host fleet.Topology, nodes []fleet.ShapeNode, taken []int) (at []int) {
-	all := shares(host, taken)
-	if len(all) == 0 {
-		return nil
-	}
-	used := map[int]int{}
-	for _, n := range nodes {
-		slices.SortStableFunc(all, func(a, b share) int {
-			reach := func(s share) (sum int) {
-				for _, other := range at {
-					sum += distance(host, s.node, other)
-				}
-				return sum
+// seat gives the next node of the guest one of the host: one that has memory for it,
+// cores, and pages, near to those of the nodes before it, with as little of other
+// guests as can be; only if there are fewer the same one twice.
+func (f *fitting) seat(n fleet.ShapeNode) int {
+	used := func(s share) (times int) {
+		for _, at := range f.at {
+			if at == s.node {
+				times++
 			}
-			lacks := func(s share) int { return max(0, n.CPUs-len(s.cores)) }
-			short := func(s share) int64 { return max(0, n.MemoryBytes-host.Nodes[s.node].MemoryBytes) }
-			return cmp.Or(cmp.Compare(used[a.node], used[b.node]), cmp.Compare(short(a), short(b)), cmp.Compare(lacks(a), lacks(b)),
-				cmp.Compare(reach(a), reach(b)), cmp.Compare(a.node, b.node))
-		})
-		at = append(at, all[0].node)
-		used[all[0].node]++
+		}
+		return times
 	}
-	return at
+	plain := func(s share) int {
+		if f.tune.Huge && f.page(f.pool(s.node), n.MemoryBytes) == 0 {
+			return 1
+		}
+		return 0
+	}
+	short := func(s share) int64 {
+		if f.tune.Huge && plain(s) == 0 {
+			return 0
+		}
+		return max(0, n.MemoryBytes-f.room(s.node))
+	}
+	lacks := func(s share) int { return max(0, n.CPUs-len(s.cores)) }
+	meets := func(s share) (cores int) {
+		for _, c := range s.cores {
+			cores += 1 - f.resting(c)
+		}
+		return max(0, n.CPUs-cores)
+	}
+	reach := func(s share) (sum int) {
+		for _, other := range f.at {
+			sum += distance(f.host, s.node, other)
+		}
+		return sum
+	}
+	held := func(s share) int64 { return f.others.held(f.host.Nodes[s.node].ID) }
+	return slices.MinFunc(f.free, func(a, b share) int {
+		return cmp.Or(cmp.Compare(used(a), used(b)), cmp.Compare(short(a), short(b)), cmp.Compare(lacks(a), lacks(b)),
+			cmp.Compare(plain(a), plain(b)), cmp.Compare(meets(a), meets(b)), cmp.Compare(reach(a), reach(b)),
+			cmp.Compare(held(a), held(b)), cmp.Compare(a.node, b.node))
+	}).node
 }
 
-// page gives the largest pages set aside that the memory of a node can be made
-// of; 0: there are none.
-func (f *fitting) page(node int, memory int64, bound bool) int64 {
+// place says where the memory of a node of the guest is. It is bound to a node only
+// if it has room there: the kernel kills who is bound to where nothing is left.
+func (f *fitting) place(at int, memory int64) fleet.LayoutNode {
+	node := f.host.Nodes[at]
+	part := fleet.LayoutNode{MemoryBytes: memory}
+	if f.tune.Huge {
+		if part.PageBytes = f.page(f.pool(at), memory); part.PageBytes == 0 {
+			f.sayPlain(memory)
+		}
+	}
+	switch {
+	case f.tune.NUMA && (part.PageBytes > 0 || memory <= f.room(at)):
+		part.Hosts = []int{node.ID}
+	case f.tune.NUMA:
+		f.say("node %d of this host has %d MiB that no guest is bound to and no huge page has, and not %d: memory is bound to no node",
+			node.ID, max(0, f.room(at))>>20, memory>>20)
+	}
+	f.own.addMemory(part)
+	return part
+}
+
+// room is the memory of a node in small pages that nobody is bound to.
+func (f *fitting) room(at int) int64 {
+	n := f.host.Nodes[at]
+	left := n.MemoryBytes - f.others.Bound[n.ID] - f.own.Bound[n.ID]
+	for _, h := range n.Huge {
+		left -= int64(h.Total) * h.SizeBytes
+	}
+	return left
+}
+
+// pool is the node, by its ID, of which memory at a node of the host may have pages.
+func (f *fitting) pool(at int) int {
+	if f.tune.NUMA {
+		return f.host.Nodes[at].ID
+	}
+	return anyNode
+}
+
+// page gives the largest pages set aside that so much memory can be made of; 0: there
+// are none.
+func (f *fitting) page(node int, memory int64) int64 {
 	for _, size := range f.sizes() {
-		if memory%size != 0 {
-			continue
-		}
-		free := 0
-		for i, n := range f.host.Nodes {
-			for _, h := range n.Huge {
-				if h.SizeBytes == size && (!bound || i == node) {
-					free += h.Free
-				}
-			}
-		}
-		key := [2]int64{size, -1}
-		if bound {
-			key[1] = int64(node)
-		}
-		if want := int(memory / size); free-f.pages[key] >= want {
-			f.pages[key] += want
+		if memory%size == 0 && int64(f.left(Pool{node, size})) >= memory/size {
 			return size
 		}
 	}
+	return 0
+}
+
+// left is how many pages nobody was promised. Whether other guests' are among those
+// that are free is not known, since they may have been taken since the host was
+// looked at, or before: what is free and what nobody was promised both bound it. If
+// somebody else has pages, too, that may be too many; then the guest starts without.
+func (f *fitting) left(p Pool) int {
+	here, all, total := 0, 0, 0
+	for _, n := range f.host.Nodes {
+		for _, h := range n.Huge {
+			if h.SizeBytes != p.SizeBytes {
+				continue
+			}
+			free := max(0, min(h.Free, h.Total-f.others.Pages[Pool{n.ID, h.SizeBytes}]))
+			all, total = all+free, total+h.Total
+			if n.ID == p.Node {
+				here += free
+			}
+		}
+	}
+	all = min(all, total-f.others.pages(p.SizeBytes)) - f.own.pages(p.SizeBytes)
+	if p.Node == anyNode {
+		return all
+	}
+	return min(all, here-f.own.Pages[p])
+}
+
+func (f *fitting) sayPlain(memory int64) {
 	if f.host.Transparent {
 		f.say("too few huge pages are set aside on this host for %d MiB: the kernel makes what it can (transparent)", memory>>20)
 	} else {
 		f.say("too few huge pages are set aside on this host for %d MiB, and its kernel makes none: memory is in small ones", memory>>20)
 	}
-	return 0
 }
 
 // sizes are those of pages that the host sets aside, the largest first.
@@ -137,17 +202,20 @@ func (f *fitting) sizes() (all []int64) {
 }
 
 // pin gives CPUs of the guest cores of a node, one to one; two threads of a core
-// where the guest sees two. Where there are too few, all may run on all of it.
-func (f *fitting) pin(node, cpus, threads int) (pins [][]int) {
+// where the guest sees two. Cores where all else of other guests runs come last.
+// Where there are too few, all may run on all of it.
+func (f *fitting) pin(at, cpus, threads int) (pins [][]int) {
 	var all []int
 	var free []fleet.Core
-	for _, c := range f.host.Nodes[node].Cores {
+	node := f.host.Nodes[at]
+	for _, c := range node.Cores {
 		all = append(all, c.CPUs...)
-		if !slices.ContainsFunc(c.CPUs, func(cpu int) bool { return slices.Contains(f.taken, cpu) }) {
+		if !f.pinned(c) {
 			free = append(free, c)
 		}
 	}
 	slices.Sort(all)
+	slices.SortStableFunc(free, func(a, b fleet.Core) int { return cmp.Compare(f.resting(a), f.resting(b)) })
 	whole := threads > 1 && !slices.ContainsFunc(free, func(c fleet.Core) bool { return len(c.CPUs) < threads })
 	if whole && len(free)*threads >= cpus {
 		for i := range cpus {
@@ -159,34 +227,61 @@ func (f *fitting) pin(node, cpus, threads int) (pins [][]int) {
 		}
 	}
 	if pins == nil {
-		f.say("node %d of this host has %d free cores for %d CPUs: they are not pinned one to one, but kept on it", f.host.Nodes[node].ID, len(free), cpus)
+		f.say("node %d of this host has %d free cores for %d CPUs: they are not pinned one to one, but kept on it", node.ID, len(free), cpus)
 		for range cpus {
 			pins = append(pins, all)
 		}
 		f.busy = append(f.busy, all...)
 		return pins
 	}
+	met := 0
 	for _, p := range pins {
-		f.taken = append(f.taken, p...)
+		f.own.Pins = append(f.own.Pins, p[0])
+		if slices.Contains(f.others.Rests, p[0]) {
+			met++
+		}
+	}
+	if met > 0 {
+		f.say("node %d of this host has too few cores: input and output of other guests may take time of %d CPUs of this one", node.ID, met)
 	}
 	return pins
 }
 
+// pinned reports whether a CPU of any guest is pinned to a core.
+func (f *fitting) pinned(c fleet.Core) bool {
+	return slices.ContainsFunc(c.CPUs, func(cpu int) bool {
+		return slices.Contains(f.others.Pins, cpu) || slices.Contains(f.own.Pins, cpu)
+	})
+}
+
+// resting is 1 of a core where all else of another guest runs, and otherwise 0.
+func (f *fitting) resting(c fleet.Core) int {
+	if slices.ContainsFunc(c.CPUs, func(cpu int) bool { return slices.Contains(f.others.Rests, cpu) }) {
+		return 1
+	}
+	return 0
+}
+
 // rest gives where all else of a guest runs: on cores of its nodes that nobody is
-// pinned to, otherwise on such of the host.
-func (f *fitting) rest(at []int) []int {
+// pinned to, otherwise on such of the host. It is the last half of them: CPUs of
+// guests to come are pinned to the others first.
+func (f *fitting) rest() []int {
 	of := func(nodes []int) (cpus []int) {
 		for _, i := range nodes {
+			var free []fleet.Core
 			for _, c := range f.host.Nodes[i].Cores {
-				if !slices.ContainsFunc(c.CPUs, func(cpu int) bool { return slices.Contains(f.taken, cpu) || slices.Contains(f.busy, cpu) }) {
-					cpus = append(cpus, c.CPUs...)
+				if !f.pinned(c) && !slices.ContainsFunc(c.CPUs, func(cpu int) bool { return slices.Contains(f.busy, cpu) }) {
+					free = append(free, c)
 				}
+			}
+			for _, c := range free[len(free)/2:] {
+				cpus = append(cpus, c.CPUs...)
 			}
 		}
 		slices.Sort(cpus)
 		return slices.Compact(cpus)
 	}
-	if own := of(at); len(own) > 0 {
+	if own := of(f.at); len(own) > 0 {
 		return own
 	}
 	var every []int
@@ -196,7 +291,11 @@ func (f *fitting) rest(at []int) []int {
 	if any := of(every); len(any) > 0 {
 		return any
 	}
-	f.say("no core is left for what is not a CPU of the guest: input and output take time of its CPUs")
+	whose := "its CPUs"
+	if len(f.others.Pins) > 0 {
+		whose += ", and of other guests'"
+	}
+	f.say("no core is left for what is not a CPU of the guest: input and output take time of %s", whose)
 	return nil
 }
 

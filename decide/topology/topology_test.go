@@ -81,7 +81,7 @@ func TestNodesThatAreNearAreChosen(t *testing.T) {
 	for cpu := 6; cpu < 12; cpu++ {
 		taken = append(taken, cpu)
 	}
-	l := Fit(host, s, need, hpc, taken)
+	l := Fit(host, s, need, hpc, Taken{Pins: taken})
 	if len(l.Nodes) != 2 || l.Nodes[0].Hosts[0] == 1 || l.Nodes[1].Hosts[0] == 1 {
 		t.Errorf("%+v", l)
 	}
@@ -105,7 +105,7 @@ func TestHugePagesAreWhatTheHostCanGive(t *testing.T) {
 		{gib + 4096, 0, "(transparent)"}, // fits none
 	} {
 		need := fleet.Resources{CPUs: 10, MemoryBytes: c.memory}
-		l := Fit(host, Shape(host, need, hpc, nil), need, hpc, nil)
+		l := Fit(host, Shape(host, need, hpc, nil), need, hpc, Taken{})
 		if l.Nodes[0].PageBytes != c.page || !strings.Contains(strings.Join(l.Notes, " "), c.note) {
 			t.Errorf("%d bytes: %+v", c.memory, l)
 		}
@@ -113,13 +113,13 @@ func TestHugePagesAreWhatTheHostCanGive(t *testing.T) {
 	small := machine(t, "1n2c")
 	small.Transparent = false
 	need := fleet.Resources{CPUs: 1, MemoryBytes: gib}
-	if l := Fit(small, Shape(small, need, hpc, nil), need, hpc, nil); l.Nodes[0].PageBytes != 0 || !strings.Contains(l.Notes[0], "small ones") {
+	if l := Fit(small, Shape(small, need, hpc, nil), need, hpc, Taken{}); l.Nodes[0].PageBytes != 0 || !strings.Contains(l.Notes[0], "small ones") {
 		t.Errorf("%+v", l)
 	}
 	// Two nodes of a guest on one of the host do not get the same pages.
 	one := fleet.Topology{Nodes: []fleet.Node{{MemoryBytes: 64 * gib, Cores: host.Nodes[0].Cores, Huge: []fleet.HugePages{{SizeBytes: gib, Total: 3, Free: 3}}}}}
 	two := fleet.Shape{Sockets: 2, Cores: 1, Threads: 1, Nodes: []fleet.ShapeNode{{CPUs: 1, MemoryBytes: 2 * gib}, {CPUs: 1, MemoryBytes: 2 * gib}}}
-	if l := Fit(one, two, fleet.Resources{CPUs: 2, MemoryBytes: 4 * gib}, hpc, nil); l.Nodes[0].PageBytes != gib || l.Nodes[1].PageBytes != 0 {
+	if l := Fit(one, two, fleet.Resources{CPUs: 2, MemoryBytes: 4 * gib}, hpc, Taken{}); l.Nodes[0].PageBytes != gib || l.Nodes[1].PageBytes != 0 {
 		t.Errorf("%+v", l)
 	}
 }
@@ -138,12 +138,12 @@ func TestAGuestGoesToHostsOfOtherShapes(t *testing.T) {
 				need := fleet.Resources{CPUs: cpus, MemoryBytes: 8 * gib}
 				host := all[to]
 				s := Shape(all[from], need, hpc, nil)
-				checkLayout(t, host, s, need, Fit(host, s, need, hpc, nil), nil)
+				checkLayout(t, host, s, need, Fit(host, s, need, hpc, Taken{}), nil)
 			}
 		}
 	}
 	wide := Shape(machine(t, "8n6c"), fleet.Resources{CPUs: 48, MemoryBytes: 32 * gib}, hpc, nil)
-	l := Fit(machine(t, "2n6c2t"), wide, fleet.Resources{CPUs: 48, MemoryBytes: 32 * gib}, hpc, nil)
+	l := Fit(machine(t, "2n6c2t"), wide, fleet.Resources{CPUs: 48, MemoryBytes: 32 * gib}, hpc, Taken{})
 	notes := strings.Join(l.Notes, "; ")
 	if !strings.Contains(notes, "some share one") || !strings.Contains(notes, "not pinned one to one") {
 		t.Errorf("the notes are %q", notes)
@@ -238,9 +238,13 @@ func TestAnyGuestFitsOnAnyHostSomehow(t *testing.T) {
 		tune := fleet.Tune{NUMA: rapid.Bool().Draw(r, "numa"), Huge: rapid.Bool().Draw(r, "huge"), Pin: rapid.Bool().Draw(r, "pin")}
 		taken := rapid.SliceOfDistinct(rapid.IntRange(0, 40), rapid.ID[int]).Draw(r, "taken")
 		s := Shape(from, need, tune, taken)
-		l := Fit(to, s, need, tune, taken)
+		others := Taken{Pins: taken, Rests: rapid.SliceOf(rapid.IntRange(0, 40)).Draw(r, "rests"), Bound: map[int]int64{}}
+		for range rapid.IntRange(0, 4).Draw(r, "bound") {
+			others.Bound[rapid.IntRange(0, 6).Draw(r, "node")] = int64(rapid.IntRange(0, 40).Draw(r, "gibibytes")) * gib
+		}
+		l := Fit(to, s, need, tune, others)
 		checkLayout(r, to, s, need, l, taken)
-		if again := Fit(to, s, need, tune, taken); !reflect.DeepEqual(l, again) {
+		if again := Fit(to, s, need, tune, others); !reflect.DeepEqual(l, again) {
 			r.Errorf("%+v, then %+v", l, again)
 		}
 		if !tune.Pin && len(l.Pins) > 0 {
@@ -264,7 +268,7 @@ func TestEveryNodeHasACPU(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	checkLayout(t, host, s, need, Fit(host, s, need, hpc, nil), nil)
+	checkLayout(t, host, s, need, Fit(host, s, need, hpc, Taken{}), nil)
 }
 
 // Memory is divided so that huge pages fit where they fitted before.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -180,6 +181,16 @@ func TestUnsureIsVanished(t *testing.T) {
 		r.expect(o.Order, fleet.Vanished)
 		if rep := r.do(o); rep.Cost == nil || rep.Cost.Rounds != 3 {
 			t.Errorf("report %+v", rep)
+		}
+	})
+}
+
+func TestACopySaysItsPasses(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.do(task(fleet.Start, 1))
+		want := []fleet.Pass{{Round: 1, SentBytes: 5}, {Round: 2, SentBytes: 10}}
+		if rep := r.do(task(fleet.Copy, 1)); !slices.Equal(rep.Passes, want) {
+			t.Errorf("they are %+v", rep.Passes)
 		}
 	})
 }

@@ -86,7 +86,7 @@ func (a *Agent) facts() fleet.Facts {
 		f.MemoryInUse += g.ResidentBytes
 		if s := a.seats[id]; s != nil && s.page.LastGen > g.Gen {
 			// What the driver knows is of when the guest came.
-			g = fleet.GuestFacts{Gen: s.page.LastGen, Run: g.Run, ResidentBytes: g.ResidentBytes, CPUs: g.CPUs, StartedAt: g.StartedAt, Layout: g.Layout}
+			g = fleet.GuestFacts{Gen: s.page.LastGen, Run: g.Run, ResidentBytes: g.ResidentBytes, HugeBytes: g.HugeBytes, CPUs: g.CPUs, StartedAt: g.StartedAt, Layout: g.Layout}
 		}
 		if s := a.seats[id]; s != nil {
 			g.LentBytes, g.Still = s.yields.Lent, s.yields.Still && g.Run == fleet.Paused
@@ -112,12 +112,12 @@ func (a *Agent) facts() fleet.Facts {
 }
 
 // Held is the memory that the guests on this host occupy, in bytes, as last
-// looked at.
+// looked at, but for what was set aside before they came.
 func (a *Agent) Held() (sum int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range a.present {
-		sum += p.facts.ResidentBytes
+		sum += p.facts.ResidentBytes - p.facts.HugeBytes
 	}
 	return sum
 }

@@ -149,6 +149,21 @@ func (p Process) ResidentBytes() int64 {
 	return resident * int64(os.Getpagesize())
 }
 
+// HugeBytes is what it has of pages that were set aside, which ResidentBytes leaves out;
+// 0 if that cannot be read.
+func (p Process) HugeBytes() int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
+	if err != nil {
+		return 0
+	}
+	_, after, _ := bytes.Cut(text, []byte("\nHugetlbPages:"))
+	var kib int64
+	if _, err := fmt.Sscan(string(after), &kib); err != nil {
+		return 0
+	}
+	return kib << 10
+}
+
 // Watch opens a handle on the process. It is an os.ErrNotExist if that very
 // process is gone.
 func (p Process) Watch() (*os.File, error) {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
+	"pagurus/internal/thread"
 )
 
 // Guest is a guest with a shape on one host. Nil is one without.
@@ -31,14 +32,19 @@ type Guest struct {
 // Small leaves huge pages out, and says so: emulated guests of several nodes, and all of
 // older QEMUs, have memory of odd sizes, which no huge page is.
 func (g *Guest) Small() {
-	nodes := slices.Clone(g.Layout.Nodes)
-	for i := range nodes {
-		if nodes[i].PageBytes > 0 {
-			nodes[i].PageBytes = 0
-			g.Layout.Notes = append(slices.Clone(g.Layout.Notes), fmt.Sprintf("node %d of the guest has no huge pages: this QEMU moves its memory only in odd sizes, since it is emulated", i))
+	for i, n := range g.Layout.Nodes {
+		if n.PageBytes > 0 {
+			g.small(i, "this QEMU moves its memory only in odd sizes, since it is emulated")
 		}
 	}
-	g.Layout.Nodes = nodes
+}
+
+// small leaves the huge pages of a node out, and says why. The layout it came with is
+// others' as well, and stays.
+func (g *Guest) small(i int, why string) {
+	g.Layout.Nodes = slices.Clone(g.Layout.Nodes)
+	g.Layout.Nodes[i].PageBytes = 0
+	g.Layout.Notes = append(slices.Clone(g.Layout.Notes), fmt.Sprintf("node %d of the guest has no huge pages: %s", i, why))
 }
 
 // At is where its parts are; nil of a guest without a shape.
@@ -113,42 +119,74 @@ func (g *Guest) Bytes() (sum int64) {
 }
 
 // Reserve makes files in memory of the huge pages that a layout has, in the order
-// of its nodes. QEMU is to inherit them, since it may make no files so large
-// itself; they can be closed here then.
-func (g *Guest) Reserve() (files []*os.File, err error) {
+// of its nodes, and takes the pages. QEMU is to inherit them, since it may make no
+// files so large itself; they can be closed here then. Pages that are not to be had,
+// whatever was promised, are left out of the layout, before Args: a guest that is
+// slower is better than one that does not start.
+func (g *Guest) Reserve() (files []*os.File) {
 	if g == nil {
-		return nil, nil
+		return nil
 	}
-	defer func() {
-		if err != nil {
-			for _, f := range files {
-				_ = f.Close()
-			}
-			files = nil
-		}
-	}()
 	for i, bytes := range g.sizes() {
 		if i >= len(g.Layout.Nodes) || g.Layout.Nodes[i].PageBytes == 0 {
 			continue
 		}
-		page := g.Layout.Nodes[i].PageBytes
-		// The kernel wants the size's logarithm among the flags.
-		flags := unix.MFD_CLOEXEC | unix.MFD_HUGETLB | bits.TrailingZeros64(uint64(page))<<unix.MFD_HUGE_SHIFT
-		fd, err := unix.MemfdCreate(fmt.Sprintf("node%d", i), flags)
+		f, err := pages(fmt.Sprintf("node%d", i), bytes, g.Layout.Nodes[i])
 		if err != nil {
-			return files, fmt.Errorf("make memory of pages of %d bytes: %w", page, err)
+			g.small(i, err.Error())
+			continue
 		}
-		f := os.NewFile(uintptr(fd), fmt.Sprintf("node%d", i))
 		files = append(files, f)
-		if err := f.Truncate((bytes + page - 1) / page * page); err != nil {
-			return files, fmt.Errorf("make memory of pages of %d bytes: %w", page, err)
-		}
 	}
-	return files, nil
+	return files
 }
 
-// memory is one part of the guest's memory. What is set aside for it is taken at
-// once: a guest that touched a page that is not there would be killed.
+// pages makes a file of huge pages that are there.
+func pages(name string, bytes int64, at fleet.LayoutNode) (*os.File, error) {
+	page := at.PageBytes
+	// The kernel wants the size's logarithm among the flags.
+	flags := unix.MFD_CLOEXEC | unix.MFD_HUGETLB | bits.TrailingZeros64(uint64(page))<<unix.MFD_HUGE_SHIFT
+	fd, err := unix.MemfdCreate(name, flags)
+	if err != nil {
+		return nil, fmt.Errorf("make memory of pages of %d KiB: %w", page>>10, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	size := (bytes + page - 1) / page * page
+	if err = f.Truncate(size); err == nil {
+		err = thread.Own(func() error { return take(fd, size, at.Hosts) })
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("take %d pages of %d KiB: %w", size/page, page>>10, err)
+	}
+	return f, nil
+}
+
+// bind is the kernel's MPOL_BIND.
+const bind = 2
+
+// take gives a file all its pages, of these nodes if there are any. It changes where
+// its thread's memory comes from: QEMU binds what it takes later, and not what it finds.
+func take(fd int, size int64, nodes []int) error {
+	if len(nodes) > 0 {
+		var set unix.CPUSet // nodes are told as CPUs are
+		for _, n := range nodes {
+			set.Set(n)
+		}
+		if err := unix.SetMemPolicy(bind, &set); err != nil && !errors.Is(err, unix.ENOSYS) { // a kernel without nodes
+			return err
+		}
+	}
+	for {
+		// A signal ends it with some taken; those are passed over next time.
+		if err := unix.Fallocate(fd, 0, 0, size); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// memory is one part of the guest's memory. What is set aside for it is there at
+// once: a guest that touched a page that is not would be killed.
 func memory(i int, bytes int64, at fleet.LayoutNode, file int) string {
 	kind := "memory-backend-ram"
 	pages := ""
@@ -201,21 +239,27 @@ func (g *Guest) Pin(ctx context.Context, pid int, ask func(ctx context.Context, 
 		}
 		of[c.Thread] = l.Pins[c.Index]
 	}
-	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		return err
-	}
-	for _, t := range threads {
-		id, err := strconv.Atoi(t.Name())
+	// Until there is none that was not seen: one may have been made by one that was
+	// not kept anywhere yet.
+	for seen, more := map[int]bool{}, true; more; {
+		more = false
+		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 		if err != nil {
-			continue
+			return err
 		}
-		to, isCPU := of[id]
-		if !isCPU {
-			to = l.Rest
-		}
-		if err := keep(id, to); err != nil {
-			return fmt.Errorf("keep thread %d of qemu on CPUs %s: %w", id, strings.Trim(fmt.Sprint(to), "[]"), err)
+		for _, t := range threads {
+			id, err := strconv.Atoi(t.Name())
+			if err != nil || seen[id] {
+				continue
+			}
+			seen[id], more = true, true
+			to, isCPU := of[id]
+			if !isCPU {
+				to = l.Rest
+			}
+			if err := keep(id, to); err != nil {
+				return fmt.Errorf("keep thread %d of qemu on CPUs %s: %w", id, strings.Trim(fmt.Sprint(to), "[]"), err)
+			}
 		}
 	}
 	return nil

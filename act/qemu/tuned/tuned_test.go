@@ -50,34 +50,33 @@ func TestEmulatedGuestsHaveSmallPages(t *testing.T) {
 	}
 }
 
-// The files are as large as the memory, in whole pages, and pages that are not set
-// aside cannot be had. Making them takes no pages yet.
-func TestMemoryInHugePagesIsReserved(t *testing.T) {
-	const page = 2 << 20
-	g := &Guest{Shape: fleet.Shape{Nodes: []fleet.ShapeNode{{MemoryBytes: 3 * page}, {MemoryBytes: page}, {MemoryBytes: page}}},
-		Layout: fleet.Layout{Nodes: []fleet.LayoutNode{{PageBytes: page}, {}, {PageBytes: page}}}}
-	files, err := g.Reserve()
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENODEV) {
-		t.Skipf("this kernel has no huge pages: %v", err)
+// Pages that are not to be had are left out, and so is their file. Here as many are
+// wanted as no machine has, and of no size that other tests set aside.
+func TestHugePagesThatAreNotThereAreLeftOut(t *testing.T) {
+	const page, pib = 1 << 30, 1 << 50
+	g := &Guest{Shape: fleet.Shape{Nodes: []fleet.ShapeNode{{MemoryBytes: pib}, {MemoryBytes: page}, {MemoryBytes: page}}}}
+	came := fleet.Layout{Nodes: []fleet.LayoutNode{{PageBytes: page}, {}, {PageBytes: 12345 << 20}}, Notes: []string{"a note"}}
+	g.Layout = came
+	if files := g.Reserve(); len(files) != 0 {
+		t.Errorf("%d files have the pages", len(files))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	var sizes []int64
-	for _, f := range files {
-		info, err := f.Stat()
-		if err != nil {
-			t.Fatal(err)
+	for i, n := range g.At().Nodes {
+		if n.PageBytes != 0 {
+			t.Errorf("node %d has pages of %d bytes", i, n.PageBytes)
 		}
-		sizes = append(sizes, info.Size())
-		f.Close()
 	}
-	if !slices.Equal(sizes, []int64{3 * page, page}) {
-		t.Errorf("the files have %v bytes", sizes)
+	if notes := g.At().Notes; len(notes) != 3 || !strings.HasPrefix(notes[1], "node 0 of the guest has no huge pages: ") ||
+		!strings.HasPrefix(notes[2], "node 2 of the guest has no huge pages: make memory") {
+		t.Errorf("the notes are %q", notes)
 	}
-	g.Layout.Nodes[0].PageBytes = 12345 << 20
-	if _, err := g.Reserve(); err == nil {
-		t.Error("pages of a size that no machine has were reserved")
+	if came.Nodes[0].PageBytes != page || len(came.Notes) != 1 {
+		t.Errorf("the layout it came with is %+v", came)
+	}
+	if args := strings.Join(g.Args(4), " "); strings.Contains(args, "prealloc") {
+		t.Error(args)
+	}
+	if (*Guest)(nil).Reserve() != nil {
+		t.Error("a guest without a shape has pages")
 	}
 }
 

@@ -151,14 +151,10 @@ func ofHost(s fleet.Snapshot, h fleet.Host, w wish) (plan, string, error) {
 		return plan{}, "", errors.New("--cpus has to be at least 1")
 	}
 	need := fleet.Resources{CPUs: cpus, MemoryBytes: memory}
-	var taken []int
+	var taken topology.Taken
 	for _, g := range h.Facts.Guests {
 		if g.Layout != nil {
-			for _, p := range g.Layout.Pins {
-				if len(p) == 1 {
-					taken = append(taken, p[0])
-				}
-			}
+			taken.Add(*g.Layout)
 		}
 	}
 	p := plan{Topology: t, Quiet: h.Facts.Quiet}

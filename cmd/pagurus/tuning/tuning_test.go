@@ -25,7 +25,7 @@ func cluster(t *testing.T) fleet.Snapshot {
 	}
 	need, tune := fleet.Resources{CPUs: 12, MemoryBytes: 8 << 30}, fleet.Tune{NUMA: true, Huge: true, Pin: true}
 	shape := topology.For(s.Hosts, "two", fleet.VM, fleet.JobSpec{Need: need, Tune: tune})
-	layout := topology.Fit(*s.Hosts["eight"].Facts.Topology, *shape, need, tune, nil)
+	layout := topology.Fit(*s.Hosts["eight"].Facts.Topology, *shape, need, tune, topology.Taken{})
 	s.Guests["j1g0"] = fleet.Guest{ID: "j1g0", Home: "eight", Shape: shape}
 	s.Hosts["eight"].Facts.Guests["j1g0"] = fleet.GuestFacts{Layout: &layout, Seen: &fleet.Topology{Nodes: s.Hosts["two"].Facts.Topology.Nodes[:1], Level: "x86-64-v3"}}
 	return s

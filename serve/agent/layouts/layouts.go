@@ -1,11 +1,13 @@
 // Package layouts remembers where the parts of a host's guests are, so that no
-// two are given the same cores. Where they go is decided by package topology.
+// two are given the same cores, pages or memory. Where they go is decided by package
+// topology.
 //
 // It must not know how guests are run. Its tests plan guests on a recorded
 // machine.
 package layouts
 
 import (
+	"maps"
 	"sync"
 
 	"pagurus/decide/topology"
@@ -28,27 +30,27 @@ func (l *Layouts) Plan(t fleet.Task, host *fleet.Topology, found map[fleet.Guest
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.by == nil {
-		l.by = map[fleet.GuestID]*fleet.Layout{}
+	all := maps.Clone(l.by)
+	if all == nil {
+		all = map[fleet.GuestID]*fleet.Layout{}
 	}
 	for g, layout := range found {
-		if layout != nil && l.by[g] == nil {
-			l.by[g] = layout // of before this agent was started
+		if layout != nil {
+			all[g] = layout // what became of the plan, or of before this agent was started
 		}
 	}
-	if l.by[id] == nil {
-		var taken []int
-		for _, other := range l.by {
-			for _, pin := range other.Pins {
-				if len(pin) == 1 {
-					taken = append(taken, pin[0])
-				}
-			}
+	if all[id] == nil {
+		var taken topology.Taken
+		for _, other := range all {
+			taken.Add(*other)
 		}
 		layout := topology.Fit(*host, *t.Guest.Shape, t.Guest.Need, t.Job.Spec.Tune, taken)
-		l.by[id] = &layout
+		if l.by == nil {
+			l.by = map[fleet.GuestID]*fleet.Layout{}
+		}
+		l.by[id], all[id] = &layout, &layout
 	}
-	t.Layout = l.by[id]
+	t.Layout = all[id]
 	return t
 }
 

@@ -69,3 +69,36 @@ func TestGuestsOfAnEarlierAgentKeepTheirs(t *testing.T) {
 		t.Error("a guest without a shape, or on a host that says nothing, has a layout")
 	}
 }
+
+// What became of a plan counts, not the plan: here the huge pages could not be had, and
+// so the next guest may be promised them.
+func TestGuestsAreWhereTheySayThatTheyAre(t *testing.T) {
+	host, err := numa.Read(recorded.Machine(t, "2n6c2t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range host.Nodes {
+		host.Nodes[i].Huge = []fleet.HugePages{{SizeBytes: 1 << 30, Total: 1 - i, Free: 1 - i}}
+	}
+	huge := func(id fleet.GuestID) fleet.Task {
+		tk := task(id, host)
+		tk.Job.Spec.Tune = fleet.Tune{NUMA: true, Huge: true}
+		return tk
+	}
+	var l Layouts
+	first := l.Plan(huge("g1"), &host, nil).Layout
+	if n := first.Nodes[0]; n.Hosts[0] != 0 || n.PageBytes != 1<<30 {
+		t.Fatalf("%+v", first)
+	}
+	if n := l.Plan(huge("g2"), &host, nil).Layout.Nodes[0]; n.Hosts[0] != 1 || n.PageBytes != 0 {
+		t.Errorf("the same page was promised twice, or they are on one node: %+v", n)
+	}
+	small := fleet.Layout{Nodes: []fleet.LayoutNode{{Hosts: []int{0}, MemoryBytes: 1 << 30}}}
+	found := map[fleet.GuestID]*fleet.Layout{"g1": &small}
+	if n := l.Plan(huge("g3"), &host, found).Layout.Nodes[0]; n.PageBytes != 1<<30 {
+		t.Errorf("a page that nobody has was not given: %+v", n)
+	}
+	if got := l.Plan(huge("g1"), &host, found).Layout; got != &small {
+		t.Errorf("g1 is said to be at %+v", got)
+	}
+}

@@ -1,0 +1,73 @@
+package topology
+
+import "pagurus/fleet"
+
+// Taken is what other guests have of a host. The zero value is nothing.
+type Taken struct {
+	Pins  []int         // CPUs that one of theirs each is pinned to
+	Rests []int         // CPUs where all else of them runs
+	Bound map[int]int64 // bytes in small pages, by the ID of the node that they are bound to
+	Pages map[Pool]int  // huge pages that are theirs, whether they have them yet or not
+}
+
+// Pool is the huge pages of one size on one node.
+type Pool struct {
+	Node      int // its ID, or anyNode
+	SizeBytes int64
+}
+
+// anyNode is where memory is that is bound to none.
+const anyNode = -1
+
+// Add adds what a guest has by its layout. Where its CPUs run on several of the
+// host's, none is theirs.
+func (t *Taken) Add(l fleet.Layout) {
+	for _, p := range l.Pins {
+		if len(p) == 1 {
+			t.Pins = append(t.Pins, p[0])
+		}
+	}
+	t.Rests = append(t.Rests, l.Rest...)
+	for _, n := range l.Nodes {
+		t.addMemory(n)
+	}
+}
+
+func (t *Taken) addMemory(n fleet.LayoutNode) {
+	node := anyNode
+	if len(n.Hosts) == 1 {
+		node = n.Hosts[0]
+	}
+	if n.PageBytes > 0 {
+		if t.Pages == nil {
+			t.Pages = map[Pool]int{}
+		}
+		t.Pages[Pool{node, n.PageBytes}] += int((n.MemoryBytes + n.PageBytes - 1) / n.PageBytes)
+	} else if node != anyNode {
+		if t.Bound == nil {
+			t.Bound = map[int]int64{}
+		}
+		t.Bound[node] += n.MemoryBytes
+	}
+}
+
+// held is how much memory is bound to a node, in pages of all sizes.
+func (t *Taken) held(node int) int64 {
+	sum := t.Bound[node]
+	for p, n := range t.Pages {
+		if p.Node == node {
+			sum += int64(n) * p.SizeBytes
+		}
+	}
+	return sum
+}
+
+// pages counts those of one size on all nodes.
+func (t *Taken) pages(size int64) (sum int) {
+	for p, n := range t.Pages {
+		if p.SizeBytes == size {
+			sum += n
+		}
+	}
+	return sum
+}
