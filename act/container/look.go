@@ -9,6 +9,7 @@ import (
 
 	"pagurus/act/container/criu"
 	"pagurus/act/container/gauge"
+	"pagurus/act/container/passing"
 	"pagurus/act/container/proc"
 	"pagurus/fleet"
 )
@@ -42,15 +43,16 @@ func (d *Driver) Profile(ctx context.Context, id fleet.GuestID) (fleet.Profile, 
 }
 
 // Obstacles says, for people, what keeps a running guest from being moved, each
-// with what can be done about it. It takes some milliseconds and does not disturb
-// the guest. None is no promise: what only a dump can find is missing.
-func (d *Driver) Obstacles(_ context.Context, id fleet.GuestID) ([]string, error) {
+// with what can be done about it. It takes some milliseconds, and a moment more if
+// files are locked, and does not disturb the guest. None is no promise: what only a
+// dump can find is missing.
+func (d *Driver) Obstacles(ctx context.Context, id fleet.GuestID) ([]string, error) {
 	g, err := d.still(id)
 	if err != nil {
 		return nil, fmt.Errorf("look what keeps guest %s from being moved: %w", id, err)
 	}
 	r := g.remembered()
-	return criu.Obstacles(r.Process.PID, ghostBytes(r)), nil
+	return append(criu.Obstacles(r.Process.PID, ghostBytes(r)), passing.Lasting(ctx, r.Process.PID, r.Export)...), nil
 }
 
 // still finds a guest that runs here and is not being moved.

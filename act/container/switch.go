@@ -10,7 +10,7 @@ import (
 
 	"pagurus/act/container/criu"
 	"pagurus/act/container/haul"
-	"pagurus/act/container/proc"
+	"pagurus/act/container/passing"
 	"pagurus/act/container/rootfs"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -168,7 +168,8 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 		return false, err
 	}
 	s.out.Stage("freeze")
-	if err := s.guest.passing(); err != nil {
+	r := s.guest.remembered()
+	if err := errors.Join(passing.Connections(r.Process.PID), passing.Locks(r.Process.PID, r.Export)); err != nil {
 		return false, err
 	}
 	s.lead(true)
@@ -177,22 +178,12 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 	}
 	s.out.Stage("rest")
 	// Its kernel has not stood still: it took what came until it was led away.
-	if err := s.guest.passing(); err != nil {
+	if err := passing.Connections(r.Process.PID); err != nil {
 		return true, err
 	}
 	err = dumping.Do(ctx)
 	s.out.Stage("dump")
 	return true, err
-}
-
-// passing gives an error while the guest has connections that CRIU cannot take
-// along, or would lose without a word.
-func (g *guest) passing() error {
-	odd, err := proc.Unsettled(g.remembered().Process.PID)
-	if err == nil && odd != "" {
-		err = fmt.Errorf("%s: %w", odd, criu.ErrPassing)
-	}
-	return err
 }
 
 // ask has the target make the guest run there: the point of no return. From
@@ -218,7 +209,12 @@ func (d *Driver) ask(g *guest, s *haul.Out) error {
 // conclude remembers what became of a guest after the target has said so.
 func (g *guest) conclude(a haul.Answer, cost fleet.Progress) error {
 	if a.Arrived {
-		return g.remember(func(r *record) { r.Copy.Left, r.Copy.Cost = true, cost })
+		if err := g.remember(func(r *record) { r.Copy.Left, r.Copy.Cost = true, cost }); err != nil {
+			return err
+		}
+		r := g.remembered()
+		go passing.Release(r.Process.PID, r.Export) // nobody stands still for it
+		return nil
 	}
 	if err := g.remember(func(r *record) { r.Copy.Asked, r.Copy.Off = false, true }); err != nil {
 		return err

@@ -116,7 +116,7 @@ func (c Criu) tracer(pid int) (int, error) {
 	}
 	exe, _ = strings.CutSuffix(exe, " (deleted)") // by a newer one
 	if err != nil || exe != c.Path && !strings.HasPrefix(exe, prefix+"/") {
-		return 0, fmt.Errorf("it is held by another program, %s: %w", nameOf(tracer), errors.Join(err, os.ErrPermission))
+		return 0, fmt.Errorf("it is held by another program, %s: %w", NameOf(tracer), errors.Join(err, os.ErrPermission))
 	}
 	return tracer, nil
 }

@@ -49,7 +49,7 @@ type subject struct {
 }
 
 func look(pid int) subject {
-	s := subject{pid: pid, name: nameOf(pid), mounts: map[string]bool{}}
+	s := subject{pid: pid, name: NameOf(pid), mounts: map[string]bool{}}
 	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil {
 		s.tracer, _ = strconv.Atoi(field(text, "TracerPid:"))
 	}
@@ -83,9 +83,9 @@ func nested(who, kind string) string {
 	return fmt.Sprintf("%s is in a namespace of %s of its own, and only the container as a whole can have one: run it without a sandbox (unshare, bubblewrap, a browser)", who, kind)
 }
 
-// nameOf names a process as its user knows it: by its program and its number in
+// NameOf names a process as its user knows it: by its program and its number in
 // the container.
-func nameOf(pid int) string {
+func NameOf(pid int) string {
 	folder := fmt.Sprintf("/proc/%d/", pid)
 	comm, _ := os.ReadFile(folder + "comm")
 	status, _ := os.ReadFile(folder + "status")
@@ -113,7 +113,7 @@ func field(text []byte, word string) string {
 func (s subject) obstacles() []string {
 	var found []string
 	if s.tracer != 0 {
-		found = append(found, fmt.Sprintf("%s is being debugged: end the debugger, %s", s.name, nameOf(s.tracer)))
+		found = append(found, fmt.Sprintf("%s is being debugged: end the debugger, %s", s.name, NameOf(s.tracer)))
 	}
 	return append(append(found, s.mappings()...), s.files()...)
 }
@@ -304,10 +304,21 @@ func (s subject) file(number, what string) string {
 	if id := field(text, "mnt_id:"); err == nil && id != "" && !s.mounts[id] {
 		return outside(s.name, what, number)
 	}
-	if name, gone := strings.CutSuffix(what, " (deleted)"); gone && st.Nlink == 0 && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Blocks*512 > s.ghost {
+	name, gone := strings.CutSuffix(what, " (deleted)")
+	switch {
+	case !gone || st.Mode&unix.S_IFMT != unix.S_IFREG:
+	case st.Nlink > 0:
+		return renamed(s.name, name)
+	case st.Blocks*512 > s.ghost:
 		return ghost(s.name, name, st.Blocks*512)
 	}
 	return ""
+}
+
+// renamed says that a file is open by a name that is gone while it has another. CRIU gives
+// it one for the time of the dump, after all files have been sent, which the target lacks.
+func renamed(who, what string) string {
+	return fmt.Sprintf("%s has %s open, a name that was removed while the file has another one: let it close the file, or open it by that", who, printable(what))
 }
 
 // outside says that a file was opened before the process was in the container.
