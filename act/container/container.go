@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -71,7 +70,7 @@ type Driver struct {
 	config  Config
 	criu    criu.Criu
 	ability criu.Ability
-	cpu     string         // what programs find: its level, and a sum of the rest
+	visible cpu.Processor  // what programs find
 	network *os.File       // namespace that the driver was opened in, the host's
 	watches sync.WaitGroup // one a guest, and one a target
 
@@ -143,12 +142,9 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if err := d.criu.Warm(ctx); err != nil {
 		d.config.Log.Warn("containers stand still a little longer when they move", "error", err)
 	}
-	visible, err := cpu.Read()
-	if err != nil {
+	if d.visible, err = cpu.Read(); err != nil {
 		return err
 	}
-	// Programs look once and keep to what they saw, so all of it must be the same.
-	d.cpu = fmt.Sprintf("%s %08x", visible.Level, crc32.ChecksumIEEE([]byte(strings.Join(visible.Flags, " "))))
 	return d.atHost(func() (err error) {
 		d.ability, err = d.criu.Probe(ctx, d.config.Run)
 		return err
@@ -189,7 +185,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 		if !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		d.note(id)
+		d.note(id, "")
 	}
 	return d.wipe(id)
 }
@@ -216,7 +212,10 @@ func (d *Driver) Close() error {
 // Abilities says what the driver can do on this host.
 func (d *Driver) Abilities() fleet.Abilities {
 	why := d.unable()
-	return fleet.Abilities{Live: true, Version: d.criu.Version, CPU: d.cpu, PostCopy: why == "", NoPostCopy: why}
+	return fleet.Abilities{
+		Live: true, Version: d.criu.Version, CPU: d.visible.Registers(), Processor: strings.Join(d.visible.Flags, " "),
+		PostCopy: why == "", NoPostCopy: why,
+	}
 }
 
 // Ended returns a channel that is closed when the guest is no longer on this

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,8 @@ type guest struct {
 	died     chan struct{}
 	link     net.Conn
 	released bool
-	stopped  bool // it does not end by itself
+	stopped  bool   // it does not end by itself
+	lost     string // why it was ended; empty: it was not lost
 	usedCPU  time.Duration
 	usedAt   time.Time
 	target   *target            // that takes it in; nil: none
@@ -99,7 +101,7 @@ func (d *Driver) watch(g *guest) {
 	g.interrupt()
 	g.release()
 	if !g.isStopped() {
-		d.note(g.id)
+		d.note(g.id, g.lossCause())
 	}
 	g.left = d.wipe(g.id)
 	d.mu.Lock()
@@ -109,9 +111,9 @@ func (d *Driver) watch(g *guest) {
 	close(g.ended)
 }
 
-// note keeps what a guest that ended said last.
-func (d *Driver) note(id fleet.GuestID) {
-	said := inside.Words(filepath.Join(d.dir(id), storeDir))
+// note keeps what a guest that ended said last, or that it was lost.
+func (d *Driver) note(id fleet.GuestID, lost string) {
+	said := cmp.Or(lost, inside.Words(filepath.Join(d.dir(id), storeDir)))
 	d.config.Log.Info("guest ended", "guest", id, "said", said)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -167,6 +169,12 @@ func (g *guest) isStopped() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.stopped
+}
+
+func (g *guest) lossCause() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.lost
 }
 
 func (g *guest) remembered() record {

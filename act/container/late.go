@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"pagurus/act/container/debt"
+	"pagurus/act/container/feed"
 	"pagurus/act/container/haul"
 	"pagurus/act/container/pages"
 	"pagurus/act/container/proc"
+	"pagurus/act/container/rootfs"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -23,11 +24,8 @@ import (
 // The files that they leave their word in, in the guest's folder at either host.
 const (
 	tallyFile   = "lent"    // what was handed out
-	verdictFile = "fetched" // whether all came
+	verdictFile = "fetched" // whether all came, also of one that came by pre-copy
 )
-
-// gatherEvery is how often is looked whether all has come.
-const gatherEvery = 20 * time.Millisecond
 
 // unable says why guests cannot go, or come, by post-copy here; empty: they can.
 func (d *Driver) unable() string {
@@ -71,6 +69,7 @@ func (d *Driver) lend(ctx context.Context, g *guest) (err error) {
 	if err != nil {
 		return fmt.Errorf("find the process that hands out its memory: %w", err)
 	}
+	proc.Spare(pid)
 	return g.remember(func(r *record) { r.Copy.Lender = lender })
 }
 
@@ -115,27 +114,46 @@ func (d *Driver) Gather(ctx context.Context, id fleet.GuestID) error {
 	return nil
 }
 
-// fetched waits until all that is owed of a guest has come.
+// fetched waits until all that is owed of a guest has come and is in its place.
 func (g *guest) fetched(ctx context.Context) error {
-	for {
-		over := g.remembered().Keeper.Gone() // asked first: its verdict is the last that it does
-		said, err := os.ReadFile(filepath.Join(g.dir, verdictFile))
-		switch verdict := string(said); {
-		case g.dead():
-			return fleet.ErrAbsent
-		case err != nil:
-			return err
-		case verdict == pages.Fetched:
-			return nil
-		case verdict != "":
-			return fmt.Errorf("some of its memory never comes: %s", verdict)
-		case over:
-			return errors.New("some of its memory never comes: what fetched it has ended")
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ctx.Err(), fleet.ErrUnsure)
-		case <-time.After(gatherEvery):
-		}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(g.life, stop)()
+	err := g.gathered(ctx)
+	switch {
+	case g.dead():
+		return fleet.ErrAbsent
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
+	}
+	return err
+}
+
+// gathered waits until all memory of a guest is in its place.
+func (g *guest) gathered(ctx context.Context) error { return g.feed().Await(ctx) }
+
+// feed is what puts it there.
+func (g *guest) feed() feed.Feed {
+	r := g.remembered()
+	return feed.Feed{Pager: r.Pager, Keeper: r.Keeper, Verdict: filepath.Join(g.dir, verdictFile)}
+}
+
+// gather clears away what CRIU needed when all memory of a guest is in its place. One of
+// which some never comes is ended, as what it waits for holds it for ever; of one that
+// came by post-copy Gather tells that, and somebody ends it.
+func (d *Driver) gather(g *guest) {
+	err := g.gathered(g.life)
+	if errors.Is(err, feed.ErrLost) && !g.remembered().Late {
+		d.config.Log.Error("guest lost", "guest", g.id, "error", err)
+		g.mu.Lock()
+		g.lost = err.Error()
+		g.mu.Unlock()
+		err = d.kill(g.remembered())
+	}
+	if err == nil && g.life.Err() == nil && g.lossCause() == "" {
+		err = rootfs.Clear(filepath.Join(g.dir, imagesDir))
+	}
+	if err != nil && g.life.Err() == nil { // else the next agent does it
+		d.config.Log.Warn("see to the memory of a guest that came", "guest", g.id, "error", err)
 	}
 }

@@ -14,9 +14,9 @@ import (
 
 	"pagurus/act/container/criu"
 	"pagurus/act/container/door"
+	"pagurus/act/container/feed"
 	"pagurus/act/container/haul"
 	"pagurus/act/container/jail"
-	"pagurus/act/container/pages"
 	"pagurus/act/container/plug"
 	"pagurus/act/container/proc"
 	"pagurus/act/container/rootfs"
@@ -95,8 +95,9 @@ type target struct {
 	guest   *guest
 	door    *door.Door
 	hold    *plug.Held
-	plugged func() error // waits until the guest's link is in its network
-	making  atomic.Bool  // all of it has come, and CRIU makes it
+	plugged func() error    // waits until the guest's link is in its network
+	making  atomic.Bool     // all of it has come, and CRIU makes it
+	feed    *feed.Beginning // puts its memory in its place; nil: nobody has to
 }
 
 // vacate ends what an earlier agent had half restored: of a guest that has not
@@ -228,7 +229,7 @@ func (t *target) prepare(r record, images string) (*criu.Restoring, error) {
 	}
 	return t.driver.criu.PrepareRestore(criu.RestoreSpec{
 		Images: images, Root: filepath.Join(t.guest.dir, rootDir), Netns: fmt.Sprintf("/proc/%d/ns/net", r.Process.PID), Mounts: mounts,
-		Resuming: t.settle,
+		Made: t.made, Resuming: t.settle,
 	})
 }
 
@@ -287,22 +288,22 @@ func (t *target) restore(in *haul.In, restoring *criu.Restoring) error {
 	if err := rootfs.MountRoot(r.Image, filepath.Join(g.dir, storeDir), root); err != nil {
 		return err
 	}
-	pager, err := t.remember(in, images)
-	if err != nil {
+	if err := t.remember(in, images); err != nil {
 		return err
 	}
 	place := r.Process
 	life, enough := context.WithTimeout(g.life, restoreLimit(r.Need))
 	defer enough()
 	go d.config.Cgroups.Hasten(life)
-	restoring.Lazy = pager != nil
-	_, err = restoring.Do(life)
+	restoring.Lazy = t.feed != nil
+	_, err := restoring.Do(life)
 	enough()
 	if err != nil {
-		if pager != nil {
-			err = errors.Join(err, pager.Close())
+		err = errors.Join(err, d.killBut(r, place.PID), d.config.Cgroups.Thaw(g.id))
+		if t.feed != nil {
+			err = errors.Join(err, t.feed.End())
 		}
-		return errors.Join(err, d.killBut(r, place.PID), d.config.Cgroups.Thaw(g.id))
+		return err
 	}
 	d.watches.Go(func() { // the source need not wait for it
 		if err := place.End(); err != nil {
@@ -316,83 +317,45 @@ func (t *target) restore(in *haul.In, restoring *criu.Restoring) error {
 // remember puts the guest's memory where CRIU takes it from: among its images, or,
 // of a large guest or one of which some is owed, into the hands of processes that outlive
 // this one, as the guest does, and that put it in its place when it is touched, and all
-// of it by and by. These are ended by the pager's end; nil: there are none.
-func (t *target) remember(in *haul.In, images string) (_ *criu.Pager, err error) {
+// of it by and by.
+func (t *target) remember(in *haul.In, images string) error {
 	d, g := t.driver, t.guest
 	defer in.Close()
 	owed := in.Memory.OwedBytes()
-	if owed == 0 && (!d.ability.Lazy || !d.ability.Faults || in.Memory.HeldBytes() <= lateBytes) {
-		return nil, in.Memory.Complete(images)
-	}
-	var late *pages.Late
-	if owed > 0 {
-		if late, err = t.late(); err != nil {
-			return nil, err
+	if t.feed = nil; g.remembered().Pager.PID != 0 { // of a try before an agent died
+		if err := g.remember(func(r *record) { r.Pager, r.Keeper, r.Late = proc.Process{}, proc.Process{}, false }); err != nil {
+			return err
 		}
-		defer late.Rest.Close()
-		defer late.Verdict.Close()
 	}
-	socket, number, err := in.Memory.Entrust(late)
-	if err != nil {
-		return nil, err
+	if owed == 0 && (!d.ability.Lazy || !d.ability.Faults || in.Memory.HeldBytes() <= lateBytes) {
+		return in.Memory.Complete(images)
 	}
-	keeper, err := proc.Find(number)
-	if err != nil {
-		return nil, errors.Join(err, socket.Close())
+	var rest *os.File
+	if owed > 0 {
+		if rest = t.door.Debt(); rest == nil {
+			return errors.New("the source owes some of its memory and has not said how to fetch it")
+		}
 	}
-	pager, err := d.criu.PagerOn(g.life, images, socket)
-	if err != nil {
-		return nil, err
-	}
-	process, err := proc.Find(pager.PID())
-	if err == nil {
-		err = g.remember(func(r *record) { r.Pager, r.Keeper, r.Late = process, keeper, owed > 0 })
-	}
-	if err != nil {
-		return nil, errors.Join(err, pager.Close())
-	}
-	return pager, nil
-}
-
-// late is how the rest of the guest's memory is fetched, and where is said that it was.
-func (t *target) late() (*pages.Late, error) {
-	rest := t.door.Debt()
-	if rest == nil {
-		return nil, errors.New("the source owes some of its memory and has not said how to fetch it")
-	}
-	verdict, err := os.Create(filepath.Join(t.guest.dir, verdictFile))
-	if err != nil {
-		return nil, errors.Join(err, rest.Close())
-	}
-	return &pages.Late{Rest: rest, Verdict: verdict}, nil
-}
-
-// gather clears away what CRIU needed when all memory of a guest is in its place.
-func (d *Driver) gather(g *guest) {
-	if g.gathered(g.life) != nil {
-		return // the next agent does it
-	}
-	if err := rootfs.Clear(filepath.Join(g.dir, imagesDir)); err != nil {
-		d.config.Log.Warn("clear away the images of a guest", "guest", g.id, "error", err)
-	}
-}
-
-// gathered waits until all memory of a guest is in its place.
-func (g *guest) gathered(ctx context.Context) error {
-	handle, err := g.remembered().Pager.Watch()
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
+	b, err := feed.Start(g.life, feed.Order{
+		Store: in.Memory, Criu: d.criu, Images: images, Rest: rest, Verdict: filepath.Join(g.dir, verdictFile),
+	})
 	if err != nil {
 		return err
 	}
-	defer handle.Close()
-	stop := context.AfterFunc(ctx, func() { handle.Close() })
-	defer stop()
-	if err := proc.Await(handle); err != nil {
-		return errors.Join(err, ctx.Err())
+	if err := g.remember(func(r *record) { r.Pager, r.Keeper, r.Late = b.Pager, b.Keeper, owed > 0 }); err != nil {
+		return errors.Join(err, b.End())
 	}
+	t.feed = b
 	return nil
+}
+
+// made: if what puts the guest's memory in its place is killed from now on, nobody finds
+// zeros there.
+func (t *target) made(pid int) error {
+	if t.feed == nil {
+		return nil
+	}
+	return t.feed.Hold(pid)
 }
 
 // settle takes the restored processes over while they stand still. They do not
@@ -418,6 +381,9 @@ func (t *target) settle(pid int) (err error) {
 		return err
 	}
 	process, err := proc.Find(pid)
+	if err == nil {
+		_, err = g.feed().Look() // its source still has it
+	}
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ var levels = []struct {
 var (
 	visible = []string{
 		"abm", "adx", "aes", "bmi1", "bmi2", "cldemote", "clflush", "clflushopt", "clwb", "clzero", "cmov", "cx16", "cx8", "enqcmd", "erms",
-		"f16c", "fma", "fma4", "fsgsbase", "fsrm", "fxsr", "gfni", "hle", "lahf_lm", "mmx", "mmxext", "movbe", "movdir64b", "movdiri",
+		"f16c", "fma", "fma4", "fsgsbase", "fsrm", "fxsr", "gfni", "hle", "lahf_lm", "mmx", "mmxext", "movbe", "mpx", "movdir64b", "movdiri",
 		"mwaitx", "ospke", "pclmulqdq", "pku", "pni", "popcnt", "rdpid", "rdpru", "rdrand", "rdseed", "rdtscp", "rtm", "serialize", "sm3",
 		"sm4", "ssse3", "tbm", "tsc", "tsxldtrk", "user_shstk", "vaes", "vpclmulqdq", "waitpkg", "xgetbv1", "xop",
 	}
@@ -84,6 +84,25 @@ func parse(text []byte) (Processor, error) {
 		p.Level = l.name
 	}
 	return p, nil
+}
+
+// sets are those of registers that the kernel keeps for programs only where a processor
+// has them, by a flag that says so.
+var sets = []struct{ flag, name string }{{"avx", "AVX"}, {"avx512f", "AVX-512"}, {"amx_tile", "AMX"}, {"ospke", "protection keys"}, {"mpx", "MPX"}}
+
+// Registers names, for people, the sets of registers that there are. Where one more or
+// less is kept, the area is larger or smaller in which XSAVE puts them all; glibc asks
+// for its size when a program starts, and goes by that for ever. So these have to be
+// the same wherever a program goes. CRIU compares the area's size for the same reason,
+// but only if it is told to.
+func (p Processor) Registers() string {
+	names := []string{"SSE"}
+	for _, s := range sets {
+		if slices.Contains(p.Flags, s.flag) {
+			names = append(names, s.name)
+		}
+	}
+	return "registers of " + strings.Join(names, ", ")
 }
 
 // missing gives what of want is not in have.

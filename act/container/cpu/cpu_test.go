@@ -22,6 +22,10 @@ func TestParse(t *testing.T) {
 	if !slices.Contains(p.Flags, "avx512f") || !slices.Contains(p.Flags, "amx_tile") || slices.Contains(p.Flags, "nx") {
 		t.Errorf("of %s are visible %v", new, p.Flags)
 	}
+	before, _ := parse([]byte(old))
+	if got, less := p.Registers(), before.Registers(); got != "registers of SSE, AVX, AVX-512, AMX" || less != "registers of SSE" {
+		t.Errorf("there are %s, and before %s", got, less)
+	}
 	for _, text := range []string{"", "flags", "model name : x"} {
 		if p, err := parse([]byte(text)); err == nil {
 			t.Errorf("%q: %+v", text, p)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/container/criu/plain"
+	"pagurus/act/container/proc"
 	"pagurus/internal/thread"
 )
 
@@ -229,7 +230,7 @@ func (c *call) start(path string) error {
 	if !c.mortal {
 		// Where memory ends, rather somebody else: what it holds would suffer.
 		// What it restores would inherit this.
-		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", c.pid), []byte("-1000"), 0) // many a root may not
+		proc.Spare(c.pid)
 	}
 	return nil
 }

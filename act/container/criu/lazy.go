@@ -38,18 +38,18 @@ const (
 const pagerLimit = 10 * time.Second
 
 // PagerOn starts one for images, from which a lazy restore is to be made, and memory
-// that is handed out at the other end of a socket, which is the pager's from now on,
-// also after an error. It does not end with the caller, since the container depends
-// on it until all its memory has come.
-func (c Criu) PagerOn(ctx context.Context, images string, socket *os.File) (*Pager, error) {
-	defer socket.Close()
-	return c.pager(ctx, images, socket, "--page-server", "--ps-socket", "3")
+// that is handed out at the other end of a socket. other is a descriptor of that end: as
+// long as the pager has it, too, it waits for ever if whoever hands out memory ends. It
+// does not end with the caller, since the container depends on it until all its memory
+// has come. Both files stay the caller's.
+func (c Criu) PagerOn(ctx context.Context, images string, socket, other *os.File) (*Pager, error) {
+	return c.pager(ctx, images, []*os.File{socket, other}, "--page-server", "--ps-socket", "3")
 }
 
 // PID is the pager's number.
 func (p *Pager) PID() int { return p.cmd.Process.Pid }
 
-func (c Criu) pager(ctx context.Context, images string, from *os.File, more ...string) (p *Pager, err error) {
+func (c Criu) pager(ctx context.Context, images string, files []*os.File, more ...string) (p *Pager, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("start what fetches memory for %s: %w", images, err)
@@ -74,10 +74,6 @@ func (c Criu) pager(ctx context.Context, images string, from *os.File, more ...s
 		return nil, err
 	}
 	defer told.Close()
-	var files []*os.File
-	if from != nil {
-		files = append(files, from)
-	}
 	files = append(files, told)
 	p.cmd = exec.Command(c.Path, append(args, "--status-fd", strconv.Itoa(2+len(files)))...)
 	p.cmd.Dir, p.cmd.Stderr, p.cmd.Env = "/", said, []string{"PATH=" + programFolders, "LC_ALL=C"}
@@ -123,9 +119,9 @@ func (p *Pager) watch() {
 	p.said.Close()
 }
 
-// Wait waits until all memory is there: the container then depends on nobody. It
-// is an error if the pager ended before; the container's processes then end with a
-// bus error as soon as they touch what is missing.
+// Wait waits until all memory is there: the container then depends on nobody. It is an
+// error if the pager ended before. Unless somebody else has its userfaultfds, too, the
+// container's processes then find zeros where memory is missing, and nothing tells them.
 func (p *Pager) Wait() error {
 	<-p.ended
 	return p.err
@@ -134,7 +130,7 @@ func (p *Pager) Wait() error {
 // Ended is closed when Wait would return.
 func (p *Pager) Ended() <-chan struct{} { return p.ended }
 
-// Close ends the pager, and with it a container whose memory is not all there.
+// Close ends the pager. A container whose memory is not all there is to be ended before.
 func (p *Pager) Close() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("end what fetches memory for %s: %w", p.images, err)

@@ -22,9 +22,12 @@ type RestoreSpec struct {
 	Mounts map[string]string // what is mounted in it from outside: the names that DumpSpec gave, and the paths here
 	Lazy   bool              // memory is fetched when it is touched: a Pager runs on Images
 
-	// A step, nil or called once, with the first process's number here. An error
+	// Steps, nil or called once, with the first process's number here. An error
 	// ends the restore, and nothing of the container is left.
 
+	// Made: all processes are there. A Pager has, or is about to get, a userfaultfd of
+	// each, and is done with none.
+	Made func(pid int) error
 	// Resuming: all is restored, its sockets included, and stands still. What is
 	// put into a frozen control group now does not run until it is thawed.
 	Resuming func(pid int) error
@@ -104,7 +107,7 @@ func (c Criu) restoring(s RestoreSpec) *Restoring {
 		o.External = append(o.External, fmt.Sprintf("mnt[%s]:%s", name, s.Mounts[name]))
 	}
 	r.call.steps = map[string]func(*rpc.CriuNotify) error{
-		"setup-namespaces": r.named(nil), "post-restore": r.named(nil), "pre-resume": r.named(s.Resuming),
+		"setup-namespaces": r.named(nil), "post-restore": r.named(s.Made), "pre-resume": r.named(s.Resuming),
 	}
 	r.call.destroy = r.destroy
 	return r

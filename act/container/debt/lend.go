@@ -104,10 +104,11 @@ type lender struct {
 	done   Tally
 }
 
-// open gets hold of a process's memory. One that has ended meanwhile owes nothing.
+// open gets hold of a process's memory. One that has ended owes nothing, also where
+// nobody has asked about its end yet: the kernel says then that it is no process.
 func (s *lender) open(pid string) error {
 	f, err := os.Open("/proc/" + pid + "/mem")
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 		return nil
 	}
 	if err != nil {

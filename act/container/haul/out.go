@@ -132,6 +132,9 @@ func (o *Out) Begin(ctx context.Context) (err error) {
 		o.Progress.RemainingBytes, err = o.memory.Dirty(ctx)
 	}
 	o.Progress.Elapsed = time.Since(o.begun)
+	if err == nil {
+		o.Tell() // each pass, however short
+	}
 	return err
 }
 

@@ -1,7 +1,6 @@
 package pages
 
 import (
-	"bufio"
 	"context"
 	"encoding/gob"
 	"errors"
@@ -11,8 +10,10 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 
 	"pagurus/act/container/debt"
+	"pagurus/act/container/pages/grip"
 	"pagurus/act/container/shim"
 )
 
@@ -23,23 +24,31 @@ import (
 // keeperName is what the program is called then.
 const keeperName = "pagurus-keeper"
 
-// The files that the process is given: what is known of the memory, its end of
-// CRIU's socket, the two of Late, and then the memory of each process.
+// The files that the process is given: its end of a connection to who started it, its end
+// of CRIU's socket, the two of Late, and then the memory of each process.
 const (
-	keeperIndex = 3 + iota
+	keeperOrders = 3 + iota
 	keeperSocket
-	keeperRest
 	keeperVerdict
+	keeperRest
 	keeperMemory
 )
 
-// Late is what a keeper is given of memory that is owed.
+// Late is what a keeper is given beside the memory.
 type Late struct {
-	Rest    *os.File // a connection to who has it, for debt.Join
-	Verdict *os.File // in which it says Fetched in the end, or why some of it never comes
+	Verdict *os.File // in which it says Fetched in the end, or why some memory never comes
+	Rest    *os.File // a connection to who has what is owed, for debt.Join; nil: nothing is
 }
 
-// Fetched is the verdict when all has been fetched.
+// Close closes the files, which the keeper has of its own.
+func (l *Late) Close() {
+	_ = l.Verdict.Close()
+	if l.Rest != nil {
+		_ = l.Rest.Close()
+	}
+}
+
+// Fetched is the verdict when all memory has been fetched and is in its place.
 const Fetched = "all"
 
 // entrusted is what is known of the memory of one process.
@@ -64,45 +73,92 @@ func init() {
 	}
 }
 
-// Entrust has a process of its own, whose number it gives, do what Serve does, with the
-// same memory, and gives the other end of its connection for `criu lazy-pages` to
-// inherit. The process ends when CRIU has all it wants or has ended; it outlives this
-// one. The Store may be closed then, and is to be used no more. late is nil if nothing
-// is owed; its files stay the caller's. After an error there is no such process.
-func (s *Store) Entrust(late *Late) (criu *os.File, keeper int, err error) {
+// Keeper is such a process, for who started it.
+type Keeper struct {
+	PID int
+	// CRIU's end of their connection, for `criu lazy-pages` to inherit, and the keeper's own,
+	// for it to inherit, too: it waits for ever then if the keeper ends, and so do those whose
+	// memory it is to put in its place. Otherwise it would end, and they would find zeros.
+	Socket, Own *os.File
+
+	orders net.Conn
+	to     *gob.Encoder
+	from   *gob.Decoder
+}
+
+// graspLimit is how long the answer may take.
+const graspLimit = 10 * time.Second
+
+// Grasp has the keeper hold what CRIU's process has of userfaultfds by now, and from now
+// on, until that has closed them, and says how many those are. It may be called again.
+func (k *Keeper) Grasp(pid int) (held int, err error) {
+	var a grip.Answer
+	err = k.orders.SetDeadline(time.Now().Add(graspLimit))
+	if err == nil {
+		err = k.to.Encode(grip.Order{PID: pid})
+	}
+	if err == nil {
+		err = k.from.Decode(&a)
+	}
+	if err == nil && a.Error != "" {
+		err = errors.New(a.Error)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("have the process that keeps memory see to it that nobody finds zeros: %w", err)
+	}
+	return a.Held, nil
+}
+
+// Close gives the files back. The keeper lives on.
+func (k *Keeper) Close() {
+	_ = k.Socket.Close()
+	_ = k.Own.Close()
+	_ = k.orders.Close()
+}
+
+// Entrust has a process of its own do what Serve does, with the same memory, until CRIU
+// has put all of it in its place. It outlives this one; it gives its verdict, and if that
+// is another than Fetched it does not end before it is ended, once it was told to Grasp.
+// The Store may be closed then, and is to be used no more. late stays the caller's. After
+// an error there is no such process.
+func (s *Store) Entrust(late *Late) (k *Keeper, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, 0, errClosed
+		return nil, errClosed
 	}
-	conn, criu, err := SocketPair()
-	if err != nil {
-		return nil, 0, err
-	}
+	k = &Keeper{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("start the process that keeps memory: %w", err), criu.Close())
-			criu = nil
+			err = fmt.Errorf("start the process that keeps memory: %w", err)
+			for _, f := range []*os.File{k.Socket, k.Own} {
+				_ = f.Close() // of nil it does nothing
+			}
+			if k.orders != nil {
+				_ = k.orders.Close()
+			}
+			k = nil
 		}
 	}()
+	conn, theirs, err := SocketPair()
+	if err != nil {
+		return k, err
+	}
 	defer conn.Close()
-	ours, err := conn.(*net.UnixConn).File()
-	if err != nil {
-		return nil, 0, err
+	k.Socket = theirs
+	if k.Own, err = conn.(*net.UnixConn).File(); err != nil {
+		return k, err
 	}
-	defer ours.Close()
-	theirs, index, err := os.Pipe()
-	if err != nil {
-		return nil, 0, err
+	var its *os.File
+	if k.orders, its, err = SocketPair(); err != nil {
+		return k, err
 	}
-	defer index.Close()
 	cmd := exec.Command(shim.Program())
 	cmd.Args, cmd.Dir, cmd.Env = []string{keeperName}, "/", []string{}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.ExtraFiles = []*os.File{theirs, ours, nil, nil} // the last two it has only of what is late
-	if late != nil {
-		cmd.Args = append(cmd.Args, "late")
-		cmd.ExtraFiles[keeperRest-keeperIndex], cmd.ExtraFiles[keeperVerdict-keeperIndex] = late.Rest, late.Verdict
+	cmd.ExtraFiles = []*os.File{its, k.Own, late.Verdict, late.Rest}
+	if late.Rest != nil {
+		cmd.Args = append(cmd.Args, "owed")
 	}
 	var all []entrusted
 	for number, m := range s.memories {
@@ -110,14 +166,15 @@ func (s *Store) Entrust(late *Late) (criu *os.File, keeper int, err error) {
 		all = append(all, m.entrusted(number))
 	}
 	err = cmd.Start()
-	if err := errors.Join(err, theirs.Close()); err != nil {
-		return nil, 0, err
+	if err := errors.Join(err, its.Close()); err != nil {
+		return k, err
 	}
 	go func() { _ = cmd.Wait() }()
-	if err := gob.NewEncoder(index).Encode(all); err != nil {
-		return nil, 0, errors.Join(err, cmd.Process.Kill())
+	k.PID, k.to, k.from = cmd.Process.Pid, gob.NewEncoder(k.orders), gob.NewDecoder(k.orders)
+	if err := k.to.Encode(all); err != nil {
+		return k, errors.Join(err, cmd.Process.Kill())
 	}
-	return criu, cmd.Process.Pid, nil
+	return k, nil
 }
 
 func (m *memory) entrusted(number uint32) entrusted {
@@ -129,13 +186,16 @@ func (m *memory) entrusted(number uint32) entrusted {
 }
 
 // serveEntrusted is the whole of that process.
-func serveEntrusted(late bool) error {
+func serveEntrusted(owed bool) error {
+	orders, err := inherited(keeperOrders)
+	if err != nil {
+		return err
+	}
 	var all []entrusted
-	index := os.NewFile(keeperIndex, "index")
-	if err := gob.NewDecoder(bufio.NewReader(index)).Decode(&all); err != nil {
+	told := gob.NewDecoder(orders)
+	if err := told.Decode(&all); err != nil {
 		return fmt.Errorf("be told what memory there is: %w", err)
 	}
-	index.Close()
 	s := NewStore()
 	for i, k := range all {
 		m := &memory{number: k.Process, file: os.NewFile(uintptr(keeperMemory+i), "memory"), blocks: map[uint64]*block{}}
@@ -144,37 +204,51 @@ func serveEntrusted(late bool) error {
 		}
 		s.memories[k.Process] = m
 	}
-	socket := os.NewFile(keeperSocket, "socket")
-	conn, err := net.FileConn(socket)
-	if err := errors.Join(err, socket.Close()); err != nil {
+	conn, err := inherited(keeperSocket)
+	if err != nil {
 		return fmt.Errorf("reach CRIU: %w", err)
 	}
-	if late {
-		return s.serveLate(conn)
+	h := &grip.Holder{}
+	go h.Obey(told, gob.NewEncoder(orders))
+	if !owed {
+		_, err := s.serveAndJudge(conn, h)
+		return err
 	}
-	return s.Serve(context.Background(), conn)
-}
-
-// serveLate serves memory of which some is owed, and gives its verdict.
-func (s *Store) serveLate(conn net.Conn) error {
 	rest, err := debt.Join(os.NewFile(keeperRest, "rest"))
 	if err != nil {
 		return err
 	}
 	s.rest = rest
-	err = s.Serve(context.Background(), conn)
+	if all, err := s.serveAndJudge(conn, h); !all {
+		return err
+	}
+	return rest.Settle()
+}
+
+// inherited is a connection among the files that it was given.
+func inherited(number uintptr) (net.Conn, error) {
+	file := os.NewFile(number, "connection")
+	conn, err := net.FileConn(file)
+	return conn, errors.Join(err, file.Close())
+}
+
+// serveAndJudge serves memory and gives the verdict, which all says too. If that is a bad
+// one it does not return as long as somebody could find zeros.
+func (s *Store) serveAndJudge(conn net.Conn, h *grip.Holder) (all bool, err error) {
+	err = s.serve(context.Background(), conn, h.Parted)
 	said := Fetched
 	if err != nil {
 		said = err.Error()
 	}
 	if _, err := os.NewFile(keeperVerdict, "verdict").WriteString(said); err != nil {
-		return err
+		h.StandStill()
+		return false, err
 	}
 	if err == nil {
-		return rest.Settle()
+		return true, nil
 	}
-	// As long as CRIU waits for an answer the processes wait for their memory; if it
-	// ended they would find zeros.
+	// As long as CRIU waits for an answer the processes wait for their memory.
 	_, _ = io.Copy(io.Discard, conn)
-	return err
+	h.StandStill()
+	return false, err
 }

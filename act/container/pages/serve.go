@@ -30,19 +30,27 @@ const (
 )
 
 // errEarly says that CRIU has hung up.
-var errEarly = errors.New("CRIU ended before it had all memory; see the log of criu lazy-pages")
+var errEarly = errors.New("CRIU, which puts it in its place, was killed or failed; see the log of criu lazy-pages")
 
 // Serve gives the memory received to a `criu lazy-pages --page-server`, whose
 // other end of the connection is best a socket that it inherits (--ps-socket),
 // since a port could be asked by others. It returns when CRIU has all it wants, or
 // with an error; then the processes will not get on, and must be killed.
 func (s *Store) Serve(ctx context.Context, conn net.Conn) error {
+	return s.serve(ctx, conn, func() error { return nil })
+}
+
+// serve is Serve; parting is asked whether CRIU may go when it wants to, and else it waits.
+func (s *Store) serve(ctx context.Context, conn net.Conn, parting func() error) error {
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	v := &server{store: s, conn: conn, requests: bufio.NewReader(conn), answer: make([]byte, requestBytes+mostAnswered*PageBytes)}
+	v := &server{store: s, conn: conn, parting: parting, requests: bufio.NewReader(conn), answer: make([]byte, requestBytes+mostAnswered*PageBytes)}
 	for {
 		more, err := v.one()
 		if ctx.Err() != nil {
 			return fmt.Errorf("serve memory: %w", ctx.Err())
+		}
+		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+			err = errEarly
 		}
 		if err != nil {
 			return fmt.Errorf("serve memory: %w", err)
@@ -61,6 +69,7 @@ func SocketPair() (net.Conn, *os.File, error) { return socketPair(unix.SOCK_STRE
 type server struct {
 	store    *Store
 	conn     net.Conn
+	parting  func() error
 	requests *bufio.Reader
 	answer   []byte
 }
@@ -94,6 +103,9 @@ func (v *server) one() (more bool, err error) {
 	case commandGet:
 		return true, v.get(b, q)
 	case commandClose, commandForceClose:
+		if err := v.parting(); err != nil {
+			return false, err
+		}
 		if _, err := v.conn.Write(make([]byte, 4)); err != nil { // all is well
 			return false, err
 		}

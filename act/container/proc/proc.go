@@ -381,3 +381,19 @@ func unsettled(text string) string {
 	}
 	return ""
 }
+
+// Alive counts the processes that have not ended.
+func Alive(pids []int) (n int) {
+	for _, pid := range pids {
+		if st, err := read(pid); err == nil && st.state != 'Z' && st.state != 'X' {
+			n++
+		}
+	}
+	return n
+}
+
+// Spare has the kernel end others first where memory ends. What the process starts
+// later is spared, too.
+func Spare(pid int) {
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("-1000"), 0) // many a root may not
+}
