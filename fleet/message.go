@@ -195,6 +195,7 @@ type Report struct {
 	Cause   string    `json:"cause,omitempty"`  // for people, when Outcome is not Done
 	Listen  string    `json:"listen,omitempty"` // of Receive
 	Cost    *Progress `json:"cost,omitempty"`   // of Copy and Switch; of Retire after post-copy
+	Passes  []Pass    `json:"passes,omitempty"` // of Copy
 	Resumed time.Time `json:"resumed,omitzero"` // of Repoint: when the guest was let run, target host's clock
 	Exit    *Exit     `json:"exit,omitempty"`   // of Run
 	Traces  []Trace   `json:"traces,omitempty"` // of Stop: what the guest's ranks have done, for those who ask later

@@ -45,6 +45,7 @@ type Migration struct {
 	Cause   string      `json:"cause,omitempty"`  // why it was aborted or stranded
 	Entered []Entered   `json:"entered"`          // every phase entered, in order
 	Cost    Progress    `json:"cost"`             // what it cost, once switched
+	Passes  []Pass      `json:"passes,omitempty"` // over its memory, until it was ready to switch
 	Resumed time.Time   `json:"resumed,omitzero"` // when the target let it run, target host's clock
 
 	Packed   bool `json:"packed,omitempty"`   // its memory is sent compressed; decided when it begins, for both hosts
@@ -96,6 +97,28 @@ type Progress struct {
 	PausedAt            time.Time     `json:"paused_at"`            // source host's clock
 	LateBytes           int64         `json:"late_bytes,omitempty"` // sent after the guest ran at the target, by post-copy
 	Faults              int64         `json:"faults,omitempty"`     // pages among those that the guest had to wait for
+}
+
+// Pass is one over a guest's memory, as it was when it was first seen, which is right
+// after it began. A copy is looked at now and then: of passes that are shorter some
+// are missing.
+type Pass struct {
+	Round     int           `json:"round"`      // the first is 1
+	LeftBytes int64         `json:"left_bytes"` // known to be dirty and not sent
+	SentBytes int64         `json:"sent_bytes"` // in all, by then
+	At        time.Duration `json:"at_ns"`      // since the copy began
+}
+
+// mostPasses is how many are kept of a copy, which may make a thousand.
+const mostPasses = 100
+
+// Begun adds the pass that a copy is in to those before, if it is a new one.
+func (p Progress) Begun(before []Pass) []Pass {
+	n := len(before)
+	if p.Rounds < 1 || n == mostPasses || n > 0 && p.Rounds <= before[n-1].Round {
+		return before
+	}
+	return append(before, Pass{Round: p.Rounds, LeftBytes: p.RemainingBytes, SentBytes: p.SentBytes, At: p.Elapsed})
 }
 
 // Move is a gang of one or more migrations that switch together.

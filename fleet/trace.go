@@ -105,7 +105,7 @@ const (
 	TCPResent   Reason = "tcp-resent"   // Count: segments that TCP sent again, for whatever reason
 	TCPDelayed  Reason = "tcp-delayed"  // Count: acknowledgements that TCP held back until their time was over; who waits for them sends no more
 	VCPUStolen  Reason = "vcpu-stolen"  // Took: the host gave the guest's CPUs to others
-	CPUShared   Reason = "cpu-shared"   // Took: the guest gave the CPU to another program
+	CPUShared   Reason = "cpu-shared"   // Took: the rank could have run, but others had the CPU: in a virtual machine other programs of the guest, in a container also other guests' and the host's
 	RankStopped Reason = "rank-stopped" // Took: the rank did not run, and nothing but itself or a signal kept it
 	Computing   Reason = "computing"    // Took: the rank ran its own code, or a host that was slow without saying so ran it
 )

@@ -1,14 +1,20 @@
-// Pagurus-page draws a record of measurements as a page of HTML. `pagurus bench`
-// calls it. It is a program of its own because what draws plots takes 6 MiB as soon
-// as a program that has it begins, and agents are to be small.
+// Pagurus-page draws a record of measurements as a page of HTML, with what noise was
+// found where that lies beside it. `pagurus bench` calls it. It is a program of its own
+// because what draws plots takes 6 MiB as soon as a program that has it begins, and
+// agents are to be small.
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"pagurus/measure/bench"
 	"pagurus/measure/bench/page"
+	"pagurus/measure/noise"
 )
 
 func main() {
@@ -16,21 +22,25 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: pagurus-page RECORD >PAGE; `pagurus bench` calls it")
 		os.Exit(2)
 	}
-	if err := draw(os.Args[1]); err != nil {
+	if err := draw(os.Stdout, os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, "pagurus-page:", err)
 		os.Exit(1)
 	}
 }
 
-func draw(record string) error {
+func draw(to io.Writer, record string) error {
 	r, err := bench.Load(record)
 	if err != nil {
 		return err
 	}
-	drawn, err := page.Draw(r, r.Summarise())
+	found, err := noise.Load(filepath.Join(filepath.Dir(record), noise.FoundName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	drawn, err := page.Draw(r, r.Summarise(), found)
 	if err != nil {
 		return err
 	}
-	_, err = os.Stdout.Write(drawn)
+	_, err = to.Write(drawn)
 	return err
 }

@@ -42,6 +42,10 @@ type Part struct {
 	Value float64 `json:"value"`
 }
 
+// Passes is the name of the curve of a move: what was left as each pass over memory
+// began, by when that was. Its points are not at the same places in all runs.
+const Passes = "passes"
+
 // Point is one of a curve.
 type Point struct {
 	X float64 `json:"x"`
@@ -61,7 +65,7 @@ type Program struct {
 // Spec says what is measured.
 type Spec struct {
 	Name       string    `json:"name"`
-	Targets    []string  `json:"targets"` // the first is what the others are compared with
+	Targets    []string  `json:"targets"` // the first is what others of its sort are compared with
 	Programs   []Program `json:"programs"`
 	Runs       int       `json:"runs"` // of each program on each target
 	Ranks      int       `json:"ranks"`
@@ -121,6 +125,9 @@ type Experiment struct {
 	// Apart is how far this machine's CPUs are from each other, asked before and after
 	// every run: a virtual machine's are moved. 0: not known; nil: not asked.
 	Apart func() time.Duration
+	// Used is the processor time that measuring has used so far, without the programs';
+	// nil: not known.
+	Used func() time.Duration
 }
 
 // failuresKept is after how many failures one after another of the same program
@@ -180,8 +187,10 @@ func (e *Experiment) round(ctx context.Context, round int, p Program, targets []
 	for _, t := range hopeful {
 		apart := e.apart()
 		r := Run{Round: round, Program: p.Name, Target: t, Begun: e.Now()}
-		text, err := opened.Run(ctx, t)
+		during, underway := e.begin(ctx)
+		text, err := opened.Run(during, t)
 		r.Took = e.Now().Sub(r.Begun)
+		cost := underway.end(&r)
 		r.Apart = max(apart, e.apart())
 		if err != nil && ctx.Err() != nil {
 			return context.Cause(ctx) // it was cut off: that is no figure of its
@@ -194,7 +203,7 @@ func (e *Experiment) round(ctx context.Context, round int, p Program, targets []
 		if err != nil {
 			r.Failure = err.Error()
 		}
-		e.Record.Runs = append(e.Record.Runs, r)
+		e.Record.Runs, e.Record.Harness = append(e.Record.Runs, r), e.Record.Harness+cost
 		if e.Say != nil {
 			e.Say(r)
 		}

@@ -281,7 +281,8 @@ func TestEmulationIsNotQuotedAsTheCostOfVirtualization(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := e.Record.Summarise()
-	if s.Rows[1].Ratio != nil || s.Rows[2].Ratio == nil || !strings.Contains(strings.Join(s.Notes, " "), "nothing of what virtualization costs") {
+	if s.Rows[1].Ratio != nil || s.Rows[2].Ratio == nil || !strings.Contains(strings.Join(s.Notes, " "), "nothing of what virtualization costs") ||
+		!strings.Contains(strings.Join(s.Notes, " "), "with KVM the same command gives the real overhead") || s.Rows[2].Base != "vm" || s.Aside(s.Rows[2]) != "vm" {
 		t.Errorf("%+v", s)
 	}
 }

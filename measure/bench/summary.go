@@ -35,10 +35,20 @@ type Row struct {
 	Doubts  []string        `json:"doubts,omitempty"`
 	// Owed says how far it is off what is due, where something is.
 	Owed string `json:"owed,omitempty"`
-	// Of targets other than the first, where nothing is due:
-	Ratio    *stats.Interval `json:"ratio,omitempty"`  // to the first target's, in pairs of one round
+	// Where it is held against another target, since nothing is due:
+	Base     string          `json:"base,omitempty"`   // which; of compared records it is the first of them, and this is empty
+	Ratio    *stats.Interval `json:"ratio,omitempty"`  // to the base's, in pairs of one round
 	Chance   *float64        `json:"chance,omitempty"` // of pairs so one-sided by mere chance (Wilcoxon)
 	Sentence string          `json:"sentence,omitempty"`
+}
+
+// Aside names what a row's ratio is to where a reader would guess wrong: it is not the
+// first target, as all others are thought to be held against.
+func (s Summary) Aside(r Row) string {
+	if r.Ratio == nil || r.Base == s.Rows[0].Target {
+		return ""
+	}
+	return r.Base
 }
 
 // Summarise says what a record says. Emulated processors are not held against
@@ -56,7 +66,7 @@ func (r *Record) Summarise() Summary {
 	}
 	for _, t := range r.Spec.Targets {
 		if r.Guests[t].Emulated() {
-			s.Notes = append(s.Notes, fmt.Sprintf("%s is emulated in software, since KVM does not work here: its figures say nothing of what virtualization costs, and are held only against those of other emulated targets", t))
+			s.Notes = append(s.Notes, fmt.Sprintf("%s is emulated in software, since KVM does not work here: its figures say nothing of what virtualization costs, and are held only against those of other emulated targets; with KVM the same command gives the real overhead", t))
 		}
 	}
 	if s.Trim > 0 {
@@ -69,6 +79,7 @@ func (r *Record) Summarise() Summary {
 			}
 		}
 	}
+	s.Notes = append(s.Notes, append(r.got(), r.moved()...)...)
 	if err := r.Failures(); err != nil {
 		s.Notes = append(s.Notes, strings.Split(err.Error(), "\n")...)
 	}
@@ -110,6 +121,7 @@ func (r *Record) row(program string, f Figure, target, base string) Row {
 	}
 	both := r.pairs(program, f.Name, target, base)
 	row.Doubts = append(row.Doubts, r.apart(both)...)
+	row.Base = base
 	if row.Ratio = known(stats.TrimmedRatio(both.ours, both.theirs, r.Spec.Trim, confidence)); row.Ratio != nil {
 		row.Sentence = stats.Sentence(target, base, *row.Ratio, f.Sense)
 		if p, err := stats.Wilcoxon(both.ours, both.theirs); err == nil {

@@ -288,7 +288,9 @@ func (a *Agent) copy(ctx context.Context, w *work) (fleet.Report, error) {
 	dropped := a.lighten(ctx, w)
 	a.setDropped(w.seat, dropped)
 	var last *fleet.Progress
+	var passes []fleet.Pass
 	err := w.driver.Copy(ctx, w.task, func(p fleet.Progress) {
+		passes = p.Begun(passes)
 		p.DroppedBytes = dropped
 		p.SlowedPercent = a.slowed(w.seat, p.SlowedPercent)
 		last = &p
@@ -300,7 +302,7 @@ func (a *Agent) copy(ctx context.Context, w *work) (fleet.Report, error) {
 	} else {
 		a.guard(w)
 	}
-	return fleet.Report{Cost: last}, err
+	return fleet.Report{Cost: last, Passes: passes}, err
 }
 
 // switchOver pauses the guest and sends the rest. Once it is done the guest

@@ -216,7 +216,8 @@ func reason(c fleet.Cause) string {
 	case fleet.VCPUStolen:
 		return "host gave its CPUs to others for " + Took(c.Took)
 	case fleet.CPUShared:
-		return "other programs of the guest had the CPU for " + Took(c.Took)
+		// Who they are depends on the guest's kind: see fleet.CPUShared.
+		return "ready, but others had the CPU for " + Took(c.Took)
 	case fleet.RankStopped:
 		return "stopped or asleep for " + Took(c.Took)
 	case fleet.Computing:

@@ -67,3 +67,13 @@ func TestTracesMayBeAnything(t *testing.T) {
 		}
 	})
 }
+
+// Who the others are that had the CPU depends on the kind of guest, which a trace does
+// not say.
+func TestWhoHadTheCPUIsNotSaid(t *testing.T) {
+	three := 3
+	got := Why([]fleet.Cause{{What: fleet.CPUShared, Took: 20 * time.Millisecond}, {What: fleet.CPUShared, Took: 30 * time.Millisecond, Rank: &three}})
+	if got != "ready, but others had the CPU for 20 ms; rank 3: ready, but others had the CPU for 30 ms" {
+		t.Error(got)
+	}
+}

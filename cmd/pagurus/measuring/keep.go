@@ -6,18 +6,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"pagurus/measure/bench"
 )
 
 // keep writes what a record says beside it: a page for people, every sample as
-// CSV, and the figures as JSON.
+// CSV, as are the points of curves and the parts of figures, and the figures as JSON.
 func (o *asked) keep(r *bench.Record, what bench.Summary) error {
-	samples, err := samplesCSV(r)
-	if err != nil {
+	samples, err1 := samplesCSV(r)
+	curves, err2 := curvesCSV(r)
+	parts, err3 := partsCSV(r)
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
 	figures, err := json.MarshalIndent(what, "", "  ")
@@ -31,6 +35,8 @@ func (o *asked) keep(r *bench.Record, what bench.Summary) error {
 	err = errors.Join(
 		bench.Whole(filepath.Join(o.report, "report.html"), report),
 		bench.Whole(filepath.Join(o.report, "samples.csv"), samples),
+		bench.Whole(filepath.Join(o.report, "curves.csv"), curves),
+		bench.Whole(filepath.Join(o.report, "parts.csv"), parts),
 		bench.Whole(filepath.Join(o.report, "figures.json"), append(figures, '\n')),
 	)
 	if err == nil {
@@ -55,24 +61,71 @@ func (o *asked) page() ([]byte, error) {
 	return drawn, nil
 }
 
-// samplesCSV is a line for every figure of every run.
+// samplesCSV is a line for every figure of every run, also of those that nobody is
+// told of elsewhere.
 func samplesCSV(r *bench.Record) ([]byte, error) {
-	var b bytes.Buffer
-	w := csv.NewWriter(&b)
-	lines := [][]string{{"program", "target", "run", "begun", "took_s", "figure", "unit", "value", "failure"}}
+	lines := [][]string{append(slices.Clone(runColumns), "begun", "took_s", "figure", "unit", "value", "failure")}
 	for _, run := range r.Runs {
-		head := []string{run.Program, run.Target, fmt.Sprint(run.Round + 1), run.Begun.UTC().Format(time.RFC3339Nano), fmt.Sprint(run.Took.Seconds())}
+		head := append(runCells(run), run.Begun.UTC().Format(time.RFC3339Nano), number(run.Took.Seconds()))
 		if run.Failure != "" {
-			lines = append(lines, append(head, "", "", "", run.Failure))
+			lines = append(lines, slices.Concat(head, []string{"", "", "", run.Failure}))
 		}
-		for _, p := range r.Spec.Programs {
-			for _, f := range p.Figures {
-				if v, ok := run.Figures[f.Name]; ok && p.Name == run.Program {
-					lines = append(lines, append(head[:len(head):len(head)], f.Name, f.Unit, fmt.Sprint(v), ""))
-				}
+		for _, name := range slices.Sorted(maps.Keys(run.Figures)) {
+			lines = append(lines, slices.Concat(head, []string{name, unit(r, run.Program, name), number(run.Figures[name]), ""}))
+		}
+	}
+	return comma(lines)
+}
+
+// curvesCSV is a line for every point of every run's curves.
+func curvesCSV(r *bench.Record) ([]byte, error) {
+	lines := [][]string{append(slices.Clone(runColumns), "curve", "x", "y")}
+	for _, run := range r.Runs {
+		for _, name := range slices.Sorted(maps.Keys(run.Curves)) {
+			for _, p := range run.Curves[name] {
+				lines = append(lines, append(runCells(run), name, number(p.X), number(p.Y)))
 			}
 		}
 	}
-	err := w.WriteAll(lines)
+	return comma(lines)
+}
+
+// partsCSV is a line for every part of every run's figures.
+func partsCSV(r *bench.Record) ([]byte, error) {
+	lines := [][]string{append(slices.Clone(runColumns), "figure", "part", "unit", "value")}
+	for _, run := range r.Runs {
+		for _, name := range slices.Sorted(maps.Keys(run.Parts)) {
+			for _, p := range run.Parts[name] {
+				lines = append(lines, append(runCells(run), name, p.Name, unit(r, run.Program, name), number(p.Value)))
+			}
+		}
+	}
+	return comma(lines)
+}
+
+// runColumns say which run a line is of, and runCells say it.
+var runColumns = []string{"program", "target", "run"}
+
+func runCells(run bench.Run) []string {
+	return []string{run.Program, run.Target, fmt.Sprint(run.Round + 1)}
+}
+
+// unit of a program's figure; empty: it has none, or is one of those beside.
+func unit(r *bench.Record, program, figure string) string {
+	for _, p := range r.Spec.Programs {
+		for _, f := range p.Figures {
+			if p.Name == program && f.Name == figure {
+				return f.Unit
+			}
+		}
+	}
+	return ""
+}
+
+func number(v float64) string { return fmt.Sprint(v) }
+
+func comma(lines [][]string) ([]byte, error) {
+	var b bytes.Buffer
+	err := csv.NewWriter(&b).WriteAll(lines)
 	return b.Bytes(), err
 }

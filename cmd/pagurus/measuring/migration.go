@@ -190,7 +190,16 @@ func readMove(text string) (bench.Result, error) {
 	return bench.Result{Figures: map[string]float64{
 		"total_s": m.Entered[len(m.Entered)-1].At.Sub(m.Entered[0].At).Seconds(), "down_s": still.Seconds(), "handed_s": m.Cost.Downtime.Seconds(),
 		"stall_s": m.Stall.Took.Seconds(), "sent_mib": float64(m.Cost.SentBytes) / (1 << 20), "rounds": float64(m.Cost.Rounds),
-	}, Parts: map[string][]bench.Part{"total_s": phases(m), "stall_s": silence(m, still)}}, nil
+	}, Parts: map[string][]bench.Part{"total_s": phases(m), "stall_s": silence(m, still)}, Curves: map[string][]bench.Point{bench.Passes: passes(m)}}, nil
+}
+
+// passes are how many MiB were left as each pass over memory began, by seconds since the
+// first one did.
+func passes(m fleet.Migration) (all []bench.Point) {
+	for _, p := range m.Passes {
+		all = append(all, bench.Point{X: p.At.Seconds(), Y: float64(p.LeftBytes) / (1 << 20)})
+	}
+	return all
 }
 
 // phases are how long a migration was in each.

@@ -26,11 +26,7 @@ type noiseFound struct {
 	Begun    time.Time     `json:"begun"`
 	Complete bool          `json:"complete"` // false: it was cut off
 	Machine  bench.Machine `json:"machine"`
-	Quantum  time.Duration `json:"quantum_ns"`
-	Cores    []noise.Core  `json:"cores"` // every quantum, and what happened meanwhile
-	// Predicted is how many times longer a step takes in which all ranks wait for
-	// the last, by their number.
-	Predicted map[int]stats.Interval `json:"predicted"`
+	noise.Found
 }
 
 // sizes are the jobs that noise is predicted for.
@@ -201,7 +197,7 @@ const mostSources = 5
 
 // result prints what was found, and keeps it beside the record.
 func (o *noisy) result(cmd *cobra.Command, r *bench.Record, what bench.Summary) (err error) {
-	found := noiseFound{Version: bench.Version, Begun: r.Begun, Complete: r.Complete, Machine: r.Machine, Quantum: noise.Quantum, Predicted: map[int]stats.Interval{}}
+	found := noiseFound{Version: bench.Version, Begun: r.Begun, Complete: r.Complete, Machine: r.Machine, Found: noise.Found{Quantum: noise.Quantum, Predicted: map[int]stats.Interval{}}}
 	for _, t := range o.targets {
 		if c := o.found[t]; len(c.Quanta) > 0 {
 			found.Cores = append(found.Cores, *c)
@@ -222,7 +218,7 @@ func (o *noisy) result(cmd *cobra.Command, r *bench.Record, what bench.Summary) 
 		notes := view.Table{Notes: what.Notes}
 		_, err = fmt.Fprint(o.Out, noiseText(found), notes.Text())
 	}
-	return errors.Join(err, bench.Whole(filepath.Join(o.report, "noise.json"), append(text, '\n')))
+	return errors.Join(err, bench.Whole(filepath.Join(o.report, noise.FoundName), append(text, '\n')))
 }
 
 func noiseText(r noiseFound) string {

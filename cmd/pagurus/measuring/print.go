@@ -45,6 +45,9 @@ func text(what bench.Summary) string {
 		}
 		if r.Ratio != nil {
 			row[7] = fmt.Sprintf("%.3f (%.3f to %.3f)", r.Ratio.Value, r.Ratio.Low, r.Ratio.High)
+			if base := what.Aside(r); base != "" {
+				row[7] += " to " + base
+			}
 		}
 		table.Rows = append(table.Rows, row)
 		if r.Sentence != "" {

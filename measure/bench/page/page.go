@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"pagurus/measure/bench"
+	"pagurus/measure/noise"
 	"pagurus/measure/stats"
 )
 
@@ -36,6 +37,7 @@ type sheet struct {
 	What    bench.Summary
 	Plots   []plotted
 	Rows    []line
+	Tables  []table
 	Harness float64 // percent
 }
 
@@ -49,13 +51,22 @@ type line struct {
 	Median, Mean, Interval, Trimmed, Ratio, Chance string
 }
 
-// Draw draws the page.
-func Draw(r *bench.Record, what bench.Summary) ([]byte, error) {
+// Draw draws the page, with what noise was found beside the record; nil: it was not
+// looked for.
+func Draw(r *bench.Record, what bench.Summary, found *noise.Found) ([]byte, error) {
 	s := sheet{Record: r, What: what, Harness: 100 * r.HarnessShare()}
 	for _, row := range what.Rows {
-		s.Rows = append(s.Rows, lineOf(row))
+		l := lineOf(row)
+		if base := what.Aside(row); base != "" {
+			l.Ratio += " to " + base
+		}
+		s.Rows = append(s.Rows, l)
 	}
-	for _, p := range []func(*bench.Record, bench.Summary) ([]plotted, error){overheads, parts, curves, runs} {
+	var err error
+	if s.Plots, s.Tables, err = heard(found); err != nil {
+		return nil, fmt.Errorf("draw the report: %w", err)
+	}
+	for _, p := range []func(*bench.Record, bench.Summary) ([]plotted, error){overheads, parts, curves, passes, runs} {
 		plots, err := p(r, what)
 		if err != nil {
 			return nil, fmt.Errorf("draw the report: %w", err)

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"pagurus/measure/bench"
+	"pagurus/measure/noise"
 	"pagurus/measure/stats"
 )
 
@@ -35,7 +38,7 @@ func record(runs int) *bench.Record {
 func TestThePageStandsByItself(t *testing.T) {
 	r := record(12)
 	r.Command, r.Spec.Ranks = []string{"pagurus", "bench", "app:./it 'works'"}, 4
-	text, err := Draw(r, r.Summarise())
+	text, err := Draw(r, r.Summarise(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,6 +56,11 @@ func TestThePageStandsByItself(t *testing.T) {
 	if n := strings.Count(page, "<svg"); n != 5 {
 		t.Errorf("the page has %d plots", n)
 	}
+	wellFormed(t, page)
+}
+
+func wellFormed(t *testing.T, page string) {
+	t.Helper()
 	d := xml.NewDecoder(strings.NewReader(page))
 	d.Strict, d.AutoClose, d.Entity = false, []string{"meta"}, xml.HTMLEntity
 	for {
@@ -64,11 +72,93 @@ func TestThePageStandsByItself(t *testing.T) {
 	}
 }
 
+// Each bar is named by what it is beside, which need not be the first target.
+func TestBarsNameTheirBases(t *testing.T) {
+	r := record(12)
+	r.Guests["vm"], r.Guests["vm-tuned"], r.Guests["container-lossy"] = bench.Setting{Accelerator: "tcg"}, bench.Setting{Accelerator: "tcg"}, bench.Setting{Beside: "container"}
+	for _, t := range []string{"vm", "vm-tuned", "container-lossy"} {
+		r.Spec.Targets = append(r.Spec.Targets, t)
+		for _, run := range r.Runs[:24] {
+			if run.Target == "container" {
+				run.Target = t
+				r.Runs = append(r.Runs, run)
+			}
+		}
+	}
+	text, err := Draw(r, r.Summarise(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	for _, want := range []string{"container / native", "vm-tuned / vm", "container-lossy / container", ") to vm</td>", ") to container</td>", "with KVM the same command"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	for _, wrong := range []string{"vm / ", "worse than native", ") to native"} {
+		if strings.Contains(page, wrong) {
+			t.Errorf("the page has %q", wrong)
+		}
+	}
+}
+
+// What was found beside the record is in the page, also if that is one quantum.
+func TestNoiseIsDrawn(t *testing.T) {
+	long := noise.Core{CPU: 3, Sources: []noise.Source{{Name: "timer <local>", Count: 7}, {Name: "other programs ran", Count: 2, Seconds: 0.0125}}}
+	for i := range 100 {
+		long.Quanta = append(long.Quanta, 1e-3+float64(i%10/9)*2e-4)
+	}
+	for _, c := range []struct {
+		plots int
+		of    noise.Found
+	}{
+		{2, noise.Found{Quantum: time.Millisecond, Cores: []noise.Core{long, {CPU: 4, Quanta: []float64{1e-3}}}, Predicted: map[int]stats.Interval{2: {Value: 1.2, Low: 1.1, High: 1.3, Confidence: 0.97}, 64: {Value: 1.5, Low: 1.4, High: 1.6}}}},
+		{2, noise.Found{Cores: []noise.Core{{CPU: 3, Quanta: []float64{1e-3}}}, Predicted: map[int]stats.Interval{1: {Value: 1, Low: 1, High: 1}}}},
+		{0, noise.Found{}},
+	} {
+		r := record(0)
+		text, err := Draw(r, r.Summarise(), &c.of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := string(text)
+		if n := strings.Count(page, "<svg"); n != c.plots {
+			t.Errorf("%d cores have %d plots", len(c.of.Cores), n)
+		}
+		wellFormed(t, page)
+		for _, want := range []string{"cpu3", "cpu4", "timer &lt;local&gt;", "<td>12.500</td>", "<td>1.400 to 1.600 (0 %)</td>", "<td>1.100 to 1.300 (97 %)</td>"} {
+			if len(c.of.Cores) == 2 && !strings.Contains(page, want) {
+				t.Errorf("the page has no %q", want)
+			}
+		}
+	}
+}
+
+// Passes belong together by their order: when they begin differs from move to move.
+func TestPassesAreDrawn(t *testing.T) {
+	r := record(2)
+	for i, points := range [][]bench.Point{{{X: 0, Y: 100}, {X: 2, Y: 10}}, {{X: 0, Y: 50}}, {{X: 0, Y: 200}, {X: 4, Y: 30}, {X: 5, Y: 0}}, {{X: 0.2, Y: 70}}} {
+		r.Runs[i].Curves = map[string][]bench.Point{bench.Passes: points}
+	}
+	got := byOrder(r, "netpipe", "native")
+	if len(got) != 2 || got[0].X != 0 || got[0].Y != 150 || got[1].X != 3 || got[1].Y != 20 {
+		t.Errorf("they are %v", got)
+	}
+	text, err := Draw(r, r.Summarise(), nil)
+	if err != nil || !strings.Contains(string(text), "netpipe: passes over memory") || strings.Contains(string(text), "bytes of a message") {
+		t.Errorf("%v", err)
+	}
+	r.Runs = r.Runs[1:2] // one move of one pass
+	if _, err := Draw(r, r.Summarise(), nil); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWhatWasCutOffIsDrawn(t *testing.T) {
 	for runs := range 3 {
 		r := record(runs)
 		r.Complete = false
-		text, err := Draw(r, r.Summarise())
+		text, err := Draw(r, r.Summarise(), nil)
 		if err != nil || !strings.Contains(string(text), "cut off") {
 			t.Errorf("%d runs: %v", runs, err)
 		}
@@ -98,5 +188,22 @@ func TestWorseIsMore(t *testing.T) {
 		if row.Ratio != nil && loss(row).Low < 1.05 {
 			t.Errorf("%s: %v", row.Figure.Says, loss(row))
 		}
+	}
+}
+
+// What an axis says is where it says it.
+func TestTicksAreNamedByTheirValues(t *testing.T) {
+	named := 0
+	for _, tick := range (exact{}).Ticks(1.02, 1.21) {
+		if tick.Label == "" {
+			continue
+		}
+		named++
+		if v, err := strconv.ParseFloat(tick.Label, 64); err != nil || math.Abs(v-tick.Value) > 1e-5 {
+			t.Errorf("%g is called %q", tick.Value, tick.Label)
+		}
+	}
+	if named < 2 {
+		t.Errorf("%d ticks have names", named)
 	}
 }

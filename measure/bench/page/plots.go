@@ -36,9 +36,52 @@ func svg(p *plot.Plot) (plotted, error) {
 func named(x, y string) *plot.Plot {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = x, y
+	p.X.Tick.Marker, p.Y.Tick.Marker = exact{}, exact{}
 	p.Legend.Top = true
 	p.Add(plotter.NewGrid())
 	return p
+}
+
+// exact are the library's ticks, each named by its value: the library itself names one
+// at 1.04 "1", and so has a whole plot read wrong.
+type exact struct{ plot.DefaultTicks }
+
+// Ticks gives those between two values.
+func (e exact) Ticks(low, high float64) []plot.Tick {
+	ticks := e.DefaultTicks.Ticks(low, high)
+	for i, t := range ticks {
+		if t.Label != "" {
+			ticks[i].Label = fmt.Sprintf("%.6g", t.Value)
+		}
+	}
+	return ticks
+}
+
+// join draws points that belong together as the plot's i-th line. Without a name it is
+// not in the legend, and without points nowhere.
+func join(p *plot.Plot, i int, name string, points plotter.XYs) (*plotter.Line, error) {
+	if len(points) == 0 {
+		return nil, nil
+	}
+	line, marks, err := plotter.NewLinePoints(points)
+	if err != nil {
+		return nil, err
+	}
+	line.Color, marks.Color, marks.Shape = plotutil.Color(i), plotutil.Color(i), plotutil.Shape(i)
+	p.Add(line, marks)
+	if name != "" {
+		p.Legend.Add(name, line, marks)
+	}
+	return line, nil
+}
+
+// logarithmic makes an axis so, when all is drawn that goes by it. A single value is
+// given room: what the library would give it reaches to where no logarithm is.
+func logarithmic(a *plot.Axis) {
+	a.Scale, a.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	if a.Min == a.Max {
+		a.Min, a.Max = a.Min/2, a.Max*2
+	}
 }
 
 // intervals are points with what holds the true values.
@@ -47,10 +90,12 @@ type intervals struct {
 	plotter.YErrors
 }
 
-// overheads draws how the targets stand beside the first one, figure by figure.
+// overheads draws how the targets stand beside what each is held against, figure by
+// figure. The legend names that of each: it need not be the first target, and a bar that
+// was taken for one beside native would be quoted as such.
 func overheads(r *bench.Record, what bench.Summary) ([]plotted, error) {
 	var figures []string
-	bars, ends := map[string]plotter.Values{}, map[string]intervals{}
+	bars, ends, beside := map[string]plotter.Values{}, map[string]intervals{}, map[string]string{}
 	at := map[string]int{}
 	for _, row := range what.Rows {
 		if row.Ratio == nil {
@@ -68,7 +113,7 @@ func overheads(r *bench.Record, what bench.Summary) ([]plotted, error) {
 		for len(bars[row.Target]) <= x {
 			bars[row.Target] = append(bars[row.Target], 0)
 		}
-		bars[row.Target][x] = v.Value
+		bars[row.Target][x], beside[row.Target] = v.Value, row.Base
 		e := ends[row.Target]
 		e.XYs = append(e.XYs, plotter.XY{X: float64(x), Y: v.Value})
 		e.YErrors = append(e.YErrors, struct{ Low, High float64 }{v.Value - v.Low, v.High - v.Value})
@@ -77,7 +122,7 @@ func overheads(r *bench.Record, what bench.Summary) ([]plotted, error) {
 	if len(figures) == 0 {
 		return nil, nil
 	}
-	p := named("", "times worse than "+r.Spec.Targets[0])
+	p := named("", "times worse")
 	thick := vg.Points(18)
 	shown := 0
 	for i, target := range r.Spec.Targets {
@@ -96,7 +141,7 @@ func overheads(r *bench.Record, what bench.Summary) ([]plotted, error) {
 			return nil, err
 		}
 		p.Add(chart, whiskers)
-		p.Legend.Add(target, chart)
+		p.Legend.Add(target+" / "+beside[target], chart)
 		shown++
 	}
 	one := plotter.NewFunction(func(float64) float64 { return 1 })
@@ -106,7 +151,7 @@ func overheads(r *bench.Record, what bench.Summary) ([]plotted, error) {
 	p.X.Min, p.X.Max = -0.5, float64(len(figures))-0.5
 	drawn, err := svg(p)
 	drawn.Title = "Overhead"
-	drawn.Says = fmt.Sprintf("How many times worse than %s, in pairs of one round; the whiskers are %.0f %% intervals. 1 is no loss.", r.Spec.Targets[0], 100*r.Spec.Confidence)
+	drawn.Says = fmt.Sprintf("How many times worse each target is than the one after the stroke, in pairs of one round; the whiskers are %.0f %% intervals. 1 is no loss.", 100*r.Spec.Confidence)
 	return []plotted{drawn}, err
 }
 
@@ -127,26 +172,24 @@ func curves(r *bench.Record, _ bench.Summary) (all []plotted, err error) {
 	for _, p := range r.Spec.Programs {
 		for _, name := range curveNames(r, p.Name) {
 			drawn := named("bytes of a message", units[name])
-			drawn.X.Scale, drawn.Y.Scale = plot.LogScale{}, plot.LogScale{}
-			drawn.X.Tick.Marker, drawn.Y.Tick.Marker = plot.LogTicks{Prec: -1}, plot.LogTicks{Prec: -1}
 			if name == "bandwidth" {
 				drawn.Legend.Top, drawn.Legend.Left = false, false
 			} else {
 				drawn.Legend.Left = true
 			}
+			some := false
 			for i, t := range r.Spec.Targets {
 				points := medians(r, p.Name, name, t)
-				if len(points) == 0 {
-					continue
-				}
-				line, marks, err := plotter.NewLinePoints(points)
-				if err != nil {
+				if _, err := join(drawn, i, t, points); err != nil {
 					return nil, err
 				}
-				line.Color, marks.Color, marks.Shape = plotutil.Color(i), plotutil.Color(i), plotutil.Shape(i)
-				drawn.Add(line, marks)
-				drawn.Legend.Add(t, line, marks)
+				some = some || len(points) > 0
 			}
+			if !some {
+				continue
+			}
+			logarithmic(&drawn.X)
+			logarithmic(&drawn.Y)
 			one, err := svg(drawn)
 			if err != nil {
 				return nil, err
@@ -161,7 +204,7 @@ func curves(r *bench.Record, _ bench.Summary) (all []plotted, err error) {
 func curveNames(r *bench.Record, program string) (names []string) {
 	for _, run := range r.Runs {
 		for name := range run.Curves {
-			if run.Program == program && !slices.Contains(names, name) {
+			if run.Program == program && name != bench.Passes && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}
@@ -205,18 +248,13 @@ func runs(r *bench.Record, what bench.Summary) (all []plotted, err error) {
 						points = append(points, plotter.XY{X: float64(rounds[j] + 1), Y: v})
 					}
 				}
-				if len(points) == 0 {
-					continue
-				}
-				line, marks, err := plotter.NewLinePoints(points)
+				line, err := join(drawn, i, t, points)
 				if err != nil {
 					return nil, err
 				}
-				line.Color, marks.Color, marks.Shape = plotutil.Color(i), plotutil.Color(i), plotutil.Shape(i)
-				line.Width = vg.Points(0.3)
-				drawn.Add(line, marks)
-				drawn.Legend.Add(t, marks)
-				some = true
+				if line != nil {
+					line.Width, some = vg.Points(0.3), true
+				}
 			}
 			if !some {
 				continue

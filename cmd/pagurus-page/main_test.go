@@ -1,0 +1,40 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pagurus/measure/bench"
+	"pagurus/measure/noise"
+)
+
+// What lies beside a record is drawn with it, and what is none is not passed over.
+func TestNoiseBesideARecordIsDrawn(t *testing.T) {
+	dir := t.TempDir()
+	record, beside := filepath.Join(dir, bench.RecordName), filepath.Join(dir, noise.FoundName)
+	if err := (&bench.Record{Spec: bench.Spec{Name: "noise", Targets: []string{"cpu0"}}}).Write(record); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ found, want, refused string }{
+		{"", "<h1>noise</h1>", ""},
+		{`{"version":1,"quantum_ns":1000000,"cores":[{"cpu":0,"quanta_s":[0.001,0.002],"sources":[{"name":"timer","count":9}]}],"predicted":{"2":{"value":1.5,"low":1.4,"high":1.6}}}`, "1.400 to 1.600", ""},
+		{"[]", "", "not what `pagurus bench noise` finds"},
+	} {
+		if c.found != "" {
+			if err := os.WriteFile(beside, []byte(c.found), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var page bytes.Buffer
+		err := draw(&page, record)
+		if c.refused == "" && err != nil || c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)) {
+			t.Errorf("%q: %v", c.found, err)
+		}
+		if !strings.Contains(page.String(), c.want) || strings.Contains(page.String(), "What interrupted them") != (strings.Contains(c.found, "timer")) {
+			t.Errorf("%q gives\n%s", c.found, page.String())
+		}
+	}
+}
