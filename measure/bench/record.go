@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,7 +31,14 @@ type Record struct {
 	Guests   map[string]Setting `json:"guests"` // by target
 	Notes    []string           `json:"notes,omitempty"`
 	Runs     []Run              `json:"runs"`
-	// Harness is the processor time that the measuring itself has cost.
+	// Harness is the processor time that the measuring itself has taken from programs:
+	// what this program and the commands it types have used from when each began, or where
+	// that is not known from when its run began, until the run was over. What starts guests,
+	// and what keeps the record between runs, is in nobody's way and not in it; what ends
+	// guests is, since that begins when nobody looks. The hosts' agents and the guests
+	// themselves are Pagurus, which is what is measured, and of native programs all is theirs.
+	// Records that do not say what runs Ran have here what the bench alone used from the first
+	// run to the last, without its commands.
 	Harness time.Duration `json:"harness_ns"`
 }
 
@@ -58,6 +66,8 @@ type Setting struct {
 	Tune        string `json:"tune,omitempty"`
 	Link        string `json:"link,omitempty"`   // what is wrong with the network, for people
 	Beside      string `json:"beside,omitempty"` // the target it is held against; empty: the first of its sort
+	// MovesEvery is between two moves of a guest while a program runs; 0: none is moved.
+	MovesEvery time.Duration `json:"moves_every_ns,omitempty"`
 }
 
 // Emulated reports whether the target's processors are software.
@@ -69,7 +79,8 @@ type Run struct {
 	Program string             `json:"program"`
 	Target  string             `json:"target"`
 	Begun   time.Time          `json:"begun"`
-	Took    time.Duration      `json:"took_ns"` // with what starts and ends it
+	Took    time.Duration      `json:"took_ns"`          // with what starts and ends it
+	Ran     time.Duration      `json:"ran_ns,omitempty"` // of that, since the program began; 0: not known
 	Figures map[string]float64 `json:"figures,omitempty"`
 	Curves  map[string][]Point `json:"curves,omitempty"`
 	Parts   map[string][]Part  `json:"parts,omitempty"`   // of some figures, by their names
@@ -77,6 +88,9 @@ type Run struct {
 	// Apart is how far the machine's CPUs were from each other before or after the run,
 	// whichever is more; 0: not known.
 	Apart time.Duration `json:"apart_ns,omitempty"`
+	// Got is what its guests got of their hosts, of a target that is tuned; empty: not known.
+	Got   []Got  `json:"got,omitempty"`
+	Moves *Moves `json:"moves,omitempty"` // of a guest while it ran; nil: there were to be none
 }
 
 // failed is how often, the last time on end, a program has failed on a target.
@@ -106,11 +120,12 @@ func (r *Record) Failures() error {
 }
 
 // HarnessShare is the processor time of the measuring itself beside the time that
-// the runs took; 0 if nothing was run.
+// it was metered in: that for which programs ran, as far as it is known; 0 if nothing
+// was run.
 func (r *Record) HarnessShare() float64 {
 	all := time.Duration(0)
 	for _, run := range r.Runs {
-		all += run.Took
+		all += cmp.Or(run.Ran, run.Took)
 	}
 	if all == 0 {
 		return 0

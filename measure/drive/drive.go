@@ -20,6 +20,7 @@ import (
 type Pagurus struct {
 	Program string
 	Dir     string
+	Meter   *Meter // counts what the commands cost; nil: nobody asks
 }
 
 // Beside gives the binary in the folder of the program that runs.
@@ -44,7 +45,7 @@ func (p Pagurus) Both(ctx context.Context, args ...string) (printed, notes strin
 	c := p.command(ctx, args...)
 	var out, said bytes.Buffer
 	c.Stdout, c.Stderr = &out, &said
-	if err := c.Run(); err != nil {
+	if err := p.Meter.run(c); err != nil {
 		return "", "", fmt.Errorf("pagurus %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(out.String()+said.String()))
 	}
 	return strings.TrimSpace(out.String()), strings.TrimSpace(said.String()), nil

@@ -58,6 +58,37 @@ func TestTalk(t *testing.T) {
 	}
 }
 
+// What commands cost is counted while they run and after, a command once.
+func TestWhatCommandsCost(t *testing.T) {
+	const spin = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; "
+	p := drive.Pagurus{Program: "sh", Dir: t.TempDir(), Meter: &drive.Meter{}}
+	least := 20 * time.Millisecond // of what takes some ten times as long
+	more := func(before time.Duration) bool {
+		other := (&drive.Meter{}).Used() // the program's own is in both
+		return p.Meter.Used()-other-before > least
+	}
+	if more(0) {
+		t.Error("nothing was typed yet, and has cost something")
+	}
+	talk, err := p.Talk(t.Context(), "-c", spin+"echo spun; read line; exit 0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := bufio.NewScanner(talk); !lines.Scan() || !more(0) {
+		t.Error("a command that runs is not counted")
+	}
+	if err := talk.End(); err != nil {
+		t.Fatal(err)
+	}
+	sofar := p.Meter.Used() - (*drive.Meter)(nil).Used()
+	if !more(0) || more(sofar) {
+		t.Error("a command that has ended is not counted once")
+	}
+	if _, err := p.Type(t.Context(), "-c", spin+"exit 3"); err == nil || !more(sofar) {
+		t.Error("a command that has failed is not counted")
+	}
+}
+
 func TestKeep(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a", "b.json")
 	if err := drive.Keep(file, map[string]int{"a": 1}); err != nil {

@@ -29,7 +29,7 @@ func (p Pagurus) Talk(ctx context.Context, args ...string) (*Talk, error) {
 	}
 	from, err := c.StdoutPipe()
 	if err == nil {
-		err = c.Start()
+		err = p.Meter.start(c)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("pagurus %s: %w", strings.Join(args, " "), err)
@@ -37,7 +37,7 @@ func (p Pagurus) Talk(ctx context.Context, args ...string) (*Talk, error) {
 	return &Talk{Reader: from, Writer: to, end: func() error {
 		_ = to.Close()
 		_, _ = io.Copy(io.Discard, from)
-		err := c.Wait()
+		err := p.Meter.wait(c)
 		if refused := (*exec.ExitError)(nil); errors.As(err, &refused) {
 			err = fmt.Errorf("pagurus %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(said.String()))
 		}

@@ -5,8 +5,8 @@
  * yield, does both in turn while a rank waits. The rank then leaves its virtual CPU idle
  * and the real one to the guest it waits for. That is for guests that share cores, as
  * emulated ones do. Elsewhere it would cost latency, and so do these functions
- * themselves, since Open MPI polls all the time: of the 0.5 us that tracing added to three
- * exchanges of 48 us they were 0.3. So the other library leaves libc's own alone. A rank that only asks whether
+ * themselves, since Open MPI polls all the time (docs/decisions/010). So the other library
+ * leaves libc's own alone. A rank that only asks whether
  * something has come (MPI_Test) may have work to do: it waits for half of its time at most.
  *
  * A part of trace.c, whose calls it hears of by called(), ask() and heard().

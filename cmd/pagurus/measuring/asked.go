@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"pagurus/measure/bench"
+	"pagurus/measure/drive"
+	"pagurus/show/view"
 )
 
 // asked is what is asked for of every experiment.
@@ -27,12 +28,15 @@ type asked struct {
 	guests     map[string]bench.Setting                 // by target
 	notes      []string                                 // what holds for all of it, known before
 	sum        func(r *bench.Record) []string           // what is noted when it is over; nil: nothing
+	meter      *drive.Meter                             // of what measuring uses; nil: it types no commands
 	own        time.Duration                            // processor time of this program that was the runs'
 	show       func(*bench.Record, bench.Summary) error // prints what came of it; nil: its figures are printed
 }
 
 // usual is what is asked for unless a flag says otherwise.
-func usual(std Streams) asked { return asked{Streams: std, runs: 20, confidence: 0.97, seed: 1} }
+func usual(std Streams) asked {
+	return asked{Streams: std, runs: 20, confidence: 0.97, seed: 1, meter: &drive.Meter{}}
+}
 
 // flags are those of every experiment; runs says what one is.
 func (o *asked) flags(cmd *cobra.Command, runs string) {
@@ -66,9 +70,10 @@ func (o *asked) measure(ctx context.Context, cmd *cobra.Command, e *bench.Experi
 	file := filepath.Join(o.report, bench.RecordName)
 	e.Spec.Targets, e.Spec.Runs, e.Spec.Seed, e.Spec.Confidence, e.Spec.Trim = o.targets, o.runs, o.seed, o.confidence, o.trim
 	e.Record = bench.Record{Begun: time.Now().UTC(), Command: os.Args, Machine: bench.Here(o.Version), Guests: o.guests, Notes: o.notes}
-	before, kept := used(), time.Time{}
+	e.Used = func() time.Duration { return o.meter.Used() - o.own }
+	kept := time.Time{}
 	write := func() error {
-		e.Record.Harness, kept = max(0, used()-before-o.own), time.Now()
+		kept = time.Now()
 		return e.Record.Write(file)
 	}
 	e.Keep = func() error {
@@ -109,6 +114,9 @@ func outcome(r bench.Run, all []bench.Program) string {
 			}
 		}
 	}
+	if r.Moves != nil {
+		said = append(said, view.Count(r.Moves.Finished, "move"))
+	}
 	return strings.Join(said, ", ")
 }
 
@@ -120,13 +128,4 @@ func (o *asked) finish(cmd *cobra.Command, r *bench.Record) error {
 		show = func(*bench.Record, bench.Summary) error { return o.print(cmd, what) }
 	}
 	return errors.Join(show(r, what), o.keep(r, what))
-}
-
-// used is the processor time that this process has used.
-func used() time.Duration {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -75,7 +75,7 @@ func lsCommand(std Streams) *cobra.Command {
 			}
 			records, err := recordTable(in)
 			if err == nil {
-				_, err = fmt.Fprintf(std.Out, "%s\nTargets: %s\n\n%s", table.Text(), strings.Join(targetNames(), ", "), records.Text())
+				_, err = fmt.Fprintf(std.Out, "%s\nTargets: %s\n\n%s", table.Text(), strings.Join(append(targetNames(), movedNames()...), ", "), records.Text())
 			}
 			return err
 		},

@@ -129,6 +129,38 @@ func TestEverySampleIsInTheCSV(t *testing.T) {
 	}
 }
 
+// What is not one number has files of its own, and what TCP did has no unit but a line.
+func TestCurvesAndPartsAreInTheCSVs(t *testing.T) {
+	r := record()
+	r.Runs[0].Figures["resent"] = 3
+	r.Runs[0].Curves = map[string][]bench.Point{"latency": {{X: 1, Y: 2e-5}, {X: 1024, Y: 3e-5}}, "bandwidth": {{X: 1, Y: 4e5}}}
+	r.Runs[1].Parts = map[string][]bench.Part{"latency_s": {{Name: "wire, card", Value: 1.5}, {Name: "rest", Value: 0.5}}}
+	for want, of := range map[string]func(*bench.Record) ([]byte, error){
+		"program,target,run,curve,x,y\nnetpipe,native,1,bandwidth,1,400000\nnetpipe,native,1,latency,1,2e-05\nnetpipe,native,1,latency,1024,3e-05\n":                                  curvesCSV,
+		"program,target,run,figure,part,unit,value\nnetpipe,container,1,latency_s,\"wire, card\",s,1.5\nnetpipe,container,1,latency_s,rest,s,0.5\n":                                   partsCSV,
+		"program,target,run,begun,took_s,figure,unit,value,failure\nnetpipe,native,1,0001-01-01T00:00:00Z,0,latency_s,s,2e-05,\nnetpipe,native,1,0001-01-01T00:00:00Z,0,resent,,3,\n": samplesCSV,
+	} {
+		if text, err := of(r); err != nil || !strings.HasPrefix(string(text), want) {
+			t.Errorf("%v\n%s\ninstead of\n%s", err, text, want)
+		}
+	}
+}
+
+// A ratio that is not to the first target says to which.
+func TestAnotherBaseIsNamed(t *testing.T) {
+	r := record()
+	r.Spec.Targets = append(r.Spec.Targets, "container-lossy")
+	r.Guests = map[string]bench.Setting{"container-lossy": {Beside: "container"}}
+	for i := range 4 {
+		r.Runs = append(r.Runs, bench.Run{Round: i, Program: "netpipe", Target: "container-lossy", Figures: map[string]float64{"latency_s": 1 + float64(i)/10}})
+	}
+	for line := range strings.Lines(text(r.Summarise())) {
+		if named := strings.HasSuffix(line, ") to container\n"); named != strings.HasPrefix(line, "netpipe  latency  container-lossy ") {
+			t.Error(line)
+		}
+	}
+}
+
 // What makes no sense is refused before anything is started.
 func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 	dir := t.TempDir()
@@ -307,7 +339,8 @@ func TestMovesAreRead(t *testing.T) {
 	begun := time.Unix(1000, 0)
 	m := fleet.Migration{Phase: fleet.Finished, Guest: "j1g0", Entered: []fleet.Entered{{Phase: fleet.Preparing, At: begun}, {Phase: fleet.Repointing, At: begun.Add(time.Second)},
 		{Phase: fleet.Retiring, At: begun.Add(1020 * time.Millisecond)}, {Phase: fleet.Finished, At: begun.Add(2 * time.Second)}},
-		Cost: fleet.Progress{Downtime: 30 * time.Millisecond, SentBytes: 3 << 20, Rounds: 4}, Stall: &fleet.Stall{Gap: fleet.Gap{Took: 60 * time.Millisecond}, AtSwitch: 60 * time.Millisecond}}
+		Passes: []fleet.Pass{{Round: 1, LeftBytes: 3 << 20}, {Round: 2, LeftBytes: 1 << 19, At: 2 * time.Second}},
+		Cost:   fleet.Progress{Downtime: 30 * time.Millisecond, SentBytes: 3 << 20, Rounds: 4}, Stall: &fleet.Stall{Gap: fleet.Gap{Took: 60 * time.Millisecond}, AtSwitch: 60 * time.Millisecond}}
 	read := func(m fleet.Migration) (bench.Result, error) {
 		text, err := json.Marshal(m)
 		if err != nil {
@@ -318,6 +351,9 @@ func TestMovesAreRead(t *testing.T) {
 	got, err := read(m)
 	if err != nil || got.Figures["total_s"] != 2 || got.Figures["down_s"] != 0.05 || got.Figures["handed_s"] != 0.03 || got.Figures["stall_s"] != 0.06 || got.Figures["sent_mib"] != 3 || got.Figures["rounds"] != 4 {
 		t.Errorf("%v, %v", got, err)
+	}
+	if want := []bench.Point{{X: 0, Y: 3}, {X: 2, Y: 0.5}}; !slices.Equal(got.Curves[bench.Passes], want) {
+		t.Errorf("the passes are %v", got.Curves)
 	}
 	for figure, want := range map[string][]bench.Part{
 		"total_s": {{Name: "preparing", Value: 1}, {Name: "repointing", Value: 0.02}, {Name: "retiring", Value: 0.98}},

@@ -66,7 +66,8 @@ type overhead struct {
 	asked
 	suite, npb, figure string
 	more               bool
-	ranks, among       int // of each job, and the guests they are spread over; 0: as place.Lab has them
+	ranks, among       int           // of each job, and the guests they are spread over; 0: as place.Lab has them
+	every              time.Duration // between two moves of a guest; 0: no target moves any
 	memory, image      string
 	digest             string // of the image
 	where              drive.Pagurus
@@ -76,7 +77,7 @@ type overhead struct {
 }
 
 func overheadCommand(std Streams) *cobra.Command {
-	o := overhead{asked: usual(std), ranks: place.Ranks, among: place.Ranks, memory: "768M", image: hpcImage}
+	o := overhead{asked: usual(std), ranks: place.Ranks, among: place.Ranks, memory: "768M", image: hpcImage, every: 5 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "overhead",
 		Short: "Measure what real programs lose in guests",
@@ -91,12 +92,17 @@ hosts have them. Targets are:
   vm         guests that are virtual machines; where KVM does not work they are
              emulated, and that is never quoted as the cost of virtualization
   vm-tuned   the same with --tune hpc: they mirror their hosts
+  container-moved, vm-moved
+             the same as container and vm, and as long as the program runs one of its
+             guests is moved to another host and back, begun every --every; they are
+             held against container and vm, which have to be targets, too
 
 It needs a cluster; without one it brings up a lab of two hosts and takes it down
 again. Ctrl-C ends it and keeps what was measured.`,
 		Example: `  sudo pagurus bench overhead --targets native,container --suite hpl,stream,netpipe
   sudo pagurus bench overhead -n 4 --guests 2 --suite hpl,stream
   sudo pagurus bench overhead --suite npb --npb ~/npb/bin --runs 50 --report bench/npb
+  sudo pagurus bench overhead --targets native,container,container-moved --suite hpl --every 2s
   pagurus bench overhead --targets container,vm --suite "app:./solver deck" --figure 'GFlops: ([0-9.]+)' --more-is-better`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -111,6 +117,7 @@ again. Ctrl-C ends it and keeps what was measured.`,
 	f.StringVar(&o.suite, "suite", "hpl,stream,netpipe", "what to run; pagurus bench ls lists it; netpipe only with two ranks")
 	o.flags(cmd, "runs of each program on each target")
 	o.guestFlags(cmd)
+	f.DurationVar(&o.every, "every", o.every, "how often a guest is moved, on targets that move any")
 	f.StringVar(&o.npb, "npb", "", "folder of the NAS Parallel Benchmarks as you have built them")
 	f.StringVar(&o.figure, "figure", "", "regular expression whose first group is the figure of app; none: its time")
 	f.BoolVar(&o.more, "more-is-better", false, "the figure of app is a rate, not a time")
@@ -121,13 +128,13 @@ again. Ctrl-C ends it and keeps what was measured.`,
 // guestFlags are those of who runs programs on several targets.
 func (o *overhead) guestFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringSliceVar(&o.targets, "targets", []string{place.Native, place.Contained}, "where to run: "+strings.Join(targetNames(), ", ")+"; the first is what others are held against")
+	f.StringSliceVar(&o.targets, "targets", []string{place.Native, place.Contained}, "where to run: "+strings.Join(o.names(), ", ")+"; the first is what others are held against")
 	f.StringVar(&o.memory, "mem", o.memory, "memory of each guest")
 }
 
 // place is where they run: of a lab always the same two hosts.
 func (o *overhead) place() *place.Lab {
-	lab := &place.Lab{Pagurus: o.where, Image: o.image, Ranks: o.ranks, Guests: o.among, Memory: o.memory, Kinds: map[string][]string{}}
+	lab := &place.Lab{Pagurus: o.where, Image: o.image, Ranks: o.ranks, Guests: o.among, Memory: o.memory, Every: o.every, Kinds: map[string][]string{}}
 	for t, flags := range targets {
 		if flags != nil {
 			lab.Kinds[t] = append(slices.Clone(flags), "--cpus", strconv.Itoa(o.cpus(flags)))
@@ -166,7 +173,8 @@ func (o *overhead) apart() func() time.Duration {
 
 // run measures, and prints and keeps what came of it, also after an error.
 func (o *overhead) run(ctx context.Context, cmd *cobra.Command) (err error) {
-	if err = o.check(); err == nil {
+	err = errors.Join(o.check(), o.checkMoves())
+	if err == nil {
 		err = o.shape(cmd.Flags().Changed("suite"))
 	}
 	if err != nil {
@@ -177,6 +185,9 @@ func (o *overhead) run(ctx context.Context, cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, tidy()) }()
+	if err := o.roomToMove(); err != nil {
+		return err
+	}
 	if cpus := runtime.NumCPU(); o.lab && o.ranks > cpus {
 		o.remark("%d ranks share %s of this machine: one that waits for another may take its time from it", o.ranks, view.Count(cpus, "CPU"))
 	}
@@ -195,6 +206,7 @@ func (o *overhead) run(ctx context.Context, cmd *cobra.Command) (err error) {
 // prepare makes a folder to run programs in, and sees to it that there is a
 // cluster. Tidy ends what it began.
 func (o *overhead) prepare(ctx context.Context) (tidy func() error, err error) {
+	o.where.Meter = o.meter
 	if o.where.Program, err = os.Executable(); err != nil {
 		return nil, err
 	}
@@ -234,8 +246,8 @@ func (o *overhead) folder() string {
 
 func (o *overhead) check() error {
 	for _, t := range o.targets {
-		if _, ok := targets[t]; !ok {
-			return fmt.Errorf("%q is no target: there are %s", t, strings.Join(targetNames(), ", "))
+		if !slices.Contains(o.names(), t) {
+			return fmt.Errorf("%q is no target: there are %s", t, strings.Join(o.names(), ", "))
 		}
 	}
 	if words, err := o.words(); err != nil || len(words) == 0 {
@@ -431,13 +443,17 @@ func (o *overhead) settings() map[string]bench.Setting {
 	all := map[string]bench.Setting{}
 	for _, t := range o.targets {
 		s := bench.Setting{Kind: place.Native, Image: o.image, Digest: o.digest}
-		if flags := targets[t]; flags != nil {
+		of, moved := unmoved(t)
+		if flags := targets[of]; flags != nil {
 			can := o.ability(fleet.Kind(flags[1]))
 			s = bench.Setting{Kind: flags[1], Guests: o.job().Guests, CPUs: o.cpus(flags), MemoryBytes: bytes, Image: o.image, Digest: o.digest,
 				Accelerator: can.Accelerator, Version: can.Version, CPU: can.CPU}
 			if len(flags) > 3 {
 				s.Tune = flags[3]
 			}
+		}
+		if moved {
+			s.Beside, s.MovesEvery = of, o.every
 		}
 		all[t] = s
 	}

@@ -12,6 +12,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
 	"pagurus/measure/bench"
@@ -63,12 +66,21 @@ func (l *Lab) natively(ctx context.Context, job string, p bench.Program) (err er
 	args = append(append(args, env...), "mpirun", "-n", strconv.Itoa(spec.Ranks), "sh", "-c", "exec "+p.Command+" >output.$OMPI_COMM_WORLD_RANK 2>&1")
 	var said bytes.Buffer
 	c := exec.CommandContext(ctx, args[0], args[1:]...)
+	// It is told to end, and ends its ranks: they would outlive it if it were killed. A Ctrl-C
+	// is not to reach it twice, at which it leaves them behind.
+	c.Cancel = func() error { return c.Process.Signal(unix.SIGTERM) }
+	c.WaitDelay = leaveTime
+	c.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	c.Stdout, c.Stderr = &said, &said
+	bench.UnderwayOf(ctx).Begins() // what holds the places is asleep, and mpirun is the program's
 	if err := c.Run(); err != nil {
 		return fmt.Errorf("mpirun: %w: %s", err, said.String())
 	}
 	return nil
 }
+
+// leaveTime is how long mpirun may take to end its ranks.
+const leaveTime = 10 * time.Second
 
 // hostFile is what mpirun is told of the networks: how many ranks each has, in the order
 // of the guests, as the guests' own is. So ranks that share a guest share a network here.

@@ -43,6 +43,7 @@ type Lab struct {
 	On     []string            // hosts to start on; empty: any
 	Export string              // folder that guests see at the same path: Dir or above it; empty: Dir
 	Kinds  map[string][]string // what `pagurus run` is told beside, by target; Native needs none
+	Every  time.Duration       // between two moves of a guest, on targets that end in Moved
 	Counts bool                // what TCP of the guests did is in the text of runs in their networks: see Counted
 }
 
@@ -180,16 +181,22 @@ func (l *Lab) run(target string, flags ...string) []string {
 	if len(l.On) > 0 {
 		args = append(args, "--on", strings.Join(l.On, ","))
 	}
-	return append(args, l.Kinds[target]...)
+	return append(args, l.kind(target)...)
 }
 
-// inGuests runs the program as a job of its own.
+// inGuests runs the program as a job of its own, and looks after it meanwhile.
 func (r *round) inGuests(ctx context.Context, target string) error {
 	ctx, stop := context.WithTimeout(ctx, runLimit)
 	defer stop()
+	meanwhile, over := context.WithCancel(ctx)
+	defer over()
+	followed := make(chan error, 1)
+	go func() { followed <- r.follow(meanwhile, target) }()
 	_, err := r.lab.Type(ctx, append(r.lab.run(target), "--", "sh", "-c", r.program.Command+" >output."+RankVariables+" 2>&1")...)
+	over()
+	amiss := <-followed
 	if err == nil {
-		return nil
+		return amiss
 	}
 	said, _ := os.ReadFile(filepath.Join(r.lab.Dir, outputOf(0)))
 	return fmt.Errorf("%w: %s", err, said)
@@ -239,6 +246,7 @@ func (r *round) wait(ctx context.Context) (err error) {
 // begin has the containers that wait run the program.
 func (r *round) begin(ctx context.Context) error {
 	ranks := r.lab.Job().Ranks
+	bench.UnderwayOf(ctx).Begins()
 	for rank := range ranks {
 		if err := tell(ctx, filepath.Join(r.lab.Dir, goes(rank))); err != nil {
 			return err

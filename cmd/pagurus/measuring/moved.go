@@ -1,0 +1,66 @@
+package measuring
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/measure/bench/place"
+)
+
+// movable are the targets that there is another one of, with a guest moved meanwhile.
+var movable = []string{place.Contained, string(fleet.VM)}
+
+// movedNames are those other ones.
+func movedNames() (all []string) {
+	for _, t := range movable {
+		all = append(all, t+place.Moved)
+	}
+	return all
+}
+
+// unmoved is a target without what moves its guests, and whether there is such.
+func unmoved(target string) (of string, moved bool) { return strings.CutSuffix(target, place.Moved) }
+
+// leastEvery is between two moves that do not quite run into one another.
+const leastEvery = 100 * time.Millisecond
+
+// names are the targets that may be asked for: those that move guests only of who says
+// how often.
+func (o *overhead) names() []string {
+	if o.every == 0 {
+		return targetNames()
+	}
+	return slices.Sorted(slices.Values(append(targetNames(), movedNames()...)))
+}
+
+// checkMoves looks at the targets that move guests: each is held against the same one
+// with its guests where they are.
+func (o *overhead) checkMoves() error {
+	if o.every < leastEvery {
+		return fmt.Errorf("--every %s: a move takes longer, give %s or more", o.every, leastEvery)
+	}
+	for _, t := range o.targets {
+		if of, moved := unmoved(t); moved && slices.Contains(movedNames(), t) && !slices.Contains(o.targets, of) {
+			return fmt.Errorf("target %s is held against %s, which is not among the targets: write --targets %s", t, of, strings.Join(with(o.targets, t, of), ","))
+		}
+	}
+	return nil
+}
+
+// with is a list with one more, before another.
+func with(all []string, before, more string) []string {
+	return slices.Insert(slices.Clone(all), slices.Index(all, before), more)
+}
+
+// roomToMove says what is missing to move guests, if any are to be.
+func (o *overhead) roomToMove() error {
+	moving := slices.ContainsFunc(o.targets, func(t string) bool { _, moved := unmoved(t); return moved })
+	if moving && len(o.hosts) < 2 {
+		return errors.New("there are fewer than two hosts to move between")
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package measuring
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/measure/bench"
+)
+
+// Guests are moved only where there is something to hold that against, and who moves
+// them.
+func TestMovesThatMakeNoSenseAreRefused(t *testing.T) {
+	for says, args := range map[string][]string{
+		"write --targets native,container,container-moved": {"overhead", "--targets", "native,container-moved"},
+		"held against vm,":                   {"overhead", "--targets", "container,vm-moved"},
+		"100ms or more":                      {"overhead", "--every", "5ms"},
+		`"vm-tuned-moved" is no target`:      {"overhead", "--targets", "vm-tuned,vm-tuned-moved"},
+		`"native-moved" is no target`:        {"overhead", "--targets", "native,native-moved"},
+		`"container-moved" is no target`:     {"migration", "--targets", "container,container-moved"},
+		`"vm-moved" is no target: there are`: {"network", "--targets", "vm,vm-moved"},
+		`--in "vm-moved"`:                    {"noise", "--in", "vm-moved"},
+	} {
+		got, err := typed(append([]string{"bench"}, args...)...)
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v\n%s", args, err, got)
+		}
+	}
+	if got, err := typed("bench", "ls"); err != nil || !strings.Contains(got, "container-moved, vm-moved") {
+		t.Errorf("%v\n%s", err, got)
+	}
+}
+
+// The record says that guests are moved and what that is held against; else they are
+// made as those are.
+func TestGuestsThatAreMovedAreMadeAsOthers(t *testing.T) {
+	o := overhead{asked: asked{targets: []string{"native", "vm", "vm-moved"}}, memory: "1G", every: time.Second}
+	if err := o.checkMoves(); err != nil {
+		t.Fatal(err)
+	}
+	all := o.settings()
+	moved := all["vm-moved"]
+	if moved.Beside != "vm" || moved.MovesEvery != time.Second {
+		t.Errorf("%+v", moved)
+	}
+	if moved.Beside, moved.MovesEvery = "", 0; moved != all["vm"] || moved.Kind != "vm" {
+		t.Errorf("%+v beside %+v", moved, all["vm"])
+	}
+	if o.place().Every != time.Second {
+		t.Error("nobody is told how often")
+	}
+	if err := o.roomToMove(); err == nil {
+		t.Error("there is no host to move to")
+	}
+	o.hosts = map[fleet.HostID]fleet.Host{"a": {}, "b": {}}
+	if err := o.roomToMove(); err != nil {
+		t.Error(err)
+	}
+	if slices.Contains(guestTargets(), "vm-moved") {
+		t.Error("noise is measured in guests that are moved")
+	}
+	if got := outcome(bench.Run{Moves: &bench.Moves{Finished: 3}}, nil); got != "3 moves" {
+		t.Error(got)
+	}
+}
