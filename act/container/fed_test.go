@@ -123,10 +123,12 @@ func feederKilled(t *testing.T, mode fleet.Mode, victim string, alone bool) {
 	if err := j.drivers[0].Resume(t.Context(), j.tasks[1].Guest.ID); err != nil {
 		t.Fatal(err)
 	}
-	for resident(pid()) < 300<<20 { // the programs are there, and only what they hold is missing
+	// Until the programs are there, and only what they hold is missing. It goes by steps,
+	// or this test might be kept from looking until all is there.
+	for signal("pager", unix.SIGSTOP); resident(pid()) < 300<<20; signal("pager", unix.SIGSTOP) {
+		signal("pager", unix.SIGCONT)
 		time.Sleep(time.Millisecond)
 	}
-	signal("pager", unix.SIGSTOP)
 	missing := heldMiB<<20 - resident(pid())
 	t.Logf("%d MiB are missing", missing>>20)
 	if missing < 32<<20 {
