@@ -26,7 +26,7 @@ func movedNames() (all []string) {
 func unmoved(target string) (of string, moved bool) { return strings.CutSuffix(target, place.Moved) }
 
 // leastEvery is between two moves that do not quite run into one another.
-const leastEvery = 100 * time.Millisecond
+const leastEvery = 2 * time.Second
 
 // names are the targets that may be asked for: those that move guests only of who says
 // how often.
@@ -41,7 +41,7 @@ func (o *overhead) names() []string {
 // with its guests where they are.
 func (o *overhead) checkMoves() error {
 	if o.every < leastEvery {
-		return fmt.Errorf("--every %s: a move takes longer, give %s or more", o.every, leastEvery)
+		return fmt.Errorf("--every %s: nobody speaks to a guest for 1.5 s after a move, so give %s or more", o.every, leastEvery)
 	}
 	for _, t := range o.targets {
 		if of, moved := unmoved(t); moved && slices.Contains(movedNames(), t) && !slices.Contains(o.targets, of) {

@@ -16,7 +16,7 @@ func TestMovesThatMakeNoSenseAreRefused(t *testing.T) {
 	for says, args := range map[string][]string{
 		"write --targets native,container,container-moved": {"overhead", "--targets", "native,container-moved"},
 		"held against vm,":                   {"overhead", "--targets", "container,vm-moved"},
-		"100ms or more":                      {"overhead", "--every", "5ms"},
+		"2s or more":                         {"overhead", "--every", "5ms"},
 		`"vm-tuned-moved" is no target`:      {"overhead", "--targets", "vm-tuned,vm-tuned-moved"},
 		`"native-moved" is no target`:        {"overhead", "--targets", "native,native-moved"},
 		`"container-moved" is no target`:     {"migration", "--targets", "container,container-moved"},
@@ -36,7 +36,7 @@ func TestMovesThatMakeNoSenseAreRefused(t *testing.T) {
 // The record says that guests are moved and what that is held against; else they are
 // made as those are.
 func TestGuestsThatAreMovedAreMadeAsOthers(t *testing.T) {
-	o := overhead{asked: asked{targets: []string{"native", "vm", "vm-moved"}}, memory: "1G", every: time.Second}
+	o := overhead{asked: asked{targets: []string{"native", "vm", "vm-moved"}}, memory: "1G", every: 3 * time.Second}
 	if err := o.checkMoves(); err != nil {
 		t.Fatal(err)
 	}
