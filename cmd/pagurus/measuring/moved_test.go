@@ -42,13 +42,13 @@ func TestGuestsThatAreMovedAreMadeAsOthers(t *testing.T) {
 	}
 	all := o.settings()
 	moved := all["vm-moved"]
-	if moved.Beside != "vm" || moved.MovesEvery != time.Second {
+	if moved.Beside != "vm" || moved.MovesEvery != 3*time.Second {
 		t.Errorf("%+v", moved)
 	}
 	if moved.Beside, moved.MovesEvery = "", 0; moved != all["vm"] || moved.Kind != "vm" {
 		t.Errorf("%+v beside %+v", moved, all["vm"])
 	}
-	if o.place().Every != time.Second {
+	if o.place().Every != 3*time.Second {
 		t.Error("nobody is told how often")
 	}
 	if err := o.roomToMove(); err == nil {
