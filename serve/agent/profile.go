@@ -10,7 +10,7 @@ import (
 	"pagurus/fleet"
 )
 
-// How often guests' memory is looked at. A look costs a tenth of a second of
+// How often guests' memory is looked at. A look costs a twentieth of a second of
 // one processor, so every half minute is well below 1 % of one a guest.
 const (
 	profileEvery = 30 * time.Second

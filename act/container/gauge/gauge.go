@@ -188,7 +188,7 @@ func (l *looker) choose(want int, pages int64) error {
 	return l.each(func(area int, r region) {
 		here := int64(r.end-r.start) / pageBytes
 		for next < n && at < passed+here {
-			l.sample = append(l.sample, page{area: area, address: r.start + uint64(at-passed)*pageBytes})
+			l.sample = append(l.sample, page{area: area, address: r.start + uint64(at-passed)*pageBytes, there: true})
 			if next++; next < n {
 				at = place(next)
 			}

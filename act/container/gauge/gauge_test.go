@@ -78,7 +78,7 @@ func use(dir string) {
 }
 
 // subject starts one, with memory for its files.
-func subject(t *testing.T) Subject {
+func subject(t testing.TB) Subject {
 	t.Helper()
 	testkit.Root(t)
 	dir := t.TempDir()
@@ -229,5 +229,17 @@ func TestRising(t *testing.T) {
 	}
 	if got := share(1, 0, math.MaxInt64); got != 0 {
 		t.Errorf("a share of nothing is %d", got)
+	}
+}
+
+// BenchmarkLook is what a look costs: about the same for every guest of more than 32 MiB.
+func BenchmarkLook(b *testing.B) {
+	s := subject(b)
+	for b.Loop() {
+		p, err := Look(b.Context(), s, Plan{Pages: 8192, After: []time.Duration{1, 2, 3, 4}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(p.Took.Seconds()*1e3, "ms/look")
 	}
 }

@@ -3,7 +3,6 @@ package gauge
 import (
 	"bufio"
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -21,13 +20,9 @@ const (
 	pageBytes = 4096
 	// batch is how many pages are read at once. It bounds the memory this takes
 	// and how long a process's own changes to its address space wait.
-	batch = 128
+	batch = 32
 	// mostRegions is how many one scan gives.
 	mostRegions = 512
-	// entryBytes is the size of an entry of /proc/PID/pagemap (see the kernel's
-	// Documentation/admin-guide/mm/pagemap.rst).
-	entryBytes = 8
-	present    = 1 << 63
 )
 
 // What stands for a page instead of a hash of it.
@@ -72,7 +67,13 @@ type process struct {
 type page struct {
 	area               int
 	address            uint64
+	there              bool // as of the last census
 	first, before, now uint64
+}
+
+// isBefore reports whether a page comes before an address of an area.
+func (q page) isBefore(area int, address uint64) bool {
+	return q.area < area || q.area == area && q.address < address
 }
 
 // looker is one look under way.
@@ -188,7 +189,7 @@ func parse(line, device string) (a area, key string, ok bool) {
 	return a, strings.Join(words[2:5], " "), a.files
 }
 
-// census counts what there is now.
+// census counts what there is now, and sees which pages of the sample are.
 func (l *looker) census() (counted, error) {
 	var c counted
 	if l.subject.Files != "" {
@@ -200,13 +201,23 @@ func (l *looker) census() (counted, error) {
 			c.files = int64(st.Blocks-st.Bfree) * st.Bsize
 		}
 	}
-	return c, l.each(func(area int, r region) {
+	next := 0 // the sample is in the order in which memory is given
+	there := func(is bool, area int, until uint64) {
+		for ; next < len(l.sample) && l.sample[next].isBefore(area, until); next++ {
+			l.sample[next].there = is
+		}
+	}
+	err := l.each(func(area int, r region) {
+		there(false, area, r.start)
+		there(true, area, r.end)
 		if n := int64(r.end-r.start) / pageBytes; l.areas[area].files {
 			c.mapped += n
 		} else {
 			c.own += n
 		}
 	})
+	there(false, len(l.areas), 0)
+	return c, err
 }
 
 // each gives all memory that is there, in a fixed order.
@@ -258,11 +269,9 @@ func (s *scan) run(pagemap int, found []region) (int, error) {
 
 // read reads every page of the sample that is there.
 func (l *looker) read() error {
-	entry := make([]byte, entryBytes)
 	l.asked = l.asked[:0]
 	for i := range l.sample {
 		q := &l.sample[i]
-		p := l.processes[l.areas[q.area].process]
 		if len(l.asked) > 0 && l.areas[l.sample[l.asked[0]].area].process != l.areas[q.area].process || len(l.asked) == batch {
 			if err := l.fetch(); err != nil {
 				return err
@@ -271,7 +280,7 @@ func (l *looker) read() error {
 		q.now = unknown
 		// Reading what is not there, or in the swap space, would make the kernel
 		// put something there.
-		if n, err := p.pagemap.ReadAt(entry, int64(q.address/pageBytes*entryBytes)); err == nil && n == entryBytes && binary.NativeEndian.Uint64(entry)&present != 0 {
+		if q.there {
 			l.asked = append(l.asked, i)
 		}
 	}
