@@ -14,20 +14,22 @@ import (
 	"net/netip"
 	"os"
 	"os/user"
-	"runtime"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+	"pagurus/internal/thread"
 )
 
 // Machine is what does not change while the machine is up.
 type Machine struct {
-	ID          string     `json:"id"`     // two processes with the same see the same files
-	Kernel      string     `json:"kernel"` // release
-	CPUs        int        `json:"cpus"`   // that this process may use
-	MemoryBytes int64      `json:"memory_bytes"`
-	Address     netip.Addr `json:"address"` // others reach this machine at; not valid if it has none
+	ID          string       // two processes with the same see the same files
+	Kernel      string       // release
+	CPUs        fleet.CPUSet // that this process may use
+	MemoryBytes int64
+	Address     netip.Addr // others reach this machine at; not valid if it has none
 }
 
 // Facts looks at this machine, or at the network namespace this process is in
@@ -37,7 +39,10 @@ func Facts() (Machine, error) {
 	if err != nil {
 		return Machine{}, err
 	}
-	m := Machine{ID: id, CPUs: runtime.NumCPU(), Address: address()}
+	m := Machine{ID: id, Address: address()}
+	if m.CPUs, err = thread.CPUs(0); err != nil {
+		return Machine{}, err
+	}
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return Machine{}, fmt.Errorf("ask for the kernel's release: %w", err)

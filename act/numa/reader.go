@@ -14,7 +14,8 @@ const stays = 10 * time.Second
 
 // Reader reads this machine now and then. Its zero value is ready.
 type Reader struct {
-	First int // of each node's cores, as if they were a ring, which comes first: of several hosts on one machine each begins elsewhere
+	First int          // of each node's cores, as if they were a ring, which comes first: of several hosts on one machine each begins elsewhere
+	May   fleet.CPUSet // be used; empty: all
 	mu    sync.Mutex
 	last  *fleet.Topology
 	at    time.Time
@@ -27,6 +28,7 @@ func (r *Reader) Last() *fleet.Topology {
 	if time.Since(r.at) > stays {
 		r.at, r.last = time.Now(), nil
 		if t, err := Read("/"); err == nil {
+			t = t.Only(r.May)
 			r.last = turned(&t, r.First)
 		}
 	}

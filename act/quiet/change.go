@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
+	threads "pagurus/internal/thread"
 )
 
 // deed is a kind of change.
@@ -82,7 +83,7 @@ func (c change) now() (string, error) {
 	case write:
 		return readText(c.Path)
 	case keep:
-		cpus, err := affinity(c.Thread)
+		cpus, err := threads.CPUs(c.Thread)
 		return cpus.String(), err
 	}
 	_, err := os.Stat(c.Path)
@@ -113,7 +114,7 @@ func (c change) undo() error {
 		if !c.alive() {
 			return nil
 		}
-		have, err := affinity(c.Thread)
+		have, err := threads.CPUs(c.Thread)
 		if err != nil || have.String() == c.Before {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
+	threads "pagurus/internal/thread"
 )
 
 // world is what the kernel says of all that may be changed.
@@ -271,22 +272,8 @@ func readThread(pid, tid int) (t thread, kernel bool, err error) {
 		return t, false, err
 	}
 	t = thread{id: tid, born: born, name: text[begin+1 : end], bound: f&flagBound != 0}
-	t.cpus, err = affinity(tid)
+	t.cpus, err = threads.CPUs(tid)
 	return t, f&flagKernel != 0, err
-}
-
-// affinity gives the CPUs that a thread may run on.
-func affinity(tid int) (out fleet.CPUSet, err error) {
-	var s unix.CPUSet
-	if err := unix.SchedGetaffinity(tid, &s); err != nil {
-		return nil, err
-	}
-	for c := range len(s) * strconv.IntSize {
-		if s.IsSet(c) {
-			out = append(out, c)
-		}
-	}
-	return out, nil
 }
 
 func setAffinity(tid int, cpus fleet.CPUSet) error {
@@ -312,7 +299,7 @@ func (w *world) readProcess(first thread) (p process, err error) {
 		if err != nil {
 			continue
 		}
-		cpus, err := affinity(tid)
+		cpus, err := threads.CPUs(tid)
 		if err != nil {
 			continue
 		}

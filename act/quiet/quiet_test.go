@@ -20,6 +20,7 @@ import (
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 	"pagurus/internal/testkit"
+	threads "pagurus/internal/thread"
 )
 
 // part makes a copy of the test binary play one: "on NOTE CPUS", "off NOTE", or
@@ -236,7 +237,7 @@ func prepare(t *testing.T) (h *Host, note string, online fleet.CPUSet) {
 
 func runsOn(t *testing.T, pid int) string {
 	t.Helper()
-	s, err := affinity(pid)
+	s, err := threads.CPUs(pid)
 	if err != nil {
 		t.Fatal(err)
 	}

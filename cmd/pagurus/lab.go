@@ -11,10 +11,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"pagurus/act/daemon"
+	"pagurus/act/machine"
 	"pagurus/act/owner"
 	"pagurus/cmd/pagurus/labnet"
 	"pagurus/cmd/pagurus/linking"
@@ -22,6 +24,7 @@ import (
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
+	"pagurus/show/view"
 )
 
 // Where a lab keeps what: the images are the machine's, everything else goes
@@ -39,12 +42,13 @@ const (
 // lab is a cluster on this machine: its hosts are network namespaces, in each
 // of them the real agent; the real controller is in the machine's own network.
 type lab struct {
-	Hosts          int     `json:"hosts"`
-	CPUsPerHost    float64 `json:"cpus_per_host"`             // all guests of a host together may use; 0: no limit
-	CPUsAltogether float64 `json:"cpus_altogether,omitempty"` // of a host, for guests and what lab exec runs there alike; 0: no limit
-	MemoryPerHost  int64   `json:"memory_per_host_bytes"`
-	Sites          int     `json:"sites,omitempty"`       // that hosts belong to in turn; 0: none
-	Accelerator    string  `json:"accelerator,omitempty"` // what guests run with; empty: each agent finds out
+	Hosts          int                           `json:"hosts"`
+	CPUsPerHost    float64                       `json:"cpus_per_host"`             // all guests of a host together may use; 0: no limit
+	CPUList        map[fleet.HostID]fleet.CPUSet `json:"cpu_list,omitempty"`        // of hosts that have not all
+	CPUsAltogether float64                       `json:"cpus_altogether,omitempty"` // of a host, for guests and what lab exec runs there alike; 0: no limit
+	MemoryPerHost  int64                         `json:"memory_per_host_bytes"`
+	Sites          int                           `json:"sites,omitempty"`       // that hosts belong to in turn; 0: none
+	Accelerator    string                        `json:"accelerator,omitempty"` // what guests run with; empty: each agent finds out
 }
 
 func labCommand(std streams) *cobra.Command {
@@ -67,12 +71,13 @@ real controller runs beside them.`,
 }
 
 func labUpCommand(std streams) *cobra.Command {
-	l, memory := lab{}, ""
+	l, memory, lists := lab{}, "", []string{}
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start a lab, or what is missing of it",
 		Example: `  pagurus lab up
-  pagurus lab up --hosts 4 --cpus-per-host 0.5 --mem-per-host 2G`,
+  pagurus lab up --hosts 4 --cpus-per-host 0.5 --mem-per-host 2G
+  pagurus lab up --hosts 2 --cpu-list host2=0    # its hosts are not alike`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if l.Hosts < 1 || l.Hosts > labnet.MaxHosts {
@@ -85,6 +90,9 @@ func labUpCommand(std streams) *cobra.Command {
 			if l.CPUsPerHost < 0 || l.CPUsAltogether < 0 {
 				return errors.New("--cpus-per-host and --cpus-altogether must not be negative")
 			}
+			if l.CPUList, err = cpuLists(lists, l.Hosts); err != nil {
+				return fmt.Errorf("--cpu-list %w", err)
+			}
 			if l.Sites < 0 {
 				return errors.New("--sites must not be negative")
 			}
@@ -96,9 +104,48 @@ func labUpCommand(std streams) *cobra.Command {
 	cmd.Flags().IntVar(&l.Hosts, "hosts", 3, "hosts")
 	cmd.Flags().Float64Var(&l.CPUsPerHost, "cpus-per-host", 0, "CPUs that all guests of a host together may use (default: no limit)")
 	cmd.Flags().Float64Var(&l.CPUsAltogether, "cpus-altogether", 0, "CPUs that a host has for guests and for what its owner runs there with lab exec (default: no limit)")
+	cmd.Flags().StringArrayVar(&lists, "cpu-list", nil, "HOST=CPUS: the only CPUs of this machine that a host has, like host2=0-3; once for each such host (default: all)")
 	cmd.Flags().StringVar(&memory, "mem-per-host", "4G", "memory that each host has for guests")
 	cmd.Flags().IntVar(&l.Sites, "sites", 0, "sites that the hosts belong to in turn: site1, site2 (default: none)")
 	return cmd
+}
+
+// hostsOf are the names of so many hosts.
+func hostsOf(hosts int) map[fleet.HostID]bool {
+	all := map[fleet.HostID]bool{}
+	for n := range hosts {
+		all[hostName(n+1)] = true
+	}
+	return all
+}
+
+// cpuLists reads which CPUs hosts have, of those that have not all.
+func cpuLists(words []string, hosts int) (map[fleet.HostID]fleet.CPUSet, error) {
+	if len(words) == 0 {
+		return nil, nil
+	}
+	here, err := machine.Facts()
+	if err != nil {
+		return nil, err
+	}
+	all := map[fleet.HostID]fleet.CPUSet{}
+	for _, w := range words {
+		name, list, ok := strings.Cut(w, "=")
+		cpus, err := fleet.ParseCPUs(list)
+		host := fleet.HostID(name)
+		switch {
+		case !ok || len(cpus) == 0:
+			return nil, fmt.Errorf("%q is not HOST=CPUS, as host2=0-3 is", w)
+		case err != nil:
+			return nil, err
+		case !hostsOf(hosts)[host]:
+			return nil, fmt.Errorf("%s is no host of this lab, which has %s", name, view.Count(hosts, "host"))
+		case len(cpus.Minus(here.CPUs)) > 0:
+			return nil, fmt.Errorf("%s: this machine has CPUs %s", w, here.CPUs)
+		}
+		all[host] = cpus
+	}
+	return all, nil
 }
 
 func labDownCommand(std streams) *cobra.Command {
@@ -328,6 +375,9 @@ func (l lab) agent(n int) daemon.Daemon {
 	}
 	if l.CPUsPerHost > 0 {
 		args = append(args, "--cpus", strconv.FormatFloat(l.CPUsPerHost, 'g', -1, 64))
+	}
+	if cpus := l.CPUList[hostName(n)]; len(cpus) > 0 {
+		args = append([]string{"taskset", "--cpu-list", cpus.String()}, args...)
 	}
 	return daemon.Daemon{
 		Name: "the agent of " + name, Namespace: l.namespace(n), Command: args,

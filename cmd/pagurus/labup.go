@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,6 +97,7 @@ func (l lab) undo(ctx context.Context, err error, before bool) error {
 func (l lab) otherwise(had lab, asked func(flag string) bool) bool {
 	return asked("hosts") && had.Hosts != l.Hosts ||
 		asked("cpus-altogether") && had.CPUsAltogether != l.CPUsAltogether ||
+		asked("cpu-list") && !reflect.DeepEqual(had.CPUList, l.CPUList) ||
 		asked("cpus-per-host") && had.CPUsPerHost != l.CPUsPerHost ||
 		asked("sites") && had.Sites != l.Sites ||
 		asked("mem-per-host") && had.MemoryPerHost != l.MemoryPerHost

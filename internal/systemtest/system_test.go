@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,12 @@ func script(t *testing.T, file string) testscript.Params {
 			e.Setenv("PATTERN", filepath.Join(filepath.Dir(filepath.Dir(witness())), "pattern", "pattern.c"))
 			return nil
 		},
+		Condition: func(word string) (bool, error) {
+			if word == "onecpu" {
+				return runtime.NumCPU() == 1, nil
+			}
+			return false, fmt.Errorf("%q is no condition", word)
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"until":  until,
 			"within": within,
@@ -165,7 +172,12 @@ func attempt(ts *testscript.TestScript, command string, limit time.Duration) {
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		c := exec.Command("sh", "-c", command)
 		c.Dir = ts.Getenv("WORK")
-		c.Env = append(os.Environ(), "PATH="+ts.Getenv("PATH"), "WORK="+ts.Getenv("WORK"))
+		c.Env = os.Environ()
+		for _, name := range []string{"PATH", "WORK", "PAGURUS_CONTROLLER"} {
+			if v := ts.Getenv(name); v != "" {
+				c.Env = append(c.Env, name+"="+v)
+			}
+		}
 		if out, err = c.CombinedOutput(); err == nil {
 			return
 		}
