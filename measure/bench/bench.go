@@ -146,9 +146,10 @@ func (e *Experiment) Run(ctx context.Context) (err error) {
 	}
 	e.Record.Spec = e.Spec
 	source := rand.New(rand.NewPCG(e.Spec.Seed, 0))
+	turns := make([]turns, len(e.Spec.Programs))
 	for round := range e.Spec.Runs {
-		for _, p := range e.Spec.Programs {
-			if err := e.round(ctx, round, p, order(source, e.Spec.Targets)); err != nil {
+		for i, p := range e.Spec.Programs {
+			if err := e.round(ctx, round, p, turns[i].next(source, e.Spec.Targets)); err != nil {
 				return err
 			}
 		}
@@ -158,14 +159,6 @@ func (e *Experiment) Run(ctx context.Context) (err error) {
 		err = e.Keep()
 	}
 	return errors.Join(err, e.Record.Failures())
-}
-
-// order gives the targets, begun at a random one and then in turn: each is as
-// often behind each other as before it, in the long run, and none is always
-// behind what leaves the machine warm.
-func order(source *rand.Rand, targets []string) []string {
-	at := source.IntN(len(targets))
-	return append(append([]string{}, targets[at:]...), targets[:at]...)
 }
 
 // round runs one program once on each target.

@@ -71,7 +71,7 @@ func (l *light) native(ctx context.Context) error {
 			Programs: often(),
 		},
 		Place: &where.Lab{
-			Pagurus: l.Pagurus, Image: hpcImage, Memory: "768M", On: []string{"host1", "host2"},
+			Pagurus: l.Pagurus, Image: hpcImage, Memory: "768M", On: []string{"host1", "host2"}, Rest: where.UsualRest,
 			Kinds: map[string][]string{where.Contained: {"--kind", "container"}},
 		},
 		Apart: noise.FarApart,

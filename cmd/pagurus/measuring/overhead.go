@@ -68,6 +68,7 @@ type overhead struct {
 	more               bool
 	ranks, among       int           // of each job, and the guests they are spread over; 0: as place.Lab has them
 	every              time.Duration // between two moves of a guest; 0: no target moves any
+	rest               time.Duration // before native processes and the containers that lend them networks
 	memory, image      string
 	digest             string // of the image
 	where              drive.Pagurus
@@ -130,11 +131,12 @@ func (o *overhead) guestFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&o.targets, "targets", []string{place.Native, place.Contained}, "where to run: "+strings.Join(o.names(), ", ")+"; the first is what others are held against")
 	f.StringVar(&o.memory, "mem", o.memory, "memory of each guest")
+	f.DurationVar(&o.rest, "rest", place.UsualRest, "how long this machine is left alone before each run on native, and on container beside it")
 }
 
 // place is where they run: of a lab always the same two hosts.
 func (o *overhead) place() *place.Lab {
-	lab := &place.Lab{Pagurus: o.where, Image: o.image, Ranks: o.ranks, Guests: o.among, Memory: o.memory, Every: o.every, Kinds: map[string][]string{}}
+	lab := &place.Lab{Pagurus: o.where, Image: o.image, Ranks: o.ranks, Guests: o.among, Memory: o.memory, Rest: o.rest, Every: o.every, Kinds: map[string][]string{}}
 	for t, flags := range targets {
 		if flags != nil {
 			lab.Kinds[t] = append(slices.Clone(flags), "--cpus", strconv.Itoa(o.cpus(flags)))
@@ -258,6 +260,9 @@ func (o *overhead) check() error {
 	}
 	if _, err := regexp.Compile(o.figure); err != nil {
 		return fmt.Errorf("--figure: %w", err)
+	}
+	if o.rest < 0 {
+		return errors.New("--rest must not be negative")
 	}
 	return o.asked.check()
 }

@@ -72,6 +72,9 @@ func (l *Lab) natively(ctx context.Context, job string, p bench.Program) (err er
 	c.WaitDelay = leaveTime
 	c.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	c.Stdout, c.Stderr = &said, &said
+	if err := l.rest(ctx); err != nil {
+		return err
+	}
 	bench.UnderwayOf(ctx).Begins() // what holds the places is asleep, and mpirun is the program's
 	if err := c.Run(); err != nil {
 		return fmt.Errorf("mpirun: %w: %s", err, said.String())
