@@ -40,7 +40,7 @@ func Facts() (Machine, error) {
 		return Machine{}, err
 	}
 	m := Machine{ID: id, Address: address()}
-	if m.CPUs, err = thread.CPUs(0); err != nil {
+	if m.CPUs, err = CPUs(); err != nil {
 		return Machine{}, err
 	}
 	var u unix.Utsname
@@ -55,6 +55,10 @@ func Facts() (Machine, error) {
 	m.MemoryBytes = int64(info.Totalram) * int64(info.Unit)
 	return m, nil
 }
+
+// CPUs are those that this process may use now: taskset(1), a service manager or quiet
+// cores may change them.
+func CPUs() (fleet.CPUSet, error) { return thread.CPUs(os.Getpid()) }
 
 // idFiles hold this machine's identity: what installation gave it, or, where
 // it was given none, what the kernel gives it for as long as it is up.

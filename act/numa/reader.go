@@ -14,8 +14,8 @@ const stays = 10 * time.Second
 
 // Reader reads this machine now and then. Its zero value is ready.
 type Reader struct {
-	First int          // of each node's cores, as if they were a ring, which comes first: of several hosts on one machine each begins elsewhere
-	May   fleet.CPUSet // be used; empty: all
+	First int                 // of each node's cores, as if they were a ring, which comes first: of several hosts on one machine each begins elsewhere
+	May   func() fleet.CPUSet // CPUs that may be used, asked anew each time; nil or none: all
 	mu    sync.Mutex
 	last  *fleet.Topology
 	at    time.Time
@@ -28,7 +28,9 @@ func (r *Reader) Last() *fleet.Topology {
 	if time.Since(r.at) > stays {
 		r.at, r.last = time.Now(), nil
 		if t, err := Read("/"); err == nil {
-			t = t.Only(r.May)
+			if r.May != nil {
+				t = t.Only(r.May())
+			}
 			r.last = turned(&t, r.First)
 		}
 	}

@@ -104,7 +104,7 @@ func labUpCommand(std streams) *cobra.Command {
 	cmd.Flags().IntVar(&l.Hosts, "hosts", 3, "hosts")
 	cmd.Flags().Float64Var(&l.CPUsPerHost, "cpus-per-host", 0, "CPUs that all guests of a host together may use (default: no limit)")
 	cmd.Flags().Float64Var(&l.CPUsAltogether, "cpus-altogether", 0, "CPUs that a host has for guests and for what its owner runs there with lab exec (default: no limit)")
-	cmd.Flags().StringArrayVar(&lists, "cpu-list", nil, "HOST=CPUS: the only CPUs of this machine that a host has, like host2=0-3; once for each such host (default: all)")
+	cmd.Flags().StringArrayVar(&lists, "cpu-list", nil, "HOST=CPUS: the only CPUs of this machine that a host's agent and guests may use, like host2=0-3; once for each such host (default: all)")
 	cmd.Flags().StringVar(&memory, "mem-per-host", "4G", "memory that each host has for guests")
 	cmd.Flags().IntVar(&l.Sites, "sites", 0, "sites that the hosts belong to in turn: site1, site2 (default: none)")
 	return cmd
@@ -134,14 +134,16 @@ func cpuLists(words []string, hosts int) (map[fleet.HostID]fleet.CPUSet, error) 
 		cpus, err := fleet.ParseCPUs(list)
 		host := fleet.HostID(name)
 		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", w, err)
 		case !ok || len(cpus) == 0:
 			return nil, fmt.Errorf("%q is not HOST=CPUS, as host2=0-3 is", w)
-		case err != nil:
-			return nil, err
+		case len(all[host]) > 0:
+			return nil, fmt.Errorf("names %s twice", name)
 		case !hostsOf(hosts)[host]:
 			return nil, fmt.Errorf("%s is no host of this lab, which has %s", name, view.Count(hosts, "host"))
 		case len(cpus.Minus(here.CPUs)) > 0:
-			return nil, fmt.Errorf("%s: this machine has CPUs %s", w, here.CPUs)
+			return nil, fmt.Errorf("%s: of this machine you may use CPUs %s", w, here.CPUs)
 		}
 		all[host] = cpus
 	}

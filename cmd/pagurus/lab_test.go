@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -233,5 +234,33 @@ func TestDoctorLooksAtThisMachine(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(out), &found); err != nil || code != 0 || len(found) < 10 {
 		t.Errorf("exit %d, %v: %s", code, err, out)
+	}
+}
+
+// TestCPULists: what is no list, is nobody's or is not there is refused, and what a lab
+// remembers is what was asked for.
+func TestCPULists(t *testing.T) {
+	lists, err := cpuLists([]string{"host2=0"}, 2)
+	if err != nil || len(lists) != 1 || lists["host2"].String() != "0" {
+		t.Fatalf("%v, %v", lists, err)
+	}
+	text, err := json.Marshal(lab{Hosts: 2, CPUList: lists})
+	var again lab
+	if err == nil {
+		err = json.Unmarshal(text, &again)
+	}
+	if err != nil || !reflect.DeepEqual(again.CPUList, lists) {
+		t.Errorf("%s is %v, %v", text, again.CPUList, err)
+	}
+	if none, err := cpuLists(nil, 2); none != nil || err != nil {
+		t.Errorf("%v, %v", none, err)
+	}
+	for words, says := range map[string]string{
+		"host2": "is not HOST=CPUS", "host2=": "is not HOST=CPUS", "host2=a": "no list of CPUs", "host3=0": "no host of this lab", "=0": "no host of this lab",
+		"host2=8191": "you may use", "host2=0 host2=0": "twice",
+	} {
+		if _, err := cpuLists(strings.Fields(words), 2); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v", words, err)
+		}
 	}
 }

@@ -134,7 +134,7 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 	if h.machine, err = machine.Facts(); err != nil {
 		return nil, err
 	}
-	h.made.May = h.usable()
+	h.made.May = h.usable
 	if h.images, err = image.Open(f.images); err != nil {
 		return nil, err
 	}
@@ -174,11 +174,16 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err 
 	return h, nil
 }
 
-// usable are the CPUs that guests may have: those that this process may run on, and those
-// that are kept for guests alone, which it may not. Where the keeper cannot say, it says so.
+// usable are the CPUs that guests may have now: those that this process may run on, and
+// those that are kept for guests alone, which it may not. Where the keeper cannot say, it
+// says so.
 func (h *host) usable() fleet.CPUSet {
+	own, err := machine.CPUs()
+	if err != nil {
+		own = h.machine.CPUs
+	}
 	kept, _ := h.quiet().Now()
-	all := append(kept.Minus(h.machine.CPUs), h.machine.CPUs...)
+	all := append(kept.Minus(own), own...)
 	slices.Sort(all)
 	return all
 }
@@ -282,14 +287,14 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 		drivers[fleet.Container] = h.light
 	}
 	h.images.FetchWith(client.FetchImageFile)
-	held := classes{h.groups, len(h.made.May)}
+	held := classes{h.groups, len(h.usable())}
 	a := agent.New(agent.Config{
 		Host: fleet.HostID(h.flags.name), Run: h.flags.run, Drivers: drivers,
 		Inside: func(id fleet.GuestID, l agent.Linker) agent.Inside {
 			return guestlink.New(func(ctx context.Context) (io.ReadWriteCloser, error) { return l.Link(ctx, id) })
 		},
 		Owner: lookout.New(lookout.Config{
-			Sensors: h.sensors, Guests: held, CPUs: len(h.made.May), File: filepath.Join(h.flags.run, ownerFile), Log: log,
+			Sensors: h.sensors, Guests: held, CPUs: len(h.usable()), File: filepath.Join(h.flags.run, ownerFile), Log: log,
 		}),
 		Classes: held, Quiet: h.keeper(log),
 		Overlay: h.network, Shares: h.shares, Images: h.images, Controller: agent.Remote(client),
@@ -318,7 +323,7 @@ func (h *host) keeper(log *slog.Logger) *quieting.Keeper {
 func (h *host) facts() fleet.Facts {
 	f := fleet.Facts{
 		Version: h.flags.version, Machine: h.machine.ID, Address: h.flags.address, Site: h.flags.site,
-		Capacity:  fleet.Resources{CPUs: len(h.made.May), MemoryBytes: h.flags.memory},
+		Capacity:  fleet.Resources{CPUs: len(h.usable()), MemoryBytes: h.flags.memory},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.trouble}, fleet.Container: {Trouble: h.heavy}},
 		Troubles:  h.shares.Troubles(),
 		Topology:  h.made.Last(),

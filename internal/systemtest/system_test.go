@@ -16,6 +16,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"pagurus/fleet"
 	"pagurus/internal/testkit"
 )
 
@@ -123,8 +124,8 @@ func script(t *testing.T, file string) testscript.Params {
 			return nil
 		},
 		Condition: func(word string) (bool, error) {
-			if word == "onecpu" {
-				return runtime.NumCPU() == 1, nil
+			if word == "twocores" {
+				return twoCores(), nil
 			}
 			return false, fmt.Errorf("%q is no condition", word)
 		},
@@ -136,6 +137,13 @@ func script(t *testing.T, file string) testscript.Params {
 			"slow":   slow,
 		},
 	}
+}
+
+// twoCores reports whether CPUs 0 and 1 are of cores of their own.
+func twoCores() bool {
+	text, err := os.ReadFile("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list")
+	siblings, wrong := fleet.ParseCPUs(strings.TrimSpace(string(text)))
+	return err == nil && wrong == nil && runtime.NumCPU() > 1 && !siblings.Has(1)
 }
 
 func witness() string {
@@ -172,12 +180,7 @@ func attempt(ts *testscript.TestScript, command string, limit time.Duration) {
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		c := exec.Command("sh", "-c", command)
 		c.Dir = ts.Getenv("WORK")
-		c.Env = os.Environ()
-		for _, name := range []string{"PATH", "WORK", "PAGURUS_CONTROLLER"} {
-			if v := ts.Getenv(name); v != "" {
-				c.Env = append(c.Env, name+"="+v)
-			}
-		}
+		c.Env = append(os.Environ(), "PATH="+ts.Getenv("PATH"), "WORK="+ts.Getenv("WORK"))
 		if out, err = c.CombinedOutput(); err == nil {
 			return
 		}

@@ -1,6 +1,6 @@
 // Package thread calls functions on threads of the system that end with them:
 // what a function changes of its thread, as the network it is in, is nobody
-// else's, also if it cannot be changed back.
+// else's, also if it cannot be changed back. It also says where threads may run.
 //
 // It does not know what is called. Its tests run against the kernel.
 package thread

@@ -13,39 +13,79 @@ import (
 // distance measures by a half more at times.
 const farther = 2.5
 
-// Far says of the distances of runs which were far: the machine's CPUs did not share a
-// cache then, as in the nearest they did. Where all are alike, or not known, none is.
-func Far(apart []time.Duration) []bool {
-	least := nearest(apart)
-	far := make([]bool, len(apart))
-	for i, d := range apart {
-		far[i] = least > 0 && float64(d) > farther*float64(least)
+// Distance is how far a machine's CPUs were from each other before and after a run; 0:
+// not known.
+type Distance struct{ Least, Most time.Duration }
+
+// How a run's distance is to those of others.
+type distanceKind int
+
+const (
+	near    distanceKind = iota // or all are alike, or not known
+	far                         // they did not share a cache, as in the nearest run they did
+	changed                     // one before, the other after it
+)
+
+// kinds tell distances from each other.
+func kinds(all []Distance) []distanceKind {
+	least := nearest(all)
+	isFar := func(d time.Duration) bool { return least > 0 && float64(d) > farther*float64(least) }
+	out := make([]distanceKind, len(all))
+	for i, d := range all {
+		switch {
+		case isFar(d.Least):
+			out[i] = far
+		case isFar(d.Most):
+			out[i] = changed
+		}
 	}
-	return far
+	return out
+}
+
+// Alike tells of pairs of runs which are alike in how far the CPUs were from each other:
+// near in both, or far in both, before and after.
+func Alike(a, b []Distance) []bool {
+	all := kinds(slices.Concat(a, b))
+	out := make([]bool, min(len(a), len(b)))
+	for i := range out {
+		out[i] = all[i] == all[len(a)+i] && all[i] != changed
+	}
+	return out
 }
 
 // nearest is the least distance that is known; 0: none is.
-func nearest(apart []time.Duration) (least time.Duration) {
-	for _, d := range apart {
-		if d > 0 && (least == 0 || d < least) {
-			least = d
+func nearest(all []Distance) (least time.Duration) {
+	for _, d := range all {
+		if d.Least > 0 && (least == 0 || d.Least < least) {
+			least = d.Least
 		}
 	}
 	return least
 }
 
-// apart says in how many runs the CPUs were far from each other, and what the ratio of
-// those pairs is of which neither or both were: like with like.
-func (r *Record) apart(both pairs) []string {
-	distances := make([]time.Duration, len(r.Runs))
-	for i, run := range r.Runs {
-		distances[i] = run.Apart
+// distance is that of a run; older records have only the most.
+func (r Run) distance() Distance {
+	if r.Least == 0 {
+		return Distance{r.Apart, r.Apart}
 	}
-	far, runs, most := map[int]int{}, 0, time.Duration(0)
-	for i, is := range Far(distances) {
+	return Distance{r.Least, r.Apart}
+}
+
+// apart says in how many runs the CPUs were far from each other, before or after, and what
+// the ratio of the pairs is that are alike in that.
+func (r *Record) apart(both pairs) []string {
+	distances := make([]Distance, len(r.Runs))
+	for i, run := range r.Runs {
+		distances[i] = run.distance()
+	}
+	seen, runs, most := map[int][]distanceKind{}, 0, time.Duration(0)
+	for i, kind := range kinds(distances) {
 		run := r.Runs[i]
-		if is && run.Program == both.program && (run.Target == both.target || run.Target == both.base) && slices.Contains(both.rounds, run.Round) {
-			far[run.Round]++
+		if run.Program != both.program || run.Target != both.target && run.Target != both.base || !slices.Contains(both.rounds, run.Round) {
+			continue
+		}
+		seen[run.Round] = append(seen[run.Round], kind)
+		if kind != near {
 			runs, most = runs+1, max(most, run.Apart)
 		}
 	}
@@ -54,7 +94,7 @@ func (r *Record) apart(both pairs) []string {
 	}
 	var like pairs
 	for i, round := range both.rounds {
-		if far[round] != 1 {
+		if k := seen[round]; len(k) == 2 && k[0] == k[1] && k[0] != changed {
 			like.add(both.ours[i], both.theirs[i], round)
 		}
 	}

@@ -8,18 +8,19 @@ import (
 	"time"
 )
 
-func TestWhatIsFar(t *testing.T) {
+func TestWhatIsAlike(t *testing.T) {
+	d := func(least, most time.Duration) Distance { return Distance{least, most} }
 	for _, c := range []struct {
-		apart []time.Duration
-		far   []bool
+		a, b []Distance
+		like []bool
 	}{
-		{nil, []bool{}},
-		{[]time.Duration{0, 0}, []bool{false, false}},
-		{[]time.Duration{300, 310}, []bool{false, false}},
-		{[]time.Duration{50, 0, 320, 80}, []bool{false, false, true, false}},
+		{nil, nil, []bool{}},
+		{[]Distance{d(0, 0)}, []Distance{d(0, 0)}, []bool{true}},
+		{[]Distance{d(300, 310), d(300, 300)}, []Distance{d(310, 310), d(320, 400)}, []bool{true, true}},
+		{[]Distance{d(50, 60), d(320, 330), d(50, 320), d(320, 320), d(60, 320)}, []Distance{d(80, 80), d(300, 320), d(50, 50), d(50, 60), d(50, 320)}, []bool{true, true, false, false, false}},
 	} {
-		if got := Far(c.apart); !slices.Equal(got, c.far) {
-			t.Errorf("of %v far are %v", c.apart, got)
+		if got := Alike(c.a, c.b); !slices.Equal(got, c.like) {
+			t.Errorf("of %v and %v alike are %v", c.a, c.b, got)
 		}
 	}
 }

@@ -146,10 +146,10 @@ func (e *Experiment) Run(ctx context.Context) (err error) {
 	}
 	e.Record.Spec = e.Spec
 	source := rand.New(rand.NewPCG(e.Spec.Seed, 0))
-	turns := make([]turns, len(e.Spec.Programs))
+	orders := make([]turns, len(e.Spec.Programs))
 	for round := range e.Spec.Runs {
 		for i, p := range e.Spec.Programs {
-			if err := e.round(ctx, round, p, turns[i].next(source, e.Spec.Targets)); err != nil {
+			if err := e.round(ctx, round, p, orders[i].next(source, e.Spec.Targets)); err != nil {
 				return err
 			}
 		}
@@ -184,7 +184,10 @@ func (e *Experiment) round(ctx context.Context, round int, p Program, targets []
 		text, err := opened.Run(during, t)
 		r.Took = e.Now().Sub(r.Begun)
 		cost := underway.end(&r)
-		r.Apart = max(apart, e.apart())
+		r.Apart, r.Least = apart, apart
+		if after := e.apart(); after > 0 {
+			r.Apart, r.Least = max(apart, after), min(apart, after)
+		}
 		if err != nil && ctx.Err() != nil {
 			return context.Cause(ctx) // it was cut off: that is no figure of its
 		}

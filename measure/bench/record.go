@@ -86,8 +86,9 @@ type Run struct {
 	Parts   map[string][]Part  `json:"parts,omitempty"`   // of some figures, by their names
 	Failure string             `json:"failure,omitempty"` // why there are no figures
 	// Apart is how far the machine's CPUs were from each other before or after the run,
-	// whichever is more; 0: not known.
+	// whichever is more, and Least whichever is less; 0: not known.
 	Apart time.Duration `json:"apart_ns,omitempty"`
+	Least time.Duration `json:"apart_least_ns,omitempty"`
 	// Got is what its guests got of their hosts, of a target that is tuned; empty: not known.
 	Got   []Got  `json:"got,omitempty"`
 	Moves *Moves `json:"moves,omitempty"` // of a guest while it ran; nil: there were to be none

@@ -76,6 +76,24 @@ func (q page) isBefore(area int, address uint64) bool {
 	return q.area < area || q.area == area && q.address < address
 }
 
+// marking sees which pages of a sample are there, as regions are given in the order in
+// which the sample was taken.
+type marking struct{ left []page }
+
+func (m *marking) mark(area int, r region) {
+	m.absent(area, r.start)
+	m.until(area, r.end, true)
+}
+
+// absent says that nothing more comes before an address of an area.
+func (m *marking) absent(area int, address uint64) { m.until(area, address, false) }
+
+func (m *marking) until(area int, address uint64, there bool) {
+	for len(m.left) > 0 && m.left[0].isBefore(area, address) {
+		m.left[0].there, m.left = there, m.left[1:]
+	}
+}
+
 // looker is one look under way.
 type looker struct {
 	subject   Subject
@@ -201,22 +219,16 @@ func (l *looker) census() (counted, error) {
 			c.files = int64(st.Blocks-st.Bfree) * st.Bsize
 		}
 	}
-	next := 0 // the sample is in the order in which memory is given
-	there := func(is bool, area int, until uint64) {
-		for ; next < len(l.sample) && l.sample[next].isBefore(area, until); next++ {
-			l.sample[next].there = is
-		}
-	}
+	m := marking{left: l.sample}
 	err := l.each(func(area int, r region) {
-		there(false, area, r.start)
-		there(true, area, r.end)
+		m.mark(area, r)
 		if n := int64(r.end-r.start) / pageBytes; l.areas[area].files {
 			c.mapped += n
 		} else {
 			c.own += n
 		}
 	})
-	there(false, len(l.areas), 0)
+	m.absent(len(l.areas), 0)
 	return c, err
 }
 
@@ -278,8 +290,8 @@ func (l *looker) read() error {
 			}
 		}
 		q.now = unknown
-		// Reading what is not there, or in the swap space, would make the kernel
-		// put something there.
+		// Reading what is not there, or in the swap space, makes the kernel put
+		// something there, as it does with the few that go after the census.
 		if q.there {
 			l.asked = append(l.asked, i)
 		}

@@ -79,7 +79,8 @@ func (l *light) native(ctx context.Context) error {
 			line := fmt.Sprintf("  %-9s", r.Target)
 			if r.Failure == "" {
 				l.Sample(apartOf(r.Program)+r.Target, r.Apart.Seconds())
-				line += fmt.Sprintf(" apart %s", r.Apart)
+				l.Sample(leastOf(r.Program)+r.Target, r.Least.Seconds())
+				line += fmt.Sprintf(" apart %s to %s", r.Least, r.Apart)
 			}
 			for name, v := range r.Figures {
 				l.Sample(name+"_"+r.Target, v)
@@ -94,8 +95,10 @@ func (l *light) native(ctx context.Context) error {
 	return l.nativeFigures()
 }
 
-// apartOf begins the name of how far the CPUs were from each other in a program's runs.
+// apartOf and leastOf begin the names of how far the CPUs were from each other in a
+// program's runs, at most and at least.
 func apartOf(program string) string { return "apart_s_" + program + "_" }
+func leastOf(program string) string { return "apart_least_s_" + program + "_" }
 
 // nativeFigures gives each ratio of all pairs, and of those that are alike, which is held
 // against what was promised.
@@ -131,23 +134,29 @@ func (l *light) nativeFigures() error {
 // alike leaves only the pairs of a program's samples in which the CPUs were near each
 // other in both runs, or far in both.
 func (l *light) alike(program string, ours, theirs []float64) (likeOurs, likeTheirs []float64, err error) {
-	apart := append(durations(l.Record.Samples[apartOf(program)+where.Contained]), durations(l.Record.Samples[apartOf(program)+where.Native])...)
-	if n := len(ours); len(theirs) != n || len(apart) != 2*n {
-		return nil, nil, fmt.Errorf("of %d and %d runs there are %d distances of the CPUs: begin a new record", n, len(theirs), len(apart))
+	a, b := l.distances(program, where.Contained), l.distances(program, where.Native)
+	if n := len(ours); len(theirs) != n || len(a) != n || len(b) != n {
+		return nil, nil, fmt.Errorf("of %d and %d runs there are %d and %d distances of the CPUs: begin a new record", n, len(theirs), len(a), len(b))
 	}
-	far := bench.Far(apart)
-	for i := range ours {
-		if far[i] == far[len(ours)+i] {
+	for i, like := range bench.Alike(a, b) {
+		if like {
 			likeOurs, likeTheirs = append(likeOurs, ours[i]), append(likeTheirs, theirs[i])
 		}
 	}
 	return likeOurs, likeTheirs, nil
 }
 
-func durations(seconds []float64) []time.Duration {
-	all := make([]time.Duration, len(seconds))
-	for i, s := range seconds {
-		all[i] = time.Duration(s * float64(time.Second))
+// distances are those of a program's runs; of older ones only the most is known.
+func (l *light) distances(program, target string) (all []bench.Distance) {
+	most, least := l.Record.Samples[apartOf(program)+target], l.Record.Samples[leastOf(program)+target]
+	for i := range most {
+		d := bench.Distance{Least: seconds(most[i]), Most: seconds(most[i])}
+		if k := i - (len(most) - len(least)); k >= 0 {
+			d.Least = seconds(least[k])
+		}
+		all = append(all, d)
 	}
 	return all
 }
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

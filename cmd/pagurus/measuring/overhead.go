@@ -148,6 +148,16 @@ func (o *overhead) place() *place.Lab {
 	return lab
 }
 
+// confined reports whether a host of the lab has fewer CPUs than this machine.
+func (o *overhead) confined() bool {
+	for _, h := range o.hosts {
+		if o.lab && h.Facts.Capacity.CPUs < runtime.NumCPU() {
+			return true
+		}
+	}
+	return false
+}
+
 // job is the shape of their jobs.
 func (o *overhead) job() fleet.JobSpec { return (&place.Lab{Ranks: o.ranks, Guests: o.among}).Job() }
 
@@ -192,6 +202,9 @@ func (o *overhead) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	}
 	if cpus := runtime.NumCPU(); o.lab && o.ranks > cpus {
 		o.remark("%d ranks share %s of this machine: one that waits for another may take its time from it", o.ranks, view.Count(cpus, "CPU"))
+	}
+	if slices.Contains(o.targets, place.Native) && o.confined() {
+		o.remark("hosts of this lab have only some of its CPUs, and native processes all of them")
 	}
 	all, err := o.programs(ctx)
 	if err != nil {
