@@ -17,7 +17,7 @@ import (
 // looks is how a guest's memory is looked at. The times span what rounds of a
 // copy take, from the last ones to the first; longer ones add little, because a
 // working set is full after some seconds. The pages are enough to tell 1 % of
-// memory from 1.3 %, and cost 25 ms of one processor: ranks that wait for each other
+// memory from 1.3 %, and cost 26 ms of one processor: ranks that wait for each other
 // all wait for the one whose processor that is.
 var looks = gauge.Plan{
 	Pages: 4096,

@@ -42,13 +42,16 @@ func kinds(all []Distance) []distanceKind {
 	return out
 }
 
+// like reports whether two runs can be compared: one in which it changed with none.
+func (k distanceKind) like(other distanceKind) bool { return k == other && k != changed }
+
 // Alike tells of pairs of runs which are alike in how far the CPUs were from each other:
 // near in both, or far in both, before and after.
 func Alike(a, b []Distance) []bool {
 	all := kinds(slices.Concat(a, b))
 	out := make([]bool, min(len(a), len(b)))
 	for i := range out {
-		out[i] = all[i] == all[len(a)+i] && all[i] != changed
+		out[i] = all[i].like(all[len(a)+i])
 	}
 	return out
 }
@@ -94,7 +97,7 @@ func (r *Record) apart(both pairs) []string {
 	}
 	var like pairs
 	for i, round := range both.rounds {
-		if k := seen[round]; len(k) == 2 && k[0] == k[1] && k[0] != changed {
+		if k := seen[round]; len(k) == 2 && k[0].like(k[1]) {
 			like.add(both.ours[i], both.theirs[i], round)
 		}
 	}

@@ -237,7 +237,7 @@ func BenchmarkLook(b *testing.B) {
 	s := subject(b)
 	var sum time.Duration
 	for b.Loop() {
-		p, err := Look(b.Context(), s, Plan{Pages: 8192, After: []time.Duration{1, 2, 3, 4}})
+		p, err := Look(b.Context(), s, Plan{Pages: 4096, After: []time.Duration{1, 2, 3, 4}})
 		if err != nil {
 			b.Fatal(err)
 		}
