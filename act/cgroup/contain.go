@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/cgroups/v3/cgroup1"
@@ -158,8 +159,14 @@ func (g *Groups) places(at string) (memory, freezer string, err error) {
 	return filepath.Join(memory, at), filepath.Join(freezer, at), nil
 }
 
+// hierarchies has where controllers of version 1 were found: they stay there.
+var hierarchies sync.Map
+
 // hierarchy finds where a controller of version 1 is mounted.
 func hierarchy(controller string) (string, error) {
+	if at, known := hierarchies.Load(controller); known {
+		return at.(string), nil
+	}
 	f, err := os.Open("/proc/self/mounts")
 	if err != nil {
 		return "", err
@@ -173,6 +180,7 @@ func hierarchy(controller string) (string, error) {
 		}
 		for _, option := range strings.Split(w[3], ",") {
 			if option == controller {
+				hierarchies.Store(controller, w[1])
 				return w[1], nil
 			}
 		}

@@ -230,10 +230,15 @@ func Beside(pid int) []int {
 	return all
 }
 
-// Rooted gives the processes whose root is an overlay with that folder on top.
+// Rooted gives the processes whose root is an overlay with that folder on top, of
+// those with mounts of their own.
 func Rooted(upper string) (all []int) {
 	word := "upperdir=" + strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`).Replace(upper)
+	ours, _ := os.Readlink("/proc/self/ns/mnt")
 	each(func(pid int) {
+		if at, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid)); at == ours {
+			return // most of a host's: what they have mounted takes twenty times as long to read
+		}
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
 		for line := range strings.Lines(string(text)) {
 			f := strings.Fields(line)
