@@ -22,7 +22,10 @@ import (
 // the whole file system, so that a guest that guesses them gets, behind closed
 // doors too, to what the files themselves allow the user.
 func Enter(ctx context.Context, s fleet.Share) (*os.File, error) {
-	groups := groupsOf(ctx, s.UID)
+	var groups []uint32
+	if s.UID != 0 {
+		groups = groupsOf(ctx, s.UID)
+	}
 	type opened struct {
 		dir *os.File
 		err error
