@@ -12,8 +12,10 @@ import (
 	"pagurus/act/container/pages/pagemap"
 )
 
-// completionBytes is how much is copied at a time.
-const completionBytes = 1 << 20
+const (
+	completionBytes = 1 << 20 // copied at a time
+	givenBytes      = 8 << 20 // copied before it is given back: that for each few pages takes as long as to copy them
+)
 
 // Complete puts the memory received into the images of a dump that was made with
 // --lazy-pages, so that a plain `criu restore` has all it needs, and gives it back
@@ -26,20 +28,21 @@ func (s *Store) Complete(images string) error {
 	if err != nil {
 		return err
 	}
+	buffer := make([]byte, completionBytes)
 	for _, name := range names {
 		text := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(name), "pagemap-"), ".img")
 		number, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
 			continue // of shared memory
 		}
-		if err := s.complete(name, uint32(number)); err != nil {
+		if err := s.complete(name, uint32(number), buffer); err != nil {
 			return fmt.Errorf("put the received memory into %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func (s *Store) complete(name string, process uint32) (err error) {
+func (s *Store) complete(name string, process uint32, buffer []byte) (err error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return err
@@ -59,7 +62,7 @@ func (s *Store) complete(name string, process uint32) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
-	err = s.fill(m, process, from, to)
+	err = s.fill(m, process, from, to, buffer)
 	if err == nil {
 		err = os.Rename(to.Name(), pages)
 	}
@@ -71,9 +74,9 @@ func (s *Store) complete(name string, process uint32) (err error) {
 
 // fill writes all pages of a process, in order: those that the dump has, and those
 // that were received.
-func (s *Store) fill(m *pagemap.Image, process uint32, from, to *os.File) error {
-	buffer := make([]byte, completionBytes)
+func (s *Store) fill(m *pagemap.Image, process uint32, from, to *os.File, buffer []byte) error {
 	in, out := int64(0), int64(0)
+	last, kept := area{}, 0 // what was copied since some was given back, since addresses only rise
 	for i := range m.Entries {
 		e := &m.Entries[i]
 		switch {
@@ -96,14 +99,17 @@ func (s *Store) fill(m *pagemap.Image, process uint32, from, to *os.File) error 
 				if _, err := to.WriteAt(content, out); err != nil {
 					return err
 				}
-				end := at + uint64(len(content))
-				if err := s.give(process, area{at, end}); err != nil {
+				at, out, kept = at+uint64(len(content)), out+int64(len(content)), kept+len(content)
+				if last.end = at; kept < givenBytes {
+					continue
+				}
+				if err := s.give(process, last); err != nil {
 					return err
 				}
-				at, out = end, out+int64(len(content))
+				last, kept = area{at, at}, 0
 			}
 			e.Present = true
 		}
 	}
-	return nil
+	return s.give(process, last)
 }

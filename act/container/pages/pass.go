@@ -68,12 +68,21 @@ type pass struct {
 	pagemap int      // its
 	doubt   []area   // its, of the pass before
 	reader
-	outer, inner []region
+	room
 }
 
-func newPass(ctx context.Context, k kinds, send Send) *pass {
-	return &pass{kinds: k, ctx: ctx, send: send,
-		outer: make([]region, mostRegions), inner: make([]region, mostRegions)}
+// room is what passes look and read into, one after the other.
+type room struct {
+	outer, inner []region
+	content      []byte
+}
+
+func makeRoom() room {
+	return room{make([]region, mostRegions), make([]region, mostRegions), make([]byte, readBytes)}
+}
+
+func newPass(ctx context.Context, k kinds, r room, send Send) *pass {
+	return &pass{kinds: k, ctx: ctx, send: send, room: r, reader: reader{buffer: r.content}}
 }
 
 // over passes over one process. It gives errEnded if the process has ended.

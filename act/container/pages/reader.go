@@ -30,9 +30,6 @@ type reader struct {
 // of turns to a process.
 func (r *reader) of(p *process) {
 	r.process, r.ranges, r.size = p, r.ranges[:0], 0
-	if r.buffer == nil {
-		r.buffer = make([]byte, readBytes)
-	}
 }
 
 func (r *reader) close() {

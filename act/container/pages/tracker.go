@@ -27,6 +27,7 @@ type Tracker struct {
 	kinds   kinds
 	tracked map[int]*process // by their numbers here
 	stopped time.Duration
+	room    room
 }
 
 // Track begins to track processes, given by their numbers in the caller's pid
@@ -41,7 +42,7 @@ func Track(ctx context.Context, pids []int) (*Tracker, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tracker{kinds: makeKinds(guards), tracked: map[int]*process{}}
+	t := &Tracker{kinds: makeKinds(guards), tracked: map[int]*process{}, room: makeRoom()}
 	err = t.find(pids, func(Piece) error { return nil })
 	if err == nil {
 		err = t.adopt(ctx)
@@ -71,7 +72,7 @@ func (t *Tracker) Untracked() map[int]string {
 // now on. After an error some of what counts as sent was not: only Close, and Track
 // with an empty target, begin again.
 func (t *Tracker) Pass(ctx context.Context, pids []int, send Send) (Passed, error) {
-	s := newPass(ctx, t.kinds, send)
+	s := newPass(ctx, t.kinds, t.room, send)
 	err := t.find(pids, func(p Piece) error { return send(p, nil) })
 	if err == nil {
 		err = t.adopt(ctx)
@@ -99,7 +100,7 @@ func (t *Tracker) Owe(ctx context.Context, pids []int, send Send) (Passed, error
 }
 
 func (t *Tracker) finish(ctx context.Context, pids []int, send Send, owing bool) (Passed, error) {
-	s := newPass(ctx, t.kinds, send)
+	s := newPass(ctx, t.kinds, t.room, send)
 	s.last, s.owing = true, owing
 	err := t.find(pids, func(p Piece) error { return send(p, nil) })
 	if err == nil {
@@ -111,7 +112,7 @@ func (t *Tracker) finish(ctx context.Context, pids []int, send Send, owing bool)
 // Dirty is how much a pass would send now, with that of which only the last would
 // send any. It changes nothing.
 func (t *Tracker) Dirty(ctx context.Context) (int64, error) {
-	s, total := newPass(ctx, t.kinds, nil), int64(0)
+	s, total := newPass(ctx, t.kinds, t.room, nil), int64(0)
 	for _, p := range t.inOrder() {
 		n, err := s.count(p)
 		if err != nil && !errors.Is(err, errEnded) {
