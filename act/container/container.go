@@ -27,6 +27,7 @@ import (
 	"pagurus/act/container/cpu"
 	"pagurus/act/container/criu"
 	"pagurus/act/container/rootfs"
+	"pagurus/act/container/shelf"
 	"pagurus/act/container/turns"
 	"pagurus/fleet"
 	"pagurus/internal/thread"
@@ -76,6 +77,7 @@ type Driver struct {
 
 	turns  turns.Turns
 	images sync.Mutex // held while one is mounted or looked after
+	shelf  *shelf.Shelf
 
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -133,6 +135,9 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.config.Run, err = filepath.EvalSymlinks(d.config.Run); err != nil {
 		return err
 	}
+	if d.shelf, err = shelf.Open(filepath.Join(d.config.Run, "container-agents"), d.config.GuestAgent); err != nil {
+		return err
+	}
 	if d.network, err = os.Open("/proc/thread-self/ns/net"); err != nil {
 		return fmt.Errorf("look at the host's network: %w", err)
 	}
@@ -172,7 +177,10 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 					err = d.vacate(r)
 				}
 				if err == nil { // also of one that arrived: its source may not have heard of it
-					err = d.expect(ctx, g)
+					var t *target
+					if t, err = d.ready(ctx, r); err == nil {
+						err = t.expect(g)
+					}
 				}
 			case r.Copy != nil && r.Copy.Frozen && !r.Copy.Left:
 				err = d.release(ctx, g)
@@ -206,7 +214,8 @@ func (d *Driver) Close() error {
 	if d.network != nil {
 		d.network.Close()
 	}
-	return nil
+	left, err := os.ReadDir(d.dir(""))
+	return d.shelf.Close(err == nil && len(left) == 0)
 }
 
 // Abilities says what the driver can do on this host.
@@ -262,7 +271,7 @@ func (d *Driver) imageDir(name string) string {
 	return filepath.Join(d.config.Run, "container-images", name)
 }
 
-// sweepImages takes images off that no guest has.
+// sweepImages takes images off that no guest has, and guest agents that no guest runs.
 func (d *Driver) sweepImages() error {
 	d.images.Lock()
 	defer d.images.Unlock()
@@ -273,21 +282,13 @@ func (d *Driver) sweepImages() error {
 	}
 	for _, g := range guests {
 		if r, err := readRecord(d.dir(fleet.GuestID(g.Name()))); err == nil {
-			used[r.Image] = true
+			used[r.Image], used[r.Agent] = true, true
 		}
 	}
-	images, err := os.ReadDir(d.imageDir(""))
-	if err != nil {
-		return err
+	if err := rootfs.Sweep(d.imageDir(""), func(dir string) bool { return used[dir] }); err != nil {
+		return fmt.Errorf("take off images that no guest has: %w", err)
 	}
-	for _, i := range images {
-		if dir := d.imageDir(i.Name()); !used[dir] {
-			if err := rootfs.Clear(dir); err != nil {
-				return fmt.Errorf("take an image off that no guest has: %w", err)
-			}
-		}
-	}
-	return nil
+	return d.shelf.Keep(func(agent string) bool { return used[agent] })
 }
 
 // here finds a guest that was started or received to the end.

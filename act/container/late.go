@@ -46,7 +46,7 @@ func (d *Driver) lend(ctx context.Context, g *guest) (err error) {
 	if err := r.Copy.end(); err != nil { // one that an earlier agent began
 		return err
 	}
-	conn, err := d.reach(ctx, r, *r.Copy, haul.Hello{Debt: true})
+	conn, _, err := d.reach(ctx, r, *r.Copy, haul.Hello{Debt: true})
 	if err != nil {
 		return err
 	}

@@ -2,10 +2,8 @@ package container
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -57,6 +55,16 @@ func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
 	anchored := sync.OnceValues(jail.NewAnchor)
 	go anchored() // meanwhile
 	r, err := d.furnish(ctx, t)
+	r.Target, r.Incoming = true, t.Order.Migration
+	var in *target
+	if err == nil {
+		in, err = d.ready(ctx, r)
+	}
+	defer func() {
+		if in != nil && in.guest == nil { // it never came to that
+			in.close()
+		}
+	}()
 	anchor, failed := anchored()
 	if failed != nil {
 		return "", errors.Join(err, failed)
@@ -65,7 +73,6 @@ func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
 	if err != nil {
 		return "", errors.Join(err, anchor.Kill())
 	}
-	r.Target, r.Incoming = true, t.Order.Migration
 	g, err := d.occupy(r, anchor.PID)
 	if err != nil {
 		return "", errors.Join(err, anchor.Kill())
@@ -76,11 +83,7 @@ func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
 	if err := fault.Point("container.start.after-spawn"); err != nil {
 		return "", err
 	}
-	// Nothing may be said from here before the guest runs here.
-	if err := d.atHost(r.Port.Cut); err != nil {
-		return "", err
-	}
-	if err := d.expect(ctx, g); err != nil {
+	if err := in.expect(g); err != nil {
 		return "", err
 	}
 	if err := fault.Point("container.receive.after-listen"); err != nil {
@@ -109,36 +112,39 @@ func (d *Driver) vacate(r record) error {
 	return errors.Join(d.config.Cgroups.Thaw(r.Guest), r.Pager.End(), r.Keeper.End())
 }
 
-// expect begins to listen for a guest: where an earlier agent did, if one did. What
-// comes for the guest is held from here on: it must meet no kernel without its sockets.
-func (d *Driver) expect(ctx context.Context, g *guest) error {
-	t := &target{driver: d, guest: g}
-	r := g.remembered()
-	at := wire.Place{Address: netip.AddrPortFrom(d.config.Address, 0), Word: rand.Text()}
-	if r.Listen != "" {
-		var err error
-		if at, err = wire.ParsePlace(r.Listen); err != nil {
-			return err
-		}
-	}
+// ready cuts a guest's link, since nothing may be said from here before it runs here,
+// and has what comes for it wait, which must meet no kernel without its sockets. It
+// listens for the guest: where an earlier agent did, if one did.
+func (d *Driver) ready(ctx context.Context, r record) (*target, error) {
+	t := &target{driver: d}
 	err := d.atHost(func() (err error) {
-		if t.door, err = door.Open(ctx, at, r.Guest, r.Incoming, d.config.Log); err == nil {
+		if err = r.Port.Cut(); err == nil {
+			t.door, err = door.Open(ctx, d.config.Address, r.Listen, haul.Hello{Guest: r.Guest, Migration: r.Incoming}, d.config.Log)
+		}
+		if err == nil {
 			t.hold, err = r.Port.Hold()
 		}
 		return err
 	})
-	if err == nil {
-		err = g.remember(func(r *record) { r.Listen = t.door.Place.String() })
-	}
 	if err != nil {
 		t.close()
-		return err
+		return nil, err
 	}
+	return t, nil
+}
+
+// expect lets the guest come. After an error the target is closed.
+func (t *target) expect(g *guest) error {
+	d := t.driver
+	t.guest = g
+	err := g.remember(func(r *record) { r.Listen = t.door.Place.String() })
 	g.mu.Lock()
-	if g.released {
+	switch {
+	case err != nil:
+	case g.released:
 		err = errClosed
-	} else if !r.Arrived {
-		t.plugged, err = r.Port.TakeMeanwhile(g.network, d.atHost)
+	case !g.record.Arrived:
+		t.plugged, err = g.record.Port.TakeMeanwhile(g.network, d.atHost)
 	}
 	if err == nil {
 		g.target = t
@@ -166,16 +172,20 @@ func (t *target) close() {
 	}
 }
 
-// serve serves one connection; only says that nothing follows but an answer.
-func (t *target) serve(c *wire.Conn, only bool) error {
+// serve serves one connection.
+func (t *target) serve(c *wire.Conn, h haul.Hello) error {
 	r := t.guest.remembered()
-	if err := haul.Reply(c, haul.Answer{Arrived: r.Arrived, Failure: r.Failure}); err != nil {
+	over := r.Arrived || r.Failure != "" || h.Only
+	if !over && r.Agent != h.Agent { // noted first, so that nobody takes it away
+		if err := t.guest.remember(func(r *record) { r.Agent = h.Agent }); err != nil {
+			return err
+		}
+	}
+	lacks := !over && h.Agent != "" && !t.driver.shelf.Has(h.Agent)
+	if err := haul.Reply(c, haul.Answer{Arrived: r.Arrived, Failure: r.Failure, Lacks: lacks}); err != nil || over {
 		return err
 	}
-	if r.Arrived || r.Failure != "" || only {
-		return nil
-	}
-	in, restoring, err := t.open()
+	in, restoring, err := t.open(lacks)
 	if err == nil {
 		defer in.Close()
 		defer restoring.Close()
@@ -191,8 +201,9 @@ func (t *target) serve(c *wire.Conn, only bool) error {
 }
 
 // open begins anew: what an earlier connection brought is not what the source
-// thinks that is here. The CRIU that will make the guest waits for it.
-func (t *target) open() (*haul.In, *criu.Restoring, error) {
+// thinks that is here. The CRIU that will make the guest waits for it. lacks says that
+// the guest agent has to come, too.
+func (t *target) open(lacks bool) (*haul.In, *criu.Restoring, error) {
 	dir := t.guest.dir
 	r := t.guest.remembered()
 	files, images := filepath.Join(dir, storeDir), filepath.Join(dir, imagesDir)
@@ -210,19 +221,24 @@ func (t *target) open() (*haul.In, *criu.Restoring, error) {
 	if err := rootfs.NewMemory(images); err != nil {
 		return nil, nil, err
 	}
-	restoring, err := t.prepare(r, images)
+	restoring, err := t.maker(r, images)
 	if err != nil {
 		return nil, nil, err
 	}
 	in, err := haul.NewIn(files, images, t.plugged)
+	if err == nil && lacks {
+		if in.Agent, err = t.driver.shelf.Take(r.Agent); err != nil {
+			in.Close()
+		}
+	}
 	if err != nil {
 		restoring.Close()
 	}
 	return in, restoring, err
 }
 
-// prepare starts what makes the guest.
-func (t *target) prepare(r record, images string) (*criu.Restoring, error) {
+// maker starts what makes the guest.
+func (t *target) maker(r record, images string) (*criu.Restoring, error) {
 	mounts := map[string]string{}
 	for _, m := range t.driver.mounts(r) {
 		mounts[m.name] = m.from

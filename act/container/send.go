@@ -130,13 +130,14 @@ func (g *guest) keep(s *haul.Out, l fleet.Limits) error {
 	return nil
 }
 
-// reach connects to a guest's target, which has not got it yet, with the hello h.
-func (d *Driver) reach(ctx context.Context, r record, c copying, h haul.Hello) (*wire.Conn, error) {
+// reach connects to a guest's target, which has not got it yet, with the hello h. lacks
+// says that the target lacks the guest agent.
+func (d *Driver) reach(ctx context.Context, r record, c copying, h haul.Hello) (conn *wire.Conn, lacks bool, err error) {
 	conn, a, err := d.greet(ctx, r, c, h)
 	if err == nil && (a.Arrived || a.Failure != "") {
 		err = errors.Join(fmt.Errorf("the target does not take it: %s", a.Failure), conn.Close())
 	}
-	return conn, err
+	return conn, a.Lacks, err
 }
 
 // greet connects to a guest's target, and gives what it says of itself.
@@ -153,7 +154,7 @@ func (d *Driver) greet(ctx context.Context, r record, c copying, h haul.Hello) (
 		return nil, a, err
 	}
 	if a, err = haul.Greet(conn, haul.Hello{
-		Version: wire.Version, Guest: r.Guest, Migration: c.Migration, Gen: r.Gen, Word: place.Word, Only: h.Only, Debt: h.Debt,
+		Version: wire.Version, Guest: r.Guest, Migration: c.Migration, Gen: r.Gen, Word: place.Word, Agent: r.Agent, Only: h.Only, Debt: h.Debt,
 	}); err != nil {
 		return nil, a, errors.Join(fmt.Errorf("greet the target: %w", err), conn.Close())
 	}
@@ -163,13 +164,19 @@ func (d *Driver) greet(ctx context.Context, r record, c copying, h haul.Hello) (
 // open begins a copy.
 func (d *Driver) open(ctx context.Context, g *guest, c copying, tell func(fleet.Progress)) (*haul.Out, error) {
 	r := g.remembered()
-	conn, err := d.reach(ctx, r, c, haul.Hello{})
+	conn, lacks, err := d.reach(ctx, r, c, haul.Hello{})
 	if err != nil {
 		return nil, err
 	}
 	conn.Limit(d.bandwidth(c.Limits))
 	s := haul.NewOut(ctx, conn, filepath.Join(g.dir, storeDir), r.Process.PID, tell)
 	s.Progress.TotalBytes, s.Late = r.Need.MemoryBytes, c.Limits.Mode == fleet.PostCopy
+	if lacks {
+		if err := s.GuestAgent(d.shelf.Path(r.Agent)); err != nil {
+			s.Free()
+			return nil, err
+		}
+	}
 	return s, nil
 }
 

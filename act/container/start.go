@@ -50,9 +50,7 @@ func (d *Driver) start(ctx context.Context, t fleet.Task) error {
 	}
 	dir := d.dir(r.Guest)
 	store := filepath.Join(dir, storeDir)
-	if err := inside.PlaceAgent(d.config.GuestAgent, store); err != nil {
-		return fmt.Errorf("place the guest agent: %w", err)
-	}
+	r.Agent = d.shelf.Own
 	if err := rootfs.MountRoot(r.Image, store, filepath.Join(dir, rootDir)); err != nil {
 		return err
 	}
@@ -148,7 +146,7 @@ type shown struct {
 	devices, readOnly bool
 }
 
-// mounts are the folders of this host that a guest sees.
+// mounts are what of this host a guest sees.
 func (d *Driver) mounts(r record) []shown {
 	store := filepath.Join(d.dir(r.Guest), storeDir)
 	all := []shown{
@@ -157,6 +155,9 @@ func (d *Driver) mounts(r record) []shown {
 	}
 	for i := range all {
 		all[i].from = filepath.Join(store, all[i].name)
+	}
+	if r.Agent != "" {
+		all = append(all, shown{name: "agent", from: d.shelf.Path(r.Agent), at: inside.Agent, readOnly: true})
 	}
 	if r.Export != "" {
 		all = append(all, shown{name: "job", from: r.Files, at: r.Export})
@@ -348,7 +349,7 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 		if network == nil && g != nil {
 			network = g.network
 		}
-		if err := errors.Join(d.kill(r), d.unplug(r, network)); err != nil {
+		if err := errors.Join(d.kill(r), d.atHost(func() error { return r.Port.Return(network) })); err != nil {
 			return err
 		}
 		if err := errors.Join(r.Process.End(), r.Place.End(), r.Pager.End(), r.Keeper.End(), r.Copy.end()); err != nil {
@@ -365,23 +366,4 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 		return err
 	}
 	return d.sweepImages()
-}
-
-// unplug takes a guest's link back to the host, if its network is still there,
-// and lets frames pass again. A link that is in neither is in a network that the
-// kernel has still to do away with, whose sockets say goodbye to those of the same
-// guest's elsewhere: it stays cut, and goes with the network.
-func (d *Driver) unplug(r record, network *os.File) error {
-	return d.atHost(func() error {
-		if network != nil {
-			if err := r.Port.Give(network); err != nil {
-				return err
-			}
-		}
-		back, err := r.Port.Back()
-		if err != nil || !back {
-			return err
-		}
-		return errors.Join(r.Port.Free(), r.Port.Mend())
-	})
 }

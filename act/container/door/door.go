@@ -7,6 +7,7 @@ package door
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -37,8 +38,16 @@ type Door struct {
 	closed bool
 }
 
-// Open opens one for a guest that comes by a migration. The port of the place may be 0.
-func Open(ctx context.Context, at wire.Place, guest fleet.GuestID, migration fleet.MigrationID, log *slog.Logger) (*Door, error) {
+// Open opens one for who will name the guest and the migration of a hello: at an address,
+// or where an earlier one was that somebody may have been told of (empty: nowhere).
+func Open(ctx context.Context, address netip.Addr, earlier string, who haul.Hello, log *slog.Logger) (*Door, error) {
+	at := wire.Place{Address: netip.AddrPortFrom(address, 0), Word: rand.Text()}
+	if earlier != "" {
+		var err error
+		if at, err = wire.ParsePlace(earlier); err != nil {
+			return nil, err
+		}
+	}
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", at.Address.String())
 	if err != nil {
@@ -46,7 +55,7 @@ func Open(ctx context.Context, at wire.Place, guest fleet.GuestID, migration fle
 	}
 	port := l.Addr().(*net.TCPAddr).Port
 	at.Address = netip.AddrPortFrom(at.Address.Addr(), uint16(port))
-	return &Door{Place: at, guest: guest, migration: migration, log: log, listener: l}, nil
+	return &Door{Place: at, guest: who.Guest, migration: who.Migration, log: log, listener: l}, nil
 }
 
 // Close closes it, and the connection that is being served.
@@ -69,7 +78,7 @@ const acceptPause = 100 * time.Millisecond
 
 // Serve has take take what comes, until Close. It returns when nothing is being taken
 // any more.
-func (d *Door) Serve(take func(c *wire.Conn, only bool) error) {
+func (d *Door) Serve(take func(*wire.Conn, haul.Hello) error) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for {
@@ -92,7 +101,7 @@ func (d *Door) Serve(take func(c *wire.Conn, only bool) error) {
 }
 
 // admit serves one connection. A new one ends the one before.
-func (d *Door) admit(c *wire.Conn, take func(c *wire.Conn, only bool) error) error {
+func (d *Door) admit(c *wire.Conn, take func(*wire.Conn, haul.Hello) error) error {
 	h, err := d.greet(c)
 	if err != nil {
 		return err
@@ -112,7 +121,7 @@ func (d *Door) admit(c *wire.Conn, take func(c *wire.Conn, only bool) error) err
 	}
 	d.taking.Lock()
 	defer d.taking.Unlock()
-	return take(c, h.Only)
+	return take(c, h)
 }
 
 // greet finds out whether who has connected is the guest's source.

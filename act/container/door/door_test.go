@@ -12,11 +12,12 @@ import (
 	"pagurus/internal/testkit"
 )
 
+var who = haul.Hello{Guest: "j1g0", Migration: "m1.j1g0"}
+
 // opened is a door at the loopback, and what it lets in.
 func opened(t *testing.T) (d *Door, in chan bool) {
 	t.Helper()
-	at := wire.Place{Address: netip.MustParseAddrPort("127.0.0.1:0"), Word: "sesame"}
-	d, err := Open(t.Context(), at, "j1g0", "m1.j1g0", slog.New(slog.DiscardHandler))
+	d, err := Open(t.Context(), netip.MustParseAddr("127.0.0.1"), "", who, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,9 +25,9 @@ func opened(t *testing.T) (d *Door, in chan bool) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		d.Serve(func(c *wire.Conn, only bool) error {
-			in <- only
-			if err := haul.Reply(c, haul.Answer{}); err != nil || only {
+		d.Serve(func(c *wire.Conn, h haul.Hello) error {
+			in <- h.Only
+			if err := haul.Reply(c, haul.Answer{}); err != nil || h.Only {
 				return err
 			}
 			_, _, err := c.Receive(0) // until it is ended
@@ -37,8 +38,8 @@ func opened(t *testing.T) (d *Door, in chan bool) {
 	return d, in
 }
 
-func hello() haul.Hello {
-	return haul.Hello{Version: wire.Version, Guest: "j1g0", Migration: "m1.j1g0", Word: "sesame"}
+func hello(d *Door) haul.Hello {
+	return haul.Hello{Version: wire.Version, Guest: "j1g0", Migration: "m1.j1g0", Word: d.Place.Word}
 }
 
 // knock connects and says hello.
@@ -63,13 +64,13 @@ func TestOnlyTheSourceComesIn(t *testing.T) {
 		"another migration":   func(h *haul.Hello) { h.Migration = "m2.j1g0" },
 		"a debt of another's": func(h *haul.Hello) { h.Word, h.Debt = "", true },
 	} {
-		h := hello()
+		h := hello(d)
 		change(&h)
 		if _, a, err := knock(t, d, h); err == nil {
 			t.Errorf("%s was let in: %+v", what, a)
 		}
 	}
-	h := hello()
+	h := hello(d)
 	h.Version++
 	if _, a, err := knock(t, d, h); err != nil || a.Failure == "" {
 		t.Errorf("another version is told %+v: %v", a, err)
@@ -77,21 +78,36 @@ func TestOnlyTheSourceComesIn(t *testing.T) {
 	if len(in) != 0 || d.Debt() != nil {
 		t.Error("somebody came in")
 	}
-	h = hello()
+	h = hello(d)
 	h.Only = true
 	if _, _, err := knock(t, d, h); err != nil || !<-in {
 		t.Errorf("the source, which only asks: %v", err)
 	}
 }
 
+// TestAgain: whoever was told of a door finds the next one at the same place.
+func TestAgain(t *testing.T) {
+	d, _ := opened(t)
+	earlier := d.Place.String()
+	d.Close()
+	again, err := Open(t.Context(), d.Place.Address.Addr(), earlier, who, slog.New(slog.DiscardHandler))
+	if err != nil || again.Place.String() != earlier {
+		t.Fatalf("it was at %s: %+v, %v", earlier, again, err)
+	}
+	again.Close()
+	if _, err := Open(t.Context(), d.Place.Address.Addr(), "nowhere", who, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("it is somewhere else than it was said to be")
+	}
+}
+
 // TestTheLastOneCounts: a source that connects anew has given up what it had before.
 func TestTheLastOneCounts(t *testing.T) {
 	d, in := opened(t)
-	first, _, err := knock(t, d, hello())
+	first, _, err := knock(t, d, hello(d))
 	if err != nil || <-in {
 		t.Fatal(err)
 	}
-	if _, _, err := knock(t, d, hello()); err != nil || <-in {
+	if _, _, err := knock(t, d, hello(d)); err != nil || <-in {
 		t.Fatal(err)
 	}
 	if _, _, err := first.Receive(10 * time.Second); !wire.Over(err) {
@@ -102,7 +118,7 @@ func TestTheLastOneCounts(t *testing.T) {
 // TestDebt: the connection is kept whole for another process, and ends with the door.
 func TestDebt(t *testing.T) {
 	d, _ := opened(t)
-	h := hello()
+	h := hello(d)
 	h.Debt = true
 	if _, _, err := knock(t, d, h); err != nil {
 		t.Fatal(err)

@@ -81,6 +81,40 @@ func TestIn(t *testing.T) {
 	}
 }
 
+// part stands for a guest agent that comes.
+type part struct {
+	bytes.Buffer
+	closed int
+}
+
+func (p *part) Close() error { p.closed++; return nil }
+
+// TestAgent: a guest agent comes in parts, and is done with in any case.
+func TestAgent(t *testing.T) {
+	for _, messages := range [][]byte{
+		bytes.Join([][]byte{frame(sayAgent, 1, 2), frame(sayAgent, 3), frame(sayAgent), frame(sayRestore)}, nil),
+		bytes.Join([][]byte{frame(sayAgent, 1, 2), frame(sayAgent, 3)}, nil),
+	} {
+		in, err := NewIn(t.TempDir(), t.TempDir(), func() error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p part
+		in.Agent = &p
+		ours, theirs := pair(t)
+		go func() {
+			ours.Write(messages)
+			ours.Close()
+		}()
+		_ = in.Take(wire.New(theirs)) // the second ends early
+		theirs.Close()
+		in.Close()
+		if p.closed != 1 || !bytes.Equal(p.Bytes(), []byte{1, 2, 3}) {
+			t.Errorf("%v came, closed %d times", p.Bytes(), p.closed)
+		}
+	}
+}
+
 // TestRefused: what makes no sense ends the intake.
 func TestRefused(t *testing.T) {
 	for what, b := range map[string][]byte{
@@ -95,6 +129,7 @@ func TestRefused(t *testing.T) {
 		"a short piece":        frame(sayPiece, 1, 2, 3),
 		"a piece of nobody":    frame(sayPiece, pieceHead(pages.Piece{What: pages.Gone, Bytes: pages.PageBytes})...),
 		"a short file":         frame(sayTree, 'f'),
+		"an agent unasked for": frame(sayAgent, 1),
 		"nothing":              nil,
 		"half a message":       frame(sayImage, 'x')[:3],
 	} {

@@ -3,6 +3,7 @@ package haul
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -14,6 +15,7 @@ import (
 // In is what has come of a guest.
 type In struct {
 	Memory *pages.Store
+	Agent  io.WriteCloser // takes the guest agent; nil: it is not to come
 
 	images string
 	ready  func() error
@@ -35,6 +37,10 @@ func NewIn(files, images string, ready func() error) (*In, error) {
 // Close gives back what is not needed once the guest is made. It may be called
 // again.
 func (in *In) Close() {
+	if in.Agent != nil {
+		_ = in.Agent.Close() // it is not whole, and says so
+		in.Agent = nil
+	}
 	in.tree.Close()
 	in.Memory.Close()
 	if in.image != nil {
@@ -51,6 +57,8 @@ func (in *In) Take(c *wire.Conn) error {
 			return err
 		}
 		switch kind {
+		case sayAgent:
+			err = in.agent(content)
 		case sayTree:
 			err = in.tree.Take(content)
 		case sayPiece:
@@ -72,6 +80,20 @@ func (in *In) Take(c *wire.Conn) error {
 			return err
 		}
 	}
+}
+
+// agent takes a part of the guest agent.
+func (in *In) agent(content []byte) error {
+	if in.Agent == nil {
+		return errors.New("a guest agent came that nobody has asked for")
+	}
+	if len(content) > 0 {
+		_, err := in.Agent.Write(content)
+		return err
+	}
+	whole := in.Agent
+	in.Agent = nil
+	return whole.Close()
 }
 
 func (in *In) piece(content []byte) error {

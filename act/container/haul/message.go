@@ -24,6 +24,7 @@ import (
 const (
 	sayHello   = 'H' // the first; answered by an answer
 	sayAnswer  = 'A' // from the target
+	sayAgent   = 'G' // the guest agent, if the target lacks it; an empty one ends it
 	sayTree    = 'T' // of package tree
 	sayPiece   = 'P' // of package pages: what it is, and the memory it holds
 	sayImage   = 'I' // begins a file of CRIU's: its name
@@ -39,6 +40,7 @@ type Hello struct {
 	Migration fleet.MigrationID `json:"migration"`
 	Gen       uint64            `json:"gen"`
 	Word      string            `json:"word"`
+	Agent     string            `json:"agent,omitempty"`     // digest of the guest agent that it runs; empty: it has that among its files
 	Only      bool              `json:"only_asks,omitempty"` // nothing follows
 	Debt      bool              `json:"debt,omitempty"`      // what is owed of the guest can be fetched by this connection, as package debt does
 }
@@ -47,6 +49,7 @@ type Hello struct {
 type Answer struct {
 	Arrived bool   `json:"arrived,omitempty"` // it has the guest whole
 	Failure string `json:"failure,omitempty"` // it has not, and never will, by this migration
+	Lacks   bool   `json:"lacks,omitempty"`   // it lacks the guest agent, which has to come before all else
 }
 
 // The limits of waiting: for somebody who connects to say who he is, for a target

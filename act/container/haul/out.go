@@ -17,6 +17,10 @@ import (
 	"pagurus/fleet"
 )
 
+// contentBytes is how much of a file is sent at a time: of a guest's dozens of images
+// most are far smaller.
+const contentBytes = 128 << 10
+
 // tellEvery is how often a copy says how far it is, and telling how much must
 // have been sent for the time it took to mean anything.
 const (
@@ -195,6 +199,19 @@ func (o *Out) Pass(ctx context.Context, last bool) error {
 	return nil
 }
 
+// GuestAgent sends the guest agent to a target that lacks it, before anything else.
+func (o *Out) GuestAgent(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := o.content(sayAgent, f); err != nil {
+		return fmt.Errorf("send the guest agent: %w", err)
+	}
+	return o.send(sayAgent)
+}
+
 // piece sends a piece of memory, in as many parts as that takes.
 func (o *Out) piece(p pages.Piece, content []byte) error {
 	if len(content) == 0 {
@@ -300,13 +317,18 @@ func (o *Out) image(dir, name string) error {
 	if err := o.conn.Send(sayImage, []byte(name)); err != nil {
 		return err
 	}
+	return o.content(sayContent, f)
+}
+
+// content sends what a file holds.
+func (o *Out) content(kind byte, f *os.File) error {
 	if o.buffer == nil {
-		o.buffer = make([]byte, wire.Most)
+		o.buffer = make([]byte, contentBytes)
 	}
 	for {
 		n, err := f.Read(o.buffer)
 		if n > 0 {
-			if err := o.send(sayContent, o.buffer[:n]); err != nil {
+			if err := o.send(kind, o.buffer[:n]); err != nil {
 				return err
 			}
 		}

@@ -13,15 +13,14 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// Where things are inside: in the container's own memory, so the agent that it
-// was started with goes where it goes.
+// Where things are inside. The agent is the host's to show there, all else is in the
+// container's own memory.
 const (
 	Agent   = folder + "/pagurus-guest"
 	Link    = folder + "/link.sock"
@@ -29,25 +28,6 @@ const (
 
 	folder = "/run/pagurus"
 )
-
-// PlaceAgent copies the guest agent into the memory of a container that does not
-// run yet.
-func PlaceAgent(from, store string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	if err := os.Mkdir(filepath.Join(store, folder), 0o755); err != nil {
-		return err
-	}
-	out, err := os.OpenFile(filepath.Join(store, Agent), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
-}
 
 // open opens a file of a container's memory by its path inside.
 func open(store, path string, flags uint64) (*os.File, error) {

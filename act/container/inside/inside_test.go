@@ -17,25 +17,12 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// store is a container's memory with an agent in it.
+// store is a container's memory.
 func store(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "run"), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
 		t.Fatal(err)
-	}
-	agent := filepath.Join(t.TempDir(), "agent")
-	if err := os.WriteFile(agent, []byte("the agent"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := PlaceAgent(agent, dir); err != nil {
-		t.Fatal(err)
-	}
-	if text, err := os.ReadFile(dir + Agent); err != nil || string(text) != "the agent" {
-		t.Fatalf("%q %v", text, err)
-	}
-	if err := PlaceAgent(agent, dir); err == nil {
-		t.Error("an agent was placed over another")
 	}
 	return dir
 }

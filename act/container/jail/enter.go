@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"syscall"
 
@@ -121,10 +122,10 @@ var kernelMounts = []mounting{
 
 var terminals = mounting{"devpts", "/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"}
 
-// show mounts a folder that was opened before the root became another.
+// show mounts what was opened before the root became another.
 func (m Mount) show(tree int) error {
 	defer unix.Close(tree)
-	if err := os.MkdirAll(m.At, 0o755); err != nil {
+	if err := m.place(tree); err != nil {
 		return err
 	}
 	attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID, Propagation: unix.MS_PRIVATE}
@@ -139,6 +140,25 @@ func (m Mount) show(tree int) error {
 		return err
 	}
 	return unix.MoveMount(tree, "", unix.AT_FDCWD, m.At, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+// place makes what it is mounted on.
+func (m Mount) place(tree int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(tree, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return os.MkdirAll(m.At, 0o755)
+	}
+	if err := os.MkdirAll(filepath.Dir(m.At), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(m.At, os.O_CREATE|os.O_RDONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // hidden are files and folders of the kernel that tell of the host, or change

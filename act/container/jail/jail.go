@@ -27,13 +27,13 @@ import (
 type Cell struct {
 	Root     string   `json:"root"` // a mount point, by its path at the host
 	Hostname string   `json:"hostname"`
-	Mounts   []Mount  `json:"mounts"`  // in this order, on folders that are made if they are missing
+	Mounts   []Mount  `json:"mounts"`  // in this order, on folders and files that are made if they are missing
 	Program  string   `json:"program"` // by its path inside
 	Env      []string `json:"env"`
 	Console  string   `json:"console"` // a file, by its path inside, for what the program says
 }
 
-// Mount is a folder of the host shown inside.
+// Mount is a folder or a file of the host shown inside.
 type Mount struct {
 	From     string `json:"from"`
 	At       string `json:"at"`

@@ -270,3 +270,20 @@ func (p Port) neighbours() (all []netlink.Neigh) {
 	add(p.Subnet.ShareAddr().AsSlice(), p.Subnet.ShareMAC())
 	return all
 }
+
+// Return takes the link back to the host from a container's namespace, if that is still
+// there (nil: it is not), and lets frames pass again. A link that is in neither is in a
+// namespace that the kernel has still to do away with, whose sockets say goodbye to those
+// of the same guest's elsewhere: it stays cut, and goes with the namespace.
+func (p Port) Return(ns *os.File) error {
+	if ns != nil {
+		if err := p.Give(ns); err != nil {
+			return err
+		}
+	}
+	back, err := p.Back()
+	if err != nil || !back {
+		return err
+	}
+	return errors.Join(p.Free(), p.Mend())
+}

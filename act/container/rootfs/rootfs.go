@@ -271,6 +271,17 @@ func Clear(dir string) error {
 	return os.RemoveAll(dir)
 }
 
+// Sweep clears what is in a folder but for what is needed, by its path.
+func Sweep(dir string, needed func(path string) bool) error {
+	all, err := os.ReadDir(dir)
+	for _, e := range all {
+		if path := filepath.Join(dir, e.Name()); err == nil && !needed(path) {
+			err = Clear(path)
+		}
+	}
+	return err
+}
+
 // HoldOn mounts an open directory at a path, so that it is found there whatever
 // becomes of its own path. What is mounted below it comes along.
 func HoldOn(files *os.File, dir string) error {

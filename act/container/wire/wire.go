@@ -24,7 +24,7 @@ import (
 
 // Version is that of the messages: two sides of different versions refuse each
 // other.
-const Version = 3
+const Version = 4
 
 // Most is the longest content there is.
 const Most = 1 << 20
