@@ -1,11 +1,15 @@
 package container_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"pagurus/act/container/haul"
+	"pagurus/act/container/wire"
 )
 
 // TestAgentGoesAlong: a guest runs the guest agent that it was started with also at a host
@@ -60,8 +64,75 @@ func TestAgentGoesAlong(t *testing.T) {
 			t.Errorf("after move %d host 1 keeps %v", n, kept(1))
 		}
 	}
+	obstacles := func() []string {
+		found, err := j.drivers[0].Obstacles(t.Context(), j.tasks[0].Guest.ID)
+		must(err)
+		return found
+	}
+	j.do(0, time.Minute, sh("mv /run/pagurus /run/elsewhere"), "")
+	if found := obstacles(); len(found) != 1 || !strings.Contains(found[0], "/run/pagurus was moved") {
+		t.Errorf("a guest whose agent is elsewhere: %q", found)
+	}
+	j.do(0, time.Minute, sh("mv /run/elsewhere /run/pagurus"), "")
+	if found := obstacles(); len(found) != 0 {
+		t.Errorf("with all in its place: %q", found)
+	}
 	sum := j.do(0, time.Minute, sh("sha256sum </run/pagurus/pagurus-guest"), "").stdout
 	if !strings.HasPrefix(sum, own) {
 		t.Errorf("a guest's root changed what is the host's: %q", sum)
+	}
+}
+
+// TestStrangeAgents: a source that names no digest, or goes on without what it was asked
+// for, is refused, and the target waits for another.
+func TestStrangeAgents(t *testing.T) {
+	w := newWorld(t)
+	d := w.open(t, 1)
+	defer d.Close()
+	tk := task("j1g0")
+	tk.Order.Migration = "m1.j1g0"
+	listen, err := d.Receive(t.Context(), tk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := d.Stop(t.Context(), tk.Guest.ID); err != nil {
+			t.Error(err)
+		}
+	}()
+	place, err := wire.ParsePlace(listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	greet := func(agent string) (c *wire.Conn, a haul.Answer, err error) {
+		err = w.hosts[0].net.Do(func() error {
+			c, err = wire.Dial(t.Context(), place)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err = haul.Greet(c, haul.Hello{Version: wire.Version, Guest: tk.Guest.ID, Migration: tk.Order.Migration, Word: place.Word, Agent: agent})
+		return c, a, err
+	}
+	for range 2 {
+		for _, digest := range []string{"x", "../../etc/passwd", strings.Repeat("A", 64)} {
+			c, a, err := greet(digest)
+			c.Close()
+			if err == nil {
+				t.Errorf("%q is answered with %+v", digest, a)
+			}
+		}
+		c, a, err := greet(strings.Repeat("a", 64))
+		if err != nil || !a.Lacks || a.Failure != "" {
+			t.Fatalf("one that is not there is answered with %+v: %v", a, err)
+		}
+		if err := errors.Join(c.Send('R'), c.Flush()); err != nil { // make the guest of what has come
+			t.Error(err)
+		}
+		if kind, text, err := c.Receive(time.Minute); err != nil || kind != 'A' || !strings.Contains(string(text), "before the guest agent") {
+			t.Errorf("told to make a guest of nothing, it says %q: %v", text, err)
+		}
+		c.Close()
 	}
 }

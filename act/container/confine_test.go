@@ -16,7 +16,7 @@ var attempts = []string{
 	"mknod /tmp/disk b 254 0", "mknod /tmp/null c 1 3", "echo x >/proc/sysrq-trigger", "echo x >/proc/sys/kernel/hostname",
 	"echo 1 >/proc/sys/vm/drop_caches", "head -c 1 /proc/kcore | grep -q .", "grep -q . /proc/keys", "grep -q . /proc/timer_list",
 	"date -s 2020-01-01", "hostname other", "unshare -U true", "unshare -m true", "unshare -n true", "nsenter -t 1 -m true",
-	"dmesg", "chroot /proc/1/root/.. ls /containers", "mkdir /sys/x", "mkdir /dev/x", "kill -0 2147483647",
+	"dmesg", "chroot /proc/1/root/.. ls /containers", "mkdir /sys/x", "mkdir /dev/x", "kill -0 2147483647", "touch /run/pagurus/pagurus-guest", "chmod 0 /run/pagurus/pagurus-guest", "rm /run/pagurus/pagurus-guest",
 	"perl -e 'exit(syscall(321, 0, 0, 0) >= 0 ? 0 : 1)'",                           // bpf
 	"perl -e 'exit(syscall(323, 0) >= 0 ? 0 : 1)'",                                 // userfaultfd
 	"perl -e 'exit(syscall(425, 1, 0) >= 0 ? 0 : 1)'",                              // io_uring_setup

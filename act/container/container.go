@@ -159,7 +159,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 // adopt takes a guest over from an earlier agent, or clears away what is left
 // of it.
 func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
-	if checkGuest(id) != nil {
+	if rootfs.CheckName(string(id)) != nil {
 		return nil // not ours
 	}
 	r, err := readRecord(d.dir(id))
@@ -215,7 +215,7 @@ func (d *Driver) Close() error {
 		d.network.Close()
 	}
 	left, err := os.ReadDir(d.dir(""))
-	return d.shelf.Close(err == nil && len(left) == 0)
+	return d.shelf.Close(len(left) == 0 && ignoreAbsent(err) == nil)
 }
 
 // Abilities says what the driver can do on this host.
@@ -281,9 +281,11 @@ func (d *Driver) sweepImages() error {
 		return err
 	}
 	for _, g := range guests {
-		if r, err := readRecord(d.dir(fleet.GuestID(g.Name()))); err == nil {
-			used[r.Image], used[r.Agent] = true, true
+		r, err := readRecord(d.dir(fleet.GuestID(g.Name())))
+		if ignoreAbsent(err) != nil {
+			return nil // it may need any of them
 		}
+		used[r.Image], used[r.Agent] = true, true
 	}
 	if err := rootfs.Sweep(d.imageDir(""), func(dir string) bool { return used[dir] }); err != nil {
 		return fmt.Errorf("take off images that no guest has: %w", err)

@@ -182,7 +182,7 @@ func agentKilled(t *testing.T, mode fleet.Mode) {
 		points []string
 	}{
 		{0, fleet.Start, []string{"container.start.after-spawn"}},
-		{1, fleet.Receive, []string{"container.start.after-spawn", "container.receive.after-listen"}},
+		{1, fleet.Receive, []string{"container.receive.after-cut", "container.start.after-spawn", "container.receive.after-listen"}},
 		{0, fleet.Copy, []string{"container.copy.after-begin"}},
 		{0, fleet.Switch, []string{"container.switch.after-freeze", "container.switch.after-dump", "container.switch.after-ask"}},
 		{1, fleet.Repoint, []string{"container.resume.before"}},

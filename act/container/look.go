@@ -9,6 +9,7 @@ import (
 
 	"pagurus/act/container/criu"
 	"pagurus/act/container/gauge"
+	"pagurus/act/container/inside"
 	"pagurus/act/container/passing"
 	"pagurus/act/container/proc"
 	"pagurus/fleet"
@@ -53,7 +54,11 @@ func (d *Driver) Obstacles(ctx context.Context, id fleet.GuestID) ([]string, err
 		return nil, fmt.Errorf("look what keeps guest %s from being moved: %w", id, err)
 	}
 	r := g.remembered()
-	return append(criu.Obstacles(r.Process.PID, ghostBytes(r)), passing.Lasting(ctx, r.Process.PID, r.Export)...), nil
+	found := append(criu.Obstacles(r.Process.PID, ghostBytes(r)), passing.Lasting(ctx, r.Process.PID, r.Export)...)
+	if r.Agent != "" && !inside.Shown(r.Process.PID) {
+		found = append(found, inside.Elsewhere)
+	}
+	return found, nil
 }
 
 // still finds a guest that runs here and is not being moved.

@@ -18,6 +18,7 @@ import (
 	"pagurus/act/container/plug"
 	"pagurus/act/container/proc"
 	"pagurus/act/container/rootfs"
+	"pagurus/act/container/shelf"
 	"pagurus/act/container/wire"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -118,13 +119,16 @@ func (d *Driver) vacate(r record) error {
 func (d *Driver) ready(ctx context.Context, r record) (*target, error) {
 	t := &target{driver: d}
 	err := d.atHost(func() (err error) {
-		if err = r.Port.Cut(); err == nil {
+		if !r.Arrived { // else it may run already
+			err = r.Port.Cut()
+		}
+		if err == nil {
 			t.door, err = door.Open(ctx, d.config.Address, r.Listen, haul.Hello{Guest: r.Guest, Migration: r.Incoming}, d.config.Log)
 		}
 		if err == nil {
 			t.hold, err = r.Port.Hold()
 		}
-		return err
+		return errors.Join(err, fault.Point("container.receive.after-cut"))
 	})
 	if err != nil {
 		t.close()
@@ -175,13 +179,13 @@ func (t *target) close() {
 // serve serves one connection.
 func (t *target) serve(c *wire.Conn, h haul.Hello) error {
 	r := t.guest.remembered()
-	over := r.Arrived || r.Failure != "" || h.Only
-	if !over && r.Agent != h.Agent { // noted first, so that nobody takes it away
-		if err := t.guest.remember(func(r *record) { r.Agent = h.Agent }); err != nil {
+	over, lacks := r.Arrived || r.Failure != "" || h.Only, false
+	if !over {
+		var err error
+		if lacks, err = t.needs(h.Agent); err != nil {
 			return err
 		}
 	}
-	lacks := !over && h.Agent != "" && !t.driver.shelf.Has(h.Agent)
 	if err := haul.Reply(c, haul.Answer{Arrived: r.Arrived, Failure: r.Failure, Lacks: lacks}); err != nil || over {
 		return err
 	}
@@ -198,6 +202,17 @@ func (t *target) serve(c *wire.Conn, h haul.Hello) error {
 		c.Drain()
 	}
 	return err
+}
+
+// needs notes which guest agent the guest runs, so that it stays here, and says whether
+// it has to come first.
+func (t *target) needs(agent string) (lacks bool, err error) {
+	t.driver.images.Lock() // a sweep either knows of it, or is over
+	defer t.driver.images.Unlock()
+	if lacks, err = t.driver.shelf.Lacks(agent); err == nil && agent != t.guest.remembered().Agent {
+		err = t.guest.remember(func(r *record) { r.Agent = agent })
+	}
+	return lacks, err
 }
 
 // open begins anew: what an earlier connection brought is not what the source
@@ -227,7 +242,10 @@ func (t *target) open(lacks bool) (*haul.In, *criu.Restoring, error) {
 	}
 	in, err := haul.NewIn(files, images, t.plugged)
 	if err == nil && lacks {
-		if in.Agent, err = t.driver.shelf.Take(r.Agent); err != nil {
+		var part *shelf.Part
+		if part, err = t.driver.shelf.Take(r.Agent); err == nil {
+			in.Agent = part
+		} else {
 			in.Close()
 		}
 	}

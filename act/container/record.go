@@ -25,7 +25,7 @@ type record struct {
 	Hostname  string            `json:"hostname"`
 	Need      fleet.Resources   `json:"need"`
 	Image     string            `json:"image"`           // where it is mounted
-	Agent     string            `json:"agent,omitempty"` // digest of the guest agent that it runs; empty: an earlier Pagurus has put that into its memory
+	Agent     string            `json:"agent,omitempty"` // digest of the guest agent that it runs; empty: an earlier Pagurus has put that into its memory, or its source has not said it yet
 	Port      plug.Port         `json:"port"`
 	Export    string            `json:"export,omitempty"` // the job's files: by their path inside
 	Files     string            `json:"files,omitempty"`  // and at this host

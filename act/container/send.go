@@ -172,6 +172,8 @@ func (d *Driver) open(ctx context.Context, g *guest, c copying, tell func(fleet.
 	s := haul.NewOut(ctx, conn, filepath.Join(g.dir, storeDir), r.Process.PID, tell)
 	s.Progress.TotalBytes, s.Late = r.Need.MemoryBytes, c.Limits.Mode == fleet.PostCopy
 	if lacks {
+		stop := context.AfterFunc(ctx, s.Close) // ends a send that hangs
+		defer stop()
 		if err := s.GuestAgent(d.shelf.Path(r.Agent)); err != nil {
 			s.Free()
 			return nil, err

@@ -7,10 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"pagurus/act/container/criu"
 	"pagurus/act/container/inside"
@@ -195,7 +192,7 @@ func (d *Driver) occupy(r record, pid int) (*guest, error) {
 // claim takes the guest's turn, and finds the guest if it lives here. What is
 // left of one that does not is cleared away.
 func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _ *guest, err error) {
-	if err := checkGuest(id); err != nil {
+	if err := rootfs.CheckName(string(id)); err != nil {
 		return nil, nil, err
 	}
 	release, err = d.turns.Take(ctx, id)
@@ -219,23 +216,11 @@ func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _
 	return release, nil, d.destroy(id)
 }
 
-// checkGuest refuses a name that is not one for a folder and a control group.
-func checkGuest(id fleet.GuestID) error {
-	const most = 64
-	bad := func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_')
-	}
-	if id == "" || len(id) > most || id[0] == '-' || strings.ContainsFunc(string(id), bad) {
-		return fmt.Errorf("%q is not the name of a guest", string(id))
-	}
-	return nil
-}
-
 // Stop ends a guest at once and removes every trace of it. Nothing that it or
 // its kernel would say to others as it ends leaves this host. A guest that is
 // not there is no error. After an error call again.
 func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
-	if checkGuest(id) != nil {
+	if rootfs.CheckName(string(id)) != nil {
 		return nil // no such guest can ever have been here
 	}
 	release, err := d.turns.Take(ctx, id)
@@ -312,19 +297,7 @@ func (d *Driver) killBut(r record, spared int) error {
 	}
 	all = append(all, proc.Rooted(filepath.Join(d.dir(r.Guest), storeDir, rootfs.Files))...)
 	all = append(all, proc.With(criu.Setting(filepath.Join(d.dir(r.Guest), imagesDir)))...)
-	slices.Sort(all)
-	all = slices.Compact(all)
-	// A CRIU that holds others has been there before them: when it ends they run.
-	slices.Reverse(all)
-	for _, pid := range all {
-		if pid == spared || pid == os.Getpid() {
-			continue
-		}
-		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("kill process %d: %w", pid, err)
-		}
-	}
-	return nil
+	return proc.KillAll(all, spared)
 }
 
 // wipe removes what a guest leaves behind that nobody watches.

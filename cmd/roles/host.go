@@ -346,7 +346,7 @@ func (h *host) facts() fleet.Facts {
 const ownerFile = "owner.json"
 
 // kept is what a host keeps in its run folder from one agent to the next.
-var kept = []string{"guests", "containers", "container-images", "container-files", "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile}
+var kept = []string{"guests", "containers", "container-images", "container-agents", "container-files", "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile}
 
 // files opens a job's files for its containers, as its user could: where they
 // were shared from, on the same machine, which placement has seen to.

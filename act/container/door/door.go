@@ -132,7 +132,7 @@ func (d *Door) greet(c *wire.Conn) (h haul.Hello, err error) {
 	if h.Word != d.Place.Word || h.Guest != d.guest || h.Migration != d.migration {
 		return h, errors.New("somebody connected who means another guest")
 	}
-	if h.Version != wire.Version {
+	if h.Version != wire.Version && !h.Only { // what became of a guest all versions say alike
 		err := fmt.Errorf("the source speaks version %d and the target %d: both hosts need the same version of pagurus", h.Version, wire.Version)
 		return h, errors.Join(err, haul.Reply(c, haul.Answer{Failure: err.Error()}))
 	}

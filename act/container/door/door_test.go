@@ -78,8 +78,7 @@ func TestOnlyTheSourceComesIn(t *testing.T) {
 	if len(in) != 0 || d.Debt() != nil {
 		t.Error("somebody came in")
 	}
-	h = hello(d)
-	h.Only = true
+	h.Only = true // also a source of another version
 	if _, _, err := knock(t, d, h); err != nil || !<-in {
 		t.Errorf("the source, which only asks: %v", err)
 	}

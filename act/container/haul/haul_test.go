@@ -91,9 +91,10 @@ func (p *part) Close() error { p.closed++; return nil }
 
 // TestAgent: a guest agent comes in parts, and is done with in any case.
 func TestAgent(t *testing.T) {
-	for _, messages := range [][]byte{
-		bytes.Join([][]byte{frame(sayAgent, 1, 2), frame(sayAgent, 3), frame(sayAgent), frame(sayRestore)}, nil),
-		bytes.Join([][]byte{frame(sayAgent, 1, 2), frame(sayAgent, 3)}, nil),
+	for what, messages := range map[string][]byte{
+		"whole":              bytes.Join([][]byte{frame(sayAgent, 1, 2), frame(sayAgent, 3), frame(sayAgent), frame(sayRestore)}, nil),
+		"cut off":            bytes.Join([][]byte{frame(sayAgent, 1, 2), frame(sayAgent, 3)}, nil),
+		"with other between": bytes.Join([][]byte{frame(sayAgent, 1, 2, 3), frame(sayRestore)}, nil),
 	} {
 		in, err := NewIn(t.TempDir(), t.TempDir(), func() error { return nil })
 		if err != nil {
@@ -106,11 +107,14 @@ func TestAgent(t *testing.T) {
 			ours.Write(messages)
 			ours.Close()
 		}()
-		_ = in.Take(wire.New(theirs)) // the second ends early
+		err = in.Take(wire.New(theirs))
 		theirs.Close()
+		if whole := what == "whole"; whole != (err == nil) || whole != (p.closed == 1) {
+			t.Errorf("%s: closed %d times, %v", what, p.closed, err)
+		}
 		in.Close()
 		if p.closed != 1 || !bytes.Equal(p.Bytes(), []byte{1, 2, 3}) {
-			t.Errorf("%v came, closed %d times", p.Bytes(), p.closed)
+			t.Errorf("%s: %v came, closed %d times", what, p.Bytes(), p.closed)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func NewIn(files, images string, ready func() error) (*In, error) {
 // again.
 func (in *In) Close() {
 	if in.Agent != nil {
-		_ = in.Agent.Close() // it is not whole, and says so
+		_ = in.Agent.Close() // says that it is not whole, if so
 		in.Agent = nil
 	}
 	in.tree.Close()
@@ -55,6 +55,9 @@ func (in *In) Take(c *wire.Conn) error {
 		kind, content, err := c.Receive(0)
 		if err != nil {
 			return err
+		}
+		if in.Agent != nil && kind != sayAgent {
+			return errors.New("something came before the guest agent had come whole")
 		}
 		switch kind {
 		case sayAgent:

@@ -209,7 +209,9 @@ func (o *Out) GuestAgent(path string) error {
 	if err := o.content(sayAgent, f); err != nil {
 		return fmt.Errorf("send the guest agent: %w", err)
 	}
-	return o.send(sayAgent)
+	err = o.send(sayAgent)
+	o.Progress.SentBytes = o.conn.Sent() // so that how fast memory goes is not told by it
+	return err
 }
 
 // piece sends a piece of memory, in as many parts as that takes.

@@ -1,5 +1,5 @@
-// Package inside reaches what a container has in its own memory, from the host:
-// the guest agent, its link and its console. All of it may have been replaced by
+// Package inside reaches, from the host, what a container has in its own memory: the
+// link to its guest agent, and the console. All of it may have been replaced by
 // the container's root, by links to anywhere: none is followed.
 //
 // It does not know what is said over the link. Its tests run on real tmpfs mounts
@@ -28,6 +28,21 @@ const (
 
 	folder = "/run/pagurus"
 )
+
+// Shown reports whether a container, by one of its processes here, has its guest agent
+// where the host shows it. Its root cannot take that away, but can move the folder.
+func Shown(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 4 && f[4] == Agent {
+			return true
+		}
+	}
+	return err != nil // who has ended has moved nothing
+}
+
+// Elsewhere says what is so if it is not, and what to do.
+const Elsewhere = folder + " was moved or removed, in which the host shows the guest its agent: move it back"
 
 // open opens a file of a container's memory by its path inside.
 func open(store, path string, flags uint64) (*os.File, error) {

@@ -5,11 +5,28 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// KillAll kills processes, the newest first, but for one and for this one: a CRIU that holds
+// others has been there before them, and when it ends they run. One that is not there is
+// no error.
+func KillAll(all []int, spared int) error {
+	all = slices.Compact(slices.Sorted(slices.Values(all)))
+	for _, pid := range slices.Backward(all) {
+		if pid == spared || pid == os.Getpid() {
+			continue
+		}
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("kill process %d: %w", pid, err)
+		}
+	}
+	return nil
+}
 
 // EndSession ends the processes of a session but its leader, which has ended or is
 // somebody else's to end, and first if it is a child of this process; those that are

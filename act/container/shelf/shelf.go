@@ -23,7 +23,7 @@ import (
 // Shelf is where they are: a folder with memory of its own mounted on it, since many a
 // host's file system for such things lets nothing be run.
 type Shelf struct {
-	Own string // digest of this host's own guest agent, which is always there
+	Own string // digest of the host's own guest agent, which this keeps
 
 	dir  string
 	turn *os.File // the folder that it is in, locked by all who have the shelf open
@@ -43,11 +43,12 @@ func Open(dir, own string) (*Shelf, error) {
 		return nil, err
 	}
 	s := &Shelf{dir: dir, turn: turn}
-	if err = s.open(); err == nil {
+	made, err := s.open()
+	if err == nil {
 		s.Own, err = s.add(own)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("keep guest agents in %s: %w", dir, err), s.Close(false))
+		return nil, errors.Join(fmt.Errorf("keep guest agents in %s: %w", dir, err), s.Close(made))
 	}
 	return s, nil
 }
@@ -60,37 +61,72 @@ func lock(f *os.File, how int) error {
 	}
 }
 
-func (s *Shelf) open() error {
-	if lock(s.turn, unix.LOCK_EX|unix.LOCK_NB) == nil { // nobody else's are coming
-		parts, _ := filepath.Glob(filepath.Join(s.dir, coming+"*")) // a path that is a pattern finds none, and they wait
-		for _, p := range parts {
-			if err := os.Remove(p); err != nil {
-				return err
+// open makes what is not there. Who is alone does that; the others wait until it is done.
+func (s *Shelf) open() (made bool, err error) {
+	for {
+		alone := lock(s.turn, unix.LOCK_EX|unix.LOCK_NB) == nil
+		there, err := s.mounted()
+		if err == nil && alone {
+			if there {
+				err = s.drop()
+			} else {
+				made, err = true, s.mount()
 			}
 		}
-	}
-	if err := errors.Join(lock(s.turn, unix.LOCK_SH), os.MkdirAll(s.dir, 0o700)); err != nil {
-		return err
-	}
-	var at, above unix.Stat_t
-	if err := errors.Join(unix.Stat(s.dir, &at), unix.Fstat(int(s.turn.Fd()), &above)); err != nil {
-		return err
-	}
-	if at.Dev == above.Dev {
-		if err := unix.Mount("pagurus", s.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "mode=0700"); err != nil {
-			return err
+		if err = errors.Join(err, lock(s.turn, unix.LOCK_SH)); err != nil || alone {
+			return made, err
+		}
+		if there, err = s.mounted(); there || err != nil { // else the last of the others has just gone
+			return false, err
 		}
 	}
-	return nil
+}
+
+func (s *Shelf) mounted() (bool, error) {
+	var at, above unix.Stat_t
+	err := unix.Stat(s.dir, &at)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	err = errors.Join(err, unix.Fstat(int(s.turn.Fd()), &above))
+	return at.Dev != above.Dev, err
+}
+
+func (s *Shelf) mount() error {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	return os.NewSyscallError("mount", unix.Mount("pagurus", s.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "mode=0700"))
+}
+
+// drop removes what came only in part to somebody who is no more.
+func (s *Shelf) drop() error {
+	all, err := os.ReadDir(s.dir)
+	for _, e := range all {
+		if strings.HasPrefix(e.Name(), coming) {
+			err = errors.Join(err, os.Remove(filepath.Join(s.dir, e.Name())))
+		}
+	}
+	return err
 }
 
 // Path is where the guest agent of that digest is, or would be.
 func (s *Shelf) Path(digest string) string { return filepath.Join(s.dir, digest) }
 
-// Has reports whether it is there.
-func (s *Shelf) Has(digest string) bool {
+// Lacks reports whether one is not there that a guest runs; an empty digest is of a guest
+// that needs none.
+func (s *Shelf) Lacks(digest string) (bool, error) {
+	if digest == "" {
+		return false, nil
+	}
+	if !proper(digest) {
+		return false, fmt.Errorf("%.80q is not the digest of a guest agent", digest)
+	}
 	_, err := os.Stat(s.Path(digest))
-	return proper(digest) && err == nil
+	if errors.Is(err, os.ErrNotExist) {
+		return true, nil
+	}
+	return false, err
 }
 
 // proper reports whether a word can be a digest: it may come from elsewhere, and is the
@@ -121,7 +157,7 @@ func (s *Shelf) add(path string) (digest string, err error) {
 // Take begins to take one that comes from elsewhere and has to have that digest.
 func (s *Shelf) Take(digest string) (*Part, error) {
 	if !proper(digest) {
-		return nil, fmt.Errorf("%q is not the digest of a guest agent", digest)
+		return nil, fmt.Errorf("%.80q is not the digest of a guest agent", digest)
 	}
 	return s.part(digest)
 }

@@ -34,13 +34,22 @@ func opened(t *testing.T, dir string) *Shelf {
 	return s
 }
 
+func lacks(t *testing.T, s *Shelf, digest string) bool {
+	t.Helper()
+	lacks, err := s.Lacks(digest)
+	if err != nil {
+		t.Error(err)
+	}
+	return lacks
+}
+
 const script = "#!/bin/sh\necho mine\n"
 
 func TestShelf(t *testing.T) {
 	testkit.Root(t)
 	dir := filepath.Join(t.TempDir(), "shelf")
 	s := opened(t, dir)
-	if s.Own != digestOf(script) || !s.Has(s.Own) {
+	if s.Own != digestOf(script) || lacks(t, s, s.Own) {
 		t.Fatalf("the host's own is %q", s.Own)
 	}
 	if out, err := exec.Command(s.Path(s.Own)).Output(); err != nil || string(out) != "mine\n" {
@@ -55,16 +64,16 @@ func TestShelf(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s.Has(digestOf("another")) {
+	if !lacks(t, s, digestOf("another")) {
 		t.Error("it is there before it is whole")
 	}
-	if err := p.Close(); err != nil || !s.Has(digestOf("another")) {
+	if err := p.Close(); err != nil || lacks(t, s, digestOf("another")) {
 		t.Errorf("it is not there: %v", err)
 	}
 	if err := s.Keep(func(digest string) bool { return digest == digestOf("another") }); err != nil {
 		t.Fatal(err)
 	}
-	if !s.Has(s.Own) || !s.Has(digestOf("another")) {
+	if lacks(t, s, s.Own) || lacks(t, s, digestOf("another")) {
 		t.Error("what is needed is gone")
 	}
 	if err := s.Keep(func(string) bool { return false }); err != nil {
@@ -103,7 +112,7 @@ func TestNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	beside := opened(t, dir)
-	if err := beside.Close(true); err != nil || !s.Has(s.Own) {
+	if err := beside.Close(true); err != nil || lacks(t, s, s.Own) {
 		t.Errorf("another took the shelf away: %v", err)
 	}
 	if err := p.Drop(); err != nil {
@@ -148,8 +157,8 @@ func TestNotWhole(t *testing.T) {
 		if _, err := s.Take(digest); err == nil {
 			t.Errorf("%q is taken for a digest", digest)
 		}
-		if s.Has(digest) {
-			t.Errorf("%q is there", digest)
+		if lacks, err := s.Lacks(digest); lacks || err == nil && digest != "" {
+			t.Errorf("of %q it is said that it lacks it, %t: %v", digest, lacks, err)
 		}
 	}
 	if _, err := Open(dir, filepath.Join(dir, "none")); err == nil {
