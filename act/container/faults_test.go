@@ -9,12 +9,17 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"pagurus/act/container"
+	"pagurus/act/container/proc"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
+	"pagurus/internal/testkit"
 	"pagurus/serve/agent"
 	"pagurus/serve/agent/drivertest"
 )
@@ -269,6 +274,8 @@ func switchFails(t *testing.T, mode fleet.Mode) {
 		{"source", "container.switch.before-ask=error", stepUnsure, stepFailed},
 		{"target", "container.restore.before-arrived=error", stepFailed, stepFailed},
 		{"target", "container.restore.before-arrived=kill", stepUnsure, stepFailed},
+		{"target", "container.restore.after-arrived=error", stepFailed, stepFailed},
+		{"target", "container.restore.after-arrived=error,container.restore.refused=kill", stepUnsure, stepFailed},
 	} {
 		tk.Order.Migration = fleet.MigrationID(fmt.Sprintf("m%d.j1g0", i))
 		target := w.open(t, 1)
@@ -306,5 +313,120 @@ func switchFails(t *testing.T, mode fleet.Mode) {
 		}
 		target.Close()
 		drivertest.Healthy(t, source, tk.Guest.ID)
+	}
+}
+
+// TestKilledAsItArrives: when the target's agent is killed as soon as it has noted that
+// the guest has arrived, and CRIU with it, the next one lets the guest run.
+func TestKilledAsItArrives(t *testing.T) {
+	w := newWorld(t)
+	tk := task("j1g0")
+	defer w.sweep(t, tk.Guest.ID)
+	here := w.open(t, 0)
+	defer func() { here.Close() }()
+	if err := here.Start(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 6 {
+		from, to := n%2, 1-n%2
+		tk.Order.Migration, tk.Listen = fleet.MigrationID(fmt.Sprintf("m%d.j1g0", n)), ""
+		there := w.open(t, to)
+		listen, err := there.Receive(t.Context(), tk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tk.Listen = listen
+		there.Close()
+		dies := w.agentAt(t, to, "container.restore.after-arrived=kill")
+		if err := here.Copy(t.Context(), tk, func(fleet.Progress) {}); err != nil {
+			t.Fatal(err)
+		}
+		here.Close()
+		if code := w.apart(t, from, fleet.Switch, tk, ""); code != stepUnsure {
+			t.Errorf("a switch to an agent that dies ends with %d", code)
+		}
+		dies.end()
+		there = w.open(t, to)
+		if code := w.apart(t, from, fleet.Switch, tk, ""); code != stepDone {
+			t.Errorf("another switch ends with %d", code)
+		}
+		if err := there.Resume(t.Context(), tk.Guest.ID); err != nil {
+			t.Errorf("resume at the target: %v", err)
+		}
+		drivertest.Healthy(t, there, tk.Guest.ID)
+		here = w.open(t, from)
+		if err := here.Stop(t.Context(), tk.Guest.ID); err != nil {
+			t.Error(err)
+		}
+		here.Close()
+		here = there
+	}
+}
+
+// TestArrivedAllTheSame: when CRIU is killed after the guest was noted as whole, and that
+// cannot be taken back for want of room, the guest runs at the target, and nowhere else.
+func TestArrivedAllTheSame(t *testing.T) {
+	w := newWorld(t)
+	tk := task("j1g0")
+	tk.Order.Migration = "m1.j1g0"
+	defer w.sweep(t, tk.Guest.ID)
+	source := w.open(t, 0)
+	defer func() { source.Close() }()
+	if err := source.Start(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	target := w.open(t, 1)
+	listen, err := target.Receive(t.Context(), tk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tk.Listen = listen
+	target.Close()
+	full := filepath.Join(t.TempDir(), "full")
+	there := w.agentAt(t, 1, "container.restore.after-arrived=until:"+full)
+	if err := source.Copy(t.Context(), tk, func(fleet.Progress) {}); err != nil {
+		t.Fatal(err)
+	}
+	source.Close()
+	folder := filepath.Join(w.hosts[1].Run, "containers", string(tk.Guest.ID))
+	inTheWay := filepath.Join(folder, "guest.json.new")
+	wait := testkit.Meanwhile(t, func() {
+		until(t, func() bool {
+			text, _ := os.ReadFile(filepath.Join(folder, "guest.json"))
+			return bytes.Contains(text, []byte(`"arrived": true`))
+		})
+		if err := os.Mkdir(inTheWay, 0o700); err != nil {
+			t.Error(err)
+		}
+		killed := proc.With("PAGURUS_IMAGES=" + filepath.Join(folder, "images"))
+		for _, pid := range killed {
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+				t.Error(err)
+			}
+		}
+		if len(killed) == 0 {
+			t.Error("there is no CRIU")
+		}
+		if err := os.WriteFile(full, nil, 0o600); err != nil {
+			t.Error(err)
+		}
+	})
+	if code := w.apart(t, 0, fleet.Switch, tk, ""); code != stepDone {
+		t.Errorf("the switch ends with %d", code)
+	}
+	wait()
+	there.end()
+	if err := os.Remove(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	target = w.open(t, 1)
+	defer target.Close()
+	if err := target.Resume(t.Context(), tk.Guest.ID); err != nil {
+		t.Fatal(err)
+	}
+	drivertest.Healthy(t, target, tk.Guest.ID)
+	source = w.open(t, 0)
+	if err := source.Resume(t.Context(), tk.Guest.ID); err == nil {
+		t.Error("it runs at the source, too")
 	}
 }

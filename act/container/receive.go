@@ -102,6 +102,9 @@ type target struct {
 	plugged func() error    // waits until the guest's link is in its network
 	making  atomic.Bool     // all of it has come, and CRIU makes it
 	feed    *feed.Beginning // puts its memory in its place; nil: nobody has to
+
+	place  proc.Process // what holds its place until it has arrived
+	handle *os.File     // of that
 }
 
 // vacate ends what an earlier agent had half restored: of a guest that has not
@@ -263,7 +266,7 @@ func (t *target) maker(r record, images string) (*criu.Restoring, error) {
 	}
 	return t.driver.criu.PrepareRestore(criu.RestoreSpec{
 		Images: images, Root: filepath.Join(t.guest.dir, rootDir), Netns: fmt.Sprintf("/proc/%d/ns/net", r.Process.PID), Mounts: mounts,
-		Made: t.made, Resuming: t.settle,
+		Made: t.made, Resuming: t.settle, Failing: t.failing,
 	})
 }
 
@@ -272,7 +275,7 @@ func (t *target) maker(r record, images string) (*criu.Restoring, error) {
 func (t *target) arrive(c *wire.Conn, in *haul.In, restoring *criu.Restoring) error {
 	g, begun := t.guest, time.Now()
 	g.mu.Lock()
-	place, handle := g.record.Process, g.handle
+	t.place, t.handle = g.record.Process, g.handle
 	g.mu.Unlock()
 	t.making.Store(true)
 	defer t.making.Store(false)
@@ -281,25 +284,45 @@ func (t *target) arrive(c *wire.Conn, in *haul.In, restoring *criu.Restoring) er
 	if err == nil {
 		return haul.Reply(c, haul.Answer{Arrived: true})
 	}
-	return errors.Join(g.refuse(place, handle, err), haul.Reply(c, haul.Answer{Failure: err.Error()}))
+	return errors.Join(t.refuse(err), haul.Reply(c, haul.Answer{Failure: err.Error()}))
 }
 
 // refuse notes why a target will never have its guest, also if this driver is
 // about to be closed: the next has to know. It may have been noted as arrived
-// before CRIU failed, and is gone since; what held its place does so again.
-func (g *guest) refuse(place proc.Process, handle *os.File, cause error) error {
+// before CRIU failed; what held its place does so again, unless that cannot be noted.
+func (t *target) refuse(cause error) error {
+	g := t.guest
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.handle != handle {
+	r := g.record
+	r.Process, r.Place, r.Arrived, r.Failure = t.place, proc.Process{}, false, cause.Error()
+	err := writeRecord(g.dir, r)
+	if err != nil && g.record.Arrived {
+		return err
+	}
+	if g.handle != t.handle {
 		g.handle.Close()
-		g.handle = handle
+		g.handle = t.handle
 	}
 	if g.released {
-		handle.Close()
+		t.handle.Close()
 	}
-	g.record.Process, g.record.Place = place, proc.Process{}
-	g.record.Arrived, g.record.Failure = false, cause.Error()
-	return writeRecord(g.dir, g.record)
+	g.record = r
+	return err
+}
+
+// failing takes back that the guest has arrived, before anything of it is ended: whoever
+// comes after this agent would believe it. Frozen, nothing could end.
+func (t *target) failing(cause error) error {
+	r := t.guest.remembered()
+	if r.Arrived {
+		if err := t.refuse(cause); err != nil {
+			return err
+		}
+	}
+	// Dead first: none runs a step. What is left is ended, and told of, by restore.
+	_ = errors.Join(fault.Point("container.restore.refused"), t.driver.killBut(r, t.place.PID), t.driver.config.Cgroups.Thaw(r.Guest))
+	return nil
 }
 
 // lateBytes is how much memory a guest has at least that is let run before CRIU
@@ -325,22 +348,25 @@ func (t *target) restore(in *haul.In, restoring *criu.Restoring) error {
 	if err := t.remember(in, images); err != nil {
 		return err
 	}
-	place := r.Process
 	life, enough := context.WithTimeout(g.life, restoreLimit(r.Need))
 	defer enough()
 	go d.config.Cgroups.Hasten(life)
 	restoring.Lazy = t.feed != nil
 	_, err := restoring.Do(life)
 	enough()
+	if err != nil && g.remembered().Arrived {
+		d.config.Log.Warn("CRIU failed when a guest was whole, which cannot be taken back", "guest", g.id, "error", err)
+		err = nil
+	}
 	if err != nil {
-		err = errors.Join(err, d.killBut(r, place.PID), d.config.Cgroups.Thaw(g.id))
+		err = errors.Join(err, d.killBut(r, t.place.PID), d.config.Cgroups.Thaw(g.id))
 		if t.feed != nil {
 			err = errors.Join(err, t.feed.End())
 		}
 		return err
 	}
 	d.watches.Go(func() { // the source need not wait for it
-		if err := place.End(); err != nil {
+		if err := t.place.End(); err != nil {
 			d.config.Log.Warn("end what held a guest's place", "guest", g.id, "error", err)
 		}
 		d.gather(g)
@@ -395,19 +421,13 @@ func (t *target) made(pid int) error {
 // settle takes the restored processes over while they stand still. They do not
 // run on when CRIU lets go of them: they are frozen. What is remembered here is
 // the point of no return: the guest is whole here.
-func (t *target) settle(pid int) (err error) {
+func (t *target) settle(pid int) error {
 	d, g := t.driver, t.guest
 	r := g.remembered()
 	all, err := criu.Processes(pid)
 	if err != nil {
 		return err
 	}
-	// Frozen, they could not be killed.
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.config.Cgroups.Thaw(g.id))
-		}
-	}()
 	if err := d.config.Cgroups.Contain(g.id, r.Need, all...); err != nil {
 		return err
 	}
@@ -428,7 +448,7 @@ func (t *target) settle(pid int) (err error) {
 	if err != nil {
 		return err
 	}
-	return g.arrived(process, handle)
+	return errors.Join(g.arrived(process, handle), fault.Point("container.restore.after-arrived"))
 }
 
 // arrived makes the restored first process the guest's.

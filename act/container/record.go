@@ -1,14 +1,13 @@
 package container
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
+	"pagurus/act/container/note"
 	"pagurus/act/container/plug"
 	"pagurus/act/container/proc"
 	"pagurus/fleet"
@@ -69,30 +68,14 @@ func (c *copying) end() error {
 }
 
 // readRecord reads a guest's folder. There being none is an fs.ErrNotExist.
-func readRecord(dir string) (record, error) {
-	var r record
-	text, err := os.ReadFile(filepath.Join(dir, recordFile))
-	if err != nil {
-		return r, err
-	}
-	if err := json.Unmarshal(text, &r); err != nil {
-		return r, fmt.Errorf("read %s: %w", filepath.Join(dir, recordFile), err)
-	}
-	return r, nil
+func readRecord(dir string) (r record, err error) {
+	err = note.Read(filepath.Join(dir, recordFile), &r)
+	return r, err
 }
 
-// writeRecord replaces guest.json whole. Nothing is synced: a host that loses
-// power has lost the guest as well.
+// writeRecord replaces guest.json whole.
 func writeRecord(dir string, r record) error {
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", recordFile, err)
-	}
-	path := filepath.Join(dir, recordFile)
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		return fmt.Errorf("remember guest %s: %w", r.Guest, err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err := note.Write(filepath.Join(dir, recordFile), r); err != nil {
 		return fmt.Errorf("remember guest %s: %w", r.Guest, err)
 	}
 	return nil

@@ -55,7 +55,7 @@ type call struct {
 	files    []*os.File                             // CRIU's descriptors from firstFile on
 	network  string                                 // file of the network namespace that CRIU is started in; empty: the caller's
 	steps    map[string]func(*rpc.CriuNotify) error // called at CRIU's steps; an error makes it undo what it did
-	destroy  func(*rpc.CriuNotify) bool             // called before CRIU is told to do that at a step where it minds nothing; true: all it made is gone, and so may CRIU be; may be nil
+	destroy  func(*rpc.CriuNotify, error) bool      // called before CRIU is told to do that at a step where it minds nothing; true: all it made is gone, and so may CRIU be; may be nil
 	hold     func()                                 // called before CRIU is killed; may be nil
 	mortal   bool                                   // CRIU is killed when this process dies
 	about    int                                    // the first process of a container that lives on if the call fails; 0: there is none
@@ -270,7 +270,7 @@ func (c *call) talk(ctx context.Context, conn *net.UnixConn, criu *os.Process) (
 		if cause == nil && ctx.Err() != nil {
 			cause = context.Cause(ctx)
 		}
-		if cause != nil && c.destroy != nil && c.destroy(resp.GetNotify()) {
+		if cause != nil && c.destroy != nil && c.destroy(resp.GetNotify(), cause) {
 			c.kill(criu)
 			return nil, cause
 		}

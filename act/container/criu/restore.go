@@ -22,8 +22,8 @@ type RestoreSpec struct {
 	Mounts map[string]string // what is mounted in it from outside: the names that DumpSpec gave, and the paths here
 	Lazy   bool              // memory is fetched when it is touched: a Pager runs on Images
 
-	// Steps, nil or called once, with the first process's number here. An error
-	// ends the restore, and nothing of the container is left.
+	// Steps, nil or called once, with the first process's number here. An error of the
+	// first two ends the restore, and nothing of the container is left.
 
 	// Made: all processes are there. A Pager has, or is about to get, a userfaultfd of
 	// each, and is done with none.
@@ -31,6 +31,9 @@ type RestoreSpec struct {
 	// Resuming: all is restored, its sockets included, and stands still. What is
 	// put into a frozen control group now does not run until it is thawed.
 	Resuming func(pid int) error
+	// Failing: the restore has failed, and all that was made is about to be ended, which
+	// has to be possible: nothing may stay frozen. An error leaves all as it is.
+	Failing func(cause error) error
 }
 
 // Restoring is a restore whose CRIU has been started and waits.
@@ -41,6 +44,9 @@ type Restoring struct {
 	call *call
 	over chan struct{} // closed when CRIU has ended
 	pid  int
+
+	failed bool  // Failing was called
+	kept   error // and wants all left as it is
 }
 
 // Restore makes the processes of a container from images and lets them run. It
@@ -128,12 +134,13 @@ func (r *Restoring) named(f func(int) error) func(*rpc.CriuNotify) error {
 
 // destroy: from its last steps on CRIU goes on whatever it is told, or trips over
 // processes that are gone. Before, it cleans up better itself.
-func (r *Restoring) destroy(n *rpc.CriuNotify) bool {
+func (r *Restoring) destroy(n *rpc.CriuNotify, cause error) bool {
 	late := slices.Contains([]string{"pre-resume", "post-resume"}, n.GetScript()) && r.pid != 0
-	if late {
-		_ = unix.Kill(r.pid, unix.SIGKILL) // all others go with the first, before CRIU lets go of them
+	if !late || r.failing(cause) != nil {
+		return false
 	}
-	return late
+	_ = unix.Kill(r.pid, unix.SIGKILL) // all others go with the first, before CRIU lets go of them
+	return true
 }
 
 // Do makes the restore, once, as Restore says.
@@ -152,12 +159,24 @@ func (r *Restoring) Do(ctx context.Context) (pid int, err error) {
 		}
 	}
 	resp, err := r.call.do(ctx)
+	if err != nil && r.failing(err) != nil {
+		return 0, r.spec.wrap(errors.Join(err, r.kept))
+	}
 	if err != nil {
 		// What is not restored yet is in CRIU's session, and so are its helpers, which
 		// have no parent any more.
 		return 0, r.spec.wrap(errors.Join(err, proc.EndSession(r.call.pid, r.pid)))
 	}
 	return int(resp.GetRestore().GetPid()), nil
+}
+
+// failing tells that what was made is about to be ended.
+func (r *Restoring) failing(cause error) error {
+	if !r.failed && r.spec.Failing != nil {
+		r.kept = r.spec.Failing(cause)
+	}
+	r.failed = true
+	return r.kept
 }
 
 // Close ends the CRIU that PrepareRestore started, if it was not needed.
