@@ -172,6 +172,9 @@ func places(host fleet.HostID) []disk {
 // fillPlaces lets no room be left there for a while, in one of two cases for
 // nothing at all.
 func (c *chaos) fillPlaces(ctx context.Context, f fault, host fleet.HostID) (err error) {
+	c.mu.Lock()
+	c.court.full[host] = true
+	c.mu.Unlock()
 	rest := int64(nearlyFull)
 	if f.Pick%2 == 0 {
 		rest = 0

@@ -31,6 +31,7 @@ type court struct {
 	twice   runners
 	guests  map[fleet.GuestID]bool
 	moves   map[fleet.MigrationID]string
+	full    map[fleet.HostID]bool // had no room for a while: what was to be started there then was not
 
 	tally tally
 }
@@ -54,6 +55,7 @@ type tally struct {
 	Doubled   int `json:"guests_doubled"`
 	Jobs      int `json:"jobs_right"`
 	JobsDead  int `json:"jobs_ended_with_a_killed_guest"`
+	Refused   int `json:"jobs_never_started_for_want_of_room,omitempty"`
 	Wrong     int `json:"jobs_wrong"`
 }
 
@@ -61,6 +63,7 @@ func newCourt() *court {
 	return &court{
 		excused: map[fleet.GuestID]excuse{}, open: map[fleet.GuestID]int{}, absent: map[fleet.GuestID]time.Time{},
 		judged: map[fleet.JobID]bool{}, guests: map[fleet.GuestID]bool{}, moves: map[fleet.MigrationID]string{},
+		full: map[fleet.HostID]bool{},
 	}
 }
 
@@ -160,6 +163,16 @@ func (c *court) ended(s fleet.Snapshot) []fleet.Job {
 	return out
 }
 
+// noRoom tells whether a guest was not started since a fault had left its host no room.
+func (c *court) noRoom(cause string) bool {
+	for host := range c.full {
+		if strings.Contains(cause, fmt.Sprintf(" on %s: start guest ", host)) && strings.Contains(cause, "no space left on device") {
+			return true
+		}
+	}
+	return false
+}
+
 // judge holds the end of one job, of which output is what it said, against how
 // it had to end. Empty: it is right.
 func (c *court) judge(j fleet.Job, output string) string {
@@ -178,6 +191,9 @@ func (c *court) judge(j fleet.Job, output string) string {
 	case by > 0 && (j.Cause != "" || j.Exit != nil):
 		c.tally.JobsDead++
 		c.tally.Killed++
+		return ""
+	case j.Started.IsZero() && j.Exit == nil && output == "" && c.noRoom(j.Cause):
+		c.tally.Refused++
 		return ""
 	case by > 0:
 		return fmt.Sprintf("job %s ended as it had to after fault %d, but nothing says why", j.ID, by)

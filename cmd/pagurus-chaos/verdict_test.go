@@ -107,6 +107,10 @@ func ended(result fleet.JobResult, code int, cause string) fleet.Job {
 }
 
 func TestJobsAreJudged(t *testing.T) {
+	unstarted := func(host string) fleet.Job {
+		return fleet.Job{ID: "j1", State: fleet.JobEnded, Result: fleet.JobFailed, Spec: fleet.JobSpec{Guests: 2},
+			Cause: "guest j1g1 ended: starting guest j1g1 on " + host + ": start guest j1g1: remember guest j1g1: no space left on device"}
+	}
 	for name, c := range map[string]struct {
 		job    fleet.Job
 		output string
@@ -122,10 +126,13 @@ func TestJobsAreJudged(t *testing.T) {
 		"cut short":              {ended(fleet.JobFinished, 0, ""), "START", false, "good end", tally{Lost: 1}},
 		"lost":                   {ended(fleet.JobFailed, 0, "guest j1g0 ended"), "START", false, "good end", tally{Lost: 1}},
 		"killed":                 {ended(fleet.JobFailed, 0, "guest j1g0 ended"), "START", true, "", tally{JobsDead: 1, Killed: 1}},
+		"no room":                {unstarted("host1"), "", false, "", tally{Refused: 1}},
+		"no room without cause":  {unstarted("host2"), "", false, "good end", tally{Lost: 1}},
 		"killed without a word":  {fleet.Job{ID: "j1", State: fleet.JobEnded, Result: fleet.JobFailed, Spec: fleet.JobSpec{Guests: 2}}, "", true, "nothing says why", tally{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newCourt()
+			k.full["host1"] = true
 			if c.killed {
 				k.excused["j1g1"] = excuse{number: 7}
 			}
