@@ -164,7 +164,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 	}
 	r, err := readRecord(d.dir(id))
 	if err == nil && r.Complete && r.Guest == id {
-		handle, err := r.Process.Watch()
+		handle, err := r.Process.Alive()
 		if err == nil {
 			if err := r.Place.End(); err != nil { // that agent may not have come to it
 				return errors.Join(err, handle.Close())

@@ -85,15 +85,15 @@ func (d *Driver) watch(g *guest) {
 		g.mu.Unlock()
 		err := proc.Await(handle)
 		g.mu.Lock()
-		other := g.handle != handle // it has arrived, and has another first process
+		other, released := g.handle != handle, g.released // other: it has arrived, and has another first process
 		g.mu.Unlock()
 		if other {
 			handle.Close()
 			continue
 		}
-		if err != nil {
+		if err != nil && (released || !errors.Is(err, os.ErrClosed)) {
 			g.network.Close()
-			return // released: it runs on
+			return // it runs on
 		}
 		break
 	}

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"pagurus/act/container/criu"
 	"pagurus/act/container/door"
 	"pagurus/act/container/feed"
@@ -102,9 +104,8 @@ type target struct {
 	plugged func() error    // waits until the guest's link is in its network
 	making  atomic.Bool     // all of it has come, and CRIU makes it
 	feed    *feed.Beginning // puts its memory in its place; nil: nobody has to
-
-	place  proc.Process // what holds its place until it has arrived
-	handle *os.File     // of that
+	place   proc.Process    // what holds its place until it has arrived
+	handle  *os.File        // of that
 }
 
 // vacate ends what an earlier agent had half restored: of a guest that has not
@@ -113,7 +114,7 @@ func (d *Driver) vacate(r record) error {
 	if err := d.killBut(r, r.Process.PID); err != nil {
 		return err
 	}
-	return errors.Join(d.config.Cgroups.Thaw(r.Guest), r.Pager.End(), r.Keeper.End())
+	return errors.Join(r.Pager.End(), r.Keeper.End())
 }
 
 // ready cuts a guest's link, since nothing may be said from here before it runs here,
@@ -282,22 +283,24 @@ func (t *target) arrive(c *wire.Conn, in *haul.In, restoring *criu.Restoring) er
 	err := t.restore(in, restoring)
 	t.driver.config.Log.Info("guest received", "guest", g.id, "took", time.Since(begun).Round(time.Millisecond), "error", err)
 	if err == nil {
+		t.making.Store(false)
 		return haul.Reply(c, haul.Answer{Arrived: true})
 	}
-	return errors.Join(t.refuse(err), haul.Reply(c, haul.Answer{Failure: err.Error()}))
+	return errors.Join(t.refuse(err, false), haul.Reply(c, haul.Answer{Failure: err.Error()}))
 }
 
 // refuse notes why a target will never have its guest, also if this driver is
 // about to be closed: the next has to know. It may have been noted as arrived
-// before CRIU failed; what held its place does so again, unless that cannot be noted.
-func (t *target) refuse(cause error) error {
+// before CRIU failed; what held its place does so again. With whole that is so only if it
+// could be noted.
+func (t *target) refuse(cause error, whole bool) error {
 	g := t.guest
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := g.record
 	r.Process, r.Place, r.Arrived, r.Failure = t.place, proc.Process{}, false, cause.Error()
 	err := writeRecord(g.dir, r)
-	if err != nil && g.record.Arrived {
+	if err != nil && whole {
 		return err
 	}
 	if g.handle != t.handle {
@@ -313,28 +316,25 @@ func (t *target) refuse(cause error) error {
 
 // failing takes back that the guest has arrived, before anything of it is ended: whoever
 // comes after this agent would believe it. Frozen, nothing could end.
-func (t *target) failing(cause error) error {
+func (t *target) failing(pid int, cause error) error {
 	r := t.guest.remembered()
 	if r.Arrived {
-		if err := t.refuse(cause); err != nil {
+		_, unfed := t.guest.feed().Look()
+		whole := r.Process.Lives() && unfed == nil
+		if err := t.refuse(cause, whole); err != nil && whole {
 			return err
 		}
 	}
-	// Dead first: none runs a step. What is left is ended, and told of, by restore.
-	_ = errors.Join(fault.Point("container.restore.refused"), t.driver.killBut(r, t.place.PID), t.driver.config.Cgroups.Thaw(r.Guest))
+	if pid > 0 { // told to die first: what holds the others' threads may be killed before them
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	_ = errors.Join(fault.Point("container.restore.refused"), t.driver.killBut(r, t.place.PID)) // restore does it again, and tells
 	return nil
 }
 
 // lateBytes is how much memory a guest has at least that is let run before CRIU
 // has put it all in its place: of less, that takes no longer than to watch over it.
 const lateBytes = 32 << 20
-
-// restoreLimit is how long CRIU may take to make a guest: a minute, and a second for
-// each 64 MiB that it may have to put in place. One that hangs is ended, and the
-// source goes on with its own guest.
-func restoreLimit(n fleet.Resources) time.Duration {
-	return time.Minute + time.Duration(n.MemoryBytes>>26)*time.Second
-}
 
 // restore makes the guest of what has come, and lets it stand still. After an
 // error nothing of it is here but its place.
@@ -348,7 +348,7 @@ func (t *target) restore(in *haul.In, restoring *criu.Restoring) error {
 	if err := t.remember(in, images); err != nil {
 		return err
 	}
-	life, enough := context.WithTimeout(g.life, restoreLimit(r.Need))
+	life, enough := context.WithTimeout(g.life, criu.RestoreLimit(r.Need.MemoryBytes)) // the source goes on then
 	defer enough()
 	go d.config.Cgroups.Hasten(life)
 	restoring.Lazy = t.feed != nil
@@ -359,7 +359,7 @@ func (t *target) restore(in *haul.In, restoring *criu.Restoring) error {
 		err = nil
 	}
 	if err != nil {
-		err = errors.Join(err, d.killBut(r, t.place.PID), d.config.Cgroups.Thaw(g.id))
+		err = errors.Join(err, d.killBut(r, t.place.PID))
 		if t.feed != nil {
 			err = errors.Join(err, t.feed.End())
 		}

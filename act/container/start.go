@@ -275,12 +275,7 @@ func (d *Driver) kill(r record) error {
 	if err := d.atHost(r.Port.Cut); err != nil {
 		d.config.Log.Debug("cut the link of a guest that ends", "guest", r.Guest, "error", err)
 	}
-	if err := d.killBut(r, 0); err != nil {
-		return err
-	}
-	// Frozen ones take no signal, and those that wait to be taken take this
-	// before anything else.
-	return d.config.Cgroups.Thaw(r.Guest)
+	return d.killBut(r, 0)
 }
 
 // killBut kills what belongs to a guest but for one process: what is in its group,
@@ -297,7 +292,12 @@ func (d *Driver) killBut(r record, spared int) error {
 	}
 	all = append(all, proc.Rooted(filepath.Join(d.dir(r.Guest), storeDir, rootfs.Files))...)
 	all = append(all, proc.With(criu.Setting(filepath.Join(d.dir(r.Guest), imagesDir)))...)
-	return proc.KillAll(all, spared)
+	if err := proc.KillAll(all, spared); err != nil {
+		return err
+	}
+	// Frozen ones take no signal, and those that wait to be taken take this
+	// before anything else.
+	return d.config.Cgroups.Thaw(r.Guest)
 }
 
 // wipe removes what a guest leaves behind that nobody watches.

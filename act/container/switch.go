@@ -390,7 +390,7 @@ func (d *Driver) arriveAt(g *guest) error {
 	t := g.target
 	g.mu.Unlock()
 	switch {
-	case !r.Arrived && t != nil && t.making.Load():
+	case t != nil && t.making.Load():
 		return errors.New("it is still being made of what has come")
 	case !r.Arrived:
 		return fmt.Errorf("%w: %s", fleet.ErrNotWhole, cmp.Or(r.Failure, "the rest has not come"))

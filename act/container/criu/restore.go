@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/checkpoint-restore/go-criu/v8/rpc"
 	"golang.org/x/sys/unix"
@@ -22,18 +23,19 @@ type RestoreSpec struct {
 	Mounts map[string]string // what is mounted in it from outside: the names that DumpSpec gave, and the paths here
 	Lazy   bool              // memory is fetched when it is touched: a Pager runs on Images
 
-	// Steps, nil or called once, with the first process's number here. An error of the
-	// first two ends the restore, and nothing of the container is left.
+	// Steps, nil or called once, with the first process's number here.
 
-	// Made: all processes are there. A Pager has, or is about to get, a userfaultfd of
+	// Made: all processes are there. An error ends the restore, as one of the next step
+	// does. A Pager has, or is about to get, a userfaultfd of
 	// each, and is done with none.
 	Made func(pid int) error
 	// Resuming: all is restored, its sockets included, and stands still. What is
 	// put into a frozen control group now does not run until it is thawed.
 	Resuming func(pid int) error
-	// Failing: the restore has failed, and all that was made is about to be ended, which
-	// has to be possible: nothing may stay frozen. An error leaves all as it is.
-	Failing func(cause error) error
+	// Failing: the restore has failed, and what of it is still there (pid 0: none that is
+	// known) is about to be ended, which has to be possible: nothing may stay frozen. An
+	// error leaves all as it is.
+	Failing func(pid int, cause error) error
 }
 
 // Restoring is a restore whose CRIU has been started and waits.
@@ -61,7 +63,7 @@ type Restoring struct {
 // dumped (restored as all else), and the control group of the caller's service,
 // in which it is restored: Resuming is when to move it to its own.
 //
-// After an error nothing is left of the container here, and the images are good
+// After an error nothing is left of the container here, unless Failing wants it, and the images are good
 // for another try; but if Resuming had been reached its sockets were closed as
 // any program's: their peers are told unless its link is cut, what arrived at
 // them is lost, and its network is of no use any more. So the link should stay
@@ -74,6 +76,12 @@ type Restoring struct {
 // link should be cut until it is meant to run.
 func (c Criu) Restore(ctx context.Context, s RestoreSpec) (pid int, err error) {
 	return c.restoring(s).Do(ctx)
+}
+
+// RestoreLimit is how long CRIU may take to make a container of so much memory: a minute,
+// and a second for each 64 MiB that it may have to put in place.
+func RestoreLimit(bytes int64) time.Duration {
+	return time.Minute + time.Duration(bytes>>26)*time.Second
 }
 
 // PrepareRestore starts the CRIU that Do needs. Of what is restored and into what
@@ -173,7 +181,7 @@ func (r *Restoring) Do(ctx context.Context) (pid int, err error) {
 // failing tells that what was made is about to be ended.
 func (r *Restoring) failing(cause error) error {
 	if !r.failed && r.spec.Failing != nil {
-		r.kept = r.spec.Failing(cause)
+		r.kept = r.spec.Failing(r.pid, cause)
 	}
 	r.failed = true
 	return r.kept

@@ -155,6 +155,43 @@ func (p Process) Network() (*os.File, error) {
 	return nil, err
 }
 
+// Alive is Watch, but takes one for gone, too, that was told to die and cannot yet, since
+// it is frozen.
+func (p Process) Alive() (*os.File, error) {
+	handle, err := p.Watch()
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
+	for line := range strings.Lines(string(text)) {
+		word, value, _ := strings.Cut(line, ":")
+		if word != "SigPnd" && word != "ShdPnd" {
+			continue
+		}
+		pending, wrong := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+		if err = wrong; err == nil && pending&(1<<(unix.SIGKILL-1)) != 0 {
+			err = fmt.Errorf("process %d was killed: %w", p.PID, os.ErrNotExist)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if err != nil {
+		handle.Close()
+		return nil, err
+	}
+	return handle, nil
+}
+
+// Lives reports whether it is alive.
+func (p Process) Lives() bool {
+	handle, err := p.Alive()
+	if err == nil {
+		handle.Close()
+	}
+	return err == nil
+}
+
 // Gone reports whether the process has ended. The zero Process is gone.
 func (p Process) Gone() bool {
 	handle, err := p.Watch()

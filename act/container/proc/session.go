@@ -63,7 +63,7 @@ func endOnce(leader, first int) (left int, err error) {
 			return left, fmt.Errorf("end process %d: %w", pid, err)
 		}
 		if own {
-			_, _ = unix.Wait4(pid, nil, 0, nil) // somebody else may have done so
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // it may be frozen, or somebody else has done so
 		}
 	}
 	return left, nil

@@ -73,11 +73,11 @@ func (s *Shelf) open() (made bool, err error) {
 				made, err = true, s.mount()
 			}
 		}
-		if err = errors.Join(err, lock(s.turn, unix.LOCK_SH)); err != nil || alone {
+		if err = errors.Join(err, lock(s.turn, unix.LOCK_SH)); err != nil {
 			return made, err
 		}
-		if there, err = s.mounted(); there || err != nil { // else the last of the others has just gone
-			return false, err
+		if there, err = s.mounted(); there || err != nil { // else another has just taken it away
+			return made, err
 		}
 	}
 }
