@@ -141,7 +141,7 @@ func (c *chaos) summary(w io.Writer) {
 	t := c.court.tally
 	fmt.Fprintf(w, "\n%d faults in %s, seed %d\n", len(c.strikes), time.Since(c.began).Round(time.Second), c.seed)
 	fmt.Fprintf(w, "migrations: %d finished, %d failed, %d called off, %d stranded\n", t.Finished, t.Aborted, t.CalledOff, t.Stranded)
-	fmt.Fprintf(w, "jobs: %d came to their end with right results, %d ended because a guest of theirs was killed, %d never started for want of room, %d wrong\n", t.Jobs, t.JobsDead, t.Refused, t.Wrong)
+	fmt.Fprintf(w, "jobs: %d came to their end with right results, %d ended because a guest of theirs was killed, %d never started on unfit hosts, %d wrong\n", t.Jobs, t.JobsDead, t.Refused, t.Wrong)
 	fmt.Fprintf(w, "guests: %d started, %d killed rightly, %d lost, %d doubled\n", t.Started, t.Killed, t.Lost, t.Doubled)
 }
 

@@ -31,7 +31,7 @@ type court struct {
 	twice   runners
 	guests  map[fleet.GuestID]bool
 	moves   map[fleet.MigrationID]string
-	full    map[fleet.HostID]bool // had no room for a while: what was to be started there then was not
+	unfit   map[fleet.HostID]bool // had no room for a while, or nothing that runs containers: what was to be started there then was not
 
 	tally tally
 }
@@ -55,7 +55,7 @@ type tally struct {
 	Doubled   int `json:"guests_doubled"`
 	Jobs      int `json:"jobs_right"`
 	JobsDead  int `json:"jobs_ended_with_a_killed_guest"`
-	Refused   int `json:"jobs_never_started_for_want_of_room,omitempty"`
+	Refused   int `json:"jobs_never_started_on_unfit_hosts,omitempty"`
 	Wrong     int `json:"jobs_wrong"`
 }
 
@@ -63,7 +63,7 @@ func newCourt() *court {
 	return &court{
 		excused: map[fleet.GuestID]excuse{}, open: map[fleet.GuestID]int{}, absent: map[fleet.GuestID]time.Time{},
 		judged: map[fleet.JobID]bool{}, guests: map[fleet.GuestID]bool{}, moves: map[fleet.MigrationID]string{},
-		full: map[fleet.HostID]bool{},
+		unfit: map[fleet.HostID]bool{},
 	}
 }
 
@@ -163,10 +163,11 @@ func (c *court) ended(s fleet.Snapshot) []fleet.Job {
 	return out
 }
 
-// noRoom tells whether a guest was not started since a fault had left its host no room.
-func (c *court) noRoom(cause string) bool {
-	for host := range c.full {
-		if strings.Contains(cause, fmt.Sprintf(" on %s: start guest ", host)) && strings.Contains(cause, "no space left on device") {
+// unstarted tells whether a guest was not started since a fault had made its host unfit.
+func (c *court) unstarted(cause string) bool {
+	for host := range c.unfit {
+		full := strings.Contains(cause, fmt.Sprintf(" on %s: start guest ", host)) && strings.Contains(cause, "no space left on device")
+		if full || strings.Contains(cause, fmt.Sprintf("host %s runs no guests of kind", host)) {
 			return true
 		}
 	}
@@ -192,7 +193,7 @@ func (c *court) judge(j fleet.Job, output string) string {
 		c.tally.JobsDead++
 		c.tally.Killed++
 		return ""
-	case j.Started.IsZero() && j.Exit == nil && output == "" && c.noRoom(j.Cause):
+	case j.Started.IsZero() && j.Exit == nil && output == "" && c.unstarted(j.Cause):
 		c.tally.Refused++
 		return ""
 	case by > 0:

@@ -127,12 +127,13 @@ func TestJobsAreJudged(t *testing.T) {
 		"lost":                   {ended(fleet.JobFailed, 0, "guest j1g0 ended"), "START", false, "good end", tally{Lost: 1}},
 		"killed":                 {ended(fleet.JobFailed, 0, "guest j1g0 ended"), "START", true, "", tally{JobsDead: 1, Killed: 1}},
 		"no room":                {unstarted("host1"), "", false, "", tally{Refused: 1}},
+		"no runtime":             {fleet.Job{ID: "j1", State: fleet.JobEnded, Result: fleet.JobFailed, Spec: fleet.JobSpec{Guests: 2}, Cause: `guest j1g0 ended: host host1 runs no guests of kind "container" at present`}, "", false, "", tally{Refused: 1}},
 		"no room without cause":  {unstarted("host2"), "", false, "good end", tally{Lost: 1}},
 		"killed without a word":  {fleet.Job{ID: "j1", State: fleet.JobEnded, Result: fleet.JobFailed, Spec: fleet.JobSpec{Guests: 2}}, "", true, "nothing says why", tally{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newCourt()
-			k.full["host1"] = true
+			k.unfit["host1"] = true
 			if c.killed {
 				k.excused["j1g1"] = excuse{number: 7}
 			}
