@@ -164,14 +164,16 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 	}
 	r, err := readRecord(d.dir(id))
 	if err == nil && r.Complete && r.Guest == id {
-		handle, err := r.Process.Alive()
+		handle, err := r.Process.Watch()
 		if err == nil {
 			if err := r.Place.End(); err != nil { // that agent may not have come to it
 				return errors.Join(err, handle.Close())
 			}
 			g, err := d.attach(r, handle)
+			if err != nil {
+				return err
+			}
 			switch {
-			case err != nil:
 			case r.Target:
 				if !r.Arrived {
 					err = d.vacate(r)
@@ -185,10 +187,12 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 			case r.Copy != nil && r.Copy.Frozen && !r.Copy.Left:
 				err = d.release(ctx, g)
 			}
-			if err == nil && r.Arrived {
+			if err != nil { // as when its network is gone: it must not keep the host from all others
+				d.config.Log.Warn("take a guest over from an earlier agent", "guest", id, "error", err)
+			} else if r.Arrived {
 				d.watches.Go(func() { d.gather(g) })
 			}
-			return err
+			return nil
 		}
 		if !errors.Is(err, os.ErrNotExist) {
 			return err

@@ -430,3 +430,49 @@ func TestArrivedAllTheSame(t *testing.T) {
 		t.Error("it runs at the source, too")
 	}
 }
+
+// TestNetworkGone: a guest that an agent left in the middle of a switch, and whose network
+// is gone since, does not keep the next agent from the host, and can be ended.
+func TestNetworkGone(t *testing.T) {
+	w := newWorld(t)
+	tk := task("j1g0")
+	tk.Order.Migration = "m1.j1g0"
+	defer w.sweep(t, tk.Guest.ID)
+	source, target := w.open(t, 0), w.open(t, 1)
+	if err := source.Start(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	listen, err := target.Receive(t.Context(), tk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tk.Listen = listen
+	if err := source.Copy(t.Context(), tk, func(fleet.Progress) {}); err != nil {
+		t.Fatal(err)
+	}
+	source.Close()
+	if code := w.apart(t, 0, fleet.Switch, tk, "container.switch.after-dump=kill"); code != stepKilled {
+		t.Fatalf("the switch ends with %d", code)
+	}
+	target.Close()
+	for i := range w.hosts {
+		w.hosts[i].net.Run("ip", "link", "del", subnet.TapName(0))
+		var d *container.Driver
+		err := w.hosts[i].net.Do(func() error {
+			c, err := w.config(t.Output(), i)
+			if err == nil {
+				d, err = container.Open(t.Context(), c)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatalf("host %d: %v", i, err)
+		}
+		if err := d.Stop(t.Context(), tk.Guest.ID); err != nil {
+			t.Errorf("host %d: %v", i, err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

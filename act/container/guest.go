@@ -111,7 +111,6 @@ func (d *Driver) watch(g *guest) {
 	close(g.ended)
 }
 
-// note keeps what a guest that ended said last, or that it was lost.
 func (d *Driver) note(id fleet.GuestID, lost string) {
 	said := cmp.Or(lost, inside.Words(filepath.Join(d.dir(id), storeDir)))
 	d.config.Log.Info("guest ended", "guest", id, "said", said)

@@ -132,7 +132,6 @@ func (g *guest) fetched(ctx context.Context) error {
 // gathered waits until all memory of a guest is in its place.
 func (g *guest) gathered(ctx context.Context) error { return g.feed().Await(ctx) }
 
-// feed is what puts it there.
 func (g *guest) feed() feed.Feed {
 	r := g.remembered()
 	return feed.Feed{Pager: r.Pager, Keeper: r.Keeper, Verdict: filepath.Join(g.dir, verdictFile)}

@@ -279,11 +279,10 @@ func (t *target) arrive(c *wire.Conn, in *haul.In, restoring *criu.Restoring) er
 	t.place, t.handle = g.record.Process, g.handle
 	g.mu.Unlock()
 	t.making.Store(true)
-	defer t.making.Store(false)
 	err := t.restore(in, restoring)
+	t.making.Store(false)
 	t.driver.config.Log.Info("guest received", "guest", g.id, "took", time.Since(begun).Round(time.Millisecond), "error", err)
 	if err == nil {
-		t.making.Store(false)
 		return haul.Reply(c, haul.Answer{Arrived: true})
 	}
 	return errors.Join(t.refuse(err, false), haul.Reply(c, haul.Answer{Failure: err.Error()}))

@@ -73,7 +73,6 @@ func readRecord(dir string) (r record, err error) {
 	return r, err
 }
 
-// writeRecord replaces guest.json whole.
 func writeRecord(dir string, r record) error {
 	if err := note.Write(filepath.Join(dir, recordFile), r); err != nil {
 		return fmt.Errorf("remember guest %s: %w", r.Guest, err)
