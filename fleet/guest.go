@@ -1,6 +1,10 @@
 package fleet
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // GuestState is where a guest is in its life. Package lifecycle owns it.
 type GuestState string
@@ -17,6 +21,19 @@ const (
 
 // Ended reports whether the guest is gone for good.
 func (s GuestState) Ended() bool { return s == GuestEnded || s == GuestLost }
+
+// Check refuses a name that must not become part of a path, of a command line, or the name
+// of a control group.
+func (id GuestID) Check() error {
+	ok := len(id) > 0 && len(id) <= 64 && strings.Trim(string(id[:1]), "-_") != ""
+	for _, r := range id {
+		ok = ok && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_')
+	}
+	if !ok {
+		return fmt.Errorf("%.70q is not the name of a guest", string(id))
+	}
+	return nil
+}
 
 // Guest is one migratable virtual machine or container of a job.
 type Guest struct {

@@ -159,7 +159,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 // adopt takes a guest over from an earlier agent, or clears away what is left
 // of it.
 func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
-	if rootfs.CheckName(string(id)) != nil {
+	if id.Check() != nil {
 		return nil // not ours
 	}
 	r, err := readRecord(d.dir(id))

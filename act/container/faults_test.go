@@ -244,6 +244,19 @@ func (w *world) sweep(t *testing.T, id fleet.GuestID) {
 	}
 }
 
+// received makes room for a guest by an agent that is gone when it returns, and says where
+// the next one will listen.
+func (w *world) received(t *testing.T, i int, tk fleet.Task) string {
+	t.Helper()
+	d := w.open(t, i)
+	defer d.Close()
+	listen, err := d.Receive(t.Context(), tk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return listen
+}
+
 // TestSwitchFails: a switch that fails at a point says truly whether the target
 // may have the guest, and the guest runs on where it is.
 func TestSwitchFails(t *testing.T) {
@@ -278,13 +291,7 @@ func switchFails(t *testing.T, mode fleet.Mode) {
 		{"target", "container.restore.after-arrived=error,container.restore.refused=kill", stepUnsure, stepFailed},
 	} {
 		tk.Order.Migration = fleet.MigrationID(fmt.Sprintf("m%d.j1g0", i))
-		target := w.open(t, 1)
-		listen, err := target.Receive(t.Context(), tk)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tk.Listen = listen
-		target.Close()
+		tk.Listen = w.received(t, 1, tk)
 		fault := map[string]string{c.where: c.point}
 		there := w.agentAt(t, 1, fault["target"])
 		if err := source.Copy(t.Context(), tk, func(fleet.Progress) {}); err != nil {
@@ -295,7 +302,7 @@ func switchFails(t *testing.T, mode fleet.Mode) {
 			t.Errorf("a switch under %s at the %s ends with %d, want %d", c.point, c.where, code, c.want)
 		}
 		there.end()
-		target = w.open(t, 1)
+		target := w.open(t, 1)
 		if code := w.apart(t, 0, fleet.Switch, tk, ""); code != c.again {
 			t.Errorf("after %s at the %s another switch ends with %d, want %d", c.point, c.where, code, c.again)
 		}
@@ -330,13 +337,7 @@ func TestKilledAsItArrives(t *testing.T) {
 	for n := range 6 {
 		from, to := n%2, 1-n%2
 		tk.Order.Migration, tk.Listen = fleet.MigrationID(fmt.Sprintf("m%d.j1g0", n)), ""
-		there := w.open(t, to)
-		listen, err := there.Receive(t.Context(), tk)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tk.Listen = listen
-		there.Close()
+		tk.Listen = w.received(t, to, tk)
 		dies := w.agentAt(t, to, "container.restore.after-arrived=kill")
 		if err := here.Copy(t.Context(), tk, func(fleet.Progress) {}); err != nil {
 			t.Fatal(err)
@@ -346,7 +347,7 @@ func TestKilledAsItArrives(t *testing.T) {
 			t.Errorf("a switch to an agent that dies ends with %d", code)
 		}
 		dies.end()
-		there = w.open(t, to)
+		there := w.open(t, to)
 		if code := w.apart(t, from, fleet.Switch, tk, ""); code != stepDone {
 			t.Errorf("another switch ends with %d", code)
 		}
@@ -375,13 +376,7 @@ func TestArrivedAllTheSame(t *testing.T) {
 	if err := source.Start(t.Context(), tk); err != nil {
 		t.Fatal(err)
 	}
-	target := w.open(t, 1)
-	listen, err := target.Receive(t.Context(), tk)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tk.Listen = listen
-	target.Close()
+	tk.Listen = w.received(t, 1, tk)
 	full := filepath.Join(t.TempDir(), "full")
 	there := w.agentAt(t, 1, "container.restore.after-arrived=until:"+full)
 	if err := source.Copy(t.Context(), tk, func(fleet.Progress) {}); err != nil {
@@ -389,13 +384,14 @@ func TestArrivedAllTheSame(t *testing.T) {
 	}
 	source.Close()
 	folder := filepath.Join(w.hosts[1].Run, "containers", string(tk.Guest.ID))
-	inTheWay := filepath.Join(folder, "guest.json.new")
+	record := filepath.Join(folder, "guest.json")
 	wait := testkit.Meanwhile(t, func() {
 		until(t, func() bool {
-			text, _ := os.ReadFile(filepath.Join(folder, "guest.json"))
+			text, _ := os.ReadFile(record)
 			return bytes.Contains(text, []byte(`"arrived": true`))
 		})
-		if err := os.Mkdir(inTheWay, 0o700); err != nil {
+		// A folder in its place cannot be replaced by a file.
+		if err := errors.Join(os.Rename(record, record+".kept"), os.Mkdir(record, 0o700)); err != nil {
 			t.Error(err)
 		}
 		killed := proc.With("PAGURUS_IMAGES=" + filepath.Join(folder, "images"))
@@ -416,10 +412,10 @@ func TestArrivedAllTheSame(t *testing.T) {
 	}
 	wait()
 	there.end()
-	if err := os.Remove(inTheWay); err != nil {
+	if err := errors.Join(os.Remove(record), os.Rename(record+".kept", record)); err != nil {
 		t.Fatal(err)
 	}
-	target = w.open(t, 1)
+	target := w.open(t, 1)
 	defer target.Close()
 	if err := target.Resume(t.Context(), tk.Guest.ID); err != nil {
 		t.Fatal(err)
@@ -457,17 +453,7 @@ func TestNetworkGone(t *testing.T) {
 	target.Close()
 	for i := range w.hosts {
 		w.hosts[i].net.Run("ip", "link", "del", subnet.TapName(0))
-		var d *container.Driver
-		err := w.hosts[i].net.Do(func() error {
-			c, err := w.config(t.Output(), i)
-			if err == nil {
-				d, err = container.Open(t.Context(), c)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatalf("host %d: %v", i, err)
-		}
+		d := w.reopen(t, i)
 		if err := d.Stop(t.Context(), tk.Guest.ID); err != nil {
 			t.Errorf("host %d: %v", i, err)
 		}

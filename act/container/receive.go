@@ -324,7 +324,7 @@ func (t *target) failing(pid int, cause error) error {
 			return err
 		}
 	}
-	if pid > 0 { // told to die first: what holds the others' threads may be killed before them
+	if pid > 0 { // before CRIU, which lets go of all when it ends: with the first all others die
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
 	_ = errors.Join(fault.Point("container.restore.refused"), t.driver.killBut(r, t.place.PID)) // restore does it again, and tells

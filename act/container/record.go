@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"pagurus/act/container/note"
 	"pagurus/act/container/plug"
 	"pagurus/act/container/proc"
 	"pagurus/fleet"
+	"pagurus/internal/note"
 )
 
 // recordFile is the record's name in a guest's folder.
@@ -69,12 +69,12 @@ func (c *copying) end() error {
 
 // readRecord reads a guest's folder. There being none is an fs.ErrNotExist.
 func readRecord(dir string) (r record, err error) {
-	err = note.Read(filepath.Join(dir, recordFile), &r)
+	err = note.Load(filepath.Join(dir, recordFile), &r)
 	return r, err
 }
 
 func writeRecord(dir string, r record) error {
-	if err := note.Write(filepath.Join(dir, recordFile), r); err != nil {
+	if err := note.Replace(filepath.Join(dir, recordFile), r); err != nil {
 		return fmt.Errorf("remember guest %s: %w", r.Guest, err)
 	}
 	return nil

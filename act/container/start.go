@@ -192,7 +192,7 @@ func (d *Driver) occupy(r record, pid int) (*guest, error) {
 // claim takes the guest's turn, and finds the guest if it lives here. What is
 // left of one that does not is cleared away.
 func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _ *guest, err error) {
-	if err := rootfs.CheckName(string(id)); err != nil {
+	if err := id.Check(); err != nil {
 		return nil, nil, err
 	}
 	release, err = d.turns.Take(ctx, id)
@@ -220,7 +220,7 @@ func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _
 // its kernel would say to others as it ends leaves this host. A guest that is
 // not there is no error. After an error call again.
 func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
-	if rootfs.CheckName(string(id)) != nil {
+	if id.Check() != nil {
 		return nil // no such guest can ever have been here
 	}
 	release, err := d.turns.Take(ctx, id)

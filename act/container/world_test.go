@@ -178,6 +178,12 @@ func (w *world) open(t *testing.T, i int) *container.Driver {
 	for g := range guests {
 		w.port(t, i, g)
 	}
+	return w.reopen(t, i)
+}
+
+// reopen is open where the network is left as it is.
+func (w *world) reopen(t *testing.T, i int) *container.Driver {
+	t.Helper()
 	var d *container.Driver
 	err := w.hosts[i].net.Do(func() error {
 		c, err := w.config(t.Output(), i)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"strings"
 
 	"pagurus/act/qemu/accel"
 	"pagurus/act/qemu/cpu"
@@ -184,16 +183,4 @@ func rootDisk(path string) string {
 		panic(err) // strings and booleans always encode
 	}
 	return string(text)
-}
-
-// checkGuest refuses what must not become part of a path or a command line.
-func checkGuest(id fleet.GuestID) error {
-	ok := len(id) > 0 && len(id) <= 64 && strings.Trim(string(id[:1]), "-_") != ""
-	for _, r := range id {
-		ok = ok && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_')
-	}
-	if !ok {
-		return fmt.Errorf("%.70q is not the name of a guest", string(id))
-	}
-	return nil
 }

@@ -153,7 +153,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 // adopt takes a guest over from an earlier agent, or clears away what is left
 // of it.
 func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
-	if checkGuest(id) != nil {
+	if id.Check() != nil {
 		return nil // not ours
 	}
 	r, err := readRecord(d.dir(id))

@@ -11,8 +11,8 @@ import (
 
 	"pagurus/act/qemu/accel"
 	"pagurus/act/qemu/cpu"
-	"pagurus/act/qemu/files"
 	"pagurus/act/qemu/uffd"
+	"pagurus/internal/note"
 )
 
 // Ability is what a probe found.
@@ -49,7 +49,7 @@ func (d *Driver) probe(ctx context.Context) (Ability, error) {
 	now.Kernel = unix.ByteSliceToString(name.Release[:])
 	path := filepath.Join(d.config.Run, "accelerator.json")
 	var before remembered
-	if files.Load(path, &before) == nil {
+	if note.Load(path, &before) == nil {
 		now.Ability = before.Ability
 		if now == before {
 			return before.Ability, nil
@@ -63,7 +63,7 @@ func (d *Driver) probe(ctx context.Context) (Ability, error) {
 		return Ability{}, err
 	}
 	now.Ability = Ability{Accelerator: found.Accelerator, Version: found.Version, Trouble: found.Trouble, NoPostCopy: d.tryPostCopy(ctx)}
-	if err := files.Replace(path, now); err != nil {
+	if err := note.Replace(path, now); err != nil {
 		return Ability{}, fmt.Errorf("keep what the probe found: %w", err)
 	}
 	return now.Ability, nil

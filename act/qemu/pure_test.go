@@ -82,19 +82,6 @@ func lines(args []string) string {
 	return out.String() + "\n"
 }
 
-func TestCheckGuest(t *testing.T) {
-	for _, good := range []fleet.GuestID{"j7g2", "a", "A-b_9"} {
-		if err := checkGuest(good); err != nil {
-			t.Error(err)
-		}
-	}
-	for _, bad := range []fleet.GuestID{"", ".", "..", "-a", "_a", "a/b", "a,b", "a=b", "a b", "ä", "a\x00", fleet.GuestID(strings.Repeat("a", 65))} {
-		if checkGuest(bad) == nil {
-			t.Errorf("%q was taken for a guest", bad)
-		}
-	}
-}
-
 func TestRecord(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := readRecord(dir); !errors.Is(err, os.ErrNotExist) {

@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"pagurus/act/qemu/files"
 	"pagurus/act/qemu/proc"
 	"pagurus/fleet"
+	"pagurus/internal/note"
 )
 
 // record is what is remembered of a guest beyond the agent's own life, in the
@@ -39,7 +39,7 @@ type copying struct {
 
 // readRecord reads a guest's folder. There being none is an fs.ErrNotExist.
 func readRecord(dir string) (r record, err error) {
-	err = files.Load(filepath.Join(dir, recordFile), &r)
+	err = note.Load(filepath.Join(dir, recordFile), &r)
 	return r, err
 }
 
@@ -47,7 +47,7 @@ func readRecord(dir string) (r record, err error) {
 // sticky: QEMU can neither replace nor foresee a file that root makes here.
 // Nothing is synced: a host that loses power has lost the guest as well.
 func writeRecord(dir string, r record) error {
-	if err := files.Replace(filepath.Join(dir, recordFile), r); err != nil {
+	if err := note.Replace(filepath.Join(dir, recordFile), r); err != nil {
 		return fmt.Errorf("remember guest %s: %w", r.Guest, err)
 	}
 	return nil

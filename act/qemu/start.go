@@ -125,7 +125,7 @@ func (d *Driver) listen(ctx context.Context, g *guest, l fleet.Limits) (string, 
 // claim takes the guest's turn, and finds the guest if it lives here. What is
 // left of one that does not is cleared away.
 func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _ *guest, err error) {
-	if err := checkGuest(id); err != nil {
+	if err := id.Check(); err != nil {
 		return nil, nil, err
 	}
 	release, err = d.turn(ctx, id)
@@ -285,7 +285,7 @@ func (d *Driver) spawn(t fleet.Task, m machine) (proc.Process, error) {
 // Stop ends a guest at once and removes every trace of it. A guest that is not
 // there is no error. After an error call again.
 func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
-	if checkGuest(id) != nil {
+	if id.Check() != nil {
 		return nil // no such guest can ever have been here
 	}
 	release, err := d.turn(ctx, id)

@@ -27,8 +27,8 @@ func (b breach) key() string { return b.rule + " " + b.what }
 var may = map[string][]string{
 	"fleet":                  {},
 	"decide":                 {"fleet", "decide"},
-	"act":                    {"fleet", "internal/fault", "internal/thread"},                  // and never a sibling
-	"act/container":          {"fleet", "internal/fault", "internal/thread", "act/container"}, // whose parts are put together from each other
+	"act":                    {"fleet", "internal/fault", "internal/note", "internal/thread"},                  // and never a sibling
+	"act/container":          {"fleet", "internal/fault", "internal/note", "internal/thread", "act/container"}, // whose parts are put together from each other
 	"serve":                  {"fleet", "decide", "serve", "internal/fault"},
 	"serve/agent/drivertest": {"fleet", "serve/agent", "internal/testkit"},
 	"measure":                {"fleet", "decide", "serve", "measure"},

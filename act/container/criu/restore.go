@@ -23,10 +23,10 @@ type RestoreSpec struct {
 	Mounts map[string]string // what is mounted in it from outside: the names that DumpSpec gave, and the paths here
 	Lazy   bool              // memory is fetched when it is touched: a Pager runs on Images
 
-	// Steps, nil or called once, with the first process's number here.
+	// Steps, nil or called once, with the first process's number here. An error of the
+	// first two ends the restore.
 
-	// Made: all processes are there. An error ends the restore, as one of the next step
-	// does. A Pager has, or is about to get, a userfaultfd of
+	// Made: all processes are there. A Pager has, or is about to get, a userfaultfd of
 	// each, and is done with none.
 	Made func(pid int) error
 	// Resuming: all is restored, its sockets included, and stands still. What is
@@ -63,8 +63,8 @@ type Restoring struct {
 // dumped (restored as all else), and the control group of the caller's service,
 // in which it is restored: Resuming is when to move it to its own.
 //
-// After an error nothing is left of the container here, unless Failing wants it, and the images are good
-// for another try; but if Resuming had been reached its sockets were closed as
+// After an error nothing is left of the container here, unless Failing wants it to be,
+// and the images are good for another try; but if Resuming had been reached its sockets were closed as
 // any program's: their peers are told unless its link is cut, what arrived at
 // them is lost, and its network is of no use any more. So the link should stay
 // cut, or what arrives be held back, until nothing can fail any more.

@@ -155,13 +155,9 @@ func (p Process) Network() (*os.File, error) {
 	return nil, err
 }
 
-// Alive is Watch, but takes one for gone, too, that was told to die and cannot yet, since
-// it is frozen.
-func (p Process) Alive() (*os.File, error) {
-	handle, err := p.Watch()
-	if err != nil {
-		return nil, err
-	}
+// Lives reports whether the process has not ended, nor is about to: one that was told to
+// die and is frozen cannot yet.
+func (p Process) Lives() bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
 	for line := range strings.Lines(string(text)) {
 		word, value, _ := strings.Cut(line, ":")
@@ -169,27 +165,11 @@ func (p Process) Alive() (*os.File, error) {
 			continue
 		}
 		pending, wrong := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
-		if err = wrong; err == nil && pending&(1<<(unix.SIGKILL-1)) != 0 {
-			err = fmt.Errorf("process %d was killed: %w", p.PID, os.ErrNotExist)
-		}
-		if err != nil {
-			break
+		if wrong != nil || pending&(1<<(unix.SIGKILL-1)) != 0 {
+			return false
 		}
 	}
-	if err != nil {
-		handle.Close()
-		return nil, err
-	}
-	return handle, nil
-}
-
-// Lives reports whether it is alive.
-func (p Process) Lives() bool {
-	handle, err := p.Alive()
-	if err == nil {
-		handle.Close()
-	}
-	return err == nil
+	return err == nil && !p.Gone() // asked last: it is still the same one
 }
 
 // Gone reports whether the process has ended. The zero Process is gone.

@@ -271,18 +271,6 @@ func Clear(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// CheckName refuses a guest's name that is not one for a folder and a control group.
-func CheckName(name string) error {
-	const most = 64
-	bad := func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_')
-	}
-	if name == "" || len(name) > most || name[0] == '-' || strings.ContainsFunc(name, bad) {
-		return fmt.Errorf("%q is not the name of a guest", name)
-	}
-	return nil
-}
-
 // Sweep clears what is in a folder but for what is needed, by its path.
 func Sweep(dir string, needed func(path string) bool) error {
 	all, err := os.ReadDir(dir)

@@ -1,4 +1,8 @@
-package files
+// Package note keeps what has to be remembered beyond a process's own life: one value in
+// one file of JSON, which is replaced whole.
+//
+// It does not know what is remembered. Its tests run on real files.
+package note
 
 import (
 	"encoding/json"
@@ -8,7 +12,7 @@ import (
 	"path/filepath"
 )
 
-// Load reads what Replace has written.
+// Load reads what Replace has written. There being nothing is an fs.ErrNotExist.
 func Load(path string, into any) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -21,7 +25,7 @@ func Load(path string, into any) error {
 }
 
 // Replace writes a value as JSON in a file's place, whole or not at all. Nothing is
-// synced.
+// synced: a host that loses power has lost what it is about as well.
 func Replace(path string, value any) (err error) {
 	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
