@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/container/carry"
 	"pagurus/act/container/criu"
 	"pagurus/act/container/door"
 	"pagurus/act/container/feed"
@@ -425,6 +426,9 @@ func (t *target) settle(pid int) error {
 	r := g.remembered()
 	all, err := criu.Processes(pid)
 	if err != nil {
+		return err
+	}
+	if err := carry.Restore(pid, filepath.Join(g.dir, imagesDir)); err != nil {
 		return err
 	}
 	if err := d.config.Cgroups.Contain(g.id, r.Need, all...); err != nil {

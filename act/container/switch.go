@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"pagurus/act/container/carry"
 	"pagurus/act/container/criu"
 	"pagurus/act/container/haul"
 	"pagurus/act/container/passing"
@@ -178,7 +179,7 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 	}
 	s.out.Stage("rest")
 	// Its kernel has not stood still: it took what came until it was led away.
-	if err := passing.Connections(r.Process.PID); err != nil {
+	if err := errors.Join(passing.Connections(r.Process.PID), carry.Note(r.Process.PID, s.images)); err != nil {
 		return true, err
 	}
 	err = dumping.Do(ctx)

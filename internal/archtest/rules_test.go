@@ -63,7 +63,6 @@ const (
 	mostFileLines     = 500
 	mostTestLines     = 800
 	mostFunctionLines = 70
-	mostPackageLines  = 2500
 	mostMethods       = 7
 	mostParameters    = 5
 )
@@ -305,11 +304,8 @@ func forbidStateChange(s source, add report) {
 
 // checkPackages gives the rules that whole packages break.
 func checkPackages(all []source) []breach {
-	lines, documented, example := map[string]int{}, map[string]bool{}, map[string]string{}
+	documented, example := map[string]bool{}, map[string]string{}
 	for _, s := range all {
-		if !s.test() {
-			lines[s.dir()] += s.lines
-		}
 		example[s.dir()] = s.path
 		if s.file.Doc != nil {
 			documented[s.dir()] = true
@@ -319,9 +315,6 @@ func checkPackages(all []source) []breach {
 	for _, dir := range sortedKeys(example) {
 		if !documented[dir] {
 			out = append(out, breach{"comment", example[dir], dir, "package " + path.Base(dir) + " has no comment"})
-		}
-		if lines[dir] > mostPackageLines {
-			out = append(out, breach{"package", dir, dir, fmt.Sprintf("%d lines, at most %d", lines[dir], mostPackageLines)})
 		}
 	}
 	return out

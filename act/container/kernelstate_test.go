@@ -1,0 +1,89 @@
+package container_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/internal/testkit"
+)
+
+// compileState makes a program of internal/testkit/kernelstate in the first guest, and
+// gives the names of its cases.
+func (j *job) compileState(area string) []string {
+	j.t.Helper()
+	var source []byte
+	for _, name := range []string{"kernelstate.h", area + ".c"} {
+		text, err := os.ReadFile(filepath.Join("../../internal/testkit/kernelstate", name))
+		if err != nil {
+			j.t.Fatal(err)
+		}
+		source = append(source, text...)
+	}
+	if o := j.do(0, time.Minute, sh("cat >p.c && cc -O1 -Wall -Werror -pthread -o "+area+" p.c -lrt"), string(source)); o.exit.Code != 0 {
+		j.t.Fatalf("compile: %+v", o)
+	}
+	o := j.do(0, time.Minute, fleet.Program{Args: []string{"./" + area}}, "")
+	return strings.Fields(o.stdout)
+}
+
+// begin starts a case and waits until it has its state. end lets it check that, and gives
+// what it says.
+func (j *job) begin(area, name string) (end func() outcome) {
+	j.t.Helper()
+	_ = os.Remove(filepath.Join(j.files, "go"))
+	var o outcome
+	wait := testkit.Meanwhile(j.t, func() { o = j.do(0, 3*time.Minute, fleet.Program{Args: []string{"./" + area, name}}, "") })
+	until(j.t, func() bool { _, err := os.Stat(filepath.Join(j.files, name+".ready")); return err == nil })
+	return func() outcome {
+		if err := os.WriteFile(filepath.Join(j.files, "go"), nil, 0o644); err != nil {
+			j.t.Fatal(err)
+		}
+		wait()
+		return o
+	}
+}
+
+// keeps runs the cases of a program in one guest, all at once, moves it there and back,
+// and fails for each case that finds something changed.
+func (j *job) keeps(area string, cases []string) {
+	j.t.Helper()
+	script := "for c in " + strings.Join(cases, " ") + "; do (./" + area + " $c >$c.out 2>&1; echo exit $? >>$c.out) & done; wait"
+	wait := testkit.Meanwhile(j.t, func() { j.do(0, 5*time.Minute, sh(script), "") })
+	until(j.t, func() bool {
+		ready, _ := filepath.Glob(filepath.Join(j.files, "*.ready"))
+		over, _ := filepath.Glob(filepath.Join(j.files, "*.out"))
+		for _, name := range over { // one that could not begin is told of below
+			if text, _ := os.ReadFile(name); strings.Contains(string(text), "exit ") {
+				return true
+			}
+		}
+		return len(ready) == len(cases)
+	})
+	for n := range 2 {
+		j.move(0, n+1)
+	}
+	if err := os.WriteFile(filepath.Join(j.files, "go"), nil, 0o644); err != nil {
+		j.t.Fatal(err)
+	}
+	wait()
+	for _, c := range cases {
+		text, err := os.ReadFile(filepath.Join(j.files, c+".out"))
+		if err != nil || string(text) != "exit 0\n" {
+			j.t.Errorf("%s: %s%v", c, text, err)
+		}
+	}
+}
+
+// TestKernelState: what programs of each area have is as it was after moves by either way.
+func TestKernelState(t *testing.T) {
+	for _, area := range []string{"example"} {
+		t.Run(area, func(t *testing.T) {
+			j := newJobOf(t, "openmpi", 1, jobUser)
+			j.keeps(area, j.compileState(area))
+		})
+	}
+}

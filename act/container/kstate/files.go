@@ -1,0 +1,4 @@
+package kstate
+
+// files are rows of this kind.
+var files = []Row{}

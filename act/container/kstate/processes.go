@@ -1,0 +1,4 @@
+package kstate
+
+// processes are rows of this kind.
+var processes = []Row{}

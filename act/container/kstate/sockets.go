@@ -1,0 +1,4 @@
+package kstate
+
+// sockets are rows of this kind.
+var sockets = []Row{}

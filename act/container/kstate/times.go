@@ -1,0 +1,4 @@
+package kstate
+
+// times are rows of this kind.
+var times = []Row{}

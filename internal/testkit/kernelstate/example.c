@@ -1,0 +1,11 @@
+/* What a process that only waits sees. */
+static void clocks(void)
+{
+	double before = now(CLOCK_MONOTONIC);
+
+	await_move();
+	IS(now(CLOCK_MONOTONIC) > before, "CLOCK_MONOTONIC went back");
+}
+
+static const struct state all[] = {{"clocks", clocks}};
+MAIN(all)
