@@ -35,12 +35,35 @@ func Rows() []Row { return slices.Concat(tables...) }
 // tables are filled by the files of this package, one for each kind of object.
 var tables = [][]Row{sockets, files, processes, times}
 
-// Table is the rows as a table in Markdown.
+// Table describes all rows in Markdown: one line for all that an object keeps, and one for
+// each piece of state that a move waits for, refuses, or changes.
 func Table() string {
-	var b strings.Builder
-	b.WriteString("| what | state | in a move | |\n| --- | --- | --- | --- |\n")
+	var objects []string
+	kept, count := map[string][]string{}, map[Fate]int{}
 	for _, r := range Rows() {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.Object, r.Name, r.Fate, r.Note)
+		count[r.Fate]++
+		if r.Fate != Carried {
+			continue
+		}
+		if len(kept[r.Object]) == 0 {
+			objects = append(objects, r.Object)
+		}
+		kept[r.Object] = append(kept[r.Object], r.Name)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "Of %d pieces of kernel state %d are carried, %d make a move wait, %d make it refused, %d differ afterwards.\n",
+		len(Rows()), count[Carried], count[Waits], count[Refused], count[Differs])
+	b.WriteString("\n| what | is after a move as before |\n| --- | --- |\n")
+	for _, o := range objects {
+		fmt.Fprintf(&b, "| %s | %s |\n", o, strings.Join(kept[o], ", "))
+	}
+	b.WriteString("\n| what | state | a move | |\n| --- | --- | --- | --- |\n")
+	for _, fate := range []Fate{Differs, Waits, Refused} {
+		for _, r := range Rows() {
+			if r.Fate == fate {
+				fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.Object, r.Name, fate, r.Note)
+			}
+		}
 	}
 	return b.String()
 }

@@ -1,6 +1,41 @@
 package kstate
 
-import "testing"
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "print the table of docs/moving.md again")
+
+// The table stands in the document between these lines.
+const (
+	document = "../../../docs/moving.md"
+	first    = "<!-- printed from act/container/kstate: go test ./act/container/kstate -update -->\n"
+	last     = "<!-- end of the printed table -->\n"
+)
+
+func TestTableIsPrinted(t *testing.T) {
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(text), first)
+	printed, after, ends := strings.Cut(rest, last)
+	if !ok || !ends {
+		t.Fatalf("%s has no place for the table", document)
+	}
+	if *update {
+		if err := os.WriteFile(document, []byte(before+first+"\n"+Table()+"\n"+last+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if printed != "\n"+Table()+"\n" {
+		t.Errorf("%s has another table than the code: go test ./act/container/kstate -update", document)
+	}
+}
 
 func TestRowsAreWhole(t *testing.T) {
 	seen := map[string]bool{}
