@@ -80,7 +80,7 @@ func (j *job) keeps(area string, cases []string) {
 
 // TestKernelState: what programs of each area have is as it was after moves by either way.
 func TestKernelState(t *testing.T) {
-	for _, area := range []string{"example"} {
+	for _, area := range []string{"example", "processes"} {
 		t.Run(area, func(t *testing.T) {
 			j := newJobOf(t, "openmpi", 1, jobUser)
 			j.keeps(area, j.compileState(area))

@@ -428,8 +428,12 @@ func (t *target) settle(pid int) error {
 	if err != nil {
 		return err
 	}
-	if err := carry.Restore(pid, filepath.Join(g.dir, imagesDir)); err != nil {
+	said, err := carry.Restore(pid, filepath.Join(g.dir, imagesDir))
+	if err != nil {
 		return err
+	}
+	for _, what := range said {
+		d.config.Log.Warn("guest came to a host that lacks something", "guest", g.id, "what", what)
 	}
 	if err := d.config.Cgroups.Contain(g.id, r.Need, all...); err != nil {
 		return err

@@ -33,7 +33,9 @@ type part struct {
 }
 
 // parts are applied in this order, at the source and at the target.
-var parts = []part{}
+var parts = []part{
+	{"attributes", noteAttributes, restoreAttributes},
+}
 
 // Note records, in the folder of CRIU's images, what CRIU does not take along of the
 // container with this first process. All its processes have to be suspended.
@@ -62,8 +64,8 @@ func Note(pid int, images string) error {
 }
 
 // Restore gives the restored container with this first process what Note recorded. None
-// of its processes may have run yet.
-func Restore(pid int, images string) error {
+// of its processes may have run yet. It says, for people, what this host cannot give.
+func Restore(pid int, images string) (said []string, err error) {
 	var c *Container
 	for _, p := range parts {
 		text, err := os.ReadFile(p.file(images))
@@ -77,10 +79,13 @@ func Restore(pid int, images string) error {
 			err = p.restore(c, text)
 		}
 		if err != nil {
-			return fmt.Errorf("restore %s: %w", p.name, err)
+			return nil, fmt.Errorf("restore %s: %w", p.name, err)
 		}
 	}
-	return nil
+	if c != nil {
+		said = c.said
+	}
+	return said, nil
 }
 
 func (p part) file(images string) string { return filepath.Join(images, "pagurus-"+p.name+".json") }
@@ -88,6 +93,12 @@ func (p part) file(images string) string { return filepath.Join(images, "pagurus
 // Container is a container's processes.
 type Container struct {
 	Processes []Process
+	said      []string // what Restore says
+}
+
+// say notes what this host cannot give.
+func (c *Container) say(format string, args ...any) {
+	c.said = append(c.said, fmt.Sprintf(format, args...))
 }
 
 // Process is one of them. Inside is its number in the container, which is the same at

@@ -40,24 +40,28 @@ func forbid() error {
 	return nil
 }
 
+// load, jump and answer are the instructions of a filter.
+func load(at uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
+}
+
+func jump(how uint16, k uint32, yes, no int) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_JMP | how | unix.BPF_K, Jt: uint8(yes), Jf: uint8(no), K: k}
+}
+
+func answer(k uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k} }
+
 func program() []unix.SockFilter {
-	load := func(at uint32) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
-	}
-	jump := func(how uint16, k uint32, yes, no int) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_JMP | how | unix.BPF_K, Jt: uint8(yes), Jf: uint8(no), K: k}
-	}
-	answer := func(k uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k} }
-	denied := answer(answerErrno | uint32(unix.EPERM))
+	denied := answer(answerOf(unix.EPERM))
 	p := []unix.SockFilter{
 		load(atArchitecture), jump(unix.BPF_JEQ, architecture, 1, 0), answer(answerKill),
 		load(atCall), jump(unix.BPF_JGE, oldCalls, 0, 1), denied,
-		jump(unix.BPF_JEQ, uint32(unix.SYS_CLONE3), 0, 1), answer(answerErrno | uint32(unix.ENOSYS)),
+		jump(unix.BPF_JEQ, uint32(unix.SYS_CLONE3), 0, 1), answer(answerOf(unix.ENOSYS)),
 		jump(unix.BPF_JEQ, uint32(unix.SYS_CLONE), 0, 4),
 		load(atArgument), jump(unix.BPF_JSET, newNamespaces, 0, 1), denied, answer(answerAllow),
 	}
 	for _, call := range forbidden {
 		p = append(p, jump(unix.BPF_JEQ, uint32(call), 0, 1), denied)
 	}
-	return append(p, answer(answerAllow))
+	return append(append(p, onlyCarried()...), answer(answerAllow))
 }
