@@ -156,6 +156,10 @@ func (d *Driver) dumpStill(ctx context.Context, s stillness) error {
 // tryStill tries it once. seen says that the last pass was made. After an error the
 // guest stands still, unless it never came to that.
 func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err error) {
+	r := s.guest.remembered()
+	if found := criu.Obstacles(r.Process.PID, ghostBytes(r)); len(found) > 0 { // CRIU may take seconds to find them
+		return false, errors.New(found[0])
+	}
 	dumping, err := d.prepareDump(s)
 	if err != nil {
 		return false, err
@@ -169,8 +173,7 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 		return false, err
 	}
 	s.out.Stage("freeze")
-	r := s.guest.remembered()
-	if err := errors.Join(passing.Connections(r.Process.PID), passing.Locks(r.Process.PID, r.Export)); err != nil {
+	if err := errors.Join(passing.Vforks(r.Process.PID), passing.Connections(r.Process.PID), passing.Locks(r.Process.PID, r.Export)); err != nil {
 		return false, err
 	}
 	s.lead(true)

@@ -23,10 +23,14 @@ func Obstacles(pid int, ghostBytes int64) []string {
 	if err != nil {
 		return nil // it is gone: there is nothing to move
 	}
-	var found []string
+	found := queues(pid)
 	first := spaces(pid)
+	mounts := mountsOf(pid)
 	for _, p := range all {
 		s := look(p)
+		if s.mounts = mounts; !sameMounts(p, pid) {
+			s.mounts = mountsOf(p)
+		}
 		s.ghost = cmp.Or(ghostBytes, GhostBytes)
 		found = append(found, s.obstacles()...)
 		for kind, id := range spaces(p) {
@@ -44,19 +48,14 @@ type subject struct {
 	pid    int
 	name   string // for people, with its number in the container
 	tracer int
-	mounts map[string]bool // identifiers of what is mounted where it is
+	mounts map[string]bool // identifiers of what is mounted in its namespace, also beyond a root of its own
 	ghost  int64           // the largest file without a name that is taken along
 }
 
 func look(pid int) subject {
-	s := subject{pid: pid, name: NameOf(pid), mounts: map[string]bool{}}
+	s := subject{pid: pid, name: NameOf(pid)}
 	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil {
 		s.tracer, _ = strconv.Atoi(field(text, "TracerPid:"))
-	}
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
-	for line := range bytes.Lines(text) {
-		id, _, _ := strings.Cut(string(line), " ")
-		s.mounts[id] = true
 	}
 	return s
 }
@@ -115,7 +114,7 @@ func (s subject) obstacles() []string {
 	if s.tracer != 0 {
 		found = append(found, fmt.Sprintf("%s is being debugged: end the debugger, %s", s.name, NameOf(s.tracer)))
 	}
-	return append(append(found, s.mappings()...), s.files()...)
+	return slices.Concat(found, s.kinds(), s.mappings(), s.files())
 }
 
 // mappings looks at its memory, of which what belongs to a device cannot move.
@@ -130,7 +129,7 @@ func (s subject) mappings() []string {
 		m, ok := parseMapping(lines.Text())
 		switch {
 		case !ok:
-		case m.foreign() && s.device(m):
+		case m.strange(), m.foreign() && s.device(m):
 			found = append(found, foreign(s.name, m.path))
 		case strings.HasPrefix(m.path, "/SYSV") && sharesOurs(s.pid):
 			found = append(found, segment(s.name))
@@ -248,12 +247,12 @@ func (s subject) files() []string {
 			if kind := unmovable(handle, e.Name()); kind != "" {
 				found = append(found, foreign(s.name, kind))
 			}
-		case strings.HasPrefix(what, "anon_inode:"):
-			if !slices.Contains(anonymous, what) {
-				found = append(found, foreign(s.name, what))
-			}
 		case strings.HasPrefix(what, "/"):
 			if says := s.file(e.Name(), what); says != "" {
+				found = append(found, says)
+			}
+		default:
+			if says := s.odd(e.Name(), what); says != "" {
 				found = append(found, says)
 			}
 		}
@@ -302,7 +301,7 @@ func (s subject) file(number, what string) string {
 	}
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%s", s.pid, number))
 	if id := field(text, "mnt_id:"); err == nil && id != "" && !s.mounts[id] {
-		return outside(s.name, what, number)
+		return cmp.Or(s.queue(number, what), outside(s.name, what, number))
 	}
 	name, gone := strings.CutSuffix(what, " (deleted)")
 	switch {

@@ -29,6 +29,15 @@ func Connections(pid int) error {
 	return err
 }
 
+// Vforks gives an error while a process of a container, given its first, waits for a child
+// by vfork(2): it could not be stopped, and to try takes CRIU ten seconds.
+func Vforks(pid int) error {
+	if who := criu.Vforking(pid); who != "" {
+		return fmt.Errorf("%s waits for a child that has its memory until that runs another program or ends (vfork(2)): %w", who, criu.ErrPassing)
+	}
+	return nil
+}
+
 // Locks gives an error while a process of a container, given its first, has locked a
 // file below a folder, named as it is inside, for itself alone. It has to stand still:
 // what it locks afterwards is not seen. No folder: there is no such file.

@@ -703,6 +703,64 @@ static void session(void)
 	IS(s == 0, "another session or group");
 }
 
+static void namespace_file(void)
+{
+	const char *kinds[] = {"net", "mnt", "pid", "ipc", "uts", "user", "cgroup", "time", "pid_for_children", "time_for_children"};
+	int fds[10];
+	char path[40];
+
+	for (int i = 0; i < 10; i++)
+		sprintf(path, "/proc/self/ns/%s", kinds[i]), fds[i] = MUST(open(path, O_RDONLY));
+	await_move();
+	for (int i = 0; i < 10; i++) {
+		struct stat a, b;
+		sprintf(path, "/proc/self/ns/%s", kinds[i]);
+		IS(fstat(fds[i], &a) == 0 && stat(path, &b) == 0 && a.st_ino == b.st_ino, "namespace %s is another one", kinds[i]);
+	}
+}
+
+static void process_file(void) /* of a process that has ended */
+{
+	char path[40];
+	pid_t child = MUST(fork());
+
+	if (!child)
+		_exit(0);
+	sprintf(path, "/proc/%d/status", child);
+	int f = MUST(open(path, O_RDONLY));
+	waitpid(child, 0, 0);
+	await_move();
+	IS(read(f, path, 10) < 0 && errno == ESRCH, "it can be read");
+}
+
+static void process_folder(void)
+{
+	int f = MUST(open("/proc/self/task", O_RDONLY | O_DIRECTORY));
+	char path[20];
+
+	await_move();
+	sprintf(path, "%d", getpid());
+	IS(faccessat(f, path, F_OK, 0) == 0, "it leads elsewhere");
+}
+
+static int share(void *a)
+{
+	while (!moved())
+		usleep(10000);
+	_exit(0);
+}
+
+static void shared_files(void) /* CLONE_FILES without CLONE_THREAD */
+{
+	static char room[65536];
+	pid_t child = MUST(clone(share, room + 60000, CLONE_FILES | SIGCHLD, 0));
+	int s;
+
+	await_move();
+	waitpid(child, &s, 0);
+	IS(WIFEXITED(s) && WEXITSTATUS(s) == 0, "status %x", s);
+}
+
 #define FAILS(call, how) IS((call) < 0 && errno == how, "%s did not fail so", #call)
 
 /* denied: what could not be carried is refused by the system call itself. */
@@ -763,7 +821,7 @@ static const struct state all[] = {CASE(affinity), CASE(io_priority), CASE(timer
 	CASE(robust), CASE(tid_address), CASE(membarrier), CASE(sequence), CASE(pending), CASE(altstack_disarm), CASE(dontfork), CASE(wipeonfork), CASE(dontdump),
 	CASE(hugepage), CASE(nohugepage), CASE(mergeable), CASE(sequential), CASE(random_), CASE(locked), CASE(guard), CASE(droppable),
 	CASE(noreserve), CASE(growsdown), CASE(protection_key), CASE(program_break), CASE(stack), CASE(memfd_sealed), CASE(memfd_future), CASE(memfd_noexec),
-	CASE(sysv), CASE(sem_undo), CASE(shm_doomed), CASE(pidfds), CASE(pidfd_gone), CASE(zombie), CASE(aio), CASE(pipe_size), CASE(session), CASE(denied)};
+	CASE(sysv), CASE(sem_undo), CASE(shm_doomed), CASE(pidfds), CASE(pidfd_gone), CASE(zombie), CASE(aio), CASE(pipe_size), CASE(session), CASE(namespace_file), CASE(process_file), CASE(process_folder), CASE(shared_files), CASE(denied)};
 
 int main(int argc, char **argv)
 {

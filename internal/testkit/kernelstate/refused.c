@@ -1,0 +1,214 @@
+/* What keeps a guest from being moved, or lets a move wait. Each is moved on its own. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+
+/* over waits as await_move does, and ends the process. */
+static void over(void)
+{
+	while (!moved())
+		usleep(10000);
+	_exit(0);
+}
+
+static void persona(void)
+{
+	MUST(personality(ADDR_NO_RANDOMIZE));
+	await_move();
+	IS(personality(0xffffffff) == ADDR_NO_RANDOMIZE, "personality %x", personality(0xffffffff));
+}
+
+static void packets(void)
+{
+	int fds[2];
+	char c[10];
+
+	MUST(pipe2(fds, O_DIRECT));
+	MUST(write(fds[1], "ab", 2));
+	MUST(write(fds[1], "c", 1));
+	await_move();
+	IS(read(fds[0], c, 10) == 2, "packets are mixed");
+}
+
+static void vforked(void)
+{
+	ready();
+	if (!vfork())
+		over();
+	while (wait(0) > 0);
+}
+
+/* vforks has a child of that kind for a moment, again and again. */
+static void vforks(void)
+{
+	ready();
+	while (!moved()) {
+		if (!vfork()) {
+			usleep(30000);
+			_exit(0);
+		}
+		while (wait(0) > 0);
+		usleep(20000);
+	}
+}
+
+static void *after(void *a)
+{
+	usleep(100000);
+	ready();
+	over();
+	return 0;
+}
+
+static void first_gone(void)
+{
+	pthread_t t;
+
+	pthread_create(&t, 0, after, 0);
+	pthread_exit(0);
+}
+
+static void chrooted(void)
+{
+	int s;
+	pid_t child;
+
+	mkdir("/tmp/other", 0755);
+	if (!(child = fork())) {
+		MUST(chroot("/tmp/other"));
+		MUST(chdir("/"));
+		close(MUST(open("here", O_CREAT | O_WRONLY, 0600)));
+		while (access("/go", F_OK))
+			usleep(10000);
+		_exit(access("/here", F_OK) != 0);
+	}
+	usleep(100000);
+	await_move();
+	close(open("/tmp/other/go", O_CREAT | O_WRONLY, 0600));
+	waitpid(child, &s, 0);
+	IS(s == 0, "status %x", s);
+}
+
+static void terminal(void) /* of a process with another root */
+{
+	int s, master = MUST(posix_openpt(O_RDWR | O_NOCTTY)), slave;
+	char name[40];
+	pid_t child;
+
+	MUST(grantpt(master) | unlockpt(master) | ptsname_r(master, name, sizeof name));
+	slave = MUST(open(name, O_RDWR | O_NOCTTY));
+	mkdir("/tmp/third", 0755);
+	if (!(child = fork())) {
+		MUST(chroot("/tmp/third"));
+		MUST(chdir("/"));
+		while (access("/go", F_OK))
+			usleep(10000);
+		_exit(write(slave, "hello", 5) != 5);
+	}
+	usleep(100000);
+	await_move();
+	close(open("/tmp/third/go", O_CREAT | O_WRONLY, 0600));
+	waitpid(child, &s, 0);
+	IS(s == 0 && read(master, name, 5) == 5 && !memcmp(name, "hello", 5), "status %x", s);
+}
+
+static void message_queue(void)
+{
+	struct { long flags, most, size, now, spare[4]; } a = {0, 4, 20};
+	char text[20] = "";
+	int q = MUST(syscall(SYS_mq_open, "queue", O_CREAT | O_RDWR, 0600, &a));
+
+	MUST(syscall(SYS_mq_timedsend, q, "queued", 7, 3, 0));
+	await_move();
+	IS(syscall(SYS_mq_timedreceive, q, text, 20, 0, 0) == 7 && !strcmp(text, "queued"), "lost");
+	syscall(SYS_mq_unlink, "queue");
+}
+
+static void queue_left(void) /* that no program has open */
+{
+	struct { long flags, most, size, now, spare[4]; } a = {0, 4, 20};
+	int q = MUST(syscall(SYS_mq_open, "left", O_CREAT | O_RDWR, 0600, &a));
+
+	close(q);
+	await_move();
+	IS((q = syscall(SYS_mq_open, "left", O_RDWR, 0, 0)) >= 0, "lost");
+	syscall(SYS_mq_unlink, "left");
+}
+
+static void traced(void)
+{
+	int s;
+	pid_t child = MUST(fork());
+
+	if (!child) {
+		ptrace(PTRACE_TRACEME, 0, 0, 0);
+		raise(SIGSTOP);
+		_exit(3);
+	}
+	waitpid(child, &s, 0);
+	await_move();
+	ptrace(PTRACE_CONT, child, 0, 0);
+	waitpid(child, &s, 0);
+	IS(WEXITSTATUS(s) == 3, "status %x", s);
+}
+
+static void *waiting(void *tid)
+{
+	*(int *)tid = syscall(SYS_gettid);
+	over();
+	return 0;
+}
+
+static void thread_handle(void)
+{
+	volatile int tid = 0;
+	pthread_t t;
+
+	pthread_create(&t, 0, waiting, (void *)&tid);
+	while (!tid)
+		usleep(1000);
+	MUST(syscall(SYS_pidfd_open, tid, O_EXCL /* PIDFD_THREAD */));
+	await_move();
+}
+
+static void listener(void) /* of calls that a filter passes on to another process */
+{
+	struct { unsigned short c; unsigned char t, f; unsigned k; } p[] = {{6, 0, 0, 0x7fff0000}};
+	struct { unsigned short n; void *f; } prog = {1, p};
+
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	MUST(syscall(SYS_seccomp, 1, 8, &prog));
+	await_move();
+}
+
+static int share(void *a) { over(); return 0; }
+
+static void shared_memory(void) /* CLONE_VM without CLONE_THREAD or CLONE_VFORK */
+{
+	static char room[65536];
+	pid_t child = MUST(clone(share, room + 60000, CLONE_VM | SIGCHLD, 0));
+
+	await_move();
+	waitpid(child, 0, 0);
+}
+
+static void shared_folder(void) /* CLONE_FS without CLONE_THREAD */
+{
+	static char room[65536];
+	pid_t child = MUST(clone(share, room + 60000, CLONE_FS | SIGCHLD, 0));
+
+	await_move();
+	waitpid(child, 0, 0);
+}
+
+#define CASE(x) {#x, x}
+static const struct state all[] = {CASE(persona), CASE(packets), CASE(vforked), CASE(vforks), CASE(first_gone), CASE(chrooted), CASE(terminal), CASE(message_queue), CASE(queue_left),
+	CASE(traced), CASE(thread_handle), CASE(listener), CASE(shared_memory), CASE(shared_folder)};
+
+int main(int argc, char **argv)
+{
+	(void)now;
+	return run(argc, argv, all, sizeof all / sizeof *all);
+}
