@@ -31,7 +31,7 @@ func TestRefused(t *testing.T) {
 	for i, name := range j.compileState("refused") {
 		want, ok := refused[name]
 		if !ok {
-			continue // TestVfork and TestOtherRoot have those
+			continue // TestVfork and TestRoot have those
 		}
 		delete(refused, name)
 		t.Run(name, func(t *testing.T) {
@@ -86,12 +86,12 @@ func TestVfork(t *testing.T) {
 	})
 }
 
-// TestOtherRoot: a process with another root than the container's moves, also with files
-// open that lie beyond it.
-func TestOtherRoot(t *testing.T) {
+// TestRoot: what only a container's root can have moves: another root than the container's,
+// also with files open that lie beyond it, and threads with rights of their own.
+func TestRoot(t *testing.T) {
 	j := newJobOf(t, "openmpi", 1, 0)
 	j.compileState("refused")
-	for n, name := range []string{"chrooted", "terminal"} {
+	for n, name := range []string{"chrooted", "terminal", "capabilities"} {
 		t.Run(name, func(t *testing.T) {
 			end := j.begin("refused", name)
 			found, err := j.drivers[j.at[0]].Obstacles(t.Context(), j.tasks[0].Guest.ID)

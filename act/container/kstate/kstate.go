@@ -17,6 +17,7 @@ const (
 	Carried Fate = "carried" // after the move it is as before
 	Waits   Fate = "waits"   // the move waits until it has passed, up to its deadline, and is refused then
 	Refused Fate = "refused" // the move is refused before anything is suspended
+	Denied  Fate = "denied"  // no program of a container can have it: the call that makes it fails
 	Differs Fate = "differs" // the program sees a difference, which the row describes
 )
 
@@ -36,7 +37,7 @@ func Rows() []Row { return slices.Concat(tables...) }
 var tables = [][]Row{sockets, files, processes, times}
 
 // Table describes all rows in Markdown: one line for all that an object keeps, and one for
-// each piece of state that a move waits for, refuses, or changes.
+// each piece of state that a move waits for, refuses, or changes, or that is denied.
 func Table() string {
 	var objects []string
 	kept, count := map[string][]string{}, map[Fate]int{}
@@ -51,14 +52,14 @@ func Table() string {
 		kept[r.Object] = append(kept[r.Object], r.Name)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Of %d pieces of kernel state %d are carried, %d make a move wait, %d make it refused, %d differ afterwards.\n",
-		len(Rows()), count[Carried], count[Waits], count[Refused], count[Differs])
+	fmt.Fprintf(&b, "Of %d pieces of kernel state %d are carried, %d make a move wait, %d make it refused, %d cannot be had in a container, %d differ afterwards.\n",
+		len(Rows()), count[Carried], count[Waits], count[Refused], count[Denied], count[Differs])
 	b.WriteString("\n| what | is after a move as before |\n| --- | --- |\n")
 	for _, o := range objects {
 		fmt.Fprintf(&b, "| %s | %s |\n", o, strings.Join(kept[o], ", "))
 	}
 	b.WriteString("\n| what | state | a move | |\n| --- | --- | --- | --- |\n")
-	for _, fate := range []Fate{Differs, Waits, Refused} {
+	for _, fate := range []Fate{Differs, Waits, Refused, Denied} {
 		for _, r := range Rows() {
 			if r.Fate == fate {
 				fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.Object, r.Name, fate, r.Note)

@@ -114,6 +114,59 @@ static void terminal(void) /* of a process with another root */
 	IS(s == 0 && read(master, name, 5) == 5 && !memcmp(name, "hello", 5), "status %x", s);
 }
 
+/* fields are of the calling thread's credentials. */
+static void fields(char *all)
+{
+	char line[300], path[60];
+	FILE *f;
+
+	sprintf(path, "/proc/self/task/%d/status", (int)syscall(SYS_gettid));
+	f = fopen(path, "r");
+	while (f && fgets(line, sizeof line, f))
+		if (!strncmp(line, "Cap", 3) || !strncmp(line, "Uid", 3) || !strncmp(line, "Gid", 3) || !strncmp(line, "Groups", 6))
+			strcat(all, line);
+	fclose(f);
+}
+
+static volatile int settled;
+
+static void *lesser(void *a)
+{
+	struct { unsigned version; int pid; } head = {0x20080522, 0};
+	struct { unsigned effective, permitted, inheritable; } caps[2];
+	char before[900] = "", after[900] = "";
+
+	MUST(syscall(SYS_capget, &head, caps));
+	caps[0].effective &= ~(1u << 5); /* CAP_KILL */
+	if (a)
+		caps[0].permitted &= ~(1u << 5);
+	caps[0].inheritable |= 1; /* CAP_CHOWN */
+	MUST(syscall(SYS_capset, &head, caps));
+	MUST(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, 0, 0, 0));
+	MUST(syscall(SYS_setgroups, a ? 3 : 2, (unsigned[]){11, 12, 13}));
+	MUST(syscall(SYS_setfsuid, a ? 5 : 6));
+	fields(before);
+	settled++;
+	while (!moved())
+		usleep(10000);
+	fields(after);
+	IS(!strcmp(before, after), "before %s after %s", before, after);
+	return 0;
+}
+
+static void capabilities(void)
+{
+	pthread_t t[2];
+
+	for (int i = 0; i < 2; i++)
+		pthread_create(&t[i], 0, lesser, i ? "" : 0);
+	while (settled < 2)
+		usleep(1000);
+	await_move();
+	for (int i = 0; i < 2; i++)
+		pthread_join(t[i], 0);
+}
+
 static void message_queue(void)
 {
 	struct { long flags, most, size, now, spare[4]; } a = {0, 4, 20};
@@ -204,7 +257,7 @@ static void shared_folder(void) /* CLONE_FS without CLONE_THREAD */
 }
 
 #define CASE(x) {#x, x}
-static const struct state all[] = {CASE(persona), CASE(packets), CASE(vforked), CASE(vforks), CASE(first_gone), CASE(chrooted), CASE(terminal), CASE(message_queue), CASE(queue_left),
+static const struct state all[] = {CASE(persona), CASE(packets), CASE(vforked), CASE(vforks), CASE(first_gone), CASE(chrooted), CASE(terminal), CASE(capabilities), CASE(message_queue), CASE(queue_left),
 	CASE(traced), CASE(thread_handle), CASE(listener), CASE(shared_memory), CASE(shared_folder)};
 
 int main(int argc, char **argv)
