@@ -18,6 +18,7 @@ import (
 	"pagurus/act/container/feed"
 	"pagurus/act/container/haul"
 	"pagurus/act/container/jail"
+	"pagurus/act/container/pages"
 	"pagurus/act/container/plug"
 	"pagurus/act/container/proc"
 	"pagurus/act/container/rootfs"
@@ -428,11 +429,11 @@ func (t *target) settle(pid int) error {
 	if err != nil {
 		return err
 	}
-	said, err := carry.Restore(pid, filepath.Join(g.dir, imagesDir))
+	rest, err := carry.Restore(pid, filepath.Join(g.dir, imagesDir))
 	if err != nil {
 		return err
 	}
-	for _, what := range said {
+	for _, what := range rest.Said {
 		d.config.Log.Warn("guest came to a host that lacks something", "guest", g.id, "what", what)
 	}
 	if err := d.config.Cgroups.Contain(g.id, r.Need, all...); err != nil {
@@ -455,12 +456,13 @@ func (t *target) settle(pid int) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(g.arrived(process, handle), fault.Point("container.restore.after-arrived"))
+	return errors.Join(g.arrived(process, handle, rest.Calls), fault.Point("container.restore.after-arrived"))
 }
 
-// arrived makes the restored first process the guest's.
-func (g *guest) arrived(p proc.Process, handle *os.File) error {
-	if err := g.remember(func(r *record) { r.Place, r.Process, r.Arrived = r.Process, p, true }); err != nil {
+// arrived makes the restored first process the guest's. Its threads have calls to make
+// before they go on.
+func (g *guest) arrived(p proc.Process, handle *os.File, calls []pages.Call) error {
+	if err := g.remember(func(r *record) { r.Place, r.Process, r.Arrived, r.Calls = r.Process, p, true, calls }); err != nil {
 		return errors.Join(err, handle.Close())
 	}
 	g.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"pagurus/act/container/pages"
 	"pagurus/act/container/plug"
 	"pagurus/act/container/proc"
 	"pagurus/fleet"
@@ -36,6 +37,7 @@ type record struct {
 	Incoming  fleet.MigrationID `json:"incoming,omitempty"`
 	Target    bool              `json:"target,omitempty"`  // made by Receive and not yet resumed
 	Arrived   bool              `json:"arrived,omitempty"` // the target has it whole
+	Calls     []pages.Call      `json:"calls,omitempty"`   // what its threads have to do then, before they go on
 	RanAt     time.Time         `json:"ran_at,omitzero"`   // when the target let it run
 	Pager     proc.Process      `json:"pager,omitzero"`    // puts the memory of one that arrived in its place
 	Keeper    proc.Process      `json:"keeper,omitzero"`   // has that memory, or fetches it

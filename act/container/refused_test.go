@@ -16,7 +16,6 @@ const mostStill = time.Second
 // is frozen; the program goes on as if nothing had been.
 func TestRefused(t *testing.T) {
 	refused := map[string]string{
-		"persona":       "has the personality 0040000 (see personality(2)), which a move would lose: start it without setarch",
 		"packets":       "has a pipe in packet mode, as descriptor 4, which cannot move: let it open the pipe without O_DIRECT",
 		"first_gone":    "goes on although its first thread has ended, and cannot move so: let that thread wait for the others (pthread_join)",
 		"message_queue": "the container has the POSIX message queue /queue, which cannot move: let the program close and unlink it, or use queues of System V (msgget) or sockets",

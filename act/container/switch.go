@@ -11,6 +11,7 @@ import (
 	"pagurus/act/container/carry"
 	"pagurus/act/container/criu"
 	"pagurus/act/container/haul"
+	"pagurus/act/container/pages"
 	"pagurus/act/container/passing"
 	"pagurus/act/container/rootfs"
 	"pagurus/fleet"
@@ -412,7 +413,11 @@ func (d *Driver) arriveAt(g *guest) error {
 		return err
 	})
 	if err == nil {
-		err = d.config.Cgroups.Thaw(g.id)
+		var failed error
+		failed, err = pages.Calls(r.Calls, func() error { return d.config.Cgroups.Thaw(g.id) })
+		if failed != nil {
+			d.config.Log.Warn("programs of a guest have lost what only they can set (personality)", "guest", g.id, "error", failed)
+		}
 	}
 	ran := time.Now()
 	if err == nil && t != nil {
@@ -421,7 +426,7 @@ func (d *Driver) arriveAt(g *guest) error {
 	if err != nil {
 		return err
 	}
-	if err := g.remember(func(r *record) { r.Target, r.RanAt = false, ran }); err != nil {
+	if err := g.remember(func(r *record) { r.Target, r.RanAt, r.Calls = false, ran, nil }); err != nil {
 		return err
 	}
 	if t != nil {

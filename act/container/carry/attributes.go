@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/container/pages"
 )
 
 // attributes are those of processes and threads that CRIU leaves behind and that can be
@@ -25,6 +28,7 @@ type attributesOf struct {
 	IOPriority      *int // as ioprio_set(2) has it
 	SlackNS         *string
 	Schedule        *unix.SchedAttr
+	Personality     *uint64 // only the thread itself can set it
 }
 
 // filterOf says which of a process's memory a core dump has.
@@ -100,6 +104,11 @@ func (u usual) note(tid int) (a attributesOf) {
 	if s, err := unix.SchedGetAttr(tid, 0); err == nil && u.odd(s) {
 		a.Schedule = s
 	}
+	if text, err := setting(tid, "personality"); err == nil {
+		if is, err := strconv.ParseUint(text, 16, 32); err == nil && is != 0 {
+			a.Personality = &is
+		}
+	}
 	return a
 }
 
@@ -148,6 +157,9 @@ func restoreAttributes(c *Container, text []byte) error {
 		}
 		if err != nil {
 			return fmt.Errorf("thread %d of process %d: %w", a.Inside, a.Process, err)
+		}
+		if a.Personality != nil {
+			c.rest.Calls = append(c.rest.Calls, pages.Call{Thread: tid, Number: unix.SYS_PERSONALITY, Argument: *a.Personality})
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ func TestFewerProcessors(t *testing.T) {
 		if err := unix.SchedGetaffinity(pid, &now); err != nil || now != c.want {
 			t.Errorf("%v: it has %d processors: %v", c.wanted, now.Count(), err)
 		}
-		if said := strings.Join(box.said, "\n"); !strings.Contains(said, c.said) || c.said == "" && said != "" {
+		if said := strings.Join(box.rest.Said, "\n"); !strings.Contains(said, c.said) || c.said == "" && said != "" {
 			t.Errorf("%v: it says %q", c.wanted, said)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/container/pages"
 	"pagurus/act/container/proc"
 )
 
@@ -64,8 +65,8 @@ func Note(pid int, images string) error {
 }
 
 // Restore gives the restored container with this first process what Note recorded. None
-// of its processes may have run yet. It says, for people, what this host cannot give.
-func Restore(pid int, images string) (said []string, err error) {
+// of its processes may have run yet.
+func Restore(pid int, images string) (Rest, error) {
 	var c *Container
 	for _, p := range parts {
 		text, err := os.ReadFile(p.file(images))
@@ -79,13 +80,19 @@ func Restore(pid int, images string) (said []string, err error) {
 			err = p.restore(c, text)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("restore %s: %w", p.name, err)
+			return Rest{}, fmt.Errorf("restore %s: %w", p.name, err)
 		}
 	}
-	if c != nil {
-		said = c.said
+	if c == nil {
+		return Rest{}, nil
 	}
-	return said, nil
+	return c.rest, nil
+}
+
+// Rest is what Restore has not done.
+type Rest struct {
+	Calls []pages.Call // what threads have to do themselves before they go on
+	Said  []string     // what this host cannot give, for people
 }
 
 func (p part) file(images string) string { return filepath.Join(images, "pagurus-"+p.name+".json") }
@@ -93,12 +100,12 @@ func (p part) file(images string) string { return filepath.Join(images, "pagurus
 // Container is a container's processes.
 type Container struct {
 	Processes []Process
-	said      []string // what Restore says
+	rest      Rest
 }
 
 // say notes what this host cannot give.
 func (c *Container) say(format string, args ...any) {
-	c.said = append(c.said, fmt.Sprintf(format, args...))
+	c.rest.Said = append(c.rest.Said, fmt.Sprintf(format, args...))
 }
 
 // Process is one of them. Inside is its number in the container, which is the same at

@@ -19,11 +19,6 @@ import (
 func (s subject) kinds() []string {
 	var found []string
 	folder := fmt.Sprintf("/proc/%d/", s.pid)
-	text, err := os.ReadFile(folder + "personality")
-	if is, wrong := strconv.ParseUint(strings.TrimSpace(string(text)), 16, 32); err == nil && wrong == nil && is != 0 {
-		found = append(found, fmt.Sprintf("%s has the personality %07x (see personality(2)), which a move would lose: "+
-			"start it without setarch, or whatever has it ask for that", s.name, is))
-	}
 	threads, _ := os.ReadDir(folder + "task")
 	if stat, err := os.ReadFile(folder + "stat"); err == nil && len(threads) > 1 && state(stat) == 'Z' {
 		found = append(found, s.name+" goes on although its first thread has ended, and cannot move so: let that thread wait for the others (pthread_join)")

@@ -7,6 +7,7 @@ var processes = slices.Concat([]Row{
 	{"thread", "CPU affinity (sched_setaffinity)", Carried, "", "affinity"},
 	{"thread", "I/O priority (ioprio_set)", Carried, "", "io_priority"},
 	{"thread", "timer slack (PR_SET_TIMERSLACK)", Carried, "", "timer_slack"},
+	{"thread", "personality", Carried, "", "persona"},
 	{"thread", "nice value and name", Carried, "", "nice_and_name"},
 	{"thread", "SCHED_BATCH, reset on fork", Carried, "", "sched_batch"},
 	{"thread", "SCHED_IDLE", Carried, "", "sched_idle"},
@@ -73,7 +74,6 @@ var memory = []Row{
 // heldBack are rows of what a move waits for or is refused for.
 var heldBack = []Row{
 	{"process", "child by vfork or posix_spawn that has not yet run its program", Waits, "it passes by itself, mostly in a millisecond", "vforked"},
-	{"process", "personality other than 0", Refused, "start the program without setarch", "persona"},
 	{"process", "first thread that has ended while others run", Refused, "let it wait for the others (pthread_join)", "first_gone"},
 	{"process", "traced by another (ptrace)", Refused, "end the debugger", "traced"},
 	{"process", "memory together with another process (CLONE_VM)", Refused, "make threads, or processes by fork", "shared_memory"},

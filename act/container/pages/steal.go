@@ -110,12 +110,25 @@ func (t *thread) ptrace(request int, address, value uintptr) error {
 
 // stop stops the thread and notes how it was.
 func (t *thread) stop() error {
+	if err := t.interrupt(); err != nil {
+		return err
+	}
+	return t.halt()
+}
+
+// interrupt has the thread stop as soon as it may, which halt waits for.
+func (t *thread) interrupt() error {
 	if err := t.seize(); err != nil {
 		return fmt.Errorf("trace it: %w", err)
 	}
 	if err := t.ptrace(unix.PTRACE_INTERRUPT, 0, 0); err != nil {
 		return fmt.Errorf("stop it: %w", err)
 	}
+	return nil
+}
+
+// halt waits until the thread has stopped, and notes how it was.
+func (t *thread) halt() error {
 	for {
 		s, err := t.wait(stopLimit)
 		if err != nil {

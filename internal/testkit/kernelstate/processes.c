@@ -227,6 +227,18 @@ static void keepcaps(void)
 	IS(prctl(PR_GET_KEEPCAPS) == 1, "%d", prctl(PR_GET_KEEPCAPS));
 }
 
+static void *person(void *leader)
+{
+	int want = leader ? ADDR_NO_RANDOMIZE : ADDR_NO_RANDOMIZE | SHORT_INODE;
+
+	MUST(personality(want));
+	settled(leader != 0);
+	IS(personality(0xffffffff) == want, "personality %x of thread %s", personality(0xffffffff), leader ? "1" : "2");
+	return 0;
+}
+
+static void persona(void) { beside(person, "", 0); }
+
 static void limits(void)
 {
 	struct rlimit want[RLIM_NLIMITS], is;
@@ -817,7 +829,7 @@ static void denied(void)
 #define CASE(x) {#x, x}
 static const struct state all[] = {CASE(affinity), CASE(io_priority), CASE(timer_slack), CASE(sched_batch), CASE(sched_idle), CASE(sched_slice),
 	CASE(nice_and_name), CASE(coredump_filter), CASE(oom_score), CASE(dumpable), CASE(subreaper), CASE(thp_disable), CASE(pdeathsig), CASE(no_new_privs),
-	CASE(keepcaps), CASE(limits), CASE(umask_), CASE(credentials), CASE(filter), CASE(filter_logged),
+	CASE(keepcaps), CASE(persona), CASE(limits), CASE(umask_), CASE(credentials), CASE(filter), CASE(filter_logged),
 	CASE(robust), CASE(tid_address), CASE(membarrier), CASE(sequence), CASE(pending), CASE(altstack_disarm), CASE(dontfork), CASE(wipeonfork), CASE(dontdump),
 	CASE(hugepage), CASE(nohugepage), CASE(mergeable), CASE(sequential), CASE(random_), CASE(locked), CASE(guard), CASE(droppable),
 	CASE(noreserve), CASE(growsdown), CASE(protection_key), CASE(program_break), CASE(stack), CASE(memfd_sealed), CASE(memfd_future), CASE(memfd_noexec),

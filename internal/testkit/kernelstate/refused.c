@@ -1,7 +1,6 @@
 /* What keeps a guest from being moved, or lets a move wait. Each is moved on its own. */
 #include <fcntl.h>
 #include <pthread.h>
-#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 
@@ -11,13 +10,6 @@ static void over(void)
 	while (!moved())
 		usleep(10000);
 	_exit(0);
-}
-
-static void persona(void)
-{
-	MUST(personality(ADDR_NO_RANDOMIZE));
-	await_move();
-	IS(personality(0xffffffff) == ADDR_NO_RANDOMIZE, "personality %x", personality(0xffffffff));
 }
 
 static void packets(void)
@@ -257,7 +249,7 @@ static void shared_folder(void) /* CLONE_FS without CLONE_THREAD */
 }
 
 #define CASE(x) {#x, x}
-static const struct state all[] = {CASE(persona), CASE(packets), CASE(vforked), CASE(vforks), CASE(first_gone), CASE(chrooted), CASE(terminal), CASE(capabilities), CASE(message_queue), CASE(queue_left),
+static const struct state all[] = {CASE(packets), CASE(vforked), CASE(vforks), CASE(first_gone), CASE(chrooted), CASE(terminal), CASE(capabilities), CASE(message_queue), CASE(queue_left),
 	CASE(traced), CASE(thread_handle), CASE(listener), CASE(shared_memory), CASE(shared_folder)};
 
 int main(int argc, char **argv)
