@@ -28,7 +28,8 @@ type attributesOf struct {
 	IOPriority      *int // as ioprio_set(2) has it
 	SlackNS         *string
 	Schedule        *unix.SchedAttr
-	Personality     *uint64 // only the thread itself can set it
+	Personality     *uint64 // only the thread itself can set it, as its policy
+	Memory          *policy
 }
 
 // filterOf says which of a process's memory a core dump has.
@@ -109,6 +110,9 @@ func (u usual) note(tid int) (a attributesOf) {
 			a.Personality = &is
 		}
 	}
+	if p := memoryPolicy(tid); p != (policy{}) {
+		a.Memory = &p
+	}
 	return a
 }
 
@@ -158,8 +162,13 @@ func restoreAttributes(c *Container, text []byte) error {
 		if err != nil {
 			return fmt.Errorf("thread %d of process %d: %w", a.Inside, a.Process, err)
 		}
+		if a.Memory != nil {
+			if err := a.remember(tid, c); err != nil {
+				return fmt.Errorf("thread %d of process %d: %w", a.Inside, a.Process, err)
+			}
+		}
 		if a.Personality != nil {
-			c.rest.Calls = append(c.rest.Calls, pages.Call{Thread: tid, Number: unix.SYS_PERSONALITY, Argument: *a.Personality})
+			c.rest.Calls = append(c.rest.Calls, pages.Call{Thread: tid, Number: unix.SYS_PERSONALITY, Arguments: [3]uint64{*a.Personality}})
 		}
 	}
 	return nil

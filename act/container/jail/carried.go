@@ -48,7 +48,6 @@ var choices = []choice{
 	{unix.SYS_PRCTL, 0, processOptions, 0, unix.EINVAL},
 	{unix.SYS_MLOCKALL, 0, nil, futureMappings, unix.EPERM},
 	{unix.SYS_MLOCK2, 2, []uint32{0}, 0, unix.EINVAL},
-	{unix.SYS_SET_MEMPOLICY, 0, []uint32{policyDefault, policyLocal}, 0, unix.EPERM},
 	{unix.SYS_MBIND, 2, []uint32{policyDefault, policyLocal}, 0, unix.EPERM},
 }
 

@@ -4,10 +4,11 @@ import "slices"
 
 // processes are rows of this kind.
 var processes = slices.Concat([]Row{
-	{"thread", "CPU affinity (sched_setaffinity)", Carried, "", "affinity"},
+	{"thread", "CPU affinity (sched_setaffinity), as far as the target has those CPUs", Carried, "", "affinity"},
 	{"thread", "I/O priority (ioprio_set)", Carried, "", "io_priority"},
 	{"thread", "timer slack (PR_SET_TIMERSLACK)", Carried, "", "timer_slack"},
 	{"thread", "personality", Carried, "", "persona"},
+	{"thread", "policy for NUMA nodes (set_mempolicy, numactl), as far as the target has them", Carried, "", "mempolicy"},
 	{"thread", "nice value and name", Carried, "", "nice_and_name"},
 	{"thread", "SCHED_BATCH, reset on fork", Carried, "", "sched_batch"},
 	{"thread", "SCHED_IDLE", Carried, "", "sched_idle"},
@@ -97,7 +98,7 @@ var refusedCalls = func() (rows []Row) {
 		rows = append(rows, Row{"process", name, Denied, vm, "denied"})
 	}
 	for _, name := range []string{
-		"mlockall with MCL_FUTURE or MCL_ONFAULT", "MLOCK_ONFAULT", "policies for NUMA nodes (set_mempolicy, mbind)", "mseal", "memfd_secret",
+		"mlockall with MCL_FUTURE or MCL_ONFAULT", "MLOCK_ONFAULT", "policies of mappings for NUMA nodes (mbind; use set_mempolicy or numactl)", "mseal", "memfd_secret",
 	} {
 		rows = append(rows, Row{"memory", name, Denied, vm, "denied"})
 	}

@@ -3,6 +3,9 @@ package pages
 import (
 	"errors"
 	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
 
 	own "pagurus/internal/thread"
 )
@@ -10,9 +13,10 @@ import (
 // Call is a system call that a thread is made to do, for what the kernel lets nobody else
 // do for it.
 type Call struct {
-	Thread   int    `json:"thread"`
-	Number   uint64 `json:"number"`
-	Argument uint64 `json:"argument"`
+	Thread    int       `json:"thread"`
+	Number    uint64    `json:"number"`
+	Arguments [3]uint64 `json:"arguments"`
+	Second    []byte    `json:"second,omitempty"` // what the second argument leads to, if it is an address
 }
 
 // Calls has threads of a frozen container do system calls before anything else: they are
@@ -66,6 +70,26 @@ func (t *thread) do(c Call) error {
 	if err := t.halt(); err != nil {
 		return err
 	}
-	_, err := t.call(c.Number, uintptr(c.Argument))
-	return errors.Join(err, t.letGo())
+	return errors.Join(t.make(c), t.letGo())
+}
+
+// make makes a call. What that needs in memory is in a mapping made for it: whatever else
+// is there may be in use by other threads.
+func (t *thread) make(c Call) error {
+	a := c.Arguments
+	if len(c.Second) > 0 {
+		length := uint64(os.Getpagesize())
+		at, err := t.call(unix.SYS_MMAP, 0, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0))
+		if err != nil {
+			return fmt.Errorf("make room: %w", err)
+		}
+		defer func() { _, _ = t.call(unix.SYS_MUNMAP, uint64(at), length) }()
+		from, to := []unix.Iovec{iovec(c.Second)}, []unix.RemoteIovec{{Base: uintptr(at), Len: len(c.Second)}}
+		if _, err := unix.ProcessVMWritev(t.pid, from, to, 0); err != nil {
+			return fmt.Errorf("write an argument: %w", err)
+		}
+		a[1] = uint64(at)
+	}
+	_, err := t.call(c.Number, a[:]...)
+	return err
 }

@@ -206,7 +206,7 @@ func (t *thread) take() (int, error) {
 	if err != nil {
 		err = fmt.Errorf("take its userfaultfd: %w", err)
 	}
-	if _, e := t.call(unix.SYS_CLOSE, uintptr(theirs)); e != nil {
+	if _, e := t.call(unix.SYS_CLOSE, uint64(theirs)); e != nil {
 		err = errors.Join(err, fmt.Errorf("make it close its userfaultfd: %w", e))
 	}
 	return ours, err
@@ -221,11 +221,13 @@ func (t *thread) fetch(theirs int) (int, error) {
 	return unix.PidfdGetfd(pidfd, theirs, 0)
 }
 
-// call makes the stopped thread do a system call.
-func (t *thread) call(number uint64, argument uintptr) (int, error) {
+// call makes the stopped thread do a system call. Arguments that are not given are 0.
+func (t *thread) call(number uint64, arguments ...uint64) (int, error) {
 	r := t.registers
 	r.Rip, r.Rax, r.Orig_rax = t.instruction, number, ^uint64(0)
-	r.Rdi, r.Rsi, r.Rdx, r.R10, r.R8, r.R9 = uint64(argument), 0, 0, 0, 0, 0
+	var a [6]uint64
+	copy(a[:], arguments)
+	r.Rdi, r.Rsi, r.Rdx, r.R10, r.R8, r.R9 = a[0], a[1], a[2], a[3], a[4], a[5]
 	if !t.changed {
 		t.changed = true
 		// No handler of the program's is to run on these registers.

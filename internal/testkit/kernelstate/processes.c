@@ -239,6 +239,20 @@ static void *person(void *leader)
 
 static void persona(void) { beside(person, "", 0); }
 
+static void *memory_of(void *leader)
+{
+	unsigned long nodes = leader ? 1 : 0, is_nodes[16] = {0};
+	int want = leader ? 2 | 1 << 15 /* MPOL_BIND, MPOL_F_STATIC_NODES */ : 4 /* MPOL_LOCAL */, is = -1;
+
+	MUST(syscall(SYS_set_mempolicy, want, leader ? &nodes : 0, leader ? 64 : 0));
+	settled(leader != 0);
+	MUST(syscall(SYS_get_mempolicy, &is, is_nodes, 1024, 0, 0));
+	IS(is == want && is_nodes[0] == nodes, "policy %x nodes %lx of thread %s", is, is_nodes[0], leader ? "1" : "2");
+	return 0;
+}
+
+static void mempolicy(void) { beside(memory_of, "", 0); }
+
 static void limits(void)
 {
 	struct rlimit want[RLIM_NLIMITS], is;
@@ -800,7 +814,6 @@ static void denied(void)
 		FAILS(mlockall(MCL_FUTURE), EPERM);
 		FAILS(mlockall(MCL_CURRENT | 4 /* MCL_ONFAULT */), EPERM);
 		FAILS(mlock2(m, 8192, MLOCK_ONFAULT), EINVAL);
-		FAILS(syscall(SYS_set_mempolicy, 2 /* MPOL_BIND */, &nodes, 64), EPERM);
 		FAILS(syscall(SYS_mbind, m, 8192, 3 /* MPOL_INTERLEAVE */, &nodes, 64, 0), EPERM);
 		FAILS(syscall(450 /* set_mempolicy_home_node */, m, 8192, 0, 0), ENOSYS);
 		FAILS(syscall(462 /* mseal */, m, 4096, 0), ENOSYS);
@@ -823,13 +836,13 @@ static void denied(void)
 		if (!again)
 			await_move();
 	}
-	IS(syscall(SYS_set_mempolicy, 0, 0, 0) == 0 && mlock2(m, 4096, 0) == 0 && prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0) == 0, "what is carried is refused");
+	IS(mlock2(m, 4096, 0) == 0 && prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0) == 0, "what is carried is refused");
 }
 
 #define CASE(x) {#x, x}
 static const struct state all[] = {CASE(affinity), CASE(io_priority), CASE(timer_slack), CASE(sched_batch), CASE(sched_idle), CASE(sched_slice),
 	CASE(nice_and_name), CASE(coredump_filter), CASE(oom_score), CASE(dumpable), CASE(subreaper), CASE(thp_disable), CASE(pdeathsig), CASE(no_new_privs),
-	CASE(keepcaps), CASE(persona), CASE(limits), CASE(umask_), CASE(credentials), CASE(filter), CASE(filter_logged),
+	CASE(keepcaps), CASE(persona), CASE(mempolicy), CASE(limits), CASE(umask_), CASE(credentials), CASE(filter), CASE(filter_logged),
 	CASE(robust), CASE(tid_address), CASE(membarrier), CASE(sequence), CASE(pending), CASE(altstack_disarm), CASE(dontfork), CASE(wipeonfork), CASE(dontdump),
 	CASE(hugepage), CASE(nohugepage), CASE(mergeable), CASE(sequential), CASE(random_), CASE(locked), CASE(guard), CASE(droppable),
 	CASE(noreserve), CASE(growsdown), CASE(protection_key), CASE(program_break), CASE(stack), CASE(memfd_sealed), CASE(memfd_future), CASE(memfd_noexec),
