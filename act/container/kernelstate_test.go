@@ -1,6 +1,7 @@
 package container_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -82,8 +83,26 @@ func (j *job) keeps(area string, cases []string) {
 func TestKernelState(t *testing.T) {
 	for _, area := range []string{"example", "processes"} {
 		t.Run(area, func(t *testing.T) {
+			hugePages(t)
 			j := newJobOf(t, "openmpi", 1, jobUser)
 			j.keeps(area, j.compileState(area))
 		})
 	}
+}
+
+// hugePages has the host set some aside, which programs of an area need, for the test.
+func hugePages(t *testing.T) {
+	const file, most = "/proc/sys/vm/nr_hugepages", 16
+	before, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, fmt.Appendf(nil, "%d", most), 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.WriteFile(file, before, 0); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -51,6 +51,25 @@ static const char *field(const char *word)
 	return "";
 }
 
+/* vmflags are of the mapping at an address. */
+static char *vmflags(void *at)
+{
+	static char line[400];
+	FILE *f = fopen("/proc/self/smaps", "r");
+	unsigned long from, to;
+	int in = 0;
+
+	while (f && fgets(line, sizeof line, f)) {
+		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+			in = from <= (unsigned long)at && (unsigned long)at < to;
+		if (in && !strncmp(line, "VmFlags:", 8)) {
+			fclose(f);
+			return line;
+		}
+	}
+	return "";
+}
+
 /* beside runs a function in a second thread beside the first, which does so, too. */
 static void beside(void *(*f)(void *), void *first, void *second)
 {
@@ -251,6 +270,31 @@ static void *memory_of(void *leader)
 	return 0;
 }
 
+static void huge(int flags)
+{
+	unsigned *m = mmap(0, 4 << 20, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+
+	for (int i = 0; m != MAP_FAILED && i < 1 << 20; i++)
+		m[i] = i * 7;
+	ready();
+	for (unsigned n = 0; !moved(); n++)
+		if (m != MAP_FAILED)
+			m[n % 4096 * 256] = n % 4096 * 256 * 7, usleep(100);
+	if (m == MAP_FAILED) {
+		IS(0, "no huge pages");
+		return;
+	}
+	for (int i = 0; i < 1 << 20; i++)
+		if (m[i] != i * 7) {
+			IS(0, "word %d is %u", i, m[i]);
+			break;
+		}
+	IS(strstr(vmflags(m), " ht"), "its pages are small: %s", vmflags(m));
+}
+
+static void huge_private(void) { huge(MAP_PRIVATE); }
+static void huge_shared(void) { huge(MAP_SHARED); }
+
 static void mempolicy(void) { beside(memory_of, "", 0); }
 
 static void limits(void)
@@ -304,17 +348,6 @@ static void filter(void)
 	await_move();
 	errno = 0;
 	IS(syscall(SYS_getppid) == -1 && errno == EXDEV, "the filter is gone");
-}
-
-static void filter_logged(void) /* SECCOMP_FILTER_FLAG_LOG, SPEC_ALLOW */
-{
-	struct { unsigned short c; unsigned char t, f; unsigned k; } p[] = {{6, 0, 0, 0x7fff0000}};
-	struct { unsigned short n; void *f; } prog = {1, p};
-
-	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	MUST(syscall(SYS_seccomp, 1, 2 | 4, &prog));
-	await_move();
-	IS(prctl(PR_GET_SECCOMP, 0, 0, 0, 0) == 2, "no filter");
 }
 
 static void robust(void)
@@ -399,25 +432,6 @@ static void altstack_disarm(void) /* SS_AUTODISARM */
 	await_move();
 	sigaltstack(0, &is);
 	IS(is.ss_flags == stack.ss_flags, "flags %x", is.ss_flags);
-}
-
-/* vmflags are of the mapping at an address. */
-static char *vmflags(void *at)
-{
-	static char line[400];
-	FILE *f = fopen("/proc/self/smaps", "r");
-	unsigned long from, to;
-	int in = 0;
-
-	while (f && fgets(line, sizeof line, f)) {
-		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
-			in = from <= (unsigned long)at && (unsigned long)at < to;
-		if (in && !strncmp(line, "VmFlags:", 8)) {
-			fclose(f);
-			return line;
-		}
-	}
-	return "";
 }
 
 static void advised(int advice)
@@ -833,6 +847,9 @@ static void denied(void)
 		FAILS(syscall(SYS_unshare, 0x80 /* CLONE_NEWTIME */), EPERM);
 		FAILS(syscall(SYS_unshare, CLONE_NEWUSER), EPERM);
 		FAILS(prctl(PR_SET_SECCOMP, 1, 0, 0, 0), EINVAL);
+		FAILS(prctl(PR_SET_SECUREBITS, 1, 0, 0, 0), EPERM);
+		FAILS(sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){1}), EPERM);
+		FAILS(syscall(SYS_sched_setattr, 0, &(struct attr){sizeof(struct attr), 6 /* SCHED_DEADLINE */, 0, 0, 0, 10000000, 20000000, 30000000}, 0), EPERM);
 		if (!again)
 			await_move();
 	}
@@ -842,7 +859,7 @@ static void denied(void)
 #define CASE(x) {#x, x}
 static const struct state all[] = {CASE(affinity), CASE(io_priority), CASE(timer_slack), CASE(sched_batch), CASE(sched_idle), CASE(sched_slice),
 	CASE(nice_and_name), CASE(coredump_filter), CASE(oom_score), CASE(dumpable), CASE(subreaper), CASE(thp_disable), CASE(pdeathsig), CASE(no_new_privs),
-	CASE(keepcaps), CASE(persona), CASE(mempolicy), CASE(limits), CASE(umask_), CASE(credentials), CASE(filter), CASE(filter_logged),
+	CASE(keepcaps), CASE(persona), CASE(mempolicy), CASE(huge_private), CASE(huge_shared), CASE(limits), CASE(umask_), CASE(credentials), CASE(filter),
 	CASE(robust), CASE(tid_address), CASE(membarrier), CASE(sequence), CASE(pending), CASE(altstack_disarm), CASE(dontfork), CASE(wipeonfork), CASE(dontdump),
 	CASE(hugepage), CASE(nohugepage), CASE(mergeable), CASE(sequential), CASE(random_), CASE(locked), CASE(guard), CASE(droppable),
 	CASE(noreserve), CASE(growsdown), CASE(protection_key), CASE(program_break), CASE(stack), CASE(memfd_sealed), CASE(memfd_future), CASE(memfd_noexec),
