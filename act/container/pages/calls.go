@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,24 +30,24 @@ func Calls(calls []Call, thaw func() error) (failed, err error) {
 	}
 	_ = own.Own(func() error { // whom it traces the thread lets go of at its end
 		var wrong []error
-		held := make([]*thread, len(calls))
-		for i, c := range calls {
+		held := map[int]*thread{}
+		for _, c := range calls {
+			if held[c.Thread] != nil {
+				continue
+			}
 			t, err := hold(c.Thread)
 			if err != nil {
 				wrong = append(wrong, fmt.Errorf("thread %d: %w", c.Thread, err))
 				continue
 			}
-			held[i] = t
+			held[c.Thread] = t
 		}
 		if err = thaw(); err != nil {
 			return nil
 		}
-		for i, c := range calls {
-			if held[i] == nil {
-				continue
-			}
-			if err := held[i].do(c); err != nil {
-				wrong = append(wrong, fmt.Errorf("system call %d of thread %d: %w", c.Number, c.Thread, err))
+		for tid, t := range held {
+			if err := t.do(calls); err != nil {
+				wrong = append(wrong, fmt.Errorf("thread %d: %w", tid, err))
 			}
 		}
 		failed = errors.Join(wrong...)
@@ -55,6 +56,13 @@ func Calls(calls []Call, thaw func() error) (failed, err error) {
 	return failed, err
 }
 
+// holdLimit is how long a thread is waited for that is still traced: by a try before this
+// one, whose tracer is about to end.
+const (
+	holdLimit = 100 * time.Millisecond
+	holdAgain = time.Millisecond
+)
+
 // hold begins to trace a thread, and has it stop when it next could.
 func hold(tid int) (*thread, error) {
 	at, err := findInstruction(tid)
@@ -62,15 +70,28 @@ func hold(tid int) (*thread, error) {
 		return nil, err
 	}
 	t := &thread{pid: tid, instruction: at}
-	return t, t.interrupt()
+	for end := time.Now().Add(holdLimit); ; time.Sleep(holdAgain) {
+		if err = t.interrupt(); !errors.Is(err, unix.EPERM) || time.Now().After(end) {
+			return t, err
+		}
+	}
 }
 
-// do makes a call of a thread that is held, and lets it go.
-func (t *thread) do(c Call) error {
+// do makes its calls of a thread that is held, and lets it go.
+func (t *thread) do(calls []Call) error {
 	if err := t.halt(); err != nil {
 		return err
 	}
-	return errors.Join(t.make(c), t.letGo())
+	var errs []error
+	for _, c := range calls {
+		if c.Thread != t.pid {
+			continue
+		}
+		if err := t.make(c); err != nil {
+			errs = append(errs, fmt.Errorf("system call %d: %w", c.Number, err))
+		}
+	}
+	return errors.Join(append(errs, t.letGo())...)
 }
 
 // make makes a call. What that needs in memory is in a mapping made for it: whatever else

@@ -264,7 +264,9 @@ static void *memory_of(void *leader)
 	int want = leader ? 2 | 1 << 15 /* MPOL_BIND, MPOL_F_STATIC_NODES */ : 4 /* MPOL_LOCAL */, is = -1;
 
 	MUST(syscall(SYS_set_mempolicy, want, leader ? &nodes : 0, leader ? 64 : 0));
+	MUST(personality(ADDR_COMPAT_LAYOUT));
 	settled(leader != 0);
+	IS(personality(0xffffffff) == ADDR_COMPAT_LAYOUT, "personality %x", personality(0xffffffff));
 	MUST(syscall(SYS_get_mempolicy, &is, is_nodes, 1024, 0, 0));
 	IS(is == want && is_nodes[0] == nodes, "policy %x nodes %lx of thread %s", is, is_nodes[0], leader ? "1" : "2");
 	return 0;
