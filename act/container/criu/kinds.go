@@ -1,6 +1,7 @@
 package criu
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -28,6 +29,20 @@ func (s subject) kinds() []string {
 			s.name, what, NameOf(with)))
 	}
 	return found
+}
+
+// ours says whether a tracer is a process of an agent, as one that looks which memory is
+// written: it lets go in a moment, if its agent has died, too.
+func ours(tracer int) bool {
+	its, err1 := os.Readlink(fmt.Sprintf("/proc/%d/exe", tracer))
+	own, err2 := os.Readlink("/proc/self/exe")
+	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", tracer))
+	space, err3 := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", tracer))
+	here, err4 := os.Readlink("/proc/self/ns/pid")
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return false
+	}
+	return space == here && (its == own || strings.HasPrefix(string(name), "pagurus-"))
 }
 
 // state is what /proc/PID/stat says that a process is doing.

@@ -111,7 +111,7 @@ func field(text []byte, word string) string {
 
 func (s subject) obstacles() []string {
 	var found []string
-	if s.tracer != 0 {
+	if s.tracer != 0 && !ours(s.tracer) {
 		found = append(found, fmt.Sprintf("%s is being debugged: end the debugger, %s", s.name, NameOf(s.tracer)))
 	}
 	return slices.Concat(found, s.kinds(), s.mappings(), s.files())
