@@ -70,15 +70,10 @@ hosts, and moves those guests from host to host while the program runs.`,
 			if len(args) == 0 {
 				return nil
 			}
-			like := ""
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				like = fmt.Sprintf(", did you mean %q?", near[0])
-			}
-			return usage(cmd, fmt.Sprintf("there is no command %q%s", args[0], like))
+			return usage(cmd, fmt.Sprintf("there is no command %q%s", args[0], like(cmd, args[0])))
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SuggestionsMinimumDistance = 2
 	root.SetIn(o.In)
 	root.SetOut(o.Out)
 	root.SetErr(o.Err)
@@ -102,14 +97,6 @@ hosts, and moves those guests from host to host while the program runs.`,
 	}
 	root.AddCommand(manCommand(root))
 	return root
-}
-
-// flagError says what is wrong with a flag and where to read on.
-func flagError(cmd *cobra.Command, err error) error {
-	if strings.Contains(err.Error(), `"p" for "-n`) {
-		return usage(cmd, "write -n 4 where mpirun has -np 4")
-	}
-	return usage(cmd, err.Error())
 }
 
 func usage(cmd *cobra.Command, what string) error {

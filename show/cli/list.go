@@ -85,7 +85,7 @@ func (a *app) list(cmd *cobra.Command, l listing) *cobra.Command {
 // NoArguments refuses arguments in a sentence.
 func NoArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usage(cmd, fmt.Sprintf("`%s` takes no argument, and %q is one", cmd.CommandPath(), args[0]))
+		return usage(cmd, fmt.Sprintf("`%s` takes no argument, and %q is one%s", cmd.CommandPath(), args[0], like(cmd, args[0])))
 	}
 	return nil
 }

@@ -30,6 +30,9 @@ type runFlags struct {
 	detach, verbose      bool
 	trace, noTrace       bool
 	memoryBytes          int64
+	ceiling              float64    // what cap says
+	mirrored             fleet.Tune // what tune says
+	environment          []string   // what env says
 	directory, exportDir string
 }
 
@@ -76,8 +79,8 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags.StringVar(&f.class, "class", "", "how much of the CPUs the guests get beside others: gold, normal or bronze (default: as much as normal, in time slices of the kernel's)")
 	flags.StringVar(&f.cap, "cap", "", "part of its CPUs that each guest may use, as 50%, also where nobody else wants them (default: no ceiling)")
 	flags.StringVar(&f.tune, "tune", "off", "what guests mirror of their hosts: hpc (all), off, or a list of numa, hugepages and pin; 'pagurus tune show HOST' says what they would get")
-	flags.StringSliceVar(&f.on, "on", nil, "start on these hosts only")
-	flags.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
+	flags.StringSliceVarP(&f.on, "on", "H", nil, "start on these hosts only")
+	flags.StringArrayVarP(&f.env, "env", "x", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
 	flags.StringVar(&f.export, "export", "", "directory the guests see at the same path: the current one (default) or one above it")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the job's ID and leave it running")
 	flags.BoolVar(&f.trace, "trace", true, "have ranks count their MPI calls and gaps: 'pagurus jobs show' prints them")
@@ -87,8 +90,8 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 		_ = cmd.RegisterFlagCompletionFunc(name, with) // it fails only for a flag that does not exist
 	}
 	complete("on", a.completeHosts)
-	complete("class", cobra.FixedCompletions([]string{string(fleet.Gold), string(fleet.Normal), string(fleet.Bronze)}, cobra.ShellCompDirectiveNoFileComp))
-	complete("kind", cobra.FixedCompletions([]string{string(fleet.Auto), string(fleet.VM), string(fleet.Container)}, cobra.ShellCompDirectiveNoFileComp))
+	complete("class", cobra.FixedCompletions(classes, cobra.ShellCompDirectiveNoFileComp))
+	complete("kind", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -180,10 +183,11 @@ func (f *runFlags) check() error {
 	if f.cpus < 0 {
 		return fmt.Errorf("--cpus %d: a guest has at least 1 CPU", f.cpus)
 	}
-	if tune, err := ParseTune(f.tune); err != nil {
-		return fmt.Errorf("--tune %w", err)
-	} else if tune.On() && f.kind == string(fleet.Container) {
-		return errors.New("--tune is for guests that are virtual machines: containers see the host as it is")
+	if err := f.checkGuests(); err != nil {
+		return err
+	}
+	if f.environment, err = environment(f.env, os.LookupEnv); err != nil {
+		return err
 	}
 	if f.directory, err = workingDirectory(); err != nil {
 		return err
@@ -195,6 +199,34 @@ func (f *runFlags) check() error {
 		}
 	}
 	return checkExport(f.exportDir, f.directory)
+}
+
+// The values of flags that name one of a few.
+var (
+	kinds   = []string{string(fleet.VM), string(fleet.Container), string(fleet.Auto)}
+	classes = []string{string(fleet.Gold), string(fleet.Normal), string(fleet.Bronze)}
+)
+
+// checkGuests looks at what is said of each guest.
+func (f *runFlags) checkGuests() (err error) {
+	if !slices.Contains(kinds, f.kind) {
+		return fmt.Errorf("--kind %s: write one of %s", f.kind, strings.Join(kinds, ", "))
+	}
+	if f.class != "" && !slices.Contains(classes, f.class) {
+		return fmt.Errorf("--class %s: write one of %s", f.class, strings.Join(classes, ", "))
+	}
+	if f.cap != "" {
+		if f.ceiling, err = agree.ParsePart(f.cap); err != nil {
+			return err
+		}
+	}
+	if f.mirrored, err = ParseTune(f.tune); err != nil {
+		return fmt.Errorf("--tune %w", err)
+	}
+	if f.mirrored.On() && f.kind == string(fleet.Container) {
+		return errors.New("--tune is for guests that are virtual machines: containers see the host as it is")
+	}
+	return nil
 }
 
 // workingDirectory gives the current directory without symbolic links: the
@@ -252,25 +284,11 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 	if err != nil {
 		return fleet.JobSpec{}, err
 	}
-	env, err := environment(f.env, os.LookupEnv)
-	if err != nil {
-		return fleet.JobSpec{}, err
-	}
-	tune, err := ParseTune(f.tune)
-	if err != nil {
-		return fleet.JobSpec{}, err
-	}
-	ceiling := 0.0
-	if f.cap != "" {
-		if ceiling, err = agree.ParsePart(f.cap); err != nil {
-			return fleet.JobSpec{}, err
-		}
-	}
 	guests, cpus := shape(f, usable(c, on, fleet.Kind(f.kind)))
 	return fleet.JobSpec{
-		Args: args, Env: env, Dir: f.directory, Export: f.exportDir, Machine: machine,
+		Args: args, Env: f.environment, Dir: f.directory, Export: f.exportDir, Machine: machine,
 		Ranks: f.ranks, Guests: guests, Need: fleet.Resources{CPUs: cpus, MemoryBytes: f.memoryBytes},
-		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), Cap: ceiling, On: on, Trace: f.trace && !f.noTrace, Tune: tune,
+		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), Cap: f.ceiling, On: on, Trace: f.trace && !f.noTrace, Tune: f.mirrored,
 	}, nil
 }
 

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/agnivade/levenshtein"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// habits are flags of mpirun and mpiexec that `run` does not have, and what to type
+// instead. Those of one letter are found by that letter.
+var habits = map[string]string{
+	"N":                 "pagurus spreads ranks evenly: for K ranks a guest write --guests RANKS/K where mpirun has -N K",
+	"p":                 "write -n 4 where mpirun has -np 4",
+	"np":                "write -n 4 where mpirun has --np 4",
+	"ppn":               "pagurus spreads ranks evenly: for K ranks a guest write --guests RANKS/K where mpiexec has --ppn K",
+	"npernode":          "pagurus spreads ranks evenly: for K ranks a guest write --guests RANKS/K where mpirun has --npernode K",
+	"host":              "write --on host1,host2 where mpirun has --host",
+	"hosts":             "write --on host1,host2 where mpiexec has --hosts",
+	"hostfile":          "pagurus chooses the hosts: leave --hostfile out, or name hosts by --on host1,host2",
+	"machinefile":       "pagurus chooses the hosts: leave --machinefile out, or name hosts by --on host1,host2",
+	"f":                 "pagurus chooses the hosts: leave -f out, or name hosts by --on host1,host2",
+	"oversubscribe":     "a guest takes as many ranks as you ask for: leave --oversubscribe out",
+	"use-hwthread-cpus": "leave it out: --cpus says how many CPUs a guest has",
+	"map-by":            "ranks fill guests in order: --guests and --cpus say how many of each",
+	"bind-to":           "guests are bound, not ranks: --tune pin binds a guest's CPUs",
+	"mca":               "write --env OMPI_MCA_NAME=VALUE where mpirun has --mca NAME VALUE",
+	"genv":              "write --env NAME=VALUE where mpiexec has -genv NAME VALUE",
+	"genvall":           "write --env NAME for each variable that the program needs",
+	"wdir":              "the program begins in the current directory: change to the one you mean",
+	"allow-run-as-root": "leave it out: pagurus lets root run what root submits",
+	"prefix":            "the image has its own MPI: --image says which",
+}
+
+// unknown matches what pflag says of a flag that does not exist, and of "-np 4".
+var (
+	unknownFlag      = regexp.MustCompile(`^unknown flag: --(\S+)`)
+	unknownShorthand = regexp.MustCompile(`^unknown shorthand flag: '(.)' in -(\S+)`)
+)
+
+// flagError says what is wrong with a flag, what to type instead, and where to read on.
+func flagError(cmd *cobra.Command, err error) error {
+	text := err.Error()
+	if cmd.Name() == "run" {
+		if says := habit(text); says != "" {
+			return usage(cmd, says)
+		}
+	}
+	if m := unknownFlag.FindStringSubmatch(text); m != nil {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if near := nearest(m[1], names); near != "" {
+			text += ", did you mean --" + near + "?"
+		}
+	}
+	return usage(cmd, text)
+}
+
+// habit is what to type instead of a flag of mpirun's; empty: it is not one.
+func habit(text string) string {
+	if strings.Contains(text, `"p" for "-n`) {
+		return habits["p"]
+	}
+	if m := unknownFlag.FindStringSubmatch(text); m != nil {
+		return habits[m[1]]
+	}
+	if m := unknownShorthand.FindStringSubmatch(text); m != nil {
+		if says := habits[m[2]]; says != "" { // mpirun takes long names behind one dash, too
+			return says
+		}
+		return habits[m[1]]
+	}
+	return ""
+}
+
+// nearest is the name that is fewest changes away from a word; empty: all are so far away
+// that they can hardly be meant. A name that the word begins wins where two are equal.
+func nearest(word string, names []string) string {
+	const mostChanges = 2
+	best, least := "", mostChanges+1
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		changes := levenshtein.ComputeDistance(strings.ToLower(word), name)
+		if changes < len(name) && (changes < least || changes == least && strings.HasPrefix(name, word) && !strings.HasPrefix(best, word)) {
+			best, least = name, changes
+		}
+	}
+	return best
+}
+
+// like names the command below cmd that a mistyped word may mean, for a sentence; empty:
+// there is none.
+func like(cmd *cobra.Command, word string) string {
+	var names []string
+	meant := map[string]string{}
+	for _, c := range cmd.Commands() {
+		if !c.IsAvailableCommand() {
+			continue
+		}
+		for _, name := range append([]string{c.Name()}, c.Aliases...) {
+			names = append(names, name)
+			meant[name] = c.Name()
+		}
+	}
+	near := nearest(word, names)
+	if near == "" {
+		return ""
+	}
+	return fmt.Sprintf(", did you mean %q?", meant[near])
+}
