@@ -3,9 +3,10 @@ PREFIX  ?= /usr/local
 VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GOFLAGS_BUILD = -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
 
-# The pure and scenario rings: no root, no machine but this one's processor.
+## all: builds, checks, and runs the pure and scenario rings: no root, under a minute (the default)
 all: build check pure
 
+## build: the binaries, in bin/
 build: bin/pagurus bin/pagurus-controller bin/pagurus-guest bin/pagurus-page bin/pagurus-probe bin/pagurus-shim
 
 # What go puts into the binaries: code, and files that it embeds.
@@ -29,41 +30,55 @@ bin/pagurus-probe: $(SOURCES)
 bin/pagurus-shim: $(SOURCES)
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o $@ ./cmd/pagurus-shim
 
+## check: what reads the code without running it (gofmt, vet, staticcheck, spelling)
 check:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt these: $$unformatted"; exit 1; }
 	go vet ./...
+	go tool staticcheck ./...
+	@go tool misspell -error -i rela,ther $$(git ls-files '*.go' '*.md' '*.c' '*.h' '*.txtar' Makefile scripts)
 
+## help: this list
+help:
+	@sed -n 's/^## \([a-z0-9-]*\): /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name says; do printf 'make %-15s %s\n' "$$name" "$$says"; done
+
+## pure: the pure and scenario rings only
 pure:
 	go test -short ./...
 
+## test: sets up this machine and runs every ring but bench
 # The contract and system rings share one machine, so packages run one by one but
 # for those that keep to namespaces and folders of their own.
 # A skipped test that this machine could have run is a failure.
 test: setup build check
 	scripts/rings
 
+## setup: installs what this machine lacks
 setup:
 	scripts/setup
 
+## demo: sets up, builds, and shows it all on this machine
 demo: setup build
 	bin/pagurus demo
 
+## bench: measures what is promised, with every sample in dist/bench.json
 bench: setup build
 	scripts/bench
 
-# What borrowing costs owners, and what owners cost jobs: at least ten runs count.
+## bench-owner: what borrowing costs owners, and what owners cost jobs
 bench-owner: setup build
 	scripts/bench -only owner -repeat 10 -o dist/bench-owner.json
 
-# A thousand faults while guests move: make chaos CHAOS="--faults 50 --seed 7".
+## chaos: a thousand faults while guests move: make chaos CHAOS="--faults 50 --seed 7"
 chaos: setup build
 	scripts/chaos $(CHAOS)
 
+## docs: man pages and completion, in dist/
 docs: build
 	mkdir -p dist/man dist/completion
 	bin/pagurus man dist/man
 	for shell in bash zsh fish; do bin/pagurus completion $$shell > dist/completion/pagurus.$$shell; done
 
+## install: to PREFIX, /usr/local
 install: build docs
 	for part in -controller -guest -page -probe -shim ""; do install -Dm755 bin/pagurus$$part $(DESTDIR)$(PREFIX)/bin/pagurus$$part || exit; done
 	install -Dm644 dist/completion/pagurus.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pagurus
@@ -72,7 +87,8 @@ install: build docs
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m644 dist/man/* $(DESTDIR)$(PREFIX)/share/man/man1/
 
+## clean: removes bin/ and dist/
 clean:
 	rm -rf bin dist
 
-.PHONY: all build check pure test setup demo bench bench-owner chaos docs install clean
+.PHONY: all build help check pure test setup demo bench bench-owner chaos docs install clean

@@ -450,7 +450,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"gust", 1, `did you mean "guests"?`},
 		{"jobs shw", 1, `did you mean "show"?`},
 		{"qwerty", 1, `"qwerty": see`},
-		{"migrate j1g0 --bandwith 1M", 1, "did you mean --bandwidth?"},
+		{"migrate j1g0 --bandwidh 1M", 1, "did you mean --bandwidth?"},
 		{"cancel j9", 1, "no room"},
 		{"migrate", 1, "--job"},
 		{"migrate j1g0 --job j1", 1, "--job"},
