@@ -429,7 +429,10 @@ func (t *target) settle(pid int) error {
 	if err != nil {
 		return err
 	}
-	rest, err := carry.Restore(pid, filepath.Join(g.dir, imagesDir))
+	deliver := func(packet []byte) error {
+		return d.atHost(func() error { return r.Port.Deliver(packet) })
+	}
+	rest, err := carry.Restore(pid, filepath.Join(g.dir, imagesDir), deliver)
 	if err != nil {
 		return err
 	}

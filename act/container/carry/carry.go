@@ -36,6 +36,7 @@ type part struct {
 // parts are applied in this order, at the source and at the target.
 var parts = []part{
 	{"attributes", noteAttributes, restoreAttributes},
+	{"sockets", noteSockets, restoreSockets},
 }
 
 // Note records, in the folder of CRIU's images, what CRIU does not take along of the
@@ -65,8 +66,9 @@ func Note(pid int, images string) error {
 }
 
 // Restore gives the restored container with this first process what Note recorded. None
-// of its processes may have run yet.
-func Restore(pid int, images string) (Rest, error) {
+// of its processes may have run yet. deliver brings an IP packet to it as if it came from
+// its network.
+func Restore(pid int, images string, deliver func(packet []byte) error) (Rest, error) {
 	var c *Container
 	for _, p := range parts {
 		text, err := os.ReadFile(p.file(images))
@@ -74,7 +76,9 @@ func Restore(pid int, images string) (Rest, error) {
 			continue
 		}
 		if err == nil && c == nil {
-			c, err = find(pid)
+			if c, err = find(pid); err == nil {
+				c.deliver = deliver
+			}
 		}
 		if err == nil {
 			err = p.restore(c, text)
@@ -101,6 +105,7 @@ func (p part) file(images string) string { return filepath.Join(images, "pagurus
 type Container struct {
 	Processes []Process
 	rest      Rest
+	deliver   func(packet []byte) error
 }
 
 // say notes what this host cannot give.

@@ -1,0 +1,139 @@
+package carry
+
+import (
+	"encoding/binary"
+	"strconv"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/act/container/kstate"
+)
+
+// usualBytes is what options have, and mostBytes what they may: IPv6's headers are the longest.
+const (
+	usualBytes = 128
+	mostBytes  = 2048
+)
+
+func getsockopt(fd, level, number int, value []byte) (int, error) {
+	length := uint32(len(value))
+	var first unsafe.Pointer
+	if len(value) > 0 {
+		first = unsafe.Pointer(&value[0])
+	}
+	_, _, e := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(number), uintptr(first), uintptr(unsafe.Pointer(&length)), 0)
+	if e != 0 {
+		return int(length), e
+	}
+	return int(length), nil
+}
+
+func setsockopt(fd, level, number int, value []byte) error {
+	var first unsafe.Pointer
+	if len(value) > 0 {
+		first = unsafe.Pointer(&value[0])
+	}
+	if _, _, e := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(number), uintptr(first), uintptr(len(value)), 0); e != 0 {
+		return e
+	}
+	return nil
+}
+
+func setInt(fd, level, number, value int) error {
+	return setsockopt(fd, level, number, binary.NativeEndian.AppendUint32(nil, uint32(value)))
+}
+
+func getInt(fd, level, number int) int {
+	var value [4]byte
+	if n, err := getsockopt(fd, level, number, value[:]); err != nil || n != 4 {
+		return 0
+	}
+	return int(int32(binary.NativeEndian.Uint32(value[:])))
+}
+
+// key names an option in what is recorded, for agents of other versions, too.
+func key(o kstate.Option) string { return strconv.Itoa(o.Level) + "/" + strconv.Itoa(o.Number) }
+
+// suiting are the options that sockets of a kind may have, by kind.
+var suiting sync.Map
+
+func optionsOf(k kind) []kstate.Option {
+	if all, ok := suiting.Load(k); ok {
+		return all.([]kstate.Option)
+	}
+	levels := map[int]bool{kstate.SocketLevel: true}
+	switch k.Family {
+	case unix.AF_INET6:
+		levels[kstate.IPv6Level] = true
+		fallthrough
+	case unix.AF_INET:
+		levels[kstate.IPLevel], levels[k.Protocol] = true, true
+	case unix.AF_NETLINK:
+		levels[kstate.NetlinkLevel] = true
+	}
+	var all []kstate.Option
+	for _, o := range kstate.Options {
+		if o.Way != kstate.Kept && levels[o.Level] {
+			all = append(all, o)
+		}
+	}
+	suiting.Store(k, all)
+	return all
+}
+
+// get reads an option. It is not ok where the socket has none such, or says something else
+// by it in its state.
+func (s socket) get(o kstate.Option) (value []byte, ok bool) {
+	switch {
+	case o.Way == kstate.Fresh && s.state != tcpClosed && s.state != tcpListening, o.Way == kstate.Listening && s.state != tcpListening:
+		return nil, false
+	case o.Way == kstate.Message && s.kind.Type == unix.SOCK_STREAM:
+		return nil, false
+	}
+	value = make([]byte, usualBytes)
+	n, err := getsockopt(s.fd, o.Level, o.Number, value)
+	if err == nil && n >= len(value) {
+		value = make([]byte, mostBytes)
+		n, err = getsockopt(s.fd, o.Level, o.Number, value)
+	}
+	if err != nil || n > len(value) {
+		return nil, false
+	}
+	return value[:n:n], true
+}
+
+func (s socket) set(o kstate.Option, value []byte) error {
+	switch o.Way {
+	case kstate.Half:
+		forced := map[int]int{unix.SO_SNDBUF: unix.SO_SNDBUFFORCE, unix.SO_RCVBUF: unix.SO_RCVBUFFORCE}[o.Number]
+		return setInt(s.fd, o.Level, forced, int(binary.NativeEndian.Uint32(value))/2)
+	case kstate.Joined:
+		return s.joinNetlink(value)
+	}
+	return setsockopt(s.fd, o.Level, o.Number, value)
+}
+
+// joinNetlink joins the groups whose bits are set.
+func (s socket) joinNetlink(groups []byte) error {
+	for i := range len(groups) * 8 {
+		if groups[i/8]&(1<<(i%8)) == 0 {
+			continue
+		}
+		if err := setInt(s.fd, kstate.NetlinkLevel, unix.NETLINK_ADD_MEMBERSHIP, i+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// getFilter reads a filter, whose length the kernel counts in instructions.
+func getFilter(fd int, filter []unix.SockFilter) error {
+	length := uint32(len(filter))
+	_, _, e := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_GET_FILTER, uintptr(unsafe.Pointer(&filter[0])), uintptr(unsafe.Pointer(&length)), 0)
+	if e != 0 {
+		return e
+	}
+	return nil
+}
