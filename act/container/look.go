@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"pagurus/act/container/carry"
 	"pagurus/act/container/criu"
 	"pagurus/act/container/gauge"
 	"pagurus/act/container/inside"
@@ -55,6 +56,7 @@ func (d *Driver) Obstacles(ctx context.Context, id fleet.GuestID) ([]string, err
 	}
 	r := g.remembered()
 	found := append(criu.Obstacles(r.Process.PID, ghostBytes(r)), passing.Lasting(ctx, r.Process.PID, r.Export)...)
+	found = append(found, carry.Lasting(ctx, r.Process.PID)...)
 	if r.Agent != "" && !inside.Shown(r.Process.PID) {
 		found = append(found, inside.Elsewhere)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"pagurus/act/container/criu"
 	"pagurus/act/container/kstate"
+	"pagurus/act/container/proc"
 	"pagurus/internal/thread"
 )
 
@@ -66,6 +67,27 @@ type notedSocket struct {
 	Groups      []membership      `json:",omitempty"`
 }
 
+// Settled gives an error while there is something in the sockets of a suspended container
+// with this first process that cannot be taken along, and that passes. Note does so too,
+// when more has been done already.
+func Settled(pid int) error {
+	all, err := members(pid).sockets()
+	defer closeSockets(all)
+	for i := 0; err == nil && i < len(all); i++ {
+		err = all[i].settled(false)
+	}
+	return err
+}
+
+// members are a container's processes, by their numbers here alone.
+func members(pid int) *Container {
+	c := &Container{}
+	for _, pid := range proc.Family(pid) {
+		c.Processes = append(c.Processes, Process{PID: pid})
+	}
+	return c
+}
+
 func noteSockets(c *Container) (any, error) {
 	all, err := c.sockets()
 	defer closeSockets(all)
@@ -73,17 +95,12 @@ func noteSockets(c *Container) (any, error) {
 		return nil, err
 	}
 	for _, s := range all {
-		if err := s.settled(); err != nil {
+		if err := s.settled(false); err != nil {
 			return nil, err
 		}
 	}
-	network, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", c.Processes[0].PID))
-	if err != nil {
-		return nil, err
-	}
-	defer network.Close()
 	n := &notedSockets{}
-	err = thread.In(network, func() error { return n.read(c, all) })
+	err = within(c.Processes[0].PID, func() error { return n.read(c, all) })
 	return n, err
 }
 
@@ -144,12 +161,7 @@ func restoreSockets(c *Container, text []byte) error {
 	if err := json.Unmarshal(text, &n); err != nil {
 		return err
 	}
-	network, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", c.Processes[0].PID))
-	if err != nil {
-		return err
-	}
-	defer network.Close()
-	return thread.In(network, func() error {
+	return within(c.Processes[0].PID, func() error {
 		for _, s := range n.Sockets {
 			if err := s.restore(c, n.Kinds[s.Kind]); err != nil {
 				return err
@@ -157,6 +169,16 @@ func restoreSockets(c *Container, text []byte) error {
 		}
 		return nil
 	})
+}
+
+// within calls a function in the network of a process.
+func within(pid int, f func() error) error {
+	network, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return err
+	}
+	defer network.Close()
+	return thread.In(network, f)
 }
 
 // restore gives a restored socket what was recorded of it, last what its messages might be

@@ -1,9 +1,13 @@
 package carry
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -12,22 +16,23 @@ import (
 )
 
 // settled gives an error while there is something in a socket that cannot be taken along,
-// or that CRIU would lose without a word.
-func (s socket) settled() error {
+// or that CRIU would lose without a word. Of one that a running program has, only what can
+// be seen without a change to it.
+func (s socket) settled(runs bool) error {
 	emptied.forget(s)
 	if s.ready&unix.POLLERR != 0 {
 		return s.waits("a socket with an error that it has not heard of")
 	}
 	switch {
 	case s.tcp() && s.state != tcpListening:
-		return s.stream()
+		return s.stream(runs)
 	case s.udp() && getInt(s.fd, kstate.UDPLevel, unix.UDP_CORK) != 0:
 		return s.waits("begun a message on a UDP socket and not sent it (UDP_CORK)")
 	case s.ready&unix.POLLIN == 0 || s.udp():
 		return nil
 	case s.kind.Family == unix.AF_UNIX:
 		if getInt(s.fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN) == 0 {
-			return s.unix()
+			return s.unix(runs)
 		}
 		return nil // CRIU says what it cannot take along
 	case s.kind.Family == unix.AF_NETLINK:
@@ -38,8 +43,42 @@ func (s socket) settled() error {
 	return nil
 }
 
+// lasts is how long something has to be there to be told of before a move is tried.
+const lasts = 100 * time.Millisecond
+
+// Lasting says, for people, what of the sockets of a running container with this first
+// process keeps it from being moved, now and a moment later. What only the suspended
+// container can be asked is missing.
+func Lasting(ctx context.Context, pid int) []string {
+	found := unsettled(pid)
+	if len(found) == 0 {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(lasts):
+	}
+	again := unsettled(pid)
+	return slices.DeleteFunc(found, func(says string) bool { return !slices.Contains(again, says) })
+}
+
+func unsettled(pid int) (found []string) {
+	all, _ := members(pid).sockets() // one that is closed meanwhile is no obstacle
+	defer closeSockets(all)
+	for _, s := range all {
+		if err := s.settled(true); err != nil {
+			says, passes := strings.CutSuffix(err.Error(), ": "+criu.ErrPassing.Error())
+			if passes {
+				says += ": let it read or finish that, or close the socket"
+			}
+			found = append(found, says)
+		}
+	}
+	return found
+}
+
 // stream looks at a TCP connection.
-func (s socket) stream() error {
+func (s socket) stream(runs bool) error {
 	// The lengths that do not fit are told, and the packet stays for the program to read.
 	if n, err := getsockopt(s.fd, kstate.TCPLevel, unix.TCP_SAVED_SYN, nil); errors.Is(err, unix.EINVAL) && n > 0 {
 		return s.waits("a TCP connection whose first packet was saved and is not read (TCP_SAVED_SYN)")
@@ -51,7 +90,10 @@ func (s socket) stream() error {
 	if s.ready&(unix.POLLIN|unix.POLLPRI) == 0 {
 		return nil
 	}
-	urgent, err := s.urgent()
+	urgent, err := s.ready&unix.POLLPRI != 0, error(nil)
+	if !urgent && !runs {
+		urgent, err = s.urgent()
+	}
 	if err != nil {
 		return fmt.Errorf("look for urgent data: %w", err)
 	}
@@ -101,35 +143,59 @@ func (s socket) urgent() (bool, error) {
 const peekBytes = 1 << 20
 
 // unix looks at what waits in a Unix socket. CRIU brings along the bytes and the files.
-func (s socket) unix() error {
+func (s socket) unix(runs bool) error {
+	if runs {
+		return s.front()
+	}
 	if emptied.had(s) {
 		return s.waits("an empty message that it has not read on a Unix socket")
 	}
 	var found error
 	stream := s.kind.Type == unix.SOCK_STREAM
 	err := s.peek(func(buffer []byte) bool {
-		control := make([]byte, unix.CmsgLen(0)+1) // what files would have, none is given
-		n, controls, flags, from, err := unix.Recvmsg(s.fd, buffer, control, unix.MSG_PEEK|unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
-		named := false
-		if a, ok := from.(*unix.SockaddrUnix); ok && a.Name != "" {
-			named = true
-		}
-		switch {
-		case err != nil, stream && n == 0:
+		n, err := 0, error(nil)
+		n, found, err = s.odd(buffer)
+		if err != nil || stream && n == 0 {
+			found = nil
 			return false
-		case n == 0:
+		}
+		if n == 0 {
 			emptied.add(s)
 			found = s.waits("an empty message that it has not read on a Unix socket")
-		case controls > 0:
-			found = s.waits("a control message (credentials) that it has not read on a Unix socket")
-		case flags&unix.MSG_CTRUNC != 0:
-			found = s.waits("a control message (open files) that it has not read on a Unix socket")
-		case named && s.kind.Type == unix.SOCK_DGRAM:
-			found = s.waits("a message from a socket with an address that it has not read on a Unix socket")
 		}
 		return found == nil
 	})
 	return errors.Join(found, err)
+}
+
+// odd peeks at a message, and says what of it could not be taken along.
+func (s socket) odd(buffer []byte) (n int, found, err error) {
+	control := make([]byte, unix.CmsgLen(0)+1) // what files would have, none is given
+	n, controls, flags, from, err := unix.Recvmsg(s.fd, buffer, control, unix.MSG_PEEK|unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return 0, nil, err
+	}
+	a, ok := from.(*unix.SockaddrUnix)
+	switch {
+	case controls > 0:
+		found = s.waits("a control message (credentials) that it has not read on a Unix socket")
+	case flags&unix.MSG_CTRUNC != 0:
+		found = s.waits("a control message (open files) that it has not read on a Unix socket")
+	case ok && a.Name != "" && s.kind.Type == unix.SOCK_DGRAM:
+		found = s.waits("a message from a socket with an address that it has not read on a Unix socket")
+	}
+	return n, found, nil
+}
+
+// front looks only at what comes first in a socket that a running program has, and not at
+// an empty message, which the kernel would not show again.
+func (s socket) front() error {
+	if n, err := unix.IoctlGetInt(s.fd, unix.SIOCINQ); err != nil || n == 0 || s.kind.Type == unix.SOCK_SEQPACKET || peekOff(s.fd) >= 0 {
+		return nil
+	}
+	var one [1]byte
+	_, found, _ := s.odd(one[:])
+	return found
 }
 
 // peek calls a function with a buffer until that says that there is no more. Each peek at

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -69,6 +70,12 @@ var rules = []rule{
 
 	// What passes.
 	{`In-flight connection`, says("a connection is just being made, and cannot move before it is accepted: try again"), false},
+	{`Non-empty write queue on an in-flight socket|Found a closed in-flight socket`,
+		says("a Unix connection waits to be taken by who listens, and data waits in it: let the program accept it"), false},
+	{`Control messages in queue, not supported`,
+		says("a control message (credentials) waits to be read on a Unix socket: let the program read it"), false},
+	{`The netlink socket \S+ is bound to groups but not to portid`,
+		says("a netlink socket has joined groups and has no address: let the program bind it"), true},
 	{`Can't dump corked dgram socket`, says("a message is just being sent, and cannot move before it is: try again"), false},
 	{`Timeout reached|Unable to freeze`, says("its processes do not stand still: one may be waiting for a disk or a file server; try again"), false},
 
@@ -157,12 +164,12 @@ func device(kind, what string) string {
 // from being dumped is over as soon as its programs run again for a moment.
 var ErrPassing = errors.New("it passes")
 
-// inFlight is what CRIU says of a connection that a listener has not taken yet.
-const inFlight = "In-flight connection"
+// passes are what CRIU says of a connection that a listener has not taken yet.
+var passes = []string{"In-flight connection", "on an in-flight socket", "closed in-flight socket"}
 
 // explained is a sentence about a log as an error that says whether to try again.
 func explained(log []byte, sentence string) error {
-	if bytes.Contains(log, []byte(inFlight)) {
+	if slices.ContainsFunc(passes, func(line string) bool { return bytes.Contains(log, []byte(line)) }) {
 		return fmt.Errorf("%s: %w", sentence, ErrPassing)
 	}
 	return errors.New(sentence)

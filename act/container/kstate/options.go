@@ -36,7 +36,7 @@ const (
 
 const (
 	peers   = "a Unix socket made before the move may say that its peer is root, as all sockets are restored by root: ask before, or have the credentials sent (SO_PASSCRED)"
-	signed  = "connections with keys of TCP's own (MD5, AO) cannot be restored: let the program close them, or use TLS"
+	signed  = "keys cannot be read from a socket, and a connection to another guest ends for want of them: use TLS"
 	layered = "the kernel enciphers the connection (TLS) or handles it otherwise, and its state cannot be read: let the program do that itself"
 )
 
@@ -263,8 +263,8 @@ var transportOptions = []Option{
 	{TCPLevel, 11, "TCP_INFO", Kept, Differs, "its counters and times begin again"},
 	{TCPLevel, 12, "TCP_QUICKACK", Same, Carried, ""},
 	{TCPLevel, 13, "TCP_CONGESTION", Same, Carried, ""},
-	{TCPLevel, 14, "TCP_MD5SIG", Kept, Refused, signed},
-	{TCPLevel, 32, "TCP_MD5SIG_EXT", Kept, Refused, signed},
+	{TCPLevel, 14, "TCP_MD5SIG", Kept, Differs, signed},
+	{TCPLevel, 32, "TCP_MD5SIG_EXT", Kept, Differs, signed},
 	{TCPLevel, 16, "TCP_THIN_LINEAR_TIMEOUTS", Same, Carried, ""},
 	{TCPLevel, 17, "TCP_THIN_DUPACK", Same, Carried, ""},
 	{TCPLevel, 18, "TCP_USER_TIMEOUT", Same, Carried, ""},
@@ -286,9 +286,9 @@ var transportOptions = []Option{
 	{TCPLevel, 35, "TCP_ZEROCOPY_RECEIVE", Kept, Carried, "an action, which leaves nothing behind"},
 	{TCPLevel, 36, "TCP_INQ", Same, Carried, ""},
 	{TCPLevel, 37, "TCP_TX_DELAY", Same, Carried, ""},
-	{TCPLevel, 38, "TCP_AO_ADD_KEY", Kept, Refused, signed},
+	{TCPLevel, 38, "TCP_AO_ADD_KEY", Kept, Differs, signed},
 	{TCPLevel, 39, "TCP_AO_DEL_KEY", Kept, Carried, "by TCP_AO_ADD_KEY"},
-	{TCPLevel, 40, "TCP_AO_INFO", Kept, Refused, signed},
+	{TCPLevel, 40, "TCP_AO_INFO", Kept, Differs, signed},
 	{TCPLevel, 41, "TCP_AO_GET_KEYS", Kept, Carried, "by TCP_AO_ADD_KEY"},
 	{TCPLevel, 42, "TCP_AO_REPAIR", Kept, Carried, "programs of a container cannot set it (CAP_NET_ADMIN)"},
 	{TCPLevel, 43, "TCP_IS_MPTCP", Kept, Carried, "what the socket is"},

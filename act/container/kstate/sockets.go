@@ -36,10 +36,7 @@ func options() []Row {
 	for _, o := range Options {
 		state := "options"
 		if o.Fate == Refused || o.Fate == Waits {
-			state = map[string]string{"SO_ERROR": "errors", "UDP_CORK": "corked"}[o.Name]
-			if state == "" {
-				state = "layers"
-			}
+			state = map[string]string{"SO_ERROR": "errors", "UDP_CORK": "corked", "TCP_SAVED_SYN": "savedsyn", "TCP_ULP": "options"}[o.Name]
 		}
 		all = append(all, Row{objects[o.Level], o.Name, o.Fate, o.Note, state})
 	}
