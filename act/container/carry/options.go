@@ -53,15 +53,18 @@ func getInt(fd, level, number int) int {
 	return int(int32(binary.NativeEndian.Uint32(value[:])))
 }
 
-// key names an option in what is recorded, for agents of other versions, too.
-func key(o kstate.Option) string { return strconv.Itoa(o.Level) + "/" + strconv.Itoa(o.Number) }
+// option is one with its name in what is recorded, which agents of other versions know, too.
+type option struct {
+	kstate.Option
+	key string
+}
 
 // suiting are the options that sockets of a kind may have, by kind.
 var suiting sync.Map
 
-func optionsOf(k kind) []kstate.Option {
+func optionsOf(k kind) []option {
 	if all, ok := suiting.Load(k); ok {
-		return all.([]kstate.Option)
+		return all.([]option)
 	}
 	levels := map[int]bool{kstate.SocketLevel: true}
 	switch k.Family {
@@ -73,38 +76,37 @@ func optionsOf(k kind) []kstate.Option {
 	case unix.AF_NETLINK:
 		levels[kstate.NetlinkLevel] = true
 	}
-	var all []kstate.Option
+	var all []option
 	for _, o := range kstate.Options {
 		if o.Way != kstate.Kept && levels[o.Level] {
-			all = append(all, o)
+			all = append(all, option{o, strconv.Itoa(o.Level) + "/" + strconv.Itoa(o.Number)})
 		}
 	}
 	suiting.Store(k, all)
 	return all
 }
 
-// get reads an option. It is not ok where the socket has none such, or says something else
-// by it in its state.
-func (s socket) get(o kstate.Option) (value []byte, ok bool) {
+// get reads an option into a buffer, if that has the room. It is not ok where the socket
+// has none such, or says something else by it in its state.
+func (s socket) get(o option, buffer []byte) (value []byte, ok bool) {
 	switch {
 	case o.Way == kstate.Fresh && s.state != tcpClosed && s.state != tcpListening, o.Way == kstate.Listening && s.state != tcpListening:
 		return nil, false
 	case o.Way == kstate.Message && s.kind.Type == unix.SOCK_STREAM:
 		return nil, false
 	}
-	value = make([]byte, usualBytes)
-	n, err := getsockopt(s.fd, o.Level, o.Number, value)
-	if err == nil && n >= len(value) {
-		value = make([]byte, mostBytes)
-		n, err = getsockopt(s.fd, o.Level, o.Number, value)
+	n, err := getsockopt(s.fd, o.Level, o.Number, buffer)
+	if err == nil && n >= len(buffer) {
+		buffer = make([]byte, mostBytes)
+		n, err = getsockopt(s.fd, o.Level, o.Number, buffer)
 	}
-	if err != nil || n > len(value) {
+	if err != nil || n > len(buffer) {
 		return nil, false
 	}
-	return value[:n:n], true
+	return buffer[:n], true
 }
 
-func (s socket) set(o kstate.Option, value []byte) error {
+func (s socket) set(o option, value []byte) error {
 	switch o.Way {
 	case kstate.Half:
 		forced := map[int]int{unix.SO_SNDBUF: unix.SO_SNDBUFFORCE, unix.SO_RCVBUF: unix.SO_RCVBUFFORCE}[o.Number]

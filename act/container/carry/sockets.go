@@ -110,7 +110,7 @@ func (n *notedSockets) read(c *Container, all []socket) error {
 	if err != nil {
 		return err
 	}
-	places := map[kind]int{}
+	places, buffer := map[kind]int{}, make([]byte, usualBytes)
 	for _, s := range all {
 		place, ok := places[s.kind]
 		if !ok {
@@ -124,8 +124,8 @@ func (n *notedSockets) read(c *Container, all []socket) error {
 		noted := notedSocket{Process: s.process, FD: s.number, Kind: place, Options: map[string][]byte{}}
 		usual := n.Kinds[place].Options
 		for _, o := range optionsOf(s.kind) {
-			if value, ok := s.get(o); ok && !bytes.Equal(value, usual[key(o)]) {
-				noted.Options[key(o)] = value
+			if value, ok := s.get(o, buffer); ok && !bytes.Equal(value, usual[o.key]) {
+				noted.Options[o.key] = bytes.Clone(value)
 			}
 		}
 		if noted.Window, err = s.window(); err == nil && s.udp() && s.ready&unix.POLLIN != 0 {
@@ -149,8 +149,8 @@ func newSocket(k kind) (map[string][]byte, error) {
 	defer unix.Close(fd)
 	s, options := socket{fd: fd, kind: k, state: tcpClosed}, map[string][]byte{}
 	for _, o := range optionsOf(k) {
-		if value, ok := s.get(o); ok {
-			options[key(o)] = value
+		if value, ok := s.get(o, make([]byte, usualBytes)); ok {
+			options[o.key] = value
 		}
 	}
 	return options, nil
@@ -208,12 +208,13 @@ func (n notedSocket) restore(c *Container, k notedKind) error {
 			return err
 		}
 	}
+	buffer := make([]byte, usualBytes)
 	for _, o := range optionsOf(k.Kind) {
-		wanted, ok := n.Options[key(o)]
+		wanted, ok := n.Options[o.key]
 		if !ok {
-			wanted, ok = k.Options[key(o)]
+			wanted, ok = k.Options[o.key]
 		}
-		if value, has := s.get(o); ok && has && !bytes.Equal(value, wanted) {
+		if value, has := s.get(o, buffer); ok && has && !bytes.Equal(value, wanted) {
 			if err := s.set(o, wanted); err != nil {
 				return fmt.Errorf("set %s of descriptor %d of process %d: %w", o.Name, n.FD, n.Process, err)
 			}
