@@ -64,6 +64,7 @@ type notedSocket struct {
 	Options     map[string][]byte // that are not as a new one's
 	Window      []byte            `json:",omitempty"` // of a connection of which half is closed
 	Messages    []message         `json:",omitempty"`
+	Letters     []letter          `json:",omitempty"`
 	Groups      []membership      `json:",omitempty"`
 }
 
@@ -74,7 +75,7 @@ func Settled(pid int) error {
 	all, err := members(pid).sockets()
 	defer closeSockets(all)
 	for i := 0; err == nil && i < len(all); i++ {
-		err = all[i].settled(false)
+		err = all[i].settled(all, false)
 	}
 	return err
 }
@@ -95,7 +96,7 @@ func noteSockets(c *Container) (any, error) {
 		return nil, err
 	}
 	for _, s := range all {
-		if err := s.settled(false); err != nil {
+		if err := s.settled(all, false); err != nil {
 			return nil, err
 		}
 	}
@@ -130,6 +131,9 @@ func (n *notedSockets) read(c *Container, all []socket) error {
 		}
 		if noted.Window, err = s.window(); err == nil && s.udp() && s.ready&unix.POLLIN != 0 {
 			noted.Messages, err = s.messages(all)
+		}
+		if err == nil && s.kind.Family == unix.AF_UNIX && s.kind.Type == unix.SOCK_DGRAM && s.ready&unix.POLLIN != 0 {
+			noted.Letters, err = s.letters(all, false)
 		}
 		if err != nil {
 			return err
@@ -209,6 +213,9 @@ func (n notedSocket) restore(c *Container, k notedKind) error {
 		}
 	}
 	buffer := make([]byte, usualBytes)
+	if err := s.write(n.Letters, c); err != nil {
+		return err
+	}
 	for _, o := range optionsOf(k.Kind) {
 		wanted, ok := n.Options[o.key]
 		if !ok {

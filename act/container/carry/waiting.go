@@ -18,7 +18,7 @@ import (
 // settled gives an error while there is something in a socket that cannot be taken along,
 // or that CRIU would lose without a word. Of one that a running program has, only what can
 // be seen without a change to it.
-func (s socket) settled(runs bool) error {
+func (s socket) settled(all []socket, runs bool) error {
 	emptied.forget(s)
 	if s.ready&unix.POLLERR != 0 {
 		return s.waits("a socket with an error that it has not heard of")
@@ -32,7 +32,8 @@ func (s socket) settled(runs bool) error {
 		return nil
 	case s.kind.Family == unix.AF_UNIX:
 		if getInt(s.fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN) == 0 {
-			return s.unix(runs)
+			_, err := s.letters(all, runs)
+			return err
 		}
 		return nil // CRIU says what it cannot take along
 	case s.kind.Family == unix.AF_NETLINK:
@@ -66,7 +67,7 @@ func unsettled(pid int) (found []string) {
 	all, _ := members(pid).sockets() // one that is closed meanwhile is no obstacle
 	defer closeSockets(all)
 	for _, s := range all {
-		if err := s.settled(true); err != nil {
+		if err := s.settled(all, true); err != nil {
 			says, passes := strings.CutSuffix(err.Error(), ": "+criu.ErrPassing.Error())
 			if passes {
 				says += ": let it read or finish that, or close the socket"
@@ -141,62 +142,6 @@ func (s socket) urgent() (bool, error) {
 
 // peekBytes is more than a message may have.
 const peekBytes = 1 << 20
-
-// unix looks at what waits in a Unix socket. CRIU brings along the bytes and the files.
-func (s socket) unix(runs bool) error {
-	if runs {
-		return s.front()
-	}
-	if emptied.had(s) {
-		return s.waits("an empty message that it has not read on a Unix socket")
-	}
-	var found error
-	stream := s.kind.Type == unix.SOCK_STREAM
-	err := s.peek(func(buffer []byte) bool {
-		n, err := 0, error(nil)
-		n, found, err = s.odd(buffer)
-		if err != nil || stream && n == 0 {
-			found = nil
-			return false
-		}
-		if n == 0 {
-			emptied.add(s)
-			found = s.waits("an empty message that it has not read on a Unix socket")
-		}
-		return found == nil
-	})
-	return errors.Join(found, err)
-}
-
-// odd peeks at a message, and says what of it could not be taken along.
-func (s socket) odd(buffer []byte) (n int, found, err error) {
-	control := make([]byte, unix.CmsgLen(0)+1) // what files would have, none is given
-	n, controls, flags, from, err := unix.Recvmsg(s.fd, buffer, control, unix.MSG_PEEK|unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
-	if err != nil {
-		return 0, nil, err
-	}
-	a, ok := from.(*unix.SockaddrUnix)
-	switch {
-	case controls > 0:
-		found = s.waits("a control message (credentials) that it has not read on a Unix socket")
-	case flags&unix.MSG_CTRUNC != 0:
-		found = s.waits("a control message (open files) that it has not read on a Unix socket")
-	case ok && a.Name != "" && s.kind.Type == unix.SOCK_DGRAM:
-		found = s.waits("a message from a socket with an address that it has not read on a Unix socket")
-	}
-	return n, found, nil
-}
-
-// front looks only at what comes first in a socket that a running program has, and not at
-// an empty message, which the kernel would not show again.
-func (s socket) front() error {
-	if n, err := unix.IoctlGetInt(s.fd, unix.SIOCINQ); err != nil || n == 0 || s.kind.Type == unix.SOCK_SEQPACKET || peekOff(s.fd) >= 0 {
-		return nil
-	}
-	var one [1]byte
-	_, found, _ := s.odd(one[:])
-	return found
-}
 
 // peek calls a function with a buffer until that says that there is no more. Each peek at
 // the socket sees what comes after the one before.

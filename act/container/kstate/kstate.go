@@ -19,6 +19,7 @@ const (
 	Refused Fate = "refused" // the move is refused before anything is suspended
 	Denied  Fate = "denied"  // no program of a container can have it: the call that makes it fails
 	Differs Fate = "differs" // the program sees a difference, which the row describes
+	Nothing Fate = "nothing" // there is nothing that could be lost, for the reason that the row gives
 )
 
 // Row is one piece of kernel state.
@@ -52,12 +53,13 @@ func Table() string {
 		kept[r.Object] = append(kept[r.Object], r.Name)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Of %d pieces of kernel state %d are carried, %d make a move wait, %d make it refused, %d cannot be had in a container, %d differ afterwards.\n",
-		len(Rows()), count[Carried], count[Waits], count[Refused], count[Denied], count[Differs])
+	fmt.Fprintf(&b, "Of %d pieces of kernel state %d are carried, %d make a move wait, %d make it refused, %d cannot be had in a container, %d differ afterwards, of %d nothing could be lost.\n",
+		len(Rows()), count[Carried], count[Waits], count[Refused], count[Denied], count[Differs], count[Nothing])
 	b.WriteString("\n| what | is after a move as before |\n| --- | --- |\n")
 	for _, o := range objects {
 		fmt.Fprintf(&b, "| %s | %s |\n", o, strings.Join(kept[o], ", "))
 	}
+	b.WriteString(spared())
 	b.WriteString("\n| what | state | a move | |\n| --- | --- | --- | --- |\n")
 	for _, fate := range []Fate{Differs, Waits, Refused, Denied} {
 		for _, r := range Rows() {
@@ -65,6 +67,29 @@ func Table() string {
 				fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.Object, r.Name, fate, r.Note)
 			}
 		}
+	}
+	return b.String()
+}
+
+// spared are the rows of which nothing could be lost, by the reason for that.
+func spared() string {
+	var reasons []string
+	names := map[string][]string{}
+	for _, r := range Rows() {
+		if r.Fate != Nothing {
+			continue
+		}
+		if len(names[r.Note]) == 0 {
+			reasons = append(reasons, r.Note)
+		}
+		names[r.Note] = append(names[r.Note], r.Name)
+	}
+	var b strings.Builder
+	if len(reasons) > 0 {
+		b.WriteString("\n| nothing could be lost of | because |\n| --- | --- |\n")
+	}
+	for _, reason := range reasons {
+		fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(names[reason], ", "), reason)
 	}
 	return b.String()
 }

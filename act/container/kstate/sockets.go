@@ -16,14 +16,15 @@ var queues = []Row{
 	{"IP socket", "errors that wait to be heard of (IP_RECVERR, MSG_ERRQUEUE, time stamps of what was sent, ends of MSG_ZEROCOPY)", Waits, "until the program has read them", "errors"},
 	{"IP socket", "numbers of time stamps and of MSG_ZEROCOPY (SOF_TIMESTAMPING_OPT_ID, SO_ZEROCOPY)", Differs, "they begin again at 0: set the option again", "errors"},
 	{"IP socket", "time stamps of messages that wait to be read", Differs, "they are of the move", "datagrams"},
-	{"raw and packet socket", "all of it", Carried, rights, "rights"},
+	{"raw and packet socket", "raw sockets, packet sockets (AF_PACKET) and sockets for echoes, with all their options", Nothing, rights, "rights"},
 	{"TCP socket", "data that waits to be read or sent", Carried, "", "streams"},
 	{"TCP socket", "how much a segment carries", Carried, "", "streams"},
 	{"TCP socket", "half of a connection that is closed", Carried, "", "half"},
 	{"TCP socket", "urgent data that waits to be read, and what waits behind it", Waits, "until the program has read it", "urgent"},
 	{"TCP socket", "connections that wait to be accepted", Waits, "until the program has accepted them", "pending"},
 	{"Unix socket", "data and messages that wait to be read", Carried, "", "unix"},
-	{"Unix socket", "messages with the sender's address that wait to be read", Waits, "until the program has read them", "named"},
+	{"Unix socket", "the sender's address of messages that wait to be read", Carried, "", "letters"},
+	{"Unix socket", "messages that wait to be read from a socket with an address that is closed, or to one without", Waits, "until the program has read them", "named"},
 	{"Unix socket", "control messages that wait to be read (open files, credentials)", Waits, "until the program has read them", "control"},
 	{"Unix socket", "empty messages that wait to be read", Waits, "until the program has read them; " + empty, "empty"},
 	{"Unix socket", "connections that wait to be accepted", Waits, "until the program has accepted them", "unaccepted"},
@@ -34,9 +35,12 @@ var queues = []Row{
 func options() []Row {
 	var all []Row
 	for _, o := range Options {
-		state := "options"
+		state := "options" // which reads all numbers of all levels
 		if o.Fate == Refused || o.Fate == Waits {
 			state = map[string]string{"SO_ERROR": "errors", "UDP_CORK": "corked", "TCP_SAVED_SYN": "savedsyn", "TCP_ULP": "options"}[o.Name]
+		}
+		if o.Name == "SO_PEERCRED" {
+			state = "peers"
 		}
 		all = append(all, Row{objects[o.Level], o.Name, o.Fate, o.Note, state})
 	}

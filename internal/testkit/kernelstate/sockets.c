@@ -276,7 +276,21 @@ static void groups(void)
 	MUST(setsockopt(s6, 41, IPV6_ADD_MEMBERSHIP, &six, sizeof six));
 	struct in_addr by = {htonl(INADDR_LOOPBACK)};
 	MUST(setsockopt(c, 0, IP_MULTICAST_IF, &by, sizeof by));
+	/* The same by the network's link. */
+	struct ifreq link = {.ifr_name = "eth0"};
+	struct ip_mreq two = {.imr_multiaddr = {inet_addr("239.1.2.4")}};
+	int e = MUST(socket(AF_INET, SOCK_DGRAM, 0));
+	MUST(bind(e, (void *)&any, sizeof any));
+	MUST(ioctl(e, SIOCGIFADDR, &link));
+	two.imr_interface = ((struct sockaddr_in *)&link.ifr_addr)->sin_addr;
+	MUST(setsockopt(e, 0, IP_ADD_MEMBERSHIP, &two, sizeof two));
+	MUST(setsockopt(e, 0, IP_MULTICAST_IF, &two.imr_interface, 4));
 	await_move();
+	struct sockaddr_in by_link = {.sin_family = AF_INET, .sin_port = htons(port_of(e)), .sin_addr = two.imr_multiaddr};
+	IS(sendto(e, "link", 4, 0, (void *)&by_link, sizeof by_link) == 4, "cannot send to a group by the network's link");
+	struct pollfd f = {e, POLLIN};
+	IS(poll(&f, 1, 2000) == 1 && recv(e, got, sizeof got, MSG_DONTWAIT) == 4, "what was sent by the network's link does not come back");
+	IS(!setsockopt(e, 0, IP_DROP_MEMBERSHIP, &two, sizeof two), "cannot leave the group of the network's link");
 	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port_of(s)), .sin_addr = one.imr_multiaddr};
 	IS(sendto(c, "all", 3, 0, (void *)&to, sizeof to) == 3, "cannot send to a group");
 	usleep(100000);
@@ -357,6 +371,50 @@ static void unixes(void)
 	}
 }
 
+/* Messages whose sender has a name, by a file and without, among others. */
+static void letters(void)
+{
+	struct sockaddr_un server = {AF_UNIX, "/tmp/letters.server"}, client = {AF_UNIX, "/tmp/letters.client"}, hidden = {AF_UNIX, "\0letters"}, from;
+	int s = MUST(socket(AF_UNIX, SOCK_DGRAM, 0)), c = MUST(socket(AF_UNIX, SOCK_DGRAM, 0)), h = MUST(socket(AF_UNIX, SOCK_DGRAM, 0)), n = MUST(socket(AF_UNIX, SOCK_DGRAM, 0));
+	socklen_t whole = sizeof server, l;
+	char got[20];
+
+	unlink(server.sun_path);
+	unlink(client.sun_path);
+	MUST(bind(s, (void *)&server, whole));
+	MUST(bind(c, (void *)&client, whole));
+	MUST(bind(h, (void *)&hidden, sizeof(sa_family_t) + 8));
+	MUST(sendto(c, "one", 3, 0, (void *)&server, whole));
+	MUST(sendto(n, "four", 4, 0, (void *)&server, whole));
+	MUST(sendto(h, "seven", 5, 0, (void *)&server, whole));
+	MUST(sendto(c, "last", 4, 0, (void *)&hidden, sizeof(sa_family_t) + 8));
+	await_move();
+	memset(&from, 0, l = sizeof from);
+	IS(recvfrom(s, got, sizeof got, MSG_DONTWAIT, (void *)&from, &l) == 3 && !strcmp(from.sun_path, client.sun_path), "the first message is from %s", from.sun_path);
+	l = sizeof from;
+	IS(recvfrom(s, got, sizeof got, MSG_DONTWAIT, (void *)&from, &l) == 4 && l <= sizeof(sa_family_t), "the second message has a sender of %d bytes", l);
+	l = sizeof from;
+	IS(recvfrom(s, got, sizeof got, MSG_DONTWAIT, (void *)&from, &l) == 5 && l == sizeof(sa_family_t) + 8 && !memcmp(from.sun_path, hidden.sun_path, 8), "the third message has a sender of %d bytes", l);
+	IS(recv(s, got, sizeof got, MSG_DONTWAIT) < 0, "there are more");
+	l = sizeof from;
+	IS(recvfrom(h, got, sizeof got, MSG_DONTWAIT, (void *)&from, &l) == 4 && !strcmp(from.sun_path, client.sun_path), "the last message is from %s", from.sun_path);
+	IS(sendto(h, "back", 4, 0, (void *)&from, l) == 4, "cannot answer");
+}
+
+/* Whom a Unix socket says to be connected to: that may be root after a move. */
+static void peers(void)
+{
+	struct ucred before, after;
+	socklen_t l = sizeof before;
+	int p[2];
+
+	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, p));
+	MUST(getsockopt(p[0], SOL_SOCKET, SO_PEERCRED, &before, &l));
+	await_move();
+	MUST(getsockopt(p[0], SOL_SOCKET, SO_PEERCRED, &after, &l));
+	IS(after.pid == before.pid && (after.uid == before.uid || after.uid == 0), "the peer is process %d of user %d and was process %d of user %d", after.pid, after.uid, before.pid, before.uid);
+}
+
 /* Sockets that a program of a container has no right to make. */
 static void rights(void)
 {
@@ -367,6 +425,6 @@ static void rights(void)
 }
 
 static const struct state all[] = {
-	{"options", options}, {"datagrams", datagrams}, {"groups", groups}, {"streams", streams}, {"half", half}, {"unix", unixes}, {"rights", rights},
+	{"options", options}, {"datagrams", datagrams}, {"groups", groups}, {"streams", streams}, {"half", half}, {"unix", unixes}, {"letters", letters}, {"rights", rights}, {"peers", peers},
 };
 MAIN(all)

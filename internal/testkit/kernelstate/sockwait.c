@@ -177,6 +177,7 @@ static void named(void)
 	char got[10];
 
 	MUST(sendto(c, "hello", 5, 0, (void *)&a, sizeof a));
+	close(c); /* so it could not be sent again */
 	await_move();
 	IS(recvfrom(s, got, sizeof got, MSG_DONTWAIT, (void *)&from, &l) == 5 && !strcmp(from.sun_path, b.sun_path), "the sender is %s", from.sun_path);
 }
