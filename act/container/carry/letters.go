@@ -3,7 +3,10 @@ package carry
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,6 +23,8 @@ type letter struct {
 	From    string `json:",omitempty"` // "@" begins one without a file
 	Process int    `json:",omitempty"` // that has the sender, by its number in the container
 	FD      int    `json:",omitempty"`
+
+	files bool // it has open files with it
 }
 
 // nameOf is the name of a Unix socket that somebody can send to.
@@ -41,7 +46,7 @@ func (s socket) letters(all []socket, runs bool) (found []letter, err error) {
 		return nil, s.waits("an empty message that it has not read on a Unix socket")
 	}
 	var odd error
-	stream, named := s.kind.Type == unix.SOCK_STREAM, false
+	stream, named, files := s.kind.Type == unix.SOCK_STREAM, false, false
 	err = s.peek(func(buffer []byte) bool {
 		l, wrong, err := s.letter(buffer, all)
 		switch {
@@ -53,7 +58,9 @@ func (s socket) letters(all []socket, runs bool) (found []letter, err error) {
 			emptied.add(s)
 			odd = s.waits("an empty message that it has not read on a Unix socket")
 		case s.kind.Type == unix.SOCK_DGRAM:
-			named = named || l.From != ""
+			if named, files = named || l.From != "", files || l.files; named && files {
+				odd = s.waits("open files, and messages from sockets with an address, that it has not read on a Unix socket")
+			}
 			l.Data = append([]byte{}, l.Data...)
 			found = append(found, l)
 		}
@@ -67,28 +74,53 @@ func (s socket) letters(all []socket, runs bool) (found []letter, err error) {
 
 // letter peeks at a message. odd says what of it could not be taken along.
 func (s socket) letter(buffer []byte, all []socket) (l letter, odd, err error) {
-	control := make([]byte, unix.CmsgLen(0)+1) // what files would have, none is given
+	control := make([]byte, controlBytes)
 	n, controls, flags, from, err := unix.Recvmsg(s.fd, buffer, control, unix.MSG_PEEK|unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 	if err != nil {
 		return l, nil, err
 	}
 	l = letter{Data: buffer[:n]}
-	a, ok := from.(*unix.SockaddrUnix)
-	switch {
-	case controls > 0:
-		odd = s.waits("a control message (credentials) that it has not read on a Unix socket")
-	case flags&unix.MSG_CTRUNC != 0:
-		odd = s.waits("a control message (open files) that it has not read on a Unix socket")
-	case ok && a.Name != "" && s.kind.Type == unix.SOCK_DGRAM:
-		l.From, l.To = a.Name, s.nameOf()
+	if controls > 0 || flags&unix.MSG_CTRUNC != 0 {
+		l.files = true
+		if !onlyFiles(control[:controls], all) || flags&unix.MSG_CTRUNC != 0 {
+			return l, s.waits("a control message (credentials, or a socket that no program has open) that it has not read on a Unix socket"), nil
+		}
+	}
+	if s.kind.Type != unix.SOCK_DGRAM {
+		return l, nil, nil
+	}
+	l.To = s.nameOf()
+	if a, ok := from.(*unix.SockaddrUnix); ok && a.Name != "" {
+		l.From = a.Name
 		if !l.find(all) {
 			odd = s.waits("a message that it has not read on a Unix socket, from a socket with an address that cannot send it again")
 		}
 	}
-	if l.To == "" && s.kind.Type == unix.SOCK_DGRAM {
-		l.To = s.nameOf()
-	}
 	return l, odd, nil
+}
+
+// controlBytes is more than the files of a message take, of which there are 253 at most.
+const controlBytes = 4096
+
+// onlyFiles says whether there is nothing but files in control messages, which CRIU takes
+// along, and no socket among them whose options nobody would. It closes them.
+func onlyFiles(control []byte, all []socket) bool {
+	messages, err := unix.ParseSocketControlMessage(control)
+	only := err == nil
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			only = false // of another kind
+			continue
+		}
+		for _, fd := range fds {
+			name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+			unix.Close(fd)
+			unknown := strings.HasPrefix(name, "socket:") && !slices.ContainsFunc(all, func(s socket) bool { return s.name == name })
+			only = only && err == nil && !unknown
+		}
+	}
+	return only
 }
 
 // find looks for the sender. It is the one with the name.

@@ -401,6 +401,59 @@ static void letters(void)
 	IS(sendto(h, "back", 4, 0, (void *)&from, l) == 4, "cannot answer");
 }
 
+static void give(int s, int fd)
+{
+	char control[CMSG_SPACE(sizeof fd)] = {0};
+	struct iovec v = {"file", 4};
+	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+	struct cmsghdr *m = CMSG_FIRSTHDR(&h);
+
+	m->cmsg_level = SOL_SOCKET, m->cmsg_type = SCM_RIGHTS, m->cmsg_len = CMSG_LEN(sizeof fd);
+	memcpy(CMSG_DATA(m), &fd, sizeof fd);
+	MUST(sendmsg(s, &h, 0));
+}
+
+/* taken reads a message with an open file. */
+static int taken(int s)
+{
+	char control[200] = {0}, data[20];
+	struct iovec v = {data, sizeof data};
+	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+	int n = recvmsg(s, &h, MSG_DONTWAIT), fd = -1;
+	struct cmsghdr *m = CMSG_FIRSTHDR(&h);
+
+	if (n == 4 && m && m->cmsg_type == SCM_RIGHTS)
+		memcpy(&fd, CMSG_DATA(m), sizeof fd);
+	return fd;
+}
+
+/* Open files on their way through Unix sockets: one that the sender still has, one that
+   nobody else has, and one whose sender is closed. */
+static void files(void)
+{
+	int p[2], q[2], f[2], fd, tmp = MUST(open("/tmp/files.f", O_CREAT | O_RDWR | O_TRUNC, 0600));
+	char got[20];
+
+	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, p));
+	MUST(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, q));
+	MUST(pipe(f));
+	MUST(write(f[1], "inside", 6));
+	MUST(write(tmp, "text", 4));
+	give(p[0], f[0]);
+	close(f[0]);
+	close(p[0]);
+	give(q[0], tmp);
+	close(tmp);
+	give(q[0], f[1]);
+	await_move();
+	fd = taken(p[1]);
+	IS(fd >= 0 && read(fd, got, sizeof got) == 6, "the pipe is lost");
+	fd = taken(q[1]);
+	IS(fd >= 0 && pread(fd, got, sizeof got, 0) == 4, "the file is lost");
+	fd = taken(q[1]);
+	IS(fd >= 0 && write(fd, "x", 1) == 1, "the pipe's end is lost");
+}
+
 /* Whom a Unix socket says to be connected to: that may be root after a move. */
 static void peers(void)
 {
@@ -425,6 +478,6 @@ static void rights(void)
 }
 
 static const struct state all[] = {
-	{"options", options}, {"datagrams", datagrams}, {"groups", groups}, {"streams", streams}, {"half", half}, {"unix", unixes}, {"letters", letters}, {"rights", rights}, {"peers", peers},
+	{"options", options}, {"datagrams", datagrams}, {"groups", groups}, {"streams", streams}, {"half", half}, {"unix", unixes}, {"letters", letters}, {"files", files}, {"rights", rights}, {"peers", peers},
 };
 MAIN(all)

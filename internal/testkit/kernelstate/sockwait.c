@@ -212,8 +212,9 @@ static void control(void)
 
 	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, p));
 	MUST(socketpair(AF_UNIX, SOCK_DGRAM, 0, q));
-	MUST(pipe(f));
+	MUST(socketpair(AF_UNIX, SOCK_DGRAM, 0, f));
 	give(p[0], f[0]);
+	close(f[0]); /* only the message has it */
 	MUST(setsockopt(q[1], SOL_SOCKET, SO_PASSCRED, &(int){1}, 4));
 	MUST(send(q[0], "cred", 4, 0));
 	await_move();
