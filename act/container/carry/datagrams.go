@@ -153,6 +153,8 @@ func (s socket) surely(m message, own map[netip.Addr]bool, all []socket) bool {
 		}
 		its, whose := other.names()
 		switch {
+		case other.kind.Family == unix.AF_INET && m.To.Addr().Is6():
+		case m.To.Addr().Is4() && getInt(other.fd, kstate.IPv6Level, unix.IPV6_V6ONLY) != 0:
 		case its.Port() != here.Port(), whose.IsValid() && whose != m.From:
 		case !its.Addr().IsUnspecified() && its.Addr() != m.To.Addr():
 		case peer.IsValid() && !whose.IsValid(): // the one with the peer gets it

@@ -28,7 +28,8 @@ var queues = []Row{
 	{"Unix socket", "open files in messages that wait to be read", Carried, "", "files"},
 	{"Unix socket", "credentials in messages that wait to be read (SO_PASSCRED), and sockets that only such a message has", Waits, "until the program has read them", "control"},
 	{"Unix socket", "empty messages that wait to be read", Waits, "until the program has read them; " + empty, "empty"},
-	{"Unix socket", "connections that wait to be accepted", Waits, "until the program has accepted them", "unaccepted"},
+	{"Unix socket", "connections without data that wait to be accepted", Carried, "", "accepts"},
+	{"Unix socket", "connections with data that wait to be accepted", Waits, "until the program has accepted them", "unaccepted"},
 	{"netlink socket", "messages that wait to be read", Waits, "until the program has read them", "netlink"},
 }
 

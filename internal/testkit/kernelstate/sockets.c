@@ -208,7 +208,13 @@ static void datagrams(void)
 	int s = udp(), c = udp(), s6 = MUST(socket(AF_INET6, SOCK_DGRAM, 0)), c6 = MUST(socket(AF_INET6, SOCK_DGRAM, 0)), port, ttl = 77, tos = 0x10;
 	struct sockaddr_in a = local(port_of(s));
 
+	struct sockaddr_in6 other = {.sin6_family = AF_INET6, .sin6_port = htons(port_of(s))};
+	int o = MUST(socket(AF_INET6, SOCK_DGRAM, 0)), room = 0, later = 0;
+	socklen_t size = sizeof room;
+	MUST(setsockopt(o, 41, IPV6_V6ONLY, &(int){1}, 4)); /* it shares the port, and no message */
+	MUST(bind(o, (void *)&other, sizeof other));
 	MUST(setsockopt(c, 0, IP_TTL, &ttl, 4));
+	MUST(getsockopt(s, 1, SO_RCVBUF, &room, &size));
 	MUST(setsockopt(c, 0, IP_TOS, &tos, 4));
 	MUST(bind(c6, (void *)&any, sizeof any));
 	any.sin6_addr = in6addr_any;
@@ -227,6 +233,7 @@ static void datagrams(void)
 	MUST(setsockopt(s, 1, SO_ATTACH_FILTER, &prog, sizeof prog));
 	MUST(setsockopt(s, 0, IP_RECVTTL, &(int){1}, 4));
 	await_move();
+	IS(!getsockopt(s, 1, SO_RCVBUF, &later, &size) && later == room, "the socket has room for %d bytes and had for %d", later, room);
 	char control[100];
 	struct iovec v = {got, sizeof got};
 	struct sockaddr_in from = {0};
@@ -454,6 +461,22 @@ static void files(void)
 	IS(fd >= 0 && write(fd, "x", 1) == 1, "the pipe's end is lost");
 }
 
+/* A connection to a Unix socket that waits to be accepted, in which nothing was sent yet. */
+static void accepts(void)
+{
+	struct sockaddr_un a = {AF_UNIX, "/tmp/accepts"};
+	int s = MUST(socket(AF_UNIX, SOCK_STREAM, 0)), c = MUST(socket(AF_UNIX, SOCK_STREAM, 0));
+	char got[4];
+
+	unlink(a.sun_path);
+	MUST(bind(s, (void *)&a, sizeof a));
+	MUST(listen(s, 5));
+	MUST(connect(c, (void *)&a, sizeof a));
+	await_move();
+	int d = accept(s, 0, 0);
+	IS(d >= 0 && send(c, "data", 4, 0) == 4 && recv(d, got, 4, 0) == 4, "the connection is lost");
+}
+
 /* Whom a Unix socket says to be connected to: that may be root after a move. */
 static void peers(void)
 {
@@ -478,6 +501,6 @@ static void rights(void)
 }
 
 static const struct state all[] = {
-	{"options", options}, {"datagrams", datagrams}, {"groups", groups}, {"streams", streams}, {"half", half}, {"unix", unixes}, {"letters", letters}, {"files", files}, {"rights", rights}, {"peers", peers},
+	{"options", options}, {"datagrams", datagrams}, {"groups", groups}, {"streams", streams}, {"half", half}, {"unix", unixes}, {"letters", letters}, {"files", files}, {"accepts", accepts}, {"rights", rights}, {"peers", peers},
 };
 MAIN(all)
