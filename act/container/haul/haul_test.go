@@ -3,9 +3,11 @@ package haul
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -79,6 +81,35 @@ func TestIn(t *testing.T) {
 	if n := in.Memory.HeldBytes(); n != pages.PageBytes {
 		t.Errorf("%d bytes of memory came", n)
 	}
+}
+
+// TestTrackAgain: a guest whose last pass was in vain owes nothing of that any more.
+func TestTrackAgain(t *testing.T) {
+	program := exec.Command("sleep", "60")
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer program.Wait()
+	defer program.Process.Kill()
+	in, err := NewIn(t.TempDir(), t.TempDir(), func() error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	ours, theirs := pair(t)
+	taken := make(chan error, 1)
+	go func() { taken <- in.Take(wire.New(theirs)) }()
+	o := &Out{conn: wire.New(ours), first: program.Process.Pid}
+	defer o.Free()
+	err = o.piece(pages.Piece{Process: 7, What: pages.Owed, Address: pages.PageBytes, Bytes: 3 * pages.PageBytes}, nil)
+	if err := errors.Join(err, o.Sync()); err != nil || in.Memory.OwedBytes() == 0 {
+		t.Fatalf("%d bytes are owed, %v", in.Memory.OwedBytes(), err)
+	}
+	if err := errors.Join(o.Track(t.Context()), o.Sync()); err != nil || in.Memory.OwedBytes() != 0 {
+		t.Errorf("%d bytes are owed, %v", in.Memory.OwedBytes(), err)
+	}
+	o.Close()
+	<-taken // which ends with that
 }
 
 // part stands for a guest agent that comes.

@@ -40,9 +40,10 @@ type Out struct {
 	store  string // the guest's files
 	first  int    // its first process
 	files  *tree.Source
-	memory *pages.Tracker // nil: the kernel cannot tell what was written, and memory goes with the images
-	begins chan began     // how tracking has begun, which nobody has asked yet; nil: somebody has
-	blind  error          // it could not
+	memory *pages.Tracker  // nil: the kernel cannot tell what was written, and memory goes with the images
+	sent   map[uint32]bool // the processes of which memory was sent, by their numbers
+	begins chan began      // how tracking has begun, which nobody has asked yet; nil: somebody has
+	blind  error           // it could not
 	begun  time.Time
 	told   time.Time
 	pass   time.Time // when the pass under way began; 0: there is none
@@ -93,9 +94,15 @@ func (o *Out) Free() {
 }
 
 // Track begins to see what the guest writes to its memory, if that can be seen;
-// also anew, after what Pass saw last has been in vain.
+// also anew, after what Pass saw last has been in vain. The target forgets what it has
+// then: the next pass sends all, and of what is gone until then some might be owed for ever.
 func (o *Out) Track(ctx context.Context) error {
 	_ = o.tracked()
+	for number := range o.sent {
+		if err := o.piece(pages.AllGone(number), nil); err != nil {
+			return err
+		}
+	}
 	o.note(pages.Track(ctx, o.processes()))
 	return o.blind
 }
@@ -216,6 +223,10 @@ func (o *Out) GuestAgent(path string) error {
 
 // piece sends a piece of memory, in as many parts as that takes.
 func (o *Out) piece(p pages.Piece, content []byte) error {
+	if o.sent == nil {
+		o.sent = map[uint32]bool{}
+	}
+	o.sent[p.Process] = true
 	if len(content) == 0 {
 		return o.send(sayPiece, pieceHead(p))
 	}

@@ -89,3 +89,6 @@ func (p Piece) check(content []byte) error {
 	}
 	return nil
 }
+
+// AllGone says that nothing that was sent of a process counts any more.
+func AllGone(process uint32) Piece { return Piece{Process: process, What: Gone, Bytes: spaceEnd} }
