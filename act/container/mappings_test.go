@@ -19,7 +19,7 @@ import (
 // All of it is right afterwards, and as many mappings are there.
 func TestManyMappings(t *testing.T) {
 	j := newJob(t, "openmpi", 1)
-	j.compileOf("mappings", "mappings")
+	j.compileOf("../../cmd/pagurus-bench/light/programs", "mappings")
 	n := 0
 	for _, c := range []struct {
 		kind  string
@@ -43,7 +43,7 @@ func TestManyMappings(t *testing.T) {
 // make as many it is said beforehand.
 func TestMappingsAreForeseen(t *testing.T) {
 	j := newJob(t, "openmpi", 1)
-	j.compileOf("mappings", "mappings")
+	j.compileOf("../../cmd/pagurus-bench/light/programs", "mappings")
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
