@@ -1,5 +1,5 @@
 /* Fills a page in each of so many mappings, which no two the kernel can join, says so by
-   the file "ready", and writes to some of them until there is a file "go". Then it tells
+   "START" and the file "ready", and writes to some of them until there is a file "go". Then it tells
    whether each page holds what it should, and each mapping is what it was. */
 #include <fcntl.h>
 #include <stdio.h>
@@ -54,6 +54,8 @@ int main(int argc, char **argv)
 			return 7;
 	}
 	before = mappings(at, at + count * step);
+	puts("START");
+	fflush(stdout);
 	close(open("ready", O_CREAT | O_WRONLY, 0644));
 	while (access("go", F_OK)) {
 		for (long i = 0; i < count; i += 100)
