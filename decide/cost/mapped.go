@@ -10,7 +10,8 @@ import (
 // What each mapping of a container costs of its downtime. CRIU writes each down, maps it
 // again and moves it to its place; of memory shared without a file it also writes two
 // images for each piece, and looks each up among all others. Measured with 3,000 and
-// 30,000 mappings of a page each (`scripts/bench -only light-mappings` does it): they are of
+// 30,000 private mappings of a page each, and 3,000 shared; perPair is such that 30,000
+// shared take the 10 s that were reported, which could not be had again (`scripts/bench -only light-mappings` does it): they are of
 // one process, and their kernel did little else.
 const (
 	// usualMappings are those that a container has in any case, of some processes with
