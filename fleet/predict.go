@@ -12,6 +12,8 @@ type Profile struct {
 	Resident    int64         `json:"resident_bytes,omitempty"` // host memory that the guest occupied; 0: nobody noted it
 	Took        time.Duration `json:"took_ns"`                  // processor time that the look cost the host
 	Pages       int           `json:"pages"`                    // how many were looked at
+	Mappings    int           `json:"mappings,omitempty"`       // of the address spaces of a container's processes
+	Segments    int           `json:"segments,omitempty"`       // pieces of memory that its processes share, or may, without a file
 	Cache       *Cache        `json:"cache,omitempty"`          // what the guest itself says of the rest; nil: it was not asked, or did not answer
 }
 
@@ -32,9 +34,10 @@ type Range[T any] struct {
 // Prediction is what a migration is expected to cost when it begins. It is kept
 // beside the outcome, so that the next one is better.
 type Prediction struct {
-	Total     Range[time.Duration] `json:"total_ns"`    // from the first order until the source is gone
-	Ready     time.Duration        `json:"ready_ns"`    // of that, until it may switch
-	Downtime  Range[time.Duration] `json:"downtime_ns"` // of that, from its pause until the source has handed it over, as in Progress
+	Total     Range[time.Duration] `json:"total_ns"`             // from the first order until the source is gone
+	Ready     time.Duration        `json:"ready_ns"`             // of that, until it may switch
+	Downtime  Range[time.Duration] `json:"downtime_ns"`          // of that, from its pause until the source has handed it over, as in Progress
+	Mapping   time.Duration        `json:"mapping_ns,omitempty"` // of that, what more mappings than are usual take, whatever is left to send
 	Bytes     Range[int64]         `json:"sent_bytes"`
 	Rounds    Range[int]           `json:"rounds"`
 	Converges bool                 `json:"converges"`      // otherwise it is called off after Total, and Downtime is what ending it all the same would take

@@ -135,8 +135,9 @@ func (m Model) Predict(p fleet.Profile, l Link) fleet.Prediction {
 	total := m.totalOf(l)
 	out := fleet.Prediction{
 		Ready:     total.times(m.overhead + c.ready).Value,
-		Total:     total.times(m.overhead + c.took),
-		Downtime:  m.downtime.times(m.rest + c.pause),
+		Total:     total.times(m.overhead + c.took + c.mapped),
+		Downtime:  m.downtime.times(m.rest + c.pause + c.mapped),
+		Mapping:   m.downtime.times(c.mapped).Value,
 		Bytes:     m.sent.bytes(c.sent),
 		Rounds:    fleet.Range[int]{Value: c.rounds, Low: max(1, c.rounds/2), High: c.rounds + max(1, c.rounds/2)},
 		Converges: c.converges, Basis: m.basis,
@@ -179,6 +180,7 @@ type course struct {
 	ready     time.Duration // of that, before the guest may switch
 	pause     time.Duration // sending what is left at the end
 	pass      time.Duration // the last round
+	mapped    time.Duration // for its mappings, when it stands still and is not sent any more
 	sent      float64
 	left      float64
 	rounds    int
@@ -193,7 +195,7 @@ func (m Model) follow(p fleet.Profile, l Link) course { return m.followOn(newCur
 // followOn is follow for who has made the profile's curve before.
 func (m Model) followOn(set curve, p fleet.Profile, l Link) course {
 	rate, free := m.memoryRate(l)
-	c := course{bandwidth: rate}
+	c := course{bandwidth: rate, mapped: m.mapped(p)}
 	memory := math.Max(float64(p.MemoryBytes), float64(p.FilledBytes))
 	c.sent = filled(p, l.Limits)
 	// Under a ceiling there is time enough to look meanwhile.

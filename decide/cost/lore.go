@@ -198,8 +198,8 @@ func (o *Lore) learn(about Subject) Model {
 		if p.share() > 1 { // of a gang all take as long as the longest
 			of = &together
 		}
-		*of = append(*of, ratio(p.total.Seconds(), (k.overhead+c.took).Seconds()))
-		downtime = append(downtime, ratio(p.downtime.Seconds(), (k.rest+c.pause).Seconds()))
+		*of = append(*of, ratio(p.total.Seconds(), (k.overhead+c.took+c.mapped).Seconds()))
+		downtime = append(downtime, ratio(p.downtime.Seconds(), (k.rest+c.pause+c.mapped).Seconds()))
 		sent = append(sent, ratio(p.sent, c.sent))
 	}
 	missing := g.lacking(like, own)

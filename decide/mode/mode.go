@@ -22,9 +22,20 @@ func Short(of []fleet.Prediction, l fleet.Limits) (amiss string, who int) {
 			return "would not converge: " + p.Why, i
 		case l.Deadline > 0 && p.Ready > l.Deadline:
 			return fmt.Sprintf("would be ready in %s, which is after the deadline of %s", words.About(p.Ready), l.Deadline), i
+		case l.Downtime > 0 && p.Mapping > l.Downtime:
+			return mapped(p, l.Downtime), i
 		}
 	}
 	return "", 0
+}
+
+// mapped says that a guest's mappings alone take longer than it may stand still.
+func mapped(p fleet.Prediction, allowed time.Duration) string {
+	how := "its memory mappings"
+	if p.Profile != nil {
+		how = fmt.Sprintf("its %d memory mappings", p.Profile.Mappings)
+	}
+	return fmt.Sprintf("would stand still for %s for %s alone, where %s is allowed: give --max-stall more than that", words.About(p.Mapping), how, allowed)
 }
 
 // Standing says how long the guests stand still. What is left to send is within the

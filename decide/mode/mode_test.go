@@ -30,6 +30,14 @@ func TestShort(t *testing.T) {
 			t.Errorf("deadline %s: %q of guest %d", c.deadline, says, who)
 		}
 	}
+	mapped := predicted(time.Second, 700*time.Millisecond, true)
+	mapped.Mapping, mapped.Profile = 700*time.Millisecond, &fleet.Profile{Mappings: 31000}
+	for allowed, short := range map[time.Duration]bool{0: false, 500 * time.Millisecond: true, time.Second: false} {
+		says, who := Short([]fleet.Prediction{all[0], mapped}, fleet.Limits{Downtime: allowed})
+		if (says != "") != short || short && (who != 1 || !strings.Contains(says, "700ms for its 31000 memory mappings alone, where 500ms is allowed")) {
+			t.Errorf("%s allowed: %q of guest %d", allowed, says, who)
+		}
+	}
 	if Latest(all) != 3*time.Second || Latest(nil) != 0 {
 		t.Errorf("the last is ready after %s", Latest(all))
 	}

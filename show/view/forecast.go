@@ -8,6 +8,9 @@ import (
 	"pagurus/fleet"
 )
 
+// mappingSaid is what mappings take at least that people are told of.
+const mappingSaid = 50 * time.Millisecond
+
 // Forecast is what a request would lead to, made ready for reading.
 type Forecast struct{ fleet.Forecast }
 
@@ -25,6 +28,9 @@ func (f Forecast) Table() Table {
 			t.Notes = append(t.Notes,
 				fmt.Sprintf("%s would be called off after %s: %s", m.Guest, Took(p.Total.Value), p.Why),
 				fmt.Sprintf("%s would converge with %s", m.Guest, p.Help))
+		}
+		if p.Mapping >= mappingSaid && p.Profile != nil {
+			t.Notes = append(t.Notes, fmt.Sprintf("%s stands still for %s of that for its %d memory mappings alone, whatever --max-stall says", m.Guest, Took(p.Mapping), p.Profile.Mappings))
 		}
 		t.Rows = append(t.Rows, row)
 	}

@@ -39,6 +39,9 @@ func Obstacles(pid int, ghostBytes int64) []string {
 			}
 		}
 	}
+	if says := segmented(all, mostSegments()); says != "" {
+		found = append(found, says)
+	}
 	slices.Sort(found)
 	return slices.Compact(found)
 }

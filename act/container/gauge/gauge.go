@@ -104,7 +104,7 @@ func (l *looker) look(ctx context.Context, p Plan) (fleet.Profile, error) {
 			filled++
 		}
 	}
-	out.Pages = len(l.sample)
+	out.Pages, out.Mappings, out.Segments = len(l.sample), l.mappings, l.segments
 	out.FilledBytes = first.files + share(filled, own, first.own*pageBytes)
 	out.MemoryBytes = max(out.FilledBytes, first.own*pageBytes+first.files)
 	last, before := time.Duration(0), first

@@ -135,6 +135,9 @@ func TestLook(t *testing.T) {
 	t.Logf("%+v", p)
 	// What the runtime of the subject has is a few MiB.
 	const filled = (filledMiB + sharedMiB + fileMiB) * mib
+	if p.Segments != 1 || p.Mappings < 10 {
+		t.Errorf("%d mappings, %d shared without a file", p.Mappings, p.Segments)
+	}
 	if !near(p.FilledBytes, filled+2*mib, 4*mib) || !near(p.MemoryBytes, p.FilledBytes+zeroMiB*mib, 4*mib) || p.Pages != 8192 || p.Took <= 0 {
 		t.Errorf("of %d MiB %d are filled, want %d", p.MemoryBytes/mib, p.FilledBytes/mib, filled/mib)
 	}

@@ -100,6 +100,8 @@ type looker struct {
 	device    string // of the files, as /proc/PID/maps has it
 	processes []process
 	areas     []area
+	mappings  int // also those that no page is looked at of
+	segments  int // of memory that is shared without a file
 	sample    []page
 	seed      maphash.Seed
 	zeros     []byte
@@ -160,11 +162,15 @@ func (l *looker) note(at int, seen map[string]bool) error {
 	}
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
+		l.mappings++
 		a, key, ok := parse(lines.Text(), l.device)
 		if !ok || key != "" && seen[key] {
 			continue
 		}
 		seen[key] = true
+		if a.shared && !a.files {
+			l.segments++
+		}
 		a.process = at
 		l.areas = append(l.areas, a)
 	}

@@ -85,15 +85,27 @@ func (f folder) status(name string) (words []string, err error) {
 }
 
 // areas lists the process's private memory: what CRIU takes for private and
-// anonymous. That of a process that has ended is none.
-func (f folder) areas() (list []area, err error) {
+// anonymous. That of a process that has ended is none. Each list has those with
+// nothing else between them.
+func (f folder) areas() (rows [][]area, err error) {
+	apart := true
 	err = f.read("maps", func(line []byte) {
-		if a, ok := parseArea(line); ok {
-			list = append(list, a)
+		a, ok := parseArea(line)
+		switch {
+		case !ok:
+		case apart:
+			rows = append(rows, []area{a})
+		default:
+			last := &rows[len(rows)-1]
+			*last = append(*last, a)
 		}
+		apart = !ok
 	})
-	return list, err
+	return rows, err
 }
+
+// around is from the first of a row to the last, with what is empty between them.
+func around(row []area) area { return area{row[0].start, row[len(row)-1].end} }
 
 // parseArea reads a line of /proc/PID/maps: the range, rights, offset, device,
 // inode and, after spaces, a name (proc_pid_maps(5)).

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -96,10 +97,11 @@ func (s *pass) over(p *process) error {
 		return err
 	}
 	defer func() { _ = pagemap.Close() }()
-	areas, err := p.folder.areas()
+	rows, err := p.folder.areas()
 	if err != nil {
 		return err
 	}
+	areas := slices.Concat(rows...)
 	s.process, s.pagemap = p, int(pagemap.Fd())
 	s.reader.of(p)
 	defer s.reader.close()
@@ -109,12 +111,31 @@ func (s *pass) over(p *process) error {
 		}
 	}
 	p.sent, s.doubt, p.doubt = areas, p.doubt, nil
-	for _, a := range areas {
-		if err := s.area(a); err != nil {
+	for _, row := range rows {
+		if err := s.row(row); err != nil {
 			return err
 		}
 	}
 	p.passed = p.uffd >= 0
+	return nil
+}
+
+// row passes over areas with nothing else between them. The last pass takes them at once
+// if all are tracked: a program may have tens of thousands, and asking the kernel for each
+// takes time in which it stands still. In other passes a look notes what it finds as sent,
+// and where it is refused in the middle nobody knows what it had noted.
+func (s *pass) row(row []area) error {
+	if s.last && len(row) > 1 && s.process.passed && !around(row).in(s.doubt) {
+		err := s.look(s.frozen, around(row), s.sendFrozen)
+		if !errors.Is(err, unix.EPERM) {
+			return err
+		}
+	}
+	for _, a := range row {
+		if err := s.area(a); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -304,7 +325,7 @@ func (s *pass) count(p *process) (total int64, err error) {
 		return 0, err
 	}
 	defer func() { _ = pagemap.Close() }()
-	areas, err := p.folder.areas()
+	rows, err := p.folder.areas()
 	if err != nil {
 		return 0, err
 	}
@@ -317,18 +338,35 @@ func (s *pass) count(p *process) (total int64, err error) {
 	}
 	unsent := s.all
 	unsent.flags = 0
-	for _, a := range areas {
-		k, before := unsent, total
-		if p.passed && !a.in(p.doubt) {
-			k = s.written
-		}
+	// as counts by a kind; after EPERM, where the kernel does not tell, nothing of it counts.
+	as := func(k kind, a area) error {
+		before := total
 		err := s.look(k, a, add)
 		if errors.Is(err, unix.EPERM) {
 			total = before
-			err = s.look(unsent, a, add)
 		}
-		if err != nil {
-			return 0, err
+		return err
+	}
+	one := func(a area) error {
+		if p.passed && !a.in(p.doubt) {
+			if err := as(s.written, a); !errors.Is(err, unix.EPERM) {
+				return err
+			}
+		}
+		return as(unsent, a)
+	}
+	for _, row := range rows {
+		if len(row) > 1 && p.passed && !around(row).in(p.doubt) {
+			if err := as(s.written, around(row)); err == nil {
+				continue
+			} else if !errors.Is(err, unix.EPERM) {
+				return 0, err
+			}
+		}
+		for _, a := range row {
+			if err := one(a); err != nil {
+				return 0, err
+			}
 		}
 	}
 	return total, nil

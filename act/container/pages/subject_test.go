@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -217,10 +218,11 @@ func same(t testing.TB, store *Store, pid int) (pages int) {
 		t.Fatal(err)
 	}
 	defer p.close()
-	areas, err := p.folder.areas()
+	rows, err := p.folder.areas()
 	if err != nil {
 		t.Fatal(err)
 	}
+	areas := slices.Concat(rows...)
 	pagemap, err := p.folder.open("pagemap")
 	if err != nil {
 		t.Fatal(err)

@@ -324,6 +324,9 @@ func Mapped(pids []int) map[uint64]bool {
 			continue
 		}
 		for lines := bufio.NewScanner(f); lines.Scan(); {
+			if !bytes.Contains(lines.Bytes(), []byte("s ")) { // most are not shared, and there may be many
+				continue
+			}
 			if number := shared(lines.Text()); number != 0 {
 				out[number] = true
 			}

@@ -35,6 +35,7 @@ func Parts() []Part {
 		{"start", "a warm run of containers to MPI_Init", with((*light).start)},
 		{"native", "HPL, STREAM, a solver and NetPIPE in containers, beside natively in the same networks", with((*light).native)},
 		{"small", "a move of a process of 352.8 KB, from the command to running", with((*light).small)},
+		{"mappings", "moves of processes with thousands of memory mappings", with((*light).mappings)},
 		{"sizes", "moves of 50 MiB, 500 MiB and 1.5 GiB, beside runc checkpoint, copy and runc restore", with((*light).sizes)},
 	}
 }

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/measure/bench"
 	"pagurus/measure/bench/place"
+	"pagurus/measure/bench/programs"
 )
 
 // movable are the targets that there is another one of, with a guest moved meanwhile.
@@ -56,10 +58,32 @@ func with(all []string, before, more string) []string {
 	return slices.Insert(slices.Clone(all), slices.Index(all, before), more)
 }
 
+// moving reports whether one of the targets moves guests.
+func (o *overhead) moving() bool {
+	return slices.ContainsFunc(o.targets, func(t string) bool { _, moved := unmoved(t); return moved })
+}
+
+// whole has the time of all of a program count where guests are moved: what it measures of
+// itself the moves mostly miss. The figure of a user's own command is the user's choice.
+func (o *overhead) whole(all []bench.Program) []bench.Program {
+	if !o.moving() {
+		return all
+	}
+	changed := false
+	for i, p := range all {
+		if p.Name != programs.AppName {
+			all[i], changed = programs.Whole(p), true
+		}
+	}
+	if changed {
+		o.remark("guests are moved: the time of all of a program is compared, since what it measures of itself misses moves")
+	}
+	return all
+}
+
 // roomToMove says what is missing to move guests, if any are to be.
 func (o *overhead) roomToMove() error {
-	moving := slices.ContainsFunc(o.targets, func(t string) bool { _, moved := unmoved(t); return moved })
-	if moving && len(o.hosts) < 2 {
+	if o.moving() && len(o.hosts) < 2 {
 		return errors.New("there are fewer than two hosts to move between")
 	}
 	return nil

@@ -1,6 +1,7 @@
 package measuring
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,8 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/measure/bench"
+	"pagurus/measure/bench/programs"
+	"pagurus/measure/stats"
 )
 
 // Guests are moved only where there is something to hold that against, and who moves
@@ -30,6 +33,30 @@ func TestMovesThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 	if got, err := typed("bench", "ls"); err != nil || !strings.Contains(got, "container-moved, vm-moved") {
 		t.Errorf("%v\n%s", err, got)
+	}
+}
+
+// Where guests are moved the time of all of a program counts, but for a user's command.
+func TestMovesCountInWhatIsMeasured(t *testing.T) {
+	own, err := programs.Command("/", "true", nil, stats.Slower)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, targets := range [][]string{{"container", "container-moved"}, {"native", "container"}} {
+		var said bytes.Buffer
+		o := overhead{asked: usual(Streams{Err: &said})}
+		o.targets = targets
+		all := o.whole([]bench.Program{programs.HPCC(programs.Normal, 2, "hpl", "fft"), programs.NetPIPE(programs.Normal), own})
+		moved := len(targets[1]) > len("container")
+		if got := len(all[0].Figures) == 1 && all[0].Figures[0].Name == "whole_s" && len(all[1].Figures) == 1; got != moved {
+			t.Errorf("%v: of HPCC count %+v, of NetPIPE %+v", targets, all[0].Figures, all[1].Figures)
+		}
+		if all[2].Figures[0].Name != "app_s" {
+			t.Errorf("of a user's command counts %+v", all[2].Figures)
+		}
+		if strings.Contains(said.String(), "guests are moved") != moved || (len(o.notes) == 1) != moved {
+			t.Errorf("%v: said is %q, kept %q", targets, said.String(), o.notes)
+		}
 	}
 }
 

@@ -96,7 +96,8 @@ hosts have them. Targets are:
   container-moved, vm-moved
              the same as container and vm, and as long as the program runs one of its
              guests is moved to another host and back, begun every --every; they are
-             held against container and vm, which have to be targets, too
+             held against container and vm, which have to be targets, too; of the suite's
+             programs the time of all of each counts then, on every target
 
 It needs a cluster; without one it brings up a lab of two hosts and takes it down
 again. Ctrl-C ends it and keeps what was measured.`,
@@ -408,6 +409,7 @@ func (o *overhead) programs(ctx context.Context) (all []bench.Program, err error
 	if len(parts) > 0 {
 		all = append(all, programs.HPCC(size, o.job().Ranks, parts...))
 	}
+	all = o.whole(all)
 	if err := o.seeTo(ctx); err != nil {
 		return nil, err
 	}

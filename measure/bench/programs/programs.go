@@ -133,16 +133,19 @@ func NPB(folder string, ranks int) (all []bench.Program, others []string, err er
 	return all, others, err
 }
 
+// AppName is what a user's own command is called.
+const AppName = "app"
+
 // tookMark precedes how long a command took, in nanoseconds.
 const tookMark = "pagurus-bench-took"
 
 // Command is any command, for a shell. Its figure is what the first group of
 // the expression finds in what rank 0 prints; without one, how long it takes.
 func Command(folder, command string, figure *regexp.Regexp, sense stats.Sense) (bench.Program, error) {
-	p := bench.Program{Name: "app", Figures: []bench.Figure{{Name: "app_s", Says: "time of " + command, Unit: "s", Sense: stats.Slower}}}
+	p := bench.Program{Name: AppName, Figures: []bench.Figure{{Name: "app_s", Says: "time of " + command, Unit: "s", Sense: stats.Slower}}}
 	into := "cd " + quoted(folder) + " && "
 	if figure == nil {
-		p.Command = "sh -c " + quoted(into+`begun=$(date +%s%N); `+command+`; code=$?; echo `+tookMark+` $(($(date +%s%N)-begun)); exit $code`)
+		p.Command = "sh -c " + quoted(into+timed(command, ""))
 		p.Read = readTook
 		return p, nil
 	}

@@ -34,6 +34,36 @@ func TestReadHPCC(t *testing.T) {
 	}
 }
 
+// The time of all of a program counts that a shell has run, if its own checks went well.
+func TestWholeProgramsCount(t *testing.T) {
+	for _, output := range []string{"", "some file"} {
+		p := HPCC(Normal, 2, "hpl")
+		p.Command, p.Output = `printf 'HPL_time=0.001\nSuccess=%s\n' "$GOOD"; sleep 0.2`, output
+		if output != "" {
+			p.Command = "(" + p.Command + ") >>'some file'"
+		}
+		p = Whole(p)
+		for _, good := range []string{"1", "0"} {
+			c := exec.Command("sh", "-c", p.Command)
+			c.Dir, c.Env = t.TempDir(), append(os.Environ(), "GOOD="+good)
+			text, err := c.Output()
+			if err == nil && output != "" {
+				text, err = os.ReadFile(filepath.Join(c.Dir, output))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := p.Read(string(text))
+			if v := got.Figures[p.Figures[0].Name]; (err == nil) != (good == "1") || err == nil && (v < 0.2 || v > 20) {
+				t.Errorf("output %q, checks %s: %g, %v", output, good, v, err)
+			}
+		}
+	}
+	if _, err := Whole(HPCC(Normal, 2, "hpl")).Read("HPL_time=1\nSuccess=1\n"); err == nil {
+		t.Error("nobody said how long it took")
+	}
+}
+
 func TestReadNetPIPE(t *testing.T) {
 	const text = "       1 0.500 0.0000125\n    1024 900.5 0.00001\n 4096 800 0.0002\n"
 	got, err := ReadNetPIPE(text)

@@ -1,0 +1,89 @@
+package container_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+	"pagurus/internal/testkit"
+)
+
+// TestManyMappings moves programs whose memory is in tens of thousands of mappings there
+// and back, of each kind: next to each other with other rights, apart, of a file, shared.
+// All of it is right afterwards, and as many mappings are there.
+func TestManyMappings(t *testing.T) {
+	j := newJob(t, "openmpi", 1)
+	j.compileOf("../../cmd/pagurus-bench/light/programs", "mappings")
+	n := 0
+	for _, c := range []struct {
+		kind  string
+		count int
+	}{{"rights", 3000}, {"rights", 30000}, {"gaps", 30000}, {"file", 30000}, {"shared", 3000}} {
+		t.Run(fmt.Sprint(c.kind, c.count), func(t *testing.T) {
+			end := j.mapped(t, c.kind, c.count)
+			for range 2 {
+				n++
+				p := j.move(0, n)
+				t.Logf("%d mappings (%s): %s down", c.count, c.kind, p.Downtime.Round(time.Millisecond))
+			}
+			if o := end(); o.exit.Code != 0 || !strings.Contains(o.stdout, "right") {
+				t.Errorf("%+v", o)
+			}
+		})
+	}
+}
+
+// TestMappingsAreForeseen: a look at a guest counts its mappings, and where CRIU could not
+// make as many it is said beforehand.
+func TestMappingsAreForeseen(t *testing.T) {
+	j := newJob(t, "openmpi", 1)
+	j.compileOf("../../cmd/pagurus-bench/light/programs", "mappings")
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	const most = 50000 // the kernel has some 65,000 of a process at most
+	many := limit.Max < most
+	for kind, count := range map[string]int{"rights": 30000, "shared": min(int(limit.Max), most)} {
+		end := j.mapped(t, kind, count)
+		p, err := j.drivers[0].Profile(t.Context(), j.tasks[0].Guest.ID)
+		if err != nil || p.Mappings < count || (kind == "shared") != (p.Segments >= count) {
+			t.Errorf("%s: %d mappings, %d shared: %v", kind, p.Mappings, p.Segments, err)
+		}
+		found, err := j.drivers[0].Obstacles(t.Context(), j.tasks[0].Guest.ID)
+		says := strings.Join(found, "; ")
+		if err != nil || strings.Contains(says, "pieces of memory that processes share") != (many && kind == "shared") {
+			t.Errorf("%d mappings (%s): %q %v", count, kind, says, err)
+		}
+		if o := end(); o.exit.Code != 0 {
+			t.Errorf("%+v", o)
+		}
+	}
+}
+
+// mapped starts a program with so many mappings in the first guest and waits until it has
+// them. end lets it check them and gives what it says.
+func (j *job) mapped(t *testing.T, kind string, count int) (end func() outcome) {
+	t.Helper()
+	for _, name := range []string{"ready", "go"} {
+		_ = os.Remove(filepath.Join(j.files, name))
+	}
+	var o outcome
+	wait := testkit.Meanwhile(t, func() {
+		o = j.do(0, 3*time.Minute, fleet.Program{Args: []string{"./mappings", fmt.Sprint(count), kind}}, "")
+	})
+	until(t, func() bool { _, err := os.Stat(filepath.Join(j.files, "ready")); return err == nil })
+	return func() outcome {
+		if err := os.WriteFile(filepath.Join(j.files, "go"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		wait()
+		return o
+	}
+}
