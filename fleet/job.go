@@ -95,6 +95,7 @@ type Job struct {
 	Result    JobResult `json:"result,omitempty"` // decided when stopping is entered
 	Exit      *Exit     `json:"exit,omitempty"`
 	Cause     string    `json:"cause,omitempty"`
+	Ending    *Ending   `json:"ending,omitempty"`  // its program was told to end, and has some time for that
 	Requeue   bool      `json:"requeue,omitempty"` // it is to begin again from nothing when there is room
 	Again     JobID     `json:"again,omitempty"`   // the job as which it began again
 	Talk      []Talk    `json:"talk,omitempty"`    // between its guests, most first, as it was when its ranks were last asked; empty: nobody knows

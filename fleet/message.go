@@ -22,38 +22,41 @@ type RequestVerb string
 
 // What can be asked of the controller.
 const (
-	Submit    RequestVerb = "submit"   // Spec, Image
-	Cancel    RequestVerb = "cancel"   // Job
-	Migrate   RequestVerb = "migrate"  // Guests or Job, To or ToSite (both empty: the planner chooses), Limits; Host: they go as if it were drained
-	CallOff   RequestVerb = "call off" // Move
-	Drain     RequestVerb = "drain"    // Host
-	Undrain   RequestVerb = "undrain"  // Host
-	Join      RequestVerb = "join"     // Host: its agent called; made by the controller itself
-	Forget    RequestVerb = "forget"   // Host: remove a host that is gone for good
-	SetPolicy RequestVerb = "policy"   // Host, Policy: what its owner has agreed to
-	SetRules  RequestVerb = "rules"    // Rules: what holds in the whole cluster
-	Claim     RequestVerb = "claim"    // Host: its owner is there, whatever sensors say
-	Release   RequestVerb = "release"  // Host: its owner is gone, as far as that was said by hand
-	SetQuiet  RequestVerb = "quiet"    // Host, Quiet: some of its CPUs for guests alone
-	Record    RequestVerb = "record"   // Migration, Stall: what ranks saw of it; or Job, Talk: who talks to whom; made by the controller itself
+	Submit     RequestVerb = "submit"   // Spec, Image
+	Cancel     RequestVerb = "cancel"   // Job, Grace
+	SendSignal RequestVerb = "signal"   // Job, Signal; nothing of it is stored
+	Migrate    RequestVerb = "migrate"  // Guests or Job, To or ToSite (both empty: the planner chooses), Limits; Host: they go as if it were drained
+	CallOff    RequestVerb = "call off" // Move
+	Drain      RequestVerb = "drain"    // Host
+	Undrain    RequestVerb = "undrain"  // Host
+	Join       RequestVerb = "join"     // Host: its agent called; made by the controller itself
+	Forget     RequestVerb = "forget"   // Host: remove a host that is gone for good
+	SetPolicy  RequestVerb = "policy"   // Host, Policy: what its owner has agreed to
+	SetRules   RequestVerb = "rules"    // Rules: what holds in the whole cluster
+	Claim      RequestVerb = "claim"    // Host: its owner is there, whatever sensors say
+	Release    RequestVerb = "release"  // Host: its owner is gone, as far as that was said by hand
+	SetQuiet   RequestVerb = "quiet"    // Host, Quiet: some of its CPUs for guests alone
+	Record     RequestVerb = "record"   // Migration, Stall: what ranks saw of it; or Job, Talk: who talks to whom; made by the controller itself
 )
 
 // Request is what a person or program asks of the controller.
 type Request struct {
-	ID     RequestID   `json:"id"`
-	At     time.Time   `json:"at"` // set by the controller
-	By     Caller      `json:"by"` // set by the controller
-	Verb   RequestVerb `json:"verb"`
-	Job    JobID       `json:"job,omitempty"`
-	Guest  GuestID     `json:"guest,omitempty"`  // short for Guests of one
-	Guests []GuestID   `json:"guests,omitempty"` // to move together
-	Move   MoveID      `json:"move,omitempty"`
-	Host   HostID      `json:"host,omitempty"`
-	To     HostID      `json:"to,omitempty"`
-	ToSite string      `json:"to_site,omitempty"` // a host of this site, where To is empty
-	Limits Limits      `json:"limits,omitzero"`
-	Spec   *JobSpec    `json:"spec,omitempty"`
-	Image  *Image      `json:"image,omitempty"` // set by the controller from Spec.Image
+	ID     RequestID      `json:"id"`
+	At     time.Time      `json:"at"` // set by the controller
+	By     Caller         `json:"by"` // set by the controller
+	Verb   RequestVerb    `json:"verb"`
+	Job    JobID          `json:"job,omitempty"`
+	Guest  GuestID        `json:"guest,omitempty"`  // short for Guests of one
+	Guests []GuestID      `json:"guests,omitempty"` // to move together
+	Move   MoveID         `json:"move,omitempty"`
+	Host   HostID         `json:"host,omitempty"`
+	To     HostID         `json:"to,omitempty"`
+	ToSite string         `json:"to_site,omitempty"` // a host of this site, where To is empty
+	Limits Limits         `json:"limits,omitzero"`
+	Spec   *JobSpec       `json:"spec,omitempty"`
+	Grace  *time.Duration `json:"grace_ns,omitempty"` // nil: UsualGrace
+	Signal string         `json:"signal,omitempty"`   // its name, with or without SIG, or its number
+	Image  *Image         `json:"image,omitempty"`    // set by the controller from Spec.Image
 
 	Migration MigrationID  `json:"migration,omitempty"`
 	Stall     *Stall       `json:"stall,omitempty"`
@@ -78,12 +81,13 @@ type Tick struct {
 // Verb is what an Order tells a host to do.
 type Verb string
 
-// The orders. Hold and Run stand as long as what they name goes on.
+// The orders. Hold, Run and End stand as long as what they name goes on.
 const (
 	Start Verb = "start" // guest: boot it and set it up; done: its agent answers and the job's files are mounted
 	Hold  Verb = "hold"  // guest: keep it; done: it ended by itself; failed: it is not here
 	Stop  Verb = "stop"  // guest: end it and destroy it
 	Run   Verb = "run"   // job, at guest 0's home: run the program if it does not run yet; done: it ended, Exit says how
+	End   Verb = "end"   // job, at guest 0's home: tell the program to end, and end it when its grace is over; done: it ended, and all it wrote has arrived
 
 	Receive Verb = "receive" // target: make an empty guest, ready to take in state; Listen says where
 	Copy    Verb = "copy"    // source: copy while running; done: converged
@@ -116,7 +120,7 @@ type Task struct {
 	Job    Job              `json:"job"`
 	Listen string           `json:"listen,omitempty"` // for Copy: where the target takes in state
 	Limits Limits           `json:"limits"`           // for the orders of a migration; source and target must agree how memory is sent
-	Have   map[string]int64 `json:"have,omitempty"`   // for Run: bytes of each output stream the controller has
+	Have   map[string]int64 `json:"have,omitempty"`   // for Run and End: bytes of each output stream the controller has
 	Layout *Layout          `json:"layout,omitempty"` // for Start and Receive of a guest with a shape; set by the host's agent
 	Orphan bool             `json:"orphan,omitempty"` // for Repoint: what has not come of the guest by now never will
 }

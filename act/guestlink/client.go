@@ -135,6 +135,13 @@ func (c *Client) Write(ctx context.Context, id string, offset int64, data []byte
 	return next, nil
 }
 
+// Signal passes a signal on to the ranks of a program in all guests of its job,
+// once for its ID. After an error some may have it; call again.
+func (c *Client) Signal(ctx context.Context, program string, s fleet.Signal) error {
+	_, err := c.do(ctx, callSignal, constant(signalCall{program, s}))
+	return err
+}
+
 // Trace gives what the ranks in this guest have done with MPI. Of more than
 // allTraceBytes the rest is left out.
 func (c *Client) Trace(ctx context.Context, q fleet.TraceQuery) ([]fleet.Trace, error) {

@@ -50,6 +50,7 @@ const (
 	callWait     = "wait"
 	callRead     = "read"
 	callWrite    = "write"
+	callSignal   = "signal"
 	callTrace    = "trace"
 	callCache    = "cache"
 	callTopology = "topology"
@@ -81,6 +82,12 @@ type stream struct {
 	Offset  int64  `json:"offset"`
 	Data    []byte `json:"data,omitempty"`
 	EOF     bool   `json:"eof,omitempty"`
+}
+
+// signalCall passes a signal on to what a program has started.
+type signalCall struct {
+	Program string       `json:"program"`
+	Signal  fleet.Signal `json:"signal"`
 }
 
 // traceCall asks for traces from a place in their list on.

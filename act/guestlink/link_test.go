@@ -126,6 +126,13 @@ func (p *program) Topology(context.Context) (fleet.Topology, error) {
 	return fleet.Topology{Level: "x86-64-v3"}, nil
 }
 
+func (p *program) Signal(_ context.Context, id string, s fleet.Signal) error {
+	if id != "p1" || s.ID != "s1" || s.Number != 10 || !s.Ends || s.Grace != time.Second {
+		return fmt.Errorf("%s %+v", id, s)
+	}
+	return nil
+}
+
 func (p *program) Trace(_ context.Context, q fleet.TraceQuery) ([]fleet.Trace, error) {
 	out := make([]fleet.Trace, 300)
 	for i := range out {
@@ -344,6 +351,9 @@ func TestAnswers(t *testing.T) {
 	}
 	if err := c.Launch(ctx, fleet.Program{ID: "long", Args: []string{string(make([]byte, maxPayload))}}); err == nil {
 		t.Error("a call that can never arrive was made")
+	}
+	if err := c.Signal(ctx, "p1", fleet.Signal{ID: "s1", Number: 10, Ends: true, Grace: time.Second}); err != nil {
+		t.Errorf("a signal arrived otherwise: %v", err)
 	}
 	traces, err := c.Trace(ctx, fleet.TraceQuery{To: time.Unix(9, 0)})
 	if err != nil || len(traces) != 299 || traces[298].Rank != 299 || traces[0].At.Unix() != 9 {

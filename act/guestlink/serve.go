@@ -20,6 +20,7 @@ import (
 type Server interface {
 	Programs
 	Setup(context.Context, fleet.Setup) error
+	Signal(ctx context.Context, program string, s fleet.Signal) error
 	Trace(context.Context, fleet.TraceQuery) ([]fleet.Trace, error)
 	Cache(ctx context.Context, drop bool) (fleet.Cache, error)
 	Topology(context.Context) (fleet.Topology, error)
@@ -190,6 +191,12 @@ func (l *link) call(ctx context.Context, r request) (res result, err error) {
 			return res, err
 		}
 		return res, l.server.Launch(ctx, p)
+	case callSignal:
+		var s signalCall
+		if err := body(r, &s); err != nil {
+			return res, err
+		}
+		return res, l.server.Signal(ctx, s.Program, s.Signal)
 	case callTrace:
 		var t traceCall
 		if err := body(r, &t); err != nil {

@@ -30,6 +30,8 @@ type member struct {
 	home     account
 	remote   *remoteServer
 	programs map[string]*program
+
+	told told
 }
 
 // setting is one setup under way, or done.
@@ -116,7 +118,7 @@ func (m *member) join(s fleet.Setup) (err error) {
 	if m.remote != nil {
 		m.remote.close()
 	}
-	m.remote, err = listenRemote(m.children, s, home)
+	m.remote, err = listenRemote(m.children, s, home, m.deliver)
 	return err
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -15,6 +17,11 @@ type program struct {
 	in       input
 	out, err output
 	run      *piped
+
+	mu    sync.Mutex
+	asked time.Time   // when it was told to end; zero: it was not
+	until time.Time   // and when it is killed
+	last  *time.Timer // until then
 }
 
 // piped is a process whose streams end here.
@@ -86,6 +93,38 @@ func (p *program) wait(ctx context.Context) (fleet.Exit, error) {
 		return p.run.exit, nil
 	case <-ctx.Done():
 		return fleet.Exit{}, ctx.Err()
+	}
+}
+
+func (p *program) over() bool {
+	select {
+	case <-p.run.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// endAfter does what ends a program when its grace is over, counted from the first
+// call; a later one can only make it shorter.
+func (p *program) endAfter(grace time.Duration, kill func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.asked.IsZero() {
+		p.asked = time.Now()
+		p.until = p.asked.Add(grace)
+		p.last = time.AfterFunc(grace, kill)
+		go func() {
+			<-p.run.ended
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.last.Stop()
+		}()
+		return
+	}
+	if until := p.asked.Add(grace); until.Before(p.until) && p.last.Stop() {
+		p.until = until
+		p.last.Reset(time.Until(until))
 	}
 }
 

@@ -54,6 +54,8 @@ const (
 type remoteRequest struct {
 	Command string   `json:"command"`
 	Env     []string `json:"env"`
+
+	Signal *fleet.Signal `json:"signal,omitempty"` // for the ranks in this guest, instead of a command; the answer says how many there are
 }
 
 // keepAlive finds a peer that is gone for good within an hour, and takes
@@ -114,16 +116,17 @@ type remoteServer struct {
 	home     account
 	env      []string
 	peers    []fleet.Peer
+	deliver  func(fleet.Signal) int
 	bad      sync.Once // told of: a program of the job can make bad connections as fast as it likes
 }
 
 // listenRemote serves peers on the guest's own address.
-func listenRemote(c *children, s fleet.Setup, home account) (*remoteServer, error) {
+func listenRemote(c *children, s fleet.Setup, home account, deliver func(fleet.Signal) int) (*remoteServer, error) {
 	listener, err := net.Listen("tcp", netip.AddrPortFrom(s.Addr, remotePort).String())
 	if err != nil {
 		return nil, fmt.Errorf("listening for peers: %w", err)
 	}
-	r := &remoteServer{listener: listener, children: c, home: home, env: merge(ownEnv(home), mpiEnv(s)), peers: s.Peers}
+	r := &remoteServer{listener: listener, children: c, home: home, env: merge(ownEnv(home), mpiEnv(s)), peers: s.Peers, deliver: deliver}
 	go r.accept()
 	return r, nil
 }
@@ -167,6 +170,9 @@ func (r *remoteServer) run(conn *net.TCPConn) error {
 		return err
 	}
 	out := &messages{w: conn}
+	if req.Signal != nil {
+		return out.send(sendExit, binary.BigEndian.AppendUint32(nil, uint32(r.deliver(*req.Signal))))
+	}
 	code, err := r.runCommand(req, in, out)
 	if err != nil {
 		out.send(sendStderr, []byte("pagurus: "+err.Error()+"\n"))
@@ -207,9 +213,7 @@ func (r *remoteServer) runCommand(req remoteRequest, in io.Reader, out *messages
 	}
 	go func() {
 		defer p.stdin.Close()
-		if takeStdin(in, p.stdin) == nil {
-			return
-		}
+		takeStdin(in, p.stdin)
 		// The connection broke, which a move does not do: the caller ended.
 		r.children.signal(p.pid, unix.SIGHUP)
 		r.children.signal(p.pid, unix.SIGTERM)
@@ -227,14 +231,14 @@ func (r *remoteServer) runCommand(req remoteRequest, in io.Reader, out *messages
 	return p.exit.Code, nil
 }
 
-// takeStdin feeds a command until the connection ends, which is an error. The
-// end of input is not the end of it.
-func takeStdin(in io.Reader, stdin *os.File) error {
+// takeStdin feeds a command until the connection ends. The end of input is not
+// the end of it.
+func takeStdin(in io.Reader, stdin *os.File) {
 	for {
 		kind, content, err := receive(in)
 		switch {
 		case err != nil:
-			return err
+			return
 		case kind == sendStdin && len(content) == 0:
 			stdin.Close()
 		case kind == sendStdin:

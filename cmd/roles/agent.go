@@ -19,6 +19,7 @@ import (
 	"pagurus/act/cgroup"
 	"pagurus/act/machine"
 	"pagurus/act/owner"
+	"pagurus/fleet"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
 )
@@ -41,7 +42,7 @@ func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
 	if err != nil {
 		name = "host"
 	}
-	flags.StringVar(&f.name, "host", name, "this host's name")
+	flags.StringVar(&f.name, fleet.HostFlag, name, "this host's name")
 	flags.StringVar(&f.address, "address", "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from)")
 	flags.StringVar(&f.site, "site", "", "where this host stands, a room or a rack, for pagurus migrate --to-site")
 	flags.Float64Var(&f.cpus, "cpus", 0, "CPUs that all guests together may use (default: no limit)")
@@ -101,7 +102,7 @@ func (f *hostFlags) finish(memory string) error {
 
 // folders makes the flags that every role has.
 func folders(flags *pflag.FlagSet, run, state, images *string) {
-	flags.StringVar(run, "run", Run, "folder for what lives as long as the machine is up")
+	flags.StringVar(run, fleet.RunFlag, Run, "folder for what lives as long as the machine is up")
 	flags.StringVar(state, "state", State, "folder for what stays")
 	flags.StringVar(images, "images", "", "folder of the images (default: images in --state)")
 }

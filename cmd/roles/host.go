@@ -108,8 +108,8 @@ type host struct {
 
 // openHost gets hold of the host's drivers. A kind of guest that cannot run
 // here is no error: the host says so to the controller.
-func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (h *host, err error) {
-	h = &host{flags: f}
+func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (opened *host, err error) {
+	h := &host{flags: f} // not what is returned, which is nothing after an error
 	h.made.First = f.firstCore
 	if os.Geteuid() != 0 {
 		return nil, errors.New("an agent makes networks and guests, and only root may: start it with sudo")

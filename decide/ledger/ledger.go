@@ -373,7 +373,7 @@ func (l *Ledger) tally(g fleet.Guest, by int) {
 
 func (l *Ledger) job(j fleet.Job, by int) {
 	set(l.requeued, j.ID, j.Requeue && by > 0)
-	set(l.refused, j.ID, by > 0 && j.State == fleet.JobRunning && j.Attempt > 0)
+	set(l.refused, j.ID, by > 0 && j.State == fleet.JobRunning && (j.Attempt > 0 || j.Ending != nil))
 	if j.Request != "" && by > 0 {
 		l.submitted[j.Request] = j.ID
 	} else if j.Request != "" {

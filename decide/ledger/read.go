@@ -55,7 +55,8 @@ func (l *Ledger) Still() []fleet.GuestID { return names(l.still) }
 // Requeued gives the jobs that are to begin again, in order of ID.
 func (l *Ledger) Requeued() []fleet.JobID { return names(l.requeued) }
 
-// Restless gives the jobs of which the order to run was not answered well, and
+// Restless gives the jobs of which the order to run was not answered well or whose
+// program was told to end, and
 // the guests that wait for an order that does not stand as long as all is well, or
 // was not answered well; both in no order. Those that wait for the first answer
 // to one of their own are left out while they do so only since after a time.

@@ -9,7 +9,7 @@ import (
 
 var jobStages = []stage[fleet.JobState]{
 	{in: fleet.JobStarting, says: "all its guests to run"},
-	{in: fleet.JobRunning, verb: fleet.Run, at: "home of guest 0, unless a switch is under way there"},
+	{in: fleet.JobRunning, verb: fleet.Run, at: "home of guest 0, unless a switch is under way there"}, // End once it is cancelled
 	{in: fleet.JobStopping, says: "all its guests to be gone"},
 	{in: fleet.JobEnded, says: "nothing"},
 }
@@ -30,7 +30,9 @@ var jobRules = [][3]string{
 	{"starting", "a guest has ended or is lost", "stopping (failed)"},
 	{"running", "a guest has ended or is lost", "stopping (failed)"},
 	{"starting", "cancel", "stopping (cancelled)"},
-	{"running", "cancel", "stopping (cancelled)"},
+	{"running", "cancel without a grace", "stopping (cancelled)"},
+	{"running", "cancel with a grace", "running; waits for end in the place of run"},
+	{"running", "the program ended in its grace, or that is over", "stopping (cancelled)"},
 	{"stopping", "every guest has ended or is lost", "ended"},
 }
 
@@ -40,6 +42,12 @@ func Job(j fleet.Job, guest0 fleet.Guest, m fleet.Migration, r fleet.Report) (fl
 	order, waits := JobOrder(j, guest0, m)
 	if !waits || r.Order != order {
 		return j, false, nil
+	}
+	if j.Ending != nil && r.Outcome != fleet.Vanished {
+		exit := r.Exit
+		j = stopping(j, fleet.JobCancelled, j.Ending.Cause, r.At)
+		j.Exit = exit
+		return j, true, nil
 	}
 	to, attempt, err := follow(jobArrows, j.State, j.Attempt, r.Outcome)
 	if err != nil {
@@ -67,6 +75,9 @@ func JobOrder(j fleet.Job, guest0 fleet.Guest, m fleet.Migration) (fleet.Order, 
 	verb := verbOf(jobStages, j.State)
 	if verb == "" || guest0.ID == "" || guest0.State.Ended() || !Settled(m) {
 		return fleet.Order{}, false
+	}
+	if j.Ending != nil {
+		verb = fleet.End
 	}
 	return fleet.Order{Verb: verb, Host: guest0.Home, Job: j.ID, Guest: guest0.ID, Gen: guest0.Gen, Attempt: j.Attempt}, true
 }
@@ -151,13 +162,39 @@ func live(j fleet.Job, guests []fleet.Guest, at time.Time) fleet.Job {
 	return j
 }
 
-// Cancel sets a job stopping because somebody asked for it. The second result
-// is false when it is stopping or has ended anyway.
-func Cancel(j fleet.Job, at time.Time, cause string) (fleet.Job, bool) {
+// Cancel ends a job because somebody asked for it: one whose program runs waits
+// for that to end by itself, for as long as grace, all others stop. Asked again it
+// has no longer than it had. The second result is false when nothing changes.
+func Cancel(j fleet.Job, at time.Time, grace time.Duration, cause string) (fleet.Job, bool) {
 	if j.State != fleet.JobStarting && j.State != fleet.JobRunning {
 		return j, false
 	}
-	return stopping(j, fleet.JobCancelled, cause, at), true
+	if j.State == fleet.JobStarting || grace <= 0 {
+		return stopping(j, fleet.JobCancelled, cause, at), true
+	}
+	end := fleet.Ending{At: at, Grace: grace, Cause: cause}
+	if before := j.Ending; before != nil {
+		left := before.Grace - at.Sub(before.At)
+		if grace >= left {
+			return j, false
+		}
+		end = *before
+		end.Grace = at.Sub(before.At) + grace
+		j.Attempt++ // its host hears of it
+		j.Ending = &end
+		return j, true
+	}
+	j.Ending, j.Attempt = &end, 0
+	return j, true
+}
+
+// Overrun stops a job whose program was told to end and of which nothing was heard
+// in time: its host may be away, or in the middle of a switch that does not end.
+func Overrun(j fleet.Job, at time.Time) (fleet.Job, bool) {
+	if j.State != fleet.JobRunning || j.Ending == nil || at.Sub(j.Ending.At) < j.Ending.Patience() {
+		return j, false
+	}
+	return stopping(j, fleet.JobCancelled, j.Ending.Cause, at), true
 }
 
 func stopping(j fleet.Job, result fleet.JobResult, cause string, at time.Time) fleet.Job {

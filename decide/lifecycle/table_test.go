@@ -187,7 +187,7 @@ func TestJob(t *testing.T) {
 	if lost.Result != fleet.JobFailed || lost.Cause != "guest j1g1 ended: out of memory" || len(stopped) != 1 {
 		t.Fatalf("guest gone: %+v", lost)
 	}
-	if cancelled, ok := Cancel(lost, t0, "asked for"); ok || cancelled.Result != fleet.JobFailed {
+	if cancelled, ok := Cancel(lost, t0, 0, "asked for"); ok || cancelled.Result != fleet.JobFailed {
 		t.Error("cancelling a job that had failed changed its result")
 	}
 }

@@ -142,6 +142,10 @@ func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+	if leaveLimits(r.Limits) != r.Limits {
+		_, err := refuse(r, "%s", onlyThese)
+		return nil, err
+	}
 	var out []fleet.Request
 	for _, g := range sortedGuests(d.base, func(g fleet.Guest) bool { return !g.State.Ended() && g.Home == h.ID }) {
 		i := slices.IndexFunc(out, func(r fleet.Request) bool { return d.Guests.At(r.Guests[0]).Job == g.Job })

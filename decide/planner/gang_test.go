@@ -155,7 +155,7 @@ func TestGangRefuses(t *testing.T) {
 		w.must(three)
 		w.settle()
 		w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j2g0", To: "host4"})
-		w.must(fleet.Request{Verb: fleet.Cancel, Job: "j3"})
+		w.must(fleet.Request{Verb: fleet.Cancel, Job: "j3", Grace: atOnce()})
 		h := w.s.Hosts["host3"]
 		h.State = fleet.HostDraining
 		w.s.Hosts["host3"] = h

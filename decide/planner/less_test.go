@@ -92,7 +92,7 @@ func TestBothHostsCompressOrNone(t *testing.T) {
 func TestDrainKeepsWhatItWasTold(t *testing.T) {
 	w := packing(t)
 	r := fleet.Request{Verb: fleet.Drain, Host: "host1", By: fleet.Caller{Admin: true},
-		Limits: fleet.Limits{BytesPerSecond: 9 << 20, PageCache: fleet.SendCache, Compress: fleet.CompressOff, Rounds: 3}}
+		Limits: fleet.Limits{BytesPerSecond: 9 << 20, PageCache: fleet.SendCache, Compress: fleet.CompressOff}}
 	f, err := new(Planner).Foresee(w.s, r)
 	if err != nil || len(f.Migrations) == 0 || f.Migrations[0].Prediction.LinkBytesPerSecond > 9<<20 {
 		t.Errorf("foreseen is %+v, %v", f, err)

@@ -62,7 +62,7 @@ func (d *draft) stand(id fleet.GuestID, still bool) {
 
 // requeue ends a job that is to begin again.
 func (d *draft) requeue(id fleet.JobID, host fleet.HostID) {
-	j, changed := lifecycle.Cancel(d.Jobs.At(id), d.at, fmt.Sprintf("the owner of %s is there; it begins again where there is room", host))
+	j, changed := lifecycle.Cancel(d.Jobs.At(id), d.at, 0, fmt.Sprintf("the owner of %s is there; it begins again where there is room", host))
 	if !changed {
 		return
 	}

@@ -108,7 +108,11 @@ type pending struct {
 // migration that has it.
 func programOrder(to []pending, j fleet.Job, guest0 fleet.Guest, m fleet.Migration) []pending {
 	if o, waits := lifecycle.JobOrder(j, guest0, m); waits {
-		to = append(to, pending{o, j.Since})
+		since := j.Since
+		if j.Ending != nil {
+			since = j.Ending.At
+		}
+		to = append(to, pending{o, since})
 	}
 	return to
 }

@@ -35,7 +35,7 @@ func (d *draft) align() {
 // report takes a host's answer to the machine it belongs to. One that is about
 // nothing that is waited for is stale and changes nothing.
 func (d *draft) report(r fleet.Report) error {
-	if r.Order.Migration == "" && r.Order.Verb != fleet.Run {
+	if r.Order.Migration == "" && r.Order.Verb != fleet.Run && r.Order.Verb != fleet.End {
 		return d.reportGuest(r)
 	}
 	d.align() // these may be about a job

@@ -26,6 +26,8 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 		return d.submit(r)
 	case fleet.Cancel:
 		return d.cancel(r)
+	case fleet.SendSignal:
+		return d.signal(r)
 	case fleet.Migrate:
 		return d.migrate(r)
 	case fleet.CallOff:
@@ -99,9 +101,41 @@ func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 	if !may(r.By, j) {
 		return refuse(r, "job %s belongs to another user (uid %d); only that user or an administrator may cancel it", j.ID, j.Spec.UID)
 	}
-	if j, changed := lifecycle.Cancel(j, d.at, fmt.Sprintf("cancelled by uid %d", r.By.UID)); changed {
+	grace := fleet.UsualGrace
+	if r.Grace != nil {
+		grace = *r.Grace
+	}
+	if grace < 0 || grace > fleet.MostGrace {
+		return refuse(r, "a job's program cannot have %s to end; give it from 0s to %s", grace, fleet.MostGrace)
+	}
+	if !placement.Heard(d.base.Hosts[d.Guests.At(atlas.GuestID(j.ID, 0)).Home], d.base.At) {
+		grace = 0 // nobody is there who could tell the program
+	}
+	if j, changed := lifecycle.Cancel(j, d.at, grace, fmt.Sprintf("cancelled by uid %d", r.By.UID)); changed {
 		d.Jobs.Put(j.ID, j)
 		d.settle(j.ID)
+	}
+	return fleet.Answer{Job: j.ID}, nil
+}
+
+// signal sees whether a job may be sent a signal. Nothing of it is stored: the
+// controller hands it on and says how that went.
+func (d *draft) signal(r fleet.Request) (fleet.Answer, error) {
+	j, ok := d.Jobs.Find(r.Job)
+	if !ok {
+		return refuse(r, "there is no job %s; pagurus jobs lists them", words.OrNone(r.Job))
+	}
+	if !may(r.By, j) {
+		return refuse(r, "job %s belongs to another user (uid %d); only that user or an administrator may send it signals", j.ID, j.Spec.UID)
+	}
+	if _, err := fleet.ReadSignal(r.Signal); err != nil {
+		return refuse(r, "%s", err)
+	}
+	switch j.State {
+	case fleet.JobStarting:
+		return refuse(r, "job %s is still starting; send it signals once its program runs", j.ID)
+	case fleet.JobStopping, fleet.JobEnded:
+		return refuse(r, "job %s is %s and has no program any more; pagurus jobs lists those that run", j.ID, j.State)
 	}
 	return fleet.Answer{Job: j.ID}, nil
 }
@@ -134,6 +168,9 @@ func (d *draft) unmovable(g fleet.Guest) string {
 	return placement.Hindered(d.base, g)
 }
 
+// onlyThese refuses the limits that leaveLimits leaves out.
+const onlyThese = "the moves that empty a host keep to a bandwidth, to what becomes of page cache and to compression; give no other limits, or move its guests with pagurus migrate"
+
 // leaveLimits gives what of limits the moves that empty a host keep to.
 func leaveLimits(l fleet.Limits) fleet.Limits {
 	return fleet.Limits{BytesPerSecond: l.BytesPerSecond, PageCache: l.PageCache, Compress: l.Compress}
@@ -146,6 +183,9 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 		return fleet.Answer{}, err
 	}
 	leave := leaveLimits(r.Limits)
+	if leave != r.Limits {
+		return refuse(r, "%s", onlyThese)
+	}
 	if reason := admission.Limits(leave); reason != "" {
 		return refuse(r, "%s", reason)
 	}
@@ -240,7 +280,7 @@ func (d *draft) adminHost(r fleet.Request) (fleet.Host, error) {
 // stays as it is: an agent that was restarted must not undo a drain.
 func (d *draft) join(r fleet.Request) (fleet.Answer, error) {
 	if !hostName.MatchString(string(r.Host)) {
-		return refuse(r, "%q cannot be the name of a host; give the agent one of letters, digits, dots and hyphens with --name", r.Host)
+		return refuse(r, "%q cannot be the name of a host; give the agent one of letters, digits, dots and hyphens with --%s", r.Host, fleet.HostFlag)
 	}
 	if _, known := d.Hosts.Find(r.Host); !known {
 		d.Hosts.Put(r.Host, lifecycle.Enlist(r.Host, d.at))

@@ -159,7 +159,7 @@ func TestMigrateRefuses(t *testing.T) {
 			return fleet.Request{Guest: "j1g0", To: "host3"}
 		}, "it is on its way from host1 to host2 with m1"},
 		{"stopping", func(w *world) fleet.Request {
-			w.must(fleet.Request{Verb: fleet.Cancel, Job: "j1"})
+			w.must(fleet.Request{Verb: fleet.Cancel, Job: "j1", Grace: atOnce()})
 			return fleet.Request{Guest: "j1g0"}
 		}, "it is being stopped with its job"},
 	} {
@@ -179,7 +179,7 @@ func TestWhoMay(t *testing.T) {
 	job.Spec.UID = 1001
 	w.s.Jobs[j] = job
 	for _, r := range []fleet.Request{
-		{Verb: fleet.Cancel, Job: j}, {Verb: fleet.Migrate, Guest: "j1g0"}, {Verb: fleet.Drain, Host: "host1"},
+		{Verb: fleet.Cancel, Job: j}, {Verb: fleet.SendSignal, Job: j, Signal: "USR1"}, {Verb: fleet.Migrate, Guest: "j1g0"}, {Verb: fleet.Drain, Host: "host1"},
 		{Verb: fleet.Undrain, Host: "host1"}, {Verb: fleet.Forget, Host: "host1"},
 	} {
 		r.By, r.At = other, w.now
@@ -189,7 +189,7 @@ func TestWhoMay(t *testing.T) {
 		}
 	}
 	other.UID = 1001
-	for _, r := range []fleet.Request{{Verb: fleet.Migrate, Guest: "j1g0"}, {Verb: fleet.Cancel, Job: j}} {
+	for _, r := range []fleet.Request{{Verb: fleet.Migrate, Guest: "j1g0"}, {Verb: fleet.SendSignal, Job: j, Signal: "USR1"}, {Verb: fleet.Cancel, Job: j}} {
 		r.By, r.At = other, w.now
 		if _, err := w.step(r); err != nil {
 			t.Errorf("%s: %v", r.Verb, err)

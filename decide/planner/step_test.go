@@ -419,10 +419,10 @@ func TestStuckOrdersVanishInTheEnd(t *testing.T) {
 	j := w.must(submission(1)).Job
 	for range 4 {
 		w.wire = nil
-		w.tick(limits[fleet.Start])
+		w.tick(fleet.Start.Patience(""))
 	}
 	w.settle()
-	if job := w.s.Jobs[j]; job.State != fleet.JobEnded || job.Result != fleet.JobFailed || !strings.Contains(job.Cause, "host1 did not answer the order to start within 40m0s") {
+	if job := w.s.Jobs[j]; job.State != fleet.JobEnded || job.Result != fleet.JobFailed || !strings.Contains(job.Cause, "host1 did not answer the order to start within 30m30s") {
 		t.Errorf("job: %+v", job)
 	}
 }
@@ -435,7 +435,7 @@ func TestAllIsSentInItsTime(t *testing.T) {
 		w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", Limits: fleet.Limits{Mode: mode}})
 		w.fault(fleet.Copy, "")
 		w.wire = nil
-		w.tick(10 * limits[fleet.Switch])
+		w.tick(10 * fleet.Switch.Patience(""))
 		if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Switching || (m.Attempt > 0) != tries {
 			t.Errorf("%s: %+v", mode, m)
 		}
@@ -538,7 +538,7 @@ func TestReportsTogether(t *testing.T) {
 		t.Fatalf("%+v", all.s.Jobs)
 	}
 	for _, w := range []*world{one, all} {
-		w.must(fleet.Request{Verb: fleet.Cancel, Job: "j1"})
+		w.must(fleet.Request{Verb: fleet.Cancel, Job: "j1", Grace: atOnce()})
 		w.wire = slices.DeleteFunc(w.wire, func(o fleet.Order) bool { return o.Verb != fleet.Stop })
 	}
 	turn() // they stop

@@ -6,24 +6,10 @@ import (
 	"time"
 
 	"pagurus/decide/atlas"
+	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
-
-// How long an order may take on a host that is heard from, before it counts as
-// vanished. An agent answers sooner itself; these are for one that is stuck.
-var limits = map[fleet.Verb]time.Duration{
-	fleet.Start:   40 * time.Minute, // fetches an image, maybe over an office line, boots under software emulation
-	fleet.Stop:    60 * time.Second, // flushes the job's files first
-	fleet.Receive: 40 * time.Minute, // fetches an image, starts an empty guest
-	fleet.Switch:  60 * time.Second, // sends what is dirty: short, but over a link that others use
-	fleet.Repoint: 30 * time.Second, // lets it run; nothing is sent any more
-	fleet.Retire:  30 * time.Second, // kills a process
-	fleet.Revert:  30 * time.Second, // lets it run
-	fleet.Discard: 30 * time.Second, // kills a process
-	// Copy, Run and Hold take as long as they take: not while their host is
-	// heard from. So does a Switch that sends all there is.
-}
 
 const (
 	// askAgain is how long an order to a silent host has to be out before it
@@ -46,6 +32,7 @@ const (
 // tick does what only time brings about.
 func (d *draft) tick() error {
 	d.mind()
+	d.overrun()
 	late, resend := d.due()
 	d.resend = resend
 	if err := d.heard(late); err != nil {
@@ -60,6 +47,18 @@ func (d *draft) tick() error {
 	d.drain()
 	d.relieve()
 	return nil
+}
+
+// overrun stops the jobs whose programs have had their grace.
+func (d *draft) overrun() {
+	jobs, _ := d.l.Restless(d.at)
+	slices.Sort(jobs)
+	for _, id := range jobs {
+		if j, over := lifecycle.Overrun(d.Jobs.At(id), d.at); over {
+			d.Jobs.Put(id, j)
+			d.settle(id)
+		}
+	}
 }
 
 // due gives the orders that count as vanished by now, as reports, and those
@@ -95,7 +94,7 @@ func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 
 // again reports whether a further try is to be sent now, out after the last.
 func again(o fleet.Order, out time.Duration) bool {
-	if o.Verb == fleet.Run || o.Verb == fleet.Hold {
+	if o.Verb == fleet.Run || o.Verb == fleet.Hold || o.Verb == fleet.End {
 		return out%(slowest*time.Second) < window
 	}
 	pace := time.Duration(min(o.Attempt, slowest)) * time.Second
@@ -106,7 +105,7 @@ func again(o fleet.Order, out time.Duration) bool {
 // answered; empty: it may yet be.
 func (d *draft) vanished(o fleet.Order, out time.Duration) string {
 	switch o.Verb {
-	case fleet.Hold, fleet.Run:
+	case fleet.Hold, fleet.Run, fleet.End:
 		// They stand until their host speaks again or somebody gives it up:
 		// another try would only be another number.
 		return ""
@@ -120,8 +119,8 @@ func (d *draft) vanished(o fleet.Order, out time.Duration) string {
 		}
 		return fmt.Sprintf("%s has not been heard from for %s", o.Host, d.at.Sub(d.base.Hosts[o.Host].Facts.SeenAt).Round(time.Second))
 	}
-	all := o.Verb == fleet.Switch && d.base.Migrations[o.Migration].Mode == fleet.StopAndCopy
-	if limit := limits[o.Verb]; limit > 0 && out >= limit && !all {
+	// An agent answers sooner itself; this is for one that is stuck.
+	if limit := o.Verb.Patience(d.base.Migrations[o.Migration].Mode); limit > 0 && out >= limit {
 		return fmt.Sprintf("%s did not answer the order to %s within %s", o.Host, o.Verb, limit)
 	}
 	return ""

@@ -210,6 +210,12 @@ func (w *world) carry(o fleet.Order) (fleet.Report, bool) {
 			return r, false
 		}
 		r.Exit = &fleet.Exit{Code: 7}
+	case fleet.End:
+		if here[o.Guest] != fleet.Running {
+			return no("guest 0 is not here")
+		}
+		w.exited[o.Job] = true
+		r.Exit = &fleet.Exit{Code: 143}
 	case fleet.Gather:
 		from, missing := w.missing[o.Guest]
 		if here[o.Guest] != fleet.Running || missing && w.guests[from][o.Guest] != fleet.Paused {
@@ -388,7 +394,7 @@ func (w *world) soundOrders() {
 	w.t.Helper()
 	own, run := map[fleet.GuestID]int{}, map[fleet.JobID]int{}
 	for _, o := range Pending(w.s) {
-		if o.Verb == fleet.Run {
+		if o.Verb == fleet.Run || o.Verb == fleet.End {
 			run[o.Job]++
 			continue
 		}

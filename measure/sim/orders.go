@@ -173,6 +173,8 @@ func (w *world) begin(m *machine, o fleet.Order) {
 			j.started, j.since = true, w.now
 			w.repace(j)
 		}
+	case fleet.End: // modelled programs have nothing to save
+		w.reply(10*time.Millisecond, o, fleet.Report{Exit: &fleet.Exit{Code: 128 + fleet.Terminate}}, nil)
 	default:
 		w.migrate(m, g, o)
 	}

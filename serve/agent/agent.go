@@ -267,9 +267,12 @@ func (a *Agent) answer(ctx context.Context, s Session, q wire.Query) {
 	defer cancel()
 	reply := wire.Reply{ID: q.ID}
 	var err error
-	if q.Profile != "" {
+	switch {
+	case q.Profile != "":
 		reply.Profile, err = a.asked(ctx, q.Profile)
-	} else {
+	case q.Signal != nil:
+		err = a.signal(ctx, q)
+	default:
 		reply.Traces, err = a.trace(ctx, q)
 	}
 	if err != nil {
@@ -287,6 +290,15 @@ func (a *Agent) trace(ctx context.Context, q wire.Query) (traces []fleet.Trace, 
 			err = fmt.Errorf("asking guest %s what its ranks do: %v", g, p)
 		}
 	}()
+	in, err := a.reach(g)
+	if err != nil {
+		return nil, err
+	}
+	return in.Trace(ctx, q.About)
+}
+
+// reach gives the guest agent of a guest that is here.
+func (a *Agent) reach(g fleet.GuestID) (Inside, error) {
 	a.mu.Lock()
 	p, here := a.present[g]
 	a.mu.Unlock()
@@ -298,7 +310,16 @@ func (a *Agent) trace(ctx context.Context, q wire.Query) (traces []fleet.Trace, 
 	if err != nil {
 		return nil, err
 	}
-	return a.inside(s, l).Trace(ctx, q.About)
+	return a.inside(s, l), nil
+}
+
+// signal passes a signal on to a job's ranks.
+func (a *Agent) signal(ctx context.Context, q wire.Query) error {
+	in, err := a.reach(q.To)
+	if err != nil {
+		return err
+	}
+	return in.Signal(ctx, string(q.Program), *q.Signal)
 }
 
 // post puts a report where the current session, or the next, finds it. A

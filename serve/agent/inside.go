@@ -16,6 +16,9 @@ type Inside interface {
 	// Setup makes the guest a member of its job: name, network, files, clock.
 	// The clock counts from the call on, however late the guest hears of it.
 	Setup(context.Context, fleet.Setup) error
+	// Signal passes a signal on to the ranks of a program, in all guests of its
+	// job, once for its ID. After an error some may have it; call again.
+	Signal(ctx context.Context, program string, s fleet.Signal) error
 	// Trace gives what the ranks in this guest have done with MPI.
 	Trace(context.Context, fleet.TraceQuery) ([]fleet.Trace, error)
 	// Cache gives what the guest could do without, after it has dropped its

@@ -318,6 +318,17 @@ func (in memoryInside) Topology(context.Context) (fleet.Topology, error) {
 	return fleet.Topology{Level: "x86-64-v3"}, nil
 }
 
+func (in memoryInside) Signal(ctx context.Context, program string, s fleet.Signal) error {
+	if err := in.d.call(ctx, fmt.Sprintf("signal %s %d %s", program, s.Number, s.Grace), in.g); err != nil {
+		return err
+	}
+	if s.Ends {
+		in.d.guest(in.g).write(fleet.Stdout, []byte("saved"))
+		in.d.guest(in.g).finish(128 + s.Number)
+	}
+	return nil
+}
+
 func (in memoryInside) Trace(_ context.Context, q fleet.TraceQuery) ([]fleet.Trace, error) {
 	return []fleet.Trace{{Rank: 3, At: q.To}}, nil
 }

@@ -12,21 +12,11 @@ import (
 	"pagurus/serve/agent/yielding"
 )
 
-// verb is how one order is carried out, and how long that may take.
-type verb struct {
-	do    func(*Agent, context.Context, *work) (fleet.Report, error)
-	limit time.Duration // 0: none but being called off
-}
+// verb is how one order is carried out. How long that may take is said in fleet.
+type verb func(*Agent, context.Context, *work) (fleet.Report, error)
 
 const (
-	// startLimit covers fetching an image over an office line and booting
-	// under emulation on a busy host.
-	startLimit = 30 * time.Minute
-	// copyLimit only ends what hangs: Task.Limits ends what does not converge, and
-	// what follows after post-copy comes to its end or breaks.
-	copyLimit   = 12 * time.Hour
-	switchLimit = 2 * time.Minute // the guest stands still that long at most
-	quickLimit  = time.Minute     // what only talks to a process on this host
+	ownWorkLimit = time.Minute // of the agent's own ideas, which only talk to a process on this host
 
 	lastTracesLimit = 3 * time.Second // for a guest to say what its ranks have done; most take milliseconds
 
@@ -41,25 +31,34 @@ var verbs map[fleet.Verb]verb
 // The table is filled at start because settle, in it, is begun by others in it.
 func init() {
 	verbs = map[fleet.Verb]verb{
-		fleet.Start:      {(*Agent).start, startLimit},
-		fleet.Hold:       {(*Agent).hold, 0},
-		fleet.Stop:       {(*Agent).stop, quickLimit},
-		fleet.Run:        {(*Agent).run, 0},
-		fleet.Receive:    {(*Agent).receive, startLimit},
-		fleet.Copy:       {(*Agent).copy, copyLimit},
-		fleet.Switch:     {(*Agent).switchOver, switchLimit},
-		fleet.Repoint:    {(*Agent).repoint, quickLimit},
-		fleet.Gather:     {(*Agent).gather, copyLimit},
-		fleet.Retire:     {(*Agent).retire, quickLimit},
-		fleet.Revert:     {(*Agent).revert, quickLimit},
-		fleet.Discard:    {(*Agent).destroy, quickLimit},
-		settle:           {(*Agent).settle, quickLimit},
-		awaken:           {(*Agent).awaken, quickLimit},
-		yielding.Lend:    {(*Agent).lend, quickLimit},
-		yielding.Reclaim: {(*Agent).reclaim, quickLimit},
-		yielding.Pause:   {(*Agent).pause, quickLimit},
-		yielding.Breathe: {(*Agent).breathe, quickLimit},
+		fleet.Start:      (*Agent).start,
+		fleet.Hold:       (*Agent).hold,
+		fleet.Stop:       (*Agent).stop,
+		fleet.Run:        (*Agent).run,
+		fleet.End:        (*Agent).end,
+		fleet.Receive:    (*Agent).receive,
+		fleet.Copy:       (*Agent).copy,
+		fleet.Switch:     (*Agent).switchOver,
+		fleet.Repoint:    (*Agent).repoint,
+		fleet.Gather:     (*Agent).gather,
+		fleet.Retire:     (*Agent).retire,
+		fleet.Revert:     (*Agent).revert,
+		fleet.Discard:    (*Agent).destroy,
+		settle:           (*Agent).settle,
+		awaken:           (*Agent).awaken,
+		yielding.Lend:    (*Agent).lend,
+		yielding.Reclaim: (*Agent).reclaim,
+		yielding.Pause:   (*Agent).pause,
+		yielding.Breathe: (*Agent).breathe,
 	}
+}
+
+// ownLimit is how long the agent's own verbs may take.
+func ownLimit(v fleet.Verb) time.Duration {
+	if own[v] {
+		return ownWorkLimit
+	}
+	return 0 // it stands until it is called off
 }
 
 // hold stands until the guest ended by itself.
@@ -193,7 +192,7 @@ func (a *Agent) here(ctx context.Context, w *work) (bool, error) {
 }
 
 func (a *Agent) state(ctx context.Context, w *work) (fleet.RunState, error) {
-	ctx, cancel := context.WithTimeout(ctx, quickLimit)
+	ctx, cancel := context.WithTimeout(ctx, ownWorkLimit)
 	defer cancel()
 	all, err := w.driver.Inspect(ctx)
 	if err != nil {

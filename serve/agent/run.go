@@ -11,6 +11,26 @@ import (
 // run launches the program, or finds it running, and carries its streams
 // until it ended and all it wrote has arrived.
 func (a *Agent) run(ctx context.Context, w *work) (fleet.Report, error) {
+	return a.carry(ctx, w, func(ctx context.Context, p pump.Pump) error { return p.Launch(ctx, w.task.Job) })
+}
+
+// end tells the program to end, once however often the order comes and wherever the
+// guest has moved to, and carries its streams like run until it has. The guest
+// itself ends it when its grace is over.
+func (a *Agent) end(ctx context.Context, w *work) (fleet.Report, error) {
+	j := w.task.Job
+	s := fleet.Signal{ID: "end", Number: fleet.Terminate, Ends: true}
+	if j.Ending != nil {
+		s.Grace = j.Ending.Grace
+	}
+	return a.carry(ctx, w, func(ctx context.Context, _ pump.Pump) error {
+		return a.inside(w.seat, w.link).Signal(ctx, string(j.ID), s)
+	})
+}
+
+// carry does what a program needs first, and carries its streams until it ended and
+// all it wrote has arrived.
+func (a *Agent) carry(ctx context.Context, w *work, first func(context.Context, pump.Pump) error) (fleet.Report, error) {
 	g := w.seat.guest
 	if w.link == nil {
 		return fleet.Report{}, fmt.Errorf("guests of kind %q have no link to run a program by", w.task.Guest.Kind)
@@ -34,7 +54,7 @@ func (a *Agent) run(ctx context.Context, w *work) (fleet.Report, error) {
 	}()
 	p := pump.Pump{Programs: a.inside(w.seat, w.link), Controller: a.Controller, Log: a.Log, Job: w.task.Job.ID}
 	var exit fleet.Exit
-	if err = p.Launch(ctx, w.task.Job); err == nil {
+	if err = first(ctx, p); err == nil {
 		if exit, err = p.Carry(ctx, w.task.Have); err != nil {
 			err = vague{err}
 		}

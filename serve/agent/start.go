@@ -43,7 +43,7 @@ func (a *Agent) start(ctx context.Context, w *work) (fleet.Report, error) {
 		words = a.lastWords(w) // before Stop removes them
 	}
 	err = fmt.Errorf("setting up guest %s on %s: %w%s", g, a.Host, err, words)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quickLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ownWorkLimit)
 	defer cancel()
 	_, undo := a.destroy(ctx, w)
 	if undo != nil {

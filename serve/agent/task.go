@@ -22,7 +22,7 @@ type seat struct {
 	guest    fleet.GuestID
 	page     ledger.Page
 	last     *work                // the newest that touches the guest; it waits for the one before
-	standing map[fleet.Verb]*work // hold, run and settle
+	standing map[fleet.Verb]*work // hold, run or end, and settle
 	inside   Inside               // made at first use
 	resumed  time.Time            // when it last went on after a move
 	progress *fleet.Progress      // of the last copy, until something else is done
@@ -97,7 +97,18 @@ func (w *work) point(place string) error {
 	return fault.Point("agent." + string(w.task.Order.Verb) + "." + place)
 }
 
-func stands(v fleet.Verb) bool { return v == fleet.Hold || v == fleet.Run || v == settle }
+func stands(v fleet.Verb) bool {
+	return v == fleet.Hold || v == fleet.Run || v == fleet.End || v == settle
+}
+
+// place is where in a seat what stands has its place: End takes that of Run, whose
+// streams it goes on with.
+func place(v fleet.Verb) fleet.Verb {
+	if v == fleet.End {
+		return fleet.Run
+	}
+	return v
+}
 
 // take begins a task, or answers it at once when the answer is known, or does
 // nothing when it is being worked on.
@@ -208,7 +219,7 @@ func (a *Agent) seat(g fleet.GuestID) (*seat, error) {
 }
 
 func (s *seat) busyWith(o fleet.Order) bool {
-	for _, w := range []*work{s.last, s.standing[o.Verb]} {
+	for _, w := range []*work{s.last, s.standing[place(o.Verb)]} {
 		if w != nil && w.task.Order == o && !w.said && !w.calledOff() {
 			return true
 		}
@@ -236,7 +247,7 @@ func (a *Agent) beginLocked(s *seat, w *work) {
 	verb := w.task.Order.Verb
 	var prior *work
 	if stands(verb) {
-		prior, s.standing[verb] = s.standing[verb], w
+		prior, s.standing[place(verb)] = s.standing[place(verb)], w
 	} else {
 		prior, s.last = s.last, w
 	}
@@ -271,17 +282,20 @@ func (a *Agent) carryOut(w *work) (r fleet.Report, err error) {
 	if err := w.point("before"); err != nil {
 		return r, err
 	}
-	v := verbs[verb]
+	v, limit := verbs[verb], verb.Limit(w.task.Limits.Mode)
+	if limit == 0 {
+		limit = ownLimit(verb)
+	}
 	ctx, cancel := w.ctx, context.CancelFunc(func() {})
 	if verb == fleet.Switch {
 		ctx = context.WithoutCancel(ctx) // half a switch is worse than a late one
 	}
-	if v.limit > 0 {
-		ctx, cancel = context.WithTimeout(ctx, v.limit)
+	if limit > 0 {
+		ctx, cancel = context.WithTimeout(ctx, limit)
 	}
 	defer cancel()
 	begun := time.Now()
-	r, err = v.do(a, ctx, w)
+	r, err = v(a, ctx, w)
 	if wrong := w.point("after"); wrong != nil {
 		err = vague{wrong}
 	}
@@ -366,9 +380,10 @@ func (a *Agent) inside(s *seat, l Linker) Inside {
 }
 
 // rest is how long nobody speaks to the agent in a guest that has just moved.
-// The guest has its job to catch up with; under emulation, where all code is
-// translated anew, answering costs it a tenth of a second at the worst moment.
-const rest = 1500 * time.Millisecond
+// The guest has its job to catch up with first. It is short, since output and the
+// end of the job wait for it: a guest that moves again and again is to be heard
+// between two moves.
+const rest = 50 * time.Millisecond
 
 // rested opens the link to a guest that has had its rest.
 type rested struct {

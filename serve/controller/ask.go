@@ -43,6 +43,9 @@ func (c *Controller) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, er
 	if err != nil {
 		return fleet.Answer{}, notLeading
 	}
+	if failure == nil && q.Verb == fleet.SendSignal {
+		failure = c.signal(ctx, q)
+	}
 	return answer, answerable(failure)
 }
 

@@ -203,7 +203,7 @@ func TestRefusedAgents(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	_, err = r.tryAttach(wire.Hello{Host: "a b/c1", Facts: r.facts("host1")})
-	if err == nil || !strings.Contains(err.Error(), "--name") {
+	if err == nil || !strings.Contains(err.Error(), "--"+fleet.HostFlag) {
 		t.Errorf("got %v", err)
 	}
 	if n := len(r.now().Hosts); n != 0 {

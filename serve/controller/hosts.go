@@ -78,7 +78,7 @@ func (c *Controller) admit(ctx context.Context, hello wire.Hello, s *wire.HostSe
 		err := before.Probe(probing)
 		cancel()
 		if err == nil {
-			return fmt.Errorf("another agent is %s already: stop that one, or give this one another --name", hello.Host)
+			return fmt.Errorf("another agent is %s already: stop that one, or give this one another --%s", hello.Host, fleet.HostFlag)
 		}
 		before.End("another agent took the place of this one, which did not answer")
 		// Nobody else removes it while its own goroutine still reads.
@@ -91,7 +91,7 @@ func (c *Controller) admit(ctx context.Context, hello wire.Hello, s *wire.HostSe
 // join lets the agent in if its host is free; else before is who has it.
 func (c *Controller) join(ctx context.Context, hello wire.Hello, s *wire.HostSession) (before *wire.HostSession, refused error) {
 	if hello.Cluster != "" && hello.Cluster != c.snap().Cluster.ID {
-		return nil, fmt.Errorf("%s belongs to cluster %s and this is %s: use that one's controller, or start the agent with an empty --run folder", hello.Host, hello.Cluster, c.snap().Cluster.ID)
+		return nil, fmt.Errorf("%s belongs to cluster %s and this is %s: use that one's controller, or start the agent with an empty --%s folder", hello.Host, hello.Cluster, c.snap().Cluster.ID, fleet.RunFlag)
 	}
 	if h := c.hosts[hello.Host]; h != nil {
 		return h.session, nil
@@ -230,7 +230,7 @@ func (c *Controller) send(orders []fleet.Order) {
 			continue
 		}
 		t := planner.Task(c.snap(), o)
-		if o.Verb == fleet.Run {
+		if o.Verb == fleet.Run || o.Verb == fleet.End {
 			t.Have = c.spool.have(o.Job)
 		}
 		c.tell(o.Host, wire.Down{Task: &t})

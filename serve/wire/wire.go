@@ -56,6 +56,9 @@ type Query struct {
 	Trace   fleet.GuestID    `json:"trace,omitempty"` // what this guest's ranks have done with MPI
 	About   fleet.TraceQuery `json:"about"`
 	Profile fleet.GuestID    `json:"profile,omitempty"` // a look at this guest's memory now
+	Signal  *fleet.Signal    `json:"signal,omitempty"`  // for the ranks of the job whose guest 0 is To
+	To      fleet.GuestID    `json:"to,omitempty"`
+	Program fleet.JobID      `json:"program,omitempty"` // of Signal: whose program it is
 }
 
 // Reply answers a Query.

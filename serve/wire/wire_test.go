@@ -31,7 +31,6 @@ type world struct {
 	snap    fleet.Snapshot
 	changes chan fleet.Snapshot
 	image   string
-	streams map[Place][]byte
 	attach  func(context.Context, Hello, *HostSession) error
 }
 

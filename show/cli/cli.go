@@ -86,7 +86,7 @@ hosts, and moves those guests from host to host while the program runs.`,
 	f.String(tokenFileFlag, "", "a file that holds the token (or PAGURUS_TOKEN_FILE)")
 	f.BoolVar(&a.json, "json", false, "print JSON")
 	root.AddGroup(&cobra.Group{ID: "jobs", Title: "Jobs:"}, &cobra.Group{ID: "cluster", Title: "Cluster:"})
-	for _, cmd := range []*cobra.Command{a.runCommand(), a.jobsCommand(), a.logsCommand(), a.waitCommand(), a.cancelCommand()} {
+	for _, cmd := range []*cobra.Command{a.runCommand(), a.jobsCommand(), a.logsCommand(), a.waitCommand(), a.cancelCommand(), a.signalCommand()} {
 		cmd.GroupID = "jobs"
 		root.AddCommand(cmd)
 	}

@@ -208,29 +208,6 @@ func unique(list []string) map[string]bool {
 	return set
 }
 
-func (a *app) cancelCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:               "cancel JOB…",
-		Short:             "Cancel jobs",
-		Long:              "Cancel ends the jobs' programs and guests. It returns when the controller has taken it up; `pagurus wait JOB` waits for the end.",
-		Example:           "  pagurus cancel j3 && pagurus wait j3",
-		Args:              AtLeast(1, "a job: `pagurus jobs` lists them"),
-		ValidArgsFunction: a.completeJobs(openJob),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, id := range args {
-				answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.Cancel, Job: fleet.JobID(id)})
-				if err != nil {
-					return err
-				}
-				if err := a.answer(answer); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-	}
-}
-
 // answer prints what a request led to: the IDs on standard output, what a
 // person should know on standard error.
 func (a *app) answer(answer fleet.Answer) error {

@@ -45,8 +45,8 @@ func (a *app) runCommand() *cobra.Command {
 
 The current directory is the program's working directory in every guest, at the
 same path and with your user and group. Output streams as it comes, standard
-input goes to rank 0, Ctrl-C cancels the job (twice: leave at once), and the
-exit code is the program's. PROGRAM is looked for inside the guests, as mpirun
+input goes to rank 0, Ctrl-C cancels the job (twice: leave at once), SIGUSR1 and
+SIGUSR2 are passed on to every rank, and the exit code is the program's. PROGRAM is looked for inside the guests, as mpirun
 looks for it: ./a.out is the file here, a bare name is one of the image's.
 
 Exit codes: the program's own; 125 when Pagurus could not run it to its end;

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -36,7 +37,7 @@ const (
 )
 
 // session is one command staying with one job: its streams, its state, and
-// the signals that end it.
+// the signals that end it or are for the job.
 type session struct {
 	*app
 	client *wire.Client
@@ -50,10 +51,11 @@ type session struct {
 }
 
 // listen takes the signals that would end this process and leave the job
-// running: a person's, and that of a closed standard output.
+// running: a person's, that of a closed standard output, and those for the job.
 func listen() chan os.Signal {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
+	signal.Notify(signals, passedOn...)
 	if !signal.Ignored(syscall.SIGHUP) { // nohup means it
 		signal.Notify(signals, syscall.SIGHUP)
 	}
@@ -111,6 +113,10 @@ func (s *session) heed(ctx context.Context, signals <-chan os.Signal) {
 		case sig := <-signals:
 			if sig == syscall.SIGPIPE {
 				continue // the write that caused it says so itself
+			}
+			if slices.Contains(passedOn, sig) {
+				go s.pass(ctx, sig)
+				continue
 			}
 			if asked {
 				_, _ = fmt.Fprintf(s.Err, "pagurus: left %s to itself: `pagurus jobs` shows whether it is gone\n", s.job)

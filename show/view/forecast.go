@@ -37,9 +37,7 @@ func (f Forecast) Table() Table {
 	if len(f.Migrations) > 1 {
 		t.Rows = append(t.Rows, []string{"all", "", "", between(f.Total, Took), between(f.Downtime, Took), between(f.Bytes, Bytes)})
 	}
-	for _, n := range f.Notes {
-		t.Notes = append(t.Notes, n)
-	}
+	t.Notes = append(t.Notes, f.Notes...)
 	return t
 }
 

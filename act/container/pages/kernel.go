@@ -46,8 +46,6 @@ const uffdFlags = unix.O_CLOEXEC | unix.O_NONBLOCK | uffdUserOnly
 // region is what a scan gives: pages in a row that are alike.
 type region struct{ start, end, categories uint64 }
 
-func (r region) bytes() int64 { return int64(r.end - r.start) }
-
 // scan is the kernel's struct pm_scan_arg.
 type scan struct {
 	size, flags, start, end, walkEnd, vec, vecLen, maxPages uint64

@@ -168,6 +168,9 @@ func (p Process) HugeBytes() int64 {
 // process is gone.
 func (p Process) Watch() (*os.File, error) {
 	gone := fmt.Errorf("process %d: %w", p.PID, os.ErrNotExist)
+	if p.PID <= 1 { // no guest: who ended it would end the machine, or every process
+		return nil, gone
+	}
 	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
 		return nil, gone

@@ -28,6 +28,15 @@ func TestProcess(t *testing.T) {
 	if _, err := p.Watch(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("another process of the same number: %v", err)
 	}
+	first, err := Read(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []Process{{1, first.Ticks}, {0, 0}, {-1, 0}} {
+		if _, err := q.Watch(); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("process %d is watched: %v", q.PID, err)
+		}
+	}
 	if p.ResidentBytes() == 0 {
 		t.Error("a process without memory")
 	}

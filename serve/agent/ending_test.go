@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"context"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// A guest that moves every second is heard between two moves, soon after each.
+func TestLinkIsMadeSoonAfterEachMove(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.do(task(fleet.Start, 1))
+		s, err := r.a.seat("j1g0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			r.do(task(fleet.Repoint, 1))
+			began := time.Now()
+			conn, err := rested{opens{}, r.a, s}.Link(t.Context(), "j1g0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn.Close()
+			if took := time.Since(began); took > 100*time.Millisecond {
+				t.Errorf("the link was made %s after the move", took)
+			}
+		}
+	})
+}
+
+// opens is a driver whose links are made at once.
+type opens struct{ Linker }
+
+func (opens) Link(context.Context, fleet.GuestID) (io.ReadWriteCloser, error) {
+	a, b := net.Pipe()
+	b.Close()
+	return a, nil
+}
+
+// A program that is told to end has its last words carried, and Run's place is
+// taken: nobody reads its output twice.
+func TestEndCarriesTheLastWords(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.do(task(fleet.Start, 1))
+		run := task(fleet.Run, 1)
+		r.send(run)
+		synctest.Wait()
+		end := task(fleet.End, 1)
+		end.Job.Ending = &fleet.Ending{Grace: time.Minute}
+		r.send(end)
+		if exit := r.expect(end.Order, fleet.Done).Exit; exit == nil || exit.Code != 143 {
+			t.Errorf("exit %+v", exit)
+		}
+		if n := r.d.count("signal j1 15 1m0s j1g0"); n != 1 {
+			t.Errorf("told %d times", n)
+		}
+		if got := string(r.c.spool["j1stdout"]); got != "saved" {
+			t.Errorf("stdout %q", got)
+		}
+	})
+}

@@ -1,0 +1,52 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"pagurus/decide/atlas"
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+)
+
+const (
+	// signalLimit is how long a signal may take to reach all ranks: guests that are
+	// being moved hear of it afterwards.
+	signalLimit = time.Minute
+	signalPause = 200 * time.Millisecond
+)
+
+// signal has guest 0 of a job pass a signal on to the ranks. It is not stored: who
+// gets no answer, because this controller ended meanwhile, asks again with the same
+// ID, and the guests deliver it once. After an error some ranks may have it.
+func (c *Controller) signal(ctx context.Context, q fleet.Request) error {
+	number, err := fleet.ReadSignal(q.Signal)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, signalLimit)
+	defer cancel()
+	ask := wire.Query{Signal: &fleet.Signal{ID: string(q.ID), Number: number}, To: atlas.GuestID(q.Job, 0), Program: q.Job}
+	for {
+		s, err := c.Snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		before := s.Guests[ask.To]
+		if _, err = c.query(ctx, before, ask); err == nil {
+			return nil
+		}
+		if s, err := c.Snapshot(ctx); err != nil {
+			return err
+		} else if now := s.Guests[ask.To]; before.State != fleet.GuestMoving && now.Home == before.Home && now.State == before.State {
+			return &wire.Error{Status: http.StatusConflict, Reason: fmt.Sprintf("job %s was not sent the signal: %v", q.Job, err)}
+		}
+		select {
+		case <-time.After(signalPause): // it was on its way to another host
+		case <-ctx.Done():
+			return &wire.Error{Status: http.StatusConflict, Reason: fmt.Sprintf("job %s was not sent the signal within %s; its guests move, try again", q.Job, signalLimit)}
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/fleet"
+	"pagurus/show/cli/patience"
+)
+
+// passedOn are the signals that `run` hands to the job's program, as mpirun does.
+var passedOn = []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2}
+
+func (a *app) cancelCommand() *cobra.Command {
+	grace := fleet.UsualGrace
+	cmd := &cobra.Command{
+		Use:   "cancel JOB…",
+		Short: "Cancel jobs",
+		Long: `Cancel ends the jobs' programs and guests. Every rank gets SIGTERM, in all guests,
+and what it does and writes until the program has ended, or the grace is over, is
+kept. What still runs then is killed. It returns when the controller has taken it
+up; ` + "`pagurus wait JOB`" + ` waits for the end.
+
+A job that is cancelled again has no longer than it had: with --grace 0s it ends at
+once. Under Open MPI a rank that ends with an exit code other than 0, or without
+MPI_Finalize, makes mpirun end the others a second or two later.`,
+		Example: `  pagurus cancel j3 && pagurus wait j3
+  pagurus cancel --grace 2m j3    # its program needs time to save its state
+  pagurus cancel --grace 0s j3    # at once`,
+		Args:              AtLeast(1, "a job: `pagurus jobs` lists them"),
+		ValidArgsFunction: a.completeJobs(openJob),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, id := range args {
+				answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.Cancel, Job: fleet.JobID(id), Grace: &grace})
+				if err != nil {
+					return err
+				}
+				if err := a.answer(answer); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().DurationVar(&grace, "grace", grace, fmt.Sprintf("time for the programs to end after SIGTERM, up to %s", fleet.MostGrace))
+	_ = cmd.RegisterFlagCompletionFunc("grace", cobra.FixedCompletions([]string{"0s", "10s", "1m"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (a *app) signalCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "signal JOB SIGNAL",
+		Short: "Send a signal to the ranks of a job",
+		Long: `Signal sends SIGNAL to every rank of the job, in all guests, once; a program that
+mpirun did not start gets it itself. It returns when all have been sent it, also
+while guests move. SIGNAL is a name with or without SIG, or a number.
+
+KILL and STOP are refused: ` + "`pagurus cancel --grace 0s`" + ` ends a job at once, and TSTP
+stops a program that CONT lets go on. SIGUSR1 and SIGUSR2 that a running
+` + "`pagurus run`" + ` gets are sent on the same way.`,
+		Example: `  pagurus signal j3 USR1
+  pagurus signal j3 SIGHUP
+  pagurus signal j3 12`,
+		Args: Exactly(2, "a job and a signal: `pagurus jobs` lists the jobs"),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+			switch len(args) {
+			case 0:
+				return a.completeJobs(openJob)(cmd, args, typed)
+			case 1:
+				return fleet.SignalNames(), cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := fleet.ReadSignal(args[1]); err != nil {
+				return err
+			}
+			answer, err := a.sendSignal(cmd.Context(), fleet.JobID(args[0]), args[1], patience.New(a.Err))
+			if err != nil {
+				return err
+			}
+			return a.answer(answer)
+		},
+	}
+}
+
+// sendSignal has a job sent a signal. A controller that restarts meanwhile is asked
+// again under the same ID, by which the guests know what they have delivered.
+func (a *app) sendSignal(ctx context.Context, job fleet.JobID, signal string, outage *patience.Outage) (fleet.Answer, error) {
+	c, err := a.dial()
+	if err != nil {
+		return fleet.Answer{}, err
+	}
+	q := fleet.Request{ID: fleet.RequestID(rand.Text()), Verb: fleet.SendSignal, Job: job, Signal: signal}
+	for {
+		answer, err := c.Ask(ctx, q)
+		if err == nil {
+			outage.Over()
+			return answer, nil
+		}
+		if err := outage.Wait(ctx, err); err != nil {
+			return fleet.Answer{}, err
+		}
+	}
+}
+
+// pass sends a signal of this process on to the job.
+func (s *session) pass(ctx context.Context, sig os.Signal) {
+	number, ok := sig.(syscall.Signal)
+	if !ok {
+		return
+	}
+	if _, err := s.sendSignal(ctx, s.job, fleet.SignalName(int(number)), s.outage); err != nil && ctx.Err() == nil {
+		_, _ = fmt.Fprintf(s.Err, "pagurus: SIG%s was not passed on: %v\n", fleet.SignalName(int(number)), err)
+	}
+}
