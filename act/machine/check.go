@@ -56,6 +56,7 @@ var programs = []program{
 	{"kernel unpacker", "zstd", "zstd"},
 	{"kernel unpacker", "xz", "xz-utils"},
 	{"namespaces", "unshare", "util-linux"},
+	{"mounts", "mount", "mount"},
 	{"file server", "ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs"},
 }
 
