@@ -52,6 +52,12 @@ pure:
 test: setup build check
 	scripts/rings
 
+## test-debian13: the same in the user land of Debian 13, on this machine's kernel
+# What came of it is kept in docs/figures/debian13.txt. Some packages only:
+# make test-debian13 RINGS="./act/share ./act/image"
+test-debian13:
+	scripts/test-debian13 $(RINGS)
+
 ## setup: installs what this machine lacks
 setup:
 	scripts/setup
@@ -91,4 +97,4 @@ install: build docs
 clean:
 	rm -rf bin dist
 
-.PHONY: all build help check pure test setup demo bench bench-owner chaos docs install clean
+.PHONY: all build help check pure test test-debian13 setup demo bench bench-owner chaos docs install clean

@@ -83,6 +83,9 @@ func installServer(packages string) string {
 	return unstarted(install(packages)) + " && { systemctl disable --now nfs-ganesha 2>/dev/null || true; }"
 }
 
+// ReinstallServer is the command for a file server that is there and does not work.
+func ReinstallServer() string { return installServer("--reinstall nfs-ganesha nfs-ganesha-vfs mount") }
+
 // policy is the program that packages ask whether they may start a service.
 var policy = "/usr/sbin/policy-rc.d"
 

@@ -38,6 +38,13 @@ type notYet struct{ status uint32 }
 
 func (n notYet) Error() string { return fmt.Sprintf("it is not ready (status %d)", n.status) }
 
+// Read reads the beginning of a file in a job's directory from the job's server,
+// as a guest would. It is called in a network where the server is reached.
+func Read(ctx context.Context, n fleet.Network, name string) (data []byte, err error) {
+	err = ask(ctx, n, name, &data)
+	return data, err
+}
+
 // ask looks whether the network's server serves the job's directory, and reads
 // the beginning of a file in it, if one is named. It is called in the network.
 func ask(ctx context.Context, n fleet.Network, name string, into *[]byte) error {
