@@ -483,7 +483,11 @@ func (n *memoryNetwork) Apply(_ context.Context, w []fleet.Network) error {
 	return n.err
 }
 
-func (n *memoryNetwork) Failure(fleet.JobID) error { n.mu.Lock(); defer n.mu.Unlock(); return n.failure }
+func (n *memoryNetwork) Failure(fleet.JobID) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.failure
+}
 
 func (n *memoryNetwork) fail(err error) { n.mu.Lock(); n.failure = err; n.mu.Unlock() }
 
