@@ -63,6 +63,16 @@ cd "$PAGURUS_KERNEL"
 apt-get -q -o APT::Sandbox::User=root download "$name"
 `
 
+// unsynced runs a command with a folder on a layer that lets nothing wait for the
+// disk: dpkg does so 6,300 times for an image, whatever it is told, which took
+// 12 s of 59, and the result is synced once, at the end. What is written is in the
+// folder afterwards. Where the kernel has no such layers all goes on without.
+const unsynced = `mkdir -p "$2" "$3" || exit
+mount -t overlay -o "volatile,lowerdir=$2,upperdir=$1,workdir=$3" layer "$1" 2>/dev/null || :
+shift 3
+exec "$@"
+`
+
 // bootstrap fills root/ with the recipe's packages and kernel/ with the
 // kernel's package.
 func (b *build) bootstrap(ctx context.Context) error {
@@ -93,7 +103,7 @@ func (b *build) bootstrap(ctx context.Context) error {
 	args = append(args, r.Suite, b.path("root"))
 	args = append(args, a.sources(r.Suite)...)
 
-	cmd := contained(ctx, args...)
+	cmd := contained(ctx, append([]string{"sh", "-c", unsynced, "sh", b.path("root"), b.path("empty"), b.path("layer")}, args...)...)
 	// What mmdebstrap makes outside the root goes when the build goes.
 	cmd.Env = append(cmd.Env, "PAGURUS_PACKAGES="+strings.Join(r.Packages, " "), "PAGURUS_KERNEL="+b.path("kernel"), "TMPDIR="+b.path("tmp"))
 	pipe, err := cmd.StderrPipe()
