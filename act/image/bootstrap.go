@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -43,13 +44,24 @@ func contained(ctx context.Context, args ...string) *exec.Cmd {
 
 // findPackages is run by mmdebstrap before anything else. It asks the archive what
 // it has, which mmdebstrap then does not do again, and looks for the packages:
-// without it a slip of the pen is told after the base system was installed.
+// without it a slip of the pen is told after the base system was installed. So is
+// it with headers that Pagurus's own libraries are compiled with.
 const findPackages = `set -eu
 export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
 apt-get -q -o APT::Sandbox::User=root --error-on=any update
 for name in $PAGURUS_PACKAGES; do
 	apt-cache showpkg "$name" 2>/dev/null | grep -q '^Package: ' || { echo "E: Unable to locate package" "$name" >&2; exit 1; }
 done
+all=$(apt-get -q -s -o APT::Sandbox::User=root -o APT::Install-Recommends=false install $PAGURUS_PACKAGES 2>/dev/null) || all=
+has() { printf '%s\n' "$all" | grep -q "^Inst $1 "; }
+for mpi in openmpi-bin:libopenmpi-dev mpich:libmpich-dev; do
+	if has gcc && has "${mpi%:*}" && ! has "${mpi#*:}"; then
+		echo "E: without headers ${mpi%:*} ${mpi#*:}" >&2
+		exit 1
+	fi
+done
+# Packages name their manuals as alternatives and fail where those have no folder.
+for section in 1 2 3 4 5 6 7 8 9; do mkdir -p "$1/usr/share/man/man$section"; done
 `
 
 // fetchKernel is run by mmdebstrap when the root is complete and apt still has
@@ -133,6 +145,8 @@ type bootstrapLog struct {
 	inside   bool
 	errors   []string
 	last     []string
+	failed   string   // the first package that could not be installed
+	words    []string // what was said in its name before, and dpkg's reason after
 }
 
 func newBootstrapLog(p Progress) *bootstrapLog { return &bootstrapLog{progress: p} }
@@ -187,6 +201,11 @@ func (l *bootstrapLog) line(s string) {
 		l.progress("downloading the kernel", endInstall)
 	case strings.HasPrefix(s, "E:"):
 		l.errors = append(l.errors, s)
+	case l.failed == "" && brokenPackage.MatchString(s):
+		l.failed = brokenPackage.FindStringSubmatch(s)[1]
+		l.words = slices.Clone(l.last[lastOf(l.last, func(line string) bool { return beginning.MatchString(line) }):])
+	case l.failed != "" && dpkgReason.MatchString(s):
+		l.words = append(l.words, s)
 	case l.inside:
 		l.install(s)
 	}
@@ -227,7 +246,31 @@ func (l *bootstrapLog) install(s string) {
 	l.progress(name, startInstall+part*(endInstall-startInstall))
 }
 
+// lastOf is the place after the last line of which something holds.
+func lastOf(lines []string, holds func(string) bool) int {
+	for i := len(lines) - 1; i >= 0; i-- {
+		if holds(lines[i]) {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// mostWords is how many lines of what failed are shown.
+const mostWords = 5
+
+// broken says which package failed, in which program of its, and what that said.
+func (l *bootstrapLog) broken() error {
+	words := strings.Join(l.words[max(0, len(l.words)-mostWords):], " | ")
+	return fmt.Errorf("package %s cannot be installed; the last that was said: %s", l.failed, words)
+}
+
 var (
+	brokenPackage = regexp.MustCompile(`^dpkg: error processing (?:package|archive) ([^ :]+)`)
+	dpkgReason    = regexp.MustCompile(`subprocess returned error exit status|dependency problems|trying to overwrite`)
+	beginning     = regexp.MustCompile(`^(Setting up|Unpacking|Preparing to unpack|Processing triggers for|Selecting) `)
+
+	noHeaders = regexp.MustCompile(`E: without headers (\S+) (\S+)`)
 	noPackage = regexp.MustCompile(`Unable to locate package (\S+)|Package '?([^ ']+)'? has no installation candidate|Couldn't find any package by regex '([^']+)'`)
 	noHost    = regexp.MustCompile(`(?:Could not resolve|Unable to connect to|Could not connect to) '?([^' :]+)`)
 	noSuite   = regexp.MustCompile(`repository '([^']+)' (?:does not have a Release file|no longer has a Release file)`)
@@ -236,6 +279,9 @@ var (
 // cause finds the one sentence in what was said that a person can act on.
 func (l *bootstrapLog) cause(r Recipe, err error) error {
 	all := strings.Join(append(append([]string{}, l.errors...), l.last...), "\n")
+	if m := noHeaders.FindStringSubmatch(all); m != nil {
+		return fmt.Errorf("the image would have a compiler and %s without its headers, which Pagurus's own library needs too: add %s to --packages, or leave gcc out and compile elsewhere", m[1], m[2])
+	}
 	if m := noPackage.FindStringSubmatch(all); m != nil {
 		return fmt.Errorf("Debian %s has no package %q: `apt-cache search` or packages.debian.org knows what there is", r.Suite, m[1]+m[2]+m[3])
 	}
@@ -247,6 +293,9 @@ func (l *bootstrapLog) cause(r Recipe, err error) error {
 	}
 	if m := noHost.FindStringSubmatch(all); m != nil {
 		return fmt.Errorf("the Debian archive at %s cannot be reached: is the network up, and is a proxy needed?", m[1])
+	}
+	if l.failed != "" {
+		return l.broken()
 	}
 	for _, e := range l.errors {
 		if !strings.HasPrefix(e, "E: mmdebstrap failed") {
