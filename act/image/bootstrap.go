@@ -45,7 +45,8 @@ func contained(ctx context.Context, args ...string) *exec.Cmd {
 // findPackages is run by mmdebstrap before anything else. It asks the archive what
 // it has, which mmdebstrap then does not do again, and looks for the packages:
 // without it a slip of the pen is told after the base system was installed. So is
-// it with headers that Pagurus's own libraries are compiled with.
+// it with headers that Pagurus's own libraries are compiled with. What is said
+// here is in two pieces: mmdebstrap shows all of a hook that fails.
 const findPackages = `set -eu
 export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
 apt-get -q -o APT::Sandbox::User=root --error-on=any update
@@ -56,7 +57,7 @@ all=$(apt-get -q -s -o APT::Sandbox::User=root -o APT::Install-Recommends=false 
 has() { printf '%s\n' "$all" | grep -q "^Inst $1 "; }
 for mpi in openmpi-bin:libopenmpi-dev mpich:libmpich-dev; do
 	if has gcc && has "${mpi%:*}" && ! has "${mpi#*:}"; then
-		echo "E: without headers ${mpi%:*} ${mpi#*:}" >&2
+		echo "E: without headers" "${mpi%:*}" "${mpi#*:}" >&2
 		exit 1
 	fi
 done
@@ -270,7 +271,7 @@ var (
 	dpkgReason    = regexp.MustCompile(`subprocess returned error exit status|dependency problems|trying to overwrite`)
 	beginning     = regexp.MustCompile(`^(Setting up|Unpacking|Preparing to unpack|Processing triggers for|Selecting) `)
 
-	noHeaders = regexp.MustCompile(`E: without headers (\S+) (\S+)`)
+	noHeaders = regexp.MustCompile(`E: without headers ([a-z0-9-]+) ([a-z0-9-]+)`)
 	noPackage = regexp.MustCompile(`Unable to locate package (\S+)|Package '?([^ ']+)'? has no installation candidate|Couldn't find any package by regex '([^']+)'`)
 	noHost    = regexp.MustCompile(`(?:Could not resolve|Unable to connect to|Could not connect to) '?([^' :]+)`)
 	noSuite   = regexp.MustCompile(`repository '([^']+)' (?:does not have a Release file|no longer has a Release file)`)
