@@ -52,12 +52,23 @@ pure:
 test: setup build check
 	scripts/rings
 
+## test-debian13: the same in the user land of Debian 13, on this machine's kernel
+# What came of it is kept in docs/figures/debian13.txt. Some packages only:
+# make test-debian13 RINGS="./act/share ./act/image"
+test-debian13:
+	scripts/test-debian13 $(RINGS)
+
 ## setup: installs what this machine lacks
 setup:
 	scripts/setup
 
 ## demo: sets up, builds, and shows it all on this machine
-demo: setup build
+# On a fresh machine most of it is waiting for the network and compiling: both at
+# once. Only what builds the image is needed for the image.
+demo: setup bin/pagurus
+	@rm -f bin/.image; { bin/pagurus image build lammps 2>&1 && : >bin/.image; } | sed -u 's/^/image: /' & \
+	$(MAKE) --no-print-directory build; built=$$?; wait; \
+	test $$built -eq 0 && test -e bin/.image && rm bin/.image
 	bin/pagurus demo
 
 ## bench: measures what is promised, with every sample in dist/bench.json
@@ -91,4 +102,4 @@ install: build docs
 clean:
 	rm -rf bin dist
 
-.PHONY: all build help check pure test setup demo bench bench-owner chaos docs install clean
+.PHONY: all build help check pure test test-debian13 setup demo bench bench-owner chaos docs install clean

@@ -142,3 +142,9 @@ func lastLine(out []byte) string {
 	s := strings.TrimSpace(string(out))
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
+
+// lastLines are the last few: a compiler's last line says only that it ended.
+func lastLines(out []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return strings.Join(lines[max(0, len(lines)-mostWords):], " | ")
+}

@@ -119,6 +119,11 @@ func TestCausesAreSentences(t *testing.T) {
 		"W: Failed to fetch http://h/x  Could not resolve 'h'\nE: apt-get update failed":       "at h cannot be reached",
 		"tar: ./usr/lib/x: Cannot write: No space left on device\nE: mmdebstrap failed to run": "no space left on device",
 		"E: mmdebstrap failed to run\nE: dpkg: something else":                                 "mmdebstrap: dpkg: something else",
+		"E: without headers openmpi-bin libopenmpi-dev\nE: mmdebstrap failed to run":           "add libopenmpi-dev to --packages",
+		"Setting up fine (1) ...\nSetting up bad:amd64 (1) ...\nupdate-alternatives: error: no folder\n" +
+			"dpkg: error processing package bad:amd64 (--configure):\n installed bad:amd64 package post-installation script subprocess returned error exit status 2\n" +
+			"dpkg: error processing package needs-bad (--configure):\n dependency problems - leaving unconfigured\n" +
+			"E: Sub-process env returned an error code (1)": "package bad cannot be installed; the last that was said: update-alternatives: error: no folder | installed bad:amd64 package post-installation script subprocess returned error exit status 2",
 		"something at the end": "mmdebstrap: exit status 1: something at the end",
 		"":                     "mmdebstrap: exit status 1",
 	} {
@@ -160,5 +165,16 @@ func TestShellsStayOutOfTheSystem(t *testing.T) {
 	dir := t.TempDir()
 	if got, err := sessionDir(dir); err != nil || got == "" {
 		t.Errorf("%s: %v", dir, err)
+	}
+}
+
+// A compiler that fails says why some lines before its end.
+func TestACompilersReasonIsKept(t *testing.T) {
+	said := "trace.c:12:10: fatal error: mpi.h: No such file or directory\n   12 | #include <mpi.h>\ncompilation terminated.\n"
+	if got := lastLines([]byte(said)); !strings.Contains(got, "mpi.h: No such file") || !strings.HasSuffix(got, "compilation terminated.") {
+		t.Errorf("%q", got)
+	}
+	if got := lastLines([]byte(strings.Repeat("line\n", 100))); strings.Count(got, "line") != mostWords {
+		t.Errorf("%q", got)
 	}
 }

@@ -96,7 +96,7 @@ func (b *build) mpicc(ctx context.Context, args ...string) error {
 	cmd := contained(ctx, append([]string{"chroot", b.path("root"), "mpicc", "-O2", "-Wl,--build-id=none"}, args...)...)
 	cmd.Env = append(cmd.Env, "HOME=/root") // Open MPI's compiler wrapper does not start without
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("mpicc %s: %w: %s", strings.Join(args, " "), err, lastLine(out))
+		return fmt.Errorf("mpicc %s: %w: %s", strings.Join(args, " "), err, lastLines(out))
 	}
 	return nil
 }
@@ -109,6 +109,7 @@ func tidy(root string) error {
 		"etc/hostname", "etc/resolv.conf", "etc/ssh/ssh_host_*", "etc/apt/apt.conf.d/99mmdebstrap",
 		"etc/dpkg/dpkg.cfg.d/99mmdebstrap", "etc/.pwd.lock", "etc/*-", "var/lib/dpkg/*-old",
 		"var/lib/systemd/random-seed", "usr/lib/locale/locale-archive", "root/.*history",
+		"usr/share/man", // folders for the time of the installation, and links to what was not unpacked
 	} {
 		found, err := filepath.Glob(filepath.Join(root, p))
 		if err != nil {

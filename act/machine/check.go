@@ -56,6 +56,7 @@ var programs = []program{
 	{"kernel unpacker", "zstd", "zstd"},
 	{"kernel unpacker", "xz", "xz-utils"},
 	{"namespaces", "unshare", "util-linux"},
+	{"mounts", "mount", "mount"},
 	{"file server", "ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs"},
 }
 
@@ -81,6 +82,9 @@ func install(packages string) string {
 func installServer(packages string) string {
 	return unstarted(install(packages)) + " && { systemctl disable --now nfs-ganesha 2>/dev/null || true; }"
 }
+
+// ReinstallServer is the command for a file server that is there and does not work.
+func ReinstallServer() string { return installServer("--reinstall nfs-ganesha nfs-ganesha-vfs mount") }
 
 // policy is the program that packages ask whether they may start a service.
 var policy = "/usr/sbin/policy-rc.d"

@@ -64,6 +64,9 @@ NFS_CORE_PARAM {
 	mount_path_pseudo = true;
 	RPC_Ioq_ThrdMax = %d;
 	heartbeat_freq = 0;
+	# It asks the kernel for a favour that takes CAP_SYS_RESOURCE, and goes
+	# without it. Version 4 does not know the word and only warns of it.
+	allow_set_io_flusher_fail = true;
 }
 NFSV4 {
 	RecoveryBackend = fs;
@@ -131,7 +134,17 @@ const powers = "-all,+chown,+dac_override,+dac_read_search,+fowner,+fsetid,+setu
 // portmapper and the message bus of the machine about itself, through sockets
 // that a network namespace does not hide; there it would get in the way of a
 // file server of the machine's own.
-const prelude = `for s in /run/rpcbind.sock /run/dbus/system_bus_socket; do
+//
+// It exports what it finds in the list of mounts, but from version 6 on nothing
+// that is a tmpfs there, as /tmp of Debian 13 is: a tmpfs loses its files at a
+// restart of the machine. So does everything of a job's that is in one, which is
+// the user's choice, so the server reads a list in which a tmpfs is called
+// otherwise. It is laid over the file of the very process that becomes the server.
+const prelude = `mounts=$1
+sed 's/^\([^ ]* [^ ]*\) tmpfs /\1 memory /' /proc/self/mounts >"$mounts" || exit
+mount --bind "$mounts" /proc/$$/mounts || exit
+shift
+for s in /run/rpcbind.sock /run/dbus/system_bus_socket; do
 	[ ! -e $s ] || mount --bind /dev/null $s || exit
 done
 ulimit -n $1 2>/dev/null; shift
@@ -143,7 +156,7 @@ func command(program, config, folder string) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the NFS server is missing: apt-get install nfs-ganesha nfs-ganesha-vfs: %w", err)
 	}
-	cmd := exec.Command("/bin/sh", "-c", prelude, "sh", fmt.Sprint(openFiles),
+	cmd := exec.Command("/bin/sh", "-c", prelude, "sh", filepath.Join(folder, "mounts"), fmt.Sprint(openFiles),
 		"setpriv", "--no-new-privs", "--inh-caps=-all", "--bounding-set="+powers, "--",
 		path, "-F", "-f", config, "-L", "STDERR", "-p", filepath.Join(folder, "ganesha.pid"))
 	cmd.Dir = "/"

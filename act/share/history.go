@@ -1,6 +1,7 @@
 package share
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -25,6 +26,35 @@ type history struct {
 	deaths   []time.Time // recent ones
 	starting bool        // since the last death
 	failure  error       // of the last start; nil: it runs, as far as known
+	refused  int         // lasting errors of Apply, one after another
+	refusal  error       // the last of them
+}
+
+// enoughTries is how often a server is tried before its error counts for guests
+// that wait for it. One that was killed as it started may do better.
+const enoughTries = 2
+
+// applied records what came of making the server as it is wanted.
+func (h *history) applied(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch why := (lasting{}); {
+	case err == nil:
+		h.refused, h.refusal = 0, nil
+	case errors.As(err, &why):
+		h.refused++
+		h.refusal = why
+	}
+}
+
+// verdict is why there will be no server; nil: there is, or will be one.
+func (h *history) verdict() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refused < enoughTries {
+		return nil
+	}
+	return h.refusal
 }
 
 // pause is how long to wait before a server that has died is started again: at

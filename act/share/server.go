@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,7 +74,7 @@ func (v *server) adopt() error {
 func (v *server) ensure(ctx context.Context, n fleet.Network) (started bool, err error) {
 	text, err := configText(n, v.folder)
 	if err != nil {
-		return false, err
+		return false, lasting{err}
 	}
 	v.network = n
 	old, err := os.ReadFile(v.configPath())
@@ -118,7 +119,7 @@ func (v *server) start(ctx context.Context) (err error) {
 	// anew, and may have lost the right to enter it.
 	tree, err := v.files(ctx)
 	if err != nil {
-		return err
+		return lasting{err}
 	}
 	defer tree.Close()
 	if v.plot == nil {
@@ -137,7 +138,7 @@ func (v *server) start(ctx context.Context) (err error) {
 	defer log.Close()
 	cmd, err := command(v.program, v.configPath(), v.folder)
 	if err != nil {
-		return err
+		return lasting{err}
 	}
 	cmd.Stdout, cmd.Stderr = log, log
 	err = v.plot.do(func() error {
@@ -157,11 +158,31 @@ func (v *server) start(ctx context.Context) (err error) {
 	}
 	p.child = cmd
 	v.process = p
-	if err := v.listens(ctx); err != nil {
+	if err := v.serves(ctx); err != nil {
 		said := v.lastWords()
-		return errors.Join(fmt.Errorf("%w%s", err, said), v.kill())
+		return lasting{errors.Join(fmt.Errorf("%w%s", err, said), v.kill())}
 	}
 	v.history.tried(nil)
+	return nil
+}
+
+// lasting is an error that comes of the server and what it is to serve, and not
+// of what is still being made around it.
+type lasting struct{ error }
+
+func (l lasting) Unwrap() error { return l.error }
+
+// serves returns when the server answers for the job's directory. One whose
+// export was not to its liking runs on without any, and would have guests wait.
+func (v *server) serves(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	if err := v.listens(ctx); err != nil {
+		return err
+	}
+	if err := v.plot.do(func() error { return ask(ctx, v.network, "", nil) }); err != nil {
+		return fmt.Errorf("%s runs but does not serve %s: %w", v.program, v.network.Share.Export, err)
+	}
 	return nil
 }
 
@@ -198,8 +219,6 @@ func (v *server) again() error {
 }
 
 func (v *server) listens(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
 	const between = 5 * time.Millisecond
 	for !listening(v.process.pid) {
 		select {
@@ -230,22 +249,34 @@ func listening(pid int) bool {
 
 // lastWords gives the end of the log, for an error.
 func (v *server) lastWords() string {
-	const lines = 5
 	text, _ := os.ReadFile(v.logPath())
-	all := strings.Split(strings.TrimSpace(string(text)), "\n")
-	var said []string
-	for _, line := range all {
-		if strings.Contains(line, ":CRIT") || strings.Contains(line, ":FATAL") || strings.Contains(line, ":MAJ") || !strings.Contains(line, " : ") {
-			said = append(said, line)
-		}
-	}
-	if len(said) > lines {
-		said = said[len(said)-lines:]
-	}
+	said := reasons(string(text))
 	if len(said) == 0 {
 		return ""
 	}
 	return "; it said: " + strings.Join(said, " | ")
+}
+
+// reasons are what a log says went wrong, the last of it: what was grave, without
+// when and where it was said, and what is no line of ganesha's, but of the programs
+// that start it.
+func reasons(log string) (said []string) {
+	const most = 5
+	for line := range strings.Lines(log) {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "" || strings.Contains(line, " gsh_backtrace :"): // only its makers read that
+		case !strings.Contains(line, " : "):
+			said = append(said, line)
+		default:
+			for _, grave := range []string{" :CRIT :", " :FATAL :", " :MAJ :"} {
+				if _, what, ok := strings.Cut(line, grave); ok && !slices.Contains(said, what) {
+					said = append(said, what)
+				}
+			}
+		}
+	}
+	return said[max(0, len(said)-most):]
 }
 
 // kill ends the process, if there is one, and waits until it is gone. There is

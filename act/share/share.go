@@ -202,6 +202,7 @@ func (s *Shares) serve(ctx context.Context, n fleet.Network) error {
 		s.set(n.Job, v)
 	}
 	started, err := v.ensure(ctx, n)
+	v.history.applied(err)
 	if started {
 		s.follow(v)
 	}
@@ -276,6 +277,18 @@ func (s *Shares) Troubles() []string {
 	}
 	slices.Sort(lines)
 	return lines
+}
+
+// Failure says why a job's files are not served, once that was tried more than
+// once; nil: they are, or may be in a moment. It waits for no server.
+func (s *Shares) Failure(job fleet.JobID) error {
+	s.brief.Lock()
+	v := s.servers[job]
+	s.brief.Unlock()
+	if v == nil {
+		return nil
+	}
+	return v.history.verdict()
 }
 
 // Close leaves all servers running, for whoever opens the folder next.

@@ -23,6 +23,7 @@ import (
 	"pagurus/act/owner"
 	"pagurus/act/qemu"
 	"pagurus/act/qemu/uffd"
+	"pagurus/cmd/pagurus/trying"
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
 	"pagurus/show/cli"
@@ -36,21 +37,25 @@ func doctorCommand(std streams) *cobra.Command {
 	fix := false
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what this machine can do, what is missing, and the command that mends it",
-		Long:  "Doctor exits with 0 when everything that is needed is there, and with 1 otherwise.",
+		Short: "Try what this machine can do, say what is missing, and the command that mends it",
+		Long: `Doctor looks for what Pagurus needs, and as root tries each part: a network of two
+hosts, a file server and a file read from it, a guest that boots, a container that
+moves. It takes seconds and leaves nothing behind. It exits with 0 when everything
+that is needed is there and works, and with 1 otherwise.`,
 		Example: `  pagurus doctor
   sudo pagurus doctor --fix`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := roles.Until(cmd.Context())
 			defer stop()
-			found := examine(ctx)
+			shown := newSteps(std)
+			found := examine(ctx, shown)
 			if fix {
 				// What could not be mended is seen when it is looked at again.
 				if err := machine.Mend(ctx, found, std.err); err != nil {
 					std.say(err.Error())
 				}
-				found = examine(ctx)
+				found = examine(ctx, shown)
 			}
 			asJSON, _ := cmd.Flags().GetBool("json")
 			return tell(std, found, asJSON)
@@ -119,14 +124,63 @@ func tell(std streams, found []machine.Finding, asJSON bool) error {
 	return err
 }
 
-// examine looks at everything.
-func examine(ctx context.Context) []machine.Finding {
+// examine looks at everything, and tries what a look does not prove.
+func examine(ctx context.Context, shown *steps) []machine.Finding {
+	defer shown.clear()
+	shown.show("looking for what is needed", 0)
 	found := append(machine.Check(ctx, roles.State), lookBeside("guest agent", "pagurus-guest"), lookBeside("controller", roles.HeadProgram))
-	if runtime.GOARCH == "amd64" {
-		found = append(found, lookGuests(ctx)...)
-		found = append(found, lookContainers(ctx))
+	trials := []struct {
+		step string
+		try  func(context.Context) []machine.Finding
+	}{
+		{"trying a network of two hosts", tryNetwork},
+		{"trying a file server", tryFiles},
+		{"booting a guest", lookGuests},
+		{"moving a container", lookContainers},
 	}
+	for i, t := range trials {
+		if runtime.GOARCH != "amd64" || ctx.Err() != nil {
+			break
+		}
+		shown.show(t.step, float64(1+i)/float64(2+len(trials)))
+		found = append(found, t.try(ctx)...)
+	}
+	shown.show("asking the owner's sensors", float64(1+len(trials))/float64(2+len(trials)))
 	return append(found, lookSlices(), lookSensors(ctx), lookImages())
+}
+
+// tried gives the finding of a trial.
+func tried(name, detail, fix string, err error) []machine.Finding {
+	f := machine.Finding{Name: name, Needed: true, OK: err == nil, Detail: detail}
+	if err != nil {
+		f.Detail, f.Fix = err.Error(), fix
+	}
+	return []machine.Finding{f}
+}
+
+// untried is what is said of a trial that takes root.
+func untried(name string) []machine.Finding {
+	return []machine.Finding{{Name: name, Needed: true, OK: true, Detail: "not tried without root"}}
+}
+
+// tryNetwork makes a job's network on two hosts that are namespaces.
+func tryNetwork(ctx context.Context) []machine.Finding {
+	const name = "job's network"
+	if os.Geteuid() != 0 {
+		return untried(name)
+	}
+	return tried(name, "guests of two hosts reach each other (bridge, VXLAN, veth)",
+		"modprobe -a bridge vxlan veth tun cls_bpf sch_ingress", trying.Network(ctx))
+}
+
+// tryFiles starts a file server and reads a file from it, over a job's network.
+func tryFiles(ctx context.Context) []machine.Finding {
+	const name = "job's files"
+	if os.Geteuid() != 0 {
+		return untried(name)
+	}
+	return tried(name, "a guest reads a file from the file server of another host",
+		machine.ReinstallServer(), inFolder(func(dir string) error { return trying.Files(ctx, dir) }))
 }
 
 // lookSlices tries whether the classes of jobs can have time slices here.
@@ -175,8 +229,7 @@ func lookBeside(what, program string) machine.Finding {
 func lookGuests(ctx context.Context) []machine.Finding {
 	f := machine.Finding{Name: "guests", Needed: true}
 	if os.Geteuid() != 0 {
-		f.OK, f.Detail = true, "not tried without root"
-		return []machine.Finding{f}
+		return untried(f.Name)
 	}
 	can, slow, err := tryGuest(ctx)
 	switch {
@@ -206,22 +259,31 @@ func tryGuest(ctx context.Context) (can fleet.Abilities, slow string, err error)
 	if err != nil {
 		return can, "", err
 	}
+	err = inFolder(func(dir string) error {
+		d, err := qemu.Open(ctx, qemu.Config{Run: dir, GuestAgent: agent, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		can, slow = d.Abilities(), d.Slow()
+		return d.Close()
+	})
+	return can, slow, err
+}
+
+// inFolder calls a function with a folder to try something in.
+func inFolder(try func(dir string) error) (err error) {
 	if err := os.MkdirAll(roles.Run, 0o755); err != nil {
-		return can, "", err
+		return err
 	}
 	dir, err := os.MkdirTemp(roles.Run, fmt.Sprintf("%s%d-", probePrefix, os.Getpid()))
 	if err != nil {
-		return can, "", err
+		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	if err := os.Chmod(dir, 0o755); err != nil { // QEMU is not root and reads its kernel there
-		return can, "", err
+		return err
 	}
-	d, err := qemu.Open(ctx, qemu.Config{Run: dir, GuestAgent: agent, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return can, "", err
-	}
-	return d.Abilities(), d.Slow(), d.Close()
+	return try(dir)
 }
 
 // accelerator is what guests on this machine run with.
@@ -236,11 +298,10 @@ func accelerator(ctx context.Context) (string, error) {
 }
 
 // lookContainers moves a tiny container from this machine to itself.
-func lookContainers(ctx context.Context) machine.Finding {
+func lookContainers(ctx context.Context) []machine.Finding {
 	f := machine.Finding{Name: "containers"}
 	if os.Geteuid() != 0 {
-		f.OK, f.Detail = true, "not tried without root"
-		return f
+		return untried(f.Name)
 	}
 	c, err := criu.Find(ctx)
 	if err != nil {
@@ -248,31 +309,24 @@ func lookContainers(ctx context.Context) machine.Finding {
 		if self, err := os.Executable(); err == nil {
 			f.Fix = self + " doctor criu"
 		}
-		return f
+		return []machine.Finding{f}
 	}
 	can, err := tryContainer(ctx, c)
 	if err != nil {
 		f.Detail = "containers cannot move: " + err.Error()
-		return f
+		return []machine.Finding{f}
 	}
 	f.OK, f.Detail = true, "CRIU "+can.Version+" moves containers"
 	if !can.Written {
 		f.Detail += ", which stand still for all of it: Linux 6.7 and later can tell what was written meanwhile"
 	}
-	return f
+	return []machine.Finding{f}
 }
 
 // tryContainer asks CRIU what it can do here, anew.
 func tryContainer(ctx context.Context, c criu.Criu) (can criu.Ability, err error) {
-	if err := os.MkdirAll(roles.Run, 0o755); err != nil {
-		return can, err
-	}
-	dir, err := os.MkdirTemp(roles.Run, fmt.Sprintf("%s%d-", probePrefix, os.Getpid()))
-	if err != nil {
-		return can, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	return c.Probe(ctx, dir)
+	err = inFolder(func(dir string) error { can, err = c.Probe(ctx, dir); return err })
+	return can, err
 }
 
 func lookImages() machine.Finding {

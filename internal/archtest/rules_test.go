@@ -34,6 +34,7 @@ var may = map[string][]string{
 	"measure":                {"fleet", "decide", "serve", "measure"},
 	"show":                   {"fleet", "serve/wire", "show"},
 	"cmd":                    {"fleet", "decide", "act", "serve", "measure", "show", "internal/fault", shared},
+	"cmd/pagurus/trying":     {"fleet", "act", "internal/thread"}, // two drivers together, in networks that are nobody's
 	"cmd/pagurus-guest":      {"fleet", "act/guestlink", "act/guestnet", "act/numa", "act/ranks"},
 	"internal":               {"fleet"},
 	"internal/testkit/ours":  {"internal/testkit"},

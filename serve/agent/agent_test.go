@@ -402,6 +402,40 @@ func TestStartThatFailsLeavesNothing(t *testing.T) {
 	})
 }
 
+// A guest waits a minute for its files, and then knows only that nobody answers.
+// The host that is to serve them knows at once why not.
+func TestFilesThatCannotBeServedAreToldAtOnce(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.block("setup j1g0")
+		start := task(fleet.Start, 1)
+		start.Job.ShareHost = "host1"
+		begun := time.Now()
+		r.send(start)
+		time.Sleep(time.Second)
+		r.shares.fail(errors.New("the file server said no"))
+		rep := r.expect(start.Order, fleet.Failed)
+		if took := time.Since(begun); !strings.Contains(rep.Cause, "the file server said no") || took > 2*time.Second {
+			t.Errorf("after %v: %q", took, rep.Cause)
+		}
+		// Others' guests, and those that do not need it, are not kept by it.
+		for change, of := range map[string]func(*fleet.Task){
+			"served elsewhere": func(t *fleet.Task) { t.Job.ShareHost = "host2" },
+			"a container":      func(t *fleet.Task) { t.Guest.Kind = fleet.Container },
+		} {
+			other := task(fleet.Start, 1)
+			other.Order.Attempt++
+			other.Job.ShareHost = "host1"
+			of(&other)
+			ctx, cancel := r.a.mayBeServed(t.Context(), other)
+			time.Sleep(10 * filesInterval)
+			if ctx.Err() != nil {
+				t.Errorf("%s: %v", change, context.Cause(ctx))
+			}
+			cancel(nil)
+		}
+	})
+}
+
 func TestGuestThatNeverComesUp(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.block("setup j1g0")

@@ -118,6 +118,9 @@ type Shares interface {
 	// Apply serves every Network's Share and stops serving all others.
 	// File handles stay valid over a restart of the agent and of the server.
 	Apply(context.Context, []fleet.Network) error
+	// Failure says why a job's files are not served, once that was tried more than
+	// once; nil: they are, or may be in a moment. It does not wait.
+	Failure(fleet.JobID) error
 }
 
 // Images has the images guests run.

@@ -463,6 +463,7 @@ type memoryNetwork struct {
 	applied [][]fleet.Network
 	forward map[int]bool // guests whose frames go to their target
 	err     error
+	failure error // of a job's file server, for good
 	slow    time.Duration
 }
 
@@ -492,6 +493,14 @@ func (n *memoryNetwork) Apply(_ context.Context, w []fleet.Network) error {
 	n.applied = append(n.applied, w)
 	return n.err
 }
+
+func (n *memoryNetwork) Failure(fleet.JobID) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.failure
+}
+
+func (n *memoryNetwork) fail(err error) { n.mu.Lock(); n.failure = err; n.mu.Unlock() }
 
 func (n *memoryNetwork) set(err error) { n.mu.Lock(); n.err = err; n.mu.Unlock() }
 

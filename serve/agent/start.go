@@ -75,6 +75,8 @@ func (a *Agent) setUp(ctx context.Context, w *work) error {
 	parent := ctx
 	ctx, cancel := context.WithTimeout(ctx, bootLimit)
 	defer cancel()
+	ctx, unserved := a.mayBeServed(ctx, w.task)
+	defer unserved(nil)
 	ended := w.link.Ended(w.seat.guest)
 	gone := make(chan struct{})
 	go func() {
@@ -98,10 +100,39 @@ func (a *Agent) setUp(ctx context.Context, w *work) error {
 		return fmt.Errorf("%w: it ended by itself", errNoBoot)
 	default:
 	}
+	if why := (unservable{}); errors.As(context.Cause(ctx), &why) {
+		return why
+	}
 	if ctx.Err() != nil && parent.Err() == nil {
 		return fmt.Errorf("%w within %s", errNoBoot, bootLimit)
 	}
 	return err
+}
+
+// unservable is that a job's files cannot be served to its guests.
+type unservable struct{ why error }
+
+func (u unservable) Error() string { return fmt.Sprintf("the job's files cannot be served: %v", u.why) }
+
+// filesInterval is how often it is asked whether a job's file server has failed.
+const filesInterval = 200 * time.Millisecond
+
+// mayBeServed gives a context that ends when it is known here that the guest's
+// files will not come: it would wait for them for a minute, and then could only
+// say that nobody answers.
+func (a *Agent) mayBeServed(ctx context.Context, t fleet.Task) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if t.Job.ShareHost != a.Host || t.Job.Spec.Export == "" || !t.Guest.Kind.Mounts() {
+		return ctx, cancel
+	}
+	a.works.Go(func() {
+		for wait(ctx, filesInterval); ctx.Err() == nil; wait(ctx, filesInterval) {
+			if err := a.Shares.Failure(t.Job.ID); err != nil {
+				cancel(unservable{err})
+			}
+		}
+	})
+	return ctx, cancel
 }
 
 // setupOf is all a guest has to know to be a member of its job. Everything
