@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -70,6 +71,7 @@ var rules = []rule{
 	// What passes.
 	{`In-flight connection`, says("a connection is just being made, and cannot move before it is accepted: try again"), false},
 	{`Can't dump corked dgram socket`, says("a message is just being sent, and cannot move before it is: try again"), false},
+	{`unsupported stop signal (\d+)`, quoting("a process is stopped by signal %s (SIGTTIN or SIGTTOU: it used its terminal from the background): continue it, or stop it by SIGSTOP"), false},
 	{`Timeout reached|Unable to freeze`, says("its processes do not stand still: one may be waiting for a disk or a file server; try again"), false},
 
 	// What is not the same at the target.
@@ -157,12 +159,13 @@ func device(kind, what string) string {
 // from being dumped is over as soon as its programs run again for a moment.
 var ErrPassing = errors.New("it passes")
 
-// inFlight is what CRIU says of a connection that a listener has not taken yet.
-const inFlight = "In-flight connection"
+// passes is what CRIU says of what passes: a connection that a listener has not taken yet,
+// and a message that is written piece by piece.
+var passes = [][]byte{[]byte("In-flight connection"), []byte("Can't dump corked dgram socket")}
 
 // explained is a sentence about a log as an error that says whether to try again.
 func explained(log []byte, sentence string) error {
-	if bytes.Contains(log, []byte(inFlight)) {
+	if slices.ContainsFunc(passes, func(line []byte) bool { return bytes.Contains(log, line) }) {
 		return fmt.Errorf("%s: %w", sentence, ErrPassing)
 	}
 	return errors.New(sentence)
