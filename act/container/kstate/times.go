@@ -8,7 +8,7 @@ var times = []Row{
 	{"process", "processor time used (clock, CLOCK_PROCESS_CPUTIME_ID, getrusage, times, of threads and of children)", Differs,
 		"begins again at 0, so a difference over a move is wrong: measure with CLOCK_MONOTONIC. RLIMIT_CPU counts from the move on", "processor_time"},
 	{"clock", "CLOCK_MONOTONIC, CLOCK_BOOTTIME", Carried, "go on; the time for which a move suspends a process is not in them", "processor_time"},
-	{"system call that waits", "nanosleep, clock_nanosleep that return the time left (sleep)", Carried, "for the rest of the time, up to a millisecond late", "sleeps"},
+	{"system call that waits", "nanosleep, clock_nanosleep that return the time left (sleep)", Carried, "for the rest of the time, up to a millisecond late; one that is moved twice, by the time between the moves", "sleeps"},
 	{"system call that waits", "nanosleep, clock_nanosleep without the time left (usleep)", Differs, again, "nanosleeps"},
 	{"system call that waits", "clock_nanosleep to an absolute time", Carried, "", "absolute_sleeps"},
 	{"system call that waits", "clock_nanosleep of a relative time", Differs, again, "clock_nanosleeps"},
