@@ -12,7 +12,6 @@ func TestHeld(t *testing.T) {
 	j.compileState("held")
 	for n, c := range []struct{ name, says string }{
 		{"stopped_by_terminal", "SIGTTIN"},
-		{"waiting_parent", "vfork"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			end := j.begin("held", c.name)

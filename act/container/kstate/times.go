@@ -33,5 +33,4 @@ var times = []Row{
 	{"process", "stopped by SIGSTOP", Carried, "", "stopped"},
 	{"process", "stopped by SIGTSTP", Carried, "", "stopped_tty"},
 	{"process", "stopped by SIGTTIN or SIGTTOU", Refused, "found only when the processes are written down: continue it, or stop it by SIGSTOP", "stopped_by_terminal"},
-	{"process", "waiting for a vfork child that has not called exec", Waits, "refused in these words if it lasts", "waiting_parent"},
 }

@@ -37,28 +37,5 @@ static void stopped_by_terminal(void)
 	waitpid(p, &status, 0);
 }
 
-static void waiting_parent(void)
-{
-	int end[2];
-	char byte;
-	pid_t p;
-
-	MUST(pipe(end));
-	p = MUST(fork());
-	if (!p) {
-		close(end[1]);
-		if (!vfork()) {
-			(void)!read(end[0], &byte, 1);
-			_exit(0);
-		}
-		_exit(0);
-	}
-	close(end[0]);
-	usleep(100000);
-	watch_for_move();
-	close(end[1]);
-	IS(waitpid(p, 0, 0) == p, "the parent does not end");
-}
-
-static const struct state all[] = {{"stopped_by_terminal", stopped_by_terminal}, {"waiting_parent", waiting_parent}};
+static const struct state all[] = {{"stopped_by_terminal", stopped_by_terminal}};
 MAIN(all)
