@@ -199,9 +199,10 @@ func (g *Groups) Freezer(guest fleet.GuestID) (string, error) {
 }
 
 // freezeLimit is how long a process may take to stand still: one that waits for
-// a disk or a file server does so in the kernel.
+// a disk or a file server does so in the kernel. The others are suspended meanwhile, so
+// it is short.
 const (
-	freezeLimit = 20 * time.Second
+	freezeLimit = 3 * time.Second
 	freezeAgain = time.Millisecond
 )
 

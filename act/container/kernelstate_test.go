@@ -81,7 +81,7 @@ func (j *job) keeps(area string, cases []string) {
 
 // TestKernelState: what programs of each area have is as it was after moves by either way.
 func TestKernelState(t *testing.T) {
-	for _, area := range []string{"example", "processes", "sockets"} {
+	for _, area := range []string{"example", "processes", "sockets", "times"} {
 		t.Run(area, func(t *testing.T) {
 			hugePages(t)
 			j := newJobOf(t, "openmpi", 1, jobUser)

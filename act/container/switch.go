@@ -11,6 +11,7 @@ import (
 	"pagurus/act/container/carry"
 	"pagurus/act/container/criu"
 	"pagurus/act/container/haul"
+	"pagurus/act/container/interrupted"
 	"pagurus/act/container/pages"
 	"pagurus/act/container/passing"
 	"pagurus/act/container/rootfs"
@@ -107,7 +108,7 @@ func (d *Driver) handOver(ctx context.Context, g *guest, lead func(bool)) error 
 // being made, is over as soon as its programs run again for a moment, or its peers
 // have what it owes them.
 const (
-	passingLimit = 5 * time.Second // of trying
+	passingLimit = 20 * time.Second // of trying: an order to switch may take a minute
 	passingTime  = 5 * time.Millisecond
 	passingMost  = 200 * time.Millisecond // between two tries
 )
@@ -166,6 +167,7 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 		return false, err
 	}
 	defer dumping.Close()
+	waits := interrupted.Look(s.guest.remembered().Process.PID)
 	s.out.Pause()
 	if err := d.freeze(s.guest); err != nil {
 		return false, err
@@ -186,7 +188,10 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 	if err := errors.Join(passing.Connections(r.Process.PID), carry.Note(r.Process.PID, s.images)); err != nil {
 		return true, err
 	}
-	err = dumping.Do(ctx)
+	waits.Again()
+	if err = dumping.Do(ctx); err == nil {
+		err = waits.Mend(s.images)
+	}
 	s.out.Stage("dump")
 	return true, err
 }

@@ -49,6 +49,10 @@ input goes to rank 0, Ctrl-C cancels the job (twice: leave at once), SIGUSR1 and
 SIGUSR2 are passed on to every rank, and the exit code is the program's. PROGRAM is looked for inside the guests, as mpirun
 looks for it: ./a.out is the file here, a bare name is one of the image's.
 
+In a container (--kind container) the processor time that a program has used
+(clock, getrusage) begins again at 0 when its guest moves: measure time with
+CLOCK_MONOTONIC, as MPI_Wtime does.
+
 Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 130 after Ctrl-C.`,
 		Example: `  pagurus run -n 4 -- ./a.out input.txt

@@ -37,8 +37,9 @@ type DumpSpec struct {
 type Dumping struct {
 	spec   DumpSpec
 	call   *call
-	config string   // file for CRIU, to be removed; empty: there is none
-	enough *os.File // where CRIU is told that no memory is asked for; nil: nowhere
+	config string        // file for CRIU, to be removed; empty: there is none
+	held   chan struct{} // closed when CRIU holds all processes
+	enough *os.File      // where CRIU is told that no memory is asked for; nil: nowhere
 }
 
 // Dump writes a container to images. CRIU runs in the container's network
@@ -70,7 +71,7 @@ func (c Criu) Dump(ctx context.Context, s DumpSpec) error {
 
 // PrepareDump starts what Do needs. Close has to be called, whatever Do says.
 func (c Criu) PrepareDump(s DumpSpec) (*Dumping, error) {
-	d := &Dumping{spec: s}
+	d := &Dumping{spec: s, held: make(chan struct{})}
 	if err := d.prepare(c); err != nil {
 		d.Close()
 		return nil, s.wrap(err)
@@ -89,8 +90,11 @@ func (d *Dumping) prepare(c Criu) error {
 	d.call = &call{criu: c, kind: rpc.CriuReqType_DUMP, opts: opts, images: s.Images, log: DumpLog, about: s.PID,
 		network: fmt.Sprintf("/proc/%d/ns/net", s.PID),
 		// It asks for files that it is to leave alone when it holds all processes.
-		steps: map[string]func(*rpc.CriuNotify) error{"query-ext-files": step(s.frozen)},
-		hold:  func() { _ = freezer(s.Freezer).set(true) }, // that it fails is seen in Do
+		steps: map[string]func(*rpc.CriuNotify) error{"query-ext-files": func(n *rpc.CriuNotify) error {
+			close(d.held)
+			return step(s.frozen)(n)
+		}},
+		hold: func() { _ = freezer(s.Freezer).set(true) }, // that it fails is seen in Do
 	}
 	if !s.Copied {
 		d.call.steps["post-dump"] = step(s.ready)
@@ -118,7 +122,10 @@ func (d *Dumping) Do(ctx context.Context) error {
 	if err != nil {
 		return d.spec.wrap(err)
 	}
+	over := make(chan struct{})
+	go d.seizing(d.held, over)
 	_, err = d.call.do(ctx)
+	close(over)
 	if errors.Is(err, errKilled) {
 		// CRIU itself thaws the group while it holds the processes.
 		err = errors.Join(err, group.set(true), group.settle(), Heal(d.spec.PID))
@@ -163,6 +170,7 @@ func (s DumpSpec) options() (*rpc.CriuOpts, error) {
 	o.Pid = new(int32(s.PID))
 	o.GhostLimit = new(uint32(ghost))
 	o.LeaveRunning = new(s.Running)
+	o.Timeout = new(uint32(seizeSeconds))
 	for _, path := range slices.Sorted(maps.Keys(s.Mounts)) {
 		o.External = append(o.External, fmt.Sprintf("mnt[%s]:%s", path, s.Mounts[path]))
 	}
@@ -189,10 +197,12 @@ func common() *rpc.CriuOpts {
 }
 
 func step(f func() error) func(*rpc.CriuNotify) error {
-	if f == nil {
-		return nil
+	return func(*rpc.CriuNotify) error {
+		if f == nil {
+			return nil
+		}
+		return f()
 	}
-	return func(*rpc.CriuNotify) error { return f() }
 }
 
 // pipeBytes is how large a pipe CRIU makes to hold memory it hands out.

@@ -68,7 +68,7 @@ func (c Criu) Release(ctx context.Context, pid int, folder string) error {
 	}
 	if err != nil || tracer == 0 {
 		if err == nil {
-			err = Heal(pid) // it may have been killed, too
+			err = errors.Join(freezer(folder).gather(pid), Heal(pid)) // it may have been killed, too
 		}
 		if err != nil {
 			return wrap(err)
@@ -92,7 +92,7 @@ func (c Criu) Release(ctx context.Context, pid int, folder string) error {
 		}
 	}
 	if err == nil {
-		err = errors.Join(group.settle(), Heal(pid))
+		err = errors.Join(group.gather(pid), group.settle(), Heal(pid))
 	}
 	if err != nil {
 		return wrap(err)
@@ -236,7 +236,7 @@ func (f freezer) set(frozen bool) error {
 // freezeLimit is how long processes may take to stand still: one that waits for
 // a disk takes as long as that.
 const (
-	freezeLimit = 10 * time.Second
+	freezeLimit = 3 * time.Second
 	freezeAgain = 2 * time.Millisecond
 )
 

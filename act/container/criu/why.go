@@ -77,6 +77,7 @@ var rules = []rule{
 	{`The netlink socket \S+ is bound to groups but not to portid`,
 		says("a netlink socket has joined groups and has no address: let the program bind it"), true},
 	{`Can't dump corked dgram socket`, says("a message is just being sent, and cannot move before it is: try again"), false},
+	{`unsupported stop signal (\d+)`, quoting("a process is stopped by signal %s (SIGTTIN or SIGTTOU: it used its terminal from the background): continue it, or stop it by SIGSTOP"), false},
 	{`Timeout reached|Unable to freeze`, says("its processes do not stand still: one may be waiting for a disk or a file server; try again"), false},
 
 	// What is not the same at the target.
@@ -164,8 +165,9 @@ func device(kind, what string) string {
 // from being dumped is over as soon as its programs run again for a moment.
 var ErrPassing = errors.New("it passes")
 
-// passes are what CRIU says of a connection that a listener has not taken yet.
-var passes = []string{"In-flight connection", "on an in-flight socket", "closed in-flight socket"}
+// passes are what CRIU says of a connection that a listener has not taken yet, and of a
+// message that is written piece by piece.
+var passes = []string{"In-flight connection", "Can't dump corked dgram socket", "on an in-flight socket", "closed in-flight socket"}
 
 // explained is a sentence about a log as an error that says whether to try again.
 func explained(log []byte, sentence string) error {

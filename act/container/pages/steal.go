@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/container/interrupted"
 )
 
 // stopLimit is how long a thread may take to stop. One that runs, or waits in a
@@ -32,7 +34,7 @@ var errBusy = errors.New("it hangs in a system call")
 //
 // It is stopped, made to do two system calls, and goes on as if nothing had been:
 // with its registers, its signal mask, and, if it was in a system call, with that
-// one, which the kernel begins again or ends with EINTR as after any other stop.
+// one, which the kernel begins again, or the thread itself where the kernel would not.
 // No code is written into the process, which its other threads might meet: the
 // calls are made at a system call instruction that is there, in the vDSO.
 type thread struct {
@@ -155,6 +157,7 @@ func (t *thread) halt() error {
 	if err != nil {
 		return errors.Join(err, t.letGo())
 	}
+	interrupted.Resume(t.pid, &t.registers)
 	return nil
 }
 

@@ -289,6 +289,19 @@ static const char *obtain(const char *what) {
     }
     usleep(100000);
     r = 0;
+  } else if (!strcmp(what, "stopped child")) {
+    pid_t p = fork();
+    if (!p) for (;;) usleep(1000);
+    kill(p, SIGSTOP);
+    r = waitpid(p, 0, WUNTRACED) == p ? 0 : -1;
+  } else if (!strcmp(what, "waiting parent")) {
+    pid_t p = fork();
+    if (!p) {
+      if (!vfork()) for (;;) pause();
+      _exit(0);
+    }
+    usleep(100000);
+    r = 0;
   } else if (!strncmp(what, "file ", 5)) {
     r = open(what + 5, O_RDONLY);
   } else {

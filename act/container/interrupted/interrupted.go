@@ -1,0 +1,242 @@
+// Package interrupted lets system calls that wait go on after a move: nanosleep, poll,
+// epoll_wait and others, which CRIU would have return EINTR though no signal came. It looks
+// at the threads before and while they are suspended (Look, Again), and changes the
+// registers in CRIU's images so that each calls again for the rest of its time (Mend). A
+// wait never ends early. It does not know who moves the container. Its tests are those of
+// the driver, which move real programs, and of its decisions.
+package interrupted
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/act/container/proc"
+)
+
+// call is a system call that a thread is in.
+type call struct {
+	number    uint64
+	arguments [6]uint64
+	stack, at uint64 // its stack pointer, and the instruction behind the call
+}
+
+// thread is what is known of one that waits.
+type thread struct {
+	pid, tid, inside int
+	call             call
+	ran              string        // when it last had a processor, as the kernel writes it
+	slept            time.Duration // for at least as long it has waited
+	filters          string        // how many system call filters it has
+	foreign          bool          // it has more of them than the container's first process
+	signals          bool          // one waits for it: the call ends by that
+}
+
+// Seen is what Look saw.
+type Seen struct {
+	first   int
+	at      time.Time
+	threads map[int]*thread
+}
+
+// Look notes since when the threads of a container wait, given its first process, while
+// they run. What it cannot find out makes waits longer, never shorter.
+func Look(first int) *Seen {
+	s := &Seen{first: first, threads: map[int]*thread{}}
+	found := threads(first)
+	clocks := clocks(found)
+	s.at = time.Now()
+	for tid, t := range found {
+		if c, ok := clocks[processor(t)]; ok {
+			ran, err := strconv.ParseFloat(t.ran, 64)
+			if slept := c.now - ran; err == nil && slept > 0 {
+				t.slept = time.Duration(slept*1e6) * time.Nanosecond
+				t.slept -= min(t.slept, c.at.Sub(c.begun)) // how exact that is
+				t.slept += s.at.Sub(c.at)
+			}
+		}
+		s.threads[tid] = t
+	}
+	return s
+}
+
+// Again looks at the threads when they are suspended, just before they are dumped.
+func (s *Seen) Again() {
+	now := time.Now()
+	filters := filtersOf(s.first, s.first)
+	found := threads(s.first)
+	for tid, t := range found {
+		before := s.threads[tid]
+		if before != nil && t.call.number == unix.SYS_RESTART_SYSCALL {
+			// To be suspended has taken it out of what its stack showed.
+			if t.call.number = before.call.number; t.call != before.call {
+				t.call.number = unix.SYS_RESTART_SYSCALL
+			}
+		}
+		if before != nil && before.ran == t.ran && before.call == t.call && before.slept > 0 {
+			t.slept = before.slept + now.Sub(s.at) // it has not run since: it is the same wait
+		}
+		t.foreign = t.filters != filters
+	}
+	s.threads = found
+}
+
+// waits are the calls that end with EINTR because a thread was stopped, or by a block of
+// the kernel's that CRIU does not carry, and do nothing before.
+var waits = map[uint64]bool{
+	unix.SYS_READ: true, unix.SYS_READV: true, unix.SYS_WRITE: true, unix.SYS_WRITEV: true, unix.SYS_POLL: true,
+	unix.SYS_NANOSLEEP: true, unix.SYS_CLOCK_NANOSLEEP: true, unix.SYS_FUTEX: true, unix.SYS_RT_SIGTIMEDWAIT: true,
+	unix.SYS_EPOLL_WAIT: true, unix.SYS_EPOLL_PWAIT: true, unix.SYS_EPOLL_PWAIT2: true, unix.SYS_IO_GETEVENTS: true, unix.SYS_IO_PGETEVENTS: true,
+	unix.SYS_SEMOP: true, unix.SYS_SEMTIMEDOP: true, unix.SYS_MSGRCV: true, unix.SYS_MSGSND: true,
+	unix.SYS_RECVFROM: true, unix.SYS_RECVMSG: true, unix.SYS_RECVMMSG: true, unix.SYS_SENDTO: true, unix.SYS_SENDMSG: true, unix.SYS_SENDMMSG: true,
+	unix.SYS_ACCEPT: true, unix.SYS_ACCEPT4: true, unix.SYS_RESTART_SYSCALL: true,
+}
+
+// threads finds those of a container that are in such calls.
+func threads(first int) map[int]*thread {
+	all := map[int]*thread{}
+	for _, pid := range proc.Family(first) {
+		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		if err != nil {
+			continue // it has ended
+		}
+		for _, task := range tasks {
+			tid, err := strconv.Atoi(task.Name())
+			if err != nil {
+				continue
+			}
+			folder := fmt.Sprintf("/proc/%d/task/%d/", pid, tid)
+			c, ok := parseCall(folder)
+			if !ok || !waits[c.number] {
+				continue
+			}
+			t := &thread{pid: pid, tid: tid, call: c, ran: ran(folder)}
+			t.status(folder)
+			all[tid] = t
+		}
+	}
+	return all
+}
+
+// parseCall reads the call that a thread is in.
+func parseCall(folder string) (c call, ok bool) {
+	text, err := os.ReadFile(folder + "syscall")
+	f := strings.Fields(string(text))
+	if err != nil || len(f) != 9 {
+		return c, false
+	}
+	if c.number, err = strconv.ParseUint(f[0], 10, 32); err != nil {
+		return c, false
+	}
+	for i, to := range []*uint64{&c.arguments[0], &c.arguments[1], &c.arguments[2], &c.arguments[3], &c.arguments[4], &c.arguments[5], &c.stack, &c.at} {
+		if *to, err = strconv.ParseUint(f[i+1], 0, 64); err != nil {
+			return c, false
+		}
+	}
+	if c.number == unix.SYS_RESTART_SYSCALL {
+		c.number = restarted(folder, c)
+	}
+	return c, true
+}
+
+// restarted says which call a thread is in that was interrupted before: the kernel has
+// forgotten the number, but not what it does. Of a sleep its stack shows only how it came
+// into the kernel.
+func restarted(folder string, c call) uint64 {
+	text, _ := os.ReadFile(folder + "stack")
+	others := ""
+	for line := range strings.Lines(string(text)) {
+		if !strings.Contains(line, "do_syscall_64") && !strings.Contains(line, "entry_SYSCALL_64") {
+			others += line
+		}
+	}
+	switch {
+	case strings.Contains(others, "poll"):
+		return unix.SYS_POLL
+	case strings.Contains(others, "futex"):
+		return unix.SYS_FUTEX
+	case len(text) == 0 || others != "" && !strings.Contains(others, "hrtimer_nanosleep"):
+		return c.number
+	case c.arguments[0] < 16: // a clock, where the other has an address
+		return unix.SYS_CLOCK_NANOSLEEP
+	}
+	return unix.SYS_NANOSLEEP
+}
+
+// Resume changes the registers of a stopped thread that goes on at once, so that it makes a
+// call again that would end with EINTR only because it was stopped. Its time begins again.
+func Resume(tid int, r *unix.PtraceRegs) {
+	var t thread
+	t.status(fmt.Sprintf("/proc/%d/", tid))
+	code := make([]byte, 2)
+	if t.inside == 0 || t.signals || int64(r.Rax) != -int64(unix.EINTR) || r.Orig_rax == unix.SYS_RESTART_SYSCALL || !waits[r.Orig_rax] ||
+		memory(tid, r.Rip-2, code) != nil || !bytes.Equal(code, systemCall) {
+		return
+	}
+	r.Rip -= 2
+	r.Rax, r.Orig_rax = r.Orig_rax, math.MaxUint64
+}
+
+// systemCall is the instruction.
+var systemCall = []byte{0x0f, 0x05}
+
+// ran is when a thread last had a processor, in milliseconds of that processor's clock.
+func ran(folder string) string {
+	text, _ := os.ReadFile(folder + "sched")
+	_, rest, _ := strings.Cut(string(text), "se.exec_start")
+	rest, _, _ = strings.Cut(rest, "\n")
+	return strings.TrimLeft(rest, " :")
+}
+
+// status reads what /proc says of a thread's signals, filters and number.
+func (t *thread) status(folder string) {
+	text, _ := os.ReadFile(folder + "status")
+	var pending, blocked uint64
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		value = strings.TrimSpace(value)
+		switch name {
+		case "NSpid":
+			f := strings.Fields(value)
+			t.inside, _ = strconv.Atoi(f[len(f)-1])
+		case "SigPnd", "ShdPnd":
+			n, _ := strconv.ParseUint(value, 16, 64)
+			pending |= n
+		case "SigBlk":
+			blocked, _ = strconv.ParseUint(value, 16, 64)
+		case "Seccomp_filters":
+			t.filters = value
+		}
+	}
+	t.signals = pending&^blocked != 0
+}
+
+func filtersOf(pid, tid int) string {
+	var t thread
+	t.status(fmt.Sprintf("/proc/%d/task/%d/", pid, tid))
+	return t.filters
+}
+
+// memory reads from a process.
+func memory(pid int, at uint64, into []byte) error {
+	local := unix.Iovec{Base: &into[0]}
+	local.SetLen(len(into))
+	n, err := unix.ProcessVMReadv(pid, []unix.Iovec{local}, []unix.RemoteIovec{{Base: uintptr(at), Len: len(into)}}, 0)
+	if err == nil && n != len(into) {
+		err = errors.New("there is less")
+	}
+	return err
+}
+
+// core is the file in which CRIU writes a thread's registers.
+func (t *thread) core(images string) string {
+	return filepath.Join(images, fmt.Sprintf("core-%d.img", t.inside))
+}
