@@ -186,7 +186,9 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 	if err := errors.Join(passing.Connections(r.Process.PID), carry.Note(r.Process.PID, s.images)); err != nil {
 		return true, err
 	}
-	err = dumping.Do(ctx)
+	if err = dumping.Do(ctx); err == nil {
+		err = criu.Trust(s.images, r.Process.PID, r.Export) // the target has the very same
+	}
 	s.out.Stage("dump")
 	return true, err
 }

@@ -28,16 +28,20 @@ func makePair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "criu's memory"), os.NewFile(uintptr(fds[1]), "criu's memory"), nil
 }
 
-// declining writes CRIU's configuration, by which alone it can be given a socket
-// in place of a port that anybody may connect to.
-func declining(images string) (path string, err error) {
+// validation has CRIU compare files by their size alone. To compare an ELF file's build
+// ID, too, it maps the beginning of each file it finds open, and the kernel ends it when
+// another program shortens that file meanwhile. It can only be told so in its configuration.
+const validation = "file-validation filesize\n"
+
+// configure writes CRIU's configuration, by which alone some options can be given.
+func configure(images, options string) (path string, err error) {
 	f, err := os.CreateTemp(images, "config-")
 	if err != nil {
-		return "", fmt.Errorf("tell criu of its socket: %w", err)
+		return "", fmt.Errorf("write criu's configuration: %w", err)
 	}
-	_, err = fmt.Fprintf(f, "ps-socket %d\n", firstFile)
+	_, err = f.WriteString(options)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return "", errors.Join(fmt.Errorf("tell criu of its socket: %w", err), os.Remove(f.Name()))
+		return "", errors.Join(fmt.Errorf("write criu's configuration: %w", err), os.Remove(f.Name()))
 	}
 	return f.Name(), nil
 }

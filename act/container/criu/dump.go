@@ -37,7 +37,7 @@ type DumpSpec struct {
 type Dumping struct {
 	spec   DumpSpec
 	call   *call
-	config string   // file for CRIU, to be removed; empty: there is none
+	config string   // file for CRIU, to be removed; empty: there is none yet
 	enough *os.File // where CRIU is told that no memory is asked for; nil: nowhere
 }
 
@@ -92,6 +92,14 @@ func (d *Dumping) prepare(c Criu) error {
 		steps: map[string]func(*rpc.CriuNotify) error{"query-ext-files": step(s.frozen)},
 		hold:  func() { _ = freezer(s.Freezer).set(true) }, // that it fails is seen in Do
 	}
+	options := validation
+	if s.Copied { // it is given a socket in place of a port that anybody may connect to
+		options += fmt.Sprintf("ps-socket %d\n", firstFile)
+	}
+	if d.config, err = configure(s.Images, options); err != nil {
+		return err
+	}
+	opts.ConfigFile = new(d.config)
 	if !s.Copied {
 		d.call.steps["post-dump"] = step(s.ready)
 		return d.call.begin()
@@ -102,11 +110,8 @@ func (d *Dumping) prepare(c Criu) error {
 	}
 	defer theirs.Close()
 	d.enough = ours
-	if d.config, err = declining(s.Images); err != nil {
-		return err
-	}
 	d.call.files = []*os.File{theirs}
-	opts.LazyPages, opts.ConfigFile = new(true), new(d.config)
+	opts.LazyPages = new(true)
 	d.call.steps["status-ready"] = func(*rpc.CriuNotify) error { return decline(ours, s.ready) }
 	return d.call.begin()
 }

@@ -28,7 +28,7 @@ static int bad;
 /* is says what is not as it should be. */
 #define IS(right, ...) do { if (!(right)) { printf(__VA_ARGS__); printf(" (errno: %s)\n", strerror(errno)); bad = 1; } } while (0)
 
-static double now(clockid_t clock)
+__attribute__((unused)) static double now(clockid_t clock)
 {
 	struct timespec t;
 
