@@ -158,7 +158,7 @@ func (d *Driver) dumpStill(ctx context.Context, s stillness) error {
 // guest stands still, unless it never came to that.
 func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err error) {
 	r := s.guest.remembered()
-	if found := criu.Obstacles(r.Process.PID, ghostBytes(r)); len(found) > 0 { // CRIU may take seconds to find them
+	if found := criu.Obstacles(r.Process.PID, ghostBytes(r), r.Export); len(found) > 0 { // CRIU may take seconds to find them
 		return false, errors.New(found[0])
 	}
 	dumping, err := d.prepareDump(s)
@@ -186,7 +186,10 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 	if err := errors.Join(passing.Connections(r.Process.PID), carry.Note(r.Process.PID, s.images)); err != nil {
 		return true, err
 	}
-	if err = dumping.Do(ctx); err == nil {
+	if err = dumping.Leave(r.Export); err == nil {
+		err = dumping.Do(ctx)
+	}
+	if err == nil {
 		err = criu.Trust(s.images, r.Process.PID, r.Export) // the target has the very same
 	}
 	s.out.Stage("dump")

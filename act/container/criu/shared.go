@@ -2,12 +2,10 @@ package criu
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -19,6 +17,7 @@ const (
 
 	regularMount     = 7
 	regularSize      = 8
+	regularExternal  = 9
 	regularMode      = 10
 	regularBuild     = 11
 	regularChecksum  = 12
@@ -53,16 +52,8 @@ func mountsAt(pid int, at string) ([]uint64, error) {
 	}
 	var found []uint64
 	for _, p := range all {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", p))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			continue // of one that has ended CRIU notes no files
-		}
-		for line := range strings.Lines(string(text)) {
-			f := strings.Fields(line)
-			if len(f) < 5 || unescape(f[4]) != filepath.Clean(at) {
-				continue
-			}
-			if id, err := strconv.ParseUint(f[0], 10, 32); err == nil && !slices.Contains(found, id) {
+		for id, where := range mountTable(p) {
+			if where == filepath.Clean(at) && !slices.Contains(found, id) {
 				found = append(found, id)
 			}
 		}
@@ -121,6 +112,8 @@ func trusting(entry []byte, mounts []uint64) ([]byte, error) {
 			case regularMount:
 				id, n := protowire.ConsumeVarint(content)
 				on = on || n > 0 && slices.Contains(mounts, uint64(protowire.DecodeZigZag(id)))
+			case regularExternal:
+				on = true // as Leave has it
 			case regularSize, regularMode, regularBuild, regularChecksum, regularCheckedBy, regularPeriod:
 				return nil
 			}
