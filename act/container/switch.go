@@ -174,7 +174,8 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 		return false, err
 	}
 	s.out.Stage("freeze")
-	if err := errors.Join(passing.Vforks(r.Process.PID), passing.Connections(r.Process.PID), passing.Locks(r.Process.PID, r.Export)); err != nil {
+	err = errors.Join(passing.Vforks(r.Process.PID), passing.Connections(r.Process.PID), passing.Locks(r.Process.PID, r.Export), passing.Reading(r.Process.PID, r.Export))
+	if err != nil {
 		return false, err
 	}
 	s.lead(true)

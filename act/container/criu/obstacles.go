@@ -252,6 +252,10 @@ func (s subject) files() []string {
 			if kind := unmovable(handle, e.Name()); kind != "" {
 				found = append(found, foreign(s.name, kind))
 			}
+		case what == "anon_inode:[eventfd]":
+			if says := counted(s.name, s.pid, e.Name()); says != "" {
+				found = append(found, says)
+			}
 		case strings.HasPrefix(what, "/"):
 			if says := s.file(e.Name(), what); says != "" {
 				found = append(found, says)
@@ -305,6 +309,9 @@ func (s subject) file(number, what string) string {
 		}
 	}
 	path := fmt.Sprintf("/proc/%d/fd/%s", s.pid, number)
+	if says := s.pipeOfJob(path, what); says != "" {
+		return says
+	}
 	if _, ours := s.same.nameless(s.pid, path, what); ours {
 		if _, _, err := unix.NameToHandleAt(unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW); err != nil {
 			return stuck(s.name, strings.TrimSuffix(what, deleted))
