@@ -19,7 +19,6 @@ var files = []Row{
 	{"file of the container", "mode, set-user-ID, owner, times, holes, hard and symbolic links, named pipes, extended attributes", Carried, "", "attributes"},
 	{"file in memory", "F_ADD_SEALS", Carried, "", "seals"},
 	{"folder", "removed while it is the current one", Carried, "", "removed"},
-	{"process", "umask", Carried, "", "masks"},
 	{"pipe", "content, F_SETPIPE_SZ; named pipe of the container", Carried, "", "pipes"},
 	{"eventfd", "counter", Carried, "", "counters"},
 	{"eventfd", "EFD_SEMAPHORE", Refused, "close it, or use one without; `--kind vm` moves with it", "semaphore"},

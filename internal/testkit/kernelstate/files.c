@@ -361,14 +361,6 @@ static void attributes(void)
 	}
 }
 
-/* What a process takes new files for. */
-static void masks(void)
-{
-	umask(0137);
-	await_move();
-	IS(umask(0) == 0137, "umask");
-}
-
 /* A current directory that was removed. */
 static void removed(void)
 {
@@ -470,7 +462,7 @@ static void halfread(void)
 static const struct state all[] = {
 	{"flags", flags}, {"direct", direct}, {"offsets", offsets}, {"owners", owners}, {"async", async}, {"reading", reading}, {"seals", seals},
 	{"pipes", pipes}, {"counters", counters}, {"signals", signals}, {"epolls", epolls}, {"terminals", terminals}, {"watches", watches},
-	{"special", special}, {"attributes", attributes}, {"masks", masks}, {"removed", removed}, {"unlinked", unlinked},
+	{"special", special}, {"attributes", attributes}, {"removed", removed}, {"unlinked", unlinked},
 	{"semaphore", semaphore}, {"jobpipe", jobpipe}, {"unread", unread}, {"halfread", halfread},
 };
 MAIN(all)
