@@ -2,11 +2,12 @@ package criu
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/container/criu/plain"
 )
 
 // A lazy dump keeps the memory that it leaves out of its images until whoever
@@ -33,17 +34,18 @@ func makePair() (ours, theirs *os.File, err error) {
 // another program shortens that file meanwhile. It can only be told so in its configuration.
 const validation = "file-validation filesize\n"
 
-// configure writes CRIU's configuration, by which alone some options can be given.
-func configure(images, options string) (path string, err error) {
-	f, err := os.CreateTemp(images, "config-")
+// configure writes CRIU's configuration, by which alone some options can be given. It is
+// read by path, in memory, since images may have no room for it.
+func configure(options string) (f *os.File, path string, err error) {
+	if f, err = plain.Memory("criu's configuration"); err == nil {
+		if _, err = f.WriteString(options); err != nil {
+			f.Close()
+		}
+	}
 	if err != nil {
-		return "", fmt.Errorf("write criu's configuration: %w", err)
+		return nil, "", fmt.Errorf("write criu's configuration: %w", err)
 	}
-	_, err = f.WriteString(options)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return "", errors.Join(fmt.Errorf("write criu's configuration: %w", err), os.Remove(f.Name()))
-	}
-	return f.Name(), nil
+	return f, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), nil
 }
 
 // decline tells CRIU that no memory is asked for, after f. CRIU reads it when it

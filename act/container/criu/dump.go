@@ -37,7 +37,7 @@ type DumpSpec struct {
 type Dumping struct {
 	spec   DumpSpec
 	call   *call
-	config string   // file for CRIU, to be removed; empty: there is none yet
+	config *os.File // for CRIU; nil: there is none yet
 	enough *os.File // where CRIU is told that no memory is asked for; nil: nowhere
 }
 
@@ -96,10 +96,11 @@ func (d *Dumping) prepare(c Criu) error {
 	if s.Copied { // it is given a socket in place of a port that anybody may connect to
 		options += fmt.Sprintf("ps-socket %d\n", firstFile)
 	}
-	if d.config, err = configure(s.Images, options); err != nil {
+	var config string
+	if d.config, config, err = configure(options); err != nil {
 		return err
 	}
-	opts.ConfigFile = new(d.config)
+	opts.ConfigFile = new(config)
 	if !s.Copied {
 		d.call.steps["post-dump"] = step(s.ready)
 		return d.call.begin()
@@ -145,8 +146,8 @@ func (d *Dumping) Close() {
 	if d.enough != nil {
 		d.enough.Close()
 	}
-	if d.config != "" {
-		_ = os.Remove(d.config) // it may have gone with the images
+	if d.config != nil {
+		d.config.Close()
 	}
 }
 
