@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,11 +82,12 @@ func (j *job) keeps(area string, cases []string) {
 
 // TestKernelState: what programs of each area have is as it was after moves by either way.
 func TestKernelState(t *testing.T) {
-	for _, area := range []string{"example", "processes", "sockets", "times"} {
+	for _, area := range []string{"example", "files", "processes", "sockets", "times"} {
 		t.Run(area, func(t *testing.T) {
 			hugePages(t)
 			j := newJobOf(t, "openmpi", 1, jobUser)
-			j.keeps(area, j.compileState(area))
+			cases := slices.DeleteFunc(j.compileState(area), func(name string) bool { return stays[name] != "" })
+			j.keeps(area, cases)
 		})
 	}
 }

@@ -55,7 +55,7 @@ func (d *Driver) Obstacles(ctx context.Context, id fleet.GuestID) ([]string, err
 		return nil, fmt.Errorf("look what keeps guest %s from being moved: %w", id, err)
 	}
 	r := g.remembered()
-	found := append(criu.Obstacles(r.Process.PID, ghostBytes(r)), passing.Lasting(ctx, r.Process.PID, r.Export)...)
+	found := append(criu.Obstacles(r.Process.PID, ghostBytes(r), r.Export), passing.Lasting(ctx, r.Process.PID, r.Export)...)
 	found = append(found, carry.Lasting(ctx, r.Process.PID)...)
 	if r.Agent != "" && !inside.Shown(r.Process.PID) {
 		found = append(found, inside.Elsewhere)

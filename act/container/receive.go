@@ -349,6 +349,11 @@ func (t *target) restore(in *haul.In, restoring *criu.Restoring) error {
 	if err := t.remember(in, images); err != nil {
 		return err
 	}
+	if r.Files != "" {
+		if err := restoring.Lend(r.Files); err != nil {
+			return errors.Join(err, t.endFeed())
+		}
+	}
 	life, enough := context.WithTimeout(g.life, criu.RestoreLimit(r.Need.MemoryBytes)) // the source goes on then
 	defer enough()
 	go d.config.Cgroups.Hasten(life)
@@ -360,11 +365,7 @@ func (t *target) restore(in *haul.In, restoring *criu.Restoring) error {
 		err = nil
 	}
 	if err != nil {
-		err = errors.Join(err, d.killBut(r, t.place.PID))
-		if t.feed != nil {
-			err = errors.Join(err, t.feed.End())
-		}
-		return err
+		return errors.Join(err, d.killBut(r, t.place.PID), t.endFeed())
 	}
 	d.watches.Go(func() { // the source need not wait for it
 		if err := t.place.End(); err != nil {
@@ -373,6 +374,14 @@ func (t *target) restore(in *haul.In, restoring *criu.Restoring) error {
 		d.gather(g)
 	})
 	return nil
+}
+
+// endFeed ends what puts the guest's memory in its place, if anything does.
+func (t *target) endFeed() error {
+	if t.feed == nil {
+		return nil
+	}
+	return t.feed.End()
 }
 
 // remember puts the guest's memory where CRIU takes it from: among its images, or,

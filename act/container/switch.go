@@ -159,7 +159,7 @@ func (d *Driver) dumpStill(ctx context.Context, s stillness) error {
 // guest stands still, unless it never came to that.
 func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err error) {
 	r := s.guest.remembered()
-	if found := criu.Obstacles(r.Process.PID, ghostBytes(r)); len(found) > 0 { // CRIU may take seconds to find them
+	if found := criu.Obstacles(r.Process.PID, ghostBytes(r), r.Export); len(found) > 0 { // CRIU may take seconds to find them
 		return false, errors.New(found[0])
 	}
 	dumping, err := d.prepareDump(s)
@@ -176,7 +176,8 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 		return false, err
 	}
 	s.out.Stage("freeze")
-	if err := errors.Join(passing.Vforks(r.Process.PID), passing.Connections(r.Process.PID), passing.Locks(r.Process.PID, r.Export), carry.Settled(r.Process.PID)); err != nil {
+	err = errors.Join(passing.Vforks(r.Process.PID), passing.Connections(r.Process.PID), passing.Locks(r.Process.PID, r.Export), passing.Reading(r.Process.PID, r.Export), carry.Settled(r.Process.PID))
+	if err != nil {
 		return false, err
 	}
 	s.lead(true)
@@ -189,8 +190,14 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 		return true, err
 	}
 	waits.Again()
-	if err = dumping.Do(ctx); err == nil {
+	if err = dumping.Leave(r.Export); err == nil {
+		err = dumping.Do(ctx)
+	}
+	if err == nil {
 		err = waits.Mend(s.images)
+	}
+	if err == nil {
+		err = criu.Trust(s.images, r.Process.PID, r.Export) // the target has the very same
 	}
 	s.out.Stage("dump")
 	return true, err

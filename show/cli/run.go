@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -262,6 +263,11 @@ var (
 
 // checkExport says whether guests can have export mounted and work in dir.
 func checkExport(export, dir string) error {
+	for _, path := range []string{export, dir} {
+		if !utf8.ValidString(path) {
+			return fmt.Errorf("the name of the directory %q is not UTF-8, and guests cannot have it mounted: rename it, or start the job in another one", path)
+		}
+	}
 	below := func(parent string) bool { return strings.HasPrefix(export, parent+"/") }
 	taken := slices.Contains(occupied, export) || slices.Contains(system, export) ||
 		slices.ContainsFunc(system, below)
@@ -283,6 +289,9 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 		if _, ok := c.Host(on[i]); !ok {
 			return fleet.JobSpec{}, fmt.Errorf("there is no host %q: `pagurus hosts` lists them", name)
 		}
+	}
+	if i := slices.IndexFunc(args, func(arg string) bool { return !utf8.ValidString(arg) }); i >= 0 {
+		return fleet.JobSpec{}, fmt.Errorf("the argument %q is not UTF-8 and would come to the program as another one: give it in a file", args[i])
 	}
 	machine, err := a.Machine()
 	if err != nil {

@@ -58,6 +58,7 @@ type call struct {
 	destroy  func(*rpc.CriuNotify, error) bool      // called before CRIU is told to do that at a step where it minds nothing; true: all it made is gone, and so may CRIU be; may be nil
 	hold     func()                                 // called before CRIU is killed; may be nil
 	mortal   bool                                   // CRIU is killed when this process dies
+	shared   string                                 // the folder that Leave was given
 	about    int                                    // the first process of a container that lives on if the call fails; 0: there is none
 
 	// Of a CRIU that was started.
@@ -322,7 +323,7 @@ func (c *call) why(first string, said *os.File) error {
 	}
 	sentence, rough := explain(log, first)
 	if rough && c.about != 0 {
-		if found := Obstacles(c.about, int64(c.opts.GetGhostLimit())); len(found) > 0 {
+		if found := Obstacles(c.about, int64(c.opts.GetGhostLimit()), c.shared); len(found) > 0 {
 			sentence = strings.Join(found, "; ")
 		}
 	}

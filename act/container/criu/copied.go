@@ -2,11 +2,12 @@ package criu
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/container/criu/plain"
 )
 
 // A lazy dump keeps the memory that it leaves out of its images until whoever
@@ -28,18 +29,23 @@ func makePair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "criu's memory"), os.NewFile(uintptr(fds[1]), "criu's memory"), nil
 }
 
-// declining writes CRIU's configuration, by which alone it can be given a socket
-// in place of a port that anybody may connect to.
-func declining(images string) (path string, err error) {
-	f, err := os.CreateTemp(images, "config-")
+// validation has CRIU compare files by their size alone. To compare an ELF file's build
+// ID, too, it maps the beginning of each file it finds open, and the kernel ends it when
+// another program shortens that file meanwhile. It can only be told so in its configuration.
+const validation = "file-validation filesize\n"
+
+// configure writes CRIU's configuration, by which alone some options can be given. It is
+// read by path, in memory, since images may have no room for it.
+func configure(options string) (f *os.File, path string, err error) {
+	if f, err = plain.Memory("criu's configuration"); err == nil {
+		if _, err = f.WriteString(options); err != nil {
+			f.Close()
+		}
+	}
 	if err != nil {
-		return "", fmt.Errorf("tell criu of its socket: %w", err)
+		return nil, "", fmt.Errorf("write criu's configuration: %w", err)
 	}
-	_, err = fmt.Fprintf(f, "ps-socket %d\n", firstFile)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return "", errors.Join(fmt.Errorf("tell criu of its socket: %w", err), os.Remove(f.Name()))
-	}
-	return f.Name(), nil
+	return f, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), nil
 }
 
 // decline tells CRIU that no memory is asked for, after f. CRIU reads it when it

@@ -37,7 +37,7 @@ type DumpSpec struct {
 type Dumping struct {
 	spec   DumpSpec
 	call   *call
-	config string        // file for CRIU, to be removed; empty: there is none
+	config *os.File      // for CRIU; nil: there is none yet
 	held   chan struct{} // closed when CRIU holds all processes
 	enough *os.File      // where CRIU is told that no memory is asked for; nil: nowhere
 }
@@ -96,6 +96,15 @@ func (d *Dumping) prepare(c Criu) error {
 		}},
 		hold: func() { _ = freezer(s.Freezer).set(true) }, // that it fails is seen in Do
 	}
+	options := validation
+	if s.Copied { // it is given a socket in place of a port that anybody may connect to
+		options += fmt.Sprintf("ps-socket %d\n", firstFile)
+	}
+	var config string
+	if d.config, config, err = configure(options); err != nil {
+		return err
+	}
+	opts.ConfigFile = new(config)
 	if !s.Copied {
 		d.call.steps["post-dump"] = step(s.ready)
 		return d.call.begin()
@@ -106,11 +115,8 @@ func (d *Dumping) prepare(c Criu) error {
 	}
 	defer theirs.Close()
 	d.enough = ours
-	if d.config, err = declining(s.Images); err != nil {
-		return err
-	}
 	d.call.files = []*os.File{theirs}
-	opts.LazyPages, opts.ConfigFile = new(true), new(d.config)
+	opts.LazyPages = new(true)
 	d.call.steps["status-ready"] = func(*rpc.CriuNotify) error { return decline(ours, s.ready) }
 	return d.call.begin()
 }
@@ -147,8 +153,8 @@ func (d *Dumping) Close() {
 	if d.enough != nil {
 		d.enough.Close()
 	}
-	if d.config != "" {
-		_ = os.Remove(d.config) // it may have gone with the images
+	if d.config != nil {
+		d.config.Close()
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 // first process: what CRIU would surely refuse to dump, each with what can be done
 // about it. It looks at files of /proc only, which takes a few milliseconds, stops
 // nobody, and misses what only a dump can find; none is no promise. ghostBytes is as
-// in the DumpSpec that is meant.
-func Obstacles(pid int, ghostBytes int64) []string {
+// in the DumpSpec that is meant, shared the folder in the container that Leave is given.
+func Obstacles(pid int, ghostBytes int64, shared string) []string {
 	all, err := Processes(pid)
 	if err != nil {
 		return nil // it is gone: there is nothing to move
@@ -26,12 +26,16 @@ func Obstacles(pid int, ghostBytes int64) []string {
 	found := queues(pid)
 	first := spaces(pid)
 	mounts := mountsOf(pid)
+	var same *job
+	if shared != "" {
+		same, _ = placeOf(pid, shared) // if it is gone, so is the container
+	}
 	for _, p := range all {
 		s := look(p)
 		if s.mounts = mounts; !sameMounts(p, pid) {
 			s.mounts = mountsOf(p)
 		}
-		s.ghost = cmp.Or(ghostBytes, GhostBytes)
+		s.ghost, s.same = cmp.Or(ghostBytes, GhostBytes), same
 		found = append(found, s.obstacles()...)
 		for kind, id := range spaces(p) {
 			if first[kind] != id {
@@ -53,6 +57,7 @@ type subject struct {
 	tracer int
 	mounts map[string]bool // identifiers of what is mounted in its namespace, also beyond a root of its own
 	ghost  int64           // the largest file without a name that is taken along
+	same   *job            // files that the target has, too; nil: there are none
 }
 
 func look(pid int) subject {
@@ -250,6 +255,10 @@ func (s subject) files() []string {
 			if kind := unmovable(handle, e.Name()); kind != "" {
 				found = append(found, foreign(s.name, kind))
 			}
+		case what == "anon_inode:[eventfd]":
+			if says := counted(s.name, s.pid, e.Name()); says != "" {
+				found = append(found, says)
+			}
 		case strings.HasPrefix(what, "/"):
 			if says := s.file(e.Name(), what); says != "" {
 				found = append(found, says)
@@ -301,6 +310,16 @@ func (s subject) file(number, what string) string {
 			(major != miscMajor || minor != tunMinor) {
 			return foreign(s.name, what)
 		}
+	}
+	path := fmt.Sprintf("/proc/%d/fd/%s", s.pid, number)
+	if says := s.pipeOfJob(path, what); says != "" {
+		return says
+	}
+	if _, ours := s.same.nameless(s.pid, path, what); ours {
+		if _, _, err := unix.NameToHandleAt(unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW); err != nil {
+			return stuck(s.name, strings.TrimSuffix(what, deleted))
+		}
+		return ""
 	}
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%s", s.pid, number))
 	if id := field(text, "mnt_id:"); err == nil && id != "" && !s.mounts[id] {

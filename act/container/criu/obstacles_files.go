@@ -1,0 +1,32 @@
+package criu
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// counted says of an eventfd what CRIU would change of it; empty: nothing.
+func counted(who string, pid int, number string) string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%s", pid, number))
+	if field(text, "eventfd-semaphore:") != "1" {
+		return ""
+	}
+	return who + " has an eventfd that is a semaphore (EFD_SEMAPHORE), which cannot move: let it close that, or use one without, or a semaphore of POSIX; a job with --kind vm moves with it"
+}
+
+// pipeOfJob says of a named pipe that it is one of the job's files. The target has the very
+// same pipe, with what waits in it, to which CRIU would add all that once more.
+func (s subject) pipeOfJob(path, name string) string {
+	st, err := statx(path)
+	if s.same == nil || err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO || device64(st) != s.same.device {
+		return ""
+	}
+	mounts, err := mountsAt(s.pid, s.same.at)
+	if err != nil || !slices.Contains(mounts, st.Mnt_id) {
+		return ""
+	}
+	return fmt.Sprintf("%s has the named pipe %s open, which is one of the job's files: let it close the pipe, or make it in /tmp", s.name, printable(name))
+}

@@ -1,0 +1,268 @@
+package criu
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/checkpoint-restore/go-criu/v8/rpc"
+	"golang.org/x/sys/unix"
+)
+
+// leftOut is a file that source and target both have, and that cannot be opened by its name:
+// that was removed, or given to another file. CRIU would take a copy of it along, in which
+// nobody else who has the file open would see what is written.
+type leftOut struct {
+	Key    string // by which CRIU knows it
+	Type   int32  // with Handle what its file system calls it
+	Handle []byte
+}
+
+// sameFile has them among the images.
+const sameFile = "pagurus-same.json"
+
+// deleted is what the kernel adds to the name of a file that has none any more.
+const deleted = " (deleted)"
+
+// Leave has CRIU leave out what of the files that are mounted at a folder of the container
+// cannot be opened by its name, and records what the target opens it by: Lend is the other
+// end. The processes have to be suspended. No folder: there are no such files.
+func (d *Dumping) Leave(at string) error {
+	files, err := sames(d.spec.PID, at)
+	if err == nil && len(files) > 0 {
+		var text []byte
+		if text, err = json.Marshal(files); err == nil {
+			err = os.WriteFile(filepath.Join(d.spec.Images, sameFile), text, 0o600)
+		}
+	}
+	if err != nil {
+		return d.spec.wrap(err)
+	}
+	d.call.shared = at
+	for _, f := range files {
+		d.call.opts.External = append(d.call.opts.External, f.Key)
+	}
+	return nil
+}
+
+// Lend opens the files that Leave left out, in the folder that is the same as the source's,
+// for the processes that are about to be restored. Do has to follow.
+func (r *Restoring) Lend(folder string) error {
+	text, err := os.ReadFile(filepath.Join(r.spec.Images, sameFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var files []leftOut
+	if err == nil {
+		err = json.Unmarshal(text, &files)
+	}
+	if err == nil {
+		err = r.lend(folder, files)
+	}
+	if err != nil {
+		return r.spec.wrap(fmt.Errorf("open what has no name of the files in %s: %w", folder, err))
+	}
+	return nil
+}
+
+// lend gives them to a CRIU of their own, since one that waits already takes none.
+func (r *Restoring) lend(folder string, files []leftOut) error {
+	base, err := mountOf(folder)
+	if err != nil {
+		return err
+	}
+	defer base.Close()
+	var opened []*os.File
+	defer func() {
+		for _, f := range opened {
+			f.Close() // CRIU has its own
+		}
+		r.call.files = nil
+	}()
+	r.call.opts.InheritFd = nil
+	for i, s := range files {
+		f, err := s.open(base)
+		if err != nil {
+			return err
+		}
+		opened = append(opened, f)
+		r.call.opts.InheritFd = append(r.call.opts.InheritFd, &rpc.InheritFd{Key: new(s.Key), Fd: new(int32(firstFile + i))})
+	}
+	r.call.files = opened
+	if r.over == nil {
+		return errors.New("criu has to wait for them")
+	}
+	r.Close()
+	return r.begin()
+}
+
+// mountOf makes a mount of a folder that nothing else sees. What is opened by it neither keeps
+// the folder's own mount from being removed, nor gives programs rights there.
+func mountOf(folder string) (*os.File, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, folder, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("clone the mount of %s: %w", folder, err)
+	}
+	defer unix.Close(fd) // what was opened by it keeps the mount
+	safe := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &safe); err != nil {
+		return nil, fmt.Errorf("restrict a mount of %s: %w", folder, err)
+	}
+	base, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open a mount of %s: %w", folder, err)
+	}
+	return os.NewFile(uintptr(base), folder), nil
+}
+
+func (s leftOut) open(base *os.File) (*os.File, error) {
+	fd, err := unix.OpenByHandleAt(int(base.Fd()), unix.NewFileHandle(s.Type, s.Handle), unix.O_PATH|unix.O_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("open %s by its handle: %w", s.Key, err)
+	}
+	return os.NewFile(uintptr(fd), s.Key), nil
+}
+
+// sames finds them.
+func sames(pid int, at string) ([]leftOut, error) {
+	if at == "" {
+		return nil, nil
+	}
+	all, err := Processes(pid)
+	if err != nil {
+		return nil, err
+	}
+	job, err := placeOf(pid, at)
+	if err != nil {
+		return nil, err
+	}
+	var found []leftOut
+	seen := map[string]bool{}
+	for _, p := range all {
+		for path, name := range opens(p, job) {
+			st, ours := job.nameless(p, path, name)
+			key := fmt.Sprintf("file[%x:%x]", st.Mnt_id, st.Ino)
+			if !ours || seen[key] {
+				continue
+			}
+			seen[key] = true
+			handle, _, err := unix.NameToHandleAt(unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", stuck(NameOf(p), strings.TrimSuffix(name, deleted)), err)
+			}
+			found = append(found, leftOut{key, handle.Type(), handle.Bytes()})
+		}
+	}
+	return found, nil
+}
+
+// stuck says that a file system cannot open a file without a name.
+func stuck(who, what string) string {
+	return fmt.Sprintf("%s has %s open, a name that was removed or given to another file, and the file system of the job's files cannot open it by anything else: "+
+		"let it close the file, or keep its name", who, printable(what))
+}
+
+// job is the folder of files that source and target both have, as a container sees it.
+type job struct {
+	at     string
+	device uint64
+	tables map[int]map[uint64]string // of each process: what is mounted where, if asked for
+}
+
+func placeOf(pid int, at string) (*job, error) {
+	at = filepath.Clean(at)
+	st, err := statx(fmt.Sprintf("/proc/%d/root%s", pid, at))
+	if err != nil {
+		return nil, fmt.Errorf("look at the job's files in %s: %w", at, err)
+	}
+	return &job{at: at, device: device64(st), tables: map[int]map[uint64]string{}}, nil
+}
+
+func statx(path string) (st unix.Statx_t, err error) {
+	err = unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &st)
+	return st, err
+}
+
+func device64(st unix.Statx_t) uint64 { return unix.Mkdev(st.Dev_major, st.Dev_minor) }
+
+// odd says of a name whether what has it may be meant.
+func (j *job) odd(name string) bool {
+	return strings.HasPrefix(name, "/") && (strings.HasSuffix(name, deleted) || name != j.at && !strings.HasPrefix(name, j.at+"/"))
+}
+
+// nameless looks at what a process has by a path of /proc and a name. ours: it is a file or a
+// folder of the job's without a name, or it was opened so at an earlier move.
+func (j *job) nameless(pid int, path, name string) (st unix.Statx_t, ours bool) {
+	if j == nil || !j.odd(name) {
+		return st, false
+	}
+	st, err := statx(path)
+	kind := st.Mode & unix.S_IFMT
+	if err != nil || device64(st) != j.device || kind != unix.S_IFREG && kind != unix.S_IFDIR {
+		return st, false
+	}
+	if j.tables[pid] == nil {
+		j.tables[pid] = mountTable(pid)
+	}
+	at, known := j.tables[pid][st.Mnt_id]
+	return st, !known || at == j.at && strings.HasSuffix(name, deleted)
+}
+
+// opens are the paths in /proc of what a process has open, and its names, but for the many
+// mapped files that are surely not the job's.
+func opens(pid int, j *job) map[string]string {
+	folder := fmt.Sprintf("/proc/%d/", pid)
+	found := map[string]string{}
+	add := func(path string) {
+		if name, err := os.Readlink(path); err == nil {
+			found[path] = name
+		}
+	}
+	for _, one := range []string{"exe", "cwd", "root"} {
+		add(folder + one)
+	}
+	entries, _ := os.ReadDir(folder + "fd")
+	for _, e := range entries {
+		add(folder + "fd/" + e.Name())
+	}
+	f, err := os.Open(folder + "maps")
+	if err != nil {
+		return found
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		line := lines.Text()
+		m, ok := parseMapping(line)
+		if ok && strings.HasPrefix(m.path, "/") && (strings.HasSuffix(m.path, deleted) || on(line, j.device)) {
+			found[fmt.Sprintf("%smap_files/%x-%x", folder, m.start, m.end)] = m.path
+		}
+	}
+	return found
+}
+
+// on says whether what a line of /proc/PID/maps tells of is on a device.
+func on(line string, device uint64) bool {
+	f := strings.Fields(line)
+	return len(f) > 3 && f[3] == fmt.Sprintf("%02x:%02x", unix.Major(device), unix.Minor(device))
+}
+
+// mountTable is what is mounted where for a process, by the mounts' numbers.
+func mountTable(pid int) map[uint64]string {
+	table := map[uint64]string{}
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		var id uint64
+		if len(f) < 5 {
+			continue
+		}
+		if _, err := fmt.Sscan(f[0], &id); err == nil {
+			table[id] = unescape(f[4])
+		}
+	}
+	return table
+}

@@ -1,0 +1,154 @@
+package criu
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Fields of CRIU's images, as regfile.proto and fdinfo.proto number them.
+const (
+	fileRegular = 3 // of an entry of files.img
+
+	regularMount     = 7
+	regularSize      = 8
+	regularExternal  = 9
+	regularMode      = 10
+	regularBuild     = 11
+	regularChecksum  = 12
+	regularCheckedBy = 13
+	regularPeriod    = 14
+)
+
+// Trust removes from a dump's images what CRIU compares files with that are mounted in the
+// container at a folder: their size, mode and contents. It is for files of which the
+// target has the very same: who else has them open may change them while the container is
+// suspended. All other files stay as they are: those are copies, and CRIU checks them.
+// pid is the container's first process; no folder: there are no such files.
+func Trust(images string, pid int, at string) error {
+	if at == "" {
+		return nil
+	}
+	mounts, err := mountsAt(pid, at)
+	if err == nil {
+		err = rewrite(filepath.Join(images, "files.img"), func(entry []byte) ([]byte, error) { return trusting(entry, mounts) })
+	}
+	if err != nil {
+		return fmt.Errorf("remove from the images what others may change of the files in %s: %w", at, err)
+	}
+	return nil
+}
+
+// mountsAt are the identifiers of what is mounted at a folder in any process of a container.
+func mountsAt(pid int, at string) ([]uint64, error) {
+	all, err := Processes(pid)
+	if err != nil {
+		return nil, err
+	}
+	var found []uint64
+	for _, p := range all {
+		for id, where := range mountTable(p) {
+			if where == filepath.Clean(at) && !slices.Contains(found, id) {
+				found = append(found, id)
+			}
+		}
+	}
+	return found, nil
+}
+
+// unescape reads a path of /proc/PID/mountinfo.
+func unescape(path string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
+}
+
+// imageHeader is how long the two numbers are that begin an image.
+const imageHeader = 8
+
+// rewrite changes the entries of an image.
+func rewrite(name string, change func([]byte) ([]byte, error)) error {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	if len(text) < imageHeader {
+		return fmt.Errorf("%s is no image", filepath.Base(name))
+	}
+	out, rest := text[:imageHeader:imageHeader], text[imageHeader:]
+	for len(rest) > 0 {
+		size := uint64(0)
+		if len(rest) >= 4 {
+			size = uint64(binary.LittleEndian.Uint32(rest)) + 4
+		}
+		if size == 0 || size > uint64(len(rest)) {
+			return fmt.Errorf("%s ends within an entry", filepath.Base(name))
+		}
+		entry, err := change(rest[4:size])
+		if err != nil {
+			return fmt.Errorf("%s: %w", filepath.Base(name), err)
+		}
+		out = append(binary.LittleEndian.AppendUint32(out, uint32(len(entry))), entry...)
+		rest = rest[size:]
+	}
+	return os.WriteFile(name, out, 0o600)
+}
+
+// trusting is an entry of files.img without what a file on one of these mounts is
+// compared with.
+func trusting(entry []byte, mounts []uint64) ([]byte, error) {
+	var out []byte
+	err := fields(entry, func(number protowire.Number, whole, content []byte) error {
+		if number != fileRegular {
+			out = append(out, whole...)
+			return nil
+		}
+		on, kept := false, []byte(nil)
+		err := fields(content, func(number protowire.Number, whole, content []byte) error {
+			switch number {
+			case regularMount:
+				id, n := protowire.ConsumeVarint(content)
+				on = on || n > 0 && slices.Contains(mounts, uint64(protowire.DecodeZigZag(id)))
+			case regularExternal:
+				on = true // as Leave has it
+			case regularSize, regularMode, regularBuild, regularChecksum, regularCheckedBy, regularPeriod:
+				return nil
+			}
+			kept = append(kept, whole...)
+			return nil
+		})
+		if !on {
+			kept = content
+		}
+		out = protowire.AppendBytes(protowire.AppendTag(out, number, protowire.BytesType), kept)
+		return err
+	})
+	return out, err
+}
+
+// fields gives each field of a message: all its bytes, and those that follow its number,
+// or, of one with a length, that.
+func fields(message []byte, each func(number protowire.Number, whole, content []byte) error) error {
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		m := protowire.ConsumeFieldValue(number, kind, message[n:])
+		if m < 0 {
+			return protowire.ParseError(m)
+		}
+		content := message[n : n+m]
+		if kind == protowire.BytesType {
+			content, _ = protowire.ConsumeBytes(content)
+		}
+		if err := each(number, message[:n+m], content); err != nil {
+			return err
+		}
+		message = message[n+m:]
+	}
+	return nil
+}

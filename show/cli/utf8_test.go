@@ -1,0 +1,25 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"pagurus/show/view"
+)
+
+// TestNotUTF8: a job in a directory, or with an argument, that guests would get under another
+// name is refused when it is submitted.
+func TestNotUTF8(t *testing.T) {
+	for _, bad := range [][2]string{{"/home/me\xff", "/home/me\xff"}, {"/home/me", "/home/me/caf\xe9"}} {
+		if err := checkExport(bad[0], bad[1]); err == nil || !strings.Contains(err.Error(), "is not UTF-8") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	if err := checkExport("/home/café", "/home/café/run"); err != nil {
+		t.Error(err)
+	}
+	_, err := (&app{}).spec(&runFlags{}, view.Cluster{}, []string{"program", "caf\xe9"})
+	if err == nil || !strings.Contains(err.Error(), `"caf\xe9" is not UTF-8`) {
+		t.Errorf("an argument: %v", err)
+	}
+}
