@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/containerd/cgroups/v3/cgroup1"
+	"github.com/containerd/cgroups/v3"
 	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
@@ -112,7 +112,7 @@ func (g *Groups) Hasten(ctx context.Context) {
 
 // ours is the folder of this process's own group.
 func (g *Groups) ours() (string, error) {
-	paths, unified, err := cgroup1.ParseCgroupFileUnified("/proc/self/cgroup")
+	paths, unified, err := cgroups.ParseCgroupFileUnified("/proc/self/cgroup")
 	if err != nil {
 		return "", err
 	}

@@ -229,7 +229,7 @@ func TestAFailedBuildLeavesNothing(t *testing.T) {
 	r := small("x")
 	r.Packages = append(r.Packages, "no-such-package")
 	_, err := s.Build(ctx, r, nil)
-	if err == nil || !strings.Contains(err.Error(), `has no package "no-such-package"`) || strings.Contains(err.Error(), "\n") {
+	if err == nil || !strings.Contains(err.Error(), `no package "no-such-package" in Debian`) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("error %v", err)
 	}
 	same(t, s, before)

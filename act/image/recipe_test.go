@@ -113,7 +113,7 @@ no newline at the end`
 func TestCausesAreSentences(t *testing.T) {
 	r := Recipe{Name: "x", Suite: "trixie"}
 	for said, want := range map[string]string{
-		"E: Unable to locate package nosuch\nE: mmdebstrap failed to run":                      `Debian trixie has no package "nosuch"`,
+		"E: Unable to locate package nosuch\nE: mmdebstrap failed to run":                      `no package "nosuch" in Debian trixie`,
 		"E: Package 'old' has no installation candidate":                                       `no package "old"`,
 		"E: The repository 'http://h/debian trixxie Release' does not have a Release file.":    `no suite "trixie"`,
 		"W: Failed to fetch http://h/x  Could not resolve 'h'\nE: apt-get update failed":       "at h cannot be reached",

@@ -22,7 +22,8 @@ func followsFromTheSeed(t *testing.T, of fleet.Kind) {
 	differ := 0
 	for n := 1; n <= 1000; n++ {
 		a, b := planned(7, n, of, nil), planned(7, n, of, nil)
-		if a != b || naps(7, n, of) != naps(7, n, of) {
+		first, second := naps(7, n, of), naps(7, n, of)
+		if a != b || first != second {
 			t.Fatalf("fault %d is %+v and %+v", n, a, b)
 		}
 		if a != planned(8, n, of, nil) {

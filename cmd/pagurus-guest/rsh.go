@@ -276,7 +276,7 @@ func parseRemote(args []string) (host, command string, quiet bool, err error) {
 		}
 	}
 	if len(args) < 2 {
-		return "", "", false, errors.New("usage: rsh [options] HOST COMMAND...")
+		return "", "", false, errors.New("usage: rsh [options] HOST COMMAND")
 	}
 	host = args[0]
 	if _, after, ok := strings.Cut(host, "@"); ok {
