@@ -16,15 +16,16 @@ const mostStill = time.Second
 // is frozen; the program goes on as if nothing had been.
 func TestRefused(t *testing.T) {
 	refused := map[string]string{
-		"packets":       "has a pipe in packet mode, as descriptor 4, which cannot move: let it open the pipe without O_DIRECT",
-		"first_gone":    "goes on although its first thread has ended, and cannot move so: let that thread wait for the others (pthread_join)",
-		"message_queue": "the container has the POSIX message queue /queue, which cannot move: let the program close and unlink it, or use queues of System V (msgget) or sockets",
-		"queue_left":    "the container has the POSIX message queue /left, which cannot move",
-		"traced":        "is being debugged: end the debugger, refused (process ",
-		"thread_handle": "has a handle on a thread, as descriptor 3, which cannot move: let it open one on the process, without PIDFD_THREAD",
-		"listener":      "uses anon_inode:seccomp notify, which belongs to this machine and cannot move",
-		"shared_memory": "and is no thread of that (clone(2)), which cannot move: let the program make threads, or processes by fork(2)",
-		"shared_folder": "shares its working folder with refused (process ",
+		"packets":            "has a pipe in packet mode, as descriptor 4, which cannot move: let it open the pipe without O_DIRECT",
+		"first_gone":         "goes on although its first thread has ended, and cannot move so: let that thread wait for the others (pthread_join)",
+		"message_queue":      "the container has the POSIX message queue /queue, which cannot move: let the program close and unlink it, or use queues of System V (msgget) or sockets",
+		"queue_left":         "the container has the POSIX message queue /left, which cannot move",
+		"first_thread_timer": "has a timer that signals its first thread alone (SIGEV_THREAD_ID), which cannot move",
+		"traced":             "is being debugged: end the debugger, refused (process ",
+		"thread_handle":      "has a handle on a thread, as descriptor 3, which cannot move: let it open one on the process, without PIDFD_THREAD",
+		"listener":           "uses anon_inode:seccomp notify, which belongs to this machine and cannot move",
+		"shared_memory":      "and is no thread of that (clone(2)), which cannot move: let the program make threads, or processes by fork(2)",
+		"shared_folder":      "shares its working folder with refused (process ",
 	}
 	j := newJobOf(t, "openmpi", 1, jobUser)
 	for i, name := range j.compileState("refused") {

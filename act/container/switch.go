@@ -132,7 +132,7 @@ func (d *Driver) dumpStill(ctx context.Context, s stillness) error {
 			return err
 		}
 		if time.Since(begun) > passingLimit || ctx.Err() != nil {
-			return errors.Join(err, ctx.Err())
+			return errors.Join(fmt.Errorf("%w, in %s", err, time.Since(begun).Round(100*time.Millisecond)), ctx.Err())
 		}
 		s.lead(false)
 		if err := d.thaw(s.guest); err != nil {

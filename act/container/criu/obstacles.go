@@ -122,7 +122,7 @@ func (s subject) obstacles() []string {
 	if s.tracer != 0 && !ours(s.tracer) {
 		found = append(found, fmt.Sprintf("%s is being debugged: end the debugger, %s", s.name, NameOf(s.tracer)))
 	}
-	return slices.Concat(found, s.kinds(), s.mappings(), s.files())
+	return slices.Concat(found, s.kinds(), s.mappings(), s.files(), s.timers())
 }
 
 // mappings looks at its memory, of which what belongs to a device cannot move.

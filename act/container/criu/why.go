@@ -163,7 +163,7 @@ func device(kind, what string) string {
 
 // ErrPassing is what the error of a Dump wraps when what kept the container
 // from being dumped is over as soon as its programs run again for a moment.
-var ErrPassing = errors.New("it passes")
+var ErrPassing = errors.New("it may pass by itself, and has not yet")
 
 // passes are what CRIU says of a connection that a listener has not taken yet, and of a
 // message that is written piece by piece.

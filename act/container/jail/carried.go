@@ -11,11 +11,12 @@ import "golang.org/x/sys/unix"
 func answerOf(err unix.Errno) uint32 { return answerErrno | uint32(err) }
 
 // choice is a system call some uses of which have to be refused: one of its arguments has
-// to be among some values, or to lack some bits.
+// to be among some values, to be none of some, or to lack some bits.
 type choice struct {
 	call     uintptr
 	argument int
-	among    []uint32 // nil: lack counts
+	among    []uint32 // nil: never or lack counts
+	never    []uint32 // nil: lack counts
 	lack     uint32
 	wrong    unix.Errno
 }
@@ -45,10 +46,13 @@ var processOptions = []uint32{
 
 var choices = []choice{
 	// Its third argument is for flags, which CRIU does not know.
-	{unix.SYS_PRCTL, 0, processOptions, 0, unix.EINVAL},
-	{unix.SYS_MLOCKALL, 0, nil, futureMappings, unix.EPERM},
-	{unix.SYS_MLOCK2, 2, []uint32{0}, 0, unix.EINVAL},
-	{unix.SYS_MBIND, 2, []uint32{policyDefault, policyLocal}, 0, unix.EPERM},
+	{call: unix.SYS_PRCTL, argument: 0, among: processOptions, wrong: unix.EINVAL},
+	{call: unix.SYS_MLOCKALL, argument: 0, lack: futureMappings, wrong: unix.EPERM},
+	{call: unix.SYS_MLOCK2, argument: 2, among: []uint32{0}, wrong: unix.EINVAL},
+	{call: unix.SYS_MBIND, argument: 2, among: []uint32{policyDefault, policyLocal}, wrong: unix.EPERM},
+	// Nothing outside the process shows what it asked to be told of a folder, and whoever
+	// copies a file breaks the leases on it.
+	{call: unix.SYS_FCNTL, argument: 1, never: []uint32{unix.F_NOTIFY, unix.F_SETLEASE}, wrong: unix.EINVAL},
 }
 
 // unknown are calls of which all uses have to be refused. Rules of Landlock would no
@@ -74,9 +78,15 @@ func onlyCarried() []unix.SockFilter {
 // filter leaves the number of another call loaded.
 func (c choice) filter() []unix.SockFilter {
 	body := []unix.SockFilter{load(atArgument + 8*uint32(c.argument))}
-	if c.among == nil {
+	switch {
+	case c.never != nil:
+		for _, value := range c.never {
+			body = append(body, jump(unix.BPF_JEQ, value, 0, 1), answer(answerOf(c.wrong)))
+		}
+		body = append(body, answer(answerAllow))
+	case c.among == nil:
 		body = append(body, jump(unix.BPF_JSET, c.lack, 0, 1), answer(answerOf(c.wrong)), answer(answerAllow))
-	} else {
+	default:
 		for _, value := range c.among {
 			right := []unix.SockFilter{answer(answerAllow)}
 			if c.call == unix.SYS_PRCTL && value == unix.PR_SET_THP_DISABLE {

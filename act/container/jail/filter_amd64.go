@@ -12,7 +12,7 @@ const (
 // machineChoices: registers that have to be asked for (AMX) are not restored, nor is a
 // shadow stack that a program asks for.
 var machineChoices = []choice{
-	{unix.SYS_ARCH_PRCTL, 0, []uint32{0x1001, 0x1002, 0x1003, 0x1004, 0x1011, archGetSupported, archGetPerm, archMapVDSO, archMapVDSO + 1, archMapVDSO + 2, archShadowStatus}, 0, unix.EINVAL},
+	{call: unix.SYS_ARCH_PRCTL, argument: 0, among: []uint32{0x1001, 0x1002, 0x1003, 0x1004, 0x1011, archGetSupported, archGetPerm, archMapVDSO, archMapVDSO + 1, archMapVDSO + 2, archShadowStatus}, wrong: unix.EINVAL},
 }
 
 // machineUnknown: segments of a process's own are not known to CRIU.

@@ -94,7 +94,7 @@ var refusedCalls = func() (rows []Row) {
 	for _, name := range []string{
 		"PR_SET_TSC", "PR_MCE_KILL", "PR_SET_SPECULATION_CTRL", "PR_SET_MDWE", "PR_SET_MEMORY_MERGE", "PR_THP_DISABLE_EXCEPT_ADVISED",
 		"PR_SET_SYSCALL_USER_DISPATCH", "PR_SCHED_CORE", "PR_SET_IO_FLUSHER", "PR_SET_PTRACER", "PR_SET_VMA", "PR_FUTEX_HASH", "any other option of prctl that sets something",
-		"ARCH_REQ_XCOMP_PERM (AMX)", "ARCH_SET_CPUID", "ARCH_SHSTK_ENABLE, map_shadow_stack", "modify_ldt", "landlock", "lsm_set_self_attr", "strict seccomp",
+		"ARCH_REQ_XCOMP_PERM (AMX)", "ARCH_SET_CPUID", "ARCH_SHSTK_ENABLE, map_shadow_stack", "F_NOTIFY (use inotify)", "F_SETLEASE", "modify_ldt", "landlock", "lsm_set_self_attr", "strict seccomp",
 		"securebits", "SCHED_FIFO, SCHED_RR, SCHED_DEADLINE",
 		"bpf", "perf_event_open", "io_uring", "userfaultfd", "fanotify", "keyrings", "namespaces of its own (unshare, clone)",
 	} {

@@ -838,6 +838,8 @@ static void denied(void)
 		FAILS(syscall(447 /* memfd_secret */, 0), ENOSYS);
 		FAILS(syscall(453 /* map_shadow_stack */, 0, 4096, 0), ENOSYS);
 		FAILS(syscall(460 /* lsm_set_self_attr */, 100, 0, 0, 0), ENOSYS);
+		FAILS(fcntl(open("/tmp", O_RDONLY), F_NOTIFY, DN_CREATE | DN_MULTISHOT), EINVAL);
+		FAILS(fcntl(open("/tmp/leased", O_CREAT | O_RDWR, 0600), F_SETLEASE, F_WRLCK), EINVAL);
 		FAILS(syscall(SYS_modify_ldt, 1, m, 16), ENOSYS);
 		FAILS(syscall(SYS_io_uring_setup, 1, m), EPERM);
 		FAILS(syscall(SYS_perf_event_open, m, 0, -1, -1, 0), EPERM);

@@ -249,8 +249,21 @@ static void shared_folder(void) /* CLONE_FS without CLONE_THREAD */
 }
 
 #define CASE(x) {#x, x}
+static void first_thread_timer(void)
+{
+	struct itimerspec every = {{5, 0}, {5, 0}};
+	struct sigevent e = {.sigev_notify = 4 /* SIGEV_THREAD_ID */, .sigev_signo = SIGUSR2};
+	timer_t t;
+
+	signal(SIGUSR2, SIG_IGN);
+	e._sigev_un._tid = getpid();
+	MUST(timer_create(CLOCK_MONOTONIC, &e, &t));
+	MUST(timer_settime(t, 0, &every, 0));
+	await_move();
+}
+
 static const struct state all[] = {CASE(packets), CASE(vforked), CASE(vforks), CASE(first_gone), CASE(chrooted), CASE(terminal), CASE(capabilities), CASE(message_queue), CASE(queue_left),
-	CASE(traced), CASE(thread_handle), CASE(listener), CASE(shared_memory), CASE(shared_folder)};
+	CASE(traced), CASE(thread_handle), CASE(listener), CASE(shared_memory), CASE(shared_folder), CASE(first_thread_timer)};
 
 int main(int argc, char **argv)
 {

@@ -1,9 +1,11 @@
 /* Time: system calls that wait, timers, and clocks. */
 #include <linux/futex.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <sys/ipc.h>
+#include <sys/msg.h>
 #include <sys/sem.h>
 #include <sys/select.h>
 #include <sys/timerfd.h>
@@ -115,6 +117,54 @@ static int by_receive(void)
 	return recv(p[0], &byte, 1, 0);
 }
 
+/* by_queue, by_pause and by_accept wait for what comes when they have waited long enough. */
+static void on_alarm(int s) { (void)s; }
+
+static int by_queue(void)
+{
+	struct { long kind; char text[8]; } got;
+	static int q = -1;
+	pid_t sender;
+	int n;
+
+	if (q < 0)
+		q = MUST(msgget(IPC_PRIVATE, 0600));
+	if (!(sender = MUST(fork()))) {
+		double begun = now(CLOCK_MONOTONIC);
+
+		while (now(CLOCK_MONOTONIC) - begun < SPAN)
+			usleep(10000);
+		msgsnd(q, &(struct { long kind; char text[8]; }){1, "x"}, 2, 0);
+		_exit(0);
+	}
+	n = msgrcv(q, &got, sizeof got.text, 0, 0);
+	waitpid(sender, 0, 0);
+	return n;
+}
+
+static int by_pause(void)
+{
+	signal(SIGALRM, on_alarm);
+	alarm(SPAN + 1); /* counted in whole seconds */
+	return pause();
+}
+
+static int by_accept(void)
+{
+	struct timeval t = {SPAN, 0};
+	static int s = -1;
+
+	if (s < 0) {
+		s = MUST(socket(AF_INET, SOCK_STREAM, 0));
+		MUST(listen(s, 1));
+		MUST(setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t));
+	}
+	return accept(s, 0, 0);
+}
+
+static void queues(void) { waits(by_queue, 0, SOON); }
+static void pauses(void) { waits(by_pause, EINTR, SOON); }
+static void accepts(void) { waits(by_accept, EAGAIN, AGAIN); }
 static void nanosleeps(void) { waits(by_nanosleep, 0, AGAIN); }
 static void sleeps(void) { waits(by_sleep, 0, SOON); }
 static void clock_nanosleeps(void) { waits(by_clock, 0, AGAIN); }
@@ -256,6 +306,62 @@ static void signal_timers(void)
 	IS(rung > 10, "the POSIX timer rang %d times", (int)rung);
 }
 
+static volatile int by[3];
+static void counts(int s) { by[s == SIGUSR2 ? 0 : s == SIGPROF ? 1 : 2]++; }
+
+/* Timers that ring by the processor's time go on ringing. */
+static void processor_timers(void)
+{
+	struct itimerspec every = {{0, 10000000}, {0, 10000000}};
+	struct itimerval often = {{0, 10000}, {0, 10000}};
+	struct sigevent e = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR2};
+	timer_t t;
+
+	signal(SIGUSR2, counts);
+	signal(SIGPROF, counts);
+	signal(SIGVTALRM, counts);
+	MUST(timer_create(CLOCK_PROCESS_CPUTIME_ID, &e, &t));
+	MUST(timer_settime(t, 0, &every, 0));
+	MUST(setitimer(ITIMER_PROF, &often, 0));
+	MUST(setitimer(ITIMER_VIRTUAL, &often, 0));
+	await_move();
+	for (int i = 0; i < 3; i++)
+		by[i] = 0;
+	for (double begun = now(CLOCK_MONOTONIC); now(CLOCK_MONOTONIC) - begun < 10 && (by[0] < 3 || by[1] < 3 || by[2] < 3);)
+		;
+	IS(by[0] >= 3, "the timer of the processor's time rang %d times", by[0]);
+	IS(by[1] >= 3, "ITIMER_PROF rang %d times", by[1]);
+	IS(by[2] >= 3, "ITIMER_VIRTUAL rang %d times", by[2]);
+}
+
+/* A timer that tells one thread goes on telling that one. */
+static void *tell_me(void *unused)
+{
+	struct itimerspec every = {{0, 20000000}, {0, 20000000}};
+	struct sigevent e = {.sigev_notify = 4 /* SIGEV_THREAD_ID */, .sigev_signo = SIGUSR2};
+	timer_t t;
+
+	(void)unused;
+	signal(SIGUSR2, rings);
+	e._sigev_un._tid = syscall(SYS_gettid);
+	MUST(timer_create(CLOCK_MONOTONIC, &e, &t));
+	MUST(timer_settime(t, 0, &every, 0));
+	await_move();
+	rung = 0;
+	for (double begun = now(CLOCK_MONOTONIC); now(CLOCK_MONOTONIC) - begun < 10 && rung < 3;)
+		usleep(1000);
+	IS(rung >= 3, "the timer of a thread rang %d times", rung);
+	return 0;
+}
+
+static void thread_timer(void)
+{
+	pthread_t other;
+
+	if (pthread_create(&other, 0, tell_me, 0) || pthread_join(other, 0))
+		IS(0, "no thread");
+}
+
 static void interval_timer(void)
 {
 	struct itimerval v = {{0, 20000}, {0, 20000}};
@@ -276,6 +382,7 @@ static const struct state all[] = {
 	{"signals", signals}, {"semaphores", semaphores}, {"receives", receives}, {"watches", watches},
 	{"timerfd_periodic", timerfd_periodic}, {"timerfd_slow", timerfd_slow}, {"timerfd_fast", timerfd_fast},
 	{"timerfd_realtime", timerfd_realtime}, {"timerfd_boottime", timerfd_boottime}, {"timerfd_once", timerfd_once},
+	{"queues", queues}, {"pauses", pauses}, {"accepts", accepts}, {"processor_timers", processor_timers}, {"thread_timer", thread_timer},
 	{"stopped", stopped}, {"stopped_tty", stopped_tty},
 };
 MAIN(all)
