@@ -108,7 +108,7 @@ func (d *Driver) handOver(ctx context.Context, g *guest, lead func(bool)) error 
 // being made, is over as soon as its programs run again for a moment, or its peers
 // have what it owes them.
 const (
-	passingLimit = 20 * time.Second // of trying: an order to switch may take a minute
+	passingLimit = 10 * time.Second // of trying: the host, and a gang, wait for the end of it
 	passingTime  = 5 * time.Millisecond
 	passingMost  = 200 * time.Millisecond // between two tries
 )
