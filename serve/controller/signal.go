@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"pagurus/decide/atlas"
@@ -35,18 +36,22 @@ func (c *Controller) signal(ctx context.Context, q fleet.Request) error {
 			return err
 		}
 		before := s.Guests[ask.To]
-		if _, err = c.query(ctx, before, ask); err == nil {
+		_, unsent := c.query(ctx, before, ask)
+		if unsent == nil {
 			return nil
 		}
-		if s, err := c.Snapshot(ctx); err != nil {
+		if s, err = c.Snapshot(ctx); err != nil {
 			return err
-		} else if now := s.Guests[ask.To]; before.State != fleet.GuestMoving && now.Home == before.Home && now.State == before.State {
-			return &wire.Error{Status: http.StatusConflict, Reason: fmt.Sprintf("job %s was not sent the signal: %v", q.Job, err)}
+		} else if now := s.Guests[ask.To]; !unseen(unsent) && before.State != fleet.GuestMoving && now.Home == before.Home && now.State == before.State {
+			return &wire.Error{Status: http.StatusConflict, Reason: fmt.Sprintf("job %s was not sent the signal: %v", q.Job, unsent)}
 		}
 		select {
-		case <-time.After(signalPause): // it was on its way to another host
+		case <-time.After(signalPause): // it was on its way to another host, or has only just begun
 		case <-ctx.Done():
 			return &wire.Error{Status: http.StatusConflict, Reason: fmt.Sprintf("job %s was not sent the signal within %s; its guests move, try again", q.Job, signalLimit)}
 		}
 	}
 }
+
+// unseen says that a host has not looked yet at a guest that has just begun there.
+func unseen(err error) bool { return strings.Contains(err.Error(), fleet.ErrAbsent.Error()) }
