@@ -48,7 +48,12 @@ that is needed is there and works, and with 1 otherwise.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := roles.Until(cmd.Context())
 			defer stop()
-			shown := newSteps(std)
+			asJSON, _ := cmd.Flags().GetBool("json")
+			progress := std
+			if asJSON { // for a program, which may take both streams for one
+				progress.err = io.Discard
+			}
+			shown := newSteps(progress)
 			found := examine(ctx, shown)
 			if fix {
 				// What could not be mended is seen when it is looked at again.
@@ -57,7 +62,6 @@ that is needed is there and works, and with 1 otherwise.`,
 				}
 				found = examine(ctx, shown)
 			}
-			asJSON, _ := cmd.Flags().GetBool("json")
 			return tell(std, found, asJSON)
 		},
 	}
