@@ -65,6 +65,7 @@ type subject struct {
 	t    testing.TB
 	cmd  *exec.Cmd
 	in   io.WriteCloser
+	from *os.File // what it says
 	out  *bufio.Reader
 	pid  int
 	over chan error // what waiting for it gave
@@ -90,7 +91,7 @@ func startSubject(t testing.TB, args ...string) *subject {
 		t.Fatal(err)
 	}
 	_ = w.Close()
-	s.out, s.pid = bufio.NewReader(r), s.cmd.Process.Pid
+	s.from, s.out, s.pid = r, bufio.NewReader(r), s.cmd.Process.Pid
 	go func() { s.over <- s.cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = unix.Kill(-s.pid, unix.SIGKILL)
@@ -117,6 +118,9 @@ func reap(group int) {
 // says gives its next line.
 func (s *subject) says() string {
 	s.t.Helper()
+	if err := s.from.SetReadDeadline(time.Now().Add(answerLimit)); err != nil {
+		s.t.Fatal(err)
+	}
 	line, err := s.out.ReadString('\n')
 	if err != nil {
 		s.t.Fatalf("the subject said nothing: %v", err)
