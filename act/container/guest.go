@@ -14,6 +14,7 @@ import (
 
 	"pagurus/act/container/haul"
 	"pagurus/act/container/inside"
+	"pagurus/act/container/interrupted"
 	"pagurus/act/container/proc"
 	"pagurus/act/container/rootfs"
 	"pagurus/fleet"
@@ -51,6 +52,7 @@ type guest struct {
 	usedAt   time.Time
 	target   *target            // that takes it in; nil: none
 	out      *haul.Out          // that is ready to switch; nil: none
+	waits    *interrupted.Seen  // in what its threads waited when it was suspended; nil: not known
 	cancel   context.CancelFunc // ends the call that has moving
 }
 

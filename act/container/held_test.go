@@ -1,8 +1,12 @@
 package container_test
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestHeld: a move that one process keeps from being made is called off within seconds, in
@@ -26,4 +30,35 @@ func TestHeld(t *testing.T) {
 		})
 	}
 	j.move(0, 9)
+}
+
+// TestWaitsGoOnWhereTheyAre: calls that wait do not see that a move was called off after
+// CRIU had held the processes, nor that the guest was suspended for an owner.
+func TestWaitsGoOnWhereTheyAre(t *testing.T) {
+	j := newJobOf(t, "openmpi", 1, jobUser)
+	j.compileState("held")
+	cases := slices.DeleteFunc(j.compileState("times"), func(name string) bool {
+		return name == "processor_time" // which a move changes, and this does not
+	})
+	end := j.begin("held", "stopped_by_terminal")
+	_ = os.Remove(filepath.Join(j.files, "stopped_by_terminal.ready"))
+	j.keeps("times", cases, func(n int) {
+		if n == 1 {
+			if _, err := j.tryMove(0, n); err == nil || !strings.Contains(err.Error(), "SIGTTIN") {
+				t.Errorf("it was moved, though one process cannot be, or not for that: %v", err)
+			}
+			return
+		}
+		d, id := j.drivers[0], j.tasks[0].Guest.ID
+		if err := d.Pause(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if err := d.Resume(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if o := end(); o.exit.Code != 0 {
+		t.Errorf("what kept it says %+v", o)
+	}
 }

@@ -45,7 +45,7 @@ func (d *Driver) rouse(g *guest) error {
 	if !g.remembered().Still {
 		return nil
 	}
-	if err := d.config.Cgroups.Thaw(g.id); err != nil {
+	if err := d.goOn(g); err != nil {
 		return err
 	}
 	return g.remember(func(r *record) { r.Still = false })

@@ -167,7 +167,10 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 		return false, err
 	}
 	defer dumping.Close()
-	waits := interrupted.Look(s.guest.remembered().Process.PID)
+	waits := interrupted.Look(r.Process.PID)
+	s.guest.mu.Lock()
+	s.guest.waits = waits
+	s.guest.mu.Unlock()
 	s.out.Pause()
 	if err := d.freeze(s.guest); err != nil {
 		return false, err
@@ -321,7 +324,17 @@ func (d *Driver) thaw(g *guest) error {
 	if err := d.atHost(r.Port.Mend); err != nil {
 		return err
 	}
-	return d.config.Cgroups.Thaw(g.id)
+	return d.goOn(g)
+}
+
+// goOn lets a guest that was suspended run where it is, and its programs wait for what
+// they waited for.
+func (d *Driver) goOn(g *guest) error {
+	g.mu.Lock()
+	pid, waits := g.record.Process.PID, g.waits
+	g.waits = nil
+	g.mu.Unlock()
+	return interrupted.Continue(pid, waits, func() error { return d.config.Cgroups.Thaw(g.id) })
 }
 
 // prepareDump starts what writes the guest's processes to images, which they

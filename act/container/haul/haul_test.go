@@ -63,10 +63,10 @@ func feed(t testing.TB, b []byte) (in *In, images string, err error) {
 }
 
 func TestIn(t *testing.T) {
-	memory := bytes.Repeat([]byte{7}, pages.PageBytes)
+	content := bytes.Repeat([]byte{7}, pages.PageBytes)
 	head := pieceHead(pages.Piece{Process: 5, What: pages.Filled, Address: 0x1000, Bytes: pages.PageBytes})
 	in, images, err := feed(t, bytes.Join([][]byte{
-		frame(sayPiece, append(head, memory...)...), frame(sayImage, []byte("core-1.img")...), frame(sayContent, 1, 2),
+		frame(sayPiece, append(head, content...)...), frame(sayImage, []byte("core-1.img")...), frame(sayContent, 1, 2),
 		frame(sayContent, 3), frame(saySync), frame(sayImage, []byte("mm-1.img")...), frame(sayRestore),
 	}, nil))
 	if err != nil {

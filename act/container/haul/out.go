@@ -68,8 +68,8 @@ func NewOut(ctx context.Context, conn *wire.Conn, store string, first int, tell 
 		files: tree.NewSource(store, rootfs.Carried...), begins: make(chan began, 1),
 	}
 	go func() { // meanwhile files can be sent
-		memory, err := pages.Track(ctx, o.processes())
-		o.begins <- began{memory, err}
+		tracker, err := pages.Track(ctx, o.processes())
+		o.begins <- began{tracker, err}
 	}()
 	return o
 }
@@ -117,11 +117,11 @@ func (o *Out) tracked() error {
 	return o.blind
 }
 
-func (o *Out) note(memory *pages.Tracker, err error) {
+func (o *Out) note(tracker *pages.Tracker, err error) {
 	if errors.Is(err, pages.ErrUnsupported) {
 		err = nil
 	}
-	o.memory, o.blind = memory, err
+	o.memory, o.blind = tracker, err
 }
 
 // Copied reports whether private memory is sent by passes, and so not to be

@@ -1,16 +1,15 @@
 // Package interrupted lets system calls that wait go on after a move: nanosleep, poll,
 // epoll_wait and others, which CRIU would have return EINTR though no signal came. It looks
 // at the threads before and while they are suspended (Look, Again), and changes the
-// registers in CRIU's images so that each calls again for the rest of its time (Mend). A
-// wait never ends early. It does not know who moves the container. Its tests are those of
-// the driver, which move real programs, and of its decisions.
+// registers in CRIU's images (Mend), or those of threads that stay (Continue), so that each
+// calls again for the rest of its time. A wait never ends early. It does not know who moves
+// the container. Its tests are those of the driver, which move real programs, and of its
+// decisions.
 package interrupted
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -45,6 +44,7 @@ type Seen struct {
 	first   int
 	at      time.Time
 	threads map[int]*thread
+	still   bool // the threads were suspended then
 }
 
 // Look notes since when the threads of a container wait, given its first process, while
@@ -86,7 +86,7 @@ func (s *Seen) Again() {
 		}
 		t.foreign = t.filters != filters
 	}
-	s.threads = found
+	s.threads, s.at, s.still = found, now, true
 }
 
 // waits are the calls that end with EINTR because a thread was stopped, or by a block of
@@ -169,20 +169,6 @@ func restarted(folder string, c call) uint64 {
 		return unix.SYS_CLOCK_NANOSLEEP
 	}
 	return unix.SYS_NANOSLEEP
-}
-
-// Resume changes the registers of a stopped thread that goes on at once, so that it makes a
-// call again that would end with EINTR only because it was stopped. Its time begins again.
-func Resume(tid int, r *unix.PtraceRegs) {
-	var t thread
-	t.status(fmt.Sprintf("/proc/%d/", tid))
-	code := make([]byte, 2)
-	if t.inside == 0 || t.signals || int64(r.Rax) != -int64(unix.EINTR) || r.Orig_rax == unix.SYS_RESTART_SYSCALL || !waits[r.Orig_rax] ||
-		memory(tid, r.Rip-2, code) != nil || !bytes.Equal(code, systemCall) {
-		return
-	}
-	r.Rip -= 2
-	r.Rax, r.Orig_rax = r.Orig_rax, math.MaxUint64
 }
 
 // systemCall is the instruction.

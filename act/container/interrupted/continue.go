@@ -1,0 +1,128 @@
+package interrupted
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	own "pagurus/internal/thread"
+)
+
+// stopLimit is how long a thread may take to stop that has just been thawed.
+const stopLimit = 250 * time.Millisecond
+
+// Continue lets a container run on where it is, given its first process, after it was
+// suspended: each thread makes the call again in which it waited, if that would end with
+// EINTR only because it was suspended, or because CRIU held it. thaw lets the container
+// run. seen is what was noted of it; nil: nothing, and times begin again.
+//
+// Continue gives thaw's error. A thread that it cannot mend runs on with EINTR.
+func Continue(first int, seen *Seen, thaw func() error) (err error) {
+	_ = own.Own(func() error { // whom it traces the thread lets go of at its end
+		var held []*thread
+		for _, t := range threads(first) {
+			if restarts[t.call.number] || t.signals || t.stopped() {
+				continue
+			}
+			if seen != nil {
+				t.slept = seen.of(t)
+			}
+			if unix.PtraceSeize(t.tid) == nil && unix.PtraceInterrupt(t.tid) == nil {
+				held = append(held, t)
+			}
+		}
+		if err = thaw(); err != nil {
+			return nil
+		}
+		for _, t := range held {
+			t.resume()
+		}
+		return nil
+	})
+	return err
+}
+
+// restarts are the waits that the kernel itself begins again, for the rest of their time.
+var restarts = map[uint64]bool{
+	unix.SYS_NANOSLEEP: true, unix.SYS_CLOCK_NANOSLEEP: true, unix.SYS_POLL: true, unix.SYS_FUTEX: true, unix.SYS_RESTART_SYSCALL: true,
+}
+
+// of is for how long a thread has waited, by what was seen of it before CRIU held it.
+func (s *Seen) of(t *thread) time.Duration {
+	before := s.threads[t.tid]
+	if before == nil || before.call != t.call || before.slept == 0 {
+		return 0
+	}
+	if !s.still && before.ran != t.ran {
+		return 0 // it has run since, and may have waited for something else
+	}
+	return before.slept + time.Since(s.at)
+}
+
+// stopped says whether a signal has stopped a thread. To trace one would last until it
+// is thawed, and its calls end with EINTR when it is continued, as signal(7) says.
+func (t *thread) stopped() bool {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/stack", t.pid, t.tid))
+	return strings.Contains(string(text), "do_signal_stop")
+}
+
+// resume waits until a thread that is traced stops, lets it make its call again, and lets
+// go of it.
+func (t *thread) resume() {
+	signal := 0
+	for begun := time.Now(); ; {
+		var status unix.WaitStatus
+		got, err := unix.Wait4(t.tid, &status, unix.WNOHANG|unix.WALL, nil)
+		switch {
+		case err != nil && !errors.Is(err, unix.EINTR), got == t.tid && !status.Stopped(), time.Since(begun) > stopLimit:
+			return // it has ended, or hangs in the kernel
+		case got != t.tid:
+			nap := unix.NsecToTimespec(30_000)
+			_ = unix.Nanosleep(&nap, nil)
+			continue
+		}
+		if status>>16 == unix.PTRACE_EVENT_STOP {
+			break
+		}
+		// A signal came first. It gets it, and stops then.
+		signal = int(status >> 8 & 0xff)
+		if unix.PtraceCont(t.tid, signal) != nil {
+			return
+		}
+	}
+	var r unix.PtraceRegs
+	if unix.PtraceGetRegs(t.tid, &r) == nil && t.repeat(&r) {
+		_ = unix.PtraceSetRegs(t.tid, &r)
+	}
+	_ = unix.PtraceDetach(t.tid)
+}
+
+// Resume changes the registers of a stopped thread that goes on at once, so that it makes a
+// call again that would end with EINTR only because it was stopped. Its time begins again.
+func Resume(tid int, r *unix.PtraceRegs) {
+	t := thread{pid: tid, tid: tid, call: call{number: r.Orig_rax, arguments: [6]uint64{r.Rdi, r.Rsi, r.Rdx, r.R10, r.R8, r.R9}}}
+	t.repeat(r)
+}
+
+// repeat changes the registers of a stopped thread so that it makes its call again for the
+// rest of its time, and says whether it has.
+func (t *thread) repeat(r *unix.PtraceRegs) bool {
+	t.status(fmt.Sprintf("/proc/%d/task/%d/", t.pid, t.tid))
+	code := make([]byte, 2)
+	if t.inside == 0 || t.signals || int64(r.Rax) != -int64(unix.EINTR) || r.Orig_rax != t.call.number ||
+		r.Orig_rax == unix.SYS_RESTART_SYSCALL || !waits[r.Orig_rax] ||
+		memory(t.tid, r.Rip-2, code) != nil || !bytes.Equal(code, systemCall) {
+		return false
+	}
+	a := t.again()
+	r.Rip -= 2
+	r.Rax, r.Orig_rax = a.number, math.MaxUint64
+	r.Rdi, r.Rsi, r.Rdx, r.R10 = a.arguments[0], a.arguments[1], a.arguments[2], a.arguments[3]
+	return true
+}
