@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"pagurus/act/cgroup/slice"
 	"pagurus/fleet"
 )
 
@@ -66,7 +65,7 @@ func (g *Groups) Class(guest fleet.GuestID, give Service, which func(thread stri
 	errs := []error{err}
 	if g.Slices() == "" {
 		for _, pid := range pids {
-			errs = append(errs, slice.Process(pid, SliceOf(give.Class, g.Slice), which))
+			errs = append(errs, sliceProcess(pid, SliceOf(give.Class, g.Slice), which))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -77,7 +76,7 @@ func (g *Groups) Class(guest fleet.GuestID, give Service, which func(thread stri
 
 // Slices says why time slices have no effect here, for people; empty: they have.
 func (g *Groups) Slices() string {
-	g.slices.Do(func() { g.sliceless = slice.Missing() })
+	g.slices.Do(func() { g.sliceless = SlicesMissing() })
 	return g.sliceless
 }
 

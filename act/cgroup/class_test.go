@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pagurus/act/cgroup/slice"
 	"pagurus/fleet"
 	"pagurus/internal/testkit"
 )
@@ -210,10 +209,10 @@ func TestGroupsClass(t *testing.T) {
 		if got, ok := within(t, x.want-0.03, x.want+0.03, one, two); !ok {
 			t.Errorf("%q beside %q has %.3f of the CPU, want %.3f", x.first, x.second, got, x.want)
 		}
-		if slice.Missing() != "" {
+		if SlicesMissing() != "" {
 			continue
 		}
-		if got, err := slice.Of(guests["g1"]); err != nil || x.first != "" && got != SliceOf(x.first, g.Slice) {
+		if got, err := ThreadSlice(guests["g1"]); err != nil || x.first != "" && got != SliceOf(x.first, g.Slice) {
 			t.Errorf("%q has a slice of %s: %v", x.first, got, err)
 		}
 	}

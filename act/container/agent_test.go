@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"pagurus/act/container/haul"
+	"pagurus/act/container/transfer"
 	"pagurus/act/container/wire"
 )
 
@@ -104,7 +104,7 @@ func TestStrangeAgents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	greet := func(agent string) (c *wire.Conn, a haul.Answer, err error) {
+	greet := func(agent string) (c *wire.Conn, a transfer.Answer, err error) {
 		err = w.hosts[0].net.Do(func() error {
 			c, err = wire.Dial(t.Context(), place)
 			return err
@@ -112,7 +112,7 @@ func TestStrangeAgents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err = haul.Greet(c, haul.Hello{Version: wire.Version, Guest: tk.Guest.ID, Migration: tk.Order.Migration, Word: place.Word, Agent: agent})
+		a, err = transfer.Greet(c, transfer.Hello{Version: wire.Version, Guest: tk.Guest.ID, Migration: tk.Order.Migration, Word: place.Word, Agent: agent})
 		return c, a, err
 	}
 	for range 2 {

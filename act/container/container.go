@@ -24,10 +24,9 @@ import (
 	"strings"
 	"sync"
 
-	"pagurus/act/container/cpu"
 	"pagurus/act/container/criu"
-	"pagurus/act/container/rootfs"
-	"pagurus/act/container/shelf"
+	"pagurus/act/container/sandbox"
+
 	"pagurus/act/container/turns"
 	"pagurus/fleet"
 	"pagurus/internal/thread"
@@ -71,13 +70,13 @@ type Driver struct {
 	config  Config
 	criu    criu.Criu
 	ability criu.Ability
-	visible cpu.Processor  // what programs find
-	network *os.File       // namespace that the driver was opened in, the host's
-	watches sync.WaitGroup // one a guest, and one a target
+	visible sandbox.Processor // what programs find
+	network *os.File          // namespace that the driver was opened in, the host's
+	watches sync.WaitGroup    // one a guest, and one a target
 
 	turns  turns.Turns
 	images sync.Mutex // held while one is mounted or looked after
-	shelf  *shelf.Shelf
+	shelf  *sandbox.Shelf
 
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -109,7 +108,7 @@ func Open(ctx context.Context, c Config) (*Driver, error) {
 			return nil, errors.Join(fmt.Errorf("open the container driver: %w", err), d.Close())
 		}
 	}
-	rootfs.SweepYards()
+	sandbox.SweepYards()
 	return d, d.sweepImages()
 }
 
@@ -135,7 +134,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.config.Run, err = filepath.EvalSymlinks(d.config.Run); err != nil {
 		return err
 	}
-	if d.shelf, err = shelf.Open(filepath.Join(d.config.Run, "container-agents"), d.config.GuestAgent); err != nil {
+	if d.shelf, err = sandbox.OpenShelf(filepath.Join(d.config.Run, "container-agents"), d.config.GuestAgent); err != nil {
 		return err
 	}
 	if d.network, err = os.Open("/proc/thread-self/ns/net"); err != nil {
@@ -147,7 +146,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if err := d.criu.Warm(ctx); err != nil {
 		d.config.Log.Warn("containers stand still a little longer when they move", "error", err)
 	}
-	if d.visible, err = cpu.Read(); err != nil {
+	if d.visible, err = sandbox.ReadProcessor(); err != nil {
 		return err
 	}
 	return d.atHost(func() (err error) {
@@ -291,7 +290,7 @@ func (d *Driver) sweepImages() error {
 		}
 		used[r.Image], used[r.Agent] = true, true
 	}
-	if err := rootfs.Sweep(d.imageDir(""), func(dir string) bool { return used[dir] }); err != nil {
+	if err := sandbox.SweepRoots(d.imageDir(""), func(dir string) bool { return used[dir] }); err != nil {
 		return fmt.Errorf("take off images that no guest has: %w", err)
 	}
 	return d.shelf.Keep(func(agent string) bool { return used[agent] })

@@ -12,11 +12,11 @@ import (
 	"sync"
 	"time"
 
-	"pagurus/act/container/haul"
-	"pagurus/act/container/inside"
 	"pagurus/act/container/interrupted"
 	"pagurus/act/container/proc"
-	"pagurus/act/container/rootfs"
+	"pagurus/act/container/sandbox"
+	"pagurus/act/container/transfer"
+
 	"pagurus/fleet"
 )
 
@@ -51,7 +51,7 @@ type guest struct {
 	usedCPU  time.Duration
 	usedAt   time.Time
 	target   *target            // that takes it in; nil: none
-	out      *haul.Out          // that is ready to switch; nil: none
+	out      *transfer.Out      // that is ready to switch; nil: none
 	waits    *interrupted.Seen  // in what its threads waited when it was suspended; nil: not known
 	cancel   context.CancelFunc // ends the call that has moving
 }
@@ -114,7 +114,7 @@ func (d *Driver) watch(g *guest) {
 }
 
 func (d *Driver) note(id fleet.GuestID, lost string) {
-	said := cmp.Or(lost, inside.Words(filepath.Join(d.dir(id), storeDir)))
+	said := cmp.Or(lost, sandbox.LastWords(filepath.Join(d.dir(id), storeDir)))
 	d.config.Log.Info("guest ended", "guest", id, "said", said)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -133,7 +133,7 @@ func (d *Driver) LastWords(id fleet.GuestID) string {
 	if g == nil || g.dead() { // its folder may be gone before its name is
 		return said
 	}
-	return inside.Words(filepath.Join(g.dir, storeDir))
+	return sandbox.LastWords(filepath.Join(g.dir, storeDir))
 }
 
 // release lets go of the guest; its processes run on.
@@ -253,7 +253,7 @@ func (g *guest) inspect() (fleet.GuestFacts, bool) {
 		return fleet.GuestFacts{}, false
 	}
 	facts := fleet.GuestFacts{Gen: r.Gen, Run: r.runs(), StartedAt: r.StartedAt}
-	facts.ResidentBytes = rootfs.UsedBytes(filepath.Join(g.dir, storeDir))
+	facts.ResidentBytes = sandbox.UsedBytes(filepath.Join(g.dir, storeDir))
 	if facts.Run == fleet.Incoming {
 		return facts, true
 	}
@@ -296,7 +296,7 @@ func (d *Driver) openLink(ctx context.Context, id fleet.GuestID) (net.Conn, erro
 		g.link = nil
 	}
 	g.mu.Unlock()
-	conn, err := inside.Dial(ctx, filepath.Join(g.dir, storeDir))
+	conn, err := sandbox.DialAgent(ctx, filepath.Join(g.dir, storeDir))
 	if err != nil {
 		return nil, err
 	}
@@ -327,7 +327,7 @@ func (g *guest) unlink(ctx context.Context) (done func(), err error) {
 	pid := g.record.Process.PID
 	g.mu.Unlock()
 	for end := time.Now().Add(unlinkLimit); ; {
-		open, err := inside.Linked(pid)
+		open, err := sandbox.AgentLinked(pid)
 		if err == nil && !open {
 			return g.linking.Unlock, nil
 		}

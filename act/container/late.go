@@ -7,12 +7,12 @@ import (
 	"os"
 	"path/filepath"
 
-	"pagurus/act/container/debt"
-	"pagurus/act/container/feed"
-	"pagurus/act/container/haul"
-	"pagurus/act/container/pages"
+	"pagurus/act/container/memory"
+
+	"pagurus/act/container/transfer"
+
 	"pagurus/act/container/proc"
-	"pagurus/act/container/rootfs"
+	"pagurus/act/container/sandbox"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -33,7 +33,7 @@ func (d *Driver) unable() string {
 	case !d.ability.Faults:
 		return "the kernel has no userfaultfd"
 	case !d.ability.Written:
-		return pages.ErrUnsupported.Error()
+		return memory.ErrUnsupported.Error()
 	case !d.ability.Lazy:
 		return "CRIU cannot restore processes before their memory has come"
 	}
@@ -46,7 +46,7 @@ func (d *Driver) lend(ctx context.Context, g *guest) (err error) {
 	if err := r.Copy.end(); err != nil { // one that an earlier agent began
 		return err
 	}
-	conn, _, err := d.reach(ctx, r, *r.Copy, haul.Hello{Debt: true})
+	conn, _, err := d.reach(ctx, r, *r.Copy, transfer.Hello{Debt: true})
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (d *Driver) lend(ctx context.Context, g *guest) (err error) {
 		return err
 	}
 	defer tally.Close()
-	pid, err := debt.Lend(file, tally, d.bandwidth(r.Copy.Limits), proc.Family(r.Process.PID))
+	pid, err := memory.ServePages(file, tally, d.bandwidth(r.Copy.Limits), proc.Family(r.Process.PID))
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (d *Driver) Pushed(_ context.Context, id fleet.GuestID) (fleet.Progress, er
 		return fleet.Progress{}, wrap(errors.New("it has not left"))
 	}
 	p := c.Cost
-	lent, err := debt.ReadTally(filepath.Join(g.dir, tallyFile))
+	lent, err := memory.ReadTally(filepath.Join(g.dir, tallyFile))
 	if err := ignoreAbsent(err); err != nil {
 		return p, wrap(err)
 	}
@@ -132,9 +132,9 @@ func (g *guest) fetched(ctx context.Context) error {
 // gathered waits until all memory of a guest is in its place.
 func (g *guest) gathered(ctx context.Context) error { return g.feed().Await(ctx) }
 
-func (g *guest) feed() feed.Feed {
+func (g *guest) feed() memory.Feed {
 	r := g.remembered()
-	return feed.Feed{Pager: r.Pager, Keeper: r.Keeper, Verdict: filepath.Join(g.dir, verdictFile)}
+	return memory.Feed{Pager: r.Pager, Keeper: r.Keeper, Verdict: filepath.Join(g.dir, verdictFile)}
 }
 
 // gather clears away what CRIU needed when all memory of a guest is in its place. One of
@@ -142,7 +142,7 @@ func (g *guest) feed() feed.Feed {
 // came by post-copy Gather tells that, and somebody ends it.
 func (d *Driver) gather(g *guest) {
 	err := g.gathered(g.life)
-	if errors.Is(err, feed.ErrLost) && !g.remembered().Late {
+	if errors.Is(err, memory.ErrLost) && !g.remembered().Late {
 		d.config.Log.Error("guest lost", "guest", g.id, "error", err)
 		g.mu.Lock()
 		g.lost = err.Error()
@@ -150,7 +150,7 @@ func (d *Driver) gather(g *guest) {
 		err = d.kill(g.remembered())
 	}
 	if err == nil && g.life.Err() == nil && g.lossCause() == "" {
-		err = rootfs.Clear(filepath.Join(g.dir, imagesDir))
+		err = sandbox.ClearRoot(filepath.Join(g.dir, imagesDir))
 	}
 	if err != nil && g.life.Err() == nil { // else the next agent does it
 		d.config.Log.Warn("see to the memory of a guest that came", "guest", g.id, "error", err)

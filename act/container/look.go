@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"pagurus/act/container/carry"
 	"pagurus/act/container/criu"
 	"pagurus/act/container/gauge"
-	"pagurus/act/container/inside"
-	"pagurus/act/container/passing"
+	"pagurus/act/container/kernelstate"
+	"pagurus/act/container/sandbox"
+
 	"pagurus/act/container/proc"
 	"pagurus/fleet"
 )
@@ -55,10 +55,10 @@ func (d *Driver) Obstacles(ctx context.Context, id fleet.GuestID) ([]string, err
 		return nil, fmt.Errorf("look what keeps guest %s from being moved: %w", id, err)
 	}
 	r := g.remembered()
-	found := append(criu.Obstacles(r.Process.PID, ghostBytes(r), r.Export), passing.Lasting(ctx, r.Process.PID, r.Export)...)
-	found = append(found, carry.Lasting(ctx, r.Process.PID)...)
-	if r.Agent != "" && !inside.Shown(r.Process.PID) {
-		found = append(found, inside.Elsewhere)
+	found := append(criu.Obstacles(r.Process.PID, ghostBytes(r), r.Export), kernelstate.LastingLocks(ctx, r.Process.PID, r.Export)...)
+	found = append(found, kernelstate.LastingSockets(ctx, r.Process.PID)...)
+	if r.Agent != "" && !sandbox.AgentShown(r.Process.PID) {
+		found = append(found, sandbox.Elsewhere)
 	}
 	return found, nil
 }

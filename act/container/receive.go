@@ -12,17 +12,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pagurus/act/container/carry"
 	"pagurus/act/container/criu"
-	"pagurus/act/container/door"
-	"pagurus/act/container/feed"
-	"pagurus/act/container/haul"
-	"pagurus/act/container/jail"
-	"pagurus/act/container/pages"
-	"pagurus/act/container/plug"
+	"pagurus/act/container/kernelstate"
+	"pagurus/act/container/memory"
+	"pagurus/act/container/transfer"
+
+	"pagurus/act/container/sandbox"
+
+	"pagurus/act/container/port"
 	"pagurus/act/container/proc"
-	"pagurus/act/container/rootfs"
-	"pagurus/act/container/shelf"
+
 	"pagurus/act/container/wire"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -57,7 +56,7 @@ func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 }
 
 func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
-	anchored := sync.OnceValues(jail.NewAnchor)
+	anchored := sync.OnceValues(sandbox.NewAnchor)
 	go anchored() // meanwhile
 	r, err := d.furnish(ctx, t)
 	r.Target, r.Incoming = true, t.Order.Migration
@@ -101,13 +100,13 @@ func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
 type target struct {
 	driver  *Driver
 	guest   *guest
-	door    *door.Door
-	hold    *plug.Held
-	plugged func() error    // waits until the guest's link is in its network
-	making  atomic.Bool     // all of it has come, and CRIU makes it
-	feed    *feed.Beginning // puts its memory in its place; nil: nobody has to
-	place   proc.Process    // what holds its place until it has arrived
-	handle  *os.File        // of that
+	door    *transfer.Listener
+	hold    *port.Held
+	plugged func() error      // waits until the guest's link is in its network
+	making  atomic.Bool       // all of it has come, and CRIU makes it
+	feed    *memory.Beginning // puts its memory in its place; nil: nobody has to
+	place   proc.Process      // what holds its place until it has arrived
+	handle  *os.File          // of that
 }
 
 // vacate ends what an earlier agent had half restored: of a guest that has not
@@ -129,7 +128,7 @@ func (d *Driver) ready(ctx context.Context, r record) (*target, error) {
 			err = r.Port.Cut()
 		}
 		if err == nil {
-			t.door, err = door.Open(ctx, d.config.Address, r.Listen, haul.Hello{Guest: r.Guest, Migration: r.Incoming}, d.config.Log)
+			t.door, err = transfer.Listen(ctx, d.config.Address, r.Listen, transfer.Hello{Guest: r.Guest, Migration: r.Incoming}, d.config.Log)
 		}
 		if err == nil {
 			t.hold, err = r.Port.Hold()
@@ -183,7 +182,7 @@ func (t *target) close() {
 }
 
 // serve serves one connection.
-func (t *target) serve(c *wire.Conn, h haul.Hello) error {
+func (t *target) serve(c *wire.Conn, h transfer.Hello) error {
 	r := t.guest.remembered()
 	over, lacks := r.Arrived || r.Failure != "" || h.Only, false
 	if !over {
@@ -192,7 +191,7 @@ func (t *target) serve(c *wire.Conn, h haul.Hello) error {
 			return err
 		}
 	}
-	if err := haul.Reply(c, haul.Answer{Arrived: r.Arrived, Failure: r.Failure, Lacks: lacks}); err != nil || over {
+	if err := transfer.Reply(c, transfer.Answer{Arrived: r.Arrived, Failure: r.Failure, Lacks: lacks}); err != nil || over {
 		return err
 	}
 	in, restoring, err := t.open(lacks)
@@ -204,7 +203,7 @@ func (t *target) serve(c *wire.Conn, h haul.Hello) error {
 		}
 	}
 	if err != nil && !wire.Over(err) {
-		err = errors.Join(err, haul.Reply(c, haul.Answer{Failure: err.Error()}))
+		err = errors.Join(err, transfer.Reply(c, transfer.Answer{Failure: err.Error()}))
 		c.Drain()
 	}
 	return err
@@ -224,31 +223,31 @@ func (t *target) needs(agent string) (lacks bool, err error) {
 // open begins anew: what an earlier connection brought is not what the source
 // thinks that is here. The CRIU that will make the guest waits for it. lacks says that
 // the guest agent has to come, too.
-func (t *target) open(lacks bool) (*haul.In, *criu.Restoring, error) {
+func (t *target) open(lacks bool) (*transfer.In, *criu.Restoring, error) {
 	dir := t.guest.dir
 	r := t.guest.remembered()
 	files, images := filepath.Join(dir, storeDir), filepath.Join(dir, imagesDir)
 	for _, path := range []string{filepath.Join(dir, rootDir), files} {
-		if err := rootfs.Clear(path); err != nil {
+		if err := sandbox.ClearRoot(path); err != nil {
 			return nil, nil, err
 		}
 	}
-	if err := rootfs.MountStore(files, r.Need.MemoryBytes); err != nil {
+	if err := sandbox.MountStore(files, r.Need.MemoryBytes); err != nil {
 		return nil, nil, err
 	}
-	if err := rootfs.Empty(files); err != nil {
+	if err := sandbox.EmptyDir(files); err != nil {
 		return nil, nil, err
 	}
-	if err := rootfs.NewMemory(images); err != nil {
+	if err := sandbox.NewMemory(images); err != nil {
 		return nil, nil, err
 	}
 	restoring, err := t.maker(r, images)
 	if err != nil {
 		return nil, nil, err
 	}
-	in, err := haul.NewIn(files, images, t.plugged)
+	in, err := transfer.NewIn(files, images, t.plugged)
 	if err == nil && lacks {
-		var part *shelf.Part
+		var part *sandbox.Part
 		if part, err = t.driver.shelf.Take(r.Agent); err == nil {
 			in.Agent = part
 		} else {
@@ -275,7 +274,7 @@ func (t *target) maker(r record, images string) (*criu.Restoring, error) {
 
 // arrive makes the guest of what has come and tells how that went. A guest that
 // cannot be made is none for good: the source goes on with its own.
-func (t *target) arrive(c *wire.Conn, in *haul.In, restoring *criu.Restoring) error {
+func (t *target) arrive(c *wire.Conn, in *transfer.In, restoring *criu.Restoring) error {
 	g, begun := t.guest, time.Now()
 	g.mu.Lock()
 	t.place, t.handle = g.record.Process, g.handle
@@ -285,9 +284,9 @@ func (t *target) arrive(c *wire.Conn, in *haul.In, restoring *criu.Restoring) er
 	t.making.Store(false)
 	t.driver.config.Log.Info("guest received", "guest", g.id, "took", time.Since(begun).Round(time.Millisecond), "error", err)
 	if err == nil {
-		return haul.Reply(c, haul.Answer{Arrived: true})
+		return transfer.Reply(c, transfer.Answer{Arrived: true})
 	}
-	return errors.Join(t.refuse(err, false), haul.Reply(c, haul.Answer{Failure: err.Error()}))
+	return errors.Join(t.refuse(err, false), transfer.Reply(c, transfer.Answer{Failure: err.Error()}))
 }
 
 // refuse notes why a target will never have its guest, also if this driver is
@@ -339,11 +338,11 @@ const lateBytes = 32 << 20
 
 // restore makes the guest of what has come, and lets it stand still. After an
 // error nothing of it is here but its place.
-func (t *target) restore(in *haul.In, restoring *criu.Restoring) error {
+func (t *target) restore(in *transfer.In, restoring *criu.Restoring) error {
 	d, g := t.driver, t.guest
 	r := g.remembered()
 	root, images := filepath.Join(g.dir, rootDir), filepath.Join(g.dir, imagesDir)
-	if err := rootfs.MountRoot(r.Image, filepath.Join(g.dir, storeDir), root); err != nil {
+	if err := sandbox.MountRoot(r.Image, filepath.Join(g.dir, storeDir), root); err != nil {
 		return err
 	}
 	if err := t.remember(in, images); err != nil {
@@ -388,7 +387,7 @@ func (t *target) endFeed() error {
 // of a large guest or one of which some is owed, into the hands of processes that outlive
 // this one, as the guest does, and that put it in its place when it is touched, and all
 // of it by and by.
-func (t *target) remember(in *haul.In, images string) error {
+func (t *target) remember(in *transfer.In, images string) error {
 	d, g := t.driver, t.guest
 	defer in.Close()
 	owed := in.Memory.OwedBytes()
@@ -406,7 +405,7 @@ func (t *target) remember(in *haul.In, images string) error {
 			return errors.New("the source owes some of its memory and has not said how to fetch it")
 		}
 	}
-	b, err := feed.Start(g.life, feed.Order{
+	b, err := memory.StartFeed(g.life, memory.FeedOrder{
 		Store: in.Memory, Criu: d.criu, Images: images, Rest: rest, Verdict: filepath.Join(g.dir, verdictFile),
 	})
 	if err != nil {
@@ -441,7 +440,7 @@ func (t *target) settle(pid int) error {
 	deliver := func(packet []byte) error {
 		return d.atHost(func() error { return r.Port.Deliver(packet) })
 	}
-	rest, err := carry.Restore(pid, filepath.Join(g.dir, imagesDir), deliver)
+	rest, err := kernelstate.Restore(pid, filepath.Join(g.dir, imagesDir), deliver)
 	if err != nil {
 		return err
 	}
@@ -473,7 +472,7 @@ func (t *target) settle(pid int) error {
 
 // arrived makes the restored first process the guest's. Its threads have calls to make
 // before they go on.
-func (g *guest) arrived(p proc.Process, handle *os.File, calls []pages.Call) error {
+func (g *guest) arrived(p proc.Process, handle *os.File, calls []memory.Call) error {
 	if err := g.remember(func(r *record) { r.Place, r.Process, r.Arrived, r.Calls = r.Process, p, true, calls }); err != nil {
 		return errors.Join(err, handle.Close())
 	}

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"pagurus/act/container/pages"
-	"pagurus/act/container/plug"
+	"pagurus/act/container/memory"
+	"pagurus/act/container/port"
 	"pagurus/act/container/proc"
 	"pagurus/fleet"
 	"pagurus/internal/note"
@@ -26,7 +26,7 @@ type record struct {
 	Need      fleet.Resources   `json:"need"`
 	Image     string            `json:"image"`           // where it is mounted
 	Agent     string            `json:"agent,omitempty"` // digest of the guest agent that it runs; empty: an earlier Pagurus has put that into its memory, or its source has not said it yet
-	Port      plug.Port         `json:"port"`
+	Port      port.Port         `json:"port"`
 	Export    string            `json:"export,omitempty"` // the job's files: by their path inside
 	Files     string            `json:"files,omitempty"`  // and at this host
 	Process   proc.Process      `json:"process"`          // the first one; of a target that has not arrived, one that holds its place
@@ -37,7 +37,7 @@ type record struct {
 	Incoming  fleet.MigrationID `json:"incoming,omitempty"`
 	Target    bool              `json:"target,omitempty"`  // made by Receive and not yet resumed
 	Arrived   bool              `json:"arrived,omitempty"` // the target has it whole
-	Calls     []pages.Call      `json:"calls,omitempty"`   // what its threads have to do then, before they go on
+	Calls     []memory.Call     `json:"calls,omitempty"`   // what its threads have to do then, before they go on
 	RanAt     time.Time         `json:"ran_at,omitzero"`   // when the target let it run
 	Pager     proc.Process      `json:"pager,omitzero"`    // puts the memory of one that arrived in its place
 	Keeper    proc.Process      `json:"keeper,omitzero"`   // has that memory, or fetches it

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"pagurus/act/container/haul"
+	"pagurus/act/container/transfer"
 	"pagurus/act/container/wire"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -64,7 +64,7 @@ func (d *Driver) copy(ctx context.Context, g *guest, t fleet.Task, progress func
 		return err
 	}
 	err := fault.Point("container.copy.after-begin")
-	var s *haul.Out
+	var s *transfer.Out
 	if err == nil {
 		s, err = d.rounds(ctx, g, order, progress)
 	}
@@ -96,7 +96,7 @@ func (g *guest) callOff() error {
 
 // take gives the copy that is ready to switch to whoever switches or ends it. With
 // an error it is of no use; nil: there is none.
-func (g *guest) take() (*haul.Out, error) {
+func (g *guest) take() (*transfer.Out, error) {
 	g.mu.Lock()
 	s := g.out
 	g.out = nil
@@ -116,7 +116,7 @@ func (g *guest) drop() {
 
 // keep keeps a copy that is ready to switch. If others are waited for, what is
 // left of it is kept small meanwhile.
-func (g *guest) keep(s *haul.Out, l fleet.Limits) error {
+func (g *guest) keep(s *transfer.Out, l fleet.Limits) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.released {
@@ -132,7 +132,7 @@ func (g *guest) keep(s *haul.Out, l fleet.Limits) error {
 
 // reach connects to a guest's target, which has not got it yet, with the hello h. lacks
 // says that the target lacks the guest agent.
-func (d *Driver) reach(ctx context.Context, r record, c copying, h haul.Hello) (conn *wire.Conn, lacks bool, err error) {
+func (d *Driver) reach(ctx context.Context, r record, c copying, h transfer.Hello) (conn *wire.Conn, lacks bool, err error) {
 	conn, a, err := d.greet(ctx, r, c, h)
 	if err == nil && (a.Arrived || a.Failure != "") {
 		err = errors.Join(fmt.Errorf("the target does not take it: %s", a.Failure), conn.Close())
@@ -141,7 +141,7 @@ func (d *Driver) reach(ctx context.Context, r record, c copying, h haul.Hello) (
 }
 
 // greet connects to a guest's target, and gives what it says of itself.
-func (d *Driver) greet(ctx context.Context, r record, c copying, h haul.Hello) (conn *wire.Conn, a haul.Answer, err error) {
+func (d *Driver) greet(ctx context.Context, r record, c copying, h transfer.Hello) (conn *wire.Conn, a transfer.Answer, err error) {
 	place, err := wire.ParsePlace(c.Listen)
 	if err != nil {
 		return nil, a, err
@@ -153,7 +153,7 @@ func (d *Driver) greet(ctx context.Context, r record, c copying, h haul.Hello) (
 	if err != nil {
 		return nil, a, err
 	}
-	if a, err = haul.Greet(conn, haul.Hello{
+	if a, err = transfer.Greet(conn, transfer.Hello{
 		Version: wire.Version, Guest: r.Guest, Migration: c.Migration, Gen: r.Gen, Word: place.Word, Agent: r.Agent, Only: h.Only, Debt: h.Debt,
 	}); err != nil {
 		return nil, a, errors.Join(fmt.Errorf("greet the target: %w", err), conn.Close())
@@ -162,14 +162,14 @@ func (d *Driver) greet(ctx context.Context, r record, c copying, h haul.Hello) (
 }
 
 // open begins a copy.
-func (d *Driver) open(ctx context.Context, g *guest, c copying, tell func(fleet.Progress)) (*haul.Out, error) {
+func (d *Driver) open(ctx context.Context, g *guest, c copying, tell func(fleet.Progress)) (*transfer.Out, error) {
 	r := g.remembered()
-	conn, lacks, err := d.reach(ctx, r, c, haul.Hello{})
+	conn, lacks, err := d.reach(ctx, r, c, transfer.Hello{})
 	if err != nil {
 		return nil, err
 	}
 	conn.Limit(d.bandwidth(c.Limits))
-	s := haul.NewOut(ctx, conn, filepath.Join(g.dir, storeDir), r.Process.PID, tell)
+	s := transfer.NewOut(ctx, conn, filepath.Join(g.dir, storeDir), r.Process.PID, tell)
 	s.Progress.TotalBytes, s.Late = r.Need.MemoryBytes, c.Limits.Mode == fleet.PostCopy
 	if lacks {
 		stop := context.AfterFunc(ctx, s.Close) // ends a send that hangs
@@ -184,7 +184,7 @@ func (d *Driver) open(ctx context.Context, g *guest, c copying, tell func(fleet.
 
 // rounds sends the guest pass by pass until what is left is little enough. With
 // an error the copy, if there is one, is for the caller to free.
-func (d *Driver) rounds(ctx context.Context, g *guest, c copying, tell func(fleet.Progress)) (s *haul.Out, err error) {
+func (d *Driver) rounds(ctx context.Context, g *guest, c copying, tell func(fleet.Progress)) (s *transfer.Out, err error) {
 	if s, err = d.open(ctx, g, c, tell); err != nil {
 		return nil, err
 	}

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"pagurus/act/container/criu"
-	"pagurus/act/container/inside"
-	"pagurus/act/container/jail"
-	"pagurus/act/container/plug"
+	"pagurus/act/container/sandbox"
+
+	"pagurus/act/container/port"
 	"pagurus/act/container/proc"
-	"pagurus/act/container/rootfs"
+
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -48,10 +48,10 @@ func (d *Driver) start(ctx context.Context, t fleet.Task) error {
 	dir := d.dir(r.Guest)
 	store := filepath.Join(dir, storeDir)
 	r.Agent = d.shelf.Own
-	if err := rootfs.MountRoot(r.Image, store, filepath.Join(dir, rootDir)); err != nil {
+	if err := sandbox.MountRoot(r.Image, store, filepath.Join(dir, rootDir)); err != nil {
 		return err
 	}
-	p, err := jail.New()
+	p, err := sandbox.NewProcess()
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (d *Driver) furnish(ctx context.Context, t fleet.Task) (r record, err error
 	}
 	r = record{
 		Guest: t.Guest.ID, Gen: t.Guest.Gen, Hostname: fleet.GuestName(t.Guest.Index), Need: need, StartedAt: time.Now(),
-		Port: plug.Port{Subnet: t.Job.Subnet, Index: t.Guest.Index, Guests: t.Job.Spec.Guests},
+		Port: port.Port{Subnet: t.Job.Subnet, Index: t.Guest.Index, Guests: t.Job.Spec.Guests},
 	}
 	folder, err := d.config.ImageFolder(ctx, t.Guest.Image)
 	if err != nil {
@@ -111,15 +111,15 @@ func (d *Driver) furnish(ctx context.Context, t fleet.Task) (r record, err error
 	if err := writeRecord(dir, r); err != nil { // from now on the image is the guest's, too
 		return r, err
 	}
-	if err := rootfs.MountImage(filepath.Join(folder, "root.img"), r.Image); err != nil {
+	if err := sandbox.MountImage(filepath.Join(folder, "root.img"), r.Image); err != nil {
 		return r, err
 	}
 	if files != nil {
-		if err := rootfs.HoldOn(files, r.Files); err != nil {
+		if err := sandbox.HoldFiles(files, r.Files); err != nil {
 			return r, err
 		}
 	}
-	return r, rootfs.MountStore(filepath.Join(dir, storeDir), need.MemoryBytes)
+	return r, sandbox.MountStore(filepath.Join(dir, storeDir), need.MemoryBytes)
 }
 
 // files opens the directory of a job's files, nil if guests shall see none.
@@ -127,7 +127,7 @@ func (d *Driver) files(ctx context.Context, t fleet.Task) (*os.File, error) {
 	if d.config.Files == nil || t.Job.Spec.Export == "" {
 		return nil, nil
 	}
-	if err := rootfs.Showable(t.Job.Spec.Export); err != nil {
+	if err := sandbox.Showable(t.Job.Spec.Export); err != nil {
 		return nil, err
 	}
 	files, err := d.config.Files(ctx, t)
@@ -147,14 +147,14 @@ type shown struct {
 func (d *Driver) mounts(r record) []shown {
 	store := filepath.Join(d.dir(r.Guest), storeDir)
 	all := []shown{
-		{name: rootfs.Devices, at: "/dev", devices: true, readOnly: true},
-		{name: rootfs.Shm, at: "/dev/shm"}, {name: rootfs.Run, at: "/run"}, {name: rootfs.Temp, at: "/tmp"},
+		{name: sandbox.Devices, at: "/dev", devices: true, readOnly: true},
+		{name: sandbox.Shm, at: "/dev/shm"}, {name: sandbox.Run, at: "/run"}, {name: sandbox.Temp, at: "/tmp"},
 	}
 	for i := range all {
 		all[i].from = filepath.Join(store, all[i].name)
 	}
 	if r.Agent != "" {
-		all = append(all, shown{name: "agent", from: d.shelf.Path(r.Agent), at: inside.Agent, readOnly: true})
+		all = append(all, shown{name: "agent", from: d.shelf.Path(r.Agent), at: sandbox.AgentPath, readOnly: true})
 	}
 	if r.Export != "" {
 		all = append(all, shown{name: "job", from: r.Files, at: r.Export})
@@ -162,13 +162,13 @@ func (d *Driver) mounts(r record) []shown {
 	return all
 }
 
-func (d *Driver) cell(r record) jail.Cell {
-	c := jail.Cell{
-		Root: filepath.Join(d.dir(r.Guest), rootDir), Hostname: r.Hostname, Program: inside.Agent, Console: inside.Console,
+func (d *Driver) cell(r record) sandbox.Cell {
+	c := sandbox.Cell{
+		Root: filepath.Join(d.dir(r.Guest), rootDir), Hostname: r.Hostname, Program: sandbox.AgentPath, Console: sandbox.Console,
 		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", "TERM=linux", "container=pagurus"},
 	}
 	for _, m := range d.mounts(r) {
-		c.Mounts = append(c.Mounts, jail.Mount{From: m.from, At: m.at, ReadOnly: m.readOnly, Devices: m.devices, Programs: !m.devices})
+		c.Mounts = append(c.Mounts, sandbox.Mount{From: m.from, At: m.at, ReadOnly: m.readOnly, Devices: m.devices, Programs: !m.devices})
 	}
 	return c
 }
@@ -290,7 +290,7 @@ func (d *Driver) killBut(r record, spared int) error {
 		all = slices.Concat(all, proc.Family(r.Process.PID), proc.Beside(r.Process.PID))
 		handle.Close()
 	}
-	all = append(all, proc.Rooted(filepath.Join(d.dir(r.Guest), storeDir, rootfs.Files))...)
+	all = append(all, proc.Rooted(filepath.Join(d.dir(r.Guest), storeDir, sandbox.Files))...)
 	all = append(all, proc.With(criu.Setting(filepath.Join(d.dir(r.Guest), imagesDir)))...)
 	if err := proc.KillAll(all, spared); err != nil {
 		return err
@@ -332,10 +332,10 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 	if err := d.config.Cgroups.Remove(id); err != nil {
 		return err
 	}
-	if err := rootfs.LetGo(d.filesDir(id)); err != nil {
+	if err := sandbox.ReleaseFiles(d.filesDir(id)); err != nil {
 		return err
 	}
-	if err := rootfs.Clear(dir); err != nil {
+	if err := sandbox.ClearRoot(dir); err != nil {
 		return err
 	}
 	return d.sweepImages()

@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 	"time"
 
-	"pagurus/act/container/carry"
 	"pagurus/act/container/criu"
-	"pagurus/act/container/haul"
 	"pagurus/act/container/interrupted"
-	"pagurus/act/container/pages"
-	"pagurus/act/container/passing"
-	"pagurus/act/container/rootfs"
+	"pagurus/act/container/kernelstate"
+	"pagurus/act/container/memory"
+	"pagurus/act/container/transfer"
+
+	"pagurus/act/container/sandbox"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -80,10 +80,10 @@ func (d *Driver) handOver(ctx context.Context, g *guest, lead func(bool)) error 
 	images := filepath.Join(g.dir, imagesDir)
 	defer func() {
 		if !g.remembered().Copy.Left { // of one that has left Stop clears all away
-			rootfs.Clear(images)
+			sandbox.ClearRoot(images)
 		}
 	}()
-	if err := rootfs.NewMemory(images); err != nil {
+	if err := sandbox.NewMemory(images); err != nil {
 		return err
 	}
 	if err := d.dumpStill(ctx, stillness{g, s, images, lead}); err != nil {
@@ -116,7 +116,7 @@ const (
 // stillness is what a guest is dumped with while it stands still.
 type stillness struct {
 	guest  *guest
-	out    *haul.Out
+	out    *transfer.Out
 	images string // folder for what CRIU writes
 	lead   func(away bool)
 }
@@ -138,7 +138,7 @@ func (d *Driver) dumpStill(ctx context.Context, s stillness) error {
 		if err := d.thaw(s.guest); err != nil {
 			return err
 		}
-		if err := rootfs.NewMemory(s.images); err != nil {
+		if err := sandbox.NewMemory(s.images); err != nil {
 			return err
 		}
 		time.Sleep(wait)
@@ -179,7 +179,7 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 		return false, err
 	}
 	s.out.Stage("freeze")
-	err = errors.Join(passing.Vforks(r.Process.PID), passing.Connections(r.Process.PID), passing.Locks(r.Process.PID, r.Export), passing.Reading(r.Process.PID, r.Export), carry.Settled(r.Process.PID))
+	err = errors.Join(kernelstate.Vforks(r.Process.PID), kernelstate.Connections(r.Process.PID), kernelstate.Locks(r.Process.PID, r.Export), kernelstate.Reading(r.Process.PID, r.Export), kernelstate.Settled(r.Process.PID))
 	if err != nil {
 		return false, err
 	}
@@ -189,7 +189,7 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 	}
 	s.out.Stage("rest")
 	// Its kernel has not stood still: it took what came until it was led away.
-	if err := errors.Join(passing.Connections(r.Process.PID), carry.Note(r.Process.PID, s.images)); err != nil {
+	if err := errors.Join(kernelstate.Connections(r.Process.PID), kernelstate.Note(r.Process.PID, s.images)); err != nil {
 		return true, err
 	}
 	waits.Again()
@@ -208,7 +208,7 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 
 // ask has the target make the guest run there: the point of no return. From
 // here on only the target's own word means that it has not got it.
-func (d *Driver) ask(g *guest, s *haul.Out) error {
+func (d *Driver) ask(g *guest, s *transfer.Out) error {
 	s.Progress.RemainingBytes = s.Owed
 	if err := g.remember(func(r *record) { r.Copy.Asked, r.Copy.Cost = true, s.Progress }); err != nil {
 		return err
@@ -227,13 +227,13 @@ func (d *Driver) ask(g *guest, s *haul.Out) error {
 }
 
 // conclude remembers what became of a guest after the target has said so.
-func (g *guest) conclude(a haul.Answer, cost fleet.Progress) error {
+func (g *guest) conclude(a transfer.Answer, cost fleet.Progress) error {
 	if a.Arrived {
 		if err := g.remember(func(r *record) { r.Copy.Left, r.Copy.Cost = true, cost }); err != nil {
 			return err
 		}
 		r := g.remembered()
-		go passing.Release(r.Process.PID, r.Export) // nobody stands still for it
+		go kernelstate.Release(r.Process.PID, r.Export) // nobody stands still for it
 		return nil
 	}
 	if err := g.remember(func(r *record) { r.Copy.Asked, r.Copy.Off = false, true }); err != nil {
@@ -248,7 +248,7 @@ func (g *guest) conclude(a haul.Answer, cost fleet.Progress) error {
 // settled finds out what became of a switch whose end nobody heard of.
 func (d *Driver) settled(ctx context.Context, g *guest) (fleet.Progress, error) {
 	r := g.remembered()
-	conn, a, err := d.greet(ctx, r, *r.Copy, haul.Hello{Only: true})
+	conn, a, err := d.greet(ctx, r, *r.Copy, transfer.Hello{Only: true})
 	if err != nil {
 		return fleet.Progress{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
 	}
@@ -267,7 +267,7 @@ func (d *Driver) settled(ctx context.Context, g *guest) (fleet.Progress, error) 
 // resumeSending gives the copy that is ready to switch, which is the caller's
 // then. If the agent that made it has died, it is made again, while the guest
 // runs.
-func (d *Driver) resumeSending(ctx context.Context, g *guest) (*haul.Out, error) {
+func (d *Driver) resumeSending(ctx context.Context, g *guest) (*transfer.Out, error) {
 	if s, err := g.take(); err != nil {
 		s.Free()
 		return nil, err
@@ -439,7 +439,7 @@ func (d *Driver) arriveAt(g *guest) error {
 	})
 	if err == nil {
 		var failed error
-		failed, err = pages.Calls(r.Calls, func() error { return d.config.Cgroups.Thaw(g.id) })
+		failed, err = memory.Calls(r.Calls, func() error { return d.config.Cgroups.Thaw(g.id) })
 		if failed != nil {
 			d.config.Log.Warn("programs of a guest have lost what only they can set (personality)", "guest", g.id, "error", failed)
 		}

@@ -5,10 +5,6 @@ import (
 	"fmt"
 	"os"
 
-	"pagurus/act/qemu/accel"
-	"pagurus/act/qemu/cpu"
-	"pagurus/act/qemu/stream"
-	"pagurus/act/qemu/tuned"
 	"pagurus/fleet"
 )
 
@@ -20,16 +16,16 @@ type machine struct {
 	accelerator string // "kvm" or "tcg"
 	cpus        int
 	memoryBytes int64
-	uneven      bool // see stream.Loses
+	uneven      bool // see Loses
 	kernel      string
 	initrd      string
 	root        string // image file, opened read-only
 	mac         string
 	tap         int // number of the tap's file descriptor in QEMU
 	incoming    bool
-	warm        bool         // it is going to be a snapshot
-	state       *os.File     // the snapshot it starts from, behind the tap; nil: it boots
-	tuned       *tuned.Guest // nil: CPUs and memory of no particular shape
+	warm        bool        // it is going to be a snapshot
+	state       *os.File    // the snapshot it starts from, behind the tap; nil: it boots
+	tuned       *tunedGuest // nil: CPUs and memory of no particular shape
 }
 
 // files are what QEMU inherits beside the tap.
@@ -93,7 +89,7 @@ func args(m machine) []string {
 		"-name", "guest=" + string(m.guest) + ",debug-threads=on",
 		"-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
 		"-machine", machineType,
-		"-accel", cpu.Accelerator(m.accelerator),
+		"-accel", acceleratorArgument(m.accelerator),
 		"-cpu", cpuModel(m),
 	}, parts(m)...)
 	out = append(out,
@@ -148,7 +144,7 @@ func parts(m machine) []string {
 // wholeMemory is in whole MiB, as all parts of a guest with a shape are.
 func wholeMemory(m machine) int64 { return (m.memoryBytes + mebi - 1) / mebi * mebi }
 
-// odd is what a guest has more than it needs: see stream.Loses.
+// odd is what a guest has more than it needs: see Loses.
 func odd(m machine) int64 {
 	if m.uneven {
 		return leastMemory
@@ -158,19 +154,19 @@ func odd(m machine) int64 {
 
 // cpuModel is what the guest is told to have of a processor.
 func cpuModel(m machine) string {
-	if m.accelerator == accel.Hardware && m.tuned != nil && m.tuned.Shape.CPU != "" {
-		return tuned.Model(m.tuned.Shape.CPU) // what every host has that it may visit
+	if m.accelerator == Hardware && m.tuned != nil && m.tuned.Shape.CPU != "" {
+		return tunedModel(m.tuned.Shape.CPU) // what every host has that it may visit
 	}
-	return cpu.Model(m.accelerator)
+	return acceleratorCPU(m.accelerator)
 }
 
 // seenCPU names what guests see, so that a guest is only moved where it sees
 // the same. Where memory is uneven that is part of the name.
 func seenCPU(a Ability) string {
-	if stream.Loses(a.Accelerator == accel.Emulation, a.Version, nil) {
-		return cpu.Emulated + " of a QEMU before 9"
+	if Loses(a.Accelerator == Emulation, a.Version, nil) {
+		return emulatedCPU + " of a QEMU before 9"
 	}
-	return cpu.Seen(a.Accelerator)
+	return cpuSeen(a.Accelerator)
 }
 
 // rootDisk is JSON because a path may hold commas.

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"pagurus/act/qemu/accel"
-	"pagurus/act/qemu/snapshot"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -25,7 +23,7 @@ const loadLimit = time.Minute
 // fromSnapshot reports whether guests of this host start from snapshots. Under
 // KVM they boot in about the time that loading one takes.
 func (d *Driver) fromSnapshot() bool {
-	return d.config.Snapshots > 0 && d.ability.Accelerator == accel.Emulation
+	return d.config.Snapshots > 0 && d.ability.Accelerator == Emulation
 }
 
 // create makes a guest that runs: from the snapshot of one of the same make that
@@ -40,7 +38,7 @@ func (d *Driver) create(ctx context.Context, t fleet.Task) (*guest, error) {
 	if !d.fromSnapshot() || m.tuned != nil { // hardly two are of one shape
 		return d.boot(ctx, t, m)
 	}
-	shelf, name := snapshot.Open(filepath.Join(folder, "booted"), d.config.Snapshots), d.makeOf(m)
+	shelf, name := openSnapshots(filepath.Join(folder, "booted"), d.config.Snapshots), d.makeOf(m)
 	g, err := d.wake(ctx, t, m, shelf, name)
 	if g != nil || err != nil {
 		return g, err
@@ -73,14 +71,14 @@ func (d *Driver) create(ctx context.Context, t fleet.Task) (*guest, error) {
 
 // spare says why there is no snapshot. That somebody else makes it is no news.
 func (d *Driver) spare(id fleet.GuestID, err error) {
-	if !errors.Is(err, snapshot.ErrBusy) {
+	if !errors.Is(err, errSnapshotBusy) {
 		d.config.Log.Warn("no snapshot was made; the next guest boots, too", "guest", id, "cause", err)
 	}
 }
 
 // wake makes a guest from a snapshot. It is nil if there is none, or none that
 // is any good.
-func (d *Driver) wake(ctx context.Context, t fleet.Task, m machine, shelf snapshot.Shelf, name string) (*guest, error) {
+func (d *Driver) wake(ctx context.Context, t fleet.Task, m machine, shelf snapshots, name string) (*guest, error) {
 	m.state = shelf.Find(name)
 	if m.state == nil {
 		return nil, nil
@@ -105,7 +103,7 @@ func (d *Driver) load(ctx context.Context, g *guest) error {
 	defer cancel()
 	q, err := g.monitor(ctx)
 	if err == nil {
-		err = snapshot.Load(ctx, q.Do, firstFile+1)
+		err = loadSnapshot(ctx, q.Do, firstFile+1)
 	}
 	if err == nil {
 		err = q.Do(ctx, "cont", nil, nil)
@@ -119,12 +117,12 @@ var errSpent = errors.New("the guest was stopped")
 // save keeps a guest that has booted and nobody has spoken to. After an error
 // the guest runs as if nothing had been, unless it wraps errSpent; after success
 // it is spent as well.
-func (d *Driver) save(ctx context.Context, g *guest, draft *snapshot.Draft) error {
+func (d *Driver) save(ctx context.Context, g *guest, draft *snapshotDraft) error {
 	ctx, cancel := context.WithTimeout(ctx, snapshotLimit)
 	defer cancel()
 	q, err := g.monitor(ctx)
 	if err == nil {
-		err = snapshot.Booted(ctx, q.Do, linkChardev)
+		err = waitBooted(ctx, q.Do, linkChardev)
 	}
 	if err == nil {
 		err = fault.Point("qemu.start.before-save")
@@ -132,7 +130,7 @@ func (d *Driver) save(ctx context.Context, g *guest, draft *snapshot.Draft) erro
 	if err != nil {
 		return errors.Join(err, draft.Drop())
 	}
-	if err := snapshot.Save(ctx, q.Do, g.dir, int(d.account.GID), draft); err != nil {
+	if err := saveSnapshot(ctx, q.Do, g.dir, int(d.account.GID), draft); err != nil {
 		return errors.Join(errSpent, err, draft.Drop())
 	}
 	if err := draft.Keep(); err != nil {

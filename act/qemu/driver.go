@@ -23,11 +23,8 @@ import (
 	"sync"
 	"time"
 
-	"pagurus/act/qemu/accel"
-	"pagurus/act/qemu/initrd"
-	"pagurus/act/qemu/proc"
 	"pagurus/act/qemu/qmp"
-	"pagurus/act/qemu/stream"
+
 	"pagurus/fleet"
 )
 
@@ -60,10 +57,10 @@ type Cgroups interface {
 type Driver struct {
 	config  Config
 	binary  string
-	account proc.Account
+	account Account
 	ability Ability
-	packs   bool // see stream.Packs
-	initrds *initrd.Folder
+	packs   bool // see packs
+	initrds *initrds
 	watches sync.WaitGroup // one a guest
 
 	mu     sync.Mutex // guards what follows
@@ -122,7 +119,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.binary, err = exec.LookPath(d.config.Binary); err != nil {
 		return fmt.Errorf("%w; install it with: apt-get install qemu-system-x86", err)
 	}
-	if d.account, err = proc.FindAccount(d.config.User); err != nil {
+	if d.account, err = FindAccount(d.config.User); err != nil {
 		return err
 	}
 	for _, dir := range []string{d.config.Run, d.dir(""), filepath.Join(d.config.Run, "initrd")} {
@@ -134,19 +131,19 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.config.Run, err = filepath.EvalSymlinks(d.config.Run); err != nil {
 		return err
 	}
-	if d.initrds, err = initrd.Open(filepath.Join(d.config.Run, "initrd")); err != nil {
+	if d.initrds, err = openInitrds(filepath.Join(d.config.Run, "initrd")); err != nil {
 		return err
 	}
 	if d.config.Accelerator != "" {
 		d.ability.Accelerator = d.config.Accelerator
-		if d.ability.Version, err = accel.VersionOf(ctx, d.binary); err != nil {
+		if d.ability.Version, err = versionOf(ctx, d.binary); err != nil {
 			return err
 		}
 		d.ability.NoPostCopy = d.tryPostCopy(ctx)
 	} else if d.ability, err = d.probe(ctx); err != nil {
 		return err
 	}
-	d.packs = stream.Packs(d.binary, d.ability.Version)
+	d.packs = packs(d.binary, d.ability.Version)
 	return err
 }
 

@@ -10,10 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"pagurus/act/qemu/files"
-	"pagurus/act/qemu/proc"
 	"pagurus/act/qemu/qmp"
-	"pagurus/act/qemu/ram"
+
 	"pagurus/fleet"
 )
 
@@ -40,8 +38,8 @@ type guest struct {
 	seen      fleet.RunState
 	usedCPU   time.Duration // at usedAt
 	usedAt    time.Time
-	resident  int64    // bytes, when last seen
-	memory    ram.Area // where the guest's is; without bytes until it is known
+	resident  int64   // bytes, when last seen
+	memory    ramArea // where the guest's is; without bytes until it is known
 }
 
 // attach begins to watch a guest's process. The handle is the guest's from now
@@ -67,7 +65,7 @@ func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
 
 // watch clears everything away when the guest's process ends.
 func (d *Driver) watch(g *guest) {
-	if proc.Await(g.handle) != nil {
+	if Await(g.handle) != nil {
 		return // released: it runs on
 	}
 	close(g.died)
@@ -108,7 +106,7 @@ func (d *Driver) LastWords(id fleet.GuestID) string {
 
 // words is what is in a guest's folder of what QEMU and the guest said last.
 func words(dir string) string {
-	return files.Words(filepath.Join(dir, ownLog), filepath.Join(dir, consoleLog))
+	return lastWords(filepath.Join(dir, ownLog), filepath.Join(dir, consoleLog))
 }
 
 // release lets go of the guest; its process runs on.
@@ -184,7 +182,7 @@ func (g *guest) monitor(ctx context.Context) (*qmp.Client, error) {
 			return client, nil
 		}
 	}
-	path, folder, err := files.Short(g.dir, monitorSocket)
+	path, folder, err := shortPath(g.dir, monitorSocket)
 	if err != nil {
 		return nil, err
 	}
@@ -246,8 +244,8 @@ func (g *guest) inspect(ctx context.Context) (fleet.GuestFacts, bool) {
 			state = runState(status)
 		}
 	}
-	st, err := proc.Read(r.Process.PID)
-	if proc.IsGone(err) || err == nil && st.Ticks != r.Process.Ticks {
+	st, err := readStat(r.Process.PID)
+	if IsGone(err) || err == nil && st.Ticks != r.Process.Ticks {
 		return fleet.GuestFacts{}, false
 	}
 	huge := r.Process.HugeBytes()
@@ -300,7 +298,7 @@ func (d *Driver) Link(ctx context.Context, id fleet.GuestID) (io.ReadWriteCloser
 		g.link.Close()
 	}
 	g.mu.Unlock()
-	path, folder, err := files.Short(g.dir, linkSocket)
+	path, folder, err := shortPath(g.dir, linkSocket)
 	if err != nil {
 		return nil, fmt.Errorf("reach the agent in guest %s: %w", id, err)
 	}

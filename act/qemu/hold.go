@@ -4,9 +4,8 @@ import (
 	"context"
 	"time"
 
-	"pagurus/act/qemu/pace"
 	"pagurus/act/qemu/qmp"
-	"pagurus/act/qemu/stream"
+
 	"pagurus/fleet"
 )
 
@@ -18,9 +17,9 @@ const (
 )
 
 // keep tells QEMU how fast a copy is to be sent now.
-func keep(ctx context.Context, q *qmp.Client, p *pace.Pace, now fleet.Progress, held bool) error {
+func keep(ctx context.Context, q *qmp.Client, p *pacer, now fleet.Progress, held bool) error {
 	if want, news := p.Next(now, time.Now(), held); news {
-		return stream.Bound(ctx, q.Do, want) // after an error nobody asks this pace again
+		return boundBandwidth(ctx, q.Do, want) // after an error nobody asks this pace again
 	}
 	return nil
 }
@@ -32,7 +31,7 @@ type hold struct {
 }
 
 // hold keeps the copy of a guest going, until letGo or until it ends otherwise.
-func (d *Driver) hold(g *guest, q *qmp.Client, p *pace.Pace, m fleet.MigrationID) {
+func (d *Driver) hold(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID) {
 	ctx, stop := context.WithTimeout(context.Background(), holdLimit)
 	h := &hold{stop: stop, done: make(chan struct{})}
 	d.mu.Lock()
@@ -85,7 +84,7 @@ func (d *Driver) holdOn(ctx context.Context, g *guest) {
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()
 	if q, err := g.monitor(ctx); err == nil {
-		d.hold(g, q, pace.New(d.bandwidth(c.Limits)), c.Migration)
+		d.hold(g, q, newPace(d.bandwidth(c.Limits)), c.Migration)
 	}
 }
 
@@ -104,5 +103,5 @@ func (d *Driver) letGo(ctx context.Context, g *guest, q *qmp.Client, l fleet.Lim
 	if err != nil || info.Status != stateActive {
 		return err // complete sees what it is
 	}
-	return stream.Bound(ctx, q.Do, d.bandwidth(l))
+	return boundBandwidth(ctx, q.Do, d.bandwidth(l))
 }

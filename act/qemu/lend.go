@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"pagurus/act/qemu/balloon"
 	"pagurus/act/qemu/qmp"
-	"pagurus/act/qemu/ram"
+
 	"pagurus/fleet"
 )
 
@@ -20,7 +19,7 @@ import (
 func (d *Driver) Lend(ctx context.Context, id fleet.GuestID, free int64) (lent int64, err error) {
 	g, q, err := d.here(ctx, id)
 	if err == nil && !g.huge() {
-		lent, err = balloon.Lend(ctx, q.Do, free)
+		lent, err = inflate(ctx, q.Do, free)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("have guest %s give memory back: %w", id, err)
@@ -32,7 +31,7 @@ func (d *Driver) Lend(ctx context.Context, id fleet.GuestID, free int64) (lent i
 func (d *Driver) Reclaim(ctx context.Context, id fleet.GuestID) error {
 	_, q, err := d.here(ctx, id)
 	if err == nil {
-		err = balloon.Reclaim(ctx, q.Do)
+		err = deflate(ctx, q.Do)
 	}
 	if err != nil {
 		return fmt.Errorf("give guest %s its memory again: %w", id, err)
@@ -81,14 +80,14 @@ func (g *guest) huge() bool {
 }
 
 // area finds out where the guest's memory is.
-func (g *guest) area(ctx context.Context, q *qmp.Client) (ram.Area, error) {
+func (g *guest) area(ctx context.Context, q *qmp.Client) (ramArea, error) {
 	g.mu.Lock()
 	area := g.memory
 	g.mu.Unlock()
 	if area.Bytes > 0 {
 		return area, nil
 	}
-	area, err := ram.Find(ctx, g.remembered().Process.PID, q.Do)
+	area, err := findRAM(ctx, g.remembered().Process.PID, q.Do)
 	if err == nil {
 		g.mu.Lock()
 		g.memory = area

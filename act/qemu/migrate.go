@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"pagurus/act/qemu/pace"
-	"pagurus/act/qemu/proc"
 	"pagurus/act/qemu/qmp"
-	"pagurus/act/qemu/stream"
+
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -62,7 +60,7 @@ func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Pro
 // begin makes QEMU copy, unless it does so already. After an error it does
 // not.
 func (d *Driver) begin(ctx context.Context, g *guest, q *qmp.Client, t fleet.Task) error {
-	address, err := stream.Address(t.Listen)
+	address, err := streamAddress(t.Listen)
 	if err != nil {
 		return err
 	}
@@ -95,7 +93,7 @@ func (d *Driver) begin(ctx context.Context, g *guest, q *qmp.Client, t fleet.Tas
 	if err := g.remember(func(r *record) { r.Copy = &order }); err != nil {
 		return err
 	}
-	if err := stream.Prepare(ctx, q.Do, stream.Of(t.Limits)); err != nil {
+	if err := prepareStream(ctx, q.Do, wayOf(t.Limits)); err != nil {
 		return err
 	}
 	if err := q.Do(ctx, "migrate-set-parameters", map[string]any{
@@ -127,7 +125,7 @@ func (d *Driver) bandwidth(l fleet.Limits) int64 {
 			most = min(most, limit)
 		}
 	}
-	return stream.Of(l).Ceiling(most)
+	return wayOf(l).Ceiling(most)
 }
 
 // follow watches a copy until it is good enough. After an error it may still
@@ -136,8 +134,8 @@ func (d *Driver) follow(ctx context.Context, g *guest, q *qmp.Client, progress f
 	events, stop := q.Subscribe()
 	defer stop()
 	limits := g.remembered().Copy.Limits
-	hold := pace.New(d.bandwidth(limits))
-	var stall pace.Stall
+	hold := newPace(d.bandwidth(limits))
+	var stall stallGuard
 	var rounds []fleet.Progress
 	var told time.Time
 	for {
@@ -255,7 +253,7 @@ func (d *Driver) align(ctx context.Context, t fleet.Task) {
 		return // the switch says it
 	}
 	if c := g.remembered().Copy; c != nil && !c.Limits.Hold && c.Limits.Mode != fleet.StopAndCopy && d.bandwidth(c.Limits) < unlimited {
-		pace.Align(ctx, func() (int64, bool) {
+		align(ctx, func() (int64, bool) {
 			info, err := queryMigrate(ctx, q)
 			return info.RAM.Sent, err == nil && info.Status == stateActive
 		})
@@ -306,7 +304,7 @@ const drainLimit = 20 * time.Millisecond
 // halt stops the guest once it has read what came for it. What comes from now on
 // the overlay leads to the target.
 func (g *guest) halt(ctx context.Context, q *qmp.Client) error {
-	for end := time.Now().Add(drainLimit); time.Now().Before(end) && proc.Unread(g.handle, firstFile); {
+	for end := time.Now().Add(drainLimit); time.Now().Before(end) && unreadBytes(g.handle, firstFile); {
 		time.Sleep(drainLimit / 100)
 	}
 	return q.Do(ctx, "stop", nil, nil)
@@ -320,17 +318,17 @@ func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, l fleet.
 	unsure := func(err error) (migration, error) { return migration{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure) }
 	events, stop := q.Subscribe()
 	defer stop()
-	watch, yanked, parted := pace.NewWatch(l), false, time.Time{}
+	watch, yanked, parted := newPulseWatch(l), false, time.Time{}
 	bear := func(err error) error {
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 			err = watch.Silent(err, time.Now())
 		}
-		if !errors.Is(err, pace.ErrDead) || yanked || l.Mode == fleet.PostCopy {
+		if !errors.Is(err, errDeadLine) || yanked || l.Mode == fleet.PostCopy {
 			return err
 		}
 		d.config.Log.Warn("a switch gets nowhere; its connection is cut", "guest", g.id, "cause", err)
-		yanked, watch = true, pace.NewWatch(l) // for QEMU to say so
-		return stream.Yank(ctx, q.Urge)
+		yanked, watch = true, newPulseWatch(l) // for QEMU to say so
+		return yank(ctx, q.Urge)
 	}
 	for halted, continued := false, false; ; {
 		info, err := queryMigrate(ctx, q)

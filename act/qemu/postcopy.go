@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"pagurus/act/qemu/qmp"
-	"pagurus/act/qemu/stream"
-	"pagurus/act/qemu/uffd"
+
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -32,7 +31,7 @@ const (
 // tryPostCopy finds out whether guests can come to this host by post-copy, as
 // the account that QEMU runs as, and says what to do if not; empty: they can.
 func (d *Driver) tryPostCopy(ctx context.Context) string {
-	err := uffd.Try(ctx, d.binary, d.account.Attributes(), "-sandbox", sandbox)
+	err := tryUserfault(ctx, d.binary, d.account.Attributes(), "-sandbox", sandbox)
 	if err == nil {
 		return ""
 	}
@@ -43,7 +42,7 @@ func (d *Driver) tryPostCopy(ctx context.Context) string {
 func (d *Driver) postCopy(a fleet.Abilities) fleet.Abilities {
 	a.NoPostCopy = d.ability.NoPostCopy
 	a.PostCopy = a.NoPostCopy == ""
-	a.Preempt = a.PostCopy && stream.Major(d.ability.Version) >= firstPreempting
+	a.Preempt = a.PostCopy && majorVersion(d.ability.Version) >= firstPreempting
 	return a
 }
 

@@ -9,9 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pagurus/act/qemu/accel"
-	"pagurus/act/qemu/cpu"
-	"pagurus/act/qemu/uffd"
 	"pagurus/internal/note"
 )
 
@@ -36,7 +33,7 @@ type remembered struct {
 // even a virtual machine that can be made, prove nothing. The answer is kept
 // for as long as QEMU and the host's kernel stay the same.
 func (d *Driver) probe(ctx context.Context) (Ability, error) {
-	now := remembered{Binary: d.binary, Access: uffd.Access()}
+	now := remembered{Binary: d.binary, Access: UserfaultAccess()}
 	info, err := os.Stat(d.binary)
 	if err != nil {
 		return Ability{}, fmt.Errorf("probe qemu: %w", err)
@@ -55,9 +52,9 @@ func (d *Driver) probe(ctx context.Context) (Ability, error) {
 			return before.Ability, nil
 		}
 	}
-	found, err := accel.Find(ctx, accel.Trial{
+	found, err := findAccelerator(ctx, acceleratorTrial{
 		Binary: d.binary, Folder: d.config.Run, Machine: machineType, Attributes: d.account.Attributes,
-		CPU: func(name string) (string, string) { return cpu.Accelerator(name), cpu.Model(name) },
+		CPU: func(name string) (string, string) { return acceleratorArgument(name), acceleratorCPU(name) },
 	})
 	if err != nil {
 		return Ability{}, err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"pagurus/act/qemu/ram"
 	"pagurus/fleet"
 )
 
@@ -14,7 +13,7 @@ import (
 // copy take, from the last ones to the first; longer ones add little, because a
 // working set is full after some seconds. The pages are enough to tell 1 % of
 // memory from 1.2 %, and cost some hundredths of a second of one processor.
-var looks = ram.Plan{
+var looks = samplePlan{
 	Pages: 8192,
 	After: []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, 1300 * time.Millisecond, 4 * time.Second},
 }
@@ -44,5 +43,5 @@ func (d *Driver) profile(ctx context.Context, id fleet.GuestID) (fleet.Profile, 
 	if err != nil {
 		return fleet.Profile{}, err
 	}
-	return ram.Look(ctx, area, looks)
+	return sampleRAM(ctx, area, looks)
 }

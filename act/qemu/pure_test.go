@@ -11,14 +11,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pagurus/act/qemu/accel"
-	"pagurus/act/qemu/proc"
 	"pagurus/fleet"
 )
 
 func TestArgs(t *testing.T) {
 	m := machine{
-		guest: "j7g2", accelerator: accel.Emulation, cpus: 2, memoryBytes: 512 << 20, kernel: "/i/vmlinuz", initrd: "/r/initrd/x",
+		guest: "j7g2", accelerator: Emulation, cpus: 2, memoryBytes: 512 << 20, kernel: "/i/vmlinuz", initrd: "/r/initrd/x",
 		root: `/i,m/"root".img`, mac: "02:70:67:00:07:03", tap: 3,
 	}
 	const want = `-name guest=j7g2,debug-threads=on
@@ -58,7 +56,7 @@ func TestArgs(t *testing.T) {
 	if got := lines(args(m)); got != want+"-S\n-incoming defer\n" {
 		t.Errorf("a target's command line differs by more than what makes it one:\n%s", got)
 	}
-	m.accelerator, m.uneven, m.memoryBytes = accel.Hardware, true, 1
+	m.accelerator, m.uneven, m.memoryBytes = Hardware, true, 1
 	got := lines(args(m))
 	for _, part := range []string{"-accel kvm\n", "-cpu host\n", "-m 1032K\n"} {
 		if !strings.Contains(got, part) {
@@ -88,7 +86,7 @@ func TestRecord(t *testing.T) {
 		t.Errorf("no record: %v", err)
 	}
 	r := record{
-		Guest: "g1", Gen: 3, Process: proc.Process{PID: 7, Ticks: 8}, StartedAt: time.Unix(5, 0).UTC(), Complete: true, Incoming: "m1", Target: true, Listen: "h:1",
+		Guest: "g1", Gen: 3, Process: Process{PID: 7, Ticks: 8}, StartedAt: time.Unix(5, 0).UTC(), Complete: true, Incoming: "m1", Target: true, Listen: "h:1",
 		Copy: &copying{Migration: "m2", Listen: "h:2", Begun: true, Limits: fleet.Limits{Rounds: 3}, PausedAt: time.Unix(6, 0).UTC()},
 	}
 	for range 2 {
@@ -160,13 +158,13 @@ func TestLastWords(t *testing.T) {
 
 // self is a guest whose process is this test.
 func self(t *testing.T) *guest {
-	st, err := proc.Read(os.Getpid())
+	st, err := readStat(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &guest{
 		id: "g1", dir: t.TempDir(), seen: fleet.Running, died: make(chan struct{}), ended: make(chan struct{}),
-		record: record{Guest: "g1", Gen: 2, Complete: true, Process: proc.Process{PID: os.Getpid(), Ticks: st.Ticks}},
+		record: record{Guest: "g1", Gen: 2, Complete: true, Process: Process{PID: os.Getpid(), Ticks: st.Ticks}},
 	}
 }
 
@@ -185,7 +183,7 @@ func TestInspectShortOfFiles(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
 		t.Fatal(err)
 	}
-	_, trouble := proc.Read(os.Getpid())
+	_, trouble := readStat(os.Getpid())
 	during, ok := g.inspect(t.Context())
 	_, watched := g.record.Process.Watch()
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -204,7 +202,7 @@ func TestInspectShortOfFiles(t *testing.T) {
 	if _, ok := g.inspect(t.Context()); ok {
 		t.Error("another process of the same number is taken for the guest")
 	}
-	g.record.Process = proc.Process{PID: 1 << 30, Ticks: 1}
+	g.record.Process = Process{PID: 1 << 30, Ticks: 1}
 	if _, ok := g.inspect(t.Context()); ok {
 		t.Error("a process that never was is taken for the guest")
 	}

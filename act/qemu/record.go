@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"pagurus/act/qemu/proc"
 	"pagurus/fleet"
 	"pagurus/internal/note"
 )
@@ -15,7 +14,7 @@ import (
 type record struct {
 	Guest     fleet.GuestID     `json:"guest"`
 	Gen       uint64            `json:"gen"`
-	Process   proc.Process      `json:"process"`
+	Process   Process           `json:"process"`
 	StartedAt time.Time         `json:"started_at"`
 	Complete  bool              `json:"complete"` // Start or Receive went to its end; what is not complete is destroyed
 	Incoming  fleet.MigrationID `json:"incoming,omitempty"`

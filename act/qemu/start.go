@@ -13,11 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pagurus/act/qemu/accel"
-	"pagurus/act/qemu/files"
-	"pagurus/act/qemu/proc"
-	"pagurus/act/qemu/stream"
-	"pagurus/act/qemu/tuned"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -103,7 +98,7 @@ func (d *Driver) listen(ctx context.Context, g *guest, l fleet.Limits) (string, 
 	if err != nil {
 		return "", err
 	}
-	if err := stream.Prepare(ctx, q.Do, stream.Of(l)); err != nil {
+	if err := prepareStream(ctx, q.Do, wayOf(l)); err != nil {
 		return "", err
 	}
 	uri := "tcp:" + net.JoinHostPort(d.config.Address.String(), "0")
@@ -192,7 +187,7 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, e
 }
 
 // greet waits until QEMU answers, and keeps a tuned guest's CPUs where they shall be.
-func (d *Driver) greet(ctx context.Context, g *guest, t *tuned.Guest) error {
+func (d *Driver) greet(ctx context.Context, g *guest, t *tunedGuest) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for {
@@ -233,12 +228,12 @@ func (d *Driver) machine(ctx context.Context, t fleet.Task) (m machine, folder s
 	}
 	m = machine{
 		guest: t.Guest.ID, accelerator: d.ability.Accelerator, cpus: need.CPUs, memoryBytes: need.MemoryBytes,
-		uneven: stream.Loses(d.ability.Accelerator == accel.Emulation, d.ability.Version, t.Guest.Shape),
+		uneven: Loses(d.ability.Accelerator == Emulation, d.ability.Version, t.Guest.Shape),
 		kernel: filepath.Join(folder, "vmlinuz"), initrd: loaded, root: filepath.Join(folder, "root.img"),
 		mac: t.Job.Subnet.GuestMAC(t.Guest.Index), tap: firstFile,
 	}
 	if s := t.Guest.Shape; s != nil {
-		m.tuned = &tuned.Guest{Shape: *s, MemoryBytes: wholeMemory(m), More: odd(m)}
+		m.tuned = &tunedGuest{Shape: *s, MemoryBytes: wholeMemory(m), More: odd(m)}
 		if t.Layout != nil {
 			m.tuned.Layout = *t.Layout
 		}
@@ -265,21 +260,21 @@ func (d *Driver) makeFolder(dir string) error {
 // three standard ones.
 const firstFile = 3
 
-func (d *Driver) spawn(t fleet.Task, m machine) (proc.Process, error) {
-	tap, err := files.Tap(d.config.Tap(t.Job.Subnet, t.Guest.Index))
+func (d *Driver) spawn(t fleet.Task, m machine) (Process, error) {
+	tap, err := openTap(d.config.Tap(t.Job.Subnet, t.Guest.Index))
 	if err != nil {
-		return proc.Process{}, err
+		return Process{}, err
 	}
 	defer tap.Close()
 	pages := m.tuned.Reserve() // before args are made of what could be had
-	defer files.Close(pages)
+	defer closeAll(pages)
 	dir := d.dir(m.guest)
 	log, err := os.OpenFile(filepath.Join(dir, ownLog), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return proc.Process{}, err
+		return Process{}, err
 	}
 	defer log.Close()
-	return proc.Spawn(d.account, dir, append([]string{d.binary}, args(m)...), log, slices.Concat([]*os.File{tap}, m.files(), pages)...)
+	return Spawn(d.account, dir, append([]string{d.binary}, args(m)...), log, slices.Concat([]*os.File{tap}, m.files(), pages)...)
 }
 
 // Stop ends a guest at once and removes every trace of it. A guest that is not
@@ -320,13 +315,13 @@ func (d *Driver) destroy(id fleet.GuestID) error {
 	g.mu.Lock()
 	g.stopped = true
 	g.mu.Unlock()
-	if err := proc.Kill(g.handle); err != nil && !g.dead() {
+	if err := Kill(g.handle); err != nil && !g.dead() {
 		return fmt.Errorf("kill qemu: %w", err)
 	}
 	select {
 	case <-g.ended:
 		return g.left
-	case <-time.After(proc.DeathLimit):
+	case <-time.After(DeathLimit):
 		return fmt.Errorf("process %d was killed and does not end", g.remembered().Process.PID)
 	}
 }
@@ -334,7 +329,7 @@ func (d *Driver) destroy(id fleet.GuestID) error {
 // wipe removes what a guest leaves behind that nobody watches.
 func (d *Driver) wipe(id fleet.GuestID) error {
 	dir := d.dir(id)
-	for _, p := range proc.In(d.account, dir) {
+	for _, p := range processesIn(d.account, dir) {
 		if err := p.End(); err != nil {
 			return err
 		}

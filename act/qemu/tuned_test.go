@@ -162,7 +162,7 @@ func (w *world) stays(t *testing.T, tk fleet.Task, from, to *qemu.Driver) {
 	drivertest.Healthy(t, from, tk.Guest.ID)
 }
 
-// oldQEMU reports whether guests of this QEMU have no huge pages anyhow (stream.Loses).
+// oldQEMU reports whether guests of this QEMU have no huge pages anyhow (Loses).
 func oldQEMU(t *testing.T, d *qemu.Driver) bool {
 	t.Helper()
 	old := strings.Contains(d.Abilities().CPU, "before 9")

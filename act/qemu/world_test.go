@@ -27,8 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/qemu"
-	"pagurus/act/qemu/proc"
-	"pagurus/act/qemu/uffd"
+
 	"pagurus/fleet"
 	"pagurus/internal/testkit"
 	"pagurus/serve/agent/drivertest"
@@ -134,16 +133,16 @@ func newWorld(t *testing.T) *world {
 
 // lend does what an agent does for post-copy.
 func lend(t *testing.T) {
-	before := uffd.Access()
-	account, err := proc.FindAccount(testUser)
+	before := qemu.UserfaultAccess()
+	account, err := qemu.FindAccount(testUser)
 	if err == nil {
-		err = uffd.Lend(account.GID)
+		err = qemu.GrantUserfault(account.GID)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if uffd.Access() != before {
-		t.Cleanup(func() { uffd.Return(account.GID) })
+	if qemu.UserfaultAccess() != before {
+		t.Cleanup(func() { qemu.RevokeUserfault(account.GID) })
 	}
 }
 

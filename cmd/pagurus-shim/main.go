@@ -8,9 +8,8 @@ import (
 	"os"
 
 	// Each takes over, before main, when the program is called by its name.
-	_ "pagurus/act/container/debt"
-	_ "pagurus/act/container/jail"
-	_ "pagurus/act/container/pages"
+	_ "pagurus/act/container/memory"
+	_ "pagurus/act/container/sandbox"
 )
 
 func main() {

@@ -16,13 +16,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"pagurus/act/cgroup/slice"
+	"pagurus/act/cgroup"
 	"pagurus/act/container/criu"
 	"pagurus/act/image"
 	"pagurus/act/machine"
 	"pagurus/act/owner"
 	"pagurus/act/qemu"
-	"pagurus/act/qemu/uffd"
+
 	"pagurus/cmd/pagurus/trying"
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
@@ -189,7 +189,7 @@ func tryFiles(ctx context.Context) []machine.Finding {
 
 // lookSlices tries whether the classes of jobs can have time slices here.
 func lookSlices() machine.Finding {
-	why := slice.Missing()
+	why := cgroup.SlicesMissing()
 	f := machine.Finding{Name: "time slices", OK: why == "", Detail: "classes of jobs have their own"}
 	if !f.OK {
 		f.Detail = "classes of jobs have weights only: " + why
@@ -248,7 +248,7 @@ func lookGuests(ctx context.Context) []machine.Finding {
 	}
 	late := machine.Finding{Name: "post-copy", OK: can.PostCopy, Detail: "guests can run here before their memory has come"}
 	if !can.PostCopy {
-		late.Detail, late.Fix = "guests cannot move here by post-copy, only otherwise: "+can.NoPostCopy, uffd.Remedy(machine.GuestUser, can.Version)
+		late.Detail, late.Fix = "guests cannot move here by post-copy, only otherwise: "+can.NoPostCopy, qemu.UserfaultRemedy(machine.GuestUser, can.Version)
 	}
 	return []machine.Finding{f, late}
 }

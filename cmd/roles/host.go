@@ -16,7 +16,7 @@ import (
 
 	"pagurus/act/cgroup"
 	"pagurus/act/container"
-	"pagurus/act/container/cpu"
+	"pagurus/act/container/sandbox"
 	"pagurus/act/container/shim"
 	"pagurus/act/daemon"
 	"pagurus/act/guestlink"
@@ -26,7 +26,7 @@ import (
 	"pagurus/act/overlay"
 	"pagurus/act/owner"
 	"pagurus/act/qemu"
-	"pagurus/act/qemu/uffd"
+
 	"pagurus/act/quiet"
 	"pagurus/act/share"
 	"pagurus/decide/cost"
@@ -34,7 +34,7 @@ import (
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 	"pagurus/serve/agent"
-	"pagurus/serve/agent/quieting"
+
 	"pagurus/serve/lookout"
 	"pagurus/serve/wire"
 	"pagurus/show/view"
@@ -42,21 +42,21 @@ import (
 
 // Drivers meet the interfaces they satisfy here and nowhere else.
 var (
-	_ agent.Driver    = (*qemu.Driver)(nil)
-	_ agent.Linker    = (*qemu.Driver)(nil)
-	_ agent.Gatherer  = (*qemu.Driver)(nil)
-	_ agent.Gatherer  = (*container.Driver)(nil)
-	_ agent.Driver    = (*container.Driver)(nil)
-	_ agent.Linker    = (*container.Driver)(nil)
-	_ agent.Profiler  = (*qemu.Driver)(nil)
-	_ agent.Profiler  = (*container.Driver)(nil)
-	_ agent.Examiner  = (*container.Driver)(nil)
-	_ agent.Overlay   = (*overlay.Overlay)(nil)
-	_ agent.Shares    = (*share.Shares)(nil)
-	_ agent.Images    = (*image.Store)(nil)
-	_ agent.Inside    = (*guestlink.Client)(nil)
-	_ lookout.Sensors = (*owner.Sensors)(nil)
-	_ quieting.Host   = (*quiet.Host)(nil)
+	_ agent.Driver        = (*qemu.Driver)(nil)
+	_ agent.Linker        = (*qemu.Driver)(nil)
+	_ agent.Gatherer      = (*qemu.Driver)(nil)
+	_ agent.Gatherer      = (*container.Driver)(nil)
+	_ agent.Driver        = (*container.Driver)(nil)
+	_ agent.Linker        = (*container.Driver)(nil)
+	_ agent.Profiler      = (*qemu.Driver)(nil)
+	_ agent.Profiler      = (*container.Driver)(nil)
+	_ agent.Examiner      = (*container.Driver)(nil)
+	_ agent.Overlay       = (*overlay.Overlay)(nil)
+	_ agent.Shares        = (*share.Shares)(nil)
+	_ agent.Images        = (*image.Store)(nil)
+	_ agent.Inside        = (*guestlink.Client)(nil)
+	_ lookout.Sensors     = (*owner.Sensors)(nil)
+	_ agent.IsolationHost = (*quiet.Host)(nil)
 )
 
 const (
@@ -193,7 +193,7 @@ func (h *host) openContainers(ctx context.Context, guest string, address netip.A
 	if err := fault.Point("host.containers.before-open"); err != nil {
 		return err
 	}
-	p, err := cpu.Read()
+	p, err := sandbox.ReadProcessor()
 	if err != nil {
 		return err
 	}
@@ -312,11 +312,11 @@ func (h *host) quiet() *quiet.Host {
 }
 
 // keeper keeps cores for guests alone, where they are this host's to keep.
-func (h *host) keeper(log *slog.Logger) *quieting.Keeper {
+func (h *host) keeper(log *slog.Logger) *agent.Isolation {
 	if why := quiet.Foreign(); why != "" {
-		return quieting.New(nil, why, log)
+		return agent.NewIsolation(nil, why, log)
 	}
-	return quieting.New(h.quiet(), "", log)
+	return agent.NewIsolation(h.quiet(), "", log)
 }
 
 // facts is what does not change by what the agent does.
@@ -403,7 +403,7 @@ func discard(path string) error {
 func lendFaults() error {
 	gid, err := machine.GuestGroup()
 	if err == nil {
-		err = uffd.Lend(gid)
+		err = qemu.GrantUserfault(gid)
 	}
 	return err
 }
@@ -414,5 +414,5 @@ func returnFaults() error {
 	if err != nil {
 		return nil // nobody can have been lent anything
 	}
-	return uffd.Return(gid)
+	return qemu.RevokeUserfault(gid)
 }

@@ -3,8 +3,8 @@ package owners
 import (
 	"fmt"
 
-	"pagurus/decide/ledger"
 	"pagurus/decide/placement"
+	"pagurus/decide/state"
 	"pagurus/fleet"
 )
 
@@ -26,7 +26,7 @@ func InForce(h fleet.Host, r fleet.Rules) Policy {
 
 // Mind asks the policy in force about a host's guests. Nothing changes while it
 // is not known what the owner does, or while they may be leaving.
-func Mind(l *ledger.Ledger, h fleet.Host) Verdict {
+func Mind(l *state.Index, h fleet.Host) Verdict {
 	s, o := l.Snapshot(), h.Facts.Owner
 	if o == nil || !placement.Heard(h, s.At) || o.State == fleet.OwnerLeaving {
 		out := Verdict{Leave: h.ForOwner}
@@ -71,7 +71,7 @@ func Turn(h fleet.Host, g fleet.Guest) string {
 
 // Explain says, for people, what the policy in force thinks of a host's guests,
 // whose owner stays.
-func Explain(l *ledger.Ledger, h fleet.Host) []string {
+func Explain(l *state.Index, h fleet.Host) []string {
 	s := l.Snapshot()
 	if o := h.Facts.Owner; o == nil || o.State != fleet.OwnerPresent || !placement.Heard(h, s.At) {
 		return nil

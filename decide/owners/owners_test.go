@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"pagurus/decide/ledger"
+	"pagurus/decide/state"
 	"pagurus/fleet"
 )
 
@@ -120,7 +120,7 @@ func TestPriceOfWhatHasGrown(t *testing.T) {
 			Guests: map[fleet.GuestID]fleet.Guest{"g": {ID: "g", Kind: fleet.VM, Home: "a", Need: fleet.Resources{MemoryBytes: 1 << 30}}},
 			Hosts:  map[fleet.HostID]fleet.Host{"a": {ID: "a", Facts: fleet.Facts{Guests: map[fleet.GuestID]fleet.GuestFacts{"g": facts}}}},
 		}
-		return PriceOf(ledger.New(s, nil), []fleet.GuestID{"g"}, []fleet.HostID{"b"}).Total
+		return PriceOf(state.NewIndex(s, nil), []fleet.GuestID{"g"}, []fleet.HostID{"b"}).Total
 	}
 	if before, grown := price(150<<20), price(800<<20); grown < 2*before {
 		t.Errorf("it costs %s to leave, and %s with 650 MiB more", before, grown)

@@ -5,16 +5,16 @@ import (
 	"time"
 
 	"pagurus/decide/cost"
-	"pagurus/decide/ledger"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
+	"pagurus/decide/state"
 	"pagurus/fleet"
 )
 
 // Scenes gives what there is to judge on a host, one scene a job in order of
 // its ID; none unless its owner is there and it has guests that run. They are to
 // be judged before the ledger changes.
-func Scenes(l *ledger.Ledger, id fleet.HostID, at time.Time) []Scene {
+func Scenes(l *state.Index, id fleet.HostID, at time.Time) []Scene {
 	s := l.Snapshot()
 	h := s.Hosts[id]
 	if h.Facts.Owner == nil || !h.Facts.Owner.Present {
@@ -54,7 +54,7 @@ func compare(a, b fleet.JobID) int {
 
 // outlook is where guests could go, once somebody has asked.
 type outlook struct {
-	l      *ledger.Ledger
+	l      *state.Index
 	at     time.Time
 	guests []fleet.GuestID
 	asked  bool
@@ -93,7 +93,7 @@ func (o *outlook) find() []fleet.HostID {
 }
 
 // PriceOf says what a move of guests of one host to others is expected to cost.
-func PriceOf(l *ledger.Ledger, guests []fleet.GuestID, to []fleet.HostID) Price {
+func PriceOf(l *state.Index, guests []fleet.GuestID, to []fleet.HostID) Price {
 	s, past := l.Snapshot(), l.Lore()
 	var out Price
 	for i, id := range guests {
@@ -112,7 +112,7 @@ func PriceOf(l *ledger.Ledger, guests []fleet.GuestID, to []fleet.HostID) Price 
 
 // Arriving gives the moves on their way to a host that can still be called off,
 // in order of ID. They had better not arrive while its owner is there.
-func Arriving(l *ledger.Ledger, id fleet.HostID) []fleet.MoveID {
+func Arriving(l *state.Index, id fleet.HostID) []fleet.MoveID {
 	var out []fleet.MoveID
 	if l.Room().Arriving(id) == 0 {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"pagurus/decide/atlas"
-	"pagurus/decide/ledger"
+	"pagurus/decide/desired"
+	"pagurus/decide/state"
 	"pagurus/fleet"
 )
 
@@ -23,7 +23,7 @@ func large(hosts int) fleet.Snapshot {
 		}}
 		j := fleet.Job{ID: fleet.JobID(fmt.Sprintf("j%d", h)), State: fleet.JobRunning, Spec: fleet.JobSpec{Guests: 10, Ranks: 10}, Subnet: fleet.Subnet(h), ShareHost: id}
 		s.Jobs[j.ID] = j
-		for i, g := range atlas.GuestIDs(j) {
+		for i, g := range desired.GuestIDs(j) {
 			s.Guests[g] = fleet.Guest{
 				ID: g, Job: j.ID, Index: i, Kind: fleet.VM, State: fleet.GuestRunning, Gen: 1,
 				Home: fleet.HostID(fmt.Sprintf("host%d", (h+i)%hosts)), Need: fleet.Resources{CPUs: 1, MemoryBytes: 4 << 30},
@@ -66,19 +66,19 @@ func BenchmarkStep(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	still, moving := ledger.New(s, nil), ledger.New(s.Apply(d.Change, 1), nil)
+	still, moving := state.NewIndex(s, nil), state.NewIndex(s.Apply(d.Change, 1), nil)
 	sites := large(10_000)
 	for id, h := range sites.Hosts {
 		h.Facts.Site = "site" + string(id[len(id)-1:])
 		sites.Hosts[id] = h
 	}
-	sited := ledger.New(sites, nil)
-	full := ledger.New(crowded(large(10_000)), nil)
+	sited := state.NewIndex(sites, nil)
+	full := state.NewIndex(crowded(large(10_000)), nil)
 	submit := submission(16)
 	submit.Spec.Machine = "host1"
 	for _, c := range []struct {
 		name string
-		l    *ledger.Ledger
+		l    *state.Index
 		ev   fleet.Event
 	}{
 		{"report", moving, fleet.Report{At: t0, Order: d.Orders[0], Outcome: fleet.Done}},
@@ -110,7 +110,7 @@ func BenchmarkStep(b *testing.B) {
 	})
 	b.Run("atlas", func(b *testing.B) {
 		for b.Loop() {
-			atlas.New(s)
+			desired.New(s)
 		}
 	})
 }

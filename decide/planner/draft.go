@@ -4,9 +4,9 @@ import (
 	"slices"
 	"time"
 
-	"pagurus/decide/atlas"
-	"pagurus/decide/layer"
-	"pagurus/decide/ledger"
+	"pagurus/decide/desired"
+	"pagurus/decide/state"
+
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
@@ -16,12 +16,12 @@ import (
 // through to the snapshot and never copies it whole.
 type draft struct {
 	p    *Planner
-	l    *ledger.Ledger
+	l    *state.Index
 	base fleet.Snapshot // the ledger's
 	at   time.Time
 
 	cluster *fleet.Cluster
-	*ledger.View
+	*state.View
 
 	survey    *placement.Survey
 	freed     bool // a guest or a migration has ended: there may be room now
@@ -30,7 +30,7 @@ type draft struct {
 	unaligned []fleet.JobID // jobs of which guests have answered, see align
 }
 
-func newDraft(p *Planner, l *ledger.Ledger) *draft {
+func newDraft(p *Planner, l *state.Index) *draft {
 	return &draft{p: p, l: l, base: l.Snapshot(), View: l.View()}
 }
 
@@ -72,7 +72,7 @@ func (d *draft) orders() []fleet.Order {
 	slices.Sort(jobs)
 	for _, id := range slices.Compact(jobs) {
 		if j := d.Jobs.At(id); j.Spec.Guests > 0 {
-			guest0 := atlas.GuestID(id, 0)
+			guest0 := desired.GuestID(id, 0)
 			was, g := d.base.Guests[guest0], d.Guests.At(guest0)
 			before = programOrder(before[:0], d.base.Jobs[id], was, d.base.Migrations[was.Migration])
 			now = programOrder(now[:0], j, g, d.Migrations.At(g.Migration))
@@ -178,7 +178,7 @@ func (d *draft) tally(id fleet.JobID) lifecycle.Tally {
 
 func (d *draft) guestsOf(j fleet.Job) []fleet.Guest {
 	out := make([]fleet.Guest, 0, j.Spec.Guests)
-	for _, id := range atlas.GuestIDs(j) {
+	for _, id := range desired.GuestIDs(j) {
 		if g, ok := d.Guests.Find(id); ok {
 			out = append(out, g)
 		}
@@ -227,7 +227,7 @@ func (d *draft) take(move fleet.MoveID, members []fleet.Migration) {
 // guest, a migration or the job further in a table that has an end.
 func (d *draft) settle(id fleet.JobID) {
 	j, ok := d.Jobs.Find(id)
-	if !ok || j.State == fleet.JobEnded || len(d.Guests.Changes()) <= max(layer.Few, j.Spec.Guests) && d.tally(id).InLine(j) {
+	if !ok || j.State == fleet.JobEnded || len(d.Guests.Changes()) <= max(state.FewChanges, j.Spec.Guests) && d.tally(id).InLine(j) {
 		return
 	}
 	guests := d.guestsOf(j)

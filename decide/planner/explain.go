@@ -8,13 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"pagurus/decide/atlas"
-	"pagurus/decide/ledger"
+	"pagurus/decide/desired"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/owners"
 	"pagurus/decide/placement"
-	"pagurus/decide/vacate"
-	"pagurus/decide/words"
+	"pagurus/decide/state"
+
 	"pagurus/fleet"
 )
 
@@ -147,7 +146,7 @@ func (e *explainer) migration(m fleet.Migration) []string {
 // ask is the placement question for a guest that leaves alone.
 func (e *explainer) ask(g fleet.Guest) placement.Ask {
 	out := []placement.Ask{placement.Leaving(e.s, g)}
-	nearIn(ledger.ViewOf(e.s), e.room(), []fleet.Guest{g}, out)
+	nearIn(state.ViewOf(e.s), e.room(), []fleet.Guest{g}, out)
 	return out[0]
 }
 
@@ -162,7 +161,7 @@ func (e *explainer) leaving(g fleet.Guest) []string {
 		say("Nothing asks it to move.")
 	}
 	if g.Aborts > 0 {
-		say("%d %s in a row came to nothing%s.", g.Aborts, words.Plural(g.Aborts, "move", "moves"), e.lastCause(g))
+		say("%d %s in a row came to nothing%s.", g.Aborts, plural(g.Aborts, "move", "moves"), e.lastCause(g))
 	}
 	if what := placement.Hindered(e.s, g); what != "" {
 		return append(out, fmt.Sprintf("It could not leave: %s.", what))
@@ -204,7 +203,7 @@ func (e *explainer) lastCause(g fleet.Guest) string {
 
 // price says what its next move would cost; nothing while nobody knows.
 func (e *explainer) price(g fleet.Guest) []string {
-	if (lore{ledger.New(e.s, e.p.Policy)}).look(e.s.Hosts[g.Home], g.ID) == nil {
+	if (lore{state.NewIndex(e.s, e.p.Policy)}).look(e.s.Hosts[g.Home], g.ID) == nil {
 		return nil
 	}
 	f, err := e.p.Foresee(e.s, fleet.Request{By: fleet.Caller{Admin: true}, Verb: fleet.Migrate, Guest: g.ID})
@@ -229,7 +228,7 @@ func (e *explainer) price(g fleet.Guest) []string {
 
 func (e *explainer) job(j fleet.Job) []string {
 	out := []string{fmt.Sprintf("%s runs %s as %s in %s and has been %s %s.", j.ID, strings.Join(j.Spec.Args, " "),
-		words.Counted(j.Spec.Ranks, "rank"), words.Counted(j.Spec.Guests, "guest"), j.State, e.since(j.Since))}
+		counted(j.Spec.Ranks, "rank"), counted(j.Spec.Guests, "guest"), j.State, e.since(j.Since))}
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if j.Result != "" {
 		say("%s.", result(j))
@@ -244,7 +243,7 @@ func (e *explainer) job(j fleet.Job) []string {
 	at := map[fleet.HostID][]string{}
 	waiting := 0
 	var homes []fleet.HostID
-	for _, id := range atlas.GuestIDs(j) {
+	for _, id := range desired.GuestIDs(j) {
 		g, ok := e.s.Guests[id]
 		if !ok || g.State.Ended() {
 			continue
@@ -269,9 +268,9 @@ func (e *explainer) job(j fleet.Job) []string {
 	}
 	switch j.State {
 	case fleet.JobStarting:
-		say("It waits for %s to come up; then its program is started in guest 0.", words.Counted(waiting, "guest"))
+		say("It waits for %s to come up; then its program is started in guest 0.", counted(waiting, "guest"))
 	case fleet.JobStopping:
-		say("It waits for %s to be gone; then it has ended.", words.Counted(waiting, "guest"))
+		say("It waits for %s to be gone; then it has ended.", counted(waiting, "guest"))
 	case fleet.JobRunning:
 		say("Its program runs in guest 0; when it ends, the guests are stopped.")
 	}
@@ -314,13 +313,13 @@ func (e *explainer) host(h fleet.Host) []string {
 			say("It cannot run guests of kind %s: %s.", k, a.Trouble)
 		}
 	}
-	out = append(out, vacate.Explain(h, e.s.Cluster.Rules, e.s.At)...)
-	out = append(out, owners.Explain(ledger.New(e.s, e.p.Policy), h)...)
+	out = append(out, owners.ExplainVacating(h, e.s.Cluster.Rules, e.s.At)...)
+	out = append(out, owners.Explain(state.NewIndex(e.s, e.p.Policy), h)...)
 	for _, t := range h.Facts.Troubles {
 		say("Trouble: %s.", strings.TrimSuffix(t, "."))
 	}
 	here := sortedGuests(e.s, func(g fleet.Guest) bool {
-		return slices.Contains(lifecycle.Places(g, atlas.Live(e.s, g)), h.ID)
+		return slices.Contains(lifecycle.Places(g, desired.Live(e.s, g)), h.ID)
 	})
 	if len(here) == 0 {
 		if h.State == fleet.HostDraining {
@@ -338,7 +337,7 @@ func (e *explainer) host(h fleet.Host) []string {
 
 // onHost says in one line what a guest does on a host.
 func (e *explainer) onHost(g fleet.Guest, h fleet.Host) string {
-	m := atlas.Live(e.s, g)
+	m := desired.Live(e.s, g)
 	switch {
 	case m.ID != "" && m.To == h.ID:
 		return fmt.Sprintf("%s is coming from %s (%s).", g.ID, m.From, m.Phase)

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"pagurus/decide/cost"
-	"pagurus/decide/ledger"
-	"pagurus/decide/words"
+	"pagurus/decide/state"
+
 	"pagurus/fleet"
 )
 
@@ -43,7 +43,7 @@ func (d *draft) foresee() {
 }
 
 // predict says what a migration in the snapshot will cost if it goes in a mode.
-func predict(s *ledger.View, past lore, m fleet.Migration, mode fleet.Mode) fleet.Prediction {
+func predict(s *state.View, past lore, m fleet.Migration, mode fleet.Mode) fleet.Prediction {
 	m.Mode = mode
 	g, home := s.Guests.At(m.Guest), s.Hosts.At(m.From)
 	model := past.model(s, m)
@@ -62,7 +62,7 @@ func predict(s *ledger.View, past lore, m fleet.Migration, mode fleet.Mode) flee
 }
 
 // share is how many copies of one move use the same link.
-func share(s *ledger.View, m fleet.Migration) int {
+func share(s *state.View, m fleet.Migration) int {
 	from, to := 0, 0
 	for _, id := range s.Moves.At(m.Move).Migrations {
 		other := s.Migrations.At(id)
@@ -80,7 +80,7 @@ func share(s *ledger.View, m fleet.Migration) int {
 // cost, were it made now. It thinks the request through as Step does and
 // changes nothing; what Step would refuse it refuses, with a *Refusal.
 func (p *Planner) Foresee(s fleet.Snapshot, r fleet.Request) (fleet.Forecast, error) {
-	d := newDraft(p, ledger.New(s, p.Policy))
+	d := newDraft(p, state.NewIndex(s, p.Policy))
 	defer d.free()
 	d.at = orElse(r.At, s.At)
 	parts, err := d.apart(r)
@@ -135,7 +135,7 @@ func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
 		return []fleet.Request{r}, nil
 	case fleet.Drain:
 	default:
-		_, err := refuse(r, "what it would cost to %s is not foreseen; ask about migrate or drain", words.OrNone(r.Verb))
+		_, err := refuse(r, "what it would cost to %s is not foreseen; ask about migrate or drain", orNone(r.Verb))
 		return nil, err
 	}
 	h, err := d.adminHost(r)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"pagurus/decide/cost"
-	"pagurus/decide/ledger"
+	"pagurus/decide/state"
 	"pagurus/fleet"
 )
 
@@ -15,7 +15,7 @@ import (
 func TestWhatMovesTaughtIsKept(t *testing.T) {
 	w, j := running(t, 2, "host1", "host2", "host3")
 	learnt := func() string {
-		l := ledger.New(w.s, nil)
+		l := state.NewIndex(w.s, nil)
 		if wrong := l.Check(); wrong != "" {
 			t.Error(wrong)
 		}

@@ -8,14 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"pagurus/decide/admission"
-	"pagurus/decide/atlas"
+	"pagurus/decide/desired"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/owners"
 	"pagurus/decide/placement"
-	"pagurus/decide/recall"
-	"pagurus/decide/vacate"
-	"pagurus/decide/words"
+
 	"pagurus/fleet"
 )
 
@@ -25,7 +22,7 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 	if before, asked := d.asked(r); asked {
 		return before, nil
 	}
-	if reason := admission.Limits(r.Limits); reason != "" {
+	if reason := invalidLimits(r.Limits); reason != "" {
 		return refuse(r, "%s", reason)
 	}
 	guests, err := d.named(r)
@@ -57,7 +54,7 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 	limits := r.Limits
 	limits.Hold, limits.Preempt = false, false // a task's own
 	v := fleet.Move{Request: r.ID, Why: fmt.Sprintf("asked for by uid %d", r.By.UID), Limits: limits}
-	v = recall.Sign(v, d.Hosts.At(r.Host))
+	v = owners.SignMove(v, d.Hosts.At(r.Host))
 	c := d.choose(guests, to, v, func() (map[fleet.GuestID]placement.Choice, bool) {
 		late := r
 		late.Limits.Mode = fleet.PostCopy
@@ -93,7 +90,7 @@ func (d *draft) named(r fleet.Request) ([]fleet.Guest, error) {
 		if j.State != fleet.JobRunning {
 			return no("job %s is %s; a job is moved while it runs", j.ID, j.State)
 		}
-		ids = atlas.GuestIDs(j)
+		ids = desired.GuestIDs(j)
 	}
 	if len(ids) == 0 {
 		return no("no guest is named to move; pagurus guests lists them")
@@ -104,7 +101,7 @@ func (d *draft) named(r fleet.Request) ([]fleet.Guest, error) {
 		g, ok := d.Guests.Find(id)
 		switch {
 		case !ok:
-			return no("there is no guest %s; pagurus guests lists them", words.OrNone(id))
+			return no("there is no guest %s; pagurus guests lists them", orNone(id))
 		case !may(r.By, d.Jobs.At(g.Job)):
 			return no("guest %s belongs to another user's job; only that user or an administrator may move it", g.ID)
 		case !seen[id]:
@@ -274,7 +271,7 @@ func (d *draft) depart(guests []fleet.Guest, v fleet.Move, how choice) fleet.Mov
 func (d *draft) callOff(r fleet.Request) (fleet.Answer, error) {
 	v, ok := d.Moves.Find(r.Move)
 	if !ok {
-		return refuse(r, "there is no move %s; pagurus moves lists them", words.OrNone(r.Move))
+		return refuse(r, "there is no move %s; pagurus moves lists them", orNone(r.Move))
 	}
 	members := d.membersOf(v)
 	for _, m := range members {
@@ -340,7 +337,7 @@ func (d *draft) underWay() []fleet.Move {
 // the moves' deadlines, and turns back those that owners have made pointless.
 func (d *draft) conduct() {
 	for _, v := range d.underWay() {
-		v, members, turned := recall.TurnBack(v, d.membersOf(v), recall.View{At: d.at, Host: d.Hosts.At, Guest: d.Guests.At})
+		v, members, turned := owners.TurnBack(v, d.membersOf(v), owners.RecallView{At: d.at, Host: d.Hosts.At, Guest: d.Guests.At})
 		if turned {
 			d.Moves.Put(v.ID, v)
 		}
@@ -354,7 +351,7 @@ func (d *draft) conduct() {
 
 // left gives how many bytes of a guest its first pass has still to send.
 func (d *draft) left(m fleet.Migration) int64 {
-	_, left := recall.Left(d.base.Hosts[m.From], d.Guests.At(m.Guest), m)
+	_, left := owners.BytesLeft(d.base.Hosts[m.From], d.Guests.At(m.Guest), m)
 	return left
 }
 
@@ -408,7 +405,7 @@ func (d *draft) drainOne(id fleet.HostID, guests []fleet.Guest) {
 		}
 		if gang, to := d.fitting(guests[:n], nowhere); len(gang) > 0 {
 			h := d.Hosts.At(id)
-			v := recall.Sign(fleet.Move{Why: vacate.Why(h), Drains: id, Limits: h.Leave}, h)
+			v := owners.SignMove(fleet.Move{Why: owners.WhyVacating(h), Drains: id, Limits: h.Leave}, h)
 			d.depart(gang, v, d.choose(gang, to, v, nil))
 			return
 		}

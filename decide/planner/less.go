@@ -5,14 +5,14 @@ import (
 	"slices"
 
 	"pagurus/decide/cost"
-	"pagurus/decide/ledger"
+	"pagurus/decide/state"
 	"pagurus/fleet"
 )
 
 // packs decides whether a migration's memory is sent compressed, once: the
 // target is told when it makes room and the source when it copies, and both
 // must do the same.
-func packs(s *ledger.View, past lore, m fleet.Migration) bool {
+func packs(s *state.View, past lore, m fleet.Migration) bool {
 	if unable(s, m.Guest, m.From, m.To) != "" {
 		return false
 	}
@@ -37,13 +37,13 @@ func decided(l fleet.Limits, m fleet.Migration) fleet.Limits {
 // a line of its own. Source and target have to agree, or the target waits for that
 // line for ever: so it is decided once, since what a host says that it can do is
 // missing while its agent begins anew.
-func preempts(s *ledger.View, m fleet.Migration) bool {
+func preempts(s *state.View, m fleet.Migration) bool {
 	can := func(h fleet.HostID) bool { return s.Hosts.At(h).Facts.Abilities[s.Guests.At(m.Guest).Kind].Preempt }
 	return m.Mode == fleet.PostCopy && can(m.From) && can(m.To)
 }
 
 // unable says which of two hosts cannot compress a guest's memory; empty: none.
-func unable(s *ledger.View, g fleet.GuestID, hosts ...fleet.HostID) fleet.HostID {
+func unable(s *state.View, g fleet.GuestID, hosts ...fleet.HostID) fleet.HostID {
 	for _, id := range hosts {
 		if !s.Hosts.At(id).Facts.Abilities[s.Guests.At(g).Kind].Compress {
 			return id
@@ -53,16 +53,16 @@ func unable(s *ledger.View, g fleet.GuestID, hosts ...fleet.HostID) fleet.HostID
 }
 
 // lore is what past moves teach.
-type lore struct{ l *ledger.Ledger }
+type lore struct{ l *state.Index }
 
 // model is what they teach about one migration.
-func (o lore) model(s *ledger.View, m fleet.Migration) cost.Model {
+func (o lore) model(s *state.View, m fleet.Migration) cost.Model {
 	g := s.Guests.At(m.Guest)
 	return o.l.Lore().Fit(cost.Subject{Kind: g.Kind, Job: g.Job, From: m.From, To: m.To, ForOwner: forOwner(s, m)})
 }
 
 // forOwner reports whether a migration leaves a host to its owner.
-func forOwner(s *ledger.View, m fleet.Migration) bool { return s.Moves.At(m.Move).ForOwner != "" }
+func forOwner(s *state.View, m fleet.Migration) bool { return s.Moves.At(m.Move).ForOwner != "" }
 
 // look gives what its host last saw of a guest, or, if it has come only just
 // now, what the host saw that it left last; nil if nobody has looked.
@@ -85,7 +85,7 @@ func (d *draft) unpackable(l fleet.Limits, guests []fleet.Guest, to func(fleet.G
 		return "guests that move together cannot be sent compressed, since QEMU could not wait for the last of them; move one at a time or leave --compress out"
 	}
 	for _, g := range guests {
-		if id := unable(ledger.ViewOf(d.base), g.ID, g.Home, to(g.ID)); id != "" {
+		if id := unable(state.ViewOf(d.base), g.ID, g.Home, to(g.ID)); id != "" {
 			return fmt.Sprintf("%s cannot send or take in compressed memory; install QEMU 9 or newer with zstd there, or leave --compress out", id)
 		}
 	}

@@ -5,9 +5,9 @@ import (
 	"slices"
 
 	"pagurus/decide/lifecycle"
-	"pagurus/decide/mode"
+
 	"pagurus/decide/placement"
-	"pagurus/decide/words"
+
 	"pagurus/fleet"
 )
 
@@ -36,39 +36,39 @@ func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 		c.why = fmt.Sprintf("nobody has looked at how %s uses its memory yet, and pre-copy risks nothing", guests[i].ID)
 		return c
 	}
-	amiss, who := mode.Short(pre, v.Limits)
+	amiss, who := shortfall(pre, v.Limits)
 	if amiss == "" {
-		c.why = fmt.Sprintf("it is expected to be ready in %s and to stand still for %s", words.About(mode.Latest(pre)), mode.Standing(pre, v.Limits))
+		c.why = fmt.Sprintf("it is expected to be ready in %s and to stand still for %s", aboutDuration(latestReady(pre)), downtimeText(pre, v.Limits))
 		return c
 	}
 	c.why = fmt.Sprintf("by pre-copy guest %s %s", guests[who].ID, amiss)
 	there, can := to, d.lateHosts(guests, to)
-	if !can && late != nil && !mode.Huge(d.base.Jobs, guests) {
+	if !can && late != nil && !anyHuge(d.base.Jobs, guests) {
 		there, can = late()
 	}
 	if can {
 		post := d.expect(guests, there, v, fleet.PostCopy)
-		if more, _ := mode.Short(post, v.Limits); more == "" {
+		if more, _ := shortfall(post, v.Limits); more == "" {
 			c.mode, c.to = fleet.PostCopy, there
-			c.why += fmt.Sprintf("; by post-copy it is expected to run at its target in %s", words.About(mode.Latest(post)))
+			c.why += fmt.Sprintf("; by post-copy it is expected to run at its target in %s", aboutDuration(latestReady(post)))
 			return c
 		}
 	}
 	stop := d.expect(guests, to, v, fleet.StopAndCopy)
-	still := mode.Stillest(stop)
-	if more, _ := mode.Short(stop, v.Limits); more == "" && still <= v.Limits.Downtime {
+	still := longestDowntime(stop)
+	if more, _ := shortfall(stop, v.Limits); more == "" && still <= v.Limits.Downtime {
 		c.mode = fleet.StopAndCopy
-		c.why += fmt.Sprintf("; stopped for it, it is expected to stand still for %s", words.About(still))
+		c.why += fmt.Sprintf("; stopped for it, it is expected to stand still for %s", aboutDuration(still))
 		return c
 	}
-	c.no = c.why + mode.Help(pre[who], still, can)
+	c.no = c.why + helpToBeReady(pre[who], still, can)
 	c.why += ", and nothing else is allowed or possible; it is tried all the same"
 	return c
 }
 
 // lateHosts reports whether all hosts take in guests by post-copy.
 func (d *draft) lateHosts(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice) bool {
-	return !mode.Huge(d.base.Jobs, guests) && !slices.ContainsFunc(guests, func(g fleet.Guest) bool {
+	return !anyHuge(d.base.Jobs, guests) && !slices.ContainsFunc(guests, func(g fleet.Guest) bool {
 		return !d.base.Hosts[to[g.ID].Host].Facts.Abilities[g.Kind].PostCopy
 	})
 }

@@ -6,8 +6,7 @@ import (
 
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/owners"
-	"pagurus/decide/relief"
-	"pagurus/decide/vacate"
+
 	"pagurus/fleet"
 )
 
@@ -25,7 +24,7 @@ func (d *draft) mind() {
 		for _, j := range v.Requeue {
 			d.requeue(j, id)
 		}
-		h, changed := vacate.Host(h, v.Leave, d.base.At, d.at)
+		h, changed := owners.Vacate(h, v.Leave, d.base.At, d.at)
 		if h.Facts.Address != "" && h.Facts.Address != h.Address {
 			h.Address, changed = h.Facts.Address, true
 		}
@@ -91,10 +90,10 @@ func (d *draft) requeued() {
 
 // relieve begins the moves that let a whole job go faster.
 func (d *draft) relieve() {
-	if !relief.Due(d.l, d.at) {
+	if !owners.ReliefDue(d.l, d.at) {
 		return
 	}
-	for _, p := range relief.Look(relief.View{At: d.at, Ledger: d.l, Room: d.room(), Guest: d.Guests.At, Job: d.Jobs.At}) {
+	for _, p := range owners.PlanRelief(owners.ReliefView{At: d.at, Ledger: d.l, Room: d.room(), Guest: d.Guests.At, Job: d.Jobs.At}) {
 		v := fleet.Move{Why: p.Why}
 		d.depart(p.Guests, v, d.choose(p.Guests, p.To, v, nil))
 	}

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"slices"
 
-	"pagurus/decide/atlas"
-	"pagurus/decide/ledger"
+	"pagurus/decide/desired"
 	"pagurus/decide/lifecycle"
+	"pagurus/decide/state"
 	"pagurus/fleet"
 )
 
@@ -20,7 +20,7 @@ func Pending(s fleet.Snapshot) []fleet.Order {
 		if j.State == fleet.JobEnded {
 			continue
 		}
-		for i, id := range atlas.GuestIDs(j) {
+		for i, id := range desired.GuestIDs(j) {
 			g := s.Guests[id]
 			if i == 0 {
 				waits = programOrder(waits, j, g, of(g.Migration))
@@ -41,19 +41,19 @@ func Pending(s fleet.Snapshot) []fleet.Order {
 func Task(s fleet.Snapshot, o fleet.Order) fleet.Task {
 	t := fleet.Task{Order: o, Guest: s.Guests[o.Guest], Job: s.Jobs[o.Job]}
 	if o.Guest == "" && t.Job.Spec.Guests > 0 { // a job's own orders are about its guest 0
-		t.Guest = s.Guests[atlas.GuestID(t.Job.ID, 0)]
+		t.Guest = s.Guests[desired.GuestID(t.Job.ID, 0)]
 	}
 	if o.Migration != "" {
 		m := s.Migrations[o.Migration]
 		t.Listen, t.Orphan = m.Listen, m.Orphan
-		t.Limits = decided(copyLimits(ledger.ViewOf(s), m), m)
+		t.Limits = decided(copyLimits(state.ViewOf(s), m), m)
 	}
 	return t
 }
 
 // copyLimits bounds one copy of a move. Those that leave the same host share
 // the ceiling by their size, so that they end together.
-func copyLimits(s *ledger.View, m fleet.Migration) fleet.Limits {
+func copyLimits(s *state.View, m fleet.Migration) fleet.Limits {
 	v := s.Moves.At(m.Move)
 	l := v.Limits
 	if m.Mode != "" {

@@ -13,9 +13,9 @@ import (
 	"fmt"
 	"time"
 
-	"pagurus/decide/ledger"
 	"pagurus/decide/lifecycle"
-	"pagurus/decide/near"
+	"pagurus/decide/state"
+
 	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
@@ -52,14 +52,14 @@ func (r *Refusal) Error() string {
 // Step decides what one event leads to. It makes a ledger of the snapshot
 // first; whoever takes one event after the other keeps one, see StepOn.
 func (p *Planner) Step(s fleet.Snapshot, ev fleet.Event) (Decision, error) {
-	return p.StepOn(ledger.New(s, p.Policy), ev)
+	return p.StepOn(state.NewIndex(s, p.Policy), ev)
 }
 
 // StepOn decides what one event leads to. It only reads the ledger, by whose
 // policy guests are placed. An error that is a *Refusal is the
 // answer to the request; any other says that the event itself is nonsense.
 // After either nothing is to be changed or sent.
-func (p *Planner) StepOn(l *ledger.Ledger, ev fleet.Event) (Decision, error) {
+func (p *Planner) StepOn(l *state.Index, ev fleet.Event) (Decision, error) {
 	if one, is := ev.(fleet.Report); is {
 		ev = fleet.Reports{one}
 	}
@@ -133,13 +133,13 @@ func guestOrders(to []pending, g *fleet.Guest, of func(fleet.MigrationID) fleet.
 
 // nearIn has the asks of guests that go together prefer the sites where they are
 // near the rest of their jobs.
-func nearIn(v *ledger.View, room *placement.Survey, guests []fleet.Guest, asks []placement.Ask) {
+func nearIn(v *state.View, room *placement.Survey, guests []fleet.Guest, asks []placement.Ask) {
 	site := func(id fleet.GuestID) string { return siteOf(v, id) }
-	near.Mark(room, near.Cluster{Job: v.Jobs.At, Site: site}, guests, asks)
+	placement.MarkAffinity(room, placement.AffinityView{Job: v.Jobs.At, Site: site}, guests, asks)
 }
 
 // siteOf is where a guest is, or is on its way to.
-func siteOf(v *ledger.View, id fleet.GuestID) string {
+func siteOf(v *state.View, id fleet.GuestID) string {
 	g := v.Guests.At(id)
 	at := g.Home
 	if to := lifecycle.Next(g, v.Migrations.At(g.Migration)); to != "" {

@@ -3,7 +3,7 @@ package planner
 import (
 	"slices"
 
-	"pagurus/decide/atlas"
+	"pagurus/decide/desired"
 	"pagurus/decide/lifecycle"
 	"pagurus/fleet"
 )
@@ -79,7 +79,7 @@ func (d *draft) reportJob(r fleet.Report) error {
 	if !ok || j.Spec.Guests < 1 {
 		return nil
 	}
-	guest0 := d.Guests.At(atlas.GuestID(j.ID, 0))
+	guest0 := d.Guests.At(desired.GuestID(j.ID, 0))
 	j, changed, err := lifecycle.Job(j, guest0, d.Migrations.At(guest0.Migration), r)
 	if err != nil || !changed {
 		return err

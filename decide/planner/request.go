@@ -5,13 +5,12 @@ import (
 	"regexp"
 	"slices"
 
-	"pagurus/decide/admission"
-	"pagurus/decide/atlas"
+	"pagurus/decide/desired"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
-	"pagurus/decide/quiet"
-	"pagurus/decide/vacate"
-	"pagurus/decide/words"
+
+	"pagurus/decide/owners"
+
 	"pagurus/fleet"
 )
 
@@ -64,9 +63,9 @@ func (d *draft) amend(r fleet.Request) (fleet.Answer, error) {
 	var out fleet.Answer
 	reason := ""
 	if r.Verb == fleet.SetQuiet {
-		h, out.Notes, reason = quiet.Amend(h, r)
+		h, out.Notes, reason = amendIsolated(h, r)
 	} else {
-		h, reason = vacate.Amend(h, r)
+		h, reason = owners.AmendHost(h, r)
 	}
 	if reason != "" {
 		return refuse(r, "%s", reason)
@@ -96,7 +95,7 @@ func (d *draft) record(r fleet.Request) (fleet.Answer, error) {
 func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 	j, ok := d.Jobs.Find(r.Job)
 	if !ok {
-		return refuse(r, "there is no job %s; pagurus jobs lists them", words.OrNone(r.Job))
+		return refuse(r, "there is no job %s; pagurus jobs lists them", orNone(r.Job))
 	}
 	if !may(r.By, j) {
 		return refuse(r, "job %s belongs to another user (uid %d); only that user or an administrator may cancel it", j.ID, j.Spec.UID)
@@ -108,7 +107,7 @@ func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 	if grace < 0 || grace > fleet.MostGrace {
 		return refuse(r, "a job's program cannot have %s to end; give it from 0s to %s", grace, fleet.MostGrace)
 	}
-	if !placement.Heard(d.base.Hosts[d.Guests.At(atlas.GuestID(j.ID, 0)).Home], d.base.At) {
+	if !placement.Heard(d.base.Hosts[d.Guests.At(desired.GuestID(j.ID, 0)).Home], d.base.At) {
 		grace = 0 // nobody is there who could tell the program
 	}
 	if j, changed := lifecycle.Cancel(j, d.at, grace, fmt.Sprintf("cancelled by uid %d", r.By.UID)); changed {
@@ -123,7 +122,7 @@ func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 func (d *draft) signal(r fleet.Request) (fleet.Answer, error) {
 	j, ok := d.Jobs.Find(r.Job)
 	if !ok {
-		return refuse(r, "there is no job %s; pagurus jobs lists them", words.OrNone(r.Job))
+		return refuse(r, "there is no job %s; pagurus jobs lists them", orNone(r.Job))
 	}
 	if !may(r.By, j) {
 		return refuse(r, "job %s belongs to another user (uid %d); only that user or an administrator may send it signals", j.ID, j.Spec.UID)
@@ -186,7 +185,7 @@ func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 	if leave != r.Limits {
 		return refuse(r, "%s", onlyThese)
 	}
-	if reason := admission.Limits(leave); reason != "" {
+	if reason := invalidLimits(leave); reason != "" {
 		return refuse(r, "%s", reason)
 	}
 	now, changed := lifecycle.Host(h, fleet.Drain, d.at)
@@ -240,7 +239,7 @@ func (d *draft) remaining(h fleet.Host) []string {
 		}
 	}
 	if follow > 0 {
-		notes = append(notes, fmt.Sprintf("%d more %s, the guests of one job at a time", follow, words.Plural(follow, "guest follows", "guests follow")))
+		notes = append(notes, fmt.Sprintf("%d more %s, the guests of one job at a time", follow, plural(follow, "guest follows", "guests follow")))
 	}
 	return notes
 }
@@ -270,7 +269,7 @@ func (d *draft) adminHost(r fleet.Request) (fleet.Host, error) {
 	}
 	h, ok := d.Hosts.Find(r.Host)
 	if !ok {
-		_, err := refuse(r, "there is no host %s; pagurus hosts lists them", words.OrNone(r.Host))
+		_, err := refuse(r, "there is no host %s; pagurus hosts lists them", orNone(r.Host))
 		return fleet.Host{}, err
 	}
 	return h, nil
@@ -298,11 +297,11 @@ func (d *draft) forget(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "%s is heard from and would join again at once; stop its agent first", h.ID)
 	}
 	for _, g := range sortedGuests(d.base, func(g fleet.Guest) bool { return !g.State.Ended() }) {
-		if slices.Contains(lifecycle.Places(g, atlas.Live(d.base, g)), h.ID) {
+		if slices.Contains(lifecycle.Places(g, desired.Live(d.base, g)), h.ID) {
 			return refuse(r, "guest %s may still be on %s; cancel job %s first, or start the agent there again", g.ID, h.ID, g.Job)
 		}
 	}
-	for _, j := range atlas.Jobs(d.base) {
+	for _, j := range desired.Jobs(d.base) {
 		if j.ShareHost == h.ID {
 			return refuse(r, "%s serves the files of job %s; cancel the job first, or start the agent there again", h.ID, j.ID)
 		}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"pagurus/decide/atlas"
+	"pagurus/decide/desired"
 	"pagurus/fleet"
 )
 
@@ -167,7 +167,7 @@ func TestGangsKeepTogetherWhoTalk(t *testing.T) {
 		w.settle()
 		got := ""
 		for i := range 6 {
-			got += w.s.Hosts[w.s.Guests[atlas.GuestID("j1", i)].Home].Facts.Site[:1]
+			got += w.s.Hosts[w.s.Guests[desired.GuestID("j1", i)].Home].Facts.Site[:1]
 		}
 		if want := map[bool]string{false: "ccccaa", true: "cacacc"}[talks]; got != want {
 			t.Errorf("talks: %t, they went to %s, want %s", talks, got, want)

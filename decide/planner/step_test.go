@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"pagurus/decide/atlas"
+	"pagurus/decide/desired"
 	"pagurus/fleet"
 )
 
@@ -403,7 +403,7 @@ func TestRestartedControllerWaitsForAgents(t *testing.T) {
 	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Copying {
 		t.Fatalf("migration: %+v", m)
 	}
-	for _, e := range atlas.Wanted(w.s, "host1").Networks[0].Endpoints {
+	for _, e := range desired.Wanted(w.s, "host1").Networks[0].Endpoints {
 		if e.VTEP == "" {
 			t.Errorf("the address of %s was forgotten", e.Host)
 		}
@@ -469,7 +469,7 @@ func TestPortsAreOfTheirGuestsKind(t *testing.T) {
 			w.s.Guests[id] = g
 		}
 		for host := range w.s.Hosts {
-			for _, n := range atlas.Wanted(w.s, host).Networks {
+			for _, n := range desired.Wanted(w.s, host).Networks {
 				for _, p := range n.Ports {
 					if seen++; p.Kind != port {
 						t.Errorf("a %s's port is %+v", kind, p)
@@ -498,8 +498,8 @@ func TestWantedFollowsAMove(t *testing.T) {
 		if g.Migration == "" {
 			break
 		}
-		n := atlas.Wanted(w.s, "host3").Networks[0]
-		got = append(got, seen{w.s.Migrations[g.Migration].Phase, n.Endpoints[1].Host, len(n.Ports) == 1 && len(atlas.Wanted(w.s, from).Guests) > 0})
+		n := desired.Wanted(w.s, "host3").Networks[0]
+		got = append(got, seen{w.s.Migrations[g.Migration].Phase, n.Endpoints[1].Host, len(n.Ports) == 1 && len(desired.Wanted(w.s, from).Guests) > 0})
 		w.answer(slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Migration != "" }))
 	}
 	want := []seen{{fleet.Preparing, from, true}, {fleet.Copying, from, true}, {fleet.Switching, from, true},
@@ -507,7 +507,7 @@ func TestWantedFollowsAMove(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v", got)
 	}
-	n := atlas.Wanted(w.s, w.s.Jobs["j1"].ShareHost).Networks[0]
+	n := desired.Wanted(w.s, w.s.Jobs["j1"].ShareHost).Networks[0]
 	if n.Share == nil || n.Share.Export != "/home/me" || len(n.Endpoints) != 3 || n.Endpoints[2].Host != w.s.Jobs["j1"].ShareHost {
 		t.Errorf("network: %+v", n)
 	}

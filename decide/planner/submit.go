@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"pagurus/decide/admission"
-	"pagurus/decide/atlas"
-	"pagurus/decide/near"
+	"pagurus/decide/desired"
+
 	"pagurus/decide/placement"
 	"pagurus/decide/topology"
 	"pagurus/fleet"
@@ -26,7 +25,7 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	if r.Spec == nil {
 		return refuse(r, "the request has no job in it; pagurus and its controller may be of different versions, see pagurus version")
 	}
-	spec := admission.Complete(*r.Spec)
+	spec := completeJob(*r.Spec)
 	if reason := d.invalid(spec, r.Image); reason != "" {
 		return refuse(r, "%s", reason)
 	}
@@ -50,19 +49,19 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	c.NextJob++
 	c.NextSubnet = (subnet + 1) % (fleet.MaxSubnet + 1)
 	d.Jobs.Put(j.ID, j)
-	for i, id := range atlas.GuestIDs(j) {
+	for i, id := range desired.GuestIDs(j) {
 		d.Guests.Put(id, fleet.Guest{
 			ID: id, Job: j.ID, Index: i, Kind: chosen[i].Kind, State: fleet.GuestStarting, Home: chosen[i].Host, Gen: 1,
 			Since: d.at, Need: spec.Need, Image: j.Digest, Reason: chosen[i].Reason,
 			Shape: topology.For(d.base.Hosts, chosen[i].Host, chosen[i].Kind, spec),
 		})
 	}
-	return fleet.Answer{Job: j.ID, Notes: placement.Kinds(spec.Kind, atlas.GuestIDs(j), chosen)}, nil
+	return fleet.Answer{Job: j.ID, Notes: placement.Kinds(spec.Kind, desired.GuestIDs(j), chosen)}, nil
 }
 
 // invalid says what is wrong with a job and how to put it right; empty: nothing.
 func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
-	if reason := admission.Invalid(s, image); reason != "" {
+	if reason := invalidJob(s, image); reason != "" {
 		return reason
 	}
 	if len(s.On) > len(d.base.Hosts) { // the loop below bounds the names
@@ -84,7 +83,7 @@ func (d *draft) place(r fleet.Request, s fleet.JobSpec) ([]placement.Choice, err
 	for i := range all {
 		all[i].Index = i
 	}
-	near.Mark(d.room(), near.Cluster{Job: func(fleet.JobID) fleet.Job { return fleet.Job{Spec: s, Talk: r.Talk} }}, all, asks)
+	placement.MarkAffinity(d.room(), placement.AffinityView{Job: func(fleet.JobID) fleet.Job { return fleet.Job{Spec: s, Talk: r.Talk} }}, all, asks)
 	chosen, stuck := d.room().Seat(asks)
 	if stuck >= 0 {
 		what := fmt.Sprintf("there is no room for guest %d of %d (%d MiB each)", stuck+1, s.Guests, s.Need.MemoryBytes>>20)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"pagurus/decide/atlas"
+	"pagurus/decide/desired"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
 	"pagurus/fleet"
@@ -71,7 +71,7 @@ func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 	jobs, guests := d.l.Restless(d.at.Add(-askAgain))
 	var waits []pending
 	for _, id := range jobs {
-		g := d.base.Guests[atlas.GuestID(id, 0)]
+		g := d.base.Guests[desired.GuestID(id, 0)]
 		waits = programOrder(waits, d.base.Jobs[id], g, d.base.Migrations[g.Migration])
 	}
 	for _, id := range guests {
@@ -133,7 +133,7 @@ func (d *draft) forgetJobs() {
 			continue // it is still to begin again
 		}
 		d.Jobs.Drop(id)
-		for _, g := range atlas.GuestIDs(d.base.Jobs[id]) {
+		for _, g := range desired.GuestIDs(d.base.Jobs[id]) {
 			d.Guests.Drop(g)
 		}
 		d.forgetMigrations(d.l.MigrationsOf(id))

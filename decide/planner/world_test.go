@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"pagurus/decide/atlas"
-	"pagurus/decide/ledger"
+	"pagurus/decide/desired"
 	"pagurus/decide/lifecycle"
+	"pagurus/decide/state"
 	"pagurus/fleet"
 )
 
@@ -106,7 +106,7 @@ func (w *world) step(ev fleet.Event) (Decision, error) {
 	if !reflect.DeepEqual(before, w.s) {
 		w.t.Fatalf("step changed its snapshot")
 	}
-	kept := ledger.New(before, nil)
+	kept := state.NewIndex(before, nil)
 	kept.Commit(d.Change, w.s.Revision+1)
 	w.s = w.s.Apply(d.Change, w.s.Revision+1)
 	if wrong := kept.Check(); wrong != "" || !reflect.DeepEqual(kept.Snapshot(), w.s) {
@@ -159,7 +159,7 @@ func submission(guests int) fleet.Request {
 
 // apply makes a host destroy what is not wanted there, as agents do.
 func (w *world) apply() {
-	all := atlas.New(w.s)
+	all := desired.New(w.s)
 	for id, here := range w.guests {
 		if w.silent[id] {
 			continue
@@ -356,7 +356,7 @@ func (w *world) sound() {
 	w.soundOrders()
 	w.soundHosts()
 	for _, j := range w.s.Jobs {
-		for _, id := range atlas.GuestIDs(j) {
+		for _, id := range desired.GuestIDs(j) {
 			g, ok := w.s.Guests[id]
 			if !ok {
 				w.t.Fatalf("%s has lost its guest %s", j.ID, id)
@@ -443,7 +443,7 @@ func (w *world) soundHosts() {
 			w.t.Fatalf("%s runs %d times", g, n)
 		}
 	}
-	all := atlas.New(w.s)
+	all := desired.New(w.s)
 	for _, id := range slices.Sorted(maps.Keys(w.s.Hosts)) {
 		for _, n := range all.Wanted(id).Networks {
 			if !slices.IsSortedFunc(n.Endpoints, func(a, b fleet.Endpoint) int { return a.Addr.Compare(b.Addr) }) {

@@ -17,7 +17,7 @@ import (
 	"pagurus/decide/owners"
 	"pagurus/decide/placement"
 	"pagurus/decide/planner"
-	"pagurus/decide/turn"
+
 	"pagurus/fleet"
 )
 
@@ -112,7 +112,7 @@ type world struct {
 	Config
 	now     time.Duration // since epoch
 	queue   heap
-	loop    *turn.Loop
+	loop    *planner.Loop
 	hosts   []*machine
 	byID    map[fleet.HostID]*machine
 	guests  map[fleet.GuestID]*guest
@@ -191,7 +191,7 @@ func newWorld(c Config) (*world, error) {
 		s.Hosts[m.id] = fleet.Host{ID: m.id, State: fleet.HostUp, Since: epoch, Facts: w.facts(m), Policy: fleet.OwnerPolicy{Owned: true, Vacate: fleet.Stay}}
 	}
 	s.Hosts[files] = fleet.Host{ID: files, State: fleet.HostUp, Since: epoch, Facts: fleet.Facts{SeenAt: epoch.Add(c.For), Connected: true, Machine: files}}
-	w.loop = turn.New(&planner.Planner{Policy: c.Placement}, s)
+	w.loop = planner.NewLoop(&planner.Planner{Policy: c.Placement}, s)
 	for _, m := range w.hosts {
 		if m.next > 0 {
 			w.push(event{at: m.next, kind: comes, machine: m})

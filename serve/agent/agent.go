@@ -21,9 +21,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
-	"pagurus/serve/agent/layouts"
-	"pagurus/serve/agent/ledger"
-	"pagurus/serve/agent/quieting"
+
 	"pagurus/serve/lookout"
 	"pagurus/serve/wire"
 )
@@ -72,7 +70,7 @@ type Config struct {
 	Images     Images
 	Owner      *lookout.Lookout // nil: the host is nobody's but ours
 	Classes    Classes          // nil: guests get what they take
-	Quiet      *quieting.Keeper // nil: no CPUs are for guests alone
+	Quiet      *Isolation       // nil: no CPUs are for guests alone
 	Controller Controller
 	Facts      func() fleet.Facts                   // what does not change by what the agent does: version, machine, address, capacity, abilities
 	Drops      func(fleet.Limits, fleet.Cache) bool // whether a guest drops its page cache before it is copied; nil: none does
@@ -83,7 +81,7 @@ type Config struct {
 // Agent is one host's daemon.
 type Agent struct {
 	Config
-	ledger ledger.Ledger
+	ledger journal
 	ctx    context.Context // of Run: everything begun ends with it
 
 	applying sync.Mutex // held while the host is made to match what is wanted
@@ -97,7 +95,7 @@ type Agent struct {
 	served    *fleet.Wanted  // the one that the shares match
 	serving   bool           // shares are being made to match
 	present   map[fleet.GuestID]presence
-	layouts   layouts.Layouts
+	layouts   Layouts
 	profiles  profiles
 	examined  map[fleet.GuestID]examination
 	examining bool
@@ -125,7 +123,7 @@ const (
 // New makes an agent; it touches nothing yet.
 func New(c Config) *Agent {
 	a := &Agent{
-		Config: c, ledger: ledger.Ledger{Dir: filepath.Join(c.Run, "ledger")},
+		Config: c, ledger: journal{Dir: filepath.Join(c.Run, "ledger")},
 		seats: map[fleet.GuestID]*seat{}, news: make(chan struct{}, 1),
 		present: map[fleet.GuestID]presence{}, troubles: map[string]string{}, profiles: newProfiles(), examined: map[fleet.GuestID]examination{},
 	}

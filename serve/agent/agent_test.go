@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
-	"pagurus/serve/agent/ledger"
+
 	"pagurus/serve/wire"
 )
 
@@ -775,7 +775,7 @@ func TestOutputThatIsLostIsSaidToBe(t *testing.T) {
 // well run on, that it does not know.
 func TestWithoutTheMechanism(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		r.a.ledger.Write("j1g0", ledger.Page{LastGen: 1})
+		r.a.ledger.Write("j1g0", journalEntry{LastGen: 1})
 		for _, c := range []struct {
 			verb fleet.Verb
 			gen  uint64

@@ -26,8 +26,7 @@ import (
 	"pagurus/act/image"
 	"pagurus/act/overlay"
 	"pagurus/act/qemu"
-	"pagurus/act/qemu/proc"
-	"pagurus/act/qemu/uffd"
+
 	"pagurus/act/share"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -592,15 +591,15 @@ func TestMoveSurvivesTheDeathOfAgents(t *testing.T) {
 
 // lend lets guests run before their memory has come, as cmd/pagurus does.
 func lend(t *testing.T) {
-	before := uffd.Access()
-	account, err := proc.FindAccount("pagurus")
+	before := qemu.UserfaultAccess()
+	account, err := qemu.FindAccount("pagurus")
 	if err == nil {
-		err = uffd.Lend(account.GID)
+		err = qemu.GrantUserfault(account.GID)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if uffd.Access() != before {
-		t.Cleanup(func() { uffd.Return(account.GID) })
+	if qemu.UserfaultAccess() != before {
+		t.Cleanup(func() { qemu.RevokeUserfault(account.GID) })
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"pagurus/fleet"
-	"pagurus/serve/agent/ledger"
 )
 
 const (
@@ -35,7 +34,7 @@ func (a *Agent) watch(ctx context.Context) {
 		a.giveWay(time.Now())
 		a.study(ctx, time.Now())
 		a.examine(ctx, time.Now())
-		if now := time.Now(); now.Sub(pruned) > ledger.ForgetAfter/2 {
+		if now := time.Now(); now.Sub(pruned) > ForgetAfter/2 {
 			pruned = now
 			a.forget(now)
 		}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"pagurus/fleet"
-	"pagurus/serve/agent/yielding"
 )
 
 // Yielder is a driver whose guests can do without some of their memory, or
@@ -119,7 +118,7 @@ func (a *Agent) breathe(ctx context.Context, w *work) (fleet.Report, error) {
 	if err := w.driver.Resume(ctx, w.seat.guest); err != nil {
 		return fleet.Report{}, err
 	}
-	wait(ctx, yielding.Breath)
+	wait(ctx, Breath)
 	if ctx.Err() != nil {
 		return fleet.Report{}, ctx.Err() // what comes next finds it running
 	}

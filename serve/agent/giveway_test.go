@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
-	"pagurus/serve/agent/yielding"
+
 	"pagurus/serve/lookout"
 	"pagurus/serve/wire"
 )
@@ -95,7 +95,7 @@ func TestGuestsGiveMemoryAndStandStillForTheOwner(t *testing.T) {
 			t.Fatalf("the owner is there: %+v, %q", f, r.d.calls)
 		}
 		lent, paused := r.d.count("lend j1g0"), r.d.count("pause j1g0")
-		r.after(5 * yielding.BreathEvery)
+		r.after(5 * BreathEvery)
 		if n := r.d.count("pause j1g0") - paused; n < 3 || n > 5 || r.d.count("lend j1g0") != lent {
 			t.Errorf("in five minutes it breathed %d times, and lent %d times", n, r.d.count("lend j1g0")-lent)
 		}

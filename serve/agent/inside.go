@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"pagurus/fleet"
-	"pagurus/serve/agent/pump"
 )
 
 // Inside is the guest agent of one guest, reached over its link. Every call
@@ -12,7 +11,7 @@ import (
 // the implementation until ctx ends. Errors of the guest agent itself are
 // sentences for people.
 type Inside interface {
-	pump.Programs
+	Programs
 	// Setup makes the guest a member of its job: name, network, files, clock.
 	// The clock counts from the call on, however late the guest hears of it.
 	Setup(context.Context, fleet.Setup) error

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"pagurus/fleet"
-	"pagurus/serve/agent/yielding"
 )
 
 // verb is how one order is carried out. How long that may take is said in fleet.
@@ -31,25 +30,25 @@ var verbs map[fleet.Verb]verb
 // The table is filled at start because settle, in it, is begun by others in it.
 func init() {
 	verbs = map[fleet.Verb]verb{
-		fleet.Start:      (*Agent).start,
-		fleet.Hold:       (*Agent).hold,
-		fleet.Stop:       (*Agent).stop,
-		fleet.Run:        (*Agent).run,
-		fleet.End:        (*Agent).end,
-		fleet.Receive:    (*Agent).receive,
-		fleet.Copy:       (*Agent).copy,
-		fleet.Switch:     (*Agent).switchOver,
-		fleet.Repoint:    (*Agent).repoint,
-		fleet.Gather:     (*Agent).gather,
-		fleet.Retire:     (*Agent).retire,
-		fleet.Revert:     (*Agent).revert,
-		fleet.Discard:    (*Agent).destroy,
-		settle:           (*Agent).settle,
-		awaken:           (*Agent).awaken,
-		yielding.Lend:    (*Agent).lend,
-		yielding.Reclaim: (*Agent).reclaim,
-		yielding.Pause:   (*Agent).pause,
-		yielding.Breathe: (*Agent).breathe,
+		fleet.Start:   (*Agent).start,
+		fleet.Hold:    (*Agent).hold,
+		fleet.Stop:    (*Agent).stop,
+		fleet.Run:     (*Agent).run,
+		fleet.End:     (*Agent).end,
+		fleet.Receive: (*Agent).receive,
+		fleet.Copy:    (*Agent).copy,
+		fleet.Switch:  (*Agent).switchOver,
+		fleet.Repoint: (*Agent).repoint,
+		fleet.Gather:  (*Agent).gather,
+		fleet.Retire:  (*Agent).retire,
+		fleet.Revert:  (*Agent).revert,
+		fleet.Discard: (*Agent).destroy,
+		settle:        (*Agent).settle,
+		awaken:        (*Agent).awaken,
+		Lend:          (*Agent).lend,
+		Reclaim:       (*Agent).reclaim,
+		Pause:         (*Agent).pause,
+		Breathe:       (*Agent).breathe,
 	}
 }
 

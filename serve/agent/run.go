@@ -5,13 +5,12 @@ import (
 	"fmt"
 
 	"pagurus/fleet"
-	"pagurus/serve/agent/pump"
 )
 
 // run launches the program, or finds it running, and carries its streams
 // until it ended and all it wrote has arrived.
 func (a *Agent) run(ctx context.Context, w *work) (fleet.Report, error) {
-	return a.carry(ctx, w, func(ctx context.Context, p pump.Pump) error { return p.Launch(ctx, w.task.Job) })
+	return a.carry(ctx, w, func(ctx context.Context, p Pump) error { return p.Launch(ctx, w.task.Job) })
 }
 
 // end tells the program to end, once however often the order comes and wherever the
@@ -23,14 +22,14 @@ func (a *Agent) end(ctx context.Context, w *work) (fleet.Report, error) {
 	if j.Ending != nil {
 		s.Grace = j.Ending.Grace
 	}
-	return a.carry(ctx, w, func(ctx context.Context, _ pump.Pump) error {
+	return a.carry(ctx, w, func(ctx context.Context, _ Pump) error {
 		return a.inside(w.seat, w.link).Signal(ctx, string(j.ID), s)
 	})
 }
 
 // carry does what a program needs first, and carries its streams until it ended and
 // all it wrote has arrived.
-func (a *Agent) carry(ctx context.Context, w *work, first func(context.Context, pump.Pump) error) (fleet.Report, error) {
+func (a *Agent) carry(ctx context.Context, w *work, first func(context.Context, Pump) error) (fleet.Report, error) {
 	g := w.seat.guest
 	if w.link == nil {
 		return fleet.Report{}, fmt.Errorf("guests of kind %q have no link to run a program by", w.task.Guest.Kind)
@@ -52,7 +51,7 @@ func (a *Agent) carry(ctx context.Context, w *work, first func(context.Context, 
 		case <-ctx.Done():
 		}
 	}()
-	p := pump.Pump{Programs: a.inside(w.seat, w.link), Controller: a.Controller, Log: a.Log, Job: w.task.Job.ID}
+	p := Pump{Programs: a.inside(w.seat, w.link), Controller: a.Controller, Log: a.Log, Job: w.task.Job.ID}
 	var exit fleet.Exit
 	if err = first(ctx, p); err == nil {
 		if exit, err = p.Carry(ctx, w.task.Have); err != nil {

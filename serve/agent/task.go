@@ -12,22 +12,20 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/internal/fault"
-	"pagurus/serve/agent/ledger"
-	"pagurus/serve/agent/yielding"
 )
 
 // seat is all that goes on for one guest on this host. At most one piece of
 // work touches the guest at a time; beside it stand hold and run.
 type seat struct {
 	guest    fleet.GuestID
-	page     ledger.Page
+	page     journalEntry
 	last     *work                // the newest that touches the guest; it waits for the one before
 	standing map[fleet.Verb]*work // hold, run or end, and settle
 	inside   Inside               // made at first use
 	resumed  time.Time            // when it last went on after a move
 	progress *fleet.Progress      // of the last copy, until something else is done
 	of       fleet.MigrationID    // whose progress it is
-	yields   yielding.State       // to the host's owner
+	yields   State                // to the host's owner
 	slowed   int                  // percent, in the last copy, as far as this agent knows
 	dropped  int64                // bytes of page cache before the last copy, as far as this agent knows
 }
@@ -49,14 +47,14 @@ type work struct {
 // letting one run that stands still for no reason.
 const (
 	settle fleet.Verb = "settle"
-	awaken            = yielding.Awaken
+	awaken            = Awaken
 )
 
 // guestName keeps a name from the wire from becoming a path.
 var guestName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // own are all of the agent's own verbs, which nobody may order.
-var own = map[fleet.Verb]bool{settle: true, awaken: true, yielding.Lend: true, yielding.Reclaim: true, yielding.Pause: true, yielding.Breathe: true}
+var own = map[fleet.Verb]bool{settle: true, awaken: true, Lend: true, Reclaim: true, Pause: true, Breathe: true}
 
 // errSuperseded ends work that something newer takes the place of. errSilent
 // ends work of which there is nothing to say.

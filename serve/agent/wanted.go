@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"pagurus/fleet"
-	"pagurus/serve/agent/ledger"
 )
 
 // applyLimit ends an attempt to match the host's networks; it takes
@@ -60,7 +59,7 @@ func (a *Agent) belong(cluster string) error {
 		return err
 	}
 	if mine == "" {
-		if err := ledger.WriteFile(a.clusterFile(), []byte(cluster+"\n")); err != nil {
+		if err := writeFile(a.clusterFile(), []byte(cluster+"\n")); err != nil {
 			return fmt.Errorf("joining cluster %s: %w", cluster, err)
 		}
 		a.Log.Info("joined", "cluster", cluster)

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"pagurus/decide/planner"
-	"pagurus/decide/turn"
+
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 )
@@ -82,7 +82,7 @@ type Controller struct {
 	}
 
 	// loop
-	loop    *turn.Loop // nil until it leads
+	loop    *planner.Loop // nil until it leads
 	hosts   map[fleet.HostID]*host
 	heard   []fleet.Report // not committed yet: others are just coming, or the store failed
 	failing bool           // the store would not have them: each tick tries again
@@ -127,7 +127,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	if err := c.spool.open(snap.Jobs); err != nil {
 		return err
 	}
-	c.loop = turn.New(&c.Planner, snap)
+	c.loop = planner.NewLoop(&c.Planner, snap)
 	c.publish()
 	close(c.ready)
 	c.Log.Info("leading", "cluster", snap.Cluster.ID, "revision", snap.Revision, "jobs", len(snap.Jobs))

@@ -7,7 +7,7 @@ import (
 	"reflect"
 	"time"
 
-	"pagurus/decide/atlas"
+	"pagurus/decide/desired"
 	"pagurus/decide/planner"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
@@ -108,7 +108,7 @@ func (c *Controller) join(ctx context.Context, hello wire.Hello, s *wire.HostSes
 	h := &host{session: s}
 	c.hosts[hello.Host] = h
 	c.learn(hello.Host, hello.Facts)
-	h.wanted = atlas.Wanted(c.snap(), hello.Host)
+	h.wanted = desired.Wanted(c.snap(), hello.Host)
 	c.tell(hello.Host, wire.Down{Wanted: &h.wanted})
 	c.sendPending(hello.Host)
 	c.settle() // its address may be news to others
@@ -204,7 +204,7 @@ func (c *Controller) settle() {
 	if len(c.hosts) == 0 {
 		return
 	}
-	atlas := atlas.New(c.snap())
+	atlas := desired.New(c.snap())
 	for id, h := range c.hosts {
 		w := atlas.Wanted(id)
 		if same(w, h.wanted) {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"pagurus/decide/near"
+	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
 
@@ -72,7 +72,7 @@ func (c *Controller) askTalk(ctx context.Context, s fleet.Snapshot, j fleet.Job)
 	if err != nil {
 		c.Log.Debug("not all ranks said to whom they talk", "job", j.ID, "cause", err)
 	}
-	talk := near.Talk(j, traces)
+	talk := placement.Traffic(j, traces)
 	// When the loop has ended nobody needs it.
 	_ = c.do(ctx, func(ctx context.Context) {
 		if c.talks.under--; len(talk) == 0 || err != nil && len(c.snap().Jobs[j.ID].Talk) > 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"pagurus/fleet"
-	"pagurus/show/cli/agree"
+
 	"pagurus/show/view"
 )
 
@@ -55,7 +55,7 @@ func (a *app) claimCommand(verb fleet.RequestVerb) *cobra.Command {
 }
 
 func (a *app) policyCommand() *cobra.Command {
-	var f agree.Flags
+	var f ownerFlags
 	cmd := &cobra.Command{
 		Use:   "policy HOST [flags]",
 		Short: "Say what becomes of guests when a host's owner is there",
@@ -82,7 +82,7 @@ the cluster's again.`,
 }
 
 // policy changes a host's policy, or prints it.
-func (a *app) policy(ctx context.Context, flags *pflag.FlagSet, f agree.Flags, id fleet.HostID) error {
+func (a *app) policy(ctx context.Context, flags *pflag.FlagSet, f ownerFlags, id fleet.HostID) error {
 	c, err := a.read(ctx)
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/serve/wire"
-	"pagurus/show/cli/patience"
+
 	"pagurus/show/view"
 )
 
@@ -45,7 +45,7 @@ func (a *app) logs(ctx context.Context, job fleet.JobID, followIt bool) error {
 	if err != nil {
 		return err
 	}
-	s := &session{app: a, client: c, job: job, outage: patience.New(a.Err)}
+	s := &session{app: a, client: c, job: job, outage: newOutage(a.Err)}
 	streams := []struct {
 		name string
 		to   io.Writer
@@ -169,7 +169,7 @@ func (a *app) wait(ctx context.Context, args []string) error {
 		return err
 	}
 	ended := map[fleet.JobID]view.Job{}
-	err = patience.Follow(ctx, c, patience.New(a.Err), func(c view.Cluster) (bool, error) {
+	err = followClient(ctx, c, newOutage(a.Err), func(c view.Cluster) (bool, error) {
 		for _, arg := range args {
 			id := fleet.JobID(arg)
 			j, ok := c.Last(id)

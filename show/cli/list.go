@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"pagurus/show/cli/patience"
 	"pagurus/show/view"
 )
 
@@ -105,7 +104,7 @@ func (a *app) watch(ctx context.Context, l listing) error {
 	clusters := make(chan view.Cluster)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- patience.Follow(ctx, c, patience.New(a.Err), func(c view.Cluster) (bool, error) {
+		ended <- followClient(ctx, c, newOutage(a.Err), func(c view.Cluster) (bool, error) {
 			select {
 			case clusters <- c:
 			case <-ctx.Done():

@@ -14,8 +14,7 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/serve/wire"
-	"pagurus/show/cli/bar"
-	"pagurus/show/cli/patience"
+
 	"pagurus/show/view"
 )
 
@@ -33,10 +32,10 @@ func (a *app) awaitMoves(ctx context.Context, ids []fleet.MoveID, limit time.Dur
 	}
 	ctx, stop := attend(ctx, limit)
 	defer stop()
-	bar := &bar.Bar{Out: a.Out, Err: a.Err, JSON: a.json, Live: terminal(a.Err)}
+	bar := &progressBar{Out: a.Out, Err: a.Err, JSON: a.json, Live: terminal(a.Err)}
 	defer bar.Clear()
 	var moves []view.Move
-	err = patience.Follow(ctx, c, patience.New(a.Err), func(c view.Cluster) (bool, error) {
+	err = followClient(ctx, c, newOutage(a.Err), func(c view.Cluster) (bool, error) {
 		moves = moves[:0]
 		over := true
 		for _, id := range ids {
@@ -169,13 +168,13 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 	}
 	ctx, stop := attend(ctx, limit)
 	defer stop()
-	bar := &bar.Bar{Out: a.Out, Err: a.Err, JSON: a.json, Live: terminal(a.Err)}
+	bar := &progressBar{Out: a.Out, Err: a.Err, JSON: a.json, Live: terminal(a.Err)}
 	defer bar.Clear()
 	var still time.Time // since when guests are here and none moves; by the controller's clock
 	var stuck []fleet.GuestID
 	begun := time.Time{}
 	var leaving []view.Move
-	err = patience.Follow(ctx, c, patience.New(a.Err), func(c view.Cluster) (bool, error) {
+	err = followClient(ctx, c, newOutage(a.Err), func(c view.Cluster) (bool, error) {
 		if begun.IsZero() {
 			begun = c.At
 		}

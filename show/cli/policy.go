@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
-	"pagurus/show/cli/agree"
+
 	"pagurus/show/view"
 )
 
@@ -39,7 +39,7 @@ see 'pagurus host policy'. 'pagurus simulate' compares the policies.`,
 		Long:              "Set says which policy is in force in the cluster. Guests that stand still or leave already follow it with the controller's next look, a second later at most.",
 		Example:           "  pagurus policy set predictive",
 		Args:              Exactly(1, "a policy: `pagurus policy ls` lists them"),
-		ValidArgsFunction: agree.Policies,
+		ValidArgsFunction: completePolicies,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.setPolicy(cmd.Context(), fleet.Rules{Vacate: fleet.Vacate(args[0]), Placement: placement})
 		},
@@ -50,7 +50,7 @@ see 'pagurus host policy'. 'pagurus simulate' compares the policies.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.listPolicies(cmd.Context()) },
 	}, &cobra.Command{
 		Use: "show [NAME]", Short: "Say what a policy does", Long: "Show says what a policy does, without a name the one in force.", Example: "  pagurus policy show",
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: agree.Policies,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completePolicies,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.showPolicy(cmd.Context(), args) },
 	}, set)
 	return cmd

@@ -15,8 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
-	"pagurus/show/cli/agree"
-	"pagurus/show/cli/patience"
+
 	"pagurus/show/view"
 )
 
@@ -140,7 +139,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	s := &session{app: a, client: c, job: answer.Job, talk: f.verbose || terminal(a.Err), outage: patience.New(a.Err)}
+	s := &session{app: a, client: c, job: answer.Job, talk: f.verbose || terminal(a.Err), outage: newOutage(a.Err)}
 	if s.talk {
 		a.notes(answer)
 	}
@@ -221,7 +220,7 @@ func (f *runFlags) checkGuests() (err error) {
 		return fmt.Errorf("--class %s: write one of %s", f.class, strings.Join(classes, ", "))
 	}
 	if f.cap != "" {
-		if f.ceiling, err = agree.ParsePart(f.cap); err != nil {
+		if f.ceiling, err = parsePart(f.cap); err != nil {
 			return err
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/serve/wire"
-	"pagurus/show/cli/patience"
+
 	"pagurus/show/view"
 )
 
@@ -43,7 +43,7 @@ type session struct {
 	client *wire.Client
 	job    fleet.JobID
 	talk   bool // status lines on standard error
-	outage *patience.Outage
+	outage *outage
 
 	mu        sync.Mutex
 	cancelled os.Signal // the signal that cancelled the job
@@ -183,7 +183,7 @@ func (s *session) end(ctx context.Context) (fleet.Job, error) {
 	line, known := "", false
 	limited, stop := context.WithCancel(ctx)
 	defer stop()
-	err := patience.Follow(limited, s.client, s.outage, func(c view.Cluster) (bool, error) {
+	err := followClient(limited, s.client, s.outage, func(c view.Cluster) (bool, error) {
 		j, ok := c.Job(s.job)
 		if !ok {
 			if known && last.Result != "" {
@@ -306,7 +306,7 @@ func (a *app) closeInput(ctx context.Context, job fleet.JobID) error {
 	if err != nil {
 		return err
 	}
-	if _, err = c.WriteStream(ctx, wire.Place{Job: job, Stream: fleet.Stdin}, nil, true); patience.Refused(err) {
+	if _, err = c.WriteStream(ctx, wire.Place{Job: job, Stream: fleet.Stdin}, nil, true); refused(err) {
 		return nil // it has ended already
 	}
 	return err

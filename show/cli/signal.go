@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
-	"pagurus/show/cli/patience"
 )
 
 // passedOn are the signals that `run` hands to the job's program, as mpirun does.
@@ -80,7 +79,7 @@ stops a program that CONT lets go on. SIGUSR1 and SIGUSR2 that a running
 			if _, err := fleet.ReadSignal(args[1]); err != nil {
 				return err
 			}
-			answer, err := a.sendSignal(cmd.Context(), fleet.JobID(args[0]), args[1], patience.New(a.Err))
+			answer, err := a.sendSignal(cmd.Context(), fleet.JobID(args[0]), args[1], newOutage(a.Err))
 			if err != nil {
 				return err
 			}
@@ -91,7 +90,7 @@ stops a program that CONT lets go on. SIGUSR1 and SIGUSR2 that a running
 
 // sendSignal has a job sent a signal. A controller that restarts meanwhile is asked
 // again under the same ID, by which the guests know what they have delivered.
-func (a *app) sendSignal(ctx context.Context, job fleet.JobID, signal string, outage *patience.Outage) (fleet.Answer, error) {
+func (a *app) sendSignal(ctx context.Context, job fleet.JobID, signal string, outage *outage) (fleet.Answer, error) {
 	c, err := a.dial()
 	if err != nil {
 		return fleet.Answer{}, err

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/act/cgroup"
-	"pagurus/act/cgroup/slice"
+
 	"pagurus/cmd/pagurus/measuring/pinned"
 	"pagurus/measure/bench"
 	"pagurus/measure/noise"
@@ -137,7 +137,7 @@ func (o *scheduler) choose() error {
 	o.targets = []string{pinned.Off}
 	for _, normal := range o.slices {
 		if normal < shortestSlice || normal > longestSlice {
-			return fmt.Errorf("--slices %s: the kernel keeps slices between %s and %s, and so %s and %s are the limits of class normal's", normal, slice.Least, slice.Most, shortestSlice, longestSlice)
+			return fmt.Errorf("--slices %s: the kernel keeps slices between %s and %s, and so %s and %s are the limits of class normal's", normal, cgroup.LeastSlice, cgroup.MostSlice, shortestSlice, longestSlice)
 		}
 		o.targets = append(o.targets, pinned.Target(normal))
 	}

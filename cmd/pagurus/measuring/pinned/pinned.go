@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"pagurus/act/cgroup"
-	"pagurus/act/cgroup/slice"
+
 	"pagurus/fleet"
 	"pagurus/measure/bench"
 	"pagurus/measure/stats"
@@ -250,7 +250,7 @@ func (c *Core) give(g fleet.GuestID, pids []int, class fleet.Class, target strin
 	}
 	want := cgroup.SliceOf(class, normal)
 	for _, pid := range pids {
-		got, err := slice.Of(pid)
+		got, err := cgroup.ThreadSlice(pid)
 		if err == nil && got != want {
 			err = fmt.Errorf("a %s guest has time slices of %s instead of %s", class, got, want)
 		}

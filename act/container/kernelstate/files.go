@@ -1,0 +1,31 @@
+package kernelstate
+
+// files are rows of this kind.
+var files = []Row{
+	{"file of the job", "size, mode and content that others change meanwhile", Carried, "", "changing"},
+	{"file of the job", "MAP_SHARED, MAP_PRIVATE; truncated below the mapping", Carried, "", "changing"},
+	{"file of the job", "name replaced by rename(2), or removed; program built again; folder removed", Carried,
+		"it stays the same file for all who have it open; a file system without file handles (`name_to_handle_at`) is refused: keep the name", "replaced"},
+	{"file of the job", "O_TMPFILE, linkat(2) of it", Differs, "its content is kept; it cannot be given a name afterwards (EXDEV): give it one when it is made", "replaced"},
+	{"file of the job", "named pipe (mkfifo)", Refused, "close it, or make it in /tmp", "jobpipe"},
+	{"file of the job", "position in a folder being read", Carried, "", "reading"},
+	{"open file", "O_APPEND, O_SYNC, O_DSYNC, O_NONBLOCK, O_NOATIME, O_PATH, FD_CLOEXEC", Carried, "", "flags"},
+	{"open file", "O_DIRECT", Carried, "", "direct"},
+	{"open file", "offset, shared by dup(2) and fork(2)", Carried, "", "offsets"},
+	{"open file", "F_SETOWN, F_SETOWN_EX, F_SETSIG", Carried, "", "owners"},
+	{"open file", "O_ASYNC", Carried, "", "async"},
+	{"file of the container", "removed while open or mapped", Carried, "", "unlinked"},
+	{"file of the container", "position in a folder in memory being read", Waits, "the names have another order at the target", "halfread"},
+	{"file of the container", "mode, set-user-ID, owner, times, holes, hard and symbolic links, named pipes, extended attributes", Carried, "", "attributes"},
+	{"file in memory", "F_ADD_SEALS", Carried, "", "seals"},
+	{"folder", "removed while it is the current one", Carried, "", "removed"},
+	{"pipe", "content, F_SETPIPE_SZ; named pipe of the container", Carried, "", "pipes"},
+	{"eventfd", "counter", Carried, "", "counters"},
+	{"eventfd", "EFD_SEMAPHORE", Refused, "close it, or use one without; `--kind vm` moves with it", "semaphore"},
+	{"signalfd", "mask, waiting signals", Carried, "", "signals"},
+	{"epoll", "EPOLLONESHOT, EPOLLET, data, nested sets", Carried, "", "epolls"},
+	{"terminal", "settings, size, what was typed", Carried, "", "terminals"},
+	{"inotify", "watches", Carried, "", "watches"},
+	{"inotify", "events that were not read", Waits, "let the program read them", "unread"},
+	{"file of the kernel", "/proc/self/…, /dev/null, zero, full, urandom", Carried, "", "special"},
+}

@@ -1,0 +1,208 @@
+package kernelstate
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Of what waits in Unix sockets CRIU takes the bytes along, and sends them again by a
+// socket without a name. Where senders have names, what it sent is taken out again at the
+// target, and each message is sent by the socket that sent it before. A message says the
+// name that its sender has when it is read.
+
+// letter is a message of a queue in which senders have names.
+type letter struct {
+	To      string // the receiver's name, as in From
+	Data    []byte
+	From    string `json:",omitempty"` // "@" begins one without a file
+	Process int    `json:",omitempty"` // that has the sender, by its number in the container
+	FD      int    `json:",omitempty"`
+
+	files bool // it has open files with it
+}
+
+// nameOf is the name of a Unix socket that somebody can send to.
+func (s socket) nameOf() string {
+	a, err := unix.Getsockname(s.fd)
+	if u, ok := a.(*unix.SockaddrUnix); ok && err == nil {
+		return u.Name
+	}
+	return ""
+}
+
+// letters looks at what waits in a Unix socket, and gives what CRIU does not restore as it
+// was. Of one that a running program has only what comes first is looked at.
+func (s socket) letters(all []socket, runs bool) (found []letter, err error) {
+	if runs {
+		return nil, s.front(all)
+	}
+	if emptied.had(s) {
+		return nil, s.waits("an empty message that it has not read on a Unix socket")
+	}
+	var odd error
+	stream, named, files := s.kind.Type == unix.SOCK_STREAM, false, false
+	err = s.peek(func(buffer []byte) bool {
+		l, wrong, err := s.letter(buffer, all)
+		switch {
+		case err != nil, stream && len(l.Data) == 0:
+			return false
+		case wrong != nil:
+			odd = wrong
+		case len(l.Data) == 0:
+			emptied.add(s)
+			odd = s.waits("an empty message that it has not read on a Unix socket")
+		case s.kind.Type == unix.SOCK_DGRAM:
+			if named, files = named || l.From != "", files || l.files; named && files {
+				odd = s.waits("open files, and messages from sockets with an address, that it has not read on a Unix socket")
+			}
+			l.Data = append([]byte{}, l.Data...)
+			found = append(found, l)
+		}
+		return odd == nil
+	})
+	if err = errors.Join(odd, err); err != nil || !named {
+		return nil, err
+	}
+	return found, nil
+}
+
+// letter peeks at a message. odd says what of it could not be taken along.
+func (s socket) letter(buffer []byte, all []socket) (l letter, odd, err error) {
+	control := make([]byte, controlBytes)
+	n, controls, flags, from, err := unix.Recvmsg(s.fd, buffer, control, unix.MSG_PEEK|unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return l, nil, err
+	}
+	l = letter{Data: buffer[:n]}
+	if controls > 0 || flags&unix.MSG_CTRUNC != 0 {
+		l.files = true
+		if !onlyFiles(control[:controls], all) || flags&unix.MSG_CTRUNC != 0 {
+			return l, s.waits("a control message (credentials, or a socket that no program has open) that it has not read on a Unix socket"), nil
+		}
+	}
+	if s.kind.Type != unix.SOCK_DGRAM {
+		return l, nil, nil
+	}
+	l.To = s.nameOf()
+	if a, ok := from.(*unix.SockaddrUnix); ok && a.Name != "" {
+		l.From = a.Name
+		if !l.find(all) {
+			odd = s.waits("a message that it has not read on a Unix socket, from a socket with an address that cannot send it again")
+		}
+	}
+	return l, odd, nil
+}
+
+// controlBytes is more than the files of a message take, of which there are 253 at most.
+const controlBytes = 4096
+
+// onlyFiles says whether there is nothing but files in control messages, which CRIU takes
+// along, and no socket among them whose options nobody would. It closes them.
+func onlyFiles(control []byte, all []socket) bool {
+	messages, err := unix.ParseSocketControlMessage(control)
+	only := err == nil
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			only = false // of another kind
+			continue
+		}
+		for _, fd := range fds {
+			name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+			unix.Close(fd)
+			unknown := strings.HasPrefix(name, "socket:") && !slices.ContainsFunc(all, func(s socket) bool { return s.name == name })
+			only = only && err == nil && !unknown
+		}
+	}
+	return only
+}
+
+// find looks for the sender. It is the one with the name.
+func (l *letter) find(all []socket) bool {
+	if l.To == "" || l.To[0] != '@' && !path.IsAbs(l.To) {
+		return false
+	}
+	for _, s := range all {
+		if s.kind.Family == unix.AF_UNIX && s.kind.Type == unix.SOCK_DGRAM && s.nameOf() == l.From {
+			l.Process, l.FD = s.process, s.number
+			return true
+		}
+	}
+	return false
+}
+
+// front looks only at what comes first in a socket that a running program has, and not at
+// an empty message, which the kernel would not show again.
+func (s socket) front(all []socket) error {
+	if n, err := unix.IoctlGetInt(s.fd, unix.SIOCINQ); err != nil || n == 0 || s.kind.Type == unix.SOCK_SEQPACKET || peekOff(s.fd) >= 0 {
+		return nil
+	}
+	var one [1]byte
+	_, odd, _ := s.letter(one[:], all)
+	return odd
+}
+
+// write has letters wait in a restored socket in place of what CRIU put there.
+func (s socket) write(all []letter, c *Container) error {
+	if len(all) == 0 {
+		return nil
+	}
+	for buffer := make([]byte, 1); ; {
+		if _, _, err := unix.Recvfrom(s.fd, buffer, unix.MSG_DONTWAIT); errors.Is(err, unix.EAGAIN) {
+			break
+		} else if err != nil {
+			return fmt.Errorf("take what waits in a Unix socket: %w", err)
+		}
+	}
+	to, done, err := s.address(all[0].To)
+	if err != nil {
+		return err
+	}
+	defer done()
+	for i, l := range all {
+		if err := l.send(to, c); err != nil {
+			return fmt.Errorf("send message %d of %d to the Unix socket %q again: %w", i+1, len(all), l.To, err)
+		}
+	}
+	return nil
+}
+
+func (l letter) send(to unix.Sockaddr, c *Container) (err error) {
+	fd := -1
+	if l.From == "" {
+		fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	} else if p, ok := c.Process(l.Process); ok {
+		fd, err = p.Borrow(l.FD)
+	} else {
+		err = fmt.Errorf("process %d is not there", l.Process)
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Sendto(fd, l.Data, unix.MSG_DONTWAIT, to)
+}
+
+// address is how a socket of the container is reached from here by its name: a file's is
+// looked up below the container's root.
+func (s socket) address(name string) (to unix.Sockaddr, done func(), err error) {
+	if name[0] == '@' {
+		return &unix.SockaddrUnix{Name: name}, func() {}, nil
+	}
+	root, err := unix.Open(fmt.Sprintf("/proc/%d/root", s.owner), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the container's root: %w", err)
+	}
+	defer unix.Close(root)
+	folder, err := unix.Openat2(root, path.Dir(name), &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the folder of the socket %q: %w", name, err)
+	}
+	return &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", folder, path.Base(name))}, func() { unix.Close(folder) }, nil
+}

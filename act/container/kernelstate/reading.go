@@ -1,0 +1,89 @@
+package kernelstate
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/act/container/criu"
+	"pagurus/act/container/proc"
+)
+
+// Reading gives an error while a process of a container, given its first, is within what
+// the target cannot go on with: it has read a part of a folder of its own files, whose
+// names the target's file system has in another order, or has not read what inotify tells
+// it. below is the folder with the job's files, which the target has in the same order.
+func Reading(pid int, below string) error {
+	if below != "" {
+		below = filepath.Clean(below)
+	}
+	for _, process := range proc.Family(pid) {
+		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", process))
+		if err != nil {
+			continue // it is gone
+		}
+		for _, e := range entries {
+			at := fmt.Sprintf("/proc/%d/fd/%s", process, e.Name())
+			name, err := os.Readlink(at)
+			if err != nil {
+				continue
+			}
+			says := ""
+			switch {
+			case name == "anon_inode:inotify" && untold(process, e.Name()):
+				says = "has not read what inotify tells it of files"
+			case strings.HasPrefix(name, "/") && (below == "" || name != below && !strings.HasPrefix(name, below+"/")) && readInPart(process, e.Name(), at):
+				says = fmt.Sprintf("is reading the folder %q", name)
+			}
+			if says != "" {
+				return fmt.Errorf("%s %s: let it read on: %w", criu.NameOf(process), says, criu.ErrPassing)
+			}
+		}
+	}
+	return nil
+}
+
+// untold says whether an inotify instance has events that were not read.
+func untold(process int, number string) bool {
+	handle, err := unix.PidfdOpen(process, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(handle)
+	var n int
+	if _, err := fmt.Sscan(number, &n); err != nil {
+		return false
+	}
+	fd, err := unix.PidfdGetfd(handle, n, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	waits, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+	return err == nil && waits > 0
+}
+
+// readInPart says of what a process has open that it is a folder in memory, read in part. At
+// its end the kernel has a position that no name has.
+func readInPart(process int, number, at string) bool {
+	var st unix.Stat_t
+	if unix.Stat(at, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return false
+	}
+	var fs unix.Statfs_t
+	if unix.Statfs(at, &fs) != nil || fs.Type != unix.TMPFS_MAGIC {
+		return false
+	}
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%s", process, number))
+	var position int64
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "pos:"); ok {
+			_, _ = fmt.Sscan(rest, &position)
+		}
+	}
+	return position > 0 && position < math.MaxInt32
+}

@@ -1,0 +1,311 @@
+package kernelstate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/act/container/criu"
+
+	"pagurus/act/container/proc"
+	"pagurus/internal/thread"
+)
+
+// CRIU restores sockets with a few of their options, and without the messages that wait
+// in UDP sockets and the memberships of groups. These are read at the source from the
+// suspended processes' own sockets, which are borrowed, and given to the restored ones.
+// What can neither be read nor given is waited for.
+
+// kind is what a new socket is made of.
+type kind struct{ Family, Type, Protocol int }
+
+// socket is a borrowed one, of the first process that was found to have it.
+type socket struct {
+	fd      int
+	owner   int // PID
+	process int // its number in the container
+	number  int // of the descriptor there
+	name    string
+	kind    kind
+	state   byte  // of TCP
+	ready   int16 // what poll(2) says
+}
+
+func (s socket) tcp() bool  { return s.inet() && s.kind.Protocol == unix.IPPROTO_TCP }
+func (s socket) udp() bool  { return s.inet() && s.kind.Protocol == unix.IPPROTO_UDP }
+func (s socket) inet() bool { return s.kind.Family == unix.AF_INET || s.kind.Family == unix.AF_INET6 }
+
+// waits says what has to pass before it can be taken along.
+func (s socket) waits(what string) error {
+	return fmt.Errorf("%s has %s: %w", criu.NameOf(s.owner), what, criu.ErrPassing)
+}
+
+// notedSockets is what is recorded of all sockets of a container.
+type notedSockets struct {
+	Kinds   []notedKind
+	Sockets []notedSocket
+}
+
+// notedKind is what a new socket's options are.
+type notedKind struct {
+	Kind    kind
+	Options map[string][]byte
+}
+
+// notedSocket is what is recorded of one.
+type notedSocket struct {
+	Process, FD int
+	Kind        int               // its place among the kinds
+	Options     map[string][]byte // that are not as a new one's
+	Window      []byte            `json:",omitempty"` // of a connection of which half is closed
+	Messages    []message         `json:",omitempty"`
+	Letters     []letter          `json:",omitempty"`
+	Groups      []membership      `json:",omitempty"`
+}
+
+// Settled gives an error while there is something in the sockets of a suspended container
+// with this first process that cannot be taken along, and that passes. Note does so too,
+// when more has been done already.
+func Settled(pid int) error {
+	all, err := members(pid).sockets()
+	defer closeSockets(all)
+	for i := 0; err == nil && i < len(all); i++ {
+		err = all[i].settled(all, false)
+	}
+	return err
+}
+
+// members are a container's processes, by their numbers here alone.
+func members(pid int) *Container {
+	c := &Container{}
+	for _, pid := range proc.Family(pid) {
+		c.Processes = append(c.Processes, Process{PID: pid})
+	}
+	return c
+}
+
+func noteSockets(c *Container) (any, error) {
+	all, err := c.sockets()
+	defer closeSockets(all)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	for _, s := range all {
+		if err := s.settled(all, false); err != nil {
+			return nil, err
+		}
+	}
+	n := &notedSockets{}
+	err = inNetworkOf(c.Processes[0].PID, func() error { return n.read(c, all) })
+	return n, err
+}
+
+// read records all. It is called in the container's network.
+func (n *notedSockets) read(c *Container, all []socket) error {
+	groups, err := groupsOf(c.Processes[0].PID)
+	if err != nil {
+		return err
+	}
+	places, buffer := map[kind]int{}, make([]byte, usualBytes)
+	for _, s := range all {
+		place, ok := places[s.kind]
+		if !ok {
+			place = len(n.Kinds)
+			options, err := newSocket(s.kind)
+			if err != nil {
+				return err
+			}
+			places[s.kind], n.Kinds = place, append(n.Kinds, notedKind{s.kind, options})
+		}
+		noted := notedSocket{Process: s.process, FD: s.number, Kind: place, Options: map[string][]byte{}}
+		usual := n.Kinds[place].Options
+		for _, o := range optionsOf(s.kind) {
+			if value, ok := s.get(o, buffer); ok && !bytes.Equal(value, usual[o.key]) {
+				noted.Options[o.key] = bytes.Clone(value)
+			}
+		}
+		if noted.Window, err = s.window(); err == nil && s.udp() && s.ready&unix.POLLIN != 0 {
+			noted.Messages, err = s.messages(all)
+		}
+		if err == nil && s.kind.Family == unix.AF_UNIX && s.kind.Type == unix.SOCK_DGRAM && s.ready&unix.POLLIN != 0 {
+			noted.Letters, err = s.letters(all, false)
+		}
+		if err != nil {
+			return err
+		}
+		noted.Groups = s.memberships(groups)
+		n.Sockets = append(n.Sockets, noted)
+	}
+	return nil
+}
+
+// newSocket says what a new one's options are.
+func newSocket(k kind) (map[string][]byte, error) {
+	fd, err := unix.Socket(k.Family, k.Type|unix.SOCK_CLOEXEC, k.Protocol)
+	if err != nil {
+		return nil, fmt.Errorf("make a socket like the container's: %w", err)
+	}
+	defer unix.Close(fd)
+	s, options := socket{fd: fd, kind: k, state: tcpClosed}, map[string][]byte{}
+	for _, o := range optionsOf(k) {
+		if value, ok := s.get(o, make([]byte, usualBytes)); ok {
+			options[o.key] = value
+		}
+	}
+	return options, nil
+}
+
+func restoreSockets(c *Container, text []byte) error {
+	var n notedSockets
+	if err := json.Unmarshal(text, &n); err != nil {
+		return err
+	}
+	return inNetworkOf(c.Processes[0].PID, func() error {
+		for _, s := range n.Sockets {
+			if err := s.restore(c, n.Kinds[s.Kind]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// inNetworkOf calls a function in the network of a process.
+func inNetworkOf(pid int, f func() error) error {
+	network, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return err
+	}
+	defer network.Close()
+	return thread.In(network, f)
+}
+
+// restore gives a restored socket what was recorded of it, last what its messages might be
+// kept from it by. It is called in the container's network.
+func (n notedSocket) restore(c *Container, k notedKind) error {
+	p, ok := c.Process(n.Process)
+	if !ok {
+		return fmt.Errorf("process %d is not there", n.Process)
+	}
+	fd, err := p.Borrow(n.FD)
+	if err != nil {
+		return err
+	}
+	s := socket{fd: fd, owner: p.PID, process: n.Process, number: n.FD, kind: k.Kind}
+	defer unix.Close(fd)
+	s.look()
+	if err := errors.Join(s.giveWindow(n.Window), s.measure()); err != nil {
+		return err
+	}
+	for _, g := range n.Groups {
+		if err := s.join(g); err != nil {
+			return err
+		}
+	}
+	if len(n.Messages) > 0 {
+		if err := s.queue(n.Messages, c.deliver); err != nil {
+			return err
+		}
+	}
+	buffer := make([]byte, usualBytes)
+	if err := s.write(n.Letters, c); err != nil {
+		return err
+	}
+	for _, o := range optionsOf(k.Kind) {
+		wanted, ok := n.Options[o.key]
+		if !ok {
+			wanted, ok = k.Options[o.key]
+		}
+		if value, has := s.get(o, buffer); ok && has && !bytes.Equal(value, wanted) {
+			if err := s.set(o, wanted); err != nil {
+				return fmt.Errorf("set %s of descriptor %d of process %d: %w", o.Name, n.FD, n.Process, err)
+			}
+		}
+	}
+	return nil
+}
+
+// sockets borrows all that the container's processes have, each once.
+func (c *Container) sockets() (all []socket, err error) {
+	seen := map[string]bool{}
+	for _, p := range c.Processes {
+		files, err := p.Files()
+		if err != nil {
+			return all, err
+		}
+		for _, f := range files {
+			if !strings.HasPrefix(f.Name, "socket:") || seen[f.Name] {
+				continue
+			}
+			seen[f.Name] = true
+			fd, err := p.Borrow(f.FD)
+			if err != nil {
+				return all, err
+			}
+			s := socket{fd: fd, owner: p.PID, process: p.Inside, number: f.FD, name: f.Name}
+			all = append(all, s)
+			if err := all[len(all)-1].identify(); err != nil {
+				return all, fmt.Errorf("look at descriptor %d of process %d: %w", f.FD, p.Inside, err)
+			}
+		}
+	}
+	return all, poll(all)
+}
+
+func (s *socket) identify() error {
+	for option, to := range map[int]*int{unix.SO_DOMAIN: &s.kind.Family, unix.SO_TYPE: &s.kind.Type, unix.SO_PROTOCOL: &s.kind.Protocol} {
+		n, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, option)
+		if err != nil {
+			return err
+		}
+		*to = n
+	}
+	s.look()
+	return nil
+}
+
+// States of TCP connections.
+const (
+	tcpClosed    = 7
+	tcpListening = 10
+)
+
+// look finds the state of a TCP connection, which is the first thing of TCP_INFO.
+func (s *socket) look() {
+	if !s.tcp() {
+		return
+	}
+	var info [8]byte
+	if n, err := getsockopt(s.fd, TCPLevel, unix.TCP_INFO, info[:]); err == nil && n > 0 {
+		s.state = info[0]
+	}
+}
+
+// poll asks of all at once what there is to be read, and whether there is an error.
+func poll(all []socket) error {
+	asked := make([]unix.PollFd, len(all))
+	for i, s := range all {
+		asked[i] = unix.PollFd{Fd: int32(s.fd), Events: unix.POLLIN | unix.POLLPRI}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	if _, err := unix.Poll(asked, 0); err != nil {
+		return fmt.Errorf("ask what waits in the container's sockets: %w", err)
+	}
+	for i := range all {
+		all[i].ready = asked[i].Revents
+	}
+	return nil
+}
+
+func closeSockets(all []socket) {
+	for _, s := range all {
+		unix.Close(s.fd)
+	}
+}

@@ -1,0 +1,143 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The kernel's PAGEMAP_SCAN (include/uapi/linux/fs.h).
+const (
+	pagemapScan = 0xc0606610
+
+	scanProtect = 1 << 0 // write-protect what was found
+	scanTracked = 1 << 1 // EPERM where no userfaultfd tracks
+
+	isWritten = 1 << 1
+	isPresent = 1 << 3
+	isSwapped = 1 << 4
+	isZero    = 1 << 5
+	isGuard   = 1 << 8 // Linux 6.15; where it is not known there is none to be found
+)
+
+// The kernel's userfaultfd (include/uapi/linux/userfaultfd.h).
+const (
+	uffdUserOnly     = 1
+	uffdAPI          = 0xc018aa3f
+	uffdRegister     = 0xc020aa00
+	uffdWriteProtect = 0xc018aa06
+	uffdVersion      = 0xaa
+
+	featureUnpopulated = 1 << 13
+	featureAsync       = 1 << 15
+
+	registerProtect = 1 << 1
+)
+
+// uffdFlags are those of every userfaultfd here. One that were for faults of the
+// kernel, too, would need a privilege that the process may not have; asynchronous
+// protection answers no faults.
+const uffdFlags = unix.O_CLOEXEC | unix.O_NONBLOCK | uffdUserOnly
+
+// region is what a scan gives: pages in a row that are alike.
+type region struct{ start, end, categories uint64 }
+
+// scan is the kernel's struct pm_scan_arg.
+type scan struct {
+	size, flags, start, end, walkEnd, vec, vecLen, maxPages uint64
+	inverted, mask, anyOf, give                             uint64
+}
+
+// run looks at pages from start on and fills found. When it returns, walkEnd says
+// how far it came.
+func (s *scan) run(pagemap int, found []region) ([]region, error) {
+	s.size, s.vec, s.vecLen = uint64(unsafe.Sizeof(*s)), uint64(uintptr(unsafe.Pointer(&found[0]))), uint64(len(found))
+	for {
+		n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(pagemap), pagemapScan, uintptr(unsafe.Pointer(s)))
+		runtime.KeepAlive(found)
+		switch errno {
+		case 0:
+			return found[:n], nil
+		case unix.EINTR, unix.EAGAIN: // the runtime's own signals; nothing is lost
+		default:
+			return nil, errno
+		}
+	}
+}
+
+// begin agrees with the kernel on what a new userfaultfd is for.
+func begin(uffd int) error {
+	arg := struct{ api, features, ioctls uint64 }{api: uffdVersion, features: featureAsync | featureUnpopulated}
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(uffd), uffdAPI, uintptr(unsafe.Pointer(&arg)))
+	if errno == unix.EINVAL {
+		return ErrUnsupported
+	}
+	if errno != 0 {
+		return fmt.Errorf("open a userfaultfd: %w", errno)
+	}
+	return nil
+}
+
+// register lets the userfaultfd track the pages there. It may already.
+func register(uffd int, a area) error {
+	arg := struct{ start, length, mode, ioctls uint64 }{a.start, a.end - a.start, registerProtect, 0}
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(uffd), uffdRegister, uintptr(unsafe.Pointer(&arg)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// forsaken reports whether the memory that a userfaultfd is of is nobody's any
+// more. Only this call tells it from other errors; it is asked to do nothing, at
+// an address where nothing is.
+func forsaken(uffd int) bool {
+	arg := struct{ start, length, mode uint64 }{0, PageBytes, 0}
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(uffd), uffdWriteProtect, uintptr(unsafe.Pointer(&arg)))
+	return errno == unix.ESRCH
+}
+
+// Supported says whether this machine's kernel can do what a Tracker needs; nil:
+// it can. Otherwise the error wraps ErrUnsupported or says what went wrong.
+func Supported() error {
+	uffd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, uffdFlags, 0, 0)
+	if errno == unix.ENOSYS {
+		return ErrUnsupported
+	}
+	if errno != 0 {
+		return fmt.Errorf("open a userfaultfd: %w", errno)
+	}
+	defer func() { _ = unix.Close(int(uffd)) }()
+	if err := begin(int(uffd)); err != nil {
+		return err
+	}
+	_, err := knowsGuards()
+	return err
+}
+
+// knowsGuards reports whether scans can tell guard pages from others.
+func knowsGuards() (bool, error) {
+	pagemap, err := os.Open("/proc/self/pagemap")
+	if err != nil {
+		return false, fmt.Errorf("look at pages: %w", err)
+	}
+	defer func() { _ = pagemap.Close() }()
+	for _, guards := range []bool{true, false} {
+		s := scan{end: PageBytes, mask: isPresent}
+		if guards {
+			s.mask, s.inverted = s.mask|isGuard, isGuard
+		}
+		_, err := s.run(int(pagemap.Fd()), make([]region, 1))
+		if err == nil {
+			return guards, nil
+		}
+		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTTY) {
+			return false, fmt.Errorf("look at pages: %w", err)
+		}
+	}
+	return false, ErrUnsupported
+}

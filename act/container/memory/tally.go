@@ -1,0 +1,38 @@
+package memory
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+)
+
+// Tally is what has been handed out.
+type Tally struct {
+	Bytes int64
+	All   bool // nothing more is wanted
+}
+
+const tallyBytes = 16
+
+// write replaces a tally in its file.
+func (t Tally) write(f *os.File) error {
+	var b [tallyBytes]byte
+	binary.BigEndian.PutUint64(b[:], uint64(t.Bytes))
+	if t.All {
+		b[tallyBytes-1] = 1
+	}
+	_, err := f.WriteAt(b[:], 0)
+	return err
+}
+
+// ReadTally reads one. Of a file that is empty nothing was handed out.
+func ReadTally(path string) (t Tally, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil || len(b) == 0 {
+		return t, err
+	}
+	if len(b) != tallyBytes {
+		return t, fmt.Errorf("%s is no tally", path)
+	}
+	return Tally{int64(binary.BigEndian.Uint64(b)), b[tallyBytes-1] == 1}, nil
+}

@@ -1,0 +1,256 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Tracker knows which private memory of some processes was written since it was
+// last sent. Its methods are not for use at the same time.
+//
+// What it needs of a process is a userfaultfd, which only the process itself can
+// open. It is made to, once: one of its threads is stopped for less than a
+// millisecond, and goes on as if nothing had been, but that a system call in
+// which it waits may end with EINTR, as CRIU's own stop makes it end, too. A
+// process that cannot be tracked (it hangs in the kernel, is traced by another,
+// runs 32-bit code, shares its memory with one that is tracked) is left alone,
+// and its memory sent whole at the last pass.
+//
+// When the Tracker is closed, or this process killed, nothing of it is left in
+// the processes; but huge pages that they wrote to meanwhile are small ones until
+// the kernel makes them huge again.
+type Tracker struct {
+	kinds   kinds
+	tracked map[int]*process // by their numbers here
+	stopped time.Duration
+	room    room
+}
+
+// Track begins to track processes, given by their numbers in the caller's pid
+// namespace. One that has ended, or ends meanwhile, is no error. The processes
+// must not be frozen. After an error none is tracked. It wraps ErrUnsupported
+// where the kernel cannot do it.
+func Track(ctx context.Context, pids []int) (*Tracker, error) {
+	if err := Supported(); err != nil {
+		return nil, err
+	}
+	guards, err := knowsGuards()
+	if err != nil {
+		return nil, err
+	}
+	t := &Tracker{kinds: makeKinds(guards), tracked: map[int]*process{}, room: makeRoom()}
+	err = t.find(pids, func(Piece) error { return nil })
+	if err == nil {
+		err = t.adopt(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+// Stopped is the longest time that tracking has kept a thread from running.
+func (t *Tracker) Stopped() time.Duration { return t.stopped }
+
+// Untracked says which processes are not tracked, and why.
+func (t *Tracker) Untracked() map[int]string {
+	out := map[int]string{}
+	for pid, p := range t.tracked {
+		if p.uffd < 0 && p.why != "" {
+			out[pid] = p.why
+		}
+	}
+	return out
+}
+
+// Pass sends what was written since the last pass, at first all there is, while
+// the processes run. pids are those that there are now; new ones are tracked from
+// now on. After an error some of what counts as sent was not: only Close, and Track
+// with an empty target, begin again.
+func (t *Tracker) Pass(ctx context.Context, pids []int, send Send) (Passed, error) {
+	s := newPass(ctx, t.kinds, t.room, send)
+	err := t.find(pids, func(p Piece) error { return send(p, nil) })
+	if err == nil {
+		err = t.adopt(ctx)
+	}
+	if err == nil {
+		err = t.sweep(s)
+	}
+	if err == nil {
+		s.done.RemainingBytes, err = t.Dirty(ctx)
+	}
+	return s.done, err
+}
+
+// Last sends the rest, while the processes are frozen, and ends tracking, however
+// it ends. Processes that are new are sent whole. They must not run again before
+// CRIU has dumped them; if they do, what was sent is of no use.
+func (t *Tracker) Last(ctx context.Context, pids []int, send Send) (Passed, error) {
+	return t.finish(ctx, pids, send, false)
+}
+
+// Owe is Last, but says only where the rest is: it is to be fetched from the
+// processes, which have to stay as they are until that is done.
+func (t *Tracker) Owe(ctx context.Context, pids []int, send Send) (Passed, error) {
+	return t.finish(ctx, pids, send, true)
+}
+
+func (t *Tracker) finish(ctx context.Context, pids []int, send Send, owing bool) (Passed, error) {
+	s := newPass(ctx, t.kinds, t.room, send)
+	s.last, s.owing = true, owing
+	err := t.find(pids, func(p Piece) error { return send(p, nil) })
+	if err == nil {
+		err = t.sweep(s)
+	}
+	return s.done, errors.Join(err, t.Close())
+}
+
+// Dirty is how much a pass would send now, with that of which only the last would
+// send any. It changes nothing.
+func (t *Tracker) Dirty(ctx context.Context) (int64, error) {
+	s, total := newPass(ctx, t.kinds, t.room, nil), int64(0)
+	for _, p := range t.inOrder() {
+		n, err := s.count(p)
+		if err != nil && !errors.Is(err, errEnded) {
+			return 0, fmt.Errorf("look at the memory of process %d: %w", p.pid, err)
+		}
+		total += n
+	}
+	return total, nil
+}
+
+// Close ends tracking. It may be called again.
+func (t *Tracker) Close() error {
+	for pid, p := range t.tracked {
+		p.close()
+		delete(t.tracked, pid)
+	}
+	return nil
+}
+
+func (t *Tracker) inOrder() []*process {
+	list := slices.Collect(maps.Values(t.tracked))
+	slices.SortFunc(list, func(a, b *process) int { return a.pid - b.pid })
+	return list
+}
+
+// find makes the processes known those that there are. What was sent of one that
+// is no more is gone.
+func (t *Tracker) find(pids []int, send func(Piece) error) error {
+	for _, p := range t.inOrder() {
+		if slices.Contains(pids, p.pid) && p.alive() {
+			continue
+		}
+		if err := t.end(p, send); err != nil {
+			return err
+		}
+	}
+	for _, pid := range pids {
+		if t.tracked[pid] != nil {
+			continue
+		}
+		p, err := openProcess(pid)
+		if errors.Is(err, errEnded) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("find process %d: %w", pid, err)
+		}
+		t.tracked[pid] = p
+	}
+	return nil
+}
+
+// end forgets a process that is no more.
+func (t *Tracker) end(p *process, send func(Piece) error) error {
+	p.close()
+	delete(t.tracked, p.pid)
+	return send(Piece{Process: p.number, What: Gone, Bytes: spaceEnd})
+}
+
+// adopt tracks those that are not yet.
+func (t *Tracker) adopt(ctx context.Context) error {
+	var pids []int
+	for _, p := range t.inOrder() {
+		if p.uffd >= 0 || p.asked >= mostAsked {
+			continue
+		}
+		if err := t.alone(p); err != nil {
+			p.why = err.Error()
+			continue
+		}
+		pids = append(pids, p.pid)
+	}
+	if len(pids) == 0 {
+		return nil
+	}
+	list, err := borrow(ctx, pids)
+	if err != nil {
+		return err
+	}
+	for _, l := range list {
+		t.stopped = max(t.stopped, l.Stopped)
+		if err := t.take(t.tracked[l.PID], l); err != nil {
+			t.tracked[l.PID].why = err.Error()
+			l.drop()
+		}
+	}
+	return nil
+}
+
+// take tracks a process by a userfaultfd that was got for it.
+func (t *Tracker) take(p *process, l stolen) error {
+	p.asked++
+	if l.Error != "" {
+		return errors.New(l.Error)
+	}
+	if err := t.alone(p); err != nil { // two new ones may share theirs as well
+		return err
+	}
+	if !p.alive() { // and its number may have been another's when that was stopped
+		return errEnded
+	}
+	if err := begin(l.uffd); err != nil {
+		return err
+	}
+	p.uffd, p.passed, p.why = l.uffd, false, ""
+	return nil
+}
+
+// alone says if a process shares its memory with one that is tracked.
+func (t *Tracker) alone(p *process) error {
+	for _, q := range t.tracked {
+		if q == p || q.uffd < 0 {
+			continue
+		}
+		same, err := p.shares(q)
+		if err != nil {
+			return fmt.Errorf("compare its memory with that of process %d: %w", q.pid, err)
+		}
+		if same {
+			return fmt.Errorf("it shares its memory with process %d", q.pid)
+		}
+	}
+	return nil
+}
+
+// sweep passes over every process.
+func (t *Tracker) sweep(s *pass) error {
+	for _, p := range t.inOrder() {
+		err := s.over(p)
+		switch {
+		case errors.Is(err, errForgotten):
+		case errors.Is(err, errEnded):
+			if err := t.end(p, func(piece Piece) error { return s.send(piece, nil) }); err != nil {
+				return err
+			}
+		case err != nil:
+			return fmt.Errorf("copy the memory of process %d: %w", p.pid, err)
+		}
+	}
+	return nil
+}

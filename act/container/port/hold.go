@@ -1,0 +1,423 @@
+package port
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// A container that moves has no sockets on the target until it is restored there.
+// A frame that came in before would be answered by the kernel with a reset, and the
+// connection, and the job, would be lost; one that is dropped is sent again after
+// TCP's time-out at the earliest, and the sender stands still for up to as long
+// again as the move took. So frames wait.
+//
+// They wait in a TAP link, into which a filter on the port redirects them and from
+// which nobody reads until Release does. The kernel queues them, in order, with
+// what it has not computed of them yet (checksums, segmentation). To get from there
+// into the container past the filter they are sent out by the port through a packet
+// socket that goes round filters.
+//
+// Letting go without a frame overtaking another needs a moment at which every
+// frame that was queued has been delivered and from which on no more are. The
+// filter itself finds it: it counts the frames that it queues, Release says how many
+// of them it has delivered, and when the two are equal the filter lets a frame pass.
+// A sender's next frame passes only after all it sent before has been delivered.
+
+// queueFrames is how many frames wait at most; more are lost, as on any port that
+// is full. A frame may be of 64 KiB when it comes from a TCP connection, which by
+// itself has no more under way than its receiver's window, 6 MiB by default.
+const queueFrames = 16384
+
+// Held is the frames for a container, and those to come, waiting. It may be used
+// from any thread, whatever its namespace.
+type Held struct {
+	turn      sync.Mutex
+	port      Port
+	kernel    *netlink.Handle
+	tap       int
+	way       int // the packet socket, the way round the filters
+	filter    *netlink.BpfFilter
+	queued    *ebpf.Map // how many frames the filter has put into the queue
+	delivered *ebpf.Map // how many of them no longer wait; never while none may pass
+	buffer    []byte
+	chase     time.Duration // chaseLimit
+	pending   []byte        // a frame out of the queue and not yet delivered
+	count     Count
+	unsent    uint64 // of those lost
+	closed    bool
+}
+
+// Count is what became of frames that were held.
+type Count struct {
+	Delivered uint64
+	Lost      uint64 // came when the queue was full, or cannot be sent on
+}
+
+// never is equal to no count.
+const never = math.MaxUint64
+
+// Hold lets what comes for the container wait, until Release. The port needs not
+// be plugged in. A hold of which the process has died is replaced, its frames are
+// lost; while the process lives a second one is refused. After an error frames go
+// to the container as before.
+func (p Port) Hold() (*Held, error) {
+	h := &Held{port: p, tap: -1, way: -1, buffer: make([]byte, frameBytes), chase: chaseLimit}
+	if err := h.open(); err != nil {
+		h.letGo()
+		return nil, fmt.Errorf("holding what comes for guest %d of network %d: %w", p.Index, p.Subnet, err)
+	}
+	return h, nil
+}
+
+func (h *Held) open() (err error) {
+	if h.kernel, err = openKernel(); err != nil {
+		return err
+	}
+	port, err := h.kernel.LinkByName(h.port.link())
+	if err != nil {
+		return fmt.Errorf("looking for the port %s: %w", h.port.link(), err)
+	}
+	queue, err := h.openQueue()
+	if err != nil {
+		return err
+	}
+	if h.way, err = openWay(port.Attrs().Index); err != nil {
+		return err
+	}
+	if h.queued, err = number(0); err != nil {
+		return err
+	}
+	if h.delivered, err = number(never); err != nil {
+		return err
+	}
+	program, err := load("pg_hold", redirect(h.queued, h.delivered, queue))
+	if err != nil {
+		return err
+	}
+	defer program.Close() // the filter holds it
+	f := filter(port, held)
+	f.Fd, f.Name = program.FD(), "hold"
+	if err := h.kernel.FilterReplace(f); err != nil {
+		return fmt.Errorf("hanging a filter on %s (apply the job's network again): %w", h.port.link(), err)
+	}
+	h.filter = f
+	return nil
+}
+
+// number makes one that programs in the kernel share with this one.
+func number(first uint64) (*ebpf.Map, error) {
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "pg_hold", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	if err == nil {
+		if err = m.Put(uint32(0), first); err != nil {
+			m.Close()
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("making a counter in the kernel: %w", err)
+	}
+	return m, nil
+}
+
+// redirect puts frames into the queue and counts them, unless as many as it has
+// counted have been delivered. What has been delivered is looked at first: it is
+// never more than what was queued at that time.
+func redirect(queued, delivered *ebpf.Map, queue int) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMapValue(asm.R6, queued.FD(), 0),
+		asm.LoadMapValue(asm.R7, delivered.FD(), 0),
+		asm.LoadMem(asm.R1, asm.R7, 0, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R6, 0, asm.DWord),
+		asm.JEq.Reg(asm.R1, asm.R2, "pass"),
+		asm.Mov.Imm(asm.R1, 1),
+		asm.StoreXAdd(asm.R6, asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R1, int32(queue)),
+		asm.Mov.Imm(asm.R2, 0),
+		asm.FnRedirect.Call(),
+		asm.Return(),
+		asm.Mov.Imm(asm.R0, carryOn).WithSymbol("pass"),
+		asm.Return(),
+	}
+}
+
+// Before each frame the kernel says what it has not computed of it yet (struct
+// virtio_net_hdr), in the same words to whoever reads from a TAP as it understands
+// from whoever writes to a packet socket.
+const (
+	headerBytes = 10
+	frameBytes  = headerBytes + 1<<17 // no frame is larger
+)
+
+// openQueue makes the TAP link, which is there as long as the process has it open,
+// and gives its number.
+func (h *Held) openQueue() (index int, err error) {
+	name := h.port.Subnet.PortQueueName(h.port.Index)
+	if h.tap, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != nil {
+		return 0, fmt.Errorf("opening /dev/net/tun (modprobe tun): %w", err)
+	}
+	r, err := unix.NewIfreq(name)
+	if err != nil {
+		return 0, err
+	}
+	r.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	if err := unix.IoctlIfreq(h.tap, unix.TUNSETIFF, r); errors.Is(err, unix.EBUSY) {
+		return 0, fmt.Errorf("it is held already: release it first")
+	} else if err != nil {
+		return 0, fmt.Errorf("making the queue %s: %w", name, err)
+	}
+	const tcp, udp = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN, unix.TUN_F_USO4 | unix.TUN_F_USO6
+	if unix.IoctlSetInt(h.tap, unix.TUNSETOFFLOAD, tcp|udp) != nil { // Linux before 6.2 does not know of UDP's
+		if err := unix.IoctlSetInt(h.tap, unix.TUNSETOFFLOAD, tcp); err != nil {
+			return 0, fmt.Errorf("setting up the queue %s: %w", name, err)
+		}
+	}
+	link, err := h.kernel.LinkByName(name)
+	if err != nil {
+		return 0, fmt.Errorf("looking for the queue %s: %w", name, err)
+	}
+	index = link.Attrs().Index
+	// The link's own announcements would wait in it, too.
+	if err := h.kernel.LinkSetIP6AddrGenMode(link, nl.IN6_ADDR_GEN_MODE_NONE); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
+		return 0, fmt.Errorf("switching off the own IPv6 of %s: %w", name, err)
+	}
+	if err := errors.Join(h.kernel.LinkSetTxQLen(link, queueFrames), h.kernel.LinkSetUp(link)); err != nil {
+		return 0, fmt.Errorf("setting up the queue %s: %w", name, err)
+	}
+	// The queue is the TAP's own. One before it would be emptied when the kernel
+	// finds the time, and nobody could say when the last frame is in.
+	direct := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Parent: netlink.HANDLE_ROOT}, QdiscType: "noqueue"}
+	if err := h.kernel.QdiscReplace(direct); err != nil {
+		return 0, fmt.Errorf("setting up the queue %s: %w", name, err)
+	}
+	return index, nil
+}
+
+// openWay gives a socket whose frames go out by a link past its filters. It
+// receives nothing.
+func openWay(link int) (fd int, err error) {
+	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = errors.Join(
+			unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1),
+			unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1),
+			unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link}))
+		if err != nil {
+			unix.Close(fd)
+		}
+	}
+	if err != nil {
+		return -1, fmt.Errorf("opening a packet socket: %w", err)
+	}
+	return fd, nil
+}
+
+// Release gives the container what has waited for it and lets frames go to it
+// again; it needs to be plugged in. It may run already, and better does: the first
+// frame comes at once, but Release returns only when the kernel has done away with
+// the queue, which takes it some ten milliseconds. No frame is lost but those of Count, and none
+// comes twice. Frames keep the order in which they came to the port, with two
+// exceptions, in which those that no longer waited may overtake some that did: for
+// chaseLimit frames came faster than they can be delivered; or the kernel, short of
+// time, left delivered frames with the processor that Release ran on, and took later
+// ones on another. (Release could stay on one, but would wait when that is busy, and
+// order is worth less than time.) Releasing twice is releasing once. After an error what was not
+// delivered still waits: call again, or Close.
+func (h *Held) Release() error {
+	h.turn.Lock()
+	defer h.turn.Unlock()
+	if h.closed {
+		return nil
+	}
+	if err := h.release(); err != nil {
+		return fmt.Errorf("releasing what came for guest %d of network %d: %w", h.port.Index, h.port.Subnet, err)
+	}
+	return h.letGo()
+}
+
+// chaseLimit is how long frames that come are queued behind those that are
+// delivered. It is reached only by who sends without waiting for answers.
+const chaseLimit = time.Second
+
+func (h *Held) release() error {
+	for end := time.Now().Add(h.chase); time.Now().Before(end); {
+		if err := h.drain(); err != nil {
+			return err
+		}
+		if level, err := h.level(); err != nil || level {
+			break
+		}
+	}
+	if err := h.unhold(); err != nil {
+		return err
+	}
+	// Whoever was about to queue a frame has done so then.
+	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0); errno != 0 {
+		time.Sleep(graceLimit)
+	}
+	return h.drain()
+}
+
+const (
+	membarrierGlobal = 1 // MEMBARRIER_CMD_GLOBAL: every processor has left what it did in the kernel's network code
+	// graceLimit is how long that may take where the kernel cannot wait for it.
+	graceLimit = 100 * time.Millisecond
+)
+
+// level tells the filter, if nothing waits any more, that all it has counted has
+// been delivered, and reports whether that was still so.
+func (h *Held) level() (bool, error) {
+	queued, err := read(h.queued)
+	if err != nil {
+		return false, err
+	}
+	if h.passed() < queued { // under way into the queue, or lost because it was full
+		if err := h.countLost(); err != nil {
+			return false, err
+		}
+		if h.passed() < queued {
+			runtime.Gosched()
+			return false, nil
+		}
+	}
+	if err := h.delivered.Put(uint32(0), queued); err != nil {
+		return false, fmt.Errorf("setting a counter in the kernel: %w", err)
+	}
+	now, err := read(h.queued)
+	return now == queued, err
+}
+
+func (h *Held) passed() uint64 { return h.count.Delivered + h.count.Lost }
+
+func read(m *ebpf.Map) (n uint64, err error) {
+	if err = m.Lookup(uint32(0), &n); err != nil {
+		return 0, fmt.Errorf("reading a counter in the kernel: %w", err)
+	}
+	return n, nil
+}
+
+// countLost asks how many frames found the queue full.
+func (h *Held) countLost() error {
+	link, err := h.kernel.LinkByName(h.port.Subnet.PortQueueName(h.port.Index))
+	if err != nil {
+		return fmt.Errorf("looking at the queue: %w", err)
+	}
+	if s := link.Attrs().Statistics; s != nil {
+		h.count.Lost = h.unsent + s.TxDropped
+	}
+	return nil
+}
+
+// drain delivers what waits. It ends when nothing does.
+func (h *Held) drain() error {
+	for {
+		if h.pending == nil {
+			n, err := unix.Read(h.tap, h.buffer)
+			switch {
+			case errors.Is(err, unix.EINTR):
+				continue
+			case errors.Is(err, unix.EAGAIN):
+				return nil
+			case errors.Is(err, unix.EINVAL): // in a form that the kernel cannot put into words
+				h.unsent++
+				h.count.Lost++
+				continue
+			case err != nil:
+				return fmt.Errorf("reading what waits (the job's network may have been removed): %w", err)
+			}
+			h.pending = h.buffer[:n]
+		}
+		if err := h.deliver(h.pending); err != nil {
+			return err
+		}
+		h.pending = nil
+	}
+}
+
+// deliverLimit is how long the kernel may refuse a frame because it has too many
+// to work on.
+const deliverLimit = time.Second
+
+func (h *Held) deliver(frame []byte) error {
+	for pause, end := time.Microsecond, time.Now().Add(deliverLimit); ; pause = min(2*pause, time.Millisecond) {
+		_, err := unix.Write(h.way, frame)
+		switch {
+		case err == nil:
+			h.count.Delivered++
+			return nil
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EMSGSIZE): // others must not wait for one that cannot be sent
+			h.unsent++
+			h.count.Lost++
+			return nil
+		case errors.Is(err, unix.ENOBUFS) && time.Now().Before(end): // dropped: the container's side has too many to take yet
+			time.Sleep(pause)
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.ENOBUFS):
+			return fmt.Errorf("the container takes no frames (is it plugged in?): %w", err)
+		default:
+			return fmt.Errorf("delivering a frame: %w", err)
+		}
+	}
+}
+
+// Close ends a hold with all that waits: it is lost. Frames go to the container as
+// if there had been no hold. Closing after Release, or twice, changes nothing.
+func (h *Held) Close() error {
+	h.turn.Lock()
+	defer h.turn.Unlock()
+	if h.closed {
+		return nil
+	}
+	if err := h.letGo(); err != nil {
+		return fmt.Errorf("dropping what came for guest %d of network %d: %w", h.port.Index, h.port.Subnet, err)
+	}
+	return nil
+}
+
+// Count says what became of the frames so far. It is whole after Release.
+func (h *Held) Count() Count {
+	h.turn.Lock()
+	defer h.turn.Unlock()
+	return h.count
+}
+
+// unhold takes the filter away.
+func (h *Held) unhold() error {
+	if h.filter == nil {
+		return nil
+	}
+	err := h.kernel.FilterDel(h.filter)
+	if err != nil && !gone(err) {
+		return fmt.Errorf("removing the filter from %s: %w", h.port.link(), err)
+	}
+	h.filter = nil
+	return nil
+}
+
+// letGo gives back everything, in whatever state it is.
+func (h *Held) letGo() error {
+	err := h.unhold()
+	h.closed = true
+	for _, fd := range []int{h.tap, h.way} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	for _, m := range []*ebpf.Map{h.queued, h.delivered} {
+		if m != nil {
+			m.Close()
+		}
+	}
+	if h.kernel != nil {
+		h.kernel.Close()
+	}
+	return err
+}

@@ -1,0 +1,289 @@
+package port
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+	"pagurus/internal/thread"
+)
+
+// inside is the name of the link in the container.
+const inside = "eth0"
+
+// leastTimeout is TCP's minimum retransmission time-out between guests, in
+// microseconds, the same as in virtual machines. What is lost on the way of a
+// move waits for it; Linux's own is 200 ms. The setting came with Linux 6.11.
+const leastTimeout = "20000"
+
+// Take puts the far end of the port into a container's network namespace, as
+// eth0 with the guest's addresses and MTU, up, and with a fixed hardware address
+// for every other guest and the file server: nothing has to be asked by broadcast,
+// which the network does not carry. The namespace is then ready for a guest agent
+// that joins its job, or for the restored sockets of one that has. The file is not
+// kept. Taking twice is taking once. After an error the
+// link may be in either namespace: call again, or Give.
+func (p Port) Take(ns *os.File) error {
+	kernel, err := openKernel()
+	if err != nil {
+		return err
+	}
+	defer kernel.Close()
+	host, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return fmt.Errorf("looking at this host's network: %w", err)
+	}
+	defer host.Close()
+	err = thread.In(ns, func() error {
+		inside, err := openKernel()
+		if err != nil {
+			return err
+		}
+		defer inside.Close()
+		link, err := p.fetch(kernel, inside, func(link netlink.Link) error {
+			return thread.In(host, func() error { return send(link, ns) })
+		})
+		if err != nil {
+			return err
+		}
+		return p.settle(inside, link)
+	})
+	if err == nil {
+		err = p.wait(kernel)
+	}
+	if err != nil {
+		return p.unplugged(err)
+	}
+	return nil
+}
+
+// TakeMeanwhile begins to Take, which needs the kernel as long as all else that a
+// target does before it is ready, in a thread that at sees to be at the host; wait says
+// how that ended. The file may be closed meanwhile. After an error nothing was begun.
+func (p Port) TakeMeanwhile(ns *os.File, at func(func() error) error) (wait func() error, _ error) {
+	fd, err := unix.FcntlInt(ns.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, p.unplugged(err)
+	}
+	own, done := os.NewFile(uintptr(fd), "network"), make(chan struct{})
+	var taken error
+	go func() {
+		defer close(done)
+		defer own.Close()
+		taken = at(func() error { return p.Take(own) })
+	}()
+	return func() error { <-done; return taken }, nil
+}
+
+func (p Port) unplugged(err error) error {
+	return fmt.Errorf("plugging guest %d of network %d into its port: %w", p.Index, p.Subnet, err)
+}
+
+// Give is the way back: the link leaves the container's namespace and is again as
+// it was before Take, so that another container can be plugged in at once, without
+// waiting for the kernel to have done away with the first one's namespace, and the
+// port with it. A link that is not there is no error. After an error call again.
+func (p Port) Give(ns *os.File) error {
+	here, err := netns.Get()
+	if err != nil {
+		return fmt.Errorf("looking at this host's network: %w", err)
+	}
+	defer here.Close()
+	err = thread.In(ns, func() error {
+		in, err := openKernel()
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		link, err := p.find(in)
+		if err != nil || link == nil {
+			return err
+		}
+		name := p.Subnet.PortPeerName(p.Index)
+		if err := errors.Join(in.LinkSetDown(link), in.LinkSetName(link, name)); err != nil {
+			return fmt.Errorf("renaming it %s: %w", name, err)
+		}
+		return in.LinkSetNsFd(link, int(here))
+	})
+	if err != nil && !missing(err) { // it may have gone meanwhile
+		return fmt.Errorf("unplugging guest %d of network %d from its port: %w", p.Index, p.Subnet, err)
+	}
+	return nil
+}
+
+// Back reports whether the far end of the port is at the host, and so in no container.
+func (p Port) Back() (bool, error) {
+	err := withLink(p.Subnet.PortPeerName(p.Index), func(*netlink.Handle, netlink.Link) error { return nil })
+	if missing(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// find gives the port's link in a container's namespace, by whichever of its names
+// it has there; nil if it is not there.
+func (p Port) find(in *netlink.Handle) (netlink.Link, error) {
+	for _, name := range []string{inside, p.Subnet.PortPeerName(p.Index)} {
+		link, err := in.LinkByName(name)
+		if missing(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("looking for %s in the container: %w", name, err)
+		}
+		if mac := link.Attrs().HardwareAddr.String(); mac != p.Subnet.GuestMAC(p.Index) {
+			return nil, fmt.Errorf("the container has another %s already, with the address %s", name, mac)
+		}
+		return link, nil
+	}
+	return nil, nil
+}
+
+// fetch moves the link into the container's namespace, if it is not there yet.
+func (p Port) fetch(from, to *netlink.Handle, send func(netlink.Link) error) (netlink.Link, error) {
+	if link, err := p.find(to); err != nil || link != nil {
+		return link, err
+	}
+	name := p.Subnet.PortPeerName(p.Index)
+	link, err := from.LinkByName(name)
+	if missing(err) {
+		return nil, fmt.Errorf("this host has no %s: it is still another container's, or the job's network is not there yet", name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking for %s: %w", name, err)
+	}
+	if err := send(link); err != nil {
+		return nil, fmt.Errorf("moving %s into the container: %w", name, err)
+	}
+	if link, err = p.find(to); err == nil && link == nil {
+		err = fmt.Errorf("%s did not arrive in the container", name)
+	}
+	return link, err
+}
+
+// linkNumber is the link's in every container, the one after lo's. Programs remember
+// it, so it must not change in a move; and Open MPI 5 takes links to be numbered
+// from 1 on without a gap.
+const linkNumber = 2
+
+// newNumber is IFLA_NEW_IFINDEX, which came with Linux 5.13.
+const newNumber = 49
+
+// send moves a link out of the namespace it is called in to another, where it
+// gets its number.
+func send(link netlink.Link, ns *os.File) error {
+	request := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
+	message := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	message.Index = int32(link.Attrs().Index)
+	request.AddData(message)
+	request.AddData(nl.NewRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(ns.Fd()))))
+	request.AddData(nl.NewRtAttr(newNumber, nl.Uint32Attr(linkNumber)))
+	_, err := request.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+// carrierLimit is how long the kernel may take to tell the bridge that something is
+// plugged into its port. It does so at once, or, when it has told of many, a second
+// later.
+const carrierLimit = 5 * time.Second
+
+// wait returns when the bridge takes what comes by the port. Before that what a
+// container sends is lost.
+func (p Port) wait(h *netlink.Handle) error {
+	for end := time.Now().Add(carrierLimit); ; time.Sleep(time.Millisecond) {
+		link, err := h.LinkByName(p.link())
+		if err != nil {
+			return fmt.Errorf("looking for the port %s: %w", p.link(), err)
+		}
+		if link.Attrs().OperState == netlink.OperUp {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("the port %s stays %s: apply the job's network again", p.link(), link.Attrs().OperState)
+		}
+	}
+}
+
+// settle gives the link its name and addresses. It runs in the container's
+// namespace.
+func (p Port) settle(in *netlink.Handle, link netlink.Link) error {
+	if link.Attrs().Name != inside {
+		if err := in.LinkSetName(link, inside); err != nil {
+			return fmt.Errorf("renaming the link %s: %w", inside, err)
+		}
+	}
+	// Nobody here speaks IPv6, and its announcements are broadcasts, too. A
+	// kernel that does not have a setting does without. Sockets of Multipath TCP,
+	// which Go's programs listen with where they can, cannot be moved.
+	for path, value := range map[string]string{
+		"net/ipv6/conf/" + inside + "/disable_ipv6": "1", "net/ipv4/tcp_rto_min_us": leastTimeout, "net/mptcp/enabled": "0",
+	} {
+		if err := os.WriteFile("/proc/sys/"+path, []byte(value), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("setting up the container's network: %w", err)
+		}
+	}
+	if err := in.LinkSetMTU(link, fleet.NetworkMTU); err != nil {
+		return fmt.Errorf("setting the MTU: %w", err)
+	}
+	addr := &netlink.Addr{IPNet: &net.IPNet{IP: p.Subnet.GuestAddr(p.Index).AsSlice(), Mask: net.CIDRMask(fleet.SubnetPrefixBits, 32)}}
+	if err := in.AddrReplace(link, addr); err != nil {
+		return fmt.Errorf("giving it the address %s: %w", addr, err)
+	}
+	lo, err := in.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("looking for lo: %w", err)
+	}
+	if err := errors.Join(in.LinkSetUp(lo), in.LinkSetUp(link)); err != nil {
+		return fmt.Errorf("switching its links on: %w", err)
+	}
+	for _, n := range p.neighbours() {
+		n.LinkIndex = link.Attrs().Index
+		if err := in.NeighSet(&n); err != nil {
+			return fmt.Errorf("fixing the hardware address of %s: %w", n.IP, err)
+		}
+	}
+	return nil
+}
+
+// neighbours are everybody else on the network.
+func (p Port) neighbours() (all []netlink.Neigh) {
+	add := func(ip net.IP, mac string) {
+		hardware, err := net.ParseMAC(mac)
+		if err != nil {
+			panic(err) // it is made from numbers
+		}
+		all = append(all, netlink.Neigh{Family: unix.AF_INET, State: unix.NUD_PERMANENT, IP: ip, HardwareAddr: hardware})
+	}
+	for i := range min(p.Guests, fleet.MaxGuestsPerJob) {
+		if i != p.Index {
+			add(p.Subnet.GuestAddr(i).AsSlice(), p.Subnet.GuestMAC(i))
+		}
+	}
+	add(p.Subnet.ShareAddr().AsSlice(), p.Subnet.ShareMAC())
+	return all
+}
+
+// Return takes the link back to the host from a container's namespace, if that is still
+// there (nil: it is not), and lets frames pass again. A link that is in neither is in a
+// namespace that the kernel has still to do away with, whose sockets say goodbye to those
+// of the same guest's elsewhere: it stays cut, and goes with the namespace.
+func (p Port) Return(ns *os.File) error {
+	if ns != nil {
+		if err := p.Give(ns); err != nil {
+			return err
+		}
+	}
+	back, err := p.Back()
+	if err != nil || !back {
+		return err
+	}
+	return errors.Join(p.Free(), p.Mend())
+}

@@ -1,0 +1,237 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// enter makes this process the program of the cell. It returns only if it
+// cannot.
+func (c Cell) enter() error {
+	// What is given up is a thread's own, and the thread that calls exec is the
+	// one whose rights the program has.
+	runtime.LockOSThread()
+	if err := c.mount(); err != nil {
+		return err
+	}
+	if err := unix.Sethostname([]byte(c.Hostname)); err != nil {
+		return fmt.Errorf("name the guest: %w", err)
+	}
+	// Nothing open may lead outside: what does cannot be moved.
+	if err := c.openOwn(); err != nil {
+		return err
+	}
+	// Ignored signals would be ignored in every program of the container.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT)
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return err
+	}
+	files.Cur = min(files.Max, usualFiles)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return err
+	}
+	unix.Umask(0o022)
+	if err := confine(); err != nil {
+		return err
+	}
+	return fmt.Errorf("run %s: %w", c.Program, syscall.Exec(c.Program, []string{c.Program}, c.Env))
+}
+
+// usualFiles is how many files a program may open unless it asks for more.
+const usualFiles = 1024
+
+// mount makes the cell's root the root, and shows in it what is to be there.
+func (c Cell) mount() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("part from the host's mounts: %w", err)
+	}
+	var trees []int
+	for _, m := range c.Mounts {
+		fd, err := unix.OpenTree(unix.AT_FDCWD, m.From, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+		if err != nil {
+			return fmt.Errorf("show %s in the guest: %w", m.From, err)
+		}
+		trees = append(trees, fd)
+	}
+	if err := os.Chdir(c.Root); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("make %s the root: %w", c.Root, err)
+	}
+	// The old root lies on top of the new one now.
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("let go of the host's files: %w", err)
+	}
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	for _, m := range kernelMounts {
+		if m.target == "/dev/pts" {
+			continue // in a folder that is not there yet
+		}
+		if err := m.do(); err != nil {
+			return err
+		}
+	}
+	for i, m := range c.Mounts {
+		if err := m.show(trees[i]); err != nil {
+			return fmt.Errorf("show %s in the guest at %s: %w", m.From, m.At, err)
+		}
+		if m.At == "/dev" {
+			if err := terminals.do(); err != nil {
+				return err
+			}
+		}
+	}
+	return mask()
+}
+
+// mounting is one mount(2).
+type mounting struct {
+	source, target, kind string
+	flags                uintptr
+	options              string
+}
+
+func (m mounting) do() error {
+	if err := os.MkdirAll(m.target, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(m.source, m.target, m.kind, m.flags, m.options); err != nil {
+		return fmt.Errorf("mount %s: %w", m.target, err)
+	}
+	return nil
+}
+
+const still = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+
+var kernelMounts = []mounting{
+	{"proc", "/proc", "proc", still, ""},
+	{"sysfs", "/sys", "sysfs", still | unix.MS_RDONLY, ""},
+}
+
+var terminals = mounting{"devpts", "/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"}
+
+// show mounts what was opened before the root became another.
+func (m Mount) show(tree int) error {
+	defer unix.Close(tree)
+	if err := m.place(tree); err != nil {
+		return err
+	}
+	attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID, Propagation: unix.MS_PRIVATE}
+	for attribute, wanted := range map[uint64]bool{
+		unix.MOUNT_ATTR_RDONLY: m.ReadOnly, unix.MOUNT_ATTR_NODEV: !m.Devices, unix.MOUNT_ATTR_NOEXEC: !m.Programs,
+	} {
+		if wanted {
+			attributes.Attr_set |= attribute
+		}
+	}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attributes); err != nil {
+		return err
+	}
+	return unix.MoveMount(tree, "", unix.AT_FDCWD, m.At, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+// place makes what it is mounted on.
+func (m Mount) place(tree int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(tree, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return os.MkdirAll(m.At, 0o755)
+	}
+	if err := os.MkdirAll(filepath.Dir(m.At), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(m.At, os.O_CREATE|os.O_RDONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// hidden are files and folders of the kernel that tell of the host, or change
+// it; fixed are those that may be read. They are as in the specification of the
+// Open Container Initiative.
+var (
+	hidden = []string{
+		"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/scsi",
+		"/proc/interrupts", "/sys/firmware", "/sys/devices/virtual/powercap",
+	}
+	fixed = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+)
+
+// mask covers what is not a guest's business.
+func mask() error {
+	for _, path := range hidden {
+		st, err := os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		over := "/dev/null"
+		if st.IsDir() {
+			over = "/dev/empty"
+		}
+		if err := bind(over, path); err != nil {
+			return err
+		}
+	}
+	for _, path := range fixed {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := bind(path, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bind shows a file or folder at another place, where nobody may change it.
+func bind(from, at string) error {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("cover %s: %w", at, err)
+	}
+	defer unix.Close(tree)
+	attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC}
+	if err = unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attributes); err == nil {
+		err = unix.MoveMount(tree, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	}
+	if err != nil {
+		return fmt.Errorf("cover %s: %w", at, err)
+	}
+	return nil
+}
+
+// openOwn gives the program standard files that lie inside.
+func (c Cell) openOwn() error {
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open /dev/null: %w", err)
+	}
+	console, err := unix.Open(c.Console, unix.O_WRONLY|unix.O_CREAT|unix.O_APPEND|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", c.Console, err)
+	}
+	for to, from := range []int{null, console, console} {
+		if err := unix.Dup3(from, to, 0); err != nil {
+			return err
+		}
+	}
+	return unix.CloseRange(3, ^uint(0)>>33, unix.CLOSE_RANGE_CLOEXEC)
+}

@@ -1,0 +1,207 @@
+// ROOM jail: it starts the first process of a container in namespaces of its
+// own, in which it sees a root of its own and may do little.
+//
+// What has to be done inside is done by a part of the agent, run as a program of its
+// own (package shim), which then becomes the container's program; what only waits is
+// a shell. It does not know what the program is. Its tests run real processes.
+
+package sandbox
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/act/container/shim"
+)
+
+// Cell is a container as its first process is to find it.
+type Cell struct {
+	Root     string   `json:"root"` // a mount point, by its path at the host
+	Hostname string   `json:"hostname"`
+	Mounts   []Mount  `json:"mounts"`  // in this order, on folders and files that are made if they are missing
+	Program  string   `json:"program"` // by its path inside
+	Env      []string `json:"env"`
+	Console  string   `json:"console"` // a file, by its path inside, for what the program says
+}
+
+// Mount is a folder or a file of the host shown inside.
+type Mount struct {
+	From     string `json:"from"`
+	At       string `json:"at"`
+	ReadOnly bool   `json:"read_only,omitempty"`
+	Devices  bool   `json:"devices,omitempty"` // that are in it may be used
+	Programs bool   `json:"programs,omitempty"`
+}
+
+// cellName is what the binary is called as.
+const cellName = "pagurus-cell"
+
+// The files that the process is given beyond the three standard ones.
+const (
+	ordersFile = 3
+	answerFile = 4
+)
+
+// readyWord is what a process says that waits.
+const readyWord = "ready"
+
+// Process is one that waits for orders.
+type Process struct {
+	PID    int
+	orders *os.File
+	answer *os.File
+	cmd    *exec.Cmd
+}
+
+// answerLimit is how long a process may take for what takes milliseconds.
+const answerLimit = 20 * time.Second
+
+// NewProcess starts a process in namespaces of its own, its network included, that
+// waits for Run. If this process ends before, so does that one. After an error
+// there is none.
+func NewProcess() (*Process, error) {
+	return start(command{path: shim.Program(), args: []string{cellName}}, unix.CLONE_NEWPID|unix.CLONE_NEWNS|unix.CLONE_NEWUTS|unix.CLONE_NEWIPC|unix.CLONE_NEWNET)
+}
+
+// anchorScript waits for the word to stay, and then for the 68 years that every
+// sleep knows.
+var anchorScript = fmt.Sprintf("command -v sleep >&2 || { echo there is no sleep >&%[2]d; exit; }; echo %[1]s >&%[2]d; exec %[2]d>&-; read word <&%[3]d && exec sleep 2147483647 %[3]d<&-",
+	readyWord, answerFile, ordersFile)
+
+// NewAnchor starts a process that does nothing but hold a network namespace of
+// its own, for as long as it lives. Until Stay it ends with this process. It is a
+// shell, which takes a millisecond to start and a megabyte.
+func NewAnchor() (*Process, error) {
+	return start(command{"/bin/sh", []string{"sh", "-c", anchorScript}, []string{"PATH=/usr/bin:/bin"}}, unix.CLONE_NEWNET)
+}
+
+// Stay has an anchor live on without this process, which knows by now where the
+// next one finds it.
+func (p *Process) Stay() error {
+	if _, err := p.orders.Write([]byte("stay\n")); err != nil {
+		return fmt.Errorf("tell the process that holds a network to stay: %w", err)
+	}
+	return nil
+}
+
+type command struct {
+	path      string
+	args, env []string
+}
+
+// start starts a program in new namespaces, a network among them, with no environment
+// but its own.
+func start(what command, flags uintptr) (_ *Process, err error) {
+	orders, ours, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	theirs, answer, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, ours.Close(), orders.Close())
+	}
+	p := &Process{orders: ours, answer: theirs, cmd: &exec.Cmd{
+		Path: what.path, Args: what.args, Env: append([]string{}, what.env...), Dir: "/",
+		ExtraFiles:  []*os.File{orders, answer},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: flags},
+	}}
+	err = born(p.cmd.Start)
+	if err := errors.Join(err, orders.Close(), answer.Close()); err != nil { // its end is heard if no other has it
+		return nil, errors.Join(fmt.Errorf("start a process in namespaces of its own: %w", err), ours.Close(), theirs.Close())
+	}
+	p.PID = p.cmd.Process.Pid
+	if word, err := p.hear(); err != nil || word != readyWord {
+		return nil, errors.Join(fmt.Errorf("start a process in namespaces of its own: it says %q", word), err, p.Kill())
+	}
+	return p, nil
+}
+
+// hear gives the line the process says next, or what it says as it ends.
+func (p *Process) hear() (string, error) {
+	if err := p.answer.SetReadDeadline(time.Now().Add(answerLimit)); err != nil {
+		return "", err
+	}
+	line, err := bufio.NewReader(p.answer).ReadString('\n')
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return strings.TrimSpace(line), err
+}
+
+// Release lets go of the process, which runs on. Waiting for its end is the
+// business of whoever watches it.
+func (p *Process) Release() error {
+	return errors.Join(ignoreClosed(p.orders.Close()), ignoreClosed(p.answer.Close()), p.cmd.Process.Release())
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Kill ends the process and waits for its end.
+func (p *Process) Kill() error {
+	err := p.cmd.Process.Kill()
+	_ = p.cmd.Wait() // it was killed, and says so
+	if errors.Is(err, os.ErrProcessDone) {
+		err = nil
+	}
+	return errors.Join(err, ignoreClosed(p.orders.Close()), ignoreClosed(p.answer.Close()))
+}
+
+// Run has the process become the program of a cell. After an error it has
+// ended, or is to be killed.
+func (p *Process) Run(c Cell) error {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	if _, err := p.orders.Write(append(text, '\n')); err != nil {
+		return fmt.Errorf("tell the first process what to do: %w", err)
+	}
+	word, err := p.hear() // nothing: it has become the program
+	if err == nil && word != "" {
+		err = errors.New(word)
+	}
+	return err
+}
+
+func init() {
+	if len(os.Args) > 0 && os.Args[0] == cellName {
+		become()
+	}
+}
+
+// become is the whole of what a process of New does itself.
+func become() {
+	unix.CloseOnExec(answerFile)
+	answer := os.NewFile(answerFile, "answer")
+	fmt.Fprintln(answer, readyWord)
+	line, err := bufio.NewReaderSize(os.NewFile(ordersFile, "orders"), 64<<10).ReadBytes('\n')
+	if err != nil {
+		os.Exit(1) // whoever started this has gone
+	}
+	var c Cell
+	if err = json.Unmarshal(line, &c); err == nil {
+		err = c.enter()
+	}
+	fail(err)
+}
+
+// fail says why a process ends that was to become another.
+func fail(err error) {
+	fmt.Fprintln(os.NewFile(answerFile, "answer"), strings.ReplaceAll(fmt.Sprint(err), "\n", "; "))
+	os.Exit(1)
+}

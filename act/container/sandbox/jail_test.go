@@ -1,0 +1,157 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/internal/testkit"
+)
+
+func state(pid int) string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(text), ") ")
+	return rest[:min(1, len(rest))]
+}
+
+// TestAnchor: it holds a network of its own, ends with whoever started it until it
+// is told to stay, and not after.
+func TestAnchor(t *testing.T) {
+	testkit.Root(t)
+	for _, stays := range []bool{true, false} {
+		p, err := NewAnchor()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, _ := os.Readlink("/proc/self/ns/net")
+		its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", p.PID))
+		if err != nil || its == ours {
+			t.Errorf("its network is %s, ours %s: %v", its, ours, err)
+		}
+		if stays {
+			if err := p.Stay(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.orders.Close() // as when this process dies
+		p.answer.Close()
+		if stays {
+			time.Sleep(200 * time.Millisecond)
+			if s := state(p.PID); s != "S" && s != "R" {
+				t.Errorf("it was to stay, and is %q", s)
+			}
+		} else {
+			testkit.Until(t, 10*time.Second, "it ends", func() bool { return state(p.PID) == "Z" })
+		}
+		if err := p.Kill(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTables: a container's network has tables of its own, where the kernel can, and this
+// process is left in the network that it was in.
+func TestTables(t *testing.T) {
+	testkit.Root(t)
+	before, _ := os.Readlink("/proc/self/ns/net")
+	p, err := NewAnchor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Kill()
+	for path, asked := range map[string]string{"tcp_ehash_entries": "8192", "udp_hash_entries": "512"} {
+		all, err := os.ReadFile("/proc/sys/net/ipv4/" + path)
+		if err != nil {
+			t.Logf("this kernel has no %s: %v", path, err)
+			continue
+		}
+		its, err := exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", p.PID), "cat", "/proc/sys/net/ipv4/"+path).Output()
+		if got := strings.TrimSpace(string(its)); err != nil || got != asked {
+			t.Errorf("%s is %s, this machine's %s: %v", path, got, strings.TrimSpace(string(all)), err)
+		}
+	}
+	if after, _ := os.Readlink("/proc/self/ns/net"); after != before {
+		t.Errorf("this process is in %s, was in %s", after, before)
+	}
+}
+
+// TestCellEnds: a process that never hears what to become ends with whoever
+// started it; one that cannot become it says why, and leaves the host's mounts as
+// they were.
+func TestCellEnds(t *testing.T) {
+	testkit.Root(t)
+	p, err := NewProcess()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.orders.Close()
+	testkit.Until(t, 10*time.Second, "it ends", func() bool { return state(p.PID) == "Z" })
+	if err := p.Kill(); err != nil {
+		t.Error(err)
+	}
+	before, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	if err := unix.Mount("test", root, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		unix.Unmount(root, unix.MNT_DETACH)
+		after, _ := os.ReadFile("/proc/self/mountinfo")
+		if string(after) != string(before) {
+			t.Errorf("mounts were\n%s\nand are\n%s", before, after)
+		}
+	}()
+	if err := os.MkdirAll(filepath.Join(root, "dev/empty"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mknod(filepath.Join(root, "dev/null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
+		t.Fatal(err)
+	}
+	for want, c := range map[string]Cell{
+		"/nowhere":    {Root: "/nowhere"},
+		"/none/there": {Root: root, Mounts: []Mount{{From: "/none/there", At: "/x"}}},
+		"/console":    {Root: root, Hostname: "x", Console: "/none/console"},
+		"run /none":   {Root: root, Hostname: "x", Console: "/console", Program: "/none"},
+	} {
+		p, err := NewProcess()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Run(c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", c, err, want)
+		}
+		if err := p.Kill(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestFilter: the program is one that the kernel takes, and knows every call that
+// is forbidden.
+func TestFilter(t *testing.T) {
+	p := program()
+	if len(p) > 4096 || len(p) < 2*len(forbidden) {
+		t.Errorf("the filter has %d steps", len(p))
+	}
+	for i, step := range p {
+		if step.Code&0x07 == unix.BPF_JMP && (i+1+int(step.Jt) >= len(p) || i+1+int(step.Jf) >= len(p)) {
+			t.Errorf("step %d leads beyond the end", i)
+		}
+	}
+	seen := map[uintptr]bool{}
+	for _, call := range forbidden {
+		if seen[call] {
+			t.Errorf("call %d is forbidden twice", call)
+		}
+		seen[call] = true
+	}
+}

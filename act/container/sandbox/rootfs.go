@@ -1,0 +1,347 @@
+// ROOM rootfs: it makes the file systems of a container: the image, mounted once
+// for all containers of a host, what the container has of its own, in memory
+// and so part of what moves with it, and the two of them together.
+//
+// It does not know what runs there. Mounts are made in the caller's mount
+// namespace. Its tests run on the kernel's own.
+
+package sandbox
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The folders of a store. Those in Carried move with the container as they are;
+// the others are made anew at each host.
+const (
+	Files   = "files" // what differs from the image
+	Run     = "run"
+	Temp    = "tmp"
+	Shm     = "shm"
+	Devices = "dev"
+	work    = "work" // the overlay's
+)
+
+// Carried are the folders whose content is the container's.
+var Carried = []string{Files, Run, Temp, Shm}
+
+// kinds are the file systems an image may have.
+var kinds = []string{"squashfs", "erofs"}
+
+// MountImage mounts an image's file read-only on dir, which is made. If it is
+// mounted already nothing is done. After an error nothing is mounted.
+func MountImage(file, dir string) error {
+	if at, err := mounts(dir); err != nil || at > 0 {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	device, err := attach(file)
+	if err != nil {
+		return fmt.Errorf("make a device of %s: %w", file, err)
+	}
+	defer device.Close() // mounted or not: the device lives as long as anybody has it
+	for _, kind := range kinds {
+		if err = unix.Mount(device.Name(), dir, kind, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, ""); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("mount %s, which should be squashfs or erofs: %w", file, err)
+}
+
+// attachTries: another process may take the free device first.
+const attachTries = 20
+
+// attach makes a loop device of a file that goes with its last user.
+func attach(file string) (*os.File, error) {
+	image, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer image.Close()
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer control.Close()
+	for range attachTries {
+		n, _, errno := unix.Syscall(unix.SYS_IOCTL, control.Fd(), unix.LOOP_CTL_GET_FREE, 0)
+		if errno != 0 {
+			return nil, fmt.Errorf("find a free loop device: %w", errno)
+		}
+		device, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", n), os.O_RDONLY, 0)
+		if err != nil {
+			return nil, err
+		}
+		config := unix.LoopConfig{
+			Fd: uint32(image.Fd()), Size: 4096,
+			Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_READ_ONLY},
+		}
+		copy(config.Info.File_name[:len(config.Info.File_name)-1], file)
+		err = unix.IoctlLoopConfigure(int(device.Fd()), &config)
+		if err == nil {
+			return device, nil
+		}
+		device.Close()
+		if !errors.Is(err, unix.EBUSY) {
+			return nil, err
+		}
+	}
+	return nil, errors.New("all loop devices are taken again and again")
+}
+
+// MountStore makes the container's own memory for files on dir, empty. After an
+// error nothing is mounted.
+func MountStore(dir string, bytes int64) (err error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount("pagurus", dir, "tmpfs", unix.MS_NOATIME, fmt.Sprintf("mode=0700,size=%d", bytes)); err != nil {
+		return fmt.Errorf("mount memory for a guest's files: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, Unmount(dir))
+		}
+	}()
+	for name, mode := range map[string]os.FileMode{
+		Files: 0o755, Run: 0o755, Temp: os.ModeSticky | 0o777, Shm: os.ModeSticky | 0o777, Devices: 0o755, work: 0o700,
+	} {
+		if err := makeFolder(filepath.Join(dir, name), mode); err != nil {
+			return err
+		}
+	}
+	return makeDevices(filepath.Join(dir, Devices))
+}
+
+// EmptyDir removes the content that is the container's from a store made for one
+// that comes from elsewhere.
+func EmptyDir(dir string) error {
+	for _, name := range Carried {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NewMemory makes memory for files on dir, for as long as it is mounted, in the place
+// of all that is there. After an error nothing is mounted.
+func NewMemory(dir string) error {
+	if err := ClearRoot(dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount("pagurus", dir, "tmpfs", unix.MS_NOATIME|unix.MS_NOSUID|unix.MS_NODEV, "mode=0700,size=100%"); err != nil {
+		return fmt.Errorf("mount memory for a guest's state: %w", err)
+	}
+	return nil
+}
+
+// makeFolder makes a folder with exactly that mode.
+func makeFolder(path string, mode os.FileMode) error {
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return err
+	}
+	return os.Chmod(path, mode)
+}
+
+// makeDevices makes what every program may expect in /dev, and nothing that is
+// the host's.
+func makeDevices(dir string) error {
+	for _, d := range []struct {
+		name         string
+		major, minor uint32
+	}{{"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0}} {
+		path := filepath.Join(dir, d.name)
+		if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(d.major, d.minor))); err != nil {
+			return fmt.Errorf("make the device %s: %w", d.name, err)
+		}
+		if err := os.Chmod(path, 0o666); err != nil {
+			return err
+		}
+	}
+	for name, to := range map[string]string{
+		"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
+		"ptmx": "pts/ptmx",
+	} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"pts", "shm", "empty"} { // mounted on, and over others
+		if err := makeFolder(filepath.Join(dir, name), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// MountRoot puts a container's files on top of an image. Nothing may change in
+// the store's Files beside it from now on. After an error nothing is mounted.
+func MountRoot(image, store, dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, path := range []string{image, store, dir} {
+		if strings.ContainsAny(path, `:,\`) {
+			return fmt.Errorf("%s cannot be part of a guest's file system: give Pagurus folders whose names have no colon, comma or backslash", path)
+		}
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", image, filepath.Join(store, Files), filepath.Join(store, work))
+	if err := unix.Mount("pagurus", dir, "overlay", 0, options); err != nil {
+		return fmt.Errorf("mount a guest's files on its image: %w", err)
+	}
+	return nil
+}
+
+// Unmount takes everything off dir, also what is still in use: it goes with its
+// last user. Nothing mounted there is no error.
+func Unmount(dir string) error {
+	for {
+		at, err := mounts(dir)
+		if err != nil || at == 0 {
+			return err
+		}
+		if err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("unmount %s: %w", dir, err)
+		}
+	}
+}
+
+// UsedBytes is the memory that a store's files take.
+func UsedBytes(dir string) int64 {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil || st.Type != unix.TMPFS_MAGIC {
+		return 0
+	}
+	return int64(st.Blocks-st.Bfree) * st.Bsize
+}
+
+// Mounted gives the mount points in a folder and below it, the innermost first.
+func Mounted(dir string) ([]string, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	plain := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	var out []string
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if w := strings.Fields(lines.Text()); len(w) > 4 {
+			if at := plain.Replace(w[4]); at == dir || strings.HasPrefix(at, dir+"/") {
+				out = append(out, at)
+			}
+		}
+	}
+	slices.Reverse(out)
+	return out, lines.Err()
+}
+
+// mounts counts what is mounted on exactly dir.
+func mounts(dir string) (n int, err error) {
+	all, err := Mounted(dir)
+	for _, at := range all {
+		if at == dir {
+			n++
+		}
+	}
+	return n, err
+}
+
+// ClearRoot takes everything off a folder and what is below it, and removes the
+// folder. One that is not there is no error.
+func ClearRoot(dir string) error {
+	if err := bare(dir); err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// SweepRoots clears what is in a folder but for what is needed, by its path.
+func SweepRoots(dir string, needed func(path string) bool) error {
+	all, err := os.ReadDir(dir)
+	for _, e := range all {
+		if path := filepath.Join(dir, e.Name()); err == nil && !needed(path) {
+			err = ClearRoot(path)
+		}
+	}
+	return err
+}
+
+// HoldFiles mounts an open directory at a path, so that it is found there whatever
+// becomes of its own path. What is mounted below it comes along.
+func HoldFiles(files *os.File, dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	tree, err := unix.OpenTree(int(files.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	if err != nil {
+		return fmt.Errorf("hold on to %s: %w", files.Name(), err)
+	}
+	defer unix.Close(tree)
+	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("hold on to %s: %w", files.Name(), err)
+	}
+	return nil
+}
+
+// ReleaseFiles ends HoldFiles. Nothing that is in the directory is touched, whatever goes
+// wrong: its place is removed only when it is empty.
+func ReleaseFiles(dir string) error {
+	if err := bare(dir); err != nil {
+		return err
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// bare takes everything off a folder and what is below it.
+func bare(dir string) error {
+	all, err := Mounted(dir)
+	if err != nil {
+		return err
+	}
+	for _, at := range all {
+		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("unmount %s: %w", at, err)
+		}
+	}
+	return nil
+}
+
+// keepClear are directories that a job's files must not cover: the image's
+// programs would be gone.
+var keepClear = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"}
+
+// Showable reports why a job's files cannot be shown at a path of a guest.
+func Showable(export string) error {
+	if !filepath.IsAbs(export) || filepath.Clean(export) != export {
+		return fmt.Errorf("%q is no absolute path", export)
+	}
+	if export == "/" {
+		return errors.New("/ cannot be shared with guests: it would hide the image; run from a directory of your own")
+	}
+	for _, dir := range keepClear {
+		if export == dir || strings.HasPrefix(export, dir+"/") {
+			return fmt.Errorf("%s cannot be shared with guests: it would hide the image's own %s; run from a directory of your own", export, dir)
+		}
+	}
+	return nil
+}

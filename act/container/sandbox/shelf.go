@@ -1,0 +1,244 @@
+// ROOM shelf: it keeps the guest agents that a host's containers run, each once and under
+// the digest of what it holds. A guest goes on with the one that it was started with,
+// also at a host whose own is another: that host gets it from the guest's source.
+//
+// It does not know who runs what, nor when one is not needed any more. Its tests run on
+// real files and mounts.
+
+package sandbox
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Shelf is where they are: a folder with memory of its own mounted on it, since many a
+// host's file system for such things lets nothing be run.
+type Shelf struct {
+	Own string // digest of the host's own guest agent, which this keeps
+
+	dir  string
+	turn *os.File // the folder that it is in, locked by all who have the shelf open
+}
+
+// coming begins the names of those that are not whole yet.
+const coming = "coming-"
+
+// mostBytes is more than any guest agent has.
+const mostBytes = 256 << 20
+
+// OpenShelf makes the shelf in a folder that has no links in its path, or finds it with
+// what is on it, and puts a copy of this host's own guest agent there.
+func OpenShelf(dir, own string) (*Shelf, error) {
+	turn, err := os.Open(filepath.Dir(dir))
+	if err != nil {
+		return nil, err
+	}
+	s := &Shelf{dir: dir, turn: turn}
+	made, err := s.open()
+	if err == nil {
+		s.Own, err = s.add(own)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("keep guest agents in %s: %w", dir, err), s.Close(made))
+	}
+	return s, nil
+}
+
+func lock(f *os.File, how int) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), how); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// open makes what is not there. Who is alone does that; the others wait until it is done.
+func (s *Shelf) open() (made bool, err error) {
+	for {
+		alone := lock(s.turn, unix.LOCK_EX|unix.LOCK_NB) == nil
+		there, err := s.mounted()
+		if err == nil && alone {
+			if there {
+				err = s.drop()
+			} else {
+				made, err = true, s.mount()
+			}
+		}
+		if err = errors.Join(err, lock(s.turn, unix.LOCK_SH)); err != nil {
+			return made, err
+		}
+		if there, err = s.mounted(); there || err != nil { // else another has just taken it away
+			return made, err
+		}
+	}
+}
+
+func (s *Shelf) mounted() (bool, error) {
+	var at, above unix.Stat_t
+	err := unix.Stat(s.dir, &at)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	err = errors.Join(err, unix.Fstat(int(s.turn.Fd()), &above))
+	return at.Dev != above.Dev, err
+}
+
+func (s *Shelf) mount() error {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	return os.NewSyscallError("mount", unix.Mount("pagurus", s.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "mode=0700"))
+}
+
+// drop removes what came only in part to somebody who is no more.
+func (s *Shelf) drop() error {
+	all, err := os.ReadDir(s.dir)
+	for _, e := range all {
+		if strings.HasPrefix(e.Name(), coming) {
+			err = errors.Join(err, os.Remove(filepath.Join(s.dir, e.Name())))
+		}
+	}
+	return err
+}
+
+// Path is where the guest agent of that digest is, or would be.
+func (s *Shelf) Path(digest string) string { return filepath.Join(s.dir, digest) }
+
+// Lacks reports whether one is not there that a guest runs; an empty digest is of a guest
+// that needs none.
+func (s *Shelf) Lacks(digest string) (bool, error) {
+	if digest == "" {
+		return false, nil
+	}
+	if !proper(digest) {
+		return false, fmt.Errorf("%.80q is not the digest of a guest agent", digest)
+	}
+	_, err := os.Stat(s.Path(digest))
+	if errors.Is(err, os.ErrNotExist) {
+		return true, nil
+	}
+	return false, err
+}
+
+// proper reports whether a word can be a digest: it may come from elsewhere, and is the
+// name of a file.
+func proper(digest string) bool {
+	sum, err := hex.DecodeString(digest)
+	return err == nil && len(sum) == sha256.Size && strings.ToLower(digest) == digest
+}
+
+// add puts a copy of a file on the shelf and gives its digest.
+func (s *Shelf) add(path string) (digest string, err error) {
+	from, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer from.Close()
+	p, err := s.part("")
+	if err != nil {
+		return "", err
+	}
+	if _, err = io.Copy(p, from); err != nil {
+		return "", errors.Join(err, p.Drop())
+	}
+	err = p.Close()
+	return p.digest, err
+}
+
+// Take begins to take one that comes from elsewhere and has to have that digest.
+func (s *Shelf) Take(digest string) (*Part, error) {
+	if !proper(digest) {
+		return nil, fmt.Errorf("%.80q is not the digest of a guest agent", digest)
+	}
+	return s.part(digest)
+}
+
+func (s *Shelf) part(digest string) (*Part, error) {
+	file, err := os.CreateTemp(s.dir, coming)
+	if err != nil {
+		return nil, err
+	}
+	return &Part{shelf: s, digest: digest, file: file, sum: sha256.New()}, nil
+}
+
+// Keep removes all but those that are needed, and the host's own.
+func (s *Shelf) Keep(needed func(digest string) bool) error {
+	all, err := os.ReadDir(s.dir)
+	for _, e := range all {
+		if name := e.Name(); proper(name) && name != s.Own && !needed(name) {
+			err = errors.Join(err, os.Remove(filepath.Join(s.dir, name)))
+		}
+	}
+	return err
+}
+
+// Close lets go of the shelf. With idle, which is that no guest runs any of what is on
+// it, it is taken away, unless somebody else has it open. Of nil it does nothing.
+func (s *Shelf) Close(idle bool) error {
+	if s == nil {
+		return nil
+	}
+	defer s.turn.Close()
+	if !idle || lock(s.turn, unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return nil
+	}
+	if err := unix.Unmount(s.dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("take %s off: %w", s.dir, err)
+	}
+	if err := os.Remove(s.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Part is a guest agent that is not whole yet.
+type Part struct {
+	shelf  *Shelf
+	digest string // empty: whatever it is
+	file   *os.File
+	sum    hash.Hash
+	bytes  int64
+}
+
+// Write adds to it.
+func (p *Part) Write(content []byte) (int, error) {
+	if p.bytes += int64(len(content)); p.bytes > mostBytes {
+		return 0, fmt.Errorf("a guest agent of more than %d bytes cannot be one", mostBytes)
+	}
+	p.sum.Write(content)
+	return p.file.Write(content)
+}
+
+// Close puts it on the shelf, whole, or drops it: then there is an error. One that is
+// there already stays the file that it is, since guests have that mounted.
+func (p *Part) Close() error {
+	came := hex.EncodeToString(p.sum.Sum(nil))
+	if p.digest == "" {
+		p.digest = came
+	}
+	err := p.file.Chmod(0o755)
+	if err == nil && came != p.digest {
+		err = fmt.Errorf("a guest agent of digest %s came, not of %s", came, p.digest)
+	}
+	// Closed before it is there: what is open for writing cannot be run.
+	if err = errors.Join(err, p.file.Close()); err == nil {
+		err = os.Link(p.file.Name(), p.shelf.Path(p.digest))
+	}
+	if errors.Is(err, os.ErrExist) {
+		err = nil
+	}
+	return errors.Join(err, os.Remove(p.file.Name()))
+}
+
+// Drop forgets it.
+func (p *Part) Drop() error { return errors.Join(p.file.Close(), os.Remove(p.file.Name())) }

@@ -1,0 +1,168 @@
+// ROOM door: it is where a target takes a guest in: it lets in who knows the word that
+// only the guest's source was told, one at a time, and keeps the connection by which the
+// rest of the guest can be fetched later.
+//
+// It must not know what comes in. Its tests knock over the loopback.
+
+package transfer
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"pagurus/act/container/wire"
+	"pagurus/fleet"
+)
+
+// Listener is open for the source of one guest.
+type Listener struct {
+	Place wire.Place // where it is
+
+	guest     fleet.GuestID
+	migration fleet.MigrationID
+	log       *slog.Logger
+	listener  net.Listener
+	taking    sync.Mutex // one connection is served at a time
+
+	mu     sync.Mutex // guards what follows
+	conn   *wire.Conn // the one being served
+	debt   *os.File   // that by which the rest can be fetched; nil: there is none
+	closed bool
+}
+
+// Listen opens one for who will name the guest and the migration of a hello: at an address,
+// or where an earlier one was that somebody may have been told of (empty: nowhere).
+func Listen(ctx context.Context, address netip.Addr, earlier string, who Hello, log *slog.Logger) (*Listener, error) {
+	at := wire.Place{Address: netip.AddrPortFrom(address, 0), Word: rand.Text()}
+	if earlier != "" {
+		var err error
+		if at, err = wire.ParsePlace(earlier); err != nil {
+			return nil, err
+		}
+	}
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", at.Address.String())
+	if err != nil {
+		return nil, fmt.Errorf("listen for the guest: %w", err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	at.Address = netip.AddrPortFrom(at.Address.Addr(), uint16(port))
+	return &Listener{Place: at, guest: who.Guest, migration: who.Migration, log: log, listener: l}, nil
+}
+
+// Close closes it, and the connection that is being served.
+func (d *Listener) Close() {
+	d.mu.Lock()
+	d.closed = true
+	conn := d.conn
+	d.mu.Unlock()
+	d.listener.Close()
+	if conn != nil {
+		conn.Close()
+	}
+	if debt := d.Debt(); debt != nil {
+		debt.Close()
+	}
+}
+
+// acceptPause keeps a listener that is out of descriptors from spinning.
+const acceptPause = 100 * time.Millisecond
+
+// Serve has take take what comes, until Close. It returns when nothing is being taken
+// any more.
+func (d *Listener) Serve(take func(*wire.Conn, Hello) error) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for {
+		raw, err := d.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(acceptPause)
+			continue
+		}
+		all.Go(func() {
+			c := wire.New(raw)
+			defer c.Close()
+			if err := d.admit(c, take); err != nil && !wire.Over(err) {
+				d.log.Warn("take a guest in", "guest", d.guest, "from", raw.RemoteAddr(), "error", err)
+			}
+		})
+	}
+}
+
+// admit serves one connection. A new one ends the one before.
+func (d *Listener) admit(c *wire.Conn, take func(*wire.Conn, Hello) error) error {
+	h, err := d.greet(c)
+	if err != nil {
+		return err
+	}
+	if h.Debt {
+		return d.credit(c)
+	}
+	d.mu.Lock()
+	if d.conn != nil {
+		d.conn.Close()
+	}
+	d.conn = c
+	closed := d.closed
+	d.mu.Unlock()
+	if closed {
+		return net.ErrClosed
+	}
+	d.taking.Lock()
+	defer d.taking.Unlock()
+	return take(c, h)
+}
+
+// greet finds out whether who has connected is the guest's source.
+func (d *Listener) greet(c *wire.Conn) (h Hello, err error) {
+	if h, err = Meet(c); err != nil {
+		return h, err
+	}
+	if h.Word != d.Place.Word || h.Guest != d.guest || h.Migration != d.migration {
+		return h, errors.New("somebody connected who means another guest")
+	}
+	if h.Version != wire.Version && !h.Only { // what became of a guest all versions say alike
+		err := fmt.Errorf("the source speaks version %d and the target %d: both hosts need the same version of pagurus", h.Version, wire.Version)
+		return h, errors.Join(err, Reply(c, Answer{Failure: err.Error()}))
+	}
+	return h, nil
+}
+
+// credit keeps a connection by which the rest of the guest can be fetched.
+func (d *Listener) credit(c *wire.Conn) error {
+	file, err := c.File()
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	was := d.debt
+	d.debt = file
+	if d.closed {
+		was, d.debt = file, nil
+	}
+	d.mu.Unlock()
+	if was != nil {
+		was.Close()
+	}
+	return Reply(c, Answer{})
+}
+
+// Debt gives that connection, which is the caller's then; nil: there is none.
+func (d *Listener) Debt() *os.File {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	file := d.debt
+	d.debt = nil
+	return file
+}

@@ -1,0 +1,148 @@
+package transfer
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"pagurus/act/container/wire"
+	"pagurus/internal/testkit"
+)
+
+var who = Hello{Guest: "j1g0", Migration: "m1.j1g0"}
+
+// opened is a door at the loopback, and what it lets in.
+func opened(t *testing.T) (d *Listener, in chan bool) {
+	t.Helper()
+	d, err := Listen(t.Context(), netip.MustParseAddr("127.0.0.1"), "", who, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in = make(chan bool, 10)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		d.Serve(func(c *wire.Conn, h Hello) error {
+			in <- h.Only
+			if err := Reply(c, Answer{}); err != nil || h.Only {
+				return err
+			}
+			_, _, err := c.Receive(0) // until it is ended
+			return err
+		})
+	}()
+	t.Cleanup(func() { d.Close(); <-over })
+	return d, in
+}
+
+func hello(d *Listener) Hello {
+	return Hello{Version: wire.Version, Guest: "j1g0", Migration: "m1.j1g0", Word: d.Place.Word}
+}
+
+// knock connects and says hello.
+func knock(t *testing.T, d *Listener, h Hello) (*wire.Conn, Answer, error) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	c, err := wire.Dial(ctx, d.Place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	a, err := Greet(c, h)
+	return c, a, err
+}
+
+func TestOnlyTheSourceComesIn(t *testing.T) {
+	d, in := opened(t)
+	for what, change := range map[string]func(*Hello){
+		"another word":        func(h *Hello) { h.Word = "abracadabra" },
+		"another guest":       func(h *Hello) { h.Guest = "j1g1" },
+		"another migration":   func(h *Hello) { h.Migration = "m2.j1g0" },
+		"a debt of another's": func(h *Hello) { h.Word, h.Debt = "", true },
+	} {
+		h := hello(d)
+		change(&h)
+		if _, a, err := knock(t, d, h); err == nil {
+			t.Errorf("%s was let in: %+v", what, a)
+		}
+	}
+	h := hello(d)
+	h.Version++
+	if _, a, err := knock(t, d, h); err != nil || a.Failure == "" {
+		t.Errorf("another version is told %+v: %v", a, err)
+	}
+	if len(in) != 0 || d.Debt() != nil {
+		t.Error("somebody came in")
+	}
+	h.Only = true // also a source of another version
+	if _, _, err := knock(t, d, h); err != nil || !<-in {
+		t.Errorf("the source, which only asks: %v", err)
+	}
+}
+
+// TestAgain: whoever was told of a door finds the next one at the same place.
+func TestAgain(t *testing.T) {
+	d, _ := opened(t)
+	earlier := d.Place.String()
+	d.Close()
+	again, err := Listen(t.Context(), d.Place.Address.Addr(), earlier, who, slog.New(slog.DiscardHandler))
+	if err != nil || again.Place.String() != earlier {
+		t.Fatalf("it was at %s: %+v, %v", earlier, again, err)
+	}
+	again.Close()
+	if _, err := Listen(t.Context(), d.Place.Address.Addr(), "nowhere", who, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("it is somewhere else than it was said to be")
+	}
+}
+
+// TestTheLastOneCounts: a source that connects anew has given up what it had before.
+func TestTheLastOneCounts(t *testing.T) {
+	d, in := opened(t)
+	first, _, err := knock(t, d, hello(d))
+	if err != nil || <-in {
+		t.Fatal(err)
+	}
+	if _, _, err := knock(t, d, hello(d)); err != nil || <-in {
+		t.Fatal(err)
+	}
+	if _, _, err := first.Receive(10 * time.Second); !wire.Over(err) {
+		t.Errorf("the first one is not ended: %v", err)
+	}
+}
+
+// TestDebt: the connection is kept whole for another process, and ends with the door.
+func TestDebt(t *testing.T) {
+	d, _ := opened(t)
+	h := hello(d)
+	h.Debt = true
+	if _, _, err := knock(t, d, h); err != nil {
+		t.Fatal(err)
+	}
+	c, _, err := knock(t, d, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	debt := d.Debt()
+	if debt == nil || d.Debt() != nil {
+		t.Fatal("it was not kept, or kept twice")
+	}
+	defer debt.Close()
+	if _, err := debt.WriteString("x\x00\x00\x00\x02hi"); err != nil {
+		t.Fatal(err)
+	}
+	if kind, text, err := c.Receive(10 * time.Second); err != nil || kind != 'x' || string(text) != "hi" {
+		t.Errorf("%c %q came: %v", kind, text, err)
+	}
+	last, _, err := knock(t, d, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	testkit.Until(t, 10*time.Second, "it has ended", func() bool {
+		_, _, err := last.Receive(time.Second)
+		return wire.Over(err)
+	})
+}

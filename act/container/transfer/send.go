@@ -1,0 +1,455 @@
+// ROOM tree: it carries folders of files from one host to another as they
+// change: what a container has written, with owners, hard links, extended
+// attributes and the marks of an overlay, so that the same is at the other
+// side when nothing changes any more and one last pass has gone over it.
+//
+// It does not know what the files are, nor how messages travel. The files are
+// those of somebody who may do with them what he likes at any time, so no
+// symbolic link is ever followed, at either side. Its tests run on real tmpfs
+// and overlay mounts.
+
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The kinds of message, the first byte of each.
+const (
+	opFolder = 'd'
+	opFile   = 'f' // begins a file: blocks and holes that follow are its
+	opBlock  = 'b'
+	opHole   = 'h'
+	opClose  = 'e' // ends the file
+	opLink   = 'l' // symbolic
+	opNode   = 'n' // fifo, or a device as an overlay marks what it hides
+	opSame   = 'k' // hard link
+	opRemove = 'x'
+	opStamp  = 't' // times of a folder
+)
+
+// blockBytes is what is compared and sent as one.
+const blockBytes = 64 << 10
+
+// coarse is more than the kernel's clock for files is behind: a file that was
+// changed so short before it was looked at may change again without a trace.
+const coarse = 50 * time.Millisecond
+
+// file names a file, by device and number.
+type file struct{ device, number uint64 }
+
+// Source is the folders at the side they come from, and what of them the other
+// side has.
+type Source struct {
+	root  string
+	names []string
+	seed  maphash.Seed
+	have  map[string]*item // by path
+	block []byte           // room for one, which hundreds of small files share
+	said  []byte           // room for what is said of it
+}
+
+// item is what was sent of one path.
+type item struct {
+	stat   unix.Stat_t
+	unsure bool     // may have changed since without a trace
+	first  string   // of a hard link: the path that its content went by
+	to     string   // of a symbolic link
+	more   []byte   // extended attributes, as sent
+	sums   []uint64 // of its blocks
+}
+
+// NewSource takes the named folders in root, of which the other side has
+// nothing yet.
+func NewSource(root string, names ...string) *Source {
+	return &Source{root: root, names: names, seed: maphash.MakeSeed(), have: map[string]*item{}}
+}
+
+// pass is one walk over everything.
+type pass struct {
+	*Source
+	ctx    context.Context
+	send   func([]byte) error
+	mapped map[uint64]bool
+	sent   int64
+	top    int // the root, opened
+	now    map[string]*item
+	links  map[file]string // hard links: the first path
+	stamps []string        // folders in which something changed
+	begun  time.Time
+}
+
+// Pass sends what has changed since the last pass, and says how many bytes of
+// content that were. Of files that are mapped, by number, times tell nothing, so
+// they are compared. While files change the pass may miss some of it, but never what
+// a later pass needs to find it. After an error the other side has some of it;
+// begin anew with both sides empty. What send is given is only valid until it
+// returns.
+func (s *Source) Pass(ctx context.Context, mapped map[uint64]bool, send func([]byte) error) (int64, error) {
+	p := &pass{
+		Source: s, ctx: ctx, send: send, mapped: mapped, begun: time.Now(),
+		now: map[string]*item{}, links: map[file]string{},
+	}
+	root, err := unix.Open(s.root, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("open %s: %w", s.root, err)
+	}
+	defer unix.Close(root)
+	p.top = root
+	// Looked at first and sent afterwards: what went away must go before what
+	// takes its place.
+	for _, name := range s.names {
+		if err := p.look(root, name, name); err != nil {
+			return p.sent, fmt.Errorf("look at what the guest has written: %w", err)
+		}
+	}
+	if err := p.removals(); err != nil {
+		return p.sent, err
+	}
+	for _, name := range p.order() {
+		if err := p.item(root, name); err != nil {
+			return p.sent, fmt.Errorf("send %s of the guest: %w", name, err)
+		}
+	}
+	for _, name := range p.stamps {
+		if err := p.stamp(name); err != nil {
+			return p.sent, err
+		}
+	}
+	s.have = p.now
+	return p.sent, nil
+}
+
+// look notes what there is at a path and below it.
+func (p *pass) look(folder int, base, name string) error {
+	if err := p.ctx.Err(); err != nil {
+		return err
+	}
+	i := &item{}
+	if err := unix.Fstatat(folder, base, &i.stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return passed(err)
+	}
+	kind := i.stat.Mode & unix.S_IFMT
+	if kind == unix.S_IFSOCK {
+		return nil // nobody but the process that has it can make it
+	}
+	if kind == unix.S_IFREG && i.stat.Nlink > 1 {
+		f := file{i.stat.Dev, i.stat.Ino}
+		if first, ok := p.links[f]; ok {
+			i.first = first
+		} else {
+			p.links[f] = name
+		}
+	}
+	i.unsure = p.begun.Sub(time.Unix(i.stat.Ctim.Unix())) < coarse || p.mapped[i.stat.Ino]
+	if kind == unix.S_IFLNK {
+		to, err := readLink(folder, base)
+		if err != nil {
+			return passed(err)
+		}
+		i.to = to
+	}
+	p.now[name] = i
+	if kind != unix.S_IFDIR {
+		return nil
+	}
+	fd, err := unix.Openat(folder, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return passed(err)
+	}
+	dir := os.NewFile(uintptr(fd), name)
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return passed(err)
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		if err := p.look(fd, n, path.Join(name, n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// passed makes it no error that something vanished, or became something else,
+// since its name was read: it is looked at again when nothing changes.
+func passed(err error) error {
+	for _, e := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ESTALE} {
+		if errors.Is(err, e) {
+			return nil
+		}
+	}
+	return err
+}
+
+func readLink(folder int, base string) (string, error) {
+	buffer := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(folder, base, buffer)
+	return string(buffer[:max(0, n)]), err
+}
+
+// order gives all paths, folders before what is in them.
+func (p *pass) order() []string {
+	all := make([]string, 0, len(p.now))
+	for name := range p.now {
+		all = append(all, name)
+	}
+	slices.SortFunc(all, func(a, b string) int {
+		// Hard links come last, when what they link to is there.
+		la, lb := p.now[a].first != "", p.now[b].first != ""
+		if la != lb {
+			if la {
+				return 1
+			}
+			return -1
+		}
+		return strings.Compare(a, b)
+	})
+	return all
+}
+
+// removals tells what is no longer there, or is another thing by now.
+func (p *pass) removals() error {
+	var gone []string
+	for name, old := range p.have {
+		if i := p.now[name]; i == nil || !i.follows(old) {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(gone)
+	told := map[string]bool{}
+	for _, name := range gone {
+		if inside(told, name) {
+			continue // it goes with the folder it is in
+		}
+		told[name] = true
+		if err := p.send(message(opRemove, name)); err != nil {
+			return err
+		}
+		p.touch(name)
+	}
+	// What is in a folder that was made anew is new as well.
+	for name := range p.have {
+		if told[name] || inside(told, name) {
+			delete(p.have, name)
+		}
+	}
+	return nil
+}
+
+// inside reports whether a path is below one of the set.
+func inside(set map[string]bool, name string) bool {
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		if set[dir] {
+			return true
+		}
+	}
+	return false
+}
+
+// follows reports whether what is there now can be made of what was.
+func (i *item) follows(old *item) bool {
+	return i.stat.Ino == old.stat.Ino && i.stat.Dev == old.stat.Dev && i.stat.Mode&unix.S_IFMT == old.stat.Mode&unix.S_IFMT &&
+		i.first == old.first && i.to == old.to && i.stat.Rdev == old.stat.Rdev
+}
+
+// touch notes that a path's folder changed by what is done to the path.
+func (p *pass) touch(name string) {
+	if dir := path.Dir(name); dir != "." && p.now[dir] != nil && !slices.Contains(p.stamps, dir) {
+		p.stamps = append(p.stamps, dir)
+	}
+}
+
+// item sends one path if it has changed.
+func (p *pass) item(root int, name string) error {
+	if err := p.ctx.Err(); err != nil {
+		return err
+	}
+	i, old := p.now[name], p.have[name]
+	if dir := path.Dir(name); dir != "." && p.now[dir] == nil || i.first != "" && p.now[i.first] == nil {
+		delete(p.now, name) // what it is in, or is the same as, vanished since
+		return nil
+	}
+	if old != nil && i.stat.Ctim == old.stat.Ctim && !old.unsure && !i.unsure {
+		i.sums, i.more = old.sums, old.more
+		return nil
+	}
+	if old == nil {
+		p.touch(name)
+	}
+	switch kind := i.stat.Mode & unix.S_IFMT; {
+	case i.first != "":
+		if old == nil {
+			return p.send(message(opSame, name, i.first))
+		}
+		return nil
+	case kind == unix.S_IFREG:
+		return p.file(root, name, i, old)
+	case kind == unix.S_IFDIR:
+		p.stamps = append(p.stamps, name)
+		return p.whole(opFolder, name, i, old)
+	case kind == unix.S_IFLNK:
+		return p.whole(opLink, name, i, old, i.to)
+	default:
+		return p.whole(opNode, name, i, old)
+	}
+}
+
+// whole sends what fits one message.
+func (p *pass) whole(op byte, name string, i, old *item, more ...string) (err error) {
+	if i.more, err = attributes(p.top, name); err != nil {
+		return p.forget(name, err)
+	}
+	if old != nil && !i.differs(old) {
+		return nil
+	}
+	m := message(op, append([]string{name}, more...)...)
+	return p.send(append(appendStat(m, &i.stat), i.more...))
+}
+
+func (i *item) differs(old *item) bool {
+	a, b := i.stat, old.stat
+	return a.Mode != b.Mode || a.Uid != b.Uid || a.Gid != b.Gid || a.Mtim != b.Mtim || a.Size != b.Size || !bytes.Equal(i.more, old.more)
+}
+
+// file sends the blocks of a file that are not as they were.
+func (p *pass) file(root int, name string, i, old *item) error {
+	fd, err := open(root, name, unix.O_RDONLY|unix.O_NONBLOCK)
+	if err != nil {
+		return p.forget(name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	if err := unix.Fstat(fd, &i.stat); err != nil || i.stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return p.forget(name, passed(err))
+	}
+	i.unsure = i.unsure || time.Since(time.Unix(i.stat.Ctim.Unix())) < coarse
+	if i.more, err = attributes(root, name); err != nil {
+		return p.forget(name, err)
+	}
+	open := false
+	begin := func() error {
+		if open {
+			return nil
+		}
+		open = true
+		return p.send(append(appendStat(message(opFile, name), &i.stat), i.more...))
+	}
+	if old == nil || i.differs(old) {
+		if err := begin(); err != nil {
+			return err
+		}
+	}
+	if err := p.blocks(f, i, old, begin); err != nil || !open {
+		return err
+	}
+	return p.send(appendTimes(message(opClose, ""), &i.stat))
+}
+
+// forget leaves out what vanished meanwhile. What the other side has of it is for
+// the next pass to remove.
+func (p *pass) forget(name string, err error) error {
+	if err = passed(err); err != nil {
+		return err
+	}
+	if old := p.have[name]; old != nil {
+		p.now[name] = old
+	} else {
+		delete(p.now, name)
+	}
+	return nil
+}
+
+// blocks compares a file's blocks with what was sent of it.
+func (p *pass) blocks(f *os.File, i, old *item, begin func() error) error {
+	if p.block == nil {
+		p.block = make([]byte, blockBytes)
+	}
+	data, hole := int64(0), int64(0) // where the next of each begins
+	for at := int64(0); at < i.stat.Size; at += blockBytes {
+		if err := p.ctx.Err(); err != nil {
+			return err
+		}
+		if at >= hole { // where there is nothing, nothing need be read
+			data, hole = extent(f, at, i.stat.Size)
+		}
+		n := min(blockBytes, i.stat.Size-at)
+		part := p.block[:n]
+		if at+n <= data {
+			clear(part)
+		} else if _, err := io.ReadFull(io.NewSectionReader(f, at, n), part); err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				i.unsure = true // it became shorter: its next pass finds that
+				return nil
+			}
+			return err
+		}
+		sum, index := maphash.Bytes(p.seed, part), int(at/blockBytes)
+		i.sums = append(i.sums, sum)
+		had := old != nil && index < len(old.sums) && old.stat.Size >= at+n
+		if had && old.sums[index] == sum {
+			continue
+		}
+		empty := zero(part)
+		if !had && empty && (old == nil || old.stat.Size <= at) {
+			continue // a new file is empty
+		}
+		if err := begin(); err != nil {
+			return err
+		}
+		var head [8]byte
+		binary.BigEndian.PutUint64(head[:], uint64(at))
+		m := append(append(p.said[:0], message(opBlock, "")...), head[:]...)
+		if empty {
+			m[0] = opHole
+			m = binary.BigEndian.AppendUint64(m, uint64(n))
+		} else {
+			m = append(m, part...)
+			p.sent += n
+		}
+		p.said = m
+		if err := p.send(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// extent finds the data at or after a place in a file, and its end.
+func extent(f *os.File, at, size int64) (data, hole int64) {
+	data, err := f.Seek(at, unix.SEEK_DATA)
+	if err != nil {
+		return size, size // nothing more; or it cannot tell, and then blocks are read
+	}
+	if hole, err = f.Seek(data, unix.SEEK_HOLE); err != nil {
+		hole = size
+	}
+	return data, hole
+}
+
+var nothing [blockBytes]byte
+
+func zero(b []byte) bool { return bytes.Equal(b, nothing[:len(b)]) }
+
+// stamp sends a folder's times, which change with what is made in it.
+func (p *pass) stamp(name string) error {
+	i := p.now[name]
+	if i == nil {
+		return nil
+	}
+	return p.send(appendTimes(message(opStamp, name), &i.stat))
+}

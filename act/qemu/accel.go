@@ -1,0 +1,140 @@
+// ROOM accel: it finds out by what QEMU can run guests on this machine: it boots a
+// kernel of a few instructions, since a device file that opens, and even a virtual
+// machine that can be made, prove nothing.
+
+package qemu
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// The accelerators.
+const (
+	Hardware  = "kvm"
+	Emulation = "tcg"
+)
+
+// probeGuest is a kernel of a few instructions; probe.asm is its source.
+//
+//go:embed probe.bin
+var probeGuest []byte
+
+// Where the probe's kernel says that it came to its end, what it says, and
+// what QEMU makes of that as its exit status.
+const (
+	exitPort   = "isa-debug-exit,iobase=0x501,iosize=1"
+	exitByte   = 0x10
+	exitStatus = exitByte<<1 | 1
+)
+
+// probeLimit: the probe takes 0.2 s under emulation; hardware virtualization that
+// takes longer is none. Nothing is left after emulation, and QEMU may have to come
+// from a slow disk first.
+const (
+	probeLimit = 5 * time.Second
+	coldLimit  = 30 * time.Second
+)
+
+// oldest is the first QEMU whose machine type guests use.
+const oldestMajor, oldestMinor = 7, 2
+
+// acceleration is what works.
+type acceleration struct {
+	Accelerator string // Hardware or Emulation
+	Version     string // of QEMU
+	Trouble     string // why hardware virtualization is not used, for people
+}
+
+// acceleratorTrial is how QEMU is tried.
+type acceleratorTrial struct {
+	Binary     string
+	Folder     string                                      // where a file may be for a moment
+	Machine    string                                      // type of machine
+	CPU        func(accelerator string) (full, cpu string) // what QEMU is told of an accelerator, and of the processor by it
+	Attributes func() *syscall.SysProcAttr                 // on whose behalf it runs
+}
+
+// findAccelerator finds what works; an error says that nothing does.
+func findAccelerator(ctx context.Context, t acceleratorTrial) (acceleration, error) {
+	version, err := versionOf(ctx, t.Binary)
+	if err != nil {
+		return acceleration{}, err
+	}
+	kernel := filepath.Join(t.Folder, "probe.bin")
+	if err := os.WriteFile(kernel, probeGuest, 0o644); err != nil {
+		return acceleration{}, fmt.Errorf("probe qemu: %w", err)
+	}
+	defer os.Remove(kernel)
+	trouble := t.boot(ctx, kernel, Hardware)
+	if trouble == nil {
+		return acceleration{Accelerator: Hardware, Version: version}, nil
+	}
+	if err := t.boot(ctx, kernel, Emulation); err != nil {
+		return acceleration{}, err
+	}
+	return acceleration{Accelerator: Emulation, Version: version, Trouble: trouble.Error()}, nil
+}
+
+var versionLine = regexp.MustCompile(`version (([0-9]+)\.([0-9]+)[0-9.]*)`)
+
+// versionOf asks a QEMU for its version. One that is too old is an error.
+func versionOf(ctx context.Context, binary string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, coldLimit)
+	defer cancel()
+	text, err := exec.CommandContext(ctx, binary, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask %s for its version: %w", binary, err)
+	}
+	m := versionLine.FindSubmatch(text)
+	if m == nil {
+		return "", fmt.Errorf("%s does not say its version", binary)
+	}
+	major, _ := strconv.Atoi(string(m[2]))
+	minor, _ := strconv.Atoi(string(m[3]))
+	if major < oldestMajor || major == oldestMajor && minor < oldestMinor {
+		return "", fmt.Errorf("%s is version %s; install %d.%d or newer", binary, m[1], oldestMajor, oldestMinor)
+	}
+	return string(m[1]), nil
+}
+
+func (t acceleratorTrial) boot(ctx context.Context, kernel, name string) error {
+	if name == Hardware {
+		if _, err := os.Stat("/dev/kvm"); err != nil {
+			return fmt.Errorf("%s: this machine has no /dev/kvm", name)
+		}
+	}
+	limit := coldLimit
+	if name == Hardware {
+		limit = probeLimit
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	full, model := t.CPU(name)
+	cmd := exec.CommandContext(ctx, t.Binary, "-machine", t.Machine, "-accel", full, "-cpu", model,
+		"-m", "16", "-no-user-config", "-nodefaults", "-display", "none", "-no-reboot", "-kernel", kernel, "-device", exitPort)
+	cmd.SysProcAttr = t.Attributes()
+	cmd.Dir = "/" // where the account cannot leave a core file
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: a tiny guest did not come to its end within %s", name, limit)
+	case errors.As(err, &exit) && exit.ExitCode() == exitStatus:
+		return nil
+	case err == nil:
+		return fmt.Errorf("%s: a tiny guest ended too early", name)
+	}
+	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
+	return fmt.Errorf("%s: a tiny guest did not run: %w: %s", name, err, lines[0])
+}

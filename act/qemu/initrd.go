@@ -1,0 +1,171 @@
+// ROOM initrd: it makes what QEMU loads beside a kernel: an image's modules and
+// the guest agent, which is the guest's first process. It knows nothing of
+// guests. Its tests read back what it makes.
+
+package qemu
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cavaliergopher/cpio"
+	"golang.org/x/sys/unix"
+)
+
+// kept is how many initrds stay on a host: as many as there are images in use at
+// once, more or less. QEMU reads one as it starts and never again.
+const kept = 4
+
+// initrds holds the initrds of one host.
+type initrds struct {
+	path string
+	turn sync.Mutex
+}
+
+// openInitrds gets hold of a folder that is there, and clears away what was being made
+// in it when an agent died.
+func openInitrds(path string) (*initrds, error) { return &initrds{path: path}, prune(path, kept) }
+
+// Make gives the file that QEMU loads: the modules of an image, given by its
+// folder, with the guest agent behind them. It is made once for the same two
+// files. After an error nothing half-made is left.
+func (f *initrds) Make(image, guestAgent string) (path string, err error) {
+	modules, err := os.Open(filepath.Join(image, "modules.cpio"))
+	if err != nil {
+		return "", fmt.Errorf("read the image: %w", err)
+	}
+	defer modules.Close()
+	agent, err := os.Open(guestAgent)
+	if err != nil {
+		return "", fmt.Errorf("read the guest agent: %w; it belongs beside the pagurus binary", err)
+	}
+	defer agent.Close()
+	name, err := nameOf(modules, agent)
+	if err != nil {
+		return "", err
+	}
+	f.turn.Lock()
+	defer f.turn.Unlock()
+	path = filepath.Join(f.path, name)
+	now := time.Now()
+	if os.Chtimes(path, now, now) == nil {
+		return path, nil
+	}
+	if err := prune(f.path, kept-1); err != nil {
+		return "", err
+	}
+	out, err := os.CreateTemp(f.path, ".new-*")
+	if err != nil {
+		return "", fmt.Errorf("make an initrd: %w", err)
+	}
+	err = errors.Join(write(out, modules, agent), out.Chmod(0o644), out.Close())
+	if err == nil {
+		err = os.Rename(out.Name(), path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("make an initrd: %w", errors.Join(err, ignoreAbsent(os.Remove(out.Name()))))
+	}
+	return path, nil
+}
+
+// nameOf is a digest of the guest agent, and of what identifies the modules, not
+// of their content: it is asked for at every start, and they are many MiB. A file
+// that is replaced is another file. A guest agent that was built again from the
+// same source is the same, so that snapshots of guests with it stay good.
+func nameOf(modules, agent *os.File) (string, error) {
+	sum := sha256.New()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(modules.Fd()), &st); err != nil {
+		return "", fmt.Errorf("read %s: %w", modules.Name(), err)
+	}
+	fmt.Fprintln(sum, st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano())
+	if _, err := io.Copy(sum, agent); err != nil {
+		return "", fmt.Errorf("read the guest agent: %w", err)
+	}
+	if _, err := agent.Seek(0, io.SeekStart); err != nil {
+		return "", fmt.Errorf("read the guest agent: %w", err)
+	}
+	return fmt.Sprintf("%x", sum.Sum(nil)[:16]), nil
+}
+
+// write writes one archive behind the other, which is what the kernel
+// takes for one.
+func write(out io.Writer, modules io.Reader, agent *os.File) error {
+	n, err := io.Copy(out, modules)
+	if err != nil {
+		return fmt.Errorf("copy the modules: %w", err)
+	}
+	// An archive begins on a multiple of four bytes.
+	if _, err := out.Write(make([]byte, -n&3)); err != nil {
+		return err
+	}
+	return writeAgent(out, agent)
+}
+
+// writeAgent writes an archive with the guest agent as /init and the folders
+// it mounts on. The kernel's own initramfs has /dev/console already.
+func writeAgent(out io.Writer, agent *os.File) error {
+	info, err := agent.Stat()
+	if err != nil {
+		return err
+	}
+	w := cpio.NewWriter(out)
+	for _, dir := range []string{"dev", "proc", "sys", "root", "newroot"} {
+		if err := w.WriteHeader(&cpio.Header{Name: dir, Mode: cpio.TypeDir | 0o755, Links: 2}); err != nil {
+			return err
+		}
+	}
+	if err := w.WriteHeader(&cpio.Header{Name: "init", Mode: cpio.TypeReg | 0o755, Links: 1, Size: info.Size()}); err != nil {
+		return err
+	}
+	if _, err := io.Copy(w, agent); err != nil {
+		return fmt.Errorf("copy the guest agent: %w", err)
+	}
+	return w.Close()
+}
+
+// prune leaves the keep most recently used files in dir, and none that was
+// being made when an agent died.
+func prune(dir string, keep int) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("tidy %s: %w", dir, err)
+	}
+	type file struct {
+		path string
+		used time.Time
+	}
+	var files []file
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		info, err := e.Info()
+		switch {
+		case err != nil:
+		case e.Name()[0] == '.':
+			os.Remove(path)
+		default:
+			files = append(files, file{path, info.ModTime()})
+		}
+	}
+	slices.SortFunc(files, func(a, b file) int { return b.used.Compare(a.used) })
+	for _, f := range files[min(keep, len(files)):] {
+		if err := ignoreAbsent(os.Remove(f.path)); err != nil {
+			return fmt.Errorf("tidy %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,69 @@
+package qemu
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+func TestProcess(t *testing.T) {
+	st, err := readStat(os.Getpid())
+	if err != nil || st.Ticks == 0 {
+		t.Fatalf("%+v: %v", st, err)
+	}
+	p := Process{os.Getpid(), st.Ticks}
+	handle, err := p.Watch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- Await(handle) }()
+	handle.Close()
+	if err := <-done; err == nil {
+		t.Error("a process that runs is said to have ended")
+	}
+	p.Ticks++
+	if _, err := p.Watch(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("another process of the same number: %v", err)
+	}
+	first, err := readStat(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []Process{{1, first.Ticks}, {0, 0}, {-1, 0}} {
+		if _, err := q.Watch(); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("process %d is watched: %v", q.PID, err)
+		}
+	}
+	if p.ResidentBytes() == 0 {
+		t.Error("a process without memory")
+	}
+}
+
+// TestEnd: a process found by where it works is ended and gone, and ending it
+// again is no error.
+func TestEnd(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sleep", "600")
+	cmd.Dir = dir
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	found := processesIn(Account{UID: uint32(os.Getuid())}, dir)
+	if len(found) != 1 || found[0].PID != cmd.Process.Pid {
+		t.Fatalf("found %+v, want process %d", found, cmd.Process.Pid)
+	}
+	for range 2 {
+		if err := found[0].End(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if again := processesIn(Account{UID: uint32(os.Getuid())}, dir); len(again) != 0 {
+		t.Errorf("still found: %+v", again)
+	}
+}

@@ -1,0 +1,263 @@
+// ROOM snapshot: it keeps guests as they were when they had just booted, so that
+// others of the same make start from there. It knows neither what makes two
+// guests alike nor when one has booted: the driver does. Its tests are of the
+// files; that guests live on from them is shown by the driver's, in real QEMUs.
+
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// snapshots is a folder of snapshots. Several agents may share one.
+type snapshots struct {
+	path string
+	kept int
+}
+
+// openSnapshots gives the shelf in a folder, which is made when the first snapshot is,
+// and keeps no more of them than said.
+func openSnapshots(path string, kept int) snapshots { return snapshots{path, kept} }
+
+// Find opens a snapshot; it is nil if there is none.
+func (s snapshots) Find(name string) *os.File {
+	f, err := os.Open(filepath.Join(s.path, name))
+	if err != nil {
+		return nil
+	}
+	now := time.Now()
+	_ = os.Chtimes(f.Name(), now, now) // or it is taken for one that nobody uses
+	return f
+}
+
+// Remove removes a snapshot that is of no use. One that is not there is no error.
+func (s snapshots) Remove(name string) error {
+	if err := os.Remove(filepath.Join(s.path, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// draftPrefix begins the names of files that are being written. One that nobody
+// holds locked was left by an agent that died.
+const draftPrefix = ".new-"
+
+// snapshotDraft is a snapshot that is being made.
+type snapshotDraft struct {
+	*os.File
+	shelf snapshots
+	name  string
+}
+
+// errSnapshotBusy: the snapshot is there, or somebody else is making it.
+var errSnapshotBusy = errors.New("the snapshot is made already")
+
+// snapshotDraft begins a snapshot. End it with Keep or Drop.
+func (s snapshots) Draft(name string) (*snapshotDraft, error) {
+	if err := os.MkdirAll(s.path, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(s.path, draftPrefix+name), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		// Whoever held it may have finished between the two.
+		if done := s.Find(name); done != nil {
+			err = errors.Join(errSnapshotBusy, done.Close(), os.Remove(f.Name()))
+		}
+	} else if errors.Is(err, unix.EWOULDBLOCK) {
+		err = errSnapshotBusy
+	}
+	if err == nil {
+		err = f.Truncate(0)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &snapshotDraft{File: f, shelf: s, name: name}, nil
+}
+
+// Keep puts the draft, which is whole, on the shelf. After an error it is gone.
+func (d *snapshotDraft) Keep() error {
+	err := d.Sync() // a name without the content would outlive a loss of power
+	if err == nil {
+		err = os.Rename(d.Name(), filepath.Join(d.shelf.path, d.name))
+	}
+	if err != nil {
+		return errors.Join(err, d.Drop())
+	}
+	return errors.Join(d.Close(), d.shelf.tidy())
+}
+
+// Drop gives the draft up.
+func (d *snapshotDraft) Drop() error { return errors.Join(os.Remove(d.Name()), d.Close()) }
+
+// tidy leaves those used last.
+func (s snapshots) tidy() error {
+	entries, err := os.ReadDir(s.path)
+	if err != nil {
+		return err
+	}
+	used := map[string]time.Time{}
+	var names []string
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || strings.HasPrefix(e.Name(), draftPrefix) {
+			continue
+		}
+		names, used[e.Name()] = append(names, e.Name()), info.ModTime()
+	}
+	slices.SortFunc(names, func(a, b string) int { return used[b].Compare(used[a]) })
+	for _, name := range names[min(s.kept, len(names)):] {
+		err = errors.Join(err, s.Remove(name))
+	}
+	return err
+}
+
+// qmpDo says something to QEMU.
+type qmpDo func(ctx context.Context, command string, args, out any) error
+
+// socket is where QEMU sends a guest that is saved, in its working directory.
+const socket = "save.sock"
+
+// connectLimit is how long QEMU may take to reach the socket on a busy host.
+const connectLimit = 10 * time.Second
+
+// often is how long QEMU is left alone between two questions.
+const often = 10 * time.Millisecond
+
+// saveSnapshot stops the guest of a QEMU that works in dir, as the group given, and
+// writes it to out. The guest does not run on.
+func saveSnapshot(ctx context.Context, do qmpDo, dir string, gid int, out io.Writer) error {
+	listener, err := listen(dir, gid)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	stop := context.AfterFunc(ctx, func() { listener.Close() })
+	defer stop()
+	// Without a bound, or QEMU keeps to one meant for networks.
+	err = do(ctx, "migrate-set-parameters", map[string]any{"max-bandwidth": int64(1) << 40}, nil)
+	if err == nil {
+		err = do(ctx, "stop", nil, nil)
+	}
+	if err == nil {
+		err = do(ctx, "migrate", map[string]any{"uri": "unix:" + socket}, nil)
+	}
+	if err != nil {
+		return err
+	}
+	// QEMU connects at once, or never.
+	if err := listener.SetDeadline(time.Now().Add(connectLimit)); err != nil {
+		return err
+	}
+	conn, err := listener.Accept()
+	if err != nil {
+		return errors.Join(err, ctx.Err())
+	}
+	defer conn.Close()
+	cut := context.AfterFunc(ctx, func() { conn.Close() })
+	defer cut()
+	if _, err := io.Copy(out, conn); err != nil {
+		return errors.Join(err, ctx.Err())
+	}
+	return await(ctx, func() (bool, error) {
+		state, err := snapshotMigration(ctx, do)
+		return state == "completed", err
+	})
+}
+
+// listen makes the socket that QEMU, unprivileged, connects to.
+func listen(dir string, gid int) (*net.UnixListener, error) {
+	folder, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	// By way of /proc, since an address may have no more than 107 bytes.
+	path := fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), socket)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false) // the path is gone by then; the folder goes with the guest
+	if err := errors.Join(os.Chown(path, 0, gid), os.Chmod(path, 0o660)); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// loadSnapshot gives a QEMU that waits for a guest, stopped, the one that it has open
+// for reading under a number. The guest does not run yet.
+func loadSnapshot(ctx context.Context, do qmpDo, fd int) error {
+	if err := do(ctx, "migrate-incoming", map[string]any{"uri": fmt.Sprintf("fd:%d", fd)}, nil); err != nil {
+		return err
+	}
+	return await(ctx, func() (bool, error) {
+		state, err := snapshotMigration(ctx, do)
+		return state == "completed", err
+	})
+}
+
+// snapshotMigration gives the state of what QEMU sends or takes in; that it failed is
+// an error.
+func snapshotMigration(ctx context.Context, do qmpDo) (string, error) {
+	var m struct {
+		Status string `json:"status"`
+		Cause  string `json:"error-desc"`
+	}
+	if err := do(ctx, "query-migrate", nil, &m); err != nil {
+		return "", err
+	}
+	if m.Status == "failed" {
+		return "", fmt.Errorf("qemu cannot: %s", m.Cause)
+	}
+	return m.Status, nil
+}
+
+// await asks until something is so.
+func await(ctx context.Context, so func() (bool, error)) error {
+	for {
+		if ok, err := so(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(often):
+		}
+	}
+}
+
+// waitBooted returns when a guest has opened the port whose other end is a character
+// device of QEMU's.
+func waitBooted(ctx context.Context, do qmpDo, chardev string) error {
+	return await(ctx, func() (bool, error) {
+		var all []struct {
+			Label string `json:"label"`
+			Open  bool   `json:"frontend-open"`
+		}
+		if err := do(ctx, "query-chardev", nil, &all); err != nil {
+			return false, err
+		}
+		for _, c := range all {
+			if c.Label == chardev {
+				return c.Open, nil
+			}
+		}
+		return false, fmt.Errorf("qemu has no character device %s", chardev)
+	})
+}

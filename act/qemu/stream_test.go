@@ -1,0 +1,81 @@
+package qemu
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestPrepare(t *testing.T) {
+	for packed, want := range map[bool]string{
+		false: `"multifd","state":false`,
+		true:  `"multifd","state":true`,
+	} {
+		said := ""
+		err := prepareStream(t.Context(), func(_ context.Context, command string, args, _ any) error {
+			text, err := json.Marshal(args)
+			said += command + string(text)
+			return err
+		}, way{Packed: packed, Slow: !packed})
+		if err != nil || !strings.Contains(said, want) || strings.Contains(said, "zstd") != packed || !strings.Contains(said, `"pause-before-switchover","state":true`) ||
+			!strings.Contains(said, `"auto-converge","state":`+strconv.FormatBool(!packed)) || strings.Contains(said, "max-cpu-throttle") == packed || strings.Contains(said, `"multifd-channels":1,`) != packed {
+			t.Errorf("packed %t: %v, it said %s", packed, err, said)
+		}
+		no := errors.New("no")
+		if err := prepareStream(t.Context(), func(context.Context, string, any, any) error { return no }, way{Packed: packed}); !errors.Is(err, no) {
+			t.Errorf("packed %t: a refusal came as %v", packed, err)
+		}
+	}
+}
+
+func TestPacks(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "qemu")
+	if err := os.WriteFile(text, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, binary := range []string{text, self, "/nowhere"} {
+		if packs(binary, "10.0.2") {
+			t.Errorf("%s is said to compress", binary)
+		}
+	}
+	for version, want := range map[string]int{"10.0.2": 10, "7.2": 7, "": 0, "x.1": 0} {
+		if got := majorVersion(version); got != want {
+			t.Errorf("version %q begins with %d", version, got)
+		}
+	}
+}
+
+// What is compressed gets a lower ceiling, as QEMU goes beyond it, but never none.
+func TestCeiling(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		packed bool
+		most   int64
+		want   int64
+	}{{false, 20 * mib, 20 * mib}, {true, 24 * mib, 41 * mib / 2}, {true, 4 * mib, 2 * mib}, {true, 1 << 40, 1<<40 - 7*mib/2}} {
+		if got := (way{Packed: c.packed}).Ceiling(c.most); got != c.want {
+			t.Errorf("compressed %t: %d is told as %d, want %d", c.packed, c.most, got, c.want)
+		}
+	}
+}
+
+func TestAddress(t *testing.T) {
+	for in, want := range map[string]string{
+		"10.0.0.1:4444": "tcp:10.0.0.1:4444", "[fd00::1]:1": "tcp:[fd00::1]:1",
+		"": "", "host:1": "", "10.0.0.1": "", "10.0.0.1:1,ipv4=on": "", "exec:sh": "", "10.0.0.1:99999": "", "unix:/x": "",
+	} {
+		got, err := streamAddress(in)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q became %q: %v", in, got, err)
+		}
+	}
+}

@@ -1,0 +1,283 @@
+// ROOM tuned: it tells QEMU what a guest sees of itself and where its memory is,
+// and keeps its CPUs where they shall be.
+//
+// It must not know why. Its tests pin threads of the test, and package qemu's
+// look from inside a guest.
+
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+	"pagurus/internal/thread"
+)
+
+// tunedGuest is a guest with a shape on one host. Nil is one without.
+type tunedGuest struct {
+	Shape       fleet.Shape
+	Layout      fleet.Layout
+	MemoryBytes int64 // in whole MiB
+	More        int64 // what each part of the memory is larger than that
+}
+
+// Small leaves huge pages out, and says so: emulated guests of several nodes, and all of
+// older QEMUs, have memory of odd sizes, which no huge page is.
+func (g *tunedGuest) Small() {
+	for i, n := range g.Layout.Nodes {
+		if n.PageBytes > 0 {
+			g.small(i, "this QEMU moves its memory only in odd sizes, since it is emulated")
+		}
+	}
+}
+
+// small leaves the huge pages of a node out, and says why. The layout it came with is
+// others' as well, and stays.
+func (g *tunedGuest) small(i int, why string) {
+	g.Layout.Nodes = slices.Clone(g.Layout.Nodes)
+	g.Layout.Nodes[i].PageBytes = 0
+	g.Layout.Notes = append(slices.Clone(g.Layout.Notes), fmt.Sprintf("node %d of the guest has no huge pages: %s", i, why))
+}
+
+// At is where its parts are; nil of a guest without a shape.
+func (g *tunedGuest) At() *fleet.Layout {
+	if g == nil {
+		return nil
+	}
+	return &g.Layout
+}
+
+// Args are QEMU's -smp, and what goes with nodes and huge pages. -m has to say
+// Bytes. Both sides of a migration give the same names and sizes; pages and nodes of
+// the host may differ. First is the number that QEMU has of the first of Reserve's
+// files.
+func (g *tunedGuest) Args(first int) []string {
+	s, l := g.Shape, g.Layout
+	out := []string{"-smp", fmt.Sprintf("%d,sockets=%d,cores=%d,threads=%d", s.Sockets*s.Cores*s.Threads, s.Sockets, s.Cores, s.Threads)}
+	part := func(i int) fleet.LayoutNode {
+		if i < len(l.Nodes) {
+			return l.Nodes[i]
+		}
+		return fleet.LayoutNode{}
+	}
+	for i, bytes := range g.sizes() {
+		out = append(out, "-object", memoryArgument(i, bytes, part(i), first))
+		if part(i).PageBytes > 0 {
+			first++
+		}
+	}
+	if len(s.Nodes) == 0 {
+		return append(out, "-machine", "memory-backend=node0")
+	}
+	cpu := 0
+	for i, n := range s.Nodes {
+		cpus := ""
+		for range n.CPUs {
+			cpus += fmt.Sprintf(",cpus=%d", cpu)
+			cpu++
+		}
+		out = append(out, "-numa", fmt.Sprintf("node,nodeid=%d,memdev=node%d%s", i, i, cpus))
+	}
+	for i, n := range s.Nodes {
+		for j, d := range n.Distances {
+			if i != j {
+				out = append(out, "-numa", fmt.Sprintf("dist,src=%d,dst=%d,val=%d", i, j, d))
+			}
+		}
+	}
+	return out
+}
+
+// sizes are those of the guest's memory, by node; one of a guest without nodes.
+func (g *tunedGuest) sizes() (all []int64) {
+	for _, n := range g.Shape.Nodes {
+		all = append(all, n.MemoryBytes)
+	}
+	if len(all) == 0 {
+		all = []int64{g.MemoryBytes}
+	}
+	for i := range all {
+		all[i] += g.More
+	}
+	return all
+}
+
+// Bytes is how much memory there is in all.
+func (g *tunedGuest) Bytes() (sum int64) {
+	for _, n := range g.sizes() {
+		sum += n
+	}
+	return sum
+}
+
+// Reserve makes files in memory of the huge pages that a layout has, in the order
+// of its nodes, and takes the pages. QEMU is to inherit them, since it may make no
+// files so large itself; they can be closed here then. Pages that are not to be had,
+// whatever was promised, are left out of the layout, before Args: a guest that is
+// slower is better than one that does not start.
+func (g *tunedGuest) Reserve() (files []*os.File) {
+	if g == nil {
+		return nil
+	}
+	for i, bytes := range g.sizes() {
+		if i >= len(g.Layout.Nodes) || g.Layout.Nodes[i].PageBytes == 0 {
+			continue
+		}
+		f, err := pages(fmt.Sprintf("node%d", i), bytes, g.Layout.Nodes[i])
+		if err != nil {
+			g.small(i, err.Error())
+			continue
+		}
+		files = append(files, f)
+	}
+	return files
+}
+
+// pages makes a file of huge pages that are there.
+func pages(name string, bytes int64, at fleet.LayoutNode) (*os.File, error) {
+	page := at.PageBytes
+	// The kernel wants the size's logarithm among the flags.
+	flags := unix.MFD_CLOEXEC | unix.MFD_HUGETLB | bits.TrailingZeros64(uint64(page))<<unix.MFD_HUGE_SHIFT
+	fd, err := unix.MemfdCreate(name, flags)
+	if err != nil {
+		return nil, fmt.Errorf("make memory of pages of %d KiB: %w", page>>10, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	size := (bytes + page - 1) / page * page
+	if err = f.Truncate(size); err == nil {
+		err = thread.Own(func() error { return take(fd, size, at.Hosts) })
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("take %d pages of %d KiB: %w", size/page, page>>10, err)
+	}
+	return f, nil
+}
+
+// bind is the kernel's MPOL_BIND.
+const bind = 2
+
+// take gives a file all its pages, of these nodes if there are any. It changes where
+// its thread's memory comes from: QEMU binds what it takes later, and not what it finds.
+func take(fd int, size int64, nodes []int) error {
+	if len(nodes) > 0 {
+		var set unix.CPUSet // nodes are told as CPUs are
+		for _, n := range nodes {
+			set.Set(n)
+		}
+		if err := unix.SetMemPolicy(bind, &set); err != nil && !errors.Is(err, unix.ENOSYS) { // a kernel without nodes
+			return err
+		}
+	}
+	for {
+		// A signal ends it with some taken; those are passed over next time.
+		if err := unix.Fallocate(fd, 0, 0, size); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// memoryArgument is one part of the guest's memory. What is set aside for it is there at
+// once: a guest that touched a page that is not would be killed.
+func memoryArgument(i int, bytes int64, at fleet.LayoutNode, file int) string {
+	kind := "memory-backend-ram"
+	pages := ""
+	if at.PageBytes > 0 {
+		kind = "memory-backend-file"
+		pages = fmt.Sprintf(",mem-path=/proc/self/fd/%d,share=on,prealloc=on", file)
+	}
+	nodes := ""
+	for _, n := range at.Hosts {
+		nodes += fmt.Sprintf(",host-nodes=%d", n)
+	}
+	if nodes != "" {
+		nodes += ",policy=bind"
+	}
+	return fmt.Sprintf("%s,id=node%d,size=%d%s%s", kind, i, bytes, nodes, pages)
+}
+
+// models are QEMU's names for CPUs of each level: qemu64 is the least that all
+// have, and has what it lacks added.
+var models = map[string]string{
+	"x86-64-v1": "qemu64",
+	"x86-64-v2": "qemu64,+cx16,+lahf-lm,+popcnt,+pni,+sse4.1,+sse4.2,+ssse3",
+	"x86-64-v3": "qemu64,+cx16,+lahf-lm,+popcnt,+pni,+sse4.1,+sse4.2,+ssse3,+abm,+avx,+avx2,+bmi1,+bmi2,+f16c,+fma,+movbe,+xsave",
+	"x86-64-v4": "qemu64,+cx16,+lahf-lm,+popcnt,+pni,+sse4.1,+sse4.2,+ssse3,+abm,+avx,+avx2,+bmi1,+bmi2,+f16c,+fma,+movbe,+xsave," +
+		"+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl",
+}
+
+// tunedModel is QEMU's name for CPUs of a level; empty: it has none.
+func tunedModel(level string) string { return models[level] }
+
+// Pin keeps each CPU of a guest where the layout says, and all other threads of
+// its QEMU where the rest is. Ask is a command to QEMU's monitor and where the
+// answer goes. After an error some may be pinned.
+func (g *tunedGuest) Pin(ctx context.Context, pid int, ask func(ctx context.Context, command string, args, out any) error) error {
+	if g == nil || len(g.Layout.Pins) == 0 {
+		return nil
+	}
+	l := g.Layout
+	var cpus []struct {
+		Index  int `json:"cpu-index"`
+		Thread int `json:"thread-id"`
+	}
+	if err := ask(ctx, "query-cpus-fast", nil, &cpus); err != nil {
+		return err
+	}
+	of := map[int][]int{}
+	for _, c := range cpus {
+		if c.Index < 0 || c.Index >= len(l.Pins) {
+			return fmt.Errorf("qemu has a CPU %d, and the guest has %d", c.Index, len(l.Pins))
+		}
+		of[c.Thread] = l.Pins[c.Index]
+	}
+	// Until there is none that was not seen: one may have been made by one that was
+	// not kept anywhere yet.
+	for seen, more := map[int]bool{}, true; more; {
+		more = false
+		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		if err != nil {
+			return err
+		}
+		for _, t := range threads {
+			id, err := strconv.Atoi(t.Name())
+			if err != nil || seen[id] {
+				continue
+			}
+			seen[id], more = true, true
+			to, isCPU := of[id]
+			if !isCPU {
+				to = l.Rest
+			}
+			if err := keepThread(id, to); err != nil {
+				return fmt.Errorf("keep thread %d of qemu on CPUs %s: %w", id, strings.Trim(fmt.Sprint(to), "[]"), err)
+			}
+		}
+	}
+	return nil
+}
+
+// keepThread lets a thread run on these CPUs only. None means anywhere. A thread that
+// has ended needs no place.
+func keepThread(thread int, cpus []int) error {
+	if len(cpus) == 0 {
+		return nil
+	}
+	var set unix.CPUSet
+	for _, c := range cpus {
+		set.Set(c)
+	}
+	if err := unix.SchedSetaffinity(thread, &set); !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	return nil
+}

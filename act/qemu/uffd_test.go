@@ -1,0 +1,141 @@
+package qemu
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/internal/testkit"
+)
+
+func TestAnswer(t *testing.T) {
+	for out, want := range map[string]string{
+		"":                                       "none",
+		`{"QMP": {}}` + "\n" + `{"return": {}}`:  "none",
+		`{"return": {}, "id": "it"}`:             "",
+		"{half\n" + `{"return": {}, "id": "it"}`: "",
+		`{"id": "it", "error": {"desc": "Not here."}}`: "Not here",
+	} {
+		refused, answered := answer([]byte(out))
+		if got := map[bool]string{true: "", false: "none"}[answered]; refused != nil && refused.Error() != want || refused == nil && got != want {
+			t.Errorf("%s: %v, %t", out, refused, answered)
+		}
+	}
+}
+
+// ownDevice makes the device as the kernel does, and as it was when the test ends.
+func ownDevice(t *testing.T) {
+	t.Helper()
+	var before unix.Stat_t
+	if err := unix.Stat(device, &before); err != nil {
+		t.Skip(err) // a kernel without it
+	}
+	t.Cleanup(func() {
+		unix.Chown(device, int(before.Uid), int(before.Gid))
+		unix.Chmod(device, before.Mode&0o777)
+	})
+	if err := errors.Join(unix.Chown(device, 0, 0), unix.Chmod(device, closed)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTry: what QEMU says is what the kernel lets it do.
+func TestTry(t *testing.T) {
+	testkit.Root(t, "qemu-system-x86_64")
+	account, err := FindAccount("pagurus")
+	if err != nil {
+		t.Fatal(err) // scripts/setup makes it
+	}
+	ownDevice(t)
+	binary, err := exec.LookPath("qemu-system-x86_64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := UserfaultAccess()
+	if err := GrantUserfault(account.GID); err != nil {
+		t.Fatal(err)
+	}
+	version, err := exec.Command(binary, "--version").Output()
+	refused := tryUserfault(t.Context(), binary, account.Attributes())
+	t.Log(before, UserfaultAccess(), refused)
+	if err == nil && refused != nil && !strings.Contains(string(version), "version 7.") {
+		t.Errorf("it was lent what it needs and cannot: %v", refused)
+	}
+	if UserfaultAccess() == before {
+		t.Error("nobody would look again")
+	}
+	if err := RevokeUserfault(account.GID); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := os.ReadFile(setting) // without it nobody is let
+	everybody := strings.TrimSpace(string(text)) == "1"
+	if err := tryUserfault(t.Context(), binary, account.Attributes()); (err == nil) != everybody {
+		t.Errorf("returned, and everybody let: %t: %v", everybody, err)
+	} else {
+		t.Log(err)
+	}
+	if err := tryUserfault(t.Context(), "false", account.Attributes()); err == nil {
+		t.Error("no QEMU can")
+	}
+}
+
+// TestLend: the device is lent as the kernel made it, and only then, and comes
+// back as it was.
+func TestLend(t *testing.T) {
+	testkit.Root(t)
+	ownDevice(t)
+	mode := func() (st unix.Stat_t) {
+		if err := unix.Stat(device, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	const group, other = 54321, 54322
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(gid, want uint32) {
+		t.Helper()
+		if st := mode(); st.Uid != 0 || st.Gid != gid || st.Mode&0o777 != want {
+			t.Errorf("it is %d:%d %o", st.Uid, st.Gid, st.Mode)
+		}
+	}
+	access := UserfaultAccess()
+	for range 2 {
+		must(GrantUserfault(group))
+		is(group, lent)
+	}
+	if UserfaultAccess() == access {
+		t.Error("nobody would look again")
+	}
+	must(GrantUserfault(other))
+	is(group, lent)
+	must(RevokeUserfault(other))
+	is(group, lent)
+	for range 2 {
+		must(RevokeUserfault(group))
+		is(0, closed)
+	}
+	must(unix.Chmod(device, 0o666))
+	must(GrantUserfault(group))
+	must(RevokeUserfault(group))
+	is(0, 0o666)
+}
+
+func TestRemedy(t *testing.T) {
+	if got := UserfaultRemedy("pagurus", "7.2.22"); !strings.Contains(got, "unprivileged_userfaultfd=1") {
+		t.Error(got)
+	}
+	for _, command := range []string{UserfaultRemedy("pagurus", "7.2.22"), UserfaultRemedy("pagurus", "10.0.2"), UserfaultRemedy("pagurus", "")} {
+		if err := exec.Command("sh", "-n", "-c", command).Run(); err != nil {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+// ROOM admission: it says which jobs make sense at all, whatever the cluster is
+// like just now, before a guest is booted in vain.
+//
+// It must not know hosts or what they have room for. Its tests are the
+// planner's, which submit what it lets pass and what it does not.
+
+package planner
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"unicode"
+
+	"pagurus/fleet"
+)
+
+// The bounds of a job. Below 128 MiB Debian's kernel with a root file system
+// in memory does not come up; a container has none, but its guest agent and
+// what starts the ranks need some 20. Above 255 CPUs QEMU needs more than it is
+// given.
+const (
+	leastMemory    = 128 << 20
+	leastContainer = 32 << 20
+	mostCPUs       = 255
+	MostRanks      = 1 << 16
+)
+
+// The bounds of what a job says. All of it is written to the store again with
+// each change of the job, and told to the guests in messages of 64 KiB, in
+// which 250 peers have to have room beside groups and path.
+const (
+	ProgramBytes = 48 << 10 // arguments, environment and directory, as JSON
+	MostGroups   = 1024     // of the user
+	PathBytes    = 4095     // Linux has no longer ones
+)
+
+// completeJob fills in what a job may leave open.
+func completeJob(s fleet.JobSpec) fleet.JobSpec {
+	if s.Kind == "" {
+		s.Kind = fleet.VM
+	}
+	if s.Export == "" {
+		s.Export = s.Dir
+	}
+	if s.Need.CPUs == 0 && s.Guests > 0 {
+		s.Need.CPUs = (s.Ranks + s.Guests - 1) / s.Guests
+	}
+	return s
+}
+
+// invalidJob says what is wrong with a job and how to put it right; empty: nothing.
+// Whether the hosts it names are there is for others to say.
+func invalidJob(s fleet.JobSpec, image *fleet.Image) string {
+	for _, check := range []func(fleet.JobSpec) string{invalidSize, invalidPath, invalidLength} {
+		if reason := check(s); reason != "" {
+			return reason
+		}
+	}
+	switch {
+	case len(s.Args) == 0 || s.Args[0] == "":
+		return "there is no program to run; name it after --"
+	case slices.ContainsFunc(slices.Concat(s.Args, s.Env), func(a string) bool { return strings.ContainsRune(a, 0) }):
+		return "an argument or variable holds a zero byte, which no program can be given; leave it out"
+	case slices.ContainsFunc(s.Env, func(e string) bool { return strings.IndexByte(e, '=') < 1 }):
+		return "a variable of the environment is not of the form NAME=value; put that right"
+	case s.Kind != fleet.VM && s.Kind != fleet.Container && s.Kind != fleet.Auto:
+		return fmt.Sprintf("there is no kind of guest %q; use %s, %s or %s", s.Kind, fleet.Auto, fleet.VM, fleet.Container)
+	case !s.Class.Known():
+		return fmt.Sprintf("there is no class %q; use %s, %s or %s", s.Class, fleet.Gold, fleet.Normal, fleet.Bronze)
+	case !(s.Cap >= 0 && s.Cap <= 1): // nor what is no number
+		return "guests may use a part of their CPUs, more than 0 and at most 1 (100%); say which with --cap"
+	case image == nil || image.Digest == "":
+		return fmt.Sprintf("there is no image %s; pagurus image ls lists them, pagurus image build %s makes it", quoted(s.Image), s.Image)
+	}
+	return ""
+}
+
+// invalidPath refuses directories that no guest can mount or no file server
+// can be told of, before a guest is booted in vain.
+func invalidPath(s fleet.JobSpec) string {
+	odd := func(r rune) bool { return r == '"' || unicode.IsControl(r) }
+	switch {
+	case !path.IsAbs(s.Dir) || path.Clean(s.Dir) != s.Dir:
+		return fmt.Sprintf("the working directory %q is not a whole path; give one that begins with / and has no .. in it", s.Dir)
+	case !path.IsAbs(s.Export) || path.Clean(s.Export) != s.Export:
+		return fmt.Sprintf("the shared directory %q is not a whole path; give one that begins with / and has no .. in it", s.Export)
+	case s.Export == "/":
+		return "the whole file system cannot be shared with guests, they have their own; name a directory with --export"
+	case strings.ContainsFunc(s.Dir, odd) || strings.ContainsFunc(s.Export, odd):
+		return fmt.Sprintf("the directory %q cannot be shared with guests, because it has a quotation mark or a control character in its name; start from another one", s.Dir)
+	case len(s.Dir) > PathBytes:
+		return fmt.Sprintf("the working directory has a path of %d bytes; start from one of %d or fewer", len(s.Dir), PathBytes)
+	case s.Dir != s.Export && !strings.HasPrefix(s.Dir, s.Export+"/"):
+		return fmt.Sprintf("the working directory %s is not inside the shared directory %s; start from within it", s.Dir, s.Export)
+	}
+	return ""
+}
+
+// invalidLength refuses what would not fit the way into a guest. What counts
+// is how long it is there, with what JSON makes of it.
+func invalidLength(s fleet.JobSpec) string {
+	if len(s.Groups) > MostGroups {
+		return fmt.Sprintf("you are in %d groups, and a job's user can be in no more than %d; submit as another user", len(s.Groups), MostGroups)
+	}
+	program, err := json.Marshal(fleet.Program{Args: s.Args, Env: s.Env, Dir: s.Dir})
+	if err != nil || len(program) > ProgramBytes {
+		return fmt.Sprintf("the arguments, the environment and the working directory take %d KiB on their way into the guest, which has room for %d; put some of them into a file", (len(program)+1023)>>10, ProgramBytes>>10)
+	}
+	return ""
+}
+
+func invalidSize(s fleet.JobSpec) string {
+	switch {
+	case s.Ranks < 1:
+		return fmt.Sprintf("%d ranks are none at all; ask for one or more with -n", s.Ranks)
+	case s.Ranks > MostRanks:
+		return fmt.Sprintf("%d ranks are more than the %d a job may have; ask for fewer with -n", s.Ranks, MostRanks)
+	case s.Guests < 1:
+		return fmt.Sprintf("%d guests are none at all; ask for one or more with --guests", s.Guests)
+	case s.Guests > s.Ranks:
+		return fmt.Sprintf("%d guests are too many for %d %s; ask for no more guests than ranks", s.Guests, s.Ranks, ranks(s.Ranks))
+	case s.Guests > fleet.MaxGuestsPerJob:
+		return fmt.Sprintf("%d guests are more than the %d a job may have; give each more ranks with --guests %d", s.Guests, fleet.MaxGuestsPerJob, fleet.MaxGuestsPerJob)
+	case s.Need.MemoryBytes < least(s.Kind):
+		return fmt.Sprintf("%d MiB of memory are too little for a guest to start; give it %d MiB or more with --mem", s.Need.MemoryBytes>>20, least(s.Kind)>>20)
+	case s.Need.CPUs < 1 || s.Need.CPUs > mostCPUs:
+		return fmt.Sprintf("a guest cannot have %d CPUs; ask for 1 to %d, or for more guests with --guests", s.Need.CPUs, mostCPUs)
+	}
+	return ""
+}
+
+// least is the least memory a guest can have. One whose kind is left open may
+// turn out to be a virtual machine.
+func least(k fleet.Kind) int64 {
+	if k == fleet.Container {
+		return leastContainer
+	}
+	return leastMemory
+}
+
+func quoted(name string) string {
+	if name == "" {
+		return `""`
+	}
+	return name
+}
+
+func ranks(n int) string {
+	if n == 1 {
+		return "rank"
+	}
+	return "ranks"
+}

@@ -1,0 +1,229 @@
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"pagurus/decide/cost"
+	"pagurus/decide/lifecycle"
+	"pagurus/decide/placement"
+	"pagurus/fleet"
+)
+
+// names gives what is in a set, in order. Most sets are empty.
+func names[K cmp.Ordered](set map[K]bool) []K {
+	out := collect(nil, set)
+	slices.Sort(out)
+	return out
+}
+
+// collect adds what is in a set, in no order.
+func collect[K comparable](to []K, set map[K]bool) []K {
+	to = slices.Grow(to, len(set))
+	for k := range set {
+		to = append(to, k)
+	}
+	return to
+}
+
+// Room is what hosts have promised, and whom they can take.
+func (l *Index) Room() *placement.Index { return l.room }
+
+// GuestsAt names the guests that a host may run, in order of ID.
+func (l *Index) GuestsAt(id fleet.HostID) []fleet.GuestID {
+	out := slices.Clone(l.homes[id])
+	slices.Sort(out)
+	return out
+}
+
+// Draining gives the hosts that drain, in order of ID.
+func (l *Index) Draining() []fleet.HostID { return names(l.draining) }
+
+// Readdressed gives the hosts that say another address than is stored.
+func (l *Index) Readdressed() []fleet.HostID { return names(l.readdressed) }
+
+// Attended gives the hosts whose owner is there and that have guests, unless the
+// owner has agreed that they stay, in order of ID.
+func (l *Index) Attended() []fleet.HostID { return names(l.attended) }
+
+// Still gives the guests that shall stand still for an owner, in order of ID.
+func (l *Index) Still() []fleet.GuestID { return names(l.still) }
+
+// Requeued gives the jobs that are to begin again, in order of ID.
+func (l *Index) Requeued() []fleet.JobID { return names(l.requeued) }
+
+// Restless gives the jobs of which the order to run was not answered well or whose
+// program was told to end, and
+// the guests that wait for an order that does not stand as long as all is well, or
+// was not answered well; both in no order. Those that wait for the first answer
+// to one of their own are left out while they do so only since after a time.
+func (l *Index) Restless(since time.Time) ([]fleet.JobID, []fleet.GuestID) {
+	guests := collect(nil, l.restless)
+	for at, of := range l.waiting {
+		if at <= since.UnixNano() {
+			guests = collect(guests, of)
+		}
+	}
+	return collect(nil, l.refused), guests
+}
+
+// Tally counts a job's guests.
+func (l *Index) Tally(id fleet.JobID) lifecycle.Tally { return l.tallies[id] }
+
+// OpenMoves gives the moves under way.
+func (l *Index) OpenMoves() []fleet.MoveID { return names(l.open) }
+
+// MovingBy gives the migrations that are under way in a mode.
+func (l *Index) MovingBy(mode fleet.Mode) (out []fleet.MigrationID) {
+	for v := range l.open {
+		for _, id := range l.snap.Moves[v].Migrations {
+			if m := l.snap.Migrations[id]; m.Mode == mode && !m.Phase.Ended() {
+				out = append(out, id)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// OldMoves gives the moves that ended before a time.
+func (l *Index) OldMoves(before time.Time) []fleet.MoveID {
+	var out []fleet.MoveID
+	for _, v := range l.over {
+		if !v.at.Before(before) {
+			break
+		}
+		out = append(out, v.id)
+	}
+	return out
+}
+
+// OldJobs gives the jobs that ended before a time, and those that are more than
+// so many, the oldest first.
+func (l *Index) OldJobs(before time.Time, most int) []fleet.JobID {
+	var out []fleet.JobID
+	for i, j := range l.done {
+		if len(l.done)-i <= most && !j.at.Before(before) {
+			break
+		}
+		out = append(out, j.id)
+	}
+	return out
+}
+
+// Submitted gives the job that a request led to.
+func (l *Index) Submitted(r fleet.RequestID) (fleet.JobID, bool) {
+	id, ok := l.submitted[r]
+	return id, ok && r != ""
+}
+
+// Asked gives the moves that a request led to, in order of ID.
+func (l *Index) Asked(r fleet.RequestID) []fleet.MoveID {
+	return slices.Sorted(slices.Values(l.asked[r]))
+}
+
+// Taken reports whether a job that goes on has a network.
+func (l *Index) Taken(s fleet.Subnet) bool { return l.subnets[s] > 0 }
+
+// MigrationsOf gives the migrations of a job's guests.
+func (l *Index) MigrationsOf(id fleet.JobID) []fleet.MigrationID { return l.byJob[id] }
+
+// Lore is what the latest migrations that arrived teach. While there are many
+// a further one teaches little: it is got together anew when a tenth of
+// them is new. It is kept here, but nothing that can be seen of the ledger
+// changes by asking.
+func (l *Index) Lore() *cost.Lore {
+	last := l.finished.last(cost.Remembered)
+	if l.lore != nil && l.learnt <= len(last)/10 {
+		return l.lore
+	}
+	past := make([]fleet.MigrationID, len(last))
+	for i, m := range last {
+		past[i] = m.id
+	}
+	l.lore, l.learnt = l.lore.Next(past, func(id fleet.MigrationID) fleet.Migration { return l.snap.Migrations[id] }), 0
+	return l.lore
+}
+
+// Lesson gives what is kept of a migration when its move is forgotten: what can be
+// learnt from it, while it is among the latest; false: nothing.
+func (l *Index) Lesson(id fleet.MigrationID) (fleet.Migration, bool) {
+	m := l.snap.Migrations[id]
+	last := l.finished.last(cost.Remembered)
+	at, over := ended(m)
+	m.Move, m.Stall = "", nil
+	return m, over && cost.Teaches(m) && (len(last) < cost.Remembered || !at.Before(last[0].at))
+}
+
+// Faded gives the migrations that were only kept to be learnt from, and are
+// older than enough others of their kind.
+func (l *Index) Faded() []fleet.MigrationID {
+	var out []fleet.MigrationID
+	for _, of := range []line[fleet.MigrationID]{l.alone, l.missed} {
+		for _, m := range of[:len(of)-len(of.last(cost.Remembered))] {
+			out = append(out, m.id)
+		}
+	}
+	return out
+}
+
+// Look gives what was last seen of how a guest uses its memory, before it began
+// to move; nil: nobody looked.
+func (l *Index) Look(id fleet.GuestID) *fleet.Profile {
+	m, known := l.looks[id]
+	if !known {
+		return nil
+	}
+	return l.snap.Migrations[m].Predicted.Profile
+}
+
+// Check says in what the ledger differs from one made anew; empty: in nothing.
+// It is for tests.
+func (l *Index) Check() string {
+	anew := NewIndex(l.snap, l.policy)
+	if wrong := l.room.Check(l.snap); wrong != "" {
+		return "room: " + wrong
+	}
+	for _, m := range []*Index{l, anew} { // lists are in no order, and empty is nil
+		for _, of := range m.homes {
+			slices.Sort(of)
+		}
+		for _, of := range m.byJob {
+			slices.Sort(of)
+		}
+		for _, of := range m.asked {
+			slices.Sort(of)
+		}
+	}
+	for _, c := range []struct {
+		what      string
+		have, all any
+	}{
+		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed}, {"attended", l.attended, anew.attended}, {"still", l.still, anew.still}, {"requeued", l.requeued, anew.requeued},
+		{"waiting", l.waiting, anew.waiting}, {"restless", l.restless, anew.restless}, {"refused", l.refused, anew.refused}, {"tallies", l.tallies, anew.tallies}, {"open moves", l.open, anew.open}, {"submitted", l.submitted, anew.submitted},
+		{"asked", l.asked, anew.asked}, {"subnets", l.subnets, anew.subnets}, {"migrations by job", l.byJob, anew.byJob},
+	} {
+		if !reflect.DeepEqual(c.have, c.all) {
+			return fmt.Sprintf("%s: %v, should be %v", c.what, c.have, c.all)
+		}
+	}
+	if !slices.Equal(l.over, anew.over) || !slices.Equal(l.done, anew.done) || !slices.Equal(l.finished, anew.finished) ||
+		!slices.Equal(l.alone, anew.alone) || !slices.Equal(l.missed, anew.missed) {
+		return "what has ended is not in order"
+	}
+	for id := range anew.looks {
+		if a, b := anew.Look(id), l.Look(id); b == nil || !a.At.Equal(b.At) {
+			return fmt.Sprintf("look at %s: %+v, should be %+v", id, b, a)
+		}
+	}
+	return ""
+}
+
+// Unsettled reports whether the passing of time alone may bring something about
+// soon: an answer is waited for, a move is under way, a host drains.
+func (l *Index) Unsettled() bool {
+	return len(l.waiting)+len(l.restless)+len(l.refused)+len(l.requeued)+len(l.open)+len(l.draining)+len(l.readdressed) > 0
+}

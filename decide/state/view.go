@@ -1,0 +1,43 @@
+package state
+
+import (
+	"pagurus/fleet"
+)
+
+// View is a cluster as a snapshot has it, with changes laid over it that are
+// only thought of.
+type View struct {
+	Hosts      Overlay[fleet.HostID, fleet.Host]
+	Guests     Overlay[fleet.GuestID, fleet.Guest]
+	Jobs       Overlay[fleet.JobID, fleet.Job]
+	Moves      Overlay[fleet.MoveID, fleet.Move]
+	Migrations Overlay[fleet.MigrationID, fleet.Migration]
+}
+
+// ViewOf lays no change over a snapshot yet.
+func ViewOf(s fleet.Snapshot) *View { return new(View).over(s) }
+
+// over begins anew over a snapshot, in the room that there is.
+func (v *View) over(s fleet.Snapshot) *View {
+	v.Hosts.Reuse(s.Hosts)
+	v.Guests.Reuse(s.Guests)
+	v.Jobs.Reuse(s.Jobs)
+	v.Moves.Reuse(s.Moves)
+	v.Migrations.Reuse(s.Migrations)
+	return v
+}
+
+// View is ViewOf the ledger, in the room of one that was given back: whoever
+// takes a hundred thousand steps a second would otherwise mostly make room.
+func (l *Index) View() *View {
+	last := len(l.spare) - 1
+	if last < 0 {
+		return ViewOf(l.snap)
+	}
+	v := l.spare[last]
+	l.spare = l.spare[:last]
+	return v.over(l.snap)
+}
+
+// Return takes a view back. Nothing of it may be read any more.
+func (l *Index) Return(v *View) { l.spare = append(l.spare, v.over(fleet.Snapshot{})) }

@@ -1,0 +1,122 @@
+// ROOM agree: it reads from a command line what the owner of a host agrees to. It
+// knows of flags and nothing of controllers. Its tests read what people write.
+
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"pagurus/fleet"
+)
+
+// ownerFlags are the parts of a policy; those that are not given stay.
+type ownerFlags struct {
+	owner, vacate, hours, cap, preset string
+	idleAfter                         time.Duration
+	programs                          []string
+}
+
+// asCluster is what --vacate says to leave it to the cluster.
+const asCluster = "cluster"
+
+// Add makes the flags of a command.
+func (f *ownerFlags) Add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.owner, "owner", "", "yes: it belongs to somebody who uses it; no: to nobody but the cluster")
+	flags.StringVar(&f.vacate, "vacate", "", "what guests do when the owner stays: evacuate, suspend, stay, or cluster (default: as pagurus policy show says); evacuate,stay or cluster,stay: and they go on, not stand still, where they cannot leave")
+	flags.DurationVar(&f.idleAfter, "idle-after", 0, "the owner is gone after so long without a sign (default: the preset's, 15m)")
+	flags.StringVar(&f.hours, "hours", "", "when guests are welcome, by the host's clock, as 19:00-07:00; outside the owner is there (all: always)")
+	flags.StringVar(&f.cap, "cap", "", "part of the CPUs that guests may use together while the owner is there, as 50% (0: what is left over)")
+	flags.StringVar(&f.preset, "preset", "", "whose thresholds and times judge the sensors: condor, boinc, or own")
+	flags.StringSliceVar(&f.programs, "exclusive", nil, "programs that mean that the owner is there while they run")
+	for name, words := range map[string][]string{
+		"owner": {"yes", "no"}, "vacate": {string(fleet.Evacuate), string(fleet.Suspend), string(fleet.Stay), asCluster, "evacuate,stay", "cluster,stay"}, "preset": {"own", "condor", "boinc"},
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+// Amend changes what the flags name. Whether it makes sense is for the
+// controller to say.
+func (f ownerFlags) Amend(flags *pflag.FlagSet, p *fleet.OwnerPolicy) (changed bool, err error) {
+	flags.Visit(func(flag *pflag.Flag) {
+		part := true
+		var bad error
+		switch flag.Name {
+		case "owner":
+			p.Owned = f.owner == "yes"
+			if f.owner != "yes" && f.owner != "no" {
+				bad = fmt.Errorf("--owner takes yes or no, not %q", f.owner)
+			}
+		case "vacate":
+			first, nowhere, _ := strings.Cut(f.vacate, ",")
+			if p.Vacate, p.Nowhere = fleet.Vacate(first), fleet.Vacate(nowhere); first == asCluster {
+				p.Vacate = ""
+			}
+		case "idle-after":
+			p.IdleAfter = f.idleAfter
+		case "hours":
+			p.Hours, bad = parseHours(f.hours)
+		case "cap":
+			p.Cap, bad = parsePart(f.cap)
+		case "preset":
+			if p.Preset = f.preset; f.preset == "own" {
+				p.Preset = ""
+			}
+		case "exclusive":
+			p.Exclusive = f.programs
+		default:
+			part = false // a global one
+		}
+		changed = changed || part
+		if err == nil {
+			err = bad
+		}
+	})
+	return changed, err
+}
+
+// parseHours reads a part of the day.
+func parseHours(text string) (h fleet.Hours, err error) {
+	if text == "all" {
+		return h, nil
+	}
+	from, to, found := strings.Cut(text, "-")
+	clock := func(s string) time.Duration {
+		t, e := time.Parse("15:04", strings.TrimSpace(s))
+		if e != nil || !found {
+			err = fmt.Errorf("--hours takes two times of the day, as 19:00-07:00, or all, not %q", text)
+		}
+		return time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute
+	}
+	h = fleet.Hours{From: clock(from), To: clock(to)}
+	return h, err
+}
+
+// parsePart reads a part of the CPUs, as 50% or 0.5.
+func parsePart(text string) (float64, error) {
+	number, percent := strings.CutSuffix(text, "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		v /= 100
+	}
+	if err != nil || !(v >= 0 && v <= 1) { // nor what is no number
+		return 0, fmt.Errorf("--cap takes a part of the CPUs, as 50%%, not %q", text)
+	}
+	return v, nil
+}
+
+// completePolicies completes the name of a cluster's policy.
+func completePolicies(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	for _, p := range fleet.VacatePolicies {
+		names = append(names, string(p.Name))
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

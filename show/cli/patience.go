@@ -1,0 +1,131 @@
+// ROOM patience: it waits for a controller that is away: its restarts cost who waits
+// for a job nothing but time.
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+	"pagurus/show/view"
+)
+
+const (
+	// outagePatience bounds how long a controller may be away while somebody
+	// waits for a job: longer than a restart of its machine.
+	outagePatience = 10 * time.Minute
+	// outageQuiet is how long it may be away before a person is told.
+	outageQuiet = 2 * time.Second
+	// outagePause is between two tries to reach it.
+	outagePause = 200 * time.Millisecond
+)
+
+// refused reports whether the controller answered, and the answer was no:
+// asking again would change nothing.
+func refused(err error) bool {
+	var e *wire.Error
+	return errors.As(err, &e) && e.Status < http.StatusInternalServerError
+}
+
+// outage is one stretch of time in which the controller cannot be reached,
+// shared by everything that waits for it.
+type outage struct {
+	err io.Writer // is told of a long one
+
+	mu    sync.Mutex
+	since time.Time // zero: it answers
+	said  bool
+}
+
+// newOutage gives one that has not begun. A person is told of it on err.
+func newOutage(err io.Writer) *outage { return &outage{err: err} }
+
+// Wait is called after an error. It returns nil when it is worth trying again.
+func (o *outage) Wait(ctx context.Context, cause error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if refused(cause) {
+		return cause
+	}
+	o.mu.Lock()
+	if o.since.IsZero() {
+		o.since = time.Now()
+	}
+	away := time.Since(o.since)
+	if away > outageQuiet && !o.said {
+		o.said = true
+		_, _ = fmt.Fprintln(o.err, "pagurus: the controller does not answer; jobs run on, trying again")
+	}
+	o.mu.Unlock()
+	if away > outagePatience {
+		return fmt.Errorf("the controller has not answered for %s: %w", view.Took(away), cause)
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(outagePause):
+		return nil
+	}
+}
+
+// Over is called when the controller answers.
+func (o *outage) Over() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.said {
+		_, _ = fmt.Fprintln(o.err, "pagurus: the controller answers again")
+	}
+	o.since, o.said = time.Time{}, false
+}
+
+// quietLimit is how long a watched controller may say nothing before it is
+// asked: agents speak every second, so silence means a cut, or an idle cluster.
+const quietLimit = 3 * time.Second
+
+// followClient calls each with the cluster at once and after every change until it
+// says that it has seen enough. Restarts of the controller are waited out.
+func followClient(ctx context.Context, c *wire.Client, o *outage, each func(view.Cluster) (enough bool, err error)) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var snapshots <-chan fleet.Snapshot
+	for {
+		if snapshots == nil {
+			var err error
+			if snapshots, err = c.Watch(ctx); err != nil { // connects again by itself from then on
+				if err := o.Wait(ctx, err); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		var s fleet.Snapshot
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case s = <-snapshots:
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+		case <-time.After(quietLimit):
+			var err error
+			if s, err = c.Snapshot(ctx); err != nil {
+				if err := o.Wait(ctx, err); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		o.Over()
+		if enough, err := each(view.Read(s)); enough || err != nil {
+			return err
+		}
+	}
+}
