@@ -1,4 +1,4 @@
-// ROOM slice: it sets for how long a thread may run before the kernel looks
+// This file sets for how long a thread may run before the kernel looks
 // whether it is another's turn: a normal thread's time slice, which Linux takes
 // since 6.12. It knows nothing of whose threads they are. Its tests run against
 // the kernel.

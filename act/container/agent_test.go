@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"pagurus/act/container/framing"
 	"pagurus/act/container/transfer"
-	"pagurus/act/container/wire"
 )
 
 // TestAgentGoesAlong: a guest runs the guest agent that it was started with also at a host
@@ -100,19 +100,19 @@ func TestStrangeAgents(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	place, err := wire.ParsePlace(listen)
+	place, err := framing.ParsePlace(listen)
 	if err != nil {
 		t.Fatal(err)
 	}
-	greet := func(agent string) (c *wire.Conn, a transfer.Answer, err error) {
+	greet := func(agent string) (c *framing.Conn, a transfer.Answer, err error) {
 		err = w.hosts[0].net.Do(func() error {
-			c, err = wire.Dial(t.Context(), place)
+			c, err = framing.Dial(t.Context(), place)
 			return err
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err = transfer.Greet(c, transfer.Hello{Version: wire.Version, Guest: tk.Guest.ID, Migration: tk.Order.Migration, Word: place.Word, Agent: agent})
+		a, err = transfer.Greet(c, transfer.Hello{Version: framing.Version, Guest: tk.Guest.ID, Migration: tk.Order.Migration, Word: place.Word, Agent: agent})
 		return c, a, err
 	}
 	for range 2 {

@@ -27,7 +27,7 @@ import (
 	"pagurus/act/container/criu"
 	"pagurus/act/container/sandbox"
 
-	"pagurus/act/container/turns"
+	"pagurus/act/host"
 	"pagurus/fleet"
 	"pagurus/internal/thread"
 )
@@ -74,7 +74,7 @@ type Driver struct {
 	network *os.File          // namespace that the driver was opened in, the host's
 	watches sync.WaitGroup    // one a guest, and one a target
 
-	turns  turns.Turns
+	turns  host.Locks
 	images sync.Mutex // held while one is mounted or looked after
 	shelf  *sandbox.Shelf
 

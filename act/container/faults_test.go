@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/container"
-	"pagurus/act/container/proc"
+	acthost "pagurus/act/host"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 	"pagurus/internal/testkit"
@@ -394,7 +394,7 @@ func TestArrivedAllTheSame(t *testing.T) {
 		if err := errors.Join(os.Rename(record, record+".kept"), os.Mkdir(record, 0o700)); err != nil {
 			t.Error(err)
 		}
-		killed := proc.With("PAGURUS_IMAGES=" + filepath.Join(folder, "images"))
+		killed := acthost.With("PAGURUS_IMAGES=" + filepath.Join(folder, "images"))
 		for _, pid := range killed {
 			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 				t.Error(err)

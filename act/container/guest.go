@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"pagurus/act/container/interrupted"
-	"pagurus/act/container/proc"
 	"pagurus/act/container/sandbox"
 	"pagurus/act/container/transfer"
+	"pagurus/act/host"
 
 	"pagurus/fleet"
 )
@@ -85,7 +85,7 @@ func (d *Driver) watch(g *guest) {
 		g.mu.Lock()
 		handle := g.handle
 		g.mu.Unlock()
-		err := proc.Await(handle)
+		err := host.Await(handle)
 		g.mu.Lock()
 		other, released := g.handle != handle, g.released // other: it has arrived, and has another first process
 		g.mu.Unlock()
@@ -257,7 +257,7 @@ func (g *guest) inspect() (fleet.GuestFacts, bool) {
 	if facts.Run == fleet.Incoming {
 		return facts, true
 	}
-	use := proc.Use(proc.Family(r.Process.PID))
+	use := host.Use(host.Family(r.Process.PID))
 	facts.ResidentBytes += use.ResidentBytes
 	now := time.Now()
 	g.mu.Lock()

@@ -11,8 +11,8 @@ import (
 
 	"pagurus/act/container/transfer"
 
-	"pagurus/act/container/proc"
 	"pagurus/act/container/sandbox"
+	"pagurus/act/host"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -61,15 +61,15 @@ func (d *Driver) lend(ctx context.Context, g *guest) (err error) {
 		return err
 	}
 	defer tally.Close()
-	pid, err := memory.ServePages(file, tally, d.bandwidth(r.Copy.Limits), proc.Family(r.Process.PID))
+	pid, err := memory.ServePages(file, tally, d.bandwidth(r.Copy.Limits), host.Family(r.Process.PID))
 	if err != nil {
 		return err
 	}
-	lender, err := proc.Find(pid)
+	lender, err := host.Find(pid)
 	if err != nil {
 		return fmt.Errorf("find the process that hands out its memory: %w", err)
 	}
-	proc.Spare(pid)
+	host.Spare(pid)
 	return g.remember(func(r *record) { r.Copy.Lender = lender })
 }
 

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"pagurus/act/container/criu"
-	"pagurus/act/container/gauge"
 	"pagurus/act/container/kernelstate"
+	"pagurus/act/container/sampler"
 	"pagurus/act/container/sandbox"
 
-	"pagurus/act/container/proc"
+	"pagurus/act/host"
 	"pagurus/fleet"
 )
 
@@ -21,7 +21,7 @@ import (
 // working set is full after some seconds. The pages are enough to tell 1 % of
 // memory from 1.3 %, and cost 26 ms of one processor: ranks that wait for each other
 // all wait for the one whose processor that is.
-var looks = gauge.Plan{
+var looks = sampler.Plan{
 	Pages: 4096,
 	After: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 1000 * time.Millisecond, 3 * time.Second},
 }
@@ -35,8 +35,8 @@ func (d *Driver) Profile(ctx context.Context, id fleet.GuestID) (fleet.Profile, 
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		defer context.AfterFunc(g.life, stop)()
-		p, err = gauge.Look(ctx, gauge.Subject{
-			Processes: proc.Family(g.remembered().Process.PID), Files: filepath.Join(g.dir, storeDir),
+		p, err = sampler.Look(ctx, sampler.Subject{
+			Processes: host.Family(g.remembered().Process.PID), Files: filepath.Join(g.dir, storeDir),
 		}, looks)
 	}
 	if err != nil {

@@ -20,9 +20,9 @@ import (
 	"pagurus/act/container/sandbox"
 
 	"pagurus/act/container/port"
-	"pagurus/act/container/proc"
+	"pagurus/act/host"
 
-	"pagurus/act/container/wire"
+	"pagurus/act/container/framing"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -105,7 +105,7 @@ type target struct {
 	plugged func() error      // waits until the guest's link is in its network
 	making  atomic.Bool       // all of it has come, and CRIU makes it
 	feed    *memory.Beginning // puts its memory in its place; nil: nobody has to
-	place   proc.Process      // what holds its place until it has arrived
+	place   host.Process      // what holds its place until it has arrived
 	handle  *os.File          // of that
 }
 
@@ -182,7 +182,7 @@ func (t *target) close() {
 }
 
 // serve serves one connection.
-func (t *target) serve(c *wire.Conn, h transfer.Hello) error {
+func (t *target) serve(c *framing.Conn, h transfer.Hello) error {
 	r := t.guest.remembered()
 	over, lacks := r.Arrived || r.Failure != "" || h.Only, false
 	if !over {
@@ -202,7 +202,7 @@ func (t *target) serve(c *wire.Conn, h transfer.Hello) error {
 			return t.arrive(c, in, restoring)
 		}
 	}
-	if err != nil && !wire.Over(err) {
+	if err != nil && !framing.Over(err) {
 		err = errors.Join(err, transfer.Reply(c, transfer.Answer{Failure: err.Error()}))
 		c.Drain()
 	}
@@ -274,7 +274,7 @@ func (t *target) maker(r record, images string) (*criu.Restoring, error) {
 
 // arrive makes the guest of what has come and tells how that went. A guest that
 // cannot be made is none for good: the source goes on with its own.
-func (t *target) arrive(c *wire.Conn, in *transfer.In, restoring *criu.Restoring) error {
+func (t *target) arrive(c *framing.Conn, in *transfer.In, restoring *criu.Restoring) error {
 	g, begun := t.guest, time.Now()
 	g.mu.Lock()
 	t.place, t.handle = g.record.Process, g.handle
@@ -298,7 +298,7 @@ func (t *target) refuse(cause error, whole bool) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := g.record
-	r.Process, r.Place, r.Arrived, r.Failure = t.place, proc.Process{}, false, cause.Error()
+	r.Process, r.Place, r.Arrived, r.Failure = t.place, host.Process{}, false, cause.Error()
 	err := writeRecord(g.dir, r)
 	if err != nil && whole {
 		return err
@@ -392,7 +392,7 @@ func (t *target) remember(in *transfer.In, images string) error {
 	defer in.Close()
 	owed := in.Memory.OwedBytes()
 	if t.feed = nil; g.remembered().Pager.PID != 0 { // of a try before an agent died
-		if err := g.remember(func(r *record) { r.Pager, r.Keeper, r.Late = proc.Process{}, proc.Process{}, false }); err != nil {
+		if err := g.remember(func(r *record) { r.Pager, r.Keeper, r.Late = host.Process{}, host.Process{}, false }); err != nil {
 			return err
 		}
 	}
@@ -453,7 +453,7 @@ func (t *target) settle(pid int) error {
 	if err := d.config.Cgroups.Freeze(g.id); err != nil {
 		return err
 	}
-	process, err := proc.Find(pid)
+	process, err := host.Find(pid)
 	if err == nil {
 		_, err = g.feed().Look() // its source still has it
 	}
@@ -472,7 +472,7 @@ func (t *target) settle(pid int) error {
 
 // arrived makes the restored first process the guest's. Its threads have calls to make
 // before they go on.
-func (g *guest) arrived(p proc.Process, handle *os.File, calls []memory.Call) error {
+func (g *guest) arrived(p host.Process, handle *os.File, calls []memory.Call) error {
 	if err := g.remember(func(r *record) { r.Place, r.Process, r.Arrived, r.Calls = r.Process, p, true, calls }); err != nil {
 		return errors.Join(err, handle.Close())
 	}

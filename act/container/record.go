@@ -9,7 +9,7 @@ import (
 
 	"pagurus/act/container/memory"
 	"pagurus/act/container/port"
-	"pagurus/act/container/proc"
+	"pagurus/act/host"
 	"pagurus/fleet"
 	"pagurus/internal/note"
 )
@@ -29,8 +29,8 @@ type record struct {
 	Port      port.Port         `json:"port"`
 	Export    string            `json:"export,omitempty"` // the job's files: by their path inside
 	Files     string            `json:"files,omitempty"`  // and at this host
-	Process   proc.Process      `json:"process"`          // the first one; of a target that has not arrived, one that holds its place
-	Place     proc.Process      `json:"place,omitzero"`   // of one that arrived: what held its place, until it is ended
+	Process   host.Process      `json:"process"`          // the first one; of a target that has not arrived, one that holds its place
+	Place     host.Process      `json:"place,omitzero"`   // of one that arrived: what held its place, until it is ended
 	StartedAt time.Time         `json:"started_at"`
 	Complete  bool              `json:"complete"`        // Start or Receive went to its end; what is not complete is destroyed
 	Still     bool              `json:"still,omitempty"` // frozen for the host's owner
@@ -39,8 +39,8 @@ type record struct {
 	Arrived   bool              `json:"arrived,omitempty"` // the target has it whole
 	Calls     []memory.Call     `json:"calls,omitempty"`   // what its threads have to do then, before they go on
 	RanAt     time.Time         `json:"ran_at,omitzero"`   // when the target let it run
-	Pager     proc.Process      `json:"pager,omitzero"`    // puts the memory of one that arrived in its place
-	Keeper    proc.Process      `json:"keeper,omitzero"`   // has that memory, or fetches it
+	Pager     host.Process      `json:"pager,omitzero"`    // puts the memory of one that arrived in its place
+	Keeper    host.Process      `json:"keeper,omitzero"`   // has that memory, or fetches it
 	Late      bool              `json:"late,omitempty"`    // some of it was owed when it arrived
 	Failure   string            `json:"failure,omitempty"` // why the target will never have it
 	Listen    string            `json:"listen,omitempty"`
@@ -57,7 +57,7 @@ type copying struct {
 	Frozen    bool              `json:"frozen"`          // the guest stands still here
 	Asked     bool              `json:"asked"`           // the target was told to make it run there: it may have it
 	Left      bool              `json:"left"`            // the target has it
-	Lender    proc.Process      `json:"lender,omitzero"` // hands out what the target is owed
+	Lender    host.Process      `json:"lender,omitzero"` // hands out what the target is owed
 	Cost      fleet.Progress    `json:"cost"`            // of the whole, once Left
 }
 

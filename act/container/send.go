@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"pagurus/act/container/framing"
 	"pagurus/act/container/transfer"
-	"pagurus/act/container/wire"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -34,7 +34,7 @@ func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Pro
 
 func (d *Driver) copy(ctx context.Context, g *guest, t fleet.Task, progress func(fleet.Progress)) error {
 	order := copying{Migration: t.Order.Migration, Listen: t.Listen, Limits: t.Limits}
-	if _, err := wire.ParsePlace(order.Listen); err != nil {
+	if _, err := framing.ParsePlace(order.Listen); err != nil {
 		return err
 	}
 	if c := g.remembered().Copy; c != nil && c.Migration == order.Migration && c.Listen == order.Listen {
@@ -132,7 +132,7 @@ func (g *guest) keep(s *transfer.Out, l fleet.Limits) error {
 
 // reach connects to a guest's target, which has not got it yet, with the hello h. lacks
 // says that the target lacks the guest agent.
-func (d *Driver) reach(ctx context.Context, r record, c copying, h transfer.Hello) (conn *wire.Conn, lacks bool, err error) {
+func (d *Driver) reach(ctx context.Context, r record, c copying, h transfer.Hello) (conn *framing.Conn, lacks bool, err error) {
 	conn, a, err := d.greet(ctx, r, c, h)
 	if err == nil && (a.Arrived || a.Failure != "") {
 		err = errors.Join(fmt.Errorf("the target does not take it: %s", a.Failure), conn.Close())
@@ -141,20 +141,20 @@ func (d *Driver) reach(ctx context.Context, r record, c copying, h transfer.Hell
 }
 
 // greet connects to a guest's target, and gives what it says of itself.
-func (d *Driver) greet(ctx context.Context, r record, c copying, h transfer.Hello) (conn *wire.Conn, a transfer.Answer, err error) {
-	place, err := wire.ParsePlace(c.Listen)
+func (d *Driver) greet(ctx context.Context, r record, c copying, h transfer.Hello) (conn *framing.Conn, a transfer.Answer, err error) {
+	place, err := framing.ParsePlace(c.Listen)
 	if err != nil {
 		return nil, a, err
 	}
 	err = d.atHost(func() (err error) {
-		conn, err = wire.Dial(ctx, place)
+		conn, err = framing.Dial(ctx, place)
 		return err
 	})
 	if err != nil {
 		return nil, a, err
 	}
 	if a, err = transfer.Greet(conn, transfer.Hello{
-		Version: wire.Version, Guest: r.Guest, Migration: c.Migration, Gen: r.Gen, Word: place.Word, Agent: r.Agent, Only: h.Only, Debt: h.Debt,
+		Version: framing.Version, Guest: r.Guest, Migration: c.Migration, Gen: r.Gen, Word: place.Word, Agent: r.Agent, Only: h.Only, Debt: h.Debt,
 	}); err != nil {
 		return nil, a, errors.Join(fmt.Errorf("greet the target: %w", err), conn.Close())
 	}

@@ -13,7 +13,7 @@ import (
 	"pagurus/act/container/sandbox"
 
 	"pagurus/act/container/port"
-	"pagurus/act/container/proc"
+	"pagurus/act/host"
 
 	"pagurus/fleet"
 	"pagurus/internal/fault"
@@ -176,7 +176,7 @@ func (d *Driver) cell(r record) sandbox.Cell {
 // occupy notes a guest's first process, and begins to watch it.
 func (d *Driver) occupy(r record, pid int) (*guest, error) {
 	var err error
-	if r.Process, err = proc.Find(pid); err != nil {
+	if r.Process, err = host.Find(pid); err != nil {
 		return nil, err
 	}
 	if err := writeRecord(d.dir(r.Guest), r); err != nil {
@@ -264,7 +264,7 @@ func (d *Driver) destroy(id fleet.GuestID) error {
 	select {
 	case <-g.ended:
 		return g.left
-	case <-time.After(proc.DeathLimit):
+	case <-time.After(host.DeathLimit):
 		return fmt.Errorf("process %d was killed and does not end", r.Process.PID)
 	}
 }
@@ -287,12 +287,12 @@ func (d *Driver) killBut(r record, spared int) error {
 		return err
 	}
 	if handle, err := r.Process.Watch(); err == nil { // its number is still its own
-		all = slices.Concat(all, proc.Family(r.Process.PID), proc.Beside(r.Process.PID))
+		all = slices.Concat(all, host.Family(r.Process.PID), host.Beside(r.Process.PID))
 		handle.Close()
 	}
-	all = append(all, proc.Rooted(filepath.Join(d.dir(r.Guest), storeDir, sandbox.Files))...)
-	all = append(all, proc.With(criu.Setting(filepath.Join(d.dir(r.Guest), imagesDir)))...)
-	if err := proc.KillAll(all, spared); err != nil {
+	all = append(all, host.Rooted(filepath.Join(d.dir(r.Guest), storeDir, sandbox.Files))...)
+	all = append(all, host.With(criu.Setting(filepath.Join(d.dir(r.Guest), imagesDir)))...)
+	if err := host.KillAll(all, spared); err != nil {
 		return err
 	}
 	// Frozen ones take no signal, and those that wait to be taken take this

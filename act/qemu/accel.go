@@ -1,4 +1,4 @@
-// ROOM accel: it finds out by what QEMU can run guests on this machine: it boots a
+// This file finds out by what QEMU can run guests on this machine: it boots a
 // kernel of a few instructions, since a device file that opens, and even a virtual
 // machine that can be made, prove nothing.
 

@@ -1,4 +1,4 @@
-// ROOM balloon: it has a guest give memory back to its host and take it again,
+// This file has a guest give memory back to its host and take it again,
 // by the balloon that its kernel blows up inside of it.
 //
 // It must not know what a guest is, nor why. Its test is package qemu's TestLent,

@@ -1,4 +1,4 @@
-// ROOM cpu: it says what processor guests see.
+// This file says what processor guests see.
 //
 // It must not know what else shapes a guest. Its tests are those of package
 // qemu, with real guests.

@@ -1,4 +1,4 @@
-// ROOM files: it opens what a driver shares with a process that may do little
+// This file opens what a driver shares with a process that may do little
 // and whose folder that process may write in. It does not know what the process
 // is. Its tests run on files made for them.
 

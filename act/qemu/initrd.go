@@ -1,4 +1,4 @@
-// ROOM initrd: it makes what QEMU loads beside a kernel: an image's modules and
+// This file makes what QEMU loads beside a kernel: an image's modules and
 // the guest agent, which is the guest's first process. It knows nothing of
 // guests. Its tests read back what it makes.
 

@@ -1,4 +1,4 @@
-// ROOM pace: it decides how fast a copy is sent whose guest shall not stop of
+// This file decides how fast a copy is sent whose guest shall not stop of
 // its own accord.
 //
 // QEMU has no way to be told that a copy shall go on until somebody says

@@ -1,4 +1,4 @@
-// ROOM proc: it starts processes that outlive whoever started them, runs them as
+// This file starts processes that outlive whoever started them, runs them as
 // somebody who may do little, and finds, watches and ends them. It does not know
 // what they are. Its tests run on processes of their own.
 

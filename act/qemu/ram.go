@@ -1,4 +1,4 @@
-// ROOM ram: it looks at a process's memory from outside and says how much of it
+// This file looks at a process's memory from outside and says how much of it
 // is filled and how much of it changes in how short a time.
 //
 // It reads a sample of the pages again and again and compares what they hold.

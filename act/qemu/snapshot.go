@@ -1,4 +1,4 @@
-// ROOM snapshot: it keeps guests as they were when they had just booted, so that
+// This file keeps guests as they were when they had just booted, so that
 // others of the same make start from there. It knows neither what makes two
 // guests alike nor when one has booted: the driver does. Its tests are of the
 // files; that guests live on from them is shown by the driver's, in real QEMUs.

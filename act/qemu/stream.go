@@ -1,4 +1,4 @@
-// ROOM stream: it sets up how a guest's memory goes from one QEMU to another:
+// This file sets up how a guest's memory goes from one QEMU to another:
 // what source and target have to agree on before either begins.
 //
 // It must not know when compressing pays: it is told. Its tests are of what it

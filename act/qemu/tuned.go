@@ -1,4 +1,4 @@
-// ROOM tuned: it tells QEMU what a guest sees of itself and where its memory is,
+// This file tells QEMU what a guest sees of itself and where its memory is,
 // and keeps its CPUs where they shall be.
 //
 // It must not know why. Its tests pin threads of the test, and package qemu's

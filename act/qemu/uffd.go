@@ -1,4 +1,4 @@
-// ROOM uffd: it finds out whether a QEMU that may do little can run a guest
+// This file finds out whether a QEMU that may do little can run a guest
 // before its memory has arrived, which takes the kernel's userfaultfd, and lends
 // it what it needs for that.
 //

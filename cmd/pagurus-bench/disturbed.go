@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/bench/drive"
+	"pagurus/bench/figures"
 	"pagurus/fleet"
-	"pagurus/measure/drive"
-	"pagurus/measure/figures"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"pagurus/bench/figures"
 	"pagurus/fleet"
-	"pagurus/measure/figures"
 )
 
 // What a guest whose page cache is warm has read, once, before it computes.

@@ -22,10 +22,10 @@ import (
 	"syscall"
 	"time"
 
+	"pagurus/bench/drive"
+	"pagurus/bench/figures"
 	"pagurus/cmd/pagurus-bench/light"
 	"pagurus/fleet"
-	"pagurus/measure/drive"
-	"pagurus/measure/figures"
 	"pagurus/show/demo"
 )
 

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"pagurus/act/qemu/qmp"
-	"pagurus/measure/drive"
-	"pagurus/measure/figures"
+	"pagurus/bench/drive"
+	"pagurus/bench/figures"
 )
 
 // byHand is the limit of a migration driven by hand.

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/bench/figures"
 	"pagurus/decide/cost"
 	"pagurus/fleet"
-	"pagurus/measure/figures"
 )
 
 //go:embed programs/coupled.c

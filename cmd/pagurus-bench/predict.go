@@ -11,11 +11,11 @@ import (
 	"slices"
 	"time"
 
+	"pagurus/bench/drive"
+	"pagurus/bench/figures"
+	"pagurus/bench/stats"
 	"pagurus/decide/cost"
 	"pagurus/fleet"
-	"pagurus/measure/drive"
-	"pagurus/measure/figures"
-	"pagurus/measure/stats"
 )
 
 //go:embed programs/programs.c

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"pagurus/bench/drive"
+	"pagurus/bench/figures"
 	"pagurus/decide/cost"
 	"pagurus/fleet"
-	"pagurus/measure/drive"
-	"pagurus/measure/figures"
 )
 
 // scoredMove is a move that took 10 s where so many were predicted.

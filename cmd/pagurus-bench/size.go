@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"pagurus/measure/drive"
-	"pagurus/measure/figures"
-	"pagurus/measure/stats"
+	"pagurus/bench/drive"
+	"pagurus/bench/figures"
+	"pagurus/bench/stats"
 )
 
 const (

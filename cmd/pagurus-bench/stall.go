@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/bench/drive"
 	"pagurus/fleet"
-	"pagurus/measure/drive"
 )
 
 //go:embed programs/tight.c

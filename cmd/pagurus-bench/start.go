@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"pagurus/measure/figures"
+	"pagurus/bench/figures"
 )
 
 // allowance is what a warm run may take beyond 1.5 boots: the program's own

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/daemon"
+	"pagurus/bench/drive"
 	"pagurus/fleet"
-	"pagurus/measure/drive"
 )
 
 // groupFolders is where the lab's hosts have the groups of their guests'

@@ -23,9 +23,9 @@ import (
 	"syscall"
 	"time"
 
+	"pagurus/bench/drive"
 	"pagurus/fleet"
 	faultpoint "pagurus/internal/fault"
-	"pagurus/measure/drive"
 	"pagurus/serve/wire"
 	"pagurus/show/demo"
 )

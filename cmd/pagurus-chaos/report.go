@@ -16,8 +16,8 @@ import (
 	"golang.org/x/term"
 
 	"pagurus/act/daemon"
+	"pagurus/bench/drive"
 	"pagurus/fleet"
-	"pagurus/measure/drive"
 )
 
 // record is what a run leaves: enough to be looked at and repeated later.

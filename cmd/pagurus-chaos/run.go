@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"pagurus/bench/drive"
 	"pagurus/fleet"
-	"pagurus/measure/drive"
 	"pagurus/serve/wire"
 )
 

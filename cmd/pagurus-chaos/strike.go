@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"pagurus/bench/drive"
 	"pagurus/fleet"
-	"pagurus/measure/drive"
 )
 
 // strike is a fault of the plan that has been carried out.

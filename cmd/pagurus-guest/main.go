@@ -27,8 +27,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-
-	"pagurus/cmd/pagurus-guest/boot"
 )
 
 // Where things are in a running guest.
@@ -69,12 +67,12 @@ func firstProcess() {
 			say("cannot settle in the container: %v", err)
 			os.Exit(1) // and the container ends with it
 		}
-	} else if err := boot.Boot(say); err != nil {
+	} else if err := Boot(say); err != nil {
 		say("cannot boot: %v", err)
-		boot.PowerOff()
+		PowerOff()
 	} else if err := furnish(); err != nil {
 		say("cannot boot: %v", err)
-		boot.PowerOff()
+		PowerOff()
 	}
 	children := newChildren()
 	go children.reap()

@@ -12,9 +12,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"pagurus/measure/bench"
-	"pagurus/measure/bench/page"
-	"pagurus/measure/noise"
+	"pagurus/bench"
+	"pagurus/bench/noise"
+	"pagurus/bench/report"
 )
 
 func main() {
@@ -37,7 +37,7 @@ func draw(to io.Writer, record string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	drawn, err := page.Draw(r, r.Summarise(), found)
+	drawn, err := report.Draw(r, r.Summarise(), found)
 	if err != nil {
 		return err
 	}

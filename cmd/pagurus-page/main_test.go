@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"pagurus/measure/bench"
-	"pagurus/measure/noise"
+	"pagurus/bench"
+	"pagurus/bench/noise"
 )
 
 // What lies beside a record is drawn with it, and what is none is not passed over.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/term"
 
-	"pagurus/measure/noise"
+	"pagurus/bench/noise"
 )
 
 func main() {

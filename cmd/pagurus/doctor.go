@@ -23,7 +23,6 @@ import (
 	"pagurus/act/owner"
 	"pagurus/act/qemu"
 
-	"pagurus/cmd/pagurus/trying"
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
 	"pagurus/show/cli"
@@ -174,7 +173,7 @@ func tryNetwork(ctx context.Context) []machine.Finding {
 		return untried(name)
 	}
 	return tried(name, "guests of two hosts reach each other (bridge, VXLAN, veth)",
-		"modprobe -a bridge vxlan veth tun cls_bpf sch_ingress", trying.Network(ctx))
+		"modprobe -a bridge vxlan veth tun cls_bpf sch_ingress", Network(ctx))
 }
 
 // tryFiles starts a file server and reads a file from it, over a job's network.
@@ -184,7 +183,7 @@ func tryFiles(ctx context.Context) []machine.Finding {
 		return untried(name)
 	}
 	return tried(name, "a guest reads a file from the file server of another host",
-		machine.ReinstallServer(), inFolder(func(dir string) error { return trying.Files(ctx, dir) }))
+		machine.ReinstallServer(), inFolder(func(dir string) error { return Files(ctx, dir) }))
 }
 
 // lookSlices tries whether the classes of jobs can have time slices here.

@@ -19,7 +19,7 @@ import (
 	"pagurus/act/machine"
 	"pagurus/act/owner"
 	"pagurus/cmd/pagurus/labnet"
-	"pagurus/cmd/pagurus/linking"
+
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
@@ -64,7 +64,7 @@ real controller runs beside them.`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(labUpCommand(std), labDownCommand(std), labStatusCommand(std), labExecCommand(std), linking.Command(std.out, labPorts),
+	cmd.AddCommand(labUpCommand(std), labDownCommand(std), labStatusCommand(std), labExecCommand(std), linkCommand(std.out, labPorts),
 		labPartCommand(std, "kill", "Kill the agent of a host, or the controller", lab.kill),
 		labPartCommand(std, "restart", "Kill the agent of a host, or the controller, and start it again", lab.restart))
 	return cmd

@@ -17,11 +17,10 @@ import (
 
 	"pagurus/act/machine"
 	"pagurus/cmd/pagurus/measuring"
-	"pagurus/cmd/pagurus/quieting"
-	"pagurus/cmd/pagurus/tuning"
+
 	"pagurus/cmd/roles"
-	"pagurus/measure/simulate"
 	"pagurus/show/cli"
+	"pagurus/sim"
 )
 
 // version is set by the build.
@@ -54,7 +53,7 @@ func command(std streams) *cobra.Command {
 		root.AddCommand(cmd)
 	}
 	measured := measuring.Streams{Out: std.out, Err: std.err, Version: version, Beside: roles.Beside}
-	root.AddCommand(versionCommand(std), demoCommand(std), simulate.Command(std.out, std.say), measuring.Bench(measured), measuring.Trace(measured), tuning.Command(std.out), quieting.Command(std.out, std.say))
+	root.AddCommand(versionCommand(std), demoCommand(std), sim.Command(std.out, std.say), measuring.Bench(measured), measuring.Trace(measured), tuneCommand(std.out), isolateCommand(std.out, std.say))
 	return root
 }
 

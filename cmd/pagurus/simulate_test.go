@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"pagurus/measure/sim"
+	"pagurus/sim"
 )
 
 // simulated runs `pagurus simulate` and gives what it prints.

@@ -7,13 +7,13 @@ import (
 	"pagurus/act/qemu"
 	"pagurus/fleet"
 	"pagurus/serve/agent"
-	"pagurus/serve/lookout"
+	"pagurus/serve/monitor"
 )
 
 var (
 	_ qemu.Cgroups   = (*cgroup.Groups)(nil)
 	_ agent.Classes  = classes{}
-	_ lookout.Guests = classes{}
+	_ monitor.Guests = classes{}
 )
 
 // classes holds guests to their classes by their groups.

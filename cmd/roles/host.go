@@ -27,7 +27,7 @@ import (
 	"pagurus/act/owner"
 	"pagurus/act/qemu"
 
-	"pagurus/act/quiet"
+	"pagurus/act/isolate"
 	"pagurus/act/share"
 	"pagurus/decide/cost"
 	"pagurus/decide/lifecycle"
@@ -35,7 +35,7 @@ import (
 	"pagurus/internal/fault"
 	"pagurus/serve/agent"
 
-	"pagurus/serve/lookout"
+	"pagurus/serve/monitor"
 	"pagurus/serve/wire"
 	"pagurus/show/view"
 )
@@ -55,8 +55,8 @@ var (
 	_ agent.Shares        = (*share.Shares)(nil)
 	_ agent.Images        = (*image.Store)(nil)
 	_ agent.Inside        = (*guestlink.Client)(nil)
-	_ lookout.Sensors     = (*owner.Sensors)(nil)
-	_ agent.IsolationHost = (*quiet.Host)(nil)
+	_ monitor.Sensors     = (*owner.Sensors)(nil)
+	_ agent.IsolationHost = (*isolate.Host)(nil)
 )
 
 const (
@@ -293,7 +293,7 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 		Inside: func(id fleet.GuestID, l agent.Linker) agent.Inside {
 			return guestlink.New(func(ctx context.Context) (io.ReadWriteCloser, error) { return l.Link(ctx, id) })
 		},
-		Owner: lookout.New(lookout.Config{
+		Owner: monitor.New(monitor.Config{
 			Sensors: h.sensors, Guests: held, CPUs: len(h.usable()), File: filepath.Join(h.flags.run, ownerFile), Log: log,
 		}),
 		Classes: held, Quiet: h.keeper(log),
@@ -307,13 +307,13 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 // quietFile says how the machine was while cores are for guests alone.
 const quietFile = "quiet.note"
 
-func (h *host) quiet() *quiet.Host {
-	return quiet.New(quiet.Config{Note: filepath.Join(h.flags.run, quietFile), Group: h.flags.group})
+func (h *host) quiet() *isolate.Host {
+	return isolate.New(isolate.Config{Note: filepath.Join(h.flags.run, quietFile), Group: h.flags.group})
 }
 
 // keeper keeps cores for guests alone, where they are this host's to keep.
 func (h *host) keeper(log *slog.Logger) *agent.Isolation {
-	if why := quiet.Foreign(); why != "" {
+	if why := isolate.Foreign(); why != "" {
 		return agent.NewIsolation(nil, why, log)
 	}
 	return agent.NewIsolation(h.quiet(), "", log)

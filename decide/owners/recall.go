@@ -1,4 +1,4 @@
-// ROOM recall: it decides whether a move under way is called off because of an
+// This file decides whether a move under way is called off because of an
 // owner: of the host that it goes to, who has come, or of the host that it
 // leaves, who has gone.
 //

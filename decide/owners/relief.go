@@ -1,4 +1,4 @@
-// ROOM relief: it finds moves that pay since they let a whole job go faster: a
+// This file finds moves that pay since they let a whole job go faster: a
 // job goes at the pace of its slowest guest, so a few whose hosts have too
 // little CPU for them, because of other guests or of an owner beside whom they
 // may stay, hold back all the others.

@@ -1,4 +1,4 @@
-// ROOM vacate: it says what the owner of a host being there means for the host:
+// This file says what the owner of a host being there means for the host:
 // when it is emptied, when that is undone, and what an owner may ask for. It
 // must not know guests or moves; a host that is emptied drains as if somebody
 // had asked for it. Its tests go through every state of an owner and every

@@ -1,4 +1,4 @@
-// ROOM admission: it says which jobs make sense at all, whatever the cluster is
+// This file says which jobs make sense at all, whatever the cluster is
 // like just now, before a guest is booted in vain.
 //
 // It must not know hosts or what they have room for. Its tests are the

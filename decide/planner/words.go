@@ -1,4 +1,4 @@
-// ROOM words: it puts numbers and names into sentences for people.
+// This file puts numbers and names into sentences for people.
 //
 // It must not know what the sentences are about. Its tests are tables.
 

@@ -27,14 +27,14 @@ func (b breach) key() string { return b.rule + " " + b.what }
 var may = map[string][]string{
 	"fleet":                  {},
 	"decide":                 {"fleet", "decide"},
-	"act":                    {"fleet", "internal/fault", "internal/note", "internal/thread"},                  // and never a sibling
-	"act/container":          {"fleet", "internal/fault", "internal/note", "internal/thread", "act/container"}, // whose parts are put together from each other
+	"act":                    {"fleet", "act/host", "internal/fault", "internal/note", "internal/thread"},                  // and never a sibling
+	"act/container":          {"fleet", "act/host", "internal/fault", "internal/note", "internal/thread", "act/container"}, // whose parts are put together from each other
 	"serve":                  {"fleet", "decide", "serve", "internal/fault"},
 	"serve/agent/drivertest": {"fleet", "serve/agent", "internal/testkit"},
-	"measure":                {"fleet", "decide", "serve", "measure"},
+	"sim":                    {"fleet", "decide", "serve", "sim", "bench/stats"},
+	"bench":                  {"fleet", "decide", "serve", "bench"},
 	"show":                   {"fleet", "serve/wire", "show"},
-	"cmd":                    {"fleet", "decide", "act", "serve", "measure", "show", "internal/fault", shared},
-	"cmd/pagurus/trying":     {"fleet", "act", "internal/thread"}, // two drivers together, in networks that are nobody's
+	"cmd":                    {"fleet", "decide", "act", "serve", "sim", "bench", "show", "internal/fault", "internal/thread", shared},
 	"cmd/pagurus-guest":      {"fleet", "act/guestlink", "act/guestnet", "act/numa", "act/ranks"},
 	"internal":               {"fleet"},
 	"internal/testkit/ours":  {"internal/testkit"},
@@ -44,7 +44,7 @@ var may = map[string][]string{
 var never = map[string]map[string]string{
 	"fleet":             impure,
 	"decide":            impure,
-	"measure/sim":       {"pagurus/decide/cost": "a simulator that shares the predictor proves nothing"},
+	"sim":               {"pagurus/decide/cost": "a simulator that shares the predictor proves nothing"},
 	"cmd/pagurus-guest": {"net/http": "the guest agent stays tiny"},
 }
 

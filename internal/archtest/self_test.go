@@ -30,7 +30,7 @@ func TestRulesFindWhatBreaksThem(t *testing.T) {
 		{"serve/x/x.go", `package x; import "pagurus/internal/testkit"`, "import"},
 		{"show/x/x.go", `package x; import "pagurus/serve/controller"`, "import"},
 		{"show/x/x.go", `package x; import "pagurus/serve/wire"`, ""},
-		{"measure/sim/x.go", `package x; import "pagurus/decide/cost"`, "import"},
+		{"sim/x.go", `package x; import "pagurus/decide/cost"`, "import"},
 		{"cmd/pagurus-guest/x.go", `package x; import "pagurus/act/guestlink"`, ""},
 		{"cmd/pagurus-guest/x.go", `package x; import "pagurus/serve/agent"`, "import"},
 		{"cmd/pagurus-guest/x.go", `package x; import "net/http"`, "import"},

@@ -22,7 +22,7 @@ import (
 
 	"pagurus/fleet"
 
-	"pagurus/serve/lookout"
+	"pagurus/serve/monitor"
 	"pagurus/serve/wire"
 )
 
@@ -68,7 +68,7 @@ type Config struct {
 	Overlay    Overlay
 	Shares     Shares
 	Images     Images
-	Owner      *lookout.Lookout // nil: the host is nobody's but ours
+	Owner      *monitor.Lookout // nil: the host is nobody's but ours
 	Classes    Classes          // nil: guests get what they take
 	Quiet      *Isolation       // nil: no CPUs are for guests alone
 	Controller Controller

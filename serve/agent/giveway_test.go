@@ -14,7 +14,7 @@ import (
 
 	"pagurus/fleet"
 
-	"pagurus/serve/lookout"
+	"pagurus/serve/monitor"
 	"pagurus/serve/wire"
 )
 
@@ -56,7 +56,7 @@ func (r *rig) owned() *desk {
 	r.start()
 	r.stop()
 	r.a = New(r.a.Config)
-	r.a.Owner = lookout.New(lookout.Config{Sensors: out, Guests: out, CPUs: 2,
+	r.a.Owner = monitor.New(monitor.Config{Sensors: out, Guests: out, CPUs: 2,
 		File: filepath.Join(r.dir, "owner.json"), Log: slog.New(slog.NewTextHandler(r.t.Output(), nil))})
 	ctx, cancel := context.WithCancel(r.t.Context())
 	over := make(chan struct{})

@@ -1,4 +1,4 @@
-// ROOM layouts: it remembers where the parts of a host's guests are, so that no
+// This file remembers where the parts of a host's guests are, so that no
 // two are given the same cores, pages or memory. Where they go is decided by package
 // topology.
 //

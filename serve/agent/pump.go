@@ -1,4 +1,4 @@
-// ROOM pump: it carries the streams of one program between the guest it runs in and
+// This file carries the streams of one program between the guest it runs in and
 // the controller, so that nothing is lost or doubled however often either is cut off.
 
 package agent

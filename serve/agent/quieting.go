@@ -1,9 +1,9 @@
-// ROOM quieting: it keeps some of a host's CPUs for guests alone, as the controller
+// This file keeps some of a host's CPUs for guests alone, as the controller
 // wants it, again and again: processes, interrupts and threads come and go.
 //
 // It must not know how that is done. When it ends all stays as it is, as guests do;
 // the next one goes on. Its tests run against a host that is kept in memory; package
-// act/quiet has those against the kernel.
+// act/isolate has those against the kernel.
 
 package agent
 

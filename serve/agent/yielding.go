@@ -1,4 +1,4 @@
-// ROOM yielding: it says what a guest does next for the owner of its host: lend
+// This file says what a guest does next for the owner of its host: lend
 // memory, stand still, breathe, and have all of it undone.
 //
 // It is pure, and must not know how any of it is done. Its tests are those of

@@ -1,4 +1,4 @@
-// ROOM agree: it reads from a command line what the owner of a host agrees to. It
+// This file reads from a command line what the owner of a host agrees to. It
 // knows of flags and nothing of controllers. Its tests read what people write.
 
 package cli

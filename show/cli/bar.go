@@ -1,4 +1,4 @@
-// ROOM bar: it draws moves under way on a terminal.
+// This file draws moves under way on a terminal.
 //
 // It must not know where they come from. Its tests are those of package cli.
 

@@ -1,4 +1,4 @@
-// ROOM patience: it waits for a controller that is away: its restarts cost who waits
+// This file waits for a controller that is away: its restarts cost who waits
 // for a job nothing but time.
 
 package cli

@@ -17,8 +17,7 @@ import (
 	"github.com/checkpoint-restore/go-criu/v8/rpc"
 	"golang.org/x/sys/unix"
 
-	"pagurus/act/container/criu/plain"
-	"pagurus/act/container/proc"
+	"pagurus/act/host"
 	"pagurus/internal/thread"
 )
 
@@ -66,7 +65,7 @@ type call struct {
 	cmd   *exec.Cmd
 	conn  *net.UnixConn
 	said  *os.File      // what it writes before there is a log
-	plain *plain.Folder // nil: there are no images
+	plain *Folder       // nil: there are no images
 	ended chan struct{} // closed when it has ended
 }
 
@@ -89,7 +88,7 @@ func (c *call) begin() (err error) {
 		}
 		path = c.plain.Path + ":" + path
 	}
-	if c.said, err = plain.Memory("criu's errors"); err != nil {
+	if c.said, err = Memory("criu's errors"); err != nil {
 		return err
 	}
 	if err = c.start(path); err != nil {
@@ -172,8 +171,8 @@ func hush(pid int, conn *net.UnixConn) {
 }
 
 // store tells CRIU where its images and its log are.
-func (c *call) store() (*plain.Folder, error) {
-	folder, err := plain.Make(c.images)
+func (c *call) store() (*Folder, error) {
+	folder, err := Make(c.images)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +230,7 @@ func (c *call) start(path string) error {
 	if !c.mortal {
 		// Where memory ends, rather somebody else: what it holds would suffer.
 		// What it restores would inherit this.
-		proc.Spare(c.pid)
+		host.Spare(c.pid)
 	}
 	return nil
 }

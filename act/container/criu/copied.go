@@ -6,8 +6,6 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
-
-	"pagurus/act/container/criu/plain"
 )
 
 // A lazy dump keeps the memory that it leaves out of its images until whoever
@@ -37,7 +35,7 @@ const validation = "file-validation filesize\n"
 // configure writes CRIU's configuration, by which alone some options can be given. It is
 // read by path, in memory, since images may have no room for it.
 func configure(options string) (f *os.File, path string, err error) {
-	if f, err = plain.Memory("criu's configuration"); err == nil {
+	if f, err = Memory("criu's configuration"); err == nil {
 		if _, err = f.WriteString(options); err != nil {
 			f.Close()
 		}

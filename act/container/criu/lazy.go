@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"syscall"
 	"time"
-
-	"pagurus/act/container/criu/plain"
 )
 
 // Pager fetches the memory of a restored container when it is touched, and
@@ -55,7 +53,7 @@ func (c Criu) pager(ctx context.Context, images string, files []*os.File, more .
 			err = fmt.Errorf("start what fetches memory for %s: %w", images, err)
 		}
 	}()
-	said, err := plain.Memory("criu's errors")
+	said, err := Memory("criu's errors")
 	if err != nil {
 		return nil, err
 	}

@@ -7,8 +7,6 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
-
-	"pagurus/act/container/criu/plain"
 )
 
 // limitsLibrary answers CRIU where the kernel does not; limits.c is its source.
@@ -32,7 +30,7 @@ func limitsShown() []string {
 // placeLimits puts the library where CRIU can load it for as long as this process
 // lives.
 var placeLimits = sync.OnceValue(func() string {
-	f, err := plain.Memory("criu's limits")
+	f, err := Memory("criu's limits")
 	if err == nil {
 		_, err = f.Write(limitsLibrary)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/checkpoint-restore/go-criu/v8/rpc"
 	"golang.org/x/sys/unix"
 
-	"pagurus/act/container/proc"
+	"pagurus/act/host"
 	"pagurus/internal/thread"
 )
 
@@ -173,7 +173,7 @@ func (r *Restoring) Do(ctx context.Context) (pid int, err error) {
 	if err != nil {
 		// What is not restored yet is in CRIU's session, and so are its helpers, which
 		// have no parent any more.
-		return 0, r.spec.wrap(errors.Join(err, proc.EndSession(r.call.pid, r.pid)))
+		return 0, r.spec.wrap(errors.Join(err, host.EndSession(r.call.pid, r.pid)))
 	}
 	return int(resp.GetRestore().GetPid()), nil
 }

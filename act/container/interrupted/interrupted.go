@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pagurus/act/container/proc"
+	"pagurus/act/host"
 )
 
 // call is a system call that a thread is in.
@@ -103,7 +103,7 @@ var waits = map[uint64]bool{
 // threads finds those of a container that are in such calls.
 func threads(first int) map[int]*thread {
 	all := map[int]*thread{}
-	for _, pid := range proc.Family(first) {
+	for _, pid := range host.Family(first) {
 		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 		if err != nil {
 			continue // it has ended

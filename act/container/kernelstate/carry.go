@@ -1,10 +1,3 @@
-// ROOM carry: it takes along what CRIU leaves behind of a container's processes: Note
-// records it at the source while all of them are suspended, and Restore gives it to the
-// restored processes at the target before any of them runs. Each part of the package
-// handles one kind of kernel state; package kstate lists what is covered. It does not
-// know who moves the container, nor where to. Its tests are those of the driver, which
-// move real programs.
-
 package kernelstate
 
 import (
@@ -20,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/container/memory"
-	"pagurus/act/container/proc"
+	"pagurus/act/host"
 )
 
 // part handles one kind of kernel state.
@@ -128,7 +121,7 @@ type Thread struct {
 
 func find(first int) (*Container, error) {
 	c := &Container{}
-	for _, pid := range proc.Family(first) {
+	for _, pid := range host.Family(first) {
 		p := Process{PID: pid}
 		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 		if err != nil {

@@ -1,8 +1,3 @@
-// ROOM passing: it finds what of a container's processes cannot be taken along at one
-// moment and is gone at another: connections that are being made, and locks on files
-// that its target has, too. It does not know who moves them, nor where to. Its tests
-// lock files of their own.
-
 package kernelstate
 
 import (
@@ -17,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/container/criu"
-	"pagurus/act/container/proc"
+	"pagurus/act/host"
 )
 
 // Connections gives an error while the network of a process has connections that CRIU
 // cannot take along, or would lose without a word.
 func Connections(pid int) error {
-	odd, err := proc.Unsettled(pid)
+	odd, err := host.Unsettled(pid)
 	if err == nil && odd != "" {
 		err = fmt.Errorf("%s: %w", odd, criu.ErrPassing)
 	}
@@ -132,7 +127,7 @@ func each(pid int, below string, f func(lock)) {
 		return
 	}
 	below = filepath.Clean(below)
-	for _, process := range proc.Family(pid) {
+	for _, process := range host.Family(pid) {
 		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", process))
 		if err != nil {
 			continue // it is gone

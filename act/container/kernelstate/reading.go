@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/container/criu"
-	"pagurus/act/container/proc"
+	"pagurus/act/host"
 )
 
 // Reading gives an error while a process of a container, given its first, is within what
@@ -21,7 +21,7 @@ func Reading(pid int, below string) error {
 	if below != "" {
 		below = filepath.Clean(below)
 	}
-	for _, process := range proc.Family(pid) {
+	for _, process := range host.Family(pid) {
 		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", process))
 		if err != nil {
 			continue // it is gone

@@ -12,7 +12,7 @@ import (
 
 	"pagurus/act/container/criu"
 
-	"pagurus/act/container/proc"
+	"pagurus/act/host"
 	"pagurus/internal/thread"
 )
 
@@ -83,7 +83,7 @@ func Settled(pid int) error {
 // members are a container's processes, by their numbers here alone.
 func members(pid int) *Container {
 	c := &Container{}
-	for _, pid := range proc.Family(pid) {
+	for _, pid := range host.Family(pid) {
 		c.Processes = append(c.Processes, Process{PID: pid})
 	}
 	return c

@@ -1,11 +1,3 @@
-// ROOM debt: it hands over memory of processes that stand still here to the host where
-// they run already, piece by piece as it is asked for there, until that has all of it.
-// A process made for that does it, a part of this program (package shim), which
-// outlives the agent as the processes do.
-//
-// It must not know which memory is owed, nor who asks for it and why. Its tests run on
-// processes of their own.
-
 package memory
 
 import (

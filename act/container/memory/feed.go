@@ -1,11 +1,3 @@
-// ROOM feed: it has the memory of a guest put in its place while it runs already, by
-// processes that outlive this one: the pager, which is CRIU's, and the keeper (package
-// pages), which has that memory or fetches it, and gives a verdict in the end. It says
-// how far they are.
-//
-// It must not know what becomes of a guest that is lost. It is tried where guests are
-// moved and these processes killed (package container).
-
 package memory
 
 import (
@@ -17,12 +9,12 @@ import (
 
 	"pagurus/act/container/criu"
 
-	"pagurus/act/container/proc"
+	"pagurus/act/host"
 )
 
 // Feed is what one guest depends on.
 type Feed struct {
-	Pager, Keeper proc.Process
+	Pager, Keeper host.Process
 	Verdict       string // file with the keeper's
 }
 
@@ -98,13 +90,13 @@ func StartFeed(ctx context.Context, o FeedOrder) (b *Beginning, err error) {
 	if b.keeper, err = o.Store.Entrust(late); err != nil {
 		return nil, err
 	}
-	proc.Spare(b.keeper.PID)
-	if b.Keeper, err = proc.Find(b.keeper.PID); err == nil {
+	host.Spare(b.keeper.PID)
+	if b.Keeper, err = host.Find(b.keeper.PID); err == nil {
 		b.pager, err = o.Criu.PagerOn(ctx, o.Images, b.keeper.Socket, b.keeper.Own)
 	}
 	if err == nil {
-		proc.Spare(b.pager.PID())
-		b.Pager, err = proc.Find(b.pager.PID())
+		host.Spare(b.pager.PID())
+		b.Pager, err = host.Find(b.pager.PID())
 	}
 	if err != nil {
 		return nil, errors.Join(err, b.End())
@@ -122,7 +114,7 @@ func (b *Beginning) Hold(first int) error {
 	defer b.keeper.Close()
 	for end := time.Now().Add(feedHoldLimit); ; time.Sleep(time.Millisecond) {
 		held, err := b.keeper.Grasp(b.Pager.PID)
-		if all := proc.Alive(proc.Family(first)); err != nil || held >= all {
+		if all := host.Alive(host.Family(first)); err != nil || held >= all {
 			return err
 		} else if time.Now().After(end) {
 			return fmt.Errorf("CRIU fills the memory of %d of %d processes", held, all)

@@ -1,10 +1,3 @@
-// ROOM grip: it holds the userfaultfds of another process, too. Memory that a process
-// has still to fill is given out as zeros by the kernel as soon as nobody has its
-// userfaultfd any more: if that process is killed, whoever wants the memory shall wait.
-//
-// It must not know what the process is, nor what memory it fills. Its tests run on
-// processes of their own.
-
 package memory
 
 import (

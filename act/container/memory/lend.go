@@ -13,8 +13,8 @@ import (
 	"strings"
 	"syscall"
 
+	"pagurus/act/container/framing"
 	"pagurus/act/container/shim"
-	"pagurus/act/container/wire"
 )
 
 // pageServerName is what the program is called that hands memory out.
@@ -77,7 +77,7 @@ func servePages(rate string, pids []string) error {
 	if err != nil {
 		return err
 	}
-	s := &lender{memory: map[uint32]*os.File{}, tally: os.NewFile(lenderTally, "tally"), pace: wire.NewPace(bytesPerSecond)}
+	s := &lender{memory: map[uint32]*os.File{}, tally: os.NewFile(lenderTally, "tally"), pace: framing.NewPace(bytesPerSecond)}
 	for _, pid := range pids {
 		if err := s.open(pid); err != nil {
 			return err
@@ -100,7 +100,7 @@ func servePages(rate string, pids []string) error {
 type lender struct {
 	memory map[uint32]*os.File // of processes, by their numbers inside
 	tally  *os.File
-	pace   wire.Pace
+	pace   framing.Pace
 	done   Tally
 }
 

@@ -1,10 +1,3 @@
-// ROOM pagemap: it reads and writes CRIU's images of that name, which say which
-// pages of memory a process has, and which of them the dump holds. What it does
-// not know of them it leaves as it is.
-//
-// It must not know where the pages are. Its tests are with CRIU's own images those
-// of package pages, and here with what nobody meant.
-
 package memory
 
 import (

@@ -1,31 +1,3 @@
-// ROOM pages: it copies the private memory of running processes to another host
-// before CRIU dumps them, and gives it to an unmodified CRIU there.
-//
-// CRIU itself copies a process's memory while the process stands still, or, with
-// soft-dirty tracking, which distributions' kernels often lack, in rounds. Here
-// the kernel's userfaultfd write protection and PAGEMAP_SCAN (Linux 6.7) tell
-// which pages were written, for the price of one fault for each page first
-// written after a pass, and nothing of it is left in the process when tracking
-// ends.
-//
-// On the source a Tracker finds what was written and hands it on in Pieces, pass
-// by pass; the last pass is made while the processes are frozen. On the target a
-// Store takes the pieces and gives them to CRIU in one of two ways: as a page
-// server while `criu lazy-pages` fills the memory of processes that run already,
-// or put into the images of the dump, for a plain `criu restore`. In the first way
-// what was written last may be owed: it is fetched from the source, where the
-// processes stand still, while they run at the target. Both times the dump was made with --lazy-pages: its images say which pages there are, and hold
-// those that this package does not copy (stacks in use, changed pages of private
-// file mappings, shared memory).
-//
-// What is not seen: writes by devices into memory that was pinned for them before
-// a pass, as by a direct read from a disk under way. What CRIU can dump has none
-// but those; they are over when the process is frozen.
-//
-// The package must not know what a container is, how pieces travel, or who runs
-// CRIU. Its tests run against the kernel, processes of their own, and the real
-// CRIU.
-
 package memory
 
 import (

@@ -1,4 +1,4 @@
-// ROOM plug: it has containers plugged into their jobs' networks: it takes the
+// Package port has containers plugged into their jobs' networks: it takes the
 // far end of a port into a container, cuts what the container sends, and holds
 // what comes for it until it runs. The port itself, a pair of links whose near
 // end is the bridge's, is made by others, and stays theirs.
@@ -8,7 +8,6 @@
 // host's. Cutting and holding are filters on the bridge's end of the pair, of
 // lower rank than those that lead frames to where a guest moves to. Its tests run
 // against the kernel, in namespaces that stand for hosts and for containers.
-
 package port
 
 import (

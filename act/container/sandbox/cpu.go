@@ -1,6 +1,3 @@
-// ROOM cpu: it says what programs can see of a host's processors. It does not know
-// who asks. Its tests read made-up and this host's own lists.
-
 package sandbox
 
 import (

@@ -1,10 +1,3 @@
-// ROOM inside: it reaches, from the host, what a container has in its own memory: the
-// link to its guest agent, and the console. All of it may have been replaced by
-// the container's root, by links to anywhere: none is followed.
-//
-// It does not know what is said over the link. Its tests run on real tmpfs mounts
-// and sockets.
-
 package sandbox
 
 import (

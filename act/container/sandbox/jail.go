@@ -1,10 +1,3 @@
-// ROOM jail: it starts the first process of a container in namespaces of its
-// own, in which it sees a root of its own and may do little.
-//
-// What has to be done inside is done by a part of the agent, run as a program of its
-// own (package shim), which then becomes the container's program; what only waits is
-// a shell. It does not know what the program is. Its tests run real processes.
-
 package sandbox
 
 import (

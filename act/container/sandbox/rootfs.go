@@ -1,10 +1,3 @@
-// ROOM rootfs: it makes the file systems of a container: the image, mounted once
-// for all containers of a host, what the container has of its own, in memory
-// and so part of what moves with it, and the two of them together.
-//
-// It does not know what runs there. Mounts are made in the caller's mount
-// namespace. Its tests run on the kernel's own.
-
 package sandbox
 
 import (

@@ -1,10 +1,3 @@
-// ROOM shelf: it keeps the guest agents that a host's containers run, each once and under
-// the digest of what it holds. A guest goes on with the one that it was started with,
-// also at a host whose own is another: that host gets it from the guest's source.
-//
-// It does not know who runs what, nor when one is not needed any more. Its tests run on
-// real files and mounts.
-
 package sandbox
 
 import (

@@ -1,9 +1,3 @@
-// ROOM door: it is where a target takes a guest in: it lets in who knows the word that
-// only the guest's source was told, one at a time, and keeps the connection by which the
-// rest of the guest can be fetched later.
-//
-// It must not know what comes in. Its tests knock over the loopback.
-
 package transfer
 
 import (
@@ -18,13 +12,13 @@ import (
 	"sync"
 	"time"
 
-	"pagurus/act/container/wire"
+	"pagurus/act/container/framing"
 	"pagurus/fleet"
 )
 
 // Listener is open for the source of one guest.
 type Listener struct {
-	Place wire.Place // where it is
+	Place framing.Place // where it is
 
 	guest     fleet.GuestID
 	migration fleet.MigrationID
@@ -32,19 +26,19 @@ type Listener struct {
 	listener  net.Listener
 	taking    sync.Mutex // one connection is served at a time
 
-	mu     sync.Mutex // guards what follows
-	conn   *wire.Conn // the one being served
-	debt   *os.File   // that by which the rest can be fetched; nil: there is none
+	mu     sync.Mutex    // guards what follows
+	conn   *framing.Conn // the one being served
+	debt   *os.File      // that by which the rest can be fetched; nil: there is none
 	closed bool
 }
 
 // Listen opens one for who will name the guest and the migration of a hello: at an address,
 // or where an earlier one was that somebody may have been told of (empty: nowhere).
 func Listen(ctx context.Context, address netip.Addr, earlier string, who Hello, log *slog.Logger) (*Listener, error) {
-	at := wire.Place{Address: netip.AddrPortFrom(address, 0), Word: rand.Text()}
+	at := framing.Place{Address: netip.AddrPortFrom(address, 0), Word: rand.Text()}
 	if earlier != "" {
 		var err error
-		if at, err = wire.ParsePlace(earlier); err != nil {
+		if at, err = framing.ParsePlace(earlier); err != nil {
 			return nil, err
 		}
 	}
@@ -78,7 +72,7 @@ const acceptPause = 100 * time.Millisecond
 
 // Serve has take take what comes, until Close. It returns when nothing is being taken
 // any more.
-func (d *Listener) Serve(take func(*wire.Conn, Hello) error) {
+func (d *Listener) Serve(take func(*framing.Conn, Hello) error) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for {
@@ -91,9 +85,9 @@ func (d *Listener) Serve(take func(*wire.Conn, Hello) error) {
 			continue
 		}
 		all.Go(func() {
-			c := wire.New(raw)
+			c := framing.New(raw)
 			defer c.Close()
-			if err := d.admit(c, take); err != nil && !wire.Over(err) {
+			if err := d.admit(c, take); err != nil && !framing.Over(err) {
 				d.log.Warn("take a guest in", "guest", d.guest, "from", raw.RemoteAddr(), "error", err)
 			}
 		})
@@ -101,7 +95,7 @@ func (d *Listener) Serve(take func(*wire.Conn, Hello) error) {
 }
 
 // admit serves one connection. A new one ends the one before.
-func (d *Listener) admit(c *wire.Conn, take func(*wire.Conn, Hello) error) error {
+func (d *Listener) admit(c *framing.Conn, take func(*framing.Conn, Hello) error) error {
 	h, err := d.greet(c)
 	if err != nil {
 		return err
@@ -125,22 +119,22 @@ func (d *Listener) admit(c *wire.Conn, take func(*wire.Conn, Hello) error) error
 }
 
 // greet finds out whether who has connected is the guest's source.
-func (d *Listener) greet(c *wire.Conn) (h Hello, err error) {
+func (d *Listener) greet(c *framing.Conn) (h Hello, err error) {
 	if h, err = Meet(c); err != nil {
 		return h, err
 	}
 	if h.Word != d.Place.Word || h.Guest != d.guest || h.Migration != d.migration {
 		return h, errors.New("somebody connected who means another guest")
 	}
-	if h.Version != wire.Version && !h.Only { // what became of a guest all versions say alike
-		err := fmt.Errorf("the source speaks version %d and the target %d: both hosts need the same version of pagurus", h.Version, wire.Version)
+	if h.Version != framing.Version && !h.Only { // what became of a guest all versions say alike
+		err := fmt.Errorf("the source speaks version %d and the target %d: both hosts need the same version of pagurus", h.Version, framing.Version)
 		return h, errors.Join(err, Reply(c, Answer{Failure: err.Error()}))
 	}
 	return h, nil
 }
 
 // credit keeps a connection by which the rest of the guest can be fetched.
-func (d *Listener) credit(c *wire.Conn) error {
+func (d *Listener) credit(c *framing.Conn) error {
 	file, err := c.File()
 	if err != nil {
 		return err

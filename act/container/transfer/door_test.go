@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"pagurus/act/container/wire"
+	"pagurus/act/container/framing"
 	"pagurus/internal/testkit"
 )
 
@@ -24,7 +24,7 @@ func opened(t *testing.T) (d *Listener, in chan bool) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		d.Serve(func(c *wire.Conn, h Hello) error {
+		d.Serve(func(c *framing.Conn, h Hello) error {
 			in <- h.Only
 			if err := Reply(c, Answer{}); err != nil || h.Only {
 				return err
@@ -38,15 +38,15 @@ func opened(t *testing.T) (d *Listener, in chan bool) {
 }
 
 func hello(d *Listener) Hello {
-	return Hello{Version: wire.Version, Guest: "j1g0", Migration: "m1.j1g0", Word: d.Place.Word}
+	return Hello{Version: framing.Version, Guest: "j1g0", Migration: "m1.j1g0", Word: d.Place.Word}
 }
 
 // knock connects and says hello.
-func knock(t *testing.T, d *Listener, h Hello) (*wire.Conn, Answer, error) {
+func knock(t *testing.T, d *Listener, h Hello) (*framing.Conn, Answer, error) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 	defer stop()
-	c, err := wire.Dial(ctx, d.Place)
+	c, err := framing.Dial(ctx, d.Place)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestTheLastOneCounts(t *testing.T) {
 	if _, _, err := knock(t, d, hello(d)); err != nil || <-in {
 		t.Fatal(err)
 	}
-	if _, _, err := first.Receive(10 * time.Second); !wire.Over(err) {
+	if _, _, err := first.Receive(10 * time.Second); !framing.Over(err) {
 		t.Errorf("the first one is not ended: %v", err)
 	}
 }
@@ -143,6 +143,6 @@ func TestDebt(t *testing.T) {
 	d.Close()
 	testkit.Until(t, 10*time.Second, "it has ended", func() bool {
 		_, _, err := last.Receive(time.Second)
-		return wire.Over(err)
+		return framing.Over(err)
 	})
 }

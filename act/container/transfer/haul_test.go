@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/container/framing"
 	"pagurus/act/container/memory"
-	"pagurus/act/container/wire"
 	"pagurus/fleet"
 )
 
@@ -57,7 +57,7 @@ func feed(t testing.TB, b []byte) (in *In, images string, err error) {
 		ours.CloseWrite()
 		io.Copy(io.Discard, ours)
 	}()
-	err = in.Take(wire.New(theirs))
+	err = in.Take(framing.New(theirs))
 	theirs.Close()
 	return in, images, err
 }
@@ -98,8 +98,8 @@ func TestTrackAgain(t *testing.T) {
 	defer in.Close()
 	ours, theirs := connPair(t)
 	taken := make(chan error, 1)
-	go func() { taken <- in.Take(wire.New(theirs)) }()
-	o := &Out{conn: wire.New(ours), first: program.Process.Pid}
+	go func() { taken <- in.Take(framing.New(theirs)) }()
+	o := &Out{conn: framing.New(ours), first: program.Process.Pid}
 	defer o.Free()
 	err = o.piece(memory.Piece{Process: 7, What: memory.Owed, Address: memory.PageBytes, Bytes: 3 * memory.PageBytes}, nil)
 	if err := errors.Join(err, o.Sync()); err != nil || in.Memory.OwedBytes() == 0 {
@@ -138,7 +138,7 @@ func TestAgent(t *testing.T) {
 			ours.Write(messages)
 			ours.Close()
 		}()
-		err = in.Take(wire.New(theirs))
+		err = in.Take(framing.New(theirs))
 		theirs.Close()
 		if whole := what == "whole"; whole != (err == nil) || whole != (p.closed == 1) {
 			t.Errorf("%s: closed %d times, %v", what, p.closed, err)

@@ -9,7 +9,7 @@ import (
 
 	"pagurus/act/container/memory"
 
-	"pagurus/act/container/wire"
+	"pagurus/act/container/framing"
 )
 
 // In is what has come of a guest.
@@ -50,7 +50,7 @@ func (in *In) Close() {
 
 // Take takes what comes until the source asks for the guest to be made. After an
 // error what has come is of no use.
-func (in *In) Take(c *wire.Conn) error {
+func (in *In) Take(c *framing.Conn) error {
 	for {
 		kind, content, err := c.Receive(0)
 		if err != nil {

@@ -1,11 +1,3 @@
-// ROOM haul: it is what goes from the host that has a guest to the one that takes
-// it in: its files and its memory, pass by pass while it runs and once more when it
-// stands still, and what CRIU has written of the rest.
-//
-// It must not know when a guest stands still, who judges a copy, nor how a guest
-// is made of what has come. Its tests are those of the driver, with real
-// containers, and bytes that nobody meant.
-
 package transfer
 
 import (
@@ -15,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"pagurus/act/container/framing"
 	"pagurus/act/container/memory"
-	"pagurus/act/container/wire"
 	"pagurus/fleet"
 )
 
@@ -62,7 +54,7 @@ const (
 )
 
 // Greet says hello to a target and gives what it says of itself.
-func Greet(c *wire.Conn, h Hello) (Answer, error) {
+func Greet(c *framing.Conn, h Hello) (Answer, error) {
 	if err := sendJSON(c, sayHello, h); err != nil {
 		return Answer{}, err
 	}
@@ -70,7 +62,7 @@ func Greet(c *wire.Conn, h Hello) (Answer, error) {
 }
 
 // Meet waits for who has connected to say hello.
-func Meet(c *wire.Conn) (h Hello, err error) {
+func Meet(c *framing.Conn) (h Hello, err error) {
 	kind, content, err := c.Receive(helloLimit)
 	if err != nil {
 		return h, err
@@ -82,10 +74,10 @@ func Meet(c *wire.Conn) (h Hello, err error) {
 }
 
 // Reply gives a source its answer.
-func Reply(c *wire.Conn, a Answer) error { return sendJSON(c, sayAnswer, a) }
+func Reply(c *framing.Conn, a Answer) error { return sendJSON(c, sayAnswer, a) }
 
 // hear waits for the target's answer.
-func hear(c *wire.Conn, patience time.Duration) (a Answer, err error) {
+func hear(c *framing.Conn, patience time.Duration) (a Answer, err error) {
 	kind, content, err := c.Receive(patience)
 	if err != nil {
 		return a, err
@@ -96,7 +88,7 @@ func hear(c *wire.Conn, patience time.Duration) (a Answer, err error) {
 	return a, parse(content, &a)
 }
 
-func sendJSON(c *wire.Conn, kind byte, v any) error {
+func sendJSON(c *framing.Conn, kind byte, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return err

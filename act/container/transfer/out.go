@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"pagurus/act/container/memory"
-	"pagurus/act/container/proc"
 	"pagurus/act/container/sandbox"
+	"pagurus/act/host"
 
-	"pagurus/act/container/wire"
+	"pagurus/act/container/framing"
 	"pagurus/fleet"
 )
 
@@ -36,7 +36,7 @@ type Out struct {
 	Late     bool  // memory that is left at the last pass is owed: the target fetches it when the guest runs there
 	Owed     int64 // bytes of that
 
-	conn   *wire.Conn
+	conn   *framing.Conn
 	store  string // the guest's files
 	first  int    // its first process
 	files  *Source
@@ -62,7 +62,7 @@ type Out struct {
 // first process, to a target that has answered a hello. tell is told how far it
 // is now and then; nil: nobody is. The connection is the copy's from now on, and the
 // context has to last until Sync has returned, or Free.
-func NewOut(ctx context.Context, conn *wire.Conn, store string, first int, tell func(fleet.Progress)) *Out {
+func NewOut(ctx context.Context, conn *framing.Conn, store string, first int, tell func(fleet.Progress)) *Out {
 	o := &Out{
 		conn: conn, store: store, first: first, begun: time.Now(), tell: tell,
 		files: NewSource(store, sandbox.Carried...), begins: make(chan began, 1),
@@ -128,7 +128,7 @@ func (o *Out) note(tracker *memory.Tracker, err error) {
 // written by CRIU.
 func (o *Out) Copied() bool { return o.tracked() == nil && o.memory != nil }
 
-func (o *Out) processes() []int { return proc.Family(o.first) }
+func (o *Out) processes() []int { return host.Family(o.first) }
 
 // Begin begins a pass: it counts it, and finds out how much of the guest the
 // target lacks, as well as that can be told without standing still.
@@ -136,9 +136,9 @@ func (o *Out) Begin(ctx context.Context) (err error) {
 	o.Progress.Rounds++
 	switch {
 	case o.Progress.CopiedBytes == 0: // nothing is tracked yet
-		o.Progress.RemainingBytes = proc.Use(o.processes()).ResidentBytes + sandbox.UsedBytes(o.store)
+		o.Progress.RemainingBytes = host.Use(o.processes()).ResidentBytes + sandbox.UsedBytes(o.store)
 	case o.memory == nil:
-		o.Progress.RemainingBytes = proc.Use(o.processes()).ResidentBytes
+		o.Progress.RemainingBytes = host.Use(o.processes()).ResidentBytes
 	default:
 		o.Progress.RemainingBytes, err = o.memory.Dirty(ctx)
 	}
@@ -176,7 +176,7 @@ func (o *Out) Pass(ctx context.Context, last bool) error {
 	o.pass, o.before = time.Now(), o.conn.Sent()
 	defer func() { o.pass = time.Time{} }()
 	all := o.processes()
-	copied, err := o.files.Pass(ctx, proc.Mapped(all), func(m []byte) error { return o.send(sayTree, m) })
+	copied, err := o.files.Pass(ctx, host.Mapped(all), func(m []byte) error { return o.send(sayTree, m) })
 	if err == nil {
 		err = o.tracked()
 	}
@@ -230,7 +230,7 @@ func (o *Out) piece(p memory.Piece, content []byte) error {
 	if len(content) == 0 {
 		return o.send(sayPiece, pieceHead(p))
 	}
-	const most = wire.Most / 2
+	const most = framing.Most / 2
 	for len(content) > 0 {
 		part := content[:min(len(content), most)]
 		content = content[len(part):]

@@ -1,13 +1,3 @@
-// ROOM tree: it carries folders of files from one host to another as they
-// change: what a container has written, with owners, hard links, extended
-// attributes and the marks of an overlay, so that the same is at the other
-// side when nothing changes any more and one last pass has gone over it.
-//
-// It does not know what the files are, nor how messages travel. The files are
-// those of somebody who may do with them what he likes at any time, so no
-// symbolic link is ever followed, at either side. Its tests run on real tmpfs
-// and overlay mounts.
-
 package transfer
 
 import (

@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
-	"pagurus/measure/drive"
-	"pagurus/measure/figures"
+	"pagurus/bench/drive"
+	"pagurus/bench/figures"
 )
 
 //go:embed programs

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"pagurus/bench/drive"
+	"pagurus/bench/figures"
 	"pagurus/fleet"
-	"pagurus/measure/drive"
-	"pagurus/measure/figures"
 )
 
 func TestTheLongestGapAfterAMomentCounts(t *testing.T) {

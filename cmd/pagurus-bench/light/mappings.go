@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"pagurus/bench/drive"
 	"pagurus/fleet"
-	"pagurus/measure/drive"
 )
 
 // mapped are programs with many memory mappings, and what a move of each may take of

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"time"
 
-	"pagurus/measure/bench"
-	where "pagurus/measure/bench/place"
-	"pagurus/measure/bench/programs"
-	"pagurus/measure/figures"
-	"pagurus/measure/noise"
-	"pagurus/measure/stats"
+	"pagurus/bench"
+	"pagurus/bench/figures"
+	"pagurus/bench/noise"
+	"pagurus/bench/programs"
+	"pagurus/bench/stats"
+	"pagurus/bench/targets"
 )
 
 const (
@@ -36,7 +36,7 @@ func huge(p bench.Program) bench.Program {
 // come more than once.
 func often() []bench.Program {
 	netpipe, solver, stream := programs.NetPIPE(short), huge(jacobi()), huge(programs.Stream(short))
-	return []bench.Program{solver, stream, netpipe, solver, stream, huge(programs.HPCC(short, where.Ranks, "hpl")), solver}
+	return []bench.Program{solver, stream, netpipe, solver, stream, huge(programs.HPCC(short, targets.Ranks, "hpl")), solver}
 }
 
 // jacobi is the solver.
@@ -67,12 +67,12 @@ func (l *light) native(ctx context.Context) error {
 	}
 	e := bench.Experiment{
 		Spec: bench.Spec{
-			Targets: []string{where.Native, where.Contained}, Runs: max(l.Repeat, 2), Ranks: where.Ranks, Confidence: figures.Confidence,
+			Targets: []string{targets.Native, targets.Contained}, Runs: max(l.Repeat, 2), Ranks: targets.Ranks, Confidence: figures.Confidence,
 			Programs: often(),
 		},
-		Place: &where.Lab{
-			Pagurus: l.Pagurus, Image: hpcImage, Memory: "768M", On: []string{"host1", "host2"}, Rest: where.UsualRest,
-			Kinds: map[string][]string{where.Contained: {"--kind", "container"}},
+		Place: &targets.Lab{
+			Pagurus: l.Pagurus, Image: hpcImage, Memory: "768M", On: []string{"host1", "host2"}, Rest: targets.UsualRest,
+			Kinds: map[string][]string{targets.Contained: {"--kind", "container"}},
 		},
 		Apart: noise.FarApart,
 		Say: func(r bench.Run) {
@@ -115,8 +115,8 @@ func (l *light) nativeFigures() error {
 		{"NetPIPE: latency in containers / natively", "netpipe", "latency_s_", 1.10, l.AtMost},
 		{"NetPIPE: bandwidth in containers / natively", "netpipe", "bandwidth_bps_", 0.95, l.AtLeast},
 	} {
-		ours, theirs := l.Record.Samples[f.sample+where.Contained], l.Record.Samples[f.sample+where.Native]
-		errs = append(errs, l.Beside(f.says+", all pairs", f.sample+where.Contained, f.sample+where.Native))
+		ours, theirs := l.Record.Samples[f.sample+targets.Contained], l.Record.Samples[f.sample+targets.Native]
+		errs = append(errs, l.Beside(f.says+", all pairs", f.sample+targets.Contained, f.sample+targets.Native))
 		likeOurs, likeTheirs, err := l.alike(f.program, ours, theirs)
 		if err == nil {
 			var v stats.Interval
@@ -134,7 +134,7 @@ func (l *light) nativeFigures() error {
 // alike leaves only the pairs of a program's samples in which the CPUs were near each
 // other in both runs, or far in both.
 func (l *light) alike(program string, ours, theirs []float64) (likeOurs, likeTheirs []float64, err error) {
-	a, b := l.distances(program, where.Contained), l.distances(program, where.Native)
+	a, b := l.distances(program, targets.Contained), l.distances(program, targets.Native)
 	if n := len(ours); len(theirs) != n || len(a) != n || len(b) != n {
 		return nil, nil, fmt.Errorf("of %d and %d runs there are %d and %d distances of the CPUs: begin a new record", n, len(theirs), len(a), len(b))
 	}

@@ -18,7 +18,7 @@ import (
 	"pagurus/act/container/criu"
 	"pagurus/act/daemon"
 	"pagurus/act/image"
-	"pagurus/measure/drive"
+	"pagurus/bench/drive"
 )
 
 // imageFolder is where images are when nobody says otherwise.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"pagurus/measure/figures"
+	"pagurus/bench/figures"
 )
 
 // size is one process that is moved by either.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"pagurus/measure/bench"
-	"pagurus/measure/drive"
+	"pagurus/bench"
+	"pagurus/bench/drive"
 	"pagurus/show/view"
 )
 

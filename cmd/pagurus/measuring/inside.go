@@ -9,11 +9,11 @@ import (
 	"slices"
 	"strconv"
 
+	"pagurus/bench"
+	"pagurus/bench/drive"
+	"pagurus/bench/noise"
+	benchtargets "pagurus/bench/targets"
 	"pagurus/fleet"
-	"pagurus/measure/bench"
-	"pagurus/measure/bench/place"
-	"pagurus/measure/drive"
-	"pagurus/measure/noise"
 )
 
 // What noise is measured in: any image does, since the probe is linked to nothing.
@@ -25,7 +25,7 @@ const (
 
 // guestTargets are the targets that are guests.
 func guestTargets() []string {
-	return slices.DeleteFunc(targetNames(), func(t string) bool { return t == place.Native })
+	return slices.DeleteFunc(targetNames(), func(t string) bool { return t == benchtargets.Native })
 }
 
 // inside has cores of a guest probed: by a job of one rank in it, which does what it is

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"pagurus/measure/bench"
+	"pagurus/bench"
 )
 
 // keep writes what a record says beside it: a page for people, every sample as

@@ -21,7 +21,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"pagurus/measure/bench"
+	"pagurus/bench"
 	"pagurus/show/cli"
 	"pagurus/show/view"
 )

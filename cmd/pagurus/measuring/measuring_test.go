@@ -16,10 +16,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/bench"
+	"pagurus/bench/noise"
+	"pagurus/bench/stats"
 	"pagurus/fleet"
-	"pagurus/measure/bench"
-	"pagurus/measure/noise"
-	"pagurus/measure/stats"
 )
 
 // record is one of two targets, of which one run failed.

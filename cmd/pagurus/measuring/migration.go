@@ -10,12 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/bench"
+	"pagurus/bench/drive"
+	"pagurus/bench/programs"
+	"pagurus/bench/stats"
+	benchtargets "pagurus/bench/targets"
 	"pagurus/fleet"
-	"pagurus/measure/bench"
-	"pagurus/measure/bench/place"
-	"pagurus/measure/bench/programs"
-	"pagurus/measure/drive"
-	"pagurus/measure/stats"
 	"pagurus/show/cli"
 )
 
@@ -37,7 +37,7 @@ how long its ranks saw nothing, and how much is sent.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&o.targets, "targets", []string{place.Contained}, "kinds of guests to move: container, vm, vm-tuned")
+	f.StringSliceVar(&o.targets, "targets", []string{benchtargets.Contained}, "kinds of guests to move: container, vm, vm-tuned")
 	o.flags(cmd, "moves of each")
 	f.StringVar(&o.memory, "mem", o.memory, "memory of each guest")
 	return cmd
@@ -49,7 +49,7 @@ func (o *overhead) migrations(ctx context.Context, cmd *cobra.Command) (err erro
 		return fmt.Errorf("%w: see `pagurus bench migration --help`", err)
 	}
 	for _, t := range o.targets {
-		if t == place.Native {
+		if t == benchtargets.Native {
 			return errors.New("native programs cannot be moved: that is what guests are for")
 		}
 	}
@@ -70,7 +70,7 @@ func (o *overhead) migrations(ctx context.Context, cmd *cobra.Command) (err erro
 	m := &mover{Pagurus: o.where, memory: o.memory, image: o.image, jobs: map[string]string{}}
 	defer func() { err = errors.Join(err, m.end()) }()
 	o.guests = o.settings()
-	return o.measure(ctx, cmd, &bench.Experiment{Place: m, Spec: bench.Spec{Name: "migration", Ranks: place.Ranks, Programs: []bench.Program{moves()}}})
+	return o.measure(ctx, cmd, &bench.Experiment{Place: m, Spec: bench.Spec{Name: "migration", Ranks: benchtargets.Ranks, Programs: []bench.Program{moves()}}})
 }
 
 // mover is a place where to run a program is to move a guest of a job, of which
@@ -109,7 +109,7 @@ const (
 
 // Open starts the jobs that are not there yet.
 func (m *mover) Open(ctx context.Context, p bench.Program, kinds []string) (bench.Round, error) {
-	n := strconv.Itoa(place.Ranks)
+	n := strconv.Itoa(benchtargets.Ranks)
 	for _, t := range kinds {
 		if m.jobs[t] != "" {
 			continue

@@ -7,25 +7,27 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/bench"
+	"pagurus/bench/programs"
+	benchtargets "pagurus/bench/targets"
 	"pagurus/fleet"
-	"pagurus/measure/bench"
-	"pagurus/measure/bench/place"
-	"pagurus/measure/bench/programs"
 )
 
 // movable are the targets that there is another one of, with a guest moved meanwhile.
-var movable = []string{place.Contained, string(fleet.VM)}
+var movable = []string{benchtargets.Contained, string(fleet.VM)}
 
 // movedNames are those other ones.
 func movedNames() (all []string) {
 	for _, t := range movable {
-		all = append(all, t+place.Moved)
+		all = append(all, t+benchtargets.Moved)
 	}
 	return all
 }
 
 // unmoved is a target without what moves its guests, and whether there is such.
-func unmoved(target string) (of string, moved bool) { return strings.CutSuffix(target, place.Moved) }
+func unmoved(target string) (of string, moved bool) {
+	return strings.CutSuffix(target, benchtargets.Moved)
+}
 
 // leastEvery is between two moves that do not quite run into one another.
 const leastEvery = 2 * time.Second

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"pagurus/bench"
+	"pagurus/bench/programs"
+	"pagurus/bench/stats"
 	"pagurus/fleet"
-	"pagurus/measure/bench"
-	"pagurus/measure/bench/programs"
-	"pagurus/measure/stats"
 )
 
 // Guests are moved only where there is something to hold that against, and who moves

@@ -11,12 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/act/badlink"
+	"pagurus/bench"
+	"pagurus/bench/drive"
+	"pagurus/bench/programs"
+	"pagurus/bench/stats"
+	benchtargets "pagurus/bench/targets"
 	"pagurus/fleet"
-	"pagurus/measure/bench"
-	"pagurus/measure/bench/place"
-	"pagurus/measure/bench/programs"
-	"pagurus/measure/drive"
-	"pagurus/measure/stats"
 	"pagurus/show/cli"
 	"pagurus/show/view"
 )
@@ -124,7 +124,7 @@ func (o *network) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if o.troubled() {
 		o.worsen()
 	}
-	return o.measure(ctx, cmd, &bench.Experiment{Place: l, Apart: o.apart(), Spec: bench.Spec{Name: "network", Ranks: place.Ranks, Programs: []bench.Program{o.program()}}})
+	return o.measure(ctx, cmd, &bench.Experiment{Place: l, Apart: o.apart(), Spec: bench.Spec{Name: "network", Ranks: benchtargets.Ranks, Programs: []bench.Program{o.program()}}})
 }
 
 // worsen adds to each target the same with worse links, which is held against it.
@@ -160,7 +160,7 @@ func (o *network) program() bench.Program {
 		size.Messages = max(1, min(size.Messages, int(mostLater/(2*tries*d))))
 	}
 	p := programs.NetPIPE(size)
-	p.Command = fmt.Sprintf("sh -c 'begun=$(date +%%s%%N); %s || exit; [ %s != 0 ] || echo %s $(($(date +%%s%%N)-begun)) >>%s'", p.Command, place.RankVariables, tookMark, p.Output)
+	p.Command = fmt.Sprintf("sh -c 'begun=$(date +%%s%%N); %s || exit; [ %s != 0 ] || echo %s $(($(date +%%s%%N)-begun)) >>%s'", p.Command, benchtargets.RankVariables, tookMark, p.Output)
 	p.Figures = append(p.Figures, bench.Figure{Name: "took_s", Says: "NetPIPE time in all", Unit: "s", Sense: stats.Slower})
 	p.Read = readNetwork
 	return p
@@ -177,7 +177,7 @@ func readNetwork(text string) (bench.Result, error) {
 	}
 	took, err := programs.Named(text, tookMark)
 	got.Figures["took_s"] = took / 1e9
-	for name, n := range place.Counted(text) {
+	for name, n := range benchtargets.Counted(text) {
 		got.Figures[name] = n
 	}
 	return got, err
@@ -189,21 +189,21 @@ func tcpNotes(r *bench.Record) (notes []string) {
 	for _, t := range r.Spec.Targets {
 		runs, did := 0, map[string]float64{}
 		for _, run := range r.Runs {
-			if _, ok := run.Figures[place.Resent]; !ok || run.Target != t {
+			if _, ok := run.Figures[benchtargets.Resent]; !ok || run.Target != t {
 				continue
 			}
 			runs++
-			for _, name := range []string{place.Resent, place.Timeouts, place.Probes} {
+			for _, name := range []string{benchtargets.Resent, benchtargets.Timeouts, benchtargets.Probes} {
 				did[name] += run.Figures[name]
 			}
 		}
 		switch {
 		case runs == 0:
-		case did[place.Resent] == 0:
+		case did[benchtargets.Resent] == 0:
 			notes = append(notes, fmt.Sprintf("%s: TCP of the two guests sent nothing again in %s", t, view.Count(runs, "run")))
 		default:
 			notes = append(notes, fmt.Sprintf("%s: TCP of the two guests sent %.0f segments again in %s; it waited for %.0f retransmission time-outs, and %.0f of a last segment (loss probes)",
-				t, did[place.Resent], view.Count(runs, "run"), did[place.Timeouts], did[place.Probes]))
+				t, did[benchtargets.Resent], view.Count(runs, "run"), did[benchtargets.Timeouts], did[benchtargets.Probes]))
 		}
 	}
 	return notes

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"pagurus/act/badlink"
-	"pagurus/measure/bench"
-	"pagurus/measure/bench/place"
-	"pagurus/measure/drive"
+	"pagurus/bench"
+	"pagurus/bench/drive"
+	benchtargets "pagurus/bench/targets"
 )
 
 // Nonsense is refused before anything is started.
@@ -131,7 +131,7 @@ func TestWhatTCPHadToSendAgainIsSaid(t *testing.T) {
 			t.Errorf("%q is all that NetPIPE and its shell said, and nobody noticed", bad)
 		}
 	}
-	if place.Counted(wrote)[place.Resent] != 0 {
+	if benchtargets.Counted(wrote)[benchtargets.Resent] != 0 {
 		t.Error("NetPIPE's lines were taken for counts")
 	}
 }

@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/bench"
+	"pagurus/bench/noise"
+	"pagurus/bench/stats"
 	"pagurus/fleet"
-	"pagurus/measure/bench"
-	"pagurus/measure/noise"
-	"pagurus/measure/stats"
 	"pagurus/show/cli"
 	"pagurus/show/view"
 )

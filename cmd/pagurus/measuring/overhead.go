@@ -16,23 +16,23 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/bench"
+	"pagurus/bench/drive"
+	"pagurus/bench/noise"
+	"pagurus/bench/programs"
+	"pagurus/bench/stats"
+	benchtargets "pagurus/bench/targets"
 	"pagurus/fleet"
-	"pagurus/measure/bench"
-	"pagurus/measure/bench/place"
-	"pagurus/measure/bench/programs"
-	"pagurus/measure/drive"
-	"pagurus/measure/noise"
-	"pagurus/measure/stats"
 	"pagurus/show/cli"
 	"pagurus/show/view"
 )
 
 // targets are where programs are run, and what `pagurus run` is told there.
 var targets = map[string][]string{
-	place.Native:    nil,
-	place.Contained: {"--kind", string(fleet.Container)},
-	"vm":            {"--kind", string(fleet.VM)},
-	"vm-tuned":      {"--kind", string(fleet.VM), "--tune", "hpc"},
+	benchtargets.Native:    nil,
+	benchtargets.Contained: {"--kind", string(fleet.Container)},
+	"vm":                   {"--kind", string(fleet.VM)},
+	"vm-tuned":             {"--kind", string(fleet.VM), "--tune", "hpc"},
 }
 
 // machines reports whether one of some targets is a virtual machine.
@@ -66,7 +66,7 @@ type overhead struct {
 	asked
 	suite, npb, figure string
 	more               bool
-	ranks, among       int           // of each job, and the guests they are spread over; 0: as place.Lab has them
+	ranks, among       int           // of each job, and the guests they are spread over; 0: as targets.Lab has them
 	every              time.Duration // between two moves of a guest; 0: no target moves any
 	rest               time.Duration // before native processes and the containers that lend them networks
 	memory, image      string
@@ -78,7 +78,7 @@ type overhead struct {
 }
 
 func overheadCommand(std Streams) *cobra.Command {
-	o := overhead{asked: usual(std), ranks: place.Ranks, among: place.Ranks, memory: "768M", image: hpcImage, every: 5 * time.Second}
+	o := overhead{asked: usual(std), ranks: benchtargets.Ranks, among: benchtargets.Ranks, memory: "768M", image: hpcImage, every: 5 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "overhead",
 		Short: "Measure what real programs lose in guests",
@@ -130,14 +130,14 @@ again. Ctrl-C ends it and keeps what was measured.`,
 // guestFlags are those of who runs programs on several targets.
 func (o *overhead) guestFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringSliceVar(&o.targets, "targets", []string{place.Native, place.Contained}, "where to run: "+strings.Join(o.names(), ", ")+"; the first is what others are held against")
+	f.StringSliceVar(&o.targets, "targets", []string{benchtargets.Native, benchtargets.Contained}, "where to run: "+strings.Join(o.names(), ", ")+"; the first is what others are held against")
 	f.StringVar(&o.memory, "mem", o.memory, "memory of each guest")
-	f.DurationVar(&o.rest, "rest", place.UsualRest, "how long this machine is left alone before each run on native, and on container beside it")
+	f.DurationVar(&o.rest, "rest", benchtargets.UsualRest, "how long this machine is left alone before each run on native, and on container beside it")
 }
 
 // place is where they run: of a lab always the same two hosts.
-func (o *overhead) place() *place.Lab {
-	lab := &place.Lab{Pagurus: o.where, Image: o.image, Ranks: o.ranks, Guests: o.among, Memory: o.memory, Rest: o.rest, Every: o.every, Kinds: map[string][]string{}}
+func (o *overhead) place() *benchtargets.Lab {
+	lab := &benchtargets.Lab{Pagurus: o.where, Image: o.image, Ranks: o.ranks, Guests: o.among, Memory: o.memory, Rest: o.rest, Every: o.every, Kinds: map[string][]string{}}
 	for t, flags := range targets {
 		if flags != nil {
 			lab.Kinds[t] = append(slices.Clone(flags), "--cpus", strconv.Itoa(o.cpus(flags)))
@@ -160,7 +160,9 @@ func (o *overhead) confined() bool {
 }
 
 // job is the shape of their jobs.
-func (o *overhead) job() fleet.JobSpec { return (&place.Lab{Ranks: o.ranks, Guests: o.among}).Job() }
+func (o *overhead) job() fleet.JobSpec {
+	return (&benchtargets.Lab{Ranks: o.ranks, Guests: o.among}).Job()
+}
 
 // cpus are those of each guest of a target with these flags: as many as 'pagurus run'
 // would give it by itself. It is told, so that the record is right.
@@ -204,7 +206,7 @@ func (o *overhead) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if cpus := runtime.NumCPU(); o.lab && o.ranks > cpus {
 		o.remark("%d ranks share %s of this machine: one that waits for another may take its time from it", o.ranks, view.Count(cpus, "CPU"))
 	}
-	if slices.Contains(o.targets, place.Native) && o.confined() {
+	if slices.Contains(o.targets, benchtargets.Native) && o.confined() {
 		o.remark("hosts of this lab have only some of its CPUs, and native processes all of them")
 	}
 	all, err := o.programs(ctx)
@@ -346,7 +348,7 @@ func (o *overhead) cluster(ctx context.Context, nothing func() error) (down func
 		}
 	}
 	o.hosts, o.lab = s.Hosts, notLab == nil
-	if !o.lab && slices.Contains(o.targets, place.Native) {
+	if !o.lab && slices.Contains(o.targets, benchtargets.Native) {
 		return down, errors.New("the target native is for a lab, whose hosts are on this machine: leave it out, or measure without a cluster")
 	}
 	running := 0
@@ -462,7 +464,7 @@ func (o *overhead) settings() map[string]bench.Setting {
 	bytes, _ := cli.ParseBytes(o.memory) // check has tried it
 	all := map[string]bench.Setting{}
 	for _, t := range o.targets {
-		s := bench.Setting{Kind: place.Native, Image: o.image, Digest: o.digest}
+		s := bench.Setting{Kind: benchtargets.Native, Image: o.image, Digest: o.digest}
 		of, moved := unmoved(t)
 		if flags := targets[of]; flags != nil {
 			can := o.ability(fleet.Kind(flags[1]))

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"pagurus/measure/bench"
+	"pagurus/bench"
 	"pagurus/show/view"
 )
 

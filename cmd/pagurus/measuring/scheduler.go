@@ -12,9 +12,8 @@ import (
 
 	"pagurus/act/cgroup"
 
-	"pagurus/cmd/pagurus/measuring/pinned"
-	"pagurus/measure/bench"
-	"pagurus/measure/noise"
+	"pagurus/bench"
+	"pagurus/bench/noise"
 	"pagurus/show/cli"
 )
 
@@ -76,7 +75,7 @@ func workCommand(std Streams) *cobra.Command {
 		Example: "  pagurus bench scheduler work spins 3",
 		Hidden:  true,
 		Args:    cli.Exactly(2, "what to do and on which CPU"),
-		RunE:    func(_ *cobra.Command, args []string) error { return pinned.Work(args, os.Stdin, std.Out) },
+		RunE:    func(_ *cobra.Command, args []string) error { return Work(args, os.Stdin, std.Out) },
 	}
 }
 
@@ -91,7 +90,7 @@ func (o *scheduler) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	core, err := pinned.Open([]string{self, "bench", "scheduler", "work"}, o.core, o.lasts)
+	core, err := Open([]string{self, "bench", "scheduler", "work"}, o.core, o.lasts)
 	if err != nil {
 		return err
 	}
@@ -105,7 +104,7 @@ func (o *scheduler) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	for _, t := range o.targets {
 		o.guests[t] = bench.Setting{Kind: "process", Guests: 2, CPUs: 1}
 	}
-	all := pinned.Programs()
+	all := Programs()
 	o.say("on core %d for about %s", o.core, (time.Duration(o.runs*len(o.targets)*len(all)) * core.Took()).Round(time.Second))
 	return o.measure(ctx, cmd, &bench.Experiment{Place: core, Spec: bench.Spec{Name: "scheduler", Ranks: 1, Programs: all}})
 }
@@ -134,12 +133,12 @@ func (o *scheduler) choose() error {
 	if !slices.Contains(cpus, o.core) {
 		return fmt.Errorf("--core %d: this program may use %v", o.core, cpus)
 	}
-	o.targets = []string{pinned.Off}
+	o.targets = []string{Off}
 	for _, normal := range o.slices {
 		if normal < shortestSlice || normal > longestSlice {
 			return fmt.Errorf("--slices %s: the kernel keeps slices between %s and %s, and so %s and %s are the limits of class normal's", normal, cgroup.LeastSlice, cgroup.MostSlice, shortestSlice, longestSlice)
 		}
-		o.targets = append(o.targets, pinned.Target(normal))
+		o.targets = append(o.targets, Target(normal))
 	}
 	return o.check()
 }

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"pagurus/bench"
+	"pagurus/bench/timeline"
 	"pagurus/fleet"
-	"pagurus/measure/bench"
-	"pagurus/measure/timeline"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
 	"pagurus/show/view"

@@ -1,0 +1,91 @@
+package kernelstate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Fate is what becomes of a piece of state in a move.
+type Fate string
+
+const (
+	Carried Fate = "carried" // after the move it is as before
+	Waits   Fate = "waits"   // the move waits until it has passed, up to its deadline, and is refused then
+	Refused Fate = "refused" // the move is refused before anything is suspended
+	Denied  Fate = "denied"  // no program of a container can have it: the call that makes it fails
+	Differs Fate = "differs" // the program sees a difference, which the row describes
+	Nothing Fate = "nothing" // there is nothing that could be lost, for the reason that the row gives
+)
+
+// Row is one piece of kernel state.
+type Row struct {
+	Object string // what has it: "UDP socket", "process", "timer"
+	Name   string // as the kernel's headers or manual pages name it
+	Fate   Fate
+	Note   string // for people: what is refused, or differs, and what to do; empty where there is nothing to say
+	Case   string // the case of internal/testkit/kernelstate that shows it
+}
+
+// Rows are all there are, in the order of the document.
+func Rows() []Row { return slices.Concat(tables...) }
+
+// tables are filled by the files of this package, one for each kind of object.
+var tables = [][]Row{sockets, files, processes, times}
+
+// Table describes all rows in Markdown: one line for all that an object keeps, and one for
+// each piece of state that a move waits for, refuses, or changes, or that is denied.
+func Table() string {
+	var objects []string
+	kept, count := map[string][]string{}, map[Fate]int{}
+	for _, r := range Rows() {
+		count[r.Fate]++
+		if r.Fate != Carried {
+			continue
+		}
+		if len(kept[r.Object]) == 0 {
+			objects = append(objects, r.Object)
+		}
+		kept[r.Object] = append(kept[r.Object], r.Name)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "Of %d pieces of kernel state %d are carried, %d make a move wait, %d make it refused, %d cannot be had in a container, %d differ afterwards, of %d nothing could be lost.\n",
+		len(Rows()), count[Carried], count[Waits], count[Refused], count[Denied], count[Differs], count[Nothing])
+	b.WriteString("\n| what | is after a move as before |\n| --- | --- |\n")
+	for _, o := range objects {
+		fmt.Fprintf(&b, "| %s | %s |\n", o, strings.Join(kept[o], ", "))
+	}
+	b.WriteString(spared())
+	b.WriteString("\n| what | state | a move | |\n| --- | --- | --- | --- |\n")
+	for _, fate := range []Fate{Differs, Waits, Refused, Denied} {
+		for _, r := range Rows() {
+			if r.Fate == fate {
+				fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.Object, r.Name, fate, r.Note)
+			}
+		}
+	}
+	return b.String()
+}
+
+// spared are the rows of which nothing could be lost, by the reason for that.
+func spared() string {
+	var reasons []string
+	names := map[string][]string{}
+	for _, r := range Rows() {
+		if r.Fate != Nothing {
+			continue
+		}
+		if len(names[r.Note]) == 0 {
+			reasons = append(reasons, r.Note)
+		}
+		names[r.Note] = append(names[r.Note], r.Name)
+	}
+	var b strings.Builder
+	if len(reasons) > 0 {
+		b.WriteString("\n| nothing could be lost of | because |\n| --- | --- |\n")
+	}
+	for _, reason := range reasons {
+		fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(names[reason], ", "), reason)
+	}
+	return b.String()
+}

@@ -1,0 +1,235 @@
+// Package sampler looks at how the processes of a container use their memory, from
+// outside, and says how much of it is filled and how much changes in how short a
+// time: what moving them would have to send.
+//
+// It finds which pages there are and reads a sample of them again and again.
+// Nothing is asked of the processes, none is stopped and none of their pages is
+// write-protected, so they do not notice. Package pages, which knows every write
+// because it protects pages, stops each process for a moment, splits its huge
+// pages and costs it a fault for each page that it writes: right for a copy,
+// too much for a look each half minute. The price is that a page that is written
+// with what it held before counts as unchanged.
+//
+// It must not know what a guest is. Its tests run on the kernel and processes of
+// their own.
+package sampler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+)
+
+// Subject is what is looked at.
+type Subject struct {
+	Processes []int  // by their numbers here
+	Files     string // the memory (tmpfs) where the files are that they write; empty: there is none
+}
+
+// Plan is how to look: at so many pages, and at which times after the first
+// time, rising. Every pair of two looks in a row gives an interval as well.
+type Plan struct {
+	Pages int
+	After []time.Duration
+}
+
+// Look looks at the subject as planned. It takes as long as the plan says and
+// ends early, with an error, when ctx does. Processes that end meanwhile are no
+// error; those that begin are not looked at.
+func Look(ctx context.Context, s Subject, p Plan) (fleet.Profile, error) {
+	if p.Pages <= 0 || len(p.After) == 0 {
+		return fleet.Profile{}, errors.New("there is nothing to look at")
+	}
+	// One thread, so that its processor time is that of this look.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began, err := threadTime()
+	if err != nil {
+		return fleet.Profile{}, err
+	}
+	l, err := open(s)
+	if err != nil {
+		return fleet.Profile{}, err
+	}
+	defer l.close()
+	out, err := l.look(ctx, p)
+	if err != nil {
+		return fleet.Profile{}, err
+	}
+	ended, err := threadTime()
+	out.Took = ended - began
+	return out, err
+}
+
+// threadTime is the processor time this thread has used.
+func threadTime() (time.Duration, error) {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
+		return 0, fmt.Errorf("read the processor time of a thread: %w", err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
+}
+
+// look is the whole of it: a census, a sample, and what becomes of that.
+func (l *looker) look(ctx context.Context, p Plan) (fleet.Profile, error) {
+	begun := time.Now()
+	out := fleet.Profile{At: begun.UTC().Round(0)}
+	first, err := l.census()
+	if err != nil {
+		return out, err
+	}
+	if err := l.choose(p.Pages, first.pages()); err != nil {
+		return out, err
+	}
+	if err := l.read(); err != nil {
+		return out, err
+	}
+	filled, own := 0, 0
+	for i := range l.sample {
+		q := &l.sample[i]
+		q.first, q.before = q.now, q.now
+		if l.areas[q.area].files {
+			continue
+		}
+		own++
+		if q.now != empty {
+			filled++
+		}
+	}
+	out.Pages, out.Mappings, out.Segments = len(l.sample), l.mappings, l.segments
+	out.FilledBytes = first.files + share(filled, own, first.own*pageBytes)
+	out.MemoryBytes = max(out.FilledBytes, first.own*pageBytes+first.files)
+	last, before := time.Duration(0), first
+	for _, after := range p.After {
+		if err := sleep(ctx, after-time.Since(begun)); err != nil {
+			return out, err
+		}
+		at := time.Since(begun)
+		now, err := l.census()
+		if err == nil {
+			err = l.read()
+		}
+		if err != nil {
+			return out, err
+		}
+		sinceFirst, sinceBefore := l.changed()
+		scaled := func(n int) int64 { return share(n, len(l.sample), first.pages()*pageBytes) }
+		out.Changed = append(out.Changed, fleet.Changed{Within: at, Bytes: scaled(sinceFirst) + now.grown(first)})
+		if last > 0 {
+			out.Changed = append(out.Changed, fleet.Changed{Within: at - last, Bytes: scaled(sinceBefore) + now.grown(before)})
+		}
+		last, before = at, now
+	}
+	out.Changed = rising(out.Changed)
+	return out, nil
+}
+
+// changed counts the pages of the sample that are not what they were.
+func (l *looker) changed() (sinceFirst, sinceBefore int) {
+	differ := func(a, b uint64) bool { return a != b && a != unknown && b != unknown }
+	for i := range l.sample {
+		q := &l.sample[i]
+		if differ(q.first, q.now) {
+			sinceFirst++
+		}
+		if differ(q.before, q.now) {
+			sinceBefore++
+		}
+		q.before = q.now
+	}
+	return sinceFirst, sinceBefore
+}
+
+// share is what so many of a sample stand for.
+func share(n, of int, bytes int64) int64 {
+	if of == 0 {
+		return 0
+	}
+	return int64(float64(bytes) * float64(n) / float64(of))
+}
+
+// counted is how much there is.
+type counted struct {
+	own    int64 // pages of memory that is no file's
+	mapped int64 // pages of files that are mapped
+	files  int64 // bytes of all files, mapped or not
+}
+
+func (c counted) pages() int64 { return c.own + c.mapped }
+
+// grown is what has come since, which no sample knows.
+func (c counted) grown(since counted) int64 {
+	return max(0, c.own-since.own)*pageBytes + max(0, c.files-since.files)
+}
+
+// choose takes a sample of all pages: one at random in each of equal parts, since
+// what changes mostly lies together and is met more evenly so than by chance
+// alone; a fixed distance might meet a program's own.
+func (l *looker) choose(want int, pages int64) error {
+	n := min(int64(want), pages)
+	l.sample = make([]page, 0, n)
+	next, passed := int64(0), int64(0)
+	place := func(i int64) int64 {
+		from, to := i*pages/n, (i+1)*pages/n
+		return from + rand.Int64N(to-from)
+	}
+	if n == 0 {
+		return nil
+	}
+	at := place(0)
+	return l.each(func(area int, r region) {
+		here := int64(r.end-r.start) / pageBytes
+		for next < n && at < passed+here {
+			l.sample = append(l.sample, page{area: area, address: r.start + uint64(at-passed)*pageBytes, there: true})
+			if next++; next < n {
+				at = place(next)
+			}
+		}
+		passed += here
+	})
+}
+
+// rising sorts by time and evens out what chance has made fall: two neighbours
+// in the wrong order both become their mean.
+func rising(points []fleet.Changed) []fleet.Changed {
+	slices.SortFunc(points, func(a, b fleet.Changed) int { return int(a.Within - b.Within) })
+	type block struct{ sum, n int64 }
+	var blocks []block
+	for _, p := range points {
+		blocks = append(blocks, block{p.Bytes, 1})
+		for k := len(blocks) - 1; k > 0 && blocks[k-1].sum*blocks[k].n > blocks[k].sum*blocks[k-1].n; k-- {
+			blocks[k-1] = block{blocks[k-1].sum + blocks[k].sum, blocks[k-1].n + blocks[k].n}
+			blocks = blocks[:k]
+		}
+	}
+	i := 0
+	for _, b := range blocks {
+		for range b.n {
+			points[i].Bytes = b.sum / b.n
+			i++
+		}
+	}
+	return points
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

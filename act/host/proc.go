@@ -1,0 +1,421 @@
+package host
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// DeathLimit is how long a killed container may take to be gone: it first gives
+// its memory back.
+const DeathLimit = 20 * time.Second
+
+// Process names a process for good: a number alone may be given to another.
+type Process struct {
+	PID   int    `json:"pid"`
+	Ticks uint64 `json:"ticks"` // when it began, in clock ticks since boot
+}
+
+// Find names the process that has a number now.
+func Find(pid int) (Process, error) {
+	st, err := read(pid)
+	return Process{pid, st.ticks}, err
+}
+
+// stat is what /proc says of a process.
+type stat struct {
+	state           byte
+	parent, session int
+	cpu             time.Duration // used so far, by it and by children that ended
+	ticks           uint64
+}
+
+// userHz is the unit of times in /proc: 100 on every Linux platform Go knows.
+const userHz = 100
+
+func read(pid int) (stat, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return stat{}, err
+	}
+	// The name, second, is in parentheses and may hold anything.
+	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(f) < 20 || len(f[0]) != 1 {
+		return stat{}, fmt.Errorf("/proc/%d/stat is not as expected", pid)
+	}
+	s := stat{state: f[0][0]}
+	for i, to := range map[int]*int{1: &s.parent, 3: &s.session} {
+		if *to, err = strconv.Atoi(f[i]); err != nil {
+			return s, err
+		}
+	}
+	for _, field := range f[11:15] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return s, err
+		}
+		s.cpu += time.Duration(n) * time.Second / userHz
+	}
+	s.ticks, err = strconv.ParseUint(f[19], 10, 64)
+	return s, err
+}
+
+func gone(err error) bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) }
+
+// Watch opens a handle on the process. It is an os.ErrNotExist if that very
+// process is gone.
+func (p Process) Watch() (*os.File, error) {
+	missing := fmt.Errorf("process %d: %w", p.PID, os.ErrNotExist)
+	if p.PID <= 1 {
+		return nil, missing
+	}
+	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		return nil, missing
+	}
+	if err != nil {
+		return nil, fmt.Errorf("watch process %d: %w", p.PID, err)
+	}
+	// The handle is on whoever has the number now: is it still the same?
+	st, err := read(p.PID)
+	if err != nil && !gone(err) {
+		unix.Close(fd)
+		return nil, fmt.Errorf("watch process %d: %w", p.PID, err)
+	}
+	if err != nil || st.ticks != p.Ticks || st.state == 'Z' || st.state == 'X' {
+		reap(fd)
+		unix.Close(fd)
+		return nil, missing
+	}
+	return os.NewFile(uintptr(fd), fmt.Sprintf("process %d", p.PID)), nil
+}
+
+// Await returns when the process has ended (nil) or the handle was closed.
+func Await(handle *os.File) error {
+	raw, err := handle.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Read(func(fd uintptr) bool { return ended(int(fd)) })
+}
+
+// ended asks without waiting, and reaps a child that has ended.
+func ended(fd int) bool {
+	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	if n, err := unix.Poll(poll, 0); err != nil || n == 0 {
+		return false
+	}
+	reap(fd)
+	return true
+}
+
+// reap buries a child. A process that an earlier agent started is not ours to
+// bury, and a second watcher comes too late: neither matters.
+func reap(fd int) { _ = unix.Waitid(unix.P_PIDFD, fd, nil, unix.WEXITED|unix.WNOHANG, nil) }
+
+// Kill ends the process behind the handle, and with the first process of a
+// container all others of it. One that is gone is no error.
+func Kill(handle *os.File) error {
+	raw, err := handle.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	err = raw.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+	if errors.Is(sent, unix.ESRCH) {
+		sent = nil
+	}
+	return errors.Join(err, sent)
+}
+
+// Network opens the network namespace of a process; nil if it is gone.
+func (p Process) Network() (*os.File, error) {
+	handle, err := p.Watch()
+	if err == nil {
+		defer handle.Close()
+		var network *os.File
+		if network, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", p.PID)); err == nil {
+			return network, nil
+		}
+	}
+	if gone(err) {
+		err = nil
+	}
+	return nil, err
+}
+
+// Lives reports whether the process has not ended, nor is about to: one that was told to
+// die and is frozen cannot yet.
+func (p Process) Lives() bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
+	for line := range strings.Lines(string(text)) {
+		word, value, _ := strings.Cut(line, ":")
+		if word != "SigPnd" && word != "ShdPnd" {
+			continue
+		}
+		pending, wrong := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+		if wrong != nil || pending&(1<<(unix.SIGKILL-1)) != 0 {
+			return false
+		}
+	}
+	return err == nil && !p.Gone() // asked last: it is still the same one
+}
+
+// Gone reports whether the process has ended. The zero Process is gone.
+func (p Process) Gone() bool {
+	handle, err := p.Watch()
+	if err == nil {
+		handle.Close()
+	}
+	return errors.Is(err, os.ErrNotExist)
+}
+
+// End kills a process that nobody watches and waits until it is gone. The zero
+// Process is gone.
+func (p Process) End() error {
+	if p.PID == 0 {
+		return nil
+	}
+	handle, err := p.Watch()
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer handle.Close()
+	if err := Kill(handle); err != nil {
+		return fmt.Errorf("kill process %d: %w", p.PID, err)
+	}
+	if err := handle.SetReadDeadline(time.Now().Add(DeathLimit)); err != nil {
+		return fmt.Errorf("wait for process %d: %w", p.PID, err)
+	}
+	if err := Await(handle); err != nil {
+		return fmt.Errorf("process %d was killed and does not end: %w", p.PID, err)
+	}
+	return nil
+}
+
+// Family gives a process and all its descendants: of the first process of a
+// container, all processes of the container. Those that come or go meanwhile
+// may be missing or gone.
+func Family(pid int) []int {
+	all := []int{pid}
+	for i := 0; i < len(all); i++ {
+		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", all[i]))
+		if err != nil {
+			continue
+		}
+		for _, t := range threads {
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", all[i], t.Name()))
+			for _, word := range strings.Fields(string(text)) {
+				if child, err := strconv.Atoi(word); err == nil && !slices.Contains(all, child) {
+					all = append(all, child)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// Beside gives the processes that are in the network namespace of one, this one
+// too: those of a container that is only half made again, which may be nobody's
+// children. Of a process in this program's own namespace that is only itself.
+func Beside(pid int) []int {
+	network := func(pid string) string { at, _ := os.Readlink("/proc/" + pid + "/ns/net"); return at }
+	its := network(strconv.Itoa(pid))
+	if its == "" || its == network("thread-self") || its == network("1") {
+		return []int{pid}
+	}
+	var all []int
+	each(func(other int) {
+		if network(strconv.Itoa(other)) == its {
+			all = append(all, other)
+		}
+	})
+	return all
+}
+
+// Rooted gives the processes whose root is an overlay with that folder on top, of
+// those with mounts of their own.
+func Rooted(upper string) (all []int) {
+	word := "upperdir=" + strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`).Replace(upper)
+	ours, _ := os.Readlink("/proc/self/ns/mnt")
+	each(func(pid int) {
+		if at, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid)); at == ours {
+			return // most of a host's: what they have mounted takes twenty times as long to read
+		}
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line)
+			if len(f) > 6 && f[4] == "/" && slices.Contains(strings.Split(f[len(f)-1], ","), word) {
+				all = append(all, pid)
+				return
+			}
+		}
+	})
+	return all
+}
+
+// With gives the processes that were started with a setting in their environment.
+func With(setting string) (all []int) {
+	each(func(pid int) {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if slices.Contains(strings.Split(string(text), "\x00"), setting) {
+			all = append(all, pid)
+		}
+	})
+	return all
+}
+
+// each calls a function with every process there is.
+func each(f func(pid int)) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			f(pid)
+		}
+	}
+}
+
+// Usage is what processes use together.
+type Usage struct {
+	CPU           time.Duration // so far, children that ended included
+	ResidentBytes int64
+}
+
+// Use adds it up.
+func Use(pids []int) (u Usage) {
+	for _, pid := range pids {
+		st, err := read(pid)
+		if err != nil {
+			continue
+		}
+		u.CPU += st.cpu
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+		// Pages of files are the container's own file systems', or the image's.
+		var size, resident, shared int64
+		if _, err := fmt.Sscan(string(text), &size, &resident, &shared); err == nil {
+			u.ResidentBytes += (resident - shared) * int64(os.Getpagesize())
+		}
+	}
+	return u
+}
+
+// Mapped gives the numbers of the files that processes have mapped for all to
+// see. Their devices are left out: of a file on an overlay the kernel names
+// another device here than elsewhere.
+func Mapped(pids []int) map[uint64]bool {
+	out := map[uint64]bool{}
+	for _, pid := range pids {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+		if err != nil {
+			continue
+		}
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			if !bytes.Contains(lines.Bytes(), []byte("s ")) { // most are not shared, and there may be many
+				continue
+			}
+			if number := shared(lines.Text()); number != 0 {
+				out[number] = true
+			}
+		}
+		f.Close()
+	}
+	return out
+}
+
+// shared gives the file's number from a line of /proc/PID/maps, if the mapping
+// is one that others see.
+func shared(line string) uint64 {
+	f := strings.Fields(line)
+	if len(f) < 6 || len(f[1]) != 4 || f[1][3] != 's' {
+		return 0
+	}
+	number, err := strconv.ParseUint(f[4], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return number
+}
+
+// States of TCP connections, as proc_net_tcp has them.
+const (
+	synReceived    = "03"
+	finWait1       = "04"
+	lastAck        = "09"
+	listening      = "0A"
+	closing        = "0B"
+	newSynReceived = "0C"
+)
+
+// Unsettled says in words what in the network of a process cannot be taken along,
+// from what the kernel says of its connections (proc_net_tcp); empty: nothing. That
+// is one that is being made and that its listener has not taken yet, and one that
+// every program has closed while its peer has not yet heard all that was written
+// to it: CRIU sees only what some program has open.
+func Unsettled(pid int) (string, error) {
+	for _, name := range []string{"tcp", "tcp6"} {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, name))
+		if errors.Is(err, os.ErrNotExist) && name == "tcp6" {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		if odd := unsettled(string(text)); odd != "" {
+			return odd, nil
+		}
+	}
+	return "", nil
+}
+
+// unsettled is Unsettled for one such text. Of a line the fourth word is the state,
+// the fifth the queues, which of a listener are of connections, and the tenth the
+// inode, 0 for what no program has.
+func unsettled(text string) string {
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 10 {
+			continue
+		}
+		_, waiting, _ := strings.Cut(f[4], ":")
+		switch state := f[3]; state {
+		case synReceived, newSynReceived:
+			return "a connection is being made"
+		case listening:
+			if strings.Trim(waiting, "0") != "" {
+				return "a connection waits to be taken by who listens"
+			}
+		case finWait1, lastAck, closing:
+			if f[9] == "0" {
+				return "a connection that was closed has not brought its peer all that was written to it: the peer does not read"
+			}
+		}
+	}
+	return ""
+}
+
+// Alive counts the processes that have not ended.
+func Alive(pids []int) (n int) {
+	for _, pid := range pids {
+		if st, err := read(pid); err == nil && st.state != 'Z' && st.state != 'X' {
+			n++
+		}
+	}
+	return n
+}
+
+// Spare has the kernel end others first where memory ends. What the process starts
+// later is spared, too.
+func Spare(pid int) {
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("-1000"), 0) // many a root may not
+}

@@ -1,0 +1,235 @@
+// Package isolate keeps some of a machine's CPUs for guests alone, as far as the
+// kernel lets that be said while it runs: other processes by cpuset, interrupts,
+// the kernel's own threads and its timers.
+//
+// What is to be changed is planned, pure, from a snapshot of what the kernel says.
+// Before each change it is written to a note how it was, so that whoever comes
+// later puts everything back, also after a process that was killed amid it. The
+// note's folder must not outlive the machine's boot, as the settings do not; if it
+// does, the note of another boot is void.
+//
+// It must not know what guests are but that their processes are in a control
+// group. Its tests change this machine, with version 1 or 2 of control groups, and
+// version 2 inside a guest; they compare all it may change before and after, also
+// when killed at every step.
+package isolate
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+	"pagurus/internal/fault"
+)
+
+// Config is what a Host is made of.
+type Config struct {
+	Note  string // file that says how things were, while they are not so
+	Group string // control group of all guests, as "pagurus-host1"
+}
+
+// Host is the machine. All methods may be called at any time, and again.
+type Host struct {
+	note  string
+	group string // the outermost of the guests' groups
+	mu    sync.Mutex
+}
+
+// New makes a Host; it touches nothing.
+func New(c Config) *Host {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path.Clean("/"+c.Group), "/"), "/")
+	return &Host{note: c.Note, group: first}
+}
+
+// Foreign says why what is set here would not be this host's own, for people;
+// empty: it is.
+func Foreign() string {
+	// The kernel's own threads are in the first namespaces there are.
+	name, err := os.ReadFile("/proc/2/comm")
+	if err != nil || strings.TrimSpace(string(name)) != "kthreadd" {
+		return "its agent runs in a container, and the settings are those of the machine below"
+	}
+	var own, first unix.Stat_t
+	if err := errors.Join(unix.Stat("/proc/self/ns/net", &own), unix.Stat("/proc/2/ns/net", &first)); err != nil {
+		return "its agent cannot tell whether the machine is its own: " + err.Error()
+	}
+	if own.Ino != first.Ino {
+		return "it is only a network of its own on a machine that it shares, as a lab's hosts are, and the settings are those of the whole machine"
+	}
+	return ""
+}
+
+// On keeps CPUs for guests alone. Called again it does the same for what has come
+// since: processes, interrupts, threads. With other CPUs it first puts back what
+// it did for the ones before. What the kernel does not let it do is said in the
+// answer, and is no error. After an error some may be done, or nothing; Off puts
+// it back.
+func (h *Host) On(cpus fleet.CPUSet) (fleet.Quieted, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	q, err := h.on(cpus)
+	if err != nil {
+		return fleet.Quieted{}, fmt.Errorf("keep CPUs %s for guests: %w", cpus, err)
+	}
+	return q, nil
+}
+
+func (h *Host) on(cpus fleet.CPUSet) (fleet.Quieted, error) {
+	online, err := readCPUs("/sys/devices/system/cpu/online")
+	if err != nil {
+		return fleet.Quieted{}, err
+	}
+	if err := check(cpus, online); err != nil {
+		return fleet.Quieted{}, err
+	}
+	n, err := openNote(h.note)
+	if err != nil {
+		return fleet.Quieted{}, err
+	}
+	if n.exists && !slices.Equal(n.head.CPUs, cpus) {
+		if err := h.off(); err != nil {
+			return fleet.Quieted{}, fmt.Errorf("put back what was for CPUs %s: %w", n.head.CPUs, err)
+		}
+		n = &note{path: h.note}
+	}
+	w, err := look(online, h.group)
+	if err != nil {
+		return fleet.Quieted{}, err
+	}
+	if slices.ContainsFunc(w.groups, func(g group) bool { return g.path == rest }) && !n.has(change{Do: mkdir, Path: w.at(rest)}) {
+		return fleet.Quieted{}, fmt.Errorf("the control group %s is there already: another agent keeps CPUs of this machine for its guests, or did and its note is lost; sweep that agent, or restart the machine", w.at(rest))
+	}
+	if err := n.begin(cpus); err != nil {
+		return fleet.Quieted{}, err
+	}
+	r := remarks{}
+	todo := plan(w, cpus, r)
+	if err := h.carryOut(n, todo, r); err != nil {
+		return fleet.Quieted{}, err
+	}
+	if err := h.move(w, cpus, r); err != nil {
+		return fleet.Quieted{}, err
+	}
+	return fleet.Quieted{CPUs: cpus, Changed: n.changed(), Left: r.words()}, nil
+}
+
+func check(cpus, online fleet.CPUSet) error {
+	missing := cpus.Minus(online)
+	switch {
+	case len(cpus) == 0:
+		return errors.New("name at least one")
+	case len(missing) > 0:
+		return fmt.Errorf("there is no CPU %s here, or it is off: there are %s", missing, online)
+	case len(online.Minus(cpus)) == 0:
+		return errors.New("these are all there are; everything else needs at least one")
+	}
+	return nil
+}
+
+// carryOut makes the changes, each noted before. An error means that it cannot
+// be noted, or went on a fault point.
+func (h *Host) carryOut(n *note, todo []change, r remarks) error {
+	for i, c := range todo {
+		if !n.has(c) {
+			if err := n.add(c); err != nil {
+				// What could be noted is put back.
+				return errors.Join(fmt.Errorf("note how things were, in %s: %w", h.note, err), h.off())
+			}
+		}
+		if err := fault.Point(fmt.Sprintf("quiet.noted.%d", i)); err != nil {
+			return err
+		}
+		if err := c.do(); err != nil && !gone(err) {
+			r.refused(c, err)
+		}
+		if err := fault.Point(fmt.Sprintf("quiet.done.%d", i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// movePasses is how often processes that were started meanwhile, where there are
+// to be none, are looked for. The next On finds the others.
+const movePasses = 5
+
+// move takes processes to their groups. That is not noted: they go back when the
+// groups go.
+func (h *Host) move(w world, cpus fleet.CPUSet, r remarks) error {
+	for pass := range movePasses {
+		moved := 0
+		for _, m := range moves(w, cpus, r) {
+			switch err := os.WriteFile(w.at(m.to)+"/"+procs, []byte(fmt.Sprint(m.pid)), 0); {
+			case err == nil:
+				moved++
+			case !gone(err):
+				r.add(reason(err), "process "+m.name)
+			}
+			if err := fault.Point(fmt.Sprintf("quiet.moved.%d", moved)); err != nil {
+				return err
+			}
+		}
+		if moved == 0 || pass == movePasses-1 {
+			return nil
+		}
+		var err error
+		if w, err = look(w.online, h.group); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Off puts everything back. Without On before it does nothing. After an error
+// what could be put back is, and calling again tries the rest.
+func (h *Host) Off() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.off(); err != nil {
+		return fmt.Errorf("put the machine's settings back: %w", err)
+	}
+	return nil
+}
+
+func (h *Host) off() error {
+	n, err := openNote(h.note)
+	if err != nil || !n.exists {
+		return err
+	}
+	var errs []error
+	for i, c := range slices.Backward(n.changes) {
+		if err := c.undo(); err != nil && !gone(err) {
+			errs = append(errs, err)
+		}
+		if err := fault.Point(fmt.Sprintf("quiet.undone.%d", len(n.changes)-1-i)); err != nil {
+			return err
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	return n.remove()
+}
+
+// Now says which CPUs are kept for guests, by the note; none: it is off.
+func (h *Host) Now() (fleet.CPUSet, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n, err := openNote(h.note)
+	if err != nil || !n.exists {
+		return nil, err
+	}
+	return n.head.CPUs, nil
+}
+
+// gone reports that there is nothing any more that could be changed.
+func gone(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV)
+}

@@ -1,0 +1,284 @@
+package isolate
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pagurus/fleet"
+)
+
+// slowInterval is how often, in seconds, the kernel gathers statistics on each CPU.
+const slowInterval = 10
+
+// plan gives what is to be changed, in order, so that CPUs are for guests alone. It
+// is pure: the same world, the same plan. What cannot be is remarked.
+func plan(w world, quiet fleet.CPUSet, r remarks) (todo []change) {
+	others := w.online.Minus(quiet)
+	for _, s := range w.settings {
+		if s.err != nil {
+			r.add(reason(s.err), s.what)
+		} else if to, differs := target(s, quiet, others, r); differs {
+			todo = append(todo, change{Do: write, Path: s.path, Before: s.text, Back: s.text, after: to, what: s.what})
+		}
+	}
+	todo = append(todo, planThreads(w.threads, quiet, others, r)...)
+	switch w.cpuset.version {
+	case 1:
+		todo = append(todo, planOld(w, quiet, others, r)...)
+	case 2:
+		todo = append(todo, planNew(w, quiet, others, r)...)
+	default:
+		r.add("the cpuset controller is not mounted", "other people's processes")
+	}
+	if ticks := quiet.Minus(w.tickless); len(ticks) > 0 {
+		r.add("only nohz_full= on the kernel's command line stops it", "the timer tick of CPUs "+ticks.String())
+	}
+	if slices.ContainsFunc(w.processes, func(p process) bool { return strings.HasSuffix(p.name, "(irqbalance)") }) {
+		r.add("it may take interrupts back; stop it, or give it IRQBALANCE_BANNED_CPULIST="+quiet.String(), "irqbalance")
+	}
+	return todo
+}
+
+// target is what a setting is to be, and whether it is something else.
+func target(s setting, quiet, others fleet.CPUSet, r remarks) (to string, differs bool) {
+	var have fleet.CPUSet
+	var err error
+	switch s.form {
+	case zero:
+		return "0", s.text != "0"
+	case slow:
+		n, err := strconv.Atoi(s.text)
+		return strconv.Itoa(slowInterval), err != nil || n < slowInterval
+	case list:
+		have, err = fleet.ParseCPUs(s.text)
+	case mask:
+		have, err = parseMask(s.text)
+	}
+	if err != nil {
+		r.add(err.Error(), s.what)
+		return "", false
+	}
+	if !have.Meets(quiet) {
+		return "", false
+	}
+	want := less(have, quiet, others)
+	if s.form == mask {
+		return formatMask(want), true
+	}
+	return want.String(), true
+}
+
+// less is a set without the quiet CPUs; the others if nothing were left.
+func less(have, quiet, others fleet.CPUSet) fleet.CPUSet {
+	if left := have.Minus(quiet); len(left) > 0 {
+		return left
+	}
+	return others
+}
+
+func planThreads(all []thread, quiet, others fleet.CPUSet, r remarks) (todo []change) {
+	for _, t := range all {
+		switch {
+		case !t.cpus.Meets(quiet), follows(t.name):
+		case t.bound:
+			r.add("the kernel binds them to their CPUs", t.name)
+		default:
+			to := less(t.cpus, quiet, others)
+			todo = append(todo, change{Do: keep, Thread: t.id, Born: t.born, Before: t.cpus.String(), Back: t.cpus.String(), after: to.String(), what: "thread " + t.name})
+		}
+	}
+	return todo
+}
+
+// follows reports whether a thread of the kernel goes where its interrupt or its
+// work queue does.
+func follows(name string) bool {
+	return strings.HasPrefix(name, "irq/") || strings.HasPrefix(name, "kworker/u") || strings.HasPrefix(name, "kworker/R")
+}
+
+// ours reports whether a group is one of those made here.
+func (w world) ours(path string) bool { return within(path, rest) || within(path, w.guests) }
+
+// planOld is for version 1, whose root group has all CPUs always: what is in it
+// has to go to a group of its own. A group around others must have what they have.
+func planOld(w world, quiet, others fleet.CPUSet, r remarks) (todo []change) {
+	for _, g := range w.groups {
+		if w.ours(g.path) {
+			continue
+		}
+		todo = append(todo, planGroup(w, g, quiet, others, r)...)
+	}
+	for _, made := range []struct {
+		path string
+		cpus fleet.CPUSet
+	}{{rest, others}, {w.guests, quiet}} {
+		todo = append(todo, change{Do: mkdir, Path: w.at(made.path), Back: w.at("/"),
+			first: [][2]string{{cpuFile, made.cpus.String()}, {memFile, w.cpuset.mems}}, what: "the control group " + made.path})
+	}
+	return todo
+}
+
+// planGroup keeps a group of others off the quiet CPUs.
+func planGroup(w world, g group, quiet, others fleet.CPUSet, r remarks) []change {
+	have, err := fleet.ParseCPUs(g.text)
+	what := "the control group " + g.path
+	if err != nil {
+		r.add(err.Error(), what)
+		return nil
+	}
+	if w.cpuset.version == 2 && len(have) == 0 {
+		have = w.online // those around it
+	}
+	if !have.Meets(quiet) {
+		return nil
+	}
+	if len(have.Minus(quiet)) == 0 {
+		r.add("they are kept to these CPUs by whoever made them", what)
+		return nil
+	}
+	return []change{{Do: write, Path: w.at(g.path) + "/" + cpuFile, Before: g.text, Back: g.text, after: less(have, quiet, others).String(), what: what}}
+}
+
+// planNew is for version 2: each group below the root is kept off, and what is in
+// the root goes to a group of its own.
+func planNew(w world, quiet, others fleet.CPUSet, r remarks) (todo []change) {
+	if !w.cpuset.granted {
+		todo = append(todo, change{Do: write, Path: w.at(control), Before: w.cpuset.given, Back: "-cpuset", after: "+cpuset", what: "the cpuset controller"})
+	}
+	there := false
+	for _, g := range w.groups {
+		switch {
+		case g.path == w.guests:
+			there = true
+			if g.text != quiet.String() {
+				todo = append(todo, change{Do: write, Path: w.at(g.path) + "/" + cpuFile, Before: g.text, Back: g.text, after: quiet.String(), what: "the control group of guests"})
+			}
+		case g.path != rest:
+			todo = append(todo, planGroup(w, g, quiet, others, r)...)
+		}
+	}
+	add := func(path string, cpus fleet.CPUSet) {
+		todo = append(todo, change{Do: mkdir, Path: w.at(path), Back: w.at("/"), first: [][2]string{{cpuFile, cpus.String()}}, what: "the control group " + path})
+	}
+	if !there {
+		add(w.guests, quiet)
+	}
+	if slices.ContainsFunc(w.processes, func(p process) bool { return p.group == "/" || p.group == rest }) {
+		add(rest, others)
+	}
+	return todo
+}
+
+// moving is a process and the group it is to go to.
+type moving struct {
+	pid      int
+	name, to string
+}
+
+// moves gives the processes that are not where they belong. It is pure.
+func moves(w world, quiet fleet.CPUSet, r remarks) (out []moving) {
+	if w.cpuset.version == 0 {
+		return nil
+	}
+	for _, p := range w.processes {
+		switch {
+		case p.guest && (p.group == "/" || p.group == rest):
+			out = append(out, moving{p.pid, p.name, w.guests})
+		case p.guest || p.group != "/":
+		case p.parted:
+			r.add("their threads are in control groups of their own", "process "+p.name)
+		case !p.choosing:
+			out = append(out, moving{p.pid, p.name, rest})
+		case p.cpus.Meets(quiet):
+			r.add("they run on CPUs of their own choice", "process "+p.name)
+		}
+	}
+	return out
+}
+
+// parseMask reads a set as the kernel writes it in hexadecimal, the highest first.
+func parseMask(text string) (out fleet.CPUSet, err error) {
+	digits := strings.ReplaceAll(text, ",", "")
+	for i := range digits {
+		d, err := strconv.ParseUint(digits[len(digits)-1-i:len(digits)-i], 16, 4)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no mask of CPUs", text)
+		}
+		for bit := range 4 {
+			if d&(1<<bit) != 0 {
+				out = append(out, 4*i+bit)
+			}
+		}
+	}
+	if len(digits) == 0 {
+		return nil, errors.New("an empty mask of CPUs")
+	}
+	return out, nil
+}
+
+func formatMask(s fleet.CPUSet) string {
+	words := make([]uint32, 1)
+	for _, c := range s {
+		for len(words) <= c/32 {
+			words = append(words, 0)
+		}
+		words[c/32] |= 1 << (c % 32)
+	}
+	var parts []string
+	for _, w := range slices.Backward(words) {
+		parts = append(parts, fmt.Sprintf("%08x", w))
+	}
+	return strings.Join(parts, ",")
+}
+
+// remarks are what was left alone, by the reason.
+type remarks map[string][]string
+
+func (r remarks) add(why, what string) {
+	if !slices.Contains(r[why], what) {
+		r[why] = append(r[why], what)
+	}
+}
+
+func (r remarks) refused(c change, err error) { r.add(reason(err), c.what) }
+
+// mostNamed keeps a line readable.
+const mostNamed = 4
+
+// words says it for people, a line for each reason.
+func (r remarks) words() (out []string) {
+	for why, all := range r {
+		named, more := all, ""
+		if len(all) > mostNamed+1 {
+			named, more = all[:mostNamed], fmt.Sprintf(" and %d more", len(all)-mostNamed)
+		}
+		out = append(out, strings.Join(named, ", ")+more+": "+why)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// reason says for people why the kernel would not.
+func reason(err error) string {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return "this kernel does not have it"
+	case errors.Is(err, unix.EIO):
+		return "the kernel keeps it where it is"
+	case errors.Is(err, os.ErrPermission):
+		return "the kernel does not let it be changed"
+	case errors.Is(err, unix.EINVAL):
+		return "the kernel refuses it as invalid"
+	}
+	var bare unix.Errno
+	if errors.As(err, &bare) {
+		return "the kernel refuses it: " + bare.Error()
+	}
+	return err.Error()
+}

@@ -1,0 +1,109 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"pagurus/bench/stats"
+)
+
+// farther is how many times the least distance is far. CPUs that share no cache are
+// five or six times as far from each other as those that do, and one and the same
+// distance measures by a half more at times.
+const farther = 2.5
+
+// Distance is how far a machine's CPUs were from each other before and after a run; 0:
+// not known.
+type Distance struct{ Least, Most time.Duration }
+
+// How a run's distance is to those of others.
+type distanceKind int
+
+const (
+	near    distanceKind = iota // or all are alike, or not known
+	far                         // they did not share a cache, as in the nearest run they did
+	changed                     // one before, the other after it
+)
+
+// kinds tell distances from each other.
+func kinds(all []Distance) []distanceKind {
+	least := nearest(all)
+	isFar := func(d time.Duration) bool { return least > 0 && float64(d) > farther*float64(least) }
+	out := make([]distanceKind, len(all))
+	for i, d := range all {
+		switch {
+		case isFar(d.Least):
+			out[i] = far
+		case isFar(d.Most):
+			out[i] = changed
+		}
+	}
+	return out
+}
+
+// like reports whether two runs can be compared: one in which it changed with none.
+func (k distanceKind) like(other distanceKind) bool { return k == other && k != changed }
+
+// Alike tells of pairs of runs which are alike in how far the CPUs were from each other:
+// near in both, or far in both, before and after.
+func Alike(a, b []Distance) []bool {
+	all := kinds(slices.Concat(a, b))
+	out := make([]bool, min(len(a), len(b)))
+	for i := range out {
+		out[i] = all[i].like(all[len(a)+i])
+	}
+	return out
+}
+
+// nearest is the least distance that is known; 0: none is.
+func nearest(all []Distance) (least time.Duration) {
+	for _, d := range all {
+		if d.Least > 0 && (least == 0 || d.Least < least) {
+			least = d.Least
+		}
+	}
+	return least
+}
+
+// distance is that of a run; older records have only the most.
+func (r Run) distance() Distance {
+	if r.Least == 0 {
+		return Distance{r.Apart, r.Apart}
+	}
+	return Distance{r.Least, r.Apart}
+}
+
+// apart says in how many runs the CPUs were far from each other, before or after, and what
+// the ratio of the pairs is that are alike in that.
+func (r *Record) apart(both pairs) []string {
+	distances := make([]Distance, len(r.Runs))
+	for i, run := range r.Runs {
+		distances[i] = run.distance()
+	}
+	seen, runs, most := map[int][]distanceKind{}, 0, time.Duration(0)
+	for i, kind := range kinds(distances) {
+		run := r.Runs[i]
+		if run.Program != both.program || run.Target != both.target && run.Target != both.base || !slices.Contains(both.rounds, run.Round) {
+			continue
+		}
+		seen[run.Round] = append(seen[run.Round], kind)
+		if kind != near {
+			runs, most = runs+1, max(most, run.Apart)
+		}
+	}
+	if runs == 0 {
+		return nil
+	}
+	var like pairs
+	for i, round := range both.rounds {
+		if k := seen[round]; len(k) == 2 && k[0].like(k[1]) {
+			like.add(both.ours[i], both.theirs[i], round)
+		}
+	}
+	said := fmt.Sprintf("in %d of %d runs this machine's CPUs were far from each other (%s there and back, else %s), as those of a virtual machine are when the one below moves them", runs, 2*len(both.rounds), most, nearest(distances))
+	if v, err := stats.TrimmedRatio(like.ours, like.theirs, r.Spec.Trim, r.Spec.Confidence); err == nil {
+		said += fmt.Sprintf("; of the %d pairs that are alike in that the ratio is %s", len(like.rounds), v)
+	}
+	return []string{said}
+}

@@ -1,0 +1,58 @@
+package report
+
+import (
+	"gonum.org/v1/plot/plotter"
+
+	"pagurus/bench"
+)
+
+// passes draws how much of a guest was left as each pass over its memory began. When
+// that was differs from move to move, so that points belong together by their order.
+func passes(r *bench.Record, _ bench.Summary) (all []plotted, err error) {
+	for _, p := range r.Spec.Programs {
+		drawn := named("s since the copy began", "MiB left")
+		some := false
+		for i, t := range r.Spec.Targets {
+			points := byOrder(r, p.Name, t)
+			if _, err := join(drawn, i, t, points); err != nil {
+				return nil, err
+			}
+			some = some || len(points) > 0
+		}
+		if !some {
+			continue
+		}
+		logarithmic(&drawn.Y)
+		one, err := svg(drawn)
+		if err != nil {
+			return nil, err
+		}
+		one.Title = p.Name + ": passes over memory"
+		one.Says = "What was left as each pass began, known to be changed and not sent, and when that was: medians of all moves that had so many passes. The second axis is logarithmic. What a move sends while the guest stands still comes after the last."
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// byOrder are the medians of all runs' first passes, of their second ones and so on,
+// greater than 0 as a logarithm wants them.
+func byOrder(r *bench.Record, program, target string) (points plotter.XYs) {
+	var xs, ys [][]float64
+	for _, run := range r.Runs {
+		if run.Program != program || run.Target != target {
+			continue
+		}
+		for i, p := range run.Curves[bench.Passes] {
+			if i == len(xs) {
+				xs, ys = append(xs, nil), append(ys, nil)
+			}
+			xs[i], ys[i] = append(xs[i], p.X), append(ys[i], p.Y)
+		}
+	}
+	for i := range xs {
+		if p := (plotter.XY{X: median(xs[i]), Y: median(ys[i])}); p.Y > 0 && drawable(p.X) && drawable(p.Y) {
+			points = append(points, p)
+		}
+	}
+	return points
+}

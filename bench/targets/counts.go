@@ -1,0 +1,95 @@
+package targets
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"pagurus/fleet"
+)
+
+// What TCP of the guests' networks did in a run, as it is named in the text that
+// the run gives.
+const (
+	Resent   = "tcp-resent"   // segments sent again, for whatever reason
+	Timeouts = "tcp-timeouts" // retransmission time-outs
+	Probes   = "tcp-probes"   // time-outs after which only a last segment was sent again, as a loss probe
+)
+
+// counted are the kernel's tables and columns that these are in.
+var counted = map[string]struct{ file, table, column string }{
+	Resent:   {"snmp", "Tcp:", "RetransSegs"},
+	Timeouts: {"netstat", "TcpExt:", "TCPTimeouts"},
+	Probes:   {"netstat", "TcpExt:", "TCPLossProbes"},
+}
+
+// counts are those of the networks of a job's guests together so far.
+func counts(job string, guests int) (map[string]uint64, error) {
+	all := map[string]uint64{}
+	for i := range guests {
+		c, err := Find(fmt.Sprintf("%sg%d", job, i))
+		if err != nil {
+			return nil, err
+		}
+		for name, at := range counted {
+			text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(c.Process.PID), "net", at.file))
+			if err != nil {
+				return nil, fmt.Errorf("counting what TCP of guest %s did: %w", fleet.GuestName(i), err)
+			}
+			all[name] += column(string(text), at.table, at.column)
+		}
+	}
+	return all, nil
+}
+
+// column gives a number from a text that has a line of names above one of numbers; 0
+// if it is not there.
+func column(text, table, name string) uint64 {
+	var names []string
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] != table {
+			continue
+		}
+		if names == nil {
+			names = words
+			continue
+		}
+		if i := slices.Index(names, name); i > 0 && i < len(words) {
+			n, _ := strconv.ParseUint(words[i], 10, 64)
+			return n
+		}
+		names = nil
+	}
+	return 0
+}
+
+// since is what was counted beside what was before, a line each.
+func since(before, after map[string]uint64) (text string) {
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		text += fmt.Sprintf("%s %d\n", name, after[name]-before[name])
+	}
+	return text
+}
+
+// Counted reads what since wrote; what is not there was not counted.
+func Counted(text string) map[string]float64 {
+	all := map[string]float64{}
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) != 2 {
+			continue
+		}
+		if _, ok := counted[words[0]]; !ok {
+			continue
+		}
+		if n, err := strconv.ParseUint(words[1], 10, 64); err == nil {
+			all[words[0]] = float64(n)
+		}
+	}
+	return all
+}

@@ -1,0 +1,60 @@
+// This file has the command `pagurus lab link`: what is wrong with the links of
+// a lab's hosts, to see how programs take it.
+//
+// It must not know what a lab is beside the names of links. Its tests are of command
+// lines.
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/act/badlink"
+)
+
+// linkCommand gives the command. Ports gives the machine's ends of the links of hosts that
+// are named, of all if none is.
+func linkCommand(out io.Writer, ports func(hosts []string) ([]string, error)) *cobra.Command {
+	loss, trouble := "0%", badlink.Trouble{}
+	cmd := &cobra.Command{
+		Use:   "link [HOST…]",
+		Short: "Have hosts' links lose some of what is sent, or wait",
+		Long: `Link has the links of hosts, or of all hosts, lose a share of what these send, and
+have what is sent to them wait. Without flags nothing is lost any more and nothing
+waits. A loss is of what the kernel hands over at once: up to 64 KiB of a stream.
+Delays need a kernel with netem.`,
+		Example: `  sudo pagurus lab link --loss 1%
+  sudo pagurus lab link host1 host2 --loss 0.5% --delay 2ms
+  sudo pagurus lab link                    # as before`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			var err error
+			if trouble.Loss, err = badlink.ParseShare(loss); err != nil {
+				return fmt.Errorf("--loss: %w", err)
+			}
+			if err := trouble.Check(); err != nil {
+				return err
+			}
+			if os.Geteuid() != 0 {
+				return fmt.Errorf("links are root's to change: try `sudo pagurus lab link`")
+			}
+			all, err := ports(args)
+			if err != nil {
+				return err
+			}
+			for _, port := range all {
+				if err := badlink.Set(port, trouble); err != nil {
+					return err
+				}
+			}
+			_, err = fmt.Fprintf(out, "hosts' links, %d: %s\n", len(all), trouble)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&loss, "loss", loss, "share of what hosts send that is lost")
+	cmd.Flags().DurationVar(&trouble.Delay, "delay", 0, "how much later what is sent to hosts arrives")
+	return cmd
+}

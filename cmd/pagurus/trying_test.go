@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/internal/testkit"
+	"pagurus/internal/thread"
+)
+
+func TestGuestsOfTwoHostsReachEachOther(t *testing.T) {
+	testkit.Leftovers(t)
+	testkit.Root(t)
+	if err := Network(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Without the tunnel nothing arrives, and that is found.
+func TestBrokenNetworkIsFound(t *testing.T) {
+	testkit.Leftovers(t)
+	testkit.Root(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	s, err := open(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	err = thread.In(s[1].host, func() error { return s[1].overlay.Clear(ctx) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.talk(ctx); err == nil || !strings.Contains(err.Error(), "does not reach the other") && !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("without a tunnel: %v", err)
+	}
+}
+
+func TestFilesAreReadOverTheNetwork(t *testing.T) {
+	testkit.Leftovers(t)
+	testkit.Root(t, "ganesha.nfsd", "setpriv")
+	folder := t.TempDir()
+	if err := Files(t.Context(), folder); err != nil {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(folder); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// A server that is there and does not start, as on Debian 13 once, is found, and
+// its own words with it.
+func TestServerThatDoesNotStartIsFound(t *testing.T) {
+	testkit.Leftovers(t)
+	testkit.Root(t)
+	bin, folder := t.TempDir(), t.TempDir()
+	script := "#!/bin/sh\necho 'prctl: Operation not permitted' >&2\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(bin, "ganesha.nfsd"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	if err := Files(t.Context(), folder); err == nil || !strings.Contains(err.Error(), "prctl: Operation not permitted") {
+		t.Errorf("it starts: %v", err)
+	}
+	if left, _ := os.ReadDir(folder); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}

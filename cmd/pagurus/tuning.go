@@ -1,0 +1,304 @@
+// This file has the commands about what guests mirror of their hosts:
+// `pagurus tune`. What they mirror is decided by package topology; here it is
+// shown.
+//
+// It must not change anything. Its tests show recorded machines.
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/decide/topology"
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+	"pagurus/show/cli"
+	"pagurus/show/view"
+)
+
+// tuneCommand gives the command `pagurus tune`.
+func tuneCommand(out io.Writer) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "tune",
+		Short:   "Show what guests mirror of their hosts",
+		Long:    "Guests mirror their hosts if they are told to by `pagurus run --tune`.",
+		Example: "  pagurus tune show host1\n  pagurus run --tune hpc -n 8 -- ./a.out",
+		Args:    cli.NoArguments,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(showCommand(out))
+	return cmd
+}
+
+// tuneWish is the guest that somebody thinks of.
+type tuneWish struct {
+	cpus         int
+	memory, tune string
+}
+
+func showCommand(out io.Writer) *cobra.Command {
+	w := tuneWish{}
+	cmd := &cobra.Command{
+		Use:   "show HOST|GUEST",
+		Short: "Show what a host is made of and what a guest would get of it, or what a guest got",
+		Long: `Show says of a host what nodes, sockets, cores, threads and huge pages it has, and
+what a guest of --cpus and --mem would see and get there. Of a guest it says what
+it sees of itself, which never changes, and where its parts are now; it is asked
+from inside, too, every half minute while nothing moves.`,
+		Example: `  pagurus tune show host1
+  pagurus tune show host1 --cpus 8 --mem 16G --tune numa,pin
+  pagurus tune show j3g0`,
+		Args: cli.Exactly(1, "a host or a guest"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			where, err := cli.Controller(cmd.Flags())
+			if err != nil {
+				return err
+			}
+			c, err := wire.Dial(where)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			s, err := c.Snapshot(cmd.Context())
+			if err != nil {
+				return err
+			}
+			asJSON, _ := cmd.Flags().GetBool("json")
+			return show(out, s, args[0], w, asJSON)
+		},
+	}
+	cmd.Flags().IntVar(&w.cpus, "cpus", 0, "CPUs of the guest you think of (default: as many as the host has cores)")
+	cmd.Flags().StringVar(&w.memory, "mem", "512M", "its memory")
+	cmd.Flags().StringVar(&w.tune, "tune", "hpc", "what it mirrors, as in run --tune")
+	return cmd
+}
+
+// plan is what is shown, for --json.
+type plan struct {
+	Topology *fleet.Topology `json:"topology,omitempty"`
+	Shape    *fleet.Shape    `json:"shape,omitempty"`
+	Layout   *fleet.Layout   `json:"layout,omitempty"`
+	Quiet    *fleet.Quieted  `json:"quiet,omitempty"`
+	Seen     *fleet.Topology `json:"seen,omitempty"`    // what the guest itself says; nil: it was not asked yet
+	Differs  []string        `json:"differs,omitempty"` // in what that is not its shape
+}
+
+func show(out io.Writer, s fleet.Snapshot, name string, w tuneWish, asJSON bool) error {
+	p, text, err := of(s, name, w)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(p)
+	}
+	_, err = io.WriteString(out, text)
+	return err
+}
+
+func of(s fleet.Snapshot, name string, w tuneWish) (plan, string, error) {
+	if h, ok := s.Hosts[fleet.HostID(name)]; ok {
+		return ofHost(s, h, w)
+	}
+	g, ok := s.Guests[fleet.GuestID(name)]
+	switch {
+	case !ok:
+		return plan{}, "", fmt.Errorf("there is no host and no guest %q: `pagurus hosts` and `pagurus guests` list them", name)
+	case g.Shape == nil:
+		return plan{}, "", fmt.Errorf("guest %s mirrors nothing of its host: it was not started with `run --tune`", name)
+	}
+	facts := s.Hosts[g.Home].Facts.Guests[g.ID]
+	p := plan{Shape: g.Shape, Layout: facts.Layout}
+	text := fmt.Sprintf("Guest %s sees %s\n", g.ID, sees(*g.Shape))
+	if facts.Seen != nil {
+		p.Seen = facts.Seen
+		p.Differs = topology.Differs(*g.Shape, *p.Seen)
+		text += asSeen(p.Differs)
+	}
+	if p.Layout == nil {
+		return p, text + fmt.Sprintf("%s has not said where its parts are.\n", g.Home), nil
+	}
+	return p, text + fmt.Sprintf("On %s:\n%s", g.Home, got(*g.Shape, *p.Layout)), nil
+}
+
+func ofHost(s fleet.Snapshot, h fleet.Host, w tuneWish) (plan, string, error) {
+	t := h.Facts.Topology
+	if t == nil {
+		return plan{}, "", fmt.Errorf("the agent of %s has not said what it is made of", h.ID)
+	}
+	tune, err := cli.ParseTune(w.tune)
+	if err != nil {
+		return plan{}, "", fmt.Errorf("--tune %w", err)
+	}
+	memory, err := cli.ParseBytes(w.memory)
+	if err != nil {
+		return plan{}, "", fmt.Errorf("--mem %w", err)
+	}
+	cpus := w.cpus
+	if cpus == 0 {
+		for _, n := range t.Nodes {
+			cpus += len(n.Cores)
+		}
+	}
+	if cpus < 1 {
+		return plan{}, "", errors.New("--cpus has to be at least 1")
+	}
+	need := fleet.Resources{CPUs: cpus, MemoryBytes: memory}
+	var taken topology.Taken
+	for _, g := range h.Facts.Guests {
+		if g.Layout != nil {
+			taken.Add(*g.Layout)
+		}
+	}
+	p := plan{Topology: t, Quiet: h.Facts.Quiet}
+	text := ofTopology(*t)
+	for _, line := range view.QuietText(h) {
+		text += view.Clean(line) + "\n"
+	}
+	p.Shape = topology.For(s.Hosts, h.ID, fleet.VM, fleet.JobSpec{Need: need, Tune: tune})
+	if p.Shape == nil {
+		return p, text, nil
+	}
+	ours := *t
+	if p.Quiet != nil {
+		ours = t.Only(p.Quiet.CPUs)
+	}
+	layout := topology.Fit(ours, *p.Shape, need, tune, taken)
+	p.Layout = &layout
+	text += fmt.Sprintf("\nA guest of %s and %s would see %s\nand get:\n%s", view.Count(cpus, "CPU"), view.Bytes(memory), sees(*p.Shape), got(*p.Shape, layout))
+	return p, text, nil
+}
+
+func ofTopology(t fleet.Topology) string {
+	table := view.Table{Columns: []string{"NODE", "SOCKETS", "CORES", "CPUS", "MEMORY", "HUGE PAGES", "DISTANCES"}}
+	for _, n := range t.Nodes {
+		var sockets, cpus []int
+		for _, c := range n.Cores {
+			cpus = append(cpus, c.CPUs...)
+			if !slices.Contains(sockets, c.Socket) {
+				sockets = append(sockets, c.Socket)
+			}
+		}
+		var pages []string
+		for _, h := range n.Huge {
+			pages = append(pages, fmt.Sprintf("%d of %d × %s free", h.Free, h.Total, view.Bytes(h.SizeBytes)))
+		}
+		table.Rows = append(table.Rows, []string{fmt.Sprint(n.ID), dash(list(sockets)), fmt.Sprint(len(n.Cores)), dash(list(cpus)), view.Bytes(n.MemoryBytes),
+			dash(strings.Join(pages, ", ")), dash(strings.Trim(fmt.Sprint(n.Distances), "[]"))})
+	}
+	text := table.Text()
+	if t.Level != "" {
+		text += "Its CPUs are " + t.Level + ". "
+	}
+	if t.Transparent {
+		return text + "Its kernel makes huge pages where it is asked to.\n"
+	}
+	return text + "Its kernel makes no huge pages of its own accord.\n"
+}
+
+// sees says what a guest sees of itself.
+func sees(s fleet.Shape) string {
+	text := fmt.Sprintf("%s of %s with %s", view.Count(s.Sockets, "socket"), view.Count(s.Cores, "core"), view.Count(s.Threads, "thread"))
+	if len(s.Nodes) > 0 {
+		text += ", in " + view.Count(len(s.Nodes), "node")
+	}
+	if s.CPU != "" {
+		text += ", CPUs " + s.CPU
+	}
+	return text
+}
+
+// asSeen says what the guest itself has answered.
+func asSeen(differs []string) string {
+	if len(differs) == 0 {
+		return "Asked from inside it says the same.\n"
+	}
+	return "Asked from inside it says otherwise:\n  " + strings.Join(differs, "\n  ") + "\n"
+}
+
+// got says where the parts of a guest are.
+func got(s fleet.Shape, l fleet.Layout) string {
+	table := view.Table{Columns: []string{"GUEST NODE", "GUEST CPUS", "MEMORY", "ON HOST NODES", "PAGES", "ON HOST CPUS"}, Notes: l.Notes}
+	nodes := s.Nodes
+	if len(nodes) == 0 {
+		nodes = []fleet.ShapeNode{{CPUs: s.Sockets * s.Cores * s.Threads}}
+	}
+	first := 0
+	for i, n := range nodes {
+		var mine []int
+		for c := first; c < first+n.CPUs; c++ {
+			mine = append(mine, c)
+		}
+		first += n.CPUs
+		row := []string{fmt.Sprint(i), list(mine), "-", "any", "of the kernel's choice", "any"}
+		if n.MemoryBytes > 0 {
+			row[2] = view.Bytes(n.MemoryBytes)
+		}
+		if i < len(l.Nodes) {
+			if len(l.Nodes[i].Hosts) > 0 {
+				row[3] = list(l.Nodes[i].Hosts)
+			}
+			if l.Nodes[i].PageBytes > 0 {
+				row[4] = view.Bytes(l.Nodes[i].PageBytes)
+			}
+		}
+		if len(l.Pins) >= first {
+			row[5] = pins(l.Pins[first-n.CPUs : first])
+		}
+		table.Rows = append(table.Rows, row)
+	}
+	text := table.Text()
+	if len(l.Rest) > 0 {
+		text += "All else of it runs on CPUs " + list(l.Rest) + ".\n"
+	}
+	return text
+}
+
+// pins says where CPUs are kept: one to one, or all on the same.
+func pins(all [][]int) string {
+	alone := true
+	var flat []int
+	for _, p := range all {
+		alone = alone && len(p) == 1
+		flat = append(flat, p...)
+	}
+	different := slices.Compact(slices.Sorted(slices.Values(flat)))
+	if alone && len(different) == len(all) {
+		return strings.Trim(strings.ReplaceAll(fmt.Sprint(flat), " ", ","), "[]") + " one to one"
+	}
+	return list(different) + " together"
+}
+
+// list writes numbers as the kernel does: "0-3,8".
+func list(all []int) string {
+	all = slices.Sorted(slices.Values(all))
+	var parts []string
+	for i := 0; i < len(all); {
+		j := i
+		for j+1 < len(all) && all[j+1] == all[j]+1 {
+			j++
+		}
+		if i == j {
+			parts = append(parts, fmt.Sprint(all[i]))
+		} else {
+			parts = append(parts, fmt.Sprintf("%d-%d", all[i], all[j]))
+		}
+		i = j + 1
+	}
+	return strings.Join(parts, ",")
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -1,0 +1,163 @@
+// Package desired says what each host should have: guests, and of their jobs'
+// networks its part. It decides nothing, so it must not know requests, policies
+// or moves to come. Its tests are the planner's, which walk every state.
+package desired
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+
+	"pagurus/decide/lifecycle"
+	"pagurus/fleet"
+)
+
+// Wanted gives all that should be on one host. For many hosts make one Atlas.
+func Wanted(s fleet.Snapshot, host fleet.HostID) fleet.Wanted { return New(s).Wanted(host) }
+
+// State is a snapshot turned over: what each host has to do with which jobs.
+// Making it costs one pass over the guests, however many hosts are then asked
+// for.
+type State struct {
+	s      fleet.Snapshot
+	jobs   map[fleet.HostID][]fleet.JobID
+	guests map[fleet.HostID][]fleet.GuestID
+}
+
+// New turns a snapshot over.
+func New(s fleet.Snapshot) *State {
+	a := &State{s: s, jobs: map[fleet.HostID][]fleet.JobID{}, guests: map[fleet.HostID][]fleet.GuestID{}}
+	for _, j := range Jobs(s) {
+		on := map[fleet.HostID]bool{}
+		if j.ShareHost != "" {
+			on[j.ShareHost] = true
+		}
+		for _, id := range GuestIDs(j) {
+			g, ok := s.Guests[id]
+			if !ok {
+				continue
+			}
+			for _, host := range lifecycle.Places(g, Live(s, g)) {
+				on[host] = true
+				a.guests[host] = append(a.guests[host], id)
+			}
+		}
+		for host := range on {
+			a.jobs[host] = append(a.jobs[host], j.ID)
+		}
+	}
+	return a
+}
+
+// Hosts gives the hosts that have anything to do with jobs that go on, in order
+// of ID.
+func (a *State) Hosts() []fleet.HostID { return slices.Sorted(maps.Keys(a.jobs)) }
+
+// Wanted gives all that should be on one host.
+func (a *State) Wanted(host fleet.HostID) fleet.Wanted {
+	w := fleet.Wanted{
+		Cluster: a.s.Cluster.ID, Revision: a.s.Revision, Guests: slices.Sorted(slices.Values(a.guests[host])),
+		Policy: a.s.Hosts[host].Policy, Quiet: a.s.Hosts[host].Quiet,
+	}
+	for _, id := range w.Guests {
+		if g := a.s.Guests[id]; g.Still && g.Home == host {
+			w.Still = append(w.Still, id)
+		}
+	}
+	for _, id := range a.jobs[host] {
+		w.Networks = append(w.Networks, a.network(a.s.Jobs[id], host))
+	}
+	return w
+}
+
+// network gives one job's network as one host has to know it.
+func (a *State) network(j fleet.Job, host fleet.HostID) fleet.Network {
+	n := fleet.Network{Job: j.ID, Subnet: j.Subnet}
+	for _, id := range GuestIDs(j) { // by index, so by address
+		g, ok := a.s.Guests[id]
+		if !ok || g.State.Ended() {
+			continue
+		}
+		m := Live(a.s, g)
+		carrier := lifecycle.Carrier(g, m)
+		n.Endpoints = append(n.Endpoints, fleet.Endpoint{
+			Addr: j.Subnet.GuestAddr(g.Index), MAC: j.Subnet.GuestMAC(g.Index),
+			Host: carrier, VTEP: a.vtep(carrier), Next: a.next(g, m), Guest: g.ID,
+		})
+		if slices.Contains(lifecycle.Places(g, m), host) {
+			n.Ports = append(n.Ports, fleet.Port{Guest: g.ID, Index: g.Index, MAC: j.Subnet.GuestMAC(g.Index), Kind: plugged(g)})
+		}
+	}
+	if j.ShareHost != "" {
+		n.Endpoints = append(n.Endpoints, fleet.Endpoint{
+			Addr: j.Subnet.ShareAddr(), MAC: j.Subnet.ShareMAC(), Host: j.ShareHost, VTEP: a.vtep(j.ShareHost),
+		})
+	}
+	if j.ShareHost == host {
+		n.Share = &fleet.Share{Export: j.Spec.Export, UID: j.Spec.UID, GID: j.Spec.GID}
+	}
+	return n
+}
+
+// plugged is what a guest's port is for. A virtual machine's is not named: agents
+// of before know no other.
+func plugged(g fleet.Guest) fleet.Kind {
+	if g.Kind == fleet.VM {
+		return ""
+	}
+	return g.Kind
+}
+
+// next is the address of the host a guest moves to while frames still go to the
+// one it leaves.
+func (a *State) next(g fleet.Guest, m fleet.Migration) string {
+	if to := lifecycle.Next(g, m); to != "" {
+		return a.vtep(to)
+	}
+	return ""
+}
+
+// vtep is the host's address as its agent says, or as it last said.
+func (a *State) vtep(id fleet.HostID) string {
+	h := a.s.Hosts[id]
+	return cmp.Or(h.Facts.Address, h.Address)
+}
+
+// Jobs gives the jobs that have not ended, in the order they were
+// submitted.
+func Jobs(s fleet.Snapshot) []fleet.Job {
+	out := make([]fleet.Job, 0, len(s.Jobs))
+	for _, j := range s.Jobs {
+		if j.State != fleet.JobEnded {
+			out = append(out, j)
+		}
+	}
+	slices.SortFunc(out, func(a, b fleet.Job) int {
+		return cmp.Or(cmp.Compare(len(a.ID), len(b.ID)), cmp.Compare(a.ID, b.ID))
+	})
+	return out
+}
+
+// GuestIDs names the guests of a job, by index.
+func GuestIDs(j fleet.Job) []fleet.GuestID {
+	ids := make([]fleet.GuestID, j.Spec.Guests)
+	for i := range ids {
+		ids[i] = GuestID(j.ID, i)
+	}
+	return ids
+}
+
+// GuestID names one guest of a job.
+func GuestID(j fleet.JobID, i int) fleet.GuestID {
+	return fleet.GuestID(string(j) + "g" + strconv.Itoa(i))
+}
+
+// Live gives the migration that has a guest; the zero Migration if none has.
+func Live(s fleet.Snapshot, g fleet.Guest) fleet.Migration {
+	m := s.Migrations[g.Migration]
+	if m.Phase.Ended() {
+		return fleet.Migration{}
+	}
+	return m
+}

@@ -1,0 +1,86 @@
+// This file says how well what was predicted of guests that move in one mode keeps
+// to what is allowed, in words for people.
+//
+// It must not know how it was predicted, nor choose. Its tests are tables; that it
+// leads to a choice is shown by the planner's.
+
+package planner
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// shortfall says which of the guests fall short of the limits, and how; empty: none.
+func shortfall(of []fleet.Prediction, l fleet.Limits) (amiss string, who int) {
+	for i, p := range of {
+		switch {
+		case !p.Converges:
+			return "would not converge: " + p.Why, i
+		case l.Deadline > 0 && p.Ready > l.Deadline:
+			return fmt.Sprintf("would be ready in %s, which is after the deadline of %s", aboutDuration(p.Ready), l.Deadline), i
+		case l.Downtime > 0 && p.Mapping > l.Downtime:
+			return mapped(p, l.Downtime), i
+		}
+	}
+	return "", 0
+}
+
+// mapped says that a guest's mappings alone take longer than it may stand still.
+func mapped(p fleet.Prediction, allowed time.Duration) string {
+	how := "its memory mappings"
+	if p.Profile != nil {
+		how = fmt.Sprintf("its %d memory mappings", p.Profile.Mappings)
+	}
+	return fmt.Sprintf("would stand still for %s for %s alone, where %s is allowed: give --max-stall more than that", aboutDuration(p.Mapping), how, allowed)
+}
+
+// downtimeText says how long the guests stand still. What is left to send is within the
+// limits; to stop and go on takes its time besides, by any mode.
+func downtimeText(of []fleet.Prediction, l fleet.Limits) string {
+	still := longestDowntime(of)
+	if l.Downtime <= 0 || still <= l.Downtime {
+		return aboutDuration(still).String()
+	}
+	return fmt.Sprintf("%s: what is left to send takes no more than the %s allowed, and no mode spares it the rest", aboutDuration(still), l.Downtime)
+}
+
+// longestDowntime is the longest that one of them stands still.
+func longestDowntime(of []fleet.Prediction) time.Duration {
+	var most time.Duration
+	for _, p := range of {
+		most = max(most, p.Downtime.Value)
+	}
+	return most
+}
+
+// latestReady is when the last of them is ready.
+func latestReady(of []fleet.Prediction) time.Duration {
+	var most time.Duration
+	for _, p := range of {
+		most = max(most, p.Ready)
+	}
+	return most
+}
+
+// helpToBeReady says what somebody can do whose guest would not be ready.
+func helpToBeReady(p fleet.Prediction, still time.Duration, late bool) string {
+	out := ""
+	if p.Help != "" {
+		out = fmt.Sprintf("; it would with %s", p.Help)
+	}
+	if !late {
+		out += "; no host with room takes in guests by post-copy, pagurus doctor --fix there may mend that"
+	}
+	return out + fmt.Sprintf("; --mode %s would have it stand still for about %s, --mode %s tries all the same", fleet.StopAndCopy, aboutDuration(still), fleet.PreCopy)
+}
+
+// anyHuge reports whether one of some guests is to have huge pages. By post-copy they have
+// to be of one size at both hosts, and what the target will give is its own matter:
+// nobody takes post-copy for such a guest who is not told to.
+func anyHuge(jobs map[fleet.JobID]fleet.Job, guests []fleet.Guest) bool {
+	return slices.ContainsFunc(guests, func(g fleet.Guest) bool { return jobs[g.Job].Spec.Tune.Huge })
+}

@@ -1,0 +1,83 @@
+// This file says which CPUs of a host may be kept for guests alone. It must not
+// know how that is done. Its tests are of hosts of several shapes.
+
+package planner
+
+import (
+	"fmt"
+	"slices"
+
+	"pagurus/fleet"
+)
+
+// amendIsolated gives the host as a request to keep CPUs for guests wants it, with notes,
+// or why that cannot be; both for people.
+func amendIsolated(h fleet.Host, r fleet.Request) (out fleet.Host, notes []string, reason string) {
+	switch f := h.Facts; {
+	case r.Quiet == nil:
+		return h, nil, "the request does not say what is to be quiet; pagurus and its controller may be of different versions, see pagurus version"
+	case !r.Quiet.On && len(r.Quiet.CPUs) > 0:
+		return h, nil, "what is put back is put back for all cores; leave --cores out"
+	case !r.Quiet.On:
+		h.Quiet = nil
+		return h, nil, ""
+	case f.SeenAt.IsZero():
+		return h, nil, fmt.Sprintf("%s has not been heard from, so nobody knows what cores it has; start its agent, see pagurus hosts", h.ID)
+	case f.Quiet == nil || f.Topology == nil:
+		return h, nil, fmt.Sprintf("the agent of %s does not say whether it can; it may be of an older version, see pagurus version", h.ID)
+	case f.Quiet.Unable != "":
+		return h, nil, fmt.Sprintf("%s cannot keep cores for guests: %s; ask it of a host whose agent runs on the machine itself", h.ID, f.Quiet.Unable)
+	}
+	t := *h.Facts.Topology
+	want := r.Quiet.CPUs
+	if len(want) == 0 {
+		want = usual(t)
+	}
+	if reason := invalid(h.ID, want, t.CPUs()); reason != "" {
+		return h, nil, reason
+	}
+	h.Quiet = want
+	return h, siblings(t, want), ""
+}
+
+// usual is all but the first core.
+func usual(t fleet.Topology) fleet.CPUSet {
+	all := t.CPUs()
+	if len(all) == 0 {
+		return nil
+	}
+	for _, n := range t.Nodes {
+		for _, c := range n.Cores {
+			if slices.Contains(c.CPUs, all[0]) {
+				return all.Minus(slices.Sorted(slices.Values(c.CPUs)))
+			}
+		}
+	}
+	return nil
+}
+
+func invalid(id fleet.HostID, want, all fleet.CPUSet) string {
+	missing := want.Minus(all)
+	switch {
+	case len(missing) > 0:
+		return fmt.Sprintf("%s has no CPU %s; it has %s", id, missing, all)
+	case len(want) == 0:
+		return fmt.Sprintf("%s has one core only, which everything else needs", id)
+	case len(want) == len(all):
+		return fmt.Sprintf("these are all CPUs of %s, and everything but guests needs at least one; leave out the first, as in --cores %s", id, all[1:])
+	}
+	return ""
+}
+
+// siblings says which cores are not quiet as a whole.
+func siblings(t fleet.Topology, want fleet.CPUSet) (notes []string) {
+	for _, n := range t.Nodes {
+		for _, c := range n.Cores {
+			mine := fleet.CPUSet(slices.Sorted(slices.Values(c.CPUs)))
+			if others := mine.Minus(want); mine.Meets(want) && len(others) > 0 {
+				notes = append(notes, fmt.Sprintf("CPU %s is not quiet and of the same core as CPU %s: what runs there takes from guests here", others, mine.Minus(others)))
+			}
+		}
+	}
+	return notes
+}

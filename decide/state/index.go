@@ -1,0 +1,462 @@
+package state
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"pagurus/decide/cost"
+	"pagurus/decide/lifecycle"
+	"pagurus/decide/placement"
+	"pagurus/fleet"
+)
+
+// Index is a cluster that changes. Commit, Learn and Reload change it; all
+// else only reads. It is not safe to read while it changes.
+type Index struct {
+	snap   fleet.Snapshot
+	shared shared
+	room   *placement.Index
+	policy placement.Policy // nil: the cluster's rules say
+
+	homes       map[fleet.HostID][]fleet.GuestID // guests that have not ended, by Home
+	draining    map[fleet.HostID]bool
+	readdressed map[fleet.HostID]bool            // hosts that say another address than is stored
+	attended    map[fleet.HostID]bool            // hosts whose owner is there, that have guests, which may not just stay
+	still       map[fleet.GuestID]bool           // guests that shall stand still for one
+	requeued    map[fleet.JobID]bool             // jobs that are to begin again
+	waiting     map[int64]map[fleet.GuestID]bool // guests that wait for the first answer to an order of their own that does not stand, by since when, in nanoseconds: those of a job since one time
+	restless    map[fleet.GuestID]bool           // guests that wait for any other, or for one that was not answered well
+	refused     map[fleet.JobID]bool             // jobs of which the order to run was not answered well
+	tallies     map[fleet.JobID]lifecycle.Tally
+	open        map[fleet.MoveID]bool
+	over        line[fleet.MoveID] // moves that have ended
+	done        line[fleet.JobID]  // jobs that have ended
+	submitted   map[fleet.RequestID]fleet.JobID
+	asked       map[fleet.RequestID][]fleet.MoveID
+	subnets     map[fleet.Subnet]int // of jobs that go on
+	byJob       map[fleet.JobID][]fleet.MigrationID
+	finished    line[fleet.MigrationID]
+	alone       line[fleet.MigrationID]             // of those the ones whose move is forgotten
+	missed      line[fleet.MigrationID]             // those that did not finish whose move is forgotten
+	lore        *cost.Lore                          // of finished, as they were at learnt; nil: nobody has asked
+	learnt      int                                 // how many have come since
+	work        scratch                             // of Commit
+	spare       []*View                             // see View
+	looks       map[fleet.GuestID]fleet.MigrationID // the one whose prediction has the guest's latest profile
+}
+
+// shared says which maps of the snapshot somebody else may be reading.
+type shared struct{ hosts, guests, jobs, moves, migrations bool }
+
+// NewIndex makes the ledger of a snapshot; its hosts may have facts. From now on the
+// snapshot must not be changed by anybody, and the ledger does not either.
+func NewIndex(s fleet.Snapshot, p placement.Policy) *Index {
+	l := &Index{
+		snap: s, shared: shared{true, true, true, true, true}, policy: p, room: placement.NewIndex(s, placement.InForce(p, s.Cluster.Rules)),
+		still: map[fleet.GuestID]bool{}, requeued: map[fleet.JobID]bool{},
+		homes: map[fleet.HostID][]fleet.GuestID{}, draining: map[fleet.HostID]bool{}, readdressed: map[fleet.HostID]bool{}, attended: map[fleet.HostID]bool{},
+		waiting: map[int64]map[fleet.GuestID]bool{}, restless: map[fleet.GuestID]bool{}, refused: map[fleet.JobID]bool{}, tallies: map[fleet.JobID]lifecycle.Tally{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
+		asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
+		looks: map[fleet.GuestID]fleet.MigrationID{},
+	}
+	for _, h := range s.Hosts {
+		l.host(&h)
+	}
+	for _, g := range s.Guests {
+		l.guest(nil, &g)
+	}
+	for _, j := range s.Jobs {
+		l.job(j, 1)
+	}
+	for _, v := range s.Moves {
+		l.move(v, 1)
+	}
+	for _, m := range s.Migrations {
+		l.migration(m, 1)
+	}
+	return l
+}
+
+// Snapshot gives the cluster for reading until the next change.
+func (l *Index) Snapshot() fleet.Snapshot { return l.snap }
+
+// Share gives the cluster for reading at any time. The next change copies what
+// it changes of it.
+func (l *Index) Share() fleet.Snapshot {
+	l.shared = shared{true, true, true, true, true}
+	return l.snap
+}
+
+// At says what time it is.
+func (l *Index) At(at time.Time) { l.snap.At = at }
+
+// Reload takes a snapshot as it is stored in place of what there was. Facts of
+// hosts that are still there stay.
+func (l *Index) Reload(s fleet.Snapshot) {
+	s.At, s.LedSince = l.snap.At, l.snap.LedSince
+	hosts := make(map[fleet.HostID]fleet.Host, len(s.Hosts))
+	for id, h := range s.Hosts {
+		h.Facts = l.snap.Hosts[id].Facts
+		hosts[id] = h
+	}
+	s.Hosts = hosts
+	*l = *NewIndex(s, l.policy)
+}
+
+// Learn takes in what a host's agent says. Of a host that is not known nothing
+// is kept.
+func (l *Index) Learn(id fleet.HostID, f fleet.Facts) {
+	h, known := l.snap.Hosts[id]
+	if !known {
+		return
+	}
+	h.Facts = f
+	l.snap.Hosts = own(l.snap.Hosts, &l.shared.hosts)
+	l.snap.Hosts[id] = h
+	l.host(&h)
+	l.room.Host(&h)
+}
+
+// Commit takes in a change that was stored as revision. Facts stay as they are.
+func (l *Index) Commit(c fleet.Changeset, revision int64) {
+	l.snap.Revision = revision
+	ruled := false
+	if c.Cluster != nil {
+		ruled = c.Cluster.Rules != l.snap.Cluster.Rules
+		l.snap.Cluster = *c.Cluster
+	}
+	l.touch(c)
+	w := &l.work
+	w.was, w.from = l.stays(w.was, w.guests), l.traffic(w.from, w.migrations)
+	l.commitHosts(c)
+	if len(c.Guests)+len(c.GoneGuests) > 0 {
+		l.snap.Guests = own(l.snap.Guests, &l.shared.guests)
+		l.commitGuests(c)
+	}
+	if len(c.Jobs)+len(c.GoneJobs) > 0 {
+		l.snap.Jobs = own(l.snap.Jobs, &l.shared.jobs)
+		apply(l.snap.Jobs, c.Jobs, c.GoneJobs, func(j fleet.Job) fleet.JobID { return j.ID }, l.job)
+	}
+	if len(c.Moves)+len(c.GoneMoves) > 0 {
+		l.snap.Moves = own(l.snap.Moves, &l.shared.moves)
+		apply(l.snap.Moves, c.Moves, c.GoneMoves, func(v fleet.Move) fleet.MoveID { return v.ID }, l.move)
+	}
+	if len(c.Migrations)+len(c.GoneMigrations) > 0 {
+		l.snap.Migrations = own(l.snap.Migrations, &l.shared.migrations)
+		apply(l.snap.Migrations, c.Migrations, c.GoneMigrations, func(m fleet.Migration) fleet.MigrationID { return m.ID }, l.migration)
+	}
+	w.is, w.to = l.stays(w.is, w.guests), l.traffic(w.to, w.migrations)
+	for i := range w.was {
+		l.shift(w.was[i], w.is[i])
+	}
+	l.reroute(w.from, w.to)
+	for _, id := range c.GoneHosts { // last: no guest is there any more
+		l.room.Forget(id)
+	}
+	if ruled {
+		l.room = placement.NewIndex(l.snap, placement.InForce(l.policy, l.snap.Cluster.Rules))
+	}
+}
+
+func (l *Index) commitHosts(c fleet.Changeset) {
+	if len(c.Hosts)+len(c.GoneHosts) == 0 {
+		return
+	}
+	l.snap.Hosts = own(l.snap.Hosts, &l.shared.hosts)
+	for _, h := range c.Hosts {
+		h.Facts = l.snap.Hosts[h.ID].Facts
+		l.snap.Hosts[h.ID] = h
+		l.host(&h)
+		l.room.Host(&h)
+	}
+	for _, id := range c.GoneHosts {
+		delete(l.snap.Hosts, id)
+		delete(l.draining, id)
+		delete(l.readdressed, id)
+		delete(l.attended, id)
+	}
+}
+
+func (l *Index) commitGuests(c fleet.Changeset) {
+	for i := range c.Guests {
+		is := &c.Guests[i]
+		was, known := l.snap.Guests[is.ID]
+		if known {
+			l.guest(&was, is)
+		} else {
+			l.guest(nil, is)
+		}
+		if !l.touched(is.ID) {
+			l.shift(l.stay(&was), l.stay(is))
+		}
+		l.snap.Guests[is.ID] = *is
+	}
+	for _, id := range c.GoneGuests {
+		if was, known := l.snap.Guests[id]; known {
+			l.guest(&was, nil)
+			if !l.touched(id) {
+				l.shift(l.stay(&was), stay{})
+			}
+			delete(l.snap.Guests, id)
+		}
+	}
+}
+
+// own gives a map that nobody else reads.
+func own[K comparable, V any](m map[K]V, shared *bool) map[K]V {
+	if *shared || m == nil {
+		m, *shared = maps.Clone(m), false
+		if m == nil {
+			m = map[K]V{}
+		}
+	}
+	return m
+}
+
+// apply changes a map and has count told what goes, by -1, and what comes.
+func apply[K comparable, V any](m map[K]V, put []V, gone []K, id func(V) K, count func(V, int)) {
+	for _, v := range put {
+		k := id(v)
+		if old, was := m[k]; was {
+			count(old, -1)
+		}
+		m[k] = v
+		count(v, 1)
+	}
+	for _, k := range gone {
+		if old, was := m[k]; was {
+			count(old, -1)
+			delete(m, k)
+		}
+	}
+}
+
+func set[K comparable](m map[K]bool, k K, in bool) {
+	if in {
+		m[k] = true
+	} else if len(m) > 0 {
+		delete(m, k)
+	}
+}
+
+// add counts in a map that holds no zeros.
+func add[K comparable](m map[K]int, k K, by int) {
+	if n := m[k] + by; n != 0 {
+		m[k] = n
+	} else {
+		delete(m, k)
+	}
+}
+
+// list keeps lists in a map that holds no empty ones.
+func list[K, V comparable](m map[K][]V, k K, v V, by int) {
+	if by > 0 {
+		m[k] = append(m[k], v)
+		return
+	}
+	of := m[k]
+	if i := slices.Index(of, v); i >= 0 {
+		of[i] = of[len(of)-1]
+		of = of[:len(of)-1]
+	}
+	if m[k] = of; len(of) == 0 {
+		delete(m, k)
+	}
+}
+
+func (l *Index) host(h *fleet.Host) {
+	set(l.draining, h.ID, h.State == fleet.HostDraining)
+	set(l.readdressed, h.ID, h.Facts.Address != "" && h.Facts.Address != h.Address)
+	set(l.attended, h.ID, attended(h) && len(l.homes[h.ID]) > 0)
+}
+
+// attended reports whether the owner of a host is there, and has not agreed that
+// guests stay.
+func attended(h *fleet.Host) bool {
+	return h.Facts.Owner != nil && h.Facts.Owner.Present && h.Policy.Vacate != fleet.Stay
+}
+
+// settle notes that a host has guests, or has none any more.
+func (l *Index) settle(id fleet.HostID) {
+	if len(l.homes[id]) == 0 {
+		delete(l.attended, id)
+		return
+	}
+	h := l.snap.Hosts[id]
+	set(l.attended, id, attended(&h))
+}
+
+// guest notes what a guest was and what it is; nil: it is not there. Most of it
+// stays as it was.
+func (l *Index) guest(was, is *fleet.Guest) {
+	switch {
+	case was == nil:
+		was = &fleet.Guest{ID: is.ID, State: fleet.GuestEnded}
+		l.tally(*is, 1)
+	case is == nil:
+		is = &fleet.Guest{ID: was.ID, State: fleet.GuestEnded}
+		l.tally(*was, -1)
+	case was.State != is.State || was.Job != is.Job:
+		l.tally(*was, -1)
+		l.tally(*is, 1)
+	}
+	if was.Still != is.Still {
+		set(l.still, is.ID, is.Still)
+	}
+	if before, now := restless(was), restless(is); before != now {
+		set(l.restless, is.ID, now)
+	}
+	if before, now := waits(was), waits(is); before != now || !was.Since.Equal(is.Since) {
+		if before {
+			l.wait(was, false)
+		}
+		if now {
+			l.wait(is, true)
+		}
+	}
+	if before, now := !was.State.Ended(), !is.State.Ended(); before != now || was.Home != is.Home {
+		if before {
+			if list(l.homes, was.Home, was.ID, -1); len(l.homes[was.Home]) == 0 {
+				l.settle(was.Home)
+			}
+		}
+		if now {
+			if list(l.homes, is.Home, is.ID, 1); len(l.homes[is.Home]) == 1 {
+				l.settle(is.Home)
+			}
+		}
+	}
+}
+
+// wait notes that a guest waits, or no longer.
+func (l *Index) wait(g *fleet.Guest, waits bool) {
+	since := g.Since.UnixNano()
+	of := l.waiting[since]
+	if of == nil {
+		of = map[fleet.GuestID]bool{}
+		l.waiting[since] = of
+	}
+	if set(of, g.ID, waits); len(of) == 0 {
+		delete(l.waiting, since)
+	}
+}
+
+// waits reports whether a guest waits for the first answer to an order of its
+// own, restless whether it waits for any other that does not stand.
+func waits(g *fleet.Guest) bool {
+	return (g.State == fleet.GuestStarting || g.State == fleet.GuestStopping) && g.Attempt == 0
+}
+
+func restless(g *fleet.Guest) bool {
+	return !g.State.Ended() && !waits(g) && (g.State != fleet.GuestRunning || g.Attempt > 0)
+}
+
+// tally counts a guest among those of its job.
+func (l *Index) tally(g fleet.Guest, by int) {
+	t := l.tallies[g.Job]
+	if t.Count(g.State, by); t == (lifecycle.Tally{}) {
+		delete(l.tallies, g.Job)
+	} else {
+		l.tallies[g.Job] = t
+	}
+}
+
+func (l *Index) job(j fleet.Job, by int) {
+	set(l.requeued, j.ID, j.Requeue && by > 0)
+	set(l.refused, j.ID, by > 0 && j.State == fleet.JobRunning && (j.Attempt > 0 || j.Ending != nil))
+	if j.Request != "" && by > 0 {
+		l.submitted[j.Request] = j.ID
+	} else if j.Request != "" {
+		delete(l.submitted, j.Request)
+	}
+	if j.State == fleet.JobEnded {
+		l.done.add(j.Ended, j.ID, by)
+		return
+	}
+	add(l.subnets, j.Subnet, by)
+}
+
+func (l *Index) move(v fleet.Move, by int) {
+	if v.Request != "" {
+		list(l.asked, v.Request, v.ID, by)
+	}
+	if v.Ended.IsZero() {
+		set(l.open, v.ID, by > 0)
+	} else {
+		l.over.add(v.Ended, v.ID, by)
+	}
+}
+
+func (l *Index) migration(m fleet.Migration, by int) {
+	list(l.byJob, m.Job, m.ID, by)
+	l.look(m, by)
+	at, over := ended(m)
+	switch {
+	case !over:
+		return
+	case m.Phase == fleet.Finished:
+		l.finished.add(at, m.ID, by)
+		l.learnt += max(by, 0)
+		if m.Move == "" {
+			l.alone.add(at, m.ID, by)
+		}
+	case m.Move == "":
+		l.missed.add(at, m.ID, by)
+	}
+}
+
+// ended says when a migration ended; false: it has not, or nobody noted it.
+func ended(m fleet.Migration) (time.Time, bool) {
+	if !m.Phase.Ended() || len(m.Entered) == 0 {
+		return time.Time{}, false
+	}
+	return m.Entered[len(m.Entered)-1].At, true
+}
+
+// look keeps which migration knows a guest's memory best, of those that are not
+// forgotten.
+func (l *Index) look(m fleet.Migration, by int) {
+	if m.Move == "" || m.Predicted == nil || m.Predicted.Profile == nil {
+		return
+	}
+	last, known := l.looks[m.Guest]
+	switch {
+	case by < 0 && last == m.ID:
+		delete(l.looks, m.Guest) // it comes back at once, or was old
+	case by > 0:
+		if p := l.snap.Migrations[last].Predicted; !known || p == nil || p.Profile == nil || !m.Predicted.Profile.At.Before(p.Profile.At) {
+			l.looks[m.Guest] = m.ID
+		}
+	}
+}
+
+// line is things in order of a time, equals by name. Things come mostly at its
+// end and go mostly at its beginning.
+type line[K cmp.Ordered] []timed[K]
+
+type timed[K cmp.Ordered] struct {
+	at time.Time
+	id K
+}
+
+func (l *line[K]) add(at time.Time, id K, by int) {
+	i, found := slices.BinarySearchFunc(*l, timed[K]{at, id}, func(a, b timed[K]) int {
+		if c := a.at.Compare(b.at); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.id, b.id)
+	})
+	switch {
+	case by > 0 && !found:
+		*l = slices.Insert(*l, i, timed[K]{at, id})
+	case by < 0 && found && i == 0:
+		*l = (*l)[1:]
+	case by < 0 && found:
+		*l = slices.Delete(*l, i, i+1)
+	}
+}
+
+// last gives the last of them, so many at most.
+func (l line[K]) last(most int) line[K] { return l[max(0, len(l)-most):] }

@@ -1,0 +1,133 @@
+package state
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Overlay is a map with changes laid over it, and never changes the one below. A few
+// changes lie in a list, at less cost than in a map; more have an index.
+type Overlay[K cmp.Ordered, V any] struct {
+	base    map[K]V
+	changes []Change[K, V] // each thing once
+	index   map[K]int      // into changes; empty while they are few
+}
+
+// Change is what one thing is now, or that it is gone.
+type Change[K cmp.Ordered, V any] struct {
+	ID   K
+	Is   V
+	Gone bool
+}
+
+// FewChanges is how many changes are looked through faster than an index.
+const FewChanges = 20
+
+// NewOverlay lays no change over a map yet.
+func NewOverlay[K cmp.Ordered, V any](base map[K]V) Overlay[K, V] { return Overlay[K, V]{base: base} }
+
+// roomy is for how many changes room is kept at the most.
+const roomy = 64
+
+// Reuse begins anew over a map, in the room that there is. What Changes gave
+// must not be read any more.
+func (l *Overlay[K, V]) Reuse(base map[K]V) {
+	if cap(l.changes) > roomy {
+		*l = Overlay[K, V]{}
+	}
+	clear(l.changes)
+	clear(l.index)
+	l.base, l.changes = base, l.changes[:0]
+}
+
+// Changes gives what has changed, in no order, for reading.
+func (l *Overlay[K, V]) Changes() []Change[K, V] { return l.changes }
+
+// Find gives a thing as it is now, and false if there is none.
+func (l *Overlay[K, V]) Find(k K) (V, bool) {
+	if i := l.place(k); i >= 0 {
+		return l.changes[i].Is, !l.changes[i].Gone
+	}
+	v, ok := l.base[k]
+	return v, ok
+}
+
+// At is Find for which nothing is the zero value.
+func (l *Overlay[K, V]) At(k K) V { v, _ := l.Find(k); return v }
+
+// Put has a thing be as it is given.
+func (l *Overlay[K, V]) Put(k K, v V) { *l.change(k) = Change[K, V]{ID: k, Is: v} }
+
+// Drop has a thing be gone.
+func (l *Overlay[K, V]) Drop(k K) { *l.change(k) = Change[K, V]{ID: k, Gone: true} }
+
+// place is where in changes a thing is; -1: it has not changed.
+func (l *Overlay[K, V]) place(k K) int {
+	if len(l.index) > 0 {
+		if i, changed := l.index[k]; changed {
+			return i
+		}
+		return -1
+	}
+	for i := range l.changes {
+		if l.changes[i].ID == k {
+			return i
+		}
+	}
+	return -1
+}
+
+// change gives room for what a thing is from now on.
+func (l *Overlay[K, V]) change(k K) *Change[K, V] {
+	if i := l.place(k); i >= 0 {
+		return &l.changes[i]
+	}
+	i := len(l.changes)
+	if i == 1 { // more than one are mostly a whole job's
+		l.changes = slices.Grow(l.changes, FewChanges)
+	}
+	l.changes = append(l.changes, Change[K, V]{})
+	switch {
+	case i == FewChanges:
+		if l.index == nil {
+			l.index = make(map[K]int, 4*FewChanges)
+		}
+		for at := range l.changes[:i] {
+			l.index[l.changes[at].ID] = at
+		}
+		l.index[k] = i
+	case i > FewChanges:
+		l.index[k] = i
+	}
+	return &l.changes[i]
+}
+
+// Changed gives what there is that is new or different, and names what is gone,
+// both in order of ID.
+func (l *Overlay[K, V]) Changed() (put []V, gone []K) {
+	switch {
+	case len(l.changes) == 0:
+		return nil, nil
+	case len(l.changes) == 1 && !l.changes[0].Gone:
+		return []V{l.changes[0].Is}, nil
+	}
+	order, sorted := make([]int, len(l.changes)), true
+	for i := range order {
+		order[i] = i
+		sorted = sorted && (i == 0 || l.changes[i-1].ID < l.changes[i].ID)
+	}
+	if !sorted {
+		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(l.changes[a].ID, l.changes[b].ID) })
+	}
+	for _, i := range order {
+		if c := &l.changes[i]; c.Gone {
+			gone = append(gone, c.ID)
+		} else {
+			if put == nil {
+				put = make([]V, 0, len(order))
+			}
+			put = append(put, c.Is)
+		}
+	}
+	return put, gone
+}

@@ -1,0 +1,250 @@
+// This file is the command `pagurus simulate`: flags, and what is drawn
+// of the outcome. What is simulated and how is package sim's.
+//
+// It must not know clusters that are real: it asks no controller and writes
+// nothing but the report it is told to write. Its tests are those of the
+// command, beside main.
+
+package sim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/decide/owners"
+	"pagurus/decide/placement"
+)
+
+// simulation is what `pagurus simulate` is asked for.
+type simulation struct {
+	Config
+	model, trace string
+	policies     []string
+	placement    string
+	seed         uint64
+	seeds        int
+	memory       int64 // MiB
+	report       string
+	log, json    bool
+	out          io.Writer
+	say          func(string)
+}
+
+// Command gives the command. Tables go to out, how far it is to say.
+func Command(out io.Writer, say func(string)) *cobra.Command {
+	s := simulation{Config: Config{Hosts: 1000, For: 24 * time.Hour}, policies: owners.Names(), seed: 1, seeds: 1, memory: 1024}
+	cmd := &cobra.Command{
+		Use:   "simulate [SCENARIO | --model NAME | --trace FILE]",
+		Short: "Compare what to do when owners return, with the live planner over modelled machines",
+		Long: `Runs the planner of the live controller over modelled machines, links, jobs and
+owners, once for each policy, and compares what comes of it.
+
+When owners come and go follows a published model (--model), a recorded trace
+(--trace: CSV with host,from,to,load, or the JSON of recorded spot instances), or
+the events of a scenario, a folder with the files world and events.
+
+A host notices its owner within a second. Real ones then wait, which is not
+modelled unless it is asked for: for 20 s before guests have to do more than give
+way (--grace 20s), and for 15 min before they count an owner who stayed as gone
+(--idle-after 15m). Without these flags policies act, and hosts are free again,
+at once.`,
+		Example: `  pagurus simulate --model nd07cpu --hosts 10000 --jobs 300
+  pagurus simulate --model microsoft99 --policy evacuate,predictive --seeds 5 --report out.html
+  pagurus simulate --trace owners.csv --policy predictive --json
+  pagurus simulate sim/testdata/owner-returns --log`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			asJSON, err := cmd.Flags().GetBool("json")
+			if err != nil {
+				return err
+			}
+			s.out, s.say, s.json = out, say, asJSON
+			return s.run(cmd, args)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&s.model, "model", "", "when owners come: a published model, such as nd07cpu or microsoft99; -daily behind it gives it a daily cycle")
+	f.StringVar(&s.trace, "trace", "", "when owners come: a file with a recorded trace")
+	f.IntVar(&s.Hosts, "hosts", s.Hosts, "how many hosts")
+	f.IntVar(&s.Work.Jobs, "jobs", 0, "how many jobs at a time; as many as fit on half of the hosts if not given")
+	f.IntVar(&s.Work.Ranks, "ranks", 16, "ranks of each job, one guest and one host a rank")
+	f.DurationVar(&s.Work.Time, "job-time", 2*time.Hour, "how long a job takes that nobody disturbs, give or take a half")
+	f.Int64Var(&s.memory, "mem", s.memory, "memory of a guest, in MiB")
+	f.DurationVar(&s.For, "for", s.For, "how long a time to simulate")
+	f.StringSliceVar(&s.policies, "policy", s.policies, "what becomes of guests when an owner returns: "+strings.Join(owners.Names(), ", "))
+	f.DurationVar(&s.Machine.Grace, "grace", 0, "how long an owner has to be there before the policy acts; guests are in the lowest class of CPU meanwhile (real hosts: 20s)")
+	f.DurationVar(&s.Machine.IdleAfter, "idle-after", 0, "how long an owner who stayed has to be gone before the host is free again (real hosts: 15m)")
+	f.StringVar(&s.placement, "placement", "", "spread or calm: how hosts are chosen, in place of the policy's own way")
+	f.Uint64Var(&s.seed, "seed", s.seed, "of all that is random; the same seed is the same run")
+	f.IntVar(&s.seeds, "seeds", s.seeds, "how many runs of each policy, with this seed and those after it")
+	f.StringVar(&s.report, "report", "", "write the comparison as a page into this file, too")
+	f.BoolVar(&s.log, "log", false, "print everything that happens")
+	return cmd
+}
+
+// run does it. Nothing but the report is written anywhere.
+func (s *simulation) run(cmd *cobra.Command, args []string) error {
+	policies, seeds, err := s.settle(cmd, args)
+	if err != nil {
+		return fmt.Errorf("%w: see `pagurus simulate --help`", err)
+	}
+	if s.log {
+		s.Log = func(line string) { _, _ = fmt.Fprintln(s.out, line) }
+	}
+	// What a run holds stays, and what a Step makes is gone at once: to look for
+	// what is gone more seldom costs little memory and saves a fifth of the time.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	rows, err := Compare(s.Config, policies, seeds, func(r Result) {
+		s.say(fmt.Sprintf("%s, seed %d: %d events in %s", r.Policy, r.Seed, r.Events, r.Took.Round(10*time.Millisecond)))
+	})
+	if err != nil {
+		return err
+	}
+	if s.report != "" {
+		if err := s.page(rows); err != nil {
+			return err
+		}
+	}
+	if s.json {
+		out := json.NewEncoder(s.out)
+		out.SetIndent("", "  ")
+		return out.Encode(rows)
+	}
+	if err := Table(s.out, rows); err != nil {
+		return err
+	}
+	for _, line := range Against(rows) {
+		if _, err := fmt.Fprintln(s.out, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle makes of flags and arguments what is to be run.
+func (s *simulation) settle(cmd *cobra.Command, args []string) ([]owners.Policy, []uint64, error) {
+	given := 0
+	for _, from := range []bool{len(args) > 0, s.model != "", s.trace != ""} {
+		if from {
+			given++
+		}
+	}
+	if given != 1 {
+		return nil, nil, errors.New("name one of a scenario, --model and --trace")
+	}
+	if s.seeds < 1 || s.seeds > 10_000 {
+		return nil, nil, fmt.Errorf("%d seeds are none, or too many", s.seeds)
+	}
+	if s.placement != "" {
+		var known bool
+		if s.Placement, known = placement.Named(s.placement); !known {
+			return nil, nil, fmt.Errorf("there is no placement %q: use spread or calm", s.placement)
+		}
+	}
+	if s.Work.Ranks < 1 || s.Work.Time <= 0 || s.Work.Jobs < 0 {
+		return nil, nil, fmt.Errorf("%d jobs of %d ranks that take %s are no work", s.Work.Jobs, s.Work.Ranks, s.Work.Time)
+	}
+	s.Work.MemoryBytes = s.memory << 20
+	if s.memory < 1 || s.memory > 1<<20 {
+		return nil, nil, fmt.Errorf("a guest cannot have %d MiB", s.memory)
+	}
+	if s.Work.Jobs == 0 {
+		s.Work.Jobs = max(1, s.Hosts/2/max(s.Work.Ranks, 1))
+	}
+	if err := s.owners(cmd, args); err != nil {
+		return nil, nil, err
+	}
+	var policies []owners.Policy
+	for _, name := range s.policies {
+		p, known := owners.Named(name)
+		if !known {
+			return nil, nil, fmt.Errorf("there is no policy %q: use %s", name, strings.Join(owners.Names(), ", "))
+		}
+		policies = append(policies, p)
+	}
+	if len(policies) == 0 {
+		return nil, nil, errors.New("name a policy to simulate")
+	}
+	var seeds []uint64
+	for i := range s.seeds {
+		seeds = append(seeds, s.seed+uint64(i))
+	}
+	return policies, seeds, nil
+}
+
+// owners finds out when owners come and go. A scenario says all else, too, but
+// for the policy, the seed and how long hosts wait if those are given.
+func (s *simulation) owners(cmd *cobra.Command, args []string) error {
+	switch {
+	case s.model != "":
+		m, err := Named(s.model)
+		s.Owners = m
+		return err
+	case s.trace != "":
+		f, err := os.Open(s.trace)
+		if err != nil {
+			return fmt.Errorf("reading the trace: %w", err)
+		}
+		defer f.Close()
+		t, err := ReadTrace(f, s.trace)
+		s.Owners = t
+		return err
+	}
+	c, err := ReadScenario(args[0])
+	if err != nil {
+		return err
+	}
+	if s.Placement != nil {
+		c.Placement = s.Placement
+	}
+	given := s.Machine
+	s.Config = c
+	if cmd.Flags().Changed("grace") {
+		s.Machine.Grace = given.Grace
+	}
+	if cmd.Flags().Changed("idle-after") {
+		s.Machine.IdleAfter = given.IdleAfter
+	}
+	if !cmd.Flags().Changed("policy") && c.Policy != nil {
+		s.policies = []string{c.Policy.Name()}
+	}
+	if !cmd.Flags().Changed("seed") {
+		s.seed = c.Seed
+	}
+	return nil
+}
+
+// page writes the report whole or not at all.
+func (s *simulation) page(rows []Row) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(s.report), ".pagurus-report-*")
+	if err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+			err = fmt.Errorf("writing the report: %w", err)
+		}
+	}()
+	if err = Page(f, s.Config, rows); err != nil {
+		_ = f.Close()
+		return err
+	}
+	if err = f.Chmod(0o644); err != nil {
+		_ = f.Close()
+		return err
+	}
+	if err = f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), s.report)
+}
