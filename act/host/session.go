@@ -53,7 +53,7 @@ func endOnce(leader, first int) (left int, err error) {
 	all, _ := filepath.Glob("/proc/[0-9]*") // a constant pattern is well-formed
 	for _, dir := range all {
 		pid, _ := strconv.Atoi(filepath.Base(dir))
-		st, err := read(pid)
+		st, err := ReadStat(pid)
 		own := err == nil && st.parent == os.Getpid()
 		if err != nil || pid == leader || st.session != leader && (pid != first || !own) || st.state == 'Z' && !own {
 			continue

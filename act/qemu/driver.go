@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"pagurus/act/host"
 	"pagurus/act/qemu/qmp"
 
 	"pagurus/fleet"
@@ -57,7 +58,7 @@ type Cgroups interface {
 type Driver struct {
 	config  Config
 	binary  string
-	account Account
+	account host.Account
 	ability Ability
 	packs   bool // see packs
 	initrds *initrds
@@ -119,7 +120,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.binary, err = exec.LookPath(d.config.Binary); err != nil {
 		return fmt.Errorf("%w; install it with: apt-get install qemu-system-x86", err)
 	}
-	if d.account, err = FindAccount(d.config.User); err != nil {
+	if d.account, err = host.FindAccount(d.config.User); err != nil {
 		return err
 	}
 	for _, dir := range []string{d.config.Run, d.dir(""), filepath.Join(d.config.Run, "initrd")} {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"pagurus/act/host"
 	"pagurus/act/qemu/qmp"
 
 	"pagurus/fleet"
@@ -65,7 +66,7 @@ func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
 
 // watch clears everything away when the guest's process ends.
 func (d *Driver) watch(g *guest) {
-	if Await(g.handle) != nil {
+	if host.Await(g.handle) != nil {
 		return // released: it runs on
 	}
 	close(g.died)
@@ -244,8 +245,8 @@ func (g *guest) inspect(ctx context.Context) (fleet.GuestFacts, bool) {
 			state = runState(status)
 		}
 	}
-	st, err := readStat(r.Process.PID)
-	if IsGone(err) || err == nil && st.Ticks != r.Process.Ticks {
+	st, err := host.ReadStat(r.Process.PID)
+	if host.IsGone(err) || err == nil && st.Ticks != r.Process.Ticks {
 		return fleet.GuestFacts{}, false
 	}
 	huge := r.Process.HugeBytes()

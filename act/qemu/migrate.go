@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"pagurus/act/host"
 	"pagurus/act/qemu/qmp"
 
 	"pagurus/fleet"
@@ -304,7 +305,7 @@ const drainLimit = 20 * time.Millisecond
 // halt stops the guest once it has read what came for it. What comes from now on
 // the overlay leads to the target.
 func (g *guest) halt(ctx context.Context, q *qmp.Client) error {
-	for end := time.Now().Add(drainLimit); time.Now().Before(end) && unreadBytes(g.handle, firstFile); {
+	for end := time.Now().Add(drainLimit); time.Now().Before(end) && host.Unread(g.handle, firstFile); {
 		time.Sleep(drainLimit / 100)
 	}
 	return q.Do(ctx, "stop", nil, nil)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/host"
 	"pagurus/fleet"
 )
 
@@ -86,7 +87,7 @@ func TestRecord(t *testing.T) {
 		t.Errorf("no record: %v", err)
 	}
 	r := record{
-		Guest: "g1", Gen: 3, Process: Process{PID: 7, Ticks: 8}, StartedAt: time.Unix(5, 0).UTC(), Complete: true, Incoming: "m1", Target: true, Listen: "h:1",
+		Guest: "g1", Gen: 3, Process: host.Process{PID: 7, Ticks: 8}, StartedAt: time.Unix(5, 0).UTC(), Complete: true, Incoming: "m1", Target: true, Listen: "h:1",
 		Copy: &copying{Migration: "m2", Listen: "h:2", Begun: true, Limits: fleet.Limits{Rounds: 3}, PausedAt: time.Unix(6, 0).UTC()},
 	}
 	for range 2 {
@@ -158,13 +159,13 @@ func TestLastWords(t *testing.T) {
 
 // self is a guest whose process is this test.
 func self(t *testing.T) *guest {
-	st, err := readStat(os.Getpid())
+	st, err := host.ReadStat(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &guest{
 		id: "g1", dir: t.TempDir(), seen: fleet.Running, died: make(chan struct{}), ended: make(chan struct{}),
-		record: record{Guest: "g1", Gen: 2, Complete: true, Process: Process{PID: os.Getpid(), Ticks: st.Ticks}},
+		record: record{Guest: "g1", Gen: 2, Complete: true, Process: host.Process{PID: os.Getpid(), Ticks: st.Ticks}},
 	}
 }
 
@@ -183,7 +184,7 @@ func TestInspectShortOfFiles(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
 		t.Fatal(err)
 	}
-	_, trouble := readStat(os.Getpid())
+	_, trouble := host.ReadStat(os.Getpid())
 	during, ok := g.inspect(t.Context())
 	_, watched := g.record.Process.Watch()
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -202,7 +203,7 @@ func TestInspectShortOfFiles(t *testing.T) {
 	if _, ok := g.inspect(t.Context()); ok {
 		t.Error("another process of the same number is taken for the guest")
 	}
-	g.record.Process = Process{PID: 1 << 30, Ticks: 1}
+	g.record.Process = host.Process{PID: 1 << 30, Ticks: 1}
 	if _, ok := g.inspect(t.Context()); ok {
 		t.Error("a process that never was is taken for the guest")
 	}

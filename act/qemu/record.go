@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"pagurus/act/host"
 	"pagurus/fleet"
 	"pagurus/internal/note"
 )
@@ -14,7 +15,7 @@ import (
 type record struct {
 	Guest     fleet.GuestID     `json:"guest"`
 	Gen       uint64            `json:"gen"`
-	Process   Process           `json:"process"`
+	Process   host.Process      `json:"process"`
 	StartedAt time.Time         `json:"started_at"`
 	Complete  bool              `json:"complete"` // Start or Receive went to its end; what is not complete is destroyed
 	Incoming  fleet.MigrationID `json:"incoming,omitempty"`

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/host"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )
@@ -260,10 +261,10 @@ func (d *Driver) makeFolder(dir string) error {
 // three standard ones.
 const firstFile = 3
 
-func (d *Driver) spawn(t fleet.Task, m machine) (Process, error) {
+func (d *Driver) spawn(t fleet.Task, m machine) (host.Process, error) {
 	tap, err := openTap(d.config.Tap(t.Job.Subnet, t.Guest.Index))
 	if err != nil {
-		return Process{}, err
+		return host.Process{}, err
 	}
 	defer tap.Close()
 	pages := m.tuned.Reserve() // before args are made of what could be had
@@ -271,10 +272,10 @@ func (d *Driver) spawn(t fleet.Task, m machine) (Process, error) {
 	dir := d.dir(m.guest)
 	log, err := os.OpenFile(filepath.Join(dir, ownLog), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return Process{}, err
+		return host.Process{}, err
 	}
 	defer log.Close()
-	return Spawn(d.account, dir, append([]string{d.binary}, args(m)...), log, slices.Concat([]*os.File{tap}, m.files(), pages)...)
+	return host.Spawn(d.account, dir, append([]string{d.binary}, args(m)...), log, slices.Concat([]*os.File{tap}, m.files(), pages)...)
 }
 
 // Stop ends a guest at once and removes every trace of it. A guest that is not
@@ -315,13 +316,13 @@ func (d *Driver) destroy(id fleet.GuestID) error {
 	g.mu.Lock()
 	g.stopped = true
 	g.mu.Unlock()
-	if err := Kill(g.handle); err != nil && !g.dead() {
+	if err := host.Kill(g.handle); err != nil && !g.dead() {
 		return fmt.Errorf("kill qemu: %w", err)
 	}
 	select {
 	case <-g.ended:
 		return g.left
-	case <-time.After(DeathLimit):
+	case <-time.After(host.DeathLimit):
 		return fmt.Errorf("process %d was killed and does not end", g.remembered().Process.PID)
 	}
 }
@@ -329,7 +330,7 @@ func (d *Driver) destroy(id fleet.GuestID) error {
 // wipe removes what a guest leaves behind that nobody watches.
 func (d *Driver) wipe(id fleet.GuestID) error {
 	dir := d.dir(id)
-	for _, p := range processesIn(d.account, dir) {
+	for _, p := range host.ProcessesIn(d.account, dir) {
 		if err := p.End(); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/host"
 	"pagurus/internal/testkit"
 )
 
@@ -46,7 +47,7 @@ func ownDevice(t *testing.T) {
 // TestTry: what QEMU says is what the kernel lets it do.
 func TestTry(t *testing.T) {
 	testkit.Root(t, "qemu-system-x86_64")
-	account, err := FindAccount("pagurus")
+	account, err := host.FindAccount("pagurus")
 	if err != nil {
 		t.Fatal(err) // scripts/setup makes it
 	}

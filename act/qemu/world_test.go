@@ -26,6 +26,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	acthost "pagurus/act/host"
 	"pagurus/act/qemu"
 
 	"pagurus/fleet"
@@ -134,7 +135,7 @@ func newWorld(t *testing.T) *world {
 // lend does what an agent does for post-copy.
 func lend(t *testing.T) {
 	before := qemu.UserfaultAccess()
-	account, err := qemu.FindAccount(testUser)
+	account, err := acthost.FindAccount(testUser)
 	if err == nil {
 		err = qemu.GrantUserfault(account.GID)
 	}

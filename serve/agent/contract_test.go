@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"pagurus/act/guestlink"
+	acthost "pagurus/act/host"
 	"pagurus/act/image"
 	"pagurus/act/overlay"
 	"pagurus/act/qemu"
@@ -592,7 +593,7 @@ func TestMoveSurvivesTheDeathOfAgents(t *testing.T) {
 // lend lets guests run before their memory has come, as cmd/pagurus does.
 func lend(t *testing.T) {
 	before := qemu.UserfaultAccess()
-	account, err := qemu.FindAccount("pagurus")
+	account, err := acthost.FindAccount("pagurus")
 	if err == nil {
 		err = qemu.GrantUserfault(account.GID)
 	}

@@ -271,7 +271,7 @@ func TestEndSession(t *testing.T) {
 		dirs, _ := filepath.Glob("/proc/[0-9]*")
 		for _, dir := range dirs {
 			pid, _ := strconv.Atoi(filepath.Base(dir))
-			if st, err := read(pid); err == nil && st.session == leader && st.state != 'Z' {
+			if st, err := ReadStat(pid); err == nil && st.session == leader && st.state != 'Z' {
 				all = append(all, pid)
 			}
 		}
@@ -285,7 +285,7 @@ func TestEndSession(t *testing.T) {
 	if left := of(); len(left) > 1 || len(left) == 1 && left[0] != leader {
 		t.Errorf("processes %v are left of session %d", left, leader)
 	}
-	if st, err := read(other); err != nil || st.state == 'Z' {
+	if st, err := ReadStat(other); err != nil || st.state == 'Z' {
 		t.Errorf("another was ended: %+v, %v", st, err)
 	}
 }

@@ -10,199 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
-
-// DeathLimit is how long a killed container may take to be gone: it first gives
-// its memory back.
-const DeathLimit = 20 * time.Second
-
-// Process names a process for good: a number alone may be given to another.
-type Process struct {
-	PID   int    `json:"pid"`
-	Ticks uint64 `json:"ticks"` // when it began, in clock ticks since boot
-}
-
-// Find names the process that has a number now.
-func Find(pid int) (Process, error) {
-	st, err := read(pid)
-	return Process{pid, st.ticks}, err
-}
-
-// stat is what /proc says of a process.
-type stat struct {
-	state           byte
-	parent, session int
-	cpu             time.Duration // used so far, by it and by children that ended
-	ticks           uint64
-}
-
-// userHz is the unit of times in /proc: 100 on every Linux platform Go knows.
-const userHz = 100
-
-func read(pid int) (stat, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return stat{}, err
-	}
-	// The name, second, is in parentheses and may hold anything.
-	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(f) < 20 || len(f[0]) != 1 {
-		return stat{}, fmt.Errorf("/proc/%d/stat is not as expected", pid)
-	}
-	s := stat{state: f[0][0]}
-	for i, to := range map[int]*int{1: &s.parent, 3: &s.session} {
-		if *to, err = strconv.Atoi(f[i]); err != nil {
-			return s, err
-		}
-	}
-	for _, field := range f[11:15] {
-		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return s, err
-		}
-		s.cpu += time.Duration(n) * time.Second / userHz
-	}
-	s.ticks, err = strconv.ParseUint(f[19], 10, 64)
-	return s, err
-}
-
-func gone(err error) bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) }
-
-// Watch opens a handle on the process. It is an os.ErrNotExist if that very
-// process is gone.
-func (p Process) Watch() (*os.File, error) {
-	missing := fmt.Errorf("process %d: %w", p.PID, os.ErrNotExist)
-	if p.PID <= 1 {
-		return nil, missing
-	}
-	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
-		return nil, missing
-	}
-	if err != nil {
-		return nil, fmt.Errorf("watch process %d: %w", p.PID, err)
-	}
-	// The handle is on whoever has the number now: is it still the same?
-	st, err := read(p.PID)
-	if err != nil && !gone(err) {
-		unix.Close(fd)
-		return nil, fmt.Errorf("watch process %d: %w", p.PID, err)
-	}
-	if err != nil || st.ticks != p.Ticks || st.state == 'Z' || st.state == 'X' {
-		reap(fd)
-		unix.Close(fd)
-		return nil, missing
-	}
-	return os.NewFile(uintptr(fd), fmt.Sprintf("process %d", p.PID)), nil
-}
-
-// Await returns when the process has ended (nil) or the handle was closed.
-func Await(handle *os.File) error {
-	raw, err := handle.SyscallConn()
-	if err != nil {
-		return err
-	}
-	return raw.Read(func(fd uintptr) bool { return ended(int(fd)) })
-}
-
-// ended asks without waiting, and reaps a child that has ended.
-func ended(fd int) bool {
-	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	if n, err := unix.Poll(poll, 0); err != nil || n == 0 {
-		return false
-	}
-	reap(fd)
-	return true
-}
-
-// reap buries a child. A process that an earlier agent started is not ours to
-// bury, and a second watcher comes too late: neither matters.
-func reap(fd int) { _ = unix.Waitid(unix.P_PIDFD, fd, nil, unix.WEXITED|unix.WNOHANG, nil) }
-
-// Kill ends the process behind the handle, and with the first process of a
-// container all others of it. One that is gone is no error.
-func Kill(handle *os.File) error {
-	raw, err := handle.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var sent error
-	err = raw.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
-	if errors.Is(sent, unix.ESRCH) {
-		sent = nil
-	}
-	return errors.Join(err, sent)
-}
-
-// Network opens the network namespace of a process; nil if it is gone.
-func (p Process) Network() (*os.File, error) {
-	handle, err := p.Watch()
-	if err == nil {
-		defer handle.Close()
-		var network *os.File
-		if network, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", p.PID)); err == nil {
-			return network, nil
-		}
-	}
-	if gone(err) {
-		err = nil
-	}
-	return nil, err
-}
-
-// Lives reports whether the process has not ended, nor is about to: one that was told to
-// die and is frozen cannot yet.
-func (p Process) Lives() bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
-	for line := range strings.Lines(string(text)) {
-		word, value, _ := strings.Cut(line, ":")
-		if word != "SigPnd" && word != "ShdPnd" {
-			continue
-		}
-		pending, wrong := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
-		if wrong != nil || pending&(1<<(unix.SIGKILL-1)) != 0 {
-			return false
-		}
-	}
-	return err == nil && !p.Gone() // asked last: it is still the same one
-}
-
-// Gone reports whether the process has ended. The zero Process is gone.
-func (p Process) Gone() bool {
-	handle, err := p.Watch()
-	if err == nil {
-		handle.Close()
-	}
-	return errors.Is(err, os.ErrNotExist)
-}
-
-// End kills a process that nobody watches and waits until it is gone. The zero
-// Process is gone.
-func (p Process) End() error {
-	if p.PID == 0 {
-		return nil
-	}
-	handle, err := p.Watch()
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer handle.Close()
-	if err := Kill(handle); err != nil {
-		return fmt.Errorf("kill process %d: %w", p.PID, err)
-	}
-	if err := handle.SetReadDeadline(time.Now().Add(DeathLimit)); err != nil {
-		return fmt.Errorf("wait for process %d: %w", p.PID, err)
-	}
-	if err := Await(handle); err != nil {
-		return fmt.Errorf("process %d was killed and does not end: %w", p.PID, err)
-	}
-	return nil
-}
 
 // Family gives a process and all its descendants: of the first process of a
 // container, all processes of the container. Those that come or go meanwhile
@@ -295,11 +103,11 @@ type Usage struct {
 // Use adds it up.
 func Use(pids []int) (u Usage) {
 	for _, pid := range pids {
-		st, err := read(pid)
+		st, err := ReadStat(pid)
 		if err != nil {
 			continue
 		}
-		u.CPU += st.cpu
+		u.CPU += st.CPU + st.ChildCPU
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 		// Pages of files are the container's own file systems', or the image's.
 		var size, resident, shared int64
@@ -407,7 +215,7 @@ func unsettled(text string) string {
 // Alive counts the processes that have not ended.
 func Alive(pids []int) (n int) {
 	for _, pid := range pids {
-		if st, err := read(pid); err == nil && st.state != 'Z' && st.state != 'X' {
+		if st, err := ReadStat(pid); err == nil && st.state != 'Z' && st.state != 'X' {
 			n++
 		}
 	}

@@ -1,4 +1,4 @@
-package qemu
+package host
 
 import (
 	"errors"
@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-func TestProcess(t *testing.T) {
-	st, err := readStat(os.Getpid())
+func TestWatch(t *testing.T) {
+	st, err := ReadStat(os.Getpid())
 	if err != nil || st.Ticks == 0 {
 		t.Fatalf("%+v: %v", st, err)
 	}
@@ -28,7 +28,7 @@ func TestProcess(t *testing.T) {
 	if _, err := p.Watch(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("another process of the same number: %v", err)
 	}
-	first, err := readStat(1)
+	first, err := ReadStat(1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestEnd(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	found := processesIn(Account{UID: uint32(os.Getuid())}, dir)
+	found := ProcessesIn(Account{UID: uint32(os.Getuid())}, dir)
 	if len(found) != 1 || found[0].PID != cmd.Process.Pid {
 		t.Fatalf("found %+v, want process %d", found, cmd.Process.Pid)
 	}
@@ -63,7 +63,7 @@ func TestEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if again := processesIn(Account{UID: uint32(os.Getuid())}, dir); len(again) != 0 {
+	if again := ProcessesIn(Account{UID: uint32(os.Getuid())}, dir); len(again) != 0 {
 		t.Errorf("still found: %+v", again)
 	}
 }
