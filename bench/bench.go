@@ -116,12 +116,12 @@ type Round interface {
 
 // Experiment is a spec under way.
 type Experiment struct {
-	Spec   Spec
-	Place  Place
-	Record Record           // of what was measured so far
-	Keep   func() error     // called after every run; nil: not
-	Say    func(what Run)   // called after every run; nil: not
-	Now    func() time.Time // nil: time.Now
+	Spec    Spec
+	Place   Place
+	Record  Record           // of what was measured so far
+	KeepRun func() error     // called after every run; nil: not
+	Say     func(what Run)   // called after every run; nil: not
+	Now     func() time.Time // nil: time.Now
 	// Apart is how far this machine's CPUs are from each other, asked before and after
 	// every run: a virtual machine's are moved. 0: not known; nil: not asked.
 	Apart func() time.Duration
@@ -146,7 +146,7 @@ func (e *Experiment) Run(ctx context.Context) (err error) {
 	}
 	e.Record.Spec = e.Spec
 	source := rand.New(rand.NewPCG(e.Spec.Seed, 0))
-	orders := make([]turns, len(e.Spec.Programs))
+	orders := make([]targetOrders, len(e.Spec.Programs))
 	for round := range e.Spec.Runs {
 		for i, p := range e.Spec.Programs {
 			if err := e.round(ctx, round, p, orders[i].next(source, e.Spec.Targets)); err != nil {
@@ -155,8 +155,8 @@ func (e *Experiment) Run(ctx context.Context) (err error) {
 		}
 	}
 	e.Record.Complete = true
-	if e.Keep != nil {
-		err = e.Keep()
+	if e.KeepRun != nil {
+		err = e.KeepRun()
 	}
 	return errors.Join(err, e.Record.Failures())
 }
@@ -180,7 +180,7 @@ func (e *Experiment) round(ctx context.Context, round int, p Program, targets []
 	for _, t := range hopeful {
 		apart := e.apart()
 		r := Run{Round: round, Program: p.Name, Target: t, Begun: e.Now()}
-		during, underway := e.begin(ctx)
+		during, underway := e.beginRun(ctx)
 		text, err := opened.Run(during, t)
 		r.Took = e.Now().Sub(r.Begun)
 		cost := underway.end(&r)
@@ -203,8 +203,8 @@ func (e *Experiment) round(ctx context.Context, round int, p Program, targets []
 		if e.Say != nil {
 			e.Say(r)
 		}
-		if e.Keep != nil {
-			if err := e.Keep(); err != nil {
+		if e.KeepRun != nil {
+			if err := e.KeepRun(); err != nil {
 				return err
 			}
 		}

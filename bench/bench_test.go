@@ -95,7 +95,7 @@ func TestWhatWasMeasuredBeforeItIsCutOffIsKept(t *testing.T) {
 			cancel()
 		}
 	}}}
-	e.Keep = func() error { return e.Record.Write(file) }
+	e.KeepRun = func() error { return e.Record.Write(file) }
 	if err := e.Run(ctx); !errors.Is(err, context.Canceled) {
 		t.Fatalf("it ended with %v", err)
 	}
@@ -150,7 +150,7 @@ func TestWhatIsNoNumberIsAFailure(t *testing.T) {
 	}
 	e := Experiment{Spec: spec(figure, 2, "a", "b", "c"), Place: &shell{}}
 	e.Spec.Programs = append(e.Spec.Programs, curve, extra, parts)
-	e.Keep = func() error { return e.Record.Write(file) }
+	e.KeepRun = func() error { return e.Record.Write(file) }
 	if err := e.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "no number") {
 		t.Errorf("it ended with %v", err)
 	}
@@ -315,13 +315,13 @@ func TestWhatIsDueAndWhatIsLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := e.Record.Summarise()
-	if r := s.Rows[0]; !strings.Contains(r.Owed, "0.2 % off, within the 3 %") {
+	if r := s.Rows[0]; !strings.Contains(r.OffTarget, "0.2 % off, within the 3 %") {
 		t.Errorf("%+v", r)
 	}
-	if r := s.Rows[1]; r.Ratio != nil || !strings.Contains(r.Owed, "20.0 % off, more than") {
+	if r := s.Rows[1]; r.Ratio != nil || !strings.Contains(r.OffTarget, "20.0 % off, more than") {
 		t.Errorf("%+v", r)
 	}
-	if r := s.Rows[5]; r.Owed != "" || r.Ratio == nil || !strings.HasPrefix(r.Sentence, "c is 50.0 % slower than b") {
+	if r := s.Rows[5]; r.OffTarget != "" || r.Ratio == nil || !strings.HasPrefix(r.Sentence, "c is 50.0 % slower than b") {
 		t.Errorf("%+v", r)
 	}
 	if notes := strings.Join(s.Notes, "\n"); s.Trim != 0.1 || !strings.Contains(notes, "leave out 10 %") {

@@ -33,8 +33,8 @@ type Row struct {
 	Median  *stats.Interval `json:"median,omitempty"`  // bootstrap
 	Trimmed *stats.Interval `json:"trimmed,omitempty"` // 10 % at both ends
 	Doubts  []string        `json:"doubts,omitempty"`
-	// Owed says how far it is off what is due, where something is.
-	Owed string `json:"owed,omitempty"`
+	// OffTarget says how far it is off what is due, where something is.
+	OffTarget string `json:"off_target,omitempty"`
 	// Where it is held against another target, since nothing is due:
 	Base     string          `json:"base,omitempty"`   // which; of compared records it is the first of them, and this is empty
 	Ratio    *stats.Interval `json:"ratio,omitempty"`  // to the base's, in pairs of one round
@@ -114,7 +114,7 @@ func (r *Record) row(program string, f Figure, target, base string) Row {
 	row.Trimmed = known(stats.Trimmed(values, orCut(r.Spec.Trim), confidence))
 	row.Doubts = stats.Doubts(values)
 	if f.Due > 0 && row.Trimmed != nil {
-		row.Owed = stats.Owed(*row.Trimmed, f.Due, f.Within, f.Unit)
+		row.OffTarget = stats.OffTarget(*row.Trimmed, f.Due, f.Within, f.Unit)
 	}
 	if base == "" || f.Due > 0 {
 		return row

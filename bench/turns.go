@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// turns are the orders of the targets in the rounds to come of one program.
-type turns struct{ left [][]int }
+// targetOrders are the orders of the targets in the rounds to come of one program.
+type targetOrders struct{ left [][]int }
 
 // next gives the targets in the order of the next round. After len(targets) rounds, or
 // twice as many where that is odd, each was as often in each place, and as often right
 // behind each other, as any: what one leaves behind, a machine that is warm or a group
 // of processes to be removed, all have alike. Which round comes when is by chance.
-func (t *turns) next(source *rand.Rand, targets []string) []string {
+func (t *targetOrders) next(source *rand.Rand, targets []string) []string {
 	if len(t.left) == 0 {
 		t.left = williams(len(targets))
 		source.Shuffle(len(t.left), func(i, j int) { t.left[i], t.left[j] = t.left[j], t.left[i] })

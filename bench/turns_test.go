@@ -19,7 +19,7 @@ func TestTurnsAreBalanced(t *testing.T) {
 			targets = append(targets, fmt.Sprint(i))
 		}
 		source := rand.New(rand.NewPCG(uint64(n), 1))
-		var all turns
+		var all targetOrders
 		for again := range 3 {
 			placed, behind := map[string]int{}, map[string]int{}
 			for range rounds {

@@ -52,8 +52,8 @@ func UnderwayOf(ctx context.Context) *Underway {
 // it. Who cannot say so leaves it, and all of the run counts.
 func (u *Underway) Begins() { u.begun, u.used = time.Now(), u.meter() }
 
-// begin begins a run whose measuring is metered.
-func (e *Experiment) begin(ctx context.Context) (context.Context, *Underway) {
+// beginRun begins a run whose measuring is metered.
+func (e *Experiment) beginRun(ctx context.Context) (context.Context, *Underway) {
 	u := &Underway{meter: e.Used}
 	if u.meter == nil {
 		u.meter = func() time.Duration { return 0 }

@@ -22,12 +22,12 @@ func TestReadSignal(t *testing.T) {
 // act on one guest.
 func TestLimitsOfHostAndController(t *testing.T) {
 	for _, mode := range []Mode{"", PreCopy, StopAndCopy, PostCopy} {
-		for _, v := range []Verb{Start, Stop, Receive, Copy, Switch, Repoint, Gather, Retire, Revert, Discard} {
+		for _, v := range []Verb{Start, Stop, Receive, Copy, Switch, Activate, Fetch, Retire, Revert, Discard} {
 			if limit, patience := v.Limit(mode), v.Patience(mode); limit <= 0 || patience < limit+answerMargin {
 				t.Errorf("%s by %q: the host takes up to %s, the controller waits for %s", v, mode, limit, patience)
 			}
 		}
-		for _, v := range []Verb{Hold, Run, End} {
+		for _, v := range []Verb{Watch, Run, End} {
 			if v.Limit(mode) != 0 || v.Patience(mode) != 0 {
 				t.Errorf("%s stands, and has a limit", v)
 			}

@@ -72,7 +72,7 @@ type Host struct {
 	Policy   OwnerPolicy `json:"policy,omitzero"`     // what its owner has agreed to
 	ForOwner bool        `json:"for_owner,omitempty"` // it drains because its owner is there, until they go
 
-	Quiet CPUSet `json:"quiet,omitempty"` // of its CPUs, those for guests alone; what its agent made of it is in Facts
+	IsolatedCPUs CPUSet `json:"isolated_cpus,omitempty"` // of its CPUs, those for guests alone; what its agent made of it is in Facts
 }
 
 // Facts is what an agent says of its host, about once a second. It is kept in
@@ -95,7 +95,7 @@ type Facts struct {
 	NoSlices    string                   `json:"no_slices,omitempty"` // why guests' classes have no time slices here, for people
 	Owner       *Owner                   `json:"owner,omitempty"`     // nil: its agent has no sensors
 	Topology    *Topology                `json:"topology,omitempty"`  // nil: its agent does not say
-	Quiet       *Quieted                 `json:"quiet,omitempty"`     // nil: its agent does not say
+	Isolation   *Isolation               `json:"isolation,omitempty"` // nil: its agent does not say
 }
 
 // Abilities says what a driver can do on a host, as data, so that placement
@@ -116,18 +116,18 @@ type Abilities struct {
 
 // GuestFacts is what a host's agent measures of one guest.
 type GuestFacts struct {
-	Gen           uint64    `json:"gen"`
-	Run           RunState  `json:"run"`
-	ResidentBytes int64     `json:"resident_bytes"`       // host memory the guest occupies
-	HugeBytes     int64     `json:"huge_bytes,omitempty"` // of that, in huge pages which were set aside
-	CPUs          float64   `json:"cpus"`                 // CPUs in use over the last interval
-	StartedAt     time.Time `json:"started_at"`
-	Profile       *Profile  `json:"profile,omitempty"`    // the last look at its memory; nil: none yet
-	Seen          *Topology `json:"seen,omitempty"`       // what a guest that mirrors its host sees of itself; nil: it was not asked yet, or did not answer
-	LentBytes     int64     `json:"lent_bytes,omitempty"` // of its memory, given back while the host's owner is there
-	Still         bool      `json:"still,omitempty"`      // it is paused because the host's owner is there
-	Obstacles     []string  `json:"obstacles,omitempty"`  // what was last seen to keep it from being moved, for people
-	Layout        *Layout   `json:"layout,omitempty"`     // where its parts are, if it has a shape
+	Gen            uint64    `json:"gen"`
+	Run            RunState  `json:"run"`
+	ResidentBytes  int64     `json:"resident_bytes"`       // host memory the guest occupies
+	HugeBytes      int64     `json:"huge_bytes,omitempty"` // of that, in huge pages which were set aside
+	CPUs           float64   `json:"cpus"`                 // CPUs in use over the last interval
+	StartedAt      time.Time `json:"started_at"`
+	Profile        *Profile  `json:"profile,omitempty"`         // the last look at its memory; nil: none yet
+	Seen           *Topology `json:"seen,omitempty"`            // what a guest that mirrors its host sees of itself; nil: it was not asked yet, or did not answer
+	ReclaimedBytes int64     `json:"reclaimed_bytes,omitempty"` // of its memory, given back while the host's owner is there
+	Suspended      bool      `json:"suspended,omitempty"`       // it is paused because the host's owner is there
+	Obstacles      []string  `json:"obstacles,omitempty"`       // what was last seen to keep it from being moved, for people
+	Layout         *Layout   `json:"layout,omitempty"`          // where its parts are, if it has a shape
 }
 
 // RunState is what the mechanism says of a guest on one host.
@@ -135,8 +135,8 @@ type RunState string
 
 // The run states. Absent is also the answer for a guest never heard of.
 const (
-	Absent   RunState = "absent"
-	Incoming RunState = "incoming" // an empty shell that takes in state
-	Paused   RunState = "paused"
-	Running  RunState = "running"
+	Absent    RunState = "absent"
+	Incoming  RunState = "incoming" // an empty shell that takes in state
+	Suspended RunState = "suspended"
+	Running   RunState = "running"
 )

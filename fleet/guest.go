@@ -53,6 +53,6 @@ type Guest struct {
 	Migration MigrationID `json:"migration,omitempty"` // that has it while it is moving
 	Aborts    int         `json:"aborts,omitempty"`    // moves aborted since the last one that arrived
 	RetryAt   time.Time   `json:"retry_at"`            // after an aborted move: not to be moved on our own before this
-	Still     bool        `json:"still,omitempty"`     // shall stand still while the owner of Home is there
+	Suspended bool        `json:"suspended,omitempty"` // shall stand still while the owner of Home is there
 	Shape     *Shape      `json:"shape,omitempty"`     // what it sees of itself, of a job that is tuned; never changes
 }

@@ -98,5 +98,5 @@ type Job struct {
 	Ending    *Ending   `json:"ending,omitempty"`  // its program was told to end, and has some time for that
 	Requeue   bool      `json:"requeue,omitempty"` // it is to begin again from nothing when there is room
 	Again     JobID     `json:"again,omitempty"`   // the job as which it began again
-	Talk      []Talk    `json:"talk,omitempty"`    // between its guests, most first, as it was when its ranks were last asked; empty: nobody knows
+	Traffic   []Traffic `json:"traffic,omitempty"` // between its guests, most first, as it was when its ranks were last asked; empty: nobody knows
 }

@@ -24,21 +24,21 @@ func (v Verb) Limit(mode Mode) time.Duration {
 	switch v {
 	case Start, Receive:
 		return startLimit
-	case Copy, Gather:
+	case Copy, Fetch:
 		return copyLimit
 	case Switch:
 		if mode == StopAndCopy {
 			return copyLimit // all there is goes over then
 		}
 		return switchLimit
-	case Stop, Repoint, Retire, Revert, Discard:
+	case Stop, Activate, Retire, Revert, Discard:
 		return quickLimit
 	}
 	return 0
 }
 
 // Patience is how long the controller waits for the answer of a host that is heard
-// from, before the order counts as vanished: longer than the host's own limit, or
+// from, before the order counts as unknown: longer than the host's own limit, or
 // the host would still work on what is taken for lost. 0: for ever.
 func (v Verb) Patience(mode Mode) time.Duration {
 	if limit := v.Limit(mode); limit > 0 {

@@ -22,21 +22,21 @@ type RequestVerb string
 
 // What can be asked of the controller.
 const (
-	Submit     RequestVerb = "submit"   // Spec, Image
-	Cancel     RequestVerb = "cancel"   // Job, Grace
-	SendSignal RequestVerb = "signal"   // Job, Signal; nothing of it is stored
-	Migrate    RequestVerb = "migrate"  // Guests or Job, To or ToSite (both empty: the planner chooses), Limits; Host: they go as if it were drained
-	CallOff    RequestVerb = "call off" // Move
-	Drain      RequestVerb = "drain"    // Host
-	Undrain    RequestVerb = "undrain"  // Host
-	Join       RequestVerb = "join"     // Host: its agent called; made by the controller itself
-	Forget     RequestVerb = "forget"   // Host: remove a host that is gone for good
-	SetPolicy  RequestVerb = "policy"   // Host, Policy: what its owner has agreed to
-	SetRules   RequestVerb = "rules"    // Rules: what holds in the whole cluster
-	Claim      RequestVerb = "claim"    // Host: its owner is there, whatever sensors say
-	Release    RequestVerb = "release"  // Host: its owner is gone, as far as that was said by hand
-	SetQuiet   RequestVerb = "quiet"    // Host, Quiet: some of its CPUs for guests alone
-	Record     RequestVerb = "record"   // Migration, Stall: what ranks saw of it; or Job, Talk: who talks to whom; made by the controller itself
+	Submit     RequestVerb = "submit"      // Spec, Image
+	Cancel     RequestVerb = "cancel"      // Job, Grace
+	SendSignal RequestVerb = "signal"      // Job, Signal; nothing of it is stored
+	Migrate    RequestVerb = "migrate"     // Guests or Job, To or ToSite (both empty: the planner chooses), Limits; Host: they go as if it were drained
+	CancelMove RequestVerb = "cancel move" // Move
+	Drain      RequestVerb = "drain"       // Host
+	Undrain    RequestVerb = "undrain"     // Host
+	Join       RequestVerb = "join"        // Host: its agent called; made by the controller itself
+	Forget     RequestVerb = "forget"      // Host: remove a host that is gone for good
+	SetPolicy  RequestVerb = "policy"      // Host, Policy: what its owner has agreed to
+	SetRules   RequestVerb = "rules"       // Rules: what holds in the whole cluster
+	Claim      RequestVerb = "claim"       // Host: its owner is there, whatever sensors say
+	Release    RequestVerb = "release"     // Host: its owner is gone, as far as that was said by hand
+	Isolate    RequestVerb = "isolate"     // Host, Quiet: some of its CPUs for guests alone
+	Record     RequestVerb = "record"      // Migration, Stall: what ranks saw of it; or Job, Talk: who talks to whom; made by the controller itself
 )
 
 // Request is what a person or program asks of the controller.
@@ -58,12 +58,12 @@ type Request struct {
 	Signal string         `json:"signal,omitempty"`   // its name, with or without SIG, or its number
 	Image  *Image         `json:"image,omitempty"`    // set by the controller from Spec.Image
 
-	Migration MigrationID  `json:"migration,omitempty"`
-	Stall     *Stall       `json:"stall,omitempty"`
-	Talk      []Talk       `json:"talk,omitempty"`
-	Policy    *OwnerPolicy `json:"policy,omitempty"`
-	Rules     *Rules       `json:"rules,omitempty"`
-	Quiet     *Quiet       `json:"quiet,omitempty"`
+	Migration MigrationID       `json:"migration,omitempty"`
+	Stall     *Stall            `json:"stall,omitempty"`
+	Traffic   []Traffic         `json:"traffic,omitempty"`
+	Policy    *OwnerPolicy      `json:"policy,omitempty"`
+	Rules     *Rules            `json:"rules,omitempty"`
+	Isolation *IsolationRequest `json:"isolation,omitempty"`
 }
 
 // Answer is what a request led to.
@@ -84,19 +84,19 @@ type Verb string
 // The orders. Hold, Run and End stand as long as what they name goes on.
 const (
 	Start Verb = "start" // guest: boot it and set it up; done: its agent answers and the job's files are mounted
-	Hold  Verb = "hold"  // guest: keep it; done: it ended by itself; failed: it is not here
+	Watch Verb = "watch" // guest: keep it; done: it ended by itself; failed: it is not here
 	Stop  Verb = "stop"  // guest: end it and destroy it
 	Run   Verb = "run"   // job, at guest 0's home: run the program if it does not run yet; done: it ended, Exit says how
 	End   Verb = "end"   // job, at guest 0's home: tell the program to end, and end it when its grace is over; done: it ended, and all it wrote has arrived
 
-	Receive Verb = "receive" // target: make an empty guest, ready to take in state; Listen says where
-	Copy    Verb = "copy"    // source: copy while running; done: converged
-	Switch  Verb = "switch"  // source: pause, send the rest; done: the target has it all, whole, not yet running (by post-copy: all but memory)
-	Repoint Verb = "repoint" // target: let it run, make this host's network carry its address
-	Gather  Verb = "gather"  // target, after post-copy: done: all memory has arrived; failed: some never will
-	Retire  Verb = "retire"  // source: destroy the stopped copy
-	Revert  Verb = "revert"  // source: run again
-	Discard Verb = "discard" // target: destroy what was received
+	Receive  Verb = "receive"  // target: make an empty guest, ready to take in state; Listen says where
+	Copy     Verb = "copy"     // source: copy while running; done: converged
+	Switch   Verb = "switch"   // source: pause, send the rest; done: the target has it all, whole, not yet running (by post-copy: all but memory)
+	Activate Verb = "activate" // target: let it run, make this host's network carry its address
+	Fetch    Verb = "fetch"    // target, after post-copy: done: all memory has arrived; failed: some never will
+	Retire   Verb = "retire"   // source: destroy the stopped copy
+	Revert   Verb = "revert"   // source: run again
+	Discard  Verb = "discard"  // target: destroy what was received
 )
 
 // Order is one idempotent instruction to one host. It is comparable: a report
@@ -165,9 +165,9 @@ type Limits struct {
 	Deadline       time.Duration `json:"deadline_ns,omitempty"` // of a Move: who is not ready so long after Begun stays; 0 is none but that of ready
 	PageCache      CachePolicy   `json:"page_cache,omitempty"`
 	Compress       Compression   `json:"compress,omitempty"`
-	Preempt        bool          `json:"preempt,omitempty"` // of a Task by post-copy: what the guest waits for comes on a line of its own
-	Slow           bool          `json:"slow,omitempty"`    // of a Task by pre-copy: the guest may be slowed until it is ready, which it is not expected to be otherwise
-	Hold           bool          `json:"hold,omitempty"`    // of a Task: others are waited for after the copy, so the guest must not stop of its own accord
+	Preempt        bool          `json:"preempt,omitempty"`    // of a Task by post-copy: what the guest waits for comes on a line of its own
+	Slow           bool          `json:"slow,omitempty"`       // of a Task by pre-copy: the guest may be slowed until it is ready, which it is not expected to be otherwise
+	AwaitGang      bool          `json:"await_gang,omitempty"` // of a Task: others are waited for after the copy, so the guest must not stop of its own accord
 }
 
 // Compare puts orders in a fixed order, by host first.
@@ -185,10 +185,10 @@ type Outcome string
 
 // The outcomes.
 const (
-	Done     Outcome = "done"
-	Failed   Outcome = "failed"   // a promise: the order has had no lasting effect and will be refused from now on
-	Vanished Outcome = "vanished" // no answer in time: it may have happened, or may yet
-	Gone     Outcome = "gone"     // of Switch: the guest has ended at the source, surely; whether it was handed over before, the target knows
+	Done    Outcome = "done"
+	Failed  Outcome = "failed"  // a promise: the order has had no lasting effect and will be refused from now on
+	Unknown Outcome = "unknown" // no answer in time: it may have happened, or may yet
+	Gone    Outcome = "gone"    // of Switch: the guest has ended at the source, surely; whether it was handed over before, the target knows
 )
 
 // Report is a host's answer to an Order.

@@ -12,19 +12,19 @@ const (
 	Copying     Phase = "copying"    // source copies memory while the guest runs
 	Ready       Phase = "ready"      // converged; waits for the gang, still copying
 	Switching   Phase = "switching"  // guest stops at the source, its state is whole at the target
-	Repointing  Phase = "repointing" // guest runs at the target, the network follows
-	Gathering   Phase = "gathering"  // after post-copy: guest runs at the target, the rest of its memory comes from the source
+	Activating  Phase = "activating" // guest runs at the target, the network follows
+	PostCopying Phase = "post-copy"  // after post-copy: guest runs at the target, the rest of its memory comes from the source
 	Retiring    Phase = "retiring"   // source destroys its stopped copy
 	Finished    Phase = "finished"
-	Withdrawing Phase = "withdrawing" // source goes on, its copy called off before any switch
-	Reverting   Phase = "reverting"   // source goes on after a switch that surely did not happen
-	Discarding  Phase = "discarding"  // target destroys what it half received
+	Cancelling  Phase = "cancelling" // source goes on, its copy called off before any switch
+	Reverting   Phase = "reverting"  // source goes on after a switch that surely did not happen
+	Discarding  Phase = "discarding" // target destroys what it half received
 	Aborted     Phase = "aborted"
-	Stranded    Phase = "stranded" // nobody knows who runs the guest, or the target lost it: the guest is lost
+	Lost        Phase = "lost" // nobody knows who runs the guest, or the target lost it: the guest is lost
 )
 
 // Ended reports whether no report can move the migration any further.
-func (p Phase) Ended() bool { return p == Finished || p == Aborted || p == Stranded }
+func (p Phase) Ended() bool { return p == Finished || p == Aborted || p == Lost }
 
 // Migration is one attempt to move one guest. A second attempt is a second
 // Migration.
@@ -42,7 +42,7 @@ type Migration struct {
 	Since   time.Time   `json:"since"`            // when Phase or Attempt last changed
 	Listen  string      `json:"listen,omitempty"` // where the target takes in state, from its report
 	Orphan  bool        `json:"orphan,omitempty"` // the source has lost the guest as it switched: only the target may have it
-	Cause   string      `json:"cause,omitempty"`  // why it was aborted or stranded
+	Cause   string      `json:"cause,omitempty"`  // why it was aborted or lost
 	Entered []Entered   `json:"entered"`          // every phase entered, in order
 	Cost    Progress    `json:"cost"`             // what it cost, once switched
 	Passes  []Pass      `json:"passes,omitempty"` // over its memory, until it was ready to switch
@@ -55,21 +55,21 @@ type Migration struct {
 	Stall     *Stall      `json:"stall,omitempty"`     // what the job's ranks saw of it; nil: not traced, or not known yet
 }
 
-// StoodStill is how long the guest did not run: until its source had handed it
+// BlackoutTime is how long the guest did not run: until its source had handed it
 // over, and then until its target let it run. Hosts' clocks may differ, so what
 // two of them say counts as far as the controller's allows, which saw the order
 // to let it run go and its answer come. 0: it never stood still, or nobody knows.
-func (m Migration) StoodStill() time.Duration {
+func (m Migration) BlackoutTime() time.Duration {
 	handed := m.Cost.Downtime
 	for i, e := range m.Entered {
-		if handed <= 0 || e.Phase != Repointing || i+1 == len(m.Entered) {
+		if handed <= 0 || e.Phase != Activating || i+1 == len(m.Entered) {
 			continue
 		}
 		most := max(0, m.Entered[i+1].At.Sub(e.At))
-		if m.Resumed.IsZero() || m.Cost.PausedAt.IsZero() {
+		if m.Resumed.IsZero() || m.Cost.SuspendedAt.IsZero() {
 			return handed + most
 		}
-		return handed + min(max(0, m.Resumed.Sub(m.Cost.PausedAt)-handed), most)
+		return handed + min(max(0, m.Resumed.Sub(m.Cost.SuspendedAt)-handed), most)
 	}
 	return max(0, handed)
 }
@@ -93,10 +93,10 @@ type Progress struct {
 	BytesPerSecond      float64       `json:"bytes_per_second"`
 	DirtyBytesPerSecond float64       `json:"dirty_bytes_per_second"`
 	Elapsed             time.Duration `json:"elapsed_ns"`
-	Downtime            time.Duration `json:"downtime_ns"`          // from its pause until the source had handed it over; 0 before
-	PausedAt            time.Time     `json:"paused_at"`            // source host's clock
-	LateBytes           int64         `json:"late_bytes,omitempty"` // sent after the guest ran at the target, by post-copy
-	Faults              int64         `json:"faults,omitempty"`     // pages among those that the guest had to wait for
+	Downtime            time.Duration `json:"downtime_ns"`               // from its pause until the source had handed it over; 0 before
+	SuspendedAt         time.Time     `json:"suspended_at"`              // source host's clock
+	PostCopyBytes       int64         `json:"post_copy_bytes,omitempty"` // sent after the guest ran at the target, by post-copy
+	Faults              int64         `json:"faults,omitempty"`          // pages among those that the guest had to wait for
 }
 
 // Pass is one over a guest's memory, as it was when it was first seen, which is right

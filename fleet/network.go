@@ -119,9 +119,9 @@ type Wanted struct {
 	Networks []Network `json:"networks,omitempty"`
 	Guests   []GuestID `json:"guests,omitempty"` // may exist here, in whatever state; any other is destroyed
 
-	Still []GuestID `json:"still,omitempty"` // of Guests, those that shall stand still while the host's owner is there
+	Suspended []GuestID `json:"suspended,omitempty"` // of Guests, those that shall stand still while the host's owner is there
 
 	Policy OwnerPolicy `json:"policy,omitzero"` // what the host's owner has agreed to
 
-	Quiet CPUSet `json:"quiet,omitempty"` // of its CPUs, those for guests alone; empty: none are
+	IsolatedCPUs CPUSet `json:"isolated_cpus,omitempty"` // of its CPUs, those for guests alone; empty: none are
 }

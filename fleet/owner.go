@@ -85,10 +85,10 @@ type VacatePolicy struct {
 // VacatePolicies are all choices, as package owners carries them out.
 var VacatePolicies = []VacatePolicy{
 	{Stay, "spread", "guests go on in the lowest class of CPU, for what the owner leaves"},
-	{Suspend, "spread", "guests stand still until the owner goes, and their jobs with them"},
+	{Suspend, "spread", "guests are suspended until the owner goes, and their jobs with them"},
 	{Requeue, "spread", "jobs with a guest there end, and begin again from nothing where there is room, as HTCondor does with MPI"},
-	{Evacuate, "spread", "guests leave while they run as soon as the owner stays; where they cannot they stand still, unless the host's owner has them go on"},
-	{Predictive, "calm", "guests leave as soon as that is expected to cost their job less than to wait for the owner to go, for hosts whose owners have been away longest"},
+	{Evacuate, "spread", "guests leave while they run as soon as the owner stays; where they cannot they are suspended, unless the host's owner has them go on"},
+	{Predictive, "longest-idle", "guests leave as soon as that is expected to cost their job less than to wait for the owner to go, for hosts whose owners have been away longest"},
 }
 
 // Rules are what holds in a cluster for all hosts about which nothing else was
@@ -165,12 +165,12 @@ func (h Hours) Has(t time.Time) bool {
 // OwnerSample is what a host's sensors saw at one moment. A sensor that is
 // missing, or failed, leaves its field nil and says why in Deaf.
 type OwnerSample struct {
-	OthersCPUs *float64       // CPUs used since the last sample by anyone but Pagurus
-	Waiting    *float64       // part of the last 10 s in which somebody waited for a CPU, 0 to 1
-	Starved    *float64       // part of the last 10 s in which everybody waited for memory, 0 to 1
-	Available  *float64       // part of the memory that can still be had, 0 to 1
-	Idle       *time.Duration // since the last key, mouse, console or ssh input
-	Exclusive  []string       // of the listed programs those that run
-	OnBattery  bool
-	Deaf       []string
+	NonGuestCPUs *float64       // CPUs used since the last sample by anyone but Pagurus
+	Waiting      *float64       // part of the last 10 s in which somebody waited for a CPU, 0 to 1
+	Starved      *float64       // part of the last 10 s in which everybody waited for memory, 0 to 1
+	Available    *float64       // part of the memory that can still be had, 0 to 1
+	Idle         *time.Duration // since the last key, mouse, console or ssh input
+	Exclusive    []string       // of the listed programs those that run
+	OnBattery    bool
+	Deaf         []string
 }

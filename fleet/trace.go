@@ -70,9 +70,9 @@ type Sent struct {
 	Bytes    uint64 `json:"bytes"`
 }
 
-// Talk is what ranks in two guests of a job have sent to each other since its
+// Traffic is what ranks in two guests of a job have sent to each other since its
 // program began, collective calls left out.
-type Talk struct {
+type Traffic struct {
 	A        int    `json:"a"` // by index, less than B
 	B        int    `json:"b"`
 	Messages uint64 `json:"messages"`
@@ -99,15 +99,15 @@ type Reason string
 
 // The causes of gaps.
 const (
-	GuestPaused Reason = "guest-paused" // Took: a move had the guest stand still
-	TCPTimeout  Reason = "tcp-timeout"  // Count: TCP in the guest waited in vain for an answer and sent again
-	TCPProbe    Reason = "tcp-probe"    // Count: the same of a last segment, which Linux takes for a probe of what is lost
-	TCPResent   Reason = "tcp-resent"   // Count: segments that TCP sent again, for whatever reason
-	TCPDelayed  Reason = "tcp-delayed"  // Count: acknowledgements that TCP held back until their time was over; who waits for them sends no more
-	VCPUStolen  Reason = "vcpu-stolen"  // Took: the host gave the guest's CPUs to others
-	CPUShared   Reason = "cpu-shared"   // Took: the rank could have run, but others had the CPU: in a virtual machine other programs of the guest, in a container also other guests' and the host's
-	RankStopped Reason = "rank-stopped" // Took: the rank did not run, and nothing but itself or a signal kept it
-	Computing   Reason = "computing"    // Took: the rank ran its own code, or a host that was slow without saying so ran it
+	GuestSuspended Reason = "guest-suspended" // Took: a move had the guest stand still
+	TCPTimeout     Reason = "tcp-timeout"     // Count: TCP in the guest waited in vain for an answer and sent again
+	TCPProbe       Reason = "tcp-probe"       // Count: the same of a last segment, which Linux takes for a probe of what is lost
+	TCPResent      Reason = "tcp-resent"      // Count: segments that TCP sent again, for whatever reason
+	TCPDelayed     Reason = "tcp-delayed"     // Count: acknowledgements that TCP held back until their time was over; who waits for them sends no more
+	VCPUStolen     Reason = "vcpu-stolen"     // Took: the host gave the guest's CPUs to others
+	CPUShared      Reason = "cpu-shared"      // Took: the rank could have run, but others had the CPU: in a virtual machine other programs of the guest, in a container also other guests' and the host's
+	RankStopped    Reason = "rank-stopped"    // Took: the rank did not run, and nothing but itself or a signal kept it
+	Computing      Reason = "computing"       // Took: the rank ran its own code, or a host that was slow without saying so ran it
 )
 
 // Cause is one thing that happened during a gap. Counts are those of the

@@ -4,9 +4,9 @@ import "pagurus/fleet"
 
 // check holds the models against what the controller believes.
 func (w *world) check() {
-	s := w.loop.Ledger.Snapshot()
+	s := w.loop.Index.Snapshot()
 	if w.out.Events%64 == 0 {
-		if wrong := w.loop.Ledger.Check(); wrong != "" {
+		if wrong := w.loop.Index.Check(); wrong != "" {
 			w.breach("the ledger: %s", wrong)
 		}
 	}

@@ -38,7 +38,7 @@ func dirtied(w Work, seconds, pace float64) float64 {
 
 // copy begins to send a guest's memory.
 func (w *world) copy(m *machine, g *guest, o fleet.Order) {
-	task := planner.Task(w.loop.Ledger.Snapshot(), o)
+	task := planner.Task(w.loop.Index.Snapshot(), o)
 	c := &copying{order: o, guest: g, from: m, to: g.to, limits: task.Limits, left: float64(g.job.MemoryBytes), began: w.now}
 	g.copying = c
 	w.stream(c, 1)
@@ -127,12 +127,12 @@ func (w *world) change(m, peer *machine, g *guest, o fleet.Order) {
 	}
 	c.over = true // no further round
 	w.alter(g, func() { g.up = false })
-	took := pauseTakes
+	took := suspendTakes
 	if c.limits.Mode != fleet.PostCopy {
 		took += seconds(c.left / c.rate())
 		c.sent, c.left = c.sent+c.left, 0
 	}
-	w.reply(took, o, fleet.Report{Cost: c.cost(w.now+took, took+repointTakes)}, func() {
+	w.reply(took, o, fleet.Report{Cost: c.cost(w.now+took, took+activateTakes)}, func() {
 		if g.to == peer && g.copying == c {
 			g.whole = true
 			if c.left == 0 {
@@ -142,8 +142,8 @@ func (w *world) change(m, peer *machine, g *guest, o fleet.Order) {
 	})
 }
 
-// gather is the rest of a guest's memory, which follows it.
-func (w *world) gather(m *machine, g *guest, o fleet.Order) {
+// fetchRemaining is the rest of a guest's memory, which follows it.
+func (w *world) fetchRemaining(m *machine, g *guest, o fleet.Order) {
 	took := time.Millisecond
 	c := g.copying
 	if c != nil {
@@ -152,7 +152,7 @@ func (w *world) gather(m *machine, g *guest, o fleet.Order) {
 	}
 	w.reply(took, o, fleet.Report{}, func() {
 		if g.at != m {
-			w.breach("%s gathers on %s and is not there", g.id, m.id)
+			w.breach("%s fetches memory on %s and is not there", g.id, m.id)
 		}
 		w.halt(g)
 	})

@@ -6,13 +6,13 @@ import "time"
 type kind uint8
 
 const (
-	comes   kind = iota // an owner comes, or goes
-	senses              // a host notices that, or believes it
-	judges              // the policy is asked again about a host
-	answers             // a host has carried an order out
-	rounds              // a pass over a guest's memory is over
-	ends                // a job has done its work
-	submits             // jobs are waiting
+	comes     kind = iota // an owner comes, or goes
+	senses                // a host notices that, or believes it
+	evaluates             // the policy is asked again about a host
+	answers               // a host has carried an order out
+	rounds                // a pass over a guest's memory is over
+	ends                  // a job has done its work
+	submits               // jobs are waiting
 	ticks
 	minutes
 	cues // of the script

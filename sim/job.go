@@ -56,11 +56,11 @@ func (w *world) alter(g *guest, change func()) {
 	if g.at != was {
 		if was != nil {
 			was.guests = slices.DeleteFunc(was.guests, func(o *guest) bool { return o == g })
-			w.look(was, g, false)
+			w.seeGuest(was, g, false)
 		}
 		if g.at != nil {
 			g.at.guests = append(g.at.guests, g)
-			w.look(g.at, g, true)
+			w.seeGuest(g.at, g, true)
 		}
 	}
 	if g.runs() {
@@ -93,13 +93,13 @@ func (w *world) suspend(g *guest, still bool) {
 		return
 	}
 	if still {
-		w.say("%s stands still on %s", g.id, g.at.id)
+		w.say("%s is suspended on %s", g.id, g.at.id)
 	} else {
 		w.say("%s goes on", g.id)
 	}
 	w.alter(g, func() { g.suspended = still })
 	if w.Policy.Moves() {
-		w.look(g.at, g, true) // who stands still uses nothing
+		w.seeGuest(g.at, g, true) // who stands still uses nothing
 	}
 }
 
@@ -182,7 +182,7 @@ func (w *world) wipe(g *guest) {
 	w.halt(g)
 	for _, m := range []*machine{g.at, g.to, g.old} {
 		if m != nil {
-			w.hold(m, -1)
+			w.occupy(m, -1)
 		}
 	}
 	g.to, g.old = nil, nil
@@ -234,7 +234,7 @@ func (w *world) submit() {
 			break
 		}
 		w.submitting = j
-		_, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: fleet.Submit,
+		_, err := w.handleEvent(fleet.Request{At: w.at(), By: admin, Verb: fleet.Submit,
 			Image: &fleet.Image{Name: "modelled", Digest: "sha256-modelled", MPI: "openmpi"},
 			Spec: &fleet.JobSpec{Args: []string{"./a.out"}, Dir: "/home", Ranks: j.Ranks, Guests: j.Ranks, Image: "modelled", Machine: files, Kind: fleet.VM,
 				Need: fleet.Resources{CPUs: j.CPUs, MemoryBytes: j.MemoryBytes}}})

@@ -27,14 +27,14 @@ type machine struct {
 	asked   int32         // how often the policy was asked about it
 	cut     bool          // nobody hears it, and it hears nobody
 
-	running int      // guests that run and are not suspended
-	images  int      // guests whose memory is there
-	streams int      // copies to and from it
-	cpus    int      // of running guests
-	guests  []*guest // that are at it, running or not
-	marked  time.Duration
-	cleared bool                               // since the owner came: no guest is left
-	looks   map[fleet.GuestID]fleet.GuestFacts // what its agent says of its guests
+	running    int      // guests that run and are not suspended
+	images     int      // guests whose memory is there
+	streams    int      // copies to and from it
+	cpus       int      // of running guests
+	guests     []*guest // that are at it, running or not
+	marked     time.Duration
+	cleared    bool                               // since the owner came: no guest is left
+	guestFacts map[fleet.GuestID]fleet.GuestFacts // what its agent says of its guests
 }
 
 // never is later than any run ends.
@@ -60,7 +60,7 @@ func (w *world) facts(m *machine) fleet.Facts {
 	f := fleet.Facts{
 		SeenAt: epoch.Add(w.For), Connected: !m.cut, Machine: string(m.id),
 		Capacity:  fleet.Resources{CPUs: m.CPUs, MemoryBytes: m.MemoryBytes},
-		Abilities: abilities, Guests: m.looks,
+		Abilities: abilities, Guests: m.guestFacts,
 	}
 	if m.cut {
 		f.SeenAt = w.at()
@@ -85,7 +85,7 @@ var abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Accelerato
 // learn tells the controller what a host is like now.
 func (w *world) learn(m *machine) {
 	if !m.cut {
-		w.loop.Ledger.Learn(m.id, w.facts(m))
+		w.loop.Index.Learn(m.id, w.facts(m))
 	}
 }
 
@@ -129,8 +129,8 @@ func (m *machine) slowed() float64 {
 	return min(taken/m.load, 1)
 }
 
-// hold notes that a guest's memory is there, or, with by of -1, is gone.
-func (w *world) hold(m *machine, by int) {
+// occupy notes that a guest's memory is there, or, with by of -1, is gone.
+func (w *world) occupy(m *machine, by int) {
 	w.mark(m)
 	m.images += by
 	if m.images < 0 || int64(m.images)*w.Work.MemoryBytes > m.MemoryBytes {
@@ -206,7 +206,7 @@ func (w *world) sense(m *machine, version int32) {
 	w.learn(m)
 	switch state {
 	case fleet.OwnerPresent:
-		w.judge(m)
+		w.evaluateHost(m)
 	case fleet.OwnerAbsent:
 		for _, g := range m.guests {
 			w.suspend(g, false)
@@ -239,18 +239,18 @@ func (m *machine) takes(now time.Duration) (fleet.OwnerState, time.Duration) {
 	return fleet.OwnerAbsent, 0
 }
 
-// judge asks the policy about a host's guests, and does what it says. Nothing
+// evaluateHost asks the policy about a host's guests, and does what it says. Nothing
 // changes until an owner counts as staying, nor while they may be leaving.
-func (w *world) judge(m *machine) {
+func (w *world) evaluateHost(m *machine) {
 	if m.state != fleet.OwnerPresent || m.cut {
 		return
 	}
-	l := w.loop.Ledger
+	l := w.loop.Index
 	m.asked++ // whatever was to be asked later is asked now
-	scenes := owners.Scenes(l, m.id, w.at())
-	said := make([]owners.Judgement, len(scenes))
+	scenes := owners.Cases(l, m.id, w.at())
+	said := make([]owners.CaseVerdict, len(scenes))
 	for i, s := range scenes {
-		said[i] = w.Policy.Judge(s)
+		said[i] = w.Policy.Evaluate(s)
 	}
 	for i, s := range scenes {
 		w.obey(m, s, said[i])
@@ -259,19 +259,19 @@ func (w *world) judge(m *machine) {
 		return
 	}
 	for _, v := range owners.Arriving(l, m.id) {
-		if _, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: fleet.CallOff, Move: v}); err != nil {
-			w.breach("call off: %v", err)
+		if _, err := w.handleEvent(fleet.Request{At: w.at(), By: admin, Verb: fleet.CancelMove, Move: v}); err != nil {
+			w.breach("cancel: %v", err)
 		}
 	}
 }
 
 // obey does what the policy has said about guests of a job on a host.
-func (w *world) obey(m *machine, s owners.Scene, j owners.Judgement) {
+func (w *world) obey(m *machine, s owners.Case, j owners.CaseVerdict) {
 	if j.Do == owners.Leave {
-		_, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: fleet.Migrate, Guests: s.Guests, Host: m.id})
+		_, err := w.handleEvent(fleet.Request{At: w.at(), By: admin, Verb: fleet.Migrate, Guests: s.Guests, Host: m.id})
 		if err != nil {
 			w.say("%s cannot leave %s: %v", s.Job, m.id, err)
-			j = owners.Judgement{Do: owners.Suspend, Again: time.Minute, Why: "it cannot leave"}
+			j = owners.CaseVerdict{Do: owners.Suspend, Again: time.Minute, Why: "it cannot leave"}
 		}
 	}
 	for _, id := range s.Guests {
@@ -281,29 +281,29 @@ func (w *world) obey(m *machine, s owners.Scene, j owners.Judgement) {
 	}
 	if j.Do == owners.Requeue {
 		w.say("%s begins again: %s", s.Job, j.Why)
-		if _, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: fleet.Cancel, Job: s.Job}); err != nil {
+		if _, err := w.handleEvent(fleet.Request{At: w.at(), By: admin, Verb: fleet.Cancel, Job: s.Job}); err != nil {
 			w.breach("cancel: %v", err)
 		}
 	}
 	if j.Again > 0 {
-		w.after(j.Again, event{kind: judges, machine: m, version: m.asked})
+		w.after(j.Again, event{kind: evaluates, machine: m, version: m.asked})
 	}
 }
 
 var admin = fleet.Caller{Admin: true}
 
-// look has a host's agent see a guest, or no longer. The controller hears of it
+// seeGuest has a host's agent see a guest, or no longer. The controller hears of it
 // at once, but for what a host sees that is cut off.
-func (w *world) look(m *machine, g *guest, there bool) {
+func (w *world) seeGuest(m *machine, g *guest, there bool) {
 	if m.cut {
-		m.looks = maps.Clone(m.looks) // what was said before stays as it was
+		m.guestFacts = maps.Clone(m.guestFacts) // what was said before stays as it was
 	}
-	if m.looks == nil {
-		m.looks = map[fleet.GuestID]fleet.GuestFacts{}
+	if m.guestFacts == nil {
+		m.guestFacts = map[fleet.GuestID]fleet.GuestFacts{}
 		w.learn(m)
 	}
 	if !there {
-		delete(m.looks, g.id)
+		delete(m.guestFacts, g.id)
 		return
 	}
 	memory, cpus := g.job.MemoryBytes, float64(g.job.CPUs)
@@ -311,5 +311,5 @@ func (w *world) look(m *machine, g *guest, there bool) {
 		cpus = 0
 	}
 	p := &fleet.Profile{At: w.at(), MemoryBytes: memory, FilledBytes: memory, Changed: g.job.changes()}
-	m.looks[g.id] = fleet.GuestFacts{Run: fleet.Running, ResidentBytes: memory, CPUs: cpus, Profile: p}
+	m.guestFacts[g.id] = fleet.GuestFacts{Run: fleet.Running, ResidentBytes: memory, CPUs: cpus, Profile: p}
 }

@@ -10,11 +10,11 @@ import (
 
 // How long hosts take to do what takes no copying, as measured on real ones.
 const (
-	stopTakes    = 500 * time.Millisecond
-	receiveTakes = 300 * time.Millisecond
-	repointTakes = 30 * time.Millisecond
-	retireTakes  = 100 * time.Millisecond
-	pauseTakes   = 45 * time.Millisecond // of a switch: all but sending memory
+	stopTakes     = 500 * time.Millisecond
+	receiveTakes  = 300 * time.Millisecond
+	activateTakes = 30 * time.Millisecond
+	retireTakes   = 100 * time.Millisecond
+	suspendTakes  = 45 * time.Millisecond // of a switch: all but sending memory
 )
 
 // task is an order that a host carries out, and what it is going to answer.
@@ -60,7 +60,7 @@ func (w *world) Committed(c fleet.Changeset) {
 			w.out.Bytes += m.Cost.SentBytes
 		case fleet.Aborted:
 			w.out.Aborted++
-		case fleet.Stranded:
+		case fleet.Lost:
 			w.out.Lost++
 		}
 	}
@@ -88,7 +88,7 @@ func (w *world) Committed(c fleet.Changeset) {
 func (w *world) Send(orders []fleet.Order) {
 	for _, o := range orders {
 		if m := w.byID[o.Host]; m != nil && !m.cut {
-			w.begin(m, o)
+			w.beginOrder(m, o)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func (w *world) answer(t *task) {
 	if len(w.heard) == 0 {
 		return
 	}
-	if _, err := w.take(w.heard); err != nil {
+	if _, err := w.handleEvent(w.heard); err != nil {
 		w.breach("reports %+v: %v", w.heard, err)
 	}
 }
@@ -133,8 +133,8 @@ func (w *world) finish(t *task) {
 	}
 }
 
-// begin is an order as it comes to a host.
-func (w *world) begin(m *machine, o fleet.Order) {
+// beginOrder is an order as it comes to a host.
+func (w *world) beginOrder(m *machine, o fleet.Order) {
 	g := w.guests[o.Guest]
 	if g != nil && o.Verb == fleet.Discard && g.taking == o.Migration {
 		g.taking = ""
@@ -159,12 +159,12 @@ func (w *world) begin(m *machine, o fleet.Order) {
 		}
 		w.reply(m.Boot, o, fleet.Report{}, func() {
 			if g.at == nil && !g.gone {
-				w.hold(m, 1)
+				w.occupy(m, 1)
 				w.alter(g, func() { g.at, g.up = m, true })
 			}
 		})
-	case fleet.Hold:
-		w.keep(m, g, o)
+	case fleet.Watch:
+		w.keepGuest(m, g, o)
 	case fleet.Run:
 		j := g.job
 		if j.run = o; j.over {
@@ -180,8 +180,8 @@ func (w *world) begin(m *machine, o fleet.Order) {
 	}
 }
 
-// keep is the order to go on with a guest that is there.
-func (w *world) keep(m *machine, g *guest, o fleet.Order) {
+// keepGuest is the order to go on with a guest that is there.
+func (w *world) keepGuest(m *machine, g *guest, o fleet.Order) {
 	switch {
 	case g.at != m:
 		w.refuse(o, "it is not here")
@@ -204,10 +204,10 @@ func (w *world) destroy(m *machine, g *guest, o fleet.Order) {
 		case o.Verb == fleet.Discard && g.to == m:
 			w.halt(g)
 			g.to, g.whole = nil, false
-			w.hold(m, -1)
+			w.occupy(m, -1)
 		case o.Verb == fleet.Retire && g.old == m:
 			g.old = nil
-			w.hold(m, -1)
+			w.occupy(m, -1)
 		case o.Verb == fleet.Retire && g.at == m:
 			w.breach("%s is destroyed on %s, where it is", g.id, m.id)
 		}
@@ -223,7 +223,7 @@ func (w *world) migrate(m *machine, g *guest, o fleet.Order) {
 		w.reply(receiveTakes, o, fleet.Report{Listen: "modelled"}, func() {
 			if g.to == nil && g.taking == o.Migration && !g.gone { // else it was discarded meanwhile
 				g.to = m
-				w.hold(m, 1)
+				w.occupy(m, 1)
 			}
 		})
 	case fleet.Copy:
@@ -236,12 +236,12 @@ func (w *world) migrate(m *machine, g *guest, o fleet.Order) {
 		}
 	case fleet.Switch:
 		w.change(m, peer, g, o)
-	case fleet.Repoint:
-		w.repoint(m, g, o)
-	case fleet.Gather:
-		w.gather(m, g, o)
+	case fleet.Activate:
+		w.activateGuest(m, g, o)
+	case fleet.Fetch:
+		w.fetchRemaining(m, g, o)
 	case fleet.Revert:
-		w.reply(repointTakes, o, fleet.Report{}, func() {
+		w.reply(activateTakes, o, fleet.Report{}, func() {
 			if g.at != m {
 				w.breach("%s goes back to %s and is not there", g.id, m.id)
 				return
@@ -252,8 +252,8 @@ func (w *world) migrate(m *machine, g *guest, o fleet.Order) {
 	}
 }
 
-// repoint lets a guest run where it has gone.
-func (w *world) repoint(m *machine, g *guest, o fleet.Order) {
+// activateGuest lets a guest run where it has gone.
+func (w *world) activateGuest(m *machine, g *guest, o fleet.Order) {
 	if g.at == m {
 		w.reply(time.Millisecond, o, fleet.Report{Resumed: w.at()}, nil)
 		return
@@ -265,7 +265,7 @@ func (w *world) repoint(m *machine, g *guest, o fleet.Order) {
 	if g.up {
 		w.breach("%s runs on %s and shall run on %s", g.id, g.at.id, m.id)
 	}
-	w.reply(repointTakes, o, fleet.Report{Resumed: w.at().Add(repointTakes)}, func() {
+	w.reply(activateTakes, o, fleet.Report{Resumed: w.at().Add(activateTakes)}, func() {
 		if g.to == m {
 			g.old = g.at
 			w.alter(g, func() { g.at, g.to, g.whole, g.up, g.suspended = m, nil, false, true, false })
@@ -276,13 +276,13 @@ func (w *world) repoint(m *machine, g *guest, o fleet.Order) {
 // fits reports whether there is room for a job, without having it refused:
 // to say why of each host is far more work than to place it.
 func (w *world) fits(j *job) bool {
-	v := w.loop.Ledger.Room().Survey(w.at())
+	v := w.loop.Index.Room().Survey(w.at())
 	for range j.Ranks {
 		host, found := v.Where(placement.Ask{Need: fleet.Resources{CPUs: j.CPUs, MemoryBytes: j.MemoryBytes}, Kind: fleet.VM, Files: files})
 		if !found {
 			return false
 		}
-		v.Take(host, fleet.Resources{CPUs: j.CPUs, MemoryBytes: j.MemoryBytes})
+		v.Reserve(host, fleet.Resources{CPUs: j.CPUs, MemoryBytes: j.MemoryBytes})
 	}
 	return true
 }
@@ -294,10 +294,10 @@ func (w *world) mend(m *machine) {
 	}
 	m.cut = false
 	w.learn(m)
-	for _, o := range planner.Pending(w.loop.Ledger.Snapshot()) {
+	for _, o := range planner.Pending(w.loop.Index.Snapshot()) {
 		if o.Host == m.id {
-			w.begin(m, o)
+			w.beginOrder(m, o)
 		}
 	}
-	w.judge(m)
+	w.evaluateHost(m)
 }

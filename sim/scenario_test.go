@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the scenarios' logs anew")
+var update = flag.Bool("update", false, "write the scenarios' logs again")
 
 // Every scenario goes as it went when somebody looked at its log and found it
 // right.

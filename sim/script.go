@@ -38,7 +38,7 @@ func (w *world) play(c Cue) {
 		if !m.cut {
 			w.say("%s is cut off", m.id)
 			m.cut = true
-			w.loop.Ledger.Learn(m.id, w.facts(m))
+			w.loop.Index.Learn(m.id, w.facts(m))
 		}
 	case mends:
 		w.say("%s is heard again", m.id)
@@ -49,7 +49,7 @@ func (w *world) play(c Cue) {
 			verb = fleet.Undrain
 		}
 		w.say("%s %s", verb, m.id)
-		if _, err := w.take(fleet.Request{At: w.at(), By: admin, Verb: verb, Host: m.id}); err != nil {
+		if _, err := w.handleEvent(fleet.Request{At: w.at(), By: admin, Verb: verb, Host: m.id}); err != nil {
 			w.breach("%s: %v", verb, err)
 		}
 	}

@@ -256,9 +256,9 @@ func (w *world) handle(ev event) {
 		w.visit(ev.machine)
 	case senses:
 		w.sense(ev.machine, ev.version)
-	case judges:
+	case evaluates:
 		if ev.version == ev.machine.asked {
-			w.judge(ev.machine)
+			w.evaluateHost(ev.machine)
 		}
 	case answers:
 		w.answer(ev.task)
@@ -279,16 +279,16 @@ func (w *world) handle(ev event) {
 	for len(w.changed) > 0 { // guests that have arrived where an owner is
 		m := w.changed[0]
 		w.changed = w.changed[1:]
-		w.judge(m)
+		w.evaluateHost(m)
 	}
 }
 
-// take is one event for the controller. Who asks for what cannot be has to
+// handleEvent is one event for the controller. Who asks for what cannot be has to
 // live with that.
-func (w *world) take(ev fleet.Event) (fleet.Answer, error) {
+func (w *world) handleEvent(ev fleet.Event) (fleet.Answer, error) {
 	w.out.Steps++
-	answer, err := w.loop.Take(ev, w.at(), w)
-	if err == nil && !w.ticking && w.loop.Ledger.Unsettled() {
+	answer, err := w.loop.HandleEvent(ev, w.at(), w)
+	if err == nil && !w.ticking && w.loop.Index.Unsettled() {
 		w.ticking = true
 		w.after(time.Second, event{kind: ticks})
 	}
@@ -304,14 +304,14 @@ func (w *world) tick(each bool) {
 		return
 	}
 	w.ticking = w.ticking || each
-	if _, err := w.take(fleet.Tick{At: w.at()}); err != nil {
+	if _, err := w.handleEvent(fleet.Tick{At: w.at()}); err != nil {
 		w.breach("tick: %v", err)
 	}
 	if !each {
 		w.after(time.Minute, event{kind: minutes})
 		return
 	}
-	if w.ticking = w.loop.Ledger.Unsettled(); w.ticking {
+	if w.ticking = w.loop.Index.Unsettled(); w.ticking {
 		w.after(time.Second, event{kind: ticks})
 	}
 }

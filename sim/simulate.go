@@ -83,7 +83,7 @@ at once.`,
 	f.StringSliceVar(&s.policies, "policy", s.policies, "what becomes of guests when an owner returns: "+strings.Join(owners.Names(), ", "))
 	f.DurationVar(&s.Machine.Grace, "grace", 0, "how long an owner has to be there before the policy acts; guests are in the lowest class of CPU meanwhile (real hosts: 20s)")
 	f.DurationVar(&s.Machine.IdleAfter, "idle-after", 0, "how long an owner who stayed has to be gone before the host is free again (real hosts: 15m)")
-	f.StringVar(&s.placement, "placement", "", "spread or calm: how hosts are chosen, in place of the policy's own way")
+	f.StringVar(&s.placement, "placement", "", "spread or longest-idle: how hosts are chosen, in place of the policy's own way")
 	f.Uint64Var(&s.seed, "seed", s.seed, "of all that is random; the same seed is the same run")
 	f.IntVar(&s.seeds, "seeds", s.seeds, "how many runs of each policy, with this seed and those after it")
 	f.StringVar(&s.report, "report", "", "write the comparison as a page into this file, too")
@@ -93,7 +93,7 @@ at once.`,
 
 // run does it. Nothing but the report is written anywhere.
 func (s *simulation) run(cmd *cobra.Command, args []string) error {
-	policies, seeds, err := s.settle(cmd, args)
+	policies, seeds, err := s.parseArgs(cmd, args)
 	if err != nil {
 		return fmt.Errorf("%w: see `pagurus simulate --help`", err)
 	}
@@ -130,8 +130,8 @@ func (s *simulation) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// settle makes of flags and arguments what is to be run.
-func (s *simulation) settle(cmd *cobra.Command, args []string) ([]owners.Policy, []uint64, error) {
+// parseArgs makes of flags and arguments what is to be run.
+func (s *simulation) parseArgs(cmd *cobra.Command, args []string) ([]owners.Policy, []uint64, error) {
 	given := 0
 	for _, from := range []bool{len(args) > 0, s.model != "", s.trace != ""} {
 		if from {
@@ -147,7 +147,7 @@ func (s *simulation) settle(cmd *cobra.Command, args []string) ([]owners.Policy,
 	if s.placement != "" {
 		var known bool
 		if s.Placement, known = placement.Named(s.placement); !known {
-			return nil, nil, fmt.Errorf("there is no placement %q: use spread or calm", s.placement)
+			return nil, nil, fmt.Errorf("there is no placement %q: use spread or longest-idle", s.placement)
 		}
 	}
 	if s.Work.Ranks < 1 || s.Work.Time <= 0 || s.Work.Jobs < 0 {

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Trouble is what is wrong with a link.
-type Trouble struct {
+// Impairment is what is wrong with a link.
+type Impairment struct {
 	// Loss is which share of what comes in is lost. It is of what a kernel hands
 	// over at once, which may be up to 64 KiB of a stream.
 	Loss float64
@@ -36,7 +36,7 @@ const (
 )
 
 // Check says what is wrong with a trouble.
-func (t Trouble) Check() error {
+func (t Impairment) Check() error {
 	if !(t.Loss >= 0 && t.Loss <= mostLoss) {
 		return fmt.Errorf("a loss has to be between 0 and %g %%", 100*mostLoss)
 	}
@@ -47,14 +47,14 @@ func (t Trouble) Check() error {
 }
 
 // String says it for people.
-func (t Trouble) String() string {
+func (t Impairment) String() string {
 	switch {
 	case t.Loss > 0 && t.Delay > 0:
-		return fmt.Sprintf("%g %% lost, %s late", 100*t.Loss, t.Delay)
+		return fmt.Sprintf("%g %% loss, %s delay", 100*t.Loss, t.Delay)
 	case t.Loss > 0:
 		return fmt.Sprintf("%g %% lost", 100*t.Loss)
 	case t.Delay > 0:
-		return fmt.Sprintf("%s late", t.Delay)
+		return fmt.Sprintf("%s delay", t.Delay)
 	}
 	return "nothing lost"
 }
@@ -75,7 +75,7 @@ func ParseShare(text string) (float64, error) {
 // Set gives a link of this network namespace its trouble, in place of what it had; the
 // zero one is none. It takes all filters of others off the link. It holds until the
 // link is removed. After an error it may lose and not wait: call again.
-func Set(name string, t Trouble) error {
+func Set(name string, t Impairment) error {
 	if err := t.Check(); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func Set(name string, t Trouble) error {
 // Lose has a link of this network namespace lose that share of what comes in by it, as
 // Set does, and leaves how late it is as it was.
 func Lose(name string, share float64) error {
-	if err := (Trouble{Loss: share}).Check(); err != nil {
+	if err := (Impairment{Loss: share}).Check(); err != nil {
 		return err
 	}
 	return with(name, "lose", func(link netlink.Link) error { return lose(link, share) })

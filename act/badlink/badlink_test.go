@@ -51,7 +51,7 @@ func TestALinkLosesItsShare(t *testing.T) {
 	arrive(t, other, lossy, 1) // they know each other's addresses
 	const n = 1000
 	for range 2 { // twice is once
-		lossy.Must(func() error { return Set(testkit.UplinkName, Trouble{Loss: 0.25}) })
+		lossy.Must(func() error { return Set(testkit.UplinkName, Impairment{Loss: 0.25}) })
 	}
 	// 750 with a deviation of 14.
 	if came := arrive(t, other, lossy, n); came < 680 || came > 820 {
@@ -61,7 +61,7 @@ func TestALinkLosesItsShare(t *testing.T) {
 		t.Errorf("%d of %d came in the other direction", came, n)
 	}
 	for range 2 {
-		lossy.Must(func() error { return Set(testkit.UplinkName, Trouble{}) })
+		lossy.Must(func() error { return Set(testkit.UplinkName, Impairment{}) })
 	}
 	if came := arrive(t, other, lossy, n); came != n {
 		t.Errorf("%d of %d came over a link that loses nothing any more", came, n)
@@ -73,13 +73,13 @@ func TestALinkLosesItsShare(t *testing.T) {
 
 // Where the kernel can have a link wait, it does; where it cannot, that is said and
 // nothing is changed.
-func TestALinkIsLate(t *testing.T) {
+func TestALinkHasDelay(t *testing.T) {
 	hosts := testkit.Hosts(t, 2)
 	var l net.Listener
 	hosts[1].Must(func() (err error) { l, err = net.Listen("tcp4", ":9"); return })
 	defer l.Close()
 	const late = 50 * time.Millisecond
-	err := hosts[0].Do(func() error { return Set(testkit.UplinkName, Trouble{Delay: late}) })
+	err := hosts[0].Do(func() error { return Set(testkit.UplinkName, Impairment{Delay: late}) })
 	if err != nil && !strings.Contains(err.Error(), "CONFIG_NET_SCH_NETEM") {
 		t.Fatal(err)
 	}
@@ -94,14 +94,14 @@ func TestALinkIsLate(t *testing.T) {
 	if took := time.Since(begun); err == nil && took < late {
 		t.Errorf("there and back took %s", took)
 	}
-	hosts[0].Must(func() error { return Set(testkit.UplinkName, Trouble{}) })
+	hosts[0].Must(func() error { return Set(testkit.UplinkName, Impairment{}) })
 }
 
 func TestALinkThatIsNotThere(t *testing.T) {
-	if err := Set("nosuch", Trouble{}); err == nil || !strings.Contains(err.Error(), "link nosuch") {
+	if err := Set("nosuch", Impairment{}); err == nil || !strings.Contains(err.Error(), "link nosuch") {
 		t.Errorf("%v", err)
 	}
-	for _, bad := range []Trouble{{Loss: -0.1}, {Loss: 0.6}, {Loss: math.NaN()}, {Delay: -1}, {Delay: time.Hour}} {
+	for _, bad := range []Impairment{{Loss: -0.1}, {Loss: 0.6}, {Loss: math.NaN()}, {Delay: -1}, {Delay: time.Hour}} {
 		if err := Set("lo", bad); err == nil {
 			t.Errorf("%+v was given", bad)
 		}
@@ -119,7 +119,7 @@ func TestShares(t *testing.T) {
 			t.Errorf("%q is %g", bad, got)
 		}
 	}
-	if got := (Trouble{Loss: 0.01, Delay: time.Millisecond}).String(); got != "1 % lost, 1ms late" {
+	if got := (Impairment{Loss: 0.01, Delay: time.Millisecond}).String(); got != "1 % loss, 1ms delay" {
 		t.Errorf("it says %q", got)
 	}
 }

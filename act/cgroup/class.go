@@ -90,11 +90,11 @@ const leavingWeight = 0.25
 // groups that run on what nobody wants.
 const leastWeight = 0.002
 
-// Yield has all guests together run on what nobody else on the machine wants, or
+// Deprioritise has all guests together run on what nobody else on the machine wants, or
 // hardly more while some are leaving, and on no more than cpus CPUs; 0 is no
 // ceiling but the host's own. It holds until Restore, whatever becomes of this
 // process. After an error call again.
-func (g *Groups) Yield(cpus float64, leaving bool) error {
+func (g *Groups) Deprioritise(cpus float64, leaving bool) error {
 	if g.cpus > 0 && (cpus <= 0 || cpus > g.cpus) {
 		cpus = g.cpus
 	}
@@ -104,7 +104,7 @@ func (g *Groups) Yield(cpus float64, leaving bool) error {
 	}
 	err := g.tree.idle(g.root, !leaving)
 	if err = errors.Join(err, g.tree.make(g.root, limits{weight: weight, cpus: cpus})); err != nil {
-		return fmt.Errorf("have guests give way: %w", err)
+		return fmt.Errorf("deprioritise guests: %w", err)
 	}
 	return nil
 }

@@ -99,7 +99,7 @@ func within(t *testing.T, least, most float64, used ...func() (time.Duration, er
 
 // While guests give way they get next to nothing of a CPU that somebody else
 // wants, at once, and afterwards their half of it again.
-func TestGroupsYield(t *testing.T) {
+func TestGroupsDeprioritise(t *testing.T) {
 	g, owner := openGroup(t, "guests"), openGroup(t, "owner")
 	guests, owners := map[fleet.GuestID]int{"g1": pinned(t)}, map[fleet.GuestID]int{"o1": pinned(t)}
 	defer clear(t, owner, owners)
@@ -108,7 +108,7 @@ func TestGroupsYield(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := g.Yield(0, false); err != nil {
+		if err := g.Deprioritise(0, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -120,20 +120,20 @@ func TestGroupsYield(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(g.Place("g1", guests["g1"], 2), g.Class("g1", Service{Class: fleet.Normal, CPUs: 1}, nil), g.Yield(0.5, false)); err != nil {
+	if err := errors.Join(g.Place("g1", guests["g1"], 2), g.Class("g1", Service{Class: fleet.Normal, CPUs: 1}, nil), g.Deprioritise(0.5, false)); err != nil {
 		t.Fatal(err)
 	}
 	if got, ok := within(t, 0, 0.05, g.Used, owner.Used); !ok {
 		t.Errorf("guests that an earlier agent had give way have %.3f of the CPU", got)
 	}
 	// Who leaves needs a little, or never gets away.
-	if err := g.Yield(0, true); err != nil {
+	if err := g.Deprioritise(0, true); err != nil {
 		t.Fatal(err)
 	}
 	if got, ok := within(t, 0.12, 0.28, g.Used, owner.Used); !ok {
 		t.Errorf("guests that leave have %.3f of the CPU, want a fifth", got)
 	}
-	if err := g.Yield(0, false); err != nil {
+	if err := g.Deprioritise(0, false); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -147,7 +147,7 @@ func TestGroupsYield(t *testing.T) {
 }
 
 // A ceiling holds while guests give way, and no longer.
-func TestGroupsYieldCeiling(t *testing.T) {
+func TestDeprioritiseCeiling(t *testing.T) {
 	g := openGroup(t, "ceiling")
 	guests := map[fleet.GuestID]int{"g1": spinner(t), "g2": spinner(t)}
 	defer clear(t, g, guests)
@@ -157,7 +157,7 @@ func TestGroupsYieldCeiling(t *testing.T) {
 		}
 	}
 	const ceiling = 0.2
-	if err := g.Yield(ceiling, false); err != nil {
+	if err := g.Deprioritise(ceiling, false); err != nil {
 		t.Fatal(err)
 	}
 	before, err := g.Used()

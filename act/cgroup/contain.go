@@ -235,7 +235,7 @@ func (g *Groups) freeze(dir string) error {
 			return err
 		}
 		if time.Since(begun) > freezeLimit {
-			return fmt.Errorf("after %s some processes still do not stand still: they wait for a disk or a file server", freezeLimit)
+			return fmt.Errorf("after %s some processes are still not frozen: they wait for a disk or a file server", freezeLimit)
 		}
 	}
 }

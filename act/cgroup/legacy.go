@@ -86,12 +86,12 @@ func (l legacy) add(path string, pid int) error {
 	if err := c.Add(cgroup1.Process{Pid: pid}); err != nil {
 		return err
 	}
-	return addQuiet(path, pid)
+	return addIsolated(path, pid)
 }
 
-// addQuiet moves a process to the CPUs that are for guests alone, if some are: then
+// addIsolated moves a process to the CPUs that are for guests alone, if some are: then
 // the outermost of its groups is in the tree of cpuset, too. Version 2 has one tree.
-func addQuiet(at string, pid int) error {
+func addIsolated(at string, pid int) error {
 	root, err := hierarchy("cpuset")
 	if err != nil {
 		return nil // then it can have no group there

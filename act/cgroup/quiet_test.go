@@ -12,7 +12,7 @@ import (
 
 // Where some CPUs are for guests alone, a guest is on them from the start, and
 // elsewhere it is where it was.
-func TestGuestsGoToTheQuietCPUs(t *testing.T) {
+func TestGuestsGoToTheIsolatedCPUs(t *testing.T) {
 	testkit.Root(t)
 	root, err := hierarchy("cpuset")
 	if err != nil {

@@ -41,7 +41,7 @@ type Config struct {
 	Cgroups      Cgroups                                             // must be given
 	ImageFolder  func(context.Context, fleet.Digest) (string, error) // where an image's files are
 	Files        func(context.Context, fleet.Task) (*os.File, error) // the directory of the job's files, opened as the job's user could; nil, or no answer: guests see none
-	Judge        func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy is good enough, asked as each pass begins; nil: nothing is copied
+	Converged    func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy is good enough, asked as each pass begins; nil: nothing is copied
 	Log          *slog.Logger                                        // nil: slog.Default
 }
 
@@ -74,9 +74,9 @@ type Driver struct {
 	network *os.File          // namespace that the driver was opened in, the host's
 	watches sync.WaitGroup    // one a guest, and one a target
 
-	turns  host.Locks
-	images sync.Mutex // held while one is mounted or looked after
-	shelf  *sandbox.Shelf
+	locks    host.Locks
+	images   sync.Mutex // held while one is mounted or looked after
+	binaries *sandbox.BinaryCache
 
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -134,7 +134,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	if d.config.Run, err = filepath.EvalSymlinks(d.config.Run); err != nil {
 		return err
 	}
-	if d.shelf, err = sandbox.OpenShelf(filepath.Join(d.config.Run, "container-agents"), d.config.GuestAgent); err != nil {
+	if d.binaries, err = sandbox.OpenBinaryCache(filepath.Join(d.config.Run, "container-agents"), d.config.GuestAgent); err != nil {
 		return err
 	}
 	if d.network, err = os.Open("/proc/thread-self/ns/net"); err != nil {
@@ -144,7 +144,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if err := d.criu.Warm(ctx); err != nil {
-		d.config.Log.Warn("containers stand still a little longer when they move", "error", err)
+		d.config.Log.Warn("containers have a slightly longer downtime when they move", "error", err)
 	}
 	if d.visible, err = sandbox.ReadProcessor(); err != nil {
 		return err
@@ -183,20 +183,20 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 						err = t.expect(g)
 					}
 				}
-			case r.Copy != nil && r.Copy.Frozen && !r.Copy.Left:
+			case r.Copy != nil && r.Copy.Suspended && !r.Copy.Left:
 				err = d.release(ctx, g)
 			}
 			if err != nil { // as when its network is gone: it must not keep the host from all others
 				d.config.Log.Warn("take a guest over from an earlier agent", "guest", id, "error", err)
 			} else if r.Arrived {
-				d.watches.Go(func() { d.gather(g) })
+				d.watches.Go(func() { d.endPostCopy(g) })
 			}
 			return nil
 		}
 		if !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		d.note(id, "")
+		d.noteEnd(id, "")
 	}
 	return d.wipe(id)
 }
@@ -218,7 +218,7 @@ func (d *Driver) Close() error {
 		d.network.Close()
 	}
 	left, err := os.ReadDir(d.dir(""))
-	return d.shelf.Close(len(left) == 0 && ignoreAbsent(err) == nil)
+	return d.binaries.Close(len(left) == 0 && ignoreAbsent(err) == nil)
 }
 
 // Abilities says what the driver can do on this host.
@@ -293,7 +293,7 @@ func (d *Driver) sweepImages() error {
 	if err := sandbox.SweepRoots(d.imageDir(""), func(dir string) bool { return used[dir] }); err != nil {
 		return fmt.Errorf("take off images that no guest has: %w", err)
 	}
-	return d.shelf.Keep(func(agent string) bool { return used[agent] })
+	return d.binaries.KeepOnly(func(agent string) bool { return used[agent] })
 }
 
 // here finds a guest that was started or received to the end.

@@ -31,7 +31,7 @@ func TestHeldGuestRunsOn(t *testing.T) {
 	const wait, looks = 2 * time.Second, 20
 	w := newWorld(t)
 	tk := task("j1g0")
-	tk.Limits = fleet.Limits{Hold: true}
+	tk.Limits = fleet.Limits{AwaitGang: true}
 	defer w.sweep(t, tk.Guest.ID)
 	var hosts [2]*container.Driver
 	for i := range hosts {

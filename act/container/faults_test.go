@@ -63,11 +63,11 @@ func takeStep(text string) int {
 		d, err = container.Open(ctx, c)
 	}
 	if err == nil {
-		if s.Verb == fleet.Hold {
+		if s.Verb == fleet.Watch {
 			fmt.Println("here")
 			io.Copy(io.Discard, os.Stdin)
 		}
-		_, err = take(ctx, d, s.Verb, s.Task)
+		_, err = carryOut(ctx, d, s.Verb, s.Task)
 		d.Close()
 	}
 	switch {
@@ -81,7 +81,7 @@ func takeStep(text string) int {
 	return stepDone
 }
 
-func take(ctx context.Context, d *container.Driver, verb fleet.Verb, t fleet.Task) (listen string, err error) {
+func carryOut(ctx context.Context, d *container.Driver, verb fleet.Verb, t fleet.Task) (listen string, err error) {
 	switch verb {
 	case fleet.Start:
 		err = d.Start(ctx, t)
@@ -91,10 +91,10 @@ func take(ctx context.Context, d *container.Driver, verb fleet.Verb, t fleet.Tas
 		err = d.Copy(ctx, t, func(fleet.Progress) {})
 	case fleet.Switch:
 		_, err = d.Switch(ctx, t, func(bool) {})
-	case fleet.Repoint, fleet.Revert:
+	case fleet.Activate, fleet.Revert:
 		err = d.Resume(ctx, t.Guest.ID)
-	case fleet.Gather:
-		err = d.Gather(ctx, t.Guest.ID)
+	case fleet.Fetch:
+		err = d.FetchRemaining(ctx, t.Guest.ID)
 	case fleet.Stop:
 		err = d.Stop(ctx, t.Guest.ID)
 	}
@@ -137,7 +137,7 @@ type agentApart struct {
 
 func (w *world) agentAt(t *testing.T, i int, faults string) *agentApart {
 	t.Helper()
-	cmd := w.stepper(t, i, fleet.Hold, fleet.Task{}, faults)
+	cmd := w.stepper(t, i, fleet.Watch, fleet.Task{}, faults)
 	cmd.Stderr = t.Output()
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -190,8 +190,8 @@ func agentKilled(t *testing.T, mode fleet.Mode) {
 		{1, fleet.Receive, []string{"container.receive.after-cut", "container.start.after-spawn", "container.receive.after-listen"}},
 		{0, fleet.Copy, []string{"container.copy.after-begin"}},
 		{0, fleet.Switch, []string{"container.switch.after-freeze", "container.switch.after-dump", "container.switch.after-ask"}},
-		{1, fleet.Repoint, []string{"container.resume.before"}},
-		{1, fleet.Gather, []string{"container.gather.before"}},
+		{1, fleet.Activate, []string{"container.resume.before"}},
+		{1, fleet.Fetch, []string{"container.fetch.before"}},
 		{0, fleet.Stop, []string{"container.stop.before", "container.stop.after-kill"}},
 	} {
 		for _, point := range s.points {
@@ -210,7 +210,7 @@ func agentKilled(t *testing.T, mode fleet.Mode) {
 		if s.host == 0 {
 			d = w.open(t, 0)
 		}
-		listen, err := take(t.Context(), d, s.verb, tk)
+		listen, err := carryOut(t.Context(), d, s.verb, tk)
 		if err != nil {
 			t.Fatalf("%s after its agents were killed: %v", s.verb, err)
 		}

@@ -60,8 +60,8 @@ int main(int c, char **a) {
 }
 `
 
-// feeders are the processes that put a guest's memory in its place.
-func (w *world) feeders(t *testing.T, i int, id fleet.GuestID) map[string]int {
+// lazyFillers are the processes that put a guest's memory in its place.
+func (w *world) lazyFillers(t *testing.T, i int, id fleet.GuestID) map[string]int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(w.hosts[i].Run, "containers", string(id), "guest.json"))
 	var r struct{ Pager, Keeper struct{ PID int } }
@@ -71,34 +71,34 @@ func (w *world) feeders(t *testing.T, i int, id fleet.GuestID) map[string]int {
 	if err != nil || r.Pager.PID <= 1 || r.Keeper.PID <= 1 {
 		t.Fatalf("the guest's memory is put there by %+v: %v", r, err)
 	}
-	return map[string]int{"pager": r.Pager.PID, "keeper": r.Keeper.PID}
+	return map[string]int{"lazy pager": r.Pager.PID, "page proxy": r.Keeper.PID}
 }
 
-// TestFeedersKilled: a guest that runs before all its memory is in its place has the
+// TestLazyFillersKilled: a guest that runs before all its memory is in its place has the
 // right memory or is lost, and said to be: whichever process is killed that puts it there,
 // with an agent at hand or without, nobody finds zeros.
-func TestFeedersKilled(t *testing.T) {
+func TestLazyFillersKilled(t *testing.T) {
 	for _, c := range []struct {
 		mode   fleet.Mode
 		victim string // empty: nobody
 		alone  bool   // no agent is there when it is killed
 	}{
 		{fleet.PreCopy, "", false},
-		{fleet.PreCopy, "pager", false},
-		{fleet.PreCopy, "keeper", false},
-		{fleet.PreCopy, "pager", true},
-		{fleet.PreCopy, "keeper", true},
+		{fleet.PreCopy, "lazy pager", false},
+		{fleet.PreCopy, "page proxy", false},
+		{fleet.PreCopy, "lazy pager", true},
+		{fleet.PreCopy, "page proxy", true},
 		{fleet.PostCopy, "", false},
-		{fleet.PostCopy, "pager", false},
-		{fleet.PostCopy, "keeper", false},
+		{fleet.PostCopy, "lazy pager", false},
+		{fleet.PostCopy, "page proxy", false},
 	} {
 		t.Run(fmt.Sprintf("%s, %q killed, alone %t", c.mode, c.victim, c.alone), func(t *testing.T) {
-			feederKilled(t, c.mode, c.victim, c.alone)
+			lazyFillerKilled(t, c.mode, c.victim, c.alone)
 		})
 	}
 }
 
-func feederKilled(t *testing.T, mode fleet.Mode, victim string, alone bool) {
+func lazyFillerKilled(t *testing.T, mode fleet.Mode, victim string, alone bool) {
 	j := newJob(t, "openmpi", 1)
 	if o := j.do(0, time.Minute, sh("cat >held.c && cc -O1 -o held held.c"), held); o.exit.Code != 0 {
 		t.Fatalf("compile: %+v", o)
@@ -114,7 +114,7 @@ func feederKilled(t *testing.T, mode fleet.Mode, victim string, alone bool) {
 	until(t, there("filled"))
 	// What is still missing at the target is certain if whoever fills it stands still.
 	pid := j.switched(mode)
-	feeders := j.feeders(t, 0, j.tasks[1].Guest.ID)
+	feeders := j.lazyFillers(t, 0, j.tasks[1].Guest.ID)
 	signal := func(who string, s unix.Signal) {
 		if err := unix.Kill(feeders[who], s); err != nil {
 			t.Fatalf("%s: %v", who, err)
@@ -125,8 +125,8 @@ func feederKilled(t *testing.T, mode fleet.Mode, victim string, alone bool) {
 	}
 	// Until the programs are there, and only what they hold is missing. It goes by steps,
 	// or this test might be kept from looking until all is there.
-	for signal("pager", unix.SIGSTOP); resident(pid()) < 300<<20; signal("pager", unix.SIGSTOP) {
-		signal("pager", unix.SIGCONT)
+	for signal("lazy pager", unix.SIGSTOP); resident(pid()) < 300<<20; signal("lazy pager", unix.SIGSTOP) {
+		signal("lazy pager", unix.SIGCONT)
 		time.Sleep(time.Millisecond)
 	}
 	missing := heldMiB<<20 - resident(pid())
@@ -144,8 +144,8 @@ func feederKilled(t *testing.T, mode fleet.Mode, victim string, alone bool) {
 		time.Sleep(100 * time.Millisecond) // it waits for memory by then
 		signal(victim, unix.SIGKILL)
 	}
-	if victim != "pager" {
-		signal("pager", unix.SIGCONT)
+	if victim != "lazy pager" {
+		signal("lazy pager", unix.SIGCONT)
 	}
 	ended := func(d *container.Driver) bool {
 		select {
@@ -155,7 +155,7 @@ func feederKilled(t *testing.T, mode fleet.Mode, victim string, alone bool) {
 			return false
 		}
 	}
-	j.judge(mode, victim, alone, ended)
+	j.checkEnd(mode, victim, alone, ended)
 	for _, who := range []string{"parent", "child"} {
 		said, err := os.ReadFile(file(who + ".1"))
 		if victim == "" && err != nil || err == nil && string(said) != "wrong 0" {
@@ -167,8 +167,8 @@ func feederKilled(t *testing.T, mode fleet.Mode, victim string, alone bool) {
 	}
 }
 
-// judge checks what became of the guest that was moved.
-func (j *job) judge(mode fleet.Mode, victim string, alone bool, ended func(*container.Driver) bool) {
+// converged checks what became of the guest that was moved.
+func (j *job) checkEnd(mode fleet.Mode, victim string, alone bool, ended func(*container.Driver) bool) {
 	t, id := j.t, j.tasks[1].Guest.ID
 	if alone {
 		time.Sleep(time.Second) // nobody finds anything meanwhile
@@ -176,7 +176,7 @@ func (j *job) judge(mode fleet.Mode, victim string, alone bool, ended func(*cont
 	}
 	switch d := j.drivers[0]; {
 	case victim == "":
-		if err := d.Gather(t.Context(), id); err != nil {
+		if err := d.FetchRemaining(t.Context(), id); err != nil {
 			t.Error(err)
 		}
 		until(t, func() bool {
@@ -192,7 +192,7 @@ func (j *job) judge(mode fleet.Mode, victim string, alone bool, ended func(*cont
 		}
 		j.move(1, 0) // it leaves again, as any guest does
 	case mode == fleet.PostCopy:
-		err := d.Gather(t.Context(), id)
+		err := d.FetchRemaining(t.Context(), id)
 		if err == nil || errors.Is(err, fleet.ErrUnsure) || !strings.Contains(err.Error(), "memory never comes") {
 			t.Errorf("gather: %v", err)
 		}

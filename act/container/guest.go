@@ -51,7 +51,7 @@ type guest struct {
 	usedCPU  time.Duration
 	usedAt   time.Time
 	target   *target            // that takes it in; nil: none
-	out      *transfer.Out      // that is ready to switch; nil: none
+	out      *transfer.Sender   // that is ready to switch; nil: none
 	waits    *interrupted.Seen  // in what its threads waited when it was suspended; nil: not known
 	cancel   context.CancelFunc // ends the call that has moving
 }
@@ -103,7 +103,7 @@ func (d *Driver) watch(g *guest) {
 	g.interrupt()
 	g.release()
 	if !g.isStopped() {
-		d.note(g.id, g.lossCause())
+		d.noteEnd(g.id, g.lossCause())
 	}
 	g.left = d.wipe(g.id)
 	d.mu.Lock()
@@ -113,7 +113,7 @@ func (d *Driver) watch(g *guest) {
 	close(g.ended)
 }
 
-func (d *Driver) note(id fleet.GuestID, lost string) {
+func (d *Driver) noteEnd(id fleet.GuestID, lost string) {
 	said := cmp.Or(lost, sandbox.LastWords(filepath.Join(d.dir(id), storeDir)))
 	d.config.Log.Info("guest ended", "guest", id, "said", said)
 	d.mu.Lock()
@@ -241,8 +241,8 @@ func (r record) runs() fleet.RunState {
 	switch {
 	case r.Target && !r.Arrived:
 		return fleet.Incoming
-	case r.Target, r.Still, r.Copy != nil && r.Copy.Frozen:
-		return fleet.Paused
+	case r.Target, r.Suspended, r.Copy != nil && r.Copy.Suspended:
+		return fleet.Suspended
 	}
 	return fleet.Running
 }

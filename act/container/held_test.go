@@ -18,7 +18,7 @@ func TestHeld(t *testing.T) {
 		{"stopped_by_terminal", "SIGTTIN"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			end := j.begin("held", c.name)
+			end := j.beginCase("held", c.name)
 			_, err := j.tryMove(0, n+1)
 			t.Logf("%v", err)
 			if err == nil || !strings.Contains(err.Error(), c.says) {
@@ -40,7 +40,7 @@ func TestWaitsGoOnWhereTheyAre(t *testing.T) {
 	cases := slices.DeleteFunc(j.compileState("times"), func(name string) bool {
 		return name == "processor_time" // which a move changes, and this does not
 	})
-	end := j.begin("held", "stopped_by_terminal")
+	end := j.beginCase("held", "stopped_by_terminal")
 	_ = os.Remove(filepath.Join(j.files, "stopped_by_terminal.ready"))
 	j.keeps("times", cases, func(n int) {
 		if n == 1 {
@@ -50,7 +50,7 @@ func TestWaitsGoOnWhereTheyAre(t *testing.T) {
 			return
 		}
 		d, id := j.drivers[0], j.tasks[0].Guest.ID
-		if err := d.Pause(t.Context(), id); err != nil {
+		if err := d.Suspend(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)

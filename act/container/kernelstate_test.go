@@ -32,9 +32,9 @@ func (j *job) compileState(area string) []string {
 	return strings.Fields(o.stdout)
 }
 
-// begin starts a case and waits until it has its state. end lets it check that, and gives
+// beginCase starts a case and waits until it has its state. end lets it check that, and gives
 // what it says.
-func (j *job) begin(area, name string) (end func() outcome) {
+func (j *job) beginCase(area, name string) (end func() outcome) {
 	j.t.Helper()
 	_ = os.Remove(filepath.Join(j.files, "go"))
 	var o outcome

@@ -98,15 +98,15 @@ func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
 
 // target takes one guest in.
 type target struct {
-	driver  *Driver
-	guest   *guest
-	door    *transfer.Listener
-	hold    *port.Held
-	plugged func() error      // waits until the guest's link is in its network
-	making  atomic.Bool       // all of it has come, and CRIU makes it
-	feed    *memory.Beginning // puts its memory in its place; nil: nobody has to
-	place   host.Process      // what holds its place until it has arrived
-	handle  *os.File          // of that
+	driver     *Driver
+	guest      *guest
+	listener   *transfer.Listener
+	frameQueue *port.FrameQueue
+	plugged    func() error        // waits until the guest's link is in its network
+	making     atomic.Bool         // all of it has come, and CRIU makes it
+	lazyFill   *memory.PendingFill // puts its memory in its place; nil: nobody has to
+	place      host.Process        // what holds its place until it has arrived
+	handle     *os.File            // of that
 }
 
 // vacate ends what an earlier agent had half restored: of a guest that has not
@@ -115,7 +115,7 @@ func (d *Driver) vacate(r record) error {
 	if err := d.killBut(r, r.Process.PID); err != nil {
 		return err
 	}
-	return errors.Join(r.Pager.End(), r.Keeper.End())
+	return errors.Join(r.LazyPager.End(), r.PageProxy.End())
 }
 
 // ready cuts a guest's link, since nothing may be said from here before it runs here,
@@ -128,10 +128,10 @@ func (d *Driver) ready(ctx context.Context, r record) (*target, error) {
 			err = r.Port.Cut()
 		}
 		if err == nil {
-			t.door, err = transfer.Listen(ctx, d.config.Address, r.Listen, transfer.Hello{Guest: r.Guest, Migration: r.Incoming}, d.config.Log)
+			t.listener, err = transfer.Listen(ctx, d.config.Address, r.Listen, transfer.Hello{Guest: r.Guest, Migration: r.Incoming}, d.config.Log)
 		}
 		if err == nil {
-			t.hold, err = r.Port.Hold()
+			t.frameQueue, err = r.Port.QueueFrames()
 		}
 		return errors.Join(err, fault.Point("container.receive.after-cut"))
 	})
@@ -146,14 +146,14 @@ func (d *Driver) ready(ctx context.Context, r record) (*target, error) {
 func (t *target) expect(g *guest) error {
 	d := t.driver
 	t.guest = g
-	err := g.remember(func(r *record) { r.Listen = t.door.Place.String() })
+	err := g.remember(func(r *record) { r.Listen = t.listener.Place.String() })
 	g.mu.Lock()
 	switch {
 	case err != nil:
 	case g.released:
 		err = errClosed
 	case !g.record.Arrived:
-		t.plugged, err = g.record.Port.TakeMeanwhile(g.network, d.atHost)
+		t.plugged, err = g.record.Port.AttachMeanwhile(g.network, d.atHost)
 	}
 	if err == nil {
 		g.target = t
@@ -163,21 +163,21 @@ func (t *target) expect(g *guest) error {
 		t.close()
 		return err
 	}
-	d.watches.Go(func() { t.door.Serve(t.serve) })
+	d.watches.Go(func() { t.listener.Serve(t.serve) })
 	return nil
 }
 
 // close ends the listening. Frames that are held are dropped, and the link is in one
 // place when it returns.
 func (t *target) close() {
-	if t.door != nil {
-		t.door.Close()
+	if t.listener != nil {
+		t.listener.Close()
 	}
 	if t.plugged != nil {
 		_ = t.plugged() // who needs it has been told
 	}
-	if t.hold != nil {
-		t.hold.Close()
+	if t.frameQueue != nil {
+		t.frameQueue.Close()
 	}
 }
 
@@ -198,7 +198,7 @@ func (t *target) serve(c *framing.Conn, h transfer.Hello) error {
 	if err == nil {
 		defer in.Close()
 		defer restoring.Close()
-		if err = in.Take(c); err == nil {
+		if err = in.Receive(c); err == nil {
 			return t.arrive(c, in, restoring)
 		}
 	}
@@ -214,7 +214,7 @@ func (t *target) serve(c *framing.Conn, h transfer.Hello) error {
 func (t *target) needs(agent string) (lacks bool, err error) {
 	t.driver.images.Lock() // a sweep either knows of it, or is over
 	defer t.driver.images.Unlock()
-	if lacks, err = t.driver.shelf.Lacks(agent); err == nil && agent != t.guest.remembered().Agent {
+	if lacks, err = t.driver.binaries.Lacks(agent); err == nil && agent != t.guest.remembered().Agent {
 		err = t.guest.remember(func(r *record) { r.Agent = agent })
 	}
 	return lacks, err
@@ -223,7 +223,7 @@ func (t *target) needs(agent string) (lacks bool, err error) {
 // open begins anew: what an earlier connection brought is not what the source
 // thinks that is here. The CRIU that will make the guest waits for it. lacks says that
 // the guest agent has to come, too.
-func (t *target) open(lacks bool) (*transfer.In, *criu.Restoring, error) {
+func (t *target) open(lacks bool) (*transfer.Receiver, *criu.Restoring, error) {
 	dir := t.guest.dir
 	r := t.guest.remembered()
 	files, images := filepath.Join(dir, storeDir), filepath.Join(dir, imagesDir)
@@ -245,10 +245,10 @@ func (t *target) open(lacks bool) (*transfer.In, *criu.Restoring, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	in, err := transfer.NewIn(files, images, t.plugged)
+	in, err := transfer.NewReceiver(files, images, t.plugged)
 	if err == nil && lacks {
 		var part *sandbox.Part
-		if part, err = t.driver.shelf.Take(r.Agent); err == nil {
+		if part, err = t.driver.binaries.ReceiveBinary(r.Agent); err == nil {
 			in.Agent = part
 		} else {
 			in.Close()
@@ -268,13 +268,13 @@ func (t *target) maker(r record, images string) (*criu.Restoring, error) {
 	}
 	return t.driver.criu.PrepareRestore(criu.RestoreSpec{
 		Images: images, Root: filepath.Join(t.guest.dir, rootDir), Netns: fmt.Sprintf("/proc/%d/ns/net", r.Process.PID), Mounts: mounts,
-		Made: t.made, Resuming: t.settle, Failing: t.failing,
+		Made: t.made, Resuming: t.adoptProcesses, Failing: t.failing,
 	})
 }
 
 // arrive makes the guest of what has come and tells how that went. A guest that
 // cannot be made is none for good: the source goes on with its own.
-func (t *target) arrive(c *framing.Conn, in *transfer.In, restoring *criu.Restoring) error {
+func (t *target) arrive(c *framing.Conn, in *transfer.Receiver, restoring *criu.Restoring) error {
 	g, begun := t.guest, time.Now()
 	g.mu.Lock()
 	t.place, t.handle = g.record.Process, g.handle
@@ -319,7 +319,7 @@ func (t *target) refuse(cause error, whole bool) error {
 func (t *target) failing(pid int, cause error) error {
 	r := t.guest.remembered()
 	if r.Arrived {
-		_, unfed := t.guest.feed().Look()
+		_, unfed := t.guest.lazyFill().CheckFill()
 		whole := r.Process.Lives() && unfed == nil
 		if err := t.refuse(cause, whole); err != nil && whole {
 			return err
@@ -332,13 +332,13 @@ func (t *target) failing(pid int, cause error) error {
 	return nil
 }
 
-// lateBytes is how much memory a guest has at least that is let run before CRIU
+// postCopyBytes is how much memory a guest has at least that is let run before CRIU
 // has put it all in its place: of less, that takes no longer than to watch over it.
-const lateBytes = 32 << 20
+const postCopyBytes = 32 << 20
 
 // restore makes the guest of what has come, and lets it stand still. After an
 // error nothing of it is here but its place.
-func (t *target) restore(in *transfer.In, restoring *criu.Restoring) error {
+func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error {
 	d, g := t.driver, t.guest
 	r := g.remembered()
 	root, images := filepath.Join(g.dir, rootDir), filepath.Join(g.dir, imagesDir)
@@ -349,14 +349,14 @@ func (t *target) restore(in *transfer.In, restoring *criu.Restoring) error {
 		return err
 	}
 	if r.Files != "" {
-		if err := restoring.Lend(r.Files); err != nil {
-			return errors.Join(err, t.endFeed())
+		if err := restoring.OpenLeftOut(r.Files); err != nil {
+			return errors.Join(err, t.endLazyFill())
 		}
 	}
 	life, enough := context.WithTimeout(g.life, criu.RestoreLimit(r.Need.MemoryBytes)) // the source goes on then
 	defer enough()
 	go d.config.Cgroups.Hasten(life)
-	restoring.Lazy = t.feed != nil
+	restoring.Lazy = t.lazyFill != nil
 	_, err := restoring.Do(life)
 	enough()
 	if err != nil && g.remembered().Arrived {
@@ -364,73 +364,73 @@ func (t *target) restore(in *transfer.In, restoring *criu.Restoring) error {
 		err = nil
 	}
 	if err != nil {
-		return errors.Join(err, d.killBut(r, t.place.PID), t.endFeed())
+		return errors.Join(err, d.killBut(r, t.place.PID), t.endLazyFill())
 	}
 	d.watches.Go(func() { // the source need not wait for it
 		if err := t.place.End(); err != nil {
 			d.config.Log.Warn("end what held a guest's place", "guest", g.id, "error", err)
 		}
-		d.gather(g)
+		d.endPostCopy(g)
 	})
 	return nil
 }
 
-// endFeed ends what puts the guest's memory in its place, if anything does.
-func (t *target) endFeed() error {
-	if t.feed == nil {
+// endLazyFill ends what puts the guest's memory in its place, if anything does.
+func (t *target) endLazyFill() error {
+	if t.lazyFill == nil {
 		return nil
 	}
-	return t.feed.End()
+	return t.lazyFill.End()
 }
 
 // remember puts the guest's memory where CRIU takes it from: among its images, or,
 // of a large guest or one of which some is owed, into the hands of processes that outlive
 // this one, as the guest does, and that put it in its place when it is touched, and all
 // of it by and by.
-func (t *target) remember(in *transfer.In, images string) error {
+func (t *target) remember(in *transfer.Receiver, images string) error {
 	d, g := t.driver, t.guest
 	defer in.Close()
-	owed := in.Memory.OwedBytes()
-	if t.feed = nil; g.remembered().Pager.PID != 0 { // of a try before an agent died
-		if err := g.remember(func(r *record) { r.Pager, r.Keeper, r.Late = host.Process{}, host.Process{}, false }); err != nil {
+	owed := in.Memory.LazyBytes()
+	if t.lazyFill = nil; g.remembered().LazyPager.PID != 0 { // of a try before an agent died
+		if err := g.remember(func(r *record) { r.LazyPager, r.PageProxy, r.PostCopy = host.Process{}, host.Process{}, false }); err != nil {
 			return err
 		}
 	}
-	if owed == 0 && (!d.ability.Lazy || !d.ability.Faults || in.Memory.HeldBytes() <= lateBytes) {
+	if owed == 0 && (!d.ability.Lazy || !d.ability.Faults || in.Memory.HeldBytes() <= postCopyBytes) {
 		return in.Memory.Complete(images)
 	}
 	var rest *os.File
 	if owed > 0 {
-		if rest = t.door.Debt(); rest == nil {
-			return errors.New("the source owes some of its memory and has not said how to fetch it")
+		if rest = t.listener.PageConn(); rest == nil {
+			return errors.New("the source kept lazy pages and has not said how to fetch them")
 		}
 	}
-	b, err := memory.StartFeed(g.life, memory.FeedOrder{
+	b, err := memory.StartFill(g.life, memory.FillOrder{
 		Store: in.Memory, Criu: d.criu, Images: images, Rest: rest, Verdict: filepath.Join(g.dir, verdictFile),
 	})
 	if err != nil {
 		return err
 	}
-	if err := g.remember(func(r *record) { r.Pager, r.Keeper, r.Late = b.Pager, b.Keeper, owed > 0 }); err != nil {
+	if err := g.remember(func(r *record) { r.LazyPager, r.PageProxy, r.PostCopy = b.LazyPager, b.PageProxy, owed > 0 }); err != nil {
 		return errors.Join(err, b.End())
 	}
-	t.feed = b
+	t.lazyFill = b
 	return nil
 }
 
 // made: if what puts the guest's memory in its place is killed from now on, nobody finds
 // zeros there.
 func (t *target) made(pid int) error {
-	if t.feed == nil {
+	if t.lazyFill == nil {
 		return nil
 	}
-	return t.feed.Hold(pid)
+	return t.lazyFill.HoldUffds(pid)
 }
 
-// settle takes the restored processes over while they stand still. They do not
+// adoptProcesses takes the restored processes over while they stand still. They do not
 // run on when CRIU lets go of them: they are frozen. What is remembered here is
 // the point of no return: the guest is whole here.
-func (t *target) settle(pid int) error {
+func (t *target) adoptProcesses(pid int) error {
 	d, g := t.driver, t.guest
 	r := g.remembered()
 	all, err := criu.Processes(pid)
@@ -455,7 +455,7 @@ func (t *target) settle(pid int) error {
 	}
 	process, err := host.Find(pid)
 	if err == nil {
-		_, err = g.feed().Look() // its source still has it
+		_, err = g.lazyFill().CheckFill() // its source still has it
 	}
 	if err != nil {
 		return err

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// mostStill is how long a guest may stand still for a move that is refused or waits: CRIU
+// mostDowntime is how long a guest may stand still for a move that is refused or waits: CRIU
 // alone took ten seconds for some.
-const mostStill = time.Second
+const mostDowntime = time.Second
 
 // TestRefused: what keeps a guest from being moved is told beforehand, in words that name
 // it, and a move that is tried all the same is refused with them at once, before the guest
@@ -35,7 +35,7 @@ func TestRefused(t *testing.T) {
 		}
 		delete(refused, name)
 		t.Run(name, func(t *testing.T) {
-			end := j.begin("refused", name)
+			end := j.beginCase("refused", name)
 			found, err := j.drivers[j.at[0]].Obstacles(t.Context(), j.tasks[0].Guest.ID)
 			if err != nil || !slices.ContainsFunc(found, func(says string) bool { return strings.Contains(says, want) }) {
 				t.Errorf("Obstacles says %q, %v", found, err)
@@ -63,9 +63,9 @@ func TestVfork(t *testing.T) {
 	j := newJobOf(t, "openmpi", 1, jobUser)
 	j.compileState("refused")
 	t.Run("of a moment", func(t *testing.T) {
-		end := j.begin("refused", "vforks")
+		end := j.beginCase("refused", "vforks")
 		for n := range 4 {
-			if p := j.move(0, n+1); p.Downtime > mostStill {
+			if p := j.move(0, n+1); p.Downtime > mostDowntime {
 				t.Errorf("it stood still for %s", p.Downtime)
 			}
 		}
@@ -74,7 +74,7 @@ func TestVfork(t *testing.T) {
 		}
 	})
 	t.Run("for long", func(t *testing.T) {
-		end := j.begin("refused", "vforked")
+		end := j.beginCase("refused", "vforked")
 		_, err := j.tryMove(0, 5)
 		const want = "waits for a child that has its memory until that runs another program or ends (vfork(2))"
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -93,7 +93,7 @@ func TestRoot(t *testing.T) {
 	j.compileState("refused")
 	for n, name := range []string{"chrooted", "terminal", "capabilities"} {
 		t.Run(name, func(t *testing.T) {
-			end := j.begin("refused", name)
+			end := j.beginCase("refused", name)
 			found, err := j.drivers[j.at[0]].Obstacles(t.Context(), j.tasks[0].Guest.ID)
 			if err != nil || len(found) > 0 {
 				t.Errorf("Obstacles says %q, %v", found, err)

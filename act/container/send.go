@@ -17,7 +17,7 @@ import (
 // begins anew if the agent that began it has died. After an error the copy is
 // called off and the guest runs on.
 func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Progress)) error {
-	if d.config.Judge == nil {
+	if d.config.Converged == nil {
 		return fmt.Errorf("copy guest %s: nobody was named to judge when a copy is good enough", t.Guest.ID)
 	}
 	g, err := d.here(t.Guest.ID)
@@ -38,17 +38,17 @@ func (d *Driver) copy(ctx context.Context, g *guest, t fleet.Task, progress func
 		return err
 	}
 	if c := g.remembered().Copy; c != nil && c.Migration == order.Migration && c.Listen == order.Listen {
-		if c.Off {
-			return errors.New("the copy was called off")
+		if c.Cancelled {
+			return errors.New("the copy was cancelled")
 		}
-		if c.Asked || c.Left || c.Frozen {
+		if c.Asked || c.Left || c.Suspended {
 			return nil // and it switched since, or is about to
 		}
-		if s, err := g.take(); err != nil {
+		if s, err := g.takeCopy(); err != nil {
 			s.Free() // it begins anew
 		} else if s != nil {
 			progress(s.Progress)
-			return g.keep(s, c.Limits)
+			return g.keepCopy(s, c.Limits)
 		}
 	}
 	if run := g.remembered().runs(); run != fleet.Running {
@@ -57,14 +57,14 @@ func (d *Driver) copy(ctx context.Context, g *guest, t fleet.Task, progress func
 	g.drop()
 	// What puts the memory of one that has just come in its place would be in
 	// the way of seeing what is written to it.
-	if err := g.gathered(ctx); err != nil {
+	if err := g.awaitMemory(ctx); err != nil {
 		return err
 	}
 	if err := g.remember(func(r *record) { r.Copy = &order }); err != nil {
 		return err
 	}
 	err := fault.Point("container.copy.after-begin")
-	var s *transfer.Out
+	var s *transfer.Sender
 	if err == nil {
 		s, err = d.rounds(ctx, g, order, progress)
 	}
@@ -75,17 +75,17 @@ func (d *Driver) copy(ctx context.Context, g *guest, t fleet.Task, progress func
 		if s != nil {
 			s.Free()
 		}
-		return errors.Join(err, g.callOff())
+		return errors.Join(err, g.cancelCopy())
 	}
-	return g.keep(s, order.Limits)
+	return g.keepCopy(s, order.Limits)
 }
 
-// callOff notes that nothing more comes of a copy, unless the agent itself ends
+// cancelCopy notes that nothing more comes of a copy, unless the agent itself ends
 // and the next one goes on with it.
-func (g *guest) callOff() error {
+func (g *guest) cancelCopy() error {
 	err := g.remember(func(r *record) {
 		if r.Copy != nil {
-			r.Copy.Off = true
+			r.Copy.Cancelled = true
 		}
 	})
 	if errors.Is(err, errClosed) {
@@ -94,9 +94,9 @@ func (g *guest) callOff() error {
 	return err
 }
 
-// take gives the copy that is ready to switch to whoever switches or ends it. With
+// takeCopy gives the copy that is ready to switch to whoever switches or ends it. With
 // an error it is of no use; nil: there is none.
-func (g *guest) take() (*transfer.Out, error) {
+func (g *guest) takeCopy() (*transfer.Sender, error) {
 	g.mu.Lock()
 	s := g.out
 	g.out = nil
@@ -109,14 +109,14 @@ func (g *guest) take() (*transfer.Out, error) {
 
 // drop ends a copy that is ready to switch.
 func (g *guest) drop() {
-	if s, _ := g.take(); s != nil {
+	if s, _ := g.takeCopy(); s != nil {
 		s.Free()
 	}
 }
 
-// keep keeps a copy that is ready to switch. If others are waited for, what is
+// keepCopy keeps a copy that is ready to switch. If others are waited for, what is
 // left of it is kept small meanwhile.
-func (g *guest) keep(s *transfer.Out, l fleet.Limits) error {
+func (g *guest) keepCopy(s *transfer.Sender, l fleet.Limits) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.released {
@@ -124,8 +124,8 @@ func (g *guest) keep(s *transfer.Out, l fleet.Limits) error {
 		return errClosed
 	}
 	g.out = s
-	if l.Hold && l.Mode != fleet.StopAndCopy {
-		s.Hold()
+	if l.AwaitGang && l.Mode != fleet.StopAndCopy {
+		s.HoldCopy()
 	}
 	return nil
 }
@@ -154,7 +154,7 @@ func (d *Driver) greet(ctx context.Context, r record, c copying, h transfer.Hell
 		return nil, a, err
 	}
 	if a, err = transfer.Greet(conn, transfer.Hello{
-		Version: framing.Version, Guest: r.Guest, Migration: c.Migration, Gen: r.Gen, Word: place.Word, Agent: r.Agent, Only: h.Only, Debt: h.Debt,
+		Version: framing.Version, Guest: r.Guest, Migration: c.Migration, Gen: r.Gen, Word: place.Word, Agent: r.Agent, Only: h.Only, PageServer: h.PageServer,
 	}); err != nil {
 		return nil, a, errors.Join(fmt.Errorf("greet the target: %w", err), conn.Close())
 	}
@@ -162,19 +162,19 @@ func (d *Driver) greet(ctx context.Context, r record, c copying, h transfer.Hell
 }
 
 // open begins a copy.
-func (d *Driver) open(ctx context.Context, g *guest, c copying, tell func(fleet.Progress)) (*transfer.Out, error) {
+func (d *Driver) open(ctx context.Context, g *guest, c copying, tell func(fleet.Progress)) (*transfer.Sender, error) {
 	r := g.remembered()
 	conn, lacks, err := d.reach(ctx, r, c, transfer.Hello{})
 	if err != nil {
 		return nil, err
 	}
 	conn.Limit(d.bandwidth(c.Limits))
-	s := transfer.NewOut(ctx, conn, filepath.Join(g.dir, storeDir), r.Process.PID, tell)
-	s.Progress.TotalBytes, s.Late = r.Need.MemoryBytes, c.Limits.Mode == fleet.PostCopy
+	s := transfer.NewSender(ctx, conn, filepath.Join(g.dir, storeDir), r.Process.PID, tell)
+	s.Progress.TotalBytes, s.PostCopy = r.Need.MemoryBytes, c.Limits.Mode == fleet.PostCopy
 	if lacks {
 		stop := context.AfterFunc(ctx, s.Close) // ends a send that hangs
 		defer stop()
-		if err := s.GuestAgent(d.shelf.Path(r.Agent)); err != nil {
+		if err := s.GuestAgent(d.binaries.Path(r.Agent)); err != nil {
 			s.Free()
 			return nil, err
 		}
@@ -184,7 +184,7 @@ func (d *Driver) open(ctx context.Context, g *guest, c copying, tell func(fleet.
 
 // rounds sends the guest pass by pass until what is left is little enough. With
 // an error the copy, if there is one, is for the caller to free.
-func (d *Driver) rounds(ctx context.Context, g *guest, c copying, tell func(fleet.Progress)) (s *transfer.Out, err error) {
+func (d *Driver) rounds(ctx context.Context, g *guest, c copying, tell func(fleet.Progress)) (s *transfer.Sender, err error) {
 	if s, err = d.open(ctx, g, c, tell); err != nil {
 		return nil, err
 	}
@@ -192,11 +192,11 @@ func (d *Driver) rounds(ctx context.Context, g *guest, c copying, tell func(flee
 	defer stop()
 	var seen []fleet.Progress
 	for {
-		if err := s.Begin(ctx); err != nil {
+		if err := s.BeginPass(ctx); err != nil {
 			return s, errors.Join(err, ctx.Err())
 		}
 		seen = append(seen, s.Progress)
-		good, err := d.config.Judge(c.Limits, seen)
+		good, err := d.config.Converged(c.Limits, seen)
 		if err == nil && good { // it stands still next, and what comes for it goes to the target
 			err = s.Sync()
 		}

@@ -44,7 +44,7 @@ func TestChangingFiles(t *testing.T) {
 	j.write("appended", "aaaa"+page)
 	j.write("rewritten", "rrrr")
 	j.write("shortened", "ssss"+page)
-	end := j.begin("shared", "changing")
+	end := j.beginCase("shared", "changing")
 	var o outcome
 	wait := testkit.Meanwhile(t, func() { o = j.do(1, 3*time.Minute, fleet.Program{Args: []string{"perl", "-e", changes}}, "") })
 	until(t, func() bool {

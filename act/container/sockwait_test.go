@@ -40,7 +40,7 @@ func TestSocketsAreWaitedFor(t *testing.T) {
 		if !ok {
 			t.Errorf("%s: nothing says what keeps it", name)
 		}
-		end := j.begin("sockwait", name)
+		end := j.beginCase("sockwait", name)
 		if h.early {
 			found, err := j.drivers[j.at[0]].Obstacles(t.Context(), j.tasks[0].Guest.ID)
 			if err != nil || !strings.Contains(strings.Join(found, "\n"), h.says) {
@@ -67,7 +67,7 @@ func TestSocketsThatStay(t *testing.T) {
 	j := newJobOf(t, "openmpi", 1, jobUser)
 	j.compileState("sockwait")
 	for n, name := range []string{"empty", "ambiguous"} {
-		end := j.begin("sockwait", name)
+		end := j.beginCase("sockwait", name)
 		if _, err := j.tryMove(0, n); err == nil || !strings.Contains(err.Error(), unread[name].says) {
 			t.Errorf("%s: the move ends with %v", name, err)
 		}

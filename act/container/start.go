@@ -47,7 +47,7 @@ func (d *Driver) start(ctx context.Context, t fleet.Task) error {
 	}
 	dir := d.dir(r.Guest)
 	store := filepath.Join(dir, storeDir)
-	r.Agent = d.shelf.Own
+	r.Agent = d.binaries.Own
 	if err := sandbox.MountRoot(r.Image, store, filepath.Join(dir, rootDir)); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (d *Driver) start(ctx context.Context, t fleet.Task) error {
 	if err := d.config.Cgroups.Contain(r.Guest, r.Need, p.PID); err != nil {
 		return err
 	}
-	if err := d.atHost(func() error { return r.Port.Take(g.network) }); err != nil {
+	if err := d.atHost(func() error { return r.Port.Attach(g.network) }); err != nil {
 		return err
 	}
 	if err := p.Run(d.cell(r)); err != nil {
@@ -154,7 +154,7 @@ func (d *Driver) mounts(r record) []shown {
 		all[i].from = filepath.Join(store, all[i].name)
 	}
 	if r.Agent != "" {
-		all = append(all, shown{name: "agent", from: d.shelf.Path(r.Agent), at: sandbox.AgentPath, readOnly: true})
+		all = append(all, shown{name: "agent", from: d.binaries.Path(r.Agent), at: sandbox.AgentPath, readOnly: true})
 	}
 	if r.Export != "" {
 		all = append(all, shown{name: "job", from: r.Files, at: r.Export})
@@ -195,7 +195,7 @@ func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _
 	if err := id.Check(); err != nil {
 		return nil, nil, err
 	}
-	release, err = d.turns.Take(ctx, id)
+	release, err = d.locks.Lock(ctx, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -223,7 +223,7 @@ func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
 	if id.Check() != nil {
 		return nil // no such guest can ever have been here
 	}
-	release, err := d.turns.Take(ctx, id)
+	release, err := d.locks.Lock(ctx, id)
 	if err == nil {
 		defer release()
 		err = fault.Point("container.stop.before")
@@ -295,7 +295,7 @@ func (d *Driver) killBut(r record, spared int) error {
 	if err := host.KillAll(all, spared); err != nil {
 		return err
 	}
-	// Frozen ones take no signal, and those that wait to be taken take this
+	// Suspended ones take no signal, and those that wait to be taken take this
 	// before anything else.
 	return d.config.Cgroups.Thaw(r.Guest)
 }
@@ -325,7 +325,7 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 		if err := errors.Join(d.kill(r), d.atHost(func() error { return r.Port.Return(network) })); err != nil {
 			return err
 		}
-		if err := errors.Join(r.Process.End(), r.Place.End(), r.Pager.End(), r.Keeper.End(), r.Copy.end()); err != nil {
+		if err := errors.Join(r.Process.End(), r.Place.End(), r.LazyPager.End(), r.PageProxy.End(), r.Copy.end()); err != nil {
 			return err
 		}
 	}

@@ -44,7 +44,7 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task, lead func(bool)) 
 	defer done()
 	r := g.remembered()
 	switch c := r.Copy; {
-	case c == nil || c.Migration != t.Order.Migration || !c.Good || c.Off:
+	case c == nil || c.Migration != t.Order.Migration || !c.Good || c.Cancelled:
 		return fleet.Progress{}, fmt.Errorf("there is no copy of migration %q under way", t.Order.Migration)
 	case c.Left:
 		lead(true)
@@ -57,7 +57,7 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task, lead func(bool)) 
 		if g.remembered().Copy.Asked {
 			return fleet.Progress{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
 		}
-		return fleet.Progress{}, errors.Join(err, g.callOff())
+		return fleet.Progress{}, errors.Join(err, g.cancelCopy())
 	}
 	return g.remembered().Copy.Cost, nil
 }
@@ -86,7 +86,7 @@ func (d *Driver) handOver(ctx context.Context, g *guest, lead func(bool)) error 
 	if err := sandbox.NewMemory(images); err != nil {
 		return err
 	}
-	if err := d.dumpStill(ctx, stillness{g, s, images, lead}); err != nil {
+	if err := d.dumpSuspended(ctx, dumpPoint{g, s, images, lead}); err != nil {
 		return err
 	}
 	if err := fault.Point("container.switch.after-dump"); err != nil {
@@ -95,8 +95,8 @@ func (d *Driver) handOver(ctx context.Context, g *guest, lead func(bool)) error 
 	if err := s.Images(images); err != nil {
 		return err
 	}
-	if s.Owed > 0 {
-		if err := d.lend(ctx, g); err != nil {
+	if s.LazyBytes > 0 {
+		if err := d.servePages(ctx, g); err != nil {
 			return err
 		}
 	}
@@ -108,30 +108,30 @@ func (d *Driver) handOver(ctx context.Context, g *guest, lead func(bool)) error 
 // being made, is over as soon as its programs run again for a moment, or its peers
 // have what it owes them.
 const (
-	passingLimit = 10 * time.Second // of trying: the host, and a gang, wait for the end of it
-	passingTime  = 5 * time.Millisecond
-	passingMost  = 200 * time.Millisecond // between two tries
+	transientLimit = 10 * time.Second // of trying: the host, and a gang, wait for the end of it
+	transientFirst = 5 * time.Millisecond
+	transientMost  = 200 * time.Millisecond // between two tries
 )
 
-// stillness is what a guest is dumped with while it stands still.
-type stillness struct {
+// dumpPoint is what a guest is dumped with while it stands still.
+type dumpPoint struct {
 	guest  *guest
-	out    *transfer.Out
+	out    *transfer.Sender
 	images string // folder for what CRIU writes
 	lead   func(away bool)
 }
 
-// dumpStill freezes the guest at a moment at which it can be dumped, and sends
+// dumpSuspended freezes the guest at a moment at which it can be dumped, and sends
 // what only then holds still: what the target lacks of its files and memory, and
 // the rest of it as images.
-func (d *Driver) dumpStill(ctx context.Context, s stillness) error {
-	wait := passingTime
-	for begun := time.Now(); ; wait = min(2*wait, passingMost) {
-		seen, err := d.tryStill(ctx, s)
-		if err == nil || !errors.Is(err, criu.ErrPassing) {
+func (d *Driver) dumpSuspended(ctx context.Context, s dumpPoint) error {
+	wait := transientFirst
+	for begun := time.Now(); ; wait = min(2*wait, transientMost) {
+		seen, err := d.tryDump(ctx, s)
+		if err == nil || !errors.Is(err, criu.ErrTransient) {
 			return err
 		}
-		if time.Since(begun) > passingLimit || ctx.Err() != nil {
+		if time.Since(begun) > transientLimit || ctx.Err() != nil {
 			return errors.Join(fmt.Errorf("%w, in %s", err, time.Since(begun).Round(100*time.Millisecond)), ctx.Err())
 		}
 		s.lead(false)
@@ -155,9 +155,9 @@ func (d *Driver) dumpStill(ctx context.Context, s stillness) error {
 	}
 }
 
-// tryStill tries it once. seen says that the last pass was made. After an error the
+// tryDump tries it once. seen says that the last pass was made. After an error the
 // guest stands still, unless it never came to that.
-func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err error) {
+func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error) {
 	r := s.guest.remembered()
 	if found := criu.Obstacles(r.Process.PID, ghostBytes(r), r.Export); len(found) > 0 { // CRIU may take seconds to find them
 		return false, errors.New(found[0])
@@ -167,11 +167,11 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 		return false, err
 	}
 	defer dumping.Close()
-	waits := interrupted.Look(r.Process.PID)
+	waits := interrupted.NoteWaits(r.Process.PID)
 	s.guest.mu.Lock()
 	s.guest.waits = waits
 	s.guest.mu.Unlock()
-	s.out.Pause()
+	s.out.NoteSuspended()
 	if err := d.freeze(s.guest); err != nil {
 		return false, err
 	}
@@ -189,7 +189,7 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 	}
 	s.out.Stage("rest")
 	// Its kernel has not stood still: it took what came until it was led away.
-	if err := errors.Join(kernelstate.Connections(r.Process.PID), kernelstate.Note(r.Process.PID, s.images)); err != nil {
+	if err := errors.Join(kernelstate.Connections(r.Process.PID), kernelstate.NoteState(r.Process.PID, s.images)); err != nil {
 		return true, err
 	}
 	waits.Again()
@@ -208,8 +208,8 @@ func (d *Driver) tryStill(ctx context.Context, s stillness) (seen bool, err erro
 
 // ask has the target make the guest run there: the point of no return. From
 // here on only the target's own word means that it has not got it.
-func (d *Driver) ask(g *guest, s *transfer.Out) error {
-	s.Progress.RemainingBytes = s.Owed
+func (d *Driver) ask(g *guest, s *transfer.Sender) error {
+	s.Progress.RemainingBytes = s.LazyBytes
 	if err := g.remember(func(r *record) { r.Copy.Asked, r.Copy.Cost = true, s.Progress }); err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (d *Driver) ask(g *guest, s *transfer.Out) error {
 	}
 	s.Stage("restore")
 	d.config.Log.Info("guest switched", append([]any{"guest", g.id, "arrived", a.Arrived}, s.Stages()...)...)
-	s.Progress.Downtime = time.Since(s.Progress.PausedAt)
+	s.Progress.Downtime = time.Since(s.Progress.SuspendedAt)
 	return g.conclude(a, s.Progress)
 }
 
@@ -236,7 +236,7 @@ func (g *guest) conclude(a transfer.Answer, cost fleet.Progress) error {
 		go kernelstate.Release(r.Process.PID, r.Export) // nobody stands still for it
 		return nil
 	}
-	if err := g.remember(func(r *record) { r.Copy.Asked, r.Copy.Off = false, true }); err != nil {
+	if err := g.remember(func(r *record) { r.Copy.Asked, r.Copy.Cancelled = false, true }); err != nil {
 		return err
 	}
 	if a.Failure == "" {
@@ -254,7 +254,7 @@ func (d *Driver) settled(ctx context.Context, g *guest) (fleet.Progress, error) 
 	}
 	conn.Close()
 	cost := r.Copy.Cost
-	cost.Downtime = time.Since(cost.PausedAt)
+	cost.Downtime = time.Since(cost.SuspendedAt)
 	if err := g.conclude(a, cost); err != nil {
 		if g.remembered().Copy.Asked {
 			err = fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
@@ -267,8 +267,8 @@ func (d *Driver) settled(ctx context.Context, g *guest) (fleet.Progress, error) 
 // resumeSending gives the copy that is ready to switch, which is the caller's
 // then. If the agent that made it has died, it is made again, while the guest
 // runs.
-func (d *Driver) resumeSending(ctx context.Context, g *guest) (*transfer.Out, error) {
-	if s, err := g.take(); err != nil {
+func (d *Driver) resumeSending(ctx context.Context, g *guest) (*transfer.Sender, error) {
+	if s, err := g.takeCopy(); err != nil {
 		s.Free()
 		return nil, err
 	} else if s != nil {
@@ -281,7 +281,7 @@ func (d *Driver) resumeSending(ctx context.Context, g *guest) (*transfer.Out, er
 	}
 	stop := context.AfterFunc(ctx, s.Close)
 	defer stop()
-	if !c.Frozen {
+	if !c.Suspended {
 		s.Progress.Rounds++
 		err = s.Pass(ctx, false)
 	}
@@ -294,7 +294,7 @@ func (d *Driver) resumeSending(ctx context.Context, g *guest) (*transfer.Out, er
 
 // freeze lets the guest stand still.
 func (d *Driver) freeze(g *guest) error {
-	if err := g.remember(func(r *record) { r.Copy.Frozen = true }); err != nil {
+	if err := g.remember(func(r *record) { r.Copy.Suspended = true }); err != nil {
 		return err
 	}
 	return d.config.Cgroups.Freeze(g.id)
@@ -339,7 +339,7 @@ func (d *Driver) goOn(g *guest) error {
 
 // prepareDump starts what writes the guest's processes to images, which they
 // survive, when they are frozen.
-func (d *Driver) prepareDump(s stillness) (*criu.Dumping, error) {
+func (d *Driver) prepareDump(s dumpPoint) (*criu.Dumping, error) {
 	freezer, err := d.config.Cgroups.Freezer(s.guest.id)
 	if err != nil {
 		return nil, err
@@ -398,10 +398,10 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	if c.Left {
 		return errors.New("it is with the target of a migration that cannot be undone")
 	}
-	if err := g.callOff(); err != nil {
+	if err := g.cancelCopy(); err != nil {
 		return err
 	}
-	if !c.Frozen {
+	if !c.Suspended {
 		return nil
 	}
 	if err := c.end(); err != nil { // before it changes what was owed
@@ -410,7 +410,7 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	if err := d.thaw(g); err != nil {
 		return err
 	}
-	return g.remember(func(r *record) { r.Copy.Frozen = false })
+	return g.remember(func(r *record) { r.Copy.Suspended = false })
 }
 
 // arriveAt lets a target run that has the guest whole.
@@ -446,7 +446,7 @@ func (d *Driver) arriveAt(g *guest) error {
 	}
 	ran := time.Now()
 	if err == nil && t != nil {
-		err = d.atHost(t.hold.Release)
+		err = d.atHost(t.frameQueue.Release)
 	}
 	if err != nil {
 		return err

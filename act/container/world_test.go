@@ -144,7 +144,7 @@ func (w *world) config(log io.Writer, i int) (container.Config, error) {
 		ImageFolder: func(context.Context, fleet.Digest) (string, error) { return w.image, nil },
 		Files:       func(context.Context, fleet.Task) (*os.File, error) { return w.jobFiles() },
 		Log:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Judge:       judge,
+		Converged:   converged,
 	}, err
 }
 
@@ -156,9 +156,9 @@ func (w *world) jobFiles() (*os.File, error) {
 	return os.Open(w.files)
 }
 
-// judge stands where the policy is: a copy is good when what is left takes no
+// converged stands where the policy is: a copy is good when what is left takes no
 // longer than the downtime allowed, and given up when it has had its rounds.
-func judge(l fleet.Limits, rounds []fleet.Progress) (bool, error) {
+func converged(l fleet.Limits, rounds []fleet.Progress) (bool, error) {
 	downtime, most := cmp.Or(l.Downtime, 300*time.Millisecond), cmp.Or(l.Rounds, 60)
 	p := rounds[len(rounds)-1]
 	if l.Mode == fleet.PostCopy {
@@ -290,7 +290,7 @@ func (w *world) contract() drivertest.World {
 	return drivertest.World{
 		Open: func(t *testing.T, i int) drivertest.Driver { return w.open(t, i) },
 		Task: task, Kill: w.kill, Left: w.left,
-		Late: func(t *testing.T, i int) bool {
+		PostCopy: func(t *testing.T, i int) bool {
 			d := w.open(t, i)
 			defer d.Close()
 			return d.Abilities().PostCopy

@@ -151,11 +151,11 @@ func TestAnotherProcessIsLeftAlone(t *testing.T) {
 
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "below", "a.lock")
-	l, err := Hold(path, "the first")
+	l, err := HoldLock(path, "the first")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Hold(path, "the second")
+	_, err = HoldLock(path, "the second")
 	var held Held
 	if !errors.As(err, &held) || held.By != "the first" {
 		t.Errorf("got %v", err)
@@ -166,7 +166,7 @@ func TestLock(t *testing.T) {
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file is still there: %v", err)
 	}
-	if l, err = Hold(path, "the third"); err != nil {
+	if l, err = HoldLock(path, "the third"); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Release(); err != nil {
@@ -177,12 +177,12 @@ func TestLock(t *testing.T) {
 // TestLockIsWaitedFor: what a killed process was just starting lets go in a moment.
 func TestLockIsWaitedFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	first, err := Hold(path, "the first")
+	first, err := HoldLock(path, "the first")
 	if err != nil {
 		t.Fatal(err)
 	}
 	time.AfterFunc(100*time.Millisecond, func() { first.file.Close() })
-	second, err := Hold(path, "the second")
+	second, err := HoldLock(path, "the second")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestLockExcludes(t *testing.T) {
 		go func() {
 			failed <- func() error {
 				for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
-					l, err := Hold(path, "me")
+					l, err := HoldLock(path, "me")
 					if errors.As(err, new(Held)) {
 						continue
 					}

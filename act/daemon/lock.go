@@ -31,18 +31,18 @@ const (
 	heldAgain = 20 * time.Millisecond
 )
 
-// Hold takes a lock, and writes into its file what it is held for. The error
+// HoldLock takes a lock, and writes into its file what it is held for. The error
 // is a Held if somebody else has it, and not only for a moment.
-func Hold(path, purpose string) (*Lock, error) {
+func HoldLock(path, purpose string) (*Lock, error) {
 	for begun := time.Now(); ; time.Sleep(heldAgain) {
-		l, err := hold(path, purpose)
+		l, err := takeLock(path, purpose)
 		if held := (Held{}); !errors.As(err, &held) || time.Since(begun) > heldLimit {
 			return l, err
 		}
 	}
 }
 
-func hold(path, purpose string) (*Lock, error) {
+func takeLock(path, purpose string) (*Lock, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}

@@ -37,13 +37,13 @@ const (
 	election = 500 * time.Millisecond
 	// What is in the write-ahead log is safe; this is only how soon it also
 	// reaches the database file.
-	batchInterval = time.Second
-	quotaBytes    = 512 << 20
-	segmentBytes  = 8 << 20 // etcd's own 64 MB, allocated twice, are too much for a lab
-	keepRevisions = "1000"
-	snapshotEvery = 2000 // transactions; the log of so many is kept in memory
-	keepEntries   = 100
-	quiet         = time.Hour // between checks that concern clusters of several members
+	batchInterval    = time.Second
+	quotaBytes       = 512 << 20
+	segmentBytes     = 8 << 20 // etcd's own 64 MB, allocated twice, are too much for a lab
+	keepRevisions    = "1000"
+	snapshotEvery    = 2000 // transactions; the log of so many is kept in memory
+	keepEntries      = 100
+	memberCheckEvery = time.Hour // between checks that concern clusters of several members
 
 	maxTxnOps       = 20_000
 	maxRequestBytes = 8 << 20
@@ -203,7 +203,7 @@ func (m *member) config() *embed.Config {
 	c.MaxSnapFiles, c.MaxWalFiles = 2, 2
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModeRevision, keepRevisions
 	c.MaxTxnOps, c.MaxRequestBytes = maxTxnOps, maxRequestBytes
-	c.DowngradeCheckTime = quiet
+	c.DowngradeCheckTime = memberCheckEvery
 	c.EnableGRPCGateway = false
 	// fsync of a slow disk is no reason to fill the log.
 	c.WarningApplyDuration, c.WarningUnaryRequestDuration = time.Second, time.Second
@@ -370,7 +370,7 @@ func (f *fault) cause() error {
 		return nil
 	}
 	if f.noSpace() {
-		return fmt.Errorf("the disk that holds %s is full and the store has stopped: free some space, and the controller begins anew by itself; running jobs go on (%s)", f.dir, f.what)
+		return fmt.Errorf("the disk that holds %s is full and the store has stopped: free some space, and the controller restarts by itself; running jobs go on (%s)", f.dir, f.what)
 	}
 	return fmt.Errorf("the store in %s has stopped: restart the controller; running jobs go on (%s)", f.dir, f.what)
 }

@@ -168,15 +168,15 @@ func (s *Store) Watch(ctx context.Context) (<-chan fleet.Snapshot, error) {
 	go func() {
 		defer close(out)
 		for last := snap.Revision; ctx.Err() == nil; pause(ctx, watchPause) {
-			s.follow(ctx, &last, out)
+			s.followChanges(ctx, &last, out)
 		}
 	}()
 	return out, nil
 }
 
-// follow carries changes after last to out until the watch breaks, which a
+// followChanges carries changes after last to out until the watch breaks, which a
 // compaction or a lost connection does.
-func (s *Store) follow(ctx context.Context, last *int64, out chan<- fleet.Snapshot) {
+func (s *Store) followChanges(ctx context.Context, last *int64, out chan<- fleet.Snapshot) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changes := s.client.Watch(clientv3.WithRequireLeader(ctx), guardKey)

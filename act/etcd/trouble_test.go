@@ -208,9 +208,9 @@ func TestNoRoomToStart(t *testing.T) {
 	}
 }
 
-// TestStartCalledOff: a start that nobody waits for any longer leaves nothing
+// TestStartCancelled: a start that nobody waits for any longer leaves nothing
 // behind that runs or holds the folder, however far it had come.
-func TestStartCalledOff(t *testing.T) {
+func TestStartCancelled(t *testing.T) {
 	ctx := contract(t)
 	dir := t.TempDir()
 	for _, patience := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond, 150 * time.Millisecond} {

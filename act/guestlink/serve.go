@@ -69,7 +69,7 @@ func serve(ctx context.Context, rw io.ReadWriter, server Server, limit time.Dura
 	buffer := make([]byte, 16<<10)
 	for ctx.Err() == nil {
 		n, err := rw.Read(buffer)
-		d.feed(buffer[:n], func(payload []byte) { l.take(ctx, payload) })
+		d.feed(buffer[:n], func(payload []byte) { l.beginRequest(ctx, payload) })
 		if err != nil {
 			return fmt.Errorf("reading from the guest link: %w", err)
 		}
@@ -94,8 +94,8 @@ type link struct {
 // key tells the tries of a call from other calls.
 type key struct{ session, id uint64 }
 
-// take begins to carry out a request unless that is already being done.
-func (l *link) take(ctx context.Context, payload []byte) {
+// beginRequest begins to carry out a request unless that is already being done.
+func (l *link) beginRequest(ctx context.Context, payload []byte) {
 	var r request
 	if json.Unmarshal(payload, &r) != nil || r.Call == "" {
 		return

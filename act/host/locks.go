@@ -18,8 +18,8 @@ type lock struct {
 	users int
 }
 
-// Take waits for a guest's turn, which lasts until release.
-func (t *Locks) Take(ctx context.Context, id fleet.GuestID) (release func(), err error) {
+// Lock waits for a guest's turn, which lasts until release.
+func (t *Locks) Lock(ctx context.Context, id fleet.GuestID) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

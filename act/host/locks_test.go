@@ -15,7 +15,7 @@ func TestOneAtATime(t *testing.T) {
 	inside, total := 0, 0
 	for range 50 {
 		all.Go(func() {
-			release, err := turns.Take(t.Context(), "g1")
+			release, err := turns.Lock(t.Context(), "g1")
 			if err != nil {
 				t.Error(err)
 				return
@@ -32,11 +32,11 @@ func TestOneAtATime(t *testing.T) {
 	if total != 50 || len(turns.all) != 0 {
 		t.Errorf("%d calls had their turn, %d turns are kept", total, len(turns.all))
 	}
-	release, err := turns.Take(t.Context(), "g1")
+	release, err := turns.Lock(t.Context(), "g1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := turns.Take(t.Context(), "g2")
+	other, err := turns.Lock(t.Context(), "g2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,14 +44,14 @@ func TestOneAtATime(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	waits := make(chan error)
 	go func() {
-		_, err := turns.Take(ctx, "g1")
+		_, err := turns.Lock(ctx, "g1")
 		waits <- err
 	}()
 	cancel()
 	if err := <-waits; !errors.Is(err, context.Canceled) {
 		t.Errorf("who no longer waits is told %v", err)
 	}
-	if _, err := turns.Take(ctx, "g3"); err == nil {
+	if _, err := turns.Lock(ctx, "g3"); err == nil {
 		t.Error("a call whose context had ended had its turn")
 	}
 	release()

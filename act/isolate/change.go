@@ -14,18 +14,18 @@ import (
 	threads "pagurus/internal/thread"
 )
 
-// deed is a kind of change.
-type deed string
+// action is a kind of change.
+type action string
 
 const (
-	write deed = "write" // a file
-	keep  deed = "keep"  // a thread of the kernel, to CPUs
-	mkdir deed = "mkdir" // a control group
+	write      action = "write" // a file
+	keepThread action = "keep"  // a thread of the kernel, to CPUs
+	mkdir      action = "mkdir" // a control group
 )
 
 // change is one change, and in JSON what has to be known to undo it.
 type change struct {
-	Do     deed   `json:"do"`
+	Do     action `json:"do"`
 	Path   string `json:"path,omitempty"`
 	Thread int    `json:"thread,omitempty"`
 	Born   uint64 `json:"born,omitempty"` // of the thread
@@ -49,7 +49,7 @@ func (c change) do() error {
 	switch c.Do {
 	case write:
 		return writeText(c.Path, c.after)
-	case keep:
+	case keepThread:
 		to, err := fleet.ParseCPUs(c.after)
 		if err != nil || !c.alive() {
 			return err
@@ -82,7 +82,7 @@ func (c change) now() (string, error) {
 	switch c.Do {
 	case write:
 		return readText(c.Path)
-	case keep:
+	case keepThread:
 		cpus, err := threads.CPUs(c.Thread)
 		return cpus.String(), err
 	}
@@ -110,7 +110,7 @@ func (c change) undo() error {
 			return err
 		}
 		return writeText(c.Path, all)
-	case keep:
+	case keepThread:
 		if !c.alive() {
 			return nil
 		}

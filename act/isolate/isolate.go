@@ -31,21 +31,21 @@ import (
 
 // Config is what a Host is made of.
 type Config struct {
-	Note  string // file that says how things were, while they are not so
-	Group string // control group of all guests, as "pagurus-host1"
+	UndoLog string // file that says how things were, while they are not so
+	Group   string // control group of all guests, as "pagurus-host1"
 }
 
 // Host is the machine. All methods may be called at any time, and again.
 type Host struct {
-	note  string
-	group string // the outermost of the guests' groups
-	mu    sync.Mutex
+	undoLog string
+	group   string // the outermost of the guests' groups
+	mu      sync.Mutex
 }
 
 // New makes a Host; it touches nothing.
 func New(c Config) *Host {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path.Clean("/"+c.Group), "/"), "/")
-	return &Host{note: c.Note, group: first}
+	return &Host{undoLog: c.UndoLog, group: first}
 }
 
 // Foreign says why what is set here would not be this host's own, for people;
@@ -71,53 +71,53 @@ func Foreign() string {
 // it did for the ones before. What the kernel does not let it do is said in the
 // answer, and is no error. After an error some may be done, or nothing; Off puts
 // it back.
-func (h *Host) On(cpus fleet.CPUSet) (fleet.Quieted, error) {
+func (h *Host) On(cpus fleet.CPUSet) (fleet.Isolation, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	q, err := h.on(cpus)
 	if err != nil {
-		return fleet.Quieted{}, fmt.Errorf("keep CPUs %s for guests: %w", cpus, err)
+		return fleet.Isolation{}, fmt.Errorf("keep CPUs %s for guests: %w", cpus, err)
 	}
 	return q, nil
 }
 
-func (h *Host) on(cpus fleet.CPUSet) (fleet.Quieted, error) {
+func (h *Host) on(cpus fleet.CPUSet) (fleet.Isolation, error) {
 	online, err := readCPUs("/sys/devices/system/cpu/online")
 	if err != nil {
-		return fleet.Quieted{}, err
+		return fleet.Isolation{}, err
 	}
 	if err := check(cpus, online); err != nil {
-		return fleet.Quieted{}, err
+		return fleet.Isolation{}, err
 	}
-	n, err := openNote(h.note)
+	n, err := openUndoLog(h.undoLog)
 	if err != nil {
-		return fleet.Quieted{}, err
+		return fleet.Isolation{}, err
 	}
 	if n.exists && !slices.Equal(n.head.CPUs, cpus) {
 		if err := h.off(); err != nil {
-			return fleet.Quieted{}, fmt.Errorf("put back what was for CPUs %s: %w", n.head.CPUs, err)
+			return fleet.Isolation{}, fmt.Errorf("put back what was for CPUs %s: %w", n.head.CPUs, err)
 		}
-		n = &note{path: h.note}
+		n = &undoLog{path: h.undoLog}
 	}
-	w, err := look(online, h.group)
+	w, err := readWorld(online, h.group)
 	if err != nil {
-		return fleet.Quieted{}, err
+		return fleet.Isolation{}, err
 	}
 	if slices.ContainsFunc(w.groups, func(g group) bool { return g.path == rest }) && !n.has(change{Do: mkdir, Path: w.at(rest)}) {
-		return fleet.Quieted{}, fmt.Errorf("the control group %s is there already: another agent keeps CPUs of this machine for its guests, or did and its note is lost; sweep that agent, or restart the machine", w.at(rest))
+		return fleet.Isolation{}, fmt.Errorf("the control group %s is there already: another agent keeps CPUs of this machine for its guests, or did and its note is lost; sweep that agent, or restart the machine", w.at(rest))
 	}
-	if err := n.begin(cpus); err != nil {
-		return fleet.Quieted{}, err
+	if err := n.beginLog(cpus); err != nil {
+		return fleet.Isolation{}, err
 	}
 	r := remarks{}
 	todo := plan(w, cpus, r)
 	if err := h.carryOut(n, todo, r); err != nil {
-		return fleet.Quieted{}, err
+		return fleet.Isolation{}, err
 	}
 	if err := h.move(w, cpus, r); err != nil {
-		return fleet.Quieted{}, err
+		return fleet.Isolation{}, err
 	}
-	return fleet.Quieted{CPUs: cpus, Changed: n.changed(), Left: r.words()}, nil
+	return fleet.Isolation{CPUs: cpus, Changed: n.changed(), Left: r.words()}, nil
 }
 
 func check(cpus, online fleet.CPUSet) error {
@@ -135,21 +135,21 @@ func check(cpus, online fleet.CPUSet) error {
 
 // carryOut makes the changes, each noted before. An error means that it cannot
 // be noted, or went on a fault point.
-func (h *Host) carryOut(n *note, todo []change, r remarks) error {
+func (h *Host) carryOut(n *undoLog, todo []change, r remarks) error {
 	for i, c := range todo {
 		if !n.has(c) {
 			if err := n.add(c); err != nil {
 				// What could be noted is put back.
-				return errors.Join(fmt.Errorf("note how things were, in %s: %w", h.note, err), h.off())
+				return errors.Join(fmt.Errorf("note how things were, in %s: %w", h.undoLog, err), h.off())
 			}
 		}
-		if err := fault.Point(fmt.Sprintf("quiet.noted.%d", i)); err != nil {
+		if err := fault.Point(fmt.Sprintf("isolate.noted.%d", i)); err != nil {
 			return err
 		}
 		if err := c.do(); err != nil && !gone(err) {
 			r.refused(c, err)
 		}
-		if err := fault.Point(fmt.Sprintf("quiet.done.%d", i)); err != nil {
+		if err := fault.Point(fmt.Sprintf("isolate.done.%d", i)); err != nil {
 			return err
 		}
 	}
@@ -172,7 +172,7 @@ func (h *Host) move(w world, cpus fleet.CPUSet, r remarks) error {
 			case !gone(err):
 				r.add(reason(err), "process "+m.name)
 			}
-			if err := fault.Point(fmt.Sprintf("quiet.moved.%d", moved)); err != nil {
+			if err := fault.Point(fmt.Sprintf("isolate.moved.%d", moved)); err != nil {
 				return err
 			}
 		}
@@ -180,7 +180,7 @@ func (h *Host) move(w world, cpus fleet.CPUSet, r remarks) error {
 			return nil
 		}
 		var err error
-		if w, err = look(w.online, h.group); err != nil {
+		if w, err = readWorld(w.online, h.group); err != nil {
 			return err
 		}
 	}
@@ -199,7 +199,7 @@ func (h *Host) Off() error {
 }
 
 func (h *Host) off() error {
-	n, err := openNote(h.note)
+	n, err := openUndoLog(h.undoLog)
 	if err != nil || !n.exists {
 		return err
 	}
@@ -208,7 +208,7 @@ func (h *Host) off() error {
 		if err := c.undo(); err != nil && !gone(err) {
 			errs = append(errs, err)
 		}
-		if err := fault.Point(fmt.Sprintf("quiet.undone.%d", len(n.changes)-1-i)); err != nil {
+		if err := fault.Point(fmt.Sprintf("isolate.undone.%d", len(n.changes)-1-i)); err != nil {
 			return err
 		}
 	}
@@ -222,7 +222,7 @@ func (h *Host) off() error {
 func (h *Host) Now() (fleet.CPUSet, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n, err := openNote(h.note)
+	n, err := openUndoLog(h.undoLog)
 	if err != nil || !n.exists {
 		return nil, err
 	}

@@ -51,14 +51,14 @@ func play(words []string) error {
 	case "on":
 		cpus, err := fleet.ParseCPUs(words[2])
 		if err == nil {
-			_, err = New(Config{Note: words[1], Group: guests}).On(cpus)
+			_, err = New(Config{UndoLog: words[1], Group: guests}).On(cpus)
 		}
 		return err
 	case "foreign":
 		fmt.Println(Foreign())
 		return nil
 	case "off":
-		return New(Config{Note: words[1], Group: guests}).Off()
+		return New(Config{UndoLog: words[1], Group: guests}).Off()
 	}
 	time.Sleep(time.Minute)
 	return nil
@@ -131,7 +131,7 @@ func state(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := look(online, guests)
+	w, err := readWorld(online, guests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func prepare(t *testing.T) (h *Host, note string, online fleet.CPUSet) {
 	if err := os.MkdirAll(filepath.Dir(note), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	h = New(Config{Note: note, Group: guests})
+	h = New(Config{UndoLog: note, Group: guests})
 	if err := h.Off(); err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func runsOn(t *testing.T, pid int) string {
 	return s.String()
 }
 
-func TestMachineIsQuietAndThenAsItWas(t *testing.T) {
+func TestCPUsAreIsolatedAndThenAsTheyWere(t *testing.T) {
 	if apart(t) {
 		return
 	}
@@ -271,7 +271,7 @@ func TestMachineIsQuietAndThenAsItWas(t *testing.T) {
 		t.Errorf("a new process runs on %s", got)
 	}
 	said := strings.Join(q.Left, "\n")
-	w, err := look(online, guests)
+	w, err := readWorld(online, guests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ func TestMachineIsQuietAndThenAsItWas(t *testing.T) {
 func TestMachineThreads(t *testing.T) {
 	h, _, online := prepare(t)
 	before := state(t)
-	w, err := look(online, guests)
+	w, err := readWorld(online, guests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,8 +326,8 @@ func TestMachineThreads(t *testing.T) {
 	if i := slices.IndexFunc(todo, func(c change) bool { return c.what == "thread kswapd0" }); i < 0 {
 		t.Errorf("kswapd0 is not among %+v", todo)
 	}
-	n, r := &note{path: h.note}, remarks{}
-	if err := errors.Join(n.begin(last), h.carryOut(n, todo, r)); err != nil {
+	n, r := &undoLog{path: h.undoLog}, remarks{}
+	if err := errors.Join(n.beginLog(last), h.carryOut(n, todo, r)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range todo {
@@ -353,7 +353,7 @@ func TestMachineKilledAtSteps(t *testing.T) {
 	before := state(t)
 	last := online[len(online)-1:].String()
 	var killed *exec.ExitError
-	w, err := look(online, guests)
+	w, err := readWorld(online, guests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +364,7 @@ func TestMachineKilledAtSteps(t *testing.T) {
 	}
 	points = append(points, fmt.Sprintf("noted.%d", steps-1), fmt.Sprintf("done.%d", steps-1), "moved.1", "moved.2")
 	for _, point := range points {
-		if err := run(t, "quiet."+point+"=kill", "on", note, last); !errors.As(err, &killed) || !strings.Contains(err.Error(), "killed at") {
+		if err := run(t, "isolate."+point+"=kill", "on", note, last); !errors.As(err, &killed) || !strings.Contains(err.Error(), "killed at") {
 			t.Errorf("%s: %v", point, err)
 		}
 		if err := run(t, "", "off", note); err != nil {
@@ -376,7 +376,7 @@ func TestMachineKilledAtSteps(t *testing.T) {
 		if err := run(t, "", "on", note, last); err != nil {
 			t.Fatal(err)
 		}
-		if err := run(t, fmt.Sprintf("quiet.undone.%d=kill", i), "off", note); !errors.As(err, &killed) {
+		if err := run(t, fmt.Sprintf("isolate.undone.%d=kill", i), "off", note); !errors.As(err, &killed) {
 			t.Errorf("undone.%d: %v", i, err)
 		}
 		if err := h.Off(); err != nil {
@@ -385,7 +385,7 @@ func TestMachineKilledAtSteps(t *testing.T) {
 		same(t, fmt.Sprintf("killed at undone.%d", i), before)
 	}
 	// Killed on the way on, and then on again.
-	if err := run(t, fmt.Sprintf("quiet.done.%d=kill", steps/2), "on", note, last); !errors.As(err, &killed) {
+	if err := run(t, fmt.Sprintf("isolate.done.%d=kill", steps/2), "on", note, last); !errors.As(err, &killed) {
 		t.Error(err)
 	}
 	if err := run(t, "", "on", note, last); err != nil {
@@ -404,12 +404,12 @@ func TestMachineAfterSIGKILL(t *testing.T) {
 	}
 	h, note, online := prepare(t)
 	before := state(t)
-	cmd := player(t, "quiet.done.3=until:"+filepath.Join(t.TempDir(), "never"), "on", note, online[len(online)-1:].String())
+	cmd := player(t, "isolate.done.3=until:"+filepath.Join(t.TempDir(), "never"), "on", note, online[len(online)-1:].String())
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Until(t, 20*time.Second, "it has made changes", func() bool {
-		n, err := openNote(note)
+		n, err := openUndoLog(note)
 		return err == nil && len(n.changes) >= 4 && !maps.Equal(before, state(t))
 	})
 	time.Sleep(100 * time.Millisecond)
@@ -417,7 +417,7 @@ func TestMachineAfterSIGKILL(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd.Wait()
-	if n, err := openNote(note); err != nil || len(n.changes) != 4 {
+	if n, err := openUndoLog(note); err != nil || len(n.changes) != 4 {
 		t.Errorf("%+v, %v", n, err)
 	}
 	if err := h.Off(); err != nil {
@@ -451,7 +451,7 @@ func TestMachineWithoutANote(t *testing.T) {
 	_, note, online := prepare(t)
 	before := state(t)
 	last := online[len(online)-1:]
-	if _, err := New(Config{Note: "/proc/none/note", Group: guests}).On(last); err == nil {
+	if _, err := New(Config{UndoLog: "/proc/none/note", Group: guests}).On(last); err == nil {
 		t.Error("nothing can be noted there")
 	}
 	same(t, "without a folder", before)
@@ -462,19 +462,19 @@ func TestMachineWithoutANote(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Unmount(small, 0)
-	full := New(Config{Note: filepath.Join(small, "note"), Group: guests})
+	full := New(Config{UndoLog: filepath.Join(small, "note"), Group: guests})
 	now, err := boot()
 	if err != nil {
 		t.Fatal(err)
 	}
 	begun := fmt.Sprintf(`{"boot":%q,"cpus":%q,"room":%q}`+"\n", now, last, strings.Repeat("x", 3500))
-	if err := os.WriteFile(full.note, []byte(begun), 0o600); err != nil {
+	if err := os.WriteFile(full.undoLog, []byte(begun), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if q, err := full.On(last); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("a disk that gets full: %+v, %v", q, err)
 	}
-	if _, err := os.Stat(full.note); err == nil {
+	if _, err := os.Stat(full.undoLog); err == nil {
 		t.Error("all was put back, and the note is there")
 	}
 	same(t, "after a full disk", before)
@@ -489,17 +489,17 @@ func TestMachineWithoutANote(t *testing.T) {
 	if err := os.WriteFile(note, []byte(`{"boot":"other","cpus":"1"}`+"\n"+`{"do":"write","path":"/proc/sys/vm/stat_interval","before":"77","back":"77"}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := New(Config{Note: note, Group: guests}).Off(); err != nil {
+	if err := New(Config{UndoLog: note, Group: guests}).Off(); err != nil {
 		t.Error(err)
 	}
 	same(t, "by the note of another boot", before)
 	if err := os.WriteFile(note, []byte("nonsense\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := New(Config{Note: note, Group: guests}).Off(); err == nil {
+	if err := New(Config{UndoLog: note, Group: guests}).Off(); err == nil {
 		t.Error("nonsense was taken for a note")
 	}
-	if _, err := New(Config{Note: note, Group: guests}).On(last); err == nil {
+	if _, err := New(Config{UndoLog: note, Group: guests}).On(last); err == nil {
 		t.Error("nonsense was taken for a note")
 	}
 	os.Remove(note)
@@ -552,11 +552,11 @@ func TestMachineWhoseGroupsHaveCPUs(t *testing.T) {
 // place.
 func TestNoteThatWasCutOff(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "note")
-	n, err := openNote(path)
+	n, err := openUndoLog(path)
 	if err != nil || n.exists {
 		t.Fatal(n, err)
 	}
-	if err := errors.Join(n.begin(fleet.CPUSet{1}), n.add(change{Do: write, Path: "/a", Before: "x"}), n.add(change{Do: write, Path: "/b"})); err != nil {
+	if err := errors.Join(n.beginLog(fleet.CPUSet{1}), n.add(change{Do: write, Path: "/a", Before: "x"}), n.add(change{Do: write, Path: "/b"})); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(path)
@@ -567,7 +567,7 @@ func TestNoteThatWasCutOff(t *testing.T) {
 		if err := os.WriteFile(path, text[:cut], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		n, err := openNote(path)
+		n, err := openUndoLog(path)
 		if err != nil || len(n.changes) != max(0, bytes.Count(text[:cut], []byte("\n"))-1) {
 			t.Fatalf("cut at %d: %+v, %v", cut, n, err)
 		}
@@ -577,7 +577,7 @@ func TestNoteThatWasCutOff(t *testing.T) {
 		if err := n.add(change{Do: write, Path: "/c"}); err != nil {
 			t.Fatal(err)
 		}
-		m, err := openNote(path)
+		m, err := openUndoLog(path)
 		if err != nil || len(m.changes) != len(n.changes) || m.changes[len(m.changes)-1].Path != "/c" {
 			t.Fatalf("cut at %d and gone on: %+v, %v", cut, m, err)
 		}
@@ -588,11 +588,11 @@ func TestNoteThatWasCutOff(t *testing.T) {
 func TestMachineRefusals(t *testing.T) {
 	h, _, online := prepare(t)
 	before := state(t)
-	r, n := remarks{}, &note{path: h.note}
-	if err := n.begin(online[1:2]); err != nil {
+	r, n := remarks{}, &undoLog{path: h.undoLog}
+	if err := n.beginLog(online[1:2]); err != nil {
 		t.Fatal(err)
 	}
-	w, err := look(online, guests)
+	w, err := readWorld(online, guests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -603,9 +603,9 @@ func TestMachineRefusals(t *testing.T) {
 	k := w.threads[bound]
 	todo := []change{
 		{Do: write, Path: "/proc/sys/kernel/watchdog_cpumask", Before: "x", after: "nonsense", what: "the watchdog"},
-		{Do: keep, Thread: k.id, Born: k.born, Before: k.cpus.String(), Back: k.cpus.String(), after: online.Minus(k.cpus).String(), what: "a bound thread"},
+		{Do: keepThread, Thread: k.id, Born: k.born, Before: k.cpus.String(), Back: k.cpus.String(), after: online.Minus(k.cpus).String(), what: "a bound thread"},
 		{Do: write, Path: "/proc/none", after: "1", what: "nothing"},
-		{Do: keep, Thread: k.id, Born: k.born + 1, after: "0", what: "a thread that is gone"},
+		{Do: keepThread, Thread: k.id, Born: k.born + 1, after: "0", what: "a thread that is gone"},
 	}
 	if err := h.carryOut(n, todo[1:], r); err != nil {
 		t.Fatal(err)

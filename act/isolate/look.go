@@ -92,7 +92,7 @@ const (
 
 func (w world) at(group string) string { return filepath.Join(w.cpuset.root, group) }
 
-func look(online fleet.CPUSet, guests string) (w world, err error) {
+func readWorld(online fleet.CPUSet, guests string) (w world, err error) {
 	w = world{online: online, guests: "/" + guests}
 	w.tickless, _ = readCPUs("/sys/devices/system/cpu/nohz_full") // there is none without
 	w.settings = settings()

@@ -67,15 +67,15 @@ func target(s setting, quiet, others fleet.CPUSet, r remarks) (to string, differ
 	if !have.Meets(quiet) {
 		return "", false
 	}
-	want := less(have, quiet, others)
+	want := without(have, quiet, others)
 	if s.form == mask {
 		return formatMask(want), true
 	}
 	return want.String(), true
 }
 
-// less is a set without the quiet CPUs; the others if nothing were left.
-func less(have, quiet, others fleet.CPUSet) fleet.CPUSet {
+// without is a set without the quiet CPUs; the others if nothing were left.
+func without(have, quiet, others fleet.CPUSet) fleet.CPUSet {
 	if left := have.Minus(quiet); len(left) > 0 {
 		return left
 	}
@@ -89,8 +89,8 @@ func planThreads(all []thread, quiet, others fleet.CPUSet, r remarks) (todo []ch
 		case t.bound:
 			r.add("the kernel binds them to their CPUs", t.name)
 		default:
-			to := less(t.cpus, quiet, others)
-			todo = append(todo, change{Do: keep, Thread: t.id, Born: t.born, Before: t.cpus.String(), Back: t.cpus.String(), after: to.String(), what: "thread " + t.name})
+			to := without(t.cpus, quiet, others)
+			todo = append(todo, change{Do: keepThread, Thread: t.id, Born: t.born, Before: t.cpus.String(), Back: t.cpus.String(), after: to.String(), what: "thread " + t.name})
 		}
 	}
 	return todo
@@ -142,7 +142,7 @@ func planGroup(w world, g group, quiet, others fleet.CPUSet, r remarks) []change
 		r.add("they are kept to these CPUs by whoever made them", what)
 		return nil
 	}
-	return []change{{Do: write, Path: w.at(g.path) + "/" + cpuFile, Before: g.text, Back: g.text, after: less(have, quiet, others).String(), what: what}}
+	return []change{{Do: write, Path: w.at(g.path) + "/" + cpuFile, Before: g.text, Back: g.text, after: without(have, quiet, others).String(), what: what}}
 }
 
 // planNew is for version 2: each group below the root is kept off, and what is in

@@ -69,7 +69,7 @@ func TestPlanOfSettingsAndThreads(t *testing.T) {
 	}
 	kept := map[int]string{}
 	for _, c := range todo {
-		if c.Do == keep {
+		if c.Do == keepThread {
 			kept[c.Thread] = c.Before + ">" + c.after
 		}
 	}
@@ -94,7 +94,7 @@ func TestPlanOfSettingsAndThreads(t *testing.T) {
 	}
 	for i, k := range w.threads {
 		for _, c := range todo {
-			if c.Do == keep && c.Thread == k.id {
+			if c.Do == keepThread && c.Thread == k.id {
 				w.threads[i].cpus = set(t, c.after)
 			}
 		}

@@ -15,7 +15,7 @@ import (
 	"pagurus/fleet"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 func golden(t *testing.T, name, got string) {
 	t.Helper()

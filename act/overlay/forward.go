@@ -27,8 +27,8 @@ import (
 // Deliver is called or the guest's port is gone. Doing it twice changes nothing.
 // After an error frames go to the guest as before.
 func (o *Overlay) Forward(s fleet.Subnet, index int) error {
-	o.turn.Lock()
-	defer o.turn.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if err := o.kernel.forward(s.TapName(index), s.TunnelName()); err != nil {
 		return fmt.Errorf("forwarding what comes for guest %d of network %d: %w", index, s, err)
 	}
@@ -38,8 +38,8 @@ func (o *Overlay) Forward(s fleet.Subnet, index int) error {
 // Deliver ends what Forward began: frames go to the guest's own port. If they
 // do already, it changes nothing. After an error call again.
 func (o *Overlay) Deliver(s fleet.Subnet, index int) error {
-	o.turn.Lock()
-	defer o.turn.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if err := o.kernel.deliver(s.TapName(index)); err != nil {
 		return fmt.Errorf("delivering what comes for guest %d of network %d: %w", index, s, err)
 	}

@@ -61,7 +61,7 @@ func noFrameIsLostInAMove(t *testing.T, as func(fleet.Network) fleet.Network) {
 	var heard []string
 	listen := func(p *plug, most time.Duration) {
 		for end := time.Now().Add(most); time.Now().Before(end); {
-			if text := p.hear(experimental, quiet); text != "" {
+			if text := p.hear(experimental, noFrameFor); text != "" {
 				heard = append(heard, strings.TrimRight(text, "\x00"))
 			} else {
 				return

@@ -34,7 +34,7 @@ type Config struct {
 // Overlay is one host's part of the jobs' networks.
 type Overlay struct {
 	config Config
-	turn   sync.Mutex
+	mu     sync.Mutex
 	kernel *kernel
 }
 
@@ -57,10 +57,10 @@ func Open(c Config) (*Overlay, error) {
 // left of any other. Applying the same again changes nothing. After an error
 // whatever could be done is done, and a later Apply does the rest.
 func (o *Overlay) Apply(ctx context.Context, networks []fleet.Network) error {
-	o.turn.Lock()
-	defer o.turn.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	want, wrong := Want(o.config, networks)
-	return errors.Join(wrong, o.settle(ctx, want))
+	return errors.Join(wrong, o.applyState(ctx, want))
 }
 
 // Clear removes everything of Pagurus from this host's network.
@@ -68,15 +68,15 @@ func (o *Overlay) Clear(ctx context.Context) error { return o.Apply(ctx, nil) }
 
 // Read gives the state as the kernel has it.
 func (o *Overlay) Read() (State, error) {
-	o.turn.Lock()
-	defer o.turn.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	return o.kernel.read()
 }
 
 // Close leaves the networks as they are, for whoever opens them next.
 func (o *Overlay) Close() error {
-	o.turn.Lock()
-	defer o.turn.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	return o.kernel.close()
 }
 
@@ -85,7 +85,7 @@ func (o *Overlay) Close() error {
 // such as a file server's with the death of the server.
 const settlings = 3
 
-func (o *Overlay) settle(ctx context.Context, want State) error {
+func (o *Overlay) applyState(ctx context.Context, want State) error {
 	var failed []error
 	for range settlings {
 		have, err := o.kernel.read()

@@ -321,8 +321,8 @@ func (p *plug) hear(kind uint16, wait time.Duration) string {
 }
 
 const (
-	surely = 10 * time.Second       // for what must come
-	quiet  = 300 * time.Millisecond // for what must not; a slow machine only makes the test kinder
+	surely     = 10 * time.Second       // for what must come
+	noFrameFor = 300 * time.Millisecond // for what must not; a slow machine only makes the test kinder
 )
 
 func (p *plug) mustHear(text string) {
@@ -334,7 +334,7 @@ func (p *plug) mustHear(text string) {
 
 func (p *plug) mustNotHear(kind uint16) {
 	p.t.Helper()
-	if got := p.hear(kind, quiet); got != "" {
+	if got := p.hear(kind, noFrameFor); got != "" {
 		p.t.Errorf("%s heard %q", p.addr, got)
 	}
 }
@@ -399,7 +399,7 @@ func guestsReachTheirOwnJobOnly(t *testing.T, as func(fleet.Network) fleet.Netwo
 		one.say(to, name)
 	}
 	one.ask(netip.MustParseAddr("10.128.1.77"))
-	time.Sleep(quiet) // for all of them
+	time.Sleep(noFrameFor) // for all of them
 	for j := range plugs {
 		for _, p := range plugs[j] {
 			for _, kind := range []uint16{experimental, arp} {
@@ -432,7 +432,7 @@ func guestsDoNotReachTheHost(t *testing.T, as func(fleet.Network) fleet.Network)
 	})
 	defer listening.Close()
 	p.ask(s.Addr)
-	if answer := p.hear(arp, quiet); answer != "" {
+	if answer := p.hear(arp, noFrameFor); answer != "" {
 		t.Errorf("the host answered for its address: % x", answer)
 	}
 	macs := []string{broadcast, "01:00:5e:00:00:01"}
@@ -446,7 +446,7 @@ func guestsDoNotReachTheHost(t *testing.T, as func(fleet.Network) fleet.Network)
 	for _, mac := range macs {
 		p.send(mac, 0x0800, udp(p.addr, s.Addr, 9999, "to "+mac))
 	}
-	listening.SetReadDeadline(time.Now().Add(quiet))
+	listening.SetReadDeadline(time.Now().Add(noFrameFor))
 	buffer := make([]byte, 100)
 	for {
 		k, _, err := listening.ReadFrom(buffer)

@@ -57,13 +57,13 @@ func (i *input) idle(ctx context.Context) (*time.Duration, error) {
 				paths = append(paths, filepath.Join(i.root, "dev", p.tty))
 			}
 		}
-		i.look(paths, now)
+		i.scanDevices(paths, now)
 		return i.since(now), nil
 	}
 	found := false
 	for _, pattern := range globs {
 		paths, _ := filepath.Glob(filepath.Join(i.root, pattern)) // a constant pattern is well-formed
-		found = i.look(paths, now) || found
+		found = i.scanDevices(paths, now) || found
 	}
 	found = i.interrupts(now) || found
 	if !found {
@@ -90,9 +90,9 @@ func (i *input) touch(at time.Time) {
 	}
 }
 
-// look notes which devices were used since the last look. The first look at a
+// scanDevices notes which devices were used since the last look. The first look at a
 // device takes its time at its word, unless that is in the future.
-func (i *input) look(paths []string, now time.Time) (found bool) {
+func (i *input) scanDevices(paths []string, now time.Time) (found bool) {
 	for _, path := range paths {
 		st, err := os.Stat(path)
 		if err != nil {

@@ -22,7 +22,7 @@ func TestTerminalInput(t *testing.T) {
 	master, path := terminal(t)
 	i := &input{root: "/", logind: &logind{}, devices: map[string]*mark{}}
 	now := time.Now()
-	if !i.look([]string{path, "/dev/no-such-terminal"}, now) {
+	if !i.scanDevices([]string{path, "/dev/no-such-terminal"}, now) {
 		t.Fatalf("%s has no time", path)
 	}
 	first := i.last
@@ -31,7 +31,7 @@ func TestTerminalInput(t *testing.T) {
 	testkit.Until(t, 30*time.Second, "the key is seen", func() bool {
 		typeKey(t, master, path)
 		now = time.Now()
-		i.look([]string{path}, now)
+		i.scanDevices([]string{path}, now)
 		return i.last.After(first)
 	})
 	if !i.last.Equal(now) {
@@ -55,15 +55,15 @@ func TestClockThatJumps(t *testing.T) {
 	now := time.Now()
 	set(now.Add(time.Hour))
 	for range 2 {
-		if i.look([]string{file}, now); !i.last.IsZero() {
+		if i.scanDevices([]string{file}, now); !i.last.IsZero() {
 			t.Errorf("input came at %s", i.last)
 		}
 	}
 	set(now.Add(-time.Hour)) // the clock is right again and somebody typed
-	if i.look([]string{file}, now); !i.last.Equal(now) {
+	if i.scanDevices([]string{file}, now); !i.last.Equal(now) {
 		t.Errorf("input came at %s, want %s", i.last, now)
 	}
-	if i.look([]string{file}, now.Add(time.Minute)); !i.last.Equal(now) {
+	if i.scanDevices([]string{file}, now.Add(time.Minute)); !i.last.Equal(now) {
 		t.Errorf("without input it came at %s", i.last)
 	}
 }

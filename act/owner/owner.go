@@ -58,13 +58,13 @@ type Config struct {
 
 // Sensors are a host's sensors. Its methods are not to be called side by side.
 type Sensors struct {
-	config  Config
-	others  *others
-	input   *input
-	power   string // folder of the kernel's power supplies
-	deaf    map[string]string
-	machine bool
-	held    func() int64 // memory of guests, in bytes
+	config   Config
+	nonGuest *nonGuestLoad
+	input    *input
+	power    string // folder of the kernel's power supplies
+	deaf     map[string]string
+	machine  bool
+	held     func() int64 // memory of guests, in bytes
 }
 
 // Open makes the sensors; it fails only if the scope means nothing.
@@ -74,7 +74,7 @@ func Open(c Config) (*Sensors, error) {
 	}
 	s := &Sensors{config: c, power: "/sys/class/power_supply", deaf: map[string]string{}, machine: c.Scope != Network, held: func() int64 { return 0 }}
 	var err error
-	if s.others, err = openOthers(c); err != nil {
+	if s.nonGuest, err = openNonGuestLoad(c); err != nil {
 		return nil, err
 	}
 	if s.machine {
@@ -107,13 +107,13 @@ func (s *Sensors) Sample(ctx context.Context, exclusive []string) fleet.OwnerSam
 		}
 		return err == nil
 	}
-	if cpus, err := s.others.use(len(exclusive) > 0); note("CPUs used by others", err) {
-		out.OthersCPUs = &cpus
+	if cpus, err := s.nonGuest.use(len(exclusive) > 0); note("non-guest load", err) {
+		out.NonGuestCPUs = &cpus
 	}
 	if s.machine {
 		s.ofMachine(ctx, &out, note)
 	}
-	out.Exclusive = s.others.running(exclusive)
+	out.Exclusive = s.nonGuest.running(exclusive)
 	for _, sensor := range sortedKeys(s.deaf) {
 		out.Deaf = append(out.Deaf, sensor+": "+s.deaf[sensor])
 	}

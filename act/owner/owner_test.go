@@ -95,8 +95,8 @@ func TestNetworkScopeCountsTheHostsOwnPrograms(t *testing.T) {
 	mine, other := onHost(t, hosts[0], Config{Scope: Network}), onHost(t, hosts[1], Config{Scope: Network})
 	blind := onHost(t, hosts[0], Config{Scope: Network, Run: "/run/our-own"})
 	for _, s := range []*Sensors{mine, other, blind} {
-		if got := s.Sample(t.Context(), nil); got.OthersCPUs != nil {
-			t.Errorf("the first sample tells %v CPUs", *got.OthersCPUs)
+		if got := s.Sample(t.Context(), nil); got.NonGuestCPUs != nil {
+			t.Errorf("the first sample tells %v CPUs", *got.NonGuestCPUs)
 		}
 	}
 	pid := startBusy(t, hosts[0], "/run/our-own/program")
@@ -106,12 +106,12 @@ func TestNetworkScopeCountsTheHostsOwnPrograms(t *testing.T) {
 	testkit.Until(t, 60*time.Second, "the program has used half a second", func() bool { return usedBy(t, pid)-before > 500*time.Millisecond })
 	got := mine.Sample(t.Context(), nil)
 	want := (usedBy(t, pid) - before).Seconds() / time.Since(at).Seconds()
-	if got.OthersCPUs == nil || math.Abs(*got.OthersCPUs-want) > 0.1*want+0.05 {
-		t.Errorf("others use %v CPUs, the kernel says %.3f: %v", deref(got.OthersCPUs), want, got.Deaf)
+	if got.NonGuestCPUs == nil || math.Abs(*got.NonGuestCPUs-want) > 0.1*want+0.05 {
+		t.Errorf("others use %v CPUs, the kernel says %.3f: %v", deref(got.NonGuestCPUs), want, got.Deaf)
 	}
 	for name, s := range map[string]*Sensors{"the other host": other, "who takes it for Pagurus's own": blind} {
-		if got := s.Sample(t.Context(), nil); got.OthersCPUs == nil || *got.OthersCPUs > 0.01 {
-			t.Errorf("%s counts %v CPUs of it", name, deref(got.OthersCPUs))
+		if got := s.Sample(t.Context(), nil); got.NonGuestCPUs == nil || *got.NonGuestCPUs > 0.01 {
+			t.Errorf("%s counts %v CPUs of it", name, deref(got.NonGuestCPUs))
 		}
 	}
 }
@@ -121,7 +121,7 @@ func TestNetworkScopeCountsWhatHasEnded(t *testing.T) {
 	testkit.Root(t, "setsid")
 	hosts := testkit.Hosts(t, 1)
 	s := onHost(t, hosts[0], Config{Scope: Network})
-	tab := s.others.table
+	tab := s.nonGuest.table
 	if err := tab.scan(); err != nil {
 		t.Fatal(err)
 	}
@@ -164,18 +164,18 @@ func TestMachineScopeLeavesOutPagurus(t *testing.T) {
 	testkit.Until(t, 60*time.Second, "the program has used a second", func() bool { return usedBy(t, pid)-before > time.Second })
 	used := (usedBy(t, pid) - before).Seconds() / time.Since(at).Seconds()
 	a, b := whole.Sample(t.Context(), nil), less.Sample(t.Context(), nil)
-	if a.OthersCPUs == nil || b.OthersCPUs == nil {
+	if a.NonGuestCPUs == nil || b.NonGuestCPUs == nil {
 		t.Fatalf("no CPUs: %v %v", a.Deaf, b.Deaf)
 	}
-	if *a.OthersCPUs > float64(runtime.NumCPU())+0.1 || *a.OthersCPUs < 0.8*used {
-		t.Errorf("others use %.2f CPUs of %d, one program alone %.2f", *a.OthersCPUs, runtime.NumCPU(), used)
+	if *a.NonGuestCPUs > float64(runtime.NumCPU())+0.1 || *a.NonGuestCPUs < 0.8*used {
+		t.Errorf("others use %.2f CPUs of %d, one program alone %.2f", *a.NonGuestCPUs, runtime.NumCPU(), used)
 	}
-	if diff := *a.OthersCPUs - *b.OthersCPUs; math.Abs(diff-used) > 0.1*used+0.05 && *b.OthersCPUs > 0 {
+	if diff := *a.NonGuestCPUs - *b.NonGuestCPUs; math.Abs(diff-used) > 0.1*used+0.05 && *b.NonGuestCPUs > 0 {
 		t.Errorf("the group took %.2f CPUs off, it used %.2f", diff, used)
 	}
 	broken := open(t, Config{Used: func() (time.Duration, error) { return 0, io.ErrUnexpectedEOF }})
-	if got := broken.Sample(t.Context(), nil); got.OthersCPUs != nil || len(got.Deaf) == 0 || !strings.Contains(strings.Join(got.Deaf, " "), "CPUs used by others") {
-		t.Errorf("a broken account counts %v CPUs and says %v", deref(got.OthersCPUs), got.Deaf)
+	if got := broken.Sample(t.Context(), nil); got.NonGuestCPUs != nil || len(got.Deaf) == 0 || !strings.Contains(strings.Join(got.Deaf, " "), "non-guest load") {
+		t.Errorf("a broken account counts %v CPUs and says %v", deref(got.NonGuestCPUs), got.Deaf)
 	}
 }
 
@@ -205,12 +205,12 @@ func TestGroupScope(t *testing.T) {
 	before, at := usedBy(t, pid), time.Now()
 	testkit.Until(t, 60*time.Second, "the program has used half a second", func() bool { return usedBy(t, pid)-before > 500*time.Millisecond })
 	got := s.Sample(t.Context(), nil)
-	if want := (usedBy(t, pid) - before).Seconds() / time.Since(at).Seconds(); got.OthersCPUs == nil || math.Abs(*got.OthersCPUs-want) > 0.1*want+0.05 {
-		t.Errorf("the group uses %v CPUs, want %.3f: %v", deref(got.OthersCPUs), want, got.Deaf)
+	if want := (usedBy(t, pid) - before).Seconds() / time.Since(at).Seconds(); got.NonGuestCPUs == nil || math.Abs(*got.NonGuestCPUs-want) > 0.1*want+0.05 {
+		t.Errorf("the group uses %v CPUs, want %.3f: %v", deref(got.NonGuestCPUs), want, got.Deaf)
 	}
 	gone := open(t, Config{Scope: groupPrefix + "no-such-group"})
-	if got := gone.Sample(t.Context(), nil); got.OthersCPUs != nil || len(got.Deaf) == 0 {
-		t.Errorf("a group that is not there uses %v CPUs: %v", deref(got.OthersCPUs), got.Deaf)
+	if got := gone.Sample(t.Context(), nil); got.NonGuestCPUs != nil || len(got.Deaf) == 0 {
+		t.Errorf("a group that is not there uses %v CPUs: %v", deref(got.NonGuestCPUs), got.Deaf)
 	}
 }
 
@@ -259,8 +259,8 @@ func TestExclusiveProgramsAreFoundAtOnce(t *testing.T) {
 		pid := start(t, nil, script, program)
 		if i == 1 {
 			s.Sample(t.Context(), listed)
-			for range lookAgain { // whoever is looked at anew by turns is not this one
-				if (s.others.table.turn+1)%lookAgain != pid%lookAgain {
+			for range rescanEvery { // whoever is looked at anew by turns is not this one
+				if (s.nonGuest.table.turn+1)%rescanEvery != pid%rescanEvery {
 					break
 				}
 				s.Sample(t.Context(), listed)
@@ -285,7 +285,7 @@ func TestExclusiveProgramsAreFoundAtOnce(t *testing.T) {
 func TestTheKernelsOwnThreadsAreNobodys(t *testing.T) {
 	testkit.Root(t, "setsid", "sleep")
 	program := start(t, nil, `setsid sleep 60 >/dev/null 2>&1 & echo $!`, "")
-	o := must(openOthers(Config{Scope: Machine}))
+	o := must(openNonGuestLoad(Config{Scope: Machine}))
 	var total time.Duration
 	o.total = func() (time.Duration, error) { return total, nil }
 	if _, err := o.use(false); !errors.Is(err, errEarly) {
@@ -384,9 +384,9 @@ func BenchmarkSample(b *testing.B) {
 				b.Fatal(err)
 			}
 			for n := 0; b.Loop(); n++ {
-				s.others.scanned = time.Now()
+				s.nonGuest.scanned = time.Now()
 				if n%int(scanEvery/time.Second) == 0 { // as when it is called once a second
-					s.others.scanned = time.Time{}
+					s.nonGuest.scanned = time.Time{}
 				}
 				s.Sample(ctx, nil)
 			}

@@ -53,8 +53,8 @@ type process struct {
 	kernel  bool // a thread of the kernel
 }
 
-// lookAgain is in how many scans each process is looked at anew.
-const lookAgain = 30
+// rescanEvery is in how many scans each process is looked at anew.
+const rescanEvery = 30
 
 func newTable(c Config) (*table, error) {
 	t := &table{config: c, side: ours, self: os.Getpid(), known: map[int]*process{}, buffer: make([]byte, 4096)}
@@ -83,7 +83,7 @@ func (t *table) scan() error {
 	if err != nil {
 		return err
 	}
-	t.turn = (t.turn + 1) % lookAgain
+	t.turn = (t.turn + 1) % rescanEvery
 	for _, pid := range entries {
 		p := t.known[pid]
 		switch {
@@ -96,7 +96,7 @@ func (t *table) scan() error {
 			if !t.begun {
 				p.counted = p.used // it was there before the account
 			}
-		case pid%lookAgain == t.turn || p.whose == ours && pid != t.self || t.renamed(pid, p):
+		case pid%rescanEvery == t.turn || p.whose == ours && pid != t.self || t.renamed(pid, p):
 			was := p.whose
 			if !t.learn(pid, p) {
 				continue // it is gone: it stays unseen

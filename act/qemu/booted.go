@@ -133,7 +133,7 @@ func (d *Driver) save(ctx context.Context, g *guest, draft *snapshotDraft) error
 	if err := saveSnapshot(ctx, q.Do, g.dir, int(d.account.GID), draft); err != nil {
 		return errors.Join(errSpent, err, draft.Drop())
 	}
-	if err := draft.Keep(); err != nil {
+	if err := draft.KeepSnapshot(); err != nil {
 		return errors.Join(errSpent, err)
 	}
 	return nil

@@ -42,7 +42,7 @@ type Config struct {
 	Cgroups      Cgroups                                             // nil: none
 	ImageFolder  func(context.Context, fleet.Digest) (string, error) // where an image's files are
 	Tap          func(fleet.Subnet, int) string                      // name of guest i's tap; nil: Subnet.TapName
-	Judge        func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy is good enough, asked as each pass begins; nil: nothing is copied
+	Converged    func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy is good enough, asked as each pass begins; nil: nothing is copied
 	Log          *slog.Logger                                        // nil: slog.Default
 }
 
@@ -67,7 +67,7 @@ type Driver struct {
 	mu     sync.Mutex // guards what follows
 	closed bool
 	guests map[fleet.GuestID]*guest
-	turns  map[fleet.GuestID]*turn
+	locks  map[fleet.GuestID]*guestLock
 	said   map[fleet.GuestID]string // by those that ended by themselves
 }
 
@@ -80,7 +80,7 @@ var errClosed = errors.New("the driver was closed")
 // the guests that run. What an earlier agent left half-made is destroyed.
 func Open(ctx context.Context, c Config) (*Driver, error) {
 	d := &Driver{
-		config: c, guests: map[fleet.GuestID]*guest{}, turns: map[fleet.GuestID]*turn{}, said: map[fleet.GuestID]string{},
+		config: c, guests: map[fleet.GuestID]*guest{}, locks: map[fleet.GuestID]*guestLock{}, said: map[fleet.GuestID]string{},
 	}
 	if err := d.prepare(ctx); err != nil {
 		return nil, fmt.Errorf("open the qemu driver: %w", err)
@@ -167,7 +167,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 		if !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		d.note(id)
+		d.noteEnd(id)
 	}
 	return d.wipe(id)
 }
@@ -263,19 +263,19 @@ func (d *Driver) here(ctx context.Context, id fleet.GuestID) (*guest, *qmp.Clien
 	return g, q, err
 }
 
-// turn lets one call at a time make or destroy a guest.
-type turn struct {
+// guestLock lets one call at a time make or destroy a guest.
+type guestLock struct {
 	free  chan struct{} // holds one token
 	users int
 }
 
-func (d *Driver) turn(ctx context.Context, id fleet.GuestID) (release func(), err error) {
+func (d *Driver) lockGuest(ctx context.Context, id fleet.GuestID) (release func(), err error) {
 	d.mu.Lock()
-	t, ok := d.turns[id]
+	t, ok := d.locks[id]
 	if !ok {
-		t = &turn{free: make(chan struct{}, 1)}
+		t = &guestLock{free: make(chan struct{}, 1)}
 		t.free <- struct{}{}
-		d.turns[id] = t
+		d.locks[id] = t
 	}
 	t.users++
 	d.mu.Unlock()
@@ -283,7 +283,7 @@ func (d *Driver) turn(ctx context.Context, id fleet.GuestID) (release func(), er
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if t.users--; t.users == 0 {
-			delete(d.turns, id)
+			delete(d.locks, id)
 		}
 	}
 	select {

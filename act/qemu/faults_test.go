@@ -56,7 +56,7 @@ func takeStep(text string) int {
 	w := world{hosts: s.Hosts, image: s.Image, agent: s.Agent, snapshots: s.Snapshots}
 	d, err := qemu.Open(ctx, w.config(os.Stderr, s.Host))
 	if err == nil {
-		_, err = take(ctx, d, s.Verb, s.Task)
+		_, err = carryOut(ctx, d, s.Verb, s.Task)
 		d.Close()
 	}
 	switch {
@@ -70,7 +70,7 @@ func takeStep(text string) int {
 	return stepDone
 }
 
-func take(ctx context.Context, d *qemu.Driver, verb fleet.Verb, t fleet.Task) (listen string, err error) {
+func carryOut(ctx context.Context, d *qemu.Driver, verb fleet.Verb, t fleet.Task) (listen string, err error) {
 	switch verb {
 	case fleet.Start:
 		err = d.Start(ctx, t)
@@ -80,10 +80,10 @@ func take(ctx context.Context, d *qemu.Driver, verb fleet.Verb, t fleet.Task) (l
 		err = d.Copy(ctx, t, func(fleet.Progress) {})
 	case fleet.Switch:
 		_, err = d.Switch(ctx, t, func(bool) {})
-	case fleet.Repoint, fleet.Revert:
+	case fleet.Activate, fleet.Revert:
 		err = d.Resume(ctx, t.Guest.ID)
-	case fleet.Gather:
-		err = d.Gather(ctx, t.Guest.ID)
+	case fleet.Fetch:
+		err = d.FetchRemaining(ctx, t.Guest.ID)
 	case fleet.Stop:
 		err = d.Stop(ctx, t.Guest.ID)
 	}
@@ -139,8 +139,8 @@ func agentKilled(t *testing.T, mode fleet.Mode) {
 		{1, fleet.Receive, []string{"qemu.start.after-spawn", "qemu.receive.after-listen"}},
 		{0, fleet.Copy, []string{"qemu.copy.after-begin"}},
 		{0, fleet.Switch, []string{"qemu.switch.before-continue", "qemu.switch.after-continue"}},
-		{1, fleet.Repoint, []string{"qemu.resume.before"}},
-		{1, fleet.Gather, []string{"qemu.gather.before"}},
+		{1, fleet.Activate, []string{"qemu.resume.before"}},
+		{1, fleet.Fetch, []string{"qemu.fetch.before"}},
 		{0, fleet.Stop, []string{"qemu.stop.before"}},
 	} {
 		for _, point := range s.points {
@@ -151,7 +151,7 @@ func agentKilled(t *testing.T, mode fleet.Mode) {
 			}
 		}
 		d := w.open(t, s.host)
-		listen, err := take(t.Context(), d, s.verb, tk)
+		listen, err := carryOut(t.Context(), d, s.verb, tk)
 		if err != nil {
 			t.Fatalf("%s after its agents were killed: %v", s.verb, err)
 		}
@@ -277,7 +277,7 @@ func targetEnds(t *testing.T, l fleet.Limits) {
 		go func() {
 			defer close(killed)
 			for ctx.Err() == nil {
-				if facts, err := source.Inspect(ctx); err == nil && facts[tk.Guest.ID].Run == fleet.Paused {
+				if facts, err := source.Inspect(ctx); err == nil && facts[tk.Guest.ID].Run == fleet.Suspended {
 					time.Sleep(time.Duration(try) * 6 * time.Millisecond)
 					unix.Kill(pid, unix.SIGKILL) // it is nobody else: it ends below
 					return

@@ -24,7 +24,7 @@ type guest struct {
 	died   chan struct{} // closed when the process has ended
 	ended  chan struct{} // closed when nothing is left of it on the host
 	left   error         // why something is left; set before ended is closed
-	held   *hold         // of its copy; nil: nothing holds it; under Driver.mu
+	held   *heldCopy     // of its copy; nil: nothing holds it; under Driver.mu
 
 	connecting sync.Mutex // one connection to QEMU is made at a time
 	linking    sync.Mutex // likewise to the guest agent
@@ -72,7 +72,7 @@ func (d *Driver) watch(g *guest) {
 	close(g.died)
 	g.release()
 	if !g.isStopped() {
-		d.note(g.id)
+		d.noteEnd(g.id)
 	}
 	g.left = d.wipe(g.id)
 	d.mu.Lock()
@@ -81,8 +81,8 @@ func (d *Driver) watch(g *guest) {
 	close(g.ended)
 }
 
-// note keeps what a guest that ended said last.
-func (d *Driver) note(id fleet.GuestID) {
+// noteEnd keeps what a guest that ended said last.
+func (d *Driver) noteEnd(id fleet.GuestID) {
 	said := words(d.dir(id))
 	d.config.Log.Info("guest ended", "guest", id, "said", said)
 	d.mu.Lock()
@@ -280,7 +280,7 @@ func runState(status string) fleet.RunState {
 	case vmIncoming, vmPrelaunch:
 		return fleet.Incoming
 	}
-	return fleet.Paused
+	return fleet.Suspended
 }
 
 // Link opens the byte stream to the guest agent. There is one at a time; a

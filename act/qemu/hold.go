@@ -16,24 +16,24 @@ const (
 	gateLimit = 5 * time.Second
 )
 
-// keep tells QEMU how fast a copy is to be sent now.
-func keep(ctx context.Context, q *qmp.Client, p *pacer, now fleet.Progress, held bool) error {
+// setPace tells QEMU how fast a copy is to be sent now.
+func setPace(ctx context.Context, q *qmp.Client, p *pacer, now fleet.Progress, held bool) error {
 	if want, news := p.Next(now, time.Now(), held); news {
 		return boundBandwidth(ctx, q.Do, want) // after an error nobody asks this pace again
 	}
 	return nil
 }
 
-// hold is a guest's copy being held.
-type hold struct {
+// heldCopy is a guest's copy being held.
+type heldCopy struct {
 	stop context.CancelFunc
 	done chan struct{}
 }
 
-// hold keeps the copy of a guest going, until letGo or until it ends otherwise.
-func (d *Driver) hold(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID) {
+// heldCopy keeps the copy of a guest going, until letGo or until it ends otherwise.
+func (d *Driver) holdCopy(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID) {
 	ctx, stop := context.WithTimeout(context.Background(), holdLimit)
-	h := &hold{stop: stop, done: make(chan struct{})}
+	h := &heldCopy{stop: stop, done: make(chan struct{})}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -59,15 +59,15 @@ func (d *Driver) hold(g *guest, q *qmp.Client, p *pacer, m fleet.MigrationID) {
 			}
 			switch {
 			case info.Status == stateActive:
-				err = keep(ctx, q, p, info.progress(), true)
+				err = setPace(ctx, q, p, info.progress(), true)
 			case gate.IsZero():
 				gate = time.Now()
 			case time.Since(gate) > gateLimit:
-				err = g.callOff(ctx, q)
-				d.config.Log.Warn("nobody says what to do after a copy; it is called off and the guest runs on", "guest", g.id, "error", err)
+				err = g.cancelCopy(ctx, q)
+				d.config.Log.Warn("no switch order after copy, guest resumed", "guest", g.id, "error", err)
 				return
 			}
-			if err != nil || g.wait(ctx, events, lookEvery) != nil {
+			if err != nil || g.wait(ctx, events, copyPollEvery) != nil {
 				return
 			}
 		}
@@ -84,7 +84,7 @@ func (d *Driver) holdOn(ctx context.Context, g *guest) {
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()
 	if q, err := g.monitor(ctx); err == nil {
-		d.hold(g, q, newPace(d.bandwidth(c.Limits)), c.Migration)
+		d.holdCopy(g, q, newPace(d.bandwidth(c.Limits)), c.Migration)
 	}
 }
 

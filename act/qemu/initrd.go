@@ -26,7 +26,7 @@ const kept = 4
 // initrds holds the initrds of one host.
 type initrds struct {
 	path string
-	turn sync.Mutex
+	mu   sync.Mutex
 }
 
 // openInitrds gets hold of a folder that is there, and clears away what was being made
@@ -51,8 +51,8 @@ func (f *initrds) Make(image, guestAgent string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	f.turn.Lock()
-	defer f.turn.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	path = filepath.Join(f.path, name)
 	now := time.Now()
 	if os.Chtimes(path, now, now) == nil {

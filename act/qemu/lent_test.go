@@ -9,9 +9,9 @@ import (
 	"pagurus/serve/agent/drivertest"
 )
 
-// TestLent: a guest gives back to its host what it does not need, stands still, goes
+// TestMemoryIsReclaimed: a guest gives back to its host what it does not need, stands still, goes
 // on and has all of its memory again, and nothing in it is wrong at any time.
-func TestLent(t *testing.T) {
+func TestMemoryIsReclaimed(t *testing.T) {
 	const free = 64 << 20 // it held files there
 	w := newWorld(t)
 	d := w.open(t, 0)
@@ -32,7 +32,7 @@ func TestLent(t *testing.T) {
 		return all[id]
 	}
 	before := facts().ResidentBytes
-	lent, err := d.Lend(t.Context(), id, free)
+	lent, err := d.ReclaimMemory(t.Context(), id, free)
 	if err != nil || lent < free/4 || lent > free {
 		t.Fatalf("it lends %d MiB of %d, %v", lent>>20, free>>20, err)
 	}
@@ -43,17 +43,17 @@ func TestLent(t *testing.T) {
 	}
 	drivertest.Healthy(t, d, id)
 	for range 2 { // twice is once
-		if err := d.Pause(t.Context(), id); err != nil {
+		if err := d.Suspend(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if run := facts().Run; run != fleet.Paused {
+	if run := facts().Run; run != fleet.Suspended {
 		t.Errorf("told to stand still it is %s", run)
 	}
 	if err := d.Resume(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Reclaim(t.Context(), id); err != nil {
+	if err := d.ReturnMemory(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	drivertest.Healthy(t, d, id)

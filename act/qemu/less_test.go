@@ -10,9 +10,9 @@ import (
 	"pagurus/serve/agent/drivertest"
 )
 
-// TestLessIsSent: what a guest dropped of its page cache is not sent, what is
+// TestDroppedCacheIsNotSent: what a guest dropped of its page cache is not sent, what is
 // compressed is less on the way, and its memory is right after each.
-func TestLessIsSent(t *testing.T) {
+func TestDroppedCacheIsNotSent(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")
 	hosts := w.started(t, tk)

@@ -15,9 +15,9 @@ import (
 
 // How a copy is watched.
 const (
-	lookEvery = 25 * time.Millisecond
-	tellEvery = 200 * time.Millisecond
-	undoLimit = 20 * time.Second
+	copyPollEvery = 25 * time.Millisecond
+	tellEvery     = 200 * time.Millisecond
+	undoLimit     = 20 * time.Second
 )
 
 // unlimited is what QEMU is told when a copy has no ceiling: its own default
@@ -39,18 +39,18 @@ const mostDowntime = 2000 * time.Second
 // migration it watches on. After an error the copy is called off and the guest
 // runs on.
 func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Progress)) error {
-	if d.config.Judge == nil {
+	if d.config.Converged == nil {
 		return fmt.Errorf("copy guest %s: nobody was named to judge when a copy is good enough", t.Guest.ID)
 	}
 	g, q, err := d.here(ctx, t.Guest.ID)
 	if err != nil {
 		return fmt.Errorf("copy guest %s: %w", t.Guest.ID, err)
 	}
-	if err := d.begin(ctx, g, q, t); err != nil {
+	if err := d.beginCopy(ctx, g, q, t); err != nil {
 		return fmt.Errorf("copy guest %s: %w", t.Guest.ID, err)
 	}
 	if err = fault.Point("qemu.copy.after-begin"); err == nil {
-		err = d.follow(ctx, g, q, progress)
+		err = d.followCopy(ctx, g, q, progress)
 	}
 	if err != nil {
 		return fmt.Errorf("copy guest %s: %w", t.Guest.ID, g.undo(ctx, q, err))
@@ -58,9 +58,9 @@ func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Pro
 	return nil
 }
 
-// begin makes QEMU copy, unless it does so already. After an error it does
+// beginCopy makes QEMU copy, unless it does so already. After an error it does
 // not.
-func (d *Driver) begin(ctx context.Context, g *guest, q *qmp.Client, t fleet.Task) error {
+func (d *Driver) beginCopy(ctx context.Context, g *guest, q *qmp.Client, t fleet.Task) error {
 	address, err := streamAddress(t.Listen)
 	if err != nil {
 		return err
@@ -75,17 +75,17 @@ func (d *Driver) begin(ctx context.Context, g *guest, q *qmp.Client, t fleet.Tas
 		case info.underWay():
 			return g.remember(func(r *record) { r.Copy.Begun = true })
 		case c.Begun && !g.hasLeft(info):
-			return fmt.Errorf("the copy was called off: %w", info.cause())
+			return fmt.Errorf("the copy was cancelled: %w", info.cause())
 		case c.Begun:
 			return nil // and switched since
 		}
 	}
 	if info.underWay() {
 		ending, cancel := context.WithTimeout(ctx, undoLimit) // ctx is that of a whole copy
-		err := g.callOff(ending, q)
+		err := g.cancelCopy(ending, q)
 		cancel()
 		if err != nil {
-			return fmt.Errorf("call off an earlier copy: %w", err)
+			return fmt.Errorf("cancel an earlier copy: %w", err)
 		}
 	}
 	if status, err := vmStatus(ctx, q); err != nil || status != vmRunning {
@@ -115,7 +115,7 @@ func (d *Driver) begin(ctx context.Context, g *guest, q *qmp.Client, t fleet.Tas
 func (g *guest) undo(ctx context.Context, q *qmp.Client, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
-	return errors.Join(err, g.callOff(ctx, q))
+	return errors.Join(err, g.cancelCopy(ctx, q))
 }
 
 // bandwidth is what a copy may use, in bytes a second.
@@ -129,9 +129,9 @@ func (d *Driver) bandwidth(l fleet.Limits) int64 {
 	return wayOf(l).Ceiling(most)
 }
 
-// follow watches a copy until it is good enough. After an error it may still
+// followCopy watches a copy until it is good enough. After an error it may still
 // be under way.
-func (d *Driver) follow(ctx context.Context, g *guest, q *qmp.Client, progress func(fleet.Progress)) error {
+func (d *Driver) followCopy(ctx context.Context, g *guest, q *qmp.Client, progress func(fleet.Progress)) error {
 	events, stop := q.Subscribe()
 	defer stop()
 	limits := g.remembered().Copy.Limits
@@ -150,7 +150,7 @@ func (d *Driver) follow(ctx context.Context, g *guest, q *qmp.Client, progress f
 			progress(p)
 		}
 		switch info.Status {
-		case stateGate, stateDevice, stateCompleted, stateLate, stateLateDevice, stateLatePaused, stateLateRecover:
+		case stateGate, stateDevice, stateCompleted, statePostCopy, statePostCopyDevice, statePostCopyPaused, statePostCopyRecover:
 			progress(p)
 			return nil
 		case stateSetup, stateActive:
@@ -162,26 +162,26 @@ func (d *Driver) follow(ctx context.Context, g *guest, q *qmp.Client, progress f
 			// during the last one. Later in the pass it says nothing.
 			rounds = append(rounds, p)
 			progress(p) // each pass as it begins, however short
-			good, err := d.config.Judge(limits, rounds)
-			if good && limits.Hold {
-				err = errors.Join(keep(ctx, q, hold, p, true), g.remember(func(r *record) { r.Copy.Good = true }))
+			good, err := d.config.Converged(limits, rounds)
+			if good && limits.AwaitGang {
+				err = errors.Join(setPace(ctx, q, hold, p, true), g.remember(func(r *record) { r.Copy.Good = true }))
 				if err == nil {
-					d.hold(g, q, hold, g.remembered().Copy.Migration)
+					d.holdCopy(g, q, hold, g.remembered().Copy.Migration)
 				}
 			}
 			if err != nil || good {
 				return err
 			}
 		}
-		if limits.Hold {
-			if err := keep(ctx, q, hold, p, false); err != nil {
+		if limits.AwaitGang {
+			if err := setPace(ctx, q, hold, p, false); err != nil {
 				return err
 			}
 		}
 		if err := stall.Check(p, time.Now()); err != nil {
 			return err
 		}
-		if err := g.wait(ctx, events, lookEvery); err != nil {
+		if err := g.wait(ctx, events, copyPollEvery); err != nil {
 			return err
 		}
 	}
@@ -253,7 +253,7 @@ func (d *Driver) align(ctx context.Context, t fleet.Task) {
 	if err != nil {
 		return // the switch says it
 	}
-	if c := g.remembered().Copy; c != nil && !c.Limits.Hold && c.Limits.Mode != fleet.StopAndCopy && d.bandwidth(c.Limits) < unlimited {
+	if c := g.remembered().Copy; c != nil && !c.Limits.AwaitGang && c.Limits.Mode != fleet.StopAndCopy && d.bandwidth(c.Limits) < unlimited {
 		align(ctx, func() (int64, bool) {
 			info, err := queryMigrate(ctx, q)
 			return info.RAM.Sent, err == nil && info.Status == stateActive
@@ -271,7 +271,7 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, 
 	if c == nil || !c.Begun || c.Migration != t.Order.Migration {
 		return fleet.Progress{}, fmt.Errorf("there is no copy of migration %q under way", t.Order.Migration)
 	}
-	if c.Limits.Hold {
+	if c.Limits.AwaitGang {
 		if err := d.letGo(ctx, g, q, c.Limits); err != nil {
 			return fleet.Progress{}, fmt.Errorf("%w: %w", err, fleet.ErrUnsure)
 		}
@@ -281,20 +281,20 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task) (fleet.Progress, 
 		return fleet.Progress{}, err
 	}
 	p := info.progress()
-	if c.PausedAt.IsZero() {
+	if c.SuspendedAt.IsZero() {
 		// QEMU counts from its own last step, which is after the guest stopped.
 		g.mu.Lock()
-		if c.PausedAt = g.stoppedAt; !c.PausedAt.IsZero() {
-			c.Downtime = max(p.Downtime, time.Since(c.PausedAt))
+		if c.SuspendedAt = g.stoppedAt; !c.SuspendedAt.IsZero() {
+			c.Downtime = max(p.Downtime, time.Since(c.SuspendedAt))
 		} else { // an agent died between the pause and now
-			c.PausedAt, c.Downtime = time.Now().Add(-p.Downtime), p.Downtime
+			c.SuspendedAt, c.Downtime = time.Now().Add(-p.Downtime), p.Downtime
 		}
 		g.mu.Unlock()
-		if err := g.remember(func(r *record) { r.Copy.PausedAt, r.Copy.Downtime = c.PausedAt, c.Downtime }); err != nil {
+		if err := g.remember(func(r *record) { r.Copy.SuspendedAt, r.Copy.Downtime = c.SuspendedAt, c.Downtime }); err != nil {
 			d.config.Log.Warn("remember the switch", "guest", g.id, "error", err)
 		}
 	}
-	p.PausedAt, p.Downtime = c.PausedAt, c.Downtime
+	p.SuspendedAt, p.Downtime = c.SuspendedAt, c.Downtime
 	return p, nil
 }
 
@@ -358,11 +358,11 @@ func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, l fleet.
 				continued = true
 				err = pass(ctx, q)
 			}
-		case stateDevice, stateLateDevice:
+		case stateDevice, statePostCopyDevice:
 			if l.Mode == fleet.PostCopy && g.dropped(ctx, q) {
 				return migration{}, errDropped
 			}
-		case stateLate, stateLatePaused, stateLateRecover:
+		case statePostCopy, statePostCopyPaused, statePostCopyRecover:
 			if parted.IsZero() {
 				parted = time.Now()
 			}
@@ -373,7 +373,7 @@ func (d *Driver) complete(ctx context.Context, g *guest, q *qmp.Client, l fleet.
 			return migration{}, info.cause()
 		}
 		if err == nil {
-			err = g.wait(ctx, events, lookEvery/5)
+			err = g.wait(ctx, events, copyPollEvery/5)
 		}
 		if err = bear(err); err != nil {
 			return unsure(err)
@@ -427,7 +427,7 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	case g.dropped(ctx, q):
 		return fmt.Errorf("%w; %w", errDropped, fleet.ErrAbsent)
 	case info.underWay():
-		return g.callOff(ctx, q)
+		return g.cancelCopy(ctx, q)
 	}
 	return g.run(ctx, q)
 }
@@ -436,7 +436,7 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 // but memory.
 func (g *guest) arrive(ctx context.Context, q *qmp.Client, info migration) error {
 	status, err := vmStatus(ctx, q)
-	if err == nil && g.remembered().Late {
+	if err == nil && g.remembered().PostCopy {
 		status, info, err = g.stateCame(ctx, q)
 	}
 	if err != nil {

@@ -50,7 +50,7 @@ func (d *Driver) postCopy(a fleet.Abilities) fleet.Abilities {
 // this one still has some of its memory.
 func (m migration) parted() bool {
 	switch m.Status {
-	case stateLate, stateLatePaused, stateLateRecover, stateLateDevice:
+	case statePostCopy, statePostCopyPaused, statePostCopyRecover, statePostCopyDevice:
 		return true
 	}
 	return false
@@ -93,7 +93,7 @@ func (g *guest) dropped(ctx context.Context, q *qmp.Client) bool {
 // when it was last to come: what is sent goes in order, so with the first page
 // that is sent late the state is on its way.
 func (m migration) handedOver(since time.Time) bool {
-	return m.RAM.LateBytes > 0 || m.Status == stateLatePaused || m.RAM.Remaining == 0 || time.Since(since) > stateSent
+	return m.RAM.LateBytes > 0 || m.Status == statePostCopyPaused || m.RAM.Remaining == 0 || time.Since(since) > stateSent
 }
 
 // stateCame waits until a guest that comes by post-copy is all here but its
@@ -112,18 +112,18 @@ func (g *guest) stateCame(ctx context.Context, q *qmp.Client) (status string, in
 	}
 }
 
-// Gather returns when all memory of a guest that came by post-copy is here. A
+// FetchRemaining returns when all memory of a guest that came by post-copy is here. A
 // guest that came otherwise has it. After an error that wraps fleet.ErrUnsure it
 // is to be called again; after any other some of the memory never comes, and the
 // guest is lost.
-func (d *Driver) Gather(ctx context.Context, id fleet.GuestID) error {
-	if err := d.gather(ctx, id); err != nil {
-		return fmt.Errorf("gather guest %s: %w", id, err)
+func (d *Driver) FetchRemaining(ctx context.Context, id fleet.GuestID) error {
+	if err := d.awaitMemory(ctx, id); err != nil {
+		return fmt.Errorf("fetch the memory of guest %s: %w", id, err)
 	}
 	return nil
 }
 
-func (d *Driver) gather(ctx context.Context, id fleet.GuestID) error {
+func (d *Driver) awaitMemory(ctx context.Context, id fleet.GuestID) error {
 	short, cancel := context.WithTimeout(ctx, muteLimit)
 	g, q, err := d.here(short, id)
 	cancel()
@@ -131,7 +131,7 @@ func (d *Driver) gather(ctx context.Context, id fleet.GuestID) error {
 		return err
 	}
 	if err == nil {
-		err = fault.Point("qemu.gather.before")
+		err = fault.Point("qemu.fetch.before")
 	}
 	for err == nil {
 		var info migration
@@ -142,15 +142,15 @@ func (d *Driver) gather(ctx context.Context, id fleet.GuestID) error {
 			break
 		}
 		switch info.Status {
-		case stateLate, stateLateDevice, stateActive:
-		case stateLatePaused, stateLateRecover:
+		case statePostCopy, statePostCopyDevice, stateActive:
+		case statePostCopyPaused, statePostCopyRecover:
 			return errors.New("the line to the source broke before all of its memory had come")
 		case stateCompleted, "": // with no word of a migration it was started here
 			return nil
 		default:
 			return fmt.Errorf("its memory did not come whole: %w", info.cause())
 		}
-		err = g.wait(ctx, nil, lookEvery)
+		err = g.wait(ctx, nil, copyPollEvery)
 	}
 	if g != nil && g.dead() {
 		return fleet.ErrAbsent
@@ -171,7 +171,7 @@ func (d *Driver) Pushed(ctx context.Context, id fleet.GuestID) (fleet.Progress, 
 	}
 	p := info.progress()
 	if c := g.remembered().Copy; c != nil {
-		p.PausedAt, p.Downtime = c.PausedAt, c.Downtime
+		p.SuspendedAt, p.Downtime = c.SuspendedAt, c.Downtime
 	}
 	return p, nil
 }

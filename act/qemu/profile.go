@@ -9,11 +9,11 @@ import (
 	"pagurus/fleet"
 )
 
-// looks is how a guest's memory is looked at. The times span what rounds of a
+// profilePlan is how a guest's memory is looked at. The times span what rounds of a
 // copy take, from the last ones to the first; longer ones add little, because a
 // working set is full after some seconds. The pages are enough to tell 1 % of
 // memory from 1.2 %, and cost some hundredths of a second of one processor.
-var looks = samplePlan{
+var profilePlan = samplePlan{
 	Pages: 8192,
 	After: []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, 1300 * time.Millisecond, 4 * time.Second},
 }
@@ -43,5 +43,5 @@ func (d *Driver) profile(ctx context.Context, id fleet.GuestID) (fleet.Profile, 
 	if err != nil {
 		return fleet.Profile{}, err
 	}
-	return sampleRAM(ctx, area, looks)
+	return sampleRAM(ctx, area, profilePlan)
 }

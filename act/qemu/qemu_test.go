@@ -75,7 +75,7 @@ func TestManyRounds(t *testing.T) {
 	var hosts [2]*qemu.Driver
 	for i := range hosts {
 		c := w.config(t.Output(), i)
-		c.Judge = func(_ fleet.Limits, seen []fleet.Progress) (bool, error) {
+		c.Converged = func(_ fleet.Limits, seen []fleet.Progress) (bool, error) {
 			return seen[len(seen)-1].Rounds >= rounds, nil
 		}
 		d, err := qemu.Open(t.Context(), c)
@@ -151,7 +151,7 @@ func TestHeldGuestRunsOn(t *testing.T) {
 	const wait, looks = 2 * time.Second, 20
 	w := newWorld(t)
 	tk := task("j1g0")
-	tk.Limits = fleet.Limits{Hold: true}
+	tk.Limits = fleet.Limits{AwaitGang: true}
 	hosts := w.started(t, tk)
 	drivertest.Healthy(t, hosts[0], tk.Guest.ID)
 	// A machine that gives a guest no time at all for a whole pass leaves nothing

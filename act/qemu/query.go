@@ -22,10 +22,10 @@ const (
 	stateCancelling = "cancelling"
 
 	// By post-copy, at either side.
-	stateLate        = "postcopy-active" // the guest is at the target, memory follows
-	stateLateDevice  = "postcopy-device" // as of QEMU 10.2, before that
-	stateLatePaused  = "postcopy-paused" // the line broke
-	stateLateRecover = "postcopy-recover"
+	statePostCopy        = "postcopy-active" // the guest is at the target, memory follows
+	statePostCopyDevice  = "postcopy-device" // as of QEMU 10.2, before that
+	statePostCopyPaused  = "postcopy-paused" // the line broke
+	statePostCopyRecover = "postcopy-recover"
 )
 
 // migration is QEMU's answer to query-migrate.
@@ -94,7 +94,7 @@ func (m migration) progress() fleet.Progress {
 		CopiedBytes: m.RAM.Copied, SlowedPercent: m.Throttle,
 		BytesPerSecond:      m.RAM.Megabits * bytesPerMegabit,
 		DirtyBytesPerSecond: float64(m.RAM.DirtyPages * m.RAM.PageSize),
-		Elapsed:             time.Duration(m.TotalTime) * time.Millisecond, LateBytes: m.RAM.LateBytes, Faults: m.RAM.Faults,
+		Elapsed:             time.Duration(m.TotalTime) * time.Millisecond, PostCopyBytes: m.RAM.LateBytes, Faults: m.RAM.Faults,
 	}
 	if math.IsNaN(p.BytesPerSecond) || math.IsInf(p.BytesPerSecond, 0) || p.BytesPerSecond < 0 {
 		p.BytesPerSecond = 0

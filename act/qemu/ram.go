@@ -82,7 +82,7 @@ func sampleRAM(ctx context.Context, a ramArea, p samplePlan) (fleet.Profile, err
 		return fleet.Profile{}, err
 	}
 	defer l.pagemap.Close()
-	out, err := l.look(ctx, p)
+	out, err := l.run(ctx, p)
 	if err != nil {
 		return fleet.Profile{}, err
 	}
@@ -100,8 +100,8 @@ func threadTime() (time.Duration, error) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
-// looker is one look under way.
-type looker struct {
+// sampler is one look under way.
+type sampler struct {
 	area     ramArea
 	pageSize int64
 	pagemap  *os.File
@@ -120,12 +120,12 @@ type page struct {
 	first, before, now uint64
 }
 
-func open(a ramArea, pages int) (*looker, error) {
+func open(a ramArea, pages int) (*sampler, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", a.PID))
 	if err != nil {
 		return nil, fmt.Errorf("look at the memory of process %d: %w", a.PID, err)
 	}
-	l := &looker{area: a, pageSize: int64(os.Getpagesize()), pagemap: f, seed: maphash.MakeSeed()}
+	l := &sampler{area: a, pageSize: int64(os.Getpagesize()), pagemap: f, seed: maphash.MakeSeed()}
 	l.zeros, l.buffer = make([]byte, l.pageSize), make([]byte, batch*l.pageSize)
 	total := max(a.Bytes/l.pageSize, 1)
 	n := min(int64(pages), total)
@@ -139,7 +139,7 @@ func open(a ramArea, pages int) (*looker, error) {
 	return l, nil
 }
 
-func (l *looker) look(ctx context.Context, p samplePlan) (fleet.Profile, error) {
+func (l *sampler) run(ctx context.Context, p samplePlan) (fleet.Profile, error) {
 	begun := time.Now()
 	out := fleet.Profile{At: begun.UTC().Round(0), MemoryBytes: l.area.Bytes, Pages: len(l.pages)}
 	if err := l.pass(); err != nil {
@@ -187,7 +187,7 @@ func (l *looker) look(ctx context.Context, p samplePlan) (fleet.Profile, error) 
 func differ(a, b uint64) bool { return a != b && a != unknown && b != unknown }
 
 // scaled is what so many pages of the sample stand for.
-func (l *looker) scaled(pages int) int64 {
+func (l *sampler) scaled(pages int) int64 {
 	return int64(float64(l.area.Bytes) * float64(pages) / float64(len(l.pages)))
 }
 
@@ -218,7 +218,7 @@ func rising(points []fleet.Changed) []fleet.Changed {
 }
 
 // pass reads every page of the sample that is there.
-func (l *looker) pass() error {
+func (l *sampler) pass() error {
 	l.asked = l.asked[:0]
 	entry := make([]byte, entryBytes)
 	for i := range l.pages {
@@ -248,7 +248,7 @@ func (l *looker) pass() error {
 }
 
 // read reads the pages asked for and notes what they hold.
-func (l *looker) read() error {
+func (l *sampler) read() error {
 	for len(l.asked) > 0 {
 		l.local, l.remote = l.local[:0], l.remote[:0]
 		for k, i := range l.asked {
@@ -271,7 +271,7 @@ func (l *looker) read() error {
 	return nil
 }
 
-func (l *looker) slot(k int) []byte { return l.buffer[int64(k)*l.pageSize : int64(k+1)*l.pageSize] }
+func (l *sampler) slot(k int) []byte { return l.buffer[int64(k)*l.pageSize : int64(k+1)*l.pageSize] }
 
 func iovec(b []byte) unix.Iovec {
 	v := unix.Iovec{Base: unsafe.SliceData(b)}
@@ -280,7 +280,7 @@ func iovec(b []byte) unix.Iovec {
 }
 
 // hash stands for what a page holds.
-func (l *looker) hash(b []byte) uint64 {
+func (l *sampler) hash(b []byte) uint64 {
 	if bytes.Equal(b, l.zeros) {
 		return empty
 	}

@@ -19,8 +19,8 @@ type record struct {
 	StartedAt time.Time         `json:"started_at"`
 	Complete  bool              `json:"complete"` // Start or Receive went to its end; what is not complete is destroyed
 	Incoming  fleet.MigrationID `json:"incoming,omitempty"`
-	Target    bool              `json:"target,omitempty"` // made by Receive and not yet resumed
-	Late      bool              `json:"late,omitempty"`   // it comes by post-copy
+	Target    bool              `json:"target,omitempty"`    // made by Receive and not yet resumed
+	PostCopy  bool              `json:"post_copy,omitempty"` // it comes by post-copy
 	Listen    string            `json:"listen,omitempty"`
 	Copy      *copying          `json:"copy,omitempty"` // the last copy this host was the source of
 	Layout    *fleet.Layout     `json:"layout,omitempty"`
@@ -28,13 +28,13 @@ type record struct {
 
 // copying is one order to copy a guest away.
 type copying struct {
-	Migration fleet.MigrationID `json:"migration"`
-	Listen    string            `json:"listen"`
-	Limits    fleet.Limits      `json:"limits"`
-	Begun     bool              `json:"begun"`          // QEMU has taken the order
-	Good      bool              `json:"good,omitempty"` // and the copy waits, held, for others
-	PausedAt  time.Time         `json:"paused_at"`      // when it stopped the guest
-	Downtime  time.Duration     `json:"downtime_ns"`    // from then until the target had it
+	Migration   fleet.MigrationID `json:"migration"`
+	Listen      string            `json:"listen"`
+	Limits      fleet.Limits      `json:"limits"`
+	Begun       bool              `json:"begun"`          // QEMU has taken the order
+	Good        bool              `json:"good,omitempty"` // and the copy waits, held, for others
+	SuspendedAt time.Time         `json:"suspended_at"`   // when it stopped the guest
+	Downtime    time.Duration     `json:"downtime_ns"`    // from then until the target had it
 }
 
 // readRecord reads a guest's folder. There being none is an fs.ErrNotExist.

@@ -56,8 +56,8 @@ const draftPrefix = ".new-"
 // snapshotDraft is a snapshot that is being made.
 type snapshotDraft struct {
 	*os.File
-	shelf snapshots
-	name  string
+	snapshots snapshots
+	name      string
 }
 
 // errSnapshotBusy: the snapshot is there, or somebody else is making it.
@@ -87,19 +87,19 @@ func (s snapshots) Draft(name string) (*snapshotDraft, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &snapshotDraft{File: f, shelf: s, name: name}, nil
+	return &snapshotDraft{File: f, snapshots: s, name: name}, nil
 }
 
-// Keep puts the draft, which is whole, on the shelf. After an error it is gone.
-func (d *snapshotDraft) Keep() error {
+// KeepSnapshot puts the draft, which is whole, on the shelf. After an error it is gone.
+func (d *snapshotDraft) KeepSnapshot() error {
 	err := d.Sync() // a name without the content would outlive a loss of power
 	if err == nil {
-		err = os.Rename(d.Name(), filepath.Join(d.shelf.path, d.name))
+		err = os.Rename(d.Name(), filepath.Join(d.snapshots.path, d.name))
 	}
 	if err != nil {
 		return errors.Join(err, d.Drop())
 	}
-	return errors.Join(d.Close(), d.shelf.tidy())
+	return errors.Join(d.Close(), d.snapshots.tidy())
 }
 
 // Drop gives the draft up.

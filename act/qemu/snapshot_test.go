@@ -19,7 +19,7 @@ func put(t *testing.T, s snapshots, name string) {
 	if _, err := d.WriteString("of " + name); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Keep(); err != nil {
+	if err := d.KeepSnapshot(); err != nil {
 		t.Fatal(err)
 	}
 }

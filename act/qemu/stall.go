@@ -12,8 +12,8 @@ import (
 // Limit is how long a copy may go nowhere, and Standing how long while the guest
 // stands still for it.
 const (
-	Limit    = 30 * time.Second
-	Standing = 10 * time.Second
+	Limit          = 30 * time.Second
+	SuspendedLimit = 10 * time.Second
 )
 
 // stallGuard notices a copy that goes nowhere, as over a cut line.
@@ -47,16 +47,16 @@ type pulseWatch struct {
 
 // newPulseWatch begins to watch one, from now on.
 func newPulseWatch(l fleet.Limits) *pulseWatch {
-	return &pulseWatch{patience: patience(l), stall: stallGuard{Limit: Standing}, answered: time.Now()}
+	return &pulseWatch{patience: patience(l), stall: stallGuard{Limit: SuspendedLimit}, answered: time.Now()}
 }
 
 // patience is how long QEMU may answer nobody while it sends the last of a guest that
 // stands still. By pre-copy that is as much as is sent in the time that is allowed.
 func patience(l fleet.Limits) time.Duration {
 	if l.Mode == fleet.StopAndCopy || l.Mode == fleet.PostCopy {
-		return Standing // of all memory nothing is left, or all of it comes later
+		return SuspendedLimit // of all memory nothing is left, or all of it comes later
 	}
-	return max(Standing, 2*l.Downtime)
+	return max(SuspendedLimit, 2*l.Downtime)
 }
 
 // Heard takes how far QEMU says that it is.

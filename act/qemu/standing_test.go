@@ -27,7 +27,7 @@ func TestStopAndCopyKeepsToItsCeiling(t *testing.T) {
 	go func() {
 		defer close(over)
 		for looks.Err() == nil {
-			if facts, err := hosts[0].Inspect(looks); err == nil && facts[tk.Guest.ID].Run == fleet.Paused {
+			if facts, err := hosts[0].Inspect(looks); err == nil && facts[tk.Guest.ID].Run == fleet.Suspended {
 				seen++
 			}
 			time.Sleep(50 * time.Millisecond)
@@ -100,7 +100,7 @@ func TestHeldByTheNextAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	drivertest.Healthy(t, source, tk.Guest.ID)
-	tk.Order.Migration, tk.Limits = "m1", fleet.Limits{Hold: true}
+	tk.Order.Migration, tk.Limits = "m1", fleet.Limits{AwaitGang: true}
 	var err error
 	if tk.Listen, err = target.Receive(t.Context(), tk); err != nil {
 		t.Fatal(err)

@@ -124,7 +124,7 @@ func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _
 	if err := id.Check(); err != nil {
 		return nil, nil, err
 	}
-	release, err = d.turn(ctx, id)
+	release, err = d.lockGuest(ctx, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -154,7 +154,7 @@ func (d *Driver) boot(ctx context.Context, t fleet.Task, m machine) (_ *guest, e
 	}
 	r := record{Guest: m.guest, Gen: t.Guest.Gen, StartedAt: time.Now(), Target: m.incoming, Layout: m.tuned.At()}
 	if m.incoming {
-		r.Incoming, r.Late = t.Order.Migration, t.Limits.Mode == fleet.PostCopy
+		r.Incoming, r.PostCopy = t.Order.Migration, t.Limits.Mode == fleet.PostCopy
 	}
 	if err := writeRecord(dir, r); err != nil {
 		return nil, err
@@ -284,7 +284,7 @@ func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
 	if id.Check() != nil {
 		return nil // no such guest can ever have been here
 	}
-	release, err := d.turn(ctx, id)
+	release, err := d.lockGuest(ctx, id)
 	if err == nil {
 		defer release()
 		err = fault.Point("qemu.stop.before")

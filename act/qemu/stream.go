@@ -64,10 +64,10 @@ func majorVersion(version string) int {
 
 // way is how memory goes.
 type way struct {
-	Packed  bool // compressed
-	Late    bool // the rest after the guest runs at the target
-	Preempt bool // what it waits for then, on a line of its own
-	Slow    bool // the guest is slowed if it changes memory as fast as that is sent
+	Packed   bool // compressed
+	PostCopy bool // the rest after the guest runs at the target
+	Preempt  bool // what it waits for then, on a line of its own
+	Slow     bool // the guest is slowed if it changes memory as fast as that is sent
 }
 
 // slowing is how QEMU slows a guest (auto-converge): when at two looks at least nine
@@ -78,7 +78,7 @@ var slowing = map[string]any{"throttle-trigger-threshold": 90, "cpu-throttle-ini
 
 // wayOf is how the memory of a guest goes that is copied within limits.
 func wayOf(l fleet.Limits) way {
-	return way{Packed: l.Compress == fleet.CompressOn, Late: l.Mode == fleet.PostCopy, Preempt: l.Preempt, Slow: l.Slow}
+	return way{Packed: l.Compress == fleet.CompressOn, PostCopy: l.Mode == fleet.PostCopy, Preempt: l.Preempt, Slow: l.Slow}
 }
 
 // QEMU looks ten times a second whether a ceiling is reached (BUFFER_DELAY). What its
@@ -107,7 +107,7 @@ func boundBandwidth(ctx context.Context, do streamDo, bytesPerSecond int64) erro
 
 // prepareStream sets what source and target of a migration have to agree on. With a
 // return path the source knows that the target has loaded everything; with the
-// pause before the switch nothing irrevocable happens unasked. Memory that is
+// suspend before the switch nothing irrevocable happens unasked. Memory that is
 // to be compressed goes over connections of its own; QEMU has no other way any
 // more.
 func prepareStream(ctx context.Context, do streamDo, w way) error {
@@ -118,7 +118,7 @@ func prepareStream(ctx context.Context, do streamDo, w way) error {
 	const on, off = true, false
 	err := do(ctx, "migrate-set-capabilities", map[string]any{"capabilities": []capability{
 		{"events", on}, {"return-path", on}, {"pause-before-switchover", on}, {"xbzrle", off}, {"multifd", w.Packed},
-		{"postcopy-ram", w.Late}, {"postcopy-preempt", w.Preempt}, {"auto-converge", w.Slow},
+		{"postcopy-ram", w.PostCopy}, {"postcopy-preempt", w.Preempt}, {"auto-converge", w.Slow},
 	}}, nil)
 	if err == nil && w.Slow {
 		err = do(ctx, "migrate-set-parameters", slowing, nil)

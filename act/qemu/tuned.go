@@ -2,7 +2,7 @@
 // and keeps its CPUs where they shall be.
 //
 // It must not know why. Its tests pin threads of the test, and package qemu's
-// look from inside a guest.
+// run from inside a guest.
 
 package qemu
 
@@ -154,7 +154,7 @@ func pages(name string, bytes int64, at fleet.LayoutNode) (*os.File, error) {
 	f := os.NewFile(uintptr(fd), name)
 	size := (bytes + page - 1) / page * page
 	if err = f.Truncate(size); err == nil {
-		err = thread.Own(func() error { return take(fd, size, at.Hosts) })
+		err = thread.Own(func() error { return preallocate(fd, size, at.Hosts) })
 	}
 	if err != nil {
 		_ = f.Close()
@@ -166,9 +166,9 @@ func pages(name string, bytes int64, at fleet.LayoutNode) (*os.File, error) {
 // bind is the kernel's MPOL_BIND.
 const bind = 2
 
-// take gives a file all its pages, of these nodes if there are any. It changes where
+// preallocate gives a file all its pages, of these nodes if there are any. It changes where
 // its thread's memory comes from: QEMU binds what it takes later, and not what it finds.
-func take(fd int, size int64, nodes []int) error {
+func preallocate(fd int, size int64, nodes []int) error {
 	if len(nodes) > 0 {
 		var set unix.CPUSet // nodes are told as CPUs are
 		for _, n := range nodes {

@@ -98,7 +98,7 @@ func TestHugePagesMove(t *testing.T) {
 		}
 		w.move(t, tk, from, to)
 		if c.mode == fleet.PostCopy {
-			if err := to.Gather(t.Context(), tk.Guest.ID); err != nil {
+			if err := to.FetchRemaining(t.Context(), tk.Guest.ID); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -34,17 +34,17 @@ const (
 
 // The modes of the device: as the kernel makes it, and lent.
 const (
-	closed = 0o600
-	lent   = 0o660
+	closed      = 0o600
+	grantedMode = 0o660
 )
 
 // GrantUserfault gives a group the device, if nobody but root has it: an administrator's
 // ownDevice choice stays. It lasts until Return or the next boot. There being no such
 // device is no error.
-func GrantUserfault(gid uint32) error { return change(0, closed, gid, lent) }
+func GrantUserfault(gid uint32) error { return change(0, closed, gid, grantedMode) }
 
 // RevokeUserfault takes back what Lend gave the group, and nothing else.
-func RevokeUserfault(gid uint32) error { return change(gid, lent, 0, closed) }
+func RevokeUserfault(gid uint32) error { return change(gid, grantedMode, 0, closed) }
 
 func change(fromGroup uint32, from uint32, toGroup uint32, to uint32) error {
 	var st unix.Stat_t
@@ -130,7 +130,7 @@ func UserfaultRemedy(user, version string) string {
 	first, _, _ := strings.Cut(version, ".")
 	major, _ := strconv.Atoi(first)
 	if _, err := os.Stat(device); err == nil && major >= firstOpening {
-		return fmt.Sprintf("chgrp %s %s && chmod %o %s", user, device, lent, device)
+		return fmt.Sprintf("chgrp %s %s && chmod %o %s", user, device, grantedMode, device)
 	}
 	return "echo vm.unprivileged_userfaultfd=1 >/etc/sysctl.d/60-pagurus.conf && sysctl -q -p /etc/sysctl.d/60-pagurus.conf"
 }

@@ -84,9 +84,9 @@ func TestTry(t *testing.T) {
 	}
 }
 
-// TestLend: the device is lent as the kernel made it, and only then, and comes
+// TestGrantUserfault: the device is lent as the kernel made it, and only then, and comes
 // back as it was.
-func TestLend(t *testing.T) {
+func TestGrantUserfault(t *testing.T) {
 	testkit.Root(t)
 	ownDevice(t)
 	mode := func() (st unix.Stat_t) {
@@ -111,15 +111,15 @@ func TestLend(t *testing.T) {
 	access := UserfaultAccess()
 	for range 2 {
 		must(GrantUserfault(group))
-		is(group, lent)
+		is(group, grantedMode)
 	}
 	if UserfaultAccess() == access {
 		t.Error("nobody would look again")
 	}
 	must(GrantUserfault(other))
-	is(group, lent)
+	is(group, grantedMode)
 	must(RevokeUserfault(other))
-	is(group, lent)
+	is(group, grantedMode)
 	for range 2 {
 		must(RevokeUserfault(group))
 		is(0, closed)

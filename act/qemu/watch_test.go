@@ -15,11 +15,11 @@ func TestPatience(t *testing.T) {
 		downtime time.Duration
 		want     time.Duration
 	}{
-		{fleet.PreCopy, 50 * time.Millisecond, Standing},
+		{fleet.PreCopy, 50 * time.Millisecond, SuspendedLimit},
 		{fleet.PreCopy, time.Minute, 2 * time.Minute},
 		{"", time.Minute, 2 * time.Minute},
-		{fleet.StopAndCopy, time.Hour, Standing},
-		{fleet.PostCopy, time.Minute, Standing},
+		{fleet.StopAndCopy, time.Hour, SuspendedLimit},
+		{fleet.PostCopy, time.Minute, SuspendedLimit},
 	} {
 		if got := patience(fleet.Limits{Mode: c.mode, Downtime: c.downtime}); got != c.want {
 			t.Errorf("%s, %s: %s, want %s", c.mode, c.downtime, got, c.want)

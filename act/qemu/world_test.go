@@ -101,7 +101,7 @@ func newWorld(t *testing.T) *world {
 	if _, err := user.Lookup(testUser); err != nil {
 		run(t, "useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", testUser)
 	}
-	lend(t)
+	grantUserfault(t)
 	w := &world{image: testImage(t), agent: witness(t), snapshots: 2}
 	up(t)
 	for i := range w.hosts {
@@ -132,8 +132,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// lend does what an agent does for post-copy.
-func lend(t *testing.T) {
+// grantUserfault does what an agent does for post-copy.
+func grantUserfault(t *testing.T) {
 	before := qemu.UserfaultAccess()
 	account, err := acthost.FindAccount(testUser)
 	if err == nil {
@@ -180,14 +180,14 @@ func (w *world) config(log io.Writer, host int) qemu.Config {
 		ImageFolder: func(context.Context, fleet.Digest) (string, error) { return w.image, nil },
 		Log:         slog.New(slog.NewTextHandler(log, nil)),
 		Tap:         func(fleet.Subnet, int) string { return w.hosts[host].Tap },
-		Judge:       judge,
+		Converged:   converged,
 		Snapshots:   w.snapshots,
 	}
 }
 
-// judge stands where the policy is: a copy is good when what is left takes no
+// converged stands where the policy is: a copy is good when what is left takes no
 // longer than the downtime allowed, and given up when it has had its rounds.
-func judge(l fleet.Limits, rounds []fleet.Progress) (bool, error) {
+func converged(l fleet.Limits, rounds []fleet.Progress) (bool, error) {
 	downtime, most := cmp.Or(l.Downtime, 300*time.Millisecond), cmp.Or(l.Rounds, 60)
 	p := rounds[len(rounds)-1]
 	switch l.Mode {
@@ -265,7 +265,7 @@ func (w *world) contract() drivertest.World {
 	return drivertest.World{
 		Open: func(t *testing.T, host int) drivertest.Driver { return w.open(t, host) },
 		Task: task, Kill: w.kill, Left: w.left,
-		Late: func(t *testing.T, host int) bool {
+		PostCopy: func(t *testing.T, host int) bool {
 			d := w.open(t, host)
 			defer d.Close()
 			return d.Abilities().PostCopy

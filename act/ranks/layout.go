@@ -104,7 +104,7 @@ func check(b []byte) error {
 	case string(b[:len(magic)]) != magic:
 		return errors.New("is not of the tracing library")
 	case u32(b, versionAt) != version:
-		return fmt.Errorf("is of version %d of the tracing library and this guest agent reads %d: build the image anew", u32(b, versionAt), version)
+		return fmt.Errorf("is of version %d of the tracing library and this guest agent reads %d: build the image again", u32(b, versionAt), version)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func TestTroublesDoNotWait(t *testing.T) {
 	v.history.died(time.Now())
 	v.history.tried(errors.New("out of order"))
 	s.set(v.job, v)
-	s.turn <- struct{}{} // a server is being started
+	s.lock <- struct{}{} // a server is being started
 	told := make(chan []string, 1)
 	go func() { told <- s.Troubles() }()
 	select {
@@ -59,7 +59,7 @@ func TestLaterApplyCounts(t *testing.T) {
 	}
 	first := []fleet.Network{network("changed", "first"), network("same", "second"), network("gone", "third")}
 	last := []fleet.Network{network("changed", "fourth"), network("same", "second"), network("kept", "fifth")}
-	s.turn <- struct{}{}
+	s.lock <- struct{}{}
 	answers := make(chan error, 1)
 	go func() { answers <- s.Apply(context.Background(), first) }()
 	testkit.Until(t, startLimit, "the first is under way", func() bool { _, ok := s.wantedNow("gone"); return ok })

@@ -63,7 +63,7 @@ func (p *plot) join(s fleet.Subnet) error {
 	name := s.SharePeerName()
 	link, err := inside.LinkByName(name)
 	if missing(err) {
-		if err := p.take(s); err != nil {
+		if err := p.moveLink(s); err != nil {
 			return err
 		}
 		link, err = inside.LinkByName(name)
@@ -71,11 +71,11 @@ func (p *plot) join(s fleet.Subnet) error {
 	if err != nil {
 		return fmt.Errorf("looking for %s: %w", name, err)
 	}
-	return settle(inside, link, s)
+	return configureLink(inside, link, s)
 }
 
-// take moves the link from the host's network into the namespace.
-func (p *plot) take(s fleet.Subnet) error {
+// moveLink moves the link from the host's network into the namespace.
+func (p *plot) moveLink(s fleet.Subnet) error {
 	name := s.SharePeerName()
 	link, err := netlink.LinkByName(name)
 	if missing(err) {
@@ -97,8 +97,8 @@ func (p *plot) take(s fleet.Subnet) error {
 	return nil
 }
 
-// settle gives the link its addresses; doing it twice is doing it once.
-func settle(inside *netlink.Handle, link netlink.Link, s fleet.Subnet) error {
+// configureLink gives the link its addresses; doing it twice is doing it once.
+func configureLink(inside *netlink.Handle, link netlink.Link, s fleet.Subnet) error {
 	mac, err := net.ParseMAC(s.ShareMAC())
 	if err != nil {
 		return err

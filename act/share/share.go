@@ -36,9 +36,9 @@ type Shares struct {
 	ended  chan struct{} // closed by Close
 	watch  sync.WaitGroup
 
-	// turn has room for one: whoever is in it may use and change the servers,
+	// lock has room for one: whoever is in it may use and change the servers,
 	// and may take as long as a server takes to start or to end.
-	turn    chan struct{}
+	lock    chan struct{}
 	servers map[fleet.JobID]*server // changed by who has the turn and holds brief
 
 	brief  sync.Mutex                    // never held while waiting for anything
@@ -64,7 +64,7 @@ func Open(c Config) (*Shares, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Shares{config: c, ended: make(chan struct{}), turn: make(chan struct{}, 1),
+	s := &Shares{config: c, ended: make(chan struct{}), lock: make(chan struct{}, 1),
 		servers: map[fleet.JobID]*server{}}
 	found, err := os.ReadDir(folder)
 	if err != nil {
@@ -77,7 +77,7 @@ func Open(c Config) (*Shares, error) {
 			return nil, err
 		}
 		s.servers[v.job] = v
-		s.follow(v)
+		s.superviseServer(v)
 	}
 	return s, nil
 }
@@ -154,7 +154,7 @@ func (s *Shares) enter(ctx context.Context) error {
 		return errClosed
 	case <-ctx.Done():
 		return fmt.Errorf("waiting for other file servers to start or end: %w", ctx.Err())
-	case s.turn <- struct{}{}:
+	case s.lock <- struct{}{}:
 	}
 	select {
 	case <-s.ended:
@@ -165,7 +165,7 @@ func (s *Shares) enter(ctx context.Context) error {
 	}
 }
 
-func (s *Shares) leave() { <-s.turn }
+func (s *Shares) leave() { <-s.lock }
 
 func (s *Shares) want(wanted map[fleet.JobID]fleet.Network) {
 	s.brief.Lock()
@@ -204,14 +204,14 @@ func (s *Shares) serve(ctx context.Context, n fleet.Network) error {
 	started, err := v.ensure(ctx, n)
 	v.history.applied(err)
 	if started {
-		s.follow(v)
+		s.superviseServer(v)
 	}
 	return err
 }
 
-// follow starts the server again whenever it dies while it is wanted, and keeps
+// superviseServer starts the server again whenever it dies while it is wanted, and keeps
 // its log short.
-func (s *Shares) follow(v *server) {
+func (s *Shares) superviseServer(v *server) {
 	p := v.process
 	if p == nil {
 		return
@@ -235,7 +235,7 @@ func (s *Shares) follow(v *server) {
 				err := v.again()
 				v.history.tried(err)
 				if err == nil {
-					s.follow(v)
+					s.superviseServer(v)
 				}
 			}
 			s.leave()
@@ -294,7 +294,7 @@ func (s *Shares) Failure(job fleet.JobID) error {
 // Close leaves all servers running, for whoever opens the folder next.
 func (s *Shares) Close() error {
 	close(s.ended)
-	s.turn <- struct{}{} // for good: an Apply under way ends first, no other begins
+	s.lock <- struct{}{} // for good: an Apply under way ends first, no other begins
 	s.watch.Wait()
 	for _, v := range s.servers {
 		v.forget()

@@ -68,9 +68,9 @@ func TestPauseGrowsWithDeaths(t *testing.T) {
 	}
 }
 
-// scene is a host with one job's network on it, made by hand, and a guest:
+// testbed is a host with one job's network on it, made by hand, and a guest:
 // another network namespace on that network.
-type scene struct {
+type testbed struct {
 	t      *testing.T
 	host   *testkit.Host
 	guest  *testkit.Host
@@ -78,12 +78,12 @@ type scene struct {
 	shares *Shares
 }
 
-func stage(t *testing.T, n fleet.Network) *scene {
+func stage(t *testing.T, n fleet.Network) *testbed {
 	t.Helper()
 	testkit.Leftovers(t)
 	testkit.Root(t, "ganesha.nfsd", "nfs-cp", "nfs-ls", "nfs-cat", "setpriv")
 	hosts := testkit.Hosts(t, 2)
-	s := &scene{t: t, host: hosts[0], guest: hosts[1], run: t.TempDir()}
+	s := &testbed{t: t, host: hosts[0], guest: hosts[1], run: t.TempDir()}
 	os.Chmod(s.run, 0o755)
 	s.host.Run("ip", "link", "add", n.Subnet.BridgeName(), "type", "bridge")
 	s.host.Run("ip", "link", "set", n.Subnet.BridgeName(), "up")
@@ -101,13 +101,13 @@ func stage(t *testing.T, n fleet.Network) *scene {
 }
 
 // pair makes the links that are the overlay's part.
-func (s *scene) pair(n fleet.Network) {
+func (s *testbed) pair(n fleet.Network) {
 	s.t.Helper()
 	s.host.Run("ip", "link", "add", n.Subnet.ShareName(), "master", n.Subnet.BridgeName(), "type", "veth", "peer", "name", n.Subnet.SharePeerName())
 	s.host.Run("ip", "link", "set", n.Subnet.ShareName(), "up")
 }
 
-func (s *scene) open() {
+func (s *testbed) open() {
 	s.t.Helper()
 	var err error
 	if s.shares, err = Open(Config{Run: s.run}); err != nil {
@@ -115,7 +115,7 @@ func (s *scene) open() {
 	}
 }
 
-func (s *scene) apply(networks ...fleet.Network) {
+func (s *testbed) apply(networks ...fleet.Network) {
 	s.t.Helper()
 	s.host.Must(func() error { return s.shares.Apply(context.Background(), networks) })
 }
@@ -125,7 +125,7 @@ func url(n fleet.Network, path string, uid int) string {
 	return fmt.Sprintf("nfs://%s%s?version=4&uid=%d&gid=%d", n.Subnet.ShareAddr(), path, uid, uid)
 }
 
-func (s *scene) pid() int {
+func (s *testbed) pid() int {
 	s.t.Helper()
 	pid := s.running()
 	if pid == 0 {
@@ -135,7 +135,7 @@ func (s *scene) pid() int {
 }
 
 // running gives the server's process, or 0.
-func (s *scene) running() int {
+func (s *testbed) running() int {
 	s.t.Helper()
 	found, err := findServers("ganesha.nfsd", s.file("ganesha.conf"))
 	if err != nil {
@@ -153,7 +153,7 @@ func (s *scene) running() int {
 }
 
 // file is one of the server's own.
-func (s *scene) file(name string) string { return filepath.Join(s.run, "shares", "j1", name) }
+func (s *testbed) file(name string) string { return filepath.Join(s.run, "shares", "j1", name) }
 
 // job makes a network and the user's directory for it.
 func job(t *testing.T, uid uint32) (fleet.Network, string) {

@@ -81,8 +81,8 @@ func (p Pagurus) Witness(ctx context.Context) error {
 	return err
 }
 
-// Keep writes a record to a file, and makes its folder.
-func Keep(file string, record any) error {
+// KeepRecord writes a record to a file, and makes its folder.
+func KeepRecord(file string, record any) error {
 	text, err := json.MarshalIndent(record, "", "  ")
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(file), 0o755)

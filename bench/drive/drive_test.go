@@ -31,9 +31,9 @@ func TestType(t *testing.T) {
 	}
 }
 
-func TestTalk(t *testing.T) {
+func TestDialogue(t *testing.T) {
 	p := drive.Pagurus{Program: "sh", Dir: t.TempDir()}
-	talk, err := p.Talk(t.Context(), "-c", "while read -r line; do echo \"$line too\"; done; echo why >&2; exit 3")
+	talk, err := p.Dialogue(t.Context(), "-c", "while read -r line; do echo \"$line too\"; done; echo why >&2; exit 3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestTalk(t *testing.T) {
 	}
 	// It is told to end, and answers no more.
 	ctx, cancel := context.WithCancel(t.Context())
-	talk, err = p.Talk(ctx, "-c", "trap 'exit 130' INT; while :; do sleep 0.05; done")
+	talk, err = p.Dialogue(ctx, "-c", "trap 'exit 130' INT; while :; do sleep 0.05; done")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestWhatCommandsCost(t *testing.T) {
 	if more(0) {
 		t.Error("nothing was typed yet, and has cost something")
 	}
-	talk, err := p.Talk(t.Context(), "-c", spin+"echo spun; read line; exit 0")
+	talk, err := p.Dialogue(t.Context(), "-c", spin+"echo spun; read line; exit 0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,13 +91,13 @@ func TestWhatCommandsCost(t *testing.T) {
 
 func TestKeep(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a", "b.json")
-	if err := drive.Keep(file, map[string]int{"a": 1}); err != nil {
+	if err := drive.KeepRecord(file, map[string]int{"a": 1}); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(file); err != nil || string(text) != "{\n  \"a\": 1\n}\n" {
 		t.Errorf("%q, %v", text, err)
 	}
-	if err := drive.Keep("/proc/none/a", nil); err == nil {
+	if err := drive.KeepRecord("/proc/none/a", nil); err == nil {
 		t.Error("kept nowhere")
 	}
 }

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// lookEvery is between two looks at a job that is waited for.
-	lookEvery = 200 * time.Millisecond
+	// pollEvery is between two looks at a job that is waited for.
+	pollEvery = 200 * time.Millisecond
 	// beginLimit is how long a job may take to run, and its ranks to speak.
 	beginLimit = 2 * time.Minute
 	// exitCancelled is what `pagurus wait` exits with for a job that was cancelled.
@@ -81,7 +81,7 @@ func until(ctx context.Context, sorry string, so func() bool) error {
 		if so() {
 			return nil
 		}
-		if err := Pause(ctx, lookEvery); err != nil {
+		if err := Pause(ctx, pollEvery); err != nil {
 			return err
 		}
 	}

@@ -77,12 +77,12 @@ func (r *Run) Continue(file string) error {
 	return nil
 }
 
-// Keep writes the record to a file, if there is anything in it.
-func (r *Run) Keep(file string) error {
+// KeepRecord writes the record to a file, if there is anything in it.
+func (r *Run) KeepRecord(file string) error {
 	if len(r.Record.Samples)+len(r.Record.Moves) == 0 {
 		return nil
 	}
-	return drive.Keep(file, r.Record)
+	return drive.KeepRecord(file, r.Record)
 }
 
 // Sample keeps one measured value.
@@ -105,16 +105,16 @@ func InTurn(repeat int, one, other func() error) error {
 // AtMost prints a figure beside what was promised: that it is not above limit.
 func (r *Run) AtMost(name string, v stats.Interval, limit float64) {
 	r.Record.Limits[name] = limit
-	r.judge(name, v, limit, 1)
+	r.checkLimit(name, v, limit, 1)
 }
 
 // AtLeast prints a figure beside what was promised: that it is not below limit.
 func (r *Run) AtLeast(name string, v stats.Interval, limit float64) {
 	r.Record.Floors[name] = limit
-	r.judge(name, v, limit, -1)
+	r.checkLimit(name, v, limit, -1)
 }
 
-func (r *Run) judge(name string, v stats.Interval, limit, sign float64) {
+func (r *Run) checkLimit(name string, v stats.Interval, limit, sign float64) {
 	r.Record.Figures[name] = v
 	text, missed := verdict(v, limit, sign)
 	fmt.Printf("%-52s %s, %s\n", name, v, text)

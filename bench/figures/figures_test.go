@@ -70,14 +70,14 @@ func TestFiguresThatAreNotAsPromisedAreNamed(t *testing.T) {
 func TestARecordMakesItsFolder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "dist", "bench.json")
 	r := New(drive.Pagurus{}, 2)
-	if err := r.Keep(file); err != nil {
+	if err := r.KeepRecord(file); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(file); err == nil {
 		t.Error("an empty record is kept")
 	}
 	r.Sample("a", 1)
-	if err := r.Keep(file); err != nil {
+	if err := r.KeepRecord(file); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(file); err != nil {
@@ -98,7 +98,7 @@ func TestContinue(t *testing.T) {
 		if len(r.Record.Samples["took"]) != sitting || len(r.Record.Sittings) != sitting {
 			t.Errorf("sitting %d has %+v", sitting, r.Record)
 		}
-		if err := r.Keep(file); err != nil {
+		if err := r.KeepRecord(file); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -42,7 +42,7 @@ func probe(ctx context.Context, cpu, steps int, lasts time.Duration) (quanta []f
 		return nil, nil, err
 	}
 	quanta = make([]float64, 0, int(lasts/Quantum)+1)
-	before, err := look(cpu)
+	before, err := readCounters(cpu)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -51,7 +51,7 @@ func probe(ctx context.Context, cpu, steps int, lasts time.Duration) (quanta []f
 		work(steps)
 		quanta = append(quanta, time.Since(at).Seconds())
 	}
-	after, err := look(cpu)
+	after, err := readCounters(cpu)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -117,8 +117,8 @@ type counters struct {
 	switches   uint64  // that this thread did not ask for
 }
 
-// look reads them. What a kernel does not say is nothing.
-func look(cpu int) (c counters, err error) {
+// readCounters reads them. What a kernel does not say is nothing.
+func readCounters(cpu int) (c counters, err error) {
 	text, err := os.ReadFile("/proc/interrupts")
 	if err != nil {
 		return c, fmt.Errorf("look at interrupts: %w", err)

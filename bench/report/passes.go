@@ -28,7 +28,7 @@ func passes(r *bench.Record, _ bench.Summary) (all []plotted, err error) {
 			return nil, err
 		}
 		one.Title = p.Name + ": passes over memory"
-		one.Says = "What was left as each pass began, known to be changed and not sent, and when that was: medians of all moves that had so many passes. The second axis is logarithmic. What a move sends while the guest stands still comes after the last."
+		one.Says = "What was left as each pass began, known to be changed and not sent, and when that was: medians of all moves that had so many passes. The second axis is logarithmic. What a move sends during the downtime comes after the last."
 		all = append(all, one)
 	}
 	return all, nil

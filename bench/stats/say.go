@@ -98,10 +98,10 @@ func Sentence(one, other string, ratio Interval, sense Sense) string {
 	return fmt.Sprintf("%s is %.1f %% %s than %s %s", one, v, word, other, sure)
 }
 
-// Owed says in plain words how far an estimate is off what is due, and whether
+// OffTarget says in plain words how far an estimate is off what is due, and whether
 // that is within a share of it. Where the interval holds the limit it says that it
 // does not know.
-func Owed(v Interval, due, within float64, unit string) string {
+func OffTarget(v Interval, due, within float64, unit string) string {
 	off := func(x float64) float64 { return math.Abs(x/due - 1) }
 	least, most := min(off(v.Low), off(v.High)), max(off(v.Low), off(v.High))
 	if v.Low <= due && due <= v.High {

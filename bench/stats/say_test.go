@@ -64,7 +64,7 @@ func TestGoodSamplesAreNotDoubted(t *testing.T) {
 	}
 }
 
-func TestWhatIsOwed(t *testing.T) {
+func TestOffTarget(t *testing.T) {
 	for _, c := range []struct {
 		v    Interval
 		want string
@@ -73,7 +73,7 @@ func TestWhatIsOwed(t *testing.T) {
 		{Interval{70, 69, 71, 0.95, 20}, "70.00 % (95 %: 69.00 to 71.00), due are 80.00: 12.5 % off, more than the 3 % that are promised"},
 		{Interval{78, 70, 86, 0.95, 2}, "78.00 % (95 %: 70.00 to 86.00), due are 80.00: 2.5 % off, and with so few runs nobody can say whether that is more than the 3 % that are promised"},
 	} {
-		if got := Owed(c.v, 80, 0.03, "%"); got != c.want {
+		if got := OffTarget(c.v, 80, 0.03, "%"); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}

@@ -22,15 +22,15 @@ const Moved = "-moved"
 // kind is what `pagurus run` is told on a target beside what all are.
 func (l *Lab) kind(target string) []string { return l.Kinds[strings.TrimSuffix(target, Moved)] }
 
-// follow looks after a job of its own from when its program begins, until ctx ends. It
+// followJob looks after a job of its own from when its program begins, until ctx ends. It
 // gives why the run is not what the target promises; nil: it is.
-func (r *round) follow(ctx context.Context, target string) error {
+func (r *round) followJob(ctx context.Context, target string) error {
 	underway := bench.UnderwayOf(ctx)
 	for out := filepath.Join(r.lab.Dir, outputOf(0)); ; {
 		if _, err := os.Stat(out); err == nil {
 			break
 		}
-		if drive.Pause(ctx, lookEvery) != nil {
+		if drive.Pause(ctx, pollEvery) != nil {
 			return nil // why it never began the job says itself
 		}
 	}

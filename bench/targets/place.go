@@ -114,7 +114,7 @@ func (r *round) Run(ctx context.Context, target string) (string, error) {
 		did, err = r.did(before, err)
 	case target == Contained && r.job != "" && !r.ran:
 		r.ran = true
-		err = r.begin(ctx)
+		err = r.beginProgram(ctx)
 		did, err = r.did(before, err)
 	default:
 		err = r.inGuests(ctx, target)
@@ -192,7 +192,7 @@ func (r *round) inGuests(ctx context.Context, target string) error {
 	meanwhile, over := context.WithCancel(ctx)
 	defer over()
 	followed := make(chan error, 1)
-	go func() { followed <- r.follow(meanwhile, target) }()
+	go func() { followed <- r.followJob(meanwhile, target) }()
 	_, err := r.lab.Type(ctx, append(r.lab.run(target), "--", "sh", "-c", r.program.Command+" >output."+RankVariables+" 2>&1")...)
 	over()
 	amiss := <-followed
@@ -253,8 +253,8 @@ const UsualRest = 2 * time.Second
 // removed. Without it the second of a program that only computes was 1.2 % slower.
 func (l *Lab) rest(ctx context.Context) error { return drive.Pause(ctx, l.Rest) }
 
-// begin has the containers that wait run the program.
-func (r *round) begin(ctx context.Context) error {
+// beginProgram has the containers that wait run the program.
+func (r *round) beginProgram(ctx context.Context) error {
 	ranks := r.lab.Job().Ranks
 	if err := r.lab.rest(ctx); err != nil {
 		return err
@@ -279,7 +279,7 @@ func (r *round) begin(ctx context.Context) error {
 			if time.Since(begun) > runLimit {
 				return fmt.Errorf("rank %d has not come to its end in %s", rank, runLimit)
 			}
-			if err := drive.Pause(ctx, lookEvery); err != nil {
+			if err := drive.Pause(ctx, pollEvery); err != nil {
 				return err
 			}
 		}
@@ -290,7 +290,7 @@ func (r *round) begin(ctx context.Context) error {
 const (
 	tellLimit = time.Minute      // for a rank to listen
 	runLimit  = 10 * time.Minute // for a program to come to its end
-	lookEvery = 50 * time.Millisecond
+	pollEvery = 50 * time.Millisecond
 )
 
 // fifo makes a pipe with a name that everybody may use.
@@ -315,7 +315,7 @@ func tell(ctx context.Context, path string) error {
 		if !errors.Is(err, unix.ENXIO) || time.Since(begun) > tellLimit {
 			return fmt.Errorf("nobody listens: %w", err)
 		}
-		if err := drive.Pause(ctx, lookEvery); err != nil {
+		if err := drive.Pause(ctx, pollEvery); err != nil {
 			return err
 		}
 	}

@@ -116,7 +116,7 @@ func TestRanksThatShareAGuestAreToldEach(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(l.Dir, "fail.3"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.begin(t.Context()); err == nil || !strings.Contains(err.Error(), "rank 3 exited with 1: 3") {
+	if err := r.beginProgram(t.Context()); err == nil || !strings.Contains(err.Error(), "rank 3 exited with 1: 3") {
 		t.Errorf("the last rank failed: %v", err)
 	}
 	for i, c := range ranks {

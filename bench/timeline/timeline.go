@@ -44,7 +44,7 @@ var classes = []struct {
 
 // colours of causes; the most telling cause of a gap gives it its own.
 var colours = map[fleet.Reason]string{
-	fleet.GuestPaused: "#c0392b", fleet.TCPTimeout: "#e67e22", fleet.TCPProbe: "#f1c40f", fleet.TCPResent: "#f5d76e", fleet.TCPDelayed: "#d4ac0d",
+	fleet.GuestSuspended: "#c0392b", fleet.TCPTimeout: "#e67e22", fleet.TCPProbe: "#f1c40f", fleet.TCPResent: "#f5d76e", fleet.TCPDelayed: "#d4ac0d",
 	fleet.VCPUStolen: "#8e44ad", fleet.CPUShared: "#9b59b6", fleet.RankStopped: "#34495e", fleet.Computing: "#2980b9",
 }
 

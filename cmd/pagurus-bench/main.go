@@ -52,9 +52,9 @@ func (b *bench) parts() []part {
 		{"size", "memory and processor time of an idle cluster's controller and agents", b.size, nil},
 		{"start", "a warm run to MPI_Init, beside a boot by hand", b.start, nil},
 		{"migration", "a move's total time, beside QEMU's migrate typed by hand", b.migration, nil},
-		{"less", "what is not sent of a guest that moves", b.less, nil},
-		{"stall", "how long a coupled job stands still, beside moves by hand", b.stall, nil},
-		{"stall-light", "the same where guests are containers", b.stallLight, nil},
+		{"page-cache", "what is not sent of a guest that moves", b.pageCache, nil},
+		{"stall", "stall of a coupled job, beside moves by hand", b.stall, nil},
+		{"stall-light", "the same where guests are containers", b.stallContainer, nil},
 		{"disturbed", "what ten moves cost LAMMPS", b.disturbed, nil},
 		{"predict", "what was predicted of moves, beside what was so", b.predict, nil},
 		{"owner", "an owner's job and a parallel one, with the system and without", b.owners, ownerLab()},
@@ -117,7 +117,7 @@ func (b *bench) run(ctx context.Context, parts []part, out string) (err error) {
 	}
 	defer os.RemoveAll(b.Dir)
 	defer func() {
-		err = errors.Join(err, b.Keep(out))
+		err = errors.Join(err, b.KeepRecord(out))
 	}()
 	if err := b.Witness(ctx); err != nil {
 		return err

@@ -18,9 +18,9 @@ import (
 var tight []byte
 
 const (
-	// calm is how long a job is left alone before it is disturbed and until its
+	// settleTime is how long a job is left alone before it is disturbed and until its
 	// silences are read.
-	calm = 3 * time.Second
+	settleTime = 3 * time.Second
 	// after is how long after a move a silence still counts as its own.
 	after = 2 * time.Second
 	// gangSize is how many guests move together.
@@ -62,9 +62,9 @@ func (b *bench) stall(ctx context.Context) error {
 	)
 }
 
-// stallLight is the same of guests that are containers, beside a virtual machine by
+// stallContainer is the same of guests that are containers, beside a virtual machine by
 // hand: what somebody without KVM has from either.
-func (b *bench) stallLight(ctx context.Context) error {
+func (b *bench) stallContainer(ctx context.Context) error {
 	err := b.stallsOf(ctx, []side{
 		{"stall_light_s", shape{fleet.Container, 2, ourTimeout}, 1, false},
 		{"stall_light_hand_s", shape{fleet.VM, 2, linuxTimeout}, 1, true},
@@ -140,7 +140,7 @@ func (b *bench) coupled(ctx context.Context, s shape) (job string, err error) {
 	if err := b.busy(ctx, job); err != nil {
 		return "", errors.Join(err, b.Discard(ctx, job))
 	}
-	return job, drive.Pause(ctx, calm)
+	return job, drive.Pause(ctx, settleTime)
 }
 
 // stallOf moves guests of a job by Pagurus, the last ones, together.
@@ -159,7 +159,7 @@ func (b *bench) stallOf(ctx context.Context, s shape, moved int) (longest time.D
 		return 0, err
 	}
 	ended := time.Now()
-	if err := drive.Pause(ctx, calm); err != nil {
+	if err := drive.Pause(ctx, settleTime); err != nil {
 		return 0, err
 	}
 	return b.silence(ctx, job, begun, ended.Add(after))
@@ -221,7 +221,7 @@ func (b *bench) stallByHand(ctx context.Context, s shape, moved int) (sum time.D
 	}
 	var begun, ended []time.Time
 	for i := s.guests - moved; i < s.guests; i++ {
-		if err := drive.Pause(ctx, calm); err != nil {
+		if err := drive.Pause(ctx, settleTime); err != nil {
 			return 0, err
 		}
 		begun = append(begun, time.Now())
@@ -234,14 +234,14 @@ func (b *bench) stallByHand(ctx context.Context, s shape, moved int) (sum time.D
 		}
 		ended = append(ended, time.Now())
 	}
-	if err := drive.Pause(ctx, calm); err != nil {
+	if err := drive.Pause(ctx, settleTime); err != nil {
 		return 0, err
 	}
 	// Its agent brings the output of the first guest, late but whole.
 	if _, err := b.Type(ctx, "lab", "restart", "host1"); err != nil {
 		return 0, err
 	}
-	if err := drive.Pause(ctx, calm); err != nil {
+	if err := drive.Pause(ctx, settleTime); err != nil {
 		return 0, err
 	}
 	for i := range begun {

@@ -173,7 +173,7 @@ func places(host fleet.HostID) []disk {
 // nothing at all.
 func (c *chaos) fillPlaces(ctx context.Context, f fault, host fleet.HostID) (err error) {
 	c.mu.Lock()
-	c.court.unfit[host] = true
+	c.checker.unfit[host] = true
 	c.mu.Unlock()
 	rest := int64(nearlyFull)
 	if f.Pick%2 == 0 {
@@ -197,7 +197,7 @@ func (c *chaos) fillPlaces(ctx context.Context, f fault, host fleet.HostID) (err
 // once more with it.
 func (c *chaos) withoutRuntime(ctx context.Context, f fault, host fleet.HostID) error {
 	c.mu.Lock()
-	c.court.unfit[host] = true
+	c.checker.unfit[host] = true
 	c.mu.Unlock()
 	s := c.services[string(host)]
 	if err := s.kill(0, "host.containers.before-open=error"); err != nil {

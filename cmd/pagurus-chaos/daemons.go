@@ -90,7 +90,7 @@ func (s *service) revive(naps string) (ended, err error) {
 }
 
 // errMissed is of a fault that found nothing to strike any more.
-var errMissed = errors.New("there was nothing to strike")
+var errMissed = errors.New("there was nothing to inject the fault into")
 
 // killCopy kills the QEMU of a guest on one host.
 func killCopy(guest fleet.GuestID, host fleet.HostID) error {

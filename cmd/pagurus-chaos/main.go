@@ -36,7 +36,7 @@ const (
 )
 
 func main() {
-	c := &chaos{news: make(chan struct{}), court: newCourt()}
+	c := &chaos{news: make(chan struct{}), checker: newChecker()}
 	var of, only, out, logs string
 	flag.StringVar(&of, "kind", string(fleet.VM), "kind of the guests: vm or container")
 	flag.IntVar(&c.faults, "faults", 1000, "how many faults")
@@ -59,7 +59,7 @@ func main() {
 	switch {
 	case err == nil:
 	case errors.Is(err, context.Canceled):
-		fmt.Fprintln(os.Stderr, "pagurus-chaos: called off")
+		fmt.Fprintln(os.Stderr, "pagurus-chaos: cancelled")
 		os.Exit(exitInterrupted)
 	default:
 		fmt.Fprintln(os.Stderr, "pagurus-chaos:", err)
@@ -79,13 +79,13 @@ func list(all []kind) string {
 func (c *chaos) start(of fleet.Kind, only string) error {
 	switch of {
 	case fleet.VM:
-		c.mechanism = machines
+		c.mechanism = vmMechanism
 	case fleet.Container:
-		c.mechanism = light
+		c.mechanism = containerMechanism
 	default:
 		return fmt.Errorf("there is no kind of guest %q; there are %s and %s", of, fleet.VM, fleet.Container)
 	}
-	c.kind, c.court.twice.ran = of, c.ran
+	c.kind, c.checker.twice.ran = of, c.ran
 	for name := range strings.FieldsFuncSeq(only, func(r rune) bool { return r == ',' }) {
 		if !slices.Contains(kinds(of), kind(name)) {
 			return fmt.Errorf("there is no kind of fault %q; there are %s", name, list(kinds(of)))
@@ -136,13 +136,13 @@ func (c *chaos) all(ctx context.Context, out, logs string) (err error) {
 	err = c.run(ctx)
 	if found := (wrongness{}); errors.As(err, &found) {
 		c.accuse(found, logs)
-		err = fmt.Errorf("seed %d, fault %d: %w", c.seed, c.struck(), err)
+		err = fmt.Errorf("seed %d, fault %d: %w", c.seed, c.injected(), err)
 	}
 	c.summary(os.Stdout)
 	if err == nil {
 		err = c.tooFew()
 	}
-	return errors.Join(err, c.keep(out, err))
+	return errors.Join(err, c.keepRecord(out, err))
 }
 
 // lab starts the lab, its store on a disk that can be filled, and for containers

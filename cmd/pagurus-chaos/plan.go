@@ -26,7 +26,7 @@ const (
 	linkLossy    kind = "link-lossy"
 	targetMemory kind = "target-memory" // the target's QEMU gets no more memory and the kernel kills it
 	diskFull     kind = "disk-full"     // no room is left where the controller keeps its state
-	callOff      kind = "call-off"
+	cancelMove   kind = "cancel-move"
 	double       kind = "double" // the same request once more, and another for the same guest
 )
 
@@ -50,7 +50,7 @@ type share struct {
 
 // phases are those in which faults come. The way back has its own: they are
 // hit by faults that come while an earlier one is being dealt with.
-var phases = []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Repointing, fleet.Gathering, fleet.Retiring}
+var phases = []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Activating, fleet.PostCopying, fleet.Retiring}
 
 // early are those in which the guest is surely at the source.
 var early = phases[:4]
@@ -69,7 +69,7 @@ var vmShares = []share{
 	{targetQEMU, 12, phases[:5]}, {sourceQEMU, 5, phases},
 	{linkCut, 8, phases}, {linkSlow, 6, phases}, {linkLossy, 6, phases},
 	{targetMemory, 4, early}, {diskFull, 3, phases},
-	{callOff, 6, phases}, {double, 4, phases},
+	{cancelMove, 6, phases}, {double, 4, phases},
 }
 
 // A container is at its target for a moment only before it is all of the guest,
@@ -79,7 +79,7 @@ var containerShares = []share{
 	{targetGuest, 6, switching}, {sourceGuest, 5, phases}, {targetCRIU, 8, switching}, {sourceCRIU, 8, switching},
 	{linkCut, 8, phases}, {linkSlow, 6, phases}, {linkLossy, 6, phases},
 	{hostFull, 4, phases}, {noRuntime, 4, phases}, {diskFull, 3, phases},
-	{callOff, 6, phases}, {double, 4, phases},
+	{cancelMove, 6, phases}, {double, 4, phases},
 }
 
 var switching = []fleet.Phase{fleet.Switching}
@@ -122,7 +122,7 @@ func (f fault) when(postCopies bool) fleet.Phase {
 	switch {
 	case f.misses >= mostMisses:
 		return fleet.Copying
-	case f.Phase == fleet.Gathering && !postCopies:
+	case f.Phase == fleet.PostCopying && !postCopies:
 		return fleet.Retiring
 	}
 	return f.Phase
@@ -156,7 +156,7 @@ func planned(seed uint64, number int, of fleet.Kind, only []kind) fault {
 		Lasts: leastLast + time.Duration(r.Int64N(int64(mostLast-leastLast))),
 		Pick:  r.Uint64(),
 	}
-	if f.Phase == fleet.Gathering { // which is over in a tenth of a second
+	if f.Phase == fleet.PostCopying { // which is over in a tenth of a second
 		f.After /= 10
 	}
 	return f
@@ -171,7 +171,7 @@ func pointsOf(k fleet.Kind) []string {
 			"agent.copy.before", "agent.copy.after", "container.copy.after-begin",
 			"agent.switch.before", "agent.switch.after", "container.switch.after-freeze", "container.switch.after-dump",
 			"container.switch.before-ask", "container.switch.after-ask", "container.restore.before-arrived",
-			"agent.repoint.before", "agent.repoint.after", "container.resume.before",
+			"agent.activate.before", "agent.activate.after", "container.resume.before",
 			"agent.retire.before", "agent.retire.after", "agent.revert.before", "agent.discard.before",
 		}
 	}
@@ -179,7 +179,7 @@ func pointsOf(k fleet.Kind) []string {
 		"agent.receive.before", "agent.receive.after", "qemu.receive.after-listen",
 		"agent.copy.before", "agent.copy.after", "qemu.copy.after-begin",
 		"agent.switch.before", "agent.switch.after", "qemu.switch.before-continue", "qemu.switch.after-continue",
-		"agent.repoint.before", "agent.repoint.after", "qemu.resume.before",
+		"agent.activate.before", "agent.activate.after", "qemu.resume.before",
 		"agent.retire.before", "agent.retire.after", "agent.revert.before", "agent.discard.before",
 	}
 }

@@ -67,7 +67,7 @@ func TestOnlySomeKinds(t *testing.T) { each(t, onlySomeKinds) }
 
 func onlySomeKinds(t *testing.T, of fleet.Kind) {
 	for n := 1; n <= 100; n++ {
-		if f := planned(3, n, of, []kind{callOff, linkCut}); f.Kind != callOff && f.Kind != linkCut {
+		if f := planned(3, n, of, []kind{cancelMove, linkCut}); f.Kind != cancelMove && f.Kind != linkCut {
 			t.Fatalf("fault %d is %+v", n, f)
 		}
 	}

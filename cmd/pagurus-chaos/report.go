@@ -29,25 +29,25 @@ type record struct {
 	Took   time.Duration `json:"took_ns"`
 	Counts tally         `json:"counts"`
 	Wrong  string        `json:"wrong,omitempty"`
-	Faults []*strike     `json:"faults"`
+	Faults []*injection  `json:"faults"`
 }
 
-// keep writes the record.
-func (c *chaos) keep(file string, wrong error) error {
+// keepRecord writes the record.
+func (c *chaos) keepRecord(file string, wrong error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := record{Seed: c.seed, Kind: c.kind, Commit: drive.Commit(), Began: c.began, Took: time.Since(c.began), Counts: c.court.tally, Faults: c.strikes}
+	r := record{Seed: c.seed, Kind: c.kind, Commit: drive.Commit(), Began: c.began, Took: time.Since(c.began), Counts: c.checker.tally, Faults: c.injections}
 	if wrong != nil {
 		r.Wrong = wrong.Error()
 	}
-	return drive.Keep(file, r)
+	return drive.KeepRecord(file, r)
 }
 
-// struck is how many faults there have been.
-func (c *chaos) struck() int {
+// injected is how many faults there have been.
+func (c *chaos) injected() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.strikes)
+	return len(c.injections)
 }
 
 // How often progress is shown, on a terminal and in a log.
@@ -72,13 +72,13 @@ func (c *chaos) report(ctx context.Context) {
 func (c *chaos) line() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t, last := c.court.tally, "none yet"
-	if n := len(c.strikes); n > 0 {
-		k := c.strikes[n-1]
+	t, last := c.checker.tally, "none yet"
+	if n := len(c.injections); n > 0 {
+		k := c.injections[n-1]
 		last = fmt.Sprintf("%s in %s of %s", k.Kind, k.Phase, k.Migration)
 	}
-	return fmt.Sprintf("%5.0f s  %d of %d faults (%s)  migrations: %d finished, %d failed, %d called off  guests: %d started, %d killed, %d lost, %d doubled  jobs: %d right",
-		time.Since(c.began).Seconds(), len(c.strikes), c.faults, last, t.Finished, t.Aborted+t.Stranded, t.CalledOff, t.Started, t.Killed, t.Lost, t.Doubled, t.Jobs)
+	return fmt.Sprintf("%5.0f s  %d of %d faults (%s)  migrations: %d finished, %d failed, %d cancelled  guests: %d started, %d killed, %d lost, %d doubled  jobs: %d right",
+		time.Since(c.began).Seconds(), len(c.injections), c.faults, last, t.Finished, t.Aborted+t.MovesLost, t.Cancelled, t.Started, t.Killed, t.Lost, t.Doubled, t.Jobs)
 }
 
 // other stands in the summary for the phases that no fault is meant for: the
@@ -97,7 +97,7 @@ func place(hit fleet.Phase) fleet.Phase {
 // tooFew is an error if fewer faults came than were asked for because time ran
 // out, unless it was somebody who said how long the run may take.
 func (c *chaos) tooFew() error {
-	if n := c.struck(); n < c.faults && !c.bounded {
+	if n := c.injected(); n < c.faults && !c.bounded {
 		return fmt.Errorf("only %d of %d faults came in %s; give --duration more, or --faults fewer", n, c.faults, c.limit)
 	}
 	return nil
@@ -109,7 +109,7 @@ func (c *chaos) summary(w io.Writer) {
 	defer c.mu.Unlock()
 	by := map[kind]map[fleet.Phase]int{}
 	sum := map[fleet.Phase]int{}
-	for _, k := range c.strikes {
+	for _, k := range c.injections {
 		if by[k.Kind] == nil {
 			by[k.Kind] = map[fleet.Phase]int{}
 		}
@@ -138,9 +138,9 @@ func (c *chaos) summary(w io.Writer) {
 		}
 	}
 	row("all", sum)
-	t := c.court.tally
-	fmt.Fprintf(w, "\n%d faults in %s, seed %d\n", len(c.strikes), time.Since(c.began).Round(time.Second), c.seed)
-	fmt.Fprintf(w, "migrations: %d finished, %d failed, %d called off, %d stranded\n", t.Finished, t.Aborted, t.CalledOff, t.Stranded)
+	t := c.checker.tally
+	fmt.Fprintf(w, "\n%d faults in %s, seed %d\n", len(c.injections), time.Since(c.began).Round(time.Second), c.seed)
+	fmt.Fprintf(w, "migrations: %d finished, %d failed, %d cancelled, %d lost\n", t.Finished, t.Aborted, t.Cancelled, t.MovesLost)
 	fmt.Fprintf(w, "jobs: %d came to their end with right results, %d ended because a guest of theirs was killed, %d never started on unfit hosts, %d wrong\n", t.Jobs, t.JobsDead, t.Refused, t.Wrong)
 	fmt.Fprintf(w, "guests: %d started, %d killed rightly, %d lost, %d doubled\n", t.Started, t.Killed, t.Lost, t.Doubled)
 }
@@ -151,7 +151,7 @@ const logTail = 40
 // accuse shows what was found with the end of every log, and keeps the logs,
 // since those of the lab go with it.
 func (c *chaos) accuse(found wrongness, folder string) {
-	fmt.Fprintf(os.Stderr, "\nFOUND, seed %d, after fault %d:\n%s\n", c.seed, c.struck(), found)
+	fmt.Fprintf(os.Stderr, "\nFOUND, seed %d, after fault %d:\n%s\n", c.seed, c.injected(), found)
 	logs, _ := filepath.Glob(filepath.Join(labLogs, "*.log")) // a constant pattern is well-formed
 	own, _ := filepath.Glob(guestFolders + "*/guests/*/*.log")
 	lights, _ := filepath.Glob(guestFolders + "*/containers/*/*/*.log")
@@ -181,7 +181,7 @@ const leftLimit = 10 * time.Second
 // before.
 func nothingLeft(before map[string]bool) error {
 	var left []string
-	for end := time.Now().Add(leftLimit); time.Now().Before(end); time.Sleep(lookEvery) {
+	for end := time.Now().Add(leftLimit); time.Now().Before(end); time.Sleep(scanEvery) {
 		left = left[:0]
 		for thing := range traces() {
 			if !before[thing] {

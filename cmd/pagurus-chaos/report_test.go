@@ -12,9 +12,9 @@ import (
 // A fault is counted where it came and not where it was meant to come; one that
 // found nothing to strike is not counted.
 func TestFaultsAreCountedWhereTheyCame(t *testing.T) {
-	c := &chaos{faults: 3, limit: time.Hour, court: newCourt(), began: time.Now()}
+	c := &chaos{faults: 3, limit: time.Hour, checker: newChecker(), began: time.Now()}
 	for i, hit := range []fleet.Phase{fleet.Retiring, fleet.Discarding, fleet.Copying} {
-		c.strikes = append(c.strikes, &strike{fault: fault{Number: i + 1, Kind: linkCut, Phase: fleet.Gathering}, Hit: hit})
+		c.injections = append(c.injections, &injection{fault: fault{Number: i + 1, Kind: linkCut, Phase: fleet.PostCopying}, Hit: hit})
 	}
 	c.forget(fault{Number: 3})
 	var b strings.Builder

@@ -32,15 +32,15 @@ type chaos struct {
 	client   *wire.Client
 	stop     context.CancelCauseFunc // ends the run because of what is wrong
 
-	mu      sync.Mutex
-	last    fleet.Snapshot
-	heard   time.Time     // when that came
-	news    chan struct{} // closed, and made anew, with every snapshot
-	court   *court
-	strikes []*strike
-	disk    time.Time // until when a full disk may be why the controller ends
-	calm    bool      // nothing is begun any more
-	asked   int       // requests made, for their IDs
+	mu         sync.Mutex
+	last       fleet.Snapshot
+	heard      time.Time     // when that came
+	news       chan struct{} // closed, and made anew, with every snapshot
+	checker    *checker
+	injections []*injection
+	disk       time.Time // until when a full disk may be why the controller ends
+	draining   bool      // nothing is begun any more
+	asked      int       // requests made, for their IDs
 
 	links sync.Map // host links under a lasting fault: "kind host"
 }
@@ -76,16 +76,16 @@ func (c *chaos) run(outer context.Context) (err error) {
 	}
 	var parts sync.WaitGroup
 	for _, part := range []func(context.Context){
-		func(context.Context) { c.follow(snapshots) }, c.hold, c.look, c.watchOver, c.renew, c.moveOn, c.report,
+		func(context.Context) { c.followSnapshots(snapshots) }, c.checkEnds, c.watchProcesses, c.watchOver, c.renew, c.moveOn, c.report,
 	} {
 		parts.Go(func() { part(ctx) })
 	}
-	err = c.strikeAll(ctx)
+	err = c.injectAll(ctx)
 	c.mu.Lock()
-	c.calm = true
+	c.draining = true
 	c.mu.Unlock()
 	if err == nil {
-		err = c.settle(ctx)
+		err = c.awaitEnds(ctx)
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
@@ -95,19 +95,19 @@ func (c *chaos) run(outer context.Context) (err error) {
 	return err
 }
 
-// follow takes in what the controller says.
-func (c *chaos) follow(snapshots <-chan fleet.Snapshot) {
+// followSnapshots takes in what the controller says.
+func (c *chaos) followSnapshots(snapshots <-chan fleet.Snapshot) {
 	for s := range snapshots {
 		c.mu.Lock()
 		c.last, c.heard = s, time.Now()
 		close(c.news)
 		c.news = make(chan struct{})
-		for _, k := range c.strikes {
-			k.follow(s)
+		for _, k := range c.injections {
+			k.noteEnd(s)
 		}
-		c.court.count(s)
-		c.court.survived(s)
-		wrong := c.court.standing(s)
+		c.checker.count(s)
+		c.checker.survived(s)
+		wrong := c.checker.checkSnapshot(s)
 		c.mu.Unlock()
 		c.wrong(wrong...)
 	}
@@ -117,18 +117,18 @@ func (c *chaos) follow(snapshots <-chan fleet.Snapshot) {
 // killed and has its disk filled, but never for long.
 const silentLimit = 90 * time.Second
 
-// hold judges jobs as they end, and the controller if it says nothing.
-func (c *chaos) hold(ctx context.Context) {
-	for drive.Pause(ctx, 2*lookEvery) == nil {
+// checkEnds judges jobs as they end, and the controller if it says nothing.
+func (c *chaos) checkEnds(ctx context.Context) {
+	for drive.Pause(ctx, 2*scanEvery) == nil {
 		c.mu.Lock()
 		silent := !c.heard.IsZero() && time.Since(c.heard) > silentLimit
-		ended := c.court.ended(c.last)
+		ended := c.checker.ended(c.last)
 		c.mu.Unlock()
 		if silent {
 			c.wrong(fmt.Sprintf("nothing was heard of the controller for %s", silentLimit))
 		}
 		for _, j := range ended {
-			c.judge(ctx, j)
+			c.checkEndOf(ctx, j)
 		}
 	}
 }
@@ -140,14 +140,14 @@ func (c *chaos) snapshot() (fleet.Snapshot, <-chan struct{}) {
 	return c.last, c.news
 }
 
-// judge looks at what a job said, and how it ended.
-func (c *chaos) judge(ctx context.Context, j fleet.Job) {
+// checkJob looks at what a job said, and how it ended.
+func (c *chaos) checkEndOf(ctx context.Context, j fleet.Job) {
 	out, notes, err := c.Both(ctx, "logs", string(j.ID))
 	if err != nil {
 		return // the controller is away: it comes up again with the next snapshot
 	}
 	c.mu.Lock()
-	verdict := c.court.judge(j, out)
+	verdict := c.checker.checkJob(j, out)
 	c.mu.Unlock()
 	if verdict != "" {
 		if notes != "" {
@@ -157,12 +157,12 @@ func (c *chaos) judge(ctx context.Context, j fleet.Job) {
 	}
 }
 
-// lookEvery is between two looks at the processes.
-const lookEvery = 100 * time.Millisecond
+// scanEvery is between two looks at the processes.
+const scanEvery = 100 * time.Millisecond
 
-// look watches the processes.
-func (c *chaos) look(ctx context.Context) {
-	for drive.Pause(ctx, lookEvery) == nil {
+// watchProcesses watches the processes.
+func (c *chaos) watchProcesses(ctx context.Context) {
+	for drive.Pause(ctx, scanEvery) == nil {
 		all, err := c.copies()
 		if err != nil {
 			continue // a process that ended while it was looked at
@@ -172,7 +172,7 @@ func (c *chaos) look(ctx context.Context) {
 			times[p.PID] = c.computed(p)
 		}
 		c.mu.Lock()
-		wrong := c.court.present(c.last, all, func(p copyOf) time.Duration { return times[p.PID] }, time.Now())
+		wrong := c.checker.present(c.last, all, func(p copyOf) time.Duration { return times[p.PID] }, time.Now())
 		c.mu.Unlock()
 		c.wrong(wrong...)
 	}
@@ -181,7 +181,7 @@ func (c *chaos) look(ctx context.Context) {
 // watchOver starts daemons again that ended by themselves. None ever should,
 // but the controller when its disk is full.
 func (c *chaos) watchOver(ctx context.Context) {
-	for drive.Pause(ctx, lookEvery) == nil {
+	for drive.Pause(ctx, scanEvery) == nil {
 		for name, s := range c.services {
 			ended, err := s.revive(c.naps(0))
 			if err != nil {
@@ -202,7 +202,7 @@ var slots = []struct{ ranks, guests, jobs int }{{1, 1, 1}, {2, 2, 2}}
 
 // renew starts a job whenever one of a slot has ended.
 func (c *chaos) renew(ctx context.Context) {
-	for drive.Pause(ctx, 2*lookEvery) == nil {
+	for drive.Pause(ctx, 2*scanEvery) == nil {
 		for _, slot := range slots {
 			s, _ := c.snapshot()
 			if c.over() || s.At.IsZero() || c.alive(s, slot.ranks, slot.guests) >= slot.jobs {
@@ -212,7 +212,7 @@ func (c *chaos) renew(ctx context.Context) {
 			// was begun all the same is seen with the next snapshot.
 			_, _ = c.Type(ctx, "run", "--detach", "--no-trace", "-n", fmt.Sprint(slot.ranks), "--guests", fmt.Sprint(slot.guests), "--cpus", "1",
 				"--mem", c.memory, "--kind", string(c.kind), "--image", "openmpi", "--", "./witness", fmt.Sprint(c.seconds), "4", "4000")
-			_ = drive.Pause(ctx, 5*lookEvery)
+			_ = drive.Pause(ctx, 5*scanEvery)
 		}
 	}
 }
@@ -223,7 +223,7 @@ func (c *chaos) alive(s fleet.Snapshot, ranks, guests int) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, j := range s.Jobs {
-		by, _ := c.court.excuse(j)
+		by, _ := c.checker.expectedLossOf(j)
 		if j.State != fleet.JobEnded && j.Spec.Ranks == ranks && j.Spec.Guests == guests && by == 0 {
 			n++
 		}
@@ -234,19 +234,19 @@ func (c *chaos) alive(s fleet.Snapshot, ranks, guests int) (n int) {
 func (c *chaos) over() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.calm
+	return c.draining
 }
 
 // How many moves are under way at once, and what share of them is what.
 const (
-	movesAtOnce = 3
-	moveEvery   = 250 * time.Millisecond
-	gangShare   = 0.75 // of moves of jobs with several guests
-	drainShare  = 0.12
-	boundShare  = 0.15 // moves with some limit of their own
-	lateShare   = 0.4  // moves by post-copy, where that works
-	slowShare   = 0.5  // of those, some with a ceiling: gathering lasts long enough to be met
-	slowMove    = 20 << 20
+	movesAtOnce   = 3
+	moveEvery     = 250 * time.Millisecond
+	gangShare     = 0.75 // of moves of jobs with several guests
+	drainShare    = 0.12
+	boundShare    = 0.15 // moves with some limit of their own
+	postCopyShare = 0.4  // moves by post-copy, where that works
+	slowShare     = 0.5  // of those, some with a ceiling: post-copy lasts long enough to be met
+	slowMove      = 20 << 20
 )
 
 // moveOn keeps guests moving.
@@ -276,7 +276,7 @@ func (c *chaos) moveOn(ctx context.Context) {
 // undrain takes a drain back, however often that takes.
 func (c *chaos) undrain(ctx context.Context, host fleet.HostID) {
 	for {
-		if _, err := c.ask(ctx, fleet.Request{Verb: fleet.Undrain, Host: host}); err == nil || drive.Pause(ctx, lookEvery) != nil {
+		if _, err := c.ask(ctx, fleet.Request{Verb: fleet.Undrain, Host: host}); err == nil || drive.Pause(ctx, scanEvery) != nil {
 			return
 		}
 	}
@@ -309,7 +309,7 @@ func (c *chaos) someMove(r *rand.Rand, s fleet.Snapshot) (fleet.Request, bool) {
 	if j := s.Jobs[s.Guests[q.Guest].Job]; j.Spec.Guests > 1 && r.Float64() < gangShare {
 		q.Job, q.Guest = j.ID, ""
 	}
-	if r.Float64() < lateShare && postCopies(s, c.kind) {
+	if r.Float64() < postCopyShare && postCopies(s, c.kind) {
 		q.Limits.Mode = fleet.PostCopy
 		if r.Float64() < slowShare {
 			q.Limits.BytesPerSecond = slowMove
@@ -343,15 +343,15 @@ func (c *chaos) ask(ctx context.Context, q fleet.Request) (fleet.Answer, error) 
 	return c.client.Ask(ctx, q)
 }
 
-// settle waits until every job has come to its end and every move, too.
-func (c *chaos) settle(ctx context.Context) error {
+// awaitEnds waits until every job has come to its end and every move, too.
+func (c *chaos) awaitEnds(ctx context.Context) error {
 	for n := 1; n <= c.hosts; n++ {
 		c.undrain(ctx, fleet.HostID(fmt.Sprintf("host%d", n)))
 	}
-	limit := excusedLimit + time.Duration(c.seconds)*time.Second
+	limit := expectedLossLimit + time.Duration(c.seconds)*time.Second
 	for end := time.Now().Add(limit); time.Now().Before(end); {
 		s, news := c.snapshot()
-		if c.unjudged(s) == 0 && underWay(s) == 0 {
+		if c.unchecked(s) == 0 && underWay(s) == 0 {
 			return nil
 		}
 		select {
@@ -365,12 +365,12 @@ func (c *chaos) settle(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// unjudged counts the jobs whose end is still to be looked at.
-func (c *chaos) unjudged(s fleet.Snapshot) (n int) {
+// unchecked counts the jobs whose end is still to be looked at.
+func (c *chaos) unchecked(s fleet.Snapshot) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id := range s.Jobs {
-		if !c.court.judged[id] {
+		if !c.checker.checked[id] {
 			n++
 		}
 	}

@@ -13,31 +13,31 @@ import (
 // killed while its guest changed over, nobody but the one that is gone could
 // tell who has it, and it is asked for five minutes.
 const (
-	moveLimit    = 3 * time.Minute
-	excusedLimit = 8 * time.Minute
+	moveLimit         = 3 * time.Minute
+	expectedLossLimit = 8 * time.Minute
 	// absentLimit is how long a guest that runs by the controller's word may be
 	// without any process: what the controller says may be so old.
 	absentLimit = 5 * time.Second
 )
 
-// court judges what is seen of the cluster. A guest is excused when a fault has
+// checker judges what is seen of the cluster. A guest is excused when a fault has
 // killed the one process that had it, or what dumped it: it may be gone, or its
 // job ended, it need not.
-type court struct {
-	excused map[fleet.GuestID]excuse
-	open    map[fleet.GuestID]int // faults under way of which that is not yet known
-	absent  map[fleet.GuestID]time.Time
-	judged  map[fleet.JobID]bool
-	twice   runners
-	guests  map[fleet.GuestID]bool
-	moves   map[fleet.MigrationID]string
-	unfit   map[fleet.HostID]bool // had no room for a while, or nothing that runs containers: what was to be started there then was not
+type checker struct {
+	expected map[fleet.GuestID]expectedLoss
+	open     map[fleet.GuestID]int // faults under way of which that is not yet known
+	absent   map[fleet.GuestID]time.Time
+	checked  map[fleet.JobID]bool
+	twice    runners
+	guests   map[fleet.GuestID]bool
+	moves    map[fleet.MigrationID]string
+	unfit    map[fleet.HostID]bool // had no room for a while, or nothing that runs containers: what was to be started there then was not
 
 	tally tally
 }
 
-// excuse is a fault that may have ended a guest.
-type excuse struct {
+// expectedLoss is a fault that may have ended a guest.
+type expectedLoss struct {
 	number    int
 	migration fleet.MigrationID
 	source    bool // it was at the source that something was killed
@@ -47,8 +47,8 @@ type excuse struct {
 type tally struct {
 	Finished  int `json:"moves_finished"`
 	Aborted   int `json:"moves_aborted"`
-	CalledOff int `json:"moves_called_off"`
-	Stranded  int `json:"moves_stranded"`
+	Cancelled int `json:"moves_cancelled"`
+	MovesLost int `json:"moves_lost"`
 	Started   int `json:"guests_started"`
 	Killed    int `json:"guests_killed_rightly"`
 	Lost      int `json:"guests_lost"`
@@ -59,20 +59,20 @@ type tally struct {
 	Wrong     int `json:"jobs_wrong"`
 }
 
-func newCourt() *court {
-	return &court{
-		excused: map[fleet.GuestID]excuse{}, open: map[fleet.GuestID]int{}, absent: map[fleet.GuestID]time.Time{},
-		judged: map[fleet.JobID]bool{}, guests: map[fleet.GuestID]bool{}, moves: map[fleet.MigrationID]string{},
+func newChecker() *checker {
+	return &checker{
+		expected: map[fleet.GuestID]expectedLoss{}, open: map[fleet.GuestID]int{}, absent: map[fleet.GuestID]time.Time{},
+		checked: map[fleet.JobID]bool{}, guests: map[fleet.GuestID]bool{}, moves: map[fleet.MigrationID]string{},
 		unfit: map[fleet.HostID]bool{},
 	}
 }
 
-// excuse gives the fault that may have ended a job: one that killed a guest of
+// expectedLoss gives the fault that may have ended a job: one that killed a guest of
 // it. undecided: a fault is under way of which that is not yet known.
-func (c *court) excuse(j fleet.Job) (by int, undecided bool) {
+func (c *checker) expectedLossOf(j fleet.Job) (by int, undecided bool) {
 	for i := range j.Spec.Guests {
 		g := fleet.GuestID(fmt.Sprintf("%sg%d", j.ID, i))
-		if n := c.excused[g].number; n > 0 {
+		if n := c.expected[g].number; n > 0 {
 			by = n
 		}
 		undecided = undecided || c.open[g] > 0
@@ -80,8 +80,8 @@ func (c *court) excuse(j fleet.Job) (by int, undecided bool) {
 	return by, undecided
 }
 
-// standing gives what is wrong with a snapshot, whoever asks when.
-func (c *court) standing(s fleet.Snapshot) []string {
+// checkSnapshot gives what is wrong with a snapshot, whoever asks when.
+func (c *checker) checkSnapshot(s fleet.Snapshot) []string {
 	var wrong []string
 	moving := map[fleet.GuestID]fleet.MigrationID{}
 	for _, m := range s.Migrations {
@@ -96,8 +96,8 @@ func (c *court) standing(s fleet.Snapshot) []string {
 	for _, v := range s.Moves {
 		limit := moveLimit
 		for _, id := range v.Migrations {
-			if by, undecided := c.excuse(s.Jobs[s.Migrations[id].Job]); undecided || by > 0 {
-				limit = excusedLimit
+			if by, undecided := c.expectedLossOf(s.Jobs[s.Migrations[id].Job]); undecided || by > 0 {
+				limit = expectedLossLimit
 			}
 		}
 		if v.Ended.IsZero() && !v.Begun.IsZero() && s.At.Sub(v.Begun) > limit {
@@ -105,10 +105,10 @@ func (c *court) standing(s fleet.Snapshot) []string {
 		}
 	}
 	for _, g := range s.Guests {
-		if g.State != fleet.GuestLost || c.judged[g.Job] {
+		if g.State != fleet.GuestLost || c.checked[g.Job] {
 			continue
 		}
-		if by, undecided := c.excuse(s.Jobs[g.Job]); by == 0 && !undecided {
+		if by, undecided := c.expectedLossOf(s.Jobs[g.Job]); by == 0 && !undecided {
 			c.tally.Lost++
 			wrong = append(wrong, fmt.Sprintf("guest %s is lost, though nothing was done to it: %s", g.ID, g.Cause))
 		}
@@ -127,8 +127,8 @@ func phasesOf(s fleet.Snapshot, v fleet.Move) string {
 }
 
 // present holds the processes there are against the guests there should be.
-func (c *court) present(s fleet.Snapshot, all []copyOf, total func(copyOf) time.Duration, now time.Time) []string {
-	wrong := c.twice.note(all, total)
+func (c *checker) present(s fleet.Snapshot, all []copyOf, total func(copyOf) time.Duration, now time.Time) []string {
+	wrong := c.twice.noteScan(all, total)
 	c.tally.Doubled += len(wrong)
 	here := map[fleet.GuestID]bool{}
 	for _, p := range all {
@@ -136,7 +136,7 @@ func (c *court) present(s fleet.Snapshot, all []copyOf, total func(copyOf) time.
 	}
 	for id, g := range s.Guests {
 		expected := g.State == fleet.GuestRunning || g.State == fleet.GuestMoving
-		if by, undecided := c.excuse(s.Jobs[g.Job]); !expected || here[id] || by > 0 || undecided || s.Jobs[g.Job].State != fleet.JobRunning {
+		if by, undecided := c.expectedLossOf(s.Jobs[g.Job]); !expected || here[id] || by > 0 || undecided || s.Jobs[g.Job].State != fleet.JobRunning {
 			delete(c.absent, id)
 			continue
 		}
@@ -152,10 +152,10 @@ func (c *court) present(s fleet.Snapshot, all []copyOf, total func(copyOf) time.
 }
 
 // ended gives the jobs that have ended and can be judged now.
-func (c *court) ended(s fleet.Snapshot) []fleet.Job {
+func (c *checker) ended(s fleet.Snapshot) []fleet.Job {
 	var out []fleet.Job
 	for id, j := range s.Jobs {
-		if _, undecided := c.excuse(j); j.State == fleet.JobEnded && !c.judged[id] && !undecided {
+		if _, undecided := c.expectedLossOf(j); j.State == fleet.JobEnded && !c.checked[id] && !undecided {
 			out = append(out, j)
 		}
 	}
@@ -164,7 +164,7 @@ func (c *court) ended(s fleet.Snapshot) []fleet.Job {
 }
 
 // unstarted tells whether a guest was not started since a fault had made its host unfit.
-func (c *court) unstarted(cause string) bool {
+func (c *checker) unstarted(cause string) bool {
 	for host := range c.unfit {
 		full := strings.Contains(cause, fmt.Sprintf(" on %s: start guest ", host)) && strings.Contains(cause, "no space left on device")
 		if full || strings.Contains(cause, fmt.Sprintf("host %s runs no guests of kind", host)) {
@@ -174,14 +174,14 @@ func (c *court) unstarted(cause string) bool {
 	return false
 }
 
-// judge holds the end of one job, of which output is what it said, against how
+// checkJob holds the end of one job, of which output is what it said, against how
 // it had to end. Empty: it is right.
-func (c *court) judge(j fleet.Job, output string) string {
-	c.judged[j.ID] = true
+func (c *checker) checkJob(j fleet.Job, output string) string {
+	c.checked[j.ID] = true
 	// What ranks of other guests say last may come by mpirun after rank 0's word.
 	right := slices.Contains(strings.Split(output, "\n"), "OK") && !strings.Contains(output, "WRONG")
 	good := j.Result == fleet.JobFinished && j.Exit != nil && j.Exit.Code == 0 && right
-	by, _ := c.excuse(j)
+	by, _ := c.expectedLossOf(j)
 	switch {
 	case good:
 		c.tally.Jobs++
@@ -209,16 +209,16 @@ func (c *court) judge(j fleet.Job, output string) string {
 
 // survived takes excuses back: who arrived did so from a source that was killed
 // too late to matter, and who stayed has lost only a target.
-func (c *court) survived(s fleet.Snapshot) {
-	for g, x := range c.excused {
+func (c *checker) survived(s fleet.Snapshot) {
+	for g, x := range c.expected {
 		switch s.Migrations[x.migration].Phase {
 		case fleet.Finished:
 			if x.source {
-				delete(c.excused, g)
+				delete(c.expected, g)
 			}
 		case fleet.Aborted:
 			if !x.source {
-				delete(c.excused, g)
+				delete(c.expected, g)
 			}
 		}
 	}
@@ -226,7 +226,7 @@ func (c *court) survived(s fleet.Snapshot) {
 
 // count adds up what has become of guests and moves. The controller forgets
 // them after some time.
-func (c *court) count(s fleet.Snapshot) {
+func (c *checker) count(s fleet.Snapshot) {
 	for id := range s.Guests {
 		c.guests[id] = true
 	}
@@ -236,15 +236,15 @@ func (c *court) count(s fleet.Snapshot) {
 		}
 	}
 	t := &c.tally
-	t.Started, t.Finished, t.Aborted, t.CalledOff, t.Stranded = len(c.guests), 0, 0, 0, 0
+	t.Started, t.Finished, t.Aborted, t.Cancelled, t.MovesLost = len(c.guests), 0, 0, 0, 0
 	for _, word := range c.moves {
 		switch word {
 		case "finished":
 			t.Finished++
-		case "stranded":
-			t.Stranded++
-		case "called off":
-			t.CalledOff++
+		case "lost":
+			t.MovesLost++
+		case "cancelled":
+			t.Cancelled++
 		default:
 			t.Aborted++
 		}
@@ -253,8 +253,8 @@ func (c *court) count(s fleet.Snapshot) {
 
 // became says in a word or two how a migration has ended; empty: it has not.
 func became(m fleet.Migration) string {
-	if m.Phase == fleet.Aborted && strings.HasPrefix(m.Cause, "called off") {
-		return "called off"
+	if m.Phase == fleet.Aborted && strings.HasPrefix(m.Cause, "cancelled") {
+		return "cancelled"
 	}
 	if m.Phase.Ended() {
 		return string(m.Phase)

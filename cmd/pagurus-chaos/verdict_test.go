@@ -13,10 +13,10 @@ import (
 	"pagurus/fleet"
 )
 
-// looks plays what the virtual CPUs of two copies did, look after look, in
+// scans plays what the virtual CPUs of two copies did, look after look, in
 // milliseconds; -1: the copy is not there.
 func looks(older, younger []int) (wrong []string) {
-	r := runners{ran: machines.ran}
+	r := runners{ran: vmMechanism.ran}
 	a, b := daemon.Process{PID: 1, Ticks: 10}, daemon.Process{PID: 2, Ticks: 20}
 	sums := map[daemon.Process]time.Duration{}
 	for i := range older {
@@ -27,7 +27,7 @@ func looks(older, younger []int) (wrong []string) {
 				all = append(all, copyOf{p, "j1g0", "host1"})
 			}
 		}
-		wrong = append(wrong, r.note(all, func(c copyOf) time.Duration { return sums[c.Process] })...)
+		wrong = append(wrong, r.noteScan(all, func(c copyOf) time.Duration { return sums[c.Process] })...)
 	}
 	return wrong
 }
@@ -132,12 +132,12 @@ func TestJobsAreJudged(t *testing.T) {
 		"killed without a word":  {fleet.Job{ID: "j1", State: fleet.JobEnded, Result: fleet.JobFailed, Spec: fleet.JobSpec{Guests: 2}}, "", true, "nothing says why", tally{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := newCourt()
+			k := newChecker()
 			k.unfit["host1"] = true
 			if c.killed {
-				k.excused["j1g1"] = excuse{number: 7}
+				k.expected["j1g1"] = expectedLoss{number: 7}
 			}
-			if verdict := k.judge(c.job, c.output); (verdict == "") != (c.says == "") || !strings.Contains(verdict, c.says) {
+			if verdict := k.checkJob(c.job, c.output); (verdict == "") != (c.says == "") || !strings.Contains(verdict, c.says) {
 				t.Errorf("it says %q", verdict)
 			}
 			if k.tally != c.count {
@@ -148,7 +148,7 @@ func TestJobsAreJudged(t *testing.T) {
 }
 
 func TestAJobIsNotJudgedWhileAFaultIsUnderWay(t *testing.T) {
-	k := newCourt()
+	k := newChecker()
 	s := fleet.Snapshot{Jobs: map[fleet.JobID]fleet.Job{"j1": ended(fleet.JobFailed, 0, "why")}}
 	k.open["j1g1"] = 1
 	if got := k.ended(s); len(got) != 0 {
@@ -172,16 +172,16 @@ func TestExcusesAreTakenBack(t *testing.T) {
 		"a target that did not get it":      {false, fleet.Aborted, false},
 		"not known yet":                     {true, fleet.Switching, true},
 	} {
-		k := newCourt()
-		k.excused["j1g0"] = excuse{3, "m1.j1g0", c.source}
+		k := newChecker()
+		k.expected["j1g0"] = expectedLoss{3, "m1.j1g0", c.source}
 		k.survived(fleet.Snapshot{Migrations: map[fleet.MigrationID]fleet.Migration{"m1.j1g0": {Phase: c.phase}}})
-		if _, is := k.excused["j1g0"]; is != c.excused {
+		if _, is := k.expected["j1g0"]; is != c.excused {
 			t.Errorf("%s: excused is %v", name, is)
 		}
 	}
 }
 
-func TestWhatStands(t *testing.T) {
+func TestCheckSnapshot(t *testing.T) {
 	at := time.Now()
 	s := fleet.NewSnapshot()
 	s.At = at
@@ -189,17 +189,17 @@ func TestWhatStands(t *testing.T) {
 	s.Guests["j1g0"] = fleet.Guest{ID: "j1g0", Job: "j1", State: fleet.GuestRunning}
 	s.Moves["m1"] = fleet.Move{ID: "m1", Migrations: []fleet.MigrationID{"m1.j1g0"}, Begun: at.Add(-moveLimit / 2)}
 	s.Migrations["m1.j1g0"] = fleet.Migration{ID: "m1.j1g0", Guest: "j1g0", Job: "j1", Phase: fleet.Copying}
-	k := newCourt()
-	if wrong := k.standing(s); len(wrong) != 0 {
+	k := newChecker()
+	if wrong := k.checkSnapshot(s); len(wrong) != 0 {
 		t.Errorf("found %q", wrong)
 	}
 	s.Migrations["m2.j1g0"] = fleet.Migration{ID: "m2.j1g0", Guest: "j1g0", Job: "j1", Phase: fleet.Copying}
-	if wrong := k.standing(s); len(wrong) != 1 || !strings.Contains(wrong[0], "same time") {
+	if wrong := k.checkSnapshot(s); len(wrong) != 1 || !strings.Contains(wrong[0], "same time") {
 		t.Errorf("found %q", wrong)
 	}
 	delete(s.Migrations, "m2.j1g0")
 	s.At = at.Add(moveLimit)
-	if wrong := k.standing(s); len(wrong) != 1 || !strings.Contains(wrong[0], "not ended") {
+	if wrong := k.checkSnapshot(s); len(wrong) != 1 || !strings.Contains(wrong[0], "not ended") {
 		t.Errorf("found %q", wrong)
 	}
 	none := func(copyOf) time.Duration { return 0 }
@@ -238,11 +238,11 @@ func TestFaultsFindTheirPhase(t *testing.T) {
 
 // A fault that always comes too late comes sooner, and in the end in another phase.
 func TestLateFaultsComeSooner(t *testing.T) {
-	f := fault{Number: 1, Phase: fleet.Gathering, After: mostAfter}
+	f := fault{Number: 1, Phase: fleet.PostCopying, After: mostAfter}
 	for range mostMisses - 1 {
 		f = f.later()
 	}
-	if f.when(true) != fleet.Gathering || f.After > mostAfter/16 {
+	if f.when(true) != fleet.PostCopying || f.After > mostAfter/16 {
 		t.Errorf("it is given up too soon, or comes as late: %+v", f)
 	}
 	if f = f.later(); f.when(true) != fleet.Copying || f.Number != 1 {
@@ -251,9 +251,9 @@ func TestLateFaultsComeSooner(t *testing.T) {
 }
 
 // Where post-copy does not work nothing gathers, and those faults come later.
-func TestNothingGathersWithoutPostCopy(t *testing.T) {
-	waiting := []fault{{Number: 1, Phase: fleet.Gathering}}
-	for phase, want := range map[fleet.Phase][2]bool{fleet.Gathering: {false, true}, fleet.Retiring: {true, false}} {
+func TestNoPostCopyPhaseWithoutPostCopy(t *testing.T) {
+	waiting := []fault{{Number: 1, Phase: fleet.PostCopying}}
+	for phase, want := range map[fleet.Phase][2]bool{fleet.PostCopying: {false, true}, fleet.Retiring: {true, false}} {
 		for i, can := range []bool{false, true} {
 			s := fleet.NewSnapshot()
 			s.Hosts["host1"] = fleet.Host{Facts: fleet.Facts{Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {PostCopy: can}}}}
@@ -268,7 +268,7 @@ func TestNothingGathersWithoutPostCopy(t *testing.T) {
 func TestASourceMattersUntilTheTargetHasItAll(t *testing.T) {
 	pre, post := fleet.Migration{Mode: fleet.PreCopy}, fleet.Migration{Mode: fleet.PostCopy}
 	for phase, want := range map[fleet.Phase][2]bool{
-		fleet.Switching: {false, false}, fleet.Repointing: {true, false}, fleet.Gathering: {false, false}, fleet.Retiring: {true, true}, fleet.Finished: {true, true},
+		fleet.Switching: {false, false}, fleet.Activating: {true, false}, fleet.PostCopying: {false, false}, fleet.Retiring: {true, true}, fleet.Finished: {true, true},
 	} {
 		if got := [2]bool{left(pre, phase), left(post, phase)}; got != want {
 			t.Errorf("in %s: %v, want %v", phase, got, want)

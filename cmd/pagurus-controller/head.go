@@ -33,7 +33,7 @@ const spoolReserve = 4 * etcd.ReserveBytes
 // run is the head of a cluster until ctx ends. It calls serving when it can be
 // asked.
 func run(ctx context.Context, f roles.Controller, log *slog.Logger, serving func()) (err error) {
-	lock, err := daemon.Hold(roles.Lock(f.Socket), f.Purpose)
+	lock, err := daemon.HoldLock(roles.Lock(f.Socket), f.Purpose)
 	if err != nil {
 		return fmt.Errorf("%w: end it first, or give this controller its own --run and --state", err)
 	}
@@ -65,7 +65,7 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger, serving func
 	anew := make(chan struct{})
 	go func() {
 		if store.RoomAgain(ctx) == nil {
-			log.Warn("the store's disk has room again; the controller begins anew")
+			log.Warn("the store's disk has room again; the controller restarts")
 			close(anew)
 			stop()
 		}
@@ -96,7 +96,7 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger, serving func
 }
 
 // errAnew asks for this process to begin anew.
-var errAnew = errors.New("the process has to begin anew")
+var errAnew = errors.New("the process has to restart")
 
 // again replaces this process by itself, with the same number, so that who
 // watches over it sees nothing of that. It returns only if that cannot be done.
@@ -105,7 +105,7 @@ func again() error {
 	if err == nil {
 		err = syscall.Exec(self, os.Args, os.Environ())
 	}
-	return fmt.Errorf("beginning anew: %w", err)
+	return fmt.Errorf("restarting: %w", err)
 }
 
 // listen opens the socket for this machine and, if asked for, the port for

@@ -19,8 +19,8 @@ var contained = os.Getenv("container") == "pagurus"
 // socketPath is where a container's link to the host is.
 const socketPath = runDir + "/link.sock"
 
-// settle makes what is missing in a container before programs can run.
-func settle() error {
+// prepareContainer makes what is missing in a container before programs can run.
+func prepareContainer() error {
 	if err := os.MkdirAll(lockDir, 0o755); err != nil {
 		return err
 	}

@@ -63,8 +63,8 @@ func main() {
 func firstProcess() {
 	ignoreSignals()
 	if contained {
-		if err := settle(); err != nil {
-			say("cannot settle in the container: %v", err)
+		if err := prepareContainer(); err != nil {
+			say("cannot prepare the container: %v", err)
 			os.Exit(1) // and the container ends with it
 		}
 	} else if err := Boot(say); err != nil {

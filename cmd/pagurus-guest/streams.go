@@ -82,7 +82,7 @@ func (o *output) close() {
 // read gives what begins at offset and forgets what is before it.
 func (o *output) read(ctx context.Context, offset int64) (data []byte, eof bool, err error) {
 	for {
-		data, eof, wait, err := o.take(offset)
+		data, eof, wait, err := o.readFrom(offset)
 		if err != nil || eof || len(data) > 0 {
 			return data, eof, err
 		}
@@ -94,7 +94,7 @@ func (o *output) read(ctx context.Context, offset int64) (data []byte, eof bool,
 	}
 }
 
-func (o *output) take(offset int64) (data []byte, eof bool, wait <-chan struct{}, err error) {
+func (o *output) readFrom(offset int64) (data []byte, eof bool, wait <-chan struct{}, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if offset < o.base {

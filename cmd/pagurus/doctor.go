@@ -131,15 +131,15 @@ func tell(std streams, found []machine.Finding, asJSON bool) error {
 func examine(ctx context.Context, shown *steps) []machine.Finding {
 	defer shown.clear()
 	shown.show("looking for what is needed", 0)
-	found := append(machine.Check(ctx, roles.State), lookBeside("guest agent", "pagurus-guest"), lookBeside("controller", roles.HeadProgram))
+	found := append(machine.Check(ctx, roles.State), findBeside("guest agent", "pagurus-guest"), findBeside("controller", roles.HeadProgram))
 	trials := []struct {
 		step string
 		try  func(context.Context) []machine.Finding
 	}{
 		{"trying a network of two hosts", tryNetwork},
 		{"trying a file server", tryFiles},
-		{"booting a guest", lookGuests},
-		{"moving a container", lookContainers},
+		{"booting a guest", tryGuests},
+		{"moving a container", tryContainers},
 	}
 	for i, t := range trials {
 		if runtime.GOARCH != "amd64" || ctx.Err() != nil {
@@ -149,7 +149,7 @@ func examine(ctx context.Context, shown *steps) []machine.Finding {
 		found = append(found, t.try(ctx)...)
 	}
 	shown.show("asking the owner's sensors", float64(1+len(trials))/float64(2+len(trials)))
-	return append(found, lookSlices(), lookSensors(ctx), lookImages())
+	return append(found, trySlices(), trySensors(ctx), tryImages())
 }
 
 // tried gives the finding of a trial.
@@ -186,8 +186,8 @@ func tryFiles(ctx context.Context) []machine.Finding {
 		machine.ReinstallServer(), inFolder(func(dir string) error { return Files(ctx, dir) }))
 }
 
-// lookSlices tries whether the classes of jobs can have time slices here.
-func lookSlices() machine.Finding {
+// trySlices tries whether the classes of jobs can have time slices here.
+func trySlices() machine.Finding {
 	why := cgroup.SlicesMissing()
 	f := machine.Finding{Name: "time slices", OK: why == "", Detail: "classes of jobs have their own"}
 	if !f.OK {
@@ -196,8 +196,8 @@ func lookSlices() machine.Finding {
 	return f
 }
 
-// lookSensors asks once what tells whether this machine's owner is there.
-func lookSensors(ctx context.Context) machine.Finding {
+// trySensors asks once what tells whether this machine's owner is there.
+func trySensors(ctx context.Context) machine.Finding {
 	f := machine.Finding{Name: "owner's sensors", Detail: "all of them work"}
 	s, err := owner.Open(owner.Config{})
 	if err != nil {
@@ -214,8 +214,8 @@ func lookSensors(ctx context.Context) machine.Finding {
 	return f
 }
 
-// lookBeside looks for a program that belongs beside this one.
-func lookBeside(what, program string) machine.Finding {
+// findBeside looks for a program that belongs beside this one.
+func findBeside(what, program string) machine.Finding {
 	f := machine.Finding{Name: what, Needed: true}
 	path, err := roles.Beside(program)
 	if f.OK = err == nil; f.OK {
@@ -226,10 +226,10 @@ func lookBeside(what, program string) machine.Finding {
 	return f
 }
 
-// lookGuests boots a tiny guest: a /dev/kvm that opens proves nothing. Neither
+// tryGuests boots a tiny guest: a /dev/kvm that opens proves nothing. Neither
 // does a device file prove that guests can arrive by post-copy, so a QEMU is
 // asked that may do as little as theirs.
-func lookGuests(ctx context.Context) []machine.Finding {
+func tryGuests(ctx context.Context) []machine.Finding {
 	f := machine.Finding{Name: "guests", Needed: true}
 	if os.Geteuid() != 0 {
 		return untried(f.Name)
@@ -300,8 +300,8 @@ func accelerator(ctx context.Context) (string, error) {
 	return can.Accelerator, nil
 }
 
-// lookContainers moves a tiny container from this machine to itself.
-func lookContainers(ctx context.Context) []machine.Finding {
+// tryContainers moves a tiny container from this machine to itself.
+func tryContainers(ctx context.Context) []machine.Finding {
 	f := machine.Finding{Name: "containers"}
 	if os.Geteuid() != 0 {
 		return untried(f.Name)
@@ -321,7 +321,7 @@ func lookContainers(ctx context.Context) []machine.Finding {
 	}
 	f.OK, f.Detail = true, "CRIU "+can.Version+" moves containers"
 	if !can.Written {
-		f.Detail += ", which stand still for all of it: Linux 6.7 and later can tell what was written meanwhile"
+		f.Detail += ", which are suspended for the whole copy: Linux 6.7 and later can tell what was written meanwhile"
 	}
 	return []machine.Finding{f}
 }
@@ -332,7 +332,7 @@ func tryContainer(ctx context.Context, c criu.Criu) (can criu.Ability, err error
 	return can, err
 }
 
-func lookImages() machine.Finding {
+func tryImages() machine.Finding {
 	f := machine.Finding{Name: "images", Fix: "pagurus image build openmpi"}
 	if self, err := os.Executable(); err == nil {
 		f.Fix = self + " image build openmpi"

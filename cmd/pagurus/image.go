@@ -66,7 +66,7 @@ func imageBuildCommand(std streams, folder *string) *cobra.Command {
 			built, err := store.Build(ctx, recipe, steps.show)
 			steps.clear()
 			if ctx.Err() != nil && err != nil {
-				return cli.Exit{Code: 130, Err: errors.New("the build was called off; nothing of it is left")}
+				return cli.Exit{Code: 130, Err: errors.New("the build was cancelled; nothing of it is left")}
 			}
 			if err != nil {
 				return err
@@ -80,7 +80,7 @@ func imageBuildCommand(std streams, folder *string) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&suite, "suite", "", "Debian suite (default: the recipe's, otherwise "+image.DefaultSuite+")")
 	cmd.Flags().StringSliceVar(&packages, "packages", nil, "packages, instead of the recipe's")
-	cmd.Flags().BoolVar(&fresh, "fresh", false, "build anew although there is an image of the same recipe")
+	cmd.Flags().BoolVar(&fresh, "fresh", false, "build again although there is an image of the same recipe")
 	return cmd
 }
 

@@ -298,7 +298,7 @@ func (l lab) write() error {
 
 // lockLab keeps other `lab` commands out while one changes the lab.
 func lockLab() (unlock func(), err error) {
-	lock, err := daemon.Hold(labLock, "another `pagurus lab` command")
+	lock, err := daemon.HoldLock(labLock, "another `pagurus lab` command")
 	if err != nil {
 		return nil, err
 	}
@@ -370,7 +370,7 @@ func (l lab) agent(n int) daemon.Daemon {
 	run := l.run(n)
 	args := []string{self(), "agent", "--host", name, "--controller", labEndpoint(), "--token-file", filepath.Join(labState, roles.Token),
 		"--state", filepath.Join(labState, name), "--run", run, "--images", roles.Images, "--address", labnet.Addr(n).String(),
-		"--group", l.group(n), "--others", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator,
+		"--group", l.group(n), "--owner-cpu", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator,
 		"--first-core", strconv.Itoa(l.firstCore(n))}
 	if l.Sites > 0 {
 		args = append(args, "--site", fmt.Sprintf("site%d", (n-1)%l.Sites+1))

@@ -66,7 +66,7 @@ func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) 
 	} else if err := free(); err != nil {
 		return err
 	}
-	err = l.begin(ctx, std)
+	err = l.bringUp(ctx, std)
 	if err == nil {
 		err = ctx.Err() // called off at the last moment: whoever did that will not end it
 	}
@@ -82,7 +82,7 @@ func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) 
 func (l lab) undo(ctx context.Context, err error, before bool) error {
 	calledOff := ctx.Err() != nil
 	if calledOff {
-		err = errors.New("the lab was called off") // all else follows of that
+		err = errors.New("the lab was cancelled") // all else follows of that
 	}
 	if !before {
 		// What ended the making does not end this.
@@ -106,15 +106,15 @@ func (l lab) otherwise(had lab, asked func(flag string) bool) bool {
 // free says whether this machine has no other controller, whose socket the lab
 // would take.
 func free() error {
-	lock, err := daemon.Hold(roles.Lock(wire.DefaultSocket), labPurpose)
+	lock, err := daemon.HoldLock(roles.Lock(wire.DefaultSocket), labPurpose)
 	if err != nil {
 		return fmt.Errorf("%w: end it before you start a lab", err)
 	}
 	return lock.Release()
 }
 
-// begin makes what is not there yet, and waits until all of it works together.
-func (l lab) begin(ctx context.Context, std streams) (err error) {
+// bringUp makes what is not there yet, and waits until all of it works together.
+func (l lab) bringUp(ctx context.Context, std streams) (err error) {
 	std.say("looking how guests can run here")
 	if l.Accelerator, err = accelerator(ctx); err != nil {
 		return err
@@ -428,7 +428,7 @@ func missingRecord() error {
 // removeSocket removes what a killed controller of the lab leaves of its
 // socket, unless somebody else has it by now.
 func removeSocket() error {
-	lock, err := daemon.Hold(roles.Lock(wire.DefaultSocket), labPurpose)
+	lock, err := daemon.HoldLock(roles.Lock(wire.DefaultSocket), labPurpose)
 	if errors.As(err, new(daemon.Held)) {
 		return nil
 	}

@@ -19,7 +19,7 @@ import (
 // linkCommand gives the command. Ports gives the machine's ends of the links of hosts that
 // are named, of all if none is.
 func linkCommand(out io.Writer, ports func(hosts []string) ([]string, error)) *cobra.Command {
-	loss, trouble := "0%", badlink.Trouble{}
+	loss, trouble := "0%", badlink.Impairment{}
 	cmd := &cobra.Command{
 		Use:   "link [HOST…]",
 		Short: "Have hosts' links lose some of what is sent, or wait",

@@ -49,8 +49,8 @@ type place struct {
 	overlay *overlay.Overlay
 }
 
-// scene is two hosts that reach each other.
-type scene [2]*place
+// testbed is two hosts that reach each other.
+type testbed [2]*place
 
 // Network tries whether guests of two hosts reach each other through a job's
 // network: bridges, a VXLAN tunnel, and the links of two containers. It leaves
@@ -63,7 +63,7 @@ func Network(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	return s.talk(ctx)
+	return s.exchange(ctx)
 }
 
 // Files tries whether a guest of one host reads a file of the job's from the file
@@ -114,7 +114,7 @@ func Files(ctx context.Context, folder string) (err error) {
 }
 
 // open makes the hosts and their networks. After an error nothing is left.
-func open(ctx context.Context, files *fleet.Share) (s scene, err error) {
+func open(ctx context.Context, files *fleet.Share) (s testbed, err error) {
 	for i := range s {
 		s[i] = &place{name: fleet.HostID(fmt.Sprintf("host%d", i)), index: i, address: netip.AddrFrom4([4]byte{198, 18, 0, byte(1 + i)})}
 	}
@@ -155,7 +155,7 @@ func open(ctx context.Context, files *fleet.Share) (s scene, err error) {
 }
 
 // close lets go of the networks, which end with that.
-func (s scene) close() (err error) {
+func (s testbed) close() (err error) {
 	for _, p := range s {
 		if p.overlay != nil {
 			err = errors.Join(err, p.overlay.Close())
@@ -182,7 +182,7 @@ func namespace() (f *os.File, err error) {
 }
 
 // join makes the links between the hosts.
-func (s scene) join() error {
+func (s testbed) join() error {
 	const first, second = "near", "far"
 	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: first}, PeerName: second, PeerNamespace: netlink.NsFd(s[1].host.Fd())}
 	if err := thread.In(s[0].host, func() error { return netlink.LinkAdd(pair) }); err != nil {
@@ -192,7 +192,7 @@ func (s scene) join() error {
 }
 
 // network is what a host has to know of the job's.
-func (s scene) network(p *place, files *fleet.Share) fleet.Network {
+func (s testbed) network(p *place, files *fleet.Share) fleet.Network {
 	n := fleet.Network{Job: job, Subnet: subnet, Share: files}
 	for _, other := range s {
 		guest := fleet.GuestID(fmt.Sprintf("%sg%d", job, other.index))
@@ -242,8 +242,8 @@ func address(network *os.File, name string, at netip.Prefix, mac string) error {
 	return errors.Join(h.AddrReplace(link, &netlink.Addr{IPNet: ip}), h.LinkSetUp(link))
 }
 
-// talk has one guest say something to the other.
-func (s scene) talk(ctx context.Context) error {
+// exchange has one guest say something to the other.
+func (s testbed) exchange(ctx context.Context) error {
 	const text = "from guest to guest"
 	var l net.Listener
 	at := netip.AddrPortFrom(subnet.GuestAddr(0), 7)

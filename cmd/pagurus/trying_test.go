@@ -36,7 +36,7 @@ func TestBrokenNetworkIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.talk(ctx); err == nil || !strings.Contains(err.Error(), "does not reach the other") && !errors.Is(err, context.DeadlineExceeded) {
+	if err := s.exchange(ctx); err == nil || !strings.Contains(err.Error(), "does not reach the other") && !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("without a tunnel: %v", err)
 	}
 }

@@ -82,12 +82,12 @@ from inside, too, every half minute while nothing moves.`,
 
 // plan is what is shown, for --json.
 type plan struct {
-	Topology *fleet.Topology `json:"topology,omitempty"`
-	Shape    *fleet.Shape    `json:"shape,omitempty"`
-	Layout   *fleet.Layout   `json:"layout,omitempty"`
-	Quiet    *fleet.Quieted  `json:"quiet,omitempty"`
-	Seen     *fleet.Topology `json:"seen,omitempty"`    // what the guest itself says; nil: it was not asked yet
-	Differs  []string        `json:"differs,omitempty"` // in what that is not its shape
+	Topology  *fleet.Topology  `json:"topology,omitempty"`
+	Shape     *fleet.Shape     `json:"shape,omitempty"`
+	Layout    *fleet.Layout    `json:"layout,omitempty"`
+	Isolation *fleet.Isolation `json:"isolation,omitempty"`
+	Seen      *fleet.Topology  `json:"seen,omitempty"`    // what the guest itself says; nil: it was not asked yet
+	Differs   []string         `json:"differs,omitempty"` // in what that is not its shape
 }
 
 func show(out io.Writer, s fleet.Snapshot, name string, w tuneWish, asJSON bool) error {
@@ -158,9 +158,9 @@ func ofHost(s fleet.Snapshot, h fleet.Host, w tuneWish) (plan, string, error) {
 			taken.Add(*g.Layout)
 		}
 	}
-	p := plan{Topology: t, Quiet: h.Facts.Quiet}
+	p := plan{Topology: t, Isolation: h.Facts.Isolation}
 	text := ofTopology(*t)
-	for _, line := range view.QuietText(h) {
+	for _, line := range view.IsolationText(h) {
 		text += view.Clean(line) + "\n"
 	}
 	p.Shape = topology.For(s.Hosts, h.ID, fleet.VM, fleet.JobSpec{Need: need, Tune: tune})
@@ -168,8 +168,8 @@ func ofHost(s fleet.Snapshot, h fleet.Host, w tuneWish) (plan, string, error) {
 		return p, text, nil
 	}
 	ours := *t
-	if p.Quiet != nil {
-		ours = t.Only(p.Quiet.CPUs)
+	if p.Isolation != nil {
+		ours = t.Only(p.Isolation.CPUs)
 	}
 	layout := topology.Fit(ours, *p.Shape, need, tune, taken)
 	p.Layout = &layout

@@ -79,10 +79,10 @@ func TestWhatCannotBeShown(t *testing.T) {
 }
 
 // A host of which only some cores are for guests: they are laid out on those.
-func TestAQuietHostIsShown(t *testing.T) {
+func TestAHostWithIsolatedCPUsIsShown(t *testing.T) {
 	s := cluster(t)
 	h := s.Hosts["two"]
-	h.Facts.Quiet = &fleet.Quieted{CPUs: fleet.CPUSet{2}, Changed: 3, Left: []string{"the tick: why"}}
+	h.Facts.Isolation = &fleet.Isolation{CPUs: fleet.CPUSet{2}, Changed: 3, Left: []string{"the tick: why"}}
 	s.Hosts["two"] = h
 	var out bytes.Buffer
 	if err := show(&out, s, "two", tuneWish{2, "1G", "pin"}, false); err != nil {

@@ -55,7 +55,7 @@ func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
 	for _, name := range []string{"group", "first-core"} { // for several hosts on one machine
 		_ = flags.MarkHidden(name)
 	}
-	flags.StringVar(&f.others, "others", string(owner.Machine), "whose use of the CPUs counts as the owner's: machine (everybody's but Pagurus's), network (who is in this network namespace) or cgroup:PATH")
+	flags.StringVar(&f.ownerCPU, "owner-cpu", string(owner.Machine), "whose use of the CPUs counts as the owner's: machine (everybody's but Pagurus's), network (who is in this network namespace) or cgroup:PATH")
 	return flags.String("memory", "", "memory for guests (default: all but 1 GiB, or half of it where that is less)")
 }
 
@@ -82,8 +82,8 @@ func (f *hostFlags) finish(memory string) error {
 	if f.group == "" {
 		f.group = Group(f.name)
 	}
-	if _, err := owner.ParseScope(f.others); err != nil {
-		return fmt.Errorf("--others %w", err)
+	if _, err := owner.ParseScope(f.ownerCPU); err != nil {
+		return fmt.Errorf("--owner-cpu %w", err)
 	}
 	var err error
 	if f.ceiling != "" {

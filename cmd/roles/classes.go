@@ -32,9 +32,9 @@ func (c classes) Class(g fleet.Guest, class fleet.Class, most float64) error {
 	return c.Groups.Class(g.ID, cgroup.Service{Class: class, CPUs: g.Need.CPUs, Most: most * float64(g.Need.CPUs)}, which)
 }
 
-// Yield has all guests give way.
-func (c classes) Yield(part float64, leaving bool) error {
-	return c.Groups.Yield(part*float64(c.cpus), leaving)
+// Deprioritise has all guests give way.
+func (c classes) Deprioritise(part float64, leaving bool) error {
+	return c.Groups.Deprioritise(part*float64(c.cpus), leaving)
 }
 
 // Group is the group of a host's guests. It has none above it: who shares

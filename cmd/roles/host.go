@@ -44,8 +44,8 @@ import (
 var (
 	_ agent.Driver        = (*qemu.Driver)(nil)
 	_ agent.Linker        = (*qemu.Driver)(nil)
-	_ agent.Gatherer      = (*qemu.Driver)(nil)
-	_ agent.Gatherer      = (*container.Driver)(nil)
+	_ agent.PostCopier    = (*qemu.Driver)(nil)
+	_ agent.PostCopier    = (*container.Driver)(nil)
 	_ agent.Driver        = (*container.Driver)(nil)
 	_ agent.Linker        = (*container.Driver)(nil)
 	_ agent.Profiler      = (*qemu.Driver)(nil)
@@ -54,7 +54,7 @@ var (
 	_ agent.Overlay       = (*overlay.Overlay)(nil)
 	_ agent.Shares        = (*share.Shares)(nil)
 	_ agent.Images        = (*image.Store)(nil)
-	_ agent.Inside        = (*guestlink.Client)(nil)
+	_ agent.GuestAgent    = (*guestlink.Client)(nil)
 	_ monitor.Sensors     = (*owner.Sensors)(nil)
 	_ agent.IsolationHost = (*isolate.Host)(nil)
 )
@@ -80,7 +80,7 @@ type hostFlags struct {
 	snapshots   int     // of booted guests, for each image
 	firstCore   int     // of those that guests are pinned to, the first come first
 	group       string  // of processes, above those of the guests
-	others      string  // whose use of the CPUs counts as the owner's
+	ownerCPU    string  // whose use of the CPUs counts as the owner's
 	cpus        float64 // CPUs all guests may use; 0: all
 	slice       time.Duration
 	ceiling     string // --bandwidth as it was given
@@ -90,20 +90,20 @@ type hostFlags struct {
 
 // host is everything of one host that an agent drives.
 type host struct {
-	flags     hostFlags
-	machine   machine.Machine
-	vm        *qemu.Driver
-	trouble   string // why there is no vm
-	light     *container.Driver
-	processor string // what programs of containers can see of it
-	heavy     string // why there is no light
-	network   *overlay.Overlay
-	shares    *share.Shares
-	images    *image.Store
-	groups    *cgroup.Groups
-	sensors   *owner.Sensors
-	lock      *daemon.Lock
-	made      numa.Reader
+	flags        hostFlags
+	machine      machine.Machine
+	vm           *qemu.Driver
+	vmErr        string // why there is no vm
+	container    *container.Driver
+	processor    string // what programs of containers can see of it
+	containerErr string // why there is no light
+	network      *overlay.Overlay
+	shares       *share.Shares
+	images       *image.Store
+	groups       *cgroup.Groups
+	sensors      *owner.Sensors
+	lock         *daemon.Lock
+	made         numa.Reader
 }
 
 // openHost gets hold of the host's drivers. A kind of guest that cannot run
@@ -119,7 +119,7 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (opened *host,
 			return nil, fmt.Errorf("making the host's folders: %w", err)
 		}
 	}
-	if h.lock, err = daemon.Hold(filepath.Join(f.run, "agent.lock"), "an agent"); err != nil {
+	if h.lock, err = daemon.HoldLock(filepath.Join(f.run, "agent.lock"), "an agent"); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -153,20 +153,20 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (opened *host,
 	}
 	ctx, stop := context.WithTimeout(ctx, OpenLimit)
 	defer stop()
-	if err := lendFaults(); err != nil {
+	if err := grantUserfault(); err != nil {
 		log.Warn("guests cannot come here by post-copy", "cause", err)
 	}
 	if err := h.openContainers(ctx, guest, address, log); err != nil {
-		h.heavy = err.Error()
+		h.containerErr = err.Error()
 		log.Warn("no containers here", "cause", err)
 	}
 	vm, err := qemu.Open(ctx, qemu.Config{
 		Run: f.run, GuestAgent: guest, Address: address, Accelerator: f.accelerator, Cgroups: h.groups,
 		Snapshots: f.snapshots, MaxBandwidth: f.bandwidth,
-		ImageFolder: h.images.Ensure, Judge: judge, Log: log,
+		ImageFolder: h.images.Ensure, Converged: converged, Log: log,
 	})
 	if err != nil {
-		h.trouble = err.Error()
+		h.vmErr = err.Error()
 		log.Warn("no vm guests here", "cause", err)
 		return h, nil
 	}
@@ -182,7 +182,7 @@ func (h *host) usable() fleet.CPUSet {
 	if err != nil {
 		own = h.machine.CPUs
 	}
-	kept, _ := h.quiet().Now()
+	kept, _ := h.isolation().Now()
 	all := append(kept.Minus(own), own...)
 	slices.Sort(all)
 	return all
@@ -198,9 +198,9 @@ func (h *host) openContainers(ctx context.Context, guest string, address netip.A
 		return err
 	}
 	h.processor = strings.Join(p.Flags, " ")
-	h.light, err = container.Open(ctx, container.Config{
+	h.container, err = container.Open(ctx, container.Config{
 		Run: h.flags.run, GuestAgent: guest, Address: address, Cgroups: h.groups, MaxBandwidth: h.flags.bandwidth,
-		ImageFolder: h.images.Ensure, Files: h.files, Judge: judge, Log: log,
+		ImageFolder: h.images.Ensure, Files: h.files, Converged: converged, Log: log,
 	})
 	return err
 }
@@ -214,7 +214,7 @@ func (h *host) openGroups() (err error) {
 	}
 	h.groups.Slice = f.slice
 	h.sensors, err = owner.Open(owner.Config{
-		Scope: owner.Scope(f.others), Group: f.group, Used: h.groups.Used, Run: f.run, Programs: ours(),
+		Scope: owner.Scope(f.ownerCPU), Group: f.group, Used: h.groups.Used, Run: f.run, Programs: ours(),
 	})
 	return err
 }
@@ -230,9 +230,9 @@ func ours() []string {
 	return all
 }
 
-// judge has the policy judge a copy: it is told of the passes over memory that
+// converged has the policy judge a copy: it is told of the passes over memory that
 // are over, of which seen has what was so when each pass began.
-func judge(l fleet.Limits, seen []fleet.Progress) (bool, error) {
+func converged(l fleet.Limits, seen []fleet.Progress) (bool, error) {
 	var rounds []lifecycle.Round
 	for i := 1; i < len(seen); i++ {
 		before, after := seen[i-1], seen[i]
@@ -247,7 +247,7 @@ func judge(l fleet.Limits, seen []fleet.Progress) (bool, error) {
 	case lifecycle.SwitchNow:
 		return true, nil
 	case lifecycle.GiveUp:
-		return false, fmt.Errorf("after %d rounds %s are still left: the guest changes its memory faster than it can be sent; try again when its program is quieter, or over a faster link",
+		return false, fmt.Errorf("after %d rounds %s are still left: the guest changes its memory faster than it can be sent; try again when its program changes less memory, or over a faster link",
 			len(rounds), view.Bytes(rounds[len(rounds)-1].LeftBytes))
 	}
 	return false, nil
@@ -259,8 +259,8 @@ func (h *host) close() error {
 	if h.vm != nil {
 		errs = append(errs, h.vm.Close())
 	}
-	if h.light != nil {
-		errs = append(errs, h.light.Close())
+	if h.container != nil {
+		errs = append(errs, h.container.Close())
 	}
 	if h.shares != nil {
 		errs = append(errs, h.shares.Close())
@@ -283,20 +283,20 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 	if h.vm != nil {
 		drivers[fleet.VM] = h.vm
 	}
-	if h.light != nil {
-		drivers[fleet.Container] = h.light
+	if h.container != nil {
+		drivers[fleet.Container] = h.container
 	}
 	h.images.FetchWith(client.FetchImageFile)
 	held := classes{h.groups, len(h.usable())}
 	a := agent.New(agent.Config{
 		Host: fleet.HostID(h.flags.name), Run: h.flags.run, Drivers: drivers,
-		Inside: func(id fleet.GuestID, l agent.Linker) agent.Inside {
+		GuestAgent: func(id fleet.GuestID, l agent.Linker) agent.GuestAgent {
 			return guestlink.New(func(ctx context.Context) (io.ReadWriteCloser, error) { return l.Link(ctx, id) })
 		},
 		Owner: monitor.New(monitor.Config{
 			Sensors: h.sensors, Guests: held, CPUs: len(h.usable()), File: filepath.Join(h.flags.run, ownerFile), Log: log,
 		}),
-		Classes: held, Quiet: h.keeper(log),
+		Classes: held, Isolation: h.keepIsolated(log),
 		Overlay: h.network, Shares: h.shares, Images: h.images, Controller: agent.Remote(client),
 		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.cpus, Log: log,
 	})
@@ -304,19 +304,19 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 	return a
 }
 
-// quietFile says how the machine was while cores are for guests alone.
-const quietFile = "quiet.note"
+// isolationFile says how the machine was while cores are for guests alone.
+const isolationFile = "isolation.log"
 
-func (h *host) quiet() *isolate.Host {
-	return isolate.New(isolate.Config{Note: filepath.Join(h.flags.run, quietFile), Group: h.flags.group})
+func (h *host) isolation() *isolate.Host {
+	return isolate.New(isolate.Config{UndoLog: filepath.Join(h.flags.run, isolationFile), Group: h.flags.group})
 }
 
-// keeper keeps cores for guests alone, where they are this host's to keep.
-func (h *host) keeper(log *slog.Logger) *agent.Isolation {
+// keepIsolated keeps cores for guests alone, where they are this host's to keep.
+func (h *host) keepIsolated(log *slog.Logger) *agent.Isolation {
 	if why := isolate.Foreign(); why != "" {
 		return agent.NewIsolation(nil, why, log)
 	}
-	return agent.NewIsolation(h.quiet(), "", log)
+	return agent.NewIsolation(h.isolation(), "", log)
 }
 
 // facts is what does not change by what the agent does.
@@ -324,15 +324,15 @@ func (h *host) facts() fleet.Facts {
 	f := fleet.Facts{
 		Version: h.flags.version, Machine: h.machine.ID, Address: h.flags.address, Site: h.flags.site,
 		Capacity:  fleet.Resources{CPUs: len(h.usable()), MemoryBytes: h.flags.memory},
-		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.trouble}, fleet.Container: {Trouble: h.heavy}},
+		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.vmErr}, fleet.Container: {Trouble: h.containerErr}},
 		Troubles:  h.shares.Troubles(),
 		Topology:  h.made.Last(),
 	}
 	if h.vm != nil {
 		f.Abilities[fleet.VM] = h.vm.Abilities()
 	}
-	if h.light != nil {
-		able := h.light.Abilities()
+	if h.container != nil {
+		able := h.container.Abilities()
 		able.Processor = h.processor
 		f.Abilities[fleet.Container] = able
 	}
@@ -367,14 +367,14 @@ func (h *host) sweep(ctx context.Context) error {
 			errs = append(errs, h.vm.Stop(ctx, id))
 		}
 	}
-	if h.light != nil {
-		guests, err := h.light.Inspect(ctx)
+	if h.container != nil {
+		guests, err := h.container.Inspect(ctx)
 		errs = append(errs, err)
 		for id := range guests {
-			errs = append(errs, h.light.Stop(ctx, id))
+			errs = append(errs, h.container.Stop(ctx, id))
 		}
 	}
-	errs = append(errs, returnFaults(), h.quiet().Off())
+	errs = append(errs, returnFaults(), h.isolation().Off())
 	if err := errors.Join(append(errs, h.shares.Apply(ctx, nil), h.network.Clear(ctx), h.groups.Close())...); err != nil {
 		return err
 	}
@@ -397,10 +397,10 @@ func discard(path string) error {
 	return nil
 }
 
-// lendFaults lets guests run here before their memory has come: QEMU, which is
+// grantUserfault lets guests run here before their memory has come: QEMU, which is
 // not root, may then handle their page faults. It lasts until a host is swept,
 // or boots.
-func lendFaults() error {
+func grantUserfault() error {
 	gid, err := machine.GuestGroup()
 	if err == nil {
 		err = qemu.GrantUserfault(gid)
@@ -408,7 +408,7 @@ func lendFaults() error {
 	return err
 }
 
-// returnFaults takes back what lendFaults gave.
+// returnFaults takes back what grantUserfault gave.
 func returnFaults() error {
 	gid, err := machine.GuestGroup()
 	if err != nil {

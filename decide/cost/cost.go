@@ -76,9 +76,9 @@ const (
 )
 
 var (
-	usualTotal = spread{1 / 2.0, 1, 2}
-	usualPause = spread{1 / 3.0, 1, 3}
-	usualSent  = spread{1 / 1.6, 1, 1.6}
+	usualTotal          = spread{1 / 2.0, 1, 2}
+	usualDowntimeSpread = spread{1 / 3.0, 1, 3}
+	usualSent           = spread{1 / 1.6, 1, 1.6}
 )
 
 func (m Model) usualRest() time.Duration {
@@ -114,7 +114,7 @@ func (m Model) known() Model {
 	for _, s := range []struct {
 		of    *spread
 		usual spread
-	}{{&m.total, usualTotal}, {&m.downtime, usualPause}, {&m.sent, usualSent}} {
+	}{{&m.total, usualTotal}, {&m.downtime, usualDowntimeSpread}, {&m.sent, usualSent}} {
 		if !(s.of.mid > 0) {
 			*s.of = s.usual
 		}
@@ -131,12 +131,12 @@ func (m Model) known() Model {
 // Predict says what one migration of a guest with this profile will cost.
 func (m Model) Predict(p fleet.Profile, l Link) fleet.Prediction {
 	m, l = m.known(), l.known()
-	c := m.follow(p, l)
+	c := m.followRounds(p, l)
 	total := m.totalOf(l)
 	out := fleet.Prediction{
 		Ready:     total.times(m.overhead + c.ready).Value,
 		Total:     total.times(m.overhead + c.took + c.mapped),
-		Downtime:  m.downtime.times(m.rest + c.pause + c.mapped),
+		Downtime:  m.downtime.times(m.rest + c.downtime + c.mapped),
 		Mapping:   m.downtime.times(c.mapped).Value,
 		Bytes:     m.sent.bytes(c.sent),
 		Rounds:    fleet.Range[int]{Value: c.rounds, Low: max(1, c.rounds/2), High: c.rounds + max(1, c.rounds/2)},
@@ -145,7 +145,7 @@ func (m Model) Predict(p fleet.Profile, l Link) fleet.Prediction {
 	}
 	if !c.converges {
 		out.Why = fmt.Sprintf("a pass of %s leaves %s changed, and sending that takes %s where %s is allowed",
-			words(c.pass), mebi(c.left), words(c.pause), words(l.Limits.Downtime))
+			words(c.pass), mebi(c.left), words(c.downtime), words(l.Limits.Downtime))
 		out.Help = m.help(p, l, c)
 	}
 	return out
@@ -178,7 +178,7 @@ type course struct {
 	bandwidth float64       // of memory, before it is compressed
 	took      time.Duration // from the first byte to the last
 	ready     time.Duration // of that, before the guest may switch
-	pause     time.Duration // sending what is left at the end
+	downtime  time.Duration // sending what is left at the end
 	pass      time.Duration // the last round
 	mapped    time.Duration // for its mappings, when it stands still and is not sent any more
 	sent      float64
@@ -187,10 +187,10 @@ type course struct {
 	converges bool
 }
 
-// follow goes through the rounds of a copy: each sends what was dirtied while
+// followRounds goes through the rounds of a copy: each sends what was dirtied while
 // the one before it was sent. More bandwidth makes every round shorter, so what
 // it leaves is no more, and the copy never takes longer.
-func (m Model) follow(p fleet.Profile, l Link) course { return m.followOn(newCurve(p), p, l) }
+func (m Model) followRounds(p fleet.Profile, l Link) course { return m.followOn(newCurve(p), p, l) }
 
 // followOn is follow for who has made the profile's curve before.
 func (m Model) followOn(set curve, p fleet.Profile, l Link) course {
@@ -204,7 +204,7 @@ func (m Model) followOn(set curve, p fleet.Profile, l Link) course {
 	switch l.Limits.Mode {
 	case fleet.StopAndCopy:
 		c.rounds, c.converges = 1, true
-		c.took, c.pass, c.pause = seconds(pass), seconds(pass), seconds(pass)
+		c.took, c.pass, c.downtime = seconds(pass), seconds(pass), seconds(pass)
 		return c
 	case fleet.PostCopy: // what is left goes over while the guest runs
 		c.left = set.within(pass * m.rise)
@@ -236,7 +236,7 @@ func (m Model) followOn(set curve, p fleet.Profile, l Link) course {
 		}
 		last = next
 	}
-	c.pause = seconds(last)
+	c.downtime = seconds(last)
 	return c
 }
 
@@ -247,9 +247,9 @@ func (m Model) help(p fleet.Profile, l Link, c course) string {
 		faster.bandwidth = bandwidth
 		link := l
 		link.Limits.BytesPerSecond, link.Limits.Compress, link.Share = 0, "", 1
-		return faster.follow(p, link).converges
+		return faster.followRounds(p, link).converges
 	}
-	allow := fmt.Sprintf("a downtime of %s allowed", words(roundUp(c.pause)))
+	allow := fmt.Sprintf("a downtime of %s allowed", words(roundUp(c.downtime)))
 	const most = 100 << 30 // bytes a second: no network of today carries more
 	if !at(most) {
 		return allow + ", or a guest that does less meanwhile"

@@ -18,7 +18,7 @@ var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // some factor.
 func past(i int, truth Model, p fleet.Profile, l Link, off float64) fleet.Migration {
 	truth, l = truth.known(), l.known()
-	c := truth.follow(p, l)
+	c := truth.followRounds(p, l)
 	said := Model{}.Predict(p, l)
 	said.Kind, said.Profile = fleet.VM, &p
 	total := seconds((truth.overhead + c.took).Seconds() * off)
@@ -27,7 +27,7 @@ func past(i int, truth Model, p fleet.Profile, l Link, off float64) fleet.Migrat
 		ID: fleet.MigrationID(fmt.Sprint("m", i)), Guest: "j1g0", Job: "j1", From: "a", To: "b", Phase: fleet.Finished, Predicted: &said,
 		Entered: []fleet.Entered{{Phase: fleet.Preparing, At: begun}, {Phase: fleet.Finished, At: begun.Add(total)}},
 		Cost: fleet.Progress{Rounds: c.rounds, TotalBytes: p.MemoryBytes, SentBytes: int64(c.sent), Elapsed: c.took,
-			Downtime: seconds((truth.rest + c.pause).Seconds() * off)},
+			Downtime: seconds((truth.rest + c.downtime).Seconds() * off)},
 	}
 }
 
@@ -49,7 +49,7 @@ func TestFitFindsTheTruth(t *testing.T) {
 	fresh := steady(280, 6, 80)
 	for _, l := range []Link{{}, {Limits: fleet.Limits{BytesPerSecond: 40 * mib}}} {
 		got := m.Predict(fresh, l)
-		c := truth.follow(fresh, l.known())
+		c := truth.followRounds(fresh, l.known())
 		want := truth.overhead + c.took
 		if off := math.Abs(got.Total.Value.Seconds()/want.Seconds() - 1); off > 0.1 {
 			t.Errorf("total is predicted %s, and is %s", got.Total.Value, want)
@@ -328,8 +328,8 @@ func TestNonsenseIsNoPanic(t *testing.T) {
 	})
 }
 
-// TestContainersStandStillForLonger: before anything was learnt of them.
-func TestContainersStandStillForLonger(t *testing.T) {
+// TestContainersHaveLongerDowntime: before anything was learnt of them.
+func TestContainersHaveLongerDowntime(t *testing.T) {
 	p := steady(50, 1, 1)
 	vm := Fit(nil, Subject{Kind: fleet.VM}).Predict(p, Link{}).Downtime
 	container := Fit(nil, Subject{Kind: fleet.Container}).Predict(p, Link{}).Downtime

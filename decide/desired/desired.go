@@ -58,11 +58,11 @@ func (a *State) Hosts() []fleet.HostID { return slices.Sorted(maps.Keys(a.jobs))
 func (a *State) Wanted(host fleet.HostID) fleet.Wanted {
 	w := fleet.Wanted{
 		Cluster: a.s.Cluster.ID, Revision: a.s.Revision, Guests: slices.Sorted(slices.Values(a.guests[host])),
-		Policy: a.s.Hosts[host].Policy, Quiet: a.s.Hosts[host].Quiet,
+		Policy: a.s.Hosts[host].Policy, IsolatedCPUs: a.s.Hosts[host].IsolatedCPUs,
 	}
 	for _, id := range w.Guests {
-		if g := a.s.Guests[id]; g.Still && g.Home == host {
-			w.Still = append(w.Still, id)
+		if g := a.s.Guests[id]; g.Suspended && g.Home == host {
+			w.Suspended = append(w.Suspended, id)
 		}
 	}
 	for _, id := range a.jobs[host] {

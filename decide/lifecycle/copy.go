@@ -80,9 +80,9 @@ func Copy(l fleet.Limits, rounds []Round) Verdict {
 	switch {
 	case last.LeftBytes == 0:
 		return SwitchNow
-	case last.SentBytes > 0 && pause(last) <= l.Downtime:
+	case last.SentBytes > 0 && downtimeOf(last) <= l.Downtime:
 		return SwitchNow
-	case l.Lenient && last.SentBytes > 0 && pause(last) <= lenientDowntime && stuck(rounds):
+	case l.Lenient && last.SentBytes > 0 && downtimeOf(last) <= lenientDowntime && stuck(rounds):
 		return SwitchNow
 	case len(rounds) >= l.Rounds:
 		return GiveUp
@@ -102,7 +102,7 @@ func stuck(rounds []Round) bool {
 	return least(rounds[begun:]) > least(rounds[:begun])/10*9
 }
 
-// pause is how long the guest would stand still if it switched after r.
-func pause(r Round) time.Duration {
+// downtimeOf is how long the guest would stand still if it switched after r.
+func downtimeOf(r Round) time.Duration {
 	return time.Duration(float64(r.Took) * float64(r.LeftBytes) / float64(r.SentBytes))
 }

@@ -13,31 +13,31 @@ func Diagram() string {
 	b.WriteString(`# The protocol
 
 Printed from the tables in decide/lifecycle; "go test ./internal/archtest -update"
-prints it anew.
+prints it again.
 
 An order is answered with one of three outcomes. **done**: it has been carried
 out. **failed**: a promise that neither it nor an earlier try of it has had a
-lasting effect, nor ever will. **vanished**: nobody knows. Every order may be
+lasting effect, nor ever will. **unknown**: nobody knows. Every order may be
 carried out twice. A try is told from the next by Attempt, and a host refuses
 orders with a Gen older than one it has seen.
 
 ## Migration
 
 `)
-	migrations := section[fleet.Phase]{first: fleet.Preparing, stages: migrationStages, arrows: migrationArrows, late: postCopyArrows}
+	migrations := section[fleet.Phase]{first: fleet.Preparing, stages: migrationStages, arrows: migrationArrows, postCopy: postCopyArrows}
 	migrations.edges = [][3]string{{"waiting", "copying", "its turn"}, {"ready", "switching", "whole gang ready, or deadline"},
-		{"preparing", "discarding", "called off"}, {"waiting", "discarding", "called off"},
-		{"copying", "withdrawing", "called off"}, {"ready", "withdrawing", "called off"}}
+		{"preparing", "discarding", "cancelled"}, {"waiting", "discarding", "cancelled"},
+		{"copying", "cancelling", "cancelled"}, {"ready", "cancelling", "cancelled"}}
 	migrations.print(&b)
 	b.WriteString(`
 Home and Gen change in the very commit that enters switching, and back in the
-one that enters reverting. Peers' frames go to the source until repointing is
-entered. The guest's own Run order rests while switching, repointing and
+one that enters reverting. Peers' frames go to the source until activating is
+entered. The guest's own Run order rests while switching, activating and
 reverting.
 
 By post-copy the guest is copied once, and a switch is done when the target has
 all of it but the memory that was changed meanwhile. That follows while the guest
-runs: until gathering is left neither host alone has the guest, and if the source
+runs: until post-copy is left neither host alone has the guest, and if the source
 or the line between them is lost, so is the guest.
 
 ## Move
@@ -50,9 +50,9 @@ A move is a gang of one or more migrations that switch together.
 	b.WriteString("\n## Guest\n\n")
 	guests := section[fleet.GuestState]{first: fleet.GuestStarting, stages: guestStages, arrows: guestArrows}
 	guests.edges = [][3]string{{"running", "moving", "depart"}, {"moving", "running", "finished or aborted"},
-		{"moving", "lost", "stranded"}, {"starting", "stopping", "job stops"}, {"running", "stopping", "job stops"}}
+		{"moving", "lost", "lost"}, {"starting", "stopping", "job stops"}, {"running", "stopping", "job stops"}}
 	guests.print(&b)
-	b.WriteString("\nHold means: keep it. A host that takes the order lets a guest run that is paused or held at the\nend of a copy; one that has taken it does so no more, since a switch may pause the guest later.\n")
+	b.WriteString("\nWatch means: keep the guest and report its end. A host that takes the order resumes a guest that is suspended or held at the\nend of a copy; one that has taken it does so no more, since a switch may suspend the guest later.\n")
 	b.WriteString("\n## Job\n\n")
 	jobs := section[fleet.JobState]{first: fleet.JobStarting, stages: jobStages, arrows: jobArrows}
 	jobs.edges = [][3]string{{"starting", "running", "all guests run"}, {"starting", "stopping", "cancel, or a guest is gone"},
@@ -77,11 +77,11 @@ func rules(b *strings.Builder, lines [][3]string) {
 // section is one machine to print; edges are the ways between its states that
 // no report leads along.
 type section[S ~string] struct {
-	first  S
-	stages []stage[S]
-	arrows []arrow[S]
-	late   []arrow[S] // that take the place of some of them by post-copy
-	edges  [][3]string
+	first    S
+	stages   []stage[S]
+	arrows   []arrow[S]
+	postCopy []arrow[S] // that take the place of some of them by post-copy
+	edges    [][3]string
 }
 
 func (s section[S]) print(b *strings.Builder) {
@@ -97,7 +97,7 @@ func (s section[S]) print(b *strings.Builder) {
 				fmt.Fprintf(b, "    %s --> %s: %s %s ×%d\n", a.from, a.last, st.verb, a.on, a.tries+1)
 			}
 		}
-		for _, a := range s.late {
+		for _, a := range s.postCopy {
 			if a.from == st.in {
 				fmt.Fprintf(b, "    %s --> %s: %s %s, by post-copy\n", a.from, a.to, st.verb, a.on)
 			}
@@ -111,14 +111,14 @@ func (s section[S]) print(b *strings.Builder) {
 			fmt.Fprintf(b, "    %s --> [*]\n", st.in)
 		}
 	}
-	b.WriteString("```\n\n| state | order (to) | done | failed | vanished |\n| --- | --- | --- | --- | --- |\n")
+	b.WriteString("```\n\n| state | order (to) | done | failed | unknown |\n| --- | --- | --- | --- | --- |\n")
 	for _, st := range s.stages {
 		if st.verb == "" {
 			fmt.Fprintf(b, "| %s | waits for %s | | | |\n", st.in, st.says)
 			continue
 		}
 		fmt.Fprintf(b, "| %s | %s (%s) | %s | %s | %s |\n", st.in, st.verb, st.at,
-			s.cell(st.in, fleet.Done), s.cell(st.in, fleet.Failed), s.cell(st.in, fleet.Vanished))
+			s.cell(st.in, fleet.Done), s.cell(st.in, fleet.Failed), s.cell(st.in, fleet.Unknown))
 	}
 }
 
@@ -154,7 +154,7 @@ func (s section[S]) cell(in S, on fleet.Outcome) string {
 
 // instead says where an outcome leads by post-copy, if elsewhere.
 func (s section[S]) instead(in S, on fleet.Outcome) string {
-	for _, a := range s.late {
+	for _, a := range s.postCopy {
 		if a.from == in && a.on == on {
 			return ", by post-copy " + string(a.to)
 		}

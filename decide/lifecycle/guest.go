@@ -14,8 +14,8 @@ const startTries = 2
 
 var guestStages = []stage[fleet.GuestState]{
 	{in: fleet.GuestStarting, verb: fleet.Start, at: "home"},
-	{in: fleet.GuestRunning, verb: fleet.Hold, at: "home"},
-	{in: fleet.GuestMoving, says: "its migration: finished and aborted lead to running, stranded to lost"},
+	{in: fleet.GuestRunning, verb: fleet.Watch, at: "home"},
+	{in: fleet.GuestMoving, says: "its migration: finished and aborted lead to running, lost to lost"},
 	{in: fleet.GuestStopping, verb: fleet.Stop, at: "home"},
 	{in: fleet.GuestEnded, says: "nothing; a host that still has it destroys it"},
 	{in: fleet.GuestLost, says: "nothing; its job is stopped, a host that still has it destroys it"},
@@ -27,15 +27,15 @@ var guestStages = []stage[fleet.GuestState]{
 var guestArrows = []arrow[fleet.GuestState]{
 	{from: fleet.GuestStarting, on: fleet.Done, to: fleet.GuestRunning},
 	{from: fleet.GuestStarting, on: fleet.Failed, to: fleet.GuestEnded},
-	{from: fleet.GuestStarting, on: fleet.Vanished, to: fleet.GuestStarting, tries: startTries, last: fleet.GuestEnded},
+	{from: fleet.GuestStarting, on: fleet.Unknown, to: fleet.GuestStarting, tries: startTries, last: fleet.GuestEnded},
 
 	{from: fleet.GuestRunning, on: fleet.Done, to: fleet.GuestEnded},
 	{from: fleet.GuestRunning, on: fleet.Failed, to: fleet.GuestEnded},
-	{from: fleet.GuestRunning, on: fleet.Vanished, to: fleet.GuestRunning},
+	{from: fleet.GuestRunning, on: fleet.Unknown, to: fleet.GuestRunning},
 
 	{from: fleet.GuestStopping, on: fleet.Done, to: fleet.GuestEnded},
 	{from: fleet.GuestStopping, on: fleet.Failed, to: fleet.GuestStopping, tries: moreTries, last: fleet.GuestEnded},
-	{from: fleet.GuestStopping, on: fleet.Vanished, to: fleet.GuestStopping, tries: moreTries, last: fleet.GuestEnded},
+	{from: fleet.GuestStopping, on: fleet.Unknown, to: fleet.GuestStopping, tries: moreTries, last: fleet.GuestEnded},
 }
 
 // Guest moves a guest by one report on an order of its own; those of its
@@ -45,7 +45,7 @@ func Guest(g fleet.Guest, r fleet.Report) (fleet.Guest, bool, error) {
 	if !waits || r.Order != order {
 		return g, false, nil
 	}
-	to, attempt, err := follow(guestArrows, g.State, g.Attempt, r.Outcome)
+	to, attempt, err := followOutcome(guestArrows, g.State, g.Attempt, r.Outcome)
 	if err != nil {
 		return g, false, fmt.Errorf("guest %s: %w", g.ID, err)
 	}
@@ -97,10 +97,10 @@ func Depart(g fleet.Guest, to fleet.HostID, move fleet.MoveID, at time.Time) (fl
 	return g, enter(m, fleet.Preparing, at)
 }
 
-// Follow gives the guest that belongs to its migration's phase. Home is the
+// FollowMigration gives the guest that belongs to its migration's phase. Home is the
 // host that may run it, so it moves before the guest does, and moves back only
 // on the promise that the guest did not.
-func Follow(g fleet.Guest, m fleet.Migration) fleet.Guest {
+func FollowMigration(g fleet.Guest, m fleet.Migration) fleet.Guest {
 	if g.State != fleet.GuestMoving || g.Migration != m.ID {
 		return g
 	}
@@ -119,7 +119,7 @@ func Follow(g fleet.Guest, m fleet.Migration) fleet.Guest {
 		g.State, g.Since, g.Attempt, g.Migration = fleet.GuestRunning, m.Since, 0, ""
 		g.Aborts++
 		g.RetryAt = m.Since.Add(pauseAfter(g.Aborts))
-	case fleet.Stranded:
+	case fleet.Lost:
 		g.State, g.Since, g.Attempt, g.Migration = fleet.GuestLost, m.Since, 0, ""
 		g.Cause = fmt.Sprintf("%s left it between %s and %s: %s", m.Move, m.From, m.To, m.Cause)
 	}

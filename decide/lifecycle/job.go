@@ -20,7 +20,7 @@ var jobStages = []stage[fleet.JobState]{
 var jobArrows = []arrow[fleet.JobState]{
 	{from: fleet.JobRunning, on: fleet.Done, to: fleet.JobStopping},
 	{from: fleet.JobRunning, on: fleet.Failed, to: fleet.JobStopping},
-	{from: fleet.JobRunning, on: fleet.Vanished, to: fleet.JobRunning},
+	{from: fleet.JobRunning, on: fleet.Unknown, to: fleet.JobRunning},
 }
 
 // jobRules are the lines that follow from the job's guests and from people,
@@ -43,13 +43,13 @@ func Job(j fleet.Job, guest0 fleet.Guest, m fleet.Migration, r fleet.Report) (fl
 	if !waits || r.Order != order {
 		return j, false, nil
 	}
-	if j.Ending != nil && r.Outcome != fleet.Vanished {
+	if j.Ending != nil && r.Outcome != fleet.Unknown {
 		exit := r.Exit
 		j = stopping(j, fleet.JobCancelled, j.Ending.Cause, r.At)
 		j.Exit = exit
 		return j, true, nil
 	}
-	to, attempt, err := follow(jobArrows, j.State, j.Attempt, r.Outcome)
+	to, attempt, err := followOutcome(jobArrows, j.State, j.Attempt, r.Outcome)
 	if err != nil {
 		return j, false, fmt.Errorf("job %s: %w", j.ID, err)
 	}
@@ -82,9 +82,9 @@ func JobOrder(j fleet.Job, guest0 fleet.Guest, m fleet.Migration) (fleet.Order, 
 	return fleet.Order{Verb: verb, Host: guest0.Home, Job: j.ID, Guest: guest0.ID, Gen: guest0.Gen, Attempt: j.Attempt}, true
 }
 
-// Settle brings a job and its guests in line after any of them has changed.
+// SettleJob brings a job and its guests in line after any of them has changed.
 // It gives back the job and those guests that it changed.
-func Settle(j fleet.Job, guests []fleet.Guest, at time.Time) (fleet.Job, []fleet.Guest, bool) {
+func SettleJob(j fleet.Job, guests []fleet.Guest, at time.Time) (fleet.Job, []fleet.Guest, bool) {
 	before := j.State
 	if j.State == fleet.JobStarting || j.State == fleet.JobRunning {
 		j = live(j, guests, at)

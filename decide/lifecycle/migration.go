@@ -24,72 +24,72 @@ var migrationStages = []stage[fleet.Phase]{
 	{in: fleet.Copying, verb: fleet.Copy, at: "source"},
 	{in: fleet.Ready, says: "all members of the gang to be ready, then all switch; the guest runs, and what it changes goes on being copied"},
 	{in: fleet.Switching, verb: fleet.Switch, at: "source"},
-	{in: fleet.Repointing, verb: fleet.Repoint, at: "target"},
-	{in: fleet.Gathering, verb: fleet.Gather, at: "target"},
+	{in: fleet.Activating, verb: fleet.Activate, at: "target"},
+	{in: fleet.PostCopying, verb: fleet.Fetch, at: "target"},
 	{in: fleet.Retiring, verb: fleet.Retire, at: "source"},
-	{in: fleet.Withdrawing, verb: fleet.Revert, at: "source"},
+	{in: fleet.Cancelling, verb: fleet.Revert, at: "source"},
 	{in: fleet.Reverting, verb: fleet.Revert, at: "source"},
 	{in: fleet.Discarding, verb: fleet.Discard, at: "target"},
 	{in: fleet.Finished, says: "nothing: the guest runs at the target"},
 	{in: fleet.Aborted, says: "nothing: the guest runs at the source"},
-	{in: fleet.Stranded, says: "nothing: the guest is lost and its job is stopped"},
+	{in: fleet.Lost, says: "nothing: the guest is lost and its job is stopped"},
 }
 
 // migrationArrows is the whole protocol of one migration. Failed is a promise
-// that nothing happened, so it may always be undone; vanished is not, so past
+// that nothing happened, so it may always be undone; unknown is not, so past
 // switching it may only be asked again.
 var migrationArrows = []arrow[fleet.Phase]{
 	{from: fleet.Preparing, on: fleet.Done, to: fleet.Waiting},
 	{from: fleet.Preparing, on: fleet.Failed, to: fleet.Discarding},
-	{from: fleet.Preparing, on: fleet.Vanished, to: fleet.Discarding},
+	{from: fleet.Preparing, on: fleet.Unknown, to: fleet.Discarding},
 
 	{from: fleet.Copying, on: fleet.Done, to: fleet.Ready},
 	{from: fleet.Copying, on: fleet.Failed, to: fleet.Discarding},
 	// QEMU may have come to the gate by itself and hold the guest there.
-	{from: fleet.Copying, on: fleet.Vanished, to: fleet.Withdrawing},
+	{from: fleet.Copying, on: fleet.Unknown, to: fleet.Cancelling},
 
-	{from: fleet.Switching, on: fleet.Done, to: fleet.Repointing},
+	{from: fleet.Switching, on: fleet.Done, to: fleet.Activating},
 	{from: fleet.Switching, on: fleet.Failed, to: fleet.Reverting},
-	{from: fleet.Switching, on: fleet.Vanished, to: fleet.Switching, tries: switchTries, last: fleet.Stranded},
+	{from: fleet.Switching, on: fleet.Unknown, to: fleet.Switching, tries: switchTries, last: fleet.Lost},
 	// Nobody else can run then, so the target may be asked whether it has it.
-	{from: fleet.Switching, on: fleet.Gone, to: fleet.Repointing},
+	{from: fleet.Switching, on: fleet.Gone, to: fleet.Activating},
 
 	// From here on the source must never run again: the target has the guest
 	// whole and may be running it. There is no way back, so a target that is
 	// silent is asked without limit; one that says again and again that it
 	// cannot has lost the guest.
-	{from: fleet.Repointing, on: fleet.Done, to: fleet.Retiring},
-	{from: fleet.Repointing, on: fleet.Failed, to: fleet.Repointing, tries: moreTries, last: fleet.Stranded},
-	{from: fleet.Repointing, on: fleet.Vanished, to: fleet.Repointing},
+	{from: fleet.Activating, on: fleet.Done, to: fleet.Retiring},
+	{from: fleet.Activating, on: fleet.Failed, to: fleet.Activating, tries: moreTries, last: fleet.Lost},
+	{from: fleet.Activating, on: fleet.Unknown, to: fleet.Activating},
 
 	// The guest runs at the target, the source has what is missing of it and may
 	// not be touched before all has come. Only the target knows when that is.
 	// One that says that it never will has lost the guest: there is no other.
-	{from: fleet.Gathering, on: fleet.Done, to: fleet.Retiring},
-	{from: fleet.Gathering, on: fleet.Failed, to: fleet.Stranded},
-	{from: fleet.Gathering, on: fleet.Vanished, to: fleet.Gathering},
+	{from: fleet.PostCopying, on: fleet.Done, to: fleet.Retiring},
+	{from: fleet.PostCopying, on: fleet.Failed, to: fleet.Lost},
+	{from: fleet.PostCopying, on: fleet.Unknown, to: fleet.PostCopying},
 
 	{from: fleet.Retiring, on: fleet.Done, to: fleet.Finished},
 	{from: fleet.Retiring, on: fleet.Failed, to: fleet.Retiring},
-	{from: fleet.Retiring, on: fleet.Vanished, to: fleet.Retiring, tries: moreTries, last: fleet.Finished},
+	{from: fleet.Retiring, on: fleet.Unknown, to: fleet.Retiring, tries: moreTries, last: fleet.Finished},
 
 	// Before the switch the guest is at the source whatever the source answers.
-	{from: fleet.Withdrawing, on: fleet.Done, to: fleet.Discarding},
-	{from: fleet.Withdrawing, on: fleet.Failed, to: fleet.Discarding},
-	{from: fleet.Withdrawing, on: fleet.Vanished, to: fleet.Withdrawing, tries: moreTries, last: fleet.Discarding},
+	{from: fleet.Cancelling, on: fleet.Done, to: fleet.Discarding},
+	{from: fleet.Cancelling, on: fleet.Failed, to: fleet.Discarding},
+	{from: fleet.Cancelling, on: fleet.Unknown, to: fleet.Cancelling, tries: moreTries, last: fleet.Discarding},
 
 	{from: fleet.Reverting, on: fleet.Done, to: fleet.Discarding},
-	{from: fleet.Reverting, on: fleet.Failed, to: fleet.Stranded},
-	{from: fleet.Reverting, on: fleet.Vanished, to: fleet.Reverting, tries: switchTries, last: fleet.Stranded},
+	{from: fleet.Reverting, on: fleet.Failed, to: fleet.Lost},
+	{from: fleet.Reverting, on: fleet.Unknown, to: fleet.Reverting, tries: switchTries, last: fleet.Lost},
 
 	{from: fleet.Discarding, on: fleet.Done, to: fleet.Aborted},
 	{from: fleet.Discarding, on: fleet.Failed, to: fleet.Discarding},
-	{from: fleet.Discarding, on: fleet.Vanished, to: fleet.Discarding, tries: moreTries, last: fleet.Aborted},
+	{from: fleet.Discarding, on: fleet.Unknown, to: fleet.Discarding, tries: moreTries, last: fleet.Aborted},
 }
 
 // postCopyArrows take the place of those above in a migration by post-copy.
 var postCopyArrows = []arrow[fleet.Phase]{
-	{from: fleet.Repointing, on: fleet.Done, to: fleet.Gathering},
+	{from: fleet.Activating, on: fleet.Done, to: fleet.PostCopying},
 }
 
 // arrowsOf gives the arrows of a mode, those that count first.
@@ -108,7 +108,7 @@ func Migration(m fleet.Migration, r fleet.Report) (fleet.Migration, bool, error)
 	if !waits || r.Order != order {
 		return m, false, nil
 	}
-	to, attempt, err := follow(arrowsOf(m.Mode), m.Phase, m.Attempt, r.Outcome)
+	to, attempt, err := followOutcome(arrowsOf(m.Mode), m.Phase, m.Attempt, r.Outcome)
 	if err != nil {
 		return m, false, fmt.Errorf("migration %s: %w", m.ID, err)
 	}
@@ -161,7 +161,7 @@ func MigrationOrder(m fleet.Migration) (fleet.Order, bool) {
 		Migration: m.ID, Gen: m.Gen, Attempt: m.Attempt,
 	}
 	switch verb {
-	case fleet.Receive, fleet.Repoint, fleet.Gather, fleet.Discard:
+	case fleet.Receive, fleet.Activate, fleet.Fetch, fleet.Discard:
 		o.Host, o.Peer = m.To, m.From
 	}
 	return o, true
@@ -180,7 +180,7 @@ func Carrier(g fleet.Guest, m fleet.Migration) fleet.HostID {
 	switch {
 	case m.ID == "" || m.Phase.Ended():
 		return g.Home
-	case m.Phase == fleet.Repointing, m.Phase == fleet.Gathering, m.Phase == fleet.Retiring:
+	case m.Phase == fleet.Activating, m.Phase == fleet.PostCopying, m.Phase == fleet.Retiring:
 		return m.To
 	}
 	return m.From
@@ -211,7 +211,7 @@ func Places(g fleet.Guest, m fleet.Migration) []fleet.HostID {
 // can be asked about there.
 func Settled(m fleet.Migration) bool {
 	switch m.Phase {
-	case fleet.Switching, fleet.Repointing, fleet.Reverting:
+	case fleet.Switching, fleet.Activating, fleet.Reverting:
 		return false
 	}
 	return true

@@ -10,19 +10,19 @@ import (
 
 // What is so at a guest's two hosts, which the controller cannot see.
 const (
-	absent   = iota
-	incoming // target: an empty shell, or one with part of the state
-	gated    // source: paused by its own mechanism at the end of a copy
-	paused   // source: paused by switch
-	whole    // target: has everything, does not run
+	absent          = iota
+	incoming        // target: an empty shell, or one with part of the state
+	gated           // source: paused by its own mechanism at the end of a copy
+	suspendedByCopy // source: paused by switch
+	whole           // target: has everything, does not run
 	running
 )
 
-// late holds the generations of the orders that were given up unanswered and
+// postCopy holds the generations of the orders that were given up unanswered and
 // may yet be carried out, by the place of the verb in verbs; 0 is none.
 type late [8]uint8
 
-var verbs = []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Gather, fleet.Retire, fleet.Revert, fleet.Discard}
+var verbs = []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Activate, fleet.Fetch, fleet.Retire, fleet.Revert, fleet.Discard}
 
 func place(v fleet.Verb) int {
 	for i, x := range verbs {
@@ -36,10 +36,10 @@ func place(v fleet.Verb) int {
 // truth is one guest's two hosts: what they have of it, and the newest
 // generation each has seen.
 type truth struct {
-	source, target          int
-	sourceSaw, targetSaw    uint8
-	reverted, toldToRepoint bool
-	postCopy, missing, lost bool // missing: some of the memory is at the source only; lost: it never came
+	source, target           int
+	sourceSaw, targetSaw     uint8
+	reverted, toldToActivate bool
+	postCopy, missing, lost  bool // missing: some of the memory is at the source only; lost: it never came
 }
 
 // carry gives every truth that carrying out a verb can lead to; none if the
@@ -58,20 +58,20 @@ func carry(w truth, v fleet.Verb) []truth {
 		held.source = gated
 		return []truth{w, held}
 	case fleet.Switch:
-		if w.source == paused && w.target == whole {
+		if w.source == suspendedByCopy && w.target == whole {
 			break
 		}
 		if w.target != incoming || w.source == absent {
 			return nil
 		}
-		w.source, w.target, w.missing = paused, whole, w.postCopy
-	case fleet.Repoint:
+		w.source, w.target, w.missing = suspendedByCopy, whole, w.postCopy
+	case fleet.Activate:
 		if w.target != whole && w.target != running {
 			return nil
 		}
-		w.target, w.toldToRepoint = running, true
-	case fleet.Gather:
-		if w.target != running || w.missing && (w.source != paused || w.lost) {
+		w.target, w.toldToActivate = running, true
+	case fleet.Fetch:
+		if w.target != running || w.missing && (w.source != suspendedByCopy || w.lost) {
 			return nil
 		}
 		w.missing = false
@@ -100,9 +100,9 @@ func refuse(w truth, v fleet.Verb) []truth {
 			return []truth{w}
 		}
 		half := w
-		half.source = paused
+		half.source = suspendedByCopy
 		return []truth{w, half}
-	case fleet.Gather:
+	case fleet.Fetch:
 		if w.target == running && !w.missing {
 			return nil // it sees that all is there
 		}
@@ -116,7 +116,7 @@ func refuse(w truth, v fleet.Verb) []truth {
 func saw(w truth, v fleet.Verb, gen uint8) (truth, bool) {
 	at := &w.sourceSaw
 	switch v {
-	case fleet.Receive, fleet.Repoint, fleet.Gather, fleet.Discard:
+	case fleet.Receive, fleet.Activate, fleet.Fetch, fleet.Discard:
 		at = &w.targetSaw
 	}
 	if gen < *at {
@@ -154,10 +154,10 @@ func (n member) after(m fleet.Migration) member {
 	if n.home {
 		home = "target"
 	}
-	g := Follow(fleet.Guest{ID: m.Guest, State: fleet.GuestMoving, Migration: m.ID, Home: home, Gen: uint64(n.gen)}, m)
+	g := FollowMigration(fleet.Guest{ID: m.Guest, State: fleet.GuestMoving, Migration: m.ID, Home: home, Gen: uint64(n.gen)}, m)
 	n.phase, n.attempt, n.gen = m.Phase, min(m.Attempt, switchTries+2), uint8(g.Gen)
 	n.home, n.moving = g.Home == "target", g.State == fleet.GuestMoving
-	if n.phase == fleet.Gathering {
+	if n.phase == fleet.PostCopying {
 		n.attempt = min(n.attempt, 1) // all further tries are alike
 	}
 	return n
@@ -177,7 +177,7 @@ func plays(n member, o fleet.Order, lateness bool) []play {
 	w, taken := saw(n.world, o.Verb, uint8(o.Gen))
 	if taken {
 		for _, once := range carry(w, o.Verb) {
-			out = append(out, play{once, n.late, fleet.Done}, play{once, n.late, fleet.Vanished})
+			out = append(out, play{once, n.late, fleet.Done}, play{once, n.late, fleet.Unknown})
 			for _, twice := range carry(once, o.Verb) {
 				out = append(out, play{twice, n.late, fleet.Done})
 			}
@@ -194,7 +194,7 @@ func plays(n member, o fleet.Order, lateness bool) []play {
 	if lateness {
 		l[place(o.Verb)] = uint8(o.Gen)
 	}
-	return append(out, play{n.world, l, fleet.Vanished})
+	return append(out, play{n.world, l, fleet.Unknown})
 }
 
 // overdue gives what the late orders of a member can still do to its world.
@@ -227,13 +227,13 @@ func (n member) sound(t *testing.T) {
 		bad = "runs twice"
 	case w.source == running && w.target == whole:
 		bad = "source runs after a completed switch"
-	case w.target == running && !w.toldToRepoint:
+	case w.target == running && !w.toldToActivate:
 		bad = "target runs before it was told to"
 	case w.source == absent && w.target != whole && w.target != running:
 		bad = "is nowhere whole"
 	case w.target == running && !n.home:
 		bad = "runs at the target while its home is the source"
-	case w.source == running && n.home && n.phase != fleet.Switching && n.phase != fleet.Stranded:
+	case w.source == running && n.home && n.phase != fleet.Switching && n.phase != fleet.Lost:
 		bad = "runs at the source while its home is the target"
 	case w.missing && w.source == absent && !w.lost:
 		bad = "was destroyed at the source before all of it had come to the target"
@@ -279,7 +279,7 @@ func TestOneMigrationInEveryWay(t *testing.T) {
 		seen[n] = true
 		n.sound(t)
 		phases[n.phase]++
-		if n.phase == fleet.Gathering {
+		if n.phase == fleet.PostCopying {
 			late++
 			if n.mode != fleet.PostCopy || n.world.source == running {
 				t.Fatalf("gathers: %+v", n)
@@ -287,7 +287,7 @@ func TestOneMigrationInEveryWay(t *testing.T) {
 		}
 		todo = append(todo, overdue(n)...)
 		m := n.migration(0)
-		if off, changed := CallOff([]fleet.Migration{m}, t0, "owner is back"); changed {
+		if off, changed := CancelGang([]fleet.Migration{m}, t0, "owner is back"); changed {
 			todo = append(todo, n.after(off[0]))
 		}
 		if begun, changed := Start([]fleet.Migration{m}, unknown, t0); changed {
@@ -331,10 +331,10 @@ func TestSourceThatLostTheGuest(t *testing.T) {
 		return next
 	}
 	asked := answer(m, fleet.Gone)
-	if asked.Phase != fleet.Repointing || !asked.Orphan || asked.Gen != m.Gen {
+	if asked.Phase != fleet.Activating || !asked.Orphan || asked.Gen != m.Gen {
 		t.Fatalf("%+v", asked)
 	}
-	if order, _ := MigrationOrder(asked); order.Host != "target" || order.Verb != fleet.Repoint {
+	if order, _ := MigrationOrder(asked); order.Host != "target" || order.Verb != fleet.Activate {
 		t.Errorf("%+v", order)
 	}
 	if arrived := answer(answer(asked, fleet.Done), fleet.Done); arrived.Phase != fleet.Finished || arrived.Cause != "" {
@@ -342,15 +342,15 @@ func TestSourceThatLostTheGuest(t *testing.T) {
 	}
 	lost := asked
 	for range moreTries + 1 {
-		if lost.Phase != fleet.Repointing {
+		if lost.Phase != fleet.Activating {
 			t.Fatalf("given up too soon: %+v", lost)
 		}
 		lost = answer(lost, fleet.Failed)
 	}
-	if lost.Phase != fleet.Stranded {
+	if lost.Phase != fleet.Lost {
 		t.Errorf("%+v", lost)
 	}
-	for _, p := range []fleet.Phase{fleet.Copying, fleet.Repointing, fleet.Reverting} {
+	for _, p := range []fleet.Phase{fleet.Copying, fleet.Activating, fleet.Reverting} {
 		m.Phase = p
 		order, _ := MigrationOrder(m)
 		if next, changed, err := Migration(m, fleet.Report{Order: order, Outcome: fleet.Gone}); err == nil || changed || next.Phase != p {
@@ -374,7 +374,7 @@ func others(ms []fleet.Migration) [][]fleet.Migration {
 			out = append(out, next)
 		}
 	}
-	add(CallOff(ms, t0, "owner is back"))
+	add(CancelGang(ms, t0, "owner is back"))
 	add(Expire(hurried, ms, t0.Add(time.Hour)))
 	add(Start(ms, unknown, t0))
 	for _, longest := range ms {
@@ -447,7 +447,7 @@ func together(t *testing.T, a, b member) {
 	t.Helper()
 	past := func(n member) bool { return n.gen > 1 }
 	stays := func(n member) bool {
-		return n.phase == fleet.Withdrawing || n.phase == fleet.Discarding || n.phase == fleet.Aborted
+		return n.phase == fleet.Cancelling || n.phase == fleet.Discarding || n.phase == fleet.Aborted
 	}
 	if past(a) != past(b) && !(stays(a) && !past(a)) && !(stays(b) && !past(b)) {
 		t.Fatalf("one switched alone:\n%+v\n%+v", a, b)
@@ -508,8 +508,8 @@ func TestCarrierFollowsTheGuest(t *testing.T) {
 		t.Errorf("without a migration: %s", got)
 	}
 	for phase, want := range map[fleet.Phase]fleet.HostID{
-		fleet.Preparing: "a", fleet.Copying: "a", fleet.Ready: "a", fleet.Switching: "a", fleet.Withdrawing: "a",
-		fleet.Reverting: "a", fleet.Discarding: "a", fleet.Repointing: "b", fleet.Gathering: "b", fleet.Retiring: "b",
+		fleet.Preparing: "a", fleet.Copying: "a", fleet.Ready: "a", fleet.Switching: "a", fleet.Cancelling: "a",
+		fleet.Reverting: "a", fleet.Discarding: "a", fleet.Activating: "b", fleet.PostCopying: "b", fleet.Retiring: "b",
 		fleet.Finished: "home", fleet.Aborted: "home",
 	} {
 		if got := Carrier(g, fleet.Migration{ID: "m", From: "a", To: "b", Phase: phase}); got != want {
@@ -519,15 +519,15 @@ func TestCarrierFollowsTheGuest(t *testing.T) {
 }
 
 func TestAbandonOnlyWhenTheTargetIsSilent(t *testing.T) {
-	m := fleet.Migration{ID: "m1.g0", Phase: fleet.Repointing, Attempt: moreTries - 1}
+	m := fleet.Migration{ID: "m1.g0", Phase: fleet.Activating, Attempt: moreTries - 1}
 	if _, gave := Abandon(m, t0, "cancelled"); gave {
 		t.Error("gave up too early")
 	}
 	m.Attempt++
-	if m, gave := Abandon(m, t0, "cancelled"); !gave || m.Phase != fleet.Stranded {
+	if m, gave := Abandon(m, t0, "cancelled"); !gave || m.Phase != fleet.Lost {
 		t.Errorf("did not give up: %+v", m)
 	}
-	if m, gave := Abandon(fleet.Migration{Phase: fleet.Gathering, Attempt: moreTries}, t0, "cancelled"); !gave || m.Phase != fleet.Stranded {
+	if m, gave := Abandon(fleet.Migration{Phase: fleet.PostCopying, Attempt: moreTries}, t0, "cancelled"); !gave || m.Phase != fleet.Lost {
 		t.Errorf("waits for ever for a silent target to be whole: %+v", m)
 	}
 	if _, gave := Abandon(fleet.Migration{Phase: fleet.Switching, Attempt: 9}, t0, ""); gave {

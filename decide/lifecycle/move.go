@@ -15,27 +15,27 @@ import (
 const ReadyLimit = 5 * time.Minute
 
 // gangRules are the lines that concern a whole gang, for the printed protocol;
-// Gang, Start, Expire and CallOff carry them out.
+// Gang, Start, Expire and CancelGang carry them out.
 var gangRules = [][3]string{
 	{"waiting", "no member is preparing, and no member that copies has much more left to send than this one", "copying"},
 	{"ready", "the last member becomes ready", "all members enter switching in one change"},
 	{"ready", "the deadline passes", "all that are ready enter switching in one change"},
-	{"preparing or waiting", "the deadline passes, or another member or the whole move is called off", "discarding"},
-	{"copying", "the deadline passes", "withdrawing"},
-	{"copying or ready", "another member or the whole move is called off", "withdrawing"},
+	{"preparing or waiting", "the deadline passes, or another member or the whole move is cancelled", "discarding"},
+	{"copying", "the deadline passes", "cancelling"},
+	{"copying or ready", "another member or the whole move is cancelled", "cancelling"},
 	{"preparing or waiting", "the guest's job is stopping", "discarding"},
-	{"copying or ready", "the guest's job is stopping", "withdrawing"},
-	{"repointing or gathering", "the guest's job is stopping and the target has been asked 5 times", "stranded"},
-	{"repointing or gathering", "by post-copy: the source has lost what was still to come and the target has been asked 5 times", "stranded"},
+	{"copying or ready", "the guest's job is stopping", "cancelling"},
+	{"activating or post-copy", "the guest's job is stopping and the target has been asked 5 times", "lost"},
+	{"activating or post-copy", "by post-copy: the source has lost what was still to come and the target has been asked 5 times", "lost"},
 	{"any other", "the guest's job is stopping", "goes on to its end, then the guest is stopped"},
 }
 
 const gangText = `
 The deadline is what the move was given (--deadline), counted from its
 beginning, or %s after the first member became ready, whichever comes first.
-A guest that moves alone and is not ready by then stays, and the move is called
-off; of a gang those that are not ready stay, and those that are go without
-them. A move can be called off by anybody who may ask for it until its first
+A guest that moves alone and is not ready by then stays, and the move is
+cancelled; of a gang those that are not ready stay, and those that are go without
+them. A move can be cancelled by anybody who may ask for it until its first
 member has entered switching, and not after that.
 `
 
@@ -54,20 +54,20 @@ func Gang(members []fleet.Migration, r fleet.Report) ([]fleet.Migration, bool, e
 		}
 		out := slices.Clone(members)
 		out[i] = next
-		return gather(out, next, r.At), true, nil
+		return applyGangRules(out, next, r.At), true, nil
 	}
 	return members, false, nil
 }
 
-// gather applies the gang's rules after its member next has changed.
-func gather(members []fleet.Migration, next fleet.Migration, at time.Time) []fleet.Migration {
+// applyGangRules applies the gang's rules after its member next has changed.
+func applyGangRules(members []fleet.Migration, next fleet.Migration, at time.Time) []fleet.Migration {
 	switch next.Phase {
 	case fleet.Ready:
 		if !slices.ContainsFunc(members, func(m fleet.Migration) bool { return m.Phase != fleet.Ready }) {
 			switchReady(members, at)
 		}
 	case fleet.Discarding:
-		members, _ = CallOff(members, at, fmt.Sprintf("%s of the same move could not leave: %s", next.Guest, next.Cause))
+		members, _ = CancelGang(members, at, fmt.Sprintf("%s of the same move could not leave: %s", next.Guest, next.Cause))
 	}
 	return members
 }
@@ -156,13 +156,13 @@ func Expire(v fleet.Move, members []fleet.Migration, at time.Time) ([]fleet.Migr
 	}
 	out := slices.Clone(members)
 	switchReady(out, at) // first: what is called off next takes nobody along any more
-	out, _ = CallOff(out, at, cause)
+	out, _ = CancelGang(out, at, cause)
 	return out, true
 }
 
-// CallOff takes back every member of a gang that has not begun to switch. The
+// CancelGang takes back every member of a gang that has not begun to switch. The
 // second result is false when nothing changed.
-func CallOff(members []fleet.Migration, at time.Time, cause string) ([]fleet.Migration, bool) {
+func CancelGang(members []fleet.Migration, at time.Time, cause string) ([]fleet.Migration, bool) {
 	out, changed := slices.Clone(members), false
 	for i, m := range out {
 		to := m.Phase
@@ -170,7 +170,7 @@ func CallOff(members []fleet.Migration, at time.Time, cause string) ([]fleet.Mig
 		case m.Phase == fleet.Preparing, m.Phase == fleet.Waiting:
 			to = fleet.Discarding
 		case beforeSwitch(m.Phase):
-			to = fleet.Withdrawing
+			to = fleet.Cancelling
 		}
 		if to != m.Phase {
 			out[i], changed = enter(m, to, at), true
@@ -184,7 +184,7 @@ func CallOff(members []fleet.Migration, at time.Time, cause string) ([]fleet.Mig
 // it can no longer be called off.
 func Committed(m fleet.Migration) bool {
 	switch m.Phase {
-	case fleet.Switching, fleet.Repointing, fleet.Gathering, fleet.Retiring, fleet.Finished, fleet.Stranded:
+	case fleet.Switching, fleet.Activating, fleet.PostCopying, fleet.Retiring, fleet.Finished, fleet.Lost:
 		return true
 	}
 	return false
@@ -196,10 +196,10 @@ func Committed(m fleet.Migration) bool {
 // hosts are told to destroy what they have. The second result is false when it
 // is too early.
 func Abandon(m fleet.Migration, at time.Time, cause string) (fleet.Migration, bool) {
-	if (m.Phase != fleet.Repointing && m.Phase != fleet.Gathering) || m.Attempt < moreTries {
+	if (m.Phase != fleet.Activating && m.Phase != fleet.PostCopying) || m.Attempt < moreTries {
 		return m, false
 	}
-	m = enter(m, fleet.Stranded, at)
+	m = enter(m, fleet.Lost, at)
 	m.Cause = cause
 	return m, true
 }

@@ -35,9 +35,9 @@ type stage[S ~string] struct {
 	says string
 }
 
-// follow gives where an outcome leads from a state after so many tries, and
+// followOutcome gives where an outcome leads from a state after so many tries, and
 // how many tries have been made there.
-func follow[S ~string](table []arrow[S], from S, attempt int, on fleet.Outcome) (S, int, error) {
+func followOutcome[S ~string](table []arrow[S], from S, attempt int, on fleet.Outcome) (S, int, error) {
 	for _, a := range table {
 		if a.from != from || a.on != on {
 			continue
@@ -67,7 +67,7 @@ func because(r fleet.Report, otherwise string) string {
 	switch {
 	case r.Cause != "":
 		return r.Cause
-	case r.Outcome == fleet.Vanished:
+	case r.Outcome == fleet.Unknown:
 		return fmt.Sprintf("%s did not answer the order to %s", r.Order.Host, r.Order.Verb)
 	}
 	return otherwise

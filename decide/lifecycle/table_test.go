@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	outcomes = []fleet.Outcome{fleet.Done, fleet.Failed, fleet.Vanished}
+	outcomes = []fleet.Outcome{fleet.Done, fleet.Failed, fleet.Unknown}
 	t0       = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 )
 
@@ -118,7 +118,7 @@ func TestGuest(t *testing.T) {
 		if g.State != fleet.GuestStarting || g.Attempt != i {
 			t.Fatalf("try %d: %+v", i, g)
 		}
-		g = step(g, fleet.Vanished, "")
+		g = step(g, fleet.Unknown, "")
 	}
 	if g.State != fleet.GuestEnded || g.Cause != "host1 did not answer the order to start" {
 		t.Errorf("vanished start: %+v", g)
@@ -126,7 +126,7 @@ func TestGuest(t *testing.T) {
 	running := step(start, fleet.Done, "")
 	again := running
 	again.Attempt++
-	if g = step(running, fleet.Vanished, ""); g != again {
+	if g = step(running, fleet.Unknown, ""); g != again {
 		t.Errorf("a vanished hold led to %+v", g)
 	}
 	if g = step(running, fleet.Done, ""); g.State != fleet.GuestEnded || g.Cause != "it ended by itself" {
@@ -155,16 +155,16 @@ func TestJob(t *testing.T) {
 		{ID: "j1g0", Job: "j1", Home: "host1", State: fleet.GuestRunning, Gen: 1},
 		{ID: "j1g1", Job: "j1", Home: "host2", State: fleet.GuestStarting, Gen: 1},
 	}
-	if _, _, changed := Settle(j, gs, t0); changed {
+	if _, _, changed := SettleJob(j, gs, t0); changed {
 		t.Fatal("a job began to run before its guests did")
 	}
 	gs[1].State = fleet.GuestRunning
-	j, _, _ = Settle(j, gs, t0)
+	j, _, _ = SettleJob(j, gs, t0)
 	if j.State != fleet.JobRunning || !j.Started.Equal(t0) {
 		t.Fatalf("not running: %+v", j)
 	}
 	order, _ := JobOrder(j, gs[0], fleet.Migration{})
-	again, changed, _ := Job(j, gs[0], fleet.Migration{}, fleet.Report{Order: order, Outcome: fleet.Vanished})
+	again, changed, _ := Job(j, gs[0], fleet.Migration{}, fleet.Report{Order: order, Outcome: fleet.Unknown})
 	if !changed || again.State != fleet.JobRunning || again.Attempt != 1 {
 		t.Fatalf("vanished run: %+v", again)
 	}
@@ -172,18 +172,18 @@ func TestJob(t *testing.T) {
 	if done.State != fleet.JobStopping || done.Result != fleet.JobFinished || done.Exit.Code != 3 {
 		t.Fatalf("done: %+v", done)
 	}
-	done, stopped, _ := Settle(done, gs, t0)
+	done, stopped, _ := SettleJob(done, gs, t0)
 	if len(stopped) != 2 || stopped[0].State != fleet.GuestStopping || done.State != fleet.JobStopping {
 		t.Fatalf("stopping: %+v %+v", done, stopped)
 	}
 	for i := range stopped {
 		stopped[i].State = fleet.GuestEnded
 	}
-	if done, _, _ = Settle(done, stopped, t0); done.State != fleet.JobEnded || done.Result != fleet.JobFinished {
+	if done, _, _ = SettleJob(done, stopped, t0); done.State != fleet.JobEnded || done.Result != fleet.JobFinished {
 		t.Fatalf("ended: %+v", done)
 	}
 	gs[1].State, gs[1].Cause = fleet.GuestEnded, "out of memory"
-	lost, stopped, _ := Settle(j, gs, t0)
+	lost, stopped, _ := SettleJob(j, gs, t0)
 	if lost.Result != fleet.JobFailed || lost.Cause != "guest j1g1 ended: out of memory" || len(stopped) != 1 {
 		t.Fatalf("guest gone: %+v", lost)
 	}

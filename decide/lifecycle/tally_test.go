@@ -26,7 +26,7 @@ func TestTally(t *testing.T) {
 			tally.Count(g.State, 1)
 			guests = append(guests, g)
 		}
-		_, stopped, changed := Settle(j, guests, t0)
+		_, stopped, changed := SettleJob(j, guests, t0)
 		if tally.InLine(j) && (changed || len(stopped) > 0) {
 			t.Fatalf("job %s with %+v: it is not in line", j.State, guests)
 		}

@@ -17,26 +17,26 @@ import (
 	"pagurus/fleet"
 )
 
-// Deed is what becomes of guests.
-type Deed string
+// Action is what becomes of guests.
+type Action string
 
 // The deeds.
 const (
-	Stay    Deed = "stay"    // they run on, in the lowest class of CPU
-	Suspend Deed = "suspend" // they stand still, and their job with them
-	Leave   Deed = "leave"   // they move to other hosts while they run
-	Requeue Deed = "requeue" // their whole job is ended and begins again from nothing
+	Stay    Action = "stay"    // they run on, in the lowest class of CPU
+	Suspend Action = "suspend" // they stand still, and their job with them
+	Leave   Action = "leave"   // they move to other hosts while they run
+	Requeue Action = "requeue" // their whole job is ended and begins again from nothing
 )
 
-// Scene is the guests of one job on a host whose owner is there.
-type Scene struct {
+// Case is the guests of one job on a host whose owner is there.
+type Case struct {
 	At     time.Time
 	Host   fleet.HostID
 	Owner  fleet.Owner
 	Cores  int
 	Job    fleet.JobID
 	Guests []fleet.GuestID // that could begin to move now
-	Stuck  Deed            // what they do where they cannot leave, Stay or Suspend; empty: Suspend
+	Stuck  Action          // what they do where they cannot leave, Stay or Suspend; empty: Suspend
 	Held   bool            // a move of some of them has failed just now, and is tried later
 	Room   func() bool     // there are hosts that can take them; not looked up unless asked for
 	Price  func() Price    // what leaving is expected to cost, where there is room; not looked up either
@@ -44,28 +44,28 @@ type Scene struct {
 
 // Price is what it is expected to cost to leave.
 type Price struct {
-	Total time.Duration // from now until they are gone
-	Pause time.Duration // of that, they stand still
+	Total    time.Duration // from now until they are gone
+	Downtime time.Duration // of that, they stand still
 }
 
 // Cost is what that costs the job while the owner is there: all the time that it
 // stands still, and part of the rest.
 func (p Price) Cost() time.Duration {
-	return p.Pause + time.Duration(copyCost*float64(max(p.Total-p.Pause, 0)))
+	return p.Downtime + time.Duration(copyCost*float64(max(p.Total-p.Downtime, 0)))
 }
 
-// Judgement is what a policy says.
-type Judgement struct {
-	Do    Deed
-	Again time.Duration // judge again after so long; 0: when something changes
+// CaseVerdict is what a policy says.
+type CaseVerdict struct {
+	Do    Action
+	Again time.Duration // evaluate again after so long; 0: when something changes
 	Why   string        // for people
 }
 
 // Policy says what becomes of guests.
 type Policy interface {
 	Name() string
-	// Judge looks at a scene. It must not depend on anything else.
-	Judge(Scene) Judgement
+	// Evaluate looks at a scene. It must not depend on anything else.
+	Evaluate(Case) CaseVerdict
 	// Moves reports whether guests ever leave because of an owner. Then they had
 	// better not arrive where one is, either.
 	Moves() bool
@@ -97,8 +97,8 @@ func Names() []string {
 	return out
 }
 
-// lookAgain is how soon it is tried again to leave where that is not possible.
-const lookAgain = 30 * time.Second
+// retryEvery is how soon it is tried again to leave where that is not possible.
+const retryEvery = 30 * time.Second
 
 // stay is to run on, slowed down by the owner.
 type stay struct{}
@@ -106,8 +106,8 @@ type stay struct{}
 func (stay) Name() string                { return "stay" }
 func (stay) Moves() bool                 { return false }
 func (stay) Placement() placement.Policy { return placement.Spread{} }
-func (stay) Judge(Scene) Judgement {
-	return Judgement{Do: Stay, Why: "guests run on beside their owner"}
+func (stay) Evaluate(Case) CaseVerdict {
+	return CaseVerdict{Do: Stay, Why: "guests run on beside their owner"}
 }
 
 // suspend is to stand still until the owner goes.
@@ -116,8 +116,8 @@ type suspend struct{}
 func (suspend) Name() string                { return "suspend" }
 func (suspend) Moves() bool                 { return false }
 func (suspend) Placement() placement.Policy { return placement.Spread{} }
-func (suspend) Judge(Scene) Judgement {
-	return Judgement{Do: Suspend, Why: "guests stand still until the owner goes"}
+func (suspend) Evaluate(Case) CaseVerdict {
+	return CaseVerdict{Do: Suspend, Why: "guests are suspended until the owner goes"}
 }
 
 // requeue is what HTCondor does with MPI jobs.
@@ -126,8 +126,8 @@ type requeue struct{}
 func (requeue) Name() string                { return "requeue" }
 func (requeue) Moves() bool                 { return false }
 func (requeue) Placement() placement.Policy { return placement.Spread{} }
-func (requeue) Judge(Scene) Judgement {
-	return Judgement{Do: Requeue, Why: "the whole job begins again elsewhere"}
+func (requeue) Evaluate(Case) CaseVerdict {
+	return CaseVerdict{Do: Requeue, Why: "the whole job begins again elsewhere"}
 }
 
 // evacuate is to leave as soon as the owner is back.
@@ -136,23 +136,23 @@ type evacuate struct{}
 func (evacuate) Name() string                { return "evacuate" }
 func (evacuate) Moves() bool                 { return true }
 func (evacuate) Placement() placement.Policy { return placement.Spread{} }
-func (evacuate) Judge(s Scene) Judgement {
+func (evacuate) Evaluate(s Case) CaseVerdict {
 	if j, stuck := nowhere(s); stuck {
 		return j
 	}
-	return Judgement{Do: Leave, Why: "guests leave as soon as an owner is back"}
+	return CaseVerdict{Do: Leave, Why: "guests leave as soon as an owner is back"}
 }
 
 // nowhere is the judgement on guests that cannot leave.
-func nowhere(s Scene) (Judgement, bool) {
+func nowhere(s Case) (CaseVerdict, bool) {
 	do := cmp.Or(s.Stuck, Suspend)
 	switch {
 	case s.Held:
-		return Judgement{do, lookAgain, fmt.Sprintf("they could not leave just now and %s until that is tried again", words[do])}, true
+		return CaseVerdict{do, retryEvery, fmt.Sprintf("they could not leave just now and %s until that is tried again", words[do])}, true
 	case !s.Room():
-		return Judgement{do, lookAgain, "no other host has room, so they " + words[do]}, true
+		return CaseVerdict{do, retryEvery, "no other host has room, so they " + words[do]}, true
 	}
-	return Judgement{}, false
+	return CaseVerdict{}, false
 }
 
 // Usual is how long owners are there where nobody knows better, and UsualAway
@@ -182,7 +182,7 @@ func (Predictive) Name() string { return "predictive" }
 func (Predictive) Moves() bool { return true }
 
 // Placement is Calm: the hazard of an owner's return falls with idle age.
-func (Predictive) Placement() placement.Policy { return placement.Calm{} }
+func (Predictive) Placement() placement.Policy { return placement.LongestIdle{} }
 
 const (
 	// copyCost is what a second of being copied costs a guest that runs on
@@ -193,9 +193,9 @@ const (
 	leastPatience, mostPatience = time.Second, time.Minute
 )
 
-// Judge waits while the hazard of the owner's going is worth more than the
+// Evaluate waits while the hazard of the owner's going is worth more than the
 // time it costs.
-func (p Predictive) Judge(s Scene) Judgement {
+func (p Predictive) Evaluate(s Case) CaseVerdict {
 	if j, stuck := nowhere(s); stuck {
 		return j
 	}
@@ -203,7 +203,7 @@ func (p Predictive) Judge(s Scene) Judgement {
 	cost := s.Price().Cost()
 	if gain := p.Down.Hazard(there) * cost.Hours(); gain > 1 {
 		again := min(max(there/10, leastPatience), mostPatience)
-		return Judgement{Suspend, again, fmt.Sprintf("leaving is expected to cost %s, and the owner has come so lately that they may go sooner", cost.Round(time.Second))}
+		return CaseVerdict{Suspend, again, fmt.Sprintf("leaving is expected to cost %s, and the owner has come so lately that they may go sooner", cost.Round(time.Second))}
 	}
-	return Judgement{Do: Leave, Why: fmt.Sprintf("leaving is expected to cost %s, and the owner to stay for %s", cost.Round(100*time.Millisecond), p.Down.Left(there).Round(time.Minute))}
+	return CaseVerdict{Do: Leave, Why: fmt.Sprintf("leaving is expected to cost %s, and the owner to stay for %s", cost.Round(100*time.Millisecond), p.Down.Left(there).Round(time.Minute))}
 }

@@ -11,32 +11,32 @@ import (
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func scene(there time.Duration) Scene {
-	return Scene{At: t0, Owner: fleet.Owner{Present: true, Since: t0.Add(-there)}, Room: func() bool { return true },
+func caseOf(there time.Duration) Case {
+	return Case{At: t0, Owner: fleet.Owner{Present: true, Since: t0.Add(-there)}, Room: func() bool { return true },
 		Price: func() Price { return Price{10 * time.Second, 100 * time.Millisecond} }}
 }
 
 // Everybody does what they are called, and nobody leaves for nowhere.
 func TestPoliciesAreWhatTheyAreCalled(t *testing.T) {
-	for name, want := range map[string]Deed{"stay": Stay, "suspend": Suspend, "requeue": Requeue, "evacuate": Leave, "predictive": Leave} {
+	for name, want := range map[string]Action{"stay": Stay, "suspend": Suspend, "requeue": Requeue, "evacuate": Leave, "predictive": Leave} {
 		p, ok := Named(name)
 		if !ok || p.Name() != name {
 			t.Fatalf("there is no %s", name)
 		}
-		if got := p.Judge(scene(time.Second)); got.Do != want || got.Why == "" {
+		if got := p.Evaluate(caseOf(time.Second)); got.Do != want || got.Why == "" {
 			t.Errorf("%s: %+v, want %s", name, got, want)
 		}
-		stuck := scene(time.Second)
+		stuck := caseOf(time.Second)
 		stuck.Room = func() bool { return false }
-		if got := p.Judge(stuck); got.Do == Leave || got.Do == Suspend && want == Leave && got.Again == 0 {
+		if got := p.Evaluate(stuck); got.Do == Leave || got.Do == Suspend && want == Leave && got.Again == 0 {
 			t.Errorf("%s with nowhere to go: %+v", name, got)
 		}
 	}
-	stuck := scene(time.Second)
+	stuck := caseOf(time.Second)
 	stuck.Held, stuck.Stuck = true, Stay
 	for _, name := range []string{"evacuate", "predictive"} {
 		p, _ := Named(name)
-		if got := p.Judge(stuck); got.Do != Stay || got.Again == 0 || got.Why != "they could not leave just now and stay until that is tried again" {
+		if got := p.Evaluate(stuck); got.Do != Stay || got.Again == 0 || got.Why != "they could not leave just now and stay until that is tried again" {
 			t.Errorf("%s, and with nowhere to go they stay: %+v", name, got)
 		}
 	}
@@ -50,9 +50,9 @@ func TestPredictiveWaitsNoLongerThanItPays(t *testing.T) {
 	waited := func(total time.Duration) time.Duration {
 		left := time.Duration(-1)
 		for there := time.Second; there < 24*time.Hour; there += there/10 + time.Second {
-			s := scene(there)
+			s := caseOf(there)
 			s.Price = func() Price { return Price{total, 0} }
-			j := (Predictive{Down: Usual}).Judge(s)
+			j := (Predictive{Down: Usual}).Evaluate(s)
 			switch {
 			case j.Do == Leave && left < 0:
 				left = there

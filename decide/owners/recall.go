@@ -47,16 +47,16 @@ func SignMove(v fleet.Move, h fleet.Host) fleet.Move {
 	return v
 }
 
-// TurnBack calls a move off that goes to a host whose owner has come meanwhile,
+// CancelForOwner calls a move off that goes to a host whose owner has come meanwhile,
 // or that leaves one which need not be left any more, unless it has begun to
 // switch: that takes a moment, and then the guest leaves as any other. Where the
 // owner of the host that is left has gone it is called off if that costs less
 // than to go on; this is weighed when they have just gone, again until it is known
 // how fast the copy goes, and then noted on the move if it goes on. The last result
 // is false when nothing changed.
-func TurnBack(v fleet.Move, members []fleet.Migration, c RecallView) (fleet.Move, []fleet.Migration, bool) {
+func CancelForOwner(v fleet.Move, members []fleet.Migration, c RecallView) (fleet.Move, []fleet.Migration, bool) {
 	off := func(format string, args ...any) (fleet.Move, []fleet.Migration, bool) {
-		members, changed := lifecycle.CallOff(members, c.At, fmt.Sprintf(format, args...))
+		members, changed := lifecycle.CancelGang(members, c.At, fmt.Sprintf(format, args...))
 		return v, members, changed
 	}
 	for _, m := range members {
@@ -72,7 +72,7 @@ func TurnBack(v fleet.Move, members []fleet.Migration, c RecallView) (fleet.Move
 	case gone(h, c.At):
 		dear, known, why := c.weigh(v, members)
 		if dear {
-			v.Weighed = fmt.Sprintf("called off: the owner of %s is gone, and %s", h.ID, why)
+			v.Weighed = fmt.Sprintf("cancelled: the owner of %s is gone, and %s", h.ID, why)
 			return off("%s", v.Weighed)
 		}
 		if !known {
@@ -113,17 +113,17 @@ func (c RecallView) weigh(v fleet.Move, members []fleet.Migration) (dear, known 
 		its := from.Facts.Copies[m.ID].BytesPerSecond
 		all, left, rate, known = all+size, left+more, rate+its, known && (its > 0 || more == 0)
 		if p := m.Predicted; p != nil {
-			price.Total, price.Pause = max(price.Total, p.Total.Value), max(price.Pause, p.Downtime.Value)
+			price.Total, price.Downtime = max(price.Total, p.Total.Value), max(price.Downtime, p.Downtime.Value)
 		}
 	}
 	if rate > 0 { // better than what was foretold
-		price.Total = price.Pause + time.Duration(float64(all)/rate*float64(time.Second))
+		price.Total = price.Downtime + time.Duration(float64(all)/rate*float64(time.Second))
 	}
-	rest := price.Total - price.Pause
+	rest := price.Total - price.Downtime
 	if all > 0 {
 		rest = time.Duration(float64(rest) * float64(left) / float64(all))
 	}
-	goOn := price.Pause + time.Duration(freely*float64(rest))
+	goOn := price.Downtime + time.Duration(freely*float64(rest))
 	stay := time.Duration(c.again(v.ForOwner, members) * float64(price.Cost()))
 	were := "were"
 	if goOn <= stay {

@@ -43,8 +43,8 @@ func leaving(left int64) *recallCase {
 	return s
 }
 
-func (s *recallCase) judge() (fleet.Move, []fleet.Migration, bool) {
-	return TurnBack(s.v, s.members, RecallView{At: recallNoon,
+func (s *recallCase) evaluate() (fleet.Move, []fleet.Migration, bool) {
+	return CancelForOwner(s.v, s.members, RecallView{At: recallNoon,
 		Host:  func(id fleet.HostID) fleet.Host { return s.hosts[id] },
 		Guest: func(id fleet.GuestID) fleet.Guest { return s.guests[id] }})
 }
@@ -65,7 +65,7 @@ func TestHowMuchIsLeft(t *testing.T) {
 	goesOn := false
 	for left := int64(1000); left >= 0; left -= 50 {
 		s := leaving(left << 20)
-		v, members, changed := s.judge()
+		v, members, changed := s.evaluate()
 		if !changed || goesOn && off(members) || off(members) != off(members[1:]) {
 			t.Errorf("%d MiB left: changed %v, off %v %v", left, changed, off(members), off(members[1:]))
 		}
@@ -78,15 +78,15 @@ func TestHowMuchIsLeft(t *testing.T) {
 		}
 		s.v, s.members = v, members
 		s.host("host1", func(h *fleet.Host) { h.Facts.Copies = nil })
-		if _, members, again := s.judge(); again || off(members) {
+		if _, members, again := s.evaluate(); again || off(members) {
 			t.Errorf("%d MiB left: weighed twice", left)
 		}
 	}
 	if !goesOn {
 		t.Error("what is sent does not go on")
 	}
-	v, members, _ := leaving(900 << 20).judge()
-	if !off(members) || !strings.HasPrefix(v.Weighed, "called off: the owner of host1 is gone, and 1800 MiB of 2000 MiB were still to be sent") {
+	v, members, _ := leaving(900 << 20).evaluate()
+	if !off(members) || !strings.HasPrefix(v.Weighed, "cancelled: the owner of host1 is gone, and 1800 MiB of 2000 MiB were still to be sent") {
 		t.Errorf("%q", v.Weighed)
 	}
 }
@@ -101,14 +101,14 @@ func TestUnknownLineIsWaitedFor(t *testing.T) {
 	}
 	s.host("host1", func(h *fleet.Host) { h.Facts.Copies = copies })
 	for i, m := range s.members {
-		if v, members, changed := s.judge(); changed || off(members) || v.Weighed != "" {
+		if v, members, changed := s.evaluate(); changed || off(members) || v.Weighed != "" {
 			t.Errorf("%d of 2 lines are known: changed %v, off %v: %q", i, changed, off(members), v.Weighed)
 		}
 		p := copies[m.ID]
 		p.BytesPerSecond = 50 << 20
 		copies[m.ID] = p
 	}
-	if v, members, changed := s.judge(); !changed || off(members) || v.Weighed == "" {
+	if v, members, changed := s.evaluate(); !changed || off(members) || v.Weighed == "" {
 		t.Errorf("the line is as foretold: changed %v, off %v: %q", changed, off(members), v.Weighed)
 	}
 }
@@ -164,19 +164,19 @@ func TestWhatSpeaksForGoingOn(t *testing.T) {
 				s.members[i].Predicted.Downtime.Value = 20 * time.Second
 			}
 		}, true},
-		"it is called back all the time": {calledBack(time.Minute), false},
-		"it was called back long ago":    {calledBack(time.Hour), true},
+		"it is called back all the time": {cancelledBefore(time.Minute), false},
+		"it was called back long ago":    {cancelledBefore(time.Hour), true},
 	} {
 		s := leaving(left)
 		c.change(s)
-		if v, members, changed := s.judge(); !changed || off(members) != c.off {
+		if v, members, changed := s.evaluate(); !changed || off(members) != c.off {
 			t.Errorf("%s: off %v: %q", name, off(members), v.Weighed)
 		}
 	}
 }
 
-// calledBack has a guest of which nothing was sent yet have been called back before.
-func calledBack(ago time.Duration) func(*recallCase) {
+// cancelledBefore has a guest of which nothing was sent yet have been called back before.
+func cancelledBefore(ago time.Duration) func(*recallCase) {
 	return func(s *recallCase) {
 		g := s.guests["j1g1"]
 		g.Aborts, g.RetryAt = 1, recallNoon.Add(-ago)
@@ -203,7 +203,7 @@ func TestLeftAlone(t *testing.T) {
 	} {
 		s := leaving(1000 << 20)
 		change(s)
-		if v, members, changed := s.judge(); changed || off(members) || v.Weighed != "" {
+		if v, members, changed := s.evaluate(); changed || off(members) || v.Weighed != "" {
 			t.Errorf("%s: %q %+v", name, v.Weighed, members[0])
 		}
 	}
@@ -214,13 +214,13 @@ func TestLeftAlone(t *testing.T) {
 func TestOtherwiseOff(t *testing.T) {
 	s := leaving(0)
 	s.host("host1", func(h *fleet.Host) { h.Facts.Owner.Present = true })
-	if _, members, _ := s.judge(); members[0].Cause != "host1 no longer drains" {
+	if _, members, _ := s.evaluate(); members[0].Cause != "host1 no longer drains" {
 		t.Errorf("%+v", members[0])
 	}
 	s = leaving(0)
 	s.v.Weighed = "goes on"
 	s.host("host2", func(h *fleet.Host) { h.Facts.Owner.Present = true })
-	if _, members, _ := s.judge(); members[0].Cause != "the owner of host2 has come" {
+	if _, members, _ := s.evaluate(); members[0].Cause != "the owner of host2 has come" {
 		t.Errorf("%+v", members[0])
 	}
 }

@@ -45,11 +45,11 @@ const (
 
 // ReliefView is the cluster as far as it matters here, with what was decided just now.
 type ReliefView struct {
-	At     time.Time
-	Ledger *state.Index
-	Room   *placement.Survey
-	Guest  func(fleet.GuestID) fleet.Guest
-	Job    func(fleet.JobID) fleet.Job
+	At    time.Time
+	Index *state.Index
+	Room  *placement.Survey
+	Guest func(fleet.GuestID) fleet.Guest
+	Job   func(fleet.JobID) fleet.Job
 }
 
 // ReliefPlan is a move that pays.
@@ -69,12 +69,12 @@ func ReliefDue(l *state.Index, at time.Time) bool {
 // short.
 func PlanRelief(c ReliefView) []ReliefPlan {
 	s := &search{ReliefView: c, left: map[fleet.HostID]int{}}
-	tight := c.Ledger.Room().Tight()
+	tight := c.Index.Room().Tight()
 	seen := map[fleet.JobID]bool{}
 	var out []ReliefPlan
 	for i := range min(len(tight), mostHosts) {
 		host := tight[(int(c.At.Unix()/int64(every/time.Second))*mostHosts+i)%len(tight)]
-		for _, id := range c.Ledger.GuestsAt(host) {
+		for _, id := range c.Index.GuestsAt(host) {
 			if job := c.Guest(id).Job; !seen[job] {
 				seen[job] = true
 				if p, pays := s.plan(c.Job(job)); pays {
@@ -107,7 +107,7 @@ func (s *search) plan(j fleet.Job) (ReliefPlan, bool) {
 	for id, cpus := range s.left {
 		trial.left[id] = cpus
 	}
-	out, was, now := trial.gather(guests)
+	out, was, now := trial.pickGuests(guests)
 	s.full = trial.full
 	if now-was < least {
 		return ReliefPlan{}, false
@@ -121,7 +121,7 @@ func (s *search) plan(j fleet.Job) (ReliefPlan, bool) {
 		}
 	}
 	gain := time.Duration((now - was) * float64(lasts))
-	cost := PriceOf(s.Ledger, ids, to).Cost()
+	cost := PriceOf(s.Index, ids, to).Cost()
 	if float64(gain) < worth*float64(cost) {
 		return ReliefPlan{}, false
 	}
@@ -134,11 +134,11 @@ func (s *search) plan(j fleet.Job) (ReliefPlan, bool) {
 // guests gives those of a job that could move, unless it has moved lately, or is
 // not all running: then none.
 func (s *search) guests(j fleet.Job) []fleet.Guest {
-	if t := s.Ledger.Tally(j.ID); j.State != fleet.JobRunning || t.Moving > 0 || t.Up < j.Spec.Guests {
+	if t := s.Index.Tally(j.ID); j.State != fleet.JobRunning || t.Moving > 0 || t.Up < j.Spec.Guests {
 		return nil
 	}
-	known := s.Ledger.Snapshot()
-	for _, id := range s.Ledger.MigrationsOf(j.ID) {
+	known := s.Index.Snapshot()
+	for _, id := range s.Index.MigrationsOf(j.ID) {
 		if m := known.Migrations[id]; !m.Phase.Ended() || s.At.Sub(m.Since) < rest {
 			return nil
 		}
@@ -149,7 +149,7 @@ func (s *search) guests(j fleet.Job) []fleet.Guest {
 		home := known.Hosts[g.Home]
 		away, comes := s.Room.Busy(g.Home)
 		// Who uses no CPU at all stands still, whatever for.
-		if g.State != fleet.GuestRunning || g.Still || home.Facts.Guests[id].CPUs <= 0 || away+comes > 0 || home.State != fleet.HostUp || !placement.Heard(home, s.At) {
+		if g.State != fleet.GuestRunning || g.Suspended || home.Facts.Guests[id].CPUs <= 0 || away+comes > 0 || home.State != fleet.HostUp || !placement.Heard(home, s.At) {
 			return nil
 		}
 		if home.Facts.Owner != nil && home.Facts.Owner.Present && InForce(home, known.Cluster.Rules).Moves() {
@@ -181,9 +181,9 @@ func (s *search) hopeless(guests []fleet.Guest) bool {
 	return slowest > 1-least
 }
 
-// gather picks the slowest guest after the other as long as somebody has clearly
+// pickGuests picks the slowest guest after the other as long as somebody has clearly
 // more for it, and gives those that help, and the job's pace before and after.
-func (s *search) gather(guests []fleet.Guest) (out ReliefPlan, was, now float64) {
+func (s *search) pickGuests(guests []fleet.Guest) (out ReliefPlan, was, now float64) {
 	paces := make([]float64, len(guests))
 	slowest := func() int {
 		at := 0
@@ -203,18 +203,18 @@ func (s *search) gather(guests []fleet.Guest) (out ReliefPlan, was, now float64)
 	helpful := 0
 	for len(out.Guests) < mostTogether && paces[at] <= 1-least {
 		g := guests[at]
-		if _, goes := out.To[g.ID]; goes || placement.Hindered(s.Ledger.Snapshot(), g) != "" {
+		if _, goes := out.To[g.ID]; goes || placement.Hindered(s.Index.Snapshot(), g) != "" {
 			break
 		}
-		a := placement.Leaving(s.Ledger.Snapshot(), g)
-		a.Quiet = true
+		a := placement.Leaving(s.Index.Snapshot(), g)
+		a.NoArrivals = true
 		to, found := s.Room.Best(a)
 		there := s.pace(to.Host, g.Need.CPUs)
 		if !found || there < paces[at]+least {
 			s.full = true
 			break
 		}
-		s.Room.Take(to.Host, g.Need)
+		s.Room.Reserve(to.Host, g.Need)
 		s.left[g.Home] += g.Need.CPUs
 		out.Guests, out.To[g.ID] = append(out.Guests, g), to
 		paces[at] = there
@@ -232,7 +232,7 @@ func (s *search) gather(guests []fleet.Guest) (out ReliefPlan, was, now float64)
 // pace is how fast guests go on a host if one more with so many CPUs comes: the
 // CPUs that others leave, for those that guests are promised; 1 at most.
 func (s *search) pace(id fleet.HostID, more int) float64 {
-	h := s.Ledger.Snapshot().Hosts[id]
+	h := s.Index.Snapshot().Hosts[id]
 	free := float64(h.Facts.Capacity.CPUs) - s.owner(id).LoadCPUs
 	promised := float64(s.Room.CPUs(id) - s.left[id] + more)
 	if promised <= free {
@@ -251,7 +251,7 @@ func (s *search) pace(id fleet.HostID, more int) float64 {
 }
 
 func (s *search) owner(id fleet.HostID) fleet.Owner {
-	if o := s.Ledger.Snapshot().Hosts[id].Facts.Owner; o != nil {
+	if o := s.Index.Snapshot().Hosts[id].Facts.Owner; o != nil {
 		return *o
 	}
 	return fleet.Owner{}

@@ -40,7 +40,7 @@ func cluster(hosts int, jobs ...[]int) fleet.Snapshot {
 
 func plans(s fleet.Snapshot) []ReliefPlan {
 	l := state.NewIndex(s, nil)
-	return PlanRelief(ReliefView{At: s.At, Ledger: l, Room: l.Room().Survey(s.At),
+	return PlanRelief(ReliefView{At: s.At, Index: l, Room: l.Room().Survey(s.At),
 		Guest: func(id fleet.GuestID) fleet.Guest { return s.Guests[id] }, Job: func(id fleet.JobID) fleet.Job { return s.Jobs[id] }})
 }
 

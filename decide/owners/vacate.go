@@ -64,7 +64,7 @@ func ExplainVacating(h fleet.Host, r fleet.Rules, at time.Time) []string {
 	case fleet.OwnerAbsent:
 		say("Its owner is absent; the last sign of them was %s ago.", ago)
 	case fleet.OwnerLeaving:
-		say("Its owner was last seen %s ago and counts as gone after %s without a sign; guests go on giving way until then.", ago, presence.Of(h.Policy).IdleAfter)
+		say("Its owner was last seen %s ago and counts as gone after %s without a sign; guests stay deprioritised until then.", ago, presence.Of(h.Policy).IdleAfter)
 	default:
 		say("Its owner is %s for %s (%s); guests get what they leave of the CPUs.", o.State, o.ThereFor(at).Round(time.Second), o.Why)
 	}
@@ -74,7 +74,7 @@ func ExplainVacating(h fleet.Host, r fleet.Rules, at time.Time) []string {
 	case o.State == fleet.OwnerReturning && (h.Vacates(r) == fleet.Evacuate || h.Vacates(r) == fleet.Predictive):
 		say("If the owner stays for %s, guests leave.", presence.Of(h.Policy).Grace)
 	case o.State == fleet.OwnerPresent && h.Vacates(r) == fleet.Suspend:
-		say("Guests stand still until the owner is gone, as they agreed.")
+		say("Guests are suspended until the owner is gone, as they agreed.")
 	case o.Present:
 		say("It takes no guests meanwhile.")
 	}

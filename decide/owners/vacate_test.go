@@ -80,7 +80,7 @@ func TestExplain(t *testing.T) {
 		{fleet.OwnerReturning, "", false, "If the owner stays for 20s, guests leave"},
 		{fleet.OwnerReturning, fleet.Stay, false, "takes no guests"},
 		{fleet.OwnerPresent, "", true, "emptied for its owner"},
-		{fleet.OwnerPresent, fleet.Suspend, false, "stand still"},
+		{fleet.OwnerPresent, fleet.Suspend, false, "suspended"},
 	} {
 		h := host(fleet.HostUp, x.forOwner, x.owner, x.vacate)
 		h.Facts.Owner.LastSign, h.Facts.Owner.Deaf = vacateNoon.Add(-time.Minute), []string{"input: no logind"}

@@ -61,7 +61,7 @@ func markJob(v *Survey, c AffinityView, j fleet.Job, gang []int, asks []Ask) {
 		return
 	}
 	rooms, bar := v.Rooms(asks)
-	p := parting{guests: gang, room: make([]int, len(rooms)), at: make([]int, j.Spec.Guests), talk: j.Talk}
+	p := parting{guests: gang, room: make([]int, len(rooms)), at: make([]int, j.Spec.Guests), traffic: j.Traffic}
 	for k, r := range rooms {
 		p.room[k] = r.Guests
 	}
@@ -78,7 +78,7 @@ func markJob(v *Survey, c AffinityView, j fleet.Job, gang []int, asks []Ask) {
 			continue
 		}
 		if why := p.why(at, i); why != "" {
-			asks[n].Near = &Near{Site: rooms[at[i]].Site, Why: why, Bar: bar}
+			asks[n].Affinity = &Affinity{Site: rooms[at[i]].Site, Why: why, Bar: bar}
 		}
 	}
 }
@@ -87,10 +87,10 @@ const nowhere = -1
 
 // parting is guests to be shared out among sites, which go by their number here.
 type parting struct {
-	guests []int        // by index, in order
-	room   []int        // of each site: for how many of them
-	at     []int        // of each guest of the job: the site where it stays
-	talk   []fleet.Talk // between guests of the job; nil: nobody knows
+	guests  []int           // by index, in order
+	room    []int           // of each site: for how many of them
+	at      []int           // of each guest of the job: the site where it stays
+	traffic []fleet.Traffic // between guests of the job; nil: nobody knows
 }
 
 // part gives every guest of the job a site. Those of the gang all go to one if
@@ -108,7 +108,7 @@ func (p parting) part() []int {
 	}
 	sites := p.few(all)
 	byIndex := p.fill([][]int{p.guests}, sites)
-	if len(p.talk) > 0 {
+	if len(p.traffic) > 0 {
 		if byTalk := p.fill(p.groups(), sites); p.crossing(byTalk) < p.crossing(byIndex) {
 			return byTalk
 		}
@@ -187,7 +187,7 @@ func (p parting) why(at []int, i int) string {
 	}
 	out := fmt.Sprintf("with %d of the %d others of its job", others, len(at)-1)
 	if pull := p.pull(at, []int{i}); pull[k] > 0 && pull[k] == slices.Max(pull) {
-		out += ", those it talks to most"
+		out += ", those it has most traffic with"
 	}
 	return out
 }

@@ -100,7 +100,7 @@ func (x *Index) Host(h *fleet.Host) {
 		e.class = nil
 	}
 	*e.host = *h
-	x.settle(i)
+	x.requeueHost(i)
 }
 
 // alike reports whether two states of a host are surely of one class, without
@@ -165,19 +165,19 @@ func (x *Index) On(machine string) []fleet.HostID {
 // Guest notes that a guest is there, with the migration that has it, or, with
 // by of -1, that it is not.
 func (x *Index) Guest(g fleet.Guest, m fleet.Migration, by int) {
-	x.Hold(lifecycle.Places(g, m), g.Need, by)
+	x.Occupy(lifecycle.Places(g, m), g.Need, by)
 }
 
-// Hold notes that a guest is at hosts, or, with by of -1, that it is not. One
+// Occupy notes that a guest is at hosts, or, with by of -1, that it is not. One
 // without a name is none.
-func (x *Index) Hold(hosts []fleet.HostID, need fleet.Resources, by int) {
+func (x *Index) Occupy(hosts []fleet.HostID, need fleet.Resources, by int) {
 	for _, id := range hosts {
 		if id == "" {
 			continue
 		}
 		i := x.slot(id)
 		x.entries[i].held.count(need, by)
-		x.settle(i)
+		x.requeueHost(i)
 	}
 }
 
@@ -207,8 +207,8 @@ func (x *Index) Arriving(id fleet.HostID) int {
 	return 0
 }
 
-// settle brings a host to its place in the queue of its class.
-func (x *Index) settle(i int) {
+// requeueHost brings a host to its place in the queue of its class.
+func (x *Index) requeueHost(i int) {
 	e := &x.entries[i]
 	x.squeeze(e, e.spare() < 0 && e.host.Facts.Capacity.CPUs > 0)
 	o := e.host.Facts.Owner
@@ -233,7 +233,7 @@ func (x *Index) settle(i int) {
 		return
 	case q == e.queue && q != nil:
 		e.score = score
-		q.mend(x, e.place, stand{score, e.host.ID, i})
+		q.mend(x, e.place, position{score, e.host.ID, i})
 		return
 	case e.queue != nil:
 		e.queue.remove(x, i)
@@ -245,15 +245,15 @@ func (x *Index) settle(i int) {
 
 // queue is a heap of hosts, the best first, equals by name. All that they are
 // compared by stands in it: to look it up elsewhere would be most of the work.
-type queue struct{ stands []stand }
+type queue struct{ positions []position }
 
-type stand struct {
+type position struct {
 	score float64
 	id    fleet.HostID
 	slot  int
 }
 
-func (s *stand) better(than *stand) bool { return better(s.score, than.score, s.id, than.id) }
+func (s *position) better(than *position) bool { return better(s.score, than.score, s.id, than.id) }
 
 func better(a, b float64, ida, idb fleet.HostID) bool {
 	if a != b {
@@ -262,22 +262,22 @@ func better(a, b float64, ida, idb fleet.HostID) bool {
 	return ida < idb
 }
 
-func (q *queue) put(x *Index, place int, s stand) {
-	q.stands[place] = s
+func (q *queue) put(x *Index, place int, s position) {
+	q.positions[place] = s
 	x.entries[s.slot].queue, x.entries[s.slot].place = q, place
 }
 
 func (q *queue) add(x *Index, slot int) {
 	e := &x.entries[slot]
-	q.stands = append(q.stands, stand{})
-	q.mend(x, len(q.stands)-1, stand{e.score, e.host.ID, slot})
+	q.positions = append(q.positions, position{})
+	q.mend(x, len(q.positions)-1, position{e.score, e.host.ID, slot})
 }
 
 func (q *queue) remove(x *Index, slot int) {
 	e := &x.entries[slot]
-	last, place := len(q.stands)-1, e.place
-	moved := q.stands[last]
-	q.stands = q.stands[:last]
+	last, place := len(q.positions)-1, e.place
+	moved := q.positions[last]
+	q.positions = q.positions[:last]
 	e.queue = nil
 	if place < last {
 		q.mend(x, place, moved)
@@ -285,20 +285,20 @@ func (q *queue) remove(x *Index, slot int) {
 }
 
 // mend restores the order with a host at a place, which is free for it.
-func (q *queue) mend(x *Index, at int, s stand) {
-	for at > 0 && s.better(&q.stands[(at-1)/2]) {
-		q.put(x, at, q.stands[(at-1)/2])
+func (q *queue) mend(x *Index, at int, s position) {
+	for at > 0 && s.better(&q.positions[(at-1)/2]) {
+		q.put(x, at, q.positions[(at-1)/2])
 		at = (at - 1) / 2
 	}
 	for {
 		child := 2*at + 1
-		if child+1 < len(q.stands) && q.stands[child+1].better(&q.stands[child]) {
+		if child+1 < len(q.positions) && q.positions[child+1].better(&q.positions[child]) {
 			child++
 		}
-		if child >= len(q.stands) || !q.stands[child].better(&s) {
+		if child >= len(q.positions) || !q.positions[child].better(&s) {
 			break
 		}
-		q.put(x, at, q.stands[child])
+		q.put(x, at, q.positions[child])
 		at = child
 	}
 	q.put(x, at, s)
@@ -306,14 +306,14 @@ func (q *queue) mend(x *Index, at int, s stand) {
 
 // walk goes through the hosts, the best first, until one is taken.
 func (q *queue) walk(take func(slot int) bool) {
-	if len(q.stands) == 0 {
+	if len(q.positions) == 0 {
 		return
 	}
 	edge := append(make([]int, 0, 64), 0) // a heap of places whose parents have been visited
-	less := func(a, b int) bool { return q.stands[edge[a]].better(&q.stands[edge[b]]) }
+	less := func(a, b int) bool { return q.positions[edge[a]].better(&q.positions[edge[b]]) }
 	for len(edge) > 0 {
 		at := edge[0]
-		if take(q.stands[at].slot) {
+		if take(q.positions[at].slot) {
 			return
 		}
 		last := len(edge) - 1
@@ -321,7 +321,7 @@ func (q *queue) walk(take func(slot int) bool) {
 		edge = edge[:last]
 		sink(edge, less)
 		for _, child := range [2]int{2*at + 1, 2*at + 2} {
-			if child < len(q.stands) {
+			if child < len(q.positions) {
 				edge = append(edge, child)
 				lift(edge, less)
 			}
@@ -446,7 +446,7 @@ func (x *Index) Check(s fleet.Snapshot) string {
 		if a.held != b.held || a.tight != b.tight || a.score != b.score || (a.queue == nil) != (b.queue == nil) {
 			return fmt.Sprintf("%s: %+v %v, should be %+v %v", id, b.held, b.score, a.held, a.score)
 		}
-		if b.queue != nil && (b.queue.stands[b.place].slot != j || x.classes[classOf(b.host)] != b.queue) {
+		if b.queue != nil && (b.queue.positions[b.place].slot != j || x.classes[classOf(b.host)] != b.queue) {
 			return fmt.Sprintf("%s stands in the wrong place", id)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 func TestIndexIsKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := snapshot()
-		x := NewIndex(s, rapid.SampledFrom([]Policy{Spread{}, Calm{}}).Draw(t, "policy"))
+		x := NewIndex(s, rapid.SampledFrom([]Policy{Spread{}, LongestIdle{}}).Draw(t, "policy"))
 		id := func() fleet.HostID { return fleet.HostID(fmt.Sprintf("h%d", rapid.IntRange(0, 9).Draw(t, "host"))) }
 		guest := func() (fleet.Guest, bool) {
 			if len(s.Guests) == 0 {
@@ -71,7 +71,7 @@ func TestIndexIsKept(t *testing.T) {
 				v := x.Survey(t0)
 				for range rapid.IntRange(0, 3).Draw(t, "taken") {
 					if c, found := v.Best(ask); found {
-						v.Take(c.Host, ask.Need)
+						v.Reserve(c.Host, ask.Need)
 					}
 				}
 				best, found := v.Best(ask)
@@ -85,7 +85,7 @@ func TestIndexIsKept(t *testing.T) {
 }
 
 // The longer an owner has been away the better; guests keep apart first.
-func TestCalmPrefersTheLongIdle(t *testing.T) {
+func TestLongestIdlePrefersTheLongIdle(t *testing.T) {
 	idle := func(id fleet.HostID, hours int) fleet.Host {
 		h := host(id, 8<<30)
 		h.Facts.Owner = &fleet.Owner{State: fleet.OwnerAbsent, Since: t0.Add(-time.Duration(hours) * time.Hour)}
@@ -93,11 +93,11 @@ func TestCalmPrefersTheLongIdle(t *testing.T) {
 	}
 	s := snapshot(idle("hour", 1), idle("day", 24), idle("week", 168), host("nobody's", 8<<30))
 	ask := Ask{Kind: fleet.VM, Need: fleet.Resources{CPUs: 1, MemoryBytes: 1 << 30}}
-	v := NewSurvey(s, Calm{})
+	v := NewSurvey(s, LongestIdle{})
 	var got []fleet.HostID
 	for range 4 {
 		c, _ := v.Best(ask)
-		v.Take(c.Host, ask.Need)
+		v.Reserve(c.Host, ask.Need)
 		got = append(got, c.Host)
 	}
 	if want := []fleet.HostID{"nobody's", "week", "day", "hour"}; !slices.Equal(got, want) {

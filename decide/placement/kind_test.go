@@ -30,7 +30,7 @@ func TestKindLeftOpen(t *testing.T) {
 		if got.Host != want.host || got.Kind != want.kind || !strings.HasPrefix(got.Reason, want.why) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
-		v.Take(got.Host, ask.Need)
+		v.Reserve(got.Host, ask.Need)
 	}
 	none := able("none", 8<<30, map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: "no QEMU"}, fleet.Container: {Trouble: "no CRIU"}})
 	v = NewSurvey(snapshot(slow, none), nil)

@@ -19,13 +19,13 @@ import (
 
 // Ask is one placement question.
 type Ask struct {
-	Need  fleet.Resources
-	Kind  fleet.Kind     // Auto: what suits the host best
-	Files string         // the machine that has the job's files
-	Only  []fleet.HostID // the only hosts to consider; empty: any
-	Quiet bool           // leave out hosts that take in a move already
-	Alive *Source        // set for a guest that runs and must arrive running
-	Near  *Near          // where it had better be; nil: that is all the same
+	Need       fleet.Resources
+	Kind       fleet.Kind     // Auto: what suits the host best
+	Files      string         // the machine that has the job's files
+	Only       []fleet.HostID // the only hosts to consider; empty: any
+	NoArrivals bool           // leave out hosts that take in a move already
+	Alive      *Source        // set for a guest that runs and must arrive running
+	Affinity   *Affinity      // where it had better be; nil: that is all the same
 }
 
 // Leaving is the question for a guest that runs.
@@ -39,11 +39,11 @@ func Leaving(s fleet.Snapshot, g fleet.Guest) Ask {
 
 // Source is where a running guest is, as far as that bounds where it can go.
 type Source struct {
-	Host  fleet.HostID
-	Needs fleet.Abilities // the source's own of the guest's kind
-	Known bool            // Needs is what the source's agent last said
-	Late  bool            // it arrives by post-copy
-	Shape *fleet.Shape    // what the guest sees of itself; nil: what its host shows to all
+	Host     fleet.HostID
+	Needs    fleet.Abilities // the source's own of the guest's kind
+	Known    bool            // Needs is what the source's agent last said
+	PostCopy bool            // it arrives by post-copy
+	Shape    *fleet.Shape    // what the guest sees of itself; nil: what its host shows to all
 }
 
 // Choice is a host that passed every filter.
@@ -73,7 +73,7 @@ type Policy interface {
 
 // Named gives the policy of a name, and false if there is none.
 func Named(name string) (Policy, bool) {
-	for _, p := range []Policy{Spread{}, Calm{}} {
+	for _, p := range []Policy{Spread{}, LongestIdle{}} {
 		if name == p.Name() || name == "" {
 			return p, true
 		}
@@ -113,14 +113,14 @@ func (Spread) Score(h *fleet.Host, freeBytes int64, cpus int) float64 {
 	return share - cpusWeight*float64(cpus)/float64(max(h.Facts.Capacity.CPUs, 1))
 }
 
-// Calm prefers the host whose owner has been away for longest: the longer they
+// LongestIdle prefers the host whose owner has been away for longest: the longer they
 // have been, the less likely they come back within the next hour. A host that
 // is nobody's comes before all others, one that has guests after those that
 // have none.
-type Calm struct{}
+type LongestIdle struct{}
 
 // Name is "calm".
-func (Calm) Name() string { return "calm" }
+func (LongestIdle) Name() string { return "longest-idle" }
 
 // crowd is how many hours of idleness a CPU is worth that no other guest is
 // promised, of as many as a host may have: more than there have ever been, since
@@ -129,7 +129,7 @@ const crowd = 1e9
 
 // Score is by hours of idleness. Since all hosts idle on at the same pace it is
 // counted from a fixed day, and stays what it is while nothing happens.
-func (Calm) Score(h *fleet.Host, freeBytes int64, cpus int) float64 {
+func (LongestIdle) Score(h *fleet.Host, freeBytes int64, cpus int) float64 {
 	score := -crowd * float64(cpus) / float64(max(h.Facts.Capacity.CPUs, 1))
 	o := h.Facts.Owner
 	switch {
@@ -163,7 +163,7 @@ func Unfit(v *Survey, h *fleet.Host, a Ask) string {
 	switch {
 	case len(a.Only) > 0 && !slices.Contains(a.Only, h.ID):
 		return "is not among the hosts asked for"
-	case a.Quiet && arriving > 0:
+	case a.NoArrivals && arriving > 0:
 		return "takes in another move"
 	case a.Alive != nil && a.Alive.Host == h.ID:
 		return "is where it runs now"
@@ -216,9 +216,9 @@ func unfitAlive(able fleet.Abilities, a Ask) string {
 	}
 	from := a.Alive.Needs
 	switch {
-	case a.Alive.Late && !able.PostCopy && able.NoPostCopy != "":
+	case a.Alive.PostCopy && !able.PostCopy && able.NoPostCopy != "":
 		return "cannot take in a guest by post-copy: " + able.NoPostCopy
-	case a.Alive.Late && !able.PostCopy:
+	case a.Alive.PostCopy && !able.PostCopy:
 		return "cannot take in a guest by post-copy"
 	case !a.Alive.Known:
 		return ""

@@ -150,7 +150,7 @@ func TestSurveyCountsGuestsOnTheirWay(t *testing.T) {
 		}
 	}
 	b := s.Hosts["b"]
-	if why := Unfit(v, &b, Ask{Kind: fleet.VM, Quiet: true}); why != "takes in another move" {
+	if why := Unfit(v, &b, Ask{Kind: fleet.VM, NoArrivals: true}); why != "takes in another move" {
 		t.Errorf("b takes in a move: %q", why)
 	}
 	if out, in := v.Busy("a"); out != 1 || in != 0 {

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Near is a site in which a guest had better be. It goes there if it can, in the
+// Affinity is a site in which a guest had better be. It goes there if it can, in the
 // kind that suits it best, to a host that passes; else it goes as if nobody had
 // said one.
-type Near struct {
+type Affinity struct {
 	Site string
 	Why  string // for people: what speaks for it
 	Bar  Bar
@@ -30,12 +30,12 @@ type Sited interface{ Sited() }
 // Sited says that Calm does. First comes what a host can do at all, then that
 // guests share no CPUs, then that its owner has been away for long, then the
 // site, then by how much.
-func (Calm) Sited() {}
+func (LongestIdle) Sited() {}
 
-// yields is by how much less an owner may have been away for the sake of a site.
+// siteTolerance is by how much less an owner may have been away for the sake of a site.
 // The hazard of their return falls with about the square root of that, as published
 // fits have it: it may be 1.5 times as much.
-const yields = 2
+const siteTolerance = 2
 
 // Room is how many of some guests find room in a site.
 type Room struct {
@@ -78,13 +78,13 @@ func (v *Survey) Rooms(asks []Ask) ([]Room, Bar) {
 		}
 		s = s[1:]
 	}
-	c := census{v: v, suit: s[0], asks: asks[:n], bar: bar, found: map[string][]seats{}}
+	c := census{v: v, suit: s[0], asks: asks[:n], bar: bar, found: map[string][]hostRoom{}}
 	c.count()
 	var rooms []Room
 	scores := map[string]float64{}
 	for _, site := range slices.Sorted(maps.Keys(c.found)) {
 		r, found := Room{Site: site}, c.found[site]
-		slices.SortFunc(found, func(a, b seats) int {
+		slices.SortFunc(found, func(a, b hostRoom) int {
 			return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.guests, a.guests))
 		})
 		for ; r.Guests < n && len(found) > 0; found = found[1:] {
@@ -106,11 +106,11 @@ type census struct {
 	suit  suit
 	asks  []Ask
 	bar   Bar
-	found map[string][]seats
+	found map[string][]hostRoom
 }
 
-// seats is a host's room for guests.
-type seats struct {
+// hostRoom is a host's room for guests.
+type hostRoom struct {
 	score  float64
 	guests int
 }
@@ -119,12 +119,12 @@ type seats struct {
 func (c *census) count() {
 	if only := c.suit.ask.Only; len(only) > 0 {
 		for _, id := range only {
-			c.note(c.v.at(id))
+			c.countHost(c.v.at(id))
 		}
 		return
 	}
 	for _, e := range c.v.over {
-		c.note(e)
+		c.countHost(e)
 	}
 	for class, q := range c.v.index.classes {
 		able, has := class.abilities(c.suit.ask.Kind)
@@ -135,15 +135,15 @@ func (c *census) count() {
 		q.walk(func(slot int) bool {
 			e := &c.v.index.entries[slot]
 			if _, changed := c.v.over[e.host.ID]; !changed {
-				left -= c.note(e)
+				left -= c.countHost(e)
 			}
 			return left <= 0
 		})
 	}
 }
 
-// note notes a host, and for how many guests it has room.
-func (c *census) note(e *entry) int {
+// countHost notes a host, and for how many guests it has room.
+func (c *census) countHost(e *entry) int {
 	f, need := &e.host.Facts, c.suit.ask.Need
 	free := f.Capacity.MemoryBytes - e.held.bytes
 	if f.Site == "" || free < need.MemoryBytes || !c.v.passes(e, c.suit.ask, c.bar) || !c.suit.suits(e.host) {
@@ -156,7 +156,7 @@ func (c *census) note(e *entry) int {
 	cpus := c.bar.load*float64(f.Capacity.CPUs) - float64(e.held.cpus)
 	n := min(len(c.asks), int(free/max(need.MemoryBytes, 1)), int(cpus/float64(max(need.CPUs, 1))+rounding))
 	if n > 0 {
-		c.found[f.Site] = append(c.found[f.Site], seats{c.v.score(e, c.suit.ask), n})
+		c.found[f.Site] = append(c.found[f.Site], hostRoom{c.v.score(e, c.suit.ask), n})
 	}
 	return n
 }
@@ -172,7 +172,7 @@ func (v *Survey) bar(asks []Ask) (Bar, int) {
 		}
 		is := anywhere.amenity(anywhere.at(id), a)
 		out = Bar{away: min(out.away, is.away), load: max(out.load, is.load)}
-		anywhere.Take(id, a.Need)
+		anywhere.Reserve(id, a.Need)
 	}
 	return out, len(asks)
 }
@@ -188,15 +188,15 @@ func (v *Survey) amenity(e *entry, a Ask) Bar {
 
 func (v *Survey) passes(e *entry, a Ask, bar Bar) bool {
 	is := v.amenity(e, a)
-	return is.load <= bar.load && is.away >= bar.away/yields
+	return is.load <= bar.load && is.away >= bar.away/siteTolerance
 }
 
-// near gives the host of the site that a guest had better be in; nil: there is
+// affinityHost gives the host of the site that a guest had better be in; nil: there is
 // none that it may go to.
-func (v *Survey) near(a Ask) (*entry, float64, suit) {
+func (v *Survey) affinityHost(a Ask) (*entry, float64, suit) {
 	for _, s := range settled(a) {
 		in := s
-		in.site = a.Near.Site
+		in.site = a.Affinity.Site
 		e, score := v.best(in)
 		if e == nil {
 			if anywhere, _ := v.best(s); anywhere != nil {
@@ -204,7 +204,7 @@ func (v *Survey) near(a Ask) (*entry, float64, suit) {
 			}
 			continue
 		}
-		if !v.passes(e, s.ask, a.Near.Bar) {
+		if !v.passes(e, s.ask, a.Affinity.Bar) {
 			break
 		}
 		return e, score, s
@@ -215,20 +215,20 @@ func (v *Survey) near(a Ask) (*entry, float64, suit) {
 // sited gives the choice in the site that a guest had better be in, if it may go
 // there.
 func (v *Survey) sited(a Ask) (Choice, bool) {
-	if a.Near == nil {
+	if a.Affinity == nil {
 		return Choice{}, false
 	}
-	e, score, s := v.near(a)
+	e, score, s := v.affinityHost(a)
 	if e == nil {
 		return Choice{}, false
 	}
-	return Choice{Host: e.host.ID, Kind: s.ask.Kind, Score: score, Reason: v.reason(s.why+"in site "+a.Near.Site+", "+a.Near.Why+"; ", e)}, true
+	return Choice{Host: e.host.ID, Kind: s.ask.Kind, Score: score, Reason: v.reason(s.why+"in site "+a.Affinity.Site+", "+a.Affinity.Why+"; ", e)}, true
 }
 
-// Seat chooses a host for each guest, each with regard to those before it, and
+// PlaceAll chooses a host for each guest, each with regard to those before it, and
 // takes it. The second result is which of them found no room and ended it; -1:
 // none.
-func (v *Survey) Seat(asks []Ask) ([]Choice, int) {
+func (v *Survey) PlaceAll(asks []Ask) ([]Choice, int) {
 	out := make([]Choice, 0, len(asks))
 	for i, a := range asks {
 		best, found := v.Best(a)
@@ -236,7 +236,7 @@ func (v *Survey) Seat(asks []Ask) ([]Choice, int) {
 			return out, i
 		}
 		out = append(out, best)
-		v.Take(best.Host, a.Need)
+		v.Reserve(best.Host, a.Need)
 	}
 	return out, -1
 }

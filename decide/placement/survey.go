@@ -132,12 +132,12 @@ func (v *Survey) Migration(m fleet.Migration, by int) {
 	}
 }
 
-// Take notes that a guest is going to be on a host too.
-func (v *Survey) Take(id fleet.HostID, need fleet.Resources) { v.change(id).held.count(need, 1) }
+// Reserve notes that a guest is going to be on a host too.
+func (v *Survey) Reserve(id fleet.HostID, need fleet.Resources) { v.change(id).held.count(need, 1) }
 
 // Depart notes that a migration has begun.
 func (v *Survey) Depart(from, to fleet.HostID, need fleet.Resources) {
-	v.Take(to, need)
+	v.Reserve(to, need)
 	v.change(from).held.outgoing++
 	v.change(to).held.incoming++
 }

@@ -41,7 +41,7 @@ func (x *Index) Relievable() bool {
 		return false
 	}
 	for _, q := range x.classes {
-		if len(q.stands) > 0 && x.entries[q.stands[0].slot].spare() >= 1 {
+		if len(q.positions) > 0 && x.entries[q.positions[0].slot].spare() >= 1 {
 			return true
 		}
 	}

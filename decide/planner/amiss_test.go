@@ -43,7 +43,7 @@ func TestShort(t *testing.T) {
 	}
 }
 
-func TestStanding(t *testing.T) {
+func TestDowntimeText(t *testing.T) {
 	of := []fleet.Prediction{predicted(0, 40*time.Millisecond, true), predicted(0, 90*time.Millisecond, true)}
 	for allowed, want := range map[time.Duration]string{
 		0: "90ms", 100 * time.Millisecond: "90ms",
@@ -57,7 +57,7 @@ func TestStanding(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	p := predicted(0, 0, false)
-	if got := helpToBeReady(p, 2*time.Second, true); got != "; it would with 200 MiB/s; --mode stop-and-copy would have it stand still for about 2s, --mode pre-copy tries all the same" {
+	if got := helpToBeReady(p, 2*time.Second, true); got != "; it would with 200 MiB/s; --mode stop-and-copy would mean a downtime of about 2s, --mode pre-copy tries all the same" {
 		t.Error(got)
 	}
 	if got := helpToBeReady(p, 2*time.Second, false); !strings.Contains(got, "doctor --fix") {

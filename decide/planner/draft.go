@@ -25,7 +25,7 @@ type draft struct {
 
 	survey    *placement.Survey
 	freed     bool // a guest or a migration has ended: there may be room now
-	calm      bool // a host has just answered that it could not: a further try waits for a Tick
+	noRetry   bool // a host has just answered that it could not: a further try waits for a Tick
 	resend    []fleet.Order
 	unaligned []fleet.JobID // jobs of which guests have answered, see align
 }
@@ -56,7 +56,7 @@ func (d *draft) orders() []fleet.Order {
 	before, now := make([]pending, 0, 2), make([]pending, 0, 2) // of one job or guest: an order names whom it is about
 	fresh := func() {
 		for _, p := range now {
-			if !slices.ContainsFunc(before, func(b pending) bool { return b.order == p.order }) && !(d.calm && p.order.Attempt > 0) {
+			if !slices.ContainsFunc(before, func(b pending) bool { return b.order == p.order }) && !(d.noRetry && p.order.Attempt > 0) {
 				out = append(out, p.order)
 			}
 		}
@@ -196,9 +196,9 @@ func (d *draft) membersOf(v fleet.Move) []fleet.Migration {
 	return out
 }
 
-// take notes what became of a gang: its guests follow, the move ends with its
+// recordGang notes what became of a gang: its guests follow, the move ends with its
 // last member, and their jobs are brought in line.
-func (d *draft) take(move fleet.MoveID, members []fleet.Migration) {
+func (d *draft) recordGang(move fleet.MoveID, members []fleet.Migration) {
 	var jobs []fleet.JobID
 	for _, m := range members {
 		old := d.Migrations.At(m.ID)
@@ -207,7 +207,7 @@ func (d *draft) take(move fleet.MoveID, members []fleet.Migration) {
 		}
 		d.Migrations.Put(m.ID, m)
 		if g, ok := d.Guests.Find(m.Guest); ok && !old.Phase.Ended() {
-			d.Guests.Put(g.ID, lifecycle.Follow(g, m))
+			d.Guests.Put(g.ID, lifecycle.FollowMigration(g, m))
 			jobs = append(jobs, g.Job)
 		}
 	}
@@ -218,20 +218,20 @@ func (d *draft) take(move fleet.MoveID, members []fleet.Migration) {
 		}
 	}
 	for _, id := range jobs {
-		d.settle(id)
+		d.settleJob(id)
 	}
 }
 
-// settle brings a job in line with its guests, and takes back what is under
+// settleJob brings a job in line with its guests, and takes back what is under
 // way for guests of a job that is over. It ends because each turn brings a
 // guest, a migration or the job further in a table that has an end.
-func (d *draft) settle(id fleet.JobID) {
+func (d *draft) settleJob(id fleet.JobID) {
 	j, ok := d.Jobs.Find(id)
 	if !ok || j.State == fleet.JobEnded || len(d.Guests.Changes()) <= max(state.FewChanges, j.Spec.Guests) && d.tally(id).InLine(j) {
 		return
 	}
 	guests := d.guestsOf(j)
-	j, stopped, changed := lifecycle.Settle(j, guests, d.at)
+	j, stopped, changed := lifecycle.SettleJob(j, guests, d.at)
 	if changed {
 		d.Jobs.Put(id, j)
 		d.freed = d.freed || j.State == fleet.JobEnded
@@ -250,11 +250,11 @@ func (d *draft) settle(id fleet.JobID) {
 		}
 		cause := "job " + string(id) + " is stopping"
 		if given, gave := lifecycle.Abandon(m, d.at, cause); gave {
-			d.take(m.Move, []fleet.Migration{given})
+			d.recordGang(m.Move, []fleet.Migration{given})
 			continue
 		}
-		if members, changed := lifecycle.CallOff(d.membersOf(d.Moves.At(m.Move)), d.at, cause); changed {
-			d.take(m.Move, members)
+		if members, changed := lifecycle.CancelGang(d.membersOf(d.Moves.At(m.Move)), d.at, cause); changed {
+			d.recordGang(m.Move, members)
 		}
 	}
 }

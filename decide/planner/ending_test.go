@@ -27,7 +27,7 @@ func TestCancelLeavesTheProgramTime(t *testing.T) {
 	if job.State != fleet.JobRunning || job.Ending == nil || job.Ending.Grace != fleet.UsualGrace {
 		t.Fatalf("job: %+v", job)
 	}
-	w.settle()
+	w.answerAll()
 	job = w.s.Jobs[j]
 	if job.State != fleet.JobEnded || job.Result != fleet.JobCancelled || job.Exit == nil || job.Exit.Code != 143 || job.Cause != "cancelled by uid 0" {
 		t.Errorf("job: %+v", job)
@@ -67,7 +67,7 @@ func TestCancelDuringAMove(t *testing.T) {
 	if end.Host != "host2" || end.Gen != 2 {
 		t.Errorf("order: %+v", end)
 	}
-	w.settle()
+	w.answerAll()
 	if job := w.s.Jobs[j]; job.State != fleet.JobEnded || job.Result != fleet.JobCancelled {
 		t.Errorf("job: %+v", job)
 	}

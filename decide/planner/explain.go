@@ -96,10 +96,10 @@ func (e *explainer) guest(g fleet.Guest) []string {
 	case fleet.GuestMoving:
 		out = append(out, e.migration(e.s.Migrations[g.Migration])...)
 	case fleet.GuestRunning:
-		if now := e.s.Hosts[g.Home].Facts.Guests[g.ID]; now.Still {
-			say("It stands still while the owner of %s is there.", g.Home)
-		} else if now.LentBytes > 0 {
-			say("It does without %d MiB of its memory while the owner of %s is there.", now.LentBytes>>20, g.Home)
+		if now := e.s.Hosts[g.Home].Facts.Guests[g.ID]; now.Suspended {
+			say("It is suspended while the owner of %s is there.", g.Home)
+		} else if now.ReclaimedBytes > 0 {
+			say("It does without %d MiB of its memory while the owner of %s is there.", now.ReclaimedBytes>>20, g.Home)
 		}
 		out = append(out, e.leaving(g)...)
 	}
@@ -118,7 +118,7 @@ func (e *explainer) migration(m fleet.Migration) []string {
 	} else if m.Mode != "" {
 		out = append(out, fmt.Sprintf("It goes by %s, as was asked.", m.Mode))
 	}
-	if m.Phase == fleet.Gathering {
+	if m.Phase == fleet.PostCopying {
 		out = append(out, fmt.Sprintf("It runs on %s; what is missing of its memory comes from %s, and if that host is lost before all has come, so is the guest.", m.To, m.From))
 	}
 	if o, waits := lifecycle.MigrationOrder(m); waits {
@@ -126,7 +126,7 @@ func (e *explainer) migration(m fleet.Migration) []string {
 	} else if m.Phase == fleet.Ready {
 		out = append(out, "It waits for the other guests of the move to be ready; then all switch together.")
 	} else if m.Phase == fleet.Waiting {
-		out = append(out, "It begins to be copied so late that it is ready at the same time as the longest of the move.")
+		out = append(out, "Its copy starts later, so that it is ready at the same time as the longest of the move.")
 	}
 	if end := deadlineOf(e.s.Moves[m.Move]); !end.IsZero() && !lifecycle.Committed(m) && !m.Phase.Ended() {
 		out = append(out, fmt.Sprintf("If it is not ready in %s, it stays where it is.", max(end.Sub(e.s.At), 0).Round(time.Second)))
@@ -146,7 +146,7 @@ func (e *explainer) migration(m fleet.Migration) []string {
 // ask is the placement question for a guest that leaves alone.
 func (e *explainer) ask(g fleet.Guest) placement.Ask {
 	out := []placement.Ask{placement.Leaving(e.s, g)}
-	nearIn(state.ViewOf(e.s), e.room(), []fleet.Guest{g}, out)
+	affinityIn(state.ViewOf(e.s), e.room(), []fleet.Guest{g}, out)
 	return out[0]
 }
 
@@ -156,7 +156,7 @@ func (e *explainer) leaving(g fleet.Guest) []string {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	draining := e.s.Hosts[g.Home].State == fleet.HostDraining
 	if draining {
-		say("%s is draining, so it is to leave %s.", g.Home, owners.Turn(e.s.Hosts[g.Home], g))
+		say("%s is draining, so it is to leave %s.", g.Home, owners.WhenLeaving(e.s.Hosts[g.Home], g))
 	} else {
 		say("Nothing asks it to move.")
 	}
@@ -203,7 +203,7 @@ func (e *explainer) lastCause(g fleet.Guest) string {
 
 // price says what its next move would cost; nothing while nobody knows.
 func (e *explainer) price(g fleet.Guest) []string {
-	if (lore{state.NewIndex(e.s, e.p.Policy)}).look(e.s.Hosts[g.Home], g.ID) == nil {
+	if (history{state.NewIndex(e.s, e.p.Policy)}).profileOf(e.s.Hosts[g.Home], g.ID) == nil {
 		return nil
 	}
 	f, err := e.p.Foresee(e.s, fleet.Request{By: fleet.Caller{Admin: true}, Verb: fleet.Migrate, Guest: g.ID})
@@ -222,7 +222,7 @@ func (e *explainer) price(g fleet.Guest) []string {
 		how = fmt.Sprintf(" by %s", mode)
 	}
 	round := func(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }
-	return []string{fmt.Sprintf("Its move would take about %s (%s to %s)%s and send %d MiB; pagurus predict %s looks anew.",
+	return []string{fmt.Sprintf("Its move would take about %s (%s to %s)%s and send %d MiB; pagurus predict %s samples its memory again.",
 		round(p.Total.Value), round(p.Total.Low), round(p.Total.High), how, p.Bytes.Value>>20, g.ID)}
 }
 
@@ -348,7 +348,7 @@ func (e *explainer) onHost(g fleet.Guest, h fleet.Host) string {
 	}
 	a := e.ask(g)
 	if best, found := e.room().Best(a); found {
-		wait := owners.Turn(h, g)
+		wait := owners.WhenLeaving(h, g)
 		if g.RetryAt.After(e.s.At) {
 			wait = fmt.Sprintf("in %s, when it is tried again", g.RetryAt.Sub(e.s.At).Round(time.Second))
 		}

@@ -27,7 +27,7 @@ func (d *draft) foresee() {
 		return
 	}
 	slices.SortFunc(begun, func(a, b fleet.Migration) int { return cmp.Compare(a.ID, b.ID) })
-	s, past := d.View, lore{d.l}
+	s, past := d.View, history{d.l}
 	longestOf := map[fleet.MoveID]fleet.Range[time.Duration]{}
 	for i, m := range begun {
 		m.Packed, m.Preempts = packs(s, past, m), preempts(s, m)
@@ -43,14 +43,14 @@ func (d *draft) foresee() {
 }
 
 // predict says what a migration in the snapshot will cost if it goes in a mode.
-func predict(s *state.View, past lore, m fleet.Migration, mode fleet.Mode) fleet.Prediction {
+func predict(s *state.View, past history, m fleet.Migration, mode fleet.Mode) fleet.Prediction {
 	m.Mode = mode
 	g, home := s.Guests.At(m.Guest), s.Hosts.At(m.From)
 	model := past.model(s, m)
 	link := cost.Link{Share: share(s, m), Limits: decided(copyLimits(s, m), m)}
 	facts := home.Facts.Guests[m.Guest]
 	var p fleet.Prediction
-	if look := past.look(home, m.Guest); look != nil {
+	if look := past.profileOf(home, m.Guest); look != nil {
 		grown := cost.Grown(*look, facts.ResidentBytes, g.Need.MemoryBytes)
 		p = model.Predict(grown, link)
 		p.Profile = &grown

@@ -21,9 +21,9 @@ func (w *world) profiled(p fleet.Profile) {
 	}
 }
 
-// calm is a guest that changes next to nothing, wild one that changes all it
+// idleProfile is a guest that changes next to nothing, wild one that changes all it
 // has faster than any link.
-func calm(at time.Time) fleet.Profile {
+func idleProfile(at time.Time) fleet.Profile {
 	return fleet.Profile{At: at, MemoryBytes: 512 << 20, FilledBytes: 300 << 20, Changed: []fleet.Changed{{Within: time.Second, Bytes: 1 << 20}}}
 }
 
@@ -33,7 +33,7 @@ func wild(at time.Time) fleet.Profile {
 
 func TestForeseeChangesNothing(t *testing.T) {
 	w, j := running(t, 4, "host1", "host2", "host3")
-	w.profiled(calm(w.now))
+	w.profiled(idleProfile(w.now))
 	before := w.s
 	admin := fleet.Caller{Admin: true}
 	for what, r := range map[string]fleet.Request{
@@ -107,19 +107,19 @@ func TestForeseeSaysWhatItDoesNotKnow(t *testing.T) {
 	if guess.Profile != nil || guess.Bytes.Value == 0 {
 		t.Errorf("the guess is %+v", guess)
 	}
-	w.profiled(calm(w.now))
+	w.profiled(idleProfile(w.now))
 	known := says("")
 	if float64(known.Total.High)/float64(known.Total.Low) >= float64(guess.Total.High)/float64(guess.Total.Low) {
 		t.Errorf("a guess (%+v) is as narrow as what is known (%+v)", guess.Total, known.Total)
 	}
-	w.profiled(calm(w.now.Add(-time.Hour)))
+	w.profiled(idleProfile(w.now.Add(-time.Hour)))
 	says("was last looked at 1h0m0s ago")
 	w.profiled(wild(w.now))
 	ask.Limits.Mode = fleet.PreCopy
 	if p := says(""); p.Converges || p.Why == "" || p.Help == "" {
 		t.Errorf("%+v", p)
 	}
-	w.cannotLate("host2")
+	w.cannotPostCopy("host2")
 	lines, err := w.p.Explain(w.s, Subject{Guest: "j1g0"})
 	if err != nil || !strings.Contains(strings.Join(lines, "\n"), "would not converge") {
 		t.Errorf("explained: %q, %v", lines, err)
@@ -130,18 +130,18 @@ func TestForeseeSaysWhatItDoesNotKnow(t *testing.T) {
 // beside its outcome; the next ones learn from it.
 func TestPredictionsAreKept(t *testing.T) {
 	w, _ := running(t, 2, "host1", "host2", "host3")
-	w.profiled(calm(w.now))
+	w.profiled(idleProfile(w.now))
 	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host3"})
 	first := w.s.Migrations["m1.j1g0"]
 	if first.Predicted == nil || first.Predicted.Total.Value <= 0 || first.Predicted.Limits.Rounds == 0 || !strings.Contains(first.Predicted.Basis, "no move yet") {
 		t.Fatalf("%+v", first.Predicted)
 	}
-	w.settle()
+	w.answerAll()
 	ended := w.s.Migrations["m1.j1g0"]
 	if ended.Phase != fleet.Finished || !reflect.DeepEqual(ended.Predicted, first.Predicted) {
 		t.Fatalf("%+v", ended)
 	}
-	w.profiled(calm(w.now))
+	w.profiled(idleProfile(w.now))
 	w.must(fleet.Request{Verb: fleet.Drain, Host: "host2"})
 	if m := w.s.Migrations["m2.j1g1"]; m.Predicted == nil {
 		t.Fatalf("%+v", m)

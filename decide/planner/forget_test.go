@@ -19,12 +19,12 @@ func TestWhatMovesTaughtIsKept(t *testing.T) {
 		if wrong := l.Check(); wrong != "" {
 			t.Error(wrong)
 		}
-		return fmt.Sprintf("%+v", l.Lore().Fit(cost.Subject{Kind: fleet.VM, Job: j, From: "host1", To: "host3"}))
+		return fmt.Sprintf("%+v", l.History().Fit(cost.Subject{Kind: fleet.VM, Job: j, From: "host1", To: "host3"}))
 	}
 	nothing := learnt()
 	arrive := func() {
 		w.must(fleet.Request{Verb: fleet.Migrate, Guests: []fleet.GuestID{"j1g0", "j1g1"}})
-		w.settle()
+		w.answerAll()
 		for id, m := range w.s.Migrations {
 			if m.Cost.SentBytes > 0 {
 				continue
@@ -43,7 +43,7 @@ func TestWhatMovesTaughtIsKept(t *testing.T) {
 	arrive()
 	taught = learnt()
 	w.exited[j] = true
-	w.settle()
+	w.answerAll()
 	w.sleep(keepJobs)
 	if got := learnt(); got != taught || len(w.s.Jobs)+len(w.s.Guests)+len(w.s.Moves) != 0 || len(w.s.Migrations) != 4 {
 		t.Errorf("when the job is forgotten: %s, was %s; %+v", got, taught, w.s.Migrations)

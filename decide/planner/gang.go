@@ -52,7 +52,7 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "%s", reason)
 	}
 	limits := r.Limits
-	limits.Hold, limits.Preempt = false, false // a task's own
+	limits.AwaitGang, limits.Preempt = false, false // a task's own
 	v := fleet.Move{Request: r.ID, Why: fmt.Sprintf("asked for by uid %d", r.By.UID), Limits: limits}
 	v = owners.SignMove(v, d.Hosts.At(r.Host))
 	c := d.choose(guests, to, v, func() (map[fleet.GuestID]placement.Choice, bool) {
@@ -201,9 +201,9 @@ func (d *draft) together(r fleet.Request, guests []fleet.Guest) (map[fleet.Guest
 			asks = append(asks, d.askFor(g, r))
 		}
 		if turn == 0 { // nothing is refused for the sake of a site
-			nearIn(d.View, d.room(), order, asks)
+			affinityIn(d.View, d.room(), order, asks)
 		}
-		seats, stuck := d.room().Clone().Seat(asks)
+		seats, stuck := d.room().Clone().PlaceAll(asks)
 		if stuck < 0 {
 			chosen := map[fleet.GuestID]placement.Choice{}
 			for i, g := range order {
@@ -224,7 +224,7 @@ func (d *draft) together(r fleet.Request, guests []fleet.Guest) (map[fleet.Guest
 // request names, if it does, in the mode that is.
 func (d *draft) askFor(g fleet.Guest, r fleet.Request) placement.Ask {
 	a := placement.Leaving(d.base, g)
-	a.Alive.Late = r.Limits.Mode == fleet.PostCopy
+	a.Alive.PostCopy = r.Limits.Mode == fleet.PostCopy
 	a.Only, _, _ = d.goal(r) // a name that means nothing was refused before
 	return a
 }
@@ -266,9 +266,9 @@ func (d *draft) depart(guests []fleet.Guest, v fleet.Move, how choice) fleet.Mov
 	return v.ID
 }
 
-// callOff ends a move before its point of no return. For one that was called
+// cancelMove ends a move before its point of no return. For one that was called
 // off before it is no error.
-func (d *draft) callOff(r fleet.Request) (fleet.Answer, error) {
+func (d *draft) cancelMove(r fleet.Request) (fleet.Answer, error) {
 	v, ok := d.Moves.Find(r.Move)
 	if !ok {
 		return refuse(r, "there is no move %s; pagurus moves lists them", orNone(r.Move))
@@ -276,41 +276,41 @@ func (d *draft) callOff(r fleet.Request) (fleet.Answer, error) {
 	members := d.membersOf(v)
 	for _, m := range members {
 		if !may(r.By, d.Jobs.At(m.Job)) {
-			return refuse(r, "move %s takes guest %s of another user's job; only that user or an administrator may call it off", v.ID, m.Guest)
+			return refuse(r, "move %s takes guest %s of another user's job; only that user or an administrator may cancel it", v.ID, m.Guest)
 		}
 	}
 	answer := fleet.Answer{Moves: []fleet.MoveID{v.ID}}
-	next, changed := lifecycle.CallOff(members, d.at, fmt.Sprintf("called off by uid %d", r.By.UID))
+	next, changed := lifecycle.CancelGang(members, d.at, fmt.Sprintf("cancelled by uid %d", r.By.UID))
 	switch {
 	case changed:
-		d.take(v.ID, next)
+		d.recordGang(v.ID, next)
 		if h := d.Hosts.At(v.Drains); h.State == fleet.HostDraining {
 			answer.Notes = append(answer.Notes, fmt.Sprintf("%s goes on draining and tries again later; pagurus undrain %s stops that", h.ID, h.ID))
 		}
 	case slices.ContainsFunc(members, lifecycle.Committed) && !v.Ended.IsZero():
-		return refuse(r, "move %s is over and can no longer be called off; pagurus migrate moves its guests back", v.ID)
+		return refuse(r, "move %s is over and can no longer be cancelled; pagurus migrate moves its guests back", v.ID)
 	case slices.ContainsFunc(members, lifecycle.Committed):
-		if slices.ContainsFunc(members, func(m fleet.Migration) bool { return m.Phase == fleet.Gathering }) {
-			return refuse(r, "move %s can no longer be called off: by post-copy its guests run at their targets already, and what is left of their memory follows; see pagurus moves show %s", v.ID, v.ID)
+		if slices.ContainsFunc(members, func(m fleet.Migration) bool { return m.Phase == fleet.PostCopying }) {
+			return refuse(r, "move %s can no longer be cancelled: by post-copy its guests run at their targets already, and what is left of their memory follows; see pagurus moves show %s", v.ID, v.ID)
 		}
-		return refuse(r, "move %s has begun to switch and can no longer be called off; it is over when what is left has been sent, see pagurus moves show %s", v.ID, v.ID)
+		return refuse(r, "move %s has begun to switch and can no longer be cancelled; it is over when what is left has been sent, see pagurus moves show %s", v.ID, v.ID)
 	}
 	return answer, nil
 }
 
-// callOffDrain calls off what the drain of a host began and may still be
+// cancelDrainMoves calls off what the drain of a host began and may still be
 // called off, and says, for people, what became of each.
-func (d *draft) callOffDrain(id fleet.HostID) []string {
+func (d *draft) cancelDrainMoves(id fleet.HostID) []string {
 	var notes []string
 	for _, v := range d.underWay() {
 		if v.Drains != id {
 			continue
 		}
 		members := d.membersOf(v)
-		next, changed := lifecycle.CallOff(members, d.at, fmt.Sprintf("%s no longer drains", id))
+		next, changed := lifecycle.CancelGang(members, d.at, fmt.Sprintf("%s no longer drains", id))
 		if changed {
-			d.take(v.ID, next)
-			notes = append(notes, fmt.Sprintf("move %s is called off", v.ID))
+			d.recordGang(v.ID, next)
+			notes = append(notes, fmt.Sprintf("move %s is cancelled", v.ID))
 		} else if slices.ContainsFunc(members, lifecycle.Committed) {
 			notes = append(notes, fmt.Sprintf("move %s has begun to switch and goes on", v.ID))
 		}
@@ -337,14 +337,14 @@ func (d *draft) underWay() []fleet.Move {
 // the moves' deadlines, and turns back those that owners have made pointless.
 func (d *draft) conduct() {
 	for _, v := range d.underWay() {
-		v, members, turned := owners.TurnBack(v, d.membersOf(v), owners.RecallView{At: d.at, Host: d.Hosts.At, Guest: d.Guests.At})
+		v, members, turned := owners.CancelForOwner(v, d.membersOf(v), owners.RecallView{At: d.at, Host: d.Hosts.At, Guest: d.Guests.At})
 		if turned {
 			d.Moves.Put(v.ID, v)
 		}
 		members, expired := lifecycle.Expire(v, members, d.at)
 		members, began := lifecycle.Start(members, d.left, d.at)
 		if turned || expired || began {
-			d.take(v.ID, members)
+			d.recordGang(v.ID, members)
 		}
 	}
 }
@@ -427,10 +427,10 @@ func (d *draft) fitting(guests []fleet.Guest, nowhere map[want]bool) ([]fleet.Gu
 	var asks []placement.Ask
 	for _, g := range guests {
 		a := placement.Leaving(d.base, g)
-		a.Quiet = true
+		a.NoArrivals = true
 		asks = append(asks, a)
 	}
-	nearIn(d.View, room, guests, asks)
+	affinityIn(d.View, room, guests, asks)
 	var gang []fleet.Guest
 	for i, g := range guests {
 		w := want{g.Need, g.Kind}
@@ -443,7 +443,7 @@ func (d *draft) fitting(guests []fleet.Guest, nowhere map[want]bool) ([]fleet.Gu
 			continue
 		}
 		to[g.ID] = best
-		room.Take(best.Host, g.Need)
+		room.Reserve(best.Host, g.Need)
 		gang = append(gang, g)
 	}
 	return gang, to

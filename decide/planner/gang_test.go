@@ -18,7 +18,7 @@ func spread(t checker, guests int, on ...fleet.HostID) *world {
 	r := submission(guests)
 	r.Spec.On = on
 	w.must(r)
-	w.settle()
+	w.answerAll()
 	return w
 }
 
@@ -72,7 +72,7 @@ func TestGangSwitchesTogether(t *testing.T) {
 			t.Error("they did not switch in one change")
 		}
 	}
-	w.settle()
+	w.answerAll()
 	for _, g := range w.s.Guests {
 		if g.Home != "host3" || g.State != fleet.GuestRunning {
 			t.Errorf("guest: %+v", g)
@@ -128,23 +128,23 @@ func TestGangIsAllOrNone(t *testing.T) {
 
 func TestGangRefuses(t *testing.T) {
 	for want, r := range map[string]fleet.Request{
-		"no guest is named to move; pagurus guests lists them":                                               {},
-		"there is no job j9; pagurus jobs lists them":                                                        {Job: "j9"},
-		"both guests and job j1 are named; name guests, or a job to move all of its guests":                  {Job: "j1", Guest: "j1g0"},
-		"there is no guest j1g9; pagurus guests lists them":                                                  {Guests: []fleet.GuestID{"j1g0", "j1g9"}},
-		"there is no host mars; pagurus hosts lists them":                                                    {Job: "j1", To: "mars"},
-		"all 3 guests are on host1 already; name another host, or none to let Pagurus choose":                {Guests: []fleet.GuestID{"j1g0", "j1g2", "j1g4"}, To: "host1"},
-		"guest j2g0 cannot move: it is on its way":                                                           {Guests: []fleet.GuestID{"j1g0", "j2g0"}},
-		"host4 has no room for all 6 guests, guest j1g":                                                      {Job: "j1", To: "host4"},
-		"there is room for guest j1g":                                                                        {Job: "j1"},
-		"but not for all 6 guests at once; move fewer of them, free a host or add one":                       {Job: "j1"},
-		"nothing can be sent at -1 bytes a second; give --bandwidth something like 200M":                     {Job: "j1", Limits: fleet.Limits{BytesPerSecond: -1}},
-		"-1s is no time to be ready in; give --deadline something like 30s":                                  {Job: "j1", Limits: fleet.Limits{Deadline: -time.Second}},
-		"a guest cannot stand still for -1s; give --max-stall something like 50ms":                           {Job: "j1", Limits: fleet.Limits{Downtime: -time.Second}},
-		"-1 passes over a guest's memory are none at all; leave the number out":                              {Job: "j1", Limits: fleet.Limits{Rounds: -1}},
-		`there is no mode "magic"; use pre-copy, post-copy or stop-and-copy`:                                 {Job: "j1", Limits: fleet.Limits{Mode: "magic"}},
-		"a guest that is moved by stop-and-copy stands still for as long as it takes; leave --max-stall out": {Job: "j1", Limits: fleet.Limits{Mode: fleet.StopAndCopy, Downtime: 1}},
-		"job j3 is stopping; a job is moved while it runs":                                                   {Job: "j3"},
+		"no guest is named to move; pagurus guests lists them":                                          {},
+		"there is no job j9; pagurus jobs lists them":                                                   {Job: "j9"},
+		"both guests and job j1 are named; name guests, or a job to move all of its guests":             {Job: "j1", Guest: "j1g0"},
+		"there is no guest j1g9; pagurus guests lists them":                                             {Guests: []fleet.GuestID{"j1g0", "j1g9"}},
+		"there is no host mars; pagurus hosts lists them":                                               {Job: "j1", To: "mars"},
+		"all 3 guests are on host1 already; name another host, or none to let Pagurus choose":           {Guests: []fleet.GuestID{"j1g0", "j1g2", "j1g4"}, To: "host1"},
+		"guest j2g0 cannot move: it is on its way":                                                      {Guests: []fleet.GuestID{"j1g0", "j2g0"}},
+		"host4 has no room for all 6 guests, guest j1g":                                                 {Job: "j1", To: "host4"},
+		"there is room for guest j1g":                                                                   {Job: "j1"},
+		"but not for all 6 guests at once; move fewer of them, free a host or add one":                  {Job: "j1"},
+		"nothing can be sent at -1 bytes a second; give --bandwidth something like 200M":                {Job: "j1", Limits: fleet.Limits{BytesPerSecond: -1}},
+		"-1s is no time to be ready in; give --deadline something like 30s":                             {Job: "j1", Limits: fleet.Limits{Deadline: -time.Second}},
+		"the downtime cannot be -1s; give --max-stall something like 50ms":                              {Job: "j1", Limits: fleet.Limits{Downtime: -time.Second}},
+		"-1 passes over a guest's memory are none at all; leave the number out":                         {Job: "j1", Limits: fleet.Limits{Rounds: -1}},
+		`there is no mode "magic"; use pre-copy, post-copy or stop-and-copy`:                            {Job: "j1", Limits: fleet.Limits{Mode: "magic"}},
+		"a guest that is moved by stop-and-copy is suspended for the whole copy; leave --max-stall out": {Job: "j1", Limits: fleet.Limits{Mode: fleet.StopAndCopy, Downtime: 1}},
+		"job j3 is stopping; a job is moved while it runs":                                              {Job: "j3"},
 	} {
 		w := spread(t, 6, "host1", "host2") // 3 and 3 of 4
 		two := submission(1)
@@ -153,7 +153,7 @@ func TestGangRefuses(t *testing.T) {
 		three := submission(1)
 		three.Spec.On = []fleet.HostID{"host4"}
 		w.must(three)
-		w.settle()
+		w.answerAll()
 		w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j2g0", To: "host4"})
 		w.must(fleet.Request{Verb: fleet.Cancel, Job: "j3", Grace: atOnce()})
 		h := w.s.Hosts["host3"]
@@ -178,10 +178,10 @@ func TestGangFindsTheRoomThereIs(t *testing.T) {
 		r.ID, r.Spec.On = fleet.RequestID(fmt.Sprint(i)), []fleet.HostID{on}
 		w.must(r)
 	}
-	w.settle()
+	w.answerAll()
 	// One slot is free on each: only a swap fits, each to the other's host.
 	w.must(fleet.Request{Verb: fleet.Migrate, Guests: []fleet.GuestID{"j1g0", "j4g0"}})
-	w.settle()
+	w.answerAll()
 	if w.s.Guests["j1g0"].Home != "host2" || w.s.Guests["j4g0"].Home != "host1" {
 		t.Errorf("%+v", w.s.Guests)
 	}
@@ -190,11 +190,11 @@ func TestGangFindsTheRoomThereIs(t *testing.T) {
 func TestLimitsReachTheCopies(t *testing.T) {
 	w := spread(t, 3, "host1", "host2")
 	w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1", To: "host3",
-		Limits: fleet.Limits{BytesPerSecond: 200, Downtime: 30 * time.Millisecond, Deadline: time.Minute, Hold: true}})
+		Limits: fleet.Limits{BytesPerSecond: 200, Downtime: 30 * time.Millisecond, Deadline: time.Minute, AwaitGang: true}})
 	for range 3 {
 		w.answer(slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Verb == fleet.Receive }))
 	}
-	if l := w.s.Moves["m1"].Limits; l.Deadline != time.Minute || l.Hold {
+	if l := w.s.Moves["m1"].Limits; l.Deadline != time.Minute || l.AwaitGang {
 		t.Errorf("of the move: %+v", l)
 	}
 	alone := map[fleet.HostID]int64{}
@@ -208,7 +208,7 @@ func TestLimitsReachTheCopies(t *testing.T) {
 		}
 		copies++
 		l := Task(w.s, o).Limits
-		if want := 200 / alone[o.Host]; l.BytesPerSecond != want || l.Downtime != 30*time.Millisecond || !l.Hold || l.Rounds == 0 {
+		if want := 200 / alone[o.Host]; l.BytesPerSecond != want || l.Downtime != 30*time.Millisecond || !l.AwaitGang || l.Rounds == 0 {
 			t.Errorf("of a copy from %s: %+v, want %d", o.Host, l, want)
 		}
 	}
@@ -240,7 +240,7 @@ func TestSmallGuestsBeginLater(t *testing.T) {
 	if p := w.member("j1g1").Phase; p != fleet.Copying {
 		t.Errorf("%s when a quarter of 400 MiB is left", p)
 	}
-	w.settle()
+	w.answerAll()
 	if g := w.s.Guests["j1g1"]; g.Home != w.member("j1g1").To {
 		t.Errorf("%+v", g)
 	}
@@ -259,7 +259,7 @@ func TestDeadlineDecidesWhoGoes(t *testing.T) {
 		t.Fatalf("too early: %s", p)
 	}
 	w.tick(2 * time.Second)
-	w.settle()
+	w.answerAll()
 	for g, home := range map[fleet.GuestID]fleet.HostID{"j1g0": "host3", "j1g1": "host1", "j1g2": "host3"} {
 		if got := w.s.Guests[g]; got.Home != home || got.State != fleet.GuestRunning || w.guests[home][g] != fleet.Running {
 			t.Errorf("%+v, want it on %s", got, home)
@@ -272,7 +272,7 @@ func TestDeadlineDecidesWhoGoes(t *testing.T) {
 	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g1", Limits: fleet.Limits{Deadline: time.Second}})
 	w.answerVerb(fleet.Receive, "j1g1")
 	w.tick(2 * time.Second)
-	w.settle()
+	w.answerAll()
 	if m := w.s.Migrations["m2.j1g1"]; m.Phase != fleet.Aborted || m.Cause != "it was not ready within the deadline of 1s" {
 		t.Errorf("%+v", m)
 	}
@@ -291,18 +291,18 @@ func TestCallOffAtEveryMoment(t *testing.T) {
 			}
 			committed := w.s.Guests["j1g0"].Gen > 1
 			over = !w.s.Moves["m1"].Ended.IsZero()
-			_, err := w.ask(fleet.Request{Verb: fleet.CallOff, Move: "m1"})
+			_, err := w.ask(fleet.Request{Verb: fleet.CancelMove, Move: "m1"})
 			if committed != (err != nil) {
 				t.Fatalf("%d guests after %d answers: %v", guests, steps, err)
 			}
-			if want := "can no longer be called off"; committed && !strings.Contains(err.Error(), want) {
+			if want := "can no longer be cancelled"; committed && !strings.Contains(err.Error(), want) {
 				t.Errorf("%v", err)
 			}
-			if _, again := w.ask(fleet.Request{Verb: fleet.CallOff, Move: "m1"}); (again != nil) != committed {
+			if _, again := w.ask(fleet.Request{Verb: fleet.CancelMove, Move: "m1"}); (again != nil) != committed {
 				t.Errorf("again: %v", again)
 			}
-			w.settle()
-			if _, again := w.ask(fleet.Request{Verb: fleet.CallOff, Move: "m1"}); (again != nil) != committed {
+			w.answerAll()
+			if _, again := w.ask(fleet.Request{Verb: fleet.CancelMove, Move: "m1"}); (again != nil) != committed {
 				t.Errorf("once it is over: %v", again)
 			}
 			for _, g := range w.s.Guests {
@@ -319,7 +319,7 @@ func TestCallOffAtEveryMoment(t *testing.T) {
 		}
 	}
 	w := spread(t, 1, "host1")
-	if _, err := w.ask(fleet.Request{Verb: fleet.CallOff, Move: "m9"}); err == nil || err.Error() != "there is no move m9; pagurus moves lists them" {
+	if _, err := w.ask(fleet.Request{Verb: fleet.CancelMove, Move: "m9"}); err == nil || err.Error() != "there is no move m9; pagurus moves lists them" {
 		t.Errorf("%v", err)
 	}
 }
@@ -329,7 +329,7 @@ func TestDrainMovesAJobTogether(t *testing.T) {
 	other := submission(1)
 	other.Spec.On = []fleet.HostID{"host1"}
 	w.must(other)
-	w.settle()
+	w.answerAll()
 	a := w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
 	if len(a.Moves) != 1 || len(w.s.Moves["m1"].Migrations) != 3 || !reflect.DeepEqual(a.Notes, []string{"1 more guest follows, the guests of one job at a time"}) {
 		t.Fatalf("%+v: %+v", a, w.s.Moves)
@@ -337,7 +337,7 @@ func TestDrainMovesAJobTogether(t *testing.T) {
 	if again := w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"}); len(again.Moves) != 0 {
 		t.Errorf("draining twice began %v", again.Moves)
 	}
-	w.settle()
+	w.answerAll()
 	for _, g := range w.s.Guests {
 		if g.Home == "host1" || g.State != fleet.GuestRunning {
 			t.Errorf("guest: %+v", g)
@@ -356,12 +356,12 @@ func TestDrainMovesWhoFits(t *testing.T) {
 		r.ID, r.Spec.On = fleet.RequestID(fmt.Sprint(i)), []fleet.HostID{on}
 		w.must(r)
 	}
-	w.settle()
+	w.answerAll()
 	a := w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
 	if len(w.s.Moves["m1"].Migrations) != 2 || len(a.Notes) != 2 || !strings.Contains(a.Notes[0], "stays for now, no host can take it") {
 		t.Fatalf("%+v: %+v", a, w.s.Moves)
 	}
-	w.settle()
+	w.answerAll()
 	if n := len(w.guests["host1"]); n != 2 {
 		t.Errorf("%d are still there", n)
 	}
@@ -376,13 +376,13 @@ func TestDrainGivesUpOnGangs(t *testing.T) {
 			t.Fatalf("%+v", w.s.Moves)
 		}
 		w.fault(fleet.Receive, "failed")
-		w.settle()
+		w.answerAll()
 		w.tick(2 * time.Minute)
 	}
 	if v := w.s.Moves["m3"]; len(v.Migrations) != 1 {
 		t.Fatalf("%+v", v)
 	}
-	w.settle()
+	w.answerAll()
 	if len(w.guests["host1"]) != 0 {
 		t.Errorf("%v", w.guests["host1"])
 	}
@@ -392,13 +392,13 @@ func TestUndrainCallsOff(t *testing.T) {
 	w := spread(t, 2, "host1")
 	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
 	a := w.must(fleet.Request{Verb: fleet.Undrain, Host: "host1"})
-	if !reflect.DeepEqual(a.Notes, []string{"move m1 is called off"}) {
+	if !reflect.DeepEqual(a.Notes, []string{"move m1 is cancelled"}) {
 		t.Errorf("%+v", a)
 	}
 	if again := w.must(fleet.Request{Verb: fleet.Undrain, Host: "host1"}); len(again.Notes) != 0 {
 		t.Errorf("again: %+v", again)
 	}
-	w.settle()
+	w.answerAll()
 	w.tick(time.Hour)
 	if len(w.guests["host1"]) != 2 || len(w.s.Moves) != 1 || w.member("j1g0").Cause != "host1 no longer drains" {
 		t.Errorf("%v %+v", w.guests, w.s.Moves)
@@ -409,14 +409,14 @@ func TestUndrainCallsOff(t *testing.T) {
 	if a := w.must(fleet.Request{Verb: fleet.Undrain, Host: "host1"}); len(a.Notes) != 0 {
 		t.Errorf("%+v", a)
 	}
-	w.settle()
+	w.answerAll()
 	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
 	w.answerVerb(fleet.Receive, "j1g1")
 	w.answerVerb(fleet.Copy, "j1g1")
 	if a := w.must(fleet.Request{Verb: fleet.Undrain, Host: "host1"}); !reflect.DeepEqual(a.Notes, []string{"move m3 has begun to switch and goes on"}) {
 		t.Errorf("%+v", a)
 	}
-	w.settle()
+	w.answerAll()
 	if len(w.guests["host1"]) != 0 {
 		t.Errorf("%v", w.guests)
 	}

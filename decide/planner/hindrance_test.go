@@ -29,7 +29,7 @@ func TestHinderedGuestStays(t *testing.T) {
 	r := submission(2)
 	r.Spec.On = []fleet.HostID{"host1"}
 	w.must(r)
-	w.settle()
+	w.answerAll()
 	w.hinder("j1g0", socket, "something else")
 	want := "guest j1g0 cannot move: " + socket + "; something else"
 	for _, r := range []fleet.Request{
@@ -50,13 +50,13 @@ func TestHinderedGuestStays(t *testing.T) {
 	if all := strings.Join(d.Notes, "\n"); !strings.Contains(all, "j1g0 stays for now: "+socket) {
 		t.Errorf("the drain says %q", all)
 	}
-	w.settle()
+	w.answerAll()
 	if at0, at1 := w.s.Guests["j1g0"].Home, w.s.Guests["j1g1"].Home; at0 != "host1" || at1 != "host2" {
 		t.Errorf("the drain left j1g0 on %s and j1g1 on %s", at0, at1)
 	}
 	w.hinder("j1g0")
 	w.tick(2 * time.Second)
-	w.settle()
+	w.answerAll()
 	if at := w.s.Guests["j1g0"].Home; at != "host2" {
 		t.Errorf("nothing keeps j1g0 any more, and it is on %s", at)
 	}

@@ -14,29 +14,29 @@ import (
 // or why that cannot be; both for people.
 func amendIsolated(h fleet.Host, r fleet.Request) (out fleet.Host, notes []string, reason string) {
 	switch f := h.Facts; {
-	case r.Quiet == nil:
-		return h, nil, "the request does not say what is to be quiet; pagurus and its controller may be of different versions, see pagurus version"
-	case !r.Quiet.On && len(r.Quiet.CPUs) > 0:
+	case r.Isolation == nil:
+		return h, nil, "the request does not say which CPUs to isolate; pagurus and its controller may be of different versions, see pagurus version"
+	case !r.Isolation.On && len(r.Isolation.CPUs) > 0:
 		return h, nil, "what is put back is put back for all cores; leave --cores out"
-	case !r.Quiet.On:
-		h.Quiet = nil
+	case !r.Isolation.On:
+		h.IsolatedCPUs = nil
 		return h, nil, ""
 	case f.SeenAt.IsZero():
 		return h, nil, fmt.Sprintf("%s has not been heard from, so nobody knows what cores it has; start its agent, see pagurus hosts", h.ID)
-	case f.Quiet == nil || f.Topology == nil:
+	case f.Isolation == nil || f.Topology == nil:
 		return h, nil, fmt.Sprintf("the agent of %s does not say whether it can; it may be of an older version, see pagurus version", h.ID)
-	case f.Quiet.Unable != "":
-		return h, nil, fmt.Sprintf("%s cannot keep cores for guests: %s; ask it of a host whose agent runs on the machine itself", h.ID, f.Quiet.Unable)
+	case f.Isolation.Unable != "":
+		return h, nil, fmt.Sprintf("%s cannot keep cores for guests: %s; ask it of a host whose agent runs on the machine itself", h.ID, f.Isolation.Unable)
 	}
 	t := *h.Facts.Topology
-	want := r.Quiet.CPUs
+	want := r.Isolation.CPUs
 	if len(want) == 0 {
 		want = usual(t)
 	}
 	if reason := invalid(h.ID, want, t.CPUs()); reason != "" {
 		return h, nil, reason
 	}
-	h.Quiet = want
+	h.IsolatedCPUs = want
 	return h, siblings(t, want), ""
 }
 
@@ -75,7 +75,7 @@ func siblings(t fleet.Topology, want fleet.CPUSet) (notes []string) {
 		for _, c := range n.Cores {
 			mine := fleet.CPUSet(slices.Sorted(slices.Values(c.CPUs)))
 			if others := mine.Minus(want); mine.Meets(want) && len(others) > 0 {
-				notes = append(notes, fmt.Sprintf("CPU %s is not quiet and of the same core as CPU %s: what runs there takes from guests here", others, mine.Minus(others)))
+				notes = append(notes, fmt.Sprintf("CPU %s is not isolated and is on the same core as CPU %s: what runs there takes from guests here", others, mine.Minus(others)))
 			}
 		}
 	}

@@ -30,29 +30,29 @@ type Hands interface {
 // Loop is a cluster's brain with its memory.
 type Loop struct {
 	Planner *Planner
-	Ledger  *state.Index
+	Index   *state.Index
 }
 
 // NewLoop makes the loop of a cluster as it is stored.
 func NewLoop(p *Planner, s fleet.Snapshot) *Loop {
-	return &Loop{Planner: p, Ledger: state.NewIndex(s, p.Policy)}
+	return &Loop{Planner: p, Index: state.NewIndex(s, p.Policy)}
 }
 
-// Take is one event: think, commit, tell. Nothing is told that was not
+// HandleEvent is one event: think, commit, tell. Nothing is told that was not
 // committed, and after an error nothing has changed: it is the planner's, as it
 // is, or that of Commit.
-func (l *Loop) Take(ev fleet.Event, at time.Time, h Hands) (fleet.Answer, error) {
-	l.Ledger.At(at)
-	d, err := l.Planner.StepOn(l.Ledger, ev)
+func (l *Loop) HandleEvent(ev fleet.Event, at time.Time, h Hands) (fleet.Answer, error) {
+	l.Index.At(at)
+	d, err := l.Planner.StepOn(l.Index, ev)
 	if err != nil {
 		return fleet.Answer{}, err
 	}
 	if !d.Change.Empty() {
-		revision, err := h.Commit(l.Ledger.Snapshot().Revision, d.Change)
+		revision, err := h.Commit(l.Index.Snapshot().Revision, d.Change)
 		if err != nil {
 			return fleet.Answer{}, err
 		}
-		l.Ledger.Commit(d.Change, revision)
+		l.Index.Commit(d.Change, revision)
 		h.Committed(d.Change)
 	}
 	h.Send(d.Orders)

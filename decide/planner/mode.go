@@ -23,7 +23,7 @@ type choice struct {
 // them. Left to itself it takes pre-copy if that is expected to be ready within
 // the limits, since nothing is at risk then; else post-copy if every target
 // can, since it always comes to its end; else stop-and-copy if the guests may
-// stand still for that long. late looks for hosts that take in guests by
+// setSuspended still for that long. late looks for hosts that take in guests by
 // post-copy where those chosen do not; nil: these it is.
 func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice, v fleet.Move,
 	late func() (map[fleet.GuestID]placement.Choice, bool)) choice {
@@ -38,11 +38,11 @@ func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 	}
 	amiss, who := shortfall(pre, v.Limits)
 	if amiss == "" {
-		c.why = fmt.Sprintf("it is expected to be ready in %s and to stand still for %s", aboutDuration(latestReady(pre)), downtimeText(pre, v.Limits))
+		c.why = fmt.Sprintf("it is expected to be ready in %s, with a downtime of %s", aboutDuration(latestReady(pre)), downtimeText(pre, v.Limits))
 		return c
 	}
 	c.why = fmt.Sprintf("by pre-copy guest %s %s", guests[who].ID, amiss)
-	there, can := to, d.lateHosts(guests, to)
+	there, can := to, d.allTakePostCopy(guests, to)
 	if !can && late != nil && !anyHuge(d.base.Jobs, guests) {
 		there, can = late()
 	}
@@ -58,7 +58,7 @@ func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 	still := longestDowntime(stop)
 	if more, _ := shortfall(stop, v.Limits); more == "" && still <= v.Limits.Downtime {
 		c.mode = fleet.StopAndCopy
-		c.why += fmt.Sprintf("; stopped for it, it is expected to stand still for %s", aboutDuration(still))
+		c.why += fmt.Sprintf("; stopped for it, its expected downtime is %s", aboutDuration(still))
 		return c
 	}
 	c.no = c.why + helpToBeReady(pre[who], still, can)
@@ -66,8 +66,8 @@ func (d *draft) choose(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 	return c
 }
 
-// lateHosts reports whether all hosts take in guests by post-copy.
-func (d *draft) lateHosts(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice) bool {
+// allTakePostCopy reports whether all hosts take in guests by post-copy.
+func (d *draft) allTakePostCopy(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice) bool {
 	return !anyHuge(d.base.Jobs, guests) && !slices.ContainsFunc(guests, func(g fleet.Guest) bool {
 		return !d.base.Hosts[to[g.ID].Host].Facts.Abilities[g.Kind].PostCopy
 	})
@@ -84,7 +84,7 @@ func (d *draft) expect(guests []fleet.Guest, to map[fleet.GuestID]placement.Choi
 		v.Migrations = append(v.Migrations, m.ID)
 	}
 	imagined.Moves.Put(v.ID, v)
-	s, past := imagined.View, lore{d.l}
+	s, past := imagined.View, history{d.l}
 	out := make([]fleet.Prediction, len(guests))
 	for i, id := range v.Migrations {
 		m := s.Migrations.At(id)
@@ -114,7 +114,7 @@ func (d *draft) bereave() {
 		}
 		cause := fmt.Sprintf("%s has lost what was still to come of the guest, and %s does not answer for it", m.From, m.To)
 		if given, gave := lifecycle.Abandon(now, d.at, cause); gave {
-			d.take(m.Move, []fleet.Migration{given})
+			d.recordGang(m.Move, []fleet.Migration{given})
 		}
 	}
 }

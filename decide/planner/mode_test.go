@@ -10,8 +10,8 @@ import (
 	"pagurus/fleet"
 )
 
-// cannotLate makes a host one that takes in no guest by post-copy.
-func (w *world) cannotLate(id fleet.HostID) {
+// cannotPostCopy makes a host one that takes in no guest by post-copy.
+func (w *world) cannotPostCopy(id fleet.HostID) {
 	h := w.s.Hosts[id]
 	h.Facts.Abilities = map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Accelerator: "tcg", NoPostCopy: "userfaultfd is not allowed"}}
 	w.s.Hosts[id] = h
@@ -29,23 +29,23 @@ func TestModeIsChosen(t *testing.T) {
 		says    string
 	}{
 		{"a guess risks nothing", nil, slow, false, fleet.PreCopy, "nobody has looked at how j1g0"},
-		{"it converges", calm, slow, false, fleet.PreCopy, "and to stand still for 50ms"},
-		{"more than is allowed", calm, fleet.Limits{BytesPerSecond: 100 << 20, Downtime: 10 * time.Millisecond}, false, fleet.PreCopy, "no more than the 10ms allowed"},
-		{"asked for", calm, fleet.Limits{Mode: fleet.PostCopy}, false, fleet.PostCopy, ""},
-		{"asked for where it cannot be", calm, fleet.Limits{Mode: fleet.PostCopy}, true, "", "host2, which cannot take in a guest by post-copy: userfaultfd is not allowed"},
+		{"it converges", idleProfile, slow, false, fleet.PreCopy, "with a downtime of 50ms"},
+		{"more than is allowed", idleProfile, fleet.Limits{BytesPerSecond: 100 << 20, Downtime: 10 * time.Millisecond}, false, fleet.PreCopy, "no more than the 10ms allowed"},
+		{"asked for", idleProfile, fleet.Limits{Mode: fleet.PostCopy}, false, fleet.PostCopy, ""},
+		{"asked for where it cannot be", idleProfile, fleet.Limits{Mode: fleet.PostCopy}, true, "", "host2, which cannot take in a guest by post-copy: userfaultfd is not allowed"},
 		{"it does not converge", wild, slow, false, fleet.PostCopy, "by pre-copy guest j1g0 would not converge"},
 		{"nor is there post-copy", wild, slow, true, "", "pagurus doctor --fix"},
 		{"tried all the same", wild, fleet.Limits{Mode: fleet.PreCopy}, true, fleet.PreCopy, ""},
 		{"it may stand still", wild, fleet.Limits{BytesPerSecond: 100 << 20, Downtime: time.Minute, Deadline: 3 * time.Second}, true, fleet.StopAndCopy, "stopped for it"},
-		{"so that anything converges", wild, fleet.Limits{BytesPerSecond: 100 << 20, Downtime: time.Minute}, true, fleet.PreCopy, "stand still for 5."},
-		{"never in time", calm, fleet.Limits{BytesPerSecond: 50 << 20, Deadline: time.Second}, false, "", "after the deadline of 1s"},
+		{"so that anything converges", wild, fleet.Limits{BytesPerSecond: 100 << 20, Downtime: time.Minute}, true, fleet.PreCopy, "downtime of 5."},
+		{"never in time", idleProfile, fleet.Limits{BytesPerSecond: 50 << 20, Deadline: time.Second}, false, "", "after the deadline of 1s"},
 	} {
 		w, _ := running(t, 1, "host1", "host2")
 		if c.profile != nil {
 			w.profiled(c.profile(w.now))
 		}
 		if c.cannot {
-			w.cannotLate("host2")
+			w.cannotPostCopy("host2")
 		}
 		r := fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2", Limits: c.limits}
 		_, err := w.ask(r)
@@ -91,12 +91,12 @@ func TestHugePagesGoByPostCopyOnlyIfAsked(t *testing.T) {
 func TestPostCopyFindsHosts(t *testing.T) {
 	w, _ := running(t, 1, "host1", "host2", "host3")
 	w.profiled(wild(w.now))
-	w.cannotLate("host2")
+	w.cannotPostCopy("host2")
 	f, err := w.p.Foresee(w.s, fleet.Request{By: fleet.Caller{Admin: true}, Verb: fleet.Migrate, Guest: "j1g0"})
 	if err != nil || len(f.Migrations) != 1 || f.Migrations[0].To != "host3" || !strings.Contains(strings.Join(f.Notes, "\n"), "post-copy: by pre-copy") {
 		t.Fatalf("%+v, %v", f, err)
 	}
-	w.cannotLate("host3")
+	w.cannotPostCopy("host3")
 	if lines, err := w.p.Explain(w.s, Subject{Guest: "j1g0"}); err != nil || !strings.Contains(strings.Join(lines, "\n"), "A move of it would be refused: by pre-copy") {
 		t.Errorf("explained %q, %v", lines, err)
 	}
@@ -111,7 +111,7 @@ func TestPostCopyFindsHosts(t *testing.T) {
 func TestPostCopyGoesThroughEveryPhase(t *testing.T) {
 	w, _ := running(t, 1, "host1", "host2")
 	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", Limits: fleet.Limits{Mode: fleet.PostCopy}})
-	for i := 0; w.s.Migrations["m1.j1g0"].Phase != fleet.Gathering; i++ {
+	for i := 0; w.s.Migrations["m1.j1g0"].Phase != fleet.PostCopying; i++ {
 		for !w.answer(len(w.wire) - 1 - i%len(w.wire)) {
 			i++
 		}
@@ -128,14 +128,14 @@ func TestPostCopyGoesThroughEveryPhase(t *testing.T) {
 			t.Errorf("limits %+v", l)
 		}
 	}
-	if _, err := w.ask(fleet.Request{Verb: fleet.CallOff, Move: "m1"}); err == nil || !strings.Contains(err.Error(), "run at their targets already") {
+	if _, err := w.ask(fleet.Request{Verb: fleet.CancelMove, Move: "m1"}); err == nil || !strings.Contains(err.Error(), "run at their targets already") {
 		t.Errorf("called off: %v", err)
 	}
 	if lines, err := w.p.Explain(w.s, Subject{Guest: "j1g0"}); err != nil || !strings.Contains(strings.Join(lines, "\n"), "if that host is lost") {
 		t.Errorf("explained %q, %v", lines, err)
 	}
-	w.settle()
-	want := []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Gather, fleet.Retire}
+	w.answerAll()
+	want := []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Activate, fleet.Fetch, fleet.Retire}
 	if got := w.verbs("j1g0"); !reflect.DeepEqual(got, want) {
 		t.Errorf("orders: %v", got)
 	}
@@ -149,7 +149,7 @@ func TestPostCopyGoesThroughEveryPhase(t *testing.T) {
 func TestPostCopyLosesItsSource(t *testing.T) {
 	w, j := running(t, 1, "host1", "host2")
 	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", Limits: fleet.Limits{Mode: fleet.PostCopy}})
-	for w.s.Migrations["m1.j1g0"].Phase != fleet.Gathering {
+	for w.s.Migrations["m1.j1g0"].Phase != fleet.PostCopying {
 		for i := range w.wire {
 			if w.answer(i) {
 				break
@@ -157,8 +157,8 @@ func TestPostCopyLosesItsSource(t *testing.T) {
 		}
 	}
 	delete(w.guests["host1"], "j1g0") // its process was killed
-	w.settle()
-	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Stranded || !strings.Contains(m.Cause, "never be whole") {
+	w.answerAll()
+	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Lost || !strings.Contains(m.Cause, "never be whole") {
 		t.Errorf("migration: %+v", m)
 	}
 	if job := w.s.Jobs[j]; job.State != fleet.JobEnded || job.Result != fleet.JobFailed || len(w.guests["host2"]) != 0 {
@@ -172,7 +172,7 @@ func TestPostCopyLosesItsSource(t *testing.T) {
 func TestPostCopyTargetThatNeverAnswers(t *testing.T) {
 	w, j := running(t, 1, "host1", "host2")
 	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", Limits: fleet.Limits{Mode: fleet.PostCopy}})
-	for w.s.Migrations["m1.j1g0"].Phase != fleet.Repointing {
+	for w.s.Migrations["m1.j1g0"].Phase != fleet.Activating {
 		for i := range w.wire {
 			if w.answer(i) {
 				break
@@ -180,18 +180,18 @@ func TestPostCopyTargetThatNeverAnswers(t *testing.T) {
 		}
 	}
 	w.tick(6 * time.Minute) // nobody answers: w.answer is not called
-	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Repointing {
+	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Activating {
 		t.Fatalf("given up though its source has it: %+v", m)
 	}
 	delete(w.guests["host1"], "j1g0")
 	w.silent["host1"] = true
 	w.tick(6 * time.Minute)
-	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Repointing {
+	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Activating {
 		t.Fatalf("given up though nobody has said that the source lost it: %+v", m)
 	}
 	w.reconnect("host1")
 	w.tick(time.Minute)
-	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Stranded || !strings.Contains(m.Cause, "has lost what was still to come") {
+	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Lost || !strings.Contains(m.Cause, "has lost what was still to come") {
 		t.Errorf("migration: %+v", m)
 	}
 	if job := w.s.Jobs[j]; job.State == fleet.JobRunning {

@@ -44,7 +44,7 @@ func TestOwnerStays(t *testing.T) {
 	if h := w.s.Hosts["host1"]; h.State != fleet.HostDraining || !h.ForOwner || len(v.Migrations) != 2 || v.Why != "the owner of host1 is there" {
 		t.Fatalf("%+v %+v", h, w.s.Moves)
 	}
-	w.settle()
+	w.answerAll()
 	if len(w.guests["host1"]) != 0 {
 		t.Errorf("still there: %v", w.guests["host1"])
 	}
@@ -65,7 +65,7 @@ func TestOwnerStays(t *testing.T) {
 		t.Errorf("the owner has gone: %+v", h)
 	}
 	w.must(to)
-	w.settle()
+	w.answerAll()
 	if w.s.Guests["j1g0"].Home != "host1" {
 		t.Errorf("it did not come back: %+v", w.s.Guests["j1g0"])
 	}
@@ -89,7 +89,7 @@ func (w *world) leaves(left int64) {
 	w.owner("host1", fleet.OwnerLeaving)
 	w.tick(time.Second)
 	for _, m := range w.s.Migrations {
-		if m.Phase == fleet.Withdrawing {
+		if m.Phase == fleet.Cancelling {
 			w.t.Fatalf("a move is called off before the owner has gone: %+v", m)
 		}
 	}
@@ -101,9 +101,9 @@ func (w *world) leaves(left int64) {
 func TestOwnerGoesMeanwhile(t *testing.T) {
 	w := spread(t, 2, "host1")
 	w.leaves(450)
-	w.settle()
+	w.answerAll()
 	if m := w.member("j1g0"); m.Phase != fleet.Aborted || len(w.guests["host1"]) != 2 ||
-		!strings.HasPrefix(m.Cause, "called off: the owner of host1 is gone, and 900 MiB of 1024 MiB were still to be sent") {
+		!strings.HasPrefix(m.Cause, "cancelled: the owner of host1 is gone, and 900 MiB of 1024 MiB were still to be sent") {
 		t.Errorf("%+v %v", m, w.guests)
 	}
 	w.tick(time.Hour)
@@ -115,8 +115,8 @@ func TestOwnerGoesMeanwhile(t *testing.T) {
 // What a guest does for its host's owner is explained.
 func TestExplainGivingWay(t *testing.T) {
 	for want, f := range map[string]fleet.GuestFacts{
-		"It stands still while the owner of host1 is there.":                      {Run: fleet.Paused, Still: true, LentBytes: 1 << 30},
-		"It does without 64 MiB of its memory while the owner of host1 is there.": {Run: fleet.Running, LentBytes: 64 << 20},
+		"It is suspended while the owner of host1 is there.":                      {Run: fleet.Suspended, Suspended: true, ReclaimedBytes: 1 << 30},
+		"It does without 64 MiB of its memory while the owner of host1 is there.": {Run: fleet.Running, ReclaimedBytes: 64 << 20},
 	} {
 		w, _ := running(t, 1, "host1", "host2")
 		h := w.s.Hosts["host1"]
@@ -152,7 +152,7 @@ func TestOwnerGoesTooLate(t *testing.T) {
 		w.owner("host1", s)
 		w.tick(2 * time.Second)
 	}
-	w.settle()
+	w.answerAll()
 	if m := w.member("j1g0"); m.Phase != fleet.Finished || len(w.s.Moves) != 1 || len(w.guests["host1"]) != 0 {
 		t.Errorf("%+v %+v", m, w.s.Moves)
 	}
@@ -164,7 +164,7 @@ func TestOwnerComesAndGoes(t *testing.T) {
 	w := spread(t, 2, "host1")
 	for range 2 {
 		w.leaves(500)
-		w.settle()
+		w.answerAll()
 		w.tick(40 * time.Second)
 	}
 	if m := w.s.Migrations["m2.j1g0"]; len(w.s.Moves) != 2 || w.member("j1g0").Phase != fleet.Aborted || m.Phase != fleet.Finished {
@@ -179,7 +179,7 @@ func TestNotForTheOwner(t *testing.T) {
 		w := spread(t, 2, "host1")
 		w.must(r)
 		w.leaves(500)
-		w.settle()
+		w.answerAll()
 		w.tick(time.Minute)
 		if len(w.guests["host1"]) != 0 || len(w.s.Moves) != 1 || w.s.Moves["m1"].Weighed != "" {
 			t.Errorf("%s: %v %+v", r.Verb, w.guests, w.s.Moves)
@@ -195,7 +195,7 @@ func TestOwnerOfATargetComes(t *testing.T) {
 	w.copies()
 	w.owner("host2", fleet.OwnerReturning)
 	w.tick(time.Second)
-	w.settle()
+	w.answerAll()
 	if m := w.member("j1g0"); m.Phase != fleet.Aborted || m.Cause != "the owner of host2 has come" || w.s.Guests["j1g0"].Home != "host1" {
 		t.Errorf("%+v", m)
 	}
@@ -203,16 +203,16 @@ func TestOwnerOfATargetComes(t *testing.T) {
 	w.tick(time.Minute)
 	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2"})
 	second := func() fleet.Migration { return w.s.Migrations["m2.j1g0"] }
-	for i := 0; second().Phase != fleet.Repointing && i < 20; i++ {
+	for i := 0; second().Phase != fleet.Activating && i < 20; i++ {
 		for i := range w.wire {
-			if v := w.wire[i].Verb; v != fleet.Hold && v != fleet.Run && w.answer(i) {
+			if v := w.wire[i].Verb; v != fleet.Watch && v != fleet.Run && w.answer(i) {
 				break
 			}
 		}
 	}
 	w.owner("host2", fleet.OwnerPresent)
 	w.tick(time.Second)
-	w.settle()
+	w.answerAll()
 	if m := second(); m.Phase != fleet.Finished {
 		t.Errorf("what had switched did not arrive: %+v", m)
 	}
@@ -242,7 +242,7 @@ func TestOwnerAgreedToOtherwise(t *testing.T) {
 	// A person's drain outlives the owner's stay.
 	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
 	w.owner("host1", fleet.OwnerAbsent)
-	w.settle()
+	w.answerAll()
 	w.tick(time.Minute)
 	if h := w.s.Hosts["host1"]; h.State != fleet.HostDraining || h.ForOwner || len(w.guests["host1"]) != 0 {
 		t.Errorf("%+v %v", h, w.guests)
@@ -269,13 +269,13 @@ func TestAllOwnersAtOnce(t *testing.T) {
 		w.owner(id, fleet.OwnerPresent)
 	}
 	w.tick(time.Minute)
-	w.settle()
+	w.answerAll()
 	if len(w.s.Moves) != 0 || len(w.guests["host1"]) != 2 {
 		t.Fatalf("%+v", w.s.Moves)
 	}
 	w.owner("host2", fleet.OwnerAbsent)
 	w.tick(2 * time.Second)
-	w.settle()
+	w.answerAll()
 	if len(w.guests["host2"]) != 2 || len(w.guests["host1"]) != 0 {
 		t.Errorf("%v", w.guests)
 	}
@@ -307,9 +307,9 @@ func TestPolicyOfTheCluster(t *testing.T) {
 			w := anywhere(t)
 			w.must(fleet.Request{Verb: fleet.SetPolicy, Host: "host1", Policy: &fleet.OwnerPolicy{Owned: true, Vacate: own}})
 			w.stays("host1", fleet.Rules{Vacate: p.Name})
-			w.settle()
+			w.answerAll()
 			w.tick(time.Second)
-			w.settle()
+			w.answerAll()
 			want := p.Name
 			if own != "" {
 				want = own
@@ -319,7 +319,7 @@ func TestPolicyOfTheCluster(t *testing.T) {
 				t.Errorf("%s: guests left: %v", want, got)
 			}
 			for _, id := range []fleet.GuestID{"j1g0", "j1g1"} {
-				if got := w.s.Guests[id].Still; got != (want == fleet.Suspend) {
+				if got := w.s.Guests[id].Suspended; got != (want == fleet.Suspend) {
 					t.Errorf("%s: %s stands still: %v", want, id, got)
 				}
 			}
@@ -332,8 +332,8 @@ func TestPolicyOfTheCluster(t *testing.T) {
 			}
 			w.owner("host1", fleet.OwnerAbsent)
 			w.tick(time.Second)
-			w.settle()
-			if h := w.s.Hosts["host1"]; h.State != fleet.HostUp || h.ForOwner || w.s.Guests["j1g0"].Still {
+			w.answerAll()
+			if h := w.s.Hosts["host1"]; h.State != fleet.HostUp || h.ForOwner || w.s.Guests["j1g0"].Suspended {
 				t.Errorf("%s: the owner has gone: %+v %+v", want, h, w.s.Guests["j1g0"])
 			}
 		}
@@ -342,7 +342,7 @@ func TestPolicyOfTheCluster(t *testing.T) {
 
 // Who cannot leave stands still until somebody has room; while it is not known
 // whether the owner goes nothing changes.
-func TestWhoCannotLeaveStandsStill(t *testing.T) {
+func TestWhoCannotLeaveIsSuspended(t *testing.T) {
 	w := spread(t, 2, "host1")
 	for _, id := range []fleet.HostID{"host1", "host2", "host3", "host4"} {
 		w.owner(id, fleet.OwnerPresent)
@@ -350,14 +350,14 @@ func TestWhoCannotLeaveStandsStill(t *testing.T) {
 	for _, s := range []fleet.OwnerState{fleet.OwnerPresent, fleet.OwnerLeaving, fleet.OwnerPresent} {
 		w.owner("host1", s)
 		w.tick(time.Second)
-		if !w.s.Guests["j1g0"].Still || !w.s.Guests["j1g1"].Still || len(w.s.Moves) > 0 {
+		if !w.s.Guests["j1g0"].Suspended || !w.s.Guests["j1g1"].Suspended || len(w.s.Moves) > 0 {
 			t.Fatalf("nowhere to go, the owner is %s: %+v %v", s, w.s.Guests, w.s.Moves)
 		}
 	}
 	w.owner("host2", fleet.OwnerAbsent)
 	w.tick(2 * time.Second) // with the first it takes guests again, with the second they know
-	w.settle()
-	if g := w.s.Guests["j1g0"]; g.Still || g.Home != "host2" {
+	w.answerAll()
+	if g := w.s.Guests["j1g0"]; g.Suspended || g.Home != "host2" {
 		why, _ := w.p.Explain(w.s, Subject{Host: "host1"})
 		t.Errorf("there is room now: %+v: %q", g, why)
 	}
@@ -372,12 +372,12 @@ func TestWhoCannotLeaveRunsOn(t *testing.T) {
 		w.owner(id, fleet.OwnerPresent)
 	}
 	w.tick(10 * time.Second)
-	if w.s.Guests["j1g0"].Still || w.s.Guests["j1g1"].Still || len(w.s.Moves) > 0 {
+	if w.s.Guests["j1g0"].Suspended || w.s.Guests["j1g1"].Suspended || len(w.s.Moves) > 0 {
 		t.Fatalf("nowhere to go: %+v %v", w.s.Guests, w.s.Moves)
 	}
 	w.owner("host2", fleet.OwnerAbsent)
 	w.tick(2 * time.Second)
-	w.settle()
+	w.answerAll()
 	if g := w.s.Guests["j1g0"]; g.Home != "host2" {
 		t.Errorf("there is room now: %+v", g)
 	}
@@ -392,7 +392,7 @@ func TestEachJobAsItWasJudged(t *testing.T) {
 		r := submission(1)
 		r.Spec.On = []fleet.HostID{"host1"}
 		w.must(r)
-		w.settle()
+		w.answerAll()
 		h := w.s.Hosts["host1"]
 		h.Facts.Guests["j1g0"] = fleet.GuestFacts{Run: fleet.Running, Profile: &fleet.Profile{MemoryBytes: 1 << 40, FilledBytes: 1 << 40}}
 		w.owner("host1", fleet.OwnerPresent)
@@ -402,29 +402,29 @@ func TestEachJobAsItWasJudged(t *testing.T) {
 	w.tick(2 * time.Second)
 	for _, said := range []Subject{{Host: "host1"}, {Guest: "j1g0"}} {
 		why, err := w.p.Explain(w.s, said)
-		if all := strings.Join(why, " "); err != nil || !strings.Contains(all, "stand still: leaving is expected to cost") && !strings.Contains(all, "so it is to leave when the policy says so") ||
-			said.Host != "" && !strings.Contains(all, "j1g0 leaves for host3 when the policy says so, and stands still until then") {
+		if all := strings.Join(why, " "); err != nil || !strings.Contains(all, "be suspended: leaving is expected to cost") && !strings.Contains(all, "so it is to leave when the policy says so") ||
+			said.Host != "" && !strings.Contains(all, "j1g0 leaves for host3 when the policy says so, and is suspended until then") {
 			t.Errorf("%q, %v", why, err)
 		}
 	}
-	w.settle()
+	w.answerAll()
 	w.tick(10 * time.Second)
-	w.settle()
-	if h := w.s.Hosts["host1"]; !h.ForOwner || len(w.s.Moves) != 1 || w.s.Guests["j2g0"].Home == "host1" || !w.s.Guests["j1g0"].Still || w.s.Guests["j1g0"].Home != "host1" {
+	w.answerAll()
+	if h := w.s.Hosts["host1"]; !h.ForOwner || len(w.s.Moves) != 1 || w.s.Guests["j2g0"].Home == "host1" || !w.s.Guests["j1g0"].Suspended || w.s.Guests["j1g0"].Home != "host1" {
 		t.Errorf("%+v %+v %+v", h, w.s.Moves, w.s.Guests)
 	}
 	h := w.s.Hosts["host1"]
 	h.Facts.Guests["j1g0"] = fleet.GuestFacts{Run: fleet.Running}
 	w.tick(time.Second)
-	w.settle()
-	if g := w.s.Guests["j1g0"]; g.Still || g.Home == "host1" {
+	w.answerAll()
+	if g := w.s.Guests["j1g0"]; g.Suspended || g.Home == "host1" {
 		t.Errorf("leaving costs little now: %+v", g)
 	}
 	w = dear()
 	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
 	for range 3 {
 		w.tick(time.Second)
-		w.settle()
+		w.answerAll()
 	}
 	if h := w.s.Hosts["host1"]; h.ForOwner || len(w.guests["host1"]) != 0 {
 		t.Errorf("drained by hand: %+v %v", h, w.guests)
@@ -439,7 +439,7 @@ func TestRequeueWaitsForRoom(t *testing.T) {
 		w.owner(id, fleet.OwnerPresent)
 	}
 	w.stays("host1", fleet.Rules{Vacate: fleet.Requeue})
-	w.settle()
+	w.answerAll()
 	for range 3 {
 		w.tick(time.Hour)
 	}
@@ -493,7 +493,7 @@ func TestHeldBack(t *testing.T) {
 	if len(v.Migrations) != 1 || !strings.HasPrefix(v.Why, "job j1 is held back by host1: 50 % of its pace, and 100 % elsewhere") {
 		t.Fatalf("%+v", w.s.Moves)
 	}
-	w.settle()
+	w.answerAll()
 	if len(w.guests["host1"]) != 1 {
 		t.Fatalf("%v", w.guests)
 	}

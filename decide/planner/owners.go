@@ -10,15 +10,15 @@ import (
 	"pagurus/fleet"
 )
 
-// mind does what hosts' owners bring about: hosts drain for those who stay,
+// evaluateOwners does what hosts' owners bring about: hosts drain for those who stay,
 // guests that can do nothing better stand still, jobs begin again, each as the
 // policy in force says; all of it ends when they go.
-func (d *draft) mind() {
+func (d *draft) evaluateOwners() {
 	still := map[fleet.GuestID]bool{}
 	for _, id := range d.attended() {
 		h := d.base.Hosts[id]
-		v := owners.Mind(d.l, h)
-		for _, g := range v.Still {
+		v := owners.EvaluateHost(d.l, h)
+		for _, g := range v.Suspend {
 			still[g] = true
 		}
 		for _, j := range v.Requeue {
@@ -32,13 +32,13 @@ func (d *draft) mind() {
 			d.Hosts.Put(id, h)
 		}
 	}
-	for _, id := range d.l.Still() {
+	for _, id := range d.l.Suspended() {
 		if !still[id] {
-			d.stand(id, false)
+			d.setSuspended(id, false)
 		}
 	}
 	for id := range still {
-		d.stand(id, true)
+		d.setSuspended(id, true)
 	}
 }
 
@@ -51,10 +51,10 @@ func (d *draft) attended() []fleet.HostID {
 	return slices.Compact(ids)
 }
 
-// stand has a guest stand still, or no longer.
-func (d *draft) stand(id fleet.GuestID, still bool) {
-	if g, ok := d.Guests.Find(id); ok && g.Still != still {
-		g.Still = still
+// setSuspended has a guest stand still, or no longer.
+func (d *draft) setSuspended(id fleet.GuestID, still bool) {
+	if g, ok := d.Guests.Find(id); ok && g.Suspended != still {
+		g.Suspended = still
 		d.Guests.Put(id, g)
 	}
 }
@@ -67,7 +67,7 @@ func (d *draft) requeue(id fleet.JobID, host fleet.HostID) {
 	}
 	j.Requeue = true
 	d.Jobs.Put(id, j)
-	d.settle(id)
+	d.settleJob(id)
 }
 
 // requeued lets the jobs begin again that have ended for it and find room.
@@ -79,7 +79,7 @@ func (d *draft) requeued() {
 		}
 		spec := j.Spec
 		answer, err := d.submit(fleet.Request{ID: fleet.RequestID("again-" + string(id)), At: d.at, By: fleet.Caller{UID: spec.UID},
-			Verb: fleet.Submit, Spec: &spec, Talk: j.Talk, Image: &fleet.Image{Name: spec.Image, Digest: j.Digest, MPI: j.MPI}})
+			Verb: fleet.Submit, Spec: &spec, Traffic: j.Traffic, Image: &fleet.Image{Name: spec.Image, Digest: j.Digest, MPI: j.MPI}})
 		if err != nil {
 			continue // no room yet
 		}
@@ -93,7 +93,7 @@ func (d *draft) relieve() {
 	if !owners.ReliefDue(d.l, d.at) {
 		return
 	}
-	for _, p := range owners.PlanRelief(owners.ReliefView{At: d.at, Ledger: d.l, Room: d.room(), Guest: d.Guests.At, Job: d.Jobs.At}) {
+	for _, p := range owners.PlanRelief(owners.ReliefView{At: d.at, Index: d.l, Room: d.room(), Guest: d.Guests.At, Job: d.Jobs.At}) {
 		v := fleet.Move{Why: p.Why}
 		d.depart(p.Guests, v, d.choose(p.Guests, p.To, v, nil))
 	}

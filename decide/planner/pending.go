@@ -61,7 +61,7 @@ func copyLimits(s *state.View, m fleet.Migration) fleet.Limits {
 	}
 	l.Lenient = l.Downtime <= 0
 	l = lifecycle.Limits(l)
-	l.Hold = len(v.Migrations) > 1
+	l.AwaitGang = len(v.Migrations) > 1
 	l.Preempt = m.Preempts
 	if l.BytesPerSecond <= 0 {
 		return l

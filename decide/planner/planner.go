@@ -131,9 +131,9 @@ func guestOrders(to []pending, g *fleet.Guest, of func(fleet.MigrationID) fleet.
 	return to
 }
 
-// nearIn has the asks of guests that go together prefer the sites where they are
+// affinityIn has the asks of guests that go together prefer the sites where they are
 // near the rest of their jobs.
-func nearIn(v *state.View, room *placement.Survey, guests []fleet.Guest, asks []placement.Ask) {
+func affinityIn(v *state.View, room *placement.Survey, guests []fleet.Guest, asks []placement.Ask) {
 	site := func(id fleet.GuestID) string { return siteOf(v, id) }
 	placement.MarkAffinity(room, placement.AffinityView{Job: v.Jobs.At, Site: site}, guests, asks)
 }

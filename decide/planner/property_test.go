@@ -54,8 +54,8 @@ func TestAnythingInAnyOrder(t *testing.T) {
 			"all": func(*rapid.T) {
 				_, _ = w.ask(fleet.Request{Verb: fleet.Migrate, Job: fleet.JobID(some("j1", "j2", "j3")), To: host()})
 			},
-			"call off": func(*rapid.T) {
-				_, _ = w.ask(fleet.Request{Verb: fleet.CallOff, Move: fleet.MoveID(some("m1", "m2", "m3", "m4", "m5"))})
+			"cancel move": func(*rapid.T) {
+				_, _ = w.ask(fleet.Request{Verb: fleet.CancelMove, Move: fleet.MoveID(some("m1", "m2", "m3", "m4", "m5"))})
 			},
 			"cancel": func(*rapid.T) {
 				_, _ = w.ask(fleet.Request{Verb: fleet.Cancel, Job: fleet.JobID(some("j1", "j2", "j3"))})
@@ -103,7 +103,7 @@ func TestAnythingInAnyOrder(t *testing.T) {
 // had no effect and that the guest is still where it was.
 func (w *world) canRefuse(o fleet.Order) bool {
 	switch o.Verb {
-	case fleet.Hold, fleet.Revert:
+	case fleet.Watch, fleet.Revert:
 		return w.guests[o.Host][o.Guest] == ""
 	case fleet.Run:
 		return !w.exited[o.Job]
@@ -133,7 +133,7 @@ func (w *world) mendAll() {
 		w.must(fleet.Request{Verb: fleet.Cancel, Job: id})
 	}
 	for range 300 {
-		w.settle()
+		w.answerAll()
 		w.tick(2 * time.Second)
 	}
 	for _, j := range w.s.Jobs {

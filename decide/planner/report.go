@@ -14,7 +14,7 @@ func (d *draft) heard(all []fleet.Report) error {
 	for _, r := range all {
 		r.At = orElse(r.At, d.base.At)
 		d.at = r.At
-		d.calm = d.calm || r.Outcome != fleet.Done
+		d.noRetry = d.noRetry || r.Outcome != fleet.Done
 		if err := d.report(r); err != nil {
 			return err
 		}
@@ -27,7 +27,7 @@ func (d *draft) heard(all []fleet.Report) error {
 func (d *draft) align() {
 	slices.Sort(d.unaligned)
 	for _, id := range slices.Compact(d.unaligned) {
-		d.settle(id)
+		d.settleJob(id)
 	}
 	d.unaligned = d.unaligned[:0]
 }
@@ -55,7 +55,7 @@ func (d *draft) reportMigration(r fleet.Report) error {
 		return err
 	}
 	members, _ = lifecycle.Start(members, d.left, d.at)
-	d.take(m.Move, members)
+	d.recordGang(m.Move, members)
 	return nil
 }
 
@@ -85,6 +85,6 @@ func (d *draft) reportJob(r fleet.Report) error {
 		return err
 	}
 	d.Jobs.Put(j.ID, j)
-	d.settle(j.ID)
+	d.settleJob(j.ID)
 	return nil
 }

@@ -29,8 +29,8 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 		return d.signal(r)
 	case fleet.Migrate:
 		return d.migrate(r)
-	case fleet.CallOff:
-		return d.callOff(r)
+	case fleet.CancelMove:
+		return d.cancelMove(r)
 	case fleet.Drain:
 		return d.drainHost(r)
 	case fleet.Undrain:
@@ -43,7 +43,7 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 		return d.record(r)
 	case fleet.SetRules:
 		return d.rule(r)
-	case fleet.SetPolicy, fleet.Claim, fleet.Release, fleet.SetQuiet:
+	case fleet.SetPolicy, fleet.Claim, fleet.Release, fleet.Isolate:
 		return d.amend(r)
 	}
 	return refuse(r, "there is no request %q; pagurus and its controller may be of different versions, see pagurus version", r.Verb)
@@ -62,7 +62,7 @@ func (d *draft) amend(r fleet.Request) (fleet.Answer, error) {
 	}
 	var out fleet.Answer
 	reason := ""
-	if r.Verb == fleet.SetQuiet {
+	if r.Verb == fleet.Isolate {
 		h, out.Notes, reason = amendIsolated(h, r)
 	} else {
 		h, reason = owners.AmendHost(h, r)
@@ -84,8 +84,8 @@ func (d *draft) record(r fleet.Request) (fleet.Answer, error) {
 		m.Stall = &stall
 		d.Migrations.Put(m.ID, m)
 	}
-	if j, ok := d.Jobs.Find(r.Job); ok && len(r.Talk) > 0 && j.State == fleet.JobRunning {
-		j.Talk = r.Talk
+	if j, ok := d.Jobs.Find(r.Job); ok && len(r.Traffic) > 0 && j.State == fleet.JobRunning {
+		j.Traffic = r.Traffic
 		d.Jobs.Put(j.ID, j)
 	}
 	return fleet.Answer{}, nil
@@ -112,7 +112,7 @@ func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 	}
 	if j, changed := lifecycle.Cancel(j, d.at, grace, fmt.Sprintf("cancelled by uid %d", r.By.UID)); changed {
 		d.Jobs.Put(j.ID, j)
-		d.settle(j.ID)
+		d.settleJob(j.ID)
 	}
 	return fleet.Answer{Job: j.ID}, nil
 }
@@ -234,7 +234,7 @@ func (d *draft) remaining(h fleet.Host) []string {
 				notes = append(notes, fmt.Sprintf("%s stays for now, no host can take it: %s; it leaves when one can", g.ID, placement.Words(placement.Explain(room, a))))
 				continue
 			}
-			room.Take(best.Host, g.Need)
+			room.Reserve(best.Host, g.Need)
 			follow++
 		}
 	}
@@ -258,7 +258,7 @@ func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
 	if h, changed := lifecycle.Host(h, fleet.Undrain, d.at); changed {
 		d.Hosts.Put(h.ID, h)
 	}
-	return fleet.Answer{Notes: d.callOffDrain(h.ID)}, nil
+	return fleet.Answer{Notes: d.cancelDrainMoves(h.ID)}, nil
 }
 
 // adminHost gives the host a request is about, for callers who may act on it.

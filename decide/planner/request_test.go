@@ -245,7 +245,7 @@ func TestExplainInWords(t *testing.T) {
 	has(Subject{Guest: "j1g1"}, "It moves from host2 to host1 with m1 (host2 is draining) and has been preparing", "It waits for host1 to receive it (try 1).")
 	has(Subject{Host: "host1"}, "j1g1 is coming from host2 (preparing).")
 	w.fault(fleet.Receive, "failed")
-	w.settle()
+	w.answerAll()
 	has(Subject{Guest: "j1g1"}, "host2 is draining, so it is to leave when it is its turn.", "1 move in a row came to nothing, the last one because refused before", "It is tried again in 30s")
 	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
 	has(Subject{Host: "host1"}, "j1g0 cannot leave, no host can take it: host1 is where it runs now; host2 is draining.")
@@ -276,7 +276,7 @@ func TestNonsenseIsAnError(t *testing.T) {
 	for _, r := range []fleet.Report{
 		{Order: fleet.Order{Verb: fleet.Run, Job: "j9"}, Outcome: fleet.Done},
 		{Order: fleet.Order{Verb: fleet.Copy, Migration: "m9"}, Outcome: fleet.Done},
-		{Order: fleet.Order{Verb: fleet.Hold, Guest: "x"}, Outcome: fleet.Done}, {},
+		{Order: fleet.Order{Verb: fleet.Watch, Guest: "x"}, Outcome: fleet.Done}, {},
 	} {
 		if d, err := w.p.Step(w.s, r); err != nil || !d.Change.Empty() || len(d.Orders) != 0 {
 			t.Errorf("%+v: %+v %v", r, d, err)
@@ -293,7 +293,7 @@ func TestAStallIsRecordedOnce(t *testing.T) {
 	if w.s.Migrations[id].Stall != nil {
 		t.Error("it is not over yet")
 	}
-	w.settle()
+	w.answerAll()
 	for _, took := range []time.Duration{7, 9} {
 		w.must(fleet.Request{Verb: fleet.Record, Migration: id, Stall: seen(took)})
 	}

@@ -34,7 +34,7 @@ func TestMoveToASite(t *testing.T) {
 	if len(a.Notes) != 1 || !strings.Contains(a.Notes[0], "j1g1 is on host2 already") {
 		t.Errorf("%q", a.Notes)
 	}
-	w.settle()
+	w.answerAll()
 	if home := w.s.Guests["j1g0"].Home; home != "host2" && home != "host3" {
 		t.Errorf("it went to %s", home)
 	}
@@ -72,7 +72,7 @@ func TestJobsStayInASite(t *testing.T) {
 	w.sited(twoSites)
 	w.must(submission(4))
 	w.must(submission(4))
-	w.settle()
+	w.answerAll()
 	for _, j := range []fleet.JobID{"j1", "j2"} {
 		if got := w.sitesOf(j); len(got) != 1 {
 			t.Errorf("%s is in %v", j, got)
@@ -87,7 +87,7 @@ func TestJobsStayInASite(t *testing.T) {
 		t.Errorf("%q, %v", lines, err)
 	}
 	w.must(fleet.Request{Verb: fleet.Drain, Host: g.Home})
-	w.settle()
+	w.answerAll()
 	if got := w.sitesOf("j1"); got["attic"] != 4 {
 		t.Errorf("after the drain j1 is in %v", got)
 	}
@@ -99,7 +99,7 @@ func TestJobsAcrossSites(t *testing.T) {
 	w := newWorld(t, "host1", "host2", "host3", "host4")
 	w.sited(twoSites)
 	w.must(submission(12))
-	w.settle()
+	w.answerAll()
 	if got := w.sitesOf("j1"); got["attic"] != 8 || got["cellar"] != 4 {
 		t.Errorf("j1 is in %v", got)
 	}
@@ -109,7 +109,7 @@ func TestJobsAcrossSites(t *testing.T) {
 		}
 	}
 	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
-	w.settle()
+	w.answerAll()
 	if got := w.sitesOf("j1"); got["attic"] != 4 || got["cellar"] != 8 {
 		t.Errorf("after the drain j1 is in %v", got)
 	}
@@ -124,23 +124,23 @@ func TestOwnersComeBeforeSites(t *testing.T) {
 		r := submission(2)
 		r.Spec.On = []fleet.HostID{"host1", "host2"}
 		w.must(r)
-		w.settle()
+		w.answerAll()
 		for id, since := range map[fleet.HostID]time.Duration{"host2": 0, "host3": away, "host4": 10 * time.Hour} {
 			h := w.s.Hosts[id]
 			h.Facts.Owner = &fleet.Owner{State: fleet.OwnerAbsent, Since: w.now.Add(-since)}
 			w.s.Hosts[id] = h
 		}
 		w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"})
-		w.settle()
+		w.answerAll()
 		if home := w.s.Guests["j1g0"].Home; home != want {
 			t.Errorf("away for %s: it went to %s, want %s", away, home, want)
 		}
 	}
 }
 
-// TestGangsKeepTogetherWhoTalk: guests that have to go to two sites go by who talks
+// TestGangsKeepTrafficTogether: guests that have to go to two sites go by who talks
 // to whom, once their ranks have said so.
-func TestGangsKeepTogetherWhoTalk(t *testing.T) {
+func TestGangsKeepTrafficTogether(t *testing.T) {
 	for _, talks := range []bool{false, true} {
 		w := newWorld(t, "host1", "host2", "host3", "host4")
 		for id, h := range w.s.Hosts {
@@ -153,18 +153,18 @@ func TestGangsKeepTogetherWhoTalk(t *testing.T) {
 		r := submission(6)
 		r.Spec.On = []fleet.HostID{"host1"}
 		w.must(r)
-		w.settle()
+		w.answerAll()
 		if talks { // the even among themselves, and the odd
-			talk := []fleet.Talk{}
+			talk := []fleet.Traffic{}
 			for a := range 6 {
 				for b := a + 2; b < 6; b += 2 {
-					talk = append(talk, fleet.Talk{A: a, B: b, Messages: 1000, Bytes: 1 << 30})
+					talk = append(talk, fleet.Traffic{A: a, B: b, Messages: 1000, Bytes: 1 << 30})
 				}
 			}
-			w.must(fleet.Request{Verb: fleet.Record, Job: "j1", Talk: talk})
+			w.must(fleet.Request{Verb: fleet.Record, Job: "j1", Traffic: talk})
 		}
 		w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1"})
-		w.settle()
+		w.answerAll()
 		got := ""
 		for i := range 6 {
 			got += w.s.Hosts[w.s.Guests[desired.GuestID("j1", i)].Home].Facts.Site[:1]

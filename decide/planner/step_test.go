@@ -16,7 +16,7 @@ import (
 func running(t checker, guests int, hosts ...fleet.HostID) (*world, fleet.JobID) {
 	w := newWorld(t, hosts...)
 	j := w.must(submission(guests)).Job
-	w.settle()
+	w.answerAll()
 	if w.s.Jobs[j].State != fleet.JobRunning {
 		t.Fatalf("job is %s", w.s.Jobs[j].State)
 	}
@@ -39,7 +39,7 @@ func TestJobRunsAndEnds(t *testing.T) {
 		t.Errorf("not spread: %v", homes)
 	}
 	w.exited[j] = true
-	w.settle()
+	w.answerAll()
 	job := w.s.Jobs[j]
 	if job.State != fleet.JobEnded || job.Result != fleet.JobFinished || job.Exit.Code != 7 {
 		t.Errorf("job: %+v", job)
@@ -60,12 +60,12 @@ func TestMigrateGoesThroughEveryPhase(t *testing.T) {
 	if again := w.must(fleet.Request{ID: "r1", Verb: fleet.Migrate, Guest: g.ID, To: "host3"}); !reflect.DeepEqual(a, again) {
 		t.Errorf("asked twice: %v, then %v", a, again)
 	}
-	w.settle()
+	w.answerAll()
 	moved := w.s.Guests[g.ID]
 	if moved.Home != "host3" || moved.State != fleet.GuestRunning || moved.Gen != 2 || moved.Migration != "" {
 		t.Errorf("guest: %+v", moved)
 	}
-	want := []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Retire}
+	want := []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Activate, fleet.Retire}
 	if got := w.verbs(g.ID); !reflect.DeepEqual(got, want) {
 		t.Errorf("orders: %v", got)
 	}
@@ -74,7 +74,7 @@ func TestMigrateGoesThroughEveryPhase(t *testing.T) {
 	for _, e := range m.Entered {
 		phases = append(phases, e.Phase)
 	}
-	if want := []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Repointing, fleet.Retiring, fleet.Finished}; !reflect.DeepEqual(phases, want) {
+	if want := []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Activating, fleet.Retiring, fleet.Finished}; !reflect.DeepEqual(phases, want) {
 		t.Errorf("phases: %v", phases)
 	}
 	if run := w.log[slices.IndexFunc(w.log, func(o fleet.Order) bool { return o.Verb == fleet.Run && o.Gen == 2 })]; run.Host != "host3" {
@@ -84,7 +84,7 @@ func TestMigrateGoesThroughEveryPhase(t *testing.T) {
 		t.Errorf("migration: %+v", m)
 	}
 	w.exited[j] = true
-	w.settle()
+	w.answerAll()
 	if w.s.Jobs[j].State != fleet.JobEnded {
 		t.Errorf("job is %s", w.s.Jobs[j].State)
 	}
@@ -95,7 +95,7 @@ func TestMigrateGoesThroughEveryPhase(t *testing.T) {
 // to four, the fault at the first or the last of their orders of that kind.
 func TestMoveWithEveryFault(t *testing.T) {
 	for guests := 1; guests <= 4; guests++ {
-		for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Retire} {
+		for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Activate, fleet.Retire} {
 			for _, fault := range []string{"failed", "before", "after", "restart"} {
 				for _, nth := range []int{1, guests} {
 					t.Run(fmt.Sprintf("%d_%s_%s_%d", guests, verb, fault, nth), func(t *testing.T) { moveWithFault(t, guests, verb, fault, nth, "") })
@@ -110,9 +110,9 @@ func TestMoveWithEveryFault(t *testing.T) {
 
 // The same by post-copy, with the order there is only then.
 func TestPostCopyWithEveryFault(t *testing.T) {
-	for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Gather, fleet.Retire} {
+	for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Activate, fleet.Fetch, fleet.Retire} {
 		for _, fault := range []string{"failed", "before", "after", "restart"} {
-			if verb == fleet.Gather && fault == "failed" {
+			if verb == fleet.Fetch && fault == "failed" {
 				continue // a promise that it never will be whole
 			}
 			t.Run(fmt.Sprintf("%s_%s", verb, fault), func(t *testing.T) { moveWithFault(t, 2, verb, fault, 1, fleet.PostCopy) })
@@ -125,7 +125,7 @@ func moveWithFault(t *testing.T, guests int, verb fleet.Verb, fault string, nth 
 	r.Spec.On = []fleet.HostID{"host1", "host2"}
 	w := newWorld(t, "host1", "host2", "host3")
 	j := w.must(r).Job
-	w.settle()
+	w.answerAll()
 	w.must(fleet.Request{Verb: fleet.Migrate, Job: j, To: "host3", Limits: fleet.Limits{Mode: mode}})
 	for range nth - 1 {
 		w.fault(verb, "")
@@ -133,7 +133,7 @@ func moveWithFault(t *testing.T, guests int, verb fleet.Verb, fault string, nth 
 	w.fault(verb, fault)
 	for range 60 {
 		w.tick(time.Second)
-		w.settle()
+		w.answerAll()
 	}
 	copies := 0
 	for _, g := range w.s.Guests {
@@ -156,7 +156,7 @@ func moveWithFault(t *testing.T, guests int, verb fleet.Verb, fault string, nth 
 		t.Errorf("some switched and some did not: %v", together)
 	}
 	w.exited[j] = true
-	w.settle()
+	w.answerAll()
 	if w.s.Jobs[j].State != fleet.JobEnded || w.s.Jobs[j].Result != fleet.JobFinished {
 		t.Errorf("job: %+v", w.s.Jobs[j])
 	}
@@ -225,7 +225,7 @@ func TestSourceLosesAGuestThatSwitches(t *testing.T) {
 		if arrived && (m.Phase != fleet.Finished || w.guests["host2"]["j1g0"] != fleet.Running || job.State != fleet.JobRunning) {
 			t.Errorf("whole: %+v %+v", m, job)
 		}
-		if !arrived && (m.Phase != fleet.Stranded || job.Result != fleet.JobFailed) {
+		if !arrived && (m.Phase != fleet.Lost || job.Result != fleet.JobFailed) {
 			t.Errorf("not whole: %+v %+v", m, job)
 		}
 	}
@@ -234,7 +234,7 @@ func TestSourceLosesAGuestThatSwitches(t *testing.T) {
 // minute lets a minute pass in which everything is answered at once.
 func (w *world) minute() {
 	for range 60 {
-		w.settle()
+		w.answerAll()
 		w.tick(time.Second)
 	}
 }
@@ -242,12 +242,12 @@ func (w *world) minute() {
 func TestRefusedOrderIsTriedAgainAfterAPause(t *testing.T) {
 	w, _ := running(t, 1, "host1", "host2")
 	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"})
-	w.fault(fleet.Repoint, "failed")
-	if slices.ContainsFunc(w.wire, func(o fleet.Order) bool { return o.Verb == fleet.Repoint }) {
+	w.fault(fleet.Activate, "failed")
+	if slices.ContainsFunc(w.wire, func(o fleet.Order) bool { return o.Verb == fleet.Activate }) {
 		t.Fatal("tried again at once")
 	}
 	w.tick(2 * time.Second)
-	w.settle()
+	w.answerAll()
 	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Finished {
 		t.Errorf("migration: %+v", m)
 	}
@@ -267,7 +267,7 @@ func TestDrainWithNowhereToGo(t *testing.T) {
 	h.Facts = w.s.Hosts["host1"].Facts
 	w.s.Hosts["host2"] = h
 	w.tick(2 * time.Second)
-	w.settle()
+	w.answerAll()
 	if g := w.s.Guests["j1g0"]; g.Home != "host2" {
 		t.Errorf("guest: %+v", g)
 	}
@@ -279,7 +279,7 @@ func TestDrainBacksOff(t *testing.T) {
 	w.must(fleet.Request{Verb: fleet.Drain, Host: w.s.Guests["j1g0"].Home})
 	for i, pause := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute} {
 		w.fault(fleet.Receive, "failed")
-		w.settle()
+		w.answerAll()
 		g := w.s.Guests["j1g0"]
 		if g.Aborts != i+1 || !g.RetryAt.Equal(w.now.Add(pause)) {
 			t.Fatalf("after %d: %+v", i+1, g)
@@ -293,7 +293,7 @@ func TestDrainBacksOff(t *testing.T) {
 }
 
 func TestCancelInEveryPhaseOfAMove(t *testing.T) {
-	for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Retire} {
+	for _, verb := range []fleet.Verb{fleet.Receive, fleet.Copy, fleet.Switch, fleet.Activate, fleet.Retire} {
 		t.Run(string(verb), func(t *testing.T) {
 			w, j := running(t, 2, "host1", "host2", "host3")
 			w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host3"})
@@ -302,7 +302,7 @@ func TestCancelInEveryPhaseOfAMove(t *testing.T) {
 			}
 			w.must(fleet.Request{Verb: fleet.Cancel, Job: j})
 			w.must(fleet.Request{Verb: fleet.Cancel, Job: j})
-			w.settle()
+			w.answerAll()
 			if job := w.s.Jobs[j]; job.State != fleet.JobEnded || job.Result != fleet.JobCancelled {
 				t.Errorf("job: %+v", job)
 			}
@@ -319,7 +319,7 @@ func TestCancelInEveryPhaseOfAMove(t *testing.T) {
 func TestCancelWhenTheTargetIsGoneForGood(t *testing.T) {
 	w, j := running(t, 1, "host1", "host2")
 	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"})
-	for !slices.ContainsFunc(w.wire, func(o fleet.Order) bool { return o.Verb == fleet.Repoint }) {
+	for !slices.ContainsFunc(w.wire, func(o fleet.Order) bool { return o.Verb == fleet.Activate }) {
 		w.answer(slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Migration != "" }))
 	}
 	w.cut(w.s.Migrations["m1.j1g0"].To)
@@ -328,7 +328,7 @@ func TestCancelWhenTheTargetIsGoneForGood(t *testing.T) {
 		t.Fatal("given up without being asked")
 	}
 	w.must(fleet.Request{Verb: fleet.Cancel, Job: j})
-	w.settle()
+	w.answerAll()
 	if w.s.Jobs[j].State != fleet.JobEnded {
 		t.Errorf("job: %+v", w.s.Jobs[j])
 	}
@@ -337,7 +337,7 @@ func TestCancelWhenTheTargetIsGoneForGood(t *testing.T) {
 func TestGuestThatDiesFailsTheJob(t *testing.T) {
 	w, j := running(t, 3, "host1", "host2")
 	delete(w.guests[w.s.Guests["j1g1"].Home], "j1g1")
-	w.settle()
+	w.answerAll()
 	if job := w.s.Jobs[j]; job.State != fleet.JobEnded || job.Result != fleet.JobFailed || job.Cause != "guest j1g1 ended: it is not here" {
 		t.Errorf("job: %+v", job)
 	}
@@ -356,7 +356,7 @@ func TestSilentHostKeepsItsGuests(t *testing.T) {
 	}
 	w.reconnect("host1")
 	w.exited[j] = true
-	w.settle()
+	w.answerAll()
 	if w.s.Jobs[j].State != fleet.JobEnded {
 		t.Errorf("job: %+v", w.s.Jobs[j])
 	}
@@ -367,10 +367,10 @@ func TestSilentHostKeepsItsGuests(t *testing.T) {
 func TestStandingOrdersAreSentAgain(t *testing.T) {
 	w, _ := running(t, 1, "host1")
 	for _, o := range Pending(w.s) {
-		if o.Verb != fleet.Run && o.Verb != fleet.Hold {
+		if o.Verb != fleet.Run && o.Verb != fleet.Watch {
 			t.Fatalf("waits for %+v", o)
 		}
-		if _, err := w.step(fleet.Report{At: w.now, Order: o, Outcome: fleet.Vanished}); err != nil {
+		if _, err := w.step(fleet.Report{At: w.now, Order: o, Outcome: fleet.Unknown}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -380,7 +380,7 @@ func TestStandingOrdersAreSentAgain(t *testing.T) {
 	for _, o := range w.log {
 		sent[o.Verb] = sent[o.Verb] || o.Attempt == 1
 	}
-	if !sent[fleet.Run] || !sent[fleet.Hold] {
+	if !sent[fleet.Run] || !sent[fleet.Watch] {
 		t.Errorf("sent again: %v", sent)
 	}
 }
@@ -409,19 +409,19 @@ func TestRestartedControllerWaitsForAgents(t *testing.T) {
 		}
 	}
 	w.tick(5 * time.Second)
-	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Withdrawing {
+	if m := w.s.Migrations["m1.j1g0"]; m.Phase != fleet.Cancelling {
 		t.Fatalf("migration: %+v", m)
 	}
 }
 
-func TestStuckOrdersVanishInTheEnd(t *testing.T) {
+func TestStuckOrdersBecomeUnknown(t *testing.T) {
 	w := newWorld(t, "host1")
 	j := w.must(submission(1)).Job
 	for range 4 {
 		w.wire = nil
 		w.tick(fleet.Start.Patience(""))
 	}
-	w.settle()
+	w.answerAll()
 	if job := w.s.Jobs[j]; job.State != fleet.JobEnded || job.Result != fleet.JobFailed || !strings.Contains(job.Cause, "host1 did not answer the order to start within 30m30s") {
 		t.Errorf("job: %+v", job)
 	}
@@ -503,7 +503,7 @@ func TestWantedFollowsAMove(t *testing.T) {
 		w.answer(slices.IndexFunc(w.wire, func(o fleet.Order) bool { return o.Migration != "" }))
 	}
 	want := []seen{{fleet.Preparing, from, true}, {fleet.Copying, from, true}, {fleet.Switching, from, true},
-		{fleet.Repointing, "host3", true}, {fleet.Retiring, "host3", true}}
+		{fleet.Activating, "host3", true}, {fleet.Retiring, "host3", true}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v", got)
 	}

@@ -44,7 +44,7 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 	c := d.counters()
 	j := fleet.Job{
 		ID: fleet.JobID(fmt.Sprintf("j%d", c.NextJob)), Request: r.ID, Spec: spec, State: fleet.JobStarting, Since: d.at,
-		Digest: r.Image.Digest, MPI: r.Image.MPI, Subnet: subnet, ShareHost: share, Submitted: d.at, Talk: r.Talk,
+		Digest: r.Image.Digest, MPI: r.Image.MPI, Subnet: subnet, ShareHost: share, Submitted: d.at, Traffic: r.Traffic,
 	}
 	c.NextJob++
 	c.NextSubnet = (subnet + 1) % (fleet.MaxSubnet + 1)
@@ -83,8 +83,8 @@ func (d *draft) place(r fleet.Request, s fleet.JobSpec) ([]placement.Choice, err
 	for i := range all {
 		all[i].Index = i
 	}
-	placement.MarkAffinity(d.room(), placement.AffinityView{Job: func(fleet.JobID) fleet.Job { return fleet.Job{Spec: s, Talk: r.Talk} }}, all, asks)
-	chosen, stuck := d.room().Seat(asks)
+	placement.MarkAffinity(d.room(), placement.AffinityView{Job: func(fleet.JobID) fleet.Job { return fleet.Job{Spec: s, Traffic: r.Traffic} }}, all, asks)
+	chosen, stuck := d.room().PlaceAll(asks)
 	if stuck >= 0 {
 		what := fmt.Sprintf("there is no room for guest %d of %d (%d MiB each)", stuck+1, s.Guests, s.Need.MemoryBytes>>20)
 		return nil, &Refusal{Request: r, Hosts: placement.Explain(d.room(), a),

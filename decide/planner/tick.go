@@ -13,7 +13,7 @@ import (
 
 const (
 	// askAgain is how long an order to a silent host has to be out before it
-	// counts as vanished: an agent that is restarted comes back within it.
+	// counts as unknown: an agent that is restarted comes back within it.
 	askAgain = 10 * time.Second
 	// slowest and window pace the tries after a refused one: the n-th waits n
 	// seconds, no more than slowest, and is sent with every Tick of the window,
@@ -31,7 +31,7 @@ const (
 
 // tick does what only time brings about.
 func (d *draft) tick() error {
-	d.mind()
+	d.evaluateOwners()
 	d.overrun()
 	late, resend := d.due()
 	d.resend = resend
@@ -39,7 +39,7 @@ func (d *draft) tick() error {
 		return err
 	}
 	d.bereave()
-	d.calm = false // these hosts were silent, nothing is gained by waiting longer
+	d.noRetry = false // these hosts were silent, nothing is gained by waiting longer
 	d.conduct()
 	d.requeued()
 	d.forgetJobs()
@@ -56,17 +56,17 @@ func (d *draft) overrun() {
 	for _, id := range jobs {
 		if j, over := lifecycle.Overrun(d.Jobs.At(id), d.at); over {
 			d.Jobs.Put(id, j)
-			d.settle(id)
+			d.settleJob(id)
 		}
 	}
 }
 
-// due gives the orders that count as vanished by now, as reports, and those
+// due gives the orders that count as unknown by now, as reports, and those
 // whose next try is to be sent now, both in a fixed order.
 func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 	var late []fleet.Report
 	var resend []fleet.Order
-	// Of the others nothing can vanish, and nothing is tried again: no limit is
+	// Of the others nothing can become unknown, and nothing is tried again: no limit is
 	// as short as askAgain.
 	jobs, guests := d.l.Restless(d.at.Add(-askAgain))
 	var waits []pending
@@ -80,8 +80,8 @@ func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 	}
 	for _, p := range waits {
 		out := d.at.Sub(p.since)
-		if cause := d.vanished(p.order, out); cause != "" {
-			late = append(late, fleet.Report{At: d.at, Order: p.order, Outcome: fleet.Vanished, Cause: cause})
+		if cause := d.whyUnknown(p.order, out); cause != "" {
+			late = append(late, fleet.Report{At: d.at, Order: p.order, Outcome: fleet.Unknown, Cause: cause})
 			continue
 		}
 		if p.order.Attempt > 0 && again(p.order, out) {
@@ -94,18 +94,18 @@ func (d *draft) due() ([]fleet.Report, []fleet.Order) {
 
 // again reports whether a further try is to be sent now, out after the last.
 func again(o fleet.Order, out time.Duration) bool {
-	if o.Verb == fleet.Run || o.Verb == fleet.Hold || o.Verb == fleet.End {
+	if o.Verb == fleet.Run || o.Verb == fleet.Watch || o.Verb == fleet.End {
 		return out%(slowest*time.Second) < window
 	}
 	pace := time.Duration(min(o.Attempt, slowest)) * time.Second
 	return out >= pace && out < pace+window
 }
 
-// vanished says why an order that has been out for so long is not going to be
+// whyUnknown says why an order that has been out for so long is not going to be
 // answered; empty: it may yet be.
-func (d *draft) vanished(o fleet.Order, out time.Duration) string {
+func (d *draft) whyUnknown(o fleet.Order, out time.Duration) string {
 	switch o.Verb {
-	case fleet.Hold, fleet.Run, fleet.End:
+	case fleet.Watch, fleet.Run, fleet.End:
 		// They stand until their host speaks again or somebody gives it up:
 		// another try would only be another number.
 		return ""

@@ -194,8 +194,8 @@ func (w *world) carry(o fleet.Order) (fleet.Report, bool) {
 	switch o.Verb {
 	case fleet.Start:
 		here[o.Guest] = fleet.Running
-	case fleet.Hold:
-		if here[o.Guest] == fleet.Paused {
+	case fleet.Watch:
+		if here[o.Guest] == fleet.Suspended {
 			here[o.Guest] = fleet.Running
 		}
 		if here[o.Guest] == fleet.Running {
@@ -216,9 +216,9 @@ func (w *world) carry(o fleet.Order) (fleet.Report, bool) {
 		}
 		w.exited[o.Job] = true
 		r.Exit = &fleet.Exit{Code: 143}
-	case fleet.Gather:
+	case fleet.Fetch:
 		from, missing := w.missing[o.Guest]
-		if here[o.Guest] != fleet.Running || missing && w.guests[from][o.Guest] != fleet.Paused {
+		if here[o.Guest] != fleet.Running || missing && w.guests[from][o.Guest] != fleet.Suspended {
 			return no("it can never be whole here")
 		}
 		delete(w.missing, o.Guest)
@@ -248,11 +248,11 @@ func (w *world) carry(o fleet.Order) (fleet.Report, bool) {
 		if here[o.Guest] != fleet.Running || peer[o.Guest] != fleet.Incoming {
 			return no("it is not here, or nobody takes it")
 		}
-		here[o.Guest], w.whole[o.Peer][o.Guest] = fleet.Paused, true
+		here[o.Guest], w.whole[o.Peer][o.Guest] = fleet.Suspended, true
 		if Task(w.s, o).Limits.Mode == fleet.PostCopy {
 			w.missing[o.Guest] = o.Host
 		}
-	case fleet.Repoint:
+	case fleet.Activate:
 		if !w.whole[o.Host][o.Guest] {
 			return no("it is not whole here")
 		}
@@ -295,12 +295,12 @@ func (w *world) together(orders []fleet.Order) {
 	w.apply()
 }
 
-// settle answers everything on the wire until only standing orders are left.
-func (w *world) settle() {
+// settleJob answers everything on the wire until only standing orders are left.
+func (w *world) answerAll() {
 	w.t.Helper()
 	for range 10000 {
 		i := slices.IndexFunc(w.wire, func(o fleet.Order) bool {
-			if o.Verb == fleet.Hold && w.guests[o.Host][o.Guest] == fleet.Running {
+			if o.Verb == fleet.Watch && w.guests[o.Host][o.Guest] == fleet.Running {
 				return false
 			}
 			return o.Verb != fleet.Run || w.exited[o.Job] || w.guests[o.Host][o.Guest] != fleet.Running

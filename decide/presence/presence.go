@@ -24,7 +24,7 @@ const (
 	seen    event = "seen"    // there is a sign of the owner
 	insists event = "insists" // there is one that leaves no doubt
 	stayed  event = "stayed"  // there were signs for Grace
-	quiet   event = "quiet"   // there was no sign for Calm
+	noSign  event = "no sign" // there was no sign for Calm
 	gone    event = "gone"    // there was no sign for IdleAfter
 	freed   event = "freed"   // the owner says so by hand
 )
@@ -41,10 +41,10 @@ var arrows = []arrow{
 	{fleet.OwnerAbsent, seen, fleet.OwnerReturning},
 	{fleet.OwnerReturning, freed, fleet.OwnerAbsent},
 	{fleet.OwnerReturning, insists, fleet.OwnerPresent},
-	{fleet.OwnerReturning, quiet, fleet.OwnerAbsent},
+	{fleet.OwnerReturning, noSign, fleet.OwnerAbsent},
 	{fleet.OwnerReturning, stayed, fleet.OwnerPresent},
 	{fleet.OwnerPresent, freed, fleet.OwnerAbsent},
-	{fleet.OwnerPresent, quiet, fleet.OwnerLeaving},
+	{fleet.OwnerPresent, noSign, fleet.OwnerLeaving},
 	{fleet.OwnerLeaving, freed, fleet.OwnerAbsent},
 	{fleet.OwnerLeaving, insists, fleet.OwnerPresent},
 	{fleet.OwnerLeaving, seen, fleet.OwnerPresent},
@@ -78,8 +78,8 @@ type Watch struct {
 // Next gives what is so after one more sample.
 func Next(w Watch, p fleet.OwnerPolicy, m Moment) Watch {
 	s := Of(p)
-	if m.Sample.OthersCPUs != nil {
-		w.load = *m.Sample.OthersCPUs
+	if m.Sample.NonGuestCPUs != nil {
+		w.load = *m.Sample.NonGuestCPUs
 	}
 	w.deaf = m.Sample.Deaf
 	if !p.Owned && !p.Claimed {
@@ -99,7 +99,7 @@ func Next(w Watch, p fleet.OwnerPolicy, m Moment) Watch {
 	if let {
 		w.deafTo = m.At
 	}
-	signs := w.look(s, p, m)
+	signs := w.findSigns(s, p, m)
 	on := w.events(s, m.At, signs, let)
 	for _, a := range arrows {
 		if a.from == w.in && on[a.on] {
@@ -123,7 +123,7 @@ func (w Watch) events(s Settings, at time.Duration, signs signs, let bool) map[e
 		insists: signs.sure,
 		seen:    some,
 		stayed:  at-w.entered >= s.Grace,
-		quiet:   !some && silence >= s.Calm,
+		noSign:  !some && silence >= s.LeavingAfter,
 		gone:    !some && silence >= s.IdleAfter,
 	}
 }
@@ -153,8 +153,8 @@ func (s *signs) add(format string, args ...any) {
 	s.words = append(s.words, fmt.Sprintf(format, args...))
 }
 
-// look finds the signs in a sample, and notes when the last was.
-func (w *Watch) look(s Settings, p fleet.OwnerPolicy, m Moment) signs {
+// findSigns finds the signs in a sample, and notes when the last was.
+func (w *Watch) findSigns(s Settings, p fleet.OwnerPolicy, m Moment) signs {
 	var out signs
 	x := m.Sample
 	if p.Claimed {
@@ -171,12 +171,12 @@ func (w *Watch) look(s Settings, p fleet.OwnerPolicy, m Moment) signs {
 		out.add("on battery")
 	}
 	inUse := w.input(&out, s, m)
-	w.work(&out, s, m, inUse)
+	w.noteBusy(&out, s, m, inUse)
 	if x.Available != nil && *x.Available < s.MemoryLeast {
-		out.add("others leave %.0f %% of the memory", 100**x.Available)
+		out.add("other programs leave %.0f %% of the memory", 100**x.Available)
 	}
 	// Where nobody else works it is guests who wait for what they were promised.
-	if x.Starved != nil && *x.Starved > s.StarvedMost && x.OthersCPUs != nil && *x.OthersCPUs > s.IdleCPUs {
+	if x.Starved != nil && *x.Starved > s.StarvedMost && x.NonGuestCPUs != nil && *x.NonGuestCPUs > s.IdleCPUs {
 		out.add("everybody waits for memory %.0f %% of the time", 100**x.Starved)
 	}
 	switch {
@@ -198,10 +198,10 @@ func (w *Watch) input(out *signs, s Settings, m Moment) bool {
 	return true
 }
 
-// work notes whether others' programs are at work. What is busy stays so until
+// noteBusy notes whether others' programs are at work. What is busy stays so until
 // it is below a lower bound.
-func (w *Watch) work(out *signs, s Settings, m Moment, inUse bool) {
-	used := m.Sample.OthersCPUs
+func (w *Watch) noteBusy(out *signs, s Settings, m Moment, inUse bool) {
+	used := m.Sample.NonGuestCPUs
 	if used == nil {
 		w.busy = false
 		return
@@ -224,6 +224,6 @@ func (w *Watch) work(out *signs, s Settings, m Moment, inUse bool) {
 		w.busy = false
 	}
 	if w.busy && m.At-w.busyFrom >= s.BusyFor {
-		out.add("others use %.1f CPUs", *used)
+		out.add("non-guest load is %.1f CPUs", *used)
 	}
 }

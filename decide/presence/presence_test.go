@@ -39,7 +39,7 @@ func idleFor(t *testing.T, d time.Duration, p fleet.OwnerPolicy) *world {
 	return w
 }
 
-func (w *world) load(cpus float64) { w.sample.OthersCPUs = &cpus }
+func (w *world) load(cpus float64) { w.sample.NonGuestCPUs = &cpus }
 
 // step lets time pass and takes a sample.
 func (w *world) step(d time.Duration) {
@@ -282,7 +282,7 @@ func TestPresets(t *testing.T) {
 	boinc.pass(3 * time.Minute)
 	boinc.is(fleet.OwnerLeaving, fleet.OwnerAbsent)
 	for _, p := range append(Presets(), "", "no such") {
-		if s := Of(fleet.OwnerPolicy{Preset: p, IdleAfter: time.Second}); s.IdleAfter != time.Second || s.Calm > time.Second || s.InputWithin > time.Second {
+		if s := Of(fleet.OwnerPolicy{Preset: p, IdleAfter: time.Second}); s.IdleAfter != time.Second || s.LeavingAfter > time.Second || s.InputWithin > time.Second {
 			t.Errorf("%q with an owner who is gone after a second: %+v", p, s)
 		}
 	}
@@ -293,11 +293,11 @@ func TestSigns(t *testing.T) {
 	half, some := 0.5, 0.2
 	for want, s := range map[string]fleet.OwnerSample{
 		"blender runs": {Exclusive: []string{"blender"}}, "on battery": {OnBattery: true},
-		"waits for memory": {Starved: &half, OthersCPUs: &some}, "leave 0 % of the memory": {Available: new(float64)},
-		"others use 0.5": {OthersCPUs: &half},
+		"waits for memory": {Starved: &half, NonGuestCPUs: &some}, "leave 0 % of the memory": {Available: new(float64)},
+		"non-guest load is 0.5 CPUs": {NonGuestCPUs: &half},
 	} {
 		w := idleFor(t, time.Hour, fleet.OwnerPolicy{})
-		if w.sample = s; s.OthersCPUs == nil {
+		if w.sample = s; s.NonGuestCPUs == nil {
 			w.load(0)
 		}
 		w.step(time.Second)
@@ -311,7 +311,7 @@ func TestSigns(t *testing.T) {
 	w.sample.Waiting, w.sample.Starved = &full, &full
 	w.pass(time.Minute)
 	w.is()
-	w.sample.OthersCPUs = nil // nobody knows whether others work
+	w.sample.NonGuestCPUs = nil // nobody knows whether others work
 	w.pass(time.Minute)
 	w.is()
 }
@@ -333,7 +333,7 @@ func TestAnything(t *testing.T) {
 			case 3:
 				w.policy.Claimed = r.IntN(4) == 0
 			case 4:
-				w.sample.OthersCPUs = nil
+				w.sample.NonGuestCPUs = nil
 			}
 			was := w.watch.in
 			w.step(time.Duration(r.Int64N(int64(40 * time.Second))))

@@ -22,9 +22,9 @@ type Settings struct {
 	StarvedMost float64 // and so are others who work while everybody waits for it for more than this part of the time
 	Battery     bool    // so is running on a battery
 
-	Grace     time.Duration // signs for so long, and the owner stays
-	Calm      time.Duration // no sign for so long, and they are going, or were never there for good
-	IdleAfter time.Duration // no sign for so long, and they are gone
+	Grace        time.Duration // signs for so long, and the owner stays
+	LeavingAfter time.Duration // no sign for so long, and they are going, or were never there for good
+	IdleAfter    time.Duration // no sign for so long, and they are gone
 }
 
 // never is a part of the time that nothing exceeds.
@@ -46,11 +46,11 @@ const never = 2
 var presets = map[string]Settings{
 	"": {
 		InputWithin: 10 * time.Second, BusyCPUs: 0.3, IdleCPUs: 0.15, WaitingMost: 0.5, MemoryLeast: 0.05, StarvedMost: 0.1, Battery: true,
-		Grace: 20 * time.Second, Calm: 10 * time.Second, IdleAfter: 15 * time.Minute,
+		Grace: 20 * time.Second, LeavingAfter: 10 * time.Second, IdleAfter: 15 * time.Minute,
 	},
 	"condor": {
 		InputWithin: time.Minute, BusyCPUs: 0.5, IdleCPUs: 0.3, BusyFor: 2 * time.Minute, WaitingMost: never, StarvedMost: never,
-		Grace: 10 * time.Minute, Calm: 5 * time.Minute, IdleAfter: 15 * time.Minute,
+		Grace: 10 * time.Minute, LeavingAfter: 5 * time.Minute, IdleAfter: 15 * time.Minute,
 	},
 	"boinc": {
 		InputWithin: 3 * time.Minute, BusyShare: 0.25, BusyShareAway: 0.5, WaitingMost: never, StarvedMost: never, Battery: true,
@@ -79,7 +79,7 @@ func Of(p fleet.OwnerPolicy) Settings {
 	}
 	if p.IdleAfter > 0 {
 		s.IdleAfter = p.IdleAfter
-		s.Calm = min(s.Calm, p.IdleAfter)
+		s.LeavingAfter = min(s.LeavingAfter, p.IdleAfter)
 		s.InputWithin = min(s.InputWithin, p.IdleAfter)
 	}
 	return s

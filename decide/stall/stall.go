@@ -23,9 +23,9 @@ const (
 	// around is how far from the pause a gap may be and still be the move's:
 	// what is lost at the switch is sent again within it.
 	around = time.Second
-	// mostLate is how long after the switch a gap may be the move's by post-copy:
+	// mostPostCopy is how long after the switch a gap may be the move's by post-copy:
 	// what a guest uses most it has waited for by then.
-	mostLate = 10 * time.Second
+	mostPostCopy = 10 * time.Second
 	// apart is how far a guest's clock may be from its host's, which sets it;
 	// what the guest agent tolerates, with some room.
 	apart = 100 * time.Millisecond
@@ -50,7 +50,7 @@ func Measure(m fleet.Migration, moves []fleet.Migration, traces []fleet.Trace) (
 	out := fleet.Stall{Ranks: len(traces)}
 	for _, t := range traces {
 		for _, g := range t.Gaps {
-			if on(g, paused(m), m.StoodStill()) {
+			if on(g, suspendedAt(m), m.BlackoutTime()) {
 				out.AtSwitch = max(out.AtSwitch, g.Took)
 			}
 			if g.Took > out.Took && !g.At.After(q.To) && !g.End().Before(q.From) {
@@ -67,28 +67,28 @@ func Measure(m fleet.Migration, moves []fleet.Migration, traces []fleet.Trace) (
 
 // Window is the time around a migration's switch in which gaps are its own.
 func Window(m fleet.Migration) (fleet.TraceQuery, bool) {
-	at := paused(m)
+	at := suspendedAt(m)
 	if at.IsZero() {
 		return fleet.TraceQuery{}, false
 	}
-	return fleet.TraceQuery{From: at.Add(-around), To: at.Add(m.StoodStill() + late(m) + around)}, true
+	return fleet.TraceQuery{From: at.Add(-around), To: at.Add(m.BlackoutTime() + postCopyTime(m) + around)}, true
 }
 
-// late is how long the guest ran without all of its memory, by post-copy, and
+// postCopyTime is how long the guest ran without all of its memory, by post-copy, and
 // had to wait for what it touched.
-func late(m fleet.Migration) time.Duration {
+func postCopyTime(m fleet.Migration) time.Duration {
 	for i, e := range m.Entered {
-		if e.Phase == fleet.Gathering && i+1 < len(m.Entered) {
-			return min(m.Entered[i+1].At.Sub(e.At), mostLate)
+		if e.Phase == fleet.PostCopying && i+1 < len(m.Entered) {
+			return min(m.Entered[i+1].At.Sub(e.At), mostPostCopy)
 		}
 	}
 	return 0
 }
 
-// paused is when the guest was paused: by its host, else by the controller.
-func paused(m fleet.Migration) time.Time {
-	if !m.Cost.PausedAt.IsZero() {
-		return m.Cost.PausedAt
+// suspendedAt is when the guest was paused: by its host, else by the controller.
+func suspendedAt(m fleet.Migration) time.Time {
+	if !m.Cost.SuspendedAt.IsZero() {
+		return m.Cost.SuspendedAt
 	}
 	for _, e := range m.Entered {
 		if e.Phase == fleet.Switching {
@@ -107,7 +107,7 @@ func Explain(traces []fleet.Trace, moves []fleet.Migration) []fleet.Trace {
 		out[i].Gaps = slices.Clone(out[i].Gaps)
 		for _, m := range moves {
 			if m.Guest == out[i].Guest {
-				pause(out[i].Gaps, m)
+				addBlackout(out[i].Gaps, m)
 			}
 		}
 	}
@@ -126,10 +126,10 @@ func Explain(traces []fleet.Trace, moves []fleet.Migration) []fleet.Trace {
 	return out
 }
 
-// pause adds the time the guest stood still to the longest of its gaps that
+// addBlackout adds the time the guest stood still to the longest of its gaps that
 // can have been interrupted by it.
-func pause(gaps []fleet.Gap, m fleet.Migration) {
-	at, still := m.Cost.PausedAt, m.StoodStill()
+func addBlackout(gaps []fleet.Gap, m fleet.Migration) {
+	at, still := m.Cost.SuspendedAt, m.BlackoutTime()
 	if at.IsZero() || still <= 0 {
 		return
 	}
@@ -144,7 +144,7 @@ func pause(gaps []fleet.Gap, m fleet.Migration) {
 	}
 	g := &gaps[hit]
 	g.Took += unseen(m, still, g.Took)
-	g.Why = append([]fleet.Cause{{What: fleet.GuestPaused, Took: still}}, g.Why...)
+	g.Why = append([]fleet.Cause{{What: fleet.GuestSuspended, Took: still}}, g.Why...)
 }
 
 // unseen is how much of the time that the guest stood still its own clock did not
@@ -218,7 +218,7 @@ func worst(list []fleet.Cause, c fleet.Cause) []fleet.Cause {
 
 // weights orders causes: the first explain the most.
 var weights = []fleet.Reason{
-	fleet.GuestPaused, fleet.RankStopped, fleet.TCPTimeout, fleet.TCPProbe, fleet.VCPUStolen, fleet.CPUShared, fleet.TCPResent, fleet.TCPDelayed, fleet.Computing,
+	fleet.GuestSuspended, fleet.RankStopped, fleet.TCPTimeout, fleet.TCPProbe, fleet.VCPUStolen, fleet.CPUShared, fleet.TCPResent, fleet.TCPDelayed, fleet.Computing,
 }
 
 func weight(r fleet.Reason) int {
@@ -239,7 +239,7 @@ func undisturbed(traces []fleet.Trace, moves []fleet.Migration, window time.Dura
 		}
 	}
 	for _, m := range moves {
-		from, to := paused(m), paused(m)
+		from, to := suspendedAt(m), suspendedAt(m)
 		for _, e := range m.Entered {
 			if from.IsZero() || e.At.Before(from) {
 				from = e.At

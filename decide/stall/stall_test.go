@@ -18,7 +18,7 @@ var at = time.Unix(5000, 0).UTC()
 // moved is a migration of guest j1g1 that paused it at `at`.
 func moved() fleet.Migration {
 	return fleet.Migration{ID: "m1.j1g1", Guest: "j1g1", Job: "j1", Phase: fleet.Finished,
-		Cost:    fleet.Progress{PausedAt: at, Downtime: 20 * ms},
+		Cost:    fleet.Progress{SuspendedAt: at, Downtime: 20 * ms},
 		Entered: []fleet.Entered{{Phase: fleet.Preparing, At: at.Add(-4 * time.Second)}, {Phase: fleet.Switching, At: at}, {Phase: fleet.Finished, At: at.Add(500 * ms)}}}
 }
 
@@ -57,15 +57,15 @@ func TestMeasure(t *testing.T) {
 		"a peer waits for the one that moves": {[]fleet.Trace{
 			trace(0, "j1g0", gap(-2*ms, 60*ms, true)),
 			trace(1, "j1g1", gap(-3*ms, 8*ms, true)),
-		}, 0, 60 * ms, "guest-paused@1"},
+		}, 0, 60 * ms, "guest-suspended@1"},
 		"who moves waits longest, and its clock stood still": {[]fleet.Trace{
 			trace(0, "j1g0", gap(-2*ms, 30*ms, true)),
 			trace(1, "j1g1", gap(-5*ms, 220*ms, true, timeout)),
-		}, 1, 240 * ms, "guest-paused tcp-timeout"},
+		}, 1, 240 * ms, "guest-suspended tcp-timeout"},
 		"a peer waits for a lost segment": {[]fleet.Trace{
 			trace(0, "j1g0", gap(-2*ms, 320*ms, true)),
 			trace(1, "j1g1", gap(-5*ms, 220*ms, true, timeout)),
-		}, 0, 320 * ms, "guest-paused@1 tcp-timeout@1"},
+		}, 0, 320 * ms, "guest-suspended@1 tcp-timeout@1"},
 		"what is far away is not the move's": {[]fleet.Trace{
 			trace(0, "j1g0", gap(-9*time.Second, 5*time.Second, true), gap(2*time.Second, 900*ms, true), gap(100*ms, 40*ms, false)),
 		}, 0, 40 * ms, ""},
@@ -118,7 +118,7 @@ func TestUndisturbed(t *testing.T) {
 func TestExplainLeavesWhatItIsGiven(t *testing.T) {
 	traces := []fleet.Trace{trace(0, "j1g0", gap(0, 30*ms, true)), trace(1, "j1g1", gap(0, 25*ms, true))}
 	out := Explain(traces, []fleet.Migration{moved()})
-	if traces[1].Gaps[0].Took != 25*ms || out[1].Gaps[0].Took != 45*ms || len(traces[0].Gaps[0].Why) != 0 || words(out[0].Gaps[0].Why) != "guest-paused@1" {
+	if traces[1].Gaps[0].Took != 25*ms || out[1].Gaps[0].Took != 45*ms || len(traces[0].Gaps[0].Why) != 0 || words(out[0].Gaps[0].Why) != "guest-suspended@1" {
 		t.Errorf("%+v\n%+v", traces, out)
 	}
 }
@@ -145,10 +145,10 @@ func TestAnyTraces(t *testing.T) {
 // By post-copy a guest waits for its memory after it runs, too.
 func TestWindowOfPostCopy(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	m := fleet.Migration{Cost: fleet.Progress{PausedAt: at, Downtime: 50 * time.Millisecond}}
+	m := fleet.Migration{Cost: fleet.Progress{SuspendedAt: at, Downtime: 50 * time.Millisecond}}
 	short, _ := Window(m)
-	for took, want := range map[time.Duration]time.Duration{2 * time.Second: 2 * time.Second, time.Hour: mostLate} {
-		m.Entered = []fleet.Entered{{Phase: fleet.Gathering, At: at}, {Phase: fleet.Retiring, At: at.Add(took)}}
+	for took, want := range map[time.Duration]time.Duration{2 * time.Second: 2 * time.Second, time.Hour: mostPostCopy} {
+		m.Entered = []fleet.Entered{{Phase: fleet.PostCopying, At: at}, {Phase: fleet.Retiring, At: at.Add(took)}}
 		if long, ok := Window(m); !ok || long.To.Sub(short.To) != want || !long.From.Equal(short.From) {
 			t.Errorf("gathering for %s gives %+v, without %+v", took, long, short)
 		}
@@ -179,13 +179,13 @@ func TestPauseEndsWhenTheTargetLetsItRun(t *testing.T) {
 func checkPause(t *testing.T, kind fleet.Kind, resumed, seen, still, want time.Duration) {
 	m := moved()
 	m.Predicted = &fleet.Prediction{Kind: kind}
-	m.Entered = append(m.Entered[:2:2], fleet.Entered{Phase: fleet.Repointing, At: at.Add(25 * ms)}, fleet.Entered{Phase: fleet.Retiring, At: at.Add(95 * ms)}, m.Entered[2])
+	m.Entered = append(m.Entered[:2:2], fleet.Entered{Phase: fleet.Activating, At: at.Add(25 * ms)}, fleet.Entered{Phase: fleet.Retiring, At: at.Add(95 * ms)}, m.Entered[2])
 	if resumed != 0 {
 		m.Resumed = at.Add(resumed)
 	}
 	traces := []fleet.Trace{trace(0, "j1g1", gap(-2*ms, seen, true))}
 	s, ok := Measure(m, []fleet.Migration{m}, traces)
-	if !ok || s.Took != want || words(s.Why) != "guest-paused" || s.Why[0].Took != still {
+	if !ok || s.Took != want || words(s.Why) != "guest-suspended" || s.Why[0].Took != still {
 		t.Errorf("%v, %s of %+v", ok, s.Took, s.Why)
 	}
 }

@@ -24,7 +24,7 @@ type Index struct {
 	draining    map[fleet.HostID]bool
 	readdressed map[fleet.HostID]bool            // hosts that say another address than is stored
 	attended    map[fleet.HostID]bool            // hosts whose owner is there, that have guests, which may not just stay
-	still       map[fleet.GuestID]bool           // guests that shall stand still for one
+	suspended   map[fleet.GuestID]bool           // guests that shall stand still for one
 	requeued    map[fleet.JobID]bool             // jobs that are to begin again
 	waiting     map[int64]map[fleet.GuestID]bool // guests that wait for the first answer to an order of their own that does not stand, by since when, in nanoseconds: those of a job since one time
 	restless    map[fleet.GuestID]bool           // guests that wait for any other, or for one that was not answered well
@@ -40,11 +40,11 @@ type Index struct {
 	finished    line[fleet.MigrationID]
 	alone       line[fleet.MigrationID]             // of those the ones whose move is forgotten
 	missed      line[fleet.MigrationID]             // those that did not finish whose move is forgotten
-	lore        *cost.Lore                          // of finished, as they were at learnt; nil: nobody has asked
+	history     *cost.History                       // of finished, as they were at learnt; nil: nobody has asked
 	learnt      int                                 // how many have come since
-	work        scratch                             // of Commit
+	scratch     scratch                             // of Commit
 	spare       []*View                             // see View
-	looks       map[fleet.GuestID]fleet.MigrationID // the one whose prediction has the guest's latest profile
+	profiledBy  map[fleet.GuestID]fleet.MigrationID // the one whose prediction has the guest's latest profile
 }
 
 // shared says which maps of the snapshot somebody else may be reading.
@@ -55,11 +55,11 @@ type shared struct{ hosts, guests, jobs, moves, migrations bool }
 func NewIndex(s fleet.Snapshot, p placement.Policy) *Index {
 	l := &Index{
 		snap: s, shared: shared{true, true, true, true, true}, policy: p, room: placement.NewIndex(s, placement.InForce(p, s.Cluster.Rules)),
-		still: map[fleet.GuestID]bool{}, requeued: map[fleet.JobID]bool{},
+		suspended: map[fleet.GuestID]bool{}, requeued: map[fleet.JobID]bool{},
 		homes: map[fleet.HostID][]fleet.GuestID{}, draining: map[fleet.HostID]bool{}, readdressed: map[fleet.HostID]bool{}, attended: map[fleet.HostID]bool{},
 		waiting: map[int64]map[fleet.GuestID]bool{}, restless: map[fleet.GuestID]bool{}, refused: map[fleet.JobID]bool{}, tallies: map[fleet.JobID]lifecycle.Tally{}, open: map[fleet.MoveID]bool{}, submitted: map[fleet.RequestID]fleet.JobID{},
 		asked: map[fleet.RequestID][]fleet.MoveID{}, subnets: map[fleet.Subnet]int{}, byJob: map[fleet.JobID][]fleet.MigrationID{},
-		looks: map[fleet.GuestID]fleet.MigrationID{},
+		profiledBy: map[fleet.GuestID]fleet.MigrationID{},
 	}
 	for _, h := range s.Hosts {
 		l.host(&h)
@@ -128,7 +128,7 @@ func (l *Index) Commit(c fleet.Changeset, revision int64) {
 		l.snap.Cluster = *c.Cluster
 	}
 	l.touch(c)
-	w := &l.work
+	w := &l.scratch
 	w.was, w.from = l.stays(w.was, w.guests), l.traffic(w.from, w.migrations)
 	l.commitHosts(c)
 	if len(c.Guests)+len(c.GoneGuests) > 0 {
@@ -278,8 +278,8 @@ func attended(h *fleet.Host) bool {
 	return h.Facts.Owner != nil && h.Facts.Owner.Present && h.Policy.Vacate != fleet.Stay
 }
 
-// settle notes that a host has guests, or has none any more.
-func (l *Index) settle(id fleet.HostID) {
+// noteOccupied notes that a host has guests, or has none any more.
+func (l *Index) noteOccupied(id fleet.HostID) {
 	if len(l.homes[id]) == 0 {
 		delete(l.attended, id)
 		return
@@ -302,8 +302,8 @@ func (l *Index) guest(was, is *fleet.Guest) {
 		l.tally(*was, -1)
 		l.tally(*is, 1)
 	}
-	if was.Still != is.Still {
-		set(l.still, is.ID, is.Still)
+	if was.Suspended != is.Suspended {
+		set(l.suspended, is.ID, is.Suspended)
 	}
 	if before, now := restless(was), restless(is); before != now {
 		set(l.restless, is.ID, now)
@@ -319,12 +319,12 @@ func (l *Index) guest(was, is *fleet.Guest) {
 	if before, now := !was.State.Ended(), !is.State.Ended(); before != now || was.Home != is.Home {
 		if before {
 			if list(l.homes, was.Home, was.ID, -1); len(l.homes[was.Home]) == 0 {
-				l.settle(was.Home)
+				l.noteOccupied(was.Home)
 			}
 		}
 		if now {
 			if list(l.homes, is.Home, is.ID, 1); len(l.homes[is.Home]) == 1 {
-				l.settle(is.Home)
+				l.noteOccupied(is.Home)
 			}
 		}
 	}
@@ -391,7 +391,7 @@ func (l *Index) move(v fleet.Move, by int) {
 
 func (l *Index) migration(m fleet.Migration, by int) {
 	list(l.byJob, m.Job, m.ID, by)
-	l.look(m, by)
+	l.noteProfile(m, by)
 	at, over := ended(m)
 	switch {
 	case !over:
@@ -415,19 +415,19 @@ func ended(m fleet.Migration) (time.Time, bool) {
 	return m.Entered[len(m.Entered)-1].At, true
 }
 
-// look keeps which migration knows a guest's memory best, of those that are not
+// noteProfile keeps which migration knows a guest's memory best, of those that are not
 // forgotten.
-func (l *Index) look(m fleet.Migration, by int) {
+func (l *Index) noteProfile(m fleet.Migration, by int) {
 	if m.Move == "" || m.Predicted == nil || m.Predicted.Profile == nil {
 		return
 	}
-	last, known := l.looks[m.Guest]
+	last, known := l.profiledBy[m.Guest]
 	switch {
 	case by < 0 && last == m.ID:
-		delete(l.looks, m.Guest) // it comes back at once, or was old
+		delete(l.profiledBy, m.Guest) // it comes back at once, or was old
 	case by > 0:
 		if p := l.snap.Migrations[last].Predicted; !known || p == nil || p.Profile == nil || !m.Predicted.Profile.At.Before(p.Profile.At) {
-			l.looks[m.Guest] = m.ID
+			l.profiledBy[m.Guest] = m.ID
 		}
 	}
 }

@@ -49,8 +49,8 @@ func (l *Index) Readdressed() []fleet.HostID { return names(l.readdressed) }
 // owner has agreed that they stay, in order of ID.
 func (l *Index) Attended() []fleet.HostID { return names(l.attended) }
 
-// Still gives the guests that shall stand still for an owner, in order of ID.
-func (l *Index) Still() []fleet.GuestID { return names(l.still) }
+// Suspended gives the guests that shall stand still for an owner, in order of ID.
+func (l *Index) Suspended() []fleet.GuestID { return names(l.suspended) }
 
 // Requeued gives the jobs that are to begin again, in order of ID.
 func (l *Index) Requeued() []fleet.JobID { return names(l.requeued) }
@@ -131,21 +131,21 @@ func (l *Index) Taken(s fleet.Subnet) bool { return l.subnets[s] > 0 }
 // MigrationsOf gives the migrations of a job's guests.
 func (l *Index) MigrationsOf(id fleet.JobID) []fleet.MigrationID { return l.byJob[id] }
 
-// Lore is what the latest migrations that arrived teach. While there are many
+// History is what the latest migrations that arrived teach. While there are many
 // a further one teaches little: it is got together anew when a tenth of
 // them is new. It is kept here, but nothing that can be seen of the ledger
 // changes by asking.
-func (l *Index) Lore() *cost.Lore {
+func (l *Index) History() *cost.History {
 	last := l.finished.last(cost.Remembered)
-	if l.lore != nil && l.learnt <= len(last)/10 {
-		return l.lore
+	if l.history != nil && l.learnt <= len(last)/10 {
+		return l.history
 	}
 	past := make([]fleet.MigrationID, len(last))
 	for i, m := range last {
 		past[i] = m.id
 	}
-	l.lore, l.learnt = l.lore.Next(past, func(id fleet.MigrationID) fleet.Migration { return l.snap.Migrations[id] }), 0
-	return l.lore
+	l.history, l.learnt = l.history.Next(past, func(id fleet.MigrationID) fleet.Migration { return l.snap.Migrations[id] }), 0
+	return l.history
 }
 
 // Lesson gives what is kept of a migration when its move is forgotten: what can be
@@ -170,10 +170,10 @@ func (l *Index) Faded() []fleet.MigrationID {
 	return out
 }
 
-// Look gives what was last seen of how a guest uses its memory, before it began
+// ProfileOf gives what was last seen of how a guest uses its memory, before it began
 // to move; nil: nobody looked.
-func (l *Index) Look(id fleet.GuestID) *fleet.Profile {
-	m, known := l.looks[id]
+func (l *Index) ProfileOf(id fleet.GuestID) *fleet.Profile {
+	m, known := l.profiledBy[id]
 	if !known {
 		return nil
 	}
@@ -202,7 +202,7 @@ func (l *Index) Check() string {
 		what      string
 		have, all any
 	}{
-		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed}, {"attended", l.attended, anew.attended}, {"still", l.still, anew.still}, {"requeued", l.requeued, anew.requeued},
+		{"homes", l.homes, anew.homes}, {"draining", l.draining, anew.draining}, {"readdressed", l.readdressed, anew.readdressed}, {"attended", l.attended, anew.attended}, {"still", l.suspended, anew.suspended}, {"requeued", l.requeued, anew.requeued},
 		{"waiting", l.waiting, anew.waiting}, {"restless", l.restless, anew.restless}, {"refused", l.refused, anew.refused}, {"tallies", l.tallies, anew.tallies}, {"open moves", l.open, anew.open}, {"submitted", l.submitted, anew.submitted},
 		{"asked", l.asked, anew.asked}, {"subnets", l.subnets, anew.subnets}, {"migrations by job", l.byJob, anew.byJob},
 	} {
@@ -214,8 +214,8 @@ func (l *Index) Check() string {
 		!slices.Equal(l.alone, anew.alone) || !slices.Equal(l.missed, anew.missed) {
 		return "what has ended is not in order"
 	}
-	for id := range anew.looks {
-		if a, b := anew.Look(id), l.Look(id); b == nil || !a.At.Equal(b.At) {
+	for id := range anew.profiledBy {
+		if a, b := anew.ProfileOf(id), l.ProfileOf(id); b == nil || !a.At.Equal(b.At) {
 			return fmt.Sprintf("look at %s: %+v, should be %+v", id, b, a)
 		}
 	}

@@ -45,15 +45,15 @@ func (l *Index) stays(out []stay, guests []fleet.GuestID) []stay {
 // touched reports whether a migration of a guest changes too: it has its place when
 // both have changed.
 func (l *Index) touched(id fleet.GuestID) bool {
-	_, is := slices.BinarySearch(l.work.guests, id)
+	_, is := slices.BinarySearch(l.scratch.guests, id)
 	return is
 }
 
 // shift notes in the room where a guest has been and is.
 func (l *Index) shift(was, is stay) {
 	if was != is {
-		l.room.Hold(was.hosts[:], was.need, -1)
-		l.room.Hold(is.hosts[:], is.need, 1)
+		l.room.Occupy(was.hosts[:], was.need, -1)
+		l.room.Occupy(is.hosts[:], is.need, 1)
 	}
 }
 
@@ -85,7 +85,7 @@ func (l *Index) reroute(was, is []way) {
 
 // touch notes which migrations change, and the guests that they are of.
 func (l *Index) touch(c fleet.Changeset) {
-	guests, migrations := l.work.guests[:0], append(l.work.migrations[:0], c.GoneMigrations...)
+	guests, migrations := l.scratch.guests[:0], append(l.scratch.migrations[:0], c.GoneMigrations...)
 	for i := range c.Migrations {
 		migrations = append(migrations, c.Migrations[i].ID)
 		guests = append(guests, c.Migrations[i].Guest)
@@ -94,5 +94,5 @@ func (l *Index) touch(c fleet.Changeset) {
 		guests = append(guests, l.snap.Migrations[id].Guest)
 	}
 	slices.Sort(guests)
-	l.work.guests, l.work.migrations = slices.Compact(guests), migrations
+	l.scratch.guests, l.scratch.migrations = slices.Compact(guests), migrations
 }

@@ -23,7 +23,7 @@ func Fit(host fleet.Topology, s fleet.Shape, need fleet.Resources, tune fleet.Tu
 	}
 	crowded := false
 	for _, n := range nodes {
-		at := f.seat(n)
+		at := f.nextNode(n)
 		crowded = crowded || tune.NUMA && slices.Contains(f.at, at)
 		f.at = append(f.at, at)
 		l.Nodes = append(l.Nodes, f.place(at, n.MemoryBytes))
@@ -60,10 +60,10 @@ func (f *fitting) say(format string, args ...any) {
 	}
 }
 
-// seat gives the next node of the guest one of the host: one that has memory for it,
+// nextNode gives the next node of the guest one of the host: one that has memory for it,
 // cores, and pages, near to those of the nodes before it, with as little of other
 // guests as can be; only if there are fewer the same one twice.
-func (f *fitting) seat(n fleet.ShapeNode) int {
+func (f *fitting) nextNode(n fleet.ShapeNode) int {
 	used := func(s share) (times int) {
 		for _, at := range f.at {
 			if at == s.node {

@@ -16,8 +16,8 @@ import (
 
 // The distances of a machine that does not say them.
 const (
-	near = 10
-	far  = 20
+	localDistance = 10
+	far           = 20
 )
 
 // mebi is what memory of nodes is a multiple of: the pages of 2 MiB have to fit.
@@ -235,7 +235,7 @@ func distance(host fleet.Topology, a, b int) int {
 		return d[b]
 	}
 	if a == b {
-		return near
+		return localDistance
 	}
 	return far
 }

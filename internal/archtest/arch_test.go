@@ -29,7 +29,7 @@ import (
 	"pagurus/decide/lifecycle"
 )
 
-var update = flag.Bool("update", false, "print docs/protocol.md and docs/imports.txt anew")
+var update = flag.Bool("update", false, "print docs/protocol.md and docs/imports.txt again")
 
 const (
 	module = "pagurus"

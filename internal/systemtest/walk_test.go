@@ -27,7 +27,7 @@ type walkedOrder struct {
 
 // walked are the orders of a migration, in the order of a walk.
 var walked = []walkedOrder{
-	{verb: fleet.Receive}, {verb: fleet.Copy, source: true}, {verb: fleet.Switch, source: true}, {verb: fleet.Repoint},
+	{verb: fleet.Receive}, {verb: fleet.Copy, source: true}, {verb: fleet.Switch, source: true}, {verb: fleet.Activate},
 	{verb: fleet.Retire, source: true},
 	{verb: fleet.Revert, source: true, before: "agent.switch.before=error"}, {verb: fleet.Discard, before: "agent.switch.before=error"},
 }
@@ -37,10 +37,10 @@ var walked = []walkedOrder{
 func TestWalkHasEveryOrder(t *testing.T) {
 	const from, to fleet.HostID = "a", "b"
 	orders := 0
-	for _, p := range []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Repointing, fleet.Gathering,
-		fleet.Retiring, fleet.Withdrawing, fleet.Reverting, fleet.Discarding, fleet.Finished, fleet.Aborted, fleet.Stranded} {
+	for _, p := range []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Activating, fleet.PostCopying,
+		fleet.Retiring, fleet.Cancelling, fleet.Reverting, fleet.Discarding, fleet.Finished, fleet.Aborted, fleet.Lost} {
 		o, waits := lifecycle.MigrationOrder(fleet.Migration{ID: "m", Phase: p, From: from, To: to})
-		if !waits || o.Verb == fleet.Gather {
+		if !waits || o.Verb == fleet.Fetch {
 			continue
 		}
 		orders++

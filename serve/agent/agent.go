@@ -64,13 +64,13 @@ type Config struct {
 	Host       fleet.HostID
 	Run        string // folder for what must outlive the agent, not the machine
 	Drivers    map[fleet.Kind]Driver
-	Inside     func(fleet.GuestID, Linker) Inside // if it is an io.Closer too, it is closed when the guest leaves
+	GuestAgent func(fleet.GuestID, Linker) GuestAgent // if it is an io.Closer too, it is closed when the guest leaves
 	Overlay    Overlay
 	Shares     Shares
 	Images     Images
-	Owner      *monitor.Lookout // nil: the host is nobody's but ours
+	Owner      *monitor.Monitor // nil: the host is nobody's but ours
 	Classes    Classes          // nil: guests get what they take
-	Quiet      *Isolation       // nil: no CPUs are for guests alone
+	Isolation  *Isolation       // nil: no CPUs are for guests alone
 	Controller Controller
 	Facts      func() fleet.Facts                   // what does not change by what the agent does: version, machine, address, capacity, abilities
 	Drops      func(fleet.Limits, fleet.Cache) bool // whether a guest drops its page cache before it is copied; nil: none does
@@ -81,13 +81,13 @@ type Config struct {
 // Agent is one host's daemon.
 type Agent struct {
 	Config
-	ledger journal
-	ctx    context.Context // of Run: everything begun ends with it
+	journal journal
+	ctx     context.Context // of Run: everything begun ends with it
 
 	applying sync.Mutex // held while the host is made to match what is wanted
 
 	mu        sync.Mutex
-	seats     map[fleet.GuestID]*seat
+	slots     map[fleet.GuestID]*guestSlot
 	outbox    []fleet.Report // not sent yet, oldest first
 	news      chan struct{}  // capacity 1: outbox is not empty
 	wanted    *fleet.Wanted  // the last accepted
@@ -100,7 +100,7 @@ type Agent struct {
 	examined  map[fleet.GuestID]examination
 	examining bool
 	troubles  map[string]string // by what is in trouble
-	works     sync.WaitGroup
+	runs      sync.WaitGroup
 }
 
 // presence is what a driver last said of one guest.
@@ -123,8 +123,8 @@ const (
 // New makes an agent; it touches nothing yet.
 func New(c Config) *Agent {
 	a := &Agent{
-		Config: c, ledger: journal{Dir: filepath.Join(c.Run, "ledger")},
-		seats: map[fleet.GuestID]*seat{}, news: make(chan struct{}, 1),
+		Config: c, journal: journal{Dir: filepath.Join(c.Run, "ledger")},
+		slots: map[fleet.GuestID]*guestSlot{}, news: make(chan struct{}, 1),
 		present: map[fleet.GuestID]presence{}, troubles: map[string]string{}, profiles: newProfiles(), examined: map[fleet.GuestID]examination{},
 	}
 	c.Owner.Leaving(a.sending)
@@ -137,10 +137,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a.ctx = ctx
-	a.look(ctx)
-	a.works.Go(func() { a.watch(ctx) })
-	a.works.Go(func() { a.Owner.Run(ctx) })
-	a.works.Go(func() { a.Quiet.Run(ctx) })
+	a.askDrivers(ctx)
+	a.runs.Go(func() { a.watch(ctx) })
+	a.runs.Go(func() { a.Owner.Run(ctx) })
+	a.runs.Go(func() { a.Isolation.Run(ctx) })
 	pause, last := firstPause, ""
 	for ctx.Err() == nil {
 		attached, err := a.session(ctx)
@@ -158,7 +158,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		pause = min(2*pause, lastPause)
 	}
 	cancel()
-	a.works.Wait()
+	a.runs.Wait()
 	return nil
 }
 
@@ -251,7 +251,7 @@ func (a *Agent) listen(ctx context.Context, s Session) error {
 		case !ours:
 			a.Log.Warn("passed over a message that came before what is wanted here")
 		case down.Task != nil:
-			a.take(*down.Task)
+			a.acceptTask(*down.Task)
 		case down.Query != nil:
 			q := *down.Query
 			go a.answer(ctx, s, q)
@@ -296,7 +296,7 @@ func (a *Agent) trace(ctx context.Context, q wire.Query) (traces []fleet.Trace, 
 }
 
 // reach gives the guest agent of a guest that is here.
-func (a *Agent) reach(g fleet.GuestID) (Inside, error) {
+func (a *Agent) reach(g fleet.GuestID) (GuestAgent, error) {
 	a.mu.Lock()
 	p, here := a.present[g]
 	a.mu.Unlock()
@@ -304,11 +304,11 @@ func (a *Agent) reach(g fleet.GuestID) (Inside, error) {
 	if !here || !links {
 		return nil, fmt.Errorf("guest %s: %w", g, ErrAbsent)
 	}
-	s, err := a.seat(g)
+	s, err := a.slotOf(g)
 	if err != nil {
 		return nil, err
 	}
-	return a.inside(s, l), nil
+	return a.guestAgentOf(s, l), nil
 }
 
 // signal passes a signal on to a job's ranks.

@@ -56,7 +56,7 @@ func TestJobFromStartToStop(t *testing.T) {
 			len(s.Peers) != 2 || s.Peers[1].Slots != 2 || s.MTU != 1450 || !s.Clock.Equal(time.Now()) {
 			t.Errorf("setup %+v", s)
 		}
-		r.send(task(fleet.Hold, 1))
+		r.send(task(fleet.Watch, 1))
 		r.c.spool["j1stdin"], r.c.ended["j1stdin"] = []byte("input"), true
 		run := task(fleet.Run, 1)
 		r.send(run)
@@ -102,7 +102,7 @@ func TestSameOrderIsCarriedOutOnce(t *testing.T) {
 
 func TestRestartFindsEverything(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		start, hold, run := task(fleet.Start, 1), task(fleet.Hold, 1), task(fleet.Run, 1)
+		start, hold, run := task(fleet.Start, 1), task(fleet.Watch, 1), task(fleet.Run, 1)
 		r.do(start)
 		r.send(hold)
 		r.send(run)
@@ -165,7 +165,7 @@ func TestFailedIsRefusedEverAfter(t *testing.T) {
 	})
 }
 
-func TestUnsureIsVanished(t *testing.T) {
+func TestUnsureIsUnknown(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
 		fail := true
@@ -178,7 +178,7 @@ func TestUnsureIsVanished(t *testing.T) {
 		})
 		o := task(fleet.Switch, 2)
 		r.send(o)
-		r.expect(o.Order, fleet.Vanished)
+		r.expect(o.Order, fleet.Unknown)
 		if rep := r.do(o); rep.Cost == nil || rep.Cost.Rounds != 3 {
 			t.Errorf("report %+v", rep)
 		}
@@ -223,7 +223,7 @@ func TestGuestThatEndedAsItSwitched(t *testing.T) {
 		})
 		sw := task(fleet.Switch, 2)
 		r.send(sw)
-		r.expect(sw.Order, fleet.Vanished)
+		r.expect(sw.Order, fleet.Unknown)
 		r.stop()
 		r.start()
 		why = fmt.Errorf("switch guest j1g0: %w; %w", ErrAbsent, ErrUnsure)
@@ -245,10 +245,10 @@ func TestGuestThatHasNotArrivedWhole(t *testing.T) {
 				}
 				return nil
 			})
-			repoint := task(fleet.Repoint, 2)
+			repoint := task(fleet.Activate, 2)
 			repoint.Orphan = orphan
 			r.send(repoint)
-			r.expect(repoint.Order, map[bool]fleet.Outcome{true: fleet.Failed, false: fleet.Vanished}[orphan])
+			r.expect(repoint.Order, map[bool]fleet.Outcome{true: fleet.Failed, false: fleet.Unknown}[orphan])
 		})
 	}
 }
@@ -313,7 +313,7 @@ func TestSupersededOrderSaysNothing(t *testing.T) {
 func TestGuestThatLeftIsHeldNoMore(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
-		r.send(task(fleet.Hold, 1))
+		r.send(task(fleet.Watch, 1))
 		r.send(task(fleet.Run, 1))
 		r.do(task(fleet.Copy, 1))
 		time.Sleep(2 * time.Second)
@@ -323,7 +323,7 @@ func TestGuestThatLeftIsHeldNoMore(t *testing.T) {
 		r.do(task(fleet.Switch, 2))
 		r.do(task(fleet.Retire, 2))
 		r.silence()
-		hold := task(fleet.Hold, 2)
+		hold := task(fleet.Watch, 2)
 		r.send(hold)
 		r.expect(hold.Order, fleet.Failed)
 	})
@@ -368,9 +368,9 @@ func TestRunWaitsForTheGuestToArrive(t *testing.T) {
 		}
 		run := task(fleet.Run, 2)
 		r.send(run)
-		r.send(task(fleet.Hold, 2))
+		r.send(task(fleet.Watch, 2))
 		time.Sleep(5 * time.Second)
-		r.do(task(fleet.Repoint, 2))
+		r.do(task(fleet.Activate, 2))
 		r.d.guest("j1g0").write(fleet.Stdout, []byte("arrived"))
 		r.d.guest("j1g0").finish(0)
 		r.expect(run.Order, fleet.Done)
@@ -477,7 +477,7 @@ func TestStopThatFailsIsNoPromise(t *testing.T) {
 		})
 		stop := task(fleet.Stop, 1)
 		r.send(stop)
-		r.expect(stop.Order, fleet.Vanished)
+		r.expect(stop.Order, fleet.Unknown)
 		r.hook(func(string) error { return nil })
 		r.do(stop)
 	})
@@ -493,7 +493,7 @@ func TestPanicEndsOneOrderOnly(t *testing.T) {
 		})
 		start := task(fleet.Start, 1)
 		r.send(start)
-		r.expect(start.Order, fleet.Vanished)
+		r.expect(start.Order, fleet.Unknown)
 		other := start
 		other.Order.Guest, other.Guest.ID = "j1g1", "j1g1"
 		r.do(other)
@@ -598,7 +598,7 @@ func TestNonsenseIsRefused(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		for name, spoil := range map[string]func(*fleet.Task){
 			"unknown verb": func(t *fleet.Task) { t.Order.Verb = "dance" },
-			"inner verb":   func(t *fleet.Task) { t.Order.Verb = settle },
+			"inner verb":   func(t *fleet.Task) { t.Order.Verb = settleVerb },
 			"path":         func(t *fleet.Task) { t.Guest.ID = "../../etc/x" },
 			"no guest":     func(t *fleet.Task) { t.Guest.ID, t.Order.Guest, t.Job.ID = "", "", "" },
 			"unknown kind": func(t *fleet.Task) { t.Guest.Kind = "jail" },
@@ -689,11 +689,11 @@ func TestStreamsArriveWholeAcrossCuts(t *testing.T) {
 
 // A guest that its copy left standing still runs on when nobody says what is
 // next, also when the agent that copied it is gone.
-func TestNoGuestStandsStillForNothing(t *testing.T) {
+func TestNoGuestIsSuspendedForNothing(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
 		r.do(task(fleet.Copy, 1))
-		r.d.put("j1g0", fleet.Paused)
+		r.d.put("j1g0", fleet.Suspended)
 		time.Sleep(gateLimit / 2)
 		if r.d.count("resume j1g0") != 0 {
 			t.Error("the order to switch was not waited for")
@@ -703,9 +703,9 @@ func TestNoGuestStandsStillForNothing(t *testing.T) {
 			t.Errorf("it is %s", g.run)
 		}
 		r.stop()
-		r.d.put("j1g0", fleet.Paused)
+		r.d.put("j1g0", fleet.Suspended)
 		r.start()
-		r.send(task(fleet.Hold, 1))
+		r.send(task(fleet.Watch, 1))
 		time.Sleep(time.Second)
 		if g := r.d.guest("j1g0"); g.run != fleet.Running {
 			t.Errorf("held, it is %s", g.run)
@@ -713,10 +713,10 @@ func TestNoGuestStandsStillForNothing(t *testing.T) {
 		// Held and then switched, as the next agent is told, it is not woken between.
 		r.do(task(fleet.Copy, 1))
 		r.stop()
-		r.d.put("j1g0", fleet.Paused)
+		r.d.put("j1g0", fleet.Suspended)
 		woken := r.d.count("resume j1g0")
 		r.start()
-		r.send(task(fleet.Hold, 1))
+		r.send(task(fleet.Watch, 1))
 		time.Sleep(patience / 2)
 		r.do(task(fleet.Switch, 2))
 		if n := r.d.count("resume j1g0"); n != woken {
@@ -775,15 +775,15 @@ func TestOutputThatIsLostIsSaidToBe(t *testing.T) {
 // well run on, that it does not know.
 func TestWithoutTheMechanism(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		r.a.ledger.Write("j1g0", journalEntry{LastGen: 1})
+		r.a.journal.Write("j1g0", journalEntry{LastGen: 1})
 		for _, c := range []struct {
 			verb fleet.Verb
 			gen  uint64
 			want fleet.Outcome
 		}{
-			{fleet.Hold, 1, fleet.Vanished}, {fleet.Start, 1, fleet.Vanished}, {fleet.Stop, 1, fleet.Vanished}, {fleet.Switch, 1, fleet.Vanished},
+			{fleet.Watch, 1, fleet.Unknown}, {fleet.Start, 1, fleet.Unknown}, {fleet.Stop, 1, fleet.Unknown}, {fleet.Switch, 1, fleet.Unknown},
 			{fleet.Switch, 2, fleet.Failed}, {fleet.Receive, 2, fleet.Failed}, {fleet.Copy, 2, fleet.Failed}, {fleet.Start, 2, fleet.Failed},
-			{fleet.Repoint, 2, fleet.Vanished}, {fleet.Revert, 2, fleet.Vanished}, {fleet.Discard, 2, fleet.Vanished}, {fleet.Hold, 2, fleet.Vanished},
+			{fleet.Activate, 2, fleet.Unknown}, {fleet.Revert, 2, fleet.Unknown}, {fleet.Discard, 2, fleet.Unknown}, {fleet.Watch, 2, fleet.Unknown},
 		} {
 			tk := task(c.verb, c.gen)
 			tk.Guest.Kind = fleet.Container

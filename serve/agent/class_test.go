@@ -60,19 +60,19 @@ func TestClassFollowsAGuest(t *testing.T) {
 		}
 		r.do(classed(fleet.Start, 1))
 		is("when it started", 1)
-		r.send(classed(fleet.Hold, 1))
+		r.send(classed(fleet.Watch, 1))
 		is("when it is held, as by the next agent,", 1)
 		r.do(classed(fleet.Stop, 1))
 		c.taken()
 		r.do(classed(fleet.Receive, 2))
 		is("when it is about to come", 1)
-		r.d.guest("j1g0").run = fleet.Paused
-		r.do(classed(fleet.Repoint, 2))
+		r.d.guest("j1g0").run = fleet.Suspended
+		r.do(classed(fleet.Activate, 2))
 		is("when it has come", 1)
 		c.mu.Lock()
 		c.fails = errors.New("no such thing here")
 		c.mu.Unlock()
-		r.send(classed(fleet.Hold, 2))
+		r.send(classed(fleet.Watch, 2))
 		time.Sleep(3 * time.Second)
 		if f := r.facts(); !slices.ContainsFunc(f.Troubles, func(s string) bool { return strings.Contains(s, "no such thing here") }) || f.NoSlices == "" {
 			t.Errorf("the host says %v and %q", f.Troubles, f.NoSlices)

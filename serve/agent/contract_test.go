@@ -88,7 +88,7 @@ func beAgent(text string) error {
 	}
 	driver, err := qemu.Open(ctx, qemu.Config{
 		Run: c.Run, GuestAgent: c.GuestAgent, Address: c.Address, ImageFolder: folder, Log: log,
-		Judge: func(l fleet.Limits, seen []fleet.Progress) (bool, error) {
+		Converged: func(l fleet.Limits, seen []fleet.Progress) (bool, error) {
 			p := seen[len(seen)-1] // what the policy says is the system ring's business
 			if l.Mode == fleet.PostCopy {
 				return p.Rounds > 1, nil
@@ -116,7 +116,7 @@ func beAgent(text string) error {
 	}
 	return agent.New(agent.Config{
 		Host: c.Host, Run: c.Run, Drivers: map[fleet.Kind]agent.Driver{fleet.VM: driver},
-		Inside: func(g fleet.GuestID, l agent.Linker) agent.Inside {
+		GuestAgent: func(g fleet.GuestID, l agent.Linker) agent.GuestAgent {
 			return guestlink.New(func(ctx context.Context) (io.ReadWriteCloser, error) { return l.Link(ctx, g) })
 		},
 		Overlay: net, Shares: shares, Images: ensurer(folder), Controller: agent.Remote(client),
@@ -269,7 +269,7 @@ func newTheatre(t *testing.T) *theatre {
 	}
 	testkit.Leftovers(t)
 	testkit.Root(t, "qemu-system-x86_64", "ganesha.nfsd")
-	lend(t)
+	grantUserfault(t)
 	digest := fleet.Digest(filepath.Base(testkit.Image(t, imageName)))
 	dir, err := os.MkdirTemp("/tmp", "pga-") // short, for the sockets in it
 	if err != nil {
@@ -374,12 +374,12 @@ func (th *theatre) move(from int, n uint64, mode fleet.Mode, before func(o fleet
 	th.want(source, th.network(target, source))
 	th.want(target, th.network(target, target))
 	do(fleet.Switch, from)
-	do(fleet.Repoint, 1-from)
+	do(fleet.Activate, 1-from)
 	if mode == fleet.PostCopy {
-		do(fleet.Gather, 1-from)
+		do(fleet.Fetch, 1-from)
 	}
 	do(fleet.Retire, from)
-	th.send(th.task(fleet.Hold, target, gen))
+	th.send(th.task(fleet.Watch, target, gen))
 	th.send(th.task(fleet.Run, target, gen))
 }
 
@@ -475,7 +475,7 @@ func TestJobOutlivesMoveAndAgents(t *testing.T) {
 	put("input")
 	th.streams[fleet.Stdin], th.ended[fleet.Stdin] = []byte("words\n"), true
 	th.do(th.task(fleet.Start, "host1", 1), bootLimit)
-	th.send(th.task(fleet.Hold, "host1", 1))
+	th.send(th.task(fleet.Watch, "host1", 1))
 	th.send(th.task(fleet.Run, "host1", 1))
 	lines := func(n int) func() bool {
 		return func() bool { return strings.Count(th.stream(fleet.Stdout), "\n") > n }
@@ -532,7 +532,7 @@ func (th *theatre) dies(gen uint64) {
 	if err := syscall.Kill(r.Process.PID, syscall.SIGKILL); err != nil {
 		th.t.Fatal(err)
 	}
-	rep := th.expect(th.task(fleet.Hold, "host1", gen).Order, orderLimit)
+	rep := th.expect(th.task(fleet.Watch, "host1", gen).Order, orderLimit)
 	if rep.Outcome != fleet.Done || !strings.Contains(rep.Cause, "ended by itself on host1") {
 		th.t.Errorf("report %+v", rep)
 	}
@@ -549,7 +549,7 @@ func TestMoveSurvivesTheDeathOfAgents(t *testing.T) {
 	defer th.clear()
 	th.job.Spec.Args = []string{"sh", "-c", `i=0; while :; do echo $i; i=$((i+1)); sleep 0.05; done`}
 	th.do(th.task(fleet.Start, "host1", 1), bootLimit)
-	th.send(th.task(fleet.Hold, "host1", 1))
+	th.send(th.task(fleet.Watch, "host1", 1))
 	th.send(th.task(fleet.Run, "host1", 1))
 	n := uint64(0)
 	die := func(mode fleet.Mode, verb fleet.Verb, place string) {
@@ -579,7 +579,7 @@ func TestMoveSurvivesTheDeathOfAgents(t *testing.T) {
 	for _, at := range []struct {
 		verb  fleet.Verb
 		place string
-	}{{fleet.Switch, "after"}, {fleet.Repoint, "before"}, {fleet.Gather, "before"}, {fleet.Gather, "after"}, {fleet.Gather, "recorded"}, {fleet.Retire, "before"}} {
+	}{{fleet.Switch, "after"}, {fleet.Activate, "before"}, {fleet.Fetch, "before"}, {fleet.Fetch, "after"}, {fleet.Fetch, "recorded"}, {fleet.Retire, "before"}} {
 		die(fleet.PostCopy, at.verb, at.place)
 	}
 	for i, line := range strings.Split(strings.TrimSpace(th.stream(fleet.Stdout)), "\n") {
@@ -590,8 +590,8 @@ func TestMoveSurvivesTheDeathOfAgents(t *testing.T) {
 	th.dies(n + 1)
 }
 
-// lend lets guests run before their memory has come, as cmd/pagurus does.
-func lend(t *testing.T) {
+// grantUserfault lets guests run before their memory has come, as cmd/pagurus does.
+func grantUserfault(t *testing.T) {
 	before := qemu.UserfaultAccess()
 	account, err := acthost.FindAccount("pagurus")
 	if err == nil {

@@ -15,12 +15,12 @@ import (
 func TestLinkIsMadeSoonAfterEachMove(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
-		s, err := r.a.seat("j1g0")
+		s, err := r.a.slotOf("j1g0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 3 {
-			r.do(task(fleet.Repoint, 1))
+			r.do(task(fleet.Activate, 1))
 			began := time.Now()
 			conn, err := rested{opens{}, r.a, s}.Link(t.Context(), "j1g0")
 			if err != nil {

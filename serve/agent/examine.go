@@ -38,7 +38,7 @@ func (a *Agent) examine(ctx context.Context, now time.Time) {
 		return
 	}
 	a.examining = true
-	a.works.Go(func() {
+	a.runs.Go(func() {
 		for g, d := range due {
 			a.obstacles(ctx, g, d)
 		}

@@ -37,17 +37,17 @@ func TestGuestsAreExamined(t *testing.T) {
 			t.Errorf("nothing is in it, and the facts say %q", got)
 		}
 		r.d.hinder("a", "b", "c", "d", "e", "f")
-		time.Sleep(examineEvery + 2*lookEvery)
+		time.Sleep(examineEvery + 2*factsPollEvery)
 		if got, want := said(), []string{"a", "b", "c", "d", "and 2 more"}; !reflect.DeepEqual(got, want) {
 			t.Errorf("the facts say %q, want %q", got, want)
 		}
 		r.d.hinder()
-		time.Sleep(examineAgain + 2*lookEvery)
+		time.Sleep(examineAgain + 2*factsPollEvery)
 		if got := said(); len(got) > 0 {
 			t.Errorf("it is gone, and the facts say %q", got)
 		}
 		r.d.end("j1g0")
-		time.Sleep(2 * lookEvery)
+		time.Sleep(2 * factsPollEvery)
 		r.a.mu.Lock()
 		defer r.a.mu.Unlock()
 		if n := len(r.a.examined); n != 0 {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	lookEvery = time.Second
-	lookLimit = 5 * time.Second // drivers answer within milliseconds
+	factsPollEvery = time.Second
+	factsPollLimit = 5 * time.Second // drivers answer within milliseconds
 )
 
 // watch looks at the host about once a second, tries again what did not
@@ -24,14 +24,14 @@ func (a *Agent) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-a.Owner.Turned():
-			a.giveWay(time.Now()) // by the last look: the owner comes first
+			a.reclaimForOwner(time.Now()) // by the last look: the owner comes first
 			continue
-		case <-time.After(lookEvery):
+		case <-time.After(factsPollEvery):
 		}
-		a.look(ctx)
+		a.askDrivers(ctx)
 		a.match(ctx)
 		a.sweep()
-		a.giveWay(time.Now())
+		a.reclaimForOwner(time.Now())
 		a.study(ctx, time.Now())
 		a.examine(ctx, time.Now())
 		if now := time.Now(); now.Sub(pruned) > ForgetAfter/2 {
@@ -41,9 +41,9 @@ func (a *Agent) watch(ctx context.Context) {
 	}
 }
 
-// look asks the drivers what is so.
-func (a *Agent) look(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+// askDrivers asks the drivers what is so.
+func (a *Agent) askDrivers(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, factsPollLimit)
 	defer cancel()
 	for kind, d := range a.Drivers {
 		found, err := d.Inspect(ctx)
@@ -73,7 +73,7 @@ func (a *Agent) facts() fleet.Facts {
 	f.Guests = map[fleet.GuestID]fleet.GuestFacts{}
 	f.Copies = map[fleet.MigrationID]fleet.Progress{}
 	f.Troubles = slices.Clone(f.Troubles)
-	f.Owner, f.Quiet = a.Owner.Seen(), a.Quiet.Seen()
+	f.Owner, f.Isolation = a.Owner.Seen(), a.Isolation.Seen()
 	if a.Classes != nil {
 		f.NoSlices = a.Classes.Slices()
 	}
@@ -83,12 +83,12 @@ func (a *Agent) facts() fleet.Facts {
 		g := p.facts
 		f.LoadCPUs += g.CPUs
 		f.MemoryInUse += g.ResidentBytes
-		if s := a.seats[id]; s != nil && s.page.LastGen > g.Gen {
+		if s := a.slots[id]; s != nil && s.entry.LastGen > g.Gen {
 			// What the driver knows is of when the guest came.
-			g = fleet.GuestFacts{Gen: s.page.LastGen, Run: g.Run, ResidentBytes: g.ResidentBytes, HugeBytes: g.HugeBytes, CPUs: g.CPUs, StartedAt: g.StartedAt, Layout: g.Layout}
+			g = fleet.GuestFacts{Gen: s.entry.LastGen, Run: g.Run, ResidentBytes: g.ResidentBytes, HugeBytes: g.HugeBytes, CPUs: g.CPUs, StartedAt: g.StartedAt, Layout: g.Layout}
 		}
-		if s := a.seats[id]; s != nil {
-			g.LentBytes, g.Still = s.yields.Lent, s.yields.Still && g.Run == fleet.Paused
+		if s := a.slots[id]; s != nil {
+			g.ReclaimedBytes, g.Suspended = s.reclaim.Reclaimed, s.reclaim.Suspended && g.Run == fleet.Suspended
 		}
 		if last, known := a.profiles.last[id]; known {
 			g.Profile = &last
@@ -99,7 +99,7 @@ func (a *Agent) facts() fleet.Facts {
 		g.Obstacles = a.examined[id].found
 		f.Guests[id] = g
 	}
-	for _, s := range a.seats {
+	for _, s := range a.slots {
 		if s.progress != nil {
 			f.Copies[s.of] = *s.progress
 		}
@@ -122,10 +122,10 @@ func (a *Agent) Held() (sum int64) {
 }
 
 // setProgress says how far the guest's copy is; nil: there is none any more.
-func (a *Agent) setProgress(w *work, p *fleet.Progress) {
+func (a *Agent) setProgress(w *taskRun, p *fleet.Progress) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	w.seat.progress, w.seat.of = p, w.task.Order.Migration
+	w.slot.progress, w.slot.of = p, w.task.Order.Migration
 }
 
 // lay plans where the parts of a guest with a shape are to be on this host.
@@ -141,7 +141,7 @@ func (a *Agent) lay(t fleet.Task) fleet.Task {
 	a.mu.Unlock()
 	host := a.Facts().Topology
 	if host != nil {
-		ours := host.Only(a.Quiet.CPUs()) // guests may be on no others
+		ours := host.Only(a.Isolation.CPUs()) // guests may be on no others
 		host = &ours
 	}
 	return a.layouts.Plan(t, host, found)
@@ -151,7 +151,7 @@ func (a *Agent) lay(t fleet.Task) fleet.Task {
 func (a *Agent) copying() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, s := range a.seats {
+	for _, s := range a.slots {
 		if s.last != nil && s.last.task.Order.Verb == fleet.Copy && !s.last.over() {
 			return true
 		}
@@ -163,7 +163,7 @@ func (a *Agent) copying() bool {
 func (a *Agent) sending() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, s := range a.seats {
+	for _, s := range a.slots {
 		under := s.last != nil && !s.last.over()
 		if s.progress != nil || under && (s.last.task.Order.Verb == fleet.Copy || s.last.task.Order.Verb == fleet.Switch) {
 			return true
@@ -188,9 +188,9 @@ func (a *Agent) trouble(what string, err error) {
 }
 
 // classify gives a guest on this host what its job's class says.
-func (a *Agent) classify(w *work) {
+func (a *Agent) classify(w *taskRun) {
 	if j := w.task.Job.Spec; a.Classes != nil && (j.Class != "" || j.Cap > 0) {
-		a.trouble(classing+string(w.seat.guest), a.Classes.Class(w.task.Guest, j.Class, j.Cap))
+		a.trouble(classing+string(w.slot.guest), a.Classes.Class(w.task.Guest, j.Class, j.Cap))
 	}
 }
 
@@ -207,13 +207,13 @@ func (a *Agent) forget(now time.Time) {
 	}
 	keep := func(g fleet.GuestID) bool {
 		_, here := a.present[g]
-		s := a.seats[g]
+		s := a.slots[g]
 		return here || slices.Contains(a.wanted.Guests, g) || (s != nil && !s.idle())
 	}
-	a.ledger.Prune(keep, now)
-	for g, s := range a.seats {
-		if !keep(g) && s.inside == nil {
-			delete(a.seats, g) // the ledger's page, if it is still there, is read again
+	a.journal.Prune(keep, now)
+	for g, s := range a.slots {
+		if !keep(g) && s.guestAgent == nil {
+			delete(a.slots, g) // the ledger's page, if it is still there, is read again
 		}
 	}
 	for what := range a.troubles {

@@ -146,7 +146,7 @@ func (d *memoryDriver) Switch(ctx context.Context, t fleet.Task, lead func(bool)
 	if err := d.call(ctx, "switch", t.Guest.ID); err != nil {
 		return fleet.Progress{}, err
 	}
-	d.put(t.Guest.ID, fleet.Paused)
+	d.put(t.Guest.ID, fleet.Suspended)
 	return fleet.Progress{Rounds: 3, Downtime: time.Millisecond}, nil
 }
 
@@ -188,15 +188,15 @@ func (d *memoryDriver) Ended(g fleet.GuestID) <-chan struct{} {
 	return gone
 }
 
-// memoryInside reaches a guest in memory.
-type memoryInside struct {
+// memoryGuestAgent reaches a guest in memory.
+type memoryGuestAgent struct {
 	d *memoryDriver
 	g fleet.GuestID
 }
 
 // on does something in the guest once it runs; do says whether it is done or
 // waits for a change.
-func (in memoryInside) on(ctx context.Context, do func(*memoryGuest) bool) error {
+func (in memoryGuestAgent) on(ctx context.Context, do func(*memoryGuest) bool) error {
 	for {
 		in.d.mu.Lock()
 		g := in.d.guests[in.g]
@@ -243,21 +243,21 @@ func (g *memoryGuest) finish(code int) {
 	g.wakeLocked()
 }
 
-func (in memoryInside) Setup(ctx context.Context, s fleet.Setup) error {
+func (in memoryGuestAgent) Setup(ctx context.Context, s fleet.Setup) error {
 	if err := in.d.call(ctx, "setup", in.g); err != nil {
 		return err
 	}
 	return in.on(ctx, func(g *memoryGuest) bool { g.setups = append(g.setups, s); return true })
 }
 
-func (in memoryInside) Launch(ctx context.Context, p fleet.Program) error {
+func (in memoryGuestAgent) Launch(ctx context.Context, p fleet.Program) error {
 	if len(p.Args) > 0 && p.Args[0] == "missing" {
 		return errors.New("no program named missing in the image")
 	}
 	return in.on(ctx, func(g *memoryGuest) bool { g.launched = 1; return true })
 }
 
-func (in memoryInside) Wait(ctx context.Context, _ string) (exit fleet.Exit, err error) {
+func (in memoryGuestAgent) Wait(ctx context.Context, _ string) (exit fleet.Exit, err error) {
 	err = in.on(ctx, func(g *memoryGuest) bool {
 		if g.exit != nil {
 			exit = *g.exit
@@ -267,7 +267,7 @@ func (in memoryInside) Wait(ctx context.Context, _ string) (exit fleet.Exit, err
 	return exit, err
 }
 
-func (in memoryInside) Read(ctx context.Context, _, stream string, offset int64) (data []byte, eof bool, err error) {
+func (in memoryGuestAgent) Read(ctx context.Context, _, stream string, offset int64) (data []byte, eof bool, err error) {
 	refused := error(nil)
 	err = in.on(ctx, func(g *memoryGuest) bool {
 		s := g.out[stream]
@@ -288,7 +288,7 @@ func (in memoryInside) Read(ctx context.Context, _, stream string, offset int64)
 	return data, eof, errors.Join(refused, err)
 }
 
-func (in memoryInside) Write(ctx context.Context, _ string, offset int64, data []byte, eof bool) (next int64, err error) {
+func (in memoryGuestAgent) Write(ctx context.Context, _ string, offset int64, data []byte, eof bool) (next int64, err error) {
 	err = in.on(ctx, func(g *memoryGuest) bool {
 		have := int64(len(g.stdin))
 		if offset <= have && have < offset+int64(len(data)) {
@@ -302,7 +302,7 @@ func (in memoryInside) Write(ctx context.Context, _ string, offset int64, data [
 	return next, err
 }
 
-func (in memoryInside) Cache(ctx context.Context, drop bool) (c fleet.Cache, err error) {
+func (in memoryGuestAgent) Cache(ctx context.Context, drop bool) (c fleet.Cache, err error) {
 	if drop {
 		err = in.d.call(ctx, "drop", in.g)
 	}
@@ -314,11 +314,11 @@ func (in memoryInside) Cache(ctx context.Context, drop bool) (c fleet.Cache, err
 	return fleet.Cache{CleanBytes: in.d.cache, Hints: true}, err
 }
 
-func (in memoryInside) Topology(context.Context) (fleet.Topology, error) {
+func (in memoryGuestAgent) Topology(context.Context) (fleet.Topology, error) {
 	return fleet.Topology{Level: "x86-64-v3"}, nil
 }
 
-func (in memoryInside) Signal(ctx context.Context, program string, s fleet.Signal) error {
+func (in memoryGuestAgent) Signal(ctx context.Context, program string, s fleet.Signal) error {
 	if err := in.d.call(ctx, fmt.Sprintf("signal %s %d %s", program, s.Number, s.Grace), in.g); err != nil {
 		return err
 	}
@@ -329,11 +329,13 @@ func (in memoryInside) Signal(ctx context.Context, program string, s fleet.Signa
 	return nil
 }
 
-func (in memoryInside) Trace(_ context.Context, q fleet.TraceQuery) ([]fleet.Trace, error) {
+func (in memoryGuestAgent) Trace(_ context.Context, q fleet.TraceQuery) ([]fleet.Trace, error) {
 	return []fleet.Trace{{Rank: 3, At: q.To}}, nil
 }
 
-func (in memoryInside) Shutdown(ctx context.Context) error { return in.d.call(ctx, "shutdown", in.g) }
+func (in memoryGuestAgent) Shutdown(ctx context.Context) error {
+	return in.d.call(ctx, "shutdown", in.g)
+}
 
 // memoryController is a controller: sessions, and the spools of jobs.
 type memoryController struct {
@@ -536,8 +538,8 @@ func newRig(t *testing.T) *rig {
 func (r *rig) start() {
 	r.a = New(Config{
 		Host: "host1", Run: r.dir, Drivers: map[fleet.Kind]Driver{fleet.VM: r.d},
-		Inside:  func(g fleet.GuestID, _ Linker) Inside { return memoryInside{r.d, g} },
-		Overlay: r.overlay, Shares: r.shares, Images: memoryImages{}, Controller: r.c,
+		GuestAgent: func(g fleet.GuestID, _ Linker) GuestAgent { return memoryGuestAgent{r.d, g} },
+		Overlay:    r.overlay, Shares: r.shares, Images: memoryImages{}, Controller: r.c,
 		Facts: func() fleet.Facts { return fleet.Facts{Machine: "m1"} },
 		Drops: func(l fleet.Limits, c fleet.Cache) bool { return c.CleanBytes > 50 || l.PageCache == fleet.DropCache }, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 	})
@@ -607,7 +609,7 @@ func task(verb fleet.Verb, gen uint64) fleet.Task {
 		Job:   fleet.Job{ID: "j1", Subnet: 3, Spec: fleet.JobSpec{Args: []string{"./a.out"}, Ranks: 4, Guests: 2, Export: "/home/x"}},
 	}
 	switch verb {
-	case fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Retire, fleet.Revert, fleet.Discard:
+	case fleet.Receive, fleet.Copy, fleet.Switch, fleet.Activate, fleet.Retire, fleet.Revert, fleet.Discard:
 		t.Order.Migration, t.Order.Peer = "m1.j1g0", "host2"
 	}
 	return t

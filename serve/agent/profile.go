@@ -27,15 +27,15 @@ var errMoves = errors.New("a guest is being moved from or to this host; ask agai
 
 // profiles is what is known of how guests use their memory.
 type profiles struct {
-	last   map[fleet.GuestID]fleet.Profile
-	inside map[fleet.GuestID]fleet.Topology // what those that mirror their host see of themselves
-	seen   map[fleet.GuestID]time.Time      // when the guest was first here, or was last tried
-	busy   bool                             // the agent's own look is under way
-	turn   chan struct{}                    // for looks that were asked for
+	last     map[fleet.GuestID]fleet.Profile
+	inside   map[fleet.GuestID]fleet.Topology // what those that mirror their host see of themselves
+	seen     map[fleet.GuestID]time.Time      // when the guest was first here, or was last tried
+	busy     bool                             // the agent's own look is under way
+	sampling chan struct{}                    // for looks that were asked for
 }
 
 func newProfiles() profiles {
-	return profiles{last: map[fleet.GuestID]fleet.Profile{}, inside: map[fleet.GuestID]fleet.Topology{}, seen: map[fleet.GuestID]time.Time{}, turn: make(chan struct{}, profilesAsked)}
+	return profiles{last: map[fleet.GuestID]fleet.Profile{}, inside: map[fleet.GuestID]fleet.Topology{}, seen: map[fleet.GuestID]time.Time{}, sampling: make(chan struct{}, profilesAsked)}
 }
 
 // moving tells whether any guest is being moved from or to this host.
@@ -47,7 +47,7 @@ func (a *Agent) moving() bool {
 			return true
 		}
 	}
-	for _, s := range a.seats {
+	for _, s := range a.slots {
 		if s.progress != nil {
 			return true
 		}
@@ -55,7 +55,7 @@ func (a *Agent) moving() bool {
 			continue
 		}
 		switch s.last.task.Order.Verb {
-		case fleet.Receive, fleet.Copy, fleet.Switch, fleet.Repoint, fleet.Gather:
+		case fleet.Receive, fleet.Copy, fleet.Switch, fleet.Activate, fleet.Fetch:
 			return true
 		}
 	}
@@ -95,7 +95,7 @@ func (a *Agent) study(ctx context.Context, now time.Time) {
 		return
 	}
 	a.profiles.busy = true
-	a.works.Go(func() {
+	a.runs.Go(func() {
 		_, _ = a.profile(ctx, next) // it is tried again
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -159,8 +159,8 @@ func (a *Agent) profile(ctx context.Context, g fleet.GuestID) (p fleet.Profile, 
 // asked is a look that somebody waits for.
 func (a *Agent) asked(ctx context.Context, g fleet.GuestID) (*fleet.Profile, error) {
 	select {
-	case a.profiles.turn <- struct{}{}:
-		defer func() { <-a.profiles.turn }()
+	case a.profiles.sampling <- struct{}{}:
+		defer func() { <-a.profiles.sampling }()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("looking at guest %s: too many others are looked at", g)
 	}

@@ -9,28 +9,28 @@ import (
 
 // run launches the program, or finds it running, and carries its streams
 // until it ended and all it wrote has arrived.
-func (a *Agent) run(ctx context.Context, w *work) (fleet.Report, error) {
+func (a *Agent) run(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	return a.carry(ctx, w, func(ctx context.Context, p Pump) error { return p.Launch(ctx, w.task.Job) })
 }
 
 // end tells the program to end, once however often the order comes and wherever the
 // guest has moved to, and carries its streams like run until it has. The guest
 // itself ends it when its grace is over.
-func (a *Agent) end(ctx context.Context, w *work) (fleet.Report, error) {
+func (a *Agent) end(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	j := w.task.Job
 	s := fleet.Signal{ID: "end", Number: fleet.Terminate, Ends: true}
 	if j.Ending != nil {
 		s.Grace = j.Ending.Grace
 	}
 	return a.carry(ctx, w, func(ctx context.Context, _ Pump) error {
-		return a.inside(w.seat, w.link).Signal(ctx, string(j.ID), s)
+		return a.guestAgentOf(w.slot, w.link).Signal(ctx, string(j.ID), s)
 	})
 }
 
 // carry does what a program needs first, and carries its streams until it ended and
 // all it wrote has arrived.
-func (a *Agent) carry(ctx context.Context, w *work, first func(context.Context, Pump) error) (fleet.Report, error) {
-	g := w.seat.guest
+func (a *Agent) carry(ctx context.Context, w *taskRun, first func(context.Context, Pump) error) (fleet.Report, error) {
+	g := w.slot.guest
 	if w.link == nil {
 		return fleet.Report{}, fmt.Errorf("guests of kind %q have no link to run a program by", w.task.Guest.Kind)
 	}
@@ -46,12 +46,12 @@ func (a *Agent) carry(ctx context.Context, w *work, first func(context.Context, 
 	}
 	go func() {
 		select {
-		case <-ended: // hold says so; this ends without a word
+		case <-ended: // watchGuest says so; this ends without a word
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
-	p := Pump{Programs: a.inside(w.seat, w.link), Controller: a.Controller, Log: a.Log, Job: w.task.Job.ID}
+	p := Pump{Programs: a.guestAgentOf(w.slot, w.link), Controller: a.Controller, Log: a.Log, Job: w.task.Job.ID}
 	var exit fleet.Exit
 	if err = first(ctx, p); err == nil {
 		if exit, err = p.Carry(ctx, w.task.Have); err != nil {

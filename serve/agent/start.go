@@ -25,8 +25,8 @@ var errNoBoot = errors.New("it did not come up")
 // start boots a guest and makes it a member of its job. After an error the
 // guest is gone again, unless the order was called off: what comes next finds
 // it and goes on or removes it.
-func (a *Agent) start(ctx context.Context, w *work) (fleet.Report, error) {
-	g := w.seat.guest
+func (a *Agent) start(ctx context.Context, w *taskRun) (fleet.Report, error) {
+	g := w.slot.guest
 	if err := a.fetch(ctx, w); err != nil {
 		return fleet.Report{}, err
 	}
@@ -35,7 +35,7 @@ func (a *Agent) start(ctx context.Context, w *work) (fleet.Report, error) {
 	}
 	a.classify(w)
 	err := a.setUp(ctx, w)
-	if err == nil || w.calledOff() {
+	if err == nil || w.cancelled() {
 		return fleet.Report{}, err
 	}
 	words := ""
@@ -43,7 +43,7 @@ func (a *Agent) start(ctx context.Context, w *work) (fleet.Report, error) {
 		words = a.lastWords(w) // before Stop removes them
 	}
 	err = fmt.Errorf("setting up guest %s on %s: %w%s", g, a.Host, err, words)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ownWorkLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ownRunLimit)
 	defer cancel()
 	_, undo := a.destroy(ctx, w)
 	if undo != nil {
@@ -54,7 +54,7 @@ func (a *Agent) start(ctx context.Context, w *work) (fleet.Report, error) {
 
 // fetch makes the guest's image present. A line that breaks on the way is no
 // reason to give up a job.
-func (a *Agent) fetch(ctx context.Context, w *work) (err error) {
+func (a *Agent) fetch(ctx context.Context, w *taskRun) (err error) {
 	for try := range fetchTries {
 		if _, err = a.Images.Ensure(ctx, w.task.Guest.Image); err == nil || ctx.Err() != nil {
 			break
@@ -62,13 +62,13 @@ func (a *Agent) fetch(ctx context.Context, w *work) (err error) {
 		wait(ctx, fetchPause<<try)
 	}
 	if err != nil {
-		return fmt.Errorf("getting the image of guest %s: %w", w.seat.guest, err)
+		return fmt.Errorf("getting the image of guest %s: %w", w.slot.guest, err)
 	}
 	return nil
 }
 
 // setUp waits for the guest agent and tells it what it has to know.
-func (a *Agent) setUp(ctx context.Context, w *work) error {
+func (a *Agent) setUp(ctx context.Context, w *taskRun) error {
 	if w.link == nil {
 		return nil
 	}
@@ -77,7 +77,7 @@ func (a *Agent) setUp(ctx context.Context, w *work) error {
 	defer cancel()
 	ctx, unserved := a.mayBeServed(ctx, w.task)
 	defer unserved(nil)
-	ended := w.link.Ended(w.seat.guest)
+	ended := w.link.Ended(w.slot.guest)
 	gone := make(chan struct{})
 	go func() {
 		select {
@@ -87,7 +87,7 @@ func (a *Agent) setUp(ctx context.Context, w *work) error {
 		case <-ctx.Done():
 		}
 	}()
-	in := a.inside(w.seat, w.link)
+	in := a.guestAgentOf(w.slot, w.link)
 	s := setupOf(w.task, time.Now())
 	s.Seed = make([]byte, 32)
 	rand.Read(s.Seed) // it never fails
@@ -125,7 +125,7 @@ func (a *Agent) mayBeServed(ctx context.Context, t fleet.Task) (context.Context,
 	if t.Job.ShareHost != a.Host || t.Job.Spec.Export == "" || !t.Guest.Kind.Mounts() {
 		return ctx, cancel
 	}
-	a.works.Go(func() {
+	a.runs.Go(func() {
 		for wait(ctx, filesInterval); ctx.Err() == nil; wait(ctx, filesInterval) {
 			if err := a.Shares.Failure(t.Job.ID); err != nil {
 				cancel(unservable{err})
@@ -159,12 +159,12 @@ func setupOf(t fleet.Task, now time.Time) fleet.Setup {
 }
 
 // lastWords gives what the guest said last as the end of a sentence.
-func (a *Agent) lastWords(w *work) string {
+func (a *Agent) lastWords(w *taskRun) string {
 	t, ok := w.driver.(Teller)
 	if !ok {
 		return ""
 	}
-	said := t.LastWords(w.seat.guest)
+	said := t.LastWords(w.slot.guest)
 	if said == "" {
 		return ""
 	}

@@ -14,31 +14,31 @@ import (
 	"pagurus/internal/fault"
 )
 
-// seat is all that goes on for one guest on this host. At most one piece of
-// work touches the guest at a time; beside it stand hold and run.
-type seat struct {
-	guest    fleet.GuestID
-	page     journalEntry
-	last     *work                // the newest that touches the guest; it waits for the one before
-	standing map[fleet.Verb]*work // hold, run or end, and settle
-	inside   Inside               // made at first use
-	resumed  time.Time            // when it last went on after a move
-	progress *fleet.Progress      // of the last copy, until something else is done
-	of       fleet.MigrationID    // whose progress it is
-	yields   State                // to the host's owner
-	slowed   int                  // percent, in the last copy, as far as this agent knows
-	dropped  int64                // bytes of page cache before the last copy, as far as this agent knows
+// guestSlot is all that goes on for one guest on this host. At most one piece of
+// taskRun touches the guest at a time; beside it stand hold and run.
+type guestSlot struct {
+	guest      fleet.GuestID
+	entry      journalEntry
+	last       *taskRun                // the newest that touches the guest; it waits for the one before
+	standing   map[fleet.Verb]*taskRun // hold, run or end, and settle
+	guestAgent GuestAgent              // made at first use
+	resumed    time.Time               // when it last went on after a move
+	progress   *fleet.Progress         // of the last copy, until something else is done
+	of         fleet.MigrationID       // whose progress it is
+	reclaim    ReclaimState            // to the host's owner
+	slowed     int                     // percent, in the last copy, as far as this agent knows
+	dropped    int64                   // bytes of page cache before the last copy, as far as this agent knows
 }
 
-// work is one task under way.
-type work struct {
+// taskRun is one task under way.
+type taskRun struct {
 	task   fleet.Task
 	silent bool // the agent's own idea: nobody waits for a report
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when it is over
 	said   bool          // under Agent.mu: all there was to say was said, so the same order is a new one
-	seat   *seat
+	slot   *guestSlot
 	driver Driver
 	link   Linker // of driver; nil: its guests have no link
 }
@@ -46,15 +46,15 @@ type work struct {
 // The agent's own verbs: telling a guest what changed when it was moved, and
 // letting one run that stands still for no reason.
 const (
-	settle fleet.Verb = "settle"
-	awaken            = Awaken
+	settleVerb fleet.Verb = "settle"
+	resume                = ResumeGuest
 )
 
 // guestName keeps a name from the wire from becoming a path.
 var guestName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // own are all of the agent's own verbs, which nobody may order.
-var own = map[fleet.Verb]bool{settle: true, awaken: true, Lend: true, Reclaim: true, Pause: true, Breathe: true}
+var own = map[fleet.Verb]bool{settleVerb: true, resume: true, ReclaimMemory: true, ReturnMemory: true, SuspendGuest: true, PulseGuest: true}
 
 // errSuperseded ends work that something newer takes the place of. errSilent
 // ends work of which there is nothing to say.
@@ -64,7 +64,7 @@ var (
 )
 
 // vague marks an error after which the order may have had an effect, so that
-// it is reported as vanished.
+// it is reported as unknown.
 type vague struct{ error }
 
 func (v vague) Unwrap() error { return v.error }
@@ -74,7 +74,7 @@ type gone struct{ error }
 
 func (g gone) Unwrap() error { return g.error }
 
-func (w *work) over() bool {
+func (w *taskRun) over() bool {
 	select {
 	case <-w.done:
 		return true
@@ -83,12 +83,12 @@ func (w *work) over() bool {
 	}
 }
 
-// calledOff: something newer came, or the agent ends. A limit that passed is
+// cancelled: something newer came, or the agent ends. A limit that passed is
 // neither.
-func (w *work) calledOff() bool { return w.ctx.Err() != nil }
+func (w *taskRun) cancelled() bool { return w.ctx.Err() != nil }
 
 // point is a place where a test may make the agent end, stand still or fail.
-func (w *work) point(place string) error {
+func (w *taskRun) point(place string) error {
 	if w.silent {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (w *work) point(place string) error {
 }
 
 func stands(v fleet.Verb) bool {
-	return v == fleet.Hold || v == fleet.Run || v == fleet.End || v == settle
+	return v == fleet.Watch || v == fleet.Run || v == fleet.End || v == settleVerb
 }
 
 // place is where in a seat what stands has its place: End takes that of Run, whose
@@ -108,9 +108,9 @@ func place(v fleet.Verb) fleet.Verb {
 	return v
 }
 
-// take begins a task, or answers it at once when the answer is known, or does
+// acceptTask begins a task, or answers it at once when the answer is known, or does
 // nothing when it is being worked on.
-func (a *Agent) take(t fleet.Task) {
+func (a *Agent) acceptTask(t fleet.Task) {
 	o := t.Order
 	t = subject(t)
 	if o.Host != a.Host {
@@ -122,9 +122,9 @@ func (a *Agent) take(t fleet.Task) {
 		a.post(fleet.Report{Order: o, Outcome: fleet.Failed, Cause: err.Error()})
 		return
 	}
-	s, err := a.seat(t.Guest.ID)
+	s, err := a.slotOf(t.Guest.ID)
 	if err != nil {
-		a.post(fleet.Report{Order: o, Outcome: fleet.Vanished, Cause: err.Error()})
+		a.post(fleet.Report{Order: o, Outcome: fleet.Unknown, Cause: err.Error()})
 		return
 	}
 	a.mu.Lock()
@@ -132,19 +132,19 @@ func (a *Agent) take(t fleet.Task) {
 	if s.busyWith(o) {
 		return
 	}
-	if r, ok := s.page.Answer(o); ok {
+	if r, ok := s.entry.Answer(o); ok {
 		a.postLocked(r)
 		return
 	}
 	gen := generation(t)
-	fresh := gen > s.page.LastGen
-	if gen < s.page.LastGen {
+	fresh := gen > s.entry.LastGen
+	if gen < s.entry.LastGen {
 		a.postLocked(fleet.Report{Order: o, Outcome: fleet.Failed, Cause: fmt.Sprintf(
-			"the order is of generation %d of guest %s, host %s has seen %d", gen, s.guest, a.Host, s.page.LastGen)})
+			"the order is of generation %d of guest %s, host %s has seen %d", gen, s.guest, a.Host, s.entry.LastGen)})
 		return
 	}
 	if _, can := a.Drivers[t.Guest.Kind]; !can {
-		outcome := fleet.Vanished // an earlier agent may have begun it, and the guest may well run on
+		outcome := fleet.Unknown // an earlier agent may have begun it, and the guest may well run on
 		if fresh && slices.Contains(beginnings, o.Verb) {
 			outcome = fleet.Failed
 		}
@@ -152,15 +152,15 @@ func (a *Agent) take(t fleet.Task) {
 		return
 	}
 	if fresh {
-		p := s.page
+		p := s.entry
 		p.LastGen = gen
-		if err := a.ledger.Write(s.guest, p); err != nil {
-			a.postLocked(fleet.Report{Order: o, Outcome: fleet.Vanished, Cause: err.Error()})
+		if err := a.journal.Write(s.guest, p); err != nil {
+			a.postLocked(fleet.Report{Order: o, Outcome: fleet.Unknown, Cause: err.Error()})
 			return
 		}
-		s.page = p
+		s.entry = p
 	}
-	a.beginLocked(s, &work{task: t})
+	a.beginLocked(s, &taskRun{task: t})
 }
 
 // beginnings are orders of which nothing has been done if they were never heard.
@@ -200,25 +200,25 @@ func generation(t fleet.Task) uint64 {
 	return t.Guest.Gen
 }
 
-// seat gives the seat of a guest, with what the ledger says of it.
-func (a *Agent) seat(g fleet.GuestID) (*seat, error) {
+// guestSlot gives the seat of a guest, with what the ledger says of it.
+func (a *Agent) slotOf(g fleet.GuestID) (*guestSlot, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s := a.seats[g]; s != nil {
+	if s := a.slots[g]; s != nil {
 		return s, nil
 	}
-	p, err := a.ledger.Read(g)
+	p, err := a.journal.Read(g)
 	if err != nil {
 		return nil, err
 	}
-	s := &seat{guest: g, page: p, standing: map[fleet.Verb]*work{}}
-	a.seats[g] = s
+	s := &guestSlot{guest: g, entry: p, standing: map[fleet.Verb]*taskRun{}}
+	a.slots[g] = s
 	return s, nil
 }
 
-func (s *seat) busyWith(o fleet.Order) bool {
-	for _, w := range []*work{s.last, s.standing[place(o.Verb)]} {
-		if w != nil && w.task.Order == o && !w.said && !w.calledOff() {
+func (s *guestSlot) busyWith(o fleet.Order) bool {
+	for _, w := range []*taskRun{s.last, s.standing[place(o.Verb)]} {
+		if w != nil && w.task.Order == o && !w.said && !w.cancelled() {
 			return true
 		}
 	}
@@ -226,7 +226,7 @@ func (s *seat) busyWith(o fleet.Order) bool {
 }
 
 // idle tells whether nothing at all goes on for the guest.
-func (s *seat) idle() bool {
+func (s *guestSlot) idle() bool {
 	for _, w := range s.standing {
 		if !w.over() {
 			return false
@@ -237,13 +237,13 @@ func (s *seat) idle() bool {
 
 // beginLocked starts w and calls off what it takes the place of. w waits until
 // that has ended; a Switch cannot be called off and is waited for to its end.
-func (a *Agent) beginLocked(s *seat, w *work) {
-	w.seat, w.done = s, make(chan struct{})
+func (a *Agent) beginLocked(s *guestSlot, w *taskRun) {
+	w.slot, w.done = s, make(chan struct{})
 	w.driver = a.Drivers[w.task.Guest.Kind]
 	w.link, _ = w.driver.(Linker)
 	w.ctx, w.cancel = context.WithCancelCause(a.ctx)
 	verb := w.task.Order.Verb
-	var prior *work
+	var prior *taskRun
 	if stands(verb) {
 		prior, s.standing[place(verb)] = s.standing[place(verb)], w
 	} else {
@@ -252,13 +252,13 @@ func (a *Agent) beginLocked(s *seat, w *work) {
 	if prior != nil {
 		prior.cancel(errSuperseded)
 	}
-	a.works.Go(func() {
+	a.runs.Go(func() {
 		defer close(w.done)
 		defer w.cancel(nil)
 		if prior != nil {
 			<-prior.done
 		}
-		if w.calledOff() {
+		if w.cancelled() {
 			return
 		}
 		r, err := a.carryOut(w)
@@ -267,8 +267,8 @@ func (a *Agent) beginLocked(s *seat, w *work) {
 }
 
 // carryOut does the work. A panic is a bug of one order's code: it must not
-// take the other guests' agent with it.
-func (a *Agent) carryOut(w *work) (r fleet.Report, err error) {
+// acceptTask the other guests' agent with it.
+func (a *Agent) carryOut(w *taskRun) (r fleet.Report, err error) {
 	verb := w.task.Order.Verb
 	defer func() {
 		if p := recover(); p != nil {
@@ -298,7 +298,7 @@ func (a *Agent) carryOut(w *work) (r fleet.Report, err error) {
 		err = vague{wrong}
 	}
 	if !w.silent && !errors.Is(err, errSilent) {
-		log := a.Log.With("verb", verb, "guest", w.seat.guest, "took", time.Since(begun).Round(time.Millisecond))
+		log := a.Log.With("verb", verb, "guest", w.slot.guest, "took", time.Since(begun).Round(time.Millisecond))
 		if err != nil {
 			log.Warn("order not carried out", "cause", err)
 		} else {
@@ -309,14 +309,14 @@ func (a *Agent) carryOut(w *work) (r fleet.Report, err error) {
 }
 
 // conclude records how the work ended and reports it.
-func (a *Agent) conclude(w *work, r fleet.Report, err error) {
+func (a *Agent) conclude(w *taskRun, r fleet.Report, err error) {
 	if w.silent && r.Order.Verb == fleet.Stop {
-		a.trouble(removing+string(w.seat.guest), err)
+		a.trouble(removing+string(w.slot.guest), err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w.said = true
-	if w.silent || errors.Is(err, errSilent) || (err != nil && w.calledOff() && r.Order.Verb != fleet.Switch) {
+	if w.silent || errors.Is(err, errSilent) || (err != nil && w.cancelled() && r.Order.Verb != fleet.Switch) {
 		return
 	}
 	r.Outcome = fleet.Done
@@ -327,14 +327,14 @@ func (a *Agent) conclude(w *work, r fleet.Report, err error) {
 	case errors.As(err, new(gone)):
 		r.Outcome = fleet.Gone
 	case errors.Is(err, ErrUnsure), errors.As(err, new(vague)):
-		r.Outcome = fleet.Vanished
+		r.Outcome = fleet.Unknown
 	}
-	if r.Outcome != fleet.Vanished && remembered(r) {
-		p := w.seat.page.With(r, generation(w.task))
-		if err := a.ledger.Write(w.seat.guest, p); err == nil {
-			w.seat.page = p
+	if r.Outcome != fleet.Unknown && remembered(r) {
+		p := w.slot.entry.With(r, generation(w.task))
+		if err := a.journal.Write(w.slot.guest, p); err == nil {
+			w.slot.entry = p
 		} else if r.Outcome == fleet.Failed {
-			r.Outcome, r.Cause = fleet.Vanished, r.Cause+"; "+err.Error() // a promise that is not written down is none
+			r.Outcome, r.Cause = fleet.Unknown, r.Cause+"; "+err.Error() // a promise that is not written down is none
 		}
 		if w.point("recorded") != nil {
 			return // as if the connection had swallowed the report
@@ -348,10 +348,10 @@ func (a *Agent) conclude(w *work, r fleet.Report, err error) {
 func remembered(r fleet.Report) bool { return r.Outcome == fleet.Failed || r.Order.Verb != fleet.Stop }
 
 // dismiss calls off what stands beside the guest's work, and gives it.
-func (a *Agent) dismiss(s *seat) []*work {
+func (a *Agent) dismiss(s *guestSlot) []*taskRun {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var gone []*work
+	var gone []*taskRun
 	for _, w := range s.standing {
 		w.cancel(errSuperseded)
 		gone = append(gone, w)
@@ -360,21 +360,21 @@ func (a *Agent) dismiss(s *seat) []*work {
 }
 
 // clear calls off what stands beside the guest's work and waits for it.
-func (a *Agent) clear(s *seat) {
+func (a *Agent) clear(s *guestSlot) {
 	for _, w := range a.dismiss(s) {
 		<-w.done
 	}
 }
 
-// inside gives the client of the guest's agent, one for everything that goes
+// guestAgent gives the client of the guest's agent, one for everything that goes
 // on with the guest, since the link bears only one.
-func (a *Agent) inside(s *seat, l Linker) Inside {
+func (a *Agent) guestAgentOf(s *guestSlot, l Linker) GuestAgent {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s.inside == nil {
-		s.inside = a.Inside(s.guest, rested{l, a, s})
+	if s.guestAgent == nil {
+		s.guestAgent = a.GuestAgent(s.guest, rested{l, a, s})
 	}
-	return s.inside
+	return s.guestAgent
 }
 
 // rest is how long nobody speaks to the agent in a guest that has just moved.
@@ -387,13 +387,13 @@ const rest = 50 * time.Millisecond
 type rested struct {
 	Linker
 	agent *Agent
-	seat  *seat
+	slot  *guestSlot
 }
 
 // Link opens the link.
 func (r rested) Link(ctx context.Context, g fleet.GuestID) (io.ReadWriteCloser, error) {
 	r.agent.mu.Lock()
-	left := rest - time.Since(r.seat.resumed)
+	left := rest - time.Since(r.slot.resumed)
 	r.agent.mu.Unlock()
 	if left > 0 {
 		wait(ctx, left)
@@ -402,10 +402,10 @@ func (r rested) Link(ctx context.Context, g fleet.GuestID) (io.ReadWriteCloser, 
 }
 
 // hangUp lets go of the link to the guest.
-func (a *Agent) hangUp(s *seat) {
+func (a *Agent) hangUp(s *guestSlot) {
 	a.mu.Lock()
-	in := s.inside
-	s.inside = nil
+	in := s.guestAgent
+	s.guestAgent = nil
 	a.mu.Unlock()
 	if c, ok := in.(io.Closer); ok {
 		_ = c.Close() // the guest is gone; there is nothing to lose

@@ -42,7 +42,7 @@ func (a *Agent) want(w fleet.Wanted, first bool) error {
 	a.mu.Unlock()
 	// Before the networks, which may take long: the owner comes first.
 	a.trouble("the host's owner", a.Owner.Agree(w.Policy))
-	a.Quiet.Want(w.Quiet)
+	a.Isolation.Want(w.IsolatedCPUs)
 	a.match(a.ctx) // to its end, also when the session ends meanwhile
 	a.sweep()
 	return nil
@@ -117,7 +117,7 @@ func (a *Agent) serve() {
 		return
 	}
 	a.serving = true
-	a.works.Go(func() {
+	a.runs.Go(func() {
 		for again := true; again; {
 			again = a.serveOnce()
 		}
@@ -161,7 +161,7 @@ func (a *Agent) sweep() {
 	}
 	a.mu.Unlock()
 	for g, kind := range extra {
-		s, err := a.seat(g)
+		s, err := a.slotOf(g)
 		if err != nil {
 			a.trouble(removing+string(g), err)
 			continue
@@ -171,7 +171,7 @@ func (a *Agent) sweep() {
 			if a.troubles[removing+string(g)] == "" {
 				a.Log.Info("removing a guest that is not wanted here", "guest", g)
 			}
-			a.beginLocked(s, &work{silent: true, task: fleet.Task{
+			a.beginLocked(s, &taskRun{silent: true, task: fleet.Task{
 				Order: fleet.Order{Verb: fleet.Stop, Host: a.Host, Guest: g}, Guest: fleet.Guest{ID: g, Kind: kind},
 			}})
 		}

@@ -25,7 +25,7 @@ func (c *Controller) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, er
 	if q.Verb == fleet.Record {
 		return fleet.Answer{}, &wire.Error{Status: http.StatusForbidden, Reason: "what ranks saw of a move is recorded by the controller itself"}
 	}
-	q.Talk = nil // likewise
+	q.Traffic = nil // likewise
 	if q.Verb == fleet.Submit && q.Spec != nil {
 		image, err := c.image(q.Spec.Image)
 		if err != nil {
@@ -38,7 +38,7 @@ func (c *Controller) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, er
 	err := c.do(ctx, func(ctx context.Context) {
 		q.At = now()
 		answer, failure = c.step(ctx, q)
-		c.note(failure)
+		c.noteStoreError(failure)
 	})
 	if err != nil {
 		return fleet.Answer{}, notLeading

@@ -82,15 +82,15 @@ type Controller struct {
 	}
 
 	// loop
-	loop    *planner.Loop // nil until it leads
-	hosts   map[fleet.HostID]*host
-	heard   []fleet.Report // not committed yet: others are just coming, or the store failed
-	failing bool           // the store would not have them: each tick tries again
-	told    time.Time      // when watchers were last told
-	changed bool           // facts have come since then
-	trouble string         // the store's last error, so that it is logged once
-	stalls  stalls
-	talks   talks
+	loop           *planner.Loop // nil until it leads
+	hosts          map[fleet.HostID]*host
+	heard          []fleet.Report // not committed yet: others are just coming, or the store failed
+	failing        bool           // the store would not have them: each tick tries again
+	told           time.Time      // when watchers were last told
+	changed        bool           // facts have come since then
+	trouble        string         // the store's last error, so that it is logged once
+	stalls         stalls
+	trafficQueries trafficQueries
 }
 
 // New makes a controller; it touches nothing yet.
@@ -101,7 +101,7 @@ func New(c Config) *Controller {
 	}
 	out.spool.reserve = c.Reserve
 	out.watching.by = map[chan fleet.Snapshot]bool{}
-	out.stalls.tries, out.talks.asked = map[fleet.MigrationID]int{}, map[fleet.JobID]time.Duration{}
+	out.stalls.tries, out.trafficQueries.asked = map[fleet.MigrationID]int{}, map[fleet.JobID]time.Duration{}
 	out.asking.replies = map[uint64]chan wire.Reply{}
 	return out
 }
@@ -186,10 +186,10 @@ var errOver = errors.New("this controller does not lead any more")
 func (c *Controller) tick(ctx context.Context) {
 	if c.hear(ctx) {
 		_, err := c.step(ctx, fleet.Tick{At: now()})
-		c.note(err)
+		c.noteStoreError(err)
 	}
 	c.measureStalls(ctx)
-	c.measureTalk(ctx)
+	c.measureTraffic(ctx)
 	if c.changed {
 		c.publish()
 	}
@@ -201,8 +201,8 @@ func (c *Controller) hear(ctx context.Context) bool {
 	if len(c.heard) == 0 {
 		return true
 	}
-	_, err := c.turn(ctx, fleet.Reports(c.heard))
-	if c.failing = !c.note(err); c.failing {
+	_, err := c.handleEvent(ctx, fleet.Reports(c.heard))
+	if c.failing = !c.noteStoreError(err); c.failing {
 		return false
 	}
 	if err != nil { // at least one of them makes no sense
@@ -215,8 +215,8 @@ func (c *Controller) hear(ctx context.Context) bool {
 // hearEach is hear one by one. Those that make no sense are passed over.
 func (c *Controller) hearEach(ctx context.Context) bool {
 	for ; len(c.heard) > 0; c.heard = c.heard[1:] {
-		_, err := c.turn(ctx, c.heard[0])
-		if c.failing = !c.note(err); c.failing {
+		_, err := c.handleEvent(ctx, c.heard[0])
+		if c.failing = !c.noteStoreError(err); c.failing {
 			return false
 		}
 		if err != nil {
@@ -226,8 +226,8 @@ func (c *Controller) hearEach(ctx context.Context) bool {
 	return true
 }
 
-// note logs a failure of the store, once. It says whether err is none.
-func (c *Controller) note(err error) bool {
+// noteStoreError logs a failure of the store, once. It says whether err is none.
+func (c *Controller) noteStoreError(err error) bool {
 	failure := (*storeError)(nil)
 	if !errors.As(err, &failure) {
 		return true
@@ -250,13 +250,13 @@ func (c *Controller) step(ctx context.Context, ev fleet.Event) (fleet.Answer, er
 	if !c.failing {
 		c.hear(ctx)
 	}
-	return c.turn(ctx, ev)
+	return c.handleEvent(ctx, ev)
 }
 
-// turn is one event: think, commit, tell. Nothing is told that was not
+// handleEvent is one event: think, commit, tell. Nothing is told that was not
 // committed. After an error nothing has changed, as far as anybody knows: if a
 // commit did go through, the next one finds out by a conflict.
-func (c *Controller) turn(ctx context.Context, ev fleet.Event) (fleet.Answer, error) {
+func (c *Controller) handleEvent(ctx context.Context, ev fleet.Event) (fleet.Answer, error) {
 	for range tries {
 		h := &hands{c: c, ctx: ctx}
 		answer, err := c.think(ev, h)
@@ -285,7 +285,7 @@ func (c *Controller) think(ev fleet.Event, h *hands) (_ fleet.Answer, err error)
 			panic(p)
 		}
 	}()
-	return c.loop.Take(ev, now(), h)
+	return c.loop.HandleEvent(ev, now(), h)
 }
 
 // hands are those of the controller, for one event.
@@ -313,7 +313,7 @@ func (h *hands) Committed(change fleet.Changeset) {
 		h.c.Log.Info("the store takes changes again")
 	}
 	h.c.committed(change)
-	h.c.settle()
+	h.c.sendWanted()
 }
 
 // Send tells the hosts that are there.
@@ -340,8 +340,8 @@ func (c *Controller) reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.loop.Ledger.Reload(snap)
-	c.settle()
+	c.loop.Index.Reload(snap)
+	c.sendWanted()
 	for id := range c.hosts {
 		c.sendPending(id)
 	}
@@ -351,9 +351,9 @@ func (c *Controller) reload(ctx context.Context) error {
 
 // whole is the snapshot with the facts in it, for reading at any time.
 func (c *Controller) whole() fleet.Snapshot {
-	c.loop.Ledger.At(now())
-	return c.loop.Ledger.Share()
+	c.loop.Index.At(now())
+	return c.loop.Index.Share()
 }
 
 // snap is the same for reading until the next change.
-func (c *Controller) snap() fleet.Snapshot { return c.loop.Ledger.Snapshot() }
+func (c *Controller) snap() fleet.Snapshot { return c.loop.Index.Snapshot() }

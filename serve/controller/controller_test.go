@@ -144,7 +144,7 @@ func TestRestart(t *testing.T) {
 		t.Fatalf("%+v after %+v", after, before)
 	}
 	a := r.attach("host1")
-	if h := a.task(fleet.Hold); h.Guest.ID != fleet.GuestID(string(id)+"g0") {
+	if h := a.task(fleet.Watch); h.Guest.ID != fleet.GuestID(string(id)+"g0") {
 		t.Fatalf("%+v", h)
 	}
 	run := a.task(fleet.Run)
@@ -281,7 +281,7 @@ func (r *rig) pass(a *agent, d time.Duration) {
 // TestReportsTogether: what hosts report while the store is busy is one change.
 func TestReportsTogether(t *testing.T) {
 	r := newRig(t)
-	r.breath = time.Hour // what else is heard would be in between
+	r.factsEvery = time.Hour // what else is heard would be in between
 	var agents []*agent
 	for _, id := range []fleet.HostID{"host1", "host2", "host3", "host4"} {
 		agents = append(agents, r.attach(id, fleet.Start))

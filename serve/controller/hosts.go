@@ -50,7 +50,7 @@ func (c *Controller) Attach(ctx context.Context, hello wire.Hello, s *wire.HostS
 			continue
 		}
 		var bad error
-		if err := c.do(ctx, func(context.Context) { bad = c.take(hello.Host, s, up) }); err != nil {
+		if err := c.do(ctx, func(context.Context) { bad = c.handleMessage(hello.Host, s, up) }); err != nil {
 			return nil
 		}
 		if bad != nil {
@@ -99,7 +99,7 @@ func (c *Controller) join(ctx context.Context, hello wire.Hello, s *wire.HostSes
 	if _, known := c.snap().Hosts[hello.Host]; !known {
 		q := fleet.Request{ID: fleet.RequestID("join " + string(hello.Host)), At: now(), By: fleet.Caller{Admin: true}, Verb: fleet.Join, Host: hello.Host}
 		_, err := c.step(ctx, q)
-		c.note(err)
+		c.noteStoreError(err)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +111,7 @@ func (c *Controller) join(ctx context.Context, hello wire.Hello, s *wire.HostSes
 	h.wanted = desired.Wanted(c.snap(), hello.Host)
 	c.tell(hello.Host, wire.Down{Wanted: &h.wanted})
 	c.sendPending(hello.Host)
-	c.settle() // its address may be news to others
+	c.sendWanted() // its address may be news to others
 	c.publish()
 	return nil, nil
 }
@@ -124,13 +124,13 @@ func (c *Controller) detach(id fleet.HostID, s *wire.HostSession) {
 	delete(c.hosts, id)
 	if h, ok := c.snap().Hosts[id]; ok {
 		h.Facts.Connected = false
-		c.loop.Ledger.Learn(id, h.Facts)
+		c.loop.Index.Learn(id, h.Facts)
 	}
 	c.publish()
 }
 
-// take handles one message. An error is why the session has to end.
-func (c *Controller) take(id fleet.HostID, s *wire.HostSession, up wire.Up) error {
+// handleMessage handles one message. An error is why the session has to end.
+func (c *Controller) handleMessage(id fleet.HostID, s *wire.HostSession, up wire.Up) error {
 	if h := c.hosts[id]; h == nil || h.session != s {
 		return errors.New("another agent took the place of this one")
 	}
@@ -139,7 +139,7 @@ func (c *Controller) take(id fleet.HostID, s *wire.HostSession, up wire.Up) erro
 		return errors.New("a session begins with one hello; this was a second")
 	case up.Facts != nil:
 		if c.learn(id, *up.Facts) {
-			c.settle()
+			c.sendWanted()
 		}
 		if len(up.Facts.Copies) > 0 && time.Since(c.told) >= copiesEvery {
 			c.publish()
@@ -163,7 +163,7 @@ func sensible(id fleet.HostID, r fleet.Report) error {
 		return fmt.Errorf("%s reports on an order to %q", id, r.Order.Host)
 	}
 	switch r.Outcome {
-	case fleet.Done, fleet.Failed, fleet.Vanished:
+	case fleet.Done, fleet.Failed, fleet.Unknown:
 		return nil
 	case fleet.Gone:
 		if r.Order.Verb == fleet.Switch {
@@ -193,14 +193,14 @@ func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
 		owner := f.Owner.By(f.SeenAt)
 		f.Owner = &owner
 	}
-	c.loop.Ledger.Learn(id, f)
+	c.loop.Index.Learn(id, f)
 	c.changed = true
 	return moved
 }
 
-// settle tells every host that is there what is wanted on it, if that differs
+// sendWanted tells every host that is there what is wanted on it, if that differs
 // from what it was last told.
-func (c *Controller) settle() {
+func (c *Controller) sendWanted() {
 	if len(c.hosts) == 0 {
 		return
 	}

@@ -13,9 +13,9 @@ import (
 const (
 	// fresh is how old a look at a guest may be to be believed as it is.
 	fresh = 10 * time.Second
-	// lookLimit is how long agents have for a new one: it takes four seconds,
+	// sampleLimit is how long agents have for a new one: it takes four seconds,
 	// and a host looks at four guests at a time.
-	lookLimit = 12 * time.Second
+	sampleLimit = 12 * time.Second
 )
 
 // Predict says what a request to move guests would lead to and cost, after a
@@ -32,7 +32,7 @@ func (c *Controller) Predict(ctx context.Context, q fleet.Request) (fleet.Foreca
 	if err != nil {
 		return fleet.Forecast{}, answerable(err)
 	}
-	if looked := c.looks(ctx, s, f); len(looked) > 0 {
+	if looked := c.sampleGuests(ctx, s, f); len(looked) > 0 {
 		s = withProfiles(s, looked)
 		if f, err = c.Planner.Foresee(s, q); err != nil {
 			return fleet.Forecast{}, answerable(err)
@@ -50,9 +50,9 @@ func (c *Controller) Score(ctx context.Context) (fleet.Calibration, error) {
 	return c.Planner.Score(s), nil
 }
 
-// looks asks the agents to look at the guests that would move, all at once.
-func (c *Controller) looks(ctx context.Context, s fleet.Snapshot, f fleet.Forecast) map[fleet.GuestID]fleet.Profile {
-	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+// sampleGuests asks the agents to look at the guests that would move, all at once.
+func (c *Controller) sampleGuests(ctx context.Context, s fleet.Snapshot, f fleet.Forecast) map[fleet.GuestID]fleet.Profile {
+	ctx, cancel := context.WithTimeout(ctx, sampleLimit)
 	defer cancel()
 	type part struct {
 		guest   fleet.GuestID

@@ -8,24 +8,24 @@ import (
 )
 
 // A wish for quiet cores is kept by the cluster and the host's agent is told.
-func TestQuietCoresAreWanted(t *testing.T) {
+func TestIsolatedCPUsAreWanted(t *testing.T) {
 	r := newRig(t)
-	quiet := func(q fleet.Quiet) error {
-		_, err := r.client.Ask(r.ctx, fleet.Request{Verb: fleet.SetQuiet, Host: "host1", Quiet: &q})
+	quiet := func(q fleet.IsolationRequest) error {
+		_, err := r.client.Ask(r.ctx, fleet.Request{Verb: fleet.Isolate, Host: "host1", Isolation: &q})
 		return err
 	}
 	a := r.attach("host1")
-	if err := quiet(fleet.Quiet{On: true, CPUs: fleet.CPUSet{0, 1, 2}}); err == nil {
+	if err := quiet(fleet.IsolationRequest{On: true, CPUs: fleet.CPUSet{0, 1, 2}}); err == nil {
 		t.Error("all cores were taken")
 	}
-	if err := quiet(fleet.Quiet{On: true}); err != nil {
+	if err := quiet(fleet.IsolationRequest{On: true}); err != nil {
 		t.Fatal(err)
 	}
-	told := a.hears("which cores are to be quiet", func(d wire.Down) bool { return d.Wanted != nil && d.Wanted.Quiet.String() == "1-2" })
-	if err := quiet(fleet.Quiet{}); err != nil {
+	told := a.hears("which cores are to be quiet", func(d wire.Down) bool { return d.Wanted != nil && d.Wanted.IsolatedCPUs.String() == "1-2" })
+	if err := quiet(fleet.IsolationRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	a.hears("that none are", func(d wire.Down) bool {
-		return d.Wanted != nil && len(d.Wanted.Quiet) == 0 && d.Wanted.Revision > told.Wanted.Revision
+		return d.Wanted != nil && len(d.Wanted.IsolatedCPUs) == 0 && d.Wanted.Revision > told.Wanted.Revision
 	})
 }

@@ -22,15 +22,15 @@ import (
 type rig struct {
 	owners sync.Map // of HostID, OwnerState: what agents say
 
-	t      *testing.T
-	ctx    context.Context
-	dir    string
-	socket string
-	store  *shaky
-	ctl    *Controller
-	client *wire.Client
-	stop   func()
-	breath time.Duration // how often agents tell facts: quicker in tests than in life
+	t          *testing.T
+	ctx        context.Context
+	dir        string
+	socket     string
+	store      *shaky
+	ctl        *Controller
+	client     *wire.Client
+	stop       func()
+	factsEvery time.Duration // how often agents tell facts: quicker in tests than in life
 }
 
 func newRig(t *testing.T) *rig {
@@ -41,7 +41,7 @@ func newRig(t *testing.T) *rig {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	dir := t.TempDir()
-	r := &rig{t: t, ctx: ctx, dir: dir, socket: filepath.Join(dir, "c.sock"), breath: 300 * time.Millisecond}
+	r := &rig{t: t, ctx: ctx, dir: dir, socket: filepath.Join(dir, "c.sock"), factsEvery: 300 * time.Millisecond}
 	r.start()
 	client, err := wire.Dial(wire.Config{Address: "unix:" + r.socket})
 	if err != nil {
@@ -167,7 +167,7 @@ func (r *rig) facts(id fleet.HostID) fleet.Facts {
 		Capacity:  fleet.Resources{CPUs: 4, MemoryBytes: 8 << 30},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Live: true, Accelerator: "tcg"}},
 		Topology:  &fleet.Topology{Nodes: []fleet.Node{{Cores: []fleet.Core{{CPUs: []int{0}}, {CPUs: []int{1}}, {CPUs: []int{2}}}}}},
-		Quiet:     &fleet.Quieted{},
+		Isolation: &fleet.Isolation{},
 	}
 }
 
@@ -185,22 +185,22 @@ func (r *rig) tryAttach(hello wire.Hello, silent ...fleet.Verb) (*agent, error) 
 	if err != nil {
 		return nil, err
 	}
-	a := &agent{r: r, id: hello.Host, session: s, silent: map[fleet.Verb]bool{fleet.Hold: true, fleet.Run: true}, told: make(chan struct{}, 1), closed: make(chan struct{})}
+	a := &agent{r: r, id: hello.Host, session: s, silent: map[fleet.Verb]bool{fleet.Watch: true, fleet.Run: true}, told: make(chan struct{}, 1), closed: make(chan struct{})}
 	for _, v := range silent {
 		a.silent[v] = true
 	}
 	r.t.Cleanup(func() { s.Close() })
 	go a.listen()
-	go a.breathe()
+	go a.tellFacts()
 	return a, nil
 }
 
-func (a *agent) breathe() {
+func (a *agent) tellFacts() {
 	for {
 		select {
 		case <-a.closed:
 			return
-		case <-time.After(a.r.breath):
+		case <-time.After(a.r.factsEvery):
 			f := a.r.facts(a.id)
 			a.session.Send(a.r.ctx, wire.Up{Facts: &f})
 		}

@@ -122,7 +122,7 @@ func (s *spool) have(job fleet.JobID) map[string]int64 {
 	for _, name := range []string{fleet.Stdout, fleet.Stderr} {
 		if st, err := s.stream(job, name); err == nil {
 			st.mu.Lock()
-			if st.look() == nil { // else the agent asks again before it sends anything
+			if st.findStored() == nil { // else the agent asks again before it sends anything
 				out[name] = st.size
 			}
 			st.mu.Unlock()
@@ -167,8 +167,8 @@ func (st *stream) changed() {
 	st.wake = make(chan struct{})
 }
 
-// look finds out, once, what a controller before this one left.
-func (st *stream) look() error {
+// findStored finds out, once, what a controller before this one left.
+func (st *stream) findStored() error {
 	if st.known {
 		return nil
 	}
@@ -206,7 +206,7 @@ func (st *stream) wait(ctx context.Context) bool {
 func (st *stream) read(ctx context.Context, offset int64) (data []byte, ended bool, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if err := st.look(); err != nil {
+	if err := st.findStored(); err != nil {
 		return nil, false, err
 	}
 	for offset == st.shown() && !st.eof && st.wait(ctx) {
@@ -254,7 +254,7 @@ func (st *stream) piece(offset int64) ([]byte, error) {
 func (st *stream) write(offset int64, data []byte, eof bool) (int64, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if err := st.look(); err != nil {
+	if err := st.findStored(); err != nil {
 		return 0, err
 	}
 	if st.eof || st.gone || offset > st.size {

@@ -216,7 +216,7 @@ func (c *Controller) record(ctx context.Context, id fleet.MigrationID, seen flee
 		ID: fleet.RequestID("record " + string(id)), At: now(), By: fleet.Caller{Admin: true},
 		Verb: fleet.Record, Migration: id, Stall: &seen,
 	})
-	c.note(err)
+	c.noteStoreError(err)
 }
 
 // lastWords keeps what a stopped guest's ranks have done.

@@ -43,8 +43,8 @@ func (s *script) tell(what string) error {
 	return s.fails
 }
 
-func (s *script) Yield(part float64, leaving bool) error {
-	what := "yield"
+func (s *script) Deprioritise(part float64, leaving bool) error {
+	what := "deprioritise"
 	if part > 0 {
 		what += " capped"
 	}
@@ -75,7 +75,7 @@ func (s *script) took() []string {
 func TestFaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		idle, load := 24*time.Hour, 0.0
-		s := &script{sample: fleet.OwnerSample{Idle: &idle, OthersCPUs: &load}}
+		s := &script{sample: fleet.OwnerSample{Idle: &idle, NonGuestCPUs: &load}}
 		file := filepath.Join(t.TempDir(), "owner.json")
 		if err := os.WriteFile(file, []byte("half a li"), 0o600); err != nil {
 			t.Fatal(err)
@@ -103,33 +103,33 @@ func TestFaults(t *testing.T) {
 		is("with nobody there")
 		// What fails is tried again with each sample, and told.
 		busy := 1.5
-		s.set(func(s *script) { s.sample.OthersCPUs, s.fails = &busy, errors.New("no groups") })
+		s.set(func(s *script) { s.sample.NonGuestCPUs, s.fails = &busy, errors.New("no groups") })
 		time.Sleep(3 * time.Second)
-		if got := s.took(); len(got) < 2 || got[0] != "yield capped" || got[len(got)-1] != "yield capped" {
+		if got := s.took(); len(got) < 2 || got[0] != "deprioritise capped" || got[len(got)-1] != "deprioritise capped" {
 			t.Errorf("guests were told %q", got)
 		}
-		if o := l.Seen(); !o.Present || !strings.Contains(strings.Join(o.Deaf, " "), "guests do not give way: no groups") {
+		if o := l.Seen(); !o.Present || !strings.Contains(strings.Join(o.Deaf, " "), "guests are not deprioritised: no groups") {
 			t.Errorf("it says %+v", o)
 		}
 		s.set(func(s *script) { s.fails = nil })
 		time.Sleep(3 * time.Second)
-		is("when it works again", "yield capped")
+		is("when it works again", "deprioritise capped")
 		if o := l.Seen(); len(o.Deaf) > 0 {
 			t.Errorf("it still says %v", o.Deaf)
 		}
 		leaving.Store(true)
 		time.Sleep(2 * time.Second)
-		is("while some leave", "yield capped leaving")
+		is("while some leave", "deprioritise capped leaving")
 		leaving.Store(false)
 		time.Sleep(2 * time.Second)
-		is("when they have left", "yield capped")
+		is("when they have left", "deprioritise capped")
 		// A sensor with a bug costs its samples and nobody's place.
 		s.set(func(s *script) { s.panics = true })
 		time.Sleep(3 * time.Second)
 		if o := l.Seen(); !o.Present || !strings.Contains(strings.Join(o.Deaf, " "), "a sensor has a bug") {
 			t.Errorf("it says %+v", o)
 		}
-		s.set(func(s *script) { s.panics, s.sample.OthersCPUs = false, &load })
+		s.set(func(s *script) { s.panics, s.sample.NonGuestCPUs = false, &load })
 		s.took()
 		time.Sleep(16 * time.Minute)
 		is("when the owner has gone", "restore")
@@ -149,7 +149,7 @@ func TestFaults(t *testing.T) {
 
 // Without a lookout there is nobody.
 func TestNobody(t *testing.T) {
-	var l *Lookout
+	var l *Monitor
 	l.Run(t.Context())
 	l.Leaving(func() bool { return true })
 	if err := l.Agree(fleet.OwnerPolicy{Owned: true}); err != nil || l.Seen() != nil || l.News() != nil {

@@ -34,11 +34,11 @@ type Sensors interface {
 // Guests are all guests of the host together. Each method may be called at any
 // time, and again.
 type Guests interface {
-	// Yield has them run on what nobody else wants and on no more than part of
+	// Deprioritise has them run on what nobody else wants and on no more than part of
 	// the CPUs, 0 to 1; 0 is no ceiling. While some are leaving they get what
 	// that takes. It holds after this process has ended. After an error call
 	// again.
-	Yield(part float64, leaving bool) error
+	Deprioritise(part float64, leaving bool) error
 	// Restore ends Yield, if there was one. After an error call again.
 	Restore() error
 }
@@ -55,9 +55,9 @@ type Config struct {
 // sampleEvery is how often the sensors are asked.
 const sampleEvery = time.Second
 
-// Lookout watches one host. Run is to be called once; all else at any time. A
+// Monitor watches one host. Run is to be called once; all else at any time. A
 // nil Lookout sees nobody.
-type Lookout struct {
+type Monitor struct {
 	Config
 	begun time.Time // with its monotonic part
 
@@ -69,7 +69,7 @@ type Lookout struct {
 	trouble string // with having guests give way
 
 	leaving func() bool // under mu; nil: nobody is
-	held    yield       // Run's: what guests are held to
+	held    cpuShare    // Run's: what guests are held to
 	settled bool        // Run's: held is what the host has
 
 	news   chan struct{} // capacity 1
@@ -77,19 +77,19 @@ type Lookout struct {
 	agreed chan struct{} // capacity 1: policy has changed
 }
 
-// yield is what guests are held to.
-type yield struct {
+// cpuShare is what guests are held to.
+type cpuShare struct {
 	part    *float64 // nil: nothing
 	leaving bool
 }
 
 // New makes a lookout; it touches nothing yet.
-func New(c Config) *Lookout {
-	return &Lookout{Config: c, begun: time.Now(), news: make(chan struct{}, 1), turned: make(chan struct{}, 1), agreed: make(chan struct{}, 1)}
+func New(c Config) *Monitor {
+	return &Monitor{Config: c, begun: time.Now(), news: make(chan struct{}, 1), turned: make(chan struct{}, 1), agreed: make(chan struct{}, 1)}
 }
 
 // News has something when Seen tells of another state than before.
-func (l *Lookout) News() <-chan struct{} {
+func (l *Monitor) News() <-chan struct{} {
 	if l == nil {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (l *Lookout) News() <-chan struct{} {
 }
 
 // Turned has something when guests have to give way, or no longer have to.
-func (l *Lookout) Turned() <-chan struct{} {
+func (l *Monitor) Turned() <-chan struct{} {
 	if l == nil {
 		return nil
 	}
@@ -106,7 +106,7 @@ func (l *Lookout) Turned() <-chan struct{} {
 
 // Run watches until ctx ends. What the owner agreed to last counts from the
 // start: the controller may be away.
-func (l *Lookout) Run(ctx context.Context) {
+func (l *Monitor) Run(ctx context.Context) {
 	if l == nil {
 		return
 	}
@@ -131,7 +131,7 @@ func (l *Lookout) Run(ctx context.Context) {
 	}
 }
 
-func (l *Lookout) remembered() (p fleet.OwnerPolicy, err error) {
+func (l *Monitor) remembered() (p fleet.OwnerPolicy, err error) {
 	text, err := os.ReadFile(l.File)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p, nil
@@ -143,7 +143,7 @@ func (l *Lookout) remembered() (p fleet.OwnerPolicy, err error) {
 }
 
 // Leaving has the lookout ask whether guests are being sent away.
-func (l *Lookout) Leaving(is func() bool) {
+func (l *Monitor) Leaving(is func() bool) {
 	if l == nil {
 		return
 	}
@@ -154,7 +154,7 @@ func (l *Lookout) Leaving(is func() bool) {
 
 // Agree takes what the owner has agreed to, as the controller says. It counts
 // at once. After an error it counts, and the next agent does not know it.
-func (l *Lookout) Agree(p fleet.OwnerPolicy) error {
+func (l *Monitor) Agree(p fleet.OwnerPolicy) error {
 	if l == nil {
 		return nil
 	}
@@ -187,7 +187,7 @@ func replace(file string, text []byte) error {
 }
 
 // Seen is what is known of the owner; nil: nobody has looked yet.
-func (l *Lookout) Seen() *fleet.Owner {
+func (l *Monitor) Seen() *fleet.Owner {
 	if l == nil {
 		return nil
 	}
@@ -199,14 +199,14 @@ func (l *Lookout) Seen() *fleet.Owner {
 	now := time.Now()
 	o := l.watch.Owner(now.Sub(l.begun), now)
 	if l.trouble != "" {
-		o.Deaf = append(o.Deaf[:len(o.Deaf):len(o.Deaf)], "guests do not give way: "+l.trouble)
+		o.Deaf = append(o.Deaf[:len(o.Deaf):len(o.Deaf)], "guests are not deprioritised: "+l.trouble)
 	}
 	return o
 }
 
 // sample asks the sensors and has guests give way, or no longer, by what they
 // say.
-func (l *Lookout) sample(ctx context.Context) {
+func (l *Monitor) sample(ctx context.Context) {
 	l.mu.Lock()
 	p := l.policy
 	l.mu.Unlock()
@@ -223,9 +223,9 @@ func (l *Lookout) sample(ctx context.Context) {
 	l.sampled = true
 	leaving := l.leaving
 	l.mu.Unlock()
-	want := yield{part: presence.Share(is.State, p)}
+	want := cpuShare{part: presence.Share(is.State, p)}
 	want.leaving = want.part != nil && leaving != nil && leaving()
-	l.note(l.giveWay(want))
+	l.noteTrouble(l.deprioritise(want))
 	if was.State != is.State || first {
 		l.Log.Info("the host's owner", "is", is.State, "was", was.State, "signs", is.Why)
 		poke(l.news)
@@ -236,7 +236,7 @@ func (l *Lookout) sample(ctx context.Context) {
 }
 
 // ask asks the sensors. A panic in one costs its sample, not the agent.
-func (l *Lookout) ask(ctx context.Context, exclusive []string) (out fleet.OwnerSample) {
+func (l *Monitor) ask(ctx context.Context, exclusive []string) (out fleet.OwnerSample) {
 	defer func() {
 		if p := recover(); p != nil {
 			l.Log.Error("panic in the owner's sensors", "panic", p)
@@ -246,9 +246,9 @@ func (l *Lookout) ask(ctx context.Context, exclusive []string) (out fleet.OwnerS
 	return l.Sensors.Sample(ctx, exclusive)
 }
 
-// giveWay holds all guests to a part of the CPUs, and to what nobody else
+// deprioritise holds all guests to a part of the CPUs, and to what nobody else
 // wants, or to neither. What the host has already is not set again.
-func (l *Lookout) giveWay(want yield) error {
+func (l *Monitor) deprioritise(want cpuShare) error {
 	if l.settled && reflect.DeepEqual(want, l.held) {
 		return nil
 	}
@@ -257,18 +257,18 @@ func (l *Lookout) giveWay(want yield) error {
 	if want.part == nil {
 		err = l.Guests.Restore()
 	} else {
-		err = l.Guests.Yield(*want.part, want.leaving)
+		err = l.Guests.Deprioritise(*want.part, want.leaving)
 	}
 	if l.settled = err == nil; l.settled && want.part != nil {
-		l.Log.Info("guests give way to the host's owner", "cpus", *want.part, "leaving", want.leaving)
+		l.Log.Info("guests deprioritised for the host's owner", "cpus", *want.part, "leaving", want.leaving)
 	} else if l.settled {
-		l.Log.Info("guests need not give way to the host's owner")
+		l.Log.Info("guests no longer deprioritised")
 	}
 	return err
 }
 
-// note remembers a trouble, and logs the change.
-func (l *Lookout) note(err error) {
+// noteTrouble remembers a trouble, and logs the change.
+func (l *Monitor) noteTrouble(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	was := l.trouble
@@ -276,7 +276,7 @@ func (l *Lookout) note(err error) {
 		l.trouble = err.Error()
 	}
 	if l.trouble != was {
-		l.Log.Warn("having guests give way to the host's owner", "cause", err)
+		l.Log.Warn("deprioritising guests for the host's owner", "cause", err)
 	}
 }
 

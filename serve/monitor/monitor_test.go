@@ -29,14 +29,14 @@ type noting struct {
 
 func (n *noting) Sample(ctx context.Context, exclusive []string) fleet.OwnerSample {
 	out := n.Sensors.Sample(ctx, exclusive)
-	if out.OthersCPUs != nil && *out.OthersCPUs > 0.3 {
+	if out.NonGuestCPUs != nil && *out.NonGuestCPUs > 0.3 {
 		n.fired.CompareAndSwap(0, time.Now().UnixNano())
 	}
 	return out
 }
 
-// yielding reads from the kernel whether a group gives way.
-func yielding(t *testing.T, group string) bool {
+// deprioritised reads from the kernel whether a group gives way.
+func deprioritised(t *testing.T, group string) bool {
 	t.Helper()
 	for _, pattern := range []string{"/sys/fs/cgroup/cpu*/" + group + "/cpu.idle", "/sys/fs/cgroup/" + group + "/cpu.idle"} {
 		found, _ := filepath.Glob(pattern)
@@ -89,7 +89,7 @@ func TestGuestsGiveWayToTheOwner(t *testing.T) {
 		return err
 	})
 	file := filepath.Join(t.TempDir(), "owner.json")
-	begin := func() (l *Lookout, stop func()) {
+	begin := func() (l *Monitor, stop func()) {
 		l = New(Config{Sensors: n, Guests: groups, CPUs: 2, File: file, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		over := make(chan struct{})
@@ -113,15 +113,15 @@ func TestGuestsGiveWayToTheOwner(t *testing.T) {
 		return func() bool { return len(want) > 0 && state() == want[0] }
 	}
 	testkit.Until(t, 10*time.Second, "the agent has looked", func() bool { return state() == "" })
-	if yielding(t, group) {
+	if deprioritised(t, group) {
 		t.Error("guests give way to nobody")
 	}
 	agree(fleet.OwnerPolicy{Owned: true, IdleAfter: 3 * time.Second})
 	testkit.Until(t, 20*time.Second, "nobody is there", is(fleet.OwnerAbsent))
-	testkit.Until(t, 5*time.Second, "guests run", func() bool { return !yielding(t, group) })
+	testkit.Until(t, 5*time.Second, "guests run", func() bool { return !deprioritised(t, group) })
 
 	end := program(t, host)
-	testkit.Until(t, 30*time.Second, "guests give way", func() bool { return yielding(t, group) })
+	testkit.Until(t, 30*time.Second, "guests give way", func() bool { return deprioritised(t, group) })
 	fired := n.fired.Load()
 	if fired == 0 {
 		t.Error("guests give way and no sensor has told of anybody")
@@ -132,21 +132,21 @@ func TestGuestsGiveWayToTheOwner(t *testing.T) {
 	}
 	end()
 	testkit.Until(t, 60*time.Second, "the owner is gone", is(fleet.OwnerAbsent))
-	testkit.Until(t, 5*time.Second, "guests run", func() bool { return !yielding(t, group) })
+	testkit.Until(t, 5*time.Second, "guests run", func() bool { return !deprioritised(t, group) })
 
 	// A claim counts now, not with the next sample, and for the next agent, too,
 	// with the controller away.
 	agree(fleet.OwnerPolicy{Owned: true, IdleAfter: 3 * time.Second, Claimed: true})
-	testkit.Until(t, 5*time.Second, "guests give way to who claims the host", func() bool { return yielding(t, group) })
+	testkit.Until(t, 5*time.Second, "guests give way to who claims the host", func() bool { return deprioritised(t, group) })
 	stop()
 	a, stop = begin()
 	testkit.Until(t, 10*time.Second, "the next agent knows", is(fleet.OwnerPresent))
-	if !yielding(t, group) {
+	if !deprioritised(t, group) {
 		t.Error("the next agent let guests run")
 	}
 	agree(fleet.OwnerPolicy{})
 	testkit.Until(t, 10*time.Second, "the host is nobody's", is(""))
-	testkit.Until(t, 5*time.Second, "guests run", func() bool { return !yielding(t, group) })
+	testkit.Until(t, 5*time.Second, "guests run", func() bool { return !deprioritised(t, group) })
 	stop()
 	if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "claimed") {
 		t.Errorf("it remembers %s: %v", text, err)

@@ -133,7 +133,7 @@ func pinned(print, address string) *tls.Config {
 			if len(s.PeerCertificates) > 0 && sameSecret(fingerprint(s.PeerCertificates[0].Raw), print) {
 				return nil
 			}
-			return &Error{http.StatusUnauthorized, fmt.Sprintf("what answers at %s is not the controller that the token is of: copy its token file again if it was set up anew", address)}
+			return &Error{http.StatusUnauthorized, fmt.Sprintf("what answers at %s is not the controller that the token is of: copy its token file again if it was set up again", address)}
 		},
 	}
 }
@@ -248,7 +248,7 @@ func (c *Client) Watch(ctx context.Context) (<-chan fleet.Snapshot, error) {
 		for pause := firstPause; ctx.Err() == nil; {
 			if s != nil {
 				pause = firstPause
-				follow(ctx, s, out)
+				followSession(ctx, s, out)
 			}
 			rest(ctx, &pause)
 			s, _ = c.watching(ctx) // tried again after a pause
@@ -270,8 +270,8 @@ func (c *Client) watching(ctx context.Context) (*watchSession, error) {
 	return newSession[struct{}](ctx, conn, sessionConfig[fleet.Snapshot]{messageBytes: snapshotBytes, out: 1, in: 1, peer: "the controller"}), nil
 }
 
-// follow carries snapshots until the session ends.
-func follow(ctx context.Context, s *watchSession, out chan<- fleet.Snapshot) {
+// followSession carries snapshots until the session ends.
+func followSession(ctx context.Context, s *watchSession, out chan<- fleet.Snapshot) {
 	defer s.Close()
 	for {
 		snap, err := s.Receive(ctx)

@@ -231,8 +231,8 @@ func (s *server) ask(id identity, w http.ResponseWriter, r *http.Request) error 
 		return &Error{http.StatusBadRequest, "the request cannot be understood: " + err.Error()}
 	}
 	switch q.Verb {
-	case fleet.Submit, fleet.Cancel, fleet.SendSignal, fleet.Migrate, fleet.CallOff, fleet.Drain, fleet.Undrain, fleet.Forget,
-		fleet.SetPolicy, fleet.SetRules, fleet.Claim, fleet.Release, fleet.SetQuiet:
+	case fleet.Submit, fleet.Cancel, fleet.SendSignal, fleet.Migrate, fleet.CancelMove, fleet.Drain, fleet.Undrain, fleet.Forget,
+		fleet.SetPolicy, fleet.SetRules, fleet.Claim, fleet.Release, fleet.Isolate:
 	default:
 		return &Error{http.StatusBadRequest, fmt.Sprintf("this controller knows no request %q", q.Verb)}
 	}

@@ -29,7 +29,7 @@ const asCluster = "cluster"
 func (f *ownerFlags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.owner, "owner", "", "yes: it belongs to somebody who uses it; no: to nobody but the cluster")
-	flags.StringVar(&f.vacate, "vacate", "", "what guests do when the owner stays: evacuate, suspend, stay, or cluster (default: as pagurus policy show says); evacuate,stay or cluster,stay: and they go on, not stand still, where they cannot leave")
+	flags.StringVar(&f.vacate, "vacate", "", "what guests do when the owner stays: evacuate, suspend, stay, or cluster (default: as pagurus policy show says); evacuate,stay or cluster,stay: guests that cannot leave run on instead of being suspended")
 	flags.DurationVar(&f.idleAfter, "idle-after", 0, "the owner is gone after so long without a sign (default: the preset's, 15m)")
 	flags.StringVar(&f.hours, "hours", "", "when guests are welcome, by the host's clock, as 19:00-07:00; outside the owner is there (all: always)")
 	flags.StringVar(&f.cap, "cap", "", "part of the CPUs that guests may use together while the owner is there, as 50% (0: what is left over)")

@@ -199,7 +199,7 @@ func TestMigrateWaits(t *testing.T) {
 	}{
 		{fleet.Finished, "", 0, "downtime 12 ms"},
 		{fleet.Aborted, "host2 has no room", 1, "pagurus: j1g0 stays at host1: host2 has no room"},
-		{fleet.Stranded, "", 1, "j1g0 is lost"},
+		{fleet.Lost, "", 1, "j1g0 is lost"},
 	} {
 		w := newWorld(t)
 		w.answer = func(fleet.Request) (fleet.Answer, error) {
@@ -209,7 +209,7 @@ func TestMigrateWaits(t *testing.T) {
 		if got := w.pagurus("", "migrate", "j1g0", "--to", "host2"); got.out != "m1\n" || got.code != 0 {
 			t.Errorf("without --wait: %+v", got)
 		}
-		b := w.begin("migrate", "j1g0", "--to", "host2", "--wait")
+		b := w.beginCommand("migrate", "j1g0", "--to", "host2", "--wait")
 		b.shows("preparing")
 		w.change(func(s *fleet.Snapshot) { move(s, c.phase, c.cause) })
 		if code := <-b.code; code != c.code || !strings.Contains(b.out.String()+b.err.String(), c.says) {
@@ -233,11 +233,11 @@ func TestInterruptLeavesTheMoveAlone(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"migrate", "j1g0", "--to", "host2", "--wait"}, "`pagurus moves cancel m1` calls it off"},
-		{[]string{"drain", "host1", "--wait"}, "`pagurus undrain host1` calls it off"},
+		{[]string{"migrate", "j1g0", "--to", "host2", "--wait"}, "`pagurus moves cancel m1` cancels it"},
+		{[]string{"drain", "host1", "--wait"}, "`pagurus undrain host1` cancels it"},
 	} {
 		asked := len(w.asked)
-		b := w.begin(c.args...)
+		b := w.beginCommand(c.args...)
 		b.shows("copying") // until then nobody would catch the signal
 		if e := syscall.Kill(os.Getpid(), syscall.SIGINT); e != nil {
 			t.Fatal(e)
@@ -278,7 +278,7 @@ func TestMigrateAsksForAGang(t *testing.T) {
 	if r := w.asked[1]; r.Job != "j1" || len(r.Guests) != 0 || r.Limits != (fleet.Limits{Mode: fleet.StopAndCopy}) {
 		t.Errorf("asked for %+v", r)
 	}
-	if got := w.pagurus("", "moves", "cancel", "m1"); got.out != "m1\n" || got.code != 0 || w.asked[2].Verb != fleet.CallOff || w.asked[2].Move != "m1" {
+	if got := w.pagurus("", "moves", "cancel", "m1"); got.out != "m1\n" || got.code != 0 || w.asked[2].Verb != fleet.CancelMove || w.asked[2].Move != "m1" {
 		t.Errorf("got %+v, asked for %+v", got, w.asked[2])
 	}
 }
@@ -345,7 +345,7 @@ func TestDrainWaitsForWhoLeavesLater(t *testing.T) {
 			later(w, &g)
 			s.Guests["j1g0"] = g
 		})
-		b := w.begin("drain", "host1", "--wait")
+		b := w.beginCommand("drain", "host1", "--wait")
 		for range 3 { // longer than it waits for those that are stuck
 			time.Sleep(50 * time.Millisecond)
 			w.change(func(*fleet.Snapshot) { w.ahead += 2 * stuckAfter })

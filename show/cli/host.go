@@ -17,8 +17,8 @@ func (a *app) hostCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "host policy|claim|release HOST",
 		Short: "Say what a host's owner agrees to, and that they are there",
-		Long: `Host is for machines that belong to somebody who uses them. Guests give way to
-the owner at once; what becomes of them if the owner stays is the host's policy.
+		Long: `Host is for machines that belong to somebody who uses them. Guests are deprioritised
+at once for the owner; what becomes of them if the owner stays is the host's policy.
 'pagurus hosts' shows what is known of each owner and what happens next.`,
 		Example: `  pagurus host policy office3 --owner yes --hours 19:00-07:00
   pagurus host claim office3      # I need it now
@@ -40,7 +40,7 @@ func (a *app) claimCommand(verb fleet.RequestVerb) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "claim HOST",
 		Short:             "Say that a host's owner needs it now, whatever its sensors see",
-		Long:              "Claim makes guests give way at once and leave, suspend or stay as the host's policy says, until `pagurus host release`.",
+		Long:              "Claim deprioritises guests at once; they leave, suspend or stay as the host's policy says, until `pagurus host release`.",
 		Example:           "  pagurus host claim office3",
 		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
 		ValidArgsFunction: a.completeHostArgument,

@@ -64,7 +64,7 @@ func (a *app) logs(ctx context.Context, job fleet.JobID, followIt bool) error {
 	for _, st := range streams {
 		all.Go(func() {
 			if err := s.copy(ctx, st.name, st.to); err != nil {
-				s.note(err)
+				s.noteError(err)
 				stop() // one stream that cannot be written ends both
 			}
 		})

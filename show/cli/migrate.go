@@ -23,7 +23,7 @@ type migrateFlags struct {
 	stall, deadline time.Duration
 	wait, dry       bool
 	limit           time.Duration
-	less            lessFlags
+	transfer        transferFlags
 }
 
 // migrateText is what `migrate --help` says.
@@ -42,17 +42,17 @@ but a guest that changes memory faster than it is sent never gets there. Post-co
 copies it once, lets it run at the target, and sends the rest after it, first what
 it waits for. That always comes to its end, but from the switch until all has come
 neither host alone has the guest: if either, or the line between them, fails then,
-the guest is lost, its job fails, and nothing calls the move off. Stop-and-copy has
-the guest stand still for the whole copy. Auto takes pre-copy if it is expected to
+the guest is lost, its job fails, and nothing can cancel the move. Stop-and-copy has
+the guest suspended for the whole copy. Auto takes pre-copy if it is expected to
 be ready within --max-stall and --deadline, else post-copy if the targets can, else
 stop-and-copy if that fits, and says why (` + "`pagurus moves show`, --dry-run" + `); if none
 does, the move is refused.
 
 --deadline bounds how long the guests may take to be ready to switch. A guest
 that moves alone and is not ready by then stays where it is, and the move is
-called off. Of several guests those that are not ready stay, and those that are
+cancelled. Of several guests those that are not ready stay, and those that are
 go without them. Without --deadline the same happens to those that are not ready
-5 minutes after the first one is.` + lessHelp
+5 minutes after the first one is.` + transferHelp
 
 func (a *app) migrateCommand() *cobra.Command {
 	var f migrateFlags
@@ -95,10 +95,10 @@ func (a *app) migrateCommand() *cobra.Command {
 	flags.StringVar(&f.job, "job", "", "move all guests of this job")
 	flags.StringVar(&f.to, "to", "", "the host to move to (default: the controller chooses)")
 	flags.StringVar(&f.site, "to-site", "", "the site to move to: a host of it is chosen")
-	flags.StringVar(&f.mode, "mode", modeAuto, "auto, pre-copy (the guest runs on while it is copied), post-copy (it runs on at the target before all of it is there) or stop-and-copy (it stands still: the least is sent)")
-	flags.DurationVar(&f.stall, "max-stall", 0, "switch when a guest would stand still no longer than this (default 50ms, and up to 250ms where more passes bring no less)")
+	flags.StringVar(&f.mode, "mode", modeAuto, "auto, pre-copy (the guest runs on while it is copied), post-copy (it runs on at the target before all of it is there) or stop-and-copy (it is suspended: the least is sent)")
+	flags.DurationVar(&f.stall, "max-stall", 0, "switch when the downtime would be no longer than this (default 50ms, and up to 250ms where more passes bring no less)")
 	flags.DurationVar(&f.deadline, "deadline", 0, "who is not ready to switch by then stays (default: 5m after the first is ready)")
-	f.less.add(cmd)
+	f.transfer.add(cmd)
 	dryRun(flags, &f.dry)
 	flags.BoolVar(&f.wait, "wait", false, "show the move until it is over")
 	flags.DurationVar(&f.limit, "timeout", 30*time.Minute, "wait no longer than this; the move goes on")
@@ -128,15 +128,15 @@ func (f migrateFlags) request(cmd *cobra.Command, args []string) (fleet.Request,
 		return r, usage(cmd, fmt.Sprintf("--deadline %s has passed before anything begins: give something like 30s", f.deadline))
 	}
 	r.Limits.Downtime, r.Limits.Deadline = f.stall, f.deadline
-	return r, f.less.set(cmd, &r.Limits)
+	return r, f.transfer.set(cmd, &r.Limits)
 }
 
 func (a *app) showMoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show MOVE",
-		Short: "Show a move: its phases, what it sent, how long guests stood still",
-		Long: `Show tells all that is known of one move. DOWNTIME is from the guest's pause until
-its source had handed it over, and what is predicted; STILL is from its pause until
+		Short: "Show a move: its phases, what it sent, the downtime",
+		Long: `Show tells all that is known of one move. DOWNTIME is from suspending the guest until
+its source had handed it over, and what is predicted; BLACKOUT is from then until
 the target let it run, where both hosts have the same clock. A line for each guest
 says how long either part of that took.`,
 		Example:           "  pagurus moves show m3\n  pagurus moves show m3 --json | jq .skew",
@@ -164,7 +164,7 @@ func (a *app) cancelMoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel MOVE",
 		Short: "Call a move off before its guests switch",
-		Long: `Cancel calls a move off: its guests run on where they are, and what the targets
+		Long: `Cancel stops a move: its guests run on where they are, and what the targets
 have received is destroyed. It returns when the controller has taken it up, and
 may be repeated. Once the guests have begun to switch it is refused: the move is
 over in a moment then, and ` + "`pagurus migrate`" + ` moves them back.`,
@@ -172,7 +172,7 @@ over in a moment then, and ` + "`pagurus migrate`" + ` moves them back.`,
 		Args:              Exactly(1, "one move: `pagurus moves` lists them"),
 		ValidArgsFunction: a.completeMoves,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.CallOff, Move: fleet.MoveID(args[0])})
+			answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.CancelMove, Move: fleet.MoveID(args[0])})
 			if err != nil {
 				return err
 			}

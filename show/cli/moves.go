@@ -50,7 +50,7 @@ func (a *app) awaitMoves(ctx context.Context, ids []fleet.MoveID, limit time.Dur
 	})
 	bar.Clear()
 	if err != nil {
-		return late(err, limit, fmt.Sprintf("`pagurus moves -w` shows how it goes on, `pagurus moves cancel %s` calls it off", view.List(ids)))
+		return timedOut(err, limit, fmt.Sprintf("`pagurus moves -w` shows how it goes on, `pagurus moves cancel %s` cancels it", view.List(ids)))
 	}
 	if err := a.printMoves(moves); err != nil {
 		return err
@@ -85,7 +85,7 @@ func notArrived(moves []view.Move) error {
 			switch p.Phase {
 			case fleet.Aborted:
 				causes = append(causes, fmt.Errorf("%s stays at %s: %s", p.Guest, p.From, orElse(view.Clean(p.Cause), "no cause is known")))
-			case fleet.Stranded:
+			case fleet.Lost:
 				causes = append(causes, fmt.Errorf("%s is lost, see `pagurus explain %s`: %s", p.Guest, p.Guest, orElse(view.Clean(p.Cause), "no cause is known")))
 			}
 		}
@@ -101,8 +101,8 @@ func attend(ctx context.Context, limit time.Duration) (context.Context, context.
 	return ctx, func() { stop(); done() }
 }
 
-// late says that waiting took too long, or was broken off, when that is why.
-func late(err error, limit time.Duration, then string) error {
+// timedOut says that waiting took too long, or was broken off, when that is why.
+func timedOut(err error, limit time.Duration, then string) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("not over after %s, and it goes on: %s", view.Took(limit), then)
@@ -114,7 +114,7 @@ func late(err error, limit time.Duration, then string) error {
 
 func (a *app) drainCommand() *cobra.Command {
 	wait, dry, limit := false, false, time.Duration(0)
-	var less lessFlags
+	var less transferFlags
 	cmd := &cobra.Command{
 		Use:   "drain HOST [--wait | --dry-run]",
 		Short: "Move all guests off a host and keep it empty",
@@ -124,8 +124,8 @@ no room stay until there is some. It prints the IDs of the moves and says which
 guests have nowhere to go and why.
 With --wait it shows the moves until the host is empty, and exits with 1 when only
 guests are left that cannot leave; for those that still start, or whose move was
-called off and is tried again, it waits. With --json it prints each move at the
-end. With --dry-run it says what that would cost, like ` + "`pagurus predict --host`" + `, and does nothing.` + lessHelp,
+cancelled and is tried again, it waits. With --json it prints each move at the
+end. With --dry-run it says what that would cost, like ` + "`pagurus predict --host`" + `, and does nothing.` + transferHelp,
 		Example:           "  pagurus drain host1 --wait && sudo reboot\n  pagurus drain host1 --bandwidth 200M",
 		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
 		ValidArgsFunction: a.completeHostArgument,
@@ -204,7 +204,7 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 	})
 	bar.Clear()
 	if err != nil {
-		return late(err, limit, fmt.Sprintf("`pagurus moves -w` shows how it goes on, `pagurus undrain %s` calls it off", host))
+		return timedOut(err, limit, fmt.Sprintf("`pagurus moves -w` shows how it goes on, `pagurus undrain %s` cancels it", host))
 	}
 	if err := a.printMoves(leaving); err != nil {
 		return err
@@ -238,14 +238,14 @@ func (a *app) whyStuck(ctx context.Context, host fleet.HostID, stuck []fleet.Gue
 			why = append(why, errors.New("  "+view.Clean(line)))
 		}
 	}
-	return errors.Join(append(why, fmt.Errorf("  it goes on draining as room comes free; `pagurus undrain %s` calls it off", host))...)
+	return errors.Join(append(why, fmt.Errorf("  it goes on draining as room comes free; `pagurus undrain %s` cancels it", host))...)
 }
 
 func (a *app) undrainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "undrain HOST",
 		Short:             "Let a drained host run guests again",
-		Long:              "Undrain lets a host take guests again. Moves that its draining began are called off, but for those that have begun to switch.",
+		Long:              "Undrain lets a host take guests again. Moves that its draining began are cancelled, but for those that have begun to switch.",
 		Example:           "  pagurus undrain host1",
 		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
 		ValidArgsFunction: a.completeHostArgument,

@@ -21,8 +21,8 @@ const (
 	// outagePatience bounds how long a controller may be away while somebody
 	// waits for a job: longer than a restart of its machine.
 	outagePatience = 10 * time.Minute
-	// outageQuiet is how long it may be away before a person is told.
-	outageQuiet = 2 * time.Second
+	// outageGrace is how long it may be away before a person is told.
+	outageGrace = 2 * time.Second
 	// outagePause is between two tries to reach it.
 	outagePause = 200 * time.Millisecond
 )
@@ -60,7 +60,7 @@ func (o *outage) Wait(ctx context.Context, cause error) error {
 		o.since = time.Now()
 	}
 	away := time.Since(o.since)
-	if away > outageQuiet && !o.said {
+	if away > outageGrace && !o.said {
 		o.said = true
 		_, _ = fmt.Fprintln(o.err, "pagurus: the controller does not answer; jobs run on, trying again")
 	}
@@ -86,9 +86,9 @@ func (o *outage) Over() {
 	o.since, o.said = time.Time{}, false
 }
 
-// quietLimit is how long a watched controller may say nothing before it is
+// silenceLimit is how long a watched controller may say nothing before it is
 // asked: agents speak every second, so silence means a cut, or an idle cluster.
-const quietLimit = 3 * time.Second
+const silenceLimit = 3 * time.Second
 
 // followClient calls each with the cluster at once and after every change until it
 // says that it has seen enough. Restarts of the controller are waited out.
@@ -114,7 +114,7 @@ func followClient(ctx context.Context, c *wire.Client, o *outage, each func(view
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-		case <-time.After(quietLimit):
+		case <-time.After(silenceLimit):
 			var err error
 			if s, err = c.Snapshot(ctx); err != nil {
 				if err := o.Wait(ctx, err); err != nil {

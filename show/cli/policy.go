@@ -23,7 +23,7 @@ how hosts are chosen for guests. What a host's owner has agreed to counts more:
 see 'pagurus host policy'. 'pagurus simulate' compares the policies.`,
 		Example: `  pagurus policy ls
   pagurus policy show predictive
-  pagurus policy set evacuate --placement calm`,
+  pagurus policy set evacuate --placement longest-idle`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage(cmd, "say ls, show or set")
@@ -36,7 +36,7 @@ see 'pagurus host policy'. 'pagurus simulate' compares the policies.`,
 	set := &cobra.Command{
 		Use:               "set NAME",
 		Short:             "Say which policy is in force, from now on",
-		Long:              "Set says which policy is in force in the cluster. Guests that stand still or leave already follow it with the controller's next look, a second later at most.",
+		Long:              "Set says which policy is in force in the cluster. Guests that are suspended or leave already follow it with the controller's next look, a second later at most.",
 		Example:           "  pagurus policy set predictive",
 		Args:              Exactly(1, "a policy: `pagurus policy ls` lists them"),
 		ValidArgsFunction: completePolicies,
@@ -44,7 +44,7 @@ see 'pagurus host policy'. 'pagurus simulate' compares the policies.`,
 			return a.setPolicy(cmd.Context(), fleet.Rules{Vacate: fleet.Vacate(args[0]), Placement: placement})
 		},
 	}
-	set.Flags().StringVar(&placement, "placement", "", "how hosts are chosen: spread (most room first) or calm (owner away longest first); the policy's own way if not given")
+	set.Flags().StringVar(&placement, "placement", "", "how hosts are chosen: spread (most room first) or longest-idle (owner away longest first); the policy's own way if not given")
 	cmd.AddCommand(&cobra.Command{
 		Use: "ls", Short: "List the policies there are", Long: "Ls lists all policies, and says which is in force.", Example: "  pagurus policy ls", Args: Exactly(0, "nothing else"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.listPolicies(cmd.Context()) },

@@ -29,8 +29,8 @@ func TestPolicy(t *testing.T) {
 	if got := w.pagurus("", "policy", "show", "requeue"); got.code != 0 || strings.Contains(got.out, "in force") || !strings.Contains(got.out, "begin again") {
 		t.Errorf("another: %+v", got)
 	}
-	got = w.pagurus("", "policy", "set", "evacuate", "--placement", "calm")
-	if got.code != 0 || len(asked) != 1 || asked[0].Verb != fleet.SetRules || *asked[0].Rules != (fleet.Rules{Vacate: fleet.Evacuate, Placement: "calm"}) ||
+	got = w.pagurus("", "policy", "set", "evacuate", "--placement", "longest-idle")
+	if got.code != 0 || len(asked) != 1 || asked[0].Verb != fleet.SetRules || *asked[0].Rules != (fleet.Rules{Vacate: fleet.Evacuate, Placement: "longest-idle"}) ||
 		!strings.HasPrefix(got.out, "evacuate (in force)") || !strings.Contains(got.out, "away longest") {
 		t.Errorf("set: %+v, asked %+v", got, asked)
 	}

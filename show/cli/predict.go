@@ -20,7 +20,7 @@ func (a *app) predictCommand() *cobra.Command {
 		Short: "Say what a move would cost now, and do nothing",
 		Long: `Predict says where a guest, every guest of a job, or every guest of a host would
 go if it had to leave now, how long that would take, how long the guest would
-stand still until its source had handed it over (the downtime), and how much would
+be suspended until its source had handed it over (the downtime), and how much would
 be sent, each with the interval in which nine in ten outcomes lie. Where a move
 would not converge it says why and what would help.
 

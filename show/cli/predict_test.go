@@ -49,7 +49,7 @@ func TestPredict(t *testing.T) {
 			fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2"}},
 		{[]string{"migrate", "j1g0", "j1g1", "--bandwidth", "1M", "--dry-run"}, []string{"host2"}, fleet.Request{Verb: fleet.Migrate}},
 		{[]string{"migrate", "--job", "j1", "--dry-run"}, []string{"host2"}, fleet.Request{Verb: fleet.Migrate, Job: "j1"}},
-		{[]string{"predict", "--job", "j1"}, []string{"does not converge", "! j1g1 would be called off after 2.1 s: it dirties too fast", "! j1g1 would converge with more of everything", "\nall "},
+		{[]string{"predict", "--job", "j1"}, []string{"does not converge", "! j1g1 would be cancelled after 2.1 s: it dirties too fast", "! j1g1 would converge with more of everything", "\nall "},
 			fleet.Request{Verb: fleet.Migrate, Job: "j1"}},
 		{[]string{"predict", "--host", "host1", "--json"}, []string{`"total_ns":{"value":2100000000,"low":1500000000,"high":4000000000}`}, fleet.Request{Verb: fleet.Drain, Host: "host1"}},
 		{[]string{"drain", "host1", "--dry-run"}, []string{"j1g1"}, fleet.Request{Verb: fleet.Drain, Host: "host1"}},

@@ -139,8 +139,8 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	s := &session{app: a, client: c, job: answer.Job, talk: f.verbose || terminal(a.Err), outage: newOutage(a.Err)}
-	if s.talk {
+	s := &session{app: a, client: c, job: answer.Job, verbose: f.verbose || terminal(a.Err), outage: newOutage(a.Err)}
+	if s.verbose {
 		a.notes(answer)
 	}
 	return s.stay(ctx, signals)

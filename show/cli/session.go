@@ -40,10 +40,10 @@ const (
 // the signals that end it or are for the job.
 type session struct {
 	*app
-	client *wire.Client
-	job    fleet.JobID
-	talk   bool // status lines on standard error
-	outage *outage
+	client  *wire.Client
+	job     fleet.JobID
+	verbose bool // status lines on standard error
+	outage  *outage
 
 	mu        sync.Mutex
 	cancelled os.Signal // the signal that cancelled the job
@@ -74,7 +74,7 @@ func (s *session) stay(ctx context.Context, signals <-chan os.Signal) error {
 	for name, to := range map[string]io.Writer{fleet.Stdout: s.Out, fleet.Stderr: s.Err} {
 		streams.Go(func() {
 			err := s.copy(ctx, name, to)
-			s.note(err)
+			s.noteError(err)
 			if errors.As(err, new(unwritten)) {
 				s.cancel(ctx) // nobody reads what the job says: do as mpirun does
 			}
@@ -89,13 +89,13 @@ func (s *session) stay(ctx context.Context, signals <-chan os.Signal) error {
 	select {
 	case <-streamed:
 	case <-time.After(drainPatience):
-		s.note(errors.New("the rest of its output did not arrive"))
+		s.noteError(errors.New("the rest of its output did not arrive"))
 	}
 	return s.verdict(end)
 }
 
-// note keeps the first reason why output is not whole.
-func (s *session) note(err error) {
+// noteError keeps the first reason why output is not whole.
+func (s *session) noteError(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lost == nil && err != nil && !errors.Is(err, context.Canceled) {
@@ -126,7 +126,7 @@ func (s *session) heed(ctx context.Context, signals <-chan os.Signal) {
 			s.mu.Lock()
 			s.cancelled = sig
 			s.mu.Unlock()
-			if s.talk {
+			if s.verbose {
 				_, _ = fmt.Fprintf(s.Err, "pagurus: cancelling %s; again to leave at once\n", s.job)
 			}
 			go s.cancel(ctx)
@@ -196,7 +196,7 @@ func (s *session) end(ctx context.Context) (fleet.Job, error) {
 			time.AfterFunc(stopPatience, stop)
 		}
 		last = j.Job
-		if now := c.Line(j); s.talk && now != line {
+		if now := c.Line(j); s.verbose && now != line {
 			line = now
 			_, _ = fmt.Fprintln(s.Err, "pagurus: "+now)
 		}

@@ -284,8 +284,8 @@ type begun struct {
 	code     chan int
 }
 
-// begin begins a command line against the world.
-func (w *world) begin(args ...string) *begun {
+// beginCommand begins a command line against the world.
+func (w *world) beginCommand(args ...string) *begun {
 	b := &begun{t: w.t, code: make(chan int, 1)}
 	root := Root(Options{Version: "test", Machine: func() (string, error) { return "machine", nil }, In: strings.NewReader(""), Out: &b.out, Err: &b.err})
 	root.SetArgs(append([]string{"--controller", "unix:" + w.socket}, args...))

@@ -33,8 +33,8 @@ var twice []byte
 
 // The logs of the two melts, as twice.melt names them.
 const (
-	quietLog = "log.quiet"
-	movedLog = "log.moved"
+	undisturbedLog = "log.undisturbed"
+	movedLog       = "log.moved"
 )
 
 // Cluster is what the demo asks of a running controller.
@@ -177,7 +177,7 @@ func (d *Demo) melted(ctx context.Context, kind fleet.Kind) (run, error) {
 		return run{}, err
 	}
 	d.say("What happened")
-	if r.log, err = d.read(quietLog); err != nil {
+	if r.log, err = d.read(undisturbedLog); err != nil {
 		return run{}, err
 	}
 	moved, err := d.read(movedLog)
@@ -199,7 +199,7 @@ func (d *Demo) melted(ctx context.Context, kind fleet.Kind) (run, error) {
 func (d *Demo) melt(ctx context.Context, kind fleet.Kind) (run, error) {
 	ctx, cancel := context.WithTimeout(ctx, jobLimit)
 	defer cancel()
-	for _, log := range []string{quietLog, movedLog} { // those of the melt before are not taken for this one's
+	for _, log := range []string{undisturbedLog, movedLog} { // those of the melt before are not taken for this one's
 		if err := os.RemoveAll(filepath.Join(d.dir, log)); err != nil {
 			return run{}, err
 		}
@@ -221,8 +221,8 @@ func (d *Demo) melt(ctx context.Context, kind fleet.Kind) (run, error) {
 	out := run{}
 	watched := make(chan []fleet.Gap, 1)
 	if err == nil {
-		go func() { watched <- d.gather(alive, job, &out) }()
-		err = d.follow(ctx, alive, job, &out)
+		go func() { watched <- d.collectGaps(alive, job, &out) }()
+		err = d.followMelt(ctx, alive, job, &out)
 	}
 	if errors.Is(err, errShort) {
 		return run{}, errors.Join(<-over, err)
@@ -244,7 +244,7 @@ func (d *Demo) melt(ctx context.Context, kind fleet.Kind) (run, error) {
 		return run{}, err
 	}
 	out.job = out.final.Jobs[job]
-	for log, took := range map[string]*time.Duration{quietLog: &out.quiet, movedLog: &out.moved} {
+	for log, took := range map[string]*time.Duration{undisturbedLog: &out.undisturbed, movedLog: &out.moved} {
 		text, err := d.read(log)
 		if err != nil {
 			return run{}, err
@@ -254,13 +254,13 @@ func (d *Demo) melt(ctx context.Context, kind fleet.Kind) (run, error) {
 	return out, nil
 }
 
-// follow waits for the first melt's end and moves guests under the second.
-func (d *Demo) follow(ctx, alive context.Context, job fleet.JobID, out *run) error {
-	if err := d.await(alive, "the melt to begin", func() bool { return d.steady(quietLog) }); err != nil {
+// followMelt waits for the first melt's end and moves guests under the second.
+func (d *Demo) followMelt(ctx, alive context.Context, job fleet.JobID, out *run) error {
+	if err := d.await(alive, "the melt to begin", func() bool { return d.steady(undisturbedLog) }); err != nil {
 		return err
 	}
 	out.from = time.Now()
-	looped := func() bool { text, _ := d.read(quietLog); _, ok := loopTime(text); return ok }
+	looped := func() bool { text, _ := d.read(undisturbedLog); _, ok := loopTime(text); return ok }
 	if err := d.await(alive, "the first melt to end", looped); err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func (d *Demo) follow(ctx, alive context.Context, job fleet.JobID, out *run) err
 // enough gives the steps with which the melt takes long enough for guests to
 // move under it, going by the first one's log of d.Steps, and how long that took.
 func (d *Demo) enough() (steps int, took time.Duration) {
-	text, err := d.read(quietLog)
+	text, err := d.read(undisturbedLog)
 	took, ok := loopTime(text)
 	if err != nil || !ok || d.Fixed {
 		return d.Steps, took // that there is no log is seen when it is compared
@@ -325,16 +325,16 @@ func (d *Demo) newest(ctx context.Context, before fleet.Snapshot) (fleet.JobID, 
 	}
 }
 
-// gather notes where guests are and keeps the last gaps the ranks told of,
+// collectGaps notes where guests are and keeps the last gaps the ranks told of,
 // until the job's program has ended.
-func (d *Demo) gather(ctx context.Context, job fleet.JobID, out *run) []fleet.Gap {
+func (d *Demo) collectGaps(ctx context.Context, job fleet.JobID, out *run) []fleet.Gap {
 	var gaps []fleet.Gap
 	for turn := 0; pause(ctx) == nil; turn++ {
 		s, err := d.Cluster.Snapshot(ctx)
 		if err != nil {
 			continue
 		}
-		out.note(s, job)
+		out.noteHosts(s, job)
 		if s.Jobs[job].State == fleet.JobStopping || s.Jobs[job].State == fleet.JobEnded {
 			break
 		}

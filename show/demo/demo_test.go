@@ -130,7 +130,7 @@ func TestAShortMeltIsMadeLonger(t *testing.T) {
 		}
 	}
 	d := Demo{dir: t.TempDir(), Steps: 50}
-	if err := os.WriteFile(filepath.Join(d.dir, quietLog), []byte(log), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(d.dir, undisturbedLog), []byte(log), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if steps, took := d.enough(); steps != 400 || took != 1250*time.Millisecond {
@@ -162,8 +162,8 @@ func TestKindsAreComparedAsFarAsBothGo(t *testing.T) {
 	line := func(step int, temp string) string {
 		return fmt.Sprintf("%10d   %s   -6.1   0.0   -1.6   -1.1\n", step, temp)
 	}
-	short := run{log: line(0, "3.0") + line(10, "2.9"), quiet: time.Second, steps: 100}
-	long := run{log: line(0, "3.0") + line(10, "2.9") + line(20, "2.8"), quiet: time.Second, steps: 100_000}
+	short := run{log: line(0, "3.0") + line(10, "2.9"), undisturbed: time.Second, steps: 100}
+	long := run{log: line(0, "3.0") + line(10, "2.9") + line(20, "2.8"), undisturbed: time.Second, steps: 100_000}
 	var said strings.Builder
 	if err := beside(&said, short, long); err != nil || !strings.Contains(said.String(), "all 2 thermodynamic lines") || !strings.Contains(said.String(), "0.01 ms") {
 		t.Errorf("%v: %s", err, said.String())

@@ -14,14 +14,14 @@ import (
 
 // run is what was seen of the program with its two melts.
 type run struct {
-	job          fleet.Job
-	final        fleet.Snapshot
-	gaps         []fleet.Gap
-	from, until  time.Time     // of the undisturbed melt's steps
-	quiet, moved time.Duration // what LAMMPS says the steps took
-	log          string        // of the undisturbed melt
-	steps        int
-	places       map[fleet.GuestID][]place
+	job                fleet.Job
+	final              fleet.Snapshot
+	gaps               []fleet.Gap
+	from, until        time.Time     // of the undisturbed melt's steps
+	undisturbed, moved time.Duration // what LAMMPS says the steps took
+	log                string        // of the undisturbed melt
+	steps              int
+	places             map[fleet.GuestID][]place
 }
 
 // place says since when a guest was at home on a host.
@@ -30,8 +30,8 @@ type place struct {
 	at   time.Time
 }
 
-// note remembers where the job's guests are if that has changed.
-func (r *run) note(s fleet.Snapshot, job fleet.JobID) {
+// noteHosts remembers where the job's guests are if that has changed.
+func (r *run) noteHosts(s fleet.Snapshot, job fleet.JobID) {
 	if r.places == nil {
 		r.places = map[fleet.GuestID][]place{}
 	}
@@ -90,7 +90,7 @@ func report(w io.Writer, r run, same comparison) {
 	if s, ok := r.silence(); ok {
 		beside = "; the longest silence of a rank undisturbed was " + millis(s)
 	}
-	fmt.Fprintf(w, "\nThe steps took %.1f s undisturbed and %.1f s with %d moves%s.\n", r.quiet.Seconds(), r.moved.Seconds(), len(migrations(r)), beside)
+	fmt.Fprintf(w, "\nThe steps took %.1f s undisturbed and %.1f s with %d moves%s.\n", r.undisturbed.Seconds(), r.moved.Seconds(), len(migrations(r)), beside)
 	if same.Differs == "" {
 		fmt.Fprintf(w, "The results are equal: all %d lines of the two logs that are not timings, %d of them thermodynamic.\n", same.Lines, same.Thermo)
 	} else {
@@ -108,7 +108,7 @@ func beside(w io.Writer, vm, light run) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", what, brief(of(vm)), brief(of(light)))
 	}
 	row("from run to the program's start", func(r run) time.Duration { return r.job.Started.Sub(r.job.Submitted) })
-	row("a step, undisturbed", func(r run) time.Duration { return r.quiet / time.Duration(max(r.steps, 1)) })
+	row("a step, undisturbed", func(r run) time.Duration { return r.undisturbed / time.Duration(max(r.steps, 1)) })
 	for _, c := range []struct {
 		what string
 		of   func(fleet.Migration) time.Duration

@@ -26,11 +26,11 @@ func (f Forecast) Table() Table {
 		if !p.Converges {
 			row[3], row[4], row[5] = "does not converge", "-", "-"
 			t.Notes = append(t.Notes,
-				fmt.Sprintf("%s would be called off after %s: %s", m.Guest, Took(p.Total.Value), p.Why),
+				fmt.Sprintf("%s would be cancelled after %s: %s", m.Guest, Took(p.Total.Value), p.Why),
 				fmt.Sprintf("%s would converge with %s", m.Guest, p.Help))
 		}
 		if p.Mapping >= mappingSaid && p.Profile != nil {
-			t.Notes = append(t.Notes, fmt.Sprintf("%s stands still for %s of that for its %d memory mappings alone, whatever --max-stall says", m.Guest, Took(p.Mapping), p.Profile.Mappings))
+			t.Notes = append(t.Notes, fmt.Sprintf("%s has %s of that downtime for its %d memory mappings alone, whatever --max-stall says", m.Guest, Took(p.Mapping), p.Profile.Mappings))
 		}
 		t.Rows = append(t.Rows, row)
 	}

@@ -13,10 +13,10 @@ import (
 // differ, so of what two hosts said only that is compared which one clock
 // measured; what the controller's clock measured is always there.
 type Skew struct {
-	Switch  time.Duration  `json:"switch_ns"`            // from the order to switch, before any guest stood still, until the last was heard to run; controller's clock
-	Pauses  *time.Duration `json:"pauses_ns,omitempty"`  // between the first and the last pause; nil: their hosts have different clocks
-	Resumes *time.Duration `json:"resumes_ns,omitempty"` // between the first and the last guest that ran again; likewise
-	Still   *time.Duration `json:"still_ns,omitempty"`   // from the first pause to the last resume; likewise
+	Switch   time.Duration  `json:"switch_ns"`             // from the order to switch, before any guest stood still, until the last was heard to run; controller's clock
+	Suspends *time.Duration `json:"suspends_ns,omitempty"` // between the first and the last pause; nil: their hosts have different clocks
+	Resumes  *time.Duration `json:"resumes_ns,omitempty"`  // between the first and the last guest that ran again; likewise
+	Blackout *time.Duration `json:"blackout_ns,omitempty"` // from the first pause to the last resume; likewise
 }
 
 // clocks tells whose clock a host has: hosts of one machine share it.
@@ -29,12 +29,12 @@ func clocks(s fleet.Snapshot) func(fleet.HostID) string {
 	}
 }
 
-// still is how long the guest did not run, if one clock measured both ends.
-func still(p Part, clock func(fleet.HostID) string) *time.Duration {
-	if p.Cost.PausedAt.IsZero() || p.Resumed.IsZero() || clock(p.From) != clock(p.To) {
+// blackout is how long the guest did not run, if one clock measured both ends.
+func blackout(p Part, clock func(fleet.HostID) string) *time.Duration {
+	if p.Cost.SuspendedAt.IsZero() || p.Resumed.IsZero() || clock(p.From) != clock(p.To) {
 		return nil
 	}
-	d := p.Resumed.Sub(p.Cost.PausedAt)
+	d := p.Resumed.Sub(p.Cost.SuspendedAt)
 	return &d
 }
 
@@ -48,28 +48,28 @@ type Resuming struct {
 
 // resuming gives the second part of a guest's stillness; nil: nobody knows.
 func resuming(p Part) *Resuming {
-	if p.Progress.Downtime <= 0 || p.Cost.PausedAt.IsZero() {
+	if p.Progress.Downtime <= 0 || p.Cost.SuspendedAt.IsZero() {
 		return nil
 	}
-	if p.Still != nil {
-		return &Resuming{Took: max(0, *p.Still-p.Progress.Downtime)}
+	if p.Blackout != nil {
+		return &Resuming{Took: max(0, *p.Blackout-p.Progress.Downtime)}
 	}
 	if p.Resumed.IsZero() {
 		return nil
 	}
-	return &Resuming{Took: p.StoodStill() - p.Cost.Downtime, About: true}
+	return &Resuming{Took: p.BlackoutTime() - p.Cost.Downtime, About: true}
 }
 
-// stood splits the time the guest stood still into its parts; empty: it did
+// blackoutText splits the time the guest stood still into its parts; empty: it did
 // not, or nobody knows.
-func (p Part) stood() string {
+func (p Part) blackoutText() string {
 	switch r := p.Resuming; {
 	case r == nil:
 		return ""
 	case r.About:
-		return fmt.Sprintf("stood still: %s until %s had handed it over, then about %s until it ran on %s", Took(p.Progress.Downtime), p.From, Took(r.Took), p.To)
+		return fmt.Sprintf("blackout: %s until %s had handed it over, then about %s until it ran on %s", Took(p.Progress.Downtime), p.From, Took(r.Took), p.To)
 	default:
-		return fmt.Sprintf("stood still for %s: %s until %s had handed it over, %s until it ran on %s", Took(*p.Still), Took(p.Progress.Downtime), p.From, Took(r.Took), p.To)
+		return fmt.Sprintf("blackout of %s: %s until %s had handed it over, %s until it ran on %s", Took(*p.Blackout), Took(p.Progress.Downtime), p.From, Took(r.Took), p.To)
 	}
 }
 
@@ -80,7 +80,7 @@ func skew(parts []Part, clock func(fleet.HostID) string) *Skew {
 	n := 0
 	for _, p := range parts {
 		begun, ended := p.entered(fleet.Switching), p.entered(fleet.Retiring)
-		if late := p.entered(fleet.Gathering); !late.IsZero() {
+		if late := p.entered(fleet.PostCopying); !late.IsZero() {
 			ended = late // it ran then
 		}
 		if begun.IsZero() || ended.IsZero() {
@@ -88,16 +88,16 @@ func skew(parts []Part, clock func(fleet.HostID) string) *Skew {
 		}
 		n++
 		out.Switch = max(out.Switch, ended.Sub(begun)) // all begin in one change
-		paused.add(p.Cost.PausedAt, clock(p.From))
+		paused.add(p.Cost.SuspendedAt, clock(p.From))
 		resumed.add(p.Resumed, clock(p.To))
 	}
 	if n < 2 {
 		return nil
 	}
-	out.Pauses, out.Resumes = paused.length(), resumed.length()
-	if out.Pauses != nil && out.Resumes != nil && paused.clock == resumed.clock {
+	out.Suspends, out.Resumes = paused.length(), resumed.length()
+	if out.Suspends != nil && out.Resumes != nil && paused.clock == resumed.clock {
 		d := resumed.last.Sub(paused.first)
-		out.Still = &d
+		out.Blackout = &d
 	}
 	return &out
 }
@@ -147,14 +147,14 @@ func (m Move) Together() string {
 		return ""
 	}
 	line := fmt.Sprintf("%s: switched together: %s from the order until the last guest was heard to run", m.ID, Took(m.Skew.Switch))
-	if p := m.Skew.Pauses; p != nil {
-		line += fmt.Sprintf("; paused within %s of each other", Took(*p))
+	if p := m.Skew.Suspends; p != nil {
+		line += fmt.Sprintf("; suspended within %s of each other", Took(*p))
 	}
 	if r := m.Skew.Resumes; r != nil {
 		line += fmt.Sprintf("; running again within %s of each other", Took(*r))
 	}
-	if s := m.Skew.Still; s != nil {
-		line += fmt.Sprintf("; %s from the first pause to the last resume", Took(*s))
+	if s := m.Skew.Blackout; s != nil {
+		line += fmt.Sprintf("; %s from the first suspend to the last resume", Took(*s))
 	}
 	return line
 }
@@ -174,7 +174,7 @@ func (m Move) Show(now time.Time) string {
 	}
 	b.WriteString("\n" + m.costs(now).Text())
 	for _, p := range m.Parts {
-		for _, said := range []string{p.prediction(), p.less(), p.stood(), p.late(now), p.StallLine()} {
+		for _, said := range []string{p.prediction(), p.savingsText(), p.blackoutText(), p.postCopyText(now), p.StallLine()} {
 			if said != "" {
 				fmt.Fprintf(&b, "%s: %s\n", p.Guest, said)
 			}
@@ -224,8 +224,8 @@ func limits(l fleet.Limits) string {
 	return strings.Join(words, ", ")
 }
 
-// less says how less was sent than the guest's memory; empty: it was not.
-func (p Part) less() string {
+// savingsText says how less was sent than the guest's memory; empty: it was not.
+func (p Part) savingsText() string {
 	var words []string
 	if n := p.Progress.DroppedBytes; n > 0 {
 		words = append(words, Bytes(n)+" of page cache dropped before the copy")
@@ -243,7 +243,7 @@ func (p Part) less() string {
 
 // costs has a row for each guest: how far it is or what it cost.
 func (m Move) costs(now time.Time) Table {
-	t := Table{Columns: []string{"GUEST", "FROM", "TO", "PHASE", "TOTAL", "ROUNDS", "SENT", "RATE", "DIRTIED", "DOWNTIME", "STILL", "STALL"},
+	t := Table{Columns: []string{"GUEST", "FROM", "TO", "PHASE", "TOTAL", "ROUNDS", "SENT", "RATE", "DIRTIED", "DOWNTIME", "BLACKOUT", "STALL"},
 		Empty: "its guests are no longer known"}
 	for _, p := range m.Parts {
 		pr := p.Progress
@@ -258,8 +258,8 @@ func (m Move) costs(now time.Time) Table {
 		if pr.DirtyBytesPerSecond > 0 {
 			row[8] = Rate(pr.DirtyBytesPerSecond)
 		}
-		if p.Still != nil {
-			row[10] = Took(*p.Still)
+		if p.Blackout != nil {
+			row[10] = Took(*p.Blackout)
 		}
 		t.Rows = append(t.Rows, row)
 		if p.Cause != "" {
@@ -281,13 +281,13 @@ func (p Part) prediction() string {
 		between(p.Predicted.Total, Took), between(p.Predicted.Downtime, Took), between(p.Predicted.Bytes, Bytes))
 }
 
-// late says what came after the guest ran at its target; empty: nothing does.
-func (p Part) late(now time.Time) string {
-	begun := p.entered(fleet.Gathering)
+// postCopyText says what came after the guest ran at its target; empty: nothing does.
+func (p Part) postCopyText(now time.Time) string {
+	begun := p.entered(fleet.PostCopying)
 	if begun.IsZero() {
 		return ""
 	}
-	so := fmt.Sprintf("post-copy: %s came after it ran on %s", Bytes(p.Progress.LateBytes), p.To)
+	so := fmt.Sprintf("post-copy: %s came after it ran on %s", Bytes(p.Progress.PostCopyBytes), p.To)
 	if p.Progress.Faults > 0 { // of a container nobody counts them
 		so += fmt.Sprintf(", of which it waited for %s", Count(int(p.Progress.Faults), "page"))
 	}
@@ -301,8 +301,8 @@ func (p Part) late(now time.Time) string {
 }
 
 // way is the order in which phases are shown: the way there, then the way back.
-var way = []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Repointing, fleet.Gathering, fleet.Retiring, fleet.Finished,
-	fleet.Withdrawing, fleet.Reverting, fleet.Discarding, fleet.Aborted, fleet.Stranded}
+var way = []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Activating, fleet.PostCopying, fleet.Retiring, fleet.Finished,
+	fleet.Cancelling, fleet.Reverting, fleet.Discarding, fleet.Aborted, fleet.Lost}
 
 // phases has a row for each guest and a column for each phase that any of them
 // was in: for how long.

@@ -16,7 +16,7 @@ func (c Cluster) ownerColumns(t *Table) {
 	if !slices.ContainsFunc(c.Hosts, known) {
 		return
 	}
-	t.Columns = append(t.Columns, "OTHERS", "OWNER", "IDLE")
+	t.Columns = append(t.Columns, "OWNER-CPU", "OWNER", "IDLE")
 	for i, h := range c.Hosts {
 		others, owner, idle := "-", "-", "-"
 		if o := h.Facts.Owner; o != nil {
@@ -47,7 +47,7 @@ func (c Cluster) ownerNotes(h Host) []string {
 			why = " (" + o.Why + ")"
 		}
 		lent := ""
-		if n := h.lent(); n > 0 {
+		if n := h.reclaimedBytes(); n > 0 {
 			lent = ", and have given back " + Bytes(n) + " of memory"
 		}
 		notes = append(notes, fmt.Sprintf("the owner of %s is %s since %s%s: %s%s", h.ID, o.State, Age(o.ThereFor(c.At)), why, c.next(h), lent))
@@ -71,20 +71,20 @@ func (c Cluster) next(h Host) string {
 	if p := h.Policy.Cap; p > 0 {
 		way += fmt.Sprintf(", %.0f %% at most", 100*p)
 	}
-	stands, stand := c.standing(h)
+	stands, stand := c.suspendedGuests(h)
 	switch vacate := h.Vacates(c.Rules); {
 	case vacate == fleet.Suspend && h.Facts.Owner.State == fleet.OwnerReturning:
-		return way + "; if the owner stays, " + stand + " still until they go"
+		return way + "; if the owner stays, " + stand + " suspended until they go"
 	case vacate == fleet.Requeue && h.Facts.Owner.State == fleet.OwnerReturning:
 		return way + "; if the owner stays, their jobs begin again elsewhere"
 	case vacate == fleet.Stay:
 		return way + " until the owner is gone"
 	case stands > 0 && h.ForOwner:
-		return fmt.Sprintf("%d of its %s stand still until the policy has them leave or the owner is gone", stands, guests)
+		return fmt.Sprintf("%d of its %s are suspended until the policy has them leave or the owner is gone", stands, guests)
 	case stands > 0 && vacate == fleet.Suspend:
-		return fmt.Sprintf("%d of its %s stand still until the owner is gone", stands, guests)
+		return fmt.Sprintf("%d of its %s are suspended until the owner is gone", stands, guests)
 	case stands > 0:
-		return fmt.Sprintf("%d of its %s stand still until the owner is gone or leaving is worth it", stands, guests)
+		return fmt.Sprintf("%d of its %s are suspended until the owner is gone or leaving is worth it", stands, guests)
 	case h.ForOwner:
 		return way + " and leave as other hosts have room"
 	case h.Facts.Owner.State == fleet.OwnerReturning:
@@ -93,19 +93,19 @@ func (c Cluster) next(h Host) string {
 	return way
 }
 
-// lent is the memory that guests have given back to a host.
-func (h Host) lent() (bytes int64) {
+// reclaimedBytes is the memory that guests have given back to a host.
+func (h Host) reclaimedBytes() (bytes int64) {
 	for _, g := range h.Facts.Guests {
-		bytes += g.LentBytes
+		bytes += g.ReclaimedBytes
 	}
 	return bytes
 }
 
-// standing counts the guests of a host that stand still for its owner, and says
+// suspendedGuests counts the guests of a host that stand still for its owner, and says
 // what they would do.
-func (c Cluster) standing(h Host) (n int, would string) {
+func (c Cluster) suspendedGuests(h Host) (n int, would string) {
 	for _, g := range c.Guests {
-		if g.Home == h.ID && g.Still && !g.State.Ended() {
+		if g.Home == h.ID && g.Suspended && !g.State.Ended() {
 			n++
 		}
 	}

@@ -46,7 +46,7 @@ func (p Policy) Text() string {
 		force = " (in force)"
 	}
 	way := "hosts with most room are chosen first"
-	if p.Placement == "calm" {
+	if p.Placement == "longest-idle" {
 		way = "hosts whose owners have been away longest are chosen first, and of those the ones in the site of the rest of the job"
 	}
 	return fmt.Sprintf("%s%s: %s; %s", p.Name, force, p.Says, way)

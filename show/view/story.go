@@ -15,7 +15,7 @@ func (p Part) Fraction() float64 {
 	switch p.Phase {
 	case fleet.Preparing:
 		return 0
-	case fleet.Copying, fleet.Ready, fleet.Gathering:
+	case fleet.Copying, fleet.Ready, fleet.PostCopying:
 		if p.Progress.TotalBytes <= 0 {
 			return 0
 		}
@@ -30,7 +30,7 @@ func (p Part) Far() string {
 	switch p.Phase {
 	case fleet.Preparing:
 		return "-"
-	case fleet.Gathering:
+	case fleet.PostCopying:
 		return fmt.Sprintf("runs there, %s to come", Bytes(pr.RemainingBytes))
 	case fleet.Copying, fleet.Ready:
 		if pr.TotalBytes == 0 {
@@ -72,11 +72,11 @@ func (p Part) Line(now time.Time) string {
 		return fmt.Sprintf("%s: moved in %s, downtime %s, %s sent in %s", head, Took(p.TotalTime(now)),
 			orElse(p.downtime(), "-"), Bytes(p.Progress.SentBytes), Count(max(p.Progress.Rounds, 1), "round"))
 	case fleet.Aborted:
-		return fmt.Sprintf("%s: called off after %s, the guest runs on at %s: %s", head, Took(p.TotalTime(now)), p.From,
+		return fmt.Sprintf("%s: cancelled after %s, the guest runs on at %s: %s", head, Took(p.TotalTime(now)), p.From,
 			orElse(Clean(p.Cause), "no cause is known"))
-	case fleet.Stranded:
+	case fleet.Lost:
 		return fmt.Sprintf("%s: the guest is lost: %s", head, orElse(Clean(p.Cause), "no host answers for it"))
-	case fleet.Gathering:
+	case fleet.PostCopying:
 		return fmt.Sprintf("%s: runs at %s, %s of its memory are still to come", head, p.To, Bytes(p.Progress.RemainingBytes))
 	case fleet.Copying, fleet.Ready:
 		pr := p.Progress

@@ -74,7 +74,7 @@ func (c Cluster) hostNotes(h Host) []string {
 	if h.Facts.NoSlices != "" && slices.ContainsFunc(c.Guests, func(g Guest) bool { return g.Home == h.ID && !g.State.Ended() && c.class(g) != "" }) {
 		notes = append(notes, fmt.Sprintf("on %s classes have weights and no time slices: %s", h.ID, h.Facts.NoSlices))
 	}
-	notes = append(notes, quietNotes(h)...)
+	notes = append(notes, isolationNotes(h)...)
 	for _, trouble := range h.Facts.Troubles {
 		notes = append(notes, fmt.Sprintf("%s: %s", h.ID, trouble))
 	}
@@ -96,7 +96,7 @@ func (c Cluster) GuestTable() Table {
 			load = fmt.Sprintf("%.2f", g.Facts.CPUs)
 		}
 		state := string(g.State)
-		if g.Facts != nil && g.Facts.Still {
+		if g.Facts != nil && g.Facts.Suspended {
 			state = "suspended" // to people; to the controller it runs as ever
 		}
 		t.Rows = append(t.Rows, []string{
@@ -187,9 +187,9 @@ func (c Cluster) MoveTable() Table {
 				p.Far(), Took(p.TotalTime(c.At)), p.downtime(), p.stall(), cell(m.Why),
 			})
 			switch p.Phase {
-			case fleet.Aborted, fleet.Discarding, fleet.Reverting, fleet.Withdrawing:
-				t.Notes = append(t.Notes, fmt.Sprintf("%s of %s was called off: %s", p.ID, p.Guest, short(orElse(p.Cause, "no cause is known"), 2*causeWidth)))
-			case fleet.Stranded:
+			case fleet.Aborted, fleet.Discarding, fleet.Reverting, fleet.Cancelling:
+				t.Notes = append(t.Notes, fmt.Sprintf("%s of %s was cancelled: %s", p.ID, p.Guest, short(orElse(p.Cause, "no cause is known"), 2*causeWidth)))
+			case fleet.Lost:
 				t.Notes = append(t.Notes, fmt.Sprintf("%s: %s is lost: `pagurus explain %s`", p.ID, p.Guest, p.Guest))
 			}
 		}

@@ -203,8 +203,8 @@ func Why(causes []fleet.Cause) string {
 
 func reason(c fleet.Cause) string {
 	switch c.What {
-	case fleet.GuestPaused:
-		return "guest stood still for a move for " + Took(c.Took)
+	case fleet.GuestSuspended:
+		return "guest suspended by a move for " + Took(c.Took)
 	case fleet.TCPTimeout:
 		return Count(c.Count, "TCP retransmission time-out")
 	case fleet.TCPProbe:
@@ -214,7 +214,7 @@ func reason(c fleet.Cause) string {
 	case fleet.TCPDelayed:
 		return Count(c.Count, "TCP acknowledgement") + " held back"
 	case fleet.VCPUStolen:
-		return "host gave its CPUs to others for " + Took(c.Took)
+		return "host gave the guest's CPUs to other programs for " + Took(c.Took)
 	case fleet.CPUShared:
 		// Who they are depends on the guest's kind: see fleet.CPUShared.
 		return "ready, but others had the CPU for " + Took(c.Took)

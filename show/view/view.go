@@ -64,9 +64,9 @@ type Move struct {
 // Part is one migration of a move and how far it is.
 type Part struct {
 	fleet.Migration
-	Progress fleet.Progress `json:"progress"`           // the cost once known, before that what the source last said
-	Still    *time.Duration `json:"still_ns,omitempty"` // from pause to resume; nil: not over, or the hosts' clocks differ
-	Resuming *Resuming      `json:"resuming,omitempty"` // the end of that; nil: not over
+	Progress fleet.Progress `json:"progress"`              // the cost once known, before that what the source last said
+	Blackout *time.Duration `json:"blackout_ns,omitempty"` // from pause to resume; nil: not over, or the hosts' clocks differ
+	Resuming *Resuming      `json:"resuming,omitempty"`    // the end of that; nil: not over
 }
 
 // Read joins and sorts a snapshot.
@@ -139,10 +139,10 @@ func readMove(s fleet.Snapshot, m fleet.Move) Move {
 			continue
 		}
 		p := Part{Migration: mig, Progress: mig.Cost}
-		if live, ok := s.Hosts[mig.From].Facts.Copies[id]; ok && (mig.Cost.TotalBytes == 0 || mig.Phase == fleet.Gathering) {
+		if live, ok := s.Hosts[mig.From].Facts.Copies[id]; ok && (mig.Cost.TotalBytes == 0 || mig.Phase == fleet.PostCopying) {
 			p.Progress = live
 		}
-		p.Still = still(p, clocks(s))
+		p.Blackout = blackout(p, clocks(s))
 		p.Resuming = resuming(p)
 		row.Parts = append(row.Parts, p)
 	}

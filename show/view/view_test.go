@@ -13,7 +13,7 @@ import (
 	"pagurus/fleet"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 const mib = 1 << 20
 
@@ -66,7 +66,7 @@ func busy() fleet.Snapshot {
 			{Phase: fleet.Finished, At: ago(57 * time.Second)}},
 		Cost: fleet.Progress{Rounds: 3, TotalBytes: 512 * mib, SentBytes: 181 * mib, CopiedBytes: 420 * mib, DroppedBytes: 230 * mib, Downtime: 12340 * time.Microsecond},
 		Stall: &fleet.Stall{Gap: fleet.Gap{Rank: 1, Took: 209 * time.Millisecond, InMPI: true, Call: fleet.Collective, Why: []fleet.Cause{
-			{What: fleet.GuestPaused, Took: 12340 * time.Microsecond, Rank: new(int)}, {What: fleet.TCPTimeout, Count: 1}}}, Undisturbed: 14 * time.Millisecond, Ranks: 4}}
+			{What: fleet.GuestSuspended, Took: 12340 * time.Microsecond, Rank: new(int)}, {What: fleet.TCPTimeout, Count: 1}}}, Undisturbed: 14 * time.Millisecond, Ranks: 4}}
 	s.Moves["m2"] = fleet.Move{ID: "m2", Migrations: []fleet.MigrationID{"m2.j2g1"}, Why: "host1 is draining", Begun: ago(2 * time.Second)}
 	s.Migrations["m2.j2g1"] = fleet.Migration{ID: "m2.j2g1", Move: "m2", Guest: "j2g1", Job: "j2", From: "host1", To: "host10", Phase: fleet.Copying,
 		Entered: []fleet.Entered{{Phase: fleet.Preparing, At: ago(2 * time.Second)}, {Phase: fleet.Copying, At: ago(1700 * time.Millisecond)}}}
@@ -87,14 +87,14 @@ func gang(s fleet.Snapshot) fleet.Snapshot {
 			Entered: []fleet.Entered{{Phase: fleet.Preparing, At: noon}, {Phase: fleet.Waiting, At: at(time.Second)}, {Phase: fleet.Copying, At: at(1100 * time.Millisecond)}}}
 		if i == 2 {
 			m.Phase, m.Cause = fleet.Aborted, "it was not ready within the deadline of 3s, and the others went without it"
-			m.Entered = append(m.Entered, fleet.Entered{Phase: fleet.Withdrawing, At: at(3 * time.Second)}, fleet.Entered{Phase: fleet.Discarding, At: at(3010 * time.Millisecond)}, fleet.Entered{Phase: fleet.Aborted, At: at(3020 * time.Millisecond)})
+			m.Entered = append(m.Entered, fleet.Entered{Phase: fleet.Cancelling, At: at(3 * time.Second)}, fleet.Entered{Phase: fleet.Discarding, At: at(3010 * time.Millisecond)}, fleet.Entered{Phase: fleet.Aborted, At: at(3020 * time.Millisecond)})
 		} else {
 			late := time.Duration(i) * 12 * time.Millisecond
 			m.Entered = append(m.Entered, fleet.Entered{Phase: fleet.Ready, At: at(2 * time.Second)}, fleet.Entered{Phase: fleet.Switching, At: at(3 * time.Second)},
-				fleet.Entered{Phase: fleet.Repointing, At: at(3100*time.Millisecond + late)}, fleet.Entered{Phase: fleet.Retiring, At: at(3150*time.Millisecond + late)},
+				fleet.Entered{Phase: fleet.Activating, At: at(3100*time.Millisecond + late)}, fleet.Entered{Phase: fleet.Retiring, At: at(3150*time.Millisecond + late)},
 				fleet.Entered{Phase: fleet.Finished, At: at(4 * time.Second)})
 			m.Cost = fleet.Progress{Rounds: 4 + i, TotalBytes: 512 * mib, SentBytes: 120 * mib, BytesPerSecond: 90 * mib, DirtyBytesPerSecond: 8 * mib,
-				Downtime: 9 * time.Millisecond, PausedAt: at(3050*time.Millisecond + late)}
+				Downtime: 9 * time.Millisecond, SuspendedAt: at(3050*time.Millisecond + late)}
 			m.Resumed = at(3120*time.Millisecond + 2*late)
 			m.Cost.SlowedPercent = 60 * i
 			m.Predicted = &fleet.Prediction{Converges: i == 0, Why: "it changes too much",
@@ -111,7 +111,7 @@ func gang(s fleet.Snapshot) fleet.Snapshot {
 
 // The time a guest stood still is the sum of its parts; where no clock saw both
 // ends the controller's word stands for the second.
-func TestPartsOfStandingStill(t *testing.T) {
+func TestPartsOfBlackout(t *testing.T) {
 	s := gang(fleet.NewSnapshot())
 	m, _ := Read(s).Move("m4")
 	if r := m.Parts[0].Resuming; r == nil || *r != (Resuming{Took: 50 * time.Millisecond, About: true}) {
@@ -122,11 +122,11 @@ func TestPartsOfStandingStill(t *testing.T) {
 	}
 	m, _ = Read(s).Move("m4")
 	for _, p := range m.Parts[:2] {
-		if r := p.Resuming; r == nil || r.About || p.Progress.Downtime+r.Took != *p.Still {
+		if r := p.Resuming; r == nil || r.About || p.Progress.Downtime+r.Took != *p.Blackout {
 			t.Errorf("one machine: %+v", r)
 		}
 	}
-	if m.Parts[2].Resuming != nil || m.Parts[2].stood() != "" {
+	if m.Parts[2].Resuming != nil || m.Parts[2].blackoutText() != "" {
 		t.Errorf("one that stayed: %+v", m.Parts[2].Resuming)
 	}
 }
@@ -138,21 +138,21 @@ func TestSkew(t *testing.T) {
 	s := gang(fleet.NewSnapshot())
 	m, _ := Read(s).Move("m4")
 	k := m.Skew
-	if k == nil || k.Switch != ms(162) || !is(k.Pauses, ms(12)) || !is(k.Resumes, ms(24)) || k.Still != nil || m.Parts[0].Still != nil {
+	if k == nil || k.Switch != ms(162) || !is(k.Suspends, ms(12)) || !is(k.Resumes, ms(24)) || k.Blackout != nil || m.Parts[0].Blackout != nil {
 		t.Errorf("two machines: %+v", k)
 	}
 	for _, id := range []fleet.HostID{"host1", "host10"} {
 		s.Hosts[id] = fleet.Host{ID: id, Facts: fleet.Facts{Machine: "one"}}
 	}
 	m, _ = Read(s).Move("m4")
-	if k := m.Skew; !is(k.Still, ms(94)) || !is(m.Parts[1].Still, ms(82)) || m.Parts[2].Still != nil {
-		t.Errorf("one machine: %+v %v", k, m.Parts[1].Still)
+	if k := m.Skew; !is(k.Blackout, ms(94)) || !is(m.Parts[1].Blackout, ms(82)) || m.Parts[2].Blackout != nil {
+		t.Errorf("one machine: %+v %v", k, m.Parts[1].Blackout)
 	}
 	other := s.Migrations["m4.j3g1"]
 	other.From = "host2"
 	s.Migrations[other.ID] = other
 	m, _ = Read(s).Move("m4")
-	if k := m.Skew; k.Pauses != nil || k.Still != nil || !is(k.Resumes, ms(24)) {
+	if k := m.Skew; k.Suspends != nil || k.Blackout != nil || !is(k.Resumes, ms(24)) {
 		t.Errorf("two sources: %+v", k)
 	}
 	other.Entered = other.Entered[:3]

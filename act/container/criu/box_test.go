@@ -159,8 +159,8 @@ func (b *box) silent(when string) {
 	}
 }
 
-// still fails the test if the container runs.
-func (b *box) still(when string) {
+// settled fails the test if the container runs.
+func (b *box) mustBeSuspended(when string) {
 	b.t.Helper()
 	beat := func() string {
 		text, err := os.ReadFile(filepath.Join(b.out, "beat"))
@@ -322,7 +322,7 @@ func (g group) set(frozen bool) {
 	}
 	if frozen {
 		testkit.Until(g.t, answerLimit, "all in the control group stand still", func() bool {
-			still, err := freezer(g.folder).still()
+			still, err := freezer(g.folder).settled()
 			return err == nil && still
 		})
 	}

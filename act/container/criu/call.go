@@ -45,20 +45,20 @@ var errKilled = errors.New("criu was killed, or died")
 // over the step before processes are resumed, takes no context, and lets its
 // end of the socket leak into whatever else the agent starts meanwhile.
 type call struct {
-	criu     Criu
-	kind     rpc.CriuReqType
-	opts     *rpc.CriuOpts
-	features *rpc.CriuFeatures                      // asked for
-	images   string                                 // empty: the call has to do with none
-	log      string                                 // name of the log in images
-	files    []*os.File                             // CRIU's descriptors from firstFile on
-	network  string                                 // file of the network namespace that CRIU is started in; empty: the caller's
-	steps    map[string]func(*rpc.CriuNotify) error // called at CRIU's steps; an error makes it undo what it did
-	destroy  func(*rpc.CriuNotify, error) bool      // called before CRIU is told to do that at a step where it minds nothing; true: all it made is gone, and so may CRIU be; may be nil
-	hold     func()                                 // called before CRIU is killed; may be nil
-	mortal   bool                                   // CRIU is killed when this process dies
-	shared   string                                 // the folder that Leave was given
-	about    int                                    // the first process of a container that lives on if the call fails; 0: there is none
+	criu       Criu
+	kind       rpc.CriuReqType
+	opts       *rpc.CriuOpts
+	features   *rpc.CriuFeatures                      // asked for
+	images     string                                 // empty: the call has to do with none
+	log        string                                 // name of the log in images
+	files      []*os.File                             // CRIU's descriptors from firstFile on
+	network    string                                 // file of the network namespace that CRIU is started in; empty: the caller's
+	steps      map[string]func(*rpc.CriuNotify) error // called at CRIU's steps; an error makes it undo what it did
+	destroy    func(*rpc.CriuNotify, error) bool      // called before CRIU is told to do that at a step where it minds nothing; true: all it made is gone, and so may CRIU be; may be nil
+	beforeKill func()                                 // called before CRIU is killed; may be nil
+	mortal     bool                                   // CRIU is killed when this process dies
+	shared     string                                 // the folder that Leave was given
+	about      int                                    // the first process of a container that lives on if the call fails; 0: there is none
 
 	// Of a CRIU that was started.
 	pid   int
@@ -73,9 +73,9 @@ type call struct {
 // three and the socket.
 const firstFile = 4
 
-// begin starts a CRIU that waits to be told what to do, by do. After an error
+// startCriu starts a CRIU that waits to be told what to do, by do. After an error
 // there is none.
-func (c *call) begin() (err error) {
+func (c *call) startCriu() (err error) {
 	defer func() {
 		if err != nil {
 			c.free()
@@ -114,12 +114,12 @@ func (c *call) do(ctx context.Context) (*rpc.CriuResp, error) {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 		}
-		if err := c.begin(); err != nil {
+		if err := c.startCriu(); err != nil {
 			return nil, err
 		}
 		defer c.end()
 	}
-	resp, err := c.talk(ctx, c.conn, c.cmd.Process)
+	resp, err := c.exchange(ctx, c.conn, c.cmd.Process)
 	if errors.Is(err, errKilled) {
 		c.kill(c.cmd.Process) // or it said what is no answer
 	}
@@ -235,10 +235,10 @@ func (c *call) start(path string) error {
 	return nil
 }
 
-// talk sends the request, answers at each step, and gives CRIU's last word. When
+// exchange sends the request, answers at each step, and gives CRIU's last word. When
 // the context ends CRIU is told to undo what it did, and killed if it does not
 // come to its next step within refuseLimit.
-func (c *call) talk(ctx context.Context, conn *net.UnixConn, criu *os.Process) (*rpc.CriuResp, error) {
+func (c *call) exchange(ctx context.Context, conn *net.UnixConn, criu *os.Process) (*rpc.CriuResp, error) {
 	over := make(chan struct{})
 	defer close(over)
 	go func() {
@@ -280,8 +280,8 @@ func (c *call) talk(ctx context.Context, conn *net.UnixConn, criu *os.Process) (
 
 // kill is the last resort.
 func (c *call) kill(criu *os.Process) {
-	if c.hold != nil {
-		c.hold()
+	if c.beforeKill != nil {
+		c.beforeKill()
 	}
 	criu.Kill()
 }

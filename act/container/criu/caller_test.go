@@ -118,7 +118,7 @@ func TestCallerDies(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.Hangs { // it had to be ended
-				b.still("released")
+				b.mustBeSuspended("released")
 				g.set(false)
 			}
 			b.well()
@@ -130,7 +130,7 @@ func TestCallerDies(t *testing.T) {
 	g.set(true)
 	b.tell("check")
 	b.call(caller{Images: images, Group: g.folder, DiesAt: "restored"})
-	b.still("half restored")
+	b.mustBeSuspended("half restored")
 	inside, err := processesIn(b.home.Namespace) // none, if they ended with their CRIU
 	if err != nil {
 		t.Fatal(err)

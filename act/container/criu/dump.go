@@ -94,7 +94,7 @@ func (d *Dumping) prepare(c Criu) error {
 			close(d.held)
 			return step(s.frozen)(n)
 		}},
-		hold: func() { _ = freezer(s.Freezer).set(true) }, // that it fails is seen in Do
+		beforeKill: func() { _ = freezer(s.Freezer).set(true) }, // that it fails is seen in Do
 	}
 	options := validation
 	if s.Copied { // it is given a socket in place of a port that anybody may connect to
@@ -107,7 +107,7 @@ func (d *Dumping) prepare(c Criu) error {
 	opts.ConfigFile = new(config)
 	if !s.Copied {
 		d.call.steps["post-dump"] = step(s.ready)
-		return d.call.begin()
+		return d.call.startCriu()
 	}
 	ours, theirs, err := makePair()
 	if err != nil {
@@ -118,7 +118,7 @@ func (d *Dumping) prepare(c Criu) error {
 	d.call.files = []*os.File{theirs}
 	opts.LazyPages = new(true)
 	d.call.steps["status-ready"] = func(*rpc.CriuNotify) error { return decline(ours, s.ready) }
-	return d.call.begin()
+	return d.call.startCriu()
 }
 
 // Do makes the dump, once, as Dump says.
@@ -134,7 +134,7 @@ func (d *Dumping) Do(ctx context.Context) error {
 	close(over)
 	if errors.Is(err, errKilled) {
 		// CRIU itself thaws the group while it holds the processes.
-		err = errors.Join(err, group.set(true), group.settle(), Heal(d.spec.PID))
+		err = errors.Join(err, group.set(true), group.awaitFrozen(), Heal(d.spec.PID))
 		if !frozen {
 			err = errors.Join(err, group.set(false))
 		}

@@ -68,7 +68,7 @@ func (c Criu) Release(ctx context.Context, pid int, folder string) error {
 	}
 	if err != nil || tracer == 0 {
 		if err == nil {
-			err = errors.Join(freezer(folder).gather(pid), Heal(pid)) // it may have been killed, too
+			err = errors.Join(freezer(folder).returnThreads(pid), Heal(pid)) // it may have been killed, too
 		}
 		if err != nil {
 			return wrap(err)
@@ -92,7 +92,7 @@ func (c Criu) Release(ctx context.Context, pid int, folder string) error {
 		}
 	}
 	if err == nil {
-		err = errors.Join(group.gather(pid), group.settle(), Heal(pid))
+		err = errors.Join(group.returnThreads(pid), group.awaitFrozen(), Heal(pid))
 	}
 	if err != nil {
 		return wrap(err)
@@ -209,7 +209,7 @@ func (f freezer) frozen() (bool, error) {
 		}
 		return strings.TrimSpace(string(text)) != v.thawed, nil
 	}
-	return false, fmt.Errorf("%s is no control group that can be frozen", f)
+	return false, fmt.Errorf("%s is not a control group that can be frozen", f)
 }
 
 // set freezes or thaws it, and waits for nothing.
@@ -230,7 +230,7 @@ func (f freezer) set(frozen bool) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("%s is no control group that can be frozen", f)
+	return fmt.Errorf("%s is not a control group that can be frozen", f)
 }
 
 // freezeLimit is how long processes may take to stand still: one that waits for
@@ -240,29 +240,29 @@ const (
 	freezeAgain = 2 * time.Millisecond
 )
 
-// settle waits until all in a frozen group stand still.
-func (f freezer) settle() error {
+// awaitFrozen waits until all in a frozen group stand still.
+func (f freezer) awaitFrozen() error {
 	if f == "" {
 		return nil
 	}
 	for end := time.Now().Add(freezeLimit); ; time.Sleep(freezeAgain) {
-		if still, err := f.still(); still || err != nil {
+		if still, err := f.settled(); still || err != nil {
 			return err
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("the processes in %s do not stand still within %s", f, freezeLimit)
+			return fmt.Errorf("the processes in %s are not frozen within %s", f, freezeLimit)
 		}
 	}
 }
 
-// still says whether a freeze has come to its end.
-func (f freezer) still() (bool, error) {
+// settled says whether a freeze has come to its end.
+func (f freezer) settled() (bool, error) {
 	text, err := os.ReadFile(filepath.Join(string(f), "freezer.state"))
 	if err == nil {
 		return strings.TrimSpace(string(text)) == "FROZEN", nil
 	}
 	if text, err = os.ReadFile(filepath.Join(string(f), "cgroup.events")); err != nil {
-		return false, fmt.Errorf("ask whether the control group stands still: %w", err)
+		return false, fmt.Errorf("ask whether the control group is frozen: %w", err)
 	}
 	return strings.Contains(string(text), "frozen 1"), nil
 }

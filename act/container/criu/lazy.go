@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Pager fetches the memory of a restored container when it is touched, and
+// LazyPager fetches the memory of a restored container when it is touched, and
 // otherwise one page after the other, until all is there.
-type Pager struct {
+type LazyPager struct {
 	criu   Criu
 	cmd    *exec.Cmd
 	images string
@@ -26,28 +26,28 @@ type Pager struct {
 
 // The pager's files among the images.
 const (
-	// PagerLog is its log.
-	PagerLog = "lazy-pages.log"
-	// pagerSocket is where CRIU looks for it.
-	pagerSocket = "lazy-pages.socket"
+	// LazyPagerLog is its log.
+	LazyPagerLog = "lazy-pages.log"
+	// lazyPagerSocket is where CRIU looks for it.
+	lazyPagerSocket = "lazy-pages.socket"
 )
 
-// pagerLimit is how long the pager may take until it listens.
-const pagerLimit = 10 * time.Second
+// lazyPagerLimit is how long the pager may take until it listens.
+const lazyPagerLimit = 10 * time.Second
 
-// PagerOn starts one for images, from which a lazy restore is to be made, and memory
+// StartLazyPager starts one for images, from which a lazy restore is to be made, and memory
 // that is handed out at the other end of a socket. other is a descriptor of that end: as
 // long as the pager has it, too, it waits for ever if whoever hands out memory ends. It
 // does not end with the caller, since the container depends on it until all its memory
 // has come. Both files stay the caller's.
-func (c Criu) PagerOn(ctx context.Context, images string, socket, other *os.File) (*Pager, error) {
-	return c.pager(ctx, images, []*os.File{socket, other}, "--page-server", "--ps-socket", "3")
+func (c Criu) StartLazyPager(ctx context.Context, images string, socket, other *os.File) (*LazyPager, error) {
+	return c.startLazyPager(ctx, images, []*os.File{socket, other}, "--page-server", "--ps-socket", "3")
 }
 
 // PID is the pager's number.
-func (p *Pager) PID() int { return p.cmd.Process.Pid }
+func (p *LazyPager) PID() int { return p.cmd.Process.Pid }
 
-func (c Criu) pager(ctx context.Context, images string, files []*os.File, more ...string) (p *Pager, err error) {
+func (c Criu) startLazyPager(ctx context.Context, images string, files []*os.File, more ...string) (p *LazyPager, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("start what fetches memory for %s: %w", images, err)
@@ -57,10 +57,10 @@ func (c Criu) pager(ctx context.Context, images string, files []*os.File, more .
 	if err != nil {
 		return nil, err
 	}
-	p = &Pager{criu: c, images: images, said: said, ended: make(chan struct{})}
-	args := append([]string{"lazy-pages", "--images-dir", images, "--work-dir", images, "--log-file", PagerLog, "-v2"}, more...)
-	socket := filepath.Join(images, pagerSocket)
-	for _, old := range []string{socket, filepath.Join(images, PagerLog)} {
+	p = &LazyPager{criu: c, images: images, said: said, ended: make(chan struct{})}
+	args := append([]string{"lazy-pages", "--images-dir", images, "--work-dir", images, "--log-file", LazyPagerLog, "-v2"}, more...)
+	socket := filepath.Join(images, lazyPagerSocket)
+	for _, old := range []string{socket, filepath.Join(images, LazyPagerLog)} {
 		if err := ignoreAbsent(os.Remove(old)); err != nil {
 			said.Close()
 			return nil, err
@@ -90,7 +90,7 @@ func (c Criu) pager(ctx context.Context, images string, files []*os.File, more .
 			close(ready)
 		}
 	}()
-	ctx, stop := context.WithTimeoutCause(ctx, pagerLimit, fmt.Errorf("it does not listen within %s", pagerLimit))
+	ctx, stop := context.WithTimeoutCause(ctx, lazyPagerLimit, fmt.Errorf("it does not listen within %s", lazyPagerLimit))
 	defer stop()
 	select {
 	case <-ready:
@@ -103,10 +103,10 @@ func (c Criu) pager(ctx context.Context, images string, files []*os.File, more .
 }
 
 // watch waits for the pager's end.
-func (p *Pager) watch() {
+func (p *LazyPager) watch() {
 	defer close(p.ended)
 	if err := p.cmd.Wait(); err != nil {
-		log := readMost(filepath.Join(p.images, PagerLog))
+		log := readMost(filepath.Join(p.images, LazyPagerLog))
 		if _, err := p.said.Seek(0, io.SeekStart); err == nil {
 			early, _ := io.ReadAll(io.LimitReader(p.said, mostLog))
 			log = append(early, log...)
@@ -120,16 +120,16 @@ func (p *Pager) watch() {
 // Wait waits until all memory is there: the container then depends on nobody. It is an
 // error if the pager ended before. Unless somebody else has its userfaultfds, too, the
 // container's processes then find zeros where memory is missing, and nothing tells them.
-func (p *Pager) Wait() error {
+func (p *LazyPager) Wait() error {
 	<-p.ended
 	return p.err
 }
 
 // Ended is closed when Wait would return.
-func (p *Pager) Ended() <-chan struct{} { return p.ended }
+func (p *LazyPager) Ended() <-chan struct{} { return p.ended }
 
 // Close ends the pager. A container whose memory is not all there is to be ended before.
-func (p *Pager) Close() error {
+func (p *LazyPager) Close() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("end what fetches memory for %s: %w", p.images, err)
 	}

@@ -208,7 +208,7 @@ func TestLazy(t *testing.T) {
 	}
 	images := b.images()
 	b.dumped(DumpSpec{Images: images, frozen: func() error { b.leave(); return nil }})
-	pager, err := b.criu.pager(t.Context(), images, nil)
+	pager, err := b.criu.startLazyPager(t.Context(), images, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,17 +224,17 @@ func TestLazy(t *testing.T) {
 	b.well()
 }
 
-// TestPagerListens: a pager that is there is not still about to listen.
-func TestPagerListens(t *testing.T) {
+// TestLazyPagerListens: a pager that is there is not still about to listen.
+func TestLazyPagerListens(t *testing.T) {
 	b := newBox(t, 1)
 	images := b.images()
 	b.dumped(DumpSpec{Images: images, frozen: func() error { b.leave(); return nil }})
 	for range 20 {
-		pager, err := b.criu.pager(t.Context(), images, nil)
+		pager, err := b.criu.startLazyPager(t.Context(), images, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn, err := net.Dial("unix", filepath.Join(images, pagerSocket))
+		conn, err := net.Dial("unix", filepath.Join(images, lazyPagerSocket))
 		if err != nil {
 			t.Error(err)
 		} else {

@@ -31,7 +31,7 @@ func Obstacles(pid int, ghostBytes int64, shared string) []string {
 		same, _ = placeOf(pid, shared) // if it is gone, so is the container
 	}
 	for _, p := range all {
-		s := look(p)
+		s := readSubject(p)
 		if s.mounts = mounts; !sameMounts(p, pid) {
 			s.mounts = mountsOf(p)
 		}
@@ -60,7 +60,7 @@ type subject struct {
 	same   *job            // files that the target has, too; nil: there are none
 }
 
-func look(pid int) subject {
+func readSubject(pid int) subject {
 	s := subject{pid: pid, name: NameOf(pid)}
 	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil {
 		s.tracer, _ = strconv.Atoi(field(text, "TracerPid:"))

@@ -89,17 +89,17 @@ func RestoreLimit(bytes int64) time.Duration {
 // be called, whatever Do says.
 func (c Criu) PrepareRestore(s RestoreSpec) (*Restoring, error) {
 	r := c.restoring(s)
-	if err := r.begin(); err != nil {
+	if err := r.startCriu(); err != nil {
 		return nil, s.wrap(err)
 	}
 	return r, nil
 }
 
-// begin starts CRIU, by a thread that stays as long, for CRIU ends with it.
-func (r *Restoring) begin() error {
+// startCriu starts CRIU, by a thread that stays as long, for CRIU ends with it.
+func (r *Restoring) startCriu() error {
 	over, begun := make(chan struct{}), make(chan error, 1)
 	go thread.Own(func() error {
-		err := r.call.begin()
+		err := r.call.startCriu()
 		begun <- err
 		if err == nil {
 			<-over
@@ -160,7 +160,7 @@ func (r *Restoring) Do(ctx context.Context) (pid int, err error) {
 		select {
 		case <-r.call.ended: // somebody ended it while it waited, for long perhaps
 			r.Close()
-			if err := r.begin(); err != nil {
+			if err := r.startCriu(); err != nil {
 				return 0, r.spec.wrap(err)
 			}
 		default:

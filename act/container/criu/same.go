@@ -49,9 +49,9 @@ func (d *Dumping) Leave(at string) error {
 	return nil
 }
 
-// Lend opens the files that Leave left out, in the folder that is the same as the source's,
+// OpenLeftOut opens the files that Leave left out, in the folder that is the same as the source's,
 // for the processes that are about to be restored. Do has to follow.
-func (r *Restoring) Lend(folder string) error {
+func (r *Restoring) OpenLeftOut(folder string) error {
 	text, err := os.ReadFile(filepath.Join(r.spec.Images, sameFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -61,7 +61,7 @@ func (r *Restoring) Lend(folder string) error {
 		err = json.Unmarshal(text, &files)
 	}
 	if err == nil {
-		err = r.lend(folder, files)
+		err = r.giveLeftOut(folder, files)
 	}
 	if err != nil {
 		return r.spec.wrap(fmt.Errorf("open what has no name of the files in %s: %w", folder, err))
@@ -69,8 +69,8 @@ func (r *Restoring) Lend(folder string) error {
 	return nil
 }
 
-// lend gives them to a CRIU of their own, since one that waits already takes none.
-func (r *Restoring) lend(folder string, files []leftOut) error {
+// giveLeftOut gives them to a CRIU of their own, since one that waits already takes none.
+func (r *Restoring) giveLeftOut(folder string, files []leftOut) error {
 	base, err := mountOf(folder)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (r *Restoring) lend(folder string, files []leftOut) error {
 		return errors.New("criu has to wait for them")
 	}
 	r.Close()
-	return r.begin()
+	return r.startCriu()
 }
 
 // mountOf makes a mount of a folder that nothing else sees. What is opened by it neither keeps

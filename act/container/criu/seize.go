@@ -93,8 +93,8 @@ func (f freezer) wake(tid int, done func() bool) {
 	_ = put(string(f)) // it fails only if it has ended: it was there before
 }
 
-// gather puts threads back that wake has taken out of their group, if who called it died.
-func (f freezer) gather(pid int) error {
+// returnThreads puts threads back that wake has taken out of their group, if who called it died.
+func (f freezer) returnThreads(pid int) error {
 	if f == "" {
 		return nil
 	}

@@ -78,7 +78,7 @@ var rules = []rule{
 		says("a netlink socket has joined groups and has no address: let the program bind it"), true},
 	{`Can't dump corked dgram socket`, says("a message is just being sent, and cannot move before it is: try again"), false},
 	{`unsupported stop signal (\d+)`, quoting("a process is stopped by signal %s (SIGTTIN or SIGTTOU: it used its terminal from the background): continue it, or stop it by SIGSTOP"), false},
-	{`Timeout reached|Unable to freeze`, says("its processes do not stand still: one may be waiting for a disk or a file server; try again"), false},
+	{`Timeout reached|Unable to freeze`, says("its processes cannot be frozen: one may be waiting for a disk or a file server; try again"), false},
 
 	// What is not the same at the target.
 	{`Can't (?:connect|bind) inet socket.*(?:Cannot assign requested address|Network is unreachable|No such device)`,
@@ -161,9 +161,9 @@ func device(kind, what string) string {
 	return what
 }
 
-// ErrPassing is what the error of a Dump wraps when what kept the container
+// ErrTransient is what the error of a Dump wraps when what kept the container
 // from being dumped is over as soon as its programs run again for a moment.
-var ErrPassing = errors.New("it may pass by itself, and has not yet")
+var ErrTransient = errors.New("it may pass by itself, and has not yet")
 
 // passes are what CRIU says of a connection that a listener has not taken yet, and of a
 // message that is written piece by piece.
@@ -172,7 +172,7 @@ var passes = []string{"In-flight connection", "Can't dump corked dgram socket", 
 // explained is a sentence about a log as an error that says whether to try again.
 func explained(log []byte, sentence string) error {
 	if slices.ContainsFunc(passes, func(line string) bool { return bytes.Contains(log, []byte(line)) }) {
-		return fmt.Errorf("%s: %w", sentence, ErrPassing)
+		return fmt.Errorf("%s: %w", sentence, ErrTransient)
 	}
 	return errors.New(sentence)
 }

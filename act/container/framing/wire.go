@@ -155,9 +155,9 @@ func Read(r io.Reader, room []byte) (kind byte, content []byte, err error) {
 
 // Pace keeps a ceiling by waiting.
 type Pace struct {
-	rate  int64
-	since time.Time // when what is owed was counted from
-	owed  int64     // bytes sent since
+	rate    int64
+	since   time.Time // when what is owed was counted from
+	backlog int64     // bytes sent since
 }
 
 // NewPace makes one of a ceiling in bytes a second; 0 is none.
@@ -170,13 +170,13 @@ func (p *Pace) Wait(bytes int) {
 	}
 	now := time.Now()
 	if p.since.IsZero() || now.Sub(p.since) > time.Second {
-		p.since, p.owed = now, 0 // what was not used is not saved up
+		p.since, p.backlog = now, 0 // what was not used is not saved up
 	}
-	p.owed += int64(bytes)
-	due := p.since.Add(time.Duration(float64(p.owed) / float64(p.rate) * float64(time.Second)))
+	p.backlog += int64(bytes)
+	due := p.since.Add(time.Duration(float64(p.backlog) / float64(p.rate) * float64(time.Second)))
 	if ahead := time.Until(due); ahead > slice {
 		time.Sleep(ahead)
-		p.since, p.owed = time.Now(), 0
+		p.since, p.backlog = time.Now(), 0
 	}
 }
 

@@ -59,7 +59,7 @@ func (s *Seen) of(t *thread) time.Duration {
 	if before == nil || before.call != t.call || before.slept == 0 {
 		return 0
 	}
-	if !s.still && before.ran != t.ran {
+	if !s.suspended && before.ran != t.ran {
 		return 0 // it has run since, and may have waited for something else
 	}
 	return before.slept + time.Since(s.at)

@@ -41,15 +41,15 @@ type thread struct {
 
 // Seen is what Look saw.
 type Seen struct {
-	first   int
-	at      time.Time
-	threads map[int]*thread
-	still   bool // the threads were suspended then
+	first     int
+	at        time.Time
+	threads   map[int]*thread
+	suspended bool // the threads were suspended then
 }
 
-// Look notes since when the threads of a container wait, given its first process, while
+// NoteWaits notes since when the threads of a container wait, given its first process, while
 // they run. What it cannot find out makes waits longer, never shorter.
-func Look(first int) *Seen {
+func NoteWaits(first int) *Seen {
 	s := &Seen{first: first, threads: map[int]*thread{}}
 	found := threads(first)
 	clocks := clocks(found)
@@ -86,7 +86,7 @@ func (s *Seen) Again() {
 		}
 		t.foreign = t.filters != filters
 	}
-	s.threads, s.at, s.still = found, now, true
+	s.threads, s.at, s.suspended = found, now, true
 }
 
 // waits are the calls that end with EINTR because a thread was stopped, or by a block of

@@ -79,7 +79,7 @@ func TestLook(t *testing.T) {
 	pid := cmd.Process.Pid
 	look := func() *thread {
 		t.Helper()
-		th := Look(pid).threads[pid]
+		th := NoteWaits(pid).threads[pid]
 		if th == nil || th.call.number != unix.SYS_CLOCK_NANOSLEEP {
 			t.Fatalf("it sees %+v", th)
 		}

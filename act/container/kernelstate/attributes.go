@@ -75,7 +75,7 @@ func noteAttributes(c *Container) (any, error) {
 	var all attributes
 	for _, p := range c.Processes {
 		for _, t := range p.Threads {
-			if a := u.note(t.TID); a != (attributesOf{}) {
+			if a := u.noteThread(t.TID); a != (attributesOf{}) {
 				a.Process, a.Inside = p.Inside, t.Inside
 				all.Threads = append(all.Threads, a)
 			}
@@ -90,8 +90,8 @@ func noteAttributes(c *Container) (any, error) {
 	return all, nil
 }
 
-// note finds what a thread has set. One that has ended has nothing.
-func (u usual) note(tid int) (a attributesOf) {
+// noteThread finds what a thread has set. One that has ended has nothing.
+func (u usual) noteThread(tid int) (a attributesOf) {
 	var cpus unix.CPUSet
 	if err := unix.SchedGetaffinity(tid, &cpus); err == nil && cpus != u.cpus {
 		a.CPUs = &cpus

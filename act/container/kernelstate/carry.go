@@ -19,10 +19,10 @@ import (
 // part handles one kind of kernel state.
 type part struct {
 	name string // of its file among the images
-	// note records state at the source. Nil: there is none. An error that wraps
+	// noteThread records state at the source. Nil: there is none. An error that wraps
 	// criu.ErrPassing is tried again a moment later; any other ends the move, and the
 	// container runs on.
-	note func(*Container) (any, error)
+	noteState func(*Container) (any, error)
 	// restore applies what note recorded, at the target. An error ends the move.
 	restore func(*Container, []byte) error
 }
@@ -33,15 +33,15 @@ var parts = []part{
 	{"sockets", noteSockets, restoreSockets},
 }
 
-// Note records, in the folder of CRIU's images, what CRIU does not take along of the
+// NoteState records, in the folder of CRIU's images, what CRIU does not take along of the
 // container with this first process. All its processes have to be suspended.
-func Note(pid int, images string) error {
+func NoteState(pid int, images string) error {
 	c, err := find(pid)
 	if err != nil {
 		return err
 	}
 	for _, p := range parts {
-		noted, err := p.note(c)
+		noted, err := p.noteState(c)
 		if err != nil {
 			return err
 		}

@@ -16,8 +16,8 @@ var halfClosed = map[byte]bool{4: true, 5: true, 8: true, 9: true, 11: true}
 // windowBytes is the length of struct tcp_repair_window.
 const windowBytes = 20
 
-// quiet ends a repair without a packet to the peer (TCP_REPAIR_OFF_NO_WP).
-const quiet = -1
+// silentRepairEnd ends a repair without a packet to the peer (TCP_REPAIR_OFF_NO_WP).
+const silentRepairEnd = -1
 
 // window is that of a connection of which half is closed; nil: it is not so.
 func (s socket) window() (window []byte, err error) {
@@ -54,7 +54,7 @@ func (s socket) repair(do func() error) error {
 		return err
 	}
 	err := do()
-	if wrong := setInt(s.fd, TCPLevel, unix.TCP_REPAIR, quiet); err == nil {
+	if wrong := setInt(s.fd, TCPLevel, unix.TCP_REPAIR, silentRepairEnd); err == nil {
 		err = wrong
 	}
 	if wrong := setInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, reuse); err == nil {

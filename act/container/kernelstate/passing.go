@@ -20,7 +20,7 @@ import (
 func Connections(pid int) error {
 	odd, err := host.Unsettled(pid)
 	if err == nil && odd != "" {
-		err = fmt.Errorf("%s: %w", odd, criu.ErrPassing)
+		err = fmt.Errorf("%s: %w", odd, criu.ErrTransient)
 	}
 	return err
 }
@@ -29,7 +29,7 @@ func Connections(pid int) error {
 // by vfork(2): it could not be stopped, and to try takes CRIU ten seconds.
 func Vforks(pid int) error {
 	if who := criu.Vforking(pid); who != "" {
-		return fmt.Errorf("%s waits for a child that has its memory until that runs another program or ends (vfork(2)): %w", who, criu.ErrPassing)
+		return fmt.Errorf("%s waits for a child that has its memory until that runs another program or ends (vfork(2)): %w", who, criu.ErrTransient)
 	}
 	return nil
 }
@@ -44,7 +44,7 @@ func Vforks(pid int) error {
 // between, amid what it was taken for. What is locked together with others goes along.
 func Locks(pid int, below string) error {
 	if found := Locked(pid, below); len(found) > 0 {
-		return fmt.Errorf("%s: %w", found[0], criu.ErrPassing)
+		return fmt.Errorf("%s: %w", found[0], criu.ErrTransient)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func open(t *testing.T, path string) *os.File {
 	return f
 }
 
-func take(t *testing.T, f *os.File, by func(fd int) error) {
+func mustLock(t *testing.T, f *os.File, by func(fd int) error) {
 	t.Helper()
 	if err := by(int(f.Fd())); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestLocked(t *testing.T) {
 			if _, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil { // ends with the test
 				t.Fatal(err)
 			}
-			take(t, f, c.by)
+			mustLock(t, f, c.by)
 			found := Locked(os.Getpid(), dir+"/")
 			if !c.alone {
 				if len(found) > 0 {
@@ -71,10 +71,10 @@ func TestLocked(t *testing.T) {
 				}
 				return
 			}
-			if len(found) != 1 || !strings.Contains(found[0], "a file\" for itself alone") || !strings.HasPrefix(found[0], "passing.test (process ") {
+			if len(found) != 1 || !strings.Contains(found[0], "a file\" for itself alone") || !strings.HasPrefix(found[0], "kernelstate.tes (process ") {
 				t.Errorf("it says %q", found)
 			}
-			if err := Locks(os.Getpid(), dir); !errors.Is(err, criu.ErrPassing) {
+			if err := Locks(os.Getpid(), dir); !errors.Is(err, criu.ErrTransient) {
 				t.Errorf("%v", err)
 			}
 			for _, elsewhere := range []string{"", path[:len(path)-1], t.TempDir()} {
@@ -96,7 +96,7 @@ func TestLocked(t *testing.T) {
 func TestLasting(t *testing.T) {
 	dir := t.TempDir()
 	f := open(t, filepath.Join(dir, "file"))
-	take(t, f, byFlockCall(unix.LOCK_EX))
+	mustLock(t, f, byFlockCall(unix.LOCK_EX))
 	if found := LastingLocks(t.Context(), os.Getpid(), dir); len(found) != 1 {
 		t.Errorf("it says %q", found)
 	}
@@ -114,7 +114,7 @@ func TestRelease(t *testing.T) {
 		"OFD":   {byFcntl(unix.F_OFD_SETLK, unix.F_RDLCK), byFcntl(unix.F_OFD_SETLK, unix.F_WRLCK)},
 	} {
 		path := filepath.Join(dir, name)
-		take(t, open(t, path), c.has)
+		mustLock(t, open(t, path), c.has)
 		other := open(t, path)
 		if err := c.wants(int(other.Fd())); !errors.Is(err, unix.EAGAIN) {
 			t.Errorf("%s: while others have it: %v", name, err)

@@ -40,7 +40,7 @@ func Reading(pid int, below string) error {
 				says = fmt.Sprintf("is reading the folder %q", name)
 			}
 			if says != "" {
-				return fmt.Errorf("%s %s: let it read on: %w", criu.NameOf(process), says, criu.ErrPassing)
+				return fmt.Errorf("%s %s: let it read on: %w", criu.NameOf(process), says, criu.ErrTransient)
 			}
 		}
 	}

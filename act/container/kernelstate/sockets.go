@@ -42,7 +42,7 @@ func (s socket) inet() bool { return s.kind.Family == unix.AF_INET || s.kind.Fam
 
 // waits says what has to pass before it can be taken along.
 func (s socket) waits(what string) error {
-	return fmt.Errorf("%s has %s: %w", criu.NameOf(s.owner), what, criu.ErrPassing)
+	return fmt.Errorf("%s has %s: %w", criu.NameOf(s.owner), what, criu.ErrTransient)
 }
 
 // notedSockets is what is recorded of all sockets of a container.
@@ -198,7 +198,7 @@ func (n notedSocket) restore(c *Container, k notedKind) error {
 	}
 	s := socket{fd: fd, owner: p.PID, process: n.Process, number: n.FD, kind: k.Kind}
 	defer unix.Close(fd)
-	s.look()
+	s.readTCP()
 	if err := errors.Join(s.giveWindow(n.Window), s.measure()); err != nil {
 		return err
 	}
@@ -265,7 +265,7 @@ func (s *socket) identify() error {
 		}
 		*to = n
 	}
-	s.look()
+	s.readTCP()
 	return nil
 }
 
@@ -275,8 +275,8 @@ const (
 	tcpListening = 10
 )
 
-// look finds the state of a TCP connection, which is the first thing of TCP_INFO.
-func (s *socket) look() {
+// readTCP finds the state of a TCP connection, which is the first thing of TCP_INFO.
+func (s *socket) readTCP() {
 	if !s.tcp() {
 		return
 	}

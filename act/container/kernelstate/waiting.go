@@ -67,7 +67,7 @@ func unsettled(pid int) (found []string) {
 	defer closeSockets(all)
 	for _, s := range all {
 		if err := s.settled(all, true); err != nil {
-			says, passes := strings.CutSuffix(err.Error(), ": "+criu.ErrPassing.Error())
+			says, passes := strings.CutSuffix(err.Error(), ": "+criu.ErrTransient.Error())
 			if passes {
 				says += ": let it read or finish that, or close the socket"
 			}

@@ -141,7 +141,7 @@ func BenchmarkRestore(b *testing.B) {
 	for _, mib := range []int{50, 500} {
 		for _, lazy := range []bool{true, false} {
 			b.Run(fmt.Sprintf("%dMiB/lazy=%t", mib, lazy), func(b *testing.B) {
-				k := keep(b, mib/2)
+				k := keepMemory(b, mib/2)
 				var dumped, run, whole time.Duration
 				for b.Loop() {
 					images, store, pids := imagesFolder(b), newStore(b), k.pids()
@@ -150,7 +150,7 @@ func BenchmarkRestore(b *testing.B) {
 						onePass(b, tr, store, pids...)
 					}
 					begun := time.Now()
-					b.Logf("last: %+v after %v", lastPass(b, tr, store, k.freeze()...), time.Since(begun))
+					b.Logf("last: %+v after %v", lastPass(b, tr, store, k.suspend()...), time.Since(begun))
 					k.dump(images)
 					dumped += time.Since(begun)
 					k.gone(pids)

@@ -35,7 +35,7 @@ func Calls(calls []Call, thaw func() error) (failed, err error) {
 			if held[c.Thread] != nil {
 				continue
 			}
-			t, err := hold(c.Thread)
+			t, err := traceThread(c.Thread)
 			if err != nil {
 				wrong = append(wrong, fmt.Errorf("thread %d: %w", c.Thread, err))
 				continue
@@ -63,8 +63,8 @@ const (
 	holdAgain = time.Millisecond
 )
 
-// hold begins to trace a thread, and has it stop when it next could.
-func hold(tid int) (*thread, error) {
+// traceThread begins to trace a thread, and has it stop when it next could.
+func traceThread(tid int) (*thread, error) {
 	at, err := findInstruction(tid)
 	if err != nil {
 		return nil, err

@@ -39,7 +39,7 @@ type kept struct {
 	way  func(net.Conn) net.Conn // to CRIU
 }
 
-func keep(t testing.TB, mib int) *kept {
+func keepMemory(t testing.TB, mib int) *kept {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "account")
 	k := &kept{t, nil, file, func(c net.Conn) net.Conn { return c }}
@@ -217,7 +217,7 @@ func TestCRIU(t *testing.T) {
 	testkit.Leftovers(t)
 	for name, lazy := range map[string]bool{"lazily": true, "from whole images": false} {
 		t.Run(name, func(t *testing.T) {
-			k := keep(t, 20)
+			k := keepMemory(t, 20)
 			for range 2 { // and again what was restored
 				images, store := imagesFolder(t), newStore(t)
 				pids := k.pids()
@@ -225,7 +225,7 @@ func TestCRIU(t *testing.T) {
 				for range 3 {
 					onePass(t, tr, store, pids...)
 				}
-				lastPass(t, tr, store, k.freeze()...)
+				lastPass(t, tr, store, k.suspend()...)
 				k.dump(images)
 				k.gone(pids)
 				if lazy {
@@ -264,12 +264,12 @@ func (s slow) Write(b []byte) (int, error) {
 // twice.
 func TestCRIUForks(t *testing.T) {
 	testkit.Leftovers(t)
-	k := keep(t, 8)
+	k := keepMemory(t, 8)
 	k.way = func(c net.Conn) net.Conn { return slow{c, 4 << 20} }
 	images, store, pids := imagesFolder(t), newStore(t), k.pids()
 	tr := track(t, pids...)
 	onePass(t, tr, store, pids...)
-	lastPass(t, tr, store, k.freeze()...)
+	lastPass(t, tr, store, k.suspend()...)
 	k.dump(images)
 	k.gone(pids)
 	wait := k.beginLazily(images, store)
@@ -287,10 +287,10 @@ func TestCRIUForks(t *testing.T) {
 // TestCRIUMissesAPage: with a page missing nothing is restored that is not right.
 func TestCRIUMissesAPage(t *testing.T) {
 	testkit.Leftovers(t)
-	k := keep(t, 4)
+	k := keepMemory(t, 4)
 	images, store := imagesFolder(t), newStore(t)
 	tr := track(t, k.pids()...)
-	lastPass(t, tr, store, k.freeze()...)
+	lastPass(t, tr, store, k.suspend()...)
 	k.dump(images)
 	text, err := os.ReadFile(filepath.Join(images, fmt.Sprintf("pagemap-%d.img", k.pid)))
 	if err != nil {

@@ -3,16 +3,16 @@
 // A page's journey, in order:
 //
 //  1. Source, while the processes run: a Tracker (tracker.go) makes each process open a
-//     userfaultfd (steal.go) and write-protects its memory. A pass (pass.go) finds the pages
+//     userfaultfd (takeuffd.go, steal.go) and write-protects its memory. A pass (pass.go) finds the pages
 //     that were written since the last pass, by PAGEMAP_SCAN (Linux 6.7), and sends them as
 //     Pieces. Tracking costs one fault per page per pass, and leaves nothing in the process.
 //  2. Wire: package transfer carries the pieces.
 //  3. Target: a Store (store.go) keeps the newest content of each page.
 //  4. Source, while the processes are suspended: the last pass is made. In post-copy mode the
-//     pages that were written last stay at the source; a page server (debt.go) serves them.
+//     pages that were written last stay at the source; a page server (pageserver.go) serves them
 //  5. Target: CRIU restores the processes. It finds the pages either in the images
-//     (images.go), or asks a keeper (keep.go, serve.go) through `criu lazy-pages` while the
-//     processes already run (feed.go). A holder (grip.go) keeps the userfaultfds open, so that
+//     (images.go), or asks a page proxy (pageproxy.go, serve.go) through `criu lazy-pages` while the
+//     processes already run (feed.go). A holder (uffdholder.go) keeps the userfaultfds open, so that
 //     the kernel does not hand out zeros if CRIU is killed.
 //
 // The dump is always made with --lazy-pages: the images name all pages (pagemap.go) and hold

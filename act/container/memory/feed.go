@@ -12,26 +12,26 @@ import (
 	"pagurus/act/host"
 )
 
-// Feed is what one guest depends on.
-type Feed struct {
-	Pager, Keeper host.Process
-	Verdict       string // file with the keeper's
+// LazyFill is what one guest depends on.
+type LazyFill struct {
+	LazyPager, PageProxy host.Process
+	Verdict              string // file with the keeper's
 }
 
 // ErrLost says that some memory never comes. What wants it waits until it is ended: as
 // long as the pager or the keeper is there nobody is given zeros in its place.
 var ErrLost = errors.New("some of its memory never comes")
 
-// lookEvery is how often is looked.
-const lookEvery = 10 * time.Millisecond
+// checkEvery is how often is looked.
+const checkEvery = 10 * time.Millisecond
 
-// Look says whether all memory is in its place and nobody has hold of it any more. An
+// CheckFill says whether all memory is in its place and nobody has hold of it any more. An
 // error that wraps ErrLost is for good.
-func (f Feed) Look() (done bool, err error) {
-	if f.Pager.PID == 0 {
+func (f LazyFill) CheckFill() (done bool, err error) {
+	if f.LazyPager.PID == 0 {
 		return true, nil
 	}
-	pager, keeper := f.Pager.Gone(), f.Keeper.Gone() // asked first: the verdict is the last that they do
+	pager, keeper := f.LazyPager.Gone(), f.PageProxy.Gone() // asked first: the verdict is the last that they do
 	said, err := os.ReadFile(f.Verdict)
 	switch verdict := string(said); {
 	case errors.Is(err, os.ErrNotExist): // of before there were verdicts for all
@@ -49,21 +49,21 @@ func (f Feed) Look() (done bool, err error) {
 }
 
 // Await waits until Look says that it is done, or gives an error.
-func (f Feed) Await(ctx context.Context) error {
+func (f LazyFill) Await(ctx context.Context) error {
 	for {
-		if done, err := f.Look(); done || err != nil {
+		if done, err := f.CheckFill(); done || err != nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(lookEvery):
+		case <-time.After(checkEvery):
 		}
 	}
 }
 
-// FeedOrder is what memory is put where.
-type FeedOrder struct {
+// FillOrder is what memory is put where.
+type FillOrder struct {
 	Store   *Store
 	Criu    criu.Criu
 	Images  string   // which it belongs to, from which the guest is to be made
@@ -71,32 +71,32 @@ type FeedOrder struct {
 	Verdict string   // file for it
 }
 
-// Beginning is a Feed whose guest is not made yet.
-type Beginning struct {
-	Feed
-	keeper *Keeper
-	pager  *criu.Pager
+// PendingFill is a Feed whose guest is not made yet.
+type PendingFill struct {
+	LazyFill
+	pageProxy *PageProxy
+	lazyPager *criu.LazyPager
 }
 
-// StartFeed begins, for a guest that is to be made with Lazy. After an error there are no
+// StartFill begins, for a guest that is to be made with Lazy. After an error there are no
 // processes.
-func StartFeed(ctx context.Context, o FeedOrder) (b *Beginning, err error) {
-	late := &Late{Rest: o.Rest}
+func StartFill(ctx context.Context, o FillOrder) (b *PendingFill, err error) {
+	late := &ProxyFiles{Rest: o.Rest}
 	defer late.Close()
 	if late.Verdict, err = os.Create(o.Verdict); err != nil {
 		return nil, err
 	}
-	b = &Beginning{Feed: Feed{Verdict: o.Verdict}}
-	if b.keeper, err = o.Store.Entrust(late); err != nil {
+	b = &PendingFill{LazyFill: LazyFill{Verdict: o.Verdict}}
+	if b.pageProxy, err = o.Store.StartProxy(late); err != nil {
 		return nil, err
 	}
-	host.Spare(b.keeper.PID)
-	if b.Keeper, err = host.Find(b.keeper.PID); err == nil {
-		b.pager, err = o.Criu.PagerOn(ctx, o.Images, b.keeper.Socket, b.keeper.Own)
+	host.Spare(b.pageProxy.PID)
+	if b.PageProxy, err = host.Find(b.pageProxy.PID); err == nil {
+		b.lazyPager, err = o.Criu.StartLazyPager(ctx, o.Images, b.pageProxy.Socket, b.pageProxy.Own)
 	}
 	if err == nil {
-		host.Spare(b.pager.PID())
-		b.Pager, err = host.Find(b.pager.PID())
+		host.Spare(b.lazyPager.PID())
+		b.LazyPager, err = host.Find(b.lazyPager.PID())
 	}
 	if err != nil {
 		return nil, errors.Join(err, b.End())
@@ -104,16 +104,16 @@ func StartFeed(ctx context.Context, o FeedOrder) (b *Beginning, err error) {
 	return b, nil
 }
 
-// feedHoldLimit is how long the pager may take to have hold of all processes: it hears of
+// fillHoldLimit is how long the pager may take to have hold of all processes: it hears of
 // each as it is made.
-const feedHoldLimit = 10 * time.Second
+const fillHoldLimit = 10 * time.Second
 
-// Hold sees to it that nobody finds zeros where memory is still to come if the pager is
+// HoldUffds sees to it that nobody finds zeros where memory is still to come if the pager is
 // killed. It is called once all processes are made, and none of them runs.
-func (b *Beginning) Hold(first int) error {
-	defer b.keeper.Close()
-	for end := time.Now().Add(feedHoldLimit); ; time.Sleep(time.Millisecond) {
-		held, err := b.keeper.Grasp(b.Pager.PID)
+func (b *PendingFill) HoldUffds(first int) error {
+	defer b.pageProxy.Close()
+	for end := time.Now().Add(fillHoldLimit); ; time.Sleep(time.Millisecond) {
+		held, err := b.pageProxy.HoldUffds(b.LazyPager.PID)
 		if all := host.Alive(host.Family(first)); err != nil || held >= all {
 			return err
 		} else if time.Now().After(end) {
@@ -123,10 +123,10 @@ func (b *Beginning) Hold(first int) error {
 }
 
 // End ends it. What was made is to be ended before.
-func (b *Beginning) End() (err error) {
-	b.keeper.Close()
-	if b.pager != nil {
-		err = b.pager.Close()
+func (b *PendingFill) End() (err error) {
+	b.pageProxy.Close()
+	if b.lazyPager != nil {
+		err = b.lazyPager.Close()
 	}
-	return errors.Join(err, b.Keeper.End())
+	return errors.Join(err, b.PageProxy.End())
 }

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Holder has a Grip on a process when it is told to. The zero Holder holds nothing.
-type Holder struct {
-	mu   sync.Mutex
-	grip *Grip // nil: it was not told to
+// HolderProcess has a Grip on a process when it is told to. The zero Holder holds nothing.
+type HolderProcess struct {
+	mu    sync.Mutex
+	uffds *UffdHolder // nil: it was not told to
 }
 
-// holdOrder is to hold a process's userfaultfds, too.
-type holdOrder struct{ PID int }
+// uffdOrder is to hold a process's userfaultfds, too.
+type uffdOrder struct{ PID int }
 
 // Answer says how many are held, or why not all are.
 type Answer struct {
@@ -31,14 +31,14 @@ const holdEvery = 5 * time.Millisecond
 var errUnfinished = errors.New("CRIU gave up before all memory was in its place; see the log of criu lazy-pages")
 
 // Obey does as it is told until nobody is there to tell.
-func (h *Holder) Obey(orders *gob.Decoder, answers *gob.Encoder) {
+func (h *HolderProcess) Obey(orders *gob.Decoder, answers *gob.Encoder) {
 	for {
-		var q holdOrder
+		var q uffdOrder
 		if orders.Decode(&q) != nil {
 			return
 		}
 		var a Answer
-		held, err := h.take(q.PID)
+		held, err := h.holdProcess(q.PID)
 		if a.Held = held; err != nil {
 			a.Error = err.Error()
 		}
@@ -48,51 +48,51 @@ func (h *Holder) Obey(orders *gob.Decoder, answers *gob.Encoder) {
 	}
 }
 
-// take holds what a process has.
-func (h *Holder) take(pid int) (held int, err error) {
+// takeUffd holds what a process has.
+func (h *HolderProcess) holdProcess(pid int) (held int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.grip == nil {
-		if h.grip, err = gripOf(pid); err != nil {
+	if h.uffds == nil {
+		if h.uffds, err = newUffdHolder(pid); err != nil {
 			return 0, err
 		}
 		go h.watch()
 	}
-	return h.grip.Look()
+	return h.uffds.HoldAll()
 }
 
-func (h *Holder) watch() {
+func (h *HolderProcess) watch() {
 	for {
 		h.mu.Lock()
-		_, _ = h.grip.Look() // what it could not get it tries again
+		_, _ = h.uffds.HoldAll() // what it could not get it tries again
 		h.mu.Unlock()
 		time.Sleep(holdEvery)
 	}
 }
 
 // Parted is asked when CRIU wants to end: what it still has then it was not done with.
-func (h *Holder) Parted() error {
+func (h *HolderProcess) Parted() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.grip == nil {
+	if h.uffds == nil {
 		return nil
 	}
-	held, err := h.grip.Look()
+	held, err := h.uffds.HoldAll()
 	if err == nil && held > 0 {
 		err = errUnfinished
 	}
 	return err
 }
 
-// StandStill keeps what is held until this process is ended.
-func (h *Holder) StandStill() {
+// HoldForever keeps what is held until this process is ended.
+func (h *HolderProcess) HoldForever() {
 	for h.holds() {
 		time.Sleep(time.Minute)
 	}
 }
 
-func (h *Holder) holds() bool {
+func (h *HolderProcess) holds() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.grip != nil && h.grip.Held() > 0
+	return h.uffds != nil && h.uffds.Held() > 0
 }

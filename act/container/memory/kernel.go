@@ -69,8 +69,8 @@ func (s *scan) run(pagemap int, found []region) ([]region, error) {
 	}
 }
 
-// begin agrees with the kernel on what a new userfaultfd is for.
-func begin(uffd int) error {
+// agreeUffd agrees with the kernel on what a new userfaultfd is for.
+func agreeUffd(uffd int) error {
 	arg := struct{ api, features, ioctls uint64 }{api: uffdVersion, features: featureAsync | featureUnpopulated}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(uffd), uffdAPI, uintptr(unsafe.Pointer(&arg)))
 	if errno == unix.EINVAL {
@@ -112,7 +112,7 @@ func Supported() error {
 		return fmt.Errorf("open a userfaultfd: %w", errno)
 	}
 	defer func() { _ = unix.Close(int(uffd)) }()
-	if err := begin(int(uffd)); err != nil {
+	if err := agreeUffd(int(uffd)); err != nil {
 		return err
 	}
 	_, err := knowsGuards()

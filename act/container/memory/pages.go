@@ -24,7 +24,7 @@ const (
 	// Gone: no longer there. What was sent of it counts no more.
 	Gone
 	// Owed: there, and what it holds is fetched when it is wanted.
-	Owed
+	Lazy
 )
 
 // PageBytes is the size of a page.
@@ -53,11 +53,11 @@ func (p Piece) check(content []byte) error {
 		return fmt.Errorf("%d bytes at %#x are not whole pages", p.Bytes, p.Address)
 	case p.Address > spaceEnd || p.Bytes > spaceEnd-p.Address:
 		return fmt.Errorf("%d bytes at %#x: no process has so much memory", p.Bytes, p.Address)
-	case (p.What == Zero || p.What == Owed) && p.Bytes > mostZero:
+	case (p.What == Zero || p.What == Lazy) && p.Bytes > mostZero:
 		return fmt.Errorf("%d bytes at %#x are too many at once", p.Bytes, p.Address)
 	case p.What == Filled && uint64(len(content)) != p.Bytes, p.What != Filled && len(content) != 0:
 		return fmt.Errorf("%d bytes came for %d at %#x", len(content), p.Bytes, p.Address)
-	case p.What < Filled || p.What > Owed:
+	case p.What < Filled || p.What > Lazy:
 		return fmt.Errorf("a piece of kind %d is not known", p.What)
 	}
 	return nil

@@ -17,7 +17,7 @@ type Send func(p Piece, content []byte) error
 type Passed struct {
 	SentBytes int64 // filled pages
 	ZeroBytes int64 // pages of nothing but zeros
-	OwedBytes int64 // that are to be fetched
+	LazyBytes int64 // that are to be fetched
 	// RemainingBytes is what was written since, and all that is only sent at the
 	// last pass.
 	RemainingBytes int64
@@ -37,8 +37,8 @@ type pageKind struct{ flags, mask, inverted, give uint64 }
 
 // kinds are those there are.
 type kinds struct {
-	written, all      pageKind // to be sent now, and noted as sent
-	frozen, untracked pageKind // to be sent at the last pass, which notes nothing
+	written, all        pageKind // to be sent now, and noted as sent
+	lastPass, untracked pageKind // to be sent at the last pass, which notes nothing
 }
 
 // makeKinds makes them for a kernel that knows guard pages, or not. Pages that
@@ -52,7 +52,7 @@ func makeKinds(guards bool) kinds {
 	return kinds{
 		written:   pageKind{scanTracked, isWritten | isZero | g, isZero | g, isPresent},
 		all:       pageKind{scanTracked, isZero | g, isZero | g, isPresent},
-		frozen:    pageKind{scanTracked, g, g, isWritten | isZero},
+		lastPass:  pageKind{scanTracked, g, g, isWritten | isZero},
 		untracked: pageKind{0, g, g, isZero},
 	}
 }
@@ -63,7 +63,7 @@ type pass struct {
 	ctx     context.Context
 	send    Send
 	last    bool
-	owing   bool // what is to be sent is owed
+	lazy    bool // what is to be sent is owed
 	done    Passed
 	process *process // the one at hand
 	pagemap int      // its
@@ -126,7 +126,7 @@ func (s *pass) over(p *process) error {
 // and where it is refused in the middle nobody knows what it had noted.
 func (s *pass) row(row []area) error {
 	if s.last && len(row) > 1 && s.process.passed && !around(row).in(s.doubt) {
-		err := s.look(s.frozen, around(row), s.sendFrozen)
+		err := s.scanArea(s.lastPass, around(row), s.sendLast)
 		if !errors.Is(err, unix.EPERM) {
 			return err
 		}
@@ -146,13 +146,13 @@ func (s *pass) area(a area) error {
 	told := p.passed && !a.in(s.doubt)
 	switch {
 	case s.last && told:
-		err := s.look(s.frozen, a, s.sendFrozen)
+		err := s.scanArea(s.lastPass, a, s.sendLast)
 		if errors.Is(err, unix.EPERM) {
-			err = s.look(s.untracked, a, s.sendRegions)
+			err = s.scanArea(s.untracked, a, s.sendRegions)
 		}
 		return err
 	case s.last:
-		return s.look(s.untracked, a, s.sendRegions)
+		return s.scanArea(s.untracked, a, s.sendRegions)
 	case p.uffd < 0:
 		return nil // all of it is sent at the last pass
 	case told:
@@ -189,8 +189,8 @@ func (s *pass) forget() error {
 	return errForgotten
 }
 
-// look scans an area and hands over what it finds.
-func (s *pass) look(k pageKind, a area, take func([]region) error) error {
+// scanArea scans an area and hands over what it finds.
+func (s *pass) scanArea(k pageKind, a area, take func([]region) error) error {
 	for at := a.start; at < a.end; {
 		found, end, err := s.scan(k, area{at, a.end}, s.outer)
 		if err != nil {
@@ -224,7 +224,7 @@ func (s *pass) windows(k pageKind, a area) error {
 	protecting := k
 	protecting.flags |= scanProtect
 	done := a.start
-	return s.look(k, a, func(found []region) error {
+	return s.scanArea(k, a, func(found []region) error {
 		for _, r := range found {
 			for done = max(done, r.start); done < r.end; {
 				window := area{done, min(a.end, done/windowBytes*windowBytes+windowBytes)}
@@ -242,9 +242,9 @@ func (s *pass) windows(k pageKind, a area) error {
 	})
 }
 
-// sendFrozen sends what a look for the last pass has found but what was sent
+// sendLast sends what a look for the last pass has found but what was sent
 // before and not written since.
-func (s *pass) sendFrozen(found []region) error {
+func (s *pass) sendLast(found []region) error {
 	news := found[:0]
 	for _, r := range found {
 		if r.categories != 0 {
@@ -263,8 +263,8 @@ func (s *pass) sendRegions(found []region) error {
 			}
 			continue
 		}
-		if s.owing {
-			if err := s.emit(Owed, r.start, r.end-r.start, nil); err != nil {
+		if s.lazy {
+			if err := s.emit(Lazy, r.start, r.end-r.start, nil); err != nil {
 				return err
 			}
 			continue
@@ -306,9 +306,9 @@ func (s *pass) emit(what What, address, bytes uint64, content []byte) error {
 			s.done.ZeroBytes += int64(p.Bytes)
 		case Filled:
 			s.done.SentBytes += int64(p.Bytes)
-		case Owed:
+		case Lazy:
 			p.Bytes = min(bytes, mostZero)
-			s.done.OwedBytes += int64(p.Bytes)
+			s.done.LazyBytes += int64(p.Bytes)
 		}
 		if err := s.send(p, content); err != nil {
 			return fmt.Errorf("send memory of process %d: %w", s.process.pid, err)
@@ -341,7 +341,7 @@ func (s *pass) count(p *process) (total int64, err error) {
 	// as counts by a kind; after EPERM, where the kernel does not tell, nothing of it counts.
 	as := func(k pageKind, a area) error {
 		before := total
-		err := s.look(k, a, add)
+		err := s.scanArea(k, a, add)
 		if errors.Is(err, unix.EPERM) {
 			total = before
 		}

@@ -63,7 +63,7 @@ func steal(pid int) (uffd int, stopped time.Duration, err error) {
 	if err := t.stop(); err != nil {
 		return -1, time.Since(begun), err
 	}
-	uffd, err = t.take()
+	uffd, err = t.takeUffd()
 	if e := t.letGo(); e != nil {
 		err = errors.Join(err, e)
 	}
@@ -199,8 +199,8 @@ func (t *thread) noteSequence() error {
 	return t.ptrace(unix.PTRACE_PEEKDATA, uintptr(t.critical), uintptr(unsafe.Pointer(&t.sequence)))
 }
 
-// take makes the stopped thread open a userfaultfd, and takes it.
-func (t *thread) take() (int, error) {
+// takeUffd makes the stopped thread open a userfaultfd, and takes it.
+func (t *thread) takeUffd() (int, error) {
 	theirs, err := t.call(unix.SYS_USERFAULTFD, uffdFlags)
 	if err != nil {
 		return -1, fmt.Errorf("make it open a userfaultfd: %w", err)
@@ -314,7 +314,7 @@ type stopped struct {
 func (t *thread) wait(limit time.Duration) (stopped, error) {
 	// A stop comes within microseconds of its cause, if the thread has a
 	// processor: waiting longer than that at a time would be what it stands
-	// still for.
+	// suspended for.
 	const yields, nap = 50, 30 * time.Microsecond
 	for n, begun := 0, time.Now(); ; n++ {
 		var status unix.WaitStatus

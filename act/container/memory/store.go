@@ -65,9 +65,9 @@ func (s *Store) HeldBytes() int64 {
 	return s.count(func(b *block, word int) uint64 { return b.filled[word] })
 }
 
-// OwedBytes is how much memory is to be fetched.
-func (s *Store) OwedBytes() int64 {
-	return s.count(func(b *block, word int) uint64 { return b.owed[word] })
+// LazyBytes is how much memory is to be fetched.
+func (s *Store) LazyBytes() int64 {
+	return s.count(func(b *block, word int) uint64 { return b.lazy[word] })
 }
 
 // count adds up pages, 64 at a time.
@@ -138,10 +138,10 @@ const (
 
 // block says which of its pages are kept, which are nothing but zeros, and which are
 // to be fetched.
-type block struct{ filled, zero, owed [blockPages / 64]uint64 }
+type block struct{ filled, zero, lazy [blockPages / 64]uint64 }
 
 // errNobody says that a page is owed and nobody has it.
-var errNobody = errors.New("what is owed is with nobody")
+var errNobody = errors.New("no source connection for the lazy pages")
 
 func newMemory(number uint32) (*processMemory, error) {
 	fd, err := unix.MemfdCreate("pagurus-pages", unix.MFD_CLOEXEC)
@@ -168,8 +168,8 @@ func (m *processMemory) put(p Piece, content []byte) error {
 	switch p.What {
 	case Zero:
 		m.mark(a, true, func(b *block, word int, mask uint64) { b.zero[word] |= mask })
-	case Owed:
-		m.mark(a, true, func(b *block, word int, mask uint64) { b.owed[word] |= mask })
+	case Lazy:
+		m.mark(a, true, func(b *block, word int, mask uint64) { b.lazy[word] |= mask })
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ func (m *processMemory) drop(a area) error {
 		kept = kept || b.filled[word]&mask != 0
 		b.filled[word] &^= mask
 		b.zero[word] &^= mask
-		b.owed[word] &^= mask
+		b.lazy[word] &^= mask
 	})
 	if !kept {
 		return nil
@@ -193,7 +193,7 @@ func (m *processMemory) drop(a area) error {
 func (b *block) clear(word int, mask uint64) {
 	b.filled[word] &^= mask
 	b.zero[word] &^= mask
-	b.owed[word] &^= mask
+	b.lazy[word] &^= mask
 }
 
 // mark changes what is known of pages, 64 at a time; with create also where
@@ -249,8 +249,8 @@ func (m *processMemory) known(address uint64) What {
 		return Filled
 	case b.zero[page/64]>>(page%64)&1 != 0:
 		return Zero
-	case b.owed[page/64]>>(page%64)&1 != 0:
-		return Owed
+	case b.lazy[page/64]>>(page%64)&1 != 0:
+		return Lazy
 	}
 	return Gone
 }
@@ -265,7 +265,7 @@ func (m *processMemory) read(address uint64, content []byte, rest Rest) ([]byte,
 	switch first {
 	case Gone:
 		return nil, fmt.Errorf("the page at %#x of process %d was not received", address, m.number)
-	case Owed:
+	case Lazy:
 		if rest == nil {
 			return nil, fmt.Errorf("the page at %#x of process %d: %w", address, m.number, errNobody)
 		}

@@ -62,7 +62,7 @@ func TestStoreIsAMap(t *testing.T) {
 					if err != nil || !bytes.Equal(got, zeros[:]) {
 						t.Fatalf("seed %d: zero page %#x of %d: %v", seed, at, process, err)
 					}
-				case Owed:
+				case Lazy:
 					owed += PageBytes
 					if err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(process + uint32(at>>12))}, PageBytes)) {
 						t.Fatalf("seed %d: page %#x of %d, which was owed: %v", seed, at, process, err)

@@ -71,7 +71,7 @@ type subject struct {
 	over chan error // what waiting for it gave
 }
 
-// begin starts one. The test's end kills it, with its children.
+// agreeUffd starts one. The test's end kills it, with its children.
 func startSubject(t testing.TB, args ...string) *subject {
 	t.Helper()
 	need(t)
@@ -162,8 +162,8 @@ func (s *subject) family() (pids []int, err error) {
 	return pids, nil
 }
 
-// freeze makes them all stand still.
-func (s *subject) freeze() []int {
+// suspend makes them all stand still.
+func (s *subject) suspend() []int {
 	s.t.Helper()
 	if err := unix.Kill(-s.pid, unix.SIGSTOP); err != nil {
 		s.t.Fatal(err)
@@ -172,7 +172,7 @@ func (s *subject) freeze() []int {
 	testkit.Until(s.t, answerLimit, "the subject stands still", func() bool {
 		pids, _ = s.family()
 		for _, pid := range pids {
-			if !still(pid) {
+			if !suspended(pid) {
 				return false
 			}
 		}
@@ -188,8 +188,8 @@ func (s *subject) thaw() {
 	}
 }
 
-// still reports whether every thread of a process is stopped, or it is gone.
-func still(pid int) bool {
+// suspended reports whether every thread of a process is stopped, or it is gone.
+func suspended(pid int) bool {
 	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, name := range stats {
 		if s := state(name); s != 0 && !strings.ContainsRune("TZX", rune(s)) {

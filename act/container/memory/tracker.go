@@ -93,15 +93,15 @@ func (t *Tracker) Last(ctx context.Context, pids []int, send Send) (Passed, erro
 	return t.finish(ctx, pids, send, false)
 }
 
-// Owe is Last, but says only where the rest is: it is to be fetched from the
+// LeaveLazy is Last, but says only where the rest is: it is to be fetched from the
 // processes, which have to stay as they are until that is done.
-func (t *Tracker) Owe(ctx context.Context, pids []int, send Send) (Passed, error) {
+func (t *Tracker) LeaveLazy(ctx context.Context, pids []int, send Send) (Passed, error) {
 	return t.finish(ctx, pids, send, true)
 }
 
 func (t *Tracker) finish(ctx context.Context, pids []int, send Send, owing bool) (Passed, error) {
 	s := newPass(ctx, t.kinds, t.room, send)
-	s.last, s.owing = true, owing
+	s.last, s.lazy = true, owing
 	err := t.find(pids, func(p Piece) error { return send(p, nil) })
 	if err == nil {
 		err = t.sweep(s)
@@ -194,7 +194,7 @@ func (t *Tracker) adopt(ctx context.Context) error {
 	}
 	for _, l := range list {
 		t.stopped = max(t.stopped, l.Stopped)
-		if err := t.take(t.tracked[l.PID], l); err != nil {
+		if err := t.trackUffd(t.tracked[l.PID], l); err != nil {
 			t.tracked[l.PID].why = err.Error()
 			l.drop()
 		}
@@ -202,8 +202,8 @@ func (t *Tracker) adopt(ctx context.Context) error {
 	return nil
 }
 
-// take tracks a process by a userfaultfd that was got for it.
-func (t *Tracker) take(p *process, l stolen) error {
+// takeUffd tracks a process by a userfaultfd that was got for it.
+func (t *Tracker) trackUffd(p *process, l takenUffd) error {
 	p.asked++
 	if l.Error != "" {
 		return errors.New(l.Error)
@@ -214,7 +214,7 @@ func (t *Tracker) take(p *process, l stolen) error {
 	if !p.alive() { // and its number may have been another's when that was stopped
 		return errEnded
 	}
-	if err := begin(l.uffd); err != nil {
+	if err := agreeUffd(l.uffd); err != nil {
 		return err
 	}
 	p.uffd, p.passed, p.why = l.uffd, false, ""

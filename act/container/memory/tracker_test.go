@@ -109,7 +109,7 @@ func TestPassSendsWhatWasWritten(t *testing.T) {
 			if got := sentOf(t, tr, store, s.pid, a); huge < 0 && got != 8 || got < 8 {
 				t.Errorf("written after that: %d pages were sent", got)
 			}
-			pids := s.freeze()
+			pids := s.suspend()
 			lastPass(t, tr, store, pids...)
 			for _, pid := range pids {
 				same(t, store, pid)
@@ -184,7 +184,7 @@ func TestMemoryThatChangesPlace(t *testing.T) {
 	s.do("look 0")
 	s.do("map 9 32 -1")
 	s.do("fill 9 9")
-	pids := s.freeze()
+	pids := s.suspend()
 	done := lastPass(t, tr, store, pids...)
 	same(t, store, s.pid)
 	if done.SentBytes < 32*PageBytes {
@@ -228,7 +228,7 @@ func TestMappedAnewMeanwhile(t *testing.T) {
 			if err != nil || !sent {
 				t.Fatalf("nothing was mapped anew: %v", err)
 			}
-			lastPass(t, tr, store, s.freeze()...)
+			lastPass(t, tr, store, s.suspend()...)
 			same(t, store, s.pid)
 		})
 	}
@@ -251,7 +251,7 @@ func TestGuardsAndRights(t *testing.T) {
 	s.do("rights 1 0")
 	tr, store := track(t, s.pid), newStore(t)
 	onePass(t, tr, store, s.pid)
-	lastPass(t, tr, store, s.freeze()...)
+	lastPass(t, tr, store, s.suspend()...)
 	same(t, store, s.pid)
 }
 
@@ -283,7 +283,7 @@ func TestChurn(t *testing.T) {
 					return err == nil && n > 1<<20
 				})
 			}
-			pids = s.freeze()
+			pids = s.suspend()
 			t.Logf("last: %+v", lastPass(t, tr, store, pids...))
 			checked := 0
 			for _, pid := range pids {
@@ -388,7 +388,7 @@ func TestAwkwardProcesses(t *testing.T) {
 		tr, store := track(t, s.pid), newStore(t)
 		onePass(t, tr, store, s.pid)
 		s.do("fill 0 1")
-		lastPass(t, tr, store, s.freeze()...)
+		lastPass(t, tr, store, s.suspend()...)
 		same(t, store, s.pid)
 	})
 	t.Run("nobody", func(t *testing.T) {
@@ -399,20 +399,20 @@ func TestAwkwardProcesses(t *testing.T) {
 		onePass(t, tr, store, s.pid)
 		s.do("into 0 3 20")
 		s.do("touch 0 7 9")
-		lastPass(t, tr, store, s.freeze()...)
+		lastPass(t, tr, store, s.suspend()...)
 		same(t, store, s.pid)
 	})
 	t.Run("stopped", func(t *testing.T) {
 		s := startSubject(t, "obey")
 		s.do("map 0 64 -1")
 		s.do("fill 0 1")
-		s.freeze()
+		s.suspend()
 		tr, store := track(t, s.pid), newStore(t)
 		onePass(t, tr, store, s.pid)
-		testkit.Until(t, answerLimit, "it is stopped again", func() bool { return still(s.pid) })
+		testkit.Until(t, answerLimit, "it is stopped again", func() bool { return suspended(s.pid) })
 		s.thaw()
 		s.do("touch 0 2 1")
-		lastPass(t, tr, store, s.freeze()...)
+		lastPass(t, tr, store, s.suspend()...)
 		same(t, store, s.pid)
 	})
 	t.Run("headless", func(t *testing.T) { // which CRIU does not dump
@@ -455,7 +455,7 @@ func TestAwkwardProcesses(t *testing.T) {
 		if done := onePass(t, tr, store, s.pid); done.SentBytes < 64*PageBytes {
 			t.Errorf("the pass says %+v", done)
 		}
-		lastPass(t, tr, store, s.freeze()...)
+		lastPass(t, tr, store, s.suspend()...)
 		same(t, store, s.pid)
 	})
 	t.Run("ended", func(t *testing.T) {
@@ -496,7 +496,7 @@ func TestSharedMemory(t *testing.T) {
 			onePass(t, tr, store, order...)
 			s.do("touch 0 3 %d", n)
 		}
-		lastPass(t, tr, store, s.freeze()...)
+		lastPass(t, tr, store, s.suspend()...)
 		same(t, store, s.pid)
 		same(t, store, child)
 		s.thaw()
@@ -526,7 +526,7 @@ func TestAnotherProgram(t *testing.T) {
 	if n, err := tr.Dirty(t.Context()); err != nil || n > 64*PageBytes {
 		t.Errorf("%d bytes are left: %v", n, err)
 	}
-	lastPass(t, tr, store, s.freeze()...)
+	lastPass(t, tr, store, s.suspend()...)
 	same(t, store, s.pid)
 	// And just before the last pass.
 	s.thaw()
@@ -536,7 +536,7 @@ func TestAnotherProgram(t *testing.T) {
 	s.do("exec")
 	s.do("map 0 128 -1")
 	s.do("fill 0 3")
-	lastPass(t, tr, store, s.freeze()...)
+	lastPass(t, tr, store, s.suspend()...)
 	same(t, store, s.pid)
 }
 
@@ -552,7 +552,7 @@ func TestNewProcesses(t *testing.T) {
 	first, _ := s.do("fork 0 2")
 	onePass(t, tr, store, s.pid, first)
 	s.do("fork 0 3")
-	pids := s.freeze()
+	pids := s.suspend()
 	if len(pids) != 3 {
 		t.Fatalf("processes %v", pids)
 	}
@@ -610,7 +610,7 @@ func TestZeros(t *testing.T) {
 	if err != nil || filled != 2 {
 		t.Errorf("%d pages were sent, want 2: %v", filled, err)
 	}
-	lastPass(t, tr, store, s.freeze()...)
+	lastPass(t, tr, store, s.suspend()...)
 	same(t, store, s.pid)
 }
 

@@ -17,7 +17,7 @@ func BenchmarkPort(b *testing.B) {
 	for _, way := range []string{"no hooks", "hooks", "after cut and hold"} {
 		hosts := stations(b, 2)
 		layout{at: []int{0, 1}}.apply(hosts)
-		from, to := hosts[0].take(0), hosts[1].take(1)
+		from, to := hosts[0].attachContainer(0), hosts[1].attachContainer(1)
 		switch way {
 		case "no hooks":
 			hosts[0].Run("tc", "qdisc", "del", "dev", port(0).link(), "clsact")
@@ -25,7 +25,7 @@ func BenchmarkPort(b *testing.B) {
 		case "after cut and hold":
 			for i, s := range hosts {
 				s.cut(i)
-				held := s.hold(i)
+				held := s.queueFrames(i)
 				s.mend(i)
 				if err := held.Release(); err != nil {
 					b.Fatal(err)
@@ -62,12 +62,12 @@ func BenchmarkPort(b *testing.B) {
 func BenchmarkRelease(b *testing.B) {
 	hosts := stations(b, 1)
 	layout{at: []int{0, 0}}.apply(hosts)
-	ears, voice := newCard(b, hosts[0].take(0)), newCard(b, hosts[0].take(1))
+	ears, voice := newCard(b, hosts[0].attachContainer(0)), newCard(b, hosts[0].attachContainer(1))
 	for _, frames := range []int{1, 1000} {
 		b.Run(fmt.Sprint(frames), func(b *testing.B) {
 			var first, all time.Duration
 			for b.Loop() {
-				held := hosts[0].hold(0)
+				held := hosts[0].queueFrames(0)
 				for i := range frames {
 					voice.say(mac(0), fmt.Sprint(i))
 				}

@@ -38,10 +38,10 @@ import (
 // itself has no more under way than its receiver's window, 6 MiB by default.
 const queueFrames = 16384
 
-// Held is the frames for a container, and those to come, waiting. It may be used
+// FrameQueue is the frames for a container, and those to come, waiting. It may be used
 // from any thread, whatever its namespace.
-type Held struct {
-	turn      sync.Mutex
+type FrameQueue struct {
+	mu        sync.Mutex
 	port      Port
 	kernel    *netlink.Handle
 	tap       int
@@ -66,12 +66,12 @@ type Count struct {
 // never is equal to no count.
 const never = math.MaxUint64
 
-// Hold lets what comes for the container wait, until Release. The port needs not
+// QueueFrames lets what comes for the container wait, until Release. The port needs not
 // be plugged in. A hold of which the process has died is replaced, its frames are
 // lost; while the process lives a second one is refused. After an error frames go
 // to the container as before.
-func (p Port) Hold() (*Held, error) {
-	h := &Held{port: p, tap: -1, way: -1, buffer: make([]byte, frameBytes), chase: chaseLimit}
+func (p Port) QueueFrames() (*FrameQueue, error) {
+	h := &FrameQueue{port: p, tap: -1, way: -1, buffer: make([]byte, frameBytes), chase: chaseLimit}
 	if err := h.open(); err != nil {
 		h.letGo()
 		return nil, fmt.Errorf("holding what comes for guest %d of network %d: %w", p.Index, p.Subnet, err)
@@ -79,7 +79,7 @@ func (p Port) Hold() (*Held, error) {
 	return h, nil
 }
 
-func (h *Held) open() (err error) {
+func (h *FrameQueue) open() (err error) {
 	if h.kernel, err = openKernel(); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (h *Held) open() (err error) {
 		return err
 	}
 	defer program.Close() // the filter holds it
-	f := filter(port, held)
+	f := filter(port, frameQueueProgram)
 	f.Fd, f.Name = program.FD(), "hold"
 	if err := h.kernel.FilterReplace(f); err != nil {
 		return fmt.Errorf("hanging a filter on %s (apply the job's network again): %w", h.port.link(), err)
@@ -159,7 +159,7 @@ const (
 
 // openQueue makes the TAP link, which is there as long as the process has it open,
 // and gives its number.
-func (h *Held) openQueue() (index int, err error) {
+func (h *FrameQueue) openQueue() (index int, err error) {
 	name := h.port.Subnet.PortQueueName(h.port.Index)
 	if h.tap, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != nil {
 		return 0, fmt.Errorf("opening /dev/net/tun (modprobe tun): %w", err)
@@ -231,9 +231,9 @@ func openWay(link int) (fd int, err error) {
 // ones on another. (Release could stay on one, but would wait when that is busy, and
 // order is worth less than time.) Releasing twice is releasing once. After an error what was not
 // delivered still waits: call again, or Close.
-func (h *Held) Release() error {
-	h.turn.Lock()
-	defer h.turn.Unlock()
+func (h *FrameQueue) Release() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.closed {
 		return nil
 	}
@@ -247,7 +247,7 @@ func (h *Held) Release() error {
 // delivered. It is reached only by who sends without waiting for answers.
 const chaseLimit = time.Second
 
-func (h *Held) release() error {
+func (h *FrameQueue) release() error {
 	for end := time.Now().Add(h.chase); time.Now().Before(end); {
 		if err := h.drain(); err != nil {
 			return err
@@ -274,7 +274,7 @@ const (
 
 // level tells the filter, if nothing waits any more, that all it has counted has
 // been delivered, and reports whether that was still so.
-func (h *Held) level() (bool, error) {
+func (h *FrameQueue) level() (bool, error) {
 	queued, err := read(h.queued)
 	if err != nil {
 		return false, err
@@ -295,7 +295,7 @@ func (h *Held) level() (bool, error) {
 	return now == queued, err
 }
 
-func (h *Held) passed() uint64 { return h.count.Delivered + h.count.Lost }
+func (h *FrameQueue) passed() uint64 { return h.count.Delivered + h.count.Lost }
 
 func read(m *ebpf.Map) (n uint64, err error) {
 	if err = m.Lookup(uint32(0), &n); err != nil {
@@ -305,7 +305,7 @@ func read(m *ebpf.Map) (n uint64, err error) {
 }
 
 // countLost asks how many frames found the queue full.
-func (h *Held) countLost() error {
+func (h *FrameQueue) countLost() error {
 	link, err := h.kernel.LinkByName(h.port.Subnet.PortQueueName(h.port.Index))
 	if err != nil {
 		return fmt.Errorf("looking at the queue: %w", err)
@@ -317,7 +317,7 @@ func (h *Held) countLost() error {
 }
 
 // drain delivers what waits. It ends when nothing does.
-func (h *Held) drain() error {
+func (h *FrameQueue) drain() error {
 	for {
 		if h.pending == nil {
 			n, err := unix.Read(h.tap, h.buffer)
@@ -346,7 +346,7 @@ func (h *Held) drain() error {
 // to work on.
 const deliverLimit = time.Second
 
-func (h *Held) deliver(frame []byte) error {
+func (h *FrameQueue) deliver(frame []byte) error {
 	for pause, end := time.Microsecond, time.Now().Add(deliverLimit); ; pause = min(2*pause, time.Millisecond) {
 		_, err := unix.Write(h.way, frame)
 		switch {
@@ -370,9 +370,9 @@ func (h *Held) deliver(frame []byte) error {
 
 // Close ends a hold with all that waits: it is lost. Frames go to the container as
 // if there had been no hold. Closing after Release, or twice, changes nothing.
-func (h *Held) Close() error {
-	h.turn.Lock()
-	defer h.turn.Unlock()
+func (h *FrameQueue) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.closed {
 		return nil
 	}
@@ -383,14 +383,14 @@ func (h *Held) Close() error {
 }
 
 // Count says what became of the frames so far. It is whole after Release.
-func (h *Held) Count() Count {
-	h.turn.Lock()
-	defer h.turn.Unlock()
+func (h *FrameQueue) Count() Count {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	return h.count
 }
 
 // unhold takes the filter away.
-func (h *Held) unhold() error {
+func (h *FrameQueue) unhold() error {
 	if h.filter == nil {
 		return nil
 	}
@@ -403,7 +403,7 @@ func (h *Held) unhold() error {
 }
 
 // letGo gives back everything, in whatever state it is.
-func (h *Held) letGo() error {
+func (h *FrameQueue) letGo() error {
 	err := h.unhold()
 	h.closed = true
 	for _, fd := range []int{h.tap, h.way} {

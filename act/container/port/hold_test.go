@@ -74,7 +74,7 @@ func (c *choir) more(frames int) {
 // listen hears until there is nothing for a while, or for most.
 func (c *choir) listen(most time.Duration) (heard int) {
 	for end := time.Now().Add(most); time.Now().Before(end); heard++ {
-		text := c.ears.hear(quiet)
+		text := c.ears.hear(noFrameFor)
 		if text == "" {
 			return heard
 		}
@@ -154,13 +154,13 @@ func TestHoldKeepsEveryFrame(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			hosts := stations(t, 2)
 			layout{at: []int{0, 0, 1, 1}}.apply(hosts)
-			ears := newCard(t, hosts[0].take(0))
-			voices := []*card{newCard(t, hosts[0].take(1)), newCard(t, hosts[1].take(2)), newCard(t, hosts[1].take(3))}
+			ears := newCard(t, hosts[0].attachContainer(0))
+			voices := []*card{newCard(t, hosts[0].attachContainer(1)), newCard(t, hosts[1].attachContainer(2)), newCard(t, hosts[1].attachContainer(3))}
 			choir := sing(t, ears, c.pause, c.together, voices...)
 			var lost uint64
 			for range 2 {
 				choir.more(20)
-				held := hosts[0].hold(0)
+				held := hosts[0].queueFrames(0)
 				before := choir.said()
 				choir.more(c.frames)
 				choir.deaf(before)
@@ -201,9 +201,9 @@ func TestNoFrameIsLostInAMove(t *testing.T) {
 	testkit.Leftovers(t)
 	hosts := stations(t, 3)
 	layout{at: []int{0, 0, 1, 2}, to: 1}.apply(hosts)
-	held := hosts[1].hold(0)
-	old, young := newCard(t, hosts[0].take(0)), newCard(t, hosts[1].take(0))
-	choir := sing(t, old, time.Millisecond, true, newCard(t, hosts[0].take(1)), newCard(t, hosts[1].take(2)), newCard(t, hosts[2].take(3)))
+	held := hosts[1].queueFrames(0)
+	old, young := newCard(t, hosts[0].attachContainer(0)), newCard(t, hosts[1].attachContainer(0))
+	choir := sing(t, old, time.Millisecond, true, newCard(t, hosts[0].attachContainer(1)), newCard(t, hosts[1].attachContainer(2)), newCard(t, hosts[2].attachContainer(3)))
 	choir.more(50)
 	hosts[0].Must(func() error { return hosts[0].Forward(subnet, 0) })
 	hosts[0].cut(0)
@@ -239,10 +239,10 @@ func TestReleaseDoesNotChaseForEver(t *testing.T) {
 	testkit.Leftovers(t)
 	hosts := stations(t, 2)
 	layout{at: []int{0, 0, 1}}.apply(hosts)
-	ears := newCard(t, hosts[0].take(0))
-	choir := sing(t, ears, 20*time.Microsecond, false, newCard(t, hosts[0].take(1)), newCard(t, hosts[1].take(2)))
+	ears := newCard(t, hosts[0].attachContainer(0))
+	choir := sing(t, ears, 20*time.Microsecond, false, newCard(t, hosts[0].attachContainer(1)), newCard(t, hosts[1].attachContainer(2)))
 	for range 5 {
-		held := hosts[0].hold(0)
+		held := hosts[0].queueFrames(0)
 		held.chase = 0
 		choir.more(50)
 		if err := held.Release(); err != nil {
@@ -268,8 +268,8 @@ func TestHoldIsBounded(t *testing.T) {
 	testkit.Leftovers(t)
 	s := stations(t, 1)[0]
 	layout{at: []int{0, 0}}.apply([]*station{s})
-	ears, voice := newCard(t, s.take(0)), newCard(t, s.take(1))
-	held := s.hold(0)
+	ears, voice := newCard(t, s.attachContainer(0)), newCard(t, s.attachContainer(1))
+	held := s.queueFrames(0)
 	const more = 100
 	for i := range queueFrames + more {
 		voice.say(mac(0), fmt.Sprint(i))
@@ -298,11 +298,11 @@ func TestHoldEnds(t *testing.T) {
 	testkit.Leftovers(t)
 	s := stations(t, 1)[0]
 	layout{at: []int{0, 0}}.apply([]*station{s})
-	ears, voice := newCard(t, s.take(0)), newCard(t, s.take(1))
+	ears, voice := newCard(t, s.attachContainer(0)), newCard(t, s.attachContainer(1))
 
-	held := s.hold(0)
+	held := s.queueFrames(0)
 	voice.say(mac(0), "dropped")
-	if err := s.Do(func() error { _, err := port(0).Hold(); return err }); err == nil || !strings.Contains(err.Error(), "held already") {
+	if err := s.Do(func() error { _, err := port(0).QueueFrames(); return err }); err == nil || !strings.Contains(err.Error(), "held already") {
 		t.Errorf("held twice: %v", err)
 	}
 	byAnother(t, s, "hold", "held already")
@@ -322,7 +322,7 @@ func TestHoldEnds(t *testing.T) {
 	byAnother(t, s, "hold", "done")
 	voice.say(mac(0), "lost with its holder")
 	ears.mustNotHear("with a dead holder")
-	held = s.hold(0)
+	held = s.queueFrames(0)
 	voice.say(mac(0), "kept")
 	ears.mustNotHear("held anew")
 	if err := held.Release(); err != nil {
@@ -338,7 +338,7 @@ func TestHoldEnds(t *testing.T) {
 		ears.mustHear("free", "free")
 	}
 	mustBeFree(t, s)
-	if err := s.Do(func() error { _, err := port(3).Hold(); return err }); err == nil {
+	if err := s.Do(func() error { _, err := port(3).QueueFrames(); return err }); err == nil {
 		t.Error("a port that is not there was held")
 	}
 	mustBeFree(t, s)
@@ -350,8 +350,8 @@ func TestHoldBeforeTake(t *testing.T) {
 	testkit.Leftovers(t)
 	s := stations(t, 1)[0]
 	layout{at: []int{0, 0}}.apply([]*station{s})
-	voice := newCard(t, s.take(1))
-	held := s.hold(0)
+	voice := newCard(t, s.attachContainer(1))
+	held := s.queueFrames(0)
 	// The port's other end is still switched off, so that the bridge sends it
 	// nothing; what comes by the tunnel does not ask the bridge.
 	s.Run("ip", "link", "set", subnet.PortPeerName(0), "up")
@@ -363,7 +363,7 @@ func TestHoldBeforeTake(t *testing.T) {
 	if err := held.Release(); err == nil || !strings.Contains(err.Error(), "plugged in") {
 		t.Errorf("released to nobody: %v", err)
 	}
-	ears := newCard(t, s.take(0))
+	ears := newCard(t, s.attachContainer(0))
 	ears.mustNotHear("still held")
 	if err := held.Release(); err != nil {
 		t.Fatal(err)
@@ -378,10 +378,10 @@ func TestHoldBesideTheOverlay(t *testing.T) {
 	hosts := stations(t, 2)
 	l := layout{at: []int{0, 0, 1}, to: 1}
 	l.apply(hosts)
-	old, young := newCard(t, hosts[0].take(0)), newCard(t, hosts[1].take(0))
-	local, remote := newCard(t, hosts[0].take(1)), newCard(t, hosts[1].take(2))
+	old, young := newCard(t, hosts[0].attachContainer(0)), newCard(t, hosts[1].attachContainer(0))
+	local, remote := newCard(t, hosts[0].attachContainer(1)), newCard(t, hosts[1].attachContainer(2))
 
-	target := hosts[1].hold(0)
+	target := hosts[1].queueFrames(0)
 	both := func(stage string) {
 		local.say(mac(0), stage+" from a")
 		remote.say(mac(0), stage+" from b")
@@ -389,7 +389,7 @@ func TestHoldBesideTheOverlay(t *testing.T) {
 	both("before")
 	old.mustHear("before", "before from a")
 	old.mustHear("before", "before from b")
-	source := hosts[0].hold(0)
+	source := hosts[0].queueFrames(0)
 	hosts[0].Must(func() error { return hosts[0].Forward(subnet, 0) })
 	l.apply(hosts)
 	both("forwarded")
@@ -409,7 +409,7 @@ func TestHoldBesideTheOverlay(t *testing.T) {
 	old.mustHear("released", "delivered from a")
 	old.mustHear("released", "delivered from b")
 
-	target = hosts[1].hold(0)
+	target = hosts[1].queueFrames(0)
 	layout{at: []int{0, 0, 1}}.apply(hosts)
 	if left := hosts[1].Run("ip", "-br", "link"); strings.Contains(left, "pgh") || strings.Contains(left, "pgt700007.0") {
 		t.Errorf("the port is not wanted, but there is\n%s", left)
@@ -420,7 +420,7 @@ func TestHoldBesideTheOverlay(t *testing.T) {
 	if err := target.Close(); err != nil {
 		t.Error(err)
 	}
-	source = hosts[0].hold(0)
+	source = hosts[0].queueFrames(0)
 	for _, s := range hosts {
 		s.Must(func() error { return s.Clear(context.Background()) })
 	}

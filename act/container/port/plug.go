@@ -73,7 +73,7 @@ func (p Port) Mend() error {
 // somebody has is ended by that, not by this. A port that is not held, or is gone,
 // is no error. After an error call again.
 func (p Port) Free() error {
-	if err := p.unfilter(held); err != nil {
+	if err := p.unfilter(frameQueueProgram); err != nil {
 		return fmt.Errorf("letting frames to the container's link %s: %w", p.link(), err)
 	}
 	return nil
@@ -87,8 +87,8 @@ type hook struct {
 }
 
 var (
-	cut  = hook{netlink.HANDLE_MIN_INGRESS, 1} // what the bridge is given is what the container sends
-	held = hook{netlink.HANDLE_MIN_EGRESS, 2}
+	cut               = hook{netlink.HANDLE_MIN_INGRESS, 1} // what the bridge is given is what the container sends
+	frameQueueProgram = hook{netlink.HANDLE_MIN_EGRESS, 2}
 )
 
 // What programs answer (TC_ACT_*).

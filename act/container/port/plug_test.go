@@ -22,9 +22,9 @@ func TestTakeAndGive(t *testing.T) {
 	hosts := stations(t, 2)
 	l := layout{at: []int{0, 0, 1}}
 	l.apply(hosts)
-	first := hosts[0].take(0)
+	first := hosts[0].attachContainer(0)
 	before, _ := hosts[0].Read()
-	text := look(first)
+	text := describeNetwork(first)
 	t.Log(text)
 	for _, must := range []string{mac(0), "mtu 1450", leastTimeout, "10.128.7.1/24", "10.128.7.0/24 dev eth0", "10.128.7.254 dev eth0 lladdr " + subnet.ShareMAC(),
 		"10.128.7.4 dev eth0 lladdr " + mac(3), "127.0.0.1/8"} {
@@ -42,21 +42,21 @@ func TestTakeAndGive(t *testing.T) {
 	if back() {
 		t.Error("what is in a container is at the host")
 	}
-	hosts[0].Must(func() error { return port(0).Take(first.File()) })
-	if again := look(first); again != text {
+	hosts[0].Must(func() error { return port(0).Attach(first.File()) })
+	if again := describeNetwork(first); again != text {
 		t.Errorf("taken twice it is\n%s\ninstead of\n%s", again, text)
 	}
 	l.apply(hosts)
 	if after, _ := hosts[0].Read(); after.String() != before.String() {
 		t.Errorf("the host's network was\n%s\nand is\n%s", before, after)
 	}
-	others := []*testkit.Host{hosts[0].take(1), hosts[1].take(2)}
+	others := []*testkit.Host{hosts[0].attachContainer(1), hosts[1].attachContainer(2)}
 	for i, other := range others {
 		mustTalk(t, first, other, i+1)
 	}
 
 	second := testkit.Namespace(t)
-	if err := hosts[0].Do(func() error { return port(0).Take(second.File()) }); err == nil || !strings.Contains(err.Error(), "pgc700007.0") {
+	if err := hosts[0].Do(func() error { return port(0).Attach(second.File()) }); err == nil || !strings.Contains(err.Error(), "pgc700007.0") {
 		t.Errorf("the port was taken from another container: %v", err)
 	}
 	for range 2 {
@@ -68,8 +68,8 @@ func TestTakeAndGive(t *testing.T) {
 	if left := first.Run("ip", "-br", "link"); strings.Contains(left, inside) {
 		t.Errorf("the container still has\n%s", left)
 	}
-	hosts[0].Must(func() error { return port(0).Take(second.File()) })
-	if now := look(second); now != text {
+	hosts[0].Must(func() error { return port(0).Attach(second.File()) })
+	if now := describeNetwork(second); now != text {
 		t.Errorf("the next container's network is\n%s\ninstead of\n%s", now, text)
 	}
 	for i, other := range others {
@@ -80,8 +80,8 @@ func TestTakeAndGive(t *testing.T) {
 	}
 }
 
-// look is what there is of a container's network.
-func look(in *testkit.Host) string {
+// describeNetwork is what there is of a container's network.
+func describeNetwork(in *testkit.Host) string {
 	return in.Run("sh", "-ec", `cat /proc/sys/net/ipv4/tcp_rto_min_us /proc/sys/net/ipv6/conf/eth0/disable_ipv6
 		ip -br link show eth0; ip -o link show eth0 | grep -o 'mtu [0-9]*'
 		ip -br addr show; ip neigh show nud permanent | sort; ip route show`)
@@ -93,8 +93,8 @@ func TestTakeIsJoining(t *testing.T) {
 	testkit.Leftovers(t)
 	s := stations(t, 1)[0]
 	layout{at: []int{0}}.apply([]*station{s})
-	in := s.take(0)
-	taken := look(in)
+	in := s.attachContainer(0)
+	taken := describeNetwork(in)
 	join := func() {
 		self, err := os.Executable()
 		if err != nil {
@@ -106,7 +106,7 @@ func TestTakeIsJoining(t *testing.T) {
 		}
 	}
 	join()
-	if joined := look(in); joined != taken {
+	if joined := describeNetwork(in); joined != taken {
 		t.Errorf("joined it is\n%s\ninstead of\n%s", joined, taken)
 	}
 	s.Must(func() error { return port(0).Give(in.File()) })
@@ -114,20 +114,20 @@ func TestTakeIsJoining(t *testing.T) {
 	in.Run("ip", "link", "set", inside, "mtu", "1400")
 	in.Run("sh", "-c", "echo 200000 > /proc/sys/net/ipv4/tcp_rto_min_us")
 	join()
-	if joined := look(in); joined != taken {
+	if joined := describeNetwork(in); joined != taken {
 		t.Errorf("only joined it is\n%s\ninstead of\n%s", joined, taken)
 	}
 }
 
 // Another eth0 in a container is not touched.
-func TestTakeLeavesOthersLinks(t *testing.T) {
+func TestAttachLeavesOthersLinks(t *testing.T) {
 	testkit.Leftovers(t)
 	s := stations(t, 1)[0]
 	layout{at: []int{0}}.apply([]*station{s})
 	in := testkit.Namespace(t)
 	in.Run("ip", "link", "add", inside, "type", "veth", "peer", "name", "x")
 	before := in.Run("ip", "-o", "link")
-	for what, do := range map[string]func(*os.File) error{"take": port(0).Take, "give": port(0).Give} {
+	for what, do := range map[string]func(*os.File) error{"take": port(0).Attach, "give": port(0).Give} {
 		if err := s.Do(func() error { return do(in.File()) }); err == nil || !strings.Contains(err.Error(), "another eth0") {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -135,7 +135,7 @@ func TestTakeLeavesOthersLinks(t *testing.T) {
 	if after := in.Run("ip", "-o", "link"); after != before {
 		t.Errorf("the container's links were\n%s\nand are\n%s", before, after)
 	}
-	if err := s.Do(func() error { return port(3).Take(testkit.Namespace(t).File()) }); err == nil {
+	if err := s.Do(func() error { return port(3).Attach(testkit.Namespace(t).File()) }); err == nil {
 		t.Error("a port that is not there was taken")
 	}
 }
@@ -178,7 +178,7 @@ func TestCutAndMend(t *testing.T) {
 	testkit.Leftovers(t)
 	hosts := stations(t, 2)
 	layout{at: []int{0, 0, 1}}.apply(hosts)
-	cards := []*card{newCard(t, hosts[0].take(0)), newCard(t, hosts[0].take(1)), newCard(t, hosts[1].take(2))}
+	cards := []*card{newCard(t, hosts[0].attachContainer(0)), newCard(t, hosts[0].attachContainer(1)), newCard(t, hosts[1].attachContainer(2))}
 	heard := func(stage string, yes bool) {
 		t.Helper()
 		for i := 1; i < 3; i++ {
@@ -227,7 +227,7 @@ func TestMain(m *testing.M) {
 	case "cut":
 		err = port(0).Cut()
 	case "hold":
-		_, err = port(0).Hold()
+		_, err = port(0).QueueFrames()
 	case "join":
 		setup := fleet.Setup{Addr: subnet.GuestAddr(0), Prefix: fleet.SubnetPrefixBits, MAC: mac(0), MTU: fleet.NetworkMTU, Share: subnet.ShareAddr()}
 		for i := range port(0).Guests {

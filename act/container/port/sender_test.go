@@ -87,9 +87,9 @@ func TestSenderGoesOnAfterAMove(t *testing.T) {
 	testkit.Leftovers(t)
 	hosts := stations(t, 2)
 	layout{at: []int{0, 1}, to: 1}.apply(hosts)
-	held := hosts[1].hold(0)
+	held := hosts[1].queueFrames(0)
 	hosts[1].cut(0)
-	from, to, beside := hosts[0].take(0), hosts[1].take(0), hosts[1].take(1)
+	from, to, beside := hosts[0].attachContainer(0), hosts[1].attachContainer(0), hosts[1].attachContainer(1)
 	accept := (&service{}).listen(t, from)
 	c := call(t, beside).conn
 	fd := accept()

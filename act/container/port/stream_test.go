@@ -195,8 +195,8 @@ func TestConnectionOutlivesAMove(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			hosts := stations(t, 3)
 			layout{at: []int{0, callerAt}, to: 1}.apply(hosts)
-			held := hosts[1].hold(0)
-			from, to, beside := hosts[0].take(0), hosts[1].take(0), hosts[callerAt].take(1)
+			held := hosts[1].queueFrames(0)
+			from, to, beside := hosts[0].attachContainer(0), hosts[1].attachContainer(0), hosts[callerAt].attachContainer(1)
 			s := &service{}
 			accept := s.listen(t, from)
 			c := call(t, beside)
@@ -254,8 +254,8 @@ func TestConnectionIsLostWithoutAHold(t *testing.T) {
 	testkit.Leftovers(t)
 	hosts := stations(t, 2)
 	layout{at: []int{0, 1}, to: 1}.apply(hosts)
-	from, beside := hosts[0].take(0), hosts[1].take(1)
-	hosts[1].take(0)
+	from, beside := hosts[0].attachContainer(0), hosts[1].attachContainer(1)
+	hosts[1].attachContainer(0)
 	s := &service{}
 	accept := s.listen(t, from)
 	c := call(t, beside)
@@ -281,7 +281,7 @@ func TestKilledWhileCutSaysNothing(t *testing.T) {
 	testkit.Leftovers(t)
 	hosts := stations(t, 2)
 	layout{at: []int{0, 1}}.apply(hosts)
-	from, beside := hosts[0].take(0), hosts[1].take(1)
+	from, beside := hosts[0].attachContainer(0), hosts[1].attachContainer(1)
 	s := &service{}
 	accept := s.listen(t, from)
 	c := call(t, beside)
@@ -293,7 +293,7 @@ func TestKilledWhileCutSaysNothing(t *testing.T) {
 	hosts[0].cut(0)
 	s.freeze()
 	unix.Close(fd) // with data unread: a reset, and one for each segment that comes
-	time.Sleep(quiet)
+	time.Sleep(noFrameFor)
 	if state := beside.Run("ss", "-tn", "state", "established"); !strings.Contains(state, "10.128.7.1:7777") {
 		t.Errorf("the caller's connections are\n%s", state)
 	}

@@ -24,14 +24,14 @@ const inside = "eth0"
 // move waits for it; Linux's own is 200 ms. The setting came with Linux 6.11.
 const leastTimeout = "20000"
 
-// Take puts the far end of the port into a container's network namespace, as
+// Attach puts the far end of the port into a container's network namespace, as
 // eth0 with the guest's addresses and MTU, up, and with a fixed hardware address
 // for every other guest and the file server: nothing has to be asked by broadcast,
 // which the network does not carry. The namespace is then ready for a guest agent
 // that joins its job, or for the restored sockets of one that has. The file is not
 // kept. Taking twice is taking once. After an error the
 // link may be in either namespace: call again, or Give.
-func (p Port) Take(ns *os.File) error {
+func (p Port) Attach(ns *os.File) error {
 	kernel, err := openKernel()
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (p Port) Take(ns *os.File) error {
 		if err != nil {
 			return err
 		}
-		return p.settle(inside, link)
+		return p.configureLink(inside, link)
 	})
 	if err == nil {
 		err = p.wait(kernel)
@@ -65,10 +65,10 @@ func (p Port) Take(ns *os.File) error {
 	return nil
 }
 
-// TakeMeanwhile begins to Take, which needs the kernel as long as all else that a
+// AttachMeanwhile begins to Take, which needs the kernel as long as all else that a
 // target does before it is ready, in a thread that at sees to be at the host; wait says
 // how that ended. The file may be closed meanwhile. After an error nothing was begun.
-func (p Port) TakeMeanwhile(ns *os.File, at func(func() error) error) (wait func() error, _ error) {
+func (p Port) AttachMeanwhile(ns *os.File, at func(func() error) error) (wait func() error, _ error) {
 	fd, err := unix.FcntlInt(ns.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, p.unplugged(err)
@@ -78,7 +78,7 @@ func (p Port) TakeMeanwhile(ns *os.File, at func(func() error) error) (wait func
 	go func() {
 		defer close(done)
 		defer own.Close()
-		taken = at(func() error { return p.Take(own) })
+		taken = at(func() error { return p.Attach(own) })
 	}()
 	return func() error { <-done; return taken }, nil
 }
@@ -212,9 +212,9 @@ func (p Port) wait(h *netlink.Handle) error {
 	}
 }
 
-// settle gives the link its name and addresses. It runs in the container's
+// configureLink gives the link its name and addresses. It runs in the container's
 // namespace.
-func (p Port) settle(in *netlink.Handle, link netlink.Link) error {
+func (p Port) configureLink(in *netlink.Handle, link netlink.Link) error {
 	if link.Attrs().Name != inside {
 		if err := in.LinkSetName(link, inside); err != nil {
 			return fmt.Errorf("renaming the link %s: %w", inside, err)

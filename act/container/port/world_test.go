@@ -22,8 +22,8 @@ import (
 // surely is for what must come, quiet for what must not; a slow machine only makes
 // the test kinder.
 const (
-	surely = 10 * time.Second
-	quiet  = 300 * time.Millisecond
+	surely     = 10 * time.Second
+	noFrameFor = 300 * time.Millisecond
 )
 
 // station is a host with its part of the jobs' networks.
@@ -81,21 +81,21 @@ func (l layout) apply(all []*station) {
 	}
 }
 
-// take plugs a container with nothing in it but its network into a port.
-func (s *station) take(i int) *testkit.Host {
+// attachContainer plugs a container with nothing in it but its network into a port.
+func (s *station) attachContainer(i int) *testkit.Host {
 	s.t.Helper()
 	in := testkit.Namespace(s.t)
-	s.Must(func() error { return port(i).Take(in.File()) })
+	s.Must(func() error { return port(i).Attach(in.File()) })
 	return in
 }
 
 func (s *station) cut(i int)  { s.t.Helper(); s.Must(port(i).Cut) }
 func (s *station) mend(i int) { s.t.Helper(); s.Must(port(i).Mend) }
 
-func (s *station) hold(i int) (h *Held) {
+func (s *station) queueFrames(i int) (h *FrameQueue) {
 	s.t.Helper()
 	s.Must(func() (err error) {
-		h, err = port(i).Hold()
+		h, err = port(i).QueueFrames()
 		return err
 	})
 	s.t.Cleanup(func() { h.Close() })
@@ -175,7 +175,7 @@ func (c *card) mustHear(stage, text string) {
 
 func (c *card) mustNotHear(stage string) {
 	c.t.Helper()
-	if got := c.hear(quiet); got != "" {
+	if got := c.hear(noFrameFor); got != "" {
 		c.t.Errorf("%s: heard %q", stage, got)
 	}
 }

@@ -41,10 +41,10 @@ type Plan struct {
 	After []time.Duration
 }
 
-// Look looks at the subject as planned. It takes as long as the plan says and
+// SampleMemory looks at the subject as planned. It takes as long as the plan says and
 // ends early, with an error, when ctx does. Processes that end meanwhile are no
 // error; those that begin are not looked at.
-func Look(ctx context.Context, s Subject, p Plan) (fleet.Profile, error) {
+func SampleMemory(ctx context.Context, s Subject, p Plan) (fleet.Profile, error) {
 	if p.Pages <= 0 || len(p.After) == 0 {
 		return fleet.Profile{}, errors.New("there is nothing to look at")
 	}
@@ -60,7 +60,7 @@ func Look(ctx context.Context, s Subject, p Plan) (fleet.Profile, error) {
 		return fleet.Profile{}, err
 	}
 	defer l.close()
-	out, err := l.look(ctx, p)
+	out, err := l.run(ctx, p)
 	if err != nil {
 		return fleet.Profile{}, err
 	}
@@ -78,8 +78,8 @@ func threadTime() (time.Duration, error) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
-// look is the whole of it: a census, a sample, and what becomes of that.
-func (l *looker) look(ctx context.Context, p Plan) (fleet.Profile, error) {
+// run is the whole of it: a census, a sample, and what becomes of that.
+func (l *sampler) run(ctx context.Context, p Plan) (fleet.Profile, error) {
 	begun := time.Now()
 	out := fleet.Profile{At: begun.UTC().Round(0)}
 	first, err := l.census()
@@ -133,7 +133,7 @@ func (l *looker) look(ctx context.Context, p Plan) (fleet.Profile, error) {
 }
 
 // changed counts the pages of the sample that are not what they were.
-func (l *looker) changed() (sinceFirst, sinceBefore int) {
+func (l *sampler) changed() (sinceFirst, sinceBefore int) {
 	differ := func(a, b uint64) bool { return a != b && a != unknown && b != unknown }
 	for i := range l.sample {
 		q := &l.sample[i]
@@ -173,7 +173,7 @@ func (c counted) grown(since counted) int64 {
 // choose takes a sample of all pages: one at random in each of equal parts, since
 // what changes mostly lies together and is met more evenly so than by chance
 // alone; a fixed distance might meet a program's own.
-func (l *looker) choose(want int, pages int64) error {
+func (l *sampler) choose(want int, pages int64) error {
 	n := min(int64(want), pages)
 	l.sample = make([]page, 0, n)
 	next, passed := int64(0), int64(0)

@@ -94,8 +94,8 @@ func (m *marking) until(area int, address uint64, there bool) {
 	}
 }
 
-// looker is one look under way.
-type looker struct {
+// sampler is one look under way.
+type sampler struct {
 	subject   Subject
 	device    string // of the files, as /proc/PID/maps has it
 	processes []process
@@ -110,8 +110,8 @@ type looker struct {
 	found     []region
 }
 
-func open(s Subject) (*looker, error) {
-	l := &looker{subject: s, seed: maphash.MakeSeed(), zeros: make([]byte, pageBytes), buffer: make([]byte, batch*pageBytes), found: make([]region, mostRegions)}
+func open(s Subject) (*sampler, error) {
+	l := &sampler{subject: s, seed: maphash.MakeSeed(), zeros: make([]byte, pageBytes), buffer: make([]byte, batch*pageBytes), found: make([]region, mostRegions)}
 	if s.Files != "" {
 		var st unix.Stat_t
 		if err := unix.Stat(s.Files, &st); err != nil {
@@ -130,7 +130,7 @@ func open(s Subject) (*looker, error) {
 			return nil, fmt.Errorf("look at the memory of process %d: %w", pid, err)
 		}
 		l.processes = append(l.processes, process{pid, f})
-		if err := l.note(len(l.processes)-1, seen); err != nil {
+		if err := l.noteProcess(len(l.processes)-1, seen); err != nil {
 			l.close()
 			return nil, fmt.Errorf("look at the memory of process %d: %w", pid, err)
 		}
@@ -141,7 +141,7 @@ func open(s Subject) (*looker, error) {
 	return l, nil
 }
 
-func (l *looker) close() {
+func (l *sampler) close() {
 	for _, p := range l.processes {
 		p.pagemap.Close()
 	}
@@ -150,9 +150,9 @@ func (l *looker) close() {
 // gone says that a process is no more.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// note notes a process's memory. seen are the shared parts that another has
+// noteProcess notes a process's memory. seen are the shared parts that another has
 // mapped, too.
-func (l *looker) note(at int, seen map[string]bool) error {
+func (l *sampler) noteProcess(at int, seen map[string]bool) error {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", l.processes[at].pid))
 	if gone(err) {
 		return nil
@@ -214,7 +214,7 @@ func parse(line, device string) (a area, key string, ok bool) {
 }
 
 // census counts what there is now, and sees which pages of the sample are.
-func (l *looker) census() (counted, error) {
+func (l *sampler) census() (counted, error) {
 	var c counted
 	if l.subject.Files != "" {
 		var st unix.Statfs_t
@@ -239,7 +239,7 @@ func (l *looker) census() (counted, error) {
 }
 
 // each gives all memory that is there, in a fixed order.
-func (l *looker) each(give func(area int, r region)) error {
+func (l *sampler) each(give func(area int, r region)) error {
 	for i, a := range l.areas {
 		p := l.processes[a.process]
 		s := scan{start: a.start, end: a.end, mask: isPresent, give: isPresent}
@@ -286,7 +286,7 @@ func (s *scan) run(pagemap int, found []region) (int, error) {
 }
 
 // read reads every page of the sample that is there.
-func (l *looker) read() error {
+func (l *sampler) read() error {
 	l.asked = l.asked[:0]
 	for i := range l.sample {
 		q := &l.sample[i]
@@ -306,7 +306,7 @@ func (l *looker) read() error {
 }
 
 // fetch reads the pages asked for, all of one process, and notes what they hold.
-func (l *looker) fetch() error {
+func (l *sampler) fetch() error {
 	slot := func(k int) []byte { return l.buffer[k*pageBytes : (k+1)*pageBytes] }
 	for len(l.asked) > 0 {
 		var local []unix.Iovec
@@ -336,7 +336,7 @@ func (l *looker) fetch() error {
 }
 
 // hash stands for what a page holds.
-func (l *looker) hash(b []byte) uint64 {
+func (l *sampler) hash(b []byte) uint64 {
 	if bytes.Equal(b, l.zeros) {
 		return empty
 	}

@@ -113,11 +113,11 @@ func (m mounting) do() error {
 	return nil
 }
 
-const still = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+const restricted = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
 var kernelMounts = []mounting{
-	{"proc", "/proc", "proc", still, ""},
-	{"sysfs", "/sys", "sysfs", still | unix.MS_RDONLY, ""},
+	{"proc", "/proc", "proc", restricted, ""},
+	{"sysfs", "/sys", "sysfs", restricted | unix.MS_RDONLY, ""},
 }
 
 var terminals = mounting{"devpts", "/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"}

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Shelf is where they are: a folder with memory of its own mounted on it, since many a
+// BinaryCache is where they are: a folder with memory of its own mounted on it, since many a
 // host's file system for such things lets nothing be run.
-type Shelf struct {
+type BinaryCache struct {
 	Own string // digest of the host's own guest agent, which this keeps
 
-	dir  string
-	turn *os.File // the folder that it is in, locked by all who have the shelf open
+	dir     string
+	lockDir *os.File // the folder that it is in, locked by all who have the shelf open
 }
 
 // coming begins the names of those that are not whole yet.
@@ -29,14 +29,14 @@ const coming = "coming-"
 // mostBytes is more than any guest agent has.
 const mostBytes = 256 << 20
 
-// OpenShelf makes the shelf in a folder that has no links in its path, or finds it with
+// OpenBinaryCache makes the shelf in a folder that has no links in its path, or finds it with
 // what is on it, and puts a copy of this host's own guest agent there.
-func OpenShelf(dir, own string) (*Shelf, error) {
+func OpenBinaryCache(dir, own string) (*BinaryCache, error) {
 	turn, err := os.Open(filepath.Dir(dir))
 	if err != nil {
 		return nil, err
 	}
-	s := &Shelf{dir: dir, turn: turn}
+	s := &BinaryCache{dir: dir, lockDir: turn}
 	made, err := s.open()
 	if err == nil {
 		s.Own, err = s.add(own)
@@ -56,9 +56,9 @@ func lock(f *os.File, how int) error {
 }
 
 // open makes what is not there. Who is alone does that; the others wait until it is done.
-func (s *Shelf) open() (made bool, err error) {
+func (s *BinaryCache) open() (made bool, err error) {
 	for {
-		alone := lock(s.turn, unix.LOCK_EX|unix.LOCK_NB) == nil
+		alone := lock(s.lockDir, unix.LOCK_EX|unix.LOCK_NB) == nil
 		there, err := s.mounted()
 		if err == nil && alone {
 			if there {
@@ -67,7 +67,7 @@ func (s *Shelf) open() (made bool, err error) {
 				made, err = true, s.mount()
 			}
 		}
-		if err = errors.Join(err, lock(s.turn, unix.LOCK_SH)); err != nil {
+		if err = errors.Join(err, lock(s.lockDir, unix.LOCK_SH)); err != nil {
 			return made, err
 		}
 		if there, err = s.mounted(); there || err != nil { // else another has just taken it away
@@ -76,17 +76,17 @@ func (s *Shelf) open() (made bool, err error) {
 	}
 }
 
-func (s *Shelf) mounted() (bool, error) {
+func (s *BinaryCache) mounted() (bool, error) {
 	var at, above unix.Stat_t
 	err := unix.Stat(s.dir, &at)
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
 	}
-	err = errors.Join(err, unix.Fstat(int(s.turn.Fd()), &above))
+	err = errors.Join(err, unix.Fstat(int(s.lockDir.Fd()), &above))
 	return at.Dev != above.Dev, err
 }
 
-func (s *Shelf) mount() error {
+func (s *BinaryCache) mount() error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (s *Shelf) mount() error {
 }
 
 // drop removes what came only in part to somebody who is no more.
-func (s *Shelf) drop() error {
+func (s *BinaryCache) drop() error {
 	all, err := os.ReadDir(s.dir)
 	for _, e := range all {
 		if strings.HasPrefix(e.Name(), coming) {
@@ -105,11 +105,11 @@ func (s *Shelf) drop() error {
 }
 
 // Path is where the guest agent of that digest is, or would be.
-func (s *Shelf) Path(digest string) string { return filepath.Join(s.dir, digest) }
+func (s *BinaryCache) Path(digest string) string { return filepath.Join(s.dir, digest) }
 
 // Lacks reports whether one is not there that a guest runs; an empty digest is of a guest
 // that needs none.
-func (s *Shelf) Lacks(digest string) (bool, error) {
+func (s *BinaryCache) Lacks(digest string) (bool, error) {
 	if digest == "" {
 		return false, nil
 	}
@@ -131,7 +131,7 @@ func proper(digest string) bool {
 }
 
 // add puts a copy of a file on the shelf and gives its digest.
-func (s *Shelf) add(path string) (digest string, err error) {
+func (s *BinaryCache) add(path string) (digest string, err error) {
 	from, err := os.Open(path)
 	if err != nil {
 		return "", err
@@ -148,24 +148,24 @@ func (s *Shelf) add(path string) (digest string, err error) {
 	return p.digest, err
 }
 
-// Take begins to take one that comes from elsewhere and has to have that digest.
-func (s *Shelf) Take(digest string) (*Part, error) {
+// ReceiveBinary begins to take one that comes from elsewhere and has to have that digest.
+func (s *BinaryCache) ReceiveBinary(digest string) (*Part, error) {
 	if !proper(digest) {
 		return nil, fmt.Errorf("%.80q is not the digest of a guest agent", digest)
 	}
 	return s.part(digest)
 }
 
-func (s *Shelf) part(digest string) (*Part, error) {
+func (s *BinaryCache) part(digest string) (*Part, error) {
 	file, err := os.CreateTemp(s.dir, coming)
 	if err != nil {
 		return nil, err
 	}
-	return &Part{shelf: s, digest: digest, file: file, sum: sha256.New()}, nil
+	return &Part{cache: s, digest: digest, file: file, sum: sha256.New()}, nil
 }
 
-// Keep removes all but those that are needed, and the host's own.
-func (s *Shelf) Keep(needed func(digest string) bool) error {
+// KeepOnly removes all but those that are needed, and the host's own.
+func (s *BinaryCache) KeepOnly(needed func(digest string) bool) error {
 	all, err := os.ReadDir(s.dir)
 	for _, e := range all {
 		if name := e.Name(); proper(name) && name != s.Own && !needed(name) {
@@ -177,12 +177,12 @@ func (s *Shelf) Keep(needed func(digest string) bool) error {
 
 // Close lets go of the shelf. With idle, which is that no guest runs any of what is on
 // it, it is taken away, unless somebody else has it open. Of nil it does nothing.
-func (s *Shelf) Close(idle bool) error {
+func (s *BinaryCache) Close(idle bool) error {
 	if s == nil {
 		return nil
 	}
-	defer s.turn.Close()
-	if !idle || lock(s.turn, unix.LOCK_EX|unix.LOCK_NB) != nil {
+	defer s.lockDir.Close()
+	if !idle || lock(s.lockDir, unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return nil
 	}
 	if err := unix.Unmount(s.dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
@@ -196,7 +196,7 @@ func (s *Shelf) Close(idle bool) error {
 
 // Part is a guest agent that is not whole yet.
 type Part struct {
-	shelf  *Shelf
+	cache  *BinaryCache
 	digest string // empty: whatever it is
 	file   *os.File
 	sum    hash.Hash
@@ -225,7 +225,7 @@ func (p *Part) Close() error {
 	}
 	// Closed before it is there: what is open for writing cannot be run.
 	if err = errors.Join(err, p.file.Close()); err == nil {
-		err = os.Link(p.file.Name(), p.shelf.Path(p.digest))
+		err = os.Link(p.file.Name(), p.cache.Path(p.digest))
 	}
 	if errors.Is(err, os.ErrExist) {
 		err = nil

@@ -20,13 +20,13 @@ func digestOf(content string) string {
 
 // opened is a shelf with a script as the host's own guest agent; nothing is left of it in
 // the end.
-func opened(t *testing.T, dir string) *Shelf {
+func opened(t *testing.T, dir string) *BinaryCache {
 	t.Helper()
 	own := filepath.Join(t.TempDir(), "own")
 	if err := os.WriteFile(own, []byte(script), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := OpenShelf(dir, own)
+	s, err := OpenBinaryCache(dir, own)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func opened(t *testing.T, dir string) *Shelf {
 	return s
 }
 
-func lacks(t *testing.T, s *Shelf, digest string) bool {
+func lacks(t *testing.T, s *BinaryCache, digest string) bool {
 	t.Helper()
 	lacks, err := s.Lacks(digest)
 	if err != nil {
@@ -45,7 +45,7 @@ func lacks(t *testing.T, s *Shelf, digest string) bool {
 
 const script = "#!/bin/sh\necho mine\n"
 
-func TestShelf(t *testing.T) {
+func TestBinaryCache(t *testing.T) {
 	testkit.Root(t)
 	dir := filepath.Join(t.TempDir(), "shelf")
 	s := opened(t, dir)
@@ -55,7 +55,7 @@ func TestShelf(t *testing.T) {
 	if out, err := exec.Command(s.Path(s.Own)).Output(); err != nil || string(out) != "mine\n" {
 		t.Errorf("run, it says %q: %v", out, err)
 	}
-	p, err := s.Take(digestOf("another"))
+	p, err := s.ReceiveBinary(digestOf("another"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,13 +70,13 @@ func TestShelf(t *testing.T) {
 	if err := p.Close(); err != nil || lacks(t, s, digestOf("another")) {
 		t.Errorf("it is not there: %v", err)
 	}
-	if err := s.Keep(func(digest string) bool { return digest == digestOf("another") }); err != nil {
+	if err := s.KeepOnly(func(digest string) bool { return digest == digestOf("another") }); err != nil {
 		t.Fatal(err)
 	}
 	if lacks(t, s, s.Own) || lacks(t, s, digestOf("another")) {
 		t.Error("what is needed is gone")
 	}
-	if err := s.Keep(func(string) bool { return false }); err != nil {
+	if err := s.KeepOnly(func(string) bool { return false }); err != nil {
 		t.Fatal(err)
 	}
 	if all, _ := os.ReadDir(dir); len(all) != 1 || all[0].Name() != s.Own {
@@ -94,7 +94,7 @@ func TestNext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := s.Take(digestOf("another"))
+	p, err := s.ReceiveBinary(digestOf("another"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestNext(t *testing.T) {
 	if err := p.Drop(); err == nil {
 		t.Error("what came only in part is there")
 	}
-	if p, err = s.Take(digestOf("another")); err != nil {
+	if p, err = s.ReceiveBinary(digestOf("another")); err != nil {
 		t.Fatal(err)
 	}
 	beside := opened(t, dir)
@@ -124,7 +124,7 @@ func TestNext(t *testing.T) {
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("the folder is left: %v", err)
 	}
-	var none *Shelf
+	var none *BinaryCache
 	if err := none.Close(true); err != nil {
 		t.Error(err)
 	}
@@ -135,7 +135,7 @@ func TestNotWhole(t *testing.T) {
 	testkit.Root(t)
 	dir := filepath.Join(t.TempDir(), "shelf")
 	s := opened(t, dir)
-	p, err := s.Take(digestOf("whole"))
+	p, err := s.ReceiveBinary(digestOf("whole"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestNotWhole(t *testing.T) {
 	if err := p.Close(); err == nil {
 		t.Error("half of it was taken for it")
 	}
-	if p, err = s.Take(digestOf("whole")); err != nil {
+	if p, err = s.ReceiveBinary(digestOf("whole")); err != nil {
 		t.Fatal(err)
 	}
 	p.bytes = mostBytes
@@ -154,14 +154,14 @@ func TestNotWhole(t *testing.T) {
 		t.Error(err)
 	}
 	for _, digest := range []string{"", "..", "../../etc/passwd", strings.Repeat("g", 64), strings.ToUpper(digestOf("x")), digestOf("x") + "00", "/" + digestOf("x")} {
-		if _, err := s.Take(digest); err == nil {
+		if _, err := s.ReceiveBinary(digest); err == nil {
 			t.Errorf("%q is taken for a digest", digest)
 		}
 		if lacks, err := s.Lacks(digest); lacks || err == nil && digest != "" {
 			t.Errorf("of %q it is said that it lacks it, %t: %v", digest, lacks, err)
 		}
 	}
-	if _, err := OpenShelf(dir, filepath.Join(dir, "none")); err == nil {
+	if _, err := OpenBinaryCache(dir, filepath.Join(dir, "none")); err == nil {
 		t.Error("a guest agent that is not there was added")
 	}
 	if all, _ := os.ReadDir(dir); len(all) != 1 {

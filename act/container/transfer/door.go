@@ -26,10 +26,10 @@ type Listener struct {
 	listener  net.Listener
 	taking    sync.Mutex // one connection is served at a time
 
-	mu     sync.Mutex    // guards what follows
-	conn   *framing.Conn // the one being served
-	debt   *os.File      // that by which the rest can be fetched; nil: there is none
-	closed bool
+	mu       sync.Mutex    // guards what follows
+	conn     *framing.Conn // the one being served
+	pageConn *os.File      // that by which the rest can be fetched; nil: there is none
+	closed   bool
 }
 
 // Listen opens one for who will name the guest and the migration of a hello: at an address,
@@ -62,7 +62,7 @@ func (d *Listener) Close() {
 	if conn != nil {
 		conn.Close()
 	}
-	if debt := d.Debt(); debt != nil {
+	if debt := d.PageConn(); debt != nil {
 		debt.Close()
 	}
 }
@@ -100,8 +100,8 @@ func (d *Listener) admit(c *framing.Conn, take func(*framing.Conn, Hello) error)
 	if err != nil {
 		return err
 	}
-	if h.Debt {
-		return d.credit(c)
+	if h.PageServer {
+		return d.keepPageConn(c)
 	}
 	d.mu.Lock()
 	if d.conn != nil {
@@ -133,17 +133,17 @@ func (d *Listener) greet(c *framing.Conn) (h Hello, err error) {
 	return h, nil
 }
 
-// credit keeps a connection by which the rest of the guest can be fetched.
-func (d *Listener) credit(c *framing.Conn) error {
+// keepPageConn keeps a connection by which the rest of the guest can be fetched.
+func (d *Listener) keepPageConn(c *framing.Conn) error {
 	file, err := c.File()
 	if err != nil {
 		return err
 	}
 	d.mu.Lock()
-	was := d.debt
-	d.debt = file
+	was := d.pageConn
+	d.pageConn = file
 	if d.closed {
-		was, d.debt = file, nil
+		was, d.pageConn = file, nil
 	}
 	d.mu.Unlock()
 	if was != nil {
@@ -152,11 +152,11 @@ func (d *Listener) credit(c *framing.Conn) error {
 	return Reply(c, Answer{})
 }
 
-// Debt gives that connection, which is the caller's then; nil: there is none.
-func (d *Listener) Debt() *os.File {
+// PageConn gives that connection, which is the caller's then; nil: there is none.
+func (d *Listener) PageConn() *os.File {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	file := d.debt
-	d.debt = nil
+	file := d.pageConn
+	d.pageConn = nil
 	return file
 }

@@ -61,7 +61,7 @@ func TestOnlyTheSourceComesIn(t *testing.T) {
 		"another word":        func(h *Hello) { h.Word = "abracadabra" },
 		"another guest":       func(h *Hello) { h.Guest = "j1g1" },
 		"another migration":   func(h *Hello) { h.Migration = "m2.j1g0" },
-		"a debt of another's": func(h *Hello) { h.Word, h.Debt = "", true },
+		"a debt of another's": func(h *Hello) { h.Word, h.PageServer = "", true },
 	} {
 		h := hello(d)
 		change(&h)
@@ -74,7 +74,7 @@ func TestOnlyTheSourceComesIn(t *testing.T) {
 	if _, a, err := knock(t, d, h); err != nil || a.Failure == "" {
 		t.Errorf("another version is told %+v: %v", a, err)
 	}
-	if len(in) != 0 || d.Debt() != nil {
+	if len(in) != 0 || d.PageConn() != nil {
 		t.Error("somebody came in")
 	}
 	h.Only = true // also a source of another version
@@ -113,11 +113,11 @@ func TestTheLastOneCounts(t *testing.T) {
 	}
 }
 
-// TestDebt: the connection is kept whole for another process, and ends with the door.
-func TestDebt(t *testing.T) {
+// TestPageConn: the connection is kept whole for another process, and ends with the door.
+func TestPageConn(t *testing.T) {
 	d, _ := opened(t)
 	h := hello(d)
-	h.Debt = true
+	h.PageServer = true
 	if _, _, err := knock(t, d, h); err != nil {
 		t.Fatal(err)
 	}
@@ -125,8 +125,8 @@ func TestDebt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	debt := d.Debt()
-	if debt == nil || d.Debt() != nil {
+	debt := d.PageConn()
+	if debt == nil || d.PageConn() != nil {
 		t.Fatal("it was not kept, or kept twice")
 	}
 	defer debt.Close()

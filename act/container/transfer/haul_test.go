@@ -44,10 +44,10 @@ func connPair(t testing.TB) (ours, theirs *net.UnixConn) {
 }
 
 // feed gives bytes to an intake as a source would, and says how that ended.
-func feed(t testing.TB, b []byte) (in *In, images string, err error) {
+func feed(t testing.TB, b []byte) (in *Receiver, images string, err error) {
 	files := t.TempDir()
 	images = t.TempDir()
-	if in, err = NewIn(files, images, func() error { return nil }); err != nil {
+	if in, err = NewReceiver(files, images, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	ours, theirs := connPair(t)
@@ -57,7 +57,7 @@ func feed(t testing.TB, b []byte) (in *In, images string, err error) {
 		ours.CloseWrite()
 		io.Copy(io.Discard, ours)
 	}()
-	err = in.Take(framing.New(theirs))
+	err = in.Receive(framing.New(theirs))
 	theirs.Close()
 	return in, images, err
 }
@@ -91,22 +91,22 @@ func TestTrackAgain(t *testing.T) {
 	}
 	defer program.Wait()
 	defer program.Process.Kill()
-	in, err := NewIn(t.TempDir(), t.TempDir(), func() error { return nil })
+	in, err := NewReceiver(t.TempDir(), t.TempDir(), func() error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer in.Close()
 	ours, theirs := connPair(t)
 	taken := make(chan error, 1)
-	go func() { taken <- in.Take(framing.New(theirs)) }()
-	o := &Out{conn: framing.New(ours), first: program.Process.Pid}
+	go func() { taken <- in.Receive(framing.New(theirs)) }()
+	o := &Sender{conn: framing.New(ours), first: program.Process.Pid}
 	defer o.Free()
-	err = o.piece(memory.Piece{Process: 7, What: memory.Owed, Address: memory.PageBytes, Bytes: 3 * memory.PageBytes}, nil)
-	if err := errors.Join(err, o.Sync()); err != nil || in.Memory.OwedBytes() == 0 {
-		t.Fatalf("%d bytes are owed, %v", in.Memory.OwedBytes(), err)
+	err = o.piece(memory.Piece{Process: 7, What: memory.Lazy, Address: memory.PageBytes, Bytes: 3 * memory.PageBytes}, nil)
+	if err := errors.Join(err, o.Sync()); err != nil || in.Memory.LazyBytes() == 0 {
+		t.Fatalf("%d bytes are owed, %v", in.Memory.LazyBytes(), err)
 	}
-	if err := errors.Join(o.Track(t.Context()), o.Sync()); err != nil || in.Memory.OwedBytes() != 0 {
-		t.Errorf("%d bytes are owed, %v", in.Memory.OwedBytes(), err)
+	if err := errors.Join(o.Track(t.Context()), o.Sync()); err != nil || in.Memory.LazyBytes() != 0 {
+		t.Errorf("%d bytes are owed, %v", in.Memory.LazyBytes(), err)
 	}
 	o.Close()
 	<-taken // which ends with that
@@ -127,7 +127,7 @@ func TestAgent(t *testing.T) {
 		"cut off":            bytes.Join([][]byte{frame(sayAgent, 1, 2), frame(sayAgent, 3)}, nil),
 		"with other between": bytes.Join([][]byte{frame(sayAgent, 1, 2, 3), frame(sayRestore)}, nil),
 	} {
-		in, err := NewIn(t.TempDir(), t.TempDir(), func() error { return nil })
+		in, err := NewReceiver(t.TempDir(), t.TempDir(), func() error { return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +138,7 @@ func TestAgent(t *testing.T) {
 			ours.Write(messages)
 			ours.Close()
 		}()
-		err = in.Take(framing.New(theirs))
+		err = in.Receive(framing.New(theirs))
 		theirs.Close()
 		if whole := what == "whole"; whole != (err == nil) || whole != (p.closed == 1) {
 			t.Errorf("%s: closed %d times, %v", what, p.closed, err)

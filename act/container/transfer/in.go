@@ -12,8 +12,8 @@ import (
 	"pagurus/act/container/framing"
 )
 
-// In is what has come of a guest.
-type In struct {
+// Receiver is what has come of a guest.
+type Receiver struct {
 	Memory *memory.Store
 	Agent  io.WriteCloser // takes the guest agent; nil: it is not to come
 
@@ -23,20 +23,20 @@ type In struct {
 	image  *os.File // that content is of
 }
 
-// NewIn takes a guest's files in one folder, which is empty, and CRIU's in another,
+// NewReceiver takes a guest's files in one folder, which is empty, and CRIU's in another,
 // in which nothing has the name of one. The source is not told that all has come before
 // ready returns. Close it.
-func NewIn(files, images string, ready func() error) (*In, error) {
+func NewReceiver(files, images string, ready func() error) (*Receiver, error) {
 	t, err := NewTarget(files)
 	if err != nil {
 		return nil, err
 	}
-	return &In{Memory: memory.NewStore(), images: images, ready: ready, tree: t}, nil
+	return &Receiver{Memory: memory.NewStore(), images: images, ready: ready, tree: t}, nil
 }
 
 // Close gives back what is not needed once the guest is made. It may be called
 // again.
-func (in *In) Close() {
+func (in *Receiver) Close() {
 	if in.Agent != nil {
 		_ = in.Agent.Close() // says that it is not whole, if so
 		in.Agent = nil
@@ -48,9 +48,9 @@ func (in *In) Close() {
 	}
 }
 
-// Take takes what comes until the source asks for the guest to be made. After an
+// Receive takes what comes until the source asks for the guest to be made. After an
 // error what has come is of no use.
-func (in *In) Take(c *framing.Conn) error {
+func (in *Receiver) Receive(c *framing.Conn) error {
 	for {
 		kind, content, err := c.Receive(0)
 		if err != nil {
@@ -63,11 +63,11 @@ func (in *In) Take(c *framing.Conn) error {
 		case sayAgent:
 			err = in.agent(content)
 		case sayTree:
-			err = in.tree.Take(content)
+			err = in.tree.Apply(content)
 		case sayPiece:
 			err = in.piece(content)
 		case sayImage:
-			err = in.begin(string(content))
+			err = in.beginImage(string(content))
 		case sayContent:
 			err = in.fill(content)
 		case saySync:
@@ -86,7 +86,7 @@ func (in *In) Take(c *framing.Conn) error {
 }
 
 // agent takes a part of the guest agent.
-func (in *In) agent(content []byte) error {
+func (in *Receiver) agent(content []byte) error {
 	if in.Agent == nil {
 		return errors.New("a guest agent came that nobody has asked for")
 	}
@@ -99,7 +99,7 @@ func (in *In) agent(content []byte) error {
 	return whole.Close()
 }
 
-func (in *In) piece(content []byte) error {
+func (in *Receiver) piece(content []byte) error {
 	p, memory, err := parsePiece(content)
 	if err != nil {
 		return err
@@ -107,8 +107,8 @@ func (in *In) piece(content []byte) error {
 	return in.Memory.Put(p, memory)
 }
 
-// begin makes a file for CRIU.
-func (in *In) begin(name string) (err error) {
+// beginImage makes a file for CRIU.
+func (in *Receiver) beginImage(name string) (err error) {
 	if err := imageName(name); err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (in *In) begin(name string) (err error) {
 	return err
 }
 
-func (in *In) fill(content []byte) error {
+func (in *Receiver) fill(content []byte) error {
 	if in.image == nil {
 		return errors.New("content came before the name of what it is of")
 	}

@@ -28,14 +28,14 @@ const (
 
 // Hello is what a source says first.
 type Hello struct {
-	Version   int               `json:"version"`
-	Guest     fleet.GuestID     `json:"guest"`
-	Migration fleet.MigrationID `json:"migration"`
-	Gen       uint64            `json:"gen"`
-	Word      string            `json:"word"`
-	Agent     string            `json:"agent,omitempty"`     // digest of the guest agent that it runs; empty: it has that among its files
-	Only      bool              `json:"only_asks,omitempty"` // nothing follows
-	Debt      bool              `json:"debt,omitempty"`      // what is owed of the guest can be fetched by this connection, as package debt does
+	Version    int               `json:"version"`
+	Guest      fleet.GuestID     `json:"guest"`
+	Migration  fleet.MigrationID `json:"migration"`
+	Gen        uint64            `json:"gen"`
+	Word       string            `json:"word"`
+	Agent      string            `json:"agent,omitempty"`       // digest of the guest agent that it runs; empty: it has that among its files
+	Only       bool              `json:"only_asks,omitempty"`   // nothing follows
+	PageServer bool              `json:"page_server,omitempty"` // what is owed of the guest can be fetched by this connection, as package debt does
 }
 
 // Answer is what a target says.
@@ -68,7 +68,7 @@ func Meet(c *framing.Conn) (h Hello, err error) {
 		return h, err
 	}
 	if kind != sayHello {
-		return h, errors.New("somebody connected who is no host")
+		return h, errors.New("peer did not send a valid hello")
 	}
 	return h, parse(content, &h)
 }

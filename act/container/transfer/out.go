@@ -28,13 +28,13 @@ const (
 	telling   = 1 << 20
 )
 
-// Out is a copy under way: a target that has of the guest what was sent, and what
+// Sender is a copy under way: a target that has of the guest what was sent, and what
 // has to be known to send it the rest. Its methods are not for use at the same
 // time, but for Close.
-type Out struct {
-	Progress fleet.Progress
-	Late     bool  // memory that is left at the last pass is owed: the target fetches it when the guest runs there
-	Owed     int64 // bytes of that
+type Sender struct {
+	Progress  fleet.Progress
+	PostCopy  bool  // memory that is left at the last pass is owed: the target fetches it when the guest runs there
+	LazyBytes int64 // bytes of that
 
 	conn   *framing.Conn
 	store  string // the guest's files
@@ -58,12 +58,12 @@ type Out struct {
 	done   chan struct{} // closed when it has ended
 }
 
-// NewOut begins a copy of a guest, known by the folder of its files and by its
+// NewSender begins a copy of a guest, known by the folder of its files and by its
 // first process, to a target that has answered a hello. tell is told how far it
 // is now and then; nil: nobody is. The connection is the copy's from now on, and the
 // context has to last until Sync has returned, or Free.
-func NewOut(ctx context.Context, conn *framing.Conn, store string, first int, tell func(fleet.Progress)) *Out {
-	o := &Out{
+func NewSender(ctx context.Context, conn *framing.Conn, store string, first int, tell func(fleet.Progress)) *Sender {
+	o := &Sender{
 		conn: conn, store: store, first: first, begun: time.Now(), tell: tell,
 		files: NewSource(store, sandbox.Carried...), begins: make(chan began, 1),
 	}
@@ -81,10 +81,10 @@ type began struct {
 }
 
 // Close ends the copy. What it may be doing at the time ends with an error.
-func (o *Out) Close() { o.conn.Close() }
+func (o *Sender) Close() { o.conn.Close() }
 
 // Free gives back what the copy needs at this host, when nobody uses it any more.
-func (o *Out) Free() {
+func (o *Sender) Free() {
 	o.Close()
 	_ = o.LetGo() // nobody goes on with it
 	_ = o.tracked()
@@ -96,28 +96,28 @@ func (o *Out) Free() {
 // Track begins to see what the guest writes to its memory, if that can be seen;
 // also anew, after what Pass saw last has been in vain. The target forgets what it has
 // then: the next pass sends all, and of what is gone until then some might be owed for ever.
-func (o *Out) Track(ctx context.Context) error {
+func (o *Sender) Track(ctx context.Context) error {
 	_ = o.tracked()
 	for number := range o.sent {
 		if err := o.piece(memory.AllGone(number), nil); err != nil {
 			return err
 		}
 	}
-	o.note(memory.Track(ctx, o.processes()))
+	o.noteTracker(memory.Track(ctx, o.processes()))
 	return o.blind
 }
 
 // tracked waits until it is known whether what the guest writes can be seen.
-func (o *Out) tracked() error {
+func (o *Sender) tracked() error {
 	if o.begins != nil {
 		b := <-o.begins
 		o.begins = nil
-		o.note(b.memory, b.err)
+		o.noteTracker(b.memory, b.err)
 	}
 	return o.blind
 }
 
-func (o *Out) note(tracker *memory.Tracker, err error) {
+func (o *Sender) noteTracker(tracker *memory.Tracker, err error) {
 	if errors.Is(err, memory.ErrUnsupported) {
 		err = nil
 	}
@@ -126,13 +126,13 @@ func (o *Out) note(tracker *memory.Tracker, err error) {
 
 // Copied reports whether private memory is sent by passes, and so not to be
 // written by CRIU.
-func (o *Out) Copied() bool { return o.tracked() == nil && o.memory != nil }
+func (o *Sender) Copied() bool { return o.tracked() == nil && o.memory != nil }
 
-func (o *Out) processes() []int { return host.Family(o.first) }
+func (o *Sender) processes() []int { return host.Family(o.first) }
 
-// Begin begins a pass: it counts it, and finds out how much of the guest the
+// BeginPass begins a pass: it counts it, and finds out how much of the guest the
 // target lacks, as well as that can be told without standing still.
-func (o *Out) Begin(ctx context.Context) (err error) {
+func (o *Sender) BeginPass(ctx context.Context) (err error) {
 	o.Progress.Rounds++
 	switch {
 	case o.Progress.CopiedBytes == 0: // nothing is tracked yet
@@ -150,7 +150,7 @@ func (o *Out) Begin(ctx context.Context) (err error) {
 }
 
 // Tell tells how far the copy is between two passes.
-func (o *Out) Tell() {
+func (o *Sender) Tell() {
 	if o.tell != nil {
 		o.tell(o.Progress)
 	}
@@ -172,7 +172,7 @@ func amid(p fleet.Progress, sent int64, took time.Duration, memory bool) fleet.P
 
 // Pass sends what has changed since the last pass, and waits until the target has
 // taken it. The last one is made while the guest stands still.
-func (o *Out) Pass(ctx context.Context, last bool) error {
+func (o *Sender) Pass(ctx context.Context, last bool) error {
 	o.pass, o.before = time.Now(), o.conn.Sent()
 	defer func() { o.pass = time.Time{} }()
 	all := o.processes()
@@ -183,14 +183,14 @@ func (o *Out) Pass(ctx context.Context, last bool) error {
 	if err == nil && o.memory != nil {
 		pass := o.memory.Pass
 		switch {
-		case last && o.Late:
-			pass = o.memory.Owe
+		case last && o.PostCopy:
+			pass = o.memory.LeaveLazy
 		case last:
 			pass = o.memory.Last
 		}
 		var done memory.Passed
 		done, err = pass(ctx, all, o.piece)
-		copied, o.Owed = copied+done.SentBytes, done.OwedBytes
+		copied, o.LazyBytes = copied+done.SentBytes, done.LazyBytes
 	}
 	if err != nil {
 		return err
@@ -207,7 +207,7 @@ func (o *Out) Pass(ctx context.Context, last bool) error {
 }
 
 // GuestAgent sends the guest agent to a target that lacks it, before anything else.
-func (o *Out) GuestAgent(path string) error {
+func (o *Sender) GuestAgent(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -222,7 +222,7 @@ func (o *Out) GuestAgent(path string) error {
 }
 
 // piece sends a piece of memory, in as many parts as that takes.
-func (o *Out) piece(p memory.Piece, content []byte) error {
+func (o *Sender) piece(p memory.Piece, content []byte) error {
 	if o.sent == nil {
 		o.sent = map[uint32]bool{}
 	}
@@ -244,7 +244,7 @@ func (o *Out) piece(p memory.Piece, content []byte) error {
 }
 
 // send sends a message, and now and then says how far the copy is.
-func (o *Out) send(kind byte, content ...[]byte) error {
+func (o *Sender) send(kind byte, content ...[]byte) error {
 	if err := o.conn.Send(kind, content...); err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ func (o *Out) send(kind byte, content ...[]byte) error {
 }
 
 // tellOn tells how far the copy is while something is sent.
-func (o *Out) tellOn(now time.Time) {
+func (o *Sender) tellOn(now time.Time) {
 	switch {
 	case o.tell == nil:
 	case o.pass.IsZero(): // an image, or what is owed
@@ -268,8 +268,8 @@ func (o *Out) tellOn(now time.Time) {
 }
 
 // Sync waits until the target has taken all that was sent, and is ready for frames, and
-// for what NewOut began.
-func (o *Out) Sync() error {
+// for what NewSender began.
+func (o *Sender) Sync() error {
 	if err := o.conn.Send(saySync); err != nil {
 		return err
 	}
@@ -286,7 +286,7 @@ func (o *Out) Sync() error {
 
 // Ask has the target make the guest of what it has, and waits for its answer. asked
 // is called as soon as the target may have been told.
-func (o *Out) Ask(asked func() error) (Answer, error) {
+func (o *Sender) Ask(asked func() error) (Answer, error) {
 	err := o.conn.Send(sayRestore)
 	if err == nil {
 		err = o.conn.Flush()
@@ -303,7 +303,7 @@ func (o *Out) Ask(asked func() error) (Answer, error) {
 }
 
 // Images sends all files of a folder that CRIU needs.
-func (o *Out) Images(dir string) error {
+func (o *Sender) Images(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
@@ -321,7 +321,7 @@ func (o *Out) Images(dir string) error {
 	return o.Sync()
 }
 
-func (o *Out) image(dir, name string) error {
+func (o *Sender) image(dir, name string) error {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
 		return err
@@ -334,7 +334,7 @@ func (o *Out) image(dir, name string) error {
 }
 
 // content sends what a file holds.
-func (o *Out) content(kind byte, f *os.File) error {
+func (o *Sender) content(kind byte, f *os.File) error {
 	if o.buffer == nil {
 		o.buffer = make([]byte, contentBytes)
 	}
@@ -357,9 +357,9 @@ func (o *Out) content(kind byte, f *os.File) error {
 // holdEvery is how often a copy that waits for others sends what has changed.
 const holdEvery = 250 * time.Millisecond
 
-// Hold sends what changes of the guest until LetGo. A pass is never broken off,
+// HoldCopy sends what changes of the guest until LetGo. A pass is never broken off,
 // for nobody would know what of it came to the target.
-func (o *Out) Hold() {
+func (o *Sender) HoldCopy() {
 	o.end, o.done, o.tell = make(chan struct{}), make(chan struct{}), nil
 	go func() {
 		defer close(o.done)
@@ -379,7 +379,7 @@ func (o *Out) Hold() {
 
 // LetGo ends the holding, if there is any. An error says that a pass failed
 // meanwhile: the copy is of no use.
-func (o *Out) LetGo() error {
+func (o *Sender) LetGo() error {
 	if o.end != nil {
 		close(o.end)
 		<-o.done
@@ -388,14 +388,14 @@ func (o *Out) LetGo() error {
 	return o.failed
 }
 
-// Pause notes that the guest is about to stand still.
-func (o *Out) Pause() {
+// NoteSuspended notes that the guest is about to stand still.
+func (o *Sender) NoteSuspended() {
 	o.last = time.Now()
-	o.Progress.PausedAt, o.stages = o.last, nil
+	o.Progress.SuspendedAt, o.stages = o.last, nil
 }
 
 // Stage notes that a stage of what follows is over.
-func (o *Out) Stage(name string) {
+func (o *Sender) Stage(name string) {
 	now := time.Now()
 	o.stages = append(o.stages, name, now.Sub(o.last).Round(100*time.Microsecond))
 	o.last = now
@@ -403,4 +403,4 @@ func (o *Out) Stage(name string) {
 
 // Stages are those and how long each took, for a log: people look there for what
 // a guest stood still for.
-func (o *Out) Stages() []any { return o.stages }
+func (o *Sender) Stages() []any { return o.stages }

@@ -43,8 +43,8 @@ func (t *Target) drop() {
 	}
 }
 
-// Take carries out one message. After an error what is there is of no use.
-func (t *Target) Take(m []byte) error {
+// Receive carries out one message. After an error what is there is of no use.
+func (t *Target) Apply(m []byte) error {
 	if len(m) == 0 {
 		return errShort
 	}
@@ -120,14 +120,14 @@ func (t *Target) place(op byte, name string, r *reader) error {
 			return err
 		}
 	case opFile:
-		return t.begin(fd, base, a)
+		return t.openFile(fd, base, a)
 	}
 	return dress(fd, base, a, op == opLink)
 }
 
-// begin opens the file that blocks are to be of. Its rights come with its end:
+// beginImage opens the file that blocks are to be of. Its rights come with its end:
 // a write takes some of them away.
-func (t *Target) begin(fd int, base string, a about) error {
+func (t *Target) openFile(fd int, base string, a about) error {
 	if t.file != nil {
 		return errors.New("a file begins before the last one has ended")
 	}

@@ -86,7 +86,7 @@ type pass struct {
 // content that were. Of files that are mapped, by number, times tell nothing, so
 // they are compared. While files change the pass may miss some of it, but never what
 // a later pass needs to find it. After an error the other side has some of it;
-// begin anew with both sides empty. What send is given is only valid until it
+// beginImage anew with both sides empty. What send is given is only valid until it
 // returns.
 func (s *Source) Pass(ctx context.Context, mapped map[uint64]bool, send func([]byte) error) (int64, error) {
 	p := &pass{
@@ -102,7 +102,7 @@ func (s *Source) Pass(ctx context.Context, mapped map[uint64]bool, send func([]b
 	// Looked at first and sent afterwards: what went away must go before what
 	// takes its place.
 	for _, name := range s.names {
-		if err := p.look(root, name, name); err != nil {
+		if err := p.scanPath(root, name, name); err != nil {
 			return p.sent, fmt.Errorf("look at what the guest has written: %w", err)
 		}
 	}
@@ -123,8 +123,8 @@ func (s *Source) Pass(ctx context.Context, mapped map[uint64]bool, send func([]b
 	return p.sent, nil
 }
 
-// look notes what there is at a path and below it.
-func (p *pass) look(folder int, base, name string) error {
+// scanPath notes what there is at a path and below it.
+func (p *pass) scanPath(folder int, base, name string) error {
 	if err := p.ctx.Err(); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (p *pass) look(folder int, base, name string) error {
 	}
 	slices.Sort(names)
 	for _, n := range names {
-		if err := p.look(fd, n, path.Join(name, n)); err != nil {
+		if err := p.scanPath(fd, n, path.Join(name, n)); err != nil {
 			return err
 		}
 	}

@@ -58,7 +58,7 @@ type reader struct {
 
 var errShort = errors.New("a message about files ends early")
 
-func (r *reader) take(n int) []byte {
+func (r *reader) next(n int) []byte {
 	if r.err != nil || n < 0 || n > len(r.rest) {
 		r.err = errShort
 		return make([]byte, min(max(n, 0), 8))
@@ -68,16 +68,16 @@ func (r *reader) take(n int) []byte {
 	return out
 }
 
-func (r *reader) uint16() uint16 { return binary.BigEndian.Uint16(r.take(2)) }
-func (r *reader) uint32() uint32 { return binary.BigEndian.Uint32(r.take(4)) }
-func (r *reader) uint64() uint64 { return binary.BigEndian.Uint64(r.take(8)) }
+func (r *reader) uint16() uint16 { return binary.BigEndian.Uint16(r.next(2)) }
+func (r *reader) uint32() uint32 { return binary.BigEndian.Uint32(r.next(4)) }
+func (r *reader) uint64() uint64 { return binary.BigEndian.Uint64(r.next(8)) }
 
 func (r *reader) word() string {
 	n := int(r.uint16())
 	if r.err != nil {
 		return ""
 	}
-	out := r.take(n)
+	out := r.next(n)
 	if r.err != nil {
 		return ""
 	}

@@ -64,7 +64,7 @@ func newPair(t *testing.T) *treePair {
 // pass makes one pass and says how much content went.
 func (p *treePair) pass() int64 {
 	p.t.Helper()
-	n, err := p.source.Pass(p.t.Context(), p.mapped, func(m []byte) error { return p.target.Take(bytes.Clone(m)) })
+	n, err := p.source.Pass(p.t.Context(), p.mapped, func(m []byte) error { return p.target.Apply(bytes.Clone(m)) })
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -353,7 +353,7 @@ func TestVanishing(t *testing.T) {
 				once = true
 				changed(a)
 			}
-			return p.target.Take(bytes.Clone(m))
+			return p.target.Apply(bytes.Clone(m))
 		})
 		must(t, err)
 		p.pass()
@@ -404,8 +404,8 @@ func TestHostile(t *testing.T) {
 	defer target.Close()
 	about := appendStat(nil, &unix.Stat_t{Mode: unix.S_IFREG | 0o644})
 	folder := appendStat(nil, &unix.Stat_t{Mode: unix.S_IFDIR | 0o755})
-	must(t, target.Take(append(message(opLink, "link", outside), about...)))
-	must(t, target.Take(append(message(opFolder, "folder"), folder...)))
+	must(t, target.Apply(append(message(opLink, "link", outside), about...)))
+	must(t, target.Apply(append(message(opFolder, "folder"), folder...)))
 	for what, m := range map[string][]byte{
 		"nothing":              {},
 		"unknown":              message('?', "x"),
@@ -425,7 +425,7 @@ func TestHostile(t *testing.T) {
 		"the end of no file":   appendTimes(message(opClose, ""), &unix.Stat_t{}),
 		"removal through link": message(opRemove, "link/x"),
 	} {
-		if err := target.Take(m); err == nil && what != "removal through link" {
+		if err := target.Apply(m); err == nil && what != "removal through link" {
 			t.Errorf("%s was taken", what)
 		}
 	}
@@ -448,7 +448,7 @@ func FuzzTake(f *testing.F) {
 			if len(m) > 0 && (m[0] == opFile || m[0] == opHole) && len(m) > 40 {
 				continue // of what size it likes: that is the tmpfs's business
 			}
-			_ = target.Take(m)
+			_ = target.Apply(m)
 		}
 	})
 }

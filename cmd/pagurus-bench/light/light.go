@@ -32,19 +32,19 @@ type Part struct {
 // Parts are all of them.
 func Parts() []Part {
 	return []Part{
-		{"start", "a warm run of containers to MPI_Init", with((*light).start)},
-		{"native", "HPL, STREAM, a solver and NetPIPE in containers, beside natively in the same networks", with((*light).native)},
-		{"small", "a move of a process of 352.8 KB, from the command to running", with((*light).small)},
-		{"mappings", "moves of processes with thousands of memory mappings", with((*light).mappings)},
-		{"sizes", "moves of 50 MiB, 500 MiB and 1.5 GiB, beside runc checkpoint, copy and runc restore", with((*light).sizes)},
+		{"start", "a warm run of containers to MPI_Init", with((*containerBench).start)},
+		{"native", "HPL, STREAM, a solver and NetPIPE in containers, beside natively in the same networks", with((*containerBench).native)},
+		{"small", "a move of a process of 352.8 KB, from the command to running", with((*containerBench).small)},
+		{"mappings", "moves of processes with thousands of memory mappings", with((*containerBench).mappings)},
+		{"sizes", "moves of 50 MiB, 500 MiB and 1.5 GiB, beside runc checkpoint, copy and runc restore", with((*containerBench).sizes)},
 	}
 }
 
-// light is one run of them.
-type light struct{ *figures.Run }
+// containerBench is one run of them.
+type containerBench struct{ *figures.Run }
 
-func with(measure func(*light, context.Context) error) func(context.Context, *figures.Run) error {
-	return func(ctx context.Context, r *figures.Run) error { return measure(&light{r}, ctx) }
+func with(measure func(*containerBench, context.Context) error) func(context.Context, *figures.Run) error {
+	return func(ctx context.Context, r *figures.Run) error { return measure(&containerBench{r}, ctx) }
 }
 
 // The images that jobs run.
@@ -58,7 +58,7 @@ const startLimit = 1.5
 
 // start takes the time from the command to MPI_Init returned on both ranks of a
 // warm job of two containers.
-func (l *light) start(ctx context.Context) error {
+func (l *containerBench) start(ctx context.Context) error {
 	if err := l.Initialised(ctx); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (l *light) start(ctx context.Context) error {
 }
 
 // compile compiles one of the programs here.
-func (l *light) compile(ctx context.Context, image, name string, compiler ...string) error {
+func (l *containerBench) compile(ctx context.Context, image, name string, compiler ...string) error {
 	source, err := sources.ReadFile("programs/" + name + ".c")
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (l *light) compile(ctx context.Context, image, name string, compiler ...str
 
 // plain sees to it that the image without MPI is there, and the program that is
 // moved.
-func (l *light) plain(ctx context.Context) error {
+func (l *containerBench) plain(ctx context.Context) error {
 	if _, err := l.Type(ctx, "image", "build", plainImage, "--packages", "coreutils"); err != nil {
 		return err
 	}
@@ -134,14 +134,14 @@ func stalled(said string, after time.Time) (longest gap, err error) {
 	return longest, nil
 }
 
-// calm is how long a job is left alone before it is disturbed and until its
+// settleTime is how long a job is left alone before it is disturbed and until its
 // silences are read.
-const calm = 2 * time.Second
+const settleTime = 2 * time.Second
 
 // moved moves a guest of a job and gives how long the command took and what the
 // job noticed.
-func (l *light) moved(ctx context.Context, job, to string) (m movement, err error) {
-	if err := drive.Pause(ctx, calm); err != nil {
+func (l *containerBench) moved(ctx context.Context, job, to string) (m movement, err error) {
+	if err := drive.Pause(ctx, settleTime); err != nil {
 		return m, err
 	}
 	m.begun = time.Now()
@@ -149,7 +149,7 @@ func (l *light) moved(ctx context.Context, job, to string) (m movement, err erro
 		return m, err
 	}
 	m.took = time.Since(m.begun)
-	if err := drive.Pause(ctx, calm); err != nil {
+	if err := drive.Pause(ctx, settleTime); err != nil {
 		return m, err
 	}
 	said, err := l.Type(ctx, "logs", job)

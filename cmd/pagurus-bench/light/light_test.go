@@ -73,7 +73,7 @@ func TestPartsAreNamedOnce(t *testing.T) {
 // Only pairs whose runs are alike in how far CPUs were from each other are left; a record from before
 // distances were kept is not taken for one in which all were near.
 func TestPairsThatAreAlike(t *testing.T) {
-	l := &light{Run: figures.New(drive.Pagurus{}, 2)}
+	l := &containerBench{Run: figures.New(drive.Pagurus{}, 2)}
 	ours, theirs := []float64{1, 2, 3, 4}, []float64{5, 6, 7, 8}
 	for i, apart := range [][2]float64{{50e-9, 60e-9}, {320e-9, 50e-9}, {330e-9, 320e-9}, {70e-9, 50e-9}} {
 		l.Sample(apartOf("netpipe")+"container", apart[0])

@@ -21,7 +21,7 @@ var mapped = []struct {
 
 // mappings moves programs with many memory mappings to and fro. Beside what they stood
 // still for it keeps what was predicted.
-func (l *light) mappings(ctx context.Context) error {
+func (l *containerBench) mappings(ctx context.Context) error {
 	if err := l.plain(ctx); err != nil {
 		return err
 	}
@@ -34,12 +34,12 @@ func (l *light) mappings(ctx context.Context) error {
 		if err := l.moveMapped(ctx, name, p.kind, p.count); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		errs = append(errs, l.Mean("seconds that "+name+" stand still", name+" down_s", p.down))
+		errs = append(errs, l.Mean("seconds that "+name+" downtime", name+" down_s", p.down))
 	}
 	return errors.Join(errs...)
 }
 
-func (l *light) moveMapped(ctx context.Context, name, kind string, count int) (err error) {
+func (l *containerBench) moveMapped(ctx context.Context, name, kind string, count int) (err error) {
 	job, err := l.Type(ctx, "run", "--detach", "--kind", "container", "-n", "1", "--mem", "512M", "--image", plainImage, "--on", "host1", "--",
 		"./mappings", strconv.Itoa(count), kind)
 	if err != nil {
@@ -49,7 +49,7 @@ func (l *light) moveMapped(ctx context.Context, name, kind string, count int) (e
 	if err := l.Says(ctx, job, "START"); err != nil {
 		return err
 	}
-	if err := l.looked(ctx, job, count); err != nil {
+	if err := l.awaitMappings(ctx, job, count); err != nil {
 		return err
 	}
 	hosts := []string{"host2", "host1"}
@@ -75,14 +75,14 @@ func (l *light) moveMapped(ctx context.Context, name, kind string, count int) (e
 
 // An agent looks at guests every half minute.
 const (
-	lookLimit = 90 * time.Second
-	lookPause = 500 * time.Millisecond
+	mappingsLimit = 90 * time.Second
+	mappingsPoll  = 500 * time.Millisecond
 )
 
-// looked waits until the host knows of a job's guest that it has so many mappings.
-func (l *light) looked(ctx context.Context, job string, count int) error {
+// awaitMappings waits until the host knows of a job's guest that it has so many mappings.
+func (l *containerBench) awaitMappings(ctx context.Context, job string, count int) error {
 	guest := fleet.GuestID(job + "g0")
-	for begun := time.Now(); time.Since(begun) < lookLimit; {
+	for begun := time.Now(); time.Since(begun) < mappingsLimit; {
 		s, err := l.Snapshot(ctx)
 		if err != nil {
 			return err
@@ -90,9 +90,9 @@ func (l *light) looked(ctx context.Context, job string, count int) error {
 		if p := s.Hosts[s.Guests[guest].Home].Facts.Guests[guest].Profile; p != nil && p.Mappings >= count {
 			return nil
 		}
-		if err := drive.Pause(ctx, lookPause); err != nil {
+		if err := drive.Pause(ctx, mappingsPoll); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("nobody has seen its mappings within %s", lookLimit)
+	return fmt.Errorf("nobody has seen its mappings within %s", mappingsLimit)
 }

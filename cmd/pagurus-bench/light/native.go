@@ -55,7 +55,7 @@ func readJacobi(text string) (bench.Result, error) {
 
 // native compares programs in two containers on two hosts with the same two
 // processes outside of them, in the same networks and of the same image.
-func (l *light) native(ctx context.Context) error {
+func (l *containerBench) native(ctx context.Context) error {
 	if _, err := l.Type(ctx, "image", "build", hpcImage); err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func leastOf(program string) string { return "apart_least_s_" + program + "_" }
 
 // nativeFigures gives each ratio of all pairs, and of those that are alike, which is held
 // against what was promised.
-func (l *light) nativeFigures() error {
+func (l *containerBench) nativeFigures() error {
 	var errs []error
 	for _, f := range []struct {
 		says, program, sample string
@@ -133,7 +133,7 @@ func (l *light) nativeFigures() error {
 
 // alike leaves only the pairs of a program's samples in which the CPUs were near each
 // other in both runs, or far in both.
-func (l *light) alike(program string, ours, theirs []float64) (likeOurs, likeTheirs []float64, err error) {
+func (l *containerBench) alike(program string, ours, theirs []float64) (likeOurs, likeTheirs []float64, err error) {
 	a, b := l.distances(program, targets.Contained), l.distances(program, targets.Native)
 	if n := len(ours); len(theirs) != n || len(a) != n || len(b) != n {
 		return nil, nil, fmt.Errorf("of %d and %d runs there are %d and %d distances of the CPUs: begin a new record", n, len(theirs), len(a), len(b))
@@ -147,7 +147,7 @@ func (l *light) alike(program string, ours, theirs []float64) (likeOurs, likeThe
 }
 
 // distances are those of a program's runs; of older ones only the most is known.
-func (l *light) distances(program, target string) (all []bench.Distance) {
+func (l *containerBench) distances(program, target string) (all []bench.Distance) {
 	most, least := l.Record.Samples[apartOf(program)+target], l.Record.Samples[leastOf(program)+target]
 	for i := range most {
 		d := bench.Distance{Least: seconds(most[i]), Most: seconds(most[i])}

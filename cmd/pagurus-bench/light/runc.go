@@ -94,7 +94,7 @@ func (r *runc) move(ctx context.Context, s size) (m movement, err error) {
 	if err := said(ctx, log, "START"); err != nil {
 		return m, err
 	}
-	if err := drive.Pause(ctx, calm); err != nil {
+	if err := drive.Pause(ctx, settleTime); err != nil {
 		return m, err
 	}
 	options := []string{"--tcp-established", "--file-locks", "--ext-unix-sk", "--manage-cgroups-mode", "soft"}
@@ -111,7 +111,7 @@ func (r *runc) move(ctx context.Context, s size) (m movement, err error) {
 		return m, err
 	}
 	m.took = time.Since(m.begun)
-	if err := drive.Pause(ctx, calm); err != nil {
+	if err := drive.Pause(ctx, settleTime); err != nil {
 		return m, err
 	}
 	text, err := os.ReadFile(log)
@@ -212,7 +212,7 @@ func said(ctx context.Context, log, word string) error {
 		if text, err := os.ReadFile(log); err == nil && strings.Contains(string(text), word) {
 			return nil
 		}
-		if err := drive.Pause(ctx, calm/10); err != nil {
+		if err := drive.Pause(ctx, settleTime/10); err != nil {
 			return err
 		}
 	}

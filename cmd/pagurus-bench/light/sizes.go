@@ -38,7 +38,7 @@ func (s size) command(program string) []string {
 }
 
 // sizes compares moves with what somebody without Pagurus has in runc.
-func (l *light) sizes(ctx context.Context) error {
+func (l *containerBench) sizes(ctx context.Context) error {
 	if err := l.plain(ctx); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (l *light) sizes(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (l *light) sizeOf(ctx context.Context, s size, r *runc) error {
+func (l *containerBench) sizeOf(ctx context.Context, s size, r *runc) error {
 	for i := range max(l.Repeat, 2) {
 		var ours, theirs movement
 		err := figures.InTurn(i, func() (err error) {
@@ -84,7 +84,7 @@ func (l *light) sizeOf(ctx context.Context, s size, r *runc) error {
 	return nil
 }
 
-func (l *light) sizeFigures(s size) error {
+func (l *containerBench) sizeFigures(s size) error {
 	errs := []error{
 		l.Ratio(s.name+": until it runs there / runc's", s.name+" running_s ours", s.name+" running_s runc", sizeTotal),
 		// Ours keeps the source's processes until the target has its own, and ends them
@@ -97,13 +97,13 @@ func (l *light) sizeFigures(s size) error {
 		errs = append(errs, l.Beside("  "+s.name+": stall / runc's", s.name+" stall_s ours", s.name+" stall_s runc"))
 	}
 	if s.rate > 0 {
-		errs = append(errs, l.Mean("seconds that "+s.name+", stand still", s.name+" stall_s ours", busyStall))
+		errs = append(errs, l.Mean("seconds that "+s.name+", downtime", s.name+" stall_s ours", busyStall))
 	}
 	return errors.Join(errs...)
 }
 
 // moveSize moves a process by Pagurus.
-func (l *light) moveSize(ctx context.Context, s size) (m movement, err error) {
+func (l *containerBench) moveSize(ctx context.Context, s size) (m movement, err error) {
 	job, err := l.Type(ctx, append([]string{"run", "--detach", "--kind", "container", "-n", "1", "--mem", s.memory(), "--image", plainImage, "--on", "host1", "--"},
 		s.command("./still")...)...)
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 )
 
 // small moves a process of the size of the Nanvix study's to and fro.
-func (l *light) small(ctx context.Context) (err error) {
+func (l *containerBench) small(ctx context.Context) (err error) {
 	if err := l.plain(ctx); err != nil {
 		return err
 	}
@@ -54,14 +54,14 @@ func (l *light) small(ctx context.Context) (err error) {
 	}
 	return errors.Join(
 		l.Mean("seconds from the command until 352.8 KB run there", "small_running_s", smallRunning),
-		l.Mean("seconds that they stand still", "small_stall_s", smallStall),
+		l.Mean("seconds of downtime", "small_stall_s", smallStall),
 	)
 }
 
 func ms(d time.Duration) float64 { return 1e3 * d.Seconds() }
 
 // phases says how long each phase of the newest move took, and keeps it.
-func (l *light) phases(ctx context.Context) (string, error) {
+func (l *containerBench) phases(ctx context.Context) (string, error) {
 	s, err := l.Snapshot(ctx)
 	if err != nil {
 		return "", err

@@ -76,7 +76,7 @@ func (o *asked) measure(ctx context.Context, cmd *cobra.Command, e *bench.Experi
 		kept = time.Now()
 		return e.Record.Write(file)
 	}
-	e.Keep = func() error {
+	e.KeepRun = func() error {
 		if !e.Record.Complete && time.Since(kept) < keepEvery {
 			return nil
 		}
@@ -127,5 +127,5 @@ func (o *asked) finish(cmd *cobra.Command, r *bench.Record) error {
 	if show == nil {
 		show = func(*bench.Record, bench.Summary) error { return o.print(cmd, what) }
 	}
-	return errors.Join(show(r, what), o.keep(r, what))
+	return errors.Join(show(r, what), o.keepRecord(r, what))
 }

@@ -66,7 +66,7 @@ func (o *noisy) inside(ctx context.Context) (tidy func() error, err error) {
 }
 
 // start brings the probe to the job's folder, and runs it.
-func (o *noisy) start(ctx context.Context, with *overhead) (*drive.Talk, error) {
+func (o *noisy) start(ctx context.Context, with *overhead) (*drive.Dialogue, error) {
 	if err := with.seeTo(ctx); err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (o *noisy) start(ctx context.Context, with *overhead) (*drive.Talk, error) 
 	}
 	o.say("starting a guest to probe")
 	args := append([]string{"run", "-n", "1", "--guests", "1", "--cpus", strconv.Itoa(o.cpus), "--mem", with.memory, "--image", with.image, "--no-trace"}, targets[o.in]...)
-	return with.where.Talk(ctx, append(args, "--", "./"+probeName)...)
+	return with.where.Dialogue(ctx, append(args, "--", "./"+probeName)...)
 }
 
 // describe has the record say whose cores they are.

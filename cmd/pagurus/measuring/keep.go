@@ -15,9 +15,9 @@ import (
 	"pagurus/bench"
 )
 
-// keep writes what a record says beside it: a page for people, every sample as
+// keepRecord writes what a record says beside it: a page for people, every sample as
 // CSV, as are the points of curves and the parts of figures, and the figures as JSON.
-func (o *asked) keep(r *bench.Record, what bench.Summary) error {
+func (o *asked) keepRecord(r *bench.Record, what bench.Summary) error {
 	samples, err1 := samplesCSV(r)
 	curves, err2 := curvesCSV(r)
 	parts, err3 := partsCSV(r)

@@ -168,7 +168,7 @@ const exitInterrupted = 130
 // ended gives what to exit with after a bench that ended with err.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return cli.Exit{Code: exitInterrupted, Err: errors.New("it was called off: what was measured before, if anything, is kept")}
+		return cli.Exit{Code: exitInterrupted, Err: errors.New("it was cancelled: what was measured before, if anything, is kept")}
 	}
 	return err
 }

@@ -337,7 +337,7 @@ func TestManyTargetsAreFewWords(t *testing.T) {
 
 func TestMovesAreRead(t *testing.T) {
 	begun := time.Unix(1000, 0)
-	m := fleet.Migration{Phase: fleet.Finished, Guest: "j1g0", Entered: []fleet.Entered{{Phase: fleet.Preparing, At: begun}, {Phase: fleet.Repointing, At: begun.Add(time.Second)},
+	m := fleet.Migration{Phase: fleet.Finished, Guest: "j1g0", Entered: []fleet.Entered{{Phase: fleet.Preparing, At: begun}, {Phase: fleet.Activating, At: begun.Add(time.Second)},
 		{Phase: fleet.Retiring, At: begun.Add(1020 * time.Millisecond)}, {Phase: fleet.Finished, At: begun.Add(2 * time.Second)}},
 		Passes: []fleet.Pass{{Round: 1, LeftBytes: 3 << 20}, {Round: 2, LeftBytes: 1 << 19, At: 2 * time.Second}},
 		Cost:   fleet.Progress{Downtime: 30 * time.Millisecond, SentBytes: 3 << 20, Rounds: 4}, Stall: &fleet.Stall{Gap: fleet.Gap{Took: 60 * time.Millisecond}, AtSwitch: 60 * time.Millisecond}}
@@ -356,7 +356,7 @@ func TestMovesAreRead(t *testing.T) {
 		t.Errorf("the passes are %v", got.Curves)
 	}
 	for figure, want := range map[string][]bench.Part{
-		"total_s": {{Name: "preparing", Value: 1}, {Name: "repointing", Value: 0.02}, {Name: "retiring", Value: 0.98}},
+		"total_s": {{Name: "preparing", Value: 1}, {Name: "activating", Value: 0.02}, {Name: "retiring", Value: 0.98}},
 		"stall_s": {{Name: "until the source had handed it over", Value: 0.03}, {Name: "until it ran at the target", Value: 0.02}, {Name: "until its rank got on", Value: 0.01}},
 	} {
 		if !slices.Equal(got.Parts[figure], want) {

@@ -25,7 +25,7 @@ func migrationCommand(std Streams) *cobra.Command {
 		Use:   "migration",
 		Short: "Measure what moves cost a job",
 		Long: `Migration runs STREAM on two guests of each target and moves one of them between
-two hosts again and again: how long a move takes, how long the guest stands still,
+two hosts again and again: how long a move takes, its downtime,
 how long its ranks saw nothing, and how much is sent.`,
 		Example: `  sudo pagurus bench migration
   sudo pagurus bench migration --targets container,vm,vm-tuned --runs 50 --mem 1G`,
@@ -87,7 +87,7 @@ func moves() bench.Program {
 		Name: "move", Command: endless, Read: readMove,
 		Figures: []bench.Figure{
 			{Name: "total_s", Says: "time of a move", Unit: "s", Sense: stats.Slower},
-			{Name: "down_s", Says: "time that the guest stands still", Unit: "s", Sense: stats.Slower},
+			{Name: "down_s", Says: "downtime of the guest", Unit: "s", Sense: stats.Slower},
 			{Name: "handed_s", Says: "of that, until its source has handed it over", Unit: "s", Sense: stats.Slower},
 			{Name: "stall_s", Says: "longest silence of a rank", Unit: "s", Sense: stats.Slower},
 			{Name: "sent_mib", Says: "memory sent", Unit: "MiB", Sense: stats.Slower},
@@ -101,10 +101,10 @@ func moves() bench.Program {
 var endless = fmt.Sprintf("./%s 20000 2000000000", programs.StreamName)
 
 // stallPatience is how long what ranks saw of a move may take to be known, and
-// calm how long a job is left alone before its guest is moved.
+// settleTime how long a job is left alone before its guest is moved.
 const (
 	stallPatience = 10 * time.Second
-	calm          = 2 * time.Second
+	settleTime    = 2 * time.Second
 )
 
 // Open starts the jobs that are not there yet.
@@ -141,7 +141,7 @@ func (m *mover) end() error {
 
 // Run moves a guest to where the controller chooses, and gives the migration.
 func (m *mover) Run(ctx context.Context, target string) (string, error) {
-	if err := drive.Pause(ctx, calm); err != nil {
+	if err := drive.Pause(ctx, settleTime); err != nil {
 		return "", err
 	}
 	if _, err := m.Type(ctx, "migrate", m.jobs[target]+"g0", "--wait"); err != nil {
@@ -160,7 +160,7 @@ func (m *mover) Run(ctx context.Context, target string) (string, error) {
 		if time.Since(begun) > stallPatience {
 			return "", errors.New("nobody knows what its ranks saw of the move")
 		}
-		if err := drive.Pause(ctx, calm/10); err != nil {
+		if err := drive.Pause(ctx, settleTime/10); err != nil {
 			return "", err
 		}
 	}
@@ -186,7 +186,7 @@ func readMove(text string) (bench.Result, error) {
 	if m.Phase != fleet.Finished || len(m.Entered) < 2 || m.Stall == nil {
 		return bench.Result{}, fmt.Errorf("the migration is %s: %s", m.Phase, m.Cause)
 	}
-	still := m.StoodStill()
+	still := m.BlackoutTime()
 	return bench.Result{Figures: map[string]float64{
 		"total_s": m.Entered[len(m.Entered)-1].At.Sub(m.Entered[0].At).Seconds(), "down_s": still.Seconds(), "handed_s": m.Cost.Downtime.Seconds(),
 		"stall_s": m.Stall.Took.Seconds(), "sent_mib": float64(m.Cost.SentBytes) / (1 << 20), "rounds": float64(m.Cost.Rounds),

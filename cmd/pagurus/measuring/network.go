@@ -24,8 +24,8 @@ import (
 // network is what is asked for.
 type network struct {
 	overhead
-	loss    string
-	trouble badlink.Trouble
+	loss       string
+	impairment badlink.Impairment
 }
 
 func networkCommand(std Streams) *cobra.Command {
@@ -59,7 +59,7 @@ again. Ctrl-C ends it and keeps what was measured.`,
 	o.guestFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.loss, "loss", o.loss, "also with links that lose this share of what hosts send, of a lab only")
-	f.DurationVar(&o.trouble.Delay, "delay", 0, "also with links by which all arrives so much later, of a lab only")
+	f.DurationVar(&o.impairment.Delay, "delay", 0, "also with links by which all arrives so much later, of a lab only")
 	return cmd
 }
 
@@ -67,28 +67,28 @@ again. Ctrl-C ends it and keeps what was measured.`,
 const mostLate = 500 * time.Millisecond
 
 func (o *network) choose() (err error) {
-	if o.trouble.Loss, err = badlink.ParseShare(o.loss); err != nil {
+	if o.impairment.Loss, err = badlink.ParseShare(o.loss); err != nil {
 		return fmt.Errorf("--loss: %w", err)
 	}
-	if err := o.trouble.Check(); err != nil {
+	if err := o.impairment.Check(); err != nil {
 		return err
 	}
-	if o.trouble.Delay > mostLate {
+	if o.impairment.Delay > mostLate {
 		return fmt.Errorf("--delay may be at most %s: a run would take too long", mostLate)
 	}
 	return o.check()
 }
 
 // troubled reports whether links are made worse.
-func (o *network) troubled() bool { return o.trouble != badlink.Trouble{} }
+func (o *network) troubled() bool { return o.impairment != badlink.Impairment{} }
 
 // suffix tells a target with worse links from that without.
 func (o *network) suffix() (s string) {
-	if o.trouble.Loss > 0 {
+	if o.impairment.Loss > 0 {
 		s += "-lossy"
 	}
-	if o.trouble.Delay > 0 {
-		s += "-late"
+	if o.impairment.Delay > 0 {
+		s += "-delayed"
 	}
 	return s
 }
@@ -105,12 +105,12 @@ func (o *network) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if len(o.hosts) < 2 {
 		return errors.New("there are fewer than two hosts to send between")
 	}
-	l := &links{pagurus: o.where, suffix: o.suffix(), trouble: o.trouble}
+	l := &links{pagurus: o.where, suffix: o.suffix(), impairment: o.impairment}
 	if o.troubled() {
 		if !o.lab {
 			return errors.New("--loss and --delay are for a lab, whose links are on this machine: leave them out, or measure without a cluster")
 		}
-		if err := errors.Join(l.set(ctx, o.trouble), l.set(ctx, badlink.Trouble{})); err != nil {
+		if err := errors.Join(l.set(ctx, o.impairment), l.set(ctx, badlink.Impairment{})); err != nil {
 			return err
 		}
 	}
@@ -131,7 +131,7 @@ func (o *network) run(ctx context.Context, cmd *cobra.Command) (err error) {
 func (o *network) worsen() {
 	for _, t := range slices.Clone(o.targets) {
 		s := o.guests[t]
-		s.Beside, s.Link = t, o.trouble.String()
+		s.Beside, s.Link = t, o.impairment.String()
 		o.targets = append(o.targets, t+o.suffix())
 		o.guests[t+o.suffix()] = s
 	}
@@ -156,7 +156,7 @@ func (o *network) program() bench.Program {
 	if o.troubled() {
 		size.Messages = min(size.Messages, few)
 	}
-	if d := o.trouble.Delay; d > 0 {
+	if d := o.impairment.Delay; d > 0 {
 		size.Messages = max(1, min(size.Messages, int(mostLater/(2*tries*d))))
 	}
 	p := programs.NetPIPE(size)
@@ -212,14 +212,14 @@ func tcpNotes(r *bench.Record) (notes []string) {
 // links is a place whose links between hosts are made worse for some targets, as
 // long as they run and no longer: what starts jobs goes over the same ones.
 type links struct {
-	inside  bench.Place
-	pagurus drive.Pagurus
-	suffix  string // of such targets; empty: there are none
-	trouble badlink.Trouble
+	inside     bench.Place
+	pagurus    drive.Pagurus
+	suffix     string // of such targets; empty: there are none
+	impairment badlink.Impairment
 }
 
 // set makes the links of the two hosts so.
-func (l *links) set(ctx context.Context, t badlink.Trouble) error {
+func (l *links) set(ctx context.Context, t badlink.Impairment) error {
 	_, err := l.pagurus.Type(ctx, "lab", "link", "host1", "host2", "--loss", fmt.Sprintf("%g%%", 100*t.Loss), "--delay", t.Delay.String())
 	return err
 }
@@ -264,8 +264,8 @@ func (l *linked) Run(ctx context.Context, target string) (text string, err error
 		l.worse = worse
 	}
 	if worse {
-		defer func() { err = errors.Join(err, l.set(context.WithoutCancel(ctx), badlink.Trouble{})) }()
-		if err := l.set(ctx, l.trouble); err != nil {
+		defer func() { err = errors.Join(err, l.set(context.WithoutCancel(ctx), badlink.Impairment{})) }()
+		if err := l.set(ctx, l.impairment); err != nil {
 			return "", err
 		}
 	}

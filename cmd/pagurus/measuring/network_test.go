@@ -44,7 +44,7 @@ type loud struct {
 	fail error
 }
 
-func (l loud) note(t string) {
+func (l loud) noteText(t string) {
 	f, err := os.OpenFile(l.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err == nil {
 		_, err = f.WriteString(t + "\n")
@@ -55,16 +55,16 @@ func (l loud) note(t string) {
 }
 
 func (l loud) Open(_ context.Context, _ bench.Program, targets []string) (bench.Round, error) {
-	l.note("open " + strings.Join(targets, ","))
+	l.noteText("open " + strings.Join(targets, ","))
 	return l, nil
 }
 
 func (l loud) Run(_ context.Context, target string) (string, error) {
-	l.note("run " + target)
+	l.noteText("run " + target)
 	return "", l.fail
 }
 
-func (l loud) Close() error { l.note("close"); return nil }
+func (l loud) Close() error { l.noteText("close"); return nil }
 
 // Links are worse only while a target runs that has such, and mended also if it fails
 // or is called off.
@@ -75,7 +75,7 @@ func TestLinksAreWorseNoLongerThanNeeded(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\nshift 4; echo link \"$@\" >>"+log+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	l := &links{inside: loud{log: log, fail: errors.New("no way")}, pagurus: drive.Pagurus{Program: script, Dir: dir}, suffix: "-lossy", trouble: badlink.Trouble{Loss: 0.01}}
+	l := &links{inside: loud{log: log, fail: errors.New("no way")}, pagurus: drive.Pagurus{Program: script, Dir: dir}, suffix: "-lossy", impairment: badlink.Impairment{Loss: 0.01}}
 	r, err := l.Open(t.Context(), bench.Program{}, []string{"a", "b", "a-lossy", "b-lossy"})
 	if err != nil {
 		t.Fatal(err)
@@ -139,19 +139,19 @@ func TestWhatTCPHadToSendAgainIsSaid(t *testing.T) {
 // Each target is there with worse links and held against itself; a long delay makes a
 // run shorter.
 func TestTargetsWithWorseLinks(t *testing.T) {
-	o := network{overhead: overhead{asked: asked{targets: []string{"native", "container"}}, memory: "1G"}, trouble: badlink.Trouble{Loss: 0.01, Delay: time.Millisecond}}
+	o := network{overhead: overhead{asked: asked{targets: []string{"native", "container"}}, memory: "1G"}, impairment: badlink.Impairment{Loss: 0.01, Delay: time.Millisecond}}
 	o.guests = o.settings()
 	o.worsen()
-	if len(o.targets) != 4 || o.targets[3] != "container-lossy-late" {
+	if len(o.targets) != 4 || o.targets[3] != "container-lossy-delayed" {
 		t.Fatalf("%q", o.targets)
 	}
-	if s := o.guests["container-lossy-late"]; s.Beside != "container" || s.Link != "1 % lost, 1ms late" || s.Kind != "container" {
+	if s := o.guests["container-lossy-delayed"]; s.Beside != "container" || s.Link != "1 % loss, 1ms delay" || s.Kind != "container" {
 		t.Errorf("%+v", s)
 	}
 	if c := o.program().Command; !strings.Contains(c, " -n 97 ") {
 		t.Error(c)
 	}
-	o.trouble.Delay = mostLate
+	o.impairment.Delay = mostLate
 	if c := o.program().Command; !strings.Contains(c, " -n 1 ") {
 		t.Error(c)
 	}

@@ -53,7 +53,7 @@ func noiseCommand(std Streams) *cobra.Command {
 other in turn, and says what was taken from it and by whom. From that it predicts how
 much longer a step of 2 to 64 ranks takes if all wait for the last, as in an Allreduce:
 the more ranks, the more likely it is that one of them is interrupted. It takes all of
-a core meanwhile. Two records, as before and after ` + "`pagurus quiet`" + `, are held against
+a core meanwhile. Two records, as before and after ` + "`pagurus isolate`" + `, are held against
 each other by ` + "`pagurus bench compare`" + `.
 
 With --in the cores are those of a guest that is started for it, as the guest sees

@@ -75,14 +75,14 @@ func TestGuestsShareACore(t *testing.T) {
 		}
 	}
 	for _, row := range e.Record.Summarise().Rows {
-		if row.Runs != 2 || (row.Figure.Due > 0) != strings.Contains(row.Owed, "due are") {
+		if row.Runs != 2 || (row.Figure.Due > 0) != strings.Contains(row.OffTarget, "due are") {
 			t.Errorf("%+v", row)
 		}
 	}
 }
 
 // What is called off leaves no process and no group.
-func TestCalledOff(t *testing.T) {
+func TestCancelled(t *testing.T) {
 	c := open(t, time.Minute)
 	ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer stop()

@@ -53,8 +53,8 @@ func text(what bench.Summary) string {
 		if r.Sentence != "" {
 			said += fmt.Sprintf("%s, %s: %s%s\n", r.Target, f.Says, r.Sentence, chance(r))
 		}
-		if r.Owed != "" {
-			said += fmt.Sprintf("%s, %s: %s\n", r.Target, f.Says, r.Owed)
+		if r.OffTarget != "" {
+			said += fmt.Sprintf("%s, %s: %s\n", r.Target, f.Says, r.OffTarget)
 		}
 	}
 	table.Notes = doubts(what.Rows)

@@ -40,11 +40,11 @@ const (
 
 // desk is where a process finds when it has to work and leaves what it has done.
 type desk struct {
-	begin, lasts int64 // ns
-	work         int64 // steps
-	used         int64 // ns of CPU
-	wakes        int64
-	late         [8192]float64 // of each wake, s
+	startNs, lasts int64 // ns
+	work           int64 // steps
+	used           int64 // ns of CPU
+	wakes          int64
+	late           [8192]float64 // of each wake, s
 }
 
 // newField is what work walks about in.
@@ -97,7 +97,7 @@ func do(d *desk, t *[table]uint32, what int) {
 	case sleeping:
 		sleep(d, t)
 	case napping:
-		for now() < d.begin+d.lasts {
+		for now() < d.startNs+d.lasts {
 			until(now() + int64(doze))
 		}
 	}
@@ -108,13 +108,13 @@ func do(d *desk, t *[table]uint32, what int) {
 //go:nosplit
 //go:norace
 func spin(d *desk, t *[table]uint32) {
-	until(d.begin - int64(warm))
-	for now() < d.begin {
+	until(d.startNs - int64(warm))
+	for now() < d.startNs {
 		kept = walk(t, kept, steps)
 	}
 	used := clock(unix.CLOCK_THREAD_CPUTIME_ID)
 	n := int64(0)
-	for now() < d.begin+d.lasts {
+	for now() < d.startNs+d.lasts {
 		kept = walk(t, kept, steps)
 		n += steps
 	}
@@ -127,10 +127,10 @@ func spin(d *desk, t *[table]uint32) {
 //go:nosplit
 //go:norace
 func sleep(d *desk, t *[table]uint32) {
-	source := uint32(d.begin) | 1
+	source := uint32(d.startNs) | 1
 	used := clock(unix.CLOCK_THREAD_CPUTIME_ID)
 	n := int64(0)
-	for at := d.begin; at < d.begin+d.lasts && n < int64(len(d.late)); n++ {
+	for at := d.startNs; at < d.startNs+d.lasts && n < int64(len(d.late)); n++ {
 		until(at)
 		woke := now()
 		d.late[n] = float64(woke-at+1) / 1e9

@@ -61,7 +61,7 @@ func Work(args []string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Sscan(line, &g.desk.begin, &g.desk.lasts); err != nil {
+	if _, err := fmt.Sscan(line, &g.desk.startNs, &g.desk.lasts); err != nil {
 		return fmt.Errorf("when to work: %w", err)
 	}
 	d, err := g.work(args[0])

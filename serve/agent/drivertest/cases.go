@@ -167,21 +167,21 @@ func move(r *trial) {
 	r.must("switch", err)
 	again, err := r.hosts[0].Switch(r.ctx, r.task, func(bool) {})
 	r.must("switch again", err)
-	if !first.PausedAt.Equal(again.PausedAt) || first.Downtime != again.Downtime || first.SentBytes != again.SentBytes {
+	if !first.SuspendedAt.Equal(again.SuspendedAt) || first.Downtime != again.Downtime || first.SentBytes != again.SentBytes {
 		r.Errorf("the switch cost %+v and then %+v", first, again)
 	}
 	// The guest may have been paused by the copy, a moment before the switch.
-	if first.PausedAt.Before(asked.Add(-caseLimit)) || first.PausedAt.After(time.Now()) || first.Rounds < 1 ||
+	if first.SuspendedAt.Before(asked.Add(-caseLimit)) || first.SuspendedAt.After(time.Now()) || first.Rounds < 1 ||
 		first.SentBytes == 0 || first.TotalBytes < r.task.Guest.Need.MemoryBytes || first.RemainingBytes != 0 {
 		r.Errorf("the switch cost %+v", first)
 	}
-	r.state(0, fleet.Paused)
-	r.state(1, fleet.Paused)
+	r.state(0, fleet.Suspended)
+	r.state(1, fleet.Suspended)
 	r.twice("resume", func() error { return r.hosts[1].Resume(r.ctx, r.id) })
-	r.state(0, fleet.Paused)
+	r.state(0, fleet.Suspended)
 	r.state(1, fleet.Running)
 	r.refuses("resume of a source after the switch", r.hosts[0].Resume(r.ctx, r.id))
-	r.state(0, fleet.Paused)
+	r.state(0, fleet.Suspended)
 	r.twice("retire", func() error { return r.hosts[0].Stop(r.ctx, r.id) })
 	r.state(0, fleet.Absent)
 	now := r.round(1, before)
@@ -220,11 +220,11 @@ func moveReopened(r *trial) {
 	reopen()
 	again, err := r.hosts[0].Switch(r.ctx, r.task, func(bool) {})
 	r.must("switch after the agent's death", err)
-	if !first.PausedAt.Equal(again.PausedAt) || first.Downtime != again.Downtime {
+	if !first.SuspendedAt.Equal(again.SuspendedAt) || first.Downtime != again.Downtime {
 		r.Errorf("the switch cost %+v and then %+v", first, again)
 	}
-	r.state(0, fleet.Paused)
-	r.state(1, fleet.Paused)
+	r.state(0, fleet.Suspended)
+	r.state(1, fleet.Suspended)
 	r.refuses("resume of a source after the switch", r.hosts[0].Resume(r.ctx, r.id))
 	r.must("resume", r.hosts[1].Resume(r.ctx, r.id))
 	reopen()
@@ -270,9 +270,9 @@ func cancelled(r *trial) {
 	cancel()
 	r.refuses("copy whose context ended", err)
 	r.state(0, fleet.Running)
-	r.refuses("copy again after it was called off", r.hosts[0].Copy(r.ctx, r.task, func(fleet.Progress) {}))
+	r.refuses("copy again after it was cancelled", r.hosts[0].Copy(r.ctx, r.task, func(fleet.Progress) {}))
 	_, err = r.hosts[0].Switch(r.ctx, r.task, func(bool) {})
-	r.refuses("switch after the copy was called off", err)
+	r.refuses("switch after the copy was cancelled", err)
 	r.state(0, fleet.Running)
 	r.refuses("resume of a target that got half", func() error {
 		if err := r.hosts[1].Resume(r.ctx, r.id); err != nil {

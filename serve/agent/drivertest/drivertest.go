@@ -31,11 +31,11 @@ type Driver interface {
 
 // World is what a driver's own test brings along. Hosts are numbered 0 and 1.
 type World struct {
-	Open func(t *testing.T, host int) Driver                    // opens the host's driver, again after Close
-	Task func(guest fleet.GuestID) fleet.Task                   // for a guest that runs the witness
-	Kill func(t *testing.T, host int, guest fleet.GuestID)      // ends the guest's process from outside
-	Left func(t *testing.T, host int, g fleet.GuestID) []string // what is left on a host of a guest
-	Late func(t *testing.T, host int) bool                      // whether guests can come there by post-copy; nil: nowhere
+	Open     func(t *testing.T, host int) Driver                    // opens the host's driver, again after Close
+	Task     func(guest fleet.GuestID) fleet.Task                   // for a guest that runs the witness
+	Kill     func(t *testing.T, host int, guest fleet.GuestID)      // ends the guest's process from outside
+	Left     func(t *testing.T, host int, g fleet.GuestID) []string // what is left on a host of a guest
+	PostCopy func(t *testing.T, host int) bool                      // whether guests can come there by post-copy; nil: nowhere
 }
 
 // The limits of waiting: a guest boots in some five seconds under emulation on
@@ -57,7 +57,7 @@ func Run(t *testing.T, w World) {
 		{"move", move}, {"move-reopened", moveReopened}, {"move-back", moveBack}, {"cancelled", cancelled},
 		{"reverted", reverted}, {"target-dies", targetDies}, {"refused", refused},
 	}
-	if w.Late != nil {
+	if w.PostCopy != nil {
 		cases = append(cases, trying{"post-copy", postCopy}, trying{"post-copy-source-dies", postCopyLosesItsSource}, trying{"post-copy-undone", postCopyUndone})
 	}
 	for i, c := range cases {

@@ -16,12 +16,12 @@ const (
 	slowly = 24 << 20
 )
 
-// late gives the driver of a host for what only comes with post-copy, and skips
+// postCopier gives the driver of a host for what only comes with post-copy, and skips
 // the case where that does not work.
-func (r *trial) late(host int) agent.Gatherer {
+func (r *trial) postCopier(host int) agent.PostCopier {
 	r.Helper()
-	d, can := r.hosts[host].(agent.Gatherer)
-	if !can || r.world.Late == nil || !r.world.Late(r.T, host) {
+	d, can := r.hosts[host].(agent.PostCopier)
+	if !can || r.world.PostCopy == nil || !r.world.PostCopy(r.T, host) {
 		r.Skip("guests cannot run here before their memory has come")
 	}
 	return d
@@ -31,8 +31,8 @@ func (r *trial) late(host int) agent.Gatherer {
 // is at host 0 still.
 func (r *trial) parted(between func()) report {
 	r.Helper()
-	r.late(0)
-	r.late(1)
+	r.postCopier(0)
+	r.postCopier(1)
 	before := r.boot(0)
 	r.ask(0, wildly)
 	r.task.Limits = fleet.Limits{Mode: fleet.PostCopy, Preempt: true, BytesPerSecond: slowly}
@@ -47,10 +47,10 @@ func (r *trial) parted(between func()) report {
 	between()
 	again, err := r.hosts[0].Switch(r.ctx, r.task, func(bool) {})
 	r.must("switch again", err)
-	if !first.PausedAt.Equal(again.PausedAt) || first.Downtime != again.Downtime || first.PausedAt.IsZero() {
+	if !first.SuspendedAt.Equal(again.SuspendedAt) || first.Downtime != again.Downtime || first.SuspendedAt.IsZero() {
 		r.Errorf("the switch cost %+v and then %+v", first, again)
 	}
-	r.state(0, fleet.Paused)
+	r.state(0, fleet.Suspended)
 	r.must("resume", r.hosts[1].Resume(r.ctx, r.id))
 	r.state(1, fleet.Running)
 	r.Logf("switched with %d MiB left, %s down", first.RemainingBytes>>20, first.Downtime)
@@ -69,27 +69,27 @@ func (r *trial) resumeSoon(host int) error {
 func postCopy(r *trial) {
 	before := r.parted(func() { r.reopen(0); r.reopen(1) })
 	now := r.healthy(1, before)
-	left, err := r.late(0).Pushed(r.ctx, r.id)
+	left, err := r.postCopier(0).Pushed(r.ctx, r.id)
 	r.must("ask how far it is", err)
 	r.reopen(0)
 	r.reopen(1)
 	r.must("resume again", r.hosts[1].Resume(r.ctx, r.id))
 	r.refuses("resume of a source after the switch", r.hosts[0].Resume(r.ctx, r.id))
-	r.state(0, fleet.Paused)
+	r.state(0, fleet.Suspended)
 	begun := time.Now()
-	r.twice("gather", func() error { return r.late(1).Gather(r.ctx, r.id) })
+	r.twice("fetch", func() error { return r.postCopier(1).FetchRemaining(r.ctx, r.id) })
 	took := time.Since(begun)
-	all, err := r.late(0).Pushed(r.ctx, r.id)
+	all, err := r.postCopier(0).Pushed(r.ctx, r.id)
 	r.must("ask what it cost", err)
-	if all.LateBytes == 0 || all.RemainingBytes != 0 || all.PausedAt.IsZero() || all.Downtime <= 0 || all.LateBytes < left.LateBytes {
+	if all.PostCopyBytes == 0 || all.RemainingBytes != 0 || all.SuspendedAt.IsZero() || all.Downtime <= 0 || all.PostCopyBytes < left.PostCopyBytes {
 		r.Errorf("it cost %+v, and %+v before all was there", all, left)
 	}
 	r.refuses("resume of a source that has pushed all", r.hosts[0].Resume(r.ctx, r.id))
-	r.state(0, fleet.Paused)
+	r.state(0, fleet.Suspended)
 	r.must("retire", r.hosts[0].Stop(r.ctx, r.id))
-	r.must("gather when the source is gone", r.late(1).Gather(r.ctx, r.id))
+	r.must("fetch when the source is gone", r.postCopier(1).FetchRemaining(r.ctx, r.id))
 	end := r.round(1, now)
-	r.Logf("at step %d, %d MiB came late, %d pages were waited for, gathered in %s", end.steps, all.LateBytes>>20, all.Faults, took)
+	r.Logf("at step %d, %d MiB came by post-copy, %d pages were waited for, fetched in %s", end.steps, all.PostCopyBytes>>20, all.Faults, took)
 	// It leaves again, as any guest does.
 	r.ask(1, "dirty 4")
 	r.task.Limits, r.task.Order.Migration = fleet.Limits{}, "m2.x"
@@ -106,18 +106,18 @@ func postCopy(r *trial) {
 func postCopyLosesItsSource(r *trial) {
 	r.parted(func() {})
 	r.world.Kill(r.T, 0, r.id)
-	if err := r.late(1).Gather(r.ctx, r.id); !errors.Is(err, context.DeadlineExceeded) {
-		r.refuses("gather from a dead source", err)
+	if err := r.postCopier(1).FetchRemaining(r.ctx, r.id); !errors.Is(err, context.DeadlineExceeded) {
+		r.refuses("fetch from a dead source", err)
 	}
 	r.must("stop what is left", r.hosts[1].Stop(r.ctx, r.id))
-	if err := r.late(1).Gather(r.ctx, r.id); !errors.Is(err, agent.ErrAbsent) || errors.Is(err, agent.ErrUnsure) {
-		r.Errorf("gather of a guest that is gone: %v", err)
+	if err := r.postCopier(1).FetchRemaining(r.ctx, r.id); !errors.Is(err, agent.ErrAbsent) || errors.Is(err, agent.ErrUnsure) {
+		r.Errorf("fetch of a guest that is gone: %v", err)
 	}
 }
 
 // postCopyUndone: before the switch there is a way back, as by any other mode.
 func postCopyUndone(r *trial) {
-	r.late(1)
+	r.postCopier(1)
 	before := r.boot(0)
 	r.task.Limits = fleet.Limits{Mode: fleet.PostCopy, Preempt: true}
 	r.target(1)

@@ -1,0 +1,252 @@
+package memory
+
+import (
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"pagurus/act/container/shim"
+)
+
+// A container that runs before all its memory has come depends on whoever has
+// that memory. It must outlive an agent that is killed, so memory is given to CRIU
+// by a process made for that, a part of this program, which ends with its work.
+
+// pageProxyName is what the program is called then.
+const pageProxyName = "pagurus-page-proxy"
+
+// The files that the process is given: its end of a connection to who started it, its end
+// of CRIU's socket, the two of Late, and then the memory of each process.
+const (
+	proxyOrders = 3 + iota
+	proxySocket
+	proxyVerdict
+	proxyRest
+	proxyMemory
+)
+
+// ProxyFiles is what a keeper is given beside the memory.
+type ProxyFiles struct {
+	Verdict *os.File // in which it says Fetched in the end, or why some memory never comes
+	Rest    *os.File // a connection to who has what is owed, for joinServer; nil: nothing is
+}
+
+// Close closes the files, which the keeper has of its own.
+func (l *ProxyFiles) Close() {
+	_ = l.Verdict.Close()
+	if l.Rest != nil {
+		_ = l.Rest.Close()
+	}
+}
+
+// Fetched is the verdict when all memory has been fetched and is in its place.
+const Fetched = "all"
+
+// proxied is what is known of the memory of one process.
+type proxied struct {
+	Process uint32
+	Blocks  []proxiedBlock
+}
+
+// proxiedBlock is a block with its number.
+type proxiedBlock struct {
+	Number             uint64
+	Filled, Zero, Lazy [blockPages / 64]uint64
+}
+
+func init() {
+	if len(os.Args) > 0 && os.Args[0] == pageProxyName {
+		if err := serveProxied(len(os.Args) > 1); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+// PageProxy is such a process, for who started it.
+type PageProxy struct {
+	PID int
+	// CRIU's end of their connection, for `criu lazy-pages` to inherit, and the keeper's own,
+	// for it to inherit, too: it waits for ever then if the keeper ends, and so do those whose
+	// processMemory it is to put in its place. Otherwise it would end, and they would find zeros.
+	Socket, Own *os.File
+
+	orders net.Conn
+	to     *gob.Encoder
+	from   *gob.Decoder
+}
+
+// holdUffdsLimit is how long the answer may take.
+const holdUffdsLimit = 10 * time.Second
+
+// HoldUffds has the keeper hold what CRIU's process has of userfaultfds by now, and from now
+// on, until that has closed them, and says how many those are. It may be called again.
+func (k *PageProxy) HoldUffds(pid int) (held int, err error) {
+	var a Answer
+	err = k.orders.SetDeadline(time.Now().Add(holdUffdsLimit))
+	if err == nil {
+		err = k.to.Encode(uffdOrder{PID: pid})
+	}
+	if err == nil {
+		err = k.from.Decode(&a)
+	}
+	if err == nil && a.Error != "" {
+		err = errors.New(a.Error)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("have the page proxy hold the userfaultfds: %w", err)
+	}
+	return a.Held, nil
+}
+
+// Close gives the files back. The keeper lives on.
+func (k *PageProxy) Close() {
+	_ = k.Socket.Close()
+	_ = k.Own.Close()
+	_ = k.orders.Close()
+}
+
+// StartProxy has a process of its own do what Serve does, with the same memory, until CRIU
+// has put all of it in its place. It outlives this one; it gives its verdict, and if that
+// is another than Fetched it does not end before it is ended, once it was told to Grasp.
+// The Store may be closed then, and is to be used no more. late stays the caller's. After
+// an error there is no such process.
+func (s *Store) StartProxy(late *ProxyFiles) (k *PageProxy, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errClosed
+	}
+	k = &PageProxy{}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("start the process that keeps memory: %w", err)
+			for _, f := range []*os.File{k.Socket, k.Own} {
+				_ = f.Close() // of nil it does nothing
+			}
+			if k.orders != nil {
+				_ = k.orders.Close()
+			}
+			k = nil
+		}
+	}()
+	conn, theirs, err := SocketPair()
+	if err != nil {
+		return k, err
+	}
+	defer conn.Close()
+	k.Socket = theirs
+	if k.Own, err = conn.(*net.UnixConn).File(); err != nil {
+		return k, err
+	}
+	var its *os.File
+	if k.orders, its, err = SocketPair(); err != nil {
+		return k, err
+	}
+	cmd := exec.Command(shim.Program())
+	cmd.Args, cmd.Dir, cmd.Env = []string{pageProxyName}, "/", []string{}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.ExtraFiles = []*os.File{its, k.Own, late.Verdict, late.Rest}
+	if late.Rest != nil {
+		cmd.Args = append(cmd.Args, "lazy")
+	}
+	var all []proxied
+	for number, m := range s.memories {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, m.file)
+		all = append(all, m.entrusted(number))
+	}
+	err = cmd.Start()
+	if err := errors.Join(err, its.Close()); err != nil {
+		return k, err
+	}
+	go func() { _ = cmd.Wait() }()
+	k.PID, k.to, k.from = cmd.Process.Pid, gob.NewEncoder(k.orders), gob.NewDecoder(k.orders)
+	if err := k.to.Encode(all); err != nil {
+		return k, errors.Join(err, cmd.Process.Kill())
+	}
+	return k, nil
+}
+
+func (m *processMemory) entrusted(number uint32) proxied {
+	k := proxied{Process: number}
+	for n, b := range m.blocks {
+		k.Blocks = append(k.Blocks, proxiedBlock{n, b.filled, b.zero, b.lazy})
+	}
+	return k
+}
+
+// serveProxied is the whole of that process.
+func serveProxied(owed bool) error {
+	orders, err := inherited(proxyOrders)
+	if err != nil {
+		return err
+	}
+	var all []proxied
+	told := gob.NewDecoder(orders)
+	if err := told.Decode(&all); err != nil {
+		return fmt.Errorf("be told what memory there is: %w", err)
+	}
+	s := NewStore()
+	for i, k := range all {
+		m := &processMemory{number: k.Process, file: os.NewFile(uintptr(proxyMemory+i), "memory"), blocks: map[uint64]*block{}}
+		for _, b := range k.Blocks {
+			m.blocks[b.Number] = &block{filled: b.Filled, zero: b.Zero, lazy: b.Lazy}
+		}
+		s.memories[k.Process] = m
+	}
+	conn, err := inherited(proxySocket)
+	if err != nil {
+		return fmt.Errorf("reach CRIU: %w", err)
+	}
+	h := &HolderProcess{}
+	go h.Obey(told, gob.NewEncoder(orders))
+	if !owed {
+		_, err := s.serveAndReport(conn, h)
+		return err
+	}
+	rest, err := joinServer(os.NewFile(proxyRest, "rest"))
+	if err != nil {
+		return err
+	}
+	s.rest = rest
+	if all, err := s.serveAndReport(conn, h); !all {
+		return err
+	}
+	return rest.Finish()
+}
+
+// inherited is a connection among the files that it was given.
+func inherited(number uintptr) (net.Conn, error) {
+	file := os.NewFile(number, "connection")
+	conn, err := net.FileConn(file)
+	return conn, errors.Join(err, file.Close())
+}
+
+// serveAndReport serves memory and gives the verdict, which all says too. If that is a bad
+// one it does not return as long as somebody could find zeros.
+func (s *Store) serveAndReport(conn net.Conn, h *HolderProcess) (all bool, err error) {
+	err = s.serve(context.Background(), conn, h.Parted)
+	said := Fetched
+	if err != nil {
+		said = err.Error()
+	}
+	if _, err := os.NewFile(proxyVerdict, "verdict").WriteString(said); err != nil {
+		h.HoldForever()
+		return false, err
+	}
+	if err == nil {
+		return true, nil
+	}
+	// As long as CRIU waits for an answer the processes wait for their memory.
+	_, _ = io.Copy(io.Discard, conn)
+	h.HoldForever()
+	return false, err
+}

@@ -1,0 +1,173 @@
+package memory
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"pagurus/act/container/framing"
+	"pagurus/act/container/shim"
+)
+
+// pageServerName is what the program is called that hands memory out.
+const pageServerName = "pagurus-page-server"
+
+// The files that it is given.
+const (
+	serverConn = 3 + iota
+	serverTally
+)
+
+// ready is what it says when it has hold of all processes.
+const ready = "ready\n"
+
+func init() {
+	if len(os.Args) > 1 && os.Args[0] == pageServerName {
+		if err := servePages(os.Args[1], os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+// ServePages has a process of its own, whose number it gives, hand out the memory of
+// processes, at bytesPerSecond at most (0: no limit), to whoever has the other end of a
+// connection, until they have all or the connection ends. The processes must stand
+// suspended until then. What it has handed out is noted in the file tally. After an error
+// there is no such process. Both files stay the caller's.
+func ServePages(conn, tally *os.File, bytesPerSecond int64, pids []int) (pid int, err error) {
+	cmd := exec.Command(shim.Program())
+	cmd.Args, cmd.Dir, cmd.Env = []string{pageServerName, strconv.FormatInt(bytesPerSecond, 10)}, "/", []string{}
+	for _, p := range pids {
+		cmd.Args = append(cmd.Args, strconv.Itoa(p))
+	}
+	cmd.ExtraFiles = []*os.File{conn, tally}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("start the page server: %w", err)
+	}
+	word := make([]byte, len(ready))
+	if _, err := io.ReadFull(out, word); err != nil {
+		cmd.Process.Kill()
+		cmd.Wait()
+		return 0, fmt.Errorf("start the page server: %w: %s", err, strings.TrimSpace(said.String()))
+	}
+	go cmd.Wait() // to bury it
+	return cmd.Process.Pid, nil
+}
+
+// servePages is the whole of that process.
+func servePages(rate string, pids []string) error {
+	bytesPerSecond, err := strconv.ParseInt(rate, 10, 64)
+	if err != nil {
+		return err
+	}
+	s := &pageServer{memory: map[uint32]*os.File{}, tally: os.NewFile(serverTally, "tally"), pace: framing.NewPace(bytesPerSecond)}
+	for _, pid := range pids {
+		if err := s.open(pid); err != nil {
+			return err
+		}
+	}
+	file := os.NewFile(serverConn, "connection")
+	conn, err := net.FileConn(file)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if _, err := os.Stdout.WriteString(ready); err != nil {
+		return err
+	}
+	// Nobody reads what is said from here on.
+	os.Stdout.Close()
+	return s.serve(conn)
+}
+
+// pageServer hands memory out.
+type pageServer struct {
+	memory map[uint32]*os.File // of processes, by their numbers inside
+	tally  *os.File
+	pace   framing.Pace
+	done   Tally
+}
+
+// open gets hold of a process's memory. One that has ended owes nothing, also where
+// nobody has asked about its end yet: the kernel says then that it is no process.
+func (s *pageServer) open(pid string) error {
+	f, err := os.Open("/proc/" + pid + "/mem")
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reach the memory of process %s: %w", pid, err)
+	}
+	number, err := inside(pid)
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	s.memory[number] = f
+	return nil
+}
+
+// inside is the number of a process in its own pid namespace.
+func inside(pid string) (uint32, error) {
+	text, err := os.ReadFile("/proc/" + pid + "/status")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == "NSpid:" {
+			n, err := strconv.ParseUint(words[len(words)-1], 10, 32)
+			return uint32(n), err
+		}
+	}
+	return 0, fmt.Errorf("the kernel does not say which number process %s has inside", pid)
+}
+
+// serve answers until nothing more is wanted.
+func (s *pageServer) serve(conn net.Conn) error {
+	requests, buffer := bufio.NewReader(conn), make([]byte, Most)
+	for {
+		var b [requestBytes]byte
+		if _, err := io.ReadFull(requests, b[:]); err != nil {
+			return err
+		}
+		q := parse(b)
+		if q.process == 0 {
+			s.done.All = true
+			return s.done.write(s.tally)
+		}
+		if err := q.check(); err != nil {
+			return err
+		}
+		content := buffer[:q.bytes]
+		memory := s.memory[q.process]
+		if memory == nil {
+			return fmt.Errorf("memory of process %d was asked for, which there is not", q.process)
+		}
+		if _, err := memory.ReadAt(content, int64(q.address)); err != nil {
+			return fmt.Errorf("read memory of process %d: %w", q.process, err)
+		}
+		s.pace.Wait(len(content))
+		if _, err := conn.Write(content); err != nil {
+			return err
+		}
+		s.done.Bytes += int64(len(content))
+		if err := s.done.write(s.tally); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// uffdKind is what the kernel calls a userfaultfd among a process's files.
+const uffdKind = "anon_inode:[userfaultfd]"
+
+// exiting is among the flags of a process whose end has begun (PF_EXITING): set before
+// its files are closed.
+const exiting = 0x4
+
+// UffdHolder is on one process. It is for one goroutine at a time.
+type UffdHolder struct {
+	pid     int
+	process int         // a handle on it
+	held    map[int]int // descriptors here, by those there
+}
+
+// newUffdHolder takes hold of a process, and of none of its userfaultfds yet.
+func newUffdHolder(pid int) (*UffdHolder, error) {
+	process, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("take hold of process %d: %w", pid, err)
+	}
+	return &UffdHolder{pid, process, map[int]int{}}, nil
+}
+
+// Held is how many userfaultfds are held.
+func (g *UffdHolder) Held() int { return len(g.held) }
+
+// CheckFill takes hold of what the process has by now and lets go of what it has closed.
+// What it had when it ended, however it did, stays. It says how many are held; after
+// an error some are missing, and none was let go of.
+func (g *UffdHolder) HoldAll() (held int, err error) {
+	there, err := g.there()
+	for n := range there {
+		// Taken anew each time: the number may have been given to another.
+		fd, e := unix.PidfdGetfd(g.process, n, 0)
+		switch {
+		case errors.Is(e, unix.EBADF), errors.Is(e, unix.ESRCH):
+			delete(there, n)
+		case e != nil:
+			err = errors.Join(err, fmt.Errorf("hold descriptor %d of process %d, too: %w", n, g.pid, e))
+		default:
+			if old, ok := g.held[n]; ok {
+				_ = unix.Close(old)
+			}
+			g.held[n] = fd
+		}
+	}
+	// Asked last: who has not begun to end now has closed the others itself.
+	if err == nil && !g.Ended() {
+		for n, fd := range g.held {
+			if !there[n] {
+				_ = unix.Close(fd)
+				delete(g.held, n)
+			}
+		}
+	}
+	return len(g.held), err
+}
+
+// there are the numbers of the process's userfaultfds; none if it has ended.
+func (g *UffdHolder) there() (map[int]bool, error) {
+	folder, all := fmt.Sprintf("/proc/%d/fd", g.pid), map[int]bool{}
+	entries, err := os.ReadDir(folder)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return all, nil
+	}
+	if err != nil {
+		return all, fmt.Errorf("look what process %d has open: %w", g.pid, err)
+	}
+	for _, e := range entries {
+		if what, _ := os.Readlink(filepath.Join(folder, e.Name())); what != uffdKind {
+			continue
+		}
+		if n, err := strconv.Atoi(e.Name()); err == nil {
+			all[n] = true
+		}
+	}
+	return all, nil
+}
+
+// Ended reports whether the process has ended or is about to.
+func (g *UffdHolder) Ended() bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", g.pid))
+	if err != nil || unix.PidfdSendSignal(g.process, 0, nil, 0) != nil { // in this order: the number was still its own
+		return true
+	}
+	f := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	if len(f) < 7 {
+		return true
+	}
+	flags, err := strconv.ParseUint(f[6], 10, 64)
+	return err != nil || flags&exiting != 0
+}
+
+// Close lets go of all.
+func (g *UffdHolder) Close() {
+	for _, fd := range slices.Collect(maps.Values(g.held)) {
+		_ = unix.Close(fd)
+	}
+	clear(g.held)
+	_ = unix.Close(g.process)
+}

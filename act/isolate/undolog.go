@@ -1,0 +1,141 @@
+package isolate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+
+	"pagurus/fleet"
+)
+
+// undoLog is a file of how things were: a head, and then a line for each change. It
+// only grows, so that what a killed process leaves is whole lines and maybe a part
+// of one, whose change was not made. It need not be synced: after a crash of the
+// machine the settings are gone, too.
+type undoLog struct {
+	path    string
+	head    head
+	exists  bool
+	changes []change
+	length  int64 // of the whole lines
+}
+
+// head says whose changes they are.
+type head struct {
+	Boot string       `json:"boot"` // of the machine
+	CPUs fleet.CPUSet `json:"cpus"`
+}
+
+func boot() (string, error) { return readText("/proc/sys/kernel/random/boot_id") }
+
+// openUndoLog reads the note, if there is one of this boot.
+func openUndoLog(path string) (*undoLog, error) {
+	n := &undoLog{path: path}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return n, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read how things were: %w", err)
+	}
+	for line := range bytes.Lines(text) {
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break // its writer was killed before it made the change
+		}
+		var into any = &n.head
+		var c change
+		if n.exists {
+			into = &c
+		}
+		if err := json.Unmarshal(line, into); err != nil {
+			return nil, fmt.Errorf("%s does not say how things were: %w; restart the machine, or remove the file and put its settings back by hand", path, err)
+		}
+		if n.exists {
+			n.changes = append(n.changes, c)
+		}
+		n.exists, n.length = true, n.length+int64(len(line))
+	}
+	now, err := boot()
+	if err != nil {
+		return nil, err
+	}
+	if n.exists && n.head.Boot != now {
+		return &undoLog{path: path}, nil
+	}
+	return n, nil
+}
+
+// beginLog makes the note, if there is none.
+func (n *undoLog) beginLog(cpus fleet.CPUSet) error {
+	if n.exists {
+		return nil
+	}
+	now, err := boot()
+	if err != nil {
+		return err
+	}
+	// One of another boot is in the way.
+	if err := os.Remove(n.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	n.head = head{now, cpus}
+	if err := n.append(n.head); err != nil {
+		return fmt.Errorf("begin the note of how things were: %w", errors.Join(err, n.remove()))
+	}
+	n.exists = true
+	return nil
+}
+
+func (n *undoLog) has(c change) bool { return slices.ContainsFunc(n.changes, c.same) }
+
+// add notes a change that is going to be made. After an error it must not be.
+func (n *undoLog) add(c change) error {
+	if err := n.append(c); err != nil {
+		return err
+	}
+	n.changes = append(n.changes, c)
+	return nil
+}
+
+// append adds a line, in place of a part of one.
+func (n *undoLog) append(v any) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(n.path, os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	line = append(line, '\n')
+	if err = f.Truncate(n.length); err == nil {
+		_, err = f.WriteAt(line, n.length)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	n.length += int64(len(line))
+	return nil
+}
+
+// changed counts what is not as it was: not all that was noted, if the kernel
+// refused some.
+func (n *undoLog) changed() (sum int) {
+	for _, c := range n.changes {
+		if now, err := c.now(); err == nil && now != c.Before {
+			sum++
+		}
+	}
+	return sum
+}
+
+func (n *undoLog) remove() error {
+	if err := os.Remove(n.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

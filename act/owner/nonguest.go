@@ -1,0 +1,204 @@
+package owner
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// nonGuestLoad measures how much of the CPUs anybody but Pagurus uses.
+type nonGuestLoad struct {
+	config Config
+	total  func() (time.Duration, error) // used by everybody who counts, since some moment
+	table  *table                        // of processes; nil: none is needed
+
+	last     time.Duration
+	at       time.Time
+	scanned  time.Time
+	started  bool
+	negative time.Duration // by which the last difference was below nothing
+}
+
+// scanEvery is how often Pagurus's own programs are looked for where no others
+// are.
+const scanEvery = 5 * time.Second
+
+// littleCPUs is what others use at most as long as nobody asks how much of that
+// was the kernel's threads: there may be a thousand, and each costs a call. It is
+// below whatever counts as a sign.
+const littleCPUs = 0.05
+
+func openNonGuestLoad(c Config) (*nonGuestLoad, error) {
+	o := &nonGuestLoad{config: c}
+	t, err := newTable(c)
+	if err != nil {
+		return nil, err
+	}
+	o.table = t
+	switch group, grouped := groupOf(c.Scope); {
+	case c.Scope == Machine:
+		o.total = o.machine
+	case c.Scope == Network:
+		o.total = o.network
+	case grouped:
+		o.total = func() (time.Duration, error) { return groupUsed(group) }
+	default:
+		_, err := ParseScope(string(c.Scope))
+		return nil, err
+	}
+	return o, nil
+}
+
+// use gives how many CPUs others used on average since the last call. look:
+// listed programs are to be found, too.
+func (o *nonGuestLoad) use(look bool) (float64, error) {
+	now := time.Now() // its monotonic part counts: a clock that is set changes nothing
+	due := now.Sub(o.scanned) >= scanEvery
+	if due {
+		o.scanned = now
+	}
+	o.table.names = look
+	if o.config.Scope != Network && (look || o.config.Scope == Machine && due) {
+		if err := o.table.scan(); err != nil {
+			return 0, err
+		}
+	}
+	total, err := o.total()
+	if err != nil {
+		o.started = false
+		return 0, err
+	}
+	used, took := total-o.last, now.Sub(o.at)
+	if o.config.Scope == Machine {
+		if used, err = o.withoutKernel(used, took, due); err != nil {
+			return 0, err
+		}
+	}
+	early := !o.started
+	o.last, o.at, o.started = total, now, true
+	if early || took <= 0 {
+		return 0, errEarly
+	}
+	// Accounts of the machine and of its groups are not of the very same
+	// moment: what was too little once is taken from what comes next.
+	used -= o.negative
+	o.negative = min(max(0, -used), took/10)
+	return max(0, used.Seconds()/took.Seconds()), nil
+}
+
+// withoutKernel takes off what the kernel's threads have used, if it may matter. due: they
+// are asked all the same, so that the next answer is of moments only.
+func (o *nonGuestLoad) withoutKernel(used, took time.Duration, due bool) (time.Duration, error) {
+	much := used.Seconds() > littleCPUs*took.Seconds()
+	if !much && !due {
+		return used, nil
+	}
+	if !due && !o.table.names {
+		if err := o.table.scan(); err != nil { // for those that are new
+			return 0, err
+		}
+	}
+	if by := o.table.account(kernels); much {
+		used -= by
+	}
+	return used, nil
+}
+
+// machine is the time that CPUs were busy with programs, less Pagurus's own.
+func (o *nonGuestLoad) machine() (time.Duration, error) {
+	busy, err := busy("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	if o.config.Used != nil {
+		own, err := o.config.Used()
+		if err != nil {
+			return 0, fmt.Errorf("what guests use is not known: %w", err)
+		}
+		busy -= own
+	}
+	return busy - o.table.used(), nil
+}
+
+// network is what the processes of the namespace have used.
+func (o *nonGuestLoad) network() (time.Duration, error) {
+	if err := o.table.scan(); err != nil {
+		return 0, err
+	}
+	return o.table.used(), nil
+}
+
+// running gives which of the listed programs run, as of the last scan.
+func (o *nonGuestLoad) running(listed []string) []string {
+	var out []string
+	for _, name := range listed {
+		if o.table.runs(name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// userHz is the unit of times in /proc: 100 on every Linux platform Go knows.
+const userHz = 100
+
+func ticks(n uint64) time.Duration { return time.Duration(n) * time.Second / userHz }
+
+// busy reads the time that all CPUs together have spent on programs: user, nice
+// and system, in which that of guests under KVM is contained.
+func busy(file string) (time.Duration, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = f.Close() }()
+	var buffer [256]byte // the first line is what counts; the others grow with the CPUs
+	n, err := f.Read(buffer[:])
+	if err != nil {
+		return 0, err
+	}
+	line, _, _ := bytes.Cut(buffer[:n], []byte("\n"))
+	fields := strings.Fields(string(line))
+	if len(fields) < 5 || fields[0] != "cpu" {
+		return 0, fmt.Errorf("%s is not as expected", file)
+	}
+	var sum uint64
+	for _, field := range fields[1:4] {
+		v, err := strconv.ParseUint(field, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", file, err)
+		}
+		sum += v
+	}
+	return ticks(sum), nil
+}
+
+// groupUsed is the CPU time of a control group, of either version.
+func groupUsed(group string) (time.Duration, error) {
+	text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", group, "cpu.stat"))
+	if err == nil {
+		for line := range strings.Lines(string(text)) {
+			if v, found := strings.CutPrefix(line, "usage_usec "); found {
+				n, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+				return time.Duration(n) * time.Microsecond, err
+			}
+		}
+	}
+	for _, tree := range []string{"cpuacct", "cpu,cpuacct"} {
+		text, err = os.ReadFile(filepath.Join("/sys/fs/cgroup", tree, group, "cpuacct.usage"))
+		if err == nil {
+			n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+			return time.Duration(n), err
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("there is no control group %s with an account of CPU time", group)
+	}
+	return 0, err
+}

@@ -1,0 +1,97 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"pagurus/act/qemu/qmp"
+
+	"pagurus/fleet"
+)
+
+// ReclaimMemory has a guest in which so many bytes hold nothing give them back to the
+// host, and says how many bytes of its memory the host has then. Given to the
+// host is given until Reclaim, also after a move. Huge pages are not given: they would
+// go back to those that are set aside, and not to the owner, and might be gone when the
+// guest wants them again.
+func (d *Driver) ReclaimMemory(ctx context.Context, id fleet.GuestID, free int64) (lent int64, err error) {
+	g, q, err := d.here(ctx, id)
+	if err == nil && !g.huge() {
+		lent, err = inflate(ctx, q.Do, free)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reclaim memory of guest %s: %w", id, err)
+	}
+	return lent, nil
+}
+
+// ReturnMemory gives a guest all of its memory again.
+func (d *Driver) ReturnMemory(ctx context.Context, id fleet.GuestID) error {
+	_, q, err := d.here(ctx, id)
+	if err == nil {
+		err = deflate(ctx, q.Do)
+	}
+	if err != nil {
+		return fmt.Errorf("return memory to guest %s: %w", id, err)
+	}
+	return nil
+}
+
+// Suspend has a guest stand still until Resume, and lets the host have its memory
+// if it is short of it and has anywhere to put it. One that stands still is no
+// error; one that is being moved is refused. After an error call again, or
+// Resume.
+func (d *Driver) Suspend(ctx context.Context, id fleet.GuestID) error {
+	g, q, err := d.here(ctx, id)
+	if err == nil {
+		err = g.suspend(ctx, q)
+	}
+	if err != nil {
+		return fmt.Errorf("suspend guest %s: %w", id, err)
+	}
+	if area, err := g.area(ctx, q); err == nil && !g.huge() {
+		err = area.PageOut()
+		if err != nil {
+			d.config.Log.Warn("the memory of a suspended guest stays there until the host is short of it", "guest", id, "cause", err)
+		}
+	}
+	return nil
+}
+
+func (g *guest) suspend(ctx context.Context, q *qmp.Client) error {
+	if info, err := queryMigrate(ctx, q); err != nil || info.underWay() || g.remembered().Target {
+		return errors.Join(err, errors.New("it is being moved"))
+	}
+	switch status, err := vmStatus(ctx, q); {
+	case err != nil || status == vmPaused:
+		return err
+	case status != vmRunning:
+		return fmt.Errorf("it does not run here: it is %s", status)
+	}
+	return q.Do(ctx, "stop", nil, nil)
+}
+
+// huge reports whether some of the guest's memory is in huge pages that were set aside.
+func (g *guest) huge() bool {
+	l := g.remembered().Layout
+	return l != nil && slices.ContainsFunc(l.Nodes, func(n fleet.LayoutNode) bool { return n.PageBytes > 0 })
+}
+
+// area finds out where the guest's memory is.
+func (g *guest) area(ctx context.Context, q *qmp.Client) (ramArea, error) {
+	g.mu.Lock()
+	area := g.memory
+	g.mu.Unlock()
+	if area.Bytes > 0 {
+		return area, nil
+	}
+	area, err := findRAM(ctx, g.remembered().Process.PID, q.Do)
+	if err == nil {
+		g.mu.Lock()
+		g.memory = area
+		g.mu.Unlock()
+	}
+	return area, err
+}

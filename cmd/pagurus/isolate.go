@@ -1,0 +1,227 @@
+// This file has the command `pagurus quiet`: some of a host's cores for
+// guests alone. The controller keeps the wish, the host's agent carries it out.
+//
+// It must not change anything itself. Its tests ask a script of a controller on a
+// real socket.
+
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/fleet"
+	"pagurus/serve/wire"
+	"pagurus/show/cli"
+	"pagurus/show/view"
+)
+
+// asking is one call of the command.
+type asking struct {
+	out  io.Writer
+	say  func(string) // what is no result
+	json bool
+	wire *wire.Client
+	host fleet.HostID
+}
+
+// isolateCommand gives the command `pagurus quiet`.
+func isolateCommand(out io.Writer, say func(string)) *cobra.Command {
+	var cores string
+	cmd := &cobra.Command{
+		Use:   "isolate HOST [on|off]",
+		Short: "Isolate some of a host's CPUs for guests, or put everything back",
+		Long: `Isolate keeps all else off some CPUs of a host: other programs, interrupts, the
+kernel's threads and work queues, its watchdog and timers, as far as they can be
+moved while it runs. What was left alone is said with the reason, also later by
+'pagurus isolate HOST'. Off puts everything back as it was, also after an agent that
+was killed in the middle. The wish stays when the agent or the host is started again.
+
+What is set is the whole machine's, so it is refused where a host is only a part of
+one: a lab's hosts, an agent in a container.`,
+		Example: `  pagurus isolate host1 on                 # all cores but the first
+  pagurus isolate host1 on --cores 2-15
+  pagurus isolate host1                    # what is so, and what was left alone
+  pagurus isolate host1 off`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 || len(args) == 2 && args[1] != "on" && args[1] != "off" {
+				return fmt.Errorf("give it one host and on or off, as in `pagurus isolate host1 on`: see `%s --help`", cmd.CommandPath())
+			}
+			return nil
+		},
+		ValidArgsFunction: complete,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q, err := isolateWish(cmd, args, cores)
+			if err != nil {
+				return err
+			}
+			a := asking{out: out, say: say, host: fleet.HostID(args[0])}
+			a.json, _ = cmd.Flags().GetBool("json")
+			if a.wire, err = dial(cmd); err != nil {
+				return err
+			}
+			defer a.wire.Close()
+			return a.run(cmd.Context(), q)
+		},
+	}
+	cmd.GroupID = "cluster"
+	cmd.Flags().StringVar(&cores, "cores", "", "CPUs for guests, as the kernel numbers them: 2-15 or 1,4-7 (default: all but the first core)")
+	return cmd
+}
+
+// isolateWish reads what is asked; nil: only what is so.
+func isolateWish(cmd *cobra.Command, args []string, cores string) (*fleet.IsolationRequest, error) {
+	given := cmd.Flags().Changed("cores")
+	if given && (len(args) < 2 || args[1] == "off") {
+		return nil, errors.New("--cores goes with on only: everything is put back for all cores")
+	}
+	if len(args) < 2 {
+		return nil, nil
+	}
+	cpus, err := fleet.ParseCPUs(cores)
+	if err == nil && given && len(cpus) == 0 {
+		err = errors.New("names no core; write something like 2-15")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--cores %w", err)
+	}
+	return &fleet.IsolationRequest{On: args[1] == "on", CPUs: cpus}, nil
+}
+
+func dial(cmd *cobra.Command) (*wire.Client, error) {
+	at, err := cli.Controller(cmd.Flags())
+	if err != nil {
+		return nil, err
+	}
+	return wire.Dial(at)
+}
+
+func (a asking) run(ctx context.Context, q *fleet.IsolationRequest) error {
+	h, err := a.read(ctx)
+	if err != nil {
+		return err
+	}
+	if q != nil {
+		answer, err := a.wire.Ask(ctx, fleet.Request{ID: fleet.RequestID(rand.Text()), Verb: fleet.Isolate, Host: a.host, Isolation: q})
+		if err != nil {
+			return err
+		}
+		for _, n := range answer.Notes {
+			a.say(view.Clean(n))
+		}
+		if h, err = a.settled(ctx); err != nil {
+			return err
+		}
+	}
+	if err := a.print(h); err != nil {
+		return err
+	}
+	if s := h.Facts.Isolation; q != nil && s != nil && s.Trouble != "" {
+		return cli.Exit{Code: 1}
+	}
+	return nil
+}
+
+func (a asking) read(ctx context.Context) (fleet.Host, error) {
+	s, err := a.wire.Snapshot(ctx)
+	if err != nil {
+		return fleet.Host{}, err
+	}
+	h, ok := s.Hosts[a.host]
+	if !ok {
+		return h, fmt.Errorf("there is no host %s: `pagurus hosts` lists them", a.host)
+	}
+	return h, nil
+}
+
+// An agent says within a second or two what it made of a wish, on a busy machine
+// with thousands of processes within some.
+const (
+	settleLimit = 20 * time.Second
+	settleEvery = 200 * time.Millisecond
+)
+
+// settled waits until the host's agent has done as was asked, or could not.
+func (a asking) settled(ctx context.Context) (fleet.Host, error) {
+	for begun := time.Now(); ; {
+		h, err := a.read(ctx)
+		if err != nil {
+			return h, err
+		}
+		q := h.Facts.Isolation
+		switch {
+		case q != nil && slices.Equal(q.Wanted, h.IsolatedCPUs) && (q.Trouble != "" || slices.Equal(q.CPUs, h.IsolatedCPUs)):
+			return h, nil
+		case !h.Facts.Connected:
+			a.say(fmt.Sprintf("the agent of %s is not connected: it does this when it is", a.host))
+			return h, nil
+		case q == nil || q.Unable != "" && len(h.IsolatedCPUs) == 0:
+			return h, nil // there is nothing to put back
+		case time.Since(begun) > settleLimit:
+			a.say(fmt.Sprintf("the agent of %s has not said in %s what became of it: look again with `pagurus isolate %s`", a.host, settleLimit, a.host))
+			return h, nil
+		}
+		select {
+		case <-ctx.Done():
+			return h, ctx.Err()
+		case <-time.After(settleEvery):
+		}
+	}
+}
+
+func (a asking) print(h fleet.Host) error {
+	if a.json {
+		q := fleet.Isolation{}
+		if h.Facts.Isolation != nil {
+			q = *h.Facts.Isolation
+		}
+		return json.NewEncoder(a.out).Encode(q)
+	}
+	lines := view.IsolationText(h)
+	if len(lines) == 0 {
+		lines = []string{fmt.Sprintf("no CPU of %s is isolated", h.ID)}
+		if q := h.Facts.Isolation; q != nil && q.Unable != "" {
+			lines[0] += "; none can be: " + q.Unable
+		}
+	}
+	for _, l := range lines {
+		if _, err := fmt.Fprintln(a.out, view.Clean(l)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// completionLimit bounds how long a Tab may wait for the controller.
+const completionLimit = time.Second
+
+func complete(cmd *cobra.Command, args []string, _ string) (words []string, _ cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0:
+		ctx, stop := context.WithTimeout(cmd.Context(), completionLimit)
+		defer stop()
+		c, err := dial(cmd)
+		if err != nil {
+			break
+		}
+		defer c.Close()
+		s, err := c.Snapshot(ctx)
+		if err != nil {
+			break
+		}
+		for _, h := range view.Read(s).Hosts {
+			words = append(words, string(h.ID)+"\t"+string(h.State))
+		}
+	case 1:
+		words = []string{"on\tisolate CPUs for guests", "off\tput everything back"}
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
+}

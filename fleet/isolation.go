@@ -1,0 +1,142 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// CPUSet is some of a host's CPUs as the kernel numbers them, in order, each once.
+// Its text, in JSON too, is the kernel's: "0-3,8".
+type CPUSet []int
+
+// mostCPUs bounds what a set may name: the kernel knows no more.
+const mostCPUs = 8192
+
+// ParseCPUs reads a set. The empty text is the empty set.
+func ParseCPUs(text string) (CPUSet, error) {
+	bad := func() (CPUSet, error) { return nil, fmt.Errorf("%q is no list of CPUs, as 2-15 or 1,4-7 is", text) }
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	var has [mostCPUs]bool
+	for _, part := range strings.Split(strings.TrimSpace(text), ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		from, ok1 := number(first)
+		to, ok2 := number(last)
+		if !ok1 || !ok2 || to < from {
+			return bad()
+		}
+		for n := from; n <= to; n++ {
+			has[n] = true
+		}
+	}
+	var out CPUSet
+	for n, is := range has {
+		if is {
+			out = append(out, n)
+		}
+	}
+	return out, nil
+}
+
+// number takes digits only: no sign, no blank.
+func number(word string) (int, bool) {
+	n, err := strconv.ParseUint(word, 10, 16)
+	return int(n), err == nil && word[0] != '+' && n < mostCPUs
+}
+
+// String is the set as the kernel writes it.
+func (s CPUSet) String() string {
+	var parts []string
+	for i := 0; i < len(s); {
+		j := i
+		for j+1 < len(s) && s[j+1] == s[j]+1 {
+			j++
+		}
+		part := strconv.Itoa(s[i])
+		if j > i {
+			part += "-" + strconv.Itoa(s[j])
+		}
+		parts, i = append(parts, part), j+1
+	}
+	return strings.Join(parts, ",")
+}
+
+// MarshalText is String, for JSON.
+func (s CPUSet) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText is ParseCPUs, for JSON.
+func (s *CPUSet) UnmarshalText(text []byte) (err error) {
+	*s, err = ParseCPUs(string(text))
+	return err
+}
+
+// Has reports whether a CPU is in the set.
+func (s CPUSet) Has(cpu int) bool {
+	_, has := slices.BinarySearch(s, cpu)
+	return has
+}
+
+// Minus is the set without what is in another.
+func (s CPUSet) Minus(other CPUSet) (out CPUSet) {
+	for _, c := range s {
+		if !other.Has(c) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// Meets reports whether two sets have a CPU in common.
+func (s CPUSet) Meets(other CPUSet) bool { return len(s.Minus(other)) < len(s) }
+
+// CPUs are all CPUs of a topology.
+func (t Topology) CPUs() (out CPUSet) {
+	for _, n := range t.Nodes {
+		for _, c := range n.Cores {
+			out = append(out, c.CPUs...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Only is what a topology is without the CPUs that are not in a set; an empty set
+// leaves it as it is.
+func (t Topology) Only(s CPUSet) Topology {
+	if len(s) == 0 {
+		return t
+	}
+	t.Nodes = slices.Clone(t.Nodes)
+	for i, n := range t.Nodes {
+		t.Nodes[i].Cores = nil
+		for _, c := range n.Cores {
+			c.CPUs = slices.DeleteFunc(slices.Clone(c.CPUs), func(cpu int) bool { return !s.Has(cpu) })
+			if len(c.CPUs) > 0 {
+				t.Nodes[i].Cores = append(t.Nodes[i].Cores, c)
+			}
+		}
+	}
+	return t
+}
+
+// IsolationRequest is what somebody asks of a host: some of its CPUs for guests alone.
+type IsolationRequest struct {
+	On   bool   `json:"on,omitempty"`
+	CPUs CPUSet `json:"cpus,omitempty"` // empty: all but those of the first core
+}
+
+// Isolation is what a host's agent made of that.
+type Isolation struct {
+	Wanted  CPUSet   `json:"wanted,omitempty"`  // what the controller last said; empty: off
+	CPUs    CPUSet   `json:"cpus,omitempty"`    // for guests alone now; empty: it is off
+	Changed int      `json:"changed,omitempty"` // settings that are not as they were, to be put back
+	Left    []string `json:"left,omitempty"`    // what was left alone and why, for people
+	Trouble string   `json:"trouble,omitempty"` // why it is not as wanted, for people; it is tried again
+	Unable  string   `json:"unable,omitempty"`  // why it cannot be had on this host at all, for people
+}

@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	"pagurus/fleet"
+)
+
+// PostCopier is a driver that can run a guest before its memory has arrived: by
+// post-copy a Switch is done when the target has all but memory, and Resume
+// there lets it run. The source must be kept until Gather is done.
+type PostCopier interface {
+	// FetchRemaining waits at the target until all memory is there. A guest that came
+	// otherwise has it. After an error that wraps ErrUnsure call again; after any
+	// other some of it never comes, and the guest is lost.
+	FetchRemaining(context.Context, fleet.GuestID) error
+	// Pushed says at the source what has been sent so far, and what the Switch
+	// cost.
+	Pushed(context.Context, fleet.GuestID) (fleet.Progress, error)
+}
+
+// fetchRemaining waits for the memory of a guest that runs here already.
+func (a *Agent) fetchRemaining(ctx context.Context, w *taskRun) (fleet.Report, error) {
+	d, can := w.driver.(PostCopier)
+	if !can {
+		return fleet.Report{}, nil // it came whole
+	}
+	err := d.FetchRemaining(ctx, w.slot.guest)
+	if err != nil {
+		err = fmt.Errorf("fetching from %s the remaining memory of guest %s: %w", w.task.Order.Peer, w.slot.guest, err)
+	}
+	return fleet.Report{}, err
+}
+
+// pushing tells how far the memory is that goes over after the guest, as long as
+// nothing else is done here. An agent that starts in the middle of it does not.
+func (a *Agent) pushing(w *taskRun, p fleet.Progress) {
+	d, can := w.driver.(PostCopier)
+	if !can || w.task.Limits.Mode != fleet.PostCopy {
+		a.setProgress(w, nil)
+		return
+	}
+	last := &p
+	a.setProgress(w, last)
+	a.runs.Go(func() {
+		// Whatever ends it, the guest does not go on moving for ever.
+		defer func() {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if w.slot.progress == last {
+				w.slot.progress = nil
+			}
+		}()
+		for {
+			if wait(a.ctx, pollEvery/2); a.ctx.Err() != nil || !a.newest(w) {
+				return
+			}
+			p, err := d.Pushed(a.ctx, w.slot.guest)
+			if err != nil {
+				return
+			}
+			a.mu.Lock()
+			if w.slot.progress == last {
+				last = &p
+				w.slot.progress = last
+			}
+			a.mu.Unlock()
+		}
+	})
+}
+
+// retire destroys what the guest left behind, and says what it cost in the end
+// if memory went over after it.
+func (a *Agent) retire(ctx context.Context, w *taskRun) (fleet.Report, error) {
+	var cost *fleet.Progress
+	if d, can := w.driver.(PostCopier); can && w.task.Limits.Mode == fleet.PostCopy {
+		if p, err := d.Pushed(ctx, w.slot.guest); err == nil { // asked again it is gone, and has said it
+			cost = &p
+		}
+	}
+	r, err := a.destroy(ctx, w)
+	r.Cost = cost
+	return r, err
+}

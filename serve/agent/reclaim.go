@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// Reclaimer is a driver whose guests can do without some of their memory, or
+// altogether stand still, while the owner of the host is there.
+type Reclaimer interface {
+	// ReclaimMemory has a guest of whose memory so much holds nothing give it back, but for
+	// a reserve, and says how much the host has of it then. It holds until
+	// Reclaim, also after a move. After an error the guest has what it had.
+	ReclaimMemory(ctx context.Context, g fleet.GuestID, freeBytes int64) (int64, error)
+	// ReturnMemory ends Lend; one that did not lend is no error. After an error call
+	// again.
+	ReturnMemory(context.Context, fleet.GuestID) error
+	// SuspendGuest has a running guest stand still until Resume, its memory for the
+	// host to take. A guest that is being moved is refused. After an error it may
+	// stand still or not: call again, or Resume.
+	Suspend(context.Context, fleet.GuestID) error
+}
+
+// reclaimForOwner has guests lend memory and stand still while the host's owner is
+// there, as is wanted of them, and undoes that when they go. It only begins
+// what is to be done, and of each guest only what nothing else would wait for.
+func (a *Agent) reclaimForOwner(now time.Time) {
+	there := false
+	if o := a.Owner.Seen(); o != nil {
+		there = o.Present
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for g, p := range a.present {
+		s := a.slots[g]
+		if _, can := a.Drivers[p.kind].(Reclaimer); !can || s == nil || s.progress != nil || s.last != nil && !s.last.over() {
+			continue
+		}
+		held := s.standing[fleet.Watch]
+		if held == nil || held.over() {
+			continue
+		}
+		still := there && a.wanted != nil && slices.Contains(a.wanted.Suspended, g)
+		if verb := s.reclaim.Next(p.facts.Run, there, still, now); verb != "" {
+			t := held.task
+			t.Order.Verb = verb
+			a.beginLocked(s, &taskRun{task: t, silent: true})
+		}
+	}
+}
+
+// reclaimMemory has a guest drop what it could read again and give back what is free.
+func (a *Agent) reclaimMemory(ctx context.Context, w *taskRun) (fleet.Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, cacheLimit)
+	defer cancel()
+	err := error(nil)
+	has := fleet.Cache{}
+	if w.link != nil {
+		has, err = a.guestAgentOf(w.slot, w.link).Cache(ctx, true)
+	}
+	var lent int64
+	if err == nil {
+		lent, err = w.driver.(Reclaimer).ReclaimMemory(ctx, w.slot.guest, has.FreeBytes)
+	}
+	if err != nil && w.cancelled() {
+		return fleet.Report{}, err
+	}
+	a.mu.Lock()
+	y := &w.slot.reclaim
+	y.Whole, y.ReclaimedAt = false, time.Now()
+	before := y.Reclaimed
+	if err == nil {
+		y.Reclaimed = lent
+	}
+	a.mu.Unlock()
+	if err == nil && before == 0 && lent > 0 { // from then on it is a little more or less all the time
+		a.Log.Info("memory reclaimed from guest while the host's owner is present", "guest", w.slot.guest, "bytes", lent)
+	}
+	a.trouble("memory of guest "+string(w.slot.guest)+" for the host's owner", err)
+	return fleet.Report{}, err
+}
+
+// returnMemory gives a guest all of its memory again.
+func (a *Agent) returnMemory(ctx context.Context, w *taskRun) (fleet.Report, error) {
+	err := w.driver.(Reclaimer).ReturnMemory(ctx, w.slot.guest)
+	if err == nil || !w.cancelled() {
+		a.trouble("memory of guest "+string(w.slot.guest)+" for the host's owner", err)
+	}
+	if err == nil {
+		a.mu.Lock()
+		before := w.slot.reclaim.Reclaimed
+		w.slot.reclaim.Whole, w.slot.reclaim.Reclaimed = true, 0
+		a.mu.Unlock()
+		if before > 0 {
+			a.Log.Info("all memory returned to guest", "guest", w.slot.guest, "bytes", before)
+		}
+	}
+	return fleet.Report{}, err
+}
+
+// suspend has a guest stand still.
+func (a *Agent) suspend(ctx context.Context, w *taskRun) (fleet.Report, error) {
+	a.mu.Lock()
+	w.slot.reclaim.Suspended, w.slot.reclaim.Since = true, time.Now() // before: what stands still and is not known to would be left so
+	a.mu.Unlock()
+	err := w.driver.(Reclaimer).Suspend(ctx, w.slot.guest)
+	a.noteRun(w.slot.guest, fleet.Suspended, err)
+	a.Log.Info("guest suspended while the host's owner is present", "guest", w.slot.guest, "cause", err)
+	return fleet.Report{}, err
+}
+
+// pulse lets a guest that stands still run for a moment.
+func (a *Agent) pulse(ctx context.Context, w *taskRun) (fleet.Report, error) {
+	if err := w.driver.Resume(ctx, w.slot.guest); err != nil {
+		return fleet.Report{}, err
+	}
+	wait(ctx, PulseLength)
+	if ctx.Err() != nil {
+		return fleet.Report{}, ctx.Err() // what comes next finds it running
+	}
+	a.mu.Lock()
+	w.slot.reclaim.Since = time.Now()
+	a.mu.Unlock()
+	return fleet.Report{}, w.driver.(Reclaimer).Suspend(ctx, w.slot.guest)
+}
+
+// resumeSuspended lets a guest run that stands still for the host's owner: what is to be
+// done with it now needs it awake.
+func (a *Agent) resumeSuspended(ctx context.Context, w *taskRun) error {
+	a.mu.Lock()
+	still := w.slot.reclaim.Suspended
+	a.mu.Unlock()
+	if !still {
+		return nil
+	}
+	if err := w.driver.Resume(ctx, w.slot.guest); err != nil {
+		return fmt.Errorf("resuming guest %s, suspended for the owner of %s: %w", w.slot.guest, a.Host, err)
+	}
+	a.noteResumed(w.slot)
+	return nil
+}
+
+// noteResumed notes that a guest does not stand still for an owner any more.
+func (a *Agent) noteResumed(s *guestSlot) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.reclaim.Suspended = false
+}
+
+// noteRun notes what a guest does now, before the next look.
+func (a *Agent) noteRun(g fleet.GuestID, run fleet.RunState, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p, here := a.present[g]; here && err == nil {
+		p.facts.Run = run
+		a.present[g] = p
+	}
+}
