@@ -9,7 +9,7 @@
 //  2. Wire: package transfer carries the pieces.
 //  3. Target: a Store (store.go) keeps the newest content of each page.
 //  4. Source, while the processes are suspended: the last pass is made. In post-copy mode the
-//     pages that were written last stay at the source; a page server (pageserver.go) serves them
+//     pages that were written last stay at the source; a page server (pageserver.go) serves them.
 //  5. Target: CRIU restores the processes. It finds the pages either in the images
 //     (images.go), or asks a page proxy (pageproxy.go, serve.go) through `criu lazy-pages` while the
 //     processes already run (feed.go). A holder (uffdholder.go) keeps the userfaultfds open, so that
