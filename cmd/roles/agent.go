@@ -46,7 +46,7 @@ func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
 	flags.StringVar(&f.address, "address", "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from)")
 	flags.StringVar(&f.site, "site", "", "where this host stands, a room or a rack, for pagurus migrate --to-site")
 	flags.Float64Var(&f.cpus, "cpus", 0, "CPUs that all guests together may use (default: no limit)")
-	flags.DurationVar(&f.slice, "slice", cgroup.UsualSlice, "time slice of guests of class normal; gold's is 30 % longer, bronze's 30 % shorter (0: the kernel's own)")
+	flags.DurationVar(&f.slice, "slice", 0, "time slice of guests with a class or a ceiling; 30ms suits those that mostly wait for messages (0: the kernel's own)")
 	flags.StringVar(&f.ceiling, "bandwidth", "", "what each guest that leaves this host may take of the network a second, like 200M (default: what it carries)")
 	flags.StringVar(&f.accelerator, "accelerator", "", "kvm or tcg (default: what a probe finds)")
 	flags.IntVar(&f.snapshots, "snapshots", 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
@@ -69,6 +69,11 @@ func (f *hostFlags) finish(memory string) error {
 	}
 	if f.slice < 0 {
 		return errors.New("--slice must not be negative")
+	}
+	if f.slice > 0 {
+		if why := cgroup.SlicesMissing(); why != "" {
+			return fmt.Errorf("--slice has no effect here: %s", why)
+		}
 	}
 	if len(f.site) > longestSite || strings.ContainsFunc(f.site, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return fmt.Errorf("--site takes a name of at most %d printable characters", longestSite)

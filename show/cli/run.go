@@ -80,7 +80,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags.IntVar(&f.cpus, "cpus", 0, "virtual CPUs of each guest (default: one for each of its ranks, as far as hosts have them)")
 	flags.StringVar(&f.image, "image", "openmpi", "image the guests run; 'pagurus image ls' lists them")
 	flags.StringVar(&f.kind, "kind", string(fleet.VM), "kind of guest: vm, container, or auto: a vm where KVM works, else a container, else an emulated vm")
-	flags.StringVar(&f.class, "class", "", "how much of the CPUs the guests get beside others: gold, normal or bronze (default: as much as normal, in time slices of the kernel's)")
+	flags.StringVar(&f.class, "class", "", "how much of the CPUs the guests get beside others: gold, normal or bronze (default: as much as normal)")
 	flags.StringVar(&f.cap, "cap", "", "part of its CPUs that each guest may use, as 50%, also where nobody else wants them (default: no ceiling)")
 	flags.StringVar(&f.tune, "tune", "off", "what guests mirror of their hosts: hpc (all), off, or a list of numa, hugepages and pin; 'pagurus tune show HOST' says what they would get")
 	flags.StringSliceVarP(&f.on, "on", "H", nil, "start on these hosts only")
