@@ -162,16 +162,6 @@ func (r *Run) Ratio(name, ours, theirs string, limit float64) error {
 	return err
 }
 
-// RatioAtLeast prints the ratio of two samples taken in turn, which is promised
-// not to be below limit.
-func (r *Run) RatioAtLeast(name, ours, theirs string, limit float64) error {
-	v, err := r.compare(name, ours, theirs)
-	if err == nil {
-		r.AtLeast(name, v, limit)
-	}
-	return err
-}
-
 // Beside prints a ratio of which nothing was promised.
 func (r *Run) Beside(name, one, other string) error {
 	v, err := r.compare(name, one, other)
