@@ -4,6 +4,9 @@
 //
 // It must not know what a target is nor how a program is run there. Its tests
 // run small programs of the machine.
+//
+// Promises hold what was measured against what was promised: their trials say
+// themselves how they measure.
 package bench
 
 import (
