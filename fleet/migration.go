@@ -2,30 +2,6 @@ package fleet
 
 import "time"
 
-// Phase is where a migration is. Package lifecycle owns it.
-type Phase string
-
-// The phases; docs/protocol.md has the table that leads from one to the next.
-const (
-	Preparing   Phase = "preparing"  // target makes an empty guest
-	Waiting     Phase = "waiting"    // target is prepared; the copy begins when it would end with the gang's longest
-	Copying     Phase = "copying"    // source copies memory while the guest runs
-	Ready       Phase = "ready"      // converged; waits for the gang, still copying
-	Switching   Phase = "switching"  // guest stops at the source, its state is whole at the target
-	Activating  Phase = "activating" // guest runs at the target, the network follows
-	PostCopying Phase = "post-copy"  // after post-copy: guest runs at the target, the rest of its memory comes from the source
-	Retiring    Phase = "retiring"   // source destroys its stopped copy
-	Finished    Phase = "finished"
-	Cancelling  Phase = "cancelling" // source goes on, its copy called off before any switch
-	Reverting   Phase = "reverting"  // source goes on after a switch that surely did not happen
-	Discarding  Phase = "discarding" // target destroys what it half received
-	Aborted     Phase = "aborted"
-	Lost        Phase = "lost" // nobody knows who runs the guest, or the target lost it: the guest is lost
-)
-
-// Ended reports whether no report can move the migration any further.
-func (p Phase) Ended() bool { return p == Finished || p == Aborted || p == Lost }
-
 // Migration is one attempt to move one guest. A second attempt is a second
 // Migration.
 type Migration struct {

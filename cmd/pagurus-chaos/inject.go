@@ -235,13 +235,13 @@ func said(err error) string {
 // sure are phases in which the guest is at the source, and what the target has
 // does not matter: a migration in one of them has never begun to switch, or has
 // come back.
-var sure = []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Cancelling, fleet.Reverting, fleet.Discarding, fleet.Aborted}
+var sure = phasesWith(func(t fleet.PhaseTraits) bool { return !t.Committed })
 
 // left tells whether the target has all of the guest in a phase, so that what
 // the source has does not matter any more. By post-copy it has not before it has
 // gathered.
 func left(m fleet.Migration, p fleet.Phase) bool {
-	return p == fleet.Retiring || p == fleet.Finished || p == fleet.Activating && m.Mode != fleet.PostCopy
+	return p.Traits().Arrived || p == fleet.Activating && m.Mode != fleet.PostCopy
 }
 
 // killGuest kills a QEMU, or all of a container, or lets its memory run out, and finds out whether

@@ -50,10 +50,20 @@ type share struct {
 
 // phases are those in which faults come. The way back has its own: they are
 // hit by faults that come while an earlier one is being dealt with.
-var phases = []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Activating, fleet.PostCopying, fleet.Retiring}
+var phases = phasesWith(func(t fleet.PhaseTraits) bool { return !t.Back && !t.Phase.Ended() })
 
 // early are those in which the guest is surely at the source.
-var early = phases[:4]
+var early = phasesWith(fleet.PhaseTraits.BeforeSwitch)
+
+// phasesWith gives the phases whose traits are these.
+func phasesWith(is func(fleet.PhaseTraits) bool) (all []fleet.Phase) {
+	for _, t := range fleet.Phases {
+		if is(t) {
+			all = append(all, t.Phase)
+		}
+	}
+	return all
+}
 
 // sharesOf gives the faults for guests of a kind. What ends a job for good is rarer,
 // or guests would never get old.
@@ -66,7 +76,7 @@ func sharesOf(k fleet.Kind) []share {
 
 var vmShares = []share{
 	{sourceAgent, 17, phases}, {targetAgent, 17, phases}, {controller, 12, phases},
-	{targetQEMU, 12, phases[:5]}, {sourceQEMU, 5, phases},
+	{targetQEMU, 12, slices.Concat(early, switching)}, {sourceQEMU, 5, phases},
 	{linkCut, 8, phases}, {linkSlow, 6, phases}, {linkLossy, 6, phases},
 	{targetMemory, 4, early}, {diskFull, 3, phases},
 	{cancelMove, 6, phases}, {double, 4, phases},

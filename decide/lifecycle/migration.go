@@ -18,22 +18,12 @@ const moreTries = 5
 const switchTries = 30
 
 // migrationStages says which order each phase waits for.
-var migrationStages = []stage[fleet.Phase]{
-	{in: fleet.Preparing, verb: fleet.Receive, at: "target"},
-	{in: fleet.Waiting, says: "its turn to copy, see Move; a guest that moves alone does not wait"},
-	{in: fleet.Copying, verb: fleet.Copy, at: "source"},
-	{in: fleet.Ready, says: "all members of the gang to be ready, then all switch; the guest runs, and what it changes goes on being copied"},
-	{in: fleet.Switching, verb: fleet.Switch, at: "source"},
-	{in: fleet.Activating, verb: fleet.Activate, at: "target"},
-	{in: fleet.PostCopying, verb: fleet.Fetch, at: "target"},
-	{in: fleet.Retiring, verb: fleet.Retire, at: "source"},
-	{in: fleet.Cancelling, verb: fleet.Revert, at: "source"},
-	{in: fleet.Reverting, verb: fleet.Revert, at: "source"},
-	{in: fleet.Discarding, verb: fleet.Discard, at: "target"},
-	{in: fleet.Finished, says: "nothing: the guest runs at the target"},
-	{in: fleet.Aborted, says: "nothing: the guest runs at the source"},
-	{in: fleet.Lost, says: "nothing: the guest is lost and its job is stopped"},
-}
+var migrationStages = func() (all []stage[fleet.Phase]) {
+	for _, t := range fleet.Phases {
+		all = append(all, stage[fleet.Phase]{in: t.Phase, verb: t.Verb, at: string(t.Side), says: t.Label})
+	}
+	return all
+}()
 
 // migrationArrows is the whole protocol of one migration. Failed is a promise
 // that nothing happened, so it may always be undone; unknown is not, so past
@@ -152,24 +142,18 @@ func enter(m fleet.Migration, p fleet.Phase, at time.Time) fleet.Migration {
 
 // MigrationOrder gives the order a migration waits for, if it waits for one.
 func MigrationOrder(m fleet.Migration) (fleet.Order, bool) {
-	verb := verbOf(migrationStages, m.Phase)
-	if verb == "" {
+	phase := m.Phase.Traits()
+	if phase.Verb == "" {
 		return fleet.Order{}, false
 	}
 	o := fleet.Order{
-		Verb: verb, Host: m.From, Peer: m.To, Job: m.Job, Guest: m.Guest,
+		Verb: phase.Verb, Host: m.From, Peer: m.To, Job: m.Job, Guest: m.Guest,
 		Migration: m.ID, Gen: m.Gen, Attempt: m.Attempt,
 	}
-	switch verb {
-	case fleet.Receive, fleet.Activate, fleet.Fetch, fleet.Discard:
+	if phase.Side == fleet.Target {
 		o.Host, o.Peer = m.To, m.From
 	}
 	return o, true
-}
-
-// beforeSwitch reports whether the migration can be called off at no risk.
-func beforeSwitch(p fleet.Phase) bool {
-	return p == fleet.Preparing || p == fleet.Waiting || p == fleet.Copying || p == fleet.Ready
 }
 
 // Carrier gives the host to which frames for a guest should be sent, m being

@@ -137,7 +137,7 @@ func Expire(v fleet.Move, members []fleet.Migration, at time.Time) ([]fleet.Migr
 			if ready++; first.IsZero() || m.Since.Before(first) {
 				first = m.Since
 			}
-		case beforeSwitch(m.Phase):
+		case m.Phase.Traits().BeforeSwitch():
 			late++
 		}
 	}
@@ -169,7 +169,7 @@ func CancelGang(members []fleet.Migration, at time.Time, cause string) ([]fleet.
 		switch {
 		case m.Phase == fleet.Preparing, m.Phase == fleet.Waiting:
 			to = fleet.Discarding
-		case beforeSwitch(m.Phase):
+		case m.Phase.Traits().BeforeSwitch():
 			to = fleet.Cancelling
 		}
 		if to != m.Phase {
@@ -182,13 +182,7 @@ func CancelGang(members []fleet.Migration, at time.Time, cause string) ([]fleet.
 
 // Committed reports whether a migration has begun to switch and not come back:
 // it can no longer be called off.
-func Committed(m fleet.Migration) bool {
-	switch m.Phase {
-	case fleet.Switching, fleet.Activating, fleet.PostCopying, fleet.Retiring, fleet.Finished, fleet.Lost:
-		return true
-	}
-	return false
-}
+func Committed(m fleet.Migration) bool { return m.Phase.Traits().Committed }
 
 // Abandon gives up a migration whose target has been asked to let the guest
 // run, or whether it is whole, as often as any other host is asked anything. It

@@ -71,6 +71,48 @@ func TestTablesAreTotal(t *testing.T) {
 	}
 }
 
+// What fleet says of phases agrees with the arrows: a gang's rule apart, only a
+// switch commits, only reverting takes that back, and no way leads back to the way
+// there.
+func TestTraitsAgreeWithTheTable(t *testing.T) {
+	known := map[fleet.Phase]bool{}
+	for i, st := range migrationStages {
+		p := fleet.Phases[i]
+		if known[p.Phase] || st.in != p.Phase || st.verb != p.Verb || (p.Verb == "") != (p.Label != "") || (p.Verb == "") != (p.Side == "") || p.Phase.Traits() != p {
+			t.Errorf("%s has no row of its own, or one without order and label: %+v", st.in, p)
+		}
+		known[p.Phase] = true
+		m := fleet.Migration{ID: "m1.g0", From: "source", To: "target", Phase: p.Phase}
+		if o, waits := MigrationOrder(m); waits && (o.Host != fleet.HostID(p.Side) || o.Host == o.Peer) {
+			t.Errorf("in %s the order goes to %s, not to the %s", p.Phase, o.Host, p.Side)
+		}
+	}
+	for _, a := range slices.Concat(migrationArrows, postCopyArrows) {
+		for _, to := range []fleet.Phase{a.to, a.last} {
+			if to == "" || to == a.from {
+				continue
+			}
+			p, next := a.from.Traits(), to.Traits()
+			switch {
+			case !known[a.from] || !known[to]:
+				t.Errorf("%s leads to %s, and one of them has no row", a.from, to)
+			case !p.Committed && next.Committed && to != fleet.Lost, p.Committed && !next.Committed && to != fleet.Reverting:
+				t.Errorf("%s leads to %s across the point of no return", a.from, to)
+			case p.Back && !next.Back && to != fleet.Lost, p.Arrived && !next.Arrived:
+				t.Errorf("%s leads to %s, which undoes what was reached", a.from, to)
+			}
+		}
+	}
+	if !fleet.Switching.Traits().Committed || fleet.Ready.Traits().Committed {
+		t.Error("entering switching is the point of no return")
+	}
+	for _, s := range fleet.Phases {
+		if moves := s.Verb.Moves(); moves && (s.Back || s.Verb == fleet.Retire) {
+			t.Errorf("%s counts as on the way", s.Verb)
+		}
+	}
+}
+
 // A phase ends exactly when fleet says so and no order is waited for.
 func TestEndedPhasesWaitForNothing(t *testing.T) {
 	for _, st := range migrationStages {

@@ -118,17 +118,16 @@ func (e *explainer) migration(m fleet.Migration) []string {
 	} else if m.Mode != "" {
 		out = append(out, fmt.Sprintf("It goes by %s, as was asked.", m.Mode))
 	}
-	if m.Phase == fleet.PostCopying {
+	phase := m.Phase.Traits()
+	if phase.PostCopies() {
 		out = append(out, fmt.Sprintf("It runs on %s; what is missing of its memory comes from %s, and if that host is lost before all has come, so is the guest.", m.To, m.From))
 	}
 	if o, waits := lifecycle.MigrationOrder(m); waits {
 		out = append(out, fmt.Sprintf("It waits for %s to %s it (try %d).", o.Host, o.Verb, o.Attempt+1))
-	} else if m.Phase == fleet.Ready {
-		out = append(out, "It waits for the other guests of the move to be ready; then all switch together.")
-	} else if m.Phase == fleet.Waiting {
-		out = append(out, "Its copy starts later, so that it is ready at the same time as the longest of the move.")
+	} else if !m.Phase.Ended() {
+		out = append(out, fmt.Sprintf("It waits for %s.", phase.Label))
 	}
-	if end := deadlineOf(e.s.Moves[m.Move]); !end.IsZero() && !lifecycle.Committed(m) && !m.Phase.Ended() {
+	if end := deadlineOf(e.s.Moves[m.Move]); !end.IsZero() && phase.BeforeSwitch() {
 		out = append(out, fmt.Sprintf("If it is not ready in %s, it stays where it is.", max(end.Sub(e.s.At), 0).Round(time.Second)))
 	}
 	if weighed := e.s.Moves[m.Move].Weighed; weighed != "" {

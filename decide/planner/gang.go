@@ -290,7 +290,7 @@ func (d *draft) cancelMove(r fleet.Request) (fleet.Answer, error) {
 	case slices.ContainsFunc(members, lifecycle.Committed) && !v.Ended.IsZero():
 		return refuse(r, "move %s is over and can no longer be cancelled; pagurus migrate moves its guests back", v.ID)
 	case slices.ContainsFunc(members, lifecycle.Committed):
-		if slices.ContainsFunc(members, func(m fleet.Migration) bool { return m.Phase == fleet.PostCopying }) {
+		if slices.ContainsFunc(members, func(m fleet.Migration) bool { return m.Phase.Traits().PostCopies() }) {
 			return refuse(r, "move %s can no longer be cancelled: by post-copy its guests run at their targets already, and what is left of their memory follows; see pagurus moves show %s", v.ID, v.ID)
 		}
 		return refuse(r, "move %s has begun to switch and can no longer be cancelled; it is over when what is left has been sent, see pagurus moves show %s", v.ID, v.ID)

@@ -78,7 +78,7 @@ func Window(m fleet.Migration) (fleet.TraceQuery, bool) {
 // had to wait for what it touched.
 func postCopyTime(m fleet.Migration) time.Duration {
 	for i, e := range m.Entered {
-		if e.Phase == fleet.PostCopying && i+1 < len(m.Entered) {
+		if e.Phase.Traits().PostCopies() && i+1 < len(m.Entered) {
 			return min(m.Entered[i+1].At.Sub(e.At), mostPostCopy)
 		}
 	}
@@ -91,7 +91,7 @@ func suspendedAt(m fleet.Migration) time.Time {
 		return m.Cost.SuspendedAt
 	}
 	for _, e := range m.Entered {
-		if e.Phase == fleet.Switching {
+		if e.Phase.Traits().Committed { // the first of these phases is the switch
 			return e.At
 		}
 	}

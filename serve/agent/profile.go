@@ -54,8 +54,7 @@ func (a *Agent) moving() bool {
 		if s.last == nil || s.last.over() {
 			continue
 		}
-		switch s.last.task.Order.Verb {
-		case fleet.Receive, fleet.Copy, fleet.Switch, fleet.Activate, fleet.Fetch:
+		if s.last.task.Order.Verb.Moves() {
 			return true
 		}
 	}

@@ -81,7 +81,7 @@ func (b *progressBar) Clear() {
 func drawing(p view.Part) string {
 	full := int(p.Fraction()*barWidth + 0.5)
 	line := fmt.Sprintf("%s %s→%s [%s%s] %s", p.Guest, p.From, p.To, strings.Repeat("█", full), strings.Repeat("░", barWidth-full), p.Phase)
-	if pr := p.Progress; pr.TotalBytes > 0 && (p.Phase == fleet.Copying || p.Phase == fleet.Ready) {
+	if pr, phase := p.Progress, p.Phase.Traits(); pr.TotalBytes > 0 && phase.Transfers && !phase.PostCopies() {
 		line += fmt.Sprintf(", round %d, %s left, %s", max(pr.Rounds, 1), view.Bytes(pr.RemainingBytes), view.Rate(pr.BytesPerSecond))
 	}
 	return line

@@ -79,10 +79,7 @@ func skew(parts []Part, clock func(fleet.HostID) string) *Skew {
 	var paused, resumed span
 	n := 0
 	for _, p := range parts {
-		begun, ended := p.entered(fleet.Switching), p.entered(fleet.Retiring)
-		if late := p.entered(fleet.PostCopying); !late.IsZero() {
-			ended = late // it ran then
-		}
+		begun, ended := p.entered(fleet.Switching), p.left(fleet.Activating)
 		if begun.IsZero() || ended.IsZero() {
 			continue
 		}
@@ -135,6 +132,16 @@ func (p Part) entered(phase fleet.Phase) time.Time {
 	for _, e := range p.Entered {
 		if e.Phase == phase {
 			return e.At
+		}
+	}
+	return time.Time{}
+}
+
+// left gives when a phase was left; zero: it was not, or the guest was lost in it.
+func (p Part) left(phase fleet.Phase) time.Time {
+	for i, e := range p.Entered {
+		if e.Phase == phase && i+1 < len(p.Entered) && p.Entered[i+1].Phase != fleet.Lost {
+			return p.Entered[i+1].At
 		}
 	}
 	return time.Time{}
@@ -291,7 +298,7 @@ func (p Part) postCopyText(now time.Time) string {
 	if p.Progress.Faults > 0 { // of a container nobody counts them
 		so += fmt.Sprintf(", of which it waited for %s", Count(int(p.Progress.Faults), "page"))
 	}
-	switch ended := p.entered(fleet.Retiring); {
+	switch ended := p.left(fleet.PostCopying); {
 	case !ended.IsZero():
 		return fmt.Sprintf("%s; all was there %s later", so, Took(ended.Sub(begun)))
 	case p.Phase.Ended():
@@ -300,18 +307,14 @@ func (p Part) postCopyText(now time.Time) string {
 	return fmt.Sprintf("%s; %s are still to come, for %s now", so, Bytes(p.Progress.RemainingBytes), Took(max(now.Sub(begun), 0)))
 }
 
-// way is the order in which phases are shown: the way there, then the way back.
-var way = []fleet.Phase{fleet.Preparing, fleet.Waiting, fleet.Copying, fleet.Ready, fleet.Switching, fleet.Activating, fleet.PostCopying, fleet.Retiring, fleet.Finished,
-	fleet.Cancelling, fleet.Reverting, fleet.Discarding, fleet.Aborted, fleet.Lost}
-
 // phases has a row for each guest and a column for each phase that any of them
 // was in: for how long.
 func (m Move) phases(now time.Time) Table {
 	t := Table{Columns: []string{"GUEST"}}
 	var order []fleet.Phase
-	for _, phase := range way {
-		if slices.ContainsFunc(m.Parts, func(p Part) bool { return !p.entered(phase).IsZero() }) {
-			order = append(order, phase)
+	for _, t := range fleet.Phases {
+		if slices.ContainsFunc(m.Parts, func(p Part) bool { return !p.entered(t.Phase).IsZero() }) {
+			order = append(order, t.Phase)
 		}
 	}
 	for _, phase := range order {

@@ -12,14 +12,14 @@ import (
 // Fraction says how much of the copy is done, 0 to 1: of the memory that has
 // to go, what is not known to be still to send.
 func (p Part) Fraction() float64 {
-	switch p.Phase {
-	case fleet.Preparing:
-		return 0
-	case fleet.Copying, fleet.Ready, fleet.PostCopying:
+	switch phase := p.Phase.Traits(); {
+	case phase.Transfers:
 		if p.Progress.TotalBytes <= 0 {
 			return 0
 		}
 		return min(1, max(0, 1-float64(p.Progress.RemainingBytes)/float64(p.Progress.TotalBytes)))
+	case phase.BeforeSwitch():
+		return 0
 	}
 	return 1
 }
@@ -27,12 +27,10 @@ func (p Part) Fraction() float64 {
 // Far says how far a migration is, in a few words.
 func (p Part) Far() string {
 	pr := p.Progress
-	switch p.Phase {
-	case fleet.Preparing:
-		return "-"
-	case fleet.PostCopying:
+	switch phase := p.Phase.Traits(); {
+	case phase.PostCopies():
 		return fmt.Sprintf("runs there, %s to come", Bytes(pr.RemainingBytes))
-	case fleet.Copying, fleet.Ready:
+	case phase.Transfers:
 		if pr.TotalBytes == 0 {
 			return "-"
 		}
@@ -67,18 +65,18 @@ func (p Part) downtime() string {
 // Line says where a migration stands, for people who wait for it.
 func (p Part) Line(now time.Time) string {
 	head := fmt.Sprintf("%s: %s %s → %s", p.ID, p.Guest, p.From, p.To)
-	switch p.Phase {
-	case fleet.Finished:
+	switch phase := p.Phase.Traits(); {
+	case p.Phase == fleet.Finished:
 		return fmt.Sprintf("%s: moved in %s, downtime %s, %s sent in %s", head, Took(p.TotalTime(now)),
 			orElse(p.downtime(), "-"), Bytes(p.Progress.SentBytes), Count(max(p.Progress.Rounds, 1), "round"))
-	case fleet.Aborted:
+	case p.Phase == fleet.Aborted:
 		return fmt.Sprintf("%s: cancelled after %s, the guest runs on at %s: %s", head, Took(p.TotalTime(now)), p.From,
 			orElse(Clean(p.Cause), "no cause is known"))
-	case fleet.Lost:
+	case p.Phase == fleet.Lost:
 		return fmt.Sprintf("%s: the guest is lost: %s", head, orElse(Clean(p.Cause), "no host answers for it"))
-	case fleet.PostCopying:
+	case phase.PostCopies():
 		return fmt.Sprintf("%s: runs at %s, %s of its memory are still to come", head, p.To, Bytes(p.Progress.RemainingBytes))
-	case fleet.Copying, fleet.Ready:
+	case phase.Transfers:
 		pr := p.Progress
 		if pr.TotalBytes > 0 {
 			return fmt.Sprintf("%s: %s, round %d, %s of %s left, %s", head, p.Phase, max(pr.Rounds, 1),

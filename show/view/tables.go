@@ -177,10 +177,10 @@ func (c Cluster) MoveTable() Table {
 				cell(string(m.ID)), cell(string(p.Guest)), cell(string(p.From)), cell(string(p.To)), cell(string(p.Phase)),
 				p.Far(), Took(p.TotalTime(c.At)), p.downtime(), p.stall(), cell(m.Why),
 			})
-			switch p.Phase {
-			case fleet.Aborted, fleet.Discarding, fleet.Reverting, fleet.Cancelling:
+			switch {
+			case p.Phase.Traits().Back:
 				t.Notes = append(t.Notes, fmt.Sprintf("%s of %s was cancelled: %s", p.ID, p.Guest, short(orElse(p.Cause, "no cause is known"), 2*causeWidth)))
-			case fleet.Lost:
+			case p.Phase == fleet.Lost:
 				t.Notes = append(t.Notes, fmt.Sprintf("%s: %s is lost: `pagurus explain %s`", p.ID, p.Guest, p.Guest))
 			}
 		}
