@@ -21,19 +21,23 @@ import (
 	"pagurus/show/view"
 )
 
-func imageCommand(std streams) *cobra.Command {
+// imageNoun is everything about the images on this machine.
+func imageNoun(std streams) cli.Noun {
 	folder := roles.Images
 	cmd := &cobra.Command{
-		Use:   "image",
-		Short: "Build, list and remove the images that guests run",
+		Use:     "image",
+		Aliases: []string{"images"},
+		Short:   "Build, list and remove the images that guests run",
 		Example: `  sudo pagurus image build openmpi
   pagurus image ls`,
-		Args: cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&folder, "images", folder, "folder of the images")
-	cmd.AddCommand(imageBuildCommand(std, &folder), imageListCommand(std, &folder), imageRemoveCommand(std, &folder), imageShellCommand(&folder))
-	return cmd
+	return cli.Noun{Title: "Images:", Command: cmd, Verbs: []func() *cobra.Command{
+		func() *cobra.Command { return imageBuildCommand(std, &folder) },
+		func() *cobra.Command { return imageListCommand(std, &folder) },
+		func() *cobra.Command { return imageRemoveCommand(std, &folder) },
+		func() *cobra.Command { return imageShellCommand(&folder) },
+	}}
 }
 
 func imageBuildCommand(std streams, folder *string) *cobra.Command {

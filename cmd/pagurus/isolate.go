@@ -1,4 +1,4 @@
-// This file has the command `pagurus quiet`: some of a host's cores for
+// This file has the command `pagurus isolate`: some of a host's CPUs for
 // guests alone. The controller keeps the wish, the host's agent carries it out.
 //
 // It must not change anything itself. Its tests ask a script of a controller on a
@@ -33,7 +33,7 @@ type asking struct {
 	host fleet.HostID
 }
 
-// isolateCommand gives the command `pagurus quiet`.
+// isolateCommand gives the command `pagurus isolate`.
 func isolateCommand(out io.Writer, say func(string)) *cobra.Command {
 	var cores string
 	cmd := &cobra.Command{
@@ -72,7 +72,6 @@ one: a lab's hosts, an agent in a container.`,
 			return a.run(cmd.Context(), q)
 		},
 	}
-	cmd.GroupID = "cluster"
 	cmd.Flags().StringVar(&cores, "cores", "", "CPUs for guests, as the kernel numbers them: 2-15 or 1,4-7 (default: all but the first core)")
 	return cmd
 }

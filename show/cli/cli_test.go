@@ -233,7 +233,7 @@ func TestInterruptLeavesTheMoveAlone(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"migrate", "j1g0", "--to", "host2", "--wait"}, "`pagurus moves cancel m1` cancels it"},
+		{[]string{"migrate", "j1g0", "--to", "host2", "--wait"}, "`pagurus move cancel m1` cancels it"},
 		{[]string{"drain", "host1", "--wait"}, "`pagurus undrain host1` cancels it"},
 	} {
 		asked := len(w.asked)
@@ -293,7 +293,7 @@ func TestMovesShow(t *testing.T) {
 	if got := w.pagurus("", "moves", "show", "m1", "--json"); json.Unmarshal([]byte(got.out), &m) != nil || m.ID != "m1" || len(m.Parts) != 1 {
 		t.Errorf("got %+v", got)
 	}
-	if got := w.pagurus("", "moves", "show", "m9"); got.code != 1 || !strings.Contains(got.err, "pagurus moves") {
+	if got := w.pagurus("", "move", "show", "m9"); got.code != 1 || !strings.Contains(got.err, "pagurus move ls") {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -389,8 +389,8 @@ func TestTables(t *testing.T) {
 	if got := w.pagurus("", "hosts", "--json"); json.Unmarshal([]byte(got.out), &hosts) != nil || len(hosts) != 2 || hosts[0].ID != "host1" {
 		t.Errorf("got %+v", got)
 	}
-	for _, what := range []string{"guests", "jobs", "moves"} {
-		if got := w.pagurus("", what, "--json"); got.out != "[]\n" {
+	for _, what := range []string{"guests", "jobs", "moves", "job ls", "guest ls", "move", "moves ls"} {
+		if got := w.pagurus("", append(strings.Fields(what), "--json")...); got.out != "[]\n" {
 			t.Errorf("%s: %+v", what, got)
 		}
 	}
@@ -404,7 +404,7 @@ func TestTables(t *testing.T) {
 
 func TestCompletion(t *testing.T) {
 	w := newWorld(t)
-	for _, args := range [][]string{{"drain", ""}, {"migrate", "g", "--to", ""}, {"explain", ""}, {"run", "--on", "host1,"}} {
+	for _, args := range [][]string{{"drain", ""}, {"host", "drain", ""}, {"hosts", "undrain", ""}, {"guest", "migrate", "g", "--to", ""}, {"migrate", "g", "--to", ""}, {"explain", ""}, {"run", "--on", "host1,"}} {
 		if got := w.pagurus("", append([]string{"__complete"}, args...)...); !strings.Contains(got.out, "host2\tup, 0 guests") {
 			t.Errorf("%v: %+v", args, got)
 		}
@@ -439,17 +439,22 @@ func TestBadCommandLines(t *testing.T) {
 		{"run --bogus true", 125, "--bogus"},
 		{"run --export /usr true", 125, "/usr"},
 		{"logs j9", 1, "j9"},
-		{"logs", 1, "pagurus jobs"},
+		{"logs", 1, "pagurus job ls"},
 		{"wait j9", 125, "j9"},
-		{"wait", 125, "pagurus jobs"},
+		{"wait", 125, "pagurus job ls"},
 		{"wait --bogus j9", 125, "--bogus"},
 		{"explain nothing", 1, "nothing"},
 		{"hosts host1", 1, "host1"},
 		{"hostss", 1, `did you mean "hosts"?`},
 		{"hots", 1, `did you mean "hosts"?`},
-		{"gust", 1, `did you mean "guests"?`},
+		{"gust", 1, `did you mean "guest"?`},
 		{"jobs shw", 1, `did you mean "show"?`},
 		{"qwerty", 1, `"qwerty": see`},
+		{"jbo ls", 1, `did you mean "job"?`},
+		{"job lst", 1, `"job lst", did you mean "ls"?`},
+		{"host derain host1", 1, `did you mean "drain"?`},
+		{"job wait", 125, "pagurus job wait --help"},
+		{"job run -np 4 true", 125, "-n 4"},
 		{"migrate j1g0 --bandwidh 1M", 1, "did you mean --bandwidth?"},
 		{"cancel j9", 1, "no room"},
 		{"migrate", 1, "--job"},

@@ -95,19 +95,13 @@ func nearest(word string, names []string) string {
 // there is none.
 func like(cmd *cobra.Command, word string) string {
 	var names []string
-	meant := map[string]string{}
 	for _, c := range cmd.Commands() {
-		if !c.IsAvailableCommand() {
-			continue
-		}
-		for _, name := range append([]string{c.Name()}, c.Aliases...) {
-			names = append(names, name)
-			meant[name] = c.Name()
+		if c.IsAvailableCommand() {
+			names = append(append(names, c.Name()), c.Aliases...)
 		}
 	}
-	near := nearest(word, names)
-	if near == "" {
-		return ""
+	if near := nearest(word, names); near != "" {
+		return fmt.Sprintf(", did you mean %q?", near)
 	}
-	return fmt.Sprintf(", did you mean %q?", meant[near])
+	return ""
 }

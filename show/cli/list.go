@@ -21,44 +21,6 @@ type listing struct {
 	rows  func(view.Cluster) any // for --json
 }
 
-func (a *app) hostsCommand() *cobra.Command {
-	return a.list(&cobra.Command{
-		Use:   "hosts",
-		Short: "List the hosts",
-		Example: `  pagurus hosts
-  pagurus hosts -w                                   # until Ctrl-C
-  pagurus hosts --json | jq '.[] | {id, state}'`,
-	}, listing{view.Cluster.HostTable, func(c view.Cluster) any { return c.Hosts }})
-}
-
-func (a *app) guestsCommand() *cobra.Command {
-	return a.list(&cobra.Command{
-		Use:     "guests",
-		Short:   "List the guests and where they are",
-		Example: "  pagurus guests -w",
-	}, listing{view.Cluster.GuestTable, func(c view.Cluster) any { return c.Guests }})
-}
-
-func (a *app) jobsCommand() *cobra.Command {
-	cmd := a.list(&cobra.Command{
-		Use:     "jobs",
-		Short:   "List the jobs",
-		Example: "  pagurus jobs\n  pagurus jobs --json | jq -r '.[] | select(.state == \"running\") | .id'\n  pagurus jobs show j3          # what its ranks do",
-	}, listing{view.Cluster.JobTable, func(c view.Cluster) any { return c.Jobs }})
-	cmd.AddCommand(a.showJobCommand())
-	return cmd
-}
-
-func (a *app) movesCommand() *cobra.Command {
-	cmd := a.list(&cobra.Command{
-		Use:     "moves",
-		Short:   "List the moves, under way and past; show one, call one off",
-		Example: "  pagurus moves -w\n  pagurus moves show m3         # every phase of one move\n  pagurus moves cancel m3",
-	}, listing{view.Cluster.MoveTable, func(c view.Cluster) any { return c.Moves }})
-	cmd.AddCommand(a.showMoveCommand(), a.cancelMoveCommand())
-	return cmd
-}
-
 // list completes a command that shows a table, once or watching.
 func (a *app) list(cmd *cobra.Command, l listing) *cobra.Command {
 	watch := false

@@ -45,7 +45,7 @@ neither host alone has the guest: if either, or the line between them, fails the
 the guest is lost, its job fails, and nothing can cancel the move. Stop-and-copy has
 the guest suspended for the whole copy. Auto takes pre-copy if it is expected to
 be ready within --max-stall and --deadline, else post-copy if the targets can, else
-stop-and-copy if that fits, and says why (` + "`pagurus moves show`, --dry-run" + `); if none
+stop-and-copy if that fits, and says why (` + "`pagurus move show`, --dry-run" + `); if none
 does, the move is refused.
 
 --deadline bounds how long the guests may take to be ready to switch. A guest
@@ -64,10 +64,10 @@ func (a *app) migrateCommand() *cobra.Command {
   pagurus migrate j3g0 j3g1 j3g2 --to host2          # together
   pagurus migrate --job j3 --bandwidth 200M --deadline 30s
   pagurus migrate --job j3 --to-site basement
-  pagurus moves show $(pagurus migrate j3g1)`,
+  pagurus move show $(pagurus migrate j3g1)`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 0) == (f.job == "") {
-				return usage(cmd, "name one or more guests, `pagurus guests` lists them, or a job with --job")
+				return usage(cmd, "name one or more guests, `pagurus guest ls` lists them, or a job with --job")
 			}
 			return idleWait(cmd, f.wait, f.dry)
 		},
@@ -139,8 +139,8 @@ func (a *app) showMoveCommand() *cobra.Command {
 its source had handed it over, and what is predicted; BLACKOUT is from then until
 the target let it run, where both hosts have the same clock. A line for each guest
 says how long either part of that took.`,
-		Example:           "  pagurus moves show m3\n  pagurus moves show m3 --json | jq .skew",
-		Args:              Exactly(1, "one move: `pagurus moves` lists them"),
+		Example:           "  pagurus move show m3\n  pagurus move show m3 --json | jq .skew",
+		Args:              Exactly(1, oneMove),
 		ValidArgsFunction: a.completeMoves,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.read(cmd.Context())
@@ -149,7 +149,7 @@ says how long either part of that took.`,
 			}
 			m, ok := c.Move(fleet.MoveID(args[0]))
 			if !ok {
-				return fmt.Errorf("there is no move %q: `pagurus moves` lists them", args[0])
+				return fmt.Errorf("there is no move %q: `pagurus move ls` lists them", args[0])
 			}
 			if a.json {
 				return a.printJSON(m)
@@ -168,8 +168,8 @@ func (a *app) cancelMoveCommand() *cobra.Command {
 have received is destroyed. It returns when the controller has taken it up, and
 may be repeated. Once the guests have begun to switch it is refused: the move is
 over in a moment then, and ` + "`pagurus migrate`" + ` moves them back.`,
-		Example:           "  pagurus moves cancel m3",
-		Args:              Exactly(1, "one move: `pagurus moves` lists them"),
+		Example:           "  pagurus move cancel m3",
+		Args:              Exactly(1, oneMove),
 		ValidArgsFunction: a.completeMoves,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.CancelMove, Move: fleet.MoveID(args[0])})

@@ -50,7 +50,7 @@ func (a *app) awaitMoves(ctx context.Context, ids []fleet.MoveID, limit time.Dur
 	})
 	bar.Clear()
 	if err != nil {
-		return timedOut(err, limit, fmt.Sprintf("`pagurus moves -w` shows how it goes on, `pagurus moves cancel %s` cancels it", view.List(ids)))
+		return timedOut(err, limit, fmt.Sprintf("`pagurus move ls -w` shows how it goes on, `pagurus move cancel %s` cancels it", view.List(ids)))
 	}
 	if err := a.printMoves(moves); err != nil {
 		return err
@@ -127,7 +127,7 @@ guests are left that cannot leave; for those that still start, or whose move was
 cancelled and is tried again, it waits. With --json it prints each move at the
 end. With --dry-run it says what that would cost, like ` + "`pagurus predict --host`" + `, and does nothing.` + transferHelp,
 		Example:           "  pagurus drain host1 --wait && sudo reboot\n  pagurus drain host1 --bandwidth 200M",
-		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
+		Args:              Exactly(1, oneHost),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := idleWait(cmd, wait, dry); err != nil {
@@ -204,7 +204,7 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 	})
 	bar.Clear()
 	if err != nil {
-		return timedOut(err, limit, fmt.Sprintf("`pagurus moves -w` shows how it goes on, `pagurus undrain %s` cancels it", host))
+		return timedOut(err, limit, fmt.Sprintf("`pagurus move ls -w` shows how it goes on, `pagurus undrain %s` cancels it", host))
 	}
 	if err := a.printMoves(leaving); err != nil {
 		return err
@@ -247,7 +247,7 @@ func (a *app) undrainCommand() *cobra.Command {
 		Short:             "Let a drained host run guests again",
 		Long:              "Undrain lets a host take guests again. Moves that its draining began are cancelled, but for those that have begun to switch.",
 		Example:           "  pagurus undrain host1",
-		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
+		Args:              Exactly(1, oneHost),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE:              a.aboutHost(fleet.Undrain),
 	}
@@ -260,7 +260,7 @@ func (a *app) forgetCommand() *cobra.Command {
 		Long: `Forget removes a host from the cluster that will not come back. What it ran is
 given up: be sure that the machine is off, or its guests run on unseen.`,
 		Example:           "  pagurus forget host7",
-		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
+		Args:              Exactly(1, oneHost),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE:              a.aboutHost(fleet.Forget),
 	}
@@ -319,7 +319,7 @@ func (a *app) explain(ctx context.Context, id string) ([]string, error) {
 	} else if _, ok := cluster.Host(fleet.HostID(id)); ok {
 		about.Host = fleet.HostID(id)
 	} else {
-		return nil, fmt.Errorf("there is no guest, job, host or move %q: `pagurus guests`, `jobs`, `hosts` and `moves` list them", id)
+		return nil, fmt.Errorf("there is no guest, job, host or move %q: `pagurus guest ls`, and the same with job, host and move, lists them", id)
 	}
 	c, err := a.dial()
 	if err != nil {

@@ -87,7 +87,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags.StringArrayVarP(&f.env, "env", "x", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
 	flags.StringVar(&f.export, "export", "", "directory the guests see at the same path: the current one (default) or one above it")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the job's ID and leave it running")
-	flags.BoolVar(&f.trace, "trace", true, "have ranks count their MPI calls and gaps: 'pagurus jobs show' prints them")
+	flags.BoolVar(&f.trace, "trace", true, "have ranks count their MPI calls and gaps: 'pagurus job show' prints them")
 	flags.BoolVar(&f.noTrace, "no-trace", false, "do not: saves some 70 ns a call")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "say on standard error what happens, also when that is no terminal")
 	complete := func(name string, with completion) {
@@ -168,7 +168,7 @@ func (a *app) submit(ctx context.Context, r fleet.Request, signals chan os.Signa
 	case <-answered:
 		return answer, err
 	case <-time.After(answerPatience):
-		return fleet.Answer{}, Exit{Code: exitInterrupted, Err: errors.New("left without an answer from the controller: `pagurus jobs` shows whether it has begun the job")}
+		return fleet.Answer{}, Exit{Code: exitInterrupted, Err: errors.New("left without an answer from the controller: `pagurus job ls` shows whether it has begun the job")}
 	}
 }
 
@@ -286,7 +286,7 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 	for i, name := range f.on {
 		on[i] = fleet.HostID(name)
 		if _, ok := c.Host(on[i]); !ok {
-			return fleet.JobSpec{}, fmt.Errorf("there is no host %q: `pagurus hosts` lists them", name)
+			return fleet.JobSpec{}, unknownHost(on[i])
 		}
 	}
 	if i := slices.IndexFunc(args, func(arg string) bool { return !utf8.ValidString(arg) }); i >= 0 {

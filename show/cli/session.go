@@ -119,7 +119,7 @@ func (s *session) heed(ctx context.Context, signals <-chan os.Signal) {
 				continue
 			}
 			if asked {
-				_, _ = fmt.Fprintf(s.Err, "pagurus: left %s to itself: `pagurus jobs` shows whether it is gone\n", s.job)
+				_, _ = fmt.Fprintf(s.Err, "pagurus: left %s to itself: `pagurus job ls` shows whether it is gone\n", s.job)
 				os.Exit(exitInterrupted)
 			}
 			asked = true

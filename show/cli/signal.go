@@ -31,7 +31,7 @@ MPI_Finalize, makes mpirun end the others a second or two later.`,
 		Example: `  pagurus cancel j3 && pagurus wait j3
   pagurus cancel --grace 2m j3    # its program needs time to save its state
   pagurus cancel --grace 0s j3    # at once`,
-		Args:              AtLeast(1, "a job: `pagurus jobs` lists them"),
+		Args:              AtLeast(1, someJob),
 		ValidArgsFunction: a.completeJobs(openJob),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, id := range args {
@@ -65,7 +65,7 @@ stops a program that CONT lets go on. SIGUSR1 and SIGUSR2 that a running
 		Example: `  pagurus signal j3 USR1
   pagurus signal j3 SIGHUP
   pagurus signal j3 12`,
-		Args: Exactly(2, "a job and a signal: `pagurus jobs` lists the jobs"),
+		Args: Exactly(2, "a job and a signal: `pagurus job ls` lists the jobs"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			switch len(args) {
 			case 0:
