@@ -71,7 +71,7 @@ real controller runs beside them.`,
 }
 
 func labUpCommand(std streams) *cobra.Command {
-	l, memory, lists := lab{}, "", []string{}
+	l, lists := lab{MemoryPerHost: 4 << 30}, []string{}
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start a lab, or what is missing of it",
@@ -84,9 +84,6 @@ func labUpCommand(std streams) *cobra.Command {
 				return fmt.Errorf("--hosts must be between 1 and %d", labnet.MaxHosts)
 			}
 			var err error
-			if l.MemoryPerHost, err = cli.ParseBytes(memory); err != nil {
-				return fmt.Errorf("--mem-per-host %w", err)
-			}
 			if l.CPUsPerHost < 0 || l.CPUsAltogether < 0 {
 				return errors.New("--cpus-per-host and --cpus-altogether must not be negative")
 			}
@@ -105,7 +102,7 @@ func labUpCommand(std streams) *cobra.Command {
 	cmd.Flags().Float64Var(&l.CPUsPerHost, "cpus-per-host", 0, "CPUs that all guests of a host together may use (default: no limit)")
 	cmd.Flags().Float64Var(&l.CPUsAltogether, "cpus-altogether", 0, "CPUs that a host has for guests and for what its owner runs there with lab exec (default: no limit)")
 	cmd.Flags().StringArrayVar(&lists, "cpu-list", nil, "HOST=CPUS: the only CPUs of this machine that a host's agent and guests may use, like host2=0-3; once for each such host (default: all)")
-	cmd.Flags().StringVar(&memory, "mem-per-host", "4G", "memory that each host has for guests")
+	cli.Size(cmd.Flags(), &l.MemoryPerHost, "mem-per-host", "memory that each host has for guests")
 	cmd.Flags().IntVar(&l.Sites, "sites", 0, "sites that the hosts belong to in turn: site1, site2 (default: none)")
 	return cmd
 }

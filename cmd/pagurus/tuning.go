@@ -39,12 +39,13 @@ func tuneCommand(out io.Writer) *cobra.Command {
 
 // tuneWish is the guest that somebody thinks of.
 type tuneWish struct {
-	cpus         int
-	memory, tune string
+	cpus   int
+	memory int64
+	tune   string
 }
 
 func showCommand(out io.Writer) *cobra.Command {
-	w := tuneWish{}
+	w := tuneWish{memory: 512 << 20}
 	cmd := &cobra.Command{
 		Use:   "show HOST|GUEST",
 		Short: "Show what a host is made of and what a guest would get of it, or what a guest got",
@@ -75,7 +76,7 @@ from inside, too, every half minute while nothing moves.`,
 		},
 	}
 	cmd.Flags().IntVar(&w.cpus, "cpus", 0, "CPUs of the guest you think of (default: as many as the host has cores)")
-	cmd.Flags().StringVar(&w.memory, "mem", "512M", "its memory")
+	cli.Size(cmd.Flags(), &w.memory, "mem", "its memory")
 	cmd.Flags().StringVar(&w.tune, "tune", "hpc", "what it mirrors, as in run --tune")
 	return cmd
 }
@@ -138,10 +139,6 @@ func ofHost(s fleet.Snapshot, h fleet.Host, w tuneWish) (plan, string, error) {
 	if err != nil {
 		return plan{}, "", fmt.Errorf("--tune %w", err)
 	}
-	memory, err := cli.ParseBytes(w.memory)
-	if err != nil {
-		return plan{}, "", fmt.Errorf("--mem %w", err)
-	}
 	cpus := w.cpus
 	if cpus == 0 {
 		for _, n := range t.Nodes {
@@ -151,7 +148,7 @@ func ofHost(s fleet.Snapshot, h fleet.Host, w tuneWish) (plan, string, error) {
 	if cpus < 1 {
 		return plan{}, "", errors.New("--cpus has to be at least 1")
 	}
-	need := fleet.Resources{CPUs: cpus, MemoryBytes: memory}
+	need := fleet.Resources{CPUs: cpus, MemoryBytes: w.memory}
 	var taken topology.Taken
 	for _, g := range h.Facts.Guests {
 		if g.Layout != nil {
@@ -173,7 +170,7 @@ func ofHost(s fleet.Snapshot, h fleet.Host, w tuneWish) (plan, string, error) {
 	}
 	layout := topology.Fit(ours, *p.Shape, need, tune, taken)
 	p.Layout = &layout
-	text += fmt.Sprintf("\nA guest of %s and %s would see %s\nand get:\n%s", view.Count(cpus, "CPU"), view.Bytes(memory), sees(*p.Shape), got(*p.Shape, layout))
+	text += fmt.Sprintf("\nA guest of %s and %s would see %s\nand get:\n%s", view.Count(cpus, "CPU"), view.Bytes(w.memory), sees(*p.Shape), got(*p.Shape, layout))
 	return p, text, nil
 }
 

@@ -37,7 +37,7 @@ func daemonLog(w io.Writer, verbose bool) *slog.Logger {
 }
 
 // add makes the flags of an agent's host.
-func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
+func (f *hostFlags) add(flags *pflag.FlagSet) {
 	name, err := os.Hostname()
 	if err != nil {
 		name = "host"
@@ -46,8 +46,9 @@ func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
 	flags.StringVar(&f.address, "address", "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from)")
 	flags.StringVar(&f.site, "site", "", "where this host stands, a room or a rack, for pagurus migrate --to-site")
 	flags.Float64Var(&f.cpus, "cpus", 0, "CPUs that all guests together may use (default: no limit)")
-	flags.DurationVar(&f.slice, "slice", cgroup.UsualSlice, "time slice of guests of class normal; gold's is 30 % longer, bronze's 30 % shorter (0: the kernel's own)")
-	flags.StringVar(&f.ceiling, "bandwidth", "", "what each guest that leaves this host may take of the network a second, like 200M (default: what it carries)")
+	f.slice = cgroup.UsualSlice
+	cli.Duration(flags, &f.slice, "slice", "time slice of guests of class normal; gold's is 30 % longer, bronze's 30 % shorter (0: the kernel's own)")
+	cli.Rate(flags, &f.bandwidth, "bandwidth", "what each guest that leaves this host may take of the network a second, like 200M (default: what it carries)")
 	flags.StringVar(&f.accelerator, "accelerator", "", "kvm or tcg (default: what a probe finds)")
 	flags.IntVar(&f.snapshots, "snapshots", 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
 	flags.StringVar(&f.group, "group", "", "")
@@ -56,19 +57,16 @@ func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
 		_ = flags.MarkHidden(name)
 	}
 	flags.StringVar(&f.ownerCPU, "owner-cpu", string(owner.Machine), "whose use of the CPUs counts as the owner's: machine (everybody's but Pagurus's), network (who is in this network namespace) or cgroup:PATH")
-	return flags.String("memory", "", "memory for guests (default: all but 1 GiB, or half of it where that is less)")
+	cli.Size(flags, &f.memory, "memory", "memory for guests (default: all but 1 GiB, or half of it where that is less)")
 }
 
 // longestSite keeps tables readable.
 const longestSite = 32
 
 // finish reads what the flags mean.
-func (f *hostFlags) finish(memory string) error {
+func (f *hostFlags) finish() error {
 	if f.cpus < 0 {
 		return errors.New("--cpus must not be negative")
-	}
-	if f.slice < 0 {
-		return errors.New("--slice must not be negative")
 	}
 	if len(f.site) > longestSite || strings.ContainsFunc(f.site, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return fmt.Errorf("--site takes a name of at most %d printable characters", longestSite)
@@ -84,18 +82,6 @@ func (f *hostFlags) finish(memory string) error {
 	}
 	if _, err := owner.ParseScope(f.ownerCPU); err != nil {
 		return fmt.Errorf("--owner-cpu %w", err)
-	}
-	var err error
-	if f.ceiling != "" {
-		if f.bandwidth, err = cli.ParseBytes(strings.TrimSuffix(f.ceiling, "/s")); err != nil {
-			return fmt.Errorf("--bandwidth %w a second", err)
-		}
-	}
-	if memory == "" {
-		return nil
-	}
-	if f.memory, err = cli.ParseBytes(memory); err != nil {
-		return fmt.Errorf("--memory %w", err)
 	}
 	return nil
 }
@@ -119,12 +105,12 @@ works behind a firewall; guests run on when it ends, and it finds them again.`,
 		Example: "  pagurus agent --controller head:7461 --token-file /etc/pagurus/token",
 		Args:    cli.NoArguments,
 	}
-	memory := f.add(cmd.Flags())
+	f.add(cmd.Flags())
 	folders(cmd.Flags(), &f.run, &f.state, &f.images)
 	cmd.Flags().BoolVar(&verbose, "verbose", false, "log more")
 	cmd.Flags().BoolVar(&sweep, "sweep", false, "end everything of Pagurus on this host, and return")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := f.finish(*memory); err != nil {
+		if err := f.finish(); err != nil {
 			return err
 		}
 		if f.images == "" {

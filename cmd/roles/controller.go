@@ -88,13 +88,13 @@ run on then, and are found again by the next one. More hosts may join: give
 		Example: "  sudo pagurus up",
 		Args:    cli.NoArguments,
 	}
-	memory := h.add(cmd.Flags())
+	h.add(cmd.Flags())
 	f.add(cmd.Flags())
 	folders(cmd.Flags(), &f.RunDir, &f.StateDir, &f.ImageDir)
 	cmd.Flags().StringVar(&f.Listen, "listen", "", "TCP address for agents and people on other machines (default: none)")
 	cmd.Flags().BoolVar(&verbose, "verbose", false, "log more")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := h.finish(*memory); err != nil {
+		if err := h.finish(); err != nil {
 			return err
 		}
 		if r.Head == nil {

@@ -83,9 +83,8 @@ type hostFlags struct {
 	ownerCPU    string  // whose use of the CPUs counts as the owner's
 	cpus        float64 // CPUs all guests may use; 0: all
 	slice       time.Duration
-	ceiling     string // --bandwidth as it was given
-	bandwidth   int64  // bytes a second of each guest that leaves; 0: no limit
-	memory      int64  // for guests; 0: what the machine has but its reserve
+	bandwidth   int64 // bytes a second of each guest that leaves; 0: no limit
+	memory      int64 // for guests; 0: what the machine has but its reserve
 }
 
 // host is everything of one host that an agent drives.

@@ -5,7 +5,6 @@ package cli
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,9 +16,10 @@ import (
 
 // ownerFlags are the parts of a policy; those that are not given stay.
 type ownerFlags struct {
-	owner, vacate, hours, cap, preset string
-	idleAfter                         time.Duration
-	programs                          []string
+	owner, vacate, hours, preset string
+	cap                          float64
+	idleAfter                    time.Duration
+	programs                     []string
 }
 
 // asCluster is what --vacate says to leave it to the cluster.
@@ -30,9 +30,9 @@ func (f *ownerFlags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.owner, "owner", "", "yes: it belongs to somebody who uses it; no: to nobody but the cluster")
 	flags.StringVar(&f.vacate, "vacate", "", "what guests do when the owner stays: evacuate, suspend, stay, or cluster (default: as pagurus policy show says); evacuate,stay or cluster,stay: guests that cannot leave run on instead of being suspended")
-	flags.DurationVar(&f.idleAfter, "idle-after", 0, "the owner is gone after so long without a sign (default: the preset's, 15m)")
+	Duration(flags, &f.idleAfter, "idle-after", "the owner is gone after so long without a sign (default: the preset's, 15m)")
 	flags.StringVar(&f.hours, "hours", "", "when guests are welcome, by the host's clock, as 19:00-07:00; outside the owner is there (all: always)")
-	flags.StringVar(&f.cap, "cap", "", "part of the CPUs that guests may use together while the owner is there, as 50% (0: what is left over)")
+	Share(flags, &f.cap, "cap", "part of the CPUs that guests may use together while the owner is there, as 50% (0: what is left over)")
 	flags.StringVar(&f.preset, "preset", "", "whose thresholds and times judge the sensors: condor, boinc, or own")
 	flags.StringSliceVar(&f.programs, "exclusive", nil, "programs that mean that the owner is there while they run")
 	for name, words := range map[string][]string{
@@ -64,7 +64,7 @@ func (f ownerFlags) Amend(flags *pflag.FlagSet, p *fleet.OwnerPolicy) (changed b
 		case "hours":
 			p.Hours, bad = parseHours(f.hours)
 		case "cap":
-			p.Cap, bad = parsePart(f.cap)
+			p.Cap = f.cap
 		case "preset":
 			if p.Preset = f.preset; f.preset == "own" {
 				p.Preset = ""
@@ -97,19 +97,6 @@ func parseHours(text string) (h fleet.Hours, err error) {
 	}
 	h = fleet.Hours{From: clock(from), To: clock(to)}
 	return h, err
-}
-
-// parsePart reads a part of the CPUs, as 50% or 0.5.
-func parsePart(text string) (float64, error) {
-	number, percent := strings.CutSuffix(text, "%")
-	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if percent {
-		v /= 100
-	}
-	if err != nil || !(v >= 0 && v <= 1) { // nor what is no number
-		return 0, fmt.Errorf("--cap takes a part of the CPUs, as 50%%, not %q", text)
-	}
-	return v, nil
 }
 
 // completePolicies completes the name of a cluster's policy.

@@ -459,10 +459,10 @@ func TestBadCommandLines(t *testing.T) {
 		{"cancel j9", 1, "no room"},
 		{"migrate", 1, "--job"},
 		{"migrate j1g0 --job j1", 1, "--job"},
-		{"migrate j1g0 --bandwidth fast", 1, "512M"},
+		{"migrate j1g0 --bandwidth fast", 1, "200M"},
 		{"migrate j1g0 --wait --dry-run", 1, "dry-run"},
 		{"drain host1 --wait --dry-run", 1, "dry-run"},
-		{"drain host1 --bandwidth fast", 1, "512M"},
+		{"drain host1 --bandwidth fast", 1, "200M"},
 		{"migrate j1g0 --max-stall 1us", 1, "1ms"},
 		{"migrate j1g0 --deadline -1s", 1, "30s"},
 		{"moves m1", 1, "m1"},
@@ -506,6 +506,37 @@ func TestParseBytes(t *testing.T) {
 	for _, text := range []string{"", "M", "-1M", "0", "0.5", "1X", "NaN", "Inf", "9e99G", "1 0"} {
 		if got, err := ParseBytes(text); err == nil {
 			t.Errorf("%q is %d", text, got)
+		}
+	}
+}
+
+// Flags of one kind are read and refused alike, and help shows what may be typed.
+func TestQuantities(t *testing.T) {
+	for text, want := range map[string]float64{"50%": 0.5, "0.5": 0.5, " 0 ": 0, "1 %": 0.01} {
+		if got, err := ParseShare(text); err != nil || got != want {
+			t.Errorf("%q is %g, %v", text, got, err)
+		}
+	}
+	if got, err := ParseRate("200M/s"); err != nil || got != 200<<20 || bytesText(got) != "200M" || bytesText(1000) != "1000" {
+		t.Errorf("200M/s is %d, %v, written %s", got, err, bytesText(got))
+	}
+	for d, want := range map[time.Duration]string{30 * time.Minute: "30m", time.Hour: "1h", 90 * time.Second: "1m30s", 50 * time.Millisecond: "50ms"} {
+		if got, err := ParseDuration(want); err != nil || got != d || shortDuration(d) != want {
+			t.Errorf("%s is %s, %v", want, got, err)
+		}
+	}
+	w := newWorld(t)
+	for args, says := range map[string]string{
+		"run --mem lots true":           `--mem: "lots" is not a size`,
+		"migrate j1g0 --bandwidth 0":    `--bandwidth: "0" is not a rate`,
+		"run --cap 150% true":           `--cap: "150%" is not a share`,
+		"host policy host1 --cap NaN":   `--cap: "NaN" is not a share`,
+		"cancel j1 --grace -1s":         `--grace: "-1s" is not a duration`,
+		"drain host1 --timeout shortly": `--timeout: "shortly" is not a duration`,
+		"run -n many true":              `--ranks: "many" is not a number`,
+	} {
+		if got := w.pagurus("", strings.Fields(args)...); got.code == 0 || !strings.Contains(got.err, says) {
+			t.Errorf("%s: %+v, want %s", args, got, says)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func flagError(cmd *cobra.Command, err error) error {
 			text += ", did you mean --" + near + "?"
 		}
 	}
-	return usage(cmd, text)
+	return usage(cmd, orElse(badValue(err), text))
 }
 
 // habit is what to type instead of a flag of mpirun's; empty: it is not one.

@@ -55,7 +55,7 @@ go without them. Without --deadline the same happens to those that are not ready
 5 minutes after the first one is.` + transferHelp
 
 func (a *app) migrateCommand() *cobra.Command {
-	var f migrateFlags
+	f := migrateFlags{limit: usualWait}
 	cmd := &cobra.Command{
 		Use:   "migrate GUEST…|--job JOB [--to HOST|--to-site SITE] [--wait | --dry-run]",
 		Short: "Move guests to other hosts while they run",
@@ -96,12 +96,12 @@ func (a *app) migrateCommand() *cobra.Command {
 	flags.StringVar(&f.to, "to", "", "the host to move to (default: the controller chooses)")
 	flags.StringVar(&f.site, "to-site", "", "the site to move to: a host of it is chosen")
 	flags.StringVar(&f.mode, "mode", modeAuto, "auto, pre-copy (the guest runs on while it is copied), post-copy (it runs on at the target before all of it is there) or stop-and-copy (it is suspended: the least is sent)")
-	flags.DurationVar(&f.stall, "max-stall", 0, "switch when the downtime would be no longer than this (default 50ms, and up to 250ms where more passes bring no less)")
-	flags.DurationVar(&f.deadline, "deadline", 0, "who is not ready to switch by then stays (default: 5m after the first is ready)")
+	Duration(flags, &f.stall, "max-stall", "switch when the downtime would be no longer than this (default 50ms, and up to 250ms where more passes bring no less)")
+	Duration(flags, &f.deadline, "deadline", "who is not ready to switch by then stays (default: 5m after the first is ready)")
 	f.transfer.add(cmd)
 	dryRun(flags, &f.dry)
 	flags.BoolVar(&f.wait, "wait", false, "show the move until it is over")
-	flags.DurationVar(&f.limit, "timeout", 30*time.Minute, "wait no longer than this; the move goes on")
+	Duration(flags, &f.limit, "timeout", "wait no longer than this; the move goes on")
 	_ = cmd.RegisterFlagCompletionFunc("to", a.completeHosts)
 	_ = cmd.RegisterFlagCompletionFunc("to-site", a.completeSites)
 	_ = cmd.RegisterFlagCompletionFunc("job", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {

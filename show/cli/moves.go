@@ -23,6 +23,9 @@ import (
 // some turns of the planner, which thinks about once a second.
 const stuckAfter = 3 * time.Second
 
+// usualWait is how long a command waits for moves if nobody says.
+const usualWait = 30 * time.Minute
+
 // awaitMoves shows moves until they are over. Its error says which of them
 // did not arrive.
 func (a *app) awaitMoves(ctx context.Context, ids []fleet.MoveID, limit time.Duration) error {
@@ -113,7 +116,7 @@ func timedOut(err error, limit time.Duration, then string) error {
 }
 
 func (a *app) drainCommand() *cobra.Command {
-	wait, dry, limit := false, false, time.Duration(0)
+	wait, dry, limit := false, false, usualWait
 	var less transferFlags
 	cmd := &cobra.Command{
 		Use:   "drain HOST [--wait | --dry-run]",
@@ -153,7 +156,7 @@ end. With --dry-run it says what that would cost, like ` + "`pagurus predict --h
 		},
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "show the moves until the host is empty")
-	cmd.Flags().DurationVar(&limit, "timeout", 30*time.Minute, "wait no longer than this; the host goes on draining")
+	Duration(cmd.Flags(), &limit, "timeout", "wait no longer than this; the host goes on draining")
 	less.add(cmd)
 	dryRun(cmd.Flags(), &dry)
 	return cmd

@@ -22,22 +22,21 @@ import (
 // runFlags is what a person says of a job.
 type runFlags struct {
 	ranks, guests, cpus  int
-	memory               string
+	memory               int64
 	image, kind, export  string
-	class, cap           string
+	class                string
+	cap                  float64
 	tune                 string
 	on, env              []string
 	detach, verbose      bool
 	trace, noTrace       bool
-	memoryBytes          int64
-	ceiling              float64    // what cap says
 	mirrored             fleet.Tune // what tune says
 	environment          []string   // what env says
 	directory, exportDir string
 }
 
 func (a *app) runCommand() *cobra.Command {
-	var f runFlags
+	f := runFlags{memory: 512 << 20}
 	cmd := &cobra.Command{
 		Use:   "run -n RANKS [flags] [--] PROGRAM [ARGUMENT…]",
 		Short: "Run an MPI program in guests, as mpirun would",
@@ -76,12 +75,12 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags.SetInterspersed(false) // what follows PROGRAM is the program's
 	flags.IntVarP(&f.ranks, "ranks", "n", 1, "ranks to start")
 	flags.IntVar(&f.guests, "guests", 0, "guests to spread the ranks over (default: one on every usable host, no more than ranks)")
-	flags.StringVar(&f.memory, "mem", "512M", "memory of each guest")
+	Size(flags, &f.memory, "mem", "memory of each guest")
 	flags.IntVar(&f.cpus, "cpus", 0, "virtual CPUs of each guest (default: one for each of its ranks, as far as hosts have them)")
 	flags.StringVar(&f.image, "image", "openmpi", "image the guests run; 'pagurus image ls' lists them")
 	flags.StringVar(&f.kind, "kind", string(fleet.VM), "kind of guest: vm, container, or auto: a vm where KVM works, else a container, else an emulated vm")
 	flags.StringVar(&f.class, "class", "", "how much of the CPUs the guests get beside others: gold, normal or bronze (default: as much as normal, in time slices of the kernel's)")
-	flags.StringVar(&f.cap, "cap", "", "part of its CPUs that each guest may use, as 50%, also where nobody else wants them (default: no ceiling)")
+	Share(flags, &f.cap, "cap", "part of its CPUs that each guest may use, as 50%, also where nobody else wants them (default: no ceiling)")
 	flags.StringVar(&f.tune, "tune", "off", "what guests mirror of their hosts: hpc (all), off, or a list of numa, hugepages and pin; 'pagurus tune show HOST' says what they would get")
 	flags.StringSliceVarP(&f.on, "on", "H", nil, "start on these hosts only")
 	flags.StringArrayVarP(&f.env, "env", "x", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
@@ -175,9 +174,6 @@ func (a *app) submit(ctx context.Context, r fleet.Request, signals chan os.Signa
 // check looks at what needs no cluster to be looked at.
 func (f *runFlags) check() error {
 	var err error
-	if f.memoryBytes, err = ParseBytes(f.memory); err != nil {
-		return fmt.Errorf("--mem %w", err)
-	}
 	if f.ranks < 1 {
 		return fmt.Errorf("-n %d: a job has at least 1 rank", f.ranks)
 	}
@@ -218,11 +214,6 @@ func (f *runFlags) checkGuests() (err error) {
 	}
 	if f.class != "" && !slices.Contains(classes, f.class) {
 		return fmt.Errorf("--class %s: write one of %s", f.class, strings.Join(classes, ", "))
-	}
-	if f.cap != "" {
-		if f.ceiling, err = parsePart(f.cap); err != nil {
-			return err
-		}
 	}
 	if f.mirrored, err = ParseTune(f.tune); err != nil {
 		return fmt.Errorf("--tune %w", err)
@@ -299,8 +290,8 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 	guests, cpus := shape(f, usable(c, on, fleet.Kind(f.kind)))
 	return fleet.JobSpec{
 		Args: args, Env: f.environment, Dir: f.directory, Export: f.exportDir, Machine: machine,
-		Ranks: f.ranks, Guests: guests, Need: fleet.Resources{CPUs: cpus, MemoryBytes: f.memoryBytes},
-		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), Cap: f.ceiling, On: on, Trace: f.trace && !f.noTrace, Tune: f.mirrored,
+		Ranks: f.ranks, Guests: guests, Need: fleet.Resources{CPUs: cpus, MemoryBytes: f.memory},
+		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), Cap: f.cap, On: on, Trace: f.trace && !f.noTrace, Tune: f.mirrored,
 	}, nil
 }
 

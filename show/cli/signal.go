@@ -46,7 +46,7 @@ MPI_Finalize, makes mpirun end the others a second or two later.`,
 			return nil
 		},
 	}
-	cmd.Flags().DurationVar(&grace, "grace", grace, fmt.Sprintf("time for the programs to end after SIGTERM, up to %s", fleet.MostGrace))
+	Duration(cmd.Flags(), &grace, "grace", "time for the programs to end after SIGTERM, up to "+shortDuration(fleet.MostGrace))
 	_ = cmd.RegisterFlagCompletionFunc("grace", cobra.FixedCompletions([]string{"0s", "10s", "1m"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +10,7 @@ import (
 
 // transferFlags say what of a guest's memory is sent, how, and how fast.
 type transferFlags struct {
-	bandwidth       string
+	bandwidth       int64 // bytes a second
 	cache, compress string
 }
 
@@ -32,7 +31,7 @@ var (
 
 func (f *transferFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.bandwidth, "bandwidth", "", "send no more than this a second from one host, like 200M (default: what the link carries)")
+	Rate(flags, &f.bandwidth, "bandwidth", "send no more than this a second from one host, like 200M (default: what the link carries)")
 	flags.StringVar(&f.cache, "page-cache", modeAuto, "auto, drop (the guest forgets what it can read from files again) or send (all of it is sent)")
 	flags.StringVar(&f.compress, "compress", modeAuto, "auto (where the link is slow), on or off")
 	_ = cmd.RegisterFlagCompletionFunc("page-cache", cobra.FixedCompletions(cacheChoices, cobra.ShellCompDirectiveNoFileComp))
@@ -47,13 +46,7 @@ func (f transferFlags) set(cmd *cobra.Command, l *fleet.Limits) error {
 			return usage(cmd, fmt.Sprintf("--%s is empty: give auto or leave it out", flag))
 		}
 	}
-	if cmd.Flags().Changed("bandwidth") {
-		n, err := ParseBytes(strings.TrimSuffix(f.bandwidth, "/s"))
-		if err != nil {
-			return usage(cmd, fmt.Sprintf("--bandwidth: %v a second", err))
-		}
-		l.BytesPerSecond = n
-	}
+	l.BytesPerSecond = f.bandwidth
 	if f.cache != modeAuto {
 		l.PageCache = fleet.CachePolicy(f.cache)
 	}
