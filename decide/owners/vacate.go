@@ -102,7 +102,7 @@ func AmendHost(h fleet.Host, r fleet.Request) (out fleet.Host, reason string) {
 		h.Policy.Claimed = false
 	case fleet.SetPolicy:
 		if r.Policy == nil {
-			return h, "the request has no policy in it; pagurus and its controller may be of different versions, see pagurus version"
+			return h, "the request has no policy in it; pagurus and its controller may be of different versions, see `pagurus version`"
 		}
 		if reason := invalid(*r.Policy); reason != "" {
 			return h, reason

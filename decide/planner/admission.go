@@ -73,7 +73,7 @@ func invalidJob(s fleet.JobSpec, image *fleet.Image) string {
 	case !(s.Cap >= 0 && s.Cap <= 1): // nor what is no number
 		return "guests may use a part of their CPUs, more than 0 and at most 1 (100%); say which with --cap"
 	case image == nil || image.Digest == "":
-		return fmt.Sprintf("there is no image %s; pagurus image ls lists them, pagurus image build %s makes it", quoted(s.Image), s.Image)
+		return fmt.Sprintf("there is no image %s; `pagurus image ls` lists them, `pagurus image build %s` makes it", quoted(s.Image), s.Image)
 	}
 	return ""
 }

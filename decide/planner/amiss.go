@@ -73,7 +73,7 @@ func helpToBeReady(p fleet.Prediction, still time.Duration, late bool) string {
 		out = fmt.Sprintf("; it would with %s", p.Help)
 	}
 	if !late {
-		out += "; no host with room takes in guests by post-copy, pagurus doctor --fix there may mend that"
+		out += "; no host with room takes in guests by post-copy, `pagurus doctor --fix` there may mend that"
 	}
 	return out + fmt.Sprintf("; --mode %s would mean a downtime of about %s, --mode %s tries all the same", fleet.StopAndCopy, aboutDuration(still), fleet.PreCopy)
 }

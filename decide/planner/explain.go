@@ -27,27 +27,27 @@ type Subject struct {
 // Explain says why something is as it is, what it waits for and what would
 // happen next, a sentence a line. The error is a *Refusal.
 func (p *Planner) Explain(s fleet.Snapshot, about Subject) ([]string, error) {
-	unknown := func(what, name, list string) ([]string, error) {
-		return nil, &Refusal{Reason: fmt.Sprintf("there is no %s %s; pagurus %s lists them", what, name, list)}
+	unknown := func(what, name string) ([]string, error) {
+		return nil, &Refusal{Reason: fmt.Sprintf("there is no %s %s; `pagurus %s ls` lists them", what, name, what)}
 	}
 	e := explainer{p: p, s: s}
 	switch {
 	case about.Guest != "":
 		g, ok := s.Guests[about.Guest]
 		if !ok {
-			return unknown("guest", string(about.Guest), "guests")
+			return unknown("guest", string(about.Guest))
 		}
 		return e.guest(g), nil
 	case about.Job != "":
 		j, ok := s.Jobs[about.Job]
 		if !ok {
-			return unknown("job", string(about.Job), "jobs")
+			return unknown("job", string(about.Job))
 		}
 		return e.job(j), nil
 	case about.Host != "":
 		h, ok := s.Hosts[about.Host]
 		if !ok {
-			return unknown("host", string(about.Host), "hosts")
+			return unknown("host", string(about.Host))
 		}
 		return e.host(h), nil
 	}
@@ -222,7 +222,7 @@ func (e *explainer) price(g fleet.Guest) []string {
 		how = fmt.Sprintf(" by %s", mode)
 	}
 	round := func(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }
-	return []string{fmt.Sprintf("Its move would take about %s (%s to %s)%s and send %d MiB; pagurus predict %s samples its memory again.",
+	return []string{fmt.Sprintf("Its move would take about %s (%s to %s)%s and send %d MiB; `pagurus predict %s` samples its memory again.",
 		round(p.Total.Value), round(p.Total.Low), round(p.Total.High), how, p.Bytes.Value>>20, g.ID)}
 }
 
@@ -323,7 +323,7 @@ func (e *explainer) host(h fleet.Host) []string {
 	})
 	if len(here) == 0 {
 		if h.State == fleet.HostDraining {
-			say("It is empty and kept empty; pagurus undrain %s lets it take guests again.", h.ID)
+			say("It is empty and kept empty; `pagurus undrain %s` lets it take guests again.", h.ID)
 		} else {
 			say("No guests are on it.")
 		}

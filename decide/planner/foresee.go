@@ -159,7 +159,7 @@ func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
 		}
 	}
 	if len(out) == 0 {
-		_, err := refuse(r, "no guest would move: %s has none; pagurus guests lists them and where they are", h.ID)
+		_, err := refuse(r, "no guest would move: %s has none; `pagurus guest ls` lists them and where they are", h.ID)
 		return nil, err
 	}
 	return out, nil

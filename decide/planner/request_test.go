@@ -37,11 +37,11 @@ func TestSubmitRefuses(t *testing.T) {
 		"the request's ID has 129 bytes; give it one of 128 or fewer":                                                                                                                                           func(r *fleet.Request) { r.ID = fleet.RequestID(strings.Repeat("x", 129)) },
 		"guests may use a part of their CPUs, more than 0 and at most 1 (100%); say which with --cap":                                                                                                           func(r *fleet.Request) { r.Spec.Cap = math.NaN() },
 		`there is no kind of guest "xen"; use auto, vm or container`:                                                                                                                                            func(r *fleet.Request) { r.Spec.Kind = "xen" },
-		"there is no image openmpi; pagurus image ls lists them, pagurus image build openmpi makes it":                                                                                                          func(r *fleet.Request) { r.Image = nil },
-		"there is no host host9; pagurus hosts lists them":                                                                                                                                                      func(r *fleet.Request) { r.Spec.On = []fleet.HostID{"host9"} },
-		"no host can serve /home/me to the guests, because no agent is heard from on the machine you submit from; start one there with pagurus agent":                                                           func(r *fleet.Request) { r.Spec.Machine = "elsewhere" },
+		"there is no image openmpi; `pagurus image ls` lists them, `pagurus image build openmpi` makes it":                                                                                                          func(r *fleet.Request) { r.Image = nil },
+		"there is no host host9; `pagurus host ls` lists them":                                                                                                                                                      func(r *fleet.Request) { r.Spec.On = []fleet.HostID{"host9"} },
+		"no host can serve /home/me to the guests, because no agent is heard from on the machine you submit from; start one there with `pagurus agent`":                                                           func(r *fleet.Request) { r.Spec.Machine = "elsewhere" },
 		"there is no room for guest 1 of 2 (3072 MiB each); ask for fewer guests with --guests, less memory with --mem, or wait until there is room (host1, host2: has 2.0 GiB of memory free, 3.0 GiB needed)": func(r *fleet.Request) { r.Spec.Need.MemoryBytes = 3 << 30 },
-		"the request has no job in it; pagurus and its controller may be of different versions, see pagurus version":                                                                                            func(r *fleet.Request) { r.Spec = nil },
+		"the request has no job in it; pagurus and its controller may be of different versions, see `pagurus version`":                                                                                            func(r *fleet.Request) { r.Spec = nil },
 	} {
 		w := newWorld(t, "host1", "host2")
 		r := submission(2)
@@ -135,8 +135,8 @@ func TestMigrateRefuses(t *testing.T) {
 		make func(*world) fleet.Request
 		want string
 	}{
-		{"unknown guest", func(w *world) fleet.Request { return fleet.Request{Guest: "j9g9"} }, "there is no guest j9g9; pagurus guests lists them"},
-		{"unknown host", func(w *world) fleet.Request { return fleet.Request{Guest: "j1g0", To: "host9"} }, "there is no host host9; pagurus hosts lists them"},
+		{"unknown guest", func(w *world) fleet.Request { return fleet.Request{Guest: "j9g9"} }, "there is no guest j9g9; `pagurus guest ls` lists them"},
+		{"unknown host", func(w *world) fleet.Request { return fleet.Request{Guest: "j1g0", To: "host9"} }, "there is no host host9; `pagurus host ls` lists them"},
 		{"already there", func(w *world) fleet.Request { return fleet.Request{Guest: "j1g0", To: w.s.Guests["j1g0"].Home} }, "is on host1 already"},
 		{"draining", func(w *world) fleet.Request {
 			w.must(fleet.Request{Verb: fleet.Drain, Host: "host3"})

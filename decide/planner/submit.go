@@ -23,7 +23,7 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 		return fleet.Answer{Job: before}, nil
 	}
 	if r.Spec == nil {
-		return refuse(r, "the request has no job in it; pagurus and its controller may be of different versions, see pagurus version")
+		return refuse(r, "the request has no job in it; pagurus and its controller may be of different versions, see `pagurus version`")
 	}
 	spec := completeJob(*r.Spec)
 	if reason := d.invalid(spec, r.Image); reason != "" {
@@ -69,7 +69,7 @@ func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
 	}
 	for _, id := range s.On {
 		if _, known := d.Hosts.Find(id); !known {
-			return fmt.Sprintf("there is no host %s; pagurus hosts lists them", id)
+			return fmt.Sprintf("there is no host %s; `pagurus host ls` lists them", id)
 		}
 	}
 	return ""
@@ -110,7 +110,7 @@ func (d *draft) shareHost(s fleet.JobSpec, chosen []placement.Choice) (fleet.Hos
 		}
 	}
 	if found == "" {
-		return "", fmt.Sprintf("no host can serve %s to the guests, because no agent is heard from on the machine you submit from; start one there with pagurus agent", s.Export)
+		return "", fmt.Sprintf("no host can serve %s to the guests, because no agent is heard from on the machine you submit from; start one there with `pagurus agent`", s.Export)
 	}
 	return found, ""
 }

@@ -138,5 +138,9 @@ func badValue(err error) string {
 	if errors.As(err, &number) {
 		return fmt.Sprintf("--%s: %q is not a number", bad.GetFlag().Name, bad.GetValue())
 	}
-	return fmt.Sprintf("--%s: %v", bad.GetFlag().Name, view.Clean(bad.Unwrap().Error()))
+	cause := bad.Unwrap()
+	if _, e := ParseDuration(bad.GetValue()); e != nil && bad.GetFlag().Value.Type() == "duration" {
+		cause = e // also where the flag is pflag's own
+	}
+	return fmt.Sprintf("--%s: %v", bad.GetFlag().Name, view.Clean(cause.Error()))
 }
