@@ -51,7 +51,7 @@ func imageBuildCommand(std streams, folder *string) *cobra.Command {
 			".\nAny other name needs --packages. The same packages give the same image.",
 		Example: `  sudo pagurus image build openmpi
   sudo pagurus image build mine --packages openmpi-bin,libopenmpi-dev,gcc,libc6-dev,python3-mpi4py`,
-		Args:      cli.Exactly(1, "an image, of "+strings.Join(image.Predefined(), ", ")+", or your own with --packages"),
+		Args:      cli.Exactly(1, "an image, of "+strings.Join(image.Predefined(), ", ")+", or your own with --"+packagesFlag),
 		ValidArgs: image.Predefined(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			recipe, err := image.RecipeFor(args[0], suite, packages)
@@ -83,7 +83,7 @@ func imageBuildCommand(std streams, folder *string) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&suite, "suite", "", "Debian suite (default: the recipe's, otherwise "+image.DefaultSuite+")")
-	cmd.Flags().StringSliceVar(&packages, "packages", nil, "packages, instead of the recipe's")
+	cmd.Flags().StringSliceVar(&packages, packagesFlag, nil, "packages, instead of the recipe's")
 	cmd.Flags().BoolVar(&fresh, "fresh", false, "build again although there is an image of the same recipe")
 	return cmd
 }

@@ -72,15 +72,15 @@ one: a lab's hosts, an agent in a container.`,
 			return a.run(cmd.Context(), q)
 		},
 	}
-	cmd.Flags().StringVar(&cores, "cores", "", "CPUs for guests, as the kernel numbers them: 2-15 or 1,4-7 (default: all but the first core)")
+	cmd.Flags().StringVar(&cores, fleet.CoresFlag, "", "CPUs for guests, as the kernel numbers them: 2-15 or 1,4-7 (default: all but the first core)")
 	return cmd
 }
 
 // isolateWish reads what is asked; nil: only what is so.
 func isolateWish(cmd *cobra.Command, args []string, cores string) (*fleet.IsolationRequest, error) {
-	given := cmd.Flags().Changed("cores")
+	given := cmd.Flags().Changed(fleet.CoresFlag)
 	if given && (len(args) < 2 || args[1] == "off") {
-		return nil, errors.New("--cores goes with on only: everything is put back for all cores")
+		return nil, errors.New("--" + fleet.CoresFlag + " goes with on only: everything is put back for all cores")
 	}
 	if len(args) < 2 {
 		return nil, nil
@@ -90,7 +90,7 @@ func isolateWish(cmd *cobra.Command, args []string, cores string) (*fleet.Isolat
 		err = errors.New("names no core; write something like 2-15")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--cores %w", err)
+		return nil, fmt.Errorf("--"+fleet.CoresFlag+" %w", err)
 	}
 	return &fleet.IsolationRequest{On: args[1] == "on", CPUs: cpus}, nil
 }

@@ -81,29 +81,29 @@ func labUpCommand(std streams) *cobra.Command {
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if l.Hosts < 1 || l.Hosts > labnet.MaxHosts {
-				return fmt.Errorf("--hosts must be between 1 and %d", labnet.MaxHosts)
+				return fmt.Errorf("--"+hostsFlag+" must be between 1 and %d", labnet.MaxHosts)
 			}
 			var err error
 			if l.CPUsPerHost < 0 || l.CPUsAltogether < 0 {
-				return errors.New("--cpus-per-host and --cpus-altogether must not be negative")
+				return errors.New("--" + cpusPerHostFlag + " and --" + cpusAltogetherFlag + " must not be negative")
 			}
 			if l.CPUList, err = cpuLists(lists, l.Hosts); err != nil {
-				return fmt.Errorf("--cpu-list %w", err)
+				return fmt.Errorf("--"+cpuListFlag+" %w", err)
 			}
 			if l.Sites < 0 {
-				return errors.New("--sites must not be negative")
+				return errors.New("--" + sitesFlag + " must not be negative")
 			}
 			ctx, stop := roles.Until(cmd.Context())
 			defer stop()
 			return l.up(ctx, std, cmd.Flags().Changed)
 		},
 	}
-	cmd.Flags().IntVar(&l.Hosts, "hosts", 3, "hosts")
-	cmd.Flags().Float64Var(&l.CPUsPerHost, "cpus-per-host", 0, "CPUs that all guests of a host together may use (default: no limit)")
+	cmd.Flags().IntVar(&l.Hosts, hostsFlag, 3, "hosts")
+	cmd.Flags().Float64Var(&l.CPUsPerHost, cpusPerHostFlag, 0, "CPUs that all guests of a host together may use (default: no limit)")
 	cmd.Flags().Float64Var(&l.CPUsAltogether, "cpus-altogether", 0, "CPUs that a host has for guests and for what its owner runs there with lab exec (default: no limit)")
-	cmd.Flags().StringArrayVar(&lists, "cpu-list", nil, "HOST=CPUS: the only CPUs of this machine that a host's agent and guests may use, like host2=0-3; once for each such host (default: all)")
+	cmd.Flags().StringArrayVar(&lists, cpuListFlag, nil, "HOST=CPUS: the only CPUs of this machine that a host's agent and guests may use, like host2=0-3; once for each such host (default: all)")
 	cli.Size(cmd.Flags(), &l.MemoryPerHost, "mem-per-host", "memory that each host has for guests")
-	cmd.Flags().IntVar(&l.Sites, "sites", 0, "sites that the hosts belong to in turn: site1, site2 (default: none)")
+	cmd.Flags().IntVar(&l.Sites, sitesFlag, 0, "sites that the hosts belong to in turn: site1, site2 (default: none)")
 	return cmd
 }
 

@@ -75,9 +75,9 @@ from inside, too, every half minute while nothing moves.`,
 			return show(out, s, args[0], w, asJSON)
 		},
 	}
-	cmd.Flags().IntVar(&w.cpus, "cpus", 0, "CPUs of the guest you think of (default: as many as the host has cores)")
-	cli.Size(cmd.Flags(), &w.memory, "mem", "its memory")
-	cmd.Flags().StringVar(&w.tune, "tune", "hpc", "what it mirrors, as in run --tune")
+	cmd.Flags().IntVar(&w.cpus, cpusFlag, 0, "CPUs of the guest you think of (default: as many as the host has cores)")
+	cli.Size(cmd.Flags(), &w.memory, fleet.MemFlag, "its memory")
+	cmd.Flags().StringVar(&w.tune, tuneFlag, "hpc", "what it mirrors, as in run --tune")
 	return cmd
 }
 
@@ -114,7 +114,7 @@ func of(s fleet.Snapshot, name string, w tuneWish) (plan, string, error) {
 	case !ok:
 		return plan{}, "", fmt.Errorf("there is no host and no guest %q: `pagurus hosts` and `pagurus guests` list them", name)
 	case g.Shape == nil:
-		return plan{}, "", fmt.Errorf("guest %s mirrors nothing of its host: it was not started with `run --tune`", name)
+		return plan{}, "", fmt.Errorf("guest %s mirrors nothing of its host: it was not started with `run --"+tuneFlag+"`", name)
 	}
 	facts := s.Hosts[g.Home].Facts.Guests[g.ID]
 	p := plan{Shape: g.Shape, Layout: facts.Layout}
@@ -137,7 +137,7 @@ func ofHost(s fleet.Snapshot, h fleet.Host, w tuneWish) (plan, string, error) {
 	}
 	tune, err := cli.ParseTune(w.tune)
 	if err != nil {
-		return plan{}, "", fmt.Errorf("--tune %w", err)
+		return plan{}, "", fmt.Errorf("--"+tuneFlag+" %w", err)
 	}
 	cpus := w.cpus
 	if cpus == 0 {
@@ -146,7 +146,7 @@ func ofHost(s fleet.Snapshot, h fleet.Host, w tuneWish) (plan, string, error) {
 		}
 	}
 	if cpus < 1 {
-		return plan{}, "", errors.New("--cpus has to be at least 1")
+		return plan{}, "", errors.New("--" + cpusFlag + " has to be at least 1")
 	}
 	need := fleet.Resources{CPUs: cpus, MemoryBytes: w.memory}
 	var taken topology.Taken

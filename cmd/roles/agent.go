@@ -43,20 +43,20 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 		name = "host"
 	}
 	flags.StringVar(&f.name, fleet.HostFlag, name, "this host's name")
-	flags.StringVar(&f.address, "address", "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from)")
-	flags.StringVar(&f.site, "site", "", "where this host stands, a room or a rack, for pagurus migrate --to-site")
-	flags.Float64Var(&f.cpus, "cpus", 0, "CPUs that all guests together may use (default: no limit)")
+	flags.StringVar(&f.address, addressFlag, "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from)")
+	flags.StringVar(&f.site, fleet.SiteFlag, "", "where this host stands, a room or a rack, for pagurus migrate --to-site")
+	flags.Float64Var(&f.cpus, cpusFlag, 0, "CPUs that all guests together may use (default: no limit)")
 	f.slice = cgroup.UsualSlice
 	cli.Duration(flags, &f.slice, "slice", "time slice of guests of class normal; gold's is 30 % longer, bronze's 30 % shorter (0: the kernel's own)")
-	cli.Rate(flags, &f.bandwidth, "bandwidth", "what each guest that leaves this host may take of the network a second, like 200M (default: what it carries)")
+	cli.Rate(flags, &f.bandwidth, fleet.BandwidthFlag, "what each guest that leaves this host may take of the network a second, like 200M (default: what it carries)")
 	flags.StringVar(&f.accelerator, "accelerator", "", "kvm or tcg (default: what a probe finds)")
-	flags.IntVar(&f.snapshots, "snapshots", 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
+	flags.IntVar(&f.snapshots, snapshotsFlag, 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
 	flags.StringVar(&f.group, "group", "", "")
-	flags.IntVar(&f.firstCore, "first-core", 0, "")
+	flags.IntVar(&f.firstCore, firstCoreFlag, 0, "")
 	for _, name := range []string{"group", "first-core"} { // for several hosts on one machine
 		_ = flags.MarkHidden(name)
 	}
-	flags.StringVar(&f.ownerCPU, "owner-cpu", string(owner.Machine), "whose use of the CPUs counts as the owner's: machine (everybody's but Pagurus's), network (who is in this network namespace) or cgroup:PATH")
+	flags.StringVar(&f.ownerCPU, ownerCPUFlag, string(owner.Machine), "whose use of the CPUs counts as the owner's: machine (everybody's but Pagurus's), network (who is in this network namespace) or cgroup:PATH")
 	cli.Size(flags, &f.memory, "memory", "memory for guests (default: all but 1 GiB, or half of it where that is less)")
 }
 
@@ -66,22 +66,22 @@ const longestSite = 32
 // finish reads what the flags mean.
 func (f *hostFlags) finish() error {
 	if f.cpus < 0 {
-		return errors.New("--cpus must not be negative")
+		return errors.New("--" + cpusFlag + " must not be negative")
 	}
 	if len(f.site) > longestSite || strings.ContainsFunc(f.site, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return fmt.Errorf("--site takes a name of at most %d printable characters", longestSite)
+		return fmt.Errorf("--"+fleet.SiteFlag+" takes a name of at most %d printable characters", longestSite)
 	}
 	if f.firstCore < 0 {
-		return errors.New("--first-core must not be negative")
+		return errors.New("--" + firstCoreFlag + " must not be negative")
 	}
 	if f.snapshots < 0 {
-		return errors.New("--snapshots must not be negative")
+		return errors.New("--" + snapshotsFlag + " must not be negative")
 	}
 	if f.group == "" {
 		f.group = Group(f.name)
 	}
 	if _, err := owner.ParseScope(f.ownerCPU); err != nil {
-		return fmt.Errorf("--owner-cpu %w", err)
+		return fmt.Errorf("--"+ownerCPUFlag+" %w", err)
 	}
 	return nil
 }

@@ -119,16 +119,16 @@ func invalid(p fleet.OwnerPolicy) string {
 	bad := func(t time.Duration) bool { return t < 0 || t > day }
 	switch {
 	case p.Vacate != "" && p.Vacate != fleet.Evacuate && p.Vacate != fleet.Suspend && p.Vacate != fleet.Stay:
-		return fmt.Sprintf("guests cannot %q when the owner stays; use --vacate %s, %s or %s", p.Vacate, fleet.Evacuate, fleet.Suspend, fleet.Stay)
+		return fmt.Sprintf("guests cannot %q when the owner stays; use --"+fleet.VacateFlag+" %s, %s or %s", p.Vacate, fleet.Evacuate, fleet.Suspend, fleet.Stay)
 	case p.Nowhere != "" && (p.Nowhere != fleet.Suspend && p.Nowhere != fleet.Stay || p.Vacate != "" && p.Vacate != fleet.Evacuate):
-		return fmt.Sprintf("guests that %s cannot %q where they find no room; use --vacate %s,%s or %s,%s", cmp.Or(p.Vacate, "do as the cluster says"), p.Nowhere,
+		return fmt.Sprintf("guests that %s cannot %q where they find no room; use --"+fleet.VacateFlag+" %s,%s or %s,%s", cmp.Or(p.Vacate, "do as the cluster says"), p.Nowhere,
 			fleet.Evacuate, fleet.Suspend, fleet.Evacuate, fleet.Stay)
 	case p.IdleAfter < 0 || p.IdleAfter > longestIdle:
-		return fmt.Sprintf("an owner cannot be gone after %s; give --idle-after something from 1s to %s", p.IdleAfter, longestIdle)
+		return fmt.Sprintf("an owner cannot be gone after %s; give --"+fleet.IdleAfterFlag+" something from 1s to %s", p.IdleAfter, longestIdle)
 	case bad(p.Hours.From) || bad(p.Hours.To):
-		return "hours are times of one day; give --hours something like 19:00-07:00"
+		return "hours are times of one day; give --" + fleet.HoursFlag + " something like 19:00-07:00"
 	case p.Cap < 0 || p.Cap > 1:
-		return fmt.Sprintf("guests cannot have %g %% of the CPUs; give --cap something from 1%% to 100%%", 100*p.Cap)
+		return fmt.Sprintf("guests cannot have %g %% of the CPUs; give --"+fleet.CapFlag+" something from 1%% to 100%%", 100*p.Cap)
 	case p.Preset != "" && !slices.Contains(presence.Presets(), p.Preset):
 		return fmt.Sprintf("there is no preset %q; use %s", p.Preset, strings.Join(presence.Presets(), " or "))
 	case len(p.Exclusive) > mostExclusive:

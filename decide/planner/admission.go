@@ -71,7 +71,7 @@ func invalidJob(s fleet.JobSpec, image *fleet.Image) string {
 	case !s.Class.Known():
 		return fmt.Sprintf("there is no class %q; use %s, %s or %s", s.Class, fleet.Gold, fleet.Normal, fleet.Bronze)
 	case !(s.Cap >= 0 && s.Cap <= 1): // nor what is no number
-		return "guests may use a part of their CPUs, more than 0 and at most 1 (100%); say which with --cap"
+		return "guests may use a part of their CPUs, more than 0 and at most 1 (100%); say which with --" + fleet.CapFlag
 	case image == nil || image.Digest == "":
 		return fmt.Sprintf("there is no image %s; `pagurus image ls` lists them, `pagurus image build %s` makes it", quoted(s.Image), s.Image)
 	}
@@ -88,7 +88,7 @@ func invalidPath(s fleet.JobSpec) string {
 	case !path.IsAbs(s.Export) || path.Clean(s.Export) != s.Export:
 		return fmt.Sprintf("the shared directory %q is not a whole path; give one that begins with / and has no .. in it", s.Export)
 	case s.Export == "/":
-		return "the whole file system cannot be shared with guests, they have their own; name a directory with --export"
+		return "the whole file system cannot be shared with guests, they have their own; name a directory with --" + fleet.ExportFlag
 	case strings.ContainsFunc(s.Dir, odd) || strings.ContainsFunc(s.Export, odd):
 		return fmt.Sprintf("the directory %q cannot be shared with guests, because it has a quotation mark or a control character in its name; start from another one", s.Dir)
 	case len(s.Dir) > PathBytes:
@@ -119,15 +119,15 @@ func invalidSize(s fleet.JobSpec) string {
 	case s.Ranks > MostRanks:
 		return fmt.Sprintf("%d ranks are more than the %d a job may have; ask for fewer with -n", s.Ranks, MostRanks)
 	case s.Guests < 1:
-		return fmt.Sprintf("%d guests are none at all; ask for one or more with --guests", s.Guests)
+		return fmt.Sprintf("%d guests are none at all; ask for one or more with --"+fleet.GuestsFlag, s.Guests)
 	case s.Guests > s.Ranks:
 		return fmt.Sprintf("%d guests are too many for %d %s; ask for no more guests than ranks", s.Guests, s.Ranks, ranks(s.Ranks))
 	case s.Guests > fleet.MaxGuestsPerJob:
-		return fmt.Sprintf("%d guests are more than the %d a job may have; give each more ranks with --guests %d", s.Guests, fleet.MaxGuestsPerJob, fleet.MaxGuestsPerJob)
+		return fmt.Sprintf("%d guests are more than the %d a job may have; give each more ranks with --"+fleet.GuestsFlag+" %d", s.Guests, fleet.MaxGuestsPerJob, fleet.MaxGuestsPerJob)
 	case s.Need.MemoryBytes < least(s.Kind):
-		return fmt.Sprintf("%d MiB of memory are too little for a guest to start; give it %d MiB or more with --mem", s.Need.MemoryBytes>>20, least(s.Kind)>>20)
+		return fmt.Sprintf("%d MiB of memory are too little for a guest to start; give it %d MiB or more with --"+fleet.MemFlag, s.Need.MemoryBytes>>20, least(s.Kind)>>20)
 	case s.Need.CPUs < 1 || s.Need.CPUs > mostCPUs:
-		return fmt.Sprintf("a guest cannot have %d CPUs; ask for 1 to %d, or for more guests with --guests", s.Need.CPUs, mostCPUs)
+		return fmt.Sprintf("a guest cannot have %d CPUs; ask for 1 to %d, or for more guests with --"+fleet.GuestsFlag, s.Need.CPUs, mostCPUs)
 	}
 	return ""
 }

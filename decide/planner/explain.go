@@ -86,7 +86,7 @@ func (e *explainer) guest(g fleet.Guest) []string {
 		say("%s has not been heard from for %s; the guest may well go on there. Start the agent again, or cancel job %s to give it up.", g.Home, quiet.Round(time.Second), g.Job)
 	}
 	if most := e.s.Jobs[g.Job].Spec.Cap; most > 0 {
-		say("It may use no more than %.0f %% of its CPUs (run --cap).", 100*most)
+		say("It may use no more than %.0f %% of its CPUs (run --"+fleet.CapFlag+").", 100*most)
 	}
 	switch g.State {
 	case fleet.GuestStarting:

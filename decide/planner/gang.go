@@ -178,7 +178,7 @@ func homesOf(guests []fleet.Guest) (homes []string) {
 // listed joins names for people.
 func listed(names []string) string {
 	if len(names) == 0 {
-		return "none at all: give agents --site"
+		return "none at all: give agents --" + fleet.SiteFlag
 	}
 	return strings.Join(names, ", ")
 }

@@ -128,11 +128,11 @@ func TestGangIsAllOrNone(t *testing.T) {
 
 func TestGangRefuses(t *testing.T) {
 	for want, r := range map[string]fleet.Request{
-		"no guest is named to move; `pagurus guest ls` lists them":                                          {},
-		"there is no job j9; `pagurus job ls` lists them":                                                   {Job: "j9"},
+		"no guest is named to move; `pagurus guest ls` lists them":                                      {},
+		"there is no job j9; `pagurus job ls` lists them":                                               {Job: "j9"},
 		"both guests and job j1 are named; name guests, or a job to move all of its guests":             {Job: "j1", Guest: "j1g0"},
-		"there is no guest j1g9; `pagurus guest ls` lists them":                                             {Guests: []fleet.GuestID{"j1g0", "j1g9"}},
-		"there is no host mars; `pagurus host ls` lists them":                                               {Job: "j1", To: "mars"},
+		"there is no guest j1g9; `pagurus guest ls` lists them":                                         {Guests: []fleet.GuestID{"j1g0", "j1g9"}},
+		"there is no host mars; `pagurus host ls` lists them":                                           {Job: "j1", To: "mars"},
 		"all 3 guests are on host1 already; name another host, or none to let Pagurus choose":           {Guests: []fleet.GuestID{"j1g0", "j1g2", "j1g4"}, To: "host1"},
 		"guest j2g0 cannot move: it is on its way":                                                      {Guests: []fleet.GuestID{"j1g0", "j2g0"}},
 		"host4 has no room for all 6 guests, guest j1g":                                                 {Job: "j1", To: "host4"},

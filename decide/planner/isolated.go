@@ -17,7 +17,7 @@ func amendIsolated(h fleet.Host, r fleet.Request) (out fleet.Host, notes []strin
 	case r.Isolation == nil:
 		return h, nil, "the request does not say which CPUs to isolate; pagurus and its controller may be of different versions, see `pagurus version`"
 	case !r.Isolation.On && len(r.Isolation.CPUs) > 0:
-		return h, nil, "what is put back is put back for all cores; leave --cores out"
+		return h, nil, "what is put back is put back for all cores; leave --" + fleet.CoresFlag + " out"
 	case !r.Isolation.On:
 		h.IsolatedCPUs = nil
 		return h, nil, ""
@@ -64,7 +64,7 @@ func invalid(id fleet.HostID, want, all fleet.CPUSet) string {
 	case len(want) == 0:
 		return fmt.Sprintf("%s has one core only, which everything else needs", id)
 	case len(want) == len(all):
-		return fmt.Sprintf("these are all CPUs of %s, and everything but guests needs at least one; leave out the first, as in --cores %s", id, all[1:])
+		return fmt.Sprintf("these are all CPUs of %s, and everything but guests needs at least one; leave out the first, as in --"+fleet.CoresFlag+" %s", id, all[1:])
 	}
 	return ""
 }

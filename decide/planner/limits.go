@@ -12,13 +12,13 @@ func invalidLimits(l fleet.Limits) string {
 	case l.Mode != "" && l.Mode != fleet.PreCopy && l.Mode != fleet.PostCopy && l.Mode != fleet.StopAndCopy:
 		return fmt.Sprintf("there is no mode %q; use %s, %s or %s", l.Mode, fleet.PreCopy, fleet.PostCopy, fleet.StopAndCopy)
 	case l.Mode == fleet.StopAndCopy && l.Downtime > 0:
-		return fmt.Sprintf("a guest that is moved by %s is suspended for the whole copy; leave --max-stall out", l.Mode)
+		return fmt.Sprintf("a guest that is moved by %s is suspended for the whole copy; leave --"+fleet.MaxStallFlag+" out", l.Mode)
 	case l.Downtime < 0:
-		return fmt.Sprintf("the downtime cannot be %s; give --max-stall something like 50ms", l.Downtime)
+		return fmt.Sprintf("the downtime cannot be %s; give --"+fleet.MaxStallFlag+" something like 50ms", l.Downtime)
 	case l.BytesPerSecond < 0:
-		return fmt.Sprintf("nothing can be sent at %d bytes a second; give --bandwidth something like 200M", l.BytesPerSecond)
+		return fmt.Sprintf("nothing can be sent at %d bytes a second; give --"+fleet.BandwidthFlag+" something like 200M", l.BytesPerSecond)
 	case l.Deadline < 0:
-		return fmt.Sprintf("%s is no time to be ready in; give --deadline something like 30s", l.Deadline)
+		return fmt.Sprintf("%s is no time to be ready in; give --"+fleet.DeadlineFlag+" something like 30s", l.Deadline)
 	case l.Rounds < 0:
 		return fmt.Sprintf("%d passes over a guest's memory are none at all; leave the number out", l.Rounds)
 	}

@@ -88,7 +88,7 @@ func (d *draft) place(r fleet.Request, s fleet.JobSpec) ([]placement.Choice, err
 	if stuck >= 0 {
 		what := fmt.Sprintf("there is no room for guest %d of %d (%d MiB each)", stuck+1, s.Guests, s.Need.MemoryBytes>>20)
 		return nil, &Refusal{Request: r, Hosts: placement.Explain(d.room(), a),
-			Reason: what + "; ask for fewer guests with --guests, less memory with --mem, or wait until there is room"}
+			Reason: what + "; ask for fewer guests with --" + fleet.GuestsFlag + ", less memory with --" + fleet.MemFlag + ", or wait until there is room"}
 	}
 	return chosen, nil
 }

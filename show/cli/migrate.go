@@ -67,7 +67,7 @@ func (a *app) migrateCommand() *cobra.Command {
   pagurus move show $(pagurus migrate j3g1)`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 0) == (f.job == "") {
-				return usage(cmd, "name one or more guests, `pagurus guest ls` lists them, or a job with --job")
+				return usage(cmd, "name one or more guests, `pagurus guest ls` lists them, or a job with --"+jobFlag)
 			}
 			return idleWait(cmd, f.wait, f.dry)
 		},
@@ -92,22 +92,22 @@ func (a *app) migrateCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.job, "job", "", "move all guests of this job")
-	flags.StringVar(&f.to, "to", "", "the host to move to (default: the controller chooses)")
+	flags.StringVar(&f.job, jobFlag, "", "move all guests of this job")
+	flags.StringVar(&f.to, toFlag, "", "the host to move to (default: the controller chooses)")
 	flags.StringVar(&f.site, "to-site", "", "the site to move to: a host of it is chosen")
-	flags.StringVar(&f.mode, "mode", modeAuto, "auto, pre-copy (the guest runs on while it is copied), post-copy (it runs on at the target before all of it is there) or stop-and-copy (it is suspended: the least is sent)")
-	Duration(flags, &f.stall, "max-stall", "switch when the downtime would be no longer than this (default 50ms, and up to 250ms where more passes bring no less)")
-	Duration(flags, &f.deadline, "deadline", "who is not ready to switch by then stays (default: 5m after the first is ready)")
+	flags.StringVar(&f.mode, fleet.ModeFlag, modeAuto, "auto, pre-copy (the guest runs on while it is copied), post-copy (it runs on at the target before all of it is there) or stop-and-copy (it is suspended: the least is sent)")
+	Duration(flags, &f.stall, fleet.MaxStallFlag, "switch when the downtime would be no longer than this (default 50ms, and up to 250ms where more passes bring no less)")
+	Duration(flags, &f.deadline, fleet.DeadlineFlag, "who is not ready to switch by then stays (default: 5m after the first is ready)")
 	f.transfer.add(cmd)
 	dryRun(flags, &f.dry)
-	flags.BoolVar(&f.wait, "wait", false, "show the move until it is over")
+	flags.BoolVar(&f.wait, waitFlag, false, "show the move until it is over")
 	Duration(flags, &f.limit, "timeout", "wait no longer than this; the move goes on")
-	_ = cmd.RegisterFlagCompletionFunc("to", a.completeHosts)
+	_ = cmd.RegisterFlagCompletionFunc(toFlag, a.completeHosts)
 	_ = cmd.RegisterFlagCompletionFunc("to-site", a.completeSites)
-	_ = cmd.RegisterFlagCompletionFunc("job", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	_ = cmd.RegisterFlagCompletionFunc(jobFlag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return a.completeJobs(openJob)(cmd, nil, typed)
 	})
-	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{modeAuto, string(fleet.PreCopy), string(fleet.PostCopy), string(fleet.StopAndCopy)}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc(fleet.ModeFlag, cobra.FixedCompletions([]string{modeAuto, string(fleet.PreCopy), string(fleet.PostCopy), string(fleet.StopAndCopy)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -121,11 +121,11 @@ func (f migrateFlags) request(cmd *cobra.Command, args []string) (fleet.Request,
 		r.Limits.Mode = fleet.Mode(f.mode)
 	}
 	given := cmd.Flags().Changed
-	if given("max-stall") && f.stall < leastStall {
-		return r, usage(cmd, fmt.Sprintf("--max-stall %s is too short for any guest: give %s or more", f.stall, leastStall))
+	if given(fleet.MaxStallFlag) && f.stall < leastStall {
+		return r, usage(cmd, fmt.Sprintf("--"+fleet.MaxStallFlag+" %s is too short for any guest: give %s or more", f.stall, leastStall))
 	}
-	if given("deadline") && f.deadline <= 0 {
-		return r, usage(cmd, fmt.Sprintf("--deadline %s has passed before anything begins: give something like 30s", f.deadline))
+	if given(fleet.DeadlineFlag) && f.deadline <= 0 {
+		return r, usage(cmd, fmt.Sprintf("--"+fleet.DeadlineFlag+" %s has passed before anything begins: give something like 30s", f.deadline))
 	}
 	r.Limits.Downtime, r.Limits.Deadline = f.stall, f.deadline
 	return r, f.transfer.set(cmd, &r.Limits)

@@ -155,7 +155,7 @@ end. With --dry-run it says what that would cost, like ` + "`pagurus predict --h
 			return a.awaitEmpty(cmd.Context(), host, limit)
 		},
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "show the moves until the host is empty")
+	cmd.Flags().BoolVar(&wait, waitFlag, false, "show the moves until the host is empty")
 	Duration(cmd.Flags(), &limit, "timeout", "wait no longer than this; the host goes on draining")
 	less.add(cmd)
 	dryRun(cmd.Flags(), &dry)

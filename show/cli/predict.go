@@ -40,7 +40,7 @@ it cost. With --score it says how good that was so far.`,
 				}
 			}
 			if named != 1 {
-				return usage(cmd, "name one guest, or --job, --host or --score")
+				return usage(cmd, "name one guest, or --"+jobFlag+", --"+fleet.HostFlag+" or --"+scoreFlag)
 			}
 			return nil
 		},
@@ -51,7 +51,7 @@ it cost. With --score it says how good that was so far.`,
 			case score:
 				return a.score(cmd.Context())
 			case host != "" && to != "":
-				return usage(cmd, "guests that leave a host go where there is room: --to goes with a guest or --job")
+				return usage(cmd, "guests that leave a host go where there is room: --"+toFlag+" goes with a guest or --"+jobFlag)
 			case host != "":
 				r = fleet.Request{Verb: fleet.Drain, Host: fleet.HostID(host)}
 			case len(args) == 1:
@@ -61,25 +61,25 @@ it cost. With --score it says how good that was so far.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&job, "job", "", "every guest of this job")
-	f.StringVar(&host, "host", "", "every guest of this host")
-	f.StringVar(&to, "to", "", "the host to move to (default: the controller chooses)")
-	f.BoolVar(&score, "score", false, "how good past predictions were")
-	_ = cmd.RegisterFlagCompletionFunc("to", a.completeHosts)
-	_ = cmd.RegisterFlagCompletionFunc("host", a.completeHosts)
-	_ = cmd.RegisterFlagCompletionFunc("job", a.completeJobs(openJob))
+	f.StringVar(&job, jobFlag, "", "every guest of this job")
+	f.StringVar(&host, fleet.HostFlag, "", "every guest of this host")
+	f.StringVar(&to, toFlag, "", "the host to move to (default: the controller chooses)")
+	f.BoolVar(&score, scoreFlag, false, "how good past predictions were")
+	_ = cmd.RegisterFlagCompletionFunc(toFlag, a.completeHosts)
+	_ = cmd.RegisterFlagCompletionFunc(fleet.HostFlag, a.completeHosts)
+	_ = cmd.RegisterFlagCompletionFunc(jobFlag, a.completeJobs(openJob))
 	return cmd
 }
 
 // dryRun adds to a command the flag that makes it only predict.
 func dryRun(flags *pflag.FlagSet, dry *bool) {
-	flags.BoolVar(dry, "dry-run", false, "say what it would cost, and do nothing")
+	flags.BoolVar(dry, dryRunFlag, false, "say what it would cost, and do nothing")
 }
 
 // idleWait refuses to wait for what is only predicted.
 func idleWait(cmd *cobra.Command, wait, dry bool) error {
 	if wait && dry {
-		return usage(cmd, "with --dry-run nothing happens that --wait could wait for: leave one of them out")
+		return usage(cmd, "with --"+dryRunFlag+" nothing happens that --"+waitFlag+" could wait for: leave one of them out")
 	}
 	return nil
 }

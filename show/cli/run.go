@@ -74,27 +74,27 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows PROGRAM is the program's
 	flags.IntVarP(&f.ranks, "ranks", "n", 1, "ranks to start")
-	flags.IntVar(&f.guests, "guests", 0, "guests to spread the ranks over (default: one on every usable host, no more than ranks)")
-	Size(flags, &f.memory, "mem", "memory of each guest")
-	flags.IntVar(&f.cpus, "cpus", 0, "virtual CPUs of each guest (default: one for each of its ranks, as far as hosts have them)")
-	flags.StringVar(&f.image, "image", "openmpi", "image the guests run; 'pagurus image ls' lists them")
-	flags.StringVar(&f.kind, "kind", string(fleet.VM), "kind of guest: vm, container, or auto: a vm where KVM works, else a container, else an emulated vm")
-	flags.StringVar(&f.class, "class", "", "how much of the CPUs the guests get beside others: gold, normal or bronze (default: as much as normal, in time slices of the kernel's)")
-	Share(flags, &f.cap, "cap", "part of its CPUs that each guest may use, as 50%, also where nobody else wants them (default: no ceiling)")
-	flags.StringVar(&f.tune, "tune", "off", "what guests mirror of their hosts: hpc (all), off, or a list of numa, hugepages and pin; 'pagurus tune show HOST' says what they would get")
-	flags.StringSliceVarP(&f.on, "on", "H", nil, "start on these hosts only")
-	flags.StringArrayVarP(&f.env, "env", "x", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
-	flags.StringVar(&f.export, "export", "", "directory the guests see at the same path: the current one (default) or one above it")
+	flags.IntVar(&f.guests, fleet.GuestsFlag, 0, "guests to spread the ranks over (default: one on every usable host, no more than ranks)")
+	Size(flags, &f.memory, fleet.MemFlag, "memory of each guest")
+	flags.IntVar(&f.cpus, cpusFlag, 0, "virtual CPUs of each guest (default: one for each of its ranks, as far as hosts have them)")
+	flags.StringVar(&f.image, imageFlag, "openmpi", "image the guests run; 'pagurus image ls' lists them")
+	flags.StringVar(&f.kind, kindFlag, string(fleet.VM), "kind of guest: vm, container, or auto: a vm where KVM works, else a container, else an emulated vm")
+	flags.StringVar(&f.class, classFlag, "", "how much of the CPUs the guests get beside others: gold, normal or bronze (default: as much as normal, in time slices of the kernel's)")
+	Share(flags, &f.cap, fleet.CapFlag, "part of its CPUs that each guest may use, as 50%, also where nobody else wants them (default: no ceiling)")
+	flags.StringVar(&f.tune, tuneFlag, "off", "what guests mirror of their hosts: hpc (all), off, or a list of numa, hugepages and pin; 'pagurus tune show HOST' says what they would get")
+	flags.StringSliceVarP(&f.on, onFlag, "H", nil, "start on these hosts only")
+	flags.StringArrayVarP(&f.env, envFlag, "x", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
+	flags.StringVar(&f.export, fleet.ExportFlag, "", "directory the guests see at the same path: the current one (default) or one above it")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the job's ID and leave it running")
 	flags.BoolVar(&f.trace, "trace", true, "have ranks count their MPI calls and gaps: 'pagurus job show' prints them")
-	flags.BoolVar(&f.noTrace, "no-trace", false, "do not: saves some 70 ns a call")
+	flags.BoolVar(&f.noTrace, fleet.NoTraceFlag, false, "do not: saves some 70 ns a call")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "say on standard error what happens, also when that is no terminal")
 	complete := func(name string, with completion) {
 		_ = cmd.RegisterFlagCompletionFunc(name, with) // it fails only for a flag that does not exist
 	}
-	complete("on", a.completeHosts)
-	complete("class", cobra.FixedCompletions(classes, cobra.ShellCompDirectiveNoFileComp))
-	complete("kind", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp))
+	complete(onFlag, a.completeHosts)
+	complete(classFlag, cobra.FixedCompletions(classes, cobra.ShellCompDirectiveNoFileComp))
+	complete(kindFlag, cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -178,10 +178,10 @@ func (f *runFlags) check() error {
 		return fmt.Errorf("-n %d: a job has at least 1 rank", f.ranks)
 	}
 	if f.guests < 0 || f.guests > f.ranks {
-		return fmt.Errorf("--guests must be between 1 and the number of ranks (%d)", f.ranks)
+		return fmt.Errorf("--"+fleet.GuestsFlag+" must be between 1 and the number of ranks (%d)", f.ranks)
 	}
 	if f.cpus < 0 {
-		return fmt.Errorf("--cpus %d: a guest has at least 1 CPU", f.cpus)
+		return fmt.Errorf("--"+cpusFlag+" %d: a guest has at least 1 CPU", f.cpus)
 	}
 	if err := f.checkGuests(); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (f *runFlags) check() error {
 	f.exportDir = f.directory
 	if f.export != "" {
 		if f.exportDir, err = resolved(f.export); err != nil {
-			return fmt.Errorf("--export: %w", err)
+			return fmt.Errorf("--"+fleet.ExportFlag+": %w", err)
 		}
 	}
 	return checkExport(f.exportDir, f.directory)
@@ -210,16 +210,16 @@ var (
 // checkGuests looks at what is said of each guest.
 func (f *runFlags) checkGuests() (err error) {
 	if !slices.Contains(kinds, f.kind) {
-		return fmt.Errorf("--kind %s: write one of %s", f.kind, strings.Join(kinds, ", "))
+		return fmt.Errorf("--"+kindFlag+" %s: write one of %s", f.kind, strings.Join(kinds, ", "))
 	}
 	if f.class != "" && !slices.Contains(classes, f.class) {
-		return fmt.Errorf("--class %s: write one of %s", f.class, strings.Join(classes, ", "))
+		return fmt.Errorf("--"+classFlag+" %s: write one of %s", f.class, strings.Join(classes, ", "))
 	}
 	if f.mirrored, err = ParseTune(f.tune); err != nil {
-		return fmt.Errorf("--tune %w", err)
+		return fmt.Errorf("--"+tuneFlag+" %w", err)
 	}
 	if f.mirrored.On() && f.kind == string(fleet.Container) {
-		return errors.New("--tune is for guests that are virtual machines: containers see the host as it is")
+		return errors.New("--" + tuneFlag + " is for guests that are virtual machines: containers see the host as it is")
 	}
 	return nil
 }
@@ -262,10 +262,10 @@ func checkExport(export, dir string) error {
 	taken := slices.Contains(occupied, export) || slices.Contains(system, export) ||
 		slices.ContainsFunc(system, below)
 	if taken {
-		return fmt.Errorf("%s cannot be shared with guests, they have their own: go to your program's directory, or name one with --export", export)
+		return fmt.Errorf("%s cannot be shared with guests, they have their own: go to your program's directory, or name one with --"+fleet.ExportFlag, export)
 	}
 	if dir != export && !strings.HasPrefix(dir, export+"/") {
-		return fmt.Errorf("--export %s does not contain the current directory %s", export, dir)
+		return fmt.Errorf("--"+fleet.ExportFlag+" %s does not contain the current directory %s", export, dir)
 	}
 	return nil
 }
@@ -351,12 +351,12 @@ func environment(given []string, lookup func(string) (string, bool)) ([]string, 
 	for _, e := range given {
 		name, _, assigned := strings.Cut(e, "=")
 		if name == "" {
-			return nil, fmt.Errorf("--env %q has no name: write NAME=VALUE, or NAME for yours", e)
+			return nil, fmt.Errorf("--"+envFlag+" %q has no name: write NAME=VALUE, or NAME for yours", e)
 		}
 		if !assigned {
 			value, ok := lookup(name)
 			if !ok {
-				return nil, fmt.Errorf("--env %s: it is not set here: write %s=VALUE", name, name)
+				return nil, fmt.Errorf("--"+envFlag+" %s: it is not set here: write %s=VALUE", name, name)
 			}
 			e = name + "=" + value
 		}

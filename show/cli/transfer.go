@@ -31,17 +31,17 @@ var (
 
 func (f *transferFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	Rate(flags, &f.bandwidth, "bandwidth", "send no more than this a second from one host, like 200M (default: what the link carries)")
-	flags.StringVar(&f.cache, "page-cache", modeAuto, "auto, drop (the guest forgets what it can read from files again) or send (all of it is sent)")
-	flags.StringVar(&f.compress, "compress", modeAuto, "auto (where the link is slow), on or off")
-	_ = cmd.RegisterFlagCompletionFunc("page-cache", cobra.FixedCompletions(cacheChoices, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("compress", cobra.FixedCompletions(compressChoices, cobra.ShellCompDirectiveNoFileComp))
+	Rate(flags, &f.bandwidth, fleet.BandwidthFlag, "send no more than this a second from one host, like 200M (default: what the link carries)")
+	flags.StringVar(&f.cache, pageCacheFlag, modeAuto, "auto, drop (the guest forgets what it can read from files again) or send (all of it is sent)")
+	flags.StringVar(&f.compress, fleet.CompressFlag, modeAuto, "auto (where the link is slow), on or off")
+	_ = cmd.RegisterFlagCompletionFunc(pageCacheFlag, cobra.FixedCompletions(cacheChoices, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc(fleet.CompressFlag, cobra.FixedCompletions(compressChoices, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // set notes in l what was asked for. Whether there is such a choice is for the
 // controller to say.
 func (f transferFlags) set(cmd *cobra.Command, l *fleet.Limits) error {
-	for flag, value := range map[string]string{"page-cache": f.cache, "compress": f.compress} {
+	for flag, value := range map[string]string{pageCacheFlag: f.cache, fleet.CompressFlag: f.compress} {
 		if value == "" {
 			return usage(cmd, fmt.Sprintf("--%s is empty: give auto or leave it out", flag))
 		}
