@@ -98,7 +98,7 @@ func Invalid(r *fleet.Rules) string {
 		return fmt.Sprintf("there is no policy %q; `pagurus policy ls` lists them", r.Vacate)
 	}
 	if _, known := placement.Named(r.Placement); !known {
-		return fmt.Sprintf("there is no way to place guests %q; use spread or longest-idle", r.Placement)
+		return fmt.Sprintf("unknown placement %q; use spread or longest-idle", r.Placement)
 	}
 	return ""
 }

@@ -135,7 +135,7 @@ func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
 		return []fleet.Request{r}, nil
 	case fleet.Drain:
 	default:
-		_, err := refuse(r, "what it would cost to %s is not foreseen; ask about migrate or drain", orNone(r.Verb))
+		_, err := refuse(r, "the cost of %s cannot be predicted; ask about migrate or drain", orNone(r.Verb))
 		return nil, err
 	}
 	h, err := d.adminHost(r)

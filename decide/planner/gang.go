@@ -36,7 +36,7 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 			return answer, err
 		}
 		for _, g := range there {
-			answer.Notes = append(answer.Notes, fmt.Sprintf("guest %s is on %s already and stays there", g.ID, g.Home))
+			answer.Notes = append(answer.Notes, fmt.Sprintf("guest %s is already on %s and stays there", g.ID, g.Home))
 		}
 	}
 	for _, g := range guests {
@@ -160,7 +160,7 @@ func (d *draft) goal(r fleet.Request) (hosts []fleet.HostID, place string, err e
 		}
 	}
 	if len(hosts) == 0 {
-		_, err = refuse(r, "no host says that it is in site %s; there is %s", r.ToSite, listed(slices.Sorted(maps.Keys(sites))))
+		_, err = refuse(r, "no host is in site %s; there is %s", r.ToSite, listed(slices.Sorted(maps.Keys(sites))))
 	}
 	slices.Sort(hosts)
 	return hosts, "site", err
@@ -237,7 +237,7 @@ func (d *draft) crowded(r fleet.Request, g fleet.Guest, guests int) error {
 			_, err := refuse(r, "guest %s cannot move to %s, which %s; name another host, or none to let Pagurus choose", g.ID, to.ID, reason)
 			return err
 		}
-		_, err := refuse(r, "%s has no room for all %d guests, guest %s is left over; move fewer of them, or name no host to let Pagurus choose", to.ID, guests, g.ID)
+		_, err := refuse(r, "%s has no room for all %d guests: guest %s does not fit; move fewer of them, or name no host to let Pagurus choose", to.ID, guests, g.ID)
 		return err
 	}
 	if _, found := d.room().Best(a); found {
@@ -288,12 +288,12 @@ func (d *draft) cancelMove(r fleet.Request) (fleet.Answer, error) {
 			answer.Notes = append(answer.Notes, fmt.Sprintf("%s goes on draining and tries again later; pagurus undrain %s stops that", h.ID, h.ID))
 		}
 	case slices.ContainsFunc(members, lifecycle.Committed) && !v.Ended.IsZero():
-		return refuse(r, "move %s is over and can no longer be cancelled; `pagurus migrate` moves its guests back", v.ID)
+		return refuse(r, "move %s has ended and can no longer be cancelled; `pagurus migrate` moves its guests back", v.ID)
 	case slices.ContainsFunc(members, lifecycle.Committed):
 		if slices.ContainsFunc(members, func(m fleet.Migration) bool { return m.Phase == fleet.PostCopying }) {
-			return refuse(r, "move %s can no longer be cancelled: by post-copy its guests run at their targets already, and what is left of their memory follows; see `pagurus move show %s`", v.ID, v.ID)
+			return refuse(r, "move %s can no longer be cancelled: by post-copy its guests run at their targets already, and the rest of their memory is being sent; see `pagurus move show %s`", v.ID, v.ID)
 		}
-		return refuse(r, "move %s has begun to switch and can no longer be cancelled; it is over when what is left has been sent, see `pagurus move show %s`", v.ID, v.ID)
+		return refuse(r, "move %s has begun to switch and can no longer be cancelled; it ends when the rest of the memory has been sent, see `pagurus move show %s`", v.ID, v.ID)
 	}
 	return answer, nil
 }

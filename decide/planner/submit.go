@@ -65,7 +65,7 @@ func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
 		return reason
 	}
 	if len(s.On) > len(d.base.Hosts) { // the loop below bounds the names
-		return fmt.Sprintf("%d hosts to start on are more than the %d there are; name each once", len(s.On), len(d.base.Hosts))
+		return fmt.Sprintf("%d hosts are named and the cluster has %d; name each host once", len(s.On), len(d.base.Hosts))
 	}
 	for _, id := range s.On {
 		if _, known := d.Hosts.Find(id); !known {
@@ -110,7 +110,7 @@ func (d *draft) shareHost(s fleet.JobSpec, chosen []placement.Choice) (fleet.Hos
 		}
 	}
 	if found == "" {
-		return "", fmt.Sprintf("no host can serve %s to the guests, because no agent is heard from on the machine you submit from; start one there with `pagurus agent`", s.Export)
+		return "", fmt.Sprintf("no host can serve %s to the guests, because no agent on this machine is connected; start one here with `pagurus agent`", s.Export)
 	}
 	return found, ""
 }

@@ -197,7 +197,7 @@ func (c *Controller) query(ctx context.Context, g fleet.Guest, q wire.Query) (wi
 		}
 	})
 	if err != nil || away {
-		return wire.Reply{}, fmt.Errorf("guest %s cannot be asked: the agent of %s is not there", g.ID, g.Home)
+		return wire.Reply{}, fmt.Errorf("guest %s cannot be asked: the agent of %s is not connected", g.ID, g.Home)
 	}
 	select {
 	case r := <-replies:

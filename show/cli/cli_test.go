@@ -264,7 +264,7 @@ func TestDrainAsksForLimits(t *testing.T) {
 func TestMigrateAsksForAGang(t *testing.T) {
 	w := newWorld(t)
 	w.answer = func(fleet.Request) (fleet.Answer, error) {
-		return fleet.Answer{Moves: []fleet.MoveID{"m1"}, Notes: []string{"guest j1g2 is on host2 already and stays there"}}, nil
+		return fleet.Answer{Moves: []fleet.MoveID{"m1"}, Notes: []string{"guest j1g2 is already on host2 and stays there"}}, nil
 	}
 	got := w.pagurus("", "migrate", "j1g0", "j1g1", "j1g2", "--to", "host2", "--bandwidth", "200M/s", "--max-stall", "30ms", "--deadline", "10s")
 	if got.out != "m1\n" || !strings.Contains(got.err, "stays there") || got.code != 0 {
