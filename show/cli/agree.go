@@ -28,13 +28,13 @@ const asCluster = "cluster"
 // Add makes the flags of a command.
 func (f *ownerFlags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.owner, ownerFlag, "", "yes: it belongs to somebody who uses it; no: to nobody but the cluster")
-	flags.StringVar(&f.vacate, fleet.VacateFlag, "", "what guests do when the owner stays: evacuate, suspend, stay, or cluster (default: as pagurus policy show says); evacuate,stay or cluster,stay: guests that cannot leave run on instead of being suspended")
-	Duration(flags, &f.idleAfter, fleet.IdleAfterFlag, "the owner is gone after so long without a sign (default: the preset's, 15m)")
-	flags.StringVar(&f.hours, fleet.HoursFlag, "", "when guests are welcome, by the host's clock, as 19:00-07:00; outside the owner is there (all: always)")
-	Share(flags, &f.cap, fleet.CapFlag, "part of the CPUs that guests may use together while the owner is there, as 50% (0: what is left over)")
-	flags.StringVar(&f.preset, "preset", "", "whose thresholds and times judge the sensors: condor, boinc, or own")
-	flags.StringSliceVar(&f.programs, "exclusive", nil, "programs that mean that the owner is there while they run")
+	flags.StringVar(&f.owner, ownerFlag, "", "yes: somebody uses this machine; no: it is the cluster's alone")
+	flags.StringVar(&f.vacate, fleet.VacateFlag, "", "what guests do when the owner stays: evacuate, suspend, stay, or cluster (default: as pagurus policy show says); with ,stay behind evacuate or cluster, guests that cannot leave keep running instead of being suspended")
+	Duration(flags, &f.idleAfter, fleet.IdleAfterFlag, "the owner counts as gone after this time without a sign (default: the preset's, 15m)")
+	flags.StringVar(&f.hours, fleet.HoursFlag, "", "when guests may run, by the host's clock, like 19:00-07:00; at other times the owner counts as there (all: always)")
+	Share(flags, &f.cap, fleet.CapFlag, "share of the CPUs that all guests may use while the owner is there, like 50% (0: what the owner leaves)")
+	flags.StringVar(&f.preset, "preset", "", "the thresholds and times for the sensors: condor, boinc, or own")
+	flags.StringSliceVar(&f.programs, "exclusive", nil, "while one of these programs runs, the owner counts as there")
 	for name, words := range map[string][]string{
 		ownerFlag: {"yes", "no"}, fleet.VacateFlag: {string(fleet.Evacuate), string(fleet.Suspend), string(fleet.Stay), asCluster, "evacuate,stay", "cluster,stay"}, "preset": {"own", "condor", "boinc"},
 	} {
@@ -91,7 +91,7 @@ func parseHours(text string) (h fleet.Hours, err error) {
 	clock := func(s string) time.Duration {
 		t, e := time.Parse("15:04", strings.TrimSpace(s))
 		if e != nil || !found {
-			err = fmt.Errorf("--"+fleet.HoursFlag+" takes two times of the day, as 19:00-07:00, or all, not %q", text)
+			err = fmt.Errorf("--"+fleet.HoursFlag+" takes two times of the day, like 19:00-07:00, or all, not %q", text)
 		}
 		return time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute
 	}

@@ -29,7 +29,7 @@ standard output and its standard error to standard error, byte for byte.`,
 			return a.logs(cmd.Context(), fleet.JobID(args[0]), followIt)
 		},
 	}
-	cmd.Flags().BoolVarP(&followIt, "follow", "f", false, "go on until the job ends")
+	cmd.Flags().BoolVarP(&followIt, "follow", "f", false, "continue until the job ends")
 	return cmd
 }
 
@@ -95,13 +95,12 @@ func (s *session) copySoFar(ctx context.Context, stream string, to io.Writer) er
 func (a *app) showJobCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show JOB",
-		Short: "Show what a job's ranks do, and what moves did to them",
-		Long: `Show prints a job's moves with the stall that its ranks saw, what each rank has
-spent its time with, who has sent what to whom, and the longest gaps with their
-causes. Messages from rank to rank are counted where they are sent; what a rank
-hands to collective calls is counted by itself. It works while the job runs and,
-as long as the controller remembers the job, after it has ended. With --json it
-prints all of it, also what a screen does not hold.`,
+		Short: "Show what a job's ranks do, and how moves affected them",
+		Long: `Show prints a job's moves with the stall of its ranks, how each rank spent its time,
+which ranks exchanged how much, and the longest gaps with their causes. Messages
+between ranks are counted at the sender; collective calls are counted separately. It
+works while the job runs, and afterwards until the controller forgets the job. --json
+prints everything, also what does not fit on a screen.`,
 		Example:           "  pagurus job show j3\n  pagurus job show j3 --json | jq '.traces[] | {rank, sent}'",
 		Args:              Exactly(1, oneJob),
 		ValidArgsFunction: a.completeJobs(anyJob),

@@ -24,7 +24,7 @@ type listing struct {
 // list completes a command that shows a table, once or watching.
 func (a *app) list(cmd *cobra.Command, l listing) *cobra.Command {
 	watch := false
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again on every change, until Ctrl-C")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print the table again on every change, until Ctrl-C")
 	cmd.Args = NoArguments
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if watch {
@@ -46,7 +46,7 @@ func (a *app) list(cmd *cobra.Command, l listing) *cobra.Command {
 // NoArguments refuses arguments in a sentence.
 func NoArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usage(cmd, fmt.Sprintf("`%s` takes no argument, and %q is one%s", cmd.CommandPath(), args[0], like(cmd, args[0])))
+		return usage(cmd, fmt.Sprintf("`%s` takes no argument; leave %q out%s", cmd.CommandPath(), args[0], like(cmd, args[0])))
 	}
 	return nil
 }

@@ -45,11 +45,12 @@ func (a *app) runCommand() *cobra.Command {
 The current directory is the program's working directory in every guest, at the
 same path and with your user and group. Output streams as it comes, standard
 input goes to rank 0, Ctrl-C cancels the job (twice: leave at once), SIGUSR1 and
-SIGUSR2 are passed on to every rank, and the exit code is the program's. PROGRAM is looked for inside the guests, as mpirun
-looks for it: ./a.out is the file here, a bare name is one of the image's.
+SIGUSR2 are passed on to every rank, and the exit code is the program's. PROGRAM is
+found inside the guests, as mpirun does: ./a.out is the file here, a name without a
+slash is a program of the image.
 
-In a container (--kind container) the processor time that a program has used
-(clock, getrusage) begins again at 0 when its guest moves: measure time with
+In a container (--kind container) a program's processor time (clock, getrusage)
+starts again at 0 when its guest moves. Measure time with
 CLOCK_MONOTONIC, as MPI_Wtime does.
 
 Exit codes: the program's own; 125 when Pagurus could not run it to its end;
@@ -60,7 +61,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
   job=$(pagurus run -n 4 --detach -- ./a.out); pagurus logs -f $job; pagurus wait $job`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage(cmd, "no program is named")
+				return usage(cmd, "no program is named: write it after the flags, as in `pagurus run -n 4 -- ./a.out`")
 			}
 			return nil
 		},
@@ -79,16 +80,16 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags.IntVar(&f.cpus, cpusFlag, 0, "virtual CPUs of each guest (default: one for each of its ranks, as far as hosts have them)")
 	flags.StringVar(&f.image, imageFlag, "openmpi", "image the guests run; 'pagurus image ls' lists them")
 	flags.StringVar(&f.kind, kindFlag, string(fleet.VM), "kind of guest: vm, container, or auto: a vm where KVM works, else a container, else an emulated vm")
-	flags.StringVar(&f.class, classFlag, "", "how much of the CPUs the guests get beside others: gold, normal or bronze (default: as much as normal, in time slices of the kernel's)")
-	Share(flags, &f.cap, fleet.CapFlag, "part of its CPUs that each guest may use, as 50%, also where nobody else wants them (default: no ceiling)")
+	flags.StringVar(&f.class, classFlag, "", "the guests' share of the CPUs beside others: gold, normal or bronze (default: as normal, with the kernel's time slices)")
+	Share(flags, &f.cap, fleet.CapFlag, "share of its CPUs that each guest may use at most, like 50% (default: no limit)")
 	flags.StringVar(&f.tune, tuneFlag, "off", "what guests mirror of their hosts: hpc (all), off, or a list of numa, hugepages and pin; 'pagurus tune show HOST' says what they would get")
 	flags.StringSliceVarP(&f.on, onFlag, "H", nil, "start on these hosts only")
 	flags.StringArrayVarP(&f.env, envFlag, "x", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
 	flags.StringVar(&f.export, fleet.ExportFlag, "", "directory the guests see at the same path: the current one (default) or one above it")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the job's ID and leave it running")
 	flags.BoolVar(&f.trace, "trace", true, "have ranks count their MPI calls and gaps: 'pagurus job show' prints them")
-	flags.BoolVar(&f.noTrace, fleet.NoTraceFlag, false, "do not: saves some 70 ns a call")
-	flags.BoolVarP(&f.verbose, "verbose", "v", false, "say on standard error what happens, also when that is no terminal")
+	flags.BoolVar(&f.noTrace, fleet.NoTraceFlag, false, "do not trace: saves about 70 ns a call")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "report progress on standard error, even if it is not a terminal")
 	complete := func(name string, with completion) {
 		_ = cmd.RegisterFlagCompletionFunc(name, with) // it fails only for a flag that does not exist
 	}
@@ -167,7 +168,7 @@ func (a *app) submit(ctx context.Context, r fleet.Request, signals chan os.Signa
 	case <-answered:
 		return answer, err
 	case <-time.After(answerPatience):
-		return fleet.Answer{}, Exit{Code: exitInterrupted, Err: errors.New("left without an answer from the controller: `pagurus job ls` shows whether it has begun the job")}
+		return fleet.Answer{}, Exit{Code: exitInterrupted, Err: errors.New("stopped before the controller answered: `pagurus job ls` shows whether the job exists")}
 	}
 }
 
@@ -219,7 +220,7 @@ func (f *runFlags) checkGuests() (err error) {
 		return fmt.Errorf("--"+tuneFlag+" %w", err)
 	}
 	if f.mirrored.On() && f.kind == string(fleet.Container) {
-		return errors.New("--" + tuneFlag + " is for guests that are virtual machines: containers see the host as it is")
+		return errors.New("--" + tuneFlag + " is only for virtual machines: containers see the host as it is")
 	}
 	return nil
 }
@@ -255,14 +256,14 @@ var (
 func checkExport(export, dir string) error {
 	for _, path := range []string{export, dir} {
 		if !utf8.ValidString(path) {
-			return fmt.Errorf("the name of the directory %q is not UTF-8, and guests cannot have it mounted: rename it, or start the job in another one", path)
+			return fmt.Errorf("the name of the directory %q is not UTF-8, so guests cannot mount it: rename it, or start the job in another one", path)
 		}
 	}
 	below := func(parent string) bool { return strings.HasPrefix(export, parent+"/") }
 	taken := slices.Contains(occupied, export) || slices.Contains(system, export) ||
 		slices.ContainsFunc(system, below)
 	if taken {
-		return fmt.Errorf("%s cannot be shared with guests, they have their own: go to your program's directory, or name one with --"+fleet.ExportFlag, export)
+		return fmt.Errorf("%s cannot be shared with guests, because they have their own: go to your program's directory, or name one with --"+fleet.ExportFlag, export)
 	}
 	if dir != export && !strings.HasPrefix(dir, export+"/") {
 		return fmt.Errorf("--"+fleet.ExportFlag+" %s does not contain the current directory %s", export, dir)
@@ -281,7 +282,7 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 		}
 	}
 	if i := slices.IndexFunc(args, func(arg string) bool { return !utf8.ValidString(arg) }); i >= 0 {
-		return fleet.JobSpec{}, fmt.Errorf("the argument %q is not UTF-8 and would come to the program as another one: give it in a file", args[i])
+		return fleet.JobSpec{}, fmt.Errorf("the argument %q is not UTF-8 and would reach the program changed: give it in a file", args[i])
 	}
 	machine, err := a.Machine()
 	if err != nil {
