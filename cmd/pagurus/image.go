@@ -46,7 +46,7 @@ func imageBuildCommand(std streams, folder *string) *cobra.Command {
 	fresh := false
 	cmd := &cobra.Command{
 		Use:   "build NAME",
-		Short: "Build an image, unless it is there already",
+		Short: "Build an image, unless it exists",
 		Long: "Build makes an image out of Debian packages. Predefined are: " + strings.Join(image.Predefined(), ", ") +
 			".\nAny other name needs --packages. The same packages give the same image.",
 		Example: `  sudo pagurus image build openmpi
@@ -84,7 +84,7 @@ func imageBuildCommand(std streams, folder *string) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&suite, "suite", "", "Debian suite (default: the recipe's, otherwise "+image.DefaultSuite+")")
 	cmd.Flags().StringSliceVar(&packages, packagesFlag, nil, "packages, instead of the recipe's")
-	cmd.Flags().BoolVar(&fresh, "fresh", false, "build again although there is an image of the same recipe")
+	cmd.Flags().BoolVar(&fresh, "fresh", false, "build again even if an image of the same recipe exists")
 	return cmd
 }
 
@@ -195,9 +195,9 @@ func imageShellCommand(folder *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shell NAME [-- COMMAND [ARGUMENT…]]",
 		Short: "Run a shell or a command inside an image, to compile programs for guests",
-		Long: `Shell runs a shell inside the image on this machine. The current directory is
-there at the same path; whatever is written elsewhere is gone afterwards. With
-sudo, inside you are the user who called it.`,
+		Long: `Shell runs a shell inside the image on this machine. The current directory is there
+at the same path. What you write elsewhere is deleted afterwards. With sudo you are
+the user who called sudo.`,
 		Example: `  sudo pagurus image shell openmpi
   sudo pagurus image shell openmpi -- mpicc -O2 -o a.out main.c`,
 		Args: cli.AtLeast(1, "an image: `pagurus image ls` lists them"),
@@ -242,7 +242,7 @@ func session() image.Session {
 func openImages(folder string) (*image.Store, error) {
 	store, err := image.Open(folder)
 	if errors.Is(err, os.ErrPermission) {
-		return nil, fmt.Errorf("%w: images belong to root, try with sudo", err)
+		return nil, fmt.Errorf("%w: images belong to root: try again with sudo", err)
 	}
 	return store, err
 }

@@ -55,9 +55,9 @@ func labCommand(std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lab",
 		Short: "Run a cluster on this machine, to try and to test",
-		Long: `A lab is a whole cluster on one machine. Its hosts are network namespaces joined
-by a bridge (198.18.0.0/24); each runs the real agent and real guests, and the
-real controller runs beside them.`,
+		Long: `A lab is a whole cluster on one machine. Its hosts are network namespaces on one
+bridge (198.18.0.0/24). Each runs the real agent and real guests, and the real
+controller runs beside them.`,
 		Example: `  sudo pagurus lab up
   pagurus lab status
   sudo pagurus lab down`,
@@ -77,7 +77,7 @@ func labUpCommand(std streams) *cobra.Command {
 		Short: "Start a lab, or what is missing of it",
 		Example: `  pagurus lab up
   pagurus lab up --hosts 4 --cpus-per-host 0.5 --mem-per-host 2G
-  pagurus lab up --hosts 2 --cpu-list host2=0    # its hosts are not alike`,
+  pagurus lab up --hosts 2 --cpu-list host2=0    # hosts that differ`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if l.Hosts < 1 || l.Hosts > labnet.MaxHosts {
@@ -134,7 +134,7 @@ func cpuLists(words []string, hosts int) (map[fleet.HostID]fleet.CPUSet, error) 
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", w, err)
 		case !ok || len(cpus) == 0:
-			return nil, fmt.Errorf("%q is not HOST=CPUS, as host2=0-3 is", w)
+			return nil, fmt.Errorf("%q is not of the form HOST=CPUS, like host2=0-3", w)
 		case len(all[host]) > 0:
 			return nil, fmt.Errorf("names %s twice", name)
 		case !hostsOf(hosts)[host]:
@@ -277,7 +277,7 @@ func readLab() (lab, error) {
 		err = json.Unmarshal(text, &l)
 	}
 	if err != nil {
-		return lab{}, fmt.Errorf("reading what the lab is made of: %w: `pagurus lab down` clears it away", err)
+		return lab{}, fmt.Errorf("reading the lab's record: %w: `pagurus lab down` removes the lab", err)
 	}
 	return l, nil
 }

@@ -24,11 +24,10 @@ func linkCommand(out io.Writer, ports func(hosts []string) ([]string, error)) *c
 	trouble := badlink.Impairment{}
 	cmd := &cobra.Command{
 		Use:   "link [HOST…]",
-		Short: "Have hosts' links lose some of what is sent, or wait",
-		Long: `Link has the links of hosts, or of all hosts, lose a share of what these send, and
-have what is sent to them wait. Without flags nothing is lost any more and nothing
-waits. A loss is of what the kernel hands over at once: up to 64 KiB of a stream.
-Delays need a kernel with netem.`,
+		Short: "Make hosts' links lose or delay what is sent",
+		Long: `Link makes the links of hosts, or of all hosts, lose a share of what the hosts send,
+and delays what is sent to them. Without flags the links work as before. Each loss is
+one buffer of the kernel: up to 64 KiB of a stream. Delays need a kernel with netem.`,
 		Example: `  sudo pagurus lab link --loss 1%
   sudo pagurus lab link host1 host2 --loss 0.5% --delay 2ms
   sudo pagurus lab link                    # as before`,
@@ -53,6 +52,6 @@ Delays need a kernel with netem.`,
 		},
 	}
 	cli.Share(cmd.Flags(), &trouble.Loss, "loss", "share of what hosts send that is lost")
-	cli.Duration(cmd.Flags(), &trouble.Delay, "delay", "how much later what is sent to hosts arrives")
+	cli.Duration(cmd.Flags(), &trouble.Delay, "delay", "delay of what is sent to hosts")
 	return cmd
 }

@@ -28,7 +28,7 @@ func tuneCommand(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "tune",
 		Short:   "Show what guests mirror of their hosts",
-		Long:    "Guests mirror their hosts if they are told to by `pagurus run --tune`.",
+		Long:    "Guests mirror their hosts if they are started with `pagurus run --tune`.",
 		Example: "  pagurus tune show host1\n  pagurus run --tune hpc -n 8 -- ./a.out",
 		Args:    cli.NoArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -48,11 +48,11 @@ func showCommand(out io.Writer) *cobra.Command {
 	w := tuneWish{memory: 512 << 20}
 	cmd := &cobra.Command{
 		Use:   "show HOST|GUEST",
-		Short: "Show what a host is made of and what a guest would get of it, or what a guest got",
-		Long: `Show says of a host what nodes, sockets, cores, threads and huge pages it has, and
-what a guest of --cpus and --mem would see and get there. Of a guest it says what
-it sees of itself, which never changes, and where its parts are now; it is asked
-from inside, too, every half minute while nothing moves.`,
+		Short: "Show a host's topology and what a guest would get there, or what a guest has",
+		Long: `For a host, show prints its nodes, sockets, cores, threads and huge pages, and what a
+guest with --cpus and --mem would see and get there. For a guest it prints the
+topology that the guest sees, which never changes, and where its parts are now. The
+agent also asks the guest itself, every half minute while nothing moves.`,
 		Example: `  pagurus tune show host1
   pagurus tune show host1 --cpus 8 --mem 16G --tune numa,pin
   pagurus tune show j3g0`,
@@ -75,7 +75,7 @@ from inside, too, every half minute while nothing moves.`,
 			return show(out, s, args[0], w, asJSON)
 		},
 	}
-	cmd.Flags().IntVar(&w.cpus, cpusFlag, 0, "CPUs of the guest you think of (default: as many as the host has cores)")
+	cmd.Flags().IntVar(&w.cpus, cpusFlag, 0, "CPUs of the guest (default: as many as the host has cores)")
 	cli.Size(cmd.Flags(), &w.memory, fleet.MemFlag, "its memory")
 	cmd.Flags().StringVar(&w.tune, tuneFlag, "hpc", "what it mirrors, as in run --tune")
 	return cmd
@@ -112,7 +112,7 @@ func of(s fleet.Snapshot, name string, w tuneWish) (plan, string, error) {
 	g, ok := s.Guests[fleet.GuestID(name)]
 	switch {
 	case !ok:
-		return plan{}, "", fmt.Errorf("there is no host and no guest %q: `pagurus hosts` and `pagurus guests` list them", name)
+		return plan{}, "", fmt.Errorf("there is no host and no guest %q: `pagurus host ls` and `pagurus guest ls` list them", name)
 	case g.Shape == nil:
 		return plan{}, "", fmt.Errorf("guest %s mirrors nothing of its host: it was not started with `run --"+tuneFlag+"`", name)
 	}
@@ -125,7 +125,7 @@ func of(s fleet.Snapshot, name string, w tuneWish) (plan, string, error) {
 		text += asSeen(p.Differs)
 	}
 	if p.Layout == nil {
-		return p, text + fmt.Sprintf("%s has not said where its parts are.\n", g.Home), nil
+		return p, text + fmt.Sprintf("%s has not reported where its parts are.\n", g.Home), nil
 	}
 	return p, text + fmt.Sprintf("On %s:\n%s", g.Home, got(*g.Shape, *p.Layout)), nil
 }
@@ -133,7 +133,7 @@ func of(s fleet.Snapshot, name string, w tuneWish) (plan, string, error) {
 func ofHost(s fleet.Snapshot, h fleet.Host, w tuneWish) (plan, string, error) {
 	t := h.Facts.Topology
 	if t == nil {
-		return plan{}, "", fmt.Errorf("the agent of %s has not said what it is made of", h.ID)
+		return plan{}, "", fmt.Errorf("the agent of %s has not reported its topology yet", h.ID)
 	}
 	tune, err := cli.ParseTune(w.tune)
 	if err != nil {
@@ -196,9 +196,9 @@ func ofTopology(t fleet.Topology) string {
 		text += "Its CPUs are " + t.Level + ". "
 	}
 	if t.Transparent {
-		return text + "Its kernel makes huge pages where it is asked to.\n"
+		return text + "Its kernel makes huge pages on request.\n"
 	}
-	return text + "Its kernel makes no huge pages of its own accord.\n"
+	return text + "Its kernel does not make huge pages by itself.\n"
 }
 
 // sees says what a guest sees of itself.
@@ -216,9 +216,9 @@ func sees(s fleet.Shape) string {
 // asSeen says what the guest itself has answered.
 func asSeen(differs []string) string {
 	if len(differs) == 0 {
-		return "Asked from inside it says the same.\n"
+		return "The guest itself reports the same.\n"
 	}
-	return "Asked from inside it says otherwise:\n  " + strings.Join(differs, "\n  ") + "\n"
+	return "The guest itself reports something else:\n  " + strings.Join(differs, "\n  ") + "\n"
 }
 
 // got says where the parts of a guest are.
@@ -235,7 +235,7 @@ func got(s fleet.Shape, l fleet.Layout) string {
 			mine = append(mine, c)
 		}
 		first += n.CPUs
-		row := []string{fmt.Sprint(i), list(mine), "-", "any", "of the kernel's choice", "any"}
+		row := []string{fmt.Sprint(i), list(mine), "-", "any", "the kernel's choice", "any"}
 		if n.MemoryBytes > 0 {
 			row[2] = view.Bytes(n.MemoryBytes)
 		}
@@ -254,7 +254,7 @@ func got(s fleet.Shape, l fleet.Layout) string {
 	}
 	text := table.Text()
 	if len(l.Rest) > 0 {
-		text += "All else of it runs on CPUs " + list(l.Rest) + ".\n"
+		text += "The rest of it runs on CPUs " + list(l.Rest) + ".\n"
 	}
 	return text
 }

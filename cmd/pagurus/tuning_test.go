@@ -42,10 +42,10 @@ func TestWhatIsShown(t *testing.T) {
 			"0,2,4,6,8,10 one to one", "! too few huge pages are set aside",
 		}},
 		{"two", tuneWish{30, 1 << 30, "pin"}, []string{"1 socket of 30 cores with 1 thread, CPUs", "together"}},
-		{"two", tuneWish{1, 1 << 30, "off"}, []string{"Its kernel makes huge pages"}},
+		{"two", tuneWish{1, 1 << 30, "off"}, []string{"Its kernel makes huge pages on request"}},
 		// A guest is on the first two nodes already.
 		{"eight", tuneWish{6, 1 << 30, "pin,numa"}, []string{"73    3        6      42-47", "10 16 16 22"}},
-		{"j1g0", tuneWish{}, []string{"Guest j1g0 sees 2 sockets of 6 cores", "from inside it says otherwise:\n  sockets: 1, and not 2\n", "nodes: 1, and not 2", "On eight:", "0-5", "6,7,8,9,10,11 one to one"}},
+		{"j1g0", tuneWish{}, []string{"Guest j1g0 sees 2 sockets of 6 cores", "itself reports something else:\n  sockets: 1, and not 2\n", "nodes: 1, and not 2", "On eight:", "0-5", "6,7,8,9,10,11 one to one"}},
 	} {
 		var out bytes.Buffer
 		if err := show(&out, cluster(t), c.name, c.w, false); err != nil {
@@ -69,7 +69,7 @@ func TestWhatCannotBeShown(t *testing.T) {
 		w    tuneWish
 		says string
 	}{
-		{"nobody", tuneWish{}, "no host and no guest"}, {"mute", tuneWish{}, "has not said"}, {"j1g1", tuneWish{}, "was not started with"},
+		{"nobody", tuneWish{}, "no host and no guest"}, {"mute", tuneWish{}, "has not reported"}, {"j1g1", tuneWish{}, "was not started with"},
 		{"two", tuneWish{1, 1 << 30, "fast"}, "--tune"}, {"two", tuneWish{-1, 1 << 30, "hpc"}, "--cpus"},
 	} {
 		if err := show(&bytes.Buffer{}, cluster(t), c.name, c.w, false); err == nil || !strings.Contains(err.Error(), c.says) {

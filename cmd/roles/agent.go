@@ -44,11 +44,11 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 	}
 	flags.StringVar(&f.name, fleet.HostFlag, name, "this host's name")
 	flags.StringVar(&f.address, addressFlag, "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from)")
-	flags.StringVar(&f.site, fleet.SiteFlag, "", "where this host stands, a room or a rack, for pagurus migrate --to-site")
+	flags.StringVar(&f.site, fleet.SiteFlag, "", "this host's site, such as a room or a rack, for pagurus migrate --to-site")
 	flags.Float64Var(&f.cpus, cpusFlag, 0, "CPUs that all guests together may use (default: no limit)")
 	f.slice = cgroup.UsualSlice
 	cli.Duration(flags, &f.slice, "slice", "time slice of guests of class normal; gold's is 30 % longer, bronze's 30 % shorter (0: the kernel's own)")
-	cli.Rate(flags, &f.bandwidth, fleet.BandwidthFlag, "what each guest that leaves this host may take of the network a second, like 200M (default: what it carries)")
+	cli.Rate(flags, &f.bandwidth, fleet.BandwidthFlag, "send at most this many bytes a second for each guest that leaves this host, like 200M (default: no limit)")
 	flags.StringVar(&f.accelerator, "accelerator", "", "kvm or tcg (default: what a probe finds)")
 	flags.IntVar(&f.snapshots, snapshotsFlag, 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
 	flags.StringVar(&f.group, "group", "", "")
@@ -56,8 +56,8 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 	for _, name := range []string{"group", "first-core"} { // for several hosts on one machine
 		_ = flags.MarkHidden(name)
 	}
-	flags.StringVar(&f.ownerCPU, ownerCPUFlag, string(owner.Machine), "whose use of the CPUs counts as the owner's: machine (everybody's but Pagurus's), network (who is in this network namespace) or cgroup:PATH")
-	cli.Size(flags, &f.memory, "memory", "memory for guests (default: all but 1 GiB, or half of it where that is less)")
+	flags.StringVar(&f.ownerCPU, ownerCPUFlag, string(owner.Machine), "which CPU use counts as the owner's: machine (all but Pagurus's), network (of processes in this network namespace) or cgroup:PATH")
+	cli.Size(flags, &f.memory, "memory", "memory for guests (default: all but 1 GiB, or half of it if that is less)")
 }
 
 // longestSite keeps tables readable.
@@ -100,8 +100,8 @@ func (r Roles) Agent() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Be a host: run guests for a controller",
-		Long: `Agent makes this machine a host of a cluster. It calls the controller, so it
-works behind a firewall; guests run on when it ends, and it finds them again.`,
+		Long: `Agent makes this machine a host of a cluster. It connects to the controller, so it
+works behind a firewall. Guests keep running when it ends, and it finds them again.`,
 		Example: "  pagurus agent --controller head:7461 --token-file /etc/pagurus/token",
 		Args:    cli.NoArguments,
 	}

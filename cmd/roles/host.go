@@ -128,7 +128,7 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (opened *host,
 	}()
 	address, err := netip.ParseAddr(f.address)
 	if err != nil {
-		return nil, fmt.Errorf("--"+addressFlag+" %q is no IP address", f.address)
+		return nil, fmt.Errorf("--"+addressFlag+" %q is not an IP address", f.address)
 	}
 	if h.machine, err = machine.Facts(); err != nil {
 		return nil, err
