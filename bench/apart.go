@@ -102,7 +102,7 @@ func (r *Record) apart(both pairs) []string {
 		}
 	}
 	said := fmt.Sprintf("in %d of %d runs this machine's CPUs were far from each other (%s there and back, else %s), as those of a virtual machine are when the one below moves them", runs, 2*len(both.rounds), most, nearest(distances))
-	if v, err := stats.TrimmedRatio(like.ours, like.theirs, r.Spec.Trim, r.Spec.Confidence); err == nil {
+	if v, err := stats.Ratio(like.ours, like.theirs, r.Spec.Confidence); err == nil {
 		said += fmt.Sprintf("; of the %d pairs that are alike in that the ratio is %s", len(like.rounds), v)
 	}
 	return []string{said}

@@ -4,6 +4,9 @@
 //
 // It must not know what a target is nor how a program is run there. Its tests
 // run small programs of the machine.
+//
+// Promises hold what was measured against what was promised: their trials say
+// themselves how they measure.
 package bench
 
 import (
@@ -23,10 +26,6 @@ type Figure struct {
 	Says  string      `json:"says"` // for people: "HPL time"
 	Unit  string      `json:"unit"`
 	Sense stats.Sense `json:"sense"`
-	// What it has to be on every target, and what share of that it may be off; 0:
-	// nothing is due, and targets are held against each other.
-	Due    float64 `json:"due,omitempty"`
-	Within float64 `json:"within,omitempty"`
 }
 
 // Result is what one run of a program gave.
@@ -71,9 +70,6 @@ type Spec struct {
 	Ranks      int       `json:"ranks"`
 	Seed       uint64    `json:"seed"` // of the order in which targets take turns
 	Confidence float64   `json:"confidence"`
-	// Trim is the share of runs, and of pairs of them, that means and ratios leave
-	// out at both ends.
-	Trim float64 `json:"trim,omitempty"`
 }
 
 // Check says what is wrong with a spec.
@@ -87,8 +83,6 @@ func (s Spec) Check() error {
 		return fmt.Errorf("%d runs have no interval: at least 2 are needed", s.Runs)
 	case s.Confidence <= 0.5 || s.Confidence >= 1:
 		return fmt.Errorf("a confidence of %g is none: write 0.95 for 95 %%", s.Confidence)
-	case s.Trim < 0 || s.Trim >= 0.5:
-		return fmt.Errorf("a share of %g cannot be left out at both ends", s.Trim)
 	}
 	seen := map[string]bool{}
 	for _, t := range s.Targets {

@@ -301,45 +301,29 @@ func TestMeasuringThatCostsMuchIsSaid(t *testing.T) {
 	}
 }
 
-// What is due is held against that, and what is left out at both ends is left out of
-// ratios too. A target can name what it is held against.
-func TestWhatIsDueAndWhatIsLeftOut(t *testing.T) {
-	due := number("case $TARGET in a) echo 50.1 ;; *) echo 60 ;; esac")
-	due.Figures[0].Due, due.Figures[0].Within = 50, 0.03
-	free := number("case $TARGET in a) echo 1 ;; b) echo 2 ;; c) echo 3 ;; esac")
-	free.Name = "free"
-	e := Experiment{Spec: spec(due, 3, "a", "b", "c"), Place: &shell{}}
-	e.Spec.Programs, e.Spec.Trim = append(e.Spec.Programs, free), 0.1
+// A target can name what it is held against.
+func TestTargetsNameWhatTheyAreHeldAgainst(t *testing.T) {
+	e := Experiment{Spec: spec(number("case $TARGET in a) echo 1 ;; b) echo 2 ;; c) echo 3 ;; esac"), 3, "a", "b", "c"), Place: &shell{}}
 	e.Record.Guests = map[string]Setting{"c": {Beside: "b"}}
 	if err := e.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := e.Record.Summarise()
-	if r := s.Rows[0]; !strings.Contains(r.OffTarget, "0.2 % off, within the 3 %") {
+	if r := e.Record.Summarise().Rows[2]; r.Ratio == nil || !strings.HasPrefix(r.Sentence, "c is 50.0 % slower than b") {
 		t.Errorf("%+v", r)
 	}
-	if r := s.Rows[1]; r.Ratio != nil || !strings.Contains(r.OffTarget, "20.0 % off, more than") {
-		t.Errorf("%+v", r)
-	}
-	if r := s.Rows[5]; r.OffTarget != "" || r.Ratio == nil || !strings.HasPrefix(r.Sentence, "c is 50.0 % slower than b") {
-		t.Errorf("%+v", r)
-	}
-	if notes := strings.Join(s.Notes, "\n"); s.Trim != 0.1 || !strings.Contains(notes, "leave out 10 %") {
-		t.Errorf("the notes are %q", notes)
-	}
-	// One run that is far off is left out of ten.
-	r := Record{Spec: spec(free, 10, "a", "b"), Complete: true}
-	r.Spec.Trim = 0.1
+}
+
+// The trimmed mean leaves out one run of ten that is far off.
+func TestTrimmedMean(t *testing.T) {
+	r := Record{Spec: spec(number("x"), 10, "a"), Complete: true}
 	for i := range 10 {
-		for j, target := range r.Spec.Targets {
-			v := float64(1 + j)
-			if i == 4 && j == 1 {
-				v = 1000
-			}
-			r.Runs = append(r.Runs, Run{Round: i, Program: "free", Target: target, Figures: map[string]float64{"v": v}})
+		v := 1.0
+		if i == 4 {
+			v = 1000
 		}
+		r.Runs = append(r.Runs, Run{Round: i, Program: r.Spec.Programs[0].Name, Target: "a", Figures: map[string]float64{"v": v}})
 	}
-	if row := r.Summarise().Rows[1]; row.Ratio.Value != 2 || row.Trimmed.Value != 2 || row.Mean.Value < 100 {
+	if row := r.Summarise().Rows[0]; row.Trimmed.Value != 1 || row.Mean.Value < 100 {
 		t.Errorf("%+v", row)
 	}
 }
@@ -348,7 +332,7 @@ func TestSpecsThatMakeNoSense(t *testing.T) {
 	good := spec(number("x"), 2, "a")
 	for _, change := range []func(*Spec){
 		func(s *Spec) { s.Targets = nil }, func(s *Spec) { s.Targets = []string{"a", "a"} }, func(s *Spec) { s.Runs = 1 },
-		func(s *Spec) { s.Programs = nil }, func(s *Spec) { s.Confidence = 95 }, func(s *Spec) { s.Trim = 0.5 },
+		func(s *Spec) { s.Programs = nil }, func(s *Spec) { s.Confidence = 95 },
 	} {
 		bad := good
 		change(&bad)

@@ -172,7 +172,12 @@ func Here(version string) Machine {
 // any time: after an error, as of a full disk, it is as it was before.
 func (r *Record) Write(file string) (err error) {
 	r.Version = Version
-	text, err := json.MarshalIndent(r, "", " ")
+	return writeRecord(file, r)
+}
+
+// writeRecord writes a record of either form to a file, as Write does.
+func writeRecord(file string, record any) error {
+	text, err := json.MarshalIndent(record, "", " ")
 	if err != nil {
 		return fmt.Errorf("keep the record: %w", err)
 	}

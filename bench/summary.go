@@ -11,14 +11,12 @@ import (
 // mostHarness is what the measuring itself may take of the runs' time.
 const mostHarness = 0.005
 
-// cut is the share that a trimmed mean drops at both ends, unless the spec says
-// otherwise.
+// cut is the share that a trimmed mean drops at both ends.
 const cut = 0.1
 
 // Summary is what a record says, figure by figure.
 type Summary struct {
-	Rows []Row   `json:"rows"`
-	Trim float64 `json:"trim,omitempty"` // left out at both ends of means and ratios
+	Rows []Row `json:"rows"`
 	// Notes say what holds for all of it.
 	Notes []string `json:"notes,omitempty"`
 }
@@ -33,9 +31,7 @@ type Row struct {
 	Median  *stats.Interval `json:"median,omitempty"`  // bootstrap
 	Trimmed *stats.Interval `json:"trimmed,omitempty"` // 10 % at both ends
 	Doubts  []string        `json:"doubts,omitempty"`
-	// OffTarget says how far it is off what is due, where something is.
-	OffTarget string `json:"off_target,omitempty"`
-	// Where it is held against another target, since nothing is due:
+	// Where it is held against another target:
 	Base     string          `json:"base,omitempty"`   // which; of compared records it is the first of them, and this is empty
 	Ratio    *stats.Interval `json:"ratio,omitempty"`  // to the base's, in pairs of one round
 	Chance   *float64        `json:"chance,omitempty"` // of pairs so one-sided by mere chance (Wilcoxon)
@@ -54,7 +50,7 @@ func (s Summary) Aside(r Row) string {
 // Summarise says what a record says. Emulated processors are not held against
 // real ones: that would be quoted as the cost of virtualization, and is not.
 func (r *Record) Summarise() Summary {
-	s := Summary{Trim: r.Spec.Trim}
+	var s Summary
 	if !r.Complete {
 		s.Notes = append(s.Notes, "it was cut off: what is here was measured before")
 	}
@@ -68,9 +64,6 @@ func (r *Record) Summarise() Summary {
 		if r.Guests[t].Emulated() {
 			s.Notes = append(s.Notes, fmt.Sprintf("%s is emulated in software, since KVM does not work here: its figures say nothing of what virtualization costs, and are held only against those of other emulated targets; with KVM the same command gives the real overhead", t))
 		}
-	}
-	if s.Trim > 0 {
-		s.Notes = append(s.Notes, fmt.Sprintf("trimmed means and ratios leave out %g %% of the runs at both ends", 100*s.Trim))
 	}
 	for _, p := range r.Spec.Programs {
 		for _, f := range p.Figures {
@@ -111,31 +104,21 @@ func (r *Record) row(program string, f Figure, target, base string) Row {
 	}
 	row.Mean = known(stats.Mean(values, confidence))
 	row.Median = known(stats.Resampled(values, confidence, r.Spec.Seed))
-	row.Trimmed = known(stats.Trimmed(values, orCut(r.Spec.Trim), confidence))
+	row.Trimmed = known(stats.Trimmed(values, cut, confidence))
 	row.Doubts = stats.Doubts(values)
-	if f.Due > 0 && row.Trimmed != nil {
-		row.OffTarget = stats.OffTarget(*row.Trimmed, f.Due, f.Within, f.Unit)
-	}
-	if base == "" || f.Due > 0 {
+	if base == "" {
 		return row
 	}
 	both := r.pairs(program, f.Name, target, base)
 	row.Doubts = append(row.Doubts, r.apart(both)...)
 	row.Base = base
-	if row.Ratio = known(stats.TrimmedRatio(both.ours, both.theirs, r.Spec.Trim, confidence)); row.Ratio != nil {
+	if row.Ratio = known(stats.Ratio(both.ours, both.theirs, confidence)); row.Ratio != nil {
 		row.Sentence = stats.Sentence(target, base, *row.Ratio, f.Sense)
 		if p, err := stats.Wilcoxon(both.ours, both.theirs); err == nil {
 			row.Chance = &p
 		}
 	}
 	return row
-}
-
-func orCut(trim float64) float64 {
-	if trim > 0 {
-		return trim
-	}
-	return cut
 }
 
 func known(v stats.Interval, err error) *stats.Interval {

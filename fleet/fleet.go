@@ -92,7 +92,6 @@ type Facts struct {
 	Troubles    []string                 `json:"troubles,omitempty"`  // what is wrong on the host, for people
 	CPULimit    float64                  `json:"cpu_limit,omitempty"` // CPUs all guests together may use; 0 is no limit
 	MemoryInUse int64                    `json:"memory_in_use_bytes,omitempty"`
-	NoSlices    string                   `json:"no_slices,omitempty"` // why guests' classes have no time slices here, for people
 	Owner       *Owner                   `json:"owner,omitempty"`     // nil: its agent has no sensors
 	Topology    *Topology                `json:"topology,omitempty"`  // nil: its agent does not say
 	Isolation   *Isolation               `json:"isolation,omitempty"` // nil: its agent does not say

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	cgroups "github.com/containerd/cgroups/v3"
@@ -26,17 +25,15 @@ import (
 
 // Groups is the group of one host and what is in it.
 type Groups struct {
-	// Slice is how long a thread of class normal may run before the kernel looks
-	// whether it is another's turn; 0: as the kernel has it. To be set before Class
-	// is called.
+	// Slice is how long a guest's thread may run before the kernel considers another
+	// one; 0: the kernel's own choice. It is set before Class is called.
 	Slice time.Duration
 
 	root string  // as "/pagurus-host1"
 	cpus float64 // ceiling of all; 0: none
 	tree tree
 
-	slices    sync.Once
-	sliceless string // why there are no time slices, once that was found out
+	slices bool // the kernel has time slices
 }
 
 // limits are what a group is held to.
@@ -80,7 +77,7 @@ func Open(name string, cpus float64) (*Groups, error) {
 	if cpus < 0 {
 		return nil, fmt.Errorf("a ceiling of %g CPUs cannot be kept", cpus)
 	}
-	g := &Groups{Slice: UsualSlice, root: root, cpus: cpus}
+	g := &Groups{root: root, cpus: cpus, slices: SlicesMissing() == ""}
 	switch mode := cgroups.Mode(); mode {
 	case cgroups.Unified:
 		g.tree = unified{}

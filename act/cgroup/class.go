@@ -3,16 +3,9 @@ package cgroup
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"pagurus/fleet"
 )
-
-// service is what a class gets.
-type service struct {
-	share  float64       // of a CPU's weight, for each of the guest's CPUs
-	tenths time.Duration // of Groups.Slice, for each of its threads; 0: the kernel's own
-}
 
 // Service is what one guest is given.
 type Service struct {
@@ -21,63 +14,38 @@ type Service struct {
 	Most  float64 // CPUs that it may use; 0: no ceiling
 }
 
-// services are the classes, "" for who asked for none. The slices differ by the 30 %
-// of Xen's Credit scheduler; who has twice the weight of the next class below gets
-// twice its CPU time where both want all they can get.
-var services = map[fleet.Class]service{
-	fleet.Gold:   {2, 13},
-	"":           {1, 0},
-	fleet.Normal: {1, 10},
-	fleet.Bronze: {0.5, 7},
-}
+// shares are each class's share of a CPU's weight, for each of a guest's CPUs; "" is for
+// jobs that asked for no class. A class gets twice the CPU time of the next one below,
+// where both want all they can get.
+var shares = map[fleet.Class]float64{fleet.Gold: 2, "": 1, fleet.Normal: 1, fleet.Bronze: 0.5}
 
-// UsualSlice is that of class normal, twice the kernel's own on two cores and a tenth of
-// Xen's: with slices of 30 ms guests of several threads do not get the shares that they
-// are due (docs/decisions/019-time-slices.md).
-const UsualSlice = 3 * time.Millisecond
-
-// Share is what a class has of a CPU's weight, for each of a guest's CPUs.
-func Share(class fleet.Class) float64 { return services[class].share }
-
-// SliceOf is the slice of a class's threads where those of class normal have one of
-// that length; 0: the kernel's own.
-func SliceOf(class fleet.Class, normal time.Duration) time.Duration {
-	return services[class].tenths * normal / 10
-}
-
-// Class gives a guest the weight of its class and its ceiling, and those of its threads
-// that which picks by their names the time slices; nil: all. It is for guests that have
-// been placed; what those threads start later has the same.
+// Class gives a guest the weight of its class and its ceiling. Those of its threads
+// whose names which accepts get the host's time slice; nil accepts all. The guest has
+// been placed; threads that it starts later inherit the same.
 // Where the kernel has no slices the weight counts alone.
 func (g *Groups) Class(guest fleet.GuestID, give Service, which func(thread string) bool) error {
-	s, known := services[give.Class]
+	share, known := shares[give.Class]
 	if !known {
 		return fmt.Errorf("there is no class %q", give.Class)
 	}
 	at, err := g.of(guest)
 	if err == nil {
-		err = g.tree.make(at, limits{weight: float64(max(1, give.CPUs)) * s.share, cpus: give.Most})
+		err = g.tree.make(at, limits{weight: float64(max(1, give.CPUs)) * share, cpus: give.Most})
 	}
 	if err != nil {
 		return fmt.Errorf("give guest %s its class: %w", guest, err)
 	}
 	pids, err := g.tree.processes(at)
 	errs := []error{err}
-	if g.Slices() == "" {
+	if g.slices {
 		for _, pid := range pids {
-			errs = append(errs, sliceProcess(pid, SliceOf(give.Class, g.Slice), which))
+			errs = append(errs, sliceProcess(pid, g.Slice, which))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("give guest %s its class: %w", guest, err)
 	}
 	return nil
-}
-
-// Slices says why time slices have no effect here, for people; empty: they have.
-func (g *Groups) Slices() string {
-	g.slices.Do(func() { g.sliceless = SlicesMissing() })
-	return g.sliceless
 }
 
 // leavingWeight is what guests weigh together while some of them are sent away,

@@ -175,22 +175,11 @@ func TestDeprioritiseCeiling(t *testing.T) {
 	}
 }
 
-// Slices differ by class as Xen's do, whatever normal's is.
-func TestSliceOf(t *testing.T) {
-	for class, want := range map[fleet.Class]time.Duration{fleet.Gold: 39, "": 0, fleet.Normal: 30, fleet.Bronze: 21} {
-		if got := SliceOf(class, 30*time.Millisecond); got != want*time.Millisecond {
-			t.Errorf("%q has a slice of %s instead of %d ms", class, got, want)
-		}
-	}
-	if got := SliceOf(fleet.Gold, 0); got != 0 {
-		t.Errorf("where there are none gold has a slice of %s", got)
-	}
-}
-
-// Two guests that want all of a CPU share it by their classes, and the kernel
-// has their slices.
+// Two guests that want all of a CPU share it by their classes, and have the host's
+// time slice.
 func TestGroupsClass(t *testing.T) {
 	g := openGroup(t, "class")
+	g.Slice = 3 * time.Millisecond
 	guests := map[fleet.GuestID]int{"g1": pinned(t), "g2": pinned(t)}
 	defer clear(t, g, guests)
 	for guest, pid := range guests {
@@ -212,7 +201,7 @@ func TestGroupsClass(t *testing.T) {
 		if SlicesMissing() != "" {
 			continue
 		}
-		if got, err := ThreadSlice(guests["g1"]); err != nil || x.first != "" && got != SliceOf(x.first, g.Slice) {
+		if got, err := threadSlice(guests["g1"]); err != nil || got != g.Slice {
 			t.Errorf("%q has a slice of %s: %v", x.first, got, err)
 		}
 	}

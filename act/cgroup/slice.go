@@ -19,8 +19,8 @@ import (
 
 // The kernel keeps slices between these.
 const (
-	LeastSlice = 100 * time.Microsecond
-	MostSlice  = 100 * time.Millisecond
+	leastSlice = 100 * time.Microsecond
+	mostSlice  = 100 * time.Millisecond
 )
 
 // policyNormal and policyBatch are the policies whose threads have a slice.
@@ -45,7 +45,7 @@ func setSlice(tid int, d time.Duration) error {
 		a.Flags &= flagResetOnFork
 		a.Runtime, a.Deadline, a.Period = 0, 0, 0
 		if d > 0 {
-			a.Runtime = uint64(min(max(d, LeastSlice), MostSlice))
+			a.Runtime = uint64(min(max(d, leastSlice), mostSlice))
 		}
 		err = unix.SchedSetAttr(tid, a, 0)
 	}
@@ -55,8 +55,8 @@ func setSlice(tid int, d time.Duration) error {
 	return nil
 }
 
-// ThreadSlice is the slice that a thread was given; 0: it has the kernel's own.
-func ThreadSlice(tid int) (time.Duration, error) {
+// threadSlice is the slice that a thread was given; 0: it has the kernel's own.
+func threadSlice(tid int) (time.Duration, error) {
 	a, err := unix.SchedGetAttr(tid, 0)
 	if err != nil {
 		return 0, fmt.Errorf("read the time slice of thread %d: %w", tid, err)
@@ -113,7 +113,7 @@ func try(tid int) string {
 		return err.Error()
 	}
 	// A kernel that knows no slices takes the call and forgets the number.
-	if got, err := ThreadSlice(tid); err != nil {
+	if got, err := threadSlice(tid); err != nil {
 		return err.Error()
 	} else if got != probe {
 		return "the kernel (" + release() + ") has no time slices of threads' own; they come with Linux 6.12"

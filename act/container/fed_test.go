@@ -64,14 +64,17 @@ int main(int c, char **a) {
 func (w *world) lazyFillers(t *testing.T, i int, id fleet.GuestID) map[string]int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(w.hosts[i].Run, "containers", string(id), "guest.json"))
-	var r struct{ Pager, Keeper struct{ PID int } }
+	var r struct {
+		Pager struct{ PID int } `json:"lazy_pager"`
+		Proxy struct{ PID int } `json:"page_proxy"`
+	}
 	if err == nil {
 		err = json.Unmarshal(text, &r)
 	}
-	if err != nil || r.Pager.PID <= 1 || r.Keeper.PID <= 1 {
+	if err != nil || r.Pager.PID <= 1 || r.Proxy.PID <= 1 {
 		t.Fatalf("the guest's memory is put there by %+v: %v", r, err)
 	}
-	return map[string]int{"lazy pager": r.Pager.PID, "page proxy": r.Keeper.PID}
+	return map[string]int{"lazy pager": r.Pager.PID, "page proxy": r.Proxy.PID}
 }
 
 // TestLazyFillersKilled: a guest that runs before all its memory is in its place has the

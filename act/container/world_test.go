@@ -210,7 +210,7 @@ func task(id fleet.GuestID) fleet.Task {
 
 // processes are the guest's first process, and what hands its memory out if that is
 // under way, from what the driver remembers.
-func (w *world) processes(t *testing.T, i int, id fleet.GuestID) (first, lender int) {
+func (w *world) processes(t *testing.T, i int, id fleet.GuestID) (first, server int) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(w.hosts[i].Run, "containers", string(id), "guest.json"))
 	if err != nil {
@@ -218,12 +218,14 @@ func (w *world) processes(t *testing.T, i int, id fleet.GuestID) (first, lender 
 	}
 	var r struct {
 		Process struct{ PID int }
-		Copy    struct{ Lender struct{ PID int } }
+		Copy    struct {
+			PageServer struct{ PID int } `json:"page_server"`
+		}
 	}
 	if err := json.Unmarshal(text, &r); err != nil || r.Process.PID <= 1 {
 		t.Fatalf("guest.json names process %d: %v", r.Process.PID, err)
 	}
-	return r.Process.PID, r.Copy.Lender.PID
+	return r.Process.PID, r.Copy.PageServer.PID
 }
 
 func (w *world) process(t *testing.T, i int, id fleet.GuestID) int {
@@ -236,9 +238,9 @@ func (w *world) process(t *testing.T, i int, id fleet.GuestID) int {
 // has is lost to others when what hands it out ends.
 func (w *world) kill(t *testing.T, i int, id fleet.GuestID) {
 	t.Helper()
-	first, lender := w.processes(t, i, id)
-	if lender > 1 {
-		if err := unix.Kill(lender, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+	first, server := w.processes(t, i, id)
+	if server > 1 {
+		if err := unix.Kill(server, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 			t.Fatal(err)
 		}
 	}

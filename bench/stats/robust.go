@@ -68,20 +68,3 @@ func middle(sorted []float64) float64 {
 	}
 	return sorted[n/2]
 }
-
-// Autocorrelation is the lag-1 coefficient of samples in the order they were
-// taken; 0 for samples that are all the same.
-func Autocorrelation(samples []float64) float64 {
-	mean := stat.Mean(samples, nil)
-	var with, all float64
-	for i, v := range samples {
-		all += (v - mean) * (v - mean)
-		if i > 0 {
-			with += (v - mean) * (samples[i-1] - mean)
-		}
-	}
-	if all == 0 {
-		return 0
-	}
-	return with / all
-}

@@ -97,22 +97,3 @@ func Sentence(one, other string, ratio Interval, sense Sense) string {
 	}
 	return fmt.Sprintf("%s is %.1f %% %s than %s %s", one, v, word, other, sure)
 }
-
-// OffTarget says in plain words how far an estimate is off what is due, and whether
-// that is within a share of it. Where the interval holds the limit it says that it
-// does not know.
-func OffTarget(v Interval, due, within float64, unit string) string {
-	off := func(x float64) float64 { return math.Abs(x/due - 1) }
-	least, most := min(off(v.Low), off(v.High)), max(off(v.Low), off(v.High))
-	if v.Low <= due && due <= v.High {
-		least = 0
-	}
-	verdict := fmt.Sprintf("within the %g %% that are promised", 100*within)
-	switch {
-	case least > within:
-		verdict = fmt.Sprintf("more than the %g %% that are promised", 100*within)
-	case most > within:
-		verdict = fmt.Sprintf("and with so few runs nobody can say whether that is more than the %g %% that are promised", 100*within)
-	}
-	return fmt.Sprintf("%.2f %s (%.0f %%: %.2f to %.2f), due are %.2f: %.1f %% off, %s", v.Value, unit, 100*v.Confidence, v.Low, v.High, due, 100*off(v.Value), verdict)
-}

@@ -63,18 +63,3 @@ func TestGoodSamplesAreNotDoubted(t *testing.T) {
 		}
 	}
 }
-
-func TestOffTarget(t *testing.T) {
-	for _, c := range []struct {
-		v    Interval
-		want string
-	}{
-		{Interval{79.5, 79, 80.2, 0.97, 20}, "79.50 % (97 %: 79.00 to 80.20), due are 80.00: 0.6 % off, within the 3 % that are promised"},
-		{Interval{70, 69, 71, 0.95, 20}, "70.00 % (95 %: 69.00 to 71.00), due are 80.00: 12.5 % off, more than the 3 % that are promised"},
-		{Interval{78, 70, 86, 0.95, 2}, "78.00 % (95 %: 70.00 to 86.00), due are 80.00: 2.5 % off, and with so few runs nobody can say whether that is more than the 3 % that are promised"},
-	} {
-		if got := OffTarget(c.v, 80, 0.03, "%"); got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
-		}
-	}
-}

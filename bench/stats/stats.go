@@ -48,12 +48,6 @@ func Mean(samples []float64, confidence float64) (Interval, error) {
 // b[i]), as the geometric mean of the paired ratios with Student's interval of
 // their logarithms. All samples have to be positive.
 func Ratio(a, b []float64, confidence float64) (Interval, error) {
-	return TrimmedRatio(a, b, 0, confidence)
-}
-
-// TrimmedRatio is Ratio, of what is left when the share cut of the pairs is dropped
-// at both ends.
-func TrimmedRatio(a, b []float64, cut, confidence float64) (Interval, error) {
 	if len(a) != len(b) {
 		return Interval{}, fmt.Errorf("%d samples cannot be paired with %d", len(a), len(b))
 	}
@@ -64,7 +58,7 @@ func TrimmedRatio(a, b []float64, cut, confidence float64) (Interval, error) {
 		}
 		logs[i] = math.Log(a[i] / b[i])
 	}
-	m, err := Trimmed(logs, cut, confidence)
+	m, err := Mean(logs, confidence)
 	if err != nil {
 		return Interval{}, err
 	}

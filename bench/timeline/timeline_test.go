@@ -1,9 +1,9 @@
 package timeline
 
 import (
-	"encoding/xml"
-	"errors"
-	"io"
+	"encoding/json"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,45 +36,32 @@ var words = Words{Why: func(all []fleet.Cause) string {
 	return "<" + string(all[0].What) + ">"
 }}
 
-func TestSilencesAreDrawnWithTheirCauses(t *testing.T) {
-	text, err := Draw("job <j1>", traces(), words)
+func TestEvents(t *testing.T) {
+	text, err := Events(traces(), words)
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := string(text)
-	for _, want := range []string{
-		`<path d="M0.0 18.00H400.0v7.00H0.0zM800.0 11.00H1000.0v14.00H800.0z" fill="#1f618d"/>`, `<path d="M0.0 14.50H400.0v3.50H0.0z" fill="#16a085"/>`,
-		`<rect x="0" y="3" width="500" height="20" fill="#1f618d"><title>1s collective, 0s after`, `<rect x="750" y="3" width="250" height="20" fill="#16a085">`,
-		`<rect x="200" y="3" width="20" height="7" fill="#e67e22"><title>200ms in MPI, collective: &lt;tcp-timeout&gt;</title>`,
-		`<rect x="500" y="3" width="100" height="7" fill="#95a5a6">`, "<td>unknown</td><td>1</td><td>1s</td>", "job &lt;j1&gt;",
-		`background:rgba(41,128,185,1.000)`, "7 messages, 4096 bytes", "50 % in MPI", "ways of its own",
+	var all []event
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []event{
+		{"in MPI, collective", "X", 2e6, 2e5, 0, gapThread, map[string]any{"why": "<tcp-timeout>"}},
+		{"between calls", "X", 5e6, 1e6, 0, gapThread, map[string]any{"why": ""}},
+		{"collective", "X", 8e6, 1e6, 0, callThread, nil},
+		{"wait", "X", 9.5e6, 5e5, 0, callThread, nil},
+		{"percent of time in MPI", "C", 8e6, 0, 0, 0, map[string]any{"send-recv": 0.0, "collective": 100.0, "wait": 7.0, "other": 0.0}},
+		{"process_name", "M", 0, 0, 1, 0, map[string]any{"name": "rank 1, j1g1"}},
 	} {
-		if !strings.Contains(page, want) {
-			t.Errorf("%q is not in\n%s", want, page)
-		}
-	}
-	if strings.Index(page, "rank 0<") > strings.Index(page, "rank 1<") {
-		t.Error("the ranks are not in order")
-	}
-	d := xml.NewDecoder(strings.NewReader(page))
-	d.Strict, d.AutoClose, d.Entity = false, []string{"meta"}, xml.HTMLEntity
-	for {
-		if _, err := d.Token(); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
+		if !slices.ContainsFunc(all, func(e event) bool { return reflect.DeepEqual(e, want) }) {
+			t.Errorf("%+v is not in\n%s", want, text)
 		}
 	}
 }
 
-func TestNothingIsDrawn(t *testing.T) {
-	for _, none := range [][]fleet.Trace{nil, {{Rank: 0}}} {
-		if text, err := Draw("j", none, words); err != nil || !strings.Contains(string(text), "no rank was, for longer") {
-			t.Errorf("%v\n%s", err, text)
-		}
-	}
-	if len(matrix(make([]fleet.Trace, mostRanks+1))) != 0 {
-		t.Error("a matrix that nobody can read is drawn")
+func TestNoEvents(t *testing.T) {
+	if text, err := Events(nil, words); err != nil || string(text) != "[]" {
+		t.Errorf("%v\n%s", err, text)
 	}
 }
 

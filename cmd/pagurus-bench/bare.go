@@ -25,7 +25,7 @@ int main(void) {
 
 // bareGuest gives the folder of the image that jobs run and an initrd with the
 // same modules and, in place of the guest agent, the first process.
-func (b *bench) bareGuest() (folder, initrd string, err error) {
+func (b *experiments) bareGuest() (folder, initrd string, err error) {
 	store, err := image.Open(imageFolder)
 	if err != nil {
 		return "", "", err

@@ -33,7 +33,7 @@ func (h *handMove) end() {
 // byHand moves a guest as somebody without Pagurus would: the same QEMU started
 // on the target with -incoming, `migrate` on the source, wait for "completed".
 // What it gives is to be ended, also after an error.
-func (b *bench) byHand(ctx context.Context, guest string, index int, from, to string) (*handMove, error) {
+func (b *experiments) byHand(ctx context.Context, guest string, index int, from, to string) (*handMove, error) {
 	ctx, cancel := context.WithTimeout(ctx, byHand)
 	defer cancel()
 	folder := guestFolder(from, guest)
@@ -60,7 +60,7 @@ func (b *bench) byHand(ctx context.Context, guest string, index int, from, to st
 }
 
 // hand takes how long that takes for a single guest.
-func (b *bench) hand(ctx context.Context, guest, from, to string) (time.Duration, error) {
+func (b *experiments) hand(ctx context.Context, guest, from, to string) (time.Duration, error) {
 	begun := time.Now()
 	h, err := b.byHand(ctx, guest, 0, from, to)
 	took := time.Since(begun)

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/bench"
 	"pagurus/bench/drive"
-	"pagurus/bench/figures"
 	"pagurus/fleet"
 )
 
@@ -50,7 +50,7 @@ run ${steps}
 // disturbed compares how long LAMMPS runs on two guests when nothing moves and
 // when its guests move ten times, one after another. What copying takes of the
 // processors that the ranks compute on is stated by itself.
-func (b *bench) disturbed(ctx context.Context) error {
+func (b *experiments) disturbed(ctx context.Context) error {
 	if _, err := b.Type(ctx, "image", "build", "lammps"); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (b *bench) disturbed(ctx context.Context) error {
 	steps := int(trialSteps * runTime.Seconds() / trial.loop.Seconds())
 	for i := range b.Repeat {
 		var quiet, moved liquidRun
-		err := figures.InTurn(i, func() (err error) {
+		err := bench.InTurn(i, func() (err error) {
 			quiet, err = b.liquid(ctx, steps, 0)
 			return err
 		}, func() (err error) {
@@ -99,7 +99,7 @@ type liquidRun struct {
 }
 
 // liquid runs LAMMPS for so many steps with so many moves under it.
-func (b *bench) liquid(ctx context.Context, steps, moves int) (run liquidRun, err error) {
+func (b *experiments) liquid(ctx context.Context, steps, moves int) (run liquidRun, err error) {
 	id, err := b.Type(ctx, "run", "--detach", "-n", "2", "--guests", "2", "--mem", "384M", "--image", "lammps", "--on", "host1,host2", "--",
 		"lmp", "-in", "in.liquid", "-log", "none", "-var", "steps", strconv.Itoa(steps))
 	if err != nil {
@@ -152,7 +152,7 @@ func loopTime(said string) (time.Duration, error) {
 }
 
 // computing waits until LAMMPS has written its first line of results.
-func (b *bench) computing(ctx context.Context, job string) error {
+func (b *experiments) computing(ctx context.Context, job string) error {
 	for range 600 {
 		if out, err := b.Type(ctx, "logs", job); err == nil && strings.Contains(out, "Step") {
 			return nil
@@ -169,7 +169,7 @@ func (b *bench) computing(ctx context.Context, job string) error {
 const surely = 0.85
 
 // spread moves the job's guests in turn, at equal distances over the run.
-func (b *bench) spread(ctx context.Context, job string, moves int) error {
+func (b *experiments) spread(ctx context.Context, job string, moves int) error {
 	begun := time.Now()
 	for i := range moves {
 		due := time.Duration(surely * float64(runTime) * (float64(i) + 0.5) / float64(moves))

@@ -22,8 +22,8 @@ import (
 	"syscall"
 	"time"
 
+	"pagurus/bench"
 	"pagurus/bench/drive"
-	"pagurus/bench/figures"
 	"pagurus/cmd/pagurus-bench/light"
 	"pagurus/fleet"
 	"pagurus/show/demo"
@@ -32,42 +32,31 @@ import (
 // labHosts is how many hosts the lab has.
 const labHosts = 3
 
-// bench is one run.
-type bench struct {
-	*figures.Run
+// experiments are one run of them.
+type experiments struct {
+	*bench.Promises
 	names  map[fleet.JobID]string // of the programs that jobs run
 	chosen []string               // programs to predict; empty: all
 }
 
-// part is one of the things that are measured.
-type part struct {
-	name, says string
-	measure    func(context.Context) error
-	lab        []string // what lab it needs; nil: the usual one
-}
-
-// parts are all of them. Those of containers are in a package of their own.
-func (b *bench) parts() []part {
-	all := []part{
-		{"size", "memory and processor time of an idle cluster's controller and agents", b.size, nil},
-		{"start", "a warm run to MPI_Init, beside a boot by hand", b.start, nil},
-		{"migration", "a move's total time, beside QEMU's migrate typed by hand", b.migration, nil},
-		{"page-cache", "what is not sent of a guest that moves", b.pageCache, nil},
-		{"stall", "stall of a coupled job, beside moves by hand", b.stall, nil},
-		{"stall-light", "the same where guests are containers", b.stallContainer, nil},
-		{"disturbed", "what ten moves cost LAMMPS", b.disturbed, nil},
-		{"predict", "what was predicted of moves, beside what was so", b.predict, nil},
-		{"owner", "an owner's job and a parallel one, with the system and without", b.owners, ownerLab()},
-	}
-	for _, p := range light.Parts() {
-		all = append(all, part{"light-" + p.Name, p.Says, func(ctx context.Context) error { return p.Measure(ctx, b.Run) }, nil})
-	}
-	return all
+// trials are all of them. Those of containers are in a package of their own.
+func (b *experiments) trials() []bench.Trial {
+	return append([]bench.Trial{
+		{Name: "size", Says: "memory and processor time of an idle cluster's controller and agents", Measure: b.size},
+		{Name: "start", Says: "a warm run to MPI_Init, beside a boot by hand", Measure: b.start},
+		{Name: "migration", Says: "a move's total time, beside QEMU's migrate typed by hand", Measure: b.migration},
+		{Name: "page-cache", Says: "what is not sent of a guest that moves", Measure: b.pageCache},
+		{Name: "stall", Says: "stall of a coupled job, beside moves by hand", Measure: b.stall},
+		{Name: "stall-light", Says: "the same where guests are containers", Measure: b.stallContainer},
+		{Name: "disturbed", Says: "what ten moves cost LAMMPS", Measure: b.disturbed},
+		{Name: "predict", Says: "what was predicted of moves, beside what was so", Measure: b.predict},
+		{Name: "owner", Says: "an owner's job and a parallel one, with the system and without", Measure: b.owners, Lab: ownerLab()},
+	}, light.Trials(b.Promises)...)
 }
 
 func main() {
-	b := &bench{Run: figures.New(drive.Pagurus{}, 0), names: map[fleet.JobID]string{}}
-	all := b.parts()
+	b := &experiments{Promises: bench.NewPromises(drive.Pagurus{}, 0), names: map[fleet.JobID]string{}}
+	all := b.trials()
 	flag.IntVar(&b.Repeat, "repeat", 20, "how often each comparison is repeated")
 	out := flag.String("o", "dist/bench.json", "where the record goes")
 	only := flag.String("only", "", "the one part to measure (default: all)")
@@ -76,14 +65,14 @@ func main() {
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "Measures what Pagurus promises, on a lab of this machine.\n\nParts:")
 		for _, p := range all {
-			fmt.Fprintf(flag.CommandLine.Output(), "  %-14s %s\n", p.name, p.says)
+			fmt.Fprintf(flag.CommandLine.Output(), "  %-14s %s\n", p.Name, p.Says)
 		}
 		fmt.Fprintln(flag.CommandLine.Output(), "\nFlags:")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
 	if *only != "" {
-		all = slices.DeleteFunc(all, func(p part) bool { return p.name != *only })
+		all = slices.DeleteFunc(all, func(p bench.Trial) bool { return p.Name != *only })
 		if len(all) == 0 {
 			fmt.Fprintf(os.Stderr, "pagurus-bench: %q is none of the parts: see -help\n", *only)
 			os.Exit(2)
@@ -104,14 +93,14 @@ func main() {
 	}
 }
 
-func (b *bench) run(ctx context.Context, parts []part, out string) (err error) {
+func (b *experiments) run(ctx context.Context, trials []bench.Trial, out string) (err error) {
 	if b.Program, err = drive.Beside(); err != nil {
 		return err
 	}
 	if err := demo.NoLab(ctx, b.Program); err != nil {
 		return err
 	}
-	b.Record.Sittings = append(b.Record.Sittings, figures.Sitting{Begun: time.Now().UTC(), Commit: drive.Commit(), Kernel: output("uname", "-r")})
+	b.Record.Sittings = append(b.Record.Sittings, bench.Sitting{Begun: time.Now().UTC(), Commit: drive.Commit(), Kernel: output("uname", "-r")})
 	if b.Dir, err = os.MkdirTemp("/var/tmp", "pagurus-bench-"); err != nil {
 		return err
 	}
@@ -125,15 +114,15 @@ func (b *bench) run(ctx context.Context, parts []part, out string) (err error) {
 	if err := demo.NoLab(ctx, b.Program); err != nil {
 		return err // it came while the image was built
 	}
-	for len(parts) > 0 { // those that share a lab
+	for len(trials) > 0 { // those that share a lab
 		n := 1
-		for n < len(parts) && slices.Equal(parts[n].lab, parts[0].lab) {
+		for n < len(trials) && slices.Equal(trials[n].Lab, trials[0].Lab) {
 			n++
 		}
-		if err := b.inLab(ctx, parts[:n]); err != nil {
+		if err := b.inLab(ctx, trials[:n]); err != nil {
 			return err
 		}
-		parts = parts[n:]
+		trials = trials[n:]
 	}
 	if len(b.Missed) > 0 {
 		return fmt.Errorf("not as promised: %s", strings.Join(b.Missed, "; "))
@@ -141,9 +130,9 @@ func (b *bench) run(ctx context.Context, parts []part, out string) (err error) {
 	return nil
 }
 
-// inLab measures parts in a lab of their own.
-func (b *bench) inLab(ctx context.Context, parts []part) (err error) {
-	lab := parts[0].lab
+// inLab runs trials in a lab of their own.
+func (b *experiments) inLab(ctx context.Context, trials []bench.Trial) (err error) {
+	lab := trials[0].Lab
 	if lab == nil {
 		lab = []string{"--hosts", fmt.Sprint(labHosts)}
 	}
@@ -154,9 +143,9 @@ func (b *bench) inLab(ctx context.Context, parts []part) (err error) {
 		_, e := b.Type(context.WithoutCancel(ctx), "lab", "down")
 		err = errors.Join(err, e)
 	}()
-	for _, p := range parts {
-		if err := p.measure(ctx); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
+	for _, t := range trials {
+		if err := t.Measure(ctx); err != nil {
+			return fmt.Errorf("%s: %w", t.Name, err)
 		}
 	}
 	return nil

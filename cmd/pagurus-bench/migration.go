@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"pagurus/act/qemu/qmp"
+	"pagurus/bench"
 	"pagurus/bench/drive"
-	"pagurus/bench/figures"
 )
 
 // byHand is the limit of a migration driven by hand.
@@ -23,10 +23,10 @@ const byHand = 2 * time.Minute
 // busy rank with `migrate` typed into its QEMU by hand, default settings, for a
 // guest of the same job between two hosts of the same lab. The two are taken in
 // turn.
-func (b *bench) migration(ctx context.Context) error {
+func (b *experiments) migration(ctx context.Context) error {
 	for i := range b.Repeat {
 		var move, hand time.Duration
-		err := figures.InTurn(i, func() (err error) {
+		err := bench.InTurn(i, func() (err error) {
 			move, err = b.move(ctx)
 			return err
 		}, func() (err error) {
@@ -44,7 +44,7 @@ func (b *bench) migration(ctx context.Context) error {
 }
 
 // move takes the total time of one move by Pagurus.
-func (b *bench) move(ctx context.Context) (took time.Duration, err error) {
+func (b *experiments) move(ctx context.Context) (took time.Duration, err error) {
 	job, err := b.witness(ctx)
 	if err != nil {
 		return 0, err
@@ -62,7 +62,7 @@ func (b *bench) move(ctx context.Context) (took time.Duration, err error) {
 
 // moveByHand takes that of one by hand. The guest's agent is away meanwhile: it
 // must not hold the monitor.
-func (b *bench) moveByHand(ctx context.Context) (took time.Duration, err error) {
+func (b *experiments) moveByHand(ctx context.Context) (took time.Duration, err error) {
 	job, err := b.witness(ctx)
 	if err != nil {
 		return 0, err
@@ -81,12 +81,12 @@ func (b *bench) moveByHand(ctx context.Context) (took time.Duration, err error) 
 }
 
 // witness starts the job whose guest is moved.
-func (b *bench) witness(ctx context.Context) (job string, err error) {
+func (b *experiments) witness(ctx context.Context) (job string, err error) {
 	return b.Type(ctx, "run", "--detach", "-n", "1", "--mem", "512M", "--image", "openmpi", "--on", "host1", "--", "./witness", "600", "64")
 }
 
 // busy waits until the job's ranks compute.
-func (b *bench) busy(ctx context.Context, job string) error {
+func (b *experiments) busy(ctx context.Context, job string) error {
 	if err := b.Says(ctx, job, "START"); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"pagurus/bench/figures"
+	"pagurus/bench"
 	"pagurus/decide/cost"
 	"pagurus/fleet"
 )
@@ -50,7 +50,7 @@ const (
 
 // owners compares what an owner's job and a parallel job take with the system,
 // without it, where both stay, and, of the owner's, on an empty machine.
-func (b *bench) owners(ctx context.Context) error {
+func (b *experiments) owners(ctx context.Context) error {
 	if err := b.Compile(ctx, "openmpi", "coupled", coupled, "mpicc", "-O1"); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (b *bench) owners(ctx context.Context) error {
 
 // grid is one repeat: an empty machine, and the parallel job with and without
 // the system.
-func (b *bench) grid(ctx context.Context, i, steps, turns int) error {
+func (b *experiments) grid(ctx context.Context, i, steps, turns int) error {
 	empty, err := b.alone(ctx, turns)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (b *bench) grid(ctx context.Context, i, steps, turns int) error {
 			return err
 		}
 	}
-	if err := figures.InTurn(i, both(true, "with"), both(false, "without")); err != nil {
+	if err := bench.InTurn(i, both(true, "with"), both(false, "without")); err != nil {
 		return err
 	}
 	last := func(name string) float64 { s := b.Record.Samples[name]; return s[len(s)-1] }
@@ -123,7 +123,7 @@ func (b *bench) grid(ctx context.Context, i, steps, turns int) error {
 }
 
 // agree says that hosts have owners, or that nobody minds.
-func (b *bench) agree(ctx context.Context, system bool) error {
+func (b *experiments) agree(ctx context.Context, system bool) error {
 	for _, h := range owned {
 		args := []string{"host", "policy", h, "--owner", "no"}
 		if system {
@@ -137,7 +137,7 @@ func (b *bench) agree(ctx context.Context, system bool) error {
 }
 
 // awaitAway waits until no owner counts as there and no host drains.
-func (b *bench) awaitAway(ctx context.Context) error {
+func (b *experiments) awaitAway(ctx context.Context) error {
 	return b.Until(ctx, "owners did not go", func() bool {
 		s, err := b.Snapshot(ctx)
 		if err != nil {
@@ -154,7 +154,7 @@ func (b *bench) awaitAway(ctx context.Context) error {
 
 // alone runs the owners' programs side by side, each on its host, and gives what
 // they took on the average.
-func (b *bench) alone(ctx context.Context, turns int) (time.Duration, error) {
+func (b *experiments) alone(ctx context.Context, turns int) (time.Duration, error) {
 	type end struct {
 		took time.Duration
 		err  error
@@ -182,7 +182,7 @@ const coupledMemory = "192"
 
 // parallel runs the parallel job, does something once it computes, and gives how
 // long its steps took, and the job altogether.
-func (b *bench) parallel(ctx context.Context, steps int, meanwhile func(job string) error) (computing, all time.Duration, err error) {
+func (b *experiments) parallel(ctx context.Context, steps int, meanwhile func(job string) error) (computing, all time.Duration, err error) {
 	id, err := b.Type(ctx, "run", "--detach", "-n", "4", "--guests", "4", "--mem", "384M", "--on", borrowed, "--", "./coupled", strconv.Itoa(steps), coupledMemory)
 	if err != nil {
 		return 0, 0, err
@@ -235,7 +235,7 @@ func doneIn(said string, steps int) (seconds float64, ok bool) {
 
 // vacated notes how long it took from the owners' return until their hosts were
 // free of guests, beside what was predicted of the moves.
-func (b *bench) vacated(ctx context.Context, job string, begun time.Time) error {
+func (b *experiments) vacated(ctx context.Context, job string, begun time.Time) error {
 	s, err := b.Snapshot(ctx)
 	if err != nil {
 		return err

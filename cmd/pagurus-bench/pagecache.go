@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"pagurus/bench/figures"
+	"pagurus/bench"
 	"pagurus/fleet"
 )
 
@@ -18,12 +18,12 @@ const warming = `cat $(find /usr/lib -type f -size +64k) 2>/dev/null | head -c 2
 // of an alike guest, default settings, between two hosts of the same lab. Both
 // guests tell QEMU what is free, which by hand is little. Then the same guest is
 // moved over a slow link, compressed and not.
-func (b *bench) pageCache(ctx context.Context) error {
+func (b *experiments) pageCache(ctx context.Context) error {
 	for i := range b.Repeat {
 		var move fleet.Migration
 		var took, hand time.Duration
 		var sent int64
-		err := figures.InTurn(i, func() (err error) {
+		err := bench.InTurn(i, func() (err error) {
 			move, took, err = b.warmMove(ctx)
 			return err
 		}, func() (err error) {
@@ -51,7 +51,7 @@ func (b *bench) pageCache(ctx context.Context) error {
 }
 
 // warmed starts a job whose guest has read files.
-func (b *bench) warmed(ctx context.Context) (job string, err error) {
+func (b *experiments) warmed(ctx context.Context) (job string, err error) {
 	job, err = b.Type(ctx, "run", "--detach", "-n", "1", "--mem", "512M", "--image", "openmpi", "--on", "host1", "--", "sh", "-c", warming)
 	if err == nil {
 		if err = b.busy(ctx, job); err != nil {
@@ -61,7 +61,7 @@ func (b *bench) warmed(ctx context.Context) (job string, err error) {
 	return job, err
 }
 
-func (b *bench) warmMove(ctx context.Context) (m fleet.Migration, took time.Duration, err error) {
+func (b *experiments) warmMove(ctx context.Context) (m fleet.Migration, took time.Duration, err error) {
 	job, err := b.warmed(ctx)
 	if err != nil {
 		return m, 0, err
@@ -71,7 +71,7 @@ func (b *bench) warmMove(ctx context.Context) (m fleet.Migration, took time.Dura
 }
 
 // moved makes a move of one guest and gives what it cost.
-func (b *bench) moved(ctx context.Context, args ...string) (fleet.Migration, time.Duration, error) {
+func (b *experiments) moved(ctx context.Context, args ...string) (fleet.Migration, time.Duration, error) {
 	none := fleet.Migration{}
 	if _, err := b.Type(ctx, args...); err != nil {
 		return none, 0, err
@@ -92,7 +92,7 @@ func (b *bench) moved(ctx context.Context, args ...string) (fleet.Migration, tim
 	return s.Migrations[last.Migrations[0]], last.Ended.Sub(last.Begun), nil
 }
 
-func (b *bench) warmMoveByHand(ctx context.Context) (sent int64, took time.Duration, err error) {
+func (b *experiments) warmMoveByHand(ctx context.Context) (sent int64, took time.Duration, err error) {
 	job, err := b.warmed(ctx)
 	if err != nil {
 		return 0, 0, err
@@ -118,7 +118,7 @@ func (b *bench) warmMoveByHand(ctx context.Context) (sent int64, took time.Durat
 const slowLink = "20M"
 
 // squeezed moves a guest to and fro over a slow link, compressed and not.
-func (b *bench) squeezed(ctx context.Context) (err error) {
+func (b *experiments) squeezed(ctx context.Context) (err error) {
 	job, err := b.warmed(ctx)
 	if err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"time"
 
+	"pagurus/bench"
 	"pagurus/bench/drive"
-	"pagurus/bench/figures"
 	"pagurus/bench/stats"
 	"pagurus/decide/cost"
 	"pagurus/fleet"
@@ -45,7 +45,7 @@ const (
 // predict moves guests that run different programs at different ceilings and
 // holds what was predicted of the scored ones, by a model that has seen only
 // the others, against what they cost.
-func (b *bench) predict(ctx context.Context) error {
+func (b *experiments) predict(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(b.Dir, "programs.c"), programs, 0o644); err != nil {
 		return err
 	}
@@ -121,15 +121,15 @@ func held(moved []fleet.Migration, said func(fleet.Migration) fleet.Range[time.D
 			hits++
 		}
 	}
-	if off, err = stats.Median(errs, figures.Confidence); err != nil {
+	if off, err = stats.Median(errs, bench.Confidence); err != nil {
 		return off, inside, err
 	}
-	inside, err = stats.Proportion(hits, len(errs), figures.Confidence)
+	inside, err = stats.Proportion(hits, len(errs), bench.Confidence)
 	return off, inside, err
 }
 
 // few says what is missing before the figures are worth anything; empty: nothing.
-func (b *bench) few(moved []fleet.Migration) string {
+func (b *experiments) few(moved []fleet.Migration) string {
 	of, at := map[string]bool{}, map[int64]bool{}
 	all := told(moved)
 	for _, m := range all {
@@ -142,7 +142,7 @@ func (b *bench) few(moved []fleet.Migration) string {
 }
 
 // choose leaves out programs that were not asked for.
-func (b *bench) choose(all []string) []string {
+func (b *experiments) choose(all []string) []string {
 	if len(b.chosen) == 0 {
 		return all
 	}
@@ -167,7 +167,7 @@ func strictly(seen []fleet.Migration, m fleet.Migration) fleet.Migration {
 }
 
 // compare prints one move's prediction and outcome.
-func (b *bench) compare(m fleet.Migration) {
+func (b *experiments) compare(m fleet.Migration) {
 	p, total := m.Predicted, cost.Total(m)
 	fmt.Printf("  %-8s %3d MiB/s %-8s total %6.2f s, said %6.2f (%.2f-%.2f); downtime %4d ms, said %4d (%d-%d); %4d MiB, said %4d; converges: %t\n",
 		b.names[m.Job], p.Limits.BytesPerSecond>>20, m.Phase, total.Seconds(), p.Total.Value.Seconds(), p.Total.Low.Seconds(), p.Total.High.Seconds(),
@@ -177,7 +177,7 @@ func (b *bench) compare(m fleet.Migration) {
 
 // moveEach runs each program in a guest of its own and moves it at every
 // ceiling, so many times, to and fro.
-func (b *bench) moveEach(ctx context.Context, names []string, times int) ([]fleet.Migration, error) {
+func (b *experiments) moveEach(ctx context.Context, names []string, times int) ([]fleet.Migration, error) {
 	var out []fleet.Migration
 	for _, name := range names {
 		moved, err := b.toAndFro(ctx, name, times)
@@ -189,7 +189,7 @@ func (b *bench) moveEach(ctx context.Context, names []string, times int) ([]flee
 	return out, nil
 }
 
-func (b *bench) toAndFro(ctx context.Context, name string, times int) (out []fleet.Migration, err error) {
+func (b *experiments) toAndFro(ctx context.Context, name string, times int) (out []fleet.Migration, err error) {
 	job, err := b.Type(ctx, "run", "--detach", "-n", "1", "--mem", "256M", "--image", "openmpi", "--on", "host1", "--", "./programs", name)
 	if err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func (b *bench) toAndFro(ctx context.Context, name string, times int) (out []fle
 
 // ceiled moves a guest under a ceiling, after a look at it, and gives what is
 // known of the move. One that did not converge is no error.
-func (b *bench) ceiled(ctx context.Context, guest, ceiling string) (fleet.Migration, error) {
+func (b *experiments) ceiled(ctx context.Context, guest, ceiling string) (fleet.Migration, error) {
 	none := fleet.Migration{}
 	s, err := b.Snapshot(ctx)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"pagurus/bench"
 	"pagurus/bench/drive"
-	"pagurus/bench/figures"
 	"pagurus/decide/cost"
 	"pagurus/fleet"
 )
@@ -57,7 +57,7 @@ func TestPredictionsAreHeldAgainstOutcomes(t *testing.T) {
 }
 
 func TestTooFewMovesAreSaid(t *testing.T) {
-	b := &bench{Run: figures.New(drive.Pagurus{}, 0), names: map[fleet.JobID]string{}}
+	b := &experiments{Promises: bench.NewPromises(drive.Pagurus{}, 0), names: map[fleet.JobID]string{}}
 	var moved []fleet.Migration
 	for n := range 60 {
 		m := scoredMove(n, 10*time.Second)

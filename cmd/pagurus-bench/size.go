@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/bench"
 	"pagurus/bench/drive"
-	"pagurus/bench/figures"
 	"pagurus/bench/stats"
 )
 
@@ -26,7 +26,7 @@ const (
 )
 
 // size looks at what the processes of an idle cluster with four guests take.
-func (b *bench) size(ctx context.Context) error {
+func (b *experiments) size(ctx context.Context) error {
 	if err := b.sizeOutside(ctx); err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (b *bench) size(ctx context.Context) error {
 		name  string
 		limit float64
 	}{{"controller_cpu_percent", 2}, {"controller_mib", 150}, {"largest_agent_mib", 40}, {"guest_agent_mib", 12}} {
-		m, err := stats.Mean(b.Record.Samples[f.name], figures.Confidence)
+		m, err := stats.Mean(b.Record.Samples[f.name], bench.Confidence)
 		if err != nil {
 			return err
 		}
@@ -48,7 +48,7 @@ func (b *bench) size(ctx context.Context) error {
 
 // sizeOutside looks at the controller and, of the hosts' agents, always at the
 // largest.
-func (b *bench) sizeOutside(ctx context.Context) (err error) {
+func (b *experiments) sizeOutside(ctx context.Context) (err error) {
 	job, err := b.Type(ctx, "run", "--detach", "-n", fmt.Sprint(sizeGuests), "--guests", fmt.Sprint(sizeGuests), "--mem", "256M", "--image", "openmpi", "--", "sleep", "900")
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (b *bench) sizeOutside(ctx context.Context) (err error) {
 }
 
 // sizeInside looks at the guest agent, the first process of every guest.
-func (b *bench) sizeInside(ctx context.Context) error {
+func (b *experiments) sizeInside(ctx context.Context) error {
 	look := fmt.Sprintf("sleep %.0f; cat /proc/1/status", settling.Seconds())
 	out, err := b.Type(ctx, "run", "-n", fmt.Sprint(sizeGuests), "--guests", fmt.Sprint(sizeGuests), "--mem", "256M", "--image", "openmpi", "--", "sh", "-c", look)
 	if err != nil {
@@ -110,7 +110,7 @@ func (b *bench) sizeInside(ctx context.Context) error {
 }
 
 // daemons gives the processes of the lab's controller and agents.
-func (b *bench) daemons(ctx context.Context) (controller int, agents []int, err error) {
+func (b *experiments) daemons(ctx context.Context) (controller int, agents []int, err error) {
 	out, err := b.Type(ctx, "lab", "status", "--json")
 	if err != nil {
 		return 0, nil, err

@@ -40,7 +40,7 @@ const (
 // four of a job move as a gang and one of them alone. The job itself tells.
 // Beside that the two things that keep it short, frames led on to the target and
 // small time-outs of TCP, are shown each without the other.
-func (b *bench) stall(ctx context.Context) error {
+func (b *experiments) stall(ctx context.Context) error {
 	err := b.stallsOf(ctx, []side{
 		{"stall_move_s", shape{fleet.VM, 2, ourTimeout}, 1, false},
 		{"stall_only_led_on_s", shape{fleet.VM, 2, linuxTimeout}, 1, false},
@@ -64,7 +64,7 @@ func (b *bench) stall(ctx context.Context) error {
 
 // stallContainer is the same of guests that are containers, beside a virtual machine by
 // hand: what somebody without KVM has from either.
-func (b *bench) stallContainer(ctx context.Context) error {
+func (b *experiments) stallContainer(ctx context.Context) error {
 	err := b.stallsOf(ctx, []side{
 		{"stall_light_s", shape{fleet.Container, 2, ourTimeout}, 1, false},
 		{"stall_light_hand_s", shape{fleet.VM, 2, linuxTimeout}, 1, true},
@@ -89,7 +89,7 @@ type side struct {
 }
 
 // stallsOf takes them in turn; each repeat begins with another.
-func (b *bench) stallsOf(ctx context.Context, sides []side) error {
+func (b *experiments) stallsOf(ctx context.Context, sides []side) error {
 	if err := b.Compile(ctx, "openmpi", "tight", tight, "mpicc", "-O2"); err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ type shape struct {
 // coupled starts the job on the first two hosts, and leaves it alone for a
 // while. The program is copied into the guests: by hand nobody keeps the job's
 // files at their place.
-func (b *bench) coupled(ctx context.Context, s shape) (job string, err error) {
+func (b *experiments) coupled(ctx context.Context, s shape) (job string, err error) {
 	n := strconv.Itoa(s.guests)
 	first := fmt.Sprintf("echo %d >/proc/sys/net/ipv4/tcp_rto_min_us && ", s.timeout)
 	if s.kind == fleet.Container { // in which nobody may, and it is ourTimeout
@@ -144,7 +144,7 @@ func (b *bench) coupled(ctx context.Context, s shape) (job string, err error) {
 }
 
 // stallOf moves guests of a job by Pagurus, the last ones, together.
-func (b *bench) stallOf(ctx context.Context, s shape, moved int) (longest time.Duration, err error) {
+func (b *experiments) stallOf(ctx context.Context, s shape, moved int) (longest time.Duration, err error) {
 	job, err := b.coupled(ctx, s)
 	if err != nil {
 		return 0, err
@@ -166,7 +166,7 @@ func (b *bench) stallOf(ctx context.Context, s shape, moved int) (longest time.D
 }
 
 // silence is the longest of a job's that ended in a window of time.
-func (b *bench) silence(ctx context.Context, job string, from, to time.Time) (longest time.Duration, err error) {
+func (b *experiments) silence(ctx context.Context, job string, from, to time.Time) (longest time.Duration, err error) {
 	out, err := b.Type(ctx, "logs", job)
 	if err != nil {
 		return 0, err
@@ -194,7 +194,7 @@ func (b *bench) silence(ctx context.Context, job string, from, to time.Time) (lo
 // stallByHand moves guests of a job one after another as somebody without
 // Pagurus would, the last ones; of several the sum of their silences is taken.
 // The first stays: mpirun's output comes through it.
-func (b *bench) stallByHand(ctx context.Context, s shape, moved int) (sum time.Duration, err error) {
+func (b *experiments) stallByHand(ctx context.Context, s shape, moved int) (sum time.Duration, err error) {
 	job, err := b.coupled(ctx, s)
 	if err != nil {
 		return 0, err
@@ -255,7 +255,7 @@ func (b *bench) stallByHand(ctx context.Context, s shape, moved int) (sum time.D
 }
 
 // homes gives where each guest of a job is.
-func (b *bench) homes(ctx context.Context, job string) (map[int]string, error) {
+func (b *experiments) homes(ctx context.Context, job string) (map[int]string, error) {
 	s, err := b.Snapshot(ctx)
 	if err != nil {
 		return nil, err
@@ -270,7 +270,7 @@ func (b *bench) homes(ctx context.Context, job string) (map[int]string, error) {
 }
 
 // restart brings all agents back.
-func (b *bench) restart(ctx context.Context) (err error) {
+func (b *experiments) restart(ctx context.Context) (err error) {
 	for _, host := range []string{"host1", "host2"} {
 		_, e := b.Type(context.WithoutCancel(ctx), "lab", "restart", host)
 		err = errors.Join(err, e)
@@ -280,7 +280,7 @@ func (b *bench) restart(ctx context.Context) (err error) {
 
 // abandon ends a job whose guests were taken away behind its back, however it
 // ends.
-func (b *bench) abandon(ctx context.Context, job string) error {
+func (b *experiments) abandon(ctx context.Context, job string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	_, _ = b.Type(ctx, "cancel", job) // it may have failed already

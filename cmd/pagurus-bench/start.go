@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"pagurus/bench/figures"
+	"pagurus/bench"
 )
 
 // allowance is what a warm run may take beyond 1.5 boots: the program's own
@@ -19,7 +19,7 @@ const allowance = 2.0
 
 // start compares the time from the command to MPI_Init returned on both ranks
 // of a warm 2-guest job with a bare boot of one such guest by hand.
-func (b *bench) start(ctx context.Context) error {
+func (b *experiments) start(ctx context.Context) error {
 	if err := b.Initialised(ctx); err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (b *bench) start(ctx context.Context) error {
 	}
 	for i := range b.Repeat {
 		var took, boot time.Duration
-		err := figures.InTurn(i, func() (err error) {
+		err := bench.InTurn(i, func() (err error) {
 			took, err = b.ToInit(ctx, "vm")
 			return err
 		}, func() (err error) {
@@ -56,7 +56,7 @@ func (b *bench) start(ctx context.Context) error {
 // machine gives the part of a guest's command line that says what machine it
 // is and how its kernel starts, taken from one that runs, so that the boot by
 // hand is of the same.
-func (b *bench) machine(ctx context.Context) (args []string, err error) {
+func (b *experiments) machine(ctx context.Context) (args []string, err error) {
 	job, err := b.Type(ctx, "run", "--detach", "-n", "1", "--image", "openmpi", "--on", "host1", "--", "sleep", "600")
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func same(line []string) ([]string, error) {
 
 // bareBoot starts the same kernel, modules and disk as a guest's by hand, on
 // the same machine, and waits for its first user process.
-func (b *bench) bareBoot(ctx context.Context, machine []string) (time.Duration, error) {
+func (b *experiments) bareBoot(ctx context.Context, machine []string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, byHand)
 	defer cancel()
 	folder, initrd, err := b.bareGuest()

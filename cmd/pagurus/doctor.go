@@ -16,7 +16,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"pagurus/act/cgroup"
 	"pagurus/act/container/criu"
 	"pagurus/act/image"
 	"pagurus/act/machine"
@@ -148,7 +147,7 @@ func examine(ctx context.Context, shown *steps) []machine.Finding {
 		found = append(found, t.try(ctx)...)
 	}
 	shown.show("asking the owner's sensors", float64(1+len(trials))/float64(2+len(trials)))
-	return append(found, trySlices(), trySensors(ctx), tryImages())
+	return append(found, trySensors(ctx), tryImages())
 }
 
 // tried gives the finding of a trial.
@@ -183,16 +182,6 @@ func tryFiles(ctx context.Context) []machine.Finding {
 	}
 	return tried(name, "a guest reads a file from the file server of another host",
 		machine.ReinstallServer(), inFolder(func(dir string) error { return Files(ctx, dir) }))
-}
-
-// trySlices tries whether the classes of jobs can have time slices here.
-func trySlices() machine.Finding {
-	why := cgroup.SlicesMissing()
-	f := machine.Finding{Name: "time slices", OK: why == "", Detail: "classes of jobs have their own"}
-	if !f.OK {
-		f.Detail = "classes of jobs have weights only: " + why
-	}
-	return f
 }
 
 // trySensors asks once what tells whether this machine's owner is there.

@@ -46,8 +46,7 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.address, addressFlag, "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from)")
 	flags.StringVar(&f.site, fleet.SiteFlag, "", "this host's site, such as a room or a rack, for pagurus migrate --to-site")
 	flags.Float64Var(&f.cpus, cpusFlag, 0, "CPUs that all guests together may use (default: no limit)")
-	f.slice = cgroup.UsualSlice
-	cli.Duration(flags, &f.slice, "slice", "time slice of guests of class normal; gold's is 30 % longer, bronze's 30 % shorter (0: the kernel's own)")
+	cli.Duration(flags, &f.slice, "slice", "time slice of guests with a class or a ceiling; 30ms suits those that mostly wait for messages (0: the kernel's own)")
 	cli.Rate(flags, &f.bandwidth, fleet.BandwidthFlag, "send at most this many bytes a second for each guest that leaves this host, like 200M (default: no limit)")
 	flags.StringVar(&f.accelerator, "accelerator", "", "kvm or tcg (default: what a probe finds)")
 	flags.IntVar(&f.snapshots, snapshotsFlag, 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
@@ -67,6 +66,11 @@ const longestSite = 32
 func (f *hostFlags) finish() error {
 	if f.cpus < 0 {
 		return errors.New("--" + cpusFlag + " must not be negative")
+	}
+	if f.slice > 0 {
+		if why := cgroup.SlicesMissing(); why != "" {
+			return fmt.Errorf("--slice has no effect here: %s", why)
+		}
 	}
 	if len(f.site) > longestSite || strings.ContainsFunc(f.site, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return fmt.Errorf("--"+fleet.SiteFlag+" takes a name of at most %d printable characters", longestSite)

@@ -5,7 +5,6 @@ package desired
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strconv"
 
@@ -49,10 +48,6 @@ func New(s fleet.Snapshot) *State {
 	}
 	return a
 }
-
-// Hosts gives the hosts that have anything to do with jobs that go on, in order
-// of ID.
-func (a *State) Hosts() []fleet.HostID { return slices.Sorted(maps.Keys(a.jobs)) }
 
 // Wanted gives all that should be on one host.
 func (a *State) Wanted(host fleet.HostID) fleet.Wanted {

@@ -23,9 +23,6 @@ type Change[K cmp.Ordered, V any] struct {
 // FewChanges is how many changes are looked through faster than an index.
 const FewChanges = 20
 
-// NewOverlay lays no change over a map yet.
-func NewOverlay[K cmp.Ordered, V any](base map[K]V) Overlay[K, V] { return Overlay[K, V]{base: base} }
-
 // roomy is for how many changes room is kept at the most.
 const roomy = 64
 

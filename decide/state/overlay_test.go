@@ -14,9 +14,9 @@ func TestMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"})
 		base := rapid.MapOf(name, rapid.Int()).Draw(t, "base")
-		l, plain := NewOverlay(base), maps.Clone(base)
+		l, plain := Overlay[string, int]{base: base}, maps.Clone(base)
 		if rapid.Bool().Draw(t, "reused") { // nothing of what was there before is seen
-			l = NewOverlay(map[string]int{"a": 1})
+			l = Overlay[string, int]{base: map[string]int{"a": 1}}
 			for range rapid.IntRange(0, 100).Draw(t, "before") {
 				l.Put(rapid.StringN(1, 2, 2).Draw(t, "other"), 2)
 			}

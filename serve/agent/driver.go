@@ -95,9 +95,6 @@ type Classes interface {
 	// more than a part of its CPUs; 0 is no ceiling. It may be called again. After an
 	// error it has what it had, or part of it.
 	Class(g fleet.Guest, class fleet.Class, most float64) error
-	// Slices says why the time slices of a class have no effect here, for
-	// people; empty: they have.
-	Slices() string
 }
 
 // Overlay makes the host's part of the jobs' networks match what is wanted.

@@ -74,9 +74,6 @@ func (a *Agent) facts() fleet.Facts {
 	f.Copies = map[fleet.MigrationID]fleet.Progress{}
 	f.Troubles = slices.Clone(f.Troubles)
 	f.Owner, f.Isolation = a.Owner.Seen(), a.Isolation.Seen()
-	if a.Classes != nil {
-		f.NoSlices = a.Classes.Slices()
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id, p := range a.present {

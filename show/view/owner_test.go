@@ -28,9 +28,6 @@ func owners() fleet.Snapshot {
 	j := s.Jobs["j2"]
 	j.Spec.Class = fleet.Gold
 	s.Jobs["j2"] = j
-	h := s.Hosts["host10"]
-	h.Facts.NoSlices = "the kernel (6.1) has none"
-	s.Hosts["host10"] = h
 	return s
 }
 

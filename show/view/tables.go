@@ -71,9 +71,6 @@ func (c Cluster) hostNotes(h Host) []string {
 			notes = append(notes, fmt.Sprintf("%s cannot run %s guests: %s", h.ID, k, h.Facts.Abilities[k].Trouble))
 		}
 	}
-	if h.Facts.NoSlices != "" && slices.ContainsFunc(c.Guests, func(g Guest) bool { return g.Home == h.ID && !g.State.Ended() && c.class(g) != "" }) {
-		notes = append(notes, fmt.Sprintf("on %s classes have weights and no time slices: %s", h.ID, h.Facts.NoSlices))
-	}
 	notes = append(notes, isolationNotes(h)...)
 	for _, trouble := range h.Facts.Troubles {
 		notes = append(notes, fmt.Sprintf("%s: %s", h.ID, trouble))
@@ -108,12 +105,6 @@ func (c Cluster) GuestTable() Table {
 		}
 	}
 	return t
-}
-
-// class is that of a guest's job.
-func (c Cluster) class(g Guest) fleet.Class {
-	j, _ := c.Job(g.Job)
-	return j.Spec.Class
 }
 
 // where says the guest's home, and where it is going.

@@ -49,14 +49,14 @@ func Table() string {
 		kept[r.Object] = append(kept[r.Object], r.Name)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Of %d pieces of kernel state %d are carried, %d make a move wait, %d make it refused, %d cannot be had in a container, %d differ afterwards, of %d nothing could be lost.\n",
+	fmt.Fprintf(&b, "Of %d pieces of kernel state a move carries %d and waits for %d; %d make it refused, %d no program of a container can have, %d differ afterwards, and %d have nothing to lose.\n",
 		len(Rows()), count[Carried], count[Waits], count[Refused], count[Denied], count[Differs], count[Nothing])
-	b.WriteString("\n| what | is after a move as before |\n| --- | --- |\n")
+	b.WriteString("\n| object | state that a move carries |\n| --- | --- |\n")
 	for _, o := range objects {
 		fmt.Fprintf(&b, "| %s | %s |\n", o, strings.Join(kept[o], ", "))
 	}
 	b.WriteString(spared())
-	b.WriteString("\n| what | state | a move | |\n| --- | --- | --- | --- |\n")
+	b.WriteString("\n| object | state | in a move | what to do |\n| --- | --- | --- | --- |\n")
 	for _, fate := range []Fate{Differs, Waits, Refused, Denied} {
 		for _, r := range Rows() {
 			if r.Fate == fate {
@@ -82,7 +82,7 @@ func spared() string {
 	}
 	var b strings.Builder
 	if len(reasons) > 0 {
-		b.WriteString("\n| nothing could be lost of | because |\n| --- | --- |\n")
+		b.WriteString("\n| state with nothing to lose | why |\n| --- | --- |\n")
 	}
 	for _, reason := range reasons {
 		fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(names[reason], ", "), reason)

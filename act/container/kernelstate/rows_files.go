@@ -15,7 +15,7 @@ var files = []Row{
 	{"open file", "F_SETOWN, F_SETOWN_EX, F_SETSIG", Carried, "", "owners"},
 	{"open file", "O_ASYNC", Carried, "", "async"},
 	{"file of the container", "removed while open or mapped", Carried, "", "unlinked"},
-	{"file of the container", "position in a folder in memory being read", Waits, "the names have another order at the target", "halfread"},
+	{"file of the container", "position in a folder in memory being read", Waits, "the target lists names in another order: until the program has read the folder", "halfread"},
 	{"file of the container", "mode, set-user-ID, owner, times, holes, hard and symbolic links, named pipes, extended attributes", Carried, "", "attributes"},
 	{"file in memory", "F_ADD_SEALS", Carried, "", "seals"},
 	{"folder", "removed while it is the current one", Carried, "", "removed"},

@@ -70,13 +70,13 @@ var memoryRows = []Row{
 	{"memory", "memfd, MFD_NOEXEC_SEAL", Carried, "", "memfd_noexec"},
 	{"System V IPC", "shared memory, semaphores, messages", Carried, "", "sysv"},
 	{"System V IPC", "shared memory that is removed and attached", Carried, "", "shm_doomed"},
-	{"System V IPC", "SEM_UNDO", Differs, "the kernel tells nobody what a process would undo: after a move nothing is undone when it ends; give semaphores back before", "sem_undo"},
+	{"System V IPC", "SEM_UNDO", Differs, "the kernel does not say what a process would undo: after a move nothing is undone when it ends; release semaphores before", "sem_undo"},
 	{"pipe", "size (F_SETPIPE_SZ)", Carried, "", "pipe_size"},
 }
 
 // heldBack are rows of what a move waits for or is refused for.
 var heldBack = []Row{
-	{"process", "child by vfork or posix_spawn that has not yet run its program", Waits, "it passes by itself, mostly in a millisecond", "vforked"},
+	{"process", "child by vfork or posix_spawn that has not yet run its program", Waits, "it ends by itself, mostly in a millisecond", "vforked"},
 	{"process", "first thread that has ended while others run", Refused, "let it wait for the others (pthread_join)", "first_gone"},
 	{"process", "traced by another (ptrace)", Refused, "end the debugger", "traced"},
 	{"process", "memory together with another process (CLONE_VM)", Refused, "make threads, or processes by fork", "shared_memory"},

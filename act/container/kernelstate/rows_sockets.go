@@ -4,8 +4,8 @@ package kernelstate
 var sockets = append(queues, options()...)
 
 const (
-	rights = "programs of a container cannot make one (CAP_NET_RAW)"
-	empty  = "CRIU takes nothing along that waits behind an empty message: let the program read it"
+	rights = "programs of a container cannot create one (CAP_NET_RAW)"
+	empty  = "CRIU carries nothing that waits behind an empty message: let the program read it"
 )
 
 var queues = []Row{
@@ -13,7 +13,7 @@ var queues = []Row{
 	{"UDP socket", "messages that wait, sent to many at once or by a peer it is no longer connected to, or merged (UDP_GRO), or whose port other sockets have, too", Waits, "until the program has read them", "ambiguous"},
 	{"IP socket", "memberships of groups, with their sources", Carried, "", "groups"},
 	{"IP socket", "the link for multicast, set by its number alone", Differs, "it cannot be read from a socket: let the program give the address with it", "groups"},
-	{"IP socket", "errors that wait to be heard of (IP_RECVERR, MSG_ERRQUEUE, time stamps of what was sent, ends of MSG_ZEROCOPY)", Waits, "until the program has read them", "errors"},
+	{"IP socket", "errors that wait to be read (IP_RECVERR, MSG_ERRQUEUE, time stamps of what was sent, ends of MSG_ZEROCOPY)", Waits, "until the program has read them", "errors"},
 	{"IP socket", "numbers of time stamps and of MSG_ZEROCOPY (SOF_TIMESTAMPING_OPT_ID, SO_ZEROCOPY)", Differs, "they begin again at 0: set the option again", "errors"},
 	{"IP socket", "time stamps of messages that wait to be read", Differs, "they are of the move", "datagrams"},
 	{"raw and packet socket", "raw sockets, packet sockets (AF_PACKET) and sockets for echoes, with all their options", Nothing, rights, "rights"},

@@ -33,7 +33,7 @@ func TestTableIsPrinted(t *testing.T) {
 		return
 	}
 	if printed != "\n"+Table()+"\n" {
-		t.Errorf("%s has another table than the code: go test ./act/container/kstate -update", document)
+		t.Errorf("%s has another table than the code: go test ./act/container/kernelstate -update", document)
 	}
 }
 

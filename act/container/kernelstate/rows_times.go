@@ -1,7 +1,7 @@
 package kernelstate
 
 // again is what is said of waits whose time CRIU and the kernel do not tell.
-const again = "the time-out may begin again, so it can be late by what had passed of it, never early"
+const again = "the time-out may begin again, so it can be late by the time already waited, never early"
 
 // times are rows of this kind.
 var times = []Row{
@@ -38,5 +38,5 @@ var times = []Row{
 	{"timer", "timer_create(CLOCK_PROCESS_CPUTIME_ID), ITIMER_PROF, ITIMER_VIRTUAL", Carried, "", "processor_timers"},
 	{"process", "stopped by SIGSTOP", Carried, "", "stopped"},
 	{"process", "stopped by SIGTSTP", Carried, "", "stopped_tty"},
-	{"process", "stopped by SIGTTIN or SIGTTOU", Refused, "found only when the processes are written down: continue it, or stop it by SIGSTOP", "stopped_by_terminal"},
+	{"process", "stopped by SIGTTIN or SIGTTOU", Refused, "found only during the dump: continue it, or stop it by SIGSTOP", "stopped_by_terminal"},
 }

@@ -28,6 +28,9 @@ const answerLimit = time.Minute
 var program string
 
 func TestMain(m *testing.M) {
+	if os.Getenv(gripSubject) != "" {
+		openAndClose()
+	}
 	os.Exit(func() int {
 		folder, err := os.MkdirTemp("", "pagurus-pages-test-")
 		if err != nil {

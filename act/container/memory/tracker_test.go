@@ -279,6 +279,11 @@ func TestChurn(t *testing.T) {
 				}
 				t.Logf("%+v", onePass(t, tr, store, pids...))
 				testkit.Until(t, answerLimit, "something is written", func() bool {
+					select {
+					case err := <-s.over:
+						t.Fatalf("the subject has ended: %v", err)
+					default:
+					}
 					n, err := tr.Dirty(t.Context())
 					return err == nil && n > 1<<20
 				})

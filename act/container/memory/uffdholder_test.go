@@ -16,10 +16,7 @@ import (
 // gripSubject has this binary open userfaultfds, and close them in order, as it is told.
 const gripSubject = "PAGURUS_GRIP_TEST"
 
-func gripTestMain(m *testing.M) {
-	if os.Getenv(gripSubject) == "" {
-		os.Exit(m.Run())
-	}
+func openAndClose() {
 	var open []int
 	for in := bufio.NewReader(os.Stdin); ; fmt.Println("done") {
 		switch word, err := in.ReadString('\n'); {

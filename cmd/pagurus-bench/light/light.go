@@ -16,36 +16,27 @@ import (
 	"strings"
 	"time"
 
+	"pagurus/bench"
 	"pagurus/bench/drive"
-	"pagurus/bench/figures"
 )
 
 //go:embed programs
 var sources embed.FS
 
-// Part is one of the things that are measured.
-type Part struct {
-	Name, Says string
-	Measure    func(context.Context, *figures.Run) error
-}
-
-// Parts are all of them.
-func Parts() []Part {
-	return []Part{
-		{"start", "a warm run of containers to MPI_Init", with((*containerBench).start)},
-		{"native", "HPL, STREAM, a solver and NetPIPE in containers, beside natively in the same networks", with((*containerBench).native)},
-		{"small", "a move of a process of 352.8 KB, from the command to running", with((*containerBench).small)},
-		{"mappings", "moves of processes with thousands of memory mappings", with((*containerBench).mappings)},
-		{"sizes", "moves of 50 MiB, 500 MiB and 1.5 GiB, beside runc checkpoint, copy and runc restore", with((*containerBench).sizes)},
+// Trials are all of them.
+func Trials(r *bench.Promises) []bench.Trial {
+	l := &containerBench{r}
+	return []bench.Trial{
+		{Name: "light-start", Says: "a warm run of containers to MPI_Init", Measure: l.start},
+		{Name: "light-native", Says: "HPL, STREAM, a solver and NetPIPE in containers, beside natively in the same networks", Measure: l.native},
+		{Name: "light-small", Says: "a move of a process of 352.8 KB, from the command to running", Measure: l.small},
+		{Name: "light-mappings", Says: "moves of processes with thousands of memory mappings", Measure: l.mappings},
+		{Name: "light-sizes", Says: "moves of 50 MiB, 500 MiB and 1.5 GiB, beside runc checkpoint, copy and runc restore", Measure: l.sizes},
 	}
 }
 
 // containerBench is one run of them.
-type containerBench struct{ *figures.Run }
-
-func with(measure func(*containerBench, context.Context) error) func(context.Context, *figures.Run) error {
-	return func(ctx context.Context, r *figures.Run) error { return measure(&containerBench{r}, ctx) }
-}
+type containerBench struct{ *bench.Promises }
 
 // The images that jobs run.
 const (

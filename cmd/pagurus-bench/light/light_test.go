@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"pagurus/bench"
 	"pagurus/bench/drive"
-	"pagurus/bench/figures"
 	"pagurus/fleet"
 )
 
@@ -60,9 +60,9 @@ func TestPhasesAreTimed(t *testing.T) {
 	inPhases(fleet.Migration{})
 }
 
-func TestPartsAreNamedOnce(t *testing.T) {
+func TestTrialsAreNamedOnce(t *testing.T) {
 	seen := map[string]bool{}
-	for _, p := range Parts() {
+	for _, p := range Trials(bench.NewPromises(drive.Pagurus{}, 2)) {
 		if seen[p.Name] || p.Says == "" || p.Measure == nil {
 			t.Errorf("%+v", p)
 		}
@@ -73,7 +73,7 @@ func TestPartsAreNamedOnce(t *testing.T) {
 // Only pairs whose runs are alike in how far CPUs were from each other are left; a record from before
 // distances were kept is not taken for one in which all were near.
 func TestPairsThatAreAlike(t *testing.T) {
-	l := &containerBench{Run: figures.New(drive.Pagurus{}, 2)}
+	l := &containerBench{Promises: bench.NewPromises(drive.Pagurus{}, 2)}
 	ours, theirs := []float64{1, 2, 3, 4}, []float64{5, 6, 7, 8}
 	for i, apart := range [][2]float64{{50e-9, 60e-9}, {320e-9, 50e-9}, {330e-9, 320e-9}, {70e-9, 50e-9}} {
 		l.Sample(apartOf("netpipe")+"container", apart[0])

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"pagurus/bench"
-	"pagurus/bench/figures"
 	"pagurus/bench/noise"
 	"pagurus/bench/programs"
 	"pagurus/bench/stats"
@@ -67,7 +66,7 @@ func (l *containerBench) native(ctx context.Context) error {
 	}
 	e := bench.Experiment{
 		Spec: bench.Spec{
-			Targets: []string{targets.Native, targets.Contained}, Runs: max(l.Repeat, 2), Ranks: targets.Ranks, Confidence: figures.Confidence,
+			Targets: []string{targets.Native, targets.Contained}, Runs: max(l.Repeat, 2), Ranks: targets.Ranks, Confidence: bench.Confidence,
 			Programs: often(),
 		},
 		Place: &targets.Lab{
@@ -120,7 +119,7 @@ func (l *containerBench) nativeFigures() error {
 		likeOurs, likeTheirs, err := l.alike(f.program, ours, theirs)
 		if err == nil {
 			var v stats.Interval
-			if v, err = stats.Ratio(likeOurs, likeTheirs, figures.Confidence); err == nil {
+			if v, err = stats.Ratio(likeOurs, likeTheirs, bench.Confidence); err == nil {
 				f.judge(f.says, v, f.limit)
 			}
 		}

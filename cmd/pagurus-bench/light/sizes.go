@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"pagurus/bench/figures"
+	"pagurus/bench"
 )
 
 // size is one process that is moved by either.
@@ -59,7 +59,7 @@ func (l *containerBench) sizes(ctx context.Context) error {
 func (l *containerBench) sizeOf(ctx context.Context, s size, r *runc) error {
 	for i := range max(l.Repeat, 2) {
 		var ours, theirs movement
-		err := figures.InTurn(i, func() (err error) {
+		err := bench.InTurn(i, func() (err error) {
 			ours, err = l.moveSize(ctx, s)
 			return err
 		}, func() (err error) {

@@ -22,7 +22,6 @@ type asked struct {
 	targets    []string
 	runs       int
 	confidence float64
-	trim       float64 // left out at both ends of means and ratios
 	seed       uint64
 	report     string
 	guests     map[string]bench.Setting                 // by target
@@ -68,7 +67,7 @@ func (o *asked) remark(format string, args ...any) {
 // measure runs an experiment whose place and programs are known.
 func (o *asked) measure(ctx context.Context, cmd *cobra.Command, e *bench.Experiment) error {
 	file := filepath.Join(o.report, bench.RecordName)
-	e.Spec.Targets, e.Spec.Runs, e.Spec.Seed, e.Spec.Confidence, e.Spec.Trim = o.targets, o.runs, o.seed, o.confidence, o.trim
+	e.Spec.Targets, e.Spec.Runs, e.Spec.Seed, e.Spec.Confidence = o.targets, o.runs, o.seed, o.confidence
 	e.Record = bench.Record{Begun: time.Now().UTC(), Command: os.Args, Machine: bench.Here(o.Version), Guests: o.guests, Notes: o.notes}
 	e.Used = func() time.Duration { return o.meter.Used() - o.own }
 	kept := time.Time{}

@@ -50,14 +50,13 @@ record of every raw sample. docs/measuring.md says what may be concluded.`,
 		Example: `  pagurus bench ls
   sudo pagurus bench overhead --targets native,container --suite hpl,stream,netpipe
   sudo pagurus bench migration --targets container,vm
-  sudo pagurus bench scheduler --runs 200
   sudo pagurus bench network --loss 1%
   pagurus bench noise
   pagurus bench compare bench/monday bench/tuesday`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(lsCommand(std), overheadCommand(std), migrationCommand(std), schedulerCommand(std), networkCommand(std), noiseCommand(std), compareCommand(std))
+	cmd.AddCommand(lsCommand(std), overheadCommand(std), migrationCommand(std), networkCommand(std), noiseCommand(std), compareCommand(std))
 	return cmd
 }
 

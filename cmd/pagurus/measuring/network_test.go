@@ -16,14 +16,9 @@ import (
 )
 
 // Nonsense is refused before anything is started.
-func TestNonsenseOfSchedulersAndNetworksIsRefused(t *testing.T) {
+func TestNonsenseOfNetworksIsRefused(t *testing.T) {
 	for says, args := range map[string][]string{
-		"at least 100ms":     {"scheduler", "--for", "1ms"},
-		"this program may":   {"scheduler", "--core", "100000"},
-		"between 100µs":      {"scheduler", "--slices", "3ms,1s"},
-		"at least 2":         {"scheduler", "--runs", "1"},
-		"what to do":         {"scheduler", "work"},
-		"no work":            {"scheduler", "work", "play", "0"},
+		"at least 2":         {"network", "--runs", "1"},
 		"no target":          {"network", "--targets", "moon"},
 		"no share":           {"network", "--loss", "much"},
 		"between 0 and 50 %": {"network", "--loss", "70%"},

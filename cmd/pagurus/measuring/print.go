@@ -24,11 +24,7 @@ func (s Streams) print(cmd *cobra.Command, what bench.Summary) error {
 
 // text is what a record says, for a terminal.
 func text(what bench.Summary) string {
-	mean := "MEAN"
-	if what.Trim > 0 {
-		mean = "TRIMMED MEAN"
-	}
-	table := view.Table{Columns: []string{"PROGRAM", "FIGURE", "TARGET", "RUNS", "MEDIAN", mean, "INTERVAL", "RATIO"}, Empty: "Nothing was measured."}
+	table := view.Table{Columns: []string{"PROGRAM", "FIGURE", "TARGET", "RUNS", "MEDIAN", "MEAN", "INTERVAL", "RATIO"}, Empty: "Nothing was measured."}
 	said := ""
 	for _, r := range what.Rows {
 		f := r.Figure
@@ -36,11 +32,7 @@ func text(what bench.Summary) string {
 		if r.Median != nil {
 			row[4] = amount(r.Median.Value, f.Unit)
 		}
-		m := r.Mean
-		if what.Trim > 0 {
-			m = r.Trimmed
-		}
-		if m != nil {
+		if m := r.Mean; m != nil {
 			row[5], row[6] = amount(m.Value, f.Unit), amount(m.Low, f.Unit)+" to "+amount(m.High, f.Unit)
 		}
 		if r.Ratio != nil {
@@ -52,9 +44,6 @@ func text(what bench.Summary) string {
 		table.Rows = append(table.Rows, row)
 		if r.Sentence != "" {
 			said += fmt.Sprintf("%s, %s: %s%s\n", r.Target, f.Says, r.Sentence, chance(r))
-		}
-		if r.OffTarget != "" {
-			said += fmt.Sprintf("%s, %s: %s\n", r.Target, f.Says, r.OffTarget)
 		}
 	}
 	table.Notes = doubts(what.Rows)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,11 +21,12 @@ func Trace(std Streams) *cobra.Command {
 	report := ""
 	cmd := &cobra.Command{
 		Use:   "trace JOB",
-		Short: "Show what a job's ranks did when, their silences and why, and draw it",
+		Short: "Show what a job's ranks did when, their silences and why",
 		Long: `Trace prints what a job's ranks have spent their time with, who has sent what to
 whom, and the longest times without progress with their causes. With --report it
-draws when each rank was in which calls, the newest calls one by one, and the
-silences, beside tables of all of it. It works while the job runs
+writes a timeline for ui.perfetto.dev (Chrome's trace events): the silences, the newest
+calls one by one, and the share of time in each class of calls, beside tables of all of
+it. It works while the job runs
 and, as long as the controller remembers the job, after it has ended.`,
 		Example: "  pagurus trace j3\n  pagurus trace j3 --report j3-trace",
 		Args:    cli.Exactly(1, "one job: `pagurus jobs` lists them"),
@@ -34,7 +34,7 @@ and, as long as the controller remembers the job, after it has ended.`,
 			return std.trace(cmd, fleet.JobID(args[0]), report)
 		},
 	}
-	cmd.Flags().StringVar(&report, "report", "", "folder for the timeline (HTML) and the tables (CSV, JSON)")
+	cmd.Flags().StringVar(&report, "report", "", "folder for the timeline (JSON for ui.perfetto.dev) and the tables (CSV)")
 	return cmd
 }
 
@@ -70,16 +70,15 @@ func (s Streams) trace(cmd *cobra.Command, id fleet.JobID, report string) error 
 		_, err = fmt.Fprint(s.Out, cluster.Detail(job, traces).Text(cluster))
 	}
 	if err == nil && report != "" {
-		err = s.keepTrace(report, job, traces)
+		err = s.keepTrace(report, traces)
 	}
 	return err
 }
 
 // keepTrace writes the timeline and the tables.
-func (s Streams) keepTrace(folder string, job view.Job, traces []fleet.Trace) error {
+func (s Streams) keepTrace(folder string, traces []fleet.Trace) error {
 	words := timeline.Words{Why: view.Why}
-	title := fmt.Sprintf("job %s: %s", job.ID, strings.TrimSpace(view.Command(job.Spec.Args)))
-	page, err1 := timeline.Draw(title, traces, words)
+	events, err1 := timeline.Events(traces, words)
 	gaps, err2 := timeline.GapsCSV(traces, words)
 	sent, err3 := timeline.SentCSV(traces)
 	calls, err4 := timeline.CallsCSV(traces)
@@ -88,11 +87,11 @@ func (s Streams) keepTrace(folder string, job view.Job, traces []fleet.Trace) er
 	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		return err
 	}
-	for name, text := range map[string][]byte{"timeline.html": page, "gaps.csv": gaps, "sent.csv": sent, "calls.csv": calls, "spans.csv": spans, "traces.json": append(all, '\n')} {
+	for name, text := range map[string][]byte{"timeline.json": append(events, '\n'), "gaps.csv": gaps, "sent.csv": sent, "calls.csv": calls, "spans.csv": spans, "traces.json": append(all, '\n')} {
 		if err := bench.Whole(filepath.Join(folder, name), text); err != nil {
 			return err
 		}
 	}
-	s.say("the timeline is in %s", filepath.Join(folder, "timeline.html"))
+	s.say("the timeline is in %s: open it at https://ui.perfetto.dev", filepath.Join(folder, "timeline.json"))
 	return nil
 }

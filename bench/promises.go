@@ -1,9 +1,7 @@
-// Package figures keeps what a bench has measured and holds it against what was
-// promised. It must not know how anything is measured. Its tests need nothing of
-// the machine.
-package figures
+package bench
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,9 +19,10 @@ import (
 // Confidence is that of every interval quoted.
 const Confidence = 0.95
 
-// Record is what a bench leaves, measured at one sitting or at several: enough to be
-// repeated and compared years later.
-type Record struct {
+// PromisesRecord is what measuring promises leaves, at one sitting or at several: the raw
+// samples, the figures made of them, and what was promised. Record is its sibling for
+// experiments that promise nothing.
+type PromisesRecord struct {
 	Sittings []Sitting                 `json:"sittings"`
 	Samples  map[string][]float64      `json:"samples"`
 	Figures  map[string]stats.Interval `json:"figures"`
@@ -39,17 +38,25 @@ type Sitting struct {
 	Kernel string    `json:"kernel"`
 }
 
-// Run is one run of a bench: the Pagurus that is measured, and what came of it.
-type Run struct {
+// Promises is one run that measures what is promised: the Pagurus that is measured, and
+// what came of it.
+type Promises struct {
 	drive.Pagurus
 	Repeat int // how often each comparison is repeated
-	Record Record
+	Record PromisesRecord
 	Missed []string // figures that are not as promised
 }
 
-// New gives a run in which nothing was measured yet.
-func New(p drive.Pagurus, repeat int) *Run {
-	return &Run{Pagurus: p, Repeat: repeat, Record: Record{
+// Trial is one of the things that are measured for what is promised of them.
+type Trial struct {
+	Name, Says string
+	Measure    func(context.Context) error
+	Lab        []string // flags of `pagurus lab up`; nil: the usual ones
+}
+
+// NewPromises gives a run in which nothing was measured yet.
+func NewPromises(p drive.Pagurus, repeat int) *Promises {
+	return &Promises{Pagurus: p, Repeat: repeat, Record: PromisesRecord{
 		Samples: map[string][]float64{}, Figures: map[string]stats.Interval{}, Limits: map[string]float64{}, Floors: map[string]float64{},
 	}}
 }
@@ -57,12 +64,12 @@ func New(p drive.Pagurus, repeat int) *Run {
 // Continue takes over what a record that was kept in a file holds, if it is there:
 // what is measured now is added to it. Both sides of a comparison are sampled in the
 // same sitting, so that their ratio stands. A record that cannot be read is an error.
-func (r *Run) Continue(file string) error {
+func (r *Promises) Continue(file string) error {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var was Record
+	var was PromisesRecord
 	if err == nil {
 		err = json.Unmarshal(text, &was)
 	}
@@ -78,15 +85,15 @@ func (r *Run) Continue(file string) error {
 }
 
 // KeepRecord writes the record to a file, if there is anything in it.
-func (r *Run) KeepRecord(file string) error {
+func (r *Promises) KeepRecord(file string) error {
 	if len(r.Record.Samples)+len(r.Record.Moves) == 0 {
 		return nil
 	}
-	return drive.KeepRecord(file, r.Record)
+	return writeRecord(file, r.Record)
 }
 
 // Sample keeps one measured value.
-func (r *Run) Sample(name string, v float64) {
+func (r *Promises) Sample(name string, v float64) {
 	r.Record.Samples[name] = append(r.Record.Samples[name], v)
 }
 
@@ -103,18 +110,18 @@ func InTurn(repeat int, one, other func() error) error {
 }
 
 // AtMost prints a figure beside what was promised: that it is not above limit.
-func (r *Run) AtMost(name string, v stats.Interval, limit float64) {
+func (r *Promises) AtMost(name string, v stats.Interval, limit float64) {
 	r.Record.Limits[name] = limit
 	r.checkLimit(name, v, limit, 1)
 }
 
 // AtLeast prints a figure beside what was promised: that it is not below limit.
-func (r *Run) AtLeast(name string, v stats.Interval, limit float64) {
+func (r *Promises) AtLeast(name string, v stats.Interval, limit float64) {
 	r.Record.Floors[name] = limit
 	r.checkLimit(name, v, limit, -1)
 }
 
-func (r *Run) checkLimit(name string, v stats.Interval, limit, sign float64) {
+func (r *Promises) checkLimit(name string, v stats.Interval, limit, sign float64) {
 	r.Record.Figures[name] = v
 	text, missed := verdict(v, limit, sign)
 	fmt.Printf("%-52s %s, %s\n", name, v, text)
@@ -143,7 +150,7 @@ func verdict(v stats.Interval, limit, sign float64) (text string, missed bool) {
 }
 
 // Mean prints the mean of a sample, which is promised not to be above limit.
-func (r *Run) Mean(name, sample string, limit float64) error {
+func (r *Promises) Mean(name, sample string, limit float64) error {
 	m, err := stats.Mean(r.Record.Samples[sample], Confidence)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -154,7 +161,7 @@ func (r *Run) Mean(name, sample string, limit float64) error {
 
 // Ratio prints the ratio of two samples taken in turn, which is promised not to
 // be above limit.
-func (r *Run) Ratio(name, ours, theirs string, limit float64) error {
+func (r *Promises) Ratio(name, ours, theirs string, limit float64) error {
 	v, err := r.compare(name, ours, theirs)
 	if err == nil {
 		r.AtMost(name, v, limit)
@@ -162,18 +169,8 @@ func (r *Run) Ratio(name, ours, theirs string, limit float64) error {
 	return err
 }
 
-// RatioAtLeast prints the ratio of two samples taken in turn, which is promised
-// not to be below limit.
-func (r *Run) RatioAtLeast(name, ours, theirs string, limit float64) error {
-	v, err := r.compare(name, ours, theirs)
-	if err == nil {
-		r.AtLeast(name, v, limit)
-	}
-	return err
-}
-
 // Beside prints a ratio of which nothing was promised.
-func (r *Run) Beside(name, one, other string) error {
+func (r *Promises) Beside(name, one, other string) error {
 	v, err := r.compare(name, one, other)
 	if err != nil {
 		return err
@@ -183,7 +180,7 @@ func (r *Run) Beside(name, one, other string) error {
 	return nil
 }
 
-func (r *Run) compare(name, one, other string) (stats.Interval, error) {
+func (r *Promises) compare(name, one, other string) (stats.Interval, error) {
 	v, err := stats.Ratio(r.Record.Samples[one], r.Record.Samples[other], Confidence)
 	if err != nil {
 		return v, fmt.Errorf("%s: %w", name, err)
