@@ -5,4 +5,22 @@ package fleet
 const (
 	HostFlag = "host" // of an agent: what its host is called
 	RunFlag  = "run"  // of an agent and a controller: the folder for what outlives it
+	SiteFlag = "site" // of an agent: where its host stands
+
+	CapFlag     = "cap"      // of run and host policy: a share of the CPUs
+	ExportFlag  = "export"   // of run: the directory that guests share
+	GuestsFlag  = "guests"   // of run
+	MemFlag     = "mem"      // of run: memory of each guest
+	NoTraceFlag = "no-trace" // of run
+
+	BandwidthFlag = "bandwidth" // of migrate, drain and agent
+	CompressFlag  = "compress"  // of migrate and drain
+	DeadlineFlag  = "deadline"  // of migrate
+	MaxStallFlag  = "max-stall" // of migrate: the maximum downtime
+	ModeFlag      = "mode"      // of migrate
+
+	CoresFlag     = "cores"      // of isolate
+	HoursFlag     = "hours"      // of host policy
+	IdleAfterFlag = "idle-after" // of host policy
+	VacateFlag    = "vacate"     // of host policy
 )

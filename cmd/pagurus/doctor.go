@@ -35,11 +35,10 @@ func doctorCommand(std streams) *cobra.Command {
 	fix := false
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Try what this machine can do, say what is missing, and the command that mends it",
-		Long: `Doctor looks for what Pagurus needs, and as root tries each part: a network of two
-hosts, a file server and a file read from it, a guest that boots, a container that
-moves. It takes seconds and leaves nothing behind. It exits with 0 when everything
-that is needed is there and works, and with 1 otherwise.`,
+		Short: "Test this machine, say what is missing, and the command that fixes it",
+		Long: `Doctor checks what Pagurus needs. As root it also tries each part: a network of two
+hosts, a file server, a guest that boots, a container that moves. It takes seconds
+and leaves nothing behind. It exits with 0 if everything needed works, otherwise 1.`,
 		Example: `  pagurus doctor
   sudo pagurus doctor --fix`,
 		Args: cli.NoArguments,
@@ -63,7 +62,7 @@ that is needed is there and works, and with 1 otherwise.`,
 			return tell(std, found, asJSON)
 		},
 	}
-	cmd.Flags().BoolVar(&fix, "fix", false, "run the commands that mend what is missing")
+	cmd.Flags().BoolVar(&fix, "fix", false, "run the commands that fix what is missing")
 	cmd.AddCommand(criuCommand(std))
 	return cmd
 }

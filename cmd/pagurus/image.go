@@ -21,19 +21,23 @@ import (
 	"pagurus/show/view"
 )
 
-func imageCommand(std streams) *cobra.Command {
+// imageNoun is everything about the images on this machine.
+func imageNoun(std streams) cli.Noun {
 	folder := roles.Images
 	cmd := &cobra.Command{
-		Use:   "image",
-		Short: "Build, list and remove the images that guests run",
+		Use:     "image",
+		Aliases: []string{"images"},
+		Short:   "Build, list and remove the images that guests run",
 		Example: `  sudo pagurus image build openmpi
   pagurus image ls`,
-		Args: cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&folder, "images", folder, "folder of the images")
-	cmd.AddCommand(imageBuildCommand(std, &folder), imageListCommand(std, &folder), imageRemoveCommand(std, &folder), imageShellCommand(&folder))
-	return cmd
+	return cli.Noun{Title: "Images:", Command: cmd, Verbs: []func() *cobra.Command{
+		func() *cobra.Command { return imageBuildCommand(std, &folder) },
+		func() *cobra.Command { return imageListCommand(std, &folder) },
+		func() *cobra.Command { return imageRemoveCommand(std, &folder) },
+		func() *cobra.Command { return imageShellCommand(&folder) },
+	}}
 }
 
 func imageBuildCommand(std streams, folder *string) *cobra.Command {
@@ -42,12 +46,12 @@ func imageBuildCommand(std streams, folder *string) *cobra.Command {
 	fresh := false
 	cmd := &cobra.Command{
 		Use:   "build NAME",
-		Short: "Build an image, unless it is there already",
+		Short: "Build an image, unless it exists",
 		Long: "Build makes an image out of Debian packages. Predefined are: " + strings.Join(image.Predefined(), ", ") +
 			".\nAny other name needs --packages. The same packages give the same image.",
 		Example: `  sudo pagurus image build openmpi
   sudo pagurus image build mine --packages openmpi-bin,libopenmpi-dev,gcc,libc6-dev,python3-mpi4py`,
-		Args:      cli.Exactly(1, "an image, of "+strings.Join(image.Predefined(), ", ")+", or your own with --packages"),
+		Args:      cli.Exactly(1, "an image, of "+strings.Join(image.Predefined(), ", ")+", or your own with --"+packagesFlag),
 		ValidArgs: image.Predefined(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			recipe, err := image.RecipeFor(args[0], suite, packages)
@@ -79,8 +83,8 @@ func imageBuildCommand(std streams, folder *string) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&suite, "suite", "", "Debian suite (default: the recipe's, otherwise "+image.DefaultSuite+")")
-	cmd.Flags().StringSliceVar(&packages, "packages", nil, "packages, instead of the recipe's")
-	cmd.Flags().BoolVar(&fresh, "fresh", false, "build again although there is an image of the same recipe")
+	cmd.Flags().StringSliceVar(&packages, packagesFlag, nil, "packages, instead of the recipe's")
+	cmd.Flags().BoolVar(&fresh, "fresh", false, "build again even if an image of the same recipe exists")
 	return cmd
 }
 
@@ -191,9 +195,9 @@ func imageShellCommand(folder *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shell NAME [-- COMMAND [ARGUMENT…]]",
 		Short: "Run a shell or a command inside an image, to compile programs for guests",
-		Long: `Shell runs a shell inside the image on this machine. The current directory is
-there at the same path; whatever is written elsewhere is gone afterwards. With
-sudo, inside you are the user who called it.`,
+		Long: `Shell runs a shell inside the image on this machine. The current directory is there
+at the same path. What you write elsewhere is deleted afterwards. With sudo you are
+the user who called sudo.`,
 		Example: `  sudo pagurus image shell openmpi
   sudo pagurus image shell openmpi -- mpicc -O2 -o a.out main.c`,
 		Args: cli.AtLeast(1, "an image: `pagurus image ls` lists them"),
@@ -238,7 +242,7 @@ func session() image.Session {
 func openImages(folder string) (*image.Store, error) {
 	store, err := image.Open(folder)
 	if errors.Is(err, os.ErrPermission) {
-		return nil, fmt.Errorf("%w: images belong to root, try with sudo", err)
+		return nil, fmt.Errorf("%w: images belong to root: try again with sudo", err)
 	}
 	return store, err
 }

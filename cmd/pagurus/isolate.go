@@ -1,4 +1,4 @@
-// This file has the command `pagurus quiet`: some of a host's cores for
+// This file has the command `pagurus isolate`: some of a host's CPUs for
 // guests alone. The controller keeps the wish, the host's agent carries it out.
 //
 // It must not change anything itself. Its tests ask a script of a controller on a
@@ -33,23 +33,23 @@ type asking struct {
 	host fleet.HostID
 }
 
-// isolateCommand gives the command `pagurus quiet`.
+// isolateCommand gives the command `pagurus isolate`.
 func isolateCommand(out io.Writer, say func(string)) *cobra.Command {
 	var cores string
 	cmd := &cobra.Command{
 		Use:   "isolate HOST [on|off]",
 		Short: "Isolate some of a host's CPUs for guests, or put everything back",
-		Long: `Isolate keeps all else off some CPUs of a host: other programs, interrupts, the
-kernel's threads and work queues, its watchdog and timers, as far as they can be
-moved while it runs. What was left alone is said with the reason, also later by
-'pagurus isolate HOST'. Off puts everything back as it was, also after an agent that
-was killed in the middle. The wish stays when the agent or the host is started again.
+		Long: `Isolate keeps everything but guests off some CPUs of a host: other programs,
+interrupts, kernel threads, work queues, watchdog and timers. It says what could not
+be moved and why; 'pagurus isolate HOST' says it again later. Off puts everything
+back, even if an agent was killed halfway. The setting survives restarts of the agent
+and the host.
 
-What is set is the whole machine's, so it is refused where a host is only a part of
-one: a lab's hosts, an agent in a container.`,
+The settings are those of the whole machine. So it is refused where a host is only a
+part of a machine: in a lab, or if the agent runs in a container.`,
 		Example: `  pagurus isolate host1 on                 # all cores but the first
   pagurus isolate host1 on --cores 2-15
-  pagurus isolate host1                    # what is so, and what was left alone
+  pagurus isolate host1                    # the state, and what was left alone
   pagurus isolate host1 off`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 || len(args) == 2 && args[1] != "on" && args[1] != "off" {
@@ -72,26 +72,25 @@ one: a lab's hosts, an agent in a container.`,
 			return a.run(cmd.Context(), q)
 		},
 	}
-	cmd.GroupID = "cluster"
-	cmd.Flags().StringVar(&cores, "cores", "", "CPUs for guests, as the kernel numbers them: 2-15 or 1,4-7 (default: all but the first core)")
+	cmd.Flags().StringVar(&cores, fleet.CoresFlag, "", "CPUs for guests, as the kernel numbers them: 2-15 or 1,4-7 (default: all but the first core)")
 	return cmd
 }
 
 // isolateWish reads what is asked; nil: only what is so.
 func isolateWish(cmd *cobra.Command, args []string, cores string) (*fleet.IsolationRequest, error) {
-	given := cmd.Flags().Changed("cores")
+	given := cmd.Flags().Changed(fleet.CoresFlag)
 	if given && (len(args) < 2 || args[1] == "off") {
-		return nil, errors.New("--cores goes with on only: everything is put back for all cores")
+		return nil, errors.New("--" + fleet.CoresFlag + " goes only with on: off always puts back all CPUs")
 	}
 	if len(args) < 2 {
 		return nil, nil
 	}
 	cpus, err := fleet.ParseCPUs(cores)
 	if err == nil && given && len(cpus) == 0 {
-		err = errors.New("names no core; write something like 2-15")
+		err = errors.New("names no CPU: write something like 2-15")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--cores %w", err)
+		return nil, fmt.Errorf("--"+fleet.CoresFlag+" %w", err)
 	}
 	return &fleet.IsolationRequest{On: args[1] == "on", CPUs: cpus}, nil
 }
@@ -137,7 +136,7 @@ func (a asking) read(ctx context.Context) (fleet.Host, error) {
 	}
 	h, ok := s.Hosts[a.host]
 	if !ok {
-		return h, fmt.Errorf("there is no host %s: `pagurus hosts` lists them", a.host)
+		return h, fmt.Errorf("there is no host %s: `pagurus host ls` lists them", a.host)
 	}
 	return h, nil
 }
@@ -161,12 +160,12 @@ func (a asking) settled(ctx context.Context) (fleet.Host, error) {
 		case q != nil && slices.Equal(q.Wanted, h.IsolatedCPUs) && (q.Trouble != "" || slices.Equal(q.CPUs, h.IsolatedCPUs)):
 			return h, nil
 		case !h.Facts.Connected:
-			a.say(fmt.Sprintf("the agent of %s is not connected: it does this when it is", a.host))
+			a.say(fmt.Sprintf("the agent of %s is not connected: it does this when it connects", a.host))
 			return h, nil
 		case q == nil || q.Unable != "" && len(h.IsolatedCPUs) == 0:
 			return h, nil // there is nothing to put back
 		case time.Since(begun) > settleLimit:
-			a.say(fmt.Sprintf("the agent of %s has not said in %s what became of it: look again with `pagurus isolate %s`", a.host, settleLimit, a.host))
+			a.say(fmt.Sprintf("the agent of %s has not reported a result in %s: look again with `pagurus isolate %s`", a.host, settleLimit, a.host))
 			return h, nil
 		}
 		select {

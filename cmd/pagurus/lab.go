@@ -55,9 +55,9 @@ func labCommand(std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lab",
 		Short: "Run a cluster on this machine, to try and to test",
-		Long: `A lab is a whole cluster on one machine. Its hosts are network namespaces joined
-by a bridge (198.18.0.0/24); each runs the real agent and real guests, and the
-real controller runs beside them.`,
+		Long: `A lab is a whole cluster on one machine. Its hosts are network namespaces on one
+bridge (198.18.0.0/24). Each runs the real agent and real guests, and the real
+controller runs beside them.`,
 		Example: `  sudo pagurus lab up
   pagurus lab status
   sudo pagurus lab down`,
@@ -71,42 +71,39 @@ real controller runs beside them.`,
 }
 
 func labUpCommand(std streams) *cobra.Command {
-	l, memory, lists := lab{}, "", []string{}
+	l, lists := lab{MemoryPerHost: 4 << 30}, []string{}
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start a lab, or what is missing of it",
 		Example: `  pagurus lab up
   pagurus lab up --hosts 4 --cpus-per-host 0.5 --mem-per-host 2G
-  pagurus lab up --hosts 2 --cpu-list host2=0    # its hosts are not alike`,
+  pagurus lab up --hosts 2 --cpu-list host2=0    # hosts that differ`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if l.Hosts < 1 || l.Hosts > labnet.MaxHosts {
-				return fmt.Errorf("--hosts must be between 1 and %d", labnet.MaxHosts)
+				return fmt.Errorf("--"+hostsFlag+" must be between 1 and %d", labnet.MaxHosts)
 			}
 			var err error
-			if l.MemoryPerHost, err = cli.ParseBytes(memory); err != nil {
-				return fmt.Errorf("--mem-per-host %w", err)
-			}
 			if l.CPUsPerHost < 0 || l.CPUsAltogether < 0 {
-				return errors.New("--cpus-per-host and --cpus-altogether must not be negative")
+				return errors.New("--" + cpusPerHostFlag + " and --" + cpusAltogetherFlag + " must not be negative")
 			}
 			if l.CPUList, err = cpuLists(lists, l.Hosts); err != nil {
-				return fmt.Errorf("--cpu-list %w", err)
+				return fmt.Errorf("--"+cpuListFlag+" %w", err)
 			}
 			if l.Sites < 0 {
-				return errors.New("--sites must not be negative")
+				return errors.New("--" + sitesFlag + " must not be negative")
 			}
 			ctx, stop := roles.Until(cmd.Context())
 			defer stop()
 			return l.up(ctx, std, cmd.Flags().Changed)
 		},
 	}
-	cmd.Flags().IntVar(&l.Hosts, "hosts", 3, "hosts")
-	cmd.Flags().Float64Var(&l.CPUsPerHost, "cpus-per-host", 0, "CPUs that all guests of a host together may use (default: no limit)")
+	cmd.Flags().IntVar(&l.Hosts, hostsFlag, 3, "hosts")
+	cmd.Flags().Float64Var(&l.CPUsPerHost, cpusPerHostFlag, 0, "CPUs that all guests of a host together may use (default: no limit)")
 	cmd.Flags().Float64Var(&l.CPUsAltogether, "cpus-altogether", 0, "CPUs that a host has for guests and for what its owner runs there with lab exec (default: no limit)")
-	cmd.Flags().StringArrayVar(&lists, "cpu-list", nil, "HOST=CPUS: the only CPUs of this machine that a host's agent and guests may use, like host2=0-3; once for each such host (default: all)")
-	cmd.Flags().StringVar(&memory, "mem-per-host", "4G", "memory that each host has for guests")
-	cmd.Flags().IntVar(&l.Sites, "sites", 0, "sites that the hosts belong to in turn: site1, site2 (default: none)")
+	cmd.Flags().StringArrayVar(&lists, cpuListFlag, nil, "HOST=CPUS: the only CPUs of this machine that a host's agent and guests may use, like host2=0-3; once for each such host (default: all)")
+	cli.Size(cmd.Flags(), &l.MemoryPerHost, "mem-per-host", "memory that each host has for guests")
+	cmd.Flags().IntVar(&l.Sites, sitesFlag, 0, "sites that the hosts belong to in turn: site1, site2 (default: none)")
 	return cmd
 }
 
@@ -137,7 +134,7 @@ func cpuLists(words []string, hosts int) (map[fleet.HostID]fleet.CPUSet, error) 
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", w, err)
 		case !ok || len(cpus) == 0:
-			return nil, fmt.Errorf("%q is not HOST=CPUS, as host2=0-3 is", w)
+			return nil, fmt.Errorf("%q is not of the form HOST=CPUS, like host2=0-3", w)
 		case len(all[host]) > 0:
 			return nil, fmt.Errorf("names %s twice", name)
 		case !hostsOf(hosts)[host]:
@@ -280,7 +277,7 @@ func readLab() (lab, error) {
 		err = json.Unmarshal(text, &l)
 	}
 	if err != nil {
-		return lab{}, fmt.Errorf("reading what the lab is made of: %w: `pagurus lab down` clears it away", err)
+		return lab{}, fmt.Errorf("reading the lab's record: %w: `pagurus lab down` removes the lab", err)
 	}
 	return l, nil
 }

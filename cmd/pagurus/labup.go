@@ -59,7 +59,7 @@ func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) 
 	if before {
 		l = had
 		if len(l.missing()) == 0 {
-			_, err := fmt.Fprintf(std.out, "the lab is up: %s; `pagurus hosts` lists them\n", view.Count(l.Hosts, "host"))
+			_, err := fmt.Fprintf(std.out, "the lab is up: %s; `pagurus host ls` lists them\n", view.Count(l.Hosts, "host"))
 			return err
 		}
 		std.say("the lab is up but not whole; starting what is missing: " + strings.Join(l.missing(), ", "))

@@ -7,6 +7,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,32 +15,28 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/act/badlink"
+	"pagurus/show/cli"
 )
 
 // linkCommand gives the command. Ports gives the machine's ends of the links of hosts that
 // are named, of all if none is.
 func linkCommand(out io.Writer, ports func(hosts []string) ([]string, error)) *cobra.Command {
-	loss, trouble := "0%", badlink.Impairment{}
+	trouble := badlink.Impairment{}
 	cmd := &cobra.Command{
 		Use:   "link [HOST…]",
-		Short: "Have hosts' links lose some of what is sent, or wait",
-		Long: `Link has the links of hosts, or of all hosts, lose a share of what these send, and
-have what is sent to them wait. Without flags nothing is lost any more and nothing
-waits. A loss is of what the kernel hands over at once: up to 64 KiB of a stream.
-Delays need a kernel with netem.`,
+		Short: "Make hosts' links lose or delay what is sent",
+		Long: `Link makes the links of hosts, or of all hosts, lose a share of what the hosts send,
+and delays what is sent to them. Without flags the links work as before. Each loss is
+one buffer of the kernel: up to 64 KiB of a stream. Delays need a kernel with netem.`,
 		Example: `  sudo pagurus lab link --loss 1%
   sudo pagurus lab link host1 host2 --loss 0.5% --delay 2ms
   sudo pagurus lab link                    # as before`,
 		RunE: func(_ *cobra.Command, args []string) error {
-			var err error
-			if trouble.Loss, err = badlink.ParseShare(loss); err != nil {
-				return fmt.Errorf("--loss: %w", err)
-			}
 			if err := trouble.Check(); err != nil {
 				return err
 			}
 			if os.Geteuid() != 0 {
-				return fmt.Errorf("links are root's to change: try `sudo pagurus lab link`")
+				return errors.New("only root can change links: try `sudo pagurus lab link`")
 			}
 			all, err := ports(args)
 			if err != nil {
@@ -54,7 +51,7 @@ Delays need a kernel with netem.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&loss, "loss", loss, "share of what hosts send that is lost")
-	cmd.Flags().DurationVar(&trouble.Delay, "delay", 0, "how much later what is sent to hosts arrives")
+	cli.Share(cmd.Flags(), &trouble.Loss, "loss", "share of what hosts send that is lost")
+	cli.Duration(cmd.Flags(), &trouble.Delay, "delay", "delay of what is sent to hosts")
 	return cmd
 }

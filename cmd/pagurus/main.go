@@ -47,13 +47,16 @@ func execute(ctx context.Context, std streams) error { return command(std).Execu
 func command(std streams) *cobra.Command {
 	root := cli.Root(cli.Options{Version: version, Machine: machine.ID, In: std.in, Out: std.out, Err: std.err})
 	r := roles.Roles{Version: version}
-	root.AddGroup(&cobra.Group{ID: "machine", Title: "This machine:"})
-	for _, cmd := range []*cobra.Command{r.Up(), r.Controller(), r.Agent(), labCommand(std), imageCommand(std), doctorCommand(std)} {
-		cmd.GroupID = "machine"
-		root.AddCommand(cmd)
+	cli.AddNoun(root, imageNoun(std))
+	cli.AddGroup(root, "Guests:", tuneCommand(std.out))
+	cli.AddGroup(root, "This machine:", r.Up(), r.Controller(), r.Agent(), labCommand(std), doctorCommand(std))
+	isolate := func() *cobra.Command { return isolateCommand(std.out, std.say) }
+	cli.AddGroup(root, "Hosts:", isolate())
+	if host, _, err := root.Find([]string{"host"}); err == nil {
+		cli.AddVerb(host, isolate())
 	}
 	measured := measuring.Streams{Out: std.out, Err: std.err, Version: version, Beside: roles.Beside}
-	root.AddCommand(versionCommand(std), demoCommand(std), sim.Command(std.out, std.say), measuring.Bench(measured), measuring.Trace(measured), tuneCommand(std.out), isolateCommand(std.out, std.say))
+	root.AddCommand(versionCommand(std), demoCommand(std), sim.Command(std.out, std.say), measuring.Bench(measured), measuring.Trace(measured))
 	return root
 }
 

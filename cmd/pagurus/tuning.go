@@ -28,7 +28,7 @@ func tuneCommand(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "tune",
 		Short:   "Show what guests mirror of their hosts",
-		Long:    "Guests mirror their hosts if they are told to by `pagurus run --tune`.",
+		Long:    "Guests mirror their hosts if they are started with `pagurus run --tune`.",
 		Example: "  pagurus tune show host1\n  pagurus run --tune hpc -n 8 -- ./a.out",
 		Args:    cli.NoArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -39,19 +39,20 @@ func tuneCommand(out io.Writer) *cobra.Command {
 
 // tuneWish is the guest that somebody thinks of.
 type tuneWish struct {
-	cpus         int
-	memory, tune string
+	cpus   int
+	memory int64
+	tune   string
 }
 
 func showCommand(out io.Writer) *cobra.Command {
-	w := tuneWish{}
+	w := tuneWish{memory: 512 << 20}
 	cmd := &cobra.Command{
 		Use:   "show HOST|GUEST",
-		Short: "Show what a host is made of and what a guest would get of it, or what a guest got",
-		Long: `Show says of a host what nodes, sockets, cores, threads and huge pages it has, and
-what a guest of --cpus and --mem would see and get there. Of a guest it says what
-it sees of itself, which never changes, and where its parts are now; it is asked
-from inside, too, every half minute while nothing moves.`,
+		Short: "Show a host's topology and what a guest would get there, or what a guest has",
+		Long: `For a host, show prints its nodes, sockets, cores, threads and huge pages, and what a
+guest with --cpus and --mem would see and get there. For a guest it prints the
+topology that the guest sees, which never changes, and where its parts are now. The
+agent also asks the guest itself, every half minute while nothing moves.`,
 		Example: `  pagurus tune show host1
   pagurus tune show host1 --cpus 8 --mem 16G --tune numa,pin
   pagurus tune show j3g0`,
@@ -74,9 +75,9 @@ from inside, too, every half minute while nothing moves.`,
 			return show(out, s, args[0], w, asJSON)
 		},
 	}
-	cmd.Flags().IntVar(&w.cpus, "cpus", 0, "CPUs of the guest you think of (default: as many as the host has cores)")
-	cmd.Flags().StringVar(&w.memory, "mem", "512M", "its memory")
-	cmd.Flags().StringVar(&w.tune, "tune", "hpc", "what it mirrors, as in run --tune")
+	cmd.Flags().IntVar(&w.cpus, cpusFlag, 0, "CPUs of the guest (default: as many as the host has cores)")
+	cli.Size(cmd.Flags(), &w.memory, fleet.MemFlag, "its memory")
+	cmd.Flags().StringVar(&w.tune, tuneFlag, "hpc", "what it mirrors, as in run --tune")
 	return cmd
 }
 
@@ -111,9 +112,9 @@ func of(s fleet.Snapshot, name string, w tuneWish) (plan, string, error) {
 	g, ok := s.Guests[fleet.GuestID(name)]
 	switch {
 	case !ok:
-		return plan{}, "", fmt.Errorf("there is no host and no guest %q: `pagurus hosts` and `pagurus guests` list them", name)
+		return plan{}, "", fmt.Errorf("there is no host and no guest %q: `pagurus host ls` and `pagurus guest ls` list them", name)
 	case g.Shape == nil:
-		return plan{}, "", fmt.Errorf("guest %s mirrors nothing of its host: it was not started with `run --tune`", name)
+		return plan{}, "", fmt.Errorf("guest %s mirrors nothing of its host: it was not started with `run --"+tuneFlag+"`", name)
 	}
 	facts := s.Hosts[g.Home].Facts.Guests[g.ID]
 	p := plan{Shape: g.Shape, Layout: facts.Layout}
@@ -124,7 +125,7 @@ func of(s fleet.Snapshot, name string, w tuneWish) (plan, string, error) {
 		text += asSeen(p.Differs)
 	}
 	if p.Layout == nil {
-		return p, text + fmt.Sprintf("%s has not said where its parts are.\n", g.Home), nil
+		return p, text + fmt.Sprintf("%s has not reported where its parts are.\n", g.Home), nil
 	}
 	return p, text + fmt.Sprintf("On %s:\n%s", g.Home, got(*g.Shape, *p.Layout)), nil
 }
@@ -132,15 +133,11 @@ func of(s fleet.Snapshot, name string, w tuneWish) (plan, string, error) {
 func ofHost(s fleet.Snapshot, h fleet.Host, w tuneWish) (plan, string, error) {
 	t := h.Facts.Topology
 	if t == nil {
-		return plan{}, "", fmt.Errorf("the agent of %s has not said what it is made of", h.ID)
+		return plan{}, "", fmt.Errorf("the agent of %s has not reported its topology yet", h.ID)
 	}
 	tune, err := cli.ParseTune(w.tune)
 	if err != nil {
-		return plan{}, "", fmt.Errorf("--tune %w", err)
-	}
-	memory, err := cli.ParseBytes(w.memory)
-	if err != nil {
-		return plan{}, "", fmt.Errorf("--mem %w", err)
+		return plan{}, "", fmt.Errorf("--"+tuneFlag+" %w", err)
 	}
 	cpus := w.cpus
 	if cpus == 0 {
@@ -149,9 +146,9 @@ func ofHost(s fleet.Snapshot, h fleet.Host, w tuneWish) (plan, string, error) {
 		}
 	}
 	if cpus < 1 {
-		return plan{}, "", errors.New("--cpus has to be at least 1")
+		return plan{}, "", errors.New("--" + cpusFlag + " has to be at least 1")
 	}
-	need := fleet.Resources{CPUs: cpus, MemoryBytes: memory}
+	need := fleet.Resources{CPUs: cpus, MemoryBytes: w.memory}
 	var taken topology.Taken
 	for _, g := range h.Facts.Guests {
 		if g.Layout != nil {
@@ -173,7 +170,7 @@ func ofHost(s fleet.Snapshot, h fleet.Host, w tuneWish) (plan, string, error) {
 	}
 	layout := topology.Fit(ours, *p.Shape, need, tune, taken)
 	p.Layout = &layout
-	text += fmt.Sprintf("\nA guest of %s and %s would see %s\nand get:\n%s", view.Count(cpus, "CPU"), view.Bytes(memory), sees(*p.Shape), got(*p.Shape, layout))
+	text += fmt.Sprintf("\nA guest of %s and %s would see %s\nand get:\n%s", view.Count(cpus, "CPU"), view.Bytes(w.memory), sees(*p.Shape), got(*p.Shape, layout))
 	return p, text, nil
 }
 
@@ -199,9 +196,9 @@ func ofTopology(t fleet.Topology) string {
 		text += "Its CPUs are " + t.Level + ". "
 	}
 	if t.Transparent {
-		return text + "Its kernel makes huge pages where it is asked to.\n"
+		return text + "Its kernel makes huge pages on request.\n"
 	}
-	return text + "Its kernel makes no huge pages of its own accord.\n"
+	return text + "Its kernel does not make huge pages by itself.\n"
 }
 
 // sees says what a guest sees of itself.
@@ -219,9 +216,9 @@ func sees(s fleet.Shape) string {
 // asSeen says what the guest itself has answered.
 func asSeen(differs []string) string {
 	if len(differs) == 0 {
-		return "Asked from inside it says the same.\n"
+		return "The guest itself reports the same.\n"
 	}
-	return "Asked from inside it says otherwise:\n  " + strings.Join(differs, "\n  ") + "\n"
+	return "The guest itself reports something else:\n  " + strings.Join(differs, "\n  ") + "\n"
 }
 
 // got says where the parts of a guest are.
@@ -238,7 +235,7 @@ func got(s fleet.Shape, l fleet.Layout) string {
 			mine = append(mine, c)
 		}
 		first += n.CPUs
-		row := []string{fmt.Sprint(i), list(mine), "-", "any", "of the kernel's choice", "any"}
+		row := []string{fmt.Sprint(i), list(mine), "-", "any", "the kernel's choice", "any"}
 		if n.MemoryBytes > 0 {
 			row[2] = view.Bytes(n.MemoryBytes)
 		}
@@ -257,7 +254,7 @@ func got(s fleet.Shape, l fleet.Layout) string {
 	}
 	text := table.Text()
 	if len(l.Rest) > 0 {
-		text += "All else of it runs on CPUs " + list(l.Rest) + ".\n"
+		text += "The rest of it runs on CPUs " + list(l.Rest) + ".\n"
 	}
 	return text
 }

@@ -37,15 +37,15 @@ func TestWhatIsShown(t *testing.T) {
 		w     tuneWish
 		wants []string
 	}{
-		{"two", tuneWish{0, "8G", "hpc"}, []string{
+		{"two", tuneWish{0, 8 << 30, "hpc"}, []string{
 			"0     0        6      0,2,4,6,8,10,12,14,16,18,20,22", "A guest of 12 CPUs and 8 GiB would see 2 sockets of 6 cores with 1 thread, in 2 nodes, CPUs x86-64-v1",
 			"0,2,4,6,8,10 one to one", "! too few huge pages are set aside",
 		}},
-		{"two", tuneWish{30, "1G", "pin"}, []string{"1 socket of 30 cores with 1 thread, CPUs", "together"}},
-		{"two", tuneWish{1, "1G", "off"}, []string{"Its kernel makes huge pages"}},
+		{"two", tuneWish{30, 1 << 30, "pin"}, []string{"1 socket of 30 cores with 1 thread, CPUs", "together"}},
+		{"two", tuneWish{1, 1 << 30, "off"}, []string{"Its kernel makes huge pages on request"}},
 		// A guest is on the first two nodes already.
-		{"eight", tuneWish{6, "1G", "pin,numa"}, []string{"73    3        6      42-47", "10 16 16 22"}},
-		{"j1g0", tuneWish{}, []string{"Guest j1g0 sees 2 sockets of 6 cores", "from inside it says otherwise:\n  sockets: 1, and not 2\n", "nodes: 1, and not 2", "On eight:", "0-5", "6,7,8,9,10,11 one to one"}},
+		{"eight", tuneWish{6, 1 << 30, "pin,numa"}, []string{"73    3        6      42-47", "10 16 16 22"}},
+		{"j1g0", tuneWish{}, []string{"Guest j1g0 sees 2 sockets of 6 cores", "itself reports something else:\n  sockets: 1, and not 2\n", "nodes: 1, and not 2", "On eight:", "0-5", "6,7,8,9,10,11 one to one"}},
 	} {
 		var out bytes.Buffer
 		if err := show(&out, cluster(t), c.name, c.w, false); err != nil {
@@ -69,8 +69,8 @@ func TestWhatCannotBeShown(t *testing.T) {
 		w    tuneWish
 		says string
 	}{
-		{"nobody", tuneWish{}, "no host and no guest"}, {"mute", tuneWish{}, "has not said"}, {"j1g1", tuneWish{}, "was not started with"},
-		{"two", tuneWish{1, "1G", "fast"}, "--tune"}, {"two", tuneWish{1, "much", "hpc"}, "--mem"}, {"two", tuneWish{-1, "1G", "hpc"}, "--cpus"},
+		{"nobody", tuneWish{}, "no host and no guest"}, {"mute", tuneWish{}, "has not reported"}, {"j1g1", tuneWish{}, "was not started with"},
+		{"two", tuneWish{1, 1 << 30, "fast"}, "--tune"}, {"two", tuneWish{-1, 1 << 30, "hpc"}, "--cpus"},
 	} {
 		if err := show(&bytes.Buffer{}, cluster(t), c.name, c.w, false); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", c.name, err)
@@ -85,7 +85,7 @@ func TestAHostWithIsolatedCPUsIsShown(t *testing.T) {
 	h.Facts.Isolation = &fleet.Isolation{CPUs: fleet.CPUSet{2}, Changed: 3, Left: []string{"the tick: why"}}
 	s.Hosts["two"] = h
 	var out bytes.Buffer
-	if err := show(&out, s, "two", tuneWish{2, "1G", "pin"}, false); err != nil {
+	if err := show(&out, s, "two", tuneWish{2, 1 << 30, "pin"}, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"CPU 2 of two is isolated", "left alone: the tick: why", "2 together"} {

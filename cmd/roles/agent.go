@@ -37,38 +37,35 @@ func daemonLog(w io.Writer, verbose bool) *slog.Logger {
 }
 
 // add makes the flags of an agent's host.
-func (f *hostFlags) add(flags *pflag.FlagSet) (memory *string) {
+func (f *hostFlags) add(flags *pflag.FlagSet) {
 	name, err := os.Hostname()
 	if err != nil {
 		name = "host"
 	}
 	flags.StringVar(&f.name, fleet.HostFlag, name, "this host's name")
-	flags.StringVar(&f.address, "address", "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from)")
-	flags.StringVar(&f.site, "site", "", "where this host stands, a room or a rack, for pagurus migrate --to-site")
-	flags.Float64Var(&f.cpus, "cpus", 0, "CPUs that all guests together may use (default: no limit)")
-	flags.DurationVar(&f.slice, "slice", 0, "time slice of guests with a class or a ceiling; 30ms suits those that mostly wait for messages (0: the kernel's own)")
-	flags.StringVar(&f.ceiling, "bandwidth", "", "what each guest that leaves this host may take of the network a second, like 200M (default: what it carries)")
+	flags.StringVar(&f.address, addressFlag, "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from)")
+	flags.StringVar(&f.site, fleet.SiteFlag, "", "this host's site, such as a room or a rack, for pagurus migrate --to-site")
+	flags.Float64Var(&f.cpus, cpusFlag, 0, "CPUs that all guests together may use (default: no limit)")
+	cli.Duration(flags, &f.slice, "slice", "time slice of guests with a class or a ceiling; 30ms suits those that mostly wait for messages (0: the kernel's own)")
+	cli.Rate(flags, &f.bandwidth, fleet.BandwidthFlag, "send at most this many bytes a second for each guest that leaves this host, like 200M (default: no limit)")
 	flags.StringVar(&f.accelerator, "accelerator", "", "kvm or tcg (default: what a probe finds)")
-	flags.IntVar(&f.snapshots, "snapshots", 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
+	flags.IntVar(&f.snapshots, snapshotsFlag, 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
 	flags.StringVar(&f.group, "group", "", "")
-	flags.IntVar(&f.firstCore, "first-core", 0, "")
+	flags.IntVar(&f.firstCore, firstCoreFlag, 0, "")
 	for _, name := range []string{"group", "first-core"} { // for several hosts on one machine
 		_ = flags.MarkHidden(name)
 	}
-	flags.StringVar(&f.ownerCPU, "owner-cpu", string(owner.Machine), "whose use of the CPUs counts as the owner's: machine (everybody's but Pagurus's), network (who is in this network namespace) or cgroup:PATH")
-	return flags.String("memory", "", "memory for guests (default: all but 1 GiB, or half of it where that is less)")
+	flags.StringVar(&f.ownerCPU, ownerCPUFlag, string(owner.Machine), "which CPU use counts as the owner's: machine (all but Pagurus's), network (of processes in this network namespace) or cgroup:PATH")
+	cli.Size(flags, &f.memory, "memory", "memory for guests (default: all but 1 GiB, or half of it if that is less)")
 }
 
 // longestSite keeps tables readable.
 const longestSite = 32
 
 // finish reads what the flags mean.
-func (f *hostFlags) finish(memory string) error {
+func (f *hostFlags) finish() error {
 	if f.cpus < 0 {
-		return errors.New("--cpus must not be negative")
-	}
-	if f.slice < 0 {
-		return errors.New("--slice must not be negative")
+		return errors.New("--" + cpusFlag + " must not be negative")
 	}
 	if f.slice > 0 {
 		if why := cgroup.SlicesMissing(); why != "" {
@@ -76,31 +73,19 @@ func (f *hostFlags) finish(memory string) error {
 		}
 	}
 	if len(f.site) > longestSite || strings.ContainsFunc(f.site, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return fmt.Errorf("--site takes a name of at most %d printable characters", longestSite)
+		return fmt.Errorf("--"+fleet.SiteFlag+" takes a name of at most %d printable characters", longestSite)
 	}
 	if f.firstCore < 0 {
-		return errors.New("--first-core must not be negative")
+		return errors.New("--" + firstCoreFlag + " must not be negative")
 	}
 	if f.snapshots < 0 {
-		return errors.New("--snapshots must not be negative")
+		return errors.New("--" + snapshotsFlag + " must not be negative")
 	}
 	if f.group == "" {
 		f.group = Group(f.name)
 	}
 	if _, err := owner.ParseScope(f.ownerCPU); err != nil {
-		return fmt.Errorf("--owner-cpu %w", err)
-	}
-	var err error
-	if f.ceiling != "" {
-		if f.bandwidth, err = cli.ParseBytes(strings.TrimSuffix(f.ceiling, "/s")); err != nil {
-			return fmt.Errorf("--bandwidth %w a second", err)
-		}
-	}
-	if memory == "" {
-		return nil
-	}
-	if f.memory, err = cli.ParseBytes(memory); err != nil {
-		return fmt.Errorf("--memory %w", err)
+		return fmt.Errorf("--"+ownerCPUFlag+" %w", err)
 	}
 	return nil
 }
@@ -119,17 +104,17 @@ func (r Roles) Agent() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Be a host: run guests for a controller",
-		Long: `Agent makes this machine a host of a cluster. It calls the controller, so it
-works behind a firewall; guests run on when it ends, and it finds them again.`,
+		Long: `Agent makes this machine a host of a cluster. It connects to the controller, so it
+works behind a firewall. Guests keep running when it ends, and it finds them again.`,
 		Example: "  pagurus agent --controller head:7461 --token-file /etc/pagurus/token",
 		Args:    cli.NoArguments,
 	}
-	memory := f.add(cmd.Flags())
+	f.add(cmd.Flags())
 	folders(cmd.Flags(), &f.run, &f.state, &f.images)
 	cmd.Flags().BoolVar(&verbose, "verbose", false, "log more")
 	cmd.Flags().BoolVar(&sweep, "sweep", false, "end everything of Pagurus on this host, and return")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := f.finish(*memory); err != nil {
+		if err := f.finish(); err != nil {
 			return err
 		}
 		if f.images == "" {

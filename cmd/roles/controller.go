@@ -51,10 +51,10 @@ func (r Roles) Controller() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "controller",
 		Short: "Be the head of a cluster: decide what runs where",
-		Long: `Controller keeps the cluster's state, decides where guests run and tells the
-hosts' agents. Everything is in its state folder; it may be killed and started
-again at any moment, jobs run on. Agents on other machines need a copy of its
-token file.`,
+		Long: `Controller keeps the cluster's state, decides where guests run and sends orders to
+the hosts' agents. Everything is in its state folder. It may be killed and restarted
+at any time; jobs keep running. Agents on other machines need a copy of its token
+file.`,
 		Example: "  pagurus controller --listen :" + defaultPort,
 		Args:    cli.NoArguments,
 	}
@@ -82,19 +82,18 @@ func (r Roles) Up() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Make this machine a cluster of one host: controller and agent in one process",
-		Long: `Up is a controller and an agent in one process, until it is told to end. Guests
-run on then, and are found again by the next one. More hosts may join: give
---listen, and start ` + "`pagurus agent`" + ` on them with a copy of the token file.`,
+		Long: `Up is a controller and an agent in one process. When it ends, guests keep running,
+and the next one finds them again. To let more hosts join, give --listen, and start ` + "`pagurus agent`" + ` on them with a copy of the token file.`,
 		Example: "  sudo pagurus up",
 		Args:    cli.NoArguments,
 	}
-	memory := h.add(cmd.Flags())
+	h.add(cmd.Flags())
 	f.add(cmd.Flags())
 	folders(cmd.Flags(), &f.RunDir, &f.StateDir, &f.ImageDir)
 	cmd.Flags().StringVar(&f.Listen, "listen", "", "TCP address for agents and people on other machines (default: none)")
 	cmd.Flags().BoolVar(&verbose, "verbose", false, "log more")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := h.finish(*memory); err != nil {
+		if err := h.finish(); err != nil {
 			return err
 		}
 		if r.Head == nil {

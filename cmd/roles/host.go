@@ -87,9 +87,8 @@ type hostFlags struct {
 	ownerCPU    string  // whose use of the CPUs counts as the owner's
 	cpus        float64 // CPUs all guests may use; 0: all
 	slice       time.Duration
-	ceiling     string // --bandwidth as it was given
-	bandwidth   int64  // bytes a second of each guest that leaves; 0: no limit
-	memory      int64  // for guests; 0: what the machine has but its reserve
+	bandwidth   int64 // bytes a second of each guest that leaves; 0: no limit
+	memory      int64 // for guests; 0: what the machine has but its reserve
 }
 
 // host is everything of one host that an agent drives.
@@ -133,7 +132,7 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (opened *host,
 	}()
 	address, err := netip.ParseAddr(f.address)
 	if err != nil {
-		return nil, fmt.Errorf("--address %q is no IP address", f.address)
+		return nil, fmt.Errorf("--"+addressFlag+" %q is not an IP address", f.address)
 	}
 	if h.machine, err = machine.Facts(); err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ func TestAgentSaysWhyItCannotStart(t *testing.T) {
 	}{
 		"run folder":   {func(f *hostFlags) { f.run = filepath.Join(file, "run") }, "making the host's folders"},
 		"state folder": {func(f *hostFlags) { f.state = filepath.Join(file, "state") }, "making the host's folders"},
-		"address":      {func(f *hostFlags) { f.address = "nowhere" }, `--address "nowhere" is no IP address`},
+		"address":      {func(f *hostFlags) { f.address = "nowhere" }, `--address "nowhere" is not an IP address`},
 		"images":       {func(f *hostFlags) { f.images = filepath.Join(file, "images") }, "not a directory"},
 	} {
 		t.Run(name, func(t *testing.T) {

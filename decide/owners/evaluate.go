@@ -92,13 +92,13 @@ var words = map[Action]string{Stay: "stay", Leave: "leave", Suspend: "be suspend
 // something.
 func Invalid(r *fleet.Rules) string {
 	if r == nil {
-		return "the request has no rules in it; pagurus and its controller may be of different versions, see pagurus version"
+		return "the request has no rules in it; pagurus and its controller may be of different versions, see `pagurus version`"
 	}
 	if _, known := Named(string(r.Vacate)); !known && r.Vacate != "" {
-		return fmt.Sprintf("there is no policy %q; pagurus policy ls lists them", r.Vacate)
+		return fmt.Sprintf("there is no policy %q; `pagurus policy ls` lists them", r.Vacate)
 	}
 	if _, known := placement.Named(r.Placement); !known {
-		return fmt.Sprintf("there is no way to place guests %q; use spread or longest-idle", r.Placement)
+		return fmt.Sprintf("unknown placement %q; use spread or longest-idle", r.Placement)
 	}
 	return ""
 }

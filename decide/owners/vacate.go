@@ -66,20 +66,20 @@ func ExplainVacating(h fleet.Host, r fleet.Rules, at time.Time) []string {
 	case fleet.OwnerLeaving:
 		say("Its owner was last seen %s ago and counts as gone after %s without a sign; guests stay deprioritised until then.", ago, presence.Of(h.Policy).IdleAfter)
 	default:
-		say("Its owner is %s for %s (%s); guests get what they leave of the CPUs.", o.State, o.ThereFor(at).Round(time.Second), o.Why)
+		say("Its owner is %s for %s (%s); guests get the CPU time that the owner leaves.", o.State, o.ThereFor(at).Round(time.Second), o.Why)
 	}
 	switch {
 	case h.ForOwner:
-		say("It is emptied for its owner and takes guests again when they are gone.")
+		say("It is being emptied for its owner and takes guests again when the owner is gone.")
 	case o.State == fleet.OwnerReturning && (h.Vacates(r) == fleet.Evacuate || h.Vacates(r) == fleet.Predictive):
 		say("If the owner stays for %s, guests leave.", presence.Of(h.Policy).Grace)
 	case o.State == fleet.OwnerPresent && h.Vacates(r) == fleet.Suspend:
 		say("Guests are suspended until the owner is gone, as they agreed.")
 	case o.Present:
-		say("It takes no guests meanwhile.")
+		say("It takes no guests until then.")
 	}
 	if len(o.Deaf) > 0 {
-		say("It does not count what it cannot sense: %s.", strings.Join(o.Deaf, "; "))
+		say("These sensors do not work and are ignored: %s.", strings.Join(o.Deaf, "; "))
 	}
 	return out
 }
@@ -102,7 +102,7 @@ func AmendHost(h fleet.Host, r fleet.Request) (out fleet.Host, reason string) {
 		h.Policy.Claimed = false
 	case fleet.SetPolicy:
 		if r.Policy == nil {
-			return h, "the request has no policy in it; pagurus and its controller may be of different versions, see pagurus version"
+			return h, "the request has no policy in it; pagurus and its controller may be of different versions, see `pagurus version`"
 		}
 		if reason := invalid(*r.Policy); reason != "" {
 			return h, reason
@@ -119,24 +119,24 @@ func invalid(p fleet.OwnerPolicy) string {
 	bad := func(t time.Duration) bool { return t < 0 || t > day }
 	switch {
 	case p.Vacate != "" && p.Vacate != fleet.Evacuate && p.Vacate != fleet.Suspend && p.Vacate != fleet.Stay:
-		return fmt.Sprintf("guests cannot %q when the owner stays; use --vacate %s, %s or %s", p.Vacate, fleet.Evacuate, fleet.Suspend, fleet.Stay)
+		return fmt.Sprintf("unknown action %q for guests when the owner stays; use --"+fleet.VacateFlag+" %s, %s or %s", p.Vacate, fleet.Evacuate, fleet.Suspend, fleet.Stay)
 	case p.Nowhere != "" && (p.Nowhere != fleet.Suspend && p.Nowhere != fleet.Stay || p.Vacate != "" && p.Vacate != fleet.Evacuate):
-		return fmt.Sprintf("guests that %s cannot %q where they find no room; use --vacate %s,%s or %s,%s", cmp.Or(p.Vacate, "do as the cluster says"), p.Nowhere,
+		return fmt.Sprintf("guests that %s cannot %q where they find no room; use --"+fleet.VacateFlag+" %s,%s or %s,%s", cmp.Or(p.Vacate, "do as the cluster says"), p.Nowhere,
 			fleet.Evacuate, fleet.Suspend, fleet.Evacuate, fleet.Stay)
 	case p.IdleAfter < 0 || p.IdleAfter > longestIdle:
-		return fmt.Sprintf("an owner cannot be gone after %s; give --idle-after something from 1s to %s", p.IdleAfter, longestIdle)
+		return fmt.Sprintf("an owner cannot count as gone after %s; give --"+fleet.IdleAfterFlag+" something from 1s to %s", p.IdleAfter, longestIdle)
 	case bad(p.Hours.From) || bad(p.Hours.To):
-		return "hours are times of one day; give --hours something like 19:00-07:00"
+		return "hours are times of one day; give --" + fleet.HoursFlag + " something like 19:00-07:00"
 	case p.Cap < 0 || p.Cap > 1:
-		return fmt.Sprintf("guests cannot have %g %% of the CPUs; give --cap something from 1%% to 100%%", 100*p.Cap)
+		return fmt.Sprintf("guests cannot have %g %% of the CPUs; give --"+fleet.CapFlag+" something from 1%% to 100%%", 100*p.Cap)
 	case p.Preset != "" && !slices.Contains(presence.Presets(), p.Preset):
 		return fmt.Sprintf("there is no preset %q; use %s", p.Preset, strings.Join(presence.Presets(), " or "))
 	case len(p.Exclusive) > mostExclusive:
-		return fmt.Sprintf("%d programs are more than the %d that can be looked for; name fewer", len(p.Exclusive), mostExclusive)
+		return fmt.Sprintf("%d programs are more than the %d that can be watched; name fewer", len(p.Exclusive), mostExclusive)
 	}
 	for _, name := range p.Exclusive {
 		if name == "" || len(name) > longestProgram || strings.ContainsAny(name, "/\x00\n") {
-			return fmt.Sprintf("%q cannot be the name of a program that runs; give the one of at most %d characters that `ps -o comm` shows", name, longestProgram)
+			return fmt.Sprintf("%q cannot be the name of a running program; give the name that `ps -o comm` shows, at most %d characters", name, longestProgram)
 		}
 	}
 	return ""

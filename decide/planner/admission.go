@@ -65,15 +65,15 @@ func invalidJob(s fleet.JobSpec, image *fleet.Image) string {
 	case slices.ContainsFunc(slices.Concat(s.Args, s.Env), func(a string) bool { return strings.ContainsRune(a, 0) }):
 		return "an argument or variable holds a zero byte, which no program can be given; leave it out"
 	case slices.ContainsFunc(s.Env, func(e string) bool { return strings.IndexByte(e, '=') < 1 }):
-		return "a variable of the environment is not of the form NAME=value; put that right"
+		return "a variable of the environment is not of the form NAME=value; correct it"
 	case s.Kind != fleet.VM && s.Kind != fleet.Container && s.Kind != fleet.Auto:
 		return fmt.Sprintf("there is no kind of guest %q; use %s, %s or %s", s.Kind, fleet.Auto, fleet.VM, fleet.Container)
 	case !s.Class.Known():
 		return fmt.Sprintf("there is no class %q; use %s, %s or %s", s.Class, fleet.Gold, fleet.Normal, fleet.Bronze)
 	case !(s.Cap >= 0 && s.Cap <= 1): // nor what is no number
-		return "guests may use a part of their CPUs, more than 0 and at most 1 (100%); say which with --cap"
+		return "a guest's share of its CPUs must be more than 0 and at most 100%; give one with --" + fleet.CapFlag
 	case image == nil || image.Digest == "":
-		return fmt.Sprintf("there is no image %s; pagurus image ls lists them, pagurus image build %s makes it", quoted(s.Image), s.Image)
+		return fmt.Sprintf("there is no image %s; `pagurus image ls` lists them, `pagurus image build %s` makes it", quoted(s.Image), s.Image)
 	}
 	return ""
 }
@@ -84,17 +84,17 @@ func invalidPath(s fleet.JobSpec) string {
 	odd := func(r rune) bool { return r == '"' || unicode.IsControl(r) }
 	switch {
 	case !path.IsAbs(s.Dir) || path.Clean(s.Dir) != s.Dir:
-		return fmt.Sprintf("the working directory %q is not a whole path; give one that begins with / and has no .. in it", s.Dir)
+		return fmt.Sprintf("the working directory %q is not an absolute path; give one that begins with / and has no .. in it", s.Dir)
 	case !path.IsAbs(s.Export) || path.Clean(s.Export) != s.Export:
-		return fmt.Sprintf("the shared directory %q is not a whole path; give one that begins with / and has no .. in it", s.Export)
+		return fmt.Sprintf("the shared directory %q is not an absolute path; give one that begins with / and has no .. in it", s.Export)
 	case s.Export == "/":
-		return "the whole file system cannot be shared with guests, they have their own; name a directory with --export"
+		return "the whole file system cannot be shared with guests, they have their own; name a directory with --" + fleet.ExportFlag
 	case strings.ContainsFunc(s.Dir, odd) || strings.ContainsFunc(s.Export, odd):
-		return fmt.Sprintf("the directory %q cannot be shared with guests, because it has a quotation mark or a control character in its name; start from another one", s.Dir)
+		return fmt.Sprintf("the directory %q cannot be shared with guests, because its name has a quotation mark or a control character; start the job in another one", s.Dir)
 	case len(s.Dir) > PathBytes:
-		return fmt.Sprintf("the working directory has a path of %d bytes; start from one of %d or fewer", len(s.Dir), PathBytes)
+		return fmt.Sprintf("the working directory's path has %d bytes; start the job in one whose path has %d or fewer", len(s.Dir), PathBytes)
 	case s.Dir != s.Export && !strings.HasPrefix(s.Dir, s.Export+"/"):
-		return fmt.Sprintf("the working directory %s is not inside the shared directory %s; start from within it", s.Dir, s.Export)
+		return fmt.Sprintf("the working directory %s is not inside the shared directory %s; start the job inside it", s.Dir, s.Export)
 	}
 	return ""
 }
@@ -103,11 +103,11 @@ func invalidPath(s fleet.JobSpec) string {
 // is how long it is there, with what JSON makes of it.
 func invalidLength(s fleet.JobSpec) string {
 	if len(s.Groups) > MostGroups {
-		return fmt.Sprintf("you are in %d groups, and a job's user can be in no more than %d; submit as another user", len(s.Groups), MostGroups)
+		return fmt.Sprintf("you are in %d groups, and a job's user can be in at most %d; submit it as another user", len(s.Groups), MostGroups)
 	}
 	program, err := json.Marshal(fleet.Program{Args: s.Args, Env: s.Env, Dir: s.Dir})
 	if err != nil || len(program) > ProgramBytes {
-		return fmt.Sprintf("the arguments, the environment and the working directory take %d KiB on their way into the guest, which has room for %d; put some of them into a file", (len(program)+1023)>>10, ProgramBytes>>10)
+		return fmt.Sprintf("the arguments, the environment and the working directory take %d KiB, and a guest accepts %d; put some of them into a file", (len(program)+1023)>>10, ProgramBytes>>10)
 	}
 	return ""
 }
@@ -115,19 +115,19 @@ func invalidLength(s fleet.JobSpec) string {
 func invalidSize(s fleet.JobSpec) string {
 	switch {
 	case s.Ranks < 1:
-		return fmt.Sprintf("%d ranks are none at all; ask for one or more with -n", s.Ranks)
+		return fmt.Sprintf("a job cannot have %d ranks; ask for one or more with -n", s.Ranks)
 	case s.Ranks > MostRanks:
-		return fmt.Sprintf("%d ranks are more than the %d a job may have; ask for fewer with -n", s.Ranks, MostRanks)
+		return fmt.Sprintf("%d ranks are more than the %d that a job may have; ask for fewer with -n", s.Ranks, MostRanks)
 	case s.Guests < 1:
-		return fmt.Sprintf("%d guests are none at all; ask for one or more with --guests", s.Guests)
+		return fmt.Sprintf("a job cannot have %d guests; ask for one or more with --"+fleet.GuestsFlag, s.Guests)
 	case s.Guests > s.Ranks:
 		return fmt.Sprintf("%d guests are too many for %d %s; ask for no more guests than ranks", s.Guests, s.Ranks, ranks(s.Ranks))
 	case s.Guests > fleet.MaxGuestsPerJob:
-		return fmt.Sprintf("%d guests are more than the %d a job may have; give each more ranks with --guests %d", s.Guests, fleet.MaxGuestsPerJob, fleet.MaxGuestsPerJob)
+		return fmt.Sprintf("%d guests are more than the %d that a job may have; give each more ranks with --"+fleet.GuestsFlag+" %d", s.Guests, fleet.MaxGuestsPerJob, fleet.MaxGuestsPerJob)
 	case s.Need.MemoryBytes < least(s.Kind):
-		return fmt.Sprintf("%d MiB of memory are too little for a guest to start; give it %d MiB or more with --mem", s.Need.MemoryBytes>>20, least(s.Kind)>>20)
+		return fmt.Sprintf("%d MiB of memory are too little to start a guest; give it %d MiB or more with --"+fleet.MemFlag, s.Need.MemoryBytes>>20, least(s.Kind)>>20)
 	case s.Need.CPUs < 1 || s.Need.CPUs > mostCPUs:
-		return fmt.Sprintf("a guest cannot have %d CPUs; ask for 1 to %d, or for more guests with --guests", s.Need.CPUs, mostCPUs)
+		return fmt.Sprintf("a guest cannot have %d CPUs; ask for 1 to %d, or for more guests with --"+fleet.GuestsFlag, s.Need.CPUs, mostCPUs)
 	}
 	return ""
 }

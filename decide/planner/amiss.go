@@ -35,7 +35,7 @@ func mapped(p fleet.Prediction, allowed time.Duration) string {
 	if p.Profile != nil {
 		how = fmt.Sprintf("its %d memory mappings", p.Profile.Mappings)
 	}
-	return fmt.Sprintf("would have a downtime of %s for %s alone, where %s is allowed: give --max-stall more than that", aboutDuration(p.Mapping), how, allowed)
+	return fmt.Sprintf("would have a downtime of %s for %s alone, where %s is allowed: give --"+fleet.MaxStallFlag+" more than that", aboutDuration(p.Mapping), how, allowed)
 }
 
 // downtimeText says how long the guests stand still. What is left to send is within the
@@ -45,7 +45,7 @@ func downtimeText(of []fleet.Prediction, l fleet.Limits) string {
 	if l.Downtime <= 0 || still <= l.Downtime {
 		return aboutDuration(still).String()
 	}
-	return fmt.Sprintf("%s: what is left to send takes no more than the %s allowed, and no mode spares it the rest", aboutDuration(still), l.Downtime)
+	return fmt.Sprintf("%s: sending the rest takes less than the %s allowed, but every mode has this downtime", aboutDuration(still), l.Downtime)
 }
 
 // longestDowntime is the longest that one of them stands still.
@@ -73,9 +73,9 @@ func helpToBeReady(p fleet.Prediction, still time.Duration, late bool) string {
 		out = fmt.Sprintf("; it would with %s", p.Help)
 	}
 	if !late {
-		out += "; no host with room takes in guests by post-copy, pagurus doctor --fix there may mend that"
+		out += "; no host with room can receive guests by post-copy; `pagurus doctor --fix` there may mend that"
 	}
-	return out + fmt.Sprintf("; --mode %s would mean a downtime of about %s, --mode %s tries all the same", fleet.StopAndCopy, aboutDuration(still), fleet.PreCopy)
+	return out + fmt.Sprintf("; --"+fleet.ModeFlag+" %s would mean a downtime of about %s, --"+fleet.ModeFlag+" %s tries all the same", fleet.StopAndCopy, aboutDuration(still), fleet.PreCopy)
 }
 
 // anyHuge reports whether one of some guests is to have huge pages. By post-copy they have

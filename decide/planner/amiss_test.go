@@ -47,7 +47,7 @@ func TestDowntimeText(t *testing.T) {
 	of := []fleet.Prediction{predicted(0, 40*time.Millisecond, true), predicted(0, 90*time.Millisecond, true)}
 	for allowed, want := range map[time.Duration]string{
 		0: "90ms", 100 * time.Millisecond: "90ms",
-		50 * time.Millisecond: "90ms: what is left to send takes no more than the 50ms allowed, and no mode spares it the rest",
+		50 * time.Millisecond: "90ms: sending the rest takes less than the 50ms allowed, but every mode has this downtime",
 	} {
 		if got := downtimeText(of, fleet.Limits{Downtime: allowed}); got != want {
 			t.Errorf("%s allowed: %q, want %q", allowed, got, want)

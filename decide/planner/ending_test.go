@@ -114,7 +114,7 @@ func TestSignalRefuses(t *testing.T) {
 		t.Errorf("unknown job: %v", err)
 	}
 	w.must(fleet.Request{Verb: fleet.Cancel, Job: j, Grace: atOnce()})
-	if _, err := w.ask(fleet.Request{Verb: fleet.SendSignal, Job: j, Signal: "USR1"}); err == nil || !strings.Contains(err.Error(), "has no program any more") {
+	if _, err := w.ask(fleet.Request{Verb: fleet.SendSignal, Job: j, Signal: "USR1"}); err == nil || !strings.Contains(err.Error(), "so its program has ended") {
 		t.Errorf("stopping job: %v", err)
 	}
 }

@@ -27,27 +27,27 @@ type Subject struct {
 // Explain says why something is as it is, what it waits for and what would
 // happen next, a sentence a line. The error is a *Refusal.
 func (p *Planner) Explain(s fleet.Snapshot, about Subject) ([]string, error) {
-	unknown := func(what, name, list string) ([]string, error) {
-		return nil, &Refusal{Reason: fmt.Sprintf("there is no %s %s; pagurus %s lists them", what, name, list)}
+	unknown := func(what, name string) ([]string, error) {
+		return nil, &Refusal{Reason: fmt.Sprintf("there is no %s %s; `pagurus %s ls` lists them", what, name, what)}
 	}
 	e := explainer{p: p, s: s}
 	switch {
 	case about.Guest != "":
 		g, ok := s.Guests[about.Guest]
 		if !ok {
-			return unknown("guest", string(about.Guest), "guests")
+			return unknown("guest", string(about.Guest))
 		}
 		return e.guest(g), nil
 	case about.Job != "":
 		j, ok := s.Jobs[about.Job]
 		if !ok {
-			return unknown("job", string(about.Job), "jobs")
+			return unknown("job", string(about.Job))
 		}
 		return e.job(j), nil
 	case about.Host != "":
 		h, ok := s.Hosts[about.Host]
 		if !ok {
-			return unknown("host", string(about.Host), "hosts")
+			return unknown("host", string(about.Host))
 		}
 		return e.host(h), nil
 	}
@@ -83,10 +83,10 @@ func (e *explainer) guest(g fleet.Guest) []string {
 	}
 	say("Its home is %s: %s.", g.Home, cmp.Or(g.Reason, "nothing was noted when it was placed"))
 	if quiet := placement.Silence(e.s, g.Home, e.s.At); quiet > 0 {
-		say("%s has not been heard from for %s; the guest may well go on there. Start the agent again, or cancel job %s to give it up.", g.Home, quiet.Round(time.Second), g.Job)
+		say("%s has not been heard from for %s; the guest may still run there. Start the agent again, or cancel job %s to give the guest up.", g.Home, quiet.Round(time.Second), g.Job)
 	}
 	if most := e.s.Jobs[g.Job].Spec.Cap; most > 0 {
-		say("It may use no more than %.0f %% of its CPUs (run --cap).", 100*most)
+		say("It may use no more than %.0f %% of its CPUs (run --"+fleet.CapFlag+").", 100*most)
 	}
 	switch g.State {
 	case fleet.GuestStarting:
@@ -99,7 +99,7 @@ func (e *explainer) guest(g fleet.Guest) []string {
 		if now := e.s.Hosts[g.Home].Facts.Guests[g.ID]; now.Suspended {
 			say("It is suspended while the owner of %s is there.", g.Home)
 		} else if now.ReclaimedBytes > 0 {
-			say("It does without %d MiB of its memory while the owner of %s is there.", now.ReclaimedBytes>>20, g.Home)
+			say("%d MiB of its memory are reclaimed while the owner of %s is there.", now.ReclaimedBytes>>20, g.Home)
 		}
 		out = append(out, e.leaving(g)...)
 	}
@@ -120,7 +120,7 @@ func (e *explainer) migration(m fleet.Migration) []string {
 	}
 	phase := m.Phase.Traits()
 	if phase.PostCopies() {
-		out = append(out, fmt.Sprintf("It runs on %s; what is missing of its memory comes from %s, and if that host is lost before all has come, so is the guest.", m.To, m.From))
+		out = append(out, fmt.Sprintf("It runs on %s and still fetches memory from %s. If that host fails before all of it has arrived, the guest is lost.", m.To, m.From))
 	}
 	if o, waits := lifecycle.MigrationOrder(m); waits {
 		out = append(out, fmt.Sprintf("It waits for %s to %s it (try %d).", o.Host, o.Verb, o.Attempt+1))
@@ -160,7 +160,7 @@ func (e *explainer) leaving(g fleet.Guest) []string {
 		say("Nothing asks it to move.")
 	}
 	if g.Aborts > 0 {
-		say("%d %s in a row came to nothing%s.", g.Aborts, plural(g.Aborts, "move", "moves"), e.lastCause(g))
+		say("%d %s in a row failed%s.", g.Aborts, plural(g.Aborts, "move", "moves"), e.lastCause(g))
 	}
 	if what := placement.Hindered(e.s, g); what != "" {
 		return append(out, fmt.Sprintf("It could not leave: %s.", what))
@@ -172,7 +172,7 @@ func (e *explainer) leaving(g fleet.Guest) []string {
 	case !found && len(whys) == 0:
 		say("It could not leave: there is no other host.")
 	case !found:
-		say("It could not leave, no host can take it: %s.", placement.Words(whys))
+		say("It could not leave, because no host can take it: %s.", placement.Words(whys))
 	case draining && g.RetryAt.After(e.s.At):
 		say("It is tried again in %s; %s would take it.", g.RetryAt.Sub(e.s.At).Round(time.Second), best.Host)
 	case draining:
@@ -221,7 +221,7 @@ func (e *explainer) price(g fleet.Guest) []string {
 		how = fmt.Sprintf(" by %s", mode)
 	}
 	round := func(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }
-	return []string{fmt.Sprintf("Its move would take about %s (%s to %s)%s and send %d MiB; pagurus predict %s samples its memory again.",
+	return []string{fmt.Sprintf("Its move would take about %s (%s to %s)%s and send %d MiB; `pagurus predict %s` samples its memory again.",
 		round(p.Total.Value), round(p.Total.Low), round(p.Total.High), how, p.Bytes.Value>>20, g.ID)}
 }
 
@@ -237,7 +237,7 @@ func (e *explainer) job(j fleet.Job) []string {
 	}
 	say("Its files (%s) are served by %s, on network %d.", j.Spec.Export, j.ShareHost, j.Subnet)
 	if quiet := placement.Silence(e.s, j.ShareHost, e.s.At); quiet > 0 {
-		say("%s has not been heard from for %s; programs wait when they use files. Start the agent there again.", j.ShareHost, quiet.Round(time.Second))
+		say("%s has not been heard from for %s; programs that use files wait. Start the agent there again.", j.ShareHost, quiet.Round(time.Second))
 	}
 	at := map[fleet.HostID][]string{}
 	waiting := 0
@@ -262,14 +262,14 @@ func (e *explainer) job(j fleet.Job) []string {
 	for _, h := range homes {
 		say("On %s: %s.", h, strings.Join(at[h], ", "))
 		if quiet := placement.Silence(e.s, h, e.s.At); quiet > 0 {
-			say("%s has not been heard from for %s; what is there may well go on. Start the agent again, or cancel %s to give it up.", h, quiet.Round(time.Second), j.ID)
+			say("%s has not been heard from for %s; its guests may still run. Start the agent again, or cancel %s to give them up.", h, quiet.Round(time.Second), j.ID)
 		}
 	}
 	switch j.State {
 	case fleet.JobStarting:
-		say("It waits for %s to come up; then its program is started in guest 0.", counted(waiting, "guest"))
+		say("It waits for %s to come up; then its program starts in guest 0.", counted(waiting, "guest"))
 	case fleet.JobStopping:
-		say("It waits for %s to be gone; then it has ended.", counted(waiting, "guest"))
+		say("It waits for %s to end; then the job has ended.", counted(waiting, "guest"))
 	case fleet.JobRunning:
 		say("Its program runs in guest 0; when it ends, the guests are stopped.")
 	}
@@ -300,9 +300,9 @@ func (e *explainer) host(h fleet.Host) []string {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	switch {
 	case h.Facts.SeenAt.IsZero():
-		say("Its agent has not been heard from since the controller started; see that it runs there.")
+		say("Its agent has not been heard from since the controller started; check that it runs there.")
 	case !placement.Heard(h, e.s.At):
-		say("Its agent was last heard from %s ago; see that it runs there.", e.s.At.Sub(h.Facts.SeenAt).Round(time.Second))
+		say("Its agent was last heard from %s ago; check that it runs there.", e.s.At.Sub(h.Facts.SeenAt).Round(time.Second))
 	default:
 		say("It has %d MiB of %d MiB of memory free for guests and %.1f of %d CPUs busy with them.",
 			e.room().FreeBytes(&h)>>20, h.Facts.Capacity.MemoryBytes>>20, h.Facts.LoadCPUs, h.Facts.Capacity.CPUs)
@@ -322,7 +322,7 @@ func (e *explainer) host(h fleet.Host) []string {
 	})
 	if len(here) == 0 {
 		if h.State == fleet.HostDraining {
-			say("It is empty and kept empty; pagurus undrain %s lets it take guests again.", h.ID)
+			say("It is empty and kept empty; `pagurus undrain %s` lets it take guests again.", h.ID)
 		} else {
 			say("No guests are on it.")
 		}
@@ -353,5 +353,5 @@ func (e *explainer) onHost(g fleet.Guest, h fleet.Host) string {
 		}
 		return fmt.Sprintf("%s leaves for %s %s.", g.ID, best.Host, wait)
 	}
-	return fmt.Sprintf("%s cannot leave, no host can take it: %s.", g.ID, placement.Words(placement.Explain(e.room(), a)))
+	return fmt.Sprintf("%s cannot leave, because no host can take it: %s.", g.ID, placement.Words(placement.Explain(e.room(), a)))
 }

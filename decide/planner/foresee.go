@@ -135,7 +135,7 @@ func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
 		return []fleet.Request{r}, nil
 	case fleet.Drain:
 	default:
-		_, err := refuse(r, "what it would cost to %s is not foreseen; ask about migrate or drain", orNone(r.Verb))
+		_, err := refuse(r, "the cost of %s cannot be predicted; ask about migrate or drain", orNone(r.Verb))
 		return nil, err
 	}
 	h, err := d.adminHost(r)
@@ -159,7 +159,7 @@ func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
 		}
 	}
 	if len(out) == 0 {
-		_, err := refuse(r, "no guest would move: %s has none; pagurus guests lists them and where they are", h.ID)
+		_, err := refuse(r, "no guest would move: %s has none; `pagurus guest ls` lists them and where they are", h.ID)
 		return nil, err
 	}
 	return out, nil

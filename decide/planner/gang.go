@@ -36,7 +36,7 @@ func (d *draft) migrate(r fleet.Request) (fleet.Answer, error) {
 			return answer, err
 		}
 		for _, g := range there {
-			answer.Notes = append(answer.Notes, fmt.Sprintf("guest %s is on %s already and stays there", g.ID, g.Home))
+			answer.Notes = append(answer.Notes, fmt.Sprintf("guest %s is already on %s and stays there", g.ID, g.Home))
 		}
 	}
 	for _, g := range guests {
@@ -85,7 +85,7 @@ func (d *draft) named(r fleet.Request) ([]fleet.Guest, error) {
 		}
 		j, ok := d.Jobs.Find(r.Job)
 		if !ok {
-			return no("there is no job %s; pagurus jobs lists them", r.Job)
+			return no("there is no job %s; `pagurus job ls` lists them", r.Job)
 		}
 		if j.State != fleet.JobRunning {
 			return no("job %s is %s; a job is moved while it runs", j.ID, j.State)
@@ -93,7 +93,7 @@ func (d *draft) named(r fleet.Request) ([]fleet.Guest, error) {
 		ids = desired.GuestIDs(j)
 	}
 	if len(ids) == 0 {
-		return no("no guest is named to move; pagurus guests lists them")
+		return no("no guest is named to move; `pagurus guest ls` lists them")
 	}
 	var out []fleet.Guest
 	seen := map[fleet.GuestID]bool{}
@@ -101,7 +101,7 @@ func (d *draft) named(r fleet.Request) ([]fleet.Guest, error) {
 		g, ok := d.Guests.Find(id)
 		switch {
 		case !ok:
-			return no("there is no guest %s; pagurus guests lists them", orNone(id))
+			return no("there is no guest %s; `pagurus guest ls` lists them", orNone(id))
 		case !may(r.By, d.Jobs.At(g.Job)):
 			return no("guest %s belongs to another user's job; only that user or an administrator may move it", g.ID)
 		case !seen[id]:
@@ -142,7 +142,7 @@ func (d *draft) bound(r fleet.Request, guests []fleet.Guest) (rest, there []flee
 func (d *draft) goal(r fleet.Request) (hosts []fleet.HostID, place string, err error) {
 	if r.To != "" {
 		if _, ok := d.Hosts.Find(r.To); !ok {
-			_, err = refuse(r, "there is no host %s; pagurus hosts lists them", r.To)
+			_, err = refuse(r, "there is no host %s; `pagurus host ls` lists them", r.To)
 		} else if r.ToSite != "" {
 			_, err = refuse(r, "both host %s and site %s are named; name one of them", r.To, r.ToSite)
 		}
@@ -160,7 +160,7 @@ func (d *draft) goal(r fleet.Request) (hosts []fleet.HostID, place string, err e
 		}
 	}
 	if len(hosts) == 0 {
-		_, err = refuse(r, "no host says that it is in site %s; there is %s", r.ToSite, listed(slices.Sorted(maps.Keys(sites))))
+		_, err = refuse(r, "no host is in site %s; there is %s", r.ToSite, listed(slices.Sorted(maps.Keys(sites))))
 	}
 	slices.Sort(hosts)
 	return hosts, "site", err
@@ -178,7 +178,7 @@ func homesOf(guests []fleet.Guest) (homes []string) {
 // listed joins names for people.
 func listed(names []string) string {
 	if len(names) == 0 {
-		return "none at all: give agents --site"
+		return "none at all: give agents --" + fleet.SiteFlag
 	}
 	return strings.Join(names, ", ")
 }
@@ -237,7 +237,7 @@ func (d *draft) crowded(r fleet.Request, g fleet.Guest, guests int) error {
 			_, err := refuse(r, "guest %s cannot move to %s, which %s; name another host, or none to let Pagurus choose", g.ID, to.ID, reason)
 			return err
 		}
-		_, err := refuse(r, "%s has no room for all %d guests, guest %s is left over; move fewer of them, or name no host to let Pagurus choose", to.ID, guests, g.ID)
+		_, err := refuse(r, "%s has no room for all %d guests: guest %s does not fit; move fewer of them, or name no host to let Pagurus choose", to.ID, guests, g.ID)
 		return err
 	}
 	if _, found := d.room().Best(a); found {
@@ -271,7 +271,7 @@ func (d *draft) depart(guests []fleet.Guest, v fleet.Move, how choice) fleet.Mov
 func (d *draft) cancelMove(r fleet.Request) (fleet.Answer, error) {
 	v, ok := d.Moves.Find(r.Move)
 	if !ok {
-		return refuse(r, "there is no move %s; pagurus moves lists them", orNone(r.Move))
+		return refuse(r, "there is no move %s; `pagurus move ls` lists them", orNone(r.Move))
 	}
 	members := d.membersOf(v)
 	for _, m := range members {
@@ -288,12 +288,12 @@ func (d *draft) cancelMove(r fleet.Request) (fleet.Answer, error) {
 			answer.Notes = append(answer.Notes, fmt.Sprintf("%s goes on draining and tries again later; pagurus undrain %s stops that", h.ID, h.ID))
 		}
 	case slices.ContainsFunc(members, lifecycle.Committed) && !v.Ended.IsZero():
-		return refuse(r, "move %s is over and can no longer be cancelled; pagurus migrate moves its guests back", v.ID)
+		return refuse(r, "move %s has ended and can no longer be cancelled; `pagurus migrate` moves its guests back", v.ID)
 	case slices.ContainsFunc(members, lifecycle.Committed):
 		if slices.ContainsFunc(members, func(m fleet.Migration) bool { return m.Phase.Traits().PostCopies() }) {
-			return refuse(r, "move %s can no longer be cancelled: by post-copy its guests run at their targets already, and what is left of their memory follows; see pagurus moves show %s", v.ID, v.ID)
+			return refuse(r, "move %s can no longer be cancelled: by post-copy its guests run at their targets already, and the rest of their memory is being sent; see `pagurus move show %s`", v.ID, v.ID)
 		}
-		return refuse(r, "move %s has begun to switch and can no longer be cancelled; it is over when what is left has been sent, see pagurus moves show %s", v.ID, v.ID)
+		return refuse(r, "move %s has begun to switch and can no longer be cancelled; it ends when the rest of the memory has been sent, see `pagurus move show %s`", v.ID, v.ID)
 	}
 	return answer, nil
 }

@@ -116,32 +116,32 @@ func TestGangMemberThatDiesWhileItWaits(t *testing.T) {
 func TestGangIsAllOrNone(t *testing.T) {
 	w := spread(t, 3, "host1", "host2", "host3")
 	a := w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1", To: "host3"})
-	if len(w.s.Moves["m1"].Migrations) != 2 || !reflect.DeepEqual(a.Notes, []string{"guest j1g2 is on host3 already and stays there"}) {
+	if len(w.s.Moves["m1"].Migrations) != 2 || !reflect.DeepEqual(a.Notes, []string{"guest j1g2 is already on host3 and stays there"}) {
 		t.Errorf("%+v %+v", a, w.s.Moves)
 	}
 	w = spread(t, 6, "host1", "host2", "host3")
 	_, err := w.ask(fleet.Request{Verb: fleet.Migrate, Job: "j1", To: "host3"})
-	if err == nil || !strings.Contains(err.Error(), "host3 has no room for all 4 guests, guest j1g") || len(w.s.Moves) != 0 {
+	if err == nil || !strings.Contains(err.Error(), "host3 has no room for all 4 guests: guest j1g") || len(w.s.Moves) != 0 {
 		t.Errorf("%v %+v", err, w.s.Moves)
 	}
 }
 
 func TestGangRefuses(t *testing.T) {
 	for want, r := range map[string]fleet.Request{
-		"no guest is named to move; pagurus guests lists them":                                          {},
-		"there is no job j9; pagurus jobs lists them":                                                   {Job: "j9"},
+		"no guest is named to move; `pagurus guest ls` lists them":                                      {},
+		"there is no job j9; `pagurus job ls` lists them":                                               {Job: "j9"},
 		"both guests and job j1 are named; name guests, or a job to move all of its guests":             {Job: "j1", Guest: "j1g0"},
-		"there is no guest j1g9; pagurus guests lists them":                                             {Guests: []fleet.GuestID{"j1g0", "j1g9"}},
-		"there is no host mars; pagurus hosts lists them":                                               {Job: "j1", To: "mars"},
+		"there is no guest j1g9; `pagurus guest ls` lists them":                                         {Guests: []fleet.GuestID{"j1g0", "j1g9"}},
+		"there is no host mars; `pagurus host ls` lists them":                                           {Job: "j1", To: "mars"},
 		"all 3 guests are on host1 already; name another host, or none to let Pagurus choose":           {Guests: []fleet.GuestID{"j1g0", "j1g2", "j1g4"}, To: "host1"},
-		"guest j2g0 cannot move: it is on its way":                                                      {Guests: []fleet.GuestID{"j1g0", "j2g0"}},
-		"host4 has no room for all 6 guests, guest j1g":                                                 {Job: "j1", To: "host4"},
+		"guest j2g0 cannot move: it is moving from":                                                     {Guests: []fleet.GuestID{"j1g0", "j2g0"}},
+		"host4 has no room for all 6 guests: guest j1g":                                                 {Job: "j1", To: "host4"},
 		"there is room for guest j1g":                                                                   {Job: "j1"},
 		"but not for all 6 guests at once; move fewer of them, free a host or add one":                  {Job: "j1"},
 		"nothing can be sent at -1 bytes a second; give --bandwidth something like 200M":                {Job: "j1", Limits: fleet.Limits{BytesPerSecond: -1}},
-		"-1s is no time to be ready in; give --deadline something like 30s":                             {Job: "j1", Limits: fleet.Limits{Deadline: -time.Second}},
-		"the downtime cannot be -1s; give --max-stall something like 50ms":                              {Job: "j1", Limits: fleet.Limits{Downtime: -time.Second}},
-		"-1 passes over a guest's memory are none at all; leave the number out":                         {Job: "j1", Limits: fleet.Limits{Rounds: -1}},
+		"--deadline must be positive, and it is -1s; give something like 30s":                           {Job: "j1", Limits: fleet.Limits{Deadline: -time.Second}},
+		"the maximum downtime cannot be -1s; give --max-stall something like 50ms":                      {Job: "j1", Limits: fleet.Limits{Downtime: -time.Second}},
+		"a copy cannot have -1 rounds; leave the number out":                                            {Job: "j1", Limits: fleet.Limits{Rounds: -1}},
 		`there is no mode "magic"; use pre-copy, post-copy or stop-and-copy`:                            {Job: "j1", Limits: fleet.Limits{Mode: "magic"}},
 		"a guest that is moved by stop-and-copy is suspended for the whole copy; leave --max-stall out": {Job: "j1", Limits: fleet.Limits{Mode: fleet.StopAndCopy, Downtime: 1}},
 		"job j3 is stopping; a job is moved while it runs":                                              {Job: "j3"},
@@ -319,7 +319,7 @@ func TestCallOffAtEveryMoment(t *testing.T) {
 		}
 	}
 	w := spread(t, 1, "host1")
-	if _, err := w.ask(fleet.Request{Verb: fleet.CancelMove, Move: "m9"}); err == nil || err.Error() != "there is no move m9; pagurus moves lists them" {
+	if _, err := w.ask(fleet.Request{Verb: fleet.CancelMove, Move: "m9"}); err == nil || err.Error() != "there is no move m9; `pagurus move ls` lists them" {
 		t.Errorf("%v", err)
 	}
 }

@@ -15,16 +15,16 @@ import (
 func amendIsolated(h fleet.Host, r fleet.Request) (out fleet.Host, notes []string, reason string) {
 	switch f := h.Facts; {
 	case r.Isolation == nil:
-		return h, nil, "the request does not say which CPUs to isolate; pagurus and its controller may be of different versions, see pagurus version"
+		return h, nil, "the request does not say which CPUs to isolate; pagurus and its controller may be of different versions, see `pagurus version`"
 	case !r.Isolation.On && len(r.Isolation.CPUs) > 0:
-		return h, nil, "what is put back is put back for all cores; leave --cores out"
+		return h, nil, "off always puts back all CPUs; leave --" + fleet.CoresFlag + " out"
 	case !r.Isolation.On:
 		h.IsolatedCPUs = nil
 		return h, nil, ""
 	case f.SeenAt.IsZero():
-		return h, nil, fmt.Sprintf("%s has not been heard from, so nobody knows what cores it has; start its agent, see pagurus hosts", h.ID)
+		return h, nil, fmt.Sprintf("%s has not been heard from, so its CPUs are not known; start its agent, see `pagurus host ls`", h.ID)
 	case f.Isolation == nil || f.Topology == nil:
-		return h, nil, fmt.Sprintf("the agent of %s does not say whether it can; it may be of an older version, see pagurus version", h.ID)
+		return h, nil, fmt.Sprintf("the agent of %s does not say whether it can; it may be of an older version, see `pagurus version`", h.ID)
 	case f.Isolation.Unable != "":
 		return h, nil, fmt.Sprintf("%s cannot keep cores for guests: %s; ask it of a host whose agent runs on the machine itself", h.ID, f.Isolation.Unable)
 	}
@@ -62,9 +62,9 @@ func invalid(id fleet.HostID, want, all fleet.CPUSet) string {
 	case len(missing) > 0:
 		return fmt.Sprintf("%s has no CPU %s; it has %s", id, missing, all)
 	case len(want) == 0:
-		return fmt.Sprintf("%s has one core only, which everything else needs", id)
+		return fmt.Sprintf("%s has only one core, which all other processes need", id)
 	case len(want) == len(all):
-		return fmt.Sprintf("these are all CPUs of %s, and everything but guests needs at least one; leave out the first, as in --cores %s", id, all[1:])
+		return fmt.Sprintf("these are all CPUs of %s, and other processes need at least one; leave out the first, as in --"+fleet.CoresFlag+" %s", id, all[1:])
 	}
 	return ""
 }

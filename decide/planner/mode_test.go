@@ -30,7 +30,7 @@ func TestModeIsChosen(t *testing.T) {
 	}{
 		{"a guess risks nothing", nil, slow, false, fleet.PreCopy, "nobody has looked at how j1g0"},
 		{"it converges", idleProfile, slow, false, fleet.PreCopy, "with a downtime of 50ms"},
-		{"more than is allowed", idleProfile, fleet.Limits{BytesPerSecond: 100 << 20, Downtime: 10 * time.Millisecond}, false, fleet.PreCopy, "no more than the 10ms allowed"},
+		{"more than is allowed", idleProfile, fleet.Limits{BytesPerSecond: 100 << 20, Downtime: 10 * time.Millisecond}, false, fleet.PreCopy, "less than the 10ms allowed"},
 		{"asked for", idleProfile, fleet.Limits{Mode: fleet.PostCopy}, false, fleet.PostCopy, ""},
 		{"asked for where it cannot be", idleProfile, fleet.Limits{Mode: fleet.PostCopy}, true, "", "host2, which cannot take in a guest by post-copy: userfaultfd is not allowed"},
 		{"it does not converge", wild, slow, false, fleet.PostCopy, "by pre-copy guest j1g0 would not converge"},
@@ -131,7 +131,7 @@ func TestPostCopyGoesThroughEveryPhase(t *testing.T) {
 	if _, err := w.ask(fleet.Request{Verb: fleet.CancelMove, Move: "m1"}); err == nil || !strings.Contains(err.Error(), "run at their targets already") {
 		t.Errorf("called off: %v", err)
 	}
-	if lines, err := w.p.Explain(w.s, Subject{Guest: "j1g0"}); err != nil || !strings.Contains(strings.Join(lines, "\n"), "if that host is lost") {
+	if lines, err := w.p.Explain(w.s, Subject{Guest: "j1g0"}); err != nil || !strings.Contains(strings.Join(lines, "\n"), "If that host fails before all of it has arrived, the guest is lost") {
 		t.Errorf("explained %q, %v", lines, err)
 	}
 	w.answerAll()

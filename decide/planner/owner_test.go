@@ -115,8 +115,8 @@ func TestOwnerGoesMeanwhile(t *testing.T) {
 // What a guest does for its host's owner is explained.
 func TestExplainGivingWay(t *testing.T) {
 	for want, f := range map[string]fleet.GuestFacts{
-		"It is suspended while the owner of host1 is there.":                      {Run: fleet.Suspended, Suspended: true, ReclaimedBytes: 1 << 30},
-		"It does without 64 MiB of its memory while the owner of host1 is there.": {Run: fleet.Running, ReclaimedBytes: 64 << 20},
+		"It is suspended while the owner of host1 is there.":                    {Run: fleet.Suspended, Suspended: true, ReclaimedBytes: 1 << 30},
+		"64 MiB of its memory are reclaimed while the owner of host1 is there.": {Run: fleet.Running, ReclaimedBytes: 64 << 20},
 	} {
 		w, _ := running(t, 1, "host1", "host2")
 		h := w.s.Hosts["host1"]

@@ -46,7 +46,7 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 	case fleet.SetPolicy, fleet.Claim, fleet.Release, fleet.Isolate:
 		return d.amend(r)
 	}
-	return refuse(r, "there is no request %q; pagurus and its controller may be of different versions, see pagurus version", r.Verb)
+	return refuse(r, "there is no request %q; pagurus and its controller may be of different versions, see `pagurus version`", r.Verb)
 }
 
 func refuse(r fleet.Request, format string, args ...any) (fleet.Answer, error) {
@@ -95,7 +95,7 @@ func (d *draft) record(r fleet.Request) (fleet.Answer, error) {
 func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 	j, ok := d.Jobs.Find(r.Job)
 	if !ok {
-		return refuse(r, "there is no job %s; pagurus jobs lists them", orNone(r.Job))
+		return refuse(r, "there is no job %s; `pagurus job ls` lists them", orNone(r.Job))
 	}
 	if !may(r.By, j) {
 		return refuse(r, "job %s belongs to another user (uid %d); only that user or an administrator may cancel it", j.ID, j.Spec.UID)
@@ -122,7 +122,7 @@ func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 func (d *draft) signal(r fleet.Request) (fleet.Answer, error) {
 	j, ok := d.Jobs.Find(r.Job)
 	if !ok {
-		return refuse(r, "there is no job %s; pagurus jobs lists them", orNone(r.Job))
+		return refuse(r, "there is no job %s; `pagurus job ls` lists them", orNone(r.Job))
 	}
 	if !may(r.By, j) {
 		return refuse(r, "job %s belongs to another user (uid %d); only that user or an administrator may send it signals", j.ID, j.Spec.UID)
@@ -134,7 +134,7 @@ func (d *draft) signal(r fleet.Request) (fleet.Answer, error) {
 	case fleet.JobStarting:
 		return refuse(r, "job %s is still starting; send it signals once its program runs", j.ID)
 	case fleet.JobStopping, fleet.JobEnded:
-		return refuse(r, "job %s is %s and has no program any more; pagurus jobs lists those that run", j.ID, j.State)
+		return refuse(r, "job %s is %s, so its program has ended; `pagurus job ls` lists those that run", j.ID, j.State)
 	}
 	return fleet.Answer{Job: j.ID}, nil
 }
@@ -155,14 +155,14 @@ func (d *draft) unmovable(g fleet.Guest) string {
 		return "it is still starting; try again once it runs"
 	case fleet.GuestMoving:
 		m := d.Migrations.At(g.Migration)
-		return fmt.Sprintf("it is on its way from %s to %s with %s; wait for that, see pagurus moves", m.From, m.To, m.Move)
+		return fmt.Sprintf("it is moving from %s to %s with %s; wait for the move to end, see `pagurus move ls`", m.From, m.To, m.Move)
 	case fleet.GuestStopping:
 		return "it is being stopped with its job; there is nothing to do"
 	case fleet.GuestEnded, fleet.GuestLost:
-		return "it no longer runs; pagurus guests lists those that do"
+		return "it no longer runs; `pagurus guest ls` lists those that do"
 	}
 	if !placement.Heard(d.base.Hosts[g.Home], d.base.At) {
-		return fmt.Sprintf("%s, where it is, has not been heard from; start the agent there again, see pagurus hosts", g.Home)
+		return fmt.Sprintf("the agent of %s has not been heard from; start it again, see `pagurus host ls`", g.Home)
 	}
 	return placement.Hindered(d.base, g)
 }
@@ -252,7 +252,7 @@ func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
 		return fleet.Answer{}, err
 	}
 	if h.ForOwner {
-		return refuse(r, "%s is kept empty because its owner is there; pagurus host policy %s changes what they agreed to", h.ID, h.ID)
+		return refuse(r, "%s is kept empty because its owner is there; `pagurus host policy %s` changes that", h.ID, h.ID)
 	}
 	h.Leave = fleet.Limits{}
 	if h, changed := lifecycle.Host(h, fleet.Undrain, d.at); changed {
@@ -269,7 +269,7 @@ func (d *draft) adminHost(r fleet.Request) (fleet.Host, error) {
 	}
 	h, ok := d.Hosts.Find(r.Host)
 	if !ok {
-		_, err := refuse(r, "there is no host %s; pagurus hosts lists them", orNone(r.Host))
+		_, err := refuse(r, "there is no host %s; `pagurus host ls` lists them", orNone(r.Host))
 		return fleet.Host{}, err
 	}
 	return h, nil
@@ -294,7 +294,7 @@ func (d *draft) forget(r fleet.Request) (fleet.Answer, error) {
 		return fleet.Answer{}, err
 	}
 	if placement.Heard(h, d.base.At) {
-		return refuse(r, "%s is heard from and would join again at once; stop its agent first", h.ID)
+		return refuse(r, "%s has a running agent and would join again at once; stop the agent first", h.ID)
 	}
 	for _, g := range sortedGuests(d.base, func(g fleet.Guest) bool { return !g.State.Ended() }) {
 		if slices.Contains(lifecycle.Places(g, desired.Live(d.base, g)), h.ID) {

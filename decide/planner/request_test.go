@@ -14,34 +14,34 @@ import (
 // Every refusal is a sentence that says what is wrong and what to do.
 func TestSubmitRefuses(t *testing.T) {
 	for want, change := range map[string]func(*fleet.Request){
-		"0 ranks are none at all; ask for one or more with -n":                                                                                                                                                  func(r *fleet.Request) { r.Spec.Ranks = 0 },
-		"0 guests are none at all; ask for one or more with --guests":                                                                                                                                           func(r *fleet.Request) { r.Spec.Guests = 0 },
+		"a job cannot have 0 ranks; ask for one or more with -n":                                                                                                                                                func(r *fleet.Request) { r.Spec.Ranks = 0 },
+		"a job cannot have 0 guests; ask for one or more with --guests":                                                                                                                                         func(r *fleet.Request) { r.Spec.Guests = 0 },
 		"3 guests are too many for 2 ranks; ask for no more guests than ranks":                                                                                                                                  func(r *fleet.Request) { r.Spec.Guests = 3 },
-		"300 guests are more than the 250 a job may have; give each more ranks with --guests 250":                                                                                                               func(r *fleet.Request) { r.Spec.Guests, r.Spec.Ranks = 300, 300 },
-		"64 MiB of memory are too little for a guest to start; give it 128 MiB or more with --mem":                                                                                                              func(r *fleet.Request) { r.Spec.Need.MemoryBytes = 64 << 20 },
+		"300 guests are more than the 250 that a job may have; give each more ranks with --guests 250":                                                                                                          func(r *fleet.Request) { r.Spec.Guests, r.Spec.Ranks = 300, 300 },
+		"64 MiB of memory are too little to start a guest; give it 128 MiB or more with --mem":                                                                                                                  func(r *fleet.Request) { r.Spec.Need.MemoryBytes = 64 << 20 },
 		"a guest cannot have -1 CPUs; ask for 1 to 255, or for more guests with --guests":                                                                                                                       func(r *fleet.Request) { r.Spec.Need.CPUs = -1 },
 		"there is no program to run; name it after --":                                                                                                                                                          func(r *fleet.Request) { r.Spec.Args = nil },
 		"an argument or variable holds a zero byte, which no program can be given; leave it out":                                                                                                                func(r *fleet.Request) { r.Spec.Args = []string{"a\x00b"} },
-		"a variable of the environment is not of the form NAME=value; put that right":                                                                                                                           func(r *fleet.Request) { r.Spec.Env = []string{"=x"} },
-		`the working directory "work" is not a whole path; give one that begins with / and has no .. in it`:                                                                                                     func(r *fleet.Request) { r.Spec.Dir = "work" },
-		`the shared directory "/a/../b" is not a whole path; give one that begins with / and has no .. in it`:                                                                                                   func(r *fleet.Request) { r.Spec.Export = "/a/../b" },
-		"the working directory /home/me/work is not inside the shared directory /home/m; start from within it":                                                                                                  func(r *fleet.Request) { r.Spec.Export = "/home/m" },
+		"a variable of the environment is not of the form NAME=value; correct it":                                                                                                                               func(r *fleet.Request) { r.Spec.Env = []string{"=x"} },
+		`the working directory "work" is not an absolute path; give one that begins with / and has no .. in it`:                                                                                                 func(r *fleet.Request) { r.Spec.Dir = "work" },
+		`the shared directory "/a/../b" is not an absolute path; give one that begins with / and has no .. in it`:                                                                                               func(r *fleet.Request) { r.Spec.Export = "/a/../b" },
+		"the working directory /home/me/work is not inside the shared directory /home/m; start the job inside it":                                                                                               func(r *fleet.Request) { r.Spec.Export = "/home/m" },
 		"the whole file system cannot be shared with guests, they have their own; name a directory with --export":                                                                                               func(r *fleet.Request) { r.Spec.Export = "/" },
-		"the directory \"/home/me/a\\nb\" cannot be shared with guests, because it has a quotation mark or a control character in its name; start from another one":                                             func(r *fleet.Request) { r.Spec.Dir = "/home/me/a\nb" },
-		"the directory \"/home/\\\"me\" cannot be shared with guests, because it has a quotation mark or a control character in its name; start from another one":                                               func(r *fleet.Request) { r.Spec.Dir, r.Spec.Export = "/home/\"me", "" },
-		"the working directory has a path of 5001 bytes; start from one of 4095 or fewer":                                                                                                                       func(r *fleet.Request) { r.Spec.Dir, r.Spec.Export = "/"+strings.Repeat("d", 5000), "" },
-		"you are in 1025 groups, and a job's user can be in no more than 1024; submit as another user":                                                                                                          func(r *fleet.Request) { r.Spec.Groups = make([]uint32, 1025) },
-		"the arguments, the environment and the working directory take 49 KiB on their way into the guest, which has room for 48; put some of them into a file":                                                 func(r *fleet.Request) { r.Spec.Args = append(r.Spec.Args, strings.Repeat("x", 48<<10)) },
-		"the arguments, the environment and the working directory take 61 KiB on their way into the guest, which has room for 48; put some of them into a file":                                                 func(r *fleet.Request) { r.Spec.Env = []string{"X=" + strings.Repeat("<", 10<<10)} },
-		"3 hosts to start on are more than the 2 there are; name each once":                                                                                                                                     func(r *fleet.Request) { r.Spec.On = []fleet.HostID{"host1", "host1", "host1"} },
+		"the directory \"/home/me/a\\nb\" cannot be shared with guests, because its name has a quotation mark or a control character; start the job in another one":                                             func(r *fleet.Request) { r.Spec.Dir = "/home/me/a\nb" },
+		"the directory \"/home/\\\"me\" cannot be shared with guests, because its name has a quotation mark or a control character; start the job in another one":                                               func(r *fleet.Request) { r.Spec.Dir, r.Spec.Export = "/home/\"me", "" },
+		"the working directory's path has 5001 bytes; start the job in one whose path has 4095 or fewer":                                                                                                        func(r *fleet.Request) { r.Spec.Dir, r.Spec.Export = "/"+strings.Repeat("d", 5000), "" },
+		"you are in 1025 groups, and a job's user can be in at most 1024; submit it as another user":                                                                                                            func(r *fleet.Request) { r.Spec.Groups = make([]uint32, 1025) },
+		"the arguments, the environment and the working directory take 49 KiB, and a guest accepts 48; put some of them into a file":                                                                            func(r *fleet.Request) { r.Spec.Args = append(r.Spec.Args, strings.Repeat("x", 48<<10)) },
+		"the arguments, the environment and the working directory take 61 KiB, and a guest accepts 48; put some of them into a file":                                                                            func(r *fleet.Request) { r.Spec.Env = []string{"X=" + strings.Repeat("<", 10<<10)} },
+		"3 hosts are named and the cluster has 2; name each host once":                                                                                                                                          func(r *fleet.Request) { r.Spec.On = []fleet.HostID{"host1", "host1", "host1"} },
 		"the request's ID has 129 bytes; give it one of 128 or fewer":                                                                                                                                           func(r *fleet.Request) { r.ID = fleet.RequestID(strings.Repeat("x", 129)) },
-		"guests may use a part of their CPUs, more than 0 and at most 1 (100%); say which with --cap":                                                                                                           func(r *fleet.Request) { r.Spec.Cap = math.NaN() },
+		"a guest's share of its CPUs must be more than 0 and at most 100%; give one with --cap":                                                                                                                 func(r *fleet.Request) { r.Spec.Cap = math.NaN() },
 		`there is no kind of guest "xen"; use auto, vm or container`:                                                                                                                                            func(r *fleet.Request) { r.Spec.Kind = "xen" },
-		"there is no image openmpi; pagurus image ls lists them, pagurus image build openmpi makes it":                                                                                                          func(r *fleet.Request) { r.Image = nil },
-		"there is no host host9; pagurus hosts lists them":                                                                                                                                                      func(r *fleet.Request) { r.Spec.On = []fleet.HostID{"host9"} },
-		"no host can serve /home/me to the guests, because no agent is heard from on the machine you submit from; start one there with pagurus agent":                                                           func(r *fleet.Request) { r.Spec.Machine = "elsewhere" },
+		"there is no image openmpi; `pagurus image ls` lists them, `pagurus image build openmpi` makes it":                                                                                                      func(r *fleet.Request) { r.Image = nil },
+		"there is no host host9; `pagurus host ls` lists them":                                                                                                                                                  func(r *fleet.Request) { r.Spec.On = []fleet.HostID{"host9"} },
+		"no host can serve /home/me to the guests, because no agent on this machine is connected; start one here with `pagurus agent`":                                                                          func(r *fleet.Request) { r.Spec.Machine = "elsewhere" },
 		"there is no room for guest 1 of 2 (3072 MiB each); ask for fewer guests with --guests, less memory with --mem, or wait until there is room (host1, host2: has 2.0 GiB of memory free, 3.0 GiB needed)": func(r *fleet.Request) { r.Spec.Need.MemoryBytes = 3 << 30 },
-		"the request has no job in it; pagurus and its controller may be of different versions, see pagurus version":                                                                                            func(r *fleet.Request) { r.Spec = nil },
+		"the request has no job in it; pagurus and its controller may be of different versions, see `pagurus version`":                                                                                          func(r *fleet.Request) { r.Spec = nil },
 	} {
 		w := newWorld(t, "host1", "host2")
 		r := submission(2)
@@ -135,8 +135,8 @@ func TestMigrateRefuses(t *testing.T) {
 		make func(*world) fleet.Request
 		want string
 	}{
-		{"unknown guest", func(w *world) fleet.Request { return fleet.Request{Guest: "j9g9"} }, "there is no guest j9g9; pagurus guests lists them"},
-		{"unknown host", func(w *world) fleet.Request { return fleet.Request{Guest: "j1g0", To: "host9"} }, "there is no host host9; pagurus hosts lists them"},
+		{"unknown guest", func(w *world) fleet.Request { return fleet.Request{Guest: "j9g9"} }, "there is no guest j9g9; `pagurus guest ls` lists them"},
+		{"unknown host", func(w *world) fleet.Request { return fleet.Request{Guest: "j1g0", To: "host9"} }, "there is no host host9; `pagurus host ls` lists them"},
 		{"already there", func(w *world) fleet.Request { return fleet.Request{Guest: "j1g0", To: w.s.Guests["j1g0"].Home} }, "is on host1 already"},
 		{"draining", func(w *world) fleet.Request {
 			w.must(fleet.Request{Verb: fleet.Drain, Host: "host3"})
@@ -152,11 +152,11 @@ func TestMigrateRefuses(t *testing.T) {
 			w.cut("host1")
 			w.now = w.now.Add(time.Minute)
 			return fleet.Request{Guest: "j1g0"}
-		}, "host1, where it is, has not been heard from"},
+		}, "the agent of host1 has not been heard from"},
 		{"moving", func(w *world) fleet.Request {
 			w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", To: "host2"})
 			return fleet.Request{Guest: "j1g0", To: "host3"}
-		}, "it is on its way from host1 to host2 with m1"},
+		}, "it is moving from host1 to host2 with m1"},
 		{"stopping", func(w *world) fleet.Request {
 			w.must(fleet.Request{Verb: fleet.Cancel, Job: "j1", Grace: atOnce()})
 			return fleet.Request{Guest: "j1g0"}
@@ -210,7 +210,7 @@ func TestHostsJoinAndAreForgotten(t *testing.T) {
 		t.Error("joining again undid a drain")
 	}
 	refused(fleet.Request{Verb: fleet.Join, Host: "../x"}, "cannot be the name of a host")
-	refused(fleet.Request{Verb: fleet.Forget, Host: "host2"}, "stop its agent first")
+	refused(fleet.Request{Verb: fleet.Forget, Host: "host2"}, "stop the agent first")
 	refused(fleet.Request{Verb: fleet.Drain, Host: "host9"}, "there is no host host9")
 	w.cut("host1")
 	w.cut("host2")
@@ -246,16 +246,16 @@ func TestExplainInWords(t *testing.T) {
 	has(Subject{Host: "host1"}, "j1g1 is coming from host2 (preparing).")
 	w.fault(fleet.Receive, "failed")
 	w.answerAll()
-	has(Subject{Guest: "j1g1"}, "host2 is draining, so it is to leave when it is its turn.", "1 move in a row came to nothing, the last one because refused before", "It is tried again in 30s")
+	has(Subject{Guest: "j1g1"}, "host2 is draining, so it is to leave when it is its turn.", "1 move in a row failed, the last one because refused before", "It is tried again in 30s")
 	w.must(fleet.Request{Verb: fleet.Drain, Host: "host1"})
-	has(Subject{Host: "host1"}, "j1g0 cannot leave, no host can take it: host1 is where it runs now; host2 is draining.")
+	has(Subject{Host: "host1"}, "j1g0 cannot leave, because no host can take it: host1 is where it runs now; host2 is draining.")
 	w.cut("host1")
 	w.now = w.now.Add(time.Minute)
 	w.hear()
-	has(Subject{Guest: "j1g0"}, "host1 has not been heard from for 1m0s; the guest may well go on there")
+	has(Subject{Guest: "j1g0"}, "host1 has not been heard from for 1m0s; the guest may still run there")
 	has(Subject{Host: "host1"}, "Its agent was last heard from 1m0s ago")
 	w.must(fleet.Request{Verb: fleet.Cancel, Job: j})
-	has(Subject{Job: j}, "It was cancelled: cancelled by uid 0.", "It waits for 2 guests to be gone")
+	has(Subject{Job: j}, "It was cancelled: cancelled by uid 0.", "It waits for 2 guests to end")
 	for _, about := range []Subject{{Guest: "x"}, {Job: "x"}, {Host: "x"}, {}} {
 		var no *Refusal
 		if _, err := w.p.Explain(w.s, about); !errors.As(err, &no) {

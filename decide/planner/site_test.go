@@ -20,7 +20,7 @@ func TestMoveToASite(t *testing.T) {
 		request fleet.Request
 		want    string
 	}{
-		{fleet.Request{Guest: "j1g0", ToSite: "moon"}, "no host says that it is in site moon; there is attic, cellar"},
+		{fleet.Request{Guest: "j1g0", ToSite: "moon"}, "no host is in site moon; there is attic, cellar"},
 		{fleet.Request{Guest: "j1g0", ToSite: "attic"}, "guest j1g0 is on host1 already; name another site, or none to let Pagurus choose"},
 		{fleet.Request{Guest: "j1g0", ToSite: "attic", To: "host3"}, "both host host3 and site attic are named; name one of them"},
 	} {
@@ -31,7 +31,7 @@ func TestMoveToASite(t *testing.T) {
 	}
 	// Who is in the site stays, the other goes to some host of it.
 	a := w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1", ToSite: "cellar"})
-	if len(a.Notes) != 1 || !strings.Contains(a.Notes[0], "j1g1 is on host2 already") {
+	if len(a.Notes) != 1 || !strings.Contains(a.Notes[0], "j1g1 is already on host2") {
 		t.Errorf("%q", a.Notes)
 	}
 	w.answerAll()

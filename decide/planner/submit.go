@@ -23,7 +23,7 @@ func (d *draft) submit(r fleet.Request) (fleet.Answer, error) {
 		return fleet.Answer{Job: before}, nil
 	}
 	if r.Spec == nil {
-		return refuse(r, "the request has no job in it; pagurus and its controller may be of different versions, see pagurus version")
+		return refuse(r, "the request has no job in it; pagurus and its controller may be of different versions, see `pagurus version`")
 	}
 	spec := completeJob(*r.Spec)
 	if reason := d.invalid(spec, r.Image); reason != "" {
@@ -65,11 +65,11 @@ func (d *draft) invalid(s fleet.JobSpec, image *fleet.Image) string {
 		return reason
 	}
 	if len(s.On) > len(d.base.Hosts) { // the loop below bounds the names
-		return fmt.Sprintf("%d hosts to start on are more than the %d there are; name each once", len(s.On), len(d.base.Hosts))
+		return fmt.Sprintf("%d hosts are named and the cluster has %d; name each host once", len(s.On), len(d.base.Hosts))
 	}
 	for _, id := range s.On {
 		if _, known := d.Hosts.Find(id); !known {
-			return fmt.Sprintf("there is no host %s; pagurus hosts lists them", id)
+			return fmt.Sprintf("there is no host %s; `pagurus host ls` lists them", id)
 		}
 	}
 	return ""
@@ -88,7 +88,7 @@ func (d *draft) place(r fleet.Request, s fleet.JobSpec) ([]placement.Choice, err
 	if stuck >= 0 {
 		what := fmt.Sprintf("there is no room for guest %d of %d (%d MiB each)", stuck+1, s.Guests, s.Need.MemoryBytes>>20)
 		return nil, &Refusal{Request: r, Hosts: placement.Explain(d.room(), a),
-			Reason: what + "; ask for fewer guests with --guests, less memory with --mem, or wait until there is room"}
+			Reason: what + "; ask for fewer guests with --" + fleet.GuestsFlag + ", less memory with --" + fleet.MemFlag + ", or wait until there is room"}
 	}
 	return chosen, nil
 }
@@ -110,7 +110,7 @@ func (d *draft) shareHost(s fleet.JobSpec, chosen []placement.Choice) (fleet.Hos
 		}
 	}
 	if found == "" {
-		return "", fmt.Sprintf("no host can serve %s to the guests, because no agent is heard from on the machine you submit from; start one there with pagurus agent", s.Export)
+		return "", fmt.Sprintf("no host can serve %s to the guests, because no agent on this machine is connected; start one here with `pagurus agent`", s.Export)
 	}
 	return found, ""
 }

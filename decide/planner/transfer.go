@@ -80,13 +80,13 @@ func (d *draft) unpackable(l fleet.Limits, guests []fleet.Guest, to func(fleet.G
 	case l.Compress != fleet.CompressOn:
 		return ""
 	case slices.ContainsFunc(guests, func(g fleet.Guest) bool { return g.Kind == fleet.Container }):
-		return "a container's memory is sent as it is; leave --compress out"
+		return "a container's memory is never compressed; leave --" + fleet.CompressFlag + " out"
 	case len(guests) > 1:
-		return "guests that move together cannot be sent compressed, since QEMU could not wait for the last of them; move one at a time or leave --compress out"
+		return "guests that move together cannot be sent compressed, since QEMU could not wait for the last of them; move one at a time or leave --" + fleet.CompressFlag + " out"
 	}
 	for _, g := range guests {
 		if id := unable(state.ViewOf(d.base), g.ID, g.Home, to(g.ID)); id != "" {
-			return fmt.Sprintf("%s cannot send or take in compressed memory; install QEMU 9 or newer with zstd there, or leave --compress out", id)
+			return fmt.Sprintf("%s cannot send or take in compressed memory; install QEMU 9 or newer with zstd there, or leave --"+fleet.CompressFlag+" out", id)
 		}
 	}
 	return ""

@@ -36,7 +36,7 @@ func TestBothHostsCompressOrNone(t *testing.T) {
 		want   bool
 		no     string
 	}{
-		{what: "a container told to", kind: fleet.Container, limits: fleet.Limits{Compress: fleet.CompressOn}, no: "as it is"},
+		{what: "a container told to", kind: fleet.Container, limits: fleet.Limits{Compress: fleet.CompressOn}, no: "never compressed"},
 		{what: "slow", limits: fleet.Limits{BytesPerSecond: slow}, want: true},
 		{what: "fast", limits: fleet.Limits{BytesPerSecond: fast}},
 		{what: "fast but told to", limits: fleet.Limits{Compress: fleet.CompressOn}, want: true},

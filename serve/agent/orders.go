@@ -255,7 +255,7 @@ func (a *Agent) destroy(ctx context.Context, w *taskRun) (fleet.Report, error) {
 		}
 		wait(ctx, stopPause)
 	}
-	return fleet.Report{}, vague{fmt.Errorf("stopping guest %s on %s: %w", w.slot.guest, a.Host, err)}
+	return fleet.Report{}, vague{err}
 }
 
 // receive makes the empty guest that takes in state.
@@ -267,17 +267,16 @@ func (a *Agent) receive(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	a.deliver(w) // it may have left by the same port before
 	listen, err := w.driver.Receive(ctx, a.lay(w.task))
 	if err != nil {
-		err = fmt.Errorf("making room for guest %s on %s: %w", w.slot.guest, a.Host, err)
-	} else {
-		a.classify(w)
+		return fleet.Report{}, err
 	}
-	return fleet.Report{Listen: listen}, err
+	a.classify(w)
+	return fleet.Report{Listen: listen}, nil
 }
 
 // copy sends the guest's memory while it runs.
 func (a *Agent) copy(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	if found := a.obstacles(ctx, w.slot.guest, w.driver); len(found) > 0 {
-		return fleet.Report{}, fmt.Errorf("copying guest %s to %s: it cannot be moved: %s", w.slot.guest, w.task.Order.Peer, strings.Join(found, "; "))
+		return fleet.Report{}, fmt.Errorf("copy guest %s: it cannot be moved: %s", w.slot.guest, strings.Join(found, "; "))
 	}
 	if err := a.resumeSuspended(ctx, w); err != nil {
 		return fleet.Report{}, err
@@ -296,7 +295,6 @@ func (a *Agent) copy(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	})
 	if err != nil {
 		a.setProgress(w, nil)
-		err = fmt.Errorf("copying guest %s to %s: %w", w.slot.guest, w.task.Order.Peer, err)
 	} else {
 		a.guard(w)
 	}
@@ -308,7 +306,6 @@ func (a *Agent) copy(ctx context.Context, w *taskRun) (fleet.Report, error) {
 func (a *Agent) switchOver(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	p, err := w.driver.Switch(ctx, w.task, func(away bool) { a.lead(w, away) })
 	if err != nil {
-		err = fmt.Errorf("switching guest %s to %s: %w", w.slot.guest, w.task.Order.Peer, err)
 		if errors.Is(err, ErrAbsent) { // before the switch, or after an earlier call has handed it over
 			err = gone{fmt.Errorf("%w%s", err, a.lastWords(w))}
 		}

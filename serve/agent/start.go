@@ -31,7 +31,7 @@ func (a *Agent) start(ctx context.Context, w *taskRun) (fleet.Report, error) {
 		return fleet.Report{}, err
 	}
 	if err := w.driver.Start(ctx, a.lay(w.task)); err != nil {
-		return fleet.Report{}, fmt.Errorf("starting guest %s on %s: %w", g, a.Host, err)
+		return fleet.Report{}, err
 	}
 	a.classify(w)
 	err := a.setUp(ctx, w)

@@ -168,7 +168,7 @@ func (c *Controller) owned(ctx context.Context, by fleet.Caller, id fleet.JobID)
 	}
 	j, ok := s.Jobs[id]
 	if !ok {
-		return j, &wire.Error{Status: http.StatusNotFound, Reason: fmt.Sprintf("there is no job %s: `pagurus jobs` lists them", id)}
+		return j, &wire.Error{Status: http.StatusNotFound, Reason: fmt.Sprintf("there is no job %s: `pagurus job ls` lists them", id)}
 	}
 	if !by.Admin && by.UID != j.Spec.UID {
 		return j, &wire.Error{Status: http.StatusForbidden, Reason: fmt.Sprintf("job %s is not yours", id)}
@@ -197,7 +197,7 @@ func (c *Controller) query(ctx context.Context, g fleet.Guest, q wire.Query) (wi
 		}
 	})
 	if err != nil || away {
-		return wire.Reply{}, fmt.Errorf("guest %s cannot be asked: the agent of %s is not there", g.ID, g.Home)
+		return wire.Reply{}, fmt.Errorf("guest %s cannot be asked: the agent of %s is not connected", g.ID, g.Home)
 	}
 	select {
 	case r := <-replies:

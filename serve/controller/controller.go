@@ -179,7 +179,7 @@ func (c *Controller) do(ctx context.Context, what func(context.Context)) error {
 	}
 }
 
-var errOver = errors.New("this controller does not lead any more")
+var errOver = errors.New("this controller no longer leads")
 
 // tick is the passing of time: first what the store would not take, then what
 // only time brings about, then what watchers have not been told.
@@ -271,7 +271,7 @@ func (c *Controller) handleEvent(ctx context.Context, ev fleet.Event) (fleet.Ans
 		}
 		return answer, err
 	}
-	return fleet.Answer{}, &storeError{errors.New("others keep changing the store: is there a second controller?")}
+	return fleet.Answer{}, &storeError{errors.New("another process keeps changing the store: check that no second controller runs")}
 }
 
 // think is one turn of the loop. A bug in the planner costs one event, not the

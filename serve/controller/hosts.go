@@ -78,9 +78,9 @@ func (c *Controller) admit(ctx context.Context, hello wire.Hello, s *wire.HostSe
 		err := before.Probe(probing)
 		cancel()
 		if err == nil {
-			return fmt.Errorf("another agent is %s already: stop that one, or give this one another --%s", hello.Host, fleet.HostFlag)
+			return fmt.Errorf("another agent already runs as %s: stop it, or start this one with another --%s", hello.Host, fleet.HostFlag)
 		}
-		before.End("another agent took the place of this one, which did not answer")
+		before.End("another agent took this host's place, which did not answer")
 		// Nobody else removes it while its own goroutine still reads.
 		if err := c.do(ctx, func(context.Context) { c.detach(hello.Host, before) }); err != nil {
 			return err
@@ -91,7 +91,7 @@ func (c *Controller) admit(ctx context.Context, hello wire.Hello, s *wire.HostSe
 // join lets the agent in if its host is free; else before is who has it.
 func (c *Controller) join(ctx context.Context, hello wire.Hello, s *wire.HostSession) (before *wire.HostSession, refused error) {
 	if hello.Cluster != "" && hello.Cluster != c.snap().Cluster.ID {
-		return nil, fmt.Errorf("%s belongs to cluster %s and this is %s: use that one's controller, or start the agent with an empty --%s folder", hello.Host, hello.Cluster, c.snap().Cluster.ID, fleet.RunFlag)
+		return nil, fmt.Errorf("%s belongs to cluster %s and this is %s: use the controller of its cluster, or start the agent with an empty --%s folder", hello.Host, hello.Cluster, c.snap().Cluster.ID, fleet.RunFlag)
 	}
 	if h := c.hosts[hello.Host]; h != nil {
 		return h.session, nil
@@ -132,7 +132,7 @@ func (c *Controller) detach(id fleet.HostID, s *wire.HostSession) {
 // handleMessage handles one message. An error is why the session has to end.
 func (c *Controller) handleMessage(id fleet.HostID, s *wire.HostSession, up wire.Up) error {
 	if h := c.hosts[id]; h == nil || h.session != s {
-		return errors.New("another agent took the place of this one")
+		return errors.New("another agent took this host's place")
 	}
 	switch {
 	case up.Hello != nil:

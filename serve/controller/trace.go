@@ -44,7 +44,7 @@ func (c *Controller) Trace(ctx context.Context, by fleet.Caller, id fleet.JobID)
 		return nil, err
 	}
 	if !j.Spec.Trace {
-		return nil, &wire.Error{Status: http.StatusConflict, Reason: fmt.Sprintf("job %s is not traced, since it was submitted with --no-trace", id)}
+		return nil, &wire.Error{Status: http.StatusConflict, Reason: fmt.Sprintf("job %s is not traced, since it was submitted with --"+fleet.NoTraceFlag, id)}
 	}
 	s := c.current.Load()
 	traces := c.spool.traces(id)

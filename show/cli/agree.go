@@ -5,7 +5,6 @@ package cli
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,9 +16,10 @@ import (
 
 // ownerFlags are the parts of a policy; those that are not given stay.
 type ownerFlags struct {
-	owner, vacate, hours, cap, preset string
-	idleAfter                         time.Duration
-	programs                          []string
+	owner, vacate, hours, preset string
+	cap                          float64
+	idleAfter                    time.Duration
+	programs                     []string
 }
 
 // asCluster is what --vacate says to leave it to the cluster.
@@ -28,15 +28,15 @@ const asCluster = "cluster"
 // Add makes the flags of a command.
 func (f *ownerFlags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.owner, "owner", "", "yes: it belongs to somebody who uses it; no: to nobody but the cluster")
-	flags.StringVar(&f.vacate, "vacate", "", "what guests do when the owner stays: evacuate, suspend, stay, or cluster (default: as pagurus policy show says); evacuate,stay or cluster,stay: guests that cannot leave run on instead of being suspended")
-	flags.DurationVar(&f.idleAfter, "idle-after", 0, "the owner is gone after so long without a sign (default: the preset's, 15m)")
-	flags.StringVar(&f.hours, "hours", "", "when guests are welcome, by the host's clock, as 19:00-07:00; outside the owner is there (all: always)")
-	flags.StringVar(&f.cap, "cap", "", "part of the CPUs that guests may use together while the owner is there, as 50% (0: what is left over)")
-	flags.StringVar(&f.preset, "preset", "", "whose thresholds and times judge the sensors: condor, boinc, or own")
-	flags.StringSliceVar(&f.programs, "exclusive", nil, "programs that mean that the owner is there while they run")
+	flags.StringVar(&f.owner, ownerFlag, "", "yes: somebody uses this machine; no: it is the cluster's alone")
+	flags.StringVar(&f.vacate, fleet.VacateFlag, "", "what guests do when the owner stays: evacuate, suspend, stay, or cluster (default: as pagurus policy show says); with ,stay behind evacuate or cluster, guests that cannot leave keep running instead of being suspended")
+	Duration(flags, &f.idleAfter, fleet.IdleAfterFlag, "the owner counts as gone after this time without a sign (default: the preset's, 15m)")
+	flags.StringVar(&f.hours, fleet.HoursFlag, "", "when guests may run, by the host's clock, like 19:00-07:00; at other times the owner counts as there (all: always)")
+	Share(flags, &f.cap, fleet.CapFlag, "share of the CPUs that all guests may use while the owner is there, like 50% (0: what the owner leaves)")
+	flags.StringVar(&f.preset, "preset", "", "the thresholds and times for the sensors: condor, boinc, or own")
+	flags.StringSliceVar(&f.programs, "exclusive", nil, "while one of these programs runs, the owner counts as there")
 	for name, words := range map[string][]string{
-		"owner": {"yes", "no"}, "vacate": {string(fleet.Evacuate), string(fleet.Suspend), string(fleet.Stay), asCluster, "evacuate,stay", "cluster,stay"}, "preset": {"own", "condor", "boinc"},
+		ownerFlag: {"yes", "no"}, fleet.VacateFlag: {string(fleet.Evacuate), string(fleet.Suspend), string(fleet.Stay), asCluster, "evacuate,stay", "cluster,stay"}, "preset": {"own", "condor", "boinc"},
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -49,22 +49,22 @@ func (f ownerFlags) Amend(flags *pflag.FlagSet, p *fleet.OwnerPolicy) (changed b
 		part := true
 		var bad error
 		switch flag.Name {
-		case "owner":
+		case ownerFlag:
 			p.Owned = f.owner == "yes"
 			if f.owner != "yes" && f.owner != "no" {
-				bad = fmt.Errorf("--owner takes yes or no, not %q", f.owner)
+				bad = fmt.Errorf("--"+ownerFlag+" takes yes or no, not %q", f.owner)
 			}
-		case "vacate":
+		case fleet.VacateFlag:
 			first, nowhere, _ := strings.Cut(f.vacate, ",")
 			if p.Vacate, p.Nowhere = fleet.Vacate(first), fleet.Vacate(nowhere); first == asCluster {
 				p.Vacate = ""
 			}
-		case "idle-after":
+		case fleet.IdleAfterFlag:
 			p.IdleAfter = f.idleAfter
-		case "hours":
+		case fleet.HoursFlag:
 			p.Hours, bad = parseHours(f.hours)
-		case "cap":
-			p.Cap, bad = parsePart(f.cap)
+		case fleet.CapFlag:
+			p.Cap = f.cap
 		case "preset":
 			if p.Preset = f.preset; f.preset == "own" {
 				p.Preset = ""
@@ -91,25 +91,12 @@ func parseHours(text string) (h fleet.Hours, err error) {
 	clock := func(s string) time.Duration {
 		t, e := time.Parse("15:04", strings.TrimSpace(s))
 		if e != nil || !found {
-			err = fmt.Errorf("--hours takes two times of the day, as 19:00-07:00, or all, not %q", text)
+			err = fmt.Errorf("--"+fleet.HoursFlag+" takes two times of the day, like 19:00-07:00, or all, not %q", text)
 		}
 		return time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute
 	}
 	h = fleet.Hours{From: clock(from), To: clock(to)}
 	return h, err
-}
-
-// parsePart reads a part of the CPUs, as 50% or 0.5.
-func parsePart(text string) (float64, error) {
-	number, percent := strings.CutSuffix(text, "%")
-	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if percent {
-		v /= 100
-	}
-	if err != nil || !(v >= 0 && v <= 1) { // nor what is no number
-		return 0, fmt.Errorf("--cap takes a part of the CPUs, as 50%%, not %q", text)
-	}
-	return v, nil
 }
 
 // completePolicies completes the name of a cluster's policy.

@@ -60,19 +60,14 @@ func Root(o Options) *cobra.Command {
 hosts, and moves those guests from host to host while the program runs.`,
 		Example: `  pagurus lab up                        # a cluster of three hosts on this machine
   pagurus run -n 4 -- ./a.out           # like mpirun, in guests
-  pagurus guests                        # where they are
+  pagurus guest ls                      # where they are
   pagurus migrate j1g2 --to host3 --wait
   pagurus drain host1                   # empty a host and keep it empty`,
 		Version:       o.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			return usage(cmd, fmt.Sprintf("there is no command %q%s", args[0], like(cmd, args[0])))
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:          OnlyVerbs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(o.In)
 	root.SetOut(o.Out)
@@ -85,16 +80,10 @@ hosts, and moves those guests from host to host while the program runs.`,
 	f.String(tokenFlag, "", "the cluster's token, for a controller on another machine (or PAGURUS_TOKEN)")
 	f.String(tokenFileFlag, "", "a file that holds the token (or PAGURUS_TOKEN_FILE)")
 	f.BoolVar(&a.json, "json", false, "print JSON")
-	root.AddGroup(&cobra.Group{ID: "jobs", Title: "Jobs:"}, &cobra.Group{ID: "cluster", Title: "Cluster:"})
-	for _, cmd := range []*cobra.Command{a.runCommand(), a.jobsCommand(), a.logsCommand(), a.waitCommand(), a.cancelCommand(), a.signalCommand()} {
-		cmd.GroupID = "jobs"
-		root.AddCommand(cmd)
+	for _, n := range a.nouns() {
+		AddNoun(root, n)
 	}
-	for _, cmd := range []*cobra.Command{a.hostsCommand(), a.hostCommand(), a.policiesCommand(), a.guestsCommand(), a.movesCommand(), a.migrateCommand(), a.predictCommand(), a.drainCommand(),
-		a.undrainCommand(), a.forgetCommand(), a.explainCommand()} {
-		cmd.GroupID = "cluster"
-		root.AddCommand(cmd)
-	}
+	AddGroup(root, "Any of these:", a.explainCommand())
 	root.AddCommand(manCommand(root))
 	return root
 }

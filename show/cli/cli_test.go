@@ -233,7 +233,7 @@ func TestInterruptLeavesTheMoveAlone(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"migrate", "j1g0", "--to", "host2", "--wait"}, "`pagurus moves cancel m1` cancels it"},
+		{[]string{"migrate", "j1g0", "--to", "host2", "--wait"}, "`pagurus move cancel m1` cancels it"},
 		{[]string{"drain", "host1", "--wait"}, "`pagurus undrain host1` cancels it"},
 	} {
 		asked := len(w.asked)
@@ -264,7 +264,7 @@ func TestDrainAsksForLimits(t *testing.T) {
 func TestMigrateAsksForAGang(t *testing.T) {
 	w := newWorld(t)
 	w.answer = func(fleet.Request) (fleet.Answer, error) {
-		return fleet.Answer{Moves: []fleet.MoveID{"m1"}, Notes: []string{"guest j1g2 is on host2 already and stays there"}}, nil
+		return fleet.Answer{Moves: []fleet.MoveID{"m1"}, Notes: []string{"guest j1g2 is already on host2 and stays there"}}, nil
 	}
 	got := w.pagurus("", "migrate", "j1g0", "j1g1", "j1g2", "--to", "host2", "--bandwidth", "200M/s", "--max-stall", "30ms", "--deadline", "10s")
 	if got.out != "m1\n" || !strings.Contains(got.err, "stays there") || got.code != 0 {
@@ -293,7 +293,7 @@ func TestMovesShow(t *testing.T) {
 	if got := w.pagurus("", "moves", "show", "m1", "--json"); json.Unmarshal([]byte(got.out), &m) != nil || m.ID != "m1" || len(m.Parts) != 1 {
 		t.Errorf("got %+v", got)
 	}
-	if got := w.pagurus("", "moves", "show", "m9"); got.code != 1 || !strings.Contains(got.err, "pagurus moves") {
+	if got := w.pagurus("", "move", "show", "m9"); got.code != 1 || !strings.Contains(got.err, "pagurus move ls") {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -389,8 +389,8 @@ func TestTables(t *testing.T) {
 	if got := w.pagurus("", "hosts", "--json"); json.Unmarshal([]byte(got.out), &hosts) != nil || len(hosts) != 2 || hosts[0].ID != "host1" {
 		t.Errorf("got %+v", got)
 	}
-	for _, what := range []string{"guests", "jobs", "moves"} {
-		if got := w.pagurus("", what, "--json"); got.out != "[]\n" {
+	for _, what := range []string{"guests", "jobs", "moves", "job ls", "guest ls", "move", "moves ls"} {
+		if got := w.pagurus("", append(strings.Fields(what), "--json")...); got.out != "[]\n" {
 			t.Errorf("%s: %+v", what, got)
 		}
 	}
@@ -404,7 +404,7 @@ func TestTables(t *testing.T) {
 
 func TestCompletion(t *testing.T) {
 	w := newWorld(t)
-	for _, args := range [][]string{{"drain", ""}, {"migrate", "g", "--to", ""}, {"explain", ""}, {"run", "--on", "host1,"}} {
+	for _, args := range [][]string{{"drain", ""}, {"host", "drain", ""}, {"hosts", "undrain", ""}, {"guest", "migrate", "g", "--to", ""}, {"migrate", "g", "--to", ""}, {"explain", ""}, {"run", "--on", "host1,"}} {
 		if got := w.pagurus("", append([]string{"__complete"}, args...)...); !strings.Contains(got.out, "host2\tup, 0 guests") {
 			t.Errorf("%v: %+v", args, got)
 		}
@@ -439,25 +439,30 @@ func TestBadCommandLines(t *testing.T) {
 		{"run --bogus true", 125, "--bogus"},
 		{"run --export /usr true", 125, "/usr"},
 		{"logs j9", 1, "j9"},
-		{"logs", 1, "pagurus jobs"},
+		{"logs", 1, "pagurus job ls"},
 		{"wait j9", 125, "j9"},
-		{"wait", 125, "pagurus jobs"},
+		{"wait", 125, "pagurus job ls"},
 		{"wait --bogus j9", 125, "--bogus"},
 		{"explain nothing", 1, "nothing"},
 		{"hosts host1", 1, "host1"},
 		{"hostss", 1, `did you mean "hosts"?`},
 		{"hots", 1, `did you mean "hosts"?`},
-		{"gust", 1, `did you mean "guests"?`},
+		{"gust", 1, `did you mean "guest"?`},
 		{"jobs shw", 1, `did you mean "show"?`},
 		{"qwerty", 1, `"qwerty": see`},
+		{"jbo ls", 1, `did you mean "job"?`},
+		{"job lst", 1, `"job lst", did you mean "ls"?`},
+		{"host derain host1", 1, `did you mean "drain"?`},
+		{"job wait", 125, "pagurus job wait --help"},
+		{"job run -np 4 true", 125, "-n 4"},
 		{"migrate j1g0 --bandwidh 1M", 1, "did you mean --bandwidth?"},
 		{"cancel j9", 1, "no room"},
 		{"migrate", 1, "--job"},
 		{"migrate j1g0 --job j1", 1, "--job"},
-		{"migrate j1g0 --bandwidth fast", 1, "512M"},
+		{"migrate j1g0 --bandwidth fast", 1, "200M"},
 		{"migrate j1g0 --wait --dry-run", 1, "dry-run"},
 		{"drain host1 --wait --dry-run", 1, "dry-run"},
-		{"drain host1 --bandwidth fast", 1, "512M"},
+		{"drain host1 --bandwidth fast", 1, "200M"},
 		{"migrate j1g0 --max-stall 1us", 1, "1ms"},
 		{"migrate j1g0 --deadline -1s", 1, "30s"},
 		{"moves m1", 1, "m1"},
@@ -501,6 +506,37 @@ func TestParseBytes(t *testing.T) {
 	for _, text := range []string{"", "M", "-1M", "0", "0.5", "1X", "NaN", "Inf", "9e99G", "1 0"} {
 		if got, err := ParseBytes(text); err == nil {
 			t.Errorf("%q is %d", text, got)
+		}
+	}
+}
+
+// Flags of one kind are read and refused alike, and help shows what may be typed.
+func TestQuantities(t *testing.T) {
+	for text, want := range map[string]float64{"50%": 0.5, "0.5": 0.5, " 0 ": 0, "1 %": 0.01} {
+		if got, err := ParseShare(text); err != nil || got != want {
+			t.Errorf("%q is %g, %v", text, got, err)
+		}
+	}
+	if got, err := ParseRate("200M/s"); err != nil || got != 200<<20 || bytesText(got) != "200M" || bytesText(1000) != "1000" {
+		t.Errorf("200M/s is %d, %v, written %s", got, err, bytesText(got))
+	}
+	for d, want := range map[time.Duration]string{30 * time.Minute: "30m", time.Hour: "1h", 90 * time.Second: "1m30s", 50 * time.Millisecond: "50ms"} {
+		if got, err := ParseDuration(want); err != nil || got != d || shortDuration(d) != want {
+			t.Errorf("%s is %s, %v", want, got, err)
+		}
+	}
+	w := newWorld(t)
+	for args, says := range map[string]string{
+		"run --mem lots true":           `--mem: "lots" is not a size`,
+		"migrate j1g0 --bandwidth 0":    `--bandwidth: "0" is not a rate`,
+		"run --cap 150% true":           `--cap: "150%" is not a share`,
+		"host policy host1 --cap NaN":   `--cap: "NaN" is not a share`,
+		"cancel j1 --grace -1s":         `--grace: "-1s" is not a duration`,
+		"drain host1 --timeout shortly": `--timeout: "shortly" is not a duration`,
+		"run -n many true":              `--ranks: "many" is not a number`,
+	} {
+		if got := w.pagurus("", strings.Fields(args)...); got.code == 0 || !strings.Contains(got.err, says) {
+			t.Errorf("%s: %+v, want %s", args, got, says)
 		}
 	}
 }

@@ -9,31 +9,33 @@ import (
 	"github.com/agnivade/levenshtein"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"pagurus/fleet"
 )
 
 // habits are flags of mpirun and mpiexec that `run` does not have, and what to type
 // instead. Those of one letter are found by that letter.
 var habits = map[string]string{
-	"N":                 "pagurus spreads ranks evenly: for K ranks a guest write --guests RANKS/K where mpirun has -N K",
+	"N":                 "pagurus spreads ranks evenly: for K ranks a guest write --" + fleet.GuestsFlag + " RANKS/K where mpirun has -N K",
 	"p":                 "write -n 4 where mpirun has -np 4",
 	"np":                "write -n 4 where mpirun has --np 4",
-	"ppn":               "pagurus spreads ranks evenly: for K ranks a guest write --guests RANKS/K where mpiexec has --ppn K",
-	"npernode":          "pagurus spreads ranks evenly: for K ranks a guest write --guests RANKS/K where mpirun has --npernode K",
-	"host":              "write --on host1,host2 where mpirun has --host",
-	"hosts":             "write --on host1,host2 where mpiexec has --hosts",
-	"hostfile":          "pagurus chooses the hosts: leave --hostfile out, or name hosts by --on host1,host2",
-	"machinefile":       "pagurus chooses the hosts: leave --machinefile out, or name hosts by --on host1,host2",
-	"f":                 "pagurus chooses the hosts: leave -f out, or name hosts by --on host1,host2",
+	"ppn":               "pagurus spreads ranks evenly: for K ranks a guest write --" + fleet.GuestsFlag + " RANKS/K where mpiexec has --ppn K",
+	"npernode":          "pagurus spreads ranks evenly: for K ranks a guest write --" + fleet.GuestsFlag + " RANKS/K where mpirun has --npernode K",
+	"host":              "write --" + onFlag + " host1,host2 where mpirun has --host",
+	"hosts":             "write --" + onFlag + " host1,host2 where mpiexec has --hosts",
+	"hostfile":          "pagurus chooses the hosts: leave --hostfile out, or name hosts by --" + onFlag + " host1,host2",
+	"machinefile":       "pagurus chooses the hosts: leave --machinefile out, or name hosts by --" + onFlag + " host1,host2",
+	"f":                 "pagurus chooses the hosts: leave -f out, or name hosts by --" + onFlag + " host1,host2",
 	"oversubscribe":     "a guest takes as many ranks as you ask for: leave --oversubscribe out",
-	"use-hwthread-cpus": "leave it out: --cpus says how many CPUs a guest has",
-	"map-by":            "ranks fill guests in order: --guests and --cpus say how many of each",
-	"bind-to":           "guests are bound, not ranks: --tune pin binds a guest's CPUs",
-	"mca":               "write --env OMPI_MCA_NAME=VALUE where mpirun has --mca NAME VALUE",
-	"genv":              "write --env NAME=VALUE where mpiexec has -genv NAME VALUE",
-	"genvall":           "write --env NAME for each variable that the program needs",
+	"use-hwthread-cpus": "leave it out: --" + cpusFlag + " says how many CPUs a guest has",
+	"map-by":            "ranks fill guests in order: --" + fleet.GuestsFlag + " and --" + cpusFlag + " say how many of each",
+	"bind-to":           "guests are bound, not ranks: --" + tuneFlag + " pin binds a guest's CPUs",
+	"mca":               "write --" + envFlag + " OMPI_MCA_NAME=VALUE where mpirun has --mca NAME VALUE",
+	"genv":              "write --" + envFlag + " NAME=VALUE where mpiexec has -genv NAME VALUE",
+	"genvall":           "write --" + envFlag + " NAME for each variable that the program needs",
 	"wdir":              "the program begins in the current directory: change to the one you mean",
 	"allow-run-as-root": "leave it out: pagurus lets root run what root submits",
-	"prefix":            "the image has its own MPI: --image says which",
+	"prefix":            "the image has its own MPI: --" + imageFlag + " says which",
 }
 
 // unknown matches what pflag says of a flag that does not exist, and of "-np 4".
@@ -57,7 +59,7 @@ func flagError(cmd *cobra.Command, err error) error {
 			text += ", did you mean --" + near + "?"
 		}
 	}
-	return usage(cmd, text)
+	return usage(cmd, orElse(badValue(err), text))
 }
 
 // habit is what to type instead of a flag of mpirun's; empty: it is not one.
@@ -95,19 +97,13 @@ func nearest(word string, names []string) string {
 // there is none.
 func like(cmd *cobra.Command, word string) string {
 	var names []string
-	meant := map[string]string{}
 	for _, c := range cmd.Commands() {
-		if !c.IsAvailableCommand() {
-			continue
-		}
-		for _, name := range append([]string{c.Name()}, c.Aliases...) {
-			names = append(names, name)
-			meant[name] = c.Name()
+		if c.IsAvailableCommand() {
+			names = append(append(names, c.Name()), c.Aliases...)
 		}
 	}
-	near := nearest(word, names)
-	if near == "" {
-		return ""
+	if near := nearest(word, names); near != "" {
+		return fmt.Sprintf(", did you mean %q?", near)
 	}
-	return fmt.Sprintf(", did you mean %q?", meant[near])
+	return ""
 }

@@ -12,66 +12,51 @@ import (
 	"pagurus/show/view"
 )
 
-// hostCommand is what a host's owner has to say.
-func (a *app) hostCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "host policy|claim|release HOST",
-		Short: "Say what a host's owner agrees to, and that they are there",
-		Long: `Host is for machines that belong to somebody who uses them. Guests are deprioritised
-at once for the owner; what becomes of them if the owner stays is the host's policy.
-'pagurus hosts' shows what is known of each owner and what happens next.`,
-		Example: `  pagurus host policy office3 --owner yes --hours 19:00-07:00
-  pagurus host claim office3      # I need it now
-  pagurus host release office3    # I am done`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage(cmd, "say policy, claim or release, and a host")
-			}
-			return usage(cmd, fmt.Sprintf("there is no command %q", args[0]))
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+// claimCommand says by hand that the owner is there.
+func (a *app) claimCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "claim HOST",
+		Short: "Say that a host's owner needs it now, whatever its sensors report",
+		Long: `Claim deprioritises the host's guests at once. They leave, are suspended or stay, as
+the host's policy says, until ` + "`pagurus host release`" + `.`,
+		Example:           "  pagurus host claim office3",
+		Args:              Exactly(1, oneHost),
+		ValidArgsFunction: a.completeHostArgument,
+		RunE:              a.aboutHost(fleet.Claim),
 	}
-	cmd.AddCommand(a.policyCommand(), a.claimCommand(fleet.Claim), a.claimCommand(fleet.Release))
-	return cmd
 }
 
-// claimCommand says by hand that the owner is there, or gone.
-func (a *app) claimCommand(verb fleet.RequestVerb) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:               "claim HOST",
-		Short:             "Say that a host's owner needs it now, whatever its sensors see",
-		Long:              "Claim deprioritises guests at once; they leave, suspend or stay as the host's policy says, until `pagurus host release`.",
-		Example:           "  pagurus host claim office3",
-		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
+// releaseCommand ends what claimCommand began.
+func (a *app) releaseCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "release HOST",
+		Short: "Say that a host's owner no longer needs it",
+		Long: `Release ends ` + "`pagurus host claim`" + `. The host takes guests again, unless its sensors
+still report its owner.`,
+		Example:           "  pagurus host release office3",
+		Args:              Exactly(1, oneHost),
 		ValidArgsFunction: a.completeHostArgument,
-		RunE:              a.aboutHost(verb),
+		RunE:              a.aboutHost(fleet.Release),
 	}
-	if verb == fleet.Release {
-		cmd.Use, cmd.Short = "release HOST", "Say that a host's owner is done with it"
-		cmd.Long = "Release ends `pagurus host claim`. The host takes guests again unless its sensors still see somebody."
-		cmd.Example = "  pagurus host release office3"
-	}
-	return cmd
 }
 
 func (a *app) policyCommand() *cobra.Command {
 	var f ownerFlags
 	cmd := &cobra.Command{
 		Use:   "policy HOST [flags]",
-		Short: "Say what becomes of guests when a host's owner is there",
-		Long: `Policy says whether a host has an owner and what they agreed to. What is not
-named stays as it was; without any flag it prints what there is.
+		Short: "Show or set what happens to guests when a host's owner is there",
+		Long: `Policy says whether a host has an owner and what the owner agreed to. What you do not
+give stays as it is. Without flags it prints the policy.
 
-As soon as there is a sign of the owner (a key, their programs, memory running
-short) guests fall to the lowest class of CPU. If the owner stays, they evacuate:
-they leave for other hosts while they run; or they suspend: they all but stand
-still; or they stay. When there has been no sign for --idle-after, the host is
-the cluster's again.`,
+At the first sign of the owner (a key, their programs, little free memory) guests get
+the lowest CPU class. If the owner stays, guests evacuate (leave for other hosts while
+they run), are suspended (their memory stays, they do not execute), or stay. Without a
+sign of the owner for --idle-after, the host is the cluster's again.`,
 		Example: `  pagurus host policy office3 --owner yes
   pagurus host policy office3 --vacate suspend --cap 50% --preset boinc
   pagurus host policy office3 --hours 19:00-07:00 --exclusive blender,steam
   pagurus host policy office3 --owner no`,
-		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
+		Args:              Exactly(1, oneHost),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.policy(cmd.Context(), cmd.Flags(), f, fleet.HostID(args[0]))
@@ -89,7 +74,7 @@ func (a *app) policy(ctx context.Context, flags *pflag.FlagSet, f ownerFlags, id
 	}
 	h, ok := c.Host(id)
 	if !ok {
-		return fmt.Errorf("there is no host %s: `pagurus hosts` lists them", id)
+		return unknownHost(id)
 	}
 	changed, err := f.Amend(flags, &h.Policy)
 	if err != nil {

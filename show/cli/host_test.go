@@ -43,7 +43,7 @@ func TestHostPolicy(t *testing.T) {
 		t.Errorf("asked %+v", asked)
 	}
 	for _, bad := range [][]string{
-		{"host", "policy", "host1", "--owner", "maybe"}, {"host", "policy", "none"}, {"host", "policy"}, {"host", "claim"}, {"host", "sell", "host1"}, {"host"},
+		{"host", "policy", "host1", "--owner", "maybe"}, {"host", "policy", "none"}, {"host", "policy"}, {"host", "claim"}, {"host", "sell", "host1"},
 	} {
 		if got := w.pagurus("", bad...); got.code == 0 || got.err == "" {
 			t.Errorf("%v: %+v", bad, got)

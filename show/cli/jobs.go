@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -22,13 +23,13 @@ func (a *app) logsCommand() *cobra.Command {
 		Long: `Logs prints what the job's program has written so far, its standard output to
 standard output and its standard error to standard error, byte for byte.`,
 		Example:           "  pagurus logs j3\n  pagurus logs -f j3 2>/dev/null",
-		Args:              Exactly(1, "a job: `pagurus jobs` lists them"),
+		Args:              Exactly(1, someJob),
 		ValidArgsFunction: a.completeJobs(anyJob),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.logs(cmd.Context(), fleet.JobID(args[0]), followIt)
 		},
 	}
-	cmd.Flags().BoolVarP(&followIt, "follow", "f", false, "go on until the job ends")
+	cmd.Flags().BoolVarP(&followIt, "follow", "f", false, "continue until the job ends")
 	return cmd
 }
 
@@ -94,15 +95,14 @@ func (s *session) copySoFar(ctx context.Context, stream string, to io.Writer) er
 func (a *app) showJobCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show JOB",
-		Short: "Show what a job's ranks do, and what moves did to them",
-		Long: `Show prints a job's moves with the stall that its ranks saw, what each rank has
-spent its time with, who has sent what to whom, and the longest gaps with their
-causes. Messages from rank to rank are counted where they are sent; what a rank
-hands to collective calls is counted by itself. It works while the job runs and,
-as long as the controller remembers the job, after it has ended. With --json it
-prints all of it, also what a screen does not hold.`,
-		Example:           "  pagurus jobs show j3\n  pagurus jobs show j3 --json | jq '.traces[] | {rank, sent}'",
-		Args:              Exactly(1, "one job: `pagurus jobs` lists them"),
+		Short: "Show what a job's ranks do, and how moves affected them",
+		Long: `Show prints a job's moves with the stall of its ranks, how each rank spent its time,
+which ranks exchanged how much, and the longest gaps with their causes. Messages
+between ranks are counted at the sender; collective calls are counted separately. It
+works while the job runs, and afterwards until the controller forgets the job. --json
+prints everything, also what does not fit on a screen.`,
+		Example:           "  pagurus job show j3\n  pagurus job show j3 --json | jq '.traces[] | {rank, sent}'",
+		Args:              Exactly(1, oneJob),
 		ValidArgsFunction: a.completeJobs(anyJob),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.showJob(cmd.Context(), fleet.JobID(args[0]))
@@ -146,7 +146,7 @@ did not succeed: with the program's exit code, or 125 when Pagurus could not run
 it to its end, or waiting was not possible. With --json it prints each job as it
 ends.`,
 		Example:           "  pagurus wait j3 && echo fine",
-		Args:              AtLeast(1, "a job: `pagurus jobs` lists them"),
+		Args:              AtLeast(1, someJob),
 		ValidArgsFunction: a.completeJobs(openJob),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return own(a.wait(cmd.Context(), args))
@@ -223,24 +223,34 @@ func (a *app) answer(answer fleet.Answer) error {
 	return nil
 }
 
+// What commands ask for when it is not named.
+const (
+	oneHost = "one host: `pagurus host ls` lists them"
+	oneMove = "one move: `pagurus move ls` lists them"
+	oneJob  = "one job: `pagurus job ls` lists them"
+	someJob = "a job: `pagurus job ls` lists them"
+)
+
 func unknownJob(id fleet.JobID) error {
-	return fmt.Errorf("there is no job %q: `pagurus jobs` lists them", string(id))
+	return fmt.Errorf("there is no job %q: `pagurus job ls` lists them", string(id))
+}
+
+func unknownHost(id fleet.HostID) error {
+	return fmt.Errorf("there is no host %q: `pagurus host ls` lists them", string(id))
 }
 
 // Exactly asks for that many arguments in a sentence.
-func Exactly(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return usage(cmd, "name "+what)
-		}
-		return nil
-	}
-}
+func Exactly(n int, what string) cobra.PositionalArgs { return between(n, n, what) }
 
 // AtLeast asks for no fewer arguments in a sentence.
-func AtLeast(n int, what string) cobra.PositionalArgs {
+func AtLeast(n int, what string) cobra.PositionalArgs { return between(n, math.MaxInt, what) }
+
+// AtMost asks for no more arguments in a sentence.
+func AtMost(n int, what string) cobra.PositionalArgs { return between(0, n, what) }
+
+func between(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) < n {
+		if len(args) < least || len(args) > most {
 			return usage(cmd, "name "+what)
 		}
 		return nil

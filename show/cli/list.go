@@ -21,48 +21,10 @@ type listing struct {
 	rows  func(view.Cluster) any // for --json
 }
 
-func (a *app) hostsCommand() *cobra.Command {
-	return a.list(&cobra.Command{
-		Use:   "hosts",
-		Short: "List the hosts",
-		Example: `  pagurus hosts
-  pagurus hosts -w                                   # until Ctrl-C
-  pagurus hosts --json | jq '.[] | {id, state}'`,
-	}, listing{view.Cluster.HostTable, func(c view.Cluster) any { return c.Hosts }})
-}
-
-func (a *app) guestsCommand() *cobra.Command {
-	return a.list(&cobra.Command{
-		Use:     "guests",
-		Short:   "List the guests and where they are",
-		Example: "  pagurus guests -w",
-	}, listing{view.Cluster.GuestTable, func(c view.Cluster) any { return c.Guests }})
-}
-
-func (a *app) jobsCommand() *cobra.Command {
-	cmd := a.list(&cobra.Command{
-		Use:     "jobs",
-		Short:   "List the jobs",
-		Example: "  pagurus jobs\n  pagurus jobs --json | jq -r '.[] | select(.state == \"running\") | .id'\n  pagurus jobs show j3          # what its ranks do",
-	}, listing{view.Cluster.JobTable, func(c view.Cluster) any { return c.Jobs }})
-	cmd.AddCommand(a.showJobCommand())
-	return cmd
-}
-
-func (a *app) movesCommand() *cobra.Command {
-	cmd := a.list(&cobra.Command{
-		Use:     "moves",
-		Short:   "List the moves, under way and past; show one, call one off",
-		Example: "  pagurus moves -w\n  pagurus moves show m3         # every phase of one move\n  pagurus moves cancel m3",
-	}, listing{view.Cluster.MoveTable, func(c view.Cluster) any { return c.Moves }})
-	cmd.AddCommand(a.showMoveCommand(), a.cancelMoveCommand())
-	return cmd
-}
-
 // list completes a command that shows a table, once or watching.
 func (a *app) list(cmd *cobra.Command, l listing) *cobra.Command {
 	watch := false
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again on every change, until Ctrl-C")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print the table again on every change, until Ctrl-C")
 	cmd.Args = NoArguments
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if watch {
@@ -84,7 +46,7 @@ func (a *app) list(cmd *cobra.Command, l listing) *cobra.Command {
 // NoArguments refuses arguments in a sentence.
 func NoArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usage(cmd, fmt.Sprintf("`%s` takes no argument, and %q is one%s", cmd.CommandPath(), args[0], like(cmd, args[0])))
+		return usage(cmd, fmt.Sprintf("`%s` takes no argument; leave %q out%s", cmd.CommandPath(), args[0], like(cmd, args[0])))
 	}
 	return nil
 }

@@ -36,26 +36,25 @@ Several guests, or all of a job, are one move: all of them find room or none
 goes, their memory is copied so that they are ready together, and they switch at
 the same moment. Guests that are on HOST already stay.
 
---mode says how their memory goes. Pre-copy copies a guest while it runs, again and
-again what it changes, until little is left: until it switches nothing is at risk,
-but a guest that changes memory faster than it is sent never gets there. Post-copy
-copies it once, lets it run at the target, and sends the rest after it, first what
-it waits for. That always comes to its end, but from the switch until all has come
-neither host alone has the guest: if either, or the line between them, fails then,
-the guest is lost, its job fails, and nothing can cancel the move. Stop-and-copy has
-the guest suspended for the whole copy. Auto takes pre-copy if it is expected to
+--mode says how memory is sent. Pre-copy sends it while the guest runs, in rounds,
+until little is left. Nothing is at risk before the switch, but a guest that changes
+memory faster than it is sent never converges. Post-copy sends it once, resumes the
+guest at the target, and then sends the rest, what the guest waits for first. It
+always ends, but until all memory has arrived neither host alone has the guest. If a
+host or the network between them fails then, the guest is lost, and its job fails.
+Such a move cannot be cancelled. Stop-and-copy suspends the guest for the whole copy.
+Auto takes pre-copy if it is expected to
 be ready within --max-stall and --deadline, else post-copy if the targets can, else
-stop-and-copy if that fits, and says why (` + "`pagurus moves show`, --dry-run" + `); if none
+stop-and-copy if that fits, and says why (` + "`pagurus move show`, --dry-run" + `); if none
 does, the move is refused.
 
---deadline bounds how long the guests may take to be ready to switch. A guest
-that moves alone and is not ready by then stays where it is, and the move is
-cancelled. Of several guests those that are not ready stay, and those that are
-go without them. Without --deadline the same happens to those that are not ready
-5 minutes after the first one is.` + transferHelp
+--deadline limits how long guests may take until they are ready to switch. Guests
+that are not ready by then stay where they are, and the ready ones go without them.
+If none is ready, the move is cancelled. Without --deadline, guests stay that are
+not ready 5 minutes after the first one.` + transferHelp
 
 func (a *app) migrateCommand() *cobra.Command {
-	var f migrateFlags
+	f := migrateFlags{limit: usualWait}
 	cmd := &cobra.Command{
 		Use:   "migrate GUEST…|--job JOB [--to HOST|--to-site SITE] [--wait | --dry-run]",
 		Short: "Move guests to other hosts while they run",
@@ -64,10 +63,10 @@ func (a *app) migrateCommand() *cobra.Command {
   pagurus migrate j3g0 j3g1 j3g2 --to host2          # together
   pagurus migrate --job j3 --bandwidth 200M --deadline 30s
   pagurus migrate --job j3 --to-site basement
-  pagurus moves show $(pagurus migrate j3g1)`,
+  pagurus move show $(pagurus migrate j3g1)`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 0) == (f.job == "") {
-				return usage(cmd, "name one or more guests, `pagurus guests` lists them, or a job with --job")
+				return usage(cmd, "name one or more guests, `pagurus guest ls` lists them, or a job with --"+jobFlag)
 			}
 			return idleWait(cmd, f.wait, f.dry)
 		},
@@ -92,22 +91,22 @@ func (a *app) migrateCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.job, "job", "", "move all guests of this job")
-	flags.StringVar(&f.to, "to", "", "the host to move to (default: the controller chooses)")
-	flags.StringVar(&f.site, "to-site", "", "the site to move to: a host of it is chosen")
-	flags.StringVar(&f.mode, "mode", modeAuto, "auto, pre-copy (the guest runs on while it is copied), post-copy (it runs on at the target before all of it is there) or stop-and-copy (it is suspended: the least is sent)")
-	flags.DurationVar(&f.stall, "max-stall", 0, "switch when the downtime would be no longer than this (default 50ms, and up to 250ms where more passes bring no less)")
-	flags.DurationVar(&f.deadline, "deadline", 0, "who is not ready to switch by then stays (default: 5m after the first is ready)")
+	flags.StringVar(&f.job, jobFlag, "", "move all guests of this job")
+	flags.StringVar(&f.to, toFlag, "", "the host to move to (default: the controller chooses)")
+	flags.StringVar(&f.site, "to-site", "", "the site to move to: the controller chooses a host there")
+	flags.StringVar(&f.mode, fleet.ModeFlag, modeAuto, "auto, pre-copy (the guest runs while it is copied), post-copy (it runs at the target before all memory has arrived) or stop-and-copy (it is suspended during the copy)")
+	Duration(flags, &f.stall, fleet.MaxStallFlag, "the maximum downtime: switch when it would be no longer (default 50ms, and up to 250ms where more rounds do not help)")
+	Duration(flags, &f.deadline, fleet.DeadlineFlag, "guests that are not ready to switch by then stay (default: 5m after the first is ready)")
 	f.transfer.add(cmd)
 	dryRun(flags, &f.dry)
-	flags.BoolVar(&f.wait, "wait", false, "show the move until it is over")
-	flags.DurationVar(&f.limit, "timeout", 30*time.Minute, "wait no longer than this; the move goes on")
-	_ = cmd.RegisterFlagCompletionFunc("to", a.completeHosts)
+	flags.BoolVar(&f.wait, waitFlag, false, "show the move until it is over")
+	Duration(flags, &f.limit, "timeout", "wait no longer than this; the move continues")
+	_ = cmd.RegisterFlagCompletionFunc(toFlag, a.completeHosts)
 	_ = cmd.RegisterFlagCompletionFunc("to-site", a.completeSites)
-	_ = cmd.RegisterFlagCompletionFunc("job", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	_ = cmd.RegisterFlagCompletionFunc(jobFlag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return a.completeJobs(openJob)(cmd, nil, typed)
 	})
-	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{modeAuto, string(fleet.PreCopy), string(fleet.PostCopy), string(fleet.StopAndCopy)}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc(fleet.ModeFlag, cobra.FixedCompletions([]string{modeAuto, string(fleet.PreCopy), string(fleet.PostCopy), string(fleet.StopAndCopy)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -121,11 +120,11 @@ func (f migrateFlags) request(cmd *cobra.Command, args []string) (fleet.Request,
 		r.Limits.Mode = fleet.Mode(f.mode)
 	}
 	given := cmd.Flags().Changed
-	if given("max-stall") && f.stall < leastStall {
-		return r, usage(cmd, fmt.Sprintf("--max-stall %s is too short for any guest: give %s or more", f.stall, leastStall))
+	if given(fleet.MaxStallFlag) && f.stall < leastStall {
+		return r, usage(cmd, fmt.Sprintf("--"+fleet.MaxStallFlag+" %s is too short for every guest: give %s or more", f.stall, leastStall))
 	}
-	if given("deadline") && f.deadline <= 0 {
-		return r, usage(cmd, fmt.Sprintf("--deadline %s has passed before anything begins: give something like 30s", f.deadline))
+	if given(fleet.DeadlineFlag) && f.deadline <= 0 {
+		return r, usage(cmd, fmt.Sprintf("--"+fleet.DeadlineFlag+" %s is over before the move begins: give something like 30s", f.deadline))
 	}
 	r.Limits.Downtime, r.Limits.Deadline = f.stall, f.deadline
 	return r, f.transfer.set(cmd, &r.Limits)
@@ -135,12 +134,12 @@ func (a *app) showMoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show MOVE",
 		Short: "Show a move: its phases, what it sent, the downtime",
-		Long: `Show tells all that is known of one move. DOWNTIME is from suspending the guest until
-its source had handed it over, and what is predicted; BLACKOUT is from then until
-the target let it run, where both hosts have the same clock. A line for each guest
-says how long either part of that took.`,
-		Example:           "  pagurus moves show m3\n  pagurus moves show m3 --json | jq .skew",
-		Args:              Exactly(1, "one move: `pagurus moves` lists them"),
+		Long: `Show prints everything about one move. DOWNTIME is the time from suspending the guest
+until the source has handed it over, beside the predicted one. BLACKOUT is the time
+until the guest runs at the target, if both hosts have the same clock. A line for
+each guest says how long each part took.`,
+		Example:           "  pagurus move show m3\n  pagurus move show m3 --json | jq .skew",
+		Args:              Exactly(1, oneMove),
 		ValidArgsFunction: a.completeMoves,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.read(cmd.Context())
@@ -149,7 +148,7 @@ says how long either part of that took.`,
 			}
 			m, ok := c.Move(fleet.MoveID(args[0]))
 			if !ok {
-				return fmt.Errorf("there is no move %q: `pagurus moves` lists them", args[0])
+				return fmt.Errorf("there is no move %q: `pagurus move ls` lists them", args[0])
 			}
 			if a.json {
 				return a.printJSON(m)
@@ -163,13 +162,13 @@ says how long either part of that took.`,
 func (a *app) cancelMoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel MOVE",
-		Short: "Call a move off before its guests switch",
-		Long: `Cancel stops a move: its guests run on where they are, and what the targets
-have received is destroyed. It returns when the controller has taken it up, and
-may be repeated. Once the guests have begun to switch it is refused: the move is
-over in a moment then, and ` + "`pagurus migrate`" + ` moves them back.`,
-		Example:           "  pagurus moves cancel m3",
-		Args:              Exactly(1, "one move: `pagurus moves` lists them"),
+		Short: "Cancel a move before its guests switch",
+		Long: `Cancel ends a move: its guests stay where they are, and what the targets have
+received is discarded. It returns when the controller has accepted it, and may be
+repeated. Once guests have begun to switch, it is refused, because the move ends in
+a moment. ` + "`pagurus migrate`" + ` then moves them back.`,
+		Example:           "  pagurus move cancel m3",
+		Args:              Exactly(1, oneMove),
 		ValidArgsFunction: a.completeMoves,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			answer, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.CancelMove, Move: fleet.MoveID(args[0])})

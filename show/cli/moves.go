@@ -23,6 +23,9 @@ import (
 // some turns of the planner, which thinks about once a second.
 const stuckAfter = 3 * time.Second
 
+// usualWait is how long a command waits for moves if nobody says.
+const usualWait = 30 * time.Minute
+
 // awaitMoves shows moves until they are over. Its error says which of them
 // did not arrive.
 func (a *app) awaitMoves(ctx context.Context, ids []fleet.MoveID, limit time.Duration) error {
@@ -50,7 +53,7 @@ func (a *app) awaitMoves(ctx context.Context, ids []fleet.MoveID, limit time.Dur
 	})
 	bar.Clear()
 	if err != nil {
-		return timedOut(err, limit, fmt.Sprintf("`pagurus moves -w` shows how it goes on, `pagurus moves cancel %s` cancels it", view.List(ids)))
+		return timedOut(err, limit, fmt.Sprintf("`pagurus move ls -w` shows its progress, `pagurus move cancel %s` cancels it", view.List(ids)))
 	}
 	if err := a.printMoves(moves); err != nil {
 		return err
@@ -84,9 +87,9 @@ func notArrived(moves []view.Move) error {
 		for _, p := range m.Parts {
 			switch p.Phase {
 			case fleet.Aborted:
-				causes = append(causes, fmt.Errorf("%s stays at %s: %s", p.Guest, p.From, orElse(view.Clean(p.Cause), "no cause is known")))
+				causes = append(causes, fmt.Errorf("%s stays at %s: %s", p.Guest, p.From, orElse(view.Clean(p.Cause), "the cause is unknown")))
 			case fleet.Lost:
-				causes = append(causes, fmt.Errorf("%s is lost, see `pagurus explain %s`: %s", p.Guest, p.Guest, orElse(view.Clean(p.Cause), "no cause is known")))
+				causes = append(causes, fmt.Errorf("%s is lost, see `pagurus explain %s`: %s", p.Guest, p.Guest, orElse(view.Clean(p.Cause), "the cause is unknown")))
 			}
 		}
 	}
@@ -105,15 +108,15 @@ func attend(ctx context.Context, limit time.Duration) (context.Context, context.
 func timedOut(err error, limit time.Duration, then string) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("not over after %s, and it goes on: %s", view.Took(limit), then)
+		return fmt.Errorf("not finished after %s; it continues: %s", view.Took(limit), then)
 	case errors.Is(err, context.Canceled):
-		return Exit{Code: exitInterrupted, Err: fmt.Errorf("not waited for any longer, and it goes on: %s", then)}
+		return Exit{Code: exitInterrupted, Err: fmt.Errorf("no longer waiting; it continues: %s", then)}
 	}
 	return err
 }
 
 func (a *app) drainCommand() *cobra.Command {
-	wait, dry, limit := false, false, time.Duration(0)
+	wait, dry, limit := false, false, usualWait
 	var less transferFlags
 	cmd := &cobra.Command{
 		Use:   "drain HOST [--wait | --dry-run]",
@@ -121,13 +124,14 @@ func (a *app) drainCommand() *cobra.Command {
 		Long: `Drain moves every guest off a host and starts none there until ` + "`pagurus undrain`" + `.
 The guests of one job leave together, one job after the other; those that find
 no room stay until there is some. It prints the IDs of the moves and says which
-guests have nowhere to go and why.
+guests have nowhere to go, and why.
+
 With --wait it shows the moves until the host is empty, and exits with 1 when only
-guests are left that cannot leave; for those that still start, or whose move was
-cancelled and is tried again, it waits. With --json it prints each move at the
+guests are left that cannot leave. It waits for guests that still start, and for
+those whose move was cancelled and is tried again. With --json it prints each move at the
 end. With --dry-run it says what that would cost, like ` + "`pagurus predict --host`" + `, and does nothing.` + transferHelp,
 		Example:           "  pagurus drain host1 --wait && sudo reboot\n  pagurus drain host1 --bandwidth 200M",
-		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
+		Args:              Exactly(1, oneHost),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := idleWait(cmd, wait, dry); err != nil {
@@ -152,8 +156,8 @@ end. With --dry-run it says what that would cost, like ` + "`pagurus predict --h
 			return a.awaitEmpty(cmd.Context(), host, limit)
 		},
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "show the moves until the host is empty")
-	cmd.Flags().DurationVar(&limit, "timeout", 30*time.Minute, "wait no longer than this; the host goes on draining")
+	cmd.Flags().BoolVar(&wait, waitFlag, false, "show the moves until the host is empty")
+	Duration(cmd.Flags(), &limit, "timeout", "wait no longer than this; the host stays draining")
 	less.add(cmd)
 	dryRun(cmd.Flags(), &dry)
 	return cmd
@@ -204,7 +208,7 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 	})
 	bar.Clear()
 	if err != nil {
-		return timedOut(err, limit, fmt.Sprintf("`pagurus moves -w` shows how it goes on, `pagurus undrain %s` cancels it", host))
+		return timedOut(err, limit, fmt.Sprintf("`pagurus move ls -w` shows its progress, `pagurus undrain %s` cancels it", host))
 	}
 	if err := a.printMoves(leaving); err != nil {
 		return err
@@ -238,16 +242,16 @@ func (a *app) whyStuck(ctx context.Context, host fleet.HostID, stuck []fleet.Gue
 			why = append(why, errors.New("  "+view.Clean(line)))
 		}
 	}
-	return errors.Join(append(why, fmt.Errorf("  it goes on draining as room comes free; `pagurus undrain %s` cancels it", host))...)
+	return errors.Join(append(why, fmt.Errorf("  it drains further when there is room; `pagurus undrain %s` cancels it", host))...)
 }
 
 func (a *app) undrainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "undrain HOST",
 		Short:             "Let a drained host run guests again",
-		Long:              "Undrain lets a host take guests again. Moves that its draining began are cancelled, but for those that have begun to switch.",
+		Long:              "Undrain lets a host take guests again. It cancels the moves that the drain began, except those that have begun to switch.",
 		Example:           "  pagurus undrain host1",
-		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
+		Args:              Exactly(1, oneHost),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE:              a.aboutHost(fleet.Undrain),
 	}
@@ -257,10 +261,10 @@ func (a *app) forgetCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "forget HOST",
 		Short: "Remove a host that is gone for good",
-		Long: `Forget removes a host from the cluster that will not come back. What it ran is
-given up: be sure that the machine is off, or its guests run on unseen.`,
+		Long: `Forget removes a host that will not come back. Its guests are given up. Make sure
+that the machine is off, or its guests keep running without Pagurus.`,
 		Example:           "  pagurus forget host7",
-		Args:              Exactly(1, "one host: `pagurus hosts` lists them"),
+		Args:              Exactly(1, oneHost),
 		ValidArgsFunction: a.completeHostArgument,
 		RunE:              a.aboutHost(fleet.Forget),
 	}
@@ -280,7 +284,7 @@ func (a *app) aboutHost(verb fleet.RequestVerb) func(*cobra.Command, []string) e
 func (a *app) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "explain GUEST|JOB|HOST|MOVE",
-		Short:             "Say why something is where and as it is",
+		Short:             "Explain why something is where it is, and its state",
 		Example:           "  pagurus explain j3g1\n  pagurus explain host2\n  pagurus explain m4",
 		Args:              Exactly(1, "a guest, a job, a host or a move"),
 		ValidArgsFunction: a.completeAnything,
@@ -319,7 +323,7 @@ func (a *app) explain(ctx context.Context, id string) ([]string, error) {
 	} else if _, ok := cluster.Host(fleet.HostID(id)); ok {
 		about.Host = fleet.HostID(id)
 	} else {
-		return nil, fmt.Errorf("there is no guest, job, host or move %q: `pagurus guests`, `jobs`, `hosts` and `moves` list them", id)
+		return nil, fmt.Errorf("there is no guest, job, host or move %q: `pagurus guest ls`, and the same with job, host and move, lists them", id)
 	}
 	c, err := a.dial()
 	if err != nil {

@@ -1,5 +1,5 @@
-// This file waits for a controller that is away: its restarts cost who waits
-// for a job nothing but time.
+// This file waits for a controller that does not answer: a restart of it only delays
+// waiting clients.
 
 package cli
 

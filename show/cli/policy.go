@@ -12,31 +12,13 @@ import (
 	"pagurus/show/view"
 )
 
-// policiesCommand is what holds in the cluster for hosts of whose owners nothing
-// else is known.
-func (a *app) policiesCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "policy ls|show|set [NAME]",
-		Short: "See and say what becomes of guests when owners return",
-		Long: `The cluster's policy says what becomes of guests on a host whose owner stays, and
-how hosts are chosen for guests. What a host's owner has agreed to counts more:
-see 'pagurus host policy'. 'pagurus simulate' compares the policies.`,
-		Example: `  pagurus policy ls
-  pagurus policy show predictive
-  pagurus policy set evacuate --placement longest-idle`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage(cmd, "say ls, show or set")
-			}
-			return usage(cmd, fmt.Sprintf("there is no command %q", args[0]))
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
+func (a *app) setPolicyCommand() *cobra.Command {
 	var placement string
-	set := &cobra.Command{
-		Use:               "set NAME",
-		Short:             "Say which policy is in force, from now on",
-		Long:              "Set says which policy is in force in the cluster. Guests that are suspended or leave already follow it with the controller's next look, a second later at most.",
+	cmd := &cobra.Command{
+		Use:   "set NAME",
+		Short: "Set the policy in force",
+		Long: `Set changes the cluster's policy at once. Guests that are already suspended or
+leaving follow it within a second.`,
 		Example:           "  pagurus policy set predictive",
 		Args:              Exactly(1, "a policy: `pagurus policy ls` lists them"),
 		ValidArgsFunction: completePolicies,
@@ -44,28 +26,22 @@ see 'pagurus host policy'. 'pagurus simulate' compares the policies.`,
 			return a.setPolicy(cmd.Context(), fleet.Rules{Vacate: fleet.Vacate(args[0]), Placement: placement})
 		},
 	}
-	set.Flags().StringVar(&placement, "placement", "", "how hosts are chosen: spread (most room first) or longest-idle (owner away longest first); the policy's own way if not given")
-	cmd.AddCommand(&cobra.Command{
-		Use: "ls", Short: "List the policies there are", Long: "Ls lists all policies, and says which is in force.", Example: "  pagurus policy ls", Args: Exactly(0, "nothing else"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.listPolicies(cmd.Context()) },
-	}, &cobra.Command{
-		Use: "show [NAME]", Short: "Say what a policy does", Long: "Show says what a policy does, without a name the one in force.", Example: "  pagurus policy show",
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completePolicies,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.showPolicy(cmd.Context(), args) },
-	}, set)
+	cmd.Flags().StringVar(&placement, "placement", "", "how hosts are chosen: spread (most room first) or longest-idle (owner away longest first) (default: the policy's own)")
 	return cmd
 }
 
-func (a *app) listPolicies(ctx context.Context) error {
-	c, err := a.read(ctx)
-	if err != nil {
-		return err
+func (a *app) showPolicyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "show [NAME]",
+		Short:             "Show what a policy does",
+		Long:              "Show explains a policy. Without a name it explains the policy in force.",
+		Example:           "  pagurus policy show",
+		Args:              AtMost(1, "one policy: `pagurus policy ls` lists them"),
+		ValidArgsFunction: completePolicies,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.showPolicy(cmd.Context(), args)
+		},
 	}
-	if a.json {
-		return a.printJSON(view.Policies(c.Rules))
-	}
-	_, err = fmt.Fprint(a.Out, view.PolicyTable(c.Rules).Text())
-	return err
 }
 
 func (a *app) showPolicy(ctx context.Context, args []string) error {

@@ -17,6 +17,9 @@ func TestPolicy(t *testing.T) {
 		w.change(func(s *fleet.Snapshot) { s.Cluster.Rules = *r.Rules })
 		return fleet.Answer{}, nil
 	}
+	if ls, alone := w.pagurus("", "policy", "ls"), w.pagurus("", "policies"); ls != alone {
+		t.Errorf("alone: %+v, ls: %+v", alone, ls)
+	}
 	got := w.pagurus("", "policy", "ls")
 	for _, p := range fleet.VacatePolicies {
 		if got.code != 0 || !strings.Contains(got.out, string(p.Name)) {
@@ -37,7 +40,7 @@ func TestPolicy(t *testing.T) {
 	if got := w.pagurus("", "policy", "show", "--json"); !strings.Contains(got.out, `"in_force":true`) {
 		t.Errorf("json: %+v", got)
 	}
-	for _, bad := range [][]string{{"policy"}, {"policy", "show", "none"}, {"policy", "set"}, {"policy", "sell"}, {"policy", "ls", "all"}} {
+	for _, bad := range [][]string{{"policy", "show", "none"}, {"policy", "show", "stay", "suspend"}, {"policy", "set"}, {"policy", "sell"}, {"policy", "ls", "all"}} {
 		if got := w.pagurus("", bad...); got.code == 0 || got.err == "" {
 			t.Errorf("%v: %+v", bad, got)
 		}

@@ -17,17 +17,15 @@ func (a *app) predictCommand() *cobra.Command {
 	score := false
 	cmd := &cobra.Command{
 		Use:   "predict GUEST | --job JOB | --host HOST | --score",
-		Short: "Say what a move would cost now, and do nothing",
+		Short: "Predict what a move would cost now, and do nothing",
 		Long: `Predict says where a guest, every guest of a job, or every guest of a host would
-go if it had to leave now, how long that would take, how long the guest would
-be suspended until its source had handed it over (the downtime), and how much would
-be sent, each with the interval in which nine in ten outcomes lie. Where a move
-would not converge it says why and what would help.
+go if it had to leave now. It predicts the total time, the downtime and the bytes to
+be sent, each with the interval that holds nine of ten outcomes. If a move would not
+converge, it says why and what would help.
 
-It looks at each guest's memory for four seconds first, without disturbing it;
-where something is being moved it goes by the last look instead. What it says
-grows better as moves are made: every move keeps what was predicted beside what
-it cost. With --score it says how good that was so far.`,
+It first samples each guest's memory for four seconds, without disturbing it. While
+guests move, it uses their last sample. Predictions improve with each move, because
+every move keeps its prediction beside its cost. --score shows how good they are.`,
 		Example: `  pagurus predict j3g1
   pagurus predict --job j3 --to host2
   pagurus predict --host host1 --json | jq '.total_ns.high'
@@ -40,7 +38,7 @@ it cost. With --score it says how good that was so far.`,
 				}
 			}
 			if named != 1 {
-				return usage(cmd, "name one guest, or --job, --host or --score")
+				return usage(cmd, "name one guest, or --"+jobFlag+", --"+fleet.HostFlag+" or --"+scoreFlag)
 			}
 			return nil
 		},
@@ -51,7 +49,7 @@ it cost. With --score it says how good that was so far.`,
 			case score:
 				return a.score(cmd.Context())
 			case host != "" && to != "":
-				return usage(cmd, "guests that leave a host go where there is room: --to goes with a guest or --job")
+				return usage(cmd, "with a host the controller chooses the targets: --"+toFlag+" goes with a guest or --"+jobFlag)
 			case host != "":
 				r = fleet.Request{Verb: fleet.Drain, Host: fleet.HostID(host)}
 			case len(args) == 1:
@@ -61,25 +59,25 @@ it cost. With --score it says how good that was so far.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&job, "job", "", "every guest of this job")
-	f.StringVar(&host, "host", "", "every guest of this host")
-	f.StringVar(&to, "to", "", "the host to move to (default: the controller chooses)")
-	f.BoolVar(&score, "score", false, "how good past predictions were")
-	_ = cmd.RegisterFlagCompletionFunc("to", a.completeHosts)
-	_ = cmd.RegisterFlagCompletionFunc("host", a.completeHosts)
-	_ = cmd.RegisterFlagCompletionFunc("job", a.completeJobs(openJob))
+	f.StringVar(&job, jobFlag, "", "every guest of this job")
+	f.StringVar(&host, fleet.HostFlag, "", "every guest of this host")
+	f.StringVar(&to, toFlag, "", "the host to move to (default: the controller chooses)")
+	f.BoolVar(&score, scoreFlag, false, "show how good past predictions were")
+	_ = cmd.RegisterFlagCompletionFunc(toFlag, a.completeHosts)
+	_ = cmd.RegisterFlagCompletionFunc(fleet.HostFlag, a.completeHosts)
+	_ = cmd.RegisterFlagCompletionFunc(jobFlag, a.completeJobs(openJob))
 	return cmd
 }
 
 // dryRun adds to a command the flag that makes it only predict.
 func dryRun(flags *pflag.FlagSet, dry *bool) {
-	flags.BoolVar(dry, "dry-run", false, "say what it would cost, and do nothing")
+	flags.BoolVar(dry, dryRunFlag, false, "predict what it would cost, and do nothing")
 }
 
 // idleWait refuses to wait for what is only predicted.
 func idleWait(cmd *cobra.Command, wait, dry bool) error {
 	if wait && dry {
-		return usage(cmd, "with --dry-run nothing happens that --wait could wait for: leave one of them out")
+		return usage(cmd, "with --"+dryRunFlag+" there is nothing that --"+waitFlag+" could wait for: leave one of them out")
 	}
 	return nil
 }
@@ -106,7 +104,7 @@ func (a *app) predict(ctx context.Context, r fleet.Request) error {
 	return err
 }
 
-// score prints how good past predictions were.
+// score prints show how good past predictions were.
 func (a *app) score(ctx context.Context) error {
 	c, err := a.dial()
 	if err != nil {

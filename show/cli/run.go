@@ -22,22 +22,21 @@ import (
 // runFlags is what a person says of a job.
 type runFlags struct {
 	ranks, guests, cpus  int
-	memory               string
+	memory               int64
 	image, kind, export  string
-	class, cap           string
+	class                string
+	cap                  float64
 	tune                 string
 	on, env              []string
 	detach, verbose      bool
 	trace, noTrace       bool
-	memoryBytes          int64
-	ceiling              float64    // what cap says
 	mirrored             fleet.Tune // what tune says
 	environment          []string   // what env says
 	directory, exportDir string
 }
 
 func (a *app) runCommand() *cobra.Command {
-	var f runFlags
+	f := runFlags{memory: 512 << 20}
 	cmd := &cobra.Command{
 		Use:   "run -n RANKS [flags] [--] PROGRAM [ARGUMENT…]",
 		Short: "Run an MPI program in guests, as mpirun would",
@@ -46,11 +45,12 @@ func (a *app) runCommand() *cobra.Command {
 The current directory is the program's working directory in every guest, at the
 same path and with your user and group. Output streams as it comes, standard
 input goes to rank 0, Ctrl-C cancels the job (twice: leave at once), SIGUSR1 and
-SIGUSR2 are passed on to every rank, and the exit code is the program's. PROGRAM is looked for inside the guests, as mpirun
-looks for it: ./a.out is the file here, a bare name is one of the image's.
+SIGUSR2 are passed on to every rank, and the exit code is the program's. PROGRAM is
+found inside the guests, as mpirun does: ./a.out is the file here, a name without a
+slash is a program of the image.
 
-In a container (--kind container) the processor time that a program has used
-(clock, getrusage) begins again at 0 when its guest moves: measure time with
+In a container (--kind container) a program's processor time (clock, getrusage)
+starts again at 0 when its guest moves. Measure time with
 CLOCK_MONOTONIC, as MPI_Wtime does.
 
 Exit codes: the program's own; 125 when Pagurus could not run it to its end;
@@ -61,7 +61,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
   job=$(pagurus run -n 4 --detach -- ./a.out); pagurus logs -f $job; pagurus wait $job`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage(cmd, "no program is named")
+				return usage(cmd, "no program is named: write it after the flags, as in `pagurus run -n 4 -- ./a.out`")
 			}
 			return nil
 		},
@@ -75,27 +75,27 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows PROGRAM is the program's
 	flags.IntVarP(&f.ranks, "ranks", "n", 1, "ranks to start")
-	flags.IntVar(&f.guests, "guests", 0, "guests to spread the ranks over (default: one on every usable host, no more than ranks)")
-	flags.StringVar(&f.memory, "mem", "512M", "memory of each guest")
-	flags.IntVar(&f.cpus, "cpus", 0, "virtual CPUs of each guest (default: one for each of its ranks, as far as hosts have them)")
-	flags.StringVar(&f.image, "image", "openmpi", "image the guests run; 'pagurus image ls' lists them")
-	flags.StringVar(&f.kind, "kind", string(fleet.VM), "kind of guest: vm, container, or auto: a vm where KVM works, else a container, else an emulated vm")
-	flags.StringVar(&f.class, "class", "", "how much of the CPUs the guests get beside others: gold, normal or bronze (default: as much as normal)")
-	flags.StringVar(&f.cap, "cap", "", "part of its CPUs that each guest may use, as 50%, also where nobody else wants them (default: no ceiling)")
-	flags.StringVar(&f.tune, "tune", "off", "what guests mirror of their hosts: hpc (all), off, or a list of numa, hugepages and pin; 'pagurus tune show HOST' says what they would get")
-	flags.StringSliceVarP(&f.on, "on", "H", nil, "start on these hosts only")
-	flags.StringArrayVarP(&f.env, "env", "x", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
-	flags.StringVar(&f.export, "export", "", "directory the guests see at the same path: the current one (default) or one above it")
+	flags.IntVar(&f.guests, fleet.GuestsFlag, 0, "guests to spread the ranks over (default: one on every usable host, no more than ranks)")
+	Size(flags, &f.memory, fleet.MemFlag, "memory of each guest")
+	flags.IntVar(&f.cpus, cpusFlag, 0, "virtual CPUs of each guest (default: one for each of its ranks, as far as hosts have them)")
+	flags.StringVar(&f.image, imageFlag, "openmpi", "image the guests run; 'pagurus image ls' lists them")
+	flags.StringVar(&f.kind, kindFlag, string(fleet.VM), "kind of guest: vm, container, or auto: a vm where KVM works, else a container, else an emulated vm")
+	flags.StringVar(&f.class, classFlag, "", "the guests' share of the CPUs beside others: gold, normal or bronze (default: as normal)")
+	Share(flags, &f.cap, fleet.CapFlag, "share of its CPUs that each guest may use at most, like 50% (default: no limit)")
+	flags.StringVar(&f.tune, tuneFlag, "off", "what guests mirror of their hosts: hpc (all), off, or a list of numa, hugepages and pin; 'pagurus tune show HOST' says what they would get")
+	flags.StringSliceVarP(&f.on, onFlag, "H", nil, "start on these hosts only")
+	flags.StringArrayVarP(&f.env, envFlag, "x", nil, "NAME=VALUE for the program's environment; NAME alone takes yours")
+	flags.StringVar(&f.export, fleet.ExportFlag, "", "directory the guests see at the same path: the current one (default) or one above it")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the job's ID and leave it running")
-	flags.BoolVar(&f.trace, "trace", true, "have ranks count their MPI calls and gaps: 'pagurus jobs show' prints them")
-	flags.BoolVar(&f.noTrace, "no-trace", false, "do not: saves some 70 ns a call")
-	flags.BoolVarP(&f.verbose, "verbose", "v", false, "say on standard error what happens, also when that is no terminal")
+	flags.BoolVar(&f.trace, "trace", true, "have ranks count their MPI calls and gaps: 'pagurus job show' prints them")
+	flags.BoolVar(&f.noTrace, fleet.NoTraceFlag, false, "do not trace: saves about 70 ns a call")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "report progress on standard error, even if it is not a terminal")
 	complete := func(name string, with completion) {
 		_ = cmd.RegisterFlagCompletionFunc(name, with) // it fails only for a flag that does not exist
 	}
-	complete("on", a.completeHosts)
-	complete("class", cobra.FixedCompletions(classes, cobra.ShellCompDirectiveNoFileComp))
-	complete("kind", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp))
+	complete(onFlag, a.completeHosts)
+	complete(classFlag, cobra.FixedCompletions(classes, cobra.ShellCompDirectiveNoFileComp))
+	complete(kindFlag, cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -168,24 +168,21 @@ func (a *app) submit(ctx context.Context, r fleet.Request, signals chan os.Signa
 	case <-answered:
 		return answer, err
 	case <-time.After(answerPatience):
-		return fleet.Answer{}, Exit{Code: exitInterrupted, Err: errors.New("left without an answer from the controller: `pagurus jobs` shows whether it has begun the job")}
+		return fleet.Answer{}, Exit{Code: exitInterrupted, Err: errors.New("stopped before the controller answered: `pagurus job ls` shows whether the job exists")}
 	}
 }
 
 // check looks at what needs no cluster to be looked at.
 func (f *runFlags) check() error {
 	var err error
-	if f.memoryBytes, err = ParseBytes(f.memory); err != nil {
-		return fmt.Errorf("--mem %w", err)
-	}
 	if f.ranks < 1 {
 		return fmt.Errorf("-n %d: a job has at least 1 rank", f.ranks)
 	}
 	if f.guests < 0 || f.guests > f.ranks {
-		return fmt.Errorf("--guests must be between 1 and the number of ranks (%d)", f.ranks)
+		return fmt.Errorf("--"+fleet.GuestsFlag+" must be between 1 and the number of ranks (%d)", f.ranks)
 	}
 	if f.cpus < 0 {
-		return fmt.Errorf("--cpus %d: a guest has at least 1 CPU", f.cpus)
+		return fmt.Errorf("--"+cpusFlag+" %d: a guest has at least 1 CPU", f.cpus)
 	}
 	if err := f.checkGuests(); err != nil {
 		return err
@@ -199,7 +196,7 @@ func (f *runFlags) check() error {
 	f.exportDir = f.directory
 	if f.export != "" {
 		if f.exportDir, err = resolved(f.export); err != nil {
-			return fmt.Errorf("--export: %w", err)
+			return fmt.Errorf("--"+fleet.ExportFlag+": %w", err)
 		}
 	}
 	return checkExport(f.exportDir, f.directory)
@@ -214,21 +211,16 @@ var (
 // checkGuests looks at what is said of each guest.
 func (f *runFlags) checkGuests() (err error) {
 	if !slices.Contains(kinds, f.kind) {
-		return fmt.Errorf("--kind %s: write one of %s", f.kind, strings.Join(kinds, ", "))
+		return fmt.Errorf("--"+kindFlag+" %s: write one of %s", f.kind, strings.Join(kinds, ", "))
 	}
 	if f.class != "" && !slices.Contains(classes, f.class) {
-		return fmt.Errorf("--class %s: write one of %s", f.class, strings.Join(classes, ", "))
-	}
-	if f.cap != "" {
-		if f.ceiling, err = parsePart(f.cap); err != nil {
-			return err
-		}
+		return fmt.Errorf("--"+classFlag+" %s: write one of %s", f.class, strings.Join(classes, ", "))
 	}
 	if f.mirrored, err = ParseTune(f.tune); err != nil {
-		return fmt.Errorf("--tune %w", err)
+		return fmt.Errorf("--"+tuneFlag+" %w", err)
 	}
 	if f.mirrored.On() && f.kind == string(fleet.Container) {
-		return errors.New("--tune is for guests that are virtual machines: containers see the host as it is")
+		return errors.New("--" + tuneFlag + " is only for virtual machines: containers see the host as it is")
 	}
 	return nil
 }
@@ -264,17 +256,17 @@ var (
 func checkExport(export, dir string) error {
 	for _, path := range []string{export, dir} {
 		if !utf8.ValidString(path) {
-			return fmt.Errorf("the name of the directory %q is not UTF-8, and guests cannot have it mounted: rename it, or start the job in another one", path)
+			return fmt.Errorf("the name of the directory %q is not UTF-8, so guests cannot mount it: rename it, or start the job in another one", path)
 		}
 	}
 	below := func(parent string) bool { return strings.HasPrefix(export, parent+"/") }
 	taken := slices.Contains(occupied, export) || slices.Contains(system, export) ||
 		slices.ContainsFunc(system, below)
 	if taken {
-		return fmt.Errorf("%s cannot be shared with guests, they have their own: go to your program's directory, or name one with --export", export)
+		return fmt.Errorf("%s cannot be shared with guests, because they have their own: go to your program's directory, or name one with --"+fleet.ExportFlag, export)
 	}
 	if dir != export && !strings.HasPrefix(dir, export+"/") {
-		return fmt.Errorf("--export %s does not contain the current directory %s", export, dir)
+		return fmt.Errorf("--"+fleet.ExportFlag+" %s does not contain the current directory %s", export, dir)
 	}
 	return nil
 }
@@ -286,11 +278,11 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 	for i, name := range f.on {
 		on[i] = fleet.HostID(name)
 		if _, ok := c.Host(on[i]); !ok {
-			return fleet.JobSpec{}, fmt.Errorf("there is no host %q: `pagurus hosts` lists them", name)
+			return fleet.JobSpec{}, unknownHost(on[i])
 		}
 	}
 	if i := slices.IndexFunc(args, func(arg string) bool { return !utf8.ValidString(arg) }); i >= 0 {
-		return fleet.JobSpec{}, fmt.Errorf("the argument %q is not UTF-8 and would come to the program as another one: give it in a file", args[i])
+		return fleet.JobSpec{}, fmt.Errorf("the argument %q is not UTF-8 and would reach the program changed: give it in a file", args[i])
 	}
 	machine, err := a.Machine()
 	if err != nil {
@@ -299,8 +291,8 @@ func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, e
 	guests, cpus := shape(f, usable(c, on, fleet.Kind(f.kind)))
 	return fleet.JobSpec{
 		Args: args, Env: f.environment, Dir: f.directory, Export: f.exportDir, Machine: machine,
-		Ranks: f.ranks, Guests: guests, Need: fleet.Resources{CPUs: cpus, MemoryBytes: f.memoryBytes},
-		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), Cap: f.ceiling, On: on, Trace: f.trace && !f.noTrace, Tune: f.mirrored,
+		Ranks: f.ranks, Guests: guests, Need: fleet.Resources{CPUs: cpus, MemoryBytes: f.memory},
+		Image: f.image, Kind: fleet.Kind(f.kind), Class: fleet.Class(f.class), Cap: f.cap, On: on, Trace: f.trace && !f.noTrace, Tune: f.mirrored,
 	}, nil
 }
 
@@ -360,12 +352,12 @@ func environment(given []string, lookup func(string) (string, bool)) ([]string, 
 	for _, e := range given {
 		name, _, assigned := strings.Cut(e, "=")
 		if name == "" {
-			return nil, fmt.Errorf("--env %q has no name: write NAME=VALUE, or NAME for yours", e)
+			return nil, fmt.Errorf("--"+envFlag+" %q has no name: write NAME=VALUE, or NAME for yours", e)
 		}
 		if !assigned {
 			value, ok := lookup(name)
 			if !ok {
-				return nil, fmt.Errorf("--env %s: it is not set here: write %s=VALUE", name, name)
+				return nil, fmt.Errorf("--"+envFlag+" %s: it is not set here: write %s=VALUE", name, name)
 			}
 			e = name + "=" + value
 		}

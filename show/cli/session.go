@@ -89,7 +89,7 @@ func (s *session) stay(ctx context.Context, signals <-chan os.Signal) error {
 	select {
 	case <-streamed:
 	case <-time.After(drainPatience):
-		s.noteError(errors.New("the rest of its output did not arrive"))
+		s.noteError(errors.New("the rest of the output did not arrive"))
 	}
 	return s.verdict(end)
 }
@@ -119,7 +119,7 @@ func (s *session) heed(ctx context.Context, signals <-chan os.Signal) {
 				continue
 			}
 			if asked {
-				_, _ = fmt.Fprintf(s.Err, "pagurus: left %s to itself: `pagurus jobs` shows whether it is gone\n", s.job)
+				_, _ = fmt.Fprintf(s.Err, "pagurus: no longer waiting for %s: `pagurus job ls` shows its state\n", s.job)
 				os.Exit(exitInterrupted)
 			}
 			asked = true

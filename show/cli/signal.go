@@ -20,18 +20,18 @@ func (a *app) cancelCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel JOB…",
 		Short: "Cancel jobs",
-		Long: `Cancel ends the jobs' programs and guests. Every rank gets SIGTERM, in all guests,
-and what it does and writes until the program has ended, or the grace is over, is
-kept. What still runs then is killed. It returns when the controller has taken it
-up; ` + "`pagurus wait JOB`" + ` waits for the end.
+		Long: `Cancel ends the jobs' programs and guests. Every rank in every guest gets SIGTERM.
+Output until the program ends, or until the grace time is over, is kept. Then all
+processes that still run are killed. Cancel returns when the controller has accepted
+it; ` + "`pagurus wait JOB`" + ` waits for the end.
 
-A job that is cancelled again has no longer than it had: with --grace 0s it ends at
-once. Under Open MPI a rank that ends with an exit code other than 0, or without
+A second cancel can only shorten the grace time: with --grace 0s the job ends at once.
+ Under Open MPI a rank that ends with an exit code other than 0, or without
 MPI_Finalize, makes mpirun end the others a second or two later.`,
 		Example: `  pagurus cancel j3 && pagurus wait j3
   pagurus cancel --grace 2m j3    # its program needs time to save its state
   pagurus cancel --grace 0s j3    # at once`,
-		Args:              AtLeast(1, "a job: `pagurus jobs` lists them"),
+		Args:              AtLeast(1, someJob),
 		ValidArgsFunction: a.completeJobs(openJob),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, id := range args {
@@ -46,7 +46,7 @@ MPI_Finalize, makes mpirun end the others a second or two later.`,
 			return nil
 		},
 	}
-	cmd.Flags().DurationVar(&grace, "grace", grace, fmt.Sprintf("time for the programs to end after SIGTERM, up to %s", fleet.MostGrace))
+	Duration(cmd.Flags(), &grace, "grace", "time for the programs to end after SIGTERM, up to "+shortDuration(fleet.MostGrace))
 	_ = cmd.RegisterFlagCompletionFunc("grace", cobra.FixedCompletions([]string{"0s", "10s", "1m"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -55,17 +55,17 @@ func (a *app) signalCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "signal JOB SIGNAL",
 		Short: "Send a signal to the ranks of a job",
-		Long: `Signal sends SIGNAL to every rank of the job, in all guests, once; a program that
-mpirun did not start gets it itself. It returns when all have been sent it, also
+		Long: `Signal sends SIGNAL once to every rank of the job, in all guests. A program that
+mpirun did not start gets it directly. It returns when all have been sent it, even
 while guests move. SIGNAL is a name with or without SIG, or a number.
 
 KILL and STOP are refused: ` + "`pagurus cancel --grace 0s`" + ` ends a job at once, and TSTP
-stops a program that CONT lets go on. SIGUSR1 and SIGUSR2 that a running
+stops a program until it gets CONT. SIGUSR1 and SIGUSR2 that a running
 ` + "`pagurus run`" + ` gets are sent on the same way.`,
 		Example: `  pagurus signal j3 USR1
   pagurus signal j3 SIGHUP
   pagurus signal j3 12`,
-		Args: Exactly(2, "a job and a signal: `pagurus jobs` lists the jobs"),
+		Args: Exactly(2, "a job and a signal: `pagurus job ls` lists the jobs"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			switch len(args) {
 			case 0:
@@ -115,6 +115,6 @@ func (s *session) pass(ctx context.Context, sig os.Signal) {
 		return
 	}
 	if _, err := s.sendSignal(ctx, s.job, fleet.SignalName(int(number)), s.outage); err != nil && ctx.Err() == nil {
-		_, _ = fmt.Fprintf(s.Err, "pagurus: SIG%s was not passed on: %v\n", fleet.SignalName(int(number)), err)
+		_, _ = fmt.Fprintf(s.Err, "pagurus: SIG%s was not sent to the job: %v\n", fleet.SignalName(int(number)), err)
 	}
 }

@@ -1,11 +1,63 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"pagurus/show/view"
 )
+
+// quantity is the value of a flag that is read by one of the parsers below.
+type quantity[T comparable] struct {
+	value *T
+	kind  string // for the help
+	parse func(string) (T, error)
+	text  func(T) string
+}
+
+func (q quantity[T]) Type() string { return q.kind }
+
+func (q quantity[T]) String() string {
+	var none T
+	if *q.value == none {
+		return "" // help shows no default then
+	}
+	return q.text(*q.value)
+}
+
+func (q quantity[T]) Set(s string) (err error) {
+	v, err := q.parse(s)
+	if err == nil {
+		*q.value = v
+	}
+	return err
+}
+
+// Size makes a flag that takes a size in bytes. The default is what value holds.
+func Size(flags *pflag.FlagSet, value *int64, name, usage string) {
+	flags.Var(quantity[int64]{value, "size", ParseBytes, bytesText}, name, usage)
+}
+
+// Rate makes a flag that takes bytes a second.
+func Rate(flags *pflag.FlagSet, value *int64, name, usage string) {
+	flags.Var(quantity[int64]{value, "rate", ParseRate, bytesText}, name, usage)
+}
+
+// Share makes a flag that takes a share of a whole.
+func Share(flags *pflag.FlagSet, value *float64, name, usage string) {
+	flags.Var(quantity[float64]{value, "share", ParseShare, func(v float64) string { return fmt.Sprintf("%g%%", 100*v) }}, name, usage)
+}
+
+// Duration makes a flag that takes a time span.
+func Duration(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
+	flags.Var(quantity[time.Duration]{value, "duration", ParseDuration, shortDuration}, name, usage)
+}
 
 // ParseBytes reads a size as people write it: 512M, 1.5G, 2GiB, 1048576. The
 // units are powers of 1024.
@@ -20,7 +72,75 @@ func ParseBytes(s string) (int64, error) {
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(n*unit >= 1) || n*unit >= math.MaxInt64 {
-		return 0, fmt.Errorf("%q is no size: write it like 512M or 1.5G", s)
+		return 0, fmt.Errorf("%q is not a size: write it like 512M or 1.5G", s)
 	}
 	return int64(n * unit), nil
+}
+
+// ParseRate reads bytes a second: a size, with or without /s behind it.
+func ParseRate(s string) (int64, error) {
+	n, err := ParseBytes(strings.TrimSuffix(s, "/s"))
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a rate: write the bytes for each second like 200M or 1.5G", s)
+	}
+	return n, nil
+}
+
+// ParseShare reads a share as people write it: 50% or 0.5.
+func ParseShare(s string) (float64, error) {
+	number, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		v /= 100
+	}
+	if err != nil || !(v >= 0 && v <= 1) { // NaN is neither
+		return 0, fmt.Errorf("%q is not a share: write it like 50%% or 0.5", s)
+	}
+	return v, nil
+}
+
+// ParseDuration reads a time span: 30s, 5m, 1h30m. None is negative.
+func ParseDuration(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(strings.TrimSpace(s))
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%q is not a duration: write it like 30s, 5m or 1h30m", s)
+	}
+	return d, nil
+}
+
+// bytesText writes a size in the form that ParseBytes reads, as short as it goes.
+func bytesText(n int64) string {
+	unit := ""
+	for i := 0; i < len("KMGT") && n%1024 == 0; i++ {
+		n, unit = n/1024, "KMGT"[i:i+1]
+	}
+	return strconv.FormatInt(n, 10) + unit
+}
+
+// shortDuration leaves out the parts that are zero: 30m, not 30m0s.
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = strings.TrimSuffix(text, zero[1:])
+		}
+	}
+	return text
+}
+
+// badValue says what is wrong with a flag's value; empty: that is not what err is about.
+func badValue(err error) string {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return ""
+	}
+	var number *strconv.NumError
+	if errors.As(err, &number) {
+		return fmt.Sprintf("--%s: %q is not a number", bad.GetFlag().Name, bad.GetValue())
+	}
+	cause := bad.Unwrap()
+	if _, e := ParseDuration(bad.GetValue()); e != nil && bad.GetFlag().Value.Type() == "duration" {
+		cause = e // also where the flag is pflag's own
+	}
+	return fmt.Sprintf("--%s: %v", bad.GetFlag().Name, view.Clean(cause.Error()))
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,18 +10,17 @@ import (
 
 // transferFlags say what of a guest's memory is sent, how, and how fast.
 type transferFlags struct {
-	bandwidth       string
+	bandwidth       int64 // bytes a second
 	cache, compress string
 }
 
 // transferHelp is what commands with transferFlags say of them.
 const transferHelp = `
 
-Free memory is not sent. What a guest's memory holds of files it can read again
-(its page cache) it drops before it is copied, where that is much of its memory
-and the job does not read it again and again; --page-cache drop or send decides
-otherwise. Memory is sent compressed where the link, or --bandwidth, is slow;
---compress on or off decides otherwise. Guests that move together are never
+Free memory is not sent. A guest drops its page cache (what it can read
+from files again) before the copy, if that is much of its memory and the job does not
+read it repeatedly; --page-cache drop or send overrides this. Memory is compressed
+where the network, or --bandwidth, is slow; --compress on or off overrides this. Guests that move together are never
 compressed.`
 
 var (
@@ -32,28 +30,22 @@ var (
 
 func (f *transferFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.bandwidth, "bandwidth", "", "send no more than this a second from one host, like 200M (default: what the link carries)")
-	flags.StringVar(&f.cache, "page-cache", modeAuto, "auto, drop (the guest forgets what it can read from files again) or send (all of it is sent)")
-	flags.StringVar(&f.compress, "compress", modeAuto, "auto (where the link is slow), on or off")
-	_ = cmd.RegisterFlagCompletionFunc("page-cache", cobra.FixedCompletions(cacheChoices, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("compress", cobra.FixedCompletions(compressChoices, cobra.ShellCompDirectiveNoFileComp))
+	Rate(flags, &f.bandwidth, fleet.BandwidthFlag, "send at most this many bytes a second from one host, like 200M (default: no limit)")
+	flags.StringVar(&f.cache, pageCacheFlag, modeAuto, "auto, drop (the guest drops what it can read from files again) or send (send all of it)")
+	flags.StringVar(&f.compress, fleet.CompressFlag, modeAuto, "auto (where the link is slow), on or off")
+	_ = cmd.RegisterFlagCompletionFunc(pageCacheFlag, cobra.FixedCompletions(cacheChoices, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc(fleet.CompressFlag, cobra.FixedCompletions(compressChoices, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // set notes in l what was asked for. Whether there is such a choice is for the
 // controller to say.
 func (f transferFlags) set(cmd *cobra.Command, l *fleet.Limits) error {
-	for flag, value := range map[string]string{"page-cache": f.cache, "compress": f.compress} {
+	for flag, value := range map[string]string{pageCacheFlag: f.cache, fleet.CompressFlag: f.compress} {
 		if value == "" {
-			return usage(cmd, fmt.Sprintf("--%s is empty: give auto or leave it out", flag))
+			return usage(cmd, fmt.Sprintf("--%s is empty: give auto, or leave it out", flag))
 		}
 	}
-	if cmd.Flags().Changed("bandwidth") {
-		n, err := ParseBytes(strings.TrimSuffix(f.bandwidth, "/s"))
-		if err != nil {
-			return usage(cmd, fmt.Sprintf("--bandwidth: %v a second", err))
-		}
-		l.BytesPerSecond = n
-	}
+	l.BytesPerSecond = f.bandwidth
 	if f.cache != modeAuto {
 		l.PageCache = fleet.CachePolicy(f.cache)
 	}

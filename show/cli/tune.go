@@ -25,7 +25,7 @@ func ParseTune(text string) (t fleet.Tune, err error) {
 		case "pin":
 			t.Pin = true
 		default:
-			return fleet.Tune{}, fmt.Errorf("%q is none of hpc, off, numa, hugepages, pin", word)
+			return fleet.Tune{}, fmt.Errorf("%q is unknown: write hpc, off, or a list of numa, hugepages and pin", word)
 		}
 	}
 	return t, nil
