@@ -1,8 +1,8 @@
-// Command pagurus is the command line and the agent, and becomes the controller
-// (see package roles). It assembles what the other packages are, and decides
-// nothing of its own.
+// Command pagurus is the command line. It assembles what the other packages are, and
+// decides nothing of its own.
 //
-// The lab and the doctor live here, since they start and judge all of it. Its
+// Agent and controller are the programs pagurus-agent and pagurus-controller beside it.
+// The lab, `pagurus up` and the doctor live here, since they start and judge both. Its
 // tests run the real binary.
 package main
 
@@ -46,9 +46,8 @@ func execute(ctx context.Context, std streams) error { return command(std).Execu
 // command is the whole command line.
 func command(std streams) *cobra.Command {
 	root := cli.Root(cli.Options{Version: version, Machine: machine.ID, In: std.in, Out: std.out, Err: std.err})
-	r := roles.Roles{Version: version}
 	root.AddGroup(&cobra.Group{ID: "machine", Title: "This machine:"})
-	for _, cmd := range []*cobra.Command{r.Up(), r.Controller(), r.Agent(), labCommand(std), imageCommand(std), doctorCommand(std)} {
+	for _, cmd := range []*cobra.Command{upCommand(std), controllerCommand(), agentCommand(), labCommand(std), imageCommand(std), doctorCommand(std)} {
 		cmd.GroupID = "machine"
 		root.AddCommand(cmd)
 	}
