@@ -20,20 +20,18 @@ import (
 	"pagurus/act/daemon"
 	"pagurus/act/guestlink"
 	"pagurus/act/image"
+	"pagurus/act/isolate"
 	"pagurus/act/machine"
 	"pagurus/act/numa"
 	"pagurus/act/overlay"
 	"pagurus/act/owner"
 	"pagurus/act/qemu"
-
-	"pagurus/act/isolate"
 	"pagurus/act/share"
 	"pagurus/cmd/roles"
 	"pagurus/decide/cost"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 	"pagurus/serve/agent"
-
 	"pagurus/serve/monitor"
 	"pagurus/serve/wire"
 )
@@ -87,12 +85,12 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 	if os.Geteuid() != 0 {
 		return nil, errors.New("an agent makes networks and guests, and only root may: start it with sudo")
 	}
-	for _, dir := range []string{f.Run, f.State} {
+	for _, dir := range []string{f.RunDir, f.StateDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("making the host's folders: %w", err)
 		}
 	}
-	if h.lock, err = daemon.HoldLock(filepath.Join(f.Run, "agent.lock"), "an agent"); err != nil {
+	if h.lock, err = daemon.HoldLock(filepath.Join(f.RunDir, "agent.lock"), "an agent"); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -108,7 +106,7 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 		return nil, err
 	}
 	h.made.May = h.usable
-	if h.images, err = image.Open(f.Images); err != nil {
+	if h.images, err = image.Open(f.ImageDir); err != nil {
 		return nil, err
 	}
 	if err = h.openGroups(); err != nil {
@@ -117,7 +115,7 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 	if h.network, err = overlay.Open(overlay.Config{Host: fleet.HostID(f.Name), Address: address}); err != nil {
 		return nil, err
 	}
-	if h.shares, err = share.Open(share.Config{Run: f.Run}); err != nil {
+	if h.shares, err = share.Open(share.Config{Run: f.RunDir}); err != nil {
 		return nil, err
 	}
 	guest, err := roles.Beside(roles.GuestProgram)
@@ -134,7 +132,7 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 		log.Warn("no containers here", "cause", err)
 	}
 	vm, err := qemu.Open(ctx, qemu.Config{
-		Run: f.Run, GuestAgent: guest, Address: address, Accelerator: f.Accelerator, Cgroups: h.groups,
+		Run: f.RunDir, GuestAgent: guest, Address: address, Accelerator: f.Accelerator, Cgroups: h.groups,
 		Snapshots: f.Snapshots, MaxBandwidth: f.Bandwidth,
 		ImageFolder: h.images.Ensure, Converged: agent.Converged, Log: log,
 	})
@@ -172,7 +170,7 @@ func (h *host) openContainers(ctx context.Context, guest string, address netip.A
 	}
 	h.processor = strings.Join(p.Flags, " ")
 	h.container, err = container.Open(ctx, container.Config{
-		Run: h.flags.Run, GuestAgent: guest, Address: address, Cgroups: h.groups, MaxBandwidth: h.flags.Bandwidth,
+		Run: h.flags.RunDir, GuestAgent: guest, Address: address, Cgroups: h.groups, MaxBandwidth: h.flags.Bandwidth,
 		ImageFolder: h.images.Ensure, Files: h.files, Converged: agent.Converged, Log: log,
 	})
 	return err
@@ -187,7 +185,7 @@ func (h *host) openGroups() (err error) {
 	}
 	h.groups.Slice = f.Slice
 	h.sensors, err = owner.Open(owner.Config{
-		Scope: owner.Scope(f.OwnerCPU), Group: f.Group, Used: h.groups.Used, Run: f.Run, Programs: ours(),
+		Scope: owner.Scope(f.OwnerCPU), Group: f.Group, Used: h.groups.Used, Run: f.RunDir, Programs: ours(),
 	})
 	return err
 }
@@ -239,12 +237,12 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 	h.images.FetchWith(client.FetchImageFile)
 	held := classes{h.groups, len(h.usable())}
 	a := agent.New(agent.Config{
-		Host: fleet.HostID(h.flags.Name), Run: h.flags.Run, Drivers: drivers,
+		Host: fleet.HostID(h.flags.Name), Run: h.flags.RunDir, Drivers: drivers,
 		GuestAgent: func(id fleet.GuestID, l agent.Linker) agent.GuestAgent {
 			return guestlink.New(func(ctx context.Context) (io.ReadWriteCloser, error) { return l.Link(ctx, id) })
 		},
 		Owner: monitor.New(monitor.Config{
-			Sensors: h.sensors, Guests: held, CPUs: len(h.usable()), File: filepath.Join(h.flags.Run, ownerFile), Log: log,
+			Sensors: h.sensors, Guests: held, CPUs: len(h.usable()), File: filepath.Join(h.flags.RunDir, ownerFile), Log: log,
 		}),
 		Classes: held, Isolation: h.keepIsolated(log),
 		Overlay: h.network, Shares: h.shares, Images: h.images, Controller: agent.Remote(client),
@@ -258,7 +256,7 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 const isolationFile = "isolation.log"
 
 func (h *host) isolation() *isolate.Host {
-	return isolate.New(isolate.Config{UndoLog: filepath.Join(h.flags.Run, isolationFile), Group: h.flags.Group})
+	return isolate.New(isolate.Config{UndoLog: filepath.Join(h.flags.RunDir, isolationFile), Group: h.flags.Group})
 }
 
 // keepIsolated keeps cores for guests alone, where they are this host's to keep.
@@ -329,7 +327,7 @@ func (h *host) sweep(ctx context.Context) error {
 		return err
 	}
 	for _, name := range kept {
-		errs = append(errs, discard(filepath.Join(h.flags.Run, name)))
+		errs = append(errs, discard(filepath.Join(h.flags.RunDir, name)))
 	}
 	return errors.Join(errs...)
 }

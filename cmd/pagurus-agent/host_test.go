@@ -23,13 +23,13 @@ func TestAgentSaysWhyItCannotStart(t *testing.T) {
 		change func(*roles.Agent)
 		want   string
 	}{
-		"run folder":   {func(f *roles.Agent) { f.Run = filepath.Join(file, "run") }, "making the host's folders"},
-		"state folder": {func(f *roles.Agent) { f.State = filepath.Join(file, "state") }, "making the host's folders"},
+		"run folder":   {func(f *roles.Agent) { f.RunDir = filepath.Join(file, "run") }, "making the host's folders"},
+		"state folder": {func(f *roles.Agent) { f.StateDir = filepath.Join(file, "state") }, "making the host's folders"},
 		"address":      {func(f *roles.Agent) { f.Address = "nowhere" }, `--address "nowhere" is no IP address`},
-		"images":       {func(f *roles.Agent) { f.Images = filepath.Join(file, "images") }, "not a directory"},
+		"images":       {func(f *roles.Agent) { f.ImageDir = filepath.Join(file, "images") }, "not a directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := roles.Agent{Name: "host1", Run: filepath.Join(t.TempDir(), "run"), State: t.TempDir(), Images: t.TempDir(), Address: roles.Loopback}
+			f := roles.Agent{Name: "host1", RunDir: filepath.Join(t.TempDir(), "run"), StateDir: t.TempDir(), ImageDir: t.TempDir(), Address: roles.Loopback}
 			c.change(&f)
 			h, err := openHost(t.Context(), f, slog.New(slog.DiscardHandler))
 			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {

@@ -21,7 +21,6 @@ import (
 	"pagurus/act/machine"
 	"pagurus/act/owner"
 	"pagurus/act/qemu"
-
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
 	"pagurus/show/cli"

@@ -19,7 +19,6 @@ import (
 	"pagurus/act/machine"
 	"pagurus/act/owner"
 	"pagurus/cmd/pagurus/labnet"
-
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
 	"pagurus/serve/wire"

@@ -17,7 +17,6 @@ import (
 
 	"pagurus/act/machine"
 	"pagurus/cmd/pagurus/measuring"
-
 	"pagurus/cmd/roles"
 	"pagurus/show/cli"
 	"pagurus/sim"

@@ -68,7 +68,7 @@ Guests run on then, and are found again by the next one. More hosts may join: gi
 			if err := a.Finish(); err != nil {
 				return err
 			}
-			c.RunDir, c.StateDir, c.ImageDir = a.Run, a.State, a.Images // flags of both, kept by the agent's
+			c.RunDir, c.StateDir, c.ImageDir = a.RunDir, a.StateDir, a.ImageDir // flags of both, kept by the agent's
 			c.Finish()
 			args := roles.Given(cmd.Flags(), ofAgent)
 			if a.Address == "" {

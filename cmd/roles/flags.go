@@ -35,8 +35,9 @@ func Log(w io.Writer, verbose bool) *slog.Logger {
 // Agent is what an agent is told of its host.
 type Agent struct {
 	Name        string
-	Run, State  string
-	Images      string
+	RunDir      string
+	StateDir    string
+	ImageDir    string
 	Address     string
 	Site        string
 	Accelerator string
@@ -74,7 +75,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 	}
 	flags.StringVar(&f.OwnerCPU, "owner-cpu", string(owner.Machine), "whose use of the CPUs counts as the owner's: machine (everybody's but Pagurus's), network (who is in this network namespace) or cgroup:PATH")
 	flags.StringVar(&f.room, "memory", "", "memory for guests (default: all but 1 GiB, or half of it where that is less)")
-	folders(flags, &f.Run, &f.State, &f.Images)
+	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 }
 
@@ -115,8 +116,8 @@ func (f *Agent) Finish() error {
 			return fmt.Errorf("--bandwidth %w a second", err)
 		}
 	}
-	if f.Images == "" {
-		f.Images = filepath.Join(f.State, "images")
+	if f.ImageDir == "" {
+		f.ImageDir = filepath.Join(f.StateDir, "images")
 	}
 	if f.room == "" {
 		return nil

@@ -1,7 +1,6 @@
-package main
+package measuring
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,13 +27,17 @@ func TestNoiseBesideARecordIsDrawn(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		var page bytes.Buffer
-		err := draw(&page, record)
+		r, err := bench.Load(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := asked{report: dir}
+		page, err := o.page(r, r.Summarise())
 		if c.refused == "" && err != nil || c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)) {
 			t.Errorf("%q: %v", c.found, err)
 		}
-		if !strings.Contains(page.String(), c.want) || strings.Contains(page.String(), "What interrupted them") != (strings.Contains(c.found, "timer")) {
-			t.Errorf("%q gives\n%s", c.found, page.String())
+		if !strings.Contains(string(page), c.want) || strings.Contains(string(page), "What interrupted them") != (strings.Contains(c.found, "timer")) {
+			t.Errorf("%q gives\n%s", c.found, string(page))
 		}
 	}
 }
