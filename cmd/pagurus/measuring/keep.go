@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"pagurus/bench"
-	"pagurus/bench/noise"
 	"pagurus/bench/report"
 )
 
@@ -49,7 +48,7 @@ func (o *asked) keepRecord(r *bench.Record, what bench.Summary) error {
 
 // page draws the record, with what noise was found where that lies beside it.
 func (o *asked) page(r *bench.Record, what bench.Summary) ([]byte, error) {
-	found, err := noise.Load(filepath.Join(o.report, noise.FoundName))
+	found, err := bench.LoadNoise(filepath.Join(o.report, bench.NoiseName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

@@ -7,13 +7,12 @@ import (
 	"testing"
 
 	"pagurus/bench"
-	"pagurus/bench/noise"
 )
 
 // What lies beside a record is drawn with it, and what is none is not passed over.
 func TestNoiseBesideARecordIsDrawn(t *testing.T) {
 	dir := t.TempDir()
-	record, beside := filepath.Join(dir, bench.RecordName), filepath.Join(dir, noise.FoundName)
+	record, beside := filepath.Join(dir, bench.RecordName), filepath.Join(dir, bench.NoiseName)
 	if err := (&bench.Record{Spec: bench.Spec{Name: "noise", Targets: []string{"cpu0"}}}).Write(record); err != nil {
 		t.Fatal(err)
 	}
