@@ -20,7 +20,7 @@ func TestFaultsAreCountedWhereTheyCame(t *testing.T) {
 	var b strings.Builder
 	c.summary(&b)
 	for _, want := range []string{
-		`(?m)^FAULT +ALL +PREPARING +WAITING +COPYING +READY +SWITCHING +REPOINTING +GATHERING +RETIRING +OTHER$`,
+		`(?m)^FAULT +ALL +PREPARING +WAITING +COPYING +READY +SWITCHING +ACTIVATING +POST-COPY +RETIRING +OTHER$`,
 		`(?m)^link-cut +2( +0){7} +1 +1$`, `(?m)^all +2( +0){7} +1 +1$`, `(?m)^2 faults in `,
 	} {
 		if !regexp.MustCompile(want).MatchString(b.String()) {

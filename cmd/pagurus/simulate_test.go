@@ -42,7 +42,7 @@ func TestSimulate(t *testing.T) {
 		live[0].Disturbed.Mean <= 2*rows[0].Disturbed.Mean {
 		t.Errorf("owners share for longer with hosts that wait: %v:\n%s", err, waits)
 	}
-	scenario := filepath.Join("..", "..", "measure", "sim", "testdata", "owner-returns")
+	scenario := filepath.Join("..", "..", "sim", "testdata", "owner-returns")
 	if log, err := simulated(scenario, "--log"); err != nil || !strings.Contains(log, "61.000  m1.j1g0 preparing") || !strings.Contains(log, "evacuate") {
 		t.Errorf("%v:\n%s", err, log)
 	}

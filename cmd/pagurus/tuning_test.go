@@ -88,7 +88,7 @@ func TestAHostWithIsolatedCPUsIsShown(t *testing.T) {
 	if err := show(&out, s, "two", tuneWish{2, "1G", "pin"}, false); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"CPU 2 of two is for guests alone", "left alone: the tick: why", "2 together"} {
+	for _, want := range []string{"CPU 2 of two is isolated", "left alone: the tick: why", "2 together"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}
