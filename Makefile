@@ -7,7 +7,7 @@ GOFLAGS_BUILD = -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
 all: build check pure
 
 ## build: the binaries, in bin/
-build: bin/pagurus bin/pagurus-controller bin/pagurus-guest bin/pagurus-page bin/pagurus-probe bin/pagurus-shim
+build: bin/pagurus bin/pagurus-agent bin/pagurus-controller bin/pagurus-guest bin/pagurus-shim
 
 # What go puts into the binaries: code, and files that it embeds.
 SOURCES = $(shell find . -name '*.go' -not -name '*_test.go' -o -name '*.c' -o -name '*.h' -o -name '*.asm' -o -name '*.bin' -o -name '*.sh' -o -name '*.melt' -o -name '*.html') go.mod go.sum
@@ -15,17 +15,14 @@ SOURCES = $(shell find . -name '*.go' -not -name '*_test.go' -o -name '*.c' -o -
 bin/pagurus: $(SOURCES)
 	go build $(GOFLAGS_BUILD) -o $@ ./cmd/pagurus
 
+bin/pagurus-agent: $(SOURCES)
+	go build $(GOFLAGS_BUILD) -o $@ ./cmd/pagurus-agent
+
 bin/pagurus-controller: $(SOURCES)
 	go build $(GOFLAGS_BUILD) -o $@ ./cmd/pagurus-controller
 
 bin/pagurus-guest: $(SOURCES)
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o $@ ./cmd/pagurus-guest
-
-bin/pagurus-page: $(SOURCES)
-	go build $(GOFLAGS_BUILD) -o $@ ./cmd/pagurus-page
-
-bin/pagurus-probe: $(SOURCES)
-	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o $@ ./cmd/pagurus-probe
 
 bin/pagurus-shim: $(SOURCES)
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o $@ ./cmd/pagurus-shim
@@ -91,7 +88,7 @@ docs: build
 
 ## install: to PREFIX, /usr/local
 install: build docs
-	for part in -controller -guest -page -probe -shim ""; do install -Dm755 bin/pagurus$$part $(DESTDIR)$(PREFIX)/bin/pagurus$$part || exit; done
+	for part in -agent -controller -guest -shim ""; do install -Dm755 bin/pagurus$$part $(DESTDIR)$(PREFIX)/bin/pagurus$$part || exit; done
 	install -Dm644 dist/completion/pagurus.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pagurus
 	install -Dm644 dist/completion/pagurus.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_pagurus
 	install -Dm644 dist/completion/pagurus.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/pagurus.fish

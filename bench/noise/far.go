@@ -28,6 +28,9 @@ type answer struct {
 // LongestFar is how long somebody far away may have a core probed at once.
 const LongestFar = time.Hour
 
+// ProbeName is the name by which pagurus-shim is a program that Serves.
+const ProbeName = "pagurus-probe"
+
 // Serve probes cores of this machine for a Far at the other end of in and out, until
 // in ends.
 func Serve(in io.Reader, out io.Writer) error {

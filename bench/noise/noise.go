@@ -2,21 +2,15 @@
 // done again and again, and whatever it takes longer than at its best was taken
 // from it (Sottile and Minnich, 2004).
 //
-// It must not know what the core is for. Its tests probe the machine they run on,
-// and predict what theory knows.
+// It must not know what the core is for, and imports little: the probe of a guest starts
+// at once. Its tests probe the machine they run on.
 package noise
 
 import (
 	"cmp"
-	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
-
-	"gonum.org/v1/gonum/stat"
-
-	"pagurus/bench/stats"
 )
 
 // Core is what was found on one core.
@@ -84,7 +78,7 @@ func (c Core) Busy() time.Duration {
 	return time.Duration(all * float64(time.Second))
 }
 
-// Step is how many times longer a step of so many ranks takes, as Predict draws it, in
+// Step is how many times longer a step of so many ranks takes, as bench.PredictStep draws it, in
 // the mean of all that can be drawn; NaN where nothing was measured.
 func (c Core) Step(ranks int) float64 {
 	sorted, sum := slices.Sorted(slices.Values(c.Quanta)), 0.0
@@ -123,44 +117,4 @@ func (c Core) Histogram() (bins []Bin) {
 		bins[i].Count++
 	}
 	return bins
-}
-
-// draws is how many steps of a job are drawn for a prediction, and repeats how
-// often that is done for its interval.
-const (
-	draws   = 400
-	repeats = 40
-)
-
-// Predict says how many times longer a step of so many ranks takes than one that
-// nothing interrupts, if all wait for the last, as in an Allreduce, and each is
-// interrupted as these cores were, at times of its own. It is drawn from what was
-// measured; a step is as long as a quantum.
-func Predict(cores []Core, ranks int, confidence float64, seed uint64) (stats.Interval, error) {
-	var slowdowns []float64
-	for _, c := range cores {
-		best := c.Best()
-		for _, q := range c.Quanta {
-			slowdowns = append(slowdowns, q/best)
-		}
-	}
-	if len(slowdowns) == 0 || ranks < 1 {
-		return stats.Interval{}, fmt.Errorf("nothing was measured that %d ranks could be predicted from", ranks)
-	}
-	source := rand.New(rand.NewPCG(seed, uint64(ranks)))
-	means := make([]float64, repeats)
-	for i := range means {
-		sum := 0.0
-		for range draws {
-			last := 0.0
-			for range ranks {
-				last = max(last, slowdowns[source.IntN(len(slowdowns))])
-			}
-			sum += last
-		}
-		means[i] = sum / draws
-	}
-	slices.Sort(means)
-	at := func(p float64) float64 { return stat.Quantile(p, stat.LinInterp, means, nil) }
-	return stats.Interval{Value: stat.Mean(means, nil), Low: at((1 - confidence) / 2), High: at((1 + confidence) / 2), Confidence: confidence, Samples: len(slowdowns)}, nil
 }

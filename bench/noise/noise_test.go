@@ -50,37 +50,6 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// One quantum in a hundred takes twice as long: of R ranks the step does with
-// chance 1 - 0.99^R.
-func TestNoiseHurtsMoreTheLargerTheJob(t *testing.T) {
-	c := Core{}
-	for i := range 1000 {
-		q := 1e-3
-		if i%100 == 0 {
-			q = 2e-3
-		}
-		c.Quanta = append(c.Quanta, q)
-	}
-	for _, ranks := range []int{1, 2, 16, 64} {
-		got, err := Predict([]Core{c}, ranks, 0.97, 1)
-		want := 2 - math.Pow(0.99, float64(ranks))
-		if err != nil || math.Abs(got.Value-want) > 0.02 || got.Low > got.Value || got.High < got.Value {
-			t.Errorf("%d ranks: %+v, theory has %.4f: %v", ranks, got, want, err)
-		}
-	}
-	for _, ranks := range []int{1, 64} {
-		if got, want := c.Step(ranks), 2-math.Pow(0.99, float64(ranks)); math.Abs(got-want) > 1e-9 {
-			t.Errorf("%d ranks: %g, theory has %g", ranks, got, want)
-		}
-	}
-	if empty := (Core{}); !math.IsNaN(empty.Longest()) || !math.IsNaN(empty.Step(2)) || !math.IsNaN(empty.Best()) {
-		t.Error("of nothing there is a longest quantum, a step or a best")
-	}
-	if _, err := Predict(nil, 2, 0.97, 1); err == nil {
-		t.Error("something was predicted from nothing")
-	}
-}
-
 func TestAdd(t *testing.T) {
 	c := Core{CPU: 3, Quanta: []float64{1}, Sources: []Source{{Name: "timer", Count: 5}, {Name: "disk", Count: 2}}}
 	c.Add(Core{CPU: 3, Quanta: []float64{2, 1}, Sources: []Source{{Name: "others", Seconds: 0.5}, {Name: "disk", Count: 9}}})

@@ -3,13 +3,12 @@ package report
 import (
 	"fmt"
 	"maps"
+	"pagurus/bench"
 	"slices"
 	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-
-	"pagurus/bench/noise"
 )
 
 const (
@@ -25,11 +24,11 @@ type table struct {
 }
 
 // heard draws what noise was found, and lists what made it.
-func heard(f *noise.Found) (plots []plotted, tables []table, err error) {
+func heard(f *bench.Noise) (plots []plotted, tables []table, err error) {
 	if f == nil {
 		return nil, nil, nil
 	}
-	for _, draw := range []func(*noise.Found) (plotted, error){lengths, steps} {
+	for _, draw := range []func(*bench.Noise) (plotted, error){lengths, steps} {
 		p, err := draw(f)
 		if err != nil {
 			return nil, nil, err
@@ -43,7 +42,7 @@ func heard(f *noise.Found) (plots []plotted, tables []table, err error) {
 
 // lengths draws each core's histogram of interruptions. What never was has no mark:
 // a logarithm has no nought.
-func lengths(f *noise.Found) (plotted, error) {
+func lengths(f *bench.Noise) (plotted, error) {
 	p := named("µs that a quantum took longer than the core's best, at most", "quanta")
 	some := false
 	for i, c := range f.Cores {
@@ -74,7 +73,7 @@ func lengths(f *noise.Found) (plotted, error) {
 }
 
 // steps draws what is predicted of jobs.
-func steps(f *noise.Found) (plotted, error) {
+func steps(f *bench.Noise) (plotted, error) {
 	var all intervals
 	var marks plot.ConstantTicks
 	for _, n := range sizes(f) {
@@ -105,9 +104,9 @@ func steps(f *noise.Found) (plotted, error) {
 }
 
 // sizes are the jobs that something is predicted of.
-func sizes(f *noise.Found) []int { return slices.Sorted(maps.Keys(f.Predicted)) }
+func sizes(f *bench.Noise) []int { return slices.Sorted(maps.Keys(f.Predicted)) }
 
-func cores(f *noise.Found) table {
+func cores(f *bench.Noise) table {
 	t := table{Title: "Cores", Head: []string{"core", "quanta", "at best, µs", "lost, %", "longest interruption, µs"}}
 	for _, c := range f.Cores {
 		t.Rows = append(t.Rows, []string{strconv.Itoa(c.CPU), strconv.Itoa(len(c.Quanta)), fmt.Sprintf("%.2f", 1e6*c.Best()), fmt.Sprintf("%.2f", 100*c.Lost()), fmt.Sprintf("%.2f", 1e6*c.Longest())})
@@ -115,9 +114,9 @@ func cores(f *noise.Found) table {
 	return t
 }
 
-func sources(f *noise.Found) table {
+func sources(f *bench.Noise) table {
 	t := table{Title: "What interrupted them", Head: []string{"core", "source", "times", "time, ms"},
-		Says: fmt.Sprintf("As the kernel counts it: not all that counts has a time. At most %d of a core; all are in %s.", mostSources, noise.FoundName)}
+		Says: fmt.Sprintf("As the kernel counts it: not all that counts has a time. At most %d of a core; all are in %s.", mostSources, bench.NoiseName)}
 	for _, c := range f.Cores {
 		for _, s := range c.Sources[:min(len(c.Sources), mostSources)] {
 			took := "–"
@@ -130,7 +129,7 @@ func sources(f *noise.Found) table {
 	return t
 }
 
-func foreseen(f *noise.Found) table {
+func foreseen(f *bench.Noise) table {
 	t := table{Title: "Predicted steps", Head: []string{"ranks", "times its best", "interval"}}
 	for _, n := range sizes(f) {
 		v := f.Predicted[n]

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"pagurus/bench"
-	"pagurus/bench/noise"
 	"pagurus/bench/stats"
 )
 
@@ -53,7 +52,7 @@ type line struct {
 
 // Draw draws the page, with what noise was found beside the record; nil: it was not
 // looked for.
-func Draw(r *bench.Record, what bench.Summary, found *noise.Found) ([]byte, error) {
+func Draw(r *bench.Record, what bench.Summary, found *bench.Noise) ([]byte, error) {
 	s := sheet{Record: r, What: what, Harness: 100 * r.HarnessShare()}
 	for _, row := range what.Rows {
 		l := lineOf(row)

@@ -110,11 +110,11 @@ func TestNoiseIsDrawn(t *testing.T) {
 	}
 	for _, c := range []struct {
 		plots int
-		of    noise.Found
+		of    bench.Noise
 	}{
-		{2, noise.Found{Quantum: time.Millisecond, Cores: []noise.Core{long, {CPU: 4, Quanta: []float64{1e-3}}}, Predicted: map[int]stats.Interval{2: {Value: 1.2, Low: 1.1, High: 1.3, Confidence: 0.97}, 64: {Value: 1.5, Low: 1.4, High: 1.6}}}},
-		{2, noise.Found{Cores: []noise.Core{{CPU: 3, Quanta: []float64{1e-3}}}, Predicted: map[int]stats.Interval{1: {Value: 1, Low: 1, High: 1}}}},
-		{0, noise.Found{}},
+		{2, bench.Noise{Quantum: time.Millisecond, Cores: []noise.Core{long, {CPU: 4, Quanta: []float64{1e-3}}}, Predicted: map[int]stats.Interval{2: {Value: 1.2, Low: 1.1, High: 1.3, Confidence: 0.97}, 64: {Value: 1.5, Low: 1.4, High: 1.6}}}},
+		{2, bench.Noise{Cores: []noise.Core{{CPU: 3, Quanta: []float64{1e-3}}}, Predicted: map[int]stats.Interval{1: {Value: 1, Low: 1, High: 1}}}},
+		{0, bench.Noise{}},
 	} {
 		r := record(0)
 		text, err := Draw(r, r.Summarise(), &c.of)

@@ -30,9 +30,8 @@ var (
 // may write at once and others fill the disk, too.
 const spoolReserve = 4 * etcd.ReserveBytes
 
-// run is the head of a cluster until ctx ends. It calls serving when it can be
-// asked.
-func run(ctx context.Context, f roles.Controller, log *slog.Logger, serving func()) (err error) {
+// run is the head of a cluster until ctx ends.
+func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) {
 	lock, err := daemon.HoldLock(roles.Lock(f.Socket), f.Purpose)
 	if err != nil {
 		return fmt.Errorf("%w: end it first, or give this controller its own --run and --state", err)
@@ -78,7 +77,6 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger, serving func
 	select {
 	case <-c.Ready():
 		log.Info("controller begins", "socket", f.Socket, "listen", f.Listen, "version", version)
-		serving()
 	case err := <-ended:
 		stop()
 		return errors.Join(err, <-ended)

@@ -1,5 +1,8 @@
-// Command pagurus-controller is what `pagurus controller` and `pagurus up` become:
-// the same commands, with a store to keep a cluster in.
+// Command pagurus-controller is the head of a cluster. It is a program of its own
+// because its store takes longer to begin than most commands take altogether, and no
+// host needs it.
+//
+// It decides nothing of its own. The system ring runs it.
 package main
 
 import (
@@ -7,7 +10,8 @@ import (
 	"errors"
 	"os"
 
-	"pagurus/act/machine"
+	"github.com/spf13/cobra"
+
 	"pagurus/cmd/roles"
 	"pagurus/show/cli"
 )
@@ -16,9 +20,12 @@ import (
 var version = "unknown"
 
 func main() {
-	root := cli.Root(cli.Options{Version: version, Machine: machine.ID, In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
-	r := roles.Roles{Version: version, Head: run}
-	root.AddCommand(r.Up(), r.Controller())
+	root := roles.ControllerCommand(roles.ControllerProgram, func(cmd *cobra.Command, f roles.Controller) error {
+		ctx, stop := roles.Until(cmd.Context())
+		defer stop()
+		return run(ctx, f, roles.Log(cmd.ErrOrStderr(), f.Verbose))
+	})
+	cli.Program(root, cli.Options{Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	err := root.ExecuteContext(context.Background())
 	if errors.Is(err, errAnew) {
 		err = again()

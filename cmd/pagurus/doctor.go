@@ -21,7 +21,6 @@ import (
 	"pagurus/act/machine"
 	"pagurus/act/owner"
 	"pagurus/act/qemu"
-
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
 	"pagurus/show/cli"
@@ -129,7 +128,7 @@ func tell(std streams, found []machine.Finding, asJSON bool) error {
 func examine(ctx context.Context, shown *steps) []machine.Finding {
 	defer shown.clear()
 	shown.show("looking for what is needed", 0)
-	found := append(machine.Check(ctx, roles.State), findBeside("guest agent", "pagurus-guest"), findBeside("controller", roles.HeadProgram))
+	found := append(machine.Check(ctx, roles.State), findBeside("guest agent", roles.GuestProgram), findBeside("agent", roles.AgentProgram), findBeside("controller", roles.ControllerProgram))
 	trials := []struct {
 		step string
 		try  func(context.Context) []machine.Finding
@@ -246,7 +245,7 @@ const probePrefix = "probe-"
 
 // tryGuest asks the driver what it can do here, anew.
 func tryGuest(ctx context.Context) (can fleet.Abilities, slow string, err error) {
-	agent, err := roles.Beside("pagurus-guest")
+	agent, err := roles.Beside(roles.GuestProgram)
 	if err != nil {
 		return can, "", err
 	}

@@ -19,7 +19,6 @@ import (
 	"pagurus/act/machine"
 	"pagurus/act/owner"
 	"pagurus/cmd/pagurus/labnet"
-
 	"pagurus/cmd/roles"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
@@ -337,11 +336,12 @@ func (l lab) number(name string) (int, error) {
 	return 0, fmt.Errorf("the lab has no host %q: it has host1 to host%d", name, l.Hosts)
 }
 
-// self is this program, which is also the lab's daemons.
-func self() string {
-	path, err := os.Executable()
+// beside is the path of a program beside this one. Where there is none the name is
+// tried, and starting it says what is wrong.
+func beside(program string) string {
+	path, err := roles.Beside(program)
 	if err != nil {
-		return os.Args[0] // where there is no /proc; it may do as well
+		return program
 	}
 	return path
 }
@@ -353,7 +353,7 @@ func (l lab) controller() daemon.Daemon {
 		Name:    "the lab's controller",
 		PIDFile: filepath.Join(labRun, "controller.pid"),
 		LogFile: filepath.Join(labLogs, "controller.log"),
-		Command: []string{self(), "controller", "--state", labState, "--run", labRun, "--images", roles.Images,
+		Command: []string{beside(roles.ControllerProgram), "--state", labState, "--run", labRun, "--images", roles.Images,
 			"--socket", wire.DefaultSocket,
 			"--listen", labEndpoint(), "--purpose", labPurpose},
 	}
@@ -365,7 +365,7 @@ func labEndpoint() string { return fmt.Sprintf("%s:%d", labnet.Controller, labLi
 func (l lab) agent(n int) daemon.Daemon {
 	name := string(hostName(n))
 	run := l.run(n)
-	args := []string{self(), "agent", "--host", name, "--controller", labEndpoint(), "--token-file", filepath.Join(labState, roles.Token),
+	args := []string{beside(roles.AgentProgram), "--host", name, "--controller", labEndpoint(), "--token-file", filepath.Join(labState, roles.Token),
 		"--state", filepath.Join(labState, name), "--run", run, "--images", roles.Images, "--address", labnet.Addr(n).String(),
 		"--group", l.group(n), "--owner-cpu", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator,
 		"--first-core", strconv.Itoa(l.firstCore(n))}

@@ -32,6 +32,7 @@ const (
 	// second, on a busy machine some.
 	labUpLimit = 90 * time.Second
 	labPoll    = 100 * time.Millisecond
+	labSocket  = "unix:" + wire.DefaultSocket
 	// termPatience is how long a daemon may take to end in good order.
 	termPatience = 10 * time.Second
 	// sweepLimit bounds how long a host's guests may take to be gone.
@@ -142,7 +143,7 @@ func (l lab) bringUp(ctx context.Context, std streams) (err error) {
 		return err
 	}
 	// Agents need the token that the controller makes when it first starts.
-	if err := until(ctx, "the controller answers", c, func() bool { return connected(ctx) != nil }); err != nil {
+	if err := until(ctx, "the controller answers", c, func() bool { return connected(ctx, labSocket) != nil }); err != nil {
 		return err
 	}
 	std.say("starting " + view.Count(l.Hosts, "agent"))
@@ -160,7 +161,7 @@ func (l lab) awaitWhole(ctx context.Context) error {
 	if _, err := os.Stat(l.controller().PIDFile); err != nil {
 		return nil
 	}
-	if err := until(ctx, "the controller answers", l.controller(), func() bool { return connected(ctx) != nil }); err != nil {
+	if err := until(ctx, "the controller answers", l.controller(), func() bool { return connected(ctx, labSocket) != nil }); err != nil {
 		return err
 	}
 	for n := 1; n <= l.Hosts; n++ {
@@ -168,17 +169,16 @@ func (l lab) awaitWhole(ctx context.Context) error {
 		if _, err := os.Stat(a.PIDFile); err != nil {
 			continue
 		}
-		if err := until(ctx, fmt.Sprintf("%s has called the controller", hostName(n)), a, func() bool { return connected(ctx)[hostName(n)] }); err != nil {
+		if err := until(ctx, fmt.Sprintf("%s has called the controller", hostName(n)), a, func() bool { return connected(ctx, labSocket)[hostName(n)] }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// connected says which hosts' agents the lab's controller hears; nil if it
-// does not answer.
-func connected(ctx context.Context) map[fleet.HostID]bool {
-	client, err := wire.Dial(wire.Config{Address: "unix:" + wire.DefaultSocket})
+// connected says which hosts' agents a controller hears; nil if it does not answer.
+func connected(ctx context.Context, address string) map[fleet.HostID]bool {
+	client, err := wire.Dial(wire.Config{Address: address})
 	if err != nil {
 		return nil
 	}
@@ -314,7 +314,7 @@ func (l lab) sweep(ctx context.Context, n int) error {
 	ctx, stop := context.WithTimeout(ctx, sweepLimit)
 	defer stop()
 	var said strings.Builder
-	err := l.agent(n).Once(ctx, &said, self(), "agent", "--sweep", "--host", string(hostName(n)), "--run", l.run(n),
+	err := l.agent(n).Once(ctx, &said, beside(roles.AgentProgram), "--sweep", "--host", string(hostName(n)), "--run", l.run(n),
 		"--state", filepath.Join(labState, string(hostName(n))), "--images", roles.Images, "--address", labnet.Addr(n).String(),
 		"--group", l.group(n))
 	if err != nil {

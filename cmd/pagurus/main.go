@@ -1,8 +1,8 @@
-// Command pagurus is the command line and the agent, and becomes the controller
-// (see package roles). It assembles what the other packages are, and decides
-// nothing of its own.
+// Command pagurus is the command line. It assembles what the other packages are, and
+// decides nothing of its own.
 //
-// The lab and the doctor live here, since they start and judge all of it. Its
+// Agent and controller are the programs pagurus-agent and pagurus-controller beside it.
+// The lab, `pagurus up` and the doctor live here, since they start and judge both. Its
 // tests run the real binary.
 package main
 
@@ -17,7 +17,6 @@ import (
 
 	"pagurus/act/machine"
 	"pagurus/cmd/pagurus/measuring"
-
 	"pagurus/cmd/roles"
 	"pagurus/show/cli"
 	"pagurus/sim"
@@ -46,10 +45,9 @@ func execute(ctx context.Context, std streams) error { return command(std).Execu
 // command is the whole command line.
 func command(std streams) *cobra.Command {
 	root := cli.Root(cli.Options{Version: version, Machine: machine.ID, In: std.in, Out: std.out, Err: std.err})
-	r := roles.Roles{Version: version}
 	cli.AddNoun(root, imageNoun(std))
 	cli.AddGroup(root, "Guests:", tuneCommand(std.out))
-	cli.AddGroup(root, "This machine:", r.Up(), r.Controller(), r.Agent(), labCommand(std), doctorCommand(std))
+	cli.AddGroup(root, "This machine:", upCommand(std), controllerCommand(), agentCommand(), labCommand(std), doctorCommand(std))
 	isolate := func() *cobra.Command { return isolateCommand(std.out, std.say) }
 	cli.AddGroup(root, "Hosts:", isolate())
 	if host, _, err := root.Find([]string{"host"}); err == nil {

@@ -1,5 +1,25 @@
 package roles
 
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"pagurus/act/cgroup"
+	"pagurus/act/owner"
+	"pagurus/fleet"
+	"pagurus/show/cli"
+)
+
 // Flags that messages name, besides those in fleet.
 const (
 	cpusFlag      = "cpus"
@@ -8,3 +28,125 @@ const (
 	ownerCPUFlag  = "owner-cpu"
 	addressFlag   = "address"
 )
+
+// Loopback is the address of a host that nobody else has to reach.
+const Loopback = "127.0.0.1"
+
+// Log writes what an administrator should see, and no more.
+func Log(w io.Writer, verbose bool) *slog.Logger {
+	level := slog.LevelInfo
+	if verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
+// Agent is what an agent is told of its host.
+type Agent struct {
+	Name        string
+	RunDir      string
+	StateDir    string
+	ImageDir    string
+	Address     string
+	Site        string
+	Accelerator string
+	Snapshots   int     // of booted guests, for each image
+	FirstCore   int     // of those that guests are pinned to, the first come first
+	Group       string  // of processes, above those of the guests
+	OwnerCPU    string  // whose use of the CPUs counts as the owner's
+	CPUs        float64 // CPUs all guests may use; 0: all
+	Slice       time.Duration
+	Bandwidth   int64 // bytes a second of each guest that leaves; 0: no limit
+	Memory      int64 // for guests; 0: what the machine has but its reserve
+	Verbose     bool
+}
+
+// Add makes the flags of an agent.
+func (f *Agent) Add(flags *pflag.FlagSet) {
+	name, err := os.Hostname()
+	if err != nil {
+		name = "host"
+	}
+	flags.StringVar(&f.Name, fleet.HostFlag, name, "this host's name")
+	flags.StringVar(&f.Address, addressFlag, "", "this host's IP address on the network that hosts share (default: the one it reaches the controller from)")
+	flags.StringVar(&f.Site, fleet.SiteFlag, "", "this host's site, such as a room or a rack, for pagurus migrate --to-site")
+	flags.Float64Var(&f.CPUs, cpusFlag, 0, "CPUs that all guests together may use (default: no limit)")
+	cli.Duration(flags, &f.Slice, "slice", "time slice of guests with a class or a ceiling; 30ms suits those that mostly wait for messages (0: the kernel's own)")
+	cli.Rate(flags, &f.Bandwidth, fleet.BandwidthFlag, "send at most this many bytes a second for each guest that leaves this host, like 200M (default: no limit)")
+	flags.StringVar(&f.Accelerator, "accelerator", "", "kvm or tcg (default: what a probe finds)")
+	flags.IntVar(&f.Snapshots, snapshotsFlag, 4, "snapshots of booted guests to keep with each image, so that the next emulated guest starts in a second (0: none)")
+	flags.StringVar(&f.Group, "group", "", "")
+	flags.IntVar(&f.FirstCore, firstCoreFlag, 0, "")
+	for _, name := range []string{"group", "first-core"} { // for several hosts on one machine
+		_ = flags.MarkHidden(name)
+	}
+	flags.StringVar(&f.OwnerCPU, ownerCPUFlag, string(owner.Machine), "which CPU use counts as the owner's: machine (all but Pagurus's), network (of processes in this network namespace) or cgroup:PATH")
+	cli.Size(flags, &f.Memory, "memory", "memory for guests (default: all but 1 GiB, or half of it if that is less)")
+	folders(flags, &f.RunDir, &f.StateDir, &f.ImageDir)
+	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
+}
+
+// longestSite keeps tables readable.
+const longestSite = 32
+
+// Finish reads what the flags mean.
+func (f *Agent) Finish() error {
+	if f.CPUs < 0 {
+		return errors.New("--" + cpusFlag + " must not be negative")
+	}
+	if f.Slice > 0 {
+		if why := cgroup.SlicesMissing(); why != "" {
+			return fmt.Errorf("--slice has no effect here: %s", why)
+		}
+	}
+	if len(f.Site) > longestSite || strings.ContainsFunc(f.Site, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Errorf("--"+fleet.SiteFlag+" takes a name of at most %d printable characters", longestSite)
+	}
+	if f.FirstCore < 0 {
+		return errors.New("--" + firstCoreFlag + " must not be negative")
+	}
+	if f.Snapshots < 0 {
+		return errors.New("--" + snapshotsFlag + " must not be negative")
+	}
+	if f.Group == "" {
+		f.Group = Group(f.Name)
+	}
+	if _, err := owner.ParseScope(f.OwnerCPU); err != nil {
+		return fmt.Errorf("--"+ownerCPUFlag+" %w", err)
+	}
+	if f.ImageDir == "" {
+		f.ImageDir = filepath.Join(f.StateDir, "images")
+	}
+	return nil
+}
+
+// folders makes the flags that every role has.
+func folders(flags *pflag.FlagSet, run, state, images *string) {
+	flags.StringVar(run, fleet.RunFlag, Run, "folder for what lives as long as the machine is up")
+	flags.StringVar(state, "state", State, "folder for what stays")
+	flags.StringVar(images, "images", "", "folder of the images (default: images in --state)")
+}
+
+// AgentCommand is the command of an agent, which run is called for.
+func AgentCommand(use string, run func(cmd *cobra.Command, f Agent, sweep bool) error) *cobra.Command {
+	var f Agent
+	sweep := false
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: "Be a host: run guests for a controller",
+		Long: `Agent makes this machine a host of a cluster. It connects to the controller, so it
+works behind a firewall. Guests keep running when it ends, and it finds them again. The
+program is pagurus-agent; systemd units may name it.`,
+		Example: "  pagurus agent --controller head:7461 --token-file /etc/pagurus/token",
+		Args:    cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.Finish(); err != nil {
+				return err
+			}
+			return run(cmd, f, sweep)
+		},
+	}
+	f.Add(cmd.Flags())
+	cmd.Flags().BoolVar(&sweep, "sweep", false, "end everything of Pagurus on this host, and return")
+	return cmd
+}

@@ -1,19 +1,22 @@
-// Package roles is what a machine can be in a cluster: its head, a host, or both.
+// Package roles has what Pagurus's programs agree on: the flags of agent and controller,
+// the names of the programs, and the folders.
 //
-// Here each driver meets the interface that it satisfies. The head itself is a
-// program of its own, pagurus-controller: its store takes longer to begin than most
-// commands take altogether, and no host needs it. What people type is the same for
-// either, so the flags are here.
+// What people type, `pagurus up`, `agent` and `controller`, has the flags of the programs
+// pagurus-agent and pagurus-controller, so they are here once. It must not know what
+// those programs do. Its tests are of command lines.
 package roles
 
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
 )
 
 // Where a machine keeps Pagurus's things.
@@ -24,30 +27,36 @@ const (
 	Token  = "token" // in the controller's state folder
 )
 
-// The programs that take a role, which are in one folder.
+// The programs, which are in one folder.
 const (
-	hostProgram = "pagurus"
-	HeadProgram = "pagurus-controller"
+	ClientProgram     = "pagurus"
+	AgentProgram      = "pagurus-agent"
+	ControllerProgram = "pagurus-controller"
+	GuestProgram      = "pagurus-guest"
 )
 
-// Head is the head of a cluster until ctx ends. It calls serving when it can be
-// asked.
-type Head func(ctx context.Context, c Controller, log *slog.Logger, serving func()) error
+// OpenLimit bounds how long drivers may take to look at the host: a probe
+// of hardware that hangs takes seconds.
+const OpenLimit = 60 * time.Second
 
-// Roles makes the commands.
-type Roles struct {
-	Version string
-	Head    Head // nil: pagurus-controller, which takes the place of this program
-}
+// Group is the group of a host's guests. It has none above it: who shares
+// the CPUs with whom is decided between siblings, and guests that give way to
+// everybody on the machine have to be everybody's.
+func Group(host string) string { return "pagurus-" + host }
 
-// becomeHead has pagurus-controller be this process, with the same number and
-// arguments. It returns only if that cannot be done.
-func becomeHead() error {
-	path, err := Beside(HeadProgram)
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("starting %s: %w", path, syscall.Exec(path, os.Args, os.Environ()))
+// Given repeats, as arguments for another program, the flags of a command line that it
+// has too.
+func Given(flags, has *pflag.FlagSet) (args []string) {
+	flags.Visit(func(f *pflag.Flag) {
+		value := f.Value.String()
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			value = strings.Join(list.GetSlice(), ",")
+		}
+		if has.Lookup(f.Name) != nil {
+			args = append(args, "--"+f.Name+"="+value)
+		}
+	})
+	return args
 }
 
 // Until gives a context that ends when this process is told to.

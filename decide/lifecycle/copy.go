@@ -61,6 +61,17 @@ type Round struct {
 	LeftBytes int64 // dirty when the pass ended
 }
 
+// Rounds gives the passes between what was so when each of them began.
+func Rounds(seen []fleet.Progress) (rounds []Round) {
+	for i := 1; i < len(seen); i++ {
+		before, after := seen[i-1], seen[i]
+		// What is left is memory, so what was sent compressed counts as the memory it was.
+		sent := max(after.SentBytes-before.SentBytes, after.CopiedBytes-before.CopiedBytes)
+		rounds = append(rounds, Round{Took: after.Elapsed - before.Elapsed, SentBytes: sent, LeftBytes: after.RemainingBytes})
+	}
+	return rounds
+}
+
 // Copy judges a running copy after each round. The source's agent and the
 // simulator ask it the same question.
 func Copy(l fleet.Limits, rounds []Round) Verdict {

@@ -63,22 +63,12 @@ hosts, and moves those guests from host to host while the program runs.`,
   pagurus guest ls                      # where they are
   pagurus migrate j1g2 --to host3 --wait
   pagurus drain host1                   # empty a host and keep it empty`,
-		Version:       o.Version,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Args:          OnlyVerbs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args: OnlyVerbs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetIn(o.In)
-	root.SetOut(o.Out)
-	root.SetErr(o.Err)
-	root.SetVersionTemplate("pagurus {{.Version}}\n")
-	root.SetFlagErrorFunc(flagError)
+	Program(root, o)
 	f := root.PersistentFlags()
 	a.flags = f
-	f.String(controllerFlag, "", "the controller: unix:PATH or HOST:PORT (or PAGURUS_CONTROLLER; default unix:"+wire.DefaultSocket+")")
-	f.String(tokenFlag, "", "the cluster's token, for a controller on another machine (or PAGURUS_TOKEN)")
-	f.String(tokenFileFlag, "", "a file that holds the token (or PAGURUS_TOKEN_FILE)")
 	f.BoolVar(&a.json, "json", false, "print JSON")
 	for _, n := range a.nouns() {
 		AddNoun(root, n)
@@ -86,6 +76,21 @@ hosts, and moves those guests from host to host while the program runs.`,
 	AddGroup(root, "Any of these:", a.explainCommand())
 	root.AddCommand(manCommand(root))
 	return root
+}
+
+// Program makes a command the root of a program: it reports errors and its version as all
+// programs of Pagurus do, and has the flags that say where the controller is.
+func Program(root *cobra.Command, o Options) {
+	root.Version, root.SilenceUsage, root.SilenceErrors = o.Version, true, true
+	root.SetIn(o.In)
+	root.SetOut(o.Out)
+	root.SetErr(o.Err)
+	root.SetVersionTemplate("pagurus {{.Version}}\n")
+	root.SetFlagErrorFunc(flagError)
+	f := root.PersistentFlags()
+	f.String(controllerFlag, "", "the controller: unix:PATH or HOST:PORT (or PAGURUS_CONTROLLER; default unix:"+wire.DefaultSocket+")")
+	f.String(tokenFlag, "", "the cluster's token, for a controller on another machine (or PAGURUS_TOKEN)")
+	f.String(tokenFileFlag, "", "a file that holds the token (or PAGURUS_TOKEN_FILE)")
 }
 
 func usage(cmd *cobra.Command, what string) error {

@@ -18,7 +18,7 @@ import (
 
 // What noise is measured in: any image does, since the probe is linked to nothing.
 const (
-	probeName   = "pagurus-probe"
+	probeShim   = "pagurus-shim" // which is the probe by its other name
 	probeImage  = "openmpi"
 	probeMemory = "512M"
 )
@@ -70,20 +70,20 @@ func (o *noisy) start(ctx context.Context, with *overhead) (*drive.Dialogue, err
 	if err := with.seeTo(ctx); err != nil {
 		return nil, err
 	}
-	program, err := o.Beside(probeName)
+	program, err := o.Beside(probeShim)
 	if err != nil {
 		return nil, err
 	}
 	text, err := os.ReadFile(program)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(with.where.Dir, probeName), text, 0o755)
+		err = os.WriteFile(filepath.Join(with.where.Dir, noise.ProbeName), text, 0o755)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("bring %s to the guest: %w", probeName, err)
+		return nil, fmt.Errorf("bring %s to the guest: %w", noise.ProbeName, err)
 	}
 	o.say("starting a guest to probe")
 	args := append([]string{"run", "-n", "1", "--guests", "1", "--cpus", strconv.Itoa(o.cpus), "--mem", with.memory, "--image", with.image, "--no-trace"}, targets[o.in]...)
-	return with.where.Dialogue(ctx, append(args, "--", "./"+probeName)...)
+	return with.where.Dialogue(ctx, append(args, "--", "./"+noise.ProbeName)...)
 }
 
 // describe has the record say whose cores they are.

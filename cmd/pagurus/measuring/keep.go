@@ -6,13 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"pagurus/bench"
+	"pagurus/bench/report"
 )
 
 // keepRecord writes what a record says beside it: a page for people, every sample as
@@ -28,12 +29,12 @@ func (o *asked) keepRecord(r *bench.Record, what bench.Summary) error {
 	if err != nil {
 		return err
 	}
-	report, err := o.page()
+	page, err := o.page(r, what)
 	if err != nil {
 		return err
 	}
 	err = errors.Join(
-		bench.Whole(filepath.Join(o.report, "report.html"), report),
+		bench.Whole(filepath.Join(o.report, "report.html"), page),
 		bench.Whole(filepath.Join(o.report, "samples.csv"), samples),
 		bench.Whole(filepath.Join(o.report, "curves.csv"), curves),
 		bench.Whole(filepath.Join(o.report, "parts.csv"), parts),
@@ -45,20 +46,13 @@ func (o *asked) keepRecord(r *bench.Record, what bench.Summary) error {
 	return err
 }
 
-// page has the record drawn by the program that can.
-func (o *asked) page() ([]byte, error) {
-	program, err := o.Beside("pagurus-page")
-	if err != nil {
+// page draws the record, with what noise was found where that lies beside it.
+func (o *asked) page(r *bench.Record, what bench.Summary) ([]byte, error) {
+	found, err := bench.LoadNoise(filepath.Join(o.report, bench.NoiseName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	drawn, err := exec.Command(program, filepath.Join(o.report, bench.RecordName)).Output()
-	if refused := (*exec.ExitError)(nil); errors.As(err, &refused) {
-		err = errors.New(string(bytes.TrimSpace(refused.Stderr)))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("draw the report: %w", err)
-	}
-	return drawn, nil
+	return report.Draw(r, what, found)
 }
 
 // samplesCSV is a line for every figure of every run, also of those that nobody is

@@ -26,7 +26,7 @@ type noiseFound struct {
 	Begun    time.Time     `json:"begun"`
 	Complete bool          `json:"complete"` // false: it was cut off
 	Machine  bench.Machine `json:"machine"`
-	noise.Found
+	bench.Noise
 }
 
 // sizes are the jobs that noise is predicted for.
@@ -197,14 +197,14 @@ const mostSources = 5
 
 // result prints what was found, and keeps it beside the record.
 func (o *noisy) result(cmd *cobra.Command, r *bench.Record, what bench.Summary) (err error) {
-	found := noiseFound{Version: bench.Version, Begun: r.Begun, Complete: r.Complete, Machine: r.Machine, Found: noise.Found{Quantum: noise.Quantum, Predicted: map[int]stats.Interval{}}}
+	found := noiseFound{Version: bench.Version, Begun: r.Begun, Complete: r.Complete, Machine: r.Machine, Noise: bench.Noise{Quantum: noise.Quantum, Predicted: map[int]stats.Interval{}}}
 	for _, t := range o.targets {
 		if c := o.found[t]; len(c.Quanta) > 0 {
 			found.Cores = append(found.Cores, *c)
 		}
 	}
 	for _, n := range sizes {
-		if found.Predicted[n], err = noise.Predict(found.Cores, n, o.confidence, o.seed); err != nil {
+		if found.Predicted[n], err = bench.PredictStep(found.Cores, n, o.confidence, o.seed); err != nil {
 			return err
 		}
 	}
@@ -218,7 +218,7 @@ func (o *noisy) result(cmd *cobra.Command, r *bench.Record, what bench.Summary) 
 		notes := view.Table{Notes: what.Notes}
 		_, err = fmt.Fprint(o.Out, noiseText(found), notes.Text())
 	}
-	return errors.Join(err, bench.Whole(filepath.Join(o.report, noise.FoundName), append(text, '\n')))
+	return errors.Join(err, bench.Whole(filepath.Join(o.report, bench.NoiseName), append(text, '\n')))
 }
 
 func noiseText(r noiseFound) string {

@@ -1,20 +1,18 @@
-package main
+package measuring
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"pagurus/bench"
-	"pagurus/bench/noise"
 )
 
 // What lies beside a record is drawn with it, and what is none is not passed over.
 func TestNoiseBesideARecordIsDrawn(t *testing.T) {
 	dir := t.TempDir()
-	record, beside := filepath.Join(dir, bench.RecordName), filepath.Join(dir, noise.FoundName)
+	record, beside := filepath.Join(dir, bench.RecordName), filepath.Join(dir, bench.NoiseName)
 	if err := (&bench.Record{Spec: bench.Spec{Name: "noise", Targets: []string{"cpu0"}}}).Write(record); err != nil {
 		t.Fatal(err)
 	}
@@ -28,13 +26,17 @@ func TestNoiseBesideARecordIsDrawn(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		var page bytes.Buffer
-		err := draw(&page, record)
+		r, err := bench.Load(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := asked{report: dir}
+		page, err := o.page(r, r.Summarise())
 		if c.refused == "" && err != nil || c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)) {
 			t.Errorf("%q: %v", c.found, err)
 		}
-		if !strings.Contains(page.String(), c.want) || strings.Contains(page.String(), "What interrupted them") != (strings.Contains(c.found, "timer")) {
-			t.Errorf("%q gives\n%s", c.found, page.String())
+		if !strings.Contains(string(page), c.want) || strings.Contains(string(page), "What interrupted them") != (strings.Contains(c.found, "timer")) {
+			t.Errorf("%q gives\n%s", c.found, string(page))
 		}
 	}
 }

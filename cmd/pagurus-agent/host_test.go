@@ -1,4 +1,4 @@
-package roles
+package main
 
 import (
 	"log/slog"
@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"pagurus/cmd/roles"
 	"pagurus/internal/testkit"
 )
 
@@ -19,16 +20,16 @@ func TestAgentSaysWhyItCannotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		change func(*hostFlags)
+		change func(*roles.Agent)
 		want   string
 	}{
-		"run folder":   {func(f *hostFlags) { f.run = filepath.Join(file, "run") }, "making the host's folders"},
-		"state folder": {func(f *hostFlags) { f.state = filepath.Join(file, "state") }, "making the host's folders"},
-		"address":      {func(f *hostFlags) { f.address = "nowhere" }, `--address "nowhere" is not an IP address`},
-		"images":       {func(f *hostFlags) { f.images = filepath.Join(file, "images") }, "not a directory"},
+		"run folder":   {func(f *roles.Agent) { f.RunDir = filepath.Join(file, "run") }, "making the host's folders"},
+		"state folder": {func(f *roles.Agent) { f.StateDir = filepath.Join(file, "state") }, "making the host's folders"},
+		"address":      {func(f *roles.Agent) { f.Address = "nowhere" }, `--address "nowhere" is not an IP address`},
+		"images":       {func(f *roles.Agent) { f.ImageDir = filepath.Join(file, "images") }, "not a directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := hostFlags{name: "host1", run: filepath.Join(t.TempDir(), "run"), state: t.TempDir(), images: t.TempDir(), address: loopback}
+			f := roles.Agent{Name: "host1", RunDir: filepath.Join(t.TempDir(), "run"), StateDir: t.TempDir(), ImageDir: t.TempDir(), Address: roles.Loopback}
 			c.change(&f)
 			h, err := openHost(t.Context(), f, slog.New(slog.DiscardHandler))
 			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {

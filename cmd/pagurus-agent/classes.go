@@ -1,4 +1,4 @@
-package roles
+package main
 
 import (
 	"strings"
@@ -36,8 +36,3 @@ func (c classes) Class(g fleet.Guest, class fleet.Class, most float64) error {
 func (c classes) Deprioritise(part float64, leaving bool) error {
 	return c.Groups.Deprioritise(part*float64(c.cpus), leaving)
 }
-
-// Group is the group of a host's guests. It has none above it: who shares
-// the CPUs with whom is decided between siblings, and guests that give way to
-// everybody on the machine have to be everybody's.
-func Group(host string) string { return "pagurus-" + host }

@@ -1,4 +1,4 @@
-package roles
+package main
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"pagurus/act/cgroup"
 	"pagurus/act/container"
@@ -21,23 +20,20 @@ import (
 	"pagurus/act/daemon"
 	"pagurus/act/guestlink"
 	"pagurus/act/image"
+	"pagurus/act/isolate"
 	"pagurus/act/machine"
 	"pagurus/act/numa"
 	"pagurus/act/overlay"
 	"pagurus/act/owner"
 	"pagurus/act/qemu"
-
-	"pagurus/act/isolate"
 	"pagurus/act/share"
+	"pagurus/cmd/roles"
 	"pagurus/decide/cost"
-	"pagurus/decide/lifecycle"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 	"pagurus/serve/agent"
-
 	"pagurus/serve/monitor"
 	"pagurus/serve/wire"
-	"pagurus/show/view"
 )
 
 // Drivers meet the interfaces they satisfy here and nowhere else.
@@ -63,43 +59,19 @@ var (
 	_ agent.IsolationHost = (*isolate.Host)(nil)
 )
 
-const (
-	// memoryReserve is what a host keeps for itself, but for no more than half of
-	// what there is, unless it is told how much it has for guests.
-	memoryReserve = 1 << 30
-	// OpenLimit bounds how long drivers may take to look at the host: a probe
-	// of hardware that hangs takes seconds.
-	OpenLimit = 60 * time.Second
-)
-
-// hostFlags is what an agent is told of its host.
-type hostFlags struct {
-	version     string // of this program
-	name        string
-	run, state  string
-	images      string
-	address     string
-	site        string
-	accelerator string
-	snapshots   int     // of booted guests, for each image
-	firstCore   int     // of those that guests are pinned to, the first come first
-	group       string  // of processes, above those of the guests
-	ownerCPU    string  // whose use of the CPUs counts as the owner's
-	cpus        float64 // CPUs all guests may use; 0: all
-	slice       time.Duration
-	bandwidth   int64 // bytes a second of each guest that leaves; 0: no limit
-	memory      int64 // for guests; 0: what the machine has but its reserve
-}
+// memoryReserve is what a host keeps for itself, but for no more than half of
+// what there is, unless it is told how much it has for guests.
+const memoryReserve = 1 << 30
 
 // host is everything of one host that an agent drives.
 type host struct {
-	flags        hostFlags
+	flags        roles.Agent
 	machine      machine.Machine
 	vm           *qemu.Driver
 	vmErr        string // why there is no vm
 	container    *container.Driver
 	processor    string // what programs of containers can see of it
-	containerErr string // why there is no light
+	containerErr string // why there is no container
 	network      *overlay.Overlay
 	shares       *share.Shares
 	images       *image.Store
@@ -111,18 +83,18 @@ type host struct {
 
 // openHost gets hold of the host's drivers. A kind of guest that cannot run
 // here is no error: the host says so to the controller.
-func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (opened *host, err error) {
+func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *host, err error) {
 	h := &host{flags: f} // not what is returned, which is nothing after an error
-	h.made.First = f.firstCore
+	h.made.First = f.FirstCore
 	if os.Geteuid() != 0 {
 		return nil, errors.New("an agent makes networks and guests, and only root may: start it with sudo")
 	}
-	for _, dir := range []string{f.run, f.state} {
+	for _, dir := range []string{f.RunDir, f.StateDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("making the host's folders: %w", err)
 		}
 	}
-	if h.lock, err = daemon.HoldLock(filepath.Join(f.run, "agent.lock"), "an agent"); err != nil {
+	if h.lock, err = daemon.HoldLock(filepath.Join(f.RunDir, "agent.lock"), "an agent"); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -130,31 +102,31 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (opened *host,
 			err = errors.Join(err, h.close())
 		}
 	}()
-	address, err := netip.ParseAddr(f.address)
+	address, err := netip.ParseAddr(f.Address)
 	if err != nil {
-		return nil, fmt.Errorf("--"+addressFlag+" %q is not an IP address", f.address)
+		return nil, fmt.Errorf("--address %q is not an IP address", f.Address)
 	}
 	if h.machine, err = machine.Facts(); err != nil {
 		return nil, err
 	}
 	h.made.May = h.usable
-	if h.images, err = image.Open(f.images); err != nil {
+	if h.images, err = image.Open(f.ImageDir); err != nil {
 		return nil, err
 	}
 	if err = h.openGroups(); err != nil {
 		return nil, err
 	}
-	if h.network, err = overlay.Open(overlay.Config{Host: fleet.HostID(f.name), Address: address}); err != nil {
+	if h.network, err = overlay.Open(overlay.Config{Host: fleet.HostID(f.Name), Address: address}); err != nil {
 		return nil, err
 	}
-	if h.shares, err = share.Open(share.Config{Run: f.run}); err != nil {
+	if h.shares, err = share.Open(share.Config{Run: f.RunDir}); err != nil {
 		return nil, err
 	}
-	guest, err := Beside("pagurus-guest")
+	guest, err := roles.Beside(roles.GuestProgram)
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithTimeout(ctx, OpenLimit)
+	ctx, stop := context.WithTimeout(ctx, roles.OpenLimit)
 	defer stop()
 	if err := grantUserfault(); err != nil {
 		log.Warn("guests cannot come here by post-copy", "cause", err)
@@ -164,9 +136,9 @@ func openHost(ctx context.Context, f hostFlags, log *slog.Logger) (opened *host,
 		log.Warn("no containers here", "cause", err)
 	}
 	vm, err := qemu.Open(ctx, qemu.Config{
-		Run: f.run, GuestAgent: guest, Address: address, Accelerator: f.accelerator, Cgroups: h.groups,
-		Snapshots: f.snapshots, MaxBandwidth: f.bandwidth,
-		ImageFolder: h.images.Ensure, Converged: converged, Log: log,
+		Run: f.RunDir, GuestAgent: guest, Address: address, Accelerator: f.Accelerator, Cgroups: h.groups,
+		Snapshots: f.Snapshots, MaxBandwidth: f.Bandwidth,
+		ImageFolder: h.images.Ensure, Converged: agent.Converged, Log: log,
 	})
 	if err != nil {
 		h.vmErr = err.Error()
@@ -202,8 +174,8 @@ func (h *host) openContainers(ctx context.Context, guest string, address netip.A
 	}
 	h.processor = strings.Join(p.Flags, " ")
 	h.container, err = container.Open(ctx, container.Config{
-		Run: h.flags.run, GuestAgent: guest, Address: address, Cgroups: h.groups, MaxBandwidth: h.flags.bandwidth,
-		ImageFolder: h.images.Ensure, Files: h.files, Converged: converged, Log: log,
+		Run: h.flags.RunDir, GuestAgent: guest, Address: address, Cgroups: h.groups, MaxBandwidth: h.flags.Bandwidth,
+		ImageFolder: h.images.Ensure, Files: h.files, Converged: agent.Converged, Log: log,
 	})
 	return err
 }
@@ -212,12 +184,12 @@ func (h *host) openContainers(ctx context.Context, guest string, address netip.A
 // with whom.
 func (h *host) openGroups() (err error) {
 	f := h.flags
-	if h.groups, err = cgroup.Open(f.group, f.cpus); err != nil {
+	if h.groups, err = cgroup.Open(f.Group, f.CPUs); err != nil {
 		return err
 	}
-	h.groups.Slice = f.slice
+	h.groups.Slice = f.Slice
 	h.sensors, err = owner.Open(owner.Config{
-		Scope: owner.Scope(f.ownerCPU), Group: f.group, Used: h.groups.Used, Run: f.run, Programs: ours(),
+		Scope: owner.Scope(f.OwnerCPU), Group: f.Group, Used: h.groups.Used, Run: f.RunDir, Programs: ours(),
 	})
 	return err
 }
@@ -225,35 +197,12 @@ func (h *host) openGroups() (err error) {
 // ours are Pagurus's programs, whose use of this machine is not its owner's.
 func ours() []string {
 	all := []string{shim.Program()}
-	for _, name := range []string{hostProgram, HeadProgram} {
-		if path, err := Beside(name); err == nil { // this may not be a machine for every role
+	for _, name := range []string{roles.ClientProgram, roles.AgentProgram, roles.ControllerProgram} {
+		if path, err := roles.Beside(name); err == nil { // this may not be a machine for every role
 			all = append(all, path)
 		}
 	}
 	return all
-}
-
-// converged has the policy judge a copy: it is told of the passes over memory that
-// are over, of which seen has what was so when each pass began.
-func converged(l fleet.Limits, seen []fleet.Progress) (bool, error) {
-	var rounds []lifecycle.Round
-	for i := 1; i < len(seen); i++ {
-		before, after := seen[i-1], seen[i]
-		// What is left is memory; of what was sent compressed it counts what
-		// memory that was.
-		sent := max(after.SentBytes-before.SentBytes, after.CopiedBytes-before.CopiedBytes)
-		rounds = append(rounds, lifecycle.Round{
-			Took: after.Elapsed - before.Elapsed, SentBytes: sent, LeftBytes: after.RemainingBytes,
-		})
-	}
-	switch lifecycle.Copy(l, rounds) {
-	case lifecycle.SwitchNow:
-		return true, nil
-	case lifecycle.GiveUp:
-		return false, fmt.Errorf("after %d rounds %s are still left: the guest changes its memory faster than it can be sent; try again when its program changes less memory, or over a faster link",
-			len(rounds), view.Bytes(rounds[len(rounds)-1].LeftBytes))
-	}
-	return false, nil
 }
 
 // close lets go of everything; guests, networks and shares stay.
@@ -292,16 +241,16 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 	h.images.FetchWith(client.FetchImageFile)
 	held := classes{h.groups, len(h.usable())}
 	a := agent.New(agent.Config{
-		Host: fleet.HostID(h.flags.name), Run: h.flags.run, Drivers: drivers,
+		Host: fleet.HostID(h.flags.Name), Run: h.flags.RunDir, Drivers: drivers,
 		GuestAgent: func(id fleet.GuestID, l agent.Linker) agent.GuestAgent {
 			return guestlink.New(func(ctx context.Context) (io.ReadWriteCloser, error) { return l.Link(ctx, id) })
 		},
 		Owner: monitor.New(monitor.Config{
-			Sensors: h.sensors, Guests: held, CPUs: len(h.usable()), File: filepath.Join(h.flags.run, ownerFile), Log: log,
+			Sensors: h.sensors, Guests: held, CPUs: len(h.usable()), File: filepath.Join(h.flags.RunDir, ownerFile), Log: log,
 		}),
 		Classes: held, Isolation: h.keepIsolated(log),
 		Overlay: h.network, Shares: h.shares, Images: h.images, Controller: agent.Remote(client),
-		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.cpus, Log: log,
+		Facts: h.facts, Drops: cost.Drops, Limit: h.flags.CPUs, Log: log,
 	})
 	h.sensors.Holding(a.Held)
 	return a
@@ -311,7 +260,7 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 const isolationFile = "isolation.log"
 
 func (h *host) isolation() *isolate.Host {
-	return isolate.New(isolate.Config{UndoLog: filepath.Join(h.flags.run, isolationFile), Group: h.flags.group})
+	return isolate.New(isolate.Config{UndoLog: filepath.Join(h.flags.RunDir, isolationFile), Group: h.flags.Group})
 }
 
 // keepIsolated keeps cores for guests alone, where they are this host's to keep.
@@ -325,8 +274,8 @@ func (h *host) keepIsolated(log *slog.Logger) *agent.Isolation {
 // facts is what does not change by what the agent does.
 func (h *host) facts() fleet.Facts {
 	f := fleet.Facts{
-		Version: h.flags.version, Machine: h.machine.ID, Address: h.flags.address, Site: h.flags.site,
-		Capacity:  fleet.Resources{CPUs: len(h.usable()), MemoryBytes: h.flags.memory},
+		Version: version, Machine: h.machine.ID, Address: h.flags.Address, Site: h.flags.Site,
+		Capacity:  fleet.Resources{CPUs: len(h.usable()), MemoryBytes: h.flags.Memory},
 		Abilities: map[fleet.Kind]fleet.Abilities{fleet.VM: {Trouble: h.vmErr}, fleet.Container: {Trouble: h.containerErr}},
 		Troubles:  h.shares.Troubles(),
 		Topology:  h.made.Last(),
@@ -382,7 +331,7 @@ func (h *host) sweep(ctx context.Context) error {
 		return err
 	}
 	for _, name := range kept {
-		errs = append(errs, discard(filepath.Join(h.flags.run, name)))
+		errs = append(errs, discard(filepath.Join(h.flags.RunDir, name)))
 	}
 	return errors.Join(errs...)
 }

@@ -1,0 +1,101 @@
+// Command pagurus-agent is a host of a cluster: it runs guests for a controller. Here
+// each driver meets the interface that it satisfies.
+//
+// It decides nothing of its own. Its tests start it where it cannot run; the system
+// ring runs the real program.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"pagurus/act/machine"
+	"pagurus/cmd/roles"
+	"pagurus/serve/wire"
+	"pagurus/show/cli"
+)
+
+// version is set by the build.
+var version = "unknown"
+
+func main() {
+	root := roles.AgentCommand(roles.AgentProgram, be)
+	cli.Program(root, cli.Options{Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	os.Exit(cli.Say(os.Stderr, root.ExecuteContext(context.Background())))
+}
+
+// be is a host until it is told to end, or sweeps it.
+func be(cmd *cobra.Command, f roles.Agent, sweep bool) error {
+	log := roles.Log(cmd.ErrOrStderr(), f.Verbose)
+	if sweep {
+		return sweepHost(cmd.Context(), f, log)
+	}
+	at, err := cli.Controller(cmd.Flags())
+	if err != nil {
+		return err
+	}
+	client, err := wire.Dial(at)
+	if err != nil {
+		return err
+	}
+	if f.Address == "" {
+		f.Address = cmp.Or(machine.Towards(at.Address), roles.Loopback)
+	}
+	ctx, stop := roles.Until(cmd.Context())
+	defer stop()
+	return runAgent(ctx, f, client, log)
+}
+
+// runAgent is a host until ctx ends.
+func runAgent(ctx context.Context, f roles.Agent, client *wire.Client, log *slog.Logger) error {
+	h, err := openHost(ctx, f, log)
+	if err != nil {
+		return err
+	}
+	log.Info("agent begins", "host", f.Name, "address", f.Address, "version", version)
+	go stayLean(ctx, log)
+	err = h.agent(client, log).Run(ctx)
+	log.Info("agent ends; guests run on", "host", f.Name)
+	return errors.Join(err, h.close(), client.Close())
+}
+
+// When an agent gives back memory that it had to have once, small hosts in mind:
+// soon after it has begun, and then now and then. It has no ceiling: looking for
+// garbage to stay below one took most of the processor while guests moved.
+const (
+	leanFirst = 3 * time.Second
+	leanEvery = 15 * time.Second
+)
+
+// stayLean keeps the agent's memory small until ctx ends.
+func stayLean(ctx context.Context, log *slog.Logger) {
+	for next := leanFirst; ; next = leanEvery {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(next):
+		}
+		if err := machine.Shed(); err != nil {
+			log.Warn("the agent has more memory than it needs", "cause", err)
+			return
+		}
+	}
+}
+
+func sweepHost(ctx context.Context, f roles.Agent, log *slog.Logger) error {
+	if f.Address == "" {
+		f.Address = roles.Loopback
+	}
+	f.Accelerator = "tcg" // nothing is started: a probe would be for nothing
+	h, err := openHost(ctx, f, log)
+	if err != nil {
+		return err
+	}
+	return errors.Join(h.sweep(ctx), h.close())
+}

@@ -1,0 +1,170 @@
+// This file has the commands that start the programs beside this one: `pagurus up`,
+// `pagurus agent` and `pagurus controller`.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"pagurus/act/daemon"
+	"pagurus/cmd/roles"
+	"pagurus/show/cli"
+)
+
+// agentCommand is short for the program pagurus-agent.
+func agentCommand() *cobra.Command {
+	return roles.AgentCommand("agent", func(cmd *cobra.Command, _ roles.Agent, _ bool) error { return become(roles.AgentProgram, cmd) })
+}
+
+// controllerCommand is short for the program pagurus-controller.
+func controllerCommand() *cobra.Command {
+	return roles.ControllerCommand("controller", func(cmd *cobra.Command, _ roles.Controller) error { return become(roles.ControllerProgram, cmd) })
+}
+
+// become has the program beside this one go on in this process with the same flags,
+// so that signals and the process's number are the program's. It returns only if
+// that cannot be done.
+func become(program string, cmd *cobra.Command) error {
+	path, err := roles.Beside(program)
+	if err != nil {
+		return err
+	}
+	has := pflag.NewFlagSet(program, pflag.ContinueOnError)
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Name != "json" { // which daemons have nothing to do with
+			has.AddFlag(f)
+		}
+	})
+	return fmt.Errorf("starting %s: %w", path, syscall.Exec(path, append([]string{program}, roles.Given(cmd.Flags(), has)...), os.Environ()))
+}
+
+func upCommand(std streams) *cobra.Command {
+	var a roles.Agent
+	var c roles.Controller
+	ofAgent, ofController := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
+	a.Add(ofAgent)
+	c.Add(ofController, "")
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Make this machine a cluster of one host: a controller and an agent",
+		Long: `Up runs a controller and an agent until it is told to end, or one of them ends.
+Guests run on then, and are found again by the next one. More hosts may join: give
+--listen, and start ` + "`pagurus agent`" + ` on them with a copy of the token file.`,
+		Example: "  sudo pagurus up",
+		Args:    cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.Finish(); err != nil {
+				return err
+			}
+			c.RunDir, c.StateDir, c.ImageDir = a.RunDir, a.StateDir, a.ImageDir // flags of both, kept by the agent's
+			c.Finish()
+			args := roles.Given(cmd.Flags(), ofAgent)
+			if a.Address == "" {
+				args = append(args, "--address="+roles.Loopback)
+			}
+			ctx, stop := roles.Until(cmd.Context())
+			defer stop()
+			return both(ctx, std, c, append(roles.Given(cmd.Flags(), ofController), "--listen="+c.Listen), args)
+		},
+	}
+	cmd.Flags().AddFlagSet(ofAgent)
+	cmd.Flags().AddFlagSet(ofController)
+	return cmd
+}
+
+// upPurpose is what the controller of `pagurus up` is for.
+const upPurpose = "`pagurus up`"
+
+// both runs a controller and, once that answers, an agent. When one ends the other is
+// told to. What they have to say they say themselves.
+func both(ctx context.Context, std streams, c roles.Controller, ofController, ofAgent []string) error {
+	// A controller that is there already would answer in the place of ours.
+	lock, err := daemon.HoldLock(roles.Lock(c.Socket), upPurpose)
+	if err == nil {
+		err = lock.Release()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: end it first, or give this controller its own --run and --state", err)
+	}
+	// The kernel tells children of the end of the thread that started them.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended, running := make(chan error), 0
+	start := func(program string, args ...string) error {
+		path, err := roles.Beside(program)
+		if err != nil {
+			return err
+		}
+		p := exec.CommandContext(ctx, path, args...)
+		p.Stdout, p.Stderr, p.Env = std.out, std.err, environment()
+		p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM} // a Ctrl-C is passed on once
+		p.Cancel = func() error { return p.Process.Signal(syscall.SIGTERM) }
+		if err := p.Start(); err != nil {
+			return fmt.Errorf("starting %s: %w", program, err)
+		}
+		running++
+		go func() { ended <- told(ctx, p.Wait()) }()
+		return nil
+	}
+	at := "unix:" + c.Socket
+	err = start(roles.ControllerProgram, append(ofController, "--purpose="+upPurpose)...)
+	for err == nil && running == 1 {
+		select {
+		case err = <-ended:
+			return err
+		case <-time.After(labPoll):
+			if connected(ctx, at) != nil {
+				err = start(roles.AgentProgram, append(ofAgent, "--controller="+at)...)
+			}
+		}
+	}
+	errs := []error{err}
+	if err != nil {
+		stop()
+	}
+	for range running {
+		errs = append(errs, <-ended)
+		stop()
+	}
+	return firstOf(errs)
+}
+
+// told is the error to end with when a program has ended, whose own words were printed.
+func told(ctx context.Context, err error) error {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
+		return cli.Exit{Code: exit.ExitCode()}
+	}
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // it ended well, as it was told to
+		return nil
+	}
+	return err
+}
+
+// firstOf is what went wrong first: the rest follows of it.
+func firstOf(errs []error) error {
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		return errs[i]
+	}
+	return nil
+}
+
+// environment is this process's without another controller's address and token.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(s string) bool {
+		return strings.HasPrefix(s, "PAGURUS_CONTROLLER=") || strings.HasPrefix(s, "PAGURUS_TOKEN")
+	})
+}
