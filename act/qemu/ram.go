@@ -32,6 +32,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 )
 
 // ramArea is a part of a process's address space.
@@ -156,7 +157,7 @@ func (l *sampler) run(ctx context.Context, p samplePlan) (fleet.Profile, error) 
 	out.FilledBytes = l.scaled(filled)
 	last := time.Duration(0)
 	for _, after := range p.After {
-		if err := sleepFor(ctx, after-time.Since(begun)); err != nil {
+		if err := pause.For(ctx, after-time.Since(begun)); err != nil {
 			return out, err
 		}
 		at := time.Since(begun)
@@ -285,18 +286,4 @@ func (l *sampler) hash(b []byte) uint64 {
 		return empty
 	}
 	return max(maphash.Bytes(l.seed, b), unknown+1)
-}
-
-func sleepFor(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }

@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 )
 
 // Subject is what is looked at.
@@ -109,7 +110,7 @@ func (l *sampler) run(ctx context.Context, p Plan) (fleet.Profile, error) {
 	out.MemoryBytes = max(out.FilledBytes, first.own*pageBytes+first.files)
 	last, before := time.Duration(0), first
 	for _, after := range p.After {
-		if err := sleep(ctx, after-time.Since(begun)); err != nil {
+		if err := pause.For(ctx, after-time.Since(begun)); err != nil {
 			return out, err
 		}
 		at := time.Since(begun)
@@ -218,18 +219,4 @@ func rising(points []fleet.Changed) []fleet.Changed {
 		}
 	}
 	return points
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }
