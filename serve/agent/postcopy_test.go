@@ -100,7 +100,7 @@ func TestFetchSaysWhatItKnows(t *testing.T) {
 		gather.Guest.Gen = 3
 		says = errors.New("the line broke")
 		r.send(gather)
-		if rep := r.expect(gather.Order, fleet.Failed); !strings.Contains(rep.Cause, "host2 has of guest j1g0") {
+		if rep := r.expect(gather.Order, fleet.Failed); !strings.Contains(rep.Cause, "host2 the remaining memory of guest j1g0") {
 			t.Errorf("cause %q", rep.Cause)
 		}
 	})

@@ -166,7 +166,7 @@ func NewPace(bytesPerSecond int64) Pace {
 	if bytesPerSecond <= 0 {
 		return Pace{}
 	}
-	burst := max(leastBurst, int(float64(bytesPerSecond)*slice.Seconds()))
+	burst := max(leastBurst, int(float64(bytesPerSecond)*slice.Seconds()/10)) // what a wait that took too long may make up for
 	return Pace{rate.NewLimiter(rate.Limit(bytesPerSecond), burst)}
 }
 
