@@ -74,6 +74,15 @@ func (s Subnet) SharePeerName() string { return fmt.Sprintf("pgn%06x", s.VNI()) 
 // bytes.
 const NetworkMTU = 1450
 
+// The priorities of the filters on a guest's port. The kernel asks the lowest first, and
+// two packages that do not know each other hang filters on the same port. What comes for a
+// guest that has moved away must go to its new host before the queue can hold it here.
+const (
+	ForwardPriority uint16 = 1 // of the overlay's filters; on what comes for the guest
+	CutPriority     uint16 = 1 // of what cuts a container off; on what it sends, alone there
+	QueuePriority   uint16 = 2 // of what holds frames for a container; on what comes for it
+)
+
 // GuestName is the host name of guest i, the same in every job.
 func GuestName(i int) string { return fmt.Sprintf("guest%d", i) }
 

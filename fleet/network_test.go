@@ -45,3 +45,11 @@ func add(t *testing.T, seen map[string]string, what, name string) {
 	}
 	seen[name] = what
 }
+
+// TestFilterOrder: what comes for a guest that has moved away is led on before anything
+// holds it.
+func TestFilterOrder(t *testing.T) {
+	if ForwardPriority >= QueuePriority {
+		t.Errorf("the filter that forwards has priority %d, the queue's has %d", ForwardPriority, QueuePriority)
+	}
+}

@@ -8,12 +8,12 @@
 package sim
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -22,6 +22,7 @@ import (
 
 	"pagurus/decide/owners"
 	"pagurus/decide/placement"
+	"pagurus/internal/note"
 )
 
 // simulation is what `pagurus simulate` is asked for.
@@ -224,27 +225,14 @@ func (s *simulation) owners(cmd *cobra.Command, args []string) error {
 }
 
 // page writes the report whole or not at all.
-func (s *simulation) page(rows []Row) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(s.report), ".pagurus-report-*")
+func (s *simulation) page(rows []Row) error {
+	var text bytes.Buffer
+	err := Page(&text, s.Config, rows)
+	if err == nil {
+		err = note.Write(s.report, text.Bytes(), 0o644)
+	}
 	if err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-			err = fmt.Errorf("writing the report: %w", err)
-		}
-	}()
-	if err = Page(f, s.Config, rows); err != nil {
-		_ = f.Close()
-		return err
-	}
-	if err = f.Chmod(0o644); err != nil {
-		_ = f.Close()
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), s.report)
+	return nil
 }

@@ -20,6 +20,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
+
+	"pagurus/internal/pause"
 )
 
 // EmbedConfig says where the embedded etcd lives.
@@ -253,7 +255,7 @@ func (s *Store) RoomAgain(ctx context.Context) error {
 		if err == nil && s.member.fault.noSpace() && free >= ReserveBytes {
 			return nil
 		}
-		if pause(ctx, roomEvery); ctx.Err() != nil {
+		if pause.For(ctx, roomEvery) != nil {
 			return ctx.Err()
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"go.uber.org/zap"
 
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 )
 
 // Limits of waiting and size.
@@ -167,7 +168,7 @@ func (s *Store) Watch(ctx context.Context) (<-chan fleet.Snapshot, error) {
 	out <- snap
 	go func() {
 		defer close(out)
-		for last := snap.Revision; ctx.Err() == nil; pause(ctx, watchPause) {
+		for last := snap.Revision; ctx.Err() == nil; _ = pause.For(ctx, watchPause) {
 			s.followChanges(ctx, &last, out)
 		}
 	}()
@@ -262,11 +263,4 @@ func (s *Store) explained(ctx context.Context, doing string, err error) error {
 		return fmt.Errorf("%s: etcd did not answer within %v: %w", doing, opLimit, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

@@ -22,6 +22,7 @@ import (
 	"strings"
 
 	"pagurus/fleet"
+	"pagurus/internal/note"
 )
 
 // The files of an image's folder. The digest is over the first three.
@@ -230,13 +231,7 @@ func (s *Store) publish(folder string, img fleet.Image) error {
 
 // rename makes img.Name mean img from now on. Call it only exclusively.
 func (s *Store) rename(img fleet.Image) error {
-	path := s.namePath(img.Name)
-	part := fmt.Sprintf("%s.%d", path, os.Getpid()) // not .json: List passes over it
-	defer os.Remove(part)
-	if err := writeLabel(part, img); err != nil {
-		return err
-	}
-	if err := os.Rename(part, path); err != nil {
+	if err := writeLabel(s.namePath(img.Name), img); err != nil {
 		return err
 	}
 	return syncFolder(filepath.Join(s.dir, "names"))
@@ -266,12 +261,7 @@ func writeLabel(path string, img fleet.Image) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(b, '\n'))
-	return errors.Join(err, f.Sync(), f.Close())
+	return note.WriteDurably(path, append(b, '\n'), 0o644)
 }
 
 // syncFolder makes the folder's entries survive a loss of power.

@@ -2,10 +2,12 @@ package overlay
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"pagurus/fleet"
 	"pagurus/internal/testkit"
 )
 
@@ -91,8 +93,8 @@ func TestOthersFiltersStay(t *testing.T) {
 	n := contained(network("j1", 1, "a", "a", "b"))
 	n.Endpoints[0].Next = "198.18.0.2"
 	s.apply(n)
-	for side, rank := range map[string]string{"ingress": "1", "egress": "2"} {
-		s.Run("tc", "filter", "add", "dev", "pgt700001.0", side, "prio", rank, "bpf", "bytecode", "1,6 0 0 4294967295", "classid", "1:1")
+	for side, priority := range map[string]uint16{"ingress": fleet.CutPriority, "egress": fleet.QueuePriority} {
+		s.Run("tc", "filter", "add", "dev", "pgt700001.0", side, "prio", fmt.Sprint(priority), "bpf", "bytecode", "1,6 0 0 4294967295", "classid", "1:1")
 	}
 	look := func() string {
 		return s.Run("sh", "-c", "tc filter show dev pgt700001.0 ingress; tc filter show dev pgt700001.0 egress")

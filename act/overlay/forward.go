@@ -117,7 +117,7 @@ func (k *kernel) addFilter(f filter) error {
 func (k *kernel) describe(f filter, fd int) *netlink.BpfFilter {
 	return &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: k.index[f.link], Parent: f.parent, Handle: f.handle, Protocol: unix.ETH_P_ALL, Priority: 1,
+			LinkIndex: k.index[f.link], Parent: f.parent, Handle: f.handle, Protocol: unix.ETH_P_ALL, Priority: fleet.ForwardPriority,
 		},
 		Fd: fd, Name: f.name, DirectAction: true,
 	}

@@ -3,6 +3,8 @@ package qemu
 import (
 	"context"
 	"time"
+
+	"pagurus/internal/pause"
 )
 
 // A copy that has sent its share sleeps until QEMU counts anew, every tenth of a
@@ -21,19 +23,10 @@ const (
 func align(ctx context.Context, sent func() (bytes int64, more bool)) {
 	before, more := sent()
 	end := time.Now().Add(2 * window)
-	for seen := false; more && time.Now().Before(end) && sleepUntil(ctx, glance); {
+	for seen := false; more && time.Now().Before(end) && pause.For(ctx, glance) == nil; {
 		var now int64
 		if now, more = sent(); !seen && now != before {
 			seen, end = true, time.Now().Add(window-ahead)
 		}
-	}
-}
-
-func sleepUntil(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
 	}
 }

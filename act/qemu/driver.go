@@ -63,11 +63,11 @@ type Driver struct {
 	packs   bool // see packs
 	initrds *initrds
 	watches sync.WaitGroup // one a guest
+	locks   host.Locks
 
 	mu     sync.Mutex // guards what follows
 	closed bool
 	guests map[fleet.GuestID]*guest
-	locks  map[fleet.GuestID]*guestLock
 	said   map[fleet.GuestID]string // by those that ended by themselves
 }
 
@@ -80,7 +80,7 @@ var errClosed = errors.New("the driver was closed")
 // the guests that run. What an earlier agent left half-made is destroyed.
 func Open(ctx context.Context, c Config) (*Driver, error) {
 	d := &Driver{
-		config: c, guests: map[fleet.GuestID]*guest{}, locks: map[fleet.GuestID]*guestLock{}, said: map[fleet.GuestID]string{},
+		config: c, guests: map[fleet.GuestID]*guest{}, said: map[fleet.GuestID]string{},
 	}
 	if err := d.prepare(ctx); err != nil {
 		return nil, fmt.Errorf("open the qemu driver: %w", err)
@@ -261,36 +261,4 @@ func (d *Driver) here(ctx context.Context, id fleet.GuestID) (*guest, *qmp.Clien
 		err = fleet.ErrAbsent
 	}
 	return g, q, err
-}
-
-// guestLock lets one call at a time make or destroy a guest.
-type guestLock struct {
-	free  chan struct{} // holds one token
-	users int
-}
-
-func (d *Driver) lockGuest(ctx context.Context, id fleet.GuestID) (release func(), err error) {
-	d.mu.Lock()
-	t, ok := d.locks[id]
-	if !ok {
-		t = &guestLock{free: make(chan struct{}, 1)}
-		t.free <- struct{}{}
-		d.locks[id] = t
-	}
-	t.users++
-	d.mu.Unlock()
-	leave := func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if t.users--; t.users == 0 {
-			delete(d.locks, id)
-		}
-	}
-	select {
-	case <-t.free:
-		return func() { t.free <- struct{}{}; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, ctx.Err()
-	}
 }

@@ -6,15 +6,14 @@ package qemu
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/host"
 )
 
 // closeAll closes files that a child has inherited.
@@ -46,34 +45,15 @@ func openTap(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// escapes are what a kernel and its console say to a terminal, not to people.
-var escapes = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
-
-// tailOf is the last lines of a log, for people. QEMU's account may have put
-// anything in the place of a log, so nothing but a plain file is read.
-func tailOf(path string, lines int) string {
-	const most = 4096
+// tailOf is the last lines of a log, for people. QEMU's account may have put a link
+// or a pipe in its place.
+func tailOf(path string) string {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return ""
-	} else if info.Size() > most {
-		f.Seek(-most, io.SeekEnd)
-	}
-	text, err := io.ReadAll(io.LimitReader(f, most))
-	if err != nil {
-		return ""
-	}
-	var all []string
-	for _, line := range strings.FieldsFunc(strings.ToValidUTF8(string(text), ""), func(r rune) bool { return r == '\n' || r == '\r' }) {
-		if line = strings.TrimSpace(escapes.ReplaceAllString(line, "")); line != "" {
-			all = append(all, line)
-		}
-	}
-	return strings.Join(all[max(0, len(all)-lines):], "; ")
+	return host.Tail(f)
 }
 
 // shortPath gives a path to a file in dir that fits a UNIX address, however long
@@ -88,8 +68,7 @@ func shortPath(dir, file string) (path string, folder *os.File, err error) {
 
 // lastWords are the last lines of two files, the second in brackets.
 func lastWords(own, console string) string {
-	const lines = 6
-	said, shown := tailOf(own, lines), tailOf(console, lines)
+	said, shown := tailOf(own), tailOf(console)
 	switch {
 	case said == "":
 		return shown

@@ -25,13 +25,14 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
-	"slices"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/act/host"
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 )
 
 // ramArea is a part of a process's address space.
@@ -73,7 +74,7 @@ func sampleRAM(ctx context.Context, a ramArea, p samplePlan) (fleet.Profile, err
 	// One thread, so that its processor time is that of this look.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	began, err := threadTime()
+	began, err := host.ThreadTime()
 	if err != nil {
 		return fleet.Profile{}, err
 	}
@@ -86,18 +87,9 @@ func sampleRAM(ctx context.Context, a ramArea, p samplePlan) (fleet.Profile, err
 	if err != nil {
 		return fleet.Profile{}, err
 	}
-	ended, err := threadTime()
+	ended, err := host.ThreadTime()
 	out.Took = ended - began
 	return out, err
-}
-
-// threadTime is the processor time this thread has used.
-func threadTime() (time.Duration, error) {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
-		return 0, fmt.Errorf("read the processor time of a thread: %w", err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
 // sampler is one look under way.
@@ -156,7 +148,7 @@ func (l *sampler) run(ctx context.Context, p samplePlan) (fleet.Profile, error) 
 	out.FilledBytes = l.scaled(filled)
 	last := time.Duration(0)
 	for _, after := range p.After {
-		if err := sleepFor(ctx, after-time.Since(begun)); err != nil {
+		if err := pause.For(ctx, after-time.Since(begun)); err != nil {
 			return out, err
 		}
 		at := time.Since(begun)
@@ -180,7 +172,7 @@ func (l *sampler) run(ctx context.Context, p samplePlan) (fleet.Profile, error) 
 		}
 		last = at
 	}
-	out.Changed = rising(out.Changed)
+	out.Changed = host.Rising(out.Changed)
 	return out, nil
 }
 
@@ -189,32 +181,6 @@ func differ(a, b uint64) bool { return a != b && a != unknown && b != unknown }
 // scaled is what so many pages of the sample stand for.
 func (l *sampler) scaled(pages int) int64 {
 	return int64(float64(l.area.Bytes) * float64(pages) / float64(len(l.pages)))
-}
-
-// rising sorts by time and evens out what chance has made fall: two neighbours
-// in the wrong order both become their mean.
-func rising(points []fleet.Changed) []fleet.Changed {
-	slices.SortFunc(points, func(a, b fleet.Changed) int { return int(a.Within - b.Within) })
-	type block struct {
-		sum int64
-		n   int64
-	}
-	var blocks []block
-	for _, p := range points {
-		blocks = append(blocks, block{p.Bytes, 1})
-		for k := len(blocks) - 1; k > 0 && blocks[k-1].sum*blocks[k].n > blocks[k].sum*blocks[k-1].n; k-- {
-			blocks[k-1] = block{blocks[k-1].sum + blocks[k].sum, blocks[k-1].n + blocks[k].n}
-			blocks = blocks[:k]
-		}
-	}
-	i := 0
-	for _, b := range blocks {
-		for range b.n {
-			points[i].Bytes = b.sum / b.n
-			i++
-		}
-	}
-	return points
 }
 
 // pass reads every page of the sample that is there.
@@ -285,18 +251,4 @@ func (l *sampler) hash(b []byte) uint64 {
 		return empty
 	}
 	return max(maphash.Bytes(l.seed, b), unknown+1)
-}
-
-func sleepFor(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }

@@ -11,8 +11,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"pagurus/fleet"
 )
 
 const mib = 1 << 20
@@ -122,16 +120,6 @@ func TestLookEnds(t *testing.T) {
 	// What is no memory at all is empty, not an error.
 	if p, err := sampleRAM(t.Context(), ramArea{PID: os.Getpid(), Start: 1 << 20, Bytes: mib}, samplePlan{16, []time.Duration{1}}); err != nil || p.FilledBytes != 0 {
 		t.Errorf("looking at nothing gave %+v, %v", p, err)
-	}
-}
-
-func TestRising(t *testing.T) {
-	got := rising([]fleet.Changed{{Within: 3, Bytes: 10}, {Within: 1, Bytes: 6}, {Within: 2, Bytes: 4}, {Within: 4, Bytes: 9}})
-	want := []int64{5, 5, 9, 9}
-	for i, c := range got {
-		if c.Within != time.Duration(i+1) || c.Bytes != want[i] {
-			t.Errorf("point %d is %+v, want %d", i, c, want[i])
-		}
 	}
 }
 

@@ -124,7 +124,7 @@ func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _
 	if err := id.Check(); err != nil {
 		return nil, nil, err
 	}
-	release, err = d.lockGuest(ctx, id)
+	release, err = d.locks.Lock(ctx, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -284,7 +284,7 @@ func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
 	if id.Check() != nil {
 		return nil // no such guest can ever have been here
 	}
-	release, err := d.lockGuest(ctx, id)
+	release, err := d.locks.Lock(ctx, id)
 	if err == nil {
 		defer release()
 		err = fault.Point("qemu.stop.before")

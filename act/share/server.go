@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/internal/note"
 )
 
 const (
@@ -98,12 +99,7 @@ func (v *server) write(text string) error {
 			return fmt.Errorf("making its folder: %w", err)
 		}
 	}
-	// Renamed into place, so that there is never half a configuration.
-	draft := v.configPath() + ".new"
-	if err := os.WriteFile(draft, []byte(text), 0o600); err != nil {
-		return fmt.Errorf("writing its configuration: %w", err)
-	}
-	if err := os.Rename(draft, v.configPath()); err != nil {
+	if err := note.Write(v.configPath(), []byte(text), 0o600); err != nil {
 		return fmt.Errorf("writing its configuration: %w", err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
+	"pagurus/internal/note"
 )
 
 // account is the user that a job's programs run as, as far as the guest knows.
@@ -66,10 +67,7 @@ func (m *member) write(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return note.Write(path, []byte(text), 0o644)
 }
 
 // enlist makes the job's user known in the guest, so that programs can ask

@@ -27,15 +27,15 @@ func (b breach) key() string { return b.rule + " " + b.what }
 var may = map[string][]string{
 	"fleet":                  {},
 	"decide":                 {"fleet", "decide"},
-	"act":                    {"fleet", "act/host", "internal/fault", "internal/note", "internal/thread"},                  // and never a sibling
-	"act/container":          {"fleet", "act/host", "internal/fault", "internal/note", "internal/thread", "act/container"}, // whose parts are put together from each other
-	"serve":                  {"fleet", "decide", "serve", "internal/fault"},
+	"act":                    {"fleet", "act/host", "internal/fault", "internal/note", "internal/pause", "internal/thread"},                  // and never a sibling
+	"act/container":          {"fleet", "act/host", "internal/fault", "internal/note", "internal/pause", "internal/thread", "act/container"}, // whose parts are put together from each other
+	"serve":                  {"fleet", "decide", "serve", "internal/fault", "internal/note", "internal/pause"},
 	"serve/agent/drivertest": {"fleet", "serve/agent", "internal/testkit"},
-	"sim":                    {"fleet", "decide", "serve", "sim", "bench/stats"},
-	"bench":                  {"fleet", "decide", "serve", "bench"},
-	"show":                   {"fleet", "serve/wire", "show"},
-	"cmd":                    {"fleet", "decide", "act", "serve", "sim", "bench", "show", "internal/fault", "internal/thread", shared},
-	"cmd/pagurus-guest":      {"fleet", "act/guestlink", "act/guestnet", "act/numa", "act/ranks"},
+	"sim":                    {"fleet", "decide", "serve", "sim", "bench/stats", "internal/note"},
+	"bench":                  {"fleet", "decide", "serve", "bench", "internal/note", "internal/pause"},
+	"show":                   {"fleet", "serve/wire", "show", "internal/pause"},
+	"cmd":                    {"fleet", "decide", "act", "serve", "sim", "bench", "show", "internal/fault", "internal/note", "internal/pause", "internal/thread", shared},
+	"cmd/pagurus-guest":      {"fleet", "act/guestlink", "act/guestnet", "act/numa", "act/ranks", "internal/note"},
 	"internal":               {"fleet"},
 	"internal/testkit/ours":  {"internal/testkit"},
 }

@@ -38,3 +38,27 @@ func TestReplace(t *testing.T) {
 		t.Errorf("%v, %v", all, err)
 	}
 }
+
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "text")
+	for text, write := range map[string]func(string, []byte, os.FileMode) error{"one": Write, "two": WriteDurably} {
+		if err := write(file, []byte(text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(file)
+		if err != nil || string(got) != text {
+			t.Errorf("%q, %v", got, err)
+		}
+		if info, err := os.Stat(file); err != nil || info.Mode() != 0o640 {
+			t.Errorf("%v, %v", info.Mode(), err)
+		}
+	}
+	// It cannot take the place of a folder: nothing may be left over.
+	if err := Write(dir, nil, 0o600); err == nil {
+		t.Error("a file took a folder's place")
+	}
+	if all, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(all) != 1 {
+		t.Errorf("%v, %v", all, err)
+	}
+}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 
 	"pagurus/serve/monitor"
 	"pagurus/serve/wire"
@@ -141,11 +142,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.runs.Go(func() { a.watch(ctx) })
 	a.runs.Go(func() { a.Owner.Run(ctx) })
 	a.runs.Go(func() { a.Isolation.Run(ctx) })
-	pause, last := firstPause, ""
+	again, last := firstPause, ""
 	for ctx.Err() == nil {
 		attached, err := a.session(ctx)
 		if attached {
-			pause = firstPause
+			again = firstPause
 		}
 		if err != nil && ctx.Err() == nil && err.Error() != last {
 			last = err.Error() // a controller that is away for an hour is one line, not thousands
@@ -154,8 +155,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		if attached {
 			last = ""
 		}
-		wait(ctx, pause)
-		pause = min(2*pause, lastPause)
+		_ = pause.For(ctx, again)
+		again = min(2*again, lastPause)
 	}
 	cancel()
 	a.runs.Wait()
@@ -360,13 +361,5 @@ func (a *Agent) unsent(r fleet.Report) {
 	defer a.mu.Unlock()
 	if !slices.ContainsFunc(a.outbox, func(newer fleet.Report) bool { return sameSubject(newer, r) }) {
 		a.outbox = append([]fleet.Report{r}, a.outbox...)
-	}
-}
-
-// wait returns after d, or earlier when ctx ends.
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }

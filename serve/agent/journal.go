@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/internal/note"
 )
 
 // journal is what an agent promised, one page a guest, in files. A driver's
@@ -57,7 +58,10 @@ func (l journal) Read(g fleet.GuestID) (journalEntry, error) {
 func (l journal) Write(g fleet.GuestID, p journalEntry) error {
 	b, err := json.Marshal(p)
 	if err == nil {
-		err = writeFile(l.path(g), b)
+		err = os.MkdirAll(l.Dir, 0o755)
+	}
+	if err == nil { // durably: a promise must survive a loss of power where the folder does
+		err = note.WriteDurably(l.path(g), b, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("recording what was promised for guest %s: %w", g, err)
@@ -130,28 +134,4 @@ func (p journalEntry) With(r fleet.Report, gen uint64) journalEntry {
 		out.Answers = append(out.Answers, old)
 	}
 	return out
-}
-
-// writeFile replaces a file whole, and durably: a promise must survive the
-// power too where the folder does.
-func writeFile(path string, b []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // gone already when all went well
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

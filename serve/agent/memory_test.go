@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 	"pagurus/serve/wire"
 )
 
@@ -216,7 +217,7 @@ func (in memoryGuestAgent) on(ctx context.Context, do func(*memoryGuest) bool) e
 				return ctx.Err()
 			case <-time.After(50 * time.Millisecond):
 			}
-		} else if wait(ctx, 50*time.Millisecond); ctx.Err() != nil {
+		} else if pause.For(ctx, 50*time.Millisecond) != nil {
 			return ctx.Err()
 		}
 	}

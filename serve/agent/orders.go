@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 )
 
 // verb is how one order is carried out. How long that may take is said in fleet.
@@ -69,7 +70,7 @@ func (a *Agent) watchGuest(ctx context.Context, w *taskRun) (fleet.Report, error
 	}
 	here, err := a.here(ctx, w)
 	for err != nil && ctx.Err() == nil { // not knowing is no reason to give the guest up
-		wait(ctx, pollEvery)
+		_ = pause.For(ctx, pollEvery)
 		here, err = a.here(ctx, w)
 	}
 	if ctx.Err() != nil {
@@ -88,7 +89,7 @@ func (a *Agent) watchGuest(ctx context.Context, w *taskRun) (fleet.Report, error
 		}
 	}
 	for ended == nil && here {
-		if wait(ctx, pollEvery); ctx.Err() != nil {
+		if pause.For(ctx, pollEvery) != nil {
 			return fleet.Report{}, errSilent
 		}
 		if now, err := a.here(ctx, w); err == nil {
@@ -124,7 +125,7 @@ func (a *Agent) guard(w *taskRun) {
 				a.wake(w.slot, w.task)
 				return
 			}
-			wait(a.ctx, pollEvery)
+			_ = pause.For(a.ctx, pollEvery)
 		}
 	})
 }
@@ -154,7 +155,7 @@ const patience = 500 * time.Millisecond
 func (a *Agent) awaken(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	state, err := a.state(ctx, w)
 	if err == nil && state == fleet.Suspended {
-		wait(ctx, patience)
+		_ = pause.For(ctx, patience)
 		state, err = a.state(ctx, w)
 	}
 	if err != nil || state != fleet.Suspended || ctx.Err() != nil {
@@ -253,7 +254,7 @@ func (a *Agent) destroy(ctx context.Context, w *taskRun) (fleet.Report, error) {
 			a.layouts.Forget(w.slot.guest)
 			return fleet.Report{}, nil
 		}
-		wait(ctx, stopPause)
+		_ = pause.For(ctx, stopPause)
 	}
 	return fleet.Report{}, vague{err}
 }

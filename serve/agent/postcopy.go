@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 )
 
 // PostCopier is a driver that can run a guest before its memory has arrived: by
@@ -53,7 +54,7 @@ func (a *Agent) pushing(w *taskRun, p fleet.Progress) {
 			}
 		}()
 		for {
-			if wait(a.ctx, pollEvery/2); a.ctx.Err() != nil || !a.newest(w) {
+			if pause.For(a.ctx, pollEvery/2) != nil || !a.newest(w) {
 				return
 			}
 			p, err := d.Pushed(a.ctx, w.slot.guest)

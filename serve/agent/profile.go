@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 )
 
 // How often guests' memory is looked at. A look costs a twentieth of a second of
@@ -126,7 +127,7 @@ func (a *Agent) profile(ctx context.Context, g fleet.GuestID) (p fleet.Profile, 
 	defer stop(nil)
 	go func() {
 		for looking.Err() == nil {
-			if wait(looking, movingEvery); a.moving() {
+			if _ = pause.For(looking, movingEvery); a.moving() {
 				stop(errMoves)
 			}
 		}

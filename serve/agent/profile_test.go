@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 	"pagurus/serve/wire"
 )
 
@@ -15,7 +16,7 @@ func (d *memoryDriver) Profile(ctx context.Context, g fleet.GuestID) (fleet.Prof
 	if err := d.call(ctx, "profile", g); err != nil {
 		return fleet.Profile{}, err
 	}
-	if wait(ctx, 4*time.Second); ctx.Err() != nil {
+	if pause.For(ctx, 4*time.Second) != nil {
 		return fleet.Profile{}, ctx.Err()
 	}
 	if d.guest(g) == nil {

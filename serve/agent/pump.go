@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 	"pagurus/serve/wire"
 )
 
@@ -115,7 +116,7 @@ func (p Pump) guarded(do func() error) (err error) {
 func (p Pump) output(ctx context.Context, stream string, offset int64, exited <-chan struct{}) error {
 	at := wire.Place{Job: p.Job, Stream: stream, Offset: offset}
 	err := p.deliver(ctx, &at, nil, false)
-	pause := pumpFirstPause
+	wait := pumpFirstPause
 	for failures := 0; err == nil && ctx.Err() == nil; {
 		data, eof, rerr := p.Programs.Read(ctx, p.program(), stream, at.Offset)
 		if rerr != nil {
@@ -128,14 +129,14 @@ func (p Pump) output(ctx context.Context, stream string, offset int64, exited <-
 				p.Log.Error("output is lost", "job", p.Job, "stream", stream, "from", at.Offset, "cause", rerr)
 				return p.deliver(ctx, &at, fmt.Appendf(nil, "\npagurus: the rest of %s is lost: %v\n", stream, rerr), true)
 			}
-			waitIn(ctx, pause)
-			pause = min(2*pause, pumpLastPause)
+			_ = pause.For(ctx, wait)
+			wait = min(2*wait, pumpLastPause)
 			err = p.deliver(ctx, &at, nil, false)
 			continue
 		}
-		failures, pause = 0, pumpFirstPause
+		failures, wait = 0, pumpFirstPause
 		if len(data) == 0 && !eof {
-			waitIn(ctx, emptyPause)
+			_ = pause.For(ctx, emptyPause)
 			continue
 		}
 		end := at.Offset + int64(len(data))
@@ -152,7 +153,7 @@ func (p Pump) output(ctx context.Context, stream string, offset int64, exited <-
 // go on.
 func (p Pump) deliver(ctx context.Context, at *wire.Place, data []byte, eof bool) error {
 	told := false
-	for pause := pumpFirstPause; ; pause = min(2*pause, pumpLastPause) {
+	for wait := pumpFirstPause; ; wait = min(2*wait, pumpLastPause) {
 		next, err := p.Controller.WriteStream(ctx, *at, data, eof)
 		if err == nil {
 			at.Offset = next
@@ -165,7 +166,7 @@ func (p Pump) deliver(ctx context.Context, at *wire.Place, data []byte, eof bool
 			told = true
 			p.Log.Warn("output waits for the controller", "job", at.Job, "stream", at.Stream, "cause", err)
 		}
-		waitIn(ctx, pause)
+		_ = pause.For(ctx, wait)
 	}
 }
 
@@ -173,11 +174,11 @@ func (p Pump) deliver(ctx context.Context, at *wire.Place, data []byte, eof bool
 // go on, so it is asked first.
 func (p Pump) input(ctx context.Context) {
 	offset, err := p.feed(ctx, 0, nil, false)
-	pause := pumpFirstPause
+	wait := pumpFirstPause
 	for ctx.Err() == nil {
 		if err != nil {
-			waitIn(ctx, pause)
-			pause = min(2*pause, pumpLastPause)
+			_ = pause.For(ctx, wait)
+			wait = min(2*wait, pumpLastPause)
 			offset, err = p.feed(ctx, 0, nil, false)
 			continue
 		}
@@ -185,9 +186,9 @@ func (p Pump) input(ctx context.Context) {
 		if err = rerr; err != nil {
 			continue
 		}
-		pause = pumpFirstPause
+		wait = pumpFirstPause
 		if len(data) == 0 && !ended {
-			waitIn(ctx, emptyPause)
+			_ = pause.For(ctx, emptyPause)
 			continue
 		}
 		end := offset + int64(len(data))
@@ -213,7 +214,7 @@ func (p Pump) feed(ctx context.Context, offset int64, data []byte, ended bool) (
 			break
 		}
 		if taken == 0 {
-			waitIn(ctx, fullPause)
+			_ = pause.For(ctx, fullPause)
 		}
 		if ctx.Err() != nil {
 			return offset, ctx.Err()
@@ -223,12 +224,4 @@ func (p Pump) feed(ctx context.Context, offset int64, data []byte, ended bool) (
 		return offset, nil
 	}
 	return p.Programs.Write(ctx, p.program(), offset, nil, true)
-}
-
-// waitIn waits for a while, or until the context ends.
-func waitIn(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

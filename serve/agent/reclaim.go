@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 )
 
 // Reclaimer is a driver whose guests can do without some of their memory, or
@@ -118,7 +119,7 @@ func (a *Agent) pulse(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	if err := w.driver.Resume(ctx, w.slot.guest); err != nil {
 		return fleet.Report{}, err
 	}
-	wait(ctx, PulseLength)
+	_ = pause.For(ctx, PulseLength)
 	if ctx.Err() != nil {
 		return fleet.Report{}, ctx.Err() // what comes next finds it running
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 )
 
 const (
@@ -59,7 +60,7 @@ func (a *Agent) fetch(ctx context.Context, w *taskRun) (err error) {
 		if _, err = a.Images.Ensure(ctx, w.task.Guest.Image); err == nil || ctx.Err() != nil {
 			break
 		}
-		wait(ctx, fetchPause<<try)
+		_ = pause.For(ctx, fetchPause<<try)
 	}
 	if err != nil {
 		return fmt.Errorf("getting the image of guest %s: %w", w.slot.guest, err)
@@ -126,7 +127,7 @@ func (a *Agent) mayBeServed(ctx context.Context, t fleet.Task) (context.Context,
 		return ctx, cancel
 	}
 	a.runs.Go(func() {
-		for wait(ctx, filesInterval); ctx.Err() == nil; wait(ctx, filesInterval) {
+		for pause.For(ctx, filesInterval) == nil {
 			if err := a.Shares.Failure(t.Job.ID); err != nil {
 				cancel(unservable{err})
 			}

@@ -12,6 +12,7 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/internal/fault"
+	"pagurus/internal/pause"
 )
 
 // guestSlot is all that goes on for one guest on this host. At most one piece of
@@ -396,7 +397,7 @@ func (r rested) Link(ctx context.Context, g fleet.GuestID) (io.ReadWriteCloser, 
 	left := rest - time.Since(r.slot.resumed)
 	r.agent.mu.Unlock()
 	if left > 0 {
-		wait(ctx, left)
+		_ = pause.For(ctx, left)
 	}
 	return r.Linker.Link(ctx, g)
 }

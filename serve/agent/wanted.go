@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/internal/note"
 )
 
 // applyLimit ends an attempt to match the host's networks; it takes
@@ -59,7 +60,11 @@ func (a *Agent) belong(cluster string) error {
 		return err
 	}
 	if mine == "" {
-		if err := writeFile(a.clusterFile(), []byte(cluster+"\n")); err != nil {
+		err := os.MkdirAll(a.Config.Run, 0o755)
+		if err == nil {
+			err = note.WriteDurably(a.clusterFile(), []byte(cluster+"\n"), 0o600)
+		}
+		if err != nil {
 			return fmt.Errorf("joining cluster %s: %w", cluster, err)
 		}
 		a.Log.Info("joined", "cluster", cluster)

@@ -15,6 +15,7 @@ import (
 
 	"pagurus/decide/stall"
 	"pagurus/fleet"
+	"pagurus/internal/note"
 	"pagurus/serve/wire"
 )
 
@@ -33,7 +34,6 @@ const (
 	mostSpans  = 256 // of a rank
 
 	tracePrefix = "trace." // of the files beside a job's streams, a guest's each
-	unfinished  = ".new"
 )
 
 // Trace gives what a job's ranks have done with MPI: by asking the agents of
@@ -244,11 +244,7 @@ func (s *spool) keepTraces(job fleet.JobID, g fleet.GuestID, traces []fleet.Trac
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("keeping traces: %w", err)
 	}
-	if err := os.WriteFile(path+unfinished, text, 0o600); err != nil {
-		_ = os.Remove(path + unfinished) // the disk may be full; what stays is removed with the job
-		return fmt.Errorf("keeping traces: %w", err)
-	}
-	if err := os.Rename(path+unfinished, path); err != nil {
+	if err := note.Write(path, text, 0o600); err != nil {
 		return fmt.Errorf("keeping traces: %w", err)
 	}
 	return nil
@@ -266,7 +262,7 @@ func (s *spool) traces(job fleet.JobID) []fleet.Trace {
 	}
 	var out []fleet.Trace
 	for _, f := range files {
-		if !strings.HasPrefix(f.Name(), tracePrefix) || strings.HasSuffix(f.Name(), unfinished) {
+		if !strings.HasPrefix(f.Name(), tracePrefix) {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(s.dir, string(job), f.Name()))

@@ -22,6 +22,7 @@ import (
 
 	"pagurus/decide/presence"
 	"pagurus/fleet"
+	"pagurus/internal/note"
 )
 
 // Sensors tell who else is at the host.
@@ -170,20 +171,12 @@ func (l *Monitor) Agree(p fleet.OwnerPolicy) error {
 	}
 	text, err := json.Marshal(p)
 	if err == nil {
-		err = replace(l.File, text)
+		err = note.Write(l.File, text, 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("remembering what the host's owner agreed to: %w", err)
 	}
 	return nil
-}
-
-// replace writes a file whole or not at all.
-func replace(file string, text []byte) error {
-	if err := os.WriteFile(file+".new", text, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(file+".new", file)
 }
 
 // Seen is what is known of the owner; nil: nobody has looked yet.

@@ -20,6 +20,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"pagurus/internal/note"
 )
 
 // Identity is what a controller proves itself by over TCP, and what callers
@@ -61,7 +63,7 @@ func EnsureIdentity(dir string) (Identity, error) {
 	}
 	token := secret + "." + fingerprint(cert.Certificate[0])
 	if strings.TrimSpace(string(had)) != token {
-		if err := writePrivate(path, []byte(token+"\n")); err != nil {
+		if err := note.WriteDurably(path, []byte(token+"\n"), 0o600); err != nil {
 			return Identity{}, fmt.Errorf("the controller's token: %w", err)
 		}
 	}
@@ -110,27 +112,13 @@ func makeCertificate(dir string) (tls.Certificate, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return none, err
 	}
-	if err := writePrivate(filepath.Join(dir, keyFile), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})); err != nil {
+	if err := note.WriteDurably(filepath.Join(dir, keyFile), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600); err != nil {
 		return none, err
 	}
-	if err := writePrivate(filepath.Join(dir, certificateFile), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})); err != nil {
+	if err := note.WriteDurably(filepath.Join(dir, certificateFile), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
 		return none, err
 	}
 	return loadCertificate(dir)
-}
-
-// writePrivate replaces a file as a whole, so that a crash leaves the old one.
-func writePrivate(path string, b []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // gone already when all is well
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }
 
 func fingerprint(der []byte) string {

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 )
 
 //go:embed in.melt
@@ -301,7 +302,7 @@ func (d *Demo) steady(log string) bool {
 
 func (d *Demo) await(ctx context.Context, what string, is func() bool) error {
 	for !is() {
-		if err := pause(ctx); err != nil {
+		if err := pause.For(ctx, pollEvery); err != nil {
 			return fmt.Errorf("waiting for %s: %w", what, err)
 		}
 	}
@@ -319,7 +320,7 @@ func (d *Demo) newest(ctx context.Context, before fleet.Snapshot) (fleet.JobID, 
 				return id, nil
 			}
 		}
-		if err := pause(ctx); err != nil {
+		if err := pause.For(ctx, pollEvery); err != nil {
 			return "", fmt.Errorf("waiting for the job to appear: %w", err)
 		}
 	}
@@ -329,7 +330,7 @@ func (d *Demo) newest(ctx context.Context, before fleet.Snapshot) (fleet.JobID, 
 // until the job's program has ended.
 func (d *Demo) collectGaps(ctx context.Context, job fleet.JobID, out *run) []fleet.Gap {
 	var gaps []fleet.Gap
-	for turn := 0; pause(ctx) == nil; turn++ {
+	for turn := 0; pause.For(ctx, pollEvery) == nil; turn++ {
 		s, err := d.Cluster.Snapshot(ctx)
 		if err != nil {
 			continue
@@ -370,12 +371,3 @@ func (d *Demo) call(ctx context.Context, args ...string) error {
 }
 
 func (d *Demo) say(text string) { fmt.Fprintf(d.Out, "\n== %s\n", text) }
-
-func pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(pollEvery):
-		return nil
-	}
-}

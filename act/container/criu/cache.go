@@ -3,7 +3,6 @@ package criu
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pagurus/internal/note"
 	"pagurus/internal/thread"
 )
 
@@ -37,7 +37,7 @@ func (c Criu) Warm(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		err = replace(cacheFile, notes)
+		err = note.Write(cacheFile, notes, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("keep what CRIU finds the kernel can: %w", err)
@@ -65,21 +65,4 @@ func (c Criu) notes(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("%w (%v: %s)", missing, err, bytes.TrimSpace(said))
 	}
 	return notes, nil
-}
-
-// replace writes a file that others may be reading.
-func replace(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
 }

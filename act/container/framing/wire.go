@@ -20,6 +20,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Version is that of the messages: two sides of different versions refuse each
@@ -154,29 +156,31 @@ func Read(r io.Reader, room []byte) (kind byte, content []byte, err error) {
 }
 
 // Pace keeps a ceiling by waiting.
-type Pace struct {
-	rate    int64
-	since   time.Time // when what is owed was counted from
-	backlog int64     // bytes sent since
-}
+type Pace struct{ limiter *rate.Limiter } // nil: there is no ceiling
+
+// leastBurst keeps messages from being counted in crumbs where the ceiling is low.
+const leastBurst = 4096
 
 // NewPace makes one of a ceiling in bytes a second; 0 is none.
-func NewPace(bytesPerSecond int64) Pace { return Pace{rate: bytesPerSecond} }
+func NewPace(bytesPerSecond int64) Pace {
+	if bytesPerSecond <= 0 {
+		return Pace{}
+	}
+	burst := max(leastBurst, int(float64(bytesPerSecond)*slice.Seconds()/10)) // what a wait that took too long may make up for
+	return Pace{rate.NewLimiter(rate.Limit(bytesPerSecond), burst)}
+}
 
 // Wait waits until so many bytes more may be sent.
-func (p *Pace) Wait(bytes int) {
-	if p.rate <= 0 {
+func (p Pace) Wait(bytes int) {
+	if p.limiter == nil {
 		return
 	}
-	now := time.Now()
-	if p.since.IsZero() || now.Sub(p.since) > time.Second {
-		p.since, p.backlog = now, 0 // what was not used is not saved up
+	ahead, now := time.Duration(0), time.Now()
+	for burst := p.limiter.Burst(); bytes > 0; bytes -= burst { // no reservation may exceed it
+		ahead = p.limiter.ReserveN(now, min(bytes, burst)).DelayFrom(now)
 	}
-	p.backlog += int64(bytes)
-	due := p.since.Add(time.Duration(float64(p.backlog) / float64(p.rate) * float64(time.Second)))
-	if ahead := time.Until(due); ahead > slice {
+	if ahead > slice {
 		time.Sleep(ahead)
-		p.since, p.backlog = time.Now(), 0
 	}
 }
 

@@ -79,16 +79,15 @@ func (p Port) Free() error {
 	return nil
 }
 
-// hook is a place for a filter on a port's link. The rank is lower than that of
-// the filter which leads frames on to the host a guest moves to.
+// hook is a place for a filter on a port's link.
 type hook struct {
-	parent uint32
-	rank   uint16
+	parent   uint32
+	priority uint16
 }
 
 var (
-	cut               = hook{netlink.HANDLE_MIN_INGRESS, 1} // what the bridge is given is what the container sends
-	frameQueueProgram = hook{netlink.HANDLE_MIN_EGRESS, 2}
+	cut               = hook{netlink.HANDLE_MIN_INGRESS, fleet.CutPriority} // what the bridge is given is what the container sends
+	frameQueueProgram = hook{netlink.HANDLE_MIN_EGRESS, fleet.QueuePriority}
 )
 
 // What programs answer (TC_ACT_*).
@@ -108,7 +107,7 @@ func load(name string, code asm.Instructions) (*ebpf.Program, error) {
 func filter(link netlink.Link, at hook) *netlink.BpfFilter {
 	return &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: link.Attrs().Index, Parent: at.parent, Priority: at.rank, Handle: 1, Protocol: unix.ETH_P_ALL,
+			LinkIndex: link.Attrs().Index, Parent: at.parent, Priority: at.priority, Handle: 1, Protocol: unix.ETH_P_ALL,
 		},
 		Fd: -1, DirectAction: true,
 	}

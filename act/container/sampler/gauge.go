@@ -17,15 +17,13 @@ package sampler
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"pagurus/act/host"
 	"pagurus/fleet"
+	"pagurus/internal/pause"
 )
 
 // Subject is what is looked at.
@@ -51,7 +49,7 @@ func SampleMemory(ctx context.Context, s Subject, p Plan) (fleet.Profile, error)
 	// One thread, so that its processor time is that of this look.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	began, err := threadTime()
+	began, err := host.ThreadTime()
 	if err != nil {
 		return fleet.Profile{}, err
 	}
@@ -64,18 +62,9 @@ func SampleMemory(ctx context.Context, s Subject, p Plan) (fleet.Profile, error)
 	if err != nil {
 		return fleet.Profile{}, err
 	}
-	ended, err := threadTime()
+	ended, err := host.ThreadTime()
 	out.Took = ended - began
 	return out, err
-}
-
-// threadTime is the processor time this thread has used.
-func threadTime() (time.Duration, error) {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
-		return 0, fmt.Errorf("read the processor time of a thread: %w", err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
 // run is the whole of it: a census, a sample, and what becomes of that.
@@ -109,7 +98,7 @@ func (l *sampler) run(ctx context.Context, p Plan) (fleet.Profile, error) {
 	out.MemoryBytes = max(out.FilledBytes, first.own*pageBytes+first.files)
 	last, before := time.Duration(0), first
 	for _, after := range p.After {
-		if err := sleep(ctx, after-time.Since(begun)); err != nil {
+		if err := pause.For(ctx, after-time.Since(begun)); err != nil {
 			return out, err
 		}
 		at := time.Since(begun)
@@ -128,7 +117,7 @@ func (l *sampler) run(ctx context.Context, p Plan) (fleet.Profile, error) {
 		}
 		last, before = at, now
 	}
-	out.Changed = rising(out.Changed)
+	out.Changed = host.Rising(out.Changed)
 	return out, nil
 }
 
@@ -195,41 +184,4 @@ func (l *sampler) choose(want int, pages int64) error {
 		}
 		passed += here
 	})
-}
-
-// rising sorts by time and evens out what chance has made fall: two neighbours
-// in the wrong order both become their mean.
-func rising(points []fleet.Changed) []fleet.Changed {
-	slices.SortFunc(points, func(a, b fleet.Changed) int { return int(a.Within - b.Within) })
-	type block struct{ sum, n int64 }
-	var blocks []block
-	for _, p := range points {
-		blocks = append(blocks, block{p.Bytes, 1})
-		for k := len(blocks) - 1; k > 0 && blocks[k-1].sum*blocks[k].n > blocks[k].sum*blocks[k-1].n; k-- {
-			blocks[k-1] = block{blocks[k-1].sum + blocks[k].sum, blocks[k-1].n + blocks[k].n}
-			blocks = blocks[:k]
-		}
-	}
-	i := 0
-	for _, b := range blocks {
-		for range b.n {
-			points[i].Bytes = b.sum / b.n
-			i++
-		}
-	}
-	return points
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }

@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pagurus/fleet"
 	"pagurus/internal/testkit"
 )
 
@@ -223,13 +222,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestRising(t *testing.T) {
-	got := rising([]fleet.Changed{{Within: 3, Bytes: 10}, {Within: 1, Bytes: 6}, {Within: 2, Bytes: 4}, {Within: 4, Bytes: 9}})
-	for i, want := range []int64{5, 5, 9, 9} {
-		if got[i].Within != time.Duration(i+1) || got[i].Bytes != want {
-			t.Errorf("point %d is %+v, want %d", i, got[i], want)
-		}
-	}
+func TestShareOfNothing(t *testing.T) {
 	if got := share(1, 0, math.MaxInt64); got != 0 {
 		t.Errorf("a share of nothing is %d", got)
 	}

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
-	"regexp"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pagurus/act/host"
 )
 
 // Where things are inside. The agent is the host's to show there, all else is in the
@@ -99,32 +99,13 @@ func AgentLinked(agent int) (bool, error) {
 	return false, nil
 }
 
-// escapes are what programs say to a terminal, not to people.
-var escapes = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
-
 // LastWords is the end of what is on a container's console, for people; empty if
 // there is nothing.
 func LastWords(store string) string {
-	const lines, most = 6, 4096
 	f, err := open(store, Console, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return ""
-	} else if info.Size() > most {
-		f.Seek(-most, io.SeekEnd)
-	}
-	text, err := io.ReadAll(io.LimitReader(f, most))
-	if err != nil {
-		return ""
-	}
-	var all []string
-	for _, line := range strings.FieldsFunc(strings.ToValidUTF8(string(text), ""), func(r rune) bool { return r == '\n' || r == '\r' }) {
-		if line = strings.TrimSpace(escapes.ReplaceAllString(line, "")); line != "" {
-			all = append(all, line)
-		}
-	}
-	return strings.Join(all[max(0, len(all)-lines):], "; ")
+	return host.Tail(f)
 }
