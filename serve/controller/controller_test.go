@@ -183,7 +183,7 @@ func TestTwoAgentsOfOneName(t *testing.T) {
 	r := newRig(t)
 	first := r.attach("host1")
 	_, err := r.tryAttach(wire.Hello{Host: "host1", Facts: r.facts("host1")})
-	if err == nil || !strings.Contains(err.Error(), "another agent is host1") {
+	if err == nil || !strings.Contains(err.Error(), "another agent already runs as host1") {
 		t.Fatalf("got %v", err)
 	}
 	select {
