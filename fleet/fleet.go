@@ -28,20 +28,6 @@ type (
 	RequestID string
 )
 
-// Kind names the mechanism that runs a guest.
-type Kind string
-
-// The kinds of guest.
-const (
-	VM        Kind = "vm"        // a QEMU virtual machine
-	Container Kind = "container" // a container moved with CRIU
-	Auto      Kind = "auto"      // of a JobSpec only: each guest is of the kind that suits its host best
-)
-
-// Mounts reports whether guests of the kind mount their job's files from its file
-// server; others see them where they are.
-func (k Kind) Mounts() bool { return k == VM }
-
 // KVM is the Accelerator of a virtual machine that the processor itself runs.
 const KVM = "kvm"
 

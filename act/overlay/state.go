@@ -134,12 +134,11 @@ func (s State) addNetwork(c Config, n fleet.Network) error {
 			return fmt.Errorf("guest %s has the impossible index %d", p.Guest, p.Index)
 		}
 		port := Link{Kind: tapKind, Master: bridge, MTU: fleet.NetworkMTU, Up: true, Hooks: true, Port: guestPort, HasPort: true}
-		switch p.Kind {
-		case "", fleet.VM:
-		case fleet.Container:
-			port.Kind, port.PeerMAC = pairKind, n.Subnet.GuestMAC(p.Index)
-		default:
+		if p.Kind != "" && !p.Kind.Known() {
 			return fmt.Errorf("guest %s is a %q, which this agent has no port for", p.Guest, p.Kind)
+		}
+		if !p.Kind.Traits().Tap {
+			port.Kind, port.PeerMAC = pairKind, n.Subnet.GuestMAC(p.Index)
 		}
 		tap := n.Subnet.TapName(p.Index)
 		local[p.Guest] = tap

@@ -25,9 +25,9 @@ type classes struct {
 // Class gives a guest what its class says. Of QEMU the threads that are the
 // guest's CPUs have a slice: what serves it from beside them has to come at once.
 func (c classes) Class(g fleet.Guest, class fleet.Class, most float64) error {
-	which := func(thread string) bool { return strings.HasPrefix(thread, "CPU ") }
-	if g.Kind != fleet.VM {
-		which = nil
+	var which func(thread string) bool
+	if prefix := g.Kind.Traits().CPUThreads; prefix != "" {
+		which = func(thread string) bool { return strings.HasPrefix(thread, prefix) }
 	}
 	return c.Groups.Class(g.ID, cgroup.Service{Class: class, CPUs: g.Need.CPUs, Most: most * float64(g.Need.CPUs)}, which)
 }

@@ -81,9 +81,12 @@ var (
 	usualSent           = spread{1 / 1.6, 1, 1.6}
 )
 
+// usualRests are of kinds that differ in it.
+var usualRests = map[fleet.Kind]time.Duration{fleet.Container: usualRestOfContainers}
+
 func (m Model) usualRest() time.Duration {
-	if m.kind == fleet.Container {
-		return usualRestOfContainers
+	if rest, ok := usualRests[m.kind]; ok {
+		return rest
 	}
 	return usualRest
 }

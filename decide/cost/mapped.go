@@ -24,7 +24,7 @@ const (
 
 // mapped is what a container's mappings take of its downtime beyond the usual.
 func (m Model) mapped(p fleet.Profile) time.Duration {
-	if m.kind != fleet.Container {
+	if !m.kind.Traits().MappingsCost {
 		return 0
 	}
 	segments := math.Max(0, float64(p.Segments))

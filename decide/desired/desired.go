@@ -98,7 +98,7 @@ func (a *State) network(j fleet.Job, host fleet.HostID) fleet.Network {
 // plugged is what a guest's port is for. A virtual machine's is not named: agents
 // of before know no other.
 func plugged(g fleet.Guest) fleet.Kind {
-	if g.Kind == fleet.VM {
+	if g.Kind.Traits().Tap {
 		return ""
 	}
 	return g.Kind

@@ -173,7 +173,7 @@ func BytesLeft(from fleet.Host, g fleet.Guest, m fleet.Migration) (all, left int
 		return size, size
 	case p.Rounds > 1:
 		return size, 0
-	case g.Kind == fleet.Container:
+	case g.Kind.Traits().ResidentOnly:
 		// Only what it occupies is looked at, and what it has taken since the pass
 		// began is not in that.
 		return size, min(size, max(p.RemainingBytes, size-p.SentBytes))

@@ -40,24 +40,32 @@ type entry struct {
 // class is all by which hosts that can take a guest at all are told apart, but
 // for what they have promised.
 type class struct {
-	capacity             fleet.Resources
-	site                 string
-	vm, container        fleet.Abilities
-	hasVM, hasContainers bool
+	capacity fleet.Resources
+	site     string
+	kinds    [len(fleet.Kinds)]able // as in fleet.Kinds
+}
+
+// able is what a host can do with guests of a kind.
+type able struct {
+	fleet.Abilities
+	has bool // its agent says anything of the kind
 }
 
 func classOf(h *fleet.Host) class {
 	c := class{capacity: h.Facts.Capacity, site: h.Facts.Site}
-	c.vm, c.hasVM = h.Facts.Abilities[fleet.VM]
-	c.container, c.hasContainers = h.Facts.Abilities[fleet.Container]
+	for i, t := range fleet.Kinds {
+		c.kinds[i].Abilities, c.kinds[i].has = h.Facts.Abilities[t.Kind]
+	}
 	return c
 }
 
 func (c class) abilities(k fleet.Kind) (fleet.Abilities, bool) {
-	if k == fleet.Container {
-		return c.container, c.hasContainers
+	for i, t := range fleet.Kinds {
+		if t.Kind == k {
+			return c.kinds[i].Abilities, c.kinds[i].has
+		}
 	}
-	return c.vm, c.hasVM
+	return fleet.Abilities{}, false
 }
 
 // NewIndex adds up a snapshot; no policy is Spread.
@@ -106,8 +114,7 @@ func (x *Index) Host(h *fleet.Host) {
 // alike reports whether two states of a host are surely of one class, without
 // making either.
 func alike(a, b *fleet.Host) bool {
-	return a.Facts.Capacity == b.Facts.Capacity && a.Facts.Site == b.Facts.Site && len(a.Facts.Abilities) == len(b.Facts.Abilities) &&
-		a.Facts.Abilities[fleet.VM] == b.Facts.Abilities[fleet.VM] && a.Facts.Abilities[fleet.Container] == b.Facts.Abilities[fleet.Container]
+	return a.Facts.Capacity == b.Facts.Capacity && a.Facts.Site == b.Facts.Site && maps.Equal(a.Facts.Abilities, b.Facts.Abilities)
 }
 
 // slot finds room for a host.

@@ -40,8 +40,8 @@ func (s suit) suits(h *fleet.Host) bool {
 // run neither kind both reasons are given.
 func unfitAnyhow(v *Survey, h *fleet.Host, a Ask) string {
 	var all string
-	for _, kind := range []fleet.Kind{fleet.VM, fleet.Container} {
-		a.Kind = kind
+	for _, t := range fleet.Kinds {
+		a.Kind = t.Kind
 		reason := Unfit(v, h, a)
 		switch {
 		case reason == "":

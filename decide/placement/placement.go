@@ -179,7 +179,7 @@ func Unfit(v *Survey, h *fleet.Host, a Ask) string {
 	if reason := unable(able, has, a); reason != "" {
 		return reason
 	}
-	if a.Kind == fleet.Container && a.Files != h.Facts.Machine && !able.Files {
+	if !a.Kind.Traits().MountsFiles && a.Files != h.Facts.Machine && !able.Files {
 		return "has no way to the job's files, which are on another machine"
 	}
 	if level := sees(able, a); level != "" && (h.Facts.Topology == nil || !topology.Holds(*h.Facts.Topology, level)) {

@@ -17,15 +17,11 @@ import (
 	"pagurus/fleet"
 )
 
-// The bounds of a job. Below 128 MiB Debian's kernel with a root file system
-// in memory does not come up; a container has none, but its guest agent and
-// what starts the ranks need some 20. Above 255 CPUs QEMU needs more than it is
-// given.
+// The bounds of a job; fleet.Kinds has the least memory of a guest. QEMU needs more memory
+// than it is given for more than 255 CPUs.
 const (
-	leastMemory    = 128 << 20
-	leastContainer = 32 << 20
-	mostCPUs       = 255
-	MostRanks      = 1 << 16
+	mostCPUs  = 255
+	MostRanks = 1 << 16
 )
 
 // The bounds of what a job says. All of it is written to the store again with
@@ -66,7 +62,7 @@ func invalidJob(s fleet.JobSpec, image *fleet.Image) string {
 		return "an argument or variable holds a zero byte, which no program can be given; leave it out"
 	case slices.ContainsFunc(s.Env, func(e string) bool { return strings.IndexByte(e, '=') < 1 }):
 		return "a variable of the environment is not of the form NAME=value; correct it"
-	case s.Kind != fleet.VM && s.Kind != fleet.Container && s.Kind != fleet.Auto:
+	case !s.Kind.Known() && s.Kind != fleet.Auto:
 		return fmt.Sprintf("there is no kind of guest %q; use %s, %s or %s", s.Kind, fleet.Auto, fleet.VM, fleet.Container)
 	case !s.Class.Known():
 		return fmt.Sprintf("there is no class %q; use %s, %s or %s", s.Class, fleet.Gold, fleet.Normal, fleet.Bronze)
@@ -124,21 +120,12 @@ func invalidSize(s fleet.JobSpec) string {
 		return fmt.Sprintf("%d guests are too many for %d %s; ask for no more guests than ranks", s.Guests, s.Ranks, ranks(s.Ranks))
 	case s.Guests > fleet.MaxGuestsPerJob:
 		return fmt.Sprintf("%d guests are more than the %d that a job may have; give each more ranks with --"+fleet.GuestsFlag+" %d", s.Guests, fleet.MaxGuestsPerJob, fleet.MaxGuestsPerJob)
-	case s.Need.MemoryBytes < least(s.Kind):
-		return fmt.Sprintf("%d MiB of memory are too little to start a guest; give it %d MiB or more with --"+fleet.MemFlag, s.Need.MemoryBytes>>20, least(s.Kind)>>20)
+	case s.Need.MemoryBytes < s.Kind.Traits().LeastMemoryBytes:
+		return fmt.Sprintf("%d MiB of memory are too little to start a guest; give it %d MiB or more with --"+fleet.MemFlag, s.Need.MemoryBytes>>20, s.Kind.Traits().LeastMemoryBytes>>20)
 	case s.Need.CPUs < 1 || s.Need.CPUs > mostCPUs:
 		return fmt.Sprintf("a guest cannot have %d CPUs; ask for 1 to %d, or for more guests with --"+fleet.GuestsFlag, s.Need.CPUs, mostCPUs)
 	}
 	return ""
-}
-
-// least is the least memory a guest can have. One whose kind is left open may
-// turn out to be a virtual machine.
-func least(k fleet.Kind) int64 {
-	if k == fleet.Container {
-		return leastContainer
-	}
-	return leastMemory
 }
 
 func quoted(name string) string {

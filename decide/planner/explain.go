@@ -307,7 +307,8 @@ func (e *explainer) host(h fleet.Host) []string {
 		say("It has %d MiB of %d MiB of memory free for guests and %.1f of %d CPUs busy with them.",
 			e.room().FreeBytes(&h)>>20, h.Facts.Capacity.MemoryBytes>>20, h.Facts.LoadCPUs, h.Facts.Capacity.CPUs)
 	}
-	for _, k := range []fleet.Kind{fleet.VM, fleet.Container} {
+	for _, t := range fleet.Kinds {
+		k := t.Kind
 		if a, ok := h.Facts.Abilities[k]; ok && a.Trouble != "" {
 			say("It cannot run guests of kind %s: %s.", k, a.Trouble)
 		}

@@ -79,7 +79,7 @@ func (d *draft) unpackable(l fleet.Limits, guests []fleet.Guest, to func(fleet.G
 	switch {
 	case l.Compress != fleet.CompressOn:
 		return ""
-	case slices.ContainsFunc(guests, func(g fleet.Guest) bool { return g.Kind == fleet.Container }):
+	case slices.ContainsFunc(guests, func(g fleet.Guest) bool { return !g.Kind.Traits().Compresses }):
 		return "a container's memory is never compressed; leave --" + fleet.CompressFlag + " out"
 	case len(guests) > 1:
 		return "guests that move together cannot be sent compressed, since QEMU could not wait for the last of them; move one at a time or leave --" + fleet.CompressFlag + " out"

@@ -152,7 +152,7 @@ func addBlackout(gaps []fleet.Gap, m fleet.Migration) {
 // container's goes on but for the time from when CRIU wrote it down until it set it
 // anew, which nobody knows: a sixth of the whole. Its gap was no shorter than that.
 func unseen(m fleet.Migration, still, seen time.Duration) time.Duration {
-	if m.Predicted != nil && m.Predicted.Kind == fleet.Container {
+	if m.Predicted != nil && !m.Predicted.Kind.Traits().OwnClock {
 		return max(0, still-seen)
 	}
 	return still

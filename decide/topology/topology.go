@@ -63,7 +63,7 @@ func Shape(host fleet.Topology, need fleet.Resources, tune fleet.Tune, taken []i
 // not tuned, or the guest is none that can be. Its CPUs are those that all hosts
 // have, so that no move fails for them.
 func For(hosts map[fleet.HostID]fleet.Host, at fleet.HostID, kind fleet.Kind, spec fleet.JobSpec) *fleet.Shape {
-	if !spec.Tune.On() || kind != fleet.VM {
+	if !spec.Tune.On() || !kind.Traits().Tunable {
 		return nil
 	}
 	var all []fleet.Topology

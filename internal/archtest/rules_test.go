@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"go/ast"
+	"go/token"
 	"maps"
 	"path"
 	"slices"
@@ -113,6 +114,9 @@ func checkFile(s source) []breach {
 	}
 	if s.dir() != "decide/lifecycle" {
 		forbidStateChange(s, add)
+	}
+	if !slices.ContainsFunc(knowKinds, func(folder string) bool { return under(s.dir(), folder) }) {
+		forbidKinds(s, add)
 	}
 	return out
 }
@@ -297,6 +301,36 @@ func forbidStateChange(s source, add report) {
 		case *ast.UnaryExpr:
 			if n.Op.String() == "&" {
 				assigned(n.X)
+			}
+		}
+		return true
+	})
+}
+
+// knowKinds are the folders that may compare kinds of guest: the table of their traits,
+// drivers, and programs that try drivers.
+var knowKinds = []string{"fleet", "act/qemu", "act/container", "cmd"}
+
+// forbidKinds reports comparisons of a kind of guest. What a kind can do is data, in
+// fleet.Kinds.
+func forbidKinds(s source, add report) {
+	isKind := func(e ast.Expr) bool {
+		sel, ok := e.(*ast.SelectorExpr)
+		if !ok {
+			return false
+		}
+		x, ok := sel.X.(*ast.Ident)
+		return ok && x.Name == "fleet" && (sel.Sel.Name == "VM" || sel.Sel.Name == "Container")
+	}
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.BinaryExpr:
+			if (n.Op == token.EQL || n.Op == token.NEQ) && (isKind(n.X) || isKind(n.Y)) {
+				add("kind", s.path, n, "compares a kind of guest: ask fleet.KindTraits")
+			}
+		case *ast.CaseClause:
+			if slices.ContainsFunc(n.List, isKind) {
+				add("kind", s.path, n, "has a case for a kind of guest: ask fleet.KindTraits")
 			}
 		}
 		return true

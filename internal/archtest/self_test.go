@@ -31,6 +31,8 @@ func TestRulesFindWhatBreaksThem(t *testing.T) {
 		{"show/x/x.go", `package x; import "pagurus/serve/controller"`, "import"},
 		{"show/x/x.go", `package x; import "pagurus/serve/wire"`, ""},
 		{"sim/x.go", `package x; import "pagurus/decide/cost"`, "import"},
+		{"decide/x/x.go", `package x; import "pagurus/fleet"; func f(k fleet.Kind) bool { return k == fleet.VM }`, "kind"},
+		{"serve/x/x.go", `package x; import "pagurus/fleet"; func f(k fleet.Kind) { switch k { case fleet.Container: } }`, "kind"},
 		{"cmd/pagurus-guest/x.go", `package x; import "pagurus/act/guestlink"`, ""},
 		{"cmd/pagurus-guest/x.go", `package x; import "pagurus/serve/agent"`, "import"},
 		{"cmd/pagurus-guest/x.go", `package x; import "net/http"`, "import"},

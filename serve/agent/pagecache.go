@@ -19,7 +19,7 @@ const (
 // none, and is not asked: one that has just come may not hear it for a second. Nothing
 // that goes wrong here keeps the copy from beginning.
 func (a *Agent) dropPageCache(ctx context.Context, w *taskRun) int64 {
-	if w.link == nil || a.Drops == nil || w.task.Limits.PageCache == fleet.SendCache || w.task.Guest.Kind == fleet.Container {
+	if w.link == nil || a.Drops == nil || w.task.Limits.PageCache == fleet.SendCache || !w.task.Guest.Kind.Traits().OwnPageCache {
 		return 0
 	}
 	ctx, cancel := context.WithTimeout(ctx, cacheLimit)

@@ -123,7 +123,7 @@ const filesInterval = 200 * time.Millisecond
 // say that nobody answers.
 func (a *Agent) mayBeServed(ctx context.Context, t fleet.Task) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	if t.Job.ShareHost != a.Host || t.Job.Spec.Export == "" || !t.Guest.Kind.Mounts() {
+	if t.Job.ShareHost != a.Host || t.Job.Spec.Export == "" || !t.Guest.Kind.Traits().MountsFiles {
 		return ctx, cancel
 	}
 	a.runs.Go(func() {

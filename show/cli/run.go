@@ -219,7 +219,7 @@ func (f *runFlags) checkGuests() (err error) {
 	if f.mirrored, err = ParseTune(f.tune); err != nil {
 		return fmt.Errorf("--"+tuneFlag+" %w", err)
 	}
-	if f.mirrored.On() && f.kind == string(fleet.Container) {
+	if f.mirrored.On() && fleet.Kind(f.kind).Known() && !fleet.Kind(f.kind).Traits().Tunable {
 		return errors.New("--" + tuneFlag + " is only for virtual machines: containers see the host as it is")
 	}
 	return nil
