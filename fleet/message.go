@@ -7,8 +7,18 @@ import (
 )
 
 // Event is anything that makes the controller think: a Request, a Report, several
-// Reports or a Tick.
+// Reports, an Observation or a Tick.
 type Event interface{ event() }
+
+// Observation is what the controller has seen without being asked: the stall of a
+// migration, as the ranks saw it, or the traffic between the guests of a job.
+type Observation struct {
+	At        time.Time
+	Migration MigrationID // that Stall is of
+	Stall     *Stall
+	Job       JobID // that Traffic is of
+	Traffic   []Traffic
+}
 
 // Caller is who asks. The controller sets it from the connection.
 type Caller struct {
@@ -36,7 +46,6 @@ const (
 	Claim      RequestVerb = "claim"       // Host: its owner is there, whatever sensors say
 	Release    RequestVerb = "release"     // Host: its owner is gone, as far as that was said by hand
 	Isolate    RequestVerb = "isolate"     // Host, Quiet: some of its CPUs for guests alone
-	Record     RequestVerb = "record"      // Migration, Stall: what ranks saw of it; or Job, Talk: who talks to whom; made by the controller itself
 )
 
 // Request is what a person or program asks of the controller.
@@ -59,7 +68,6 @@ type Request struct {
 	Image  *Image         `json:"image,omitempty"`    // set by the controller from Spec.Image
 
 	Migration MigrationID       `json:"migration,omitempty"`
-	Stall     *Stall            `json:"stall,omitempty"`
 	Traffic   []Traffic         `json:"traffic,omitempty"`
 	Policy    *OwnerPolicy      `json:"policy,omitempty"`
 	Rules     *Rules            `json:"rules,omitempty"`
@@ -208,7 +216,8 @@ type Report struct {
 // Reports are those that came together, in the order in which they came.
 type Reports []Report
 
-func (Request) event() {}
-func (Report) event()  {}
-func (Reports) event() {}
-func (Tick) event()    {}
+func (Request) event()     {}
+func (Report) event()      {}
+func (Reports) event()     {}
+func (Observation) event() {}
+func (Tick) event()        {}

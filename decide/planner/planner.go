@@ -75,6 +75,9 @@ func (p *Planner) StepOn(l *state.Index, ev fleet.Event) (Decision, error) {
 		if err = d.heard(ev); err == nil && d.freed {
 			d.drain()
 		}
+	case fleet.Observation:
+		d.at = orElse(ev.At, s.At)
+		d.observe(ev)
 	case fleet.Tick:
 		d.at = orElse(ev.At, s.At)
 		err = d.tick()

@@ -39,8 +39,6 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 		return d.join(r)
 	case fleet.Forget:
 		return d.forget(r)
-	case fleet.Record:
-		return d.record(r)
 	case fleet.SetRules:
 		return d.rule(r)
 	case fleet.SetPolicy, fleet.Claim, fleet.Release, fleet.Isolate:
@@ -74,21 +72,19 @@ func (d *draft) amend(r fleet.Request) (fleet.Answer, error) {
 	return out, nil
 }
 
-// record keeps what ranks saw of a migration that is over, or who talks to whom in
-// a job that runs. A migration that is not known any more, or was measured before,
-// is left as it is.
-func (d *draft) record(r fleet.Request) (fleet.Answer, error) {
-	m, ok := d.Migrations.Find(r.Migration)
-	if ok && r.Stall != nil && m.Stall == nil && m.Phase.Ended() {
-		stall := *r.Stall
+// observe keeps the stall of a migration that has ended, or the traffic of a job that
+// runs. A migration that is unknown or was measured before stays as it is.
+func (d *draft) observe(o fleet.Observation) {
+	m, ok := d.Migrations.Find(o.Migration)
+	if ok && o.Stall != nil && m.Stall == nil && m.Phase.Ended() {
+		stall := *o.Stall
 		m.Stall = &stall
 		d.Migrations.Put(m.ID, m)
 	}
-	if j, ok := d.Jobs.Find(r.Job); ok && len(r.Traffic) > 0 && j.State == fleet.JobRunning {
-		j.Traffic = r.Traffic
+	if j, ok := d.Jobs.Find(o.Job); ok && len(o.Traffic) > 0 && j.State == fleet.JobRunning {
+		j.Traffic = o.Traffic
 		d.Jobs.Put(j.ID, j)
 	}
-	return fleet.Answer{}, nil
 }
 
 // cancel ends a job that goes on. For one that is over it is no error.

@@ -289,16 +289,16 @@ func TestAStallIsRecordedOnce(t *testing.T) {
 	moves := w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"}).Moves
 	id := w.s.Moves[moves[0]].Migrations[0]
 	seen := func(took time.Duration) *fleet.Stall { return &fleet.Stall{Gap: fleet.Gap{Took: took}} }
-	w.must(fleet.Request{Verb: fleet.Record, Migration: id, Stall: seen(1)})
+	w.observe(fleet.Observation{Migration: id, Stall: seen(1)})
 	if w.s.Migrations[id].Stall != nil {
 		t.Error("it is not over yet")
 	}
 	w.answerAll()
 	for _, took := range []time.Duration{7, 9} {
-		w.must(fleet.Request{Verb: fleet.Record, Migration: id, Stall: seen(took)})
+		w.observe(fleet.Observation{Migration: id, Stall: seen(took)})
 	}
-	w.must(fleet.Request{Verb: fleet.Record, Migration: "m99.j1g0", Stall: seen(3)})
-	w.must(fleet.Request{Verb: fleet.Record, Migration: id})
+	w.observe(fleet.Observation{Migration: "m99.j1g0", Stall: seen(3)})
+	w.observe(fleet.Observation{Migration: id})
 	if s := w.s.Migrations[id].Stall; s == nil || s.Took != 7 {
 		t.Errorf("%+v", s)
 	}

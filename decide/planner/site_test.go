@@ -161,7 +161,7 @@ func TestGangsKeepTrafficTogether(t *testing.T) {
 					talk = append(talk, fleet.Traffic{A: a, B: b, Messages: 1000, Bytes: 1 << 30})
 				}
 			}
-			w.must(fleet.Request{Verb: fleet.Record, Job: "j1", Traffic: talk})
+			w.observe(fleet.Observation{Job: "j1", Traffic: talk})
 		}
 		w.must(fleet.Request{Verb: fleet.Migrate, Job: "j1"})
 		w.answerAll()

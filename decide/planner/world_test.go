@@ -147,6 +147,14 @@ func (w *world) must(r fleet.Request) fleet.Answer {
 	return a
 }
 
+func (w *world) observe(o fleet.Observation) {
+	w.t.Helper()
+	o.At = w.now
+	if _, err := w.step(o); err != nil {
+		w.t.Fatalf("%+v: %v", o, err)
+	}
+}
+
 func submission(guests int) fleet.Request {
 	return fleet.Request{
 		Verb: fleet.Submit, Image: &fleet.Image{Name: "openmpi", Digest: "sha256-1", MPI: "openmpi"},

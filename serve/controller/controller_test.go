@@ -63,8 +63,8 @@ func TestStory(t *testing.T) {
 	if seen := snap.Migrations[part].Stall; seen.Took != 90*time.Millisecond || seen.Ranks != 2 {
 		t.Errorf("%+v", seen)
 	}
-	_, err = r.ctl.Ask(r.ctx, fleet.Request{Verb: fleet.Record, Migration: part, Stall: &fleet.Stall{}})
-	r.refused(err, http.StatusForbidden, "controller itself")
+	_, err = r.ctl.Ask(r.ctx, fleet.Request{Verb: "record", Migration: part})
+	r.refused(err, http.StatusUnprocessableEntity, "there is no request")
 
 	run = target.task(fleet.Run)
 	r.speak(id, fleet.Stdout, "hello\n")

@@ -212,10 +212,7 @@ func (c *Controller) measureStall(ctx context.Context, s fleet.Snapshot, m fleet
 
 func (c *Controller) record(ctx context.Context, id fleet.MigrationID, seen fleet.Stall) {
 	delete(c.stalls.tries, id)
-	_, err := c.step(ctx, fleet.Request{
-		ID: fleet.RequestID("record " + string(id)), At: now(), By: fleet.Caller{Admin: true},
-		Verb: fleet.Record, Migration: id, Stall: &seen,
-	})
+	_, err := c.step(ctx, fleet.Observation{At: now(), Migration: id, Stall: &seen})
 	c.noteStoreError(err)
 }
 

@@ -78,10 +78,7 @@ func (c *Controller) askTraffic(ctx context.Context, s fleet.Snapshot, j fleet.J
 		if c.trafficQueries.under--; len(talk) == 0 || err != nil && len(c.snap().Jobs[j.ID].Traffic) > 0 {
 			return // what is known is more than a part
 		}
-		_, err := c.step(ctx, fleet.Request{
-			ID: fleet.RequestID("traffic of " + string(j.ID)), At: now(), By: fleet.Caller{Admin: true},
-			Verb: fleet.Record, Job: j.ID, Traffic: talk,
-		})
+		_, err := c.step(ctx, fleet.Observation{At: now(), Job: j.ID, Traffic: talk})
 		c.noteStoreError(err)
 	})
 }
