@@ -17,7 +17,6 @@ import (
 	"pagurus/decide/owners"
 	"pagurus/decide/placement"
 	"pagurus/decide/planner"
-
 	"pagurus/fleet"
 )
 

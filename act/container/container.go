@@ -26,7 +26,6 @@ import (
 
 	"pagurus/act/container/criu"
 	"pagurus/act/container/sandbox"
-
 	"pagurus/act/host"
 	"pagurus/fleet"
 	"pagurus/internal/thread"

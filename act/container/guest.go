@@ -16,7 +16,6 @@ import (
 	"pagurus/act/container/sandbox"
 	"pagurus/act/container/transfer"
 	"pagurus/act/host"
-
 	"pagurus/fleet"
 )
 

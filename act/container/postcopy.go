@@ -8,10 +8,8 @@ import (
 	"path/filepath"
 
 	"pagurus/act/container/memory"
-
-	"pagurus/act/container/transfer"
-
 	"pagurus/act/container/sandbox"
+	"pagurus/act/container/transfer"
 	"pagurus/act/host"
 	"pagurus/fleet"
 	"pagurus/internal/fault"

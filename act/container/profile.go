@@ -11,7 +11,6 @@ import (
 	"pagurus/act/container/kernelstate"
 	"pagurus/act/container/sampler"
 	"pagurus/act/container/sandbox"
-
 	"pagurus/act/host"
 	"pagurus/fleet"
 )

@@ -13,16 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/container/criu"
+	"pagurus/act/container/framing"
 	"pagurus/act/container/kernelstate"
 	"pagurus/act/container/memory"
-	"pagurus/act/container/transfer"
-
-	"pagurus/act/container/sandbox"
-
 	"pagurus/act/container/port"
+	"pagurus/act/container/sandbox"
+	"pagurus/act/container/transfer"
 	"pagurus/act/host"
-
-	"pagurus/act/container/framing"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )

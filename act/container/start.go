@@ -10,11 +10,9 @@ import (
 	"time"
 
 	"pagurus/act/container/criu"
-	"pagurus/act/container/sandbox"
-
 	"pagurus/act/container/port"
+	"pagurus/act/container/sandbox"
 	"pagurus/act/host"
-
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )

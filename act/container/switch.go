@@ -12,9 +12,8 @@ import (
 	"pagurus/act/container/interrupted"
 	"pagurus/act/container/kernelstate"
 	"pagurus/act/container/memory"
-	"pagurus/act/container/transfer"
-
 	"pagurus/act/container/sandbox"
+	"pagurus/act/container/transfer"
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )

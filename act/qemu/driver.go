@@ -25,7 +25,6 @@ import (
 
 	"pagurus/act/host"
 	"pagurus/act/qemu/qmp"
-
 	"pagurus/fleet"
 )
 

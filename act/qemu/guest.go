@@ -12,7 +12,6 @@ import (
 
 	"pagurus/act/host"
 	"pagurus/act/qemu/qmp"
-
 	"pagurus/fleet"
 )
 

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"pagurus/act/qemu/qmp"
-
 	"pagurus/fleet"
 )
 

@@ -8,7 +8,6 @@ import (
 
 	"pagurus/act/host"
 	"pagurus/act/qemu/qmp"
-
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )

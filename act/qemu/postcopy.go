@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"pagurus/act/qemu/qmp"
-
 	"pagurus/fleet"
 	"pagurus/internal/fault"
 )

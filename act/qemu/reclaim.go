@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"pagurus/act/qemu/qmp"
-
 	"pagurus/fleet"
 )
 

@@ -28,7 +28,6 @@ import (
 
 	acthost "pagurus/act/host"
 	"pagurus/act/qemu"
-
 	"pagurus/fleet"
 	"pagurus/internal/testkit"
 	"pagurus/serve/agent/drivertest"

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"pagurus/decide/lifecycle"
-
 	"pagurus/decide/placement"
 	"pagurus/fleet"
 )

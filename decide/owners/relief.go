@@ -16,9 +16,8 @@ import (
 	"time"
 
 	"pagurus/decide/desired"
-	"pagurus/decide/state"
-
 	"pagurus/decide/placement"
+	"pagurus/decide/state"
 	"pagurus/fleet"
 )
 

@@ -14,7 +14,6 @@ import (
 	"slices"
 
 	"pagurus/decide/desired"
-
 	"pagurus/fleet"
 )
 

@@ -5,10 +5,9 @@ import (
 	"time"
 
 	"pagurus/decide/desired"
-	"pagurus/decide/state"
-
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/placement"
+	"pagurus/decide/state"
 	"pagurus/fleet"
 )
 

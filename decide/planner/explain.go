@@ -13,7 +13,6 @@ import (
 	"pagurus/decide/owners"
 	"pagurus/decide/placement"
 	"pagurus/decide/state"
-
 	"pagurus/fleet"
 )
 

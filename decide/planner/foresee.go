@@ -9,7 +9,6 @@ import (
 
 	"pagurus/decide/cost"
 	"pagurus/decide/state"
-
 	"pagurus/fleet"
 )
 

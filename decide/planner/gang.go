@@ -12,7 +12,6 @@ import (
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/owners"
 	"pagurus/decide/placement"
-
 	"pagurus/fleet"
 )
 

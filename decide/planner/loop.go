@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"pagurus/decide/state"
-
 	"pagurus/fleet"
 )
 

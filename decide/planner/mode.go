@@ -5,9 +5,7 @@ import (
 	"slices"
 
 	"pagurus/decide/lifecycle"
-
 	"pagurus/decide/placement"
-
 	"pagurus/fleet"
 )
 

@@ -6,7 +6,6 @@ import (
 
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/owners"
-
 	"pagurus/fleet"
 )
 

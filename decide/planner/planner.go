@@ -14,9 +14,8 @@ import (
 	"time"
 
 	"pagurus/decide/lifecycle"
-	"pagurus/decide/state"
-
 	"pagurus/decide/placement"
+	"pagurus/decide/state"
 	"pagurus/fleet"
 )
 

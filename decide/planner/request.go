@@ -7,10 +7,8 @@ import (
 
 	"pagurus/decide/desired"
 	"pagurus/decide/lifecycle"
-	"pagurus/decide/placement"
-
 	"pagurus/decide/owners"
-
+	"pagurus/decide/placement"
 	"pagurus/fleet"
 )
 

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"pagurus/decide/desired"
-
 	"pagurus/decide/placement"
 	"pagurus/decide/topology"
 	"pagurus/fleet"

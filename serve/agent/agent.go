@@ -22,7 +22,6 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/internal/pause"
-
 	"pagurus/serve/monitor"
 	"pagurus/serve/wire"
 )

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"pagurus/fleet"
-
 	"pagurus/serve/wire"
 )
 

@@ -27,7 +27,6 @@ import (
 	"pagurus/act/image"
 	"pagurus/act/overlay"
 	"pagurus/act/qemu"
-
 	"pagurus/act/share"
 	"pagurus/fleet"
 	"pagurus/internal/fault"

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"pagurus/decide/planner"
-
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 )

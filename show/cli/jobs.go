@@ -11,7 +11,6 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/serve/wire"
-
 	"pagurus/show/view"
 )
 

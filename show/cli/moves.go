@@ -14,7 +14,6 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/serve/wire"
-
 	"pagurus/show/view"
 )
 

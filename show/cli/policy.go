@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
-
 	"pagurus/show/view"
 )
 

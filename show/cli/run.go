@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"pagurus/fleet"
-
 	"pagurus/show/view"
 )
 

@@ -16,7 +16,6 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/serve/wire"
-
 	"pagurus/show/view"
 )
 

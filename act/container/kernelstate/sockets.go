@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/act/container/criu"
-
 	"pagurus/act/host"
 	"pagurus/internal/thread"
 )

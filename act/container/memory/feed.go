@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"pagurus/act/container/criu"
-
 	"pagurus/act/host"
 )
 

@@ -7,9 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"pagurus/act/container/memory"
-
 	"pagurus/act/container/framing"
+	"pagurus/act/container/memory"
 )
 
 // Receiver is what has come of a guest.

@@ -9,11 +9,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"pagurus/act/container/framing"
 	"pagurus/act/container/memory"
 	"pagurus/act/container/sandbox"
 	"pagurus/act/host"
-
-	"pagurus/act/container/framing"
 	"pagurus/fleet"
 )
 
