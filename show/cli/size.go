@@ -19,11 +19,15 @@ type quantity[T comparable] struct {
 	kind  string // for the help
 	parse func(string) (T, error)
 	text  func(T) string
+	given string // as it was typed
 }
 
-func (q quantity[T]) Type() string { return q.kind }
+func (q *quantity[T]) Type() string { return q.kind }
 
-func (q quantity[T]) String() string {
+func (q *quantity[T]) String() string {
+	if q.given != "" {
+		return q.given
+	}
 	var none T
 	if *q.value == none {
 		return "" // help shows no default then
@@ -31,32 +35,32 @@ func (q quantity[T]) String() string {
 	return q.text(*q.value)
 }
 
-func (q quantity[T]) Set(s string) (err error) {
+func (q *quantity[T]) Set(s string) (err error) {
 	v, err := q.parse(s)
 	if err == nil {
-		*q.value = v
+		*q.value, q.given = v, s
 	}
 	return err
 }
 
 // Size makes a flag that takes a size in bytes. The default is what value holds.
 func Size(flags *pflag.FlagSet, value *int64, name, usage string) {
-	flags.Var(quantity[int64]{value, "size", ParseBytes, bytesText}, name, usage)
+	flags.Var(&quantity[int64]{value: value, kind: "size", parse: ParseBytes, text: bytesText}, name, usage)
 }
 
 // Rate makes a flag that takes bytes a second.
 func Rate(flags *pflag.FlagSet, value *int64, name, usage string) {
-	flags.Var(quantity[int64]{value, "rate", ParseRate, bytesText}, name, usage)
+	flags.Var(&quantity[int64]{value: value, kind: "rate", parse: ParseRate, text: bytesText}, name, usage)
 }
 
 // Share makes a flag that takes a share of a whole.
 func Share(flags *pflag.FlagSet, value *float64, name, usage string) {
-	flags.Var(quantity[float64]{value, "share", ParseShare, func(v float64) string { return fmt.Sprintf("%g%%", 100*v) }}, name, usage)
+	flags.Var(&quantity[float64]{value: value, kind: "share", parse: ParseShare, text: func(v float64) string { return fmt.Sprintf("%g%%", 100*v) }}, name, usage)
 }
 
 // Duration makes a flag that takes a time span.
 func Duration(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
-	flags.Var(quantity[time.Duration]{value, "duration", ParseDuration, shortDuration}, name, usage)
+	flags.Var(&quantity[time.Duration]{value: value, kind: "duration", parse: ParseDuration, text: shortDuration}, name, usage)
 }
 
 // ParseBytes reads a size as people write it: 512M, 1.5G, 2GiB, 1048576. The
