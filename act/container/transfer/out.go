@@ -21,7 +21,7 @@ import (
 // images, most of them far smaller.
 const contentBytes = 128 << 10
 
-// tellEvery is the interval between two reports of a copy's progress. enough is how many
+// tellEvery is the interval between two reports of a copy's progress. telling is how many
 // bytes must have been sent before their time says anything about the speed.
 const (
 	tellEvery = 200 * time.Millisecond
@@ -283,8 +283,8 @@ func (o *Sender) Sync() error {
 	return errors.Join(err, o.tracked())
 }
 
-// Ask makes the target restore the guest from what it has, and waits for its answer.
-// asked is called before the target can have received the request.
+// Ask makes the target restore the guest from what it has, and waits for its answer. asked
+// is called as soon as the request has been sent, since the target may then have it.
 func (o *Sender) Ask(asked func() error) (Answer, error) {
 	err := o.conn.Send(sayRestore)
 	if err == nil {
