@@ -56,9 +56,8 @@ type Restoring struct {
 // the PID of the first process here.
 //
 // The first process is a child of the caller, which must wait for it and so reap it: if the
-// host is itself a container, its init process may not reap orphans.
-// The first process does not depend on the caller. When
-// the caller dies it becomes a child of the init process, as all orphans do. A later
+// host is itself a container, its init process may not reap orphans. The first process does
+// not depend on the caller. When the caller dies it becomes a child of init. A later
 // caller watches it by its PID and start time. Two things would end it with the caller: a
 // signal at its parent's death that it asked for before the dump, which is restored like
 // everything else; and the control group of the caller's service, in which it is
