@@ -1,15 +1,15 @@
-// Package container runs guests as Linux containers and moves them with CRIU
-// while they run. Driver satisfies agent.Driver, agent.Linker and agent.Teller.
+// Package container runs guests as Linux containers and moves running guests with CRIU.
+// Driver implements agent.Driver, agent.Linker and agent.Teller.
 //
-// It knows nothing of hosts, phases, placement, nor how the job's network is
-// made: it does as it is told, as often as it is told. A container has processes, mounts,
-// names and a network of its own; its root is the image with a layer in memory
-// on top, which moves with it, and its first process is the guest agent. Its
-// processes outlive the driver. What must be known to find them again is in the
-// guest's folder (guest.json).
+// The package does not know hosts, phases or placement, or how the job's network is made.
+// It carries out each call, and a call may be repeated. A container has processes,
+// mounts, names and a network of its own. Its root is the image with a layer in memory on
+// top. The layer moves with the guest. The first process is the guest agent. The
+// container's processes outlive the driver. The guest's folder holds what a later driver
+// needs to find them again (guest.json).
 //
-// Its tests run the drivers' contract suite, and real MPI jobs, against the
-// kernel and a real CRIU.
+// The tests run the drivers' contract suite and real MPI jobs against the kernel and a
+// real CRIU.
 package container
 
 import (
@@ -31,36 +31,38 @@ import (
 	"pagurus/internal/thread"
 )
 
-// Config is what a driver has to know of its host.
+// Config is what a driver must know about its host.
 type Config struct {
 	Run          string                                              // folder for what lives as long as the host is up
-	GuestAgent   string                                              // the guest agent's binary, static
-	Address      netip.Addr                                          // where state is taken in
-	MaxBandwidth int64                                               // bytes a second of one copy; 0: no limit
-	Cgroups      Cgroups                                             // must be given
-	ImageFolder  func(context.Context, fleet.Digest) (string, error) // where an image's files are
-	Files        func(context.Context, fleet.Task) (*os.File, error) // the directory of the job's files, opened as the job's user could; nil, or no answer: guests see none
-	Converged    func(fleet.Limits, []fleet.Progress) (bool, error)  // whether a copy is good enough, asked as each pass begins; nil: nothing is copied
+	GuestAgent   string                                              // path of the guest agent's static binary
+	Address      netip.Addr                                          // address at which guests are received
+	MaxBandwidth int64                                               // limit of one copy, in bytes per second; 0: no limit
+	Cgroups      Cgroups                                             // required
+	ImageFolder  func(context.Context, fleet.Digest) (string, error) // returns the folder that holds an image's files
+	Files        func(context.Context, fleet.Task) (*os.File, error) // opens the directory of the job's files with the job's user's rights; if Files is nil or returns nil, guests see no files
+	Converged    func(fleet.Limits, []fleet.Progress) (bool, error)  // reports whether a copy may switch; called when each pass begins; nil: nothing is copied
 	Log          *slog.Logger                                        // nil: slog.Default
 }
 
-// Cgroups puts guests in groups of processes, one a guest.
+// Cgroups puts guests into control groups, one per guest.
 type Cgroups interface {
-	// Contain moves processes to the guest's group, which is held to what the
-	// guest needs; without memory it may use what there is.
+	// Contain moves processes to the guest's group and limits the group to what the guest
+	// needs. If need names no memory, memory is not limited.
 	Contain(guest fleet.GuestID, need fleet.Resources, pids ...int) error
-	// Hasten has that go without delay until the context ends.
+	// Hasten makes these calls run without delay until the context ends.
 	Hasten(ctx context.Context)
-	// Freeze stops all processes of the group, and those that come into it,
-	// until Thaw. It returns when they stand still.
+	// Freeze stops all processes of the group, and those that join it later, until Thaw.
+	// It returns when they are frozen.
 	Freeze(fleet.GuestID) error
-	// Thaw lets them run. A group that is not there is no error.
+	// Thaw lets the group's processes run. It is not an error if the group does not
+	// exist.
 	Thaw(fleet.GuestID) error
-	// Freezer is the folder by which the kernel is told to do so.
+	// Freezer returns the folder through which the kernel freezes the group.
 	Freezer(fleet.GuestID) (string, error)
-	// Members are the processes of the group; none if it is not there.
+	// Members returns the processes of the group. It returns none if the group does not
+	// exist.
 	Members(fleet.GuestID) ([]int, error)
-	// Remove removes the guest's group. One that is not there is no error.
+	// Remove removes the guest's group. It is not an error if the group does not exist.
 	Remove(fleet.GuestID) error
 }
 
@@ -69,28 +71,28 @@ type Driver struct {
 	config  Config
 	criu    criu.Criu
 	ability criu.Ability
-	visible sandbox.Processor // what programs find
-	network *os.File          // namespace that the driver was opened in, the host's
-	watches sync.WaitGroup    // one a guest, and one a target
+	visible sandbox.Processor // the processor that programs find
+	network *os.File          // network namespace in which the driver was opened: the host's
+	watches sync.WaitGroup    // one per guest and one per target
 
 	locks    host.Locks
-	images   sync.Mutex // held while one is mounted or looked after
+	images   sync.Mutex // held while an image is mounted or searched for
 	binaries *sandbox.BinaryCache
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	closed bool
 	guests map[fleet.GuestID]*guest
-	said   map[fleet.GuestID]string // by those that ended by themselves
+	said   map[fleet.GuestID]string // last words of guests that ended by themselves
 }
 
-// saidKept bounds what is remembered of guests that ended by themselves.
+// saidKept limits how many guests that ended by themselves are remembered in Driver.said.
 const saidKept = 256
 
 var errClosed = errors.New("the driver was closed")
 
-// Open prepares the host, finds out whether containers can be moved here, and
-// finds again the guests that run. What an earlier agent left half-made is
-// destroyed. The network namespace that it is called in is the host's.
+// Open prepares the host, finds out whether containers can be moved here, and finds the
+// running guests again. It destroys what an earlier agent left incomplete. Call it in the
+// host's network namespace.
 func Open(ctx context.Context, c Config) (*Driver, error) {
 	d := &Driver{
 		config: c, guests: map[fleet.GuestID]*guest{}, said: map[fleet.GuestID]string{},
@@ -129,7 +131,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	// Mounts are found by paths without links.
+	// The kernel lists mounts by paths without symbolic links.
 	if d.config.Run, err = filepath.EvalSymlinks(d.config.Run); err != nil {
 		return err
 	}
@@ -154,8 +156,7 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 	})
 }
 
-// adopt takes a guest over from an earlier agent, or clears away what is left
-// of it.
+// adopt takes over a guest from an earlier agent, or removes what is left of it.
 func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 	if id.Check() != nil {
 		return nil // not ours
@@ -164,7 +165,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 	if err == nil && r.Complete && r.Guest == id {
 		handle, err := r.Process.Watch()
 		if err == nil {
-			if err := r.Place.End(); err != nil { // that agent may not have come to it
+			if err := r.Place.End(); err != nil { // that agent may have died before it ended this process
 				return errors.Join(err, handle.Close())
 			}
 			g, err := d.attach(r, handle)
@@ -176,7 +177,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 				if !r.Arrived {
 					err = d.vacate(r)
 				}
-				if err == nil { // also of one that arrived: its source may not have heard of it
+				if err == nil { // also for a guest that has arrived: its source may not have heard of it
 					var t *target
 					if t, err = d.ready(ctx, r); err == nil {
 						err = t.expect(g)
@@ -185,7 +186,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 			case r.Copy != nil && r.Copy.Suspended && !r.Copy.Left:
 				err = d.release(ctx, g)
 			}
-			if err != nil { // as when its network is gone: it must not keep the host from all others
+			if err != nil { // for example if its network is gone; one guest must not make the host useless to the others
 				d.config.Log.Warn("take a guest over from an earlier agent", "guest", id, "error", err)
 			} else if r.Arrived {
 				d.watches.Go(func() { d.endPostCopy(g) })
@@ -200,7 +201,7 @@ func (d *Driver) adopt(ctx context.Context, id fleet.GuestID) error {
 	return d.wipe(id)
 }
 
-// Close lets go of all guests; they run on. Calls under way end with errors.
+// Close releases all guests; they keep running. Calls under way end with errors.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.closed = true
@@ -220,7 +221,7 @@ func (d *Driver) Close() error {
 	return d.binaries.Close(len(left) == 0 && ignoreAbsent(err) == nil)
 }
 
-// Abilities says what the driver can do on this host.
+// Abilities returns what the driver can do on this host.
 func (d *Driver) Abilities() fleet.Abilities {
 	why := d.unable()
 	return fleet.Abilities{
@@ -229,8 +230,8 @@ func (d *Driver) Abilities() fleet.Abilities {
 	}
 }
 
-// Ended returns a channel that is closed when the guest is no longer on this
-// host. Nothing is left of it by then.
+// Ended returns a channel that is closed when the guest is no longer on this host. By
+// then nothing of the guest is left.
 func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -242,7 +243,7 @@ func (d *Driver) Ended(id fleet.GuestID) <-chan struct{} {
 	return over
 }
 
-// Inspect says what is so on this host.
+// Inspect returns the facts about every guest on this host.
 func (d *Driver) Inspect(context.Context) (map[fleet.GuestID]fleet.GuestFacts, error) {
 	d.mu.Lock()
 	if d.closed {
@@ -263,17 +264,19 @@ func (d *Driver) Inspect(context.Context) (map[fleet.GuestID]fleet.GuestFacts, e
 	return out, nil
 }
 
-// dir is a guest's folder, or of "" the folder of them all.
+// dir returns a guest's folder, or for "" the folder that holds all of them.
 func (d *Driver) dir(id fleet.GuestID) string {
 	return filepath.Join(d.config.Run, "containers", string(id))
 }
 
-// imageDir is where an image is mounted, or of "" the folder of them all.
+// imageDir returns where an image is mounted, or for "" the folder that holds all of
+// them.
 func (d *Driver) imageDir(name string) string {
 	return filepath.Join(d.config.Run, "container-images", name)
 }
 
-// sweepImages takes images off that no guest has, and guest agents that no guest runs.
+// sweepImages unmounts images that no guest uses and removes guest agents that no guest
+// runs.
 func (d *Driver) sweepImages() error {
 	d.images.Lock()
 	defer d.images.Unlock()
@@ -295,7 +298,7 @@ func (d *Driver) sweepImages() error {
 	return d.binaries.KeepOnly(func(agent string) bool { return used[agent] })
 }
 
-// here finds a guest that was started or received to the end.
+// here finds a guest whose Start or Receive has completed.
 func (d *Driver) here(id fleet.GuestID) (*guest, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -309,10 +312,10 @@ func (d *Driver) here(id fleet.GuestID) (*guest, error) {
 	return g, nil
 }
 
-// atHost runs f in the host's network, whose the agent's own may not be.
+// atHost runs f in the host's network namespace. The agent's own may be another.
 func (d *Driver) atHost(f func() error) error { return thread.In(d.network, f) }
 
-// bandwidth is what a copy may use, in bytes a second; 0 is all.
+// bandwidth returns the limit of a copy, in bytes per second; 0 means no limit.
 func (d *Driver) bandwidth(l fleet.Limits) int64 {
 	if l.BytesPerSecond > 0 && d.config.MaxBandwidth > 0 {
 		return min(l.BytesPerSecond, d.config.MaxBandwidth)
@@ -320,8 +323,9 @@ func (d *Driver) bandwidth(l fleet.Limits) int64 {
 	return cmp.Or(l.BytesPerSecond, d.config.MaxBandwidth)
 }
 
-// filesDir is where a guest's job's files are held on to. It is not below the
-// guest's folder: what is below that is removed with it.
+// filesDir returns where the files of a guest's job are mounted on this host. It is
+// outside the guest's folder, because everything in that folder is removed with the
+// guest.
 func (d *Driver) filesDir(id fleet.GuestID) string {
 	return filepath.Join(d.config.Run, "container-files", string(id))
 }

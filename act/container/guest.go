@@ -19,10 +19,10 @@ import (
 	"pagurus/fleet"
 )
 
-// Where things of a guest are in its folder.
+// The folders in a guest's folder.
 const (
 	storeDir  = "store"  // what it has in memory
-	rootDir   = "root"   // that on top of its image
+	rootDir   = "root"   // the root: the layer in memory on top of the image
 	imagesDir = "images" // what CRIU writes and reads
 )
 
@@ -30,18 +30,18 @@ const (
 type guest struct {
 	id    fleet.GuestID
 	dir   string
-	ended chan struct{} // closed when nothing is left of it on the host
+	ended chan struct{} // closed when nothing is left of the guest on this host
 	left  error         // why something is left; set before ended is closed
 
-	life    context.Context // ends when the guest is to end, or is let go of
+	life    context.Context // ends when the guest must end or is released
 	kill    context.CancelFunc
-	linking sync.Mutex // one connection to the guest agent is made at a time
-	moving  sync.Mutex // one call that moves it at a time; see interrupt
+	linking sync.Mutex // held while a connection to the guest agent is made
+	moving  sync.Mutex // held by the one call that moves the guest; see interrupt
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	record   record
-	handle   *os.File // on its first process
-	network  *os.File // its namespace
+	handle   *os.File // pidfd of its first process
+	network  *os.File // its network namespace
 	died     chan struct{}
 	link     net.Conn
 	released bool
@@ -49,14 +49,14 @@ type guest struct {
 	lost     string // why it was ended; empty: it was not lost
 	usedCPU  time.Duration
 	usedAt   time.Time
-	target   *target            // that takes it in; nil: none
-	out      *transfer.Sender   // that is ready to switch; nil: none
-	waits    *interrupted.Seen  // in what its threads waited when it was suspended; nil: not known
-	cancel   context.CancelFunc // ends the call that has moving
+	target   *target            // receives the guest; nil: none
+	out      *transfer.Sender   // a copy that is ready to switch; nil: none
+	waits    *interrupted.Seen  // what its threads waited in when it was suspended; nil: not known
+	cancel   context.CancelFunc // ends the call that holds moving
 }
 
-// attach begins to watch a guest's process. The handle is the guest's from now
-// on, also after an error.
+// attach starts to watch a guest's process. It takes ownership of the handle, also when
+// it returns an error.
 func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
 	g := &guest{id: r.Guest, dir: d.dir(r.Guest), handle: handle, record: r, died: make(chan struct{}), ended: make(chan struct{})}
 	network, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", r.Process.PID))
@@ -78,7 +78,7 @@ func (d *Driver) attach(r record, handle *os.File) (*guest, error) {
 	return g, nil
 }
 
-// watch clears everything away when the guest's first process ends.
+// watch removes everything of the guest when its first process ends.
 func (d *Driver) watch(g *guest) {
 	for {
 		g.mu.Lock()
@@ -86,7 +86,7 @@ func (d *Driver) watch(g *guest) {
 		g.mu.Unlock()
 		err := host.Await(handle)
 		g.mu.Lock()
-		other, released := g.handle != handle, g.released // other: it has arrived, and has another first process
+		other, released := g.handle != handle, g.released // other: the guest has arrived, so its first process is another
 		g.mu.Unlock()
 		if other {
 			handle.Close()
@@ -94,7 +94,7 @@ func (d *Driver) watch(g *guest) {
 		}
 		if err != nil && (released || !errors.Is(err, os.ErrClosed)) {
 			g.network.Close()
-			return // it runs on
+			return // the guest keeps running
 		}
 		break
 	}
@@ -123,19 +123,19 @@ func (d *Driver) noteEnd(id fleet.GuestID, lost string) {
 	d.said[id] = said
 }
 
-// LastWords is what a guest said last, for people: one that is here, or one
-// that ended by itself. Empty if there is nothing to say.
+// LastWords returns what a guest said last, for people to read. The guest is here or has
+// ended by itself. LastWords returns "" if the guest said nothing.
 func (d *Driver) LastWords(id fleet.GuestID) string {
 	d.mu.Lock()
 	g, said := d.guests[id], d.said[id]
 	d.mu.Unlock()
-	if g == nil || g.dead() { // its folder may be gone before its name is
+	if g == nil || g.dead() { // its folder may be removed before its name
 		return said
 	}
 	return sandbox.LastWords(filepath.Join(g.dir, storeDir))
 }
 
-// release lets go of the guest; its processes run on.
+// release releases the guest; its processes keep running.
 func (g *guest) release() {
 	g.mu.Lock()
 	g.released = true
@@ -183,8 +183,7 @@ func (g *guest) remembered() record {
 	return g.record
 }
 
-// remember changes what is remembered of the guest. After an error it is as
-// it was.
+// remember changes the guest's record. After an error the record is unchanged.
 func (g *guest) remember(change func(*record)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -204,8 +203,8 @@ func (g *guest) remember(change func(*record)) error {
 	return nil
 }
 
-// move takes the guest for a call that moves it. What it does ends with ctx, or
-// when another call interrupts it.
+// move reserves the guest for a call that moves it. The returned context ends with ctx,
+// or when another call interrupts this one.
 func (g *guest) move(ctx context.Context) (_ context.Context, done func()) {
 	g.moving.Lock()
 	ctx, cancel := context.WithCancel(ctx)
@@ -224,7 +223,7 @@ func (g *guest) move(ctx context.Context) (_ context.Context, done func()) {
 	}
 }
 
-// interrupt calls off what moves the guest, and what is ready to.
+// interrupt cancels the call that moves the guest, and a copy that is ready to switch.
 func (g *guest) interrupt() {
 	g.mu.Lock()
 	cancel := g.cancel
@@ -235,7 +234,7 @@ func (g *guest) interrupt() {
 	g.drop()
 }
 
-// runs says what a guest does, from what is remembered of it.
+// runs returns the guest's state according to its record.
 func (r record) runs() fleet.RunState {
 	switch {
 	case r.Target && !r.Arrived:
@@ -268,9 +267,9 @@ func (g *guest) inspect() (fleet.GuestFacts, bool) {
 	return facts, true
 }
 
-// Link opens the byte stream to the guest agent. There is one at a time; a
-// second call ends the first's. It may be cut at any byte. There is none to a
-// guest that stands still.
+// Link opens the byte stream to the guest agent. A guest has one link at a time; a second
+// call ends the first link. The stream may be cut at any byte. Link fails for a suspended
+// guest.
 func (d *Driver) Link(ctx context.Context, id fleet.GuestID) (io.ReadWriteCloser, error) {
 	conn, err := d.openLink(ctx, id)
 	if err != nil {
@@ -309,13 +308,13 @@ func (d *Driver) openLink(ctx context.Context, id fleet.GuestID) (net.Conn, erro
 	return conn, nil
 }
 
-// unlinkLimit is how long the guest agent may take to close its end of the
-// link: it gets a processor within milliseconds, on a busy host a few dozen.
+// unlinkLimit is how long the guest agent may take to close its end of the link. It gets
+// a processor within milliseconds, or on a busy host within a few dozen.
 const unlinkLimit = 5 * time.Second
 
-// unlink ends the link to the guest agent and waits until the guest has closed
-// its end, too: a connection that leads outside cannot be moved. Nobody can
-// make another meanwhile, until done.
+// unlink ends the link to the guest agent and waits until the guest has closed its end,
+// too, because a connection that leads outside cannot be moved. No new link can be made
+// until done is called.
 func (g *guest) unlink(ctx context.Context) (done func(), err error) {
 	g.linking.Lock()
 	g.mu.Lock()

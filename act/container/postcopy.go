@@ -15,17 +15,18 @@ import (
 	"pagurus/internal/fault"
 )
 
-// By post-copy a guest runs at its target while memory that it changed last is owed: a
-// process at the source hands it out of the guest that stands still there, and one at
-// the target fetches what is touched, and the rest by and by. Both outlive the agents.
+// In post-copy a guest runs at its target while the memory that it changed last is still
+// at the source. A page server at the source sends these pages out of the suspended
+// guest. A page proxy at the target fetches pages when they are touched, and the rest one
+// by one. Both processes outlive the agents.
 
-// The files that they leave their word in, in the guest's folder at either host.
+// The files in the guest's folder in which these processes leave their results.
 const (
-	tallyFile   = "page-server" // what was handed out
-	verdictFile = "fetched"     // whether all came, also of one that came by pre-copy
+	tallyFile   = "page-server" // page server: what it has sent
+	verdictFile = "fetched"     // page proxy: whether all memory has arrived; also written after pre-copy
 )
 
-// unable says why guests cannot go, or come, by post-copy here; empty: they can.
+// unable returns why post-copy is impossible on this host, or "" if it is possible.
 func (d *Driver) unable() string {
 	switch {
 	case !d.ability.Faults:
@@ -38,10 +39,10 @@ func (d *Driver) unable() string {
 	return ""
 }
 
-// servePages has a guest that stands still hand out what its target is owed.
+// servePages starts a page server for the lazy pages of a suspended guest.
 func (d *Driver) servePages(ctx context.Context, g *guest) (err error) {
 	r := g.remembered()
-	if err := r.Copy.end(); err != nil { // one that an earlier agent began
+	if err := r.Copy.end(); err != nil { // a page server that an earlier agent started
 		return err
 	}
 	conn, _, err := d.reach(ctx, r, *r.Copy, transfer.Hello{PageServer: true})
@@ -71,7 +72,7 @@ func (d *Driver) servePages(ctx context.Context, g *guest) (err error) {
 	return g.remember(func(r *record) { r.Copy.PageServer = lender })
 }
 
-// Pushed says at the source what has been sent so far, and what the Switch cost.
+// Pushed returns at the source what has been sent so far and what the switch cost.
 func (d *Driver) Pushed(_ context.Context, id fleet.GuestID) (fleet.Progress, error) {
 	wrap := func(err error) error { return fmt.Errorf("ask what was sent of guest %s: %w", id, err) }
 	g, err := d.here(id)
@@ -89,15 +90,16 @@ func (d *Driver) Pushed(_ context.Context, id fleet.GuestID) (fleet.Progress, er
 	}
 	p.PostCopyBytes, p.SentBytes, p.CopiedBytes = lent.Bytes, p.SentBytes+lent.Bytes, p.CopiedBytes+lent.Bytes
 	p.RemainingBytes = max(0, p.RemainingBytes-lent.Bytes)
-	if lent.All { // nobody wants what the guest has let go of meanwhile
+	if lent.All { // the target needs no more: the guest has freed the other pages
 		p.RemainingBytes = 0
 	}
 	return p, nil
 }
 
-// FetchRemaining waits at the target until all memory of a guest is there. One that came
-// otherwise has it. After an error that wraps fleet.ErrUnsure call again; after any
-// other some of it never comes, and the guest is lost.
+// FetchRemaining waits at the target until all memory of a guest has arrived. A guest
+// that did not come by post-copy has all its memory already. After an error that wraps
+// fleet.ErrUnsure call it again. After any other error some memory never arrives, and the
+// guest is lost.
 func (d *Driver) FetchRemaining(ctx context.Context, id fleet.GuestID) error {
 	g, err := d.here(id)
 	if err == nil {
@@ -112,7 +114,7 @@ func (d *Driver) FetchRemaining(ctx context.Context, id fleet.GuestID) error {
 	return nil
 }
 
-// fetched waits until all that is owed of a guest has come and is in its place.
+// fetched waits until all lazy pages of a guest have arrived and are in place.
 func (g *guest) fetched(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -127,7 +129,7 @@ func (g *guest) fetched(ctx context.Context) error {
 	return err
 }
 
-// awaitMemory waits until all memory of a guest is in its place.
+// awaitMemory waits until all memory of a guest is in place.
 func (g *guest) awaitMemory(ctx context.Context) error { return g.lazyFill().Await(ctx) }
 
 func (g *guest) lazyFill() memory.LazyFill {
@@ -135,9 +137,10 @@ func (g *guest) lazyFill() memory.LazyFill {
 	return memory.LazyFill{LazyPager: r.LazyPager, PageProxy: r.PageProxy, Verdict: filepath.Join(g.dir, verdictFile)}
 }
 
-// endPostCopy clears away what CRIU needed when all memory of a guest is in its place. One of
-// which some never comes is ended, as what it waits for holds it for ever; of one that
-// came by post-copy Gather tells that, and somebody ends it.
+// endPostCopy removes what CRIU needed, once all memory of a guest is in place. If some
+// memory never arrives, the processes that touch it would wait forever. Then endPostCopy
+// ends the guest, unless it came by post-copy: FetchRemaining reports the loss of such a
+// guest, and its caller ends it.
 func (d *Driver) endPostCopy(g *guest) {
 	err := g.awaitMemory(g.life)
 	if errors.Is(err, memory.ErrLost) && !g.remembered().PostCopy {
@@ -150,7 +153,7 @@ func (d *Driver) endPostCopy(g *guest) {
 	if err == nil && g.life.Err() == nil && g.lossCause() == "" {
 		err = sandbox.ClearRoot(filepath.Join(g.dir, imagesDir))
 	}
-	if err != nil && g.life.Err() == nil { // else the next agent does it
+	if err != nil && g.life.Err() == nil { // otherwise the next agent does it
 		d.config.Log.Warn("see to the memory of a guest that came", "guest", g.id, "error", err)
 	}
 }

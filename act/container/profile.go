@@ -15,18 +15,18 @@ import (
 	"pagurus/fleet"
 )
 
-// profilePlan is how a guest's memory is looked at. The times span what rounds of a
-// copy take, from the last ones to the first; longer ones add little, because a
-// working set is full after some seconds. The pages are enough to tell 1 % of
-// memory from 1.3 %, and cost 26 ms of one processor: ranks that wait for each other
-// all wait for the one whose processor that is.
+// profilePlan says how a guest's memory is sampled. The intervals cover the lengths of a
+// copy's rounds, from the last to the first. Longer intervals add little, because a
+// working set is full after some seconds. The number of pages is enough to tell 1 % of
+// memory from 1.3 %. Sampling costs 26 ms of one processor, and ranks that wait for each
+// other all wait for the rank on that processor.
 var profilePlan = sampler.Plan{
 	Pages: 4096,
 	After: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 1000 * time.Millisecond, 3 * time.Second},
 }
 
-// Profile looks at how a guest uses its memory, which takes some seconds. It
-// asks nothing of the guest. One that is being moved is refused.
+// Profile measures how a guest uses its memory, which takes some seconds. The guest takes
+// no part in it. A guest that is being moved is refused.
 func (d *Driver) Profile(ctx context.Context, id fleet.GuestID) (fleet.Profile, error) {
 	g, err := d.movableGuest(id)
 	var p fleet.Profile
@@ -44,10 +44,10 @@ func (d *Driver) Profile(ctx context.Context, id fleet.GuestID) (fleet.Profile, 
 	return p, nil
 }
 
-// Obstacles says, for people, what keeps a running guest from being moved, each
-// with what can be done about it. It takes some milliseconds, and a moment more if
-// files are locked, and does not disturb the guest. None is no promise: what only a
-// dump can find is missing.
+// Obstacles returns, for people to read, what prevents a running guest from being moved,
+// each with what can be done about it. It takes some milliseconds, and slightly longer if
+// files are locked. It does not disturb the guest. An empty list is no guarantee, because
+// some obstacles are found only by a dump.
 func (d *Driver) Obstacles(ctx context.Context, id fleet.GuestID) ([]string, error) {
 	g, err := d.movableGuest(id)
 	if err != nil {
@@ -62,7 +62,7 @@ func (d *Driver) Obstacles(ctx context.Context, id fleet.GuestID) ([]string, err
 	return found, nil
 }
 
-// movableGuest finds a guest that runs here and is not being moved.
+// movableGuest returns a guest that runs here and is not being moved.
 func (d *Driver) movableGuest(id fleet.GuestID) (*guest, error) {
 	g, err := d.here(id)
 	if err != nil {

@@ -24,9 +24,9 @@ import (
 	"pagurus/internal/fault"
 )
 
-// Receive makes a place for a guest and says where it is taken in. Called
-// again for the same migration it says the same. After an error no trace is
-// left, but for a guest that is here already: it is not touched.
+// Receive makes a place for a guest and returns the address where it is received. A
+// repeated call for the same migration returns the same address. After an error nothing
+// of the guest is left, unless it was here already: then it is not touched.
 func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 	id := t.Guest.ID
 	release, g, err := d.claim(ctx, id)
@@ -42,7 +42,7 @@ func (d *Driver) Receive(ctx context.Context, t fleet.Task) (string, error) {
 		case r.Incoming == t.Order.Migration:
 			return r.Listen, nil
 		}
-		// It may hold all there is of the guest: only Stop may destroy it.
+		// This host may have the only copy of the guest, so only Stop may destroy it.
 		return "", fmt.Errorf("receive guest %s: it is here as the target of migration %s", id, r.Incoming)
 	}
 	listen, err := d.receive(ctx, t)
@@ -62,7 +62,7 @@ func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
 		in, err = d.ready(ctx, r)
 	}
 	defer func() {
-		if in != nil && in.guest == nil { // it never came to that
+		if in != nil && in.guest == nil { // its target was never made
 			in.close()
 		}
 	}()
@@ -93,21 +93,21 @@ func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
 	return g.remembered().Listen, g.remember(func(r *record) { r.Complete = true })
 }
 
-// target takes one guest in.
+// target receives one guest.
 type target struct {
 	driver     *Driver
 	guest      *guest
 	listener   *transfer.Listener
 	frameQueue *port.FrameQueue
 	plugged    func() error        // waits until the guest's link is in its network
-	making     atomic.Bool         // all of it has come, and CRIU makes it
-	lazyFill   *memory.PendingFill // puts its memory in its place; nil: nobody has to
-	place      host.Process        // what holds its place until it has arrived
-	handle     *os.File            // of that
+	making     atomic.Bool         // everything has arrived, and CRIU is restoring the guest
+	lazyFill   *memory.PendingFill // puts the guest's memory in place; nil: not needed
+	place      host.Process        // holds the guest's place until it has arrived
+	handle     *os.File            // pidfd of place
 }
 
-// vacate ends what an earlier agent had half restored: of a guest that has not
-// arrived nothing but its place is left.
+// vacate ends what an earlier agent has partly restored of a guest that has not arrived.
+// Only the process that holds its place is left.
 func (d *Driver) vacate(r record) error {
 	if err := d.killBut(r, r.Process.PID); err != nil {
 		return err
@@ -115,13 +115,14 @@ func (d *Driver) vacate(r record) error {
 	return errors.Join(r.LazyPager.End(), r.PageProxy.End())
 }
 
-// ready cuts a guest's link, since nothing may be said from here before it runs here,
-// and has what comes for it wait, which must meet no kernel without its sockets. It
-// listens for the guest: where an earlier agent did, if one did.
+// ready cuts a guest's link, because nothing may be sent from here before the guest runs
+// here. It holds the frames for the guest, which must not reach a kernel that lacks the
+// guest's sockets. It then listens for the guest, at an earlier agent's address if there
+// was one.
 func (d *Driver) ready(ctx context.Context, r record) (*target, error) {
 	t := &target{driver: d}
 	err := d.atHost(func() (err error) {
-		if !r.Arrived { // else it may run already
+		if !r.Arrived { // otherwise it may run already
 			err = r.Port.Cut()
 		}
 		if err == nil {
@@ -139,7 +140,7 @@ func (d *Driver) ready(ctx context.Context, r record) (*target, error) {
 	return t, nil
 }
 
-// expect lets the guest come. After an error the target is closed.
+// expect starts to accept connections for the guest. After an error the target is closed.
 func (t *target) expect(g *guest) error {
 	d := t.driver
 	t.guest = g
@@ -164,21 +165,21 @@ func (t *target) expect(g *guest) error {
 	return nil
 }
 
-// close ends the listening. Frames that are held are dropped, and the link is in one
-// place when it returns.
+// close stops listening. When it returns the held frames are dropped, and the guest's
+// link is in one place.
 func (t *target) close() {
 	if t.listener != nil {
 		t.listener.Close()
 	}
 	if t.plugged != nil {
-		_ = t.plugged() // who needs it has been told
+		_ = t.plugged() // its error was reported to the callers that need it
 	}
 	if t.frameQueue != nil {
 		t.frameQueue.Close()
 	}
 }
 
-// serve serves one connection.
+// serve handles one connection from the source.
 func (t *target) serve(c *framing.Conn, h transfer.Hello) error {
 	r := t.guest.remembered()
 	over, lacks := r.Arrived || r.Failure != "" || h.Only, false
@@ -206,10 +207,10 @@ func (t *target) serve(c *framing.Conn, h transfer.Hello) error {
 	return err
 }
 
-// needs notes which guest agent the guest runs, so that it stays here, and says whether
-// it has to come first.
+// needs records which guest agent the guest runs, so that its file is kept here. lacks
+// reports that this host lacks that guest agent, so that it must be sent first.
 func (t *target) needs(agent string) (lacks bool, err error) {
-	t.driver.images.Lock() // a sweep either knows of it, or is over
+	t.driver.images.Lock() // so that a sweep either sees the record or has finished
 	defer t.driver.images.Unlock()
 	if lacks, err = t.driver.binaries.Lacks(agent); err == nil && agent != t.guest.remembered().Agent {
 		err = t.guest.remember(func(r *record) { r.Agent = agent })
@@ -217,9 +218,9 @@ func (t *target) needs(agent string) (lacks bool, err error) {
 	return lacks, err
 }
 
-// open begins anew: what an earlier connection brought is not what the source
-// thinks that is here. The CRIU that will make the guest waits for it. lacks says that
-// the guest agent has to come, too.
+// open prepares to receive from the beginning: what an earlier connection brought is
+// removed, because the source does not know about it. It starts the CRIU that will
+// restore the guest. lacks means that the guest agent will be sent, too.
 func (t *target) open(lacks bool) (*transfer.Receiver, *criu.Restoring, error) {
 	dir := t.guest.dir
 	r := t.guest.remembered()
@@ -257,7 +258,7 @@ func (t *target) open(lacks bool) (*transfer.Receiver, *criu.Restoring, error) {
 	return in, restoring, err
 }
 
-// maker starts what makes the guest.
+// maker starts the CRIU process that will restore the guest.
 func (t *target) maker(r record, images string) (*criu.Restoring, error) {
 	mounts := map[string]string{}
 	for _, m := range t.driver.mounts(r) {
@@ -269,8 +270,8 @@ func (t *target) maker(r record, images string) (*criu.Restoring, error) {
 	})
 }
 
-// arrive makes the guest of what has come and tells how that went. A guest that
-// cannot be made is none for good: the source goes on with its own.
+// arrive restores the guest from what was received and sends the result to the source. A
+// guest that cannot be restored will never run here, and the source resumes its own.
 func (t *target) arrive(c *framing.Conn, in *transfer.Receiver, restoring *criu.Restoring) error {
 	g, begun := t.guest, time.Now()
 	g.mu.Lock()
@@ -286,10 +287,10 @@ func (t *target) arrive(c *framing.Conn, in *transfer.Receiver, restoring *criu.
 	return errors.Join(t.refuse(err, false), transfer.Reply(c, transfer.Answer{Failure: err.Error()}))
 }
 
-// refuse notes why a target will never have its guest, also if this driver is
-// about to be closed: the next has to know. It may have been noted as arrived
-// before CRIU failed; what held its place does so again. With whole that is so only if it
-// could be noted.
+// refuse records why a target will never have its guest. It does so even if this driver
+// is about to be closed, because the next driver must know. The record may already say
+// that the guest arrived; then refuse makes the place holder the first process again. If
+// whole is true and the record cannot be written, refuse changes nothing.
 func (t *target) refuse(cause error, whole bool) error {
 	g := t.guest
 	g.mu.Lock()
@@ -311,8 +312,9 @@ func (t *target) refuse(cause error, whole bool) error {
 	return err
 }
 
-// failing takes back that the guest has arrived, before anything of it is ended: whoever
-// comes after this agent would believe it. Frozen, nothing could end.
+// failing withdraws the record that the guest has arrived, before anything of the guest
+// is ended: a later agent would believe the record. While the guest is frozen none of its
+// processes can end.
 func (t *target) failing(pid int, cause error) error {
 	r := t.guest.remembered()
 	if r.Arrived {
@@ -322,19 +324,20 @@ func (t *target) failing(pid int, cause error) error {
 			return err
 		}
 	}
-	if pid > 0 { // before CRIU, which lets go of all when it ends: with the first all others die
+	if pid > 0 { // before CRIU, which detaches from all processes when it ends: if the first process dies, all others die
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
-	_ = errors.Join(fault.Point("container.restore.refused"), t.driver.killBut(r, t.place.PID)) // restore does it again, and tells
+	_ = errors.Join(fault.Point("container.restore.refused"), t.driver.killBut(r, t.place.PID)) // restore does this again and reports the error
 	return nil
 }
 
-// postCopyBytes is how much memory a guest has at least that is let run before CRIU
-// has put it all in its place: of less, that takes no longer than to watch over it.
+// postCopyBytes is the least memory, in bytes, of a guest that is resumed before all of
+// its memory is in place. For less memory, putting it all in place takes no longer than
+// starting and watching the processes for lazy fill.
 const postCopyBytes = 32 << 20
 
-// restore makes the guest of what has come, and lets it stand still. After an
-// error nothing of it is here but its place.
+// restore restores the guest from what was received and leaves it suspended. After an
+// error only the process that holds its place is left.
 func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error {
 	d, g := t.driver, t.guest
 	r := g.remembered()
@@ -350,7 +353,7 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 			return errors.Join(err, t.endLazyFill())
 		}
 	}
-	life, enough := context.WithTimeout(g.life, criu.RestoreLimit(r.Need.MemoryBytes)) // the source goes on then
+	life, enough := context.WithTimeout(g.life, criu.RestoreLimit(r.Need.MemoryBytes)) // after this limit the source resumes the guest
 	defer enough()
 	go d.config.Cgroups.Hasten(life)
 	restoring.Lazy = t.lazyFill != nil
@@ -372,7 +375,7 @@ func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error
 	return nil
 }
 
-// endLazyFill ends what puts the guest's memory in its place, if anything does.
+// endLazyFill ends lazy fill, if it was started.
 func (t *target) endLazyFill() error {
 	if t.lazyFill == nil {
 		return nil
@@ -380,15 +383,15 @@ func (t *target) endLazyFill() error {
 	return t.lazyFill.End()
 }
 
-// remember puts the guest's memory where CRIU takes it from: among its images, or,
-// of a large guest or one of which some is owed, into the hands of processes that outlive
-// this one, as the guest does, and that put it in its place when it is touched, and all
-// of it by and by.
+// remember puts the guest's memory where CRIU reads it. A small guest without lazy pages
+// gets its memory in CRIU's images. Otherwise the memory goes to a lazy pager and a page
+// proxy, which outlive this process, as the guest does. They put pages in place when they
+// are touched, and by and by all the others.
 func (t *target) remember(in *transfer.Receiver, images string) error {
 	d, g := t.driver, t.guest
 	defer in.Close()
 	owed := in.Memory.LazyBytes()
-	if t.lazyFill = nil; g.remembered().LazyPager.PID != 0 { // of a try before an agent died
+	if t.lazyFill = nil; g.remembered().LazyPager.PID != 0 { // left by a try before an agent died
 		if err := g.remember(func(r *record) { r.LazyPager, r.PageProxy, r.PostCopy = host.Process{}, host.Process{}, false }); err != nil {
 			return err
 		}
@@ -415,8 +418,8 @@ func (t *target) remember(in *transfer.Receiver, images string) error {
 	return nil
 }
 
-// made: if what puts the guest's memory in its place is killed from now on, nobody finds
-// zeros there.
+// made ensures that the guest's processes never read zeros in place of their memory, even
+// if the lazy pager is killed from now on.
 func (t *target) made(pid int) error {
 	if t.lazyFill == nil {
 		return nil
@@ -424,9 +427,9 @@ func (t *target) made(pid int) error {
 	return t.lazyFill.HoldUffds(pid)
 }
 
-// adoptProcesses takes the restored processes over while they stand still. They do not
-// run on when CRIU lets go of them: they are frozen. What is remembered here is
-// the point of no return: the guest is whole here.
+// adoptProcesses takes over the restored processes while they are suspended. They are
+// frozen, so they stay suspended when CRIU detaches from them. The record written here is
+// the point of no return: the whole guest is here.
 func (t *target) adoptProcesses(pid int) error {
 	d, g := t.driver, t.guest
 	r := g.remembered()
@@ -467,8 +470,8 @@ func (t *target) adoptProcesses(pid int) error {
 	return errors.Join(g.arrived(process, handle, rest.Calls), fault.Point("container.restore.after-arrived"))
 }
 
-// arrived makes the restored first process the guest's. Its threads have calls to make
-// before they go on.
+// arrived makes the restored first process the guest's. calls are the system calls that
+// the guest's threads must make before they continue.
 func (g *guest) arrived(p host.Process, handle *os.File, calls []memory.Call) error {
 	if err := g.remember(func(r *record) { r.Place, r.Process, r.Arrived, r.Calls = r.Process, p, true, calls }); err != nil {
 		return errors.Join(err, handle.Close())

@@ -12,10 +12,10 @@ import (
 	"pagurus/internal/fault"
 )
 
-// Copy sends what a guest has to Task.Listen while it runs, and returns when
-// what is left is small. Called again for the same migration it goes on, or
-// begins anew if the agent that began it has died. After an error the copy is
-// called off and the guest runs on.
+// Copy sends a guest's state to Task.Listen while the guest runs. It returns when little
+// is left to send. A repeated call for the same migration continues the copy, or starts
+// again if the agent that started it has died. After an error the copy is cancelled and
+// the guest keeps running.
 func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Progress)) error {
 	if d.config.Converged == nil {
 		return fmt.Errorf("copy guest %s: nobody was named to judge when a copy is good enough", t.Guest.ID)
@@ -42,10 +42,10 @@ func (d *Driver) copy(ctx context.Context, g *guest, t fleet.Task, progress func
 			return errors.New("the copy was cancelled")
 		}
 		if c.Asked || c.Left || c.Suspended {
-			return nil // and it switched since, or is about to
+			return nil // and it has switched since, or is about to
 		}
 		if s, err := g.takeCopy(); err != nil {
-			s.Free() // it begins anew
+			s.Free() // start again
 		} else if s != nil {
 			progress(s.Progress)
 			return g.keepCopy(s, c.Limits)
@@ -55,8 +55,8 @@ func (d *Driver) copy(ctx context.Context, g *guest, t fleet.Task, progress func
 		return fmt.Errorf("it does not run here: it is %s", run)
 	}
 	g.drop()
-	// What puts the memory of one that has just come in its place would be in
-	// the way of seeing what is written to it.
+	// If the guest has just arrived, the processes that put its memory in place would
+	// interfere with tracking its writes.
 	if err := g.awaitMemory(ctx); err != nil {
 		return err
 	}
@@ -80,8 +80,8 @@ func (d *Driver) copy(ctx context.Context, g *guest, t fleet.Task, progress func
 	return g.keepCopy(s, order.Limits)
 }
 
-// cancelCopy notes that nothing more comes of a copy, unless the agent itself ends
-// and the next one goes on with it.
+// cancelCopy records that the copy will not go on. If the agent itself is ending,
+// cancelCopy records nothing, because the next agent continues the copy.
 func (g *guest) cancelCopy() error {
 	err := g.remember(func(r *record) {
 		if r.Copy != nil {
@@ -94,8 +94,9 @@ func (g *guest) cancelCopy() error {
 	return err
 }
 
-// takeCopy gives the copy that is ready to switch to whoever switches or ends it. With
-// an error it is of no use; nil: there is none.
+// takeCopy removes the copy that is ready to switch and returns it, so that it is freed
+// exactly once. It returns nil if there is none. If it returns an error the copy cannot
+// be used.
 func (g *guest) takeCopy() (*transfer.Sender, error) {
 	g.mu.Lock()
 	s := g.out
@@ -107,15 +108,15 @@ func (g *guest) takeCopy() (*transfer.Sender, error) {
 	return s, s.LetGo()
 }
 
-// drop ends a copy that is ready to switch.
+// drop ends a copy that is ready to switch, if there is one.
 func (g *guest) drop() {
 	if s, _ := g.takeCopy(); s != nil {
 		s.Free()
 	}
 }
 
-// keepCopy keeps a copy that is ready to switch. If others are waited for, what is
-// left of it is kept small meanwhile.
+// keepCopy keeps a copy that is ready to switch. If the guest waits for others of its
+// gang, further passes keep the remaining data small.
 func (g *guest) keepCopy(s *transfer.Sender, l fleet.Limits) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -130,8 +131,8 @@ func (g *guest) keepCopy(s *transfer.Sender, l fleet.Limits) error {
 	return nil
 }
 
-// reach connects to a guest's target, which has not got it yet, with the hello h. lacks
-// says that the target lacks the guest agent.
+// reach connects to a guest's target that has not received the guest yet, and sends the
+// hello h. lacks reports that the target lacks the guest agent.
 func (d *Driver) reach(ctx context.Context, r record, c copying, h transfer.Hello) (conn *framing.Conn, lacks bool, err error) {
 	conn, a, err := d.greet(ctx, r, c, h)
 	if err == nil && (a.Arrived || a.Failure != "") {
@@ -140,7 +141,7 @@ func (d *Driver) reach(ctx context.Context, r record, c copying, h transfer.Hell
 	return conn, a.Lacks, err
 }
 
-// greet connects to a guest's target, and gives what it says of itself.
+// greet connects to a guest's target and returns the target's answer to the hello.
 func (d *Driver) greet(ctx context.Context, r record, c copying, h transfer.Hello) (conn *framing.Conn, a transfer.Answer, err error) {
 	place, err := framing.ParsePlace(c.Listen)
 	if err != nil {
@@ -161,7 +162,7 @@ func (d *Driver) greet(ctx context.Context, r record, c copying, h transfer.Hell
 	return conn, a, nil
 }
 
-// open begins a copy.
+// open starts a copy.
 func (d *Driver) open(ctx context.Context, g *guest, c copying, tell func(fleet.Progress)) (*transfer.Sender, error) {
 	r := g.remembered()
 	conn, lacks, err := d.reach(ctx, r, c, transfer.Hello{})
@@ -182,8 +183,8 @@ func (d *Driver) open(ctx context.Context, g *guest, c copying, tell func(fleet.
 	return s, nil
 }
 
-// rounds sends the guest pass by pass until what is left is little enough. With
-// an error the copy, if there is one, is for the caller to free.
+// rounds sends the guest in passes until little enough is left. After an error the caller
+// frees s, if it is not nil.
 func (d *Driver) rounds(ctx context.Context, g *guest, c copying, tell func(fleet.Progress)) (s *transfer.Sender, err error) {
 	if s, err = d.open(ctx, g, c, tell); err != nil {
 		return nil, err
@@ -197,7 +198,7 @@ func (d *Driver) rounds(ctx context.Context, g *guest, c copying, tell func(flee
 		}
 		seen = append(seen, s.Progress)
 		good, err := d.config.Converged(c.Limits, seen)
-		if err == nil && good { // it stands still next, and what comes for it goes to the target
+		if err == nil && good { // the guest is suspended next, and frames for it then go to the target
 			err = s.Sync()
 		}
 		if err != nil || good {

@@ -17,9 +17,9 @@ import (
 	"pagurus/internal/fault"
 )
 
-// Start makes a guest and returns when its first process runs. One that was
-// started before and still runs is left alone. After an error no trace is left,
-// but for a guest that is here as the target of a migration: it is not touched.
+// Start makes a guest and returns when its first process runs. If the guest was started
+// before and still runs, Start does nothing. After an error nothing of the guest is left,
+// unless it is here as the target of a migration: then it is not touched.
 func (d *Driver) Start(ctx context.Context, t fleet.Task) error {
 	release, g, err := d.claim(ctx, t.Guest.ID)
 	if err != nil {
@@ -73,8 +73,8 @@ func (d *Driver) start(ctx context.Context, t fleet.Task) error {
 	return g.remember(func(r *record) { r.Complete = true })
 }
 
-// furnish makes a guest's folder with everything but its root, and remembers
-// how. After an error the caller destroys what is there.
+// furnish makes a guest's folder with everything but the root, and writes its record.
+// After an error the caller destroys what is there.
 func (d *Driver) furnish(ctx context.Context, t fleet.Task) (r record, err error) {
 	need := t.Guest.Need
 	if need.CPUs < 1 || need.MemoryBytes < 1<<20 {
@@ -106,7 +106,7 @@ func (d *Driver) furnish(ctx context.Context, t fleet.Task) (r record, err error
 	}
 	d.images.Lock()
 	defer d.images.Unlock()
-	if err := writeRecord(dir, r); err != nil { // from now on the image is the guest's, too
+	if err := writeRecord(dir, r); err != nil { // from now on the record, too, keeps the image
 		return r, err
 	}
 	if err := sandbox.MountImage(filepath.Join(folder, "root.img"), r.Image); err != nil {
@@ -120,7 +120,7 @@ func (d *Driver) furnish(ctx context.Context, t fleet.Task) (r record, err error
 	return r, sandbox.MountStore(filepath.Join(dir, storeDir), need.MemoryBytes)
 }
 
-// files opens the directory of a job's files, nil if guests shall see none.
+// files opens the directory of a job's files. It returns nil if guests see no files.
 func (d *Driver) files(ctx context.Context, t fleet.Task) (*os.File, error) {
 	if d.config.Files == nil || t.Job.Spec.Export == "" {
 		return nil, nil
@@ -137,11 +137,11 @@ func (d *Driver) files(ctx context.Context, t fleet.Task) (*os.File, error) {
 
 // shown is a folder of the host that a guest sees.
 type shown struct {
-	name, from, at    string // its name for CRIU
+	name, from, at    string // name: its name for CRIU
 	devices, readOnly bool
 }
 
-// mounts are what of this host a guest sees.
+// mounts returns the folders of this host that a guest sees.
 func (d *Driver) mounts(r record) []shown {
 	store := filepath.Join(d.dir(r.Guest), storeDir)
 	all := []shown{
@@ -171,7 +171,7 @@ func (d *Driver) cell(r record) sandbox.Cell {
 	return c
 }
 
-// occupy notes a guest's first process, and begins to watch it.
+// occupy records a guest's first process and starts to watch it.
 func (d *Driver) occupy(r record, pid int) (*guest, error) {
 	var err error
 	if r.Process, err = host.Find(pid); err != nil {
@@ -187,8 +187,8 @@ func (d *Driver) occupy(r record, pid int) (*guest, error) {
 	return d.attach(r, handle)
 }
 
-// claim takes the guest's turn, and finds the guest if it lives here. What is
-// left of one that does not is cleared away.
+// claim locks the guest's ID and finds the guest if it lives here. If it does not, claim
+// removes what is left of it.
 func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _ *guest, err error) {
 	if err := id.Check(); err != nil {
 		return nil, nil, err
@@ -214,9 +214,9 @@ func (d *Driver) claim(ctx context.Context, id fleet.GuestID) (release func(), _
 	return release, nil, d.destroy(id)
 }
 
-// Stop ends a guest at once and removes every trace of it. Nothing that it or
-// its kernel would say to others as it ends leaves this host. A guest that is
-// not there is no error. After an error call again.
+// Stop ends a guest at once and removes every trace of it. While the guest ends, nothing
+// that its programs or its kernel would send leaves this host. A missing guest is not an
+// error. After an error call Stop again.
 func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
 	if id.Check() != nil {
 		return nil // no such guest can ever have been here
@@ -238,8 +238,8 @@ func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
 	return nil
 }
 
-// destroy leaves nothing of a guest, whatever there is of it. It does not heed
-// a context: half of it would be worse than waiting.
+// destroy removes everything of a guest that exists. It takes no context, because
+// stopping halfway would be worse than waiting.
 func (d *Driver) destroy(id fleet.GuestID) error {
 	d.mu.Lock()
 	g, closed := d.guests[id], d.closed
@@ -267,8 +267,8 @@ func (d *Driver) destroy(id fleet.GuestID) error {
 	}
 }
 
-// kill ends all processes of a guest. None of them runs a single step more, and
-// nothing they have open says so to anybody: the same guest may run elsewhere.
+// kill ends all processes of a guest. They execute nothing more, and their connections do
+// not tell their peers about the end, because the same guest may run elsewhere.
 func (d *Driver) kill(r record) error {
 	if err := d.atHost(r.Port.Cut); err != nil {
 		d.config.Log.Debug("cut the link of a guest that ends", "guest", r.Guest, "error", err)
@@ -276,15 +276,15 @@ func (d *Driver) kill(r record) error {
 	return d.killBut(r, 0)
 }
 
-// killBut kills what belongs to a guest but for one process: what is in its group,
-// what it started, and what a restore that was broken off has left in its network
-// or on its files.
+// killBut kills everything that belongs to a guest except the process spared: the
+// processes in its group, their descendants, and what a broken-off restore has left in
+// its network or on its files.
 func (d *Driver) killBut(r record, spared int) error {
 	all, err := d.config.Cgroups.Members(r.Guest)
 	if err != nil {
 		return err
 	}
-	if handle, err := r.Process.Watch(); err == nil { // its number is still its own
+	if handle, err := r.Process.Watch(); err == nil { // its PID has not been reused
 		all = slices.Concat(all, host.Family(r.Process.PID), host.Beside(r.Process.PID))
 		handle.Close()
 	}
@@ -293,12 +293,12 @@ func (d *Driver) killBut(r record, spared int) error {
 	if err := host.KillAll(all, spared); err != nil {
 		return err
 	}
-	// Suspended ones take no signal, and those that wait to be taken take this
-	// before anything else.
+	// Frozen processes handle no signals. When thawed, they handle SIGKILL before
+	// anything else.
 	return d.config.Cgroups.Thaw(r.Guest)
 }
 
-// wipe removes what a guest leaves behind that nobody watches.
+// wipe removes what is left of a guest that the driver does not watch.
 func (d *Driver) wipe(id fleet.GuestID) error {
 	dir := d.dir(id)
 	r, err := readRecord(dir)
@@ -312,11 +312,11 @@ func (d *Driver) wipe(id fleet.GuestID) error {
 	g := d.guests[id]
 	d.mu.Unlock()
 	if err == nil {
-		network, err := r.Process.Network() // before it ends: the link goes with the last who has it
+		network, err := r.Process.Network() // before the process ends: the link disappears with the last process in the namespace
 		if err != nil {
 			return err
 		}
-		defer network.Close() // of nil it does nothing
+		defer network.Close() // does nothing if network is nil
 		if network == nil && g != nil {
 			network = g.network
 		}

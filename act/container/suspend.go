@@ -8,17 +8,17 @@ import (
 	"pagurus/fleet"
 )
 
-// ReclaimMemory is nothing that a container need be asked for: memory that it does not
-// fill is the host's already.
+// ReclaimMemory does nothing and returns 0: memory that a container does not use already
+// belongs to the host.
 func (*Driver) ReclaimMemory(context.Context, fleet.GuestID, int64) (int64, error) { return 0, nil }
 
-// ReturnMemory ends Lend, which is nothing.
+// ReturnMemory does nothing, because ReclaimMemory does nothing.
 func (*Driver) ReturnMemory(context.Context, fleet.GuestID) error { return nil }
 
-// Suspend has a guest stand still until Resume; what it has in memory is what the
-// host's kernel takes first when it is short of it. Its connections live: they
-// are the host's kernel's. One that stands still is no error, one that is being
-// moved is refused. After an error call again, or Resume.
+// Suspend freezes a guest until Resume. When the host is short of memory, its kernel
+// takes the guest's memory first. The guest's connections stay open, because the host's
+// kernel keeps them. It is not an error if the guest is suspended already. A guest that
+// is being moved is refused. After an error call Suspend again, or Resume.
 func (d *Driver) Suspend(_ context.Context, id fleet.GuestID) error {
 	g, err := d.here(id)
 	if err == nil {
@@ -34,13 +34,13 @@ func (d *Driver) suspend(g *guest) error {
 	if r := g.remembered(); r.Target || r.Copy != nil && (r.Copy.Asked || r.Copy.Suspended || r.Copy.Left) {
 		return errors.New("it is being moved")
 	}
-	if err := g.remember(func(r *record) { r.Suspended = true }); err != nil { // first: what nobody knows of would stay frozen
+	if err := g.remember(func(r *record) { r.Suspended = true }); err != nil { // recorded first: without a record the guest would stay frozen
 		return err
 	}
 	return d.config.Cgroups.Freeze(g.id)
 }
 
-// rouse ends Pause, if there was one.
+// rouse ends the effect of Suspend, if the guest is suspended.
 func (d *Driver) rouse(g *guest) error {
 	if !g.remembered().Suspended {
 		return nil

@@ -18,13 +18,13 @@ import (
 	"pagurus/internal/fault"
 )
 
-// Switch freezes a guest that was copied, sends what is left, and returns when
-// the target has it whole. Called again it says the same again. After an error
-// that wraps fleet.ErrUnsure it is to be called again; after any other the
-// target surely has not the guest, and Resume lets it run on here.
+// Switch suspends a copied guest, sends the rest, and returns when the target has the
+// whole guest. A repeated call returns the same result. After an error that wraps
+// fleet.ErrUnsure call Switch again. After any other error the target certainly does not
+// have the guest, and Resume lets it run here.
 //
-// lead is called when the guest stands still at a moment at which it can be dumped:
-// until then its kernel has to hear what it waits for.
+// lead(true) is called once the guest is suspended at a moment at which it can be dumped.
+// Until then the guest's kernel must receive the frames that it waits for.
 func (d *Driver) Switch(ctx context.Context, t fleet.Task, lead func(away bool)) (fleet.Progress, error) {
 	p, err := d.switchOver(ctx, t, lead)
 	if err != nil {
@@ -36,7 +36,7 @@ func (d *Driver) Switch(ctx context.Context, t fleet.Task, lead func(away bool))
 func (d *Driver) switchOver(ctx context.Context, t fleet.Task, lead func(bool)) (fleet.Progress, error) {
 	g, err := d.here(t.Guest.ID)
 	if err != nil {
-		// An earlier call may have come to its end before the guest ended here.
+		// An earlier call may have completed before the guest ended here.
 		return fleet.Progress{}, fmt.Errorf("%w; %w", err, fleet.ErrUnsure)
 	}
 	ctx, done := g.move(ctx)
@@ -61,8 +61,8 @@ func (d *Driver) switchOver(ctx context.Context, t fleet.Task, lead func(bool)) 
 	return g.remembered().Copy.Cost, nil
 }
 
-// handOver freezes the guest, sends the rest and has the target make it run.
-// Only when Copy.Asked is remembered may the target have it.
+// handOver suspends the guest, sends the rest and makes the target resume it. The target
+// can have the guest only if Copy.Asked is recorded.
 func (d *Driver) handOver(ctx context.Context, g *guest, lead func(bool)) error {
 	s, err := d.resumeSending(ctx, g)
 	if err != nil {
@@ -78,7 +78,7 @@ func (d *Driver) handOver(ctx context.Context, g *guest, lead func(bool)) error 
 	defer linkable()
 	images := filepath.Join(g.dir, imagesDir)
 	defer func() {
-		if !g.remembered().Copy.Left { // of one that has left Stop clears all away
+		if !g.remembered().Copy.Left { // if it has left, Stop removes everything
 			sandbox.ClearRoot(images)
 		}
 	}()
@@ -103,16 +103,16 @@ func (d *Driver) handOver(ctx context.Context, g *guest, lead func(bool)) error 
 	return d.ask(g, s)
 }
 
-// What keeps a guest from being dumped at one moment, as a connection that is
-// being made, is over as soon as its programs run again for a moment, or its peers
-// have what it owes them.
+// A transient obstacle, such as a connection that is being made, ends when the guest's
+// programs run again for a moment, or when its peers have received what it still had to
+// send.
 const (
-	transientLimit = 10 * time.Second // of trying: the host, and a gang, wait for the end of it
+	transientLimit = 10 * time.Second // of all tries together: the host, and the guest's gang, wait for the end
 	transientFirst = 5 * time.Millisecond
-	transientMost  = 200 * time.Millisecond // between two tries
+	transientMost  = 200 * time.Millisecond // the longest wait between two tries
 )
 
-// dumpPoint is what a guest is dumped with while it stands still.
+// dumpPoint holds what is needed to dump a suspended guest.
 type dumpPoint struct {
 	guest  *guest
 	out    *transfer.Sender
@@ -120,9 +120,9 @@ type dumpPoint struct {
 	lead   func(away bool)
 }
 
-// dumpSuspended freezes the guest at a moment at which it can be dumped, and sends
-// what only then holds still: what the target lacks of its files and memory, and
-// the rest of it as images.
+// dumpSuspended suspends the guest at a moment at which it can be dumped. It then sends
+// what changes until that moment: the files and memory that the target lacks, and the
+// rest of the guest as CRIU's images.
 func (d *Driver) dumpSuspended(ctx context.Context, s dumpPoint) error {
 	wait := transientFirst
 	for begun := time.Now(); ; wait = min(2*wait, transientMost) {
@@ -144,7 +144,7 @@ func (d *Driver) dumpSuspended(ctx context.Context, s dumpPoint) error {
 		if !seen {
 			continue
 		}
-		// What is written from now on nobody would see.
+		// After the last pass writes are no longer tracked, so tracking starts again.
 		if err := s.out.Track(ctx); err != nil {
 			return err
 		}
@@ -154,8 +154,8 @@ func (d *Driver) dumpSuspended(ctx context.Context, s dumpPoint) error {
 	}
 }
 
-// tryDump tries it once. seen says that the last pass was made. After an error the
-// guest stands still, unless it never came to that.
+// tryDump tries once to dump the guest. seen reports that the last pass was made. After
+// an error the guest is suspended, unless the error came before that.
 func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error) {
 	r := s.guest.remembered()
 	if found := criu.Obstacles(r.Process.PID, ghostBytes(r), r.Export); len(found) > 0 { // CRIU may take seconds to find them
@@ -187,7 +187,8 @@ func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error
 		return true, err
 	}
 	s.out.Stage("rest")
-	// Its kernel has not stood still: it took what came until it was led away.
+	// Frames for the guest changed its kernel's connections until they were led away, so
+	// their state is recorded only now.
 	if err := errors.Join(kernelstate.Connections(r.Process.PID), kernelstate.NoteState(r.Process.PID, s.images)); err != nil {
 		return true, err
 	}
@@ -199,14 +200,14 @@ func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error
 		err = waits.Mend(s.images)
 	}
 	if err == nil {
-		err = criu.Trust(s.images, r.Process.PID, r.Export) // the target has the very same
+		err = criu.Trust(s.images, r.Process.PID, r.Export) // for files that the target has, too
 	}
 	s.out.Stage("dump")
 	return true, err
 }
 
-// ask has the target make the guest run there: the point of no return. From
-// here on only the target's own word means that it has not got it.
+// ask makes the target resume the guest. This is the point of no return: from here on
+// only the target's own answer proves that it does not have the guest.
 func (d *Driver) ask(g *guest, s *transfer.Sender) error {
 	s.Progress.RemainingBytes = s.LazyBytes
 	if err := g.remember(func(r *record) { r.Copy.Asked, r.Copy.Cost = true, s.Progress }); err != nil {
@@ -225,14 +226,14 @@ func (d *Driver) ask(g *guest, s *transfer.Sender) error {
 	return g.conclude(a, s.Progress)
 }
 
-// conclude remembers what became of a guest after the target has said so.
+// conclude records the outcome of a switch that the target has reported.
 func (g *guest) conclude(a transfer.Answer, cost fleet.Progress) error {
 	if a.Arrived {
 		if err := g.remember(func(r *record) { r.Copy.Left, r.Copy.Cost = true, cost }); err != nil {
 			return err
 		}
 		r := g.remembered()
-		go kernelstate.Release(r.Process.PID, r.Export) // nobody stands still for it
+		go kernelstate.Release(r.Process.PID, r.Export) // the guest's blackout does not include this
 		return nil
 	}
 	if err := g.remember(func(r *record) { r.Copy.Asked, r.Copy.Cancelled = false, true }); err != nil {
@@ -244,7 +245,7 @@ func (g *guest) conclude(a transfer.Answer, cost fleet.Progress) error {
 	return fmt.Errorf("the target could not make it run: %s", a.Failure)
 }
 
-// settled finds out what became of a switch whose end nobody heard of.
+// settled asks the target for the outcome of a switch that an earlier call did not learn.
 func (d *Driver) settled(ctx context.Context, g *guest) (fleet.Progress, error) {
 	r := g.remembered()
 	conn, a, err := d.greet(ctx, r, *r.Copy, transfer.Hello{Only: true})
@@ -263,9 +264,9 @@ func (d *Driver) settled(ctx context.Context, g *guest) (fleet.Progress, error) 
 	return g.remembered().Copy.Cost, nil
 }
 
-// resumeSending gives the copy that is ready to switch, which is the caller's
-// then. If the agent that made it has died, it is made again, while the guest
-// runs.
+// resumeSending returns the copy that is ready to switch; the caller must free it. If the
+// agent that made the copy has died, resumeSending makes it again, and sends a pass first
+// if the guest is not yet suspended.
 func (d *Driver) resumeSending(ctx context.Context, g *guest) (*transfer.Sender, error) {
 	if s, err := g.takeCopy(); err != nil {
 		s.Free()
@@ -291,7 +292,7 @@ func (d *Driver) resumeSending(ctx context.Context, g *guest) (*transfer.Sender,
 	return s, nil
 }
 
-// freeze lets the guest stand still.
+// freeze records that the guest is suspended and then freezes it.
 func (d *Driver) freeze(g *guest) error {
 	if err := g.remember(func(r *record) { r.Copy.Suspended = true }); err != nil {
 		return err
@@ -299,13 +300,13 @@ func (d *Driver) freeze(g *guest) error {
 	return d.config.Cgroups.Freeze(g.id)
 }
 
-// cut lets nothing of a guest that stands still leave this host any more, so that
-// nobody is told that something arrived after it was dumped. What it sent last has
-// left by then: it would be sent again only after a second.
+// cut keeps everything that a suspended guest's kernel sends on this host, so that no
+// peer is told that data arrived after the dump. The guest's last frames have left by
+// then; otherwise they would be sent again only after a second.
 func (d *Driver) cut(g *guest) error { return d.atHost(g.remembered().Port.Cut) }
 
-// release makes sure that a guest whose agent died while it switched stands still
-// and is held by no CRIU.
+// release makes sure that a guest whose agent died during a switch is suspended and not
+// held by any CRIU process.
 func (d *Driver) release(ctx context.Context, g *guest) error {
 	freezer, err := d.config.Cgroups.Freezer(g.id)
 	if err != nil {
@@ -317,7 +318,7 @@ func (d *Driver) release(ctx context.Context, g *guest) error {
 	return errors.Join(d.freeze(g), d.cut(g))
 }
 
-// thaw is the way back.
+// thaw undoes cut and freeze.
 func (d *Driver) thaw(g *guest) error {
 	r := g.remembered()
 	if err := d.atHost(r.Port.Mend); err != nil {
@@ -326,8 +327,8 @@ func (d *Driver) thaw(g *guest) error {
 	return d.goOn(g)
 }
 
-// goOn lets a guest that was suspended run where it is, and its programs wait for what
-// they waited for.
+// goOn makes a suspended guest continue where it is, and its programs wait again for what
+// they were waiting for.
 func (d *Driver) goOn(g *guest) error {
 	g.mu.Lock()
 	pid, waits := g.record.Process.PID, g.waits
@@ -336,8 +337,8 @@ func (d *Driver) goOn(g *guest) error {
 	return interrupted.Continue(pid, waits, func() error { return d.config.Cgroups.Thaw(g.id) })
 }
 
-// prepareDump starts what writes the guest's processes to images, which they
-// survive, when they are frozen.
+// prepareDump starts the CRIU process that will write the guest's processes to images
+// once they are frozen. The processes survive the dump.
 func (d *Driver) prepareDump(s dumpPoint) (*criu.Dumping, error) {
 	freezer, err := d.config.Cgroups.Freezer(s.guest.id)
 	if err != nil {
@@ -353,13 +354,14 @@ func (d *Driver) prepareDump(s dumpPoint) (*criu.Dumping, error) {
 	})
 }
 
-// ghostBytes is the largest deleted file that is taken along: any that can be.
+// ghostBytes returns the largest size of a deleted file that is moved with the guest: the
+// guest's memory, but less than 4 GiB.
 func ghostBytes(r record) int64 { return min(r.Need.MemoryBytes, 1<<32-1) }
 
-// Resume lets a paused guest run: a target that has it whole, or a source
-// whose switch surely failed; a copy still under way is called off. A guest
-// that runs is no error. A source whose guest is, or may be, with the target is
-// refused: both would run.
+// Resume makes a suspended guest run: at a target that has the whole guest, or at a
+// source whose switch certainly failed. A copy still under way is cancelled. It is not an
+// error if the guest runs already. Resume is refused at a source if the target has or may
+// have the guest, because both would run.
 func (d *Driver) Resume(ctx context.Context, id fleet.GuestID) error {
 	err := d.resume(ctx, id)
 	if err != nil {
@@ -403,7 +405,7 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	if !c.Suspended {
 		return nil
 	}
-	if err := c.end(); err != nil { // before it changes what was owed
+	if err := c.end(); err != nil { // before the guest changes its lazy pages
 		return err
 	}
 	if err := d.thaw(g); err != nil {
@@ -412,7 +414,7 @@ func (d *Driver) resume(ctx context.Context, id fleet.GuestID) error {
 	return g.remember(func(r *record) { r.Copy.Suspended = false })
 }
 
-// arriveAt lets a target run that has the guest whole.
+// arriveAt resumes the guest at a target that has all of it.
 func (d *Driver) arriveAt(g *guest) error {
 	r := g.remembered()
 	g.mu.Lock()
@@ -427,11 +429,11 @@ func (d *Driver) arriveAt(g *guest) error {
 	if err := fault.Point("container.resume.before"); err != nil {
 		return err
 	}
-	// It runs before what waited for it is let go: that takes the kernel some ten
-	// milliseconds, and the first of it comes at once.
+	// The guest runs before its waiting frames are delivered. The kernel needs about 10
+	// ms to let the guest run, and the first frames arrive at once.
 	err := d.atHost(func() error {
 		err := r.Port.Mend()
-		if err == nil && t == nil { // what an earlier agent held is lost with it
+		if err == nil && t == nil { // frames that an earlier agent held are lost with it
 			err = r.Port.Free()
 		}
 		return err
@@ -459,7 +461,8 @@ func (d *Driver) arriveAt(g *guest) error {
 	return nil
 }
 
-// RanAgain is when a guest that has come here went on; zero: there is none.
+// RanAgain returns when a guest that arrived here was resumed, or the zero time if none
+// did.
 func (d *Driver) RanAgain(id fleet.GuestID) time.Time {
 	g, err := d.here(id)
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Account is whom a process runs as.
+// Account is the user as which a process runs.
 type Account struct {
 	name     string
 	UID, GID uint32
 	groups   []uint32 // the group that may use /dev/kvm
 }
 
-// FindAccount finds it by its name.
+// FindAccount finds an account by its name.
 func FindAccount(name string) (Account, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -46,7 +46,7 @@ func FindAccount(name string) (Account, error) {
 	return a, nil
 }
 
-// Attributes cuts a child loose: own session, unprivileged, no terminal.
+// Attributes makes a child independent: own session, unprivileged, no terminal.
 func (a Account) Attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{
 		Setsid:     true,
@@ -54,17 +54,16 @@ func (a Account) Attributes() *syscall.SysProcAttr {
 	}
 }
 
-// largestFile bounds what a guest can make its process write to this host's disk:
-// its console. Beyond it the guest's words are lost.
+// largestFile is the largest file, in bytes, that a guest can make its process write on
+// this host: its console. Output beyond it is lost.
 const largestFile = 256 << 10
 
-// refuseSilently lets a write beyond largestFile fail rather than end the process:
-// what a process ignores, its children ignore.
+// refuseSilently makes a write beyond largestFile fail without ending the process.
+// Children ignore the signals that their parent ignores.
 var refuseSilently = sync.OnceFunc(func() { signal.Ignore(unix.SIGXFSZ) })
 
-// Spawn starts a program in dir that outlives this one. Its output goes to
-// log, files become its descriptors 3 and up. No file it writes can grow
-// beyond largestFile.
+// Spawn starts a program in dir that outlives this one. Its output goes to log, and files
+// become its descriptors from 3 on. No file that it writes can grow beyond largestFile.
 func Spawn(a Account, dir string, command []string, log *os.File, files ...*os.File) (Process, error) {
 	cmd := exec.Command("prlimit", append([]string{fmt.Sprintf("--fsize=%d", largestFile), "--"}, command...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = dir, log, log, files
@@ -80,12 +79,12 @@ func Spawn(a Account, dir string, command []string, log *os.File, files ...*os.F
 		return Process{}, errors.Join(fmt.Errorf("start %s: %w", command[0], err), cmd.Process.Kill(), cmd.Wait())
 	}
 	p.Ticks = st.Ticks
-	// Waiting is the business of whoever watches, this agent or the next.
+	// The agent that watches the process reaps it: this one or the next.
 	return p, cmd.Process.Release()
 }
 
-// ProcessesIn gives the account's processes whose working directory is dir, such as one
-// started by an agent that died before it could note its number.
+// ProcessesIn returns the account's processes whose working directory is dir. It finds a
+// process that an agent started before it died and could record the PID.
 func ProcessesIn(a Account, dir string) []Process {
 	var out []Process
 	entries, err := os.ReadDir("/proc")

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// What Tail gives of a console.
+// The limits of what Tail returns.
 const (
 	tailLines = 6
 	tailBytes = 4096
 )
 
-// escapes are what a kernel and programs say to a terminal, not to people.
+// escapes matches what a kernel and programs send to a terminal, not to people.
 var escapes = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
-// Tail gives the last lines of a log or console, for people; empty if there is nothing. A
-// guest may have put anything in the file's place: only a plain file is read. The caller
-// opens it without following links and without waiting.
+// Tail returns the last lines of a log or console, for people to read, or "" if it is
+// empty. A guest may have put anything in the file's place, so Tail reads only a regular
+// file. The caller must open it without following symbolic links and without blocking.
 func Tail(f *os.File) string {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return ""

@@ -1,7 +1,8 @@
-// Package host has what drivers of every kind need on a host: it finds, watches and ends
-// processes (process.go, family.go, session.go), lets one call at a time make or destroy a
-// guest (locks.go), reads what a console said last (console.go) and computes a profile of
-// memory (profile.go).
+// Package host holds what drivers of every kind need on a host. It finds, watches and
+// ends processes (process.go, family.go, session.go), and allows one call at a time to
+// make or destroy a guest (locks.go). It reads the last lines of a console (console.go)
+// and computes a memory profile (profile.go).
 //
-// It knows no driver. Its tests run processes and goroutines of their own.
+// The package does not know any driver. Its tests run processes and goroutines of their
+// own.
 package host

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// Family gives a process and all its descendants: of the first process of a
-// container, all processes of the container. Those that come or go meanwhile
-// may be missing or gone.
+// Family returns a process and all its descendants. For the first process of a container
+// these are all processes of the container. Processes that start meanwhile may be
+// missing, and some may have ended.
 func Family(pid int) []int {
 	all := []int{pid}
 	for i := 0; i < len(all); i++ {
@@ -34,9 +34,9 @@ func Family(pid int) []int {
 	return all
 }
 
-// Beside gives the processes that are in the network namespace of one, this one
-// too: those of a container that is only half made again, which may be nobody's
-// children. Of a process in this program's own namespace that is only itself.
+// Beside returns the processes in the network namespace of a process, itself included. It
+// finds those of a partly restored container, whose parents may have ended. For a process
+// in this program's own namespace it returns only that process.
 func Beside(pid int) []int {
 	network := func(pid string) string { at, _ := os.Readlink("/proc/" + pid + "/ns/net"); return at }
 	its := network(strconv.Itoa(pid))
@@ -52,14 +52,14 @@ func Beside(pid int) []int {
 	return all
 }
 
-// Rooted gives the processes whose root is an overlay with that folder on top, of
-// those with mounts of their own.
+// Rooted returns the processes whose root is an overlay with upper as its upper folder.
+// It only checks processes with a mount namespace of their own.
 func Rooted(upper string) (all []int) {
 	word := "upperdir=" + strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`).Replace(upper)
 	ours, _ := os.Readlink("/proc/self/ns/mnt")
 	each(func(pid int) {
 		if at, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid)); at == ours {
-			return // most of a host's: what they have mounted takes twenty times as long to read
+			return // most of a host's processes: reading their mounts takes twenty times as long
 		}
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
 		for line := range strings.Lines(string(text)) {
@@ -73,7 +73,7 @@ func Rooted(upper string) (all []int) {
 	return all
 }
 
-// With gives the processes that were started with a setting in their environment.
+// With returns the processes that were started with a setting in their environment.
 func With(setting string) (all []int) {
 	each(func(pid int) {
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
@@ -84,7 +84,7 @@ func With(setting string) (all []int) {
 	return all
 }
 
-// each calls a function with every process there is.
+// each calls a function with the PID of every process.
 func each(f func(pid int)) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -94,13 +94,13 @@ func each(f func(pid int)) {
 	}
 }
 
-// Usage is what processes use together.
+// Usage is what a set of processes uses together.
 type Usage struct {
-	CPU           time.Duration // so far, children that ended included
+	CPU           time.Duration // so far, including children that ended
 	ResidentBytes int64
 }
 
-// Use adds it up.
+// Use returns the sum over the processes.
 func Use(pids []int) (u Usage) {
 	for _, pid := range pids {
 		st, err := ReadStat(pid)
@@ -109,7 +109,7 @@ func Use(pids []int) (u Usage) {
 		}
 		u.CPU += st.CPU + st.ChildCPU
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-		// Pages of files are the container's own file systems', or the image's.
+		// Pages of files belong to the container's own file systems, or to the image.
 		var size, resident, shared int64
 		if _, err := fmt.Sscan(string(text), &size, &resident, &shared); err == nil {
 			u.ResidentBytes += (resident - shared) * int64(os.Getpagesize())
@@ -118,9 +118,9 @@ func Use(pids []int) (u Usage) {
 	return u
 }
 
-// Mapped gives the numbers of the files that processes have mapped for all to
-// see. Their devices are left out: of a file on an overlay the kernel names
-// another device here than elsewhere.
+// Mapped returns the inode numbers of the files that processes have mapped shared.
+// Devices are omitted: for a file on an overlay the kernel reports another device here
+// than elsewhere.
 func Mapped(pids []int) map[uint64]bool {
 	out := map[uint64]bool{}
 	for _, pid := range pids {
@@ -141,8 +141,8 @@ func Mapped(pids []int) map[uint64]bool {
 	return out
 }
 
-// shared gives the file's number from a line of /proc/PID/maps, if the mapping
-// is one that others see.
+// shared returns the file's inode number from a line of /proc/PID/maps if the mapping is
+// shared.
 func shared(line string) uint64 {
 	f := strings.Fields(line)
 	if len(f) < 6 || len(f[1]) != 4 || f[1][3] != 's' {
@@ -155,7 +155,7 @@ func shared(line string) uint64 {
 	return number
 }
 
-// States of TCP connections, as proc_net_tcp has them.
+// States of TCP connections, as in proc_net_tcp.
 const (
 	synReceived    = "03"
 	finWait1       = "04"
@@ -165,11 +165,10 @@ const (
 	newSynReceived = "0C"
 )
 
-// Unsettled says in words what in the network of a process cannot be taken along,
-// from what the kernel says of its connections (proc_net_tcp); empty: nothing. That
-// is one that is being made and that its listener has not taken yet, and one that
-// every program has closed while its peer has not yet heard all that was written
-// to it: CRIU sees only what some program has open.
+// Unsettled says in words which connection in the network of a process cannot be moved
+// now, according to proc_net_tcp. It returns "" if there is none. Such a connection is
+// being made, and its listener has not accepted it yet. Or all programs have closed it,
+// and its peer has not yet received all data. CRIU dumps only what some program has open.
 func Unsettled(pid int) (string, error) {
 	for _, name := range []string{"tcp", "tcp6"} {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, name))
@@ -186,9 +185,9 @@ func Unsettled(pid int) (string, error) {
 	return "", nil
 }
 
-// unsettled is Unsettled for one such text. Of a line the fourth word is the state,
-// the fifth the queues, which of a listener are of connections, and the tenth the
-// inode, 0 for what no program has.
+// unsettled is Unsettled for the text of one such file. In a line the fourth word is the
+// state and the fifth the queues; a listener's queues count connections. The tenth word
+// is the inode, 0 if no program has the connection open.
 func unsettled(text string) string {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
@@ -222,8 +221,8 @@ func Alive(pids []int) (n int) {
 	return n
 }
 
-// Spare has the kernel end others first where memory ends. What the process starts
-// later is spared, too.
+// Spare makes the kernel kill other processes first when memory runs out. Processes that
+// this one starts later are spared, too.
 func Spare(pid int) {
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("-1000"), 0) // many a root may not
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("-1000"), 0) // in many sandboxes root may not
 }

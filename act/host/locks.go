@@ -7,7 +7,8 @@ import (
 	"pagurus/fleet"
 )
 
-// Locks is who makes or destroys which guest. The zero value is ready.
+// Locks allows one call at a time to make or destroy a guest. The zero value is ready for
+// use.
 type Locks struct {
 	mu  sync.Mutex
 	all map[fleet.GuestID]*lock
@@ -18,7 +19,7 @@ type lock struct {
 	users int
 }
 
-// Lock waits for a guest's turn, which lasts until release.
+// Lock waits until no other call has the guest's lock. The lock is held until release.
 func (t *Locks) Lock(ctx context.Context, id fleet.GuestID) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

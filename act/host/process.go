@@ -14,41 +14,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DeathLimit is how long a killed container may take to be gone: it first gives
-// its memory back.
+// DeathLimit is how long a killed container may take to disappear: first its memory is
+// freed.
 const DeathLimit = 20 * time.Second
 
-// Process names a process for good: a number alone may be given to another.
+// Process identifies a process permanently: a PID alone may be reused.
 type Process struct {
 	PID   int    `json:"pid"`
-	Ticks uint64 `json:"ticks"` // when it began, in clock ticks since boot
+	Ticks uint64 `json:"ticks"` // start time, in clock ticks since boot
 }
 
-// Find names the process that has a number now.
+// Find identifies the process that has a PID now.
 func Find(pid int) (Process, error) {
 	st, err := ReadStat(pid)
 	return Process{pid, st.Ticks}, err
 }
 
-// Stat is what /proc says of a process.
+// Stat is what /proc reports about a process.
 type Stat struct {
 	CPU             time.Duration // used so far, by all its threads
 	ChildCPU        time.Duration // used by children that ended
-	Ticks           uint64        // when it began, in clock ticks since boot
+	Ticks           uint64        // start time, in clock ticks since boot
 	state           byte
 	parent, session int
 }
 
-// userHz is the unit of times in /proc: 100 on every Linux platform Go knows.
+// userHz is the number of clock ticks per second in /proc: 100 on every Linux platform of
+// Go.
 const userHz = 100
 
-// ReadStat reads it. IsGone says whether its error means that there is no such process.
+// ReadStat reads a process's Stat. IsGone reports whether its error means that the
+// process does not exist.
 func ReadStat(pid int) (Stat, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return Stat{}, err
 	}
-	// The name, second, is in parentheses and may hold anything.
+	// The second field, the name, is in parentheses and may contain anything.
 	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(f) < 20 || len(f[0]) != 1 {
 		return Stat{}, fmt.Errorf("/proc/%d/stat is not as expected", pid)
@@ -70,15 +72,15 @@ func ReadStat(pid int) (Stat, error) {
 	return s, err
 }
 
-// IsGone reports whether an error means that a process is gone. Others are this
-// process's own trouble.
+// IsGone reports whether an error means that a process has ended. Other errors are
+// problems of this process.
 func IsGone(err error) bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// Watch opens a handle on the process. It is an os.ErrNotExist if that very
-// process is gone.
+// Watch opens a pidfd of the process. The error is os.ErrNotExist if this very process
+// has ended.
 func (p Process) Watch() (*os.File, error) {
 	missing := fmt.Errorf("process %d: %w", p.PID, os.ErrNotExist)
-	if p.PID <= 1 { // no guest: who ended it would end the machine, or every process
+	if p.PID <= 1 { // never a guest: killing it would end the machine, or every process
 		return nil, missing
 	}
 	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
@@ -88,7 +90,8 @@ func (p Process) Watch() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch process %d: %w", p.PID, err)
 	}
-	// The handle is on whoever has the number now: is it still the same?
+	// The PID may have been reused before the pidfd was opened, so the start time is
+	// compared.
 	st, err := ReadStat(p.PID)
 	if err != nil && !IsGone(err) {
 		unix.Close(fd)
@@ -102,7 +105,7 @@ func (p Process) Watch() (*os.File, error) {
 	return os.NewFile(uintptr(fd), fmt.Sprintf("process %d", p.PID)), nil
 }
 
-// Await returns when the process has ended (nil) or the handle was closed.
+// Await returns nil when the process has ended, and an error when the handle was closed.
 func Await(handle *os.File) error {
 	raw, err := handle.SyscallConn()
 	if err != nil {
@@ -111,7 +114,7 @@ func Await(handle *os.File) error {
 	return raw.Read(func(fd uintptr) bool { return ended(int(fd)) })
 }
 
-// ended asks without waiting, and reaps a child that has ended.
+// ended checks without waiting, and reaps a child that has ended.
 func ended(fd int) bool {
 	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	if n, err := unix.Poll(poll, 0); err != nil || n == 0 {
@@ -121,12 +124,12 @@ func ended(fd int) bool {
 	return true
 }
 
-// reap buries a child. A process that an earlier agent started is not ours to
-// bury, and a second watcher comes too late: neither matters.
+// reap reaps a child. It fails for a process that an earlier agent started, and for a
+// second watcher; neither matters.
 func reap(fd int) { _ = unix.Waitid(unix.P_PIDFD, fd, nil, unix.WEXITED|unix.WNOHANG, nil) }
 
-// Kill ends the process behind the handle, and with the first process of a
-// container all others of it. One that is gone is no error.
+// Kill kills the process behind the handle. If that is a container's first process, all
+// others of the container end, too. It is not an error if the process has ended.
 func Kill(handle *os.File) error {
 	raw, err := handle.SyscallConn()
 	if err != nil {
@@ -140,7 +143,8 @@ func Kill(handle *os.File) error {
 	return errors.Join(err, sent)
 }
 
-// Network opens the network namespace of a process; nil if it is gone.
+// Network opens the network namespace of a process. It returns nil if the process has
+// ended.
 func (p Process) Network() (*os.File, error) {
 	handle, err := p.Watch()
 	if err == nil {
@@ -156,8 +160,8 @@ func (p Process) Network() (*os.File, error) {
 	return nil, err
 }
 
-// Lives reports whether the process has not ended, nor is about to: one that was told to
-// die and is frozen cannot yet.
+// Lives reports whether the process has not ended and is not about to. A frozen process
+// that was killed is about to end, but cannot end yet.
 func (p Process) Lives() bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
 	for line := range strings.Lines(string(text)) {
@@ -170,10 +174,10 @@ func (p Process) Lives() bool {
 			return false
 		}
 	}
-	return err == nil && !p.Gone() // asked last: it is still the same one
+	return err == nil && !p.Gone() // asked last: it is still the same process
 }
 
-// Gone reports whether the process has ended. The zero Process is gone.
+// Gone reports whether the process has ended. It is true for the zero Process.
 func (p Process) Gone() bool {
 	handle, err := p.Watch()
 	if err == nil {
@@ -182,8 +186,8 @@ func (p Process) Gone() bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// End kills a process that nobody watches and waits until it is gone. The zero
-// Process is gone.
+// End kills a process that is not watched, and waits until it has ended. It does nothing
+// for the zero Process.
 func (p Process) End() error {
 	if p.PID == 0 {
 		return nil
@@ -208,7 +212,7 @@ func (p Process) End() error {
 	return nil
 }
 
-// ResidentBytes is the host memory the process occupies; 0 if that cannot be
+// ResidentBytes returns the host memory that the process occupies, or 0 if that cannot be
 // read.
 func (p Process) ResidentBytes() int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.PID))
@@ -222,8 +226,8 @@ func (p Process) ResidentBytes() int64 {
 	return resident * int64(os.Getpagesize())
 }
 
-// HugeBytes is what it has of pages that were set aside, which ResidentBytes leaves out;
-// 0 if that cannot be read.
+// HugeBytes returns the bytes of reserved huge pages that the process uses, which
+// ResidentBytes does not include. It returns 0 if that cannot be read.
 func (p Process) HugeBytes() int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
 	if err != nil {
@@ -237,7 +241,8 @@ func (p Process) HugeBytes() int64 {
 	return kib << 10
 }
 
-// HasThread reports whether a thread's name begins with one of these words.
+// HasThread reports whether the name of one of the threads begins with one of these
+// words.
 func (p Process) HasThread(names ...string) bool {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", p.PID)) // a constant pattern is well-formed
 	for _, file := range files {
@@ -249,8 +254,7 @@ func (p Process) HasThread(names ...string) bool {
 	return false
 }
 
-// Unread reports whether there is something to be read in a file that a process
-// has open under a number.
+// Unread reports whether a process's descriptor has data to be read.
 func Unread(handle *os.File, number int) (some bool) {
 	raw, err := handle.SyscallConn()
 	if err != nil {

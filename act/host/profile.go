@@ -10,7 +10,8 @@ import (
 	"pagurus/fleet"
 )
 
-// ThreadTime is the processor time this thread has used. Lock the goroutine to its thread before.
+// ThreadTime returns the processor time that this thread has used. The goroutine must be
+// locked to its thread.
 func ThreadTime() (time.Duration, error) {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
@@ -19,8 +20,8 @@ func ThreadTime() (time.Duration, error) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
-// Rising sorts by time and evens out what chance has made fall: two neighbours
-// in the wrong order both become their mean.
+// Rising sorts the points by time and removes decreases that are due to chance: two
+// neighbours in the wrong order both get their mean.
 func Rising(points []fleet.Changed) []fleet.Changed {
 	slices.SortFunc(points, func(a, b fleet.Changed) int { return int(a.Within - b.Within) })
 	type block struct {

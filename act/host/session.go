@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KillAll kills processes, the newest first, but for one and for this one: a CRIU that holds
-// others has been there before them, and when it ends they run. One that is not there is
-// no error.
+// KillAll kills processes, the newest first, except spared and this process. A CRIU that
+// traces others is older than they are, and when it ends they run. It is not an error if
+// a process does not exist.
 func KillAll(all []int, spared int) error {
 	all = slices.Compact(slices.Sorted(slices.Values(all)))
 	for _, pid := range slices.Backward(all) {
@@ -28,10 +28,11 @@ func KillAll(all []int, spared int) error {
 	return nil
 }
 
-// EndSession ends the processes of a session but its leader, which has ended or is
-// somebody else's to end, and first if it is a child of this process; those that are
-// children of it are buried. It returns when none is left. There are none of session 0:
-// the kernel's are of it, and those of others' namespaces.
+// EndSession kills the processes of a session except its leader, which has ended or is
+// left to another to end. It also kills first, if that is a child of this process. It
+// reaps those that are children of this process. It returns when none is left. It does
+// nothing for session 0, which holds the kernel's processes and those of other
+// namespaces.
 func EndSession(leader, first int) error {
 	if leader <= 0 {
 		return nil
@@ -47,8 +48,8 @@ func EndSession(leader, first int) error {
 	}
 }
 
-// endOnce kills what there is now, and gives one that has not ended yet; 0: all have.
-// A process may just have been made by one that was killed.
+// endOnce kills the processes that exist now, and returns one that has not ended yet, or
+// 0 if all have. A killed process may just have made another one.
 func endOnce(leader, first int) (left int, err error) {
 	all, _ := filepath.Glob("/proc/[0-9]*") // a constant pattern is well-formed
 	for _, dir := range all {
@@ -63,7 +64,7 @@ func endOnce(leader, first int) (left int, err error) {
 			return left, fmt.Errorf("end process %d: %w", pid, err)
 		}
 		if own {
-			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // it may be frozen, or somebody else has done so
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // it may be frozen, or already reaped
 		}
 	}
 	return left, nil

@@ -21,46 +21,47 @@ import (
 	"pagurus/internal/thread"
 )
 
-// refuseLimit is how long CRIU has to come to its next step, where it is told to
-// undo what it did, before it is killed: to write a container's memory takes
-// seconds. Only tests change it.
+// refuseLimit is how long CRIU may take to reach its next step, at which it is told to
+// undo what it did. After that it is killed. Writing a container's memory takes seconds.
+// Only tests change it.
 var refuseLimit = 20 * time.Second
 
 const (
-	// endLimit is how long it may take to end after its last word.
+	// endLimit is how long CRIU may take to end after its last message.
 	endLimit = 10 * time.Second
-	// mostMessage bounds what it says at once: a path, an error, a number.
+	// mostMessage is the largest size of one message, in bytes: a path, an error, a
+	// number.
 	mostMessage = 64 << 10
-	// mostLog bounds what is read of a log.
+	// mostLog is how many bytes of a log are read at most.
 	mostLog = 16 << 20
 )
 
-// errKilled is an end of CRIU without its last word: it was killed, and undid
+// errKilled says that CRIU ended without its last message: it was killed, and undid
 // nothing.
 var errKilled = errors.New("criu was killed, or died")
 
-// call is one request to a CRIU of its own.
+// call is one request to a CRIU process of its own.
 //
-// It speaks to CRIU itself, with go-criu's messages: go-criu's client passes
-// over the step before processes are resumed, takes no context, and lets its
-// end of the socket leak into whatever else the agent starts meanwhile.
+// It speaks to CRIU directly, with go-criu's messages. go-criu's client skips the step
+// before processes are resumed and takes no context. It also leaks its end of the socket
+// into every other process that the agent starts meanwhile.
 type call struct {
 	criu       Criu
 	kind       rpc.CriuReqType
 	opts       *rpc.CriuOpts
-	features   *rpc.CriuFeatures                      // asked for
-	images     string                                 // empty: the call has to do with none
+	features   *rpc.CriuFeatures                      // features to ask for
+	images     string                                 // empty: the call needs no images
 	log        string                                 // name of the log in images
 	files      []*os.File                             // CRIU's descriptors from firstFile on
 	network    string                                 // file of the network namespace that CRIU is started in; empty: the caller's
-	steps      map[string]func(*rpc.CriuNotify) error // called at CRIU's steps; an error makes it undo what it did
-	destroy    func(*rpc.CriuNotify, error) bool      // called before CRIU is told to do that at a step where it minds nothing; true: all it made is gone, and so may CRIU be; may be nil
+	steps      map[string]func(*rpc.CriuNotify) error // called at CRIU's steps; after an error CRIU is told to undo what it did
+	destroy    func(*rpc.CriuNotify, error) bool      // called before CRIU is told to undo at a step at which it ignores that; true: everything it made is gone, and CRIU may be killed; may be nil
 	beforeKill func()                                 // called before CRIU is killed; may be nil
 	mortal     bool                                   // CRIU is killed when this process dies
 	shared     string                                 // the folder that Leave was given
-	about      int                                    // the first process of a container that lives on if the call fails; 0: there is none
+	about      int                                    // the first process of a container that lives on if the call fails; 0: none
 
-	// Of a CRIU that was started.
+	// The fields of a CRIU that was started.
 	pid   int
 	cmd   *exec.Cmd
 	conn  *net.UnixConn
@@ -69,12 +70,12 @@ type call struct {
 	ended chan struct{} // closed when it has ended
 }
 
-// firstFile is the descriptor of a call's first file; before it come CRIU's own
-// three and the socket.
+// firstFile is the descriptor of a call's first file. The descriptors before it are
+// CRIU's own three and the socket.
 const firstFile = 4
 
-// startCriu starts a CRIU that waits to be told what to do, by do. After an error
-// there is none.
+// startCriu starts a CRIU that waits for do to send its request. After an error no CRIU
+// runs.
 func (c *call) startCriu() (err error) {
 	defer func() {
 		if err != nil {
@@ -102,15 +103,15 @@ func (c *call) startCriu() (err error) {
 	return nil
 }
 
-// do makes the call, of a CRIU that begin has started, or of one that it starts.
-// After an error of CRIU's own it has undone what it did; after errKilled nobody
-// has.
+// do makes the call, with the CRIU that startCriu has started; if there is none, do
+// starts one. If CRIU itself reports an error, it has undone what it did. After errKilled
+// nothing was undone.
 func (c *call) do(ctx context.Context) (*rpc.CriuResp, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	if c.conn == nil {
-		if c.mortal { // the kernel means the thread by which CRIU was started
+		if c.mortal { // the kernel means the thread that started CRIU
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 		}
@@ -121,7 +122,7 @@ func (c *call) do(ctx context.Context) (*rpc.CriuResp, error) {
 	}
 	resp, err := c.exchange(ctx, c.conn, c.cmd.Process)
 	if errors.Is(err, errKilled) {
-		c.kill(c.cmd.Process) // or it said what is no answer
+		c.kill(c.cmd.Process) // or it sent something that is not an answer
 	}
 	waited := c.wait()
 	switch {
@@ -135,7 +136,7 @@ func (c *call) do(ctx context.Context) (*rpc.CriuResp, error) {
 	return nil, err
 }
 
-// wait waits for the end of a CRIU that is spoken to no more.
+// wait waits until CRIU ends after its last message.
 func (c *call) wait() error {
 	c.conn.Close()
 	timer := time.AfterFunc(endLimit, func() { c.cmd.Process.Kill() }) // it holds nothing any more
@@ -143,7 +144,7 @@ func (c *call) wait() error {
 	return c.cmd.Wait()
 }
 
-// end ends the CRIU that was started, if there was nothing to do for it.
+// end ends a CRIU that was started and not used.
 func (c *call) end() {
 	if c.cmd != nil && c.cmd.ProcessState == nil {
 		_ = c.wait() // it was told nothing, and ends
@@ -161,8 +162,9 @@ func (c *call) free() {
 	c.plain, c.said = nil, nil
 }
 
-// hush ends what is read from CRIU when that has ended, after what it said last: what
-// it has made so far may hold its end of the socket for ever.
+// hush ends reading from CRIU once CRIU has ended and its last message is read. Without
+// it reading could last for ever, because the processes that CRIU has made may hold its
+// end of the socket.
 func hush(pid int, conn *net.UnixConn) {
 	var info unix.Siginfo
 	for unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
@@ -180,7 +182,8 @@ func (c *call) store() (*Folder, error) {
 		folder.Close()
 		return nil, fmt.Errorf("remove an older log: %w", err)
 	}
-	// CRIU opens it by this process's descriptor, whatever happens to its name.
+	// CRIU opens the folder through this process's descriptor, so that renaming it does
+	// no harm.
 	fd := new(int32(folder.Images.Fd()))
 	c.opts.ImagesDirFd, c.opts.WorkDirFd = fd, fd
 	c.opts.LogFile, c.opts.LogLevel = new(c.log), new(int32(2))
@@ -188,8 +191,9 @@ func (c *call) store() (*Folder, error) {
 	return folder, nil
 }
 
-// Setting is in the environment of every CRIU that dumps to a folder or restores from
-// it: by that it is found when whoever called it has died, and the container too.
+// Setting returns the environment variable of every CRIU that dumps to a folder or
+// restores from it. It identifies the CRIU even after its caller and the container have
+// died.
 func Setting(images string) string { return "PAGURUS_IMAGES=" + images }
 
 // start starts CRIU with its end of a socket.
@@ -209,7 +213,7 @@ func (c *call) start(path string) error {
 	cmd.Dir, cmd.Stderr = "/", c.said
 	cmd.Env = append([]string{"PATH=" + path, "LC_ALL=C", Setting(c.images)}, limitsShown()...)
 	cmd.ExtraFiles = append([]*os.File{theirs}, c.files...)
-	// Not to be killed by what is typed at the caller's terminal.
+	// A session of its own keeps signals of the caller's terminal away from CRIU.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if c.mortal {
 		cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
@@ -220,7 +224,7 @@ func (c *call) start(path string) error {
 	}
 	if err := start(); err != nil {
 		conn.Close()
-		if cmd.Process != nil { // its thread did not find back
+		if cmd.Process != nil { // its thread could not return to its namespace
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 		}
@@ -228,16 +232,17 @@ func (c *call) start(path string) error {
 	}
 	c.pid, c.cmd, c.conn = cmd.Process.Pid, cmd, conn.(*net.UnixConn)
 	if !c.mortal {
-		// Where memory ends, rather somebody else: what it holds would suffer.
-		// What it restores would inherit this.
+		// When memory runs out, the kernel should kill another process: the processes
+		// that CRIU holds would suffer. Processes that it restores would inherit this
+		// setting.
 		host.Spare(c.pid)
 	}
 	return nil
 }
 
-// exchange sends the request, answers at each step, and gives CRIU's last word. When
-// the context ends CRIU is told to undo what it did, and killed if it does not
-// come to its next step within refuseLimit.
+// exchange sends the request, answers at each step, and returns CRIU's last message. When
+// the context ends, CRIU is told to undo what it did. CRIU is killed if it does not reach
+// its next step within refuseLimit.
 func (c *call) exchange(ctx context.Context, conn *net.UnixConn, criu *os.Process) (*rpc.CriuResp, error) {
 	over := make(chan struct{})
 	defer close(over)
@@ -255,14 +260,14 @@ func (c *call) exchange(ctx context.Context, conn *net.UnixConn, criu *os.Proces
 	}()
 	req := &rpc.CriuReq{Type: c.kind.Enum(), Opts: c.opts, Features: c.features}
 	buffer := make([]byte, mostMessage)
-	var cause error // why CRIU is refused to go on
+	var cause error // why CRIU was told to stop
 	for {
 		resp, err := exchange(conn, req, buffer)
 		if err != nil {
 			return nil, errors.Join(errKilled, cause, err)
 		}
 		if resp.GetType() != rpc.CriuReqType_NOTIFY {
-			return resp, cause // beside which its own word says only that it was refused
+			return resp, cause // CRIU's own message says only that it was refused
 		}
 		if step := c.steps[resp.GetNotify().GetScript()]; step != nil && cause == nil {
 			cause = step(resp.GetNotify())
@@ -278,7 +283,7 @@ func (c *call) exchange(ctx context.Context, conn *net.UnixConn, criu *os.Proces
 	}
 }
 
-// kill is the last resort.
+// kill kills CRIU, as the last resort.
 func (c *call) kill(criu *os.Process) {
 	if c.beforeKill != nil {
 		c.beforeKill()
@@ -286,7 +291,7 @@ func (c *call) kill(criu *os.Process) {
 	criu.Kill()
 }
 
-// exchange sends one message and waits for one. An error is the end of CRIU.
+// exchange sends one message and receives one. An error means that CRIU has ended.
 func exchange(conn *net.UnixConn, req *rpc.CriuReq, buffer []byte) (*rpc.CriuResp, error) {
 	text, err := req.MarshalVT()
 	if err != nil {
@@ -309,8 +314,8 @@ func exchange(conn *net.UnixConn, req *rpc.CriuReq, buffer []byte) (*rpc.CriuRes
 	return resp, nil
 }
 
-// why says why a call failed, from CRIU's log, its first error, which it keeps
-// where its log may be full, and what it wrote before there was a log.
+// why returns why a call failed. It uses CRIU's log, CRIU's first error, which is known
+// even if the log is full, and what CRIU wrote before there was a log.
 func (c *call) why(first string, said *os.File) error {
 	var log []byte
 	if c.images != "" {
@@ -329,7 +334,7 @@ func (c *call) why(first string, said *os.File) error {
 	return explained(log, sentence)
 }
 
-// readMost gives as much of a file as there is and is sensible.
+// readMost returns the content of a file, up to mostLog bytes.
 func readMost(path string) []byte {
 	f, err := os.Open(path)
 	if err != nil {

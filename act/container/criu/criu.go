@@ -1,15 +1,15 @@
-// Package criu runs CRIU, which writes the processes of a container to files and
-// makes them anew from these, on this host or another, with their memory, open
-// files and TCP connections. It finds a CRIU that works with this kernel and
-// tries it, says in people's words what a container has that cannot be moved, and
-// puts right what a CRIU that was killed left.
+// Package criu runs CRIU, which writes the processes of a container to files and restores
+// them from these files, on this host or another, with their memory, open files and TCP
+// connections. The package finds a CRIU that works with this kernel and tries it. It
+// reports in plain words what prevents a container from being moved. It repairs what a
+// killed CRIU left behind.
 //
-// It must not know what a guest, an image or a migration is, nor make a
-// container: namespaces, mounts, control groups and the network are its caller's.
-// CRIU runs beside the caller, in a session of its own. Should the caller die, a
-// dump finds nobody to ask at its next step, and undoes what it did.
+// The package must not know what a guest, an image or a migration is. It makes no
+// container: namespaces, mounts, control groups and the network belong to its caller.
+// CRIU runs beside the caller, in a session of its own. If the caller dies, a dump fails
+// at its next step, because the notification gets no answer, and undoes what it did.
 //
-// Its tests run against the kernel and the CRIU of this machine.
+// The tests run against the kernel and the CRIU of this machine.
 package criu
 
 import (
@@ -28,34 +28,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Criu is an installed CRIU that does for this kernel.
+// Criu is an installed CRIU that works with this kernel.
 type Criu struct {
 	Path    string // of the program
-	Version string // as "4.2.1"
+	Version string // for example "4.2.1"
 }
 
-// prefix is where Installer puts it.
+// prefix is the folder into which Installer puts CRIU.
 const prefix = "/opt/pagurus-criu"
 
-// cure is what a person does when there is none.
+// cure is what a person does if there is no CRIU.
 const cure = "`sudo pagurus doctor --fix` brings one"
 
-// programFolders are where CRIU finds the programs it calls, whatever its
+// programFolders is the PATH in which CRIU finds the programs it calls, whatever its
 // caller's PATH is.
 const programFolders = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 //go:embed install.sh
 var installer string
 
-// Installer is a script for bash that brings a CRIU to this machine, as root. It
-// may be run at any time and does what is missing.
+// Installer returns a bash script that installs CRIU on this machine, as root. It may be
+// run at any time and does only what is missing.
 func Installer() string { return installer }
 
-// versionLimit bounds asking a program for its version.
+// versionLimit limits how long a program may take to print its version.
 const versionLimit = 20 * time.Second
 
-// Find looks for the CRIU that Installer brings, then for the system's own. One
-// that is known not to work with the running kernel is none.
+// Find looks for the CRIU that Installer installs, then for the system's own. It skips a
+// CRIU that is known not to work with the running kernel.
 func Find(ctx context.Context) (Criu, error) {
 	if _, err := exec.LookPath("tar"); err != nil {
 		return Criu{}, errors.New("tar is missing, by which CRIU keeps files in memory: apt-get install tar")
@@ -102,7 +102,7 @@ func versionOf(ctx context.Context, path string) (string, error) {
 	return "", errors.New("it does not say its version; " + cure)
 }
 
-// suits says why a CRIU of that version does not do for a kernel.
+// suits returns why a CRIU version does not work with a kernel, or nil if it does.
 func suits(version, kernel string) error {
 	switch {
 	case number(version) == 0:
@@ -116,8 +116,8 @@ func suits(version, kernel string) error {
 	return nil
 }
 
-// number makes versions comparable: of "6.18.44-cloud" it is 6018, the third
-// number decides nothing here. 0: it is none.
+// number makes versions comparable: "6.18.44-cloud" becomes 6018. The third number is
+// ignored, because it decides nothing here. number returns 0 if version is not a version.
 func number(version string) int {
 	major, rest, _ := strings.Cut(version, ".")
 	digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
@@ -129,7 +129,7 @@ func number(version string) int {
 	return int(a)*1000 + int(b)
 }
 
-// ignoreAbsent makes it no error that there is nothing to remove.
+// ignoreAbsent turns the error about a missing file into nil.
 func ignoreAbsent(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

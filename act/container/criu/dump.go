@@ -12,54 +12,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// GhostBytes is the largest file, open and deleted, that a dump takes along if it
-// is not told otherwise: such a file has no name by which to find it again, so it
-// is written to the images whole.
+// GhostBytes is the default size, in bytes, of the largest open deleted file that a dump
+// includes. Such a file has no name by which it could be found again, so its whole
+// content is written to the images.
 const GhostBytes = 64 << 20
 
-// DumpSpec is what is dumped, and how.
+// DumpSpec says what is dumped, and how.
 type DumpSpec struct {
-	PID        int               // of the container's first process, as the caller sees it
-	Images     string            // an empty folder for what is dumped; the log is in it, too
-	Mounts     map[string]string // what is mounted in the container from outside: the path there, and by what name RestoreSpec.Mounts knows it
+	PID        int               // the container's first process, as the caller sees it
+	Images     string            // an empty folder for what is dumped and for the log
+	Mounts     map[string]string // what is mounted in the container from outside: from the path there to the name in RestoreSpec.Mounts
 	Running    bool              // the processes live on after the dump; otherwise they are killed
-	Freezer    string            // folder of the control group they are in and are left frozen in, if they were; empty: there is none
-	GhostBytes int64             // 0: GhostBytes
-	Copied     bool              // no memory is written to Images: whoever restores has all that is private
+	Freezer    string            // folder of their control group; if it was frozen, it stays frozen; empty: there is none
+	GhostBytes int64             // limit of open deleted files, in bytes; 0: the constant GhostBytes
+	Copied     bool              // no private memory is written to Images: the restoring side has all of it
 
-	// For tests: what is called when all processes stand still and nothing is dumped
-	// yet, and when all images are written. An error ends the dump.
+	// For tests: called when all processes are stopped and nothing is dumped yet, and
+	// when all images are written. An error ends the dump.
 	frozen, ready func() error
 }
 
-// Dumping is a dump whose CRIU has been started and waits: that takes as long as
-// some of what it does, and nothing need stand still for it.
+// Dumping is a dump whose CRIU has been started and waits. Starting CRIU takes as long as
+// some steps of a dump, and the processes need not be suspended for it.
 type Dumping struct {
 	spec   DumpSpec
 	call   *call
-	config *os.File      // for CRIU; nil: there is none yet
+	config *os.File      // configuration for CRIU; nil: there is none yet
 	held   chan struct{} // closed when CRIU holds all processes
 	enough *os.File      // where CRIU is told that no memory is asked for; nil: nowhere
 }
 
-// Dump writes a container to images. CRIU runs in the container's network
-// namespace: of a network that is not its own it dumps what the kernel tracks of
-// connections, which takes as long as all the rest.
+// Dump writes a container to images. CRIU runs in the container's network namespace.
+// Otherwise it would dump the kernel's connection tracking for a network that is not its
+// own, which takes as long as the rest of the dump.
 //
-// TCP connections are dumped as they are, and nothing keeps their packets from
-// the container: the caller cuts its link before, since what arrives for a
-// socket that has been dumped is lost with it, and the peers of processes that are
-// killed may be told.
+// TCP connections are dumped as they are, and Dump does not keep packets from the
+// container. The caller must cut the container's link first. What arrives for a socket
+// that has been dumped is lost with the socket. Peers of killed processes may be told
+// that they ended.
 //
-// After an error the processes are as they were before, with all connections:
-// running, or frozen in Freezer; the images are worth nothing. That is so too if
-// the context ended, or there was no room for the images. If CRIU has to be
-// killed because it hangs, the processes are frozen before in Freezer, and
-// healed; without Freezer, or if somebody else kills CRIU, they are healed
-// only afterwards, as Heal says. A process that CRIU had just then changed the
-// registers of may not survive its death; for that there is no remedy. And unless
-// Running is set, an error after all images are written may lose what was typed at
-// a terminal in the container and not read yet.
+// After an error the processes are as they were before, with all connections: running, or
+// frozen in Freezer. The images cannot be used. This is also so if the context ended or
+// there was no room for the images. If CRIU has to be killed because it hangs, the
+// processes are first frozen in Freezer and then healed. Without Freezer, or if another
+// process kills CRIU, they are healed only afterwards, as Heal describes. If CRIU is
+// killed just after it changed the registers of a process, that process may not survive;
+// there is no remedy. Unless Running is set, an error after all images are written may
+// lose input typed at a terminal in the container that was not read yet.
 func (c Criu) Dump(ctx context.Context, s DumpSpec) error {
 	d, err := c.PrepareDump(s)
 	if err != nil {
@@ -69,7 +68,7 @@ func (c Criu) Dump(ctx context.Context, s DumpSpec) error {
 	return d.Do(ctx)
 }
 
-// PrepareDump starts what Do needs. Close has to be called, whatever Do says.
+// PrepareDump starts what Do needs. The caller must call Close, whatever Do returns.
 func (c Criu) PrepareDump(s DumpSpec) (*Dumping, error) {
 	d := &Dumping{spec: s, held: make(chan struct{})}
 	if err := d.prepare(c); err != nil {
@@ -89,15 +88,15 @@ func (d *Dumping) prepare(c Criu) error {
 	}
 	d.call = &call{criu: c, kind: rpc.CriuReqType_DUMP, opts: opts, images: s.Images, log: DumpLog, about: s.PID,
 		network: fmt.Sprintf("/proc/%d/ns/net", s.PID),
-		// It asks for files that it is to leave alone when it holds all processes.
+		// CRIU asks which files to leave out when it holds all processes.
 		steps: map[string]func(*rpc.CriuNotify) error{"query-ext-files": func(n *rpc.CriuNotify) error {
 			close(d.held)
 			return step(s.frozen)(n)
 		}},
-		beforeKill: func() { _ = freezer(s.Freezer).set(true) }, // that it fails is seen in Do
+		beforeKill: func() { _ = freezer(s.Freezer).set(true) }, // Do reports the failure
 	}
 	options := validation
-	if s.Copied { // it is given a socket in place of a port that anybody may connect to
+	if s.Copied { // CRIU is given a socket, because any process could connect to a port
 		options += fmt.Sprintf("ps-socket %d\n", firstFile)
 	}
 	var config string
@@ -121,7 +120,7 @@ func (d *Dumping) prepare(c Criu) error {
 	return d.call.startCriu()
 }
 
-// Do makes the dump, once, as Dump says.
+// Do makes the dump, as Dump describes. Call it once.
 func (d *Dumping) Do(ctx context.Context) error {
 	group := freezer(d.spec.Freezer)
 	frozen, err := group.frozen()
@@ -145,7 +144,7 @@ func (d *Dumping) Do(ctx context.Context) error {
 	return nil
 }
 
-// Close ends what Do had no use for.
+// Close ends what Do has not used.
 func (d *Dumping) Close() {
 	if d.call != nil {
 		d.call.end()
@@ -191,12 +190,12 @@ func (s DumpSpec) options() (*rpc.CriuOpts, error) {
 	return o, nil
 }
 
-// common are the options of dump and restore.
+// common returns the options of both dump and restore.
 func common() *rpc.CriuOpts {
 	return &rpc.CriuOpts{
 		TcpEstablished: new(true), FileLocks: new(true), LinkRemap: new(true), ExtUnixSk: new(true),
-		// The caller's business, both: iptables may not be there, and a
-		// container's groups are this host's.
+		// The caller handles both: iptables may be missing, and a container's groups
+		// belong to this host.
 		NetworkLock:   rpc.CriuNetworkLockMethod_SKIP.Enum(),
 		ManageCgroups: new(true), ManageCgroupsMode: rpc.CriuCgMode_IGNORE.Enum(),
 	}
@@ -211,17 +210,16 @@ func step(f func() error) func(*rpc.CriuNotify) error {
 	}
 }
 
-// pipeBytes is how large a pipe CRIU makes to hold memory it hands out.
+// pipeBytes is the size of the pipe that CRIU makes for memory to be sent.
 const (
 	pipeBytes   = 4 << 20
 	pipeSetting = "/proc/sys/fs/pipe-max-size"
 )
 
-// widenPipes makes it possible that CRIU makes its pipes. Root may make them
-// larger than the setting only with CAP_SYS_RESOURCE, which it lacks inside
-// many a sandbox; but it may change the setting. It stays changed: another dump
-// may be using it, and what all users' pipes may take together is bounded by
-// other settings.
+// widenPipes allows CRIU to make its large pipes. Root may exceed the limit on a pipe's
+// size only with CAP_SYS_RESOURCE, which it lacks in many sandboxes; but it may change
+// the limit. The limit stays changed, because another dump may be using it. Other
+// settings limit the total size of all users' pipes.
 func widenPipes() error {
 	if capable(unix.CAP_SYS_RESOURCE) {
 		return nil
@@ -240,7 +238,7 @@ func widenPipes() error {
 	return nil
 }
 
-// capable says whether this process has a capability.
+// capable reports whether this process has a capability.
 func capable(which uint) bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var has [2]unix.CapUserData

@@ -13,19 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Heal makes what a CRIU that was killed during a dump left work again: TCP
-// connections, which it had stopped to look into them. Until then reading and
-// writing them fails, with "operation not permitted"; a process that does so
-// before they are healed may give up. So processes ought to stand still, in a
-// frozen control group, when CRIU is killed, which only who kills it can arrange.
-// pid is the container's first process.
+// Heal repairs TCP connections after a CRIU was killed during a dump. CRIU had put them
+// into repair mode to read their state. Until they are healed, reading and writing fail
+// with "operation not permitted", and a process that tries may give up. So the processes
+// should be in a frozen control group when CRIU is killed. Only the process that kills
+// CRIU can arrange that. pid is the container's first process.
 //
-// All else the kernel has undone when CRIU died, and the code that CRIU puts into
-// a process returns to the process's own as soon as nobody talks to it; only the
-// memory of that code stays behind.
+// The kernel undid everything else when CRIU died. The code that CRIU puts into a process
+// returns to the process's own code once its connection to CRIU is gone; only the memory
+// of that code stays behind.
 //
-// It harms nothing that is well, and may be called at any time when no dump of the
-// container runs, as when an agent finds a container whose agent died.
+// Heal does no harm to healthy connections. It may be called at any time when no dump of
+// the container runs, for example when an agent finds a container whose agent died.
 func Heal(pid int) error {
 	all, err := Processes(pid)
 	if err != nil {
@@ -41,20 +40,20 @@ func Heal(pid int) error {
 	return errors.Join(errs...)
 }
 
-// releaseLimit is how long a CRIU whose caller died may take to notice: it does at
-// its next step, unless it hangs.
+// releaseLimit is how long a CRIU whose caller died may take to notice. It notices at its
+// next step, unless it hangs.
 const (
 	releaseLimit = 5 * time.Second
 	releaseAgain = 10 * time.Millisecond
 )
 
-// Release makes sure that no CRIU holds the container with this first process any
-// more, as an agent must that finds one whose agent died: it waits until CRIU has
-// undone what it did, and otherwise ends it as Dump would. folder is as
-// DumpSpec.Freezer. After it the container is running, or frozen if it was before
-// the dump, with all its connections; if CRIU had to be ended it is frozen in any
-// case. There being no CRIU is no error; that somebody else holds it is, if they do for
-// longer than what the dead agent had begun beside CRIU takes to end.
+// Release makes sure that no CRIU holds the container with this first process any more.
+// An agent calls it for a container whose agent died. It waits until CRIU has undone what
+// it did; otherwise it ends CRIU as Dump would. folder is as DumpSpec.Freezer. Afterwards
+// the container is running, or frozen if it was frozen before the dump, with all its
+// connections. If CRIU had to be ended the container is frozen in any case. It is not an
+// error if no CRIU holds it. It is an error if another process still traces it after the
+// helpers that the dead agent started beside CRIU have had time to end.
 func (c Criu) Release(ctx context.Context, pid int, folder string) error {
 	wrap := func(err error) error { return fmt.Errorf("release process %d from criu: %w", pid, err) }
 	tracer, err := c.tracer(pid)
@@ -68,14 +67,14 @@ func (c Criu) Release(ctx context.Context, pid int, folder string) error {
 	}
 	if err != nil || tracer == 0 {
 		if err == nil {
-			err = errors.Join(freezer(folder).returnThreads(pid), Heal(pid)) // it may have been killed, too
+			err = errors.Join(freezer(folder).returnThreads(pid), Heal(pid)) // CRIU may have been killed, too
 		}
 		if err != nil {
 			return wrap(err)
 		}
 		return nil
 	}
-	// CRIU has thawed the group, so nobody knows how it was before.
+	// CRIU has thawed the group, so its earlier state is unknown.
 	group := freezer(folder)
 	handle, err := unix.PidfdOpen(tracer, 0)
 	if err != nil {
@@ -100,7 +99,7 @@ func (c Criu) Release(ctx context.Context, pid int, folder string) error {
 	return nil
 }
 
-// tracer is the CRIU that holds a process; 0: none does.
+// tracer returns the PID of the CRIU that traces a process, or 0 if none does.
 func (c Criu) tracer(pid int) (int, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -114,7 +113,7 @@ func (c Criu) tracer(pid int) (int, error) {
 	if isGone(err) {
 		return 0, nil
 	}
-	exe, _ = strings.CutSuffix(exe, " (deleted)") // by a newer one
+	exe, _ = strings.CutSuffix(exe, " (deleted)") // replaced by a newer one
 	if err != nil || exe != c.Path && !strings.HasPrefix(exe, prefix+"/") {
 		return 0, fmt.Errorf("it is held by another program, %s: %w", NameOf(tracer), errors.Join(err, os.ErrPermission))
 	}
@@ -128,7 +127,7 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// isGone says that there is no such process, or no longer.
+// isGone reports whether an error means that a process does not exist or has ended.
 func isGone(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH)
 }
@@ -178,7 +177,7 @@ func healSocket(process int, name string) error {
 	if on, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR); err != nil || on == 0 {
 		return nil
 	}
-	// The kernel asks the peer at once whether it missed something.
+	// The kernel at once asks the peer whether it missed something.
 	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 0); err != nil {
 		return fmt.Errorf("let it go on: %w", err)
 	}
@@ -188,13 +187,13 @@ func healSocket(process int, name string) error {
 // freezer is the folder of a control group that can be frozen; empty: there is none.
 type freezer string
 
-// freezers are the two versions: a control group's state is in one file.
+// freezers describes both versions of cgroups: a group's state is in one file.
 var freezers = []struct{ file, frozen, thawed string }{
 	{"freezer.state", "FROZEN", "THAWED"},
 	{"cgroup.freeze", "1", "0"},
 }
 
-// frozen says whether it is, or is about to be.
+// frozen reports whether the group is frozen or freezing.
 func (f freezer) frozen() (bool, error) {
 	if f == "" {
 		return false, nil
@@ -212,7 +211,7 @@ func (f freezer) frozen() (bool, error) {
 	return false, fmt.Errorf("%s is not a control group that can be frozen", f)
 }
 
-// set freezes or thaws it, and waits for nothing.
+// set freezes or thaws the group. It does not wait.
 func (f freezer) set(frozen bool) error {
 	if f == "" {
 		return nil
@@ -233,14 +232,14 @@ func (f freezer) set(frozen bool) error {
 	return fmt.Errorf("%s is not a control group that can be frozen", f)
 }
 
-// freezeLimit is how long processes may take to stand still: one that waits for
-// a disk takes as long as that.
+// freezeLimit is how long processes may take to freeze. A process that waits for a disk
+// freezes only after that.
 const (
 	freezeLimit = 3 * time.Second
 	freezeAgain = 2 * time.Millisecond
 )
 
-// awaitFrozen waits until all in a frozen group stand still.
+// awaitFrozen waits until all processes of a frozen group are frozen.
 func (f freezer) awaitFrozen() error {
 	if f == "" {
 		return nil
@@ -255,7 +254,7 @@ func (f freezer) awaitFrozen() error {
 	}
 }
 
-// settled says whether a freeze has come to its end.
+// settled reports whether a freeze has completed.
 func (f freezer) settled() (bool, error) {
 	text, err := os.ReadFile(filepath.Join(string(f), "freezer.state"))
 	if err == nil {

@@ -13,38 +13,38 @@ import (
 	"time"
 )
 
-// LazyPager fetches the memory of a restored container when it is touched, and
-// otherwise one page after the other, until all is there.
+// LazyPager runs `criu lazy-pages`. It fetches the pages of a restored container when
+// they are touched, and otherwise one page after the other, until all have arrived.
 type LazyPager struct {
 	criu   Criu
 	cmd    *exec.Cmd
 	images string
 	said   *os.File
 	ended  chan struct{}
-	err    error // after ended
+	err    error // valid after ended
 }
 
 // The pager's files among the images.
 const (
 	// LazyPagerLog is its log.
 	LazyPagerLog = "lazy-pages.log"
-	// lazyPagerSocket is where CRIU looks for it.
+	// lazyPagerSocket is the socket at which CRIU looks for the pager.
 	lazyPagerSocket = "lazy-pages.socket"
 )
 
 // lazyPagerLimit is how long the pager may take until it listens.
 const lazyPagerLimit = 10 * time.Second
 
-// StartLazyPager starts one for images, from which a lazy restore is to be made, and memory
-// that is handed out at the other end of a socket. other is a descriptor of that end: as
-// long as the pager has it, too, it waits for ever if whoever hands out memory ends. It
-// does not end with the caller, since the container depends on it until all its memory
-// has come. Both files stay the caller's.
+// StartLazyPager starts a pager for images, from which a lazy restore will be made. It
+// gets the pages from the other end of socket. other is a descriptor of that other end.
+// As long as the pager has it, too, the pager waits for ever if the process that sends
+// pages ends. The pager does not end with the caller, because the container depends on it
+// until all memory has arrived. The caller keeps both files.
 func (c Criu) StartLazyPager(ctx context.Context, images string, socket, other *os.File) (*LazyPager, error) {
 	return c.startLazyPager(ctx, images, []*os.File{socket, other}, "--page-server", "--ps-socket", "3")
 }
 
-// PID is the pager's number.
+// PID returns the pager's PID.
 func (p *LazyPager) PID() int { return p.cmd.Process.Pid }
 
 func (c Criu) startLazyPager(ctx context.Context, images string, files []*os.File, more ...string) (p *LazyPager, err error) {
@@ -85,7 +85,8 @@ func (c Criu) startLazyPager(ctx context.Context, images string, files []*os.Fil
 	ready := make(chan struct{})
 	go func() {
 		defer listens.Close()
-		// It says so when it listens: that its socket is there is too early.
+		// The pager reports when it listens. Waiting for its socket file would be too
+		// early.
 		if n, _ := listens.Read(make([]byte, 1)); n == 1 {
 			close(ready)
 		}
@@ -117,18 +118,19 @@ func (p *LazyPager) watch() {
 	p.said.Close()
 }
 
-// Wait waits until all memory is there: the container then depends on nobody. It is an
-// error if the pager ended before. Unless somebody else has its userfaultfds, too, the
-// container's processes then find zeros where memory is missing, and nothing tells them.
+// Wait waits until all memory is in place; then the container depends on no other
+// process. It returns an error if the pager ended earlier. In that case the container's
+// processes read zeros where memory is missing, without any error, unless another process
+// holds their userfaultfds, too.
 func (p *LazyPager) Wait() error {
 	<-p.ended
 	return p.err
 }
 
-// Ended is closed when Wait would return.
+// Ended returns a channel that is closed when Wait would return.
 func (p *LazyPager) Ended() <-chan struct{} { return p.ended }
 
-// Close ends the pager. A container whose memory is not all there is to be ended before.
+// Close ends the pager. If its memory is incomplete, the container must be ended first.
 func (p *LazyPager) Close() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("end what fetches memory for %s: %w", p.images, err)

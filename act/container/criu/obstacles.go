@@ -13,22 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Obstacles says, for people, what keeps a container from being moved, given its
-// first process: what CRIU would surely refuse to dump, each with what can be done
-// about it. It looks at files of /proc only, which takes a few milliseconds, stops
-// nobody, and misses what only a dump can find; none is no promise. ghostBytes is as
-// in the DumpSpec that is meant, shared the folder in the container that Leave is given.
+// Obstacles returns, for people to read, what prevents a container from being moved,
+// given its first process: what CRIU would certainly refuse to dump, each with what can
+// be done about it. It only reads files of /proc, which takes a few milliseconds and
+// stops no process. It misses what only a dump can find, so an empty list is no
+// guarantee. ghostBytes is the limit of the planned DumpSpec. shared is the folder in the
+// container that Leave will be given.
 func Obstacles(pid int, ghostBytes int64, shared string) []string {
 	all, err := Processes(pid)
 	if err != nil {
-		return nil // it is gone: there is nothing to move
+		return nil // the process is gone: there is nothing to move
 	}
 	found := queues(pid)
 	first := spaces(pid)
 	mounts := mountsOf(pid)
 	var same *job
 	if shared != "" {
-		same, _ = placeOf(pid, shared) // if it is gone, so is the container
+		same, _ = placeOf(pid, shared) // if the folder is gone, so is the container
 	}
 	for _, p := range all {
 		s := readSubject(p)
@@ -50,14 +51,14 @@ func Obstacles(pid int, ghostBytes int64, shared string) []string {
 	return slices.Compact(found)
 }
 
-// subject is one process that is looked at.
+// subject is one process that is examined.
 type subject struct {
 	pid    int
-	name   string // for people, with its number in the container
+	name   string // for people, with its PID in the container
 	tracer int
-	mounts map[string]bool // identifiers of what is mounted in its namespace, also beyond a root of its own
-	ghost  int64           // the largest file without a name that is taken along
-	same   *job            // files that the target has, too; nil: there are none
+	mounts map[string]bool // identifiers of the mounts in its namespace, also outside a root of its own
+	ghost  int64           // limit of open deleted files that are moved, in bytes
+	same   *job            // files that the target has, too; nil: none
 }
 
 func readSubject(pid int) subject {
@@ -68,10 +69,10 @@ func readSubject(pid int) subject {
 	return s
 }
 
-// single are the namespaces of which a container has one for all its processes.
+// single holds the kinds of namespace of which a container has one for all its processes.
 var single = map[string]string{"pid": "process numbers", "ipc": "shared memory", "uts": "host names", "user": "users"}
 
-// spaces are the namespaces of a process that has not ended.
+// spaces returns the namespaces of a process that has not ended.
 func spaces(pid int) map[string]string {
 	of := map[string]string{}
 	for kind := range single {
@@ -90,8 +91,8 @@ func nested(who, kind string) string {
 	return fmt.Sprintf("%s is in a namespace of %s of its own, and only the container as a whole can have one: run it without a sandbox (unshare, bubblewrap, a browser)", who, kind)
 }
 
-// NameOf names a process as its user knows it: by its program and its number in
-// the container.
+// NameOf names a process as its user knows it: by its program and its PID in the
+// container.
 func NameOf(pid int) string {
 	folder := fmt.Sprintf("/proc/%d/", pid)
 	comm, _ := os.ReadFile(folder + "comm")
@@ -107,7 +108,7 @@ func NameOf(pid int) string {
 	return fmt.Sprintf("%s (process %s in the container)", printable(name), inside)
 }
 
-// field is what follows a word at the beginning of a line.
+// field returns what follows a word at the beginning of a line.
 func field(text []byte, word string) string {
 	for line := range bytes.Lines(text) {
 		if rest, ok := bytes.CutPrefix(line, []byte(word)); ok {
@@ -125,7 +126,8 @@ func (s subject) obstacles() []string {
 	return slices.Concat(found, s.kinds(), s.mappings(), s.files(), s.timers())
 }
 
-// mappings looks at its memory, of which what belongs to a device cannot move.
+// mappings examines the memory of the process. Memory that belongs to a device cannot
+// move.
 func (s subject) mappings() []string {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", s.pid))
 	if err != nil {
@@ -146,21 +148,21 @@ func (s subject) mappings() []string {
 	return found
 }
 
-// sharesOurs says whether a process has the host's System V memory. A container's
-// own moves with it.
+// sharesOurs reports whether a process uses the host's System V memory. A container's own
+// moves with the container.
 func sharesOurs(pid int) bool {
 	own, err1 := os.Readlink("/proc/self/ns/ipc")
 	its, err2 := os.Readlink(fmt.Sprintf("/proc/%d/ns/ipc", pid))
 	return err1 == nil && err2 == nil && own == its
 }
 
-// segment says that a process shares memory with others than the container's.
+// segment says that a process shares memory with processes outside the container.
 func segment(who string) string {
 	return who + " shares System V memory with processes outside the container: the container has to have a namespace for that of its own (ipc)"
 }
 
-// device says whether a mapping that looks like a device's is one, and not a
-// file's that somebody put there.
+// device reports whether a mapping that looks like a device's is one. It may be a file
+// that somebody put there.
 func (s subject) device(m mapping) bool {
 	var st unix.Stat_t
 	err := unix.Stat(fmt.Sprintf("/proc/%d/map_files/%x-%x", s.pid, m.start, m.end), &st)
@@ -170,7 +172,7 @@ func (s subject) device(m mapping) bool {
 // mapping is a line of /proc/PID/maps.
 type mapping struct {
 	start, end uint64
-	path       string // or what it is, as "anon_inode:[perf_event]"
+	path       string // or its kind, such as "anon_inode:[perf_event]"
 }
 
 func parseMapping(line string) (mapping, bool) {
@@ -185,17 +187,17 @@ func parseMapping(line string) (mapping, bool) {
 		return mapping{}, false
 	}
 	m := mapping{start: start, end: end}
-	for range 5 { // what follows may have spaces
+	for range 5 { // the rest may contain spaces
 		_, line, _ = strings.Cut(strings.TrimLeft(line, " "), " ")
 	}
 	m.path = strings.TrimSpace(line)
 	return m, true
 }
 
-// inMemory are the folders of /dev that hold files, not devices.
+// inMemory lists the folders of /dev that hold files, not devices.
 var inMemory = []string{"/dev/shm/", "/dev/zero", "/dev/hugepages/", "/dev/mqueue/"}
 
-// foreign says whether memory belongs to a device or another part of the kernel.
+// foreign reports whether memory belongs to a device or another part of the kernel.
 func (m mapping) foreign() bool {
 	if strings.HasPrefix(m.path, "anon_inode:") {
 		return true
@@ -204,9 +206,9 @@ func (m mapping) foreign() bool {
 		!slices.ContainsFunc(inMemory, func(p string) bool { return strings.HasPrefix(m.path, p) })
 }
 
-// cures are what to do about devices and the like that cannot move.
+// cures says what to do about devices and the like that cannot move.
 var cures = []struct {
-	in   []string // in its name
+	in   []string // substrings of its name
 	cure string
 }{
 	{[]string{"infiniband", "InfiniBand", "uverbs", "rdma", "hfi1", "umad", "/ipath"},
@@ -233,7 +235,7 @@ func foreign(who, what string) string {
 	return fmt.Sprintf("%s uses %s, which belongs to this machine and cannot move: %s", who, printable(what), cure)
 }
 
-// files looks at what it has open.
+// files examines what the process has open.
 func (s subject) files() []string {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.pid))
 	if err != nil {
@@ -272,13 +274,13 @@ func (s subject) files() []string {
 	return found
 }
 
-// anonymous are the files without a name that CRIU knows.
+// anonymous lists the files without a name that CRIU can dump.
 var anonymous = []string{
 	"anon_inode:[eventfd]", "anon_inode:[eventpoll]", "anon_inode:inotify", "anon_inode:[fanotify]",
 	"anon_inode:[signalfd]", "anon_inode:[timerfd]", "anon_inode:[pidfd]",
 }
 
-// nameless begin the names of files that the kernel made up.
+// nameless lists the beginnings of file names that the kernel made up.
 var nameless = []string{"/memfd:", "/SYSV", "/[aio]", "/anon_hugepage", "/dev/zero"}
 
 // Major numbers of devices.
@@ -292,7 +294,7 @@ const (
 	tunMinor     = 200
 )
 
-// file looks at one with a name; empty: it can move.
+// file examines an open file with a name. It returns "" if the file can move.
 func (s subject) file(number, what string) string {
 	if slices.ContainsFunc(nameless, func(p string) bool { return strings.HasPrefix(what, p) }) {
 		return ""
@@ -336,8 +338,9 @@ func (s subject) file(number, what string) string {
 	return ""
 }
 
-// renamed says that a file is open by a name that is gone while it has another. CRIU gives
-// it one for the time of the dump, after all files have been sent, which the target lacks.
+// renamed says that a file was opened by a name that is gone while the file has another
+// name. CRIU gives it a name during the dump, after all files were sent, so the target
+// lacks it.
 func renamed(who, what string) string {
 	return fmt.Sprintf("%s has %s open, a name that was removed while the file has another one: let it close the file, or open it by that", who, printable(what))
 }
@@ -347,12 +350,12 @@ func outside(who, what, number string) string {
 	return fmt.Sprintf("%s has %s open, as descriptor %s, which lies outside the container: start it so that it opens its files inside", who, printable(what), number)
 }
 
-// ghost says that a file without a name is too large.
+// ghost says that a deleted file is too large.
 func ghost(who, what string, size int64) string {
 	return fmt.Sprintf("%s has deleted %s, but has it open, and its %d MiB are more than can be moved of such a file: let it close the file, or keep its name", who, printable(what), size>>20)
 }
 
-// Families and protocols of sockets that are not CRIU's, by their names.
+// Names of the socket families and protocols that CRIU cannot dump.
 var families = map[int]string{
 	unix.AF_VSOCK: "a socket to a virtual machine's host (vsock)", unix.AF_RDS: "an RDS socket", unix.AF_ALG: "a socket to the kernel's ciphers (AF_ALG)",
 	unix.AF_XDP: "an XDP socket", unix.AF_BLUETOOTH: "a Bluetooth socket", unix.AF_CAN: "a CAN socket", unix.AF_TIPC: "a TIPC socket",
@@ -361,7 +364,7 @@ var families = map[int]string{
 
 var protocols = map[int]string{unix.IPPROTO_SCTP: "an SCTP socket", unix.IPPROTO_MPTCP: "a multipath TCP socket", unix.IPPROTO_DCCP: "a DCCP socket"}
 
-// unmovable says what kind of socket CRIU does not know; empty: it may.
+// unmovable returns what kind of socket CRIU cannot dump, or "" if it may be able to.
 func unmovable(process int, name string) string {
 	number, err := strconv.Atoi(name)
 	if err != nil {
@@ -389,8 +392,7 @@ func unmovable(process int, name string) string {
 	return fmt.Sprintf("a socket of family %d", family)
 }
 
-// printable makes what a program or file calls itself harmless on a terminal, and
-// short.
+// printable makes the name of a program or file harmless on a terminal, and short.
 func printable(name string) string {
 	const most = 200
 	name = strings.Map(func(r rune) rune {

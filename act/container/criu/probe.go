@@ -18,7 +18,7 @@ import (
 	"pagurus/internal/thread"
 )
 
-// Ability is what a probe found besides that dump and restore work.
+// Ability is what a probe found out beyond dump and restore.
 type Ability struct {
 	Version   string `json:"version"`    // of CRIU
 	Lazy      bool   `json:"lazy"`       // CRIU can restore what runs before its memory has come
@@ -51,11 +51,11 @@ const (
 	probeAgain = time.Millisecond
 )
 
-// Probe finds out whether containers can be moved by dumping and restoring one: a
-// small process in namespaces of its own, with a TCP connection on which something
-// is under way. The answer is kept in folder for as long as CRIU and the kernel
-// stay the same; what went wrong is tried again the next time. It leaves
-// nothing else behind, even if this process is killed meanwhile.
+// Probe finds out whether containers can be moved by dumping and restoring one: a small
+// process in namespaces of its own, with a TCP connection on which data is in transit.
+// The answer is kept in folder as long as CRIU and the kernel stay the same; a failed
+// probe is repeated the next time. Nothing else is left behind, even if this process is
+// killed meanwhile.
 func (c Criu) Probe(ctx context.Context, folder string) (Ability, error) {
 	wrap := func(err error) (Ability, error) {
 		return Ability{}, fmt.Errorf("try whether containers can be moved: %w", err)

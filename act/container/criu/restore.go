@@ -15,32 +15,33 @@ import (
 	"pagurus/internal/thread"
 )
 
-// RestoreSpec is what is restored, and into what.
+// RestoreSpec says what is restored, and into what.
 type RestoreSpec struct {
-	Images string            // the folder with what was dumped; the log comes into it, too
-	Root   string            // the container's root file system, a mount point with what it had in it
+	Images string            // the folder with what was dumped; the log is written to it, too
+	Root   string            // the container's root file system: a mount point with its earlier content
 	Netns  string            // file of its network namespace, in which its addresses exist
-	Mounts map[string]string // what is mounted in it from outside: the names that DumpSpec gave, and the paths here
-	Lazy   bool              // memory is fetched when it is touched: a Pager runs on Images
+	Mounts map[string]string // what is mounted in it from outside: from the names in DumpSpec to the paths here
+	Lazy   bool              // memory is fetched when it is touched: a LazyPager runs on Images
 
-	// Steps, nil or called once, with the first process's number here. An error of the
-	// first two ends the restore.
+	// The steps are nil or called once, with the first process's PID here. An error of
+	// the first two ends the restore.
 
-	// Made: all processes are there. A Pager has, or is about to get, a userfaultfd of
-	// each, and is done with none.
+	// Made is called when all processes exist. A LazyPager has, or is about to get, a
+	// userfaultfd of each, and has finished none.
 	Made func(pid int) error
-	// Resuming: all is restored, its sockets included, and stands still. What is
-	// put into a frozen control group now does not run until it is thawed.
+	// Resuming is called when everything is restored, sockets included, and all processes
+	// are still stopped. A process that is moved into a frozen control group now does not
+	// run until the group is thawed.
 	Resuming func(pid int) error
-	// Failing: the restore has failed, and what of it is still there (pid 0: none that is
-	// known) is about to be ended, which has to be possible: nothing may stay frozen. An
-	// error leaves all as it is.
+	// Failing is called when the restore has failed and its remaining processes are about
+	// to be ended (pid 0: none is known). They must be able to end, so none may stay
+	// frozen. If Failing returns an error, everything is left as it is.
 	Failing func(pid int, cause error) error
 }
 
 // Restoring is a restore whose CRIU has been started and waits.
 type Restoring struct {
-	Lazy bool // as RestoreSpec has it, which need not be known earlier
+	Lazy bool // as in RestoreSpec; may be set as late as before Do
 
 	spec RestoreSpec
 	call *call
@@ -48,45 +49,43 @@ type Restoring struct {
 	pid  int
 
 	failed bool  // Failing was called
-	kept   error // and wants all left as it is
+	kept   error // Failing's error: everything is left as it is
 }
 
-// Restore makes the processes of a container from images and lets them run. It
-// gives the number of the first process here.
+// Restore makes the processes of a container from images and lets them run. It returns
+// the PID of the first process here.
 //
-// The first process is a child of the caller's, who can wait for it, and who
-// buries it, since not every system's first process does so for the container it
-// finds itself in. It depends on the caller in nothing: when the caller dies it
-// becomes a child of that first process, as all orphans do, and a caller that
-// comes after watches it by its number and start time. Two things would end it
-// with the caller: a signal at its parent's death, asked for before it was
-// dumped (restored as all else), and the control group of the caller's service,
-// in which it is restored: Resuming is when to move it to its own.
+// The first process is a child of the caller, which must wait for it and so reap it: if the
+// host is itself a container, its init process may not reap orphans. The first process does
+// not depend on the caller. When the caller dies it becomes a child of init. A later
+// caller watches it by its PID and start time. Two things would end it with the caller: a
+// signal at its parent's death that it asked for before the dump, which is restored like
+// everything else; and the control group of the caller's service, in which it is
+// restored. So Resuming must move it to its own group.
 //
-// After an error nothing is left of the container here, unless Failing wants it to be,
-// and the images are good for another try; but if Resuming had been reached its sockets were closed as
-// any program's: their peers are told unless its link is cut, what arrived at
-// them is lost, and its network is of no use any more. So the link should stay
-// cut, or what arrives be held back, until nothing can fail any more.
+// After an error nothing of the container is left here, unless Failing returned an error.
+// The images can be used for another try. But if Resuming had been reached, the
+// container's sockets were closed as those of any program are. Their peers are told,
+// unless the link is cut. What arrived at the sockets is lost, and the network cannot be
+// used any more. So the link should stay cut, or arriving frames be held back, until
+// nothing can fail any more.
 //
-// If the caller dies before Resuming, CRIU goes with it, and what it made ends, or
-// stands still for ever; a caller that comes after ends what is in the
-// container's network. In the moment between the last process's last step and the
-// end of Resuming nothing could keep the container from running on, which is why its
-// link should be cut until it is meant to run.
+// If the caller dies before Resuming, CRIU ends too, and what it made ends or stays
+// stopped for ever. A later caller must end what is in the container's network. Between
+// the last step of the last process and the end of Resuming nothing could prevent the
+// container from running on. So its link should be cut until it is meant to run.
 func (c Criu) Restore(ctx context.Context, s RestoreSpec) (pid int, err error) {
 	return c.restoring(s).Do(ctx)
 }
 
-// RestoreLimit is how long CRIU may take to make a container of so much memory: a minute,
-// and a second for each 64 MiB that it may have to put in place.
+// RestoreLimit returns how long CRIU may take to restore a container with so many bytes
+// of memory: one minute, and one second for each 64 MiB that it may have to put in place.
 func RestoreLimit(bytes int64) time.Duration {
 	return time.Minute + time.Duration(bytes>>26)*time.Second
 }
 
-// PrepareRestore starts the CRIU that Do needs. Of what is restored and into what
-// only the network and the folder for the images have to be there yet. Close has to
-// be called, whatever Do says.
+// PrepareRestore starts the CRIU that Do needs. Only the network and the folder for the
+// images must exist by then. The caller must call Close, whatever Do returns.
 func (c Criu) PrepareRestore(s RestoreSpec) (*Restoring, error) {
 	r := c.restoring(s)
 	if err := r.startCriu(); err != nil {
@@ -95,7 +94,8 @@ func (c Criu) PrepareRestore(s RestoreSpec) (*Restoring, error) {
 	return r, nil
 }
 
-// startCriu starts CRIU, by a thread that stays as long, for CRIU ends with it.
+// startCriu starts CRIU from a thread that stays as long as CRIU, because CRIU ends with
+// it.
 func (r *Restoring) startCriu() error {
 	over, begun := make(chan struct{}), make(chan error, 1)
 	go thread.Own(func() error {
@@ -127,7 +127,8 @@ func (c Criu) restoring(s RestoreSpec) *Restoring {
 	return r
 }
 
-// named is a step that knows the first process's number, which only some tell.
+// named makes a step from a function that needs the first process's PID. Only some steps
+// tell the PID.
 func (r *Restoring) named(f func(int) error) func(*rpc.CriuNotify) error {
 	return func(n *rpc.CriuNotify) error {
 		if n.GetPid() != 0 {
@@ -140,25 +141,26 @@ func (r *Restoring) named(f func(int) error) func(*rpc.CriuNotify) error {
 	}
 }
 
-// destroy: from its last steps on CRIU goes on whatever it is told, or trips over
-// processes that are gone. Before, it cleans up better itself.
+// destroy ends what was made, at CRIU's last steps: there CRIU continues whatever it is
+// told, or fails on processes that are gone. At earlier steps CRIU itself cleans up
+// better.
 func (r *Restoring) destroy(n *rpc.CriuNotify, cause error) bool {
 	late := slices.Contains([]string{"pre-resume", "post-resume"}, n.GetScript()) && r.pid != 0
 	if !late || r.failing(cause) != nil {
 		return false
 	}
-	_ = unix.Kill(r.pid, unix.SIGKILL) // all others go with the first, before CRIU lets go of them
+	_ = unix.Kill(r.pid, unix.SIGKILL) // all others end with the first, before CRIU detaches from them
 	return true
 }
 
-// Do makes the restore, once, as Restore says.
+// Do makes the restore, as Restore describes. Call it once.
 func (r *Restoring) Do(ctx context.Context) (pid int, err error) {
 	if r.Lazy {
 		r.call.opts.LazyPages = new(true)
 	}
 	if r.over != nil {
 		select {
-		case <-r.call.ended: // somebody ended it while it waited, for long perhaps
+		case <-r.call.ended: // it was ended while it waited, perhaps for long
 			r.Close()
 			if err := r.startCriu(); err != nil {
 				return 0, r.spec.wrap(err)
@@ -171,14 +173,14 @@ func (r *Restoring) Do(ctx context.Context) (pid int, err error) {
 		return 0, r.spec.wrap(errors.Join(err, r.kept))
 	}
 	if err != nil {
-		// What is not restored yet is in CRIU's session, and so are its helpers, which
-		// have no parent any more.
+		// Processes that are not restored yet are in CRIU's session, and so are its
+		// helpers, whose parent has ended.
 		return 0, r.spec.wrap(errors.Join(err, host.EndSession(r.call.pid, r.pid)))
 	}
 	return int(resp.GetRestore().GetPid()), nil
 }
 
-// failing tells that what was made is about to be ended.
+// failing calls Failing before what was made is ended.
 func (r *Restoring) failing(cause error) error {
 	if !r.failed && r.spec.Failing != nil {
 		r.kept = r.spec.Failing(r.pid, cause)
@@ -187,7 +189,7 @@ func (r *Restoring) failing(cause error) error {
 	return r.kept
 }
 
-// Close ends the CRIU that PrepareRestore started, if it was not needed.
+// Close ends the CRIU that PrepareRestore started, if it was not used.
 func (r *Restoring) Close() {
 	r.call.end()
 	close(r.over)

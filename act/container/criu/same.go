@@ -28,9 +28,9 @@ const sameFile = "pagurus-same.json"
 // deleted is what the kernel adds to the name of a file that has none any more.
 const deleted = " (deleted)"
 
-// Leave has CRIU leave out what of the files that are mounted at a folder of the container
-// cannot be opened by its name, and records what the target opens it by: Lend is the other
-// end. The processes have to be suspended. No folder: there are no such files.
+// Leave makes CRIU leave out those files mounted at a folder of the container that cannot
+// be opened by their names. It records how the target opens them; OpenLeftOut is the
+// other end. The processes must be suspended. If at is empty there are no such files.
 func (d *Dumping) Leave(at string) error {
 	files, err := sames(d.spec.PID, at)
 	if err == nil && len(files) > 0 {
@@ -49,8 +49,8 @@ func (d *Dumping) Leave(at string) error {
 	return nil
 }
 
-// OpenLeftOut opens the files that Leave left out, in the folder that is the same as the source's,
-// for the processes that are about to be restored. Do has to follow.
+// OpenLeftOut opens the files that Leave left out, in the folder that is the same as the
+// source's, for the processes that will be restored. Call Do afterwards.
 func (r *Restoring) OpenLeftOut(folder string) error {
 	text, err := os.ReadFile(filepath.Join(r.spec.Images, sameFile))
 	if errors.Is(err, os.ErrNotExist) {

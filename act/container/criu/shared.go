@@ -25,11 +25,11 @@ const (
 	regularPeriod    = 14
 )
 
-// Trust removes from a dump's images what CRIU compares files with that are mounted in the
-// container at a folder: their size, mode and contents. It is for files of which the
-// target has the very same: who else has them open may change them while the container is
-// suspended. All other files stay as they are: those are copies, and CRIU checks them.
-// pid is the container's first process; no folder: there are no such files.
+// Trust removes from a dump's images what CRIU would check of the files mounted at a
+// folder of the container: their size, mode and contents. The target has the very same
+// files, and other users of these files may change them while the container is suspended.
+// All other files are copies, and CRIU checks them as usual. pid is the container's first
+// process. If at is empty there are no such files.
 func Trust(images string, pid int, at string) error {
 	if at == "" {
 		return nil

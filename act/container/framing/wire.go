@@ -1,10 +1,9 @@
-// Package framing is how a container goes from one host to another: messages of a
-// kind and a content over one TCP connection, and the first of them, by which
-// the two sides find out that they mean the same guest and the same migration.
+// Package framing sends messages from one host to another while a container moves. A
+// message has a kind and a content and travels over one TCP connection. By the first
+// messages both sides make sure that they mean the same guest and the same migration.
 //
-// It does not know what is in a message. Whatever comes that it does not
-// understand is an error and ends the connection. Its tests run over real
-// connections, and against bytes that nobody meant.
+// The package does not know the contents of messages. Any malformed input is an error and
+// ends the connection. The tests run over real connections, and with malformed bytes.
 package framing
 
 import (
@@ -24,38 +23,38 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Version is that of the messages: two sides of different versions refuse each
+// Version is the version of the messages. Two sides with different versions refuse each
 // other.
 const Version = 4
 
-// Most is the longest content there is.
+// Most is the longest content, in bytes.
 const Most = 1 << 20
 
 const (
 	headBytes   = 5 // kind, length
 	bufferBytes = 256 << 10
-	// silence is how long the other side may say and take nothing before the
-	// connection is taken for dead: both sides' disks are memory.
+	// silence is how long the other side may send and accept nothing before the
+	// connection counts as dead. A disk never delays it, because both sides write to
+	// memory.
 	silence = 30 * time.Second
-	// drainLimit is how long somebody may be silent who is to end a connection.
+	// drainLimit is how long a peer that should end the connection may be silent.
 	drainLimit = 5 * time.Second
-	// slice is how often a ceiling is looked at: what is sent in between goes
+	// slice is the interval in which the rate limit is applied. In between data is sent
 	// at the line's own speed.
 	slice = 20 * time.Millisecond
 )
 
-// Conn is one connection. Sending and receiving may go side by side, each by
-// one at a time.
+// Conn is one connection. One goroutine may send while another receives.
 type Conn struct {
 	raw  net.Conn
 	in   *bufio.Reader
 	out  *bufio.Writer
 	pace Pace
 	sent int64
-	came []byte // the room that messages come into
+	came []byte // buffer that messages are received into
 }
 
-// New makes a connection of an open one.
+// New makes a Conn from an open connection.
 func New(raw net.Conn) *Conn {
 	c := &Conn{raw: raw}
 	c.in = bufio.NewReaderSize(raw, bufferBytes)
@@ -63,14 +62,15 @@ func New(raw net.Conn) *Conn {
 	return c
 }
 
-// Limit sets a ceiling on what is sent, in bytes a second; 0 is none.
+// Limit limits the sending rate, in bytes per second; 0 means no limit.
 func (c *Conn) Limit(bytesPerSecond int64) { c.pace = NewPace(bytesPerSecond) }
 
-// Sent is how many bytes have been sent.
+// Sent returns how many bytes have been sent.
 func (c *Conn) Sent() int64 { return c.sent }
 
-// File gives the connection as a file of its own, for a process to inherit; nothing may
-// be on its way in either direction. It is to be closed beside the connection.
+// File returns a copy of the connection as a file, for a process to inherit. No data may
+// be in transit in either direction. The caller must close both the file and the
+// connection.
 func (c *Conn) File() (*os.File, error) {
 	tcp, is := c.raw.(*net.TCPConn)
 	if !is {
@@ -79,10 +79,10 @@ func (c *Conn) File() (*os.File, error) {
 	return tcp.File()
 }
 
-// Close ends the connection; whoever waits on it gets an error.
+// Close closes the connection. Calls that wait on it return errors.
 func (c *Conn) Close() error { return c.raw.Close() }
 
-// Send sends a message made of parts, perhaps later: Flush sends all.
+// Send sends a message made of parts. Some of it may stay buffered until Flush.
 func (c *Conn) Send(kind byte, parts ...[]byte) error {
 	size := 0
 	for _, p := range parts {
@@ -110,7 +110,7 @@ func (c *Conn) Send(kind byte, parts ...[]byte) error {
 	return nil
 }
 
-// Flush sends what is not sent yet.
+// Flush sends what is buffered.
 func (c *Conn) Flush() error {
 	if err := c.raw.SetWriteDeadline(time.Now().Add(silence)); err != nil {
 		return err
@@ -121,8 +121,8 @@ func (c *Conn) Flush() error {
 	return nil
 }
 
-// Receive waits for a message, for ever if patience is 0. The content is only
-// valid until the next.
+// Receive waits for a message, without limit if patience is 0. The content is valid until
+// the next call.
 func (c *Conn) Receive(patience time.Duration) (kind byte, content []byte, err error) {
 	var until time.Time
 	if patience > 0 {
@@ -137,8 +137,8 @@ func (c *Conn) Receive(patience time.Duration) (kind byte, content []byte, err e
 	return kind, content, err
 }
 
-// Read reads one message into room, or more if that is too small: room for each
-// anew would be most of what a host that takes a guest in does.
+// Read reads one message into room, or into a larger buffer if room is too small.
+// Allocating a buffer for each message would be most of the work of a target's host.
 func Read(r io.Reader, room []byte) (kind byte, content []byte, err error) {
 	var head [headBytes]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -155,13 +155,14 @@ func Read(r io.Reader, room []byte) (kind byte, content []byte, err error) {
 	return head[0], content, nil
 }
 
-// Pace keeps a ceiling by waiting.
+// Pace limits a sending rate by waiting.
 type Pace struct{ limiter *rate.Limiter } // nil: there is no ceiling
 
-// leastBurst keeps messages from being counted in crumbs where the ceiling is low.
+// leastBurst is the smallest burst, in bytes. It keeps messages from being counted in
+// tiny parts when the limit is low.
 const leastBurst = 4096
 
-// NewPace makes one of a ceiling in bytes a second; 0 is none.
+// NewPace returns a Pace for a limit in bytes per second; 0 means no limit.
 func NewPace(bytesPerSecond int64) Pace {
 	if bytesPerSecond <= 0 {
 		return Pace{}
@@ -170,7 +171,7 @@ func NewPace(bytesPerSecond int64) Pace {
 	return Pace{rate.NewLimiter(rate.Limit(bytesPerSecond), burst)}
 }
 
-// Wait waits until so many bytes more may be sent.
+// Wait waits until so many more bytes may be sent.
 func (p Pace) Wait(bytes int) {
 	if p.limiter == nil {
 		return
@@ -184,19 +185,19 @@ func (p Pace) Wait(bytes int) {
 	}
 }
 
-// Place is where a target takes a container in.
+// Place is where a target receives a container.
 type Place struct {
 	Address netip.AddrPort
-	Word    string // known to nobody but the two hosts
+	Word    string // a secret that only the two hosts know
 }
 
-// String is what Receive says and Copy is given.
+// String returns the text that Receive returns and Copy is given.
 func (p Place) String() string { return p.Address.String() + "/" + p.Word }
 
-// wordBytes bounds what stands for a Place's word.
+// wordBytes is the longest word of a Place, in bytes.
 const wordBytes = 64
 
-// ParsePlace understands it.
+// ParsePlace parses the text of String.
 func ParsePlace(text string) (Place, error) {
 	address, word, ok := strings.Cut(text, "/")
 	at, err := netip.ParseAddrPort(address)
@@ -221,16 +222,15 @@ func Dial(ctx context.Context, p Place) (*Conn, error) {
 	return New(raw), nil
 }
 
-// Over reports whether an error says that the connection ended, in whatever
-// way, rather than that a message was wrong.
+// Over reports whether an error means that the connection ended in any way, rather than
+// that a message was malformed.
 func Over(err error) bool {
 	var n *net.OpError
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &n)
 }
 
-// Drain takes what comes until the other side ends the connection, or until it
-// says nothing for a while: ended before, the connection would take along what was
-// said last.
+// Drain reads until the other side ends the connection, or is silent for drainLimit. If
+// this side closed the connection at once, its last messages could be lost.
 func (c *Conn) Drain() {
 	for {
 		if _, _, err := c.Receive(drainLimit); err != nil {

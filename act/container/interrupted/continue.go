@@ -17,12 +17,12 @@ import (
 // stopLimit is how long a thread may take to stop that has just been thawed.
 const stopLimit = 250 * time.Millisecond
 
-// Continue lets a container run on where it is, given its first process, after it was
-// suspended: each thread makes the call again in which it waited, if that would end with
-// EINTR only because it was suspended, or because CRIU held it. thaw lets the container
-// run. seen is what was noted of it; nil: nothing, and times begin again.
+// Continue makes a suspended container run again where it is, given its first process.
+// Some waits would end with EINTR only because the container was suspended or CRIU held
+// it; each such thread makes its call again. thaw lets the container run. seen is what
+// was recorded of the waits; nil: nothing, and their times start again.
 //
-// Continue gives thaw's error. A thread that it cannot mend runs on with EINTR.
+// Continue returns thaw's error. A thread that it cannot mend continues with EINTR.
 func Continue(first int, seen *Seen, thaw func() error) (err error) {
 	_ = own.Own(func() error { // whom it traces the thread lets go of at its end
 		var held []*thread
@@ -103,8 +103,9 @@ func (t *thread) resume() {
 	_ = unix.PtraceDetach(t.tid)
 }
 
-// Resume changes the registers of a stopped thread that goes on at once, so that it makes a
-// call again that would end with EINTR only because it was stopped. Its time begins again.
+// Resume changes the registers of a stopped thread that continues at once. It makes the
+// thread repeat a call that would end with EINTR only because it was stopped. The call's
+// time starts again.
 func Resume(tid int, r *unix.PtraceRegs) {
 	t := thread{pid: tid, tid: tid, call: call{number: r.Orig_rax, arguments: [6]uint64{r.Rdi, r.Rsi, r.Rdx, r.R10, r.R8, r.R9}}}
 	t.repeat(r)

@@ -1,10 +1,10 @@
-// Package interrupted lets system calls that wait go on after a move: nanosleep, poll,
-// epoll_wait and others, which CRIU would have return EINTR though no signal came. It looks
-// at the threads before and while they are suspended (Look, Again), and changes the
-// registers in CRIU's images (Mend), or those of threads that stay (Continue), so that each
-// calls again for the rest of its time. A wait never ends early. It does not know who moves
-// the container. Its tests are those of the driver, which move real programs, and of its
-// decisions.
+// Package interrupted makes waiting system calls continue after a move: nanosleep, poll,
+// epoll_wait and others, which CRIU would make return EINTR although no signal came. It
+// observes the threads before and while they are suspended (NoteWaits, Again). It then
+// changes the registers in CRIU's images (Mend), or those of threads that stay
+// (Continue), so that each thread calls again for the rest of its time. A wait never ends
+// early. The package does not know who moves the container. The driver's tests move real
+// programs; the tests here check its decisions.
 package interrupted
 
 import (
@@ -39,7 +39,7 @@ type thread struct {
 	signals          bool          // one waits for it: the call ends by that
 }
 
-// Seen is what Look saw.
+// Seen is what NoteWaits and Again saw.
 type Seen struct {
 	first     int
 	at        time.Time
@@ -47,8 +47,8 @@ type Seen struct {
 	suspended bool // the threads were suspended then
 }
 
-// NoteWaits notes since when the threads of a container wait, given its first process, while
-// they run. What it cannot find out makes waits longer, never shorter.
+// NoteWaits records how long the threads of a running container have been waiting, given
+// its first process. Anything that it cannot find out makes waits longer, never shorter.
 func NoteWaits(first int) *Seen {
 	s := &Seen{first: first, threads: map[int]*thread{}}
 	found := threads(first)
@@ -68,7 +68,7 @@ func NoteWaits(first int) *Seen {
 	return s
 }
 
-// Again looks at the threads when they are suspended, just before they are dumped.
+// Again observes the threads when they are suspended, just before they are dumped.
 func (s *Seen) Again() {
 	now := time.Now()
 	filters := filtersOf(s.first, s.first)

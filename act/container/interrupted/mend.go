@@ -17,8 +17,8 @@ import (
 // headBytes come before the message in an image: two marks and its length.
 const headBytes = 12
 
-// Mend changes the images of a dump of what Look and Again saw. The processes have to be
-// suspended still.
+// Mend changes the images of a dump according to what NoteWaits and Again saw. The
+// processes must still be suspended.
 func (s *Seen) Mend(images string) error {
 	for _, t := range s.threads {
 		if t.signals {

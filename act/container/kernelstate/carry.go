@@ -33,8 +33,8 @@ var parts = []part{
 	{"sockets", noteSockets, restoreSockets},
 }
 
-// NoteState records, in the folder of CRIU's images, what CRIU does not take along of the
-// container with this first process. All its processes have to be suspended.
+// NoteState records, in the folder of CRIU's images, the state that CRIU does not dump of
+// the container with this first process. All its processes must be suspended.
 func NoteState(pid int, images string) error {
 	c, err := find(pid)
 	if err != nil {
@@ -59,9 +59,9 @@ func NoteState(pid int, images string) error {
 	return nil
 }
 
-// Restore gives the restored container with this first process what Note recorded. None
-// of its processes may have run yet. deliver brings an IP packet to it as if it came from
-// its network.
+// Restore applies what NoteState recorded to the restored container with this first
+// process. None of its processes may have run yet. deliver delivers an IP packet to the
+// container as if it came from its network.
 func Restore(pid int, images string, deliver func(packet []byte) error) (Rest, error) {
 	var c *Container
 	for _, p := range parts {
@@ -87,28 +87,28 @@ func Restore(pid int, images string, deliver func(packet []byte) error) (Rest, e
 	return c.rest, nil
 }
 
-// Rest is what Restore has not done.
+// Rest is what Restore has left to do.
 type Rest struct {
-	Calls []memory.Call // what threads have to do themselves before they go on
-	Said  []string      // what this host cannot give, for people
+	Calls []memory.Call // system calls that threads must make themselves before they continue
+	Said  []string      // what this host cannot provide, for people to read
 }
 
 func (p part) file(images string) string { return filepath.Join(images, "pagurus-"+p.name+".json") }
 
-// Container is a container's processes.
+// Container holds a container's processes.
 type Container struct {
 	Processes []Process
 	rest      Rest
 	deliver   func(packet []byte) error
 }
 
-// say notes what this host cannot give.
+// say records something that this host cannot provide.
 func (c *Container) say(format string, args ...any) {
 	c.rest.Said = append(c.rest.Said, fmt.Sprintf(format, args...))
 }
 
-// Process is one of them. Inside is its number in the container, which is the same at
-// source and target; PID is its number on this host.
+// Process is a process of a container. Inside is its number in the container, which is
+// the same at source and target; PID is its number on this host.
 type Process struct {
 	PID, Inside int
 	Threads     []Thread
@@ -145,7 +145,7 @@ func find(first int) (*Container, error) {
 	return c, nil
 }
 
-// inside is a thread's number in its own namespace.
+// inside returns a thread's number in its own namespace.
 func inside(pid, tid int) (int, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid))
 	if err != nil {
@@ -160,7 +160,7 @@ func inside(pid, tid int) (int, error) {
 	return 0, fmt.Errorf("/proc/%d/task/%d/status has no NSpid", pid, tid)
 }
 
-// Process finds one by its number in the container.
+// Process finds a process by its number in the container.
 func (c *Container) Process(inside int) (Process, bool) {
 	i := slices.IndexFunc(c.Processes, func(p Process) bool { return p.Inside == inside })
 	if i < 0 {
@@ -169,7 +169,7 @@ func (c *Container) Process(inside int) (Process, bool) {
 	return c.Processes[i], true
 }
 
-// File is a descriptor that a process has open, and what it leads to, as /proc names it
+// File is an open descriptor of a process, and what it leads to, as named in /proc
 // ("socket:[123]", "anon_inode:[timerfd]", a path).
 type File struct {
 	FD   int
@@ -194,8 +194,8 @@ func (p Process) Files() ([]File, error) {
 	return all, nil
 }
 
-// Borrow opens, in this process, the same open file that a process has. What is changed by
-// it is changed for the process. The caller closes it.
+// Borrow opens, in this process, the same open file description that a process has.
+// Changes to it apply to that process, too. The caller must close it.
 func (p Process) Borrow(fd int) (int, error) {
 	handle, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {

@@ -11,24 +11,24 @@ import (
 	own "pagurus/internal/thread"
 )
 
-// Call is a system call that a thread is made to do, for what the kernel lets nobody else
-// do for it.
+// Call is a system call that a thread is made to execute, because the kernel lets only
+// the thread itself do it.
 type Call struct {
 	Thread    int       `json:"thread"`
 	Number    uint64    `json:"number"`
 	Arguments [3]uint64 `json:"arguments"`
-	Second    []byte    `json:"second,omitempty"` // what the second argument leads to, if it is an address
+	Second    []byte    `json:"second,omitempty"` // what the second argument points to, if it is an address
 }
 
-// Calls has threads of a frozen container do system calls before anything else: they are
-// traced before thaw lets the container run, and stop on their way out of the kernel. err
-// is thaw's; failed says which calls were not done. All threads run on in any case, if
-// thaw did what it should.
+// Calls makes threads of a frozen container execute system calls before anything else.
+// The threads are traced before thaw lets the container run, and stop on their way out of
+// the kernel. err is thaw's error. failed says which calls were not made. If thaw
+// succeeded, all threads continue in any case.
 func Calls(calls []Call, thaw func() error) (failed, err error) {
 	if len(calls) == 0 {
 		return nil, thaw()
 	}
-	_ = own.Own(func() error { // whom it traces the thread lets go of at its end
+	_ = own.Own(func() error { // when this thread ends, the threads that it traces continue
 		var wrong []error
 		held := map[int]*thread{}
 		for _, c := range calls {
@@ -56,14 +56,14 @@ func Calls(calls []Call, thaw func() error) (failed, err error) {
 	return failed, err
 }
 
-// holdLimit is how long a thread is waited for that is still traced: by a try before this
-// one, whose tracer is about to end.
+// holdLimit is how long to wait for a thread that is still traced by an earlier try,
+// whose tracer is about to end.
 const (
 	holdLimit = 100 * time.Millisecond
 	holdAgain = time.Millisecond
 )
 
-// traceThread begins to trace a thread, and has it stop when it next could.
+// traceThread starts to trace a thread and makes it stop as soon as it can.
 func traceThread(tid int) (*thread, error) {
 	at, err := findInstruction(tid)
 	if err != nil {
@@ -77,7 +77,7 @@ func traceThread(tid int) (*thread, error) {
 	}
 }
 
-// do makes its calls of a thread that is held, and lets it go.
+// do executes the thread's calls and releases the thread.
 func (t *thread) do(calls []Call) error {
 	if err := t.halt(); err != nil {
 		return err
@@ -94,8 +94,8 @@ func (t *thread) do(calls []Call) error {
 	return errors.Join(append(errs, t.letGo())...)
 }
 
-// make makes a call. What that needs in memory is in a mapping made for it: whatever else
-// is there may be in use by other threads.
+// make executes one call. It makes a mapping for the memory that the call needs, because
+// other threads may be using any other memory.
 func (t *thread) make(c Call) error {
 	a := c.Arguments
 	if len(c.Second) > 0 {

@@ -11,29 +11,30 @@ import (
 	"pagurus/act/host"
 )
 
-// LazyFill is what one guest depends on.
+// LazyFill names the processes that one running guest's memory depends on.
 type LazyFill struct {
 	LazyPager, PageProxy host.Process
-	Verdict              string // file with the keeper's
+	Verdict              string // path of the page proxy's verdict
 }
 
-// ErrLost says that some memory never comes. What wants it waits until it is ended: as
-// long as the pager or the keeper is there nobody is given zeros in its place.
+// ErrLost says that some memory never arrives. Processes that need it wait until they are
+// killed. They do not read zeros in its place as long as the lazy pager or the page proxy
+// runs.
 var ErrLost = errors.New("some of its memory never comes")
 
-// checkEvery is how often is looked.
+// checkEvery is the interval between two checks.
 const checkEvery = 10 * time.Millisecond
 
-// CheckFill says whether all memory is in its place and nobody has hold of it any more. An
-// error that wraps ErrLost is for good.
+// CheckFill reports whether all memory is in place and the lazy pager and the page proxy
+// have ended. An error that wraps ErrLost is permanent.
 func (f LazyFill) CheckFill() (done bool, err error) {
 	if f.LazyPager.PID == 0 {
 		return true, nil
 	}
-	pager, keeper := f.LazyPager.Gone(), f.PageProxy.Gone() // asked first: the verdict is the last that they do
+	pager, keeper := f.LazyPager.Gone(), f.PageProxy.Gone() // asked first: writing the verdict is the last thing that they do
 	said, err := os.ReadFile(f.Verdict)
 	switch verdict := string(said); {
-	case errors.Is(err, os.ErrNotExist): // of before there were verdicts for all
+	case errors.Is(err, os.ErrNotExist): // an earlier Pagurus wrote no verdict
 		return pager, nil
 	case err != nil:
 		return false, err
@@ -47,7 +48,7 @@ func (f LazyFill) CheckFill() (done bool, err error) {
 	return false, nil
 }
 
-// Await waits until Look says that it is done, or gives an error.
+// Await waits until CheckFill reports that it is done, or returns an error.
 func (f LazyFill) Await(ctx context.Context) error {
 	for {
 		if done, err := f.CheckFill(); done || err != nil {
@@ -61,24 +62,24 @@ func (f LazyFill) Await(ctx context.Context) error {
 	}
 }
 
-// FillOrder is what memory is put where.
+// FillOrder says which memory is put in place for which guest.
 type FillOrder struct {
 	Store   *Store
 	Criu    criu.Criu
-	Images  string   // which it belongs to, from which the guest is to be made
-	Rest    *os.File // a connection to who has what is owed, from now on Start's; nil: nothing is
-	Verdict string   // file for it
+	Images  string   // the folder of the images from which the guest will be restored
+	Rest    *os.File // a connection to the page server, owned by StartFill; nil: there are no lazy pages
+	Verdict string   // path for the verdict
 }
 
-// PendingFill is a Feed whose guest is not made yet.
+// PendingFill is a lazy fill whose guest is not restored yet.
 type PendingFill struct {
 	LazyFill
 	pageProxy *PageProxy
 	lazyPager *criu.LazyPager
 }
 
-// StartFill begins, for a guest that is to be made with Lazy. After an error there are no
-// processes.
+// StartFill starts lazy fill for a guest that will be restored with Lazy. After an error
+// none of its processes runs.
 func StartFill(ctx context.Context, o FillOrder) (b *PendingFill, err error) {
 	late := &ProxyFiles{Rest: o.Rest}
 	defer late.Close()
@@ -103,12 +104,12 @@ func StartFill(ctx context.Context, o FillOrder) (b *PendingFill, err error) {
 	return b, nil
 }
 
-// fillHoldLimit is how long the pager may take to have hold of all processes: it hears of
-// each as it is made.
+// fillHoldLimit is how long the lazy pager may take to have the userfaultfds of all
+// processes. It is told about each process as it is made.
 const fillHoldLimit = 10 * time.Second
 
-// HoldUffds sees to it that nobody finds zeros where memory is still to come if the pager is
-// killed. It is called once all processes are made, and none of them runs.
+// HoldUffds makes sure that no process reads zeros in place of missing memory if the lazy
+// pager is killed. Call it when all processes are made and before any of them runs.
 func (b *PendingFill) HoldUffds(first int) error {
 	defer b.pageProxy.Close()
 	for end := time.Now().Add(fillHoldLimit); ; time.Sleep(time.Millisecond) {
@@ -121,7 +122,7 @@ func (b *PendingFill) HoldUffds(first int) error {
 	}
 }
 
-// End ends it. What was made is to be ended before.
+// End ends lazy fill. The guest's processes must be ended first.
 func (b *PendingFill) End() (err error) {
 	b.pageProxy.Close()
 	if b.lazyPager != nil {

@@ -7,16 +7,17 @@ import (
 	"time"
 )
 
-// HolderProcess has a Grip on a process when it is told to. The zero Holder holds nothing.
+// HolderProcess holds the userfaultfds of a process when it is told to. The zero value
+// holds none.
 type HolderProcess struct {
 	mu    sync.Mutex
 	uffds *UffdHolder // nil: it was not told to
 }
 
-// uffdOrder is to hold a process's userfaultfds, too.
+// uffdOrder is the order to hold a process's userfaultfds.
 type uffdOrder struct{ PID int }
 
-// Answer says how many are held, or why not all are.
+// Answer says how many userfaultfds are held, or why not all are.
 type Answer struct {
 	Held  int
 	Error string
@@ -27,10 +28,10 @@ type Answer struct {
 // longer ago is not held when CRIU's is killed.
 const holdEvery = 5 * time.Millisecond
 
-// errUnfinished says that CRIU takes its leave with memory still to be put in its place.
+// errUnfinished says that CRIU ends although some memory is not in place yet.
 var errUnfinished = errors.New("CRIU gave up before all memory was in its place; see the log of criu lazy-pages")
 
-// Obey does as it is told until nobody is there to tell.
+// Obey carries out orders until the connection ends.
 func (h *HolderProcess) Obey(orders *gob.Decoder, answers *gob.Encoder) {
 	for {
 		var q uffdOrder
@@ -48,7 +49,7 @@ func (h *HolderProcess) Obey(orders *gob.Decoder, answers *gob.Encoder) {
 	}
 }
 
-// takeUffd holds what a process has.
+// holdProcess holds the userfaultfds that a process has.
 func (h *HolderProcess) holdProcess(pid int) (held int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,13 +65,14 @@ func (h *HolderProcess) holdProcess(pid int) (held int, err error) {
 func (h *HolderProcess) watch() {
 	for {
 		h.mu.Lock()
-		_, _ = h.uffds.HoldAll() // what it could not get it tries again
+		_, _ = h.uffds.HoldAll() // it tries again what failed
 		h.mu.Unlock()
 		time.Sleep(holdEvery)
 	}
 }
 
-// Parted is asked when CRIU wants to end: what it still has then it was not done with.
+// Parted is called when CRIU wants to end. It returns an error if CRIU still has
+// userfaultfds, because then it has not finished.
 func (h *HolderProcess) Parted() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,7 +86,8 @@ func (h *HolderProcess) Parted() error {
 	return err
 }
 
-// HoldForever keeps what is held until this process is ended.
+// HoldForever keeps what is held until this process is killed. It returns at once if
+// nothing is held.
 func (h *HolderProcess) HoldForever() {
 	for h.holds() {
 		time.Sleep(time.Minute)

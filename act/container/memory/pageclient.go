@@ -10,13 +10,13 @@ import (
 	"sync"
 )
 
-// A request is a process's number in its own pid namespace, how many bytes of its
-// someMemory are wanted, and where; the answer is these bytes. The number 0 says that
-// nothing more is wanted, and has no answer.
+// A request names a process by its number in its own pid namespace, and says how many
+// bytes of its memory are wanted, and at which address. The answer is these bytes. Number
+// 0 says that nothing more is wanted, and has no answer.
 const (
 	requestBytes  = 4 + 4 + 8
 	debtPageBytes = 4096
-	// Most is the most that may be asked for at once.
+	// Most is the most that one request may ask for, in bytes.
 	Most = 4 << 20
 )
 
@@ -35,7 +35,7 @@ func parse(b [requestBytes]byte) request {
 	return request{binary.BigEndian.Uint32(b[:]), binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint64(b[8:])}
 }
 
-// check refuses what nobody who means well asks for.
+// check refuses a request that no page client sends.
 func (q request) check() error {
 	if q.bytes == 0 || q.bytes > Most || q.bytes%debtPageBytes != 0 || q.address%debtPageBytes != 0 || q.address > 1<<56 {
 		return fmt.Errorf("%d bytes at %#x were asked for, which cannot be", q.bytes, q.address)
@@ -43,14 +43,14 @@ func (q request) check() error {
 	return nil
 }
 
-// PageClient asks for what is owed.
+// PageClient fetches lazy pages from a page server.
 type PageClient struct {
 	mu   sync.Mutex
 	conn net.Conn
 }
 
-// joinServer makes one of a connection whose other end Lend has. The file is its own from
-// now on.
+// joinServer makes a PageClient from a connection whose other end ServePages has. It
+// takes ownership of the file.
 func joinServer(file *os.File) (*PageClient, error) {
 	conn, err := net.FileConn(file)
 	if err := errors.Join(err, file.Close()); err != nil {
@@ -59,8 +59,8 @@ func joinServer(file *os.File) (*PageClient, error) {
 	return &PageClient{conn: conn}, nil
 }
 
-// Fetch gets what a process has at an address, in whole pages. It waits for as long as
-// the connection lives; after an error nothing more ever comes.
+// Fetch fetches what a process has at an address, in whole pages. It waits as long as the
+// connection lives. After an error nothing more ever arrives.
 func (c *PageClient) Fetch(process uint32, address uint64, content []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +78,7 @@ func (c *PageClient) Fetch(process uint32, address uint64, content []byte) error
 	return nil
 }
 
-// Finish says that nothing more is wanted, and ends the connection.
+// Finish tells the page server that nothing more is wanted, and closes the connection.
 func (c *PageClient) Finish() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,15 +15,15 @@ import (
 	"pagurus/act/container/shim"
 )
 
-// A container that runs before all its memory has come depends on whoever has
-// that memory. It must outlive an agent that is killed, so memory is given to CRIU
-// by a process made for that, a part of this program, which ends with its work.
+// A container that runs before all its memory is in place depends on the process that
+// holds that memory. That process must outlive a killed agent. So a process made for this
+// gives the memory to CRIU. It is a part of this program and ends when its work is done.
 
-// pageProxyName is what the program is called then.
+// pageProxyName is the name under which the program runs as a page proxy.
 const pageProxyName = "pagurus-page-proxy"
 
-// The files that the process is given: its end of a connection to who started it, its end
-// of CRIU's socket, the two of Late, and then the memory of each process.
+// The descriptors that the process is given: a connection to the process that started it,
+// its end of CRIU's socket, the two of ProxyFiles, and then the memory of each process.
 const (
 	proxyOrders = 3 + iota
 	proxySocket
@@ -32,13 +32,13 @@ const (
 	proxyMemory
 )
 
-// ProxyFiles is what a keeper is given beside the memory.
+// ProxyFiles are the files that a page proxy is given beside the memory.
 type ProxyFiles struct {
-	Verdict *os.File // in which it says Fetched in the end, or why some memory never comes
-	Rest    *os.File // a connection to who has what is owed, for joinServer; nil: nothing is
+	Verdict *os.File // to which it writes Fetched at the end, or why some memory never arrives
+	Rest    *os.File // a connection to the page server, for joinServer; nil: there are no lazy pages
 }
 
-// Close closes the files, which the keeper has of its own.
+// Close closes the files. The page proxy has descriptors of its own.
 func (l *ProxyFiles) Close() {
 	_ = l.Verdict.Close()
 	if l.Rest != nil {
@@ -46,10 +46,10 @@ func (l *ProxyFiles) Close() {
 	}
 }
 
-// Fetched is the verdict when all memory has been fetched and is in its place.
+// Fetched is the verdict when all memory has been fetched and is in place.
 const Fetched = "all"
 
-// proxied is what is known of the memory of one process.
+// proxied describes the memory of one process.
 type proxied struct {
 	Process uint32
 	Blocks  []proxiedBlock
@@ -71,12 +71,13 @@ func init() {
 	}
 }
 
-// PageProxy is such a process, for who started it.
+// PageProxy is a page proxy, as the process that started it sees it.
 type PageProxy struct {
 	PID int
-	// CRIU's end of their connection, for `criu lazy-pages` to inherit, and the keeper's own,
-	// for it to inherit, too: it waits for ever then if the keeper ends, and so do those whose
-	// processMemory it is to put in its place. Otherwise it would end, and they would find zeros.
+	// Socket is CRIU's end of its connection to the page proxy, and Own is the proxy's
+	// end. `criu lazy-pages` inherits both. With Own it waits for ever if the page proxy
+	// ends, and so do the processes whose memory is missing. Otherwise it would end, and
+	// they would read zeros.
 	Socket, Own *os.File
 
 	orders net.Conn
@@ -84,11 +85,12 @@ type PageProxy struct {
 	from   *gob.Decoder
 }
 
-// holdUffdsLimit is how long the answer may take.
+// holdUffdsLimit is how long the page proxy may take to answer HoldUffds.
 const holdUffdsLimit = 10 * time.Second
 
-// HoldUffds has the keeper hold what CRIU's process has of userfaultfds by now, and from now
-// on, until that has closed them, and says how many those are. It may be called again.
+// HoldUffds makes the page proxy hold the userfaultfds of CRIU's process pid, now and
+// from now on, until that process has closed them. It returns how many there are now. It
+// may be called again.
 func (k *PageProxy) HoldUffds(pid int) (held int, err error) {
 	var a Answer
 	err = k.orders.SetDeadline(time.Now().Add(holdUffdsLimit))
@@ -107,18 +109,18 @@ func (k *PageProxy) HoldUffds(pid int) (held int, err error) {
 	return a.Held, nil
 }
 
-// Close gives the files back. The keeper lives on.
+// Close closes the files. The page proxy keeps running.
 func (k *PageProxy) Close() {
 	_ = k.Socket.Close()
 	_ = k.Own.Close()
 	_ = k.orders.Close()
 }
 
-// StartProxy has a process of its own do what Serve does, with the same memory, until CRIU
-// has put all of it in its place. It outlives this one; it gives its verdict, and if that
-// is another than Fetched it does not end before it is ended, once it was told to Grasp.
-// The Store may be closed then, and is to be used no more. late stays the caller's. After
-// an error there is no such process.
+// StartProxy starts a page proxy: a process that does what Serve does, with the same
+// memory, until CRIU has put all of it in place. The proxy outlives this process and
+// writes a verdict. If the verdict is not Fetched and HoldUffds was called, the proxy
+// runs until it is killed. Afterwards the Store must not be used any more, but may be
+// closed. The caller keeps late. After an error no page proxy runs.
 func (s *Store) StartProxy(late *ProxyFiles) (k *PageProxy, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +132,7 @@ func (s *Store) StartProxy(late *ProxyFiles) (k *PageProxy, err error) {
 		if err != nil {
 			err = fmt.Errorf("start the process that keeps memory: %w", err)
 			for _, f := range []*os.File{k.Socket, k.Own} {
-				_ = f.Close() // of nil it does nothing
+				_ = f.Close() // does nothing if f is nil
 			}
 			if k.orders != nil {
 				_ = k.orders.Close()
@@ -183,7 +185,7 @@ func (m *processMemory) entrusted(number uint32) proxied {
 	return k
 }
 
-// serveProxied is the whole of that process.
+// serveProxied is all that the page proxy does.
 func serveProxied(owed bool) error {
 	orders, err := inherited(proxyOrders)
 	if err != nil {
@@ -223,15 +225,15 @@ func serveProxied(owed bool) error {
 	return rest.Finish()
 }
 
-// inherited is a connection among the files that it was given.
+// inherited opens a connection among the inherited descriptors.
 func inherited(number uintptr) (net.Conn, error) {
 	file := os.NewFile(number, "connection")
 	conn, err := net.FileConn(file)
 	return conn, errors.Join(err, file.Close())
 }
 
-// serveAndReport serves memory and gives the verdict, which all says too. If that is a bad
-// one it does not return as long as somebody could find zeros.
+// serveAndReport serves memory and writes the verdict; all reports whether it is Fetched.
+// Otherwise serveAndReport does not return as long as a process could read zeros.
 func (s *Store) serveAndReport(conn net.Conn, h *HolderProcess) (all bool, err error) {
 	err = s.serve(context.Background(), conn, h.Parted)
 	said := Fetched
@@ -245,7 +247,7 @@ func (s *Store) serveAndReport(conn net.Conn, h *HolderProcess) (all bool, err e
 	if err == nil {
 		return true, nil
 	}
-	// As long as CRIU waits for an answer the processes wait for their memory.
+	// As long as CRIU waits for an answer, the processes wait for their memory.
 	_, _ = io.Copy(io.Discard, conn)
 	h.HoldForever()
 	return false, err

@@ -7,23 +7,23 @@ import (
 
 // Piece is a part of the memory of one process, in whole pages.
 type Piece struct {
-	Process uint32 // its number in its own pid namespace, which is what CRIU knows
+	Process uint32 // its number in its own pid namespace, which is the one that CRIU uses
 	What    What
 	Address uint64
 	Bytes   uint64
 }
 
-// What says how the memory of a piece is known.
+// What is the state of a piece's memory.
 type What uint8
 
 const (
-	// Filled: what it holds comes with it.
+	// Filled: the content comes with the piece.
 	Filled What = iota + 1
-	// Zero: there, and nothing but zeros.
+	// Zero: the pages exist and contain only zeros.
 	Zero
-	// Gone: no longer there. What was sent of it counts no more.
+	// Gone: the pages no longer exist. What was sent of them is invalid.
 	Gone
-	// Owed: there, and what it holds is fetched when it is wanted.
+	// Lazy: the pages exist, and their content is fetched when it is needed.
 	Lazy
 )
 
@@ -33,18 +33,18 @@ const PageBytes = 4096
 const (
 	// spaceEnd is above every address a process can have.
 	spaceEnd = 1 << 56
-	// mostZero is how much one piece may say to be zeros, or owed: who receives it
-	// keeps a bit for each page.
+	// mostZero is the largest size of a zero or lazy piece, in bytes: the receiver keeps
+	// a bit for each page.
 	mostZero = 1 << 38
 	// mostProcess is the kernel's highest process number.
 	mostProcess = 1 << 22
 )
 
-// ErrUnsupported says that this machine's kernel cannot tell which pages were
-// written: nothing can be copied beforehand.
+// ErrUnsupported says that this machine's kernel cannot report which pages were written,
+// so that no memory can be copied while the guest runs.
 var ErrUnsupported = errors.New("the kernel cannot tell which pages of a process were written; Linux 6.7 and later can")
 
-// check refuses a piece that cannot be.
+// check refuses an impossible piece.
 func (p Piece) check(content []byte) error {
 	switch {
 	case p.Process == 0 || p.Process > mostProcess:
@@ -63,5 +63,5 @@ func (p Piece) check(content []byte) error {
 	return nil
 }
 
-// AllGone says that nothing that was sent of a process counts any more.
+// AllGone returns the piece that makes everything sent of a process invalid.
 func AllGone(process uint32) Piece { return Piece{Process: process, What: Gone, Bytes: spaceEnd} }

@@ -17,16 +17,16 @@ import (
 	"pagurus/act/container/shim"
 )
 
-// pageServerName is what the program is called that hands memory out.
+// pageServerName is the name under which the program runs as a page server.
 const pageServerName = "pagurus-page-server"
 
-// The files that it is given.
+// The descriptors that it is given.
 const (
 	serverConn = 3 + iota
 	serverTally
 )
 
-// ready is what it says when it has hold of all processes.
+// ready is what it writes when it has opened the memory of all processes.
 const ready = "ready\n"
 
 func init() {
@@ -39,11 +39,11 @@ func init() {
 	}
 }
 
-// ServePages has a process of its own, whose number it gives, hand out the memory of
-// processes, at bytesPerSecond at most (0: no limit), to whoever has the other end of a
-// connection, until they have all or the connection ends. The processes must stand
-// suspended until then. What it has handed out is noted in the file tally. After an error
-// there is no such process. Both files stay the caller's.
+// ServePages starts a page server: a process that sends the memory of processes on
+// request, at bytesPerSecond at most (0: no limit), to the other end of conn. It ends
+// when the client wants no more or the connection ends. The processes must stay suspended
+// until then. The page server records in the file tally what it has sent. ServePages
+// returns its PID. After an error no page server runs. The caller keeps both files.
 func ServePages(conn, tally *os.File, bytesPerSecond int64, pids []int) (pid int, err error) {
 	cmd := exec.Command(shim.Program())
 	cmd.Args, cmd.Dir, cmd.Env = []string{pageServerName, strconv.FormatInt(bytesPerSecond, 10)}, "/", []string{}
@@ -67,11 +67,11 @@ func ServePages(conn, tally *os.File, bytesPerSecond int64, pids []int) (pid int
 		cmd.Wait()
 		return 0, fmt.Errorf("start the page server: %w: %s", err, strings.TrimSpace(said.String()))
 	}
-	go cmd.Wait() // to bury it
+	go cmd.Wait() // reaps it
 	return cmd.Process.Pid, nil
 }
 
-// servePages is the whole of that process.
+// servePages is all that the page server does.
 func servePages(rate string, pids []string) error {
 	bytesPerSecond, err := strconv.ParseInt(rate, 10, 64)
 	if err != nil {
@@ -91,21 +91,21 @@ func servePages(rate string, pids []string) error {
 	if _, err := os.Stdout.WriteString(ready); err != nil {
 		return err
 	}
-	// Nobody reads what is said from here on.
+	// No process reads its output from here on.
 	os.Stdout.Close()
 	return s.serve(conn)
 }
 
-// pageServer hands memory out.
+// pageServer sends memory on request.
 type pageServer struct {
-	memory map[uint32]*os.File // of processes, by their numbers inside
+	memory map[uint32]*os.File // memory of processes, by their numbers in their own pid namespace
 	tally  *os.File
 	pace   framing.Pace
 	done   Tally
 }
 
-// open gets hold of a process's memory. One that has ended owes nothing, also where
-// nobody has asked about its end yet: the kernel says then that it is no process.
+// open opens a process's memory. A process that has ended has no lazy pages. The same is
+// true of one that is not reaped yet, for which the kernel reports ESRCH.
 func (s *pageServer) open(pid string) error {
 	f, err := os.Open("/proc/" + pid + "/mem")
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
@@ -122,7 +122,7 @@ func (s *pageServer) open(pid string) error {
 	return nil
 }
 
-// inside is the number of a process in its own pid namespace.
+// inside returns a process's number in its own pid namespace.
 func inside(pid string) (uint32, error) {
 	text, err := os.ReadFile("/proc/" + pid + "/status")
 	if err != nil {
@@ -137,7 +137,7 @@ func inside(pid string) (uint32, error) {
 	return 0, fmt.Errorf("the kernel does not say which number process %s has inside", pid)
 }
 
-// serve answers until nothing more is wanted.
+// serve answers requests until nothing more is wanted.
 func (s *pageServer) serve(conn net.Conn) error {
 	requests, buffer := bufio.NewReader(conn), make([]byte, Most)
 	for {

@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Send takes a piece and, if it is filled, what it holds, which is only valid
-// until it returns. It blocks for as long as the way to the target wants.
+// Send receives a piece and, if it is filled, its content, which is valid until Send
+// returns. It blocks as long as the connection to the target requires.
 type Send func(p Piece, content []byte) error
 
-// Passed says what a pass did.
+// Passed says what a pass sent.
 type Passed struct {
 	SentBytes int64 // filled pages
-	ZeroBytes int64 // pages of nothing but zeros
-	LazyBytes int64 // that are to be fetched
-	// RemainingBytes is what was written since, and all that is only sent at the
+	ZeroBytes int64 // pages that contain only zeros
+	LazyBytes int64 // pages that are to be fetched
+	// RemainingBytes is what was written since, and everything that is sent only at the
 	// last pass.
 	RemainingBytes int64
 }
@@ -120,10 +120,10 @@ func (s *pass) over(p *process) error {
 	return nil
 }
 
-// row passes over areas with nothing else between them. The last pass takes them at once
-// if all are tracked: a program may have tens of thousands, and asking the kernel for each
-// takes time in which it stands still. In other passes a look notes what it finds as sent,
-// and where it is refused in the middle nobody knows what it had noted.
+// row passes over adjacent areas. The last pass scans them at once if all are tracked: a
+// program may have tens of thousands, and scanning each of them would prolong the
+// downtime. The other passes scan each area alone. Their scans record pages as sent, and
+// if the kernel stops a scan in the middle it is unknown what was recorded.
 func (s *pass) row(row []area) error {
 	if s.last && len(row) > 1 && s.process.passed && !around(row).in(s.doubt) {
 		err := s.scanArea(s.lastPass, around(row), s.sendLast)
@@ -139,8 +139,8 @@ func (s *pass) row(row []area) error {
 	return nil
 }
 
-// area passes over one area. What is tracked is told by the kernel alone: an area
-// that was mapped anew, or moved here, is not, and then all of it is sent.
+// area passes over one area. Only the kernel knows what is tracked. An area that was
+// newly mapped, or moved here, is not tracked, and then all of it is sent.
 func (s *pass) area(a area) error {
 	p := s.process
 	told := p.passed && !a.in(s.doubt)

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CRIU's page server protocol, as far as `criu lazy-pages` speaks it (criu/page-xfer.c):
-// requests and answers begin with the same 32 bytes, and an answer with pages is
-// followed by them.
+// CRIU's page server protocol, in the part that `criu lazy-pages` uses
+// (criu/page-xfer.c). Requests and answers begin with the same 32 bytes. In an answer the
+// pages follow.
 const (
 	commandAdd        = 6 | 1<<2<<16 // with the flag that the pages follow
 	commandGet        = 7
@@ -24,23 +24,24 @@ const (
 	commandForceClose = 0x1024
 	pageRequestBytes  = 32
 
-	// mostAnswered is how many pages one answer has at most. CRIU asks again for
-	// what is missing; it never asks for more than this.
+	// mostAnswered is the most pages in one answer. CRIU asks again for missing pages; it
+	// never asks for more than this.
 	mostAnswered = 1024
 )
 
-// errEarly says that CRIU has hung up.
+// errEarly says that CRIU has closed the connection.
 var errEarly = errors.New("CRIU, which puts it in its place, was killed or failed; see the log of criu lazy-pages")
 
-// Serve gives the memory received to a `criu lazy-pages --page-server`, whose
-// other end of the connection is best a socket that it inherits (--ps-socket),
-// since a port could be asked by others. It returns when CRIU has all it wants, or
-// with an error; then the processes will not get on, and must be killed.
+// Serve gives the received memory to a `criu lazy-pages --page-server`. The other end of
+// the connection should be a socket that CRIU inherits (--ps-socket), because any process
+// could connect to a port. Serve returns when CRIU has all the pages that it wants. After
+// an error the processes cannot continue and must be killed.
 func (s *Store) Serve(ctx context.Context, conn net.Conn) error {
 	return s.serve(ctx, conn, func() error { return nil })
 }
 
-// serve is Serve; parting is asked whether CRIU may go when it wants to, and else it waits.
+// serve is Serve with a check: CRIU may end only if parting returns nil, otherwise it
+// waits.
 func (s *Store) serve(ctx context.Context, conn net.Conn, parting func() error) error {
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	v := &server{store: s, conn: conn, parting: parting, requests: bufio.NewReader(conn), answer: make([]byte, pageRequestBytes+mostAnswered*PageBytes)}
@@ -61,11 +62,10 @@ func (s *Store) serve(ctx context.Context, conn net.Conn, parting func() error) 
 	}
 }
 
-// SocketPair gives a connection and its other end as a file, for a program to
-// inherit.
+// SocketPair returns a connection, and its other end as a file for a program to inherit.
 func SocketPair() (net.Conn, *os.File, error) { return socketPair(unix.SOCK_STREAM) }
 
-// server answers on one connection.
+// server answers requests on one connection.
 type server struct {
 	store    *Store
 	conn     net.Conn
@@ -74,7 +74,7 @@ type server struct {
 	answer   []byte
 }
 
-// pageRequest is one, as it comes.
+// pageRequest is a request as CRIU sends it.
 type pageRequest struct {
 	command                 uint32
 	pages, address, process uint64
@@ -89,7 +89,7 @@ func parseRequest(b [pageRequestBytes]byte) pageRequest {
 	}
 }
 
-// one answers one request and says whether more can come.
+// one answers one request and reports whether more can come.
 func (v *server) one() (more bool, err error) {
 	var b [pageRequestBytes]byte
 	if _, err := io.ReadFull(v.requests, b[:]); err != nil {
@@ -106,7 +106,7 @@ func (v *server) one() (more bool, err error) {
 		if err := v.parting(); err != nil {
 			return false, err
 		}
-		if _, err := v.conn.Write(make([]byte, 4)); err != nil { // all is well
+		if _, err := v.conn.Write(make([]byte, 4)); err != nil { // status: success
 			return false, err
 		}
 		return false, nil

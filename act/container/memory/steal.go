@@ -47,12 +47,11 @@ type thread struct {
 	changed     bool   // its registers are not its own
 }
 
-// steal makes a process open a userfaultfd and takes it away from it. The
-// process has none afterwards, error or not. stopped is how long its one thread
-// was kept from running.
+// steal makes a process open a userfaultfd and takes it away. Afterwards the process has
+// none, even after an error. stopped is how long the process's thread was stopped.
 //
-// The caller's thread must be locked, and end soon: a tracee that would not stop
-// is let go only then.
+// The caller's thread must be locked and end soon: a thread that would not stop is
+// released only then.
 func steal(pid int) (uffd int, stopped time.Duration, err error) {
 	at, err := findInstruction(pid)
 	if err != nil {

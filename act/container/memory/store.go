@@ -10,30 +10,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Store keeps what was received of the memory of processes until CRIU has it. It
-// is memory of this machine without a name, so that nothing is left of it when
-// this process ends, however it does. Its methods may be used at the same time.
+// Store keeps the received memory of processes until CRIU has it. It uses nameless memory
+// files, so that nothing is left when this process ends in any way. Its methods may be
+// called concurrently.
 type Store struct {
 	mu       sync.Mutex
-	memories map[uint32]*processMemory // by the number of the process
-	rest     Rest                      // has what is owed; nil: nobody
+	memories map[uint32]*processMemory // by the process's number in its own pid namespace
+	rest     Rest                      // fetches lazy pages; nil: there are none to fetch from
 	closed   bool
 }
 
-// Rest is where memory is that is owed.
+// Rest fetches lazy pages.
 type Rest interface {
-	// Fetch gives what a process has at an address, in whole pages.
+	// Fetch returns in content what a process has at an address, in whole pages.
 	Fetch(process uint32, address uint64, content []byte) error
 }
 
-// NewStore gives an empty one.
+// NewStore returns an empty Store.
 func NewStore() *Store { return &Store{memories: map[uint32]*processMemory{}} }
 
-// errClosed is what the methods of a closed Store give.
+// errClosed is what the methods of a closed Store return.
 var errClosed = errors.New("the received memory was given back already")
 
-// Put takes a piece. What it says replaces what was said before of that memory.
-// After an error that memory counts as gone.
+// Put stores a piece. The piece replaces what was received before for that memory. After
+// an error that memory counts as gone.
 func (s *Store) Put(p Piece, content []byte) error {
 	if err := p.check(content); err != nil {
 		return fmt.Errorf("receive memory: %w", err)
@@ -60,12 +60,12 @@ func (s *Store) Put(p Piece, content []byte) error {
 	return nil
 }
 
-// HeldBytes is how much memory it takes.
+// HeldBytes returns how many bytes of received memory are held.
 func (s *Store) HeldBytes() int64 {
 	return s.count(func(b *block, word int) uint64 { return b.filled[word] })
 }
 
-// LazyBytes is how much memory is to be fetched.
+// LazyBytes returns how many bytes are still to be fetched.
 func (s *Store) LazyBytes() int64 {
 	return s.count(func(b *block, word int) uint64 { return b.lazy[word] })
 }
@@ -84,7 +84,7 @@ func (s *Store) count(which func(b *block, word int) uint64) (total int64) {
 	return total
 }
 
-// Close gives the memory back. It may be called again.
+// Close frees the memory. It may be called again.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,8 +97,8 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// read gives what is kept of a process from an address on, in content: as many
-// pages as there are in a row, at least one. What is owed is fetched.
+// read returns in content what is stored of a process from an address on: as many
+// consecutive pages as there are, at least one. Lazy pages are fetched.
 func (s *Store) read(process uint32, address uint64, content []byte) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +112,7 @@ func (s *Store) read(process uint32, address uint64, content []byte) ([]byte, er
 	return m.read(address, content, s.rest)
 }
 
-// give gives memory back that nobody needs any more.
+// give frees memory that is not needed any more.
 func (s *Store) give(process uint32, a area) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +123,8 @@ func (s *Store) give(process uint32, a area) error {
 	return m.drop(a)
 }
 
-// processMemory is that of one process: a file as large as an address space, in which
-// the offset is the address, and what is known of each page.
+// processMemory is the memory of one process: a file as large as an address space, in
+// which the offset is the address, and the state of each page.
 type processMemory struct {
 	number uint32
 	file   *os.File
@@ -136,11 +136,11 @@ const (
 	blockBytes = blockPages * PageBytes
 )
 
-// block says which of its pages are kept, which are nothing but zeros, and which are
-// to be fetched.
+// block records which of its pages are stored, which contain only zeros, and which are
+// lazy.
 type block struct{ filled, zero, lazy [blockPages / 64]uint64 }
 
-// errNobody says that a page is owed and nobody has it.
+// errNobody says that a page is lazy and there is no source to fetch it from.
 var errNobody = errors.New("no source connection for the lazy pages")
 
 func newMemory(number uint32) (*processMemory, error) {
@@ -174,7 +174,7 @@ func (m *processMemory) put(p Piece, content []byte) error {
 	return nil
 }
 
-// drop lets go of what the pages hold.
+// drop frees what the pages hold.
 func (m *processMemory) drop(a area) error {
 	kept := false
 	m.mark(a, false, func(b *block, word int, mask uint64) {
@@ -189,15 +189,15 @@ func (m *processMemory) drop(a area) error {
 	return unix.Fallocate(int(m.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(a.start), int64(a.end-a.start))
 }
 
-// clear makes pages such as were never received.
+// clear marks pages as never received.
 func (b *block) clear(word int, mask uint64) {
 	b.filled[word] &^= mask
 	b.zero[word] &^= mask
 	b.lazy[word] &^= mask
 }
 
-// mark changes what is known of pages, 64 at a time; with create also where
-// nothing was known.
+// mark changes the state of pages, 64 at a time. With create it does so also for blocks
+// that do not exist yet.
 func (m *processMemory) mark(a area, create bool, change func(b *block, word int, mask uint64)) {
 	if blocks := (a.end - a.start) / blockBytes; !create && blocks > uint64(len(m.blocks)) {
 		for number, b := range m.blocks {
@@ -219,7 +219,8 @@ func (m *processMemory) mark(a area, create bool, change func(b *block, word int
 	}
 }
 
-// change goes over those pages of a block, which begins at start.
+// change applies a change to those pages of the area that are in a block beginning at
+// start.
 func (b *block) change(start uint64, a area, change func(b *block, word int, mask uint64)) {
 	if a.start >= a.end {
 		return
@@ -237,7 +238,7 @@ func (b *block) change(start uint64, a area, change func(b *block, word int, mas
 	}
 }
 
-// known says how a page is known; Gone if it is not.
+// known returns the state of a page, or Gone if it is unknown.
 func (m *processMemory) known(address uint64) What {
 	b := m.blocks[address/blockBytes]
 	if b == nil {

@@ -19,10 +19,10 @@ import (
 	"pagurus/act/container/shim"
 )
 
-// Processes are stopped for their userfaultfd by a process made for that, a part
-// of this program: whoever traces a process takes part in what its parent
-// waits for, and the parent may well be this process. It also ends what it began
-// when this process is killed in the middle.
+// A separate process, a part of this program, stops processes to take their userfaultfds.
+// A tracer takes part in what the traced process's parent waits for, and that parent may
+// be this process. The separate process also ends what it began if this process is killed
+// meanwhile.
 
 // stealerName is what the program is called then.
 const stealerName = "pagurus-pages"
@@ -30,11 +30,11 @@ const stealerName = "pagurus-pages"
 // stealerSocket is the file descriptor on which it answers.
 const stealerSocket = 3
 
-// takenUffd is its answer for one process. The userfaultfd comes with it unless there
-// is an error.
+// takenUffd is its answer for one process. The userfaultfd comes with it unless there is
+// an error.
 type takenUffd struct {
 	PID     int
-	Stopped time.Duration // how long the process's one thread stood still
+	Stopped time.Duration // how long the process's thread was stopped
 	Ended   bool          // the process
 	Error   string
 	uffd    int
@@ -53,13 +53,13 @@ func init() {
 	}
 }
 
-// takeUffds is the whole of that process: it answers for each of the processes named
+// takeUffds is all that the separate process does: it answers for each of the processes
 // and ends.
 func takeUffds(pids []string) {
 	// Tracing belongs to a thread. When this one ends, with the process, the
 	// kernel lets go of what would not stop.
 	runtime.LockOSThread()
-	// While this thread waits for a processor, one of the process's stands still.
+	// While this thread waits for a processor, the process's thread is stopped.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL, Nice: highest}, 0)
 	for _, text := range pids {
@@ -78,7 +78,7 @@ func takeUffds(pids []string) {
 		}
 		text, err := json.Marshal(answer)
 		if err != nil || unix.Sendmsg(stealerSocket, text, rights, nil, 0) != nil {
-			return // nobody is there any more; the userfaultfd goes with this process
+			return // the receiver has ended; the userfaultfd is closed with this process
 		}
 		if uffd >= 0 {
 			_ = unix.Close(uffd)

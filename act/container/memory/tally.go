@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// Tally is what has been handed out.
+// Tally records what a page server has sent.
 type Tally struct {
 	Bytes int64
 	All   bool // nothing more is wanted
@@ -14,7 +14,7 @@ type Tally struct {
 
 const tallyBytes = 16
 
-// write replaces a tally in its file.
+// write replaces the tally in its file.
 func (t Tally) write(f *os.File) error {
 	var b [tallyBytes]byte
 	binary.BigEndian.PutUint64(b[:], uint64(t.Bytes))
@@ -25,7 +25,7 @@ func (t Tally) write(f *os.File) error {
 	return err
 }
 
-// ReadTally reads one. Of a file that is empty nothing was handed out.
+// ReadTally reads a tally. An empty file means that nothing was sent.
 func ReadTally(path string) (t Tally, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil || len(b) == 0 {

@@ -9,31 +9,31 @@ import (
 	"time"
 )
 
-// Tracker knows which private memory of some processes was written since it was
-// last sent. Its methods are not for use at the same time.
+// Tracker finds out which private memory of some processes was written since it was last
+// sent. Its methods must not be called concurrently.
 //
-// What it needs of a process is a userfaultfd, which only the process itself can
-// open. It is made to, once: one of its threads is stopped for less than a
-// millisecond, and goes on as if nothing had been, but that a system call in
-// which it waits may end with EINTR, as CRIU's own stop makes it end, too. A
-// process that cannot be tracked (it hangs in the kernel, is traced by another,
-// runs 32-bit code, shares its memory with one that is tracked) is left alone,
-// and its memory sent whole at the last pass.
+// It needs a userfaultfd of each process, which only the process itself can open. So each
+// process is made to open one, once. One of its threads is stopped for less than a
+// millisecond and then continues as before. A system call in which the thread waits may
+// end with EINTR, as it may after CRIU's own stop. Some processes cannot be tracked:
+// those that hang in the kernel, are traced by another process, run 32-bit code, or share
+// memory with a tracked process. They are left alone, and all their memory is sent at the
+// last pass.
 //
-// When the Tracker is closed, or this process killed, nothing of it is left in
-// the processes; but huge pages that they wrote to meanwhile are small ones until
-// the kernel makes them huge again.
+// When the Tracker is closed or this process is killed, nothing of it is left in the
+// processes. But huge pages that they wrote to meanwhile stay split until the kernel
+// makes them huge again.
 type Tracker struct {
 	kinds   kinds
-	tracked map[int]*process // by their numbers here
+	tracked map[int]*process // by PID on this host
 	stopped time.Duration
 	room    room
 }
 
-// Track begins to track processes, given by their numbers in the caller's pid
-// namespace. One that has ended, or ends meanwhile, is no error. The processes
-// must not be frozen. After an error none is tracked. It wraps ErrUnsupported
-// where the kernel cannot do it.
+// Track starts to track processes, given by their PIDs in the caller's pid namespace. It
+// is not an error if a process has ended or ends meanwhile. The processes must not be
+// frozen. After an error none is tracked. The error wraps ErrUnsupported if the kernel
+// cannot track.
 func Track(ctx context.Context, pids []int) (*Tracker, error) {
 	if err := Supported(); err != nil {
 		return nil, err
@@ -53,10 +53,10 @@ func Track(ctx context.Context, pids []int) (*Tracker, error) {
 	return t, nil
 }
 
-// Stopped is the longest time that tracking has kept a thread from running.
+// Stopped returns the longest time for which tracking has stopped a thread.
 func (t *Tracker) Stopped() time.Duration { return t.stopped }
 
-// Untracked says which processes are not tracked, and why.
+// Untracked returns which processes are not tracked, and why.
 func (t *Tracker) Untracked() map[int]string {
 	out := map[int]string{}
 	for pid, p := range t.tracked {
@@ -67,10 +67,10 @@ func (t *Tracker) Untracked() map[int]string {
 	return out
 }
 
-// Pass sends what was written since the last pass, at first all there is, while
-// the processes run. pids are those that there are now; new ones are tracked from
-// now on. After an error some of what counts as sent was not: only Close, and Track
-// with an empty target, begin again.
+// Pass sends what was written since the last pass, while the processes run. The first
+// pass sends all memory. pids are the processes that exist now; new ones are tracked from
+// now on. After an error some memory that counts as sent was not sent. Then only Close,
+// and Track with an empty target, can start again.
 func (t *Tracker) Pass(ctx context.Context, pids []int, send Send) (Passed, error) {
 	s := newPass(ctx, t.kinds, t.room, send)
 	err := t.find(pids, func(p Piece) error { return send(p, nil) })
@@ -86,15 +86,15 @@ func (t *Tracker) Pass(ctx context.Context, pids []int, send Send) (Passed, erro
 	return s.done, err
 }
 
-// Last sends the rest, while the processes are frozen, and ends tracking, however
-// it ends. Processes that are new are sent whole. They must not run again before
-// CRIU has dumped them; if they do, what was sent is of no use.
+// Last sends the rest while the processes are frozen. It ends tracking, also after an
+// error. New processes are sent whole. The processes must not run again before CRIU has
+// dumped them; if they do, what was sent cannot be used.
 func (t *Tracker) Last(ctx context.Context, pids []int, send Send) (Passed, error) {
 	return t.finish(ctx, pids, send, false)
 }
 
-// LeaveLazy is Last, but says only where the rest is: it is to be fetched from the
-// processes, which have to stay as they are until that is done.
+// LeaveLazy is like Last, but sends only the addresses of the rest. The target fetches
+// these pages from the processes, which must not change until that is done.
 func (t *Tracker) LeaveLazy(ctx context.Context, pids []int, send Send) (Passed, error) {
 	return t.finish(ctx, pids, send, true)
 }
@@ -109,8 +109,8 @@ func (t *Tracker) finish(ctx context.Context, pids []int, send Send, owing bool)
 	return s.done, errors.Join(err, t.Close())
 }
 
-// Dirty is how much a pass would send now, with that of which only the last would
-// send any. It changes nothing.
+// Dirty returns how many bytes a pass would send now, including those that only the last
+// pass would send. It changes nothing.
 func (t *Tracker) Dirty(ctx context.Context) (int64, error) {
 	s, total := newPass(ctx, t.kinds, t.room, nil), int64(0)
 	for _, p := range t.inOrder() {
@@ -138,8 +138,8 @@ func (t *Tracker) inOrder() []*process {
 	return list
 }
 
-// find makes the processes known those that there are. What was sent of one that
-// is no more is gone.
+// find updates the list of known processes. What was sent of a process that has ended
+// counts as gone.
 func (t *Tracker) find(pids []int, send func(Piece) error) error {
 	for _, p := range t.inOrder() {
 		if slices.Contains(pids, p.pid) && p.alive() {
@@ -165,14 +165,14 @@ func (t *Tracker) find(pids []int, send func(Piece) error) error {
 	return nil
 }
 
-// end forgets a process that is no more.
+// end forgets a process that has ended.
 func (t *Tracker) end(p *process, send func(Piece) error) error {
 	p.close()
 	delete(t.tracked, p.pid)
 	return send(Piece{Process: p.number, What: Gone, Bytes: spaceEnd})
 }
 
-// adopt tracks those that are not yet.
+// adopt starts to track the processes that are not tracked yet.
 func (t *Tracker) adopt(ctx context.Context) error {
 	var pids []int
 	for _, p := range t.inOrder() {
@@ -202,16 +202,16 @@ func (t *Tracker) adopt(ctx context.Context) error {
 	return nil
 }
 
-// takeUffd tracks a process by a userfaultfd that was got for it.
+// trackUffd tracks a process with the userfaultfd that was taken from it.
 func (t *Tracker) trackUffd(p *process, l takenUffd) error {
 	p.asked++
 	if l.Error != "" {
 		return errors.New(l.Error)
 	}
-	if err := t.alone(p); err != nil { // two new ones may share theirs as well
+	if err := t.alone(p); err != nil { // two new processes may share their memory
 		return err
 	}
-	if !p.alive() { // and its number may have been another's when that was stopped
+	if !p.alive() { // and its PID may have been another process's when that was stopped
 		return errEnded
 	}
 	if err := agreeUffd(l.uffd); err != nil {
@@ -221,7 +221,7 @@ func (t *Tracker) trackUffd(p *process, l takenUffd) error {
 	return nil
 }
 
-// alone says if a process shares its memory with one that is tracked.
+// alone returns an error if a process shares its memory with a tracked one.
 func (t *Tracker) alone(p *process) error {
 	for _, q := range t.tracked {
 		if q == p || q.uffd < 0 {
@@ -238,7 +238,7 @@ func (t *Tracker) alone(p *process) error {
 	return nil
 }
 
-// sweep passes over every process.
+// sweep makes a pass over every process.
 func (t *Tracker) sweep(s *pass) error {
 	for _, p := range t.inOrder() {
 		err := s.over(p)

@@ -13,21 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// uffdKind is what the kernel calls a userfaultfd among a process's files.
+// uffdKind is the kernel's name for a userfaultfd among a process's files.
 const uffdKind = "anon_inode:[userfaultfd]"
 
-// exiting is among the flags of a process whose end has begun (PF_EXITING): set before
+// exiting is the flag of a process that has begun to exit (PF_EXITING). It is set before
 // its files are closed.
 const exiting = 0x4
 
-// UffdHolder is on one process. It is for one goroutine at a time.
+// UffdHolder holds the userfaultfds of one process. It must not be used concurrently.
 type UffdHolder struct {
 	pid     int
-	process int         // a handle on it
-	held    map[int]int // descriptors here, by those there
+	process int         // pidfd of the process
+	held    map[int]int // from the descriptors there to those here
 }
 
-// newUffdHolder takes hold of a process, and of none of its userfaultfds yet.
+// newUffdHolder opens a process. It holds none of its userfaultfds yet.
 func newUffdHolder(pid int) (*UffdHolder, error) {
 	process, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -36,16 +36,16 @@ func newUffdHolder(pid int) (*UffdHolder, error) {
 	return &UffdHolder{pid, process, map[int]int{}}, nil
 }
 
-// Held is how many userfaultfds are held.
+// Held returns how many userfaultfds are held.
 func (g *UffdHolder) Held() int { return len(g.held) }
 
-// CheckFill takes hold of what the process has by now and lets go of what it has closed.
-// What it had when it ended, however it did, stays. It says how many are held; after
-// an error some are missing, and none was let go of.
+// HoldAll takes the userfaultfds that the process has now, and closes those that the
+// process has closed. Those that it had when it ended in any way are kept. HoldAll
+// returns how many are held. After an error some are missing and none was closed.
 func (g *UffdHolder) HoldAll() (held int, err error) {
 	there, err := g.there()
 	for n := range there {
-		// Taken anew each time: the number may have been given to another.
+		// Taken each time, because the descriptor's number may have been reused.
 		fd, e := unix.PidfdGetfd(g.process, n, 0)
 		switch {
 		case errors.Is(e, unix.EBADF), errors.Is(e, unix.ESRCH):
@@ -59,7 +59,7 @@ func (g *UffdHolder) HoldAll() (held int, err error) {
 			g.held[n] = fd
 		}
 	}
-	// Asked last: who has not begun to end now has closed the others itself.
+	// Checked last: a process that is not exiting now has closed the others itself.
 	if err == nil && !g.Ended() {
 		for n, fd := range g.held {
 			if !there[n] {
@@ -71,7 +71,7 @@ func (g *UffdHolder) HoldAll() (held int, err error) {
 	return len(g.held), err
 }
 
-// there are the numbers of the process's userfaultfds; none if it has ended.
+// there returns the descriptors of the process's userfaultfds, or none if it has ended.
 func (g *UffdHolder) there() (map[int]bool, error) {
 	folder, all := fmt.Sprintf("/proc/%d/fd", g.pid), map[int]bool{}
 	entries, err := os.ReadDir(folder)
@@ -92,10 +92,10 @@ func (g *UffdHolder) there() (map[int]bool, error) {
 	return all, nil
 }
 
-// Ended reports whether the process has ended or is about to.
+// Ended reports whether the process has ended or is exiting.
 func (g *UffdHolder) Ended() bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", g.pid))
-	if err != nil || unix.PidfdSendSignal(g.process, 0, nil, 0) != nil { // in this order: the number was still its own
+	if err != nil || unix.PidfdSendSignal(g.process, 0, nil, 0) != nil { // in this order: the PID still belonged to the process
 		return true
 	}
 	f := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
@@ -106,7 +106,7 @@ func (g *UffdHolder) Ended() bool {
 	return err != nil || flags&exiting != 0
 }
 
-// Close lets go of all.
+// Close closes all userfaultfds that are held.
 func (g *UffdHolder) Close() {
 	for _, fd := range slices.Collect(maps.Values(g.held)) {
 		_ = unix.Close(fd)

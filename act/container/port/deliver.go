@@ -11,7 +11,7 @@ import (
 	"pagurus/fleet"
 )
 
-// Of an IPv4 header without options: its length, and where things are in it.
+// An IPv4 header without options: its length and the offsets of its fields.
 const (
 	ipHeader   = 20
 	ipLength   = 2
@@ -21,8 +21,8 @@ const (
 	moreToCome = 0x2000
 )
 
-// Deliver brings an IPv4 packet to the container as if it came from the network, past what
-// is held for it. A packet that is longer than the network carries comes in fragments.
+// Deliver delivers an IPv4 packet to the container as if it came from the network, ahead
+// of the held frames. A packet longer than the link's MTU is delivered in fragments.
 func (p Port) Deliver(packet []byte) error {
 	if len(packet) < ipHeader || packet[0] != 4<<4|ipHeader/4 {
 		return errors.New("what is to be delivered is no plain IPv4 packet")
@@ -50,7 +50,7 @@ func (p Port) deliver(packet []byte) error {
 		return err
 	}
 	for _, part := range fragments(packet, fleet.NetworkMTU) {
-		frame := make([]byte, headerBytes, headerBytes+14+len(part)) // nothing is left to the kernel
+		frame := make([]byte, headerBytes, headerBytes+14+len(part)) // nothing is left for the kernel to compute
 		frame = append(append(append(frame, to...), from...), unix.ETH_P_IP>>8, unix.ETH_P_IP&0xff)
 		if _, err := unix.Write(way, append(frame, part...)); err != nil {
 			return err
@@ -59,7 +59,7 @@ func (p Port) deliver(packet []byte) error {
 	return nil
 }
 
-// fragments divides an IPv4 packet into such as are no longer than a link carries.
+// fragments divides an IPv4 packet into fragments that are no longer than most bytes.
 func fragments(packet []byte, most int) (parts [][]byte) {
 	if len(packet) <= most {
 		return [][]byte{packet}

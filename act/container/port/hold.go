@@ -15,61 +15,59 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A container that moves has no sockets on the target until it is restored there.
-// A frame that came in before would be answered by the kernel with a reset, and the
-// connection, and the job, would be lost; one that is dropped is sent again after
-// TCP's time-out at the earliest, and the sender stands still for up to as long
-// again as the move took. So frames wait.
+// A container that moves has no sockets on the target until it is restored there. The
+// kernel would answer an earlier frame with a reset, and the connection and the job would
+// be lost. A dropped frame is sent again after TCP's time-out at the earliest, and the
+// sender waits for up to as long again as the move took. So frames wait.
 //
-// They wait in a TAP link, into which a filter on the port redirects them and from
-// which nobody reads until Release does. The kernel queues them, in order, with
-// what it has not computed of them yet (checksums, segmentation). To get from there
-// into the container past the filter they are sent out by the port through a packet
-// socket that goes round filters.
+// They wait in a TAP link. A filter on the port redirects them into it, and they are not
+// read until Release. The kernel queues them in order, with a note of what it has not
+// computed yet (checksums, segmentation). To reach the container past the filter, they
+// are sent out of the port through a packet socket that bypasses filters.
 //
-// Letting go without a frame overtaking another needs a moment at which every
-// frame that was queued has been delivered and from which on no more are. The
-// filter itself finds it: it counts the frames that it queues, Release says how many
-// of them it has delivered, and when the two are equal the filter lets a frame pass.
-// A sender's next frame passes only after all it sent before has been delivered.
+// To release without a frame overtaking another, there must be a moment at which all
+// queued frames have been delivered and no more are queued. The filter itself finds it.
+// It counts the frames that it queues, and Release writes how many of them it has
+// delivered. When the two numbers are equal, the filter lets a frame pass. So a sender's
+// next frame passes only after all its earlier frames have been delivered.
 
-// queueFrames is how many frames wait at most; more are lost, as on any port that
-// is full. A frame may be of 64 KiB when it comes from a TCP connection, which by
-// itself has no more under way than its receiver's window, 6 MiB by default.
+// queueFrames is the largest number of waiting frames. More are lost, as on any full
+// port. A frame of a TCP connection may have 64 KiB. A connection never has more in
+// transit than its receiver's window, by default 6 MiB.
 const queueFrames = 16384
 
-// FrameQueue is the frames for a container, and those to come, waiting. It may be used
-// from any thread, whatever its namespace.
+// FrameQueue holds the frames for a container until Release. It may be used from any
+// thread, in any namespace.
 type FrameQueue struct {
 	mu        sync.Mutex
 	port      Port
 	kernel    *netlink.Handle
 	tap       int
-	way       int // the packet socket, the way round the filters
+	way       int // the packet socket that bypasses the filters
 	filter    *netlink.BpfFilter
-	queued    *ebpf.Map // how many frames the filter has put into the queue
-	delivered *ebpf.Map // how many of them no longer wait; never while none may pass
+	queued    *ebpf.Map // number of frames that the filter has queued
+	delivered *ebpf.Map // number of them that no longer wait; never while no frame may pass
 	buffer    []byte
 	chase     time.Duration // chaseLimit
-	pending   []byte        // a frame out of the queue and not yet delivered
+	pending   []byte        // a frame read from the queue and not yet delivered
 	count     Count
-	unsent    uint64 // of those lost
+	unsent    uint64 // those of the lost frames that could not be sent
 	closed    bool
 }
 
-// Count is what became of frames that were held.
+// Count says what became of the held frames.
 type Count struct {
 	Delivered uint64
-	Lost      uint64 // came when the queue was full, or cannot be sent on
+	Lost      uint64 // came when the queue was full, or could not be sent
 }
 
-// never is equal to no count.
+// never is a value that no count reaches.
 const never = math.MaxUint64
 
-// QueueFrames lets what comes for the container wait, until Release. The port needs not
-// be plugged in. A hold of which the process has died is replaced, its frames are
-// lost; while the process lives a second one is refused. After an error frames go
-// to the container as before.
+// QueueFrames makes frames for the container wait until Release. The port need not be
+// attached. A hold whose process has died is replaced, and its frames are lost. A second
+// hold is refused while the process of the first lives. After an error frames go to the
+// container as before.
 func (p Port) QueueFrames() (*FrameQueue, error) {
 	h := &FrameQueue{port: p, tap: -1, way: -1, buffer: make([]byte, frameBytes), chase: chaseLimit}
 	if err := h.open(); err != nil {
@@ -104,7 +102,7 @@ func (h *FrameQueue) open() (err error) {
 	if err != nil {
 		return err
 	}
-	defer program.Close() // the filter holds it
+	defer program.Close() // the filter keeps the program
 	f := filter(port, frameQueueProgram)
 	f.Fd, f.Name = program.FD(), "hold"
 	if err := h.kernel.FilterReplace(f); err != nil {
@@ -114,7 +112,7 @@ func (h *FrameQueue) open() (err error) {
 	return nil
 }
 
-// number makes one that programs in the kernel share with this one.
+// number makes a number that programs in the kernel share with this process.
 func number(first uint64) (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "pg_hold", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err == nil {
@@ -128,9 +126,9 @@ func number(first uint64) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// redirect puts frames into the queue and counts them, unless as many as it has
-// counted have been delivered. What has been delivered is looked at first: it is
-// never more than what was queued at that time.
+// redirect queues frames and counts them, unless all counted frames have been delivered.
+// It reads the delivered count first, which never exceeds the queued count of that
+// moment.
 func redirect(queued, delivered *ebpf.Map, queue int) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMapValue(asm.R6, queued.FD(), 0),
@@ -149,16 +147,15 @@ func redirect(queued, delivered *ebpf.Map, queue int) asm.Instructions {
 	}
 }
 
-// Before each frame the kernel says what it has not computed of it yet (struct
-// virtio_net_hdr), in the same words to whoever reads from a TAP as it understands
-// from whoever writes to a packet socket.
+// Before each frame the kernel writes what it has not computed yet (struct
+// virtio_net_hdr). Reading from a TAP and writing to a packet socket use the same format.
 const (
 	headerBytes = 10
-	frameBytes  = headerBytes + 1<<17 // no frame is larger
+	frameBytes  = headerBytes + 1<<17 // no frame is larger, in bytes
 )
 
-// openQueue makes the TAP link, which is there as long as the process has it open,
-// and gives its number.
+// openQueue makes the TAP link, which exists as long as the process has it open, and
+// returns its index.
 func (h *FrameQueue) openQueue() (index int, err error) {
 	name := h.port.Subnet.PortQueueName(h.port.Index)
 	if h.tap, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != nil {
@@ -175,7 +172,7 @@ func (h *FrameQueue) openQueue() (index int, err error) {
 		return 0, fmt.Errorf("making the queue %s: %w", name, err)
 	}
 	const tcp, udp = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN, unix.TUN_F_USO4 | unix.TUN_F_USO6
-	if unix.IoctlSetInt(h.tap, unix.TUNSETOFFLOAD, tcp|udp) != nil { // Linux before 6.2 does not know of UDP's
+	if unix.IoctlSetInt(h.tap, unix.TUNSETOFFLOAD, tcp|udp) != nil { // Linux before 6.2 does not support it for UDP
 		if err := unix.IoctlSetInt(h.tap, unix.TUNSETOFFLOAD, tcp); err != nil {
 			return 0, fmt.Errorf("setting up the queue %s: %w", name, err)
 		}
@@ -192,8 +189,8 @@ func (h *FrameQueue) openQueue() (index int, err error) {
 	if err := errors.Join(h.kernel.LinkSetTxQLen(link, queueFrames), h.kernel.LinkSetUp(link)); err != nil {
 		return 0, fmt.Errorf("setting up the queue %s: %w", name, err)
 	}
-	// The queue is the TAP's own. One before it would be emptied when the kernel
-	// finds the time, and nobody could say when the last frame is in.
+	// The TAP has a queue of its own. A queue before it would be emptied at some later
+	// time, so that it would be unknown when the last frame is in the TAP.
 	direct := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Parent: netlink.HANDLE_ROOT}, QdiscType: "noqueue"}
 	if err := h.kernel.QdiscReplace(direct); err != nil {
 		return 0, fmt.Errorf("setting up the queue %s: %w", name, err)
@@ -201,7 +198,7 @@ func (h *FrameQueue) openQueue() (index int, err error) {
 	return index, nil
 }
 
-// openWay gives a socket whose frames go out by a link past its filters. It
+// openWay opens a socket whose frames leave through a link and bypass its filters. It
 // receives nothing.
 func openWay(link int) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
@@ -220,17 +217,17 @@ func openWay(link int) (fd int, err error) {
 	return fd, nil
 }
 
-// Release gives the container what has waited for it and lets frames go to it
-// again; it needs to be plugged in. It may run already, and better does: the first
-// frame comes at once, but Release returns only when the kernel has done away with
-// the queue, which takes it some ten milliseconds. No frame is lost but those of Count, and none
-// comes twice. Frames keep the order in which they came to the port, with two
-// exceptions, in which those that no longer waited may overtake some that did: for
-// chaseLimit frames came faster than they can be delivered; or the kernel, short of
-// time, left delivered frames with the processor that Release ran on, and took later
-// ones on another. (Release could stay on one, but would wait when that is busy, and
-// order is worth less than time.) Releasing twice is releasing once. After an error what was not
-// delivered still waits: call again, or Close.
+// Release delivers the waiting frames to the container and lets later frames pass. The
+// port must be attached. The container may run already, which is better: the first frame
+// arrives at once, but Release returns only when the kernel has removed the queue, after
+// about 10 ms. No frames are lost except those in Count, and none is delivered twice.
+// Frames keep the order in which they came to the port, with two exceptions, in which
+// later frames may overtake waiting ones. Either frames came faster than they can be
+// delivered for all of chaseLimit. Or the busy kernel left delivered frames to the
+// processor that Release ran on, and processed later frames on another. (Release could
+// stay on one processor, but would wait while that is busy, and time matters more than
+// order.) Releasing again changes nothing. After an error the frames that were not
+// delivered still wait: call Release again, or Close.
 func (h *FrameQueue) Release() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -243,8 +240,8 @@ func (h *FrameQueue) Release() error {
 	return h.letGo()
 }
 
-// chaseLimit is how long frames that come are queued behind those that are
-// delivered. It is reached only by who sends without waiting for answers.
+// chaseLimit is how long new frames are queued behind those that are being delivered.
+// Only a sender that does not wait for answers reaches it.
 const chaseLimit = time.Second
 
 func (h *FrameQueue) release() error {
@@ -259,7 +256,7 @@ func (h *FrameQueue) release() error {
 	if err := h.unhold(); err != nil {
 		return err
 	}
-	// Whoever was about to queue a frame has done so then.
+	// Every processor that was about to queue a frame has done so after this.
 	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0); errno != 0 {
 		time.Sleep(graceLimit)
 	}
@@ -268,18 +265,18 @@ func (h *FrameQueue) release() error {
 
 const (
 	membarrierGlobal = 1 // MEMBARRIER_CMD_GLOBAL: every processor has left what it did in the kernel's network code
-	// graceLimit is how long that may take where the kernel cannot wait for it.
+	// graceLimit is how long to wait instead if the kernel has no membarrier.
 	graceLimit = 100 * time.Millisecond
 )
 
-// level tells the filter, if nothing waits any more, that all it has counted has
-// been delivered, and reports whether that was still so.
+// level tells the filter, if no frame waits, that all counted frames have been delivered.
+// It reports whether that was still true.
 func (h *FrameQueue) level() (bool, error) {
 	queued, err := read(h.queued)
 	if err != nil {
 		return false, err
 	}
-	if h.passed() < queued { // under way into the queue, or lost because it was full
+	if h.passed() < queued { // some are on their way into the queue, or were lost because it was full
 		if err := h.countLost(); err != nil {
 			return false, err
 		}
@@ -304,7 +301,7 @@ func read(m *ebpf.Map) (n uint64, err error) {
 	return n, nil
 }
 
-// countLost asks how many frames found the queue full.
+// countLost reads how many frames were lost because the queue was full.
 func (h *FrameQueue) countLost() error {
 	link, err := h.kernel.LinkByName(h.port.Subnet.PortQueueName(h.port.Index))
 	if err != nil {
@@ -316,7 +313,7 @@ func (h *FrameQueue) countLost() error {
 	return nil
 }
 
-// drain delivers what waits. It ends when nothing does.
+// drain delivers waiting frames until none waits.
 func (h *FrameQueue) drain() error {
 	for {
 		if h.pending == nil {
@@ -326,7 +323,7 @@ func (h *FrameQueue) drain() error {
 				continue
 			case errors.Is(err, unix.EAGAIN):
 				return nil
-			case errors.Is(err, unix.EINVAL): // in a form that the kernel cannot put into words
+			case errors.Is(err, unix.EINVAL): // its form cannot be expressed in the header
 				h.unsent++
 				h.count.Lost++
 				continue
@@ -342,8 +339,8 @@ func (h *FrameQueue) drain() error {
 	}
 }
 
-// deliverLimit is how long the kernel may refuse a frame because it has too many
-// to work on.
+// deliverLimit is how long the kernel may refuse a frame because it has too many to
+// process.
 const deliverLimit = time.Second
 
 func (h *FrameQueue) deliver(frame []byte) error {
@@ -353,11 +350,11 @@ func (h *FrameQueue) deliver(frame []byte) error {
 		case err == nil:
 			h.count.Delivered++
 			return nil
-		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EMSGSIZE): // others must not wait for one that cannot be sent
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EMSGSIZE): // other frames must not wait for one that cannot be sent
 			h.unsent++
 			h.count.Lost++
 			return nil
-		case errors.Is(err, unix.ENOBUFS) && time.Now().Before(end): // dropped: the container's side has too many to take yet
+		case errors.Is(err, unix.ENOBUFS) && time.Now().Before(end): // dropped: the container's side has too many frames to process
 			time.Sleep(pause)
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.ENOBUFS):
@@ -368,8 +365,8 @@ func (h *FrameQueue) deliver(frame []byte) error {
 	}
 }
 
-// Close ends a hold with all that waits: it is lost. Frames go to the container as
-// if there had been no hold. Closing after Release, or twice, changes nothing.
+// Close ends a hold; the waiting frames are lost. Later frames go to the container as if
+// there had been no hold. Closing after Release, or twice, changes nothing.
 func (h *FrameQueue) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -382,14 +379,14 @@ func (h *FrameQueue) Close() error {
 	return nil
 }
 
-// Count says what became of the frames so far. It is whole after Release.
+// Count returns what became of the frames so far. It is complete after Release.
 func (h *FrameQueue) Count() Count {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.count
 }
 
-// unhold takes the filter away.
+// unhold removes the filter.
 func (h *FrameQueue) unhold() error {
 	if h.filter == nil {
 		return nil
@@ -402,7 +399,7 @@ func (h *FrameQueue) unhold() error {
 	return nil
 }
 
-// letGo gives back everything, in whatever state it is.
+// letGo releases everything, in whatever state it is.
 func (h *FrameQueue) letGo() error {
 	err := h.unhold()
 	h.closed = true

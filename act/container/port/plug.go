@@ -1,12 +1,12 @@
-// Package port has containers plugged into their jobs' networks: it takes the
-// far end of a port into a container, cuts what the container sends, and holds
-// what comes for it until it runs. The port itself, a pair of links whose near
-// end is the bridge's, is made by others, and stays theirs.
+// Package port connects containers to their jobs' networks. It moves the far end of a
+// port into a container. It cuts what the container sends, and holds frames for it until
+// it runs. The port itself, a pair of links whose near end is the bridge's, is made by
+// others and belongs to them.
 //
-// It must not know what a container is but its network namespace, nor why it is
-// cut or held. It works in the network namespace it is called in, which is the
-// host's. Cutting and holding are filters on the bridge's end of the pair, of
-// lower rank than those that lead frames to where a guest moves to. Its tests run
+// The package must not know anything of a container except its network namespace, or why
+// it is cut or held. It works in the network namespace in which it is called, which is
+// the host's. Cutting and holding are filters on the bridge's end of the pair. They have
+// a lower rank than the filters that direct frames to where a guest moves. The tests run
 // against the kernel, in namespaces that stand for hosts and for containers.
 package port
 
@@ -23,32 +23,32 @@ import (
 	"pagurus/fleet"
 )
 
-// Port is a container's place on its job's network. All addresses and names
-// follow from it.
+// Port is a container's place on its job's network. All addresses and names follow from
+// it.
 type Port struct {
 	Subnet fleet.Subnet `json:"subnet"`
-	Index  int          `json:"index"`  // of the container in its job
-	Guests int          `json:"guests"` // that the job has, whose addresses are made known; only for Take
+	Index  int          `json:"index"`  // number of the container in its job
+	Guests int          `json:"guests"` // number of guests of the job, whose addresses are made known; only for Attach
 }
 
 func (p Port) link() string { return p.Subnet.TapName(p.Index) }
 
-// Cut lets nothing of what the container sends from now on leave, be it its
-// programs that send or its kernel for them. What comes for it still reaches it.
-// It holds until Mend, whatever becomes of this process, or until the port is
-// gone. Cutting twice changes nothing. After an error it is as it was.
+// Cut stops everything that the container's programs or kernel send from now on. Frames
+// for the container still reach it. The cut lasts until Mend, even if this process ends,
+// or until the port is gone. Cutting again changes nothing. After an error nothing is
+// changed.
 //
-// A container that moves has to be frozen before it is cut, and best some
-// milliseconds before, with other work in between. What it has sent and is cut off
-// is lost, and a restored connection, which knows nothing of how long an answer
-// takes, sends it again only after a second.
+// A container that moves must be frozen before it is cut, preferably some milliseconds
+// before, with other work in between. Frames that the cut stops are lost. A restored
+// connection, which does not know how long an answer takes, sends them again only after a
+// second.
 func (p Port) Cut() error {
 	err := withLink(p.link(), func(h *netlink.Handle, link netlink.Link) error {
 		drop, err := load("pg_cut", asm.Instructions{asm.Mov.Imm(asm.R0, shot), asm.Return()})
 		if err != nil {
 			return err
 		}
-		defer drop.Close() // the filter holds it
+		defer drop.Close() // the filter keeps the program
 		f := filter(link, cut)
 		f.Fd, f.Name = drop.FD(), "cut"
 		return h.FilterReplace(f)
@@ -59,8 +59,8 @@ func (p Port) Cut() error {
 	return nil
 }
 
-// Mend ends what Cut began, if it did. A port that is gone is no error. After an
-// error call again.
+// Mend ends the cut, if there is one. It is not an error if the port is gone. After an
+// error call it again.
 func (p Port) Mend() error {
 	if err := p.unfilter(cut); err != nil {
 		return fmt.Errorf("mending the container's link %s: %w", p.link(), err)
@@ -68,10 +68,9 @@ func (p Port) Mend() error {
 	return nil
 }
 
-// Free ends a hold that nobody has any more, as after the death of the process
-// that had it: until then what comes for the container is lost. A hold that
-// somebody has is ended by that, not by this. A port that is not held, or is gone,
-// is no error. After an error call again.
+// Free ends a hold whose process has died; until then the frames for the container are
+// lost. It does not end the hold of a process that lives. It is not an error if the port
+// is not held, or is gone. After an error call it again.
 func (p Port) Free() error {
 	if err := p.unfilter(frameQueueProgram); err != nil {
 		return fmt.Errorf("letting frames to the container's link %s: %w", p.link(), err)
@@ -86,14 +85,14 @@ type hook struct {
 }
 
 var (
-	cut               = hook{netlink.HANDLE_MIN_INGRESS, fleet.CutPriority} // what the bridge is given is what the container sends
+	cut               = hook{netlink.HANDLE_MIN_INGRESS, fleet.CutPriority} // what the container sends enters at the bridge's end
 	frameQueueProgram = hook{netlink.HANDLE_MIN_EGRESS, fleet.QueuePriority}
 )
 
-// What programs answer (TC_ACT_*).
+// Results of programs (TC_ACT_*).
 const (
 	shot    = 2
-	carryOn = -1 // what the frame would do anyway
+	carryOn = -1 // continue as without the filter
 )
 
 func load(name string, code asm.Instructions) (*ebpf.Program, error) {
@@ -121,14 +120,14 @@ func (p Port) unfilter(at hook) error {
 	return err
 }
 
-// gone reports what kernels say of a filter that is not there, of no place for one,
-// and of a link that is gone with all it had.
+// gone reports whether an error means that there is no filter, no place for one, or no
+// link.
 func gone(err error) bool {
 	return missing(err) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL)
 }
 
-// netlinkLimit is how long the kernel may take to answer. It answers at once,
-// but for its lock on the network, which others may hold for seconds.
+// netlinkLimit is how long the kernel may take to answer. It answers at once, unless
+// others hold its network lock, which may last seconds.
 const netlinkLimit = 30 * time.Second
 
 func openKernel() (*netlink.Handle, error) {

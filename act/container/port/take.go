@@ -19,18 +19,17 @@ import (
 // inside is the name of the link in the container.
 const inside = "eth0"
 
-// leastTimeout is TCP's minimum retransmission time-out between guests, in
-// microseconds, the same as in virtual machines. What is lost on the way of a
-// move waits for it; Linux's own is 200 ms. The setting came with Linux 6.11.
+// leastTimeout is TCP's minimum retransmission time-out between guests, in microseconds,
+// the same as in virtual machines. Frames that are lost during a move wait for it;
+// Linux's default is 200 ms. The setting came with Linux 6.11.
 const leastTimeout = "20000"
 
-// Attach puts the far end of the port into a container's network namespace, as
-// eth0 with the guest's addresses and MTU, up, and with a fixed hardware address
-// for every other guest and the file server: nothing has to be asked by broadcast,
-// which the network does not carry. The namespace is then ready for a guest agent
-// that joins its job, or for the restored sockets of one that has. The file is not
-// kept. Taking twice is taking once. After an error the
-// link may be in either namespace: call again, or Give.
+// Attach moves the far end of the port into a container's network namespace. There the
+// link is called eth0, has the guest's addresses and MTU, and is up. It has a fixed
+// hardware address for every other guest and the file server, because the network carries
+// no broadcasts. The namespace is then ready for a guest agent that joins its job, or for
+// a restored guest's sockets. The caller keeps the file. Attaching again changes nothing.
+// After an error the link may be in either namespace: call Attach again, or Give.
 func (p Port) Attach(ns *os.File) error {
 	kernel, err := openKernel()
 	if err != nil {
@@ -65,9 +64,10 @@ func (p Port) Attach(ns *os.File) error {
 	return nil
 }
 
-// AttachMeanwhile begins to Take, which needs the kernel as long as all else that a
-// target does before it is ready, in a thread that at sees to be at the host; wait says
-// how that ended. The file may be closed meanwhile. After an error nothing was begun.
+// AttachMeanwhile starts Attach in another thread, because it takes as long as all else
+// that prepares a target. at runs a function in the host's namespace. wait waits for the
+// end of Attach and returns its error. The file may be closed meanwhile. After an error
+// nothing was started.
 func (p Port) AttachMeanwhile(ns *os.File, at func(func() error) error) (wait func() error, _ error) {
 	fd, err := unix.FcntlInt(ns.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -87,10 +87,10 @@ func (p Port) unplugged(err error) error {
 	return fmt.Errorf("plugging guest %d of network %d into its port: %w", p.Index, p.Subnet, err)
 }
 
-// Give is the way back: the link leaves the container's namespace and is again as
-// it was before Take, so that another container can be plugged in at once, without
-// waiting for the kernel to have done away with the first one's namespace, and the
-// port with it. A link that is not there is no error. After an error call again.
+// Give undoes Attach: the link leaves the container's namespace and is as it was before.
+// Then another container can be attached at once. Otherwise it would have to wait until
+// the kernel has removed the first one's namespace, and the port with it. It is not an
+// error if there is no link. After an error call Give again.
 func (p Port) Give(ns *os.File) error {
 	here, err := netns.Get()
 	if err != nil {
@@ -113,7 +113,7 @@ func (p Port) Give(ns *os.File) error {
 		}
 		return in.LinkSetNsFd(link, int(here))
 	})
-	if err != nil && !missing(err) { // it may have gone meanwhile
+	if err != nil && !missing(err) { // it may have disappeared meanwhile
 		return fmt.Errorf("unplugging guest %d of network %d from its port: %w", p.Index, p.Subnet, err)
 	}
 	return nil
@@ -128,8 +128,8 @@ func (p Port) Back() (bool, error) {
 	return err == nil, err
 }
 
-// find gives the port's link in a container's namespace, by whichever of its names
-// it has there; nil if it is not there.
+// find returns the port's link in a container's namespace, under any of the names that it
+// may have there, or nil if it is not there.
 func (p Port) find(in *netlink.Handle) (netlink.Link, error) {
 	for _, name := range []string{inside, p.Subnet.PortPeerName(p.Index)} {
 		link, err := in.LinkByName(name)
@@ -169,16 +169,16 @@ func (p Port) fetch(from, to *netlink.Handle, send func(netlink.Link) error) (ne
 	return link, err
 }
 
-// linkNumber is the link's in every container, the one after lo's. Programs remember
-// it, so it must not change in a move; and Open MPI 5 takes links to be numbered
-// from 1 on without a gap.
+// linkNumber is the link's index in every container, the one after lo's. Programs
+// remember it, so it must not change in a move. Open MPI 5 expects links to be numbered
+// from 1 without gaps.
 const linkNumber = 2
 
 // newNumber is IFLA_NEW_IFINDEX, which came with Linux 5.13.
 const newNumber = 49
 
-// send moves a link out of the namespace it is called in to another, where it
-// gets its number.
+// send moves a link from the namespace in which it is called to another, where it gets
+// linkNumber.
 func send(link netlink.Link, ns *os.File) error {
 	request := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
 	message := nl.NewIfInfomsg(unix.AF_UNSPEC)
@@ -190,13 +190,12 @@ func send(link netlink.Link, ns *os.File) error {
 	return err
 }
 
-// carrierLimit is how long the kernel may take to tell the bridge that something is
-// plugged into its port. It does so at once, or, when it has told of many, a second
-// later.
+// carrierLimit is how long the kernel may take to tell the bridge that its port has a
+// carrier. It does so at once, or a second later if it has reported many.
 const carrierLimit = 5 * time.Second
 
-// wait returns when the bridge takes what comes by the port. Before that what a
-// container sends is lost.
+// wait returns when the bridge accepts frames from the port. Before that the frames that
+// a container sends are lost.
 func (p Port) wait(h *netlink.Handle) error {
 	for end := time.Now().Add(carrierLimit); ; time.Sleep(time.Millisecond) {
 		link, err := h.LinkByName(p.link())
@@ -220,9 +219,9 @@ func (p Port) configureLink(in *netlink.Handle, link netlink.Link) error {
 			return fmt.Errorf("renaming the link %s: %w", inside, err)
 		}
 	}
-	// Nobody here speaks IPv6, and its announcements are broadcasts, too. A
-	// kernel that does not have a setting does without. Sockets of Multipath TCP,
-	// which Go's programs listen with where they can, cannot be moved.
+	// IPv6 is not used here, and its announcements are broadcasts, too. A setting that
+	// the kernel lacks is skipped. Go's programs listen with Multipath TCP if they can,
+	// but its sockets cannot be moved.
 	for path, value := range map[string]string{
 		"net/ipv6/conf/" + inside + "/disable_ipv6": "1", "net/ipv4/tcp_rto_min_us": leastTimeout, "net/mptcp/enabled": "0",
 	} {
@@ -253,7 +252,7 @@ func (p Port) configureLink(in *netlink.Handle, link netlink.Link) error {
 	return nil
 }
 
-// neighbours are everybody else on the network.
+// neighbours returns all other members of the network.
 func (p Port) neighbours() (all []netlink.Neigh) {
 	add := func(ip net.IP, mac string) {
 		hardware, err := net.ParseMAC(mac)
@@ -271,10 +270,11 @@ func (p Port) neighbours() (all []netlink.Neigh) {
 	return all
 }
 
-// Return takes the link back to the host from a container's namespace, if that is still
-// there (nil: it is not), and lets frames pass again. A link that is in neither is in a
-// namespace that the kernel has still to do away with, whose sockets say goodbye to those
-// of the same guest's elsewhere: it stays cut, and goes with the namespace.
+// Return moves the link from a container's namespace, if that exists (nil: it does not),
+// back to the host, and ends the cut. If the link is in neither namespace, it is in one
+// that the kernel is still removing. The sockets there would send their last packets to
+// the peers of the same guest elsewhere. So the link stays cut and disappears with that
+// namespace.
 func (p Port) Return(ns *os.File) error {
 	if ns != nil {
 		if err := p.Give(ns); err != nil {

@@ -13,11 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enter makes this process the program of the cell. It returns only if it
-// cannot.
+// enter makes this process the program of the cell. It returns only after an error.
 func (c Cell) enter() error {
-	// What is given up is a thread's own, and the thread that calls exec is the
-	// one whose rights the program has.
+	// Rights are given up per thread, and the program gets the rights of the thread that
+	// calls exec.
 	runtime.LockOSThread()
 	if err := c.mount(); err != nil {
 		return err
@@ -25,7 +24,7 @@ func (c Cell) enter() error {
 	if err := unix.Sethostname([]byte(c.Hostname)); err != nil {
 		return fmt.Errorf("name the guest: %w", err)
 	}
-	// Nothing open may lead outside: what does cannot be moved.
+	// No open file may lead outside, because such a file cannot be moved.
 	if err := c.openOwn(); err != nil {
 		return err
 	}
@@ -49,7 +48,7 @@ func (c Cell) enter() error {
 // usualFiles is how many files a program may open unless it asks for more.
 const usualFiles = 1024
 
-// mount makes the cell's root the root, and shows in it what is to be there.
+// mount makes the cell's root the root, and mounts in it what belongs there.
 func (c Cell) mount() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("part from the host's mounts: %w", err)
@@ -68,7 +67,7 @@ func (c Cell) mount() error {
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("make %s the root: %w", c.Root, err)
 	}
-	// The old root lies on top of the new one now.
+	// The old root is now on top of the new one.
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("let go of the host's files: %w", err)
 	}
@@ -77,7 +76,7 @@ func (c Cell) mount() error {
 	}
 	for _, m := range kernelMounts {
 		if m.target == "/dev/pts" {
-			continue // in a folder that is not there yet
+			continue // in a folder that does not exist yet
 		}
 		if err := m.do(); err != nil {
 			return err
@@ -96,7 +95,7 @@ func (c Cell) mount() error {
 	return mask()
 }
 
-// mounting is one mount(2).
+// mounting is one call of mount(2).
 type mounting struct {
 	source, target, kind string
 	flags                uintptr
@@ -122,7 +121,7 @@ var kernelMounts = []mounting{
 
 var terminals = mounting{"devpts", "/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"}
 
-// show mounts what was opened before the root became another.
+// show mounts what was opened before the root was changed.
 func (m Mount) show(tree int) error {
 	defer unix.Close(tree)
 	if err := m.place(tree); err != nil {
@@ -142,7 +141,7 @@ func (m Mount) show(tree int) error {
 	return unix.MoveMount(tree, "", unix.AT_FDCWD, m.At, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// place makes what it is mounted on.
+// place makes the mount point.
 func (m Mount) place(tree int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(tree, &st); err != nil {
@@ -161,9 +160,9 @@ func (m Mount) place(tree int) error {
 	return f.Close()
 }
 
-// hidden are files and folders of the kernel that tell of the host, or change
-// it; fixed are those that may be read. They are as in the specification of the
-// Open Container Initiative.
+// hidden lists files and folders of the kernel that reveal the host's state or change it.
+// fixed lists those that are read-only. Both are as in the specification of the Open
+// Container Initiative.
 var (
 	hidden = []string{
 		"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/scsi",
@@ -172,7 +171,7 @@ var (
 	fixed = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// mask covers what is not a guest's business.
+// mask covers what guests must not see or change.
 func mask() error {
 	for _, path := range hidden {
 		st, err := os.Stat(path)
@@ -201,7 +200,7 @@ func mask() error {
 	return nil
 }
 
-// bind shows a file or folder at another place, where nobody may change it.
+// bind mounts a file or folder read-only at another place.
 func bind(from, at string) error {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -218,7 +217,7 @@ func bind(from, at string) error {
 	return nil
 }
 
-// openOwn gives the program standard files that lie inside.
+// openOwn gives the program standard files that are inside the container.
 func (c Cell) openOwn() error {
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {

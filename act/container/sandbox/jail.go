@@ -17,38 +17,38 @@ import (
 	"pagurus/act/container/shim"
 )
 
-// Cell is a container as its first process is to find it.
+// Cell describes a container as its first process finds it.
 type Cell struct {
-	Root     string   `json:"root"` // a mount point, by its path at the host
+	Root     string   `json:"root"` // a mount point: its path on the host
 	Hostname string   `json:"hostname"`
 	Mounts   []Mount  `json:"mounts"`  // in this order, on folders and files that are made if they are missing
-	Program  string   `json:"program"` // by its path inside
+	Program  string   `json:"program"` // its path in the container
 	Env      []string `json:"env"`
-	Console  string   `json:"console"` // a file, by its path inside, for what the program says
+	Console  string   `json:"console"` // a file for the program's output: its path in the container
 }
 
-// Mount is a folder or a file of the host shown inside.
+// Mount is a folder or a file of the host that is mounted in the container.
 type Mount struct {
 	From     string `json:"from"`
 	At       string `json:"at"`
 	ReadOnly bool   `json:"read_only,omitempty"`
-	Devices  bool   `json:"devices,omitempty"` // that are in it may be used
+	Devices  bool   `json:"devices,omitempty"` // device files in it may be used
 	Programs bool   `json:"programs,omitempty"`
 }
 
-// cellName is what the binary is called as.
+// cellName is the name under which the binary runs.
 const cellName = "pagurus-cell"
 
-// The files that the process is given beyond the three standard ones.
+// The process's descriptors beyond the three standard ones.
 const (
 	ordersFile = 3
 	answerFile = 4
 )
 
-// readyWord is what a process says that waits.
+// readyWord is what a process writes when it is waiting.
 const readyWord = "ready"
 
-// Process is one that waits for orders.
+// Process is a process that waits for orders.
 type Process struct {
 	PID    int
 	orders *os.File
@@ -59,27 +59,26 @@ type Process struct {
 // answerLimit is how long a process may take for what takes milliseconds.
 const answerLimit = 20 * time.Second
 
-// NewProcess starts a process in namespaces of its own, its network included, that
-// waits for Run. If this process ends before, so does that one. After an error
-// there is none.
+// NewProcess starts a process in namespaces of its own, including the network, that waits
+// for Run. It ends if this process ends before Run. After an error no process runs.
 func NewProcess() (*Process, error) {
 	return start(command{path: shim.Program(), args: []string{cellName}}, unix.CLONE_NEWPID|unix.CLONE_NEWNS|unix.CLONE_NEWUTS|unix.CLONE_NEWIPC|unix.CLONE_NEWNET)
 }
 
-// anchorScript waits for the word to stay, and then for the 68 years that every
-// sleep knows.
+// anchorScript waits for the word to stay, and then sleeps 68 years, the longest time
+// that every sleep accepts.
 var anchorScript = fmt.Sprintf("command -v sleep >&2 || { echo there is no sleep >&%[2]d; exit; }; echo %[1]s >&%[2]d; exec %[2]d>&-; read word <&%[3]d && exec sleep 2147483647 %[3]d<&-",
 	readyWord, answerFile, ordersFile)
 
-// NewAnchor starts a process that does nothing but hold a network namespace of
-// its own, for as long as it lives. Until Stay it ends with this process. It is a
-// shell, which takes a millisecond to start and a megabyte.
+// NewAnchor starts a process that only keeps a network namespace of its own in existence.
+// Until Stay it ends with this process. It is a shell, which starts in a millisecond and
+// takes a megabyte.
 func NewAnchor() (*Process, error) {
 	return start(command{"/bin/sh", []string{"sh", "-c", anchorScript}, []string{"PATH=/usr/bin:/bin"}}, unix.CLONE_NEWNET)
 }
 
-// Stay has an anchor live on without this process, which knows by now where the
-// next one finds it.
+// Stay makes an anchor outlive this process. The anchor must have been recorded, so that
+// the next process can find it.
 func (p *Process) Stay() error {
 	if _, err := p.orders.Write([]byte("stay\n")); err != nil {
 		return fmt.Errorf("tell the process that holds a network to stay: %w", err)
@@ -92,8 +91,8 @@ type command struct {
 	args, env []string
 }
 
-// start starts a program in new namespaces, a network among them, with no environment
-// but its own.
+// start starts a program in new namespaces, including a network, with an empty
+// environment except for its own settings.
 func start(what command, flags uintptr) (_ *Process, err error) {
 	orders, ours, err := os.Pipe()
 	if err != nil {
@@ -109,7 +108,7 @@ func start(what command, flags uintptr) (_ *Process, err error) {
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: flags},
 	}}
 	err = born(p.cmd.Start)
-	if err := errors.Join(err, orders.Close(), answer.Close()); err != nil { // its end is heard if no other has it
+	if err := errors.Join(err, orders.Close(), answer.Close()); err != nil { // its end is noticed only if no other process has these
 		return nil, errors.Join(fmt.Errorf("start a process in namespaces of its own: %w", err), ours.Close(), theirs.Close())
 	}
 	p.PID = p.cmd.Process.Pid
@@ -119,7 +118,7 @@ func start(what command, flags uintptr) (_ *Process, err error) {
 	return p, nil
 }
 
-// hear gives the line the process says next, or what it says as it ends.
+// hear returns the next line that the process writes, or what it writes as it ends.
 func (p *Process) hear() (string, error) {
 	if err := p.answer.SetReadDeadline(time.Now().Add(answerLimit)); err != nil {
 		return "", err
@@ -131,8 +130,8 @@ func (p *Process) hear() (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// Release lets go of the process, which runs on. Waiting for its end is the
-// business of whoever watches it.
+// Release releases the process, which keeps running. The process that watches it must
+// reap it.
 func (p *Process) Release() error {
 	return errors.Join(ignoreClosed(p.orders.Close()), ignoreClosed(p.answer.Close()), p.cmd.Process.Release())
 }
@@ -144,18 +143,18 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// Kill ends the process and waits for its end.
+// Kill kills the process and waits until it has ended.
 func (p *Process) Kill() error {
 	err := p.cmd.Process.Kill()
-	_ = p.cmd.Wait() // it was killed, and says so
+	_ = p.cmd.Wait() // the error only says that it was killed
 	if errors.Is(err, os.ErrProcessDone) {
 		err = nil
 	}
 	return errors.Join(err, ignoreClosed(p.orders.Close()), ignoreClosed(p.answer.Close()))
 }
 
-// Run has the process become the program of a cell. After an error it has
-// ended, or is to be killed.
+// Run makes the process become the program of a cell. After an error the process has
+// ended or must be killed.
 func (p *Process) Run(c Cell) error {
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -164,7 +163,7 @@ func (p *Process) Run(c Cell) error {
 	if _, err := p.orders.Write(append(text, '\n')); err != nil {
 		return fmt.Errorf("tell the first process what to do: %w", err)
 	}
-	word, err := p.hear() // nothing: it has become the program
+	word, err := p.hear() // empty: it has become the program
 	if err == nil && word != "" {
 		err = errors.New(word)
 	}
@@ -177,14 +176,14 @@ func init() {
 	}
 }
 
-// become is the whole of what a process of New does itself.
+// become is all that a process of NewProcess does itself.
 func become() {
 	unix.CloseOnExec(answerFile)
 	answer := os.NewFile(answerFile, "answer")
 	fmt.Fprintln(answer, readyWord)
 	line, err := bufio.NewReaderSize(os.NewFile(ordersFile, "orders"), 64<<10).ReadBytes('\n')
 	if err != nil {
-		os.Exit(1) // whoever started this has gone
+		os.Exit(1) // the process that started this one has ended
 	}
 	var c Cell
 	if err = json.Unmarshal(line, &c); err == nil {
@@ -193,7 +192,7 @@ func become() {
 	fail(err)
 }
 
-// fail says why a process ends that was to become another.
+// fail reports why a process ends instead of becoming another program.
 func fail(err error) {
 	fmt.Fprintln(os.NewFile(answerFile, "answer"), strings.ReplaceAll(fmt.Sprint(err), "\n", "; "))
 	os.Exit(1)

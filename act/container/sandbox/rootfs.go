@@ -13,25 +13,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The folders of a store. Those in Carried move with the container as they are;
-// the others are made anew at each host.
+// The folders of a store. Those in Carried move with the container unchanged; the others
+// are made again on each host.
 const (
 	Files   = "files" // what differs from the image
 	Run     = "run"
 	Temp    = "tmp"
 	Shm     = "shm"
 	Devices = "dev"
-	work    = "work" // the overlay's
+	work    = "work" // the overlay's work folder
 )
 
-// Carried are the folders whose content is the container's.
+// Carried lists the folders whose content belongs to the container.
 var Carried = []string{Files, Run, Temp, Shm}
 
-// kinds are the file systems an image may have.
+// kinds lists the file systems that an image may have.
 var kinds = []string{"squashfs", "erofs"}
 
-// MountImage mounts an image's file read-only on dir, which is made. If it is
-// mounted already nothing is done. After an error nothing is mounted.
+// MountImage mounts an image's file read-only on dir, which it creates. It does nothing
+// if the image is mounted already. After an error nothing is mounted.
 func MountImage(file, dir string) error {
 	if at, err := mounts(dir); err != nil || at > 0 {
 		return err
@@ -43,7 +43,7 @@ func MountImage(file, dir string) error {
 	if err != nil {
 		return fmt.Errorf("make a device of %s: %w", file, err)
 	}
-	defer device.Close() // mounted or not: the device lives as long as anybody has it
+	defer device.Close() // the device exists until its last user closes or unmounts it
 	for _, kind := range kinds {
 		if err = unix.Mount(device.Name(), dir, kind, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, ""); err == nil {
 			return nil
@@ -52,10 +52,10 @@ func MountImage(file, dir string) error {
 	return fmt.Errorf("mount %s, which should be squashfs or erofs: %w", file, err)
 }
 
-// attachTries: another process may take the free device first.
+// attachTries is more than 1 because another process may take the free device first.
 const attachTries = 20
 
-// attach makes a loop device of a file that goes with its last user.
+// attach makes a loop device of a file; the device disappears with its last user.
 func attach(file string) (*os.File, error) {
 	image, err := os.Open(file)
 	if err != nil {
@@ -93,8 +93,8 @@ func attach(file string) (*os.File, error) {
 	return nil, errors.New("all loop devices are taken again and again")
 }
 
-// MountStore makes the container's own memory for files on dir, empty. After an
-// error nothing is mounted.
+// MountStore mounts a new file system in memory, of so many bytes, on dir for the
+// container's files. After an error nothing is mounted.
 func MountStore(dir string, bytes int64) (err error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
@@ -117,8 +117,8 @@ func MountStore(dir string, bytes int64) (err error) {
 	return makeDevices(filepath.Join(dir, Devices))
 }
 
-// EmptyDir removes the content that is the container's from a store made for one
-// that comes from elsewhere.
+// EmptyDir removes the container's own content from a store whose content will be
+// received.
 func EmptyDir(dir string) error {
 	for _, name := range Carried {
 		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
@@ -128,8 +128,8 @@ func EmptyDir(dir string) error {
 	return nil
 }
 
-// NewMemory makes memory for files on dir, for as long as it is mounted, in the place
-// of all that is there. After an error nothing is mounted.
+// NewMemory replaces everything at dir by a new file system in memory. It lasts until it
+// is unmounted. After an error nothing is mounted.
 func NewMemory(dir string) error {
 	if err := ClearRoot(dir); err != nil {
 		return err
@@ -151,8 +151,8 @@ func makeFolder(path string, mode os.FileMode) error {
 	return os.Chmod(path, mode)
 }
 
-// makeDevices makes what every program may expect in /dev, and nothing that is
-// the host's.
+// makeDevices makes the devices that every program may expect in /dev, and nothing of the
+// host's.
 func makeDevices(dir string) error {
 	for _, d := range []struct {
 		name         string
@@ -174,7 +174,7 @@ func makeDevices(dir string) error {
 			return err
 		}
 	}
-	for _, name := range []string{"pts", "shm", "empty"} { // mounted on, and over others
+	for _, name := range []string{"pts", "shm", "empty"} { // mount points
 		if err := makeFolder(filepath.Join(dir, name), 0o755); err != nil {
 			return err
 		}
@@ -182,8 +182,9 @@ func makeDevices(dir string) error {
 	return nil
 }
 
-// MountRoot puts a container's files on top of an image. Nothing may change in
-// the store's Files beside it from now on. After an error nothing is mounted.
+// MountRoot mounts a container's files as an overlay on top of an image. From then on the
+// store's Files may be changed only through the overlay. After an error nothing is
+// mounted.
 func MountRoot(image, store, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -200,8 +201,8 @@ func MountRoot(image, store, dir string) error {
 	return nil
 }
 
-// Unmount takes everything off dir, also what is still in use: it goes with its
-// last user. Nothing mounted there is no error.
+// Unmount unmounts everything on dir, even if it is in use: it then disappears with its
+// last user. It is not an error if nothing is mounted there.
 func Unmount(dir string) error {
 	for {
 		at, err := mounts(dir)
@@ -214,7 +215,7 @@ func Unmount(dir string) error {
 	}
 }
 
-// UsedBytes is the memory that a store's files take.
+// UsedBytes returns the memory that a store's files occupy.
 func UsedBytes(dir string) int64 {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil || st.Type != unix.TMPFS_MAGIC {
@@ -223,7 +224,7 @@ func UsedBytes(dir string) int64 {
 	return int64(st.Blocks-st.Bfree) * st.Bsize
 }
 
-// Mounted gives the mount points in a folder and below it, the innermost first.
+// Mounted returns the mount points at and below a folder, the innermost first.
 func Mounted(dir string) ([]string, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -245,7 +246,7 @@ func Mounted(dir string) ([]string, error) {
 	return out, lines.Err()
 }
 
-// mounts counts what is mounted on exactly dir.
+// mounts counts the mounts on exactly dir.
 func mounts(dir string) (n int, err error) {
 	all, err := Mounted(dir)
 	for _, at := range all {
@@ -256,8 +257,8 @@ func mounts(dir string) (n int, err error) {
 	return n, err
 }
 
-// ClearRoot takes everything off a folder and what is below it, and removes the
-// folder. One that is not there is no error.
+// ClearRoot unmounts everything at and below a folder and removes the folder. It is not
+// an error if the folder does not exist.
 func ClearRoot(dir string) error {
 	if err := bare(dir); err != nil {
 		return err
@@ -265,7 +266,7 @@ func ClearRoot(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// SweepRoots clears what is in a folder but for what is needed, by its path.
+// SweepRoots removes everything in a folder except the paths that are needed.
 func SweepRoots(dir string, needed func(path string) bool) error {
 	all, err := os.ReadDir(dir)
 	for _, e := range all {
@@ -276,8 +277,8 @@ func SweepRoots(dir string, needed func(path string) bool) error {
 	return err
 }
 
-// HoldFiles mounts an open directory at a path, so that it is found there whatever
-// becomes of its own path. What is mounted below it comes along.
+// HoldFiles mounts an open directory, with the mounts below it, at a path. It stays there
+// even if its own path changes.
 func HoldFiles(files *os.File, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -293,8 +294,8 @@ func HoldFiles(files *os.File, dir string) error {
 	return nil
 }
 
-// ReleaseFiles ends HoldFiles. Nothing that is in the directory is touched, whatever goes
-// wrong: its place is removed only when it is empty.
+// ReleaseFiles undoes HoldFiles. It never touches the content of the directory, even
+// after an error, because it removes the mount point only when that is empty.
 func ReleaseFiles(dir string) error {
 	if err := bare(dir); err != nil {
 		return err
@@ -305,7 +306,7 @@ func ReleaseFiles(dir string) error {
 	return nil
 }
 
-// bare takes everything off a folder and what is below it.
+// bare unmounts everything at and below a folder.
 func bare(dir string) error {
 	all, err := Mounted(dir)
 	if err != nil {
@@ -319,11 +320,11 @@ func bare(dir string) error {
 	return nil
 }
 
-// keepClear are directories that a job's files must not cover: the image's
-// programs would be gone.
+// keepClear lists directories that a job's files must not cover, because they hold the
+// image's programs and the kernel's file systems.
 var keepClear = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"}
 
-// Showable reports why a job's files cannot be shown at a path of a guest.
+// Showable returns an error if a job's files cannot be mounted at a path of a guest.
 func Showable(export string) error {
 	if !filepath.IsAbs(export) || filepath.Clean(export) != export {
 		return fmt.Errorf("%q is no absolute path", export)

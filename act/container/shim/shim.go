@@ -1,9 +1,8 @@
-// Package shim finds the program of the small processes that stand beside
-// containers.
+// Package shim finds the program of the small processes that run beside containers.
 //
-// Each of them is a part of this program, started anew under a name of its own.
-// Started with all that it takes to speak to a cluster, it would be ready some 15 ms
-// later, at every start and move of a guest; pagurus-shim has these parts alone.
+// Each of them is a part of this program, started again under a name of its own. With
+// everything that the agent needs to talk to a cluster, each would start 15 ms later, at
+// every start and move of a guest. pagurus-shim contains only these parts.
 package shim
 
 import (
@@ -26,9 +25,9 @@ const self = "/proc/self/exe"
 
 var program = find()
 
-// Program is a path at which a child of this process finds the program: what was
-// beside this one when it was started, whatever was installed since. Where there was
-// none it is this program itself.
+// Program returns a path at which a child of this process finds the program. It is the
+// file that was beside this program at its start, even if another was installed since. If
+// there was none, it is this program itself.
 func Program() string { return program }
 
 // The kernel would name it by the last part of that path, which tells people nothing.

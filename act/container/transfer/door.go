@@ -16,9 +16,9 @@ import (
 	"pagurus/fleet"
 )
 
-// Listener is open for the source of one guest.
+// Listener accepts connections from the source of one guest.
 type Listener struct {
-	Place framing.Place // where it is
+	Place framing.Place // where it listens
 
 	guest     fleet.GuestID
 	migration fleet.MigrationID
@@ -26,14 +26,15 @@ type Listener struct {
 	listener  net.Listener
 	taking    sync.Mutex // one connection is served at a time
 
-	mu       sync.Mutex    // guards what follows
-	conn     *framing.Conn // the one being served
-	pageConn *os.File      // that by which the rest can be fetched; nil: there is none
+	mu       sync.Mutex    // guards the fields below
+	conn     *framing.Conn // the connection being served
+	pageConn *os.File      // connection to the page server; nil: there is none
 	closed   bool
 }
 
-// Listen opens one for who will name the guest and the migration of a hello: at an address,
-// or where an earlier one was that somebody may have been told of (empty: nowhere).
+// Listen opens a Listener for the source whose hello names the guest and migration of
+// who. It listens at address, or at an earlier place that a source may know already
+// (empty: none).
 func Listen(ctx context.Context, address netip.Addr, earlier string, who Hello, log *slog.Logger) (*Listener, error) {
 	at := framing.Place{Address: netip.AddrPortFrom(address, 0), Word: rand.Text()}
 	if earlier != "" {
@@ -52,7 +53,7 @@ func Listen(ctx context.Context, address netip.Addr, earlier string, who Hello, 
 	return &Listener{Place: at, guest: who.Guest, migration: who.Migration, log: log, listener: l}, nil
 }
 
-// Close closes it, and the connection that is being served.
+// Close closes the Listener and the connection that is being served.
 func (d *Listener) Close() {
 	d.mu.Lock()
 	d.closed = true
@@ -67,11 +68,11 @@ func (d *Listener) Close() {
 	}
 }
 
-// acceptPause keeps a listener that is out of descriptors from spinning.
+// acceptPause keeps the Listener from spinning when it has run out of descriptors.
 const acceptPause = 100 * time.Millisecond
 
-// Serve has take take what comes, until Close. It returns when nothing is being taken
-// any more.
+// Serve calls take for each connection from the source, until Close. It returns when no
+// call of take runs any more.
 func (d *Listener) Serve(take func(*framing.Conn, Hello) error) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -94,7 +95,7 @@ func (d *Listener) Serve(take func(*framing.Conn, Hello) error) {
 	}
 }
 
-// admit serves one connection. A new one ends the one before.
+// admit serves one connection. A new connection ends the one before.
 func (d *Listener) admit(c *framing.Conn, take func(*framing.Conn, Hello) error) error {
 	h, err := d.greet(c)
 	if err != nil {
@@ -118,7 +119,7 @@ func (d *Listener) admit(c *framing.Conn, take func(*framing.Conn, Hello) error)
 	return take(c, h)
 }
 
-// greet finds out whether who has connected is the guest's source.
+// greet reads the hello and checks that it comes from the guest's source.
 func (d *Listener) greet(c *framing.Conn) (h Hello, err error) {
 	if h, err = Meet(c); err != nil {
 		return h, err
@@ -126,14 +127,14 @@ func (d *Listener) greet(c *framing.Conn) (h Hello, err error) {
 	if h.Word != d.Place.Word || h.Guest != d.guest || h.Migration != d.migration {
 		return h, errors.New("somebody connected who means another guest")
 	}
-	if h.Version != framing.Version && !h.Only { // what became of a guest all versions say alike
+	if h.Version != framing.Version && !h.Only { // all versions report the outcome of a switch alike
 		err := fmt.Errorf("the source speaks version %d and the target %d: both hosts need the same version of pagurus", h.Version, framing.Version)
 		return h, errors.Join(err, Reply(c, Answer{Failure: err.Error()}))
 	}
 	return h, nil
 }
 
-// keepPageConn keeps a connection by which the rest of the guest can be fetched.
+// keepPageConn keeps a connection to the page server.
 func (d *Listener) keepPageConn(c *framing.Conn) error {
 	file, err := c.File()
 	if err != nil {
@@ -152,7 +153,8 @@ func (d *Listener) keepPageConn(c *framing.Conn) error {
 	return Reply(c, Answer{})
 }
 
-// PageConn gives that connection, which is the caller's then; nil: there is none.
+// PageConn returns the connection to the page server, which the caller then owns, or nil
+// if there is none.
 func (d *Listener) PageConn() *os.File {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -11,20 +11,20 @@ import (
 	"pagurus/act/container/memory"
 )
 
-// Receiver is what has come of a guest.
+// Receiver is what has been received of a guest.
 type Receiver struct {
 	Memory *memory.Store
-	Agent  io.WriteCloser // takes the guest agent; nil: it is not to come
+	Agent  io.WriteCloser // receives the guest agent; nil: it will not be sent
 
 	images string
 	ready  func() error
 	tree   *Target
-	image  *os.File // that content is of
+	image  *os.File // the image file being written
 }
 
-// NewReceiver takes a guest's files in one folder, which is empty, and CRIU's in another,
-// in which nothing has the name of one. The source is not told that all has come before
-// ready returns. Close it.
+// NewReceiver receives a guest's files in one folder, which must be empty, and CRIU's
+// images in another, in which no file may have an image's name. The source is told that
+// everything has been received only after ready has returned. The caller must call Close.
 func NewReceiver(files, images string, ready func() error) (*Receiver, error) {
 	t, err := NewTarget(files)
 	if err != nil {
@@ -33,11 +33,10 @@ func NewReceiver(files, images string, ready func() error) (*Receiver, error) {
 	return &Receiver{Memory: memory.NewStore(), images: images, ready: ready, tree: t}, nil
 }
 
-// Close gives back what is not needed once the guest is made. It may be called
-// again.
+// Close frees what is not needed once the guest is restored. It may be called again.
 func (in *Receiver) Close() {
 	if in.Agent != nil {
-		_ = in.Agent.Close() // says that it is not whole, if so
+		_ = in.Agent.Close() // it reports an incomplete file
 		in.Agent = nil
 	}
 	in.tree.Close()
@@ -47,8 +46,8 @@ func (in *Receiver) Close() {
 	}
 }
 
-// Receive takes what comes until the source asks for the guest to be made. After an
-// error what has come is of no use.
+// Receive receives until the source asks to restore the guest. After an error what was
+// received cannot be used.
 func (in *Receiver) Receive(c *framing.Conn) error {
 	for {
 		kind, content, err := c.Receive(0)
@@ -84,7 +83,7 @@ func (in *Receiver) Receive(c *framing.Conn) error {
 	}
 }
 
-// agent takes a part of the guest agent.
+// agent receives a part of the guest agent.
 func (in *Receiver) agent(content []byte) error {
 	if in.Agent == nil {
 		return errors.New("a guest agent came that nobody has asked for")
@@ -106,7 +105,7 @@ func (in *Receiver) piece(content []byte) error {
 	return in.Memory.Put(p, memory)
 }
 
-// beginImage makes a file for CRIU.
+// beginImage creates a file for CRIU.
 func (in *Receiver) beginImage(name string) (err error) {
 	if err := imageName(name); err != nil {
 		return err

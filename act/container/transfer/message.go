@@ -12,21 +12,21 @@ import (
 	"pagurus/fleet"
 )
 
-// The kinds of message between source and target. What is not said otherwise
-// goes from the source to the target, which answers nothing until it is asked.
+// The kinds of message between source and target. Messages go from the source to the
+// target unless stated otherwise. The target answers only when it is asked.
 const (
 	sayHello   = 'H' // the first; answered by an answer
 	sayAnswer  = 'A' // from the target
 	sayAgent   = 'G' // the guest agent, if the target lacks it; an empty one ends it
-	sayTree    = 'T' // of package tree
-	sayPiece   = 'P' // of package pages: what it is, and the memory it holds
-	sayImage   = 'I' // begins a file of CRIU's: its name
-	sayContent = 'C' // of that file
-	saySync    = 'S' // answered by an answer when all before has been taken and the target is ready for more
-	sayRestore = 'R' // make the guest of what has come; answered by an answer
+	sayTree    = 'T' // of files, as Source makes it
+	sayPiece   = 'P' // of memory: the description of a memory.Piece and its content
+	sayImage   = 'I' // begins one of CRIU's images: its name
+	sayContent = 'C' // of that image
+	saySync    = 'S' // answered when everything before it has been received and the target is ready for more
+	sayRestore = 'R' // restore the guest from what was received; answered by an answer
 )
 
-// Hello is what a source says first.
+// Hello is what a source sends first.
 type Hello struct {
 	Version    int               `json:"version"`
 	Guest      fleet.GuestID     `json:"guest"`
@@ -35,25 +35,25 @@ type Hello struct {
 	Word       string            `json:"word"`
 	Agent      string            `json:"agent,omitempty"`       // digest of the guest agent that it runs; empty: it has that among its files
 	Only       bool              `json:"only_asks,omitempty"`   // nothing follows
-	PageServer bool              `json:"page_server,omitempty"` // what is owed of the guest can be fetched by this connection, as package debt does
+	PageServer bool              `json:"page_server,omitempty"` // the connection leads to a page server, for memory.PageClient
 }
 
-// Answer is what a target says.
+// Answer is what a target replies.
 type Answer struct {
-	Arrived bool   `json:"arrived,omitempty"` // it has the guest whole
-	Failure string `json:"failure,omitempty"` // it has not, and never will, by this migration
-	Lacks   bool   `json:"lacks,omitempty"`   // it lacks the guest agent, which has to come before all else
+	Arrived bool   `json:"arrived,omitempty"` // it has the whole guest
+	Failure string `json:"failure,omitempty"` // it does not have the guest and never will by this migration
+	Lacks   bool   `json:"lacks,omitempty"`   // it lacks the guest agent, which must be sent before everything else
 }
 
-// The limits of waiting: for somebody who connects to say who he is, for a target
-// to take what it has been sent, and to make a guest of it.
+// Time limits: for a new connection to send its hello, for a target to receive what was
+// sent, and for it to restore a guest.
 const (
 	helloLimit   = 10 * time.Second
 	syncLimit    = 30 * time.Second
 	restoreLimit = time.Minute
 )
 
-// Greet says hello to a target and gives what it says of itself.
+// Greet sends a hello to a target and returns the target's answer.
 func Greet(c *framing.Conn, h Hello) (Answer, error) {
 	if err := sendJSON(c, sayHello, h); err != nil {
 		return Answer{}, err
@@ -61,7 +61,7 @@ func Greet(c *framing.Conn, h Hello) (Answer, error) {
 	return hear(c, syncLimit)
 }
 
-// Meet waits for who has connected to say hello.
+// Meet waits for the hello of a new connection.
 func Meet(c *framing.Conn) (h Hello, err error) {
 	kind, content, err := c.Receive(helloLimit)
 	if err != nil {
@@ -73,7 +73,7 @@ func Meet(c *framing.Conn) (h Hello, err error) {
 	return h, parse(content, &h)
 }
 
-// Reply gives a source its answer.
+// Reply sends an answer to the source.
 func Reply(c *framing.Conn, a Answer) error { return sendJSON(c, sayAnswer, a) }
 
 // hear waits for the target's answer.
@@ -106,7 +106,7 @@ func parse(content []byte, v any) error {
 	return nil
 }
 
-// imageName refuses what is not the name of a file of CRIU's.
+// imageName refuses a name that is not that of a CRIU image.
 func imageName(name string) error {
 	const most = 100
 	if name == "" || name[0] == '.' || len(name) > most {
@@ -120,7 +120,7 @@ func imageName(name string) error {
 	return nil
 }
 
-// pieceBytes is what tells of a piece before what it holds.
+// pieceBytes is the length, in bytes, of a piece's description before its content.
 const pieceBytes = 4 + 1 + 8 + 8
 
 func pieceHead(p memory.Piece) []byte {
@@ -130,8 +130,8 @@ func pieceHead(p memory.Piece) []byte {
 	return binary.BigEndian.AppendUint64(head, p.Bytes)
 }
 
-// parsePiece takes a message of a piece apart; that it makes sense is for the
-// store to see.
+// parsePiece parses a message with a piece. The store checks whether the piece makes
+// sense.
 func parsePiece(m []byte) (p memory.Piece, content []byte, err error) {
 	if len(m) < pieceBytes {
 		return p, nil, errors.New("a message about memory ends early")

@@ -16,85 +16,85 @@ import (
 	"pagurus/fleet"
 )
 
-// contentBytes is how much of a file is sent at a time: of a guest's dozens of images
-// most are far smaller.
+// contentBytes is how many bytes of a file are sent at a time. A guest has dozens of
+// images, most of them far smaller.
 const contentBytes = 128 << 10
 
-// tellEvery is how often a copy says how far it is, and telling how much must
-// have been sent for the time it took to mean anything.
+// tellEvery is the interval between two reports of a copy's progress. telling is how many
+// bytes must have been sent before their time says anything about the speed.
 const (
 	tellEvery = 200 * time.Millisecond
 	telling   = 1 << 20
 )
 
-// Sender is a copy under way: a target that has of the guest what was sent, and what
-// has to be known to send it the rest. Its methods are not for use at the same
-// time, but for Close.
+// Sender is a copy under way: it knows what the target has of the guest, and what is
+// needed to send the rest. Its methods must not be called concurrently, except Close.
 type Sender struct {
 	Progress  fleet.Progress
-	PostCopy  bool  // memory that is left at the last pass is owed: the target fetches it when the guest runs there
-	LazyBytes int64 // bytes of that
+	PostCopy  bool  // pages left at the last pass are lazy: the target fetches them after the guest runs there
+	LazyBytes int64 // number of bytes in lazy pages
 
 	conn   *framing.Conn
-	store  string // the guest's files
-	first  int    // its first process
+	store  string // folder of the guest's files
+	first  int    // PID of its first process
 	files  *Source
-	memory *memory.Tracker // nil: the kernel cannot tell what was written, and memory goes with the images
-	sent   map[uint32]bool // the processes of which memory was sent, by their numbers
-	begins chan began      // how tracking has begun, which nobody has asked yet; nil: somebody has
-	blind  error           // it could not
+	memory *memory.Tracker // nil: the kernel cannot tell what was written, and memory is sent with the images
+	sent   map[uint32]bool // the processes whose memory was sent, by their numbers
+	begins chan began      // the result of starting to track, not read yet; nil: it was read
+	blind  error           // why tracking failed
 	begun  time.Time
 	told   time.Time
-	pass   time.Time // when the pass under way began; 0: there is none
-	before int64     // and what had been sent by then
+	pass   time.Time // when the current pass began; zero: there is none
+	before int64     // bytes sent before it began
 	tell   func(fleet.Progress)
-	buffer []byte // of images, a guest has dozens of which most are small
-	stages []any  // of the switch, as slog takes them
+	buffer []byte // for images: a guest has dozens, most of them small
+	stages []any  // stages of the switch and their times, as slog takes them
 	last   time.Time
 
-	failed error         // of a pass while it was held
-	end    chan struct{} // closed to end the holding; nil: nothing holds it
-	done   chan struct{} // closed when it has ended
+	failed error         // error of a pass made by HoldCopy
+	end    chan struct{} // closed to end HoldCopy's passes; nil: there are none
+	done   chan struct{} // closed when they have ended
 }
 
-// NewSender begins a copy of a guest, known by the folder of its files and by its
-// first process, to a target that has answered a hello. tell is told how far it
-// is now and then; nil: nobody is. The connection is the copy's from now on, and the
-// context has to last until Sync has returned, or Free.
+// NewSender starts a copy of a guest to a target that has answered a hello. store is the
+// folder of the guest's files, and first its first process. tell, if not nil, is called
+// with the progress now and then. The Sender owns the connection. The context must last
+// until Sync has returned, or Free.
 func NewSender(ctx context.Context, conn *framing.Conn, store string, first int, tell func(fleet.Progress)) *Sender {
 	o := &Sender{
 		conn: conn, store: store, first: first, begun: time.Now(), tell: tell,
 		files: NewSource(store, sandbox.Carried...), begins: make(chan began, 1),
 	}
-	go func() { // meanwhile files can be sent
+	go func() { // files can be sent meanwhile
 		tracker, err := memory.Track(ctx, o.processes())
 		o.begins <- began{tracker, err}
 	}()
 	return o
 }
 
-// began is how tracking begins.
+// began is the result of starting to track.
 type began struct {
 	memory *memory.Tracker
 	err    error
 }
 
-// Close ends the copy. What it may be doing at the time ends with an error.
+// Close ends the copy. A call under way returns an error.
 func (o *Sender) Close() { o.conn.Close() }
 
-// Free gives back what the copy needs at this host, when nobody uses it any more.
+// Free frees what the copy needs on this host. The Sender must not be used afterwards.
 func (o *Sender) Free() {
 	o.Close()
-	_ = o.LetGo() // nobody goes on with it
+	_ = o.LetGo() // its error does not matter any more
 	_ = o.tracked()
 	if o.memory != nil {
 		o.memory.Close()
 	}
 }
 
-// Track begins to see what the guest writes to its memory, if that can be seen;
-// also anew, after what Pass saw last has been in vain. The target forgets what it has
-// then: the next pass sends all, and of what is gone until then some might be owed for ever.
+// Track starts to track the guest's writes to memory, if that is possible. It is also
+// called again when the result of the last pass has become invalid. Then the target
+// forgets all memory, and the next pass sends all of it. Otherwise pages that are freed
+// before that pass might stay lazy for ever.
 func (o *Sender) Track(ctx context.Context) error {
 	_ = o.tracked()
 	for number := range o.sent {
@@ -106,7 +106,7 @@ func (o *Sender) Track(ctx context.Context) error {
 	return o.blind
 }
 
-// tracked waits until it is known whether what the guest writes can be seen.
+// tracked waits until it is known whether the guest's writes can be tracked.
 func (o *Sender) tracked() error {
 	if o.begins != nil {
 		b := <-o.begins
@@ -123,8 +123,7 @@ func (o *Sender) noteTracker(tracker *memory.Tracker, err error) {
 	o.memory, o.blind = tracker, err
 }
 
-// Copied reports whether private memory is sent by passes, and so not to be
-// written by CRIU.
+// Copied reports whether passes send private memory, so that CRIU must not write it.
 func (o *Sender) Copied() bool { return o.tracked() == nil && o.memory != nil }
 
 func (o *Sender) processes() []int { return host.Family(o.first) }
@@ -170,7 +169,7 @@ func amid(p fleet.Progress, sent int64, took time.Duration, memory bool) fleet.P
 }
 
 // Pass sends what has changed since the last pass, and waits until the target has
-// taken it. The last one is made while the guest stands still.
+// received it. The last pass is made while the guest is suspended.
 func (o *Sender) Pass(ctx context.Context, last bool) error {
 	o.pass, o.before = time.Now(), o.conn.Sent()
 	defer func() { o.pass = time.Time{} }()
@@ -266,8 +265,8 @@ func (o *Sender) tellOn(now time.Time) {
 	}
 }
 
-// Sync waits until the target has taken all that was sent, and is ready for frames, and
-// for what NewSender began.
+// Sync waits until the target has received everything that was sent and is ready for
+// frames, and until what NewSender started has ended.
 func (o *Sender) Sync() error {
 	if err := o.conn.Send(saySync); err != nil {
 		return err
@@ -283,8 +282,8 @@ func (o *Sender) Sync() error {
 	return errors.Join(err, o.tracked())
 }
 
-// Ask has the target make the guest of what it has, and waits for its answer. asked
-// is called as soon as the target may have been told.
+// Ask makes the target restore the guest from what it has, and waits for its answer. asked
+// is called as soon as the request has been sent, since the target may then have it.
 func (o *Sender) Ask(asked func() error) (Answer, error) {
 	err := o.conn.Send(sayRestore)
 	if err == nil {
@@ -353,11 +352,11 @@ func (o *Sender) content(kind byte, f *os.File) error {
 	}
 }
 
-// holdEvery is how often a copy that waits for others sends what has changed.
+// holdEvery is how often a copy that waits for others of its gang sends what has changed.
 const holdEvery = 250 * time.Millisecond
 
-// HoldCopy sends what changes of the guest until LetGo. A pass is never broken off,
-// for nobody would know what of it came to the target.
+// HoldCopy sends the guest's changes again and again until LetGo. A pass is never
+// interrupted, because it would be unknown which part of it the target has received.
 func (o *Sender) HoldCopy() {
 	o.end, o.done, o.tell = make(chan struct{}), make(chan struct{}), nil
 	go func() {
@@ -376,8 +375,8 @@ func (o *Sender) HoldCopy() {
 	}()
 }
 
-// LetGo ends the holding, if there is any. An error says that a pass failed
-// meanwhile: the copy is of no use.
+// LetGo ends the passes of HoldCopy, if there are any. An error means that a pass failed:
+// the copy cannot be used.
 func (o *Sender) LetGo() error {
 	if o.end != nil {
 		close(o.end)
@@ -387,19 +386,18 @@ func (o *Sender) LetGo() error {
 	return o.failed
 }
 
-// NoteSuspended notes that the guest is about to stand still.
+// NoteSuspended records that the guest is about to be suspended.
 func (o *Sender) NoteSuspended() {
 	o.last = time.Now()
 	o.Progress.SuspendedAt, o.stages = o.last, nil
 }
 
-// Stage notes that a stage of what follows is over.
+// Stage records that a stage of the switch is over.
 func (o *Sender) Stage(name string) {
 	now := time.Now()
 	o.stages = append(o.stages, name, now.Sub(o.last).Round(100*time.Microsecond))
 	o.last = now
 }
 
-// Stages are those and how long each took, for a log: people look there for what
-// a guest stood still for.
+// Stages returns the stages and how long each took, for a log that explains a blackout.
 func (o *Sender) Stages() []any { return o.stages }

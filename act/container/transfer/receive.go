@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Target is the folders at the side they come to.
+// Target holds the folders at the receiving side.
 type Target struct {
 	root *os.File
-	file *os.File // that blocks are of; nil: none
+	file *os.File // the file that blocks belong to; nil: none
 	in   *os.File // its folder
 	base string   // its name there
-	a    about    // what it is to have in the end
+	a    about    // its properties in the end
 }
 
-// NewTarget takes files in a folder, which has to be empty before the first
-// message. Close it.
+// NewTarget receives files into a folder, which must be empty before the first message.
+// The caller must call Close.
 func NewTarget(root string) (*Target, error) {
 	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -28,13 +28,13 @@ func NewTarget(root string) (*Target, error) {
 	return &Target{root: os.NewFile(uintptr(fd), root)}, nil
 }
 
-// Close lets go of the folder.
+// Close closes the folder.
 func (t *Target) Close() error {
 	t.drop()
 	return t.root.Close()
 }
 
-// drop lets go of the file that blocks are of.
+// drop closes the file that blocks belong to.
 func (t *Target) drop() {
 	if t.file != nil {
 		t.file.Close()
@@ -43,7 +43,7 @@ func (t *Target) drop() {
 	}
 }
 
-// Receive carries out one message. After an error what is there is of no use.
+// Apply carries out one message. After an error the received files cannot be used.
 func (t *Target) Apply(m []byte) error {
 	if len(m) == 0 {
 		return errShort
@@ -125,8 +125,8 @@ func (t *Target) place(op byte, name string, r *reader) error {
 	return dress(fd, base, a, op == opLink)
 }
 
-// beginImage opens the file that blocks are to be of. Its rights come with its end:
-// a write takes some of them away.
+// openFile opens the file that the next blocks belong to. Its mode is set at its end,
+// because a write clears some mode bits.
 func (t *Target) openFile(fd int, base string, a about) error {
 	if t.file != nil {
 		return errors.New("a file begins before the last one has ended")
@@ -148,8 +148,8 @@ func (t *Target) openFile(fd int, base string, a about) error {
 	return t.file.Truncate(int64(a.size))
 }
 
-// dress gives a path owner, attributes and rights; times last, for all else
-// changes them.
+// dress sets a path's owner, attributes and mode. It sets the times last, because all
+// other changes modify them.
 func dress(fd int, base string, a about, link bool) error {
 	if err := unix.Fchownat(fd, base, int(a.uid), int(a.gid), unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err

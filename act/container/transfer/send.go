@@ -41,8 +41,7 @@ const coarse = 50 * time.Millisecond
 // file names a file, by device and number.
 type file struct{ device, number uint64 }
 
-// Source is the folders at the side they come from, and what of them the other
-// side has.
+// Source holds the folders at the sending side, and what the other side has of them.
 type Source struct {
 	root  string
 	names []string
@@ -62,8 +61,8 @@ type item struct {
 	sums   []uint64 // of its blocks
 }
 
-// NewSource takes the named folders in root, of which the other side has
-// nothing yet.
+// NewSource sends the named folders in root. It assumes that the other side has nothing
+// yet.
 func NewSource(root string, names ...string) *Source {
 	return &Source{root: root, names: names, seed: maphash.MakeSeed(), have: map[string]*item{}}
 }
@@ -82,12 +81,11 @@ type pass struct {
 	begun  time.Time
 }
 
-// Pass sends what has changed since the last pass, and says how many bytes of
-// content that were. Of files that are mapped, by number, times tell nothing, so
-// they are compared. While files change the pass may miss some of it, but never what
-// a later pass needs to find it. After an error the other side has some of it;
-// beginImage anew with both sides empty. What send is given is only valid until it
-// returns.
+// Pass sends what has changed since the last pass, and returns how many bytes of content
+// that were. mapped holds the inode numbers of mapped files: their times say nothing, so
+// their contents are compared. While files change, a pass may miss some changes, but a
+// later pass always finds them. After an error the other side has some of it; start again
+// with both sides empty. The argument of send is valid until send returns.
 func (s *Source) Pass(ctx context.Context, mapped map[uint64]bool, send func([]byte) error) (int64, error) {
 	p := &pass{
 		Source: s, ctx: ctx, send: send, mapped: mapped, begun: time.Now(),
@@ -99,8 +97,8 @@ func (s *Source) Pass(ctx context.Context, mapped map[uint64]bool, send func([]b
 	}
 	defer unix.Close(root)
 	p.top = root
-	// Looked at first and sent afterwards: what went away must go before what
-	// takes its place.
+	// The paths are examined first and sent afterwards: what has disappeared must be
+	// removed before something else takes its place.
 	for _, name := range s.names {
 		if err := p.scanPath(root, name, name); err != nil {
 			return p.sent, fmt.Errorf("look at what the guest has written: %w", err)
@@ -175,8 +173,8 @@ func (p *pass) scanPath(folder int, base, name string) error {
 	return nil
 }
 
-// passed makes it no error that something vanished, or became something else,
-// since its name was read: it is looked at again when nothing changes.
+// passed returns nil for an error that says that a path has disappeared, or became
+// something else, since its name was read. It is examined again when nothing changes.
 func passed(err error) error {
 	for _, e := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ESTALE} {
 		if errors.Is(err, e) {
@@ -350,8 +348,8 @@ func (p *pass) file(root int, name string, i, old *item) error {
 	return p.send(appendTimes(message(opClose, ""), &i.stat))
 }
 
-// forget leaves out what vanished meanwhile. What the other side has of it is for
-// the next pass to remove.
+// forget omits a path that has disappeared meanwhile. The next pass removes what the
+// other side has of it.
 func (p *pass) forget(name string, err error) error {
 	if err = passed(err); err != nil {
 		return err
