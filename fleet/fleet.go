@@ -24,7 +24,7 @@ type (
 	MigrationID string
 	// Digest is the content address of an image, "sha256-" and 64 hex digits.
 	Digest string
-	// RequestID is chosen by whoever asks, so that asking twice is asking once.
+	// RequestID is chosen by the caller, so that asking twice is asking once.
 	RequestID string
 )
 

@@ -16,7 +16,7 @@ const (
 	GuestMoving   GuestState = "moving" // a migration has it
 	GuestStopping GuestState = "stopping"
 	GuestEnded    GuestState = "ended"
-	GuestLost     GuestState = "lost" // nobody knows who runs it, or the target lost it; its hosts destroy what they have
+	GuestLost     GuestState = "lost" // it is not known which host runs it, or the target lost it; its hosts destroy what they have
 )
 
 // Ended reports whether the guest is gone for good.
@@ -53,6 +53,6 @@ type Guest struct {
 	Migration MigrationID `json:"migration,omitempty"` // that has it while it is moving
 	Aborts    int         `json:"aborts,omitempty"`    // moves aborted since the last one that arrived
 	RetryAt   time.Time   `json:"retry_at"`            // after an aborted move: not to be moved on our own before this
-	Suspended bool        `json:"suspended,omitempty"` // shall stand still while the owner of Home is there
+	Suspended bool        `json:"suspended,omitempty"` // to be suspended while the owner of Home is present
 	Shape     *Shape      `json:"shape,omitempty"`     // what it sees of itself, of a job that is tuned; never changes
 }

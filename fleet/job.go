@@ -42,7 +42,7 @@ type JobSpec struct {
 	Machine string    `json:"machine"`      // where Export is: Facts.Machine of the host to share it from
 	Trace   bool      `json:"trace"`        // preload the MPI tracing library
 	Class   Class     `json:"class,omitempty"`
-	Cap     float64   `json:"cap,omitempty"` // part of their CPUs that its guests may use each, also where nobody else wants them; 0: all that is left
+	Cap     float64   `json:"cap,omitempty"` // share of its own CPUs that each guest may use, even if they are idle otherwise; 0: no cap
 	Tune    Tune      `json:"tune,omitzero"` // what its guests mirror of their hosts; only those that are virtual machines
 }
 
@@ -98,5 +98,5 @@ type Job struct {
 	Ending    *Ending   `json:"ending,omitempty"`  // its program was told to end, and has some time for that
 	Requeue   bool      `json:"requeue,omitempty"` // it is to begin again from nothing when there is room
 	Again     JobID     `json:"again,omitempty"`   // the job as which it began again
-	Traffic   []Traffic `json:"traffic,omitempty"` // between its guests, most first, as it was when its ranks were last asked; empty: nobody knows
+	Traffic   []Traffic `json:"traffic,omitempty"` // between its guests, most first, when its ranks were last asked; empty: not known
 }

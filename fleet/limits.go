@@ -11,7 +11,7 @@ const (
 	// copyLimit only ends what hangs: Task.Limits ends what does not converge, and
 	// what follows after post-copy comes to its end or breaks.
 	copyLimit   = 12 * time.Hour
-	switchLimit = 2 * time.Minute // the guest stands still that long at most
+	switchLimit = 2 * time.Minute // the longest that the guest is suspended
 	quickLimit  = time.Minute     // what only talks to a process on the host, or flushes files
 	// answerMargin is what an answer may take after the limit: what the host has
 	// begun is undone, and the report goes over a bad line.

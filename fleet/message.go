@@ -139,7 +139,7 @@ type Mode string
 // The modes. The empty one leaves the choice to the controller.
 const (
 	PreCopy     Mode = "pre-copy"      // copied while the guest runs, until little is left
-	StopAndCopy Mode = "stop-and-copy" // the guest stands still while all of it is sent
+	StopAndCopy Mode = "stop-and-copy" // the guest is suspended while all of it is sent
 	PostCopy    Mode = "post-copy"     // copied once, then the guest runs at the target while the rest follows; there is no way back
 )
 
@@ -167,10 +167,10 @@ const (
 type Limits struct {
 	Mode           Mode          `json:"mode,omitempty"`
 	Downtime       time.Duration `json:"downtime_ns"`           // converged when the rest is predicted to take no longer
-	Lenient        bool          `json:"lenient,omitempty"`     // of a Task: nobody has said so, and it may be somewhat more where more passes bring no less
+	Lenient        bool          `json:"lenient,omitempty"`     // of a Task: a default, which may be exceeded somewhat if more passes bring no less
 	Rounds         int           `json:"rounds"`                // give up after this many passes
 	BytesPerSecond int64         `json:"bytes_per_second"`      // ceiling on the link: of a Move for all it sends from one host, of a Task for its copy; 0 is none
-	Deadline       time.Duration `json:"deadline_ns,omitempty"` // of a Move: who is not ready so long after Begun stays; 0 is none but that of ready
+	Deadline       time.Duration `json:"deadline_ns,omitempty"` // of a Move: a guest that is not ready so long after Begun stays; 0: only the limit of phase ready
 	PageCache      CachePolicy   `json:"page_cache,omitempty"`
 	Compress       Compression   `json:"compress,omitempty"`
 	Preempt        bool          `json:"preempt,omitempty"`    // of a Task by post-copy: what the guest waits for comes on a line of its own
@@ -210,7 +210,7 @@ type Report struct {
 	Passes  []Pass    `json:"passes,omitempty"` // of Copy
 	Resumed time.Time `json:"resumed,omitzero"` // of Repoint: when the guest was let run, target host's clock
 	Exit    *Exit     `json:"exit,omitempty"`   // of Run
-	Traces  []Trace   `json:"traces,omitempty"` // of Stop: what the guest's ranks have done, for those who ask later
+	Traces  []Trace   `json:"traces,omitempty"` // of Stop: what the guest's ranks have done, for later questions
 }
 
 // Reports are those that came together, in the order in which they came.

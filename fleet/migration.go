@@ -34,7 +34,7 @@ type Migration struct {
 // BlackoutTime is how long the guest did not run: until its source had handed it
 // over, and then until its target let it run. Hosts' clocks may differ, so what
 // two of them say counts as far as the controller's allows, which saw the order
-// to let it run go and its answer come. 0: it never stood still, or nobody knows.
+// to let it run go and its answer come. 0: it was never suspended, or it is not known.
 func (m Migration) BlackoutTime() time.Duration {
 	handed := m.Cost.Downtime
 	for i, e := range m.Entered {
@@ -65,7 +65,7 @@ type Progress struct {
 	SentBytes           int64         `json:"sent_bytes"`
 	CopiedBytes         int64         `json:"copied_bytes,omitempty"`   // memory that was sent, as it was before it was compressed
 	DroppedBytes        int64         `json:"dropped_bytes,omitempty"`  // page cache that the guest gave up before the copy
-	SlowedPercent       int           `json:"slowed_percent,omitempty"` // of the time that its processors have to stand still, so that it changes less
+	SlowedPercent       int           `json:"slowed_percent,omitempty"` // share of the time that its CPUs are stopped, so that it dirties less
 	BytesPerSecond      float64       `json:"bytes_per_second"`
 	DirtyBytesPerSecond float64       `json:"dirty_bytes_per_second"`
 	Elapsed             time.Duration `json:"elapsed_ns"`

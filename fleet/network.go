@@ -128,7 +128,7 @@ type Wanted struct {
 	Networks []Network `json:"networks,omitempty"`
 	Guests   []GuestID `json:"guests,omitempty"` // may exist here, in whatever state; any other is destroyed
 
-	Suspended []GuestID `json:"suspended,omitempty"` // of Guests, those that shall stand still while the host's owner is there
+	Suspended []GuestID `json:"suspended,omitempty"` // of Guests, those to be suspended while the host's owner is present
 
 	Policy OwnerPolicy `json:"policy,omitzero"` // what the host's owner has agreed to
 

@@ -2,23 +2,23 @@ package fleet
 
 import "time"
 
-// OwnerState is whether the one whom a host belongs to is at it. Package
+// OwnerState is whether the owner of a host is present. Package
 // presence owns it.
 type OwnerState string
 
-// The states of an owner. In all but OwnerAbsent guests give way.
+// The states of an owner. In all but OwnerAbsent guests yield CPU and memory.
 const (
 	OwnerAbsent    OwnerState = "absent"
 	OwnerReturning OwnerState = "returning" // somebody is seen; whether they stay is not known yet
 	OwnerPresent   OwnerState = "present"   // they stay: Vacate says what becomes of guests
-	OwnerLeaving   OwnerState = "leaving"   // nobody is seen any more, but not for long enough
+	OwnerLeaving   OwnerState = "leaving"   // not seen any more, but not for long enough
 )
 
-// There reports whether guests have to give way to the owner.
+// There reports whether guests must yield to the owner.
 func (s OwnerState) There() bool { return s != OwnerAbsent && s != "" }
 
 // Owner is what a host's sensors say of the person whose machine it is. Of a
-// host that is nobody's but ours they tell the load only: State is empty.
+// host without an owner they give the load alone: State is empty.
 type Owner struct {
 	Present  bool       `json:"present"`            // uses the machine now, or has so lately that they count as there: State.There
 	Since    time.Time  `json:"since,omitzero"`     // when Present last changed
@@ -69,7 +69,7 @@ type Vacate string
 // did not the cluster's counts, and without one Predictive.
 const (
 	Evacuate   Vacate = "evacuate"   // they leave as from a draining host, and may stay away until the owner goes
-	Suspend    Vacate = "suspend"    // they stand still until the owner goes
+	Suspend    Vacate = "suspend"    // they are suspended until the owner goes
 	Stay       Vacate = "stay"       // they go on at the lowest class
 	Requeue    Vacate = "requeue"    // their whole job begins again from nothing
 	Predictive Vacate = "predictive" // they leave when that is expected to cost less than waiting
@@ -126,7 +126,7 @@ func (h Host) Vacates(r Rules) Vacate {
 }
 
 // OwnerPolicy is what a host's owner has agreed to. The zero OwnerPolicy: the
-// host belongs to nobody but the cluster.
+// host has no owner.
 type OwnerPolicy struct {
 	Owned     bool          `json:"owned,omitempty"`
 	Vacate    Vacate        `json:"vacate,omitempty"`

@@ -14,11 +14,11 @@ const (
 	PostCopying Phase = "post-copy"  // after post-copy: guest runs at the target, the rest of its memory comes from the source
 	Retiring    Phase = "retiring"   // source destroys its stopped copy
 	Finished    Phase = "finished"
-	Cancelling  Phase = "cancelling" // source goes on, its copy called off before any switch
+	Cancelling  Phase = "cancelling" // the source runs on; its copy is cancelled before any switch
 	Reverting   Phase = "reverting"  // source goes on after a switch that surely did not happen
 	Discarding  Phase = "discarding" // target destroys what it half received
 	Aborted     Phase = "aborted"
-	Lost        Phase = "lost" // nobody knows who runs the guest, or the target lost it: the guest is lost
+	Lost        Phase = "lost" // it is not known which host runs the guest, or the target lost it: the guest is lost
 )
 
 // Side is one of the two hosts of a migration.

@@ -9,7 +9,7 @@ type Profile struct {
 	MemoryBytes int64         `json:"memory_bytes"`
 	FilledBytes int64         `json:"filled_bytes"`             // in pages that hold anything but zeros: what a copy has to send
 	Changed     []Changed     `json:"changed"`                  // rising in both
-	Resident    int64         `json:"resident_bytes,omitempty"` // host memory that the guest occupied; 0: nobody noted it
+	Resident    int64         `json:"resident_bytes,omitempty"` // host memory that the guest occupied; 0: not noted
 	Took        time.Duration `json:"took_ns"`                  // processor time that the look cost the host
 	Pages       int           `json:"pages"`                    // how many were looked at
 	Mappings    int           `json:"mappings,omitempty"`       // of the address spaces of a container's processes
@@ -40,14 +40,14 @@ type Prediction struct {
 	Mapping   time.Duration        `json:"mapping_ns,omitempty"` // of that, what more mappings than are usual take, whatever is left to send
 	Bytes     Range[int64]         `json:"sent_bytes"`
 	Rounds    Range[int]           `json:"rounds"`
-	Converges bool                 `json:"converges"`      // otherwise it is called off after Total, and Downtime is what ending it all the same would take
+	Converges bool                 `json:"converges"`      // otherwise it is cancelled after Total, and Downtime is what a switch at that time would take
 	Why       string               `json:"why,omitempty"`  // it does not converge, for people
 	Help      string               `json:"help,omitempty"` // what would make it converge, for people
 	Basis     string               `json:"basis"`          // what the prediction rests on, for people
 
 	Kind               Kind     `json:"kind"`
 	ForOwner           bool     `json:"for_owner,omitempty"`   // it leaves a host to its owner, whose programs have the CPU first
-	Profile            *Profile `json:"profile,omitempty"`     // nil: nobody had looked, the guest's size and CPUs had to do
+	Profile            *Profile `json:"profile,omitempty"`     // nil: there was no sample, only the guest's size and CPUs
 	LinkBytesPerSecond float64  `json:"link_bytes_per_second"` // what the copy was expected to get
 	Limits             Limits   `json:"limits"`                // of the copy
 	Share              int      `json:"share"`                 // copies that use the same link, itself included

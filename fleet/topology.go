@@ -58,7 +58,7 @@ type ShapeNode struct {
 	Distances   []int `json:"distances,omitempty"`
 }
 
-// Layout is where the parts of a guest are on one host. It is planned anew
+// Layout is where the parts of a guest are on one host. It is planned again
 // wherever the guest goes.
 type Layout struct {
 	Nodes []LayoutNode `json:"nodes,omitempty"` // of the shape, in its order; of a guest without nodes the one that all of it is

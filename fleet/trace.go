@@ -22,20 +22,20 @@ var CallClasses = []CallClass{SendRecv, Collective, WaitCall, OtherCall}
 type Trace struct {
 	Rank    int                 `json:"rank"`
 	Ranks   int                 `json:"ranks"`           // of its MPI_COMM_WORLD
-	Guest   GuestID             `json:"guest,omitempty"` // that it runs in; set by who asks the guest
+	Guest   GuestID             `json:"guest,omitempty"` // that it runs in; set by the agent
 	Begun   time.Time           `json:"begun"`           // when it left MPI_Init, guest's clock
 	At      time.Time           `json:"at"`              // when this was so, guest's clock
 	Ended   bool                `json:"ended"`           // it has left MPI_Finalize
-	Elapsed time.Duration       `json:"elapsed_ns"`      // since MPI_Init, by the guest's clock, which stands still with the guest
+	Elapsed time.Duration       `json:"elapsed_ns"`      // since MPI_Init, by the guest's clock, which stops while the guest is suspended
 	Outside time.Duration       `json:"outside_ns"`      // between calls: the rank computes
 	Calls   map[CallClass]Calls `json:"calls"`
-	// Sent is to whom it has sent messages from rank to rank, by Rank.
+	// Sent counts the messages that it has sent to other ranks, by Rank.
 	Sent []Sent `json:"sent,omitempty"`
 	// Elsewhere is what it has sent to ranks that are not in Sent: there are
 	// more than are counted each by itself, or they are of another world.
 	Elsewhere Sent `json:"elsewhere"`
 	// Handed is what it has handed to collective calls, which the MPI library
-	// brings to the other ranks on ways of its own: nobody's in particular.
+	// brings to the other ranks on ways of its own: it belongs to no pair.
 	Handed Sent          `json:"handed"`
 	Normal time.Duration `json:"normal_ns"` // 99 of 100 of its gaps are no longer
 	Gaps   []Gap         `json:"gaps,omitempty"`
@@ -99,11 +99,11 @@ type Reason string
 
 // The causes of gaps.
 const (
-	GuestSuspended Reason = "guest-suspended" // Took: a move had the guest stand still
+	GuestSuspended Reason = "guest-suspended" // Took: a move suspended the guest
 	TCPTimeout     Reason = "tcp-timeout"     // Count: TCP in the guest waited in vain for an answer and sent again
 	TCPProbe       Reason = "tcp-probe"       // Count: the same of a last segment, which Linux takes for a probe of what is lost
 	TCPResent      Reason = "tcp-resent"      // Count: segments that TCP sent again, for whatever reason
-	TCPDelayed     Reason = "tcp-delayed"     // Count: acknowledgements that TCP held back until their time was over; who waits for them sends no more
+	TCPDelayed     Reason = "tcp-delayed"     // Count: acknowledgements that TCP delayed until a timer expired; the peer sends no more while it waits
 	VCPUStolen     Reason = "vcpu-stolen"     // Took: the host gave the guest's CPUs to others
 	CPUShared      Reason = "cpu-shared"      // Took: the rank could have run, but others had the CPU: in a virtual machine other programs of the guest, in a container also other guests' and the host's
 	RankStopped    Reason = "rank-stopped"    // Took: the rank did not run, and nothing but itself or a signal kept it
@@ -120,7 +120,7 @@ type Cause struct {
 }
 
 // TraceQuery asks for traces. With a window they hold the gaps that touch it,
-// without one the longest gaps of all and who sent what to whom.
+// without one the longest gaps of all and the traffic between ranks.
 type TraceQuery struct {
 	From time.Time `json:"from,omitzero"`
 	To   time.Time `json:"to,omitzero"`
@@ -134,7 +134,7 @@ func (q TraceQuery) Window() bool { return !q.To.IsZero() }
 // too, in which its own clock did not go on.
 type Stall struct {
 	Gap
-	AtSwitch    time.Duration `json:"at_switch_ns"`   // the longest that goes on while the guest stands still; the copy's beginning stalls ranks, too
+	AtSwitch    time.Duration `json:"at_switch_ns"`   // the longest that lasts while the guest is suspended; the beginning of a copy stalls ranks, too
 	Undisturbed time.Duration `json:"undisturbed_ns"` // median of the longest gap in as long a time without a move; 0: there was none
 	Ranks       int           `json:"ranks"`          // that were asked
 }

@@ -26,17 +26,17 @@ const (
 	DefaultRounds   = 40
 )
 
-// lenientDowntime is what a guest may stand still of which nobody has said how long,
+// lenientDowntime is the longest downtime of a guest if the user set none,
 // when passes no longer leave less: a pass over next to nothing takes a time, too,
 // and that a host is not emptied is worse. It is not much above the 200 ms for which
 // TCP waits where a frame is lost.
 const lenientDowntime = 250 * time.Millisecond
 
-// stuckRounds is after how many passes that left no less nobody expects one that
+// stuckRounds is the number of passes that left no less, after which none is expected that
 // does.
 const stuckRounds = 4
 
-// stopDowntime is what a guest may stand still that is stopped to be copied:
+// stopDowntime is the longest downtime of a guest that is stopped to be copied:
 // more than the largest takes. That nothing is sent any more is noticed sooner.
 const stopDowntime = time.Hour
 
@@ -113,7 +113,7 @@ func stuck(rounds []Round) bool {
 	return least(rounds[begun:]) > least(rounds[:begun])/10*9
 }
 
-// downtimeOf is how long the guest would stand still if it switched after r.
+// downtimeOf is what the downtime would be if the guest switched after r.
 func downtimeOf(r Round) time.Duration {
 	return time.Duration(float64(r.Took) * float64(r.LeftBytes) / float64(r.SentBytes))
 }

@@ -188,7 +188,7 @@ func Cancel(j fleet.Job, at time.Time, grace time.Duration, cause string) (fleet
 	return j, true
 }
 
-// Overrun stops a job whose program was told to end and of which nothing was heard
+// Overrun stops a job whose program was told to end and was not heard from
 // in time: its host may be away, or in the middle of a switch that does not end.
 func Overrun(j fleet.Job, at time.Time) (fleet.Job, bool) {
 	if j.State != fleet.JobRunning || j.Ending == nil || at.Sub(j.Ending.At) < j.Ending.Patience() {

@@ -159,7 +159,7 @@ func MigrationOrder(m fleet.Migration) (fleet.Order, bool) {
 // Carrier gives the host to which frames for a guest should be sent, m being
 // the migration that has it, if any. Frames follow the guest, not its Home:
 // they go to the source until the target is told to let it run. What comes to
-// the source while the guest stands still is led on to Next.
+// the source while the guest is suspended is forwarded to Next.
 func Carrier(g fleet.Guest, m fleet.Migration) fleet.HostID {
 	switch {
 	case m.ID == "" || m.Phase.Ended():

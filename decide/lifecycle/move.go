@@ -78,7 +78,7 @@ func switchReady(members []fleet.Migration, at time.Time) {
 		if m.Phase == fleet.Ready {
 			// The point of no return for every order that is older: Home and
 			// Gen follow in the same change, before anything is paused, so that
-			// no commit is waited for while guests stand still.
+			// no commit is waited for while guests are suspended.
 			members[i] = enter(m, fleet.Switching, at)
 		}
 	}
@@ -95,7 +95,7 @@ const startEarly = 1.25
 // share a link (each gets half) or not (each gets all of its own): so nobody is
 // ready long before the others, to be copied over and over at their expense.
 // Nobody copies while the target of another is being prepared, which may take
-// long and come to nothing. The second result is false when nobody began.
+// long and come to nothing. The second result is false when no guest began.
 func Start(members []fleet.Migration, left func(fleet.Migration) int64, at time.Time) ([]fleet.Migration, bool) {
 	under, waiting, longest, next := false, false, int64(0), int64(0)
 	for _, m := range members {
@@ -126,8 +126,8 @@ func Start(members []fleet.Migration, left func(fleet.Migration) int64, at time.
 }
 
 // Expire applies the deadlines of a move: members that are not ready by then
-// are called off and those that are switch without them. The second result is
-// false when it is too early, or nobody waits.
+// are cancelled and those that are switch without them. The second result is
+// false when it is too early, or no guest waits.
 func Expire(v fleet.Move, members []fleet.Migration, at time.Time) ([]fleet.Migration, bool) {
 	var first time.Time // since when somebody is ready
 	ready, late := 0, 0
@@ -155,7 +155,7 @@ func Expire(v fleet.Move, members []fleet.Migration, at time.Time) ([]fleet.Migr
 		cause += ", and the others went without it"
 	}
 	out := slices.Clone(members)
-	switchReady(out, at) // first: what is called off next takes nobody along any more
+	switchReady(out, at) // first: what is cancelled next no longer takes others along
 	out, _ = CancelGang(out, at, cause)
 	return out, true
 }
@@ -181,7 +181,7 @@ func CancelGang(members []fleet.Migration, at time.Time, cause string) ([]fleet.
 }
 
 // Committed reports whether a migration has begun to switch and not come back:
-// it can no longer be called off.
+// it can no longer be cancelled.
 func Committed(m fleet.Migration) bool { return m.Phase.Traits().Committed }
 
 // Abandon gives up a migration whose target has been asked to let the guest

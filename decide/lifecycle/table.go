@@ -4,7 +4,7 @@
 //
 // Its functions are pure: what they need comes in as arguments and what they
 // decide goes out as results. It must not know where events come from, which
-// host is a good one, or who is allowed to ask. Its tests enumerate the tables
+// host is a good one, or which caller may ask. Its tests enumerate the tables
 // and check every interleaving of a move against a model of the hosts.
 package lifecycle
 

@@ -29,7 +29,7 @@ func shortfall(of []fleet.Prediction, l fleet.Limits) (amiss string, who int) {
 	return "", 0
 }
 
-// mapped says that a guest's mappings alone take longer than it may stand still.
+// mapped says that a guest's mappings alone exceed its longest downtime.
 func mapped(p fleet.Prediction, allowed time.Duration) string {
 	how := "its memory mappings"
 	if p.Profile != nil {
@@ -38,7 +38,7 @@ func mapped(p fleet.Prediction, allowed time.Duration) string {
 	return fmt.Sprintf("would have a downtime of %s for %s alone, where %s is allowed: give --"+fleet.MaxStallFlag+" more than that", aboutDuration(p.Mapping), how, allowed)
 }
 
-// downtimeText says how long the guests stand still. What is left to send is within the
+// downtimeText says how long the downtime is. What is left to send is within the
 // limits; to stop and go on takes its time besides, by any mode.
 func downtimeText(of []fleet.Prediction, l fleet.Limits) string {
 	still := longestDowntime(of)
@@ -48,7 +48,7 @@ func downtimeText(of []fleet.Prediction, l fleet.Limits) string {
 	return fmt.Sprintf("%s: sending the rest takes less than the %s allowed, but every mode has this downtime", aboutDuration(still), l.Downtime)
 }
 
-// longestDowntime is the longest that one of them stands still.
+// longestDowntime is the longest downtime of the guests.
 func longestDowntime(of []fleet.Prediction) time.Duration {
 	var most time.Duration
 	for _, p := range of {

@@ -26,7 +26,7 @@ type draft struct {
 	freed     bool // a guest or a migration has ended: there may be room now
 	noRetry   bool // a host has just answered that it could not: a further try waits for a Tick
 	resend    []fleet.Order
-	unaligned []fleet.JobID // jobs of which guests have answered, see align
+	unaligned []fleet.JobID // jobs whose guests have answered, see align
 }
 
 func newDraft(p *Planner, l *state.Index) *draft {
@@ -52,7 +52,7 @@ func (d *draft) change() fleet.Changeset {
 func (d *draft) orders() []fleet.Order {
 	jobs, guests := d.concerned()
 	out := append(slices.Grow([]fleet.Order(nil), len(d.resend)+len(guests)), d.resend...)
-	before, now := make([]pending, 0, 2), make([]pending, 0, 2) // of one job or guest: an order names whom it is about
+	before, now := make([]pending, 0, 2), make([]pending, 0, 2) // of one job or guest: an order names its subject
 	fresh := func() {
 		for _, p := range now {
 			if !slices.ContainsFunc(before, func(b pending) bool { return b.order == p.order }) && !(d.noRetry && p.order.Attempt > 0) {
@@ -242,7 +242,7 @@ func (d *draft) settleJob(id fleet.JobID) {
 		return
 	}
 	for i := range guests {
-		g := &guests[i] // not stopped: who moves is not
+		g := &guests[i] // not stopped: a guest that moves is not
 		m, ok := d.Migrations.Find(g.Migration)
 		if g.State != fleet.GuestMoving || !ok {
 			continue

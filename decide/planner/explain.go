@@ -199,7 +199,7 @@ func (e *explainer) lastCause(g fleet.Guest) string {
 	return ", the last one because " + last.Cause
 }
 
-// price says what its next move would cost; nothing while nobody knows.
+// price says what its next move would cost; nothing while that is not known.
 func (e *explainer) price(g fleet.Guest) []string {
 	if (history{state.NewIndex(e.s, e.p.Policy)}).profileOf(e.s.Hosts[g.Home], g.ID) == nil {
 		return nil

@@ -228,7 +228,7 @@ func (d *draft) askFor(g fleet.Guest, r fleet.Request) placement.Ask {
 	return a
 }
 
-// crowded is the refusal to move guests of which one found no room.
+// crowded is the refusal to move guests because one of them found no room.
 func (d *draft) crowded(r fleet.Request, g fleet.Guest, guests int) error {
 	a := d.askFor(g, r)
 	if to, ok := d.Hosts.Find(r.To); ok {
@@ -298,7 +298,7 @@ func (d *draft) cancelMove(r fleet.Request) (fleet.Answer, error) {
 }
 
 // cancelDrainMoves calls off what the drain of a host began and may still be
-// called off, and says, for people, what became of each.
+// cancelled, and says, for people, what became of each.
 func (d *draft) cancelDrainMoves(id fleet.HostID) []string {
 	var notes []string
 	for _, v := range d.underWay() {
@@ -448,7 +448,7 @@ func (d *draft) fitting(guests []fleet.Guest, nowhere map[want]bool) ([]fleet.Gu
 	return gang, to
 }
 
-// deadlineOf gives when a move is called off at the latest, for people; zero:
+// deadlineOf gives when a move is cancelled at the latest, for people; zero:
 // there is no such time.
 func deadlineOf(v fleet.Move) time.Time {
 	if v.Limits.Deadline <= 0 {

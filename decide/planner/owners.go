@@ -10,7 +10,7 @@ import (
 )
 
 // evaluateOwners does what hosts' owners bring about: hosts drain for those who stay,
-// guests that can do nothing better stand still, jobs begin again, each as the
+// guests without a better choice are suspended, jobs restart, each as the
 // policy in force says; all of it ends when they go.
 func (d *draft) evaluateOwners() {
 	still := map[fleet.GuestID]bool{}
@@ -41,7 +41,7 @@ func (d *draft) evaluateOwners() {
 	}
 }
 
-// attended gives the hosts of which something may have to be noted: those that
+// attended gives the hosts that may need a note: those that
 // say another address, whose owner is there beside guests, or that drain, maybe
 // for an owner who has gone.
 func (d *draft) attended() []fleet.HostID {
@@ -50,7 +50,7 @@ func (d *draft) attended() []fleet.HostID {
 	return slices.Compact(ids)
 }
 
-// setSuspended has a guest stand still, or no longer.
+// setSuspended suspends a guest, or ends that.
 func (d *draft) setSuspended(id fleet.GuestID, still bool) {
 	if g, ok := d.Guests.Find(id); ok && g.Suspended != still {
 		g.Suspended = still

@@ -26,7 +26,7 @@ type Planner struct {
 }
 
 // Decision is what one event leads to: commit Change, then send Orders, then
-// give Answer to whoever asked.
+// give Answer to the caller.
 type Decision struct {
 	Change fleet.Changeset
 	Orders []fleet.Order
@@ -49,7 +49,7 @@ func (r *Refusal) Error() string {
 }
 
 // Step decides what one event leads to. It makes a ledger of the snapshot
-// first; whoever takes one event after the other keeps one, see StepOn.
+// first; a caller that takes many events keeps one, see StepOn.
 func (p *Planner) Step(s fleet.Snapshot, ev fleet.Event) (Decision, error) {
 	return p.StepOn(state.NewIndex(s, p.Policy), ev)
 }

@@ -85,7 +85,7 @@ func (d *draft) observe(o fleet.Observation) {
 	}
 }
 
-// cancel ends a job that goes on. For one that is over it is no error.
+// cancel ends a job. It is not an error if the job has ended.
 func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 	j, ok := d.Jobs.Find(r.Job)
 	if !ok {
@@ -102,7 +102,7 @@ func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 		return refuse(r, "a job's program cannot have %s to end; give it from 0s to %s", grace, fleet.MostGrace)
 	}
 	if !placement.Heard(d.base.Hosts[d.Guests.At(desired.GuestID(j.ID, 0)).Home], d.base.At) {
-		grace = 0 // nobody is there who could tell the program
+		grace = 0 // no guest agent can tell the program
 	}
 	if j, changed := lifecycle.Cancel(j, d.at, grace, fmt.Sprintf("cancelled by uid %d", r.By.UID)); changed {
 		d.Jobs.Put(j.ID, j)
@@ -255,7 +255,7 @@ func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
 	return fleet.Answer{Notes: d.cancelDrainMoves(h.ID)}, nil
 }
 
-// adminHost gives the host a request is about, for callers who may act on it.
+// adminHost gives the host that a request is about, if the caller may act on it.
 func (d *draft) adminHost(r fleet.Request) (fleet.Host, error) {
 	if !r.By.Admin {
 		_, err := refuse(r, "only an administrator may %s a host; ask as root, or with the cluster's token", r.Verb)

@@ -36,7 +36,7 @@ func decided(l fleet.Limits, m fleet.Migration) fleet.Limits {
 // preempts reports whether what a guest that goes by post-copy waits for comes on
 // a line of its own. Source and target have to agree, or the target waits for that
 // line for ever: so it is decided once, since what a host says that it can do is
-// missing while its agent begins anew.
+// missing while its agent restarts.
 func preempts(s *state.View, m fleet.Migration) bool {
 	can := func(h fleet.HostID) bool { return s.Hosts.At(h).Facts.Abilities[s.Guests.At(m.Guest).Kind].Preempt }
 	return m.Mode == fleet.PostCopy && can(m.From) && can(m.To)
@@ -65,7 +65,7 @@ func (o history) model(s *state.View, m fleet.Migration) cost.Model {
 func forOwner(s *state.View, m fleet.Migration) bool { return s.Moves.At(m.Move).ForOwner != "" }
 
 // profileOf gives what its host last saw of a guest, or, if it has come only just
-// now, what the host saw that it left last; nil if nobody has looked.
+// now, what the host saw that it left last; nil if there is no sample.
 func (o history) profileOf(home fleet.Host, g fleet.GuestID) *fleet.Profile {
 	if p := home.Facts.Guests[g].Profile; p != nil {
 		return p

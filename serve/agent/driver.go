@@ -25,7 +25,7 @@ type Driver interface {
 	// After an error no trace of the guest is left.
 	Start(context.Context, fleet.Task) error
 	// Stop ends a guest at once, in whatever state, and removes every trace
-	// of it. A guest that is not there is no error. After an error call again.
+	// of it. It is not an error if the guest is absent. After an error call again.
 	Stop(context.Context, fleet.GuestID) error
 	// Receive makes an empty guest that waits for state and says where
 	// ("host:port" or the like, to be given to the source's Copy as
@@ -36,11 +36,11 @@ type Driver interface {
 	// where the mechanism knows no better, has been paused for no longer than
 	// it took to notice. It calls progress about five times a second. When
 	// ctx ends before that, or the copy fails, it returns an error, the copy is
-	// called off and the guest runs on as if nothing had been.
+	// cancelled and the guest runs on as before.
 	Copy(ctx context.Context, t fleet.Task, progress func(fleet.Progress)) error
 	// Switch pauses the guest after a Copy, sends the rest and returns when
 	// the target has it whole. The guest is paused in both places then. After
-	// an error wrapping ErrUnsure nobody knows whether the target has it; after
+	// an error wrapping ErrUnsure it is not known whether the target has it; after
 	// any other error the target surely has not, and Resume is the way back. By
 	// post-copy it returns when the target has all but memory (Gatherer).
 	// lead is called with true when it is time to lead what comes for the guest
@@ -48,8 +48,8 @@ type Driver interface {
 	// a moment after that. What it leads back after an error is Resume's caller's.
 	Switch(ctx context.Context, t fleet.Task, lead func(away bool)) (fleet.Progress, error)
 	// Resume lets a paused guest run: a target after Switch, or a source whose
-	// Switch surely failed (a copy still under way is called off). A guest
-	// that runs is no error. After an error it is paused or absent.
+	// Switch surely failed (a copy still under way is cancelled). A guest
+	// that runs is not an error. After an error it is suspended or absent.
 	Resume(context.Context, fleet.GuestID) error
 	// Inspect says what is so on this host.
 	Inspect(context.Context) (map[fleet.GuestID]fleet.GuestFacts, error)

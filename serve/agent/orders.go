@@ -58,7 +58,7 @@ func ownLimit(v fleet.Verb) time.Duration {
 	if own[v] {
 		return ownRunLimit
 	}
-	return 0 // it stands until it is called off
+	return 0 // it stands until it is cancelled
 }
 
 // watchGuest stands until the guest ended by itself.
@@ -103,13 +103,13 @@ func (a *Agent) watchGuest(ctx context.Context, w *taskRun) (fleet.Report, error
 	return fleet.Report{Cause: fmt.Sprintf("guest %s ended by itself on %s%s", g, a.Host, a.lastWords(w))}, nil
 }
 
-// gateLimit is how long a guest may stand still after its copy before the
+// gateLimit is how long a guest may be suspended after its copy before the
 // order to switch comes; a commit and a message take a few hundredths of it.
 const gateLimit = 5 * time.Second
 
-// guard sees to it that a guest whose copy is done does not stand still for
+// guard ensures that a guest whose copy is done is not suspended for
 // long: where QEMU found nothing more to send it has paused the guest, and the
-// controller that should say what is next may be away. The copy is called off
+// controller that should say what is next may be away. The copy is cancelled
 // then, and a switch that comes later fails for certain.
 func (a *Agent) guard(w *taskRun) {
 	a.runs.Go(func() {
@@ -137,7 +137,7 @@ func (a *Agent) newest(w *taskRun) bool {
 	return w.slot.last == w
 }
 
-// wake lets a guest run that stands still while nothing is being done with it.
+// wake lets a suspended guest run while nothing is being done with it.
 // What has left with a migration stays as it is, its driver refuses.
 func (a *Agent) wake(s *guestSlot, t fleet.Task) {
 	t.Order.Verb = resume
@@ -312,7 +312,7 @@ func (a *Agent) switchOver(ctx context.Context, w *taskRun) (fleet.Report, error
 		}
 		return fleet.Report{}, err
 	}
-	a.dismiss(w.slot) // not waited for: the guest stands still until this is reported
+	a.dismiss(w.slot) // not waited for: the guest is suspended until this is reported
 	a.mu.Lock()
 	p.DroppedBytes, p.SlowedPercent = w.slot.dropped, w.slot.slowed
 	a.mu.Unlock()
