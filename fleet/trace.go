@@ -130,7 +130,7 @@ type TraceQuery struct {
 func (q TraceQuery) Window() bool { return !q.To.IsZero() }
 
 // Stall is what the ranks of a job saw of one migration: the longest gap of
-// any of them around its switch. Took counts the time the guest stood still,
+// any of them around its switch. Took counts the time the guest was suspended,
 // too, in which its own clock did not go on.
 type Stall struct {
 	Gap

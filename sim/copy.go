@@ -55,7 +55,7 @@ func (c *copying) rate() float64 {
 	return rate
 }
 
-// send begins a round. What it shares the links with is found anew for each.
+// send begins a round. What it shares the links with is found again for each.
 func (w *world) send(c *copying) {
 	c.pass = w.now
 	c.took = max(seconds(c.left/c.rate()), leastPass)

@@ -9,7 +9,7 @@ import (
 )
 
 // job is a modelled parallel program. All its ranks take each step together: it
-// runs at the pace of the slowest, and stands still while one of them does.
+// runs at the pace of the slowest, and is suspended while one of them does.
 type job struct {
 	Work
 	id      fleet.JobID // of the latest try
@@ -87,7 +87,7 @@ func (j *job) changes() []fleet.Changed {
 	return j.changed
 }
 
-// suspend has a guest stand still, or go on.
+// suspend suspends a guest, or resumes it.
 func (w *world) suspend(g *guest, still bool) {
 	if g.suspended == still {
 		return
@@ -99,7 +99,7 @@ func (w *world) suspend(g *guest, still bool) {
 	}
 	w.alter(g, func() { g.suspended = still })
 	if w.Policy.Moves() {
-		w.seeGuest(g.at, g, true) // who stands still uses nothing
+		w.seeGuest(g.at, g, true) // who is suspended uses nothing
 	}
 }
 

@@ -31,7 +31,7 @@ const usualLoad = 0.5
 const longest = 20 * 365 * 24 * time.Hour
 
 // Of gives the visits of one host. There may be more hosts than in the trace:
-// they begin anew with the first, as long after it as chance says.
+// they begin again with the first, as long after it as chance says.
 func (t *Trace) Of(i int, chance *rand.Rand) Visits {
 	if len(t.Hosts) == 0 {
 		return &recorded{}

@@ -115,7 +115,7 @@ func lazyFillerKilled(t *testing.T, mode fleet.Mode, victim string, alone bool) 
 		return func() bool { _, err := os.Stat(file(name)); return err == nil }
 	}
 	until(t, there("filled"))
-	// What is still missing at the target is certain if whoever fills it stands still.
+	// What is still missing at the target is certain if whoever fills it is suspended.
 	pid := j.switched(mode)
 	feeders := j.lazyFillers(t, 0, j.tasks[1].Guest.ID)
 	signal := func(who string, s unix.Signal) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestHeld: a move that one process keeps from being made is called off within seconds, in
+// TestHeld: a move that one process keeps from being made is cancelled within seconds, in
 // words that say why, and the guest runs on. TestKernelState has what does move.
 func TestHeld(t *testing.T) {
 	j := newJobOf(t, "openmpi", 1, jobUser)
@@ -32,7 +32,7 @@ func TestHeld(t *testing.T) {
 	j.move(0, 9)
 }
 
-// TestWaitsGoOnWhereTheyAre: calls that wait do not see that a move was called off after
+// TestWaitsGoOnWhereTheyAre: calls that wait do not see that a move was cancelled after
 // CRIU had held the processes, nor that the guest was suspended for an owner.
 func TestWaitsGoOnWhereTheyAre(t *testing.T) {
 	j := newJobOf(t, "openmpi", 1, jobUser)

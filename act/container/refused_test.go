@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// mostDowntime is how long a guest may stand still for a move that is refused or waits: CRIU
+// mostDowntime is how long a guest may be suspended for a move that is refused or waits: CRIU
 // alone took ten seconds for some.
 const mostDowntime = time.Second
 

@@ -14,8 +14,8 @@ import (
 var _ agent.Reclaimer = (*container.Driver)(nil)
 
 // TestPause: a guest that is paused for an owner answers nobody, counts as paused
-// for a driver that is opened anew, goes on as it was when it is resumed, and can be
-// stopped while it stands still.
+// for a driver that is opened again, goes on as it was when it is resumed, and can be
+// stopped while it is suspended.
 func TestPause(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")

@@ -234,7 +234,7 @@ func (w *world) process(t *testing.T, i int, id fleet.GuestID) int {
 	return first
 }
 
-// kill ends a guest. One that stands still takes no signal until it is let go: what it
+// kill ends a guest. One that is suspended takes no signal until it is let go: what it
 // has is lost to others when what hands it out ends.
 func (w *world) kill(t *testing.T, i int, id fleet.GuestID) {
 	t.Helper()

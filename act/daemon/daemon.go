@@ -103,7 +103,7 @@ func (d Daemon) Died() error {
 }
 
 // Stop ends the daemon, killed if it takes longer than patience, and forgets
-// it. One that does not run is no error.
+// it. One that does not run is not an error.
 func (d Daemon) Stop(patience time.Duration) error {
 	if p, ok := d.Running(); ok {
 		if err := p.End(patience); err != nil {

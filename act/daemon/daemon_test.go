@@ -231,7 +231,7 @@ func TestLockExcludes(t *testing.T) {
 // visits names the namespace that a process visits which is no test.
 const visits = "PAGURUS_TEST_VISITS"
 
-// begins is how often a process that is no test has still to begin anew.
+// begins is how often a process that is no test has still to begin again.
 const begins = "PAGURUS_TEST_BEGINS"
 
 func TestMain(m *testing.M) {

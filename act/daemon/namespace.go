@@ -90,7 +90,7 @@ func (n Namespace) Ensure() error {
 }
 
 // Remove takes the name away; the namespace itself ends with the last process
-// in it. One that is not there is no error.
+// in it. One that is not there is not an error.
 func (n Namespace) Remove() error {
 	for n.Exists() {
 		if err := unix.Unmount(n.path(), unix.MNT_DETACH); err != nil {

@@ -93,7 +93,7 @@ func (p Process) Alive() bool {
 }
 
 // End ends the process, and returns when it is gone: in good order within
-// patience, otherwise killed. A process that is gone already is no error.
+// patience, otherwise killed. A process that is gone already is not an error.
 func (p Process) End(patience time.Duration) error {
 	if p.PID <= 0 {
 		return nil

@@ -150,7 +150,7 @@ func (m *member) start(ctx context.Context) error {
 }
 
 // abandon lets the folder go after a start that came to nothing. A start under
-// way cannot be called off: etcd is waited for, and stopped, before anybody
+// way cannot be cancelled: etcd is waited for, and stopped, before anybody
 // else may have the folder. After a fault, or an error, it stays locked.
 func (m *member) abandon() error {
 	if m.fault.cause() != nil {
@@ -239,7 +239,7 @@ func (m *member) room() error {
 
 // RoomAgain returns nil when the embedded etcd has stopped because its disk was
 // full, and there is room again: then the process, in which it cannot be started
-// a second time, should begin anew. Otherwise it returns when ctx ends.
+// a second time, should begin again. Otherwise it returns when ctx ends.
 func (s *Store) RoomAgain(ctx context.Context) error {
 	if s.member == nil {
 		<-ctx.Done()

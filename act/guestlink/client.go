@@ -42,7 +42,7 @@ type timing struct {
 
 // call is one call in progress.
 type call struct {
-	frame func() ([]byte, error) // made anew for each try
+	frame func() ([]byte, error) // made again for each try
 	acked chan struct{}          // of capacity 1
 	reply chan reply             // of capacity 1
 }

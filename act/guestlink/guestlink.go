@@ -8,7 +8,7 @@
 // out more than once. So every call means the same however often it is made,
 // and streams are read and written by offset. A call that waits (for output,
 // for a program's end) waits in the guest for at most pollLimit and is then
-// made anew: when nothing happens, nothing wakes the guest more often.
+// made again: when nothing happens, nothing wakes the guest more often.
 //
 // It imports nothing but fleet and the standard library, because it is part
 // of the guest agent, and it must not know what calls do. Its tests run

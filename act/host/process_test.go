@@ -43,7 +43,7 @@ func TestWatch(t *testing.T) {
 }
 
 // TestEnd: a process found by where it works is ended and gone, and ending it
-// again is no error.
+// again is not an error.
 func TestEnd(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -4,7 +4,7 @@
 //
 // What is to be changed is planned, pure, from a snapshot of what the kernel says.
 // Before each change it is written to a note how it was, so that whoever comes
-// later puts everything back, also after a process that was killed amid it. The
+// later puts everything back, also after a process that was killed in the middle of it. The
 // note's folder must not outlive the machine's boot, as the settings do not; if it
 // does, the note of another boot is void.
 //
@@ -69,7 +69,7 @@ func Foreign() string {
 // On keeps CPUs for guests alone. Called again it does the same for what has come
 // since: processes, interrupts, threads. With other CPUs it first puts back what
 // it did for the ones before. What the kernel does not let it do is said in the
-// answer, and is no error. After an error some may be done, or nothing; Off puts
+// answer, and is not an error. After an error some may be done, or nothing; Off puts
 // it back.
 func (h *Host) On(cpus fleet.CPUSet) (fleet.Isolation, error) {
 	h.mu.Lock()

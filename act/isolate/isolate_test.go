@@ -397,7 +397,7 @@ func TestMachineKilledAtSteps(t *testing.T) {
 	same(t, "after on that was begun anew", before)
 }
 
-// SIGKILL while it stands amid its changes.
+// SIGKILL while it stands in the middle of its changes.
 func TestMachineAfterSIGKILL(t *testing.T) {
 	if apart(t) {
 		return
@@ -456,7 +456,7 @@ func TestMachineWithoutANote(t *testing.T) {
 	}
 	same(t, "without a folder", before)
 
-	// A disk that is full amid it, and already at the start.
+	// A disk that is full in the middle of it, and already at the start.
 	small := t.TempDir()
 	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=4096"); err != nil {
 		t.Fatal(err)
@@ -584,7 +584,7 @@ func TestNoteThatWasCutOff(t *testing.T) {
 	}
 }
 
-// What the kernel refuses is no error, and is said.
+// What the kernel refuses is not an error, and is said.
 func TestMachineRefusals(t *testing.T) {
 	h, _, online := prepare(t)
 	before := state(t)

@@ -6,7 +6,7 @@ import (
 )
 
 // Towards is the address this machine has on the way to another, given as
-// host:port; empty: nobody knows, or it is this one.
+// host:port; empty: not known, or it is this one.
 func Towards(other string) string {
 	if strings.HasPrefix(other, "unix:") {
 		return ""

@@ -15,7 +15,7 @@ const stays = 10 * time.Second
 // Reader reads this machine now and then. Its zero value is ready.
 type Reader struct {
 	First int                 // of each node's cores, as if they were a ring, which comes first: of several hosts on one machine each begins elsewhere
-	May   func() fleet.CPUSet // CPUs that may be used, asked anew each time; nil or none: all
+	May   func() fleet.CPUSet // CPUs that may be used, asked again each time; nil or none: all
 	mu    sync.Mutex
 	last  *fleet.Topology
 	at    time.Time

@@ -21,7 +21,7 @@ type unixAttr = syscall.NetlinkRouteAttr
 // but for its lock on the network, which others may hold for seconds.
 const netlinkLimit = 30 * time.Second
 
-// apply makes one change. Deleting what is gone already is no error.
+// apply makes one change. Deleting what is gone already is not an error.
 func (k *kernel) apply(c Change) error {
 	switch c.Verb {
 	case addLink:

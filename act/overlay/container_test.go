@@ -32,7 +32,7 @@ func (s *station) mustHavePeers(stage, want string) {
 }
 
 // A container's end is left alone wherever it is; when it dies with the
-// container's namespace the port is made anew; when its kind is another, too.
+// container's namespace the port is made again; when its kind is another, too.
 func TestContainersPort(t *testing.T) {
 	s := stations(t, "a")[0]
 	machines := network("j1", 1, "a", "a", "a", "b")

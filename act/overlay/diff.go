@@ -143,7 +143,7 @@ func (s State) without(links map[string]bool) State {
 	}
 	for k, v := range s.Arrivals {
 		if !links[k.Link] {
-			left.Arrivals[k] = v // one that led to a port made anew is seen when read again
+			left.Arrivals[k] = v // one that led to a port made again is seen when read again
 		}
 	}
 	return left

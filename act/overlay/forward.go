@@ -12,7 +12,7 @@ import (
 	"pagurus/fleet"
 )
 
-// A guest that moves stands still for a moment, and frames that come for it then
+// A guest that moves is suspended for a moment, and frames that come for it then
 // must not be lost: TCP would wait at least 200 ms before it sends them again.
 // So just before the guest is stopped its source's host begins to send what the
 // bridge has for it back into the tunnel, on to the target (Forward); there what

@@ -55,7 +55,7 @@ func (k *kernel) request(kind, flags int) *nl.NetlinkRequest {
 	return r
 }
 
-// dumpTries is how often a table is read anew that changed while it was read.
+// dumpTries is how often a table is read again that changed while it was read.
 const dumpTries = 10
 
 // whole reads a table until it did not change meanwhile.

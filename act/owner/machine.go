@@ -11,7 +11,7 @@ import (
 )
 
 // pressure reads for what part of the last ten seconds some, or all, tasks
-// stood still for want of something, as the kernel's pressure stall information
+// stalled for want of something, as the kernel's pressure stall information
 // has it.
 func pressure(file, line string) (float64, error) {
 	text, err := os.ReadFile(file)

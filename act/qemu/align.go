@@ -8,7 +8,7 @@ import (
 )
 
 // A copy that has sent its share sleeps until QEMU counts anew, every tenth of a
-// second (BUFFER_DELAY). A guest that is stopped meanwhile stands still for so long
+// second (BUFFER_DELAY). A guest that is stopped meanwhile is silent for so long
 // more, and nothing wakes that thread.
 const (
 	window = 100 * time.Millisecond

@@ -59,7 +59,7 @@ func (d *Driver) create(ctx context.Context, t fleet.Task) (*guest, error) {
 			return g, nil
 		}
 	}
-	// It stands still: the one that lives on is made like all others.
+	// It is suspended: the one that lives on is made like all others.
 	if err := d.destroy(m.guest); err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 	"pagurus/act/qemu/qmp"
 )
 
-// cancelPatience is how long QEMU has to clear a copy away that it has called off.
+// cancelPatience is how long QEMU has to clear a copy away that it has cancelled.
 // It never completes one then, but was seen to hang in that for ever, when memory
 // went over more than one connection (see stream). A guest that runs on meanwhile is none
 // the worse: only its next copy has to wait.

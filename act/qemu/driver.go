@@ -49,7 +49,7 @@ type Config struct {
 type Cgroups interface {
 	// Place moves a process and all its threads to the guest's group.
 	Place(guest fleet.GuestID, pid, cpus int) error
-	// Remove removes the guest's group. One that is not there is no error.
+	// Remove removes the guest's group. One that is not there is not an error.
 	Remove(guest fleet.GuestID) error
 }
 

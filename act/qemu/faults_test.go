@@ -174,7 +174,7 @@ func TestFaults(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")
 	source, target := w.open(t, 0), w.open(t, 1)
-	defer func() { // the two are opened anew on the way
+	defer func() { // the two are opened again on the way
 		for _, d := range []*qemu.Driver{source, target} {
 			if err := d.Stop(context.Background(), tk.Guest.ID); err != nil {
 				t.Error(err)

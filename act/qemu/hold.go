@@ -9,7 +9,7 @@ import (
 )
 
 // holdLimit only ends what nobody ended: who waits has a limit of his own. gateLimit
-// is how long a guest may stand still before its turn has come.
+// is how long a guest may be suspended before its turn has come.
 const (
 	holdLimit = time.Hour
 	gateLimit = 5 * time.Second

@@ -9,7 +9,7 @@ import (
 	"pagurus/serve/agent/drivertest"
 )
 
-// TestMemoryIsReclaimed: a guest gives back to its host what it does not need, stands still, goes
+// TestMemoryIsReclaimed: a guest gives back to its host what it does not need, is suspended, goes
 // on and has all of its memory again, and nothing in it is wrong at any time.
 func TestMemoryIsReclaimed(t *testing.T) {
 	const free = 64 << 20 // it held files there

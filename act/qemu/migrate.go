@@ -29,13 +29,13 @@ const unlimited = 1 << 40
 const leastDowntime = time.Millisecond
 
 // mostDowntime, the most QEMU takes, lets it send whatever is left of a guest
-// that stands still: it dirties no more.
+// that is suspended: it dirties no more.
 const mostDowntime = 2000 * time.Second
 
 // Copy sends a guest's memory to Task.Listen while it runs, and returns when
 // what is left is small. QEMU goes on copying until Switch; if nothing at all
 // was left to copy, it has paused the guest already. Called again for the same
-// migration it watches on. After an error the copy is called off and the guest
+// migration it watches on. After an error the copy is cancelled and the guest
 // runs on.
 func (d *Driver) Copy(ctx context.Context, t fleet.Task, progress func(fleet.Progress)) error {
 	if d.config.Converged == nil {
@@ -397,8 +397,8 @@ func pass(ctx context.Context, q *qmp.Client) error {
 }
 
 // Resume lets a paused guest run: a target that has it whole, or a source
-// whose switch surely failed; a copy still under way is called off. A guest
-// that runs is no error. A source whose guest is with the target is refused:
+// whose switch surely failed; a copy still under way is cancelled. A guest
+// that runs is not an error. A source whose guest is with the target is refused:
 // QEMU would let both run.
 func (d *Driver) Resume(ctx context.Context, id fleet.GuestID) error {
 	err := d.resume(ctx, id)

@@ -3,7 +3,7 @@
 //
 // QEMU has no way to be told that a copy shall go on until somebody says
 // otherwise: it stops the guest as soon as it finds next to nothing left to
-// send. A guest that others of its move are waited for must not stand still
+// send. A guest that others of its move are waited for must not be suspended
 // meanwhile, so it is never let come to that: near the end of a pass it is sent
 // so slowly that the guest has changed something again by then, and what is
 // left stays small because each pass but the first still takes no longer than Pass. Nor

@@ -68,7 +68,7 @@ func (g *guest) finish(ctx context.Context, q *qmp.Client, mode fleet.Mode) erro
 		return q.Do(ctx, "migrate-start-postcopy", nil, nil)
 	case fleet.StopAndCopy:
 		// It comes to the end by itself, and until then keeps to the ceiling, answers,
-		// and can be called off: told to end, it would do none of that.
+		// and can be cancelled: told to end, it would do none of that.
 		return nil
 	}
 	return q.Do(ctx, "migrate-set-parameters", map[string]any{"downtime-limit": mostDowntime.Milliseconds()}, nil)

@@ -38,8 +38,8 @@ func (d *Driver) ReturnMemory(ctx context.Context, id fleet.GuestID) error {
 	return nil
 }
 
-// Suspend has a guest stand still until Resume, and lets the host have its memory
-// if it is short of it and has anywhere to put it. One that stands still is no
+// Suspend suspends a guest until Resume, and lets the host have its memory
+// if it is short of it and has anywhere to put it. One that is suspended is no
 // error; one that is being moved is refused. After an error call again, or
 // Resume.
 func (d *Driver) Suspend(ctx context.Context, id fleet.GuestID) error {

@@ -41,7 +41,7 @@ func (s snapshots) Find(name string) *os.File {
 	return f
 }
 
-// Remove removes a snapshot that is of no use. One that is not there is no error.
+// Remove removes a snapshot that is of no use. One that is not there is not an error.
 func (s snapshots) Remove(name string) error {
 	if err := os.Remove(filepath.Join(s.path, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -10,7 +10,7 @@ import (
 )
 
 // Limit is how long a copy may go nowhere, and Standing how long while the guest
-// stands still for it.
+// is suspended for it.
 const (
 	Limit          = 30 * time.Second
 	SuspendedLimit = 10 * time.Second
@@ -51,7 +51,7 @@ func newPulseWatch(l fleet.Limits) *pulseWatch {
 }
 
 // patience is how long QEMU may answer nobody while it sends the last of a guest that
-// stands still. By pre-copy that is as much as is sent in the time that is allowed.
+// is suspended. By pre-copy that is as much as is sent in the time that is allowed.
 func patience(l fleet.Limits) time.Duration {
 	if l.Mode == fleet.StopAndCopy || l.Mode == fleet.PostCopy {
 		return SuspendedLimit // of all memory nothing is left, or all of it comes later

@@ -13,7 +13,7 @@ import (
 	"pagurus/serve/agent/drivertest"
 )
 
-// TestStopAndCopyKeepsToItsCeiling: a guest that stands still is sent no faster than
+// TestStopAndCopyKeepsToItsCeiling: a guest that is suspended is sent no faster than
 // one that runs, and its QEMU answers meanwhile.
 func TestStopAndCopyKeepsToItsCeiling(t *testing.T) {
 	const ceiling = 40 << 20
@@ -46,7 +46,7 @@ func TestStopAndCopyKeepsToItsCeiling(t *testing.T) {
 	drivertest.Healthy(t, hosts[1], tk.Guest.ID)
 }
 
-// TestSwitchOverADeadLine: a guest that stands still for a line that carries nothing
+// TestSwitchOverADeadLine: a guest that is suspended for a line that carries nothing
 // any more does not do so for as long as TCP tries, but runs on where it was.
 func TestSwitchOverADeadLine(t *testing.T) {
 	w := newWorld(t)

@@ -279,7 +279,7 @@ func (d *Driver) spawn(t fleet.Task, m machine) (host.Process, error) {
 }
 
 // Stop ends a guest at once and removes every trace of it. A guest that is not
-// there is no error. After an error call again.
+// there is not an error. After an error call again.
 func (d *Driver) Stop(ctx context.Context, id fleet.GuestID) error {
 	if id.Check() != nil {
 		return nil // no such guest can ever have been here

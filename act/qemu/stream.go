@@ -29,7 +29,7 @@ func yank(ctx context.Context, urge func(ctx context.Context, command string, ar
 
 // channels is how many connections compressed memory goes over, each with a
 // thread that compresses and one that restores it. With more than one QEMU (10.0)
-// waits for ever when one of them ends, as when the copy is called off or the target
+// waits for ever when one of them ends, as when the copy is cancelled or the target
 // dies: that thread's word is heard, the others end without any.
 const channels = 1
 
@@ -71,7 +71,7 @@ type way struct {
 }
 
 // slowing is how QEMU slows a guest (auto-converge): when at two looks at least nine
-// tenths of what was sent have been changed again, its processors stand still for half
+// tenths of what was sent have been changed again, its processors are stopped for half
 // of the time, two looks later for nineteen twentieths. It looks after passes, and at
 // most once a second.
 var slowing = map[string]any{"throttle-trigger-threshold": 90, "cpu-throttle-initial": 50, "cpu-throttle-increment": 45, "max-cpu-throttle": 95}

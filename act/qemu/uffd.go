@@ -40,7 +40,7 @@ const (
 
 // GrantUserfault gives a group the device, if nobody but root has it: an administrator's
 // ownDevice choice stays. It lasts until Return or the next boot. There being no such
-// device is no error.
+// device is not an error.
 func GrantUserfault(gid uint32) error { return change(0, closed, gid, grantedMode) }
 
 // RevokeUserfault takes back what Lend gave the group, and nothing else.

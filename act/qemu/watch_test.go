@@ -27,7 +27,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// A pre-copy that may stand still for a minute is given two to send the last of it; any
+// A pre-copy that may be suspended for a minute is given two to send the last of it; any
 // answer begins that anew, and a line over which nothing goes is dead sooner.
 func TestWatch(t *testing.T) {
 	w, begun := newPulseWatch(fleet.Limits{Mode: fleet.PreCopy, Downtime: time.Minute}), time.Now()

@@ -7,7 +7,7 @@ import (
 )
 
 // calledLast are the newest calls by the clock that the guest shows. The one that
-// counts stands still with a machine, so they are reckoned back from now.
+// counts stops with a machine, so they are reckoned back from now.
 func (r *record) calledLast(now moment) []fleet.Call {
 	var out []fleet.Call
 	for _, c := range r.newest {

@@ -39,7 +39,7 @@ const (
 	// back, whatever it waits for, so of longer gaps it says nothing.
 	heldBack = 60 * time.Millisecond
 	// mostCounted is the largest difference that is one. A container's counters
-	// of TCP begin anew where it moves to, and what went back is a huge number.
+	// of TCP begin again where it moves to, and what went back is a huge number.
 	mostCounted = math.MaxInt32
 )
 

@@ -16,7 +16,7 @@ const (
 	// default is 200, each with a stack.
 	threads = 16
 	// leaseSeconds is after how long a client that is not heard from loses its
-	// locks. Longer than a guest may stand still in a move.
+	// locks. Longer than a guest may be suspended in a move.
 	leaseSeconds = 60
 	// graceSeconds is how long a new server waits for clients of its
 	// predecessor to claim their open files and locks. It ends as soon as all

@@ -80,7 +80,7 @@ func (p *plot) moveLink(s fleet.Subnet) error {
 	link, err := netlink.LinkByName(name)
 	if missing(err) {
 		// It is in the namespace of a server that nobody knows of any more.
-		// Without its other end it is gone, and the network can be made anew.
+		// Without its other end it is gone, and the network can be made again.
 		if other, err := netlink.LinkByName(s.ShareName()); err == nil {
 			if err := netlink.LinkDel(other); err != nil && !missing(err) {
 				return fmt.Errorf("removing the lost link %s: %w", s.ShareName(), err)

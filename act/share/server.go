@@ -111,7 +111,7 @@ func (v *server) start(ctx context.Context) (err error) {
 	if err := v.kill(); err != nil {
 		return err
 	}
-	// The directory is opened anew at every start: the user may have made it
+	// The directory is opened again at every start: the user may have made it
 	// anew, and may have lost the right to enter it.
 	tree, err := v.files(ctx)
 	if err != nil {

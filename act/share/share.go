@@ -227,7 +227,7 @@ func (s *Shares) superviseServer(v *server) {
 			}
 			if v.followed != p || s.servers[v.job] != v {
 				s.leave()
-				return // ended on purpose, or started anew and followed by another
+				return // ended on purpose, or started again and followed by another
 			}
 			pause := v.history.pause(time.Now())
 			if pause == 0 {

@@ -9,7 +9,7 @@ import (
 
 // Whole is a program of which nothing but the time of all of it counts, from its start on a
 // rank to its end there. What programs measure of themselves is a part of that, or the best
-// of several tries: a guest that is moved mostly stands still outside of it. What the
+// of several tries: a guest that is moved mostly is suspended outside of it. What the
 // program says has to be right all the same.
 func Whole(p bench.Program) bench.Program {
 	read, to := p.Read, ""

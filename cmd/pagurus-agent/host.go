@@ -82,7 +82,7 @@ type host struct {
 }
 
 // openHost gets hold of the host's drivers. A kind of guest that cannot run
-// here is no error: the host says so to the controller.
+// here is not an error: the host says so to the controller.
 func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *host, err error) {
 	h := &host{flags: f} // not what is returned, which is nothing after an error
 	h.made.First = f.FirstCore

@@ -211,7 +211,7 @@ func (b *experiments) toAndFro(ctx context.Context, name string, times int) (out
 }
 
 // ceiled moves a guest under a ceiling, after a look at it, and gives what is
-// known of the move. One that did not converge is no error.
+// known of the move. One that did not converge is not an error.
 func (b *experiments) ceiled(ctx context.Context, guest, ceiling string) (fleet.Migration, error) {
 	none := fleet.Migration{}
 	s, err := b.Snapshot(ctx)

@@ -35,7 +35,7 @@ const (
 	linuxTimeout = 200_000
 )
 
-// stall compares how long a tightly coupled job stands still when one of its
+// stall compares how long a tightly coupled job stalls when one of its
 // guests moves, by Pagurus and by hand between learning bridges, and when all
 // four of a job move as a gang and one of them alone. The job itself tells.
 // Beside that the two things that keep it short, frames led on to the target and

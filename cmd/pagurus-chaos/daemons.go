@@ -55,7 +55,7 @@ func services(hosts int) (map[string]*service, error) {
 }
 
 // kill ends the daemon the hard way and starts it again after a pause, told
-// where to stand still.
+// where to wait.
 func (s *service) kill(pause time.Duration, naps string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

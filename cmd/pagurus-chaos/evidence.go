@@ -15,7 +15,7 @@ func (c *chaos) evidence(folder string) error {
 	var errs []error
 	for i := range c.hosts {
 		host := fmt.Sprintf("host%d", i+1)
-		// It is no error that a host has none, or is gone.
+		// It is not an error that a host has none, or is gone.
 		sockets, _ := exec.Command("ip", "netns", "exec", namespaceOf+host, "ss", "-tnpoim").CombinedOutput()
 		errs = append(errs, os.WriteFile(filepath.Join(folder, "sockets-"+host+".txt"), sockets, 0o644))
 	}

@@ -172,7 +172,7 @@ func planned(seed uint64, number int, of fleet.Kind, only []kind) fault {
 	return f
 }
 
-// pointsOf are places in the agent at which it is made to stand still, so that
+// pointsOf are places in the agent at which it is made to wait, so that
 // phases which take milliseconds are long enough to be met.
 func pointsOf(k fleet.Kind) []string {
 	if k == fleet.Container {
@@ -194,14 +194,14 @@ func pointsOf(k fleet.Kind) []string {
 	}
 }
 
-// The share of points at which a daemon's life stands still, and for how long.
+// The share of points at which a daemon's life it is made to wait, and for how long.
 const (
 	napShare = 0.35
 	leastNap = 20 * time.Millisecond
 	mostNap  = 300 * time.Millisecond
 )
 
-// naps gives where the daemon that is started after a fault stands still, as
+// naps gives where the daemon that is started after a fault waits, as
 // its environment says it. It follows from the arguments alone.
 func naps(seed uint64, number int, of fleet.Kind) string {
 	r := rand.New(rand.NewPCG(seed, 1<<32+uint64(number)))

@@ -32,7 +32,7 @@ type mechanism struct {
 }
 
 // A virtual machine has run if that is more than QEMU needs to set up or put away
-// one that stands still; a container, if it is more than CRIU does in its name.
+// one that is suspended; a container, if it is more than CRIU does in its name.
 var (
 	vmMechanism        = mechanism{copies, func(c copyOf) time.Duration { return computed(c.PID) }, 5 * time.Millisecond}
 	containerMechanism = mechanism{containers, used, 15 * time.Millisecond}

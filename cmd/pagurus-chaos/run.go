@@ -35,7 +35,7 @@ type chaos struct {
 	mu         sync.Mutex
 	last       fleet.Snapshot
 	heard      time.Time     // when that came
-	news       chan struct{} // closed, and made anew, with every snapshot
+	news       chan struct{} // closed, and made again, with every snapshot
 	checker    *checker
 	injections []*injection
 	disk       time.Time // until when a full disk may be why the controller ends
@@ -45,7 +45,7 @@ type chaos struct {
 	links sync.Map // host links under a lasting fault: "kind host"
 }
 
-// naps gives where a daemon that is started after a fault stands still.
+// naps gives where a daemon that is started after a fault waits.
 func (c *chaos) naps(number int) string { return naps(c.seed, number, c.kind) }
 
 // wrongness is why a run has ended that found something.

@@ -93,7 +93,7 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	}
 }
 
-// errAnew asks for this process to begin anew.
+// errAnew asks for this process to begin again.
 var errAnew = errors.New("the process has to restart")
 
 // again replaces this process by itself, with the same number, so that who

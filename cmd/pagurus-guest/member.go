@@ -274,7 +274,7 @@ func (m *member) Shutdown(ctx context.Context) error {
 	if m.setting != nil {
 		m.export = m.setting.setup.Export
 	}
-	m.setting = nil // a setup from now on begins anew
+	m.setting = nil // a setup from now on begins again
 	if contained {
 		return flushShare(m.export)
 	}

@@ -40,7 +40,7 @@ const (
 )
 
 // up starts the lab, or what is missing of it. If it cannot be started whole,
-// or is called off, nothing of it stays; a lab that was up before is left as it
+// or is cancelled, nothing of it stays; a lab that was up before is left as it
 // is.
 // Only what was asked for by name has to be as that one is.
 func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) error {
@@ -69,7 +69,7 @@ func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) 
 	}
 	err = l.bringUp(ctx, std)
 	if err == nil {
-		err = ctx.Err() // called off at the last moment: whoever did that will not end it
+		err = ctx.Err() // cancelled at the last moment: whoever did that will not end it
 	}
 	if err != nil {
 		return l.undo(ctx, err, before)

@@ -58,7 +58,7 @@ const (
 	usualOverrun   = 1 << 20
 	usualOverhead  = 300 * time.Millisecond
 	usualRest      = 45 * time.Millisecond // from the order to stop to the word that it runs
-	// CRIU writes down and makes anew each process of a container, which QEMU has
+	// CRIU writes down and makes again each process of a container, which QEMU has
 	// no need to.
 	usualRestOfContainers = 200 * time.Millisecond
 	usualRise             = 1.3
@@ -183,7 +183,7 @@ type course struct {
 	ready     time.Duration // of that, before the guest may switch
 	downtime  time.Duration // sending what is left at the end
 	pass      time.Duration // the last round
-	mapped    time.Duration // for its mappings, when it stands still and is not sent any more
+	mapped    time.Duration // for its mappings, when it is suspended and is not sent any more
 	sent      float64
 	left      float64
 	rounds    int

@@ -166,7 +166,7 @@ func bandwidth(link, all []*outcome) float64 {
 	return least
 }
 
-// slack is by how much copies stay below their ceilings; 0: nobody knows.
+// slack is by how much copies stay below their ceilings; 0: not known.
 func slack(link []*outcome) float64 {
 	var lost []float64
 	for _, o := range link {
@@ -177,7 +177,7 @@ func slack(link []*outcome) float64 {
 	return median(lost)
 }
 
-// overrun is by how much copies that are compressed go beyond theirs; 0: nobody knows.
+// overrun is by how much copies that are compressed go beyond theirs; 0: not known.
 func overrun(link []*outcome) float64 {
 	var beyond []float64
 	for _, o := range link {
@@ -188,7 +188,7 @@ func overrun(link []*outcome) float64 {
 	return median(beyond)
 }
 
-// overhead is what a move takes beside its copy; 0: nobody knows. Of a gang it
+// overhead is what a move takes beside its copy; 0: not known. Of a gang it
 // says nothing: its members wait for each other.
 func overhead(link []*outcome) time.Duration {
 	var took []float64

@@ -30,7 +30,7 @@ func Drops(l fleet.Limits, c fleet.Cache) bool {
 }
 
 // heard reports whether the mechanism leaves out what the guest has free: not
-// where the guest cannot say so or stands still, and not by post-copy, since
+// where the guest cannot say so or is suspended, and not by post-copy, since
 // QEMU then lets nobody wait at the target for a page that never comes.
 func heard(l fleet.Limits, c fleet.Cache) bool {
 	return c.Hints && l.Mode != fleet.StopAndCopy && l.Mode != fleet.PostCopy
@@ -114,7 +114,7 @@ func (m Model) onLink(l Link, memory float64) float64 {
 	return memory
 }
 
-// learnPacked finds what compression left of memory; 0: nobody knows.
+// learnPacked finds what compression left of memory; 0: not known.
 func learnPacked(like []*outcome) float64 {
 	var found []float64
 	for _, o := range like {

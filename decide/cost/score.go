@@ -39,12 +39,12 @@ func Score(past []fleet.Migration) fleet.Calibration {
 }
 
 // Teaches reports whether what became of a migration says something of those to
-// come: it arrived, or was called off as one that does not converge.
+// come: it arrived, or was cancelled as one that does not converge.
 func Teaches(m fleet.Migration) bool {
 	return m.Phase == fleet.Finished || m.Predicted != nil && gaveUp(m)
 }
 
-// gaveUp reports whether a copy was called off because it had had its rounds.
+// gaveUp reports whether a copy was cancelled because it had had its rounds.
 func gaveUp(m fleet.Migration) bool {
 	limit := m.Predicted.Limits.Rounds
 	return m.Phase == fleet.Aborted && limit > 0 && m.Cost.Rounds >= limit

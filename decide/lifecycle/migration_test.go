@@ -89,7 +89,7 @@ func carry(w truth, v fleet.Verb) []truth {
 }
 
 // refuse gives the truths behind an answer of failed: nothing of it happened,
-// but for a source that stands still since its switch failed half-way.
+// but for a source that is suspended since its switch failed half-way.
 func refuse(w truth, v fleet.Verb) []truth {
 	switch v {
 	case fleet.Switch:
@@ -365,7 +365,7 @@ var hurried = fleet.Move{ID: "m1", Begun: t0, Limits: fleet.Limits{Deadline: tim
 // unknown is what is left of guests of which nobody says anything.
 func unknown(fleet.Migration) int64 { return 0 }
 
-// others gives every way a gang can go on without a report: called off, past
+// others gives every way a gang can go on without a report: cancelled, past
 // its deadline, and copies begun, whichever of its members is the longest.
 func others(ms []fleet.Migration) [][]fleet.Migration {
 	var out [][]fleet.Migration

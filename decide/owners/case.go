@@ -110,7 +110,7 @@ func PriceOf(l *state.Index, guests []fleet.GuestID, to []fleet.HostID) Price {
 	return out
 }
 
-// Arriving gives the moves on their way to a host that can still be called off,
+// Arriving gives the moves on their way to a host that can still be cancelled,
 // in order of ID. They had better not arrive while its owner is there.
 func Arriving(l *state.Index, id fleet.HostID) []fleet.MoveID {
 	var out []fleet.MoveID

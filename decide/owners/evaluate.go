@@ -10,8 +10,8 @@ import (
 
 // HostVerdict is what the policy in force makes of all guests of a host.
 type HostVerdict struct {
-	Leave   bool            // the host is emptied as long as its owner is there, of all but those that stand still
-	Suspend []fleet.GuestID // shall stand still
+	Leave   bool            // the host is emptied as long as its owner is there, of all but those that are suspended
+	Suspend []fleet.GuestID // is to be suspended
 	Requeue []fleet.JobID   // shall begin again
 }
 
@@ -56,7 +56,7 @@ func EvaluateHost(l *state.Index, h fleet.Host) HostVerdict {
 	return out
 }
 
-// Waits reports whether a guest stands still on a host that is emptied for its
+// Waits reports whether a guest is suspended on a host that is emptied for its
 // owner: it leaves when the policy says so, which judges each job by itself, and
 // not because others do. Who has a host drained by hand wants it empty of all.
 func Waits(h fleet.Host, g fleet.Guest) bool { return h.ForOwner && g.Suspended }

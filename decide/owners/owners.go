@@ -3,7 +3,7 @@
 //
 // A policy judges one scene, the guests of one job on one host. It must not
 // know who carries its judgement out: moves are asked of the planner as
-// anybody's are, standing still is the host's business. Its tests run against
+// anybody's are, being suspended is the host's business. Its tests run against
 // scenes worked out by hand and against the published fits.
 package owners
 
@@ -23,7 +23,7 @@ type Action string
 // The deeds.
 const (
 	Stay    Action = "stay"    // they run on, in the lowest class of CPU
-	Suspend Action = "suspend" // they stand still, and their job with them
+	Suspend Action = "suspend" // they are suspended, and their job with them
 	Leave   Action = "leave"   // they move to other hosts while they run
 	Requeue Action = "requeue" // their whole job is ended and begins again from nothing
 )
@@ -45,11 +45,11 @@ type Case struct {
 // Price is what it is expected to cost to leave.
 type Price struct {
 	Total    time.Duration // from now until they are gone
-	Downtime time.Duration // of that, they stand still
+	Downtime time.Duration // of that, they are suspended
 }
 
 // Cost is what that costs the job while the owner is there: all the time that it
-// stands still, and part of the rest.
+// is suspended, and part of the rest.
 func (p Price) Cost() time.Duration {
 	return p.Downtime + time.Duration(copyCost*float64(max(p.Total-p.Downtime, 0)))
 }
@@ -110,7 +110,7 @@ func (stay) Evaluate(Case) CaseVerdict {
 	return CaseVerdict{Do: Stay, Why: "guests run on beside their owner"}
 }
 
-// suspend is to stand still until the owner goes.
+// suspend is to be suspended until the owner goes.
 type suspend struct{}
 
 func (suspend) Name() string                { return "suspend" }
@@ -165,7 +165,7 @@ var (
 // Predictive weighs what leaving is expected to cost against waiting for the
 // owner to go, and goes where owners have been away for long.
 //
-// A second of standing still costs the job a second. Leaving costs it Cost.
+// A second of being suspended costs the job a second. Leaving costs it Cost.
 // With each second the owner goes with the probability that the hazard says,
 // and saves that cost. So it is worth waiting as long as hazard × cost is more
 // than one second a second; and since the hazard only falls while an owner is

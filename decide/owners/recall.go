@@ -1,4 +1,4 @@
-// This file decides whether a move under way is called off because of an
+// This file decides whether a move under way is cancelled because of an
 // owner: of the host that it goes to, who has come, or of the host that it
 // leaves, who has gone.
 //
@@ -49,7 +49,7 @@ func SignMove(v fleet.Move, h fleet.Host) fleet.Move {
 // CancelForOwner calls a move off that goes to a host whose owner has come meanwhile,
 // or that leaves one which need not be left any more, unless it has begun to
 // switch: that takes a moment, and then the guest leaves as any other. Where the
-// owner of the host that is left has gone it is called off if that costs less
+// owner of the host that is left has gone it is cancelled if that costs less
 // than to go on; this is weighed when they have just gone, again until it is known
 // how fast the copy goes, and then noted on the move if it goes on. The last result
 // is false when nothing changed.

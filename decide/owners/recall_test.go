@@ -60,7 +60,7 @@ func (s *recallCase) host(id fleet.HostID, change func(*fleet.Host)) {
 func off(members []fleet.Migration) bool { return members[0].Phase != fleet.Copying }
 
 // The more of a gang is sent the sooner it goes on; once it does it does for
-// good, and once it is called off all of it is.
+// good, and once it is cancelled all of it is.
 func TestHowMuchIsLeft(t *testing.T) {
 	goesOn := false
 	for left := int64(1000); left >= 0; left -= 50 {

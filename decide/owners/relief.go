@@ -147,7 +147,7 @@ func (s *search) guests(j fleet.Job) []fleet.Guest {
 		g := s.Guest(id)
 		home := known.Hosts[g.Home]
 		away, comes := s.Room.Busy(g.Home)
-		// Who uses no CPU at all stands still, whatever for.
+		// A guest that uses no CPU at all waits for something.
 		if g.State != fleet.GuestRunning || g.Suspended || home.Facts.Guests[id].CPUs <= 0 || away+comes > 0 || home.State != fleet.HostUp || !placement.Heard(home, s.At) {
 			return nil
 		}

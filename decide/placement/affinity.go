@@ -20,7 +20,7 @@ import (
 // AffinityView is what is asked of the guests that stay.
 type AffinityView struct {
 	Job  func(fleet.JobID) fleet.Job
-	Site func(fleet.GuestID) string // where it is or is going to be; empty: nobody knows
+	Site func(fleet.GuestID) string // where it is or is going to be; empty: not known
 }
 
 // MarkAffinity has the asks, one for each of some guests that look for a host together,
@@ -89,7 +89,7 @@ type parting struct {
 	guests  []int           // by index, in order
 	room    []int           // of each site: for how many of them
 	at      []int           // of each guest of the job: the site where it stays
-	traffic []fleet.Traffic // between guests of the job; nil: nobody knows
+	traffic []fleet.Traffic // between guests of the job; nil: not known
 }
 
 // part gives every guest of the job a site. Those of the gang all go to one if

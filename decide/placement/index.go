@@ -439,7 +439,7 @@ func (v *Survey) reason(why string, e *entry) string {
 	return string(out)
 }
 
-// Check says in what the index differs from one made anew; empty: in nothing.
+// Check says in what the index differs from one made again; empty: in nothing.
 // It is for tests.
 func (x *Index) Check(s fleet.Snapshot) string {
 	anew := NewIndex(s, x.policy)

@@ -12,7 +12,7 @@ import (
 	"pagurus/fleet"
 )
 
-// Whatever changes, an index is what one made anew would be, and gives the host
+// Whatever changes, an index is what one made again would be, and gives the host
 // that a look at all of them finds, also with changes laid over it.
 func TestIndexIsKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

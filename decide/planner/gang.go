@@ -266,7 +266,7 @@ func (d *draft) depart(guests []fleet.Guest, v fleet.Move, how choice) fleet.Mov
 }
 
 // cancelMove ends a move before its point of no return. For one that was called
-// off before it is no error.
+// off before it is not an error.
 func (d *draft) cancelMove(r fleet.Request) (fleet.Answer, error) {
 	v, ok := d.Moves.Find(r.Move)
 	if !ok {
@@ -297,7 +297,7 @@ func (d *draft) cancelMove(r fleet.Request) (fleet.Answer, error) {
 	return answer, nil
 }
 
-// cancelDrainMoves calls off what the drain of a host began and may still be
+// cancelDrainMoves cancels what the drain of a host began and may still be
 // cancelled, and says, for people, what became of each.
 func (d *draft) cancelDrainMoves(id fleet.HostID) []string {
 	var notes []string
@@ -361,7 +361,7 @@ const aloneAfter = 2
 // drain begins the next moves off draining hosts. From each such host goes one
 // gang at a time, and each other takes in one at a time: moves that share a
 // link starve each other and then none converges. The guests of one job go
-// together, because one that stands still makes all of them wait: once is
+// together, because one that is suspended makes all of them wait: once is
 // better than one time for each.
 func (d *draft) drain() {
 	hosts := d.l.Draining()

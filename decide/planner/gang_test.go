@@ -268,7 +268,7 @@ func TestDeadlineDecidesWhoGoes(t *testing.T) {
 	if m := w.member("j1g1"); m.Phase != fleet.Aborted || m.Cause != "it was not ready within the deadline of 30s, and the others went without it" {
 		t.Errorf("%+v", m)
 	}
-	// One alone is called off.
+	// One alone is cancelled.
 	w.must(fleet.Request{Verb: fleet.Migrate, Guest: "j1g1", Limits: fleet.Limits{Deadline: time.Second}})
 	w.answerVerb(fleet.Receive, "j1g1")
 	w.tick(2 * time.Second)
@@ -278,7 +278,7 @@ func TestDeadlineDecidesWhoGoes(t *testing.T) {
 	}
 }
 
-// A move is called off at every moment before its gang switches, and both
+// A move is cancelled at every moment before its gang switches, and both
 // sides are clean; after that the answer is no.
 func TestCallOffAtEveryMoment(t *testing.T) {
 	for guests := 1; guests <= 3; guests++ {

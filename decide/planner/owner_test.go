@@ -340,7 +340,7 @@ func TestPolicyOfTheCluster(t *testing.T) {
 	}
 }
 
-// Who cannot leave stands still until somebody has room; while it is not known
+// Who cannot leave is suspended until somebody has room; while it is not known
 // whether the owner goes nothing changes.
 func TestWhoCannotLeaveIsSuspended(t *testing.T) {
 	w := spread(t, 2, "host1")
@@ -383,7 +383,7 @@ func TestWhoCannotLeaveRunsOn(t *testing.T) {
 	}
 }
 
-// One job's guests leave a host whose owner stays, those of another stand still
+// One job's guests leave a host whose owner stays, those of another are suspended
 // there, since leaving would cost it more than to wait: each as it was judged.
 // Who has the host drained by hand has it emptied of all.
 func TestEachJobAsItWasJudged(t *testing.T) {

@@ -427,7 +427,7 @@ func TestStuckOrdersBecomeUnknown(t *testing.T) {
 	}
 }
 
-// TestAllIsSentInItsTime: a guest that stands still for its whole copy may do so for
+// TestAllIsSentInItsTime: a guest that is suspended for its whole copy may do so for
 // as long as that takes; one that was copied before is asked about again.
 func TestAllIsSentInItsTime(t *testing.T) {
 	for mode, tries := range map[fleet.Mode]bool{fleet.StopAndCopy: false, fleet.PreCopy: true} {

@@ -1,5 +1,5 @@
 // Package stall finds out what the ranks of a job saw of a move, and why, from
-// what their guests say and from when the moves had guests stand still.
+// what their guests say and when their moves suspended guests.
 //
 // A virtual machine's clock stands still with it, so the ranks of one that is moved
 // do not see that; those of a container see most of it, and those of the others wait
@@ -99,7 +99,7 @@ func suspendedAt(m fleet.Migration) time.Time {
 }
 
 // Explain gives the traces with the causes of their gaps completed: that a
-// guest stood still for a move, and for a rank that waited inside of a call,
+// guest was suspended for a move, and for a rank that waited inside of a call,
 // what other ranks went through meanwhile. What is given is left as it is.
 func Explain(traces []fleet.Trace, moves []fleet.Migration) []fleet.Trace {
 	out := slices.Clone(traces)
@@ -126,7 +126,7 @@ func Explain(traces []fleet.Trace, moves []fleet.Migration) []fleet.Trace {
 	return out
 }
 
-// addBlackout adds the time the guest stood still to the longest of its gaps that
+// addBlackout adds the time the guest was suspended to the longest of its gaps that
 // can have been interrupted by it.
 func addBlackout(gaps []fleet.Gap, m fleet.Migration) {
 	at, still := m.Cost.SuspendedAt, m.BlackoutTime()
@@ -148,7 +148,7 @@ func addBlackout(gaps []fleet.Gap, m fleet.Migration) {
 }
 
 // unseen is how much of the time that the guest stood still its own clock did not
-// count, of which a gap has what it did. A virtual machine's stands still with it. A
+// count, of which a gap has what it did. A virtual machine's stops with it. A
 // container's goes on but for the time from when CRIU wrote it down until it set it
 // anew, which nobody knows: a sixth of the whole. Its gap was no shorter than that.
 func unseen(m fleet.Migration, still, seen time.Duration) time.Duration {

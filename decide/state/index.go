@@ -24,7 +24,7 @@ type Index struct {
 	draining    map[fleet.HostID]bool
 	readdressed map[fleet.HostID]bool            // hosts that say another address than is stored
 	attended    map[fleet.HostID]bool            // hosts whose owner is there, that have guests, which may not just stay
-	suspended   map[fleet.GuestID]bool           // guests that shall stand still for one
+	suspended   map[fleet.GuestID]bool           // guests to be suspended for one
 	requeued    map[fleet.JobID]bool             // jobs that are to begin again
 	waiting     map[int64]map[fleet.GuestID]bool // guests that wait for the first answer to an order of their own that does not stand, by since when, in nanoseconds: those of a job since one time
 	restless    map[fleet.GuestID]bool           // guests that wait for any other, or for one that was not answered well

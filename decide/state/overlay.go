@@ -26,7 +26,7 @@ const FewChanges = 20
 // roomy is for how many changes room is kept at the most.
 const roomy = 64
 
-// Reuse begins anew over a map, in the room that there is. What Changes gave
+// Reuse begins again over a map, in the room that there is. What Changes gave
 // must not be read any more.
 func (l *Overlay[K, V]) Reuse(base map[K]V) {
 	if cap(l.changes) > roomy {

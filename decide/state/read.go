@@ -49,7 +49,7 @@ func (l *Index) Readdressed() []fleet.HostID { return names(l.readdressed) }
 // owner has agreed that they stay, in order of ID.
 func (l *Index) Attended() []fleet.HostID { return names(l.attended) }
 
-// Suspended gives the guests that shall stand still for an owner, in order of ID.
+// Suspended gives the guests to be suspended for an owner, in order of ID.
 func (l *Index) Suspended() []fleet.GuestID { return names(l.suspended) }
 
 // Requeued gives the jobs that are to begin again, in order of ID.
@@ -180,7 +180,7 @@ func (l *Index) ProfileOf(id fleet.GuestID) *fleet.Profile {
 	return l.snap.Migrations[m].Predicted.Profile
 }
 
-// Check says in what the ledger differs from one made anew; empty: in nothing.
+// Check says in what the ledger differs from one made again; empty: in nothing.
 // It is for tests.
 func (l *Index) Check() string {
 	anew := NewIndex(l.snap, l.policy)

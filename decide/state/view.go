@@ -17,7 +17,7 @@ type View struct {
 // ViewOf lays no change over a snapshot yet.
 func ViewOf(s fleet.Snapshot) *View { return new(View).over(s) }
 
-// over begins anew over a snapshot, in the room that there is.
+// over begins again over a snapshot, in the room that there is.
 func (v *View) over(s fleet.Snapshot) *View {
 	v.Hosts.Reuse(s.Hosts)
 	v.Guests.Reuse(s.Guests)

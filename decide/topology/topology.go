@@ -1,6 +1,6 @@
 // Package topology decides what a guest sees of itself and where its parts are:
 // the shape mirrors the part of the host that the guest gets, and stays; the
-// layout puts it on a host, and is made anew on every host the guest goes to,
+// layout puts it on a host, and is made again on every host the guest goes to,
 // whatever that is made of.
 //
 // It must not know how any of it is brought about. Its tests run on recorded

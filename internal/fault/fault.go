@@ -18,7 +18,7 @@ import (
 // Environment is the variable that is read.
 const Environment = "PAGURUS_FAULT"
 
-// untilLimit is how long a process stands still whom nobody lets go.
+// untilLimit is the longest that a process waits here.
 const untilLimit = time.Minute
 
 // killed is the exit status of a process that SIGKILL ended, as a shell says it.

@@ -274,7 +274,7 @@ func TestNothingTouchesASwitch(t *testing.T) {
 		release := r.block("switch j1g0")
 		sw, stop := task(fleet.Switch, 2), task(fleet.Stop, 2)
 		r.send(sw)
-		synctest.Wait() // once begun, that is: before, it would just be called off
+		synctest.Wait() // once begun, that is: before, it would just be cancelled
 		r.send(stop)
 		r.want("c1", 11) // not even this
 		time.Sleep(5 * time.Second)
@@ -686,7 +686,7 @@ func TestStreamsArriveWholeAcrossCuts(t *testing.T) {
 	})
 }
 
-// A guest that its copy left standing still runs on when nobody says what is
+// A guest that its copy left suspended runs on when nobody says what is
 // next, also when the agent that copied it is gone.
 func TestNoGuestIsSuspendedForNothing(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {

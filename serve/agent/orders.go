@@ -378,7 +378,7 @@ func (a *Agent) deliver(w *taskRun) {
 	a.trouble("delivering frames to guest "+string(w.slot.guest), err)
 }
 
-// beginSettling tells a guest that stood still what time it is, beside the
+// beginSettling tells a guest that was suspended what time it is, beside the
 // order, which nothing shall keep waiting.
 func (a *Agent) beginSettling(w *taskRun) {
 	if w.link == nil {

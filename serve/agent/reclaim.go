@@ -10,23 +10,23 @@ import (
 	"pagurus/internal/pause"
 )
 
-// Reclaimer is a driver whose guests can do without some of their memory, or
-// altogether stand still, while the owner of the host is there.
+// Reclaimer is a driver whose guests can do without some of their memory, or can be
+// suspended, while the owner of the host is present.
 type Reclaimer interface {
 	// ReclaimMemory has a guest of whose memory so much holds nothing give it back, but for
 	// a reserve, and says how much the host has of it then. It holds until
 	// Reclaim, also after a move. After an error the guest has what it had.
 	ReclaimMemory(ctx context.Context, g fleet.GuestID, freeBytes int64) (int64, error)
-	// ReturnMemory ends Lend; one that did not lend is no error. After an error call
+	// ReturnMemory ends Lend; one that did not lend is not an error. After an error call
 	// again.
 	ReturnMemory(context.Context, fleet.GuestID) error
-	// SuspendGuest has a running guest stand still until Resume, its memory for the
+	// SuspendGuest suspends a running guest until Resume, its memory for the
 	// host to take. A guest that is being moved is refused. After an error it may
-	// stand still or not: call again, or Resume.
+	// be suspended or not: call again, or Resume.
 	Suspend(context.Context, fleet.GuestID) error
 }
 
-// reclaimForOwner has guests lend memory and stand still while the host's owner is
+// reclaimForOwner makes guests lend memory, or suspends them, while the host's owner is
 // there, as is wanted of them, and undoes that when they go. It only begins
 // what is to be done, and of each guest only what nothing else would wait for.
 func (a *Agent) reclaimForOwner(now time.Time) {
@@ -103,10 +103,10 @@ func (a *Agent) returnMemory(ctx context.Context, w *taskRun) (fleet.Report, err
 	return fleet.Report{}, err
 }
 
-// suspend has a guest stand still.
+// suspend suspends a guest.
 func (a *Agent) suspend(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	a.mu.Lock()
-	w.slot.reclaim.Suspended, w.slot.reclaim.Since = true, time.Now() // before: what stands still and is not known to would be left so
+	w.slot.reclaim.Suspended, w.slot.reclaim.Since = true, time.Now() // before: what is suspended and is not known to would be left so
 	a.mu.Unlock()
 	err := w.driver.(Reclaimer).Suspend(ctx, w.slot.guest)
 	a.noteRun(w.slot.guest, fleet.Suspended, err)
@@ -114,7 +114,7 @@ func (a *Agent) suspend(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	return fleet.Report{}, err
 }
 
-// pulse lets a guest that stands still run for a moment.
+// pulse lets a guest that is suspended run for a moment.
 func (a *Agent) pulse(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	if err := w.driver.Resume(ctx, w.slot.guest); err != nil {
 		return fleet.Report{}, err
@@ -129,7 +129,7 @@ func (a *Agent) pulse(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	return fleet.Report{}, w.driver.(Reclaimer).Suspend(ctx, w.slot.guest)
 }
 
-// resumeSuspended lets a guest run that stands still for the host's owner: what is to be
+// resumeSuspended lets a guest run that is suspended for the host's owner: what is to be
 // done with it now needs it awake.
 func (a *Agent) resumeSuspended(ctx context.Context, w *taskRun) error {
 	a.mu.Lock()
@@ -145,7 +145,7 @@ func (a *Agent) resumeSuspended(ctx context.Context, w *taskRun) error {
 	return nil
 }
 
-// noteResumed notes that a guest does not stand still for an owner any more.
+// noteResumed notes that a guest is not suspended for an owner any more.
 func (a *Agent) noteResumed(s *guestSlot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -75,7 +75,7 @@ func (r *rig) wantSuspended(still ...fleet.GuestID) {
 func (r *rig) after(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
 // While the owner is there a guest lends memory and, where that is wanted,
-// stands still, but for a breath now and then; when they go it has all again. An
+// is suspended, but for a breath now and then; when they go it has all again. An
 // order finds it awake.
 func TestGuestsGiveMemoryAndAreSuspendedForTheOwner(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
@@ -108,7 +108,7 @@ func TestGuestsGiveMemoryAndAreSuspendedForTheOwner(t *testing.T) {
 			t.Errorf("the owner has gone: %+v, %q", f, r.d.calls)
 		}
 
-		// Copied away while it stands still.
+		// Copied away while it is suspended.
 		owner.busy.Store(true)
 		r.after(4 * time.Second)
 		if r.d.guest("j1g0").run != fleet.Suspended {

@@ -24,7 +24,7 @@ const (
 var errNoBoot = errors.New("it did not come up")
 
 // start boots a guest and makes it a member of its job. After an error the
-// guest is gone again, unless the order was called off: what comes next finds
+// guest is gone again, unless the order was cancelled: what comes next finds
 // it and goes on or removes it.
 func (a *Agent) start(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	g := w.slot.guest

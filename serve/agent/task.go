@@ -45,7 +45,7 @@ type taskRun struct {
 }
 
 // The agent's own verbs: telling a guest what changed when it was moved, and
-// letting one run that stands still for no reason.
+// letting one run that is suspended for no reason.
 const (
 	settleVerb fleet.Verb = "settle"
 	resume                = ResumeGuest
@@ -88,7 +88,7 @@ func (w *taskRun) over() bool {
 // neither.
 func (w *taskRun) cancelled() bool { return w.ctx.Err() != nil }
 
-// point is a place where a test may make the agent end, stand still or fail.
+// point is a place where a test may make the agent end, wait or fail.
 func (w *taskRun) point(place string) error {
 	if w.silent {
 		return nil
@@ -236,8 +236,8 @@ func (s *guestSlot) idle() bool {
 	return s.last == nil || s.last.over()
 }
 
-// beginLocked starts w and calls off what it takes the place of. w waits until
-// that has ended; a Switch cannot be called off and is waited for to its end.
+// beginLocked starts w and cancels what it takes the place of. w waits until
+// that has ended; a Switch cannot be cancelled and is waited for to its end.
 func (a *Agent) beginLocked(s *guestSlot, w *taskRun) {
 	w.slot, w.done = s, make(chan struct{})
 	w.driver = a.Drivers[w.task.Guest.Kind]
@@ -348,7 +348,7 @@ func (a *Agent) conclude(w *taskRun, r fleet.Report, err error) {
 // order may mean a guest that was started after it.
 func remembered(r fleet.Report) bool { return r.Outcome == fleet.Failed || r.Order.Verb != fleet.Stop }
 
-// dismiss calls off what stands beside the guest's work, and gives it.
+// dismiss cancels what stands beside the guest's work, and gives it.
 func (a *Agent) dismiss(s *guestSlot) []*taskRun {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -360,7 +360,7 @@ func (a *Agent) dismiss(s *guestSlot) []*taskRun {
 	return gone
 }
 
-// clear calls off what stands beside the guest's work and waits for it.
+// clear cancels what stands beside the guest's work and waits for it.
 func (a *Agent) clear(s *guestSlot) {
 	for _, w := range a.dismiss(s) {
 		<-w.done

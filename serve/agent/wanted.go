@@ -88,7 +88,7 @@ func (a *Agent) cluster() (string, error) {
 // What goes wrong is trouble, tried again about once a second; orders that
 // need what is missing fail by themselves. Networks are there when it returns,
 // since orders that come next need them. Shares are not waited for: a file
-// server that starts slowly must not keep another job's guest standing still,
+// server that starts slowly must not keep another job's guest suspended,
 // and guests wait for their own.
 func (a *Agent) match(ctx context.Context) {
 	a.applying.Lock()
@@ -149,7 +149,7 @@ func (a *Agent) serveOnce() (again bool) {
 }
 
 // sweep removes the guests that are on this host but not wanted. What would
-// make them more is called off; anything else that is being done to them is
+// make them more is cancelled; anything else that is being done to them is
 // waited for. They get no time to shut down: whoever
 // owned them has given them up.
 func (a *Agent) sweep() {

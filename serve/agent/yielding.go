@@ -1,5 +1,5 @@
 // This file says what a guest does next for the owner of its host: lend
-// memory, stand still, breathe, and have all of it undone.
+// memory, are suspended, breathe, and have all of it undone.
 //
 // It is pure, and must not know how any of it is done. Its tests are those of
 // package agent.
@@ -25,7 +25,7 @@ const (
 	// reclaimEvery is how often it is seen whether a guest has more to give, or needs
 	// some back, while the owner is there.
 	reclaimEvery = 20 * time.Second
-	// PulseEvery is how often a guest that stands still runs for a Breath: its
+	// PulseEvery is how often a guest that is suspended runs for a Breath: its
 	// kernel answers what others have sent again and again meanwhile, who would else give
 	// it up after a quarter of an hour (TCP's fifteen tries).
 	PulseEvery = time.Minute
@@ -38,12 +38,12 @@ type ReclaimState struct {
 	Whole       bool      // it has all of its memory
 	Reclaimed   int64     // bytes of it the host has
 	ReclaimedAt time.Time // when that was looked at last
-	Suspended   bool      // it was made to stand still
+	Suspended   bool      // it was made to wait
 	Since       time.Time // when it last began to
 }
 
 // Next is what is to be done with a guest, whether the owner is there and it
-// shall stand still; empty: nothing.
+// is to be suspended; empty: nothing.
 func (s ReclaimState) Next(run fleet.RunState, there, still bool, now time.Time) fleet.Verb {
 	switch {
 	case run == fleet.Suspended && s.Suspended && !still:
@@ -53,7 +53,7 @@ func (s ReclaimState) Next(run fleet.RunState, there, still bool, now time.Time)
 	case run != fleet.Running:
 		return ""
 	case there && s.Whole, there && now.Sub(s.ReclaimedAt) >= reclaimEvery:
-		return ReclaimMemory // before it stands still: then it can give nothing
+		return ReclaimMemory // before it is suspended: then it can give nothing
 	case still:
 		return SuspendGuest
 	case !there && !s.Whole:

@@ -46,7 +46,7 @@ type spool struct {
 	jobs    map[fleet.JobID]map[string]*stream
 }
 
-// stream is one file that grows. wake is closed and made anew whenever
+// stream is one file that grows. wake is closed and made again whenever
 // something changes that a waiting reader or writer may be waiting for.
 //
 // The rest of a stream that is longer than most is taken and dropped, so that

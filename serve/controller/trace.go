@@ -187,7 +187,7 @@ func (c *Controller) measureStalls(ctx context.Context) {
 }
 
 // measureStall asks about one migration and records the answer. That nobody
-// answered, or saw anything, is no error: it is tried again.
+// answered, or saw anything, is not an error: it is tried again.
 func (c *Controller) measureStall(ctx context.Context, s fleet.Snapshot, m fleet.Migration) {
 	var seen fleet.Stall
 	q, ok := stall.Window(m)

@@ -99,7 +99,7 @@ const (
 	writePiece = 64 << 10
 )
 
-// patient is an answer whose deadline is set anew with every piece of it.
+// patient is an answer whose deadline is set again with every piece of it.
 type patient struct {
 	http.ResponseWriter
 	limit time.Duration

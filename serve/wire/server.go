@@ -45,7 +45,7 @@ type Controller interface {
 // Streams are the jobs' stdin, stdout and stderr.
 type Streams interface {
 	// Read gives bytes from a place on, and waits for some until ctx ends,
-	// which is no error. ended: nothing will follow what was given.
+	// which is not an error. ended: nothing will follow what was given.
 	Read(ctx context.Context, by fleet.Caller, at Place) (data []byte, ended bool, err error)
 	// Write adds bytes at a place and says where to go on, which is before the
 	// place when something is missing there. It waits until ctx ends, which is

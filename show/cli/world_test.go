@@ -30,7 +30,7 @@ type world struct {
 	mu      sync.Mutex
 	snap    fleet.Snapshot
 	ahead   time.Duration // of its clock
-	changed chan struct{} // closed and made anew on every change
+	changed chan struct{} // closed and made again on every change
 	streams map[string][]byte
 	ended   map[string]bool
 	asked   []fleet.Request

@@ -38,7 +38,7 @@ func blackout(p Part, clock func(fleet.HostID) string) *time.Duration {
 	return &d
 }
 
-// Resuming is the second part of the time a guest stood still: from when the
+// Resuming is the second part of the time a guest was suspended: from when the
 // source had handed it over, after Progress.Downtime, until it ran at the target.
 // In it the controller hears of the one, keeps it and orders the other.
 type Resuming struct {
@@ -46,7 +46,7 @@ type Resuming struct {
 	About bool          `json:"about,omitempty"` // no one clock saw both ends
 }
 
-// resuming gives the second part of a guest's stillness; nil: nobody knows.
+// resuming gives the second part of a guest's stillness; nil: not known.
 func resuming(p Part) *Resuming {
 	if p.Progress.Downtime <= 0 || p.Cost.SuspendedAt.IsZero() {
 		return nil
@@ -60,7 +60,7 @@ func resuming(p Part) *Resuming {
 	return &Resuming{Took: p.BlackoutTime() - p.Cost.Downtime, About: true}
 }
 
-// blackoutText splits the time the guest stood still into its parts; empty: it did
+// blackoutText splits the time the guest was suspended into its parts; empty: it did
 // not, or nobody knows.
 func (p Part) blackoutText() string {
 	switch r := p.Resuming; {

@@ -101,7 +101,7 @@ func (h Host) reclaimedBytes() (bytes int64) {
 	return bytes
 }
 
-// suspendedGuests counts the guests of a host that stand still for its owner, and says
+// suspendedGuests counts the guests of a host that are suspended for its owner, and says
 // what they would do.
 func (c Cluster) suspendedGuests(h Host) (n int, would string) {
 	for _, g := range c.Guests {

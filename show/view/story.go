@@ -54,7 +54,7 @@ func (p Part) TotalTime(now time.Time) time.Duration {
 	return now.Sub(begun)
 }
 
-// downtime says how long the guest stood still.
+// downtime says how long the guest was suspended.
 func (p Part) downtime() string {
 	if p.Progress.Downtime <= 0 {
 		return "-"

@@ -234,7 +234,7 @@ func (p Part) stall() string {
 	return Took(p.Stall.Took)
 }
 
-// StallLine says what ranks saw of a migration and why; empty: nobody knows.
+// StallLine says what ranks saw of a migration and why; empty: not known.
 func (p Part) StallLine() string {
 	s := p.Stall
 	if s == nil {

@@ -35,13 +35,13 @@ func Vforks(pid int) error {
 }
 
 // Locks gives an error while a process of a container, given its first, has locked a
-// file below a folder, named as it is inside, for itself alone. It has to stand still:
+// file below a folder, named as it is inside, for itself alone. It has to be suspended:
 // what it locks afterwards is not seen. No folder: there is no such file.
 //
 // The frozen processes keep their locks until the target has answered, and CRIU takes
 // them there by calls that wait for whoever has them: each would wait for the other. To
 // let go of them here first is no remedy, since whoever waits for one gets it in
-// between, amid what it was taken for. What is locked together with others goes along.
+// between, in the middle of what it was taken for. What is locked together with others goes along.
 func Locks(pid int, below string) error {
 	if found := Locked(pid, below); len(found) > 0 {
 		return fmt.Errorf("%s: %w", found[0], criu.ErrTransient)

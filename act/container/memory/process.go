@@ -17,7 +17,7 @@ type process struct {
 	asked  int    // for a userfaultfd, so many times
 	why    string // it is not tracked
 	sent   []area // what was there at the last pass
-	// doubt is where the kernel refused to go on amid a window: what came before
+	// doubt is where the kernel refused to go on in the middle of a window: what came before
 	// counts as sent, and was not. All of it is sent at the next pass.
 	doubt []area
 }

@@ -165,7 +165,7 @@ func (s *subject) family() (pids []int, err error) {
 	return pids, nil
 }
 
-// suspend makes them all stand still.
+// suspend suspends them all.
 func (s *subject) suspend() []int {
 	s.t.Helper()
 	if err := unix.Kill(-s.pid, unix.SIGSTOP); err != nil {
@@ -215,7 +215,7 @@ func into(store *Store) Send {
 	return func(p Piece, content []byte) error { return store.Put(p, content) }
 }
 
-// same fails the test unless the store has what a process has that stands still:
+// same fails the test unless the store has what a process has that is suspended:
 // of every page of private memory that is there, looked up in another way than
 // the package does, the very content.
 func same(t testing.TB, store *Store, pid int) (pages int) {

@@ -256,7 +256,7 @@ func TestGuardsAndRights(t *testing.T) {
 }
 
 // TestChurn: whatever processes do to their memory, with threads and children,
-// what was received is what they have when they stand still.
+// what was received is what they have when they are suspended.
 func TestChurn(t *testing.T) {
 	testkit.Leftovers(t)
 	for seed := range 8 {
@@ -383,7 +383,7 @@ func TestWaiters(t *testing.T) {
 }
 
 // TestAwkwardProcesses: those that a filter would kill for a userfaultfd, that
-// may do nothing, that stand still, that hang, that have ended in part or whole.
+// may do nothing, that are suspended, that hang, that have ended in part or whole.
 func TestAwkwardProcesses(t *testing.T) {
 	testkit.Leftovers(t)
 	t.Run("filter", func(t *testing.T) {

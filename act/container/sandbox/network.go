@@ -14,7 +14,7 @@ import (
 
 // The kernel has one table for the connections of all networks, with a bucket for each
 // 100 KB of the machine's memory. Who asks for those of one network has them all looked
-// into: 3 ms on 24 GB, and a move asks several times while the guest stands still. Since
+// into: 3 ms on 24 GB, and a move asks several times while the guest is suspended. Since
 // Linux 6.1 a network has tables of its own if the one that it is made in says so (see
 // ip-sysctl in the kernel's documentation on tcp_child_ehash_entries).
 var tables = map[string]string{

@@ -129,7 +129,7 @@ func (o *Sender) Copied() bool { return o.tracked() == nil && o.memory != nil }
 func (o *Sender) processes() []int { return host.Family(o.first) }
 
 // BeginPass begins a pass: it counts it, and finds out how much of the guest the
-// target lacks, as well as that can be told without standing still.
+// target lacks, as well as that can be told without being suspended.
 func (o *Sender) BeginPass(ctx context.Context) (err error) {
 	o.Progress.Rounds++
 	switch {
@@ -154,7 +154,7 @@ func (o *Sender) Tell() {
 	}
 }
 
-// amid is how far a copy is amid a pass that p is the beginning of, when so much of it
+// amid is how far a copy is in the middle of a pass that p is the beginning of, when so much of it
 // has been sent in such a time. Memory that goes with the images is left all the same.
 // Little says nothing of how fast much would go.
 func amid(p fleet.Progress, sent int64, took time.Duration, memory bool) fleet.Progress {

@@ -230,7 +230,7 @@ func (p *pass) removals() error {
 		}
 		p.touch(name)
 	}
-	// What is in a folder that was made anew is new as well.
+	// What is in a folder that was made again is new as well.
 	for name := range p.have {
 		if told[name] || inside(told, name) {
 			delete(p.have, name)

@@ -97,7 +97,7 @@ type greeting struct {
 }
 
 // outOfBand is the capability to answer some commands while others wait, and while
-// QEMU's main loop stands still.
+// QEMU's main loop is blocked.
 const outOfBand = "oob"
 
 // Open connects to the UNIX socket at path and opens the protocol. After an
@@ -166,7 +166,7 @@ func (c *Client) Do(ctx context.Context, name string, args, out any) error {
 }
 
 // Urge is Do for one of the few commands that QEMU carries out even while its main
-// loop stands still. What is out of band was refused by QEMU if it does not know that.
+// loop is blocked. What is out of band was refused by QEMU if it does not know that.
 func (c *Client) Urge(ctx context.Context, name string, args any) error {
 	return c.do(ctx, name, command{Urgent: name, Arguments: args}, nil)
 }

@@ -85,7 +85,7 @@ func (l *containerBench) plain(ctx context.Context) error {
 	return l.compile(ctx, "openmpi", "still", "gcc", "-O2", "-static")
 }
 
-// gap is a time for which a program stood still, by its own account.
+// gap is a time for which a program did not run, by its own account.
 type gap struct {
 	ended time.Time
 	took  time.Duration

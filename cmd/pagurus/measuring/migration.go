@@ -211,7 +211,7 @@ func phases(m fleet.Migration) (all []bench.Part) {
 }
 
 // silence is what the longest silence of a rank is made of, if it was that of the
-// switch: the guest stood still, and then its rank had nothing to say yet.
+// switch: the guest was suspended, and then its rank had nothing to say yet.
 func silence(m fleet.Migration, still time.Duration) []bench.Part {
 	if m.Stall.Took != m.Stall.AtSwitch || m.Stall.Took < still {
 		return nil

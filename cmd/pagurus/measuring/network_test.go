@@ -62,7 +62,7 @@ func (l loud) Run(_ context.Context, target string) (string, error) {
 func (l loud) Close() error { l.noteText("close"); return nil }
 
 // Links are worse only while a target runs that has such, and mended also if it fails
-// or is called off.
+// or is cancelled.
 func TestLinksAreWorseNoLongerThanNeeded(t *testing.T) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "log")

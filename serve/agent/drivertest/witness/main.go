@@ -227,7 +227,7 @@ func dirty() {
 		}
 		due := int64(time.Since(begun).Seconds() * float64(rate.Load()<<20/page))
 		if due-done > 4096 || due < done {
-			begun, done, due = time.Now(), 0, 0 // the rate changed, or the guest stood still
+			begun, done, due = time.Now(), 0, 0 // the rate changed, or the guest was suspended
 		}
 		for ; done < due; done++ {
 			m.step()
