@@ -347,7 +347,12 @@ func checkPackages(all []source) []breach {
 		}
 	}
 	var out []breach
+	named := map[string]string{} // where a package of a name is
 	for _, dir := range sortedKeys(example) {
+		if first := named[path.Base(dir)]; first != "" {
+			out = append(out, breach{"name", example[dir], dir, "there is another package of this name: " + first})
+		}
+		named[path.Base(dir)] = dir
 		if !documented[dir] {
 			out = append(out, breach{"comment", example[dir], dir, "package " + path.Base(dir) + " has no comment"})
 		}

@@ -82,6 +82,14 @@ func TestPackagesNeedAComment(t *testing.T) {
 	}
 }
 
+func TestNoTwoPackagesHaveOneName(t *testing.T) {
+	one, _ := parse("a/x/x.go", []byte("// Package x is.\npackage x"))
+	two, _ := parse("b/x/x.go", []byte("// Package x is.\npackage x"))
+	if got := checkPackages([]source{one, two}); len(got) != 1 || got[0].rule != "name" || got[0].what != "b/x" {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestWords(t *testing.T) {
 	for name, want := range map[string][]string{
 		"guestInfo2": {"guest", "info"}, "HTTPHandler": {"http", "handler"}, "database": {"database"}, "a_Base": {"a", "base"},
