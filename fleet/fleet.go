@@ -58,6 +58,8 @@ type Host struct {
 	Policy   OwnerPolicy `json:"policy,omitzero"`     // what its owner has agreed to
 	ForOwner bool        `json:"for_owner,omitempty"` // it drains because its owner is there, until they go
 
+	Credential Credential `json:"credential,omitzero"` // who its agent must prove to be
+
 	IsolatedCPUs CPUSet `json:"isolated_cpus,omitempty"` // of its CPUs, those for guests alone; what its agent made of it is in Facts
 }
 

@@ -24,7 +24,9 @@ type Observation struct {
 type Caller struct {
 	UID   uint32 `json:"uid"`
 	GID   uint32 `json:"gid"`
-	Admin bool   `json:"admin"` // may act on hosts and on other people's jobs
+	Admin bool   `json:"admin"`          // may act on hosts and on other people's jobs
+	User  UserID `json:"user,omitempty"` // who is known by a certificate, or by uid; empty: only the uid is known
+	Host  HostID `json:"host,omitempty"` // it is this host's agent, and nothing else is set
 }
 
 // RequestVerb is what is asked for.
@@ -45,7 +47,13 @@ const (
 	SetRules   RequestVerb = "rules"       // Rules: what holds in the whole cluster
 	Claim      RequestVerb = "claim"       // Host: its owner is there, whatever sensors say
 	Release    RequestVerb = "release"     // Host: its owner is gone, as far as that was said by hand
-	Isolate    RequestVerb = "isolate"     // Host, Quiet: some of its CPUs for guests alone
+	Isolate    RequestVerb = "isolate"     // Host, Isolation: some of its CPUs for guests alone
+	AddToken   RequestVerb = "add token"   // Token, whose ID and Hash the controller sets
+	DropToken  RequestVerb = "drop token"  // Token, of which only the ID counts
+	SetUser    RequestVerb = "user"        // User: add or change; logins stay
+	DropUser   RequestVerb = "drop user"   // User, of which only the ID counts
+	Enrol      RequestVerb = "enrol"       // Host if one joins, Enrolment; made by the controller itself
+	Logout     RequestVerb = "logout"      // Enrolment.Key, which the controller sets: this login ends
 )
 
 // Request is what a person or program asks of the controller.
@@ -72,6 +80,9 @@ type Request struct {
 	Policy    *OwnerPolicy      `json:"policy,omitempty"`
 	Rules     *Rules            `json:"rules,omitempty"`
 	Isolation *IsolationRequest `json:"isolation,omitempty"`
+	Token     *JoinToken        `json:"token,omitempty"`
+	User      *User             `json:"user,omitempty"`
+	Enrolment *Enrolment        `json:"enrolment,omitempty"`
 }
 
 // Answer is what a request led to.
@@ -79,6 +90,8 @@ type Answer struct {
 	Job   JobID    `json:"job,omitempty"`
 	Moves []MoveID `json:"moves,omitempty"`
 	Notes []string `json:"notes,omitempty"` // for people: what could not be placed and why
+	Token string   `json:"token,omitempty"` // of AddToken: the whole token, which is nowhere else
+	User  UserID   `json:"user,omitempty"`  // of Enrol: whose login it became
 }
 
 // Tick says that time has passed. It comes about once a second.

@@ -14,6 +14,8 @@ type Snapshot struct {
 	Jobs       map[JobID]Job             `json:"jobs"`
 	Moves      map[MoveID]Move           `json:"moves"`
 	Migrations map[MigrationID]Migration `json:"migrations"`
+	Users      map[UserID]User           `json:"users,omitempty"`
+	Tokens     map[TokenID]JoinToken     `json:"tokens,omitempty"`
 }
 
 // Cluster is what there is one of.
@@ -34,24 +36,28 @@ type Changeset struct {
 	Jobs           []Job         `json:"jobs,omitempty"`
 	Moves          []Move        `json:"moves,omitempty"`
 	Migrations     []Migration   `json:"migrations,omitempty"`
+	Users          []User        `json:"users,omitempty"`
+	Tokens         []JoinToken   `json:"tokens,omitempty"`
 	GoneHosts      []HostID      `json:"gone_hosts,omitempty"`
 	GoneGuests     []GuestID     `json:"gone_guests,omitempty"`
 	GoneJobs       []JobID       `json:"gone_jobs,omitempty"`
 	GoneMoves      []MoveID      `json:"gone_moves,omitempty"`
 	GoneMigrations []MigrationID `json:"gone_migrations,omitempty"`
+	GoneUsers      []UserID      `json:"gone_users,omitempty"`
+	GoneTokens     []TokenID     `json:"gone_tokens,omitempty"`
 }
 
 // Empty reports whether committing c would change nothing.
 func (c Changeset) Empty() bool {
-	return c.Cluster == nil && len(c.Hosts)+len(c.Guests)+len(c.Jobs)+len(c.Moves)+len(c.Migrations) == 0 &&
-		len(c.GoneHosts)+len(c.GoneGuests)+len(c.GoneJobs)+len(c.GoneMoves)+len(c.GoneMigrations) == 0
+	return c.Cluster == nil && len(c.Hosts)+len(c.Guests)+len(c.Jobs)+len(c.Moves)+len(c.Migrations)+len(c.Users)+len(c.Tokens) == 0 &&
+		len(c.GoneHosts)+len(c.GoneGuests)+len(c.GoneJobs)+len(c.GoneMoves)+len(c.GoneMigrations)+len(c.GoneUsers)+len(c.GoneTokens) == 0
 }
 
 // NewSnapshot gives an empty snapshot with its maps made.
 func NewSnapshot() Snapshot {
 	return Snapshot{
 		Hosts: map[HostID]Host{}, Guests: map[GuestID]Guest{}, Jobs: map[JobID]Job{},
-		Moves: map[MoveID]Move{}, Migrations: map[MigrationID]Migration{},
+		Moves: map[MoveID]Move{}, Migrations: map[MigrationID]Migration{}, Users: map[UserID]User{}, Tokens: map[TokenID]JoinToken{},
 	}
 }
 
@@ -67,6 +73,8 @@ func (s Snapshot) Apply(c Changeset, revision int64) Snapshot {
 	s.Jobs = applied(s.Jobs, c.Jobs, c.GoneJobs, func(j Job) JobID { return j.ID })
 	s.Moves = applied(s.Moves, c.Moves, c.GoneMoves, func(m Move) MoveID { return m.ID })
 	s.Migrations = applied(s.Migrations, c.Migrations, c.GoneMigrations, func(m Migration) MigrationID { return m.ID })
+	s.Users = applied(s.Users, c.Users, c.GoneUsers, func(u User) UserID { return u.ID })
+	s.Tokens = applied(s.Tokens, c.Tokens, c.GoneTokens, func(t JoinToken) TokenID { return t.ID })
 	return s
 }
 

@@ -50,11 +50,15 @@ func encode(c fleet.Changeset) ([]clientv3.Op, error) {
 	puts(&w, "jobs", c.Jobs, func(j fleet.Job) fleet.JobID { return j.ID })
 	puts(&w, "moves", c.Moves, func(m fleet.Move) fleet.MoveID { return m.ID })
 	puts(&w, "migrations", c.Migrations, func(m fleet.Migration) fleet.MigrationID { return m.ID })
+	puts(&w, "users", c.Users, func(u fleet.User) fleet.UserID { return u.ID })
+	puts(&w, "tokens", c.Tokens, func(t fleet.JoinToken) fleet.TokenID { return t.ID })
 	deletes(&w, "hosts", c.GoneHosts)
 	deletes(&w, "guests", c.GoneGuests)
 	deletes(&w, "jobs", c.GoneJobs)
 	deletes(&w, "moves", c.GoneMoves)
 	deletes(&w, "migrations", c.GoneMigrations)
+	deletes(&w, "users", c.GoneUsers)
+	deletes(&w, "tokens", c.GoneTokens)
 	return w.ops, w.err
 }
 
@@ -136,6 +140,10 @@ func decode(s *fleet.Snapshot, at string, value []byte, revision int64) error {
 		return object(s.Moves, at, id, value, func(m fleet.Move) fleet.MoveID { return m.ID })
 	case "migrations":
 		return object(s.Migrations, at, id, value, func(m fleet.Migration) fleet.MigrationID { return m.ID })
+	case "users":
+		return object(s.Users, at, id, value, func(u fleet.User) fleet.UserID { return u.ID })
+	case "tokens":
+		return object(s.Tokens, at, id, value, func(t fleet.JoinToken) fleet.TokenID { return t.ID })
 	}
 	return newer(at, fmt.Errorf("there is no kind of object %q", kind))
 }

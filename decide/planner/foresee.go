@@ -137,7 +137,7 @@ func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
 		_, err := refuse(r, "the cost of %s cannot be predicted; ask about migrate or drain", orNone(r.Verb))
 		return nil, err
 	}
-	h, err := d.adminHost(r)
+	h, err := d.namedHost(r)
 	if err != nil {
 		return nil, err
 	}

@@ -97,9 +97,6 @@ func orElse(t, otherwise time.Time) time.Time {
 	return t
 }
 
-// may reports whether a caller may act on a job.
-func may(by fleet.Caller, j fleet.Job) bool { return by.Admin || by.UID == j.Spec.UID }
-
 // pending is an order that is waited for, and since when.
 type pending struct {
 	order fleet.Order

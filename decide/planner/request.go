@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 
+	"pagurus/decide/access"
 	"pagurus/decide/desired"
 	"pagurus/decide/lifecycle"
 	"pagurus/decide/owners"
@@ -18,6 +19,9 @@ var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])
 
 // request answers what a person or program asks.
 func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
+	if reason := access.MayAsk(d.accessView(), r); reason != "" {
+		return refuse(r, "%s", reason)
+	}
 	switch r.Verb {
 	case fleet.Submit:
 		return d.submit(r)
@@ -41,8 +45,23 @@ func (d *draft) request(r fleet.Request) (fleet.Answer, error) {
 		return d.rule(r)
 	case fleet.SetPolicy, fleet.Claim, fleet.Release, fleet.Isolate:
 		return d.amend(r)
+	case fleet.AddToken, fleet.DropToken, fleet.SetUser, fleet.DropUser, fleet.Enrol, fleet.Logout:
+		return d.changeMembers(r)
 	}
-	return refuse(r, "there is no request %q; pagurus and its controller may be of different versions, see `pagurus version`", r.Verb)
+	panic("access knows a request that the planner does not: " + string(r.Verb))
+}
+
+// accessView shows the draft to the rules of who may ask what.
+func (d *draft) accessView() access.View {
+	return access.View{Job: d.Jobs.Find, Guest: d.Guests.Find, User: d.Users.Find, Move: func(id fleet.MoveID) []fleet.JobID {
+		var jobs []fleet.JobID
+		if v, known := d.Moves.Find(id); known {
+			for _, m := range d.membersOf(v) {
+				jobs = append(jobs, m.Job)
+			}
+		}
+		return jobs
+	}}
 }
 
 func refuse(r fleet.Request, format string, args ...any) (fleet.Answer, error) {
@@ -52,7 +71,7 @@ func refuse(r fleet.Request, format string, args ...any) (fleet.Answer, error) {
 // amend changes what the owner of a host has agreed to, or what of it is for guests
 // alone.
 func (d *draft) amend(r fleet.Request) (fleet.Answer, error) {
-	h, err := d.adminHost(r)
+	h, err := d.namedHost(r)
 	if err != nil {
 		return fleet.Answer{}, err
 	}
@@ -91,9 +110,6 @@ func (d *draft) cancel(r fleet.Request) (fleet.Answer, error) {
 	if !ok {
 		return refuse(r, "there is no job %s; `pagurus job ls` lists them", orNone(r.Job))
 	}
-	if !may(r.By, j) {
-		return refuse(r, "job %s belongs to another user (uid %d); only that user or an administrator may cancel it", j.ID, j.Spec.UID)
-	}
 	grace := fleet.UsualGrace
 	if r.Grace != nil {
 		grace = *r.Grace
@@ -117,9 +133,6 @@ func (d *draft) signal(r fleet.Request) (fleet.Answer, error) {
 	j, ok := d.Jobs.Find(r.Job)
 	if !ok {
 		return refuse(r, "there is no job %s; `pagurus job ls` lists them", orNone(r.Job))
-	}
-	if !may(r.By, j) {
-		return refuse(r, "job %s belongs to another user (uid %d); only that user or an administrator may send it signals", j.ID, j.Spec.UID)
 	}
 	if _, err := fleet.ReadSignal(r.Signal); err != nil {
 		return refuse(r, "%s", err)
@@ -171,7 +184,7 @@ func leaveLimits(l fleet.Limits) fleet.Limits {
 
 // drainHost empties a host and keeps it empty.
 func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
-	h, err := d.adminHost(r)
+	h, err := d.namedHost(r)
 	if err != nil {
 		return fleet.Answer{}, err
 	}
@@ -241,7 +254,7 @@ func (d *draft) remaining(h fleet.Host) []string {
 // undrainHost lets a host take guests again. What its drain began ends, as far
 // as it can.
 func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
-	h, err := d.adminHost(r)
+	h, err := d.namedHost(r)
 	if err != nil {
 		return fleet.Answer{}, err
 	}
@@ -255,12 +268,8 @@ func (d *draft) undrainHost(r fleet.Request) (fleet.Answer, error) {
 	return fleet.Answer{Notes: d.cancelDrainMoves(h.ID)}, nil
 }
 
-// adminHost gives the host that a request is about, if the caller may act on it.
-func (d *draft) adminHost(r fleet.Request) (fleet.Host, error) {
-	if !r.By.Admin {
-		_, err := refuse(r, "only an administrator may %s a host; ask as root, or with the cluster's token", r.Verb)
-		return fleet.Host{}, err
-	}
+// namedHost gives the host that a request is about.
+func (d *draft) namedHost(r fleet.Request) (fleet.Host, error) {
 	h, ok := d.Hosts.Find(r.Host)
 	if !ok {
 		_, err := refuse(r, "there is no host %s; `pagurus host ls` lists them", orNone(r.Host))
@@ -283,7 +292,7 @@ func (d *draft) join(r fleet.Request) (fleet.Answer, error) {
 
 // forget removes a host that is gone for good.
 func (d *draft) forget(r fleet.Request) (fleet.Answer, error) {
-	h, err := d.adminHost(r)
+	h, err := d.namedHost(r)
 	if err != nil {
 		return fleet.Answer{}, err
 	}

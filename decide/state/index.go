@@ -147,6 +147,10 @@ func (l *Index) Commit(c fleet.Changeset, revision int64) {
 		l.snap.Migrations = own(l.snap.Migrations, &l.shared.migrations)
 		apply(l.snap.Migrations, c.Migrations, c.GoneMigrations, func(m fleet.Migration) fleet.MigrationID { return m.ID }, l.migration)
 	}
+	if len(c.Users)+len(c.GoneUsers)+len(c.Tokens)+len(c.GoneTokens) > 0 { // few and seldom: copied
+		members := l.snap.Apply(fleet.Changeset{Users: c.Users, GoneUsers: c.GoneUsers, Tokens: c.Tokens, GoneTokens: c.GoneTokens}, revision)
+		l.snap.Users, l.snap.Tokens = members.Users, members.Tokens
+	}
 	w.is, w.to = l.stays(w.is, w.guests), l.traffic(w.to, w.migrations)
 	for i := range w.was {
 		l.shift(w.was[i], w.is[i])

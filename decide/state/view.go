@@ -12,6 +12,8 @@ type View struct {
 	Jobs       Overlay[fleet.JobID, fleet.Job]
 	Moves      Overlay[fleet.MoveID, fleet.Move]
 	Migrations Overlay[fleet.MigrationID, fleet.Migration]
+	Users      Overlay[fleet.UserID, fleet.User]
+	Tokens     Overlay[fleet.TokenID, fleet.JoinToken]
 }
 
 // ViewOf lays no change over a snapshot yet.
@@ -24,6 +26,8 @@ func (v *View) over(s fleet.Snapshot) *View {
 	v.Jobs.Reuse(s.Jobs)
 	v.Moves.Reuse(s.Moves)
 	v.Migrations.Reuse(s.Migrations)
+	v.Users.Reuse(s.Users)
+	v.Tokens.Reuse(s.Tokens)
 	return v
 }
 

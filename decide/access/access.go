@@ -1,0 +1,232 @@
+// Package access says who may ask what of the controller: one table of requests, one of
+// the other calls. It must not know how a caller is identified. Its tests ask every
+// request and every call of every role.
+package access
+
+import (
+	"fmt"
+
+	"pagurus/decide/lifecycle"
+	"pagurus/fleet"
+)
+
+// right is what a request needs.
+type right int
+
+const (
+	nobody    right = iota // only the controller itself makes it
+	member                 // any user of the cluster
+	ownJob                 // the user whose job it is; an administrator
+	ownHost                // the user who owns the host; an administrator
+	moveGuest              // the user whose guests they are; the owner of the host that is emptied; an administrator
+	admin                  // an administrator
+)
+
+// requests says what every request needs. A verb that is not here is refused.
+var requests = map[fleet.RequestVerb]right{
+	fleet.Submit:     member,
+	fleet.Cancel:     ownJob,
+	fleet.SendSignal: ownJob,
+	fleet.Migrate:    moveGuest,
+	fleet.CancelMove: moveGuest,
+	fleet.Drain:      admin,
+	fleet.Undrain:    admin,
+	fleet.Join:       nobody,
+	fleet.Forget:     admin,
+	fleet.SetPolicy:  ownHost,
+	fleet.SetRules:   admin,
+	fleet.Claim:      ownHost,
+	fleet.Release:    ownHost,
+	fleet.Isolate:    admin,
+	fleet.AddToken:   admin,
+	fleet.DropToken:  admin,
+	fleet.SetUser:    admin,
+	fleet.DropUser:   admin,
+	fleet.Enrol:      nobody,
+	fleet.Logout:     member,
+}
+
+// Call is something that a caller does other than making a request.
+type Call string
+
+// The calls.
+const (
+	ReadCluster Call = "read the cluster" // snapshots, watches, explanations, predictions
+	ReadImage   Call = "read images"
+	ReadTrace   Call = "read traces"
+	Attach      Call = "be a host's agent"
+	Renew       Call = "renew a certificate"
+)
+
+// calls says which roles may make a call. A call that is not here is refused.
+var calls = map[Call]map[fleet.Role]bool{
+	ReadCluster: {fleet.AdminRole: true, fleet.UserRole: true},
+	ReadImage:   {fleet.AdminRole: true, fleet.UserRole: true, fleet.HostRole: true},
+	ReadTrace:   {fleet.AdminRole: true, fleet.UserRole: true},
+	Attach:      {fleet.AdminRole: true, fleet.HostRole: true},
+	Renew:       {fleet.AdminRole: true, fleet.UserRole: true, fleet.HostRole: true},
+}
+
+// RoleOf is the role of a caller.
+func RoleOf(by fleet.Caller) fleet.Role {
+	switch {
+	case by.Host != "":
+		return fleet.HostRole
+	case by.Admin:
+		return fleet.AdminRole
+	}
+	return fleet.UserRole
+}
+
+// MayCall says why a caller may not make a call; empty: it may.
+func MayCall(by fleet.Caller, what Call) string {
+	if calls[what][RoleOf(by)] {
+		return ""
+	}
+	if by.Host != "" {
+		return fmt.Sprintf("the agent of %s may not %s", by.Host, what)
+	}
+	return fmt.Sprintf("only an administrator may %s; ask as root on the controller's machine, or log in as one", what)
+}
+
+// View is what of the cluster the rules need.
+type View struct {
+	Job   func(fleet.JobID) (fleet.Job, bool)
+	Guest func(fleet.GuestID) (fleet.Guest, bool)
+	Move  func(fleet.MoveID) []fleet.JobID // whose guests it moves
+	User  func(fleet.UserID) (fleet.User, bool)
+}
+
+// MayAsk says why a caller may not make a request; empty: it may. What a request names
+// and is not there forbids nothing: the answer to the request says so.
+func MayAsk(v View, r fleet.Request) string {
+	need, known := requests[r.Verb]
+	switch {
+	case !known:
+		return fmt.Sprintf("there is no request %q; pagurus and its controller may be of different versions, see `pagurus version`", r.Verb)
+	case r.By.Host != "" && need != nobody:
+		return fmt.Sprintf("the agent of %s may not %s: hosts run guests and ask for nothing", r.By.Host, r.Verb)
+	case r.By.Admin || need == member:
+		return ""
+	}
+	switch need {
+	case ownJob:
+		return v.jobs(r.By, r.Verb, r.Job)
+	case ownHost:
+		if v.owns(r.By, r.Host) {
+			return ""
+		}
+		return fmt.Sprintf("only the owner of %s or an administrator may do this; ask as root on the controller's machine, or log in as one", r.Host)
+	case moveGuest:
+		return v.jobs(r.By, r.Verb, v.moved(r)...)
+	}
+	return fmt.Sprintf("only an administrator may %s; ask as root on the controller's machine, or log in as one", words[r.Verb])
+}
+
+// words says in a sentence what only administrators do.
+var words = map[fleet.RequestVerb]string{
+	fleet.Drain:     "drain a host",
+	fleet.Undrain:   "undrain a host",
+	fleet.Forget:    "forget a host",
+	fleet.SetRules:  "set the cluster's policy",
+	fleet.Isolate:   "isolate CPUs of a host",
+	fleet.AddToken:  "make join tokens",
+	fleet.DropToken: "remove join tokens",
+	fleet.SetUser:   "add or change users",
+	fleet.DropUser:  "remove users",
+}
+
+// owns reports whether the caller owns a host.
+func (v View) owns(by fleet.Caller, host fleet.HostID) bool {
+	u, known := v.User(by.User)
+	if !known || host == "" {
+		return false
+	}
+	for _, own := range u.Owns {
+		if own == host {
+			return true
+		}
+	}
+	return false
+}
+
+// moved names the jobs whose guests a request moves, or whose move it cancels. The owner
+// of the host that is emptied needs no leave to send away the guests that are there.
+func (v View) moved(r fleet.Request) []fleet.JobID {
+	var jobs []fleet.JobID
+	if r.Move != "" {
+		jobs = append(jobs, v.Move(r.Move)...)
+	}
+	if r.Job != "" {
+		jobs = append(jobs, r.Job)
+	}
+	for _, id := range append([]fleet.GuestID{r.Guest}, r.Guests...) {
+		if g, known := v.Guest(id); known && !(g.Home == r.Host && v.owns(r.By, r.Host)) {
+			jobs = append(jobs, g.Job)
+		}
+	}
+	return jobs
+}
+
+// jobs says which of some jobs is not the caller's.
+func (v View) jobs(by fleet.Caller, verb fleet.RequestVerb, ids ...fleet.JobID) string {
+	for _, id := range ids {
+		if j, known := v.Job(id); known && j.Spec.UID != by.UID {
+			return fmt.Sprintf("job %s belongs to another user (uid %d); only that user or an administrator may %s it", id, j.Spec.UID, doing[verb])
+		}
+	}
+	return ""
+}
+
+var doing = map[fleet.RequestVerb]string{
+	fleet.Cancel:     "cancel",
+	fleet.SendSignal: "send signals to",
+	fleet.Migrate:    "move",
+	fleet.CancelMove: "stop moving",
+}
+
+// MayPass says why a caller may not read or write a job's stream; empty: it may. guest0
+// is the guest that runs the job's program, with the migration that has it, if any. Users
+// read output and write input, of their own jobs; the host that runs the program does the
+// reverse, and during a migration both of its hosts do.
+func MayPass(by fleet.Caller, j fleet.Job, guest0 fleet.Guest, m fleet.Migration, stream string, write bool) string {
+	if by.Host != "" {
+		for _, place := range append(lifecycle.Places(guest0, m), guest0.Home) {
+			if place == by.Host && write == (stream != fleet.Stdin) {
+				return ""
+			}
+		}
+		return fmt.Sprintf("the program of job %s does not run on %s", j.ID, by.Host)
+	}
+	switch {
+	case by.Admin:
+		return ""
+	case by.UID != j.Spec.UID:
+		return fmt.Sprintf("job %s is not yours", j.ID)
+	case write && stream != fleet.Stdin:
+		return "output is written by agents only"
+	}
+	return ""
+}
+
+// MayBe says why an agent may not be what it says that it is; empty: it may. from is the
+// IP address that its connection comes from. An agent on the controller's UNIX socket
+// (by.Host is empty) is on the controller's machine here, as root.
+func MayBe(by fleet.Caller, h fleet.Host, says fleet.Facts, from, here string) string {
+	if by.Host == "" {
+		if says.Machine != here {
+			return fmt.Sprintf("%s calls from the controller's own machine and says that it is another", h.ID)
+		}
+		return ""
+	}
+	c := h.Credential
+	switch {
+	case by.Host != h.ID:
+		return fmt.Sprintf("the agent of %s says that it is %s; `pagurus join` gives a machine its name", by.Host, h.ID)
+	case says.Machine != c.Machine:
+		return fmt.Sprintf("%s joined with another machine identity: if its system was installed again or this is a copy of its disk, remove the host or join under another name", h.ID)
+	case says.Address != from && says.Address != c.Address:
+		return fmt.Sprintf("%s calls from %s and says that its address is %s: join again with --address %s if that is right", h.ID, from, says.Address, says.Address)
+	}
+	return ""
+}

@@ -1,0 +1,212 @@
+package planner
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"pagurus/decide/lifecycle"
+	"pagurus/fleet"
+)
+
+// Limits of members.
+const (
+	mostTokenUses = 10_000
+	mostTokenLife = 365 * 24 * time.Hour
+	mostLogins    = 16 // of one user; the oldest makes room
+)
+
+// changeMembers answers requests about tokens, users and those who join.
+func (d *draft) changeMembers(r fleet.Request) (fleet.Answer, error) {
+	switch r.Verb {
+	case fleet.AddToken:
+		return d.addToken(r)
+	case fleet.DropToken:
+		return d.dropToken(r)
+	case fleet.SetUser:
+		return d.setUser(r)
+	case fleet.DropUser:
+		return d.dropUser(r)
+	case fleet.Logout:
+		return d.logout(r)
+	}
+	return d.enrol(r)
+}
+
+func (d *draft) addToken(r fleet.Request) (fleet.Answer, error) {
+	if r.Token == nil || r.Token.ID == "" || r.Token.Hash == "" {
+		return refuse(r, "the request has no token; `pagurus token create` makes one")
+	}
+	t := *r.Token
+	if before, again := d.Tokens.Find(t.ID); again && before.Hash != t.Hash {
+		return refuse(r, "there is a token %s already; create another", t.ID)
+	}
+	u, known := d.Users.Find(t.User)
+	switch {
+	case t.Role != fleet.HostRole && t.Role != fleet.UserRole && t.Role != fleet.AdminRole:
+		return refuse(r, "%q is not a role: give --role host, user or admin", t.Role)
+	case t.Role == fleet.HostRole && t.User != "":
+		return refuse(r, "a token for hosts is nobody's login; leave out --user")
+	case t.Role != fleet.HostRole && !known:
+		return refuse(r, "a token for a login needs a user of the cluster: add one with `pagurus user add NAME`, then give --user NAME")
+	case t.Role == fleet.AdminRole && u.Role != fleet.AdminRole:
+		return refuse(r, "%s is not an administrator; `pagurus user role %s admin` makes them one", u.ID, u.ID)
+	case t.Uses < 1 || t.Uses > mostTokenUses:
+		return refuse(r, "a token cannot have %d uses; give --uses from 1 to %d", t.Uses, mostTokenUses)
+	case !t.Expires.After(d.at) || t.Expires.After(d.at.Add(mostTokenLife)):
+		return refuse(r, "a token cannot live for %s; give --ttl from 1m to %s", t.Expires.Sub(d.at).Round(time.Second), mostTokenLife)
+	}
+	t.Since = d.at
+	for _, old := range d.base.Tokens { // those that have expired are of no use to anybody
+		if !old.Expires.After(d.at) {
+			d.Tokens.Drop(old.ID)
+		}
+	}
+	d.Tokens.Put(t.ID, t)
+	return fleet.Answer{}, nil
+}
+
+// dropToken is not an error if the token is gone already.
+func (d *draft) dropToken(r fleet.Request) (fleet.Answer, error) {
+	if r.Token == nil || r.Token.ID == "" {
+		return refuse(r, "no token is named; `pagurus token ls` lists them")
+	}
+	d.Tokens.Drop(r.Token.ID)
+	return fleet.Answer{}, nil
+}
+
+// setUser adds a user or changes one; logins stay.
+func (d *draft) setUser(r fleet.Request) (fleet.Answer, error) {
+	if r.User == nil || !hostName.MatchString(string(r.User.ID)) {
+		return refuse(r, "a user needs a name of at most 63 letters, digits, dots and hyphens")
+	}
+	u := *r.User
+	if u.Role != fleet.UserRole && u.Role != fleet.AdminRole {
+		return refuse(r, "%q is not the role of a user: give user or admin", u.Role)
+	}
+	for _, host := range u.Owns {
+		if _, known := d.Hosts.Find(host); !known {
+			return refuse(r, "there is no host %s that %s could own; `pagurus host ls` lists them", orNone(host), u.ID)
+		}
+	}
+	u.Keys, u.Since = nil, d.at
+	if before, known := d.Users.Find(u.ID); known {
+		u.Keys, u.Since = before.Keys, before.Since
+	}
+	d.Users.Put(u.ID, u)
+	return fleet.Answer{User: u.ID}, nil
+}
+
+// dropUser removes a user with their logins. Their jobs stay.
+func (d *draft) dropUser(r fleet.Request) (fleet.Answer, error) {
+	if r.User == nil {
+		return refuse(r, "no user is named; `pagurus user ls` lists them")
+	}
+	u, known := d.Users.Find(r.User.ID)
+	if !known {
+		return refuse(r, "there is no user %s; `pagurus user ls` lists them", r.User.ID)
+	}
+	var out fleet.Answer
+	for _, j := range d.base.Jobs {
+		if j.Spec.UID == u.UID && j.State != fleet.JobEnded {
+			out.Notes = append(out.Notes, fmt.Sprintf("job %s of uid %d goes on; `pagurus cancel %s` ends it", j.ID, u.UID, j.ID))
+		}
+	}
+	slices.Sort(out.Notes)
+	for _, t := range d.base.Tokens {
+		if t.User == u.ID {
+			d.Tokens.Drop(t.ID)
+		}
+	}
+	d.Users.Drop(u.ID)
+	return out, nil
+}
+
+// logout ends one login. It is not an error if it has ended.
+func (d *draft) logout(r fleet.Request) (fleet.Answer, error) {
+	u, known := d.Users.Find(r.By.User)
+	if !known || r.Enrolment == nil {
+		return refuse(r, "you are not logged in: on the controller's own machine its socket knows you without a login")
+	}
+	u.Keys = slices.DeleteFunc(slices.Clone(u.Keys), func(key string) bool { return key == r.Enrolment.Key })
+	d.Users.Put(u.ID, u)
+	return fleet.Answer{User: u.ID}, nil
+}
+
+// enrol lets in whoever shows a token. Asked twice with the same key it is answered twice
+// and costs one use.
+func (d *draft) enrol(r fleet.Request) (fleet.Answer, error) {
+	if r.Enrolment == nil || r.Enrolment.Key == "" {
+		return refuse(r, "the request to join has no key")
+	}
+	e := *r.Enrolment
+	t, known := d.Tokens.Find(e.Token)
+	switch {
+	case !known || t.Hash != e.Hash:
+		return refuse(r, "this cluster does not know the token: it was removed, or it is another cluster's; an administrator makes one with `pagurus token create`")
+	case !t.Expires.After(d.at):
+		return refuse(r, "the token expired on %s; an administrator makes another with `pagurus token create`", t.Expires.UTC().Format(time.DateTime))
+	case (t.Role == fleet.HostRole) != (r.Host != ""):
+		if t.Role == fleet.HostRole {
+			return refuse(r, "the token is for hosts: use it with `pagurus join`")
+		}
+		return refuse(r, "the token is for a user: use it with `pagurus login`")
+	}
+	again, answer := false, fleet.Answer{}
+	if t.Role == fleet.HostRole {
+		h, reason := d.enrolled(r.Host, e, t)
+		if reason != "" {
+			return refuse(r, "%s", reason)
+		}
+		again = h == r.Host
+	} else {
+		u, known := d.Users.Find(t.User)
+		if !known {
+			return refuse(r, "user %s of this token was removed", t.User)
+		}
+		answer.User, again = u.ID, slices.Contains(u.Keys, e.Key)
+		if !again {
+			u.Keys = append(slices.Clone(u.Keys), e.Key)
+			u.Keys = u.Keys[max(0, len(u.Keys)-mostLogins):]
+			d.Users.Put(u.ID, u)
+		}
+	}
+	if again {
+		return answer, nil
+	}
+	if t.Uses < 1 {
+		return refuse(r, "the token was used up; an administrator makes another with `pagurus token create`")
+	}
+	t.Uses--
+	d.Tokens.Put(t.ID, t)
+	return answer, nil
+}
+
+// enrolled writes down a host that joins. It names the host if it had joined with this
+// very key before, and gives the reason if it cannot join.
+func (d *draft) enrolled(id fleet.HostID, e fleet.Enrolment, t fleet.JoinToken) (again fleet.HostID, reason string) {
+	if !hostName.MatchString(string(id)) {
+		return "", fmt.Sprintf("%q cannot be the name of a host; give one of letters, digits, dots and hyphens with --%s", id, fleet.HostFlag)
+	}
+	if e.Machine == "" {
+		return "", "the machine has no identity: `systemd-machine-id-setup` makes one in /etc/machine-id"
+	}
+	h, known := d.Hosts.Find(id)
+	if known && h.Credential.Key == e.Key {
+		return id, ""
+	}
+	if known {
+		return "", fmt.Sprintf("there is a host %s already; join under another name with --%s, or, if it is this machine after a new installation, remove it first with `pagurus host remove %s`", id, fleet.HostFlag, id)
+	}
+	if !t.SameID {
+		for _, other := range d.base.Hosts {
+			if m := other.Credential.Machine; m != "" && m == e.Machine {
+				return "", fmt.Sprintf("host %s has the same machine identity: if this is a copy of its disk, run `rm /etc/machine-id && systemd-machine-id-setup` here and join again", other.ID)
+			}
+		}
+	}
+	h = lifecycle.Enlist(id, d.at)
+	h.Credential = fleet.Credential{Key: e.Key, Machine: e.Machine, Address: e.Address, Joined: d.at}
+	d.Hosts.Put(id, h)
+	return "", ""
+}

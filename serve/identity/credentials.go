@@ -1,0 +1,199 @@
+package identity
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"pagurus/internal/note"
+)
+
+// Files of a member's credentials, in a folder that only the member reads.
+const (
+	keyFile         = "member.key"
+	certificateFile = "member.crt"
+	clusterFile     = "cluster.crt" // the authority's certificate
+)
+
+// ErrNotJoined is wrapped by the error of a folder without credentials.
+var ErrNotJoined = errors.New("no credentials")
+
+// Credentials are a member's key, its certificate, and that of the cluster's authority.
+// The methods may be called side by side.
+type Credentials struct {
+	dir       string
+	authority *x509.Certificate
+	roots     *x509.CertPool
+
+	mu   sync.Mutex
+	pair tls.Certificate
+}
+
+// Request makes a key in dir, or takes the one that an earlier try left, and gives the
+// request for its certificate as PEM. A try that is cut off can so be repeated and is the
+// same member.
+func Request(dir string) ([]byte, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
+	path := filepath.Join(dir, keyFile)
+	secret, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, secret, err = newKey(); err == nil {
+			err = note.WriteDurably(path, secret, 0o600)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
+	return request(secret)
+}
+
+func request(secret []byte) ([]byte, error) {
+	block, _ := pem.Decode(secret)
+	if block == nil {
+		return nil, errors.New("the key is not a PEM block")
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("read the key: %w", err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate request: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
+}
+
+// Keep stores what the controller answered to a request. After an error the folder holds
+// no half of it: Load needs the certificate, which comes last.
+func Keep(dir string, certificate, authority []byte) error {
+	if err := note.WriteDurably(filepath.Join(dir, clusterFile), authority, 0o600); err != nil {
+		return fmt.Errorf("keep credentials: %w", err)
+	}
+	if err := note.WriteDurably(filepath.Join(dir, certificateFile), certificate, 0o600); err != nil {
+		return fmt.Errorf("keep credentials: %w", err)
+	}
+	return nil
+}
+
+// Remove deletes the credentials in dir. It is not an error if there are none.
+func Remove(dir string) error {
+	for _, name := range []string{certificateFile, clusterFile, keyFile} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove credentials: %w", err)
+		}
+	}
+	return nil
+}
+
+// Load reads a member's credentials. ErrNotJoined: there are none.
+func Load(dir string) (*Credentials, error) {
+	pair, err := loadPair(filepath.Join(dir, certificateFile), filepath.Join(dir, keyFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w in %s", ErrNotJoined, dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read credentials: %w", err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, clusterFile))
+	if err != nil {
+		return nil, fmt.Errorf("read credentials: %w", err)
+	}
+	authority, err := readCertificate(text)
+	if err != nil {
+		return nil, fmt.Errorf("read credentials: %s: %w", filepath.Join(dir, clusterFile), err)
+	}
+	c := &Credentials{dir: dir, authority: authority, roots: pool(authority), pair: pair}
+	if _, err := c.Subject(); err != nil {
+		return nil, fmt.Errorf("read credentials in %s: %w", dir, err)
+	}
+	return c, nil
+}
+
+func readCertificate(text []byte) (*x509.Certificate, error) {
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, errors.New("it is not a certificate in PEM form")
+	}
+	return x509.ParseCertificate(block.Bytes)
+}
+
+// Subject is who the holder is.
+func (c *Credentials) Subject() (Subject, error) {
+	return subjectOf(c.current().Leaf, domain(c.authority))
+}
+
+func (c *Credentials) current() *tls.Certificate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pair := c.pair
+	return &pair
+}
+
+// RenewAt is when the certificate should be renewed: when half of its time has passed.
+func (c *Credentials) RenewAt() time.Time {
+	leaf := c.current().Leaf
+	return leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)
+}
+
+// Renew asks for a new certificate for the same key, and stores it. After an error the
+// old one stands.
+func (c *Credentials) Renew(ctx context.Context, ask func(ctx context.Context, request []byte) (certificate []byte, err error)) error {
+	csr, err := Request(c.dir)
+	if err != nil {
+		return err
+	}
+	text, err := ask(ctx, csr)
+	if err != nil {
+		return err
+	}
+	if err := note.WriteDurably(filepath.Join(c.dir, certificateFile), text, 0o600); err != nil {
+		return fmt.Errorf("keep credentials: %w", err)
+	}
+	pair, err := loadPair(filepath.Join(c.dir, certificateFile), filepath.Join(c.dir, keyFile))
+	if err != nil {
+		return fmt.Errorf("the renewed certificate: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pair = pair
+	return nil
+}
+
+// Client is the TLS configuration of a member that calls the controller.
+func (c *Credentials) Client() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, ServerName: ServerName, RootCAs: c.roots,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.current(), nil },
+	}
+}
+
+// Joining is the TLS configuration of a machine that has only a token: it trusts the
+// controller whose chain holds the authority with this fingerprint. The clock of this
+// machine does not count yet; the controller's answer has the time.
+func Joining(print string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, ServerName: ServerName, InsecureSkipVerify: true,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			for _, c := range s.PeerCertificates[1:] {
+				if fingerprint(c.Raw) != print {
+					continue
+				}
+				leaf := s.PeerCertificates[0]
+				_, err := leaf.Verify(x509.VerifyOptions{Roots: pool(c), DNSName: ServerName, CurrentTime: leaf.NotBefore})
+				return err
+			}
+			return errors.New("it is not the controller that the token is of: was the token made by another cluster?")
+		},
+	}
+}

@@ -1,0 +1,283 @@
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// member makes the credentials of a subject in a folder of its own.
+func member(t *testing.T, a *Authority, s Subject, at time.Time) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	csr, err := Request(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crt, err := a.Sign(csr, s, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Keep(dir, crt, a.Certificate()); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func authority(t *testing.T) *Authority {
+	t.Helper()
+	a, err := OpenAuthority(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// shake lets a client with one configuration meet the controller of an authority, and
+// gives the certificate that the controller saw.
+func shake(t *testing.T, a *Authority, client *tls.Config) (*x509.Certificate, error) {
+	t.Helper()
+	pair, err := a.Serving(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	server := tls.Server(far, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert, SessionTicketsDisabled: true})
+	heard := make(chan error, 1)
+	go func() { heard <- server.Handshake() }()
+	c := tls.Client(near, client)
+	cerr := c.Handshake()
+	if cerr != nil {
+		near.Close()
+		<-heard
+		return nil, cerr
+	}
+	if err := <-heard; err != nil {
+		return nil, err
+	}
+	if shown := server.ConnectionState().PeerCertificates; len(shown) > 0 {
+		return shown[0], nil
+	}
+	return nil, nil
+}
+
+// A host shows who it is, and its controller who that is.
+func TestMembersKnowEachOther(t *testing.T) {
+	a, now := authority(t), time.Now()
+	want := Subject{Host, "node3"}
+	dir := member(t, a, want, now)
+	c, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Subject(); err != nil || got != want {
+		t.Errorf("the holder is %v, %v", got, err)
+	}
+	shown, err := shake(t, a, c.Client())
+	if err != nil || shown == nil {
+		t.Fatal(shown, err)
+	}
+	if got, err := a.Verify(shown, now); err != nil || got != want {
+		t.Errorf("the controller sees %v, %v", got, err)
+	}
+	csr, err := Request(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key, err := RequestKey(csr); err != nil || key != Key(shown) {
+		t.Errorf("asked again, the key is %s, not %s: %v", key, Key(shown), err)
+	}
+	other := authority(t)
+	if _, err := shake(t, other, c.Client()); err == nil {
+		t.Error("a controller of another cluster is believed")
+	}
+	if _, err := other.Verify(shown, now); err == nil {
+		t.Error("a host of another cluster is believed")
+	}
+}
+
+// An authority that was opened before is the same one; half an authority is made again,
+// or refused where that would lose one that was used.
+func TestAuthorityStays(t *testing.T) {
+	dir := t.TempDir()
+	a, err := OpenAuthority(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := OpenAuthority(dir); err != nil || again.Fingerprint() != a.Fingerprint() {
+		t.Errorf("opened again it is another, %v", err)
+	}
+	for _, name := range []string{AuthorityFile, AuthorityKeyFile} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Error(name, info.Mode(), err)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, AuthorityKeyFile)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenAuthority(dir); err == nil {
+		t.Error("an authority without its key was replaced")
+	}
+	if err := os.Remove(filepath.Join(dir, AuthorityFile)); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := OpenAuthority(dir); err != nil || again.Fingerprint() == a.Fingerprint() {
+		t.Error("a new authority was not made", err)
+	}
+}
+
+// Certificates end: a short while after that they renew themselves, later they do
+// nothing, and before their time they say what is wrong with the clocks.
+func TestCertificatesEnd(t *testing.T) {
+	a, now := authority(t), time.Now()
+	c, err := Load(member(t, a, Subject{User, "ada"}, now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := c.current().Leaf
+	for _, v := range []struct {
+		at      time.Time
+		expired bool
+		words   string // empty: it is valid
+	}{
+		{now, false, ""},
+		{now.Add(Lifetime - time.Minute), false, ""},
+		{now.Add(Lifetime + time.Hour), true, "has expired"},
+		{now.Add(Lifetime + RenewWithin - time.Hour), true, "has expired"},
+		{now.Add(Lifetime + RenewWithin + time.Hour), false, "join again with a new token"},
+		{now.Add(-time.Hour), false, "set the clocks"},
+		{now.Add(-ClockSkew + time.Second), false, ""},
+	} {
+		s, err := a.Verify(leaf, v.at)
+		if (err == nil) != (v.words == "") || err != nil && !strings.Contains(err.Error(), v.words) || errors.Is(err, ErrExpired) != v.expired {
+			t.Errorf("at %v: %v, %v", v.at.Sub(now), s, err)
+		}
+	}
+	if at := c.RenewAt(); at.Before(now.Add(Lifetime/2-time.Hour)) || at.After(now.Add(Lifetime/2+time.Hour)) {
+		t.Errorf("it is renewed at %v", at)
+	}
+}
+
+// A renewed certificate is for the same key, is used at once, and stays.
+func TestRenew(t *testing.T) {
+	a, now := authority(t), time.Now()
+	s := Subject{Host, "node1"}
+	dir := member(t, a, s, now.Add(-Lifetime))
+	c, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := c.current().Leaf
+	refused := errors.New("no")
+	if err := c.Renew(context.Background(), func(context.Context, []byte) ([]byte, error) { return nil, refused }); !errors.Is(err, refused) {
+		t.Error(err)
+	}
+	if err := c.Renew(context.Background(), func(_ context.Context, csr []byte) ([]byte, error) { return a.Sign(csr, s, now) }); err != nil {
+		t.Fatal(err)
+	}
+	after := c.current().Leaf
+	if Key(before) != Key(after) || !after.NotAfter.After(before.NotAfter) {
+		t.Error("the certificate was not renewed for its key")
+	}
+	if again, err := Load(dir); err != nil || !again.current().Leaf.Equal(after) {
+		t.Error("the renewed certificate was not kept", err)
+	}
+}
+
+// Whoever joins knows the controller by the token alone.
+func TestJoining(t *testing.T) {
+	a := authority(t)
+	token, err := ParseToken(a.NewToken().String() + "\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if shown, err := shake(t, a, Joining(token.Fingerprint)); err != nil || shown != nil {
+		t.Error(shown, err)
+	}
+	if _, err := shake(t, authority(t), Joining(token.Fingerprint)); err == nil || !strings.Contains(err.Error(), "another cluster") {
+		t.Error(err)
+	}
+}
+
+func TestTokens(t *testing.T) {
+	a := authority(t)
+	one, two := a.NewToken(), a.NewToken()
+	if one.ID == two.ID || one.Hash() == two.Hash() || strings.Contains(one.Hash(), one.Secret) {
+		t.Error("two tokens are alike")
+	}
+	if again, err := ParseToken(one.String()); err != nil || again != one {
+		t.Error(again, err)
+	}
+	whole := one.String()
+	for _, text := range []string{"", "a", "a.b.c", whole[:len(whole)-1], whole[1:], whole + ".x", strings.ToUpper(whole)[:30]} {
+		if _, err := ParseToken(text); err == nil {
+			t.Errorf("%q is taken for a token", text)
+		}
+	}
+}
+
+// Certificates that name nobody, and requests that prove nothing, are refused.
+func TestForged(t *testing.T) {
+	a, now := authority(t), time.Now()
+	if _, err := a.Sign([]byte("nothing"), Subject{Host, "x"}, now); err == nil {
+		t.Error("a request without a key was signed")
+	}
+	dir := t.TempDir()
+	csr, err := Request(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr[len(csr)/2] ^= 1
+	if _, err := a.Sign(csr, Subject{Host, "x"}, now); err == nil {
+		t.Error("a broken request was signed")
+	}
+	for _, name := range []string{"", "a/b"} {
+		good, err := Request(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		crt, err := a.Sign(good, Subject{Host, name}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf, err := readCertificate(crt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := a.Verify(leaf, now); err == nil {
+			t.Errorf("%q is taken for %v", name, s)
+		}
+	}
+}
+
+// A folder without credentials, and one with half of them, say so; removed twice is
+// removed.
+func TestFolders(t *testing.T) {
+	if _, err := Load(t.TempDir()); !errors.Is(err, ErrNotJoined) {
+		t.Error(err)
+	}
+	dir := member(t, authority(t), Subject{Host, "a"}, time.Now())
+	if err := os.WriteFile(filepath.Join(dir, clusterFile), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(dir); err == nil || errors.Is(err, ErrNotJoined) {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := Remove(dir); err != nil {
+			t.Error(err)
+		}
+	}
+	if all, err := os.ReadDir(dir); err != nil || len(all) != 0 {
+		t.Error(all, err)
+	}
+}
