@@ -46,6 +46,9 @@ var requests = map[fleet.RequestVerb]right{
 	fleet.Logout:     member,
 }
 
+// Outside reports whether there is such a request for callers, who may or may not make it.
+func Outside(v fleet.RequestVerb) bool { return requests[v] != nobody }
+
 // Call is something that a caller does other than making a request.
 type Call string
 
@@ -56,6 +59,8 @@ const (
 	ReadTrace   Call = "read traces"
 	Attach      Call = "be a host's agent"
 	Renew       Call = "renew a certificate"
+	Ask         Call = "ask for anything" // of a user: MayAsk says what
+	PassStream  Call = "pass streams"     // MayPass says which
 )
 
 // calls says which roles may make a call. A call that is not here is refused.
@@ -65,6 +70,8 @@ var calls = map[Call]map[fleet.Role]bool{
 	ReadTrace:   {fleet.AdminRole: true, fleet.UserRole: true},
 	Attach:      {fleet.AdminRole: true, fleet.HostRole: true},
 	Renew:       {fleet.AdminRole: true, fleet.UserRole: true, fleet.HostRole: true},
+	Ask:         {fleet.AdminRole: true, fleet.UserRole: true},
+	PassStream:  {fleet.AdminRole: true, fleet.UserRole: true, fleet.HostRole: true},
 }
 
 // RoleOf is the role of a caller.
@@ -210,12 +217,12 @@ func MayPass(by fleet.Caller, j fleet.Job, guest0 fleet.Guest, m fleet.Migration
 }
 
 // MayBe says why an agent may not be what it says that it is; empty: it may. from is the
-// IP address that its connection comes from. An agent on the controller's UNIX socket
-// (by.Host is empty) is on the controller's machine here, as root.
-func MayBe(by fleet.Caller, h fleet.Host, says fleet.Facts, from, here string) string {
+// IP address that its connection comes from. Root on the controller's own machine
+// (by.Host is empty) is believed, as long as nobody has joined by that name.
+func MayBe(by fleet.Caller, h fleet.Host, says fleet.Facts, from string) string {
 	if by.Host == "" {
-		if says.Machine != here {
-			return fmt.Sprintf("%s calls from the controller's own machine and says that it is another", h.ID)
+		if h.Credential.Key != "" {
+			return fmt.Sprintf("host %s has joined with a certificate of its own: give its agent the folder of it with --credentials", h.ID)
 		}
 		return ""
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"pagurus/decide/access"
 	"pagurus/decide/cost"
 	"pagurus/decide/state"
 	"pagurus/fleet"
@@ -82,6 +83,10 @@ func (p *Planner) Foresee(s fleet.Snapshot, r fleet.Request) (fleet.Forecast, er
 	d := newDraft(p, state.NewIndex(s, p.Policy))
 	defer d.free()
 	d.at = orElse(r.At, s.At)
+	if reason := access.MayAsk(d.accessView(), r); reason != "" {
+		_, err := refuse(r, "%s", reason)
+		return fleet.Forecast{}, err
+	}
 	parts, err := d.apart(r)
 	if err != nil {
 		return fleet.Forecast{}, err

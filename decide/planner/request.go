@@ -296,7 +296,7 @@ func (d *draft) forget(r fleet.Request) (fleet.Answer, error) {
 	if err != nil {
 		return fleet.Answer{}, err
 	}
-	if placement.Heard(h, d.base.At) {
+	if placement.Heard(h, d.base.At) && h.Credential.Key == "" {
 		return refuse(r, "%s has a running agent and would join again at once; stop the agent first", h.ID)
 	}
 	for _, g := range sortedGuests(d.base, func(g fleet.Guest) bool { return !g.State.Ended() }) {

@@ -30,9 +30,13 @@ func (c *Controller) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, er
 		}
 		q.Image = &image
 	}
+	token, err := c.namedToken(&q)
+	if err != nil {
+		return fleet.Answer{}, err
+	}
 	var answer fleet.Answer
 	var failure error
-	err := c.do(ctx, func(ctx context.Context) {
+	err = c.do(ctx, func(ctx context.Context) {
 		q.At = now()
 		answer, failure = c.step(ctx, q)
 		c.noteStoreError(failure)
@@ -42,6 +46,9 @@ func (c *Controller) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, er
 	}
 	if failure == nil && q.Verb == fleet.SendSignal {
 		failure = c.signal(ctx, q)
+	}
+	if failure == nil {
+		answer.Token = token
 	}
 	return answer, answerable(failure)
 }

@@ -19,6 +19,7 @@ import (
 
 	"pagurus/decide/planner"
 	"pagurus/fleet"
+	"pagurus/serve/identity"
 	"pagurus/serve/wire"
 )
 
@@ -44,12 +45,13 @@ type Images interface {
 
 // Config is what a controller is made of.
 type Config struct {
-	Store   Store
-	Images  Images
-	Planner planner.Planner
-	Spool   string // folder for the programs' input and output
-	Reserve int64  // bytes that those leave free on its disk: the store may be on the same
-	Log     *slog.Logger
+	Store     Store
+	Images    Images
+	Authority *identity.Authority // nil: nobody joins
+	Planner   planner.Planner
+	Spool     string // folder for the programs' input and output
+	Reserve   int64  // bytes that those leave free on its disk: the store may be on the same
+	Log       *slog.Logger
 }
 
 const (
@@ -325,6 +327,7 @@ func (c *Controller) committed(change fleet.Changeset) {
 			c.spool.finish(j.ID)
 		}
 	}
+	c.dismiss(change.GoneHosts)
 	for _, id := range change.GoneJobs {
 		if err := c.spool.forget(id); err != nil {
 			c.Log.Warn("a forgotten job's output is left behind", "cause", err)

@@ -32,8 +32,8 @@ var ended = func() context.Context {
 
 // Attach is one agent's session: what is wanted at once, then what is pending,
 // then whatever follows from what it and others say.
-func (c *Controller) Attach(ctx context.Context, hello wire.Hello, s *wire.HostSession) error {
-	if err := c.admit(ctx, hello, s); err != nil {
+func (c *Controller) Attach(ctx context.Context, by wire.Peer, hello wire.Hello, s *wire.HostSession) error {
+	if err := c.admit(ctx, by, hello, s); err != nil {
 		return err
 	}
 	defer func() {
@@ -50,7 +50,7 @@ func (c *Controller) Attach(ctx context.Context, hello wire.Hello, s *wire.HostS
 			continue
 		}
 		var bad error
-		if err := c.do(ctx, func(context.Context) { bad = c.handleMessage(hello.Host, s, up) }); err != nil {
+		if err := c.do(ctx, func(context.Context) { bad = c.handleMessage(by, hello.Host, s, up) }); err != nil {
 			return nil
 		}
 		if bad != nil {
@@ -61,11 +61,11 @@ func (c *Controller) Attach(ctx context.Context, hello wire.Hello, s *wire.HostS
 }
 
 // admit makes s the session of the host, unless the host has one that lives.
-func (c *Controller) admit(ctx context.Context, hello wire.Hello, s *wire.HostSession) error {
+func (c *Controller) admit(ctx context.Context, by wire.Peer, hello wire.Hello, s *wire.HostSession) error {
 	for {
 		var before *wire.HostSession
 		var refused error
-		if err := c.do(ctx, func(ctx context.Context) { before, refused = c.join(ctx, hello, s) }); err != nil {
+		if err := c.do(ctx, func(ctx context.Context) { before, refused = c.join(ctx, by, hello, s) }); err != nil {
 			return err
 		}
 		if before == nil {
@@ -89,9 +89,12 @@ func (c *Controller) admit(ctx context.Context, hello wire.Hello, s *wire.HostSe
 }
 
 // join lets the agent in if its host is free; else before is who has it.
-func (c *Controller) join(ctx context.Context, hello wire.Hello, s *wire.HostSession) (before *wire.HostSession, refused error) {
+func (c *Controller) join(ctx context.Context, by wire.Peer, hello wire.Hello, s *wire.HostSession) (before *wire.HostSession, refused error) {
 	if hello.Cluster != "" && hello.Cluster != c.snap().Cluster.ID {
 		return nil, fmt.Errorf("%s belongs to cluster %s and this is %s: use the controller of its cluster, or start the agent with an empty --%s folder", hello.Host, hello.Cluster, c.snap().Cluster.ID, fleet.RunFlag)
+	}
+	if err := c.claims(by, hello.Host, hello.Facts); err != nil {
+		return nil, err
 	}
 	if h := c.hosts[hello.Host]; h != nil {
 		return h.session, nil
@@ -130,7 +133,7 @@ func (c *Controller) detach(id fleet.HostID, s *wire.HostSession) {
 }
 
 // handleMessage handles one message. An error is why the session has to end.
-func (c *Controller) handleMessage(id fleet.HostID, s *wire.HostSession, up wire.Up) error {
+func (c *Controller) handleMessage(by wire.Peer, id fleet.HostID, s *wire.HostSession, up wire.Up) error {
 	if h := c.hosts[id]; h == nil || h.session != s {
 		return errors.New("another agent took this host's place")
 	}
@@ -138,6 +141,9 @@ func (c *Controller) handleMessage(id fleet.HostID, s *wire.HostSession, up wire
 	case up.Hello != nil:
 		return errors.New("a session begins with one hello; this was a second")
 	case up.Facts != nil:
+		if err := c.claims(by, id, *up.Facts); err != nil {
+			return err
+		}
 		if c.learn(id, *up.Facts) {
 			c.sendWanted()
 		}

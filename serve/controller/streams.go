@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 
+	"pagurus/decide/access"
+	"pagurus/decide/desired"
 	"pagurus/fleet"
 	"pagurus/serve/wire"
 )
@@ -15,31 +17,43 @@ type Streams struct{ c *Controller }
 // Streams gives the jobs' streams.
 func (c *Controller) Streams() Streams { return Streams{c} }
 
-// Read gives bytes of a stream to the job's owner and to agents.
+// Read gives bytes of a stream to the job's owner and to the host that runs its program.
 func (s Streams) Read(ctx context.Context, by fleet.Caller, at wire.Place) ([]byte, bool, error) {
-	lead := context.WithoutCancel(ctx) // ctx is how long to wait for bytes, maybe not at all
-	if _, err := s.c.owned(lead, by, at.Job); err != nil {
+	if _, err := s.may(ctx, by, at, false); err != nil {
 		return nil, false, err
 	}
 	st, err := s.c.spool.stream(at.Job, at.Stream)
 	if err != nil {
 		return nil, false, err
 	}
-	if by.Admin && at.Stream == fleet.Stdin {
+	if access.RoleOf(by) != fleet.UserRole && at.Stream == fleet.Stdin {
 		st.took(at.Offset) // what is before it will not be asked for again
 	}
 	return st.read(ctx, at.Offset)
 }
 
-// Write takes input from the job's owner, and output from agents.
+// may gives the job of a stream, to those who may pass it.
+func (s Streams) may(ctx context.Context, by fleet.Caller, at wire.Place, write bool) (fleet.Job, error) {
+	snap, err := s.c.Snapshot(context.WithoutCancel(ctx)) // ctx is how long to wait for bytes, maybe not at all
+	if err != nil {
+		return fleet.Job{}, err
+	}
+	j, known := snap.Jobs[at.Job]
+	if !known {
+		return j, &wire.Error{Status: http.StatusNotFound, Reason: fmt.Sprintf("there is no job %s: `pagurus job ls` lists them", at.Job)}
+	}
+	guest0 := snap.Guests[desired.GuestID(j.ID, 0)]
+	if reason := access.MayPass(by, j, guest0, snap.Migrations[guest0.Migration], at.Stream, write); reason != "" {
+		return j, &wire.Error{Status: http.StatusForbidden, Reason: reason}
+	}
+	return j, nil
+}
+
+// Write takes input from the job's owner, and output from the host that runs its program.
 func (s Streams) Write(ctx context.Context, by fleet.Caller, at wire.Place, data []byte, eof bool) (int64, error) {
-	lead := context.WithoutCancel(ctx)
-	j, err := s.c.owned(lead, by, at.Job)
+	j, err := s.may(ctx, by, at, true)
 	if err != nil {
 		return 0, err
-	}
-	if at.Stream != fleet.Stdin && !by.Admin {
-		return 0, &wire.Error{Status: http.StatusForbidden, Reason: "output is written by agents only"}
 	}
 	st, err := s.c.spool.stream(at.Job, at.Stream)
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,6 +21,7 @@ import (
 	"github.com/coder/websocket"
 
 	"pagurus/fleet"
+	"pagurus/serve/identity"
 )
 
 // DefaultSocket is where a machine's controller listens.
@@ -49,33 +49,18 @@ func (e *Error) Is(target error) bool { return target == ErrNoController && e.St
 
 // Config says where the controller is.
 type Config struct {
-	Address string // "unix:/run/pagurus/controller.sock" or "host:port"
-	Token   string // for "host:port"
-}
-
-// Resolve reads the configuration from the environment: PAGURUS_CONTROLLER,
-// and PAGURUS_TOKEN or PAGURUS_TOKEN_FILE.
-func Resolve() (Config, error) {
-	c := Config{Address: os.Getenv("PAGURUS_CONTROLLER"), Token: os.Getenv("PAGURUS_TOKEN")}
-	if c.Address == "" {
-		c.Address = "unix:" + DefaultSocket
-	}
-	if path := os.Getenv("PAGURUS_TOKEN_FILE"); c.Token == "" && path != "" {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return c, fmt.Errorf("reading the token that PAGURUS_TOKEN_FILE names: %w", err)
-		}
-		c.Token = strings.TrimSpace(string(b))
-	}
-	return c, nil
+	Address     string // "unix:/run/pagurus/controller.sock" or "host:port"
+	Credentials string // for "host:port": the folder of the certificate and its key
 }
 
 // Client talks to one controller. Its methods may be called side by side.
 type Client struct {
 	address string // as a person wrote it
 	base    string // scheme and host of every URL
-	secret  string
 	http    *http.Client
+
+	credentials *identity.Credentials // nil: on the socket
+	token       string                // of one that joins
 }
 
 // Limits of the client.
@@ -93,50 +78,40 @@ const (
 // Dial makes a client. It connects when it is first used, and again whenever
 // it has to.
 func Dial(c Config) (*Client, error) {
-	dialer := &net.Dialer{Timeout: connectLimit}
-	t := &http.Transport{ResponseHeaderTimeout: answerLimit, IdleConnTimeout: keepIdle, MaxIdleConnsPerHost: 8}
-	client := &Client{address: c.Address, http: &http.Client{Transport: t}}
+	client := &Client{address: c.Address}
 	if path, is := strings.CutPrefix(c.Address, "unix:"); is {
 		if path == "" {
 			return nil, fmt.Errorf("%q is no address of a controller: the path of the socket is missing", c.Address)
 		}
-		client.base = "http://" + serverName
-		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "unix", path)
-		}
+		client.base, client.http = "http://"+identity.ServerName, over("unix", path, nil)
 		return client, nil
 	}
 	if _, _, err := net.SplitHostPort(c.Address); err != nil {
 		return nil, fmt.Errorf("%q is no address of a controller: write unix:/path/of/controller.sock or host:port", c.Address)
 	}
-	if c.Token == "" {
-		return nil, fmt.Errorf("the controller at %s asks for a token: set PAGURUS_TOKEN_FILE to a copy of the token file in its state folder", c.Address)
+	credentials, err := identity.Load(c.Credentials)
+	if errors.Is(err, identity.ErrNotJoined) {
+		return nil, fmt.Errorf("the controller at %s does not know you: `pagurus login %s --token TOKEN` makes you known, `pagurus join` a machine (%w)", c.Address, c.Address, err)
 	}
-	secret, print, err := parseToken(c.Token)
 	if err != nil {
 		return nil, err
 	}
-	client.base, client.secret = "https://"+serverName, secret
-	t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return dialer.DialContext(ctx, "tcp", c.Address)
-	}
-	t.TLSClientConfig = pinned(print, c.Address)
+	client.base, client.credentials, client.http = "https://"+identity.ServerName, credentials, overTLS(c.Address, credentials.Client())
 	return client, nil
 }
 
-// pinned trusts the one certificate that has the fingerprint, by whatever
-// name it is reached: names and authorities are not looked at.
-func pinned(print, address string) *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, ServerName: serverName,
-		VerifyConnection: func(s tls.ConnectionState) error {
-			if len(s.PeerCertificates) > 0 && sameSecret(fingerprint(s.PeerCertificates[0].Raw), print) {
-				return nil
-			}
-			return &Error{http.StatusUnauthorized, fmt.Sprintf("what answers at %s is not the controller that the token is of: copy its token file again if it was set up again", address)}
+// over makes an HTTP client for one address.
+func over(network, address string, config *tls.Config) *http.Client {
+	dialer := &net.Dialer{Timeout: connectLimit}
+	return &http.Client{Transport: &http.Transport{
+		ResponseHeaderTimeout: answerLimit, IdleConnTimeout: keepIdle, MaxIdleConnsPerHost: 8, TLSClientConfig: config,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, network, address)
 		},
-	}
+	}}
 }
+
+func overTLS(address string, config *tls.Config) *http.Client { return over("tcp", address, config) }
 
 // Close lets idle connections go.
 func (c *Client) Close() error {
@@ -335,8 +310,8 @@ func (c *Client) connect(ctx context.Context, path string) (*websocket.Conn, err
 }
 
 func (c *Client) authorize(h http.Header) {
-	if c.secret != "" {
-		h.Set("Authorization", "Bearer "+c.secret)
+	if c.token != "" {
+		h.Set("Authorization", "Bearer "+c.token)
 	}
 }
 
@@ -389,6 +364,9 @@ func (c *Client) problem(r *http.Response) error {
 func (c *Client) explained(err error) error {
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return e
+	}
+	if trouble := certificateTrouble(err, c.address); trouble != "" {
+		return &Error{http.StatusUnauthorized, trouble}
 	}
 	switch {
 	case errors.Is(err, context.Canceled):

@@ -34,8 +34,8 @@ func newCounting(l net.Listener, most int) *counting {
 // counted is a connection that counts until it is closed.
 type counted struct {
 	net.Conn
-	id    *identity // nil: not known from the connection
-	over  bool      // one too many
+	id    *Peer // nil: not known from the connection
+	over  bool  // one too many
 	leave func()
 }
 

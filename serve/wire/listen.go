@@ -6,21 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
+	"pagurus/serve/identity"
 )
-
-// serverName is in every controller's certificate; it is not looked at, the
-// fingerprint is.
-const serverName = "pagurus-controller"
 
 const probeLimit = time.Second
 
@@ -50,29 +45,32 @@ func ListenUnix(path string) (net.Listener, error) {
 	return newCounting(l, connectionsPerUser), nil
 }
 
-// ListenTLS opens a TCP address for callers from other machines.
-func ListenTLS(addr string, id Identity) (net.Listener, error) {
+// ListenTLS opens a TCP address for callers from other machines. They show certificates
+// of the authority, or a token to get one; what they show is looked at with each request.
+func ListenTLS(addr string, a *identity.Authority) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", addr, err)
 	}
 	return tls.NewListener(newCounting(l, connectionsPerAddress), &tls.Config{
-		Certificates: []tls.Certificate{id.Certificate}, MinVersion: tls.VersionTLS13,
+		GetCertificate: (&certificates{authority: a}).get, MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert,
 		NextProtos: []string{"http/1.1"}, // WebSocket needs it
 	}), nil
 }
 
-// identity is who is at the other end of a connection.
-type identity struct {
-	fleet.Caller
-	groups []uint32
+// hostOf is the IP address of HOST:PORT.
+func hostOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return ""
+	}
+	return host
 }
 
 type connectionKey struct{}
 
 // known puts what is known of a connection into its context: who the kernel
-// says it is on the UNIX socket. Nobody is known over TCP before showing the
-// token.
+// says it is on the UNIX socket. Over TCP the certificate says it, with each request.
 func known(ctx context.Context, c net.Conn) context.Context {
 	if t, is := c.(*tls.Conn); is {
 		c = t.NetConn()
@@ -84,7 +82,7 @@ func known(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, of)
 }
 
-func peer(c *net.UnixConn) (id identity, err error) {
+func peer(c *net.UnixConn) (id Peer, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return id, err
@@ -95,7 +93,7 @@ func peer(c *net.UnixConn) (id identity, err error) {
 			return
 		}
 		id.Caller = fleet.Caller{UID: cred.Uid, GID: cred.Gid, Admin: cred.Uid == 0}
-		id.groups = peerGroups(fd)
+		id.Groups = peerGroups(fd)
 	})
 	return id, errors.Join(err, cerr)
 }
@@ -118,22 +116,4 @@ func peerGroups(fd uintptr) []uint32 {
 		}
 	}
 	return nil
-}
-
-// caller says who makes the request, by the socket or by the token.
-func (s *server) caller(r *http.Request) (identity, error) {
-	if c, ok := r.Context().Value(connectionKey{}).(*counted); ok {
-		if c.over {
-			return identity{}, &Error{http.StatusTooManyRequests, "you hold too many connections to the controller at once: end some of your programs that use it"}
-		}
-		if c.id != nil {
-			return *c.id, nil
-		}
-	}
-	secret, _, _ := strings.Cut(s.token, ".")
-	shown, _, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), ".")
-	if r.TLS == nil || secret == "" || !sameSecret(secret, shown) {
-		return identity{}, &Error{http.StatusUnauthorized, "the controller does not know this token: set PAGURUS_TOKEN_FILE to a copy of the token file in the controller's state folder"}
-	}
-	return identity{Caller: fleet.Caller{Admin: true}}, nil
 }

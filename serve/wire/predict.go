@@ -20,7 +20,7 @@ type Forecasts interface {
 
 var errNoForecasts = &Error{http.StatusNotImplemented, "this controller foresees nothing: is its version older than yours?"}
 
-func (s *server) predict(id identity, w http.ResponseWriter, r *http.Request) error {
+func (s *server) predict(id Peer, w http.ResponseWriter, r *http.Request) error {
 	if s.Forecasts == nil {
 		return errNoForecasts
 	}
@@ -40,7 +40,7 @@ func (s *server) predict(id identity, w http.ResponseWriter, r *http.Request) er
 	return reply(w, f)
 }
 
-func (s *server) score(_ identity, w http.ResponseWriter, r *http.Request) error {
+func (s *server) score(_ Peer, w http.ResponseWriter, r *http.Request) error {
 	if s.Forecasts == nil {
 		return errNoForecasts
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/coder/websocket"
 	"golang.org/x/time/rate"
 
+	"pagurus/decide/access"
 	"pagurus/fleet"
 )
 
@@ -37,7 +38,7 @@ type Controller interface {
 	Trace(context.Context, fleet.Caller, fleet.JobID) ([]fleet.Trace, error)
 	// Attach is a host's session. It returns when the session is over; an
 	// error is the reason that the host is told.
-	Attach(context.Context, Hello, *HostSession) error
+	Attach(context.Context, Peer, Hello, *HostSession) error
 	// ImageFile gives the path of a file of an image.
 	ImageFile(fleet.Digest, string) (string, error)
 }
@@ -70,7 +71,7 @@ type About struct {
 // ServeConfig is what a server is made of.
 type ServeConfig struct {
 	Listeners  []net.Listener // of ListenUnix and ListenTLS
-	Token      string         // of EnsureIdentity; needed with ListenTLS
+	Members    Members        // nil: only what the kernel says of callers counts, and nobody joins
 	Machine    string         // where this is, fleet.Facts.Machine of a host with the same files
 	Controller Controller
 	Streams    Streams
@@ -99,7 +100,6 @@ const (
 
 type server struct {
 	ServeConfig
-	token    string
 	sessions sync.WaitGroup // hijacked connections, which http.Server forgets
 	ctx      context.Context
 }
@@ -109,7 +109,7 @@ type server struct {
 func Serve(ctx context.Context, c ServeConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := &server{ServeConfig: c, token: c.Token, ctx: ctx}
+	s := &server{ServeConfig: c, ctx: ctx}
 	h := &http.Server{
 		Handler: s.routes(), ConnContext: known,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
@@ -140,36 +140,47 @@ func Serve(ctx context.Context, c ServeConfig) error {
 
 func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
-	add := func(pattern string, serve func(identity, http.ResponseWriter, *http.Request) error) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, serve) })
+	add := func(pattern string, what access.Call, serve func(Peer, http.ResponseWriter, *http.Request) error) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			s.answer(w, r, func(w http.ResponseWriter, r *http.Request) error {
+				id, err := s.caller(r)
+				if err == nil {
+					err = allowed(id, what)
+				}
+				if err != nil {
+					return err
+				}
+				return serve(id, w, r)
+			})
+		})
 	}
-	add("POST /v1/ask", s.ask)
-	add("POST /v1/predict", s.predict)
-	add("GET /v1/score", s.score)
-	add("GET /v1/snapshot", s.snapshot)
-	add("GET /v1/watch", s.watch)
-	add("GET /v1/explain", s.explain)
-	add("GET /v1/jobs/{job}/trace", s.trace)
-	add("GET /v1/jobs/{job}/{stream}", s.read)
-	add("POST /v1/jobs/{job}/{stream}", s.write)
-	add("GET /v1/images/{digest}/{file}", s.image)
-	add("GET /v1/agent", s.agent)
-	add("/", func(_ identity, _ http.ResponseWriter, r *http.Request) error {
+	add("POST /v1/ask", access.Ask, s.ask)
+	add("POST /v1/predict", access.ReadCluster, s.predict)
+	add("GET /v1/score", access.ReadCluster, s.score)
+	add("GET /v1/snapshot", access.ReadCluster, s.snapshot)
+	add("GET /v1/watch", access.ReadCluster, s.watch)
+	add("GET /v1/explain", access.ReadCluster, s.explain)
+	add("GET /v1/jobs/{job}/trace", access.ReadTrace, s.trace)
+	add("GET /v1/jobs/{job}/{stream}", access.PassStream, s.read)
+	add("POST /v1/jobs/{job}/{stream}", access.PassStream, s.write)
+	add("GET /v1/images/{digest}/{file}", access.ReadImage, s.image)
+	add("GET /v1/agent", access.Attach, s.agent)
+	add("GET /v1/whoami", access.Renew, s.whoAmI)
+	add("POST /v1/renew", access.Renew, s.renew)
+	mux.HandleFunc("POST /v1/join", func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, s.join) })
+	add("/", access.Renew, func(_ Peer, _ http.ResponseWriter, r *http.Request) error {
 		return &Error{http.StatusNotFound, fmt.Sprintf("this controller knows no %s %s: is its version older than yours?", r.Method, r.URL.Path)}
 	})
 	return mux
 }
 
-// answer finds out who asks, and makes a Problem of an error.
-func (s *server) answer(w http.ResponseWriter, r *http.Request, serve func(identity, http.ResponseWriter, *http.Request) error) {
+// answer makes a Problem of an error.
+func (s *server) answer(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter, *http.Request) error) {
 	w = patient{w, pieceLimit}
 	if r.ContentLength != 0 { // an unread body is read when all is over
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyLimit)) // every connection we make can
 	}
-	id, err := s.caller(r)
-	if err == nil {
-		err = s.guarded(id, w, r, serve)
-	}
+	err := s.guarded(w, r, serve)
 	if err == nil {
 		return
 	}
@@ -189,14 +200,14 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, serve func(ident
 
 // guarded keeps a bug in one answer from going unnoticed, which it would in
 // net/http.
-func (s *server) guarded(id identity, w http.ResponseWriter, r *http.Request, serve func(identity, http.ResponseWriter, *http.Request) error) (err error) {
+func (s *server) guarded(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter, *http.Request) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.Log.Error("panic", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 			err = errors.New("the controller has a bug, its log has the details")
 		}
 	}()
-	return serve(id, w, r)
+	return serve(w, r)
 }
 
 func reply(w http.ResponseWriter, v any) error {
@@ -221,7 +232,7 @@ func body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	return b, http.NewResponseController(w).SetReadDeadline(time.Time{})
 }
 
-func (s *server) ask(id identity, w http.ResponseWriter, r *http.Request) error {
+func (s *server) ask(id Peer, w http.ResponseWriter, r *http.Request) error {
 	b, err := body(w, r, askBytes)
 	if err != nil {
 		return err
@@ -230,10 +241,7 @@ func (s *server) ask(id identity, w http.ResponseWriter, r *http.Request) error 
 	if err := strictly(b, &q); err != nil {
 		return &Error{http.StatusBadRequest, "the request cannot be understood: " + err.Error()}
 	}
-	switch q.Verb {
-	case fleet.Submit, fleet.Cancel, fleet.SendSignal, fleet.Migrate, fleet.CancelMove, fleet.Drain, fleet.Undrain, fleet.Forget,
-		fleet.SetPolicy, fleet.SetRules, fleet.Claim, fleet.Release, fleet.Isolate:
-	default:
+	if !access.Outside(q.Verb) {
 		return &Error{http.StatusBadRequest, fmt.Sprintf("this controller knows no request %q", q.Verb)}
 	}
 	if len(q.ID) > nameBytes {
@@ -242,9 +250,12 @@ func (s *server) ask(id identity, w http.ResponseWriter, r *http.Request) error 
 	if q.ID == "" {
 		q.ID = fleet.RequestID(rand.Text())
 	}
-	q.By, q.Image = id.Caller, nil
+	q.By, q.Image, q.Enrolment = id.Caller, nil, nil
+	if q.Verb == fleet.Logout {
+		q.Enrolment = &fleet.Enrolment{Key: id.Key}
+	}
 	if q.Spec != nil {
-		q.Spec.UID, q.Spec.GID, q.Spec.Groups = id.UID, id.GID, id.groups
+		q.Spec.UID, q.Spec.GID, q.Spec.Groups = id.UID, id.GID, id.Groups
 		if err := s.located(id, q.Spec); err != nil {
 			return err
 		}
@@ -259,8 +270,8 @@ func (s *server) ask(id identity, w http.ResponseWriter, r *http.Request) error 
 // located says where a job's files are. A user is who the kernel of this machine
 // says, so only here: on another machine the same number may be somebody else.
 // An administrator may name another: root here can read the token, too.
-func (s *server) located(id identity, spec *fleet.JobSpec) error {
-	if id.Admin {
+func (s *server) located(id Peer, spec *fleet.JobSpec) error {
+	if id.Admin || id.From != "" {
 		return nil
 	}
 	if spec.Machine != "" && spec.Machine != s.Machine {
@@ -270,7 +281,7 @@ func (s *server) located(id identity, spec *fleet.JobSpec) error {
 	return nil
 }
 
-func (s *server) snapshot(id identity, w http.ResponseWriter, r *http.Request) error {
+func (s *server) snapshot(id Peer, w http.ResponseWriter, r *http.Request) error {
 	snap, err := s.Controller.Snapshot(r.Context())
 	if err != nil {
 		return err
@@ -279,7 +290,7 @@ func (s *server) snapshot(id identity, w http.ResponseWriter, r *http.Request) e
 }
 
 // visible is what a caller may see: an environment may hold secrets.
-func visible(snap fleet.Snapshot, id identity) fleet.Snapshot {
+func visible(snap fleet.Snapshot, id Peer) fleet.Snapshot {
 	if id.Admin {
 		return snap
 	}
@@ -290,11 +301,15 @@ func visible(snap fleet.Snapshot, id identity) fleet.Snapshot {
 		}
 		jobs[name] = j
 	}
-	snap.Jobs = jobs
+	users := make(map[fleet.UserID]fleet.User, 1)
+	if u, known := snap.Users[id.User]; known {
+		users[id.User] = u
+	}
+	snap.Jobs, snap.Users, snap.Tokens = jobs, users, nil
 	return snap
 }
 
-func (s *server) explain(_ identity, w http.ResponseWriter, r *http.Request) error {
+func (s *server) explain(_ Peer, w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	about := About{fleet.GuestID(q.Get("guest")), fleet.JobID(q.Get("job")), fleet.HostID(q.Get("host"))}
 	set := 0
@@ -313,7 +328,7 @@ func (s *server) explain(_ identity, w http.ResponseWriter, r *http.Request) err
 	return reply(w, Explanation{lines})
 }
 
-func (s *server) trace(id identity, w http.ResponseWriter, r *http.Request) error {
+func (s *server) trace(id Peer, w http.ResponseWriter, r *http.Request) error {
 	traces, err := s.Controller.Trace(r.Context(), id.Caller, fleet.JobID(r.PathValue("job")))
 	if err != nil {
 		return err
@@ -326,7 +341,7 @@ var (
 	fileForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,100}$`)
 )
 
-func (s *server) image(_ identity, w http.ResponseWriter, r *http.Request) error {
+func (s *server) image(_ Peer, w http.ResponseWriter, r *http.Request) error {
 	digest, file := r.PathValue("digest"), r.PathValue("file")
 	if !digestForm.MatchString(digest) || !fileForm.MatchString(file) {
 		return &Error{http.StatusBadRequest, "that is not the name of a file of an image"}
@@ -339,10 +354,7 @@ func (s *server) image(_ identity, w http.ResponseWriter, r *http.Request) error
 }
 
 // agent is an agent's session.
-func (s *server) agent(id identity, w http.ResponseWriter, r *http.Request) error {
-	if !id.Admin {
-		return &Error{http.StatusForbidden, "only root or the holder of the cluster's token may run an agent"}
-	}
+func (s *server) agent(id Peer, w http.ResponseWriter, r *http.Request) error {
 	conn, err := s.accept(w, r)
 	if err != nil {
 		return nil // accept has answered
@@ -360,7 +372,7 @@ func (s *server) agent(id identity, w http.ResponseWriter, r *http.Request) erro
 		session.End("the first message is not a hello")
 		return nil
 	}
-	if err := s.Controller.Attach(s.ctx, *first.Hello, session); err != nil {
+	if err := s.Controller.Attach(s.ctx, id, *first.Hello, session); err != nil {
 		session.End(err.Error())
 	}
 	return nil
@@ -379,7 +391,7 @@ func (s *server) accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn
 
 // watch sends snapshots no faster than watchEvery, but for the first after a rest,
 // and no faster than they are taken.
-func (s *server) watch(id identity, w http.ResponseWriter, r *http.Request) error {
+func (s *server) watch(id Peer, w http.ResponseWriter, r *http.Request) error {
 	conn, err := s.accept(w, r)
 	if err != nil {
 		return nil // accept has answered
@@ -392,6 +404,10 @@ func (s *server) watch(id identity, w http.ResponseWriter, r *http.Request) erro
 	defer context.AfterFunc(session.ctx, cancel)()
 	pace := rate.NewLimiter(rate.Every(watchEvery), watchAtOnce)
 	for snap := range s.Controller.Watch(ctx) {
+		if _, err := s.caller(r); err != nil { // it was let in long ago, and may have been removed
+			session.End(err.Error())
+			return nil
+		}
 		if session.Send(ctx, visible(snap, id)) != nil || pace.Wait(ctx) != nil {
 			return nil
 		}

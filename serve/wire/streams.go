@@ -53,7 +53,7 @@ func patience(r *http.Request, waits bool) (context.Context, context.CancelFunc)
 	return ctx, cancel
 }
 
-func (s *server) read(id identity, w http.ResponseWriter, r *http.Request) error {
+func (s *server) read(id Peer, w http.ResponseWriter, r *http.Request) error {
 	at, err := place(r)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (s *server) read(id identity, w http.ResponseWriter, r *http.Request) error
 	return nil
 }
 
-func (s *server) write(id identity, w http.ResponseWriter, r *http.Request) error {
+func (s *server) write(id Peer, w http.ResponseWriter, r *http.Request) error {
 	at, err := place(r)
 	if err != nil {
 		return err

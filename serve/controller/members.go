@@ -1,0 +1,166 @@
+package controller
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"pagurus/decide/access"
+	"pagurus/fleet"
+	"pagurus/serve/identity"
+	"pagurus/serve/wire"
+)
+
+// Members are those who belong to the cluster, by its authority and its store.
+type Members struct{ c *Controller }
+
+// Members gives the cluster's members.
+func (c *Controller) Members() Members { return Members{c} }
+
+func unknown(format string, args ...any) error {
+	return &wire.Error{Status: http.StatusUnauthorized, Reason: fmt.Sprintf(format, args...)}
+}
+
+// Identify says who shows a certificate: one that this cluster made, for a member that it
+// still has, with the key by which the member is known.
+func (m Members) Identify(ctx context.Context, c *x509.Certificate) (wire.Peer, error) {
+	who, err := m.c.Authority.Verify(c, now())
+	expired := errors.Is(err, identity.ErrExpired)
+	if err != nil && !expired {
+		return wire.Peer{}, unknown("%s", err)
+	}
+	s, err := m.c.Snapshot(ctx)
+	if err != nil {
+		return wire.Peer{}, err
+	}
+	key := identity.Key(c)
+	switch who.Role {
+	case identity.Host:
+		if h, known := s.Hosts[fleet.HostID(who.Name)]; known && h.Credential.Key == key {
+			return wire.Peer{Caller: fleet.Caller{Host: h.ID}, Expired: expired}, nil
+		}
+		return wire.Peer{}, unknown("host %s was removed from this cluster: `pagurus join` it again with a new token", who.Name)
+	case identity.User:
+		if u, known := s.Users[fleet.UserID(who.Name)]; known && slices.Contains(u.Keys, key) {
+			return wire.Peer{Caller: callerOf(u), Groups: u.Groups, Expired: expired}, nil
+		}
+		return wire.Peer{}, unknown("this login of %s has ended: `pagurus login` again with a new token", who.Name)
+	}
+	return wire.Peer{}, unknown("a controller's certificate opens nothing")
+}
+
+func callerOf(u fleet.User) fleet.Caller {
+	return fleet.Caller{UID: u.UID, GID: u.GID, Admin: u.Role == fleet.AdminRole, User: u.ID}
+}
+
+// Local adds the user that has the uid which the kernel has told. Root is an
+// administrator without being a user.
+func (m Members) Local(p wire.Peer) wire.Peer {
+	s := m.c.current.Load()
+	if s == nil || p.UID == 0 {
+		return p
+	}
+	for _, u := range s.Users {
+		if u.UID == p.UID {
+			p.User, p.Admin = u.ID, u.Role == fleet.AdminRole
+		}
+	}
+	return p
+}
+
+// Join lets in whoever shows a token, and signs a certificate for the key of the request.
+func (m Members) Join(ctx context.Context, t identity.Token, j wire.Joining) (wire.Joined, error) {
+	if err := m.c.leads(ctx); err != nil {
+		return wire.Joined{}, err
+	}
+	key, err := identity.RequestKey([]byte(j.Request))
+	if err != nil {
+		return wire.Joined{}, &wire.Error{Status: http.StatusBadRequest, Reason: err.Error()}
+	}
+	q := fleet.Request{ID: fleet.RequestID("enrol " + key), By: fleet.Caller{Admin: true}, Verb: fleet.Enrol, Host: j.Host, Enrolment: &fleet.Enrolment{
+		Token: fleet.TokenID(t.ID), Hash: t.Hash(), Key: key, Machine: j.Machine, Address: j.Address,
+	}}
+	var answer fleet.Answer
+	var failure error
+	site, cluster := "", ""
+	err = m.c.do(ctx, func(ctx context.Context) {
+		q.At = now()
+		site, cluster = m.c.snap().Tokens[q.Enrolment.Token].Site, m.c.snap().Cluster.ID
+		answer, failure = m.c.step(ctx, q)
+		m.c.noteStoreError(failure)
+	})
+	if err != nil {
+		return wire.Joined{}, notLeading
+	}
+	if failure != nil {
+		return wire.Joined{}, answerable(failure)
+	}
+	who := identity.Subject{Role: identity.Host, Name: string(j.Host)}
+	if answer.User != "" {
+		who = identity.Subject{Role: identity.User, Name: string(answer.User)}
+	}
+	certificate, err := m.c.Authority.Sign([]byte(j.Request), who, now())
+	if err != nil {
+		return wire.Joined{}, err
+	}
+	m.c.Log.Info("joined", "member", who.String(), "token", t.ID)
+	return wire.Joined{
+		User: answer.User, Site: site, Cluster: cluster, At: now(),
+		Certificate: string(certificate), Authority: string(m.c.Authority.Certificate()),
+	}, nil
+}
+
+// Renew makes a certificate for the same key.
+func (m Members) Renew(_ context.Context, p wire.Peer, request []byte) (wire.Renewed, error) {
+	key, err := identity.RequestKey(request)
+	switch {
+	case err != nil:
+		return wire.Renewed{}, &wire.Error{Status: http.StatusBadRequest, Reason: err.Error()}
+	case p.Key == "" || key != p.Key:
+		return wire.Renewed{}, &wire.Error{Status: http.StatusForbidden, Reason: "a certificate is renewed for its own key only: log in or join again for another"}
+	}
+	who := identity.Subject{Role: identity.User, Name: string(p.User)}
+	if p.Host != "" {
+		who = identity.Subject{Role: identity.Host, Name: string(p.Host)}
+	}
+	certificate, err := m.c.Authority.Sign(request, who, now())
+	return wire.Renewed{Certificate: string(certificate)}, err
+}
+
+// namedToken gives a token that is asked for its ID and its secret.
+func (c *Controller) namedToken(q *fleet.Request) (text string, err error) {
+	if q.Verb != fleet.AddToken || q.Token == nil {
+		return "", nil
+	}
+	if c.Authority == nil {
+		return "", &wire.Error{Status: http.StatusNotImplemented, Reason: "nobody can join this controller: it listens on its socket only"}
+	}
+	t, record := c.Authority.NewToken(), *q.Token
+	record.ID, record.Hash = fleet.TokenID(t.ID), t.Hash()
+	q.Token = &record
+	return t.String(), nil
+}
+
+// claims says why an agent is not what it says that it is; nil: it may be.
+func (c *Controller) claims(by wire.Peer, id fleet.HostID, f fleet.Facts) error {
+	h, known := c.snap().Hosts[id]
+	if !known {
+		h = fleet.Host{ID: id}
+	}
+	if reason := access.MayBe(by.Caller, h, f, by.From); reason != "" {
+		return errors.New(reason)
+	}
+	return nil
+}
+
+// dismiss ends the sessions of hosts that are no longer in the cluster.
+func (c *Controller) dismiss(gone []fleet.HostID) {
+	for _, id := range gone {
+		if h := c.hosts[id]; h != nil {
+			go h.session.End("this host was removed from the cluster")
+		}
+	}
+}

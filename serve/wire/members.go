@@ -1,0 +1,234 @@
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"pagurus/decide/access"
+	"pagurus/fleet"
+	"pagurus/serve/identity"
+)
+
+// Peer is who is at the other end of a connection.
+type Peer struct {
+	fleet.Caller
+	Groups  []uint32 // as whom jobs run, too
+	From    string   // the IP address that the connection comes from; empty: this machine's socket
+	Key     string   // fingerprint of the key that the peer has shown; empty: none
+	Expired bool     // its certificate may only be renewed
+}
+
+// Members knows who belongs to the cluster.
+type Members interface {
+	// Identify says who shows a certificate. An *Error says why nobody does.
+	Identify(context.Context, *x509.Certificate) (Peer, error)
+	// Local adds what the cluster knows of a caller whose uid the kernel has told.
+	Local(Peer) Peer
+	// Join lets in whoever shows a token.
+	Join(context.Context, identity.Token, Joining) (Joined, error)
+	// Renew makes a certificate for the key that the peer has shown.
+	Renew(context.Context, Peer, []byte) (Renewed, error)
+}
+
+// Joining is what a machine or a person that joins says.
+type Joining struct {
+	Host    fleet.HostID `json:"host,omitempty"`    // what the host wants to be called; empty: a user logs in
+	Machine string       `json:"machine,omitempty"` // of a host: its Facts.Machine
+	Address string       `json:"address,omitempty"` // of a host that does not use the one it calls from
+	Request string       `json:"request"`           // certificate request, PEM
+}
+
+// Joined is the answer.
+type Joined struct {
+	User        fleet.UserID `json:"user,omitempty"` // whose login it is
+	Site        string       `json:"site,omitempty"` // the token's
+	Cluster     string       `json:"cluster"`
+	Certificate string       `json:"certificate"` // PEM
+	Authority   string       `json:"authority"`   // PEM
+	At          time.Time    `json:"at"`          // the controller's clock
+}
+
+// Renewed is a new certificate.
+type Renewed struct {
+	Certificate string `json:"certificate"` // PEM
+}
+
+// renewing asks for one.
+type renewing struct {
+	Request string `json:"request"`
+}
+
+// whoAmI is how a caller is known.
+func (s *server) whoAmI(id Peer, w http.ResponseWriter, _ *http.Request) error {
+	return reply(w, id.Caller)
+}
+
+// join is the only call for which nothing but a token is needed.
+func (s *server) join(w http.ResponseWriter, r *http.Request) error {
+	if s.Members == nil {
+		return &Error{http.StatusNotImplemented, "nobody can join this controller"}
+	}
+	token, err := identity.ParseToken(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+	if err != nil {
+		return &Error{http.StatusUnauthorized, err.Error()}
+	}
+	var j Joining
+	if err := told(w, r, &j); err != nil {
+		return err
+	}
+	joined, err := s.Members.Join(r.Context(), token, j)
+	if err != nil {
+		return err
+	}
+	return reply(w, joined)
+}
+
+func (s *server) renew(id Peer, w http.ResponseWriter, r *http.Request) error {
+	var q renewing
+	if err := told(w, r, &q); err != nil {
+		return err
+	}
+	renewed, err := s.Members.Renew(r.Context(), id, []byte(q.Request))
+	if err != nil {
+		return err
+	}
+	return reply(w, renewed)
+}
+
+// told reads a small object of which every field is known.
+func told(w http.ResponseWriter, r *http.Request, into any) error {
+	b, err := body(w, r, askBytes)
+	if err != nil {
+		return err
+	}
+	if err := strictly(b, into); err != nil {
+		return &Error{http.StatusBadRequest, "the request cannot be understood: " + err.Error()}
+	}
+	return nil
+}
+
+// caller says who makes the request: by the socket, or by a certificate.
+func (s *server) caller(r *http.Request) (Peer, error) {
+	if c, ok := r.Context().Value(connectionKey{}).(*counted); ok {
+		if c.over {
+			return Peer{}, &Error{http.StatusTooManyRequests, "you hold too many connections to the controller at once: end some of your programs that use it"}
+		}
+		if c.id != nil && s.Members != nil {
+			return s.Members.Local(*c.id), nil
+		}
+		if c.id != nil {
+			return *c.id, nil
+		}
+	}
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || s.Members == nil {
+		return Peer{}, &Error{http.StatusUnauthorized, "the controller does not know you: `pagurus login` makes you known, `pagurus join` a machine"}
+	}
+	shown := r.TLS.PeerCertificates[0]
+	id, err := s.Members.Identify(r.Context(), shown)
+	id.Key, id.From = identity.Key(shown), hostOf(r.RemoteAddr)
+	return id, err
+}
+
+// allowed says why a caller may not do something.
+func allowed(id Peer, what access.Call) error {
+	if id.Expired && what != access.Renew {
+		return &Error{http.StatusUnauthorized, "your certificate has expired: `pagurus login` or `pagurus join` again, or set the clock right"}
+	}
+	if reason := access.MayCall(id.Caller, what); reason != "" {
+		return &Error{http.StatusForbidden, reason}
+	}
+	return nil
+}
+
+// certificates makes the controller's own, and the next in time.
+type certificates struct {
+	authority *identity.Authority
+
+	mu   sync.Mutex
+	pair *tls.Certificate
+}
+
+func (c *certificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	// A clock that was set back leaves a certificate from the future.
+	if c.pair == nil || now.Add(identity.Lifetime/2).After(c.pair.Leaf.NotAfter) || now.Before(c.pair.Leaf.NotBefore) {
+		pair, err := c.authority.Serving(now)
+		if err != nil {
+			return nil, err
+		}
+		c.pair = &pair
+	}
+	return c.pair, nil
+}
+
+// Join shows a token to the controller at address and gives its answer.
+func Join(ctx context.Context, address string, token identity.Token, j Joining) (Joined, error) {
+	var out Joined
+	c := &Client{address: address, base: "https://" + identity.ServerName, token: token.String(), http: overTLS(address, identity.Joining(token.Fingerprint))}
+	defer c.http.CloseIdleConnections()
+	b, err := json.Marshal(j)
+	if err != nil {
+		return out, fmt.Errorf("encode the request: %w", err)
+	}
+	err = c.call(ctx, http.MethodPost, "/v1/join", b, &out)
+	return out, err
+}
+
+// WhoAmI says as whom the controller knows this client.
+func (c *Client) WhoAmI(ctx context.Context) (fleet.Caller, error) {
+	var by fleet.Caller
+	err := c.call(ctx, http.MethodGet, "/v1/whoami", nil, &by)
+	return by, err
+}
+
+// RenewAt is when Renew should be called; zero: there is nothing to renew.
+func (c *Client) RenewAt() time.Time {
+	if c.credentials == nil {
+		return time.Time{}
+	}
+	return c.credentials.RenewAt()
+}
+
+// Renew gets and keeps a new certificate. After an error the old one stands.
+func (c *Client) Renew(ctx context.Context) error {
+	if c.credentials == nil {
+		return errors.New("there is no certificate to renew")
+	}
+	err := c.credentials.Renew(ctx, func(ctx context.Context, request []byte) ([]byte, error) {
+		b, err := json.Marshal(renewing{string(request)})
+		if err != nil {
+			return nil, err
+		}
+		var out Renewed
+		err = c.call(ctx, http.MethodPost, "/v1/renew", b, &out)
+		return []byte(out.Certificate), err
+	})
+	if err != nil {
+		return fmt.Errorf("renew the certificate: %w", err)
+	}
+	c.http.CloseIdleConnections() // the next ones show the new certificate
+	return nil
+}
+
+// certificateTrouble makes a sentence of a handshake that failed; empty: it was none.
+func certificateTrouble(err error, address string) string {
+	var unknown x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.As(err, &unknown):
+		return fmt.Sprintf("the controller at %s is not the one that these credentials are for: log in or join again with a token of it", address)
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Sprintf("the certificate of the controller at %s is not valid at this machine's time: set the clocks of both machines right", address)
+	}
+	return ""
+}
