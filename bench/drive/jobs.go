@@ -24,7 +24,7 @@ const (
 
 // Snapshot is what the controller knows.
 func (p Pagurus) Snapshot(ctx context.Context) (fleet.Snapshot, error) {
-	where, err := wire.Resolve()
+	where, err := wire.Resolve(wire.Config{}, wire.UserCredentials())
 	if err != nil {
 		return fleet.Snapshot{}, err
 	}

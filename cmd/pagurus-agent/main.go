@@ -11,12 +11,15 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"pagurus/act/machine"
 	"pagurus/cmd/roles"
+	"pagurus/fleet"
+	"pagurus/serve/identity"
 	"pagurus/serve/wire"
 	"pagurus/show/cli"
 )
@@ -36,7 +39,7 @@ func be(cmd *cobra.Command, f roles.Agent, sweep bool) error {
 	if sweep {
 		return sweepHost(cmd.Context(), f, log)
 	}
-	at, err := cli.Controller(cmd.Flags())
+	at, err := controllerOf(cmd, &f)
 	if err != nil {
 		return err
 	}
@@ -52,6 +55,51 @@ func be(cmd *cobra.Command, f roles.Agent, sweep bool) error {
 	return runAgent(ctx, f, client, log)
 }
 
+// controllerOf says where the controller is. A host that has joined is called what it
+// joined as, and stands where its token said, unless flags say otherwise.
+func controllerOf(cmd *cobra.Command, f *roles.Agent) (wire.Config, error) {
+	at, err := cli.Controller(cmd.Flags(), filepath.Join(f.StateDir, cli.HostCredentials))
+	if err != nil {
+		return at, err
+	}
+	joined, err := identity.ReadLogin(at.Credentials)
+	if err != nil || joined.Host == "" {
+		return at, err
+	}
+	if !cmd.Flags().Changed(fleet.HostFlag) {
+		f.Name = string(joined.Host)
+	}
+	f.Site = cmp.Or(f.Site, joined.Site)
+	return at, nil
+}
+
+// Certificates are looked at so often, and renewed when half of their time has passed.
+const (
+	renewEvery = 10 * time.Minute
+	renewLimit = time.Minute
+)
+
+// renew keeps the host's certificate fresh until ctx ends.
+func renew(ctx context.Context, client *wire.Client, log *slog.Logger) {
+	for wait := time.Duration(0); ; wait = renewEvery {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		if at := client.RenewAt(); at.IsZero() || time.Now().Before(at) {
+			continue
+		}
+		trying, stop := context.WithTimeout(ctx, renewLimit)
+		if err := client.Renew(trying); err != nil {
+			log.Warn("the host's certificate is not renewed yet", "cause", err)
+		} else {
+			log.Info("renewed the host's certificate", "next", client.RenewAt())
+		}
+		stop()
+	}
+}
+
 // runAgent is a host until ctx ends.
 func runAgent(ctx context.Context, f roles.Agent, client *wire.Client, log *slog.Logger) error {
 	h, err := openHost(ctx, f, log)
@@ -60,6 +108,7 @@ func runAgent(ctx context.Context, f roles.Agent, client *wire.Client, log *slog
 	}
 	log.Info("agent begins", "host", f.Name, "address", f.Address, "version", version)
 	go stayLean(ctx, log)
+	go renew(ctx, client, log)
 	err = h.agent(client, log).Run(ctx)
 	log.Info("agent ends; guests run on", "host", f.Name)
 	return errors.Join(err, h.close(), client.Close())

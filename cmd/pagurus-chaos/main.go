@@ -170,7 +170,7 @@ func (c *chaos) lab(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	where, err := wire.Resolve()
+	where, err := wire.Resolve(wire.Config{}, wire.UserCredentials())
 	if err == nil {
 		c.client, err = wire.Dial(where)
 	}

@@ -16,6 +16,7 @@ import (
 	"pagurus/act/machine"
 	"pagurus/cmd/roles"
 	"pagurus/serve/controller"
+	"pagurus/serve/identity"
 	"pagurus/serve/wire"
 )
 
@@ -41,7 +42,7 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	if err != nil {
 		return err
 	}
-	identity, err := wire.EnsureIdentity(f.StateDir)
+	authority, err := identity.OpenAuthority(f.StateDir)
 	if err != nil {
 		return err
 	}
@@ -54,11 +55,11 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	listeners, err := listen(f, identity)
+	listeners, err := listen(f, authority)
 	if err != nil {
 		return err
 	}
-	c := controller.New(controller.Config{Store: store, Images: images, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Log: log})
+	c := controller.New(controller.Config{Store: store, Images: images, Authority: authority, Spool: filepath.Join(f.StateDir, "spool"), Reserve: spoolReserve, Log: log})
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	anew := make(chan struct{})
@@ -72,7 +73,7 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	ended := make(chan error, 2)
 	go func() { ended <- c.Run(ctx) }()
 	go func() {
-		ended <- wire.Serve(ctx, wire.ServeConfig{Listeners: listeners, Token: identity.Token, Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Log: log})
+		ended <- wire.Serve(ctx, wire.ServeConfig{Listeners: listeners, Members: c.Members(), Machine: here, Controller: c, Streams: c.Streams(), Forecasts: c, Log: log})
 	}()
 	select {
 	case <-c.Ready():
@@ -108,7 +109,7 @@ func again() error {
 
 // listen opens the socket for this machine and, if asked for, the port for
 // others.
-func listen(f roles.Controller, identity wire.Identity) ([]net.Listener, error) {
+func listen(f roles.Controller, authority *identity.Authority) ([]net.Listener, error) {
 	local, err := wire.ListenUnix(f.Socket)
 	if err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func listen(f roles.Controller, identity wire.Identity) ([]net.Listener, error) 
 	if f.Listen == "" {
 		return []net.Listener{local}, nil
 	}
-	remote, err := wire.ListenTLS(f.Listen, identity)
+	remote, err := wire.ListenTLS(f.Listen, authority)
 	if err != nil {
 		return nil, errors.Join(err, local.Close())
 	}

@@ -160,7 +160,7 @@ func prune(cmd *cobra.Command, store *image.Store) error {
 func imagesInUse(cmd *cobra.Command, store *image.Store) (func(fleet.Digest) bool, error) {
 	needed := map[fleet.Digest]bool{}
 	used := func(d fleet.Digest) bool { return needed[d] || store.Opened(d) }
-	at, err := cli.Controller(cmd.Flags())
+	at, err := cli.Controller(cmd.Flags(), wire.UserCredentials())
 	if err != nil {
 		return nil, err
 	}

@@ -96,7 +96,7 @@ func isolateWish(cmd *cobra.Command, args []string, cores string) (*fleet.Isolat
 }
 
 func dial(cmd *cobra.Command) (*wire.Client, error) {
-	at, err := cli.Controller(cmd.Flags())
+	at, err := cli.Controller(cmd.Flags(), wire.UserCredentials())
 	if err != nil {
 		return nil, err
 	}

@@ -365,7 +365,7 @@ func labEndpoint() string { return fmt.Sprintf("%s:%d", labnet.Controller, labLi
 func (l lab) agent(n int) daemon.Daemon {
 	name := string(hostName(n))
 	run := l.run(n)
-	args := []string{beside(roles.AgentProgram), "--host", name, "--controller", labEndpoint(), "--token-file", filepath.Join(labState, roles.Token),
+	args := []string{beside(roles.AgentProgram), "--host", name, "--controller", labEndpoint(),
 		"--state", filepath.Join(labState, name), "--run", run, "--images", roles.Images, "--address", labnet.Addr(n).String(),
 		"--group", l.group(n), "--owner-cpu", string(owner.Network), "--memory", strconv.FormatInt(l.MemoryPerHost, 10), "--accelerator", l.Accelerator,
 		"--first-core", strconv.Itoa(l.firstCore(n))}

@@ -58,7 +58,7 @@ agent also asks the guest itself, every half minute while nothing moves.`,
   pagurus tune show j3g0`,
 		Args: cli.Exactly(1, "a host or a guest"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			where, err := cli.Controller(cmd.Flags())
+			where, err := cli.Controller(cmd.Flags(), wire.UserCredentials())
 			if err != nil {
 				return err
 			}

@@ -61,7 +61,7 @@ func upCommand(std streams) *cobra.Command {
 		Short: "Make this machine a cluster of one host: a controller and an agent",
 		Long: `Up runs a controller and an agent until it is told to end, or one of them ends.
 Guests run on then, and are found again by the next one. More hosts may join: give
---listen, and start ` + "`pagurus agent`" + ` on them with a copy of the token file.`,
+--listen, make a token with ` + "`pagurus token create`" + `, and ` + "`pagurus join`" + ` on them.`,
 		Example: "  sudo pagurus up",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -162,9 +162,9 @@ func firstOf(errs []error) error {
 	return nil
 }
 
-// environment is this process's without another controller's address and token.
+// environment is this process's without another controller's address and credentials.
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(s string) bool {
-		return strings.HasPrefix(s, "PAGURUS_CONTROLLER=") || strings.HasPrefix(s, "PAGURUS_TOKEN")
+		return strings.HasPrefix(s, "PAGURUS_CONTROLLER=") || strings.HasPrefix(s, "PAGURUS_CREDENTIALS=")
 	})
 }

@@ -54,8 +54,8 @@ func ControllerCommand(use string, run func(cmd *cobra.Command, f Controller) er
 		Short: "Be the head of a cluster: decide what runs where",
 		Long: `Controller keeps the cluster's state, decides where guests run and sends orders to
 the hosts' agents. Everything is in its state folder. It may be killed and restarted
-at any time; jobs keep running. Agents on other machines need a copy of its token
-file. The program is pagurus-controller; systemd units may name it.`,
+at any time; jobs keep running. Other machines join with a token: ` + "`pagurus token create`" + `.
+The program is pagurus-controller; systemd units may name it.`,
 		Example: "  pagurus controller --listen :" + defaultPort,
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

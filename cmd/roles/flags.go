@@ -137,7 +137,7 @@ func AgentCommand(use string, run func(cmd *cobra.Command, f Agent, sweep bool) 
 		Long: `Agent makes this machine a host of a cluster. It connects to the controller, so it
 works behind a firewall. Guests keep running when it ends, and it finds them again. The
 program is pagurus-agent; systemd units may name it.`,
-		Example: "  pagurus agent --controller head:7461 --token-file /etc/pagurus/token",
+		Example: "  pagurus join head:7461 --token TOKEN      # once\n  pagurus agent",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.Finish(); err != nil {

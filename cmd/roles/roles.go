@@ -24,7 +24,6 @@ const (
 	State  = "/var/lib/pagurus"
 	Run    = "/run/pagurus"
 	Images = State + "/images"
-	Token  = "token" // in the controller's state folder
 )
 
 // The programs, which are in one folder.

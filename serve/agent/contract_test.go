@@ -142,7 +142,7 @@ type director struct {
 	ended    map[string]bool
 }
 
-func (d *director) Attach(ctx context.Context, h wire.Hello, s *wire.HostSession) error {
+func (d *director) Attach(ctx context.Context, _ wire.Peer, h wire.Hello, s *wire.HostSession) error {
 	d.mu.Lock()
 	w := d.wanted[h.Host]
 	err := s.Send(ctx, wire.Down{Wanted: &w})

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"pagurus/fleet"
 	"pagurus/internal/note"
 )
 
@@ -22,7 +23,29 @@ const (
 	keyFile         = "member.key"
 	certificateFile = "member.crt"
 	clusterFile     = "cluster.crt" // the authority's certificate
+	loginFile       = "login.json"
 )
+
+// Login says whose credentials are in a folder, and for which controller.
+type Login struct {
+	Controller string       `json:"controller"` // HOST:PORT
+	Host       fleet.HostID `json:"host,omitempty"`
+	User       fleet.UserID `json:"user,omitempty"`
+	Site       string       `json:"site,omitempty"` // where the host stands, as its token had it
+}
+
+// ReadLogin says whose credentials are in a folder. There being none is not an error.
+func ReadLogin(dir string) (Login, error) {
+	var l Login
+	err := note.Load(filepath.Join(dir, loginFile), &l)
+	if dir == "" || errors.Is(err, fs.ErrNotExist) {
+		return Login{}, nil
+	}
+	if err != nil {
+		return Login{}, fmt.Errorf("read who is logged in: %w: `pagurus logout` removes it", err)
+	}
+	return l, nil
+}
 
 // ErrNotJoined is wrapped by the error of a folder without credentials.
 var ErrNotJoined = errors.New("no credentials")
@@ -76,7 +99,10 @@ func request(secret []byte) ([]byte, error) {
 
 // Keep stores what the controller answered to a request. After an error the folder holds
 // no half of it: Load needs the certificate, which comes last.
-func Keep(dir string, certificate, authority []byte) error {
+func Keep(dir string, certificate, authority []byte, l Login) error {
+	if err := note.Replace(filepath.Join(dir, loginFile), l); err != nil {
+		return fmt.Errorf("keep credentials: %w", err)
+	}
 	if err := note.WriteDurably(filepath.Join(dir, clusterFile), authority, 0o600); err != nil {
 		return fmt.Errorf("keep credentials: %w", err)
 	}
@@ -88,7 +114,7 @@ func Keep(dir string, certificate, authority []byte) error {
 
 // Remove deletes the credentials in dir. It is not an error if there are none.
 func Remove(dir string) error {
-	for _, name := range []string{certificateFile, clusterFile, keyFile} {
+	for _, name := range []string{certificateFile, clusterFile, loginFile, keyFile} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove credentials: %w", err)
 		}

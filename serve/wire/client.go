@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -13,6 +14,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -51,6 +54,34 @@ func (e *Error) Is(target error) bool { return target == ErrNoController && e.St
 type Config struct {
 	Address     string // "unix:/run/pagurus/controller.sock" or "host:port"
 	Credentials string // for "host:port": the folder of the certificate and its key
+}
+
+// Variables of the environment that say where the controller is and who asks it.
+const (
+	ControllerVariable  = "PAGURUS_CONTROLLER"
+	CredentialsVariable = "PAGURUS_CREDENTIALS"
+)
+
+// UserCredentials is the folder of this account's certificate; empty if it has no home.
+func UserCredentials() string {
+	config, err := os.UserConfigDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(config, "pagurus")
+}
+
+// Resolve completes what a command line says of the controller: from the environment,
+// then from the credentials in folder, and otherwise it is this machine's.
+func Resolve(c Config, folder string) (Config, error) {
+	c.Address = cmp.Or(c.Address, os.Getenv(ControllerVariable))
+	c.Credentials = cmp.Or(c.Credentials, os.Getenv(CredentialsVariable), folder)
+	if c.Address != "" {
+		return c, nil
+	}
+	known, err := identity.ReadLogin(c.Credentials)
+	c.Address = cmp.Or(known.Controller, "unix:"+DefaultSocket)
+	return c, err
 }
 
 // Client talks to one controller. Its methods may be called side by side.

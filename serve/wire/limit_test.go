@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"pagurus/fleet"
+	"pagurus/serve/identity"
 )
 
 // TestFilesAreWhereTheCallerIs: over the socket a user's files are on this
@@ -18,7 +19,7 @@ import (
 func TestFilesAreWhereTheCallerIs(t *testing.T) {
 	ctx, s := limited(t), serve(t, &world{})
 	user, root := s.userClient(t, 4242), s.client(t)
-	remote := dialed(t, Config{Address: s.addr, Token: s.id.Token})
+	remote := s.member(t, identity.Subject{Role: identity.User, Name: "admin"})
 	for _, c := range []struct {
 		who     *Client
 		machine string

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pagurus/fleet"
+	"pagurus/serve/identity"
 )
 
 // world is a controller that remembers what it was asked. What is tested is
@@ -80,7 +82,7 @@ func (w *world) Trace(context.Context, fleet.Caller, fleet.JobID) ([]fleet.Trace
 	return []fleet.Trace{{Rank: 3}}, nil
 }
 
-func (w *world) Attach(ctx context.Context, h Hello, s *HostSession) error {
+func (w *world) Attach(ctx context.Context, _ Peer, h Hello, s *HostSession) error {
 	return w.attach(ctx, h, s)
 }
 
@@ -108,7 +110,7 @@ func (w *world) Write(_ context.Context, _ fleet.Caller, at Place, data []byte, 
 type served struct {
 	*world
 	socket, addr string
-	id           Identity
+	authority    *identity.Authority
 	most         int // connections of one user; 0: as always
 	stop         func()
 }
@@ -121,11 +123,11 @@ func serve(t *testing.T, w *world) *served {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	os.Chmod(dir, 0o755) // others have to get at the socket
-	id, err := EnsureIdentity(filepath.Join(dir, "state"))
+	authority, err := identity.OpenAuthority(filepath.Join(dir, "state"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := &served{world: w, id: id, socket: filepath.Join(dir, "controller.sock")}
+	out := &served{world: w, authority: authority, socket: filepath.Join(dir, "controller.sock")}
 	out.start(t)
 	return out
 }
@@ -142,7 +144,7 @@ func (s *served) start(t *testing.T) {
 	if s.addr == "" {
 		s.addr = "127.0.0.1:0"
 	}
-	tcp, err := ListenTLS(s.addr, s.id)
+	tcp, err := ListenTLS(s.addr, s.authority)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +152,7 @@ func (s *served) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Serve(ctx, ServeConfig{Listeners: []net.Listener{unix, tcp}, Token: s.id.Token, Machine: "here", Controller: s.world, Streams: s.world, Forecasts: s.world, Log: slog.New(slog.DiscardHandler)})
+		done <- Serve(ctx, ServeConfig{Listeners: []net.Listener{unix, tcp}, Members: s, Machine: "here", Controller: s.world, Streams: s.world, Forecasts: s.world, Log: slog.New(slog.DiscardHandler)})
 	}()
 	var once sync.Once
 	s.stop = func() {
@@ -261,30 +263,31 @@ func TestCallerIsWhoTheKernelSays(t *testing.T) {
 	}
 }
 
-func TestTokenOverTLS(t *testing.T) {
+func TestMembersOverTLS(t *testing.T) {
 	ctx, s := limited(t), serve(t, &world{snap: fleet.Snapshot{Revision: 5}})
-	snap, err := dialed(t, Config{Address: s.addr, Token: s.id.Token}).Snapshot(ctx)
-	if err != nil || snap.Revision != 5 {
-		t.Fatalf("%+v, %v", snap, err)
+	for _, who := range []identity.Subject{{Role: identity.User, Name: "admin"}, {Role: identity.User, Name: "ada"}} {
+		c := s.member(t, who)
+		if snap, err := c.Snapshot(ctx); err != nil || snap.Revision != 5 {
+			t.Fatalf("%+v, %v", snap, err)
+		}
+		if by, err := c.WhoAmI(ctx); err != nil || by.User != fleet.UserID(who.Name) || by.Admin != (who.Name == "admin") {
+			t.Errorf("%s is known as %+v, %v", who, by, err)
+		}
 	}
-	_, print, _ := strings.Cut(s.id.Token, ".")
-	_, err = dialed(t, Config{Address: s.addr, Token: "AAAA." + print}).Snapshot(ctx)
-	if status(t, err) != http.StatusUnauthorized || !strings.Contains(err.Error(), "PAGURUS_TOKEN_FILE") {
-		t.Errorf("a wrong secret: %v", err)
+	host := s.member(t, identity.Subject{Role: identity.Host, Name: "h"})
+	if _, err := host.Snapshot(ctx); status(t, err) != http.StatusForbidden {
+		t.Errorf("a host reads the cluster: %v", err)
 	}
-	other, err := EnsureIdentity(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
+	if _, err := host.Ask(ctx, fleet.Request{Verb: fleet.Drain, Host: "other"}); status(t, err) != http.StatusForbidden {
+		t.Errorf("a host asks: %v", err)
 	}
-	_, err = dialed(t, Config{Address: s.addr, Token: other.Token}).Snapshot(ctx)
-	if err == nil || !strings.Contains(err.Error(), "is not the controller") {
-		t.Errorf("another controller: %v", err)
+	if _, err := s.member(t, identity.Subject{Role: identity.User, Name: "ada"}).Attach(ctx, Hello{Host: "h"}); status(t, err) != http.StatusForbidden {
+		t.Errorf("a user is a host: %v", err)
 	}
-	_, err = dialed(t, Config{Address: s.addr, Token: other.Token}).Attach(ctx, Hello{Host: "h"})
-	if err == nil || !strings.Contains(err.Error(), "is not the controller") {
-		t.Errorf("another controller: %v", err)
+	if _, err := s.member(t, identity.Subject{Role: identity.User, Name: "removed"}).Snapshot(ctx); status(t, err) != http.StatusUnauthorized {
+		t.Errorf("a member that was removed: %v", err)
 	}
-	// Plain HTTP on the TLS port is not served.
+	// Plain HTTP on the TLS port is not served, nor is a caller without a certificate.
 	r, err := http.Get("http://" + s.addr + "/v1/snapshot")
 	if err == nil {
 		r.Body.Close()
@@ -292,35 +295,109 @@ func TestTokenOverTLS(t *testing.T) {
 			t.Error("served in clear")
 		}
 	}
+	nobody := &Client{address: s.addr, base: "https://" + identity.ServerName, http: overTLS(s.addr, identity.Joining(s.authority.Fingerprint()))}
+	if _, err := nobody.Snapshot(ctx); status(t, err) != http.StatusUnauthorized || !strings.Contains(err.Error(), "pagurus login") {
+		t.Errorf("nobody: %v", err)
+	}
 }
 
-func TestIdentityIsMadeOnce(t *testing.T) {
-	dir := t.TempDir()
-	first, err := EnsureIdentity(dir)
+// Whose credentials are another cluster's is told so, by either side.
+func TestAnotherCluster(t *testing.T) {
+	ctx, s, other := limited(t), serve(t, &world{}), serve(t, &world{})
+	dir := s.credentials(t, identity.Subject{Role: identity.User, Name: "ada"})
+	if _, err := dialed(t, Config{Address: other.addr, Credentials: dir}).Snapshot(ctx); err == nil || !strings.Contains(err.Error(), "is not the one that these credentials are for") {
+		t.Errorf("another controller: %v", err)
+	}
+	token, err := identity.ParseToken(s.authority.NewToken().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := EnsureIdentity(dir)
-	if err != nil || again.Token != first.Token {
-		t.Fatalf("%v, %v", again.Token, err)
+	if _, err := Join(ctx, other.addr, token, Joining{}); err == nil || !strings.Contains(err.Error(), "another cluster") {
+		t.Errorf("a token of another cluster: %v", err)
 	}
-	for _, name := range []string{certificateFile, keyFile, tokenFile} {
-		if st, err := os.Stat(filepath.Join(dir, name)); err != nil || st.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v, %v", name, st.Mode(), err)
+	if _, err := Dial(Config{Address: other.addr, Credentials: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "pagurus login "+other.addr) {
+		t.Errorf("without credentials: %v", err)
+	}
+}
+
+// Whoever has a token joins, is known from then on, and renews.
+func TestJoinAndRenew(t *testing.T) {
+	ctx, s := limited(t), serve(t, &world{})
+	dir := t.TempDir()
+	request, err := identity.Request(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	joined, err := Join(ctx, s.addr, s.authority.NewToken(), Joining{Host: "h", Request: string(request)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := identity.Keep(dir, []byte(joined.Certificate), []byte(joined.Authority), identity.Login{}); err != nil {
+		t.Fatal(err)
+	}
+	c := dialed(t, Config{Address: s.addr, Credentials: dir})
+	for range 2 {
+		if by, err := c.WhoAmI(ctx); err != nil || by.Host != "h" {
+			t.Errorf("the host is known as %+v, %v", by, err)
+		}
+		if err := c.Renew(ctx); err != nil {
+			t.Error(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, tokenFile), []byte("nonsense"), 0o600); err != nil {
+	_, err = Join(ctx, s.addr, identity.Token{ID: "1", Secret: "2", Fingerprint: s.authority.Fingerprint()}, Joining{Request: string(request)})
+	if status(t, err) != http.StatusUnauthorized {
+		t.Errorf("half a token: %v", err)
+	}
+}
+
+// Identify, Local, Join and Renew make the served one a cluster with three users.
+func (s *served) Identify(_ context.Context, c *x509.Certificate) (Peer, error) {
+	who, err := s.authority.Verify(c, time.Now())
+	switch {
+	case err != nil:
+		return Peer{}, &Error{http.StatusUnauthorized, err.Error()}
+	case who.Name == "removed":
+		return Peer{}, &Error{http.StatusUnauthorized, "removed"}
+	case who.Role == identity.Host:
+		return Peer{Caller: fleet.Caller{Host: fleet.HostID(who.Name)}}, nil
+	}
+	return Peer{Caller: fleet.Caller{UID: 1000, Admin: who.Name == "admin", User: fleet.UserID(who.Name)}}, nil
+}
+
+func (s *served) Local(p Peer) Peer { return p }
+
+func (s *served) Join(_ context.Context, _ identity.Token, j Joining) (Joined, error) {
+	c, err := s.authority.Sign([]byte(j.Request), identity.Subject{Role: identity.Host, Name: string(j.Host)}, time.Now())
+	return Joined{Certificate: string(c), Authority: string(s.authority.Certificate()), At: time.Now()}, err
+}
+
+func (s *served) Renew(_ context.Context, p Peer, request []byte) (Renewed, error) {
+	c, err := s.authority.Sign(request, identity.Subject{Role: identity.Host, Name: string(p.Host)}, time.Now())
+	return Renewed{string(c)}, err
+}
+
+// credentials makes a folder of those of a member.
+func (s *served) credentials(t *testing.T, who identity.Subject) string {
+	t.Helper()
+	dir := t.TempDir()
+	request, err := identity.Request(dir)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if fresh, err := EnsureIdentity(dir); err != nil || fresh.Token == first.Token {
-		t.Fatalf("a broken token file: %v", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, certificateFile), []byte("nonsense"), 0o600); err != nil {
+	c, err := s.authority.Sign(request, who, time.Now())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := EnsureIdentity(dir); err == nil {
-		t.Fatal("a broken certificate must not be replaced silently: all tokens would be void")
+	if err := identity.Keep(dir, c, s.authority.Certificate(), identity.Login{Controller: "head:1"}); err != nil {
+		t.Fatal(err)
 	}
+	return dir
+}
+
+// member is a client over TCP.
+func (s *served) member(t *testing.T, who identity.Subject) *Client {
+	t.Helper()
+	return dialed(t, Config{Address: s.addr, Credentials: s.credentials(t, who)})
 }
 
 func TestNobodyThere(t *testing.T) {
@@ -336,7 +413,7 @@ func TestNobodyThere(t *testing.T) {
 	if _, err := c.Attach(ctx, Hello{}); !errors.Is(err, ErrNoController) {
 		t.Errorf("got %v", err)
 	}
-	for _, bad := range []Config{{}, {Address: "unix:"}, {Address: "host"}, {Address: "host:1"}, {Address: "host:1", Token: "x"}} {
+	for _, bad := range []Config{{}, {Address: "unix:"}, {Address: "host"}, {Address: "host:1"}, {Address: "host:1", Credentials: "/none"}} {
 		if _, err := Dial(bad); err == nil {
 			t.Errorf("%+v was taken", bad)
 		}
@@ -344,22 +421,24 @@ func TestNobodyThere(t *testing.T) {
 }
 
 func TestResolve(t *testing.T) {
-	t.Setenv("PAGURUS_CONTROLLER", "")
-	t.Setenv("PAGURUS_TOKEN", "")
-	t.Setenv("PAGURUS_TOKEN_FILE", "")
-	if c, err := Resolve(); err != nil || c.Address != "unix:"+DefaultSocket {
+	t.Setenv(ControllerVariable, "")
+	t.Setenv(CredentialsVariable, "")
+	none := t.TempDir()
+	if c, err := Resolve(Config{}, none); err != nil || c != (Config{"unix:" + DefaultSocket, none}) {
 		t.Errorf("%+v, %v", c, err)
 	}
-	file := filepath.Join(t.TempDir(), "token")
-	os.WriteFile(file, []byte(" a.b\n"), 0o600)
-	t.Setenv("PAGURUS_CONTROLLER", "host:1")
-	t.Setenv("PAGURUS_TOKEN_FILE", file)
-	if c, err := Resolve(); err != nil || c != (Config{"host:1", "a.b"}) {
-		t.Errorf("%+v, %v", c, err)
+	s := serve(t, &world{})
+	dir := s.credentials(t, identity.Subject{Role: identity.User, Name: "ada"})
+	if c, err := Resolve(Config{}, dir); err != nil || c != (Config{"head:1", dir}) {
+		t.Errorf("logged in: %+v, %v", c, err)
 	}
-	t.Setenv("PAGURUS_TOKEN_FILE", file+".none")
-	if _, err := Resolve(); err == nil {
-		t.Error("a token file that is not there was passed over")
+	t.Setenv(ControllerVariable, "other:2")
+	t.Setenv(CredentialsVariable, "/theirs")
+	if c, err := Resolve(Config{}, dir); err != nil || c != (Config{"other:2", "/theirs"}) {
+		t.Errorf("the environment counts more: %+v, %v", c, err)
+	}
+	if c, err := Resolve(Config{"third:3", "/mine"}, dir); err != nil || c != (Config{"third:3", "/mine"}) {
+		t.Errorf("the command line counts most: %+v, %v", c, err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -70,7 +71,7 @@ hosts, and moves those guests from host to host while the program runs.`,
 	f := root.PersistentFlags()
 	a.flags = f
 	f.BoolVar(&a.json, "json", false, "print JSON")
-	for _, n := range a.nouns() {
+	for _, n := range append(a.nouns(), a.memberNouns()...) {
 		AddNoun(root, n)
 	}
 	AddGroup(root, "Any of these:", a.explainCommand())
@@ -89,8 +90,7 @@ func Program(root *cobra.Command, o Options) {
 	root.SetFlagErrorFunc(flagError)
 	f := root.PersistentFlags()
 	f.String(controllerFlag, "", "the controller: unix:PATH or HOST:PORT (or PAGURUS_CONTROLLER; default unix:"+wire.DefaultSocket+")")
-	f.String(tokenFlag, "", "the cluster's token, for a controller on another machine (or PAGURUS_TOKEN)")
-	f.String(tokenFileFlag, "", "a file that holds the token (or PAGURUS_TOKEN_FILE)")
+	f.String(credentialsFlag, "", "the folder of the certificate that `pagurus login` or `pagurus join` got, for a controller on another machine (or PAGURUS_CREDENTIALS)")
 }
 
 func usage(cmd *cobra.Command, what string) error {
@@ -142,57 +142,32 @@ func Say(w io.Writer, err error) int {
 	return e.Code
 }
 
-// The global flags that say where the controller is.
+// The global flags that say where the controller is and who asks it.
 const (
-	controllerFlag = "controller"
-	tokenFlag      = "token"
-	tokenFileFlag  = "token-file"
+	controllerFlag  = "controller"
+	credentialsFlag = "credentials"
+
+	tokenFlag     = "token" // of join and login
+	tokenFileFlag = "token-file"
 )
 
-// Controller says where the controller is: by the flags of the command line,
-// otherwise by the environment.
-func Controller(flags *pflag.FlagSet) (wire.Config, error) {
-	given := func(name string) string {
-		value, _ := flags.GetString(name)
-		return value
-	}
-	if given(controllerFlag) != "" && given(tokenFlag)+given(tokenFileFlag) != "" {
-		// The environment may be broken then; it is not asked.
-		token, err := readToken(given(tokenFlag), given(tokenFileFlag))
-		return wire.Config{Address: given(controllerFlag), Token: token}, err
-	}
-	c, err := wire.Resolve()
+// dial gives a client of the controller. It does not touch the network.
+func (a *app) dial() (*wire.Client, error) {
+	at, err := Controller(a.flags, wire.UserCredentials())
 	if err != nil {
-		return c, err
+		return nil, err
 	}
-	if address := given(controllerFlag); address != "" {
-		c.Address = address
-	}
-	if given(tokenFlag)+given(tokenFileFlag) != "" {
-		c.Token, err = readToken(given(tokenFlag), given(tokenFileFlag))
+	c, err := wire.Dial(at)
+	if err == nil && !c.RenewAt().IsZero() && time.Now().After(c.RenewAt()) {
+		ctx, cancel := context.WithTimeout(context.Background(), renewLimit)
+		defer cancel()
+		_ = c.Renew(ctx) // tried again by the next command; if it is too late this one is told
 	}
 	return c, err
 }
 
-func readToken(token, file string) (string, error) {
-	if token != "" {
-		return token, nil
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("reading the token: %w", err)
-	}
-	return strings.TrimSpace(string(text)), nil
-}
-
-// dial gives a client of the controller. It does not touch the network.
-func (a *app) dial() (*wire.Client, error) {
-	c, err := Controller(a.flags)
-	if err != nil {
-		return nil, err
-	}
-	return wire.Dial(c)
-}
+// renewLimit is how long a command waits for a certificate that it does not need yet.
+const renewLimit = 5 * time.Second
 
 // ask puts one request to the controller.
 func (a *app) ask(ctx context.Context, r fleet.Request) (fleet.Answer, error) {

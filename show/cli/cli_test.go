@@ -481,8 +481,8 @@ func TestBadCommandLines(t *testing.T) {
 	if got := w.pagurus("", "wait", "j9"); got.code != 125 {
 		t.Errorf("nobody there to wait with: %+v", got)
 	}
-	if got := w.pagurus("", "--controller", "127.0.0.1:1", "--token", "nonsense", "hosts"); !strings.Contains(got.err, "token") {
-		t.Errorf("a bad token: %+v", got)
+	if got := w.pagurus("", "--controller", "127.0.0.1:1", "--credentials", "/none", "hosts"); !strings.Contains(got.err, "pagurus login 127.0.0.1:1") {
+		t.Errorf("without credentials: %+v", got)
 	}
 }
 

@@ -178,7 +178,7 @@ func (w *world) Trace(_ context.Context, _ fleet.Caller, id fleet.JobID) ([]flee
 	return []fleet.Trace{{Rank: 0, Ranks: 1, Guest: fleet.GuestID(id) + "g0"}}, nil
 }
 
-func (w *world) Attach(context.Context, wire.Hello, *wire.HostSession) error { return nil }
+func (w *world) Attach(context.Context, wire.Peer, wire.Hello, *wire.HostSession) error { return nil }
 
 func (w *world) ImageFile(fleet.Digest, string) (string, error) { return "", nil }
 

@@ -32,6 +32,8 @@ type Cluster struct {
 	Jobs   []Job
 	Moves  []Move
 	Rules  fleet.Rules
+	Users  []fleet.User
+	Tokens []fleet.JoinToken
 }
 
 // Host is a host and what stands on it.
@@ -94,6 +96,7 @@ func Read(s fleet.Snapshot) Cluster {
 		c.Moves = append(c.Moves, readMove(s, m))
 	}
 	slices.SortFunc(c.Moves, func(a, b Move) int { return Compare(string(a.ID), string(b.ID)) })
+	c.readMembers(s)
 	return c
 }
 

@@ -39,7 +39,7 @@ and, as long as the controller remembers the job, after it has ended.`,
 }
 
 func (s Streams) trace(cmd *cobra.Command, id fleet.JobID, report string) error {
-	where, err := cli.Controller(cmd.Flags())
+	where, err := cli.Controller(cmd.Flags(), wire.UserCredentials())
 	if err != nil {
 		return err
 	}

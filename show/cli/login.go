@@ -1,0 +1,203 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"pagurus/fleet"
+	"pagurus/serve/identity"
+	"pagurus/serve/wire"
+)
+
+// HostCredentials is the folder of a host's certificate in its agent's state folder.
+const HostCredentials = "credentials"
+
+// Controller says where the controller is and who asks it: by the flags of the command
+// line, otherwise by the environment, otherwise by the credentials that are in folder,
+// otherwise it is this machine's.
+func Controller(flags *pflag.FlagSet, folder string) (wire.Config, error) {
+	address, _ := flags.GetString(controllerFlag)
+	credentials, _ := flags.GetString(credentialsFlag)
+	return wire.Resolve(wire.Config{Address: address, Credentials: credentials}, folder)
+}
+
+// Join shows a token to the controller at address, and keeps the credentials that it
+// gives in folder. Asked again after a failure it goes on with the same key.
+func Join(ctx context.Context, address, token, folder string, j wire.Joining) (wire.Joined, error) {
+	none := wire.Joined{}
+	t, err := identity.ParseToken(token)
+	if err != nil {
+		return none, err
+	}
+	request, err := identity.Request(folder)
+	if err != nil {
+		return none, err
+	}
+	j.Request = string(request)
+	joined, err := wire.Join(ctx, address, t, j)
+	if err != nil {
+		return none, err
+	}
+	if off := time.Since(joined.At).Abs(); off > identity.ClockSkew {
+		return none, fmt.Errorf("the clocks of this machine and of the controller differ by %s: set them right, for example with `timedatectl set-ntp true`, and try again", off.Round(time.Second))
+	}
+	l := identity.Login{Controller: address, Host: j.Host, User: joined.User, Site: joined.Site}
+	return joined, identity.Keep(folder, []byte(joined.Certificate), []byte(joined.Authority), l)
+}
+
+// tokenFlags are a token on the command line or in a file.
+type tokenFlags struct{ text, file string }
+
+func (f *tokenFlags) Add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.text, tokenFlag, "", "the join token that `pagurus token create` printed")
+	flags.StringVar(&f.file, tokenFileFlag, "", "a file that holds it, so that it does not show in ps")
+}
+
+func (f tokenFlags) read() (string, error) {
+	switch {
+	case f.text != "":
+		return f.text, nil
+	case f.file == "":
+		return "", fmt.Errorf("give --%s or --%s: an administrator makes a token with `pagurus token create`", tokenFlag, tokenFileFlag)
+	}
+	text, err := os.ReadFile(f.file)
+	if err != nil {
+		return "", fmt.Errorf("reading the token: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+func (a *app) joinCommand() *cobra.Command {
+	var token tokenFlags
+	var j wire.Joining
+	name, _ := os.Hostname()
+	folder := ""
+	cmd := &cobra.Command{
+		Use:   "join HEAD:PORT",
+		Short: "Make this machine a host of a cluster",
+		Long: `Join shows a token to the cluster's controller and keeps the certificate that this
+machine gets for it. The key is made here and never leaves. Joining again with the same
+key is joining once. Then start the agent; it needs no token.`,
+		Example: "  sudo pagurus join head:7461 --token TOKEN\n  sudo pagurus agent",
+		Args:    Exactly(1, "one address, HEAD:PORT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text, err := token.read()
+			if err != nil {
+				return err
+			}
+			if j.Machine, err = a.Machine(); err != nil {
+				return err
+			}
+			j.Host = fleet.HostID(name)
+			if _, err := Join(cmd.Context(), args[0], text, folder, j); err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(identity.Login{Controller: args[0], Host: j.Host})
+			}
+			_, err = fmt.Fprintf(a.Out, "%s joined the cluster of %s; start its agent with `pagurus agent`\n", name, args[0])
+			return err
+		},
+	}
+	token.Add(cmd.Flags())
+	cmd.Flags().StringVar(&name, fleet.HostFlag, name, "this host's name in the cluster")
+	cmd.Flags().StringVar(&j.Address, "address", "", "this host's IP address on the network that hosts share, if it calls the controller from another")
+	cmd.Flags().StringVar(&folder, credentialsFlag, filepath.Join("/var/lib/pagurus", HostCredentials), "folder for the certificate and its key")
+	return cmd
+}
+
+func (a *app) loginCommand() *cobra.Command {
+	var token tokenFlags
+	cmd := &cobra.Command{
+		Use:   "login HEAD:PORT",
+		Short: "Become known to a cluster's controller",
+		Long: `Login shows a token to the controller and keeps the certificate that you get for it.
+Commands of this account then ask that controller, until ` + "`pagurus logout`" + `. On the
+controller's own machine nobody needs it: its socket knows you.`,
+		Example: "  pagurus login head:7461 --token-file token\n  pagurus whoami",
+		Args:    Exactly(1, "one address, HEAD:PORT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text, err := token.read()
+			if err != nil {
+				return err
+			}
+			joined, err := Join(cmd.Context(), args[0], text, a.credentials(), wire.Joining{})
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(identity.Login{Controller: args[0], User: joined.User})
+			}
+			_, err = fmt.Fprintf(a.Out, "logged in to %s as %s\n", args[0], joined.User)
+			return err
+		},
+	}
+	token.Add(cmd.Flags())
+	return cmd
+}
+
+// credentials is the folder of this account's certificate.
+func (a *app) credentials() string {
+	given, _ := a.flags.GetString(credentialsFlag)
+	return orElse(orElse(given, os.Getenv(wire.CredentialsVariable)), wire.UserCredentials())
+}
+
+func (a *app) logoutCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "logout",
+		Short:   "End this account's login",
+		Long:    "Logout tells the controller that the certificate no longer counts, and removes it with\nits key. It removes them even if the controller cannot be reached.",
+		Example: "  pagurus logout",
+		Args:    NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := identity.ReadLogin(a.credentials())
+			if err == nil && l.Controller == "" {
+				_, err = fmt.Fprintln(a.Out, "nobody is logged in")
+				return err
+			}
+			if _, err := a.ask(cmd.Context(), fleet.Request{Verb: fleet.Logout}); err != nil {
+				_, _ = fmt.Fprintf(a.Err, "pagurus: the controller was not told: %v\n", err)
+			}
+			if err := identity.Remove(a.credentials()); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(a.Out, "logged out of %s\n", l.Controller)
+			return err
+		},
+	}
+}
+
+func (a *app) whoamiCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "whoami",
+		Short:   "Say as whom the controller knows you",
+		Example: "  pagurus whoami",
+		Args:    NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			by, err := c.WhoAmI(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(by)
+			}
+			name, role := orElse(string(by.User), fmt.Sprintf("uid %d", by.UID)), fleet.UserRole
+			if by.Admin {
+				role = fleet.AdminRole
+			}
+			_, err = fmt.Fprintf(a.Out, "%s (%s), jobs run as uid %d, gid %d\n", name, role, by.UID, by.GID)
+			return err
+		},
+	}
+}
