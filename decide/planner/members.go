@@ -152,61 +152,49 @@ func (d *draft) enrol(r fleet.Request) (fleet.Answer, error) {
 		}
 		return refuse(r, "the token is for a user: use it with `pagurus login`")
 	}
-	again, answer := false, fleet.Answer{}
-	if t.Role == fleet.HostRole {
-		h, reason := d.enrolled(r.Host, e, t)
-		if reason != "" {
+	answer := fleet.Answer{User: t.User}
+	h, u := d.Hosts.At(r.Host), d.Users.At(t.User)
+	switch {
+	case t.Role == fleet.HostRole && h.Credential.Key == e.Key, slices.Contains(u.Keys, e.Key):
+		return answer, nil
+	case t.Uses < 1:
+		return refuse(r, "the token was used up; an administrator makes another with `pagurus token create`")
+	case t.Role == fleet.HostRole:
+		if reason := d.enrolHost(r.Host, e, t); reason != "" {
 			return refuse(r, "%s", reason)
 		}
-		again = h == r.Host
-	} else {
-		u, known := d.Users.Find(t.User)
-		if !known {
-			return refuse(r, "user %s of this token was removed", t.User)
-		}
-		answer.User, again = u.ID, slices.Contains(u.Keys, e.Key)
-		if !again {
-			u.Keys = append(slices.Clone(u.Keys), e.Key)
-			u.Keys = u.Keys[max(0, len(u.Keys)-mostLogins):]
-			d.Users.Put(u.ID, u)
-		}
-	}
-	if again {
-		return answer, nil
-	}
-	if t.Uses < 1 {
-		return refuse(r, "the token was used up; an administrator makes another with `pagurus token create`")
+	case u.ID == "":
+		return refuse(r, "user %s of this token was removed", t.User)
+	default:
+		u.Keys = append(slices.Clone(u.Keys), e.Key)
+		u.Keys = u.Keys[max(0, len(u.Keys)-mostLogins):]
+		d.Users.Put(u.ID, u)
 	}
 	t.Uses--
 	d.Tokens.Put(t.ID, t)
 	return answer, nil
 }
 
-// enrolled writes down a host that joins. It names the host if it had joined with this
-// very key before, and gives the reason if it cannot join.
-func (d *draft) enrolled(id fleet.HostID, e fleet.Enrolment, t fleet.JoinToken) (again fleet.HostID, reason string) {
+// enrolHost writes down a host that joins, or says why it cannot.
+func (d *draft) enrolHost(id fleet.HostID, e fleet.Enrolment, t fleet.JoinToken) (reason string) {
 	if !hostName.MatchString(string(id)) {
-		return "", fmt.Sprintf("%q cannot be the name of a host; give one of letters, digits, dots and hyphens with --%s", id, fleet.HostFlag)
+		return fmt.Sprintf("%q cannot be the name of a host; give one of letters, digits, dots and hyphens with --%s", id, fleet.HostFlag)
 	}
 	if e.Machine == "" {
-		return "", "the machine has no identity: `systemd-machine-id-setup` makes one in /etc/machine-id"
+		return "the machine has no identity: `systemd-machine-id-setup` makes one in /etc/machine-id"
 	}
-	h, known := d.Hosts.Find(id)
-	if known && h.Credential.Key == e.Key {
-		return id, ""
-	}
-	if known {
-		return "", fmt.Sprintf("there is a host %s already; join under another name with --%s, or, if it is this machine after a new installation, remove it first with `pagurus host remove %s`", id, fleet.HostFlag, id)
+	if _, known := d.Hosts.Find(id); known {
+		return fmt.Sprintf("there is a host %s already; join under another name with --%s, or, if it is this machine after a new installation, remove it first with `pagurus forget %s`", id, fleet.HostFlag, id)
 	}
 	if !t.SameID {
 		for _, other := range d.base.Hosts {
 			if m := other.Credential.Machine; m != "" && m == e.Machine {
-				return "", fmt.Sprintf("host %s has the same machine identity: if this is a copy of its disk, run `rm /etc/machine-id && systemd-machine-id-setup` here and join again", other.ID)
+				return fmt.Sprintf("host %s has the same machine identity: if this is a copy of its disk, run `rm /etc/machine-id && systemd-machine-id-setup` here and join again", other.ID)
 			}
 		}
 	}
-	h = lifecycle.Enlist(id, d.at)
+	h := lifecycle.Enlist(id, d.at)
 	h.Credential = fleet.Credential{Key: e.Key, Machine: e.Machine, Address: e.Address, Joined: d.at}
 	d.Hosts.Put(id, h)
-	return "", ""
+	return ""
 }

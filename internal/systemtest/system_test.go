@@ -18,6 +18,7 @@ import (
 
 	"pagurus/fleet"
 	"pagurus/internal/testkit"
+	"pagurus/serve/wire"
 )
 
 // bin is where make puts the binaries.
@@ -181,6 +182,11 @@ func attempt(ts *testscript.TestScript, command string, limit time.Duration) {
 		c := exec.Command("sh", "-c", command)
 		c.Dir = ts.Getenv("WORK")
 		c.Env = append(os.Environ(), "PATH="+ts.Getenv("PATH"), "WORK="+ts.Getenv("WORK"))
+		for _, name := range []string{wire.ControllerVariable, wire.CredentialsVariable} {
+			if value := ts.Getenv(name); value != "" {
+				c.Env = append(c.Env, name+"="+value)
+			}
+		}
 		if out, err = c.CombinedOutput(); err == nil {
 			return
 		}

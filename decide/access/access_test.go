@@ -1,0 +1,180 @@
+package access
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"pagurus/fleet"
+)
+
+// The world of these tests: ada's job j1 with guest j1g0 on office, which grace owns, and
+// grace's job j2 with guest j2g0 on node.
+func world() View {
+	jobs := map[fleet.JobID]fleet.Job{"j1": {ID: "j1", Spec: fleet.JobSpec{UID: 1}}, "j2": {ID: "j2", Spec: fleet.JobSpec{UID: 2}}}
+	guests := map[fleet.GuestID]fleet.Guest{"j1g0": {ID: "j1g0", Job: "j1", Home: "office"}, "j2g0": {ID: "j2g0", Job: "j2", Home: "node"}}
+	users := map[fleet.UserID]fleet.User{"ada": {ID: "ada", UID: 1}, "grace": {ID: "grace", UID: 2, Owns: []fleet.HostID{"office"}}}
+	return View{
+		Job:   func(id fleet.JobID) (fleet.Job, bool) { j, ok := jobs[id]; return j, ok },
+		Guest: func(id fleet.GuestID) (fleet.Guest, bool) { g, ok := guests[id]; return g, ok },
+		User:  func(id fleet.UserID) (fleet.User, bool) { u, ok := users[id]; return u, ok },
+		Move: func(id fleet.MoveID) []fleet.JobID {
+			return map[fleet.MoveID][]fleet.JobID{"m1": {"j1"}, "m2": {"j2"}, "m3": {"j1", "j2"}}[id]
+		},
+	}
+}
+
+var (
+	root  = fleet.Caller{Admin: true}
+	ada   = fleet.Caller{UID: 1, User: "ada"}
+	grace = fleet.Caller{UID: 2, User: "grace"}
+	uid9  = fleet.Caller{UID: 9}
+	agent = fleet.Caller{Host: "office"}
+	rogue = fleet.Caller{Host: "office", Admin: true, UID: 1, User: "ada"} // whatever else a connection may claim
+)
+
+// Every request of every caller: who is named may make it, everybody else may not.
+func TestEveryRequest(t *testing.T) {
+	all := map[string]fleet.Caller{"root": root, "ada": ada, "grace": grace, "uid9": uid9, "agent": agent, "rogue": rogue}
+	users := []string{"root", "ada", "grace", "uid9"}
+	cases := []struct {
+		request fleet.Request
+		may     []string
+	}{
+		{fleet.Request{Verb: fleet.Submit}, users},
+		{fleet.Request{Verb: fleet.Logout}, users},
+		{fleet.Request{Verb: fleet.Cancel, Job: "j1"}, []string{"root", "ada"}},
+		{fleet.Request{Verb: fleet.Cancel, Job: "j2"}, []string{"root", "grace"}},
+		{fleet.Request{Verb: fleet.Cancel, Job: "none"}, users}, // the answer says that there is none
+		{fleet.Request{Verb: fleet.SendSignal, Job: "j1"}, []string{"root", "ada"}},
+		{fleet.Request{Verb: fleet.Migrate, Job: "j1"}, []string{"root", "ada"}},
+		{fleet.Request{Verb: fleet.Migrate, Guest: "j1g0"}, []string{"root", "ada"}},
+		{fleet.Request{Verb: fleet.Migrate, Guests: []fleet.GuestID{"j1g0", "j2g0"}}, []string{"root"}},
+		{fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", Host: "office"}, []string{"root", "ada", "grace"}}, // grace empties her host
+		{fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", Host: "node"}, []string{"root", "ada"}},
+		{fleet.Request{Verb: fleet.Migrate, Job: "j1", Host: "office"}, []string{"root", "ada"}},
+		{fleet.Request{Verb: fleet.CancelMove, Move: "m1"}, []string{"root", "ada"}},
+		{fleet.Request{Verb: fleet.CancelMove, Move: "m3"}, []string{"root"}},
+		{fleet.Request{Verb: fleet.Drain, Host: "office"}, []string{"root"}},
+		{fleet.Request{Verb: fleet.Undrain, Host: "office"}, []string{"root"}},
+		{fleet.Request{Verb: fleet.Forget, Host: "office"}, []string{"root"}},
+		{fleet.Request{Verb: fleet.SetPolicy, Host: "office"}, []string{"root", "grace"}},
+		{fleet.Request{Verb: fleet.Claim, Host: "office"}, []string{"root", "grace"}},
+		{fleet.Request{Verb: fleet.Release, Host: "office"}, []string{"root", "grace"}},
+		{fleet.Request{Verb: fleet.Claim, Host: "node"}, []string{"root"}},
+		{fleet.Request{Verb: fleet.Claim}, []string{"root"}},
+		{fleet.Request{Verb: fleet.Isolate, Host: "office"}, []string{"root"}},
+		{fleet.Request{Verb: fleet.SetRules}, []string{"root"}},
+		{fleet.Request{Verb: fleet.AddToken}, []string{"root"}},
+		{fleet.Request{Verb: fleet.DropToken}, []string{"root"}},
+		{fleet.Request{Verb: fleet.SetUser}, []string{"root"}},
+		{fleet.Request{Verb: fleet.DropUser}, []string{"root"}},
+		{fleet.Request{Verb: "nonsense"}, nil},
+	}
+	asked := map[fleet.RequestVerb]bool{fleet.Join: true, fleet.Enrol: true} // from outside there are none
+	for _, c := range cases {
+		asked[c.request.Verb] = true
+		for name, by := range all {
+			r := c.request
+			r.By = by
+			if why := MayAsk(world(), r); (why == "") != slices.Contains(c.may, name) {
+				t.Errorf("%s asks %+v: %q", name, c.request, why)
+			}
+		}
+	}
+	for verb := range requests {
+		if !asked[verb] {
+			t.Errorf("no caller asked for %q", verb)
+		}
+		if from := Outside(verb); from == (verb == fleet.Join || verb == fleet.Enrol) {
+			t.Errorf("%q from outside: %v", verb, from)
+		}
+		if requests[verb] == admin && words[verb] == "" {
+			t.Errorf("there are no words for %q", verb)
+		}
+		if (requests[verb] == ownJob || requests[verb] == moveGuest) && doing[verb] == "" {
+			t.Errorf("there are no words for %q", verb)
+		}
+	}
+}
+
+// Every call of every role.
+func TestEveryCall(t *testing.T) {
+	for what := range calls {
+		for _, by := range []fleet.Caller{root, ada, agent, rogue} {
+			host, isRoot := by.Host != "", by.Host == "" && by.Admin
+			want := map[Call]bool{ReadCluster: !host, ReadTrace: !host, Ask: !host, ReadImage: true, Renew: true, PassStream: true, Attach: host || isRoot}[what]
+			if why := MayCall(by, what); (why == "") != want {
+				t.Errorf("%+v calls %q: %q", by, what, why)
+			}
+		}
+	}
+	if MayCall(root, "nonsense") == "" {
+		t.Error("a call that there is not is allowed")
+	}
+}
+
+// Streams: users read output and write input of their own jobs; hosts that may have the
+// guest of the program do the reverse, and no other host does anything.
+func TestEveryStream(t *testing.T) {
+	j := fleet.Job{ID: "j1", Spec: fleet.JobSpec{UID: 1}}
+	still := fleet.Guest{ID: "j1g0", Job: "j1", Home: "office", State: fleet.GuestRunning}
+	moving := fleet.Guest{ID: "j1g0", Job: "j1", Home: "office", State: fleet.GuestMoving, Migration: "m"}
+	ended := fleet.Guest{ID: "j1g0", Job: "j1", Home: "office", State: fleet.GuestEnded}
+	m := fleet.Migration{ID: "m", From: "office", To: "node", Phase: fleet.Copying}
+	node, other := fleet.Caller{Host: "node"}, fleet.Caller{Host: "third"}
+	for _, c := range []struct {
+		by     fleet.Caller
+		guest  fleet.Guest
+		m      fleet.Migration
+		stream string
+		write  bool
+		may    bool
+	}{
+		{ada, still, fleet.Migration{}, fleet.Stdout, false, true},
+		{ada, still, fleet.Migration{}, fleet.Stdin, true, true},
+		{ada, still, fleet.Migration{}, fleet.Stdout, true, false},
+		{grace, still, fleet.Migration{}, fleet.Stdout, false, false},
+		{grace, still, fleet.Migration{}, fleet.Stdin, true, false},
+		{root, still, fleet.Migration{}, fleet.Stdout, true, true},
+		{agent, still, fleet.Migration{}, fleet.Stdout, true, true},
+		{agent, still, fleet.Migration{}, fleet.Stdin, false, true},
+		{agent, still, fleet.Migration{}, fleet.Stdout, false, false},
+		{agent, still, fleet.Migration{}, fleet.Stdin, true, false},
+		{agent, ended, fleet.Migration{}, fleet.Stderr, true, true}, // its last words
+		{node, still, fleet.Migration{}, fleet.Stdout, true, false},
+		{node, moving, m, fleet.Stdout, true, true},
+		{agent, moving, m, fleet.Stdin, false, true},
+		{other, moving, m, fleet.Stdout, true, false},
+		{other, moving, m, fleet.Stdin, false, false},
+	} {
+		if why := MayPass(c.by, j, c.guest, c.m, c.stream, c.write); (why == "") != c.may {
+			t.Errorf("%+v: %q", c, why)
+		}
+	}
+}
+
+// An agent is what its certificate says, on the machine that joined, at the address that
+// it calls from or joined with.
+func TestClaims(t *testing.T) {
+	joined := fleet.Host{ID: "office", Credential: fleet.Credential{Key: "k", Machine: "m1", Address: "10.0.0.9"}}
+	for _, c := range []struct {
+		by    fleet.Caller
+		h     fleet.Host
+		says  fleet.Facts
+		from  string
+		words string // empty: it may
+	}{
+		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.1"}, "10.0.0.1", ""},
+		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.9"}, "10.0.0.1", ""},
+		{agent, joined, fleet.Facts{Machine: "m1", Address: "10.0.0.2"}, "10.0.0.1", "join again with --address 10.0.0.2"},
+		{agent, joined, fleet.Facts{Machine: "m2", Address: "10.0.0.1"}, "10.0.0.1", "another machine identity"},
+		{agent, fleet.Host{ID: "node", Credential: joined.Credential}, fleet.Facts{Machine: "m1", Address: "10.0.0.1"}, "10.0.0.1", "the agent of office says that it is node"},
+		{root, fleet.Host{ID: "lab"}, fleet.Facts{Machine: "any"}, "", ""},
+		{root, joined, fleet.Facts{Machine: "m1"}, "", "--credentials"},
+	} {
+		if why := MayBe(c.by, c.h, c.says, c.from); (why == "") != (c.words == "") || !strings.Contains(why, c.words) {
+			t.Errorf("%+v: %q", c, why)
+		}
+	}
+}
