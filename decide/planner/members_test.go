@@ -1,0 +1,163 @@
+package planner
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pagurus/fleet"
+)
+
+// members is a cluster to which requests are made one after the other.
+type members struct {
+	t *testing.T
+	p Planner
+	s fleet.Snapshot
+}
+
+func newMembers(t *testing.T) *members {
+	s := fleet.NewSnapshot()
+	s.At = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	return &members{t: t, s: s}
+}
+
+// ask makes a request as root. words are in the refusal; empty: it is taken.
+func (m *members) ask(r fleet.Request, words string) fleet.Answer {
+	m.t.Helper()
+	if !r.By.Admin && r.By.User == "" {
+		r.By = fleet.Caller{Admin: true}
+	}
+	d, err := m.p.Step(m.s, r)
+	switch {
+	case err == nil && words != "":
+		m.t.Errorf("%s was taken, want %q", r.Verb, words)
+	case err != nil && (words == "" || !strings.Contains(err.Error(), words)):
+		m.t.Errorf("%s: %v, want %q", r.Verb, err, words)
+	}
+	at := m.s.At
+	m.s = m.s.Apply(d.Change, m.s.Revision+1)
+	m.s.At = at
+	return d.Answer
+}
+
+func (m *members) token(t fleet.JoinToken, words string) {
+	m.t.Helper()
+	m.ask(fleet.Request{Verb: fleet.AddToken, Token: &t}, words)
+}
+
+func (m *members) enrol(host fleet.HostID, e fleet.Enrolment, words string) fleet.Answer {
+	m.t.Helper()
+	return m.ask(fleet.Request{Verb: fleet.Enrol, Host: host, Enrolment: &e}, words)
+}
+
+func TestHostsEnrol(t *testing.T) {
+	m := newMembers(t)
+	hour := m.s.At.Add(time.Hour)
+	good := fleet.JoinToken{ID: "t", Hash: "h", Role: fleet.HostRole, Uses: 2, Expires: hour}
+	for words, spoil := range map[string]func(*fleet.JoinToken){
+		"no token":                func(k *fleet.JoinToken) { k.Hash = "" },
+		"not a role":              func(k *fleet.JoinToken) { k.Role = "king" },
+		"nobody's login":          func(k *fleet.JoinToken) { k.User = "ada" },
+		"--uses from 1":           func(k *fleet.JoinToken) { k.Uses = 0 },
+		"--ttl from":              func(k *fleet.JoinToken) { k.Expires = m.s.At },
+		"--ttl from 1m to":        func(k *fleet.JoinToken) { k.Expires = m.s.At.Add(2 * mostTokenLife) },
+		"needs a user":            func(k *fleet.JoinToken) { k.Role = fleet.UserRole },
+		"needs a user of":         func(k *fleet.JoinToken) { k.Role, k.User = fleet.AdminRole, "none" },
+		"a token for hosts is no": func(k *fleet.JoinToken) { k.User = "x" },
+	} {
+		bad := good
+		spoil(&bad)
+		m.token(bad, words)
+	}
+	m.token(good, "")
+	m.token(good, "") // asked twice
+	other := good
+	other.Hash = "other"
+	m.token(other, "already")
+	one := fleet.Enrolment{Token: "t", Hash: "h", Key: "k1", Machine: "m1"}
+	with := func(change func(*fleet.Enrolment)) fleet.Enrolment { e := one; change(&e); return e }
+	m.enrol("node", with(func(e *fleet.Enrolment) { e.Token = "x" }), "does not know the token")
+	m.enrol("node", with(func(e *fleet.Enrolment) { e.Hash = "x" }), "does not know the token")
+	m.enrol("node", with(func(e *fleet.Enrolment) { e.Key = "" }), "no key")
+	m.enrol("node", with(func(e *fleet.Enrolment) { e.Machine = "" }), "systemd-machine-id-setup")
+	m.enrol("no de", one, "cannot be the name of a host")
+	m.enrol("", one, "use it with `pagurus join`")
+	for range 3 { // with the same key it costs one use
+		m.enrol("node", one, "")
+	}
+	if h := m.s.Hosts["node"]; h.Credential.Key != "k1" || h.Credential.Machine != "m1" || h.State != fleet.HostUp {
+		t.Errorf("node is %+v", h)
+	}
+	m.enrol("node", with(func(e *fleet.Enrolment) { e.Key = "k2" }), "there is a host node already")
+	m.enrol("copy", with(func(e *fleet.Enrolment) { e.Key = "k2" }), "the same machine identity")
+	if left := m.s.Tokens["t"].Uses; left != 1 {
+		t.Errorf("%d uses are left after one host joined and others were refused", left)
+	}
+	m.enrol("two", fleet.Enrolment{Token: "t", Hash: "h", Key: "k2", Machine: "m2"}, "")
+	m.enrol("three", fleet.Enrolment{Token: "t", Hash: "h", Key: "k3", Machine: "m3"}, "used up")
+	m.s.At = hour
+	m.enrol("node", one, "expired on")
+	m.s.At = hour.Add(-time.Minute)
+	m.token(fleet.JoinToken{ID: "lab", Hash: "h", Role: fleet.HostRole, Uses: 9, Expires: hour, SameID: true}, "")
+	m.enrol("host1", fleet.Enrolment{Token: "lab", Hash: "h", Key: "k4", Machine: "m1"}, "")
+	m.enrol("host2", fleet.Enrolment{Token: "lab", Hash: "h", Key: "k5", Machine: "m1"}, "")
+	// Who is forgotten is gone with the key, whether its agent runs or not.
+	h := m.s.Hosts["two"]
+	h.Facts = fleet.Facts{SeenAt: m.s.At, Connected: true}
+	m.s.Hosts["two"] = h
+	m.ask(fleet.Request{Verb: fleet.Forget, Host: "two"}, "")
+	if _, there := m.s.Hosts["two"]; there {
+		t.Error("a host that was forgotten is still there")
+	}
+	m.ask(fleet.Request{Verb: fleet.DropToken, Token: &fleet.JoinToken{ID: "lab"}}, "")
+	m.ask(fleet.Request{Verb: fleet.DropToken, Token: &fleet.JoinToken{ID: "lab"}}, "")
+	m.enrol("host3", fleet.Enrolment{Token: "lab", Hash: "h", Key: "k6", Machine: "m1"}, "does not know the token")
+}
+
+func TestUsersEnrol(t *testing.T) {
+	m := newMembers(t)
+	hour := m.s.At.Add(time.Hour)
+	set := func(u fleet.User, words string) {
+		t.Helper()
+		m.ask(fleet.Request{Verb: fleet.SetUser, User: &u}, words)
+	}
+	set(fleet.User{ID: "", Role: fleet.UserRole}, "needs a name")
+	set(fleet.User{ID: "ada", Role: fleet.HostRole}, "not the role of a user")
+	set(fleet.User{ID: "ada", Role: fleet.UserRole, Owns: []fleet.HostID{"none"}}, "no host none")
+	set(fleet.User{ID: "ada", Role: fleet.UserRole, UID: 7, Keys: []string{"forged"}}, "")
+	m.token(fleet.JoinToken{ID: "a", Hash: "h", Role: fleet.AdminRole, User: "ada", Uses: 1, Expires: hour}, "not an administrator")
+	m.token(fleet.JoinToken{ID: "t", Hash: "h", Role: fleet.UserRole, User: "ada", Uses: 100, Expires: hour}, "")
+	m.enrol("node", fleet.Enrolment{Token: "t", Hash: "h", Key: "k", Machine: "m"}, "use it with `pagurus login`")
+	for i := range 20 {
+		key := string(rune('a' + i))
+		for range 2 {
+			if got := m.enrol("", fleet.Enrolment{Token: "t", Hash: "h", Key: key}, ""); got.User != "ada" {
+				t.Errorf("logged in as %q", got.User)
+			}
+		}
+	}
+	u := m.s.Users["ada"]
+	if len(u.Keys) != mostLogins || slices.Contains(u.Keys, "forged") || u.Keys[mostLogins-1] != "t" {
+		t.Errorf("ada's logins are %q", u.Keys)
+	}
+	if left := m.s.Tokens["t"].Uses; left != 80 {
+		t.Errorf("%d uses are left", left)
+	}
+	set(fleet.User{ID: "ada", Role: fleet.AdminRole, UID: 8}, "")
+	if u := m.s.Users["ada"]; len(u.Keys) != mostLogins || u.UID != 8 || u.Role != fleet.AdminRole {
+		t.Errorf("ada changed is %+v", u)
+	}
+	m.ask(fleet.Request{Verb: fleet.Logout, By: fleet.Caller{User: "ada"}, Enrolment: &fleet.Enrolment{Key: "t"}}, "")
+	if u := m.s.Users["ada"]; len(u.Keys) != mostLogins-1 || slices.Contains(u.Keys, "t") {
+		t.Errorf("after a logout ada's logins are %q", u.Keys)
+	}
+	m.ask(fleet.Request{Verb: fleet.Logout, By: fleet.Caller{Admin: true}}, "not logged in")
+	m.s.Jobs["j1"] = fleet.Job{ID: "j1", Spec: fleet.JobSpec{UID: 8}, State: fleet.JobRunning}
+	got := m.ask(fleet.Request{Verb: fleet.DropUser, User: &fleet.User{ID: "ada"}}, "")
+	if len(m.s.Users)+len(m.s.Tokens) != 0 || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "pagurus cancel j1") {
+		t.Errorf("after ada was removed there are %+v and %+v; notes %q", m.s.Users, m.s.Tokens, got.Notes)
+	}
+	m.ask(fleet.Request{Verb: fleet.DropUser, User: &fleet.User{ID: "ada"}}, "no user ada")
+	m.enrol("", fleet.Enrolment{Token: "t", Hash: "h", Key: "z"}, "does not know the token")
+}
