@@ -32,8 +32,7 @@ func postCopyTask(verb fleet.Verb, gen uint64) fleet.Task {
 	return t
 }
 
-// The source of a guest that has left by post-copy tells how far its memory is
-// until it is told to destroy what is left, and then what it cost.
+// After post-copy the source reports the progress of memory until retire, and then the cost.
 func TestSourceTellsWhatFollowsTheGuest(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
@@ -58,8 +57,8 @@ func TestSourceTellsWhatFollowsTheGuest(t *testing.T) {
 	})
 }
 
-// A source whose guest dies before all of it has gone does not count as moving
-// one for ever: guests would never be looked at again.
+// A source whose guest dies before all memory is sent does not count as moving for ever.
+// Otherwise guests would never be sampled again.
 func TestSourceThatDiesMovesNothing(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
@@ -77,7 +76,7 @@ func TestSourceThatDiesMovesNothing(t *testing.T) {
 	})
 }
 
-// Only what surely never comes is said to have failed.
+// Only memory that certainly never comes counts as failed.
 func TestFetchSaysWhatItKnows(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(postCopyTask(fleet.Receive, 1))
@@ -106,8 +105,7 @@ func TestFetchSaysWhatItKnows(t *testing.T) {
 	})
 }
 
-// An agent that is told to gather and ends says nothing; the next one is told
-// again.
+// An agent that ends during a fetch reports nothing; the next one gets the order again.
 func TestFetchOutlivesTheAgent(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(postCopyTask(fleet.Receive, 1))

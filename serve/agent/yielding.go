@@ -37,7 +37,7 @@ type ReclaimState struct {
 	Reclaimed   int64     // reclaimed bytes
 	ReclaimedAt time.Time // the time of the last reclaim
 	Suspended   bool      // suspended for the owner
-	Since       time.Time // the beginning of the suspension or of the last pulse's end
+	Since       time.Time // the beginning of the suspension, or the end of the last pulse
 }
 
 // Next is the next verb for a guest, or empty. there: the owner is present. still: the guest
