@@ -13,11 +13,11 @@ import (
 	"pagurus/serve/wire"
 )
 
-// probeLimit is how long the agent that is there is waited for before one that
-// says it is the same host takes its place.
+// probeLimit is how long the host's present agent has to answer before a new one with the
+// same host name replaces it.
 const probeLimit = 2 * time.Second
 
-// host is a host whose agent is there.
+// host is a host with a connected agent.
 type host struct {
 	session *wire.HostSession
 	wanted  fleet.Wanted // as last sent
@@ -30,20 +30,20 @@ var ended = func() context.Context {
 	return ctx
 }()
 
-// Attach is one agent's session: what is wanted at once, then what is pending,
-// then whatever follows from what it and others say.
+// Attach is one agent's session. It sends what is wanted, then the pending orders, then new
+// ones.
 func (c *Controller) Attach(ctx context.Context, hello wire.Hello, s *wire.HostSession) error {
 	if err := c.admit(ctx, hello, s); err != nil {
 		return err
 	}
 	defer func() {
-		// After Run has ended nobody takes this, and nobody needs it.
+		// After Run has ended this fails, and is not needed.
 		_ = c.do(ctx, func(context.Context) { c.detach(hello.Host, s) })
 	}()
 	for {
 		up, err := s.Receive(ctx)
 		if err != nil {
-			return nil // the agent left, which is no fault of its
+			return nil // the agent left; not an error
 		}
 		if up.Reply != nil {
 			c.answered(*up.Reply)
@@ -60,7 +60,7 @@ func (c *Controller) Attach(ctx context.Context, hello wire.Hello, s *wire.HostS
 	}
 }
 
-// admit makes s the session of the host, unless the host has one that lives.
+// admit makes s the session of the host, unless the host has a live one.
 func (c *Controller) admit(ctx context.Context, hello wire.Hello, s *wire.HostSession) error {
 	for {
 		var before *wire.HostSession
@@ -81,14 +81,14 @@ func (c *Controller) admit(ctx context.Context, hello wire.Hello, s *wire.HostSe
 			return fmt.Errorf("another agent already runs as %s: stop it, or start this one with another --%s", hello.Host, fleet.HostFlag)
 		}
 		before.End("another agent took this host's place, which did not answer")
-		// Nobody else removes it while its own goroutine still reads.
+		// Only this goroutine removes it while its own still reads.
 		if err := c.do(ctx, func(context.Context) { c.detach(hello.Host, before) }); err != nil {
 			return err
 		}
 	}
 }
 
-// join lets the agent in if its host is free; else before is who has it.
+// join admits the agent if its host is free; otherwise before is the host's present session.
 func (c *Controller) join(ctx context.Context, hello wire.Hello, s *wire.HostSession) (before *wire.HostSession, refused error) {
 	if hello.Cluster != "" && hello.Cluster != c.snap().Cluster.ID {
 		return nil, fmt.Errorf("%s belongs to cluster %s and this is %s: use the controller of its cluster, or start the agent with an empty --%s folder", hello.Host, hello.Cluster, c.snap().Cluster.ID, fleet.RunFlag)
@@ -111,7 +111,7 @@ func (c *Controller) join(ctx context.Context, hello wire.Hello, s *wire.HostSes
 	h.wanted = desired.Wanted(c.snap(), hello.Host)
 	c.tell(hello.Host, wire.Down{Wanted: &h.wanted})
 	c.sendPending(hello.Host)
-	c.sendWanted() // its address may be news to others
+	c.sendWanted() // other hosts may need its address
 	c.publish()
 	return nil, nil
 }
@@ -129,7 +129,7 @@ func (c *Controller) detach(id fleet.HostID, s *wire.HostSession) {
 	c.publish()
 }
 
-// handleMessage handles one message. An error is why the session has to end.
+// handleMessage handles one message. An error ends the session.
 func (c *Controller) handleMessage(id fleet.HostID, s *wire.HostSession, up wire.Up) error {
 	if h := c.hosts[id]; h == nil || h.session != s {
 		return errors.New("another agent took this host's place")
@@ -157,7 +157,7 @@ func (c *Controller) handleMessage(id fleet.HostID, s *wire.HostSession, up wire
 	return nil
 }
 
-// sensible finds out what no agent in its right mind would report.
+// sensible rejects reports that no working agent sends.
 func sensible(id fleet.HostID, r fleet.Report) error {
 	if r.Order.Host != id {
 		return fmt.Errorf("%s reports on an order to %q", id, r.Order.Host)
@@ -173,8 +173,7 @@ func sensible(id fleet.HostID, r fleet.Report) error {
 	return fmt.Errorf("%s reports the outcome %q of an order to %s, which there is not", id, r.Outcome, r.Order.Verb)
 }
 
-// enter notes a report to be taken in. An agent says it once, so it must not be
-// lost.
+// enter queues a report. An agent sends it once, so it must not be lost.
 func (c *Controller) enter(r fleet.Report) {
 	for i, h := range c.heard {
 		if h.Order == r.Order {
@@ -185,7 +184,7 @@ func (c *Controller) enter(r fleet.Report) {
 	c.heard = append(c.heard, r)
 }
 
-// learn takes facts in, and says whether they change what others need.
+// learn stores facts in memory and reports whether other hosts need the change.
 func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
 	moved := c.snap().Hosts[id].Facts.Address != f.Address
 	f.SeenAt, f.Connected = now(), true
@@ -198,8 +197,7 @@ func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
 	return moved
 }
 
-// sendWanted tells every host that is there what is wanted on it, if that differs
-// from what it was last told.
+// sendWanted sends every connected host what is wanted on it, if that has changed.
 func (c *Controller) sendWanted() {
 	if len(c.hosts) == 0 {
 		return
@@ -215,15 +213,14 @@ func (c *Controller) sendWanted() {
 	}
 }
 
-// same compares all but the revision: a host need not hear of what does not
-// concern it.
+// same compares all but the revision: a host need not get changes that do not concern it.
 func same(a, b fleet.Wanted) bool {
 	a.Revision, b.Revision = 0, 0
 	return reflect.DeepEqual(a, b)
 }
 
-// send gives orders to the hosts that are there. The others get them when
-// they come, since they are pending.
+// send gives orders to connected hosts. Others get them when they attach, since the orders
+// are pending.
 func (c *Controller) send(orders []fleet.Order) {
 	for _, o := range orders {
 		if c.hosts[o.Host] == nil {
@@ -247,8 +244,8 @@ func (c *Controller) sendPending(id fleet.HostID) {
 	c.send(own)
 }
 
-// tell queues a message. An agent that takes none is cut off: it comes back
-// and is told everything again.
+// tell queues a message. An agent that does not take it is disconnected: it comes back and
+// gets everything again.
 func (c *Controller) tell(id fleet.HostID, d wire.Down) {
 	h := c.hosts[id]
 	if err := h.session.Send(ended, d); err != nil {

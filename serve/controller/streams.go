@@ -9,7 +9,7 @@ import (
 	"pagurus/serve/wire"
 )
 
-// Streams are the jobs' streams, for those who may have them.
+// Streams gives access to jobs' streams and checks who may have it.
 type Streams struct{ c *Controller }
 
 // Streams gives the jobs' streams.
@@ -17,7 +17,7 @@ func (c *Controller) Streams() Streams { return Streams{c} }
 
 // Read gives bytes of a stream to the job's owner and to agents.
 func (s Streams) Read(ctx context.Context, by fleet.Caller, at wire.Place) ([]byte, bool, error) {
-	lead := context.WithoutCancel(ctx) // ctx is how long to wait for bytes, maybe not at all
+	lead := context.WithoutCancel(ctx) // ctx limits only the wait for bytes, perhaps to nothing
 	if _, err := s.c.owned(lead, by, at.Job); err != nil {
 		return nil, false, err
 	}
@@ -26,7 +26,7 @@ func (s Streams) Read(ctx context.Context, by fleet.Caller, at wire.Place) ([]by
 		return nil, false, err
 	}
 	if by.Admin && at.Stream == fleet.Stdin {
-		st.took(at.Offset) // what is before it will not be asked for again
+		st.took(at.Offset) // bytes before it will not be asked for again
 	}
 	return st.read(ctx, at.Offset)
 }
@@ -50,7 +50,7 @@ func (s Streams) Write(ctx context.Context, by fleet.Caller, at wire.Place, data
 			return 0, &wire.Error{Status: http.StatusGone, Reason: fmt.Sprintf("job %s has ended and takes no input", j.ID)}
 		}
 		if !st.room(ctx) {
-			data, eof = nil, false // where to go on is all that is answered
+			data, eof = nil, false // answer only with the next offset
 		}
 	}
 	return st.write(at.Offset, data, eof)
