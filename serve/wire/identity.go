@@ -24,12 +24,11 @@ import (
 	"pagurus/internal/note"
 )
 
-// Identity is what a controller proves itself by over TCP, and what callers
-// prove themselves by to it.
+// Identity is the controller's certificate for TCP, and the token that its clients show.
 type Identity struct {
 	Certificate tls.Certificate
 	Token       string // "SECRET.FINGERPRINT"
-	TokenFile   string // where the token is kept
+	TokenFile   string // the token's file
 }
 
 const (
@@ -37,11 +36,11 @@ const (
 	keyFile         = "controller.key"
 	tokenFile       = "token"
 	secretBytes     = 32
-	validity        = 50 * 365 * 24 * time.Hour // it is pinned, so a date adds nothing
+	validity        = 50 * 365 * 24 * time.Hour // the certificate is pinned, so a date adds nothing
 )
 
-// EnsureIdentity loads the identity kept in dir, or makes it once. The files
-// are readable by their owner alone.
+// EnsureIdentity loads the identity from dir, or makes it once. Only the files' owner can
+// read them. After an error part of the files may exist; call again.
 func EnsureIdentity(dir string) (Identity, error) {
 	cert, err := loadCertificate(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,8 +81,8 @@ func loadCertificate(dir string) (tls.Certificate, error) {
 	return tls.X509KeyPair(cert, key)
 }
 
-// makeCertificate writes the key first: without a certificate it is not used,
-// and the next start makes both anew.
+// makeCertificate writes the key first: without a certificate it is not used, and the next
+// start makes both again.
 func makeCertificate(dir string) (tls.Certificate, error) {
 	none := tls.Certificate{}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -126,7 +125,7 @@ func fingerprint(der []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// parseToken takes a token apart.
+// parseToken splits a token into secret and fingerprint.
 func parseToken(token string) (secret, print string, err error) {
 	secret, print, found := strings.Cut(strings.TrimSpace(token), ".")
 	if b, err := hex.DecodeString(print); !found || secret == "" || err != nil || len(b) != sha256.Size {

@@ -18,15 +18,13 @@ import (
 	"pagurus/fleet"
 )
 
-// serverName is in every controller's certificate; it is not looked at, the
-// fingerprint is.
+// serverName is in every controller's certificate. It is not checked; the fingerprint is.
 const serverName = "pagurus-controller"
 
 const probeLimit = time.Second
 
-// ListenUnix opens the controller's UNIX socket. Everybody may connect: what
-// they may do is decided by who they are. A socket left behind by a dead
-// controller is replaced, a living one's is not.
+// ListenUnix opens the controller's UNIX socket. Every user may connect; permissions depend
+// on the user. It replaces a dead controller's socket, but not a live one's.
 func ListenUnix(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
@@ -50,7 +48,7 @@ func ListenUnix(path string) (net.Listener, error) {
 	return newCounting(l, connectionsPerUser), nil
 }
 
-// ListenTLS opens a TCP address for callers from other machines.
+// ListenTLS opens a TCP address for clients on other machines.
 func ListenTLS(addr string, id Identity) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -62,7 +60,7 @@ func ListenTLS(addr string, id Identity) (net.Listener, error) {
 	}), nil
 }
 
-// identity is who is at the other end of a connection.
+// identity is the user at the other end of a connection.
 type identity struct {
 	fleet.Caller
 	groups []uint32
@@ -70,9 +68,8 @@ type identity struct {
 
 type connectionKey struct{}
 
-// known puts what is known of a connection into its context: who the kernel
-// says it is on the UNIX socket. Nobody is known over TCP before showing the
-// token.
+// known puts the connection into its context, with the user on the UNIX socket as the kernel
+// reports it. Over TCP the user is unknown without the token.
 func known(ctx context.Context, c net.Conn) context.Context {
 	if t, is := c.(*tls.Conn); is {
 		c = t.NetConn()
@@ -100,8 +97,8 @@ func peer(c *net.UnixConn) (id identity, err error) {
 	return id, errors.Join(err, cerr)
 }
 
-// peerGroups asks the kernel for the peer's supplementary groups, as they were
-// when it connected. None is the answer where it cannot tell.
+// peerGroups asks the kernel for the peer's supplementary groups at the time it connected.
+// It returns none if the kernel cannot tell.
 func peerGroups(fd uintptr) []uint32 {
 	groups := make([]uint32, 64)
 	for range 2 {
@@ -111,7 +108,7 @@ func peerGroups(fd uintptr) []uint32 {
 		switch errno {
 		case 0:
 			return groups[:size/4]
-		case unix.ERANGE: // size says how much it takes
+		case unix.ERANGE: // size is the needed size
 			groups = make([]uint32, size/4)
 		default:
 			return nil
@@ -120,7 +117,7 @@ func peerGroups(fd uintptr) []uint32 {
 	return nil
 }
 
-// caller says who makes the request, by the socket or by the token.
+// caller gives the request's user, by the socket or by the token.
 func (s *server) caller(r *http.Request) (identity, error) {
 	if c, ok := r.Context().Value(connectionKey{}).(*counted); ok {
 		if c.over {

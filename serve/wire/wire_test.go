@@ -23,8 +23,7 @@ import (
 	"pagurus/fleet"
 )
 
-// world is a controller that remembers what it was asked. What is tested is
-// the way to it.
+// world is a controller that remembers requests. The tests are about the protocol.
 type world struct {
 	mu      sync.Mutex
 	asked   []fleet.Request
@@ -109,7 +108,7 @@ type served struct {
 	*world
 	socket, addr string
 	id           Identity
-	most         int // connections of one user; 0: as always
+	most         int // connections of one user; 0: the default
 	stop         func()
 }
 
@@ -120,7 +119,7 @@ func serve(t *testing.T, w *world) *served {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	os.Chmod(dir, 0o755) // others have to get at the socket
+	os.Chmod(dir, 0o755) // other users need access to the socket
 	id, err := EnsureIdentity(filepath.Join(dir, "state"))
 	if err != nil {
 		t.Fatal(err)
@@ -186,8 +185,7 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// asUser connects as somebody else: the kernel takes the identity from the
-// thread that connects.
+// asUser connects as another user: the kernel takes the user from the connecting thread.
 func asUser(socket string, uid, gid int, groups []uint32) (net.Conn, error) {
 	type result struct {
 		c   net.Conn
@@ -284,7 +282,7 @@ func TestTokenOverTLS(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "is not the controller") {
 		t.Errorf("another controller: %v", err)
 	}
-	// Plain HTTP on the TLS port is not served.
+	// Plain HTTP on the TLS port is refused.
 	r, err := http.Get("http://" + s.addr + "/v1/snapshot")
 	if err == nil {
 		r.Body.Close()
@@ -368,7 +366,7 @@ func TestOneControllerASocket(t *testing.T) {
 	if _, err := ListenUnix(s.socket); err == nil || !strings.Contains(err.Error(), "already runs") {
 		t.Fatalf("got %v", err)
 	}
-	// A dead one's socket is replaced.
+	// A dead controller's socket is replaced.
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.socket + "2", Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -446,7 +444,7 @@ func TestQuestions(t *testing.T) {
 	if next, err := c.WriteStream(ctx, Place{"j1", fleet.Stdin, 5}, nil, true); err != nil || next != 1005 {
 		t.Errorf("%d %v", next, err)
 	}
-	// More than a piece is taken in part, and its end is not the stream's.
+	// A write above the limit is taken in part, without eof.
 	if next, err := c.WriteStream(ctx, Place{"j1", fleet.Stdin, 0}, make([]byte, pieceBytes+5), true); err != nil || next != pieceBytes {
 		t.Errorf("%d %v", next, err)
 	}
