@@ -1,9 +1,8 @@
-// Package cli is the command line: it asks the controller, waits, and draws
-// what show/view says. It holds no decision of the cluster's and knows nothing
-// of drivers, hosts or files other than the caller's own directory.
-//
-// Its tests run the commands against a real controller's protocol on real
-// sockets; scripts in the system ring run the real binaries.
+// Package cli is the command line: it sends requests to the controller, waits, and prints
+// what show/view gives. It makes no decision for the cluster. It knows nothing of drivers,
+// hosts or files, except the caller's directory.
+// Its tests run the commands against a real controller's protocol on real sockets; scripts
+// in the system ring run the real binaries.
 package cli
 
 import (
@@ -25,32 +24,31 @@ import (
 	"pagurus/show/view"
 )
 
-// What a command exits with besides the program's own code.
+// A command's exit codes, besides the program's own.
 const (
-	exitFailed      = 1   // refused, or it did not go as asked
+	exitFailed      = 1   // refused or failed
 	exitOwn         = 125 // `run` and `wait`: Pagurus, not the program, failed
 	exitInterrupted = 130 // Ctrl-C
 )
 
-// Options is what the command line has to be told.
+// Options configures the command line.
 type Options struct {
 	Version string
-	Machine func() (string, error) // this machine's identity, fleet.Facts.Machine of a host with the same files
+	Machine func() (string, error) // this machine's ID, as fleet.Facts.Machine of a host with the same files
 	In      io.Reader
 	Out     io.Writer
 	Err     io.Writer
 }
 
-// app is the state shared by the commands: the global flags and where to
-// write.
+// app is the state that commands share: the global flags and the output streams.
 type app struct {
 	Options
-	flags *pflag.FlagSet // the global ones
+	flags *pflag.FlagSet // the global flags
 	json  bool
 }
 
-// Root gives the command `pagurus` with everything a user of a cluster types.
-// The caller adds the commands that run its roles.
+// Root gives the command `pagurus` with all commands for users of a cluster. The caller adds
+// the commands that run its roles.
 func Root(o Options) *cobra.Command {
 	a := &app{Options: o}
 	root := &cobra.Command{
@@ -79,7 +77,7 @@ hosts, and moves those guests from host to host while the program runs.`,
 }
 
 // Program makes a command the root of a program: it reports errors and its version as all
-// programs of Pagurus do, and has the flags that say where the controller is.
+// programs of Pagurus do, and has the flags that locate the controller.
 func Program(root *cobra.Command, o Options) {
 	root.Version, root.SilenceUsage, root.SilenceErrors = o.Version, true, true
 	root.SetIn(o.In)
@@ -101,7 +99,8 @@ func usage(cmd *cobra.Command, what string) error {
 	return Exit{Code: code, Err: fmt.Errorf("%s: see `%s --help`", what, cmd.CommandPath())}
 }
 
-// own is the error of a command that otherwise exits as the job's program did.
+// own gives an error the exit code 125, for commands that otherwise exit with the program's
+// code.
 func own(err error) error {
 	if err == nil || errors.As(err, new(Exit)) {
 		return err
@@ -109,14 +108,13 @@ func own(err error) error {
 	return Exit{Code: exitOwn, Err: err}
 }
 
-// Exit is an error that also says what the process shall exit with. Err may be
-// nil: there is nothing to say then.
+// Exit is an error with an exit code. Err may be nil: then nothing is printed.
 type Exit struct {
 	Code int
 	Err  error
 }
 
-// Error gives the sentence, if there is one.
+// Error gives the error's text.
 func (e Exit) Error() string {
 	if e.Err == nil {
 		return fmt.Sprintf("exit %d", e.Code)
@@ -124,10 +122,10 @@ func (e Exit) Error() string {
 	return e.Err.Error()
 }
 
-// Unwrap gives the error behind it.
+// Unwrap gives the inner error.
 func (e Exit) Unwrap() error { return e.Err }
 
-// Say writes what err has to say to a person and gives the code to exit with.
+// Say writes err for people and returns the exit code.
 func Say(w io.Writer, err error) int {
 	if err == nil {
 		return 0
@@ -142,22 +140,21 @@ func Say(w io.Writer, err error) int {
 	return e.Code
 }
 
-// The global flags that say where the controller is.
+// The global flags that locate the controller.
 const (
 	controllerFlag = "controller"
 	tokenFlag      = "token"
 	tokenFileFlag  = "token-file"
 )
 
-// Controller says where the controller is: by the flags of the command line,
-// otherwise by the environment.
+// Controller locates the controller: by the flags, otherwise by the environment.
 func Controller(flags *pflag.FlagSet) (wire.Config, error) {
 	given := func(name string) string {
 		value, _ := flags.GetString(name)
 		return value
 	}
 	if given(controllerFlag) != "" && given(tokenFlag)+given(tokenFileFlag) != "" {
-		// The environment may be broken then; it is not asked.
+		// The environment is not used and may be invalid.
 		token, err := readToken(given(tokenFlag), given(tokenFileFlag))
 		return wire.Config{Address: given(controllerFlag), Token: token}, err
 	}
@@ -185,7 +182,7 @@ func readToken(token, file string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// dial gives a client of the controller. It does not touch the network.
+// dial gives a client of the controller without using the network.
 func (a *app) dial() (*wire.Client, error) {
 	c, err := Controller(a.flags)
 	if err != nil {
@@ -194,7 +191,7 @@ func (a *app) dial() (*wire.Client, error) {
 	return wire.Dial(c)
 }
 
-// ask puts one request to the controller.
+// ask sends one request to the controller.
 func (a *app) ask(ctx context.Context, r fleet.Request) (fleet.Answer, error) {
 	c, err := a.dial()
 	if err != nil {
@@ -204,7 +201,7 @@ func (a *app) ask(ctx context.Context, r fleet.Request) (fleet.Answer, error) {
 	return c.Ask(ctx, r)
 }
 
-// read gives the cluster as it is now.
+// read gives the present cluster state.
 func (a *app) read(ctx context.Context) (view.Cluster, error) {
 	c, err := a.dial()
 	if err != nil {
@@ -214,7 +211,7 @@ func (a *app) read(ctx context.Context) (view.Cluster, error) {
 	return view.Read(s), err
 }
 
-// notes prints what an answer has to say to people.
+// notes prints an answer's notes for people.
 func (a *app) notes(answer fleet.Answer) {
 	for _, n := range answer.Notes {
 		_, _ = fmt.Fprintln(a.Err, "pagurus: "+view.Clean(n))

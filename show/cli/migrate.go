@@ -10,13 +10,13 @@ import (
 	"pagurus/fleet"
 )
 
-// leastStall is the finest limit that QEMU knows.
+// leastStall is QEMU's finest downtime limit.
 const leastStall = time.Millisecond
 
 // modeAuto leaves the mode to the controller.
 const modeAuto = "auto"
 
-// migrateFlags is what `migrate` is told besides guests.
+// migrateFlags are the flags of `migrate`.
 type migrateFlags struct {
 	job, to, site   string
 	mode            string
@@ -26,7 +26,7 @@ type migrateFlags struct {
 	transfer        transferFlags
 }
 
-// migrateText is what `migrate --help` says.
+// migrateText is the text of `migrate --help`.
 const migrateText = `Migrate moves guests to other hosts while their program runs on. Without --to
 the controller chooses the hosts. It prints the move's ID and returns; with
 --wait it shows the move and exits with 1 if a guest did not arrive. With --dry-run
@@ -110,7 +110,7 @@ func (a *app) migrateCommand() *cobra.Command {
 	return cmd
 }
 
-// request is what the command line asks for.
+// request makes the request from the command line.
 func (f migrateFlags) request(cmd *cobra.Command, args []string) (fleet.Request, error) {
 	r := fleet.Request{Verb: fleet.Migrate, Job: fleet.JobID(f.job), To: fleet.HostID(f.to), ToSite: f.site}
 	for _, g := range args {

@@ -8,13 +8,13 @@ import (
 	"pagurus/fleet"
 )
 
-// transferFlags say what of a guest's memory is sent, how, and how fast.
+// transferFlags say which of a guest's memory is sent, how, and how fast.
 type transferFlags struct {
 	bandwidth       int64 // bytes a second
 	cache, compress string
 }
 
-// transferHelp is what commands with transferFlags say of them.
+// transferHelp is the help on transferFlags.
 const transferHelp = `
 
 Free memory is not sent. A guest drops its page cache (what it can read
@@ -37,8 +37,7 @@ func (f *transferFlags) add(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc(fleet.CompressFlag, cobra.FixedCompletions(compressChoices, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// set notes in l what was asked for. Whether there is such a choice is for the
-// controller to say.
+// set sets the requested limits in l. The controller checks the values.
 func (f transferFlags) set(cmd *cobra.Command, l *fleet.Limits) error {
 	for flag, value := range map[string]string{pageCacheFlag: f.cache, fleet.CompressFlag: f.compress} {
 		if value == "" {
