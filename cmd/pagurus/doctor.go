@@ -27,7 +27,7 @@ import (
 	"pagurus/show/view"
 )
 
-// whatWidth is the width of the column that names what was looked at.
+// whatWidth is the width of the column with the findings' names.
 const whatWidth = 17
 
 func doctorCommand(std streams) *cobra.Command {
@@ -46,13 +46,13 @@ and leaves nothing behind. It exits with 0 if everything needed works, otherwise
 			defer stop()
 			asJSON, _ := cmd.Flags().GetBool("json")
 			progress := std
-			if asJSON { // for a program, which may take both streams for one
+			if asJSON { // a program may read both streams as one
 				progress.err = io.Discard
 			}
 			shown := newSteps(progress)
 			found := examine(ctx, shown)
 			if fix {
-				// What could not be mended is seen when it is looked at again.
+				// The next examination shows what could not be fixed.
 				if err := machine.Mend(ctx, found, std.err); err != nil {
 					std.say(err.Error())
 				}
@@ -66,8 +66,8 @@ and leaves nothing behind. It exits with 0 if everything needed works, otherwise
 	return cmd
 }
 
-// criuCommand is what the doctor mends containers with. The script is in the
-// binary, which may be all there is on a machine.
+// criuCommand installs CRIU for `doctor --fix`. The binary contains the script, since a
+// machine may have nothing else.
 func criuCommand(std streams) *cobra.Command {
 	return &cobra.Command{
 		Use:     "criu",
@@ -79,7 +79,7 @@ func criuCommand(std streams) *cobra.Command {
 			defer stop()
 			script := exec.CommandContext(ctx, "bash", "-c", criu.Installer())
 			script.Stdout, script.Stderr = std.out, std.err
-			// It tidies up, and so does what it calls, which is of its group.
+			// It cleans up, and so do its children, which are in its group.
 			script.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			script.Cancel = func() error { return syscall.Kill(-script.Process.Pid, syscall.SIGTERM) }
 			script.WaitDelay = time.Minute
@@ -94,7 +94,7 @@ func criuCommand(std streams) *cobra.Command {
 	}
 }
 
-// tell writes the findings and gives the doctor's exit.
+// tell writes the findings and returns the doctor's exit.
 func tell(std streams, found []machine.Finding, asJSON bool) error {
 	missing := 0
 	var text strings.Builder
@@ -124,7 +124,7 @@ func tell(std streams, found []machine.Finding, asJSON bool) error {
 	return err
 }
 
-// examine looks at everything, and tries what a look does not prove.
+// examine checks everything, and tries what a check cannot prove.
 func examine(ctx context.Context, shown *steps) []machine.Finding {
 	defer shown.clear()
 	shown.show("looking for what is needed", 0)
@@ -158,7 +158,7 @@ func tried(name, detail, fix string, err error) []machine.Finding {
 	return []machine.Finding{f}
 }
 
-// untried is what is said of a trial that takes root.
+// untried is the finding of a trial that needs root.
 func untried(name string) []machine.Finding {
 	return []machine.Finding{{Name: name, Needed: true, OK: true, Detail: "not tried without root"}}
 }
@@ -183,7 +183,7 @@ func tryFiles(ctx context.Context) []machine.Finding {
 		machine.ReinstallServer(), inFolder(func(dir string) error { return Files(ctx, dir) }))
 }
 
-// trySensors asks once what tells whether this machine's owner is there.
+// trySensors samples the owner's sensors once.
 func trySensors(ctx context.Context) machine.Finding {
 	f := machine.Finding{Name: "owner's sensors", Detail: "all of them work"}
 	s, err := owner.Open(owner.Config{})
@@ -201,7 +201,7 @@ func trySensors(ctx context.Context) machine.Finding {
 	return f
 }
 
-// findBeside looks for a program that belongs beside this one.
+// findBeside searches for a program that belongs beside this one.
 func findBeside(what, program string) machine.Finding {
 	f := machine.Finding{Name: what, Needed: true}
 	path, err := roles.Beside(program)
@@ -213,9 +213,8 @@ func findBeside(what, program string) machine.Finding {
 	return f
 }
 
-// tryGuests boots a tiny guest: a /dev/kvm that opens proves nothing. Neither
-// does a device file prove that guests can arrive by post-copy, so a QEMU is
-// asked that may do as little as theirs.
+// tryGuests boots a tiny guest, because a /dev/kvm that opens proves nothing. Nor does a
+// device file prove that post-copy works, so a QEMU with the guests' rights is asked.
 func tryGuests(ctx context.Context) []machine.Finding {
 	f := machine.Finding{Name: "guests", Needed: true}
 	if os.Geteuid() != 0 {
@@ -239,11 +238,11 @@ func tryGuests(ctx context.Context) []machine.Finding {
 	return []machine.Finding{f, late}
 }
 
-// probePrefix begins the names of the folders guests are tried in; the number
-// of the process that does follows.
+// probePrefix begins the names of the trial guests' folders; the PID of the trying process
+// follows.
 const probePrefix = "probe-"
 
-// tryGuest asks the driver what it can do here, anew.
+// tryGuest asks the driver again for its abilities here.
 func tryGuest(ctx context.Context) (can fleet.Abilities, slow string, err error) {
 	agent, err := roles.Beside(roles.GuestProgram)
 	if err != nil {
@@ -260,7 +259,7 @@ func tryGuest(ctx context.Context) (can fleet.Abilities, slow string, err error)
 	return can, slow, err
 }
 
-// inFolder calls a function with a folder to try something in.
+// inFolder calls a function with a temporary folder.
 func inFolder(try func(dir string) error) (err error) {
 	if err := os.MkdirAll(roles.Run, 0o755); err != nil {
 		return err
@@ -276,7 +275,7 @@ func inFolder(try func(dir string) error) (err error) {
 	return try(dir)
 }
 
-// accelerator is what guests on this machine run with.
+// accelerator is the accelerator of guests on this machine.
 func accelerator(ctx context.Context) (string, error) {
 	ctx, stop := context.WithTimeout(ctx, roles.OpenLimit)
 	defer stop()
@@ -313,7 +312,7 @@ func tryContainers(ctx context.Context) []machine.Finding {
 	return []machine.Finding{f}
 }
 
-// tryContainer asks CRIU what it can do here, anew.
+// tryContainer asks CRIU again for its abilities here.
 func tryContainer(ctx context.Context, c criu.Criu) (can criu.Ability, err error) {
 	err = inFolder(func(dir string) error { can, err = c.Probe(ctx, dir); return err })
 	return can, err

@@ -23,19 +23,18 @@ import (
 	"pagurus/show/cli"
 )
 
-// agentCommand is short for the program pagurus-agent.
+// agentCommand starts the program pagurus-agent.
 func agentCommand() *cobra.Command {
 	return roles.AgentCommand("agent", func(cmd *cobra.Command, _ roles.Agent, _ bool) error { return become(roles.AgentProgram, cmd) })
 }
 
-// controllerCommand is short for the program pagurus-controller.
+// controllerCommand starts the program pagurus-controller.
 func controllerCommand() *cobra.Command {
 	return roles.ControllerCommand("controller", func(cmd *cobra.Command, _ roles.Controller) error { return become(roles.ControllerProgram, cmd) })
 }
 
-// become has the program beside this one go on in this process with the same flags,
-// so that signals and the process's number are the program's. It returns only if
-// that cannot be done.
+// become replaces this process by the program beside this one with the same flags, so that
+// signals and PID are the program's. It returns only on failure.
 func become(program string, cmd *cobra.Command) error {
 	path, err := roles.Beside(program)
 	if err != nil {
@@ -43,7 +42,7 @@ func become(program string, cmd *cobra.Command) error {
 	}
 	has := pflag.NewFlagSet(program, pflag.ContinueOnError)
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Name != "json" { // which daemons have nothing to do with
+		if f.Name != "json" { // not a flag of daemons
 			has.AddFlag(f)
 		}
 	})
@@ -68,7 +67,7 @@ Guests run on then, and are found again by the next one. More hosts may join: gi
 			if err := a.Finish(); err != nil {
 				return err
 			}
-			c.RunDir, c.StateDir, c.ImageDir = a.RunDir, a.StateDir, a.ImageDir // flags of both, kept by the agent's
+			c.RunDir, c.StateDir, c.ImageDir = a.RunDir, a.StateDir, a.ImageDir // flags of both, stored in the agent's
 			c.Finish()
 			args := roles.Given(cmd.Flags(), ofAgent)
 			if a.Address == "" {
@@ -84,13 +83,13 @@ Guests run on then, and are found again by the next one. More hosts may join: gi
 	return cmd
 }
 
-// upPurpose is what the controller of `pagurus up` is for.
+// upPurpose names the controller of `pagurus up` in errors.
 const upPurpose = "`pagurus up`"
 
-// both runs a controller and, once that answers, an agent. When one ends the other is
-// told to. What they have to say they say themselves.
+// both runs a controller and, once it answers, an agent. When one ends it ends the other.
+// They print their own errors.
 func both(ctx context.Context, std streams, c roles.Controller, ofController, ofAgent []string) error {
-	// A controller that is there already would answer in the place of ours.
+	// An existing controller would answer instead of ours.
 	lock, err := daemon.HoldLock(roles.Lock(c.Socket), upPurpose)
 	if err == nil {
 		err = lock.Release()
@@ -98,7 +97,7 @@ func both(ctx context.Context, std streams, c roles.Controller, ofController, of
 	if err != nil {
 		return fmt.Errorf("%w: end it first, or give this controller its own --run and --state", err)
 	}
-	// The kernel tells children of the end of the thread that started them.
+	// The kernel sends Pdeathsig when the starting thread ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	ctx, stop := context.WithCancel(ctx)
@@ -143,18 +142,18 @@ func both(ctx context.Context, std streams, c roles.Controller, ofController, of
 	return firstOf(errs)
 }
 
-// told is the error to end with when a program has ended, whose own words were printed.
+// told is the final error after a program's end, whose own messages were printed.
 func told(ctx context.Context, err error) error {
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
 		return cli.Exit{Code: exit.ExitCode()}
 	}
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // it ended well, as it was told to
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // it ended properly, as told
 		return nil
 	}
 	return err
 }
 
-// firstOf is what went wrong first: the rest follows of it.
+// firstOf is the first error: the rest follows from it.
 func firstOf(errs []error) error {
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
 		return errs[i]
