@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Each rule finds what breaks it, and leaves alone what does not.
+// Each rule finds a violation, and accepts other code.
 func TestRulesFindWhatBreaksThem(t *testing.T) {
 	long := strings.Repeat("\n", mostFileLines)
 	for _, c := range []struct{ path, src, want string }{
