@@ -1,5 +1,6 @@
 // Command pagurus-agent is a host of a cluster: it runs guests for a controller. Here each
 // driver meets the interface that it satisfies.
+//
 // It decides nothing itself. Its tests start it where it cannot run; the system ring runs
 // the real program.
 package main

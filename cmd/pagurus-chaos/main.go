@@ -4,6 +4,7 @@
 // each in a phase that a plan chooses. Meanwhile it checks from outside, by the processes
 // and the jobs' results, whether a guest was lost or ran twice. `make chaos` runs it. The
 // same seed gives the same plan. It exits with 1 when it has found something.
+//
 // It must not know any internals: it sees only what the controller tells every client and
 // what the kernel shows. Plan and verdicts are tested without a lab; the rest by a short run
 // in the system ring.

@@ -1,5 +1,6 @@
 // Command pagurus-controller is the head of a cluster. It is a separate program because its
 // store takes longer to start than most commands take in total, and no host needs it.
+//
 // It decides nothing itself. The system ring runs it.
 package main
 

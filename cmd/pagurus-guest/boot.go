@@ -1,6 +1,7 @@
 // This file turns the initramfs of a virtual machine into the root file system of the
 // guest's image, and powers the machine off. A container does not need it: its driver has
 // done the same from outside.
+//
 // It must not know the guest's purpose. Its tests are those of the guest agent, in real
 // guests.
 

@@ -1,14 +1,18 @@
 // Command pagurus-guest is the guest agent: the first process of a guest.
+//
 // In a virtual machine the kernel starts it as /init from the initramfs. It loads modules,
 // mounts the image with a writable layer in memory, and then serves the host's agent over
 // the guest link. It sets the guest up for its job, runs programs, keeps their input and
 // output by offset, and starts the remote parts of MPI jobs for its peers, so that no sshd
 // is needed. The same binary is the remote-start command ("rsh") and the last step before a
 // program ("pagurus-exec").
+//
 // In a container there is nothing to load or mount. Namespaces, files, network and the job's
 // files are made from outside, at each host, and the link is a socket.
+//
 // It is resident in every guest, so it stays small and asleep: no HTTP, no netlink library,
 // no timer while idle. As the first process it never exits; it reports errors to the host.
+//
 // It must not know hosts, moves or the controller: a guest cannot tell where it runs. Its
 // tests run programs on this machine, and the whole guest in QEMU under software emulation,
 // with Open MPI 4 and 5 and MPICH.

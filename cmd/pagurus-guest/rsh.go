@@ -23,6 +23,7 @@ import (
 // Remote start: mpirun in guest 0 runs "rsh HOST COMMAND", which asks the guest agent of
 // HOST to run COMMAND as the job's user. The connection is on the job's own network, which
 // no other job uses, and survives moves of either guest.
+//
 // After a line of JSON from the caller both sides send messages: a type byte, four bytes of
 // length, and the content.
 const (

@@ -1,5 +1,6 @@
 // This file has the command `pagurus isolate`: some of a host's CPUs for guests alone. The
 // controller stores the request, and the host's agent carries it out.
+//
 // It must not change anything itself. Its tests use a scripted controller on a real socket.
 
 package main

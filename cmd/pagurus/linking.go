@@ -1,5 +1,6 @@
 // This file has the command `pagurus lab link`, which impairs the links of a lab's hosts to
 // test programs.
+//
 // It must not know more of a lab than the names of links. Its tests are of command lines.
 
 package main

@@ -1,5 +1,6 @@
 // Command pagurus is the command line. It assembles the other packages and decides nothing
 // itself.
+//
 // Agent and controller are the programs pagurus-agent and pagurus-controller beside it. The
 // lab, `pagurus up` and the doctor are here, since they start and judge both. Its tests run
 // the real binary.

@@ -1,6 +1,7 @@
 // This file tries the parts of Pagurus on this machine that the presence of files does not
 // prove: a job's network between two hosts, and the server of a job's files. It works in
 // network namespaces without names, so the machine's own network is not touched.
+//
 // It knows nothing else about the machine, nor how to fix it. Its tests run on the machine
 // itself, with and without the requirements.
 

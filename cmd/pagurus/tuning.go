@@ -1,5 +1,6 @@
 // This file has the commands about what guests mirror of their hosts: `pagurus tune`.
 // Package topology decides it; here it is shown.
+//
 // It must not change anything. Its tests show recorded machines.
 
 package main

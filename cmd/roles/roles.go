@@ -1,5 +1,6 @@
 // Package roles has what Pagurus's programs share: the flags of agent and controller, the
 // programs' names, and the folders.
+//
 // The commands `pagurus up`, `agent` and `controller` have the flags of the programs
 // pagurus-agent and pagurus-controller, so they are here once. It must not know what those
 // programs do. Its tests are of command lines.

@@ -1,6 +1,7 @@
 // Package archtest keeps the architecture. It fails when an import points the wrong way,
 // when pure code has effects, when a file is too long, when a name means nothing, or when a
 // printed document is outdated.
+//
 // It parses the files itself and does not call the go tool: go test caches a result until a
 // file that the test opened has changed, and does not see what a child process opens. It
 // must not know what any package does. Its tests run against this repository, and against

@@ -1,5 +1,6 @@
 // Package note keeps values beyond a process's life: a file that is replaced as a whole,
 // mostly with one value as JSON.
+//
 // It does not know the content. Its tests run on real files.
 package note
 

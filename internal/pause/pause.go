@@ -1,4 +1,5 @@
 // Package pause waits until a time is over or a context ends.
+//
 // It does not know what for. Its tests run on the clock.
 package pause
 

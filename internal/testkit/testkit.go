@@ -1,6 +1,7 @@
 // Package testkit is the base of contract and system tests: real network namespaces as
 // hosts, the machine's guest images, the rule for skipping such tests, waiting with a limit,
 // and the check that a test leaves nothing behind.
+//
 // It must not know what it is used to test: it imports no other package of Pagurus. Its
 // tests run against the kernel.
 package testkit

@@ -1,6 +1,7 @@
 // Package thread calls functions on OS threads that end afterwards. So a function's changes
 // to its thread, such as its network, affect no other code, even if they cannot be undone.
 // It also tells which CPUs threads may use.
+//
 // It does not know what is called. Its tests run against the kernel.
 package thread
 

@@ -1,6 +1,7 @@
 // Package agent carries out orders on one host. It dials the controller, makes the host's
 // networks and file shares, passes orders to drivers and answers with reports. It owns the
 // interfaces of the drivers. It does not know phases, policies or how a driver works.
+//
 // An agent may be killed at any moment. Guests go on, and the next agent finds everything
 // again through the drivers and its order journal. Tests run against an in-memory driver for
 // the agent's own bookkeeping, and against the real QEMU driver with a real guest.

@@ -1,5 +1,6 @@
 // This file keeps some of a host's CPUs for guests alone, as the controller wants it. It
 // repeats this, because processes, interrupts and threads come and go.
+//
 // It must not know how that is done. When it ends, the CPUs stay as they are, and the next
 // agent continues. Its tests run against an in-memory host; act/isolate has those against
 // the kernel.

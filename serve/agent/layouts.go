@@ -1,5 +1,6 @@
 // This file remembers where the parts of a host's guests are, so that no two guests get the
 // same cores, pages or memory. Package topology decides where they go.
+//
 // It must not know how guests are run. Its tests plan guests on a recorded machine.
 
 package agent

@@ -1,5 +1,6 @@
 // This file decides what a guest does next for the owner of its host: reclaim or return
 // memory, suspend, resume, or a keepalive pulse.
+//
 // It is pure, and must not know how any of it is done. Its tests are those of package agent.
 
 package agent

@@ -1,6 +1,7 @@
 // Package controller is the loop around planner.Step: take an event, think, commit, send
 // orders to the hosts. It also keeps what is not stored: the agents' facts, and programs'
 // output in a spool on disk.
+//
 // It makes no decision of its own: the planner chooses the next state and the hosts. Its
 // tests run against the real planner, the real store and real sockets; only the agents are
 // scripted.

@@ -47,6 +47,7 @@ type spool struct {
 
 // stream is one growing file. wake is closed and replaced at every change that a reader or
 // writer may wait for.
+//
 // Bytes beyond most are accepted and dropped, so that the program goes on: the file grows by
 // a hole, which takes no space and keeps the agents' offset.
 type stream struct {

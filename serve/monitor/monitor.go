@@ -1,6 +1,7 @@
 // Package monitor is the presence monitor of a host. It samples the sensors once a second,
 // lets package presence judge the samples, and deprioritises guests at once. It owns the
 // interfaces it uses and knows neither guests nor the controller.
+//
 // It may be killed at any moment: deprioritised guests stay so until the next monitor has
 // sampled. Its tests run against the real sensors and the kernel's control groups.
 package monitor

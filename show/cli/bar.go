@@ -1,4 +1,5 @@
 // This file draws moves under way on a terminal.
+//
 // It must not know where they come from. Its tests are those of package cli.
 
 package cli

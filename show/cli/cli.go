@@ -1,6 +1,7 @@
 // Package cli is the command line: it sends requests to the controller, waits, and prints
 // what show/view gives. It makes no decision for the cluster. It knows nothing of drivers,
 // hosts or files, except the caller's directory.
+//
 // Its tests run the commands against a real controller's protocol on real sockets; scripts
 // in the system ring run the real binaries.
 package cli

@@ -1,5 +1,6 @@
 // Package view turns a snapshot of the cluster into rows and sentences for people. The
 // command line only prints them.
+//
 // It is pure: no clock (the snapshot has the time), no terminal, no connection, no decision
 // about the cluster. Its tests run against golden tables.
 package view

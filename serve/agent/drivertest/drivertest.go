@@ -1,6 +1,7 @@
 // Package drivertest is the contract that every driver must pass: what agent.Driver and
 // agent.Linker promise. It runs against two drivers that stand for two hosts. The guests run
 // the witness, which keeps counters in memory that it dirties.
+//
 // It knows no mechanism: all differences are in World. The drivers' own tests run it against
 // the real mechanism.
 package drivertest

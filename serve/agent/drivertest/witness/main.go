@@ -1,12 +1,14 @@
 // Command witness stands in for the guest agent in the contract tests. As the only process
 // of a guest it keeps counters in memory that it constantly dirties. Tests ask it over the
 // guest's link whether the memory is intact.
+//
 // Each question and answer is one line that begins with the question's number, since an
 // answer may come late. "report" gives "STEPS PASSES WRONG". "round" gives the same after an
 // extra pass over all memory at full speed. "dirty MIB" sets the MiB dirtied a second,
 // "shout KIB" fills the console, "net" gives the guest's first hardware address, "shape" its
 // nodes with CPUs and distances and its sockets. "disk" gives the first bytes of its disk,
 // "read" reads the disk into the page cache, "drop" empties that, "exit" ends the guest.
+//
 // In a container, which is made before it starts, the link is a socket.
 package main
 
