@@ -55,25 +55,24 @@ type Restoring struct {
 // Restore makes the processes of a container from images and lets them run. It returns
 // the PID of the first process here.
 //
-// The first process is a child of the caller, which must wait for it and so reap it: if the
-// host is itself a container, its init process may not reap orphans. The first process does
+// The first process is a child of the caller, which must wait for it and so reap it: the
+// init process of a host that is a container may not reap orphans. The first process does
 // not depend on the caller. When the caller dies it becomes a child of init. A later
 // caller watches it by its PID and start time. Two things would end it with the caller: a
 // signal at its parent's death that it asked for before the dump, which is restored like
 // everything else; and the control group of the caller's service, in which it is
 // restored. So Resuming must move it to its own group.
 //
-// After an error nothing of the container is left here, unless Failing returned an error.
-// The images can be used for another try. But if Resuming had been reached, the
-// container's sockets were closed as those of any program are. Their peers are told,
-// unless the link is cut. What arrived at the sockets is lost, and the network cannot be
-// used any more. So the link should stay cut, or arriving frames be held back, until
-// nothing can fail any more.
+// After an error nothing remains of the container, unless Failing returned an error. The
+// images can be used for another try. But if Resuming had been reached, the container's
+// sockets were closed normally. Their peers are told, unless the link is cut. Data that
+// arrived at the sockets is lost, and the network cannot be used any more. So the link
+// should stay cut, or arriving frames be held back, until nothing can fail any more.
 //
-// If the caller dies before Resuming, CRIU ends too, and what it made ends or stays
-// stopped for ever. A later caller must end what is in the container's network. Between
-// the last step of the last process and the end of Resuming nothing could prevent the
-// container from running on. So its link should be cut until it is meant to run.
+// If the caller dies before Resuming, CRIU ends too, and its processes end or stay
+// stopped for ever. A later caller must end the processes in the container's network.
+// Between the last step of the last process and the end of Resuming nothing prevents the
+// container from running. So its link should be cut until it is meant to run.
 func (c Criu) Restore(ctx context.Context, s RestoreSpec) (pid int, err error) {
 	return c.restoring(s).Do(ctx)
 }
@@ -149,7 +148,7 @@ func (r *Restoring) destroy(n *rpc.CriuNotify, cause error) bool {
 	if !late || r.failing(cause) != nil {
 		return false
 	}
-	_ = unix.Kill(r.pid, unix.SIGKILL) // all others end with the first, before CRIU detaches from them
+	_ = unix.Kill(r.pid, unix.SIGKILL) // the others end with the first, before CRIU detaches from them
 	return true
 }
 
@@ -160,7 +159,7 @@ func (r *Restoring) Do(ctx context.Context) (pid int, err error) {
 	}
 	if r.over != nil {
 		select {
-		case <-r.call.ended: // it was ended while it waited, perhaps for long
+		case <-r.call.ended: // it ended while it waited, perhaps for a long time
 			r.Close()
 			if err := r.startCriu(); err != nil {
 				return 0, r.spec.wrap(err)

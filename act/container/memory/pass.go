@@ -15,7 +15,7 @@ type Send func(p Piece, content []byte) error
 
 // Passed says what a pass sent.
 type Passed struct {
-	SentBytes int64
+	SentBytes int64 // filled pages
 	ZeroBytes int64 // pages that contain only zeros
 	LazyBytes int64 // pages that are to be fetched
 	// RemainingBytes is what was written since, and everything that is sent only at the
