@@ -120,9 +120,8 @@ type dumpPoint struct {
 	lead   func(away bool)
 }
 
-// dumpSuspended suspends the guest at a moment at which it can be dumped. It then sends
-// what changes until that moment: the files and memory that the target lacks, and the
-// rest of the guest as CRIU's images.
+// dumpSuspended suspends the guest at a moment at which it can be dumped. It then sends the
+// missing files and memory, and dumps the rest of the guest into CRIU's images.
 func (d *Driver) dumpSuspended(ctx context.Context, s dumpPoint) error {
 	wait := transientFirst
 	for begun := time.Now(); ; wait = min(2*wait, transientMost) {
@@ -200,7 +199,7 @@ func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error
 		err = waits.Mend(s.images)
 	}
 	if err == nil {
-		err = criu.Trust(s.images, r.Process.PID, r.Export) // for files that the target has, too
+		err = criu.Trust(s.images, r.Process.PID, r.Export) // for files that the target also has
 	}
 	s.out.Stage("dump")
 	return true, err
@@ -327,8 +326,7 @@ func (d *Driver) thaw(g *guest) error {
 	return d.goOn(g)
 }
 
-// goOn makes a suspended guest continue where it is, and its programs wait again for what
-// they were waiting for.
+// goOn makes a suspended guest continue here. Its programs' waits continue.
 func (d *Driver) goOn(g *guest) error {
 	g.mu.Lock()
 	pid, waits := g.record.Process.PID, g.waits
