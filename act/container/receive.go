@@ -455,7 +455,7 @@ func (t *target) adoptProcesses(pid int) error {
 	}
 	process, err := host.Find(pid)
 	if err == nil {
-		_, err = g.lazyFill().CheckFill() // its source still has it
+		_, err = g.lazyFill().CheckFill() // otherwise the source still has the guest
 	}
 	if err != nil {
 		return err

@@ -357,9 +357,9 @@ func (d *Driver) prepareDump(s dumpPoint) (*criu.Dumping, error) {
 func ghostBytes(r record) int64 { return min(r.Need.MemoryBytes, 1<<32-1) }
 
 // Resume makes a suspended guest run: at a target that has the whole guest, or at a
-// source whose switch certainly failed. A copy still under way is cancelled. It is not an
-// error if the guest runs already. Resume is refused at a source if the target has or may
-// have the guest, because both would run.
+// source whose switch certainly failed. A running copy is cancelled. It is not an error
+// if the guest runs already. Resume is refused at a source if the target has or may have
+// the guest, because both would run.
 func (d *Driver) Resume(ctx context.Context, id fleet.GuestID) error {
 	err := d.resume(ctx, id)
 	if err != nil {

@@ -20,8 +20,8 @@ const GhostBytes = 64 << 20
 // DumpSpec says what is dumped, and how.
 type DumpSpec struct {
 	PID        int               // the container's first process, as the caller sees it
-	Images     string            // an empty folder for what is dumped and for the log
-	Mounts     map[string]string // what is mounted in the container from outside: from the path there to the name in RestoreSpec.Mounts
+	Images     string            // an empty folder for the images and the log
+	Mounts     map[string]string // folders of the host that are mounted in the container: from the path there to the name in RestoreSpec.Mounts
 	Running    bool              // the processes live on after the dump; otherwise they are killed
 	Freezer    string            // folder of their control group; if it was frozen, it stays frozen; empty: there is none
 	GhostBytes int64             // limit of open deleted files, in bytes; 0: the constant GhostBytes
@@ -39,7 +39,7 @@ type Dumping struct {
 	call   *call
 	config *os.File      // configuration for CRIU; nil: there is none yet
 	held   chan struct{} // closed when CRIU holds all processes
-	enough *os.File      // where CRIU is told that no memory is asked for; nil: nowhere
+	enough *os.File      // tells CRIU that no memory is wanted; nil: not needed
 }
 
 // Dump writes a container to images. CRIU runs in the container's network namespace.

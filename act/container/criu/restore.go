@@ -15,12 +15,12 @@ import (
 	"pagurus/internal/thread"
 )
 
-// RestoreSpec says what is restored, and into what.
+// RestoreSpec says how to restore a container.
 type RestoreSpec struct {
-	Images string            // the folder with what was dumped; the log is written to it, too
+	Images string            // the folder with the images; the log is written to it, too
 	Root   string            // the container's root file system: a mount point with its earlier content
 	Netns  string            // file of its network namespace, in which its addresses exist
-	Mounts map[string]string // what is mounted in it from outside: from the names in DumpSpec to the paths here
+	Mounts map[string]string // folders of the host that are mounted in the container: from the names in DumpSpec to the paths here
 	Lazy   bool              // memory is fetched when it is touched: a LazyPager runs on Images
 
 	// The steps are nil or called once, with the first process's PID here. An error of
@@ -140,8 +140,8 @@ func (r *Restoring) named(f func(int) error) func(*rpc.CriuNotify) error {
 	}
 }
 
-// destroy ends what was made, at CRIU's last steps: there CRIU continues whatever it is
-// told, or fails on processes that are gone. At earlier steps CRIU itself cleans up
+// destroy ends the restored processes at CRIU's last steps. There CRIU continues despite
+// a refusal, or fails on processes that are gone. At earlier steps CRIU itself cleans up
 // better.
 func (r *Restoring) destroy(n *rpc.CriuNotify, cause error) bool {
 	late := slices.Contains([]string{"pre-resume", "post-resume"}, n.GetScript()) && r.pid != 0
@@ -179,7 +179,7 @@ func (r *Restoring) Do(ctx context.Context) (pid int, err error) {
 	return int(resp.GetRestore().GetPid()), nil
 }
 
-// failing calls Failing before what was made is ended.
+// failing calls Failing before the restored processes are ended.
 func (r *Restoring) failing(cause error) error {
 	if !r.failed && r.spec.Failing != nil {
 		r.kept = r.spec.Failing(r.pid, cause)

@@ -114,7 +114,7 @@ func trusting(entry []byte, mounts []uint64) ([]byte, error) {
 				id, n := protowire.ConsumeVarint(content)
 				on = on || n > 0 && slices.Contains(mounts, uint64(protowire.DecodeZigZag(id)))
 			case regularExternal:
-				on = true // as Leave has it
+				on = true // written by Leave
 			case regularSize, regularMode, regularBuild, regularChecksum, regularCheckedBy, regularPeriod:
 				return nil
 			}

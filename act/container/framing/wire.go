@@ -110,7 +110,7 @@ func (c *Conn) Send(kind byte, parts ...[]byte) error {
 	return nil
 }
 
-// Flush sends what is buffered.
+// Flush sends buffered data.
 func (c *Conn) Flush() error {
 	if err := c.raw.SetWriteDeadline(time.Now().Add(silence)); err != nil {
 		return err
@@ -156,7 +156,7 @@ func Read(r io.Reader, room []byte) (kind byte, content []byte, err error) {
 }
 
 // Pace limits a sending rate by waiting.
-type Pace struct{ limiter *rate.Limiter } // nil: there is no ceiling
+type Pace struct{ limiter *rate.Limiter } // nil: no limit
 
 // leastBurst is the smallest burst, in bytes. It keeps messages from being counted in
 // tiny parts when the limit is low.

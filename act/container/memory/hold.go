@@ -87,8 +87,8 @@ func (h *HolderProcess) Parted() error {
 	return err
 }
 
-// HoldForever keeps what is held until this process is killed. It returns at once if
-// nothing is held.
+// HoldForever keeps the held userfaultfds until this process is killed. It returns at
+// once if there are none.
 func (h *HolderProcess) HoldForever() {
 	for h.holds() {
 		time.Sleep(time.Minute)

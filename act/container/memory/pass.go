@@ -18,8 +18,8 @@ type Passed struct {
 	SentBytes int64 // filled pages
 	ZeroBytes int64 // pages that contain only zeros
 	LazyBytes int64 // pages that are to be fetched
-	// RemainingBytes is what was written since, and everything that is sent only at the
-	// last pass.
+	// RemainingBytes is the memory written since, and memory that only the last pass
+	// sends.
 	RemainingBytes int64
 }
 

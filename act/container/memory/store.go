@@ -139,7 +139,7 @@ const (
 // lazy.
 type block struct{ filled, zero, lazy [blockPages / 64]uint64 }
 
-// errNobody says that a page is lazy and there is no source to fetch it from.
+// errNobody says that there is no source from which to fetch a lazy page.
 var errNobody = errors.New("no source connection for the lazy pages")
 
 func newMemory(number uint32) (*processMemory, error) {

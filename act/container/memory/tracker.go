@@ -88,7 +88,7 @@ func (t *Tracker) Pass(ctx context.Context, pids []int, send Send) (Passed, erro
 
 // Last sends the rest while the processes are frozen. It ends tracking, also after an
 // error. New processes are sent whole. The processes must not run again before CRIU has
-// dumped them; if they do, what was sent cannot be used.
+// dumped them; if they do, the sent memory cannot be used.
 func (t *Tracker) Last(ctx context.Context, pids []int, send Send) (Passed, error) {
 	return t.finish(ctx, pids, send, false)
 }

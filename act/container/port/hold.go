@@ -399,7 +399,7 @@ func (h *FrameQueue) unhold() error {
 	return nil
 }
 
-// letGo releases everything, in whatever state it is.
+// letGo releases everything, in any state.
 func (h *FrameQueue) letGo() error {
 	err := h.unhold()
 	h.closed = true

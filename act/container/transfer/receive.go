@@ -66,7 +66,7 @@ func (t *Target) Apply(m []byte) error {
 	return fmt.Errorf("a message about files is of the unknown kind %q", m[0])
 }
 
-// place makes, changes or removes what is at a path.
+// place creates, changes or removes a path.
 func (t *Target) place(op byte, name string, r *reader) error {
 	dir, base := path.Split(name)
 	fd, err := open(int(t.root.Fd()), path.Clean("./"+dir), unix.O_PATH|unix.O_DIRECTORY)
