@@ -33,7 +33,7 @@ func TestHeld(t *testing.T) {
 }
 
 // TestWaitsGoOnWhereTheyAre: waiting calls do not notice that a move was cancelled after CRIU
-// had held the processes, or that the guest was suspended for an owner.
+// had held the processes. Nor do they notice that the guest was suspended for an owner.
 func TestWaitsGoOnWhereTheyAre(t *testing.T) {
 	j := newJobOf(t, "openmpi", 1, jobUser)
 	j.compileState("held")

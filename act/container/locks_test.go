@@ -187,8 +187,8 @@ func TestSharedLocks(t *testing.T) {
 	}
 }
 
-// TestBriefLocks: a guest that locks a file briefly, again and again, moves between two locks,
-// and shares the file with another process that does the same.
+// TestBriefLocks: a guest that locks a file briefly, again and again, moves between two locks.
+// It shares the file with another process that does the same.
 func TestBriefLocks(t *testing.T) {
 	j := newJob(t, "openmpi", 1)
 	at := func(name string) string { return filepath.Join(j.files, name) }

@@ -19,9 +19,9 @@ var (
 	_ agent.Examiner = (*container.Driver)(nil)
 )
 
-// TestProfile: the profile of a guest that dirties 16 MiB round and round at a known rate is
-// right, at the promised cost, before and after a move. A guest that is being moved, or is not
-// here, is not profiled.
+// TestProfile: a guest dirties 16 MiB round and round at a known rate. Its profile is right, at
+// the promised cost, before and after a move. A guest that is being moved, or is not here, is
+// not profiled.
 func TestProfile(t *testing.T) {
 	const (
 		mib       = 1 << 20

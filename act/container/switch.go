@@ -103,9 +103,9 @@ func (d *Driver) handOver(ctx context.Context, g *guest, lead func(bool)) error 
 	return d.ask(g, s)
 }
 
-// A transient obstacle, such as a connection that is being made, ends when the guest's
-// programs run again for a moment, or when its peers have received what it still had to
-// send.
+// A transient obstacle, such as a connection that is being made, ends when the guest's programs
+// run again for a moment. Or it ends when the guest's peers have received the data that it still
+// had to send.
 const (
 	transientLimit = 10 * time.Second // of all tries together: the host, and the guest's gang, wait for the end
 	transientFirst = 5 * time.Millisecond

@@ -15,11 +15,11 @@ const (
 	apartLimit  = 20 * time.Millisecond
 )
 
-// Apart returns how long a cache line takes from the first CPU that this process may use to the
-// farthest of the next few, and back. That is some 50 ns if they share a cache, otherwise
-// several times as long. A virtual machine's CPUs may be moved between both at any time. Apart
-// takes a millisecond, or up to 20 for each busy CPU. It returns 0 if there is only one CPU, and
-// an error if none could be tried.
+// Apart returns how long a cache line takes to the farthest CPU and back. It starts at the first
+// CPU that this process may use, and tries the next few. That is some 50 ns if they share a
+// cache, otherwise several times as long. A virtual machine's CPUs may be moved between both at
+// any time. Apart takes a millisecond, or up to 20 for each busy CPU. It returns 0 if there is
+// only one CPU, and an error if none could be tried.
 func Apart() (farthest time.Duration, err error) {
 	cpus, err := CPUs()
 	if err != nil || len(cpus) < 2 {

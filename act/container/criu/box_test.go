@@ -24,8 +24,8 @@ import (
 // answerLimit is how long any action may take on a busy machine.
 const answerLimit = 30 * time.Second
 
-// box is a container in namespaces of its own, whose first process is
-// testdata/subject.c, with a TCP connection to this test, which is on another host.
+// box is a container in namespaces of its own. Its first process is testdata/subject.c, with a
+// TCP connection to this test, which is on another host.
 type box struct {
 	t         *testing.T
 	criu      Criu

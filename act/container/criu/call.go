@@ -313,8 +313,8 @@ func exchange(conn *net.UnixConn, req *rpc.CriuReq, buffer []byte) (*rpc.CriuRes
 	return resp, nil
 }
 
-// why returns why a call failed. It uses CRIU's log, CRIU's first error, which is known
-// even if the log is full, and what CRIU wrote before there was a log.
+// why returns why a call failed. It uses CRIU's log, CRIU's output before there was a log, and
+// CRIU's first error, which is known even if the log is full.
 func (c *call) why(first string, said *os.File) error {
 	var log []byte
 	if c.images != "" {

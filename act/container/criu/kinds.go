@@ -85,8 +85,8 @@ func same(a, b int, kind uintptr) bool {
 	return errno == 0 && differ == 0
 }
 
-// vforks reports whether a thread of a process waits for a child that uses its memory
-// until the child executes another program or ends (vfork(2), posix_spawn(3)).
+// vforks reports whether a thread of a process waits for a child that uses the process's memory.
+// It waits until the child executes another program or ends (vfork(2), posix_spawn(3)).
 func vforks(pid int) bool {
 	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	return slices.ContainsFunc(threads, func(t os.DirEntry) bool {

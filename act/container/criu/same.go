@@ -13,10 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leftOut is a file that source and target both have, and that cannot be opened by its
-// name, because the name was removed or given to another file. CRIU would dump a copy of
-// it, and other programs that have the file open would not see what is written to the
-// copy.
+// leftOut is a file that source and target both have and that has lost its name: the name was
+// removed or given to another file. CRIU would dump a copy of it, and other programs that have
+// the file open would not see what is written to the copy.
 type leftOut struct {
 	Key    string // CRIU's name for it
 	Type   int32  // with Handle, the file system's identifier of the file

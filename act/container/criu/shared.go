@@ -25,11 +25,11 @@ const (
 	regularPeriod    = 14
 )
 
-// Trust removes from a dump's images the sizes, modes and checksums by which CRIU would
-// check the files mounted at a folder of the container. The target has the very same
-// files, and other users of these files may change them while the container is suspended.
-// All other files are copies, and CRIU checks them as usual. pid is the container's first
-// process. If at is empty there are no such files.
+// Trust removes from a dump's images the sizes, modes and checksums of the files mounted at a
+// folder, so that CRIU does not check them. The target has the very same files, and other users
+// of these files may change them while the container is suspended. All other files are copies,
+// and CRIU checks them as usual. pid is the container's first process. If at is empty there are
+// no such files.
 func Trust(images string, pid int, at string) error {
 	if at == "" {
 		return nil

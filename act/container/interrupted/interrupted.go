@@ -89,7 +89,7 @@ func (s *Seen) Again() {
 	s.threads, s.at, s.suspended = found, now, true
 }
 
-// waits lists calls that do nothing before they wait, and return EINTR because a thread was
+// waits lists calls that do nothing before they wait. They return EINTR because a thread was
 // stopped, or because CRIU does not carry the kernel's restart block.
 var waits = map[uint64]bool{
 	unix.SYS_READ: true, unix.SYS_READV: true, unix.SYS_WRITE: true, unix.SYS_WRITEV: true, unix.SYS_POLL: true,

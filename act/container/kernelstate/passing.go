@@ -34,14 +34,15 @@ func Vforks(pid int) error {
 	return nil
 }
 
-// Locks returns an error while a process of a container, given its first process, has an
-// exclusive lock on a file below a folder, named as in the container. The container must be
-// suspended, because later locks are not seen. If below is empty there are no such files.
+// Locks returns an error while a process of a container has an exclusive lock on a file below a
+// folder. pid is the container's first process, and below is the folder's path in the container.
+// The container must be suspended, because later locks are not seen. If below is empty there are
+// no such files.
 //
 // The frozen processes keep their locks until the target has answered. There CRIU restores locks
 // by calls that wait for the current holder: each would wait for the other. Releasing the locks
-// here first would not help, because another process waiting for one would get it in the middle
-// of the work that it protects. Shared locks can move.
+// here first would not help: another process could take one in the middle of the protected work.
+// Shared locks can move.
 func Locks(pid int, below string) error {
 	if found := Locked(pid, below); len(found) > 0 {
 		return fmt.Errorf("%s: %w", found[0], criu.ErrTransient)

@@ -13,11 +13,10 @@ import (
 	"pagurus/act/host"
 )
 
-// Reading returns an error while a process of a container, given its first process, is in the
-// middle of reading that the target cannot continue. Either it has read a part of one of the
-// container's folders, whose names the target lists in another order. Or it has not read its
-// inotify events. below is the folder with the job's files, which the target lists in the same
-// order.
+// Reading returns an error while a process of a container, given its first process, cannot
+// continue to read at the target. Either it has read a part of one of the container's folders,
+// whose names the target lists in another order. Or it has not read its inotify events. below is
+// the folder with the job's files, which the target lists in the same order.
 func Reading(pid int, below string) error {
 	if below != "" {
 		below = filepath.Clean(below)

@@ -33,8 +33,8 @@ func Rows() []Row { return slices.Concat(tables...) }
 // tables has one table for each kind of object, each in a file of its own.
 var tables = [][]Row{sockets, files, processes, times}
 
-// Table describes all rows in Markdown. It has one line per object for the carried state, and
-// one line for each piece of state that a move waits for, refuses, denies or changes.
+// Table describes all rows in Markdown. Carried state has one line per object. Each piece of
+// state that a move waits for, refuses, denies or changes has its own line.
 func Table() string {
 	var objects []string
 	kept, count := map[string][]string{}, map[Fate]int{}

@@ -67,8 +67,8 @@ type notedSocket struct {
 	Groups      []membership      `json:",omitempty"`
 }
 
-// Settled returns an error while the sockets of a suspended container, given its first process,
-// hold something that cannot be moved now and that passes. NoteState does so too, but later.
+// Settled returns an error while a suspended container's sockets are a transient obstacle.
+// NoteState does so too, but later. pid is the container's first process.
 func Settled(pid int) error {
 	all, err := members(pid).sockets()
 	defer closeSockets(all)

@@ -136,7 +136,7 @@ func BenchmarkServe(b *testing.B) {
 }
 
 // BenchmarkRestore measures the time from the last pass until processes run elsewhere, and until
-// the end of the copy, for two processes of so many MiB each.
+// the end of the copy. There are two processes of so many MiB each.
 func BenchmarkRestore(b *testing.B) {
 	for _, mib := range []int{50, 500} {
 		for _, lazy := range []bool{true, false} {

@@ -23,10 +23,10 @@ type Answer struct {
 	Error string
 }
 
-// holdEvery is the interval at which the held userfaultfds are updated. Two effects:
-// after the lazy pager has finished a process and closed its userfaultfd, the process may
-// wait so long, once, at a page that it never had. And if CRIU's process is killed, the
-// userfaultfd of a process forked within this time is not held.
+// holdEvery is the interval at which the held userfaultfds are updated. It has two effects.
+// After the lazy pager has closed a finished process's userfaultfd, the process may wait so
+// long, once, at a page that it never had. And if CRIU's process is killed, the userfaultfd of a
+// process forked within this time is not held.
 const holdEvery = 5 * time.Millisecond
 
 // errUnfinished says that CRIU ends although some memory is not in place yet.

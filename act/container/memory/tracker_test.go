@@ -381,8 +381,8 @@ func TestWaiters(t *testing.T) {
 	}
 }
 
-// TestAwkwardProcesses: processes that a filter would kill for a userfaultfd, that may do
-// nothing, that are suspended, that hang, or that have ended in part or entirely.
+// TestAwkwardProcesses: some processes would be killed by a filter for a userfaultfd, may do
+// nothing, are suspended, hang, or have ended in part or entirely.
 func TestAwkwardProcesses(t *testing.T) {
 	testkit.Leftovers(t)
 	t.Run("filter", func(t *testing.T) {

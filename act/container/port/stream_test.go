@@ -180,8 +180,8 @@ func (c *caller) retransmitted(t *testing.T) (n uint32) {
 	return n
 }
 
-// underWay is how long frames that a container sent before it was frozen may still be in transit
-// in its host, where a cut would drop them. Drivers do other work in between.
+// underWay is how long frames sent before a container was frozen may still be in transit in its
+// host, where a cut would drop them. Drivers do other work in between.
 const underWay = 100 * time.Millisecond
 
 // A TCP connection under full load is moved with its container. Its sockets are restored up to a

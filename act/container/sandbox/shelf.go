@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BinaryCache stores guest agents in a folder with a tmpfs mounted on it, because many hosts do
-// not allow programs to be run from such folders.
+// BinaryCache stores guest agents in a folder with a tmpfs mounted on it. Many hosts do not
+// allow programs to run from such folders' own file systems.
 type BinaryCache struct {
 	Own string // digest of this host's own guest agent, which is always kept
 
