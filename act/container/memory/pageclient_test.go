@@ -16,7 +16,7 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// someMemory is some of this process's, every page of which holds its own number.
+// someMemory returns memory of this process in which every page contains its own number.
 func someMemory(t *testing.T, pages int) (content []byte, at uint64) {
 	t.Helper()
 	b, err := unix.Mmap(-1, 0, pages*debtPageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -59,7 +59,7 @@ func file(t *testing.T, c *net.TCPConn) *os.File {
 	return f
 }
 
-// servedMemory has this process's memory handed out.
+// servedMemory starts a page server for this process's memory.
 func servedMemory(t *testing.T, rate int64) (c *PageClient, tally string, pid int) {
 	t.Helper()
 	testkit.Root(t)
@@ -83,8 +83,8 @@ func servedMemory(t *testing.T, rate int64) (c *PageClient, tally string, pid in
 	return c, tally, pid
 }
 
-// TestFetch: what is asked for comes, as it is, and is counted; when nothing more is
-// wanted that is noted, and the process ends.
+// TestFetch: requested pages arrive unchanged and are counted. When no more are wanted, that is
+// recorded, and the page server ends.
 func TestFetch(t *testing.T) {
 	c, tally, pid := servedMemory(t, 0)
 	const pages = Most/debtPageBytes + 3
@@ -111,7 +111,7 @@ func TestFetch(t *testing.T) {
 	testkit.Until(t, 10*time.Second, "the process has ended", func() bool { return unix.Kill(pid, 0) != nil })
 }
 
-// TestNothingIsInvented: what cannot be had ends the connection.
+// TestNothingIsInvented: a request that cannot be met ends the connection.
 func TestNothingIsInvented(t *testing.T) {
 	for what, q := range map[string]request{
 		"no memory":         {uint32(os.Getpid()), debtPageBytes, 0},
@@ -138,7 +138,7 @@ func TestNothingIsInvented(t *testing.T) {
 	}
 }
 
-// TestPace: no more goes than may.
+// TestPace: the page server keeps its rate limit.
 func TestPace(t *testing.T) {
 	c, _, _ := servedMemory(t, 1<<20)
 	want, at := someMemory(t, 128) // half a MiB

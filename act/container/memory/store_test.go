@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// numbered is memory in which every page holds what its number is.
+// numbered is memory in which every page contains its number.
 type numbered struct{}
 
 func (numbered) Fetch(process uint32, address uint64, content []byte) error {
@@ -16,8 +16,7 @@ func (numbered) Fetch(process uint32, address uint64, content []byte) error {
 	return nil
 }
 
-// TestStoreIsAMap: whatever is put in whatever order, the store says of every
-// page what was said last.
+// TestStoreIsAMap: after any sequence of pieces, the store has the last state of every page.
 func TestStoreIsAMap(t *testing.T) {
 	type page struct {
 		what What
@@ -83,7 +82,7 @@ func TestStoreIsAMap(t *testing.T) {
 	}
 }
 
-// blocksOf is what the files of a store take.
+// blocksOf returns how much memory a store's files use.
 func blocksOf(t testing.TB, s *Store) (total int64) {
 	t.Helper()
 	for _, m := range s.memories {
@@ -96,7 +95,7 @@ func blocksOf(t testing.TB, s *Store) (total int64) {
 	return total
 }
 
-// TestStoreReadsInARow: as many pages as are alike.
+// TestStoreReadsInARow: a read returns as many equal pages as there are.
 func TestStoreReadsInARow(t *testing.T) {
 	store := newStore(t)
 	put := func(what What, page, n uint64) {

@@ -13,7 +13,7 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// gripSubject has this binary open userfaultfds, and close them in order, as it is told.
+// gripSubject makes this binary open userfaultfds and close them in order, when told.
 const gripSubject = "PAGURUS_GRIP_TEST"
 
 func openAndClose() {
@@ -32,8 +32,8 @@ func openAndClose() {
 	}
 }
 
-// TestHoldAll: what a process opens is held, what it closes is not, and what it has when it
-// is killed is held on to.
+// TestHoldAll: userfaultfds that a process opens are held, those that it closes are not, and
+// those that it has when it is killed stay held.
 func TestHoldAll(t *testing.T) {
 	testkit.Root(t)
 	cmd := exec.Command("/proc/self/exe")

@@ -64,10 +64,10 @@ func (p Port) Attach(ns *os.File) error {
 	return nil
 }
 
-// AttachMeanwhile starts Attach in another thread, because it takes as long as all else
-// that prepares a target. at runs a function in the host's namespace. wait waits for the
-// end of Attach and returns its error. The file may be closed meanwhile. After an error
-// nothing was started.
+// AttachMeanwhile starts Attach in another thread, because it takes as long as all other
+// preparations of a target. at runs a function in the host's namespace. wait waits for the end
+// of Attach and returns its error. The file may be closed meanwhile. After an error nothing was
+// started.
 func (p Port) AttachMeanwhile(ns *os.File, at func(func() error) error) (wait func() error, _ error) {
 	fd, err := unix.FcntlInt(ns.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

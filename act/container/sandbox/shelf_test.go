@@ -18,8 +18,8 @@ func digestOf(content string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// opened is a shelf with a script as the host's own guest agent; nothing is left of it in
-// the end.
+// opened returns a cache with a script as the host's own guest agent. The test removes it at its
+// end.
 func opened(t *testing.T, dir string) *BinaryCache {
 	t.Helper()
 	own := filepath.Join(t.TempDir(), "own")
@@ -84,8 +84,8 @@ func TestBinaryCache(t *testing.T) {
 	}
 }
 
-// TestNext: the next one finds what an earlier one had, as the same files, but for what
-// came only in part; and who leaves takes it away only if nobody needs it.
+// TestNext: a later process finds the cache's complete files. A process that closes the cache
+// removes it only if no other process needs it.
 func TestNext(t *testing.T) {
 	testkit.Root(t)
 	dir := filepath.Join(t.TempDir(), "shelf")
@@ -130,7 +130,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestNotWhole: what is not what it should be never gets there.
+// TestNotWhole: an incomplete or wrong guest agent is never stored.
 func TestNotWhole(t *testing.T) {
 	testkit.Root(t)
 	dir := filepath.Join(t.TempDir(), "shelf")
