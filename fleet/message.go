@@ -133,51 +133,6 @@ type Task struct {
 	Orphan bool             `json:"orphan,omitempty"` // for Repoint: what has not come of the guest by now never will
 }
 
-// Mode is how a guest's memory goes from one host to the other.
-type Mode string
-
-// The modes. The empty one leaves the choice to the controller.
-const (
-	PreCopy     Mode = "pre-copy"      // copied while the guest runs, until little is left
-	StopAndCopy Mode = "stop-and-copy" // the guest is suspended while all of it is sent
-	PostCopy    Mode = "post-copy"     // copied once, then the guest runs at the target while the rest follows; there is no way back
-)
-
-// CachePolicy says what becomes of what a guest's memory holds of files and
-// could read again.
-type CachePolicy string
-
-// The policies. The empty one drops it where that pays.
-const (
-	DropCache CachePolicy = "drop" // the guest forgets it before it is copied
-	SendCache CachePolicy = "send" // it is copied like all else
-)
-
-// Compression says whether memory is sent compressed.
-type Compression string
-
-// The choices. The empty one, of a Move only, leaves it to the controller.
-const (
-	CompressOn  Compression = "on"
-	CompressOff Compression = "off"
-)
-
-// Limits bounds a move and each of its copies. The zero value of a field means
-// its default.
-type Limits struct {
-	Mode           Mode          `json:"mode,omitempty"`
-	Downtime       time.Duration `json:"downtime_ns"`           // converged when the rest is predicted to take no longer
-	Lenient        bool          `json:"lenient,omitempty"`     // of a Task: a default, which may be exceeded somewhat if more passes bring no less
-	Rounds         int           `json:"rounds"`                // give up after this many passes
-	BytesPerSecond int64         `json:"bytes_per_second"`      // ceiling on the link: of a Move for all it sends from one host, of a Task for its copy; 0 is none
-	Deadline       time.Duration `json:"deadline_ns,omitempty"` // of a Move: a guest that is not ready so long after Begun stays; 0: only the limit of phase ready
-	PageCache      CachePolicy   `json:"page_cache,omitempty"`
-	Compress       Compression   `json:"compress,omitempty"`
-	Preempt        bool          `json:"preempt,omitempty"`    // of a Task by post-copy: what the guest waits for comes on a line of its own
-	Slow           bool          `json:"slow,omitempty"`       // of a Task by pre-copy: the guest may be slowed until it is ready, which it is not expected to be otherwise
-	AwaitGang      bool          `json:"await_gang,omitempty"` // of a Task: others are waited for after the copy, so the guest must not stop of its own accord
-}
-
 // Compare puts orders in a fixed order, by host first.
 func (o Order) Compare(b Order) int {
 	if c := strings.Compare(string(o.Host), string(b.Host)); c != 0 { // mostly: the rest costs more
