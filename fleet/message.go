@@ -86,27 +86,6 @@ type Tick struct {
 	At time.Time `json:"at"`
 }
 
-// Verb is what an Order tells a host to do.
-type Verb string
-
-// The orders. Hold, Run and End stand as long as what they name goes on.
-const (
-	Start Verb = "start" // guest: boot it and set it up; done: its agent answers and the job's files are mounted
-	Watch Verb = "watch" // guest: keep it; done: it ended by itself; failed: it is not here
-	Stop  Verb = "stop"  // guest: end it and destroy it
-	Run   Verb = "run"   // job, at guest 0's home: run the program if it does not run yet; done: it ended, Exit says how
-	End   Verb = "end"   // job, at guest 0's home: tell the program to end, and end it when its grace is over; done: it ended, and all it wrote has arrived
-
-	Receive  Verb = "receive"  // target: make an empty guest, ready to take in state; Listen says where
-	Copy     Verb = "copy"     // source: copy while running; done: converged
-	Switch   Verb = "switch"   // source: pause, send the rest; done: the target has it all, whole, not yet running (by post-copy: all but memory)
-	Activate Verb = "activate" // target: let it run, make this host's network carry its address
-	Fetch    Verb = "fetch"    // target, after post-copy: done: all memory has arrived; failed: some never will
-	Retire   Verb = "retire"   // source: destroy the stopped copy
-	Revert   Verb = "revert"   // source: run again
-	Discard  Verb = "discard"  // target: destroy what was received
-)
-
 // Order is one idempotent instruction to one host. It is comparable: a report
 // counts only for exactly the order it names. A host that has already carried
 // it out answers Done again.
