@@ -109,7 +109,7 @@ type Task struct {
 	Limits Limits           `json:"limits"`           // for the orders of a migration; source and target must agree how memory is sent
 	Have   map[string]int64 `json:"have,omitempty"`   // for Run and End: bytes of each output stream the controller has
 	Layout *Layout          `json:"layout,omitempty"` // for Start and Receive of a guest with a shape; set by the host's agent
-	Orphan bool             `json:"orphan,omitempty"` // for Repoint: what has not come of the guest by now never will
+	Orphan bool             `json:"orphan,omitempty"` // for Activate: what has not come of the guest by now never will
 }
 
 // Compare puts orders in a fixed order, by host first.
@@ -142,7 +142,7 @@ type Report struct {
 	Listen  string    `json:"listen,omitempty"` // of Receive
 	Cost    *Progress `json:"cost,omitempty"`   // of Copy and Switch; of Retire after post-copy
 	Passes  []Pass    `json:"passes,omitempty"` // of Copy
-	Resumed time.Time `json:"resumed,omitzero"` // of Repoint: when the guest was let run, target host's clock
+	Resumed time.Time `json:"resumed,omitzero"` // of Activate: when the guest was let run, target host's clock
 	Exit    *Exit     `json:"exit,omitempty"`   // of Run
 	Traces  []Trace   `json:"traces,omitempty"` // of Stop: what the guest's ranks have done, for later questions
 }

@@ -20,7 +20,7 @@ func TestSurvives(t *testing.T) {
 	var o outcome
 	wait := testkit.Meanwhile(t, func() { o = j.do(0, 2*time.Minute, fleet.Program{Args: []string{"./survivor"}}, "") })
 	until(t, func() bool { return j.do(0, time.Minute, sh("test -p /tmp/openfifo"), "").exit.Code == 0 })
-	time.Sleep(500 * time.Millisecond) // it has gathered the rest
+	time.Sleep(500 * time.Millisecond) // it has fetched the rest
 	for n := range 2 {
 		j.move(0, n+1)
 	}

@@ -150,7 +150,7 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 }
 
 // usable are the CPUs that guests may have now: those that this process may run on, and
-// those that are kept for guests alone, which it may not. Where the keeper cannot say, it
+// those that are kept for guests alone, which it may not. Where the isolation cannot say, it
 // says so.
 func (h *host) usable() fleet.CPUSet {
 	own, err := machine.CPUs()

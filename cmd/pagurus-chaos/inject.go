@@ -148,7 +148,7 @@ func match(waiting []fault, s fleet.Snapshot, used map[string]bool, late bool) (
 }
 
 // postCopies tells whether guests of a kind can move by post-copy here: without it none
-// ever gathers.
+// ever fetches.
 func postCopies(s fleet.Snapshot, of fleet.Kind) bool {
 	for _, h := range s.Hosts {
 		if !h.Facts.Abilities[of].PostCopy {
@@ -239,7 +239,7 @@ var sure = phasesWith(func(t fleet.PhaseTraits) bool { return !t.Committed })
 
 // left tells whether the target has all of the guest in a phase, so that what
 // the source has does not matter any more. By post-copy it has not before it has
-// gathered.
+// fetched.
 func left(m fleet.Migration, p fleet.Phase) bool {
 	return p.Traits().Arrived || p == fleet.Activating && m.Mode != fleet.PostCopy
 }

@@ -126,7 +126,7 @@ func (f fault) later() fault {
 }
 
 // when is the phase in which a fault comes: what always comes too late for its own
-// comes in one that lasts for long, and nothing gathers where there is no post-copy.
+// comes in one that lasts for long, and nothing is fetched where there is no post-copy.
 // The report says in which one it came.
 func (f fault) when(postCopies bool) fleet.Phase {
 	switch {

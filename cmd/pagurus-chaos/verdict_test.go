@@ -250,7 +250,7 @@ func TestLateFaultsComeSooner(t *testing.T) {
 	}
 }
 
-// Where post-copy does not work nothing gathers, and those faults come later.
+// Where post-copy does not work nothing is fetched, and those faults come later.
 func TestNoPostCopyPhaseWithoutPostCopy(t *testing.T) {
 	waiting := []fault{{Number: 1, Phase: fleet.PostCopying}}
 	for phase, want := range map[fleet.Phase][2]bool{fleet.PostCopying: {false, true}, fleet.Retiring: {true, false}} {

@@ -32,7 +32,7 @@ var walked = []walkedOrder{
 	{verb: fleet.Revert, source: true, before: "agent.switch.before=error"}, {verb: fleet.Discard, before: "agent.switch.before=error"},
 }
 
-// The walk leaves no order of the tables out but that to gather, which only
+// The walk leaves no order of the tables out but fetch, which only
 // post-copy knows: postcopy.txtar and the drivers' contract have agents die then.
 func TestWalkHasEveryOrder(t *testing.T) {
 	const from, to fleet.HostID = "a", "b"

@@ -4,7 +4,7 @@
 // knows neither phases nor policies, and not how any driver works.
 //
 // An agent may be killed at any moment: guests go on, and the next one finds
-// everything again through the drivers and its ledger. Its tests run against a
+// everything again through the drivers and its order journal. Its tests run against a
 // driver that keeps its guests in memory, for the agent's own bookkeeping, and
 // against the real QEMU driver with a real guest.
 package agent
@@ -343,7 +343,7 @@ func sameSubject(a, b fleet.Report) bool {
 }
 
 // nextReport takes the oldest report out. Should it be lost on the way, the
-// controller asks again and the ledger answers.
+// controller asks again and the order journal answers.
 func (a *Agent) nextReport() (r fleet.Report, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -42,7 +42,7 @@ type Driver interface {
 	// the target has it whole. The guest is paused in both places then. After
 	// an error wrapping ErrUnsure it is not known whether the target has it; after
 	// any other error the target surely has not, and Resume is the way back. By
-	// post-copy it returns when the target has all but memory (Gatherer).
+	// post-copy it returns when the target has all but memory (PostCopier).
 	// lead is called with true when it is time to lead what comes for the guest
 	// on to the target, and with false should the guest have to run on here for
 	// a moment after that. What it leads back after an error is Resume's caller's.

@@ -210,7 +210,7 @@ func (a *Agent) forget(now time.Time) {
 	a.journal.Prune(keep, now)
 	for g, s := range a.slots {
 		if !keep(g) && s.guestAgent == nil {
-			delete(a.slots, g) // the ledger's page, if it is still there, is read again
+			delete(a.slots, g) // its page of the order journal, if it is still there, is read again
 		}
 	}
 	for what := range a.troubles {

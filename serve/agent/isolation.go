@@ -27,7 +27,7 @@ type IsolationHost interface {
 	Now() (fleet.CPUSet, error)
 }
 
-// Isolation keeps one host as it is wanted. A nil Keeper says nothing.
+// Isolation keeps one host as it is wanted. A nil Isolation says nothing.
 type Isolation struct {
 	host   IsolationHost
 	log    *slog.Logger
@@ -39,7 +39,7 @@ type Isolation struct {
 	seen   fleet.Isolation
 }
 
-// NewIsolation makes a keeper. Why it cannot be had here is unable, for people; there is no
+// NewIsolation makes an Isolation. Why it cannot be had here is unable, for people; there is no
 // host then.
 func NewIsolation(h IsolationHost, unable string, log *slog.Logger) *Isolation {
 	k := &Isolation{host: h, log: log, wished: make(chan struct{}, 1), seen: fleet.Isolation{Unable: unable}}

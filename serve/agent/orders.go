@@ -357,7 +357,7 @@ func (a *Agent) revert(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	if errors.Is(err, ErrAbsent) {
 		return fleet.Report{}, err
 	}
-	return fleet.Report{}, vague{err} // worth another try; a promise that it failed would strand the guest
+	return fleet.Report{}, vague{err} // worth another try; a promise that it failed would lose the guest
 }
 
 // lead has what comes for a guest go to its target while it is paused; if it

@@ -10,7 +10,7 @@ import (
 
 // PostCopier is a driver that can run a guest before its memory has arrived: by
 // post-copy a Switch is done when the target has all but memory, and Resume
-// there lets it run. The source must be kept until Gather is done.
+// there lets it run. The source must be kept until FetchRemaining is done.
 type PostCopier interface {
 	// FetchRemaining waits at the target until all memory is there. A guest that came
 	// otherwise has it. After an error that wraps ErrUnsure call again; after any

@@ -82,7 +82,7 @@ func TestFetchSaysWhatItKnows(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(postCopyTask(fleet.Receive, 1))
 		r.do(postCopyTask(fleet.Activate, 2))
-		gather := postCopyTask(fleet.Fetch, 2)
+		fetch := postCopyTask(fleet.Fetch, 2)
 		var says error
 		r.hook(func(c string) error {
 			if c == "fetch j1g0" {
@@ -91,34 +91,34 @@ func TestFetchSaysWhatItKnows(t *testing.T) {
 			return nil
 		})
 		says = fmt.Errorf("qemu does not answer: %w", ErrUnsure)
-		r.send(gather)
-		r.expect(gather.Order, fleet.Unknown)
+		r.send(fetch)
+		r.expect(fetch.Order, fleet.Unknown)
 		says = nil
-		gather.Order.Attempt = 1
-		r.do(gather)
-		gather.Order.Gen, gather.Order.Attempt = 3, 0
-		gather.Guest.Gen = 3
+		fetch.Order.Attempt = 1
+		r.do(fetch)
+		fetch.Order.Gen, fetch.Order.Attempt = 3, 0
+		fetch.Guest.Gen = 3
 		says = errors.New("the line broke")
-		r.send(gather)
-		if rep := r.expect(gather.Order, fleet.Failed); !strings.Contains(rep.Cause, "from host2 the remaining memory of guest j1g0") {
+		r.send(fetch)
+		if rep := r.expect(fetch.Order, fleet.Failed); !strings.Contains(rep.Cause, "from host2 the remaining memory of guest j1g0") {
 			t.Errorf("cause %q", rep.Cause)
 		}
 	})
 }
 
-// An agent that is told to gather and ends says nothing; the next one is told
+// An agent that is told to fetch and ends says nothing; the next one is told
 // again.
 func TestFetchOutlivesTheAgent(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(postCopyTask(fleet.Receive, 1))
 		r.do(postCopyTask(fleet.Activate, 2))
 		r.block("fetch j1g0")
-		gather := postCopyTask(fleet.Fetch, 2)
-		r.send(gather)
+		fetch := postCopyTask(fleet.Fetch, 2)
+		r.send(fetch)
 		synctest.Wait()
 		r.stop()
 		r.block("nothing")
 		r.start()
-		r.do(gather)
+		r.do(fetch)
 	})
 }

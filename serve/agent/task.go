@@ -100,7 +100,7 @@ func stands(v fleet.Verb) bool {
 	return v == fleet.Watch || v == fleet.Run || v == fleet.End || v == settleVerb
 }
 
-// place is where in a seat what stands has its place: End takes that of Run, whose
+// place is where in a slot what stands has its place: End takes that of Run, whose
 // streams it goes on with.
 func place(v fleet.Verb) fleet.Verb {
 	if v == fleet.End {
@@ -201,7 +201,7 @@ func generation(t fleet.Task) uint64 {
 	return t.Guest.Gen
 }
 
-// guestSlot gives the seat of a guest, with what the ledger says of it.
+// guestSlot gives the slot of a guest, with what the journal says of it.
 func (a *Agent) slotOf(g fleet.GuestID) (*guestSlot, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

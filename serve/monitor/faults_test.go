@@ -18,7 +18,7 @@ import (
 )
 
 // script is sensors that see what a test wants, and guests that note what they
-// are told: for the lookout's own bookkeeping, nothing else.
+// are told: for its own bookkeeping, nothing else.
 type script struct {
 	mu     sync.Mutex
 	sample fleet.OwnerSample
@@ -147,7 +147,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// Without a lookout there is nobody.
+// Without a monitor there is nobody.
 func TestNobody(t *testing.T) {
 	var l *Monitor
 	l.Run(t.Context())

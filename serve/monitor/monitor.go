@@ -44,7 +44,7 @@ type Guests interface {
 	Restore() error
 }
 
-// Config is what a lookout is made of.
+// Config is what a monitor is made of.
 type Config struct {
 	Sensors Sensors
 	Guests  Guests
@@ -57,7 +57,7 @@ type Config struct {
 const sampleEvery = time.Second
 
 // Monitor watches one host. Run is to be called once; all else at any time. A
-// nil Lookout sees nobody.
+// nil Monitor sees nobody.
 type Monitor struct {
 	Config
 	begun time.Time // with its monotonic part
@@ -84,7 +84,7 @@ type cpuShare struct {
 	leaving bool
 }
 
-// New makes a lookout; it touches nothing yet.
+// New makes a monitor; it touches nothing yet.
 func New(c Config) *Monitor {
 	return &Monitor{Config: c, begun: time.Now(), news: make(chan struct{}, 1), turned: make(chan struct{}, 1), agreed: make(chan struct{}, 1)}
 }
@@ -143,7 +143,7 @@ func (l *Monitor) remembered() (p fleet.OwnerPolicy, err error) {
 	return p, err
 }
 
-// Leaving has the lookout ask whether guests are being sent away.
+// Leaving has the monitor ask whether guests are being sent away.
 func (l *Monitor) Leaving(is func() bool) {
 	if l == nil {
 		return

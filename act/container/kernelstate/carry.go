@@ -20,7 +20,7 @@ import (
 type part struct {
 	name string // of its file among the images
 	// noteThread records state at the source. Nil: there is none. An error that wraps
-	// criu.ErrPassing is tried again a moment later; any other ends the move, and the
+	// criu.ErrTransient is tried again a moment later; any other ends the move, and the
 	// container runs on.
 	noteState func(*Container) (any, error)
 	// restore applies what note recorded, at the target. An error ends the move.

@@ -63,7 +63,7 @@ type pass struct {
 	ctx     context.Context
 	send    Send
 	last    bool
-	lazy    bool // what is to be sent is owed
+	lazy    bool // what is to be sent is lazy
 	done    Passed
 	process *process // the one at hand
 	pagemap int      // its

@@ -344,8 +344,8 @@ func TestHoldEnds(t *testing.T) {
 	mustBeFree(t, s)
 }
 
-// A container that is not plugged in yet has its frames when it is; one that never
-// is gets an error, and may be plugged in after it.
+// A container that is not attached yet has its frames when it is; one that never
+// is gets an error, and may be attached after it.
 func TestHoldBeforeTake(t *testing.T) {
 	testkit.Leftovers(t)
 	s := stations(t, 1)[0]
@@ -360,7 +360,7 @@ func TestHoldBeforeTake(t *testing.T) {
 	})
 	voice.say(mac(0), "early")
 	s.Run("ip", "link", "set", subnet.PortPeerName(0), "down")
-	if err := held.Release(); err == nil || !strings.Contains(err.Error(), "plugged in") {
+	if err := held.Release(); err == nil || !strings.Contains(err.Error(), "is it attached") {
 		t.Errorf("released to nobody: %v", err)
 	}
 	ears := newCard(t, s.attachContainer(0))

@@ -81,7 +81,7 @@ func (l layout) apply(all []*station) {
 	}
 }
 
-// attachContainer plugs a container with nothing in it but its network into a port.
+// attachContainer attaches a container with nothing in it but its network to a port.
 func (s *station) attachContainer(i int) *testkit.Host {
 	s.t.Helper()
 	in := testkit.Namespace(s.t)

@@ -3,7 +3,7 @@
 // rootfs.go mounts its file systems: the image, mounted once per host, and an overlay in
 // memory that moves with the container. jail.go starts its first process in namespaces of its
 // own; package shim does what must be done inside. cpu.go tells what programs can see of the
-// host's processors. shelf.go keeps guest agents by their digest, because a container keeps
+// host's processors. binarycache.go keeps guest agents by their digest, because a container keeps
 // the agent it started with on every host. inside.go reaches the guest agent's socket and the
 // console; the container's root may have replaced both, so no link is followed.
 //

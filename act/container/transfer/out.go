@@ -257,7 +257,7 @@ func (o *Sender) send(kind byte, content ...[]byte) error {
 func (o *Sender) tellOn(now time.Time) {
 	switch {
 	case o.tell == nil:
-	case o.pass.IsZero(): // an image, or what is owed
+	case o.pass.IsZero(): // an image, or a lazy page
 		o.Progress.SentBytes, o.Progress.Elapsed = o.conn.Sent(), now.Sub(o.begun)
 		o.Tell()
 	default:

@@ -269,7 +269,7 @@ func (p *pass) item(root int, name string) error {
 	}
 	i, old := p.now[name], p.have[name]
 	if dir := path.Dir(name); dir != "." && p.now[dir] == nil || i.first != "" && p.now[i.first] == nil {
-		delete(p.now, name) // what it is in, or is the same as, vanished since
+		delete(p.now, name) // what it is in, or is the same as, has gone since
 		return nil
 	}
 	if old != nil && i.stat.Ctim == old.stat.Ctim && !old.unsure && !i.unsure {

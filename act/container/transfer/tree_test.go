@@ -329,9 +329,9 @@ func TestWhileItChanges(t *testing.T) {
 	p.same()
 }
 
-// TestVanishing: what goes away between being looked at and being sent is as if
+// TestRemovedMeanwhile: what goes away between being looked at and being sent is as if
 // it had never been there.
-func TestVanishing(t *testing.T) {
+func TestRemovedMeanwhile(t *testing.T) {
 	for _, changed := range []func(a string){
 		func(a string) { os.Remove(a + "one") },                              // first of two names
 		func(a string) { os.RemoveAll(a + "z") },                             // a folder with something in it

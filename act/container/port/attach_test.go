@@ -14,8 +14,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// A container that is plugged in reaches the others of its job by address, without
-// asking for anything by broadcast; plugging in twice is doing so once, and another
+// A container that is attached reaches the others of its job by address, without
+// asking for anything by broadcast; attaching twice is doing so once, and another
 // container can have the port when the first has given it back.
 func TestTakeAndGive(t *testing.T) {
 	testkit.Leftovers(t)
@@ -219,7 +219,7 @@ func TestCutAndMend(t *testing.T) {
 
 // actor is set in the environment of this program when it is to do one thing and
 // then to wait to be killed.
-const actor = "PLUG_TEST_ACTOR"
+const actor = "ATTACH_TEST_ACTOR"
 
 func TestMain(m *testing.M) {
 	var err error

@@ -20,7 +20,7 @@ type BinaryCache struct {
 	Own string // digest of the host's own guest agent, which this keeps
 
 	dir     string
-	lockDir *os.File // the folder that it is in, locked by all who have the shelf open
+	lockDir *os.File // the folder that it is in, locked by all who have the cache open
 }
 
 // coming begins the names of those that are not whole yet.
@@ -29,7 +29,7 @@ const coming = "coming-"
 // mostBytes is more than any guest agent has.
 const mostBytes = 256 << 20
 
-// OpenBinaryCache makes the shelf in a folder that has no links in its path, or finds it with
+// OpenBinaryCache makes the cache in a folder that has no links in its path, or finds it with
 // what is on it, and puts a copy of this host's own guest agent there.
 func OpenBinaryCache(dir, own string) (*BinaryCache, error) {
 	turn, err := os.Open(filepath.Dir(dir))
@@ -130,7 +130,7 @@ func proper(digest string) bool {
 	return err == nil && len(sum) == sha256.Size && strings.ToLower(digest) == digest
 }
 
-// add puts a copy of a file on the shelf and gives its digest.
+// add puts a copy of a file in the cache and gives its digest.
 func (s *BinaryCache) add(path string) (digest string, err error) {
 	from, err := os.Open(path)
 	if err != nil {
@@ -175,7 +175,7 @@ func (s *BinaryCache) KeepOnly(needed func(digest string) bool) error {
 	return err
 }
 
-// Close lets go of the shelf. With idle, which is that no guest runs any of what is on
+// Close lets go of the cache. With idle, which is that no guest runs any of what is on
 // it, it is taken away, unless somebody else has it open. Of nil it does nothing.
 func (s *BinaryCache) Close(idle bool) error {
 	if s == nil {
@@ -212,7 +212,7 @@ func (p *Part) Write(content []byte) (int, error) {
 	return p.file.Write(content)
 }
 
-// Close puts it on the shelf, whole, or drops it: then there is an error. One that is
+// Close puts it in the cache, whole, or drops it: then there is an error. One that is
 // there already stays the file that it is, since guests have that mounted.
 func (p *Part) Close() error {
 	came := hex.EncodeToString(p.sum.Sum(nil))
