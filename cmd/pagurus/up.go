@@ -59,7 +59,8 @@ func upCommand(std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Make this machine a cluster of one host: a controller and an agent",
-		Long: `Up runs a controller and an agent until it is told to end, or one of them ends.
+		Long: `Up runs a controller and an agent until it is told to end, or one of them ends: then it
+ends the other, says which it was and exits with an error.
 Guests run on then, and are found again by the next one. More hosts may join: give
 --listen, and start ` + "`pagurus agent`" + ` on them with a copy of the token file.`,
 		Example: "  sudo pagurus up",
@@ -117,7 +118,7 @@ func both(ctx context.Context, std streams, c roles.Controller, ofController, of
 			return fmt.Errorf("starting %s: %w", program, err)
 		}
 		running++
-		go func() { ended <- told(ctx, p.Wait()) }()
+		go func() { ended <- ending(ctx, program, p.Wait()) }()
 		return nil
 	}
 	at := "unix:" + c.Socket
@@ -143,15 +144,25 @@ func both(ctx context.Context, std streams, c roles.Controller, ofController, of
 	return firstOf(errs)
 }
 
-// told is the error to end with when a program has ended, whose own words were printed.
-func told(ctx context.Context, err error) error {
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
-		return cli.Exit{Code: exit.ExitCode()}
+// ending is the error to end with when a program has ended; nil: it was told to, and ended well.
+// What made it fail it has said itself, unless it was killed.
+func ending(ctx context.Context, program string, err error) error {
+	code, how := 1, "without being told to"
+	exit := (*exec.ExitError)(nil)
+	if errors.As(err, &exit) {
+		how = exit.String() // as in "exit status 1", "signal: killed"
+		if exit.Exited() {
+			code = exit.ExitCode()
+		}
 	}
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // it ended well, as it was told to
-		return nil
+	if exit == nil || !exit.Exited() && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGTERM {
+		select { // who ends a service may tell all its programs at once, and this one is heard first
+		case <-ctx.Done():
+			return nil
+		case <-time.After(labPoll):
+		}
 	}
-	return err
+	return cli.Exit{Code: code, Err: fmt.Errorf("%s has ended (%s), so "+upPurpose+" ends; guests run on, and the next "+upPurpose+" finds them", program, how)}
 }
 
 // firstOf is what went wrong first: the rest follows of it.

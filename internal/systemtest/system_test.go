@@ -91,6 +91,13 @@ func TestAlone(t *testing.T) {
 	each(t, "testdata/alone", func() { pagurus(t, "lab", "down") })
 }
 
+// The scripts of one cluster of a single host, which runs no guest.
+func TestUp(t *testing.T) {
+	testkit.Root(t, "ip", "pgrep")
+	testkit.Leftovers(t)
+	each(t, "testdata/up", func() {})
+}
+
 // each runs the scripts of a folder one after another: left to itself
 // testscript runs them side by side, and they share a lab. mend follows one that failed.
 func each(t *testing.T, dir string, mend func()) {
