@@ -51,6 +51,7 @@ var (
 	_ agent.Examiner      = (*container.Driver)(nil)
 	_ agent.PostCopier    = (*container.Driver)(nil)
 	_ agent.Reclaimer     = (*container.Driver)(nil)
+	_ agent.ResumeTimer   = (*container.Driver)(nil)
 	_ agent.Overlay       = (*overlay.Overlay)(nil)
 	_ agent.Shares        = (*share.Shares)(nil)
 	_ agent.Images        = (*image.Store)(nil)

@@ -332,7 +332,7 @@ func (a *Agent) activate(ctx context.Context, w *taskRun) (fleet.Report, error) 
 		return fleet.Report{}, vague{err} // worth another try, however often
 	}
 	resumed := time.Now()
-	if d, can := w.driver.(interface{ RanAgain(fleet.GuestID) time.Time }); can {
+	if d, can := w.driver.(ResumeTimer); can {
 		resumed = cmp.Or(d.RanAgain(w.slot.guest), resumed) // and then had what waited for it
 	}
 	a.mu.Lock()

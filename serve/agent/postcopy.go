@@ -8,19 +8,6 @@ import (
 	"pagurus/internal/pause"
 )
 
-// PostCopier is a driver that can run a guest before its memory has arrived: by
-// post-copy a Switch is done when the target has all but memory, and Resume
-// there lets it run. The source must be kept until FetchRemaining is done.
-type PostCopier interface {
-	// FetchRemaining waits at the target until all memory is there. A guest that came
-	// otherwise has it. After an error that wraps ErrUnsure call again; after any
-	// other some of it never comes, and the guest is lost.
-	FetchRemaining(context.Context, fleet.GuestID) error
-	// Pushed says at the source what has been sent so far, and what the Switch
-	// cost.
-	Pushed(context.Context, fleet.GuestID) (fleet.Progress, error)
-}
-
 // fetchRemaining waits for the memory of a guest that runs here already.
 func (a *Agent) fetchRemaining(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	d, can := w.driver.(PostCopier)

@@ -10,22 +10,6 @@ import (
 	"pagurus/internal/pause"
 )
 
-// Reclaimer is a driver whose guests can do without some of their memory, or can be
-// suspended, while the owner of the host is present.
-type Reclaimer interface {
-	// ReclaimMemory has a guest of whose memory so much holds nothing give it back, but for
-	// a reserve, and says how much the host has of it then. It holds until
-	// ReturnMemory, also after a move. After an error the guest has what it had.
-	ReclaimMemory(ctx context.Context, g fleet.GuestID, freeBytes int64) (int64, error)
-	// ReturnMemory ends ReclaimMemory; a guest that kept its memory is not an error. After an error call
-	// again.
-	ReturnMemory(context.Context, fleet.GuestID) error
-	// Suspend suspends a running guest until Resume, its memory for the
-	// host to take. A guest that is being moved is refused. After an error it may
-	// be suspended or not: call again, or Resume.
-	Suspend(context.Context, fleet.GuestID) error
-}
-
 // reclaimForOwner reclaims memory from guests, or suspends them, while the host's owner is
 // there, as is wanted of them, and undoes that when they go. It only begins
 // what is to be done, and of each guest only what nothing else would wait for.
