@@ -1,7 +1,8 @@
 // Command pagurus-agent is a host of a cluster: it runs guests for a controller. Here
 // each driver meets the interface that it satisfies.
 //
-// It decides nothing of its own. Its tests start it where it cannot run; the system
+// It decides nothing of its own. The doctor is here too, since it tries the drivers; `pagurus doctor`
+// becomes this program. Its tests start it where it cannot run; the system
 // ring runs the real program.
 package main
 
@@ -26,6 +27,8 @@ var version = "unknown"
 
 func main() {
 	root := roles.AgentCommand(roles.AgentProgram, be)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(commands()...)
 	cli.Program(root, cli.Options{Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	os.Exit(cli.Say(os.Stderr, root.ExecuteContext(context.Background())))
 }

@@ -1,9 +1,9 @@
 // Command pagurus is the command line. It assembles what the other packages are, and
 // decides nothing of its own.
 //
-// Agent and controller are the programs pagurus-agent and pagurus-controller beside it.
-// The lab, `pagurus up` and the doctor live here, since they start and judge both. Its
-// tests run the real binary.
+// Agent, with the doctor, and controller are the programs pagurus-agent and
+// pagurus-controller beside it. The lab and `pagurus up` live here, since they start both.
+// It has no drivers. Its tests run the real binary.
 package main
 
 import (
@@ -47,7 +47,7 @@ func command(std streams) *cobra.Command {
 	root := cli.Root(cli.Options{Version: version, Machine: machine.ID, In: std.in, Out: std.out, Err: std.err})
 	cli.AddNoun(root, imageNoun(std))
 	cli.AddGroup(root, "Guests:", tuneCommand(std.out))
-	cli.AddGroup(root, "This machine:", upCommand(std), controllerCommand(), agentCommand(), labCommand(std), doctorCommand(std))
+	cli.AddGroup(root, "This machine:", upCommand(std), controllerCommand(), agentCommand(), labCommand(std), doctorCommand())
 	isolate := func() *cobra.Command { return isolateCommand(std.out, std.say) }
 	cli.AddGroup(root, "Hosts:", isolate())
 	if host, _, err := root.Find([]string{"host"}); err == nil {

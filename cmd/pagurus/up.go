@@ -33,21 +33,30 @@ func controllerCommand() *cobra.Command {
 	return roles.ControllerCommand("controller", func(cmd *cobra.Command, _ roles.Controller) error { return become(roles.ControllerProgram, cmd) })
 }
 
-// become has the program beside this one go on in this process with the same flags,
+// become has the program beside this one go on in this process with a verb and the same flags,
 // so that signals and the process's number are the program's. It returns only if
 // that cannot be done.
-func become(program string, cmd *cobra.Command) error {
+func become(program string, cmd *cobra.Command, verb ...string) error {
 	path, err := roles.Beside(program)
 	if err != nil {
 		return err
 	}
 	has := pflag.NewFlagSet(program, pflag.ContinueOnError)
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Name != "json" { // which daemons have nothing to do with
+		if f.Name != "json" || len(verb) > 0 { // which daemons have nothing to do with
 			has.AddFlag(f)
 		}
 	})
-	return fmt.Errorf("starting %s: %w", path, syscall.Exec(path, append([]string{program}, roles.Given(cmd.Flags(), has)...), os.Environ()))
+	return fmt.Errorf("starting %s: %w", path, syscall.Exec(path, slices.Concat([]string{program}, verb, roles.Given(cmd.Flags(), has)), os.Environ()))
+}
+
+// doctorCommand is short for the doctor of the program pagurus-agent, which has the drivers.
+func doctorCommand() *cobra.Command {
+	return roles.DoctorCommand(
+		func(cmd *cobra.Command, _ bool) error { return become(roles.AgentProgram, cmd, roles.DoctorVerb) },
+		func(cmd *cobra.Command) error {
+			return become(roles.AgentProgram, cmd, roles.DoctorVerb, roles.CRIUVerb)
+		})
 }
 
 func upCommand(std streams) *cobra.Command {
