@@ -17,9 +17,9 @@ import (
 // guests keeps none.
 func TestAgentGoesAlong(t *testing.T) {
 	j := newJobOf(t, "openmpi", 1, 0)
-	shelf := func(i int) string { return filepath.Join(j.hosts[i].Run, "container-agents") }
+	cache := func(i int) string { return filepath.Join(j.hosts[i].Run, "container-agents") }
 	kept := func(i int) (digests []string) {
-		all, err := os.ReadDir(shelf(i))
+		all, err := os.ReadDir(cache(i))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func TestAgentGoesAlong(t *testing.T) {
 	}
 	must(j.drivers[1].Stop(t.Context(), j.tasks[1].Guest.ID))
 	must(j.drivers[1].Close())
-	if _, err := os.Stat(shelf(1)); !os.IsNotExist(err) {
+	if _, err := os.Stat(cache(1)); !os.IsNotExist(err) {
 		t.Errorf("a host without guests keeps guest agents when its driver is closed: %v", err)
 	}
 	text, err := os.ReadFile(j.agent)

@@ -197,7 +197,7 @@ func (j *job) checkEnd(mode fleet.Mode, victim string, alone bool, ended func(*c
 	case mode == fleet.PostCopy:
 		err := d.FetchRemaining(t.Context(), id)
 		if err == nil || errors.Is(err, fleet.ErrUnsure) || !strings.Contains(err.Error(), "memory never comes") {
-			t.Errorf("gather: %v", err)
+			t.Errorf("fetching the rest: %v", err)
 		}
 	default:
 		if !ended(d) {

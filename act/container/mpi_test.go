@@ -164,7 +164,7 @@ func (j *job) tryMove(g, n int) (fleet.Progress, error) {
 	j.mu.Lock()
 	j.at[g] = 1 - here
 	j.mu.Unlock()
-	must("gather", to.FetchRemaining(j.t.Context(), tk.Guest.ID))
+	must("fetch", to.FetchRemaining(j.t.Context(), tk.Guest.ID))
 	must("retire", from.Stop(j.t.Context(), tk.Guest.ID))
 	return p, nil
 }

@@ -64,12 +64,12 @@ func (d *Driver) servePages(ctx context.Context, g *guest) (err error) {
 	if err != nil {
 		return err
 	}
-	lender, err := host.Find(pid)
+	server, err := host.Find(pid)
 	if err != nil {
 		return fmt.Errorf("find the page server: %w", err)
 	}
 	host.Spare(pid)
-	return g.remember(func(r *record) { r.Copy.PageServer = lender })
+	return g.remember(func(r *record) { r.Copy.PageServer = server })
 }
 
 // Pushed returns at the source how much was sent so far, and the cost of the switch.

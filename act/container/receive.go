@@ -99,7 +99,7 @@ type target struct {
 	guest      *guest
 	listener   *transfer.Listener
 	frameQueue *port.FrameQueue
-	plugged    func() error        // waits until the guest's link is in its network
+	attached   func() error        // waits until the guest's link is in its network
 	making     atomic.Bool         // everything has arrived, and CRIU is restoring the guest
 	lazyFill   *memory.PendingFill // puts the guest's memory in place; nil: not needed
 	place      host.Process        // holds the guest's place until it has arrived
@@ -151,7 +151,7 @@ func (t *target) expect(g *guest) error {
 	case g.released:
 		err = errClosed
 	case !g.record.Arrived:
-		t.plugged, err = g.record.Port.AttachMeanwhile(g.network, d.atHost)
+		t.attached, err = g.record.Port.AttachMeanwhile(g.network, d.atHost)
 	}
 	if err == nil {
 		g.target = t
@@ -171,8 +171,8 @@ func (t *target) close() {
 	if t.listener != nil {
 		t.listener.Close()
 	}
-	if t.plugged != nil {
-		_ = t.plugged() // its error was reported to the callers that need it
+	if t.attached != nil {
+		_ = t.attached() // its error was reported to the callers that need it
 	}
 	if t.frameQueue != nil {
 		t.frameQueue.Close()
@@ -243,7 +243,7 @@ func (t *target) open(lacks bool) (*transfer.Receiver, *criu.Restoring, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	in, err := transfer.NewReceiver(files, images, t.plugged)
+	in, err := transfer.NewReceiver(files, images, t.attached)
 	if err == nil && lacks {
 		var part *sandbox.Part
 		if part, err = t.driver.binaries.ReceiveBinary(r.Agent); err == nil {
@@ -390,17 +390,17 @@ func (t *target) endLazyFill() error {
 func (t *target) remember(in *transfer.Receiver, images string) error {
 	d, g := t.driver, t.guest
 	defer in.Close()
-	owed := in.Memory.LazyBytes()
+	lazy := in.Memory.LazyBytes()
 	if t.lazyFill = nil; g.remembered().LazyPager.PID != 0 { // left by a try before an agent died
 		if err := g.remember(func(r *record) { r.LazyPager, r.PageProxy, r.PostCopy = host.Process{}, host.Process{}, false }); err != nil {
 			return err
 		}
 	}
-	if owed == 0 && (!d.ability.Lazy || !d.ability.Faults || in.Memory.HeldBytes() <= postCopyBytes) {
+	if lazy == 0 && (!d.ability.Lazy || !d.ability.Faults || in.Memory.HeldBytes() <= postCopyBytes) {
 		return in.Memory.Complete(images)
 	}
 	var rest *os.File
-	if owed > 0 {
+	if lazy > 0 {
 		if rest = t.listener.PageConn(); rest == nil {
 			return errors.New("the source kept lazy pages and has not said how to fetch them")
 		}
@@ -411,7 +411,7 @@ func (t *target) remember(in *transfer.Receiver, images string) error {
 	if err != nil {
 		return err
 	}
-	if err := g.remember(func(r *record) { r.LazyPager, r.PageProxy, r.PostCopy = b.LazyPager, b.PageProxy, owed > 0 }); err != nil {
+	if err := g.remember(func(r *record) { r.LazyPager, r.PageProxy, r.PostCopy = b.LazyPager, b.PageProxy, lazy > 0 }); err != nil {
 		return errors.Join(err, b.End())
 	}
 	t.lazyFill = b

@@ -51,6 +51,7 @@ var (
 	_ agent.Examiner      = (*container.Driver)(nil)
 	_ agent.PostCopier    = (*container.Driver)(nil)
 	_ agent.Reclaimer     = (*container.Driver)(nil)
+	_ agent.ResumeTimer   = (*container.Driver)(nil)
 	_ agent.Overlay       = (*overlay.Overlay)(nil)
 	_ agent.Shares        = (*share.Shares)(nil)
 	_ agent.Images        = (*image.Store)(nil)
@@ -261,7 +262,7 @@ func (h *host) isolation() *isolate.Host {
 	return isolate.New(isolate.Config{UndoLog: filepath.Join(h.flags.RunDir, isolationFile), Group: h.flags.Group})
 }
 
-// keepIsolated makes the keeper of isolated CPUs, if this host may isolate CPUs.
+// keepIsolated makes what isolates CPUs, if this host may isolate CPUs.
 func (h *host) keepIsolated(log *slog.Logger) *agent.Isolation {
 	if why := isolate.Foreign(); why != "" {
 		return agent.NewIsolation(nil, why, log)

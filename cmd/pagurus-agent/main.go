@@ -26,6 +26,8 @@ var version = "unknown"
 
 func main() {
 	root := roles.AgentCommand(roles.AgentProgram, be)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(commands()...)
 	cli.Program(root, cli.Options{Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	os.Exit(cli.Say(os.Stderr, root.ExecuteContext(context.Background())))
 }

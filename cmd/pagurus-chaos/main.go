@@ -26,6 +26,7 @@ import (
 	"pagurus/fleet"
 	faultpoint "pagurus/internal/fault"
 	"pagurus/serve/wire"
+	"pagurus/show/cli"
 	"pagurus/show/demo"
 )
 
@@ -83,6 +84,9 @@ func (c *chaos) start(of fleet.Kind, only string) error {
 		c.mechanism = containerMechanism
 	default:
 		return fmt.Errorf("there is no kind of guest %q; there are %s and %s", of, fleet.VM, fleet.Container)
+	}
+	if _, err := cli.ParseBytes(c.memory); err != nil {
+		return fmt.Errorf("--mem: %w", err)
 	}
 	c.kind, c.checker.twice.ran = of, c.ran
 	for name := range strings.FieldsFuncSeq(only, func(r rune) bool { return r == ',' }) {

@@ -129,7 +129,7 @@ func (f fault) when(postCopies bool) fleet.Phase {
 	switch {
 	case f.misses >= mostMisses:
 		return fleet.Copying
-	case f.Phase == fleet.PostCopying && !postCopies:
+	case f.Phase.Traits().PostCopies() && !postCopies:
 		return fleet.Retiring
 	}
 	return f.Phase
@@ -163,7 +163,7 @@ func planned(seed uint64, number int, of fleet.Kind, only []kind) fault {
 		Lasts: leastLast + time.Duration(r.Int64N(int64(mostLast-leastLast))),
 		Pick:  r.Uint64(),
 	}
-	if f.Phase == fleet.PostCopying { // which takes a tenth of a second
+	if f.Phase.Traits().PostCopies() { // which is over in a tenth of a second
 		f.After /= 10
 	}
 	return f

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"pagurus/act/image"
 	"pagurus/cmd/roles"
@@ -66,9 +65,9 @@ func imageBuildCommand(std streams, folder *string) *cobra.Command {
 			ctx, stop := roles.Until(cmd.Context())
 			defer stop()
 			begun := time.Now()
-			steps := newSteps(std)
-			built, err := store.Build(ctx, recipe, steps.show)
-			steps.clear()
+			steps := roles.NewSteps(std.err)
+			built, err := store.Build(ctx, recipe, steps.Show)
+			steps.Clear()
 			if ctx.Err() != nil && err != nil {
 				return cli.Exit{Code: 130, Err: errors.New("the build was cancelled; nothing of it is left")}
 			}
@@ -264,32 +263,3 @@ func orNone(s string) string {
 }
 
 func short(d fleet.Digest) string { return string(d[:min(len(d), len("sha256-")+12)]) }
-
-// steps shows the progress of something long: one redrawn line on a terminal, elsewhere a
-// line for each step.
-type steps struct {
-	std  streams
-	live bool
-	last string
-}
-
-func newSteps(std streams) *steps {
-	f, ok := std.err.(*os.File)
-	return &steps{std: std, live: ok && term.IsTerminal(int(f.Fd()))}
-}
-
-func (s *steps) show(step string, fraction float64) {
-	switch {
-	case s.live:
-		_, _ = fmt.Fprintf(s.std.err, "\r\x1b[K%3.0f %%  %s", 100*fraction, view.Clean(step))
-	case step != s.last:
-		s.std.say(fmt.Sprintf("%3.0f %%  %s", 100*fraction, view.Clean(step)))
-	}
-	s.last = step
-}
-
-func (s *steps) clear() {
-	if s.live && s.last != "" {
-		_, _ = fmt.Fprint(s.std.err, "\r\x1b[K")
-	}
-}

@@ -1,18 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -103,7 +106,29 @@ func (l lab) otherwise(had lab, asked func(flag string) bool) bool {
 		asked("mem-per-host") && had.MemoryPerHost != l.MemoryPerHost
 }
 
-// free checks that this machine has no other controller whose socket the lab would take.
+// accelerator is what guests on this machine run with.
+func accelerator(ctx context.Context) (string, error) {
+	ctx, stop := context.WithTimeout(ctx, roles.OpenLimit)
+	defer stop()
+	path, err := roles.Beside(roles.AgentProgram)
+	if err != nil {
+		return "", err
+	}
+	var said strings.Builder
+	try := exec.CommandContext(ctx, path, roles.AcceleratorVerb)
+	try.Stderr = &said
+	try.Cancel = func() error { return try.Process.Signal(syscall.SIGTERM) } // it tidies up
+	try.WaitDelay = termPatience
+	found, err := try.Output()
+	if err != nil {
+		why := cmp.Or(strings.TrimPrefix(strings.TrimSpace(said.String()), "pagurus: "), err.Error())
+		return "", fmt.Errorf("guests cannot run here: %s: `pagurus doctor` says what is missing", why)
+	}
+	return strings.TrimSpace(string(found)), nil
+}
+
+// free says whether this machine has no other controller, whose socket the lab
+// would take.
 func free() error {
 	lock, err := daemon.HoldLock(roles.Lock(wire.DefaultSocket), labPurpose)
 	if err != nil {
@@ -295,9 +320,9 @@ func clearAway(ctx context.Context, hosts int) error {
 // abandonedProbes lists trial guests' folders whose processes were killed before they could
 // remove them.
 func abandonedProbes(run string) []string {
-	found, _ := filepath.Glob(filepath.Join(run, probePrefix+"*")) // a constant pattern is well-formed
+	found, _ := filepath.Glob(filepath.Join(run, roles.ProbePrefix+"*")) // a constant pattern is well-formed
 	return slices.DeleteFunc(found, func(dir string) bool {
-		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), probePrefix), "-")
+		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), roles.ProbePrefix), "-")
 		pid, err := strconv.Atoi(number)
 		if err != nil {
 			return false

@@ -47,7 +47,7 @@ func command(std streams) *cobra.Command {
 	root := cli.Root(cli.Options{Version: version, Machine: machine.ID, In: std.in, Out: std.out, Err: std.err})
 	cli.AddNoun(root, imageNoun(std))
 	cli.AddGroup(root, "Guests:", tuneCommand(std.out))
-	cli.AddGroup(root, "This machine:", upCommand(std), controllerCommand(), agentCommand(), labCommand(std), doctorCommand(std))
+	cli.AddGroup(root, "This machine:", upCommand(std), controllerCommand(), agentCommand(), labCommand(std), doctorCommand())
 	isolate := func() *cobra.Command { return isolateCommand(std.out, std.say) }
 	cli.AddGroup(root, "Hosts:", isolate())
 	if host, _, err := root.Find([]string{"host"}); err == nil {

@@ -33,20 +33,30 @@ func controllerCommand() *cobra.Command {
 	return roles.ControllerCommand("controller", func(cmd *cobra.Command, _ roles.Controller) error { return become(roles.ControllerProgram, cmd) })
 }
 
-// become replaces this process by the program beside this one with the same flags, so that
-// signals and PID are the program's. It returns only on failure.
-func become(program string, cmd *cobra.Command) error {
+// become has the program beside this one go on in this process with a verb and the same flags,
+// so that signals and the process's number are the program's. It returns only if
+// that cannot be done.
+func become(program string, cmd *cobra.Command, verb ...string) error {
 	path, err := roles.Beside(program)
 	if err != nil {
 		return err
 	}
 	has := pflag.NewFlagSet(program, pflag.ContinueOnError)
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Name != "json" { // not a flag of daemons
+		if f.Name != "json" || len(verb) > 0 { // which daemons have nothing to do with
 			has.AddFlag(f)
 		}
 	})
-	return fmt.Errorf("starting %s: %w", path, syscall.Exec(path, append([]string{program}, roles.Given(cmd.Flags(), has)...), os.Environ()))
+	return fmt.Errorf("starting %s: %w", path, syscall.Exec(path, slices.Concat([]string{program}, verb, roles.Given(cmd.Flags(), has)), os.Environ()))
+}
+
+// doctorCommand is short for the doctor of the program pagurus-agent, which has the drivers.
+func doctorCommand() *cobra.Command {
+	return roles.DoctorCommand(
+		func(cmd *cobra.Command, _ bool) error { return become(roles.AgentProgram, cmd, roles.DoctorVerb) },
+		func(cmd *cobra.Command) error {
+			return become(roles.AgentProgram, cmd, roles.DoctorVerb, roles.CRIUVerb)
+		})
 }
 
 func upCommand(std streams) *cobra.Command {
@@ -58,7 +68,8 @@ func upCommand(std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Make this machine a cluster of one host: a controller and an agent",
-		Long: `Up runs a controller and an agent until it is told to end, or one of them ends.
+		Long: `Up runs a controller and an agent until it is told to end, or one of them ends: then it
+ends the other, says which it was and exits with an error.
 Guests run on then, and are found again by the next one. More hosts may join: give
 --listen, and start ` + "`pagurus agent`" + ` on them with a copy of the token file.`,
 		Example: "  sudo pagurus up",
@@ -116,7 +127,7 @@ func both(ctx context.Context, std streams, c roles.Controller, ofController, of
 			return fmt.Errorf("starting %s: %w", program, err)
 		}
 		running++
-		go func() { ended <- told(ctx, p.Wait()) }()
+		go func() { ended <- ending(ctx, program, p.Wait()) }()
 		return nil
 	}
 	at := "unix:" + c.Socket
@@ -142,15 +153,25 @@ func both(ctx context.Context, std streams, c roles.Controller, ofController, of
 	return firstOf(errs)
 }
 
-// told is the final error after a program's end, whose own messages were printed.
-func told(ctx context.Context, err error) error {
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
-		return cli.Exit{Code: exit.ExitCode()}
+// ending is the error to end with when a program has ended; nil: it was told to, and ended well.
+// What made it fail it has said itself, unless it was killed.
+func ending(ctx context.Context, program string, err error) error {
+	code, how := 1, "without being told to"
+	exit := (*exec.ExitError)(nil)
+	if errors.As(err, &exit) {
+		how = exit.String() // as in "exit status 1", "signal: killed"
+		if exit.Exited() {
+			code = exit.ExitCode()
+		}
 	}
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // it ended properly, as told
-		return nil
+	if exit == nil || !exit.Exited() && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGTERM {
+		select { // who ends a service may tell all its programs at once, and this one is heard first
+		case <-ctx.Done():
+			return nil
+		case <-time.After(labPoll):
+		}
 	}
-	return err
+	return cli.Exit{Code: code, Err: fmt.Errorf("%s has ended (%s), so "+upPurpose+" ends; guests run on, and the next "+upPurpose+" finds them", program, how)}
 }
 
 // firstOf is the first error: the rest follows from it.

@@ -104,6 +104,7 @@ func TestRules(t *testing.T) {
 	var found []breach
 	for _, s := range all {
 		found = append(found, checkFile(s)...)
+		found = append(found, checkWords(s)...)
 	}
 	found = append(found, checkPackages(all)...)
 	used := map[string]bool{}

@@ -47,6 +47,7 @@ var never = map[string]map[string]string{
 	"decide":            impure,
 	"sim":               {"pagurus/decide/cost": "a simulator that shares the predictor proves nothing"},
 	"cmd/pagurus-guest": {"net/http": "the guest agent stays tiny"},
+	"cmd/pagurus":       drivers,
 }
 
 // impure is what pure code must not import, including everything below, except harmless.
@@ -55,6 +56,12 @@ var impure = map[string]string{
 	"syscall": "pure code touches nothing", "context": "pure code does not wait", "sync": "pure code has no goroutines",
 	"math/rand": "take a seeded source as an argument", "crypto/rand": "take a seeded source as an argument",
 	"log": "return what happened instead",
+}
+
+// drivers are for the agent's program, and the client leaves what needs them to it.
+var drivers = map[string]string{
+	"pagurus/act/qemu": "the client has no drivers", "pagurus/act/container": "the client has no drivers",
+	"pagurus/act/overlay": "the client has no drivers", "pagurus/act/share": "the client has no drivers",
 }
 
 var harmless = []string{"net/netip"}

@@ -91,8 +91,15 @@ func TestAlone(t *testing.T) {
 	each(t, "testdata/alone", func() { pagurus(t, "lab", "down") })
 }
 
-// each runs a folder's scripts one after another, since they share a lab and testscript
-// would run them concurrently. mend runs after a failed one.
+// The scripts of one cluster of a single host, which runs no guest.
+func TestUp(t *testing.T) {
+	testkit.Root(t, "ip", "pgrep")
+	testkit.Leftovers(t)
+	each(t, "testdata/up", func() {})
+}
+
+// each runs the scripts of a folder one after another: left to itself
+// testscript runs them side by side, and they share a lab. mend follows one that failed.
 func each(t *testing.T, dir string, mend func()) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
 	if err != nil || len(files) == 0 {

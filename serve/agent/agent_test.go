@@ -244,10 +244,10 @@ func TestGuestThatHasNotArrivedWhole(t *testing.T) {
 				}
 				return nil
 			})
-			repoint := task(fleet.Activate, 2)
-			repoint.Orphan = orphan
-			r.send(repoint)
-			r.expect(repoint.Order, map[bool]fleet.Outcome{true: fleet.Failed, false: fleet.Unknown}[orphan])
+			activate := task(fleet.Activate, 2)
+			activate.Orphan = orphan
+			r.send(activate)
+			r.expect(activate.Order, map[bool]fleet.Outcome{true: fleet.Failed, false: fleet.Unknown}[orphan])
 		})
 	}
 }

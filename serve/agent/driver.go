@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"io"
+	"time"
 
 	"pagurus/fleet"
 )
@@ -84,7 +85,43 @@ type Examiner interface {
 	Obstacles(context.Context, fleet.GuestID) ([]string, error)
 }
 
-// Classes sets the guests' shares of the host's CPUs.
+// PostCopier is a driver that can run a guest before its memory has arrived: by
+// post-copy a Switch is done when the target has all but memory, and Resume
+// there lets it run. The source must be kept until FetchRemaining is done.
+type PostCopier interface {
+	// FetchRemaining waits at the target until all memory is there. A guest that came
+	// otherwise has it. After an error that wraps ErrUnsure call again; after any
+	// other some of it never comes, and the guest is lost.
+	FetchRemaining(context.Context, fleet.GuestID) error
+	// Pushed says at the source what has been sent so far, and what the Switch
+	// cost.
+	Pushed(context.Context, fleet.GuestID) (fleet.Progress, error)
+}
+
+// Reclaimer is a driver whose guests can do without some of their memory, or can be
+// suspended, while the owner of the host is present.
+type Reclaimer interface {
+	// ReclaimMemory has a guest of whose memory so much holds nothing give it back, but for
+	// a reserve, and says how much the host has of it then. It holds until
+	// ReturnMemory, also after a move. After an error the guest has what it had.
+	ReclaimMemory(ctx context.Context, g fleet.GuestID, freeBytes int64) (int64, error)
+	// ReturnMemory ends ReclaimMemory; a guest that kept its memory is not an error. After an error call
+	// again.
+	ReturnMemory(context.Context, fleet.GuestID) error
+	// Suspend suspends a running guest until Resume, its memory for the
+	// host to take. A guest that is being moved is refused. After an error it may
+	// be suspended or not: call again, or Resume.
+	Suspend(context.Context, fleet.GuestID) error
+}
+
+// ResumeTimer is a driver that knows better than its caller when Resume let a guest run.
+type ResumeTimer interface {
+	// RanAgain returns when a guest that arrived here was resumed; zero: it did not, or that
+	// is not known.
+	RanAgain(fleet.GuestID) time.Time
+}
+
+// Classes say how much of the host's CPUs guests get.
 type Classes interface {
 	// Class gives a guest on this host the share of its job's service class, and at most the
 	// CPUs most; 0 is no limit. It may be called again. After an error the guest has its old

@@ -330,8 +330,8 @@ func (a *Agent) activate(ctx context.Context, w *taskRun) (fleet.Report, error) 
 		return fleet.Report{}, vague{err} // worth another try, however often
 	}
 	resumed := time.Now()
-	if d, can := w.driver.(interface{ RanAgain(fleet.GuestID) time.Time }); can {
-		resumed = cmp.Or(d.RanAgain(w.slot.guest), resumed) // when its processes or CPUs really ran
+	if d, can := w.driver.(ResumeTimer); can {
+		resumed = cmp.Or(d.RanAgain(w.slot.guest), resumed) // and then had what waited for it
 	}
 	a.mu.Lock()
 	w.slot.resumed = resumed

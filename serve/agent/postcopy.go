@@ -8,18 +8,7 @@ import (
 	"pagurus/internal/pause"
 )
 
-// PostCopier is a driver with post-copy: Switch is done when the target has all but memory,
-// and Resume there lets the guest run. The source must be kept until FetchRemaining is done.
-type PostCopier interface {
-	// FetchRemaining waits at the target until all memory is there. Without post-copy it
-	// returns at once. After an error that wraps ErrUnsure call again. After any other error
-	// some memory never comes, and the guest is lost.
-	FetchRemaining(context.Context, fleet.GuestID) error
-	// Pushed reports at the source what has been sent so far and what the Switch cost.
-	Pushed(context.Context, fleet.GuestID) (fleet.Progress, error)
-}
-
-// fetchRemaining waits for the memory of a guest that already runs here.
+// fetchRemaining waits for the memory of a guest that runs here already.
 func (a *Agent) fetchRemaining(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	d, can := w.driver.(PostCopier)
 	if !can {

@@ -81,7 +81,7 @@ func TestFetchSaysWhatItKnows(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(postCopyTask(fleet.Receive, 1))
 		r.do(postCopyTask(fleet.Activate, 2))
-		gather := postCopyTask(fleet.Fetch, 2)
+		fetch := postCopyTask(fleet.Fetch, 2)
 		var says error
 		r.hook(func(c string) error {
 			if c == "fetch j1g0" {
@@ -90,16 +90,16 @@ func TestFetchSaysWhatItKnows(t *testing.T) {
 			return nil
 		})
 		says = fmt.Errorf("qemu does not answer: %w", ErrUnsure)
-		r.send(gather)
-		r.expect(gather.Order, fleet.Unknown)
+		r.send(fetch)
+		r.expect(fetch.Order, fleet.Unknown)
 		says = nil
-		gather.Order.Attempt = 1
-		r.do(gather)
-		gather.Order.Gen, gather.Order.Attempt = 3, 0
-		gather.Guest.Gen = 3
+		fetch.Order.Attempt = 1
+		r.do(fetch)
+		fetch.Order.Gen, fetch.Order.Attempt = 3, 0
+		fetch.Guest.Gen = 3
 		says = errors.New("the line broke")
-		r.send(gather)
-		if rep := r.expect(gather.Order, fleet.Failed); !strings.Contains(rep.Cause, "from host2 the remaining memory of guest j1g0") {
+		r.send(fetch)
+		if rep := r.expect(fetch.Order, fleet.Failed); !strings.Contains(rep.Cause, "from host2 the remaining memory of guest j1g0") {
 			t.Errorf("cause %q", rep.Cause)
 		}
 	})
@@ -111,12 +111,12 @@ func TestFetchOutlivesTheAgent(t *testing.T) {
 		r.do(postCopyTask(fleet.Receive, 1))
 		r.do(postCopyTask(fleet.Activate, 2))
 		r.block("fetch j1g0")
-		gather := postCopyTask(fleet.Fetch, 2)
-		r.send(gather)
+		fetch := postCopyTask(fleet.Fetch, 2)
+		r.send(fetch)
 		synctest.Wait()
 		r.stop()
 		r.block("nothing")
 		r.start()
-		r.do(gather)
+		r.do(fetch)
 	})
 }

@@ -10,25 +10,9 @@ import (
 	"pagurus/internal/pause"
 )
 
-// Reclaimer is a driver that can reclaim memory from its guests or suspend them while the
-// host's owner is present.
-type Reclaimer interface {
-	// ReclaimMemory takes memory from a guest that has freeBytes free, but leaves it a
-	// reserve. It returns how many bytes the host then has of it. They stay reclaimed until
-	// ReturnMemory, also after a move. After an error nothing has changed.
-	ReclaimMemory(ctx context.Context, g fleet.GuestID, freeBytes int64) (int64, error)
-	// ReturnMemory undoes ReclaimMemory. Without reclaimed memory it is not an error. After
-	// an error call again.
-	ReturnMemory(context.Context, fleet.GuestID) error
-	// Suspend suspends a running guest until Resume and lets the host swap out its memory.
-	// It refuses a guest that is being moved. After an error the guest may be suspended or
-	// not: call again, or Resume.
-	Suspend(context.Context, fleet.GuestID) error
-}
-
-// reclaimForOwner reclaims guests' memory or suspends them while the host's owner is
-// present, as wanted, and undoes it afterwards. It only starts tasks, and only for guests
-// that no other task touches.
+// reclaimForOwner reclaims memory from guests, or suspends them, while the host's owner is
+// there, as is wanted of them, and undoes that when they go. It only begins
+// what is to be done, and of each guest only what nothing else would wait for.
 func (a *Agent) reclaimForOwner(now time.Time) {
 	there := false
 	if o := a.Owner.Seen(); o != nil {

@@ -202,9 +202,9 @@ func (c *Controller) sendWanted() {
 	if len(c.hosts) == 0 {
 		return
 	}
-	atlas := desired.New(c.snap())
+	all := desired.New(c.snap())
 	for id, h := range c.hosts {
-		w := atlas.Wanted(id)
+		w := all.Wanted(id)
 		if same(w, h.wanted) {
 			continue
 		}

@@ -116,7 +116,7 @@ func timedOut(err error, limit time.Duration, then string) error {
 
 func (a *app) drainCommand() *cobra.Command {
 	wait, dry, limit := false, false, usualWait
-	var less transferFlags
+	var bounds limitFlags
 	cmd := &cobra.Command{
 		Use:   "drain HOST [--wait | --dry-run]",
 		Short: "Move all guests off a host and keep it empty",
@@ -137,10 +137,11 @@ end. With --dry-run it says what that would cost, like ` + "`pagurus predict --h
 				return err
 			}
 			host := fleet.HostID(args[0])
-			request := fleet.Request{Verb: fleet.Drain, Host: host}
-			if err := less.set(cmd, &request.Limits); err != nil {
+			given, err := bounds.limits(cmd)
+			if err != nil {
 				return err
 			}
+			request := fleet.Request{Verb: fleet.Drain, Host: host, Limits: given}
 			if dry {
 				return a.predict(cmd.Context(), request)
 			}
@@ -157,7 +158,7 @@ end. With --dry-run it says what that would cost, like ` + "`pagurus predict --h
 	}
 	cmd.Flags().BoolVar(&wait, waitFlag, false, "show the moves until the host is empty")
 	Duration(cmd.Flags(), &limit, "timeout", "wait no longer than this; the host stays draining")
-	less.add(cmd)
+	bounds.add(cmd, drainFlags())
 	dryRun(cmd.Flags(), &dry)
 	return cmd
 }

@@ -202,29 +202,21 @@ func (m Move) ending(now time.Time) string {
 // limits names a move's limits; empty if they are the defaults.
 func limits(l fleet.Limits) string {
 	var words []string
-	if l.Mode != "" {
-		words = append(words, string(l.Mode))
-	}
-	if l.BytesPerSecond > 0 {
-		words = append(words, "at most "+Rate(float64(l.BytesPerSecond)))
-	}
-	if l.Downtime > 0 {
-		words = append(words, "stall of "+Took(l.Downtime))
-	}
-	if l.Deadline > 0 {
-		words = append(words, "ready within "+Took(l.Deadline))
-	}
-	switch l.PageCache {
-	case fleet.DropCache:
-		words = append(words, "page cache dropped")
-	case fleet.SendCache:
-		words = append(words, "page cache sent")
-	}
-	switch l.Compress {
-	case fleet.CompressOn:
-		words = append(words, "compressed")
-	case fleet.CompressOff:
-		words = append(words, "not compressed")
+	for _, f := range fleet.LimitFlags {
+		switch v := f.Field(&l).(type) {
+		case *string:
+			if said := f.SaysOf[*v]; said != "" {
+				words = append(words, said)
+			}
+		case *int64:
+			if *v > 0 {
+				words = append(words, fmt.Sprintf(f.Says, Rate(float64(*v))))
+			}
+		case *time.Duration:
+			if *v > 0 {
+				words = append(words, fmt.Sprintf(f.Says, Took(*v)))
+			}
+		}
 	}
 	return strings.Join(words, ", ")
 }

@@ -137,7 +137,7 @@ func readMove(s fleet.Snapshot, m fleet.Move) Move {
 			continue
 		}
 		p := Part{Migration: mig, Progress: mig.Cost}
-		if live, ok := s.Hosts[mig.From].Facts.Copies[id]; ok && (mig.Cost.TotalBytes == 0 || mig.Phase == fleet.PostCopying) {
+		if live, ok := s.Hosts[mig.From].Facts.Copies[id]; ok && (mig.Cost.TotalBytes == 0 || mig.Phase.Traits().PostCopies()) {
 			p.Progress = live
 		}
 		p.Blackout = blackout(p, clocks(s))

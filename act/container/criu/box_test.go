@@ -81,13 +81,13 @@ func newBox(t *testing.T, homes int, outside ...*os.File) *box {
 		t.Fatal(err)
 	}
 	b.mount(b.out, filepath.Join(b.root, "out"), "", unix.MS_BIND, "")
-	var door net.Listener
+	var listener net.Listener
 	hosts[1].Must(func() (err error) {
-		door, err = net.Listen("tcp4", net.JoinHostPort(hosts[1].Addr.String(), "0"))
+		listener, err = net.Listen("tcp4", net.JoinHostPort(hosts[1].Addr.String(), "0"))
 		return err
 	})
-	defer door.Close()
-	cmd := exec.Command(filepath.Join(b.root, "subject"), b.root, hosts[1].Addr.String(), fmt.Sprint(door.Addr().(*net.TCPAddr).Port))
+	defer listener.Close()
+	cmd := exec.Command(filepath.Join(b.root, "subject"), b.root, hosts[1].Addr.String(), fmt.Sprint(listener.Addr().(*net.TCPAddr).Port))
 	cmd.Stderr, cmd.ExtraFiles = os.Stderr, outside
 	if len(outside) > 0 {
 		cmd.Args = append(cmd.Args, "keep")
@@ -96,8 +96,8 @@ func newBox(t *testing.T, homes int, outside ...*os.File) *box {
 	b.home.Must(cmd.Start)
 	b.pid = cmd.Process.Pid
 	t.Cleanup(b.end)
-	door.(*net.TCPListener).SetDeadline(time.Now().Add(answerLimit))
-	if b.conn, err = door.Accept(); err != nil {
+	listener.(*net.TCPListener).SetDeadline(time.Now().Add(answerLimit))
+	if b.conn, err = listener.Accept(); err != nil {
 		t.Fatalf("the subject does not connect: %v", err)
 	}
 	t.Cleanup(func() { b.conn.Close() })

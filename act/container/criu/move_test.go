@@ -124,7 +124,7 @@ func TestKilled(t *testing.T) {
 				b.run(fmt.Sprintf("%s, frozen %v, hangs %v, copied %v", version, frozen, s.Running, s.Copied), func(t *testing.T) {
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
-					strike := func() error {
+					fault := func() error {
 						pid, err := b.tracer()
 						if err != nil {
 							return err
@@ -136,9 +136,9 @@ func TestKilled(t *testing.T) {
 						return unix.Kill(pid, unix.SIGSTOP)
 					}
 					if !s.Running {
-						s.frozen = strike
+						s.frozen = fault
 					} else {
-						s.ready = strike
+						s.ready = fault
 					}
 					g.set(frozen)
 					s.Images, s.Freezer = b.images(), g.folder

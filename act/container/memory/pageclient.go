@@ -14,8 +14,8 @@ import (
 // address. The answer is so many bytes of the process's memory. Number 0 ends the
 // requests and has no answer.
 const (
-	requestBytes  = 4 + 4 + 8
-	debtPageBytes = 4096
+	requestBytes    = 4 + 4 + 8
+	servedPageBytes = 4096
 	// Most is the most that one request may ask for, in bytes.
 	Most = 4 << 20
 )
@@ -37,7 +37,7 @@ func parse(b [requestBytes]byte) request {
 
 // check refuses a request that no page client sends.
 func (q request) check() error {
-	if q.bytes == 0 || q.bytes > Most || q.bytes%debtPageBytes != 0 || q.address%debtPageBytes != 0 || q.address > 1<<56 {
+	if q.bytes == 0 || q.bytes > Most || q.bytes%servedPageBytes != 0 || q.address%servedPageBytes != 0 || q.address > 1<<56 {
 		return fmt.Errorf("%d bytes at %#x were asked for, which cannot be", q.bytes, q.address)
 	}
 	return nil

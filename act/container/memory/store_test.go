@@ -45,7 +45,7 @@ func TestStoreIsAMap(t *testing.T) {
 				want[at<<8|uint64(p.Process)] = page{p.What, fill}
 			}
 		}
-		held, owed := int64(0), int64(0)
+		held, lazy := int64(0), int64(0)
 		buffer := make([]byte, PageBytes)
 		for process := uint32(1); process <= 2; process++ {
 			for at := uint64(base); at < base+2*pages*PageBytes; at += PageBytes {
@@ -62,9 +62,9 @@ func TestStoreIsAMap(t *testing.T) {
 						t.Fatalf("seed %d: zero page %#x of %d: %v", seed, at, process, err)
 					}
 				case Lazy:
-					owed += PageBytes
+					lazy += PageBytes
 					if err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(process + uint32(at>>12))}, PageBytes)) {
-						t.Fatalf("seed %d: page %#x of %d, which was owed: %v", seed, at, process, err)
+						t.Fatalf("seed %d: page %#x of %d, which was lazy: %v", seed, at, process, err)
 					}
 				default:
 					if err == nil {

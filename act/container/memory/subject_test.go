@@ -28,7 +28,7 @@ const answerLimit = time.Minute
 var program string
 
 func TestMain(m *testing.M) {
-	if os.Getenv(gripSubject) != "" {
+	if os.Getenv(holderSubject) != "" {
 		openAndClose()
 	}
 	os.Exit(func() int {

@@ -13,8 +13,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// gripSubject makes this binary open userfaultfds and close them in order, when told.
-const gripSubject = "PAGURUS_GRIP_TEST"
+// holderSubject has this binary open userfaultfds, and close them in order, as it is told.
+const holderSubject = "PAGURUS_HOLDER_TEST"
 
 func openAndClose() {
 	var open []int
@@ -37,7 +37,7 @@ func openAndClose() {
 func TestHoldAll(t *testing.T) {
 	testkit.Root(t)
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), gripSubject+"=1")
+	cmd.Env = append(os.Environ(), holderSubject+"=1")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -358,7 +358,7 @@ func (h *FrameQueue) deliver(frame []byte) error {
 			time.Sleep(pause)
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.ENOBUFS):
-			return fmt.Errorf("the container takes no frames (is it plugged in?): %w", err)
+			return fmt.Errorf("the container takes no frames (is it attached?): %w", err)
 		default:
 			return fmt.Errorf("delivering a frame: %w", err)
 		}

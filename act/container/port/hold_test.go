@@ -356,7 +356,7 @@ func TestHoldBeforeTake(t *testing.T) {
 	})
 	voice.say(mac(0), "early")
 	s.Run("ip", "link", "set", subnet.PortPeerName(0), "down")
-	if err := held.Release(); err == nil || !strings.Contains(err.Error(), "plugged in") {
+	if err := held.Release(); err == nil || !strings.Contains(err.Error(), "is it attached") {
 		t.Errorf("released to nobody: %v", err)
 	}
 	ears := newCard(t, s.attachContainer(0))

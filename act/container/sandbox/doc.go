@@ -4,7 +4,7 @@
 // rootfs.go mounts its file systems: the image, mounted once per host, and an overlay in memory
 // that moves with the container. jail.go starts its first process in namespaces of its own; the
 // first process sets up its own view. cpu.go describes the processor features that programs can
-// see. shelf.go stores guest agents by their digests, because a container keeps its first agent
+// see. binarycache.go stores guest agents by their digests, because a container keeps its first agent
 // on every host. inside.go opens the guest agent's socket and the console. The container's root
 // may have replaced both, so it follows no link.
 //

@@ -1,7 +1,7 @@
 // Package transfer carries a container from the source host to the target host: its files and
 // memory, pass by pass while it runs and once more while it is suspended, and CRIU's images.
 //
-// The target's Listener (door.go) accepts a connection that proves to know the migration's
+// The target's Listener (listener.go) accepts a connection that proves to know the migration's
 // secret, one at a time. Sender (out.go) and Receiver (in.go) are its two ends. Source and
 // Target (send.go, receive.go) keep a folder equal on both hosts while it changes: owners, hard
 // links, extended attributes, overlay marks. The container's root may change its files at any

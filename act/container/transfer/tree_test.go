@@ -329,9 +329,9 @@ func TestWhileItChanges(t *testing.T) {
 	p.same()
 }
 
-// TestVanishing: a path that disappears between its examination and its sending is treated as if
-// it had never existed.
-func TestVanishing(t *testing.T) {
+// TestRemovedMeanwhile: what goes away between being looked at and being sent is as if
+// it had never been there.
+func TestRemovedMeanwhile(t *testing.T) {
 	for _, changed := range []func(a string){
 		func(a string) { os.Remove(a + "one") },                              // first of two names
 		func(a string) { os.RemoveAll(a + "z") },                             // a folder with something in it

@@ -19,9 +19,9 @@ import (
 
 const mib = 1 << 20
 
-// subjectVariable makes a copy of the test binary use its memory in a known way. It holds the
-// folder of its files.
-const subjectVariable = "PAGURUS_GAUGE_TEST_SUBJECT"
+// subjectVariable makes a copy of the test binary that uses its memory in a known
+// way; it names the folder of its files.
+const subjectVariable = "PAGURUS_SAMPLER_TEST_SUBJECT"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(subjectVariable); dir != "" {

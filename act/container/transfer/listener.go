@@ -62,8 +62,8 @@ func (d *Listener) Close() {
 	if conn != nil {
 		conn.Close()
 	}
-	if debt := d.PageConn(); debt != nil {
-		debt.Close()
+	if pages := d.PageConn(); pages != nil {
+		pages.Close()
 	}
 }
 

@@ -103,10 +103,10 @@ func TestTrackAgain(t *testing.T) {
 	defer o.Free()
 	err = o.piece(memory.Piece{Process: 7, What: memory.Lazy, Address: memory.PageBytes, Bytes: 3 * memory.PageBytes}, nil)
 	if err := errors.Join(err, o.Sync()); err != nil || in.Memory.LazyBytes() == 0 {
-		t.Fatalf("%d bytes are owed, %v", in.Memory.LazyBytes(), err)
+		t.Fatalf("%d bytes are lazy, %v", in.Memory.LazyBytes(), err)
 	}
 	if err := errors.Join(o.Track(t.Context()), o.Sync()); err != nil || in.Memory.LazyBytes() != 0 {
-		t.Errorf("%d bytes are owed, %v", in.Memory.LazyBytes(), err)
+		t.Errorf("%d bytes are lazy, %v", in.Memory.LazyBytes(), err)
 	}
 	o.Close()
 	<-taken // it ends with the connection

@@ -58,10 +58,10 @@ func knock(t *testing.T, d *Listener, h Hello) (*framing.Conn, Answer, error) {
 func TestOnlyTheSourceComesIn(t *testing.T) {
 	d, in := opened(t)
 	for what, change := range map[string]func(*Hello){
-		"another word":        func(h *Hello) { h.Word = "abracadabra" },
-		"another guest":       func(h *Hello) { h.Guest = "j1g1" },
-		"another migration":   func(h *Hello) { h.Migration = "m2.j1g0" },
-		"a debt of another's": func(h *Hello) { h.Word, h.PageServer = "", true },
+		"another word":       func(h *Hello) { h.Word = "abracadabra" },
+		"another guest":      func(h *Hello) { h.Guest = "j1g1" },
+		"another migration":  func(h *Hello) { h.Migration = "m2.j1g0" },
+		"pages of another's": func(h *Hello) { h.Word, h.PageServer = "", true },
 	} {
 		h := hello(d)
 		change(&h)
@@ -125,12 +125,12 @@ func TestPageConn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	debt := d.PageConn()
-	if debt == nil || d.PageConn() != nil {
+	pages := d.PageConn()
+	if pages == nil || d.PageConn() != nil {
 		t.Fatal("it was not kept, or kept twice")
 	}
-	defer debt.Close()
-	if _, err := debt.WriteString("x\x00\x00\x00\x02hi"); err != nil {
+	defer pages.Close()
+	if _, err := pages.WriteString("x\x00\x00\x00\x02hi"); err != nil {
 		t.Fatal(err)
 	}
 	if kind, text, err := c.Receive(10 * time.Second); err != nil || kind != 'x' || string(text) != "hi" {

@@ -217,8 +217,9 @@ func TestCutAndMend(t *testing.T) {
 	}
 }
 
-// actor in the environment makes this program do one thing and then wait to be killed.
-const actor = "PLUG_TEST_ACTOR"
+// actor is set in the environment of this program when it is to do one thing and
+// then to wait to be killed.
+const actor = "ATTACH_TEST_ACTOR"
 
 func TestMain(m *testing.M) {
 	var err error

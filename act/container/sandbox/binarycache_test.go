@@ -47,7 +47,7 @@ const script = "#!/bin/sh\necho mine\n"
 
 func TestBinaryCache(t *testing.T) {
 	testkit.Root(t)
-	dir := filepath.Join(t.TempDir(), "shelf")
+	dir := filepath.Join(t.TempDir(), "cache")
 	s := opened(t, dir)
 	if s.Own != digestOf(script) || lacks(t, s, s.Own) {
 		t.Fatalf("the host's own is %q", s.Own)
@@ -88,7 +88,7 @@ func TestBinaryCache(t *testing.T) {
 // removes it only if no other process needs it.
 func TestNext(t *testing.T) {
 	testkit.Root(t)
-	dir := filepath.Join(t.TempDir(), "shelf")
+	dir := filepath.Join(t.TempDir(), "cache")
 	s := opened(t, dir)
 	first, err := os.Stat(s.Path(s.Own))
 	if err != nil {
@@ -113,7 +113,7 @@ func TestNext(t *testing.T) {
 	}
 	beside := opened(t, dir)
 	if err := beside.Close(true); err != nil || lacks(t, s, s.Own) {
-		t.Errorf("another took the shelf away: %v", err)
+		t.Errorf("another took the cache away: %v", err)
 	}
 	if err := p.Drop(); err != nil {
 		t.Errorf("another took away what was coming: %v", err)
@@ -133,7 +133,7 @@ func TestNext(t *testing.T) {
 // TestNotWhole: an incomplete or wrong guest agent is never stored.
 func TestNotWhole(t *testing.T) {
 	testkit.Root(t)
-	dir := filepath.Join(t.TempDir(), "shelf")
+	dir := filepath.Join(t.TempDir(), "cache")
 	s := opened(t, dir)
 	p, err := s.ReceiveBinary(digestOf("whole"))
 	if err != nil {
