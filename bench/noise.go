@@ -14,19 +14,19 @@ import (
 	"pagurus/bench/stats"
 )
 
-// NoiseName is the name of the file of what was found, beside its record.
+// NoiseName is the name of the file with the noise, beside its record.
 const NoiseName = "noise.json"
 
-// Noise is what was found on all cores.
+// Noise is the noise of all cores.
 type Noise struct {
 	Quantum time.Duration `json:"quantum_ns"`
-	Cores   []noise.Core  `json:"cores"` // every quantum, and what happened meanwhile
-	// Predicted is how many times longer a step takes in which all ranks wait for
-	// the last, by their number.
+	Cores   []noise.Core  `json:"cores"` // every quantum, and the possible causes
+	// Predicted says how many times longer a step takes in which all ranks wait for the last, by
+	// the number of ranks.
 	Predicted map[int]stats.Interval `json:"predicted"`
 }
 
-// LoadNoise reads what was found. Where nothing ever was the error is fs.ErrNotExist.
+// LoadNoise reads the noise. If there is no file, the error is fs.ErrNotExist.
 func LoadNoise(file string) (*Noise, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -39,17 +39,17 @@ func LoadNoise(file string) (*Noise, error) {
 	return &f, nil
 }
 
-// draws is how many steps of a job are drawn for a prediction, and repeats how
-// often that is done for its interval.
+// draws is how many steps of a job are drawn for a prediction. repeats is how often that is
+// repeated for its interval.
 const (
 	draws   = 400
 	repeats = 40
 )
 
-// PredictStep says how many times longer a step of so many ranks takes than one that
-// nothing interrupts, if all wait for the last, as in an Allreduce, and each is
-// interrupted as these cores were, at times of its own. It is drawn from what was
-// measured; a step is as long as a quantum.
+// PredictStep returns how many times longer a step of so many ranks takes than one without
+// interruption. All ranks wait for the last, as in an Allreduce, and each is interrupted like
+// these cores, at its own times. The prediction is drawn from the measured quanta; a step is as
+// long as a quantum.
 func PredictStep(cores []noise.Core, ranks int, confidence float64, seed uint64) (stats.Interval, error) {
 	var slowdowns []float64
 	for _, c := range cores {

@@ -7,8 +7,8 @@ import (
 	"pagurus/bench/noise"
 )
 
-// One quantum in a hundred takes twice as long: of R ranks the step does with
-// chance 1 - 0.99^R.
+// One quantum in a hundred takes twice as long. Of R ranks, the step does so with the chance 1 -
+// 0.99^R.
 func TestNoiseHurtsMoreTheLargerTheJob(t *testing.T) {
 	c := noise.Core{}
 	for i := range 1000 {

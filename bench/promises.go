@@ -16,35 +16,34 @@ import (
 	"pagurus/fleet"
 )
 
-// Confidence is that of every interval quoted.
+// Confidence is the confidence of every quoted interval.
 const Confidence = 0.95
 
-// PromisesRecord is what measuring promises leaves, at one sitting or at several: the raw
-// samples, the figures made of them, and what was promised. Record is its sibling for
-// experiments that promise nothing.
+// PromisesRecord is the result of measuring promises, at one sitting or several: the raw
+// samples, the figures made from them, and the promises. Record is the counterpart for
+// experiments without promises.
 type PromisesRecord struct {
 	Sittings []Sitting                 `json:"sittings"`
 	Samples  map[string][]float64      `json:"samples"`
 	Figures  map[string]stats.Interval `json:"figures"`
-	Limits   map[string]float64        `json:"limits"`           // that figures are not above
-	Floors   map[string]float64        `json:"floors,omitempty"` // that they are not below
-	Moves    []fleet.Migration         `json:"moves,omitempty"`  // with what was predicted of them
+	Limits   map[string]float64        `json:"limits"`           // upper limits of figures
+	Floors   map[string]float64        `json:"floors,omitempty"` // lower limits of figures
+	Moves    []fleet.Migration         `json:"moves,omitempty"`  // with their predictions
 }
 
-// Sitting is when something was measured, and of what.
+// Sitting says when something was measured, and with which commit and kernel.
 type Sitting struct {
 	Begun  time.Time `json:"begun"`
 	Commit string    `json:"commit"`
 	Kernel string    `json:"kernel"`
 }
 
-// Promises is one run that measures what is promised: the Pagurus that is measured, and
-// what came of it.
+// Promises is one run that measures promises: the measured Pagurus, and the results.
 type Promises struct {
 	drive.Pagurus
 	Repeat int // how often each comparison is repeated
 	Record PromisesRecord
-	Missed []string // figures that are not as promised
+	Missed []string // figures that miss their promises
 }
 
 // Trial is one of the things that are measured for what is promised of them.
@@ -54,16 +53,16 @@ type Trial struct {
 	Lab        []string // flags of `pagurus lab up`; nil: the usual ones
 }
 
-// NewPromises gives a run in which nothing was measured yet.
+// NewPromises returns a run without measurements.
 func NewPromises(p drive.Pagurus, repeat int) *Promises {
 	return &Promises{Pagurus: p, Repeat: repeat, Record: PromisesRecord{
 		Samples: map[string][]float64{}, Figures: map[string]stats.Interval{}, Limits: map[string]float64{}, Floors: map[string]float64{},
 	}}
 }
 
-// Continue takes over what a record that was kept in a file holds, if it is there:
-// what is measured now is added to it. Both sides of a comparison are sampled in the
-// same sitting, so that their ratio stands. A record that cannot be read is an error.
+// Continue adds a file's earlier record, if the file exists, to this one. Both sides of a
+// comparison are sampled in the same sitting, so their ratio stays valid. An unreadable record
+// is an error.
 func (r *Promises) Continue(file string) error {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -84,7 +83,7 @@ func (r *Promises) Continue(file string) error {
 	return nil
 }
 
-// KeepRecord writes the record to a file, if there is anything in it.
+// KeepRecord writes the record to a file unless it is empty.
 func (r *Promises) KeepRecord(file string) error {
 	if len(r.Record.Samples)+len(r.Record.Moves) == 0 {
 		return nil
@@ -92,13 +91,13 @@ func (r *Promises) KeepRecord(file string) error {
 	return writeRecord(file, r.Record)
 }
 
-// Sample keeps one measured value.
+// Sample records one measured value.
 func (r *Promises) Sample(name string, v float64) {
 	r.Record.Samples[name] = append(r.Record.Samples[name], v)
 }
 
-// InTurn does both sides of a comparison, in each repeat the other one first,
-// so that what one leaves behind does not always meet the same side.
+// InTurn executes both sides of a comparison. Every second repeat begins with the other side, so
+// that aftereffects do not always hit the same side.
 func InTurn(repeat int, one, other func() error) error {
 	if repeat%2 == 1 {
 		one, other = other, one
@@ -109,13 +108,13 @@ func InTurn(repeat int, one, other func() error) error {
 	return other()
 }
 
-// AtMost prints a figure beside what was promised: that it is not above limit.
+// AtMost prints a figure with its promise: an upper limit.
 func (r *Promises) AtMost(name string, v stats.Interval, limit float64) {
 	r.Record.Limits[name] = limit
 	r.checkLimit(name, v, limit, 1)
 }
 
-// AtLeast prints a figure beside what was promised: that it is not below limit.
+// AtLeast prints a figure with its promise: a lower limit.
 func (r *Promises) AtLeast(name string, v stats.Interval, limit float64) {
 	r.Record.Floors[name] = limit
 	r.checkLimit(name, v, limit, -1)
@@ -130,8 +129,8 @@ func (r *Promises) checkLimit(name string, v stats.Interval, limit, sign float64
 	}
 }
 
-// verdict holds a figure against what was promised, by its estimate; that the
-// truth may be beyond it is said. The sign is 1 where more is worse.
+// verdict compares a figure's estimate with its promise. It also says if the interval reaches
+// beyond it. sign is 1 if more is worse.
 func verdict(v stats.Interval, limit, sign float64) (text string, missed bool) {
 	beyond, worst := "above", v.High
 	if sign < 0 {
@@ -149,7 +148,7 @@ func verdict(v stats.Interval, limit, sign float64) (text string, missed bool) {
 	return text, missed
 }
 
-// Mean prints the mean of a sample, which is promised not to be above limit.
+// Mean prints the mean of a sample, with an upper limit as its promise.
 func (r *Promises) Mean(name, sample string, limit float64) error {
 	m, err := stats.Mean(r.Record.Samples[sample], Confidence)
 	if err != nil {
@@ -159,8 +158,7 @@ func (r *Promises) Mean(name, sample string, limit float64) error {
 	return nil
 }
 
-// Ratio prints the ratio of two samples taken in turn, which is promised not to
-// be above limit.
+// Ratio prints the ratio of two samples taken in turn, with an upper limit as its promise.
 func (r *Promises) Ratio(name, ours, theirs string, limit float64) error {
 	v, err := r.compare(name, ours, theirs)
 	if err == nil {
@@ -169,7 +167,7 @@ func (r *Promises) Ratio(name, ours, theirs string, limit float64) error {
 	return err
 }
 
-// Beside prints a ratio of which nothing was promised.
+// Beside prints a ratio without a promise.
 func (r *Promises) Beside(name, one, other string) error {
 	v, err := r.compare(name, one, other)
 	if err != nil {

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// targetOrders are the orders of the targets in the rounds to come of one program.
+// targetOrders holds the orders of the targets in the next rounds of one program.
 type targetOrders struct{ left [][]int }
 
-// next gives the targets in the order of the next round. After len(targets) rounds, or
-// twice as many where that is odd, each was as often in each place, and as often right
-// behind each other, as any: what one leaves behind, a machine that is warm or a group
-// of processes to be removed, all have alike. Which round comes when is by chance.
+// next returns the targets in the order of the next round. After len(targets) rounds, or twice
+// as many if that is odd, each was equally often in each place, and equally often just after
+// each other. So aftereffects of a run, such as a warm machine or processes to remove, affect
+// all targets alike. The order of the rounds is random.
 func (t *targetOrders) next(source *rand.Rand, targets []string) []string {
 	if len(t.left) == 0 {
 		t.left = williams(len(targets))
@@ -25,10 +25,10 @@ func (t *targetOrders) next(source *rand.Rand, targets []string) []string {
 	return order
 }
 
-// williams gives orders of n things that are balanced for what each leaves to the next:
-// E. J. Williams, Australian Journal of Scientific Research A 2, 149 (1949). The first is
-// 0, 1, n-1, 2, n-2, …, the others are that with a number added to each, modulo n; of an
-// odd n each is there backwards, too.
+// williams returns orders of n things in which aftereffects are balanced: E. J. Williams,
+// Australian Journal of Scientific Research A 2, 149 (1949). The first is 0, 1, n-1, 2, n-2, ….
+// In the others a number is added to each, modulo n. For odd n, each order is also there
+// backwards.
 func williams(n int) (all [][]int) {
 	for add := range n {
 		row := make([]int, n)

@@ -34,6 +34,15 @@ var Kinds = [...]KindTraits{
 	{Kind: Container, LeastMemoryBytes: 32 << 20, ResidentOnly: true, MappingsCost: true},
 }
 
+// KindNames are the names of all kinds, the usual one first.
+func KindNames() []string {
+	var all []string
+	for _, t := range Kinds {
+		all = append(all, string(t.Kind))
+	}
+	return all
+}
+
 // Known reports whether guests can be of this kind.
 func (k Kind) Known() bool {
 	for _, t := range Kinds {

@@ -99,27 +99,6 @@ type Tick struct {
 	At time.Time `json:"at"`
 }
 
-// Verb is what an Order tells a host to do.
-type Verb string
-
-// The orders. Hold, Run and End stand as long as what they name goes on.
-const (
-	Start Verb = "start" // guest: boot it and set it up; done: its agent answers and the job's files are mounted
-	Watch Verb = "watch" // guest: keep it; done: it ended by itself; failed: it is not here
-	Stop  Verb = "stop"  // guest: end it and destroy it
-	Run   Verb = "run"   // job, at guest 0's home: run the program if it does not run yet; done: it ended, Exit says how
-	End   Verb = "end"   // job, at guest 0's home: tell the program to end, and end it when its grace is over; done: it ended, and all it wrote has arrived
-
-	Receive  Verb = "receive"  // target: make an empty guest, ready to take in state; Listen says where
-	Copy     Verb = "copy"     // source: copy while running; done: converged
-	Switch   Verb = "switch"   // source: pause, send the rest; done: the target has it all, whole, not yet running (by post-copy: all but memory)
-	Activate Verb = "activate" // target: let it run, make this host's network carry its address
-	Fetch    Verb = "fetch"    // target, after post-copy: done: all memory has arrived; failed: some never will
-	Retire   Verb = "retire"   // source: destroy the stopped copy
-	Revert   Verb = "revert"   // source: run again
-	Discard  Verb = "discard"  // target: destroy what was received
-)
-
 // Order is one idempotent instruction to one host. It is comparable: a report
 // counts only for exactly the order it names. A host that has already carried
 // it out answers Done again.
@@ -143,52 +122,7 @@ type Task struct {
 	Limits Limits           `json:"limits"`           // for the orders of a migration; source and target must agree how memory is sent
 	Have   map[string]int64 `json:"have,omitempty"`   // for Run and End: bytes of each output stream the controller has
 	Layout *Layout          `json:"layout,omitempty"` // for Start and Receive of a guest with a shape; set by the host's agent
-	Orphan bool             `json:"orphan,omitempty"` // for Repoint: what has not come of the guest by now never will
-}
-
-// Mode is how a guest's memory goes from one host to the other.
-type Mode string
-
-// The modes. The empty one leaves the choice to the controller.
-const (
-	PreCopy     Mode = "pre-copy"      // copied while the guest runs, until little is left
-	StopAndCopy Mode = "stop-and-copy" // the guest is suspended while all of it is sent
-	PostCopy    Mode = "post-copy"     // copied once, then the guest runs at the target while the rest follows; there is no way back
-)
-
-// CachePolicy says what becomes of what a guest's memory holds of files and
-// could read again.
-type CachePolicy string
-
-// The policies. The empty one drops it where that pays.
-const (
-	DropCache CachePolicy = "drop" // the guest forgets it before it is copied
-	SendCache CachePolicy = "send" // it is copied like all else
-)
-
-// Compression says whether memory is sent compressed.
-type Compression string
-
-// The choices. The empty one, of a Move only, leaves it to the controller.
-const (
-	CompressOn  Compression = "on"
-	CompressOff Compression = "off"
-)
-
-// Limits bounds a move and each of its copies. The zero value of a field means
-// its default.
-type Limits struct {
-	Mode           Mode          `json:"mode,omitempty"`
-	Downtime       time.Duration `json:"downtime_ns"`           // converged when the rest is predicted to take no longer
-	Lenient        bool          `json:"lenient,omitempty"`     // of a Task: a default, which may be exceeded somewhat if more passes bring no less
-	Rounds         int           `json:"rounds"`                // give up after this many passes
-	BytesPerSecond int64         `json:"bytes_per_second"`      // ceiling on the link: of a Move for all it sends from one host, of a Task for its copy; 0 is none
-	Deadline       time.Duration `json:"deadline_ns,omitempty"` // of a Move: a guest that is not ready so long after Begun stays; 0: only the limit of phase ready
-	PageCache      CachePolicy   `json:"page_cache,omitempty"`
-	Compress       Compression   `json:"compress,omitempty"`
-	Preempt        bool          `json:"preempt,omitempty"`    // of a Task by post-copy: what the guest waits for comes on a line of its own
-	Slow           bool          `json:"slow,omitempty"`       // of a Task by pre-copy: the guest may be slowed until it is ready, which it is not expected to be otherwise
-	AwaitGang      bool          `json:"await_gang,omitempty"` // of a Task: others are waited for after the copy, so the guest must not stop of its own accord
+	Orphan bool             `json:"orphan,omitempty"` // for Activate: what has not come of the guest by now never will
 }
 
 // Compare puts orders in a fixed order, by host first.
@@ -221,7 +155,7 @@ type Report struct {
 	Listen  string    `json:"listen,omitempty"` // of Receive
 	Cost    *Progress `json:"cost,omitempty"`   // of Copy and Switch; of Retire after post-copy
 	Passes  []Pass    `json:"passes,omitempty"` // of Copy
-	Resumed time.Time `json:"resumed,omitzero"` // of Repoint: when the guest was let run, target host's clock
+	Resumed time.Time `json:"resumed,omitzero"` // of Activate: when the guest was let run, target host's clock
 	Exit    *Exit     `json:"exit,omitempty"`   // of Run
 	Traces  []Trace   `json:"traces,omitempty"` // of Stop: what the guest's ranks have done, for later questions
 }

@@ -7,7 +7,7 @@ func (w *world) check() {
 	s := w.loop.Index.Snapshot()
 	if w.out.Events%64 == 0 {
 		if wrong := w.loop.Index.Check(); wrong != "" {
-			w.breach("the ledger: %s", wrong)
+			w.breach("the state index: %s", wrong)
 		}
 	}
 	used := map[*machine]int{}

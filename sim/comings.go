@@ -127,8 +127,8 @@ func (v *visits) Next() (time.Duration, float64, bool) {
 // much more often by day: three times as often as at night and at weekends,
 // and over the week as often as without it.
 func daily(from, away time.Duration) time.Duration {
-	const day, busy, calm = 3.0, 45.0, 168.0 - 45 // nine hours on five days
-	night := (busy + calm) / (day*busy + calm)
+	const day, busy, idle = 3.0, 45.0, 168.0 - 45 // nine hours on five days
+	night := (busy + idle) / (day*busy + idle)
 	left := away.Hours()
 	for {
 		hour := ((int(math.Floor(from.Hours())) % 168) + 168) % 168

@@ -247,12 +247,12 @@ func (w *world) evaluateHost(m *machine) {
 	}
 	l := w.loop.Index
 	m.asked++ // whatever was to be asked later is asked now
-	scenes := owners.Cases(l, m.id, w.at())
-	said := make([]owners.CaseVerdict, len(scenes))
-	for i, s := range scenes {
+	cases := owners.Cases(l, m.id, w.at())
+	said := make([]owners.CaseVerdict, len(cases))
+	for i, s := range cases {
 		said[i] = w.Policy.Evaluate(s)
 	}
-	for i, s := range scenes {
+	for i, s := range cases {
 		w.obey(m, s, said[i])
 	}
 	if !w.Policy.Moves() {

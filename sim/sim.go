@@ -1,5 +1,5 @@
 // Package sim runs the live controller's loop over modelled machines: the same
-// planner, the same ledger, the same body of the loop and the same policies,
+// planner, the same state index, the same body of the loop and the same policies,
 // while hosts, links, memory and owners are models that answer after modelled
 // times. The same configuration gives the same run.
 //

@@ -12,14 +12,14 @@ import (
 	"pagurus/act/container/transfer"
 )
 
-// TestAgentGoesAlong: a guest runs the guest agent that it was started with also at a host
-// that has another, which gets it with the guest and keeps it as long; of a host without
-// guests nothing of them is left.
+// TestAgentGoesAlong: a guest keeps its guest agent on a host that has another. That host
+// receives the agent with the guest and stores it while the guest is there. A host without
+// guests keeps none.
 func TestAgentGoesAlong(t *testing.T) {
 	j := newJobOf(t, "openmpi", 1, 0)
-	shelf := func(i int) string { return filepath.Join(j.hosts[i].Run, "container-agents") }
+	cache := func(i int) string { return filepath.Join(j.hosts[i].Run, "container-agents") }
 	kept := func(i int) (digests []string) {
-		all, err := os.ReadDir(shelf(i))
+		all, err := os.ReadDir(cache(i))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,7 +30,7 @@ func TestAgentGoesAlong(t *testing.T) {
 	}
 	own := kept(0)[0]
 
-	// Host 1 becomes one with a newer Pagurus, and without a guest of the older one's.
+	// Host 1 gets a newer Pagurus, and has no guest of the older one.
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -39,7 +39,7 @@ func TestAgentGoesAlong(t *testing.T) {
 	}
 	must(j.drivers[1].Stop(t.Context(), j.tasks[1].Guest.ID))
 	must(j.drivers[1].Close())
-	if _, err := os.Stat(shelf(1)); !os.IsNotExist(err) {
+	if _, err := os.Stat(cache(1)); !os.IsNotExist(err) {
 		t.Errorf("a host without guests keeps guest agents when its driver is closed: %v", err)
 	}
 	text, err := os.ReadFile(j.agent)
@@ -55,7 +55,7 @@ func TestAgentGoesAlong(t *testing.T) {
 	runs := func() string {
 		return j.do(0, time.Minute, sh("test /proc/1/exe -ef /run/pagurus/pagurus-guest && sha256sum </proc/1/exe; echo x >/proc/1/exe; echo x >>/run/pagurus/pagurus-guest"), "").stdout
 	}
-	for n := range 4 { // to and fro, by pre-copy and by post-copy
+	for n := range 4 { // there and back, by pre-copy and by post-copy
 		j.move(0, n)
 		if got := runs(); !strings.HasPrefix(got, own) {
 			t.Errorf("after move %d it runs %q, and was started with %s", n, got, own)
@@ -83,8 +83,8 @@ func TestAgentGoesAlong(t *testing.T) {
 	}
 }
 
-// TestStrangeAgents: a source that names no digest, or goes on without what it was asked
-// for, is refused, and the target waits for another.
+// TestStrangeAgents: a source that names no digest, or that does not send the agent that was
+// asked for, is refused. The target waits for another.
 func TestStrangeAgents(t *testing.T) {
 	w := newWorld(t)
 	d := w.open(t, 1)
@@ -127,7 +127,7 @@ func TestStrangeAgents(t *testing.T) {
 		if err != nil || !a.Lacks || a.Failure != "" {
 			t.Fatalf("one that is not there is answered with %+v: %v", a, err)
 		}
-		if err := errors.Join(c.Send('R'), c.Flush()); err != nil { // make the guest of what has come
+		if err := errors.Join(c.Send('R'), c.Flush()); err != nil { // restore the guest from the received data
 			t.Error(err)
 		}
 		if kind, text, err := c.Receive(time.Minute); err != nil || kind != 'A' || !strings.Contains(string(text), "before the guest agent") {

@@ -10,7 +10,7 @@ import (
 	"pagurus/fleet"
 )
 
-// attempts are what a container's root tries, each of which must fail.
+// attempts lists attacks by a container's root, each of which must fail.
 var attempts = []string{
 	"mount -t tmpfs x /mnt", "perl -e 'exit(syscall(165, \"x\", \"/mnt\", \"tmpfs\", 0, 0) == 0 ? 0 : 1)'",
 	"mknod /tmp/disk b 254 0", "mknod /tmp/null c 1 3", "echo x >/proc/sysrq-trigger", "echo x >/proc/sys/kernel/hostname",
@@ -22,12 +22,12 @@ var attempts = []string{
 	"perl -e 'exit(syscall(425, 1, 0) >= 0 ? 0 : 1)'",                              // io_uring_setup
 	"perl -e 'exit(syscall(250, 0, 0) >= 0 ? 0 : 1)'",                              // keyctl
 	"perl -e 'exit(syscall(56, 0x10000000|17, 0) >= 0 ? 0 : 1)'",                   // clone into a user namespace
-	"perl -e 'exit(syscall(435, 0, 0) >= 0 ? 0 : 1)'",                              // clone3, whose flags nobody sees
+	"perl -e 'exit(syscall(435, 0, 0) >= 0 ? 0 : 1)'",                              // clone3, whose flags the filter cannot see
 	"perl -e 'exit(syscall(169, 0xfee1dead, 672274793, 0x4321fedc) == 0 ? 0 : 1)'", // reboot
 }
 
-// TestConfined: a container's root, before and after a move, has no way out, and
-// finds its mounts, link and names as they were.
+// TestConfined: a container's root cannot escape, before and after a move, and finds its mounts,
+// link and names unchanged.
 func TestConfined(t *testing.T) {
 	j := newJobOf(t, "openmpi", 1, 0)
 	script := "exec 2>/dev/null\n"
@@ -64,14 +64,14 @@ func TestConfined(t *testing.T) {
 	}
 }
 
-// settled leaves out of what a guest sees what is a host's.
+// settled removes the host's details from a guest's view.
 func (j *job) settled(text string) string {
 	for i := range j.hosts {
 		text = strings.ReplaceAll(text, j.hosts[i].Run, "HOST")
 	}
 	var out []string
 	for line := range strings.Lines(text) {
-		// The kernel says in its own order how a file system was mounted.
+		// The kernel prints mount options in an order of its own.
 		if at, _, ok := strings.Cut(line, " - "); ok {
 			line = at + "\n"
 		}
@@ -80,8 +80,8 @@ func (j *job) settled(text string) string {
 	return strings.Join(out, "")
 }
 
-// TestFiles: the job's files are the host's, written as the job's user; all else
-// that a program writes moves with it, also what has no name any more.
+// TestFiles: the job's files are the host's, written as the job's user. All other files that a
+// program writes move with it, also files without a name.
 func TestFiles(t *testing.T) {
 	j := newJobOf(t, "openmpi", 1, jobUser)
 	if err := os.WriteFile(j.files+"/from host", []byte("hello"), 0o644); err != nil {

@@ -12,7 +12,7 @@ import (
 	"pagurus/serve/agent/drivertest"
 )
 
-// The only place besides cmd where the driver meets what it satisfies.
+// The only place besides cmd in which the driver's interfaces are asserted.
 var (
 	_ agent.Driver = (*container.Driver)(nil)
 	_ agent.Linker = (*container.Driver)(nil)
@@ -25,8 +25,8 @@ func TestContract(t *testing.T) {
 	drivertest.Run(t, newWorld(t).contract())
 }
 
-// TestHeldGuestRunsOn: a guest whose copy is done and that waits for others of
-// its move runs on, and what is left of it stays little however long that takes.
+// TestHeldGuestRunsOn: a guest that waits with a complete copy for its gang keeps running, and
+// the remaining data stays small however long that takes.
 func TestHeldGuestRunsOn(t *testing.T) {
 	const wait, looks = 2 * time.Second, 20
 	w := newWorld(t)

@@ -24,12 +24,11 @@ import (
 	"pagurus/serve/agent/drivertest"
 )
 
-// stepVariable makes a copy of the test binary that takes one step as an agent
-// of its own, which a fault point may kill.
+// stepVariable makes a copy of the test binary execute one step as an agent of its own, which a
+// fault point may kill.
 const stepVariable = "PAGURUS_CONTAINER_TEST_STEP"
 
-// step is one call of a driver; of Hold, to be there until the standard input
-// ends.
+// step is one call of a driver. Hold keeps the agent there until the standard input ends.
 type step struct {
 	Verb  fleet.Verb
 	Host  int
@@ -40,7 +39,7 @@ type step struct {
 	Task  fleet.Task
 }
 
-// The exit statuses of a step; a killed one has its own.
+// The exit statuses of a step. A killed step has its own.
 const (
 	stepDone   = 0
 	stepFailed = 3
@@ -101,7 +100,7 @@ func carryOut(ctx context.Context, d *container.Driver, verb fleet.Verb, t fleet
 	return listen, err
 }
 
-// process makes a step in a process of its own, under a fault.
+// stepper prepares a step in a process of its own, with a fault.
 func (w *world) stepper(t *testing.T, i int, verb fleet.Verb, tk fleet.Task, faults string) *exec.Cmd {
 	t.Helper()
 	text, err := json.Marshal(step{Verb: verb, Host: i, Hosts: w.hosts, Image: w.image, Agent: w.agent, Files: w.files, Task: tk})
@@ -117,7 +116,7 @@ func (w *world) stepper(t *testing.T, i int, verb fleet.Verb, tk fleet.Task, fau
 	return cmd
 }
 
-// apart takes a step in a process of its own, under a fault, to its end.
+// apart executes a step in a process of its own, with a fault, to its end.
 func (w *world) apart(t *testing.T, i int, verb fleet.Verb, tk fleet.Task, faults string) int {
 	t.Helper()
 	cmd := w.stepper(t, i, verb, tk, faults)
@@ -129,7 +128,7 @@ func (w *world) apart(t *testing.T, i int, verb fleet.Verb, tk fleet.Task, fault
 	return cmd.ProcessState.ExitCode()
 }
 
-// absent is an agent of its own at a host, until it ends or is let go.
+// agentApart is an agent of its own on a host, until it ends or is released.
 type agentApart struct {
 	cmd *exec.Cmd
 	in  io.Closer
@@ -162,16 +161,15 @@ func (a *agentApart) end() int {
 	return a.cmd.ProcessState.ExitCode()
 }
 
-// TestAgentKilled lets the source's or the target's agent be killed at every
-// point of every step; each step is then taken again by another agent, and the
-// guest must not notice.
+// TestAgentKilled kills the source's or the target's agent at every point of every step. Another
+// agent then repeats the step, and the guest must not notice.
 func TestAgentKilled(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) { agentKilled(t, mode) })
 	}
 }
 
-// modes are how the guests of these tests go.
+// modes lists the ways in which the guests of these tests move.
 var modes = []fleet.Mode{fleet.PreCopy, fleet.PostCopy}
 
 func agentKilled(t *testing.T, mode fleet.Mode) {
@@ -179,7 +177,7 @@ func agentKilled(t *testing.T, mode fleet.Mode) {
 	tk := task("j1g0")
 	tk.Order.Migration, tk.Limits.Mode = "m1.j1g0", mode
 	defer w.sweep(t, tk.Guest.ID)
-	target := w.open(t, 1) // it is there when the source's steps need it
+	target := w.open(t, 1) // it exists when the source's steps need it
 	defer func() { target.Close() }()
 	for _, s := range []struct {
 		host   int
@@ -244,8 +242,8 @@ func (w *world) sweep(t *testing.T, id fleet.GuestID) {
 	}
 }
 
-// received makes room for a guest by an agent that is gone when it returns, and says where
-// the next one will listen.
+// received makes an agent, which then ends, receive a guest, and returns where the next one
+// listens.
 func (w *world) received(t *testing.T, i int, tk fleet.Task) string {
 	t.Helper()
 	d := w.open(t, i)
@@ -257,8 +255,8 @@ func (w *world) received(t *testing.T, i int, tk fleet.Task) string {
 	return listen
 }
 
-// TestSwitchFails: a switch that fails at a point says truly whether the target
-// may have the guest, and the guest runs on where it is.
+// TestSwitchFails: a switch that fails at a point reports correctly whether the target may have
+// the guest, and the guest continues where it is.
 func TestSwitchFails(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) { switchFails(t, mode) })
@@ -280,7 +278,7 @@ func switchFails(t *testing.T, mode fleet.Mode) {
 		where string // source or target, or the target's agent and the next
 		point string
 		want  int
-		again int // what the same order then comes to
+		again int // the result of repeating the same order
 	}{
 		{"source", "container.switch.after-freeze=error", stepFailed, stepFailed},
 		{"source", "container.switch.after-dump=error", stepFailed, stepFailed},
@@ -323,8 +321,8 @@ func switchFails(t *testing.T, mode fleet.Mode) {
 	}
 }
 
-// TestKilledAsItArrives: when the target's agent is killed as soon as it has noted that
-// the guest has arrived, and CRIU with it, the next one lets the guest run.
+// TestKilledAsItArrives: the target's agent and CRIU are killed just after the agent recorded
+// that the guest has arrived. The next agent lets the guest run.
 func TestKilledAsItArrives(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")
@@ -364,8 +362,8 @@ func TestKilledAsItArrives(t *testing.T) {
 	}
 }
 
-// TestArrivedAllTheSame: when CRIU is killed after the guest was noted as whole, and that
-// cannot be taken back for want of room, the guest runs at the target, and nowhere else.
+// TestArrivedAllTheSame: CRIU is killed after the guest's arrival was recorded. That record
+// cannot be withdrawn, because there is no room. The guest runs at the target, and only there.
 func TestArrivedAllTheSame(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")
@@ -427,8 +425,8 @@ func TestArrivedAllTheSame(t *testing.T) {
 	}
 }
 
-// TestNetworkGone: a guest that an agent left in the middle of a switch, and whose network
-// is gone since, does not keep the next agent from the host, and can be ended.
+// TestNetworkGone: an agent left a guest in the middle of a switch, and the guest's network has
+// disappeared since. The next agent can use the host and end the guest.
 func TestNetworkGone(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")

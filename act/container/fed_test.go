@@ -16,12 +16,12 @@ import (
 	"pagurus/fleet"
 )
 
-// heldMiB is how much memory the program below has: more than can be put in its place
-// between two looks of these tests.
+// heldMiB is how much memory the program below has: more than can be put in place between two
+// checks of these tests.
 const heldMiB = 400
 
-// held fills memory with what it can tell again, and looks at all of it, and so does a
-// child of it, whenever there is a file for that; it notes how many words are wrong.
+// held fills memory with known content and checks all of it, and so does a child, whenever a
+// certain file exists. It records how many words are wrong.
 const held = `
 #include <fcntl.h>
 #include <stdio.h>
@@ -60,7 +60,7 @@ int main(int c, char **a) {
 }
 `
 
-// lazyFillers are the processes that put a guest's memory in its place.
+// lazyFillers returns the processes that put a guest's memory in place.
 func (w *world) lazyFillers(t *testing.T, i int, id fleet.GuestID) map[string]int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(w.hosts[i].Run, "containers", string(id), "guest.json"))
@@ -77,14 +77,14 @@ func (w *world) lazyFillers(t *testing.T, i int, id fleet.GuestID) map[string]in
 	return map[string]int{"lazy pager": r.Pager.PID, "page proxy": r.Proxy.PID}
 }
 
-// TestLazyFillersKilled: a guest that runs before all its memory is in its place has the
-// right memory or is lost, and said to be: whichever process is killed that puts it there,
-// with an agent at hand or without, nobody finds zeros.
+// TestLazyFillersKilled: a guest that runs before all its memory is in place has the right
+// memory, or is lost and reported so. That holds whichever lazy-fill process is killed, with an
+// agent present or not. No process reads zeros.
 func TestLazyFillersKilled(t *testing.T) {
 	for _, c := range []struct {
 		mode   fleet.Mode
-		victim string // empty: nobody
-		alone  bool   // no agent is there when it is killed
+		victim string // empty: none
+		alone  bool   // no agent runs when it is killed
 	}{
 		{fleet.PreCopy, "", false},
 		{fleet.PreCopy, "lazy pager", false},
@@ -115,7 +115,7 @@ func lazyFillerKilled(t *testing.T, mode fleet.Mode, victim string, alone bool) 
 		return func() bool { _, err := os.Stat(file(name)); return err == nil }
 	}
 	until(t, there("filled"))
-	// What is still missing at the target is certain if whoever fills it is suspended.
+	// The missing memory is certain only while the filling process is suspended.
 	pid := j.switched(mode)
 	feeders := j.lazyFillers(t, 0, j.tasks[1].Guest.ID)
 	signal := func(who string, s unix.Signal) {
@@ -126,8 +126,8 @@ func lazyFillerKilled(t *testing.T, mode fleet.Mode, victim string, alone bool) 
 	if err := j.drivers[0].Resume(t.Context(), j.tasks[1].Guest.ID); err != nil {
 		t.Fatal(err)
 	}
-	// Until the programs are there, and only what they hold is missing. It goes by steps,
-	// or this test might be kept from looking until all is there.
+	// Until the programs are there and only their data is missing. It proceeds in steps, because
+	// the memory could be complete before the next check.
 	for signal("lazy pager", unix.SIGSTOP); resident(pid()) < 300<<20; signal("lazy pager", unix.SIGSTOP) {
 		signal("lazy pager", unix.SIGCONT)
 		time.Sleep(time.Millisecond)
@@ -170,11 +170,11 @@ func lazyFillerKilled(t *testing.T, mode fleet.Mode, victim string, alone bool) 
 	}
 }
 
-// converged checks what became of the guest that was moved.
+// checkEnd checks what became of the moved guest.
 func (j *job) checkEnd(mode fleet.Mode, victim string, alone bool, ended func(*container.Driver) bool) {
 	t, id := j.t, j.tasks[1].Guest.ID
 	if alone {
-		time.Sleep(time.Second) // nobody finds anything meanwhile
+		time.Sleep(time.Second) // nothing is noticed meanwhile
 		j.drivers[0] = j.open(t, 0)
 	}
 	switch d := j.drivers[0]; {
@@ -193,11 +193,11 @@ func (j *job) checkEnd(mode fleet.Mode, victim string, alone bool, ended func(*c
 		if err := j.drivers[1].Stop(t.Context(), id); err != nil {
 			t.Error(err)
 		}
-		j.move(1, 0) // it leaves again, as any guest does
+		j.move(1, 0) // it moves back, as any guest does
 	case mode == fleet.PostCopy:
 		err := d.FetchRemaining(t.Context(), id)
 		if err == nil || errors.Is(err, fleet.ErrUnsure) || !strings.Contains(err.Error(), "memory never comes") {
-			t.Errorf("gather: %v", err)
+			t.Errorf("fetching the rest: %v", err)
 		}
 	default:
 		if !ended(d) {
@@ -211,8 +211,7 @@ func (j *job) checkEnd(mode fleet.Mode, victim string, alone bool, ended func(*c
 	}
 }
 
-// switched switches the second guest over, and says how to find the process in it that
-// holds most.
+// switched switches the second guest, and returns a function that finds its largest process.
 func (j *job) switched(mode fleet.Mode) func() int {
 	t, tk := j.t, j.tasks[1]
 	t.Helper()
@@ -237,7 +236,7 @@ func (j *job) switched(mode fleet.Mode) func() int {
 	}
 }
 
-// family are a process and its descendants.
+// family returns a process and its descendants.
 func family(pid int) []int {
 	all := []int{pid}
 	for i := 0; i < len(all); i++ {
@@ -254,7 +253,7 @@ func family(pid int) []int {
 	return all
 }
 
-// resident is how much memory of a process is there.
+// resident returns how much memory of a process is resident.
 func resident(pid int) int {
 	var size, there int
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))

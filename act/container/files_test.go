@@ -11,17 +11,17 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// stays are the cases of the files area that keep a guest from moving, and what is said.
+// stays maps the cases of the files area that prevent a move to parts of the reason.
 var stays = map[string]string{
 	"semaphore": "EFD_SEMAPHORE", "jobpipe": "named pipe /work dir/jobpipe.fifo",
 	"unread": "has not read what inotify tells it", "halfread": `is reading the folder "/tmp/halfread.dir"`,
 }
 
-// passes are those of them that are not told of before, since most are of a moment.
+// passes lists the cases that are not reported before a move, because most are short.
 var passes = map[string]bool{"unread": true, "halfread": true}
 
-// TestFilesThatStay: open files that cannot go along keep a guest from moving, in words,
-// and when they are closed, or read, it goes.
+// TestFilesThatStay: open files that cannot move prevent their guest's move, with a reason. When
+// they are closed or read, the guest moves.
 func TestFilesThatStay(t *testing.T) {
 	j := newJob(t, "openmpi", 1)
 	j.compileState("files")

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestHeld: a move that one process keeps from being made is cancelled within seconds, in
-// words that say why, and the guest runs on. TestKernelState has what does move.
+// TestHeld: a move that one process prevents is cancelled within seconds, with the reason, and
+// the guest keeps running. TestKernelState tests what can move.
 func TestHeld(t *testing.T) {
 	j := newJobOf(t, "openmpi", 1, jobUser)
 	j.compileState("held")
@@ -32,13 +32,13 @@ func TestHeld(t *testing.T) {
 	j.move(0, 9)
 }
 
-// TestWaitsGoOnWhereTheyAre: calls that wait do not see that a move was cancelled after
-// CRIU had held the processes, nor that the guest was suspended for an owner.
+// TestWaitsGoOnWhereTheyAre: waiting calls do not notice that a move was cancelled after CRIU
+// had held the processes. Nor do they notice that the guest was suspended for an owner.
 func TestWaitsGoOnWhereTheyAre(t *testing.T) {
 	j := newJobOf(t, "openmpi", 1, jobUser)
 	j.compileState("held")
 	cases := slices.DeleteFunc(j.compileState("times"), func(name string) bool {
-		return name == "processor_time" // which a move changes, and this does not
+		return name == "processor_time" // a move changes this, and a cancelled move does not
 	})
 	end := j.beginCase("held", "stopped_by_terminal")
 	_ = os.Remove(filepath.Join(j.files, "stopped_by_terminal.ready"))

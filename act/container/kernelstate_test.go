@@ -13,8 +13,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// compileState makes a program of internal/testkit/kernelstate in the first guest, and
-// gives the names of its cases.
+// compileState compiles a program of internal/testkit/kernelstate in the first guest, and
+// returns the names of its cases.
 func (j *job) compileState(area string) []string {
 	j.t.Helper()
 	var source []byte
@@ -32,8 +32,8 @@ func (j *job) compileState(area string) []string {
 	return strings.Fields(o.stdout)
 }
 
-// beginCase starts a case and waits until it has its state. end lets it check that, and gives
-// what it says.
+// beginCase starts a case and waits until it has its state. end makes it check the state, and
+// returns the result.
 func (j *job) beginCase(area, name string) (end func() outcome) {
 	j.t.Helper()
 	_ = os.Remove(filepath.Join(j.files, "go"))
@@ -49,8 +49,8 @@ func (j *job) beginCase(area, name string) (end func() outcome) {
 	}
 }
 
-// keeps runs the cases of a program in one guest, all at once, has it moved twice, and fails
-// for each case that finds something changed.
+// keeps runs a program's cases in one guest, all at once, moves it twice, and fails for each
+// case that finds a change.
 func (j *job) keeps(area string, cases []string, move func(n int)) {
 	j.t.Helper()
 	script := "for c in " + strings.Join(cases, " ") + "; do (./" + area + " $c >$c.out 2>&1; echo exit $? >>$c.out) & done; wait"
@@ -58,7 +58,7 @@ func (j *job) keeps(area string, cases []string, move func(n int)) {
 	until(j.t, func() bool {
 		ready, _ := filepath.Glob(filepath.Join(j.files, "*.ready"))
 		over, _ := filepath.Glob(filepath.Join(j.files, "*.out"))
-		for _, name := range over { // one that could not begin is told of below
+		for _, name := range over { // a case that could not begin is reported below
 			if text, _ := os.ReadFile(name); strings.Contains(string(text), "exit ") {
 				return true
 			}
@@ -80,7 +80,7 @@ func (j *job) keeps(area string, cases []string, move func(n int)) {
 	}
 }
 
-// TestKernelState: what programs of each area have is as it was after moves by either way.
+// TestKernelState: the programs' state of each area is unchanged after moves in each mode.
 func TestKernelState(t *testing.T) {
 	for _, area := range []string{"example", "files", "processes", "sockets", "times"} {
 		t.Run(area, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestKernelState(t *testing.T) {
 	}
 }
 
-// hugePages has the host set some aside, which programs of an area need, for the test.
+// hugePages reserves huge pages on the host, which programs of an area need, for the test.
 func hugePages(t *testing.T) {
 	const file, most = "/proc/sys/vm/nr_hugepages", 16
 	before, err := os.ReadFile(file)

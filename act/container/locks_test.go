@@ -15,14 +15,14 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// holds is a program that locks a file as it is told, and unlocks it when it is told.
+// holds is a program that locks a file, and unlocks it when told.
 const holds = `my ($by, $take, $free, $name) = @ARGV;
 sub touch { open(my $f, ">", $_[0]) or die; } sub till { select(undef, undef, undef, 0.02) until -e $_[0]; }
 sub change { my $s = pack("ssx4qqix4", $_[0], 0, 0, 0, 0); ($by eq "flock" ? flock(F, $_[0]) : fcntl(F, $by, $s)) or die "$by $_[0]: $!"; }
 open(F, "+>>", $name) or die $!; change($take); touch("$name.has"); till("$name.let"); change($free); touch("$name.free"); till("$name.end"); print "end";`
 
-// brief is a program that counts in a file, which it locks for a third of the time, and
-// says how often it did.
+// brief is a program that counts in a file, which it locks for a third of the time. It prints
+// how often it counted.
 const brief = `open(F, "+<", "count") or die $!; my $mine = 0; my $n;
 until (-e "over") {
   flock(F, 2) or die; sysseek(F, 0, 0); sysread(F, $n, 20); select(undef, undef, undef, 0.01); sysseek(F, 0, 0); syswrite(F, $n + 1); flock(F, 8);
@@ -56,7 +56,7 @@ func tryRange(fd int, alone bool) error {
 	return unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &l)
 }
 
-// locker is a program in a guest that has one of the job's files locked.
+// locker is a program in a guest that has locked one of the job's files.
 type locker struct {
 	*job
 	how  locking
@@ -86,7 +86,7 @@ func (l *locker) tell(what string) {
 	}
 }
 
-// others says whether a process outside of the guest can have the lock.
+// others reports whether a process outside the guest can take the lock.
 func (l *locker) others(alone bool) bool {
 	l.t.Helper()
 	f, err := os.OpenFile(l.path, os.O_RDWR, 0)
@@ -101,7 +101,7 @@ func (l *locker) others(alone bool) bool {
 	return err == nil
 }
 
-// end has the program unlock the file, and go on to its end.
+// end makes the program unlock the file and end.
 func (l *locker) end() {
 	l.t.Helper()
 	l.tell(".let")
@@ -115,14 +115,12 @@ func (l *locker) end() {
 	}
 }
 
-// short is a stall as moves have it, on a busy machine: far from what is waited for
-// a restore that hangs.
+// short is a stall of a move on a busy machine: much shorter than a restore that hangs.
 const short = 10 * time.Second
 
-// TestLocks: a guest that has one of the job's files locked for itself alone is not
-// moved, which is said before and, of one that locked it later, when it would be
-// written down: soon, by the file's name, and the lock stays where it is. When it is
-// unlocked the guest goes.
+// TestLocks: a guest with an exclusive lock on one of the job's files is not moved. That is
+// reported beforehand. If the lock was taken later, the dump reports it quickly, with the file's
+// name. The lock stays. When it is released the guest moves.
 func TestLocks(t *testing.T) {
 	j := newJob(t, "openmpi", 1)
 	n := 0
@@ -166,8 +164,8 @@ func TestLocks(t *testing.T) {
 	}
 }
 
-// TestSharedLocks: what a guest has locked together with others goes there and back,
-// and nobody can have it for himself alone meanwhile.
+// TestSharedLocks: a guest's shared locks move there and back, and no other process can take an
+// exclusive lock meanwhile.
 func TestSharedLocks(t *testing.T) {
 	j := newJob(t, "openmpi", 1)
 	var all []*locker
@@ -189,8 +187,8 @@ func TestSharedLocks(t *testing.T) {
 	}
 }
 
-// TestBriefLocks: a guest that locks a file for a moment, again and again, moves
-// between two such moments, and shares the file with another who does so.
+// TestBriefLocks: a guest that locks a file briefly, again and again, moves between two locks.
+// It shares the file with another process that does the same.
 func TestBriefLocks(t *testing.T) {
 	j := newJob(t, "openmpi", 1)
 	at := func(name string) string { return filepath.Join(j.files, name) }

@@ -14,9 +14,9 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// TestManyMappings moves programs whose memory is in tens of thousands of mappings there
-// and back, of each kind: next to each other with other rights, apart, of a file, shared.
-// All of it is right afterwards, and as many mappings are there.
+// TestManyMappings moves programs with tens of thousands of mappings there and back. The
+// mappings are adjacent with different rights, apart, of a file, or shared. Afterwards their
+// content and their number are unchanged.
 func TestManyMappings(t *testing.T) {
 	j := newJob(t, "openmpi", 1)
 	j.compileOf("../../cmd/pagurus-bench/light/programs", "mappings")
@@ -39,8 +39,8 @@ func TestManyMappings(t *testing.T) {
 	}
 }
 
-// TestMappingsAreForeseen: a look at a guest counts its mappings, and where CRIU could not
-// make as many it is said beforehand.
+// TestMappingsAreForeseen: a guest's mappings are counted, and if CRIU could not restore as
+// many, that is reported beforehand.
 func TestMappingsAreForeseen(t *testing.T) {
 	j := newJob(t, "openmpi", 1)
 	j.compileOf("../../cmd/pagurus-bench/light/programs", "mappings")
@@ -48,7 +48,7 @@ func TestMappingsAreForeseen(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	const most = 50000 // the kernel has some 65,000 of a process at most
+	const most = 50000 // the kernel allows some 65,000 per process
 	many := limit.Max < most
 	for kind, count := range map[string]int{"rights": 30000, "shared": min(int(limit.Max), most)} {
 		end := j.mapped(t, kind, count)
@@ -67,8 +67,8 @@ func TestMappingsAreForeseen(t *testing.T) {
 	}
 }
 
-// mapped starts a program with so many mappings in the first guest and waits until it has
-// them. end lets it check them and gives what it says.
+// mapped starts a program with so many mappings in the first guest and waits until it has them.
+// end makes it check them and returns the result.
 func (j *job) mapped(t *testing.T, kind string, count int) (end func() outcome) {
 	t.Helper()
 	for _, name := range []string{"ready", "go"} {

@@ -18,7 +18,7 @@ import (
 	"pagurus/internal/testkit"
 )
 
-const jobUser = 1234 // has no name on this machine, nor in images
+const jobUser = 1234 // has no name on this machine or in images
 
 // job is one job's guests, wherever they are.
 type job struct {
@@ -32,14 +32,14 @@ type job struct {
 	at [guests]int // host
 }
 
-// newJob starts a job with a guest on each host, in an image.
+// newJob starts a job with a guest on each host.
 func newJob(t *testing.T, image string, ranksEach int) *job {
 	t.Helper()
 	return newJobOf(t, image, ranksEach, jobUser)
 }
 
-// newJobOf is newJob for a user's programs; his group's number is one more, but
-// for root's.
+// newJobOf is newJob for a user's programs. The user's group number is one higher, except
+// root's.
 func newJobOf(t *testing.T, image string, ranksEach int, user uint32) *job {
 	t.Helper()
 	w := newWorld(t)
@@ -127,7 +127,7 @@ func (j *job) move(g, n int) fleet.Progress {
 	return p
 }
 
-// tryMove is move for a guest that may refuse to be switched; then it runs on. Every
+// tryMove is move for a guest that may refuse to be switched; then it keeps running. Every
 // second move is by post-copy.
 func (j *job) tryMove(g, n int) (fleet.Progress, error) {
 	j.t.Helper()
@@ -164,12 +164,12 @@ func (j *job) tryMove(g, n int) (fleet.Progress, error) {
 	j.mu.Lock()
 	j.at[g] = 1 - here
 	j.mu.Unlock()
-	must("gather", to.FetchRemaining(j.t.Context(), tk.Guest.ID))
+	must("fetch", to.FetchRemaining(j.t.Context(), tk.Guest.ID))
 	must("retire", from.Stop(j.t.Context(), tk.Guest.ID))
 	return p, nil
 }
 
-// outcome is what a program did.
+// outcome is a program's result.
 type outcome struct {
 	stdout, stderr string
 	exit           fleet.Exit
@@ -214,10 +214,10 @@ func (j *job) do(g int, limit time.Duration, p fleet.Program, stdin string) (o o
 
 func sh(script string) fleet.Program { return fleet.Program{Args: []string{"sh", "-c", script}} }
 
-// compile makes the witness in the first guest, on the job's files.
+// compile compiles the witness in the first guest, in the job's files.
 func (j *job) compile() { j.t.Helper(); j.compileOf("witness", "witness") }
 
-// compileOf makes a program of the testkit's folder.
+// compileOf compiles a program of the testkit's folder.
 func (j *job) compileOf(folder, name string) {
 	j.t.Helper()
 	source, err := os.ReadFile(filepath.Join("../../internal/testkit", folder, name+".c"))
@@ -229,7 +229,7 @@ func (j *job) compileOf(folder, name string) {
 	}
 }
 
-// moved tells the witness that there is nothing more for it to see.
+// moved tells the witness that no more moves follow.
 func (j *job) moved() {
 	j.t.Helper()
 	if err := os.WriteFile(filepath.Join(j.files, "moved"), nil, 0o644); err != nil {
@@ -237,8 +237,8 @@ func (j *job) moved() {
 	}
 }
 
-// TestLarge moves a guest with much memory, some of which its program changes all
-// the time. It runs while CRIU still puts that in its place, whoever dies meanwhile.
+// TestLarge moves a guest with much memory, some of which its program changes all the time. It
+// runs while CRIU still puts memory in place, whatever process dies meanwhile.
 func TestLarge(t *testing.T) {
 	j := newJob(t, "openmpi", 1)
 	j.compile()
@@ -257,7 +257,7 @@ func TestLarge(t *testing.T) {
 		}
 	}
 	move(1)
-	// Its memory does not need the agent any more.
+	// Its memory no longer depends on the agent.
 	j.mu.Lock()
 	j.drivers[0].Close()
 	j.drivers[0] = j.open(t, 0)
@@ -271,9 +271,9 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestMPI moves guests that run an unmodified MPI program, whose ranks talk
-// through shared memory within a guest and by TCP between guests, there and back,
-// the one that runs mpirun too.
+// TestMPI moves guests that run an unmodified MPI program there and back, including the guest
+// that runs mpirun. The ranks communicate by shared memory within a guest and by TCP between
+// guests.
 func TestMPI(t *testing.T) {
 	for _, image := range []string{"openmpi", "mpich"} {
 		t.Run(image, func(t *testing.T) {
@@ -327,8 +327,7 @@ func TestMPI(t *testing.T) {
 	}
 }
 
-// TestPolls: of a rank that polls it is known how often, and how long it did that and
-// how long it computed.
+// TestPolls: it is known how often a rank polls, and how long it polls and computes.
 func TestPolls(t *testing.T) {
 	for _, image := range []string{"openmpi", "mpich"} {
 		t.Run(image, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// owing takes a connection and reads it to its end, once a file is there; or makes
-// one, writes as much as it takes, closes it and says how much that was.
+// owing accepts a connection and reads it to its end, once a file exists. Or it makes a
+// connection, writes as much as fits, closes it and prints how much that was.
 const owing = `
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -47,9 +47,9 @@ int main(int n, char **a) {
 }
 `
 
-// TestClosedConnections: what a program wrote to a connection and then closed
-// comes to its peer, though no program has that connection any more when the
-// guest moves; and as long as the peer does not read, the guest stays.
+// TestClosedConnections: data that a program wrote to a connection before closing it reaches the
+// peer, although no program has the connection when the guest moves. Until the peer reads, the
+// guest stays.
 func TestClosedConnections(t *testing.T) {
 	j := newJob(t, "openmpi", 1)
 	if o := j.do(0, time.Minute, sh("cat >o.c && cc -o owing o.c"), owing); o.exit.Code != 0 {

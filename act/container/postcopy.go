@@ -64,15 +64,15 @@ func (d *Driver) servePages(ctx context.Context, g *guest) (err error) {
 	if err != nil {
 		return err
 	}
-	lender, err := host.Find(pid)
+	server, err := host.Find(pid)
 	if err != nil {
 		return fmt.Errorf("find the page server: %w", err)
 	}
 	host.Spare(pid)
-	return g.remember(func(r *record) { r.Copy.PageServer = lender })
+	return g.remember(func(r *record) { r.Copy.PageServer = server })
 }
 
-// Pushed returns at the source what has been sent so far and what the switch cost.
+// Pushed returns at the source how much was sent so far, and the cost of the switch.
 func (d *Driver) Pushed(_ context.Context, id fleet.GuestID) (fleet.Progress, error) {
 	wrap := func(err error) error { return fmt.Errorf("ask what was sent of guest %s: %w", id, err) }
 	g, err := d.here(id)
@@ -114,7 +114,7 @@ func (d *Driver) FetchRemaining(ctx context.Context, id fleet.GuestID) error {
 	return nil
 }
 
-// fetched waits until all lazy pages of a guest have arrived and are in place.
+// fetched waits until all lazy pages of a guest are in place.
 func (g *guest) fetched(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -25,8 +25,8 @@ var profilePlan = sampler.Plan{
 	After: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 1000 * time.Millisecond, 3 * time.Second},
 }
 
-// Profile measures how a guest uses its memory, which takes some seconds. The guest takes
-// no part in it. A guest that is being moved is refused.
+// Profile measures how a guest uses its memory, which takes some seconds. The guest does not
+// take part. A guest that is being moved is refused.
 func (d *Driver) Profile(ctx context.Context, id fleet.GuestID) (fleet.Profile, error) {
 	g, err := d.movableGuest(id)
 	var p fleet.Profile
@@ -44,10 +44,10 @@ func (d *Driver) Profile(ctx context.Context, id fleet.GuestID) (fleet.Profile, 
 	return p, nil
 }
 
-// Obstacles returns, for people to read, what prevents a running guest from being moved,
-// each with what can be done about it. It takes some milliseconds, and slightly longer if
-// files are locked. It does not disturb the guest. An empty list is no guarantee, because
-// some obstacles are found only by a dump.
+// Obstacles returns, for people to read, the obstacles to moving a running guest, each with a
+// remedy. It takes some milliseconds, and slightly longer if files are locked. It does not
+// disturb the guest. An empty list is no guarantee, because some obstacles are found only by a
+// dump.
 func (d *Driver) Obstacles(ctx context.Context, id fleet.GuestID) ([]string, error) {
 	g, err := d.movableGuest(id)
 	if err != nil {

@@ -19,13 +19,13 @@ var (
 	_ agent.Examiner = (*container.Driver)(nil)
 )
 
-// TestProfile: a guest whose program dirties at a known rate, round and round in
-// 16 MiB, is seen to do so, at the promised price, before it moves and after; one
-// that is being moved, or is not here, is left alone.
+// TestProfile: a guest dirties 16 MiB round and round at a known rate. Its profile is right, at
+// the promised cost, before and after a move. A guest that is being moved, or is not here, is
+// not profiled.
 func TestProfile(t *testing.T) {
 	const (
 		mib       = 1 << 20
-		everyHalf = 30 * time.Second // how often an agent looks
+		everyHalf = 30 * time.Second // an agent's sampling interval
 	)
 	w := newWorld(t)
 	tk := task("j1g0")
@@ -58,8 +58,8 @@ func TestProfile(t *testing.T) {
 			t.Errorf("%d MiB are filled", p.FilledBytes/mib)
 		}
 		for _, c := range p.Changed {
-			// A program on a busy machine falls behind; the runtime changes some
-			// pages of its own.
+			// A program on a busy machine falls behind. The runtime changes some pages of its
+			// own.
 			each, _ := strconv.ParseFloat(rate, 64)
 			want, got := min(each*c.Within.Seconds(), 16), float64(c.Bytes)/mib
 			if got > want+3 || got < want*0.5-1 {
@@ -101,8 +101,8 @@ func TestProfile(t *testing.T) {
 	look(to, "4")
 }
 
-// TestObstacles: what keeps a guest from being moved is said before anything of a
-// move is begun, by the program's name; what a dump would take along does not.
+// TestObstacles: obstacles are reported before a move begins, with the program's name. State
+// that a dump includes is not reported.
 func TestObstacles(t *testing.T) {
 	j := newJob(t, "openmpi", 1)
 	id, d := j.tasks[0].Guest.ID, j.drivers[0]

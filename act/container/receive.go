@@ -62,7 +62,7 @@ func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
 		in, err = d.ready(ctx, r)
 	}
 	defer func() {
-		if in != nil && in.guest == nil { // its target was never made
+		if in != nil && in.guest == nil { // no target was made for it
 			in.close()
 		}
 	}()
@@ -70,7 +70,7 @@ func (d *Driver) receive(ctx context.Context, t fleet.Task) (string, error) {
 	if failed != nil {
 		return "", errors.Join(err, failed)
 	}
-	defer anchor.Release() // it ends with this process until it is told to stay
+	defer anchor.Release() // until Stay the anchor ends with this process
 	if err != nil {
 		return "", errors.Join(err, anchor.Kill())
 	}
@@ -99,15 +99,15 @@ type target struct {
 	guest      *guest
 	listener   *transfer.Listener
 	frameQueue *port.FrameQueue
-	plugged    func() error        // waits until the guest's link is in its network
+	attached   func() error        // waits until the guest's link is in its network
 	making     atomic.Bool         // everything has arrived, and CRIU is restoring the guest
 	lazyFill   *memory.PendingFill // puts the guest's memory in place; nil: not needed
 	place      host.Process        // holds the guest's place until it has arrived
 	handle     *os.File            // pidfd of place
 }
 
-// vacate ends what an earlier agent has partly restored of a guest that has not arrived.
-// Only the process that holds its place is left.
+// vacate ends the partly restored processes of a guest that has not arrived, left by an earlier
+// agent. Only the process that holds its place is left.
 func (d *Driver) vacate(r record) error {
 	if err := d.killBut(r, r.Process.PID); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (t *target) expect(g *guest) error {
 	case g.released:
 		err = errClosed
 	case !g.record.Arrived:
-		t.plugged, err = g.record.Port.AttachMeanwhile(g.network, d.atHost)
+		t.attached, err = g.record.Port.AttachMeanwhile(g.network, d.atHost)
 	}
 	if err == nil {
 		g.target = t
@@ -171,8 +171,8 @@ func (t *target) close() {
 	if t.listener != nil {
 		t.listener.Close()
 	}
-	if t.plugged != nil {
-		_ = t.plugged() // its error was reported to the callers that need it
+	if t.attached != nil {
+		_ = t.attached() // its error was reported to the callers that need it
 	}
 	if t.frameQueue != nil {
 		t.frameQueue.Close()
@@ -218,9 +218,9 @@ func (t *target) needs(agent string) (lacks bool, err error) {
 	return lacks, err
 }
 
-// open prepares to receive from the beginning: what an earlier connection brought is
-// removed, because the source does not know about it. It starts the CRIU that will
-// restore the guest. lacks means that the guest agent will be sent, too.
+// open prepares to receive from the beginning: data of an earlier connection is removed, because
+// the source does not know of it. It starts the CRIU that will restore the guest. lacks means
+// that the guest agent will be sent, too.
 func (t *target) open(lacks bool) (*transfer.Receiver, *criu.Restoring, error) {
 	dir := t.guest.dir
 	r := t.guest.remembered()
@@ -243,7 +243,7 @@ func (t *target) open(lacks bool) (*transfer.Receiver, *criu.Restoring, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	in, err := transfer.NewReceiver(files, images, t.plugged)
+	in, err := transfer.NewReceiver(files, images, t.attached)
 	if err == nil && lacks {
 		var part *sandbox.Part
 		if part, err = t.driver.binaries.ReceiveBinary(r.Agent); err == nil {
@@ -270,8 +270,8 @@ func (t *target) maker(r record, images string) (*criu.Restoring, error) {
 	})
 }
 
-// arrive restores the guest from what was received and sends the result to the source. A
-// guest that cannot be restored will never run here, and the source resumes its own.
+// arrive restores the guest from the received data and sends the result to the source. A guest
+// that cannot be restored will never run here, and the source resumes its own.
 func (t *target) arrive(c *framing.Conn, in *transfer.Receiver, restoring *criu.Restoring) error {
 	g, begun := t.guest, time.Now()
 	g.mu.Lock()
@@ -336,8 +336,8 @@ func (t *target) failing(pid int, cause error) error {
 // starting and watching the processes for lazy fill.
 const postCopyBytes = 32 << 20
 
-// restore restores the guest from what was received and leaves it suspended. After an
-// error only the process that holds its place is left.
+// restore restores the guest from the received data and leaves it suspended. After an error only
+// the process that holds its place is left.
 func (t *target) restore(in *transfer.Receiver, restoring *criu.Restoring) error {
 	d, g := t.driver, t.guest
 	r := g.remembered()
@@ -383,24 +383,24 @@ func (t *target) endLazyFill() error {
 	return t.lazyFill.End()
 }
 
-// remember puts the guest's memory where CRIU reads it. A small guest without lazy pages
-// gets its memory in CRIU's images. Otherwise the memory goes to a lazy pager and a page
-// proxy, which outlive this process, as the guest does. They put pages in place when they
-// are touched, and by and by all the others.
+// remember puts the guest's memory where CRIU reads it. A small guest without lazy pages gets
+// its memory in CRIU's images. Otherwise the memory goes to a lazy pager and a page proxy, which
+// outlive this process, as the guest does. They put pages in place when they are touched, and
+// all others in the background.
 func (t *target) remember(in *transfer.Receiver, images string) error {
 	d, g := t.driver, t.guest
 	defer in.Close()
-	owed := in.Memory.LazyBytes()
+	lazy := in.Memory.LazyBytes()
 	if t.lazyFill = nil; g.remembered().LazyPager.PID != 0 { // left by a try before an agent died
 		if err := g.remember(func(r *record) { r.LazyPager, r.PageProxy, r.PostCopy = host.Process{}, host.Process{}, false }); err != nil {
 			return err
 		}
 	}
-	if owed == 0 && (!d.ability.Lazy || !d.ability.Faults || in.Memory.HeldBytes() <= postCopyBytes) {
+	if lazy == 0 && (!d.ability.Lazy || !d.ability.Faults || in.Memory.HeldBytes() <= postCopyBytes) {
 		return in.Memory.Complete(images)
 	}
 	var rest *os.File
-	if owed > 0 {
+	if lazy > 0 {
 		if rest = t.listener.PageConn(); rest == nil {
 			return errors.New("the source kept lazy pages and has not said how to fetch them")
 		}
@@ -411,7 +411,7 @@ func (t *target) remember(in *transfer.Receiver, images string) error {
 	if err != nil {
 		return err
 	}
-	if err := g.remember(func(r *record) { r.LazyPager, r.PageProxy, r.PostCopy = b.LazyPager, b.PageProxy, owed > 0 }); err != nil {
+	if err := g.remember(func(r *record) { r.LazyPager, r.PageProxy, r.PostCopy = b.LazyPager, b.PageProxy, lazy > 0 }); err != nil {
 		return errors.Join(err, b.End())
 	}
 	t.lazyFill = b
@@ -455,7 +455,7 @@ func (t *target) adoptProcesses(pid int) error {
 	}
 	process, err := host.Find(pid)
 	if err == nil {
-		_, err = g.lazyFill().CheckFill() // its source still has it
+		_, err = g.lazyFill().CheckFill() // otherwise the source still has the guest
 	}
 	if err != nil {
 		return err

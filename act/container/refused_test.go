@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// mostDowntime is how long a guest may be suspended for a move that is refused or waits: CRIU
+// mostDowntime is how long a guest may be suspended for a move that is refused or waits. CRIU
 // alone took ten seconds for some.
 const mostDowntime = time.Second
 
-// TestRefused: what keeps a guest from being moved is told beforehand, in words that name
-// it, and a move that is tried all the same is refused with them at once, before the guest
-// is frozen; the program goes on as if nothing had been.
+// TestRefused: obstacles are reported beforehand by name. A move that is tried anyway is refused
+// at once with the same reason, before the guest is frozen. The program does not notice.
 func TestRefused(t *testing.T) {
 	refused := map[string]string{
 		"packets":            "has a pipe in packet mode, as descriptor 4, which cannot move: let it open the pipe without O_DIRECT",
@@ -31,7 +30,7 @@ func TestRefused(t *testing.T) {
 	for i, name := range j.compileState("refused") {
 		want, ok := refused[name]
 		if !ok {
-			continue // TestVfork and TestRoot have those
+			continue // TestVfork and TestRoot test those
 		}
 		delete(refused, name)
 		t.Run(name, func(t *testing.T) {
@@ -57,8 +56,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestVfork: a program that waits for a child by vfork(2) cannot be stopped until that has
-// ended; a move waits for it, and tries again, while the guest runs.
+// TestVfork: a program that waits for a child by vfork(2) cannot be stopped until the child has
+// ended. A move waits for it, and tries again, while the guest runs.
 func TestVfork(t *testing.T) {
 	j := newJobOf(t, "openmpi", 1, jobUser)
 	j.compileState("refused")
@@ -86,8 +85,8 @@ func TestVfork(t *testing.T) {
 	})
 }
 
-// TestRoot: what only a container's root can have moves: another root than the container's,
-// also with files open that lie beyond it, and threads with rights of their own.
+// TestRoot: state that only a container's root can have moves: another root than the
+// container's, also with files open beyond it, and threads with their own credentials.
 func TestRoot(t *testing.T) {
 	j := newJobOf(t, "openmpi", 1, 0)
 	j.compileState("refused")

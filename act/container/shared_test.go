@@ -10,7 +10,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// changes is a program that changes files, which another guest has open, until it is told.
+// changes is a program that changes files, which another guest has open, until it is told to
+// stop.
 const changes = `use strict; sub file { open(my $f, $_[0], $_[1]) or die "$_[1]: $!"; syswrite($f, $_[2]); close($f) }
 my $n = 0;
 until (-e "over") {
@@ -18,7 +19,7 @@ until (-e "over") {
   truncate("shortened", 100 + $n % 3) or die; select(undef, undef, undef, 0.001);
 } print "end";`
 
-// write makes one of the job's files.
+// write creates one of the job's files.
 func (j *job) write(name, text string) {
 	j.t.Helper()
 	path := filepath.Join(j.files, name)
@@ -35,8 +36,8 @@ func (j *job) has(name string) bool {
 	return err == nil
 }
 
-// TestChangingFiles: a guest moves while another makes files of the job grow, and shrink,
-// that it has open and mapped.
+// TestChangingFiles: a guest moves while another makes files of the job, which it has open and
+// mapped, grow and shrink.
 func TestChangingFiles(t *testing.T) {
 	j := newJob(t, "openmpi", 1)
 	j.compileState("shared")
@@ -64,9 +65,9 @@ func TestChangingFiles(t *testing.T) {
 	}
 }
 
-// TestReplacedFiles: two guests have a file open whose name is given to another, or removed,
-// and see what each other writes to it after moves as before. The program itself is built
-// again while it runs.
+// TestReplacedFiles: two guests have a file open whose name is removed or given to another file.
+// Each sees the other's writes after moves as before. The program itself is built again while it
+// runs.
 func TestReplacedFiles(t *testing.T) {
 	j := newJob(t, "openmpi", 1)
 	j.compileState("shared")

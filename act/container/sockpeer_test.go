@@ -13,19 +13,19 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// keeps3 has three messages wait in a UDP socket while it is moved, and says from where
-// they are and how long.
+// keeps3 lets three messages wait in a UDP socket while it is moved, and prints their senders
+// and lengths.
 const keeps3 = `use Socket; socket(S, PF_INET, SOCK_DGRAM, 0) or die; bind(S, sockaddr_in($ARGV[0], INADDR_ANY)) or die;
 open(F, ">", "bound"); close F; select(undef, undef, undef, 0.02) until -e "sent" && -e "go";
 for (1..3) { my $from = recv(S, my $m, 65536, 0x40) or die "$!"; my ($port, $a) = sockaddr_in($from); print inet_ntoa($a), " $port ", length $m, " ", substr($m, 0, 1), "\n"; }
 print "over\n" unless recv(S, my $m, 10, 0x40);`
 
-// sends3 sends them.
+// sends3 sends the messages.
 const sends3 = `use Socket; socket(S, PF_INET, SOCK_DGRAM, 0) or die; bind(S, sockaddr_in($ARGV[2], INADDR_ANY)) or die;
 my $to = sockaddr_in($ARGV[1], inet_aton($ARGV[0])); for (["a", 5], ["b", 30000], ["c", 1]) { defined send(S, $_->[0] x $_->[1], 0, $to) or die "$!" }`
 
-// TestMessagesOfOtherGuests: what another guest has sent waits after a move as before,
-// also what is longer than the network carries at once.
+// TestMessagesOfOtherGuests: messages of another guest still wait after a move, also one longer
+// than the network's MTU.
 func TestMessagesOfOtherGuests(t *testing.T) {
 	j := newJob(t, "openmpi", 1)
 	const here, there = 5000, 5001

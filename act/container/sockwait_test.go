@@ -10,8 +10,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// unread is what keeps a guest from moving until a program has done with it: the words that
-// say so, and whether they are said before anything is tried.
+// unread maps waiting data that prevents a move to the reason, and to whether it is reported
+// before a move.
 var unread = map[string]struct {
 	says  string
 	early bool
@@ -31,8 +31,8 @@ var unread = map[string]struct {
 	"netlink":    {"a netlink socket with messages", true},
 }
 
-// TestSocketsAreWaitedFor: what waits in a socket and cannot be taken along is read before
-// the guest moves, and the move goes on by itself then.
+// TestSocketsAreWaitedFor: a move waits until data in a socket that cannot move is read, and
+// then continues by itself.
 func TestSocketsAreWaitedFor(t *testing.T) {
 	j := newJobOf(t, "openmpi", 1, jobUser)
 	for n, name := range j.compileState("sockwait") {
@@ -61,8 +61,8 @@ func TestSocketsAreWaitedFor(t *testing.T) {
 	}
 }
 
-// TestSocketsThatStay: what is never read ends the move, in words, and the program has it
-// as before.
+// TestSocketsThatStay: data that is never read ends the move, with a reason, and the program
+// still has it.
 func TestSocketsThatStay(t *testing.T) {
 	j := newJobOf(t, "openmpi", 1, jobUser)
 	j.compileState("sockwait")

@@ -11,16 +11,15 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// TestSurvives: one of each kind of thing that a program can have is as it was after
-// moves by either way, and so is what holds the guest: how much memory it may take, and
-// how many processes it may start, also those born since.
+// TestSurvives: one object of each kind is unchanged after moves in each mode. So are the
+// guest's limits of memory and processes, also for processes made since.
 func TestSurvives(t *testing.T) {
 	j := newJobOf(t, "openmpi", 1, jobUser)
 	j.compileOf("survivor", "survivor")
 	var o outcome
 	wait := testkit.Meanwhile(t, func() { o = j.do(0, 2*time.Minute, fleet.Program{Args: []string{"./survivor"}}, "") })
 	until(t, func() bool { return j.do(0, time.Minute, sh("test -p /tmp/openfifo"), "").exit.Code == 0 })
-	time.Sleep(500 * time.Millisecond) // it has gathered the rest
+	time.Sleep(500 * time.Millisecond) // it has made the others by then
 	for n := range 2 {
 		j.move(0, n+1)
 	}
@@ -39,8 +38,8 @@ func TestSurvives(t *testing.T) {
 	}
 }
 
-// TestOtherNameKeepsIt: a file that is open by a name which is gone while it has another
-// keeps its guest where it is, and that is known before.
+// TestOtherNameKeepsIt: a file is open by a name that was removed, and has another name. It
+// prevents its guest's move, and that is known beforehand.
 func TestOtherNameKeepsIt(t *testing.T) {
 	j := newJobOf(t, "openmpi", 1, jobUser)
 	done := make(chan outcome, 1)

@@ -13,8 +13,8 @@ import (
 
 var _ agent.Reclaimer = (*container.Driver)(nil)
 
-// TestPause: a guest that is paused for an owner answers nobody, counts as paused
-// for a driver that is opened again, goes on as it was when it is resumed, and can be
+// TestPause: a guest that is suspended for an owner does not answer. A driver that is opened
+// again also reports it as suspended. It continues unchanged when it is resumed, and can be
 // stopped while it is suspended.
 func TestPause(t *testing.T) {
 	w := newWorld(t)
@@ -28,7 +28,7 @@ func TestPause(t *testing.T) {
 		t.Fatal(err)
 	}
 	drivertest.Healthy(t, d, tk.Guest.ID)
-	for range 2 { // twice is once
+	for range 2 { // suspending twice is allowed
 		if err := d.Suspend(t.Context(), tk.Guest.ID); err != nil {
 			t.Fatal(err)
 		}

@@ -103,9 +103,9 @@ func (d *Driver) handOver(ctx context.Context, g *guest, lead func(bool)) error 
 	return d.ask(g, s)
 }
 
-// A transient obstacle, such as a connection that is being made, ends when the guest's
-// programs run again for a moment, or when its peers have received what it still had to
-// send.
+// A transient obstacle, such as a connection that is being made, ends when the guest's programs
+// run again for a moment. Or it ends when the guest's peers have received the data that it still
+// had to send.
 const (
 	transientLimit = 10 * time.Second // of all tries together: the host, and the guest's gang, wait for the end
 	transientFirst = 5 * time.Millisecond
@@ -120,9 +120,8 @@ type dumpPoint struct {
 	lead   func(away bool)
 }
 
-// dumpSuspended suspends the guest at a moment at which it can be dumped. It then sends
-// what changes until that moment: the files and memory that the target lacks, and the
-// rest of the guest as CRIU's images.
+// dumpSuspended suspends the guest at a moment at which it can be dumped. It then sends the
+// missing files and memory, and dumps the rest of the guest into CRIU's images.
 func (d *Driver) dumpSuspended(ctx context.Context, s dumpPoint) error {
 	wait := transientFirst
 	for begun := time.Now(); ; wait = min(2*wait, transientMost) {
@@ -200,7 +199,7 @@ func (d *Driver) tryDump(ctx context.Context, s dumpPoint) (seen bool, err error
 		err = waits.Mend(s.images)
 	}
 	if err == nil {
-		err = criu.Trust(s.images, r.Process.PID, r.Export) // for files that the target has, too
+		err = criu.Trust(s.images, r.Process.PID, r.Export) // for files that the target also has
 	}
 	s.out.Stage("dump")
 	return true, err
@@ -327,8 +326,7 @@ func (d *Driver) thaw(g *guest) error {
 	return d.goOn(g)
 }
 
-// goOn makes a suspended guest continue where it is, and its programs wait again for what
-// they were waiting for.
+// goOn makes a suspended guest continue here. Its programs' waits continue.
 func (d *Driver) goOn(g *guest) error {
 	g.mu.Lock()
 	pid, waits := g.record.Process.PID, g.waits
@@ -359,9 +357,9 @@ func (d *Driver) prepareDump(s dumpPoint) (*criu.Dumping, error) {
 func ghostBytes(r record) int64 { return min(r.Need.MemoryBytes, 1<<32-1) }
 
 // Resume makes a suspended guest run: at a target that has the whole guest, or at a
-// source whose switch certainly failed. A copy still under way is cancelled. It is not an
-// error if the guest runs already. Resume is refused at a source if the target has or may
-// have the guest, because both would run.
+// source whose switch certainly failed. A running copy is cancelled. It is not an error
+// if the guest runs already. Resume is refused at a source if the target has or may have
+// the guest, because both would run.
 func (d *Driver) Resume(ctx context.Context, id fleet.GuestID) error {
 	err := d.resume(ctx, id)
 	if err != nil {

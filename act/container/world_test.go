@@ -28,7 +28,7 @@ import (
 	"pagurus/serve/agent/drivertest"
 )
 
-// TestMain also is agents that die in the middle of what they do.
+// TestMain also runs as agents that die in the middle of a step.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if text := os.Getenv(stepVariable); text != "" {
@@ -40,23 +40,23 @@ func TestMain(m *testing.M) {
 // host is one of the two hosts of a test.
 type host struct {
 	Run   string
-	Group string // of its guests' processes
+	Group string // its guests' processes
 	Addr  string
 	net   *testkit.Host
 }
 
-// world is where guests are tried out: two hosts on one Ethernet, joined by a
-// bridge for the job's network, and an image.
+// world is where guests are tested: two hosts on one Ethernet, joined by a bridge for the job's
+// network, and an image.
 type world struct {
 	hosts [2]host
 	image string
 	agent string
-	files string // the job's, at either host
+	files string // the job's, on both hosts
 }
 
 const subnet = fleet.Subnet(1)
 
-// newWorld makes two hosts; nothing is left of them when the test ends.
+// newWorld makes two hosts. Nothing is left of them when the test ends.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	testkit.Root(t, "ip", "tar")
@@ -94,8 +94,8 @@ func newWorld(t *testing.T) *world {
 // guests is how many guests a job may have in these tests.
 const guests = 2
 
-// network makes a host's part of the job's network, as the overlay does: nothing
-// is learnt, and lead says where guests are.
+// network makes a host's part of the job's network, as the overlay does. Nothing is learnt; lead
+// says where guests are.
 func (w *world) network(t *testing.T, i int) {
 	t.Helper()
 	h, other := w.hosts[i].net, w.hosts[1-i].net
@@ -110,7 +110,7 @@ func (w *world) network(t *testing.T, i int) {
 	}
 }
 
-// lead has every host lead what comes for a guest to where it is.
+// lead makes every host direct a guest's frames to its host.
 func (w *world) lead(t *testing.T, guest, to int) {
 	t.Helper()
 	for i := range w.hosts {
@@ -122,7 +122,7 @@ func (w *world) lead(t *testing.T, guest, to int) {
 	}
 }
 
-// port sees to it that a guest can be plugged in, as the overlay does.
+// port makes a guest's port, as the overlay does.
 func (w *world) port(t *testing.T, i, guest int) {
 	t.Helper()
 	h := w.hosts[i].net
@@ -156,8 +156,8 @@ func (w *world) jobFiles() (*os.File, error) {
 	return os.Open(w.files)
 }
 
-// converged stands where the policy is: a copy is good when what is left takes no
-// longer than the downtime allowed, and given up when it has had its rounds.
+// converged replaces the policy. A copy is good if sending the rest takes no longer than the
+// maximum downtime. It is given up after its rounds.
 func converged(l fleet.Limits, rounds []fleet.Progress) (bool, error) {
 	downtime, most := cmp.Or(l.Downtime, 300*time.Millisecond), cmp.Or(l.Rounds, 60)
 	p := rounds[len(rounds)-1]
@@ -181,7 +181,7 @@ func (w *world) open(t *testing.T, i int) *container.Driver {
 	return w.reopen(t, i)
 }
 
-// reopen is open where the network is left as it is.
+// reopen is open without a change to the network.
 func (w *world) reopen(t *testing.T, i int) *container.Driver {
 	t.Helper()
 	var d *container.Driver
@@ -208,8 +208,8 @@ func task(id fleet.GuestID) fleet.Task {
 	}
 }
 
-// processes are the guest's first process, and what hands its memory out if that is
-// under way, from what the driver remembers.
+// processes returns the PIDs of the guest's first process and of its page server, if there is
+// one, from the driver's record.
 func (w *world) processes(t *testing.T, i int, id fleet.GuestID) (first, server int) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(w.hosts[i].Run, "containers", string(id), "guest.json"))
@@ -234,8 +234,8 @@ func (w *world) process(t *testing.T, i int, id fleet.GuestID) int {
 	return first
 }
 
-// kill ends a guest. One that is suspended takes no signal until it is let go: what it
-// has is lost to others when what hands it out ends.
+// kill ends a guest. A suspended guest handles no signal until it is thawed, so its page server
+// is killed, too: then its lazy pages are lost.
 func (w *world) kill(t *testing.T, i int, id fleet.GuestID) {
 	t.Helper()
 	first, server := w.processes(t, i, id)
@@ -249,8 +249,8 @@ func (w *world) kill(t *testing.T, i int, id fleet.GuestID) {
 	}
 }
 
-// left is every trace of a guest: its folder, mounts, control groups, processes that
-// see its files, or have some of its folder open.
+// left returns every trace of a guest: its folder, mounts, control groups, and processes that
+// see its files or have some of its folder open.
 func (w *world) left(t *testing.T, i int, id fleet.GuestID) (out []string) {
 	top := w.hosts[i].Run
 	dir := filepath.Join(top, "containers", string(id))
@@ -300,7 +300,7 @@ func (w *world) contract() drivertest.World {
 	}
 }
 
-// witness builds the program that stands in for the guest agent, once.
+// witness compiles the program that replaces the guest agent, once.
 func witness(t *testing.T) string {
 	t.Helper()
 	path, err := buildWitness()
@@ -329,7 +329,7 @@ func build(name, from string) (string, error) {
 	return path, nil
 }
 
-// owner is whose a file is.
+// owner returns a file's owner and group.
 func owner(info os.FileInfo) [2]uint32 {
 	st := info.Sys().(*syscall.Stat_t)
 	return [2]uint32{st.Uid, st.Gid}

@@ -2,7 +2,7 @@
 // knows nothing of hosts or of how frames get from guest to guest. It uses
 // ioctls, and one message of its own: a netlink library would be a noticeable part
 // of the guest agent for five calls. Its tests are those of the guest agent, in real guests, and those of
-// package plug, which does the same to a container from outside.
+// package port, which does the same to a container from outside.
 package guestnet
 
 import (

@@ -474,7 +474,7 @@ func udp(from, to netip.Addr, port uint16, text string) []byte {
 }
 
 // Guest 0 moves from a to b: its port at b is there beforehand and hears
-// nothing; when the endpoint is repointed frames go there from both hosts; the
+// nothing; when the endpoint moves frames go there from both hosts; the
 // first host's port stays until it is no longer wanted, and hears no more.
 func TestMove(t *testing.T) { eachKind(t, moves) }
 

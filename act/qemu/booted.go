@@ -38,12 +38,12 @@ func (d *Driver) create(ctx context.Context, t fleet.Task) (*guest, error) {
 	if !d.fromSnapshot() || m.tuned != nil { // hardly two are of one shape
 		return d.boot(ctx, t, m)
 	}
-	shelf, name := openSnapshots(filepath.Join(folder, "booted"), d.config.Snapshots), d.makeOf(m)
-	g, err := d.wake(ctx, t, m, shelf, name)
+	kept, name := openSnapshots(filepath.Join(folder, "booted"), d.config.Snapshots), d.makeOf(m)
+	g, err := d.wake(ctx, t, m, kept, name)
 	if g != nil || err != nil {
 		return g, err
 	}
-	draft, err := shelf.Draft(name)
+	draft, err := kept.Draft(name)
 	if err != nil {
 		d.spare(m.guest, err)
 		return d.boot(ctx, t, m)
@@ -63,7 +63,7 @@ func (d *Driver) create(ctx context.Context, t fleet.Task) (*guest, error) {
 	if err := d.destroy(m.guest); err != nil {
 		return nil, err
 	}
-	if g, err = d.wake(ctx, t, m, shelf, name); g != nil || err != nil {
+	if g, err = d.wake(ctx, t, m, kept, name); g != nil || err != nil {
 		return g, err
 	}
 	return d.boot(ctx, t, m)
@@ -78,8 +78,8 @@ func (d *Driver) spare(id fleet.GuestID, err error) {
 
 // wake makes a guest from a snapshot. It is nil if there is none, or none that
 // is any good.
-func (d *Driver) wake(ctx context.Context, t fleet.Task, m machine, shelf snapshots, name string) (*guest, error) {
-	m.state = shelf.Find(name)
+func (d *Driver) wake(ctx context.Context, t fleet.Task, m machine, kept snapshots, name string) (*guest, error) {
+	m.state = kept.Find(name)
 	if m.state == nil {
 		return nil, nil
 	}
@@ -95,7 +95,7 @@ func (d *Driver) wake(ctx context.Context, t fleet.Task, m machine, shelf snapsh
 	if ctx.Err() != nil {
 		return nil, err // that is no fault of the snapshot's
 	}
-	return nil, errors.Join(shelf.Remove(name), d.destroy(m.guest))
+	return nil, errors.Join(kept.Remove(name), d.destroy(m.guest))
 }
 
 func (d *Driver) load(ctx context.Context, g *guest) error {

@@ -39,8 +39,8 @@ func (w *world) fromSnapshot(t *testing.T, host int, id fleet.GuestID) bool {
 func TestSnapshots(t *testing.T) {
 	w := newWorld(t)
 	tk := task("j1g0")
-	shelf := filepath.Join(w.image, "booted")
-	if err := os.RemoveAll(shelf); err != nil {
+	kept := filepath.Join(w.image, "booted")
+	if err := os.RemoveAll(kept); err != nil {
 		t.Fatal(err)
 	}
 	// An agent that dies over it leaves nothing that hinders the next.
@@ -59,10 +59,10 @@ func TestSnapshots(t *testing.T) {
 		{"one there", func() error { return nil }, true},
 		{"half", func() error { return os.Truncate(w.booted(t)[0], 20<<20) }, true},
 		{"nowhere to put it", func() error {
-			if err := os.RemoveAll(shelf); err != nil {
+			if err := os.RemoveAll(kept); err != nil {
 				return err
 			}
-			return os.WriteFile(shelf, nil, 0o600)
+			return os.WriteFile(kept, nil, 0o600)
 		}, false},
 	} {
 		if err := c.first(); err != nil {
@@ -82,7 +82,7 @@ func TestSnapshots(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Remove(shelf); err != nil {
+	if err := os.Remove(kept); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -26,7 +26,7 @@ type snapshots struct {
 	kept int
 }
 
-// openSnapshots gives the shelf in a folder, which is made when the first snapshot is,
+// openSnapshots gives the snapshots in a folder, which is made when the first snapshot is,
 // and keeps no more of them than said.
 func openSnapshots(path string, kept int) snapshots { return snapshots{path, kept} }
 
@@ -90,7 +90,7 @@ func (s snapshots) Draft(name string) (*snapshotDraft, error) {
 	return &snapshotDraft{File: f, snapshots: s, name: name}, nil
 }
 
-// KeepSnapshot puts the draft, which is whole, on the shelf. After an error it is gone.
+// KeepSnapshot puts the draft, which is whole, beside the others. After an error it is gone.
 func (d *snapshotDraft) KeepSnapshot() error {
 	err := d.Sync() // a name without the content would outlive a loss of power
 	if err == nil {

@@ -39,7 +39,7 @@ func has(t *testing.T, s snapshots, name string) bool {
 	return true
 }
 
-func TestShelfKeepsWhatIsUsed(t *testing.T) {
+func TestSnapshotsKeepWhatIsUsed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "when needed")
 	s := openSnapshots(dir, 2)
 	if has(t, s, "a") {

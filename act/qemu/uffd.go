@@ -43,7 +43,7 @@ const (
 // device is not an error.
 func GrantUserfault(gid uint32) error { return change(0, closed, gid, grantedMode) }
 
-// RevokeUserfault takes back what Lend gave the group, and nothing else.
+// RevokeUserfault takes back what GrantUserfault gave the group, and nothing else.
 func RevokeUserfault(gid uint32) error { return change(gid, grantedMode, 0, closed) }
 
 func change(fromGroup uint32, from uint32, toGroup uint32, to uint32) error {

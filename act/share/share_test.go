@@ -367,12 +367,12 @@ func TestRefusals(t *testing.T) {
 		alter func(*fleet.Network)
 		says  string
 	}{
-		"missing":       {func(n *fleet.Network) { n.Share.Export = folder + "/none" }, "no such file"},
-		"a file":        {func(n *fleet.Network) { n.Share.Export = folder + "/file" }, "not a directory"},
-		"behind a door": {func(n *fleet.Network) { n.Share.Export = closed + "/open" }, "may not enter"},
-		"odd name":      {func(n *fleet.Network) { n.Share.Export = "/home/\"x" }, "another directory"},
-		"bad job":       {func(n *fleet.Network) { n.Job = "../j1" }, "cannot be called"},
-		"no network":    {func(n *fleet.Network) { n.Subnet = 77 }, "apply the networks again"},
+		"missing":               {func(n *fleet.Network) { n.Share.Export = folder + "/none" }, "no such file"},
+		"a file":                {func(n *fleet.Network) { n.Share.Export = folder + "/file" }, "not a directory"},
+		"in a closed directory": {func(n *fleet.Network) { n.Share.Export = closed + "/open" }, "may not enter"},
+		"odd name":              {func(n *fleet.Network) { n.Share.Export = "/home/\"x" }, "another directory"},
+		"bad job":               {func(n *fleet.Network) { n.Job = "../j1" }, "cannot be called"},
+		"no network":            {func(n *fleet.Network) { n.Subnet = 77 }, "apply the networks again"},
 	} {
 		bad, share := n, *n.Share
 		bad.Share = &share

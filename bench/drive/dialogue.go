@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Dialogue is a command that is spoken with while it runs.
+// Dialogue is a running command with which one can communicate.
 type Dialogue struct {
-	io.Reader // what it prints
-	io.Writer // what it is told
+	io.Reader // its output
+	io.Writer // its input
 
 	end func() error
 }
@@ -45,6 +45,6 @@ func (p Pagurus) Dialogue(ctx context.Context, args ...string) (*Dialogue, error
 	}}, nil
 }
 
-// End tells it that no more will be said, and waits for it to end. If it failed, the
-// error has what it noted.
+// End closes the command's input and waits for it to end. If the command failed, the error
+// contains its notes.
 func (t *Dialogue) End() error { return t.end() }

@@ -29,8 +29,8 @@ func (p Pagurus) Initialised(ctx context.Context) error {
 	return p.Compile(ctx, "openmpi", "initialised", initialised, "mpicc")
 }
 
-// ToInit takes the time from the command to MPI_Init returned on both ranks of a
-// job of two guests of a kind.
+// ToInit measures the time from the command until MPI_Init has returned on both ranks of a job
+// of two guests of a kind.
 func (p Pagurus) ToInit(ctx context.Context, kind string) (time.Duration, error) {
 	begun := time.Now()
 	out, err := p.Type(ctx, "run", "--kind", kind, "-n", "2", "--guests", "2", "--image", "openmpi", "--", "./initialised")
@@ -41,8 +41,8 @@ func (p Pagurus) ToInit(ctx context.Context, kind string) (time.Duration, error)
 	return last.Sub(begun), err
 }
 
-// lastInitialised gives when MPI_Init returned on the last of two ranks, by its
-// own clock, which is set from this machine's.
+// lastInitialised returns when MPI_Init returned on the last of two ranks, by the rank's own
+// clock, which is set from this machine's.
 func lastInitialised(said string) (last time.Time, err error) {
 	ranks := 0
 	for line := range strings.Lines(said) {

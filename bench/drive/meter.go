@@ -9,17 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Meter sums the processor time of a program that measures: its own, and that of the
-// commands it types, of those that still run as far as they have got. Who looks after
-// they have ended is told of their start as well, which nobody measured suffers from.
-// One that is nil knows of the program's own alone.
+// Meter sums the processor time of a measuring program: its own, and that of the commands it
+// types, also while they run. For an ended command this includes its start, which disturbs no
+// measurement. A nil Meter counts only the program's own time.
 type Meter struct {
 	mu    sync.Mutex
 	ended time.Duration
-	runs  map[int]bool // by process
+	runs  map[int]bool // by PID
 }
 
-// Used is all of it so far.
+// Used returns the processor time so far.
 func (m *Meter) Used() time.Duration {
 	all := own()
 	if m == nil {
@@ -34,7 +33,7 @@ func (m *Meter) Used() time.Duration {
 	return all
 }
 
-// start starts a command, which is counted from now on.
+// start starts a command and counts it from now on.
 func (m *Meter) start(c *exec.Cmd) error {
 	err := c.Start()
 	if err != nil || m == nil {
@@ -49,7 +48,7 @@ func (m *Meter) start(c *exec.Cmd) error {
 	return nil
 }
 
-// wait waits for a command that was started so.
+// wait waits for a command that start has started.
 func (m *Meter) wait(c *exec.Cmd) error {
 	err := c.Wait()
 	if m != nil {
@@ -70,13 +69,13 @@ func (m *Meter) run(c *exec.Cmd) error {
 }
 
 func ofState(s *os.ProcessState) time.Duration {
-	if s == nil { // it could not be waited for
+	if s == nil { // waiting for it failed
 		return 0
 	}
 	return s.UserTime() + s.SystemTime()
 }
 
-// own is the processor time of this process.
+// own returns the processor time of this process.
 func own() time.Duration {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
@@ -85,12 +84,12 @@ func own() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// schedulers is the kernel's name for a process's clock that counts as its scheduler
-// does: to the nanosecond, of all threads.
+// schedulers selects a process's clock with the scheduler's precision: nanoseconds, of all
+// threads.
 const schedulers = 2
 
-// ofProcess is that of another one; 0 if it is gone. The kernel has a clock for each,
-// which costs one call and no text to read.
+// ofProcess returns the processor time of another process, or 0 if it has ended. The kernel has
+// a clock for each process, which needs one call and no text.
 func ofProcess(pid int) time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(int32(^pid<<3|schedulers), &t) != nil {

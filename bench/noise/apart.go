@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	apartCPUs   = 8 // beyond the first, that are asked
+	apartCPUs   = 8 // how many CPUs beyond the first are tried
 	apartBursts = 20
-	apartTrips  = 100 // of a burst; the best burst counts, since others may have been interrupted
+	apartTrips  = 100 // in a burst; the best burst counts, since others may have been interrupted
 	apartLimit  = 20 * time.Millisecond
 )
 
-// Apart is how long a cache line takes from the first CPU that this process may use to
-// the farthest of the next few, and back: some 50 ns where they share a cache, several
-// times that where they do not. The CPUs of a virtual machine may be moved from the one
-// to the other at any time. It takes a millisecond, or where CPUs are busy up to 20 for
-// each. 0 where there is only one CPU; an error where none could be asked.
+// Apart returns how long a cache line takes to the farthest CPU and back. It starts at the first
+// CPU that this process may use, and tries the next few. That is some 50 ns if they share a
+// cache, otherwise several times as long. A virtual machine's CPUs may be moved between both at
+// any time. Apart takes a millisecond, or up to 20 for each busy CPU. It returns 0 if there is
+// only one CPU, and an error if none could be tried.
 func Apart() (farthest time.Duration, err error) {
 	cpus, err := CPUs()
 	if err != nil || len(cpus) < 2 {
@@ -35,7 +35,7 @@ func Apart() (farthest time.Duration, err error) {
 	return farthest, nil
 }
 
-// FarApart is Apart, and 0 where it is not known.
+// FarApart is Apart, but returns 0 if the distance is unknown.
 func FarApart() time.Duration {
 	d, err := Apart()
 	if err != nil {
@@ -44,7 +44,7 @@ func FarApart() time.Duration {
 	return d
 }
 
-// Between is how long a cache line takes from one CPU to another and back.
+// Between returns how long a cache line takes from one CPU to another and back.
 func Between(one, other int) (time.Duration, error) {
 	var b ball
 	answered := make(chan error)
@@ -71,15 +71,15 @@ func Between(one, other int) (time.Duration, error) {
 	return best / apartTrips, nil
 }
 
-// ball is what is thrown to and fro: odd where the other has it. Each of the two is in a
-// cache line of its own.
+// ball goes back and forth. It is odd while the other CPU has it. Its two fields are in cache
+// lines of their own.
 type ball struct {
 	at   atomic.Uint64
 	_    [120]byte
 	over atomic.Bool
 }
 
-// ask throws it, and keeps how long the best burst took.
+// ask sends the ball and records the time of the best burst.
 func (b *ball) ask(cpu int, best *time.Duration) error {
 	if err := stay(cpu); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (b *ball) ask(cpu int, best *time.Duration) error {
 	return nil
 }
 
-// answer throws it back until it is over.
+// answer returns the ball until the end.
 func (b *ball) answer(cpu int) error {
 	if err := stay(cpu); err != nil {
 		return err

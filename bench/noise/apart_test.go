@@ -27,7 +27,7 @@ func TestCPUsSayHowFarTheyAreFromEachOther(t *testing.T) {
 	}
 }
 
-// What was asked of CPUs that are not there comes to its end, and says so.
+// A request to a missing CPU ends with an error.
 func TestNoSuchCPUIsNowhere(t *testing.T) {
 	cpus, err := CPUs()
 	if err != nil {

@@ -13,22 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ask is a line that Serve reads, and answer one that it writes.
+// ask is a line that Serve reads, and answer a line that it writes.
 type ask struct {
 	CPU   int           `json:"cpu"`
 	Lasts time.Duration `json:"lasts_ns"`
 }
 
 type answer struct {
-	CPUs  []int  `json:"cpus,omitempty"` // only of the first
+	CPUs  []int  `json:"cpus,omitempty"` // only in the first answer
 	Core  *Core  `json:"core,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
-// LongestFar is how long somebody far away may have a core probed at once.
+// LongestFar is the longest time for which a Far may probe a core at once.
 const LongestFar = time.Hour
 
-// ProbeName is the name by which pagurus-shim is a program that Serves.
+// ProbeName is the name under which pagurus-shim runs Serve.
 const ProbeName = "pagurus-probe"
 
 // Serve probes cores of this machine for a Far at the other end of in and out, until
@@ -56,8 +56,8 @@ func Serve(in io.Reader, out io.Writer) error {
 	}
 }
 
-// unbound gives the CPUs that this process may run on if it likes. Whoever started it
-// may have bound it to one, as mpirun does.
+// unbound returns the CPUs that this process may use after removing its own binding. The process
+// that started it may have bound it to one, as mpirun does.
 func unbound() ([]int, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -85,14 +85,14 @@ func probed(a ask, cpus []int, steps int) answer {
 	return answer{Core: &c}
 }
 
-// Far has Serve probe cores elsewhere.
+// Far lets Serve probe cores of another machine.
 type Far struct {
-	CPUs    []int // that there are
+	CPUs    []int // CPUs that exist there
 	asks    *json.Encoder
 	answers *json.Decoder
 }
 
-// Reached waits for what Serve says first.
+// Reached waits for Serve's first answer.
 func Reached(to io.Writer, from io.Reader) (*Far, error) {
 	f := &Far{asks: json.NewEncoder(to), answers: json.NewDecoder(from)}
 	first, err := f.answer()
@@ -103,7 +103,7 @@ func Reached(to io.Writer, from io.Reader) (*Far, error) {
 	return f, err
 }
 
-// Probe is the package's, there.
+// Probe is like the function Probe, but on the other machine.
 func (f *Far) Probe(cpu int, lasts time.Duration) (Core, error) {
 	if err := f.asks.Encode(ask{cpu, lasts}); err != nil {
 		return Core{}, err

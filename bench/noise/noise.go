@@ -1,9 +1,8 @@
-// Package noise measures what else goes on on a core: a fixed quantum of work is
-// done again and again, and whatever it takes longer than at its best was taken
-// from it (Sottile and Minnich, 2004).
+// Package noise measures interruptions of a core. A fixed quantum of work is repeated, and all
+// time beyond the best one was taken from it (Sottile and Minnich, 2004).
 //
-// It must not know what the core is for, and imports little: the probe of a guest starts
-// at once. Its tests probe the machine they run on.
+// It must not know what the core is for, and imports little, so that the probe of a guest starts
+// at once. Its tests probe the machine on which they run.
 package noise
 
 import (
@@ -13,28 +12,28 @@ import (
 	"time"
 )
 
-// Core is what was found on one core.
+// Core is the result for one core.
 type Core struct {
 	CPU     int       `json:"cpu"`
-	Quanta  []float64 `json:"quanta_s"` // how long each took
-	Sources []Source  `json:"sources"`  // what happened meanwhile, the most first
+	Quanta  []float64 `json:"quanta_s"` // durations
+	Sources []Source  `json:"sources"`  // possible causes, the largest first
 }
 
-// sortSources puts first what took most time, then what came most often.
+// sortSources sorts by time, then by count, in descending order.
 func sortSources(all []Source) {
 	slices.SortFunc(all, func(a, b Source) int {
 		return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// Source is something that can have interrupted.
+// Source is a possible cause of interruptions.
 type Source struct {
 	Name    string  `json:"name"`
 	Count   uint64  `json:"count,omitempty"`
 	Seconds float64 `json:"seconds,omitempty"` // where the kernel counts time
 }
 
-// Best is how long a quantum takes that nothing interrupts.
+// Best returns how long a quantum takes without interruption.
 func (c Core) Best() float64 {
 	if len(c.Quanta) == 0 {
 		return math.NaN()
@@ -42,12 +41,12 @@ func (c Core) Best() float64 {
 	return slices.Min(c.Quanta)
 }
 
-// Lost is the share of all time that the quanta took longer than at their best.
+// Lost returns the share of all time by which the quanta took longer than the best one.
 func (c Core) Lost() float64 {
 	return 1 - c.Best()*float64(len(c.Quanta))/c.Busy().Seconds()
 }
 
-// Add adds what was found on the same core at another time, of the same quanta.
+// Add adds a later result of the same core with the same quanta.
 func (c *Core) Add(more Core) {
 	c.Quanta = append(c.Quanta, more.Quanta...)
 	for _, s := range more.Sources {
@@ -61,7 +60,7 @@ func (c *Core) Add(more Core) {
 	sortSources(c.Sources)
 }
 
-// Longest is the longest interruption, in seconds: by one cause or several.
+// Longest returns the longest interruption, in seconds, whether it has one cause or several.
 func (c Core) Longest() float64 {
 	if len(c.Quanta) == 0 {
 		return math.NaN()
@@ -69,7 +68,7 @@ func (c Core) Longest() float64 {
 	return slices.Max(c.Quanta) - c.Best()
 }
 
-// Busy is how long all quanta took.
+// Busy returns how long all quanta took.
 func (c Core) Busy() time.Duration {
 	all := 0.0
 	for _, q := range c.Quanta {
@@ -78,30 +77,29 @@ func (c Core) Busy() time.Duration {
 	return time.Duration(all * float64(time.Second))
 }
 
-// Step is how many times longer a step of so many ranks takes, as bench.PredictStep draws it, in
-// the mean of all that can be drawn; NaN where nothing was measured.
+// Step returns how many times longer a step of so many ranks takes, as in bench.PredictStep, but
+// as the mean of all possible draws. It returns NaN if nothing was measured.
 func (c Core) Step(ranks int) float64 {
 	sorted, sum := slices.Sorted(slices.Values(c.Quanta)), 0.0
 	n := float64(len(sorted))
-	for i, q := range sorted { // the longest of the ranks' is this one
+	for i, q := range sorted { // q is the longest of the ranks' quanta
 		sum += q * (math.Pow(float64(i+1)/n, float64(ranks)) - math.Pow(float64(i)/n, float64(ranks)))
 	}
 	return sum / c.Best()
 }
 
-// Bin is one of a histogram's: interruptions of at least From seconds, and less
-// than To.
+// Bin counts interruptions of at least From seconds, and less than To.
 type Bin struct {
 	From  float64 `json:"from_s"`
 	To    float64 `json:"to_s"`
 	Count int     `json:"count"`
 }
 
-// leastBin is below what nobody asks where a quantum's time went.
+// leastBin is the shortest interruption of interest, in seconds.
 const leastBin = 1e-6
 
-// Histogram counts interruptions by their length, in bins each ten times the one
-// before. The first has what is shorter than a microsecond.
+// Histogram counts interruptions by their length, in bins that are each ten times as wide as the
+// one before. The first bin holds those below a microsecond.
 func (c Core) Histogram() (bins []Bin) {
 	bins = []Bin{{0, leastBin, 0}}
 	best := c.Best()

@@ -15,21 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Quantum is how much work is timed at once: long enough that reading the clock
-// is nothing, short enough that an interruption stands out.
+// Quantum is how much work is timed at once. Reading the clock takes much less, and an
+// interruption is clearly visible.
 const Quantum = time.Millisecond
 
-// Probe works on a core for as long as it is told, in quanta of so many steps
-// (Calibrate), and gives what it found. It takes all of the core meanwhile. The runtime
-// of this language interrupts the work itself about a hundred times a second for some
-// microseconds. When ctx ends it gives what it has found so far.
+// Probe works on a core for a time, in quanta of so many steps (Calibrate), and returns the
+// result. It uses the whole core meanwhile. Go's runtime itself interrupts the work about a
+// hundred times a second for some microseconds. When ctx ends, Probe returns the result so far.
 func Probe(ctx context.Context, cpu, steps int, lasts time.Duration) (c Core, err error) {
 	c.CPU = cpu
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
-		// Never unlocked: the thread is ended, and with it where it may run.
+		// Never unlocked: the thread ends, because it is bound to a core.
 		runtime.LockOSThread()
 		c.Quanta, c.Sources, err = probe(ctx, cpu, steps, lasts)
 	}()
@@ -61,7 +60,7 @@ func probe(ctx context.Context, cpu, steps int, lasts time.Duration) (quanta []f
 	return quanta, after.since(before), nil
 }
 
-// stay has this thread run on no other CPU.
+// stay binds this thread to a CPU.
 func stay(cpu int) error {
 	var set unix.CPUSet
 	set.Set(cpu)
@@ -71,8 +70,8 @@ func stay(cpu int) error {
 	return nil
 }
 
-// Reach is an error if this program cannot work on a CPU. It may on some that it is not
-// put on of its own accord, as those that were isolated at boot.
+// Reach returns an error if this program cannot work on a CPU. It may be able to work on CPUs on
+// which the kernel does not put it, such as those isolated at boot.
 func Reach(cpu int) error {
 	tried := make(chan error)
 	go func() {
@@ -82,10 +81,10 @@ func Reach(cpu int) error {
 	return <-tried
 }
 
-// sink keeps work from being left out by the compiler.
+// sink keeps the compiler from removing the work.
 var sink uint64
 
-// work does so many steps of what needs nothing but the core.
+// work does so many steps that need only the core.
 func work(steps int) {
 	x := sink | 1
 	for range steps {
@@ -96,8 +95,8 @@ func work(steps int) {
 	sink = x
 }
 
-// Calibrate gives how many steps take a Quantum where nothing interrupts. All cores that
-// are held against each other are to do as many.
+// Calibrate returns how many steps take a Quantum without interruption. Cores that are compared
+// must all do the same number.
 func Calibrate() int {
 	const tries, steps = 50, 100_000
 	best := time.Duration(1 << 62)
@@ -109,15 +108,15 @@ func Calibrate() int {
 	return max(1, int(float64(steps)*float64(Quantum)/float64(max(best, 1))))
 }
 
-// counters are what the kernel has counted of one core and of this thread.
+// counters are the kernel's counters of one core and of this thread.
 type counters struct {
 	interrupts map[string]uint64
-	waited     float64 // seconds that this thread could run and others did
-	stolen     float64 // seconds that the machine below gave the core to others
-	switches   uint64  // that this thread did not ask for
+	waited     float64 // seconds for which this thread could run and others did
+	stolen     float64 // seconds for which the hypervisor gave the core to others
+	switches   uint64  // involuntary ones of this thread
 }
 
-// readCounters reads them. What a kernel does not say is nothing.
+// readCounters reads the counters. Counters that the kernel lacks are 0.
 func readCounters(cpu int) (c counters, err error) {
 	text, err := os.ReadFile("/proc/interrupts")
 	if err != nil {
@@ -140,8 +139,7 @@ func readCounters(cpu int) (c counters, err error) {
 	return c, nil
 }
 
-// interrupts counts those of a CPU by their names. The first line says which
-// column is which CPU's.
+// interrupts returns a CPU's interrupts by their names. The first line assigns columns to CPUs.
 func interrupts(text string, cpu int) map[string]uint64 {
 	counts := map[string]uint64{}
 	lines := bufio.NewScanner(strings.NewReader(text))
@@ -168,7 +166,7 @@ func interrupts(text string, cpu int) map[string]uint64 {
 	return counts
 }
 
-// ticks are a second's in /proc/stat, on every kernel for x86-64 and ARM.
+// ticks is the number of ticks per second in /proc/stat, on every kernel for x86-64 and ARM.
 const ticks = 100
 
 func stolen(text string, cpu int) float64 {
@@ -181,8 +179,8 @@ func stolen(text string, cpu int) float64 {
 	return 0
 }
 
-// since is what happened since before, the most first: what took time, then what
-// came often.
+// since returns the causes of interruptions since before: those with the most time first, then
+// those with the highest count.
 func (c counters) since(before counters) (all []Source) {
 	all = []Source{
 		{Name: "other programs ran", Count: c.switches - before.switches, Seconds: c.waited - before.waited},
@@ -198,7 +196,7 @@ func (c counters) since(before counters) (all []Source) {
 	return all
 }
 
-// CPUs are those that this process may run on.
+// CPUs returns the CPUs on which this process may run.
 func CPUs() (all []int, err error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {

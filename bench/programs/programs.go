@@ -1,10 +1,8 @@
-// Package programs knows the programs that are measured: how they are told what
-// to do, and what they print. They are real ones: those of Debian's hpcc and
-// netpipe-openmpi, the NAS Parallel Benchmarks as a user has built them, and any
-// other command.
+// Package programs knows the measured programs: how they are given their parameters, and what
+// they print. They are real programs: those of Debian's hpcc and netpipe-openmpi, the NAS
+// Parallel Benchmarks as a user has built them, and any other command.
 //
-// It must not know where they run. Its tests read what such programs have
-// printed.
+// It must not know where they run. Its tests read outputs of such programs.
 package programs
 
 import (
@@ -23,7 +21,7 @@ import (
 	"pagurus/bench/stats"
 )
 
-// Size is how much there is to do.
+// Size says how much work a program does.
 type Size struct {
 	Rows         int // of HPL's matrix
 	Solves       int // of HPL, 1 to 20
@@ -33,8 +31,7 @@ type Size struct {
 	Messages     int // of each of its sizes
 }
 
-// The sizes that are known. Emulated guests take some fifty times as long for
-// the same.
+// The known sizes. Emulated guests take some fifty times as long for the same size.
 var (
 	Normal   = Size{3000, 1, 4_000_000, 40, 1 << 20, 200}
 	Emulated = Size{600, 1, 1_000_000, 10, 1 << 16, 40}
@@ -45,10 +42,10 @@ var (
 //go:embed source/stream.c
 var StreamSource []byte
 
-// StreamName is what it is to be compiled as, in the folder where programs run.
+// StreamName is the name under which it is compiled, in the folder where programs run.
 const StreamName = "stream"
 
-// ofHPCC are the figures of HPCC's parts. It runs all its tests in any case.
+// ofHPCC has the figures of HPCC's parts. HPCC always runs all its tests.
 var ofHPCC = map[string]bench.Figure{
 	"hpl":          {Name: "hpl_s", Says: "HPL time", Unit: "s", Sense: stats.Slower},
 	"randomaccess": {Name: "randomaccess_gups", Says: "RandomAccess rate", Unit: "GUP/s", Sense: stats.Faster},
@@ -56,15 +53,15 @@ var ofHPCC = map[string]bench.Figure{
 	"fft":          {Name: "fft_gflops", Says: "FFT rate", Unit: "GFlop/s", Sense: stats.Faster},
 }
 
-// HPCCParts are the parts of HPCC that have a figure.
+// HPCCParts returns the parts of HPCC that have a figure.
 func HPCCParts() []string { return slices.Sorted(maps.Keys(ofHPCC)) }
 
-// HPCC is HPCC for so many ranks, with the figures of the parts that are named.
+// HPCC returns HPCC for so many ranks, with the figures of the named parts.
 func HPCC(size Size, ranks int, parts ...string) bench.Program {
 	p := bench.Program{
 		Name: "hpcc", Command: "hpcc", Output: "hpccoutf.txt", Read: ReadHPCC,
-		// The tests beside HPL cannot be left out. They make themselves as large
-		// as this says: random access over TCP takes long.
+		// The tests beside HPL cannot be omitted. This sets their size: random access over TCP
+		// takes long.
 		Files: map[string]string{"hpccinf.txt": hpccInput(size, ranks), "hpccmemf.txt": "Process=1\n"},
 	}
 	for _, part := range parts {
@@ -73,7 +70,7 @@ func HPCC(size Size, ranks int, parts ...string) bench.Program {
 	return p
 }
 
-// Stream is STREAM's triad on all ranks at once.
+// Stream returns STREAM's triad on all ranks at once.
 func Stream(size Size) bench.Program {
 	return bench.Program{
 		Name: "stream", Command: fmt.Sprintf("./%s %d %d", StreamName, size.StreamLength, size.StreamTimes), Read: ReadStream,
@@ -87,7 +84,7 @@ const (
 	BandwidthCurve = "bandwidth" // bits a second over bytes
 )
 
-// NetPIPE is ping-pong over MPI, from single bytes up.
+// NetPIPE returns a ping-pong over MPI, from single bytes up.
 func NetPIPE(size Size) bench.Program {
 	return bench.Program{
 		Name: "netpipe", Output: "np.out", Read: ReadNetPIPE,
@@ -99,12 +96,12 @@ func NetPIPE(size Size) bench.Program {
 	}
 }
 
-// npbName is what the NAS Parallel Benchmarks are called: those before 3.4 are
-// for one number of processes each, later ones for any.
+// npbName matches the names of NAS Parallel Benchmarks. Those before 3.4 are for one number of
+// processes each, later ones for any.
 var npbName = regexp.MustCompile(`^(bt|cg|dt|ep|ft|is|lu|mg|sp)\.([A-FSW])\.(\d+|x)$`)
 
-// NPB are the NAS Parallel Benchmarks in a folder that are for so many ranks, and the
-// names of those that are for others.
+// NPB returns the NAS Parallel Benchmarks in a folder for so many ranks, and the names of those
+// for other numbers.
 func NPB(folder string, ranks int) (all []bench.Program, others []string, err error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -133,14 +130,14 @@ func NPB(folder string, ranks int) (all []bench.Program, others []string, err er
 	return all, others, err
 }
 
-// AppName is what a user's own command is called.
+// AppName is the name of a user's own command.
 const AppName = "app"
 
-// tookMark precedes how long a command took, in nanoseconds.
+// tookMark precedes the duration of a command, in nanoseconds.
 const tookMark = "pagurus-bench-took"
 
-// Command is any command, for a shell. Its figure is what the first group of
-// the expression finds in what rank 0 prints; without one, how long it takes.
+// Command returns a program for any shell command. Its figure is the match of the expression's
+// first group in the output of rank 0, or without an expression the command's duration.
 func Command(folder, command string, figure *regexp.Regexp, sense stats.Sense) (bench.Program, error) {
 	p := bench.Program{Name: AppName, Figures: []bench.Figure{{Name: "app_s", Says: "time of " + command, Unit: "s", Sense: stats.Slower}}}
 	into := "cd " + quoted(folder) + " && "
@@ -167,7 +164,7 @@ func Command(folder, command string, figure *regexp.Regexp, sense stats.Sense) (
 
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// Copy gives a folder all that programs need of another.
+// Copy copies the programs from one folder into another.
 func Copy(into, from string, programs []bench.Program) error {
 	var errs []error
 	for _, p := range programs {

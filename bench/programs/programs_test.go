@@ -17,7 +17,7 @@ func TestReadHPCC(t *testing.T) {
 	if err != nil || got.Figures["hpl_s"] != 1.25 || got.Figures["ptrans_gbs"] != 0.5 || got.Figures["randomaccess_gups"] != 0.01 || got.Figures["fft_gflops"] != 2 {
 		t.Errorf("%v, %v", got, err)
 	}
-	// The rate tells more than the time, unless they contradict each other.
+	// The rate is more precise than the time, unless they contradict each other.
 	got, err = ReadHPCC("WR11C2R4        3000   128     1     2               0.50              3.584e+01\nWR11C2R4 3000 128 1 2 0.25 60\nHPL_time=0.25\nSuccess=1\n")
 	if err != nil || math.Abs(got.Figures["hpl_s"]-(18.0135/35.84+0.25)) > 1e-9 {
 		t.Errorf("two solves: %v, %v", got, err)
@@ -34,7 +34,7 @@ func TestReadHPCC(t *testing.T) {
 	}
 }
 
-// The time of all of a program counts that a shell has run, if its own checks went well.
+// The duration of a whole program, measured by a shell, counts if its own checks succeeded.
 func TestWholeProgramsCount(t *testing.T) {
 	for _, output := range []string{"", "some file"} {
 		p := HPCC(Normal, 2, "hpl")
@@ -138,7 +138,7 @@ func TestNPBIsFoundByItsNames(t *testing.T) {
 	}
 }
 
-// Any command is run by a real shell, as a rank runs it.
+// Any command is executed by a real shell, as a rank executes it.
 func TestAnyCommandHasAFigure(t *testing.T) {
 	dir := t.TempDir() + "/with 'quotes'"
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -182,7 +182,7 @@ func TestAnyCommandHasAFigure(t *testing.T) {
 	}
 }
 
-// HPL takes its parameters line by line: all that it reads have to be there.
+// HPL reads its parameters line by line: all lines must exist.
 func TestHPCCInputHasAllLines(t *testing.T) {
 	for ranks, want := range map[int][2]string{
 		2:    {"1            Ps", "2            Qs"},
@@ -200,8 +200,8 @@ func TestHPCCInputHasAllLines(t *testing.T) {
 	}
 }
 
-// Every rank has its place in the grid, which is as square as it can be: the next
-// number of rows that divides them is above the root.
+// Every rank has a place in the grid, which is as square as possible: the next number of rows
+// that divides the ranks is above their square root.
 func TestAGridHasAllRanks(t *testing.T) {
 	for ranks := 1; ranks <= 300; ranks++ {
 		p, q := grid(ranks)

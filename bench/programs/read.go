@@ -15,10 +15,10 @@ func one(name string, v float64) bench.Result {
 	return bench.Result{Figures: map[string]float64{name: v}}
 }
 
-// endingBytes is how much is quoted of what a program printed.
+// endingBytes is how many bytes of a program's output are quoted.
 const endingBytes = 400
 
-// ending is the end of what a program printed, for people.
+// ending returns the end of a program's output, for people.
 func ending(text string) string {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -27,11 +27,11 @@ func ending(text string) string {
 	return fmt.Sprintf("%q", text[max(0, len(text)-endingBytes):])
 }
 
-// mostErrors is how much of random access's updates may go astray, by its rules.
+// mostErrors is the share of random access's updates that may be wrong, by its rules.
 const mostErrors = 0.01
 
-// ReadHPCC reads HPCC's results: how long all of HPL's solves took, and the rates of its other
-// tests. They count only if all of its own checks went well.
+// ReadHPCC reads HPCC's results: the duration of all of HPL's solves, and the rates of the other
+// tests. They count only if HPCC's own checks succeeded.
 func ReadHPCC(text string) (bench.Result, error) {
 	values, solves := map[string]float64{}, 0.0
 	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
@@ -56,10 +56,10 @@ func ReadHPCC(text string) (bench.Result, error) {
 	}}, nil
 }
 
-// solve is how many seconds a line of HPL's table says. It gives them in hundredths, which
-// is coarse for a solve of less than one, and with five figures how many billions of its
-// (2/3 N + 3/2) N² operations were done in one (HPL_pdtest of HPL 2.3): that is taken, if
-// both agree.
+// solve returns the duration in a line of HPL's table, in seconds. The table has it in
+// hundredths, which is coarse for a solve of less than a second. It also has the rate in (2/3 N
+// + 3/2) N² billion operations per second, with five digits (HPL_pdtest of HPL 2.3). The rate is
+// used if both agree.
 func solve(words []string) float64 {
 	n, err1 := strconv.ParseFloat(words[1], 64)
 	took, err2 := strconv.ParseFloat(words[5], 64)
@@ -83,7 +83,7 @@ func ReadStream(text string) (bench.Result, error) {
 	return one("stream_s", 1e9/rate), nil
 }
 
-// Named gives the number, greater than 0, after a word that begins a line.
+// Named returns the positive number after a word at the beginning of a line.
 func Named(text, word string) (float64, error) {
 	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
 		if words := strings.Fields(lines.Text()); len(words) > 1 && words[0] == word {
@@ -97,8 +97,8 @@ func Named(text, word string) (float64, error) {
 	return 0, fmt.Errorf("the program did not say its %s: %s", word, ending(text))
 }
 
-// ReadNetPIPE reads the time of the shortest message one way, the best rate, and
-// both for every size.
+// ReadNetPIPE reads the time of the shortest message one way, the best rate, and both for every
+// size.
 func ReadNetPIPE(text string) (bench.Result, error) {
 	got := bench.Result{Figures: map[string]float64{}, Curves: map[string][]bench.Point{}}
 	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
@@ -125,8 +125,8 @@ func ReadNetPIPE(text string) (bench.Result, error) {
 	return got, nil
 }
 
-// ReadNPB reads how long a NAS Parallel Benchmark took. It counts only if its
-// own verification was successful.
+// ReadNPB reads how long a NAS Parallel Benchmark took. It counts only if its own verification
+// succeeded.
 func ReadNPB(text string) (bench.Result, error) {
 	values := map[string]string{}
 	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
@@ -154,8 +154,8 @@ func readTook(text string) (bench.Result, error) {
 	return one("app_s", ns/1e9), err
 }
 
-// grid lays so many processes out in p rows and q columns: all of them, as square as
-// they can be and never taller than wide, as HPL likes it.
+// grid arranges processes in p rows and q columns: all of them, as square as possible and never
+// taller than wide, as HPL prefers.
 func grid(ranks int) (p, q int) {
 	for p = int(math.Sqrt(float64(ranks))); ranks%p != 0; p-- {
 	}

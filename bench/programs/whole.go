@@ -7,10 +7,10 @@ import (
 	"pagurus/bench/stats"
 )
 
-// Whole is a program of which nothing but the time of all of it counts, from its start on a
-// rank to its end there. What programs measure of themselves is a part of that, or the best
-// of several tries: a guest that is moved mostly is suspended outside of it. What the
-// program says has to be right all the same.
+// Whole returns a program whose only figure is its whole duration, from its start on a rank to
+// its end there. The program's own figures cover only a part of it, or are the best of several
+// tries: a moving guest is mostly suspended outside of them. The program's output must still be
+// right.
 func Whole(p bench.Program) bench.Program {
 	read, to := p.Read, ""
 	if p.Output != "" {
@@ -31,7 +31,7 @@ func Whole(p bench.Program) bench.Program {
 	return p
 }
 
-// timed is a command for a shell that says how long it took.
+// timed returns a shell command that also prints its duration.
 func timed(command, to string) string {
 	return `begun=$(date +%s%N); ` + command + `; code=$?; echo ` + tookMark + ` $(($(date +%s%N)-begun))` + to + `; exit $code`
 }

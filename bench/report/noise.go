@@ -13,17 +13,17 @@ import (
 
 const (
 	mostSources = 10 // of a core in the table
-	mostNamed   = 8  // cores in a legend: more would hide the plot
+	mostNamed   = 8  // cores in a legend: more would cover the plot
 )
 
-// table is one beside the figures'.
+// table is a table besides that of the figures.
 type table struct {
 	Title, Says string
 	Head        []string
 	Rows        [][]string
 }
 
-// heard draws what noise was found, and lists what made it.
+// heard draws the noise and lists its causes.
 func heard(f *bench.Noise) (plots []plotted, tables []table, err error) {
 	if f == nil {
 		return nil, nil, nil
@@ -40,8 +40,8 @@ func heard(f *bench.Noise) (plots []plotted, tables []table, err error) {
 	return plots, []table{cores(f), sources(f), foreseen(f)}, nil
 }
 
-// lengths draws each core's histogram of interruptions. What never was has no mark:
-// a logarithm has no nought.
+// lengths draws each core's histogram of interruptions. Empty bins have no mark, because a
+// logarithmic axis has no zero.
 func lengths(f *bench.Noise) (plotted, error) {
 	p := named("µs that a quantum took longer than the core's best, at most", "quanta")
 	some := false
@@ -72,7 +72,7 @@ func lengths(f *bench.Noise) (plotted, error) {
 	return drawn, err
 }
 
-// steps draws what is predicted of jobs.
+// steps draws the predictions for jobs.
 func steps(f *bench.Noise) (plotted, error) {
 	var all intervals
 	var marks plot.ConstantTicks
@@ -103,7 +103,7 @@ func steps(f *bench.Noise) (plotted, error) {
 	return drawn, err
 }
 
-// sizes are the jobs that something is predicted of.
+// sizes returns the job sizes for which there are predictions.
 func sizes(f *bench.Noise) []int { return slices.Sorted(maps.Keys(f.Predicted)) }
 
 func cores(f *bench.Noise) table {

@@ -1,8 +1,8 @@
-// Package report draws what a record says as one page of HTML that needs nothing
-// else: its plots are SVG inside of it.
+// Package report draws a record as one page of HTML that needs no other files: its plots are SVG
+// in the page.
 //
-// It must not know how anything was measured. Its tests draw records and read
-// the page as a browser would, as far as its form goes.
+// It must not know how anything was measured. Its tests draw records and check the page's form
+// as a browser would.
 package report
 
 import (
@@ -22,7 +22,7 @@ var source string
 
 var form = template.Must(template.New("page").Funcs(template.FuncMap{"word": word}).Parse(source))
 
-// word is one of a command line, as a shell would take it.
+// word quotes a word of a command line for a shell.
 func word(s string) string {
 	if s != "" && !strings.ContainsAny(s, " \t\n'\"\\$`*?[](){}<>|&;#~!") {
 		return s
@@ -30,7 +30,7 @@ func word(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// sheet is what the template draws.
+// sheet is the template's data.
 type sheet struct {
 	Record  *bench.Record
 	What    bench.Summary
@@ -42,7 +42,7 @@ type sheet struct {
 
 type plotted struct {
 	Title, Says string
-	SVG         template.HTML // of our own drawing
+	SVG         template.HTML // drawn by this package
 }
 
 type line struct {
@@ -50,8 +50,7 @@ type line struct {
 	Median, Mean, Interval, Trimmed, Ratio, Chance string
 }
 
-// Draw draws the page, with what noise was found beside the record; nil: it was not
-// looked for.
+// Draw draws the page, with the noise that was measured beside the record (nil: none).
 func Draw(r *bench.Record, what bench.Summary, found *bench.Noise) ([]byte, error) {
 	s := sheet{Record: r, What: what, Harness: 100 * r.HarnessShare()}
 	for _, row := range what.Rows {
@@ -99,7 +98,7 @@ func lineOf(row bench.Row) line {
 	return l
 }
 
-// loss is a ratio turned so that more is worse, whatever the figure.
+// loss returns a ratio for which more is worse, whatever the figure.
 func loss(row bench.Row) stats.Interval {
 	v := *row.Ratio
 	if row.Figure.Sense == stats.Faster {
@@ -111,10 +110,10 @@ func loss(row bench.Row) stats.Interval {
 // drawable reports whether a number can be drawn.
 func drawable(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// plain is a plot without what stands before it, to stand in a page.
+// plain returns a plot without its preamble, to be part of a page.
 func plain(svg string) template.HTML {
 	if at := strings.Index(svg, "<svg"); at > 0 {
 		svg = svg[at:]
 	}
-	return template.HTML(svg) // drawn by ourselves, with its texts escaped
+	return template.HTML(svg) // drawn here, with escaped texts
 }

@@ -33,8 +33,7 @@ func record(runs int) *bench.Record {
 	return r
 }
 
-// The page needs nothing else and is well-formed: every tag that is opened is
-// closed.
+// The page needs no other files and is well-formed: every opened tag is closed.
 func TestThePageStandsByItself(t *testing.T) {
 	r := record(12)
 	r.Command, r.Spec.Ranks = []string{"pagurus", "bench", "app:./it 'works'"}, 4
@@ -72,7 +71,7 @@ func wellFormed(t *testing.T, page string) {
 	}
 }
 
-// Each bar is named by what it is beside, which need not be the first target.
+// The legend names the base of each bar, which need not be the first target.
 func TestBarsNameTheirBases(t *testing.T) {
 	r := record(12)
 	r.Guests["vm"], r.Guests["vm-tuned"], r.Guests["container-lossy"] = bench.Setting{Accelerator: "tcg"}, bench.Setting{Accelerator: "tcg"}, bench.Setting{Beside: "container"}
@@ -102,7 +101,7 @@ func TestBarsNameTheirBases(t *testing.T) {
 	}
 }
 
-// What was found beside the record is in the page, also if that is one quantum.
+// The noise beside the record is in the page, also if it is a single quantum.
 func TestNoiseIsDrawn(t *testing.T) {
 	long := noise.Core{CPU: 3, Sources: []noise.Source{{Name: "timer <local>", Count: 7}, {Name: "other programs ran", Count: 2, Seconds: 0.0125}}}
 	for i := range 100 {
@@ -134,7 +133,7 @@ func TestNoiseIsDrawn(t *testing.T) {
 	}
 }
 
-// Passes belong together by their order: when they begin differs from move to move.
+// Passes are matched by their order: their times differ from move to move.
 func TestPassesAreDrawn(t *testing.T) {
 	r := record(2)
 	for i, points := range [][]bench.Point{{{X: 0, Y: 100}, {X: 2, Y: 10}}, {{X: 0, Y: 50}}, {{X: 0, Y: 200}, {X: 4, Y: 30}, {X: 5, Y: 0}}, {{X: 0.2, Y: 70}}} {
@@ -181,7 +180,7 @@ func TestPartsAreMedians(t *testing.T) {
 	}
 }
 
-// A rate that falls and a time that rises are both drawn as worse.
+// A falling rate and a rising time are both drawn as worse.
 func TestWorseIsMore(t *testing.T) {
 	r := record(12)
 	for _, row := range r.Summarise().Rows {
@@ -191,7 +190,7 @@ func TestWorseIsMore(t *testing.T) {
 	}
 }
 
-// What an axis says is where it says it.
+// The labels of an axis are at their values.
 func TestTicksAreNamedByTheirValues(t *testing.T) {
 	named := 0
 	for _, tick := range (exact{}).Ticks(1.02, 1.21) {

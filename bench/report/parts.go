@@ -10,7 +10,7 @@ import (
 	"pagurus/bench"
 )
 
-// parts draws what figures consist of: a bar for each target, of its parts' medians.
+// parts draws the parts of figures: a bar for each target, with the medians of its parts.
 func parts(r *bench.Record, _ bench.Summary) (all []plotted, err error) {
 	for _, p := range r.Spec.Programs {
 		for _, f := range p.Figures {
@@ -54,8 +54,8 @@ func bars(r *bench.Record, program string, f bench.Figure) (drawn plotted, some 
 	return drawn, true, err
 }
 
-// partsOf gives the names of a figure's parts in their order, and the medians of each
-// on every target. A part that a run does not have is nothing in it.
+// partsOf returns the names of a figure's parts in their order, and the medians of each on every
+// target. A part that a run lacks counts as 0.
 func partsOf(r *bench.Record, program, figure string) (names []string, medians map[string]plotter.Values) {
 	values, runs := map[string][][]float64{}, make([]int, len(r.Spec.Targets))
 	for _, run := range r.Runs {
@@ -86,7 +86,7 @@ func partsOf(r *bench.Record, program, figure string) (names []string, medians m
 	return names, medians
 }
 
-// median of values; 0 of none.
+// median returns the median of values, or 0 if there are none.
 func median(values []float64) float64 {
 	slices.Sort(values)
 	if len(values) == 0 {

@@ -6,8 +6,8 @@ import (
 	"pagurus/bench"
 )
 
-// passes draws how much of a guest was left as each pass over its memory began. When
-// that was differs from move to move, so that points belong together by their order.
+// passes draws how much of a guest remained at the beginning of each pass over its memory. The
+// times differ from move to move, so points are matched by their order.
 func passes(r *bench.Record, _ bench.Summary) (all []plotted, err error) {
 	for _, p := range r.Spec.Programs {
 		drawn := named("s since the copy began", "MiB left")
@@ -34,8 +34,8 @@ func passes(r *bench.Record, _ bench.Summary) (all []plotted, err error) {
 	return all, nil
 }
 
-// byOrder are the medians of all runs' first passes, of their second ones and so on,
-// greater than 0 as a logarithm wants them.
+// byOrder returns the medians of all runs' first passes, of their second passes and so on. They
+// are positive, as a logarithmic axis needs.
 func byOrder(r *bench.Record, program, target string) (points plotter.XYs) {
 	var xs, ys [][]float64
 	for _, run := range r.Runs {

@@ -42,11 +42,11 @@ func named(x, y string) *plot.Plot {
 	return p
 }
 
-// exact are the library's ticks, each named by its value: the library itself names one
-// at 1.04 "1", and so has a whole plot read wrong.
+// exact has the library's ticks, each labelled with its value. The library labels a tick at 1.04
+// as "1", and a plot was misread for that.
 type exact struct{ plot.DefaultTicks }
 
-// Ticks gives those between two values.
+// Ticks returns the ticks between two values.
 func (e exact) Ticks(low, high float64) []plot.Tick {
 	ticks := e.DefaultTicks.Ticks(low, high)
 	for i, t := range ticks {
@@ -57,8 +57,8 @@ func (e exact) Ticks(low, high float64) []plot.Tick {
 	return ticks
 }
 
-// join draws points that belong together as the plot's i-th line. Without a name it is
-// not in the legend, and without points nowhere.
+// join draws connected points as the plot's i-th line. A line without a name is not in the
+// legend. A line without points is not drawn.
 func join(p *plot.Plot, i int, name string, points plotter.XYs) (*plotter.Line, error) {
 	if len(points) == 0 {
 		return nil, nil
@@ -75,8 +75,8 @@ func join(p *plot.Plot, i int, name string, points plotter.XYs) (*plotter.Line, 
 	return line, nil
 }
 
-// logarithmic makes an axis so, when all is drawn that goes by it. A single value is
-// given room: what the library would give it reaches to where no logarithm is.
+// logarithmic makes an axis logarithmic, after everything along it was drawn. A single value
+// gets a range around it: the library's would include values without a logarithm.
 func logarithmic(a *plot.Axis) {
 	a.Scale, a.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	if a.Min == a.Max {
@@ -84,15 +84,15 @@ func logarithmic(a *plot.Axis) {
 	}
 }
 
-// intervals are points with what holds the true values.
+// intervals are points with their intervals.
 type intervals struct {
 	plotter.XYs
 	plotter.YErrors
 }
 
-// overheads draws how the targets stand beside what each is held against, figure by
-// figure. The legend names that of each: it need not be the first target, and a bar that
-// was taken for one beside native would be quoted as such.
+// overheads draws each target's ratio to its base, figure by figure. The legend names the base:
+// it need not be the first target, and a bar that was mistaken for a ratio to native would be
+// quoted as such.
 func overheads(r *bench.Record, what bench.Summary) ([]plotted, error) {
 	var figures []string
 	bars, ends, beside := map[string]plotter.Values{}, map[string]intervals{}, map[string]string{}
@@ -155,8 +155,8 @@ func overheads(r *bench.Record, what bench.Summary) ([]plotted, error) {
 	return []plotted{drawn}, err
 }
 
-// shifted moves whiskers to where their bars are: bars are moved by lengths on
-// paper, points only by values.
+// shifted moves whiskers to their bars: bars are moved by lengths on paper, points only by
+// values.
 func shifted(e intervals, offset float64, figures int) intervals {
 	by := offset / float64(width) * float64(figures) * 1.1
 	moved := intervals{YErrors: e.YErrors}
@@ -166,7 +166,7 @@ func shifted(e intervals, offset float64, figures int) intervals {
 	return moved
 }
 
-// curves draws what depends on the size of messages: the median of all runs.
+// curves draws figures that depend on the size of messages: the medians of all runs.
 func curves(r *bench.Record, _ bench.Summary) (all []plotted, err error) {
 	units := map[string]string{"latency": "seconds one way", "bandwidth": "bit/s"}
 	for _, p := range r.Spec.Programs {
@@ -213,8 +213,8 @@ func curveNames(r *bench.Record, program string) (names []string) {
 	return names
 }
 
-// medians are those of a curve's points over all runs, greater than 0 as a
-// logarithm wants them.
+// medians returns the medians of a curve's points over all runs. They are positive, as a
+// logarithmic axis needs.
 func medians(r *bench.Record, program, curve, target string) (points plotter.XYs) {
 	at := map[float64][]float64{}
 	for _, run := range r.Runs {
@@ -233,8 +233,8 @@ func medians(r *bench.Record, program, curve, target string) (points plotter.XYs
 	return points
 }
 
-// runs draws every sample in the order they were taken, so that drift and modes
-// are seen.
+// runs draws every sample in the order in which they were taken, so that drift and modes are
+// visible.
 func runs(r *bench.Record, what bench.Summary) (all []plotted, err error) {
 	for _, p := range r.Spec.Programs {
 		for _, f := range p.Figures {

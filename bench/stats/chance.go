@@ -8,8 +8,8 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Welch is the chance of means as far apart as those of a and b if both had the
-// same one, for samples that are not paired, by Welch's test (1947).
+// Welch returns the chance that means are as far apart as those of a and b although both samples
+// have the same mean. The samples are not paired (Welch 1947).
 func Welch(a, b []float64) (p float64, err error) {
 	if len(a) < 2 || len(b) < 2 {
 		return 0, ErrTooFew
@@ -24,12 +24,12 @@ func Welch(a, b []float64) (p float64, err error) {
 	return 0, nil
 }
 
-// exactPairs is up to how many pairs Wilcoxon counts all cases.
+// exactPairs is the largest number of pairs for which Wilcoxon counts all cases.
 const exactPairs = 50
 
-// Wilcoxon is the chance of pairs that differ as one-sidedly as a[i] and b[i]
-// if neither were the greater one, by the signed-rank test (Wilcoxon 1945): it
-// assumes no distribution. Pairs that do not differ say nothing.
+// Wilcoxon returns the chance that pairs differ as one-sidedly as a[i] and b[i] although neither
+// is greater, by the signed-rank test (Wilcoxon 1945). It assumes no distribution. It ignores
+// equal pairs.
 func Wilcoxon(a, b []float64) (p float64, err error) {
 	if len(a) != len(b) {
 		return 0, errors.New("samples that are not paired have no signed ranks")
@@ -44,7 +44,7 @@ func Wilcoxon(a, b []float64) (p float64, err error) {
 		return 1, nil
 	}
 	slices.SortFunc(d, func(x, y float64) int { return compare(math.Abs(x), math.Abs(y)) })
-	// Ranks are doubled: those that are alike share the mean of theirs.
+	// Ranks are doubled: equal differences share the mean of their ranks.
 	var below, sum, squares int
 	ranks := make([]int, len(d))
 	for i := 0; i < len(d); {
@@ -65,7 +65,7 @@ func Wilcoxon(a, b []float64) (p float64, err error) {
 	if len(d) <= exactPairs {
 		return math.Min(1, 2*signedRanks(ranks, w)), nil
 	}
-	z := (float64(w) + 1 - float64(sum)/2) / math.Sqrt(float64(squares)/4) // by 1, half a rank: the sum is none of a continuum
+	z := (float64(w) + 1 - float64(sum)/2) / math.Sqrt(float64(squares)/4) // by 1, half a rank, because the sums are discrete
 	return math.Min(1, 2*distuv.UnitNormal.CDF(z)), nil
 }
 
@@ -79,9 +79,9 @@ func compare(x, y float64) int {
 	return 0
 }
 
-// signedRanks is the share of all choices of ranks whose sum is at most w.
+// signedRanks returns the share of all choices of ranks whose sum is at most w.
 func signedRanks(ranks []int, w int) float64 {
-	share := make([]float64, w+1) // of the choices so far, by their sum
+	share := make([]float64, w+1) // share of the choices so far, by their sum
 	share[0] = 1
 	for _, r := range ranks {
 		for s := w; s >= 0; s-- {
@@ -98,8 +98,8 @@ func signedRanks(ranks []int, w int) float64 {
 	return total
 }
 
-// Trend is the chance of samples that rise or fall over time as steadily as
-// these if their order meant nothing, by Mann and Kendall's test (1945).
+// Trend returns the chance that samples rise or fall as steadily as these although their order
+// is random, by Mann and Kendall's test (1945).
 func Trend(samples []float64) float64 {
 	n := len(samples)
 	s, alike := 0, map[float64]int{}

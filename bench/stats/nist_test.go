@@ -30,8 +30,8 @@ func observations(t *testing.T, name string) (all []float64) {
 	return all
 }
 
-// numAcc makes NIST's NumAcc2 to NumAcc4: a middle value, then 500 times one
-// below and one above it.
+// numAcc returns NIST's NumAcc2 to NumAcc4: a middle value, then 500 times one below and one
+// above it.
 func numAcc(middle, off float64) []float64 {
 	all := []float64{middle}
 	for range 500 {
@@ -40,10 +40,10 @@ func numAcc(middle, off float64) []float64 {
 	return all
 }
 
-// The univariate Statistical Reference Datasets of NIST with their certified
-// values (https://www.itl.nist.gov/div898/strd/univ/homepage.html). The
-// tolerances are the digits that double precision leaves: NumAcc4 is made so
-// that nine are lost, and an interval of ± a deviation loses as many.
+// The univariate Statistical Reference Datasets of NIST with their certified values
+// (https://www.itl.nist.gov/div898/strd/univ/homepage.html). The tolerances are the digits that
+// double precision can keep: NumAcc4 is designed to lose nine, and an interval of ± a deviation
+// loses as many.
 func TestAgreesWithCertifiedValues(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -126,7 +126,7 @@ func TestChancesAgreeWithPublishedOnes(t *testing.T) {
 	if p, err = Wilcoxon(before, after); err != nil || math.Abs(p-0.03906) > 5e-6 {
 		t.Errorf("Wilcoxon: %g, %v", p, err)
 	}
-	// 10 pairs, all one way: 2 of 1024 cases.
+	// 10 pairs, all in one direction: 2 of 1024 cases.
 	if p, err = Wilcoxon([]float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, make([]float64, 10)); err != nil || p != 2.0/1024 {
 		t.Errorf("Wilcoxon: %g, %v", p, err)
 	}
@@ -148,8 +148,8 @@ func TestTrendOfSteadyRise(t *testing.T) {
 	}
 }
 
-// The bootstrap's interval of a normal sample's median is close to that of
-// theory, 1.2533 times the mean's.
+// The bootstrap's interval of a normal sample's median is close to the theoretical one, 1.2533
+// times the mean's.
 func TestBootstrapOfMedian(t *testing.T) {
 	var s []float64
 	const n = 401

@@ -10,10 +10,9 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Trimmed gives the mean of what is left when the share cut of the samples is
-// dropped at both ends, with the interval of Tukey and McLaughlin (1963) as Wilcox
-// gives it, which rests on the winsorized deviation: for samples of which some
-// few are off.
+// Trimmed returns the mean after dropping the share cut of the samples at both ends, with Tukey
+// and McLaughlin's interval (1963) in Wilcox's form. It uses the winsorized deviation. It is for
+// samples with a few outliers.
 func Trimmed(samples []float64, cut, confidence float64) (Interval, error) {
 	if cut < 0 || cut >= 0.5 {
 		return Interval{}, fmt.Errorf("a share of %g cannot be dropped at both ends", cut)
@@ -35,12 +34,11 @@ func Trimmed(samples []float64, cut, confidence float64) (Interval, error) {
 	return Interval{mean, mean - half, mean + half, confidence, n}, nil
 }
 
-// resamples is how often Resampled draws: enough for the third digit of a 99 %
-// interval.
+// resamples is how often Resampled draws: enough for the third digit of a 99 % interval.
 const resamples = 4000
 
-// Resampled gives the median with the bootstrap's percentile interval (Efron
-// 1979). The same samples and seed give the same interval.
+// Resampled returns the median with the bootstrap's percentile interval (Efron 1979). The same
+// samples and seed give the same interval.
 func Resampled(samples []float64, confidence float64, seed uint64) (Interval, error) {
 	n := len(samples)
 	if n < 2 {

@@ -8,28 +8,28 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// fewRuns is below how many samples an interval rests on the assumption that
-// they are normal rather than on themselves.
+// fewRuns is the number of samples below which an interval depends more on the assumption of
+// normality than on the samples.
 const fewRuns = 10
 
-// The limits of what is doubtful. Of good samples about one in a hundred is.
+// The limits for doubts. About one in a hundred good samples is doubted.
 const (
 	trendChance = 0.01
-	// apart is how far apart, in their own deviations (Ashman's D), the halves
-	// of a sample have to be to be two samples. The halves of a uniform one are
-	// 3.5 apart, those of a normal one 2.7; of few samples more by chance, which
-	// apartFew grants, divided by how many they are.
+	// apart is how far apart the halves of a sample must be to count as two samples, in their
+	// own deviations (Ashman's D). The halves of a uniform sample are 3.5 apart, those of a
+	// normal one 2.7. With few samples they are further apart by chance. apartFew, divided by
+	// the number of samples, allows for that.
 	apart    = 5
 	apartFew = 40
-	// leastHalf is the least share of a sample that counts as one of two.
+	// leastHalf is the least share of samples that counts as one of two kinds.
 	leastHalf = 0.2
-	// leastModes is of how many samples two heaps can be told from chance.
+	// leastModes is the least number of samples in which two kinds can be distinguished from
+	// chance.
 	leastModes = 12
 )
 
-// Doubts says, for people, what is wrong with samples in the order they were
-// taken: too few, drifting, or of two kinds. There is nothing to say of good
-// ones.
+// Doubts says, for people, what is wrong with samples in the order in which they were taken: too
+// few, drifting, or of two kinds. It returns nothing for good samples.
 func Doubts(samples []float64) (doubts []string) {
 	n := len(samples)
 	if n < fewRuns {
@@ -48,8 +48,8 @@ func Doubts(samples []float64) (doubts []string) {
 	return doubts
 }
 
-// modes splits samples in two where the halves are the most alike inside, and
-// says whether they are two.
+// modes splits samples where the two parts are most uniform, and reports whether they are two
+// kinds.
 func modes(samples []float64) (low, high float64, two bool) {
 	n := len(samples)
 	if n < leastModes {
@@ -72,7 +72,7 @@ func modes(samples []float64) (low, high float64, two bool) {
 	return low, high, two && best > apart+apartFew/float64(n)
 }
 
-// Sense is what it means that a figure is greater.
+// Sense says what a greater figure means.
 type Sense string
 
 // The senses of figures.
@@ -81,8 +81,7 @@ const (
 	Faster Sense = "faster" // it is a rate: more is better
 )
 
-// Sentence says in plain words how one stands beside another, from the ratio of
-// their figures.
+// Sentence compares one with other in plain words, given the ratio of their figures.
 func Sentence(one, other string, ratio Interval, sense Sense) string {
 	percent := func(v float64) float64 { return 100 * (v - 1) }
 	v, low, high := percent(ratio.Value), percent(ratio.Low), percent(ratio.High)

@@ -40,7 +40,7 @@ func TestDoubtsAreSaid(t *testing.T) {
 	}
 }
 
-// Of good samples, normal or uniform, hardly one is doubted.
+// Good samples, normal or uniform, are rarely doubted.
 func TestGoodSamplesAreNotDoubted(t *testing.T) {
 	source := rand.New(rand.NewPCG(3, 4))
 	for name, draw := range map[string]func() float64{"normal": source.NormFloat64, "uniform": source.Float64} {

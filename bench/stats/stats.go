@@ -1,6 +1,6 @@
-// Package stats has the statistics that benchmarks quote, on gonum's
-// distributions: an interval belongs to every figure. It must not know what
-// was measured. Its tests compare with published values.
+// Package stats has the statistics of benchmarks, based on gonum's distributions. Every figure
+// has an interval. The package must not know what was measured. Its tests compare with published
+// values.
 package stats
 
 import (
@@ -16,8 +16,7 @@ import (
 // ErrTooFew means that there are too few samples for an interval.
 var ErrTooFew = errors.New("at least two samples are needed")
 
-// Interval is an estimate with the range that holds the true value with the
-// given confidence.
+// Interval is an estimate with a range that contains the true value with the given confidence.
 type Interval struct {
 	Value      float64 `json:"value"`
 	Low        float64 `json:"low"`
@@ -26,13 +25,13 @@ type Interval struct {
 	Samples    int     `json:"samples"`
 }
 
-// String gives the interval as a person would write it.
+// String formats the interval for people.
 func (i Interval) String() string {
 	return fmt.Sprintf("%.3g (%.0f %%: %.3g to %.3g, n=%d)", i.Value, 100*i.Confidence, i.Low, i.High, i.Samples)
 }
 
-// Mean gives the arithmetic mean with Student's interval (Student 1908): for
-// normal samples of unknown variance.
+// Mean returns the arithmetic mean with Student's interval (Student 1908), for normal samples of
+// unknown variance.
 func Mean(samples []float64, confidence float64) (Interval, error) {
 	n := len(samples)
 	if n < 2 {
@@ -44,9 +43,9 @@ func Mean(samples []float64, confidence float64) (Interval, error) {
 	return Interval{mean, mean - half, mean + half, confidence, n}, nil
 }
 
-// Ratio gives how many times b a is, from samples taken in turn (a[i] beside
-// b[i]), as the geometric mean of the paired ratios with Student's interval of
-// their logarithms. All samples have to be positive.
+// Ratio returns a divided by b, from samples taken in turn (a[i] beside b[i]). It is the
+// geometric mean of the paired ratios, with Student's interval of their logarithms. All samples
+// must be positive.
 func Ratio(a, b []float64, confidence float64) (Interval, error) {
 	if len(a) != len(b) {
 		return Interval{}, fmt.Errorf("%d samples cannot be paired with %d", len(a), len(b))
@@ -65,9 +64,8 @@ func Ratio(a, b []float64, confidence float64) (Interval, error) {
 	return Interval{math.Exp(m.Value), math.Exp(m.Low), math.Exp(m.High), confidence, m.Samples}, nil
 }
 
-// RatioOfGroups gives how many times b a is, from samples that are not paired, as
-// the ratio of geometric means with Welch's interval of their logarithms. All
-// samples have to be positive.
+// RatioOfGroups returns a divided by b, from samples that are not paired. It is the ratio of
+// geometric means, with Welch's interval of their logarithms. All samples must be positive.
 func RatioOfGroups(a, b []float64, confidence float64) (Interval, error) {
 	if len(a) < 2 || len(b) < 2 {
 		return Interval{}, ErrTooFew
@@ -89,8 +87,8 @@ func RatioOfGroups(a, b []float64, confidence float64) (Interval, error) {
 	return Interval{math.Exp(off), math.Exp(off - half), math.Exp(off + half), confidence, min(len(a), len(b))}, nil
 }
 
-// apartBy is how far apart two means are, with the deviation of that and
-// Welch's degrees of freedom; the last is nothing where the deviation is none.
+// apartBy returns the difference of two means, its deviation, and Welch's degrees of freedom.
+// The last is 0 if the deviation is 0.
 func apartBy(a, b []float64) (off, dev, nu float64) {
 	meanA, varA := stat.MeanVariance(a, nil)
 	meanB, varB := stat.MeanVariance(b, nil)
@@ -102,9 +100,9 @@ func apartBy(a, b []float64) (off, dev, nu float64) {
 	return meanA - meanB, dev, nu
 }
 
-// Median gives the median with the interval of order statistics, which assumes
-// nothing of the distribution (Conover, Practical Nonparametric Statistics,
-// 3.2): the widest pair of samples that the binomial distribution grants.
+// Median returns the median with the interval of order statistics, which assumes no distribution
+// (Conover, Practical Nonparametric Statistics, 3.2): the widest pair of samples that the
+// binomial distribution allows.
 func Median(samples []float64, confidence float64) (Interval, error) {
 	n := len(samples)
 	if n < 2 {
@@ -122,8 +120,8 @@ func Median(samples []float64, confidence float64) (Interval, error) {
 	return Interval{middle(s), s[low], s[n-1-low], confidence, n}, nil
 }
 
-// Proportion gives which share of trials were hits, with the interval of
-// Clopper and Pearson (1934), which holds at least what it says.
+// Proportion returns the share of hits among trials, with Clopper and Pearson's interval (1934),
+// whose confidence is at least the given one.
 func Proportion(hits, trials int, confidence float64) (Interval, error) {
 	if trials < 1 || hits < 0 || hits > trials {
 		return Interval{}, fmt.Errorf("%d of %d is no share", hits, trials)

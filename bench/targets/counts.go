@@ -12,22 +12,21 @@ import (
 	"pagurus/fleet"
 )
 
-// What TCP of the guests' networks did in a run, as it is named in the text that
-// the run gives.
+// Names, in a run's text, of the counters of TCP in the guests' networks.
 const (
-	Resent   = "tcp-resent"   // segments sent again, for whatever reason
+	Resent   = "tcp-resent"   // segments sent again, for any reason
 	Timeouts = "tcp-timeouts" // retransmission time-outs
 	Probes   = "tcp-probes"   // time-outs after which only a last segment was sent again, as a loss probe
 )
 
-// counted are the kernel's tables and columns that these are in.
+// counted has the kernel's tables and columns of the counters.
 var counted = map[string]struct{ file, table, column string }{
 	Resent:   {"snmp", "Tcp:", "RetransSegs"},
 	Timeouts: {"netstat", "TcpExt:", "TCPTimeouts"},
 	Probes:   {"netstat", "TcpExt:", "TCPLossProbes"},
 }
 
-// counts are those of the networks of a job's guests together so far.
+// counts returns the counters so far, summed over the networks of a job's guests.
 func counts(job string, guests int) (map[string]uint64, error) {
 	all := map[string]uint64{}
 	for i := range guests {
@@ -46,8 +45,8 @@ func counts(job string, guests int) (map[string]uint64, error) {
 	return all, nil
 }
 
-// column gives a number from a text that has a line of names above one of numbers; 0
-// if it is not there.
+// column returns a number from a table with a line of names above a line of numbers, or 0 if it
+// is not there.
 func column(text, table, name string) uint64 {
 	var names []string
 	for line := range strings.Lines(text) {
@@ -68,7 +67,7 @@ func column(text, table, name string) uint64 {
 	return 0
 }
 
-// since is what was counted beside what was before, a line each.
+// since returns the differences of the counters, a line each.
 func since(before, after map[string]uint64) (text string) {
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		text += fmt.Sprintf("%s %d\n", name, after[name]-before[name])
@@ -76,7 +75,7 @@ func since(before, after map[string]uint64) (text string) {
 	return text
 }
 
-// Counted reads what since wrote; what is not there was not counted.
+// Counted parses the text of since. It omits missing counters.
 func Counted(text string) map[string]float64 {
 	all := map[string]float64{}
 	for line := range strings.Lines(text) {

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// labRun is where a lab's hosts have what runs.
+// labRun is the folder in which a lab's hosts keep their state.
 const labRun = "/run/pagurus/lab"
 
-// Container is a guest of the lab as somebody without Pagurus sees it.
+// Container is a guest of the lab, found without Pagurus.
 type Container struct {
 	Host    string `json:"-"`
 	Process struct {
@@ -20,7 +20,7 @@ type Container struct {
 	Image string `json:"image"` // where it is mounted
 }
 
-// Find looks for a guest's container on all hosts of the lab.
+// Find finds a guest's container on one of the lab's hosts.
 func Find(guest string) (Container, error) { return find(labRun, guest) }
 
 func find(run, guest string) (c Container, err error) {

@@ -20,10 +20,9 @@ import (
 	"pagurus/fleet"
 )
 
-// natively runs a program as native processes: in the networks of a job's containers,
-// as many in each as the container itself has, with the root of their image, and
-// started by the image's mpirun as the containers' own is. There is nothing else of a
-// container about them.
+// natively runs a program as native processes. They run in the networks of a job's containers,
+// as many in each as the container has ranks, with the root of their image. The image's mpirun
+// starts them like the containers' own. They have nothing else of a container.
 func (l *Lab) natively(ctx context.Context, job string, p bench.Program) (err error) {
 	spec := l.Job()
 	at := make([]*outside, spec.Guests)
@@ -66,8 +65,8 @@ func (l *Lab) natively(ctx context.Context, job string, p bench.Program) (err er
 	args = append(append(args, env...), "mpirun", "-n", strconv.Itoa(spec.Ranks), "sh", "-c", "exec "+p.Command+" >output.$OMPI_COMM_WORLD_RANK 2>&1")
 	var said bytes.Buffer
 	c := exec.CommandContext(ctx, args[0], args[1:]...)
-	// It is told to end, and ends its ranks: they would outlive it if it were killed. A Ctrl-C
-	// is not to reach it twice, at which it leaves them behind.
+	// It is told to end, and ends its ranks: if it were killed they would live on. A Ctrl-C must
+	// not reach it twice, because then it leaves them behind.
 	c.Cancel = func() error { return c.Process.Signal(unix.SIGTERM) }
 	c.WaitDelay = leaveTime
 	c.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
@@ -85,8 +84,8 @@ func (l *Lab) natively(ctx context.Context, job string, p bench.Program) (err er
 // leaveTime is how long mpirun may take to end its ranks.
 const leaveTime = 10 * time.Second
 
-// hostFile is what mpirun is told of the networks: how many ranks each has, in the order
-// of the guests, as the guests' own is. So ranks that share a guest share a network here.
+// hostFile is the host file for mpirun: how many ranks each network has, in the guests' order,
+// as in the guests' own file. So ranks that share a guest share a network here.
 func hostFile(spec fleet.JobSpec, subnet fleet.Subnet) (text string) {
 	for i := range spec.Guests {
 		text += fmt.Sprintf("%s slots=%d\n", subnet.GuestAddr(i), spec.Slots(i))
@@ -94,7 +93,7 @@ func hostFile(spec fleet.JobSpec, subnet fleet.Subnet) (text string) {
 	return text
 }
 
-// remoteStart is the program by which mpirun starts something in another network.
+// remoteStart is the program with which mpirun starts a process in another network.
 func remoteStart(at []*outside, subnet fleet.Subnet) string {
 	text := "#!/bin/sh\nto=$1; shift\ncase $to in\n"
 	for i, o := range at {
@@ -103,13 +102,13 @@ func remoteStart(at []*outside, subnet fleet.Subnet) string {
 	return text + "esac\necho \"no host is called $to\" >&2; exit 1\n"
 }
 
-// outside is a place beside a container: its network and its image's root, with
-// this machine's processes, and a name by which mpirun tells it from others.
+// outside is a place beside a container. It has the container's network, its image's root, this
+// machine's processes, and a name by which mpirun distinguishes it from others.
 type outside struct{ holder *exec.Cmd }
 
-// rootScript makes the root of such a place, seen by nobody else. Where the image, which
-// nobody can write to, lacks the folder that is exported, memory is put over the last
-// of the folders above it that the image has: elsewhere files are the image's own.
+// rootScript makes the root of such a place, which nothing else sees. If the read-only image
+// lacks the exported folder, memory is mounted over the deepest parent folder that the image
+// has. Files elsewhere are the image's own.
 const rootScript = `image=$1 name=$2 dir=$3 export=$4 root=$3/native-root over=$3/native-over
 hostname "$name"
 mkdir -p "$root" "$over"
@@ -128,8 +127,8 @@ mkdir -p "$root$export"
 mount --bind "$export" "$root$export"
 `
 
-// outsideScript makes such a place and stays in it. It is ready when its own root is
-// that of the image: who enters takes that over.
+// outsideScript makes such a place and stays in it. It is ready when its own root is the
+// image's, because processes that enter take over that root.
 const outsideScript = rootScript + `exec chroot "$root" sh -c 'echo ready; exec sleep infinity'`
 
 // goOutside makes a place beside a container.
@@ -153,7 +152,7 @@ func (l *Lab) goOutside(ctx context.Context, c Container, name string) (*outside
 	return o, nil
 }
 
-// enter begins a command line that runs there.
+// enter returns the beginning of a command line that runs there.
 func (o *outside) enter() []string {
 	return []string{"nsenter", "--target", strconv.Itoa(o.holder.Process.Pid), "--mount", "--uts", "--net", "--root", "--wd"}
 }
@@ -163,8 +162,8 @@ func (o *outside) end() {
 	_ = o.holder.Wait()
 }
 
-// settings are those of the container's own mpirun: the same variables, so that
-// both sides use MPI alike.
+// settings returns the variables of the container's own mpirun, so that both sides use MPI
+// alike.
 func settings(c Container) ([]string, error) {
 	network, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", c.Process.PID))
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package timeline writes what a job's ranks have done with MPI: their gaps with the
-// causes, their newest calls, what they spent their time with, and who has sent what
-// to whom. The timeline is in Chrome's trace-event format, which ui.perfetto.dev opens;
-// the tables are CSV.
+// Package timeline writes what a job's ranks did with MPI: their gaps and the causes, their
+// newest calls, how they spent their time, and how much each rank sent to each other. The
+// timeline is in Chrome's trace-event format, which ui.perfetto.dev opens. The tables are CSV.
 //
 // It must not know where traces come from. Its tests write traces and read them back.
 package timeline
@@ -16,13 +15,13 @@ import (
 	"pagurus/fleet"
 )
 
-// Words say for people why a gap came to be.
+// Words explains gaps to people.
 type Words struct {
 	Why func([]fleet.Cause) string
 }
 
-// event is one of Chrome's trace events. A rank is a process; its gaps and its calls
-// are two threads, because events of one thread must not overlap.
+// event is one of Chrome's trace events. A rank is a process. Its gaps and its calls are two
+// threads, because events of one thread must not overlap.
 type event struct {
 	Name  string         `json:"name"`
 	Phase string         `json:"ph"`
@@ -75,7 +74,7 @@ func Events(traces []fleet.Trace, words Words) ([]byte, error) {
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// began is when the first rank began.
+// began returns when the first rank began.
 func began(traces []fleet.Trace) (from time.Time) {
 	for i, tr := range traces {
 		if i == 0 || tr.Begun.Before(from) {
@@ -92,7 +91,7 @@ func called(g fleet.Gap) string {
 	return "in MPI, " + string(g.Call)
 }
 
-// GapsCSV is a line for every gap.
+// GapsCSV writes a line for every gap.
 func GapsCSV(traces []fleet.Trace, words Words) ([]byte, error) {
 	lines := [][]string{{"rank", "guest", "at", "took_s", "where", "causes"}}
 	for _, tr := range traces {
@@ -103,7 +102,7 @@ func GapsCSV(traces []fleet.Trace, words Words) ([]byte, error) {
 	return written(lines)
 }
 
-// SentCSV is a line for every pair of ranks of which one has sent to the other.
+// SentCSV writes a line for every pair of ranks of which one has sent to the other.
 func SentCSV(traces []fleet.Trace) ([]byte, error) {
 	lines := [][]string{{"from", "to", "messages", "bytes"}}
 	for _, tr := range traces {
@@ -114,7 +113,7 @@ func SentCSV(traces []fleet.Trace) ([]byte, error) {
 	return written(lines)
 }
 
-// CallsCSV is a line for each of the ranks' newest calls.
+// CallsCSV writes a line for each of the ranks' newest calls.
 func CallsCSV(traces []fleet.Trace) ([]byte, error) {
 	lines := [][]string{{"rank", "guest", "at", "took_s", "class"}}
 	for _, tr := range traces {
@@ -125,8 +124,7 @@ func CallsCSV(traces []fleet.Trace) ([]byte, error) {
 	return written(lines)
 }
 
-// SpansCSV is a line for each rank and each of the equally long times of which it is
-// kept what the rank did.
+// SpansCSV writes a line for each rank and each of its recorded spans, which are equally long.
 func SpansCSV(traces []fleet.Trace) ([]byte, error) {
 	head := []string{"rank", "guest", "after_s", "for_s"}
 	for _, class := range fleet.CallClasses {
@@ -152,7 +150,7 @@ func longest(spans map[fleet.CallClass][]int) (n int) {
 	return n
 }
 
-// share is the percentage of a span of its time that a rank spent in calls of a class.
+// share returns the percentage of a span that a rank spent in calls of a class.
 func share(tr fleet.Trace, class fleet.CallClass, span int) int {
 	if all := tr.Spans[class]; span < len(all) {
 		return all[span]

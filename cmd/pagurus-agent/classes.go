@@ -16,14 +16,14 @@ var (
 	_ monitor.Guests = classes{}
 )
 
-// classes holds guests to their classes by their groups.
+// classes sets guests' service classes through their control groups.
 type classes struct {
 	*cgroup.Groups
 	cpus int // of the machine
 }
 
-// Class gives a guest what its class says. Of QEMU the threads that are the
-// guest's CPUs have a slice: what serves it from beside them has to come at once.
+// Class sets a guest's CPU share. Of QEMU only the guest's CPU threads get the slice: the
+// threads that serve it must run at once.
 func (c classes) Class(g fleet.Guest, class fleet.Class, most float64) error {
 	var which func(thread string) bool
 	if prefix := g.Kind.Traits().CPUThreads; prefix != "" {
@@ -32,7 +32,7 @@ func (c classes) Class(g fleet.Guest, class fleet.Class, most float64) error {
 	return c.Groups.Class(g.ID, cgroup.Service{Class: class, CPUs: g.Need.CPUs, Most: most * float64(g.Need.CPUs)}, which)
 }
 
-// Deprioritise has all guests give way.
+// Deprioritise deprioritises all guests.
 func (c classes) Deprioritise(part float64, leaving bool) error {
 	return c.Groups.Deprioritise(part*float64(c.cpus), leaving)
 }

@@ -36,7 +36,7 @@ import (
 	"pagurus/serve/wire"
 )
 
-// Drivers meet the interfaces they satisfy here and nowhere else.
+// Only here drivers meet the interfaces that they satisfy.
 var (
 	_ agent.Driver        = (*qemu.Driver)(nil)
 	_ agent.Linker        = (*qemu.Driver)(nil)
@@ -51,6 +51,7 @@ var (
 	_ agent.Examiner      = (*container.Driver)(nil)
 	_ agent.PostCopier    = (*container.Driver)(nil)
 	_ agent.Reclaimer     = (*container.Driver)(nil)
+	_ agent.ResumeTimer   = (*container.Driver)(nil)
 	_ agent.Overlay       = (*overlay.Overlay)(nil)
 	_ agent.Shares        = (*share.Shares)(nil)
 	_ agent.Images        = (*image.Store)(nil)
@@ -59,19 +60,19 @@ var (
 	_ agent.IsolationHost = (*isolate.Host)(nil)
 )
 
-// memoryReserve is what a host keeps for itself, but for no more than half of
-// what there is, unless it is told how much it has for guests.
+// memoryReserve is what a host keeps for itself, but at most half of its memory, unless a
+// flag sets the guests' memory.
 const memoryReserve = 1 << 30
 
-// host is everything of one host that an agent drives.
+// host is everything of one host that an agent controls.
 type host struct {
 	flags        roles.Agent
 	machine      machine.Machine
 	vm           *qemu.Driver
-	vmErr        string // why there is no vm
+	vmErr        string // why vm is nil
 	container    *container.Driver
-	processor    string // what programs of containers can see of it
-	containerErr string // why there is no container
+	processor    string // the CPU features that programs of containers can see
+	containerErr string // why container is nil
 	network      *overlay.Overlay
 	shares       *share.Shares
 	images       *image.Store
@@ -81,10 +82,10 @@ type host struct {
 	made         numa.Reader
 }
 
-// openHost gets hold of the host's drivers. A kind of guest that cannot run
-// here is not an error: the host says so to the controller.
+// openHost opens the host's drivers. A kind of guest that cannot run here is not an error:
+// the host reports it to the controller.
 func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *host, err error) {
-	h := &host{flags: f} // not what is returned, which is nothing after an error
+	h := &host{flags: f} // not the result, which is nil after an error
 	h.made.First = f.FirstCore
 	if os.Geteuid() != 0 {
 		return nil, errors.New("an agent makes networks and guests, and only root may: start it with sudo")
@@ -149,9 +150,8 @@ func openHost(ctx context.Context, f roles.Agent, log *slog.Logger) (opened *hos
 	return h, nil
 }
 
-// usable are the CPUs that guests may have now: those that this process may run on, and
-// those that are kept for guests alone, which it may not. Where the keeper cannot say, it
-// says so.
+// usable are the CPUs that guests may use now: those that this process may use, and the
+// isolated ones, which it may not. If the isolated ones are unknown, isolation reports that.
 func (h *host) usable() fleet.CPUSet {
 	own, err := machine.CPUs()
 	if err != nil {
@@ -163,7 +163,7 @@ func (h *host) usable() fleet.CPUSet {
 	return all
 }
 
-// openContainers gets hold of what runs containers. After an error there are none.
+// openContainers opens the driver of containers. After an error there is none.
 func (h *host) openContainers(ctx context.Context, guest string, address netip.Addr, log *slog.Logger) error {
 	if err := fault.Point("host.containers.before-open"); err != nil {
 		return err
@@ -180,8 +180,7 @@ func (h *host) openContainers(ctx context.Context, guest string, address netip.A
 	return err
 }
 
-// openGroups gets hold of what guests share the machine by, and of what tells
-// with whom.
+// openGroups opens the control groups that guests share, and the owner's sensors.
 func (h *host) openGroups() (err error) {
 	f := h.flags
 	if h.groups, err = cgroup.Open(f.Group, f.CPUs); err != nil {
@@ -194,18 +193,18 @@ func (h *host) openGroups() (err error) {
 	return err
 }
 
-// ours are Pagurus's programs, whose use of this machine is not its owner's.
+// ours are Pagurus's programs, whose CPU use is not the owner's.
 func ours() []string {
 	all := []string{shim.Program()}
 	for _, name := range []string{roles.ClientProgram, roles.AgentProgram, roles.ControllerProgram} {
-		if path, err := roles.Beside(name); err == nil { // this may not be a machine for every role
+		if path, err := roles.Beside(name); err == nil { // not every machine has every program
 			all = append(all, path)
 		}
 	}
 	return all
 }
 
-// close lets go of everything; guests, networks and shares stay.
+// close closes everything; guests, networks and shares stay.
 func (h *host) close() error {
 	var errs []error
 	if h.vm != nil {
@@ -256,14 +255,14 @@ func (h *host) agent(client *wire.Client, log *slog.Logger) *agent.Agent {
 	return a
 }
 
-// isolationFile says how the machine was while cores are for guests alone.
+// isolationFile records the machine's settings before CPUs were isolated.
 const isolationFile = "isolation.log"
 
 func (h *host) isolation() *isolate.Host {
 	return isolate.New(isolate.Config{UndoLog: filepath.Join(h.flags.RunDir, isolationFile), Group: h.flags.Group})
 }
 
-// keepIsolated keeps cores for guests alone, where they are this host's to keep.
+// keepIsolated makes what isolates CPUs, if this host may isolate CPUs.
 func (h *host) keepIsolated(log *slog.Logger) *agent.Isolation {
 	if why := isolate.Foreign(); why != "" {
 		return agent.NewIsolation(nil, why, log)
@@ -271,7 +270,7 @@ func (h *host) keepIsolated(log *slog.Logger) *agent.Isolation {
 	return agent.NewIsolation(h.isolation(), "", log)
 }
 
-// facts is what does not change by what the agent does.
+// facts are the facts that the agent does not change.
 func (h *host) facts() fleet.Facts {
 	f := fleet.Facts{
 		Version: version, Machine: h.machine.ID, Address: h.flags.Address, Site: h.flags.Site,
@@ -294,22 +293,21 @@ func (h *host) facts() fleet.Facts {
 	return f
 }
 
-// ownerFile keeps what the host's owner has agreed to.
+// ownerFile keeps the owner's policy.
 const ownerFile = "owner.json"
 
-// kept is what a host keeps in its run folder from one agent to the next.
+// kept are the files in a host's run folder that the next agent needs.
 var kept = []string{"guests", "containers", "container-images", "container-agents", "container-files", "initrd", "shares", "ledger", "cluster", "accelerator.json", ownerFile}
 
-// files opens a job's files for its containers, as its user could: where they
-// were shared from, on the same machine, which placement has seen to.
+// files opens a job's files for its containers with its user's permissions: from where they
+// were shared, on the same machine, which placement has ensured.
 func (h *host) files(ctx context.Context, t fleet.Task) (*os.File, error) {
 	j := t.Job.Spec
 	return share.Enter(ctx, fleet.Share{Export: j.Export, UID: j.UID, GID: j.GID})
 }
 
-// sweep removes everything of Pagurus from the host: guests, file servers,
-// networks, groups of processes, and the memory of the cluster it belonged to.
-// It goes on after an error, but forgets nothing then.
+// sweep removes everything of Pagurus from the host: guests, file servers, networks, control
+// groups, and the files about its cluster. After an error it goes on, but keeps those files.
 func (h *host) sweep(ctx context.Context) error {
 	var errs []error
 	if h.vm != nil {
@@ -336,8 +334,7 @@ func (h *host) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// discard removes a folder or file. Where somebody has mounted a disk for it, that
-// stays, empty.
+// discard removes a folder or file. A mount point stays, empty.
 func discard(path string) error {
 	err := os.RemoveAll(path)
 	if !errors.Is(err, syscall.EBUSY) {
@@ -349,9 +346,8 @@ func discard(path string) error {
 	return nil
 }
 
-// grantUserfault lets guests run here before their memory has come: QEMU, which is
-// not root, may then handle their page faults. It lasts until a host is swept,
-// or boots.
+// grantUserfault allows post-copy here: QEMU, which is not root, may then handle guests'
+// page faults. It lasts until the host is swept or reboots.
 func grantUserfault() error {
 	gid, err := machine.GuestGroup()
 	if err == nil {
@@ -360,11 +356,11 @@ func grantUserfault() error {
 	return err
 }
 
-// returnFaults takes back what grantUserfault gave.
+// returnFaults undoes grantUserfault.
 func returnFaults() error {
 	gid, err := machine.GuestGroup()
 	if err != nil {
-		return nil // nobody can have been lent anything
+		return nil // without the group nothing was granted
 	}
 	return qemu.RevokeUserfault(gid)
 }

@@ -11,8 +11,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// What keeps an agent from starting is said in one sentence, and what was never
-// opened is not closed.
+// One sentence says why an agent cannot start, and drivers that were never opened are not
+// closed.
 func TestAgentSaysWhyItCannotStart(t *testing.T) {
 	testkit.Root(t)
 	file := filepath.Join(t.TempDir(), "file")

@@ -1,8 +1,8 @@
-// Command pagurus-agent is a host of a cluster: it runs guests for a controller. Here
-// each driver meets the interface that it satisfies.
+// Command pagurus-agent is a host of a cluster: it runs guests for a controller. Here each
+// driver meets the interface that it satisfies.
 //
-// It decides nothing of its own. Its tests start it where it cannot run; the system
-// ring runs the real program.
+// It decides nothing itself. Its tests start it where it cannot run; the system ring runs
+// the real program.
 package main
 
 import (
@@ -29,11 +29,13 @@ var version = "unknown"
 
 func main() {
 	root := roles.AgentCommand(roles.AgentProgram, be)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(commands()...)
 	cli.Program(root, cli.Options{Version: version, In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	os.Exit(cli.Say(os.Stderr, root.ExecuteContext(context.Background())))
 }
 
-// be is a host until it is told to end, or sweeps it.
+// be runs an agent until it is told to end, or sweeps the host.
 func be(cmd *cobra.Command, f roles.Agent, sweep bool) error {
 	log := roles.Log(cmd.ErrOrStderr(), f.Verbose)
 	if sweep {
@@ -114,9 +116,9 @@ func runAgent(ctx context.Context, f roles.Agent, client *wire.Client, log *slog
 	return errors.Join(err, h.close(), client.Close())
 }
 
-// When an agent gives back memory that it had to have once, small hosts in mind:
-// soon after it has begun, and then now and then. It has no ceiling: looking for
-// garbage to stay below one took most of the processor while guests moved.
+// When an agent returns unused memory, for small hosts: soon after its start, and then
+// periodically. It has no memory limit: collecting garbage to stay below one took most of
+// the CPU while guests moved.
 const (
 	leanFirst = 3 * time.Second
 	leanEvery = 15 * time.Second
@@ -141,7 +143,7 @@ func sweepHost(ctx context.Context, f roles.Agent, log *slog.Logger) error {
 	if f.Address == "" {
 		f.Address = roles.Loopback
 	}
-	f.Accelerator = "tcg" // nothing is started: a probe would be for nothing
+	f.Accelerator = "tcg" // nothing is started, so skip the probe
 	h, err := openHost(ctx, f, log)
 	if err != nil {
 		return err

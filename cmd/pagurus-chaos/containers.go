@@ -19,16 +19,14 @@ import (
 	"pagurus/fleet"
 )
 
-// groupFolders is where the lab's hosts have the groups of their guests'
-// processes: HOST/GUEST.
+// groupFolders begins the control groups of the lab's guests: HOST/GUEST.
 const groupFolders = "/pagurus-lab-"
 
-// agentName is what the first process of a container is called.
+// agentName is the name of a container's first process.
 const agentName = "pagurus-guest"
 
-// containers looks through the machine's processes for the first ones of the
-// lab's containers. One that is just being made again is none until it is in the
-// group in which it is held until it may run.
+// containers finds the first processes of the lab's containers. A container that is being
+// restored does not count until it is in the group that holds it until it may run.
 func containers() ([]copyOf, error) {
 	var out []copyOf
 	_, err := daemon.Processes(func(pid int) bool {
@@ -50,7 +48,7 @@ func containers() ([]copyOf, error) {
 	return out, err
 }
 
-// first tells whether a process is the first one of a container.
+// first reports whether a process is the first one of a container.
 func first(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -65,8 +63,8 @@ func first(pid int) bool {
 	return false
 }
 
-// grouped reads host and guest out of a process's groups: that by which it is
-// stopped, which in version 1 of the kernel's interface is one of many.
+// grouped reads host and guest from a process's groups. It uses the group that freezes it,
+// in version 1 one of many.
 func grouped(text string) (fleet.HostID, fleet.GuestID, bool) {
 	group := ""
 	for line := range strings.Lines(text) {
@@ -99,8 +97,7 @@ func members(guest fleet.GuestID, host fleet.HostID) (pids []int) {
 	return pids
 }
 
-// used gives for how long the processes of a container have had a processor,
-// without those that are ending.
+// used gives the CPU time of a container's processes, except those that are ending.
 func used(c copyOf) time.Duration {
 	sum := time.Duration(0)
 	for _, pid := range members(c.guest, c.host) {
@@ -109,11 +106,10 @@ func used(c copyOf) time.Duration {
 	return sum
 }
 
-// runtimes gives the processes by which a host dumps or restores a container, or is
-// about to.
+// runtimes gives the processes that dump or restore a container on a host, or are about to.
 func runtimes(host fleet.HostID, guest fleet.GuestID) (pids []int) {
 	folder := filepath.Join(labRun, string(host), "containers", string(guest)) + "/"
-	_, _ = daemon.Processes(func(pid int) bool { // who cannot be listed is seen by the next look
+	_, _ = daemon.Processes(func(pid int) bool { // an unlisted process is found by the next scan
 		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if err == nil && runtime(strings.Split(string(line), "\x00")) && opens(pid, folder) {
 			pids = append(pids, pid)
@@ -123,8 +119,8 @@ func runtimes(host fleet.HostID, guest fleet.GuestID) (pids []int) {
 	return pids
 }
 
-// opens tells whether a process has something open in a folder: a CRIU has the images
-// of its guest.
+// opens reports whether a process has an open file in a folder: a CRIU has its guest's
+// images open.
 func opens(pid int, folder string) bool {
 	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 	return slices.ContainsFunc(links, func(link string) bool {
@@ -133,14 +129,13 @@ func opens(pid int, folder string) bool {
 	})
 }
 
-// runtime tells whether a command line is that of a CRIU that is at somebody's
-// service.
+// runtime reports whether a command line is that of a CRIU in service mode.
 func runtime(args []string) bool {
 	return slices.Contains(args, "swrk") && slices.ContainsFunc(args, func(a string) bool { return filepath.Base(a) == "criu" })
 }
 
-// meetLimit is how long a process is waited for that lives for some hundredths
-// of a second of a phase.
+// meetLimit is how long to wait for a process that lives for some hundredths of a second of
+// a phase.
 const meetLimit = 1500 * time.Millisecond
 
 // meet kills processes as soon as there are any.
@@ -164,13 +159,12 @@ func meet(ctx context.Context, find func() []int) error {
 	return errMissed
 }
 
-// places are where a host's agent keeps what it must not forget.
+// places are the folders of a host's agent for data that must not be lost.
 func places(host fleet.HostID) []disk {
 	return []disk{{filepath.Join(labRun, string(host), "containers")}, {filepath.Join(labRun, string(host), "ledger")}}
 }
 
-// fillPlaces lets no room be left there for a while, in one of two cases for
-// nothing at all.
+// fillPlaces fills their disks for a while, in one of two cases completely.
 func (c *chaos) fillPlaces(ctx context.Context, f fault, host fleet.HostID) (err error) {
 	c.mu.Lock()
 	c.checker.unfit[host] = true
@@ -193,8 +187,7 @@ func (c *chaos) fillPlaces(ctx context.Context, f fault, host fleet.HostID) (err
 	return err
 }
 
-// withoutRuntime has a host's agent come up without what moves containers, and
-// once more with it.
+// withoutRuntime restarts a host's agent without CRIU, and then again with it.
 func (c *chaos) withoutRuntime(ctx context.Context, f fault, host fleet.HostID) error {
 	c.mu.Lock()
 	c.checker.unfit[host] = true

@@ -14,7 +14,7 @@ func TestWhoseProcessItIs(t *testing.T) {
 	for text, want := range map[string]string{
 		"7:freezer:/pagurus-lab-host2/j1g0\n2:cpu,cpuacct:/other\n0::/\n": "host2 j1g0",
 		"0::/pagurus-lab-host1/j3g1/inside\n":                             "host1 j3g1",
-		"7:freezer:/\n0::/pagurus-lab-host1/j3g1/inside\n":                "", // not yet stopped with the others
+		"7:freezer:/\n0::/pagurus-lab-host1/j3g1/inside\n":                "", // not yet in the freezer group
 		"7:freezer:/pagurus/host2/j1g0\n":                                 "",
 		"":                                                                "",
 		"nonsense":                                                        "",
@@ -37,8 +37,8 @@ func TestWhoseProcessItIs(t *testing.T) {
 	}
 }
 
-// TestMeet: who comes a little later is met, and killed; if nobody comes, the
-// fault has struck nothing.
+// TestMeet: a process that appears a little later is killed; without one the fault has
+// missed.
 func TestMeet(t *testing.T) {
 	sleeper := exec.Command("sleep", "100")
 	if err := sleeper.Start(); err != nil {

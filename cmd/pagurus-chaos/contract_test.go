@@ -14,8 +14,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// A link like those of a lab's hosts is cut, slowed and spoilt, and is as
-// before when it has been healed.
+// A link like those of a lab's hosts is cut, slowed and made lossy, and is as before after
+// healing.
 func TestLinks(t *testing.T) {
 	testkit.Root(t, "ip")
 	testkit.Leftovers(t)
@@ -54,7 +54,7 @@ func TestLinks(t *testing.T) {
 			t.Fatalf("%s: %v", c.kind, err)
 		}
 		testkit.Until(t, time.Minute, "the link is sound again", func() bool { return heard() >= 145 })
-		var run chaos // of two that overlap one comes again later
+		var run chaos // of two overlapping ones, one is repeated later
 		over := make(chan error)
 		for range 2 {
 			go func() { over <- run.strain(t.Context(), fault{Kind: c.kind, Lasts: 300 * time.Millisecond}, host) }()
@@ -65,7 +65,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// sent sends datagrams out of a namespace and counts those that come.
+// sent sends datagrams from a namespace and counts those that arrive.
 func sent(t *testing.T, space, to string, n int) (came int) {
 	t.Helper()
 	l, err := net.ListenPacket("udp", net.JoinHostPort(to, "0"))
@@ -75,7 +75,7 @@ func sent(t *testing.T, space, to string, n int) (came int) {
 	defer l.Close()
 	_, port, _ := net.SplitHostPort(l.LocalAddr().String())
 	script := fmt.Sprintf("for i in $(seq %d); do echo $i > /dev/udp/%s/%s; done", n, to, port)
-	_ = exec.Command("ip", "netns", "exec", space, "bash", "-c", script).Run() // over a cut link it fails
+	_ = exec.Command("ip", "netns", "exec", space, "bash", "-c", script).Run() // fails over a cut link
 	for piece := make([]byte, 64); ; came++ {
 		if l.SetReadDeadline(time.Now().Add(100*time.Millisecond)) != nil {
 			return came
@@ -86,7 +86,7 @@ func sent(t *testing.T, space, to string, n int) (came int) {
 	}
 }
 
-// The store's disk is filled and has room again.
+// The store's disk is filled and then has room again.
 func TestFill(t *testing.T) {
 	testkit.Root(t)
 	testkit.Leftovers(t)

@@ -15,7 +15,7 @@ import (
 	faultpoint "pagurus/internal/fault"
 )
 
-// Where a lab has its parts.
+// The folders and names of a lab.
 const (
 	labRun      = "/run/pagurus/lab"
 	labState    = "/var/lib/pagurus/lab"
@@ -24,10 +24,9 @@ const (
 	head        = "controller"
 )
 
-// service is one daemon of the lab and stands in for whoever watches over
-// services: what ends is started again.
+// service is one daemon of the lab with its supervisor: it is restarted after its end.
 type service struct {
-	mu sync.Mutex // held while it is being killed and started
+	mu sync.Mutex // held while it is killed and started
 	d  daemon.Daemon
 }
 
@@ -54,8 +53,7 @@ func services(hosts int) (map[string]*service, error) {
 	return all, nil
 }
 
-// kill ends the daemon the hard way and starts it again after a pause, told
-// where to wait.
+// kill kills the daemon and starts it again after a pause, with naps.
 func (s *service) kill(pause time.Duration, naps string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,8 +74,7 @@ func (s *service) start(naps string) error {
 	return d.Start()
 }
 
-// revive starts the daemon if it has ended by itself, and says so with the end
-// of its log.
+// revive starts the daemon if it has ended by itself. ended then holds the end of its log.
 func (s *service) revive(naps string) (ended, err error) {
 	if !s.mu.TryLock() {
 		return nil, nil // it is being killed and started
@@ -89,7 +86,7 @@ func (s *service) revive(naps string) (ended, err error) {
 	return s.d.Died(), s.start(naps)
 }
 
-// errMissed is of a fault that found nothing to strike any more.
+// errMissed: a fault found nothing to inject into.
 var errMissed = errors.New("there was nothing to inject the fault into")
 
 // killCopy kills the QEMU of a guest on one host.

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// evidence keeps what else shows why something hangs, and goes with the lab: the
-// hosts' connections, and where in the kernel each thread of a guest waits.
+// evidence keeps what else may explain a hang and vanishes with the lab: the hosts'
+// connections, and where in the kernel each thread of a guest waits.
 func (c *chaos) evidence(folder string) error {
 	var errs []error
 	for i := range c.hosts {
 		host := fmt.Sprintf("host%d", i+1)
-		// It is not an error that a host has none, or is gone.
+		// A host without connections, or a gone one, is not an error.
 		sockets, _ := exec.Command("ip", "netns", "exec", namespaceOf+host, "ss", "-tnpoim").CombinedOutput()
 		errs = append(errs, os.WriteFile(filepath.Join(folder, "sockets-"+host+".txt"), sockets, 0o644))
 	}
@@ -29,12 +29,12 @@ func (c *chaos) evidence(folder string) error {
 	return errors.Join(append(errs, os.WriteFile(filepath.Join(folder, "threads.txt"), []byte(threads.String()), 0o644))...)
 }
 
-// waiting lists a process's threads by name, with their way into the kernel.
+// waiting lists a process's threads by name, with their kernel stacks.
 func waiting(to *strings.Builder, pid int) {
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid)) // a constant pattern is well-formed
 	for _, task := range tasks {
 		for _, name := range []string{"comm", "syscall", "stack"} {
-			text, _ := os.ReadFile(filepath.Join(task, name)) // it may end, or the kernel not tell
+			text, _ := os.ReadFile(filepath.Join(task, name)) // it may end, or the kernel may not tell
 			fmt.Fprintf(to, "%s %s", filepath.Base(task), text)
 		}
 	}

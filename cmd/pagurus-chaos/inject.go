@@ -13,20 +13,20 @@ import (
 	"pagurus/fleet"
 )
 
-// injection is a fault of the plan that has been carried out.
+// injection is a fault of the plan that was injected.
 type injection struct {
 	fault
 	At        time.Time         `json:"at"`
 	Move      fleet.MoveID      `json:"move"`
 	Migration fleet.MigrationID `json:"migration"`
-	Host      fleet.HostID      `json:"host,omitempty"` // whose link, agent or QEMU it was
+	Host      fleet.HostID      `json:"host,omitempty"` // the host whose link, agent or QEMU was hit
 	Hit       fleet.Phase       `json:"hit"`            // the migration's phase right after, as far as the controller knew
 	Became    fleet.Phase       `json:"became,omitempty"`
 	Cause     string            `json:"cause,omitempty"`
-	Said      string            `json:"said,omitempty"` // what a request was answered with
+	Said      string            `json:"said,omitempty"` // the answer to a request
 }
 
-// followSnapshots notes what has become of the move.
+// noteEnd notes the migration's end.
 func (k *injection) noteEnd(s fleet.Snapshot) {
 	if m, ok := s.Migrations[k.Migration]; ok && k.Became == "" && m.Phase.Ended() {
 		k.Became, k.Cause = m.Phase, m.Cause
@@ -34,20 +34,19 @@ func (k *injection) noteEnd(s fleet.Snapshot) {
 }
 
 const (
-	// window is how many faults of the plan wait at once for their phase.
+	// window is how many faults of the plan wait for their phase at once.
 	window = 24
-	// injectEvery is between two faults, so that not all come in the first phase
-	// that is seen.
+	// injectEvery is between two faults, so that not all hit the first phase seen.
 	injectEvery = 150 * time.Millisecond
-	// atOnce bounds the faults that are under way, lasting ones included.
+	// atOnce bounds the faults under way, including lasting ones.
 	atOnce = 5
 )
 
-// injectAll carries out the plan.
+// injectAll injects the faults of the plan.
 func (c *chaos) injectAll(ctx context.Context) error {
 	next, done := 1, 0
 	var waiting []fault
-	used := map[string]bool{} // one fault to each phase of each migration
+	used := map[string]bool{} // one fault for each phase of each migration
 	over := make(chan error, atOnce)
 	var under sync.WaitGroup
 	defer under.Wait()
@@ -98,8 +97,8 @@ func (c *chaos) injectAll(ctx context.Context) error {
 	return nil
 }
 
-// strain does to a host's link what the fault says, unless that is done to it
-// already: of two that overlap the first to end would end both.
+// strain impairs a host's link as the fault says, unless the link is already impaired so:
+// the end of one would end both.
 func (c *chaos) strain(ctx context.Context, f fault, host fleet.HostID) (err error) {
 	link := string(f.Kind) + " " + string(host)
 	if _, strained := c.links.LoadOrStore(link, true); strained {
@@ -117,26 +116,26 @@ func (c *chaos) strain(ctx context.Context, f fault, host fleet.HostID) (err err
 	return nil
 }
 
-// forget takes a fault back that found nothing to strike: it comes again, and
-// is counted then.
+// forget removes a fault that found nothing to inject into: it comes again and is counted
+// then.
 func (c *chaos) forget(f fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.injections = slices.DeleteFunc(c.injections, func(k *injection) bool { return k.Number == f.Number })
 }
 
-// missed is of a fault that came too late for its phase.
+// missed: a fault came too late for its phase.
 type missed struct{ fault }
 
-// Error says so.
+// Error names the fault.
 func (m missed) Error() string { return fmt.Sprintf("fault %d hit nothing", m.Number) }
 
-// match finds the first fault that waits for a phase some migration is in.
+// match finds the first waiting fault whose phase some migration is in.
 func match(waiting []fault, s fleet.Snapshot, used map[string]bool, late bool) (int, fleet.Migration, bool) {
 	live := slices.DeleteFunc(slices.Collect(maps.Values(s.Migrations)), func(m fleet.Migration) bool {
 		return m.Phase.Ended() || used[string(m.ID)+string(m.Phase)]
 	})
-	slices.SortFunc(live, func(a, b fleet.Migration) int { return b.Since.Compare(a.Since) }) // what was just entered first
+	slices.SortFunc(live, func(a, b fleet.Migration) int { return b.Since.Compare(a.Since) }) // the latest entered first
 	for i, f := range waiting {
 		for _, m := range live {
 			if m.Phase == f.when(late) {
@@ -147,8 +146,8 @@ func match(waiting []fault, s fleet.Snapshot, used map[string]bool, late bool) (
 	return 0, fleet.Migration{}, false
 }
 
-// postCopies tells whether guests of a kind can move by post-copy here: without it none
-// ever gathers.
+// postCopies reports whether guests of a kind can move by post-copy here; otherwise that
+// phase never occurs.
 func postCopies(s fleet.Snapshot, of fleet.Kind) bool {
 	for _, h := range s.Hosts {
 		if !h.Facts.Abilities[of].PostCopy {
@@ -158,8 +157,7 @@ func postCopies(s fleet.Snapshot, of fleet.Kind) bool {
 	return len(s.Hosts) > 0
 }
 
-// injection carries out one fault on one migration, and returns when it has been
-// mended, too.
+// inject injects one fault into one migration, and returns when it is repaired, too.
 func (c *chaos) inject(ctx context.Context, f fault, m fleet.Migration) error {
 	if err := drive.Pause(ctx, f.After); err != nil {
 		return err
@@ -217,7 +215,7 @@ func (c *chaos) inject(ctx context.Context, f fault, m fleet.Migration) error {
 	return fmt.Errorf("nobody knows the fault %q", f.Kind)
 }
 
-// restart is how long a daemon is away: mostly as short as may be.
+// restart is how long a daemon is down: mostly as short as possible.
 func (f fault) restart() time.Duration {
 	if f.Pick%4 != 0 {
 		return 0
@@ -232,20 +230,18 @@ func said(err error) string {
 	return "done"
 }
 
-// sure are phases in which the guest is at the source, and what the target has
-// does not matter: a migration in one of them has never begun to switch, or has
-// come back.
+// sure are phases in which the guest is at the source and the target's copy does not matter:
+// the migration has not begun to switch, or has come back.
 var sure = phasesWith(func(t fleet.PhaseTraits) bool { return !t.Committed })
 
-// left tells whether the target has all of the guest in a phase, so that what
-// the source has does not matter any more. By post-copy it has not before it has
-// gathered.
+// left reports whether in a phase the target has all of the guest, so that the source's copy
+// no longer matters. In post-copy it has not until the fetch is done.
 func left(m fleet.Migration, p fleet.Phase) bool {
 	return p.Traits().Arrived || p == fleet.Activating && m.Mode != fleet.PostCopy
 }
 
-// killGuest kills a QEMU, or all of a container, or lets its memory run out, and finds out whether
-// that was where the guest was.
+// killGuest kills a QEMU or a whole container, or exhausts its memory, and finds out whether
+// the guest was there.
 func (c *chaos) killGuest(ctx context.Context, k *injection, m fleet.Migration, noted func()) error {
 	c.mark(m.Guest, 1)
 	defer c.mark(m.Guest, -1)
@@ -271,8 +267,8 @@ func (c *chaos) killGuest(ctx context.Context, k *injection, m fleet.Migration, 
 	if err != nil {
 		return err
 	}
-	// Whether the guest was there is known from what came after, where it was
-	// killed as a target, and from what was before, as a source.
+	// Whether the guest was there follows for a target from the phase after, and for a
+	// source from the phase before.
 	after, err := c.phase(ctx, m.ID)
 	if err != nil {
 		return err
@@ -291,9 +287,8 @@ func (c *chaos) killGuest(ctx context.Context, k *injection, m fleet.Migration, 
 	return nil
 }
 
-// killRuntime kills a CRIU. Of one that dumps, the guest's programs run on at once,
-// and one of them may find a connection that it cannot use at that moment: the
-// guest stays, but its job may end.
+// killRuntime kills a CRIU. During a dump the guest's programs then run on at once, and one
+// may find its connection unusable: the guest stays, but its job may end.
 func (c *chaos) killRuntime(ctx context.Context, k *injection, m fleet.Migration, noted func()) error {
 	if err := meet(ctx, func() []int { return runtimes(k.Host, m.Guest) }); err != nil {
 		return err
@@ -307,14 +302,14 @@ func (c *chaos) killRuntime(ctx context.Context, k *injection, m fleet.Migration
 	return nil
 }
 
-// mark notes that a fault is under way which may end a guest.
+// mark notes a fault under way that may end a guest.
 func (c *chaos) mark(g fleet.GuestID, by int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.checker.open[g] += by
 }
 
-// phaseLimit is how long a controller may be away that was killed.
+// phaseLimit is how long a killed controller may be away.
 const phaseLimit = time.Minute
 
 // phase asks for a migration's phase, now.
@@ -332,11 +327,11 @@ func (c *chaos) phase(ctx context.Context, id fleet.MigrationID) (fleet.Phase, e
 	}
 }
 
-// diskGrace is for a controller to find out that its disk was full.
+// diskGrace is the time for a controller to notice that its disk was full.
 const diskGrace = 10 * time.Second
 
-// fillDisk fills the disk of the controller's store for a while, in one of two
-// cases to the last byte.
+// fillDisk fills the disk of the controller's store for a while, in one of two cases
+// completely.
 func (c *chaos) fillDisk(ctx context.Context, f fault) error {
 	c.mu.Lock()
 	c.disk = time.Now().Add(f.Lasts + diskGrace)
@@ -353,8 +348,8 @@ func (c *chaos) fillDisk(ctx context.Context, f fault) error {
 	return empty()
 }
 
-// askTwice makes the request that began a move once more, which has to be
-// answered with the same move, and asks for another of its guest.
+// askTwice repeats the request that began a move, whose answer must be the same move, and
+// requests another move of its guest.
 func (c *chaos) askTwice(ctx context.Context, k *injection, m fleet.Migration) error {
 	s, _ := c.snapshot()
 	v := s.Moves[m.Move]

@@ -20,18 +20,18 @@ func port(host fleet.HostID) (netlink.Link, error) {
 	return link, nil
 }
 
-// What a link is slowed down to: some guests' worth of memory a second shared
-// by all moves, and a queue as a cheap switch has it.
+// A slowed link carries a few guests' worth of memory a second, shared by all moves, with a
+// cheap switch's queue.
 const (
 	slowBytesPerSecond = 12 << 20
 	slowQueueBytes     = 512 << 10
 	slowBurstBytes     = 128 << 10
 )
 
-// lostShare is how much of what a host sends is lost on a lossy link.
+// lostShare is the share of a host's traffic that a lossy link loses.
 const lostShare = 0.1
 
-// impair does to a host's link what a kind of fault is, until heal is called.
+// impair impairs a host's link by a kind of fault, until heal is called.
 func impair(k kind, host fleet.HostID) (heal func() error, err error) {
 	link, err := port(host)
 	if err != nil {
@@ -53,7 +53,7 @@ func impair(k kind, host fleet.HostID) (heal func() error, err error) {
 	return nil, fmt.Errorf("%s is no fault of a link", k)
 }
 
-// burst gives in the kernel's unit how long so many bytes take at a rate.
+// burst gives the time for bytes at a rate, in the kernel's unit.
 func burst(bytesPerSecond, bytes float64) uint32 {
 	return netlink.Xmittime(uint64(bytesPerSecond), uint32(bytes))
 }

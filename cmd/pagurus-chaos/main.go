@@ -1,14 +1,13 @@
-// Command pagurus-chaos injects faults into a lab of this machine while guests
-// move in it: it kills agents, the controller, QEMU, containers and CRIU, cuts,
-// slows and spoils links, lets memory and disks run out, takes CRIU away, calls
-// moves off and asks twice, each in a phase that a plan chooses. All the while it looks from outside, at the
-// processes and at what jobs compute, whether a guest was lost or ran twice.
-// `make chaos` runs it. The same seed gives the same plan. It exits with 1 when
-// it has found something.
+// Command pagurus-chaos injects faults into a lab on this machine while guests move in it.
+// It kills agents, the controller, QEMU, containers and CRIU. It cuts, slows and degrades
+// links, exhausts memory and disks, takes CRIU away, cancels moves and repeats requests,
+// each in a phase that a plan chooses. Meanwhile it checks from outside, by the processes
+// and the jobs' results, whether a guest was lost or ran twice. `make chaos` runs it. The
+// same seed gives the same plan. It exits with 1 when it has found something.
 //
-// It must not know how anything is done inside: it sees what the controller
-// tells everybody, and what the kernel does. The plan, and what is judged, are
-// tested without a lab; the rest by a short run in the system ring.
+// It must not know any internals: it sees only what the controller tells every client and
+// what the kernel shows. Plan and verdicts are tested without a lab; the rest by a short run
+// in the system ring.
 package main
 
 import (
@@ -27,6 +26,7 @@ import (
 	"pagurus/fleet"
 	faultpoint "pagurus/internal/fault"
 	"pagurus/serve/wire"
+	"pagurus/show/cli"
 	"pagurus/show/demo"
 )
 
@@ -75,7 +75,7 @@ func list(all []kind) string {
 	return strings.Join(names, ",")
 }
 
-// start looks at what was asked for.
+// start checks the options.
 func (c *chaos) start(of fleet.Kind, only string) error {
 	switch of {
 	case fleet.VM:
@@ -84,6 +84,9 @@ func (c *chaos) start(of fleet.Kind, only string) error {
 		c.mechanism = containerMechanism
 	default:
 		return fmt.Errorf("there is no kind of guest %q; there are %s and %s", of, fleet.VM, fleet.Container)
+	}
+	if _, err := cli.ParseBytes(c.memory); err != nil {
+		return fmt.Errorf("--mem: %w", err)
 	}
 	c.kind, c.checker.twice.ran = of, c.ran
 	for name := range strings.FieldsFuncSeq(only, func(r rune) bool { return r == ',' }) {
@@ -104,8 +107,7 @@ func (c *chaos) start(of fleet.Kind, only string) error {
 	return nil
 }
 
-// all is the whole run with its lab, which is gone afterwards whatever
-// happens.
+// all is the whole run with its lab, which is removed in any case.
 func (c *chaos) all(ctx context.Context, out, logs string) (err error) {
 	if c.Program, err = drive.Beside(); err != nil {
 		return err
@@ -122,7 +124,7 @@ func (c *chaos) all(ctx context.Context, out, logs string) (err error) {
 		return err
 	}
 	if err := demo.NoLab(ctx, c.Program); err != nil {
-		return err // it came while the image was built
+		return err // a lab came up while the image was built
 	}
 	before := traces()
 	defer func() {
@@ -145,8 +147,8 @@ func (c *chaos) all(ctx context.Context, out, logs string) (err error) {
 	return errors.Join(err, c.keepRecord(out, err))
 }
 
-// lab starts the lab, its store on a disk that can be filled, and for containers
-// what its agents must not forget, too.
+// lab starts the lab, with its store on a disk that can be filled, and for containers the
+// agents' important folders, too.
 func (c *chaos) lab(ctx context.Context) error {
 	if err := store.mount(); err != nil {
 		return err

@@ -10,11 +10,11 @@ import (
 	"pagurus/fleet"
 )
 
-// kind is what is done to the cluster.
+// kind is a kind of fault.
 type kind string
 
-// The kinds of fault. Daemons are killed with SIGKILL and started again, as
-// whoever watches over services would.
+// The kinds of fault. Daemons are killed with SIGKILL and restarted, as a service manager
+// would.
 const (
 	sourceAgent  kind = "source-agent"
 	targetAgent  kind = "target-agent"
@@ -24,38 +24,37 @@ const (
 	linkCut      kind = "link-cut"
 	linkSlow     kind = "link-slow"
 	linkLossy    kind = "link-lossy"
-	targetMemory kind = "target-memory" // the target's QEMU gets no more memory and the kernel kills it
-	diskFull     kind = "disk-full"     // no room is left where the controller keeps its state
+	targetMemory kind = "target-memory" // the target's QEMU gets no more memory, and the kernel kills it
+	diskFull     kind = "disk-full"     // the controller's disk is full
 	cancelMove   kind = "cancel-move"
-	double       kind = "double" // the same request once more, and another for the same guest
+	double       kind = "double" // the same request again, and another for the same guest
 )
 
-// Those that only containers have. What is killed of a guest is all of its
-// processes.
+// Faults of containers only. Killing a guest kills all its processes.
 const (
 	targetGuest kind = "target-guest"
 	sourceGuest kind = "source-guest"
-	targetCRIU  kind = "target-criu" // what restores it, in the middle of that
-	sourceCRIU  kind = "source-criu" // what dumps it
-	hostFull    kind = "host-full"   // no room is left where the target's agent, or the source's, keeps what it must not forget
-	noRuntime   kind = "no-runtime"  // the target's agent comes up again without a CRIU
+	targetCRIU  kind = "target-criu" // during a restore
+	sourceCRIU  kind = "source-criu" // during a dump
+	hostFull    kind = "host-full"   // the disk for important data of the target's or the source's agent is full
+	noRuntime   kind = "no-runtime"  // the target's agent restarts without a CRIU
 )
 
-// share is how often a kind comes, and in which phases it makes sense.
+// share is how often a kind of fault comes, and in which phases.
 type share struct {
 	kind   kind
 	weight int
 	phases []fleet.Phase
 }
 
-// phases are those in which faults come. The way back has its own: they are
-// hit by faults that come while an earlier one is being dealt with.
+// phases are those in which faults are planned. The phases of the way back are hit by faults
+// that come while an earlier one is handled.
 var phases = phasesWith(func(t fleet.PhaseTraits) bool { return !t.Back && !t.Phase.Ended() })
 
-// early are those in which the guest is surely at the source.
+// early are those in which the guest is certainly at the source.
 var early = phasesWith(fleet.PhaseTraits.BeforeSwitch)
 
-// phasesWith gives the phases whose traits are these.
+// phasesWith gives the phases with certain traits.
 func phasesWith(is func(fleet.PhaseTraits) bool) (all []fleet.Phase) {
 	for _, t := range fleet.Phases {
 		if is(t) {
@@ -65,8 +64,8 @@ func phasesWith(is func(fleet.PhaseTraits) bool) (all []fleet.Phase) {
 	return all
 }
 
-// sharesOf gives the faults for guests of a kind. What ends a job for good is rarer,
-// or guests would never get old.
+// sharesOf gives the faults for guests of a kind. Faults that end a job are rarer, so that
+// guests get old.
 func sharesOf(k fleet.Kind) []share {
 	if k == fleet.Container {
 		return containerShares
@@ -82,8 +81,8 @@ var vmShares = []share{
 	{cancelMove, 6, phases}, {double, 4, phases},
 }
 
-// A container is at its target for a moment only before it is all of the guest,
-// and CRIU runs in that moment.
+// A container is at its target only briefly before it is complete, and CRIU runs in that
+// moment.
 var containerShares = []share{
 	{sourceAgent, 17, phases}, {targetAgent, 17, phases}, {controller, 12, phases},
 	{targetGuest, 6, switching}, {sourceGuest, 5, phases}, {targetCRIU, 8, switching}, {sourceCRIU, 8, switching},
@@ -107,45 +106,43 @@ func kinds(of fleet.Kind) []kind {
 type fault struct {
 	Number int           `json:"number"`
 	Kind   kind          `json:"kind"`
-	Phase  fleet.Phase   `json:"phase"`    // of some migration, in which it shall come
-	After  time.Duration `json:"after_ns"` // so long after the phase was seen
-	Lasts  time.Duration `json:"lasts_ns"` // until it is mended, where it is
-	Pick   uint64        `json:"pick"`     // decides what the kind leaves open
+	Phase  fleet.Phase   `json:"phase"`    // the phase of some migration in which it comes
+	After  time.Duration `json:"after_ns"` // delay after the phase was seen
+	Lasts  time.Duration `json:"lasts_ns"` // until repair, if it is repaired
+	Pick   uint64        `json:"pick"`     // decides the kind's open choices
 	misses int           // how often it came too late for its phase
 }
 
 // mostMisses is how often a fault may come too late for its phase.
 const mostMisses = 6
 
-// later is a fault that came too late, for its next try: sooner after the phase was
-// seen.
+// later is a fault that came too late, for its next try with a shorter delay.
 func (f fault) later() fault {
 	f.After /= 2
 	f.misses++
 	return f
 }
 
-// when is the phase in which a fault comes: what always comes too late for its own
-// comes in one that lasts for long, and nothing gathers where there is no post-copy.
-// The report says in which one it came.
+// when is the phase of a fault. A fault that always comes too late gets a long phase, and
+// without post-copy that phase is replaced. The report has the phase that was hit.
 func (f fault) when(postCopies bool) fleet.Phase {
 	switch {
 	case f.misses >= mostMisses:
 		return fleet.Copying
-	case f.Phase == fleet.PostCopying && !postCopies:
+	case f.Phase.Traits().PostCopies() && !postCopies:
 		return fleet.Retiring
 	}
 	return f.Phase
 }
 
-// How long a fault waits for its place in a phase, and lasts.
+// How long a fault waits in its phase, and lasts.
 const (
 	mostAfter = 200 * time.Millisecond
 	leastLast = 100 * time.Millisecond
 	mostLast  = 2500 * time.Millisecond
 )
 
-// planned gives one fault of a plan; it follows from the arguments alone.
+// planned gives one fault of a plan; it depends only on the arguments.
 func planned(seed uint64, number int, of fleet.Kind, only []kind) fault {
 	r := rand.New(rand.NewPCG(seed, uint64(number)))
 	sum := 0
@@ -166,14 +163,14 @@ func planned(seed uint64, number int, of fleet.Kind, only []kind) fault {
 		Lasts: leastLast + time.Duration(r.Int64N(int64(mostLast-leastLast))),
 		Pick:  r.Uint64(),
 	}
-	if f.Phase == fleet.PostCopying { // which is over in a tenth of a second
+	if f.Phase.Traits().PostCopies() { // which is over in a tenth of a second
 		f.After /= 10
 	}
 	return f
 }
 
-// pointsOf are places in the agent at which it is made to wait, so that
-// phases which take milliseconds are long enough to be met.
+// pointsOf are fault points in the agent where it waits, so that phases of milliseconds are
+// long enough to be hit.
 func pointsOf(k fleet.Kind) []string {
 	if k == fleet.Container {
 		return []string{
@@ -194,15 +191,15 @@ func pointsOf(k fleet.Kind) []string {
 	}
 }
 
-// The share of points at which a daemon's life it is made to wait, and for how long.
+// The share of fault points at which a daemon waits, and for how long.
 const (
 	napShare = 0.35
 	leastNap = 20 * time.Millisecond
 	mostNap  = 300 * time.Millisecond
 )
 
-// naps gives where the daemon that is started after a fault waits, as
-// its environment says it. It follows from the arguments alone.
+// naps gives the waits of the daemon that is started after a fault, as its environment
+// variable. It depends only on the arguments.
 func naps(seed uint64, number int, of fleet.Kind) string {
 	r := rand.New(rand.NewPCG(seed, 1<<32+uint64(number)))
 	var list []string

@@ -8,7 +8,7 @@ import (
 	"pagurus/fleet"
 )
 
-// each tries what holds for guests of every kind.
+// each runs a test for guests of every kind.
 func each(t *testing.T, try func(t *testing.T, of fleet.Kind)) {
 	for _, of := range []fleet.Kind{fleet.VM, fleet.Container} {
 		t.Run(string(of), func(t *testing.T) { try(t, of) })

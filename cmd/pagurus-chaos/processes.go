@@ -13,32 +13,32 @@ import (
 	"pagurus/fleet"
 )
 
-// guestFolders is where the lab's hosts have their guests: HOST/guests/GUEST,
-// the working directory of the guest's QEMU.
+// guestFolders begins the folders of the lab's guests: HOST/guests/GUEST, the working
+// directory of the guest's QEMU.
 const guestFolders = "/run/pagurus/lab/"
 
-// copyOf is one process that is, was or shall be a guest.
+// copyOf is one process that is, was or will be a guest.
 type copyOf struct {
 	daemon.Process
 	guest fleet.GuestID
 	host  fleet.HostID
 }
 
-// mechanism is how guests of a kind are looked at.
+// mechanism is how guests of a kind are observed.
 type mechanism struct {
 	copies   func() ([]copyOf, error)
-	computed func(copyOf) time.Duration // for how long it has run
-	ran      time.Duration              // how far it must have come between two looks to have run
+	computed func(copyOf) time.Duration // its CPU time
+	ran      time.Duration              // the least CPU time between two scans that counts as running
 }
 
-// A virtual machine has run if that is more than QEMU needs to set up or put away
-// one that is suspended; a container, if it is more than CRIU does in its name.
+// QEMU needs less than this to set up or remove a suspended virtual machine, and CRIU less
+// in a container's name.
 var (
 	vmMechanism        = mechanism{copies, func(c copyOf) time.Duration { return computed(c.PID) }, 5 * time.Millisecond}
 	containerMechanism = mechanism{containers, used, 15 * time.Millisecond}
 )
 
-// copies looks through the machine's processes for QEMUs of the lab.
+// copies finds the lab's QEMUs.
 func copies() ([]copyOf, error) {
 	var out []copyOf
 	_, err := daemon.Processes(func(pid int) bool {
@@ -60,7 +60,7 @@ func copies() ([]copyOf, error) {
 	return out, err
 }
 
-// belongs reads host and guest out of a QEMU's working directory.
+// belongs reads host and guest from a QEMU's working directory.
 func belongs(folder string) (fleet.HostID, fleet.GuestID, bool) {
 	rest, ours := strings.CutPrefix(strings.TrimSuffix(folder, " (deleted)"), guestFolders)
 	parts := strings.Split(rest, "/")
@@ -70,12 +70,11 @@ func belongs(folder string) (fleet.HostID, fleet.GuestID, bool) {
 	return fleet.HostID(parts[0]), fleet.GuestID(parts[2]), true
 }
 
-// computed gives for how long the virtual CPUs of a QEMU have run; QEMU names
-// their threads "CPU 0/KVM" and so on.
+// computed gives the CPU time of a QEMU's virtual CPUs; QEMU names their threads "CPU 0/KVM"
+// and so on.
 func computed(pid int) time.Duration { return threads(pid, "CPU ") }
 
-// threads gives for how long those threads of a process have run whose names
-// begin so.
+// threads gives the CPU time of a process's threads whose names begin with name.
 func threads(pid int, name string) time.Duration {
 	all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*", pid)) // a constant pattern is well-formed
 	sum := time.Duration(0)
@@ -84,8 +83,8 @@ func threads(pid int, name string) time.Duration {
 			continue
 		}
 		ran := accounted(t)
-		// A thread that ends frees the guest's memory, which takes it some time;
-		// it has none itself by then (statm begins with a zero).
+		// A thread that ends frees the guest's memory, which takes some time; it then has no
+		// memory itself (statm begins with a zero).
 		if size, err := os.ReadFile(t + "/statm"); err == nil && !bytes.HasPrefix(size, []byte("0 ")) {
 			sum += ran
 		}
@@ -93,7 +92,7 @@ func threads(pid int, name string) time.Duration {
 	return sum
 }
 
-// accounted gives for how long a thread has had a processor.
+// accounted gives a thread's CPU time.
 func accounted(thread string) time.Duration {
 	if text, err := os.ReadFile(thread + "/sched"); err == nil {
 		if ran, ok := fromSched(string(text)); ok {
@@ -107,8 +106,8 @@ func accounted(thread string) time.Duration {
 	return fromStat(string(text))
 }
 
-// fromSched reads the kernel's account of one thread, in milliseconds and
-// exact; not every kernel has it.
+// fromSched reads the kernel's exact account of one thread, in milliseconds; not every
+// kernel has it.
 func fromSched(text string) (time.Duration, bool) {
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(line, ":")
@@ -128,16 +127,16 @@ func fromStat(text string) time.Duration {
 	if len(words) < 13 {
 		return 0
 	}
-	user, _ := strconv.ParseInt(words[11], 10, 64) // a word that is no number counts for nothing
+	user, _ := strconv.ParseInt(words[11], 10, 64) // an invalid number counts as 0
 	system, _ := strconv.ParseInt(words[12], 10, 64)
 	return time.Duration(user+system) * tick
 }
 
-// runners notices when two copies of one guest run. A guest may go from an
-// older process to a younger one at any moment, so within one and the same look
-// both may have run. But once the younger has run the older must never again.
+// runners notices when two copies of one guest run. A guest may go from an older process to
+// a younger one at any moment, so within one scan both may have run. But once the younger
+// has run the older must never run again.
 type runners struct {
-	ran   time.Duration // how far a copy must have come between two looks to have run
+	ran   time.Duration // the least CPU time between two scans that counts as running
 	scans int
 	seen  map[daemon.Process]*runner
 }
@@ -145,17 +144,17 @@ type runners struct {
 type runner struct {
 	copyOf
 	total time.Duration
-	first int // the look that saw it run first; 0: none has
-	last  int // the look that saw this process
+	first int // the scan that saw it run first; 0: none
+	last  int // the last scan that saw this process
 }
 
-// starting is more than a virtual CPU has done before it runs: on a busy machine its
-// thread takes several milliseconds to be set up.
+// starting is more than a virtual CPU's time before it runs: on a busy machine setting up
+// its thread takes several milliseconds.
 const starting = 20 * time.Millisecond
 
-// noteScan takes in one look and says which guests ran twice. Copies of a guest
-// are looked at one after the other, so the end of this look at one of them may
-// lie before that of the last look at another: one whole look has to be between.
+// noteScan handles one scan and returns the guests that ran twice. A scan reads a guest's
+// copies one after the other, so two scans may overlap in time: one whole scan must lie
+// between.
 func (r *runners) noteScan(all []copyOf, total func(copyOf) time.Duration) []string {
 	if r.seen == nil {
 		r.seen = map[daemon.Process]*runner{}

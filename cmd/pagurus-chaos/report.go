@@ -20,7 +20,7 @@ import (
 	"pagurus/fleet"
 )
 
-// record is what a run leaves: enough to be looked at and repeated later.
+// record is the record of a run: enough to examine and repeat it later.
 type record struct {
 	Seed   uint64        `json:"seed"`
 	Kind   fleet.Kind    `json:"kind"` // of the guests
@@ -43,7 +43,7 @@ func (c *chaos) keepRecord(file string, wrong error) error {
 	return drive.KeepRecord(file, r)
 }
 
-// injected is how many faults there have been.
+// injected is the number of injected faults.
 func (c *chaos) injected() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +56,7 @@ const (
 	logEvery  = 15 * time.Second
 )
 
-// report shows how far it is.
+// report shows the progress.
 func (c *chaos) report(ctx context.Context) {
 	every, begin, end := logEvery, "", "\n"
 	if term.IsTerminal(int(os.Stderr.Fd())) {
@@ -68,7 +68,7 @@ func (c *chaos) report(ctx context.Context) {
 	}
 }
 
-// line is the progress in a line.
+// line is the progress in one line.
 func (c *chaos) line() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,12 +81,12 @@ func (c *chaos) line() string {
 		time.Since(c.began).Seconds(), len(c.injections), c.faults, last, t.Finished, t.Aborted+t.MovesLost, t.Cancelled, t.Started, t.Killed, t.Lost, t.Doubled, t.Jobs)
 }
 
-// other stands in the summary for the phases that no fault is meant for: the
-// way back, and the end of a migration that was over before its fault came.
+// other stands in the summary for phases without planned faults: the way back, and the end
+// of a migration that was over before its fault came.
 const other fleet.Phase = "other"
 
-// place gives the column of the summary in which a fault is counted that came
-// in a phase: where it came, not where it was meant to come.
+// place gives a fault's column in the summary: by the phase that was hit, not the planned
+// one.
 func place(hit fleet.Phase) fleet.Phase {
 	if slices.Contains(phases, hit) {
 		return hit
@@ -94,8 +94,8 @@ func place(hit fleet.Phase) fleet.Phase {
 	return other
 }
 
-// tooFew is an error if fewer faults came than were asked for because time ran
-// out, unless it was somebody who said how long the run may take.
+// tooFew is an error if time ran out before all faults came, unless the user bounded the
+// run.
 func (c *chaos) tooFew() error {
 	if n := c.injected(); n < c.faults && !c.bounded {
 		return fmt.Errorf("only %d of %d faults came in %s; give --duration more, or --faults fewer", n, c.faults, c.limit)
@@ -145,11 +145,11 @@ func (c *chaos) summary(w io.Writer) {
 	fmt.Fprintf(w, "guests: %d started, %d killed rightly, %d lost, %d doubled\n", t.Started, t.Killed, t.Lost, t.Doubled)
 }
 
-// The parts of a log that are shown when something was found, and kept.
+// How many lines of a log are shown after a finding.
 const logTail = 40
 
-// accuse shows what was found with the end of every log, and keeps the logs,
-// since those of the lab go with it.
+// accuse shows a finding with the end of every log, and keeps the logs, since the lab's are
+// removed with it.
 func (c *chaos) accuse(found wrongness, folder string) {
 	fmt.Fprintf(os.Stderr, "\nFOUND, seed %d, after fault %d:\n%s\n", c.seed, c.injected(), found)
 	logs, _ := filepath.Glob(filepath.Join(labLogs, "*.log")) // a constant pattern is well-formed
@@ -159,7 +159,7 @@ func (c *chaos) accuse(found wrongness, folder string) {
 	for _, file := range slices.Concat(logs, own, lights) {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			continue // its guest is gone by now
+			continue // its guest is gone
 		}
 		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 		fmt.Fprintf(os.Stderr, "\n== the end of %s\n%s\n", file, strings.Join(lines[max(0, len(lines)-logTail):], "\n"))
@@ -174,11 +174,10 @@ func (c *chaos) accuse(found wrongness, folder string) {
 	}
 }
 
-// leftLimit is how long the kernel may take to clear away what has ended.
+// leftLimit is the kernel's time to remove what has ended.
 const leftLimit = 10 * time.Second
 
-// nothingLeft is an error if there is something of ours that was not there
-// before.
+// nothingLeft is an error if something of ours exists that was not there before.
 func nothingLeft(before map[string]bool) error {
 	var left []string
 	for end := time.Now().Add(leftLimit); time.Now().Before(end); time.Sleep(scanEvery) {
@@ -196,11 +195,11 @@ func nothingLeft(before map[string]bool) error {
 	return fmt.Errorf("the lab left behind: %s", strings.Join(left, ", "))
 }
 
-// traces lists what a lab is made of: processes, namespaces, links, mounts,
-// control groups and files.
+// traces lists the parts of a lab: processes, namespaces, links, mounts, control groups and
+// files.
 func traces() map[string]bool {
 	found := map[string]bool{}
-	_, _ = daemon.Processes(func(pid int) bool { // what cannot be listed is seen by the next look
+	_, _ = daemon.Processes(func(pid int) bool { // an unlisted process is found by the next scan
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		at, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
 		if strings.Contains(string(line), labRun) || strings.HasPrefix(at, labRun) {

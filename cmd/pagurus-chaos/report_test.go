@@ -9,8 +9,8 @@ import (
 	"pagurus/fleet"
 )
 
-// A fault is counted where it came and not where it was meant to come; one that
-// found nothing to strike is not counted.
+// A fault is counted in the phase it hit, not in the planned one; one that missed is not
+// counted.
 func TestFaultsAreCountedWhereTheyCame(t *testing.T) {
 	c := &chaos{faults: 3, limit: time.Hour, checker: newChecker(), began: time.Now()}
 	for i, hit := range []fleet.Phase{fleet.Retiring, fleet.Discarding, fleet.Copying} {

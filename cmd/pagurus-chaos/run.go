@@ -20,38 +20,38 @@ type chaos struct {
 	kind   fleet.Kind // of the guests
 	mechanism
 	only    []kind
-	limit   time.Duration // of the part in which faults come
-	bounded bool          // somebody said so: fewer faults are no failure
+	limit   time.Duration // of the part with faults
+	bounded bool          // by the user: fewer faults are not a failure
 	hosts   int
-	seconds int    // a job computes
+	seconds int    // that a job computes
 	memory  string // of a guest
 	drive.Pagurus
 	began time.Time
 
 	services map[string]*service
 	client   *wire.Client
-	stop     context.CancelCauseFunc // ends the run because of what is wrong
+	stop     context.CancelCauseFunc // ends the run after a finding
 
 	mu         sync.Mutex
 	last       fleet.Snapshot
-	heard      time.Time     // when that came
-	news       chan struct{} // closed, and made again, with every snapshot
+	heard      time.Time     // when last came
+	news       chan struct{} // closed and replaced with every snapshot
 	checker    *checker
 	injections []*injection
-	disk       time.Time // until when a full disk may be why the controller ends
-	draining   bool      // nothing is begun any more
+	disk       time.Time // until when a full disk may explain the controller's end
+	draining   bool      // nothing new is started
 	asked      int       // requests made, for their IDs
 
 	links sync.Map // host links under a lasting fault: "kind host"
 }
 
-// naps gives where a daemon that is started after a fault waits.
+// naps gives the waits of a daemon that is started after a fault.
 func (c *chaos) naps(number int) string { return naps(c.seed, number, c.kind) }
 
-// wrongness is why a run has ended that found something.
+// wrongness ends a run that found something.
 type wrongness struct{ what []string }
 
-// Error says what is wrong.
+// Error lists the findings.
 func (w wrongness) Error() string { return strings.Join(w.what, "\n") }
 
 func (c *chaos) wrong(what ...string) {
@@ -60,9 +60,8 @@ func (c *chaos) wrong(what ...string) {
 	}
 }
 
-// run lets jobs compute and guests move in a lab that is up, strikes as often
-// as the plan says, and waits until all is quiet again. The error is why that
-// came to nothing: a wrongness if the cluster is to blame.
+// run lets jobs compute and guests move in a running lab, injects the plan's faults, and
+// waits until everything has ended. A wrongness as error means that the cluster is to blame.
 func (c *chaos) run(outer context.Context) (err error) {
 	ctx, stop := context.WithCancelCause(outer)
 	defer stop(nil)
@@ -95,7 +94,7 @@ func (c *chaos) run(outer context.Context) (err error) {
 	return err
 }
 
-// followSnapshots takes in what the controller says.
+// followSnapshots handles the controller's snapshots.
 func (c *chaos) followSnapshots(snapshots <-chan fleet.Snapshot) {
 	for s := range snapshots {
 		c.mu.Lock()
@@ -113,11 +112,11 @@ func (c *chaos) followSnapshots(snapshots <-chan fleet.Snapshot) {
 	}
 }
 
-// silentLimit is how long nothing may be heard of the controller, which is
-// killed and has its disk filled, but never for long.
+// silentLimit is the longest silence of the controller, which is killed and has its disk
+// filled, but never for long.
 const silentLimit = 90 * time.Second
 
-// checkEnds judges jobs as they end, and the controller if it says nothing.
+// checkEnds judges ended jobs, and a silent controller.
 func (c *chaos) checkEnds(ctx context.Context) {
 	for drive.Pause(ctx, 2*scanEvery) == nil {
 		c.mu.Lock()
@@ -133,18 +132,18 @@ func (c *chaos) checkEnds(ctx context.Context) {
 	}
 }
 
-// snapshot gives what was last heard, and what is closed when there is more.
+// snapshot gives the last snapshot, and a channel that the next one closes.
 func (c *chaos) snapshot() (fleet.Snapshot, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.last, c.news
 }
 
-// checkJob looks at what a job said, and how it ended.
+// checkEndOf checks a job's output and end.
 func (c *chaos) checkEndOf(ctx context.Context, j fleet.Job) {
 	out, notes, err := c.Both(ctx, "logs", string(j.ID))
 	if err != nil {
-		return // the controller is away: it comes up again with the next snapshot
+		return // the controller is away: the next snapshot repeats this
 	}
 	c.mu.Lock()
 	verdict := c.checker.checkJob(j, out)
@@ -157,7 +156,7 @@ func (c *chaos) checkEndOf(ctx context.Context, j fleet.Job) {
 	}
 }
 
-// scanEvery is between two looks at the processes.
+// scanEvery is between two scans of the processes.
 const scanEvery = 100 * time.Millisecond
 
 // watchProcesses watches the processes.
@@ -165,7 +164,7 @@ func (c *chaos) watchProcesses(ctx context.Context) {
 	for drive.Pause(ctx, scanEvery) == nil {
 		all, err := c.copies()
 		if err != nil {
-			continue // a process that ended while it was looked at
+			continue // a process ended during the scan
 		}
 		times := map[int]time.Duration{}
 		for _, p := range all {
@@ -178,8 +177,8 @@ func (c *chaos) watchProcesses(ctx context.Context) {
 	}
 }
 
-// watchOver starts daemons again that ended by themselves. None ever should,
-// but the controller when its disk is full.
+// watchOver restarts daemons that ended by themselves. None should, except the controller
+// when its disk is full.
 func (c *chaos) watchOver(ctx context.Context) {
 	for drive.Pause(ctx, scanEvery) == nil {
 		for name, s := range c.services {
@@ -197,7 +196,7 @@ func (c *chaos) watchOver(ctx context.Context) {
 	}
 }
 
-// slots are the jobs that always go on, by ranks and guests.
+// slots are the jobs that always run, by ranks and guests.
 var slots = []struct{ ranks, guests, jobs int }{{1, 1, 1}, {2, 2, 2}}
 
 // renew starts a job whenever one of a slot has ended.
@@ -208,8 +207,8 @@ func (c *chaos) renew(ctx context.Context) {
 			if c.over() || s.At.IsZero() || c.alive(s, slot.ranks, slot.guests) >= slot.jobs {
 				continue
 			}
-			// What fails while the controller is away is tried again; a job that
-			// was begun all the same is seen with the next snapshot.
+			// A failure while the controller is away is tried again; a job that was started
+			// all the same is in the next snapshot.
 			_, _ = c.Type(ctx, "run", "--detach", "--no-trace", "-n", fmt.Sprint(slot.ranks), "--guests", fmt.Sprint(slot.guests), "--cpus", "1",
 				"--mem", c.memory, "--kind", string(c.kind), "--image", "openmpi", "--", "./witness", fmt.Sprint(c.seconds), "4", "4000")
 			_ = drive.Pause(ctx, 5*scanEvery)
@@ -217,8 +216,8 @@ func (c *chaos) renew(ctx context.Context) {
 	}
 }
 
-// alive counts the jobs of a slot. One with a guest that was killed is as good
-// as over: that may take minutes, since who may have the guest is asked first.
+// alive counts the jobs of a slot. A job with a killed guest does not count: its end may
+// take minutes, since the hosts that may have the guest are asked first.
 func (c *chaos) alive(s fleet.Snapshot, ranks, guests int) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -237,15 +236,15 @@ func (c *chaos) over() bool {
 	return c.draining
 }
 
-// How many moves are under way at once, and what share of them is what.
+// How many moves are under way at once, and their shares.
 const (
 	movesAtOnce   = 3
 	moveEvery     = 250 * time.Millisecond
 	gangShare     = 0.75 // of moves of jobs with several guests
 	drainShare    = 0.12
-	boundShare    = 0.15 // moves with some limit of their own
-	postCopyShare = 0.4  // moves by post-copy, where that works
-	slowShare     = 0.5  // of those, some with a ceiling: post-copy lasts long enough to be met
+	boundShare    = 0.15 // moves with a limit of their own
+	postCopyShare = 0.4  // post-copy moves, if possible
+	slowShare     = 0.5  // of those, some with a bandwidth limit: post-copy then lasts long enough to be hit
 	slowMove      = 20 << 20
 )
 
@@ -268,12 +267,12 @@ func (c *chaos) moveOn(ctx context.Context) {
 			continue
 		}
 		if q, ok := c.someMove(r, s); ok {
-			_, _ = c.ask(ctx, q) // refused for a good reason, or nobody is there to ask
+			_, _ = c.ask(ctx, q) // refused for a good reason, or the controller is away
 		}
 	}
 }
 
-// undrain takes a drain back, however often that takes.
+// undrain undoes a drain, with any number of tries.
 func (c *chaos) undrain(ctx context.Context, host fleet.HostID) {
 	for {
 		if _, err := c.ask(ctx, fleet.Request{Verb: fleet.Undrain, Host: host}); err == nil || drive.Pause(ctx, scanEvery) != nil {
@@ -291,10 +290,10 @@ func underWay(s fleet.Snapshot) (n int) {
 	return n
 }
 
-// someMove chooses what moves next.
+// someMove chooses the next move.
 func (c *chaos) someMove(r *rand.Rand, s fleet.Snapshot) (fleet.Request, bool) {
 	var may []fleet.Guest
-	for i := range 64 { // in a fixed order, so that chance alone chooses
+	for i := range 64 { // in a fixed order, so that only the seed decides
 		for _, j := range sorted(s.Jobs) {
 			g, ok := s.Guests[fleet.GuestID(fmt.Sprintf("%sg%d", j.ID, i))]
 			if ok && g.State == fleet.GuestRunning && j.State == fleet.JobRunning {
@@ -330,7 +329,7 @@ func (c *chaos) someMove(r *rand.Rand, s fleet.Snapshot) (fleet.Request, bool) {
 // askLimit is how long one request may take.
 const askLimit = 10 * time.Second
 
-// ask makes a request under an ID of its own.
+// ask makes a request with an ID of its own.
 func (c *chaos) ask(ctx context.Context, q fleet.Request) (fleet.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -343,7 +342,7 @@ func (c *chaos) ask(ctx context.Context, q fleet.Request) (fleet.Answer, error) 
 	return c.client.Ask(ctx, q)
 }
 
-// awaitEnds waits until every job has come to its end and every move, too.
+// awaitEnds waits until every job and move has ended.
 func (c *chaos) awaitEnds(ctx context.Context) error {
 	for n := 1; n <= c.hosts; n++ {
 		c.undrain(ctx, fleet.HostID(fmt.Sprintf("host%d", n)))
@@ -365,7 +364,7 @@ func (c *chaos) awaitEnds(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// unchecked counts the jobs whose end is still to be looked at.
+// unchecked counts the jobs that are not yet judged.
 func (c *chaos) unchecked(s fleet.Snapshot) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -377,7 +376,7 @@ func (c *chaos) unchecked(s fleet.Snapshot) (n int) {
 	return n
 }
 
-// unfinished names what goes on.
+// unfinished names the jobs and moves that go on.
 func (c *chaos) unfinished() string {
 	s, _ := c.snapshot()
 	var out []string

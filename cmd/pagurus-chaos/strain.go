@@ -15,8 +15,8 @@ import (
 	"pagurus/fleet"
 )
 
-// Memory runs out in a control group of our own, into which a guest's QEMU is
-// put; version 1 of the kernel's interface has the first files, 2 the others.
+// Memory is exhausted in a control group of our own, into which a guest's QEMU is put.
+// Version 1 has the first files, version 2 the others.
 const (
 	memoryRoot   = "/sys/fs/cgroup/memory"
 	unifiedRoot  = "/sys/fs/cgroup"
@@ -24,8 +24,8 @@ const (
 	squeezeBytes = 12 << 20 // what it may still take: less than any guest's memory
 )
 
-// squeeze sees to it that a guest's QEMU on one host gets no more memory, and
-// gives what takes that back. The kernel kills it if it asks for more.
+// squeeze keeps a guest's QEMU on one host from getting more memory; ease undoes it. The
+// kernel kills the QEMU if it asks for more.
 func squeeze(guest fleet.GuestID, host fleet.HostID, number int) (ease func() error, err error) {
 	c, err := find(guest, host)
 	if err != nil {
@@ -65,7 +65,7 @@ func squeeze(guest fleet.GuestID, host fleet.HostID, number int) (ease func() er
 	return back, nil
 }
 
-// removeGroup removes a group as soon as what was killed in it is gone.
+// removeGroup removes a group as soon as its killed processes are gone.
 func removeGroup(group string) error {
 	var err error
 	for range 50 {
@@ -77,20 +77,18 @@ func removeGroup(group string) error {
 	return err
 }
 
-// disk is the one of the controller's store: in memory, with room for a store
-// many times as large as that of a lab.
+// disk is a small disk in memory, with room for many times a lab's store.
 type disk struct{ folder string }
 
-// store is that of the lab.
+// store is the disk of the lab's store.
 var store = disk{labState + "/etcd"}
 
 const (
 	diskSize   = "size=256m,mode=700"
-	nearlyFull = 20 << 20 // left on a disk that is full but for what is being written
+	nearlyFull = 20 << 20 // left on a disk that is nearly full
 )
 
-// mount puts the disk in place, before the lab is there; the lab takes it away
-// when it goes.
+// mount mounts the disk before the lab starts; the lab unmounts it at its end.
 func (d disk) mount() error {
 	if err := os.MkdirAll(d.folder, 0o700); err != nil {
 		return err
@@ -101,7 +99,7 @@ func (d disk) mount() error {
 	return nil
 }
 
-// fill leaves so many bytes on the disk and gives what takes that back.
+// fill leaves left bytes free on the disk; empty undoes it.
 func (d disk) fill(left int64) (empty func() error, err error) {
 	f, err := os.CreateTemp(d.folder, "ballast-")
 	if err != nil {
@@ -109,7 +107,7 @@ func (d disk) fill(left int64) (empty func() error, err error) {
 	}
 	defer f.Close()
 	empty = func() error {
-		// An agent that comes up meanwhile clears away what is not its own.
+		// An agent that starts meanwhile removes foreign files.
 		if err := os.Remove(f.Name()); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -127,7 +125,7 @@ func (d disk) fill(left int64) (empty func() error, err error) {
 		if !errors.Is(err, unix.ENOSPC) {
 			return nil, errors.Join(fmt.Errorf("filling the store's disk: %w", err), empty())
 		}
-		take /= 2 // somebody has taken some of it meanwhile
+		take /= 2 // some of it was taken meanwhile
 	}
 	return empty, nil
 }

@@ -9,29 +9,27 @@ import (
 	"pagurus/fleet"
 )
 
-// The limits within which everything has to come to an end. Where a QEMU was
-// killed while its guest changed over, nobody but the one that is gone could
-// tell who has it, and it is asked for five minutes.
+// The limits for everything to end. If a QEMU was killed while its guest switched, only that
+// QEMU knew which side has it, and it is asked for five minutes.
 const (
 	moveLimit         = 3 * time.Minute
 	expectedLossLimit = 8 * time.Minute
-	// absentLimit is how long a guest that runs by the controller's word may be
-	// without any process: what the controller says may be so old.
+	// absentLimit is how long a guest that runs by the last snapshot may have no process:
+	// the snapshot may be that old.
 	absentLimit = 5 * time.Second
 )
 
-// checker judges what is seen of the cluster. A guest is excused when a fault has
-// killed the one process that had it, or what dumped it: it may be gone, or its
-// job ended, it need not.
+// checker judges the cluster. A guest is an expected loss when a fault has killed the one
+// process that had it, or its dump: it may be gone, or its job may have ended.
 type checker struct {
 	expected map[fleet.GuestID]expectedLoss
-	open     map[fleet.GuestID]int // faults under way of which that is not yet known
+	open     map[fleet.GuestID]int // faults under way whose effect is not yet known
 	absent   map[fleet.GuestID]time.Time
 	checked  map[fleet.JobID]bool
 	twice    runners
 	guests   map[fleet.GuestID]bool
 	moves    map[fleet.MigrationID]string
-	unfit    map[fleet.HostID]bool // had no room for a while, or nothing that runs containers: what was to be started there then was not
+	unfit    map[fleet.HostID]bool // had no room or no CRIU for a while, so that guests could not start there
 
 	tally tally
 }
@@ -40,10 +38,10 @@ type checker struct {
 type expectedLoss struct {
 	number    int
 	migration fleet.MigrationID
-	source    bool // it was at the source that something was killed
+	source    bool // the source was hit
 }
 
-// tally is what has been counted.
+// tally counts events.
 type tally struct {
 	Finished  int `json:"moves_finished"`
 	Aborted   int `json:"moves_aborted"`
@@ -67,8 +65,8 @@ func newChecker() *checker {
 	}
 }
 
-// expectedLoss gives the fault that may have ended a job: one that killed a guest of
-// it. undecided: a fault is under way of which that is not yet known.
+// expectedLossOf gives the fault that may have ended a job, by killing one of its guests.
+// undecided: a fault's effect is not yet known.
 func (c *checker) expectedLossOf(j fleet.Job) (by int, undecided bool) {
 	for i := range j.Spec.Guests {
 		g := fleet.GuestID(fmt.Sprintf("%sg%d", j.ID, i))
@@ -80,7 +78,7 @@ func (c *checker) expectedLossOf(j fleet.Job) (by int, undecided bool) {
 	return by, undecided
 }
 
-// checkSnapshot gives what is wrong with a snapshot, whoever asks when.
+// checkSnapshot gives the errors in a snapshot.
 func (c *checker) checkSnapshot(s fleet.Snapshot) []string {
 	var wrong []string
 	moving := map[fleet.GuestID]fleet.MigrationID{}
@@ -126,7 +124,7 @@ func phasesOf(s fleet.Snapshot, v fleet.Move) string {
 	return strings.Join(out, "; ")
 }
 
-// present holds the processes there are against the guests there should be.
+// present compares the processes with the guests that should exist.
 func (c *checker) present(s fleet.Snapshot, all []copyOf, total func(copyOf) time.Duration, now time.Time) []string {
 	wrong := c.twice.noteScan(all, total)
 	c.tally.Doubled += len(wrong)
@@ -151,7 +149,7 @@ func (c *checker) present(s fleet.Snapshot, all []copyOf, total func(copyOf) tim
 	return wrong
 }
 
-// ended gives the jobs that have ended and can be judged now.
+// ended gives the ended jobs that can be judged now.
 func (c *checker) ended(s fleet.Snapshot) []fleet.Job {
 	var out []fleet.Job
 	for id, j := range s.Jobs {
@@ -163,7 +161,7 @@ func (c *checker) ended(s fleet.Snapshot) []fleet.Job {
 	return out
 }
 
-// unstarted tells whether a guest was not started since a fault had made its host unfit.
+// unstarted reports whether a guest did not start because a fault had made its host unfit.
 func (c *checker) unstarted(cause string) bool {
 	for host := range c.unfit {
 		full := strings.Contains(cause, fmt.Sprintf(" on %s: start guest ", host)) && strings.Contains(cause, "no space left on device")
@@ -174,11 +172,10 @@ func (c *checker) unstarted(cause string) bool {
 	return false
 }
 
-// checkJob holds the end of one job, of which output is what it said, against how
-// it had to end. Empty: it is right.
+// checkJob compares a job's end and output with the expected ones. Empty: it is right.
 func (c *checker) checkJob(j fleet.Job, output string) string {
 	c.checked[j.ID] = true
-	// What ranks of other guests say last may come by mpirun after rank 0's word.
+	// Other guests' last output may come by mpirun after rank 0's.
 	right := slices.Contains(strings.Split(output, "\n"), "OK") && !strings.Contains(output, "WRONG")
 	good := j.Result == fleet.JobFinished && j.Exit != nil && j.Exit.Code == 0 && right
 	by, _ := c.expectedLossOf(j)
@@ -207,8 +204,8 @@ func (c *checker) checkJob(j fleet.Job, output string) string {
 	return fmt.Sprintf("job %s did not come to a good end though nothing was done to its guests: it is %s, exit code %s, cause %q, and it said %q", j.ID, j.Result, code, j.Cause, output)
 }
 
-// survived takes excuses back: who arrived did so from a source that was killed
-// too late to matter, and who stayed has lost only a target.
+// survived removes expected losses that did not happen. A guest that arrived came from a
+// source that was killed too late to matter, and a guest that stayed has lost only a target.
 func (c *checker) survived(s fleet.Snapshot) {
 	for g, x := range c.expected {
 		switch s.Migrations[x.migration].Phase {
@@ -224,8 +221,7 @@ func (c *checker) survived(s fleet.Snapshot) {
 	}
 }
 
-// count adds up what has become of guests and moves. The controller forgets
-// them after some time.
+// count counts guests and moves. The controller forgets them after some time.
 func (c *checker) count(s fleet.Snapshot) {
 	for id := range s.Guests {
 		c.guests[id] = true
@@ -251,7 +247,7 @@ func (c *checker) count(s fleet.Snapshot) {
 	}
 }
 
-// became says in a word or two how a migration has ended; empty: it has not.
+// became says how a migration has ended; empty: it has not.
 func became(m fleet.Migration) string {
 	if m.Phase == fleet.Aborted && strings.HasPrefix(m.Cause, "cancelled") {
 		return "cancelled"

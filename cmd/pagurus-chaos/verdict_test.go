@@ -13,8 +13,8 @@ import (
 	"pagurus/fleet"
 )
 
-// scans plays what the virtual CPUs of two copies did, look after look, in
-// milliseconds; -1: the copy is not there.
+// looks plays the CPU times of two copies, scan after scan, in milliseconds; -1: the copy
+// does not exist.
 func looks(older, younger []int) (wrong []string) {
 	r := runners{ran: vmMechanism.ran}
 	a, b := daemon.Process{PID: 1, Ticks: 10}, daemon.Process{PID: 2, Ticks: 20}
@@ -236,7 +236,7 @@ func TestFaultsFindTheirPhase(t *testing.T) {
 	}
 }
 
-// A fault that always comes too late comes sooner, and in the end in another phase.
+// A fault that always comes too late comes sooner, and finally in another phase.
 func TestLateFaultsComeSooner(t *testing.T) {
 	f := fault{Number: 1, Phase: fleet.PostCopying, After: mostAfter}
 	for range mostMisses - 1 {
@@ -250,7 +250,7 @@ func TestLateFaultsComeSooner(t *testing.T) {
 	}
 }
 
-// Where post-copy does not work nothing gathers, and those faults come later.
+// Without post-copy its phase never occurs, and those faults come later.
 func TestNoPostCopyPhaseWithoutPostCopy(t *testing.T) {
 	waiting := []fault{{Number: 1, Phase: fleet.PostCopying}}
 	for phase, want := range map[fleet.Phase][2]bool{fleet.PostCopying: {false, true}, fleet.Retiring: {true, false}} {

@@ -20,18 +20,18 @@ import (
 	"pagurus/serve/wire"
 )
 
-// The store and the images meet the controller's interfaces here.
+// Here store and images meet the controller's interfaces.
 var (
 	_ controller.Store  = (*etcd.Store)(nil)
 	_ controller.Images = (*image.Store)(nil)
 )
 
-// spoolReserve is what the output of programs leaves free on its disk: several
-// times what the store needs there to take another change, since many programs
-// may write at once and others fill the disk, too.
+// spoolReserve is what programs' output leaves free on its disk. It is several times what
+// the store needs for another change, since many programs may write at once and others fill
+// the disk, too.
 const spoolReserve = 4 * etcd.ReserveBytes
 
-// run is the head of a cluster until ctx ends.
+// run runs the controller until ctx ends.
 func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) {
 	lock, err := daemon.HoldLock(roles.Lock(f.Socket), f.Purpose)
 	if err != nil {
@@ -88,17 +88,17 @@ func run(ctx context.Context, f roles.Controller, log *slog.Logger) (err error) 
 	err = errors.Join(err, <-ended)
 	select {
 	case <-anew:
-		return errAnew // whatever else was said follows of the full disk
+		return errAnew // other errors follow from the full disk
 	default:
 		return err
 	}
 }
 
-// errAnew asks for this process to begin again.
+// errAnew requests a restart of this process.
 var errAnew = errors.New("the process has to restart")
 
-// again replaces this process by itself, with the same number, so that who
-// watches over it sees nothing of that. It returns only if that cannot be done.
+// again replaces this process by itself, with the same PID, so that its supervisor notices
+// nothing. It returns only after a failure.
 func again() error {
 	self, err := os.Executable()
 	if err == nil {
@@ -124,7 +124,7 @@ func listen(f roles.Controller, authority *identity.Authority) ([]net.Listener, 
 	return []net.Listener{local, remote}, nil
 }
 
-// openStore opens the cluster's memory.
+// openStore opens the cluster's store.
 func openStore(ctx context.Context, f roles.Controller) (*etcd.Store, error) {
 	if len(f.Etcd) > 0 {
 		return etcd.Connect(ctx, etcd.ConnectConfig{Endpoints: f.Etcd})

@@ -1,8 +1,7 @@
-// Command pagurus-controller is the head of a cluster. It is a program of its own
-// because its store takes longer to begin than most commands take altogether, and no
-// host needs it.
+// Command pagurus-controller is the head of a cluster. It is a separate program because its
+// store takes longer to start than most commands take in total, and no host needs it.
 //
-// It decides nothing of its own. The system ring runs it.
+// It decides nothing itself. The system ring runs it.
 package main
 
 import (

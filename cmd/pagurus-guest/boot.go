@@ -1,9 +1,9 @@
-// This file turns the initramfs that a virtual machine's kernel has unpacked
-// into the root file system of the guest's image, and ends the machine. A
-// container needs none of it: its driver has done as much from outside.
+// This file turns the initramfs of a virtual machine into the root file system of the
+// guest's image, and powers the machine off. A container does not need it: its driver has
+// done the same from outside.
 //
-// It must not know what the guest is for. Its tests are those of the guest
-// agent, in real guests.
+// It must not know the guest's purpose. Its tests are those of the guest agent, in real
+// guests.
 
 package main
 
@@ -56,11 +56,11 @@ const (
 	moduleList = "/modules.order.pagurus"
 	rootDevice = "/dev/vda"
 	newRoot    = "/newroot"
-	rootWait   = 10 * time.Second // for the disk to appear; a virtio disk needs none
+	rootWait   = 10 * time.Second // for the disk to appear; a virtio disk needs no time
 )
 
-// Boot turns the initramfs into the root file system of the image. What is wrong
-// and not fatal is said.
+// Boot turns the initramfs into the root file system of the image. It says what is wrong but
+// not fatal.
 func Boot(say func(format string, args ...any)) error {
 	for _, m := range kernelMounts {
 		if err := m.do(); err != nil {
@@ -83,8 +83,8 @@ func Boot(say func(format string, args ...any)) error {
 	return nil
 }
 
-// loadModules loads what the image lists. A module that does not load is
-// said, not fatal: what needed it will fail with a better sentence.
+// loadModules loads the image's listed modules. A module that does not load is not fatal:
+// whatever needs it fails with a better error.
 func loadModules(say func(format string, args ...any)) {
 	list, err := os.Open(moduleList)
 	if err != nil {
@@ -116,8 +116,8 @@ func loadModule(path string) error {
 	return err
 }
 
-// mountRoot mounts the image's root under newRoot: read-only below, in memory
-// above, so that nothing but memory has to move with the guest.
+// mountRoot mounts the image's root under newRoot: read-only below, in memory above, so that
+// only memory has to move with the guest.
 func mountRoot() error {
 	if err := waitFor(rootDevice); err != nil {
 		return err
@@ -154,9 +154,9 @@ func waitFor(path string) error {
 	}
 }
 
-// switchRoot makes newRoot the root and gives the initramfs's memory back.
-// The guest agent stays in the initramfs, bound into the new root, so that
-// there is one copy of it in memory and it can be run again.
+// switchRoot makes newRoot the root and frees the initramfs's memory. The guest agent stays
+// in the initramfs, bound into the new root, so that memory has one copy of it and it can be
+// run again.
 func switchRoot() error {
 	for _, m := range kernelMounts {
 		if err := os.MkdirAll(newRoot+m.target, 0o755); err != nil {
@@ -179,7 +179,7 @@ func switchRoot() error {
 	return os.Chdir("/")
 }
 
-// emptyInitramfs removes everything but /init and what is mounted.
+// emptyInitramfs removes everything except /init and mounts.
 func emptyInitramfs() {
 	var root unix.Stat_t
 	if unix.Stat("/", &root) != nil {
@@ -207,8 +207,7 @@ func emptyInitramfs() {
 	}
 }
 
-// PowerOff ends a guest that cannot run; the host sees it end and has the
-// console's last lines to say why.
+// PowerOff ends a guest that cannot run; the console's last lines tell the host why.
 func PowerOff() {
 	unix.Sync()
 	for {

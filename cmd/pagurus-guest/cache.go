@@ -12,12 +12,11 @@ import (
 	"pagurus/fleet"
 )
 
-// Cache says what the guest could do without, by the kernel's own count, after
-// it has dropped its page cache if told to. That drops only what is in memory
-// exactly as in its file and what no program has mapped: nothing is lost, and
-// programs keep their code. It costs a processor about a millisecond for each
-// 10 MiB, some milliseconds under emulation. A container has no cache of its
-// own: nothing of it is moved.
+// Cache reports how much memory the guest could do without, by the kernel's count. If drop
+// is set it first drops the page cache: only pages that equal their file and that no program
+// has mapped. So nothing is lost, and programs keep their code. That takes a CPU about a
+// millisecond per 10 MiB, some milliseconds under emulation. A container has no page cache
+// of its own, and none moves with it.
 func (m *member) Cache(_ context.Context, drop bool) (fleet.Cache, error) {
 	if contained {
 		return fleet.Cache{}, nil
@@ -36,11 +35,11 @@ func (m *member) Cache(_ context.Context, drop bool) (fleet.Cache, error) {
 	return c, nil
 }
 
-// Topology says what the guest sees of its processors and its memory.
+// Topology gives the processors and memory that the guest sees.
 func (m *member) Topology(context.Context) (fleet.Topology, error) { return numa.Read(m.root) }
 
-// readCache understands /proc/meminfo. Pages that programs have mapped are
-// among the active ones, mostly.
+// readCache parses /proc/meminfo. Pages that programs have mapped are mostly among the
+// active ones.
 func readCache(meminfo string) fleet.Cache {
 	at := map[string]int64{}
 	for line := range strings.Lines(meminfo) {
@@ -56,11 +55,10 @@ func readCache(meminfo string) fleet.Cache {
 	return c
 }
 
-// hintFeature is the bit by which host and guest have agreed that the guest
-// tells what is free (VIRTIO_BALLOON_F_FREE_PAGE_HINT).
+// hintFeature is the negotiated bit for free page hints (VIRTIO_BALLOON_F_FREE_PAGE_HINT).
 const hintFeature = 3
 
-// hints reports whether the kernel tells the host's mechanism what is free.
+// hints reports whether the kernel sends free page hints to the host.
 func (m *member) hints() bool {
 	found, _ := filepath.Glob(filepath.Join(m.root, "sys/bus/virtio/drivers/virtio_balloon/virtio*/features"))
 	for _, path := range found {

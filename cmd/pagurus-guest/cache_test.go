@@ -9,7 +9,7 @@ import (
 	"pagurus/fleet"
 )
 
-// meminfo is what a guest's kernel says after reading some files.
+// meminfo is a guest's /proc/meminfo after reading some files.
 const meminfo = `MemTotal:         496340 kB
 MemFree:           84084 kB
 MemAvailable:     302124 kB

@@ -13,18 +13,17 @@ import (
 	"pagurus/fleet"
 )
 
-// children starts processes and takes back every one that ends: its own, and
-// the orphans of programs, which the kernel hands to the first process. That
-// is why os/exec is of no use here: its Wait and ours would steal from each
-// other.
+// children starts processes and reaps every one that ends: its own, and programs' orphans,
+// which the kernel gives to the first process. So os/exec cannot be used: its Wait and this
+// one would take each other's results.
 type children struct {
-	mu      sync.Mutex // held over fork, so that a child cannot be reaped before it is known
+	mu      sync.Mutex // held over fork, so that a child is known before it can be reaped
 	waiting map[int]chan fleet.Exit
 }
 
 func newChildren() *children { return &children{waiting: map[int]chan fleet.Exit{}} }
 
-// user is whom a process runs as.
+// user is the user of a process.
 type user struct {
 	UID, GID uint32
 	Groups   []uint32
@@ -40,8 +39,8 @@ type command struct {
 	files [3]*os.File
 }
 
-// start runs a command in a session of its own. The channel gives its end.
-// After an error nothing runs.
+// start runs a command in a session of its own. ended receives its exit. After an error
+// nothing runs.
 func (c *children) start(cmd command) (pid int, ended <-chan fleet.Exit, err error) {
 	attr := &syscall.ProcAttr{
 		Dir: cmd.dir,
@@ -65,8 +64,7 @@ func (c *children) start(cmd command) (pid int, ended <-chan fleet.Exit, err err
 	return pid, exit, nil
 }
 
-// reap takes back children for ever. It sleeps until the kernel says that one
-// ended.
+// reap reaps children for ever. It sleeps until SIGCHLD.
 func (c *children) reap() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGCHLD)
@@ -95,7 +93,7 @@ func (c *children) reapAll() {
 	}
 }
 
-// exitOf says how a process ended, as a shell does.
+// exitOf gives a process's exit as a shell does.
 func exitOf(status unix.WaitStatus) fleet.Exit {
 	if status.Signaled() {
 		name := unix.SignalName(status.Signal())
@@ -107,8 +105,8 @@ func exitOf(status unix.WaitStatus) fleet.Exit {
 	return fleet.Exit{Code: status.ExitStatus()}
 }
 
-// signal sends a signal to a process started here and to its session's first
-// group, unless it has been reaped: then its number may be another's.
+// signal sends a signal to a process started here and to its session's first group, unless
+// it has been reaped: its PID may then be another's.
 func (c *children) signal(pid int, sig unix.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,15 +11,15 @@ import (
 	"pagurus/act/guestlink"
 )
 
-// contained says that this guest is a container. What its driver has made is
-// not made here: names, mounts, the network, the job's files. The clock and the
-// random numbers are the host's, and there is no right to touch them.
+// contained: this guest is a container. Its driver has already made names, mounts, network
+// and the job's files. Clock and random numbers are the host's, and the container has no
+// right to change them.
 var contained = os.Getenv("container") == "pagurus"
 
-// socketPath is where a container's link to the host is.
+// socketPath is a container's link to the host.
 const socketPath = runDir + "/link.sock"
 
-// prepareContainer makes what is missing in a container before programs can run.
+// prepareContainer makes what a container still lacks before programs can run.
 func prepareContainer() error {
 	if err := os.MkdirAll(lockDir, 0o755); err != nil {
 		return err
@@ -27,14 +27,13 @@ func prepareContainer() error {
 	return nameSelf()
 }
 
-// serveSocket answers the host for ever, or ends the container. There is one
-// connection at a time: the host makes a new one when it has given the old one
-// up. Before a container is moved the host ends it: what leads outside cannot
-// go along.
+// serveSocket serves the host for ever, or ends the container. There is one connection at a
+// time: a new one replaces the old. Before a move the host closes it, since a connection to
+// the outside cannot move.
 func serveSocket(m *member) {
 	listener, err := net.Listen("unix", socketPath)
 	if err == nil {
-		err = os.Chmod(socketPath, 0o600) // no program of the job is the host
+		err = os.Chmod(socketPath, 0o600) // only the host may connect, not the job's programs
 	}
 	if err != nil {
 		say("cannot listen for the host: %v", err)
@@ -43,7 +42,7 @@ func serveSocket(m *member) {
 	for last := net.Conn(nil); ; {
 		conn, err := listener.Accept()
 		if err != nil {
-			time.Sleep(time.Second) // out of file descriptors, perhaps; that passes
+			time.Sleep(time.Second) // perhaps out of file descriptors, which passes
 			continue
 		}
 		if last != nil {
@@ -52,13 +51,12 @@ func serveSocket(m *member) {
 		last = conn
 		go func() {
 			defer conn.Close()
-			_ = guestlink.Serve(context.Background(), conn, m) // it ends with the connection, as it should
+			_ = guestlink.Serve(context.Background(), conn, m) // it ends with the connection
 		}()
 	}
 }
 
-// flushShare writes what programs have written to the job's files, which stay
-// mounted.
+// flushShare writes programs' data to the job's files, which stay mounted.
 func flushShare(export string) error {
 	if export == "" {
 		return nil

@@ -12,26 +12,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// execName is what the guest agent is called as to become a program. It runs
-// as the program's user, so that what it finds wrong is what the program
-// itself would find, also on the share, where root may do less than the user.
+// execName is the guest agent's name when it becomes a program. It runs as the program's
+// user, so that it gets the same errors as the program, also on the share, where root may do
+// less than the user.
 const execName = "pagurus-exec"
 
 // Exit codes, as shells and containers have them.
 const (
-	exitOurs    = 125 // the program was not to blame
+	exitOurs    = 125 // not the program's fault
 	exitDenied  = 126 // it cannot be run
 	exitMissing = 127
 )
 
-// execArgs makes the arguments for execProgram: go to dir, see that check can
-// be run (if it is not empty), and become the program args.
+// execArgs makes the arguments for execProgram: change to dir, check that check can be run
+// (if not empty), and become the program args.
 func execArgs(dir, check string, args []string) []string {
 	return append([]string{execName, dir, check}, args...)
 }
 
-// execProgram becomes a program. It returns only if it cannot, with the exit
-// code, having said why.
+// execProgram becomes a program. It returns only on failure, with the exit code, after a
+// message.
 func execProgram(args []string) int {
 	if len(args) < 3 {
 		fmt.Fprintln(os.Stderr, "pagurus: usage: "+execName+" DIRECTORY CHECK PROGRAM [ARGUMENT...]")
@@ -69,8 +69,8 @@ func sorry(code int, sentence string) int {
 	return code
 }
 
-// resolve finds the file to run for a program's name, as execvp does, and
-// says with which code to exit if there is none.
+// resolve finds a program's file by its name, as execvp does. On failure code is the exit
+// code.
 func resolve(name string) (path string, code int, err error) {
 	if strings.Contains(name, "/") {
 		if code, err := runnable(name); err != nil {
@@ -105,8 +105,8 @@ func runnable(path string) (code int, err error) {
 	return 0, nil
 }
 
-// cause strips the operation and the path from an error of package os, for
-// sentences that have named both.
+// cause strips operation and path from an error of package os, for sentences that already
+// name both.
 func cause(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {

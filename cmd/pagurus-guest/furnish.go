@@ -13,10 +13,10 @@ import (
 	"pagurus/act/guestnet"
 )
 
-// lockDir is where programs expect to be able to make lock files.
+// lockDir is the folder in which programs make lock files.
 const lockDir = "/run/lock"
 
-// furnish makes what programs expect to find beside files of the image.
+// furnish makes what programs expect besides the image's files.
 func furnish() error {
 	links := map[string]string{
 		"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0",
@@ -35,8 +35,8 @@ func furnish() error {
 	if err := placeSelf(); err != nil {
 		return err
 	}
-	// Ranks of one guest copy each other's memory; without this Open MPI
-	// warns and copies twice.
+	// Ranks of one guest copy each other's memory; without this Open MPI warns and copies
+	// twice.
 	os.WriteFile("/proc/sys/kernel/yama/ptrace_scope", []byte("0"), 0)
 	if err := guestnet.Up("lo"); err != nil {
 		return fmt.Errorf("bringing lo up: %w", err)
@@ -51,7 +51,7 @@ func placeSelf() error {
 		return err
 	}
 	f.Close()
-	// The running binary lies outside of this root; only its magic link leads there.
+	// The running binary lies outside this root; only its magic link leads there.
 	if err := unix.Mount("/proc/self/exe", selfPath, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("placing the guest agent in the root: %w", err)
 	}
@@ -68,9 +68,8 @@ func nameSelf() error {
 	return nil
 }
 
-// ignoreSignals keeps the first process from ending by a signal, which would
-// end the guest with it. They are caught and dropped: signals set to be
-// ignored would be ignored in every program, too.
+// ignoreSignals keeps signals from ending the first process, which would end the guest. They
+// are caught and dropped: ignored signals would also be ignored in every program.
 func ignoreSignals() {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT,
 		unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGPWR)

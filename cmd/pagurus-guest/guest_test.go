@@ -18,8 +18,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// One guest: what programs see, and how they end. It has a peer for the sake
-// of MPI and of traces, which saves those tests two guests of their own.
+// One guest: what programs see, and how they end. It has a peer for the MPI and trace tests,
+// which saves those two guests of their own.
 func TestGuest(t *testing.T) {
 	guests := bootPair(t, "openmpi")
 	g := guests[0]
@@ -65,13 +65,12 @@ func files(t *testing.T, g *vm) {
 	}
 }
 
-// modest checks what the guest agent costs: memory, and wake-ups while nothing
-// happens.
+// modest checks the guest agent's cost: memory, and wake-ups while idle.
 func modest(t *testing.T, g *vm) {
 	if st, err := os.Stat(builtPath); err != nil || st.Size() > 8<<20 {
 		t.Errorf("the guest agent is too large: %v %v", st, err)
 	}
-	// What is said meanwhile would be a wake-up itself, so all is said at the end.
+	// Output would be a wake-up itself, so all is printed at the end.
 	script := "look() { cat /proc/1/task/*/status | grep -e ^VmRSS -e ^volun; }; sleep 1; a=$(look); sleep 5; b=$(look); echo \"$a\"; echo later; echo \"$b\""
 	before, after, ok := strings.Cut(g.do(t, 2*time.Minute, g.sh(script), "").stdout, "later\n")
 	if !ok {
@@ -89,7 +88,7 @@ func modest(t *testing.T, g *vm) {
 	}
 	woken := sum(numbers(after, `switches:\s+(\d+)`)) - sum(numbers(before, `switches:\s+(\d+)`))
 	t.Logf("%d KiB resident, woken %d times in five seconds", resident[0], woken)
-	if woken > 7 { // two for the looks themselves, whose processes end
+	if woken > 7 { // two for the script's own processes, which end
 		t.Errorf("the guest agent was woken %d times in five seconds in which nothing happened", woken)
 	}
 }
@@ -122,7 +121,7 @@ func again(t *testing.T, g *vm) {
 	if err := g.Setup(ctx, wrong); err == nil || !strings.Contains(err.Error(), wrong.MAC) {
 		t.Errorf("half an address: %v", err)
 	}
-	// A guest from a snapshot has another's address, and takes its own.
+	// A guest from a snapshot has another guest's address, and takes its own.
 	other := g.setup
 	other.MAC, other.Seed = "02:00:00:00:00:99", []byte("thirty-two bytes that are a seed")
 	if err := g.Setup(ctx, other); err != nil {
@@ -149,8 +148,7 @@ func lines() string {
 	return want.String()
 }
 
-// linkCut has the host's side of the link end again and again while output
-// flows.
+// linkCut has the host's side of the link end repeatedly while output flows.
 func linkCut(t *testing.T, g *vm) {
 	stop := make(chan struct{})
 	var cutter sync.WaitGroup
@@ -172,7 +170,7 @@ func linkCut(t *testing.T, g *vm) {
 	}
 }
 
-// moved moves the guest while a program writes and nothing is asked of it.
+// moved moves the guest while a program writes and the agent asks nothing.
 func moved(t *testing.T, g *vm) {
 	var o outcome
 	wait := testkit.Meanwhile(t, func() {

@@ -1,24 +1,21 @@
 // Command pagurus-guest is the guest agent: the first process of a guest.
 //
-// In a virtual machine the kernel starts it as /init from the initramfs. It loads modules, mounts
-// the image with a writable layer in memory, and then serves the agent of the
-// host over the guest link: it makes the guest a member of its job, runs its
-// programs, keeps their input and output by offset, and starts the remote
-// parts of MPI jobs for its peers, so that no sshd is needed. The same binary
-// is the remote-start command (called as "rsh") and the last step before a
-// program (called as "pagurus-exec").
+// In a virtual machine the kernel starts it as /init from the initramfs. It loads modules,
+// mounts the image with a writable layer in memory, and then serves the host's agent over
+// the guest link. It sets the guest up for its job, runs programs, keeps their input and
+// output by offset, and starts the remote parts of MPI jobs for its peers, so that no sshd
+// is needed. The same binary is the remote-start command ("rsh") and the last step before a
+// program ("pagurus-exec").
 //
-// In a container there is nothing to load or mount: namespaces, files, network
-// and the job's files are made from outside, also where it moves to, and the
-// link is a socket.
+// In a container there is nothing to load or mount. Namespaces, files, network and the job's
+// files are made from outside, at each host, and the link is a socket.
 //
-// It is resident in every guest, so it stays small and asleep: no HTTP, no
-// netlink library, no timer that runs while nothing happens. As the first
-// process it never exits; what goes wrong is said to the host.
+// It is resident in every guest, so it stays small and asleep: no HTTP, no netlink library,
+// no timer while idle. As the first process it never exits; it reports errors to the host.
 //
-// It must not know hosts, moves or the controller: a guest cannot tell where
-// it runs. Its tests run programs on this machine, and the whole guest in QEMU
-// under software emulation, with Open MPI 4 and 5 and MPICH.
+// It must not know hosts, moves or the controller: a guest cannot tell where it runs. Its
+// tests run programs on this machine, and the whole guest in QEMU under software emulation,
+// with Open MPI 4 and 5 and MPICH.
 package main
 
 import (
@@ -29,7 +26,7 @@ import (
 	"runtime/debug"
 )
 
-// Where things are in a running guest.
+// Paths in a running guest.
 const (
 	runDir    = "/run/pagurus"
 	selfPath  = runDir + "/pagurus-guest"
@@ -52,8 +49,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, "pagurus-guest is the first process of a guest; pagurus starts it, people do not")
 		os.Exit(2)
 	}
-	// One thread for Go code is enough for what it does, and each further one
-	// costs memory. The heap is small; collecting it often is cheap.
+	// One thread suffices for its Go code, and each further one costs memory. The heap is
+	// small, so frequent collection is cheap.
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(50)
 	firstProcess()
@@ -65,7 +62,7 @@ func firstProcess() {
 	if contained {
 		if err := prepareContainer(); err != nil {
 			say("cannot prepare the container: %v", err)
-			os.Exit(1) // and the container ends with it
+			os.Exit(1) // the container ends with it
 		}
 	} else if err := Boot(say); err != nil {
 		say("cannot boot: %v", err)

@@ -18,15 +18,15 @@ import (
 	"pagurus/fleet"
 )
 
-// member is the guest as a member of its job; it is what the host's agent
-// calls. It satisfies guestlink.Server.
+// member is the guest as a member of its job. It satisfies guestlink.Server for the host's
+// agent.
 type member struct {
 	children *children
-	root     string // "/", or where tests keep /etc and the like
+	root     string // "/", or a test's folder for /etc and others
 
 	mu       sync.Mutex
-	setting  *setting // the setup done last or being done
-	export   string   // where the job's files are mounted, or were
+	setting  *setting // the last setup, done or under way
+	export   string   // the path of the job's files, mounted now or before
 	home     account
 	remote   *remoteServer
 	programs map[string]*program
@@ -34,7 +34,7 @@ type member struct {
 	told told
 }
 
-// setting is one setup under way, or done.
+// setting is one setup, under way or done.
 type setting struct {
 	setup fleet.Setup
 	done  chan struct{}
@@ -45,12 +45,12 @@ func newMember(c *children, root string) *member {
 	return &member{children: c, root: root, programs: map[string]*program{}}
 }
 
-// clockTolerance is how far the guest's clock may be from the host's: the
-// link's own delay is below it, a step of the clock is worse than it.
+// clockTolerance is the allowed difference between the guest's clock and the host's. The
+// link's delay is below it, and a step of the clock is worse.
 const clockTolerance = 50 * time.Millisecond
 
-// Setup makes the guest a member of its job. The same setup again only sets
-// the clock and stirs the random numbers. After an error some of it is done; call again.
+// Setup sets the guest up for its job. The same setup again only sets the clock and adds the
+// seed. After an error part of it is done; call again.
 func (m *member) Setup(ctx context.Context, s fleet.Setup) error {
 	if !contained {
 		setClock(s.Clock)
@@ -64,7 +64,8 @@ func (m *member) Setup(ctx context.Context, s fleet.Setup) error {
 			now = &setting{setup: s, done: make(chan struct{})}
 			m.setting = now
 			go func() {
-				// Not bound to ctx: the call may be repeated meanwhile and then joins.
+				// Not bound to ctx: the call may be repeated meanwhile and then waits for
+				// this one.
 				now.err = m.join(s)
 				close(now.done)
 			}()
@@ -122,7 +123,7 @@ func (m *member) join(s fleet.Setup) (err error) {
 	return err
 }
 
-// setClock sets the guest's clock if it is off.
+// setClock sets the guest's clock if it differs.
 func setClock(t time.Time) {
 	if t.IsZero() {
 		return
@@ -135,8 +136,8 @@ func setClock(t time.Time) {
 	}
 }
 
-// stir makes the kernel's random numbers this guest's own: those started from
-// one snapshot would all draw the same. See random(4).
+// stir adds a seed to the kernel's random numbers: guests from one snapshot would all draw
+// the same. See random(4).
 func stir(seed []byte) {
 	if len(seed) == 0 {
 		return
@@ -151,7 +152,7 @@ func stir(seed []byte) {
 	}
 }
 
-// maxSeed is more than the kernel can use of a seed.
+// maxSeed is more than the kernel can use.
 const maxSeed = 64
 
 func addEntropy(fd int, seed []byte) error {
@@ -171,9 +172,8 @@ func addEntropy(fd int, seed []byte) error {
 	return nil
 }
 
-// Launch starts a program, once for its ID. What is wrong with the program
-// itself is said on its stderr, and it ends with the code a shell gives.
-// After an error it has not been launched.
+// Launch starts a program, once for its ID. An error of the program itself is written to its
+// stderr, and it ends with a shell's exit code. After an error it has not been launched.
 func (m *member) Launch(_ context.Context, p fleet.Program) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -205,7 +205,7 @@ func (m *member) Launch(_ context.Context, p fleet.Program) error {
 	return nil
 }
 
-// selfExe is how the guest agent runs itself again, wherever it lies.
+// selfExe is the path by which the guest agent runs itself again.
 const selfExe = "/proc/self/exe"
 
 func directory(p fleet.Program, home account) string {
@@ -224,7 +224,7 @@ func (m *member) program(id string) (*program, error) {
 	return nil, fmt.Errorf("program %q was never launched in this guest", id)
 }
 
-// Wait returns when the program ended.
+// Wait returns when the program has ended.
 func (m *member) Wait(ctx context.Context, id string) (fleet.Exit, error) {
 	p, err := m.program(id)
 	if err != nil {
@@ -255,14 +255,14 @@ func (m *member) Write(ctx context.Context, id string, offset int64, data []byte
 	return p.in.write(ctx, offset, data, eof)
 }
 
-// Trace gives what the ranks in this guest have done with MPI.
+// Trace gives the MPI traces of the ranks in this guest.
 func (m *member) Trace(_ context.Context, q fleet.TraceQuery) ([]fleet.Trace, error) {
 	return ranks.Read(ranks.Folder, q, say)
 }
 
-// Shutdown ends all programs, flushes files and unmounts the share. The guest
-// agent itself goes on. After an error files may be lost, or, if ctx ended, the
-// share still be mounted: call again.
+// Shutdown ends all programs, flushes files and unmounts the share. The guest agent goes on.
+// After an error files may be lost; if ctx ended, the share may still be mounted: call
+// again.
 func (m *member) Shutdown(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -274,7 +274,7 @@ func (m *member) Shutdown(ctx context.Context) error {
 	if m.setting != nil {
 		m.export = m.setting.setup.Export
 	}
-	m.setting = nil // a setup from now on begins again
+	m.setting = nil // the next setup starts from the beginning
 	if contained {
 		return flushShare(m.export)
 	}

@@ -14,19 +14,18 @@ import (
 
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// carried names the variable that lists the variables which the remote-start
-// command takes along to other guests. Open MPI does not hand the user's
-// variables on to ranks elsewhere, MPICH does; this way both do.
+// carried is the variable that lists the variables which the remote-start command takes to
+// other guests. Open MPI does not pass the user's variables to remote ranks, MPICH does;
+// this way both do.
 const carried = "PAGURUS_ENV"
 
-// plan says what to run for a program: its arguments, the program to check
-// first, and the environment.
+// plan gives the arguments for a program, the program to check first, and the environment.
 func plan(s fleet.Setup, home account, p fleet.Program) (args []string, check string, env []string) {
 	env = ownEnv(home)
 	args = p.Args
 	if library := preloaded(); (p.Trace || p.MPI && emulated()) && exists(library) {
-		// By env(1), not in the environment: mpirun and the daemons must not
-		// load an MPI library of their own.
+		// By env(1), not in the environment: mpirun and the daemons must not load an MPI
+		// library of their own.
 		load := []string{"env", "LD_PRELOAD=" + preload(library, p.Env)}
 		if emulated() {
 			load = append(load, "PAGURUS_WAIT="+strconv.Itoa(longestWait(s)))
@@ -39,7 +38,7 @@ func plan(s fleet.Setup, home account, p fleet.Program) (args []string, check st
 		}
 		return args, check, merge(env, p.Env)
 	}
-	if !strings.HasPrefix(p.Args[0], "-") { // otherwise an option of mpirun comes first
+	if !strings.HasPrefix(p.Args[0], "-") { // otherwise it begins with an option of mpirun
 		check = p.Args[0]
 	}
 	args = append([]string{mpirun(s.MPI), "-n", strconv.Itoa(p.Ranks)}, args...)
@@ -53,9 +52,8 @@ func plan(s fleet.Setup, home account, p fleet.Program) (args []string, check st
 	return args, check, merge(env, []string{carried + "=" + strings.Join(names, " ")})
 }
 
-// longestWait is for how many milliseconds a rank that waits may sleep. What
-// comes over the network wakes it; what a rank of the same guest writes to
-// shared memory does not.
+// longestWait is how many milliseconds a waiting rank may sleep. Network data wakes it, but
+// not a write of a rank in the same guest to shared memory.
 func longestWait(s fleet.Setup) int {
 	if slices.ContainsFunc(s.Peers, func(p fleet.Peer) bool { return p.Slots > 1 }) {
 		return 1
@@ -63,8 +61,7 @@ func longestWait(s fleet.Setup) int {
 	return 20
 }
 
-// preloaded is the tracing library that suits this guest. Images of before had one for
-// all.
+// preloaded is the tracing library for this guest. Older images have one for all kinds.
 func preloaded() string {
 	if emulated() && exists(waitPath) {
 		return waitPath
@@ -72,7 +69,7 @@ func preloaded() string {
 	return tracePath
 }
 
-// preload puts a library before what the user preloads.
+// preload puts a library before the user's preloaded ones.
 func preload(library string, env []string) string {
 	libraries := library
 	for _, v := range env {
@@ -83,8 +80,8 @@ func preload(library string, env []string) string {
 	return libraries
 }
 
-// mpirun gives the image's command to start ranks: Debian's own name for it
-// where two MPI libraries are installed side by side.
+// mpirun gives the image's command to start ranks: Debian's specific name if two MPI
+// libraries are installed.
 func mpirun(mpi string) string {
 	for _, name := range []string{"mpirun." + mpi, "mpiexec." + mpi} {
 		for _, dir := range filepath.SplitList(searchPath) {
@@ -96,10 +93,9 @@ func mpirun(mpi string) string {
 	return "mpirun"
 }
 
-// emulated reports whether this guest's CPUs are software. Such guests share
-// real cores with each other, where a rank that waits by spinning takes the
-// time from the one it waits for: with four of them on two cores LAMMPS made 5
-// steps a second. So there a waiting rank sleeps (wait.h).
+// emulated reports whether this guest's CPUs are emulated. Such guests share real cores,
+// where a spinning rank takes the time of the rank it waits for: with four guests on two
+// cores LAMMPS made 5 steps a second. So a waiting rank sleeps there (wait.h).
 var emulated = sync.OnceValue(func() bool {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	return err == nil && strings.Contains(string(text), "QEMU TCG CPU")
@@ -110,7 +106,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// ownEnv is what every program finds, here and on peers.
+// ownEnv is every program's basic environment, here and on peers.
 func ownEnv(home account) []string {
 	return []string{
 		"PATH=" + searchPath, "HOME=" + home.dir, "USER=" + home.name, "LOGNAME=" + home.name,
@@ -118,9 +114,9 @@ func ownEnv(home account) []string {
 	}
 }
 
-// mpiEnv makes mpirun start ranks on all guests of the job without a flag:
-// where they are, and how to get there. Variables of libraries that the image
-// does not have do no harm, so all are always set.
+// mpiEnv makes mpirun start ranks on all guests of the job without a flag: it names the
+// guests and the way to them. Variables of absent libraries do no harm, so all are always
+// set.
 func mpiEnv(s fleet.Setup) []string {
 	subnet := ""
 	if p, err := s.Addr.Prefix(s.Prefix); err == nil {
@@ -141,8 +137,8 @@ func mpiEnv(s fleet.Setup) []string {
 		"PRTE_MCA_prte_if_include=" + subnet,
 		"PRTE_MCA_rmaps_default_mapping_policy=slot:oversubscribe",
 		"PRTE_MCA_hwloc_default_binding_policy=none",
-		// Both: plain TCP between guests. Probing for fast networks that a
-		// guest never has takes seconds under emulation.
+		// Both: plain TCP between guests. Probing for fast networks, which a guest never
+		// has, takes seconds under emulation.
 		"OMPI_MCA_pml=ob1",
 		"OMPI_MCA_btl=self,vader,tcp",
 		"OMPI_MCA_btl_tcp_if_include=" + subnet,
@@ -168,7 +164,7 @@ func mpiEnv(s fleet.Setup) []string {
 	return env
 }
 
-// merge gives env with each of more added or put in place of its namesake.
+// merge gives env with more added; a variable in more replaces one of the same name.
 func merge(env, more []string) []string {
 	all := slices.Clone(env)
 	for _, v := range more {

@@ -12,8 +12,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// The images in which MPI programs have to start: each of the three launchers
-// finds the other guests in a way of its own. The third, openmpi, is TestGuest's.
+// The images in which MPI programs must start: each of the three launchers finds the other
+// guests in its own way. TestGuest tests the third, openmpi.
 var mpiImages = []string{"mpich", "openmpi4"}
 
 // Two guests, one program, no flag: what a user of mpirun expects.
@@ -62,7 +62,7 @@ func installWitness(t *testing.T, guests []*vm) {
 		t.Fatal(err)
 	}
 	g := guests[0]
-	if g.image != "openmpi" { // that a guest can compile is shown once
+	if g.image != "openmpi" { // compiling in a guest is tested once
 		g.put(t, "w.c", source)
 		g.compile(t, "mpicc -O1 -o witness w.c")
 		return
@@ -73,8 +73,8 @@ func installWitness(t *testing.T, guests []*vm) {
 	}
 }
 
-// checkMPI runs few programs that each show much: starting ranks on two
-// emulated guests takes longest.
+// checkMPI runs few programs that each test much, since starting ranks on two emulated
+// guests takes longest.
 func checkMPI(t *testing.T, guests []*vm) {
 	installWitness(t, guests)
 	g := guests[0]
@@ -93,16 +93,16 @@ func checkMPI(t *testing.T, guests []*vm) {
 	}
 }
 
-// checkMove moves one guest after the other while their ranks talk, which they do
-// until there is a file "moved", and looks at the gaps in that. No MPI program
-// may have run in the guests before.
+// checkMove moves one guest after the other while their ranks communicate, which they do
+// until there is a file "moved", and checks the gaps. No MPI program may have run in the
+// guests before.
 func checkMove(t *testing.T, guests []*vm, p fleet.Program) {
 	t.Helper()
 	p.Trace = true
 	var o outcome
 	wait := testkit.Meanwhile(t, func() { o = guests[0].do(t, 4*time.Minute, p, "") })
 	testkit.Until(t, 2*time.Minute, "the ranks talk", func() bool {
-		time.Sleep(200 * time.Millisecond) // answering takes the guests' time from the ranks
+		time.Sleep(200 * time.Millisecond) // answers take the guests' time from the ranks
 		for _, g := range guests {
 			if traces, err := g.Trace(t.Context(), fleet.TraceQuery{}); err != nil || len(traces) == 0 {
 				return false
@@ -129,10 +129,9 @@ func checkMove(t *testing.T, guests []*vm, p fleet.Program) {
 	}
 }
 
-// checkPrompt has ranks on both guests write while rank 0 waits for input:
-// output comes while a program runs, environment and input get where they
-// should, and what rank 0 ends with is what the program ends with. Only rank 0
-// reads: MPICH never closes the others' input.
+// checkPrompt has ranks on both guests write while rank 0 waits for input: output comes
+// while a program runs, environment and input arrive, and rank 0's exit is the program's.
+// Only rank 0 reads: MPICH never closes the others' input.
 func checkPrompt(t *testing.T, g *vm, p fleet.Program) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -16,13 +16,13 @@ import (
 	"pagurus/internal/note"
 )
 
-// account is the user that a job's programs run as, as far as the guest knows.
+// account is the guest's entry for the user of the job's programs.
 type account struct {
 	user
 	name, dir, shell string
 }
 
-// workable gives a directory that commands can start in: the home if there is one.
+// workable gives a directory in which commands can start: the home, if it exists.
 func (a account) workable() string {
 	if exists(a.dir) {
 		return a.dir
@@ -32,7 +32,7 @@ func (a account) workable() string {
 
 func firstOfAll() bool { return os.Getpid() == 1 }
 
-// writeNames gives the guest its name and tells it those of its peers.
+// writeNames sets the guest's name and writes its peers' names.
 func (m *member) writeNames(s fleet.Setup) error {
 	if firstOfAll() && !contained {
 		if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
@@ -61,7 +61,7 @@ func (m *member) writeNames(s fleet.Setup) error {
 	return nil
 }
 
-// write replaces a file whole.
+// write replaces a whole file.
 func (m *member) write(path, text string) error {
 	path = filepath.Join(m.root, path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -70,15 +70,15 @@ func (m *member) write(path, text string) error {
 	return note.Write(path, []byte(text), 0o644)
 }
 
-// enlist makes the job's user known in the guest, so that programs can ask
-// who they are, and gives it a home. An image's own entry is kept.
+// enlist adds the job's user to the guest, so that programs can look it up, and gives it a
+// home. An image's own entry is kept.
 func (m *member) enlist(s fleet.Setup) (account, error) {
 	a := account{user: user{UID: s.UID, GID: s.GID, Groups: s.Groups}, name: "user", dir: "/home/user", shell: "/bin/sh"}
 	if s.UID == 0 {
 		a.name, a.dir = "root", "/root"
 	}
 	if s.Export != "" && within(a.dir, s.Export) {
-		a.dir = "/var/home/user" // the share is on top of it, and is not ours to write
+		a.dir = "/var/home/user" // the share covers it and is not ours to write
 	}
 	if f, err := m.entry("/etc/passwd", 2, s.UID); err != nil {
 		return a, err
@@ -142,7 +142,7 @@ func (m *member) entry(path string, field int, id uint32) ([]string, error) {
 	return nil, lines.Err()
 }
 
-// add puts a line at the end of a file.
+// add appends a line to a file.
 func (m *member) add(path, line string) error {
 	old, err := os.ReadFile(filepath.Join(m.root, path))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

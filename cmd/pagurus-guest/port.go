@@ -15,10 +15,10 @@ import (
 	"pagurus/act/guestlink"
 )
 
-// portName is the virtio-serial port that leads to the host's agent.
+// portName is the virtio-serial port of the link to the host's agent.
 const portName = "org.pagurus.link"
 
-// servePort answers the host for ever.
+// servePort serves the host for ever.
 func servePort(m *member) {
 	for {
 		p, err := openPort()
@@ -27,15 +27,14 @@ func servePort(m *member) {
 			p.file.Close()
 		}
 		say("link to the host: %v", err)
-		time.Sleep(time.Second) // a port that is there does not fail; do not spin if one does
+		time.Sleep(time.Second) // an existing port does not fail; do not spin if one does
 	}
 }
 
-// port is the guest's end of the link. The kernel says "end of file" to a
-// reader for as long as nobody listens on the host's side, which is so after
-// every move until the agent there connects. Neither end nor error counts
-// here: a Read waits for bytes, a Write for room, however long that takes, and
-// nothing is polled.
+// port is the guest's end of the link. The kernel reports "end of file" while the host's
+// side is not open, which is so after every move until the agent there connects. This type
+// ignores end and errors: a Read waits for bytes, a Write for room, however long that takes,
+// without polling.
 type port struct {
 	file *os.File
 	raw  syscall.RawConn
@@ -59,7 +58,7 @@ func openPort() (*port, error) {
 	return &port{file: file, raw: raw}, nil
 }
 
-// findPort looks the port up by name; there is no udev to link it.
+// findPort finds the port by name; there is no udev to link it.
 func findPort() (string, error) {
 	names, err := filepath.Glob("/sys/class/virtio-ports/*/name")
 	if err != nil {
@@ -97,8 +96,8 @@ func (p *port) Write(b []byte) (total int, err error) {
 	return total, err
 }
 
-// done reports whether a read or write of the port need not be tried again
-// when the kernel next says that the port has changed.
+// done reports whether a read or write of the port is complete. Otherwise it is repeated
+// after the kernel's next event.
 func done(n int, err error) bool {
 	if err != nil {
 		return err != unix.EAGAIN && err != unix.EINTR && err != unix.EPIPE

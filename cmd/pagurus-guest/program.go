@@ -12,15 +12,15 @@ import (
 	"pagurus/fleet"
 )
 
-// program is one program that was launched. It stays known after its end.
+// program is one launched program. It stays known after its end.
 type program struct {
 	in       input
 	out, err output
 	run      *piped
 
 	mu    sync.Mutex
-	asked time.Time   // when it was told to end; zero: it was not
-	until time.Time   // and when it is killed
+	asked time.Time   // when it was told to end; zero: not yet
+	until time.Time   // when it will be killed
 	last  *time.Timer // until then
 }
 
@@ -105,8 +105,8 @@ func (p *program) over() bool {
 	}
 }
 
-// endAfter does what ends a program when its grace is over, counted from the first
-// call; a later one can only make it shorter.
+// endAfter calls kill when a program's grace is over, counted from the first call; a later
+// call can only shorten it.
 func (p *program) endAfter(grace time.Duration, kill func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,8 +139,8 @@ func (p *program) stream(name string) (*output, error) {
 	return nil, fmt.Errorf("a program has no output stream %q", name)
 }
 
-// failed gives a program that never ran: it says a sentence and ends. What
-// keeps a program from starting is told where people look for it, on stderr.
+// failed gives a program that never ran: its stderr has a sentence about the failure, where
+// users look for it.
 func failed(code int, sentence string) *program {
 	p := &program{run: &piped{ended: make(chan struct{}), exit: fleet.Exit{Code: code}}}
 	p.err.Write([]byte("pagurus: " + sentence + "\n"))
@@ -151,7 +151,7 @@ func failed(code int, sentence string) *program {
 	return p
 }
 
-// end asks the program to end, or ends it.
+// end sends the program a signal that ends it.
 func (p *program) end(c *children, sig unix.Signal) {
 	if p.run.pid != 0 {
 		c.signal(p.run.pid, sig)

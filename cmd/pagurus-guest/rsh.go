@@ -20,22 +20,20 @@ import (
 	"pagurus/fleet"
 )
 
-// Remote start: mpirun in guest 0 runs "rsh HOST COMMAND" and this asks the
-// guest agent of HOST to run COMMAND as the job's user. The connection lives
-// on the job's own network, which carries nobody else, and is made to survive
-// moves of either guest.
+// Remote start: mpirun in guest 0 runs "rsh HOST COMMAND", which asks the guest agent of
+// HOST to run COMMAND as the job's user. The connection is on the job's own network, which
+// no other job uses, and survives moves of either guest.
 //
-// After a line of JSON from the caller both sides send messages: a byte that
-// says what it is, four bytes of length, and the content.
+// After a line of JSON from the caller both sides send messages: a type byte, four bytes of
+// length, and the content.
 const (
-	// remotePort is below 1024, so that no program of the job can sit on it, and
-	// below 665, where the kernel's NFS client begins to take ports for itself
-	// (sunrpc.min_resvport). It is that of rsh.
+	// remotePort is below 1024, so that no program of the job can listen on it, and below
+	// 665, the first port that the kernel's NFS client may use (sunrpc.min_resvport). It is
+	// rsh's.
 	remotePort = 514
 	// remoteWait is how long a peer may take to become ready.
 	remoteWait = 60 * time.Second
-	// remoteGrace is what a command has between SIGTERM and SIGKILL after
-	// whoever started it has gone.
+	// remoteGrace is a command's time between SIGTERM and SIGKILL after its caller has gone.
 	remoteGrace = 5 * time.Second
 
 	messageHead = 5
@@ -44,7 +42,7 @@ const (
 
 // The messages.
 const (
-	sendStdin  = 'i' // to the peer; empty: the end of it
+	sendStdin  = 'i' // to the peer; empty: end of input
 	sendStdout = 'o'
 	sendStderr = 'e'
 	sendExit   = 'x' // the last one; four bytes of exit code
@@ -55,11 +53,11 @@ type remoteRequest struct {
 	Command string   `json:"command"`
 	Env     []string `json:"env"`
 
-	Signal *fleet.Signal `json:"signal,omitempty"` // for the ranks in this guest, instead of a command; the answer says how many there are
+	Signal *fleet.Signal `json:"signal,omitempty"` // for the ranks in this guest, instead of a command; the answer is their number
 }
 
-// keepAlive finds a peer that is gone for good within an hour, and takes
-// nothing shorter for that: a move may last minutes.
+// keepAlive finds a permanently lost peer within an hour. Shorter silences are allowed,
+// since a move may last minutes.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Minute, Interval: 5 * time.Minute, Count: 10}
 
 // messages writes messages from several goroutines.
@@ -77,7 +75,7 @@ func (m *messages) send(kind byte, content []byte) error {
 	return err
 }
 
-// as gives a writer whose bytes become messages of a kind.
+// as gives a writer that sends its bytes as messages of a kind.
 func (m *messages) as(kind byte) io.Writer { return messageWriter{m, kind} }
 
 type messageWriter struct {
@@ -117,7 +115,7 @@ type remoteServer struct {
 	env      []string
 	peers    []fleet.Peer
 	deliver  func(fleet.Signal) int
-	bad      sync.Once // told of: a program of the job can make bad connections as fast as it likes
+	bad      sync.Once // logged once: a program of the job can make any number of bad connections
 }
 
 // listenRemote serves peers on the guest's own address.
@@ -140,7 +138,7 @@ func (r *remoteServer) accept() {
 			return
 		}
 		if err != nil {
-			time.Sleep(time.Second) // out of file descriptors, perhaps; that passes
+			time.Sleep(time.Second) // perhaps out of file descriptors, which passes
 			continue
 		}
 		go func() {
@@ -201,8 +199,8 @@ func readRequest(in *bufio.Reader) (req remoteRequest, err error) {
 	return req, nil
 }
 
-// runCommand runs the command to its end. If the caller goes away before
-// that, the command is ended.
+// runCommand runs the command to its end. If the caller goes away before, the command is
+// ended.
 func (r *remoteServer) runCommand(req remoteRequest, in io.Reader, out *messages) (code int, err error) {
 	p, err := launchPiped(r.children, command{
 		path: "/bin/sh", args: []string{"sh", "-c", req.Command},
@@ -214,7 +212,7 @@ func (r *remoteServer) runCommand(req remoteRequest, in io.Reader, out *messages
 	go func() {
 		defer p.stdin.Close()
 		takeStdin(in, p.stdin)
-		// The connection broke, which a move does not do: the caller ended.
+		// The connection broke, which a move does not cause: the caller ended.
 		r.children.signal(p.pid, unix.SIGHUP)
 		r.children.signal(p.pid, unix.SIGTERM)
 		select {
@@ -231,8 +229,7 @@ func (r *remoteServer) runCommand(req remoteRequest, in io.Reader, out *messages
 	return p.exit.Code, nil
 }
 
-// takeStdin feeds a command until the connection ends. The end of input is not
-// the end of it.
+// takeStdin feeds a command until the connection ends, which may be after the end of input.
 func takeStdin(in io.Reader, stdin *os.File) {
 	for {
 		kind, content, err := receive(in)
@@ -247,8 +244,8 @@ func takeStdin(in io.Reader, stdin *os.File) {
 	}
 }
 
-// remoteShell is the command "rsh [options] HOST COMMAND...". It gives the
-// command's exit code, or 255 as ssh does if there is none.
+// remoteShell is the command "rsh [options] HOST COMMAND...". It returns the command's exit
+// code, or 255 like ssh on failure.
 func remoteShell(args []string) int {
 	host, command, quiet, err := parseRemote(args)
 	if err == nil {
@@ -261,8 +258,8 @@ func remoteShell(args []string) int {
 	return 255
 }
 
-// parseRemote understands the options that launchers give to rsh and ssh, of
-// which only -n means anything here.
+// parseRemote parses the options that launchers pass to rsh and ssh; only -n has a meaning
+// here.
 func parseRemote(args []string) (host, command string, quiet bool, err error) {
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") && args[0] != "-" {
 		option := args[0]
@@ -285,7 +282,7 @@ func parseRemote(args []string) (host, command string, quiet bool, err error) {
 	return host, strings.Join(args[1:], " "), quiet, nil
 }
 
-// callPeer has a peer run a command and gives its exit code.
+// callPeer has a peer run a command and returns its exit code.
 func callPeer(host, command string, quiet bool) (int, error) {
 	conn, err := dialPeer(host)
 	if err != nil {
@@ -303,7 +300,7 @@ func callPeer(host, command string, quiet bool) (int, error) {
 	return code, nil
 }
 
-// terminal is where a remote command's streams lead.
+// terminal is the local end of a remote command's streams.
 type terminal struct {
 	in       io.Reader
 	out, err io.Writer
@@ -331,7 +328,7 @@ func converse(conn io.ReadWriter, r remoteRequest, streams terminal) (code int, 
 		}
 		switch kind {
 		case sendStdout:
-			streams.out.Write(content) // a reader that went away is the command's loss, as with any pipe
+			streams.out.Write(content) // a closed reader loses the output, as with any pipe
 		case sendStderr:
 			streams.err.Write(content)
 		case sendExit:
@@ -342,7 +339,7 @@ func converse(conn io.ReadWriter, r remoteRequest, streams terminal) (code int, 
 	}
 }
 
-// carriedEnv is what of the environment goes along.
+// carriedEnv is the part of the environment that goes along.
 func carriedEnv() (env []string) {
 	for _, name := range append(strings.Fields(os.Getenv(carried)), carried) {
 		if v, ok := os.LookupEnv(name); ok {

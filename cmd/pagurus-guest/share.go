@@ -19,21 +19,20 @@ import (
 
 const (
 	nfsPort = 2049
-	// shareWait is how long the file server may come up after the guest.
+	// shareWait is how long the file server may start after the guest.
 	shareWait = 60 * time.Second
-	// forceTime is what remains of a call for unmounting by force.
+	// forceTime is the part of a call's time kept for a forced unmount.
 	forceTime = 2 * time.Second
 )
 
-// shareOptions are those of the mount. hard: a program never sees an error
-// because the file server is being moved or restarted. actimeo and
-// lookupcache: what a rank writes on one guest is seen on another within a
-// second without closing and opening, and a new file at once; the defaults
-// would hide it for up to a minute.
+// shareOptions are the mount's options. hard: a program never sees an error because the file
+// server restarts. actimeo and lookupcache: a rank's writes are seen on another guest within
+// a second without closing and opening, and a new file at once; with the defaults it could
+// take up to a minute.
 const shareOptions = "vers=4.1,proto=tcp,port=2049,sec=sys,hard,timeo=100,retrans=2,actimeo=1,lookupcache=positive"
 
-// keepClear are directories that a share must not cover: the image's programs
-// would be gone.
+// keepClear are directories that a share must not cover, because the image's programs would
+// be hidden.
 var keepClear = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"}
 
 // mountShare mounts the job's files at the path they have on the submit host.
@@ -55,7 +54,7 @@ func mountShare(s fleet.Setup) error {
 	options := fmt.Sprintf("%s,addr=%s,clientaddr=%s", shareOptions, s.Share, s.Addr)
 	var last error
 	for deadline := time.Now().Add(shareWait); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-		// The kernel would wait far longer for a server that is not there yet.
+		// The kernel would wait far longer for an absent server.
 		if last = reachable(s.Share); last != nil {
 			continue
 		}
@@ -108,9 +107,9 @@ func mounted(path string) bool {
 	return false
 }
 
-// unmountShare writes all files and unmounts the share, if there is one. A
-// server that does not take the files is given up when ctx, which has to have
-// a deadline, is nearly over: an error, for what it has not got then is lost.
+// unmountShare writes all files and unmounts the share, if there is one. ctx must have a
+// deadline. Shortly before it, a server that does not take the files is given up: an error,
+// since unwritten data is lost.
 func unmountShare(ctx context.Context, export string) error {
 	if export == "" || !mounted(export) {
 		return nil
@@ -119,7 +118,7 @@ func unmountShare(ctx context.Context, export string) error {
 	trying, cancel := context.WithDeadline(ctx, end.Add(-forceTime))
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- unmount(trying, export) }() // the kernel may hold it for ever
+	go func() { done <- unmount(trying, export) }() // the kernel may block it for ever
 	var err error
 	select {
 	case err = <-done:
@@ -132,13 +131,13 @@ func unmountShare(ctx context.Context, export string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	unix.Unmount(export, unix.MNT_DETACH|unix.MNT_FORCE) // in vain only if it has gone meanwhile
+	unix.Unmount(export, unix.MNT_DETACH|unix.MNT_FORCE) // fails only if it has gone meanwhile
 	return err
 }
 
 // unmount writes all files and tries to unmount the share until ctx ends.
 func unmount(ctx context.Context, export string) (flushed error) {
-	if dir, err := os.Open(export); err == nil { // else the unmounting has to write them
+	if dir, err := os.Open(export); err == nil { // otherwise unmounting must write them
 		flushed = os.NewSyscallError("writing the job's files", unix.Syncfs(int(dir.Fd())))
 		dir.Close()
 	}
@@ -147,7 +146,7 @@ func unmount(ctx context.Context, export string) (flushed error) {
 		if err == nil || errors.Is(err, unix.EINVAL) { // an earlier call may have done it
 			return flushed
 		}
-		// EBUSY: a process that ends is still closing its files.
+		// EBUSY: an ending process is still closing its files.
 		if !errors.Is(err, unix.EBUSY) || ctx.Err() != nil {
 			return errors.Join(flushed, fmt.Errorf("unmounting %s: %w", export, err))
 		}

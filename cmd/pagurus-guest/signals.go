@@ -22,22 +22,22 @@ import (
 	"pagurus/fleet"
 )
 
-// A signal goes to the ranks themselves, in every guest of the job: mpirun hands on
-// few of them, takes SIGTERM for an order to kill its ranks within a second or
-// two, and dies of most others. Where nothing of MPI runs it goes to the program.
+// A signal goes directly to the ranks in every guest of the job. mpirun passes on few
+// signals, takes SIGTERM as an order to kill its ranks within a second or two, and dies of
+// most others. Without MPI the signal goes to the program.
 
-// toldMost is how many signals are remembered, so that none comes twice.
+// toldMost is how many signals are remembered, so that none is delivered twice.
 const toldMost = 256
 
-// told remembers the signals that have been delivered in this guest, and to how many
-// processes each went.
+// told remembers the delivered signals, and to how many processes each went.
 type told struct {
 	mu    sync.Mutex
 	order []string
 	to    map[string]int
 }
 
-// once delivers a signal if it has not been. One that found nobody was not delivered.
+// once delivers a signal unless it has been delivered. One that reached no process does not
+// count.
 func (t *told) once(id string, deliver func() int) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,9 +59,8 @@ func (t *told) once(id string, deliver func() int) int {
 	return n
 }
 
-// Signal passes a signal on to the ranks of a program, in all guests of its job, once
-// for its ID. One that ends the program begins its grace. After an error some may
-// have it; call again.
+// Signal sends a signal to a program's ranks in all guests of its job, once for its ID. One
+// that ends the program starts its grace. After an error some ranks may have it; call again.
 func (m *member) Signal(ctx context.Context, id string, s fleet.Signal) error {
 	p, err := m.program(id)
 	if err != nil {
@@ -85,7 +84,7 @@ func (m *member) Signal(ctx context.Context, id string, s fleet.Signal) error {
 		reached += n
 		if err != nil {
 			if ctx.Err() != nil {
-				return ctx.Err() // a guest that is being moved answers later
+				return ctx.Err() // a moving guest answers later
 			}
 			return err
 		}
@@ -98,8 +97,8 @@ func (m *member) Signal(ctx context.Context, id string, s fleet.Signal) error {
 	return nil
 }
 
-// deliver sends a signal to the ranks in this guest, once for its ID, and gives how
-// many there were.
+// deliver sends a signal to the ranks in this guest, once for its ID, and returns their
+// number.
 func (m *member) deliver(s fleet.Signal) int {
 	return m.told.once(s.ID, func() (n int) {
 		for _, pid := range m.ranks(tasks()) {
@@ -107,14 +106,14 @@ func (m *member) deliver(s fleet.Signal) int {
 				n++
 			}
 			if s.Ends {
-				unix.Kill(pid, unix.SIGCONT) // one that is stopped would not hear it
+				unix.Kill(pid, unix.SIGCONT) // a stopped one would not react
 			}
 		}
 		return n
 	})
 }
 
-// kill ends a program whose grace is over, and what it has left behind.
+// kill kills a program whose grace is over, and its remaining processes.
 func (m *member) kill(p *program) {
 	if !firstOfAll() {
 		p.end(m.children, unix.SIGKILL)
@@ -134,7 +133,7 @@ func tasks() (all []task) {
 	names, _ := filepath.Glob("/proc/[1-9]*/stat")
 	for _, name := range names {
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
-		stat, _ := os.ReadFile(name) // nothing if it has gone meanwhile
+		stat, _ := os.ReadFile(name) // empty if it has gone meanwhile
 		if err != nil || pid == os.Getpid() || !isUser(string(stat)) {
 			continue
 		}
@@ -150,16 +149,16 @@ func tasks() (all []task) {
 	return all
 }
 
-// launches reports whether a process of a name is a part of mpirun: of Open MPI 4
-// and 5, of MPICH, or the remote start.
+// launches reports whether a process name belongs to mpirun: of Open MPI 4 and 5, of MPICH,
+// or the remote start.
 func launches(name string) bool {
 	return name == "rsh" || slices.ContainsFunc([]string{"mpirun", "mpiexec", "prte", "orte", "orted", "hydra_"},
 		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// ranks gives the processes that a signal is for: those that a launcher started, the
-// programs launched here, and what shares a group with one of them, as a terminal and
-// mpirun have it.
+// ranks gives the processes that should get a signal: those that a launcher started, the
+// programs launched here, and processes in the same group as one of them, as with a terminal
+// and mpirun.
 func (m *member) ranks(all []task) (pids []int) {
 	launcher, group := map[int]bool{}, map[int]bool{}
 	for _, t := range all {
@@ -185,8 +184,8 @@ func (m *member) ranks(all []task) (pids []int) {
 	return pids
 }
 
-// tellPeers hands a signal to the other guests of the job, and gives how many ranks
-// they have. After an error not all have it.
+// tellPeers sends a signal to the job's other guests, and returns how many ranks they have.
+// After an error not all have it.
 func tellPeers(ctx context.Context, setup fleet.Setup, s fleet.Signal) (reached int, err error) {
 	type answer struct {
 		reached int

@@ -8,7 +8,7 @@ import (
 	"pagurus/fleet"
 )
 
-// starts launches a script and waits until it has said that it is up.
+// starts launches a script and waits until it has printed that it is up.
 func starts(t *testing.T, m *member, id, script string) {
 	t.Helper()
 	if err := m.Launch(t.Context(), fleet.Program{ID: id, Args: []string{"sh", "-c", script}, Dir: "/"}); err != nil {
@@ -25,12 +25,12 @@ func starts(t *testing.T, m *member, id, script string) {
 
 const waits = `; echo up; while :; do sleep 0.02; done`
 
-// A program that needs longer to save than a launcher would leave it has that time,
-// and what it says then is read.
+// A program that needs longer to save than a launcher allows has that time, and its output
+// then is read.
 func TestEndLeavesTimeToSave(t *testing.T) {
 	m := enlisted(t)
 	starts(t, m, "j1", `trap 'sleep 2.5; echo saved; exit 8' TERM`+waits)
-	for range 2 { // as after a restart of the agent
+	for range 2 { // as after an agent's restart
 		if err := m.Signal(t.Context(), "j1", fleet.Signal{ID: "end", Number: fleet.Terminate, Ends: true, Grace: 20 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
@@ -47,8 +47,7 @@ func TestEndLeavesTimeToSave(t *testing.T) {
 	}
 }
 
-// One that heeds nothing is killed when its grace is over, or the shorter one that
-// it is given later.
+// A program that ignores signals is killed when its grace is over, or a later, shorter one.
 func TestEndKillsAfterTheGrace(t *testing.T) {
 	m := enlisted(t)
 	starts(t, m, "j1", `trap '' TERM`+waits)
@@ -62,7 +61,7 @@ func TestEndKillsAfterTheGrace(t *testing.T) {
 	}
 }
 
-// The same signal comes once, another one again.
+// The same signal is delivered once, another one again.
 func TestSignalComesOnce(t *testing.T) {
 	m := enlisted(t)
 	starts(t, m, "j1", `trap 'echo one' USR1; trap 'echo two; exit 0' USR2`+waits)
@@ -70,7 +69,7 @@ func TestSignalComesOnce(t *testing.T) {
 		if err := m.Signal(t.Context(), "j1", fleet.Signal{ID: id, Number: 10}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(200 * time.Millisecond) // two that come together are one
+		time.Sleep(200 * time.Millisecond) // two at the same time would merge
 	}
 	if err := m.Signal(t.Context(), "j1", fleet.Signal{ID: "c", Number: 12}); err != nil {
 		t.Fatal(err)

@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// outputLimit bounds the output of one stream that the host has not
-	// fetched. A program that writes more waits, as with any full pipe.
+	// outputLimit bounds the output of one stream that the host has not fetched. Beyond it
+	// the program waits, as with any full pipe.
 	outputLimit = 1 << 20
 	// inputLimit bounds the input that a program has not read.
 	inputLimit = 64 << 10
-	// chunk is how much is moved at once.
+	// chunk is how much is copied at once.
 	chunk = 32 << 10
-	// lastWords is how long a stream may stay silent after its program ended
-	// while others, started by it, still hold it open.
+	// lastWords is how long a stream may stay silent after its program's end while child
+	// processes still hold it open.
 	lastWords = 2 * time.Second
 )
 
-// notice lets many wait for a change.
+// notice lets many callers wait for a change.
 type notice struct{ changed chan struct{} }
 
 func (n *notice) wait() <-chan struct{} {
@@ -40,17 +40,16 @@ func (n *notice) tell() {
 	}
 }
 
-// output holds what a program wrote and the host has not fetched.
+// output holds a program's output that the host has not fetched.
 type output struct {
 	mu     sync.Mutex
 	notice notice
 	held   []byte
 	base   int64 // offset of held in the stream
-	closed bool  // nothing is added any more
+	closed bool  // nothing more is added
 }
 
-// fill moves everything from r to the output. ended is closed when the
-// program has ended.
+// fill copies everything from r to the output. ended is closed when the program has ended.
 func (o *output) fill(r *os.File, ended <-chan struct{}) {
 	defer o.close()
 	copyAll(o, r, ended)
@@ -79,7 +78,7 @@ func (o *output) close() {
 	o.notice.tell()
 }
 
-// read gives what begins at offset and forgets what is before it.
+// read gives bytes from offset on and forgets those before it.
 func (o *output) read(ctx context.Context, offset int64) (data []byte, eof bool, err error) {
 	for {
 		data, eof, wait, err := o.readFrom(offset)
@@ -115,18 +114,17 @@ func (o *output) readFrom(offset int64) (data []byte, eof bool, wait <-chan stru
 	return data, o.closed && len(data) == 0, o.notice.wait(), nil
 }
 
-// input holds what the host sent and a program has not read.
+// input holds the host's input that a program has not read.
 type input struct {
 	mu     sync.Mutex
 	notice notice
 	held   []byte
-	next   int64 // offset of the first byte not taken from the host
-	eof    bool  // nothing comes any more
-	closed bool  // nobody reads it; what comes is dropped
+	next   int64 // offset of the next byte from the host
+	eof    bool  // no more input comes
+	closed bool  // the reader is gone; input is dropped
 }
 
-// write takes input that begins at offset, waiting for room, and says where
-// to go on.
+// write takes input that begins at offset, waits for room, and returns the next offset.
 func (in *input) write(ctx context.Context, offset int64, data []byte, eof bool) (next int64, err error) {
 	for {
 		next, wait := in.put(offset, data, eof)
@@ -141,14 +139,13 @@ func (in *input) write(ctx context.Context, offset int64, data []byte, eof bool)
 	}
 }
 
-// put takes what there is room for. If that is nothing, wait says when to try
-// again.
+// put takes the input that fits. If nothing fits, wait is closed when to try again.
 func (in *input) put(offset int64, data []byte, eof bool) (next int64, wait <-chan struct{}) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	end := offset + int64(len(data))
 	if offset > in.next || end < in.next || in.eof {
-		return in.next, nil // bytes between are missing, or all is known
+		return in.next, nil // bytes between are missing, or all are known
 	}
 	fresh := data[in.next-offset:]
 	if in.closed {
@@ -166,7 +163,7 @@ func (in *input) put(offset int64, data []byte, eof bool) (next int64, wait <-ch
 	return in.next, nil
 }
 
-// drain moves all input to w until it ends or w takes no more.
+// drain copies all input to w until it ends or w fails.
 func (in *input) drain(w io.WriteCloser) {
 	defer in.close()
 	defer w.Close()
@@ -207,9 +204,9 @@ func (in *input) close() {
 	in.notice.tell()
 }
 
-// copyAll moves everything from a program's stream r to w, and closes r. ended
-// is closed when the program has ended; others may hold the stream open for
-// ever then, so it is over when it has been silent for lastWords.
+// copyAll copies everything from a program's stream r to w, and closes r. ended is closed
+// when the program has ended. Other processes may then hold the stream open for ever, so it
+// ends after lastWords of silence.
 func copyAll(w io.Writer, r *os.File, ended <-chan struct{}) error {
 	defer r.Close()
 	stop := make(chan struct{})
@@ -224,7 +221,7 @@ func copyAll(w io.Writer, r *os.File, ended <-chan struct{}) error {
 	buffer := make([]byte, chunk)
 	for {
 		select {
-		case <-ended: // what w took of the time is no silence of r
+		case <-ended: // the time that w took does not count as silence of r
 			r.SetReadDeadline(time.Now().Add(lastWords))
 		default:
 		}

@@ -17,9 +17,8 @@ import (
 
 const patterns = "../../internal/testkit/pattern"
 
-// checkTrace looks at what ranks on two guests say they have done, with the
-// library of the image as it is: of a program of which everything is known, in C
-// and in Fortran, and of one that is stopped for a while.
+// checkTrace checks the traces of ranks on two guests, with the image's library: of a
+// program with known traffic, in C and in Fortran, and of one that is stopped for a while.
 func checkTrace(t *testing.T, guests []*vm) {
 	for _, file := range []string{"pattern.c", "fortran.f"} {
 		text, err := os.ReadFile(filepath.Join(patterns, file))
@@ -43,9 +42,8 @@ func checkTrace(t *testing.T, guests []*vm) {
 	checkStopped(t, guests)
 }
 
-// checkAsking has a rank ask whether something has come. With work to do between its
-// questions it is not kept from that; without any it leaves its processor to others,
-// where those who wait do.
+// checkAsking has a rank test for messages. With work between its tests it is not slowed;
+// without work it sleeps where waiting ranks do.
 func checkAsking(t *testing.T, guests []*vm) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(patterns, "asks.c"))
@@ -66,7 +64,7 @@ func checkAsking(t *testing.T, guests []*vm) {
 	if waits != "yes" {
 		t.Error("these guests are emulated, and those who wait do not sleep")
 	}
-	if worked > 1 { // a millisecond's sleep at each is more, and twenty were too many
+	if worked > 1 { // a millisecond's sleep at each would be more, and twenty would be too many
 		t.Errorf("a thousand questions with work between them took %.3f s", worked)
 	}
 	if asked < 10000 { // likewise: 3000
@@ -77,7 +75,7 @@ func checkAsking(t *testing.T, guests []*vm) {
 	}
 }
 
-// traces gives what the ranks of the youngest program of so many say, by rank.
+// traces gives the traces of the latest program with that many ranks, by rank.
 func traces(t *testing.T, guests []*vm, q fleet.TraceQuery, ranks int) []fleet.Trace {
 	t.Helper()
 	var out []fleet.Trace
@@ -96,8 +94,8 @@ func traces(t *testing.T, guests []*vm, q fleet.TraceQuery, ranks int) []fleet.T
 	return slices.CompactFunc(out, func(a, b fleet.Trace) bool { return a.Rank == b.Rank })
 }
 
-// checkMatrix runs a program to its end and compares what its ranks say they
-// have sent with what they should, byte by byte.
+// checkMatrix runs a program to its end and compares its ranks' sent messages with the
+// expected ones, byte by byte.
 func checkMatrix(t *testing.T, guests []*vm, program string, want func(rank, ranks int) []fleet.Sent, handed fleet.Sent) {
 	t.Helper()
 	const ranks = 3
@@ -126,8 +124,8 @@ func checkMatrix(t *testing.T, guests []*vm, program string, want func(rank, ran
 	}
 }
 
-// checkStopped stops one rank for a second and looks for that in what both say,
-// of a program that ends when there is a file "stopped".
+// checkStopped stops one rank for a second and finds that in both ranks' traces, of a
+// program that ends when there is a file "stopped".
 func checkStopped(t *testing.T, guests []*vm) {
 	t.Helper()
 	const ranks = 2
@@ -136,7 +134,7 @@ func checkStopped(t *testing.T, guests []*vm) {
 	wait := testkit.Meanwhile(t, func() { o = guests[0].do(t, 2*time.Minute, p, "") })
 	idle := func(tr fleet.Trace) bool { return tr.Ended || tr.Handed.Messages <= 100 }
 	testkit.Until(t, time.Minute, "the ranks go round", func() bool {
-		time.Sleep(300 * time.Millisecond) // answering takes the guests' time from the ranks
+		time.Sleep(300 * time.Millisecond) // answers take the guests' time from the ranks
 		all := traces(t, guests, fleet.TraceQuery{}, ranks)
 		return len(all) == ranks && !slices.ContainsFunc(all, idle)
 	})
@@ -150,7 +148,7 @@ func checkStopped(t *testing.T, guests []*vm) {
 	time.Sleep(time.Second)
 	during := traces(t, guests[1:], fleet.TraceQuery{From: time.Now().Add(-time.Minute), To: time.Now().Add(time.Minute)}, ranks)[0]
 	signal("CONT")
-	time.Sleep(time.Second) // the gap is followed by others
+	time.Sleep(time.Second) // other gaps follow
 	guests[0].put(t, "stopped", nil)
 	if g := during.Gaps[0]; !g.Open || g.Took < 900*time.Millisecond || len(g.Why) != 1 || g.Why[0].What != fleet.RankStopped {
 		t.Errorf("while rank 1 is stopped its gap is %+v", g)

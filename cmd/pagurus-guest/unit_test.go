@@ -22,8 +22,8 @@ import (
 	"pagurus/fleet"
 )
 
-// TestMain lets the test binary stand for the guest agent where that runs
-// itself again, and removes what the contract tests built.
+// TestMain lets the test binary stand for the guest agent when that runs itself again, and
+// removes what the contract tests built.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == execName {
 		os.Exit(execProgram(os.Args[1:]))
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// crew gives children that are reaped for as long as the test runs.
+// crew gives children that are reaped while the test runs.
 func crew(t *testing.T) *children {
 	c := newChildren()
 	stop := make(chan struct{})
@@ -52,7 +52,7 @@ func crew(t *testing.T) *children {
 	return c
 }
 
-// enlisted gives a member that has been set up as far as launching needs.
+// enlisted gives a member with enough setup for launching.
 func enlisted(t *testing.T) *member {
 	m := newMember(crew(t), t.TempDir())
 	done := make(chan struct{})
@@ -68,12 +68,12 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// finish fetches everything a program writes, and its end.
+// finish fetches all of a program's output and its exit.
 func finish(t *testing.T, m *member, id string) (stdout, stderr string, exit fleet.Exit) {
 	t.Helper()
 	ctx := limited(t)
 	all := map[string]*bytes.Buffer{fleet.Stdout: {}, fleet.Stderr: {}}
-	for _, name := range []string{fleet.Stdout, fleet.Stderr} { // who writes much to the first waits for its reader
+	for _, name := range []string{fleet.Stdout, fleet.Stderr} { // a program that writes much to the first waits for its reader
 		for got := all[name]; ; {
 			data, eof, err := m.Read(ctx, id, name, int64(got.Len()))
 			if err != nil {
@@ -158,7 +158,7 @@ func TestLaunchRefusals(t *testing.T) {
 	}
 }
 
-// A program launched again is not run again, and its input goes by offset.
+// A program launched again does not run again, and its input goes by offset.
 func TestInputOnce(t *testing.T) {
 	m := enlisted(t)
 	p := fleet.Program{ID: "p", Args: []string{"sh", "-c", "echo run >>runs; cat; cat runs"}, Dir: t.TempDir(), Env: []string{"A=b"}}
@@ -176,7 +176,7 @@ func TestInputOnce(t *testing.T) {
 	}
 	write(0, "hello ", false, 6)
 	write(0, "hello ", false, 6)            // again
-	write(100, "from the future", false, 6) // something is missing before it
+	write(100, "from the future", false, 6) // bytes before it are missing
 	write(3, "lo world\n", false, 12)
 	write(12, "", true, 12)
 	write(12, "after the end", false, 12)
@@ -186,7 +186,7 @@ func TestInputOnce(t *testing.T) {
 	write(12, "", true, 12)
 }
 
-// Output is bounded: a program that nobody listens to waits, and loses nothing.
+// Output is bounded: a program without a reader waits, and loses nothing.
 func TestOutputWaits(t *testing.T) {
 	m := enlisted(t)
 	const total = 5 << 20
@@ -216,8 +216,7 @@ func TestOutputWaits(t *testing.T) {
 	}
 }
 
-// Who a program leaves behind does not keep its output open for ever, and is
-// reaped when it ends.
+// A program's child does not keep its output open for ever, and is reaped when it ends.
 func TestLeftBehind(t *testing.T) {
 	m := enlisted(t)
 	p := fleet.Program{ID: "p", Args: []string{"sh", "-c", "sleep 60 & echo $!"}, Dir: "/"}
@@ -232,8 +231,8 @@ func TestLeftBehind(t *testing.T) {
 	}
 }
 
-// Who is left to be ended: programs, as long as they may hold files, and none
-// of the kernel's threads.
+// The processes to end: programs, as long as they may hold files, but not the kernel's
+// threads.
 func TestOthers(t *testing.T) {
 	is := func(pid int) bool { return slices.Contains(others(), pid) }
 	program := exec.Command("sleep", "600")
@@ -375,7 +374,7 @@ func TestParseRemote(t *testing.T) {
 	}
 }
 
-// server runs remote commands for anybody on the returned address.
+// server runs remote commands for any caller on the returned address.
 func server(t *testing.T) (dial func() net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -416,7 +415,7 @@ func TestRemoteCommand(t *testing.T) {
 	}
 }
 
-// When whoever started a command goes away, the command goes, too.
+// A command ends with its caller.
 func TestRemoteCommandEndsWithCaller(t *testing.T) {
 	conn := server(t)()
 	pids, w := io.Pipe()

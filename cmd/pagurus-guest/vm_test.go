@@ -58,7 +58,7 @@ type lan struct {
 	export string // directory of user jobUser
 }
 
-const jobUser = 1234 // has no name on this machine, nor in images
+const jobUser = 1234 // has no name on this machine or in images
 
 func network(t *testing.T) *lan {
 	t.Helper()
@@ -166,7 +166,7 @@ func bootVM(t *testing.T, l *lan, image string, index, count int) *vm {
 
 // machine starts a QEMU that is the guest from now on, with more arguments.
 func (g *vm) machine(more ...string) {
-	t := g.t // not a subtest's: the QEMU is to outlive those
+	t := g.t // not a subtest's: the QEMU must outlive those
 	t.Helper()
 	dir, tap := t.TempDir(), fmt.Sprintf("tap%d.%d", g.index, g.starts)
 	g.starts++
@@ -177,7 +177,7 @@ func (g *vm) machine(more ...string) {
 	cmd := g.Command(context.Background(), "qemu-system-x86_64", append([]string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-machine", "q35,sata=off,smbus=off,vmport=off", "-accel", "tcg,thread=multi", "-cpu", "SandyBridge-v1,-x2apic,-tsc-deadline,model-id=QEMU TCG CPU",
-		"-m", "458760K", // not 448 MiB: of those, QEMU before 9.0 loses pages as it copies
+		"-m", "458760K", // not 448 MiB: then QEMU before 9.0 loses pages in a copy
 		"-kernel", filepath.Join(g.folder, "vmlinuz"), "-initrd", initrd,
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable random.trust_cpu=on",
 		"-chardev", "file,id=console,path=" + filepath.Join(dir, "console.log"), "-device", "isa-serial,chardev=console",
@@ -214,7 +214,7 @@ func (g *vm) cut() {
 	}
 }
 
-// qmp says commands to the QEMU of a folder and gives the last one's answer.
+// qmp sends commands to the QEMU of a folder and returns the last answer.
 func qmp(t *testing.T, dir string, commands ...string) string {
 	t.Helper()
 	var conn net.Conn
@@ -238,8 +238,7 @@ func qmp(t *testing.T, dir string, commands ...string) string {
 	return lines.Text()
 }
 
-// move moves the running guest into another QEMU. The link is cut wherever it
-// is at that moment.
+// move moves the running guest into another QEMU. The link breaks at a random place.
 func (g *vm) move(t *testing.T) {
 	t.Helper()
 	source := g.dir
@@ -258,7 +257,7 @@ func (g *vm) move(t *testing.T) {
 	g.cut()
 }
 
-// join sets the guest up, which waits for it to boot.
+// join sets the guest up, and so waits for its boot.
 func (g *vm) join(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), bootLimit)
@@ -269,7 +268,7 @@ func (g *vm) join(t *testing.T) {
 	}
 }
 
-// outcome is what a program did.
+// outcome is a program's result.
 type outcome struct {
 	stdout, stderr string
 	exit           fleet.Exit
@@ -318,7 +317,7 @@ func (g *vm) do(t *testing.T, limit time.Duration, p fleet.Program, stdin string
 	return o
 }
 
-// put writes one of the job's files from outside.
+// put writes one of the job's files from the host.
 func (l *lan) put(t *testing.T, name string, text []byte) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(l.export, name), text, 0o644); err != nil {
@@ -326,8 +325,8 @@ func (l *lan) put(t *testing.T, name string, text []byte) {
 	}
 }
 
-// compile runs a command in the image's root on this machine, as the job's user
-// in the job's directory: an emulated guest takes ten times as long.
+// compile runs a command in the image's root on this machine, as the job's user in the job's
+// directory: an emulated guest takes ten times as long.
 func (g *vm) compile(t *testing.T, script string) {
 	t.Helper()
 	s, err := image.Open(filepath.Join(g.folder, "../.."))
@@ -343,7 +342,7 @@ func (g *vm) compile(t *testing.T, script string) {
 	}
 }
 
-// sh makes a shell script a program that runs in the job's directory.
+// sh makes a program of a shell script that runs in the job's directory.
 func (g *vm) sh(script string) fleet.Program {
 	return fleet.Program{Args: []string{"sh", "-c", script}, Dir: g.export}
 }

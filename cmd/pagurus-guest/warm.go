@@ -13,20 +13,19 @@ import (
 )
 
 const (
-	warmWord  = "pagurus.warm" // on the kernel's command line of a guest that is going to be a snapshot
+	warmWord  = "pagurus.warm" // on the kernel's command line of a guest that becomes a snapshot
 	helloPath = "/usr/lib/pagurus/hello"
 	warmLimit = 20 * time.Second // of one program, on a busy host
 )
 
-// warmed reports whether this guest is going to be a snapshot.
+// warmed reports whether this guest becomes a snapshot.
 func warmed() bool {
 	line, err := os.ReadFile("/proc/cmdline")
 	return err == nil && slices.Contains(strings.Fields(string(line)), warmWord)
 }
 
-// warm runs the shortest MPI job there is, in this guest alone, so that what
-// every job loads is in memory already where a guest starts from the snapshot of
-// this one. What it leaves is removed. It is no matter whether it succeeds.
+// warm runs the shortest MPI job in this guest alone, so that snapshots have every job's
+// files in memory. Its files are removed, and it may fail.
 func warm(c *children) {
 	defer hideBootID()()
 	home := account{name: "root", dir: "/root", shell: "/bin/sh"}
@@ -49,11 +48,11 @@ func warm(c *children) {
 	}
 }
 
-// bootID is made by the kernel when it is first read, and stays. Libraries take
-// it for the name of a machine, so it must not be made before the snapshot is.
+// bootID is made by the kernel when first read, and stays. Libraries take it for a machine's
+// ID, so it must not be made before the snapshot.
 const bootID = "/proc/sys/kernel/random/boot_id"
 
-// hideBootID puts another in its place until what it gives is called.
+// hideBootID covers it with another until show is called.
 func hideBootID() (show func()) {
 	const other = runDir + "/boot_id"
 	err := os.WriteFile(other, []byte("00000000-0000-4000-8000-000000000000\n"), 0o444)

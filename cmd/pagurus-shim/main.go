@@ -1,8 +1,8 @@
-// Command pagurus-shim has the small processes that are to be there at once. The agent
-// starts it beside containers: to stop processes for a moment, to hand out their memory,
-// or to become the first of a guest. `pagurus bench noise --in` brings it to a guest,
-// under the name pagurus-probe, to probe the guest's CPUs. It has to run in any image,
-// so it is linked to nothing.
+// Command pagurus-shim has the small processes that must start at once. The agent starts it
+// beside containers: to stop processes for a moment, to serve their memory, or to become a
+// guest's first process. `pagurus bench noise --in` copies it into a guest, under the name
+// pagurus-probe, to probe the guest's CPUs. It must run in any image, so it is statically
+// linked.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	// Each takes over, before main, when the program is called by its name.
+	// Each takes over, before main, when the program runs under its name.
 	_ "pagurus/act/container/memory"
 	_ "pagurus/act/container/sandbox"
 	"pagurus/bench/noise"

@@ -12,9 +12,8 @@ import (
 	"pagurus/show/demo"
 )
 
-// demoSteps is how long the demo's melt runs at first: long enough for two
-// moves to happen under it on two cores with emulated guests. Where that is
-// too short the demo takes more.
+// demoSteps is the melt's first length: enough for two moves during it on two cores with
+// emulated guests. If it is too short the demo uses more.
 const demoSteps = 250
 
 func demoCommand(std streams) *cobra.Command {

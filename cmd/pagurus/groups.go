@@ -8,11 +8,11 @@ import (
 	"pagurus/fleet"
 )
 
-// labGroup is the group of the guests of a lab's host.
+// labGroup is the control group of the guests of a lab's host.
 func labGroup(host fleet.HostID) string { return roles.Group("lab-" + string(host)) }
 
-// group is that of the guests of a lab's host n. Where the host has so many CPUs
-// altogether, it is in the group of a whole machine.
+// group is the control group of the guests of a lab's host n. With a limit for the whole
+// host, it is below the host's own group.
 func (l lab) group(n int) string {
 	if l.CPUsAltogether > 0 {
 		return labGroup(hostName(n)) + "/guests"
@@ -20,7 +20,7 @@ func (l lab) group(n int) string {
 	return labGroup(hostName(n))
 }
 
-// enclose makes the group of host n as a machine, where it is one.
+// enclose makes the group of host n as a whole machine, if it has one.
 func (l lab) enclose(n int) error {
 	if l.CPUsAltogether == 0 {
 		return nil
@@ -29,8 +29,8 @@ func (l lab) enclose(n int) error {
 	return err
 }
 
-// occupy has this process, and what it is going to start, be the owner's on
-// host n, beside the guests and with as much weight.
+// occupy puts this process and its later children into host n's group for the owner, beside
+// the guests and with the same weight.
 func (l lab) occupy(n int) error {
 	if l.CPUsAltogether == 0 {
 		return nil

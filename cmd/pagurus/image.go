@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"pagurus/act/image"
 	"pagurus/cmd/roles"
@@ -21,7 +20,7 @@ import (
 	"pagurus/show/view"
 )
 
-// imageNoun is everything about the images on this machine.
+// imageNoun is the command for the images on this machine.
 func imageNoun(std streams) cli.Noun {
 	folder := roles.Images
 	cmd := &cobra.Command{
@@ -66,9 +65,9 @@ func imageBuildCommand(std streams, folder *string) *cobra.Command {
 			ctx, stop := roles.Until(cmd.Context())
 			defer stop()
 			begun := time.Now()
-			steps := newSteps(std)
-			built, err := store.Build(ctx, recipe, steps.show)
-			steps.clear()
+			steps := roles.NewSteps(std.err)
+			built, err := store.Build(ctx, recipe, steps.Show)
+			steps.Clear()
 			if ctx.Err() != nil && err != nil {
 				return cli.Exit{Code: 130, Err: errors.New("the build was cancelled; nothing of it is left")}
 			}
@@ -146,7 +145,7 @@ func imageRemoveCommand(std streams, folder *string) *cobra.Command {
 	}
 }
 
-// prune removes what newer builds have replaced and nothing uses.
+// prune removes builds that newer ones have replaced and that are not used.
 func prune(cmd *cobra.Command, store *image.Store) error {
 	used, err := imagesInUse(cmd, store)
 	if err != nil {
@@ -155,8 +154,8 @@ func prune(cmd *cobra.Command, store *image.Store) error {
 	return store.Prune(used)
 }
 
-// imagesInUse asks this machine's controller which images its jobs need, and
-// looks which ones guests have open: those run on while no controller does.
+// imagesInUse asks this machine's controller which images its jobs need, and checks which
+// ones guests have open: those run on without a controller.
 func imagesInUse(cmd *cobra.Command, store *image.Store) (func(fleet.Digest) bool, error) {
 	needed := map[fleet.Digest]bool{}
 	used := func(d fleet.Digest) bool { return needed[d] || store.Opened(d) }
@@ -223,7 +222,7 @@ the user who called sudo.`,
 	return cmd
 }
 
-// session is who called: behind sudo, the user who did.
+// session is the calling user; with sudo, the user who called it.
 func session() image.Session {
 	who := image.Session{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
 	if groups, err := os.Getgroups(); err == nil {
@@ -247,7 +246,7 @@ func openImages(folder string) (*image.Store, error) {
 	return store, err
 }
 
-// printed writes a value as JSON or as text, as was asked for.
+// printed writes a value as JSON if requested, otherwise as text.
 func printed(cmd *cobra.Command, std streams, v any, text string) error {
 	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
 		return json.NewEncoder(std.out).Encode(v)
@@ -264,32 +263,3 @@ func orNone(s string) string {
 }
 
 func short(d fleet.Digest) string { return string(d[:min(len(d), len("sha256-")+12)]) }
-
-// steps shows how far something long is: one line drawn over itself on a
-// terminal, elsewhere a line for each step.
-type steps struct {
-	std  streams
-	live bool
-	last string
-}
-
-func newSteps(std streams) *steps {
-	f, ok := std.err.(*os.File)
-	return &steps{std: std, live: ok && term.IsTerminal(int(f.Fd()))}
-}
-
-func (s *steps) show(step string, fraction float64) {
-	switch {
-	case s.live:
-		_, _ = fmt.Fprintf(s.std.err, "\r\x1b[K%3.0f %%  %s", 100*fraction, view.Clean(step))
-	case step != s.last:
-		s.std.say(fmt.Sprintf("%3.0f %%  %s", 100*fraction, view.Clean(step)))
-	}
-	s.last = step
-}
-
-func (s *steps) clear() {
-	if s.live && s.last != "" {
-		_, _ = fmt.Fprint(s.std.err, "\r\x1b[K")
-	}
-}

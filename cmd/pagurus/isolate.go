@@ -1,8 +1,7 @@
-// This file has the command `pagurus isolate`: some of a host's CPUs for
-// guests alone. The controller keeps the wish, the host's agent carries it out.
+// This file has the command `pagurus isolate`: some of a host's CPUs for guests alone. The
+// controller stores the request, and the host's agent carries it out.
 //
-// It must not change anything itself. Its tests ask a script of a controller on a
-// real socket.
+// It must not change anything itself. Its tests use a scripted controller on a real socket.
 
 package main
 
@@ -27,13 +26,13 @@ import (
 // asking is one call of the command.
 type asking struct {
 	out  io.Writer
-	say  func(string) // what is no result
+	say  func(string) // messages that are not results
 	json bool
 	wire *wire.Client
 	host fleet.HostID
 }
 
-// isolateCommand gives the command `pagurus isolate`.
+// isolateCommand makes the command `pagurus isolate`.
 func isolateCommand(out io.Writer, say func(string)) *cobra.Command {
 	var cores string
 	cmd := &cobra.Command{
@@ -76,7 +75,7 @@ part of a machine: in a lab, or if the agent runs in a container.`,
 	return cmd
 }
 
-// isolateWish reads what is asked; nil: only what is so.
+// isolateWish reads the request; nil: only show the state.
 func isolateWish(cmd *cobra.Command, args []string, cores string) (*fleet.IsolationRequest, error) {
 	given := cmd.Flags().Changed(fleet.CoresFlag)
 	if given && (len(args) < 2 || args[1] == "off") {
@@ -141,14 +140,14 @@ func (a asking) read(ctx context.Context) (fleet.Host, error) {
 	return h, nil
 }
 
-// An agent says within a second or two what it made of a wish, on a busy machine
-// with thousands of processes within some.
+// An agent reports the result of a request within a second or two, and later on a busy
+// machine with thousands of processes.
 const (
 	settleLimit = 20 * time.Second
 	settleEvery = 200 * time.Millisecond
 )
 
-// settled waits until the host's agent has done as was asked, or could not.
+// settled waits until the host's agent has done what was requested, or could not.
 func (a asking) settled(ctx context.Context) (fleet.Host, error) {
 	for begun := time.Now(); ; {
 		h, err := a.read(ctx)
@@ -163,7 +162,7 @@ func (a asking) settled(ctx context.Context) (fleet.Host, error) {
 			a.say(fmt.Sprintf("the agent of %s is not connected: it does this when it connects", a.host))
 			return h, nil
 		case q == nil || q.Unable != "" && len(h.IsolatedCPUs) == 0:
-			return h, nil // there is nothing to put back
+			return h, nil // there is nothing to restore
 		case time.Since(begun) > settleLimit:
 			a.say(fmt.Sprintf("the agent of %s has not reported a result in %s: look again with `pagurus isolate %s`", a.host, settleLimit, a.host))
 			return h, nil
@@ -199,7 +198,7 @@ func (a asking) print(h fleet.Host) error {
 	return nil
 }
 
-// completionLimit bounds how long a Tab may wait for the controller.
+// completionLimit bounds how long a Tab waits for the controller.
 const completionLimit = time.Second
 
 func complete(cmd *cobra.Command, args []string, _ string) (words []string, _ cobra.ShellCompDirective) {

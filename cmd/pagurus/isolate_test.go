@@ -21,8 +21,7 @@ import (
 	"pagurus/show/cli"
 )
 
-// world is a controller that answers as the planner does, and an agent that does
-// what is asked at once.
+// world is a controller that answers as the planner does, with an agent that obeys at once.
 type world struct {
 	wire.Controller
 	wire.Streams
@@ -84,7 +83,7 @@ func (w *world) Ask(_ context.Context, r fleet.Request) (fleet.Answer, error) {
 	return d.Answer, nil
 }
 
-// typed gives what a command line prints and says.
+// typed gives a command's output and messages.
 func (w *world) typed(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer

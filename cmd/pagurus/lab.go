@@ -26,8 +26,8 @@ import (
 	"pagurus/show/view"
 )
 
-// Where a lab keeps what: the images are the machine's, everything else goes
-// when the lab does.
+// A lab's folders and names. The images are the machine's; everything else is removed with
+// the lab.
 const (
 	labRun     = roles.Run + "/lab"
 	labState   = roles.State + "/lab"
@@ -38,16 +38,16 @@ const (
 	labPurpose = "a lab"
 )
 
-// lab is a cluster on this machine: its hosts are network namespaces, in each
-// of them the real agent; the real controller is in the machine's own network.
+// lab is a cluster on this machine. Its hosts are network namespaces, each with the real
+// agent; the real controller is in the machine's own network.
 type lab struct {
 	Hosts          int                           `json:"hosts"`
-	CPUsPerHost    float64                       `json:"cpus_per_host"`             // all guests of a host together may use; 0: no limit
-	CPUList        map[fleet.HostID]fleet.CPUSet `json:"cpu_list,omitempty"`        // of hosts that have not all
-	CPUsAltogether float64                       `json:"cpus_altogether,omitempty"` // of a host, for guests and what lab exec runs there alike; 0: no limit
+	CPUsPerHost    float64                       `json:"cpus_per_host"`             // that all guests of a host together may use; 0: no limit
+	CPUList        map[fleet.HostID]fleet.CPUSet `json:"cpu_list,omitempty"`        // of hosts that do not have all CPUs
+	CPUsAltogether float64                       `json:"cpus_altogether,omitempty"` // of a host, for guests and `lab exec` together; 0: no limit
 	MemoryPerHost  int64                         `json:"memory_per_host_bytes"`
-	Sites          int                           `json:"sites,omitempty"`       // that hosts belong to in turn; 0: none
-	Accelerator    string                        `json:"accelerator,omitempty"` // what guests run with; empty: each agent finds out
+	Sites          int                           `json:"sites,omitempty"`       // to which hosts belong in turn; 0: none
+	Accelerator    string                        `json:"accelerator,omitempty"` // of the guests; empty: each agent finds out
 }
 
 func labCommand(std streams) *cobra.Command {
@@ -106,7 +106,7 @@ func labUpCommand(std streams) *cobra.Command {
 	return cmd
 }
 
-// hostsOf are the names of so many hosts.
+// hostsOf are the names of a number of hosts.
 func hostsOf(hosts int) map[fleet.HostID]bool {
 	all := map[fleet.HostID]bool{}
 	for n := range hosts {
@@ -115,7 +115,7 @@ func hostsOf(hosts int) map[fleet.HostID]bool {
 	return all
 }
 
-// cpuLists reads which CPUs hosts have, of those that have not all.
+// cpuLists reads the CPUs of hosts that do not have all.
 func cpuLists(words []string, hosts int) (map[fleet.HostID]fleet.CPUSet, error) {
 	if len(words) == 0 {
 		return nil, nil
@@ -214,8 +214,7 @@ func labExecCommand(std streams) *cobra.Command {
 	return cmd
 }
 
-// labPartCommand is a hidden command about one daemon of the lab, for tests
-// and for seeing what happens.
+// labPartCommand is a hidden command about one daemon of the lab, for tests and debugging.
 func labPartCommand(std streams, name, short string, do func(lab, context.Context, daemon.Daemon) error) *cobra.Command {
 	return &cobra.Command{
 		Use:     name + " HOST|controller",
@@ -248,11 +247,10 @@ func labPartCommand(std streams, name, short string, do func(lab, context.Contex
 	}
 }
 
-// kill ends a daemon the hard way, as a fault.
+// kill kills a daemon, as a fault.
 func (l lab) kill(_ context.Context, d daemon.Daemon) error { return d.Stop(0) }
 
-// restart does that, starts the daemon again, and returns when all of the lab
-// works together.
+// restart kills the daemon, starts it again, and returns when the whole lab works together.
 func (l lab) restart(ctx context.Context, d daemon.Daemon) error {
 	if err := d.Stop(0); err != nil {
 		return err
@@ -265,7 +263,7 @@ func (l lab) restart(ctx context.Context, d daemon.Daemon) error {
 	return l.awaitWhole(ctx)
 }
 
-// readLab gives the lab that is up, or was not taken down in good order.
+// readLab gives the lab that is up, or was not taken down properly.
 func readLab() (lab, error) {
 	text, err := os.ReadFile(labRecord)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -292,7 +290,7 @@ func (l lab) write() error {
 	return os.WriteFile(labRecord, append(text, '\n'), 0o644)
 }
 
-// lockLab keeps other `lab` commands out while one changes the lab.
+// lockLab excludes other `lab` commands while one changes the lab.
 func lockLab() (unlock func(), err error) {
 	lock, err := daemon.HoldLock(labLock, "another `pagurus lab` command")
 	if err != nil {
@@ -303,14 +301,14 @@ func lockLab() (unlock func(), err error) {
 
 func hostName(n int) fleet.HostID { return fleet.HostID("host" + strconv.Itoa(n)) }
 
-// labNamespace and a host's name are that of its network namespace.
+// labNamespace begins the name of a host's network namespace; the host's name follows.
 const labNamespace = "pagurus-lab-"
 
 func (l lab) namespace(n int) daemon.Namespace {
 	return daemon.Namespace(labNamespace + string(hostName(n)))
 }
 
-// labPorts are the links of hosts that are named, or of all.
+// labPorts are the links of the named hosts, or of all.
 func labPorts(names []string) (all []string, err error) {
 	l, err := readLab()
 	for n := 1; n <= l.Hosts && err == nil && len(names) == 0; n++ {
@@ -326,7 +324,7 @@ func labPorts(names []string) (all []string, err error) {
 	return all, err
 }
 
-// number finds the host of a name.
+// number gives a host's number by its name.
 func (l lab) number(name string) (int, error) {
 	for n := 1; n <= l.Hosts; n++ {
 		if string(hostName(n)) == name {
@@ -336,8 +334,8 @@ func (l lab) number(name string) (int, error) {
 	return 0, fmt.Errorf("the lab has no host %q: it has host1 to host%d", name, l.Hosts)
 }
 
-// beside is the path of a program beside this one. Where there is none the name is
-// tried, and starting it says what is wrong.
+// beside is the path of a program beside this one. If it is missing, the plain name is
+// returned, and starting it reports the error.
 func beside(program string) string {
 	path, err := roles.Beside(program)
 	if err != nil {
@@ -346,8 +344,8 @@ func beside(program string) string {
 	return path
 }
 
-// controller is the lab's controller: reached over its socket by people on
-// this machine, over the bridge by the agents.
+// controller is the lab's controller. Users of this machine reach it by its socket, agents
+// over the bridge.
 func (l lab) controller() daemon.Daemon {
 	return daemon.Daemon{
 		Name:    "the lab's controller",
@@ -384,9 +382,9 @@ func (l lab) agent(n int) daemon.Daemon {
 	}
 }
 
-// firstCore is where host n begins to pin guests: each host takes the whole machine
-// for its own, and would pin its first guest where all others do.
+// firstCore is the first core to which host n pins guests. Each host takes the whole machine
+// for its own, and would otherwise pin its first guest to the same core as all others.
 func (l lab) firstCore(n int) int { return (n - 1) * max(1, runtime.NumCPU()/l.Hosts) }
 
-// run is host n's folder for what must outlive its agent.
+// run is host n's folder for files that outlive its agent.
 func (l lab) run(n int) string { return filepath.Join(labRun, string(hostName(n))) }

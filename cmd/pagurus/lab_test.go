@@ -18,10 +18,10 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// commandLimit is far above what any command of these tests takes.
+// commandLimit is far above the time of any command in these tests.
 const commandLimit = 2 * time.Minute
 
-// pagurus runs the real binary and gives what it said and its exit code.
+// pagurus runs the real binary and returns its output and exit code.
 func pagurus(t *testing.T, args ...string) (out string, code int) {
 	t.Helper()
 	path, err := filepath.Abs("../../bin/pagurus")
@@ -40,14 +40,14 @@ func pagurus(t *testing.T, args ...string) (out string, code int) {
 	}
 	late := time.AfterFunc(commandLimit, func() { _ = c.Process.Kill() })
 	defer late.Stop()
-	_ = c.Wait() // its exit code is what counts
+	_ = c.Wait() // only its exit code counts
 	if !late.Stop() {
 		t.Fatalf("pagurus %v took longer than %s: %s", args, commandLimit, said.String())
 	}
 	return said.String(), c.ProcessState.ExitCode()
 }
 
-// must is pagurus that has to succeed.
+// must runs pagurus, which must succeed.
 func must(t *testing.T, args ...string) string {
 	t.Helper()
 	out, code := pagurus(t, args...)
@@ -57,7 +57,7 @@ func must(t *testing.T, args ...string) string {
 	return out
 }
 
-// alone makes sure that no lab but the test's is up, and takes that down.
+// alone ensures that only the test's lab is up, and takes it down at the end.
 func alone(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -128,7 +128,7 @@ func TestLabComesUpOnceAndWhole(t *testing.T) {
 	}
 }
 
-// Whatever was killed and in whatever state it is, down removes all of it.
+// Whatever was killed, and in any state, down removes all of it.
 func TestLabDownAfterEverythingWasKilled(t *testing.T) {
 	alone(t)
 	must(t, "image", "build", "openmpi")
@@ -167,10 +167,10 @@ func TestLabDownAfterEverythingWasKilled(t *testing.T) {
 	}
 }
 
-// A lab that cannot be started whole leaves nothing.
+// A lab that cannot start completely leaves nothing.
 func TestLabThatCannotComeUp(t *testing.T) {
 	alone(t)
-	// Something else has the port that the controller needs.
+	// Another program has the controller's port.
 	if err := labnet.EnsureBridge(); err != nil {
 		t.Fatal(err)
 	}
@@ -237,8 +237,8 @@ func TestDoctorLooksAtThisMachine(t *testing.T) {
 	}
 }
 
-// TestCPULists: what is no list, is nobody's or is not there is refused, and what a lab
-// remembers is what was asked for.
+// TestCPULists: invalid lists and those of unknown hosts or CPUs are refused, and a lab
+// remembers the request.
 func TestCPULists(t *testing.T) {
 	lists, err := cpuLists([]string{"host2=0"}, 2)
 	if err != nil || len(lists) != 1 || lists["host2"].String() != "0" {

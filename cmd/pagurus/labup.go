@@ -1,18 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,21 +32,20 @@ import (
 )
 
 const (
-	// labUpLimit bounds the wait for controller and agents: they take about a
-	// second, on a busy machine some.
+	// labUpLimit bounds the wait for controller and agents: about a second, longer on a busy
+	// machine.
 	labUpLimit = 90 * time.Second
 	labPoll    = 100 * time.Millisecond
 	labSocket  = "unix:" + wire.DefaultSocket
-	// termPatience is how long a daemon may take to end in good order.
+	// termPatience is how long a daemon may take to end properly.
 	termPatience = 10 * time.Second
-	// sweepLimit bounds how long a host's guests may take to be gone.
+	// sweepLimit bounds the end of a host's guests.
 	sweepLimit = 30 * time.Second
 )
 
-// up starts the lab, or what is missing of it. If it cannot be started whole,
-// or is cancelled, nothing of it stays; a lab that was up before is left as it
-// is.
-// Only what was asked for by name has to be as that one is.
+// up starts the lab, or its missing parts. If it cannot be started completely or is
+// cancelled, nothing of it stays. A lab that was up before is left as it is; only flags that
+// were given must match it.
 func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) error {
 	if os.Geteuid() != 0 {
 		return errors.New("a lab makes network namespaces, and only root may: try `sudo pagurus lab up`")
@@ -70,7 +72,7 @@ func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) 
 	}
 	err = l.bringUp(ctx, std)
 	if err == nil {
-		err = ctx.Err() // cancelled at the last moment: whoever did that will not end it
+		err = ctx.Err() // cancelled at the last moment: the user will not end the lab
 	}
 	if err != nil {
 		return l.undo(ctx, err, before)
@@ -79,15 +81,15 @@ func (l lab) up(ctx context.Context, std streams, asked func(flag string) bool) 
 	return err
 }
 
-// undo clears away a lab that could not be made whole, unless it was up before,
-// and gives the error to end with.
+// undo removes a lab that could not be started completely, unless it was up before, and
+// returns the final error.
 func (l lab) undo(ctx context.Context, err error, before bool) error {
 	calledOff := ctx.Err() != nil
 	if calledOff {
-		err = errors.New("the lab was cancelled") // all else follows of that
+		err = errors.New("the lab was cancelled") // other errors follow from that
 	}
 	if !before {
-		// What ended the making does not end this.
+		// The cancellation must not stop the removal.
 		err = errors.Join(err, clearAway(context.WithoutCancel(ctx), l.Hosts))
 	}
 	if calledOff {
@@ -105,6 +107,27 @@ func (l lab) otherwise(had lab, asked func(flag string) bool) bool {
 		asked("mem-per-host") && had.MemoryPerHost != l.MemoryPerHost
 }
 
+// accelerator is what guests on this machine run with.
+func accelerator(ctx context.Context) (string, error) {
+	ctx, stop := context.WithTimeout(ctx, roles.OpenLimit)
+	defer stop()
+	path, err := roles.Beside(roles.AgentProgram)
+	if err != nil {
+		return "", err
+	}
+	var said strings.Builder
+	try := exec.CommandContext(ctx, path, roles.AcceleratorVerb)
+	try.Stderr = &said
+	try.Cancel = func() error { return try.Process.Signal(syscall.SIGTERM) } // it tidies up
+	try.WaitDelay = termPatience
+	found, err := try.Output()
+	if err != nil {
+		why := cmp.Or(strings.TrimPrefix(strings.TrimSpace(said.String()), "pagurus: "), err.Error())
+		return "", fmt.Errorf("guests cannot run here: %s: `pagurus doctor` says what is missing", why)
+	}
+	return strings.TrimSpace(string(found)), nil
+}
+
 // free says whether this machine has no other controller, whose socket the lab
 // would take.
 func free() error {
@@ -115,7 +138,7 @@ func free() error {
 	return lock.Release()
 }
 
-// bringUp makes what is not there yet, and waits until all of it works together.
+// bringUp makes what is missing, and waits until everything works together.
 func (l lab) bringUp(ctx context.Context, std streams) (err error) {
 	std.say("looking how guests can run here")
 	if l.Accelerator, err = accelerator(ctx); err != nil {
@@ -143,6 +166,7 @@ func (l lab) bringUp(ctx context.Context, std streams) (err error) {
 	if err := c.Start(); err != nil {
 		return err
 	}
+	// Agents need the token that the controller makes at its first start.
 	if err := until(ctx, "the controller answers", c, func() bool { return connected(ctx, labSocket) != nil }); err != nil {
 		return err
 	}
@@ -206,7 +230,8 @@ func (l lab) awaitWhole(ctx context.Context) error {
 	return nil
 }
 
-// connected says which hosts' agents a controller hears; nil if it does not answer.
+// connected gives the hosts whose agents are connected to a controller; nil if it does not
+// answer.
 func connected(ctx context.Context, address string) map[fleet.HostID]bool {
 	client, err := wire.Dial(wire.Config{Address: address})
 	if err != nil {
@@ -224,7 +249,7 @@ func connected(ctx context.Context, address string) map[fleet.HostID]bool {
 	return up
 }
 
-// until polls for what a daemon is waited for, as long as it lives.
+// until polls a condition while a daemon lives.
 func until(ctx context.Context, what string, d daemon.Daemon, is func() bool) error {
 	for !is() {
 		if _, ok := d.Running(); !ok {
@@ -239,7 +264,7 @@ func until(ctx context.Context, what string, d daemon.Daemon, is func() bool) er
 	return nil
 }
 
-// missing names the daemons that do not run.
+// missing names the daemons that are not running.
 func (l lab) missing() []string {
 	var names []string
 	for _, d := range l.daemons() {
@@ -250,7 +275,7 @@ func (l lab) missing() []string {
 	return names
 }
 
-// daemons are all daemons of the lab, to be looked at or ended.
+// daemons are all daemons of the lab.
 func (l lab) daemons() []daemon.Daemon {
 	all := []daemon.Daemon{l.controller()}
 	for n := 1; n <= l.Hosts; n++ {
@@ -259,7 +284,7 @@ func (l lab) daemons() []daemon.Daemon {
 	return all
 }
 
-// down ends the lab and removes every trace of it, whatever state it is in.
+// down ends the lab and removes every trace of it, in whatever state it is.
 func down(ctx context.Context, std streams) error {
 	if os.Geteuid() != 0 {
 		return errors.New("ending a lab needs root: try `sudo pagurus lab down`")
@@ -272,7 +297,7 @@ func down(ctx context.Context, std streams) error {
 	end := "the lab is down"
 	l, err := readLab()
 	if err != nil {
-		l.Hosts = labnet.MaxHosts // what it was made of is not known: look for everything
+		l.Hosts = labnet.MaxHosts // the lab's size is unknown: search for everything
 		end = "no lab is up"
 	}
 	if err := clearAway(ctx, l.Hosts); err != nil {
@@ -282,11 +307,11 @@ func down(ctx context.Context, std streams) error {
 	return err
 }
 
-// clearAway removes everything that a lab of so many hosts may have made. It
-// goes on after an error, so that as much as possible is gone.
+// clearAway removes everything that a lab of so many hosts may have made. After an error it
+// goes on, to remove as much as possible.
 func clearAway(ctx context.Context, hosts int) error {
 	l := lab{Hosts: hosts}
-	// The controller first, or it would see the hosts go one by one and act.
+	// The controller first, so that it does not react to the hosts' ends.
 	var errs []error
 	for _, d := range l.daemons() {
 		errs = append(errs, d.Stop(termPatience))
@@ -303,8 +328,8 @@ func clearAway(ctx context.Context, hosts int) error {
 	killed, err := killResidents()
 	errs = append(errs, err)
 	if !killed {
-		// What a sweep could not do matters only if something was left alive
-		// to show for it; everything else goes with the namespaces and folders.
+		// A sweep's errors matter only if processes were left alive; everything else goes
+		// with the namespaces and folders.
 		failed = nil
 	}
 	errs = append(errs, failed...)
@@ -323,12 +348,12 @@ func clearAway(ctx context.Context, hosts int) error {
 	return errors.Join(errs...)
 }
 
-// abandonedProbes lists the folders of tries whether guests run here that were
-// killed before they could remove them.
+// abandonedProbes lists trial guests' folders whose processes were killed before they could
+// remove them.
 func abandonedProbes(run string) []string {
-	found, _ := filepath.Glob(filepath.Join(run, probePrefix+"*")) // a constant pattern is well-formed
+	found, _ := filepath.Glob(filepath.Join(run, roles.ProbePrefix+"*")) // a constant pattern is well-formed
 	return slices.DeleteFunc(found, func(dir string) bool {
-		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), probePrefix), "-")
+		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), roles.ProbePrefix), "-")
 		pid, err := strconv.Atoi(number)
 		if err != nil {
 			return false
@@ -338,8 +363,7 @@ func abandonedProbes(run string) []string {
 	})
 }
 
-// sweep ends the guests and servers of host n in good order, by the drivers
-// that know them.
+// sweep ends the guests and servers of host n properly, by their drivers.
 func (l lab) sweep(ctx context.Context, n int) error {
 	ctx, stop := context.WithTimeout(ctx, sweepLimit)
 	defer stop()
@@ -353,11 +377,10 @@ func (l lab) sweep(ctx context.Context, n int) error {
 	return nil
 }
 
-// killResidents ends whatever still has a lab host's network. The first answer
-// is whether there was anything.
+// killResidents kills every process that still has a lab host's network. any: there was one.
 func killResidents() (any bool, err error) {
 	var errs []error
-	// A process may have a child between the look and the kill: look again.
+	// A process may fork before it is killed, so repeat.
 	for range 5 {
 		left, err := residents()
 		if err != nil {
@@ -374,7 +397,7 @@ func killResidents() (any bool, err error) {
 	return any, errors.Join(append(errs, errors.New("processes in the lab's namespaces come again and again"))...)
 }
 
-// unmountBelow unmounts what is mounted in a folder, innermost first.
+// unmountBelow unmounts everything in a folder, innermost first.
 func unmountBelow(dir string) error {
 	text, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -396,7 +419,7 @@ func unmountBelow(dir string) error {
 	return nil
 }
 
-// part is one daemon of a lab, as `lab status` tells it.
+// part is one daemon of a lab in `lab status`.
 type part struct {
 	Name    string `json:"name"`
 	Running bool   `json:"running"`
@@ -405,7 +428,7 @@ type part struct {
 	Log     string `json:"log"`
 }
 
-// status says what of the lab runs.
+// status shows which parts of the lab run.
 func status(std streams, asJSON bool) error {
 	l, err := readLab()
 	if err != nil {
@@ -455,8 +478,8 @@ func missingRecord() error {
 	return err
 }
 
-// removeSocket removes what a killed controller of the lab leaves of its
-// socket, unless somebody else has it by now.
+// removeSocket removes the socket of a killed lab controller, unless another controller has
+// it by now.
 func removeSocket() error {
 	lock, err := daemon.HoldLock(roles.Lock(wire.DefaultSocket), labPurpose)
 	if errors.As(err, new(daemon.Held)) {
@@ -471,8 +494,8 @@ func removeSocket() error {
 	return lock.Release()
 }
 
-// fileServer is the program that serves jobs' files. It is in a namespace
-// without a name, so it is known by the folder it was given.
+// fileServer is the program that serves jobs' files. Its namespace has no name, so it is
+// known by its folder.
 const fileServer = "ganesha.nfsd"
 
 // serves reports whether a process is a file server of the lab.
@@ -485,8 +508,7 @@ func serves(pid int) bool {
 	return err == nil && strings.Contains(string(line), "\x00"+labRun+"/")
 }
 
-// residents lists the processes that live in the lab's networks, and its file
-// servers.
+// residents lists the processes in the lab's networks, and its file servers.
 func residents() ([]daemon.Process, error) {
 	inside := daemon.Residents(daemon.Namespaces(labNamespace))
 	return daemon.Processes(func(pid int) bool { return inside(pid) || serves(pid) })

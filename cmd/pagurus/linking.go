@@ -1,8 +1,7 @@
-// This file has the command `pagurus lab link`: what is wrong with the links of
-// a lab's hosts, to see how programs take it.
+// This file has the command `pagurus lab link`, which impairs the links of a lab's hosts to
+// test programs.
 //
-// It must not know what a lab is beside the names of links. Its tests are of command
-// lines.
+// It must not know more of a lab than the names of links. Its tests are of command lines.
 
 package main
 
@@ -18,8 +17,8 @@ import (
 	"pagurus/show/cli"
 )
 
-// linkCommand gives the command. Ports gives the machine's ends of the links of hosts that
-// are named, of all if none is.
+// linkCommand makes the command. ports gives the machine's ends of the named hosts' links,
+// or of all.
 func linkCommand(out io.Writer, ports func(hosts []string) ([]string, error)) *cobra.Command {
 	trouble := badlink.Impairment{}
 	cmd := &cobra.Command{

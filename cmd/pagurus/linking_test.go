@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What makes no sense is refused before any host is asked for.
+// Invalid flags are refused before any host is looked up.
 func TestLinksThatMakeNoSense(t *testing.T) {
 	for says, args := range map[string][]string{"between 0 and 50 %": {"--loss", "60%"}, "not a share": {"--loss", "some"}, "between 0 and 2s": {"--delay", "1h"}, "unknown flag": {"--jitter", "1"}} {
 		var out bytes.Buffer

@@ -1,9 +1,9 @@
-// Command pagurus is the command line. It assembles what the other packages are, and
-// decides nothing of its own.
+// Command pagurus is the command line. It assembles the other packages and decides nothing
+// itself.
 //
-// Agent and controller are the programs pagurus-agent and pagurus-controller beside it.
-// The lab, `pagurus up` and the doctor live here, since they start and judge both. Its
-// tests run the real binary.
+// Agent and controller are the programs pagurus-agent and pagurus-controller beside it. The
+// lab, `pagurus up` and the doctor are here, since they start and judge both. Its tests run
+// the real binary.
 package main
 
 import (
@@ -25,14 +25,14 @@ import (
 // version is set by the build.
 var version = "unknown"
 
-// streams are where a command reads and writes.
+// streams are a command's input and outputs.
 type streams struct {
 	in  io.Reader
 	out io.Writer
 	err io.Writer
 }
 
-// say tells a person how far something is.
+// say tells the user about progress.
 func (s streams) say(what string) { _, _ = fmt.Fprintln(s.err, "pagurus: "+what) }
 
 func main() {
@@ -47,7 +47,7 @@ func command(std streams) *cobra.Command {
 	root := cli.Root(cli.Options{Version: version, Machine: machine.ID, In: std.in, Out: std.out, Err: std.err})
 	cli.AddNoun(root, imageNoun(std))
 	cli.AddGroup(root, "Guests:", tuneCommand(std.out))
-	cli.AddGroup(root, "This machine:", upCommand(std), controllerCommand(), agentCommand(), labCommand(std), doctorCommand(std))
+	cli.AddGroup(root, "This machine:", upCommand(std), controllerCommand(), agentCommand(), labCommand(std), doctorCommand())
 	isolate := func() *cobra.Command { return isolateCommand(std.out, std.say) }
 	cli.AddGroup(root, "Hosts:", isolate())
 	if host, _, err := root.Find([]string{"host"}); err == nil {
@@ -75,8 +75,8 @@ func versionCommand(std streams) *cobra.Command {
 	}
 }
 
-// afterDash is a command without the "--" that may stand before it. Where flags
-// may not follow arguments, the "--" is left to the command.
+// afterDash removes a leading "--" from a command. Where flags may not follow arguments,
+// cobra leaves it in.
 func afterDash(args []string) []string {
 	if len(args) > 0 && args[0] == "--" {
 		return args[1:]

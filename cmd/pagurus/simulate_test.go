@@ -12,7 +12,7 @@ import (
 	"pagurus/sim"
 )
 
-// simulated runs `pagurus simulate` and gives what it prints.
+// simulated runs `pagurus simulate` and returns its output.
 func simulated(args ...string) (string, error) {
 	var out, say strings.Builder
 	cmd := command(streams{strings.NewReader(""), &out, &say})

@@ -1,6 +1,5 @@
-// This file has the commands about what guests mirror of their hosts:
-// `pagurus tune`. What they mirror is decided by package topology; here it is
-// shown.
+// This file has the commands about what guests mirror of their hosts: `pagurus tune`.
+// Package topology decides it; here it is shown.
 //
 // It must not change anything. Its tests show recorded machines.
 
@@ -23,7 +22,7 @@ import (
 	"pagurus/show/view"
 )
 
-// tuneCommand gives the command `pagurus tune`.
+// tuneCommand makes the command `pagurus tune`.
 func tuneCommand(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "tune",
@@ -37,7 +36,7 @@ func tuneCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// tuneWish is the guest that somebody thinks of.
+// tuneWish is a planned guest.
 type tuneWish struct {
 	cpus   int
 	memory int64
@@ -81,14 +80,14 @@ agent also asks the guest itself, every half minute while nothing moves.`,
 	return cmd
 }
 
-// plan is what is shown, for --json.
+// plan is the output for --json.
 type plan struct {
 	Topology  *fleet.Topology  `json:"topology,omitempty"`
 	Shape     *fleet.Shape     `json:"shape,omitempty"`
 	Layout    *fleet.Layout    `json:"layout,omitempty"`
 	Isolation *fleet.Isolation `json:"isolation,omitempty"`
-	Seen      *fleet.Topology  `json:"seen,omitempty"`    // what the guest itself says; nil: it was not asked yet
-	Differs   []string         `json:"differs,omitempty"` // in what that is not its shape
+	Seen      *fleet.Topology  `json:"seen,omitempty"`    // the guest's own report; nil: not yet asked
+	Differs   []string         `json:"differs,omitempty"` // where that differs from its shape
 }
 
 func show(out io.Writer, s fleet.Snapshot, name string, w tuneWish, asJSON bool) error {
@@ -201,7 +200,7 @@ func ofTopology(t fleet.Topology) string {
 	return text + "Its kernel does not make huge pages by itself.\n"
 }
 
-// sees says what a guest sees of itself.
+// sees describes what a guest sees of itself.
 func sees(s fleet.Shape) string {
 	text := fmt.Sprintf("%s of %s with %s", view.Count(s.Sockets, "socket"), view.Count(s.Cores, "core"), view.Count(s.Threads, "thread"))
 	if len(s.Nodes) > 0 {
@@ -213,7 +212,7 @@ func sees(s fleet.Shape) string {
 	return text
 }
 
-// asSeen says what the guest itself has answered.
+// asSeen describes the guest's own report.
 func asSeen(differs []string) string {
 	if len(differs) == 0 {
 		return "The guest itself reports the same.\n"
@@ -221,7 +220,7 @@ func asSeen(differs []string) string {
 	return "The guest itself reports something else:\n  " + strings.Join(differs, "\n  ") + "\n"
 }
 
-// got says where the parts of a guest are.
+// got describes the places of a guest's parts.
 func got(s fleet.Shape, l fleet.Layout) string {
 	table := view.Table{Columns: []string{"GUEST NODE", "GUEST CPUS", "MEMORY", "ON HOST NODES", "PAGES", "ON HOST CPUS"}, Notes: l.Notes}
 	nodes := s.Nodes
@@ -259,7 +258,7 @@ func got(s fleet.Shape, l fleet.Layout) string {
 	return text
 }
 
-// pins says where CPUs are kept: one to one, or all on the same.
+// pins describes the pinning of CPUs: one to one, or all to the same.
 func pins(all [][]int) string {
 	alone := true
 	var flat []int
@@ -274,7 +273,7 @@ func pins(all [][]int) string {
 	return list(different) + " together"
 }
 
-// list writes numbers as the kernel does: "0-3,8".
+// list writes numbers in the kernel's format: "0-3,8".
 func list(all []int) string {
 	all = slices.Sorted(slices.Values(all))
 	var parts []string

@@ -11,8 +11,8 @@ import (
 	"pagurus/fleet"
 )
 
-// cluster has a host of two nodes and one of eight, with a guest that went from
-// the one to the other.
+// cluster has a host of two nodes and one of eight, with a guest that moved from the first
+// to the second.
 func cluster(t *testing.T) fleet.Snapshot {
 	t.Helper()
 	s := fleet.Snapshot{Hosts: map[fleet.HostID]fleet.Host{"mute": {ID: "mute"}}, Guests: map[fleet.GuestID]fleet.Guest{"j1g1": {ID: "j1g1"}}}
@@ -43,7 +43,7 @@ func TestWhatIsShown(t *testing.T) {
 		}},
 		{"two", tuneWish{30, 1 << 30, "pin"}, []string{"1 socket of 30 cores with 1 thread, CPUs", "together"}},
 		{"two", tuneWish{1, 1 << 30, "off"}, []string{"Its kernel makes huge pages on request"}},
-		// A guest is on the first two nodes already.
+		// A guest is already on the first two nodes.
 		{"eight", tuneWish{6, 1 << 30, "pin,numa"}, []string{"73    3        6      42-47", "10 16 16 22"}},
 		{"j1g0", tuneWish{}, []string{"Guest j1g0 sees 2 sockets of 6 cores", "itself reports something else:\n  sockets: 1, and not 2\n", "nodes: 1, and not 2", "On eight:", "0-5", "6,7,8,9,10,11 one to one"}},
 	} {
@@ -78,7 +78,7 @@ func TestWhatCannotBeShown(t *testing.T) {
 	}
 }
 
-// A host of which only some cores are for guests: they are laid out on those.
+// On a host with isolated CPUs, guests are laid out on those.
 func TestAHostWithIsolatedCPUsIsShown(t *testing.T) {
 	s := cluster(t)
 	h := s.Hosts["two"]

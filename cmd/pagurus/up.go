@@ -23,31 +23,40 @@ import (
 	"pagurus/show/cli"
 )
 
-// agentCommand is short for the program pagurus-agent.
+// agentCommand starts the program pagurus-agent.
 func agentCommand() *cobra.Command {
 	return roles.AgentCommand("agent", func(cmd *cobra.Command, _ roles.Agent, _ bool) error { return become(roles.AgentProgram, cmd) })
 }
 
-// controllerCommand is short for the program pagurus-controller.
+// controllerCommand starts the program pagurus-controller.
 func controllerCommand() *cobra.Command {
 	return roles.ControllerCommand("controller", func(cmd *cobra.Command, _ roles.Controller) error { return become(roles.ControllerProgram, cmd) })
 }
 
-// become has the program beside this one go on in this process with the same flags,
+// become has the program beside this one go on in this process with a verb and the same flags,
 // so that signals and the process's number are the program's. It returns only if
 // that cannot be done.
-func become(program string, cmd *cobra.Command) error {
+func become(program string, cmd *cobra.Command, verb ...string) error {
 	path, err := roles.Beside(program)
 	if err != nil {
 		return err
 	}
 	has := pflag.NewFlagSet(program, pflag.ContinueOnError)
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Name != "json" { // which daemons have nothing to do with
+		if f.Name != "json" || len(verb) > 0 { // which daemons have nothing to do with
 			has.AddFlag(f)
 		}
 	})
-	return fmt.Errorf("starting %s: %w", path, syscall.Exec(path, append([]string{program}, roles.Given(cmd.Flags(), has)...), os.Environ()))
+	return fmt.Errorf("starting %s: %w", path, syscall.Exec(path, slices.Concat([]string{program}, verb, roles.Given(cmd.Flags(), has)), os.Environ()))
+}
+
+// doctorCommand is short for the doctor of the program pagurus-agent, which has the drivers.
+func doctorCommand() *cobra.Command {
+	return roles.DoctorCommand(
+		func(cmd *cobra.Command, _ bool) error { return become(roles.AgentProgram, cmd, roles.DoctorVerb) },
+		func(cmd *cobra.Command) error {
+			return become(roles.AgentProgram, cmd, roles.DoctorVerb, roles.CRIUVerb)
+		})
 }
 
 func upCommand(std streams) *cobra.Command {
@@ -59,7 +68,8 @@ func upCommand(std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Make this machine a cluster of one host: a controller and an agent",
-		Long: `Up runs a controller and an agent until it is told to end, or one of them ends.
+		Long: `Up runs a controller and an agent until it is told to end, or one of them ends: then it
+ends the other, says which it was and exits with an error.
 Guests run on then, and are found again by the next one. More hosts may join: give
 --listen, make a token with ` + "`pagurus token create`" + `, and ` + "`pagurus join`" + ` on them.`,
 		Example: "  sudo pagurus up",
@@ -68,7 +78,7 @@ Guests run on then, and are found again by the next one. More hosts may join: gi
 			if err := a.Finish(); err != nil {
 				return err
 			}
-			c.RunDir, c.StateDir, c.ImageDir = a.RunDir, a.StateDir, a.ImageDir // flags of both, kept by the agent's
+			c.RunDir, c.StateDir, c.ImageDir = a.RunDir, a.StateDir, a.ImageDir // flags of both, stored in the agent's
 			c.Finish()
 			args := roles.Given(cmd.Flags(), ofAgent)
 			if a.Address == "" {
@@ -84,13 +94,13 @@ Guests run on then, and are found again by the next one. More hosts may join: gi
 	return cmd
 }
 
-// upPurpose is what the controller of `pagurus up` is for.
+// upPurpose names the controller of `pagurus up` in errors.
 const upPurpose = "`pagurus up`"
 
-// both runs a controller and, once that answers, an agent. When one ends the other is
-// told to. What they have to say they say themselves.
+// both runs a controller and, once it answers, an agent. When one ends it ends the other.
+// They print their own errors.
 func both(ctx context.Context, std streams, c roles.Controller, ofController, ofAgent []string) error {
-	// A controller that is there already would answer in the place of ours.
+	// An existing controller would answer instead of ours.
 	lock, err := daemon.HoldLock(roles.Lock(c.Socket), upPurpose)
 	if err == nil {
 		err = lock.Release()
@@ -98,7 +108,7 @@ func both(ctx context.Context, std streams, c roles.Controller, ofController, of
 	if err != nil {
 		return fmt.Errorf("%w: end it first, or give this controller its own --run and --state", err)
 	}
-	// The kernel tells children of the end of the thread that started them.
+	// The kernel sends Pdeathsig when the starting thread ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	ctx, stop := context.WithCancel(ctx)
@@ -117,7 +127,7 @@ func both(ctx context.Context, std streams, c roles.Controller, ofController, of
 			return fmt.Errorf("starting %s: %w", program, err)
 		}
 		running++
-		go func() { ended <- told(ctx, p.Wait()) }()
+		go func() { ended <- ending(ctx, program, p.Wait()) }()
 		return nil
 	}
 	at := "unix:" + c.Socket
@@ -143,18 +153,28 @@ func both(ctx context.Context, std streams, c roles.Controller, ofController, of
 	return firstOf(errs)
 }
 
-// told is the error to end with when a program has ended, whose own words were printed.
-func told(ctx context.Context, err error) error {
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
-		return cli.Exit{Code: exit.ExitCode()}
+// ending is the error to end with when a program has ended; nil: it was told to, and ended well.
+// What made it fail it has said itself, unless it was killed.
+func ending(ctx context.Context, program string, err error) error {
+	code, how := 1, "without being told to"
+	exit := (*exec.ExitError)(nil)
+	if errors.As(err, &exit) {
+		how = exit.String() // as in "exit status 1", "signal: killed"
+		if exit.Exited() {
+			code = exit.ExitCode()
+		}
 	}
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // it ended well, as it was told to
-		return nil
+	if exit == nil || !exit.Exited() && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGTERM {
+		select { // who ends a service may tell all its programs at once, and this one is heard first
+		case <-ctx.Done():
+			return nil
+		case <-time.After(labPoll):
+		}
 	}
-	return err
+	return cli.Exit{Code: code, Err: fmt.Errorf("%s has ended (%s), so "+upPurpose+" ends; guests run on, and the next "+upPurpose+" finds them", program, how)}
 }
 
-// firstOf is what went wrong first: the rest follows of it.
+// firstOf is the first error: the rest follows from it.
 func firstOf(errs []error) error {
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
 		return errs[i]

@@ -9,20 +9,20 @@ import (
 	"pagurus/show/cli"
 )
 
-// defaultPort is where a controller listens for agents on other machines.
+// defaultPort is the controller's port for agents on other machines.
 const defaultPort = "7461"
 
-// Controller is what a controller is told.
+// Controller is a controller's configuration.
 type Controller struct {
 	RunDir, StateDir, ImageDir string   // folders
-	Socket                     string   // for people on this machine
+	Socket                     string   // for users on this machine
 	Listen                     string   // TCP address for others; empty: none
 	Etcd                       []string // endpoints of an external one
-	Purpose                    string   // whose controller it is, for whoever wants to start another
+	Purpose                    string   // names this controller in the error of a second one
 	Verbose                    bool
 }
 
-// Add makes the flags of a controller.
+// Add defines the flags of a controller.
 func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 	flags.StringVar(&f.Socket, "socket", "", "UNIX socket for people on this machine (default: controller.sock in --run)")
 	flags.StringSliceVar(&f.Etcd, "etcd", nil, "endpoints of an external etcd (default: one embedded in this process)")
@@ -33,7 +33,7 @@ func (f *Controller) Add(flags *pflag.FlagSet, listen string) {
 	flags.BoolVar(&f.Verbose, "verbose", false, "log more")
 }
 
-// Finish fills in what the flags leave open.
+// Finish sets defaults that depend on other flags.
 func (f *Controller) Finish() {
 	if f.ImageDir == "" {
 		f.ImageDir = filepath.Join(f.StateDir, "images")
@@ -43,10 +43,10 @@ func (f *Controller) Finish() {
 	}
 }
 
-// Lock is the file that the one controller of a socket holds.
+// Lock is the lock file of a socket's one controller.
 func Lock(socket string) string { return socket + ".lock" }
 
-// ControllerCommand is the command of a controller, which run is called for.
+// ControllerCommand is the command of a controller; it calls run.
 func ControllerCommand(use string, run func(cmd *cobra.Command, f Controller) error) *cobra.Command {
 	var f Controller
 	cmd := &cobra.Command{

@@ -29,10 +29,10 @@ const (
 	addressFlag   = "address"
 )
 
-// Loopback is the address of a host that nobody else has to reach.
+// Loopback is the address of a host that no other host has to reach.
 const Loopback = "127.0.0.1"
 
-// Log writes what an administrator should see, and no more.
+// Log writes what an administrator needs.
 func Log(w io.Writer, verbose bool) *slog.Logger {
 	level := slog.LevelInfo
 	if verbose {
@@ -41,7 +41,7 @@ func Log(w io.Writer, verbose bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
-// Agent is what an agent is told of its host.
+// Agent is an agent's configuration.
 type Agent struct {
 	Name        string
 	RunDir      string
@@ -51,17 +51,17 @@ type Agent struct {
 	Site        string
 	Accelerator string
 	Snapshots   int     // of booted guests, for each image
-	FirstCore   int     // of those that guests are pinned to, the first come first
-	Group       string  // of processes, above those of the guests
-	OwnerCPU    string  // whose use of the CPUs counts as the owner's
-	CPUs        float64 // CPUs all guests may use; 0: all
+	FirstCore   int     // the first core to which guests are pinned
+	Group       string  // of all guests' processes
+	OwnerCPU    string  // whose CPU use counts as the owner's
+	CPUs        float64 // CPUs that all guests may use; 0: all
 	Slice       time.Duration
-	Bandwidth   int64 // bytes a second of each guest that leaves; 0: no limit
-	Memory      int64 // for guests; 0: what the machine has but its reserve
+	Bandwidth   int64 // bytes a second of each leaving guest; 0: no limit
+	Memory      int64 // for guests; 0: the machine's less its reserve
 	Verbose     bool
 }
 
-// Add makes the flags of an agent.
+// Add defines the flags of an agent.
 func (f *Agent) Add(flags *pflag.FlagSet) {
 	name, err := os.Hostname()
 	if err != nil {
@@ -89,7 +89,7 @@ func (f *Agent) Add(flags *pflag.FlagSet) {
 // longestSite keeps tables readable.
 const longestSite = 32
 
-// Finish reads what the flags mean.
+// Finish checks the flags and sets dependent defaults.
 func (f *Agent) Finish() error {
 	if f.CPUs < 0 {
 		return errors.New("--" + cpusFlag + " must not be negative")
@@ -120,14 +120,14 @@ func (f *Agent) Finish() error {
 	return nil
 }
 
-// folders makes the flags that every role has.
+// folders defines the flags that every role has.
 func folders(flags *pflag.FlagSet, run, state, images *string) {
 	flags.StringVar(run, fleet.RunFlag, Run, "folder for what lives as long as the machine is up")
 	flags.StringVar(state, "state", State, "folder for what stays")
 	flags.StringVar(images, "images", "", "folder of the images (default: images in --state)")
 }
 
-// AgentCommand is the command of an agent, which run is called for.
+// AgentCommand is the command of an agent; it calls run.
 func AgentCommand(use string, run func(cmd *cobra.Command, f Agent, sweep bool) error) *cobra.Command {
 	var f Agent
 	sweep := false

@@ -1,9 +1,9 @@
-// Package roles has what Pagurus's programs agree on: the flags of agent and controller,
-// the names of the programs, and the folders.
+// Package roles has what Pagurus's programs share: the flags of agent and controller, the
+// programs' names, and the folders.
 //
-// What people type, `pagurus up`, `agent` and `controller`, has the flags of the programs
-// pagurus-agent and pagurus-controller, so they are here once. It must not know what
-// those programs do. Its tests are of command lines.
+// The commands `pagurus up`, `agent` and `controller` have the flags of the programs
+// pagurus-agent and pagurus-controller, so they are here once. It must not know what those
+// programs do. Its tests are of command lines.
 package roles
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Where a machine keeps Pagurus's things.
+// Pagurus's folders on a machine.
 const (
 	State  = "/var/lib/pagurus"
 	Run    = "/run/pagurus"
@@ -34,17 +34,16 @@ const (
 	GuestProgram      = "pagurus-guest"
 )
 
-// OpenLimit bounds how long drivers may take to look at the host: a probe
-// of hardware that hangs takes seconds.
+// OpenLimit bounds the opening of drivers: a hanging hardware probe takes seconds.
 const OpenLimit = 60 * time.Second
 
-// Group is the group of a host's guests. It has none above it: who shares
-// the CPUs with whom is decided between siblings, and guests that give way to
-// everybody on the machine have to be everybody's.
+// Group is the control group of a host's guests. It has no parent group: siblings decide who
+// shares the CPUs with whom, and guests that are deprioritised against everyone must be
+// siblings of everyone.
 func Group(host string) string { return "pagurus-" + host }
 
-// Given repeats, as arguments for another program, the flags of a command line that it
-// has too.
+// Given repeats the flags of a command line as arguments for another program, if that has
+// them.
 func Given(flags, has *pflag.FlagSet) (args []string) {
 	flags.Visit(func(f *pflag.Flag) {
 		value := f.Value.String()
@@ -58,7 +57,7 @@ func Given(flags, has *pflag.FlagSet) (args []string) {
 	return args
 }
 
-// Until gives a context that ends when this process is told to.
+// Until gives a context that ends on SIGINT or SIGTERM.
 func Until(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// What was given is repeated for the program that has the flag, whatever its type.
+// Given flags are repeated for a program that has them, whatever their type.
 func TestGivenFlagsAreRepeated(t *testing.T) {
 	var a Agent
 	var c Controller

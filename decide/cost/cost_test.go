@@ -95,11 +95,11 @@ func TestWhyNotAndWhatHelps(t *testing.T) {
 
 func TestStretchRise(t *testing.T) {
 	m := plain()
-	calm := m.Predict(steady(1000, 10, 1000), Link{})
+	tame := m.Predict(steady(1000, 10, 1000), Link{})
 	m.rise = 3
 	wild := m.Predict(steady(1000, 10, 1000), Link{})
-	if wild.Bytes.Value <= calm.Bytes.Value {
-		t.Errorf("a guest that dirties three times as fast sends %d, otherwise %d", wild.Bytes.Value, calm.Bytes.Value)
+	if wild.Bytes.Value <= tame.Bytes.Value {
+		t.Errorf("a guest that dirties three times as fast sends %d, otherwise %d", wild.Bytes.Value, tame.Bytes.Value)
 	}
 }
 

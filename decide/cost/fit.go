@@ -44,7 +44,7 @@ type outcome struct {
 	ended    time.Time
 	curve    curve // of its profile, if it has one
 
-	place int     // in its Lore
+	place int     // in its history
 	risen bool    // rise is known
 	rise  float64 // of one that nothing but its link bounded, whatever else is known; 0: it says nothing
 }

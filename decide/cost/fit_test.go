@@ -242,12 +242,12 @@ func TestOwnersTakeTheCPU(t *testing.T) {
 		if usual := Total(history[0]); other > usual*11/10 || owned < usual*2 {
 			t.Errorf("from %s: %s for an owner, %s otherwise, where moves took %s", from, owned, other, usual)
 		}
-		lore := Learn(history)
+		learnt := Learn(history)
 		for range 2 {
-			if got := lore.Fit(about).Predict(p, Link{}).Total.Value; got != owned {
+			if got := learnt.Fit(about).Predict(p, Link{}).Total.Value; got != owned {
 				t.Errorf("from %s: asked again %s, before %s", from, got, owned)
 			}
-			lore.Fit(Subject{Kind: fleet.VM, Job: "j9", From: from, To: "b"})
+			learnt.Fit(Subject{Kind: fleet.VM, Job: "j9", From: from, To: "b"})
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"pagurus/fleet"
 )
 
-// Wanted gives all that should be on one host. For many hosts make one Atlas.
+// Wanted gives all that should be on one host. For many hosts make one State.
 func Wanted(s fleet.Snapshot, host fleet.HostID) fleet.Wanted { return New(s).Wanted(host) }
 
 // State is a snapshot turned over: what each host has to do with which jobs.

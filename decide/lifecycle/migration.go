@@ -164,7 +164,7 @@ func Carrier(g fleet.Guest, m fleet.Migration) fleet.HostID {
 	switch {
 	case m.ID == "" || m.Phase.Ended():
 		return g.Home
-	case m.Phase == fleet.Activating, m.Phase == fleet.PostCopying, m.Phase == fleet.Retiring:
+	case m.Phase.Traits().AtTarget():
 		return m.To
 	}
 	return m.From

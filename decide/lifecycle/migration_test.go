@@ -282,7 +282,7 @@ func TestOneMigrationInEveryWay(t *testing.T) {
 		if n.phase == fleet.PostCopying {
 			late++
 			if n.mode != fleet.PostCopy || n.world.source == running {
-				t.Fatalf("gathers: %+v", n)
+				t.Fatalf("fetches: %+v", n)
 			}
 		}
 		todo = append(todo, overdue(n)...)
@@ -315,7 +315,7 @@ func TestOneMigrationInEveryWay(t *testing.T) {
 			t.Errorf("%s was never entered", st.in)
 		}
 	}
-	t.Logf("%d states, %d of them gathering", len(seen), late)
+	t.Logf("%d states, %d of them in post-copy", len(seen), late)
 }
 
 // A guest that has ended at its source as it switched may be whole at its target, and

@@ -190,7 +190,7 @@ func Committed(m fleet.Migration) bool { return m.Phase.Traits().Committed }
 // hosts are told to destroy what they have. The second result is false when it
 // is too early.
 func Abandon(m fleet.Migration, at time.Time, cause string) (fleet.Migration, bool) {
-	if (m.Phase != fleet.Activating && m.Phase != fleet.PostCopying) || m.Attempt < moreTries {
+	if t := m.Phase.Traits(); !t.AtTarget() || t.Arrived || m.Attempt < moreTries {
 		return m, false
 	}
 	m = enter(m, fleet.Lost, at)

@@ -163,13 +163,13 @@ func TestGuest(t *testing.T) {
 		g = step(g, fleet.Unknown, "")
 	}
 	if g.State != fleet.GuestEnded || g.Cause != "host1 did not answer the order to start" {
-		t.Errorf("vanished start: %+v", g)
+		t.Errorf("unknown start: %+v", g)
 	}
 	running := step(start, fleet.Done, "")
 	again := running
 	again.Attempt++
 	if g = step(running, fleet.Unknown, ""); g != again {
-		t.Errorf("a vanished hold led to %+v", g)
+		t.Errorf("an unknown watch led to %+v", g)
 	}
 	if g = step(running, fleet.Done, ""); g.State != fleet.GuestEnded || g.Cause != "it ended by itself" {
 		t.Errorf("ended: %+v", g)
@@ -208,7 +208,7 @@ func TestJob(t *testing.T) {
 	order, _ := JobOrder(j, gs[0], fleet.Migration{})
 	again, changed, _ := Job(j, gs[0], fleet.Migration{}, fleet.Report{Order: order, Outcome: fleet.Unknown})
 	if !changed || again.State != fleet.JobRunning || again.Attempt != 1 {
-		t.Fatalf("vanished run: %+v", again)
+		t.Fatalf("unknown run: %+v", again)
 	}
 	done, _, _ := Job(j, gs[0], fleet.Migration{}, fleet.Report{At: t0, Order: order, Outcome: fleet.Done, Exit: &fleet.Exit{Code: 3}})
 	if done.State != fleet.JobStopping || done.Result != fleet.JobFinished || done.Exit.Code != 3 {

@@ -11,9 +11,9 @@ import (
 	"pagurus/fleet"
 )
 
-// Cases gives what there is to judge on a host, one scene a job in order of
+// Cases gives what there is to judge on a host, one case a job in order of
 // its ID; none unless its owner is there and it has guests that run. They are to
-// be judged before the ledger changes.
+// be judged before the index changes.
 func Cases(l *state.Index, id fleet.HostID, at time.Time) []Case {
 	s := l.Snapshot()
 	h := s.Hosts[id]

@@ -41,9 +41,9 @@ func EvaluateHost(l *state.Index, h fleet.Host) HostVerdict {
 	if o.State != fleet.OwnerPresent || policy.Name() == string(fleet.Stay) {
 		return HostVerdict{}
 	}
-	scenes := Cases(l, h.ID, s.At)
+	cases := Cases(l, h.ID, s.At)
 	out := HostVerdict{Leave: policy.Moves() && h.ForOwner}
-	for _, s := range scenes {
+	for _, s := range cases {
 		switch policy.Evaluate(s).Do {
 		case Leave:
 			out.Leave = true

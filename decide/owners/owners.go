@@ -1,10 +1,10 @@
 // Package owners decides what becomes of guests on a host whose owner is there:
 // policies, pure, the same ones for the live controller and the simulator.
 //
-// A policy judges one scene, the guests of one job on one host. It must not
-// know who carries its judgement out: moves are asked of the planner as
+// A policy judges one case, the guests of one job on one host. It must not
+// know who carries its verdict out: moves are asked of the planner as
 // anybody's are, being suspended is the host's business. Its tests run against
-// scenes worked out by hand and against the published fits.
+// cases worked out by hand and against the published fits.
 package owners
 
 import (
@@ -20,7 +20,7 @@ import (
 // Action is what becomes of guests.
 type Action string
 
-// The deeds.
+// The actions.
 const (
 	Stay    Action = "stay"    // they run on, in the lowest class of CPU
 	Suspend Action = "suspend" // they are suspended, and their job with them
@@ -64,7 +64,7 @@ type CaseVerdict struct {
 // Policy says what becomes of guests.
 type Policy interface {
 	Name() string
-	// Evaluate looks at a scene. It must not depend on anything else.
+	// Evaluate looks at a case. It must not depend on anything else.
 	Evaluate(Case) CaseVerdict
 	// Moves reports whether guests ever leave because of an owner. Then they had
 	// better not arrive where one is, either.
@@ -143,7 +143,7 @@ func (evacuate) Evaluate(s Case) CaseVerdict {
 	return CaseVerdict{Do: Leave, Why: "guests leave as soon as an owner is back"}
 }
 
-// nowhere is the judgement on guests that cannot leave.
+// nowhere is the verdict on guests that cannot leave.
 func nowhere(s Case) (CaseVerdict, bool) {
 	do := cmp.Or(s.Stuck, Suspend)
 	switch {
@@ -181,7 +181,7 @@ func (Predictive) Name() string { return "predictive" }
 // Moves is true.
 func (Predictive) Moves() bool { return true }
 
-// Placement is Calm: the hazard of an owner's return falls with idle age.
+// Placement is LongestIdle: the hazard of an owner's return falls with idle age.
 func (Predictive) Placement() placement.Policy { return placement.LongestIdle{} }
 
 const (

@@ -119,7 +119,7 @@ func (Spread) Score(h *fleet.Host, freeBytes int64, cpus int) float64 {
 // have none.
 type LongestIdle struct{}
 
-// Name is "calm".
+// Name is "longest-idle".
 func (LongestIdle) Name() string { return "longest-idle" }
 
 // crowd is how many hours of idleness a CPU is worth that no other guest is

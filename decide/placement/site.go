@@ -27,7 +27,7 @@ type Bar struct {
 // Sited is a Policy that would have the guests of a job in one site.
 type Sited interface{ Sited() }
 
-// Sited says that Calm does. First comes what a host can do at all, then that
+// Sited says that LongestIdle does. First comes what a host can do at all, then that
 // guests share no CPUs, then that its owner has been away for long, then the
 // site, then by how much.
 func (LongestIdle) Sited() {}

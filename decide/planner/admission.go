@@ -63,7 +63,7 @@ func invalidJob(s fleet.JobSpec, image *fleet.Image) string {
 	case slices.ContainsFunc(s.Env, func(e string) bool { return strings.IndexByte(e, '=') < 1 }):
 		return "a variable of the environment is not of the form NAME=value; correct it"
 	case !s.Kind.Known() && s.Kind != fleet.Auto:
-		return fmt.Sprintf("there is no kind of guest %q; use %s, %s or %s", s.Kind, fleet.Auto, fleet.VM, fleet.Container)
+		return fmt.Sprintf("there is no kind of guest %q; use %s", s.Kind, fleet.Enumerate(append([]string{string(fleet.Auto)}, fleet.KindNames()...), "or"))
 	case !s.Class.Known():
 		return fmt.Sprintf("there is no class %q; use %s, %s or %s", s.Class, fleet.Gold, fleet.Normal, fleet.Bronze)
 	case !(s.Cap >= 0 && s.Cap <= 1): // nor what is no number

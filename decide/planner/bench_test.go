@@ -57,7 +57,7 @@ func crowded(s fleet.Snapshot) fleet.Snapshot {
 }
 
 // BenchmarkStep is one event in a cluster of 10,000 hosts and 100,000 guests,
-// with a ledger that is kept, as the controller and the simulator have it.
+// with an index that is kept, as the controller and the simulator have it.
 func BenchmarkStep(b *testing.B) {
 	s := large(10_000)
 	p := &Planner{}
@@ -101,14 +101,14 @@ func BenchmarkStep(b *testing.B) {
 			}
 		})
 	}
-	b.Run("whole", func(b *testing.B) { // no ledger: as for a question asked once
+	b.Run("whole", func(b *testing.B) { // no index: as for a question asked once
 		for b.Loop() {
 			if _, err := p.Step(s, fleet.Tick{At: t0}); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
-	b.Run("atlas", func(b *testing.B) {
+	b.Run("desired", func(b *testing.B) {
 		for b.Loop() {
 			desired.New(s)
 		}

@@ -16,7 +16,7 @@ import (
 type draft struct {
 	p    *Planner
 	l    *state.Index
-	base fleet.Snapshot // the ledger's
+	base fleet.Snapshot // the index's
 	at   time.Time
 
 	cluster *fleet.Cluster

@@ -146,15 +146,15 @@ func (d *draft) apart(r fleet.Request) ([]fleet.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	if leaveLimits(r.Limits) != r.Limits {
-		_, err := refuse(r, "%s", onlyThese)
+	if r.Limits.ForDrain() != r.Limits {
+		_, err := refuse(r, "%s", onlyDrainFlags())
 		return nil, err
 	}
 	var out []fleet.Request
 	for _, g := range sortedGuests(d.base, func(g fleet.Guest) bool { return !g.State.Ended() && g.Home == h.ID }) {
 		i := slices.IndexFunc(out, func(r fleet.Request) bool { return d.Guests.At(r.Guests[0]).Job == g.Job })
 		if i < 0 {
-			out = append(out, fleet.Request{At: r.At, By: r.By, Verb: fleet.Migrate, Host: h.ID, Limits: leaveLimits(r.Limits)})
+			out = append(out, fleet.Request{At: r.At, By: r.By, Verb: fleet.Migrate, Host: h.ID, Limits: r.Limits.ForDrain()})
 			i = len(out) - 1
 		}
 		out[i].Guests = append(out[i].Guests, g.ID)

@@ -48,13 +48,13 @@ func (r *Refusal) Error() string {
 	return r.Reason
 }
 
-// Step decides what one event leads to. It makes a ledger of the snapshot
+// Step decides what one event leads to. It makes an index of the snapshot
 // first; a caller that takes many events keeps one, see StepOn.
 func (p *Planner) Step(s fleet.Snapshot, ev fleet.Event) (Decision, error) {
 	return p.StepOn(state.NewIndex(s, p.Policy), ev)
 }
 
-// StepOn decides what one event leads to. It only reads the ledger, by whose
+// StepOn decides what one event leads to. It only reads the index, by whose
 // policy guests are placed. An error that is a *Refusal is the
 // answer to the request; any other says that the event itself is nonsense.
 // After either nothing is to be changed or sent.

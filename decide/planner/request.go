@@ -174,23 +174,15 @@ func (d *draft) unmovable(g fleet.Guest) string {
 	return placement.Hindered(d.base, g)
 }
 
-// onlyThese refuses the limits that leaveLimits leaves out.
-const onlyThese = "the moves that empty a host keep to a bandwidth, to what becomes of page cache and to compression; give no other limits, or move its guests with pagurus migrate"
-
-// leaveLimits gives what of limits the moves that empty a host keep to.
-func leaveLimits(l fleet.Limits) fleet.Limits {
-	return fleet.Limits{BytesPerSecond: l.BytesPerSecond, PageCache: l.PageCache, Compress: l.Compress}
-}
-
 // drainHost empties a host and keeps it empty.
 func (d *draft) drainHost(r fleet.Request) (fleet.Answer, error) {
 	h, err := d.namedHost(r)
 	if err != nil {
 		return fleet.Answer{}, err
 	}
-	leave := leaveLimits(r.Limits)
+	leave := r.Limits.ForDrain()
 	if leave != r.Limits {
-		return refuse(r, "%s", onlyThese)
+		return refuse(r, "%s", onlyDrainFlags())
 	}
 	if reason := invalidLimits(leave); reason != "" {
 		return refuse(r, "%s", reason)

@@ -386,7 +386,7 @@ func TestStandingOrdersAreSentAgain(t *testing.T) {
 }
 
 // A controller that was restarted gives agents time to call before it counts
-// any order as vanished, and keeps their addresses until then.
+// any order as unknown, and keeps their addresses until then.
 func TestRestartedControllerWaitsForAgents(t *testing.T) {
 	w, _ := running(t, 2, "host1", "host2", "host3")
 	w.tick(time.Second)

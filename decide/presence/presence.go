@@ -24,7 +24,7 @@ const (
 	seen    event = "seen"    // there is a sign of the owner
 	insists event = "insists" // there is one that leaves no doubt
 	stayed  event = "stayed"  // there were signs for Grace
-	noSign  event = "no sign" // there was no sign for Calm
+	noSign  event = "no sign" // there was no sign for LeavingAfter
 	gone    event = "gone"    // there was no sign for IdleAfter
 	freed   event = "freed"   // the owner says so by hand
 )

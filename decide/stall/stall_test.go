@@ -150,7 +150,7 @@ func TestWindowOfPostCopy(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{2 * time.Second: 2 * time.Second, time.Hour: mostPostCopy} {
 		m.Entered = []fleet.Entered{{Phase: fleet.PostCopying, At: at}, {Phase: fleet.Retiring, At: at.Add(took)}}
 		if long, ok := Window(m); !ok || long.To.Sub(short.To) != want || !long.From.Equal(short.From) {
-			t.Errorf("gathering for %s gives %+v, without %+v", took, long, short)
+			t.Errorf("post-copy for %s gives %+v, without %+v", took, long, short)
 		}
 	}
 }

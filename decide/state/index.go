@@ -50,8 +50,8 @@ type Index struct {
 // shared says which maps of the snapshot somebody else may be reading.
 type shared struct{ hosts, guests, jobs, moves, migrations bool }
 
-// NewIndex makes the ledger of a snapshot; its hosts may have facts. From now on the
-// snapshot must not be changed by anybody, and the ledger does not either.
+// NewIndex makes the index of a snapshot; its hosts may have facts. From now on the
+// snapshot must not be changed by anybody, and the index does not either.
 func NewIndex(s fleet.Snapshot, p placement.Policy) *Index {
 	l := &Index{
 		snap: s, shared: shared{true, true, true, true, true}, policy: p, room: placement.NewIndex(s, placement.InForce(p, s.Cluster.Rules)),

@@ -13,7 +13,7 @@ import (
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// Whatever is committed and learnt, in whatever order: the ledger is what one
+// Whatever is committed and learnt, in whatever order: the index is what one
 // made again would be, the snapshot is what Apply makes of it, and what was
 // shared before stays as it was.
 func TestKept(t *testing.T) {

@@ -133,7 +133,7 @@ func (l *Index) MigrationsOf(id fleet.JobID) []fleet.MigrationID { return l.byJo
 
 // History is what the latest migrations that arrived teach. While there are many
 // a further one teaches little: it is got together anew when a tenth of
-// them is new. It is kept here, but nothing that can be seen of the ledger
+// them is new. It is kept here, but nothing that can be seen of the index
 // changes by asking.
 func (l *Index) History() *cost.History {
 	last := l.finished.last(cost.Remembered)
@@ -180,7 +180,7 @@ func (l *Index) ProfileOf(id fleet.GuestID) *fleet.Profile {
 	return l.snap.Migrations[m].Predicted.Profile
 }
 
-// Check says in what the ledger differs from one made again; empty: in nothing.
+// Check says in what the index differs from one made again; empty: in nothing.
 // It is for tests.
 func (l *Index) Check() string {
 	anew := NewIndex(l.snap, l.policy)

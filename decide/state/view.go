@@ -31,7 +31,7 @@ func (v *View) over(s fleet.Snapshot) *View {
 	return v
 }
 
-// View is ViewOf the ledger, in the room of one that was given back: whoever
+// View is ViewOf the index, in the room of one that was given back: whoever
 // takes a hundred thousand steps a second would otherwise mostly make room.
 func (l *Index) View() *View {
 	last := len(l.spare) - 1

@@ -1,13 +1,11 @@
-// Package archtest keeps the architecture: it fails when an import points the
-// wrong way, when pure code reaches for the world, when a file grows too long
-// or a name means nothing, and when a printed document is older than what it
-// was printed from.
+// Package archtest keeps the architecture. It fails when an import points the wrong way,
+// when pure code has effects, when a file is too long, when a name means nothing, or when a
+// printed document is outdated.
 //
-// It parses the files itself rather than calling the go tool, because go test
-// caches a result until a file that the test opened has changed, and it does
-// not see what a child process opens. It must not know what any package does.
-// Its tests run against this repository, and against small sources that break
-// each rule.
+// It parses the files itself and does not call the go tool: go test caches a result until a
+// file that the test opened has changed, and does not see what a child process opens. It
+// must not know what any package does. Its tests run against this repository, and against
+// small sources that break each rule.
 package archtest
 
 import (
@@ -49,7 +47,7 @@ func (s source) test() bool  { return strings.HasSuffix(s.path, "_test.go") }
 
 func (s source) line(n ast.Node) int { return s.fset.Position(n.Pos()).Line }
 
-// imports gives the paths that a file imports.
+// imports gives a file's imports.
 func (s source) imports() []string {
 	var out []string
 	for _, spec := range s.file.Imports {
@@ -106,6 +104,7 @@ func TestRules(t *testing.T) {
 	var found []breach
 	for _, s := range all {
 		found = append(found, checkFile(s)...)
+		found = append(found, checkWords(s)...)
 	}
 	found = append(found, checkPackages(all)...)
 	used := map[string]bool{}
@@ -123,8 +122,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// exceptions reads what is allowed to break a rule: lines of a rule, what
-// breaks it, and the reason.
+// exceptions reads the allowed violations: lines with a rule, what breaks it, and the
+// reason.
 func exceptions(t *testing.T) map[string]bool {
 	t.Helper()
 	f, err := os.Open("exceptions.txt")
@@ -182,8 +181,8 @@ func golden(t *testing.T, name, want string) {
 	}
 }
 
-// whoImportsWhat lists what each package imports directly, tests not counted,
-// the standard library left out.
+// whoImportsWhat lists each package's direct imports, without tests and the standard
+// library.
 func whoImportsWhat(all []source) string {
 	byPackage := map[string][]string{}
 	for _, s := range all {

@@ -12,7 +12,7 @@ import (
 	"unicode"
 )
 
-// breach is one rule broken.
+// breach is one violation of a rule.
 type breach struct {
 	rule  string
 	where string // for people
@@ -22,14 +22,14 @@ type breach struct {
 
 func (b breach) key() string { return b.rule + " " + b.what }
 
-// may lists, for each folder, what it may import from this module; the longest
-// folder that fits counts. It is the architecture; docs/architecture.md only
-// explains it. A package may always import what is inside itself.
+// may lists what each folder may import from this module; the longest matching folder
+// counts. It is the architecture; docs/architecture.md only explains it. A package may
+// always import packages inside itself.
 var may = map[string][]string{
 	"fleet":                  {},
 	"decide":                 {"fleet", "decide"},
-	"act":                    {"fleet", "act/host", "internal/fault", "internal/note", "internal/pause", "internal/thread"},                  // and never a sibling
-	"act/container":          {"fleet", "act/host", "internal/fault", "internal/note", "internal/pause", "internal/thread", "act/container"}, // whose parts are put together from each other
+	"act":                    {"fleet", "act/host", "internal/fault", "internal/note", "internal/pause", "internal/thread"},                  // but not siblings
+	"act/container":          {"fleet", "act/host", "internal/fault", "internal/note", "internal/pause", "internal/thread", "act/container"}, // its parts may import each other
 	"serve":                  {"fleet", "decide", "serve", "internal/fault", "internal/note", "internal/pause"},
 	"serve/agent/drivertest": {"fleet", "serve/agent", "internal/testkit"},
 	"sim":                    {"fleet", "decide", "serve", "sim", "bench/stats", "internal/note"},
@@ -41,21 +41,27 @@ var may = map[string][]string{
 	"internal/testkit/ours":  {"internal/testkit"},
 }
 
-// never lists imports that a folder must not have for a reason of its own.
+// never lists imports that a folder must not have, each with its reason.
 var never = map[string]map[string]string{
 	"fleet":             impure,
 	"decide":            impure,
 	"sim":               {"pagurus/decide/cost": "a simulator that shares the predictor proves nothing"},
 	"cmd/pagurus-guest": {"net/http": "the guest agent stays tiny"},
+	"cmd/pagurus":       drivers,
 }
 
-// impure is what pure code does not import, nor anything below it but what
-// harmless says.
+// impure is what pure code must not import, including everything below, except harmless.
 var impure = map[string]string{
 	"os": "pure code touches nothing", "net": "pure code touches nothing", "io": "pure code touches nothing",
 	"syscall": "pure code touches nothing", "context": "pure code does not wait", "sync": "pure code has no goroutines",
 	"math/rand": "take a seeded source as an argument", "crypto/rand": "take a seeded source as an argument",
 	"log": "return what happened instead",
+}
+
+// drivers are for the agent's program, and the client leaves what needs them to it.
+var drivers = map[string]string{
+	"pagurus/act/qemu": "the client has no drivers", "pagurus/act/container": "the client has no drivers",
+	"pagurus/act/overlay": "the client has no drivers", "pagurus/act/share": "the client has no drivers",
 }
 
 var harmless = []string{"net/netip"}
@@ -69,19 +75,19 @@ const (
 	mostParameters    = 5
 )
 
-// owned are the fields that say where a thing is in its life.
+// owned are the fields that hold a thing's state.
 var owned = []string{"Phase", "State", "Home", "Gen"}
 
-// clock is every way in which package time asks the machine.
+// clock is every function of package time that uses the clock.
 var clock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 
-// hollow are words that say nothing of what a thing is for.
+// hollow are words that say nothing about a purpose.
 var hollow = []string{"manager", "handler", "helper", "helpers", "util", "utils", "base", "impl", "data", "info"}
 
-// vague are folders that everything ends up in.
+// vague are names of folders that collect everything.
 var vague = []string{"pkg", "common", "util", "utils", "types", "manager", "helpers", "helper", "misc"}
 
-// checkFile gives the rules that one file breaks.
+// checkFile gives one file's violations.
 func checkFile(s source) []breach {
 	var out []breach
 	add := func(rule, what string, n ast.Node, format string, args ...any) {
@@ -123,10 +129,10 @@ func checkFile(s source) []breach {
 
 type report func(rule, what string, n ast.Node, format string, args ...any)
 
-// shared is no command, but what two of them have in common.
+// shared is not a command, but common code of two commands.
 const shared = "cmd/roles"
 
-// checkImport says why a package must not import another; empty: it may.
+// checkImport says why a package must not import another; empty if it may.
 func checkImport(from, imp string, test bool) string {
 	in, ours := strings.CutPrefix(imp, module+"/")
 	if ours && under(in, "cmd") && in != shared && !(under(in, from) && in != from) {
@@ -182,8 +188,7 @@ func checkSizes(s source, add report) {
 	})
 }
 
-// checkNames forbids names that mean nothing, in what a file declares at its
-// top.
+// checkNames forbids meaningless names in a file's top-level declarations.
 func checkNames(s source, add report) {
 	name := func(id *ast.Ident) {
 		for _, w := range words(id.Name) {
@@ -216,8 +221,8 @@ func checkNames(s source, add report) {
 	}
 }
 
-// checkComments wants a comment on every exported name; one on a group of
-// constants or variables counts for all in it.
+// checkComments requires a comment on every exported name; one on a group of constants or
+// variables counts for the group.
 func checkComments(s source, add report) {
 	for _, d := range s.file.Decls {
 		switch d := d.(type) {
@@ -242,7 +247,7 @@ func checkComments(s source, add report) {
 	}
 }
 
-// exportedReceiver reports whether a function is none of an unexported type.
+// exportedReceiver reports whether a function is not a method of an unexported type.
 func exportedReceiver(d *ast.FuncDecl) bool {
 	if d.Recv == nil || len(d.Recv.List) == 0 {
 		return true
@@ -266,8 +271,8 @@ func exportedReceiver(d *ast.FuncDecl) bool {
 	}
 }
 
-// forbidWorld reports every use of the wall clock and of goroutines. Pure code
-// is told the time and runs in one piece.
+// forbidWorld reports every use of the clock and of goroutines. Pure code gets the time as
+// an argument and is sequential.
 func forbidWorld(s source, add report) {
 	ast.Inspect(s.file, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -282,8 +287,8 @@ func forbidWorld(s source, add report) {
 	})
 }
 
-// forbidStateChange keeps each state machine in one place. Composite literals
-// are no assignments: they make something new.
+// forbidStateChange keeps each state machine in one place. Composite literals do not count
+// as assignments: they make something new.
 func forbidStateChange(s source, add report) {
 	assigned := func(e ast.Expr) {
 		if sel, ok := e.(*ast.SelectorExpr); ok && slices.Contains(owned, sel.Sel.Name) {
@@ -308,10 +313,10 @@ func forbidStateChange(s source, add report) {
 }
 
 // knowKinds are the folders that may compare kinds of guest: the table of their traits,
-// drivers, and programs that try drivers.
+// drivers, and programs that test drivers.
 var knowKinds = []string{"fleet", "act/qemu", "act/container", "cmd"}
 
-// forbidKinds reports comparisons of a kind of guest. What a kind can do is data, in
+// forbidKinds reports comparisons of a kind of guest. A kind's abilities are data, in
 // fleet.Kinds.
 func forbidKinds(s source, add report) {
 	isKind := func(e ast.Expr) bool {
@@ -337,7 +342,7 @@ func forbidKinds(s source, add report) {
 	})
 }
 
-// checkPackages gives the rules that whole packages break.
+// checkPackages gives violations by whole packages.
 func checkPackages(all []source) []breach {
 	documented, example := map[string]bool{}, map[string]string{}
 	for _, s := range all {
@@ -347,7 +352,7 @@ func checkPackages(all []source) []breach {
 		}
 	}
 	var out []breach
-	named := map[string]string{} // where a package of a name is
+	named := map[string]string{} // the folder of each package name
 	for _, dir := range sortedKeys(example) {
 		if first := named[path.Base(dir)]; first != "" {
 			out = append(out, breach{"name", example[dir], dir, "there is another package of this name: " + first})
@@ -360,7 +365,7 @@ func checkPackages(all []source) []breach {
 	return out
 }
 
-// words splits a Go name: "guestInfo2" is guest, info.
+// words splits a Go name: "guestInfo2" gives guest, info.
 func words(name string) []string {
 	var out []string
 	start, runes := 0, []rune(name)

@@ -1,10 +1,10 @@
-// Package fault makes a named place in the program fail on purpose, so that
-// tests can walk every place at which a process may die. It is in every build
-// and does nothing unless the environment says so:
+// Package fault makes a named fault point fail on purpose, so that tests can try every place
+// at which a process may die. It is in every build and does nothing unless the environment
+// says so:
 //
 //	PAGURUS_FAULT=qemu.switch.after-continue=kill,qemu.resume.before=error,qemu.stop.before=sleep:2s,agent.copy.before=until:/tmp/go
 //
-// It knows no place by name. Its tests run against a process of their own.
+// It knows no fault point by name. Its tests run against a process of their own.
 package fault
 
 import (
@@ -15,20 +15,19 @@ import (
 	"time"
 )
 
-// Environment is the variable that is read.
+// Environment is the name of the variable.
 const Environment = "PAGURUS_FAULT"
 
-// untilLimit is the longest that a process waits here.
+// untilLimit is the longest wait for a file.
 const untilLimit = time.Minute
 
-// killed is the exit status of a process that SIGKILL ended, as a shell says it.
+// killed is a shell's exit status for a process that SIGKILL ended.
 const killed = 137
 
 var wanted = sync.OnceValue(func() map[string]string { return parse(os.Getenv(Environment)) })
 
-// Point is a place that may be told to fail. It returns nil, or an error where
-// "error" is wanted, or after a while ("sleep:DURATION"), or when there is a
-// file ("until:PATH"), or does not return because the process is gone ("kill").
+// Point is a fault point. It returns nil, or an error for "error", or nil after a while
+// ("sleep:DURATION") or when a file exists ("until:PATH"). For "kill" it does not return.
 func Point(name string) error {
 	what, ok := wanted()[name]
 	if !ok {

@@ -37,7 +37,7 @@ func TestPoint(t *testing.T) {
 	}
 }
 
-// A process that is to wait for a file waits, and goes on when it is there.
+// A process told to wait for a file waits, and goes on when the file exists.
 func TestUntil(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "go")
 	cmd := exec.Command(os.Args[0])

@@ -1,7 +1,7 @@
-// Package note keeps what has to be remembered beyond a process's own life: a file that is
-// replaced whole, mostly with one value as JSON.
+// Package note keeps values beyond a process's life: a file that is replaced as a whole,
+// mostly with one value as JSON.
 //
-// It does not know what is remembered. Its tests run on real files.
+// It does not know the content. Its tests run on real files.
 package note
 
 import (
@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 )
 
-// Load reads what Replace has written. There being nothing is an fs.ErrNotExist.
+// Load reads what Replace has written. A missing file is an fs.ErrNotExist.
 func Load(path string, into any) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -25,8 +25,8 @@ func Load(path string, into any) error {
 	return nil
 }
 
-// Replace writes a value as JSON in a file's place. Nothing is synced: a host that loses
-// power has lost what the value is about as well.
+// Replace writes a value as JSON to a file, like Write. Nothing is synced: a host that loses
+// power has lost the value's subject as well.
 func Replace(path string, value any) error {
 	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
@@ -35,13 +35,13 @@ func Replace(path string, value any) error {
 	return Write(path, text, 0o600)
 }
 
-// Write puts text in a file's place, whole or not at all: a reader sees the old content or
-// the new one, and after an error the old one stands. A loss of power may leave neither.
+// Write replaces a file with text, completely or not at all: a reader sees the old content
+// or the new one, and after an error the old one remains. A power loss may leave neither.
 func Write(path string, text []byte, mode fs.FileMode) error {
 	return write(path, text, mode, func(*os.File) error { return nil })
 }
 
-// WriteDurably is Write for what must survive a loss of power.
+// WriteDurably is Write for content that must survive a power loss.
 func WriteDurably(path string, text []byte, mode fs.FileMode) error {
 	return write(path, text, mode, (*os.File).Sync)
 }
@@ -58,7 +58,7 @@ func write(path string, text []byte, mode fs.FileMode, sync func(*os.File) error
 	}()
 	_, err = f.Write(text)
 	if err == nil {
-		err = errors.Join(f.Chmod(mode), sync(f)) // a full disk may only say so at the sync
+		err = errors.Join(f.Chmod(mode), sync(f)) // a full disk may report it only at the sync
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err

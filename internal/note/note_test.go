@@ -54,7 +54,7 @@ func TestWrite(t *testing.T) {
 			t.Errorf("%v, %v", info.Mode(), err)
 		}
 	}
-	// It cannot take the place of a folder: nothing may be left over.
+	// It cannot replace a folder, and nothing may be left over.
 	if err := Write(dir, nil, 0o600); err == nil {
 		t.Error("a file took a folder's place")
 	}

@@ -1,4 +1,4 @@
-// Package pause waits, but no longer than somebody wants it.
+// Package pause waits until a time is over or a context ends.
 //
 // It does not know what for. Its tests run on the clock.
 package pause
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// For waits for a while, and returns earlier, with the cause, when ctx ends.
+// For waits for d. If ctx ends before, it returns its cause.
 func For(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)

@@ -12,15 +12,14 @@ import (
 	"time"
 )
 
-// chaosLimit is many times what it takes.
+// chaosLimit is many times the usual time.
 const chaosLimit = 5 * time.Minute
 
-// A short run of faults while guests of each kind move: none is lost, none runs
-// twice, the lab is gone, and the report names every fault. make chaos is the long
-// one. The seeds are such that the faults are of all kinds, and meant for all
-// phases; but no container is killed in the middle of its switch, after which those
-// who may have it are asked for minutes. Machines have the memory that those of
-// other tests have, of which there is a snapshot.
+// A short run of faults while guests of each kind move. No guest is lost or runs twice, the
+// lab is removed, and the report names every fault. make chaos is the long run. With these
+// seeds the faults are of all kinds and planned for all phases. But no container is killed
+// during its switch, after which the hosts that may have it are asked for minutes. Machines
+// have the memory size of other tests, for which there is a snapshot.
 func TestChaos(t *testing.T) {
 	alone(t)
 	root, err := filepath.Abs("../..")
@@ -41,7 +40,7 @@ func TestChaos(t *testing.T) {
 	}{{"vm", "512M", 13, 284}, {"container", "192M", 18, 11468}} {
 		t.Run(c.kind, func(t *testing.T) {
 			report := filepath.Join(t.TempDir(), "chaos.json")
-			// A fault that never finds its place would be waited for for ever.
+			// A fault that never finds its phase would be waited for for ever.
 			ctx, cancel := context.WithTimeout(t.Context(), chaosLimit)
 			defer cancel()
 			run := exec.CommandContext(ctx, program, "--kind", c.kind, "--mem", c.memory, "--faults", fmt.Sprint(c.faults), "--seed", fmt.Sprint(c.seed), "--seconds", "10",

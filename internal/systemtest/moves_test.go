@@ -12,14 +12,14 @@ import (
 	"pagurus/fleet"
 )
 
-// move is a move of one guest as `pagurus moves --json` tells it.
+// move is a move of one guest in `pagurus moves --json`.
 type move struct {
 	ID    fleet.MoveID      `json:"id"`
 	Parts []fleet.Migration `json:"parts"`
 }
 
-// phase waits until the move whose ID is in a file has one of some phases, and
-// fails at once when it has ended otherwise:
+// phase waits until the move whose ID is in a file is in one of the phases, and fails at once
+// if it has ended otherwise:
 //
 //	phase FILE preparing copying
 func phase(ts *testscript.TestScript, neg bool, args []string) {
@@ -29,9 +29,8 @@ func phase(ts *testscript.TestScript, neg bool, args []string) {
 	awaitPhase(ts, args[0], args[1:])
 }
 
-// ended waits until the move whose ID is in a file has ended one way or the
-// other, and its guest runs where that says: at the target after a finished
-// one, at the source after an aborted one.
+// ended waits until the move whose ID is in a file has ended, and its guest runs at the target
+// after a finished move, or at the source after an aborted one.
 //
 //	ended FILE
 func ended(ts *testscript.TestScript, neg bool, args []string) {
@@ -57,8 +56,8 @@ func ended(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("%s does not run on %s: %+v", part.Guest, home, last)
 }
 
-// slow has what is sent to hosts of the lab take as long as on a bad wireless
-// link, until the script ends:
+// slow makes the links to hosts of the lab as slow as a bad wireless link, until the script
+// ends:
 //
 //	slow HOST...
 func slow(ts *testscript.TestScript, neg bool, args []string) {

@@ -1,7 +1,7 @@
-// Package systemtest is the system ring: the real binaries, a real lab, real
-// guests with real MPI, driven by scripts of what a user types
-// (testdata/*.txtar). Each folder of scripts shares one lab of three hosts, until
-// one fails: the next has a new one. What a script leaves behind fails the ring.
+// Package systemtest is the system ring: the real binaries, a real lab, real guests with
+// real MPI, driven by scripts of what a user types (testdata/*.txtar). The scripts of a
+// folder share one lab of three hosts; after a failure the next gets a new one. A script
+// that leaves something behind fails the ring.
 package systemtest
 
 import (
@@ -33,7 +33,7 @@ func bin(t *testing.T) string {
 	return dir
 }
 
-// pagurus runs one command to its end and fails the test when it fails.
+// pagurus runs one command to its end; a failure fails the test.
 func pagurus(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(filepath.Join(bin(t), "pagurus"), args...).CombinedOutput()
@@ -43,11 +43,11 @@ func pagurus(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// labRecord is there as long as a lab is.
+// labRecord exists as long as a lab does.
 const labRecord = "/run/pagurus/lab/lab.json"
 
-// alone makes sure that the images are there and that no lab but the ring's is
-// up, and takes that down.
+// alone ensures that the images exist and that only the ring's lab is up, and takes it down
+// at the end.
 func alone(t *testing.T) {
 	t.Helper()
 	testkit.Root(t, "ip", "qemu-system-x86_64", "mmdebstrap", "ganesha.nfsd")
@@ -61,19 +61,19 @@ func alone(t *testing.T) {
 	t.Cleanup(func() { pagurus(t, "lab", "down") })
 }
 
-// The scripts that need a lab, in a lab.
+// The scripts that need a lab.
 func TestLab(t *testing.T) {
 	alone(t)
 	up := func() { pagurus(t, "lab", "up", "--hosts", "3") }
 	up()
-	each(t, "testdata/lab", func() { // what a script left that failed is not for the next one to meet
+	each(t, "testdata/lab", func() { // the next script must not meet what a failed one left
 		logs(t)
 		pagurus(t, "lab", "down")
 		up()
 	})
 }
 
-// logs shows the end of what the lab's daemons have said.
+// logs shows the end of the logs of the lab's daemons.
 func logs(t *testing.T) {
 	t.Helper()
 	files, _ := filepath.Glob("/var/lib/pagurus/lab/log/*.log")
@@ -86,10 +86,17 @@ func logs(t *testing.T) {
 	}
 }
 
-// The scripts that make and end labs themselves, or need none.
+// The scripts that start and end labs themselves, or need none.
 func TestAlone(t *testing.T) {
 	alone(t)
 	each(t, "testdata/alone", func() { pagurus(t, "lab", "down") })
+}
+
+// The scripts of one cluster of a single host, which runs no guest.
+func TestUp(t *testing.T) {
+	testkit.Root(t, "ip", "pgrep")
+	testkit.Leftovers(t)
+	each(t, "testdata/up", func() {})
 }
 
 // each runs the scripts of a folder one after another: left to itself
@@ -112,7 +119,7 @@ func script(t *testing.T, file string) testscript.Params {
 		Files:    []string{file},
 		Deadline: time.Now().Add(15 * time.Minute),
 		Setup: func(e *testscript.Env) error {
-			// Jobs run as an ordinary user too, who has to get at the folder.
+			// Jobs also run as an ordinary user, who needs access to the folder.
 			for d := e.WorkDir; d != "/" && d != "/tmp" && d != "/var/tmp"; d = filepath.Dir(d) {
 				if err := os.Chmod(d, 0o755); err != nil {
 					break
@@ -140,7 +147,7 @@ func script(t *testing.T, file string) testscript.Params {
 	}
 }
 
-// twoCores reports whether CPUs 0 and 1 are of cores of their own.
+// twoCores reports whether CPUs 0 and 1 are on different cores.
 func twoCores() bool {
 	text, err := os.ReadFile("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list")
 	siblings, wrong := fleet.ParseCPUs(strings.TrimSpace(string(text)))
@@ -152,10 +159,10 @@ func witness() string {
 	return p
 }
 
-// untilLimit is how long a busy machine may take for what scripts wait for.
+// untilLimit is how long a busy machine may take for a script's condition.
 const untilLimit = 90 * time.Second
 
-// until runs a shell command again and again until it succeeds:
+// until runs a shell command repeatedly until it succeeds:
 //
 //	until 'pagurus jobs --json | grep -q running'
 func until(ts *testscript.TestScript, neg bool, args []string) {

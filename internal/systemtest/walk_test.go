@@ -18,22 +18,22 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// walkedOrder is an order that the walk has an agent die around.
+// walkedOrder is an order around which the walk kills an agent.
 type walkedOrder struct {
 	verb   fleet.Verb
-	source bool   // whose order it is
-	before string // what has to go wrong at the source so that it comes to this order
+	source bool   // the source's order
+	before string // the fault at the source that leads to this order
 }
 
-// walked are the orders of a migration, in the order of a walk.
+// walked are the orders of a migration, in the walk's order.
 var walked = []walkedOrder{
 	{verb: fleet.Receive}, {verb: fleet.Copy, source: true}, {verb: fleet.Switch, source: true}, {verb: fleet.Activate},
 	{verb: fleet.Retire, source: true},
 	{verb: fleet.Revert, source: true, before: "agent.switch.before=error"}, {verb: fleet.Discard, before: "agent.switch.before=error"},
 }
 
-// The walk leaves no order of the tables out but that to gather, which only
-// post-copy knows: postcopy.txtar and the drivers' contract have agents die then.
+// The walk leaves out only the order fetch, which only post-copy has: postcopy.txtar and the
+// drivers' contract kill agents then.
 func TestWalkHasEveryOrder(t *testing.T) {
 	const from, to fleet.HostID = "a", "b"
 	orders := 0
@@ -54,14 +54,14 @@ func TestWalkHasEveryOrder(t *testing.T) {
 	}
 }
 
-// places are where an agent dies around an order: before it, after it, or when it
-// has carried it out but not told, so that it is asked again.
+// places are where an agent dies around an order: before it, after it, or when it has
+// carried it out but not reported, so that it is asked again.
 var places = []string{"before=kill", "after=kill", "recorded=kill"}
 
-// A gang of two goes to and fro between two hosts. In each move the agent of one
-// of them dies around one of its orders: every order, every way. Then each guest
-// runs where its move ended, and the job's result is right. They are containers,
-// which move in a tenth of the time that emulated machines take.
+// A gang of two goes back and forth between two hosts. In each move the agent of one of them
+// dies around one of its orders: every order, every place. Then each guest runs where its
+// move ended, and the job's result is right. They are containers, which move in a tenth of
+// emulated machines' time.
 func TestGangSurvivesEveryOrder(t *testing.T) { everyWay(t, 2) }
 
 // The same with a guest that moves alone.
@@ -77,7 +77,7 @@ func everyWay(t *testing.T, guests int) {
 	w.finish()
 }
 
-// The same with machines: every order, each in one of the ways.
+// The same with machines: every order, each at one of the places.
 func TestGangOfMachinesSurvivesEveryOrder(t *testing.T) {
 	w := newWalk(t, fleet.VM, 2)
 	for i, c := range walked {
@@ -86,8 +86,8 @@ func TestGangOfMachinesSurvivesEveryOrder(t *testing.T) {
 	w.finish()
 }
 
-// newWalk starts the job that is led through all of it: ranks, each in a guest of its
-// own on one host, that exchange numbers until they are told to stop.
+// newWalk starts the job for the walk: ranks, each in a guest of its own on one host, that
+// exchange numbers until told to stop.
 func newWalk(t *testing.T, kind fleet.Kind, guests int) *walk {
 	t.Helper()
 	alone(t)
@@ -125,7 +125,7 @@ func newWalk(t *testing.T, kind fleet.Kind, guests int) *walk {
 	return w
 }
 
-// finish lets the job end, whose result has to be right.
+// finish lets the job end; its result must be right.
 func (w *walk) finish() {
 	w.t.Helper()
 	if err := os.WriteFile(filepath.Join(w.dir, "stop"), nil, 0o644); err != nil {
@@ -136,22 +136,22 @@ func (w *walk) finish() {
 	}
 }
 
-// lookEvery is between two looks at a cluster whose guests need the processors.
+// lookEvery is between two queries to a cluster whose guests need the CPUs.
 const lookEvery = 200 * time.Millisecond
 
-// walk is the job that is led through all of it.
+// walk is the job of a walk.
 type walk struct {
 	t    *testing.T
 	dir  string
 	job  string
-	at   string    // the host that has all guests
-	run  *exec.Cmd // that started the job
+	at   string    // the host with all guests
+	run  *exec.Cmd // the command that started the job
 	said bytes.Buffer
 
 	guests []string
 }
 
-// say types a command and gives what it prints.
+// say runs a command and returns its output.
 func (w *walk) say(args ...string) string {
 	w.t.Helper()
 	c := exec.Command(filepath.Join(bin(w.t), "pagurus"), args...)
@@ -163,7 +163,7 @@ func (w *walk) say(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// only gives the one job there is.
+// only gives the only job.
 func (w *walk) only() (id string) {
 	w.t.Helper()
 	testkit.Until(w.t, untilLimit, "there is a job", func() bool {
@@ -182,7 +182,7 @@ func (w *walk) only() (id string) {
 	return id
 }
 
-// tell gives a host a new agent, at which something will go wrong.
+// tell restarts a host's agent with faults.
 func (w *walk) tell(host, faults string) {
 	w.t.Helper()
 	c := exec.Command(filepath.Join(bin(w.t), "pagurus"), "lab", "restart", host)
@@ -192,7 +192,7 @@ func (w *walk) tell(host, faults string) {
 	}
 }
 
-// step makes one move with one thing going wrong.
+// step makes one move with one fault.
 func (w *walk) step(point string, source bool, before string) {
 	w.t.Helper()
 	begun := time.Now()
@@ -211,7 +211,7 @@ func (w *walk) step(point string, source bool, before string) {
 	for _, p := range m.Parts {
 		w.t.Logf("%-28s %s (%s) %s", point, p.Phase, time.Since(begun).Round(100*time.Millisecond), p.Cause)
 	}
-	// An agent that dies during one member's switch leaves the other where it is.
+	// An agent that dies during one member's switch leaves the other at the source.
 	w.at = from
 	for _, p := range m.Parts {
 		if p.Phase == fleet.Finished {
@@ -230,8 +230,7 @@ func (w *walk) step(point string, source bool, before string) {
 	}
 }
 
-// end waits until a move has ended, while the sick agent dies and is started
-// again.
+// end waits until a move has ended, while the faulty agent dies and is restarted.
 func (w *walk) end(id fleet.MoveID, sick string) move {
 	w.t.Helper()
 	dies := true

@@ -13,18 +13,17 @@ import (
 	"testing"
 )
 
-// commandLine finds, in the comment at the head of a source, the command that builds a
-// binary from it: it begins with the name of a compiler and goes on where a line ends in a
-// backslash.
+// commandLine finds the build command in the comment at the head of a source: it begins with
+// the name of a compiler and continues where a line ends in a backslash.
 var commandLine = regexp.MustCompile(`(?m)^[ */#]*((?:gcc|as) (?:.*\\\n)*.*)$`)
 
-// margin is what a comment has before its text.
+// margin is the beginning of a comment's line before its text.
 var margin = regexp.MustCompile(`\\\n[ */#]*`)
 
-// Built fails the test unless a binary that is committed is what its source gives, by the
-// command in the source's comment. Another compiler than the one that made it, gcc 12, and
-// another assembler and linker than those beside it, give other bytes: then the source has to compile, and to be the one with this SHA-256,
-// which a test that has just compared both prints when it changes.
+// Built fails the test unless a committed binary equals the result of its source, by the
+// command in the source's comment. A compiler other than gcc 12, or another assembler or
+// linker, gives other bytes. Then the source must compile and must have the SHA-256 sum. A
+// test that has compared the bytes prints the new sum when it changes.
 func Built(t testing.TB, binary, source, sum string) {
 	t.Helper()
 	text, err := os.ReadFile(source)
@@ -63,7 +62,7 @@ func Built(t testing.TB, binary, source, sum string) {
 	}
 }
 
-// madeBy is the version of the compiler that is here.
+// madeBy is the version of the installed compiler.
 func madeBy() string {
 	out, _ := exec.Command("gcc", "-dumpversion").Output()
 	version, _, _ := strings.Cut(strings.TrimSpace(string(out)), ".")

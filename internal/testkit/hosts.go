@@ -26,14 +26,14 @@ const (
 
 // Host is a network namespace that stands for a machine.
 type Host struct {
-	Namespace string     // name, as in: ip -n NAME
-	Addr      netip.Addr // its address on the network that the hosts share
+	Namespace string     // as in: ip -n NAME
+	Addr      netip.Addr // its address on the hosts' network
 	t         testing.TB
 }
 
-// Hosts makes n hosts joined by one Ethernet, with the addresses 198.18.0.1,
-// 198.18.0.2 and so on, which tests on the same machine may use at once. The
-// test's end removes them with every process still in them.
+// Hosts makes n hosts joined by one Ethernet, with the addresses 198.18.0.1, 198.18.0.2 and
+// so on. Concurrent tests may use the same addresses. The test's end removes the hosts with
+// all their processes.
 func Hosts(t testing.TB, n int) []*Host {
 	t.Helper()
 	Root(t, "ip", "nsenter")
@@ -61,8 +61,8 @@ func Hosts(t testing.TB, n int) []*Host {
 	return hosts
 }
 
-// Namespace makes a network namespace that is joined to nothing, as a container's
-// is at first. The test's end removes it with every process still in it.
+// Namespace makes an unconnected network namespace, like a new container's. The test's end
+// removes it with all its processes.
 func Namespace(t testing.TB) *Host {
 	t.Helper()
 	Root(t, "ip", "nsenter")
@@ -82,14 +82,14 @@ func (h *Host) File() *os.File {
 	return f
 }
 
-// Command is exec.CommandContext on the host. Only the network is the host's:
-// files and processes are the machine's. The test's end kills it.
+// Command is exec.CommandContext on the host. Only the network is the host's; files and
+// processes are the machine's. The test's end kills it.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, "nsenter",
 		append([]string{"--net=" + filepath.Join(namespaceFolder, h.Namespace), "--", name}, args...)...)
 	h.t.Cleanup(func() {
-		// The host's own end looks for processes inside, and would miss one
-		// that is still on its way in.
+		// The host's own end searches for processes inside, and would miss one that is still
+		// entering.
 		if c.Process != nil {
 			c.Process.Kill()
 		}
@@ -97,9 +97,9 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.C
 	return c
 }
 
-// Run runs a program on the host to its end and gives what it answered; its
-// complaints, as ip's about namespaces that go away meanwhile, are not part of that.
-// A program that fails, or takes longer than 30 seconds, fails the test.
+// Run runs a program on the host to its end and returns its output without stderr, such as
+// ip's messages about vanishing namespaces. A program that fails, or takes longer than 30
+// seconds, fails the test.
 func (h *Host) Run(name string, args ...string) string {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
@@ -114,7 +114,7 @@ func (h *Host) Run(name string, args ...string) string {
 	return string(out)
 }
 
-// Try is Run that gives the error back, and the complaints with the answer.
+// Try is Run that returns the error, and stderr with the output.
 func (h *Host) Try(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
 	defer cancel()
@@ -122,14 +122,13 @@ func (h *Host) Try(name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// Do runs f on a thread of its own whose network is the host's, and returns
-// when f has. Sockets and programs that f opens belong to the host also later;
-// goroutines that it starts do not.
+// Do runs f on a thread of its own in the host's network, and returns when f has. Sockets
+// and programs that f opens stay in the host's network; goroutines that it starts do not.
 func (h *Host) Do(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		// Never unlocked: the thread ends with the goroutine, so that nobody
-		// else is ever run on a thread in the wrong namespace.
+		// Never unlocked: the thread ends with the goroutine, so that no other code runs in
+		// the wrong namespace.
 		runtime.LockOSThread()
 		ns, err := os.Open(filepath.Join(namespaceFolder, h.Namespace))
 		if err == nil {
@@ -153,7 +152,7 @@ func (h *Host) Must(f func() error) {
 	}
 }
 
-// programLimit is how long a program of a test's scaffolding may take.
+// programLimit is the time limit of a test's auxiliary programs.
 const programLimit = 30 * time.Second
 
 func run(t testing.TB, name string, args ...string) {
@@ -171,8 +170,8 @@ func makeNamespace(t testing.TB, name string) {
 	t.Cleanup(func() { removeNamespace(t, name) })
 }
 
-// removeNamespace ends what runs in the namespace first: the namespace lives
-// on, nameless, as long as a process is in it.
+// removeNamespace first kills the processes in the namespace: it would live on, nameless,
+// while one is in it.
 func removeNamespace(t testing.TB, name string) {
 	path := filepath.Join(namespaceFolder, name)
 	end := time.Now().Add(programLimit)
@@ -195,8 +194,7 @@ func removeNamespace(t testing.TB, name string) {
 	}
 }
 
-// processesIn lists the processes whose network is that of the namespace file,
-// never this one.
+// processesIn lists the processes in a namespace given by its file, except this one.
 func processesIn(path string) []int {
 	var want unix.Stat_t
 	if unix.Stat(path, &want) != nil {

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	imageStore = "/var/lib/pagurus/images" // the machine's, where pagurus keeps images unless told otherwise
-	// buildLimit is far above what building an image takes: it fetches a few
-	// hundred megabytes.
+	imageStore = "/var/lib/pagurus/images" // the machine's, pagurus's default
+	// buildLimit is far above the time to build an image, which downloads a few hundred
+	// megabytes.
 	buildLimit = 20 * time.Minute
 )
 
-// Image gives the folder of a predefined image: root.img, vmlinuz,
-// modules.cpio. It is the machine's own, which every test shares, and is built
-// if the machine has none. scripts/rings builds them before any test.
+// Image gives the folder of a predefined image: root.img, vmlinuz, modules.cpio. It is the
+// machine's own, shared by all tests, and is built if missing. scripts/rings builds images
+// before any test.
 func Image(t testing.TB, name string) string {
 	t.Helper()
 	folder, err := EnsureImage(name)
@@ -30,7 +30,7 @@ func Image(t testing.TB, name string) string {
 	return folder
 }
 
-// EnsureImage is Image where there is no test, as in TestMain.
+// EnsureImage is Image for use outside a test, as in TestMain.
 func EnsureImage(name string) (string, error) {
 	if folder, err := findImage(imageStore, name); err == nil {
 		return folder, nil
@@ -47,8 +47,8 @@ func EnsureImage(name string) (string, error) {
 	return findImage(imageStore, name)
 }
 
-// findImage reads a store as `pagurus image` leaves it: names/NAME.json tells
-// the digest, blobs/DIGEST holds the files.
+// findImage reads a store of `pagurus image`: names/NAME.json has the digest, blobs/DIGEST
+// the files.
 func findImage(store, name string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(store, "names", name+".json"))
 	if err != nil {
@@ -66,7 +66,7 @@ func findImage(store, name string) (string, error) {
 	return folder, err
 }
 
-// binary finds what make has built, from whatever package's folder.
+// binary finds a program that make has built, from any package's folder.
 func binary(name string) (string, error) {
 	here, err := os.Getwd()
 	if err != nil {

@@ -18,14 +18,13 @@ import (
 )
 
 const (
-	// markVariable is in the environment of every process a test starts, so
-	// that those of tests running beside it are not taken for its own.
+	// markVariable is in the environment of every process that a test starts, to tell them
+	// from concurrent tests' processes.
 	markVariable = "PAGURUS_TEST"
-	// aloneVariable says that no other test runs on the machine, so that
-	// whatever appeared belongs to this one.
+	// aloneVariable says that no other test runs on the machine, so that everything new
+	// belongs to this one.
 	aloneVariable = "PAGURUS_TEST_ALONE"
-	// leftoverLimit is how long the kernel and dying programs may take to
-	// clean up after a test.
+	// leftoverLimit is the time for the kernel and ending programs to clean up after a test.
 	leftoverLimit = 15 * time.Second
 )
 
@@ -39,11 +38,10 @@ var (
 	}
 )
 
-// Leftovers fails the test when, after it and all its other clean-ups,
-// something of ours is still there that was not before: a process, namespace,
-// link, mount, cgroup or file. Call it first. What cannot be told to be this
-// test's own is only counted with PAGURUS_TEST_ALONE=1 in the environment,
-// which make test sets for packages that it tests one at a time.
+// Leftovers fails the test if, after it and all its other clean-ups, something of ours
+// exists that was not there before: a process, namespace, link, mount, cgroup or file. Call
+// it first. Things that may belong to another test count only with PAGURUS_TEST_ALONE=1 in
+// the environment, which make test sets for packages that it tests one at a time.
 func Leftovers(t *testing.T) {
 	t.Helper()
 	Root(t)
@@ -73,17 +71,16 @@ func Leftovers(t *testing.T) {
 	})
 }
 
-// Ours lists what there is of Pagurus on this machine, whoever made it, in the
-// order of the alphabet.
+// Ours lists everything of Pagurus on this machine, sorted.
 func Ours() []string {
 	return slices.Sorted(maps.Keys(leftoverScope{alone: true}.things()))
 }
 
-// leftoverScope is what is counted as one test's own.
+// leftoverScope says what counts as one test's own.
 type leftoverScope struct {
 	mark   string // in a process's environment; empty: none has it
 	folder string // of the test's temporary files; empty: there are none
-	alone  bool   // everything of ours is
+	alone  bool   // everything of ours counts
 }
 
 func (s leftoverScope) things() map[string]bool {
@@ -131,10 +128,9 @@ func (s leftoverScope) things() map[string]bool {
 	return things
 }
 
-// process describes a process that is the test's own, other than the test
-// itself. One that has ended but that the test has not waited for counts too;
-// one whose parent is gone is for the system's first process to wait for, which
-// may take its time.
+// process describes a process of the test other than the test itself. A process that has
+// ended without the test waiting for it counts, too. An orphan is left to init, which may
+// take its time.
 func (s leftoverScope) process(pid int) (what string, ok bool) {
 	if pid == os.Getpid() || endedOrphan(pid) {
 		return "", false
@@ -150,8 +146,8 @@ func (s leftoverScope) process(pid int) (what string, ok bool) {
 	return fmt.Sprintf("process %d %s: %s", pid, bytes.TrimSpace(name), args), ok
 }
 
-// endedOrphan reports whether a process is a zombie that is not this test's
-// child (proc(5): state and parent follow the name in parentheses).
+// endedOrphan reports whether a process is a zombie that is not this test's child (proc(5):
+// state and parent follow the name in parentheses).
 func endedOrphan(pid int) bool {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	words := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
@@ -167,7 +163,7 @@ func names(folder string) []string {
 	return out
 }
 
-// links lists the links of the namespace the test runs in.
+// links lists the links of the test's namespace.
 func links() []string {
 	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
 	defer cancel()

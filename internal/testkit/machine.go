@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fine is the last line of a machine in which all went well.
+// fine is the last line of a machine in which all tests passed.
 const fine = "the tests in this machine passed"
 
-// machineLimit is how long one may take, in seconds.
+// machineLimit is the time limit of a machine, in seconds.
 const machineLimit = "300"
 
-// InMachine runs this package's tests in an emulated machine with so many CPUs, whose
-// kernel has version 2 of control groups alone, and fails as they do. The package's
-// TestMain calls Init there.
+// InMachine runs this package's tests in an emulated machine with a number of CPUs, whose
+// kernel has only control groups version 2, and fails if they fail. The package's TestMain
+// calls Init there.
 func InMachine(t *testing.T, cpus int) {
 	t.Helper()
 	Root(t, "qemu-system-x86_64", "go")
@@ -44,8 +44,8 @@ func InMachine(t *testing.T, cpus int) {
 	}
 }
 
-// Init is the life of such a machine, whose only program is this test: it runs the
-// tests with such names, and does not return.
+// Init is the life of such a machine, whose only program is this test: it runs the tests
+// that match, and does not return.
 func Init(m *testing.M, tests string) {
 	for _, f := range []struct{ kind, at string }{{"devtmpfs", "/dev"}, {"proc", "/proc"}, {"sysfs", "/sys"}, {"cgroup2", "/sys/fs/cgroup"}} {
 		os.MkdirAll(f.at, 0o755)
@@ -64,7 +64,7 @@ func Init(m *testing.M, tests string) {
 	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }
 
-// initrd holds this test, linked statically.
+// initrd holds this test, statically linked.
 func initrd(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()

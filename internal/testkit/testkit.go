@@ -1,10 +1,9 @@
-// Package testkit is what contract and system tests stand on: real network
-// namespaces that stand for hosts, the machine's guest images, the rule by which
-// such tests are skipped, waiting with a limit, and the check that a test left
-// nothing behind.
+// Package testkit is the base of contract and system tests: real network namespaces as
+// hosts, the machine's guest images, the rule for skipping such tests, waiting with a limit,
+// and the check that a test leaves nothing behind.
 //
-// It must not know what it is used to test: it imports no other package of
-// Pagurus. Its tests run against the kernel.
+// It must not know what it is used to test: it imports no other package of Pagurus. Its
+// tests run against the kernel.
 package testkit
 
 import (
@@ -16,9 +15,8 @@ import (
 	"time"
 )
 
-// Root says that a test needs root and these programs. With -short the test is
-// skipped. Otherwise a want is an error and not a skip: a skip that the test
-// machine could have run hides a broken installation.
+// Root says that a test needs root and these programs. With -short the test is skipped.
+// Otherwise a missing one is an error, because a skip would hide a broken installation.
 func Root(t testing.TB, programs ...string) {
 	t.Helper()
 	if testing.Short() {
@@ -34,8 +32,8 @@ func Root(t testing.TB, programs ...string) {
 	}
 }
 
-// Until waits until holds says so, and fails the test after the limit. The
-// limit is how long a busy machine may take, not a figure that is asserted.
+// Until waits until holds returns true, and fails the test after the limit. The limit is
+// what a busy machine may take, not an asserted figure.
 func Until(t testing.TB, limit time.Duration, what string, holds func() bool) {
 	t.Helper()
 	const between = 10 * time.Millisecond
@@ -46,8 +44,8 @@ func Until(t testing.TB, limit time.Duration, what string, holds func() bool) {
 	}
 }
 
-// Meanwhile runs f beside the test and gives what waits for it. A test that
-// fails before waits too: nothing may say that a test failed that has ended.
+// Meanwhile runs f beside the test and returns a function that waits for it. A test that
+// fails earlier waits too: f must not report a failure after the test's end.
 func Meanwhile(t testing.TB, f func()) (wait func()) {
 	done := make(chan struct{})
 	go func() {
@@ -59,7 +57,7 @@ func Meanwhile(t testing.TB, f func()) (wait func()) {
 	return wait
 }
 
-// token is a word nobody else uses, short enough for a name in the kernel.
+// token is a random word, short enough for a name in the kernel.
 func token(t testing.TB) string {
 	t.Helper()
 	var b [3]byte

@@ -38,7 +38,7 @@ func TestDoRunsOnTheHostOnly(t *testing.T) {
 	}
 }
 
-// A process that a test forgets is ended with its host.
+// A process that a test forgets ends with its host.
 func TestProcessesEndWithTheirHost(t *testing.T) {
 	Root(t, "ip", "sleep")
 	ended := make(chan error, 1)
@@ -64,7 +64,7 @@ func TestLeftoversSeesWhatIsOurs(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// The kernel shows the environment a moment after the program has begun.
+	// The kernel shows the environment shortly after the program's start.
 	Until(t, programLimit, "a process with the mark is seen", func() bool {
 		_, ok := scope.process(cmd.Process.Pid)
 		return ok
@@ -77,7 +77,7 @@ func TestLeftoversSeesWhatIsOurs(t *testing.T) {
 	cmd.Wait()
 }
 
-// The names are those that the lab and the agents' tests really use.
+// The names that the lab and the agents' tests really use.
 func TestLeftoversSeesLinksAndFiles(t *testing.T) {
 	for _, name := range []string{"pglab0", "pglab12", "pgb000155", "pgt000155.3"} {
 		if !ourLink.MatchString(name) {
@@ -90,7 +90,7 @@ func TestLeftoversSeesLinksAndFiles(t *testing.T) {
 		}
 	}
 	Root(t, "ip")
-	const link = "pglab9999" // a lab has no such host
+	const link = "pglab9999" // no lab has such a host
 	run(t, "ip", "link", "add", link, "type", "bridge")
 	t.Cleanup(func() { run(t, "ip", "link", "del", link) })
 	dir, err := os.MkdirTemp("/tmp", "pga-")

@@ -9,7 +9,8 @@ import (
 	"pagurus/fleet"
 )
 
-// CPUs gives those that a thread may run on, by sched_getaffinity(2); 0 is the caller's.
+// CPUs gives the CPUs that a thread may use, by sched_getaffinity(2); 0 is the calling
+// thread.
 func CPUs(id int) (out fleet.CPUSet, err error) {
 	var s unix.CPUSet
 	if err := unix.SchedGetaffinity(id, &s); err != nil {

@@ -1,6 +1,6 @@
-// Package thread calls functions on threads of the system that end with them:
-// what a function changes of its thread, as the network it is in, is nobody
-// else's, also if it cannot be changed back. It also says where threads may run.
+// Package thread calls functions on OS threads that end afterwards. So a function's changes
+// to its thread, such as its network, affect no other code, even if they cannot be undone.
+// It also tells which CPUs threads may use.
 //
 // It does not know what is called. Its tests run against the kernel.
 package thread
@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Own calls a function on a thread of its own and gives its error.
+// Own calls f on a thread of its own and returns its error.
 func Own(f func() error) error {
 	ended := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == os.Getpid() {
-			// The process's first thread does not end with its goroutine. It is
-			// kept busy until another has done it.
+			// The process's first thread does not end with its goroutine. It is kept busy
+			// until another thread has called f.
 			ended <- Own(f)
 			runtime.UnlockOSThread()
 			return
@@ -31,7 +31,7 @@ func Own(f func() error) error {
 	return <-ended
 }
 
-// In calls a function on a thread of its own in a network namespace.
+// In calls f on a thread of its own in a network namespace.
 func In(network *os.File, f func() error) error {
 	return Own(func() error {
 		if err := enter(network); err != nil {
@@ -41,9 +41,8 @@ func In(network *os.File, f func() error) error {
 	})
 }
 
-// Visit calls a function on the thread of the caller, for it to have what that has
-// otherwise, but in a network namespace, known by its file. After an error the
-// function may have been called.
+// Visit calls f on the caller's thread, which keeps its other properties, in a network
+// namespace given by its file. After an error f may have been called.
 func Visit(network string, f func() error) error {
 	there, err := os.Open(network)
 	if err != nil {
@@ -61,7 +60,7 @@ func Visit(network string, f func() error) error {
 		err = f()
 	}
 	if back := enter(here); back != nil {
-		return errors.Join(err, back) // nobody else may ever run here: it stays locked
+		return errors.Join(err, back) // no other code may run on this thread: it stays locked
 	}
 	runtime.UnlockOSThread()
 	return err

@@ -21,7 +21,7 @@ func network(t *testing.T) string {
 	return name
 }
 
-// TestNetworks: what is called in another network is there, and nobody else.
+// TestNetworks: a function called in another network is there, and no other code is.
 func TestNetworks(t *testing.T) {
 	testkit.Root(t)
 	runtime.LockOSThread()

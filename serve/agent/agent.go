@@ -1,12 +1,10 @@
-// Package agent carries out orders on one host. It dials the controller, makes
-// the host's networks and shares what is wanted, hands orders to the drivers
-// and answers with reports. It owns the interfaces of the drivers it uses; it
-// knows neither phases nor policies, and not how any driver works.
+// Package agent carries out orders on one host. It dials the controller, makes the host's
+// networks and file shares, passes orders to drivers and answers with reports. It owns the
+// interfaces of the drivers. It does not know phases, policies or how a driver works.
 //
-// An agent may be killed at any moment: guests go on, and the next one finds
-// everything again through the drivers and its ledger. Its tests run against a
-// driver that keeps its guests in memory, for the agent's own bookkeeping, and
-// against the real QEMU driver with a real guest.
+// An agent may be killed at any moment. Guests go on, and the next agent finds everything
+// again through the drivers and its order journal. Tests run against an in-memory driver for
+// the agent's own bookkeeping, and against the real QEMU driver with a real guest.
 package agent
 
 import (
@@ -26,27 +24,26 @@ import (
 	"pagurus/serve/wire"
 )
 
-// Controller is the agent's way to the controller; Remote makes one of
-// wire's client.
+// Controller is the agent's connection to the controller. Remote makes one of wire's client.
 type Controller interface {
 	// Attach opens the session of this host. A later one ends an earlier one.
 	Attach(context.Context, wire.Hello) (Session, error)
-	// ReadStream gives what there is of a job's stream from a place on, waiting
-	// some time for it. ended: nothing will follow what was given.
+	// ReadStream gives the bytes of a job's stream from an offset, and waits some time for
+	// new ones. ended: nothing follows data.
 	ReadStream(ctx context.Context, at wire.Place) (data []byte, ended bool, err error)
-	// WriteStream adds to a job's stream and says where to go on. eof: nothing
-	// follows data.
+	// WriteStream adds to a job's stream and returns the next offset. eof: nothing follows
+	// data.
 	WriteStream(ctx context.Context, at wire.Place, data []byte, eof bool) (next int64, err error)
 }
 
-// Session is one connection. Send and Receive may be called side by side.
+// Session is one connection. Send and Receive may run concurrently.
 type Session interface {
 	Send(context.Context, wire.Up) error
 	Receive(context.Context) (wire.Down, error)
 	io.Closer
 }
 
-// Remote is the controller that a client talks to.
+// Remote makes a Controller of a client.
 func Remote(c *wire.Client) Controller { return remote{c} }
 
 type remote struct{ *wire.Client }
@@ -54,27 +51,27 @@ type remote struct{ *wire.Client }
 func (r remote) Attach(ctx context.Context, h wire.Hello) (Session, error) {
 	s, err := r.Client.Attach(ctx, h)
 	if err != nil {
-		return nil, err // not s, which would be an interface that is not nil
+		return nil, err // not s, which would be a non-nil interface
 	}
 	return s, nil
 }
 
-// Config is what an agent is made of.
+// Config configures an agent.
 type Config struct {
 	Host       fleet.HostID
-	Run        string // folder for what must outlive the agent, not the machine
+	Run        string // folder for files that outlive the agent, but not a reboot
 	Drivers    map[fleet.Kind]Driver
-	GuestAgent func(fleet.GuestID, Linker) GuestAgent // if it is an io.Closer too, it is closed when the guest leaves
+	GuestAgent func(fleet.GuestID, Linker) GuestAgent // if it is also an io.Closer, it is closed when the guest leaves
 	Overlay    Overlay
 	Shares     Shares
 	Images     Images
-	Owner      *monitor.Monitor // nil: the host is nobody's but ours
-	Classes    Classes          // nil: guests get what they take
-	Isolation  *Isolation       // nil: no CPUs are for guests alone
+	Owner      *monitor.Monitor // nil: the host has no owner
+	Classes    Classes          // nil: no service classes
+	Isolation  *Isolation       // nil: no isolated CPUs
 	Controller Controller
-	Facts      func() fleet.Facts                   // what does not change by what the agent does: version, machine, address, capacity, abilities
-	Drops      func(fleet.Limits, fleet.Cache) bool // whether a guest drops its page cache before it is copied; nil: none does
-	Limit      float64                              // CPUs all guests together may use, told to the controller; 0 is none
+	Facts      func() fleet.Facts                   // facts that the agent does not change: version, machine, address, capacity, abilities
+	Drops      func(fleet.Limits, fleet.Cache) bool // whether a guest drops its page cache before its copy; nil: never
+	Limit      float64                              // CPUs that all guests together may use, told to the controller; 0 is no limit
 	Log        *slog.Logger
 }
 
@@ -82,45 +79,45 @@ type Config struct {
 type Agent struct {
 	Config
 	journal journal
-	ctx     context.Context // of Run: everything begun ends with it
+	ctx     context.Context // of Run: everything the agent starts ends with it
 
-	applying sync.Mutex // held while the host is made to match what is wanted
+	applying sync.Mutex // held while the host is made to match wanted
 
 	mu        sync.Mutex
 	slots     map[fleet.GuestID]*guestSlot
-	outbox    []fleet.Report // not sent yet, oldest first
+	outbox    []fleet.Report // not yet sent, oldest first
 	news      chan struct{}  // capacity 1: outbox is not empty
-	wanted    *fleet.Wanted  // the last accepted
+	wanted    *fleet.Wanted  // the last one accepted
 	joined    *fleet.Wanted  // the one that the networks match
 	served    *fleet.Wanted  // the one that the shares match
-	serving   bool           // shares are being made to match
+	serving   bool           // shares are being changed
 	present   map[fleet.GuestID]presence
 	layouts   Layouts
 	profiles  profiles
 	examined  map[fleet.GuestID]examination
 	examining bool
-	troubles  map[string]string // by what is in trouble
+	troubles  map[string]string // by subject
 	runs      sync.WaitGroup
 }
 
-// presence is what a driver last said of one guest.
+// presence is a driver's last report on one guest.
 type presence struct {
 	kind  fleet.Kind
 	facts fleet.GuestFacts
 }
 
-// How long the agent waits for what.
+// The agent's intervals and time limits.
 const (
 	firstPause  = 50 * time.Millisecond // between two dials; doubled up to lastPause
-	lastPause   = time.Second           // a controller that comes back is found within this
+	lastPause   = time.Second           // a restarted controller is found within this
 	attachLimit = 10 * time.Second
-	sendLimit   = 10 * time.Second // the controller reads always; a message that takes longer means a dead connection
+	sendLimit   = 10 * time.Second // the controller always reads, so a slower message means a dead connection
 	traceLimit  = 10 * time.Second
 	factsEvery  = time.Second
-	copiesEvery = 200 * time.Millisecond // facts while a copy runs, for progress bars
+	copiesEvery = 200 * time.Millisecond // facts during a copy, for progress bars
 )
 
-// New makes an agent; it touches nothing yet.
+// New makes an agent and changes nothing on the host.
 func New(c Config) *Agent {
 	a := &Agent{
 		Config: c, journal: journal{Dir: filepath.Join(c.Run, "ledger")},
@@ -131,8 +128,8 @@ func New(c Config) *Agent {
 	return a
 }
 
-// Run does what the controller says until ctx ends. Guests and what runs in
-// them go on then. It returns when nothing it began is under way any more.
+// Run serves the controller until ctx ends. It returns when everything it started has ended;
+// guests and their programs go on.
 func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -148,7 +145,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			again = firstPause
 		}
 		if err != nil && ctx.Err() == nil && err.Error() != last {
-			last = err.Error() // a controller that is away for an hour is one line, not thousands
+			last = err.Error() // log a long absence once, not at every try
 			a.Log.Warn("no controller; guests go on, trying again", "cause", err)
 		}
 		if attached {
@@ -162,7 +159,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// session is one connection's life. attached tells whether there ever was one.
+// session is one connection's life. attached: the controller accepted it.
 func (a *Agent) session(ctx context.Context) (attached bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -181,12 +178,12 @@ func (a *Agent) session(ctx context.Context) (attached bool, err error) {
 	go func() { ended <- a.listen(ctx, s) }()
 	err = <-ended
 	cancel()
-	_ = s.Close() // whatever it says, the session is over
+	_ = s.Close() // the session is over in any case
 	<-ended
 	return !errors.Is(err, errOtherCluster), err
 }
 
-// speak sends facts as they change and reports as they come.
+// speak sends facts periodically and reports at once.
 func (a *Agent) speak(ctx context.Context, s Session) error {
 	send := func(up wire.Up) error {
 		ctx, cancel := context.WithTimeout(ctx, sendLimit)
@@ -230,8 +227,8 @@ func (a *Agent) speak(ctx context.Context, s Session) error {
 	}
 }
 
-// listen takes what the controller says, in order. Nothing counts before the
-// session's first Wanted, which proves that this is our controller.
+// listen handles the controller's messages in order. Messages before the session's first
+// Wanted are ignored: it proves that this is the host's controller.
 func (a *Agent) listen(ctx context.Context, s Session) error {
 	ours := false
 	for {
@@ -259,7 +256,7 @@ func (a *Agent) listen(ctx context.Context, s Session) error {
 	}
 }
 
-// answer answers a question of the controller.
+// answer answers one query of the controller.
 func (a *Agent) answer(ctx context.Context, s Session, q wire.Query) {
 	ctx, cancel := context.WithTimeout(ctx, traceLimit)
 	defer cancel()
@@ -276,7 +273,7 @@ func (a *Agent) answer(ctx context.Context, s Session, q wire.Query) {
 	if err != nil {
 		reply.Error = err.Error()
 	}
-	// A reply that cannot be sent is asked for again by whoever still waits.
+	// If the reply cannot be sent, the client asks again.
 	_ = s.Send(ctx, wire.Up{Reply: &reply})
 }
 
@@ -295,7 +292,7 @@ func (a *Agent) trace(ctx context.Context, q wire.Query) (traces []fleet.Trace, 
 	return in.Trace(ctx, q.About)
 }
 
-// reach gives the guest agent of a guest that is here.
+// reach gives the guest agent of a guest on this host.
 func (a *Agent) reach(g fleet.GuestID) (GuestAgent, error) {
 	a.mu.Lock()
 	p, here := a.present[g]
@@ -311,7 +308,7 @@ func (a *Agent) reach(g fleet.GuestID) (GuestAgent, error) {
 	return a.guestAgentOf(s, l), nil
 }
 
-// signal passes a signal on to a job's ranks.
+// signal sends a signal to a job's ranks.
 func (a *Agent) signal(ctx context.Context, q wire.Query) error {
 	in, err := a.reach(q.To)
 	if err != nil {
@@ -320,9 +317,8 @@ func (a *Agent) signal(ctx context.Context, q wire.Query) error {
 	return in.Signal(ctx, string(q.Program), *q.Signal)
 }
 
-// post puts a report where the current session, or the next, finds it. A
-// report replaces an older one of the same verb and guest: nobody waits for
-// the older any more.
+// post queues a report for the current or next session. It replaces an older report of the
+// same verb and guest, for which the controller no longer waits.
 func (a *Agent) post(r fleet.Report) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -342,8 +338,8 @@ func sameSubject(a, b fleet.Report) bool {
 	return a.Order.Verb == b.Order.Verb && a.Order.Guest == b.Order.Guest && a.Order.Job == b.Order.Job
 }
 
-// nextReport takes the oldest report out. Should it be lost on the way, the
-// controller asks again and the ledger answers.
+// nextReport takes the oldest report. If it gets lost, the controller asks again and the
+// order journal answers.
 func (a *Agent) nextReport() (r fleet.Report, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

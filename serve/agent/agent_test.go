@@ -16,13 +16,13 @@ import (
 	"pagurus/serve/wire"
 )
 
-// in runs a test with a rig of its own, on a clock that jumps when all wait.
+// in runs a test with a rig of its own, on synctest's clock.
 func in(t *testing.T, f func(*testing.T, *rig)) {
 	synctest.Test(t, func(t *testing.T) { f(t, newRig(t)) })
 }
 
-// block makes one call of the driver wait until release is called. A Switch
-// waits whatever its context says.
+// block makes one driver call wait until release is called. A Switch ignores the end of its
+// context.
 func (r *rig) block(call string) (release func(error)) {
 	gate := make(chan error, 1)
 	r.d.mu.Lock()
@@ -59,7 +59,7 @@ func TestJobFromStartToStop(t *testing.T) {
 		r.c.spool["j1stdin"], r.c.ended["j1stdin"] = []byte("input"), true
 		run := task(fleet.Run, 1)
 		r.send(run)
-		time.Sleep(time.Minute) // the program takes of its input as little at a time as it likes
+		time.Sleep(time.Minute) // the program takes its input in small pieces
 		g.write(fleet.Stdout, []byte("hello"))
 		g.write(fleet.Stderr, []byte("oops"))
 		g.finish(7)
@@ -77,7 +77,7 @@ func TestJobFromStartToStop(t *testing.T) {
 		if r.d.count("shutdown j1g0") != 1 || r.d.guest("j1g0") != nil {
 			t.Errorf("calls %q", r.d.calls)
 		}
-		r.silence() // the hold ended without a word
+		r.silence() // the watch ended without a report
 	})
 }
 
@@ -194,8 +194,8 @@ func TestACopySaysItsPasses(t *testing.T) {
 	})
 }
 
-// Whether a guest that is not here any more was handed over before, only the target
-// can say: whether this agent has begun its switch, or another.
+// Only the target can say whether an absent guest was handed over before, whether this agent
+// or an earlier one began its switch.
 func TestGuestThatEndedAsItSwitched(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
@@ -232,8 +232,8 @@ func TestGuestThatEndedAsItSwitched(t *testing.T) {
 	})
 }
 
-// What has not come by now of a guest whose source is lost never will; of another it
-// is asked again.
+// If the source is lost, the memory that has not arrived never will. Otherwise the order is
+// repeated.
 func TestGuestThatHasNotArrivedWhole(t *testing.T) {
 	for _, orphan := range []bool{false, true} {
 		in(t, func(t *testing.T, r *rig) {
@@ -244,10 +244,10 @@ func TestGuestThatHasNotArrivedWhole(t *testing.T) {
 				}
 				return nil
 			})
-			repoint := task(fleet.Activate, 2)
-			repoint.Orphan = orphan
-			r.send(repoint)
-			r.expect(repoint.Order, map[bool]fleet.Outcome{true: fleet.Failed, false: fleet.Unknown}[orphan])
+			activate := task(fleet.Activate, 2)
+			activate.Orphan = orphan
+			r.send(activate)
+			r.expect(activate.Order, map[bool]fleet.Outcome{true: fleet.Failed, false: fleet.Unknown}[orphan])
 		})
 	}
 }
@@ -274,9 +274,9 @@ func TestNothingTouchesASwitch(t *testing.T) {
 		release := r.block("switch j1g0")
 		sw, stop := task(fleet.Switch, 2), task(fleet.Stop, 2)
 		r.send(sw)
-		synctest.Wait() // once begun, that is: before, it would just be cancelled
+		synctest.Wait() // only once it has begun: before, it would just be cancelled
 		r.send(stop)
-		r.want("c1", 11) // not even this
+		r.want("c1", 11) // not even this stops it
 		time.Sleep(5 * time.Second)
 		if r.d.count("stop j1g0") != 0 {
 			t.Error("stopped in the middle of a switch")
@@ -358,8 +358,8 @@ func TestFailedSwitchLeavesThePumpGoing(t *testing.T) {
 	})
 }
 
-// The target may be told to run the program while the guest is still on its
-// way, since Home changes before the guest does.
+// The target may be told to run the program before the guest arrives, since Home changes
+// before the guest moves.
 func TestRunWaitsForTheGuestToArrive(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		if listen := r.do(task(fleet.Receive, 1)).Listen; listen == "" {
@@ -401,8 +401,8 @@ func TestStartThatFailsLeavesNothing(t *testing.T) {
 	})
 }
 
-// A guest waits a minute for its files, and then knows only that nobody answers.
-// The host that is to serve them knows at once why not.
+// A guest waits a minute for its files and then knows only of a timeout. The host that
+// should serve them knows the cause at once.
 func TestFilesThatCannotBeServedAreToldAtOnce(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.block("setup j1g0")
@@ -416,7 +416,7 @@ func TestFilesThatCannotBeServedAreToldAtOnce(t *testing.T) {
 		if took := time.Since(begun); !strings.Contains(rep.Cause, "the file server said no") || took > 2*time.Second {
 			t.Errorf("after %v: %q", took, rep.Cause)
 		}
-		// Others' guests, and those that do not need it, are not kept by it.
+		// It does not affect guests of other hosts, or those that mount no files.
 		for change, of := range map[string]func(*fleet.Task){
 			"served elsewhere": func(t *fleet.Task) { t.Job.ShareHost = "host2" },
 			"a container":      func(t *fleet.Task) { t.Guest.Kind = fleet.Container },
@@ -534,7 +534,7 @@ func TestOtherClusterIsRefused(t *testing.T) {
 func TestWanted(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
-		r.want("c1", 9) // older: does not count
+		r.want("c1", 9) // older: ignored
 		time.Sleep(5 * time.Second)
 		if r.d.guest("j1g0") == nil {
 			t.Fatal("an old wish destroyed the guest")
@@ -558,7 +558,7 @@ func TestWanted(t *testing.T) {
 		r.want("c1", 20, "j1g0")
 		r.c.reach(false)
 		r.c.reach(true)
-		r.attach() // with an older one, which counts: the store may have been put back from a copy
+		r.attach() // an older revision counts here: the store may have been restored from a backup
 		r.want("c1", 11)
 		time.Sleep(5 * time.Second)
 		if r.d.guest("j1g0") != nil || r.d.count("shutdown j1g0") != 0 {
@@ -614,7 +614,7 @@ func TestNonsenseIsRefused(t *testing.T) {
 		r.send(other)
 		r.silence()
 		zero := task(fleet.Start, 1)
-		zero.Job = fleet.Job{} // of no guests and no ranks
+		zero.Job = fleet.Job{} // without guests and ranks
 		r.do(zero)
 	})
 }
@@ -634,8 +634,8 @@ func TestTraces(t *testing.T) {
 	})
 }
 
-// The streams arrive whole whatever is cut off when: calls that fail before or
-// after the fact, an agent that ends, a controller that is away.
+// The streams arrive whole whatever breaks and when: calls that fail before or after their
+// effect, an agent that ends, a controller that is away.
 func TestStreamsArriveWholeAcrossCuts(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
@@ -686,8 +686,8 @@ func TestStreamsArriveWholeAcrossCuts(t *testing.T) {
 	})
 }
 
-// A guest that its copy left suspended runs on when nobody says what is
-// next, also when the agent that copied it is gone.
+// A guest that its copy left suspended is resumed when no order comes, also by the next
+// agent.
 func TestNoGuestIsSuspendedForNothing(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
@@ -709,7 +709,8 @@ func TestNoGuestIsSuspendedForNothing(t *testing.T) {
 		if g := r.d.guest("j1g0"); g.run != fleet.Running {
 			t.Errorf("held, it is %s", g.run)
 		}
-		// Held and then switched, as the next agent is told, it is not woken between.
+		// If the next agent gets watch and then switch, it does not resume the guest between
+		// them.
 		r.do(task(fleet.Copy, 1))
 		r.stop()
 		r.d.put("j1g0", fleet.Suspended)
@@ -741,8 +742,8 @@ func TestASlowFileServerKeepsNobodyWaiting(t *testing.T) {
 	})
 }
 
-// A controller whose disk lost what it had taken asks for what the guest no
-// longer has: the job ends all the same, and its reader is told.
+// A controller whose disk has lost output asks for bytes that the guest no longer has. The
+// job ends all the same, and the stream says so.
 func TestOutputThatIsLostIsSaidToBe(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
@@ -769,9 +770,9 @@ func TestOutputThatIsLostIsSaidToBe(t *testing.T) {
 	})
 }
 
-// TestWithoutTheMechanism: an agent that came up without what runs a kind of guest
-// refuses new ones, and says of those an earlier agent may have left, which may
-// well run on, that it does not know.
+// TestWithoutTheMechanism: an agent without the mechanism of a kind of guest refuses new
+// ones. For guests that an earlier agent may have left, which may still run, it answers
+// unknown.
 func TestWithoutTheMechanism(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.a.journal.Write("j1g0", journalEntry{LastGen: 1})

@@ -12,7 +12,7 @@ import (
 	"pagurus/fleet"
 )
 
-// memoryClasses notes what guests were given.
+// memoryClasses notes the classes that guests got.
 type memoryClasses struct {
 	mu    sync.Mutex
 	given []fleet.Class
@@ -37,9 +37,8 @@ func (c *memoryClasses) taken() []fleet.Class {
 	return out
 }
 
-// A guest has its class from the start, on every host that it comes to, and
-// with every agent; one without is left alone, and a host that cannot give it
-// says so and runs the guest.
+// A guest has its class from the start, on every host and with every agent. A guest without
+// a class is left alone. A host that cannot set it reports trouble and runs the guest.
 func TestClassFollowsAGuest(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		c := &memoryClasses{}
@@ -91,7 +90,7 @@ func TestClassFollowsAGuest(t *testing.T) {
 	})
 }
 
-// While a guest is sent away the host knows, to the end of it.
+// While a guest is sent, the host knows until it has left.
 func TestHostKnowsWhoLeaves(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		is := func(when string, want bool) {

@@ -35,11 +35,11 @@ import (
 	"pagurus/serve/wire"
 )
 
-// The contract ring: real agents, each a process of its own on a host of its
-// own, with the real drivers, a real guest and the real wire.
+// The contract ring: real agents, each in a process and on a host of its own, with the real
+// drivers, a real guest and the real protocol.
 
 const (
-	asAgent    = "PAGURUS_TEST_AGENT" // in the environment: be an agent, configured by this
+	asAgent    = "PAGURUS_TEST_AGENT" // in the environment: be an agent with this configuration
 	imagesDir  = "/var/lib/pagurus/images"
 	imageName  = "openmpi"
 	bootLimit  = 5 * time.Minute
@@ -47,7 +47,7 @@ const (
 	clearLimit = 30 * time.Second
 )
 
-// hostConfig is what an agent's process is told.
+// hostConfig is the configuration of an agent's process.
 type hostConfig struct {
 	Host       fleet.HostID
 	Run        string
@@ -88,7 +88,7 @@ func beAgent(text string) error {
 	driver, err := qemu.Open(ctx, qemu.Config{
 		Run: c.Run, GuestAgent: c.GuestAgent, Address: c.Address, ImageFolder: folder, Log: log,
 		Converged: func(l fleet.Limits, seen []fleet.Progress) (bool, error) {
-			p := seen[len(seen)-1] // what the policy says is the system ring's business
+			p := seen[len(seen)-1] // the system ring tests the policy
 			if l.Mode == fleet.PostCopy {
 				return p.Rounds > 1, nil
 			}
@@ -127,14 +127,14 @@ type ensurer func(context.Context, fleet.Digest) (string, error)
 
 func (e ensurer) Ensure(ctx context.Context, d fleet.Digest) (string, error) { return e(ctx, d) }
 
-// director stands where the controller is: it says what the test says and
-// keeps the streams. What it does not serve, nobody asks it for.
+// director stands in for the controller: it sends the test's orders and keeps the streams.
+// Its other methods are never called.
 type director struct {
 	wire.Controller
 	t        *testing.T
 	mu       sync.Mutex
 	wanted   map[fleet.HostID]fleet.Wanted
-	tasks    map[fleet.HostID]map[string]fleet.Task // outstanding, said again to whoever attaches
+	tasks    map[fleet.HostID]map[string]fleet.Task // outstanding; sent again to every new session
 	sessions map[fleet.HostID]*wire.HostSession
 	facts    map[fleet.HostID]fleet.Facts
 	reports  chan fleet.Report
@@ -154,7 +154,7 @@ func (d *director) Attach(ctx context.Context, _ wire.Peer, h wire.Hello, s *wir
 	for err == nil {
 		var up wire.Up
 		if up, err = s.Receive(ctx); err != nil {
-			return nil // the agent is gone, which tests bring about
+			return nil // the agent is gone, which tests cause
 		}
 		d.mu.Lock()
 		if up.Facts != nil {
@@ -199,14 +199,14 @@ func (d *director) stream(name string) string {
 	return string(d.streams[name])
 }
 
-// want says what is wanted on a host.
+// want sets what is wanted on a host.
 func (d *director) want(h fleet.HostID, w fleet.Wanted) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w.Cluster, w.Revision = "test", d.wanted[h].Revision+1
 	d.wanted[h] = w
 	if s := d.sessions[h]; s != nil {
-		_ = s.Send(d.t.Context(), wire.Down{Wanted: &w}) // or the next session hears it
+		_ = s.Send(d.t.Context(), wire.Down{Wanted: &w}) // or the next session gets it
 	}
 }
 
@@ -215,11 +215,11 @@ func (d *director) send(t fleet.Task) {
 	defer d.mu.Unlock()
 	d.tasks[t.Order.Host][fmt.Sprint(t.Order)] = t
 	if s := d.sessions[t.Order.Host]; s != nil {
-		_ = s.Send(d.t.Context(), wire.Down{Task: &t}) // or the next session hears it
+		_ = s.Send(d.t.Context(), wire.Down{Task: &t}) // or the next session gets it
 	}
 }
 
-// forget takes back all that is outstanding on a host.
+// forget withdraws a host's outstanding orders.
 func (d *director) forget(h fleet.HostID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -241,7 +241,7 @@ func (d *director) expect(o fleet.Order, limit time.Duration) fleet.Report {
 	return fleet.Report{}
 }
 
-// do has a task carried out.
+// do sends a task and waits until it is done.
 func (d *director) do(t fleet.Task, limit time.Duration) fleet.Report {
 	d.t.Helper()
 	d.send(t)
@@ -252,7 +252,7 @@ func (d *director) do(t fleet.Task, limit time.Duration) fleet.Report {
 	return r
 }
 
-// theatre is two hosts with agents, a director, and the job that is played.
+// theatre is two hosts with agents, a director and a job.
 type theatre struct {
 	*director
 	hosts  []*testkit.Host
@@ -331,7 +331,7 @@ func (th *theatre) serve(l net.Listener) {
 	})
 }
 
-// start starts an agent on a host, or starts it again, with a fault if wanted.
+// start starts or restarts an agent on a host, with faults if wanted.
 func (th *theatre) start(i int, faults ...string) {
 	text, err := json.Marshal(th.config[i])
 	if err != nil {
@@ -347,8 +347,8 @@ func (th *theatre) start(i int, faults ...string) {
 	th.agents[i] = cmd
 }
 
-// move has the guest moved from a host to the other. before is called with
-// each order, and can see to it that the host is in for trouble.
+// move moves the guest from a host to the other. before is called with each order and can
+// inject a fault into the host.
 func (th *theatre) move(from int, n uint64, mode fleet.Mode, before func(o fleet.Order, host int) (after func())) {
 	source, target := th.config[from].Host, th.config[1-from].Host
 	gen := n
@@ -369,7 +369,7 @@ func (th *theatre) move(from int, n uint64, mode fleet.Mode, before func(o fleet
 	listen = do(fleet.Receive, 1-from).Listen
 	do(fleet.Copy, from)
 	gen++
-	th.forget(source) // hold and run stand for it no more
+	th.forget(source) // watch and run no longer stand for it
 	th.want(source, th.network(target, source))
 	th.want(target, th.network(target, target))
 	do(fleet.Switch, from)
@@ -382,14 +382,14 @@ func (th *theatre) move(from int, n uint64, mode fleet.Mode, before func(o fleet
 	th.send(th.task(fleet.Run, target, gen))
 }
 
-// kill ends an agent without a word of warning.
+// kill kills an agent.
 func (th *theatre) kill(i int) {
-	_ = th.agents[i].Process.Kill() // it may have ended by itself, which Wait tells
+	_ = th.agents[i].Process.Kill() // it may have ended by itself, which Wait reports
 	_ = th.agents[i].Wait()
 }
 
-// clear takes everything off the hosts, by the agents, and ends them. It is
-// deferred: clean-ups of the kit's would kill the agents before.
+// clear lets the agents remove everything from the hosts, and ends them. It is deferred,
+// because testkit's clean-ups would kill the agents first.
 func (th *theatre) clear() {
 	for _, c := range th.config {
 		if b, err := os.ReadFile(filepath.Join(c.Run, "guests/j1g0/console.log")); th.t.Failed() && err == nil {
@@ -411,7 +411,7 @@ func (th *theatre) clear() {
 		th.t.Errorf("the agents have not cleared their hosts: %q", left)
 	}
 	for i, cmd := range th.agents {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself, which Wait tells
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself, which Wait reports
 		if err := cmd.Wait(); err != nil {
 			th.t.Errorf("the agent of host%d: %v", i+1, err)
 		}
@@ -518,7 +518,7 @@ func TestJobOutlivesMoveAndAgents(t *testing.T) {
 	th.do(th.task(fleet.Stop, "host2", 2), orderLimit)
 }
 
-// dies kills the guest on host1, which is told of.
+// dies kills the guest on host1 and expects its report.
 func (th *theatre) dies(gen uint64) {
 	b, err := os.ReadFile(filepath.Join(th.config[0].Run, "guests/j1g0/guest.json"))
 	if err != nil {
@@ -539,10 +539,9 @@ func (th *theatre) dies(gen uint64) {
 	th.do(th.task(fleet.Stop, "host1", gen), orderLimit)
 }
 
-// An agent may die before, in the middle of and after the orders of a move: told
-// the same again, the next one brings it to the same end. In the end the guest
-// dies, too. The system ring walks all orders of moves by pre-copy, under a real
-// controller; here they have been carried out by a machine.
+// An agent may die before, during and after a move's orders. The next one gets the same
+// orders and reaches the same result. At the end the guest dies, too. The system ring tests
+// all orders of pre-copy moves with a real controller; here a real machine carries them out.
 func TestMoveSurvivesTheDeathOfAgents(t *testing.T) {
 	th := newTheatre(t)
 	defer th.clear()
@@ -589,7 +588,7 @@ func TestMoveSurvivesTheDeathOfAgents(t *testing.T) {
 	th.dies(n + 1)
 }
 
-// grantUserfault lets guests run before their memory has come, as cmd/pagurus does.
+// grantUserfault allows post-copy, as cmd/pagurus does.
 func grantUserfault(t *testing.T) {
 	before := qemu.UserfaultAccess()
 	account, err := acthost.FindAccount("pagurus")

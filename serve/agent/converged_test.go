@@ -8,9 +8,9 @@ import (
 	"pagurus/fleet"
 )
 
-// A copy goes on until the rest fits into the downtime, and ends when it never will.
+// A copy goes on until the rest fits into the downtime, and ends if it never will.
 func TestACopyConvergesOrIsGivenUp(t *testing.T) {
-	// passes is a copy at 100 MiB a second of which each pass leaves so many MiB.
+	// passes is a copy at 100 MiB/s whose passes leave these MiB.
 	passes := func(left ...int64) []fleet.Progress {
 		seen := []fleet.Progress{{}}
 		for _, n := range left {

@@ -11,7 +11,7 @@ import (
 	"pagurus/fleet"
 )
 
-// A guest that moves every second is heard between two moves, soon after each.
+// A guest that moves every second is contacted soon after each move.
 func TestLinkIsMadeSoonAfterEachMove(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
@@ -34,7 +34,7 @@ func TestLinkIsMadeSoonAfterEachMove(t *testing.T) {
 	})
 }
 
-// opens is a driver whose links are made at once.
+// opens is a driver that opens links at once.
 type opens struct{ Linker }
 
 func (opens) Link(context.Context, fleet.GuestID) (io.ReadWriteCloser, error) {
@@ -43,8 +43,7 @@ func (opens) Link(context.Context, fleet.GuestID) (io.ReadWriteCloser, error) {
 	return a, nil
 }
 
-// A program that is told to end has its last words carried, and Run's place is
-// taken: nobody reads its output twice.
+// End carries the program's last output and replaces Run: the output is not read twice.
 func TestEndCarriesTheLastWords(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))

@@ -8,23 +8,23 @@ import (
 	"pagurus/fleet"
 )
 
-// How often it is looked what keeps guests from being moved. Who asks for a move
-// is answered by the last look; the next comes sooner if that found something,
-// for somebody may just be seeing to it.
+// Guests are examined at these intervals for obstacles to a move. Requests for a move are
+// answered from the last result. After an obstacle the next examination comes sooner,
+// because a user may be removing it.
 const (
 	examineEvery  = 10 * time.Second
 	examineAgain  = 2 * time.Second
-	mostObstacles = 4 // told of one guest, every second
+	mostObstacles = 4 // reported of one guest, every second
 )
 
-// examination is what was found in a guest that keeps it from being moved.
+// examination is what prevents a guest from being moved.
 type examination struct {
 	next  time.Time
 	found []string
 }
 
-// examine begins a look at the guests for which one is due. It is not waited
-// for: a file that a guest has open may be on a server that does not answer.
+// examine starts an examination of the guests for which one is due. It does not wait: a
+// guest's open file may be on a server that does not answer.
 func (a *Agent) examine(ctx context.Context, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -48,8 +48,8 @@ func (a *Agent) examine(ctx context.Context, now time.Time) {
 	})
 }
 
-// obstacles looks what keeps a guest from being moved, and remembers it. What
-// cannot be looked at has nothing that is known.
+// obstacles examines a guest and remembers the result. A guest that cannot be examined has
+// no known obstacles.
 func (a *Agent) obstacles(ctx context.Context, g fleet.GuestID, d Driver) []string {
 	e, can := d.(Examiner)
 	if !can {
@@ -57,7 +57,7 @@ func (a *Agent) obstacles(ctx context.Context, g fleet.GuestID, d Driver) []stri
 	}
 	found, err := e.Obstacles(ctx, g)
 	again := examineAgain
-	if err != nil || len(found) == 0 { // it is being moved, or gone; or nothing keeps it
+	if err != nil || len(found) == 0 { // it is being moved or gone, or has no obstacles
 		found, again = nil, examineEvery
 	}
 	if more := len(found) - mostObstacles; more > 0 {

@@ -10,7 +10,7 @@ import (
 	"pagurus/fleet"
 )
 
-// Obstacles gives what a test has put in the driver's guests.
+// Obstacles gives the obstacles that a test has set.
 func (d *memoryDriver) Obstacles(_ context.Context, g fleet.GuestID) ([]string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -26,8 +26,8 @@ func (d *memoryDriver) hinder(what ...string) {
 	d.obstacles = what
 }
 
-// TestGuestsAreExamined: the controller is told what keeps a guest from being
-// moved soon after that has come, and sooner after it has gone; of much, little.
+// TestGuestsAreExamined: the controller gets a new obstacle soon after it appears, and its
+// end even sooner. A long list is cut.
 func TestGuestsAreExamined(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
@@ -56,8 +56,8 @@ func TestGuestsAreExamined(t *testing.T) {
 	})
 }
 
-// TestCopyIsNotBegunOfWhatCannotMove: what has come since the last look is found
-// before anything is sent.
+// TestCopyIsNotBegunOfWhatCannotMove: an obstacle that appeared since the last examination
+// is found before anything is sent.
 func TestCopyIsNotBegunOfWhatCannotMove(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))

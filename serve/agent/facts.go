@@ -15,8 +15,8 @@ const (
 	factsPollLimit = 5 * time.Second // drivers answer within milliseconds
 )
 
-// watch looks at the host about once a second, tries again what did not
-// succeed and removes what is not wanted.
+// watch inspects the host about once a second, retries what failed and removes guests that
+// are not wanted.
 func (a *Agent) watch(ctx context.Context) {
 	pruned := time.Now()
 	for {
@@ -24,7 +24,7 @@ func (a *Agent) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-a.Owner.Turned():
-			a.reclaimForOwner(time.Now()) // by the last look: the owner comes first
+			a.reclaimForOwner(time.Now()) // from the last facts: the owner comes first
 			continue
 		case <-time.After(factsPollEvery):
 		}
@@ -41,7 +41,7 @@ func (a *Agent) watch(ctx context.Context) {
 	}
 }
 
-// askDrivers asks the drivers what is so.
+// askDrivers updates present from the drivers.
 func (a *Agent) askDrivers(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, factsPollLimit)
 	defer cancel()
@@ -65,7 +65,7 @@ func (a *Agent) askDrivers(ctx context.Context) {
 	}
 }
 
-// facts is what the controller is told of the host.
+// facts makes the host's facts for the controller.
 func (a *Agent) facts() fleet.Facts {
 	f := a.Facts()
 	f.CPULimit = a.Limit
@@ -81,7 +81,7 @@ func (a *Agent) facts() fleet.Facts {
 		f.LoadCPUs += g.CPUs
 		f.MemoryInUse += g.ResidentBytes
 		if s := a.slots[id]; s != nil && s.entry.LastGen > g.Gen {
-			// What the driver knows is of when the guest came.
+			// The driver's facts are from when the guest came.
 			g = fleet.GuestFacts{Gen: s.entry.LastGen, Run: g.Run, ResidentBytes: g.ResidentBytes, HugeBytes: g.HugeBytes, CPUs: g.CPUs, StartedAt: g.StartedAt, Layout: g.Layout}
 		}
 		if s := a.slots[id]; s != nil {
@@ -107,8 +107,8 @@ func (a *Agent) facts() fleet.Facts {
 	return f
 }
 
-// Held is the memory that the guests on this host occupy, in bytes, as last
-// looked at, but for what was set aside before they came.
+// Held is the memory that this host's guests occupy, in bytes, as of the last inspection. It
+// leaves out huge pages, which were set aside before the guests came.
 func (a *Agent) Held() (sum int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -118,14 +118,14 @@ func (a *Agent) Held() (sum int64) {
 	return sum
 }
 
-// setProgress says how far the guest's copy is; nil: there is none any more.
+// setProgress sets the progress of the guest's copy; nil: there is none.
 func (a *Agent) setProgress(w *taskRun, p *fleet.Progress) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w.slot.progress, w.slot.of = p, w.task.Order.Migration
 }
 
-// lay plans where the parts of a guest with a shape are to be on this host.
+// lay plans where on this host the parts of a guest with a shape go.
 func (a *Agent) lay(t fleet.Task) fleet.Task {
 	if t.Guest.Shape == nil {
 		return t
@@ -138,13 +138,13 @@ func (a *Agent) lay(t fleet.Task) fleet.Task {
 	a.mu.Unlock()
 	host := a.Facts().Topology
 	if host != nil {
-		ours := host.Only(a.Isolation.CPUs()) // guests may be on no others
+		ours := host.Only(a.Isolation.CPUs()) // guests may use no others
 		host = &ours
 	}
 	return a.layouts.Plan(t, host, found)
 }
 
-// copying tells whether a copy runs on this host.
+// copying reports whether a copy runs on this host.
 func (a *Agent) copying() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -156,7 +156,7 @@ func (a *Agent) copying() bool {
 	return false
 }
 
-// sending tells whether a guest is being sent from this host.
+// sending reports whether a guest is being sent from this host.
 func (a *Agent) sending() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -169,7 +169,7 @@ func (a *Agent) sending() bool {
 	return false
 }
 
-// trouble notes that something is wrong, or right again, and logs the change.
+// trouble notes an error about a subject, or its end, and logs the change.
 func (a *Agent) trouble(what string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -184,23 +184,22 @@ func (a *Agent) trouble(what string, err error) {
 	}
 }
 
-// classify gives a guest on this host what its job's class says.
+// classify gives a guest on this host the CPU share of its job's class.
 func (a *Agent) classify(w *taskRun) {
 	if j := w.task.Job.Spec; a.Classes != nil && (j.Class != "" || j.Cap > 0) {
 		a.trouble(classing+string(w.slot.guest), a.Classes.Class(w.task.Guest, j.Class, j.Cap))
 	}
 }
 
-// classing begins the name of the trouble with a guest's class.
+// classing begins the subject of the trouble with a guest's class.
 const classing = "the CPU class of guest "
 
-// forget drops what is known of guests that are gone and were not heard of for
-// long.
+// forget drops the slots, journal entries and troubles of guests that are gone.
 func (a *Agent) forget(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.wanted == nil {
-		return // nobody said yet which guests may come back
+		return // it is not known yet which guests may come back
 	}
 	keep := func(g fleet.GuestID) bool {
 		_, here := a.present[g]
@@ -210,7 +209,7 @@ func (a *Agent) forget(now time.Time) {
 	a.journal.Prune(keep, now)
 	for g, s := range a.slots {
 		if !keep(g) && s.guestAgent == nil {
-			delete(a.slots, g) // the ledger's page, if it is still there, is read again
+			delete(a.slots, g) // the journal entry, if still there, is read again
 		}
 	}
 	for what := range a.troubles {

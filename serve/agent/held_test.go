@@ -6,7 +6,7 @@ import (
 	"pagurus/fleet"
 )
 
-// What all guests hold is told, of whichever kind they are.
+// Held counts all guests, of whatever kind.
 func TestHeldIsWhatAllGuestsHold(t *testing.T) {
 	a := New(Config{})
 	if got := a.Held(); got != 0 {

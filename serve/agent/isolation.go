@@ -1,9 +1,9 @@
-// This file keeps some of a host's CPUs for guests alone, as the controller
-// wants it, again and again: processes, interrupts and threads come and go.
+// This file keeps some of a host's CPUs for guests alone, as the controller wants it. It
+// repeats this, because processes, interrupts and threads come and go.
 //
-// It must not know how that is done. When it ends all stays as it is, as guests do;
-// the next one goes on. Its tests run against a host that is kept in memory; package
-// act/isolate has those against the kernel.
+// It must not know how that is done. When it ends, the CPUs stay as they are, and the next
+// agent continues. Its tests run against an in-memory host; act/isolate has those against
+// the kernel.
 
 package agent
 
@@ -17,17 +17,17 @@ import (
 	"pagurus/fleet"
 )
 
-// IsolationHost is what is kept quiet. Each method may be called again.
+// IsolationHost isolates CPUs of a host. Each method may be called again.
 type IsolationHost interface {
-	// On keeps CPUs for guests alone, and no others. After an error some may be.
+	// On isolates exactly these CPUs. After an error some of them may be isolated.
 	On(fleet.CPUSet) (fleet.Isolation, error)
-	// Off puts everything back. After an error call again.
+	// Off undoes everything. After an error call again.
 	Off() error
-	// Now says which CPUs are kept; none: it is off.
+	// Now gives the isolated CPUs, none if isolation is off.
 	Now() (fleet.CPUSet, error)
 }
 
-// Isolation keeps one host as it is wanted. A nil Keeper says nothing.
+// Isolation keeps one host's CPUs isolated as wanted. A nil Isolation does nothing.
 type Isolation struct {
 	host   IsolationHost
 	log    *slog.Logger
@@ -39,8 +39,8 @@ type Isolation struct {
 	seen   fleet.Isolation
 }
 
-// NewIsolation makes a keeper. Why it cannot be had here is unable, for people; there is no
-// host then.
+// NewIsolation makes an Isolation. unable says, for people, why the host cannot isolate
+// CPUs; h is nil then.
 func NewIsolation(h IsolationHost, unable string, log *slog.Logger) *Isolation {
 	k := &Isolation{host: h, log: log, wished: make(chan struct{}, 1), seen: fleet.Isolation{Unable: unable}}
 	if h == nil {
@@ -53,7 +53,7 @@ func NewIsolation(h IsolationHost, unable string, log *slog.Logger) *Isolation {
 	return k
 }
 
-// Want says which CPUs shall be for guests alone; none: it shall be off.
+// Want sets which CPUs should be isolated; none turns isolation off.
 func (k *Isolation) Want(cpus fleet.CPUSet) {
 	if k == nil {
 		return
@@ -70,7 +70,7 @@ func (k *Isolation) Want(cpus fleet.CPUSet) {
 	}
 }
 
-// Seen is what has been made of it; nil: nothing is known.
+// Seen is the present state; nil if unknown.
 func (k *Isolation) Seen() *fleet.Isolation {
 	if k == nil {
 		return nil
@@ -81,7 +81,7 @@ func (k *Isolation) Seen() *fleet.Isolation {
 	return &q
 }
 
-// CPUs are those that guests may use; none: all.
+// CPUs are those that guests may use; none means all.
 func (k *Isolation) CPUs() fleet.CPUSet {
 	if k == nil {
 		return nil
@@ -91,12 +91,11 @@ func (k *Isolation) CPUs() fleet.CPUSet {
 	return k.seen.CPUs
 }
 
-// again is how soon what has come since is kept off the CPUs, too, and what went
-// wrong is tried again. It takes some milliseconds, on the other CPUs.
+// again is the interval for moving new processes off the isolated CPUs and for retries. It
+// takes some milliseconds, on the other CPUs.
 const again = 10 * time.Second
 
-// Run keeps the host as it is wanted until ctx ends. Before anybody has said what
-// is, it stays as it is.
+// Run keeps the host as wanted until ctx ends. Before the first Want it changes nothing.
 func (k *Isolation) Run(ctx context.Context) {
 	if k == nil || k.host == nil {
 		return
@@ -130,7 +129,7 @@ func (k *Isolation) once() {
 	}
 	if err != nil {
 		now.Trouble = err.Error()
-		now.CPUs, _ = k.host.Now() // if it cannot be said, that was the trouble
+		now.CPUs, _ = k.host.Now() // an error here is already the trouble
 	}
 	now.Wanted = wanted
 	switch {

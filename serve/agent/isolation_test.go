@@ -12,7 +12,7 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// memory is a host that only remembers.
+// memory is an in-memory host.
 type memory struct {
 	mu   sync.Mutex
 	cpus fleet.CPUSet
@@ -53,7 +53,7 @@ func (m *memory) fail(err error) {
 	m.err = err
 }
 
-// What was on when the agent ended stays until the controller says something.
+// The CPUs isolated when the agent ended stay isolated until the controller sends something.
 func TestTheHostIsKeptAsWanted(t *testing.T) {
 	m := &memory{cpus: fleet.CPUSet{7}}
 	k := NewIsolation(m, "", slog.New(slog.DiscardHandler))
@@ -81,7 +81,7 @@ func TestTheHostIsKeptAsWanted(t *testing.T) {
 		return q.Trouble == "no" && q.CPUs.String() == "1-2" && len(q.Wanted) == 0
 	})
 	m.fail(nil)
-	k.once() // as after a while
+	k.once() // as after an interval
 	if q := k.Seen(); q.Trouble != "" || len(q.CPUs) != 0 {
 		t.Errorf("off: %+v", q)
 	}

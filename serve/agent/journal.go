@@ -1,7 +1,5 @@
-// This file keeps what an agent has promised, in files, so that the next
-// agent of the host keeps it too.
-//
-// It must not know how an order is carried out. Its tests run against files.
+// This file keeps the order journal in files, so that the host's next agent keeps its
+// promises. It must not know how an order is carried out. Its tests run against files.
 
 package agent
 
@@ -19,26 +17,25 @@ import (
 	"pagurus/internal/note"
 )
 
-// journal is what an agent promised, one page a guest, in files. A driver's
-// Stop leaves it alone: the promise outlives the guest.
+// journal is the order journal: one file per guest. A driver's Stop does not touch it, since
+// a promise outlives the guest.
 type journal struct{ Dir string }
 
-// journalEntry is what was promised for one guest.
+// journalEntry holds the promises for one guest.
 type journalEntry struct {
 	LastGen uint64         `json:"last_gen"` // the highest seen; orders with an older one are refused
-	Answers []fleet.Report `json:"answers"`  // of orders that ended done or failed, oldest first
+	Answers []fleet.Report `json:"answers"`  // to orders that ended done or failed, oldest first
 }
 
 const (
-	// doneMost is how many done orders are remembered. Only the last few can
-	// ever be asked for again; one too old is simply carried out again.
+	// doneMost bounds the remembered done orders. The controller repeats only the last few;
+	// an older one would simply run again.
 	doneMost = 32
-	// ForgetAfter is how long the page of a guest that is gone is kept, for
-	// orders still on their way.
+	// ForgetAfter is how long a gone guest's entry is kept, for orders still on their way.
 	ForgetAfter = time.Hour
 )
 
-// Read gives the page of g, empty if there is none.
+// Read gives the entry of g, empty if there is none.
 func (l journal) Read(g fleet.GuestID) (journalEntry, error) {
 	b, err := os.ReadFile(l.path(g))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -54,13 +51,13 @@ func (l journal) Read(g fleet.GuestID) (journalEntry, error) {
 	return p, nil
 }
 
-// Write replaces the page of g. After an error the old one stands.
+// Write replaces the entry of g. After an error the old one remains.
 func (l journal) Write(g fleet.GuestID, p journalEntry) error {
 	b, err := json.Marshal(p)
 	if err == nil {
 		err = os.MkdirAll(l.Dir, 0o755)
 	}
-	if err == nil { // durably: a promise must survive a loss of power where the folder does
+	if err == nil { // durably: a promise must survive a power loss where the folder does
 		err = note.WriteDurably(l.path(g), b, 0o600)
 	}
 	if err != nil {
@@ -69,8 +66,8 @@ func (l journal) Write(g fleet.GuestID, p journalEntry) error {
 	return nil
 }
 
-// Prune removes the pages of guests that keep says are gone and that have been
-// gone for long.
+// Prune removes the entries of guests that keep rejects and that are unchanged for
+// ForgetAfter.
 func (l journal) Prune(keep func(fleet.GuestID) bool, now time.Time) {
 	entries, err := os.ReadDir(l.Dir)
 	if err != nil {
@@ -80,14 +77,14 @@ func (l journal) Prune(keep func(fleet.GuestID) bool, now time.Time) {
 		g := fleet.GuestID(strings.TrimSuffix(e.Name(), ".json"))
 		info, err := e.Info()
 		if err == nil && !keep(g) && now.Sub(info.ModTime()) > ForgetAfter {
-			_ = os.Remove(filepath.Join(l.Dir, e.Name())) // tried again the next time
+			_ = os.Remove(filepath.Join(l.Dir, e.Name())) // the next call tries again
 		}
 	}
 }
 
 func (l journal) path(g fleet.GuestID) string { return filepath.Join(l.Dir, string(g)+".json") }
 
-// Answer gives what was answered to o before.
+// Answer gives the recorded answer to o.
 func (p journalEntry) Answer(o fleet.Order) (fleet.Report, bool) {
 	for _, r := range p.Answers {
 		if r.Order == o {
@@ -96,22 +93,21 @@ func (p journalEntry) Answer(o fleet.Order) (fleet.Report, bool) {
 	}
 	for _, r := range p.Answers {
 		if r.Outcome == fleet.Failed && o.Attempt < r.Order.Attempt && sameBut(o, r.Order) {
-			r.Order = o // nobody waits for this try any more, and that it fails is promised
+			r.Order = o // the controller no longer waits for this try, and its failure is promised
 			return r, true
 		}
 	}
 	return fleet.Report{}, false
 }
 
-// sameBut reports whether two orders differ in nothing but the try.
+// sameBut reports whether two orders differ only in their attempt.
 func sameBut(a, b fleet.Order) bool {
 	a.Attempt = b.Attempt
 	return a == b
 }
 
-// With gives the page that also remembers r. Of older generations nothing
-// needs to be: they are refused for their generation. Of the tries that failed
-// the last is enough, if it failed too.
+// With gives the entry with r added. Answers of older generations are dropped: such orders
+// are refused anyway. Of failed attempts only the last is kept, if it failed too.
 func (p journalEntry) With(r fleet.Report, gen uint64) journalEntry {
 	out := journalEntry{LastGen: max(p.LastGen, gen)}
 	done := 0
@@ -129,7 +125,7 @@ func (p journalEntry) With(r fleet.Report, gen uint64) journalEntry {
 			continue
 		}
 		if old.Outcome == fleet.Failed && r.Outcome == fleet.Failed && old.Order.Attempt < r.Order.Attempt && sameBut(old.Order, r.Order) {
-			continue // the newer promise stands for it
+			continue // covered by the newer promise
 		}
 		out.Answers = append(out.Answers, old)
 	}

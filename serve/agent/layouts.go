@@ -1,9 +1,7 @@
-// This file remembers where the parts of a host's guests are, so that no
-// two are given the same cores, pages or memory. Where they go is decided by package
-// topology.
+// This file remembers where the parts of a host's guests are, so that no two guests get the
+// same cores, pages or memory. Package topology decides where they go.
 //
-// It must not know how guests are run. Its tests plan guests on a recorded
-// machine.
+// It must not know how guests are run. Its tests plan guests on a recorded machine.
 
 package agent
 
@@ -15,15 +13,14 @@ import (
 	"pagurus/fleet"
 )
 
-// Layouts are those of one host. The zero value has none.
+// Layouts are the guests' layouts on one host. The zero value is empty.
 type Layouts struct {
 	mu sync.Mutex
 	by map[fleet.GuestID]*fleet.Layout
 }
 
-// Plan gives a task with where the guest's parts are to be; a guest without a
-// shape has none. One that was planned before, or that found says is here, stays
-// where it is.
+// Plan gives a task with the guest's layout; a guest without a shape has none. A guest that
+// was planned before, or that found contains, stays where it is.
 func (l *Layouts) Plan(t fleet.Task, host *fleet.Topology, found map[fleet.GuestID]*fleet.Layout) fleet.Task {
 	id := t.Guest.ID
 	if t.Guest.Shape == nil || host == nil {
@@ -37,7 +34,7 @@ func (l *Layouts) Plan(t fleet.Task, host *fleet.Topology, found map[fleet.Guest
 	}
 	for g, layout := range found {
 		if layout != nil {
-			all[g] = layout // what became of the plan, or of before this agent was started
+			all[g] = layout // the layout in effect, or one from before this agent's start
 		}
 	}
 	if all[id] == nil {
@@ -55,7 +52,7 @@ func (l *Layouts) Plan(t fleet.Task, host *fleet.Topology, found map[fleet.Guest
 	return t
 }
 
-// Forget says that a guest is no longer here.
+// Forget removes a guest's layout.
 func (l *Layouts) Forget(id fleet.GuestID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -43,7 +43,7 @@ func TestNoTwoGuestsGetTheSameCores(t *testing.T) {
 	}
 }
 
-// An agent that was started again finds guests that are pinned already.
+// A restarted agent finds guests that are already pinned.
 func TestGuestsOfAnEarlierAgentKeepTheirs(t *testing.T) {
 	host, err := numa.Read(recorded.Machine(t, "2n6c2t"))
 	if err != nil {
@@ -70,8 +70,8 @@ func TestGuestsOfAnEarlierAgentKeepTheirs(t *testing.T) {
 	}
 }
 
-// What became of a plan counts, not the plan: here the huge pages could not be had, and
-// so the next guest may be promised them.
+// The actual layout counts, not the plan. Here the guest did not get the huge pages, so the
+// next guest may.
 func TestGuestsAreWhereTheySayThatTheyAre(t *testing.T) {
 	host, err := numa.Read(recorded.Machine(t, "2n6c2t"))
 	if err != nil {

@@ -18,23 +18,23 @@ import (
 	"pagurus/serve/wire"
 )
 
-// What the agent's own bookkeeping is tested against: guests that are rows in
-// a map, which outlive an agent as real ones do, and a controller whose
-// sessions are channels. Nothing about migration is shown by them.
+// The agent's own bookkeeping is tested against this: guests are rows in a map, which
+// outlive an agent, and the controller's sessions are channels. It shows nothing about
+// migration.
 
 // memoryDriver keeps its guests in memory.
 type memoryDriver struct {
 	mu        sync.Mutex
 	guests    map[fleet.GuestID]*memoryGuest
-	cache     int64                                        // clean page cache of every guest, in bytes
-	words     string                                       // the last of every guest
-	obstacles []string                                     // in every guest
+	cache     int64                                        // of every guest: clean page cache in bytes
+	words     string                                       // of every guest: last words
+	obstacles []string                                     // of every guest
 	layout    *fleet.Layout                                // of every guest
 	calls     []string                                     // "start j1g0", in order
 	hook      func(ctx context.Context, call string) error // runs at the beginning of each call but Inspect
 }
 
-// memoryGuest is a guest and the one program in it.
+// memoryGuest is a guest with its one program.
 type memoryGuest struct {
 	run      fleet.RunState
 	ended    chan struct{}
@@ -48,7 +48,7 @@ type memoryGuest struct {
 	setups   []fleet.Setup
 }
 
-// memoryStream is an output stream that forgets what was read.
+// memoryStream is an output stream that forgets bytes that were read.
 type memoryStream struct {
 	bytes  []byte
 	forgot int64
@@ -195,7 +195,7 @@ type memoryGuestAgent struct {
 	g fleet.GuestID
 }
 
-// on does something in the guest once it runs; do says whether it is done or
+// on does something in the guest once it runs. do reports whether it is done; otherwise it
 // waits for a change.
 func (in memoryGuestAgent) on(ctx context.Context, do func(*memoryGuest) bool) error {
 	for {
@@ -225,7 +225,7 @@ func (in memoryGuestAgent) on(ctx context.Context, do func(*memoryGuest) bool) e
 
 func (g *memoryGuest) wakeLocked() { close(g.changed); g.changed = make(chan struct{}) }
 
-// write is the program writing.
+// write lets the program write.
 func (g *memoryGuest) write(stream string, b []byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -233,7 +233,7 @@ func (g *memoryGuest) write(stream string, b []byte) {
 	g.wakeLocked()
 }
 
-// finish is the program ending.
+// finish ends the program.
 func (g *memoryGuest) finish(code int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -294,7 +294,7 @@ func (in memoryGuestAgent) Write(ctx context.Context, _ string, offset int64, da
 		have := int64(len(g.stdin))
 		if offset <= have && have < offset+int64(len(data)) {
 			data = data[have-offset:]
-			g.stdin = append(g.stdin, data[:rand.IntN(len(data)+1)]...) // takes what it likes
+			g.stdin = append(g.stdin, data[:rand.IntN(len(data)+1)]...) // takes a random part
 		}
 		next = int64(len(g.stdin))
 		g.stdinEOF = g.stdinEOF || (eof && next == offset+int64(len(data)))
@@ -338,11 +338,11 @@ func (in memoryGuestAgent) Shutdown(ctx context.Context) error {
 	return in.d.call(ctx, "shutdown", in.g)
 }
 
-// memoryController is a controller: sessions, and the spools of jobs.
+// memoryController is a controller with sessions and jobs' spools.
 type memoryController struct {
 	mu       sync.Mutex
 	away     bool // cannot be reached
-	flaky    bool // streams fail at random, before or after the fact
+	flaky    bool // streams fail at random, before or after their effect
 	session  *memorySession
 	attached chan *memorySession
 	reports  chan fleet.Report
@@ -410,7 +410,7 @@ func (s *memorySession) Receive(ctx context.Context) (wire.Down, error) {
 	}
 }
 
-// reach makes the controller reachable or not; not cuts the session too.
+// reach makes the controller reachable, or unreachable, which also cuts the session.
 func (c *memoryController) reach(yes bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -455,18 +455,18 @@ func (c *memoryController) WriteStream(_ context.Context, at wire.Place, data []
 		c.ended[key] = true
 	}
 	if c.fails() {
-		return 0, errCut // written, but nobody hears
+		return 0, errCut // written, but the answer is lost
 	}
 	return have, nil
 }
 
-// memoryNetwork is an overlay and shares that remember what was applied.
+// memoryNetwork is an overlay and file shares that remember what was applied.
 type memoryNetwork struct {
 	mu      sync.Mutex
 	applied [][]fleet.Network
 	forward map[int]bool // guests whose frames go to their target
 	err     error
-	failure error // of a job's file server, for good
+	failure error // permanent failure of a job's file server
 	slow    time.Duration
 }
 
@@ -535,7 +535,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// start starts an agent, as after a restart: driver and folder are there.
+// start starts an agent, as after a restart: driver and folder remain.
 func (r *rig) start() {
 	r.a = New(Config{
 		Host: "host1", Run: r.dir, Drivers: map[fleet.Kind]Driver{fleet.VM: r.d},
@@ -552,7 +552,7 @@ func (r *rig) start() {
 	r.attach()
 }
 
-// attach waits for the agent's next session and says what is wanted.
+// attach waits for the agent's next session and sends what is wanted.
 func (r *rig) attach() {
 	r.t.Helper()
 	select {
@@ -581,7 +581,7 @@ func (r *rig) report() fleet.Report {
 	}
 }
 
-// expect waits for the next report and says what it must be.
+// expect waits for the next report and checks it.
 func (r *rig) expect(o fleet.Order, want fleet.Outcome) fleet.Report {
 	r.t.Helper()
 	rep := r.report()
@@ -591,7 +591,7 @@ func (r *rig) expect(o fleet.Order, want fleet.Outcome) fleet.Report {
 	return rep
 }
 
-// facts is what the agent said last.
+// facts are the agent's latest.
 func (r *rig) facts() fleet.Facts { r.c.mu.Lock(); defer r.c.mu.Unlock(); return r.c.facts }
 
 func (r *rig) silence() {

@@ -12,15 +12,15 @@ import (
 	"pagurus/internal/pause"
 )
 
-// verb is how one order is carried out. How long that may take is said in fleet.
+// verb carries out one order. fleet has its time limit.
 type verb func(*Agent, context.Context, *taskRun) (fleet.Report, error)
 
 const (
-	ownRunLimit = time.Minute // of the agent's own ideas, which only talk to a process on this host
+	ownRunLimit = time.Minute // for the agent's own verbs, which only use processes on this host
 
-	lastTracesLimit = 3 * time.Second // for a guest to say what its ranks have done; most take milliseconds
+	lastTracesLimit = 3 * time.Second // for a guest to report its ranks' traces; most take milliseconds
 
-	shutdownLimit = 30 * time.Second // for a guest to flush its files, over a file server that is slow
+	shutdownLimit = 30 * time.Second // for a guest to flush its files to a slow file server
 	stopTries     = 3
 	stopPause     = 300 * time.Millisecond
 	pollEvery     = time.Second // for guests without a link
@@ -28,7 +28,7 @@ const (
 
 var verbs map[fleet.Verb]verb
 
-// The table is filled at start because settle, in it, is begun by others in it.
+// An init function, because settle, in the table, is started by others in it.
 func init() {
 	verbs = map[fleet.Verb]verb{
 		fleet.Start:    (*Agent).start,
@@ -53,7 +53,7 @@ func init() {
 	}
 }
 
-// ownLimit is how long the agent's own verbs may take.
+// ownLimit is the time limit of the agent's own verbs.
 func ownLimit(v fleet.Verb) time.Duration {
 	if own[v] {
 		return ownRunLimit
@@ -61,15 +61,15 @@ func ownLimit(v fleet.Verb) time.Duration {
 	return 0 // it stands until it is cancelled
 }
 
-// watchGuest stands until the guest ended by itself.
+// watchGuest stands until the guest ends by itself.
 func (a *Agent) watchGuest(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	g := w.slot.guest
 	var ended <-chan struct{}
 	if w.link != nil {
-		ended = w.link.Ended(g) // before the look, or an end between the two is missed
+		ended = w.link.Ended(g) // before the check, so that an end between the two is not missed
 	}
 	here, err := a.here(ctx, w)
-	for err != nil && ctx.Err() == nil { // not knowing is no reason to give the guest up
+	for err != nil && ctx.Err() == nil { // an unknown state is no reason to give up the guest
 		_ = pause.For(ctx, pollEvery)
 		here, err = a.here(ctx, w)
 	}
@@ -96,21 +96,20 @@ func (a *Agent) watchGuest(ctx context.Context, w *taskRun) (fleet.Report, error
 			here = now
 		}
 	}
-	// Whatever touches the guest now may be what ended it here, and says so.
+	// A task that touches the guest now may have ended it, and reports that itself.
 	if err := a.undisturbed(ctx, w.slot); err != nil {
 		return fleet.Report{}, errSilent
 	}
 	return fleet.Report{Cause: fmt.Sprintf("guest %s ended by itself on %s%s", g, a.Host, a.lastWords(w))}, nil
 }
 
-// gateLimit is how long a guest may be suspended after its copy before the
-// order to switch comes; a commit and a message take a few hundredths of it.
+// gateLimit is how long a guest may be suspended after its copy before the switch order
+// comes. A commit and a message take a few hundredths of it.
 const gateLimit = 5 * time.Second
 
-// guard ensures that a guest whose copy is done is not suspended for
-// long: where QEMU found nothing more to send it has paused the guest, and the
-// controller that should say what is next may be away. The copy is cancelled
-// then, and a switch that comes later fails for certain.
+// guard keeps a guest from being suspended for long after its copy. QEMU pauses a guest when
+// nothing is left to send, and the controller may be away. The copy is then cancelled, and a
+// later switch fails for certain.
 func (a *Agent) guard(w *taskRun) {
 	a.runs.Go(func() {
 		paused := time.Time{}
@@ -130,15 +129,15 @@ func (a *Agent) guard(w *taskRun) {
 	})
 }
 
-// newest reports whether nothing else has touched the guest since w.
+// newest reports whether no other task has touched the guest since w.
 func (a *Agent) newest(w *taskRun) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return w.slot.last == w
 }
 
-// wake lets a suspended guest run while nothing is being done with it.
-// What has left with a migration stays as it is, its driver refuses.
+// wake resumes a suspended guest that no task touches. The driver refuses to resume a guest
+// that has left with a migration.
 func (a *Agent) wake(s *guestSlot, t fleet.Task) {
 	t.Order.Verb = resume
 	a.mu.Lock()
@@ -148,8 +147,8 @@ func (a *Agent) wake(s *guestSlot, t fleet.Task) {
 	a.mu.Unlock()
 }
 
-// patience: an agent that has just started may be told to hold a guest before it
-// is told to switch it, and a guest that stands ready for that is not to be woken.
+// patience: an agent that has just started may get watch for a guest before switch, and a
+// guest that is paused for its switch must not be resumed.
 const patience = 500 * time.Millisecond
 
 func (a *Agent) awaken(ctx context.Context, w *taskRun) (fleet.Report, error) {
@@ -168,7 +167,7 @@ func (a *Agent) awaken(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	return r, err
 }
 
-// undisturbed waits until no work touches the guest.
+// undisturbed waits until no task touches the guest.
 func (a *Agent) undisturbed(ctx context.Context, s *guestSlot) error {
 	for {
 		a.mu.Lock()
@@ -185,7 +184,7 @@ func (a *Agent) undisturbed(ctx context.Context, s *guestSlot) error {
 	}
 }
 
-// here asks the driver whether the guest is on this host in any state.
+// here asks the driver whether the guest is on this host, in any state.
 func (a *Agent) here(ctx context.Context, w *taskRun) (bool, error) {
 	state, err := a.state(ctx, w)
 	return state != fleet.Absent, err
@@ -204,7 +203,7 @@ func (a *Agent) state(ctx context.Context, w *taskRun) (fleet.RunState, error) {
 	return fleet.Absent, nil
 }
 
-// stop ends a guest in good order if it can, and in any case.
+// stop shuts a guest down if it can, and destroys it in any case.
 func (a *Agent) stop(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	a.clear(w.slot)
 	var traces []fleet.Trace
@@ -225,8 +224,8 @@ func (a *Agent) stop(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	return r, err
 }
 
-// lastTraces asks what the guest's ranks have done, as long as there is a
-// guest. Without an answer it stops all the same.
+// lastTraces asks the guest for its ranks' traces before it ends. Without an answer the stop
+// goes on.
 func (a *Agent) lastTraces(ctx context.Context, w *taskRun) []fleet.Trace {
 	if !w.task.Job.Spec.Trace {
 		return nil
@@ -240,7 +239,7 @@ func (a *Agent) lastTraces(ctx context.Context, w *taskRun) []fleet.Trace {
 	return traces
 }
 
-// destroy removes the guest's copy on this host, whatever its state.
+// destroy removes the guest's copy on this host in any state.
 func (a *Agent) destroy(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	a.clear(w.slot)
 	a.hangUp(w.slot)
@@ -249,7 +248,7 @@ func (a *Agent) destroy(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	for try := 0; try < stopTries; try++ {
 		if err = w.driver.Stop(ctx, w.slot.guest); err == nil {
 			a.mu.Lock()
-			delete(a.present, w.slot.guest) // not to be swept because of an old look
+			delete(a.present, w.slot.guest) // so that sweep does not act on an old inspection
 			a.mu.Unlock()
 			a.layouts.Forget(w.slot.guest)
 			return fleet.Report{}, nil
@@ -265,7 +264,7 @@ func (a *Agent) receive(ctx context.Context, w *taskRun) (fleet.Report, error) {
 		return fleet.Report{}, err
 	}
 	a.hangUp(w.slot)
-	a.deliver(w) // it may have left by the same port before
+	a.deliver(w) // the guest may have left by the same port before
 	listen, err := w.driver.Receive(ctx, a.lay(w.task))
 	if err != nil {
 		return fleet.Report{}, err
@@ -302,12 +301,12 @@ func (a *Agent) copy(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	return fleet.Report{Cost: last, Passes: passes}, err
 }
 
-// switchOver pauses the guest and sends the rest. Once it is done the guest
-// belongs to the target: what stands here ends without a word.
+// switchOver pauses the guest and sends the rest. Then the guest belongs to the target, and
+// standing tasks here end without a report.
 func (a *Agent) switchOver(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	p, err := w.driver.Switch(ctx, w.task, func(away bool) { a.lead(w, away) })
 	if err != nil {
-		if errors.Is(err, ErrAbsent) { // before the switch, or after an earlier call has handed it over
+		if errors.Is(err, ErrAbsent) { // before the switch, or after an earlier call handed it over
 			err = gone{fmt.Errorf("%w%s", err, a.lastWords(w))}
 		}
 		return fleet.Report{}, err
@@ -320,9 +319,8 @@ func (a *Agent) switchOver(ctx context.Context, w *taskRun) (fleet.Report, error
 	return fleet.Report{Cost: &p}, nil
 }
 
-// activate lets the guest run here. The network was made to carry its address
-// by the Wanted that came before the order; only if that went wrong it is
-// tried again now, after the guest runs.
+// activate resumes the guest here. The Wanted before the order has already directed its
+// address here. Only if that failed is it tried again, after the guest runs.
 func (a *Agent) activate(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	if err := w.driver.Resume(ctx, w.slot.guest); err != nil {
 		err = fmt.Errorf("letting guest %s run on %s: %w", w.slot.guest, a.Host, err)
@@ -332,19 +330,19 @@ func (a *Agent) activate(ctx context.Context, w *taskRun) (fleet.Report, error) 
 		return fleet.Report{}, vague{err} // worth another try, however often
 	}
 	resumed := time.Now()
-	if d, can := w.driver.(interface{ RanAgain(fleet.GuestID) time.Time }); can {
+	if d, can := w.driver.(ResumeTimer); can {
 		resumed = cmp.Or(d.RanAgain(w.slot.guest), resumed) // and then had what waited for it
 	}
 	a.mu.Lock()
 	w.slot.resumed = resumed
 	a.mu.Unlock()
 	a.beginSettling(w)
-	a.runs.Go(func() { a.classify(w) }) // what came with the guest may have brought its own; not waited for
+	a.runs.Go(func() { a.classify(w) }) // state from the source may have brought another share; not waited for
 	a.match(ctx)
 	return fleet.Report{Resumed: resumed}, nil
 }
 
-// revert lets the guest run on here after a switch that did not happen.
+// revert resumes the guest here after a switch that did not happen.
 func (a *Agent) revert(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	a.setProgress(w, nil)
 	err := w.driver.Resume(ctx, w.slot.guest)
@@ -357,11 +355,11 @@ func (a *Agent) revert(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	if errors.Is(err, ErrAbsent) {
 		return fleet.Report{}, err
 	}
-	return fleet.Report{}, vague{err} // worth another try; a promise that it failed would strand the guest
+	return fleet.Report{}, vague{err} // worth another try; a promised failure would strand the guest
 }
 
-// lead has what comes for a guest go to its target while it is paused; if it
-// cannot, TCP will mend it, which costs the job a fifth of a second.
+// lead forwards the guest's frames to its target while it is paused. If that fails, TCP
+// retransmits, which costs the job 200 ms.
 func (a *Agent) lead(w *taskRun, away bool) {
 	if !away {
 		a.deliver(w)
@@ -372,14 +370,14 @@ func (a *Agent) lead(w *taskRun, away bool) {
 	}
 }
 
-// deliver sees to it that what comes for a guest here goes to its port here.
+// deliver directs frames for a guest to its port here.
 func (a *Agent) deliver(w *taskRun) {
 	err := a.Overlay.Deliver(w.task.Job.Subnet, w.task.Guest.Index)
 	a.trouble("delivering frames to guest "+string(w.slot.guest), err)
 }
 
-// beginSettling tells a guest that was suspended what time it is, beside the
-// order, which nothing shall keep waiting.
+// beginSettling sets a resumed guest's clock, in a task of its own so that the order does
+// not wait for it.
 func (a *Agent) beginSettling(w *taskRun) {
 	if w.link == nil {
 		return

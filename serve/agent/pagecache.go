@@ -7,17 +7,17 @@ import (
 	"pagurus/fleet"
 )
 
-// How long a guest may take to say what it could do without, and to do without
-// it: most take some milliseconds. One that does not answer is copied as it is.
+// Time limits for a guest to report the memory it could do without, and to drop its page
+// cache. Most take some milliseconds. A guest that does not answer is copied as it is.
 const (
 	cacheLimit    = 2 * time.Second
-	guestAskLimit = time.Second // the same, of a guest that is only looked at
+	guestAskLimit = time.Second // the same for a guest that is only sampled
 )
 
-// dropPageCache lets a guest drop its page cache before it is copied, where that
-// pays, so that there is less to send, and gives how much that was. A container has
-// none, and is not asked: one that has just come may not hear it for a second. Nothing
-// that goes wrong here keeps the copy from beginning.
+// dropPageCache lets a guest drop its page cache before its copy, where that pays, and
+// returns the bytes dropped. A container has no page cache of its own and is not asked: a
+// guest that has just moved may not answer for a second. A failure here does not prevent the
+// copy.
 func (a *Agent) dropPageCache(ctx context.Context, w *taskRun) int64 {
 	if w.link == nil || a.Drops == nil || w.task.Limits.PageCache == fleet.SendCache || !w.task.Guest.Kind.Traits().OwnPageCache {
 		return 0
@@ -44,17 +44,17 @@ func (a *Agent) dropPageCache(ctx context.Context, w *taskRun) int64 {
 	return dropped
 }
 
-// dispensable asks a guest what it could do without; nil: it does not say.
+// dispensable asks a guest how much memory it could do without; nil if it does not answer.
 func (a *Agent) dispensable(ctx context.Context, g fleet.GuestID, kind fleet.Kind) *fleet.Cache {
 	return said(ctx, a, g, kind, func(ctx context.Context, in GuestAgent) (fleet.Cache, error) { return in.Cache(ctx, false) })
 }
 
-// sees asks a guest what it is made of; nil: it does not say.
+// sees asks a guest for the topology that it sees; nil if it does not answer.
 func (a *Agent) sees(ctx context.Context, g fleet.GuestID, kind fleet.Kind) *fleet.Topology {
 	return said(ctx, a, g, kind, func(ctx context.Context, in GuestAgent) (fleet.Topology, error) { return in.Topology(ctx) })
 }
 
-// said is what a guest answers; nil: it does not in time, or cannot.
+// said is a guest's answer; nil if it does not answer in time, or cannot.
 func said[T any](ctx context.Context, a *Agent, g fleet.GuestID, kind fleet.Kind, ask func(context.Context, GuestAgent) (T, error)) *T {
 	link, can := a.Drivers[kind].(Linker)
 	a.mu.Lock()
@@ -78,7 +78,8 @@ func (a *Agent) setDropped(s *guestSlot, bytes int64) {
 	s.dropped, s.slowed = bytes, 0
 }
 
-// slowed gives how much a guest has been slowed at the most in the copy under way.
+// slowed notes and returns the highest slowdown of a guest in the copy under way, in
+// percent.
 func (a *Agent) slowed(s *guestSlot, percent int) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

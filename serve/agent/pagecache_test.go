@@ -13,8 +13,8 @@ import (
 	"pagurus/fleet"
 )
 
-// TestPageCacheBeforeCopy: the guest drops its cache where that is wanted,
-// before and not after the copy begins, and whatever it does the copy begins.
+// TestPageCacheBeforeCopy: the guest drops its cache where that is wanted, before the copy
+// begins. In any case the copy begins.
 func TestPageCacheBeforeCopy(t *testing.T) {
 	for i, c := range []struct {
 		policy fleet.CachePolicy

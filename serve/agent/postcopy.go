@@ -8,24 +8,11 @@ import (
 	"pagurus/internal/pause"
 )
 
-// PostCopier is a driver that can run a guest before its memory has arrived: by
-// post-copy a Switch is done when the target has all but memory, and Resume
-// there lets it run. The source must be kept until Gather is done.
-type PostCopier interface {
-	// FetchRemaining waits at the target until all memory is there. A guest that came
-	// otherwise has it. After an error that wraps ErrUnsure call again; after any
-	// other some of it never comes, and the guest is lost.
-	FetchRemaining(context.Context, fleet.GuestID) error
-	// Pushed says at the source what has been sent so far, and what the Switch
-	// cost.
-	Pushed(context.Context, fleet.GuestID) (fleet.Progress, error)
-}
-
 // fetchRemaining waits for the memory of a guest that runs here already.
 func (a *Agent) fetchRemaining(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	d, can := w.driver.(PostCopier)
 	if !can {
-		return fleet.Report{}, nil // it came whole
+		return fleet.Report{}, nil // all memory came before the switch
 	}
 	err := d.FetchRemaining(ctx, w.slot.guest)
 	if err != nil {
@@ -34,8 +21,8 @@ func (a *Agent) fetchRemaining(ctx context.Context, w *taskRun) (fleet.Report, e
 	return fleet.Report{}, err
 }
 
-// pushing tells how far the memory is that goes over after the guest, as long as
-// nothing else is done here. An agent that starts in the middle of it does not.
+// pushing reports the progress of memory sent after the switch, until another task touches
+// the guest. An agent that starts in the middle of it does not.
 func (a *Agent) pushing(w *taskRun, p fleet.Progress) {
 	d, can := w.driver.(PostCopier)
 	if !can || w.task.Limits.Mode != fleet.PostCopy {
@@ -45,7 +32,7 @@ func (a *Agent) pushing(w *taskRun, p fleet.Progress) {
 	last := &p
 	a.setProgress(w, last)
 	a.runs.Go(func() {
-		// Whatever ends it, the guest does not go on moving for ever.
+		// In any case the guest must not seem to move for ever.
 		defer func() {
 			a.mu.Lock()
 			defer a.mu.Unlock()
@@ -71,12 +58,11 @@ func (a *Agent) pushing(w *taskRun, p fleet.Progress) {
 	})
 }
 
-// retire destroys what the guest left behind, and says what it cost in the end
-// if memory went over after it.
+// retire destroys the source's copy and, after post-copy, reports the final cost.
 func (a *Agent) retire(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	var cost *fleet.Progress
 	if d, can := w.driver.(PostCopier); can && w.task.Limits.Mode == fleet.PostCopy {
-		if p, err := d.Pushed(ctx, w.slot.guest); err == nil { // asked again it is gone, and has said it
+		if p, err := d.Pushed(ctx, w.slot.guest); err == nil { // fails on a repeated order, but the cost is already reported
 			cost = &p
 		}
 	}

@@ -32,8 +32,7 @@ func postCopyTask(verb fleet.Verb, gen uint64) fleet.Task {
 	return t
 }
 
-// The source of a guest that has left by post-copy tells how far its memory is
-// until it is told to destroy what is left, and then what it cost.
+// After post-copy the source reports the progress of memory until retire, and then the cost.
 func TestSourceTellsWhatFollowsTheGuest(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
@@ -58,8 +57,8 @@ func TestSourceTellsWhatFollowsTheGuest(t *testing.T) {
 	})
 }
 
-// A source whose guest dies before all of it has gone does not count as moving
-// one for ever: guests would never be looked at again.
+// A source whose guest dies before all memory is sent does not count as moving for ever.
+// Otherwise guests would never be sampled again.
 func TestSourceThatDiesMovesNothing(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
@@ -77,12 +76,12 @@ func TestSourceThatDiesMovesNothing(t *testing.T) {
 	})
 }
 
-// Only what surely never comes is said to have failed.
+// Only memory that certainly never comes counts as failed.
 func TestFetchSaysWhatItKnows(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(postCopyTask(fleet.Receive, 1))
 		r.do(postCopyTask(fleet.Activate, 2))
-		gather := postCopyTask(fleet.Fetch, 2)
+		fetch := postCopyTask(fleet.Fetch, 2)
 		var says error
 		r.hook(func(c string) error {
 			if c == "fetch j1g0" {
@@ -91,34 +90,33 @@ func TestFetchSaysWhatItKnows(t *testing.T) {
 			return nil
 		})
 		says = fmt.Errorf("qemu does not answer: %w", ErrUnsure)
-		r.send(gather)
-		r.expect(gather.Order, fleet.Unknown)
+		r.send(fetch)
+		r.expect(fetch.Order, fleet.Unknown)
 		says = nil
-		gather.Order.Attempt = 1
-		r.do(gather)
-		gather.Order.Gen, gather.Order.Attempt = 3, 0
-		gather.Guest.Gen = 3
+		fetch.Order.Attempt = 1
+		r.do(fetch)
+		fetch.Order.Gen, fetch.Order.Attempt = 3, 0
+		fetch.Guest.Gen = 3
 		says = errors.New("the line broke")
-		r.send(gather)
-		if rep := r.expect(gather.Order, fleet.Failed); !strings.Contains(rep.Cause, "from host2 the remaining memory of guest j1g0") {
+		r.send(fetch)
+		if rep := r.expect(fetch.Order, fleet.Failed); !strings.Contains(rep.Cause, "from host2 the remaining memory of guest j1g0") {
 			t.Errorf("cause %q", rep.Cause)
 		}
 	})
 }
 
-// An agent that is told to gather and ends says nothing; the next one is told
-// again.
+// An agent that ends during a fetch reports nothing; the next one gets the order again.
 func TestFetchOutlivesTheAgent(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(postCopyTask(fleet.Receive, 1))
 		r.do(postCopyTask(fleet.Activate, 2))
 		r.block("fetch j1g0")
-		gather := postCopyTask(fleet.Fetch, 2)
-		r.send(gather)
+		fetch := postCopyTask(fleet.Fetch, 2)
+		r.send(fetch)
 		synctest.Wait()
 		r.stop()
 		r.block("nothing")
 		r.start()
-		r.do(gather)
+		r.do(fetch)
 	})
 }

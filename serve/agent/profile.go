@@ -11,35 +11,35 @@ import (
 	"pagurus/internal/pause"
 )
 
-// How often guests' memory is looked at. A look costs a twentieth of a second of
-// one processor, so every half minute is well below 1 % of one a guest.
+// The intervals and limits of the dirty-rate sampler. A sample costs a twentieth of a second
+// of one CPU, so one in 30 s is well below 1 % of a CPU per guest.
 const (
 	profileEvery = 30 * time.Second
-	// profileFirst is how long a guest is left to itself after it came.
+	// profileFirst is how long a new guest is not sampled.
 	profileFirst = 5 * time.Second
 	profileLimit = 20 * time.Second
-	// profilesAsked is how many looks somebody's questions may cause at once.
+	// profilesAsked bounds the requested samples under way.
 	profilesAsked = 4
 	movingEvery   = 100 * time.Millisecond
 )
 
-// errMoves: looking takes processor time and memory bandwidth from a copy.
+// errMoves: sampling takes CPU time and memory bandwidth from a copy.
 var errMoves = errors.New("a guest is being moved from or to this host; ask again when that is over")
 
-// profiles is what is known of how guests use their memory.
+// profiles holds the guests' latest profiles.
 type profiles struct {
 	last     map[fleet.GuestID]fleet.Profile
-	inside   map[fleet.GuestID]fleet.Topology // what those that mirror their host see of themselves
-	seen     map[fleet.GuestID]time.Time      // when the guest was first here, or was last tried
-	busy     bool                             // the agent's own look is under way
-	sampling chan struct{}                    // for looks that were asked for
+	inside   map[fleet.GuestID]fleet.Topology // what tuned guests see of their topology
+	seen     map[fleet.GuestID]time.Time      // when the guest was first here, or was last sampled
+	busy     bool                             // the agent's own sampling is under way
+	sampling chan struct{}                    // for requested samples
 }
 
 func newProfiles() profiles {
 	return profiles{last: map[fleet.GuestID]fleet.Profile{}, inside: map[fleet.GuestID]fleet.Topology{}, seen: map[fleet.GuestID]time.Time{}, sampling: make(chan struct{}, profilesAsked)}
 }
 
-// moving tells whether any guest is being moved from or to this host.
+// moving reports whether any guest is being moved from or to this host.
 func (a *Agent) moving() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,8 +62,7 @@ func (a *Agent) moving() bool {
 	return false
 }
 
-// study begins a look at the guest that has waited longest, if one is due and
-// nothing moves.
+// study starts sampling the guest that has waited longest, if one is due and nothing moves.
 func (a *Agent) study(ctx context.Context, now time.Time) {
 	if a.moving() {
 		return
@@ -96,14 +95,14 @@ func (a *Agent) study(ctx context.Context, now time.Time) {
 	}
 	a.profiles.busy = true
 	a.runs.Go(func() {
-		_, _ = a.profile(ctx, next) // it is tried again
+		_, _ = a.profile(ctx, next) // tried again later
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.profiles.busy = false
 	})
 }
 
-// profile looks at a guest now, and stops when something begins to move.
+// profile samples a guest now, and stops when a move begins.
 func (a *Agent) profile(ctx context.Context, g fleet.GuestID) (p fleet.Profile, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -156,7 +155,7 @@ func (a *Agent) profile(ctx context.Context, g fleet.GuestID) (p fleet.Profile, 
 	return p, err
 }
 
-// asked is a look that somebody waits for.
+// asked samples a guest on request.
 func (a *Agent) asked(ctx context.Context, g fleet.GuestID) (*fleet.Profile, error) {
 	select {
 	case a.profiles.sampling <- struct{}{}:

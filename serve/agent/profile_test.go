@@ -11,7 +11,7 @@ import (
 	"pagurus/serve/wire"
 )
 
-// Profile takes as long as a real look, and tells apart who asks for it.
+// Profile takes as long as a real sample, and tells callers apart.
 func (d *memoryDriver) Profile(ctx context.Context, g fleet.GuestID) (fleet.Profile, error) {
 	if err := d.call(ctx, "profile", g); err != nil {
 		return fleet.Profile{}, err
@@ -25,8 +25,8 @@ func (d *memoryDriver) Profile(ctx context.Context, g fleet.GuestID) (fleet.Prof
 	return fleet.Profile{At: time.Now(), FilledBytes: 7}, nil
 }
 
-// TestGuestsAreLookedAt: soon after they come, then every half minute, and the
-// controller is told.
+// TestGuestsAreLookedAt: guests are sampled soon after they come, then every half minute,
+// and the controller gets the profile.
 func TestGuestsAreLookedAt(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))
@@ -51,7 +51,7 @@ func TestGuestsAreLookedAt(t *testing.T) {
 	})
 }
 
-// TestTunedGuestsAreAskedFromInside: they, and no others.
+// TestTunedGuestsAreAskedFromInside: only tuned guests are asked.
 func TestTunedGuestsAreAskedFromInside(t *testing.T) {
 	for _, layout := range []*fleet.Layout{nil, {}} {
 		in(t, func(t *testing.T, r *rig) {
@@ -65,8 +65,8 @@ func TestTunedGuestsAreAskedFromInside(t *testing.T) {
 	}
 }
 
-// TestNobodyLooksWhileSomethingMoves: not at the guest that moves nor at
-// another, and a look under way ends when a move begins.
+// TestNobodyLooksWhileSomethingMoves: no guest is sampled during a move, and a sample under
+// way ends when a move begins.
 func TestNobodyLooksWhileSomethingMoves(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.do(task(fleet.Start, 1))

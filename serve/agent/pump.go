@@ -1,5 +1,5 @@
-// This file carries the streams of one program between the guest it runs in and
-// the controller, so that nothing is lost or doubled however often either is cut off.
+// This file carries a program's streams between its guest and the controller. Nothing is
+// lost or doubled, however often either side is cut off.
 
 package agent
 
@@ -18,30 +18,30 @@ import (
 )
 
 const (
-	pumpFirstPause = 50 * time.Millisecond // after a call that failed; doubled up to pumpLastPause
+	pumpFirstPause = 50 * time.Millisecond // after a failed call; doubled up to pumpLastPause
 	pumpLastPause  = time.Second
-	fullPause      = 100 * time.Millisecond // while the program reads nothing of its input
-	emptyPause     = 10 * time.Millisecond  // after a wait for bytes that brought none
-	// readTries: a guest that refuses to be read from this often in a row after
-	// the program has ended has lost the output, and no patience brings it back.
+	fullPause      = 100 * time.Millisecond // while the program does not read its input
+	emptyPause     = 10 * time.Millisecond  // after a wait that brought no bytes
+	// readTries: after the program's end, a guest that refuses this many reads in a row has
+	// lost the output, and waiting does not help.
 	readTries = 20
 )
 
-// Programs is what runs in a guest. Every call may be repeated and means the same.
+// Programs runs programs in a guest. Every call may be repeated with the same effect.
 type Programs interface {
 	// Launch starts a program, once for its ID.
 	Launch(context.Context, fleet.Program) error
-	// Wait returns when the program ended.
+	// Wait returns when the program has ended.
 	Wait(ctx context.Context, id string) (fleet.Exit, error)
-	// Read gives output from offset on, waiting for some; the guest forgets
-	// what is before offset. eof: there is nothing at offset and never will be.
+	// Read gives output from offset on and waits for some. The guest forgets output before
+	// offset. eof: nothing is at offset and never will be.
 	Read(ctx context.Context, id, stream string, offset int64) (data []byte, eof bool, err error)
-	// Write gives the program input that begins at offset and says where to go
-	// on; input before the guest's own offset is passed over. eof closes it.
+	// Write gives the program input that begins at offset and returns the next offset. Input
+	// before the guest's own offset is ignored. eof closes the input.
 	Write(ctx context.Context, id string, offset int64, data []byte, eof bool) (next int64, err error)
 }
 
-// outputSink has the streams' other ends.
+// outputSink is the controller's end of the streams.
 type outputSink interface {
 	WriteStream(ctx context.Context, at wire.Place, data []byte, eof bool) (next int64, err error)
 	ReadStream(ctx context.Context, at wire.Place) (data []byte, eof bool, err error)
@@ -52,7 +52,7 @@ type Pump struct {
 	Programs   Programs
 	Controller outputSink
 	Log        *slog.Logger
-	Job        fleet.JobID // the program has its name
+	Job        fleet.JobID // also the program's ID
 }
 
 // Launch starts the program, or finds it running.
@@ -66,9 +66,9 @@ func (p Pump) Launch(ctx context.Context, j fleet.Job) error {
 
 func (p Pump) program() string { return string(p.Job) }
 
-// Carry carries its streams until it has ended and all it wrote has arrived. have
-// is how much of each output the controller has, as far as is known. When it
-// returns nothing goes on in this process; after an error it may be called again.
+// Carry carries the streams until the program has ended and all its output has arrived. have
+// is how much of each output the controller has, as far as known. When it returns, nothing
+// goes on in this process. After an error it may be called again.
 func (p Pump) Carry(ctx context.Context, have map[string]int64) (exit fleet.Exit, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var outputs, input sync.WaitGroup
@@ -107,12 +107,11 @@ func (p Pump) guarded(do func() error) (err error) {
 	return do()
 }
 
-// output carries one output stream until its end. What the controller has
-// decides where to go on, so nothing is lost or doubled however often either
-// side was cut off; it is asked first, since what the task says it has may be
-// older than what another host's agent brought it meanwhile. A controller whose
-// disk lost what it had taken asks for what the guest no longer has: once the
-// program has ended, its reader is told.
+// output carries one output stream until its end. The controller's offset decides where to
+// continue, so nothing is lost or doubled. It is asked first, because another host's agent
+// may have delivered more than the task says. A controller whose disk has lost data asks for
+// output that the guest no longer has. Once the program has ended, a note in the stream
+// tells its reader.
 func (p Pump) output(ctx context.Context, stream string, offset int64, exited <-chan struct{}) error {
 	at := wire.Place{Job: p.Job, Stream: stream, Offset: offset}
 	err := p.deliver(ctx, &at, nil, false)
@@ -148,9 +147,8 @@ func (p Pump) output(ctx context.Context, stream string, offset int64, exited <-
 	return err
 }
 
-// deliver gives the controller a piece of a stream, for as long as it takes:
-// the program waits rather than that its output is lost. at becomes where to
-// go on.
+// deliver gives the controller a piece of a stream, for as long as it takes: the program may
+// wait, but its output is not lost. It sets at to the next offset.
 func (p Pump) deliver(ctx context.Context, at *wire.Place, data []byte, eof bool) error {
 	told := false
 	for wait := pumpFirstPause; ; wait = min(2*wait, pumpLastPause) {
@@ -170,8 +168,8 @@ func (p Pump) deliver(ctx context.Context, at *wire.Place, data []byte, eof bool
 	}
 }
 
-// input carries stdin until its end or the program's. The guest says where to
-// go on, so it is asked first.
+// input carries stdin until its end or the program's. The guest knows the next offset, so it
+// is asked first.
 func (p Pump) input(ctx context.Context) {
 	offset, err := p.feed(ctx, 0, nil, false)
 	wait := pumpFirstPause
@@ -199,8 +197,8 @@ func (p Pump) input(ctx context.Context) {
 	}
 }
 
-// feed gives the program all of data, waiting while it takes none, and after
-// that the end if there is one. next is where the guest wants to go on.
+// feed gives the program all of data, waits while it takes none, and then closes the input
+// if ended. next is the guest's next offset.
 func (p Pump) feed(ctx context.Context, offset int64, data []byte, ended bool) (next int64, err error) {
 	end := offset + int64(len(data))
 	for {

@@ -10,23 +10,7 @@ import (
 	"pagurus/internal/pause"
 )
 
-// Reclaimer is a driver whose guests can do without some of their memory, or can be
-// suspended, while the owner of the host is present.
-type Reclaimer interface {
-	// ReclaimMemory has a guest of whose memory so much holds nothing give it back, but for
-	// a reserve, and says how much the host has of it then. It holds until
-	// Reclaim, also after a move. After an error the guest has what it had.
-	ReclaimMemory(ctx context.Context, g fleet.GuestID, freeBytes int64) (int64, error)
-	// ReturnMemory ends Lend; one that did not lend is not an error. After an error call
-	// again.
-	ReturnMemory(context.Context, fleet.GuestID) error
-	// SuspendGuest suspends a running guest until Resume, its memory for the
-	// host to take. A guest that is being moved is refused. After an error it may
-	// be suspended or not: call again, or Resume.
-	Suspend(context.Context, fleet.GuestID) error
-}
-
-// reclaimForOwner makes guests lend memory, or suspends them, while the host's owner is
+// reclaimForOwner reclaims memory from guests, or suspends them, while the host's owner is
 // there, as is wanted of them, and undoes that when they go. It only begins
 // what is to be done, and of each guest only what nothing else would wait for.
 func (a *Agent) reclaimForOwner(now time.Time) {
@@ -54,7 +38,7 @@ func (a *Agent) reclaimForOwner(now time.Time) {
 	}
 }
 
-// reclaimMemory has a guest drop what it could read again and give back what is free.
+// reclaimMemory has a guest drop its page cache and give back its free memory.
 func (a *Agent) reclaimMemory(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, cacheLimit)
 	defer cancel()
@@ -78,14 +62,14 @@ func (a *Agent) reclaimMemory(ctx context.Context, w *taskRun) (fleet.Report, er
 		y.Reclaimed = lent
 	}
 	a.mu.Unlock()
-	if err == nil && before == 0 && lent > 0 { // from then on it is a little more or less all the time
+	if err == nil && before == 0 && lent > 0 { // log only the first; later the amount changes a little all the time
 		a.Log.Info("memory reclaimed from guest while the host's owner is present", "guest", w.slot.guest, "bytes", lent)
 	}
 	a.trouble("memory of guest "+string(w.slot.guest)+" for the host's owner", err)
 	return fleet.Report{}, err
 }
 
-// returnMemory gives a guest all of its memory again.
+// returnMemory returns all of a guest's memory.
 func (a *Agent) returnMemory(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	err := w.driver.(Reclaimer).ReturnMemory(ctx, w.slot.guest)
 	if err == nil || !w.cancelled() {
@@ -103,10 +87,10 @@ func (a *Agent) returnMemory(ctx context.Context, w *taskRun) (fleet.Report, err
 	return fleet.Report{}, err
 }
 
-// suspend suspends a guest.
+// suspend suspends a guest for the host's owner.
 func (a *Agent) suspend(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	a.mu.Lock()
-	w.slot.reclaim.Suspended, w.slot.reclaim.Since = true, time.Now() // before: what is suspended and is not known to would be left so
+	w.slot.reclaim.Suspended, w.slot.reclaim.Since = true, time.Now() // before, so that a guest suspended by a failed call is resumed later
 	a.mu.Unlock()
 	err := w.driver.(Reclaimer).Suspend(ctx, w.slot.guest)
 	a.noteRun(w.slot.guest, fleet.Suspended, err)
@@ -114,14 +98,14 @@ func (a *Agent) suspend(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	return fleet.Report{}, err
 }
 
-// pulse lets a guest that is suspended run for a moment.
+// pulse lets a suspended guest run for a moment.
 func (a *Agent) pulse(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	if err := w.driver.Resume(ctx, w.slot.guest); err != nil {
 		return fleet.Report{}, err
 	}
 	_ = pause.For(ctx, PulseLength)
 	if ctx.Err() != nil {
-		return fleet.Report{}, ctx.Err() // what comes next finds it running
+		return fleet.Report{}, ctx.Err() // the next task finds it running
 	}
 	a.mu.Lock()
 	w.slot.reclaim.Since = time.Now()
@@ -129,8 +113,8 @@ func (a *Agent) pulse(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	return fleet.Report{}, w.driver.(Reclaimer).Suspend(ctx, w.slot.guest)
 }
 
-// resumeSuspended lets a guest run that is suspended for the host's owner: what is to be
-// done with it now needs it awake.
+// resumeSuspended resumes a guest that is suspended for the host's owner, because the next
+// task needs it running.
 func (a *Agent) resumeSuspended(ctx context.Context, w *taskRun) error {
 	a.mu.Lock()
 	still := w.slot.reclaim.Suspended
@@ -145,14 +129,14 @@ func (a *Agent) resumeSuspended(ctx context.Context, w *taskRun) error {
 	return nil
 }
 
-// noteResumed notes that a guest is not suspended for an owner any more.
+// noteResumed notes that a guest is no longer suspended for an owner.
 func (a *Agent) noteResumed(s *guestSlot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s.reclaim.Suspended = false
 }
 
-// noteRun notes what a guest does now, before the next look.
+// noteRun notes a guest's new run state before the next inspection.
 func (a *Agent) noteRun(g fleet.GuestID, run fleet.RunState, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -33,7 +33,7 @@ func (d *memoryDriver) Suspend(ctx context.Context, g fleet.GuestID) error {
 	return nil
 }
 
-// desk is an owner who is there or not, and guests that give way to anybody.
+// desk is an owner's presence, and a driver of guests that allow reclaiming.
 type desk struct{ busy atomic.Bool }
 
 func (d *desk) Sample(context.Context, []string) fleet.OwnerSample {
@@ -65,8 +65,7 @@ func (r *rig) owned() *desk {
 	return out
 }
 
-// wantSuspended says what is wanted of a host whose owner agreed to let guests stay
-// until they come.
+// wantSuspended sends a Wanted whose policy suspends guests while the owner is present.
 func (r *rig) wantSuspended(still ...fleet.GuestID) {
 	r.s.down <- wire.Down{Wanted: &fleet.Wanted{Cluster: "c1", Revision: 11, Guests: []fleet.GuestID{"j1g0", "j1g1"}, Suspended: still,
 		Policy: fleet.OwnerPolicy{Owned: true, Vacate: fleet.Suspend, IdleAfter: 5 * time.Second}}}
@@ -74,9 +73,9 @@ func (r *rig) wantSuspended(still ...fleet.GuestID) {
 
 func (r *rig) after(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
-// While the owner is there a guest lends memory and, where that is wanted,
-// is suspended, but for a breath now and then; when they go it has all again. An
-// order finds it awake.
+// While the owner is present a guest gives memory and, if wanted, is suspended, with a short
+// pulse now and then. When the owner leaves it gets everything back. An order finds it
+// running.
 func TestGuestsGiveMemoryAndAreSuspendedForTheOwner(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		owner := r.owned()
@@ -108,7 +107,7 @@ func TestGuestsGiveMemoryAndAreSuspendedForTheOwner(t *testing.T) {
 			t.Errorf("the owner has gone: %+v, %q", f, r.d.calls)
 		}
 
-		// Copied away while it is suspended.
+		// Moved away while it is suspended.
 		owner.busy.Store(true)
 		r.after(4 * time.Second)
 		if r.d.guest("j1g0").run != fleet.Suspended {
@@ -128,8 +127,8 @@ func TestGuestsGiveMemoryAndAreSuspendedForTheOwner(t *testing.T) {
 	})
 }
 
-// What a guest cannot give it does not, the host says so, and nobody else
-// suffers for it; one that nobody wants still is left to run.
+// A guest that cannot give memory does not; the host reports trouble and no other guest is
+// affected. A guest that should not be suspended runs on.
 func TestGuestsThatCannotGiveWay(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		owner := r.owned()

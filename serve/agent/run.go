@@ -7,15 +7,15 @@ import (
 	"pagurus/fleet"
 )
 
-// run launches the program, or finds it running, and carries its streams
-// until it ended and all it wrote has arrived.
+// run launches the program, or finds it running, and carries its streams until the program
+// has ended and all its output has arrived.
 func (a *Agent) run(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	return a.carry(ctx, w, func(ctx context.Context, p Pump) error { return p.Launch(ctx, w.task.Job) })
 }
 
-// end tells the program to end, once however often the order comes and wherever the
-// guest has moved to, and carries its streams like run until it has. The guest
-// itself ends it when its grace is over.
+// end sends the program its ending signal and carries its streams like run. The signal has
+// one effect, however often the order comes and wherever the guest moves. The guest itself
+// kills the program when the grace period is over.
 func (a *Agent) end(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	j := w.task.Job
 	s := fleet.Signal{ID: "end", Number: fleet.Terminate, Ends: true}
@@ -27,8 +27,8 @@ func (a *Agent) end(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	})
 }
 
-// carry does what a program needs first, and carries its streams until it ended and
-// all it wrote has arrived.
+// carry calls first, then carries the program's streams until it has ended and all its
+// output has arrived.
 func (a *Agent) carry(ctx context.Context, w *taskRun, first func(context.Context, Pump) error) (fleet.Report, error) {
 	g := w.slot.guest
 	if w.link == nil {
@@ -46,7 +46,7 @@ func (a *Agent) carry(ctx context.Context, w *taskRun, first func(context.Contex
 	}
 	go func() {
 		select {
-		case <-ended: // watchGuest says so; this ends without a word
+		case <-ended: // watchGuest reports it; end without a report
 			cancel()
 		case <-ctx.Done():
 		}

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// bootLimit is for a guest under emulation beside others on few cores; by
-	// itself one takes about five seconds.
+	// bootLimit fits an emulated guest that shares few cores with others. Alone, one takes
+	// about five seconds.
 	bootLimit  = 4 * time.Minute
 	fetchTries = 4
 	fetchPause = time.Second // doubled after each try
 	guestMTU   = 1450        // 1500 less VXLAN's 50
 )
 
-// errNoBoot: the guest never said anything on its link.
+// errNoBoot: the guest sent nothing on its link.
 var errNoBoot = errors.New("it did not come up")
 
-// start boots a guest and makes it a member of its job. After an error the
-// guest is gone again, unless the order was cancelled: what comes next finds
-// it and goes on or removes it.
+// start boots a guest and sets it up for its job. After an error the guest is removed,
+// unless the order was cancelled: the next order finds the guest and continues or removes
+// it.
 func (a *Agent) start(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	g := w.slot.guest
 	if err := a.fetch(ctx, w); err != nil {
@@ -53,8 +53,8 @@ func (a *Agent) start(ctx context.Context, w *taskRun) (fleet.Report, error) {
 	return fleet.Report{}, err
 }
 
-// fetch makes the guest's image present. A line that breaks on the way is no
-// reason to give up a job.
+// fetch makes the guest's image present. It retries, because a broken connection should not
+// fail a job.
 func (a *Agent) fetch(ctx context.Context, w *taskRun) (err error) {
 	for try := range fetchTries {
 		if _, err = a.Images.Ensure(ctx, w.task.Guest.Image); err == nil || ctx.Err() != nil {
@@ -68,7 +68,7 @@ func (a *Agent) fetch(ctx context.Context, w *taskRun) (err error) {
 	return nil
 }
 
-// setUp waits for the guest agent and tells it what it has to know.
+// setUp waits for the guest agent and sends it the guest's setup.
 func (a *Agent) setUp(ctx context.Context, w *taskRun) error {
 	if w.link == nil {
 		return nil
@@ -91,7 +91,7 @@ func (a *Agent) setUp(ctx context.Context, w *taskRun) error {
 	in := a.guestAgentOf(w.slot, w.link)
 	s := setupOf(w.task, time.Now())
 	s.Seed = make([]byte, 32)
-	rand.Read(s.Seed) // it never fails
+	rand.Read(s.Seed) // never fails
 	err := in.Setup(ctx, s)
 	if err == nil {
 		return nil
@@ -110,17 +110,16 @@ func (a *Agent) setUp(ctx context.Context, w *taskRun) error {
 	return err
 }
 
-// unservable is that a job's files cannot be served to its guests.
+// unservable: a job's files cannot be served to its guests.
 type unservable struct{ why error }
 
 func (u unservable) Error() string { return fmt.Sprintf("the job's files cannot be served: %v", u.why) }
 
-// filesInterval is how often it is asked whether a job's file server has failed.
+// filesInterval is how often mayBeServed checks a job's file server for failure.
 const filesInterval = 200 * time.Millisecond
 
-// mayBeServed gives a context that ends when it is known here that the guest's
-// files will not come: it would wait for them for a minute, and then could only
-// say that nobody answers.
+// mayBeServed gives a context that ends when the job's file server has failed. Otherwise the
+// guest would wait for a minute and report only a timeout.
 func (a *Agent) mayBeServed(ctx context.Context, t fleet.Task) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if t.Job.ShareHost != a.Host || t.Job.Spec.Export == "" || !t.Guest.Kind.Traits().MountsFiles {
@@ -136,8 +135,8 @@ func (a *Agent) mayBeServed(ctx context.Context, t fleet.Task) (context.Context,
 	return ctx, cancel
 }
 
-// setupOf is all a guest has to know to be a member of its job. Everything
-// follows from the job, so a guest is told the same wherever it is.
+// setupOf gives a guest's setup. It follows from the job alone, so it is the same on every
+// host.
 func setupOf(t fleet.Task, now time.Time) fleet.Setup {
 	j, g := t.Job, t.Guest
 	s := fleet.Setup{
@@ -159,7 +158,7 @@ func setupOf(t fleet.Task, now time.Time) fleet.Setup {
 	return s
 }
 
-// lastWords gives what the guest said last as the end of a sentence.
+// lastWords gives the guest's last output as the end of a sentence.
 func (a *Agent) lastWords(w *taskRun) string {
 	t, ok := w.driver.(Teller)
 	if !ok {

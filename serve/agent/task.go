@@ -15,37 +15,37 @@ import (
 	"pagurus/internal/pause"
 )
 
-// guestSlot is all that goes on for one guest on this host. At most one piece of
-// taskRun touches the guest at a time; beside it stand hold and run.
+// guestSlot is everything the agent keeps in memory for one guest on this host. At most one
+// taskRun touches the guest at a time; standing tasks run beside it.
 type guestSlot struct {
 	guest      fleet.GuestID
 	entry      journalEntry
 	last       *taskRun                // the newest that touches the guest; it waits for the one before
-	standing   map[fleet.Verb]*taskRun // hold, run or end, and settle
+	standing   map[fleet.Verb]*taskRun // watch, run or end, and settle
 	guestAgent GuestAgent              // made at first use
-	resumed    time.Time               // when it last went on after a move
-	progress   *fleet.Progress         // of the last copy, until something else is done
-	of         fleet.MigrationID       // whose progress it is
-	reclaim    ReclaimState            // to the host's owner
-	slowed     int                     // percent, in the last copy, as far as this agent knows
-	dropped    int64                   // bytes of page cache before the last copy, as far as this agent knows
+	resumed    time.Time               // when it last resumed after a move
+	progress   *fleet.Progress         // of the last copy, until another task touches the guest
+	of         fleet.MigrationID       // the migration of progress
+	reclaim    ReclaimState            // memory reclaimed for the host's owner
+	slowed     int                     // percent, in the last copy; as far as this agent knows
+	dropped    int64                   // bytes of page cache before the last copy; as far as this agent knows
 }
 
-// taskRun is one task under way.
+// taskRun is one order that the agent is carrying out.
 type taskRun struct {
 	task   fleet.Task
-	silent bool // the agent's own idea: nobody waits for a report
+	silent bool // started by the agent itself: no report
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when it is over
-	said   bool          // under Agent.mu: all there was to say was said, so the same order is a new one
+	said   bool          // under Agent.mu: its report is made, so the same order is a new one
 	slot   *guestSlot
 	driver Driver
 	link   Linker // of driver; nil: its guests have no link
 }
 
-// The agent's own verbs: telling a guest what changed when it was moved, and
-// letting one run that is suspended for no reason.
+// Two of the agent's own verbs: settle tells a moved guest its new setup, resume lets a
+// guest run that is suspended without reason.
 const (
 	settleVerb fleet.Verb = "settle"
 	resume                = ResumeGuest
@@ -54,23 +54,22 @@ const (
 // guestName keeps a name from the wire from becoming a path.
 var guestName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// own are all of the agent's own verbs, which nobody may order.
+// own are the agent's own verbs, which no order may contain.
 var own = map[fleet.Verb]bool{settleVerb: true, resume: true, ReclaimMemory: true, ReturnMemory: true, SuspendGuest: true, PulseGuest: true}
 
-// errSuperseded ends work that something newer takes the place of. errSilent
-// ends work of which there is nothing to say.
+// errSuperseded ends work that a newer order replaces. errSilent ends work without a report.
 var (
 	errSuperseded = errors.New("superseded by a newer order")
 	errSilent     = errors.New("nothing to report")
 )
 
-// vague marks an error after which the order may have had an effect, so that
-// it is reported as unknown.
+// vague marks an error after which the order may have had an effect. It is reported as
+// unknown.
 type vague struct{ error }
 
 func (v vague) Unwrap() error { return v.error }
 
-// gone marks an error of a switch whose guest is not here any more.
+// gone marks an error of a switch whose guest is no longer here.
 type gone struct{ error }
 
 func (g gone) Unwrap() error { return g.error }
@@ -84,11 +83,10 @@ func (w *taskRun) over() bool {
 	}
 }
 
-// cancelled: something newer came, or the agent ends. A limit that passed is
-// neither.
+// cancelled: a newer order came, or the agent ends. An expired time limit does not count.
 func (w *taskRun) cancelled() bool { return w.ctx.Err() != nil }
 
-// point is a place where a test may make the agent end, wait or fail.
+// point is where a test may make the agent end, wait or fail.
 func (w *taskRun) point(place string) error {
 	if w.silent {
 		return nil
@@ -100,8 +98,8 @@ func stands(v fleet.Verb) bool {
 	return v == fleet.Watch || v == fleet.Run || v == fleet.End || v == settleVerb
 }
 
-// place is where in a seat what stands has its place: End takes that of Run, whose
-// streams it goes on with.
+// place is a verb's key in guestSlot.standing. End shares Run's, because it continues Run's
+// streams.
 func place(v fleet.Verb) fleet.Verb {
 	if v == fleet.End {
 		return fleet.Run
@@ -109,8 +107,8 @@ func place(v fleet.Verb) fleet.Verb {
 	return v
 }
 
-// acceptTask begins a task, or answers it at once when the answer is known, or does
-// nothing when it is being worked on.
+// acceptTask starts a task, or answers at once if the answer is known, or does nothing if
+// the same order is under way.
 func (a *Agent) acceptTask(t fleet.Task) {
 	o := t.Order
 	t = subject(t)
@@ -145,7 +143,7 @@ func (a *Agent) acceptTask(t fleet.Task) {
 		return
 	}
 	if _, can := a.Drivers[t.Guest.Kind]; !can {
-		outcome := fleet.Unknown // an earlier agent may have begun it, and the guest may well run on
+		outcome := fleet.Unknown // an earlier agent may have begun it, and the guest may well run
 		if fresh && slices.Contains(beginnings, o.Verb) {
 			outcome = fleet.Failed
 		}
@@ -164,10 +162,10 @@ func (a *Agent) acceptTask(t fleet.Task) {
 	a.beginLocked(s, &taskRun{task: t})
 }
 
-// beginnings are orders of which nothing has been done if they were never heard.
+// beginnings are orders that have no effect before a host has seen them.
 var beginnings = []fleet.Verb{fleet.Start, fleet.Receive, fleet.Copy, fleet.Switch}
 
-// refuse says why an order cannot be for this agent at all, whenever it comes.
+// refuse says why this agent can never carry out an order.
 func (a *Agent) refuse(t fleet.Task) error {
 	o := t.Order
 	if _, ok := verbs[o.Verb]; !ok || own[o.Verb] {
@@ -179,8 +177,7 @@ func (a *Agent) refuse(t fleet.Task) error {
 	return nil
 }
 
-// subject fills in what a task leaves unsaid: a job's own orders are about its
-// guest 0.
+// subject fills in the guest of a task: a job's own orders are about guest 0.
 func subject(t fleet.Task) fleet.Task {
 	if t.Guest.ID == "" {
 		t.Guest.ID = t.Order.Guest
@@ -201,7 +198,7 @@ func generation(t fleet.Task) uint64 {
 	return t.Guest.Gen
 }
 
-// guestSlot gives the seat of a guest, with what the ledger says of it.
+// slotOf gives the slot of a guest, with its entry in the order journal.
 func (a *Agent) slotOf(g fleet.GuestID) (*guestSlot, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -226,7 +223,7 @@ func (s *guestSlot) busyWith(o fleet.Order) bool {
 	return false
 }
 
-// idle tells whether nothing at all goes on for the guest.
+// idle reports whether no task runs for the guest.
 func (s *guestSlot) idle() bool {
 	for _, w := range s.standing {
 		if !w.over() {
@@ -236,8 +233,8 @@ func (s *guestSlot) idle() bool {
 	return s.last == nil || s.last.over()
 }
 
-// beginLocked starts w and cancels what it takes the place of. w waits until
-// that has ended; a Switch cannot be cancelled and is waited for to its end.
+// beginLocked starts w and cancels the task that it replaces. w waits until that has ended;
+// a Switch cannot be cancelled and runs to its end.
 func (a *Agent) beginLocked(s *guestSlot, w *taskRun) {
 	w.slot, w.done = s, make(chan struct{})
 	w.driver = a.Drivers[w.task.Guest.Kind]
@@ -267,8 +264,8 @@ func (a *Agent) beginLocked(s *guestSlot, w *taskRun) {
 	})
 }
 
-// carryOut does the work. A panic is a bug of one order's code: it must not
-// acceptTask the other guests' agent with it.
+// carryOut does the work. A panic is a bug in one order's code and must not end the agent of
+// all guests.
 func (a *Agent) carryOut(w *taskRun) (r fleet.Report, err error) {
 	verb := w.task.Order.Verb
 	defer func() {
@@ -309,7 +306,7 @@ func (a *Agent) carryOut(w *taskRun) (r fleet.Report, err error) {
 	return r, err
 }
 
-// conclude records how the work ended and reports it.
+// conclude records the outcome in the order journal and reports it.
 func (a *Agent) conclude(w *taskRun, r fleet.Report, err error) {
 	if w.silent && r.Order.Verb == fleet.Stop {
 		a.trouble(removing+string(w.slot.guest), err)
@@ -335,20 +332,20 @@ func (a *Agent) conclude(w *taskRun, r fleet.Report, err error) {
 		if err := a.journal.Write(w.slot.guest, p); err == nil {
 			w.slot.entry = p
 		} else if r.Outcome == fleet.Failed {
-			r.Outcome, r.Cause = fleet.Unknown, r.Cause+"; "+err.Error() // a promise that is not written down is none
+			r.Outcome, r.Cause = fleet.Unknown, r.Cause+"; "+err.Error() // a promise that is not written down does not hold
 		}
 		if w.point("recorded") != nil {
-			return // as if the connection had swallowed the report
+			return // as if the report got lost
 		}
 	}
 	a.postLocked(r)
 }
 
-// remembered: a Stop that is done is done again when asked, since the same
-// order may mean a guest that was started after it.
+// remembered: a done Stop is not recorded but repeated, since the same order may mean a
+// guest that was started after it.
 func remembered(r fleet.Report) bool { return r.Outcome == fleet.Failed || r.Order.Verb != fleet.Stop }
 
-// dismiss cancels what stands beside the guest's work, and gives it.
+// dismiss cancels the guest's standing tasks and returns them.
 func (a *Agent) dismiss(s *guestSlot) []*taskRun {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -360,15 +357,15 @@ func (a *Agent) dismiss(s *guestSlot) []*taskRun {
 	return gone
 }
 
-// clear cancels what stands beside the guest's work and waits for it.
+// clear cancels the guest's standing tasks and waits for their end.
 func (a *Agent) clear(s *guestSlot) {
 	for _, w := range a.dismiss(s) {
 		<-w.done
 	}
 }
 
-// guestAgent gives the client of the guest's agent, one for everything that goes
-// on with the guest, since the link bears only one.
+// guestAgentOf gives the client of the guest's agent. All tasks share it, since the link
+// bears only one.
 func (a *Agent) guestAgentOf(s *guestSlot, l Linker) GuestAgent {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -378,13 +375,12 @@ func (a *Agent) guestAgentOf(s *guestSlot, l Linker) GuestAgent {
 	return s.guestAgent
 }
 
-// rest is how long nobody speaks to the agent in a guest that has just moved.
-// The guest has its job to catch up with first. It is short, since output and the
-// end of the job wait for it: a guest that moves again and again is to be heard
-// between two moves.
+// rest is how long the agent does not contact a guest that has just moved. The guest first
+// has to catch up with its job. It is short, since output and the job's end wait for it, and
+// a guest that moves often must be reachable between two moves.
 const rest = 50 * time.Millisecond
 
-// rested opens the link to a guest that has had its rest.
+// rested opens the link after the rest.
 type rested struct {
 	Linker
 	agent *Agent
@@ -402,13 +398,13 @@ func (r rested) Link(ctx context.Context, g fleet.GuestID) (io.ReadWriteCloser, 
 	return r.Linker.Link(ctx, g)
 }
 
-// hangUp lets go of the link to the guest.
+// hangUp closes the link to the guest.
 func (a *Agent) hangUp(s *guestSlot) {
 	a.mu.Lock()
 	in := s.guestAgent
 	s.guestAgent = nil
 	a.mu.Unlock()
 	if c, ok := in.(io.Closer); ok {
-		_ = c.Close() // the guest is gone; there is nothing to lose
+		_ = c.Close() // the guest is gone, so nothing is lost
 	}
 }

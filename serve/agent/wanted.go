@@ -15,20 +15,18 @@ import (
 	"pagurus/internal/note"
 )
 
-// applyLimit ends an attempt to match the host's networks; it takes
-// milliseconds where all is well.
+// applyLimit ends an attempt to match the host's networks; normally it takes milliseconds.
 const applyLimit = 30 * time.Second
 
-// removing begins the name of the trouble with a guest that will not go.
+// removing begins the subject of the trouble with a guest that cannot be removed.
 const removing = "removing guest "
 
-// errOtherCluster ends a session with a controller that is not ours.
+// errOtherCluster ends a session with another cluster's controller.
 var errOtherCluster = errors.New("the controller is of another cluster")
 
-// want makes the host be what the controller says it should. What a session
-// says first counts whatever came before it: a controller whose store was put
-// back from a copy counts revisions from there. An error means that the
-// controller is not to be listened to.
+// want makes the host match the controller's Wanted. A session's first Wanted always counts:
+// a controller whose store was restored from a backup counts revisions from there. An error
+// means that the agent must not obey this controller.
 func (a *Agent) want(w fleet.Wanted, first bool) error {
 	if err := a.belong(w.Cluster); err != nil {
 		return err
@@ -44,13 +42,13 @@ func (a *Agent) want(w fleet.Wanted, first bool) error {
 	// Before the networks, which may take long: the owner comes first.
 	a.trouble("the host's owner", a.Owner.Agree(w.Policy))
 	a.Isolation.Want(w.IsolatedCPUs)
-	a.match(a.ctx) // to its end, also when the session ends meanwhile
+	a.match(a.ctx) // to its end, even if the session ends meanwhile
 	a.sweep()
 	return nil
 }
 
-// belong makes this host a member of the cluster it first hears from, for as
-// long as its run folder lives.
+// belong makes this host a member of the first cluster that it hears from, for as long as
+// its run folder exists.
 func (a *Agent) belong(cluster string) error {
 	if cluster == "" {
 		return fmt.Errorf("%w: it does not say which", errOtherCluster)
@@ -84,12 +82,10 @@ func (a *Agent) cluster() (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// match makes networks and shares what is wanted, if they are not already.
-// What goes wrong is trouble, tried again about once a second; orders that
-// need what is missing fail by themselves. Networks are there when it returns,
-// since orders that come next need them. Shares are not waited for: a file
-// server that starts slowly must not keep another job's guest suspended,
-// and guests wait for their own.
+// match makes the wanted networks and shares. A failure is reported as trouble and tried
+// again about once a second; orders that need the missing part fail by themselves. It waits
+// for the networks, because the next orders need them. It does not wait for shares: a slow
+// file server must not keep another job's guest suspended, and guests wait for their own.
 func (a *Agent) match(ctx context.Context) {
 	a.applying.Lock()
 	defer a.applying.Unlock()
@@ -113,8 +109,8 @@ func (a *Agent) match(ctx context.Context) {
 	a.serve()
 }
 
-// serve makes the shares match in the background, one time after another. One
-// that fails is tried again with the next match.
+// serve makes the shares match in the background. A failure is tried again with the next
+// match.
 func (a *Agent) serve() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -129,7 +125,7 @@ func (a *Agent) serve() {
 	})
 }
 
-// serveOnce reports whether something else is wanted by now.
+// serveOnce reports whether wanted has changed meanwhile.
 func (a *Agent) serveOnce() (again bool) {
 	a.mu.Lock()
 	wanted := a.wanted
@@ -148,10 +144,9 @@ func (a *Agent) serveOnce() (again bool) {
 	return again
 }
 
-// sweep removes the guests that are on this host but not wanted. What would
-// make them more is cancelled; anything else that is being done to them is
-// waited for. They get no time to shut down: whoever
-// owned them has given them up.
+// sweep removes guests that are on this host but not wanted. It cancels start, receive and
+// copy, and waits for any other task. The guests get no time to shut down, since the
+// controller has given them up.
 func (a *Agent) sweep() {
 	a.mu.Lock()
 	if a.wanted == nil {

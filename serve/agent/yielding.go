@@ -1,8 +1,7 @@
-// This file says what a guest does next for the owner of its host: lend
-// memory, are suspended, breathe, and have all of it undone.
+// This file decides what a guest does next for the owner of its host: reclaim or return
+// memory, suspend, resume, or a keepalive pulse.
 //
-// It is pure, and must not know how any of it is done. Its tests are those of
-// package agent.
+// It is pure, and must not know how any of it is done. Its tests are those of package agent.
 
 package agent
 
@@ -12,7 +11,7 @@ import (
 	"pagurus/fleet"
 )
 
-// What a guest may have to do, as an agent's own verbs.
+// The agent's own verbs for the owner of a host.
 const (
 	ReclaimMemory fleet.Verb = "reclaim-memory"
 	ReturnMemory  fleet.Verb = "return-memory"
@@ -22,28 +21,28 @@ const (
 )
 
 const (
-	// reclaimEvery is how often it is seen whether a guest has more to give, or needs
-	// some back, while the owner is there.
+	// reclaimEvery is how often a guest's memory is reclaimed again, while the owner is
+	// present: it may have more to give or need some back.
 	reclaimEvery = 20 * time.Second
-	// PulseEvery is how often a guest that is suspended runs for a Breath: its
-	// kernel answers what others have sent again and again meanwhile, who would else give
-	// it up after a quarter of an hour (TCP's fifteen tries).
+	// PulseEvery is the interval of a suspended guest's keepalive pulses. In a pulse its
+	// kernel answers retransmissions. Without them its peers would give up the connection
+	// after a quarter of an hour (TCP's fifteen tries).
 	PulseEvery = time.Minute
-	// PulseLength is how long.
+	// PulseLength is how long a pulse lasts.
 	PulseLength = 300 * time.Millisecond
 )
 
-// ReclaimState is what a guest does for the host's owner, as far as is known.
+// ReclaimState is what a guest gives up for the host's owner, as far as known.
 type ReclaimState struct {
-	Whole       bool      // it has all of its memory
-	Reclaimed   int64     // bytes of it the host has
-	ReclaimedAt time.Time // when that was looked at last
-	Suspended   bool      // it was made to wait
-	Since       time.Time // when it last began to
+	Whole       bool      // the guest has all of its memory
+	Reclaimed   int64     // reclaimed bytes
+	ReclaimedAt time.Time // the time of the last reclaim
+	Suspended   bool      // suspended for the owner
+	Since       time.Time // the beginning of the suspension, or the end of the last pulse
 }
 
-// Next is what is to be done with a guest, whether the owner is there and it
-// is to be suspended; empty: nothing.
+// Next is the next verb for a guest, or empty. there: the owner is present. still: the guest
+// should be suspended.
 func (s ReclaimState) Next(run fleet.RunState, there, still bool, now time.Time) fleet.Verb {
 	switch {
 	case run == fleet.Suspended && s.Suspended && !still:
@@ -53,7 +52,7 @@ func (s ReclaimState) Next(run fleet.RunState, there, still bool, now time.Time)
 	case run != fleet.Running:
 		return ""
 	case there && s.Whole, there && now.Sub(s.ReclaimedAt) >= reclaimEvery:
-		return ReclaimMemory // before it is suspended: then it can give nothing
+		return ReclaimMemory // before the suspension: a suspended guest cannot give memory back
 	case still:
 		return SuspendGuest
 	case !there && !s.Whole:

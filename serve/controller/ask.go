@@ -15,9 +15,9 @@ import (
 	"pagurus/serve/wire"
 )
 
-const leadLimit = 10 * time.Second // how long callers wait for a controller to lead
+const leadLimit = 10 * time.Second // how long callers wait for the controller to lead
 
-// Ask answers a request once what it led to is stored.
+// Ask answers a request once its effect is stored.
 func (c *Controller) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, error) {
 	if err := c.leads(ctx); err != nil {
 		return fleet.Answer{}, err
@@ -53,7 +53,7 @@ func (c *Controller) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, er
 	return answer, answerable(failure)
 }
 
-// answerable gives an error its status.
+// answerable gives an error its HTTP status.
 func answerable(err error) error {
 	refusal, failure := (*planner.Refusal)(nil), (*storeError)(nil)
 	switch {
@@ -65,7 +65,7 @@ func answerable(err error) error {
 	return err
 }
 
-// image finds what a job means by a name.
+// image finds an image by the name in a job.
 func (c *Controller) image(name string) (fleet.Image, error) {
 	image, err := c.Images.Find(name)
 	if err == nil {
@@ -78,7 +78,7 @@ func (c *Controller) image(name string) (fleet.Image, error) {
 	var names []string
 	for _, i := range all {
 		if i.Name == name {
-			return image, err // it is there, so something else is wrong
+			return image, err // it exists, so the error has another cause
 		}
 		names = append(names, i.Name)
 	}
@@ -92,7 +92,7 @@ func (c *Controller) image(name string) (fleet.Image, error) {
 
 var notLeading = &wire.Error{Status: wire.NotLeading, Reason: "this controller does not lead: it is still starting, or ending, or another one leads; try again"}
 
-// leads waits until the controller leads, for some time.
+// leads waits for some time until the controller leads.
 func (c *Controller) leads(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, leadLimit)
 	defer cancel()
@@ -105,15 +105,15 @@ func (c *Controller) leads(ctx context.Context) error {
 	return notLeading
 }
 
-// Snapshot is the cluster as it was last told.
+// Snapshot is the last published cluster state.
 func (c *Controller) Snapshot(ctx context.Context) (fleet.Snapshot, error) {
 	if err := c.leads(ctx); err != nil {
 		return fleet.Snapshot{}, err
 	}
-	return *c.current.Load(), nil // there is one before it leads
+	return *c.current.Load(), nil // one is published before it leads
 }
 
-// publish makes the cluster as it is now what everybody sees.
+// publish makes the present state visible to readers and watchers.
 func (c *Controller) publish() {
 	s := c.whole()
 	c.current.Store(&s)
@@ -122,17 +122,17 @@ func (c *Controller) publish() {
 	defer c.watching.Unlock()
 	for ch := range c.watching.by {
 		select {
-		case <-ch: // the one before is old now
+		case <-ch: // the earlier one is old now
 		default:
 		}
 		ch <- s
 	}
 }
 
-// Watch gives the cluster now and after every change, beginning when the
-// controller leads.
+// Watch gives the cluster state now and after every change, starting when the controller
+// leads.
 func (c *Controller) Watch(ctx context.Context) <-chan fleet.Snapshot {
-	// Only publish and this send, both locked, and publish makes room first.
+	// Only publish and this function send, both locked, and publish makes room first.
 	ch := make(chan fleet.Snapshot, 1)
 	c.watching.Lock()
 	c.watching.by[ch] = true
@@ -164,7 +164,7 @@ func (c *Controller) ImageFile(d fleet.Digest, file string) (string, error) {
 	return filepath.Join(c.Images.Folder(d), file), nil
 }
 
-// owned gives a job, for callers who may look into it.
+// owned gives a job if the caller may access it.
 func (c *Controller) owned(ctx context.Context, by fleet.Caller, id fleet.JobID) (fleet.Job, error) {
 	s, err := c.Snapshot(ctx)
 	if err != nil {
@@ -180,8 +180,8 @@ func (c *Controller) owned(ctx context.Context, by fleet.Caller, id fleet.JobID)
 	return j, nil
 }
 
-// query puts a question to the agent where a guest is, and waits for the answer
-// until ctx ends.
+// query sends a query to the agent of a guest's host, and waits for the answer until ctx
+// ends.
 func (c *Controller) query(ctx context.Context, g fleet.Guest, q wire.Query) (wire.Reply, error) {
 	c.asking.Lock()
 	c.asking.last++
@@ -214,7 +214,7 @@ func (c *Controller) query(ctx context.Context, g fleet.Guest, q wire.Query) (wi
 	}
 }
 
-// answered hands a reply to who asked, if anybody still waits.
+// answered passes a reply to its caller, if it still waits.
 func (c *Controller) answered(r wire.Reply) {
 	c.asking.Lock()
 	defer c.asking.Unlock()

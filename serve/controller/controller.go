@@ -1,10 +1,10 @@
-// Package controller is the loop around planner.Step: take an event, think,
-// commit, tell the hosts. It also keeps what is not worth storing, the facts
-// that agents tell, and the output of programs in a spool on disk.
+// Package controller is the loop around planner.Step: take an event, think, commit, send
+// orders to the hosts. It also keeps what is not stored: the agents' facts, and programs'
+// output in a spool on disk.
 //
-// It holds no decision of its own: which state follows which, and which host
-// is chosen, is the planner's. Its tests run against the real planner, the real
-// store and real sockets; only the agents are scripts.
+// It makes no decision of its own: the planner chooses the next state and the hosts. Its
+// tests run against the real planner, the real store and real sockets; only the agents are
+// scripted.
 package controller
 
 import (
@@ -25,25 +25,25 @@ import (
 
 // Store keeps the snapshot.
 type Store interface {
-	// Load reads it whole, without facts.
+	// Load reads the whole snapshot, without facts.
 	Load(context.Context) (fleet.Snapshot, error)
-	// Commit makes a change to revision from, whole or not at all, and says the
-	// new revision. fleet.ErrConflict: the store is not at from. After any
-	// other error nobody knows whether it was made.
+	// Commit applies a change to revision from, completely or not at all, and returns the
+	// new revision. fleet.ErrConflict: the store is not at from. After any other error the
+	// change may have been made or not.
 	Commit(ctx context.Context, from int64, c fleet.Changeset) (int64, error)
-	// Lead waits to be the only leader; the channel is closed when that is over.
+	// Lead waits to become the only leader. The channel is closed when leading ends.
 	Lead(ctx context.Context, name string) (lost <-chan struct{}, err error)
 }
 
-// Images has the images that jobs may name.
+// Images provides the images that jobs may name.
 type Images interface {
 	Find(name string) (fleet.Image, error)
 	List() ([]fleet.Image, error)
-	// Folder holds the files of an image, if it is there.
+	// Folder is the folder of an image's files, if the image is there.
 	Folder(fleet.Digest) string
 }
 
-// Config is what a controller is made of.
+// Config configures a controller.
 type Config struct {
 	Store     Store
 	Images    Images
@@ -55,15 +55,15 @@ type Config struct {
 }
 
 const (
-	tickEvery = time.Second // watchers are told of facts alone no oftener than this
-	// copiesEvery is how often they are told of facts while a guest is copied.
+	tickEvery = time.Second // the shortest interval between watchers' updates for facts alone
+	// copiesEvery is that interval while a guest is copied.
 	copiesEvery = 200 * time.Millisecond
-	tries       = 5   // of one event, when others keep changing the store
-	queue       = 256 // of events; whoever has one more waits
+	tries       = 5   // of one event, while others keep changing the store
+	queue       = 256 // queued events; another caller waits
 )
 
-// Controller is one cluster's brain and its memory. Run is the only goroutine
-// that touches the fields below loop; all else asks it.
+// Controller is one cluster's controller. Only Run's goroutine touches the fields from loop
+// on; all others ask it through do.
 type Controller struct {
 	Config
 	spool   *spool
@@ -82,19 +82,18 @@ type Controller struct {
 		replies map[uint64]chan wire.Reply
 	}
 
-	// loop
 	loop           *planner.Loop // nil until it leads
 	hosts          map[fleet.HostID]*host
-	heard          []fleet.Report // not committed yet: others are just coming, or the store failed
-	failing        bool           // the store would not have them: each tick tries again
-	told           time.Time      // when watchers were last told
+	heard          []fleet.Report // not yet committed: more are coming, or the store failed
+	failing        bool           // the store refused heard: each tick tries again
+	told           time.Time      // when watchers were last updated
 	changed        bool           // facts have come since then
 	trouble        string         // the store's last error, so that it is logged once
 	stalls         stalls
 	trafficQueries trafficQueries
 }
 
-// New makes a controller; it touches nothing yet.
+// New makes a controller and starts nothing.
 func New(c Config) *Controller {
 	out := &Controller{
 		Config: c, spool: newSpool(c.Spool), events: make(chan func(context.Context), queue), ready: make(chan struct{}),
@@ -107,11 +106,11 @@ func New(c Config) *Controller {
 	return out
 }
 
-// Ready is closed when the controller leads and can be asked.
+// Ready is closed when the controller leads and answers requests.
 func (c *Controller) Ready() <-chan struct{} { return c.ready }
 
-// Run waits to be the leader, then leads until ctx ends. An error means that
-// it cannot lead, or no longer; a new Controller may try again.
+// Run waits to be the leader, then leads until ctx ends. An error means that it cannot lead,
+// or no longer; a new Controller may try again.
 func (c *Controller) Run(ctx context.Context) error {
 	defer close(c.over)
 	ctx, cancel := context.WithCancel(ctx)
@@ -145,7 +144,7 @@ func (c *Controller) Run(ctx context.Context) error {
 			return errors.New("another controller leads now")
 		case do := <-c.events:
 			do(ctx)
-			for range len(c.events) { // what has come meanwhile
+			for range len(c.events) { // events that came meanwhile
 				(<-c.events)(ctx)
 			}
 			if !c.failing {
@@ -157,10 +156,10 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// now is the time as it is stored: no location, no monotonic clock.
+// now is the time as stored: no location, no monotonic clock.
 func now() time.Time { return time.Now().UTC().Round(0) }
 
-// do has the loop do something, and waits for it.
+// do runs something in the loop and waits for it.
 func (c *Controller) do(ctx context.Context, what func(context.Context)) error {
 	done := make(chan struct{})
 	select {
@@ -182,8 +181,8 @@ func (c *Controller) do(ctx context.Context, what func(context.Context)) error {
 
 var errOver = errors.New("this controller no longer leads")
 
-// tick is the passing of time: first what the store would not take, then what
-// only time brings about, then what watchers have not been told.
+// tick handles reports that the store refused before, then the passing of time, and then
+// updates watchers.
 func (c *Controller) tick(ctx context.Context) {
 	if c.hear(ctx) {
 		_, err := c.step(ctx, fleet.Tick{At: now()})
@@ -196,8 +195,8 @@ func (c *Controller) tick(ctx context.Context) {
 	}
 }
 
-// hear takes in what hosts have reported, in one change: of a gang many report at
-// the same time, and a commit takes a while. false: the store would not have it.
+// hear commits the hosts' reports in one change: a gang's hosts report at the same time, and
+// a commit takes a while. false: the store failed.
 func (c *Controller) hear(ctx context.Context) bool {
 	if len(c.heard) == 0 {
 		return true
@@ -206,14 +205,14 @@ func (c *Controller) hear(ctx context.Context) bool {
 	if c.failing = !c.noteStoreError(err); c.failing {
 		return false
 	}
-	if err != nil { // at least one of them makes no sense
+	if err != nil { // at least one of them is invalid
 		return c.hearEach(ctx)
 	}
 	c.heard = nil
 	return true
 }
 
-// hearEach is hear one by one. Those that make no sense are passed over.
+// hearEach commits reports one by one and skips invalid ones.
 func (c *Controller) hearEach(ctx context.Context) bool {
 	for ; len(c.heard) > 0; c.heard = c.heard[1:] {
 		_, err := c.handleEvent(ctx, c.heard[0])
@@ -227,7 +226,7 @@ func (c *Controller) hearEach(ctx context.Context) bool {
 	return true
 }
 
-// noteStoreError logs a failure of the store, once. It says whether err is none.
+// noteStoreError logs a failure of the store, once. It returns true if err is not one.
 func (c *Controller) noteStoreError(err error) bool {
 	failure := (*storeError)(nil)
 	if !errors.As(err, &failure) {
@@ -240,13 +239,13 @@ func (c *Controller) noteStoreError(err error) bool {
 	return false
 }
 
-// storeError is an event that could not be committed. It may be tried again.
+// storeError: an event could not be committed. It may be tried again.
 type storeError struct{ cause error }
 
 func (e *storeError) Error() string { return e.cause.Error() }
 func (e *storeError) Unwrap() error { return e.cause }
 
-// step is one event, after what was heard before it.
+// step handles one event, after the reports before it.
 func (c *Controller) step(ctx context.Context, ev fleet.Event) (fleet.Answer, error) {
 	if !c.failing {
 		c.hear(ctx)
@@ -254,9 +253,9 @@ func (c *Controller) step(ctx context.Context, ev fleet.Event) (fleet.Answer, er
 	return c.handleEvent(ctx, ev)
 }
 
-// handleEvent is one event: think, commit, tell. Nothing is told that was not
-// committed. After an error nothing has changed, as far as anybody knows: if a
-// commit did go through, the next one finds out by a conflict.
+// handleEvent handles one event: think, commit, send. Only committed changes are sent. After
+// an error nothing has changed, as far as known: if the commit did go through, the next one
+// gets a conflict.
 func (c *Controller) handleEvent(ctx context.Context, ev fleet.Event) (fleet.Answer, error) {
 	for range tries {
 		h := &hands{c: c, ctx: ctx}
@@ -275,8 +274,7 @@ func (c *Controller) handleEvent(ctx context.Context, ev fleet.Event) (fleet.Ans
 	return fleet.Answer{}, &storeError{errors.New("another process keeps changing the store: check that no second controller runs")}
 }
 
-// think is one turn of the loop. A bug in the planner costs one event, not the
-// controller.
+// think is one turn of the loop. A bug in the planner costs one event, not the controller.
 func (c *Controller) think(ev fleet.Event, h *hands) (_ fleet.Answer, err error) {
 	defer func() {
 		if p := recover(); p != nil && !h.committed {
@@ -289,15 +287,14 @@ func (c *Controller) think(ev fleet.Event, h *hands) (_ fleet.Answer, err error)
 	return c.loop.HandleEvent(ev, now(), h)
 }
 
-// hands are those of the controller, for one event.
+// hands are the planner loop's access to store and hosts, for one event.
 type hands struct {
 	c         *Controller
 	ctx       context.Context
 	committed bool
 }
 
-// Commit puts the change into the store. Errors other than a conflict are a
-// *storeError.
+// Commit puts the change into the store. Errors other than a conflict are a *storeError.
 func (h *hands) Commit(from int64, change fleet.Changeset) (int64, error) {
 	revision, err := h.c.Store.Commit(h.ctx, from, change)
 	if err != nil && !errors.Is(err, fleet.ErrConflict) {
@@ -306,7 +303,7 @@ func (h *hands) Commit(from int64, change fleet.Changeset) (int64, error) {
 	return revision, err
 }
 
-// Committed brings in line with the change what is not in the store.
+// Committed updates everything outside the store after a change.
 func (h *hands) Committed(change fleet.Changeset) {
 	h.committed = true
 	if h.c.trouble != "" {
@@ -317,10 +314,10 @@ func (h *hands) Committed(change fleet.Changeset) {
 	h.c.sendWanted()
 }
 
-// Send tells the hosts that are there.
+// Send sends orders to connected hosts.
 func (h *hands) Send(orders []fleet.Order) { h.c.send(orders) }
 
-// committed does what follows from a change outside of the snapshot.
+// committed updates the spool after a change.
 func (c *Controller) committed(change fleet.Changeset) {
 	for _, j := range change.Jobs {
 		if j.State == fleet.JobEnded {
@@ -335,8 +332,8 @@ func (c *Controller) committed(change fleet.Changeset) {
 	}
 }
 
-// reload takes what the store holds, and tells everybody everything again: a
-// change may have been committed without our knowing.
+// reload takes the store's content and sends every host everything again: a change may have
+// been committed unnoticed.
 func (c *Controller) reload(ctx context.Context) error {
 	snap, err := c.Store.Load(ctx)
 	if err != nil {
@@ -351,11 +348,11 @@ func (c *Controller) reload(ctx context.Context) error {
 	return nil
 }
 
-// whole is the snapshot with the facts in it, for reading at any time.
+// whole is the snapshot with the facts. It may be read at any time.
 func (c *Controller) whole() fleet.Snapshot {
 	c.loop.Index.At(now())
 	return c.loop.Index.Share()
 }
 
-// snap is the same for reading until the next change.
+// snap is the same, valid until the next change.
 func (c *Controller) snap() fleet.Snapshot { return c.loop.Index.Snapshot() }

@@ -77,7 +77,7 @@ func TestStory(t *testing.T) {
 	if out := r.output(id, fleet.Stdout); out != "hello\n" {
 		t.Errorf("%q", out)
 	}
-	// What its ranks have done is known after its end, too, also to the next controller.
+	// The ranks' traces are known after the job's end, also to the next controller.
 	for range 2 {
 		if traces, err := r.client.Trace(r.ctx, id); err != nil || len(traces) != 2 || traces[1].Rank != 1 || traces[1].Guest != fleet.GuestID(string(id)+"g1") {
 			t.Errorf("%+v, %v", traces, err)
@@ -87,7 +87,7 @@ func TestStory(t *testing.T) {
 	}
 }
 
-// speak is what an agent does with a program's output.
+// speak writes a program's output as an agent does.
 func (r *rig) speak(id fleet.JobID, stream, words string) {
 	r.t.Helper()
 	next, err := r.client.WriteStream(r.ctx, wire.Place{Job: id, Stream: stream}, []byte(words), true)
@@ -110,7 +110,7 @@ func (r *rig) output(id fleet.JobID, stream string) string {
 	}
 }
 
-// wantedFirst: before an order comes, the guest is wanted where it is to be.
+// wantedFirst: the guest is wanted on a host before the host's order comes.
 func wantedFirst(t *testing.T, a *agent, task fleet.Task) {
 	t.Helper()
 	a.mu.Lock()
@@ -129,8 +129,8 @@ func wantedFirst(t *testing.T, a *agent, task fleet.Task) {
 	}
 }
 
-// TestRestart: a controller that is started again sends everything that is
-// pending to agents that come back, and knows the output there is.
+// TestRestart: a restarted controller sends all pending orders to agents that come back, and
+// knows the stored output.
 func TestRestart(t *testing.T) {
 	r := newRig(t)
 	r.attach("host1")
@@ -162,8 +162,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestAgentComesBack: what is pending is sent again; what is wanted comes
-// first.
+// TestAgentComesBack: pending orders are sent again, after what is wanted.
 func TestAgentComesBack(t *testing.T) {
 	r := newRig(t)
 	a := r.attach("host1", fleet.Start)
@@ -212,7 +211,7 @@ func TestRefusedAgents(t *testing.T) {
 	r.attach("host1")
 }
 
-// TestSenselessAgents: each is cut off with a reason, and all goes on.
+// TestSenselessAgents: each is disconnected with a reason, and all goes on.
 func TestSenselessAgents(t *testing.T) {
 	r := newRig(t)
 	for name, up := range map[string]wire.Up{
@@ -241,8 +240,8 @@ func TestSenselessAgents(t *testing.T) {
 	r.until("the job to run", running(id))
 }
 
-// TestStoreFails: requests are answered with the reason, nothing is sent that
-// was not stored, and no report is lost.
+// TestStoreFails: requests are answered with the reason, only stored changes are sent, and
+// no report is lost.
 func TestStoreFails(t *testing.T) {
 	r := newRig(t)
 	a := r.attach("host1", fleet.Start)
@@ -269,7 +268,7 @@ func TestStoreFails(t *testing.T) {
 	a.task(fleet.Run)
 }
 
-// pass passes time in which nothing is to happen.
+// pass waits for a time in which nothing should happen.
 func (r *rig) pass(a *agent, d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -278,10 +277,11 @@ func (r *rig) pass(a *agent, d time.Duration) {
 	}
 }
 
-// TestReportsTogether: what hosts report while the store is busy is one change.
+// TestReportsTogether: reports that come while the store is busy are committed in one
+// change.
 func TestReportsTogether(t *testing.T) {
 	r := newRig(t)
-	r.factsEvery = time.Hour // what else is heard would be in between
+	r.factsEvery = time.Hour // facts would come in between
 	var agents []*agent
 	for _, id := range []fleet.HostID{"host1", "host2", "host3", "host4"} {
 		agents = append(agents, r.attach(id, fleet.Start))
@@ -317,8 +317,8 @@ func TestReportsTogether(t *testing.T) {
 	}
 }
 
-// TestConflict: somebody else writes to the store; the controller loads it
-// again and goes on.
+// TestConflict: another program writes to the store; the controller loads it again and goes
+// on.
 func TestConflict(t *testing.T) {
 	r := newRig(t)
 	a := r.attach("host1", fleet.Start)
@@ -363,17 +363,17 @@ func TestStreamsAreTheOwners(t *testing.T) {
 	_, err = r.ctl.Trace(r.ctx, stranger, id)
 	r.refused(err, http.StatusForbidden)
 	_, err = s.Write(r.ctx, fleet.Caller{UID: 0}, wire.Place{Job: id, Stream: fleet.Stdout}, []byte("x"), false)
-	r.refused(err, http.StatusForbidden) // the owner, but no agent
+	r.refused(err, http.StatusForbidden) // the owner, but not an agent
 }
 
-// TestNothingIsToldTwice: facts that change nothing send no Wanted, and an
-// idle cluster commits nothing.
+// TestNothingIsToldTwice: facts that change nothing send no Wanted, and an idle cluster
+// commits nothing.
 func TestNothingIsToldTwice(t *testing.T) {
 	r := newRig(t)
 	a := r.attach("host1")
 	id := r.submit(1)
 	before := r.until("the job to run", func(s fleet.Snapshot) bool {
-		return running(id)(s) && s.Hosts["host1"].Address != "" // which a tick stores
+		return running(id)(s) && s.Hosts["host1"].Address != "" // stored by a tick
 	})
 	a.task(fleet.Run)
 	wanted := func(d wire.Down) bool { return d.Wanted != nil }
@@ -385,12 +385,12 @@ func TestNothingIsToldTwice(t *testing.T) {
 	}
 }
 
-// TestWanted: the others hear of a host's new address.
+// TestWantedFollowsAddresses: other hosts get a host's new address.
 func TestWantedFollowsAddresses(t *testing.T) {
 	r := newRig(t)
 	a := r.attach("host1")
 	b := r.attach("host2")
-	id := r.submit(4) // more than one host takes when spread
+	id := r.submit(4) // more guests than one host takes
 	r.until("the job to run", running(id))
 	f := r.facts("host2")
 	f.Address = "192.0.2.77"
@@ -415,7 +415,7 @@ func tells(vtep string) func(wire.Down) bool {
 	}
 }
 
-// TestManyAsk: events from everywhere are taken one after the other.
+// TestManyAsk: concurrent events are handled one after the other.
 func TestManyAsk(t *testing.T) {
 	r := newRig(t)
 	r.attach("host1")
@@ -460,8 +460,8 @@ func TestWatchEnds(t *testing.T) {
 	r.ctl.do(r.ctx, func(context.Context) { r.ctl.publish() })
 }
 
-// TestNotLeading: who asks a controller that does not lead is told to try
-// again, not that there are no jobs.
+// TestNotLeading: a controller that does not lead answers "try again", not that there are no
+// jobs.
 func TestNotLeading(t *testing.T) {
 	c := New(Config{Spool: t.TempDir()})
 	soon, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)

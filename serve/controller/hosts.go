@@ -13,11 +13,11 @@ import (
 	"pagurus/serve/wire"
 )
 
-// probeLimit is how long the agent that is there is waited for before one that
-// says it is the same host takes its place.
+// probeLimit is how long the host's present agent has to answer before a new one with the
+// same host name replaces it.
 const probeLimit = 2 * time.Second
 
-// host is a host whose agent is there.
+// host is a host with a connected agent.
 type host struct {
 	session *wire.HostSession
 	wanted  fleet.Wanted // as last sent
@@ -37,13 +37,13 @@ func (c *Controller) Attach(ctx context.Context, by wire.Peer, hello wire.Hello,
 		return err
 	}
 	defer func() {
-		// After Run has ended nobody takes this, and nobody needs it.
+		// After Run has ended this fails, and is not needed.
 		_ = c.do(ctx, func(context.Context) { c.detach(hello.Host, s) })
 	}()
 	for {
 		up, err := s.Receive(ctx)
 		if err != nil {
-			return nil // the agent left, which is no fault of its
+			return nil // the agent left; not an error
 		}
 		if up.Reply != nil {
 			c.answered(*up.Reply)
@@ -81,7 +81,7 @@ func (c *Controller) admit(ctx context.Context, by wire.Peer, hello wire.Hello, 
 			return fmt.Errorf("another agent already runs as %s: stop it, or start this one with another --%s", hello.Host, fleet.HostFlag)
 		}
 		before.End("another agent took this host's place, which did not answer")
-		// Nobody else removes it while its own goroutine still reads.
+		// Only this goroutine removes it while its own still reads.
 		if err := c.do(ctx, func(context.Context) { c.detach(hello.Host, before) }); err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func (c *Controller) join(ctx context.Context, by wire.Peer, hello wire.Hello, s
 	h.wanted = desired.Wanted(c.snap(), hello.Host)
 	c.tell(hello.Host, wire.Down{Wanted: &h.wanted})
 	c.sendPending(hello.Host)
-	c.sendWanted() // its address may be news to others
+	c.sendWanted() // other hosts may need its address
 	c.publish()
 	return nil, nil
 }
@@ -163,7 +163,7 @@ func (c *Controller) handleMessage(by wire.Peer, id fleet.HostID, s *wire.HostSe
 	return nil
 }
 
-// sensible finds out what no agent in its right mind would report.
+// sensible rejects reports that no working agent sends.
 func sensible(id fleet.HostID, r fleet.Report) error {
 	if r.Order.Host != id {
 		return fmt.Errorf("%s reports on an order to %q", id, r.Order.Host)
@@ -179,8 +179,7 @@ func sensible(id fleet.HostID, r fleet.Report) error {
 	return fmt.Errorf("%s reports the outcome %q of an order to %s, which there is not", id, r.Outcome, r.Order.Verb)
 }
 
-// enter notes a report to be taken in. An agent says it once, so it must not be
-// lost.
+// enter queues a report. An agent sends it once, so it must not be lost.
 func (c *Controller) enter(r fleet.Report) {
 	for i, h := range c.heard {
 		if h.Order == r.Order {
@@ -191,7 +190,7 @@ func (c *Controller) enter(r fleet.Report) {
 	c.heard = append(c.heard, r)
 }
 
-// learn takes facts in, and says whether they change what others need.
+// learn stores facts in memory and reports whether other hosts need the change.
 func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
 	moved := c.snap().Hosts[id].Facts.Address != f.Address
 	f.SeenAt, f.Connected = now(), true
@@ -204,15 +203,14 @@ func (c *Controller) learn(id fleet.HostID, f fleet.Facts) bool {
 	return moved
 }
 
-// sendWanted tells every host that is there what is wanted on it, if that differs
-// from what it was last told.
+// sendWanted sends every connected host what is wanted on it, if that has changed.
 func (c *Controller) sendWanted() {
 	if len(c.hosts) == 0 {
 		return
 	}
-	atlas := desired.New(c.snap())
+	all := desired.New(c.snap())
 	for id, h := range c.hosts {
-		w := atlas.Wanted(id)
+		w := all.Wanted(id)
 		if same(w, h.wanted) {
 			continue
 		}
@@ -221,15 +219,14 @@ func (c *Controller) sendWanted() {
 	}
 }
 
-// same compares all but the revision: a host need not hear of what does not
-// concern it.
+// same compares all but the revision: a host need not get changes that do not concern it.
 func same(a, b fleet.Wanted) bool {
 	a.Revision, b.Revision = 0, 0
 	return reflect.DeepEqual(a, b)
 }
 
-// send gives orders to the hosts that are there. The others get them when
-// they come, since they are pending.
+// send gives orders to connected hosts. Others get them when they attach, since the orders
+// are pending.
 func (c *Controller) send(orders []fleet.Order) {
 	for _, o := range orders {
 		if c.hosts[o.Host] == nil {
@@ -253,8 +250,8 @@ func (c *Controller) sendPending(id fleet.HostID) {
 	c.send(own)
 }
 
-// tell queues a message. An agent that takes none is cut off: it comes back
-// and is told everything again.
+// tell queues a message. An agent that does not take it is disconnected: it comes back and
+// gets everything again.
 func (c *Controller) tell(id fleet.HostID, d wire.Down) {
 	h := c.hosts[id]
 	if err := h.session.Send(ended, d); err != nil {

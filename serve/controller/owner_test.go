@@ -8,8 +8,8 @@ import (
 	"pagurus/serve/wire"
 )
 
-// What an owner agreed to is stored and reaches the host; that they are there
-// empties the host, that they go undoes it.
+// An owner's policy is stored and reaches the host. The owner's presence empties the host,
+// and the absence undoes it.
 func TestOwner(t *testing.T) {
 	r := newRig(t)
 	one := r.attach("host1")
@@ -17,7 +17,7 @@ func TestOwner(t *testing.T) {
 	j := r.submit(1)
 	home := r.until("the job to run", running(j)).Guests[fleet.GuestID(string(j)+"g0")].Home
 	if home == "host2" {
-		one = nil // its agent need not be heard
+		one = nil // its agent is not used
 	}
 	ask := func(q fleet.Request) {
 		t.Helper()

@@ -11,17 +11,16 @@ import (
 )
 
 const (
-	// fresh is how old a look at a guest may be to be believed as it is.
+	// fresh is how old a profile may be to be used as it is.
 	fresh = 10 * time.Second
-	// sampleLimit is how long agents have for a new one: it takes four seconds,
-	// and a host looks at four guests at a time.
+	// sampleLimit is how long agents have for a new profile: one takes four seconds, and a
+	// host samples four guests at a time.
 	sampleLimit = 12 * time.Second
 )
 
-// Predict says what a request to move guests would lead to and cost, after a
-// new look at each of them. Those that cannot be looked at now, because
-// something moves on their host or its agent is away, are judged by the last
-// look.
+// Predict gives the effect and cost of a request to move guests, after sampling each of
+// them. A guest that cannot be sampled now, because of a move on its host or an absent
+// agent, is judged by its last profile.
 func (c *Controller) Predict(ctx context.Context, q fleet.Request) (fleet.Forecast, error) {
 	s, err := c.Snapshot(ctx)
 	if err != nil {
@@ -41,7 +40,7 @@ func (c *Controller) Predict(ctx context.Context, q fleet.Request) (fleet.Foreca
 	return f, nil
 }
 
-// Score says how well past predictions met their outcomes.
+// Score compares past predictions with the results.
 func (c *Controller) Score(ctx context.Context) (fleet.Calibration, error) {
 	s, err := c.Snapshot(ctx)
 	if err != nil {
@@ -50,7 +49,7 @@ func (c *Controller) Score(ctx context.Context) (fleet.Calibration, error) {
 	return c.Planner.Score(s), nil
 }
 
-// sampleGuests asks the agents to look at the guests that would move, all at once.
+// sampleGuests has the agents sample all guests that would move, at once.
 func (c *Controller) sampleGuests(ctx context.Context, s fleet.Snapshot, f fleet.Forecast) map[fleet.GuestID]fleet.Profile {
 	ctx, cancel := context.WithTimeout(ctx, sampleLimit)
 	defer cancel()
@@ -82,7 +81,7 @@ func (c *Controller) sampleGuests(ctx context.Context, s fleet.Snapshot, f fleet
 	return out
 }
 
-// withProfiles is the snapshot with new looks in it.
+// withProfiles is the snapshot with new profiles.
 func withProfiles(s fleet.Snapshot, looked map[fleet.GuestID]fleet.Profile) fleet.Snapshot {
 	s.Hosts = maps.Clone(s.Hosts)
 	for _, g := range slices.Sorted(maps.Keys(looked)) {

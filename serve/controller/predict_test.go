@@ -9,7 +9,7 @@ import (
 	"pagurus/serve/wire"
 )
 
-// looked answers as an agent does that has looked at a guest: host3's cannot.
+// looked answers as an agent that has sampled a guest; host3's fails.
 func (a *agent) looked(q wire.Query) {
 	reply := wire.Reply{ID: q.ID, Profile: &fleet.Profile{At: time.Now(), MemoryBytes: 256 << 20, FilledBytes: 100 << 20,
 		Changed: []fleet.Changed{{Within: time.Second, Bytes: 1 << 20}}}}
@@ -19,8 +19,8 @@ func (a *agent) looked(q wire.Query) {
 	a.session.Send(a.r.ctx, wire.Up{Reply: &reply})
 }
 
-// TestPredict: each guest is looked at anew where that can be done, whatever
-// else is said then, and nothing has changed.
+// TestPredict: each guest is sampled again where possible, even when other samples fail, and
+// nothing has changed.
 func TestPredict(t *testing.T) {
 	r := newRig(t)
 	for _, id := range []fleet.HostID{"host1", "host2", "host3"} {

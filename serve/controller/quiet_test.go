@@ -7,7 +7,7 @@ import (
 	"pagurus/serve/wire"
 )
 
-// A wish for quiet cores is kept by the cluster and the host's agent is told.
+// A request for isolated CPUs is stored, and the host's agent gets it.
 func TestIsolatedCPUsAreWanted(t *testing.T) {
 	r := newRig(t)
 	quiet := func(q fleet.IsolationRequest) error {

@@ -20,7 +20,7 @@ import (
 
 // rig is a controller with a real store behind a real socket.
 type rig struct {
-	owners sync.Map // of HostID, OwnerState: what agents say
+	owners sync.Map // of HostID, OwnerState: reported by agents
 
 	t          *testing.T
 	ctx        context.Context
@@ -30,7 +30,7 @@ type rig struct {
 	ctl        *Controller
 	client     *wire.Client
 	stop       func()
-	factsEvery time.Duration // how often agents tell facts: quicker in tests than in life
+	factsEvery time.Duration // the agents' interval for facts, shorter in tests
 }
 
 func newRig(t *testing.T) *rig {
@@ -51,7 +51,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// start starts a controller on what an earlier one left.
+// start starts a controller on an earlier one's data.
 func (r *rig) start() {
 	r.t.Helper()
 	store, err := etcd.Embed(r.ctx, etcd.EmbedConfig{Dir: filepath.Join(r.dir, "etcd")})
@@ -93,10 +93,10 @@ func (r *rig) start() {
 
 const digest = "sha256-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// shaky is the real store, which fails when it is told to.
+// shaky is the real store, which fails on demand.
 type shaky struct {
 	Store
-	mu      sync.Mutex // holding it holds commits up
+	mu      sync.Mutex // holding it delays commits
 	fail    error
 	commits int
 	asked   atomic.Int32 // for commits
@@ -137,8 +137,8 @@ func (i images) List() (all []fleet.Image, err error) {
 
 func (i images) Folder(d fleet.Digest) string { return "/nowhere/" + string(d) }
 
-// agent is a script: it carries out every order at once and well, but for the
-// verbs in silent, which it only remembers.
+// agent is scripted: it carries out every order at once and well, except that it only
+// remembers verbs in silent.
 type agent struct {
 	r       *rig
 	id      fleet.HostID
@@ -148,7 +148,7 @@ type agent struct {
 	mu     sync.Mutex
 	heard  []wire.Down
 	over   error
-	told   chan struct{} // something was heard
+	told   chan struct{} // a message came
 	closed chan struct{}
 }
 
@@ -156,7 +156,7 @@ func (r *rig) facts(id fleet.HostID) fleet.Facts {
 	n := int(id[len(id)-1] - '0')
 	var owner *fleet.Owner
 	if state, has := r.owners.Load(id); has {
-		// By a clock of the host's own, which is an hour fast.
+		// By the host's own clock, which is an hour fast.
 		said := time.Now().Add(time.Hour)
 		is := state.(fleet.OwnerState)
 		owner = &fleet.Owner{State: is, Present: is.There(), Since: said.Add(-time.Minute), SaidAt: said}
@@ -238,15 +238,14 @@ func (a *agent) listen() {
 	}
 }
 
-// traces is what the ranks of a guest have done: little, but they say which
-// guest was asked about.
+// traces are short traces that tell which guest was asked.
 func (a *agent) traces(q wire.Query) []fleet.Trace {
 	return []fleet.Trace{{Rank: int(q.Trace[len(q.Trace)-1] - '0'), At: q.About.To, Sent: []fleet.Sent{{Rank: 0, Messages: 2, Bytes: 2000}}, Gaps: []fleet.Gap{{At: q.About.From.Add(time.Second), Took: 90 * time.Millisecond}}}}
 }
 
 func (a *agent) report(r fleet.Report) { a.session.Send(a.r.ctx, wire.Up{Report: &r}) }
 
-// hears waits until the agent was told something, and gives the first.
+// hears waits until the agent gets a message, and returns the first such.
 func (a *agent) hears(what string, is func(wire.Down) bool) wire.Down {
 	a.r.t.Helper()
 	for {
@@ -284,7 +283,7 @@ func (a *agent) count(is func(wire.Down) bool) (n int) {
 	return n
 }
 
-// until waits for the cluster to be as wanted.
+// until waits for a cluster state.
 func (r *rig) until(what string, is func(fleet.Snapshot) bool) fleet.Snapshot {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.ctx)

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// signalLimit is how long a signal may take to reach all ranks: guests that are
-	// being moved hear of it afterwards.
+	// signalLimit is how long a signal may take to reach all ranks. A guest gets it after
+	// its move.
 	signalLimit = time.Minute
 	signalPause = 200 * time.Millisecond
 )
 
-// signal has guest 0 of a job pass a signal on to the ranks. It is not stored: who
-// gets no answer, because this controller ended meanwhile, asks again with the same
-// ID, and the guests deliver it once. After an error some ranks may have it.
+// signal has guest 0 of a job send a signal to the ranks. It is not stored: a client that
+// gets no answer, because this controller ended, asks again with the same ID, and guests
+// deliver it once. After an error some ranks may have it.
 func (c *Controller) signal(ctx context.Context, q fleet.Request) error {
 	number, err := fleet.ReadSignal(q.Signal)
 	if err != nil {
@@ -46,12 +46,12 @@ func (c *Controller) signal(ctx context.Context, q fleet.Request) error {
 			return &wire.Error{Status: http.StatusConflict, Reason: fmt.Sprintf("job %s was not sent the signal: %v", q.Job, unsent)}
 		}
 		select {
-		case <-time.After(signalPause): // it was on its way to another host, or has only just begun
+		case <-time.After(signalPause): // it was moving to another host, or has just begun
 		case <-ctx.Done():
 			return &wire.Error{Status: http.StatusConflict, Reason: fmt.Sprintf("job %s was not sent the signal within %s; its guests move, try again", q.Job, signalLimit)}
 		}
 	}
 }
 
-// unseen says that a host has not looked yet at a guest that has just begun there.
+// unseen reports that a host has not yet inspected a guest that has just begun there.
 func unseen(err error) bool { return strings.Contains(err.Error(), fleet.ErrAbsent.Error()) }

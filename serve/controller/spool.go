@@ -21,47 +21,45 @@ import (
 )
 
 const (
-	pieceBytes = 1 << 20 // given to a reader at once
-	// aheadBytes is how much input is kept that the guest has not asked for: a
-	// program that reads slowly must not fill the disk.
+	pieceBytes = 1 << 20 // the most that one read returns
+	// aheadBytes bounds the input that the guest has not yet asked for: a program that reads
+	// slowly must not fill the disk.
 	aheadBytes = 4 << 20
-	// keptBytes is how much is kept of each output stream: a program that never
-	// stops writing must not take the disk from all others.
+	// keptBytes bounds each stored output stream: a program that never stops writing must
+	// not fill the disk.
 	keptBytes = 4 << 30
 	endMark   = ".eof"
 )
 
-// dropped is what readers find where the rest of a stream was not kept.
+// dropped is the text at the end of a stream that was cut.
 const dropped = "\npagurus: the program wrote more than is kept of its output; the rest is lost\n"
 
-// spool keeps the streams of jobs in files, DIR/JOB/STREAM, and that a stream
-// has ended in an empty file beside it. A controller's restart loses nothing
-// of it. It is not forced to the disk: output survives the controller's death
-// but not every power cut of its machine.
+// spool keeps jobs' streams in files, DIR/JOB/STREAM. An empty file beside a stream marks
+// its end. A controller's restart loses nothing. Files are not synced: output may be lost
+// when its machine loses power.
 type spool struct {
 	dir     string
 	reserve int64 // bytes that stay free on the disk, for others
-	kept    int64 // bytes of each output stream
+	kept    int64 // the most bytes of each output stream
 	mu      sync.Mutex
 	jobs    map[fleet.JobID]map[string]*stream
 }
 
-// stream is one file that grows. wake is closed and made again whenever
-// something changes that a waiting reader or writer may be waiting for.
+// stream is one growing file. wake is closed and replaced at every change that a reader or
+// writer may wait for.
 //
-// The rest of a stream that is longer than most is taken and dropped, so that
-// its program goes on: the file grows by a hole, which takes no space and
-// keeps the place at which agents go on.
+// Bytes beyond most are accepted and dropped, so that the program goes on: the file grows by
+// a hole, which takes no space and keeps the agents' offset.
 type stream struct {
 	path    string
 	reserve int64 // as the spool's
-	most    int64 // bytes that are kept
+	most    int64 // bytes that are stored
 	mu      sync.Mutex
-	known   bool  // size and eof are those of the files
-	size    int64 // bytes there are, with those dropped
+	known   bool  // size and eof are read from the files
+	size    int64 // length, including dropped bytes
 	eof     bool
 	gone    bool  // the job is forgotten
-	taken   int64 // stdin: how far the guest has got
+	taken   int64 // stdin: the guest's offset
 	wake    chan struct{}
 }
 
@@ -69,7 +67,7 @@ func newSpool(dir string) *spool {
 	return &spool{dir: dir, kept: keptBytes, jobs: map[fleet.JobID]map[string]*stream{}}
 }
 
-// open removes what belongs to no job, and ends the streams of ended ones.
+// open removes folders without a job, and ends the streams of ended jobs.
 func (s *spool) open(jobs map[fleet.JobID]fleet.Job) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("opening the spool: %w", err)
@@ -93,9 +91,9 @@ func (s *spool) open(jobs map[fleet.JobID]fleet.Job) error {
 	return nil
 }
 
-var jobForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`) // is a file name
+var jobForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`) // a safe file name
 
-// stream finds a stream of a job that is known to exist.
+// stream finds a stream of an existing job.
 func (s *spool) stream(job fleet.JobID, name string) (*stream, error) {
 	if !jobForm.MatchString(string(job)) {
 		return nil, fmt.Errorf("job %q cannot have a folder of its own", job)
@@ -109,14 +107,14 @@ func (s *spool) stream(job fleet.JobID, name string) (*stream, error) {
 	if st == nil {
 		st = &stream{path: filepath.Join(s.dir, string(job), name), reserve: s.reserve, most: s.kept, wake: make(chan struct{})}
 		if name == fleet.Stdin {
-			st.most = math.MaxInt64 // no program can do with half of its input; the reserve bounds it
+			st.most = math.MaxInt64 // a program needs all of its input; the reserve bounds it
 		}
 		s.jobs[job][name] = st
 	}
 	return st, nil
 }
 
-// have says how much of a job's output there is.
+// have returns the length of a job's output streams.
 func (s *spool) have(job fleet.JobID) map[string]int64 {
 	out := map[string]int64{}
 	for _, name := range []string{fleet.Stdout, fleet.Stderr} {
@@ -136,7 +134,7 @@ func (s *spool) finish(job fleet.JobID) {
 	for _, name := range []string{fleet.Stdin, fleet.Stdout, fleet.Stderr} {
 		if st, err := s.stream(job, name); err == nil {
 			st.mu.Lock()
-			st.eof = true // an ended job's streams are ended; no file needs to say so
+			st.eof = true // in memory only: the ended job itself implies it
 			st.changed()
 			st.mu.Unlock()
 		}
@@ -161,13 +159,13 @@ func (s *spool) forget(job fleet.JobID) error {
 	return os.RemoveAll(filepath.Join(s.dir, string(job)))
 }
 
-// changed wakes whoever waits; the caller holds the lock.
+// changed wakes waiting calls; the caller holds the lock.
 func (st *stream) changed() {
 	close(st.wake)
 	st.wake = make(chan struct{})
 }
 
-// findStored finds out, once, what a controller before this one left.
+// findStored reads once what an earlier controller left.
 func (st *stream) findStored() error {
 	if st.known {
 		return nil
@@ -188,8 +186,8 @@ func (st *stream) findStored() error {
 	return nil
 }
 
-// wait returns when something changed, or false when ctx ended first. The
-// caller holds the lock, and again afterwards.
+// wait returns true after a change, or false when ctx ended first. The caller holds the
+// lock, and again afterwards.
 func (st *stream) wait(ctx context.Context) bool {
 	wake := st.wake
 	st.mu.Unlock()
@@ -202,7 +200,7 @@ func (st *stream) wait(ctx context.Context) bool {
 	}
 }
 
-// read gives what there is from offset on; it waits for it until ctx ends.
+// read gives bytes from offset on, and waits for some until ctx ends.
 func (st *stream) read(ctx context.Context, offset int64) (data []byte, ended bool, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -225,7 +223,7 @@ func (st *stream) read(ctx context.Context, offset int64) (data []byte, ended bo
 	return data, st.eof && offset+int64(len(data)) == st.shown(), nil
 }
 
-// shown is how much there is to be read.
+// shown is the number of readable bytes.
 func (st *stream) shown() int64 {
 	if st.size > st.most {
 		return st.most + int64(len(dropped))
@@ -249,8 +247,8 @@ func (st *stream) piece(offset int64) ([]byte, error) {
 	return data, nil
 }
 
-// write adds what is new of data and says where the stream ends now. After an
-// error nothing was added.
+// write adds the new part of data and returns the stream's end. After an error nothing was
+// added.
 func (st *stream) write(offset int64, data []byte, eof bool) (int64, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -278,7 +276,7 @@ func (st *stream) write(offset int64, data []byte, eof bool) (int64, error) {
 	return st.size, nil
 }
 
-// add makes the stream longer by data, as far as that is kept.
+// add appends data, up to the stored maximum.
 func (st *stream) add(data []byte) (err error) {
 	kept := data[:max(0, min(int64(len(data)), st.most-st.size))]
 	if len(kept) > 0 {
@@ -292,7 +290,7 @@ func (st *stream) add(data []byte) (err error) {
 			err = f.Truncate(st.size + int64(len(data)))
 		}
 		if err != nil {
-			err = errors.Join(err, f.Truncate(st.size)) // no half of it stays
+			err = errors.Join(err, f.Truncate(st.size)) // no partial write remains
 		}
 		err = errors.Join(err, f.Close())
 	}
@@ -305,7 +303,7 @@ func (st *stream) spare() error {
 		return nil
 	}
 	var disk unix.Statfs_t
-	dir := filepath.Dir(filepath.Dir(st.path)) // the spool's, which is there
+	dir := filepath.Dir(filepath.Dir(st.path)) // the spool's folder, which exists
 	if err := unix.Statfs(dir, &disk); err != nil {
 		return fmt.Errorf("looking at the space left in %s: %w", dir, err)
 	}
@@ -341,7 +339,7 @@ func full(path string, err error) error {
 	return nil
 }
 
-// room waits until the guest is not too far behind. false: it still is.
+// room waits until the guest's offset is near the end. false: it is not in time.
 func (st *stream) room(ctx context.Context) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -353,7 +351,7 @@ func (st *stream) room(ctx context.Context) bool {
 	return true
 }
 
-// took notes how far the guest has got.
+// took notes the guest's offset.
 func (st *stream) took(offset int64) {
 	st.mu.Lock()
 	defer st.mu.Unlock()

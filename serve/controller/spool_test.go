@@ -44,8 +44,8 @@ func has(t *testing.T, st *stream, offset int64, want string, end bool) {
 	}
 }
 
-// TestOffsets: whatever is sent again or out of order, the stream is what the
-// program wrote.
+// TestOffsets: however pieces are repeated or reordered, the stream is what the program
+// wrote.
 func TestOffsets(t *testing.T) {
 	dir := t.TempDir()
 	st := streamOf(t, newSpool(dir), fleet.Stdout)
@@ -56,14 +56,14 @@ func TestOffsets(t *testing.T) {
 		eof    bool
 		next   int64
 	}{
-		{3, "later", false, 0},          // something is missing before it
+		{3, "later", false, 0},          // bytes before it are missing
 		{0, "hello", false, 5},          // the beginning
 		{0, "hello", false, 5},          // again
 		{2, "llo, w", false, 8},         // partly known
 		{0, "he", false, 8},             // all known
-		{0, "he", true, 8},              // not the end of what there is
+		{0, "he", true, 8},              // not the stream's end
 		{9, "", true, 8},                // an end that is not reached
-		{8, "", false, 8},               // a question
+		{8, "", false, 8},               // a query
 		{8, "orld", true, 12},           // the end
 		{12, "and more", false, 12},     // after it
 		{0, "something else", true, 12}, // far too late
@@ -73,7 +73,7 @@ func TestOffsets(t *testing.T) {
 			t.Errorf("%+v: next is %d", s, next)
 		}
 	}
-	for range 2 { // the second time as a controller that was started again
+	for range 2 { // the second time as a restarted controller
 		has(t, st, 0, "hello, world", true)
 		has(t, st, 7, "world", true)
 		has(t, st, 12, "", true)
@@ -120,7 +120,7 @@ func TestReaderWaits(t *testing.T) {
 	if rest != "two" {
 		t.Errorf("%q", rest)
 	}
-	// A job that ends releases who waits for an end that never comes.
+	// The job's end releases a reader.
 	other := streamOf(t, s, fleet.Stderr)
 	released := make(chan bool)
 	go func() {
@@ -131,7 +131,7 @@ func TestReaderWaits(t *testing.T) {
 	if !<-released {
 		t.Error("not ended")
 	}
-	// So does one that is forgotten, and nothing is left of it.
+	// Forgetting the job does too, and leaves nothing.
 	if err := s.forget("j1"); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestLargeOutput(t *testing.T) {
 	}
 }
 
-// TestInputWaits: a program that does not read does not fill the disk.
+// TestInputWaits: a program that does not read cannot fill the disk.
 func TestInputWaits(t *testing.T) {
 	st := streamOf(t, newSpool(t.TempDir()), fleet.Stdin)
 	wrote(t, st, 0, strings.Repeat("x", aheadBytes), false)
@@ -215,19 +215,19 @@ func TestForgottenJobsAreRemoved(t *testing.T) {
 	}
 }
 
-// TestLongOutput: of an endless stream the beginning is kept, then one line
-// says so, and the program goes on; also under a controller started again.
+// TestLongOutput: the beginning of an endless stream is kept, then one line says that the
+// rest is lost. The program goes on, also after a controller's restart.
 func TestLongOutput(t *testing.T) {
 	dir := t.TempDir()
 	s := newSpool(dir)
 	s.kept = 10
 	st := streamOf(t, s, fleet.Stdout)
 	wrote(t, st, 0, "0123456789", false)
-	has(t, st, 10, "", false) // all that is kept, and all there was
+	has(t, st, 10, "", false) // the stored maximum, all written so far
 	if next := wrote(t, st, 8, "89abc", false); next != 13 {
 		t.Errorf("next is %d", next)
 	}
-	const far = 13 + 1<<40 // a program has written for days
+	const far = 13 + 1<<40 // a program that has written for days
 	if err := os.Truncate(st.path, far); err != nil {
 		t.Fatal(err)
 	}
@@ -256,10 +256,10 @@ func TestLongOutput(t *testing.T) {
 	has(t, in, 0, "0123456789abc", true)
 }
 
-// TestReserve: output leaves the store what that needs, and waits meanwhile.
+// TestReserve: output leaves the store its reserve, and waits meanwhile.
 func TestReserve(t *testing.T) {
 	s := newSpool(t.TempDir())
-	s.reserve, s.kept = 1<<62, 5 // no disk has as much
+	s.reserve, s.kept = 1<<62, 5 // more than any disk has
 	st := streamOf(t, s, fleet.Stdout)
 	_, err := st.write(0, []byte("hello"), false)
 	if e := (*wire.Error)(nil); !errors.As(err, &e) || e.Status != http.StatusInsufficientStorage || !strings.Contains(e.Reason, "free some space") {
@@ -268,13 +268,12 @@ func TestReserve(t *testing.T) {
 	has(t, st, 0, "", false)
 	st.reserve = 1
 	wrote(t, st, 0, "hello", false)
-	st.reserve = 1 << 62 // what is dropped needs no space
+	st.reserve = 1 << 62 // dropped bytes need no space
 	wrote(t, st, 5, ", world", true)
 	has(t, st, 5, dropped, true)
 }
 
-// TestFullDisk: what does not fit is not taken, in whole, and fits once there
-// is space.
+// TestFullDisk: data that does not fit is not taken at all, and fits once there is space.
 func TestFullDisk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("contract ring: make test")

@@ -11,7 +11,7 @@ import (
 	"pagurus/serve/wire"
 )
 
-// Streams are the jobs' streams, for those who may have them.
+// Streams gives access to jobs' streams and checks who may have it.
 type Streams struct{ c *Controller }
 
 // Streams gives the jobs' streams.
@@ -64,7 +64,7 @@ func (s Streams) Write(ctx context.Context, by fleet.Caller, at wire.Place, data
 			return 0, &wire.Error{Status: http.StatusGone, Reason: fmt.Sprintf("job %s has ended and takes no input", j.ID)}
 		}
 		if !st.room(ctx) {
-			data, eof = nil, false // where to go on is all that is answered
+			data, eof = nil, false // answer only with the next offset
 		}
 	}
 	return st.write(at.Offset, data, eof)

@@ -20,24 +20,23 @@ import (
 )
 
 const (
-	traceLimit = 10 * time.Second // how long agents have to answer a question
-	// stallAfter is when the job's ranks are asked after a move: a gap is known
-	// once it is over.
+	traceLimit = 10 * time.Second // how long agents have to answer
+	// stallAfter is the delay between a move and the query to the job's ranks: a gap is
+	// known only when it is over.
 	stallAfter = 2 * time.Second
-	// stallUntil is for how long that is tried: ranks remember each of the last
-	// few minutes' seconds.
+	// stallUntil bounds the tries: ranks remember each second of the last few minutes.
 	stallUntil = 2 * time.Minute
 	stallTries = 3
-	stallsMost = 4 // asked about at the same time: it takes the guests' time
-	// longestGap is more than any that is one; sums of those stay durations.
+	stallsMost = 4 // queries at the same time: they take the guests' time
+	// longestGap bounds gaps so that their sums stay durations.
 	longestGap = 10000 * time.Hour
 	mostSpans  = 256 // of a rank
 
-	tracePrefix = "trace." // of the files beside a job's streams, a guest's each
+	tracePrefix = "trace." // of the files beside a job's streams, one per guest
 )
 
-// Trace gives what a job's ranks have done with MPI: by asking the agents of
-// its guests, or, of guests that were stopped, what they said at last.
+// Trace gives the MPI traces of a job's ranks: from the agents of its guests, or for stopped
+// guests from their last report.
 func (c *Controller) Trace(ctx context.Context, by fleet.Caller, id fleet.JobID) ([]fleet.Trace, error) {
 	j, err := c.owned(ctx, by, id)
 	if err != nil {
@@ -64,8 +63,8 @@ func (c *Controller) Trace(ctx context.Context, by fleet.Caller, id fleet.JobID)
 	return traces, nil
 }
 
-// byRank sorts traces, and drops all but those of the youngest program: a job
-// may run one after the other, and have had a rank in another guest before.
+// byRank sorts traces, and drops all but those of the latest program: a job may run several
+// one after the other, with a rank in another guest before.
 func byRank(traces []fleet.Trace) []fleet.Trace {
 	slices.SortStableFunc(traces, func(a, b fleet.Trace) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), b.Begun.Compare(a.Begun)) })
 	var youngest fleet.Trace
@@ -88,8 +87,8 @@ func migrationsOf(s fleet.Snapshot, id fleet.JobID) []fleet.Migration {
 	return out
 }
 
-// askTraces asks the agents of a job's guests. With an error it gives what the
-// others said.
+// askTraces asks the agents of a job's guests. With an error it also gives the traces that
+// came.
 func (c *Controller) askTraces(ctx context.Context, s fleet.Snapshot, id fleet.JobID, q fleet.TraceQuery) ([]fleet.Trace, error) {
 	ctx, cancel := context.WithTimeout(ctx, traceLimit)
 	defer cancel()
@@ -121,7 +120,7 @@ func (c *Controller) askTraces(ctx context.Context, s fleet.Snapshot, id fleet.J
 	return byRank(out), errors.Join(failures...)
 }
 
-// guestTraces asks the agent where the guest is.
+// guestTraces asks the agent of the guest's host.
 func (c *Controller) guestTraces(ctx context.Context, g fleet.Guest, q fleet.TraceQuery) ([]fleet.Trace, error) {
 	r, err := c.query(ctx, g, wire.Query{Trace: g.ID, About: q})
 	if err != nil {
@@ -130,8 +129,7 @@ func (c *Controller) guestTraces(ctx context.Context, g fleet.Guest, q fleet.Tra
 	return plausible(r.Traces, g.ID), nil
 }
 
-// plausible makes traces those of a guest and cuts off what no rank can have
-// gone through: guests may say anything.
+// plausible sets the traces' guest and bounds their values: guests may send anything.
 func plausible(traces []fleet.Trace, g fleet.GuestID) []fleet.Trace {
 	sane := func(d time.Duration) time.Duration { return min(max(d, 0), longestGap) }
 	for i := range traces {
@@ -154,14 +152,14 @@ func plausible(traces []fleet.Trace, g fleet.GuestID) []fleet.Trace {
 	return traces
 }
 
-// stalls is which migrations the ranks are being asked about.
+// stalls tracks queries for migrations' stalls.
 type stalls struct {
 	tries map[fleet.MigrationID]int
-	under int // way
+	under int // queries under way
 }
 
-// measureStalls asks the ranks of jobs whose guests have moved what they saw,
-// as long as they are there to be asked. It is for the loop and does not wait.
+// measureStalls asks the ranks of jobs whose guests have moved for the stall, while they can
+// be asked. It runs in the loop and does not wait.
 func (c *Controller) measureStalls(ctx context.Context) {
 	at := now()
 	for id, m := range c.snap().Migrations {
@@ -174,7 +172,7 @@ func (c *Controller) measureStalls(ctx context.Context) {
 			delete(c.stalls.tries, id)
 			continue
 		}
-		if j.State == fleet.JobStopping { // soon all is known that will be
+		if j.State == fleet.JobStopping { // soon everything is known
 			continue
 		}
 		if c.stalls.under >= stallsMost || c.stalls.tries[id] >= stallTries {
@@ -186,8 +184,8 @@ func (c *Controller) measureStalls(ctx context.Context) {
 	}
 }
 
-// measureStall asks about one migration and records the answer. That nobody
-// answered, or saw anything, is not an error: it is tried again.
+// measureStall asks about one migration and records the answer. Without an answer it is
+// tried again.
 func (c *Controller) measureStall(ctx context.Context, s fleet.Snapshot, m fleet.Migration) {
 	var seen fleet.Stall
 	q, ok := stall.Window(m)
@@ -201,7 +199,7 @@ func (c *Controller) measureStall(ctx context.Context, s fleet.Snapshot, m fleet
 		}
 		seen, ok = stall.Measure(m, migrationsOf(s, m.Job), traces)
 	}
-	// When the loop has ended nobody needs it.
+	// After the loop's end this is not needed.
 	_ = c.do(ctx, func(ctx context.Context) {
 		c.stalls.under--
 		if ok {
@@ -216,7 +214,7 @@ func (c *Controller) record(ctx context.Context, id fleet.MigrationID, seen flee
 	c.noteStoreError(err)
 }
 
-// lastWords keeps what a stopped guest's ranks have done.
+// lastWords keeps the traces of a stopped guest's ranks.
 func (c *Controller) lastWords(r fleet.Report) {
 	g, ok := c.snap().Guests[r.Order.Guest]
 	if len(r.Traces) == 0 || !ok {
@@ -227,8 +225,8 @@ func (c *Controller) lastWords(r fleet.Report) {
 	}
 }
 
-// keepTraces keeps the traces of one guest until its job is forgotten. After
-// an error there are those it has had before, or none.
+// keepTraces keeps a guest's traces until its job is forgotten. After an error the earlier
+// ones remain, or none.
 func (s *spool) keepTraces(job fleet.JobID, g fleet.GuestID, traces []fleet.Trace) error {
 	text, err := json.Marshal(traces)
 	if err != nil {
@@ -247,8 +245,7 @@ func (s *spool) keepTraces(job fleet.JobID, g fleet.GuestID, traces []fleet.Trac
 	return nil
 }
 
-// traces gives what is kept of a job's traces, by rank. What cannot be read is
-// as if it had not been kept.
+// traces gives a job's kept traces, by rank. Unreadable files are skipped.
 func (s *spool) traces(job fleet.JobID) []fleet.Trace {
 	if !jobForm.MatchString(string(job)) {
 		return nil

@@ -8,8 +8,7 @@ import (
 	"pagurus/fleet"
 )
 
-// A job whose programs ran one after the other, with fewer ranks and on other
-// guests the second time.
+// A job's programs ran one after the other, the second with fewer ranks and on other guests.
 func TestTheYoungestProgramCounts(t *testing.T) {
 	trace := func(guest fleet.GuestID, rank, ranks int, begun int64) fleet.Trace {
 		return fleet.Trace{Guest: guest, Rank: rank, Ranks: ranks, Begun: time.Unix(begun, 0)}

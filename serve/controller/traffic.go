@@ -9,28 +9,28 @@ import (
 )
 
 const (
-	// trafficAfter is how long a program has run when its ranks are first asked to whom
-	// they talk; they are asked again whenever that has doubled, since what they said
-	// is of all the time.
+	// trafficAfter is how long a program runs before its ranks are first asked for their
+	// traffic. They are asked again whenever that time has doubled, since the answer covers
+	// the whole run.
 	trafficAfter       = time.Minute
 	mostTrafficQueries = 2 // jobs asked at the same time: it takes the guests' time
 )
 
-// trafficQueries is which jobs' ranks are being asked to whom they talk.
+// trafficQueries tracks queries for jobs' traffic.
 type trafficQueries struct {
-	asked map[fleet.JobID]time.Duration // for how long the program had run
-	under int                           // way
+	asked map[fleet.JobID]time.Duration // how long the program had run at the last query
+	under int                           // queries under way
 }
 
-// due reports whether a job is to be asked.
+// due reports whether a job should be asked.
 func (t *trafficQueries) due(j fleet.Job, at time.Time) bool {
 	ran := at.Sub(j.Started)
 	return j.State == fleet.JobRunning && j.Spec.Trace && j.Spec.Guests > 1 && !j.Started.IsZero() &&
 		t.under < mostTrafficQueries && ran >= max(trafficAfter, 2*t.asked[j.ID])
 }
 
-// measureTraffic asks the ranks of jobs to whom they talk, where that matters to where
-// their guests go. It is for the loop and does not wait.
+// measureTraffic asks jobs' ranks for their traffic, if hosts are in several sites. It runs
+// in the loop and does not wait.
 func (c *Controller) measureTraffic(ctx context.Context) {
 	at, s := now(), c.snap()
 	for id := range c.trafficQueries.asked {
@@ -65,18 +65,18 @@ func sited(s fleet.Snapshot) bool {
 	return false
 }
 
-// askTraffic asks one job's ranks and records what they say. That nobody answered is no
-// error: they are asked again.
+// askTraffic asks one job's ranks and records the answers. Without an answer they are asked
+// again later.
 func (c *Controller) askTraffic(ctx context.Context, s fleet.Snapshot, j fleet.Job) {
 	traces, err := c.askTraces(ctx, s, j.ID, fleet.TraceQuery{})
 	if err != nil {
 		c.Log.Debug("traffic not known for all ranks", "job", j.ID, "cause", err)
 	}
 	talk := placement.Traffic(j, traces)
-	// When the loop has ended nobody needs it.
+	// After the loop's end this is not needed.
 	_ = c.do(ctx, func(ctx context.Context) {
 		if c.trafficQueries.under--; len(talk) == 0 || err != nil && len(c.snap().Jobs[j.ID].Traffic) > 0 {
-			return // what is known is more than a part
+			return // the recorded traffic is more complete
 		}
 		_, err := c.step(ctx, fleet.Observation{At: now(), Job: j.ID, Traffic: talk})
 		c.noteStoreError(err)

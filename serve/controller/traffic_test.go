@@ -7,8 +7,7 @@ import (
 	"pagurus/fleet"
 )
 
-// A job is asked after a minute and then whenever it has run for twice as long,
-// and few at a time.
+// A job is asked after a minute and whenever its run time has doubled; few at the same time.
 func TestWhenJobsAreAskedForTraffic(t *testing.T) {
 	begun := time.Unix(0, 0)
 	j := fleet.Job{ID: "j1", State: fleet.JobRunning, Started: begun, Spec: fleet.JobSpec{Guests: 2, Trace: true}}
@@ -47,7 +46,7 @@ func TestWhenJobsAreAskedForTraffic(t *testing.T) {
 	}
 }
 
-// What the ranks say is in the snapshot that the planner thinks by.
+// The ranks' traffic is in the planner's snapshot.
 func TestTrafficIsRecorded(t *testing.T) {
 	r := newRig(t)
 	for _, id := range []fleet.HostID{"host1", "host2"} {

@@ -17,8 +17,8 @@ import (
 	"pagurus/fleet"
 )
 
-// script is sensors that see what a test wants, and guests that note what they
-// are told: for the lookout's own bookkeeping, nothing else.
+// script is sensors with a test's samples, and guests that note calls: only for the
+// monitor's own bookkeeping.
 type script struct {
 	mu     sync.Mutex
 	sample fleet.OwnerSample
@@ -62,7 +62,7 @@ func (s *script) set(f func(*script)) {
 	f(s)
 }
 
-// took gives what guests were told since the last time.
+// took gives the calls since the last time.
 func (s *script) took() []string {
 	synctest.Wait()
 	s.mu.Lock()
@@ -101,7 +101,7 @@ func TestFaults(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		is("with nobody there")
-		// What fails is tried again with each sample, and told.
+		// A failure is retried with each sample, and reported.
 		busy := 1.5
 		s.set(func(s *script) { s.sample.NonGuestCPUs, s.fails = &busy, errors.New("no groups") })
 		time.Sleep(3 * time.Second)
@@ -123,7 +123,7 @@ func TestFaults(t *testing.T) {
 		leaving.Store(false)
 		time.Sleep(2 * time.Second)
 		is("when they have left", "deprioritise capped")
-		// A sensor with a bug costs its samples and nobody's place.
+		// A sensor with a bug costs only its samples.
 		s.set(func(s *script) { s.panics = true })
 		time.Sleep(3 * time.Second)
 		if o := l.Seen(); !o.Present || !strings.Contains(strings.Join(o.Deaf, " "), "a sensor has a bug") {
@@ -133,7 +133,7 @@ func TestFaults(t *testing.T) {
 		s.took()
 		time.Sleep(16 * time.Minute)
 		is("when the owner has gone", "restore")
-		// Told again is no news, and what is remembered is what was told last.
+		// Repeating a policy changes nothing, and the last policy is remembered.
 		if err := errors.Join(l.Agree(fleet.OwnerPolicy{}), l.Agree(fleet.OwnerPolicy{})); err != nil {
 			t.Error(err)
 		}
@@ -147,7 +147,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// Without a lookout there is nobody.
+// A nil monitor sees no owner.
 func TestNobody(t *testing.T) {
 	var l *Monitor
 	l.Run(t.Context())

@@ -1,11 +1,9 @@
-// Package monitor watches for the owner of a host: it asks the sensors once a
-// second, lets package presence judge what they say, and has guests give way at
-// once. It owns the interfaces of what it uses and knows neither guests nor the
-// controller.
+// Package monitor is the presence monitor of a host. It samples the sensors once a second,
+// lets package presence judge the samples, and deprioritises guests at once. It owns the
+// interfaces it uses and knows neither guests nor the controller.
 //
-// It may be killed at any moment: guests that gave way go on doing so until the
-// next one has looked. Its tests run against the real sensors and the kernel's
-// control groups.
+// It may be killed at any moment: deprioritised guests stay so until the next monitor has
+// sampled. Its tests run against the real sensors and the kernel's control groups.
 package monitor
 
 import (
@@ -25,71 +23,71 @@ import (
 	"pagurus/internal/note"
 )
 
-// Sensors tell who else is at the host.
+// Sensors detect the owner's presence.
 type Sensors interface {
-	// Sample asks all of them, in milliseconds. exclusive are programs to look
-	// for. Those that fail say so in the sample and do not count.
+	// Sample reads all sensors, in milliseconds. exclusive are programs to search for.
+	// Sensors that fail are listed in the sample and do not count.
 	Sample(ctx context.Context, exclusive []string) fleet.OwnerSample
 }
 
-// Guests are all guests of the host together. Each method may be called at any
-// time, and again.
+// Guests are all guests of the host together. Each method may be called at any time, and
+// again.
 type Guests interface {
-	// Deprioritise has them run on what nobody else wants and on no more than part of
-	// the CPUs, 0 to 1; 0 is no ceiling. While some are leaving they get what
-	// that takes. It holds after this process has ended. After an error call
+	// Deprioritise leaves guests only the CPU time that nobody else wants, and at most part
+	// of the CPUs, 0 to 1; 0 is no limit. If leaving is set, guests get the CPU time that
+	// moving them away needs. It holds after this process has ended. After an error call
 	// again.
 	Deprioritise(part float64, leaving bool) error
-	// Restore ends Yield, if there was one. After an error call again.
+	// Restore undoes Deprioritise, if it was called. After an error call again.
 	Restore() error
 }
 
-// Config is what a lookout is made of.
+// Config configures a monitor.
 type Config struct {
 	Sensors Sensors
 	Guests  Guests
 	CPUs    int    // of the host
-	File    string // keeps what the owner agreed to for the next agent
+	File    string // keeps the owner's policy for the next agent
 	Log     *slog.Logger
 }
 
-// sampleEvery is how often the sensors are asked.
+// sampleEvery is the interval of samples.
 const sampleEvery = time.Second
 
-// Monitor watches one host. Run is to be called once; all else at any time. A
-// nil Lookout sees nobody.
+// Monitor watches one host. Run must be called once; other methods at any time. A nil
+// Monitor does nothing.
 type Monitor struct {
 	Config
 	begun time.Time // with its monotonic part
 
 	mu      sync.Mutex
 	policy  fleet.OwnerPolicy
-	told    bool // policy is what the controller says
+	told    bool // policy came from the controller
 	watch   presence.Watch
 	sampled bool
-	trouble string // with having guests give way
+	trouble string // the error of deprioritising guests
 
-	leaving func() bool // under mu; nil: nobody is
-	held    cpuShare    // Run's: what guests are held to
-	settled bool        // Run's: held is what the host has
+	leaving func() bool // under mu; reports whether guests are being sent away; nil: none
+	held    cpuShare    // Run's: the limits last set for guests
+	settled bool        // Run's: held is in effect
 
 	news   chan struct{} // capacity 1
 	turned chan struct{} // capacity 1
 	agreed chan struct{} // capacity 1: policy has changed
 }
 
-// cpuShare is what guests are held to.
+// cpuShare is the guests' CPU limits.
 type cpuShare struct {
-	part    *float64 // nil: nothing
+	part    *float64 // nil: no limits
 	leaving bool
 }
 
-// New makes a lookout; it touches nothing yet.
+// New makes a monitor and starts nothing.
 func New(c Config) *Monitor {
 	return &Monitor{Config: c, begun: time.Now(), news: make(chan struct{}, 1), turned: make(chan struct{}, 1), agreed: make(chan struct{}, 1)}
 }
 
-// News has something when Seen tells of another state than before.
+// News receives when Seen has a new state.
 func (l *Monitor) News() <-chan struct{} {
 	if l == nil {
 		return nil
@@ -97,7 +95,7 @@ func (l *Monitor) News() <-chan struct{} {
 	return l.news
 }
 
-// Turned has something when guests have to give way, or no longer have to.
+// Turned receives when the owner's presence changes.
 func (l *Monitor) Turned() <-chan struct{} {
 	if l == nil {
 		return nil
@@ -105,8 +103,8 @@ func (l *Monitor) Turned() <-chan struct{} {
 	return l.turned
 }
 
-// Run watches until ctx ends. What the owner agreed to last counts from the
-// start: the controller may be away.
+// Run watches until ctx ends. The owner's last policy applies from the start, since the
+// controller may be away.
 func (l *Monitor) Run(ctx context.Context) {
 	if l == nil {
 		return
@@ -143,7 +141,7 @@ func (l *Monitor) remembered() (p fleet.OwnerPolicy, err error) {
 	return p, err
 }
 
-// Leaving has the lookout ask whether guests are being sent away.
+// Leaving sets how the monitor asks whether guests are being sent away.
 func (l *Monitor) Leaving(is func() bool) {
 	if l == nil {
 		return
@@ -153,8 +151,8 @@ func (l *Monitor) Leaving(is func() bool) {
 	l.leaving = is
 }
 
-// Agree takes what the owner has agreed to, as the controller says. It counts
-// at once. After an error it counts, and the next agent does not know it.
+// Agree sets the owner's policy from the controller, with effect at once. After an error it
+// has effect, but the next agent does not know it.
 func (l *Monitor) Agree(p fleet.OwnerPolicy) error {
 	if l == nil {
 		return nil
@@ -179,7 +177,7 @@ func (l *Monitor) Agree(p fleet.OwnerPolicy) error {
 	return nil
 }
 
-// Seen is what is known of the owner; nil: nobody has looked yet.
+// Seen is the owner's state; nil before the first sample.
 func (l *Monitor) Seen() *fleet.Owner {
 	if l == nil {
 		return nil
@@ -197,8 +195,7 @@ func (l *Monitor) Seen() *fleet.Owner {
 	return o
 }
 
-// sample asks the sensors and has guests give way, or no longer, by what they
-// say.
+// sample reads the sensors and deprioritises or restores guests accordingly.
 func (l *Monitor) sample(ctx context.Context) {
 	l.mu.Lock()
 	p := l.policy
@@ -228,7 +225,7 @@ func (l *Monitor) sample(ctx context.Context) {
 	}
 }
 
-// ask asks the sensors. A panic in one costs its sample, not the agent.
+// ask reads the sensors. A panic in one costs its sample, not the agent.
 func (l *Monitor) ask(ctx context.Context, exclusive []string) (out fleet.OwnerSample) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -239,8 +236,8 @@ func (l *Monitor) ask(ctx context.Context, exclusive []string) (out fleet.OwnerS
 	return l.Sensors.Sample(ctx, exclusive)
 }
 
-// deprioritise holds all guests to a part of the CPUs, and to what nobody else
-// wants, or to neither. What the host has already is not set again.
+// deprioritise sets or removes the guests' CPU limits. Limits already in effect are not set
+// again.
 func (l *Monitor) deprioritise(want cpuShare) error {
 	if l.settled && reflect.DeepEqual(want, l.held) {
 		return nil
@@ -260,7 +257,7 @@ func (l *Monitor) deprioritise(want cpuShare) error {
 	return err
 }
 
-// noteTrouble remembers a trouble, and logs the change.
+// noteTrouble remembers an error and logs the change.
 func (l *Monitor) noteTrouble(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -273,7 +270,7 @@ func (l *Monitor) noteTrouble(err error) {
 	}
 }
 
-// poke says that there is something, once.
+// poke signals a channel of capacity 1.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -21,7 +21,7 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// noting is real sensors, and when they first told of an owner.
+// noting is the real sensors, with the time of their first sign of an owner.
 type noting struct {
 	*sensors.Sensors
 	fired atomic.Int64
@@ -35,7 +35,7 @@ func (n *noting) Sample(ctx context.Context, exclusive []string) fleet.OwnerSamp
 	return out
 }
 
-// deprioritised reads from the kernel whether a group gives way.
+// deprioritised reads from the kernel whether a group is deprioritised.
 func deprioritised(t *testing.T, group string) bool {
 	t.Helper()
 	for _, pattern := range []string{"/sys/fs/cgroup/cpu*/" + group + "/cpu.idle", "/sys/fs/cgroup/" + group + "/cpu.idle"} {
@@ -52,8 +52,8 @@ func deprioritised(t *testing.T, group string) bool {
 	return false
 }
 
-// program starts the owner's program on a host: one that uses a CPU. Only the
-// programs that an agent started itself are its own.
+// program starts an owner's program that uses a CPU on a host. An agent's own programs are
+// only those it started itself.
 func program(t *testing.T, h *testkit.Host) (end func()) {
 	t.Helper()
 	text, err := h.Command(t.Context(), "sh", "-c", `chrt -o 0 setsid sh -c 'while :; do :; done' >/dev/null 2>&1 & echo $!`).Output()
@@ -134,8 +134,8 @@ func TestGuestsGiveWayToTheOwner(t *testing.T) {
 	testkit.Until(t, 60*time.Second, "the owner is gone", is(fleet.OwnerAbsent))
 	testkit.Until(t, 5*time.Second, "guests run", func() bool { return !deprioritised(t, group) })
 
-	// A claim counts now, not with the next sample, and for the next agent, too,
-	// with the controller away.
+	// A claim has effect at once, not with the next sample. It also holds for the next agent
+	// without a controller.
 	agree(fleet.OwnerPolicy{Owned: true, IdleAfter: 3 * time.Second, Claimed: true})
 	testkit.Until(t, 5*time.Second, "guests give way to who claims the host", func() bool { return deprioritised(t, group) })
 	stop()

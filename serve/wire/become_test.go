@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// becomes gives the calling thread alone another identity. The calls of
-// package syscall would give it to the whole process.
+// becomes changes the user of the calling thread only. Package syscall would change the
+// whole process.
 func becomes(uid, gid int, groups []uint32) syscall.Errno {
 	if _, _, e := syscall.RawSyscall(syscall.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(&groups[0])), 0); e != 0 {
 		return e

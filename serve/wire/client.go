@@ -27,15 +27,15 @@ import (
 	"pagurus/serve/identity"
 )
 
-// DefaultSocket is where a machine's controller listens.
+// DefaultSocket is the socket of a machine's controller.
 const DefaultSocket = "/run/pagurus/controller.sock"
 
-// ErrNoController is what an error wraps when nobody answers at the address,
-// or who answers does not lead. Trying again later may help.
+// ErrNoController: no controller answers at the address, or it does not lead. A later try
+// may succeed.
 var ErrNoController = errors.New("no controller answers")
 
-// Error is a Problem with its HTTP status: what a Controller answers with and
-// what a Client returns.
+// Error is a Problem with its HTTP status: the answer of a Controller and the error of a
+// Client.
 type Error struct {
 	Status int
 	Reason string
@@ -47,10 +47,10 @@ func (e *Error) Error() string { return e.Reason }
 // NotLeading is the status of a controller that does not lead, or not yet.
 const NotLeading = http.StatusServiceUnavailable
 
-// Is makes a controller that does not lead none.
+// Is treats a controller that does not lead as ErrNoController.
 func (e *Error) Is(target error) bool { return target == ErrNoController && e.Status == NotLeading }
 
-// Config says where the controller is.
+// Config locates the controller.
 type Config struct {
 	Address     string // "unix:/run/pagurus/controller.sock" or "host:port"
 	Credentials string // for "host:port": the folder of the certificate and its key
@@ -84,9 +84,9 @@ func Resolve(c Config, folder string) (Config, error) {
 	return c, err
 }
 
-// Client talks to one controller. Its methods may be called side by side.
+// Client talks to one controller. Its methods may be called concurrently.
 type Client struct {
-	address string // as a person wrote it
+	address string // as the user wrote it
 	base    string // scheme and host of every URL
 	http    *http.Client
 
@@ -102,12 +102,12 @@ const (
 	problemBytes  = 64 << 10
 	downBytes     = 8 << 20
 	snapshotBytes = 256 << 20
-	firstPause    = 50 * time.Millisecond // between two tries to connect again; doubled up to lastPause
+	firstPause    = 50 * time.Millisecond // between two tries to reconnect; doubled up to lastPause
 	lastPause     = time.Second
 )
 
-// Dial makes a client. It connects when it is first used, and again whenever
-// it has to.
+// Dial makes a client. It connects at first use, and again when necessary. An error means a
+// bad address or token.
 func Dial(c Config) (*Client, error) {
 	client := &Client{address: c.Address}
 	if path, is := strings.CutPrefix(c.Address, "unix:"); is {
@@ -150,8 +150,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Ask makes a request and returns what it led to. An *Error with status 422
-// is a refusal: its reason is for people.
+// Ask makes a request and returns its result. An *Error with status 422 is a refusal; its
+// reason is for people.
 func (c *Client) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, error) {
 	var a fleet.Answer
 	b, err := json.Marshal(q)
@@ -162,14 +162,14 @@ func (c *Client) Ask(ctx context.Context, q fleet.Request) (fleet.Answer, error)
 	return a, err
 }
 
-// Snapshot gives the cluster as it is now.
+// Snapshot gives the present cluster state.
 func (c *Client) Snapshot(ctx context.Context) (fleet.Snapshot, error) {
 	var s fleet.Snapshot
 	err := c.call(ctx, http.MethodGet, "/v1/snapshot", nil, &s)
 	return s, err
 }
 
-// Explain says why something is as it is, a sentence a line.
+// Explain says why something is as it is, one sentence per line.
 func (c *Client) Explain(ctx context.Context, about About) ([]string, error) {
 	q := url.Values{}
 	for name, value := range map[string]string{"guest": string(about.Guest), "job": string(about.Job), "host": string(about.Host)} {
@@ -182,15 +182,15 @@ func (c *Client) Explain(ctx context.Context, about About) ([]string, error) {
 	return e.Lines, err
 }
 
-// Trace gives what a job's ranks have done with MPI, by rank.
+// Trace gives the MPI traces of a job's ranks, by rank.
 func (c *Client) Trace(ctx context.Context, job fleet.JobID) ([]fleet.Trace, error) {
 	var traces []fleet.Trace
 	err := c.call(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(string(job))+"/trace", nil, &traces)
 	return traces, err
 }
 
-// ReadStream gives what there is of a stream from a place on, and waits some
-// time for it. ended: nothing will follow what was given.
+// ReadStream gives a stream's bytes from an offset, and waits some time for new ones. ended:
+// nothing follows data.
 func (c *Client) ReadStream(ctx context.Context, at Place) (data []byte, ended bool, err error) {
 	r, err := c.send(ctx, http.MethodGet, at.path()+"&wait=1", nil)
 	if err != nil {
@@ -203,9 +203,8 @@ func (c *Client) ReadStream(ctx context.Context, at Place) (data []byte, ended b
 	return data, r.Header.Get(endedHeader) == "1", nil
 }
 
-// WriteStream adds bytes to a stream and says where to go on: it may have
-// taken some of them, or none while the reader is behind. eof says that
-// nothing follows data.
+// WriteStream adds bytes to a stream and returns the next offset. It may take only some
+// bytes, or none while the reader is behind. eof: nothing follows data.
 func (c *Client) WriteStream(ctx context.Context, at Place, data []byte, eof bool) (next int64, err error) {
 	path := at.path()
 	if len(data) > pieceBytes {
@@ -240,9 +239,8 @@ func (c *Client) FetchImageFile(ctx context.Context, d fleet.Digest, file string
 	return nil
 }
 
-// Watch gives the cluster now and after every change until ctx ends, and
-// connects again by itself whenever the controller was away. An error means
-// that it cannot be reached now.
+// Watch gives the cluster state now and after every change until ctx ends. It reconnects by
+// itself. An error means that the controller cannot be reached now.
 func (c *Client) Watch(ctx context.Context) (<-chan fleet.Snapshot, error) {
 	s, err := c.watching(ctx)
 	if err != nil {
@@ -276,7 +274,7 @@ func (c *Client) watching(ctx context.Context) (*watchSession, error) {
 	return newSession[struct{}](ctx, conn, sessionConfig[fleet.Snapshot]{messageBytes: snapshotBytes, out: 1, in: 1, peer: "the controller"}), nil
 }
 
-// followSession carries snapshots until the session ends.
+// followSession passes on snapshots until the session ends.
 func followSession(ctx context.Context, s *watchSession, out chan<- fleet.Snapshot) {
 	defer s.Close()
 	for {
@@ -292,8 +290,7 @@ func followSession(ctx context.Context, s *watchSession, out chan<- fleet.Snapsh
 	}
 }
 
-// rest waits before the next try, with some chance in it so that not all come
-// back at once.
+// rest waits before the next try, with jitter so that clients do not all reconnect at once.
 func rest(ctx context.Context, pause *time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -302,9 +299,8 @@ func rest(ctx context.Context, pause *time.Duration) {
 	*pause = min(2**pause, lastPause)
 }
 
-// Attach opens an agent's session and returns when the controller has
-// answered it; what it said is the first message received. An error holds the
-// controller's reason for ending the session, if it did.
+// Attach opens an agent's session and returns after the controller's first message, which
+// Receive gives first. If the controller ended the session, the error holds its reason.
 func (c *Client) Attach(ctx context.Context, hello Hello) (*AgentSession, error) {
 	conn, err := c.connect(ctx, "/v1/agent")
 	if err != nil {
@@ -356,7 +352,7 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, int
 		if syntax, kind := (*json.SyntaxError)(nil), (*json.UnmarshalTypeError)(nil); errors.As(err, &syntax) || errors.As(err, &kind) {
 			return fmt.Errorf("the answer of the controller at %s is not understood: %w; is its version another than yours?", c.address, err)
 		}
-		return c.explained(err) // it was cut off
+		return c.explained(err) // the connection broke
 	}
 	return nil
 }
@@ -391,7 +387,7 @@ func (c *Client) problem(r *http.Response) error {
 	return &Error{r.StatusCode, p.Error}
 }
 
-// explained makes a sentence of a connection that did not come about.
+// explained turns a failed connection into a sentence for people.
 func (c *Client) explained(err error) error {
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return e
@@ -408,7 +404,7 @@ func (c *Client) explained(err error) error {
 		return fmt.Errorf("%w at %s: start one with `pagurus up` or `pagurus lab up`", ErrNoController, c.address)
 	}
 	if u := (*url.Error)(nil); errors.As(err, &u) {
-		err = u.Err // the URL in it is not what the person wrote
+		err = u.Err // its URL is not what the user wrote
 	}
 	return fmt.Errorf("%w at %s: %w", ErrNoController, c.address, err)
 }

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// How many connections one caller may hold. A command line needs a few, and so
-// does an agent, but one waits for input and two carry output for each job
-// whose first guest it has; and many hosts may come from one address. Root is
-// not counted: the agents of a lab are all root's on one socket.
+// The most connections of one caller. A command line or an agent needs a few. For each job
+// whose guest 0 is on its host, an agent holds one more for input and two for output. Many
+// hosts may share an address. Root is not limited: a lab's agents all use one socket as
+// root.
 const (
 	connectionsPerUser    = 256
 	connectionsPerAddress = 1024
 )
 
-// counting is a listener that counts the connections of each caller. One too many is told so when
-// it asks something; with as many again nothing is said any more.
+// counting is a listener that counts each caller's connections. Requests on excess
+// connections get an error; beyond twice the limit, connections are closed.
 type counting struct {
 	net.Listener
 	most int
@@ -39,7 +39,7 @@ type counted struct {
 	leave func()
 }
 
-// Accept waits for the next connection that is not far too many.
+// Accept waits for the next connection within twice the limit.
 func (l *counting) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -53,14 +53,14 @@ func (l *counting) Accept() (net.Conn, error) {
 	}
 }
 
-// count returns nil for a connection that cannot even be answered.
+// count returns nil for a connection that must be closed.
 func (l *counting) count(conn net.Conn) *counted {
 	c := &counted{Conn: conn, leave: func() {}}
 	who := ""
 	if u, local := conn.(*net.UnixConn); local {
 		id, err := peer(u)
 		if err != nil {
-			return nil // it is gone already
+			return nil // already gone
 		}
 		if c.id = &id; id.UID == 0 {
 			return c
@@ -86,30 +86,30 @@ func (l *counting) count(conn net.Conn) *counted {
 	return c
 }
 
-// Close closes the connection, which no longer counts then.
+// Close closes the connection and stops counting it.
 func (c *counted) Close() error {
 	defer c.leave()
 	return c.Conn.Close()
 }
 
-// pieceLimit is how long a reader may take for each writePiece of an answer:
-// a slow line gets large files, and who does not read is let go.
+// pieceLimit is how long a reader may take for each writePiece of an answer: a slow link can
+// get large files, and a reader that does not read is disconnected.
 const (
 	pieceLimit = 30 * time.Second
 	writePiece = 64 << 10
 )
 
-// patient is an answer whose deadline is set again with every piece of it.
+// patient is a response whose deadline is renewed with every piece.
 type patient struct {
 	http.ResponseWriter
 	limit time.Duration
 }
 
-// Unwrap is how http.ResponseController finds what is below.
+// Unwrap gives http.ResponseController the inner writer.
 func (p patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 func (p patient) renew() {
-	// Every connection we make can; one that is broken tells by the write.
+	// All our connections support it; a broken one fails at the write.
 	_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(time.Now().Add(p.limit))
 }
 
@@ -119,7 +119,7 @@ func (p patient) WriteHeader(status int) {
 	p.ResponseWriter.WriteHeader(status)
 }
 
-// Write sends all of b, however long that takes a reader that reads.
+// Write sends all of b, however long a slow reader takes.
 func (p patient) Write(b []byte) (n int, err error) {
 	for {
 		p.renew()

@@ -14,8 +14,8 @@ import (
 	"pagurus/serve/identity"
 )
 
-// TestFilesAreWhereTheCallerIs: over the socket a user's files are on this
-// machine, whatever the request says.
+// TestFilesAreWhereTheCallerIs: over the socket a user's files are on this machine, whatever
+// the request says.
 func TestFilesAreWhereTheCallerIs(t *testing.T) {
 	ctx, s := limited(t), serve(t, &world{})
 	user, root := s.userClient(t, 4242), s.client(t)
@@ -42,8 +42,8 @@ func TestFilesAreWhereTheCallerIs(t *testing.T) {
 	}
 }
 
-// TestTooManyConnections: one too many is told so, far too many are closed,
-// and all is well again when others have ended; nobody else notices.
+// TestTooManyConnections: requests on excess connections get an error, and far too many are
+// closed. After others end all works again; other users do not notice.
 func TestTooManyConnections(t *testing.T) {
 	s := serve(t, &world{})
 	user := s.userClient(t, 4242)
@@ -88,11 +88,11 @@ func TestTooManyConnections(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Fatal("still too many")
 		}
-		time.Sleep(10 * time.Millisecond) // the server sees them go one by one
+		time.Sleep(10 * time.Millisecond) // the server sees them end one by one
 	}
 }
 
-// TestHostsCountByAddress: over TCP, too, where nobody is known.
+// TestHostsCountByAddress: connections are also counted over TCP, where users are unknown.
 func TestHostsCountByAddress(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -118,8 +118,8 @@ func TestHostsCountByAddress(t *testing.T) {
 	}
 }
 
-// TestWhoDoesNotRead: a reader that does not read is let go, one that is slow
-// gets all of it, however long that takes.
+// TestWhoDoesNotRead: a reader that does not read is disconnected; a slow one gets
+// everything.
 func TestWhoDoesNotRead(t *testing.T) {
 	const limit = 300 * time.Millisecond
 	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)

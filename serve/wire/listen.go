@@ -19,9 +19,8 @@ import (
 
 const probeLimit = time.Second
 
-// ListenUnix opens the controller's UNIX socket. Everybody may connect: what
-// they may do is decided by who they are. A socket left behind by a dead
-// controller is replaced, a living one's is not.
+// ListenUnix opens the controller's UNIX socket. Every user may connect; permissions depend
+// on the user. It replaces a dead controller's socket, but not a live one's.
 func ListenUnix(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
@@ -69,8 +68,8 @@ func hostOf(address string) string {
 
 type connectionKey struct{}
 
-// known puts what is known of a connection into its context: who the kernel
-// says it is on the UNIX socket. Over TCP the certificate says it, with each request.
+// known puts the connection into its context, with the user on the UNIX socket as the kernel
+// reports it. Over TCP the user is unknown without the token.
 func known(ctx context.Context, c net.Conn) context.Context {
 	if t, is := c.(*tls.Conn); is {
 		c = t.NetConn()
@@ -98,8 +97,8 @@ func peer(c *net.UnixConn) (id Peer, err error) {
 	return id, errors.Join(err, cerr)
 }
 
-// peerGroups asks the kernel for the peer's supplementary groups, as they were
-// when it connected. None is the answer where it cannot tell.
+// peerGroups asks the kernel for the peer's supplementary groups at the time it connected.
+// It returns none if the kernel cannot tell.
 func peerGroups(fd uintptr) []uint32 {
 	groups := make([]uint32, 64)
 	for range 2 {
@@ -109,7 +108,7 @@ func peerGroups(fd uintptr) []uint32 {
 		switch errno {
 		case 0:
 			return groups[:size/4]
-		case unix.ERANGE: // size says how much it takes
+		case unix.ERANGE: // size is the needed size
 			groups = make([]uint32, size/4)
 		default:
 			return nil

@@ -7,8 +7,7 @@ import (
 	"net/http"
 )
 
-// PeekStream gives what there is of a stream from a place on now. It does not
-// wait for more, as ReadStream does.
+// PeekStream gives a stream's bytes from an offset. Unlike ReadStream it does not wait.
 func (c *Client) PeekStream(ctx context.Context, at Place) ([]byte, error) {
 	r, err := c.send(ctx, http.MethodGet, at.path(), nil)
 	if err != nil {

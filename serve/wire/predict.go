@@ -9,12 +9,12 @@ import (
 	"pagurus/fleet"
 )
 
-// Forecasts say what requests would lead to.
+// Forecasts predict the effect of requests.
 type Forecasts interface {
-	// Predict says what a request to move guests would lead to and cost, were
-	// it made now. It changes nothing and takes no longer than some seconds.
+	// Predict gives the effect and cost of a request to move guests, if it were made now. It
+	// changes nothing and takes at most some seconds.
 	Predict(context.Context, fleet.Request) (fleet.Forecast, error)
-	// Score says how well past predictions met their outcomes.
+	// Score compares past predictions with the results.
 	Score(context.Context) (fleet.Calibration, error)
 }
 
@@ -51,8 +51,8 @@ func (s *server) score(_ Peer, w http.ResponseWriter, r *http.Request) error {
 	return reply(w, c)
 }
 
-// Predict says what a request to move guests would lead to and cost. An *Error
-// with status 422 is a refusal: its reason is for people.
+// Predict gives the effect and cost of a request to move guests. An *Error with status 422
+// is a refusal; its reason is for people.
 func (c *Client) Predict(ctx context.Context, q fleet.Request) (fleet.Forecast, error) {
 	var f fleet.Forecast
 	b, err := json.Marshal(q)
@@ -63,7 +63,7 @@ func (c *Client) Predict(ctx context.Context, q fleet.Request) (fleet.Forecast, 
 	return f, err
 }
 
-// Score says how well past predictions met their outcomes.
+// Score compares past predictions with the results.
 func (c *Client) Score(ctx context.Context) (fleet.Calibration, error) {
 	var k fleet.Calibration
 	err := c.call(ctx, http.MethodGet, "/v1/score", nil, &k)

@@ -33,7 +33,7 @@ func TestPredictOverTheWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	// Whoever asks says nothing of who that is.
+	// The caller in the request does not count.
 	f, err := c.Predict(t.Context(), fleet.Request{Verb: fleet.Migrate, Guest: "j1g0", By: fleet.Caller{UID: 5}})
 	if err != nil || !f.Converges || f.Notes[0] != "migrate j1g0" {
 		t.Errorf("%+v, %v", f, err)

@@ -22,19 +22,19 @@ import (
 	"pagurus/fleet"
 )
 
-// Controller is what is served. An *Error of its methods is answered with its
-// status; any other error is a fault of the controller's own.
+// Controller is what a server serves. An *Error of its methods is answered with its status;
+// any other error is an internal one.
 type Controller interface {
-	// Ask answers a request once what it led to is stored.
+	// Ask answers a request once its effect is stored.
 	Ask(context.Context, fleet.Request) (fleet.Answer, error)
-	// Snapshot is the cluster as it is now.
+	// Snapshot is the present cluster state.
 	Snapshot(context.Context) (fleet.Snapshot, error)
-	// Watch gives the cluster now and after every change until ctx ends. A
-	// reader that is slow gets the newest only.
+	// Watch gives the cluster state now and after every change until ctx ends. A slow reader
+	// gets only the newest.
 	Watch(context.Context) <-chan fleet.Snapshot
 	// Explain says why something is as it is.
 	Explain(context.Context, About) ([]string, error)
-	// Trace asks a job's agents what its ranks have done with MPI.
+	// Trace asks a job's agents for its ranks' MPI traces.
 	Trace(context.Context, fleet.Caller, fleet.JobID) ([]fleet.Trace, error)
 	// Attach is a host's session. It returns when the session is over; an
 	// error is the reason that the host is told.
@@ -43,14 +43,14 @@ type Controller interface {
 	ImageFile(fleet.Digest, string) (string, error)
 }
 
-// Streams are the jobs' stdin, stdout and stderr.
+// Streams are jobs' stdin, stdout and stderr.
 type Streams interface {
-	// Read gives bytes from a place on, and waits for some until ctx ends,
-	// which is not an error. ended: nothing will follow what was given.
+	// Read gives bytes from an offset, and waits for some until ctx ends, which is not an
+	// error. ended: nothing follows data.
 	Read(ctx context.Context, by fleet.Caller, at Place) (data []byte, ended bool, err error)
-	// Write adds bytes at a place and says where to go on, which is before the
-	// place when something is missing there. It waits until ctx ends, which is
-	// no error, while the reader is too far behind.
+	// Write adds bytes at an offset and returns the next offset, which is smaller if bytes
+	// before are missing. While the reader is too far behind, it waits until ctx ends, which
+	// is not an error.
 	Write(ctx context.Context, by fleet.Caller, at Place, data []byte, eof bool) (next int64, err error)
 }
 
@@ -61,27 +61,27 @@ type Place struct {
 	Offset int64
 }
 
-// About is what an explanation is wanted of. One field is set.
+// About is the subject of an explanation. One field is set.
 type About struct {
 	Guest fleet.GuestID
 	Job   fleet.JobID
 	Host  fleet.HostID
 }
 
-// ServeConfig is what a server is made of.
+// ServeConfig configures a server.
 type ServeConfig struct {
 	Listeners  []net.Listener // of ListenUnix and ListenTLS
 	Members    Members        // nil: only what the kernel says of callers counts, and nobody joins
 	Machine    string         // where this is, fleet.Facts.Machine of a host with the same files
 	Controller Controller
 	Streams    Streams
-	Forecasts  Forecasts // nil: questions about the future are refused
+	Forecasts  Forecasts // nil: predictions are refused
 	Log        *slog.Logger
 }
 
-// Limits of the server. A client's own are longer than what it waits for here.
+// Limits of the server. A client's own are longer.
 const (
-	askBytes    = 1 << 20 // a request; what is less but still too much is refused in words
+	askBytes    = 1 << 20 // a request; if it is below this and still too large, the refusal says why
 	nameBytes   = 128     // a request's ID
 	pieceBytes  = 1 << 20 // of a stream in one answer or request
 	upBytes     = 4 << 20 // a message of an agent
@@ -90,12 +90,12 @@ const (
 	idleLimit   = 2 * time.Minute
 	streamLimit = 25 * time.Second // how long ?wait=1 waits
 	helloLimit  = 5 * time.Second
-	watchEvery  = 100 * time.Millisecond // in the long run
-	watchAtOnce = 20                     // snapshots that need not wait for that: a short move has as many changes
+	watchEvery  = 100 * time.Millisecond // on average
+	watchAtOnce = 20                     // snapshots sent without that interval: a short move has as many changes
 	farewell    = 2 * time.Second
 	endedHeader = "Pagurus-Ended"
 	upQueue     = 256
-	downQueue   = 4096 // more waiting messages than that: the agent does not read
+	downQueue   = 4096 // with more waiting messages the agent does not read
 )
 
 type server struct {
@@ -104,8 +104,8 @@ type server struct {
 	ctx      context.Context
 }
 
-// Serve answers until ctx ends, then closes the listeners and every
-// connection. It returns an error when a listener breaks before that.
+// Serve answers until ctx ends, then closes the listeners and all connections. It returns an
+// error if a listener breaks before that.
 func Serve(ctx context.Context, c ServeConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -133,7 +133,7 @@ func Serve(ctx context.Context, c ServeConfig) error {
 	if h.Shutdown(ending) != nil {
 		h.Close()
 	}
-	serving.Wait()    // one that had not begun closes its listener by itself
+	serving.Wait()    // a server that had not begun closes its listener itself
 	s.sessions.Wait() // they end with ctx
 	return err
 }
@@ -177,8 +177,8 @@ func (s *server) routes() http.Handler {
 // answer makes a Problem of an error.
 func (s *server) answer(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter, *http.Request) error) {
 	w = patient{w, pieceLimit}
-	if r.ContentLength != 0 { // an unread body is read when all is over
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyLimit)) // every connection we make can
+	if r.ContentLength != 0 { // an unread body would be read at the end
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyLimit)) // all our connections support it
 	}
 	err := s.guarded(w, r, serve)
 	if err == nil {
@@ -195,7 +195,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, serve func(http.
 		w.Header().Set("Connection", "close")
 	}
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(Problem{reason}) // nobody is left to tell
+	_ = json.NewEncoder(w).Encode(Problem{reason}) // the client may be gone
 }
 
 // guarded keeps a bug in one answer from going unnoticed, which it would in
@@ -220,7 +220,7 @@ func reply(w http.ResponseWriter, v any) error {
 	return nil
 }
 
-// body reads no more than limit bytes, and no longer than answer has set.
+// body reads at most limit bytes, within the time that answer has set.
 func body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	if tooBig := (*http.MaxBytesError)(nil); errors.As(err, &tooBig) {
@@ -378,8 +378,7 @@ func (s *server) agent(id Peer, w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// accept makes a WebSocket of a request. After that the server has to wait
-// for it by itself.
+// accept makes a WebSocket of a request. The server itself must then wait for its end.
 func (s *server) accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
 	s.sessions.Add(1)
 	conn, err := websocket.Accept(w, r, nil)

@@ -11,25 +11,24 @@ import (
 	"github.com/coder/websocket"
 )
 
-// A peer that is silently gone is noticed within pingEvery + pongLimit.
+// A silently lost peer is noticed within pingEvery + pongLimit.
 const (
 	pingEvery   = 3 * time.Second
 	pongLimit   = 6 * time.Second
 	writeLimit  = 6 * time.Second
 	closeLimit  = time.Second
-	reasonBytes = 120 // of a WebSocket close frame; 123 is the most
+	reasonBytes = 120 // of a WebSocket close frame; 123 is the maximum
 )
 
-// Session is one WebSocket connection on which either side sends messages of
-// one type. Its methods may be called side by side, but Receive by one
-// goroutine at a time.
+// Session is one WebSocket connection on which each side sends messages of one type. Its
+// methods may be called concurrently, but Receive by one goroutine at a time.
 type Session[Out, In any] struct {
 	conn   *websocket.Conn
 	peer   string
 	out    chan []byte
 	in     chan In
-	first  *In             // to be received before all in in; set before the session is given away
-	ctx    context.Context // ends with the session; its cause says why
+	first  *In             // received before the messages in in; set before the session is used
+	ctx    context.Context // ends with the session; its cause is the reason
 	cancel context.CancelCauseFunc
 	once   sync.Once
 }
@@ -43,10 +42,10 @@ type (
 )
 
 type sessionConfig[In any] struct {
-	check        func(In) error // nil: anything goes
+	check        func(In) error // nil: every message is valid
 	messageBytes int64
 	out, in      int
-	peer         string // how errors call the other side
+	peer         string // the other side's name in errors
 }
 
 var errClosed = errors.New("the session was closed")
@@ -61,8 +60,8 @@ func newSession[Out, In any](ctx context.Context, conn *websocket.Conn, c sessio
 	return s
 }
 
-// Send queues a message. It waits while the queue is full; with a context that
-// has ended it does not wait.
+// Send queues a message and waits while the queue is full. If ctx has ended it does not
+// wait.
 func (s *Session[Out, In]) Send(ctx context.Context, m Out) error {
 	b, err := json.Marshal(m)
 	if err != nil {
@@ -86,8 +85,8 @@ func (s *Session[Out, In]) Send(ctx context.Context, m Out) error {
 	}
 }
 
-// Receive gives the next message. What came before the session ended is given
-// before the error that says why it did.
+// Receive gives the next message. It returns all earlier messages before the error that
+// ended the session.
 func (s *Session[Out, In]) Receive(ctx context.Context) (In, error) {
 	if first := s.first; first != nil {
 		s.first = nil
@@ -114,7 +113,7 @@ func (s *Session[Out, In]) Receive(ctx context.Context) (In, error) {
 	}
 }
 
-// Probe returns nil when the other side answers.
+// Probe returns nil if the other side answers.
 func (s *Session[Out, In]) Probe(ctx context.Context) error { return s.conn.Ping(ctx) }
 
 // Done is closed when the session is over.
@@ -131,7 +130,7 @@ func (s *Session[Out, In]) End(reason string) {
 	s.over(websocket.StatusPolicyViolation, reason, errors.New(reason))
 }
 
-// over says good-bye and does not wait long for the other side to do so.
+// over closes the connection and waits at most closeLimit for the other side.
 func (s *Session[Out, In]) over(code websocket.StatusCode, reason string, cause error) {
 	s.once.Do(func() {
 		done := make(chan struct{})
@@ -143,11 +142,11 @@ func (s *Session[Out, In]) over(code websocket.StatusCode, reason string, cause 
 		case <-done:
 		case <-time.After(closeLimit):
 		}
-		s.cancel(cause) // a read under way ends, and with it the connection
+		s.cancel(cause) // ends a read under way, and with it the connection
 	})
 }
 
-// clipped cuts at a rune, since a close reason has to be valid UTF-8.
+// clipped cuts at a rune, since a close reason must be valid UTF-8.
 func clipped(reason string) string {
 	if len(reason) <= reasonBytes {
 		return reason
@@ -162,13 +161,13 @@ func clipped(reason string) string {
 	return reason[:end] + "…"
 }
 
-// reads ends the session when the other side does, or talks nonsense.
+// reads ends the session when the other side does, or sends invalid messages.
 func (s *Session[Out, In]) reads(check func(In) error) {
 	for {
 		_, b, err := s.conn.Read(s.ctx)
 		if err != nil {
 			s.cancel(s.why(err))
-			_ = s.conn.CloseNow() // it is broken already
+			_ = s.conn.CloseNow() // it is already broken
 			return
 		}
 		var m In
@@ -190,7 +189,7 @@ func (s *Session[Out, In]) reads(check func(In) error) {
 	}
 }
 
-// why is a reading error in the words of a person.
+// why explains a read error for people.
 func (s *Session[Out, In]) why(err error) error {
 	if closed := (websocket.CloseError{}); errors.As(err, &closed) && closed.Reason != "" {
 		return fmt.Errorf("%s ended the session: %s", s.peer, closed.Reason)
@@ -239,7 +238,7 @@ func (s *Session[Out, In]) pings() {
 	}
 }
 
-// checkUp and checkDown hold the rule that one field is set.
+// checkUp and checkDown check that one field is set.
 func checkUp(m Up) error {
 	return oneOf("a message of an agent", m.Hello != nil, m.Facts != nil, m.Report != nil, m.Reply != nil)
 }

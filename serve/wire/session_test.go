@@ -15,7 +15,7 @@ import (
 	"pagurus/fleet"
 )
 
-// greeting is what a controller says first.
+// greeting is the controller's first message.
 var greeting = Down{Wanted: &fleet.Wanted{Cluster: "c", Revision: 3}}
 
 // echo greets, then sends every report back as a task.
@@ -93,8 +93,7 @@ func TestReasonsArrive(t *testing.T) {
 	}
 }
 
-// TestNonsense: each of these ends the session with a reason, and the
-// controller lives.
+// TestNonsense: each of these ends the session with a reason, and the controller goes on.
 func TestNonsense(t *testing.T) {
 	ctx := limited(t)
 	s := serve(t, &world{attach: echo})
@@ -115,7 +114,7 @@ func TestNonsense(t *testing.T) {
 		conn.SetReadLimit(1 << 20)
 		for _, m := range messages {
 			if err := conn.Write(ctx, websocket.MessageText, []byte(m)); err != nil {
-				break // it has closed already, which is right
+				break // already closed, as it should be
 			}
 		}
 		for err == nil {
@@ -129,8 +128,7 @@ func TestNonsense(t *testing.T) {
 	attached(t, ctx, s)
 }
 
-// TestSlowReaderIsNotWaitedFor: with a context that has ended, Send does not
-// wait, whatever the other side does.
+// TestSlowReaderIsNotWaitedFor: with an ended context Send does not wait.
 func TestSlowReaderIsNotWaitedFor(t *testing.T) {
 	ctx := limited(t)
 	refused := make(chan int, 1)
@@ -147,7 +145,7 @@ func TestSlowReaderIsNotWaitedFor(t *testing.T) {
 		refused <- -1
 		return nil
 	}})
-	conn, err := s.client(t).connect(ctx, "/v1/agent") // and never reads
+	conn, err := s.client(t).connect(ctx, "/v1/agent") // never reads
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +158,7 @@ func TestSlowReaderIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestDeadPeerIsNoticed: a cable is pulled; nothing closes.
+// TestDeadPeerIsNoticed: a cable is pulled; nothing closes the connection.
 func TestDeadPeerIsNoticed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes ten seconds: make test")

@@ -15,7 +15,7 @@ import (
 	"pagurus/fleet"
 )
 
-// strictly decodes one JSON object that has no field we do not know.
+// strictly decodes one JSON object without unknown fields.
 func strictly(b []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
@@ -28,7 +28,7 @@ func strictly(b []byte, into any) error {
 	return nil
 }
 
-// place reads which stream is meant, and where in it.
+// place reads the stream and offset of a request.
 func place(r *http.Request) (Place, error) {
 	at := Place{Job: fleet.JobID(r.PathValue("job")), Stream: r.PathValue("stream")}
 	switch at.Stream {
@@ -43,8 +43,8 @@ func place(r *http.Request) (Place, error) {
 	return at, nil
 }
 
-// patience is a context that ends when a stream has been waited for long
-// enough, or at once when nobody wants to wait.
+// patience is a context that bounds the wait for a stream. If waits is false, it has already
+// ended.
 func patience(r *http.Request, waits bool) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(r.Context(), streamLimit)
 	if !waits {
@@ -69,7 +69,7 @@ func (s *server) read(id Peer, w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
-	_, _ = w.Write(data) // a reader that is gone asks again from where it was
+	_, _ = w.Write(data) // a reader that is gone asks again from its offset
 	return nil
 }
 
@@ -91,7 +91,7 @@ func (s *server) write(id Peer, w http.ResponseWriter, r *http.Request) error {
 	return reply(w, Offset{next})
 }
 
-// sendFile answers with a file, by pieces where that is asked for.
+// sendFile answers with a file, or with the requested ranges of it.
 func sendFile(w http.ResponseWriter, r *http.Request, path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -25,8 +25,7 @@ import (
 	"pagurus/serve/identity"
 )
 
-// world is a controller that remembers what it was asked. What is tested is
-// the way to it.
+// world is a controller that remembers requests. The tests are about the protocol.
 type world struct {
 	mu      sync.Mutex
 	asked   []fleet.Request
@@ -188,8 +187,7 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// asUser connects as somebody else: the kernel takes the identity from the
-// thread that connects.
+// asUser connects as another user: the kernel takes the user from the connecting thread.
 func asUser(socket string, uid, gid int, groups []uint32) (net.Conn, error) {
 	type result struct {
 		c   net.Conn
@@ -287,7 +285,7 @@ func TestMembersOverTLS(t *testing.T) {
 	if _, err := s.member(t, identity.Subject{Role: identity.User, Name: "removed"}).Snapshot(ctx); status(t, err) != http.StatusUnauthorized {
 		t.Errorf("a member that was removed: %v", err)
 	}
-	// Plain HTTP on the TLS port is not served, nor is a caller without a certificate.
+	// Plain HTTP on the TLS port is refused.
 	r, err := http.Get("http://" + s.addr + "/v1/snapshot")
 	if err == nil {
 		r.Body.Close()
@@ -447,7 +445,7 @@ func TestOneControllerASocket(t *testing.T) {
 	if _, err := ListenUnix(s.socket); err == nil || !strings.Contains(err.Error(), "already runs") {
 		t.Fatalf("got %v", err)
 	}
-	// A dead one's socket is replaced.
+	// A dead controller's socket is replaced.
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.socket + "2", Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -525,7 +523,7 @@ func TestQuestions(t *testing.T) {
 	if next, err := c.WriteStream(ctx, Place{"j1", fleet.Stdin, 5}, nil, true); err != nil || next != 1005 {
 		t.Errorf("%d %v", next, err)
 	}
-	// More than a piece is taken in part, and its end is not the stream's.
+	// A write above the limit is taken in part, without eof.
 	if next, err := c.WriteStream(ctx, Place{"j1", fleet.Stdin, 0}, make([]byte, pieceBytes+5), true); err != nil || next != pieceBytes {
 		t.Errorf("%d %v", next, err)
 	}

@@ -1,5 +1,5 @@
-// This file reads from a command line what the owner of a host agrees to. It
-// knows of flags and nothing of controllers. Its tests read what people write.
+// This file reads an owner's policy from a command line. It knows flags and nothing of
+// controllers. Its tests read what users type.
 
 package cli
 
@@ -14,7 +14,7 @@ import (
 	"pagurus/fleet"
 )
 
-// ownerFlags are the parts of a policy; those that are not given stay.
+// ownerFlags are the parts of a policy; a part without its flag stays unchanged.
 type ownerFlags struct {
 	owner, vacate, hours, preset string
 	cap                          float64
@@ -22,10 +22,10 @@ type ownerFlags struct {
 	programs                     []string
 }
 
-// asCluster is what --vacate says to leave it to the cluster.
+// asCluster is the value of --vacate that leaves it to the cluster.
 const asCluster = "cluster"
 
-// Add makes the flags of a command.
+// Add defines the flags of a command.
 func (f *ownerFlags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.owner, ownerFlag, "", "yes: somebody uses this machine; no: it is the cluster's alone")
@@ -42,8 +42,8 @@ func (f *ownerFlags) Add(cmd *cobra.Command) {
 	}
 }
 
-// Amend changes what the flags name. Whether it makes sense is for the
-// controller to say.
+// Amend changes the parts that the flags name. The controller checks whether they make
+// sense.
 func (f ownerFlags) Amend(flags *pflag.FlagSet, p *fleet.OwnerPolicy) (changed bool, err error) {
 	flags.Visit(func(flag *pflag.Flag) {
 		part := true
@@ -72,7 +72,7 @@ func (f ownerFlags) Amend(flags *pflag.FlagSet, p *fleet.OwnerPolicy) (changed b
 		case "exclusive":
 			p.Exclusive = f.programs
 		default:
-			part = false // a global one
+			part = false // a global flag
 		}
 		changed = changed || part
 		if err == nil {
@@ -82,7 +82,7 @@ func (f ownerFlags) Amend(flags *pflag.FlagSet, p *fleet.OwnerPolicy) (changed b
 	return changed, err
 }
 
-// parseHours reads a part of the day.
+// parseHours reads a time range of the day.
 func parseHours(text string) (h fleet.Hours, err error) {
 	if text == "all" {
 		return h, nil

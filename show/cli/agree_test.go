@@ -11,7 +11,7 @@ import (
 	"pagurus/fleet"
 )
 
-// read gives a policy after a command line.
+// read applies a command line to a policy.
 func read(p fleet.OwnerPolicy, args ...string) (fleet.OwnerPolicy, bool, error) {
 	var f ownerFlags
 	var changed bool

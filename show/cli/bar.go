@@ -14,24 +14,23 @@ import (
 	"pagurus/show/view"
 )
 
-// barWidth is the width of the drawn bar, without what is said beside it.
+// barWidth is the width of the bar, without the text beside it.
 const barWidth = 24
 
-// progressBar shows migrations to somebody who waits for them. On a terminal one line
-// is drawn over itself; elsewhere a line is written when there is news. How
-// each ended goes to standard output, whole.
+// progressBar shows migrations to a waiting user. On a terminal it redraws one line;
+// elsewhere it writes a line at each change. The results go to standard output.
 type progressBar struct {
 	Out, Err io.Writer
-	JSON     bool // somebody else writes to Out how moves ended
+	JSON     bool // the caller writes the results to Out
 	Live     bool // Err is a terminal
 	drawn    bool
 	said     map[fleet.MigrationID]string
 }
 
-// clearRest clears what is behind the cursor.
+// clearRest clears the line behind the cursor.
 const clearRest = "\x1b[K"
 
-// Show says what is new of the moves.
+// Show shows what has changed in the moves.
 func (b *progressBar) Show(now time.Time, moves []view.Move) error {
 	line := ""
 	if b.said == nil {
@@ -47,7 +46,7 @@ func (b *progressBar) Show(now time.Time, moves []view.Move) error {
 				}
 				b.said[p.ID] = news
 				b.Clear()
-				if p.Phase == fleet.Finished && !b.JSON { // the others are told as errors
+				if p.Phase == fleet.Finished && !b.JSON { // other results are reported as errors
 					if _, err := fmt.Fprintln(b.Out, p.Line(now)); err != nil {
 						return err
 					}

@@ -1,9 +1,9 @@
-// Package cli is the command line: it asks the controller, waits, and draws
-// what show/view says. It holds no decision of the cluster's and knows nothing
-// of drivers, hosts or files other than the caller's own directory.
+// Package cli is the command line: it sends requests to the controller, waits, and prints
+// what show/view gives. It makes no decision for the cluster. It knows nothing of drivers,
+// hosts or files, except the caller's directory.
 //
-// Its tests run the commands against a real controller's protocol on real
-// sockets; scripts in the system ring run the real binaries.
+// Its tests run the commands against a real controller's protocol on real sockets; scripts
+// in the system ring run the real binaries.
 package cli
 
 import (
@@ -26,32 +26,31 @@ import (
 	"pagurus/show/view"
 )
 
-// What a command exits with besides the program's own code.
+// A command's exit codes, besides the program's own.
 const (
-	exitFailed      = 1   // refused, or it did not go as asked
+	exitFailed      = 1   // refused or failed
 	exitOwn         = 125 // `run` and `wait`: Pagurus, not the program, failed
 	exitInterrupted = 130 // Ctrl-C
 )
 
-// Options is what the command line has to be told.
+// Options configures the command line.
 type Options struct {
 	Version string
-	Machine func() (string, error) // this machine's identity, fleet.Facts.Machine of a host with the same files
+	Machine func() (string, error) // this machine's ID, as fleet.Facts.Machine of a host with the same files
 	In      io.Reader
 	Out     io.Writer
 	Err     io.Writer
 }
 
-// app is the state shared by the commands: the global flags and where to
-// write.
+// app is the state that commands share: the global flags and the output streams.
 type app struct {
 	Options
-	flags *pflag.FlagSet // the global ones
+	flags *pflag.FlagSet // the global flags
 	json  bool
 }
 
-// Root gives the command `pagurus` with everything a user of a cluster types.
-// The caller adds the commands that run its roles.
+// Root gives the command `pagurus` with all commands for users of a cluster. The caller adds
+// the commands that run its roles.
 func Root(o Options) *cobra.Command {
 	a := &app{Options: o}
 	root := &cobra.Command{
@@ -80,7 +79,7 @@ hosts, and moves those guests from host to host while the program runs.`,
 }
 
 // Program makes a command the root of a program: it reports errors and its version as all
-// programs of Pagurus do, and has the flags that say where the controller is.
+// programs of Pagurus do, and has the flags that locate the controller.
 func Program(root *cobra.Command, o Options) {
 	root.Version, root.SilenceUsage, root.SilenceErrors = o.Version, true, true
 	root.SetIn(o.In)
@@ -101,7 +100,8 @@ func usage(cmd *cobra.Command, what string) error {
 	return Exit{Code: code, Err: fmt.Errorf("%s: see `%s --help`", what, cmd.CommandPath())}
 }
 
-// own is the error of a command that otherwise exits as the job's program did.
+// own gives an error the exit code 125, for commands that otherwise exit with the program's
+// code.
 func own(err error) error {
 	if err == nil || errors.As(err, new(Exit)) {
 		return err
@@ -109,14 +109,13 @@ func own(err error) error {
 	return Exit{Code: exitOwn, Err: err}
 }
 
-// Exit is an error that also says what the process shall exit with. Err may be
-// nil: there is nothing to say then.
+// Exit is an error with an exit code. Err may be nil: then nothing is printed.
 type Exit struct {
 	Code int
 	Err  error
 }
 
-// Error gives the sentence, if there is one.
+// Error gives the error's text.
 func (e Exit) Error() string {
 	if e.Err == nil {
 		return fmt.Sprintf("exit %d", e.Code)
@@ -124,10 +123,10 @@ func (e Exit) Error() string {
 	return e.Err.Error()
 }
 
-// Unwrap gives the error behind it.
+// Unwrap gives the inner error.
 func (e Exit) Unwrap() error { return e.Err }
 
-// Say writes what err has to say to a person and gives the code to exit with.
+// Say writes err for people and returns the exit code.
 func Say(w io.Writer, err error) int {
 	if err == nil {
 		return 0
@@ -142,7 +141,7 @@ func Say(w io.Writer, err error) int {
 	return e.Code
 }
 
-// The global flags that say where the controller is and who asks it.
+// The global flags that locate the controller.
 const (
 	controllerFlag  = "controller"
 	credentialsFlag = "credentials"
@@ -151,7 +150,7 @@ const (
 	tokenFileFlag = "token-file"
 )
 
-// dial gives a client of the controller. It does not touch the network.
+// dial gives a client of the controller without using the network.
 func (a *app) dial() (*wire.Client, error) {
 	at, err := Controller(a.flags, wire.UserCredentials())
 	if err != nil {
@@ -179,7 +178,7 @@ func (a *app) ask(ctx context.Context, r fleet.Request) (fleet.Answer, error) {
 	return c.Ask(ctx, r)
 }
 
-// read gives the cluster as it is now.
+// read gives the present cluster state.
 func (a *app) read(ctx context.Context) (view.Cluster, error) {
 	c, err := a.dial()
 	if err != nil {
@@ -189,7 +188,7 @@ func (a *app) read(ctx context.Context) (view.Cluster, error) {
 	return view.Read(s), err
 }
 
-// notes prints what an answer has to say to people.
+// notes prints an answer's notes for people.
 func (a *app) notes(answer fleet.Answer) {
 	for _, n := range answer.Notes {
 		_, _ = fmt.Fprintln(a.Err, "pagurus: "+view.Clean(n))

@@ -13,7 +13,7 @@ import (
 	"pagurus/show/view"
 )
 
-// runs makes the world run every job that is submitted as script says.
+// runs makes the world run every submitted job by script.
 func (w *world) runs(script func(job fleet.JobID)) {
 	w.answer = func(r fleet.Request) (fleet.Answer, error) {
 		const job = fleet.JobID("j1")
@@ -31,7 +31,7 @@ func (w *world) runs(script func(job fleet.JobID)) {
 	}
 }
 
-// ends ends a job with the result, cause and exit of how, and its streams.
+// ends ends a job with how's result, cause and exit, and its streams.
 func (w *world) ends(job fleet.JobID, how fleet.Job) {
 	w.change(func(s *fleet.Snapshot) {
 		j := s.Jobs[job]
@@ -107,7 +107,7 @@ func TestRunSurvivesTheController(t *testing.T) {
 func TestInterruptCancels(t *testing.T) {
 	w := newWorld(t)
 	w.runs(func(job fleet.JobID) {
-		w.heard(job) // it stays with the job now
+		w.heard(job) // now it stays with the job
 		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
 			t.Error(err)
 		}
@@ -156,8 +156,8 @@ func TestWaitAndLogs(t *testing.T) {
 	}
 }
 
-// Output that cannot be written ends the job of a `run`, which is the job's
-// one reader, and no job of a `logs -f`, which only looks on.
+// Output that cannot be written cancels the job of a `run`, which is its one reader, but not
+// that of a `logs -f`.
 func TestOutputThatCannotBeWritten(t *testing.T) {
 	w := newWorld(t)
 	w.runs(func(job fleet.JobID) { w.says(job, fleet.Stdout, "some output\n", false) })
@@ -218,7 +218,7 @@ func TestMigrateWaits(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends the waiting and not the move, and says so.
+// Ctrl-C ends the wait and not the move, and a message says so.
 func TestInterruptLeavesTheMoveAlone(t *testing.T) {
 	w := newWorld(t)
 	w.answer = func(fleet.Request) (fleet.Answer, error) {
@@ -238,7 +238,7 @@ func TestInterruptLeavesTheMoveAlone(t *testing.T) {
 	} {
 		asked := len(w.asked)
 		b := w.beginCommand(c.args...)
-		b.shows("copying") // until then nobody would catch the signal
+		b.shows("copying") // before this the signal is not caught
 		if e := syscall.Kill(os.Getpid(), syscall.SIGINT); e != nil {
 			t.Fatal(e)
 		}
@@ -327,8 +327,7 @@ func TestDrainSaysWhoStays(t *testing.T) {
 	}
 }
 
-// A guest that still starts, or is to be tried again, is not stuck, however long
-// that takes: it leaves then.
+// A guest that is starting, or whose next try is scheduled, is not stuck: it leaves later.
 func TestDrainWaitsForWhoLeavesLater(t *testing.T) {
 	for what, later := range map[string]func(w *world, g *fleet.Guest){
 		"starts":         func(_ *world, g *fleet.Guest) { g.State = fleet.GuestStarting },
@@ -346,7 +345,7 @@ func TestDrainWaitsForWhoLeavesLater(t *testing.T) {
 			s.Guests["j1g0"] = g
 		})
 		b := w.beginCommand("drain", "host1", "--wait")
-		for range 3 { // longer than it waits for those that are stuck
+		for range 3 { // longer than it waits for stuck guests
 			time.Sleep(50 * time.Millisecond)
 			w.change(func(*fleet.Snapshot) { w.ahead += 2 * stuckAfter })
 		}
@@ -510,7 +509,7 @@ func TestParseBytes(t *testing.T) {
 	}
 }
 
-// Flags of one kind are read and refused alike, and help shows what may be typed.
+// Flags of one kind are read and refused alike, and help shows an example.
 func TestQuantities(t *testing.T) {
 	for text, want := range map[string]float64{"50%": 0.5, "0.5": 0.5, " 0 ": 0, "1 %": 0.01} {
 		if got, err := ParseShare(text); err != nil || got != want {

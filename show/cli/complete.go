@@ -12,13 +12,13 @@ import (
 	"pagurus/show/view"
 )
 
-// completionLimit bounds how long a Tab may wait for the controller.
+// completionLimit bounds how long a Tab waits for the controller.
 const completionLimit = time.Second
 
-// completion offers words for what is being typed.
+// completion offers words for the word being typed.
 type completion = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
 
-// offer completes with what of the cluster fits, each word with a note.
+// offer completes with words from the cluster, each with a note.
 func (a *app) offer(cmd *cobra.Command, words func(view.Cluster) []string) ([]string, cobra.ShellCompDirective) {
 	ctx, stop := context.WithTimeout(cmd.Context(), completionLimit)
 	defer stop()
@@ -32,7 +32,7 @@ func (a *app) offer(cmd *cobra.Command, words func(view.Cluster) []string) ([]st
 func anyJob(view.Job) bool    { return true }
 func openJob(j view.Job) bool { return j.State != fleet.JobEnded }
 
-// completeJobs completes the jobs that are wanted and not yet named.
+// completeJobs completes wanted jobs that are not yet on the command line.
 func (a *app) completeJobs(wanted func(view.Job) bool) completion {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		named := unique(args)
@@ -47,7 +47,7 @@ func (a *app) completeJobs(wanted func(view.Job) bool) completion {
 	}
 }
 
-// completeGuests completes the guests that are not yet named.
+// completeGuests completes guests that are not yet on the command line.
 func (a *app) completeGuests(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	named := unique(args)
 	return a.offer(cmd, func(c view.Cluster) []string {
@@ -58,7 +58,7 @@ func (a *app) completeGuests(cmd *cobra.Command, args []string, _ string) ([]str
 	})
 }
 
-// completeMoves completes the one move a command is about.
+// completeMoves completes a command's one move.
 func (a *app) completeMoves(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -82,8 +82,7 @@ func guestWords(c view.Cluster) (words []string) {
 	return words
 }
 
-// completeHosts completes the value of a flag that takes hosts, several joined
-// by commas where it takes several.
+// completeHosts completes a flag that takes hosts, joined by commas if it takes several.
 func (a *app) completeHosts(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	before := typed[:strings.LastIndex(typed, ",")+1]
 	return a.offer(cmd, func(c view.Cluster) (words []string) {
@@ -94,7 +93,7 @@ func (a *app) completeHosts(cmd *cobra.Command, _ []string, typed string) ([]str
 	})
 }
 
-// completeHostArgument completes the one host a command is about.
+// completeHostArgument completes a command's one host.
 func (a *app) completeHostArgument(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -102,7 +101,7 @@ func (a *app) completeHostArgument(cmd *cobra.Command, args []string, _ string) 
 	return a.offer(cmd, hostWords)
 }
 
-// completeSites completes the site to move to.
+// completeSites completes the site of a move's target.
 func (a *app) completeSites(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return a.offer(cmd, func(c view.Cluster) (words []string) {
 		for _, h := range c.Hosts {

@@ -13,8 +13,8 @@ import (
 	"pagurus/fleet"
 )
 
-// habits are flags of mpirun and mpiexec that `run` does not have, and what to type
-// instead. Those of one letter are found by that letter.
+// habits are flags of mpirun and mpiexec that `run` does not have, with what to type
+// instead. One-letter flags have that letter as key.
 var habits = map[string]string{
 	"N":                 "pagurus spreads ranks evenly: for K ranks a guest write --" + fleet.GuestsFlag + " RANKS/K where mpirun has -N K",
 	"p":                 "write -n 4 where mpirun has -np 4",
@@ -38,13 +38,13 @@ var habits = map[string]string{
 	"prefix":            "the image has its own MPI: --" + imageFlag + " says which",
 }
 
-// unknown matches what pflag says of a flag that does not exist, and of "-np 4".
+// They match pflag's errors for an unknown flag and for "-np 4".
 var (
 	unknownFlag      = regexp.MustCompile(`^unknown flag: --(\S+)`)
 	unknownShorthand = regexp.MustCompile(`^unknown shorthand flag: '(.)' in -(\S+)`)
 )
 
-// flagError says what is wrong with a flag, what to type instead, and where to read on.
+// flagError says what is wrong with a flag, what to type instead, and where to read more.
 func flagError(cmd *cobra.Command, err error) error {
 	text := err.Error()
 	if cmd.Name() == "run" {
@@ -62,7 +62,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usage(cmd, orElse(badValue(err), text))
 }
 
-// habit is what to type instead of a flag of mpirun's; empty: it is not one.
+// habit says what to type instead of a flag of mpirun; empty for other errors.
 func habit(text string) string {
 	if strings.Contains(text, `"p" for "-n`) {
 		return habits["p"]
@@ -71,7 +71,7 @@ func habit(text string) string {
 		return habits[m[1]]
 	}
 	if m := unknownShorthand.FindStringSubmatch(text); m != nil {
-		if says := habits[m[2]]; says != "" { // mpirun takes long names behind one dash, too
+		if says := habits[m[2]]; says != "" { // mpirun also takes long names after one dash
 			return says
 		}
 		return habits[m[1]]
@@ -79,8 +79,8 @@ func habit(text string) string {
 	return ""
 }
 
-// nearest is the name that is fewest changes away from a word; empty: all are so far away
-// that they can hardly be meant. A name that the word begins wins where two are equal.
+// nearest is the name with the fewest changes from a word, or empty if all have more than
+// two. Among equals a name that begins with the word wins.
 func nearest(word string, names []string) string {
 	const mostChanges = 2
 	best, least := "", mostChanges+1
@@ -93,7 +93,7 @@ func nearest(word string, names []string) string {
 	return best
 }
 
-// like names the command below cmd that a mistyped word may mean, for a sentence; empty:
+// like names, for a sentence, the subcommand of cmd that a mistyped word may mean; empty if
 // there is none.
 func like(cmd *cobra.Command, word string) string {
 	var names []string

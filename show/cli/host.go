@@ -11,7 +11,7 @@ import (
 	"pagurus/show/view"
 )
 
-// claimCommand says by hand that the owner is there.
+// claimCommand marks a host's owner as present by hand.
 func (a *app) claimCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "claim HOST",
@@ -25,7 +25,7 @@ the host's policy says, until ` + "`pagurus host release`" + `.`,
 	}
 }
 
-// releaseCommand ends what claimCommand began.
+// releaseCommand undoes claimCommand.
 func (a *app) releaseCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "release HOST",

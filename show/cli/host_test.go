@@ -9,8 +9,7 @@ import (
 	"pagurus/fleet"
 )
 
-// What people say of a host's owner reaches the controller, and what they do
-// not name stays as it was.
+// Flags of a host's policy reach the controller, and parts without a flag stay unchanged.
 func TestHostPolicy(t *testing.T) {
 	w := newWorld(t)
 	var asked []fleet.Request

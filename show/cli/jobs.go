@@ -32,7 +32,7 @@ standard output and its standard error to standard error, byte for byte.`,
 	return cmd
 }
 
-// logs prints both streams of a job; following, until both end.
+// logs prints both streams of a job; with followIt until both end.
 func (a *app) logs(ctx context.Context, job fleet.JobID, followIt bool) error {
 	cluster, err := a.read(ctx)
 	if err != nil {
@@ -65,7 +65,7 @@ func (a *app) logs(ctx context.Context, job fleet.JobID, followIt bool) error {
 		all.Go(func() {
 			if err := s.copy(ctx, st.name, st.to); err != nil {
 				s.noteError(err)
-				stop() // one stream that cannot be written ends both
+				stop() // a failure to write one stream ends both
 			}
 		})
 	}
@@ -73,7 +73,7 @@ func (a *app) logs(ctx context.Context, job fleet.JobID, followIt bool) error {
 	return s.lost
 }
 
-// copySoFar writes what there is of a stream now.
+// copySoFar writes the present content of a stream.
 func (s *session) copySoFar(ctx context.Context, stream string, to io.Writer) error {
 	var offset int64
 	for {
@@ -207,8 +207,8 @@ func unique(list []string) map[string]bool {
 	return set
 }
 
-// answer prints what a request led to: the IDs on standard output, what a
-// person should know on standard error.
+// answer prints a request's result: IDs on standard output, notes for people on standard
+// error.
 func (a *app) answer(answer fleet.Answer) error {
 	if a.json {
 		return a.printJSON(answer)
@@ -222,7 +222,7 @@ func (a *app) answer(answer fleet.Answer) error {
 	return nil
 }
 
-// What commands ask for when it is not named.
+// The arguments that commands ask for if they are missing.
 const (
 	oneHost = "one host: `pagurus host ls` lists them"
 	oneMove = "one move: `pagurus move ls` lists them"
@@ -238,13 +238,13 @@ func unknownHost(id fleet.HostID) error {
 	return fmt.Errorf("there is no host %q: `pagurus host ls` lists them", string(id))
 }
 
-// Exactly asks for that many arguments in a sentence.
+// Exactly requires n arguments; its error asks for what.
 func Exactly(n int, what string) cobra.PositionalArgs { return between(n, n, what) }
 
-// AtLeast asks for no fewer arguments in a sentence.
+// AtLeast requires at least n arguments.
 func AtLeast(n int, what string) cobra.PositionalArgs { return between(n, math.MaxInt, what) }
 
-// AtMost asks for no more arguments in a sentence.
+// AtMost allows at most n arguments.
 func AtMost(n int, what string) cobra.PositionalArgs { return between(0, n, what) }
 
 func between(least, most int, what string) cobra.PositionalArgs {

@@ -12,16 +12,16 @@ import (
 	"pagurus/show/view"
 )
 
-// redrawEvery keeps the ages in a watched table moving.
+// redrawEvery keeps the ages in a watched table up to date.
 const redrawEvery = time.Second
 
-// listing is a command that shows one table of the cluster.
+// listing is a command that shows one table.
 type listing struct {
 	table func(view.Cluster) view.Table
 	rows  func(view.Cluster) any // for --json
 }
 
-// list completes a command that shows a table, once or watching.
+// list completes a command that shows a table, once or repeatedly.
 func (a *app) list(cmd *cobra.Command, l listing) *cobra.Command {
 	watch := false
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print the table again on every change, until Ctrl-C")
@@ -43,7 +43,7 @@ func (a *app) list(cmd *cobra.Command, l listing) *cobra.Command {
 	return cmd
 }
 
-// NoArguments refuses arguments in a sentence.
+// NoArguments refuses arguments with an error for people.
 func NoArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usage(cmd, fmt.Sprintf("`%s` takes no argument; leave %q out%s", cmd.CommandPath(), args[0], like(cmd, args[0])))
@@ -51,11 +51,11 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// watch shows the table again on every change: drawn over itself on a
-// terminal, one JSON value a line with --json, otherwise one after the other.
+// watch shows the table again on every change: redrawn on a terminal, one JSON value per
+// line with --json, otherwise one after the other.
 func (a *app) watch(ctx context.Context, l listing) error {
 	if _, err := a.read(ctx); err != nil {
-		return err // not there at all: say so rather than wait
+		return err // unreachable from the start: report it at once
 	}
 	c, err := a.dial()
 	if err != nil {
@@ -109,8 +109,8 @@ func (a *app) watch(ctx context.Context, l listing) error {
 	}
 }
 
-// The sequences that draw a text over the last one without flicker: home, end
-// of each line cleared, what is below cleared.
+// Escape sequences that redraw a text without flicker: cursor home, clear the line's end,
+// clear below.
 const (
 	cursorHome = "\x1b[H"
 	clearLine  = "\x1b[K"

@@ -10,23 +10,15 @@ import (
 	"pagurus/fleet"
 )
 
-// leastStall is the finest limit that QEMU knows.
-const leastStall = time.Millisecond
-
-// modeAuto leaves the mode to the controller.
-const modeAuto = "auto"
-
 // migrateFlags is what `migrate` is told besides guests.
 type migrateFlags struct {
-	job, to, site   string
-	mode            string
-	stall, deadline time.Duration
-	wait, dry       bool
-	limit           time.Duration
-	transfer        transferFlags
+	job, to, site string
+	wait, dry     bool
+	limit         time.Duration
+	limits        limitFlags
 }
 
-// migrateText is what `migrate --help` says.
+// migrateText is the text of `migrate --help`.
 const migrateText = `Migrate moves guests to other hosts while their program runs on. Without --to
 the controller chooses the hosts. It prints the move's ID and returns; with
 --wait it shows the move and exits with 1 if a guest did not arrive. With --dry-run
@@ -94,10 +86,7 @@ func (a *app) migrateCommand() *cobra.Command {
 	flags.StringVar(&f.job, jobFlag, "", "move all guests of this job")
 	flags.StringVar(&f.to, toFlag, "", "the host to move to (default: the controller chooses)")
 	flags.StringVar(&f.site, "to-site", "", "the site to move to: the controller chooses a host there")
-	flags.StringVar(&f.mode, fleet.ModeFlag, modeAuto, "auto, pre-copy (the guest runs while it is copied), post-copy (it runs at the target before all memory has arrived) or stop-and-copy (it is suspended during the copy)")
-	Duration(flags, &f.stall, fleet.MaxStallFlag, "the maximum downtime: switch when it would be no longer (default 50ms, and up to 250ms where more rounds do not help)")
-	Duration(flags, &f.deadline, fleet.DeadlineFlag, "guests that are not ready to switch by then stay (default: 5m after the first is ready)")
-	f.transfer.add(cmd)
+	f.limits.add(cmd, fleet.LimitFlags)
 	dryRun(flags, &f.dry)
 	flags.BoolVar(&f.wait, waitFlag, false, "show the move until it is over")
 	Duration(flags, &f.limit, "timeout", "wait no longer than this; the move continues")
@@ -106,28 +95,18 @@ func (a *app) migrateCommand() *cobra.Command {
 	_ = cmd.RegisterFlagCompletionFunc(jobFlag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return a.completeJobs(openJob)(cmd, nil, typed)
 	})
-	_ = cmd.RegisterFlagCompletionFunc(fleet.ModeFlag, cobra.FixedCompletions([]string{modeAuto, string(fleet.PreCopy), string(fleet.PostCopy), string(fleet.StopAndCopy)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 // request is what the command line asks for.
-func (f migrateFlags) request(cmd *cobra.Command, args []string) (fleet.Request, error) {
+func (f *migrateFlags) request(cmd *cobra.Command, args []string) (fleet.Request, error) {
 	r := fleet.Request{Verb: fleet.Migrate, Job: fleet.JobID(f.job), To: fleet.HostID(f.to), ToSite: f.site}
 	for _, g := range args {
 		r.Guests = append(r.Guests, fleet.GuestID(g))
 	}
-	if f.mode != modeAuto {
-		r.Limits.Mode = fleet.Mode(f.mode)
-	}
-	given := cmd.Flags().Changed
-	if given(fleet.MaxStallFlag) && f.stall < leastStall {
-		return r, usage(cmd, fmt.Sprintf("--"+fleet.MaxStallFlag+" %s is too short for every guest: give %s or more", f.stall, leastStall))
-	}
-	if given(fleet.DeadlineFlag) && f.deadline <= 0 {
-		return r, usage(cmd, fmt.Sprintf("--"+fleet.DeadlineFlag+" %s is over before the move begins: give something like 30s", f.deadline))
-	}
-	r.Limits.Downtime, r.Limits.Deadline = f.stall, f.deadline
-	return r, f.transfer.set(cmd, &r.Limits)
+	var err error
+	r.Limits, err = f.limits.limits(cmd)
+	return r, err
 }
 
 func (a *app) showMoveCommand() *cobra.Command {

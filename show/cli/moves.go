@@ -17,16 +17,16 @@ import (
 	"pagurus/show/view"
 )
 
-// stuckAfter is how long a draining host may have guests that could all leave and
-// of which none moves before `drain --wait` takes it that they have nowhere to go:
-// some turns of the planner, which thinks about once a second.
+// stuckAfter is how long `drain --wait` waits while a draining host has movable guests and
+// none moves. Then it reports that they have no target. It is some turns of the planner,
+// which runs about once a second.
 const stuckAfter = 3 * time.Second
 
-// usualWait is how long a command waits for moves if nobody says.
+// usualWait is the default time that a command waits for moves.
 const usualWait = 30 * time.Minute
 
-// awaitMoves shows moves until they are over. Its error says which of them
-// did not arrive.
+// awaitMoves shows moves until they are over. Its error lists the guests that did not
+// arrive.
 func (a *app) awaitMoves(ctx context.Context, ids []fleet.MoveID, limit time.Duration) error {
 	c, err := a.dial()
 	if err != nil {
@@ -60,8 +60,8 @@ func (a *app) awaitMoves(ctx context.Context, ids []fleet.MoveID, limit time.Dur
 	return notArrived(moves)
 }
 
-// printMoves prints each move if JSON was asked for; otherwise the bar has
-// shown their guests, and what is left to say is how closely those switched.
+// printMoves prints each move as JSON if requested. Otherwise the bar has shown the guests,
+// and only the skew of a gang is printed.
 func (a *app) printMoves(moves []view.Move) error {
 	for _, m := range moves {
 		if !a.json {
@@ -79,7 +79,7 @@ func (a *app) printMoves(moves []view.Move) error {
 	return nil
 }
 
-// notArrived is the error that some guests did not arrive, if so.
+// notArrived is an error if some guests did not arrive.
 func notArrived(moves []view.Move) error {
 	var causes []error
 	for _, m := range moves {
@@ -95,15 +95,15 @@ func notArrived(moves []view.Move) error {
 	return errors.Join(causes...)
 }
 
-// attend gives a context for waiting for what goes on without this process: it
-// ends after a limit, or when somebody does not want to wait any longer.
+// attend gives a context for waiting that ends after a limit or on Ctrl-C. What it waits for
+// goes on.
 func attend(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, done := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	ctx, stop := context.WithTimeout(ctx, limit)
 	return ctx, func() { stop(); done() }
 }
 
-// timedOut says that waiting took too long, or was broken off, when that is why.
+// timedOut explains an error if the wait took too long or was interrupted.
 func timedOut(err error, limit time.Duration, then string) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -116,7 +116,7 @@ func timedOut(err error, limit time.Duration, then string) error {
 
 func (a *app) drainCommand() *cobra.Command {
 	wait, dry, limit := false, false, usualWait
-	var less transferFlags
+	var bounds limitFlags
 	cmd := &cobra.Command{
 		Use:   "drain HOST [--wait | --dry-run]",
 		Short: "Move all guests off a host and keep it empty",
@@ -137,10 +137,11 @@ end. With --dry-run it says what that would cost, like ` + "`pagurus predict --h
 				return err
 			}
 			host := fleet.HostID(args[0])
-			request := fleet.Request{Verb: fleet.Drain, Host: host}
-			if err := less.set(cmd, &request.Limits); err != nil {
+			given, err := bounds.limits(cmd)
+			if err != nil {
 				return err
 			}
+			request := fleet.Request{Verb: fleet.Drain, Host: host, Limits: given}
 			if dry {
 				return a.predict(cmd.Context(), request)
 			}
@@ -157,13 +158,12 @@ end. With --dry-run it says what that would cost, like ` + "`pagurus predict --h
 	}
 	cmd.Flags().BoolVar(&wait, waitFlag, false, "show the moves until the host is empty")
 	Duration(cmd.Flags(), &limit, "timeout", "wait no longer than this; the host stays draining")
-	less.add(cmd)
+	bounds.add(cmd, drainFlags())
 	dryRun(cmd.Flags(), &dry)
 	return cmd
 }
 
-// awaitEmpty shows the moves off a host until it is empty or nothing moves any
-// more.
+// awaitEmpty shows the moves off a host until it is empty or nothing moves any more.
 func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Duration) error {
 	c, err := a.dial()
 	if err != nil {
@@ -173,7 +173,7 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 	defer stop()
 	bar := &progressBar{Out: a.Out, Err: a.Err, JSON: a.json, Live: terminal(a.Err)}
 	defer bar.Clear()
-	var still time.Time // since when guests are here and none moves; by the controller's clock
+	var still time.Time // since when guests are here and none moves; controller's clock
 	var stuck []fleet.GuestID
 	begun := time.Time{}
 	var leaving []view.Move
@@ -189,8 +189,8 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 		if err := bar.Show(c.At, leaving); err != nil {
 			return true, err
 		}
-		// A guest's home is the target from the switch on; the move goes on
-		// until this host has nothing of it any more.
+		// After the switch the guest's home is the target, but the move goes on until this
+		// host has nothing left of the guest.
 		if slices.ContainsFunc(leaving, func(m view.Move) bool { return !m.Over() }) {
 			still = time.Time{}
 			return false, nil
@@ -218,14 +218,14 @@ func (a *app) awaitEmpty(ctx context.Context, host fleet.HostID, limit time.Dura
 	return nil
 }
 
-// leavesLater reports whether there is no telling yet that a guest cannot leave: it
-// starts or ends, or is to be tried again at a time to come.
+// leavesLater reports whether a guest may still leave: it starts or ends, or another try is
+// scheduled.
 func leavesLater(c view.Cluster, id fleet.GuestID) bool {
 	g, _ := c.Guest(id)
 	return g.State != fleet.GuestRunning || g.RetryAt.After(c.At)
 }
 
-// whyStuck says which guests a draining host cannot get rid of, and why.
+// whyStuck says which guests cannot leave a draining host, and why.
 func (a *app) whyStuck(ctx context.Context, host fleet.HostID, stuck []fleet.GuestID) error {
 	why := []error{fmt.Errorf("%s still has %s", host, view.List(stuck))}
 	c, err := a.dial()
@@ -269,7 +269,7 @@ that the machine is off, or its guests keep running without Pagurus.`,
 	}
 }
 
-// aboutHost asks for one thing about the host that is named.
+// aboutHost sends a request about the named host.
 func (a *app) aboutHost(verb fleet.RequestVerb) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		answer, err := a.ask(cmd.Context(), fleet.Request{Verb: verb, Host: fleet.HostID(args[0])})
@@ -305,7 +305,7 @@ func (a *app) explainCommand() *cobra.Command {
 	}
 }
 
-// explain finds out what id names and has it explained.
+// explain finds the subject of id and has it explained.
 func (a *app) explain(ctx context.Context, id string) ([]string, error) {
 	cluster, err := a.read(ctx)
 	if err != nil {

@@ -9,17 +9,17 @@ import (
 	"pagurus/show/view"
 )
 
-// Noun is a command named after a kind of thing. Its verbs are its subcommands, and
-// alone it does what `ls` does.
+// Noun is a command named after a kind of thing. Its verbs are subcommands; alone it does
+// what `ls` does.
 type Noun struct {
 	*cobra.Command
-	Title string                  // of its group in the help of the whole
-	Verbs []func() *cobra.Command // of the noun alone
-	Short []func() *cobra.Command // verbs that people may also type without the noun
+	Title string                  // of its group in the help
+	Verbs []func() *cobra.Command // only below the noun
+	Short []func() *cobra.Command // verbs that also work without the noun
 }
 
-// AddNoun adds to the whole command line a noun with its verbs, and again those verbs
-// that are known without it.
+// AddNoun adds a noun with its verbs to the command line, and its Short verbs also at the
+// top.
 func AddNoun(root *cobra.Command, n Noun) {
 	for _, verb := range append(n.Verbs, n.Short...) {
 		AddVerb(n.Command, verb())
@@ -35,7 +35,7 @@ func AddNoun(root *cobra.Command, n Noun) {
 	AddGroup(root, n.Title, all...)
 }
 
-// AddGroup adds commands under a title of their own, or of a group that is there.
+// AddGroup adds commands under a new or existing title.
 func AddGroup(root *cobra.Command, title string, all ...*cobra.Command) {
 	if !root.ContainsGroup(title) {
 		root.AddGroup(&cobra.Group{ID: title, Title: title})
@@ -46,14 +46,14 @@ func AddGroup(root *cobra.Command, title string, all ...*cobra.Command) {
 	root.AddCommand(all...)
 }
 
-// AddVerb adds a verb to a noun. Its examples are written as they are typed there.
+// AddVerb adds a verb to a noun, and adapts its examples.
 func AddVerb(noun, verb *cobra.Command) {
 	alone, under := "pagurus "+verb.Name(), "pagurus "+noun.Name()+" "+verb.Name()
 	verb.Example = strings.ReplaceAll(verb.Example, alone, under)
 	noun.AddCommand(verb)
 }
 
-// OnlyVerbs refuses what is neither a verb nor a noun.
+// OnlyVerbs refuses unknown subcommands.
 func OnlyVerbs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -62,7 +62,7 @@ func OnlyVerbs(cmd *cobra.Command, args []string) error {
 	return usage(cmd, fmt.Sprintf("there is no command %q%s", typed, like(cmd, args[0])))
 }
 
-// nouns are the kinds of things that the controller knows.
+// nouns are the kinds of things that the controller manages.
 func (a *app) nouns() []Noun {
 	return []Noun{
 		{
@@ -121,10 +121,10 @@ see 'pagurus host policy'. 'pagurus simulate' compares the policies.`,
 	}
 }
 
-// verbs is only shorter to write.
+// verbs is a shorthand.
 func verbs(make ...func() *cobra.Command) []func() *cobra.Command { return make }
 
-// ls makes the verb that shows a table.
+// ls makes a verb that shows a table.
 func (a *app) ls(what string, l listing, example string) func() *cobra.Command {
 	return func() *cobra.Command {
 		return a.list(&cobra.Command{

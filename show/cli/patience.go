@@ -1,4 +1,4 @@
-// This file waits for a controller that does not answer: a restart of it only delays
+// This file waits for a controller that does not answer: a controller restart only delays
 // waiting clients.
 
 package cli
@@ -18,36 +18,35 @@ import (
 )
 
 const (
-	// outagePatience bounds how long a controller may be away while somebody
-	// waits for a job: longer than a restart of its machine.
+	// outagePatience bounds the controller's absence while a client waits for a job. It is
+	// longer than a restart of its machine.
 	outagePatience = 10 * time.Minute
-	// outageGrace is how long it may be away before a person is told.
+	// outageGrace is how long it may be absent before the user gets a message.
 	outageGrace = 2 * time.Second
 	// outagePause is between two tries to reach it.
 	outagePause = 200 * time.Millisecond
 )
 
-// refused reports whether the controller answered, and the answer was no:
-// asking again would change nothing.
+// refused reports whether the controller has refused the request, so that repeating it is
+// useless.
 func refused(err error) bool {
 	var e *wire.Error
 	return errors.As(err, &e) && e.Status < http.StatusInternalServerError
 }
 
-// outage is one stretch of time in which the controller cannot be reached,
-// shared by everything that waits for it.
+// outage is one period in which the controller cannot be reached, shared by all who wait.
 type outage struct {
-	err io.Writer // is told of a long one
+	err io.Writer // gets a message about a long one
 
 	mu    sync.Mutex
-	since time.Time // zero: it answers
+	since time.Time // zero: the controller answers
 	said  bool
 }
 
-// newOutage gives one that has not begun. A person is told of it on err.
+// newOutage gives an outage that has not begun. It writes messages to err.
 func newOutage(err io.Writer) *outage { return &outage{err: err} }
 
-// Wait is called after an error. It returns nil when it is worth trying again.
+// Wait is called after an error. It returns nil if another try makes sense, after a pause.
 func (o *outage) Wait(ctx context.Context, cause error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -86,12 +85,12 @@ func (o *outage) Over() {
 	o.since, o.said = time.Time{}, false
 }
 
-// silenceLimit is how long a watched controller may say nothing before it is
-// asked: agents speak every second, so silence means a cut, or an idle cluster.
+// silenceLimit is how long a watched controller may send nothing before it is asked. Agents
+// send facts every second, so silence means a broken connection or an idle cluster.
 const silenceLimit = 3 * time.Second
 
-// followClient calls each with the cluster at once and after every change until it
-// says that it has seen enough. Restarts of the controller are waited out.
+// followClient calls each with the cluster at once and after every change, until enough is
+// true. It waits through restarts of the controller.
 func followClient(ctx context.Context, c *wire.Client, o *outage, each func(view.Cluster) (enough bool, err error)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -99,7 +98,7 @@ func followClient(ctx context.Context, c *wire.Client, o *outage, each func(view
 	for {
 		if snapshots == nil {
 			var err error
-			if snapshots, err = c.Watch(ctx); err != nil { // connects again by itself from then on
+			if snapshots, err = c.Watch(ctx); err != nil { // reconnects by itself from then on
 				if err := o.Wait(ctx, err); err != nil {
 					return err
 				}

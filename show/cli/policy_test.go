@@ -7,8 +7,7 @@ import (
 	"pagurus/fleet"
 )
 
-// The policy in force is shown as the controller says and changed as it is
-// asked.
+// The policy in force is shown and can be changed.
 func TestPolicy(t *testing.T) {
 	w := newWorld(t)
 	var asked []fleet.Request

@@ -69,12 +69,12 @@ every move keeps its prediction beside its cost. --score shows how good they are
 	return cmd
 }
 
-// dryRun adds to a command the flag that makes it only predict.
+// dryRun adds the flag that makes a command only predict.
 func dryRun(flags *pflag.FlagSet, dry *bool) {
 	flags.BoolVar(dry, dryRunFlag, false, "predict what it would cost, and do nothing")
 }
 
-// idleWait refuses to wait for what is only predicted.
+// idleWait refuses to wait for a mere prediction.
 func idleWait(cmd *cobra.Command, wait, dry bool) error {
 	if wait && dry {
 		return usage(cmd, "with --"+dryRunFlag+" there is nothing that --"+waitFlag+" could wait for: leave one of them out")
@@ -82,7 +82,7 @@ func idleWait(cmd *cobra.Command, wait, dry bool) error {
 	return nil
 }
 
-// predict prints what a request would lead to.
+// predict prints a request's predicted effect.
 func (a *app) predict(ctx context.Context, r fleet.Request) error {
 	c, err := a.dial()
 	if err != nil {
@@ -104,7 +104,7 @@ func (a *app) predict(ctx context.Context, r fleet.Request) error {
 	return err
 }
 
-// score prints show how good past predictions were.
+// score prints how good past predictions were.
 func (a *app) score(ctx context.Context) error {
 	c, err := a.dial()
 	if err != nil {

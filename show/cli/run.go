@@ -18,7 +18,7 @@ import (
 	"pagurus/show/view"
 )
 
-// runFlags is what a person says of a job.
+// runFlags are the flags of `run`.
 type runFlags struct {
 	ranks, guests, cpus  int
 	memory               int64
@@ -29,8 +29,8 @@ type runFlags struct {
 	on, env              []string
 	detach, verbose      bool
 	trace, noTrace       bool
-	mirrored             fleet.Tune // what tune says
-	environment          []string   // what env says
+	mirrored             fleet.Tune // tune, parsed
+	environment          []string   // env, parsed
 	directory, exportDir string
 }
 
@@ -72,13 +72,13 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 		},
 	}
 	flags := cmd.Flags()
-	flags.SetInterspersed(false) // what follows PROGRAM is the program's
+	flags.SetInterspersed(false) // arguments after PROGRAM are the program's
 	flags.IntVarP(&f.ranks, "ranks", "n", 1, "ranks to start")
 	flags.IntVar(&f.guests, fleet.GuestsFlag, 0, "guests to spread the ranks over (default: one on every usable host, no more than ranks)")
 	Size(flags, &f.memory, fleet.MemFlag, "memory of each guest")
 	flags.IntVar(&f.cpus, cpusFlag, 0, "virtual CPUs of each guest (default: one for each of its ranks, as far as hosts have them)")
 	flags.StringVar(&f.image, imageFlag, "openmpi", "image the guests run; 'pagurus image ls' lists them")
-	flags.StringVar(&f.kind, kindFlag, string(fleet.VM), "kind of guest: vm, container, or auto: a vm where KVM works, else a container, else an emulated vm")
+	flags.StringVar(&f.kind, kindFlag, string(fleet.VM), "kind of guest: "+strings.Join(fleet.KindNames(), ", ")+", or auto: a vm where KVM works, else a container, else an emulated vm")
 	flags.StringVar(&f.class, classFlag, "", "the guests' share of the CPUs beside others: gold, normal or bronze (default: as normal)")
 	Share(flags, &f.cap, fleet.CapFlag, "share of its CPUs that each guest may use at most, like 50% (default: no limit)")
 	flags.StringVar(&f.tune, tuneFlag, "off", "what guests mirror of their hosts: hpc (all), off, or a list of numa, hugepages and pin; 'pagurus tune show HOST' says what they would get")
@@ -90,7 +90,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	flags.BoolVar(&f.noTrace, fleet.NoTraceFlag, false, "do not trace: saves about 70 ns a call")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "report progress on standard error, even if it is not a terminal")
 	complete := func(name string, with completion) {
-		_ = cmd.RegisterFlagCompletionFunc(name, with) // it fails only for a flag that does not exist
+		_ = cmd.RegisterFlagCompletionFunc(name, with) // fails only for an unknown flag
 	}
 	complete(onFlag, a.completeHosts)
 	complete(classFlag, cobra.FixedCompletions(classes, cobra.ShellCompDirectiveNoFileComp))
@@ -98,7 +98,7 @@ Exit codes: the program's own; 125 when Pagurus could not run it to its end;
 	return cmd
 }
 
-// run submits the job and, unless it is detached, stays with it to its end.
+// run submits the job and, unless it is detached, stays until its end.
 func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if err := f.check(); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	// From here on no signal may leave a job behind that nobody knows of.
+	// From here on no signal may leave an unknown job behind.
 	signals := listen()
 	defer signal.Stop(signals)
 	answer, err := a.submit(ctx, request, signals)
@@ -145,8 +145,8 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	return s.stay(ctx, signals)
 }
 
-// submit asks for the job to be run. A signal that comes meanwhile is kept for
-// when the job is known, unless no answer comes.
+// submit submits the job. A signal that comes meanwhile is kept until the job is known,
+// unless no answer comes.
 func (a *app) submit(ctx context.Context, r fleet.Request, signals chan os.Signal) (fleet.Answer, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -171,7 +171,7 @@ func (a *app) submit(ctx context.Context, r fleet.Request, signals chan os.Signa
 	}
 }
 
-// check looks at what needs no cluster to be looked at.
+// check checks what needs no cluster.
 func (f *runFlags) check() error {
 	var err error
 	if f.ranks < 1 {
@@ -201,13 +201,13 @@ func (f *runFlags) check() error {
 	return checkExport(f.exportDir, f.directory)
 }
 
-// The values of flags that name one of a few.
+// Values of flags that take one of a few words.
 var (
-	kinds   = []string{string(fleet.VM), string(fleet.Container), string(fleet.Auto)}
+	kinds   = append(fleet.KindNames(), string(fleet.Auto))
 	classes = []string{string(fleet.Gold), string(fleet.Normal), string(fleet.Bronze)}
 )
 
-// checkGuests looks at what is said of each guest.
+// checkGuests checks the flags about each guest.
 func (f *runFlags) checkGuests() (err error) {
 	if !slices.Contains(kinds, f.kind) {
 		return fmt.Errorf("--"+kindFlag+" %s: write one of %s", f.kind, strings.Join(kinds, ", "))
@@ -224,8 +224,8 @@ func (f *runFlags) checkGuests() (err error) {
 	return nil
 }
 
-// workingDirectory gives the current directory without symbolic links: the
-// guests see no links above it.
+// workingDirectory gives the current directory without symbolic links, because guests do not
+// see links above it.
 func workingDirectory() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -243,15 +243,15 @@ func resolved(dir string) (string, error) {
 }
 
 var (
-	// occupied are directories a guest has of its own; a job's files cannot be
-	// mounted over them.
+	// occupied are directories that each guest has itself; a job's files cannot be mounted
+	// over them.
 	occupied = []string{"/", "/tmp", "/var"}
-	// system are directories of which a guest needs its own with all below; it
-	// refuses these itself, but only after it has started.
+	// system are directories that a guest needs itself, with everything below. A guest
+	// refuses these only after it has started.
 	system = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"}
 )
 
-// checkExport says whether guests can have export mounted and work in dir.
+// checkExport checks whether guests can mount export and work in dir.
 func checkExport(export, dir string) error {
 	for _, path := range []string{export, dir} {
 		if !utf8.ValidString(path) {
@@ -270,8 +270,7 @@ func checkExport(export, dir string) error {
 	return nil
 }
 
-// spec makes the job out of what was said, what was not, and the hosts there
-// are.
+// spec makes the job from flags, defaults and the hosts.
 func (a *app) spec(f *runFlags, c view.Cluster, args []string) (fleet.JobSpec, error) {
 	on := make([]fleet.HostID, len(f.on))
 	for i, name := range f.on {
@@ -314,15 +313,14 @@ func Usable(h fleet.Host, kind fleet.Kind) bool {
 // runs reports whether a host runs guests of a kind.
 func runs(f fleet.Facts, kind fleet.Kind) bool {
 	if kind == fleet.Auto {
-		return runs(f, fleet.VM) || runs(f, fleet.Container)
+		return slices.ContainsFunc(fleet.Kinds[:], func(t fleet.KindTraits) bool { return runs(f, t.Kind) })
 	}
 	can, known := f.Abilities[kind]
 	return known && can.Trouble == ""
 }
 
-// shape fills in how many guests there shall be and how many CPUs each: a
-// guest on every usable host, a CPU for every rank, as far as hosts have them.
-// Where that does not fit the planner says so.
+// shape chooses the number of guests and of CPUs of each: a guest on every usable host, and
+// a CPU for every rank as far as hosts have them. The planner refuses what does not fit.
 func shape(f *runFlags, hosts []view.Host) (guests, cpus int) {
 	guests = f.guests
 	if guests == 0 {
@@ -339,13 +337,13 @@ func shape(f *runFlags, hosts []view.Host) (guests, cpus int) {
 	return guests, cpus
 }
 
-// CPUsEach is how many CPUs each guest gets where nobody says: one for each of its
-// ranks, as far as the largest host has them, which is most.
+// CPUsEach is the default number of CPUs of each guest: one for each of its ranks, but at
+// most most, the CPUs of the largest host.
 func CPUsEach(ranks, guests, most int) int {
 	return min((ranks+guests-1)/guests, max(1, most))
 }
 
-// environment makes NAME=VALUE of every --env.
+// environment turns every --env into NAME=VALUE.
 func environment(given []string, lookup func(string) (string, bool)) ([]string, error) {
 	var env []string
 	for _, e := range given {

@@ -20,23 +20,22 @@ import (
 )
 
 const (
-	// stopPatience bounds how long `run` stays after the program's end for its
-	// guests to be gone, so that the next `run` finds their room free.
+	// stopPatience bounds how long `run` waits after the program's end for its guests to be
+	// gone, so that the next `run` finds their room free.
 	stopPatience = 15 * time.Second
-	// drainPatience bounds how long output may take to arrive after the job
-	// has ended.
+	// drainPatience bounds the wait for output after the job has ended.
 	drainPatience = 30 * time.Second
 	// answerPatience bounds the wait for the controller's answer after Ctrl-C.
 	answerPatience = 3 * time.Second
 	// chunkBytes is the most standard input sent at once.
 	chunkBytes = 64 << 10
-	// foregroundPoll is how often a job in the background looks whether the
-	// terminal is its own again.
+	// foregroundPoll is how often a background job checks whether it owns the terminal
+	// again.
 	foregroundPoll = 500 * time.Millisecond
 )
 
-// session is one command staying with one job: its streams, its state, and
-// the signals that end it or are for the job.
+// session is one command that stays with one job: its streams, its state, and the signals
+// that end it or go to the job.
 type session struct {
 	*app
 	client  *wire.Client
@@ -49,19 +48,19 @@ type session struct {
 	lost      error     // why output could not be written
 }
 
-// listen takes the signals that would end this process and leave the job
-// running: a person's, that of a closed standard output, and those for the job.
+// listen catches the signals that would end this process and leave the job running: the
+// user's, that of a closed standard output, and those for the job.
 func listen() chan os.Signal {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
 	signal.Notify(signals, passedOn...)
-	if !signal.Ignored(syscall.SIGHUP) { // nohup means it
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	return signals
 }
 
-// stay carries the streams until the job ends and gives its exit.
+// stay carries the streams until the job ends and returns its exit.
 func (s *session) stay(ctx context.Context, signals <-chan os.Signal) error {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
@@ -75,7 +74,7 @@ func (s *session) stay(ctx context.Context, signals <-chan os.Signal) error {
 			err := s.copy(ctx, name, to)
 			s.noteError(err)
 			if errors.As(err, new(unwritten)) {
-				s.cancel(ctx) // nobody reads what the job says: do as mpirun does
+				s.cancel(ctx) // the output has no reader: cancel, as mpirun does
 			}
 		})
 	}
@@ -93,7 +92,7 @@ func (s *session) stay(ctx context.Context, signals <-chan os.Signal) error {
 	return s.verdict(end)
 }
 
-// noteError keeps the first reason why output is not whole.
+// noteError keeps the first error of writing output.
 func (s *session) noteError(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +101,7 @@ func (s *session) noteError(err error) {
 	}
 }
 
-// heed cancels the job on the first signal and leaves at once on the second.
+// heed cancels the job on the first signal and exits on the second.
 func (s *session) heed(ctx context.Context, signals <-chan os.Signal) {
 	asked := false
 	for {
@@ -111,7 +110,7 @@ func (s *session) heed(ctx context.Context, signals <-chan os.Signal) {
 			return
 		case sig := <-signals:
 			if sig == syscall.SIGPIPE {
-				continue // the write that caused it says so itself
+				continue // the failed write reports itself
 			}
 			if slices.Contains(passedOn, sig) {
 				go s.pass(ctx, sig)
@@ -133,7 +132,7 @@ func (s *session) heed(ctx context.Context, signals <-chan os.Signal) {
 	}
 }
 
-// cancel asks for the job to be cancelled until the controller has heard.
+// cancel requests cancellation until the controller has answered.
 func (s *session) cancel(ctx context.Context) {
 	for {
 		_, err := s.client.Ask(ctx, fleet.Request{ID: fleet.RequestID("cancel-" + string(s.job) + "-by-run"), Verb: fleet.Cancel, Job: s.job})
@@ -143,7 +142,7 @@ func (s *session) cancel(ctx context.Context) {
 	}
 }
 
-// unwritten is the error that this side could not take a job's output.
+// unwritten: this side could not write a job's output.
 type unwritten struct {
 	stream string
 	err    error
@@ -152,8 +151,8 @@ type unwritten struct {
 func (u unwritten) Error() string { return fmt.Sprintf("writing the job's %s: %v", u.stream, u.err) }
 func (u unwritten) Unwrap() error { return u.err }
 
-// copy writes an output stream of the job as it comes, every byte once. What a
-// reader's trouble means for the job is the caller's to say.
+// copy writes an output stream of the job as it comes, every byte once. The caller decides
+// what a write error means for the job.
 func (s *session) copy(ctx context.Context, stream string, to io.Writer) error {
 	var offset int64
 	for {
@@ -175,8 +174,8 @@ func (s *session) copy(ctx context.Context, stream string, to io.Writer) error {
 	}
 }
 
-// end follows the job to its end. It returns a little early, with the result
-// known, when guests take long to be gone.
+// end follows the job to its end. It returns earlier, with the result known, if guests end
+// slowly.
 func (s *session) end(ctx context.Context) (fleet.Job, error) {
 	var last fleet.Job
 	line, known := "", false
@@ -186,7 +185,7 @@ func (s *session) end(ctx context.Context) (fleet.Job, error) {
 		j, ok := c.Job(s.job)
 		if !ok {
 			if known && last.Result != "" {
-				return true, nil // ended and already cleared away
+				return true, nil // ended and already forgotten
 			}
 			return true, fmt.Errorf("the controller no longer knows %s", s.job)
 		}
@@ -207,7 +206,7 @@ func (s *session) end(ctx context.Context) (fleet.Job, error) {
 	return last, err
 }
 
-// verdict turns how the job ended into this process's exit.
+// verdict turns the job's end into this process's exit.
 func (s *session) verdict(j fleet.Job) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,7 +222,7 @@ func (s *session) verdict(j fleet.Job) error {
 	return exitOf(j)
 }
 
-// exitOf is the exit a finished job stands for.
+// exitOf is the exit of an ended job.
 func exitOf(j fleet.Job) error {
 	switch {
 	case j.Result == fleet.JobFinished && j.Exit != nil && j.Exit.Code == 0:
@@ -234,7 +233,7 @@ func exitOf(j fleet.Job) error {
 	return Exit{Code: exitOwn, Err: fmt.Errorf("%s: %s", j.ID, view.Verdict(j))}
 }
 
-// feed gives the job this process's standard input.
+// feed sends this process's standard input to the job.
 func (s *session) feed(ctx context.Context) {
 	var offset int64
 	buffer := make([]byte, chunkBytes)
@@ -244,7 +243,7 @@ func (s *session) feed(ctx context.Context) {
 		}
 		n, err := s.In.Read(buffer)
 		if errors.Is(err, unix.EIO) {
-			continue // lost the terminal between the look and the read
+			continue // lost the terminal between the check and the read
 		}
 		offset = s.give(ctx, offset, buffer[:n], err != nil)
 		if err != nil {
@@ -257,15 +256,14 @@ func (s *session) input(offset int64) wire.Place {
 	return wire.Place{Job: s.job, Stream: fleet.Stdin, Offset: offset}
 }
 
-// give sends input until the controller has all of it. It returns the offset
-// after it.
+// give sends input until the controller has all of it. It returns the offset after it.
 func (s *session) give(ctx context.Context, offset int64, data []byte, eof bool) int64 {
 	end := offset + int64(len(data))
 	for {
 		next, err := s.client.WriteStream(ctx, s.input(offset), data, eof)
 		if err != nil {
 			if s.outage.Wait(ctx, err) != nil {
-				return end // the job has ended, or nobody is there: input has nowhere to go
+				return end // the job has ended, or the controller is away: drop the input
 			}
 			continue
 		}
@@ -279,8 +277,8 @@ func (s *session) give(ctx context.Context, offset int64, data []byte, eof bool)
 	}
 }
 
-// awaitForeground waits while standard input is a terminal that belongs to
-// somebody else: reading it would stop this process. False: ctx ended.
+// awaitForeground waits while standard input is a terminal of another process group: reading
+// it would stop this process. False: ctx ended.
 func (s *session) awaitForeground(ctx context.Context) bool {
 	f, ok := s.In.(*os.File)
 	if !ok || !terminal(f) {
@@ -299,14 +297,14 @@ func (s *session) awaitForeground(ctx context.Context) bool {
 	}
 }
 
-// closeInput tells a job that nobody will type for it.
+// closeInput closes a job's standard input.
 func (a *app) closeInput(ctx context.Context, job fleet.JobID) error {
 	c, err := a.dial()
 	if err != nil {
 		return err
 	}
 	if _, err = c.WriteStream(ctx, wire.Place{Job: job, Stream: fleet.Stdin}, nil, true); refused(err) {
-		return nil // it has ended already
+		return nil // it has already ended
 	}
 	return err
 }

@@ -12,7 +12,7 @@ import (
 	"pagurus/fleet"
 )
 
-// passedOn are the signals that `run` hands to the job's program, as mpirun does.
+// passedOn are the signals that `run` passes to the job's program, as mpirun does.
 var passedOn = []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2}
 
 func (a *app) cancelCommand() *cobra.Command {
@@ -88,8 +88,8 @@ stops a program until it gets CONT. SIGUSR1 and SIGUSR2 that a running
 	}
 }
 
-// sendSignal has a job sent a signal. A controller that restarts meanwhile is asked
-// again under the same ID, by which the guests know what they have delivered.
+// sendSignal sends a signal to a job. It asks again after a controller restart with the same
+// ID, so that guests deliver the signal once.
 func (a *app) sendSignal(ctx context.Context, job fleet.JobID, signal string, outage *outage) (fleet.Answer, error) {
 	c, err := a.dial()
 	if err != nil {
@@ -108,7 +108,7 @@ func (a *app) sendSignal(ctx context.Context, job fleet.JobID, signal string, ou
 	}
 }
 
-// pass sends a signal of this process on to the job.
+// pass passes a signal of this process to the job.
 func (s *session) pass(ctx context.Context, sig os.Signal) {
 	number, ok := sig.(syscall.Signal)
 	if !ok {

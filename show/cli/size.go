@@ -13,13 +13,13 @@ import (
 	"pagurus/show/view"
 )
 
-// quantity is the value of a flag that is read by one of the parsers below.
+// quantity is a flag's value that one of the parsers below reads.
 type quantity[T comparable] struct {
 	value *T
 	kind  string // for the help
 	parse func(string) (T, error)
 	text  func(T) string
-	given string // as it was typed
+	given string // as typed
 }
 
 func (q *quantity[T]) Type() string { return q.kind }
@@ -30,7 +30,7 @@ func (q *quantity[T]) String() string {
 	}
 	var none T
 	if *q.value == none {
-		return "" // help shows no default then
+		return "" // help then shows no default
 	}
 	return q.text(*q.value)
 }
@@ -43,22 +43,22 @@ func (q *quantity[T]) Set(s string) (err error) {
 	return err
 }
 
-// Size makes a flag that takes a size in bytes. The default is what value holds.
+// Size defines a flag for a size in bytes. The default is *value.
 func Size(flags *pflag.FlagSet, value *int64, name, usage string) {
 	flags.Var(&quantity[int64]{value: value, kind: "size", parse: ParseBytes, text: bytesText}, name, usage)
 }
 
-// Rate makes a flag that takes bytes a second.
+// Rate defines a flag for bytes a second.
 func Rate(flags *pflag.FlagSet, value *int64, name, usage string) {
 	flags.Var(&quantity[int64]{value: value, kind: "rate", parse: ParseRate, text: bytesText}, name, usage)
 }
 
-// Share makes a flag that takes a share of a whole.
+// Share defines a flag for a share of a whole.
 func Share(flags *pflag.FlagSet, value *float64, name, usage string) {
 	flags.Var(&quantity[float64]{value: value, kind: "share", parse: ParseShare, text: func(v float64) string { return fmt.Sprintf("%g%%", 100*v) }}, name, usage)
 }
 
-// Duration makes a flag that takes a time span.
+// Duration defines a flag for a time span.
 func Duration(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
 	flags.Var(&quantity[time.Duration]{value: value, kind: "duration", parse: ParseDuration, text: shortDuration}, name, usage)
 }
@@ -81,7 +81,7 @@ func ParseBytes(s string) (int64, error) {
 	return int64(n * unit), nil
 }
 
-// ParseRate reads bytes a second: a size, with or without /s behind it.
+// ParseRate reads bytes a second: a size, optionally with /s.
 func ParseRate(s string) (int64, error) {
 	n, err := ParseBytes(strings.TrimSuffix(s, "/s"))
 	if err != nil {
@@ -97,13 +97,13 @@ func ParseShare(s string) (float64, error) {
 	if percent {
 		v /= 100
 	}
-	if err != nil || !(v >= 0 && v <= 1) { // NaN is neither
+	if err != nil || !(v >= 0 && v <= 1) { // also refuses NaN
 		return 0, fmt.Errorf("%q is not a share: write it like 50%% or 0.5", s)
 	}
 	return v, nil
 }
 
-// ParseDuration reads a time span: 30s, 5m, 1h30m. None is negative.
+// ParseDuration reads a time span: 30s, 5m, 1h30m. Negative ones are refused.
 func ParseDuration(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(strings.TrimSpace(s))
 	if err != nil || d < 0 {
@@ -112,7 +112,7 @@ func ParseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// bytesText writes a size in the form that ParseBytes reads, as short as it goes.
+// bytesText writes a size for ParseBytes, as short as possible.
 func bytesText(n int64) string {
 	unit := ""
 	for i := 0; i < len("KMGT") && n%1024 == 0; i++ {
@@ -132,7 +132,7 @@ func shortDuration(d time.Duration) string {
 	return text
 }
 
-// badValue says what is wrong with a flag's value; empty: that is not what err is about.
+// badValue says what is wrong with a flag's value; empty if err is not about that.
 func badValue(err error) string {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
@@ -144,7 +144,7 @@ func badValue(err error) string {
 	}
 	cause := bad.Unwrap()
 	if _, e := ParseDuration(bad.GetValue()); e != nil && bad.GetFlag().Value.Type() == "duration" {
-		cause = e // also where the flag is pflag's own
+		cause = e // also for pflag's own flags
 	}
 	return fmt.Sprintf("--%s: %v", bad.GetFlag().Name, view.Clean(cause.Error()))
 }

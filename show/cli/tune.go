@@ -7,8 +7,8 @@ import (
 	"pagurus/fleet"
 )
 
-// ParseTune reads what guests are to mirror of their hosts: "hpc", "off", or
-// some of "numa,hugepages,pin".
+// ParseTune reads what guests should mirror of their hosts: "hpc", "off", or some of
+// "numa,hugepages,pin".
 func ParseTune(text string) (t fleet.Tune, err error) {
 	switch text {
 	case "", "off":

@@ -7,8 +7,8 @@ import (
 	"pagurus/show/view"
 )
 
-// TestNotUTF8: a job in a directory, or with an argument, that guests would get under another
-// name is refused when it is submitted.
+// TestNotUTF8: a job whose directory or argument would have another name in guests is
+// refused at submission.
 func TestNotUTF8(t *testing.T) {
 	for _, bad := range [][2]string{{"/home/me\xff", "/home/me\xff"}, {"/home/me", "/home/me/caf\xe9"}} {
 		if err := checkExport(bad[0], bad[1]); err == nil || !strings.Contains(err.Error(), "is not UTF-8") {

@@ -20,17 +20,16 @@ import (
 	"pagurus/serve/wire"
 )
 
-// world is a controller as a script: the protocol and the sockets are the
-// real ones, what it answers is the test's.
+// world is a scripted controller: protocol and sockets are real, the answers are the test's.
 type world struct {
 	t      *testing.T
 	socket string
-	stop   func() // ends the serving
+	stop   func() // ends serving
 
 	mu      sync.Mutex
 	snap    fleet.Snapshot
 	ahead   time.Duration // of its clock
-	changed chan struct{} // closed and made again on every change
+	changed chan struct{} // closed and replaced on every change
 	streams map[string][]byte
 	ended   map[string]bool
 	asked   []fleet.Request
@@ -52,7 +51,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// serve begins to answer, again after stop.
+// serve starts answering, also after stop.
 func (w *world) serve() {
 	l, err := wire.ListenUnix(w.socket)
 	if err != nil {
@@ -69,11 +68,11 @@ func (w *world) serve() {
 	w.stop = func() { cancel(); <-over }
 }
 
-// change changes the cluster and tells the watchers.
+// change changes the cluster and informs watchers.
 func (w *world) change(do func(*fleet.Snapshot)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.snap = w.snap.Apply(fleet.Changeset{Jobs: []fleet.Job{{}}, GoneJobs: []fleet.JobID{""}}, w.snap.Revision+1) // maps of its own
+	w.snap = w.snap.Apply(fleet.Changeset{Jobs: []fleet.Job{{}}, GoneJobs: []fleet.JobID{""}}, w.snap.Revision+1) // its own maps
 	next := fleet.NewSnapshot()
 	for k, v := range w.snap.Hosts {
 		next.Hosts[k] = v
@@ -100,7 +99,7 @@ func (w *world) wake() {
 	w.changed = make(chan struct{})
 }
 
-// says adds to a stream of a job, or ends it.
+// says adds to a job's stream, or ends it.
 func (w *world) says(job fleet.JobID, stream, text string, end bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,7 +109,7 @@ func (w *world) says(job fleet.JobID, stream, text string, end bool) {
 	w.wake()
 }
 
-// heard waits until the job was given all its input.
+// heard waits until the job has all its input.
 func (w *world) heard(job fleet.JobID) string {
 	key := string(job) + fleet.Stdin
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -182,7 +181,7 @@ func (w *world) Attach(context.Context, wire.Peer, wire.Hello, *wire.HostSession
 
 func (w *world) ImageFile(fleet.Digest, string) (string, error) { return "", nil }
 
-// Read gives three bytes at most, so that offsets are put to use.
+// Read gives at most three bytes, so that offsets are used.
 func (w *world) Read(ctx context.Context, _ fleet.Caller, at wire.Place) ([]byte, bool, error) {
 	key := string(at.Job) + at.Stream
 	for {
@@ -204,7 +203,7 @@ func (w *world) Read(ctx context.Context, _ fleet.Caller, at wire.Place) ([]byte
 	}
 }
 
-// Write takes no more than five bytes at once.
+// Write takes at most five bytes at once.
 func (w *world) Write(_ context.Context, _ fleet.Caller, at wire.Place, data []byte, eof bool) (int64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -223,13 +222,13 @@ func (w *world) Write(_ context.Context, _ fleet.Caller, at wire.Place, data []b
 	return have, nil
 }
 
-// outcome is what a command did.
+// outcome is a command's output and exit code.
 type outcome struct {
 	out, err string
 	code     int
 }
 
-// safe is a buffer that several goroutines write to, as they do to a file.
+// safe is a buffer that several goroutines may write to.
 type safe struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -247,7 +246,7 @@ func (s *safe) String() string {
 	return s.b.String()
 }
 
-// full is a disk without room.
+// full is a full disk.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, unix.ENOSPC }
@@ -261,7 +260,7 @@ func (w *world) pagurus(input string, args ...string) outcome {
 	return got
 }
 
-// pagurusInto does that with standard output of the test's own.
+// pagurusInto is pagurus with the test's own standard output.
 func (w *world) pagurusInto(out io.Writer, input string, args ...string) outcome {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -277,14 +276,14 @@ func (w *world) pagurusInto(out io.Writer, input string, args ...string) outcome
 	return outcome{"", err.String(), code}
 }
 
-// begun is a command that goes on.
+// begun is a command under way.
 type begun struct {
 	t        *testing.T
 	out, err safe
 	code     chan int
 }
 
-// beginCommand begins a command line against the world.
+// beginCommand starts a command line against the world.
 func (w *world) beginCommand(args ...string) *begun {
 	b := &begun{t: w.t, code: make(chan int, 1)}
 	root := Root(Options{Version: "test", Machine: func() (string, error) { return "machine", nil }, In: strings.NewReader(""), Out: &b.out, Err: &b.err})
@@ -293,7 +292,7 @@ func (w *world) beginCommand(args ...string) *begun {
 	return b
 }
 
-// shows waits until the command has said something on standard error.
+// shows waits until the command has written what to standard error.
 func (b *begun) shows(what string) {
 	b.t.Helper()
 	testkit.Until(b.t, 20*time.Second, "it says "+what, func() bool { return strings.Contains(b.err.String(), what) })

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// comparison is what two logs have in common.
+// comparison is the result of comparing two logs.
 type comparison struct {
 	Lines   int    // compared
 	Thermo  int    // of them thermodynamic output
@@ -17,15 +17,14 @@ type comparison struct {
 }
 
 var (
-	// timings are the lines of a LAMMPS log that tell how long something took,
-	// which no two runs have in common, and the name of the log itself.
+	// timings are the lines of a LAMMPS log with timings, which differ in every run, and
+	// with the log's name.
 	timings = regexp.MustCompile(`^(Loop time|Performance:|[0-9.]+% CPU use|Total wall time|MPI task timing|Section +\||-{10,}|` +
 		`(Pair|Bond|Neigh|Comm|Output|Modify|Other) +\||  generated|Per MPI rank memory|  using .* thread)|(create_atoms|read_data|create_bonds) CPU`)
 	numbers = regexp.MustCompile(`^ +[0-9]+( +-?[0-9.]+(e[-+]?[0-9]+)?)+ *$`)
 )
 
-// looped is the line that tells how long the time steps took, all the rest
-// aside.
+// looped is the line with the duration of the time steps alone.
 var looped = regexp.MustCompile(`(?m)^Loop time of ([0-9.e+-]+) on `)
 
 func loopTime(log string) (time.Duration, bool) {
@@ -38,17 +37,17 @@ func loopTime(log string) (time.Duration, bool) {
 }
 
 const (
-	// shortest is the time the steps have to take for two moves and the time
-	// between them; wanted is what a longer melt aims at.
+	// shortest is the duration the steps need for two moves and the time between them;
+	// wanted is the target of a longer melt.
 	shortest = 6 * time.Second
 	wanted   = 9 * time.Second
-	// leastLoop keeps a loop too short to be timed from becoming one for ever.
+	// leastLoop bounds the result for a loop too short to be timed.
 	leastLoop = 10 * time.Millisecond
-	// round is what numbers of steps are a multiple of.
+	// The number of steps is a multiple of round.
 	round = 100
 )
 
-// lengthen gives the steps to take where so many took too short a time.
+// lengthen gives the number of steps if the last was too short.
 func lengthen(steps int, took time.Duration) int {
 	if took >= shortest {
 		return steps
@@ -68,8 +67,7 @@ func thermo(log string) []string {
 	return out
 }
 
-// compare holds two LAMMPS logs against each other line by line, but for
-// timings.
+// compare compares two LAMMPS logs line by line, except timings.
 func compare(a, b string) comparison {
 	one, two := lasting(a), lasting(b)
 	c := comparison{Thermo: len(thermo(a))}

@@ -1,10 +1,9 @@
-// Package demo is the main job on real input, as a story: a lab of three
-// hosts, LAMMPS melting a Lennard-Jones solid on four ranks in four guests,
-// once undisturbed and then, by the same processes over the same connections,
-// while guests move under it. It types the commands
-// a person would type and reads back only what the cluster itself says. Its
-// test is that it runs: make demo; the comparing of logs, and what ends the
-// waits and spares a user's lab, are tested here with programs made for it.
+// Package demo shows the main job on real input: a lab of three hosts, and LAMMPS melting a
+// Lennard-Jones solid on four ranks in four guests. The melt runs once undisturbed, and then
+// again while guests move, in the same processes over the same connections. The demo types
+// the commands that a user would type, and reads only what the cluster reports. `make demo`
+// is its test. The tests here cover the comparison of logs, the waits' ends and the check
+// for a user's lab.
 package demo
 
 import (
@@ -32,48 +31,48 @@ var melt []byte
 //go:embed twice.melt
 var twice []byte
 
-// The logs of the two melts, as twice.melt names them.
+// The logs of the two melts, as named in twice.melt.
 const (
 	undisturbedLog = "log.undisturbed"
 	movedLog       = "log.moved"
 )
 
-// Cluster is what the demo asks of a running controller.
+// Cluster is the demo's access to a running controller.
 type Cluster interface {
 	Snapshot(context.Context) (fleet.Snapshot, error)
 	Trace(context.Context, fleet.JobID) ([]fleet.Trace, error)
 }
 
-// Demo is one showing.
+// Demo is one run of the demo.
 type Demo struct {
-	Pagurus string  // path of the binary to call
-	Cluster Cluster // answers once the lab is up
+	Pagurus string  // path of the binary
+	Cluster Cluster // usable once the lab is up
 	Out     io.Writer
 	Steps   int  // time steps of the melt
-	Fixed   bool // so many and no more, however short the melt is then
+	Fixed   bool // exactly so many, however short the melt is
 
 	dir     string
 	started time.Time
 }
 
-// The limits of the demo's waits: far above what a slow machine needs, so that
-// something wrong ends in words and not in silence.
+// The demo's time limits: far above what a slow machine needs, so that a fault ends with a
+// message.
 const (
 	jobLimit  = 8 * time.Minute
 	pollEvery = 200 * time.Millisecond
-	// endLimit is how long a command may take to end in good order: `lab up`
-	// clears away what it has made.
+	// endLimit is how long a command may take to end properly: `lab up` removes what it has
+	// made.
 	endLimit = time.Minute
 )
 
-// errOver is why nothing is waited for any more.
+// errOver ends waits when the program has ended.
 var errOver = errors.New("the program has ended")
 
-// errShort is of a melt that was over too soon for guests to move under it.
+// errShort: the melt was too short for guests to move during it.
 var errShort = errors.New("the melt is too short")
 
-// NoLab refuses when a lab is up: it is somebody's, and whoever shows or
-// measures something on one of their own takes that down afterwards.
+// NoLab refuses if a lab is up: it is a user's, and a demo or measurement takes its own lab
+// down at the end.
 func NoLab(ctx context.Context, pagurus string) error {
 	said, err := exec.CommandContext(ctx, pagurus, "lab", "status", "--json").Output()
 	var status struct{ Lab json.RawMessage }
@@ -89,8 +88,7 @@ func NoLab(ctx context.Context, pagurus string) error {
 	return nil
 }
 
-// Run shows it all. The lab is taken down again whatever happens, unless it is
-// not the demo's; an error says what did not go as promised.
+// Run runs the demo. It takes its lab down in any case. An error says what went wrong.
 func (d *Demo) Run(ctx context.Context) (err error) {
 	d.started = time.Now()
 	if err := NoLab(ctx, d.Pagurus); err != nil {
@@ -111,10 +109,10 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 	}
 	d.say("A cluster on this machine: three hosts, each a network namespace with a real agent.")
 	if err := NoLab(ctx, d.Pagurus); err != nil {
-		return err // it came while the image was built
+		return err // a lab came up while the image was built
 	}
 	if err := d.call(ctx, "lab", "up", "--hosts", "3"); err != nil {
-		return err // and what it had made it has cleared away itself
+		return err // `lab up` has removed what it made
 	}
 	defer func() {
 		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
@@ -124,8 +122,8 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 	return d.show(ctx)
 }
 
-// show has the melt in virtual machines and then in containers, if hosts can run
-// them, and says how the two compare.
+// show runs the melt in virtual machines and then in containers, if hosts can run them, and
+// compares the two.
 func (d *Demo) show(ctx context.Context) error {
 	steps := d.Steps
 	d.say("A melt on 4 ranks in 4 guests on two hosts: once undisturbed, then again while guest 1\n   moves to host3 and host2 is drained.")
@@ -154,7 +152,7 @@ func (d *Demo) show(ctx context.Context) error {
 	return nil
 }
 
-// cannot says why hosts that are up cannot run guests of a kind; empty: they can.
+// cannot says why hosts cannot run guests of a kind; empty: they can.
 func cannot(s fleet.Snapshot, kind fleet.Kind) string {
 	for _, h := range s.Hosts {
 		if a, ok := h.Facts.Abilities[kind]; !ok || a.Trouble != "" {
@@ -164,8 +162,7 @@ func cannot(s fleet.Snapshot, kind fleet.Kind) string {
 	return ""
 }
 
-// melted has the melt in guests of one kind, as long as it needs to be, and
-// reports it.
+// melted runs the melt in guests of one kind, as long as needed, and reports it.
 func (d *Demo) melted(ctx context.Context, kind fleet.Kind) (run, error) {
 	r, err := d.melt(ctx, kind)
 	if errors.Is(err, errShort) {
@@ -194,13 +191,13 @@ func (d *Demo) melted(ctx context.Context, kind fleet.Kind) (run, error) {
 	return r, nil
 }
 
-// melt runs LAMMPS, lets guests move under its second melt, and gives what the
-// cluster says of it. If the first melt was too short for that, the second is
-// left alone and the error is errShort.
+// melt runs LAMMPS, moves guests during its second melt, and returns what the cluster
+// reports. If the first melt was too short for that, no guest moves and the error is
+// errShort.
 func (d *Demo) melt(ctx context.Context, kind fleet.Kind) (run, error) {
 	ctx, cancel := context.WithTimeout(ctx, jobLimit)
 	defer cancel()
-	for _, log := range []string{undisturbedLog, movedLog} { // those of the melt before are not taken for this one's
+	for _, log := range []string{undisturbedLog, movedLog} { // earlier logs must not be mistaken for this run's
 		if err := os.RemoveAll(filepath.Join(d.dir, log)); err != nil {
 			return run{}, err
 		}
@@ -229,7 +226,7 @@ func (d *Demo) melt(ctx context.Context, kind fleet.Kind) (run, error) {
 		return run{}, errors.Join(<-over, err)
 	}
 	if err != nil {
-		// What went wrong with the run itself comes first: the rest follows of it.
+		// An error of the program itself comes first: the rest follows from it.
 		itself := errors.Is(context.Cause(alive), errOver)
 		cancel()
 		if e := <-over; itself {
@@ -250,12 +247,12 @@ func (d *Demo) melt(ctx context.Context, kind fleet.Kind) (run, error) {
 		if err != nil {
 			return run{}, err
 		}
-		*took, _ = loopTime(text) // that a log is not whole is seen when it is compared
+		*took, _ = loopTime(text) // an incomplete log is noticed in the comparison
 	}
 	return out, nil
 }
 
-// followMelt waits for the first melt's end and moves guests under the second.
+// followMelt waits for the first melt's end and moves guests during the second.
 func (d *Demo) followMelt(ctx, alive context.Context, job fleet.JobID, out *run) error {
 	if err := d.await(alive, "the melt to begin", func() bool { return d.steady(undisturbedLog) }); err != nil {
 		return err
@@ -275,18 +272,18 @@ func (d *Demo) followMelt(ctx, alive context.Context, job fleet.JobID, out *run)
 	return d.disturb(ctx, job)
 }
 
-// enough gives the steps with which the melt takes long enough for guests to
-// move under it, going by the first one's log of d.Steps, and how long that took.
+// enough gives the steps for a melt that is long enough for moves, from the log of the first
+// with d.Steps, and how long that took.
 func (d *Demo) enough() (steps int, took time.Duration) {
 	text, err := d.read(undisturbedLog)
 	took, ok := loopTime(text)
 	if err != nil || !ok || d.Fixed {
-		return d.Steps, took // that there is no log is seen when it is compared
+		return d.Steps, took // a missing log is noticed in the comparison
 	}
 	return lengthen(d.Steps, took), took
 }
 
-// disturb is the owner's part in the story.
+// disturb moves guests as an owner would.
 func (d *Demo) disturb(ctx context.Context, job fleet.JobID) error {
 	if err := d.call(ctx, "migrate", string(job)+"g1", "--to", "host3", "--wait"); err != nil {
 		return err
@@ -296,7 +293,7 @@ func (d *Demo) disturb(ctx context.Context, job fleet.JobID) error {
 
 // steady reports whether a melt has printed some of its steps.
 func (d *Demo) steady(log string) bool {
-	text, _ := d.read(log) // not there yet
+	text, _ := d.read(log) // may not exist yet
 	return len(thermo(text)) > 2
 }
 
@@ -326,8 +323,8 @@ func (d *Demo) newest(ctx context.Context, before fleet.Snapshot) (fleet.JobID, 
 	}
 }
 
-// collectGaps notes where guests are and keeps the last gaps the ranks told of,
-// until the job's program has ended.
+// collectGaps notes the guests' hosts and keeps the ranks' latest gaps, until the job's
+// program has ended.
 func (d *Demo) collectGaps(ctx context.Context, job fleet.JobID, out *run) []fleet.Gap {
 	var gaps []fleet.Gap
 	for turn := 0; pause.For(ctx, pollEvery) == nil; turn++ {
@@ -340,7 +337,7 @@ func (d *Demo) collectGaps(ctx context.Context, job fleet.JobID, out *run) []fle
 			break
 		}
 		if turn%5 == 4 && s.Jobs[job].State == fleet.JobRunning {
-			traces, _ := d.Cluster.Trace(ctx, job) // what cannot be asked now is asked again
+			traces, _ := d.Cluster.Trace(ctx, job) // a failure is tried again
 			for _, t := range traces {
 				gaps = append(gaps, t.Gaps...)
 			}

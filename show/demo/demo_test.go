@@ -49,8 +49,7 @@ Total wall time: 0:00:09
 	}
 }
 
-// typed makes a pagurus that writes down what is typed and does what the rest
-// of its script says.
+// typed makes a pagurus that records its command lines and runs the rest of script.
 func typed(t *testing.T, script string) (binary string, lines func() string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -70,7 +69,7 @@ func TestALabThatIsUpIsLeftAlone(t *testing.T) {
 		`echo '{"up":true,"lab":{"hosts":3},"parts":[]}'`,
 		`echo '{"up":false,"lab":{"hosts":3},"parts":[]}'; exit 1`,
 		`echo "pagurus: reading what the lab is made of: no" >&2; exit 1`,
-		// One that comes up while the image is built, and one that is in the way.
+		// A lab that comes up while the image is built, and one that prevents `lab up`.
 		`case "$*" in "lab status"*) [ -e "$0.built" ] && echo '{"up":true,"lab":{}}' || echo '{"up":false}';; "image build"*) touch "$0.built";; esac`,
 		`case "$*" in "lab status"*) echo '{"up":false}'; exit 1;; "lab up"*) exit 1;; esac`,
 	} {
@@ -82,8 +81,7 @@ func TestALabThatIsUpIsLeftAlone(t *testing.T) {
 	}
 }
 
-// idle is a cluster that at the first look has no job, then one if it ever
-// has, which does nothing.
+// idle is a cluster that first has no job, and then, if job is set, one that does nothing.
 type idle struct {
 	job   bool
 	looks atomic.Int32
@@ -157,7 +155,7 @@ func TestSilenceIsThatOfTheUndisturbedMelt(t *testing.T) {
 	}
 }
 
-// The results of the two kinds are held against each other as far as both go.
+// The results of the two kinds are compared as far as both go.
 func TestKindsAreComparedAsFarAsBothGo(t *testing.T) {
 	line := func(step int, temp string) string {
 		return fmt.Sprintf("%10d   %s   -6.1   0.0   -1.6   -1.1\n", step, temp)

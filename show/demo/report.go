@@ -12,25 +12,25 @@ import (
 	"pagurus/fleet"
 )
 
-// run is what was seen of the program with its two melts.
+// run is what the demo saw of the program with its two melts.
 type run struct {
 	job                fleet.Job
 	final              fleet.Snapshot
 	gaps               []fleet.Gap
 	from, until        time.Time     // of the undisturbed melt's steps
-	undisturbed, moved time.Duration // what LAMMPS says the steps took
+	undisturbed, moved time.Duration // the steps' duration as LAMMPS reports it
 	log                string        // of the undisturbed melt
 	steps              int
 	places             map[fleet.GuestID][]place
 }
 
-// place says since when a guest was at home on a host.
+// place is a guest's home since a time.
 type place struct {
 	host fleet.HostID
 	at   time.Time
 }
 
-// noteHosts remembers where the job's guests are if that has changed.
+// noteHosts notes the homes of the job's guests if they have changed.
 func (r *run) noteHosts(s fleet.Snapshot, job fleet.JobID) {
 	if r.places == nil {
 		r.places = map[fleet.GuestID][]place{}
@@ -45,8 +45,8 @@ func (r *run) noteHosts(s fleet.Snapshot, job fleet.JobID) {
 	}
 }
 
-// silence is the longest gap any rank saw in the undisturbed melt; ok is false
-// when no rank told of one.
+// silence is the longest gap of any rank in the undisturbed melt; ok is false if there is
+// none.
 func (r *run) silence() (longest time.Duration, ok bool) {
 	for _, g := range r.gaps {
 		if g.At.After(r.from) && g.At.Add(g.Took).Before(r.until) {
@@ -86,7 +86,7 @@ func report(w io.Writer, r run, same comparison) {
 			float64(m.Cost.SentBytes)/(1<<20))
 	}
 	t.Flush()
-	beside := "" // what a stall is to be held against
+	beside := "" // for comparison with the stalls
 	if s, ok := r.silence(); ok {
 		beside = "; the longest silence of a rank undisturbed was " + millis(s)
 	}
@@ -98,9 +98,8 @@ func report(w io.Writer, r run, same comparison) {
 	}
 }
 
-// beside prints what the two kinds of guests took for the same work and for
-// their moves, and holds their results against each other, as far as both go. It
-// is an error if these differ.
+// beside prints what the same work and the moves took in the two kinds of guests. It
+// compares their results as far as both go, and returns an error if these differ.
 func beside(w io.Writer, vm, light run) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "\n\tVM\tCONTAINER")
@@ -146,7 +145,7 @@ func beside(w io.Writer, vm, light run) error {
 	return nil
 }
 
-// brief is a time in the unit that suits it.
+// brief writes a duration in a fitting unit.
 func brief(d time.Duration) string {
 	switch {
 	case d >= 10*time.Second:

@@ -8,13 +8,13 @@ import (
 	"pagurus/fleet"
 )
 
-// mappingSaid is what mappings take at least that people are told of.
+// mappingSaid is the shortest mapping time that is shown.
 const mappingSaid = 50 * time.Millisecond
 
-// Forecast is what a request would lead to, made ready for reading.
+// Forecast is a request's predicted effect, made ready for reading.
 type Forecast struct{ fleet.Forecast }
 
-// Table says a line a guest, and one for all of them if there are several.
+// Table has a row for each guest, and one for all of them if there are several.
 func (f Forecast) Table() Table {
 	t := Table{
 		Columns: []string{"GUEST", "FROM", "TO", "TOTAL", "DOWNTIME", "SENT"},
@@ -41,8 +41,7 @@ func (f Forecast) Table() Table {
 	return t
 }
 
-// Basis says what the forecast rests on, in one sentence; empty if it is of
-// nothing.
+// Basis says in one sentence what the prediction is based on; empty without migrations.
 func (f Forecast) Basis() string {
 	if len(f.Migrations) == 0 {
 		return ""
@@ -54,7 +53,7 @@ func between[T time.Duration | int64](r fleet.Range[T], words func(T) string) st
 	return fmt.Sprintf("%s (%s to %s)", words(r.Value), words(r.Low), words(r.High))
 }
 
-// CalibrationTable says how good past predictions were.
+// CalibrationTable shows how good past predictions were.
 func CalibrationTable(c fleet.Calibration) Table {
 	t := Table{
 		Columns: []string{"QUANTITY", "MOVES", "MEDIAN ERROR", "OUTCOME/PREDICTED", "IN 90 % INTERVAL"},

@@ -7,8 +7,8 @@ import (
 	"pagurus/fleet"
 )
 
-// IsolationText says what of a host is for guests alone, a line each; nothing where
-// nobody asked for it.
+// IsolationText says in lines which CPUs of a host are isolated; nothing if none were
+// requested.
 func IsolationText(h fleet.Host) (lines []string) {
 	q := h.Facts.Isolation
 	switch {
@@ -34,7 +34,7 @@ func IsolationText(h fleet.Host) (lines []string) {
 	return lines
 }
 
-// isolationNotes is IsolationText in a line, for the table of hosts.
+// isolationNotes is IsolationText in one line, for the table of hosts.
 func isolationNotes(h Host) []string {
 	lines := IsolationText(h.Host)
 	if len(lines) == 0 {

@@ -9,17 +9,17 @@ import (
 	"pagurus/fleet"
 )
 
-// Skew says how closely the guests of a gang switched. Hosts' clocks may
-// differ, so of what two hosts said only that is compared which one clock
-// measured; what the controller's clock measured is always there.
+// Skew says how closely a gang's guests switched. Hosts' clocks may differ, so times of two
+// hosts are compared only if one clock measured both. The controller's own measure is always
+// there.
 type Skew struct {
-	Switch   time.Duration  `json:"switch_ns"`             // from the order to switch, before any guest stood still, until the last was heard to run; controller's clock
-	Suspends *time.Duration `json:"suspends_ns,omitempty"` // between the first and the last pause; nil: their hosts have different clocks
-	Resumes  *time.Duration `json:"resumes_ns,omitempty"`  // between the first and the last guest that ran again; likewise
+	Switch   time.Duration  `json:"switch_ns"`             // from the switch orders, before any guest is suspended, until the last guest is reported running; controller's clock
+	Suspends *time.Duration `json:"suspends_ns,omitempty"` // between the first and the last pause; nil: the hosts' clocks differ
+	Resumes  *time.Duration `json:"resumes_ns,omitempty"`  // between the first and the last resume; likewise
 	Blackout *time.Duration `json:"blackout_ns,omitempty"` // from the first pause to the last resume; likewise
 }
 
-// clocks tells whose clock a host has: hosts of one machine share it.
+// clocks gives the clock of a host: hosts of one machine share it.
 func clocks(s fleet.Snapshot) func(fleet.HostID) string {
 	return func(id fleet.HostID) string {
 		if m := s.Hosts[id].Facts.Machine; m != "" {
@@ -29,7 +29,7 @@ func clocks(s fleet.Snapshot) func(fleet.HostID) string {
 	}
 }
 
-// blackout is how long the guest did not run, if one clock measured both ends.
+// blackout is the time the guest did not run, if one clock measured both ends.
 func blackout(p Part, clock func(fleet.HostID) string) *time.Duration {
 	if p.Cost.SuspendedAt.IsZero() || p.Resumed.IsZero() || clock(p.From) != clock(p.To) {
 		return nil
@@ -38,15 +38,15 @@ func blackout(p Part, clock func(fleet.HostID) string) *time.Duration {
 	return &d
 }
 
-// Resuming is the second part of the time a guest was suspended: from when the
-// source had handed it over, after Progress.Downtime, until it ran at the target.
-// In it the controller hears of the one, keeps it and orders the other.
+// Resuming is the second part of a guest's blackout: from the source's end of
+// Progress.Downtime until the guest ran at the target. In it the controller gets the report,
+// commits it and sends the next order.
 type Resuming struct {
 	Took  time.Duration `json:"took_ns"`
-	About bool          `json:"about,omitempty"` // no one clock saw both ends
+	About bool          `json:"about,omitempty"` // no single clock measured both ends
 }
 
-// resuming gives the second part of a guest's stillness; nil: not known.
+// resuming gives the second part of a guest's blackout; nil: unknown.
 func resuming(p Part) *Resuming {
 	if p.Progress.Downtime <= 0 || p.Cost.SuspendedAt.IsZero() {
 		return nil
@@ -60,8 +60,8 @@ func resuming(p Part) *Resuming {
 	return &Resuming{Took: p.BlackoutTime() - p.Cost.Downtime, About: true}
 }
 
-// blackoutText splits the time the guest was suspended into its parts; empty: it did
-// not, or nobody knows.
+// blackoutText splits the blackout into its parts; empty if there was none, or it is
+// unknown.
 func (p Part) blackoutText() string {
 	switch r := p.Resuming; {
 	case r == nil:
@@ -73,7 +73,7 @@ func (p Part) blackoutText() string {
 	}
 }
 
-// skew gives how closely those switched that did; nil for fewer than two.
+// skew gives the skew of the guests that switched; nil for fewer than two.
 func skew(parts []Part, clock func(fleet.HostID) string) *Skew {
 	var out Skew
 	var paused, resumed span
@@ -99,11 +99,11 @@ func skew(parts []Part, clock func(fleet.HostID) string) *Skew {
 	return &out
 }
 
-// span is from the first to the last of some moments of one clock.
+// span is the range of some times on one clock.
 type span struct {
 	first, last time.Time
 	clock       string
-	mixed       bool // of several clocks, or one is not known
+	mixed       bool // of several clocks, or with an unknown one
 }
 
 func (s *span) add(t time.Time, clock string) {
@@ -127,7 +127,7 @@ func (s *span) length() *time.Duration {
 	return &d
 }
 
-// entered gives when a phase was first entered; zero: it was not.
+// entered gives when a phase was first entered, or zero.
 func (p Part) entered(phase fleet.Phase) time.Time {
 	for _, e := range p.Entered {
 		if e.Phase == phase {
@@ -137,7 +137,7 @@ func (p Part) entered(phase fleet.Phase) time.Time {
 	return time.Time{}
 }
 
-// left gives when a phase was left; zero: it was not, or the guest was lost in it.
+// left gives when a phase was left; zero if it was not, or the guest was lost in it.
 func (p Part) left(phase fleet.Phase) time.Time {
 	for i, e := range p.Entered {
 		if e.Phase == phase && i+1 < len(p.Entered) && p.Entered[i+1].Phase != fleet.Lost {
@@ -147,8 +147,7 @@ func (p Part) left(phase fleet.Phase) time.Time {
 	return time.Time{}
 }
 
-// Together says how closely a gang switched, in a sentence; empty when there is
-// nothing to say.
+// Together says in a sentence how closely a gang switched; empty if there is no skew.
 func (m Move) Together() string {
 	if m.Skew == nil {
 		return ""
@@ -166,9 +165,8 @@ func (m Move) Together() string {
 	return line
 }
 
-// Show tells all that is known of a move: what was asked, what each guest cost
-// beside what was predicted and what ranks saw of it, how long each was in which
-// phase, and how closely they switched.
+// Show tells everything known of a move: the request, each guest's cost beside the
+// prediction and the ranks' stall, the time in each phase, and the skew.
 func (m Move) Show(now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s, because: %s\n", m.ID, Count(len(m.Parts), "guest"), orElse(Clean(m.Why), "nobody said why"))
@@ -201,37 +199,29 @@ func (m Move) ending(now time.Time) string {
 	return fmt.Sprintf("ended %s, %s in all", clockTime(m.Ended), Took(m.Ended.Sub(m.Begun)))
 }
 
-// limits says what bounds a move; empty: nothing but what bounds all.
+// limits names a move's limits; empty if they are the defaults.
 func limits(l fleet.Limits) string {
 	var words []string
-	if l.Mode != "" {
-		words = append(words, string(l.Mode))
-	}
-	if l.BytesPerSecond > 0 {
-		words = append(words, "at most "+Rate(float64(l.BytesPerSecond)))
-	}
-	if l.Downtime > 0 {
-		words = append(words, "stall of "+Took(l.Downtime))
-	}
-	if l.Deadline > 0 {
-		words = append(words, "ready within "+Took(l.Deadline))
-	}
-	switch l.PageCache {
-	case fleet.DropCache:
-		words = append(words, "page cache dropped")
-	case fleet.SendCache:
-		words = append(words, "page cache sent")
-	}
-	switch l.Compress {
-	case fleet.CompressOn:
-		words = append(words, "compressed")
-	case fleet.CompressOff:
-		words = append(words, "not compressed")
+	for _, f := range fleet.LimitFlags {
+		switch v := f.Field(&l).(type) {
+		case *string:
+			if said := f.SaysOf[*v]; said != "" {
+				words = append(words, said)
+			}
+		case *int64:
+			if *v > 0 {
+				words = append(words, fmt.Sprintf(f.Says, Rate(float64(*v))))
+			}
+		case *time.Duration:
+			if *v > 0 {
+				words = append(words, fmt.Sprintf(f.Says, Took(*v)))
+			}
+		}
 	}
 	return strings.Join(words, ", ")
 }
 
-// savingsText says how less was sent than the guest's memory; empty: it was not.
+// savingsText says how less than the guest's memory was sent; empty if it was not.
 func (p Part) savingsText() string {
 	var words []string
 	if n := p.Progress.DroppedBytes; n > 0 {
@@ -248,7 +238,7 @@ func (p Part) savingsText() string {
 	return strings.Join(words, ", ")
 }
 
-// costs has a row for each guest: how far it is or what it cost.
+// costs has a row for each guest: its progress or its cost.
 func (m Move) costs(now time.Time) Table {
 	t := Table{Columns: []string{"GUEST", "FROM", "TO", "PHASE", "TOTAL", "ROUNDS", "SENT", "RATE", "DIRTIED", "DOWNTIME", "BLACKOUT", "STALL"},
 		Empty: "its guests are no longer known"}
@@ -276,7 +266,7 @@ func (m Move) costs(now time.Time) Table {
 	return t
 }
 
-// prediction says what a migration was expected to cost; empty: nobody said.
+// prediction says what a migration was predicted to cost; empty without a prediction.
 func (p Part) prediction() string {
 	if p.Predicted == nil {
 		return ""
@@ -288,14 +278,14 @@ func (p Part) prediction() string {
 		between(p.Predicted.Total, Took), between(p.Predicted.Downtime, Took), between(p.Predicted.Bytes, Bytes))
 }
 
-// postCopyText says what came after the guest ran at its target; empty: nothing does.
+// postCopyText says what came by post-copy; empty if nothing did.
 func (p Part) postCopyText(now time.Time) string {
 	begun := p.entered(fleet.PostCopying)
 	if begun.IsZero() {
 		return ""
 	}
 	so := fmt.Sprintf("post-copy: %s came after it ran on %s", Bytes(p.Progress.PostCopyBytes), p.To)
-	if p.Progress.Faults > 0 { // of a container nobody counts them
+	if p.Progress.Faults > 0 { // not counted for containers
 		so += fmt.Sprintf(", of which it waited for %s", Count(int(p.Progress.Faults), "page"))
 	}
 	switch ended := p.left(fleet.PostCopying); {
@@ -307,8 +297,8 @@ func (p Part) postCopyText(now time.Time) string {
 	return fmt.Sprintf("%s; %s are still to come, for %s now", so, Bytes(p.Progress.RemainingBytes), Took(max(now.Sub(begun), 0)))
 }
 
-// phases has a row for each guest and a column for each phase that any of them
-// was in: for how long.
+// phases has a row for each guest and a column for each phase that occurred, with its
+// duration.
 func (m Move) phases(now time.Time) Table {
 	t := Table{Columns: []string{"GUEST"}}
 	var order []fleet.Phase
@@ -330,7 +320,7 @@ func (m Move) phases(now time.Time) Table {
 	return t
 }
 
-// during says how long a migration was in a phase, or when it came to its end.
+// during says how long a migration was in a phase, or when it ended.
 func (p Part) during(phase fleet.Phase, now time.Time) string {
 	for i, e := range p.Entered {
 		switch {

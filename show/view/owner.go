@@ -9,8 +9,7 @@ import (
 	"pagurus/fleet"
 )
 
-// ownerColumns adds to the hosts' table what is known of their owners, where
-// anything is.
+// ownerColumns adds owner columns to the hosts' table, if any host reports an owner.
 func (c Cluster) ownerColumns(t *Table) {
 	known := func(h Host) bool { return h.Facts.Owner != nil }
 	if !slices.ContainsFunc(c.Hosts, known) {
@@ -33,8 +32,8 @@ func (c Cluster) ownerColumns(t *Table) {
 	}
 }
 
-// ownerNotes says what becomes of a host whose owner is there, and which
-// sensors do not count.
+// ownerNotes says what happens to a host with a present owner, and which sensors do not
+// count.
 func (c Cluster) ownerNotes(h Host) []string {
 	var notes []string
 	o := h.Facts.Owner
@@ -58,7 +57,7 @@ func (c Cluster) ownerNotes(h Host) []string {
 	return notes
 }
 
-// next says what happens to the guests of a host whose owner is there.
+// next says what happens to the guests of a host with a present owner.
 func (c Cluster) next(h Host) string {
 	guests, they := Count(len(h.GuestIDs), "guest"), "they go"
 	if len(h.GuestIDs) == 0 {
@@ -93,7 +92,7 @@ func (c Cluster) next(h Host) string {
 	return way
 }
 
-// reclaimedBytes is the memory that guests have given back to a host.
+// reclaimedBytes is the memory reclaimed from a host's guests.
 func (h Host) reclaimedBytes() (bytes int64) {
 	for _, g := range h.Facts.Guests {
 		bytes += g.ReclaimedBytes
@@ -101,8 +100,8 @@ func (h Host) reclaimedBytes() (bytes int64) {
 	return bytes
 }
 
-// suspendedGuests counts the guests of a host that are suspended for its owner, and says
-// what they would do.
+// suspendedGuests counts a host's guests that are suspended for its owner, and gives the
+// verb for the sentence.
 func (c Cluster) suspendedGuests(h Host) (n int, would string) {
 	for _, g := range c.Guests {
 		if g.Home == h.ID && g.Suspended && !g.State.Ended() {
@@ -115,7 +114,7 @@ func (c Cluster) suspendedGuests(h Host) (n int, would string) {
 	return n, "they stand"
 }
 
-// PolicyText says in a line what a host's owner has agreed to.
+// PolicyText says a host's owner policy in one line.
 func (c Cluster) PolicyText(h Host) string {
 	p := h.Policy
 	if !p.Owned && !p.Claimed {
@@ -149,7 +148,7 @@ func (c Cluster) PolicyText(h Host) string {
 	return fmt.Sprintf("%s has an owner: %s", h.ID, strings.Join(words, "; "))
 }
 
-// Hours writes a part of the day as ParseHours reads it.
+// Hours writes a time range of the day as parseHours reads it.
 func Hours(h fleet.Hours) string {
 	at := func(d time.Duration) string {
 		return fmt.Sprintf("%02d:%02d", int(d.Hours()), int(d.Minutes())%60)

@@ -8,7 +8,7 @@ import (
 	"pagurus/fleet"
 )
 
-// owners is a cluster of hosts that belong to somebody.
+// owners is a cluster of hosts with owners.
 func owners() fleet.Snapshot {
 	s := busy()
 	set := func(id fleet.HostID, p fleet.OwnerPolicy, o fleet.Owner) {

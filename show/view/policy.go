@@ -6,14 +6,13 @@ import (
 	"pagurus/fleet"
 )
 
-// Policy is what may become of guests when owners return.
+// Policy says what becomes of guests when owners return.
 type Policy struct {
 	fleet.VacatePolicy
 	InForce bool `json:"in_force"`
 }
 
-// Policies are all there are. Of the one in force Placement is how hosts are
-// chosen now.
+// Policies lists all policies. For the one in force Placement is the present one.
 func Policies(r fleet.Rules) []Policy {
 	var out []Policy
 	for _, p := range fleet.VacatePolicies {

@@ -8,7 +8,7 @@ import (
 	"pagurus/fleet"
 )
 
-// A move by post-copy is told while its memory follows and when all is there.
+// A post-copy move is shown while its memory arrives and at its end.
 func TestPostCopyIsTold(t *testing.T) {
 	at := func(s int) time.Time { return noon.Add(time.Duration(s) * time.Second) }
 	s := fleet.NewSnapshot()

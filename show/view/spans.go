@@ -11,14 +11,13 @@ import (
 const (
 	marksMost      = 64 // of one rank
 	spansRanksMost = 32
-	longestSpan    = 1 << 55 // ns, a year, of a rank that may say anything
+	longestSpan    = 1 << 55 // ns, a year; bounds what a guest reports
 )
 
-// marks are for parts of a time, from none to all of it.
+// marks draw a share, from none to all.
 var marks = []rune(" ▁▂▃▄▅▆▇█")
 
-// SpanTable draws how much of its time each rank has spent in MPI, from its first
-// moment to the last.
+// SpanTable draws how much of its time each rank has spent in MPI, from beginning to end.
 func SpanTable(traces []fleet.Trace) Table {
 	t := Table{Columns: []string{"RANK", "A MARK IS", "IN MPI, FROM BEGINNING TO END"}, Empty: "nobody knows when they were in MPI"}
 	for _, tr := range traces {
@@ -36,7 +35,7 @@ func SpanTable(traces []fleet.Trace) Table {
 	return t
 }
 
-// inside adds up the percentages of a rank's spans, over all classes of calls.
+// inside adds the percentages of a rank's spans over all classes of calls.
 func inside(spans map[fleet.CallClass][]int) (all []int) {
 	for _, class := range fleet.CallClasses {
 		for i, share := range spans[class] {
@@ -49,7 +48,7 @@ func inside(spans map[fleet.CallClass][]int) (all []int) {
 	return all
 }
 
-// strip draws a mark for each so many spans.
+// strip draws a mark for each group of spans.
 func strip(shares []int, each int) string {
 	var line strings.Builder
 	for i := 0; i < len(shares); i += each {

@@ -9,8 +9,7 @@ import (
 	"pagurus/fleet"
 )
 
-// Fraction says how much of the copy is done, 0 to 1: of the memory that has
-// to go, what is not known to be still to send.
+// Fraction is how much of the copy is done, 0 to 1: the memory minus the remaining pages.
 func (p Part) Fraction() float64 {
 	switch phase := p.Phase.Traits(); {
 	case phase.Transfers:
@@ -24,7 +23,7 @@ func (p Part) Fraction() float64 {
 	return 1
 }
 
-// Far says how far a migration is, in a few words.
+// Far says a migration's progress in a few words.
 func (p Part) Far() string {
 	pr := p.Progress
 	switch phase := p.Phase.Traits(); {
@@ -42,7 +41,7 @@ func (p Part) Far() string {
 	return fmt.Sprintf("%s in %s", Bytes(pr.SentBytes), Count(max(pr.Rounds, 1), "round"))
 }
 
-// TotalTime is from the move's first order to the last, or to now.
+// TotalTime is from the migration's first order to its end, or to now.
 func (p Part) TotalTime(now time.Time) time.Duration {
 	if len(p.Entered) == 0 {
 		return 0
@@ -54,7 +53,7 @@ func (p Part) TotalTime(now time.Time) time.Duration {
 	return now.Sub(begun)
 }
 
-// downtime says how long the guest was suspended.
+// downtime gives the guest's downtime.
 func (p Part) downtime() string {
 	if p.Progress.Downtime <= 0 {
 		return "-"
@@ -62,7 +61,7 @@ func (p Part) downtime() string {
 	return Took(p.Progress.Downtime)
 }
 
-// Line says where a migration stands, for people who wait for it.
+// Line says a migration's state, for waiting users.
 func (p Part) Line(now time.Time) string {
 	head := fmt.Sprintf("%s: %s %s → %s", p.ID, p.Guest, p.From, p.To)
 	switch phase := p.Phase.Traits(); {
@@ -91,7 +90,7 @@ func (m Move) Over() bool {
 	return !slices.ContainsFunc(m.Parts, func(p Part) bool { return !p.Phase.Ended() })
 }
 
-// Explain tells the story of a move, a line each.
+// Explain tells the story of a move, in lines.
 func (m Move) Explain(now time.Time) []string {
 	lines := []string{fmt.Sprintf("%s: %s, because: %s", m.ID, Count(len(m.Parts), "guest"), orElse(Clean(m.Why), "nobody said why"))}
 	for _, p := range m.Parts {
@@ -114,7 +113,7 @@ func (m Move) Explain(now time.Time) []string {
 	return lines
 }
 
-// Line says where a job stands, for people who wait for it.
+// Line says a job's state, for waiting users.
 func (c Cluster) Line(j Job) string {
 	switch j.State {
 	case fleet.JobStarting:

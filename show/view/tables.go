@@ -10,11 +10,11 @@ import (
 	"pagurus/fleet"
 )
 
-// silentAfter is how long a host may say nothing before a person is told: an
-// agent speaks about once a second.
+// silentAfter is how long a host may be silent before a note says so: an agent sends facts
+// about once a second.
 const silentAfter = 5 * time.Second
 
-// widths of cells that would otherwise push everything else off the screen.
+// The widths of cells that would otherwise push others off the screen.
 const (
 	commandWidth = 44
 	causeWidth   = 72
@@ -47,8 +47,7 @@ func (c Cluster) HostTable() Table {
 	return t
 }
 
-// seen says when a host was last heard; of one that is not connected never
-// "now".
+// seen says when a host was last heard from; never "now" if it is not connected.
 func (c Cluster) seen(f fleet.Facts) string {
 	if f.Connected || f.SeenAt.IsZero() {
 		return Ago(c.At, f.SeenAt)
@@ -56,7 +55,7 @@ func (c Cluster) seen(f fleet.Facts) string {
 	return Age(c.At.Sub(f.SeenAt)) + " ago"
 }
 
-// hostNotes says what a person should look at on a host.
+// hostNotes says what needs attention on a host.
 func (c Cluster) hostNotes(h Host) []string {
 	var notes []string
 	switch {
@@ -65,7 +64,7 @@ func (c Cluster) hostNotes(h Host) []string {
 	case !h.Facts.Connected || c.At.Sub(h.Facts.SeenAt) > silentAfter:
 		notes = append(notes, fmt.Sprintf("the agent of %s is not connected, last heard %s: does it run? `pagurus forget %s` if the host is gone for good", h.ID, c.seen(h.Facts), h.ID))
 	}
-	// One kind that works is enough: what the others lack is for `pagurus doctor`.
+	// One working kind is enough; `pagurus doctor` tells what others lack.
 	if kinds(h.Facts.Abilities) == "" {
 		for _, k := range sortedKinds(h.Facts.Abilities) {
 			notes = append(notes, fmt.Sprintf("%s cannot run %s guests: %s", h.ID, k, h.Facts.Abilities[k].Trouble))
@@ -78,7 +77,7 @@ func (c Cluster) hostNotes(h Host) []string {
 	return notes
 }
 
-// GuestTable lists the guests that are not over.
+// GuestTable lists the guests that have not ended.
 func (c Cluster) GuestTable() Table {
 	t := Table{
 		Columns: []string{"GUEST", "JOB", "HOST", "STATE", "MEM", "CPU", "ADDRESS", "SINCE"},
@@ -94,7 +93,7 @@ func (c Cluster) GuestTable() Table {
 		}
 		state := string(g.State)
 		if g.Facts != nil && g.Facts.Suspended {
-			state = "suspended" // to people; to the controller it runs as ever
+			state = "suspended" // for people; the controller's state is running
 		}
 		t.Rows = append(t.Rows, []string{
 			cell(string(g.ID)), cell(string(g.Job)), cell(c.where(g)), cell(state),
@@ -107,7 +106,7 @@ func (c Cluster) GuestTable() Table {
 	return t
 }
 
-// where says the guest's home, and where it is going.
+// where gives the guest's home, and its target if it moves.
 func (c Cluster) where(g Guest) string {
 	if g.State != fleet.GuestMoving {
 		return string(g.Home)
@@ -195,7 +194,7 @@ func cpus(f fleet.Facts) string {
 	return fmt.Sprint(f.Capacity.CPUs)
 }
 
-// kinds says what kinds of guest a host runs and how.
+// kinds lists the kinds of guest that a host runs, and how.
 func kinds(can map[fleet.Kind]fleet.Abilities) string {
 	var words []string
 	for _, k := range sortedKinds(can) {
@@ -219,7 +218,7 @@ func sortedKinds(can map[fleet.Kind]fleet.Abilities) []fleet.Kind {
 	return ks
 }
 
-// cell makes a text fit for a table: "-" stands for nothing.
+// cell prepares a text for a table: "-" if empty.
 func cell(s string) string { return orElse(Clean(s), "-") }
 
 func orElse(s, otherwise string) string {

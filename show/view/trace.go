@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	matrixMost = 16 // ranks whose matrix is shown whole
+	matrixMost = 16 // ranks whose matrix is shown completely
 	flowsMost  = 10 // of a larger one
 	gapsMost   = 10
 )
 
-// JobDetail is a job with all that is known of it.
+// JobDetail is a job with everything known of it.
 type JobDetail struct {
 	Job
 	Moves  []Move        `json:"moves"`  // of its guests
-	Traces []fleet.Trace `json:"traces"` // of its ranks; empty: it is not traced
+	Traces []fleet.Trace `json:"traces"` // of its ranks; empty if it is not traced
 }
 
-// Detail gives a job with all that is known of it.
+// Detail gives a job with everything known of it.
 func (c Cluster) Detail(j Job, traces []fleet.Trace) JobDetail {
 	d := JobDetail{Job: j, Moves: []Move{}, Traces: traces}
 	for _, m := range c.Moves {
@@ -37,7 +37,7 @@ func (c Cluster) Detail(j Job, traces []fleet.Trace) JobDetail {
 	return d
 }
 
-// Text is the job for people. c is the cluster it is of.
+// Text describes the job for people. c is its cluster.
 func (d JobDetail) Text(c Cluster) string {
 	parts := []string{c.Line(d.Job) + "\n" + "  " + Command(d.Spec.Args) + "\n"}
 	if len(d.Moves) > 0 {
@@ -54,7 +54,7 @@ func (d JobDetail) Text(c Cluster) string {
 	return strings.Join(parts, "\n")
 }
 
-// CallTable says what each rank has spent its time with.
+// CallTable shows each rank's time by class of calls.
 func CallTable(traces []fleet.Trace) Table {
 	t := Table{Empty: "no ranks", Columns: []string{"RANK", "GUEST", "ELAPSED", "IN MPI", "SEND-RECV", "COLLECTIVE", "WAIT", "OTHER", "HANDED OVER", "NORMAL GAP"}}
 	for _, tr := range traces {
@@ -94,11 +94,11 @@ func sent(s fleet.Sent) string {
 	return fmt.Sprintf("%s in %d", amount(s.Bytes), s.Messages)
 }
 
-// amount is Bytes of what a guest says, which may be any number.
+// amount is Bytes of a guest's number, which may be anything.
 func amount(n uint64) string { return Bytes(int64(min(n, 1<<62))) }
 
-// SentTable says which rank has sent how many bytes to which, in how many
-// messages: whole where that fits a screen, otherwise the largest flows.
+// SentTable shows how many bytes and messages each rank has sent to which: completely if
+// that fits a screen, otherwise the largest flows.
 func SentTable(traces []fleet.Trace) Table {
 	ranks := 0
 	for _, t := range traces {
@@ -131,7 +131,7 @@ func SentTable(traces []fleet.Trace) Table {
 
 const noneSent = "no messages from rank to rank"
 
-// flows lists the largest cells of a matrix, and says how much of all they are.
+// flows lists the largest cells of a matrix, and their share of all.
 func flows(traces []fleet.Trace) Table {
 	type flow struct {
 		from int
@@ -163,7 +163,7 @@ func flows(traces []fleet.Trace) Table {
 	return t
 }
 
-// GapTable lists the longest times in which ranks got nowhere.
+// GapTable lists the ranks' longest gaps.
 func GapTable(traces []fleet.Trace) Table {
 	t := Table{Columns: []string{"GAP", "RANK", "BEGAN", "WHERE", "WHY"}, Empty: "no gaps"}
 	var all []fleet.Gap
@@ -188,7 +188,7 @@ func where(g fleet.Gap) string {
 	return at
 }
 
-// Why says the causes of a gap.
+// Why lists the causes of a gap.
 func Why(causes []fleet.Cause) string {
 	var words []string
 	for _, c := range causes {
@@ -216,7 +216,7 @@ func reason(c fleet.Cause) string {
 	case fleet.VCPUStolen:
 		return "host gave the guest's CPUs to other programs for " + Took(c.Took)
 	case fleet.CPUShared:
-		// Who they are depends on the guest's kind: see fleet.CPUShared.
+		// Which others depends on the guest's kind: see fleet.CPUShared.
 		return "ready, but others had the CPU for " + Took(c.Took)
 	case fleet.RankStopped:
 		return "stopped or asleep for " + Took(c.Took)
@@ -226,7 +226,7 @@ func reason(c fleet.Cause) string {
 	return Clean(string(c.What))
 }
 
-// stall says what ranks saw of a migration, in a word.
+// stall gives a migration's stall.
 func (p Part) stall() string {
 	if p.Stall == nil {
 		return "-"
@@ -234,7 +234,7 @@ func (p Part) stall() string {
 	return Took(p.Stall.Took)
 }
 
-// StallLine says what ranks saw of a migration and why; empty: not known.
+// StallLine says a migration's stall and its causes; empty if unknown.
 func (p Part) StallLine() string {
 	s := p.Stall
 	if s == nil {

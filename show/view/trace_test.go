@@ -11,7 +11,7 @@ import (
 	"pagurus/fleet"
 )
 
-// traced is what four ranks have done.
+// traced is the traces of some ranks.
 func traced(ranks int) []fleet.Trace {
 	var out []fleet.Trace
 	for r := range ranks {
@@ -46,7 +46,7 @@ func TestJobDetail(t *testing.T) {
 	golden(t, "job", got)
 }
 
-// Guests may say anything of their ranks: it is drawn all the same.
+// Guests may send any trace, and it is still drawn.
 func TestTracesMayBeAnything(t *testing.T) {
 	number := rapid.OneOf(rapid.IntRange(-3, 20), rapid.SampledFrom([]int{math.MinInt64, math.MaxInt64 - 1, 1 << 40}))
 	rapid.Check(t, func(t *rapid.T) {
@@ -68,8 +68,8 @@ func TestTracesMayBeAnything(t *testing.T) {
 	})
 }
 
-// Who the others are that had the CPU depends on the kind of guest, which a trace does
-// not say.
+// The text does not say who had the CPU: it depends on the guest's kind, which a trace does
+// not contain.
 func TestWhoHadTheCPUIsNotSaid(t *testing.T) {
 	three := 3
 	got := Why([]fleet.Cause{{What: fleet.CPUShared, Took: 20 * time.Millisecond}, {What: fleet.CPUShared, Took: 30 * time.Millisecond, Rank: &three}})

@@ -1,9 +1,8 @@
-// Package view turns a snapshot of the cluster into the rows and sentences
-// that people read. The command line and every later face only draw them.
+// Package view turns a snapshot of the cluster into rows and sentences for people. The
+// command line only prints them.
 //
-// It is pure: no clock (the snapshot says what time it is), no terminal, no
-// connection, and it decides nothing about the cluster. Its tests run against
-// golden tables.
+// It is pure: no clock (the snapshot has the time), no terminal, no connection, no decision
+// about the cluster. Its tests run against golden tables.
 package view
 
 import (
@@ -15,16 +14,15 @@ import (
 	"pagurus/fleet"
 )
 
-// Table is what one listing shows.
+// Table is the content of one listing.
 type Table struct {
 	Columns []string
 	Rows    [][]string
-	Notes   []string // what a person should know or do about it, a sentence each
-	Empty   string   // said instead of a table without rows
+	Notes   []string // what a user should know or do, one sentence each
+	Empty   string   // the text if there are no rows
 }
 
-// Cluster is a snapshot made ready for reading: sorted, with what belongs
-// together joined. Each list is what --json prints.
+// Cluster is a snapshot made ready for reading: sorted and joined. --json prints its lists.
 type Cluster struct {
 	At     time.Time
 	Hosts  []Host
@@ -36,18 +34,18 @@ type Cluster struct {
 	Tokens []fleet.JoinToken
 }
 
-// Host is a host and what stands on it.
+// Host is a host and its guests.
 type Host struct {
 	fleet.Host
-	GuestIDs  []fleet.GuestID `json:"guest_ids"`         // whose home it is, or who are on their way to it
+	GuestIDs  []fleet.GuestID `json:"guest_ids"`         // guests whose home it is or that move to it
 	FreeBytes int64           `json:"free_memory_bytes"` // not promised to any guest
 }
 
-// Guest is a guest, where it is reached and what it uses.
+// Guest is a guest with its address and its use of resources.
 type Guest struct {
 	fleet.Guest
 	Address string            `json:"address"`
-	Facts   *fleet.GuestFacts `json:"facts,omitempty"` // nil: its host has said nothing of it yet
+	Facts   *fleet.GuestFacts `json:"facts,omitempty"` // nil: no facts from its host yet
 }
 
 // Job is a job and the guests it has now.
@@ -63,12 +61,12 @@ type Move struct {
 	Skew  *Skew  `json:"skew,omitempty"` // nil: fewer than two guests have switched
 }
 
-// Part is one migration of a move and how far it is.
+// Part is one migration of a move with its progress.
 type Part struct {
 	fleet.Migration
-	Progress fleet.Progress `json:"progress"`              // the cost once known, before that what the source last said
+	Progress fleet.Progress `json:"progress"`              // the final cost if known, otherwise the source's latest facts
 	Blackout *time.Duration `json:"blackout_ns,omitempty"` // from pause to resume; nil: not over, or the hosts' clocks differ
-	Resuming *Resuming      `json:"resuming,omitempty"`    // the end of that; nil: not over
+	Resuming *Resuming      `json:"resuming,omitempty"`    // its second part; nil: not over
 }
 
 // Read joins and sorts a snapshot.
@@ -142,7 +140,7 @@ func readMove(s fleet.Snapshot, m fleet.Move) Move {
 			continue
 		}
 		p := Part{Migration: mig, Progress: mig.Cost}
-		if live, ok := s.Hosts[mig.From].Facts.Copies[id]; ok && (mig.Cost.TotalBytes == 0 || mig.Phase == fleet.PostCopying) {
+		if live, ok := s.Hosts[mig.From].Facts.Copies[id]; ok && (mig.Cost.TotalBytes == 0 || mig.Phase.Traits().PostCopies()) {
 			p.Progress = live
 		}
 		p.Blackout = blackout(p, clocks(s))
@@ -163,7 +161,7 @@ func (c Cluster) Job(id fleet.JobID) (Job, bool) {
 	return find(c.Jobs, func(j Job) bool { return j.ID == id })
 }
 
-// Last finds a job by its ID, or as what it began again if it did.
+// Last finds a job by its ID; if it was requeued, its latest successor.
 func (c Cluster) Last(id fleet.JobID) (Job, bool) {
 	j, ok := c.Job(id)
 	for n := 0; ok && j.Again != "" && n < len(c.Jobs); n++ {
@@ -186,7 +184,7 @@ func (c Cluster) Host(id fleet.HostID) (Host, bool) {
 	return find(c.Hosts, func(h Host) bool { return h.ID == id })
 }
 
-// Leaving lists the moves off a host that are under way or ended since then.
+// Leaving lists the moves off a host that are under way or ended after since.
 func (c Cluster) Leaving(host fleet.HostID, since time.Time) []Move {
 	var moves []Move
 	for _, m := range c.Moves {
@@ -222,8 +220,8 @@ func (t Table) Text() string {
 	return b.String()
 }
 
-// grid writes the columns and rows. Nothing follows the last cell of a line,
-// so that a terminal does not wrap for the sake of blanks.
+// grid writes the columns and rows. Lines have no trailing blanks, so that a terminal does
+// not wrap them.
 func (t Table) grid(b *strings.Builder) {
 	width := make([]int, len(t.Columns))
 	lines := append([][]string{t.Columns}, t.Rows...)

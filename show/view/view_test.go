@@ -77,7 +77,7 @@ func busy() fleet.Snapshot {
 	return s
 }
 
-// gang adds a move of three guests: two switched, one was left behind.
+// gang adds a move of three guests: two switched, one did not.
 func gang(s fleet.Snapshot) fleet.Snapshot {
 	at := func(d time.Duration) time.Time { return noon.Add(d) }
 	v := fleet.Move{ID: "m4", Why: "asked for by uid 0", Begun: noon, Ended: at(4 * time.Second),
@@ -109,8 +109,8 @@ func gang(s fleet.Snapshot) fleet.Snapshot {
 	return s
 }
 
-// The time a guest stood still is the sum of its parts; where no clock saw both
-// ends the controller's word stands for the second.
+// A guest's blackout is the sum of its parts. If no clock measured both ends, the second is
+// the controller's.
 func TestPartsOfBlackout(t *testing.T) {
 	s := gang(fleet.NewSnapshot())
 	m, _ := Read(s).Move("m4")
@@ -131,7 +131,7 @@ func TestPartsOfBlackout(t *testing.T) {
 	}
 }
 
-// What two hosts say is compared only where one clock said it.
+// Times of two hosts are compared only if one clock measured both.
 func TestSkew(t *testing.T) {
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	is := func(d *time.Duration, want time.Duration) bool { return d != nil && *d == want }
@@ -196,7 +196,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// golden holds text against what is kept of it.
+// golden compares text with a golden file.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")

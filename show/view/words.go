@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bytes says a number of bytes with three digits, in powers of 1024.
+// Bytes writes a number of bytes with three digits, in powers of 1024.
 func Bytes(n int64) string {
 	if n < 0 {
 		return "-" + Bytes(-max(n, -math.MaxInt64)) // the least number has no opposite
@@ -28,7 +28,7 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%.1f %s", f, units[u])
 }
 
-// Rate says bytes per second.
+// Rate writes bytes per second.
 func Rate(bytesPerSecond float64) string {
 	if bytesPerSecond == 0 {
 		return "rate not known yet"
@@ -36,7 +36,7 @@ func Rate(bytesPerSecond float64) string {
 	return Bytes(int64(bytesPerSecond)) + "/s"
 }
 
-// Took says a measured duration, as exactly as a person can use it.
+// Took writes a measured duration with useful precision.
 func Took(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -53,7 +53,7 @@ func Took(d time.Duration) string {
 	return Age(d)
 }
 
-// Age says roughly how long something has been so.
+// Age writes roughly how long something has lasted.
 func Age(d time.Duration) string {
 	d = max(d, 0)
 	s := int64(d / time.Second)
@@ -68,7 +68,7 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%dd%02dh", s/86400, s/3600%24)
 }
 
-// Ago says when something was, seen from now.
+// Ago writes how long before now a time was.
 func Ago(now, then time.Time) string {
 	if then.IsZero() {
 		return "never"
@@ -79,7 +79,7 @@ func Ago(now, then time.Time) string {
 	return "now"
 }
 
-// Count says how many of something there are.
+// Count writes a number with its noun.
 func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -96,7 +96,7 @@ func List[T ~string](ids []T) string {
 	return strings.Join(words, ", ")
 }
 
-// Command says a program and its arguments as a shell would take them.
+// Command writes a program and its arguments in a shell's syntax.
 func Command(args []string) string {
 	words := make([]string, len(args))
 	for i, a := range args {
@@ -115,8 +115,8 @@ func quote(arg string) string {
 	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 }
 
-// Clean replaces what could move a terminal's cursor or worse: text in a
-// snapshot comes from other people's jobs and from other machines.
+// Clean replaces characters that could control a terminal: a snapshot's texts come from
+// other users' jobs and other machines.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
@@ -134,7 +134,7 @@ func short(s string, n int) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
-// Compare orders identifiers as people do: j9 before j10.
+// Compare orders identifiers naturally: j9 before j10.
 func Compare(a, b string) int {
 	for a != "" && b != "" {
 		da, db := digits(a), digits(b)
@@ -157,7 +157,7 @@ func Compare(a, b string) int {
 	return len(a) - len(b)
 }
 
-// digits counts the digits s begins with.
+// digits counts the digits at the beginning of s.
 func digits(s string) int {
 	n := 0
 	for n < len(s) && s[n] >= '0' && s[n] <= '9' {

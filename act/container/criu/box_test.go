@@ -21,24 +21,24 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// answerLimit is how long a busy machine may take for anything.
+// answerLimit is how long any action may take on a busy machine.
 const answerLimit = 30 * time.Second
 
-// box is a container in namespaces of its own, whose first process is
-// testdata/subject.c, with a TCP connection to this test, which is on another host.
+// box is a container in namespaces of its own. Its first process is testdata/subject.c, with a
+// TCP connection to this test, which is on another host.
 type box struct {
 	t         *testing.T
 	criu      Criu
-	home      *testkit.Host   // whose network is the container's
-	homes     []*testkit.Host // that it may go to, each with the same addresses; their links are cut
+	home      *testkit.Host   // its network is the container's
+	homes     []*testkit.Host // where the container may go, all with the same addresses; their links are cut
 	dir, root string
-	out       string // a folder outside, that is at /out inside
+	out       string // a folder outside, mounted at /out in the container
 	pid       int
 	conn      net.Conn
 	lines     *bufio.Reader
 }
 
-// compiled is the first process, compiled once for all tests.
+// compiled is the first process's program, compiled once for all tests.
 var compiled = sync.OnceValues(func() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "pagurus-criu-subject-")
 	if err != nil {
@@ -52,8 +52,8 @@ var compiled = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(program)
 })
 
-// newBox starts one, that can go to so many other homes, and may have a file from
-// outside open. The test's end ends it.
+// newBox starts a container that can go to so many other homes, and may have a file from outside
+// open. The end of the test ends it.
 func newBox(t *testing.T, homes int, outside ...*os.File) *box {
 	t.Helper()
 	testkit.Leftovers(t)
@@ -81,13 +81,13 @@ func newBox(t *testing.T, homes int, outside ...*os.File) *box {
 		t.Fatal(err)
 	}
 	b.mount(b.out, filepath.Join(b.root, "out"), "", unix.MS_BIND, "")
-	var door net.Listener
+	var listener net.Listener
 	hosts[1].Must(func() (err error) {
-		door, err = net.Listen("tcp4", net.JoinHostPort(hosts[1].Addr.String(), "0"))
+		listener, err = net.Listen("tcp4", net.JoinHostPort(hosts[1].Addr.String(), "0"))
 		return err
 	})
-	defer door.Close()
-	cmd := exec.Command(filepath.Join(b.root, "subject"), b.root, hosts[1].Addr.String(), fmt.Sprint(door.Addr().(*net.TCPAddr).Port))
+	defer listener.Close()
+	cmd := exec.Command(filepath.Join(b.root, "subject"), b.root, hosts[1].Addr.String(), fmt.Sprint(listener.Addr().(*net.TCPAddr).Port))
 	cmd.Stderr, cmd.ExtraFiles = os.Stderr, outside
 	if len(outside) > 0 {
 		cmd.Args = append(cmd.Args, "keep")
@@ -96,8 +96,8 @@ func newBox(t *testing.T, homes int, outside ...*os.File) *box {
 	b.home.Must(cmd.Start)
 	b.pid = cmd.Process.Pid
 	t.Cleanup(b.end)
-	door.(*net.TCPListener).SetDeadline(time.Now().Add(answerLimit))
-	if b.conn, err = door.Accept(); err != nil {
+	listener.(*net.TCPListener).SetDeadline(time.Now().Add(answerLimit))
+	if b.conn, err = listener.Accept(); err != nil {
 		t.Fatalf("the subject does not connect: %v", err)
 	}
 	t.Cleanup(func() { b.conn.Close() })
@@ -114,7 +114,7 @@ func (b *box) mount(source, target, kind string, flags uintptr, with string) {
 	b.t.Cleanup(func() { unix.Unmount(target, unix.MNT_DETACH) })
 }
 
-// end kills the container, if it lives, and buries it.
+// end kills the container, if it lives, and reaps it.
 func (b *box) end() {
 	if b.pid == 0 {
 		return
@@ -126,7 +126,7 @@ func (b *box) end() {
 	b.pid = 0
 }
 
-// ask sends a word over the connection and gives the answer.
+// ask sends a word over the connection and returns the answer.
 func (b *box) ask(word string) string {
 	b.t.Helper()
 	b.tell(word)
@@ -159,7 +159,7 @@ func (b *box) silent(when string) {
 	}
 }
 
-// settled fails the test if the container runs.
+// mustBeSuspended fails the test if the container runs.
 func (b *box) mustBeSuspended(when string) {
 	b.t.Helper()
 	beat := func() string {
@@ -176,7 +176,7 @@ func (b *box) mustBeSuspended(when string) {
 	}
 }
 
-// run runs a part of the test.
+// run runs a subtest.
 func (b *box) run(name string, f func(t *testing.T)) {
 	b.t.Helper()
 	all := b.t
@@ -187,7 +187,7 @@ func (b *box) run(name string, f func(t *testing.T)) {
 	})
 }
 
-// well fails the test unless all the subject has is as it was.
+// well fails the test unless the subject's whole state is unchanged.
 func (b *box) well() {
 	b.t.Helper()
 	if got := b.ask("check"); got != "ok" {
@@ -195,7 +195,7 @@ func (b *box) well() {
 	}
 }
 
-// images makes an empty folder for them.
+// images makes an empty folder for images.
 func (b *box) images() string {
 	b.t.Helper()
 	dir, err := os.MkdirTemp(b.dir, "images")
@@ -205,13 +205,13 @@ func (b *box) images() string {
 	return dir
 }
 
-// dump is a dump of the container.
+// dump dumps the container.
 func (b *box) dump(ctx context.Context, s DumpSpec) error {
 	s.PID, s.Mounts = b.pid, map[string]string{"/out": "results"}
 	return b.criu.Dump(ctx, s)
 }
 
-// dumped is for a dump after which the processes are gone.
+// dumped dumps the container and checks that the processes are gone.
 func (b *box) dumped(s DumpSpec) {
 	b.t.Helper()
 	if err := b.dump(b.t.Context(), s); err != nil {
@@ -220,7 +220,7 @@ func (b *box) dumped(s DumpSpec) {
 	b.end()
 }
 
-// spec is what the container is restored to.
+// spec says into what the container is restored.
 func (b *box) spec(images string) RestoreSpec {
 	return RestoreSpec{Images: images, Root: b.root, Netns: filepath.Join("/run/netns", b.home.Namespace), Mounts: map[string]string{"results": b.out}}
 }
@@ -249,15 +249,15 @@ func (b *box) alike() {
 	b.home = first
 }
 
-// leave cuts the container's link and makes the next home its own.
+// leave cuts the container's link and makes the next home the container's home.
 func (b *box) leave() {
 	b.t.Helper()
 	b.cut()
 	b.home, b.homes = b.homes[0], b.homes[1:]
 }
 
-// cut takes the home's link out of the Ethernet that joins it to this test, and
-// join puts it back.
+// cut takes the home's link out of the Ethernet that connects it to this test, and join puts it
+// back.
 func (b *box) cut() { b.wire("nomaster") }
 
 func (b *box) join() { b.wire("master", "br0") }
@@ -275,11 +275,11 @@ func (b *box) wire(words ...string) {
 type group struct {
 	t      *testing.T
 	folder string
-	frozen map[bool]string // what is written to freeze and to thaw
+	frozen map[bool]string // written to freeze and to thaw
 	file   string
 }
 
-// groups makes one of each version that this machine has.
+// groups makes a group of each cgroup version that this machine has.
 func groups(t *testing.T) map[string]group {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/mounts")

@@ -14,15 +14,13 @@ import (
 	"pagurus/internal/thread"
 )
 
-// cacheFile is where CRIU looks, before it tries what the kernel can, whether an
-// earlier one has done so (criu/kerndat.c).
+// cacheFile is where CRIU stores what it found out about the kernel (criu/kerndat.c).
 const cacheFile = "/run/criu.kdat"
 
-// Warm leaves CRIU's own notes of what this kernel can where CRIU looks for them,
-// which saves each dump and restore the 0.1 s of finding out. CRIU keeps them by
-// itself only where /run is in memory, since they are not true after a boot with
-// another kernel; elsewhere they are made anew by every call of Warm. Without them
-// all works as well, but slower.
+// Warm provides CRIU's cache of kernel features, which saves each dump and restore 0.1 s.
+// CRIU itself keeps the cache only if /run is in memory, because another kernel may be
+// booted. Otherwise every call of Warm makes the cache again. Without the cache
+// everything works, but slower.
 func (c Criu) Warm(ctx context.Context) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(cacheFile), &fs); err != nil {
@@ -45,8 +43,8 @@ func (c Criu) Warm(ctx context.Context) error {
 	return nil
 }
 
-// notes has a CRIU look at the kernel that sees a /run in memory, and gives what it
-// left there. Its thread has mounts of its own from then on.
+// notes makes CRIU check the kernel with a /run in memory, and returns the cache that
+// CRIU wrote there. Its thread has its own mounts from then on.
 func (c Criu) notes(ctx context.Context) ([]byte, error) {
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
 		return nil, fmt.Errorf("make mounts of its own: %w", err)
@@ -61,7 +59,7 @@ func (c Criu) notes(ctx context.Context) ([]byte, error) {
 	defer stop()
 	said, err := exec.CommandContext(ctx, c.Path, "check").CombinedOutput()
 	notes, missing := os.ReadFile(cacheFile)
-	if missing != nil { // what check says of abilities that nobody needs here is no error
+	if missing != nil { // other errors of the check are about unused features
 		return nil, fmt.Errorf("%w (%v: %s)", missing, err, bytes.TrimSpace(said))
 	}
 	return notes, nil

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestWarm: CRIU takes for its own what Warm leaves.
+// TestWarm: CRIU uses the cache that Warm leaves.
 func TestWarm(t *testing.T) {
 	c := find(t)
 	for range 2 {
@@ -14,7 +14,7 @@ func TestWarm(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 2 { // where /run is in memory the first leaves it
+	for range 2 { // where /run is in memory, the first call leaves it
 		said, err := exec.Command(c.Path, "check", "-v4").CombinedOutput()
 		if err == nil && bytes.Contains(said, []byte("Loaded kdat cache")) {
 			return

@@ -29,8 +29,7 @@ var refuseLimit = 20 * time.Second
 const (
 	// endLimit is how long CRIU may take to end after its last message.
 	endLimit = 10 * time.Second
-	// mostMessage is the largest size of one message, in bytes: a path, an error, a
-	// number.
+	// mostMessage is the largest size of one message, in bytes.
 	mostMessage = 64 << 10
 	// mostLog is how many bytes of a log are read at most.
 	mostLog = 16 << 20
@@ -111,7 +110,7 @@ func (c *call) do(ctx context.Context) (*rpc.CriuResp, error) {
 		return nil, context.Cause(ctx)
 	}
 	if c.conn == nil {
-		if c.mortal { // the kernel means the thread that started CRIU
+		if c.mortal { // the kernel ends CRIU with the thread that started it
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 		}
@@ -139,7 +138,7 @@ func (c *call) do(ctx context.Context) (*rpc.CriuResp, error) {
 // wait waits until CRIU ends after its last message.
 func (c *call) wait() error {
 	c.conn.Close()
-	timer := time.AfterFunc(endLimit, func() { c.cmd.Process.Kill() }) // it holds nothing any more
+	timer := time.AfterFunc(endLimit, func() { c.cmd.Process.Kill() })
 	defer timer.Stop()
 	return c.cmd.Wait()
 }
@@ -147,7 +146,7 @@ func (c *call) wait() error {
 // end ends a CRIU that was started and not used.
 func (c *call) end() {
 	if c.cmd != nil && c.cmd.ProcessState == nil {
-		_ = c.wait() // it was told nothing, and ends
+		_ = c.wait() // it received no request, and ends
 	}
 	c.free()
 }
@@ -314,8 +313,8 @@ func exchange(conn *net.UnixConn, req *rpc.CriuReq, buffer []byte) (*rpc.CriuRes
 	return resp, nil
 }
 
-// why returns why a call failed. It uses CRIU's log, CRIU's first error, which is known
-// even if the log is full, and what CRIU wrote before there was a log.
+// why returns why a call failed. It uses CRIU's log, CRIU's output before there was a log, and
+// CRIU's first error, which is known even if the log is full.
 func (c *call) why(first string, said *os.File) error {
 	var log []byte
 	if c.images != "" {

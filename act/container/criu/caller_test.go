@@ -13,19 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// callerVariable holds what a copy of this test does that is to be killed.
+// callerVariable holds the orders for a copy of this test that will be killed.
 const callerVariable = "PAGURUS_CRIU_TEST_CALLER"
 
-// caller is a process that dumps or restores, and is killed at one of the steps.
+// caller is a process that dumps or restores, and is killed at one of its steps.
 type caller struct {
 	Criu        Criu
 	PID         int // to dump; 0: it restores
 	Images      string
 	Root, Netns string
 	Mounts      map[string]string
-	Group       string // a frozen control group that what is restored is put into
-	Hangs       bool   // CRIU does, from when the caller dies
-	DiesAt      string // "frozen", "ready", "restored", "resuming"; else when all is done
+	Group       string // a frozen control group for the restored processes
+	Hangs       bool   // CRIU hangs from the caller's death on
+	DiesAt      string // "frozen", "ready", "restored", "resuming"; otherwise at the end
 }
 
 func TestMain(m *testing.M) {
@@ -79,7 +79,7 @@ func (c caller) run() error {
 	return die(c.DiesAt)
 }
 
-// call runs a caller to its end, which is to be as wanted.
+// call runs a caller to its end, which must be as wanted.
 func (b *box) call(c caller) {
 	b.t.Helper()
 	c.Criu, c.Root, c.Netns = b.criu, b.root, "/run/netns/"+b.home.Namespace
@@ -99,12 +99,12 @@ func (b *box) call(c caller) {
 	}
 }
 
-// TestCallerDies: whoever dumps or restores may be killed at any step: what was to
-// be dumped lives on, what was to be restored does not run before it is let, and
-// what was restored does not need its maker.
+// TestCallerDies: the process that dumps or restores may be killed at any step. The dumped
+// container lives on. The restored container does not run too early, and does not need its
+// maker.
 func TestCallerDies(t *testing.T) {
 	var g group
-	for _, g = range groups(t) { // which version makes no difference here
+	for _, g = range groups(t) { // the version makes no difference here
 	}
 	b := newBox(t, 1)
 	if err := g.add(b.pid); err != nil {
@@ -117,7 +117,7 @@ func TestCallerDies(t *testing.T) {
 			if err := b.criu.Release(t.Context(), b.pid, g.folder); err != nil {
 				t.Fatal(err)
 			}
-			if c.Hangs { // it had to be ended
+			if c.Hangs { // CRIU had to be ended
 				b.mustBeSuspended("released")
 				g.set(false)
 			}
@@ -153,8 +153,8 @@ func TestCallerDies(t *testing.T) {
 	b.pid = inside[0]
 }
 
-// processesIn are those in a network, but never this one, whose first thread may
-// have been sent there by a test.
+// processesIn returns the processes in a network, without this one, whose first thread may be
+// there because of a test.
 func processesIn(namespace string) ([]int, error) {
 	var want unix.Stat_t
 	if err := unix.Stat("/run/netns/"+namespace, &want); err != nil {

@@ -8,11 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A lazy dump keeps the memory that it leaves out of its images until whoever
-// asks for it says that he has all. If all of it has been copied before, that is
-// said at once, on a socket that nobody else has.
+// A lazy dump keeps memory that is not in its images until the page client says that it
+// has all of it. If all was copied before, decline says so at once, on a private socket.
 
-// enough is what is said, of 32 bytes as all requests are (criu/page-xfer.c).
+// enough is the command that says it, in a request of 32 bytes (criu/page-xfer.c).
 const (
 	enough       = 0x1023
 	requestBytes = 32
@@ -27,13 +26,13 @@ func makePair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "criu's memory"), os.NewFile(uintptr(fds[1]), "criu's memory"), nil
 }
 
-// validation has CRIU compare files by their size alone. To compare an ELF file's build
-// ID, too, it maps the beginning of each file it finds open, and the kernel ends it when
-// another program shortens that file meanwhile. It can only be told so in its configuration.
+// validation makes CRIU compare files by their size alone. To compare an ELF file's build
+// ID, CRIU would map the beginning of each open file. The kernel kills it if another
+// program shortens that file meanwhile. Only CRIU's configuration file has this setting.
 const validation = "file-validation filesize\n"
 
-// configure writes CRIU's configuration, by which alone some options can be given. It is
-// read by path, in memory, since images may have no room for it.
+// configure writes CRIU's configuration file, which alone can set some options. The file
+// is in memory, because the images' file system may be full. CRIU reads it by path.
 func configure(options string) (f *os.File, path string, err error) {
 	if f, err = Memory("criu's configuration"); err == nil {
 		if _, err = f.WriteString(options); err != nil {
@@ -46,8 +45,8 @@ func configure(options string) (f *os.File, path string, err error) {
 	return f, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), nil
 }
 
-// decline tells CRIU that no memory is asked for, after f. CRIU reads it when it
-// is done with its images.
+// decline calls f and then tells CRIU that no memory is wanted. CRIU reads that when its
+// images are complete.
 func decline(ours *os.File, f func() error) error {
 	if f != nil {
 		if err := f(); err != nil {

@@ -20,8 +20,8 @@ const GhostBytes = 64 << 20
 // DumpSpec says what is dumped, and how.
 type DumpSpec struct {
 	PID        int               // the container's first process, as the caller sees it
-	Images     string            // an empty folder for what is dumped and for the log
-	Mounts     map[string]string // what is mounted in the container from outside: from the path there to the name in RestoreSpec.Mounts
+	Images     string            // an empty folder for the images and the log
+	Mounts     map[string]string // folders of the host that are mounted in the container: from the path there to the name in RestoreSpec.Mounts
 	Running    bool              // the processes live on after the dump; otherwise they are killed
 	Freezer    string            // folder of their control group; if it was frozen, it stays frozen; empty: there is none
 	GhostBytes int64             // limit of open deleted files, in bytes; 0: the constant GhostBytes
@@ -39,26 +39,24 @@ type Dumping struct {
 	call   *call
 	config *os.File      // configuration for CRIU; nil: there is none yet
 	held   chan struct{} // closed when CRIU holds all processes
-	enough *os.File      // where CRIU is told that no memory is asked for; nil: nowhere
+	enough *os.File      // tells CRIU that no memory is wanted; nil: not needed
 }
 
-// Dump writes a container to images. CRIU runs in the container's network namespace.
-// Otherwise it would dump the kernel's connection tracking for a network that is not its
-// own, which takes as long as the rest of the dump.
+// Dump writes a container to images. CRIU runs in the container's network namespace. Otherwise
+// it would dump the connection tracking of another network, which takes as long as the rest.
 //
-// TCP connections are dumped as they are, and Dump does not keep packets from the
-// container. The caller must cut the container's link first. What arrives for a socket
-// that has been dumped is lost with the socket. Peers of killed processes may be told
-// that they ended.
+// TCP connections are dumped as they are, and Dump does not keep packets from the container. The
+// caller must cut the container's link first. What arrives for a socket that has been dumped is
+// lost with the socket. Peers of killed processes may be told that they ended.
 //
-// After an error the processes are as they were before, with all connections: running, or
-// frozen in Freezer. The images cannot be used. This is also so if the context ended or
-// there was no room for the images. If CRIU has to be killed because it hangs, the
-// processes are first frozen in Freezer and then healed. Without Freezer, or if another
-// process kills CRIU, they are healed only afterwards, as Heal describes. If CRIU is
-// killed just after it changed the registers of a process, that process may not survive;
-// there is no remedy. Unless Running is set, an error after all images are written may
-// lose input typed at a terminal in the container that was not read yet.
+// After an error the processes are as they were before, with all connections: running, or frozen
+// in Freezer. The images cannot be used. This is also so if the context ended or there was no
+// room for the images. If CRIU has to be killed because it hangs, the processes are first frozen
+// in Freezer and then healed. Without Freezer, or if another process kills CRIU, they are healed
+// only afterwards, as Heal describes. If CRIU is killed just after it changed the registers of a
+// process, that process may not survive; there is no remedy. Unless Running is set, an error
+// after all images are written may lose input typed at a terminal in the container that was not
+// read yet.
 func (c Criu) Dump(ctx context.Context, s DumpSpec) error {
 	d, err := c.PrepareDump(s)
 	if err != nil {

@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# Brings a CRIU that can move containers on this machine's kernel: 4.2 or later.
-# Debian 12, Debian 13 and Ubuntu 24.04 have older ones, which cannot dump TCP
-# sockets from Linux 6.16 on. Debian's next release has it; its packages are
-# unpacked, with all the libraries they want and the loader itself, into a folder
-# that nothing else uses, so nothing of this system's own is replaced. It may be
-# run again at any time and then does what is missing. With --check it only says
-# whether anything is.
+# Installs a CRIU that can move containers on this machine's kernel: 4.2 or later. The
+# versions of Debian 12, Debian 13 and Ubuntu 24.04 are older and cannot dump TCP sockets
+# from Linux 6.16 on. Debian's next release has it. Its packages are unpacked, with all
+# their libraries and the loader, into a folder of their own, so nothing of the system is
+# replaced. The script may be run at any time and does only what is missing. With --check
+# it only says whether anything is missing.
 set -euo pipefail
 export PATH=/usr/local/sbin:/usr/sbin:/sbin:$PATH # plain su leaves these out
-export LC_ALL=C                                   # what apt says is read below
+export LC_ALL=C                                   # apt's output is read below
 umask 022
 
 prefix=${PAGURUS_CRIU_PREFIX:-/opt/pagurus-criu}
@@ -16,13 +15,13 @@ suite=forky
 wanted=4.2
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 loader=ld-linux-x86-64.so.2
-room=250  # MiB, for as long as it takes; 20 stay
-limit=900 # seconds for what comes over the network
+room=250  # MiB, while it runs; 20 stay
+limit=900 # seconds for each download
 
 say() { printf 'criu: %s\n' "$*"; }
 fail() { printf 'criu: %s\n' "$*" >&2; exit 1; }
 
-# version is what the criu given as a command says it is; empty: it does not run.
+# version prints the version of a criu command, or nothing if it does not run.
 version() { "$@" --version 2>/dev/null | sed -n 's/^Version: *//p' || :; }
 enough() { [ -n "$1" ] && dpkg --compare-versions "$1" ge "$wanted"; }
 
@@ -41,7 +40,7 @@ done
 [ -r "$keyring" ] || fail "the keys that sign Debian's packages are missing: apt-get install debian-archive-keyring"
 [ "$(id -u)" -eq 0 ] || fail "making $prefix needs root: run this as root"
 
-# Two at a time would only fetch the same twice. The lock goes with the process.
+# A second run would fetch the same again. The lock ends with the process.
 mkdir -p "$(dirname "$prefix")"
 exec 9<"$(dirname "$prefix")"
 flock 9
@@ -51,12 +50,12 @@ if enough "$v"; then
   exit
 fi
 
-# Where there is no room apt tries for ever.
+# Without room apt tries for ever.
 free=$(df -Pm "$(dirname "$prefix")" | awk 'NR == 2 { print $4 }')
 [ "$free" -ge $room ] || fail "$(dirname "$prefix") has $free MiB free, and $room are needed for a moment: make room there"
 
-# What is half done never has the final name, and goes in the end. What a run
-# left that was killed goes now.
+# An incomplete installation never has the final name, and is removed at the end. The
+# leftovers of a killed run are removed now.
 rm -rf "$prefix".new.*
 new=$(mktemp -d "$prefix.new.XXXXXX")
 trap 'rm -rf "$new"' EXIT
@@ -65,11 +64,10 @@ chmod 755 "$new"
 mkdir -p "$new"/apt/{state/lists/partial,cache/archives/partial} "$new"/{bin,lib,x}
 : >"$new/apt/status"
 
-# The mirror this machine's administrator chose, if it is a Debian: it is near, or
-# the only reachable one. Set on the command line, these win over all that the
-# machine's own configuration says, from which the rest is taken, as a proxy.
-# With an empty list of installed packages apt finds everything criu wants, down
-# to the C library.
+# The mirror that this machine's administrator chose, if it is Debian's: it is near, or
+# the only reachable one. Settings on the command line override the machine's
+# configuration, which provides the others, such as a proxy. With an empty list of
+# installed packages apt fetches everything that criu needs, down to the C library.
 codename=$(. /etc/os-release && printf %s "${VERSION_CODENAME-}")
 mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' 2>/dev/null |
   awk -v own="$codename" '$2 == own && /:\/\/.*debian/ && !found++ { print $1 }') || mirror=
@@ -107,7 +105,7 @@ for text in "$new"/x/usr/share/doc/*/copyright; do
 done
 v=$(version "$new/lib/$loader" --library-path "$new/lib" "$new/bin/criu.real")
 enough "$v" || fail "the criu of Debian $suite ${v:+is version $v and }does not do here: version $wanted or later is wanted"
-# CRIU never runs itself anew, so that it is enough to begin with its own loader.
+# CRIU never executes itself again, so starting it with its own loader suffices.
 cat >"$new/bin/criu" <<END
 #!/bin/sh
 exec "$prefix/lib/$loader" --library-path "$prefix/lib" --argv0 criu "$prefix/bin/criu.real" "\$@"
@@ -115,8 +113,8 @@ END
 chmod 755 "$new/bin/criu"
 rm -rf "$new/apt" "$new/x"
 
-# From here on it counts. What runs from an older one runs on: its files are
-# gone only when it ends.
+# From here on the new version is used. Programs of an older one keep running: their files
+# are gone only when they end.
 [ ! -e "$prefix" ] || mv -T "$prefix" "$prefix.new.old"
 mv -T "$new" "$prefix"
 rm -rf "$prefix.new.old"

@@ -13,10 +13,10 @@ import (
 	"pagurus/internal/thread"
 )
 
-// What CRIU refuses of processes in words of its own, some of it only when all has been
-// copied, or loses.
+// State of processes that CRIU loses, or refuses without a clear message, sometimes only
+// after all memory was copied.
 
-// kinds looks at what a process is.
+// kinds checks the process itself.
 func (s subject) kinds() []string {
 	var found []string
 	folder := fmt.Sprintf("/proc/%d/", s.pid)
@@ -31,8 +31,8 @@ func (s subject) kinds() []string {
 	return found
 }
 
-// ours says whether a tracer is a process of an agent, as one that looks which memory is
-// written: it lets go in a moment, if its agent has died, too.
+// ours reports whether a tracer is a process of an agent, such as one that finds written
+// memory. It releases the process in a moment, even if its agent has died.
 func ours(tracer int) bool {
 	its, err1 := os.Readlink(fmt.Sprintf("/proc/%d/exe", tracer))
 	own, err2 := os.Readlink("/proc/self/exe")
@@ -45,7 +45,7 @@ func ours(tracer int) bool {
 	return space == here && (its == own || strings.HasPrefix(string(name), "pagurus-"))
 }
 
-// state is what /proc/PID/stat says that a process is doing.
+// state returns the process's state in /proc/PID/stat.
 func state(stat []byte) byte {
 	at := strings.LastIndexByte(string(stat), ')') + 2
 	if at >= len(stat) {
@@ -54,14 +54,14 @@ func state(stat []byte) byte {
 	return stat[at]
 }
 
-// Of kcmp(2), what two processes may have together.
+// Resources that kcmp(2) compares.
 const (
 	sameMemory = 1
 	sameFolder = 3
 )
 
-// sharing says what a process has together with its parent that each has to have for
-// itself; empty: nothing.
+// sharing returns the parent of a process and the resource that both share but must not,
+// or "" if there is none.
 func sharing(pid int) (parent int, what string) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -71,7 +71,7 @@ func sharing(pid int) (parent int, what string) {
 		return 0, ""
 	}
 	switch {
-	case field(text, "VmSize:") == "": // it has ended
+	case field(text, "VmSize:") == "":
 	case same(parent, pid, sameMemory):
 		return parent, "memory"
 	case same(parent, pid, sameFolder):
@@ -85,8 +85,8 @@ func same(a, b int, kind uintptr) bool {
 	return errno == 0 && differ == 0
 }
 
-// vforks says whether a thread of a process waits for a child that has its memory until
-// it runs another program or ends (vfork(2), posix_spawn(3)).
+// vforks reports whether a thread of a process waits for a child that uses the process's memory.
+// It waits until the child executes another program or ends (vfork(2), posix_spawn(3)).
 func vforks(pid int) bool {
 	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	return slices.ContainsFunc(threads, func(t os.DirEntry) bool {
@@ -104,8 +104,9 @@ func vforks(pid int) bool {
 	})
 }
 
-// Vforking names a process of a container, given its first, that waits for a child which
-// has its memory: no signal and no tracer stops it until then. Empty: there is none.
+// Vforking names a process of a container, given its first process, that waits for a
+// child that uses its memory: no signal and no tracer can stop it until then. It returns
+// "" if there is none.
 func Vforking(pid int) string {
 	all, err := Processes(pid)
 	if err != nil {
@@ -119,7 +120,7 @@ func Vforking(pid int) string {
 	return ""
 }
 
-// odd looks at a file without a name; empty: it can move.
+// odd examines a file without a name. It returns "" if the file can move.
 func (s subject) odd(number, what string) string {
 	switch {
 	case strings.HasPrefix(what, "pipe:"):
@@ -142,25 +143,25 @@ func (s subject) odd(number, what string) string {
 	return ""
 }
 
-// spaceFiles are how the files of namespaces begin that CRIU knows.
+// spaceFiles lists the kinds of namespace whose files CRIU can dump.
 var spaceFiles = []string{"net", "mnt", "pid", "ipc", "uts", "user", "cgroup", "time"}
 
-// flags are those with which a descriptor was opened.
+// flags returns the flags with which a descriptor was opened.
 func (s subject) flags(number string) uint64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%s", s.pid, number))
 	flags, _ := strconv.ParseUint(field(text, "flags:"), 8, 64)
 	return flags
 }
 
-// unnamed are memory that is no file's and that CRIU knows, as /proc/PID/maps calls it.
+// unnamed lists the names in /proc/PID/maps of memory without a file that CRIU can dump.
 var unnamed = []string{"", "[heap]", "[stack]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]", "[shmem]"}
 
-// strange says whether a mapping is of a kind that nobody knows to be carried.
+// strange reports whether a mapping's kind is unknown, so that it may not be restored.
 func (m mapping) strange() bool {
 	return !strings.HasPrefix(m.path, "/") && !slices.Contains(unnamed, m.path) && !strings.HasPrefix(m.path, "[anon:") && !strings.HasPrefix(m.path, "[anon_shmem:")
 }
 
-// mountsOf gives the identifiers of what is mounted below the root of a process.
+// mountsOf returns the identifiers of the mounts below a process's root.
 func mountsOf(pid int) map[string]bool {
 	mounts := map[string]bool{}
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
@@ -171,17 +172,18 @@ func mountsOf(pid int) map[string]bool {
 	return mounts
 }
 
-// sameMounts says whether two processes see the same mounts, but for roots of their own.
+// sameMounts reports whether two processes are in the same mount namespace. Their roots
+// may differ.
 func sameMounts(a, b int) bool {
 	its, err1 := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", a))
 	other, err2 := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", b))
 	return err1 == nil && err2 == nil && its == other
 }
 
-// queueMagic is of the file system that POSIX message queues are in.
+// queueMagic is the file system type of POSIX message queues.
 const queueMagic = 0x19800202
 
-// queue says that a file is a message queue.
+// queue returns a sentence if a file is a message queue, otherwise "".
 func (s subject) queue(number, what string) string {
 	var st unix.Statfs_t
 	if err := unix.Statfs(fmt.Sprintf("/proc/%d/fd/%s", s.pid, number), &st); err != nil || st.Type != queueMagic {
@@ -195,8 +197,7 @@ func queued(who, what string) string {
 		who, printable(strings.TrimSuffix(what, " (deleted)")))
 }
 
-// queues finds the message queues of a container, whether some program has them open or
-// not.
+// queues finds the message queues of a container, whether a program has them open or not.
 func queues(pid int) (found []string) {
 	if sharesOurs(pid) { // they are the host's
 		return nil

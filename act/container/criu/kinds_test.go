@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestStrangeMemory: only what is known to be carried is taken for that.
+// TestStrangeMemory: only mappings of known kinds count as movable.
 func TestStrangeMemory(t *testing.T) {
 	for path, want := range map[string]bool{
 		"": false, "[heap]": false, "[stack]": false, "[vdso]": false, "[vvar]": false, "[vvar_vclock]": false, "[vsyscall]": false,
@@ -18,7 +18,7 @@ func TestStrangeMemory(t *testing.T) {
 	}
 }
 
-// TestStrangeFiles: so with files that have no name.
+// TestStrangeFiles: the same for files without a name.
 func TestStrangeFiles(t *testing.T) {
 	s := subject{pid: os.Getpid(), name: "this"}
 	for what, movable := range map[string]bool{

@@ -36,10 +36,10 @@ const (
 const lazyPagerLimit = 10 * time.Second
 
 // StartLazyPager starts a pager for images, from which a lazy restore will be made. It
-// gets the pages from the other end of socket. other is a descriptor of that other end.
-// As long as the pager has it, too, the pager waits for ever if the process that sends
-// pages ends. The pager does not end with the caller, because the container depends on it
-// until all memory has arrived. The caller keeps both files.
+// receives the pages through socket. other is a descriptor of the socket's other end.
+// While the pager also holds it, the pager waits for ever if the sending process ends.
+// The pager does not end with the caller, because the container depends on it until all
+// memory has arrived. The caller keeps both files.
 func (c Criu) StartLazyPager(ctx context.Context, images string, socket, other *os.File) (*LazyPager, error) {
 	return c.startLazyPager(ctx, images, []*os.File{socket, other}, "--page-server", "--ps-socket", "3")
 }
@@ -85,8 +85,7 @@ func (c Criu) startLazyPager(ctx context.Context, images string, files []*os.Fil
 	ready := make(chan struct{})
 	go func() {
 		defer listens.Close()
-		// The pager reports when it listens. Waiting for its socket file would be too
-		// early.
+		// The pager reports when it listens. Its socket file exists before that.
 		if n, _ := listens.Read(make([]byte, 1)); n == 1 {
 			close(ready)
 		}

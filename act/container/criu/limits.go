@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitsLibrary answers CRIU where the kernel does not; limits.c is its source.
+// limitsLibrary answers CRIU's questions that the kernel refuses; limits.c is its source.
 //
 //go:embed limits/limits.so
 var limitsLibrary []byte
 
-// limitsShown is CRIU's environment where root lacks CAP_SYS_RESOURCE: CRIU then
-// reads other users' limits from where the kernel shows them to all. Without it
-// no process of another user than root could be dumped there.
+// limitsShown returns additions to CRIU's environment where root lacks CAP_SYS_RESOURCE.
+// With them CRIU reads other users' limits from files that everyone may read. Otherwise
+// processes of other users than root could not be dumped.
 func limitsShown() []string {
 	if capable(unix.CAP_SYS_RESOURCE) {
 		return nil
@@ -24,11 +24,10 @@ func limitsShown() []string {
 	if at := placeLimits(); at != "" {
 		return []string{"LD_PRELOAD=" + at}
 	}
-	return nil // CRIU says what it then cannot do
+	return nil // CRIU then reports which process it cannot dump
 }
 
-// placeLimits puts the library where CRIU can load it for as long as this process
-// lives.
+// placeLimits puts the library where CRIU can load it while this process lives.
 var placeLimits = sync.OnceValue(func() string {
 	f, err := Memory("criu's limits")
 	if err == nil {
@@ -41,5 +40,5 @@ var placeLimits = sync.OnceValue(func() string {
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
 })
 
-// kept are files that are never closed.
+// kept holds files that are never closed.
 var kept []*os.File

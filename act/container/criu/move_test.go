@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMove: what is restored is what was dumped, with everything a process can
-// have; it does not run before it is let; and what was sent to it meanwhile arrives.
+// TestMove: the restored container has everything that a process can have, unchanged. It does
+// not run before it may, and data that was sent to it meanwhile arrives.
 func TestMove(t *testing.T) {
 	all := groups(t)
 	b := newBox(t, 0)
@@ -35,7 +35,7 @@ func TestMove(t *testing.T) {
 					b.cut()
 					return nil
 				}})
-				b.tell("check") // is sent again and again until somebody is there
+				b.tell("check") // is sent again and again until the container is restored
 				g.set(true)
 				s := b.spec(images)
 				s.Resuming = func(pid int) error {
@@ -68,8 +68,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestRollback: a container that was dumped and left stays frozen, and runs on
-// with its connection when it is let; what was dumped can be dumped again.
+// TestRollback: a container that was dumped and not killed stays frozen. When thawed it
+// continues with its connection, and it can be dumped again.
 func TestRollback(t *testing.T) {
 	all := groups(t)
 	b := newBox(t, 0)
@@ -94,7 +94,7 @@ func TestRollback(t *testing.T) {
 	}
 }
 
-// tracer is the CRIU that holds the container.
+// tracer returns the CRIU that holds the container.
 func (b *box) tracer() (int, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.pid))
 	if err != nil {
@@ -108,9 +108,8 @@ func (b *box) tracer() (int, error) {
 	return pid, nil
 }
 
-// TestKilled: a CRIU that somebody kills before it looks at connections, or that
-// has to be killed because it hangs with all of them in its hands, leaves the
-// container as it was.
+// TestKilled: a CRIU that is killed before it examines connections, or because it hangs while it
+// holds all of them, leaves the container unchanged.
 func TestKilled(t *testing.T) {
 	all := groups(t)
 	b := newBox(t, 0)
@@ -125,7 +124,7 @@ func TestKilled(t *testing.T) {
 				b.run(fmt.Sprintf("%s, frozen %v, hangs %v, copied %v", version, frozen, s.Running, s.Copied), func(t *testing.T) {
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
-					strike := func() error {
+					fault := func() error {
 						pid, err := b.tracer()
 						if err != nil {
 							return err
@@ -137,9 +136,9 @@ func TestKilled(t *testing.T) {
 						return unix.Kill(pid, unix.SIGSTOP)
 					}
 					if !s.Running {
-						s.frozen = strike
+						s.frozen = fault
 					} else {
-						s.ready = strike
+						s.ready = fault
 					}
 					g.set(frozen)
 					s.Images, s.Freezer = b.images(), g.folder
@@ -158,14 +157,15 @@ func TestKilled(t *testing.T) {
 			}
 		}
 	}
-	// It can still be moved, code that CRIU left in it and all.
+	// It can still be moved, with code that CRIU left in it.
 	images := b.images()
 	b.dumped(DumpSpec{Images: images})
 	b.restored(b.spec(images))
 	b.well()
 }
 
-// TestNoRoom: a dump without room for it says so, and the container runs on.
+// TestNoRoom: a dump without enough room fails with that reason, and the container keeps
+// running.
 func TestNoRoom(t *testing.T) {
 	b := newBox(t, 0)
 	for _, kib := range []int{4, 16, 64, 256, 1024} {
@@ -179,8 +179,7 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// TestCancelled: a dump whose context ends, and one that is refused, leave the
-// container running.
+// TestCancelled: a dump whose context ends, or that is refused, leaves the container running.
 func TestCancelled(t *testing.T) {
 	b := newBox(t, 0)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -200,7 +199,7 @@ func TestCancelled(t *testing.T) {
 	b.well()
 }
 
-// TestLazy: a container runs before its memory has come.
+// TestLazy: a container runs before its memory has arrived.
 func TestLazy(t *testing.T) {
 	b := newBox(t, 1)
 	if got := b.ask("grow 64"); got != "ok" {
@@ -224,7 +223,7 @@ func TestLazy(t *testing.T) {
 	b.well()
 }
 
-// TestLazyPagerListens: a pager that is there is not still about to listen.
+// TestLazyPagerListens: a pager that was started is listening.
 func TestLazyPagerListens(t *testing.T) {
 	b := newBox(t, 1)
 	images := b.images()
@@ -246,8 +245,8 @@ func TestLazyPagerListens(t *testing.T) {
 	}
 }
 
-// TestNotRestored: a restore that fails or is refused leaves nothing, and the
-// images are good for another.
+// TestNotRestored: a restore that fails or is refused leaves nothing, and its images can be used
+// again.
 func TestNotRestored(t *testing.T) {
 	b := newBox(t, 3)
 	images := b.images()
@@ -259,7 +258,7 @@ func TestNotRestored(t *testing.T) {
 		ctx    context.Context
 		change func(*RestoreSpec)
 		want   string
-		late   bool // sockets were there, and are in the next one's way
+		late   bool // sockets existed, and disturb the next restore
 	}{
 		{"no root", t.Context(), func(s *RestoreSpec) { s.Root = filepath.Join(b.dir, "none") }, "does not exist here", false},
 		{"no network", t.Context(), func(s *RestoreSpec) { s.Netns = "/run/netns/none" }, "network", false},
@@ -293,14 +292,14 @@ func TestNotRestored(t *testing.T) {
 	}
 }
 
-// children are this process's, ended or not.
+// children returns this process's children, ended or not.
 func children(t *testing.T) string {
 	t.Helper()
 	lists, err := filepath.Glob("/proc/self/task/*/children")
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]bool{} // a thread that ends leaves its own to another, whose list may be read yet
+	all := map[string]bool{} // an ending thread passes its children to another, whose list may have been read already
 	for _, path := range lists {
 		text, _ := os.ReadFile(path)
 		for _, pid := range strings.Fields(string(text)) {
@@ -341,8 +340,8 @@ func TestRestoreKilled(t *testing.T) {
 	}
 }
 
-// TestKilledWaiting: a CRIU that is killed before there is anything for it to do is
-// replaced, and one for which there never is goes.
+// TestKilledWaiting: a CRIU that is killed while it waits is replaced, and one that is never
+// used ends.
 func TestKilledWaiting(t *testing.T) {
 	b := newBox(t, 0)
 	d, err := b.criu.PrepareDump(DumpSpec{PID: b.pid, Images: b.images()})
@@ -375,8 +374,8 @@ func TestKilledWaiting(t *testing.T) {
 	b.well()
 }
 
-// TestRestoreKilledEarly: a CRIU that is killed as soon as it has made a process,
-// which holds all that it has open, is noticed, and leaves nothing.
+// TestRestoreKilledEarly: the death of a CRIU that was killed as soon as it had made a process
+// is noticed, although that process holds CRIU's files. Nothing is left.
 func TestRestoreKilledEarly(t *testing.T) {
 	b := newBox(t, 8)
 	images := b.images()
@@ -395,7 +394,7 @@ func TestRestoreKilledEarly(t *testing.T) {
 		done()
 		r.Close()
 		caught := <-struck
-		if err == nil { // it was too fast to be caught
+		if err == nil { // it was too fast
 			_ = unix.Kill(pid, unix.SIGKILL)
 			b.leave()
 			continue
@@ -414,8 +413,8 @@ func TestRestoreKilledEarly(t *testing.T) {
 	t.Error("no CRIU was caught making processes")
 }
 
-// killEarly kills CRIU once there is a process that was not there before, which is
-// made beside it, and says whether there was one before restoring ended.
+// killEarly kills CRIU once there is a new process, made beside it. It reports whether there was
+// one before the restore ended.
 func killEarly(t *testing.T, restoring context.Context, leader int, before string) bool {
 	for restoring.Err() == nil {
 		if children(t) != before {
@@ -425,7 +424,7 @@ func killEarly(t *testing.T, restoring context.Context, leader int, before strin
 	return false
 }
 
-// inSession gives the processes of a session that live.
+// inSession returns the live processes of a session.
 func inSession(leader int) (all []int) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*") // a constant pattern is well-formed
 	for _, dir := range dirs {

@@ -14,11 +14,11 @@ import (
 )
 
 // Obstacles returns, for people to read, what prevents a container from being moved,
-// given its first process: what CRIU would certainly refuse to dump, each with what can
-// be done about it. It only reads files of /proc, which takes a few milliseconds and
-// stops no process. It misses what only a dump can find, so an empty list is no
-// guarantee. ghostBytes is the limit of the planned DumpSpec. shared is the folder in the
-// container that Leave will be given.
+// given its first process: everything that CRIU would certainly refuse to dump, each with
+// a remedy. It only reads files of /proc, which takes a few milliseconds and stops no
+// process. It misses what only a dump can find, so an empty list is no guarantee.
+// ghostBytes is the limit of the planned DumpSpec. shared is the folder in the container
+// that Leave will be given.
 func Obstacles(pid int, ghostBytes int64, shared string) []string {
 	all, err := Processes(pid)
 	if err != nil {
@@ -161,8 +161,8 @@ func segment(who string) string {
 	return who + " shares System V memory with processes outside the container: the container has to have a namespace for that of its own (ipc)"
 }
 
-// device reports whether a mapping that looks like a device's is one. It may be a file
-// that somebody put there.
+// device reports whether a mapping that looks like a device's is one. It may be a regular
+// file.
 func (s subject) device(m mapping) bool {
 	var st unix.Stat_t
 	err := unix.Stat(fmt.Sprintf("/proc/%d/map_files/%x-%x", s.pid, m.start, m.end), &st)

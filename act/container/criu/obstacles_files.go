@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// counted says of an eventfd what CRIU would change of it; empty: nothing.
+// counted returns a sentence if CRIU would change an eventfd, otherwise "".
 func counted(who string, pid int, number string) string {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%s", pid, number))
 	if field(text, "eventfd-semaphore:") != "1" {
@@ -17,8 +17,8 @@ func counted(who string, pid int, number string) string {
 	return who + " has an eventfd that is a semaphore (EFD_SEMAPHORE), which cannot move: let it close that, or use one without, or a semaphore of POSIX; a job with --kind vm moves with it"
 }
 
-// pipeOfJob says of a named pipe that it is one of the job's files. The target has the very
-// same pipe, with what waits in it, to which CRIU would add all that once more.
+// pipeOfJob returns a sentence if the process has a named pipe of the job's files open.
+// The target has the same pipe with its content, which CRIU would add a second time.
 func (s subject) pipeOfJob(path, name string) string {
 	st, err := statx(path)
 	if s.same == nil || err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO || device64(st) != s.same.device {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestObstacles: what cannot be moved is found before a dump, and the dump that
-// it breaks says the same; the container runs on.
+// TestObstacles: obstacles are found before a dump, and the dump that they prevent says the
+// same. The container keeps running.
 func TestObstacles(t *testing.T) {
 	for _, c := range []struct {
 		open        string
@@ -62,7 +62,7 @@ func TestObstacles(t *testing.T) {
 	}
 }
 
-// TestOutside: a file that was opened before its process was in the container.
+// TestOutside: a file was opened before its process was in the container.
 func TestOutside(t *testing.T) {
 	f, err := os.Open("/etc/hostname")
 	if err != nil {
@@ -80,8 +80,7 @@ func TestOutside(t *testing.T) {
 	b.well()
 }
 
-// TestUntold: something is mounted in a container from outside, and the dump is not
-// told.
+// TestUntold: a folder from outside is mounted in a container, and the dump is not told.
 func TestUntold(t *testing.T) {
 	b := newBox(t, 0)
 	err := b.criu.Dump(t.Context(), DumpSpec{PID: b.pid, Images: b.images(), Running: true})
@@ -91,7 +90,7 @@ func TestUntold(t *testing.T) {
 	b.well()
 }
 
-// TestSharedSegment: this test has no System V memory of its own, but its host's.
+// TestSharedSegment: this test has no System V memory of its own, but uses its host's.
 func TestSharedSegment(t *testing.T) {
 	id, err := unix.SysvShmGet(unix.IPC_PRIVATE, os.Getpagesize(), unix.IPC_CREAT|0o600)
 	if err != nil {

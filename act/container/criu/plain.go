@@ -1,8 +1,6 @@
-// This file has a gzip that copies.
-//
-// CRIU keeps what is in a container's file systems in memory by `tar --gzip`, which
-// takes twenty times as long as not compressing. It does not know what CRIU is.
-// Its tests run the program.
+// CRIU stores a container's file systems in memory with `tar --gzip`, which takes twenty
+// times as long as without compression. This file provides a gzip that only copies. It
+// does not know what CRIU is. Its tests run the program.
 
 package criu
 
@@ -15,21 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Folder is one for a PATH, in which gzip is a program that copies.
+// Folder is a folder for PATH, with a gzip that only copies.
 type Folder struct {
 	Path   string
-	Images *os.File // the folder that it is in
+	Images *os.File // the folder that contains it
 
 	program *os.File
 }
 
-// script passes on what it is given, whichever way.
+// script copies its input, whether it is asked to compress or to decompress.
 var script = []byte("#!/bin/sh\nexec cat\n")
 
-// Make makes one inside the folder of images, so that what a killed agent
-// leaves goes with these. The program is no file there but memory: the folder's
-// file system may forbid running programs, as /run's often does, and a file just
-// written cannot be run while another thread's child has it open.
+// Make makes a Folder in the folder of images, so that it is removed with them if the
+// agent is killed. The program is in memory, because the folder's file system may forbid
+// running programs, as /run's often does. Also, a file that was just written cannot be
+// executed while another thread's child has it open.
 func Make(images string) (*Folder, error) {
 	program, err := Memory("gzip")
 	if err != nil {
@@ -56,20 +54,20 @@ func Make(images string) (*Folder, error) {
 	return p, nil
 }
 
-// Close removes it.
+// Close removes the folder.
 func (p *Folder) Close() {
-	_ = os.RemoveAll(p.Path) // it is in the way of nothing
+	_ = os.RemoveAll(p.Path) // a leftover does no harm
 	p.program.Close()
 	if p.Images != nil {
 		p.Images.Close()
 	}
 }
 
-// Memory is a file in memory. Others may run it, unless the host forbids that
+// Memory makes a file in memory. Programs may execute it, unless the host forbids that
 // (vm.memfd_noexec=2).
 func Memory(name string) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_EXEC)
-	if errors.Is(err, unix.EINVAL) { // Linux before 6.3, where all may be run
+	if errors.Is(err, unix.EINVAL) { // Linux before 6.3, where all such files are executable
 		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	}
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// TestCopies: what is called gzip there copies, whichever way, and is gone after.
+// TestCopies: the program called gzip copies in both directions, and is gone afterwards.
 func TestCopies(t *testing.T) {
 	dir := t.TempDir()
-	for range 2 { // one that a killed agent left is no obstacle
+	for range 2 { // a folder that a killed agent left is no obstacle
 		if _, err := Make(dir); err != nil {
 			t.Fatal(err)
 		}

@@ -18,16 +18,16 @@ import (
 	"pagurus/internal/thread"
 )
 
-// Ability is what a probe found out beyond dump and restore.
+// Ability holds what a probe found.
 type Ability struct {
 	Version   string `json:"version"`    // of CRIU
-	Lazy      bool   `json:"lazy"`       // CRIU can restore what runs before its memory has come
+	Lazy      bool   `json:"lazy"`       // CRIU can restore processes that run before their memory has arrived
 	Faults    bool   `json:"faults"`     // the kernel has userfaultfd
-	Written   bool   `json:"written"`    // the kernel tells which pages were written since they were last looked at: PAGEMAP_SCAN with asynchronous write protection
-	SoftDirty bool   `json:"soft_dirty"` // the kernel tells that in the way CRIU itself uses
+	Written   bool   `json:"written"`    // the kernel reports pages written since the last scan: PAGEMAP_SCAN with asynchronous write protection
+	SoftDirty bool   `json:"soft_dirty"` // the kernel reports them in the way that CRIU itself uses
 }
 
-// remembered is an Ability and what it was found for.
+// remembered is an Ability with the CRIU and the kernel that have it.
 type remembered struct {
 	Path     string    `json:"path"`
 	Modified time.Time `json:"modified"`
@@ -35,7 +35,7 @@ type remembered struct {
 	Ability  Ability   `json:"ability"`
 }
 
-// memoryFile is where a probe's answer is kept.
+// memoryFile stores a probe's result.
 const memoryFile = "criu.json"
 
 // probeProgram is the process that is dumped and restored; probe.c is its source.
@@ -43,8 +43,8 @@ const memoryFile = "criu.json"
 //go:embed probe/probe.bin
 var probeProgram []byte
 
-// How the program says that all is well, and how long all may take: dump and
-// restore take 0.1 s each.
+// probeFine is the program's exit status if all is well. probeLimit limits the whole
+// probe: dump and restore take 0.1 s each.
 const (
 	probeFine  = 42
 	probeLimit = 30 * time.Second
@@ -95,7 +95,7 @@ func (c Criu) Probe(ctx context.Context, folder string) (Ability, error) {
 	return now.Ability, nil
 }
 
-// tryOne dumps and restores one process, on a thread that it changes for good.
+// tryOne dumps and restores one process. It changes its thread for good.
 func (c Criu) tryOne(ctx context.Context, folder string) error {
 	root, images, err := stage(folder)
 	if err != nil {
@@ -119,7 +119,7 @@ func (c Criu) tryOne(ctx context.Context, folder string) error {
 	cmd := exec.Command(filepath.Join(root, "probe"), root)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
-		Pdeathsig:  unix.SIGKILL, // with this thread; it is restored, too
+		Pdeathsig:  unix.SIGKILL, // when this thread ends; the dump includes this setting
 	}
 	err = cmd.Start()
 	if back := unix.Setns(int(host.Fd()), unix.CLONE_NEWNET); back != nil {
@@ -144,8 +144,8 @@ func (c Criu) tryOne(ctx context.Context, folder string) error {
 	return ask(ctx, pid)
 }
 
-// stage makes what the process needs, in memory where only this thread and its
-// children see it.
+// stage makes the process's files in memory, visible only to this thread and its
+// children.
 func stage(folder string) (root, images string, err error) {
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
 		return "", "", fmt.Errorf("make file systems of its own: %w", err)
@@ -171,8 +171,7 @@ func stage(folder string) (root, images string, err error) {
 	return root, images, nil
 }
 
-// newNetwork makes a network with nothing in it but loopback, and leaves the
-// thread in it.
+// newNetwork makes a network namespace with only loopback, and leaves the thread in it.
 func newNetwork() (*os.File, error) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return nil, fmt.Errorf("make a network: %w", err)
@@ -193,7 +192,7 @@ func newNetwork() (*os.File, error) {
 	return os.Open("/proc/thread-self/ns/net")
 }
 
-// await waits for a file that the process makes when it is ready.
+// await waits for a file that the process creates when it is ready.
 func await(ctx context.Context, path string, pid int) error {
 	for {
 		if _, err := os.Stat(path); err == nil {
@@ -212,7 +211,7 @@ func await(ctx context.Context, path string, pid int) error {
 	}
 }
 
-// ask lets the restored process look around, and waits for what it says.
+// ask makes the restored process check its connection, and waits for its exit status.
 func ask(ctx context.Context, pid int) error {
 	stop := context.AfterFunc(ctx, func() { _ = unix.Kill(pid, unix.SIGKILL) })
 	defer stop()
@@ -234,7 +233,8 @@ func ask(ctx context.Context, pid int) error {
 	return nil
 }
 
-// features asks CRIU, and the kernel itself for what CRIU does not use.
+// features asks CRIU for its features, and tests the kernel for those that CRIU does not
+// use.
 func (c Criu) features(ctx context.Context) (Ability, error) {
 	a := Ability{Version: c.Version}
 	call := &call{criu: c, kind: rpc.CriuReqType_FEATURE_CHECK,

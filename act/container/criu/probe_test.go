@@ -8,7 +8,7 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// find gives the machine's CRIU, without which none of these tests means anything.
+// find returns the machine's CRIU, which all of these tests need.
 func find(t *testing.T) Criu {
 	t.Helper()
 	testkit.Root(t, "tar")

@@ -33,7 +33,7 @@ func TestSuits(t *testing.T) {
 	}
 }
 
-// TestTooOld: of programs that say they are CRIU only a version that works is taken.
+// TestTooOld: of programs that claim to be CRIU, only a version that works is used.
 func TestTooOld(t *testing.T) {
 	for said, want := range map[string]string{
 		"Version: 3.16.1": "half its speed", "Version: 4.2.7\nGitID: v4.2": "", "nothing": "does not say its version", "": "does not say",
@@ -107,7 +107,7 @@ func FuzzParseMapping(f *testing.F) {
 	})
 }
 
-// TestOwnMappings: what the parser makes of this process is what there is.
+// TestOwnMappings: the parser finds this process's mappings.
 func TestOwnMappings(t *testing.T) {
 	text, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
@@ -132,8 +132,8 @@ func TestOwnMappings(t *testing.T) {
 	}
 }
 
-// TestInstallerGivesUp: without an archive it says so and leaves nothing, also of
-// what a run left that was killed; where all is there it does nothing.
+// TestInstallerGivesUp: without an archive the installer says so and leaves nothing, not even of
+// a killed run. If everything is installed it does nothing.
 func TestInstallerGivesUp(t *testing.T) {
 	testkit.Root(t, "apt-get")
 	dir := t.TempDir()
@@ -146,7 +146,7 @@ func TestInstallerGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("bash", "-c", Installer())
-	// The path has no criu of the system's, and the proxy nobody listens at.
+	// The path has no CRIU of the system, and the proxy's port is closed.
 	cmd.Env = append(os.Environ(), "PAGURUS_CRIU_PREFIX="+to, "APT_CONFIG="+quick, "http_proxy=http://127.0.0.1:9", "https_proxy=http://127.0.0.1:9")
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "the package lists of Debian") {

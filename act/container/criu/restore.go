@@ -15,12 +15,12 @@ import (
 	"pagurus/internal/thread"
 )
 
-// RestoreSpec says what is restored, and into what.
+// RestoreSpec says how to restore a container.
 type RestoreSpec struct {
-	Images string            // the folder with what was dumped; the log is written to it, too
+	Images string            // the folder with the images; the log is written to it, too
 	Root   string            // the container's root file system: a mount point with its earlier content
 	Netns  string            // file of its network namespace, in which its addresses exist
-	Mounts map[string]string // what is mounted in it from outside: from the names in DumpSpec to the paths here
+	Mounts map[string]string // folders of the host that are mounted in the container: from the names in DumpSpec to the paths here
 	Lazy   bool              // memory is fetched when it is touched: a LazyPager runs on Images
 
 	// The steps are nil or called once, with the first process's PID here. An error of
@@ -55,25 +55,24 @@ type Restoring struct {
 // Restore makes the processes of a container from images and lets them run. It returns
 // the PID of the first process here.
 //
-// The first process is a child of the caller, which must wait for it and so reap it: if the
-// host is itself a container, its init process may not reap orphans. The first process does
+// The first process is a child of the caller, which must wait for it and so reap it: the
+// init process of a host that is a container may not reap orphans. The first process does
 // not depend on the caller. When the caller dies it becomes a child of init. A later
 // caller watches it by its PID and start time. Two things would end it with the caller: a
 // signal at its parent's death that it asked for before the dump, which is restored like
 // everything else; and the control group of the caller's service, in which it is
 // restored. So Resuming must move it to its own group.
 //
-// After an error nothing of the container is left here, unless Failing returned an error.
-// The images can be used for another try. But if Resuming had been reached, the
-// container's sockets were closed as those of any program are. Their peers are told,
-// unless the link is cut. What arrived at the sockets is lost, and the network cannot be
-// used any more. So the link should stay cut, or arriving frames be held back, until
-// nothing can fail any more.
+// After an error nothing remains of the container, unless Failing returned an error. The
+// images can be used for another try. But if Resuming had been reached, the container's
+// sockets were closed normally. Their peers are told, unless the link is cut. Data that
+// arrived at the sockets is lost, and the network cannot be used any more. So the link
+// should stay cut, or arriving frames be held back, until nothing can fail any more.
 //
-// If the caller dies before Resuming, CRIU ends too, and what it made ends or stays
-// stopped for ever. A later caller must end what is in the container's network. Between
-// the last step of the last process and the end of Resuming nothing could prevent the
-// container from running on. So its link should be cut until it is meant to run.
+// If the caller dies before Resuming, CRIU ends too, and its processes end or stay
+// stopped for ever. A later caller must end the processes in the container's network.
+// Between the last step of the last process and the end of Resuming nothing prevents the
+// container from running. So its link should be cut until it is meant to run.
 func (c Criu) Restore(ctx context.Context, s RestoreSpec) (pid int, err error) {
 	return c.restoring(s).Do(ctx)
 }
@@ -141,15 +140,15 @@ func (r *Restoring) named(f func(int) error) func(*rpc.CriuNotify) error {
 	}
 }
 
-// destroy ends what was made, at CRIU's last steps: there CRIU continues whatever it is
-// told, or fails on processes that are gone. At earlier steps CRIU itself cleans up
+// destroy ends the restored processes at CRIU's last steps. There CRIU continues despite
+// a refusal, or fails on processes that are gone. At earlier steps CRIU itself cleans up
 // better.
 func (r *Restoring) destroy(n *rpc.CriuNotify, cause error) bool {
 	late := slices.Contains([]string{"pre-resume", "post-resume"}, n.GetScript()) && r.pid != 0
 	if !late || r.failing(cause) != nil {
 		return false
 	}
-	_ = unix.Kill(r.pid, unix.SIGKILL) // all others end with the first, before CRIU detaches from them
+	_ = unix.Kill(r.pid, unix.SIGKILL) // the others end with the first, before CRIU detaches from them
 	return true
 }
 
@@ -160,7 +159,7 @@ func (r *Restoring) Do(ctx context.Context) (pid int, err error) {
 	}
 	if r.over != nil {
 		select {
-		case <-r.call.ended: // it was ended while it waited, perhaps for long
+		case <-r.call.ended: // it ended while it waited, perhaps for a long time
 			r.Close()
 			if err := r.startCriu(); err != nil {
 				return 0, r.spec.wrap(err)
@@ -180,7 +179,7 @@ func (r *Restoring) Do(ctx context.Context) (pid int, err error) {
 	return int(resp.GetRestore().GetPid()), nil
 }
 
-// failing calls Failing before what was made is ended.
+// failing calls Failing before the restored processes are ended.
 func (r *Restoring) failing(cause error) error {
 	if !r.failed && r.spec.Failing != nil {
 		r.kept = r.spec.Failing(r.pid, cause)

@@ -13,19 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leftOut is a file that source and target both have, and that cannot be opened by its name:
-// that was removed, or given to another file. CRIU would take a copy of it along, in which
-// nobody else who has the file open would see what is written.
+// leftOut is a file that source and target both have and that has lost its name: the name was
+// removed or given to another file. CRIU would dump a copy of it, and other programs that have
+// the file open would not see what is written to the copy.
 type leftOut struct {
-	Key    string // by which CRIU knows it
-	Type   int32  // with Handle what its file system calls it
+	Key    string // CRIU's name for it
+	Type   int32  // with Handle, the file system's identifier of the file
 	Handle []byte
 }
 
-// sameFile has them among the images.
+// sameFile is the image in which the left-out files are recorded.
 const sameFile = "pagurus-same.json"
 
-// deleted is what the kernel adds to the name of a file that has none any more.
+// deleted is what the kernel appends to the name of a removed file.
 const deleted = " (deleted)"
 
 // Leave makes CRIU leave out those files mounted at a folder of the container that cannot
@@ -49,8 +49,8 @@ func (d *Dumping) Leave(at string) error {
 	return nil
 }
 
-// OpenLeftOut opens the files that Leave left out, in the folder that is the same as the
-// source's, for the processes that will be restored. Call Do afterwards.
+// OpenLeftOut opens the files that Leave left out, in folder, which has the source's
+// files, for the processes that will be restored. Call Do afterwards.
 func (r *Restoring) OpenLeftOut(folder string) error {
 	text, err := os.ReadFile(filepath.Join(r.spec.Images, sameFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -69,7 +69,7 @@ func (r *Restoring) OpenLeftOut(folder string) error {
 	return nil
 }
 
-// giveLeftOut gives them to a CRIU of their own, since one that waits already takes none.
+// giveLeftOut passes the files to a new CRIU, because the waiting one cannot receive any.
 func (r *Restoring) giveLeftOut(folder string, files []leftOut) error {
 	base, err := mountOf(folder)
 	if err != nil {
@@ -79,7 +79,7 @@ func (r *Restoring) giveLeftOut(folder string, files []leftOut) error {
 	var opened []*os.File
 	defer func() {
 		for _, f := range opened {
-			f.Close() // CRIU has its own
+			f.Close()
 		}
 		r.call.files = nil
 	}()
@@ -100,14 +100,15 @@ func (r *Restoring) giveLeftOut(folder string, files []leftOut) error {
 	return r.startCriu()
 }
 
-// mountOf makes a mount of a folder that nothing else sees. What is opened by it neither keeps
-// the folder's own mount from being removed, nor gives programs rights there.
+// mountOf clones a folder's mount. Nothing else sees the clone. Files opened through it
+// do not keep the folder's own mount from being removed, and give programs no rights
+// there.
 func mountOf(folder string) (*os.File, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, folder, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("clone the mount of %s: %w", folder, err)
 	}
-	defer unix.Close(fd) // what was opened by it keeps the mount
+	defer unix.Close(fd) // base keeps the mount
 	safe := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &safe); err != nil {
 		return nil, fmt.Errorf("restrict a mount of %s: %w", folder, err)
@@ -127,7 +128,7 @@ func (s leftOut) open(base *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), s.Key), nil
 }
 
-// sames finds them.
+// sames finds the files to leave out.
 func sames(pid int, at string) ([]leftOut, error) {
 	if at == "" {
 		return nil, nil
@@ -170,7 +171,7 @@ func stuck(who, what string) string {
 type job struct {
 	at     string
 	device uint64
-	tables map[int]map[uint64]string // of each process: what is mounted where, if asked for
+	tables map[int]map[uint64]string // of each examined process: mount points by the mounts' identifiers
 }
 
 func placeOf(pid int, at string) (*job, error) {
@@ -189,13 +190,13 @@ func statx(path string) (st unix.Statx_t, err error) {
 
 func device64(st unix.Statx_t) uint64 { return unix.Mkdev(st.Dev_major, st.Dev_minor) }
 
-// odd says of a name whether what has it may be meant.
+// odd reports whether a file of this name can be a job's file that has lost its name.
 func (j *job) odd(name string) bool {
 	return strings.HasPrefix(name, "/") && (strings.HasSuffix(name, deleted) || name != j.at && !strings.HasPrefix(name, j.at+"/"))
 }
 
-// nameless looks at what a process has by a path of /proc and a name. ours: it is a file or a
-// folder of the job's without a name, or it was opened so at an earlier move.
+// nameless examines a process's file, given a path in /proc and its name. ours: it is a
+// file or folder of the job without a name, or was opened as one at an earlier move.
 func (j *job) nameless(pid int, path, name string) (st unix.Statx_t, ours bool) {
 	if j == nil || !j.odd(name) {
 		return st, false
@@ -212,8 +213,8 @@ func (j *job) nameless(pid int, path, name string) (st unix.Statx_t, ours bool) 
 	return st, !known || at == j.at && strings.HasSuffix(name, deleted)
 }
 
-// opens are the paths in /proc of what a process has open, and its names, but for the many
-// mapped files that are surely not the job's.
+// opens returns a process's open files, as paths in /proc with their names. It omits the
+// many mapped files that cannot belong to the job.
 func opens(pid int, j *job) map[string]string {
 	folder := fmt.Sprintf("/proc/%d/", pid)
 	found := map[string]string{}
@@ -244,13 +245,13 @@ func opens(pid int, j *job) map[string]string {
 	return found
 }
 
-// on says whether what a line of /proc/PID/maps tells of is on a device.
+// on reports whether the file in a line of /proc/PID/maps is on a device.
 func on(line string, device uint64) bool {
 	f := strings.Fields(line)
 	return len(f) > 3 && f[3] == fmt.Sprintf("%02x:%02x", unix.Major(device), unix.Minor(device))
 }
 
-// mountTable is what is mounted where for a process, by the mounts' numbers.
+// mountTable returns a process's mount points by the mounts' identifiers.
 func mountTable(pid int) map[uint64]string {
 	table := map[uint64]string{}
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spareFiles is what CRIU has open at the most beside pieces of shared memory when it
-// makes a process.
+// spareFiles is the most files that CRIU has open, besides shared memory, while it
+// restores a process.
 const spareFiles = 256
 
-// mostSegments is how many pieces of shared memory a container may have: when it is made,
-// CRIU has a file open for each. The target is taken to allow as many as this host.
+// mostSegments is how many pieces of shared memory a container may have: CRIU has a file
+// open for each during a restore. The target is assumed to allow as many as this host.
 func mostSegments() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Max > 1<<30 {
@@ -23,8 +23,8 @@ func mostSegments() int {
 	return int(limit.Max) - spareFiles
 }
 
-// segmented says that processes have more pieces of memory that is shared without a file
-// than can be made anew; empty: they have not.
+// segmented returns a sentence if processes have more pieces of shared memory without a
+// file than can be restored, otherwise "".
 func segmented(pids []int, most int) string {
 	all := map[string]bool{}
 	for _, pid := range pids {
@@ -34,7 +34,7 @@ func segmented(pids []int, most int) string {
 		}
 		before := len(all)
 		for lines := bufio.NewScanner(f); lines.Scan(); {
-			if !strings.Contains(lines.Text(), "/dev/zero") { // what the kernel calls it
+			if !strings.Contains(lines.Text(), "/dev/zero") { // the kernel's name for it
 				continue
 			}
 			if words := strings.Fields(lines.Text()); len(words) > 5 && strings.HasSuffix(words[1], "s") {

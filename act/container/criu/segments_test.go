@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pieces of shared memory are counted, each once, however many processes have it.
+// TestManySegmentsAreAnObstacle: each piece of shared memory counts once, however many processes
+// have it.
 func TestManySegmentsAreAnObstacle(t *testing.T) {
 	const count = 40
 	for range count {

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// seizeSeconds is how long CRIU itself waits for processes that do not stop. One
-	// that waits for its vfork child does not before the child goes on.
+	// seizeSeconds is how long CRIU itself waits for processes that do not stop. A
+	// process that waits for its vfork child stops only after the child continues.
 	seizeSeconds = 2
-	// seizeLimit is how long it may take to hold all processes before it is killed:
-	// where it hangs in the kernel it does not notice its own limit.
+	// seizeLimit is how long CRIU may take to hold all processes; then it is killed. A
+	// CRIU that hangs in the kernel does not notice its own limit.
 	seizeLimit = 2 * seizeSeconds * time.Second
 	seizeAgain = time.Millisecond
 )
 
-// seizing sees to it that CRIU comes to hold all processes, or ends: they are suspended
-// for as long. held is closed when it does, over when it has ended.
+// seizing makes CRIU hold all processes in time, or end: the processes are suspended
+// meanwhile. held is closed when CRIU holds them, over when it has ended.
 func (d *Dumping) seizing(held, over <-chan struct{}) {
 	limit := time.NewTimer(seizeLimit)
 	defer limit.Stop()
@@ -46,10 +46,10 @@ func (d *Dumping) seizing(held, over <-chan struct{}) {
 	}
 }
 
-// ptraceSeize is PTRACE_SEIZE, as /proc/PID/syscall has it.
+// ptraceSeize is PTRACE_SEIZE as /proc/PID/syscall shows it.
 const ptraceSeize = "0x4206"
 
-// seized is the thread that a CRIU waits for in a call to seize it; 0: in none.
+// seized returns the thread that CRIU is waiting for in PTRACE_SEIZE, or 0.
 func seized(criu int) int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", criu))
 	if err != nil {
@@ -66,14 +66,14 @@ func seized(criu int) int {
 	return int(tid)
 }
 
-// wakeLimit is how long a thread takes at most to be seized once it is out of its group:
-// some microseconds, if it has a processor.
+// wakeLimit is the longest time for which a thread is out of its group. If it has a
+// processor it is seized within some microseconds.
 const wakeLimit = 100 * time.Millisecond
 
 // wake takes a thread that was stopped by a signal out of a frozen group until it is
-// seized. To seize a stopped thread means to wait for an answer from it, which it cannot
-// give while the freezer of version 1 holds it. It runs none of its program meanwhile: it
-// is stopped, and then held. A group of version 2 holds no thread so.
+// seized. Seizing a stopped thread waits for its answer, which it cannot give in a frozen
+// group of version 1. The thread does not execute its program meanwhile: it is stopped,
+// and then held. Version 2 does not have this problem.
 func (f freezer) wake(tid int, done func() bool) {
 	if f == "" {
 		return
@@ -85,15 +85,16 @@ func (f freezer) wake(tid int, done func() bool) {
 		return os.WriteFile(filepath.Join(folder, "tasks"), []byte(strconv.Itoa(tid)), 0)
 	}
 	if put(filepath.Dir(string(f))) != nil {
-		return // it has ended; otherwise seizeLimit ends this
+		return // the thread has ended; otherwise seizeLimit applies
 	}
 	for end := time.Now().Add(wakeLimit); !done() && time.Now().Before(end); {
 		time.Sleep(seizeAgain / 20)
 	}
-	_ = put(string(f)) // it fails only if it has ended: it was there before
+	_ = put(string(f)) // fails only if the thread has ended
 }
 
-// returnThreads puts threads back that wake has taken out of their group, if who called it died.
+// returnThreads puts threads back that wake took out of their group before its process
+// died.
 func (f freezer) returnThreads(pid int) error {
 	if f == "" {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestStopped: a container with a stopped process is dumped at once, frozen or not, and
-// the process stays stopped.
+// TestStopped: a container with a stopped process is dumped at once, frozen or not, and the
+// process stays stopped.
 func TestStopped(t *testing.T) {
 	all := groups(t)
 	b := newBox(t, 0)
@@ -40,7 +40,7 @@ func TestStopped(t *testing.T) {
 					status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p))
 					state := field(status, "State:")[:1]
 					if states += state; state == "Z" {
-						continue // it is in no group any more
+						continue // it is in no group
 					}
 					groups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p))
 					if !slices.ContainsFunc(strings.Split(string(groups), "\n"), func(line string) bool {
@@ -57,8 +57,8 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestNotSeized: a dump of processes of which one cannot be stopped fails within a few
-// seconds, for all others are suspended meanwhile; and they run on.
+// TestNotSeized: if one process cannot be stopped, the dump fails within a few seconds, because
+// all others are suspended meanwhile. Then they continue.
 func TestNotSeized(t *testing.T) {
 	all := groups(t)
 	b := newBox(t, 0)

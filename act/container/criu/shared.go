@@ -25,11 +25,11 @@ const (
 	regularPeriod    = 14
 )
 
-// Trust removes from a dump's images what CRIU would check of the files mounted at a
-// folder of the container: their size, mode and contents. The target has the very same
-// files, and other users of these files may change them while the container is suspended.
-// All other files are copies, and CRIU checks them as usual. pid is the container's first
-// process. If at is empty there are no such files.
+// Trust removes from a dump's images the sizes, modes and checksums of the files mounted at a
+// folder, so that CRIU does not check them. The target has the very same files, and other users
+// of these files may change them while the container is suspended. All other files are copies,
+// and CRIU checks them as usual. pid is the container's first process. If at is empty there are
+// no such files.
 func Trust(images string, pid int, at string) error {
 	if at == "" {
 		return nil
@@ -44,7 +44,8 @@ func Trust(images string, pid int, at string) error {
 	return nil
 }
 
-// mountsAt are the identifiers of what is mounted at a folder in any process of a container.
+// mountsAt returns the identifiers of the mounts at a folder in any process of a
+// container.
 func mountsAt(pid int, at string) ([]uint64, error) {
 	all, err := Processes(pid)
 	if err != nil {
@@ -61,12 +62,12 @@ func mountsAt(pid int, at string) ([]uint64, error) {
 	return found, nil
 }
 
-// unescape reads a path of /proc/PID/mountinfo.
+// unescape decodes a path of /proc/PID/mountinfo.
 func unescape(path string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
 }
 
-// imageHeader is how long the two numbers are that begin an image.
+// imageHeader is the length, in bytes, of the two numbers at the beginning of an image.
 const imageHeader = 8
 
 // rewrite changes the entries of an image.
@@ -97,8 +98,8 @@ func rewrite(name string, change func([]byte) ([]byte, error)) error {
 	return os.WriteFile(name, out, 0o600)
 }
 
-// trusting is an entry of files.img without what a file on one of these mounts is
-// compared with.
+// trusting returns an entry of files.img. For a file on one of these mounts it removes
+// the fields that CRIU compares.
 func trusting(entry []byte, mounts []uint64) ([]byte, error) {
 	var out []byte
 	err := fields(entry, func(number protowire.Number, whole, content []byte) error {
@@ -113,7 +114,7 @@ func trusting(entry []byte, mounts []uint64) ([]byte, error) {
 				id, n := protowire.ConsumeVarint(content)
 				on = on || n > 0 && slices.Contains(mounts, uint64(protowire.DecodeZigZag(id)))
 			case regularExternal:
-				on = true // as Leave has it
+				on = true // written by Leave
 			case regularSize, regularMode, regularBuild, regularChecksum, regularCheckedBy, regularPeriod:
 				return nil
 			}
@@ -129,8 +130,8 @@ func trusting(entry []byte, mounts []uint64) ([]byte, error) {
 	return out, err
 }
 
-// fields gives each field of a message: all its bytes, and those that follow its number,
-// or, of one with a length, that.
+// fields calls each for every field of a message: with all its bytes, and with those
+// after its number (and length, if it has one).
 func fields(message []byte, each func(number protowire.Number, whole, content []byte) error) error {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)

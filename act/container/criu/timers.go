@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// timers looks at its timers. CRIU 4.2 finds the number of a thread that a timer tells
-// for every thread but the first of a process.
+// timers examines the process's timers. CRIU 4.2 can restore a timer that signals one
+// thread (SIGEV_THREAD_ID) for every thread but a process's first.
 func (s subject) timers() []string {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/timers", s.pid))
 	if !strings.Contains(string(text), fmt.Sprintf("/tid.%d\n", s.pid)) {

@@ -9,9 +9,9 @@ import (
 	"strconv"
 )
 
-// Processes are the numbers here of all processes of a container, given its first:
-// those of its namespace of process numbers, and their descendants in others. Some
-// may have ended meanwhile, and others begun, unless they stand still.
+// Processes returns the PIDs on this host of all processes of a container, given its
+// first: the processes of its PID namespace, and their descendants in other namespaces.
+// If they are not suspended, some may have ended and others begun.
 func Processes(pid int) ([]int, error) {
 	fail := func(err error) ([]int, error) {
 		return nil, fmt.Errorf("find the processes of process %d: %w", pid, err)
@@ -37,11 +37,11 @@ func Processes(pid int) ([]int, error) {
 		}
 		in, err := os.Readlink("/proc/" + e.Name() + "/ns/pid")
 		switch {
-		case err == nil && in == space && space != ours: // in the caller's own only descendants are the container's
+		case err == nil && in == space && space != ours: // in the caller's own namespace only descendants belong to the container
 			all = append(all, p)
 			continue
-		case err == nil && in == ours && space != ours: // nobody comes back to a namespace further out
-			continue // most of a host's: to ask for their parents takes ten times as long
+		case err == nil && in == ours && space != ours: // no process returns to an outer namespace
+			continue // most processes of a host; finding their parents takes ten times as long
 		}
 		if st, err := readStat(p); err == nil {
 			children[st.parent] = append(children[st.parent], p)
@@ -54,14 +54,14 @@ func Processes(pid int) ([]int, error) {
 	return all, nil
 }
 
-// stat is what the kernel says of a process.
+// stat holds fields of /proc/PID/stat.
 type stat struct {
 	state           string // "Z": it has ended
 	parent, session int
 }
 
-// readStat reads proc(5)'s stat. The name in it is in parentheses and may hold
-// anything.
+// readStat reads /proc/PID/stat (proc(5)). The name in it is in parentheses and may
+// contain anything.
 func readStat(pid int) (stat, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -10,21 +10,20 @@ import (
 	"strings"
 )
 
-// rule says what a line of CRIU's log means.
+// rule explains lines of CRIU's log.
 type rule struct {
 	line string                  // a regular expression
-	say  func(m []string) string // of what matched
-	// rough: the line is about something a process has, of which Obstacles may
-	// know more.
+	say  func(m []string) string // from the regular expression's groups
+	// rough: the line is about a process's state, and Obstacles may know more.
 	rough bool
 }
 
-// says is a rule's sentence that is always the same.
+// says returns a function that always returns the same sentence.
 func says(sentence string) func([]string) string {
 	return func([]string) string { return sentence }
 }
 
-// quoting is a sentence into which goes what matched.
+// quoting returns a function that formats the matched groups.
 func quoting(format string) func([]string) string {
 	return func(m []string) string {
 		var args []any
@@ -35,15 +34,15 @@ func quoting(format string) func([]string) string {
 	}
 }
 
-// rules are tried on each error of a log, in the order in which they happened: the
-// first is the cause, those after it are what followed. The lines are those of
-// CRIU's source, criu/*.c, from version 3.19 on.
+// rules are tried on each error of a log, in the log's order: the first error is the
+// cause of the others. The lines are those of CRIU's source, criu/*.c, from version 3.19
+// on.
 var rules = []rule{
 	{`No space left on device|Disk quota exceeded`,
 		says("there is no room for its images: make room where they are kept, or let fewer containers move at once"), false},
 	{`Cannot allocate memory`, says("there is no memory for it: free some, or let fewer containers move at once"), false},
 
-	// What processes have.
+	// Obstacles in processes.
 	{`Can't handle non-regular mapping on \d+'s map ([0-9a-f]+)|Unsupported mapping found ([0-9a-f]+)-`, func(m []string) string {
 		return foreign("a program", "memory of a device at "+m[1]+m[2])
 	}, true},
@@ -68,7 +67,7 @@ var rules = []rule{
 	{`Open files on overmounted mounts.*path=(.*)`, quoting("a program has %s open, on which something has been mounted since: let it close the file, or unmount that"), true},
 	{`Unseizable non-zombie (\d+) found|SEIZE (\d+): can't wait`, says("a program is held by another, as a debugger does: end that"), true},
 
-	// What passes.
+	// Transient obstacles.
 	{`In-flight connection`, says("a connection is just being made, and cannot move before it is accepted: try again"), false},
 	{`Non-empty write queue on an in-flight socket|Found a closed in-flight socket`,
 		says("a Unix connection waits to be taken by who listens, and data waits in it: let the program accept it"), false},
@@ -80,7 +79,7 @@ var rules = []rule{
 	{`unsupported stop signal (\d+)`, quoting("a process is stopped by signal %s (SIGTTIN or SIGTTOU: it used its terminal from the background): continue it, or stop it by SIGSTOP"), false},
 	{`Timeout reached|Unable to freeze`, says("its processes cannot be frozen: one may be waiting for a disk or a file server; try again"), false},
 
-	// What is not the same at the target.
+	// Differences at the target.
 	{`Can't (?:connect|bind) inet socket.*(?:Cannot assign requested address|Network is unreachable|No such device)`,
 		says("a socket's address is not there: the container's network has to be made, with its addresses and routes, before its processes, and nothing may be left in it of processes that ended"), false},
 	{`(?:Can't open file|Can't open mapped|Can't stat) (.*) on restore: (.*)`, quoting("its file %s cannot be opened here: %s; the container's files have to be the same on both hosts"), false},
@@ -97,7 +96,7 @@ var rules = []rule{
 	{`(?:tar|gzip).*(?:No such file|exited)|Can't (?:dump|restore) tmpfs content`, says("the files it keeps in memory could not be stored: is the program tar there?"), false},
 }
 
-// lines are the rules' expressions.
+// lines are the compiled regular expressions of the rules.
 var lines = func() []*regexp.Regexp {
 	var all []*regexp.Regexp
 	for _, r := range rules {
@@ -106,16 +105,16 @@ var lines = func() []*regexp.Regexp {
 	return all
 }()
 
-// preamble is what comes before what an error says: when, in which of a
-// restore's processes, and where in CRIU.
+// preamble matches the beginning of a log line: the time, the process of the restore, and
+// the place in CRIU.
 var preamble = regexp.MustCompile(`^(\([0-9. ]+\)\s*)?(\d+:\s*)?(Error|BUG)\b( at)? ?(\([^)]*\))?:?\s*`)
 
-// harmless are errors after which CRIU goes on.
+// harmless matches errors after which CRIU continues.
 var harmless = regexp.MustCompile(`^rlimit: |^Pre-resume script|^Post-resume script|^Can't check shutdown state`)
 
-// explain says in a sentence why CRIU failed, given its log and the first error
-// it kept beside that, which has no preamble. It takes anything for a log. rough
-// says that Obstacles may know more.
+// explain returns a sentence that says why CRIU failed. It uses CRIU's log, which may
+// contain anything, and CRIU's first error, which has no preamble. rough says that
+// Obstacles may know more.
 func explain(log []byte, first string) (sentence string, rough bool) {
 	var errors []string
 	for line := range bytes.Lines(log) {
@@ -126,7 +125,7 @@ func explain(log []byte, first string) (sentence string, rough bool) {
 	}
 	first = preamble.ReplaceAllString(strings.TrimSpace(first), "")
 	if first != "" && !harmless.MatchString(first) {
-		errors = append(errors, first) // the log may have been cut off
+		errors = append(errors, first) // the log may be cut off
 	}
 	for _, line := range errors {
 		for i, r := range rules {
@@ -144,7 +143,7 @@ func explain(log []byte, first string) (sentence string, rough bool) {
 	return "criu does not say why", true
 }
 
-// named gives the name of a number.
+// named returns the name of a number.
 func named(names map[int]string, otherwise, number string) string {
 	n, err := strconv.Atoi(number)
 	if name := names[n]; err == nil && name != "" {
@@ -153,7 +152,7 @@ func named(names map[int]string, otherwise, number string) string {
 	return otherwise + number
 }
 
-// device names what CRIU only gives the numbers of.
+// device names a file for which CRIU logs only device numbers.
 func device(kind, what string) string {
 	if kind == "chr" {
 		return "the device with the numbers " + what
@@ -161,15 +160,16 @@ func device(kind, what string) string {
 	return what
 }
 
-// ErrTransient is what the error of a Dump wraps when what kept the container
-// from being dumped is over as soon as its programs run again for a moment.
+// ErrTransient is wrapped by the error of a Dump that a transient obstacle prevented. Let
+// the programs run for a moment and try again.
 var ErrTransient = errors.New("it may pass by itself, and has not yet")
 
-// passes are what CRIU says of a connection that a listener has not taken yet, and of a
-// message that is written piece by piece.
+// passes are CRIU's lines about a connection that was not accepted yet and about a
+// message that is written in parts.
 var passes = []string{"In-flight connection", "Can't dump corked dgram socket", "on an in-flight socket", "closed in-flight socket"}
 
-// explained is a sentence about a log as an error that says whether to try again.
+// explained makes an error from a sentence. It wraps ErrTransient if the log shows a
+// transient obstacle.
 func explained(log []byte, sentence string) error {
 	if slices.ContainsFunc(passes, func(line string) bool { return bytes.Contains(log, []byte(line)) }) {
 		return fmt.Errorf("%s: %w", sentence, ErrTransient)

@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What linux/userfaultfd.h and linux/fs.h say, as far as it is tried.
+// Constants of linux/userfaultfd.h and linux/fs.h.
 const (
 	uffdUserMode  = 1
 	uffdAPI       = 0xc018aa3f
 	uffdRegister  = 0xc020aa00
 	uffdVersion   = 0xaa
 	uffdFaultWP   = 1 << 0
-	uffdUnfilled  = 1 << 13 // pages that are not there yet are protected, too
-	uffdAsync     = 1 << 15 // a write is noted, and waits for nobody
+	uffdUnfilled  = 1 << 13 // protects pages that do not exist yet, too
+	uffdAsync     = 1 << 15 // a write is recorded and does not wait
 	uffdProtect   = 1 << 1
 	pagemapScan   = 0xc0606610
 	scanProtect   = 1 << 0
@@ -33,8 +33,8 @@ type scan struct {
 // region is struct page_region.
 type region struct{ start, end, categories uint64 }
 
-// tryWritten says whether there is userfaultfd, and whether by it the kernel tells
-// which of two pages was written.
+// tryWritten reports whether userfaultfd exists, and whether the kernel can report with
+// it which of two pages was written.
 func tryWritten() (faults, written bool) {
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK|uffdUserMode, 0, 0)
 	if errno != 0 {

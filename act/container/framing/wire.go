@@ -1,9 +1,9 @@
-// Package framing sends messages from one host to another while a container moves. A
-// message has a kind and a content and travels over one TCP connection. By the first
-// messages both sides make sure that they mean the same guest and the same migration.
+// Package framing sends messages from one host to another while a container moves. A message has
+// a kind and a content and travels over one TCP connection. In the first messages both sides
+// check that they mean the same guest and the same migration.
 //
-// The package does not know the contents of messages. Any malformed input is an error and
-// ends the connection. The tests run over real connections, and with malformed bytes.
+// The package does not know the contents of messages. Any malformed input is an error and ends
+// the connection. The tests run over real connections, and with malformed bytes.
 package framing
 
 import (
@@ -110,7 +110,7 @@ func (c *Conn) Send(kind byte, parts ...[]byte) error {
 	return nil
 }
 
-// Flush sends what is buffered.
+// Flush sends buffered data.
 func (c *Conn) Flush() error {
 	if err := c.raw.SetWriteDeadline(time.Now().Add(silence)); err != nil {
 		return err
@@ -156,7 +156,7 @@ func Read(r io.Reader, room []byte) (kind byte, content []byte, err error) {
 }
 
 // Pace limits a sending rate by waiting.
-type Pace struct{ limiter *rate.Limiter } // nil: there is no ceiling
+type Pace struct{ limiter *rate.Limiter } // nil: no limit
 
 // leastBurst is the smallest burst, in bytes. It keeps messages from being counted in
 // tiny parts when the limit is low.
@@ -167,7 +167,7 @@ func NewPace(bytesPerSecond int64) Pace {
 	if bytesPerSecond <= 0 {
 		return Pace{}
 	}
-	burst := max(leastBurst, int(float64(bytesPerSecond)*slice.Seconds()/10)) // what a wait that took too long may make up for
+	burst := max(leastBurst, int(float64(bytesPerSecond)*slice.Seconds()/10)) // allows a late wait to catch up
 	return Pace{rate.NewLimiter(rate.Limit(bytesPerSecond), burst)}
 }
 

@@ -38,8 +38,8 @@ func pair(t *testing.T) (a, b *Conn) {
 	return a, b
 }
 
-// TestMessagesComeIntoOneRoom: new room for each kept a host that takes a guest in
-// busy with collecting the old.
+// TestMessagesComeIntoOneRoom: a new buffer for each message kept a target's host busy with
+// garbage collection.
 func TestMessagesComeIntoOneRoom(t *testing.T) {
 	a, b := pair(t)
 	go func() {
@@ -91,7 +91,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestOver: errors of files are none of the connection, though they look alike.
+// TestOver: errors of files are not errors of the connection, although they look alike.
 func TestOver(t *testing.T) {
 	for _, err := range []error{syscall.ENOENT, &os.PathError{Err: syscall.ENOSPC}, errors.New("x"), nil} {
 		if Over(err) {
@@ -100,7 +100,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// TestDrain: what is said last arrives, though the other side was still sending.
+// TestDrain: the last message arrives, although the other side was still sending.
 func TestDrain(t *testing.T) {
 	a, b := pair(t)
 	done := make(chan struct{})
@@ -126,7 +126,7 @@ func TestDrain(t *testing.T) {
 	<-done
 }
 
-// TestPatience: nobody waits for ever for somebody who says nothing.
+// TestPatience: Receive does not wait for ever for a silent peer.
 func TestPatience(t *testing.T) {
 	a, b := pair(t)
 	if _, _, err := b.Receive(10 * time.Millisecond); !Over(err) {
@@ -137,8 +137,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestLimit: a ceiling is kept over what is sent, however it is cut up. A busy
-// machine can only make it slower.
+// TestLimit: the rate limit is kept, however the data is divided. A busy machine can only be
+// slower.
 func TestLimit(t *testing.T) {
 	const rate, bytes, parts = 4 << 20, 1 << 20, 64
 	a, b := pair(t)
@@ -172,7 +172,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever comes is messages or an error.
+// FuzzRead: any input is messages or an error.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte{'x', 0, 0, 0, 1, 7, 'y', 0, 0, 0, 0})
 	f.Add([]byte{'x', 0xff, 0xff, 0xff, 0xff})
@@ -190,7 +190,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// FuzzParsePlace: what is understood says the same again.
+// FuzzParsePlace: a place that can be parsed prints the same text.
 func FuzzParsePlace(f *testing.F) {
 	f.Add("198.18.0.1:4711/ABC")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clock is what a processor's clock says, which the kernel notes when a thread runs: it is
-// behind real time by what interrupts took, so a thread has waited at least as long as it says.
+// clock is the time of a processor's clock, which the kernel records when a thread runs. It lags
+// behind real time by the time of interrupts, so a thread has waited at least so long.
 type clock struct {
 	now       float64 // milliseconds
 	begun, at time.Time
 }
 
-// clocks reads the clocks of the processors that threads last ran on.
+// clocks reads the clocks of the processors on which the threads last ran.
 func clocks(threads map[int]*thread) map[int]clock {
 	all := map[int]clock{}
 	for _, t := range threads {
@@ -30,7 +30,7 @@ func clocks(threads map[int]*thread) map[int]clock {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and never unlocked: it ends, with the processor it was bound to
+		runtime.LockOSThread() // never unlocked: the thread ends, because it is bound to a processor
 		for cpu := range all {
 			var only unix.CPUSet
 			only.Set(cpu)
@@ -40,7 +40,7 @@ func clocks(threads map[int]*thread) map[int]clock {
 			}
 			begun := time.Now()
 			nap := unix.NsecToTimespec(1000)
-			_ = unix.Nanosleep(&nap, nil) // when it wakes, its clock is read
+			_ = unix.Nanosleep(&nap, nil) // when it wakes, the kernel reads the clock
 			now, err := strconv.ParseFloat(ran(fmt.Sprintf("/proc/self/task/%d/", unix.Gettid())), 64)
 			if err != nil {
 				delete(all, cpu)
@@ -53,12 +53,12 @@ func clocks(threads map[int]*thread) map[int]clock {
 	return all
 }
 
-// processor is the one that a thread last ran on; -1: it is not known.
+// processor returns the processor on which a thread last ran, or -1 if unknown.
 func processor(t *thread) int {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/stat", t.pid, t.tid))
 	_, rest, _ := strings.Cut(string(text[max(0, strings.LastIndex(string(text), ")")):]), " ")
 	f := strings.Fields(rest)
-	const field = 39 - 3 // the third comes first here
+	const field = 39 - 3 // the third field comes first here
 	if len(f) <= field {
 		return -1
 	}

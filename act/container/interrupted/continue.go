@@ -14,7 +14,7 @@ import (
 	own "pagurus/internal/thread"
 )
 
-// stopLimit is how long a thread may take to stop that has just been thawed.
+// stopLimit is how long a thread may take to stop after it was thawed.
 const stopLimit = 250 * time.Millisecond
 
 // Continue makes a suspended container run again where it is, given its first process.
@@ -24,7 +24,7 @@ const stopLimit = 250 * time.Millisecond
 //
 // Continue returns thaw's error. A thread that it cannot mend continues with EINTR.
 func Continue(first int, seen *Seen, thaw func() error) (err error) {
-	_ = own.Own(func() error { // whom it traces the thread lets go of at its end
+	_ = own.Own(func() error { // when this thread ends, the threads that it traces continue
 		var held []*thread
 		for _, t := range threads(first) {
 			if restarts[t.call.number] || t.signals || t.stopped() {
@@ -48,32 +48,31 @@ func Continue(first int, seen *Seen, thaw func() error) (err error) {
 	return err
 }
 
-// restarts are the waits that the kernel itself begins again, for the rest of their time.
+// restarts lists the waits that the kernel itself continues for the rest of their time.
 var restarts = map[uint64]bool{
 	unix.SYS_NANOSLEEP: true, unix.SYS_CLOCK_NANOSLEEP: true, unix.SYS_POLL: true, unix.SYS_FUTEX: true, unix.SYS_RESTART_SYSCALL: true,
 }
 
-// of is for how long a thread has waited, by what was seen of it before CRIU held it.
+// of returns how long a thread has waited, from the records made before CRIU held it.
 func (s *Seen) of(t *thread) time.Duration {
 	before := s.threads[t.tid]
 	if before == nil || before.call != t.call || before.slept == 0 {
 		return 0
 	}
 	if !s.suspended && before.ran != t.ran {
-		return 0 // it has run since, and may have waited for something else
+		return 0 // it has run since, and this may be another wait
 	}
 	return before.slept + time.Since(s.at)
 }
 
-// stopped says whether a signal has stopped a thread. To trace one would last until it
-// is thawed, and its calls end with EINTR when it is continued, as signal(7) says.
+// stopped reports whether a signal has stopped the thread. It is not traced, because a trace
+// would last until it is continued, and then its calls end with EINTR, as signal(7) says.
 func (t *thread) stopped() bool {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/stack", t.pid, t.tid))
 	return strings.Contains(string(text), "do_signal_stop")
 }
 
-// resume waits until a thread that is traced stops, lets it make its call again, and lets
-// go of it.
+// resume waits until a traced thread stops, makes it repeat its call, and releases it.
 func (t *thread) resume() {
 	signal := 0
 	for begun := time.Now(); ; {
@@ -90,7 +89,7 @@ func (t *thread) resume() {
 		if status>>16 == unix.PTRACE_EVENT_STOP {
 			break
 		}
-		// A signal came first. It gets it, and stops then.
+		// A signal came first. The thread receives it and stops afterwards.
 		signal = int(status >> 8 & 0xff)
 		if unix.PtraceCont(t.tid, signal) != nil {
 			return
@@ -111,8 +110,8 @@ func Resume(tid int, r *unix.PtraceRegs) {
 	t.repeat(r)
 }
 
-// repeat changes the registers of a stopped thread so that it makes its call again for the
-// rest of its time, and says whether it has.
+// repeat changes the registers of a stopped thread so that it repeats its call for the rest of
+// its time. It reports whether it did.
 func (t *thread) repeat(r *unix.PtraceRegs) bool {
 	t.status(fmt.Sprintf("/proc/%d/task/%d/", t.pid, t.tid))
 	code := make([]byte, 2)

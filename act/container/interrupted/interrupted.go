@@ -21,25 +21,25 @@ import (
 	"pagurus/act/host"
 )
 
-// call is a system call that a thread is in.
+// call is a system call that a thread executes.
 type call struct {
 	number    uint64
 	arguments [6]uint64
-	stack, at uint64 // its stack pointer, and the instruction behind the call
+	stack, at uint64 // its stack pointer, and the address after the call instruction
 }
 
-// thread is what is known of one that waits.
+// thread describes a waiting thread.
 type thread struct {
 	pid, tid, inside int
 	call             call
-	ran              string        // when it last had a processor, as the kernel writes it
-	slept            time.Duration // for at least as long it has waited
+	ran              string        // when it last had a processor, as the kernel prints it
+	slept            time.Duration // it has waited at least so long
 	filters          string        // how many system call filters it has
-	foreign          bool          // it has more of them than the container's first process
-	signals          bool          // one waits for it: the call ends by that
+	foreign          bool          // it has more filters than the container's first process
+	signals          bool          // a signal is pending and ends the call
 }
 
-// Seen is what NoteWaits and Again saw.
+// Seen holds the waits that NoteWaits and Again recorded.
 type Seen struct {
 	first     int
 	at        time.Time
@@ -59,7 +59,7 @@ func NoteWaits(first int) *Seen {
 			ran, err := strconv.ParseFloat(t.ran, 64)
 			if slept := c.now - ran; err == nil && slept > 0 {
 				t.slept = time.Duration(slept*1e6) * time.Nanosecond
-				t.slept -= min(t.slept, c.at.Sub(c.begun)) // how exact that is
+				t.slept -= min(t.slept, c.at.Sub(c.begun)) // the precision of the clock
 				t.slept += s.at.Sub(c.at)
 			}
 		}
@@ -76,7 +76,7 @@ func (s *Seen) Again() {
 	for tid, t := range found {
 		before := s.threads[tid]
 		if before != nil && t.call.number == unix.SYS_RESTART_SYSCALL {
-			// To be suspended has taken it out of what its stack showed.
+			// Suspending it has changed the stack that showed its call.
 			if t.call.number = before.call.number; t.call != before.call {
 				t.call.number = unix.SYS_RESTART_SYSCALL
 			}
@@ -89,8 +89,8 @@ func (s *Seen) Again() {
 	s.threads, s.at, s.suspended = found, now, true
 }
 
-// waits are the calls that end with EINTR because a thread was stopped, or by a block of
-// the kernel's that CRIU does not carry, and do nothing before.
+// waits lists calls that do nothing before they wait. They return EINTR because a thread was
+// stopped, or because CRIU does not carry the kernel's restart block.
 var waits = map[uint64]bool{
 	unix.SYS_READ: true, unix.SYS_READV: true, unix.SYS_WRITE: true, unix.SYS_WRITEV: true, unix.SYS_POLL: true,
 	unix.SYS_NANOSLEEP: true, unix.SYS_CLOCK_NANOSLEEP: true, unix.SYS_FUTEX: true, unix.SYS_RT_SIGTIMEDWAIT: true,
@@ -100,7 +100,7 @@ var waits = map[uint64]bool{
 	unix.SYS_ACCEPT: true, unix.SYS_ACCEPT4: true, unix.SYS_RESTART_SYSCALL: true,
 }
 
-// threads finds those of a container that are in such calls.
+// threads returns the container's threads that are in such calls.
 func threads(first int) map[int]*thread {
 	all := map[int]*thread{}
 	for _, pid := range host.Family(first) {
@@ -126,7 +126,7 @@ func threads(first int) map[int]*thread {
 	return all
 }
 
-// parseCall reads the call that a thread is in.
+// parseCall reads the call that a thread executes.
 func parseCall(folder string) (c call, ok bool) {
 	text, err := os.ReadFile(folder + "syscall")
 	f := strings.Fields(string(text))
@@ -147,9 +147,9 @@ func parseCall(folder string) (c call, ok bool) {
 	return c, true
 }
 
-// restarted says which call a thread is in that was interrupted before: the kernel has
-// forgotten the number, but not what it does. Of a sleep its stack shows only how it came
-// into the kernel.
+// restarted returns the original call of a thread that is in restart_syscall. The kernel has
+// forgotten the number, but the stack shows the call. For a sleep it shows only the entry into
+// the kernel.
 func restarted(folder string, c call) uint64 {
 	text, _ := os.ReadFile(folder + "stack")
 	others := ""
@@ -165,16 +165,16 @@ func restarted(folder string, c call) uint64 {
 		return unix.SYS_FUTEX
 	case len(text) == 0 || others != "" && !strings.Contains(others, "hrtimer_nanosleep"):
 		return c.number
-	case c.arguments[0] < 16: // a clock, where the other has an address
+	case c.arguments[0] < 16: // a clock, where nanosleep has an address
 		return unix.SYS_CLOCK_NANOSLEEP
 	}
 	return unix.SYS_NANOSLEEP
 }
 
-// systemCall is the instruction.
+// systemCall is the machine instruction.
 var systemCall = []byte{0x0f, 0x05}
 
-// ran is when a thread last had a processor, in milliseconds of that processor's clock.
+// ran returns when a thread last had a processor, in milliseconds of that processor's clock.
 func ran(folder string) string {
 	text, _ := os.ReadFile(folder + "sched")
 	_, rest, _ := strings.Cut(string(text), "se.exec_start")
@@ -182,7 +182,7 @@ func ran(folder string) string {
 	return strings.TrimLeft(rest, " :")
 }
 
-// status reads what /proc says of a thread's signals, filters and number.
+// status reads a thread's signals, filters and number in its namespace.
 func (t *thread) status(folder string) {
 	text, _ := os.ReadFile(folder + "status")
 	var pending, blocked uint64
@@ -211,7 +211,7 @@ func filtersOf(pid, tid int) string {
 	return t.filters
 }
 
-// memory reads from a process.
+// memory reads a process's memory.
 func memory(pid int, at uint64, into []byte) error {
 	local := unix.Iovec{Base: &into[0]}
 	local.SetLen(len(into))
@@ -222,7 +222,7 @@ func memory(pid int, at uint64, into []byte) error {
 	return err
 }
 
-// core is the file in which CRIU writes a thread's registers.
+// core returns the path of the image with a thread's registers.
 func (t *thread) core(images string) string {
 	return filepath.Join(images, fmt.Sprintf("core-%d.img", t.inside))
 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRest: what is left is never less than the whole time without what has passed, and
-// never what would wait for ever or not at all if the whole did not.
+// TestRest: the remaining time is never less than the whole time minus the elapsed time. It is
+// never infinite or zero if the whole time is not.
 func TestRest(t *testing.T) {
 	endless := int32(-1)
 	for _, c := range []struct {
@@ -29,11 +29,11 @@ func TestRest(t *testing.T) {
 	}
 }
 
-// span is a program's memory: Go moves what is on a stack.
+// span is a program's memory. Go moves variables on a stack.
 var span [32]byte
 
-// TestSleeping: the rest of a sleep goes into a register, rounded up; a sleep that would not
-// fit, or a program that may not make that call, sleeps all its time again.
+// TestSleeping: the rest of a sleep goes into a register, rounded up. A sleep that is too long
+// for that, or of a program that may not make that call, starts again.
 func TestSleeping(t *testing.T) {
 	set := func(n int, sec, nsec uint64) {
 		binary.LittleEndian.PutUint64(span[16*n:], sec)
@@ -63,8 +63,8 @@ func TestSleeping(t *testing.T) {
 	}
 }
 
-// TestLook: a sleep is found, with about its time but no more, also after the sleeper was
-// stopped and continued, when the kernel has forgotten which call it is.
+// TestLook: a sleep is found with about its elapsed time, never more. That also works after the
+// sleeper was stopped and continued, when the kernel has forgotten the call.
 func TestLook(t *testing.T) {
 	begun := time.Now()
 	cmd := exec.Command("sleep", "30")

@@ -14,11 +14,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// headBytes come before the message in an image: two marks and its length.
+// headBytes is the length of an image's head: two magic numbers and the message's length.
 const headBytes = 12
 
-// Mend changes the images of a dump according to what NoteWaits and Again saw. The
-// processes must still be suspended.
+// Mend changes the images of a dump according to the waits that NoteWaits and Again recorded.
+// The processes must still be suspended.
 func (s *Seen) Mend(images string) error {
 	for _, t := range s.threads {
 		if t.signals {
@@ -66,7 +66,7 @@ func (t *thread) mend(path string) error {
 	return os.WriteFile(path, append(text, message...), 0o600)
 }
 
-// again is the call by which a thread goes on waiting.
+// again returns the call by which a thread continues to wait.
 func (t *thread) again() call {
 	c := t.call
 	switch c.number {
@@ -85,7 +85,7 @@ func (t *thread) again() call {
 	return c
 }
 
-// rest is what is left of a wait of milliseconds, of which there may be none.
+// rest returns the remaining milliseconds of a wait. A limit of 0 or less stays as it is.
 func rest(limit uint64, slept time.Duration) uint64 {
 	ms := int32(limit)
 	if ms <= 0 {
@@ -94,9 +94,9 @@ func rest(limit uint64, slept time.Duration) uint64 {
 	return uint64(max(0, int64(ms)-slept.Milliseconds()))
 }
 
-// sleeping is the call for the rest of a sleep. The kernel has written that to the
-// program's memory if asked to. It is given in a register, by poll: the program's own
-// variable may be in use by others, and there is no other memory that surely is not.
+// sleeping returns a call for the rest of a sleep. If asked to, the kernel has written the
+// remaining time to the program's memory. The time goes into a register, by poll. The program
+// may use its own variable for something else, and no other memory is safe.
 func (t *thread) sleeping(whole, left uint64) call {
 	c := t.call
 	var d time.Duration
@@ -109,13 +109,13 @@ func (t *thread) sleeping(whole, left uint64) call {
 	}
 	ms := (d + time.Millisecond - 1).Milliseconds()
 	if d < 0 || ms > math.MaxInt32 || t.foreign {
-		return c // it sleeps all its time again
+		return c // it sleeps the whole time again
 	}
 	c.number, c.arguments = unix.SYS_POLL, [6]uint64{0, 0, uint64(ms)}
 	return c
 }
 
-// duration reads a struct timespec; less than 0: it is none.
+// duration reads a struct timespec. It returns a negative value if there is none.
 func duration(pid int, at uint64) time.Duration {
 	text := make([]byte, 16)
 	if memory(pid, at, text) != nil {

@@ -13,39 +13,39 @@ import (
 	"pagurus/act/container/memory"
 )
 
-// attributes are those of processes and threads that CRIU leaves behind and that can be
-// read and set from outside. Of each only what differs from the container's first
-// process is noted: all others were never set, and what is usual may differ between hosts.
+// attributes are attributes of processes and threads that CRIU does not dump and that can be
+// read and set from outside. Only those that differ from the container's first process are
+// recorded. The others were never set, and defaults may differ between hosts.
 type attributes struct {
 	Threads   []attributesOf
 	Processes []filterOf
 }
 
-// attributesOf are a thread's. What is nil was never set.
+// attributesOf holds a thread's attributes. A nil attribute was never set.
 type attributesOf struct {
 	Process, Inside int // numbers in the container
 	CPUs            *unix.CPUSet
-	IOPriority      *int // as ioprio_set(2) has it
+	IOPriority      *int // as in ioprio_set(2)
 	SlackNS         *string
 	Schedule        *unix.SchedAttr
-	Personality     *uint64 // only the thread itself can set it, as its policy
+	Personality     *uint64 // only the thread itself can set it and its memory policy
 	Memory          *policy
 }
 
-// filterOf says which of a process's memory a core dump has.
+// filterOf says which memory of a process a core dump contains.
 type filterOf struct {
 	Inside int
 	Cores  string
 }
 
-// Of sched_setattr(2), from linux/sched.h.
+// Constants of sched_setattr(2), from linux/sched.h.
 const (
 	schedFair  = 0
 	schedBatch = 3
 	clamped    = unix.SCHED_FLAG_UTIL_CLAMP_MIN | unix.SCHED_FLAG_UTIL_CLAMP_MAX
 )
 
-// usual are the attributes that a thread has which never set them.
+// usual holds the attributes of a thread that never set them.
 type usual struct {
 	cpus  unix.CPUSet
 	slack string
@@ -90,7 +90,7 @@ func noteAttributes(c *Container) (any, error) {
 	return all, nil
 }
 
-// noteThread finds what a thread has set. One that has ended has nothing.
+// noteThread returns the attributes that a thread has set. A thread that has ended has none.
 func (u usual) noteThread(tid int) (a attributesOf) {
 	var cpus unix.CPUSet
 	if err := unix.SchedGetaffinity(tid, &cpus); err == nil && cpus != u.cpus {
@@ -116,13 +116,13 @@ func (u usual) noteThread(tid int) (a attributesOf) {
 	return a
 }
 
-// odd says whether a thread's schedule has what CRIU does not restore.
+// odd reports whether a thread's schedule has values that CRIU does not restore.
 func (u usual) odd(s *unix.SchedAttr) bool {
 	sliced := (s.Policy == schedFair || s.Policy == schedBatch) && s.Runtime != u.slice
 	return sliced || s.Flags&clamped != 0 || s.Util_min != 0 || s.Util_max != 0 && s.Util_max != 1024
 }
 
-// setting reads what /proc has of a process, or of a thread.
+// setting reads a file in /proc of a process or thread.
 func setting(pid int, name string) (string, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
 	return strings.TrimSpace(string(text)), err
@@ -149,7 +149,7 @@ func restoreAttributes(c *Container, text []byte) error {
 		if !ok {
 			return fmt.Errorf("process %d is not there", f.Inside)
 		}
-		value := "0x" + strings.TrimPrefix(f.Cores, "0x") // it is read as hexadecimal without saying so
+		value := "0x" + strings.TrimPrefix(f.Cores, "0x") // it is read as hexadecimal without the prefix
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/coredump_filter", p.PID), []byte(value), 0); err != nil {
 			return fmt.Errorf("set which memory core dumps of process %d have: %w", f.Inside, err)
 		}
@@ -174,7 +174,7 @@ func restoreAttributes(c *Container, text []byte) error {
 	return nil
 }
 
-// threadState finds a thread by its numbers in the container.
+// thread finds a thread by its numbers in the container.
 func (c *Container) thread(process, inside int) (int, error) {
 	p, _ := c.Process(process)
 	for _, t := range p.Threads {
@@ -185,8 +185,8 @@ func (c *Container) thread(process, inside int) (int, error) {
 	return 0, errors.New("it is not there")
 }
 
-// schedule sets where and how a thread is scheduled. It has those of its processors that
-// this host has, too; if there is none, all.
+// schedule sets the thread's CPUs and time slice. It uses those of its CPUs that this host also
+// has; if there are none, all.
 func (a attributesOf) schedule(tid int, c *Container) error {
 	if a.CPUs != nil {
 		var here, both unix.CPUSet

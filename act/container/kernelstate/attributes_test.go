@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFewerProcessors: a thread has those of its processors that this host has, too; if
-// there is none it keeps all, and either is told.
+// TestFewerProcessors: a thread gets those of its processors that this host also has. If there
+// are none it may use all. Both cases are reported.
 func TestFewerProcessors(t *testing.T) {
 	sleeper := exec.Command("sleep", "100")
 	if err := sleeper.Start(); err != nil {
@@ -54,7 +54,7 @@ func TestFewerProcessors(t *testing.T) {
 	}
 }
 
-// TestNothingToCarry: of a process that has set nothing nothing is noted.
+// TestNothingToCarry: nothing is recorded of a process that has set nothing.
 func TestNothingToCarry(t *testing.T) {
 	sleeper := exec.Command("sleep", "100")
 	if err := sleeper.Start(); err != nil {

@@ -19,11 +19,11 @@ import (
 // part handles one kind of kernel state.
 type part struct {
 	name string // of its file among the images
-	// noteThread records state at the source. Nil: there is none. An error that wraps
-	// criu.ErrPassing is tried again a moment later; any other ends the move, and the
-	// container runs on.
+	// noteState records state at the source; nil: there is none. If its error wraps
+	// criu.ErrTransient, the move is tried again a moment later. Any other error ends the move,
+	// and the container continues.
 	noteState func(*Container) (any, error)
-	// restore applies what note recorded, at the target. An error ends the move.
+	// restore applies the recorded state at the target. An error ends the move.
 	restore func(*Container, []byte) error
 }
 
@@ -59,7 +59,7 @@ func NoteState(pid int, images string) error {
 	return nil
 }
 
-// Restore applies what NoteState recorded to the restored container with this first
+// Restore applies the state that NoteState recorded to the restored container with this first
 // process. None of its processes may have run yet. deliver delivers an IP packet to the
 // container as if it came from its network.
 func Restore(pid int, images string, deliver func(packet []byte) error) (Rest, error) {
@@ -87,7 +87,7 @@ func Restore(pid int, images string, deliver func(packet []byte) error) (Rest, e
 	return c.rest, nil
 }
 
-// Rest is what Restore has left to do.
+// Rest is work that Restore leaves to its caller.
 type Rest struct {
 	Calls []memory.Call // system calls that threads must make themselves before they continue
 	Said  []string      // what this host cannot provide, for people to read
@@ -169,14 +169,14 @@ func (c *Container) Process(inside int) (Process, bool) {
 	return c.Processes[i], true
 }
 
-// File is an open descriptor of a process, and what it leads to, as named in /proc
-// ("socket:[123]", "anon_inode:[timerfd]", a path).
+// File is an open descriptor of a process with its name in /proc ("socket:[123]",
+// "anon_inode:[timerfd]", a path).
 type File struct {
 	FD   int
 	Name string
 }
 
-// Files lists what a process has open.
+// Files lists a process's open files.
 func (p Process) Files() ([]File, error) {
 	folder := fmt.Sprintf("/proc/%d/fd", p.PID)
 	entries, err := os.ReadDir(folder)

@@ -11,26 +11,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CRIU takes nothing along of what waits in a UDP socket. Each message is read at the
-// source without being taken, with the addresses in its header, and sent to the restored
-// socket as the same packet: through the container's own loopback link if it came from
-// the container, otherwise by its link to the network.
+// CRIU does not move messages that wait in UDP sockets. The source peeks at each message and its
+// header's addresses. The target sends the same packet to the restored socket: through the
+// container's loopback link if it came from the container, otherwise through its link to the
+// network.
 
-// message is one that waits to be read.
+// message is a message that waits to be read.
 type message struct {
 	From, To  netip.AddrPort
 	Hops, TOS int
 	Data      []byte
 }
 
-// told are the options by which the kernel says, with a message, what stood in its header.
-var told = map[bool][][2]int{ // of IPv6
+// told lists the options that make the kernel report a message's header.
+var told = map[bool][][2]int{ // keyed by whether they are IPv6's
 	false: {{IPLevel, unix.IP_RECVORIGDSTADDR}, {IPLevel, unix.IP_RECVTTL}, {IPLevel, unix.IP_RECVTOS}},
 	true:  {{IPv6Level, unix.IPV6_RECVORIGDSTADDR}, {IPv6Level, unix.IPV6_RECVHOPLIMIT}, {IPv6Level, unix.IPV6_RECVTCLASS}},
 }
 
-// messages are all that wait in a UDP socket. Which of all sockets gets one again has to be
-// without a doubt. It is called in the container's network.
+// messages returns all messages that wait in a UDP socket. It must be certain which socket
+// receives a repeated packet. It must be called in the container's network.
 func (s socket) messages(all []socket) (found []message, err error) {
 	if emptied.had(s) {
 		return nil, s.waits("an empty message that it has not read on a UDP socket")
@@ -72,8 +72,8 @@ func (s socket) messages(all []socket) (found []message, err error) {
 	return found, errors.Join(odd, err)
 }
 
-// read takes what the kernel says of a message's header. merged: it is several that came
-// as one.
+// read parses what the kernel reports about a message's header. merged: several messages came as
+// one.
 func (m *message) read(control []byte) (merged bool) {
 	all, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -99,7 +99,7 @@ func (m *message) read(control []byte) (merged bool) {
 	return merged
 }
 
-// addrPort reads a struct sockaddr_in or sockaddr_in6, whose address is at a place.
+// addrPort reads a struct sockaddr_in or sockaddr_in6 with the address at data[from:to].
 func addrPort(data []byte, from, to int) netip.AddrPort {
 	if len(data) < to {
 		return netip.AddrPort{}
@@ -118,7 +118,7 @@ func addressOf(a unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// ownAddresses are those of the network this is called in.
+// ownAddresses returns the addresses of the current network namespace.
 func ownAddresses() (own map[netip.Addr]bool, err error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -133,10 +133,10 @@ func ownAddresses() (own map[netip.Addr]bool, err error) {
 	return own, nil
 }
 
-// isOwn says whether a packet from an address comes from the container itself.
+// isOwn reports whether a packet from an address comes from the container itself.
 func isOwn(a netip.Addr, own map[netip.Addr]bool) bool { return a.IsLoopback() || own[a] }
 
-// surely says that the kernel gives the message, when it comes again, to this socket alone.
+// surely reports whether the kernel would give the repeated message to this socket alone.
 func (s socket) surely(m message, own map[netip.Addr]bool, all []socket) bool {
 	if !m.From.IsValid() || m.From.Port() == 0 || !isOwn(m.To.Addr(), own) || m.From.Addr().Is6() && !isOwn(m.From.Addr(), own) {
 		return false
@@ -155,7 +155,7 @@ func (s socket) surely(m message, own map[netip.Addr]bool, all []socket) bool {
 		case m.To.Addr().Is4() && getInt(other.fd, IPv6Level, unix.IPV6_V6ONLY) != 0:
 		case its.Port() != here.Port(), whose.IsValid() && whose != m.From:
 		case !its.Addr().IsUnspecified() && its.Addr() != m.To.Addr():
-		case peer.IsValid() && !whose.IsValid(): // the one with the peer gets it
+		case peer.IsValid() && !whose.IsValid(): // the socket with the peer receives it
 		default:
 			return false
 		}
@@ -163,7 +163,7 @@ func (s socket) surely(m message, own map[netip.Addr]bool, all []socket) bool {
 	return true
 }
 
-// names are a socket's own address and its peer's.
+// names returns a socket's own address and its peer's.
 func (s socket) names() (here, peer netip.AddrPort) {
 	a, _ := unix.Getsockname(s.fd)
 	b, err := unix.Getpeername(s.fd)
@@ -173,11 +173,11 @@ func (s socket) names() (here, peer netip.AddrPort) {
 	return addressOf(a), peer
 }
 
-// roomBytes is more than all that waited takes.
+// roomBytes is more than all waiting messages need.
 const roomBytes = 1 << 28
 
-// queue has messages wait again in a restored socket, one by one. deliver brings a packet
-// from the container's network. What the socket's buffer and filter are is set afterwards.
+// queue puts messages into a restored socket, one by one. deliver delivers a packet as if it
+// came from the container's network. The socket's buffer size and filter are set afterwards.
 func (s socket) queue(all []message, deliver func([]byte) error) error {
 	own, err := ownAddresses()
 	if err != nil {
@@ -224,8 +224,7 @@ func loop(to netip.Addr, packet []byte) error {
 	return unix.Sendto(fd, packet, 0, sockaddr)
 }
 
-// held is how much memory the kernel holds for what waits in the socket, the first thing
-// that SO_MEMINFO says.
+// held returns how much memory the messages in the socket use: the first field of SO_MEMINFO.
 func (s socket) held() uint32 {
 	var info [64]byte
 	if n, err := getsockopt(s.fd, unix.SOL_SOCKET, unix.SO_MEMINFO, info[:]); err != nil || n < 4 {
@@ -234,10 +233,10 @@ func (s socket) held() uint32 {
 	return binary.NativeEndian.Uint32(info[:])
 }
 
-// deliveryLimit is how long a packet may take that mostly is there at once.
+// deliveryLimit is how long a packet may take to arrive. Most arrive at once.
 const deliveryLimit = time.Second
 
-// grown returns when more waits than before.
+// grown waits until the socket holds more than before.
 func (s socket) grown(before uint32) error {
 	for end := time.Now().Add(deliveryLimit); s.held() <= before; time.Sleep(20 * time.Microsecond) {
 		if time.Now().After(end) {
@@ -247,7 +246,8 @@ func (s socket) grown(before uint32) error {
 	return nil
 }
 
-// detach takes the filter from a socket, which passed what waits there or came later.
+// detach removes the socket's filter: the waiting messages passed it, or came before it was set.
+// attach sets it again.
 func (s socket) detach() (attach func() error, err error) {
 	n, err := getsockopt(s.fd, unix.SOL_SOCKET, unix.SO_GET_FILTER, nil)
 	if err != nil || n == 0 {

@@ -12,24 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel lists the groups of each link, and not who joined them. Of a socket it says
-// which sources it takes of a group, if it is in that: so each socket is asked about each.
+// The kernel lists the groups of each link, but not the sockets that joined them. For a socket
+// that is in a group it returns the accepted sources. So each socket is asked about each group.
 
-// group is one of which a link is a member.
+// group is a multicast group of a link.
 type group struct {
 	level   int
 	link    uint32
 	address []byte // as struct sockaddr
 }
 
-// membership is a socket's: the kernel's struct group_filter with its sources.
+// membership is a socket's membership: struct group_filter with its sources.
 type membership struct {
 	Level  int
 	Filter []byte
 }
 
-// Of struct group_filter: the link's number, the group at its place, the mode (1: the
-// sources are all that are taken, 0: all others are), how many, and the sources.
+// Offsets in struct group_filter: the link's number, the group, the mode (1: only the listed
+// sources are accepted, 0: all others are), the number of sources, and the sources.
 const (
 	groupAt      = 8
 	modeAt       = 136
@@ -39,7 +39,7 @@ const (
 	mostSources  = 64
 )
 
-// groupsOf are those of the links of a process's network.
+// groupsOf returns the groups of all links in a process's network.
 func groupsOf(pid int) (all []group, err error) {
 	read := func(name string) (string, error) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, name))
@@ -59,8 +59,8 @@ func groupsOf(pid int) (all []group, err error) {
 	return append(groups4(four), groups6(six)...), nil
 }
 
-// groups4 reads /proc/net/igmp: a line for each link that begins with its number, and
-// behind it one for each group, indented, with its address as a number.
+// groups4 reads /proc/net/igmp: a line for each link that begins with its number, followed by an
+// indented line for each group with its address as a number.
 func groups4(text string) (all []group) {
 	link := uint64(0)
 	for line := range strings.Lines(text) {
@@ -99,7 +99,7 @@ func groups6(text string) (all []group) {
 	return all
 }
 
-// memberships are a socket's, of these groups.
+// memberships returns the socket's memberships among these groups.
 func (s socket) memberships(groups []group) (all []membership) {
 	if !s.inet() || s.tcp() {
 		return nil
@@ -121,7 +121,7 @@ func (s socket) memberships(groups []group) (all []membership) {
 	return all
 }
 
-// join makes the socket a member as it was.
+// join restores a membership.
 func (s socket) join(m membership) error {
 	if len(m.Filter) < sourcesAt {
 		return errors.New("a membership was not recorded whole")
@@ -131,7 +131,7 @@ func (s socket) join(m membership) error {
 	if errors.Is(err, unix.EADDRINUSE) {
 		err = nil
 	}
-	const all = 0 // sources but those that are named
+	const all = 0 // all sources except the listed ones
 	if err == nil && (binary.NativeEndian.Uint32(m.Filter[modeAt:]) != all || len(m.Filter) > sourcesAt) {
 		err = setsockopt(s.fd, m.Level, unix.MCAST_MSFILTER, m.Filter)
 	}

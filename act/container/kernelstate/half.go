@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A connection of which half is closed is restored by CRIU with packets that it makes up,
-// and that say a window cut to 16 bits, often 0: what is written would wait for the peer
-// to be asked again, which takes seconds.
+// CRIU restores a half-closed connection with packets that it makes up. Their window is cut to
+// 16 bits and is often 0. Data written then would wait for seconds until the peer is asked
+// again.
 
-// halfClosed are the states of such connections: FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING.
+// halfClosed lists these states: FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING.
 var halfClosed = map[byte]bool{4: true, 5: true, 8: true, 9: true, 11: true}
 
 // windowBytes is the length of struct tcp_repair_window.
@@ -19,7 +19,7 @@ const windowBytes = 20
 // silentRepairEnd ends a repair without a packet to the peer (TCP_REPAIR_OFF_NO_WP).
 const silentRepairEnd = -1
 
-// window is that of a connection of which half is closed; nil: it is not so.
+// window returns the window of a half-closed connection, or nil for any other socket.
 func (s socket) window() (window []byte, err error) {
 	if !halfClosed[s.state] {
 		return nil, nil
@@ -46,8 +46,8 @@ func (s socket) giveWindow(window []byte) error {
 	return nil
 }
 
-// repair does something that is only possible while a connection is being repaired. The
-// kernel forgets SO_REUSEADDR over that.
+// repair calls do while the connection is in repair mode. The kernel forgets SO_REUSEADDR
+// meanwhile.
 func (s socket) repair(do func() error) error {
 	reuse := getInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR)
 	if err := setInt(s.fd, TCPLevel, unix.TCP_REPAIR, 1); err != nil {
@@ -63,9 +63,9 @@ func (s socket) repair(do func() error) error {
 	return err
 }
 
-// measure has the kernel find again how much a segment may carry. A restored connection was
-// told what its peer takes only after that was found, and would send segments of 536 bytes
-// for as long as it lasts. To set no IP options is what does it.
+// measure makes the kernel determine the segment size again. A restored connection learnt its
+// peer's limit only after that, and would send segments of 536 bytes for ever. Setting empty IP
+// options has this effect.
 func (s socket) measure() error {
 	if !s.tcp() || s.state == tcpClosed || s.state == tcpListening {
 		return nil

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// headers are where the kernel and the C library define options of sockets, by the names
-// that begin so. Packet sockets (if_packet.h) have one row together: programs of a container
-// cannot make them. Unix sockets (un.h) have no level of their own.
+// headers lists the files in which the kernel and the C library define socket options, with the
+// prefixes of the options' names. Packet sockets (if_packet.h) have one row together, because
+// programs of a container cannot make them. Unix sockets (un.h) have no level of their own.
 var headers = []struct {
 	file, names string
 	level       int
@@ -27,14 +27,14 @@ var headers = []struct {
 	{"linux/netlink.h", `NETLINK_`, NetlinkLevel},
 }
 
-// values match names that begin as those of options, and are values, families or limits.
+// values matches names with an option's prefix that are values, families or limits.
 var values = regexp.MustCompile(`^(IP_PMTUDISC_.*|IPV6_PMTUDISC_.*|IP_DEFAULT_.*|IP_MAX_MEMBERSHIPS|IPV6_(PRIORITY|TLV|FL|SRCRT|PREFER|RTHDR_TYPE)_.*|IPV6_RTHDR_(LOOSE|STRICT|TYPE_0)|IPV6_USE_MIN_MTU` +
 	`|MCAST_(EXCLUDE|INCLUDE)|TCP_(MSS|FLAG|MD5SIG_(MAX|FLAG)|RECEIVE|AO_(KEYF|MAX)|REPAIR_(ON|OFF)|COOKIE|S_DATA|MAX|NLA|CA|MAXWIN).*|TCP_ENCAP_.*` +
 	`|UDP_ENCAP_.*|UDP_MAX_.*|NETLINK_(ROUTE|UNUSED|USERSOCK|FIREWALL|SOCK_DIAG|NFLOG|XFRM|SELINUX|ISCSI|AUDIT|FIB_LOOKUP|CONNECTOR|NETFILTER|IP6_FW|DNRTMSG|KOBJECT_UEVENT|GENERIC|SCSITRANSPORT|ECRYPTFS|RDMA|CRYPTO|SMC|INET_DIAG))$`)
 
 var defined = regexp.MustCompile(`(?m)^\s*#\s*define\s+([A-Z0-9_]+)\s+(\d+)\b`)
 
-// TestEveryOptionOfTheHeadersHasARow: the table is complete by the kernel's own count.
+// TestEveryOptionOfTheHeadersHasARow: the table has every option of the kernel's headers.
 func TestEveryOptionOfTheHeadersHasARow(t *testing.T) {
 	for _, h := range headers {
 		text, err := os.ReadFile("/usr/include/" + h.file)
@@ -61,10 +61,10 @@ func TestEveryOptionOfTheHeadersHasARow(t *testing.T) {
 	}
 }
 
-// newest are the highest numbers that Linux 6.18 has, which headers of a distribution may lack.
+// newest holds the highest numbers of Linux 6.18, which a distribution's headers may lack.
 var newest = map[int]int{SocketLevel: 84, IPLevel: 52, IPv6Level: 78, TCPLevel: 46, UDPLevel: 104, NetlinkLevel: 12}
 
-// gaps are the numbers up to there that are of control messages, or of no option.
+// gaps lists lower numbers of control messages, or of no option.
 var gaps = map[int][]int{
 	SocketLevel: {54, 58, 81}, // SCM_TIMESTAMPING_OPT_STATS, SCM_TIMESTAMPING_PKTINFO, SCM_TS_OPT_ID
 	IPLevel:     {27, 28, 29, 30, 31},

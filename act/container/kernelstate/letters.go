@@ -11,23 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of what waits in Unix sockets CRIU takes the bytes along, and sends them again by a
-// socket without a name. Where senders have names, what it sent is taken out again at the
-// target, and each message is sent by the socket that sent it before. A message says the
-// name that its sender has when it is read.
+// CRIU moves the bytes that wait in Unix sockets, but sends them again from a socket without a
+// name. If senders have names, the target takes out CRIU's messages, and sends each one again
+// from its original socket. A message shows the name that its sender has when the message is
+// read.
 
-// letter is a message of a queue in which senders have names.
+// letter is a message of a queue whose senders have names.
 type letter struct {
-	To      string // the receiver's name, as in From
+	To      string // the receiver's name, written as in From
 	Data    []byte
-	From    string `json:",omitempty"` // "@" begins one without a file
-	Process int    `json:",omitempty"` // that has the sender, by its number in the container
+	From    string `json:",omitempty"` // "@" begins a name without a file
+	Process int    `json:",omitempty"` // that has the sending socket, by its number in the container
 	FD      int    `json:",omitempty"`
 
-	files bool // it has open files with it
+	files bool // it carries open files
 }
 
-// nameOf is the name of a Unix socket that somebody can send to.
+// nameOf returns the name to which others can send, or "".
 func (s socket) nameOf() string {
 	a, err := unix.Getsockname(s.fd)
 	if u, ok := a.(*unix.SockaddrUnix); ok && err == nil {
@@ -36,8 +36,8 @@ func (s socket) nameOf() string {
 	return ""
 }
 
-// letters looks at what waits in a Unix socket, and gives what CRIU does not restore as it
-// was. Of one that a running program has only what comes first is looked at.
+// letters examines the messages that wait in a Unix socket, and returns those that CRIU would
+// not restore correctly. If the program runs, only the first message is examined.
 func (s socket) letters(all []socket, runs bool) (found []letter, err error) {
 	if runs {
 		return nil, s.front(all)
@@ -72,7 +72,7 @@ func (s socket) letters(all []socket, runs bool) (found []letter, err error) {
 	return found, nil
 }
 
-// letter peeks at a message. odd says what of it could not be taken along.
+// letter peeks at one message. odd says which part of it cannot be moved.
 func (s socket) letter(buffer []byte, all []socket) (l letter, odd, err error) {
 	control := make([]byte, controlBytes)
 	n, controls, flags, from, err := unix.Recvmsg(s.fd, buffer, control, unix.MSG_PEEK|unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
@@ -99,18 +99,18 @@ func (s socket) letter(buffer []byte, all []socket) (l letter, odd, err error) {
 	return l, odd, nil
 }
 
-// controlBytes is more than the files of a message take, of which there are 253 at most.
+// controlBytes is more than the control messages of one message need: at most 253 files.
 const controlBytes = 4096
 
-// onlyFiles says whether there is nothing but files in control messages, which CRIU takes
-// along, and no socket among them whose options nobody would. It closes them.
+// onlyFiles reports whether control messages contain only files, which CRIU can move, and no
+// socket that is unknown and whose options would be lost. It closes the files.
 func onlyFiles(control []byte, all []socket) bool {
 	messages, err := unix.ParseSocketControlMessage(control)
 	only := err == nil
 	for i := range messages {
 		fds, err := unix.ParseUnixRights(&messages[i])
 		if err != nil {
-			only = false // of another kind
+			only = false // not files
 			continue
 		}
 		for _, fd := range fds {
@@ -123,7 +123,7 @@ func onlyFiles(control []byte, all []socket) bool {
 	return only
 }
 
-// find looks for the sender. It is the one with the name.
+// find finds the sending socket by its name.
 func (l *letter) find(all []socket) bool {
 	if l.To == "" || l.To[0] != '@' && !path.IsAbs(l.To) {
 		return false
@@ -137,8 +137,8 @@ func (l *letter) find(all []socket) bool {
 	return false
 }
 
-// front looks only at what comes first in a socket that a running program has, and not at
-// an empty message, which the kernel would not show again.
+// front examines only the first message in a running program's socket, and no empty message,
+// because the kernel would not show that again.
 func (s socket) front(all []socket) error {
 	if n, err := unix.IoctlGetInt(s.fd, unix.SIOCINQ); err != nil || n == 0 || s.kind.Type == unix.SOCK_SEQPACKET || peekOff(s.fd) >= 0 {
 		return nil
@@ -148,7 +148,7 @@ func (s socket) front(all []socket) error {
 	return odd
 }
 
-// write has letters wait in a restored socket in place of what CRIU put there.
+// write replaces the messages that CRIU put into a restored socket.
 func (s socket) write(all []letter, c *Container) error {
 	if len(all) == 0 {
 		return nil
@@ -189,8 +189,8 @@ func (l letter) send(to unix.Sockaddr, c *Container) (err error) {
 	return unix.Sendto(fd, l.Data, unix.MSG_DONTWAIT, to)
 }
 
-// address is how a socket of the container is reached from here by its name: a file's is
-// looked up below the container's root.
+// address returns an address by which this process reaches a socket of the container. A name
+// that is a path is resolved below the container's root.
 func (s socket) address(name string) (to unix.Sockaddr, done func(), err error) {
 	if name[0] == '@' {
 		return &unix.SockaddrUnix{Name: name}, func() {}, nil

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usualBytes is what options have, and mostBytes what they may: IPv6's headers are the longest.
+// usualBytes is enough for most options, and mostBytes for all: IPv6's headers are the longest.
 const (
 	usualBytes = 128
 	mostBytes  = 2048
@@ -51,13 +51,13 @@ func getInt(fd, level, number int) int {
 	return int(int32(binary.NativeEndian.Uint32(value[:])))
 }
 
-// option is one with its name in what is recorded, which agents of other versions know, too.
+// option is an Option with its key in the recorded state, which other versions must know, too.
 type option struct {
 	Option
 	key string
 }
 
-// suiting are the options that sockets of a kind may have, by kind.
+// suiting maps a kind to the options that its sockets may have.
 var suiting sync.Map
 
 func optionsOf(k kind) []option {
@@ -84,8 +84,8 @@ func optionsOf(k kind) []option {
 	return all
 }
 
-// get reads an option into a buffer, if that has the room. It is not ok where the socket
-// has none such, or says something else by it in its state.
+// get reads an option into a buffer, or a larger one if necessary. It is not ok if the socket
+// lacks the option, or if the option means something else in the socket's state.
 func (s socket) get(o option, buffer []byte) (value []byte, ok bool) {
 	switch {
 	case o.Way == Fresh && s.state != tcpClosed && s.state != tcpListening, o.Way == Listening && s.state != tcpListening:
@@ -128,7 +128,7 @@ func (s socket) joinNetlink(groups []byte) error {
 	return nil
 }
 
-// getFilter reads a filter, whose length the kernel counts in instructions.
+// getFilter reads a filter. The kernel counts its length in instructions.
 func getFilter(fd int, filter []unix.SockFilter) error {
 	length := uint32(len(filter))
 	_, _, e := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_GET_FILTER, uintptr(unsafe.Pointer(&filter[0])), uintptr(unsafe.Pointer(&length)), 0)

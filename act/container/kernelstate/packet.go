@@ -10,7 +10,7 @@ const (
 	udpNumber = 17 // in IP headers
 )
 
-// packet is a message as it came.
+// packet returns the message as the packet in which it came.
 func (m message) packet() []byte {
 	udp := binary.BigEndian.AppendUint16(nil, m.From.Port())
 	udp = binary.BigEndian.AppendUint16(udp, m.To.Port())
@@ -42,7 +42,7 @@ func (m message) header4(length int) []byte {
 	return h
 }
 
-// checksum adds bytes up as the Internet's protocols do.
+// checksum adds bytes to an Internet checksum.
 func checksum(b []byte, sum uint32) uint32 {
 	for ; len(b) > 1; b = b[2:] {
 		sum += uint32(binary.BigEndian.Uint16(b))

@@ -12,26 +12,25 @@ import (
 	"pagurus/act/container/memory"
 )
 
-// policy says on which of a host's nodes (NUMA) a thread gets its memory, as
-// /proc/PID/numa_maps has it: "interleave=static", "0-3". The empty one is the kernel's
-// own.
+// policy says from which NUMA nodes of a host a thread gets its memory, in the format of
+// /proc/PID/numa_maps: "interleave=static", "0-3". The empty policy is the kernel's default.
 type policy struct{ Mode, Nodes string }
 
-// modes of set_mempolicy(2), and their flags, from linux/mempolicy.h.
+// Modes of set_mempolicy(2) and their flags, from linux/mempolicy.h.
 var (
 	modes     = map[string]uint64{"prefer": 1, "bind": 2, "interleave": 3, "local": 4, "prefer (many)": 5, "weighted interleave": 6}
 	modeFlags = map[string]uint64{"static": 1 << 15, "relative": 1 << 14, "balancing": 1 << 13}
 )
 
-// mostNodes is what set_mempolicy is told that its mask has room for.
+// mostNodes is the size of the mask for set_mempolicy, in bits.
 const mostNodes = 1024
 
-// memoryPolicy reads a thread's. The first line is of its program's first page, which has
-// no policy of its own; of more the kernel would have to look at all pages.
+// memoryPolicy reads a thread's policy. The first line describes the program's first page, which
+// has no policy of its own. For more lines the kernel would examine all pages.
 func memoryPolicy(tid int) policy {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/task/%d/numa_maps", tid, tid))
 	if err != nil {
-		return policy{} // of a kernel without nodes
+		return policy{} // the kernel has no NUMA nodes
 	}
 	defer f.Close()
 	line := make([]byte, 64)
@@ -44,7 +43,7 @@ func parsePolicy(line string) policy {
 	for mode := range modes {
 		after, ok := strings.CutPrefix(rest, mode)
 		if !ok || after != "" && !strings.ContainsRune("=: ", rune(after[0])) || strings.HasPrefix(after, " (") {
-			continue // another mode that begins so
+			continue // another mode that begins with this word
 		}
 		word, _, _ := strings.Cut(after, " ")
 		flags, nodes, _ := strings.Cut(word, ":")
@@ -53,7 +52,7 @@ func parsePolicy(line string) policy {
 	return policy{}
 }
 
-// remember has a thread set its policy again, on those of its nodes that this host has.
+// remember makes a thread set its policy again, with those of its nodes that this host has.
 func (a attributesOf) remember(tid int, c *Container) error {
 	online, err := os.ReadFile("/sys/devices/system/node/online")
 	if err != nil {
@@ -89,7 +88,7 @@ func (a attributesOf) remember(tid int, c *Container) error {
 	return nil
 }
 
-// numbers are what set_mempolicy wants.
+// numbers returns the arguments for set_mempolicy.
 func (p policy) numbers() (mode uint64, nodes [mostNodes / 64]uint64, err error) {
 	word, flags, _ := strings.Cut(p.Mode, "=")
 	mode, ok := modes[word]
@@ -106,7 +105,7 @@ func (p policy) numbers() (mode uint64, nodes [mostNodes / 64]uint64, err error)
 	return mode, nodes, err
 }
 
-// nodeMask reads a list as "0-3,8".
+// nodeMask parses a list such as "0-3,8".
 func nodeMask(list string) (mask [mostNodes / 64]uint64, err error) {
 	for part := range strings.SplitSeq(list, ",") {
 		if part == "" {

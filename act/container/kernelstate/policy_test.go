@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestPolicies: what the kernel prints of a policy for memory is what set_mempolicy is told.
+// TestPolicies: set_mempolicy's arguments follow from the policy that the kernel prints.
 func TestPolicies(t *testing.T) {
 	for line, want := range map[string]struct {
 		policy
@@ -36,7 +36,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestFewerNodes: a policy of nodes that this host lacks is left out, and that is told.
+// TestFewerNodes: a policy for nodes that this host lacks is not set, and that is reported.
 func TestFewerNodes(t *testing.T) {
 	if _, err := os.Stat("/sys/devices/system/node/online"); err != nil {
 		t.Skip("this kernel has no nodes")

@@ -13,10 +13,10 @@ import (
 	"pagurus/act/host"
 )
 
-// Reading gives an error while a process of a container, given its first, is within what
-// the target cannot go on with: it has read a part of a folder of its own files, whose
-// names the target's file system has in another order, or has not read what inotify tells
-// it. below is the folder with the job's files, which the target has in the same order.
+// Reading returns an error while a process of a container, given its first process, cannot
+// continue to read at the target. Either it has read a part of one of the container's folders,
+// whose names the target lists in another order. Or it has not read its inotify events. below is
+// the folder with the job's files, which the target lists in the same order.
 func Reading(pid int, below string) error {
 	if below != "" {
 		below = filepath.Clean(below)
@@ -24,7 +24,7 @@ func Reading(pid int, below string) error {
 	for _, process := range host.Family(pid) {
 		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", process))
 		if err != nil {
-			continue // it is gone
+			continue // it has ended
 		}
 		for _, e := range entries {
 			at := fmt.Sprintf("/proc/%d/fd/%s", process, e.Name())
@@ -47,7 +47,7 @@ func Reading(pid int, below string) error {
 	return nil
 }
 
-// untold says whether an inotify instance has events that were not read.
+// untold reports whether an inotify instance has unread events.
 func untold(process int, number string) bool {
 	handle, err := unix.PidfdOpen(process, 0)
 	if err != nil {
@@ -67,8 +67,8 @@ func untold(process int, number string) bool {
 	return err == nil && waits > 0
 }
 
-// readInPart says of what a process has open that it is a folder in memory, read in part. At
-// its end the kernel has a position that no name has.
+// readInPart reports whether an open file is a folder in memory that was read in part. At the
+// folder's end the kernel has a position that no name has.
 func readInPart(process int, number, at string) bool {
 	var st unix.Stat_t
 	if unix.Stat(at, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {

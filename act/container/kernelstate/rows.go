@@ -6,35 +6,35 @@ import (
 	"strings"
 )
 
-// Fate is what becomes of a piece of state in a move.
+// Fate says what a move does with a piece of state.
 type Fate string
 
 const (
 	Carried Fate = "carried" // after the move it is as before
-	Waits   Fate = "waits"   // the move waits until it has passed, up to its deadline, and is refused then
+	Waits   Fate = "waits"   // the move waits until it has passed, and is refused at its deadline
 	Refused Fate = "refused" // the move is refused before anything is suspended
 	Denied  Fate = "denied"  // no program of a container can have it: the call that makes it fails
 	Differs Fate = "differs" // the program sees a difference, which the row describes
-	Nothing Fate = "nothing" // there is nothing that could be lost, for the reason that the row gives
+	Nothing Fate = "nothing" // nothing can be lost, for the reason in the row
 )
 
 // Row is one piece of kernel state.
 type Row struct {
-	Object string // what has it: "UDP socket", "process", "timer"
+	Object string // its owner: "UDP socket", "process", "timer"
 	Name   string // as the kernel's headers or manual pages name it
 	Fate   Fate
-	Note   string // for people: what is refused, or differs, and what to do; empty where there is nothing to say
-	Case   string // the case of internal/testkit/kernelstate that shows it
+	Note   string // for people: what is refused or differs, and what to do; may be empty
+	Case   string // the case of internal/testkit/kernelstate that tests it
 }
 
-// Rows are all there are, in the order of the document.
+// Rows returns all rows in the document's order.
 func Rows() []Row { return slices.Concat(tables...) }
 
-// tables are filled by the files of this package, one for each kind of object.
+// tables has one table for each kind of object, each in a file of its own.
 var tables = [][]Row{sockets, files, processes, times}
 
-// Table describes all rows in Markdown: one line for all that an object keeps, and one for
-// each piece of state that a move waits for, refuses, or changes, or that is denied.
+// Table describes all rows in Markdown. Carried state has one line per object. Each piece of
+// state that a move waits for, refuses, denies or changes has its own line.
 func Table() string {
 	var objects []string
 	kept, count := map[string][]string{}, map[Fate]int{}
@@ -67,7 +67,7 @@ func Table() string {
 	return b.String()
 }
 
-// spared are the rows of which nothing could be lost, by the reason for that.
+// spared describes the rows whose state cannot be lost, grouped by reason.
 func spared() string {
 	var reasons []string
 	names := map[string][]string{}

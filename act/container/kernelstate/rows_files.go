@@ -1,6 +1,6 @@
 package kernelstate
 
-// files are rows of this kind.
+// files has the rows of open files.
 var files = []Row{
 	{"file of the job", "size, mode and content that others change meanwhile", Carried, "", "changing"},
 	{"file of the job", "MAP_SHARED, MAP_PRIVATE; truncated below the mapping", Carried, "", "changing"},

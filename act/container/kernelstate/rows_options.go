@@ -2,7 +2,7 @@ package kernelstate
 
 import "slices"
 
-// Option is an option of sockets, as the kernel's headers define it.
+// Option is a socket option, as the kernel's headers define it.
 type Option struct {
 	Level, Number int
 	Name          string
@@ -11,16 +11,16 @@ type Option struct {
 	Note          string
 }
 
-// Way is how an option is taken along. All other fates are for what cannot be.
+// Way says how an option is moved. Options that cannot be moved have other fates than Carried.
 type Way string
 
 const (
-	Kept      Way = ""          // nothing is to be done: CRIU does it, or it goes with another, or there is nothing to take
-	Same      Way = "same"      // what can be read can be set
-	Half      Way = "half"      // the kernel doubles what is set, and bounds it unless it is forced
-	Fresh     Way = "fresh"     // as Same, of TCP sockets without a connection; with one it says something else
-	Listening Way = "listening" // as Same, of TCP sockets that listen
-	Message   Way = "message"   // as Same, of sockets that are no streams; of these the kernel keeps something else there
+	Kept      Way = ""          // nothing to do: CRIU moves it, or another option includes it, or there is nothing to move
+	Same      Way = "same"      // the value read can be set
+	Half      Way = "half"      // the kernel doubles the value set, and limits it unless it is forced
+	Fresh     Way = "fresh"     // as Same, for TCP sockets without a connection; with one, reading returns something else
+	Listening Way = "listening" // as Same, for listening TCP sockets
+	Message   Way = "message"   // as Same, except for stream sockets, in which the kernel stores something else there
 	Joined    Way = "joined"    // a set of bits, each of which is set by NETLINK_ADD_MEMBERSHIP
 )
 
@@ -40,11 +40,11 @@ const (
 	layered = "the kernel encrypts the connection (TLS) or handles it otherwise, and its state cannot be read: let the program do that itself"
 )
 
-// Options are all there are, in the order in which they are to be set: what sets others
-// along with it comes before these.
+// Options lists all options in the order in which they must be set: an option whose setting
+// changes others comes before these.
 var Options = slices.Concat(ipOptions, ipv6Options, socketOptions, transportOptions)
 
-// objects name, for people, the sockets that have a level's options.
+// objects names, for people, the sockets that have a level's options.
 var objects = map[int]string{
 	SocketLevel: "socket", IPLevel: "IP socket", IPv6Level: "IPv6 socket", TCPLevel: "TCP socket", UDPLevel: "UDP socket", NetlinkLevel: "netlink socket",
 }

@@ -2,7 +2,7 @@ package kernelstate
 
 import "slices"
 
-// processes are rows of this kind.
+// processes has the rows of processes and threads.
 var processes = slices.Concat([]Row{
 	{"thread", "CPU affinity (sched_setaffinity), as far as the target has those CPUs", Carried, "", "affinity"},
 	{"thread", "I/O priority (ioprio_set)", Carried, "", "io_priority"},
@@ -45,7 +45,7 @@ var processes = slices.Concat([]Row{
 	{"process", "files in /proc of a process that has ended", Carried, "", "process_file"},
 }, memoryRows, heldBack, refusedCalls)
 
-// memoryRows are rows of what the kernel keeps of memory.
+// memoryRows has the rows of memory, System V IPC and pipes.
 var memoryRows = []Row{
 	{"memory", "MADV_DONTFORK", Carried, "", "dontfork"},
 	{"memory", "MADV_WIPEONFORK", Carried, "", "wipeonfork"},
@@ -74,7 +74,7 @@ var memoryRows = []Row{
 	{"pipe", "size (F_SETPIPE_SZ)", Carried, "", "pipe_size"},
 }
 
-// heldBack are rows of what a move waits for or is refused for.
+// heldBack has the rows for which a move waits or is refused.
 var heldBack = []Row{
 	{"process", "child by vfork or posix_spawn that has not yet run its program", Waits, "it ends by itself, mostly in a millisecond", "vforked"},
 	{"process", "first thread that has ended while others run", Refused, "let it wait for the others (pthread_join)", "first_gone"},
@@ -88,7 +88,7 @@ var heldBack = []Row{
 	{"POSIX message queue", "left behind by programs", Refused, "unlink it (mq_unlink)", "queue_left"},
 }
 
-// refusedCalls are rows of what no program of a container can have.
+// refusedCalls has the rows of state that no program of a container can have.
 var refusedCalls = func() (rows []Row) {
 	const vm = "the call fails as on a kernel without it; take `--kind vm` for a program that needs it"
 	for _, name := range []string{

@@ -1,6 +1,6 @@
 package kernelstate
 
-// sockets are rows of this kind: what waits in sockets, and their options.
+// sockets has the rows of waiting data in sockets, and of their options.
 var sockets = append(queues, options()...)
 
 const (
@@ -33,11 +33,11 @@ var queues = []Row{
 	{"netlink socket", "messages that wait to be read", Waits, "until the program has read them", "netlink"},
 }
 
-// options are rows of those.
+// options has the rows of socket options.
 func options() []Row {
 	var all []Row
 	for _, o := range Options {
-		state := "options" // which reads all numbers of all levels
+		state := "options" // reads all numbers of all levels
 		if o.Fate == Refused || o.Fate == Waits {
 			state = map[string]string{"SO_ERROR": "errors", "UDP_CORK": "corked", "TCP_SAVED_SYN": "savedsyn", "TCP_ULP": "options"}[o.Name]
 		}

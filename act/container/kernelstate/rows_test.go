@@ -9,7 +9,7 @@ import (
 
 var update = flag.Bool("update", false, "print the table of docs/moving.md again")
 
-// The table stands in the document between these lines.
+// The document has the table between these lines.
 const (
 	document = "../../../docs/moving.md"
 	first    = "<!-- printed from act/container/kernelstate: go test ./act/container/kernelstate -update -->\n"

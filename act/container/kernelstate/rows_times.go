@@ -1,9 +1,9 @@
 package kernelstate
 
-// again is what is said of waits whose time CRIU and the kernel do not tell.
+// again describes waits whose elapsed time neither CRIU nor the kernel reports.
 const again = "the time-out may begin again, so it can be late by the time already waited, never early"
 
-// times are rows of this kind.
+// times has the rows of clocks, timers and waits.
 var times = []Row{
 	{"process", "processor time used (clock, CLOCK_PROCESS_CPUTIME_ID, getrusage, times, of threads and of children)", Differs,
 		"begins again at 0, so a difference over a move is wrong: measure with CLOCK_MONOTONIC. RLIMIT_CPU counts from the move on", "processor_time"},

@@ -15,61 +15,60 @@ import (
 	"pagurus/internal/thread"
 )
 
-// CRIU restores sockets with a few of their options, and without the messages that wait
-// in UDP sockets and the memberships of groups. These are read at the source from the
-// suspended processes' own sockets, which are borrowed, and given to the restored ones.
-// What can neither be read nor given is waited for.
+// CRIU restores sockets with few of their options, without group memberships and without
+// messages that wait in UDP sockets. The source reads these from the suspended processes'
+// borrowed sockets, and the target gives them to the restored ones. A move waits for state that
+// cannot be read or set.
 
-// kind is what a new socket is made of.
+// kind holds the arguments of socket(2).
 type kind struct{ Family, Type, Protocol int }
 
-// socket is a borrowed one, of the first process that was found to have it.
+// socket is a borrowed socket, with the first process found to have it.
 type socket struct {
 	fd      int
 	owner   int // PID
 	process int // its number in the container
-	number  int // of the descriptor there
+	number  int // its descriptor there
 	name    string
 	kind    kind
 	state   byte  // of TCP
-	ready   int16 // what poll(2) says
+	ready   int16 // poll(2)'s events
 }
 
 func (s socket) tcp() bool  { return s.inet() && s.kind.Protocol == unix.IPPROTO_TCP }
 func (s socket) udp() bool  { return s.inet() && s.kind.Protocol == unix.IPPROTO_UDP }
 func (s socket) inet() bool { return s.kind.Family == unix.AF_INET || s.kind.Family == unix.AF_INET6 }
 
-// waits says what has to pass before it can be taken along.
+// waits returns an error about something that must pass before the socket can be moved.
 func (s socket) waits(what string) error {
 	return fmt.Errorf("%s has %s: %w", criu.NameOf(s.owner), what, criu.ErrTransient)
 }
 
-// notedSockets is what is recorded of all sockets of a container.
+// notedSockets is the recorded state of all sockets of a container.
 type notedSockets struct {
 	Kinds   []notedKind
 	Sockets []notedSocket
 }
 
-// notedKind is what a new socket's options are.
+// notedKind holds the options of a new socket of a kind.
 type notedKind struct {
 	Kind    kind
 	Options map[string][]byte
 }
 
-// notedSocket is what is recorded of one.
+// notedSocket is the recorded state of one socket.
 type notedSocket struct {
 	Process, FD int
-	Kind        int               // its place among the kinds
-	Options     map[string][]byte // that are not as a new one's
-	Window      []byte            `json:",omitempty"` // of a connection of which half is closed
+	Kind        int               // index in Kinds
+	Options     map[string][]byte // options that differ from a new socket's
+	Window      []byte            `json:",omitempty"` // of a half-closed connection
 	Messages    []message         `json:",omitempty"`
 	Letters     []letter          `json:",omitempty"`
 	Groups      []membership      `json:",omitempty"`
 }
 
-// Settled gives an error while there is something in the sockets of a suspended container
-// with this first process that cannot be taken along, and that passes. Note does so too,
-// when more has been done already.
+// Settled returns an error while a suspended container's sockets are a transient obstacle.
+// NoteState does so too, but later. pid is the container's first process.
 func Settled(pid int) error {
 	all, err := members(pid).sockets()
 	defer closeSockets(all)
@@ -79,7 +78,7 @@ func Settled(pid int) error {
 	return err
 }
 
-// members are a container's processes, by their numbers here alone.
+// members returns a container's processes with their PIDs on this host only.
 func members(pid int) *Container {
 	c := &Container{}
 	for _, pid := range host.Family(pid) {
@@ -104,7 +103,7 @@ func noteSockets(c *Container) (any, error) {
 	return n, err
 }
 
-// read records all. It is called in the container's network.
+// read records all sockets. It must be called in the container's network.
 func (n *notedSockets) read(c *Container, all []socket) error {
 	groups, err := groupsOf(c.Processes[0].PID)
 	if err != nil {
@@ -143,7 +142,7 @@ func (n *notedSockets) read(c *Container, all []socket) error {
 	return nil
 }
 
-// newSocket says what a new one's options are.
+// newSocket returns the options of a new socket.
 func newSocket(k kind) (map[string][]byte, error) {
 	fd, err := unix.Socket(k.Family, k.Type|unix.SOCK_CLOEXEC, k.Protocol)
 	if err != nil {
@@ -174,7 +173,7 @@ func restoreSockets(c *Container, text []byte) error {
 	})
 }
 
-// inNetworkOf calls a function in the network of a process.
+// inNetworkOf calls a function in a process's network namespace.
 func inNetworkOf(pid int, f func() error) error {
 	network, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {
@@ -184,8 +183,8 @@ func inNetworkOf(pid int, f func() error) error {
 	return thread.In(network, f)
 }
 
-// restore gives a restored socket what was recorded of it, last what its messages might be
-// kept from it by. It is called in the container's network.
+// restore applies the recorded state to a restored socket. Options come last, because they could
+// keep messages out. It must be called in the container's network.
 func (n notedSocket) restore(c *Container, k notedKind) error {
 	p, ok := c.Process(n.Process)
 	if !ok {
@@ -229,7 +228,7 @@ func (n notedSocket) restore(c *Container, k notedKind) error {
 	return nil
 }
 
-// sockets borrows all that the container's processes have, each once.
+// sockets borrows all sockets of the container's processes, each once.
 func (c *Container) sockets() (all []socket, err error) {
 	seen := map[string]bool{}
 	for _, p := range c.Processes {
@@ -274,7 +273,7 @@ const (
 	tcpListening = 10
 )
 
-// readTCP finds the state of a TCP connection, which is the first thing of TCP_INFO.
+// readTCP reads the state of a TCP connection, the first field of TCP_INFO.
 func (s *socket) readTCP() {
 	if !s.tcp() {
 		return
@@ -285,7 +284,7 @@ func (s *socket) readTCP() {
 	}
 }
 
-// poll asks of all at once what there is to be read, and whether there is an error.
+// poll finds for all sockets whether there is data to read or an error.
 func poll(all []socket) error {
 	asked := make([]unix.PollFd, len(all))
 	for i, s := range all {

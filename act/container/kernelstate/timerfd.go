@@ -15,19 +15,19 @@ import (
 
 func init() { parts = append(parts, part{"timerfd", noteTimers, restoreTimers}) }
 
-// expired is a timerfd that has expired and was not read yet. CRIU finds no time in it,
-// and would restore one that never expires again.
+// expired is a timerfd that has expired and was not read. CRIU finds no time in it, and would
+// restore a timer that never expires again.
 type expired struct {
 	Process, FD int
-	Left        unix.ItimerSpec // until it expires next, and its period
+	Left        unix.ItimerSpec // time until it expires next, and its period
 	Count       uint64          // how often it has expired
-	Flags       int             // as it was set
+	Flags       int             // flags with which it was set
 	Clock       int
 }
 
 const (
 	timerName = "anon_inode:[timerfd]"
-	// setTicks is TFD_IOC_SET_TICKS, which x/sys does not name (linux/timerfd.h).
+	// setTicks is TFD_IOC_SET_TICKS, which x/sys lacks (linux/timerfd.h).
 	setTicks = 0x40085400
 	// cancelOnSet is TFD_TIMER_CANCEL_ON_SET.
 	cancelOnSet = unix.TFD_TIMER_CANCEL_ON_SET
@@ -60,8 +60,8 @@ func noteTimers(c *Container) (any, error) {
 	return all, nil
 }
 
-// timer looks at a timerfd. To ask for its time also starts the next period of one that
-// has expired, whose count the kernel adds to.
+// timer reads a timerfd. Reading its time also starts the next period of an expired one, and the
+// kernel updates its count.
 func (p Process) timer(fd int) (e expired, err error) {
 	e = expired{Process: p.Inside, FD: fd}
 	ours, err := p.Borrow(fd)
@@ -120,13 +120,13 @@ func (p Process) rearm(e expired) error {
 		return err
 	}
 	if has.Value != (unix.Timespec{}) {
-		return nil // it expired only after it was looked at, and CRIU knew the time
+		return nil // it expired only after it was recorded, and CRIU knew its time
 	}
 	want, flags := e.Left, 0
 	if want.Value == (unix.Timespec{}) {
 		want.Value.Nsec = 1
 	}
-	if e.Flags&cancelOnSet != 0 { // which only a time of the clock can have
+	if e.Flags&cancelOnSet != 0 { // only an absolute time can have this flag
 		flags = unix.TFD_TIMER_ABSTIME | cancelOnSet
 		want.Value = unix.NsecToTimespec(time.Now().UnixNano() + want.Value.Nano())
 	}

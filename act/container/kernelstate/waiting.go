@@ -14,9 +14,9 @@ import (
 	"pagurus/act/container/criu"
 )
 
-// settled gives an error while there is something in a socket that cannot be taken along,
-// or that CRIU would lose without a word. Of one that a running program has, only what can
-// be seen without a change to it.
+// settled returns an error while a socket holds something that cannot be moved, or that CRIU
+// would silently lose. In a running program's socket it examines only what can be examined
+// without changing the socket.
 func (s socket) settled(all []socket, runs bool) error {
 	emptied.forget(s)
 	if s.ready&unix.POLLERR != 0 {
@@ -34,7 +34,7 @@ func (s socket) settled(all []socket, runs bool) error {
 			_, err := s.letters(all, runs)
 			return err
 		}
-		return nil // CRIU says what it cannot take along
+		return nil // CRIU itself reports connections that it cannot move
 	case s.kind.Family == unix.AF_NETLINK:
 		return s.waits("a netlink socket with messages that it has not read")
 	case s.inet() && !s.tcp():
@@ -43,12 +43,12 @@ func (s socket) settled(all []socket, runs bool) error {
 	return nil
 }
 
-// socketsLast is how long something has to be there to be told of before a move is tried.
+// socketsLast is how long an obstacle must last to be reported before a move is tried.
 const socketsLast = 100 * time.Millisecond
 
-// LastingSockets says, for people, what of the sockets of a running container with this first
-// process keeps it from being moved, now and a moment later. What only the suspended
-// container can be asked is missing.
+// LastingSockets returns, for people, which sockets of a running container, given its first
+// process, prevent a move now and a moment later. It omits what only a suspended container can
+// show.
 func LastingSockets(ctx context.Context, pid int) []string {
 	found := unsettled(pid)
 	if len(found) == 0 {
@@ -63,7 +63,7 @@ func LastingSockets(ctx context.Context, pid int) []string {
 }
 
 func unsettled(pid int) (found []string) {
-	all, _ := members(pid).sockets() // one that is closed meanwhile is no obstacle
+	all, _ := members(pid).sockets() // a socket that was closed meanwhile is no obstacle
 	defer closeSockets(all)
 	for _, s := range all {
 		if err := s.settled(all, true); err != nil {
@@ -77,9 +77,9 @@ func unsettled(pid int) (found []string) {
 	return found
 }
 
-// stream looks at a TCP connection.
+// stream examines a TCP connection.
 func (s socket) stream(runs bool) error {
-	// The lengths that do not fit are told, and the packet stays for the program to read.
+	// A buffer that is too small returns the length, and the packet stays unread.
 	if n, err := getsockopt(s.fd, TCPLevel, unix.TCP_SAVED_SYN, nil); errors.Is(err, unix.EINVAL) && n > 0 {
 		return s.waits("a TCP connection whose first packet was saved and is not read (TCP_SAVED_SYN)")
 	}
@@ -106,7 +106,7 @@ func (s socket) stream(runs bool) error {
 	return nil
 }
 
-// peekOff is an offset that was set; -1: none.
+// peekOff returns the offset that was set, or -1 if none was.
 func peekOff(fd int) int {
 	if n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEEK_OFF); err == nil {
 		return n
@@ -114,8 +114,8 @@ func peekOff(fd int) int {
 	return -1
 }
 
-// urgent says whether there is urgent data to be read or to come. What is readable ends
-// before it, unless the program has it among the rest: the kernel says both lengths.
+// urgent reports whether urgent data is waiting or expected. Readable data ends before it,
+// unless the program receives urgent data in line: so the kernel is asked for both lengths.
 func (s socket) urgent() (bool, error) {
 	inline := getInt(s.fd, unix.SOL_SOCKET, unix.SO_OOBINLINE)
 	defer func() { _ = setInt(s.fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, inline) }()
@@ -139,11 +139,10 @@ func (s socket) urgent() (bool, error) {
 	return lengths[0] != lengths[1], nil
 }
 
-// peekBytes is more than a message may have.
+// peekBytes is more than the size of any message.
 const peekBytes = 1 << 20
 
-// peek calls a function with a buffer until that says that there is no more. Each peek at
-// the socket sees what comes after the one before.
+// peek calls f with a buffer until f returns false. Each peek shows what follows the one before.
 func (s socket) peek(f func([]byte) bool) error {
 	before := peekOff(s.fd)
 	if err := setInt(s.fd, unix.SOL_SOCKET, unix.SO_PEEK_OFF, 0); err != nil {
@@ -154,8 +153,8 @@ func (s socket) peek(f func([]byte) bool) error {
 	return setInt(s.fd, unix.SOL_SOCKET, unix.SO_PEEK_OFF, before)
 }
 
-// emptied are the sockets in which an empty message was seen. The kernel shows such a one
-// but once to who peeks; so it may be there until nothing is.
+// emptied lists the sockets in which an empty message was seen. A peek shows such a message only
+// once, so it counts as present until the socket is empty.
 var emptied = empties{in: map[string]bool{}}
 
 type empties struct {
@@ -175,7 +174,7 @@ func (e *empties) had(s socket) bool {
 	return e.in[s.name]
 }
 
-// forget: nothing waits there any more.
+// forget removes a socket that holds no messages any more.
 func (e *empties) forget(s socket) {
 	e.Lock()
 	defer e.Unlock()

@@ -14,20 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// area is a part of a process's address space that holds private memory of its
-// own and no file's.
+// area is a part of a process's address space with private memory that belongs to no
+// file.
 type area struct{ start, end uint64 }
 
-// in reports whether any of it is in one of a list.
+// in reports whether the area overlaps one in the list.
 func (a area) in(list []area) bool {
 	return slices.ContainsFunc(list, func(b area) bool { return a.start < b.end && b.start < a.end })
 }
 
-// folder is /proc/PID, held open: it stays that process's, and empty when the
-// process has ended, though its number may be another's by then.
+// folder is an open /proc/PID. It never refers to another process, even if the PID is
+// reused. It is empty after its process has ended.
 type folder struct{ fd int }
 
-// errEnded says that the process is no more.
+// errEnded says that the process has ended.
 var errEnded = errors.New("the process has ended")
 
 func openFolder(pid int) (folder, error) {
@@ -35,8 +35,7 @@ func openFolder(pid int) (folder, error) {
 	return folder{fd}, ended(err)
 }
 
-// ended makes one error of all those by which the kernel says that a process is
-// no more.
+// ended turns every kernel error that means an ended process into errEnded.
 func ended(err error) error {
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
 		return errEnded
@@ -54,7 +53,7 @@ func (f folder) open(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "/proc/PID/"+name), nil
 }
 
-// read gives each line of a file to take.
+// read calls take with each line of a file.
 func (f folder) read(name string, take func(line []byte)) error {
 	file, err := f.open(name)
 	if err != nil {
@@ -73,8 +72,7 @@ func (f folder) read(name string, take func(line []byte)) error {
 	}
 }
 
-// status gives the words behind a name in /proc/PID/status; none if there is no
-// such line.
+// status returns the words of a line in /proc/PID/status, or none if the line is missing.
 func (f folder) status(name string) (words []string, err error) {
 	err = f.read("status", func(line []byte) {
 		if rest, ok := bytes.CutPrefix(line, []byte(name+":")); ok {
@@ -84,9 +82,9 @@ func (f folder) status(name string) (words []string, err error) {
 	return words, err
 }
 
-// areas lists the process's private memory: what CRIU takes for private and
-// anonymous. That of a process that has ended is none. Each list has those with
-// nothing else between them.
+// areas lists the process's private memory as CRIU defines it: private and anonymous
+// mappings. The list is empty if the process has ended. Each row holds areas with no
+// other mapping between them.
 func (f folder) areas() (rows [][]area, err error) {
 	apart := true
 	err = f.read("maps", func(line []byte) {
@@ -104,7 +102,8 @@ func (f folder) areas() (rows [][]area, err error) {
 	return rows, err
 }
 
-// around is from the first of a row to the last, with what is empty between them.
+// around returns the range from a row's first area to its last, with the gaps between
+// them.
 func around(row []area) area { return area{row[0].start, row[len(row)-1].end} }
 
 // parseArea reads a line of /proc/PID/maps: the range, rights, offset, device,
@@ -125,16 +124,16 @@ func parseArea(line []byte) (a area, ok bool) {
 	return a, errors.Join(errs[:]...) == nil && a.start < a.end && a.end <= spaceEnd
 }
 
-// ownMemory tells memory from files and from what the kernel lays into every
-// process ([vdso] and its like), which belongs to the host.
+// ownMemory distinguishes memory from files and from the kernel's own mappings ([vdso]
+// and similar), which belong to the host.
 func ownMemory(inode, name string) bool {
-	if name == "/dev/zero" { // mapped privately, that is memory like any other
+	if name == "/dev/zero" { // a private mapping of it is ordinary memory
 		return true
 	}
 	return inode == "0" && (name == "" || name == "[heap]" || name == "[stack]" || strings.HasPrefix(name, "[anon:"))
 }
 
-// without gives what of before is no part of now. Both are in order.
+// without returns the parts of before that are not in now. Both are in order.
 func without(before, now []area) (gone []area) {
 	for _, a := range before {
 		for len(now) > 0 && now[0].end <= a.start {

@@ -9,8 +9,8 @@ import (
 
 const benchPages = 128 << 8 // 128 MiB
 
-// BenchmarkPass is a pass over memory that was written whole: without a way to
-// the target, and into a store.
+// BenchmarkPass makes passes over memory that was written whole: without a connection to the
+// target, and into a store.
 func BenchmarkPass(b *testing.B) {
 	for name, huge := range map[string]int{"small": -1, "huge": 1} {
 		for _, kept := range []bool{false, true} {
@@ -37,7 +37,7 @@ func BenchmarkPass(b *testing.B) {
 	}
 }
 
-// BenchmarkScattered is a pass over memory of which every eighth page was written.
+// BenchmarkScattered makes passes over memory of which every eighth page was written.
 func BenchmarkScattered(b *testing.B) {
 	s := startSubject(b, "obey")
 	s.do("map 0 %d -1", benchPages)
@@ -54,7 +54,7 @@ func BenchmarkScattered(b *testing.B) {
 	}
 }
 
-// BenchmarkDirty looks at memory of which nothing was written.
+// BenchmarkDirty counts the written pages of memory that was not written.
 func BenchmarkDirty(b *testing.B) {
 	s := startSubject(b, "obey")
 	s.do("map 0 %d -1", benchPages)
@@ -69,7 +69,7 @@ func BenchmarkDirty(b *testing.B) {
 	}
 }
 
-// BenchmarkTrack begins to track a process, and ends it.
+// BenchmarkTrack starts and ends tracking a process.
 func BenchmarkTrack(b *testing.B) {
 	s := startSubject(b, "obey")
 	s.do("threads 0 8")
@@ -86,8 +86,8 @@ func BenchmarkTrack(b *testing.B) {
 	b.ReportMetric(float64(stops[len(stops)/2].Microseconds()), "µs-stopped-median")
 }
 
-// BenchmarkWritten is what tracking costs the process: it writes to every page,
-// untracked, tracked, and tracked after a pass.
+// BenchmarkWritten measures what tracking costs a process that writes to every page: untracked,
+// tracked, and tracked after a pass.
 func BenchmarkWritten(b *testing.B) {
 	for _, how := range []string{"untracked", "tracked"} {
 		b.Run(how, func(b *testing.B) {
@@ -120,7 +120,7 @@ func pidsOf(how string, s *subject) []int {
 	return []int{s.pid}
 }
 
-// BenchmarkServe gives pages to a CRIU that does nothing with them.
+// BenchmarkServe sends pages to a CRIU that discards them.
 func BenchmarkServe(b *testing.B) {
 	store := newStore(b)
 	for i := range uint64(benchPages / 256) {
@@ -135,8 +135,8 @@ func BenchmarkServe(b *testing.B) {
 	}
 }
 
-// BenchmarkRestore is the way from the last pass to processes that run elsewhere,
-// and to the end of the copy, for processes of so many MiB (there are two).
+// BenchmarkRestore measures the time from the last pass until processes run elsewhere, and until
+// the end of the copy. There are two processes of so many MiB each.
 func BenchmarkRestore(b *testing.B) {
 	for _, mib := range []int{50, 500} {
 		for _, lazy := range []bool{true, false} {

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCalls: threads make calls, and go on; one that is gone is told of, and if nothing is
-// thawed nothing is done.
+// TestCalls: threads execute calls and continue. A thread that has ended is reported. If nothing
+// is thawed no call is made.
 func TestCalls(t *testing.T) {
 	sleeper := exec.Command("sleep", "100")
 	if err := sleeper.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = sleeper.Process.Kill(); _ = sleeper.Wait() }()
-	time.Sleep(50 * time.Millisecond) // until it is that program
+	time.Sleep(50 * time.Millisecond) // until it executes that program
 	pid := sleeper.Process.Pid
 	personality := func() string {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/personality", pid))

@@ -31,7 +31,7 @@ func criuCommand(t testing.TB, args ...string) *exec.Cmd {
 	return exec.CommandContext(t.Context(), path, args...)
 }
 
-// kept is a family of processes that keeps account of its memory.
+// kept is a family of processes that check their own memory.
 type kept struct {
 	t testing.TB
 	*subject
@@ -48,11 +48,11 @@ func keepMemory(t testing.TB, mib int) *kept {
 	return k
 }
 
-// account is what a process wrote last: whether all is well, its steps, and who
-// it is.
+// account returns what a process wrote last: its steps and its PID. It fails the test if the
+// process found an error.
 func account(t testing.TB, file string) (steps, pid int) {
 	t.Helper()
-	text, _ := os.ReadFile(file) // not yet there
+	text, _ := os.ReadFile(file) // it may not exist yet
 	var word string
 	if n, _ := fmt.Sscan(string(text), &word, &steps, &pid); n < 3 {
 		return -1, 0
@@ -63,7 +63,7 @@ func account(t testing.TB, file string) (steps, pid int) {
 	return steps, pid
 }
 
-// goesOn waits until both have found all their memory right a few times more.
+// goesOn waits until both processes have checked their memory a few more times.
 func (k *kept) goesOn() {
 	k.t.Helper()
 	for _, file := range []string{k.file, k.file + ".child"} {
@@ -75,13 +75,13 @@ func (k *kept) goesOn() {
 	}
 }
 
-// pids are those of the family.
+// pids returns the family's PIDs.
 func (k *kept) pids() []int {
 	_, child := account(k.t, k.file+".child")
 	return []int{k.pid, child}
 }
 
-// dump dumps the family, lazily, and ends it.
+// dump dumps the family with --lazy-pages and ends it.
 func (k *kept) dump(images string) {
 	k.t.Helper()
 	port := freePort(k.t)
@@ -133,7 +133,7 @@ func tail(log string) []byte {
 	return text[max(0, len(text)-3000):]
 }
 
-// gone waits until the numbers of the processes are free again.
+// gone waits until the PIDs are free again.
 func (k *kept) gone(pids []int) {
 	k.t.Helper()
 	for _, pid := range pids {
@@ -160,8 +160,7 @@ func (k *kept) lazily(images string, store *Store) {
 	wait()
 }
 
-// beginLazily lets the family run before its memory is there; wait waits until it
-// is.
+// beginLazily lets the family run before its memory has arrived. wait waits until it has.
 func (k *kept) beginLazily(images string, store *Store) (wait func()) {
 	k.t.Helper()
 	conn, theirs, err := SocketPair()
@@ -177,7 +176,7 @@ func (k *kept) beginLazily(images string, store *Store) (wait func()) {
 	served := make(chan error, 1)
 	go func() {
 		err := store.Serve(context.Background(), k.way(conn))
-		if err != nil { // the processes do not get on then, which others may see first
+		if err != nil { // then the processes make no progress, which other checks may notice first
 			fmt.Fprintf(os.Stderr, "%s: %v\n%s\n", k.t.Name(), err, tail(filepath.Join(images, "lazy.log")))
 		}
 		served <- err
@@ -200,7 +199,7 @@ func (k *kept) beginLazily(images string, store *Store) (wait func()) {
 	}
 }
 
-// imagesFolder is in memory, as it is when a container moves.
+// imagesFolder makes a folder in memory, as in a move.
 func imagesFolder(t testing.TB) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("/dev/shm", "pagurus-pages-test-")
@@ -211,14 +210,14 @@ func imagesFolder(t testing.TB) string {
 	return folder
 }
 
-// TestCRIU: processes that change their memory all the time are copied, dumped
-// and restored by an unmodified CRIU, and find their memory as they left it.
+// TestCRIU: processes that change their memory all the time are copied, dumped and restored by
+// an unmodified CRIU, and find their memory unchanged.
 func TestCRIU(t *testing.T) {
 	testkit.Leftovers(t)
 	for name, lazy := range map[string]bool{"lazily": true, "from whole images": false} {
 		t.Run(name, func(t *testing.T) {
 			k := keepMemory(t, 20)
-			for range 2 { // and again what was restored
+			for range 2 { // the second time, the restored processes
 				images, store := imagesFolder(t), newStore(t)
 				pids := k.pids()
 				tr := track(t, pids...)
@@ -249,7 +248,7 @@ func TestCRIU(t *testing.T) {
 	}
 }
 
-// slow is a connection on which so many bytes a second are written.
+// slow is a connection with a limited sending rate, in bytes per second.
 type slow struct {
 	net.Conn
 	bytesPerSecond int
@@ -260,8 +259,8 @@ func (s slow) Write(b []byte) (int, error) {
 	return s.Conn.Write(b)
 }
 
-// TestCRIUForks: processes that fork before their memory is there have all of it,
-// twice.
+// TestCRIUForks: processes that fork before their memory has arrived have all of it, in parent
+// and child.
 func TestCRIUForks(t *testing.T) {
 	testkit.Leftovers(t)
 	k := keepMemory(t, 8)
@@ -273,7 +272,7 @@ func TestCRIUForks(t *testing.T) {
 	k.dump(images)
 	k.gone(pids)
 	wait := k.beginLazily(images, store)
-	if err := unix.Kill(k.pid, unix.SIGUSR1); err != nil { // it forks
+	if err := unix.Kill(k.pid, unix.SIGUSR1); err != nil { // makes it fork
 		t.Fatal(err)
 	}
 	testkit.Until(t, time.Minute, "the child has looked at all its memory", func() bool {
@@ -284,7 +283,7 @@ func TestCRIUForks(t *testing.T) {
 	wait()
 }
 
-// TestCRIUMissesAPage: with a page missing nothing is restored that is not right.
+// TestCRIUMissesAPage: if a page is missing, nothing wrong is restored.
 func TestCRIUMissesAPage(t *testing.T) {
 	testkit.Leftovers(t)
 	k := keepMemory(t, 4)
@@ -302,7 +301,7 @@ func TestCRIUMissesAPage(t *testing.T) {
 	}
 	var missing uint64
 	for _, e := range m.Entries {
-		if e.Missing() && e.Pages > 16 { // what was sent, and is not in the dump
+		if e.Missing() && e.Pages > 16 { // pages that were sent and are not in the dump
 			missing = e.Address + 8*PageBytes
 		}
 	}

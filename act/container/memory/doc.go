@@ -13,7 +13,7 @@
 //  5. Target: CRIU restores the processes. It finds the pages either in the images
 //     (images.go), or asks a page proxy (pageproxy.go, serve.go) through `criu lazy-pages` while the
 //     processes already run (feed.go). A holder (uffdholder.go) keeps the userfaultfds open, so that
-//     the kernel does not hand out zeros if CRIU is killed.
+//     the kernel does not fill missing pages with zeros if CRIU is killed.
 //
 // The dump is always made with --lazy-pages: the images name all pages (pagemap.go) and hold
 // those that this package does not copy: stacks in use, changed pages of private file
@@ -21,7 +21,8 @@
 // suspended, or by soft-dirty tracking, which distribution kernels often lack.
 //
 // Tracking does not see writes by devices into pinned memory, for example a direct read from
-// a disk. CRIU dumps no process with others than such reads; they end before it is frozen.
+// a disk. Such reads end before a process is frozen.
+// CRIU refuses to dump a process with other device writes.
 //
 // The package must not know what a container is, how pieces travel, or who runs CRIU. Its
 // tests run against the kernel, processes of their own, and the real CRIU.

@@ -31,7 +31,7 @@ func (f LazyFill) CheckFill() (done bool, err error) {
 	if f.LazyPager.PID == 0 {
 		return true, nil
 	}
-	pager, keeper := f.LazyPager.Gone(), f.PageProxy.Gone() // asked first: writing the verdict is the last thing that they do
+	pager, proxy := f.LazyPager.Gone(), f.PageProxy.Gone() // asked first: writing the verdict is the last thing that they do
 	said, err := os.ReadFile(f.Verdict)
 	switch verdict := string(said); {
 	case errors.Is(err, os.ErrNotExist): // an earlier Pagurus wrote no verdict
@@ -39,10 +39,10 @@ func (f LazyFill) CheckFill() (done bool, err error) {
 	case err != nil:
 		return false, err
 	case verdict == Fetched:
-		return pager && keeper, nil
+		return pager && proxy, nil
 	case verdict != "":
 		return false, fmt.Errorf("%w: %s", ErrLost, verdict)
-	case keeper:
+	case proxy:
 		return false, fmt.Errorf("%w: the process that had it was ended", ErrLost)
 	}
 	return false, nil

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// HolderProcess holds the userfaultfds of a process when it is told to. The zero value
+// HolderProcess holds the userfaultfds of a process when it is ordered to. The zero value
 // holds none.
 type HolderProcess struct {
 	mu    sync.Mutex
-	uffds *UffdHolder // nil: it was not told to
+	uffds *UffdHolder // nil: no order yet
 }
 
 // uffdOrder is the order to hold a process's userfaultfds.
@@ -23,9 +23,10 @@ type Answer struct {
 	Error string
 }
 
-// holdEvery is how often is looked what the process has. A process that it is done with
-// waits so long, once, if it then touches what it never had; and one that forked no
-// longer ago is not held when CRIU's is killed.
+// holdEvery is the interval at which the held userfaultfds are updated. It has two effects.
+// After the lazy pager has closed a finished process's userfaultfd, the process may wait so
+// long, once, at a page that it never had. And if CRIU's process is killed, the userfaultfd of a
+// process forked within this time is not held.
 const holdEvery = 5 * time.Millisecond
 
 // errUnfinished says that CRIU ends although some memory is not in place yet.
@@ -65,7 +66,7 @@ func (h *HolderProcess) holdProcess(pid int) (held int, err error) {
 func (h *HolderProcess) watch() {
 	for {
 		h.mu.Lock()
-		_, _ = h.uffds.HoldAll() // it tries again what failed
+		_, _ = h.uffds.HoldAll() // the next call repeats failed ones
 		h.mu.Unlock()
 		time.Sleep(holdEvery)
 	}
@@ -86,8 +87,8 @@ func (h *HolderProcess) Parted() error {
 	return err
 }
 
-// HoldForever keeps what is held until this process is killed. It returns at once if
-// nothing is held.
+// HoldForever keeps the held userfaultfds until this process is killed. It returns at
+// once if there are none.
 func (h *HolderProcess) HoldForever() {
 	for h.holds() {
 		time.Sleep(time.Minute)

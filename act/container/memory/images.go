@@ -12,15 +12,14 @@ import (
 
 const (
 	completionBytes = 1 << 20 // copied at a time
-	givenBytes      = 8 << 20 // copied before it is given back: that for each few pages takes as long as to copy them
+	givenBytes      = 8 << 20 // copied before it is freed: freeing a few pages takes as long as copying them
 )
 
-// Complete puts the memory received into the images of a dump that was made with
-// --lazy-pages, so that a plain `criu restore` has all it needs, and gives it back
-// as it goes. After an error the images are of no use. It copies all memory, and
-// CRIU reads it all before the processes run, so it is the better way only for some
-// tens of MiB, where it spares a program to watch over and the slow first touch of
-// each page.
+// Complete copies the received memory into the images of a dump made with --lazy-pages,
+// so that a plain `criu restore` suffices. It frees the memory as it goes. After an error
+// the images are useless. Complete copies all memory, and CRIU reads all of it before the
+// processes run. So it is the better way only for some tens of MiB, where it avoids
+// another process to watch and slow first accesses.
 func (s *Store) Complete(images string) error {
 	names, err := filepath.Glob(filepath.Join(images, "pagemap-*.img"))
 	if err != nil {
@@ -31,7 +30,7 @@ func (s *Store) Complete(images string) error {
 		text := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(name), "pagemap-"), ".img")
 		number, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
-			continue // of shared memory
+			continue // shared memory
 		}
 		if err := s.complete(name, uint32(number), buffer); err != nil {
 			return fmt.Errorf("put the received memory into %s: %w", name, err)
@@ -70,11 +69,10 @@ func (s *Store) complete(name string, process uint32, buffer []byte) (err error)
 	return err
 }
 
-// fill writes all pages of a process, in order: those that the dump has, and those
-// that were received.
+// fill writes all pages of a process in order: dumped ones and received ones.
 func (s *Store) fill(m *pagemapImage, process uint32, from, to *os.File, buffer []byte) error {
 	in, out := int64(0), int64(0)
-	last, kept := area{}, 0 // what was copied since some was given back, since addresses only rise
+	last, kept := area{}, 0 // copied since the last freeing; addresses only rise
 	for i := range m.Entries {
 		e := &m.Entries[i]
 		switch {

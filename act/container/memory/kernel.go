@@ -14,14 +14,14 @@ import (
 const (
 	pagemapScan = 0xc0606610
 
-	scanProtect = 1 << 0 // write-protect what was found
+	scanProtect = 1 << 0 // write-protect the pages found
 	scanTracked = 1 << 1 // EPERM where no userfaultfd tracks
 
 	isWritten = 1 << 1
 	isPresent = 1 << 3
 	isSwapped = 1 << 4
 	isZero    = 1 << 5
-	isGuard   = 1 << 8 // Linux 6.15; where it is not known there is none to be found
+	isGuard   = 1 << 8 // Linux 6.15; older kernels have no guard pages
 )
 
 // The kernel's userfaultfd (include/uapi/linux/userfaultfd.h).
@@ -38,12 +38,12 @@ const (
 	registerProtect = 1 << 1
 )
 
-// uffdFlags are those of every userfaultfd here. One that were for faults of the
-// kernel, too, would need a privilege that the process may not have; asynchronous
-// protection answers no faults.
+// uffdFlags are the flags of every userfaultfd here. Handling the kernel's own faults
+// would need a privilege that the process may lack. Asynchronous protection answers no
+// faults.
 const uffdFlags = unix.O_CLOEXEC | unix.O_NONBLOCK | uffdUserOnly
 
-// region is what a scan gives: pages in a row that are alike.
+// region is a scan's result: consecutive pages of the same categories.
 type region struct{ start, end, categories uint64 }
 
 // scan is the kernel's struct pm_scan_arg.
@@ -52,8 +52,8 @@ type scan struct {
 	inverted, mask, anyOf, give                             uint64
 }
 
-// run looks at pages from start on and fills found. When it returns, walkEnd says
-// how far it came.
+// run scans pages from start on and fills found. It sets walkEnd to the address that it
+// reached.
 func (s *scan) run(pagemap int, found []region) ([]region, error) {
 	s.size, s.vec, s.vecLen = uint64(unsafe.Sizeof(*s)), uint64(uintptr(unsafe.Pointer(&found[0]))), uint64(len(found))
 	for {
@@ -62,14 +62,14 @@ func (s *scan) run(pagemap int, found []region) ([]region, error) {
 		switch errno {
 		case 0:
 			return found[:n], nil
-		case unix.EINTR, unix.EAGAIN: // the runtime's own signals; nothing is lost
+		case unix.EINTR, unix.EAGAIN: // the Go runtime's signals; nothing is lost
 		default:
 			return nil, errno
 		}
 	}
 }
 
-// agreeUffd agrees with the kernel on what a new userfaultfd is for.
+// agreeUffd sets a new userfaultfd's API version and features.
 func agreeUffd(uffd int) error {
 	arg := struct{ api, features, ioctls uint64 }{api: uffdVersion, features: featureAsync | featureUnpopulated}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(uffd), uffdAPI, uintptr(unsafe.Pointer(&arg)))
@@ -82,7 +82,7 @@ func agreeUffd(uffd int) error {
 	return nil
 }
 
-// register lets the userfaultfd track the pages there. It may already.
+// register makes the userfaultfd track the pages of an area. It may already do so.
 func register(uffd int, a area) error {
 	arg := struct{ start, length, mode, ioctls uint64 }{a.start, a.end - a.start, registerProtect, 0}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(uffd), uffdRegister, uintptr(unsafe.Pointer(&arg)))
@@ -92,17 +92,17 @@ func register(uffd int, a area) error {
 	return nil
 }
 
-// forsaken reports whether the memory that a userfaultfd is of is nobody's any
-// more. Only this call tells it from other errors; it is asked to do nothing, at
-// an address where nothing is.
+// forsaken reports whether a userfaultfd's memory has no process any more. Only this call
+// distinguishes that from other errors. It changes nothing, because address 0 has no
+// page.
 func forsaken(uffd int) bool {
 	arg := struct{ start, length, mode uint64 }{0, PageBytes, 0}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(uffd), uffdWriteProtect, uintptr(unsafe.Pointer(&arg)))
 	return errno == unix.ESRCH
 }
 
-// Supported says whether this machine's kernel can do what a Tracker needs; nil:
-// it can. Otherwise the error wraps ErrUnsupported or says what went wrong.
+// Supported returns nil if this machine's kernel can do everything that a Tracker needs.
+// Otherwise the error wraps ErrUnsupported or says what went wrong.
 func Supported() error {
 	uffd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, uffdFlags, 0, 0)
 	if errno == unix.ENOSYS {
@@ -119,7 +119,7 @@ func Supported() error {
 	return err
 }
 
-// knowsGuards reports whether scans can tell guard pages from others.
+// knowsGuards reports whether scans can distinguish guard pages from others.
 func knowsGuards() (bool, error) {
 	pagemap, err := os.Open("/proc/self/pagemap")
 	if err != nil {

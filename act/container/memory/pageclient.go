@@ -10,12 +10,12 @@ import (
 	"sync"
 )
 
-// A request names a process by its number in its own pid namespace, and says how many
-// bytes of its memory are wanted, and at which address. The answer is these bytes. Number
-// 0 says that nothing more is wanted, and has no answer.
+// A request has a process's number in its own pid namespace, a number of bytes and an
+// address. The answer is so many bytes of the process's memory. Number 0 ends the
+// requests and has no answer.
 const (
-	requestBytes  = 4 + 4 + 8
-	debtPageBytes = 4096
+	requestBytes    = 4 + 4 + 8
+	servedPageBytes = 4096
 	// Most is the most that one request may ask for, in bytes.
 	Most = 4 << 20
 )
@@ -37,7 +37,7 @@ func parse(b [requestBytes]byte) request {
 
 // check refuses a request that no page client sends.
 func (q request) check() error {
-	if q.bytes == 0 || q.bytes > Most || q.bytes%debtPageBytes != 0 || q.address%debtPageBytes != 0 || q.address > 1<<56 {
+	if q.bytes == 0 || q.bytes > Most || q.bytes%servedPageBytes != 0 || q.address%servedPageBytes != 0 || q.address > 1<<56 {
 		return fmt.Errorf("%d bytes at %#x were asked for, which cannot be", q.bytes, q.address)
 	}
 	return nil
@@ -59,8 +59,8 @@ func joinServer(file *os.File) (*PageClient, error) {
 	return &PageClient{conn: conn}, nil
 }
 
-// Fetch fetches what a process has at an address, in whole pages. It waits as long as the
-// connection lives. After an error nothing more ever arrives.
+// Fetch fills content with a process's memory from an address on, in whole pages. It
+// waits as long as the connection lives. After an error nothing more ever arrives.
 func (c *PageClient) Fetch(process uint32, address uint64, content []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +78,7 @@ func (c *PageClient) Fetch(process uint32, address uint64, content []byte) error
 	return nil
 }
 
-// Finish tells the page server that nothing more is wanted, and closes the connection.
+// Finish tells the page server that no more pages are needed, and closes the connection.
 func (c *PageClient) Finish() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

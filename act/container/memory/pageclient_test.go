@@ -16,16 +16,16 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// someMemory is some of this process's, every page of which holds its own number.
+// someMemory returns memory of this process in which every page contains its own number.
 func someMemory(t *testing.T, pages int) (content []byte, at uint64) {
 	t.Helper()
-	b, err := unix.Mmap(-1, 0, pages*debtPageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	b, err := unix.Mmap(-1, 0, pages*servedPageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Munmap(b) })
 	for i := range b {
-		b[i] = byte(i / debtPageBytes)
+		b[i] = byte(i / servedPageBytes)
 	}
 	return b, uint64(uintptr(unsafe.Pointer(&b[0])))
 }
@@ -59,7 +59,7 @@ func file(t *testing.T, c *net.TCPConn) *os.File {
 	return f
 }
 
-// servedMemory has this process's memory handed out.
+// servedMemory starts a page server for this process's memory.
 func servedMemory(t *testing.T, rate int64) (c *PageClient, tally string, pid int) {
 	t.Helper()
 	testkit.Root(t)
@@ -83,11 +83,11 @@ func servedMemory(t *testing.T, rate int64) (c *PageClient, tally string, pid in
 	return c, tally, pid
 }
 
-// TestFetch: what is asked for comes, as it is, and is counted; when nothing more is
-// wanted that is noted, and the process ends.
+// TestFetch: requested pages arrive unchanged and are counted. When no more are wanted, that is
+// recorded, and the page server ends.
 func TestFetch(t *testing.T) {
 	c, tally, pid := servedMemory(t, 0)
-	const pages = Most/debtPageBytes + 3
+	const pages = Most/servedPageBytes + 3
 	want, at := someMemory(t, pages)
 	got := make([]byte, len(want))
 	self, err := inside(fmt.Sprint(os.Getpid()))
@@ -99,24 +99,24 @@ func TestFetch(t *testing.T) {
 	}
 	testkit.Until(t, 10*time.Second, "what came is counted", func() bool {
 		got, err := ReadTally(tally)
-		return err == nil && got == Tally{Bytes: pages * debtPageBytes}
+		return err == nil && got == Tally{Bytes: pages * servedPageBytes}
 	})
 	if err := c.Finish(); err != nil {
 		t.Error(err)
 	}
 	testkit.Until(t, 10*time.Second, "nothing more is wanted", func() bool {
 		got, err := ReadTally(tally)
-		return err == nil && got == Tally{Bytes: pages * debtPageBytes, All: true}
+		return err == nil && got == Tally{Bytes: pages * servedPageBytes, All: true}
 	})
 	testkit.Until(t, 10*time.Second, "the process has ended", func() bool { return unix.Kill(pid, 0) != nil })
 }
 
-// TestNothingIsInvented: what cannot be had ends the connection.
+// TestNothingIsInvented: a request that cannot be met ends the connection.
 func TestNothingIsInvented(t *testing.T) {
 	for what, q := range map[string]request{
-		"no memory":         {uint32(os.Getpid()), debtPageBytes, 0},
-		"another process's": {uint32(os.Getpid()) + 1, debtPageBytes, 1 << 20},
-		"half a page":       {uint32(os.Getpid()), debtPageBytes / 2, 1 << 20},
+		"no memory":         {uint32(os.Getpid()), servedPageBytes, 0},
+		"another process's": {uint32(os.Getpid()) + 1, servedPageBytes, 1 << 20},
+		"half a page":       {uint32(os.Getpid()), servedPageBytes / 2, 1 << 20},
 		"nothing":           {uint32(os.Getpid()), 0, 1 << 20},
 		"too much":          {uint32(os.Getpid()), 2 * Most, 1 << 20},
 	} {
@@ -128,7 +128,7 @@ func TestNothingIsInvented(t *testing.T) {
 			if b, _ := io.ReadAll(c.conn); len(b) != 0 {
 				t.Errorf("%d bytes came", len(b))
 			}
-			if err := c.Fetch(uint32(os.Getpid()), 1<<20, make([]byte, debtPageBytes)); err == nil {
+			if err := c.Fetch(uint32(os.Getpid()), 1<<20, make([]byte, servedPageBytes)); err == nil {
 				t.Error("and more")
 			}
 			if got, err := ReadTally(tally); err != nil || got != (Tally{}) {
@@ -138,13 +138,13 @@ func TestNothingIsInvented(t *testing.T) {
 	}
 }
 
-// TestPace: no more goes than may.
+// TestPace: the page server keeps its rate limit.
 func TestPace(t *testing.T) {
 	c, _, _ := servedMemory(t, 1<<20)
 	want, at := someMemory(t, 128) // half a MiB
-	got, begun := make([]byte, debtPageBytes), time.Now()
+	got, begun := make([]byte, servedPageBytes), time.Now()
 	self, err := inside(fmt.Sprint(os.Getpid()))
-	for i := 0; err == nil && i < len(want); i += debtPageBytes {
+	for i := 0; err == nil && i < len(want); i += servedPageBytes {
 		err = c.Fetch(self, at+uint64(i), got)
 	}
 	if took := time.Since(begun); err != nil || took < 450*time.Millisecond {
@@ -153,7 +153,7 @@ func TestPace(t *testing.T) {
 }
 
 func FuzzPageServer(f *testing.F) {
-	f.Add(request{7, debtPageBytes, 1 << 20}.encode())
+	f.Add(request{7, servedPageBytes, 1 << 20}.encode())
 	f.Add(append(request{7, Most, 0}.encode(), request{}.encode()...))
 	f.Add([]byte{0, 0})
 	f.Fuzz(func(t *testing.T, sent []byte) {

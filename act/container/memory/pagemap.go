@@ -10,9 +10,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// CRIU's images (criu/include/magic.h, images/pagemap.proto): two numbers that say
-// what it is, then messages, each after its length. The first names the file with
-// the pages, which has them in the order of the others.
+// CRIU's images (criu/include/magic.h, images/pagemap.proto): two magic numbers, then messages,
+// each after its length. The first message names the file with the pages, which are in the order
+// of the other messages.
 const (
 	commonMagic  = 0x54564319
 	pagemapMagic = 0x56084025
@@ -31,14 +31,14 @@ const (
 	pagemapSpaceEnd  = 1 << 56 // above every address a process can have
 )
 
-// pagemapImage is one, of one process.
+// pagemapImage is the image of one process.
 type pagemapImage struct {
 	PagesID uint32 // the number of the file that has the pages
 	Entries []pagemapEntry
 	head    []byte
 }
 
-// pagemapEntry is pages in a row.
+// pagemapEntry describes consecutive pages.
 type pagemapEntry struct {
 	Address, Pages uint64
 	Present        bool // they are in the file with the pages
@@ -46,16 +46,16 @@ type pagemapEntry struct {
 	others         []byte // its other fields
 }
 
-// Bytes is how long they are.
+// Bytes returns the pages' size.
 func (e pagemapEntry) Bytes() uint64 { return e.Pages * pagemapPageBytes }
 
-// Missing reports whether the pages are there, but not in the image.
+// Missing reports whether the pages exist but are not in the image.
 func (e pagemapEntry) Missing() bool { return e.flags&flagLazy != 0 && !e.Present }
 
-// Missing reports whether any pages are.
+// Missing reports whether any pages are missing.
 func (m *pagemapImage) Missing() bool { return slices.ContainsFunc(m.Entries, pagemapEntry.Missing) }
 
-// parsePagemap reads one.
+// parsePagemap parses an image.
 func parsePagemap(text []byte) (*pagemapImage, error) {
 	if len(text) < 8 || binary.LittleEndian.Uint32(text) != commonMagic || binary.LittleEndian.Uint32(text[4:]) != pagemapMagic {
 		return nil, errors.New("it is not as CRIU writes it")
@@ -114,7 +114,7 @@ func parseEntry(message []byte) (e pagemapEntry, err error) {
 	return e, nil
 }
 
-// field gives a number in a message, 0 if it has none, and the message without it.
+// field returns a number in a message, or 0 if it has none, and the message without it.
 func field(message []byte, number protowire.Number) (value uint64, others []byte, err error) {
 	for len(message) > 0 {
 		n, kind, size := protowire.ConsumeField(message)
@@ -135,7 +135,7 @@ func field(message []byte, number protowire.Number) (value uint64, others []byte
 	return value, others, nil
 }
 
-// Text is the image again, with what Present says.
+// Text returns the encoded image, with the flags that Present says.
 func (m *pagemapImage) Text() []byte {
 	out := binary.LittleEndian.AppendUint32(nil, commonMagic)
 	out = binary.LittleEndian.AppendUint32(out, pagemapMagic)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzPagemap: what can be read at all is the same when it was written again.
+// FuzzPagemap: an image that can be parsed is the same after it was written again.
 func FuzzPagemap(f *testing.F) {
 	m := pagemapImage{head: []byte{8, 5}, Entries: []pagemapEntry{{flags: flagLazy, others: []byte{8, 0x80, 0x20, 16, 3}}}}
 	f.Add(m.Text())

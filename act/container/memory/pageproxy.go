@@ -186,7 +186,7 @@ func (m *processMemory) entrusted(number uint32) proxied {
 }
 
 // serveProxied is all that the page proxy does.
-func serveProxied(owed bool) error {
+func serveProxied(lazy bool) error {
 	orders, err := inherited(proxyOrders)
 	if err != nil {
 		return err
@@ -210,7 +210,7 @@ func serveProxied(owed bool) error {
 	}
 	h := &HolderProcess{}
 	go h.Obey(told, gob.NewEncoder(orders))
-	if !owed {
+	if !lazy {
 		_, err := s.serveAndReport(conn, h)
 		return err
 	}

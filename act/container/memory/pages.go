@@ -21,7 +21,7 @@ const (
 	Filled What = iota + 1
 	// Zero: the pages exist and contain only zeros.
 	Zero
-	// Gone: the pages no longer exist. What was sent of them is invalid.
+	// Gone: the pages no longer exist. Content sent earlier is invalid.
 	Gone
 	// Lazy: the pages exist, and their content is fetched when it is needed.
 	Lazy

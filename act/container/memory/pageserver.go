@@ -137,7 +137,7 @@ func inside(pid string) (uint32, error) {
 	return 0, fmt.Errorf("the kernel does not say which number process %s has inside", pid)
 }
 
-// serve answers requests until nothing more is wanted.
+// serve answers requests until no more pages are wanted.
 func (s *pageServer) serve(conn net.Conn) error {
 	requests, buffer := bufio.NewReader(conn), make([]byte, Most)
 	for {

@@ -18,32 +18,31 @@ type Passed struct {
 	SentBytes int64 // filled pages
 	ZeroBytes int64 // pages that contain only zeros
 	LazyBytes int64 // pages that are to be fetched
-	// RemainingBytes is what was written since, and everything that is sent only at the
-	// last pass.
+	// RemainingBytes is the memory written since, and memory that only the last pass
+	// sends.
 	RemainingBytes int64
 }
 
 const (
-	// windowBytes is how much is protected, read and sent at a time: what is sent
-	// at once is seldom written in between. A multiple of a huge page, which is
-	// split for good when only a part of it is protected.
+	// windowBytes is how much is protected, read and sent at a time. A small window
+	// leaves little time for writes between protecting and reading. It is a multiple of a
+	// huge page, because protecting a part of a huge page splits it permanently.
 	windowBytes = 4 << 20
-	// mostRegions is how many one look gives: above what a window has.
+	// mostRegions is the most regions that one scan returns: more than a window has.
 	mostRegions = windowBytes/PageBytes + 1
 )
 
-// pageKind is what a scan looks for.
+// pageKind selects the pages that a scan finds.
 type pageKind struct{ flags, mask, inverted, give uint64 }
 
-// kinds are those there are.
 type kinds struct {
-	written, all        pageKind // to be sent now, and noted as sent
-	lastPass, untracked pageKind // to be sent at the last pass, which notes nothing
+	written, all        pageKind // sent now and recorded as sent
+	lastPass, untracked pageKind // sent at the last pass, which records nothing
 }
 
-// makeKinds makes them for a kernel that knows guard pages, or not. Pages that
-// were only ever read, which the kernel keeps as one page of zeros, need no copy
-// before the last pass, and then only a word, lest an older content be taken.
+// makeKinds returns the kinds for a kernel that knows guard pages, or does not. Pages
+// that were only read are the kernel's one shared page of zeros. They need no copy before
+// the last pass, which sends only that they are zero, so that stale content is not used.
 func makeKinds(guards bool) kinds {
 	g := uint64(0)
 	if guards {
@@ -57,22 +56,22 @@ func makeKinds(guards bool) kinds {
 	}
 }
 
-// pass is a pass under way.
+// pass is one pass.
 type pass struct {
 	kinds
 	ctx     context.Context
 	send    Send
 	last    bool
-	lazy    bool // what is to be sent is owed
+	lazy    bool // pages are left at the source and sent as Lazy
 	done    Passed
-	process *process // the one at hand
-	pagemap int      // its
-	doubt   []area   // its, of the pass before
+	process *process // the current one
+	pagemap int      // the current process's
+	doubt   []area   // the current process's doubt from the previous pass
 	reader
 	room
 }
 
-// room is what passes look and read into, one after the other.
+// room holds buffers that passes reuse.
 type room struct {
 	outer, inner []region
 	content      []byte
@@ -86,11 +85,11 @@ func newPass(ctx context.Context, k kinds, r room, send Send) *pass {
 	return &pass{kinds: k, ctx: ctx, send: send, room: r, reader: reader{buffer: r.content}}
 }
 
-// over passes over one process. It gives errEnded if the process has ended.
+// over makes a pass over one process. It returns errEnded if the process has ended.
 func (s *pass) over(p *process) error {
-	// In this order. Of a process that begins another program between the two,
-	// pages of its old memory are sent with what its new memory holds there, which
-	// nobody will ask for. The other way round, pages of its new memory would
+	// The pagemap is opened before the areas are read. If the process executes another
+	// program in between, addresses of its old memory are sent with its new memory's
+	// content, which is never used. In the reverse order, pages of its new memory would
 	// count as sent.
 	pagemap, err := p.folder.open("pagemap")
 	if err != nil {
@@ -123,7 +122,7 @@ func (s *pass) over(p *process) error {
 // row passes over adjacent areas. The last pass scans them at once if all are tracked: a
 // program may have tens of thousands, and scanning each of them would prolong the
 // downtime. The other passes scan each area alone. Their scans record pages as sent, and
-// if the kernel stops a scan in the middle it is unknown what was recorded.
+// if the kernel stops a scan in the middle, the recorded pages are unknown.
 func (s *pass) row(row []area) error {
 	if s.last && len(row) > 1 && s.process.passed && !around(row).in(s.doubt) {
 		err := s.scanArea(s.lastPass, around(row), s.sendLast)
@@ -139,8 +138,8 @@ func (s *pass) row(row []area) error {
 	return nil
 }
 
-// area passes over one area. Only the kernel knows what is tracked. An area that was
-// newly mapped, or moved here, is not tracked, and then all of it is sent.
+// area passes over one area. An area that was newly mapped, or moved here, is not
+// tracked, and then all of it is sent.
 func (s *pass) area(a area) error {
 	p := s.process
 	told := p.passed && !a.in(s.doubt)
@@ -164,9 +163,9 @@ func (s *pass) area(a area) error {
 	if err := register(p.uffd, a); err != nil && forsaken(p.uffd) {
 		return s.forget()
 	}
-	// Where that was refused, the scan is, too: the area is gone again, in part or
-	// wholly, or not of a kind that can be tracked. What is still there is sent by
-	// the next pass, or the last.
+	// If registering failed, the scan fails too: the area was unmapped, in part or
+	// wholly, or its kind cannot be tracked. Memory that still exists is sent by the next
+	// or the last pass.
 	err := s.windows(s.all, a)
 	if errors.Is(err, unix.EPERM) {
 		p.doubt = append(p.doubt, a)
@@ -175,11 +174,11 @@ func (s *pass) area(a area) error {
 	return err
 }
 
-// errForgotten says that a process has begun another program.
+// errForgotten says that the process has executed another program.
 var errForgotten = errors.New("the process has begun another program")
 
-// forget takes back all that was sent of a process, since it has begun another
-// program. Its userfaultfd is of no use any more.
+// forget makes everything sent of a process invalid, because it has executed another
+// program. Its userfaultfd has become useless.
 func (s *pass) forget() error {
 	s.process.untrack()
 	s.process.sent, s.process.asked = nil, 0
@@ -189,7 +188,7 @@ func (s *pass) forget() error {
 	return errForgotten
 }
 
-// scanArea scans an area and hands over what it finds.
+// scanArea scans an area and passes the regions found to take.
 func (s *pass) scanArea(k pageKind, a area, take func([]region) error) error {
 	for at := a.start; at < a.end; {
 		found, end, err := s.scan(k, area{at, a.end}, s.outer)
@@ -204,7 +203,7 @@ func (s *pass) scanArea(k pageKind, a area, take func([]region) error) error {
 	return nil
 }
 
-// scan finds pages and says how far it came.
+// scan finds pages and returns the address that it reached.
 func (s *pass) scan(k pageKind, a area, room []region) (found []region, end uint64, err error) {
 	if err := s.ctx.Err(); err != nil {
 		return nil, 0, err
@@ -217,9 +216,9 @@ func (s *pass) scan(k pageKind, a area, room []region) (found []region, end uint
 	return found, q.walkEnd, ended(err)
 }
 
-// windows sends what is to be sent of an area. A first look finds where that is,
-// which in the vast empty areas of some programs is almost nowhere; only the
-// second, a window at a time, notes it as sent.
+// windows sends the selected pages of an area. A first scan finds them, because the large
+// areas of some programs are almost empty. A second scan, one window at a time, records
+// them as sent.
 func (s *pass) windows(k pageKind, a area) error {
 	protecting := k
 	protecting.flags |= scanProtect
@@ -242,8 +241,7 @@ func (s *pass) windows(k pageKind, a area) error {
 	})
 }
 
-// sendLast sends what a look for the last pass has found but what was sent
-// before and not written since.
+// sendLast sends the regions found for the last pass, except unchanged pages.
 func (s *pass) sendLast(found []region) error {
 	news := found[:0]
 	for _, r := range found {
@@ -254,7 +252,6 @@ func (s *pass) sendLast(found []region) error {
 	return s.sendRegions(news)
 }
 
-// sendRegions sends pages.
 func (s *pass) sendRegions(found []region) error {
 	for _, r := range found {
 		if r.categories&isZero != 0 {
@@ -281,7 +278,7 @@ func (s *pass) sendRegions(found []region) error {
 	return s.flush()
 }
 
-// flush reads the pages gathered and sends them.
+// flush reads the gathered pages and sends them.
 func (s *pass) flush() error {
 	return s.reader.read(func(address uint64, content []byte) error {
 		return runs(content, func(zero bool, from, to int) error {
@@ -293,7 +290,7 @@ func (s *pass) flush() error {
 	})
 }
 
-// emit sends one piece, in several if it is too long for one.
+// emit sends one piece, split if it is too large.
 func (s *pass) emit(what What, address, bytes uint64, content []byte) error {
 	for bytes > 0 {
 		if err := s.ctx.Err(); err != nil {
@@ -318,7 +315,7 @@ func (s *pass) emit(what What, address, bytes uint64, content []byte) error {
 	return nil
 }
 
-// count adds up what is still to be sent of a process.
+// count returns how many bytes of a process are still to be sent.
 func (s *pass) count(p *process) (total int64, err error) {
 	pagemap, err := p.folder.open("pagemap")
 	if err != nil {
@@ -338,7 +335,7 @@ func (s *pass) count(p *process) (total int64, err error) {
 	}
 	unsent := s.all
 	unsent.flags = 0
-	// as counts by a kind; after EPERM, where the kernel does not tell, nothing of it counts.
+	// as counts one kind of page. After EPERM the area's pages do not count.
 	as := func(k pageKind, a area) error {
 		before := total
 		err := s.scanArea(k, a, add)

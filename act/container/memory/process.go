@@ -9,24 +9,25 @@ import (
 
 // process is one process whose memory is copied.
 type process struct {
-	pid    int    // here
-	number uint32 // in its own namespace
+	pid    int    // on this host
+	number uint32 // in its own pid namespace
 	folder folder
-	uffd   int    // tracks it; -1: it is not tracked
-	passed bool   // there was a pass since it is tracked
-	asked  int    // for a userfaultfd, so many times
-	why    string // it is not tracked
-	sent   []area // what was there at the last pass
-	// doubt is where the kernel refused to go on in the middle of a window: what came before
-	// counts as sent, and was not. All of it is sent at the next pass.
+	uffd   int    // tracks it; -1: none does
+	passed bool   // a pass was made while it was tracked
+	asked  int    // how often it was asked for a userfaultfd
+	why    string // why it is not tracked
+	sent   []area // its areas at the last pass
+	// doubt lists areas in which the kernel stopped a scan in the middle of a window:
+	// pages before that point count as sent and were not. The next pass sends all of
+	// them.
 	doubt []area
 }
 
-// mostAsked is how often a process is asked that cannot be tracked: one that is
-// just beginning a program may be later.
+// mostAsked is how often an untrackable process is asked. A process that is just
+// executing a program may be trackable later.
 const mostAsked = 3
 
-// openProcess finds a process and its number inside.
+// openProcess opens a process and finds its number in its own namespace.
 func openProcess(pid int) (*process, error) {
 	f, err := openFolder(pid)
 	if err != nil {
@@ -49,16 +50,14 @@ func openProcess(pid int) (*process, error) {
 	return p, nil
 }
 
-// alive reports whether it is still there: neither gone nor waiting to be waited
-// for.
+// alive reports whether the process exists and is not a zombie.
 func (p *process) alive() bool {
 	words, err := p.folder.status("State")
 	return err == nil && len(words) > 0 && words[0] != "Z" && words[0] != "X"
 }
 
-// shares reports whether two processes have the same memory, as after vfork.
-// Only one of them may be tracked: each pass over one would hide from the other
-// what was written.
+// shares reports whether two processes have the same memory, as after vfork. Only one of
+// them may be tracked: each pass over one would hide written pages from the other.
 func (p *process) shares(q *process) (bool, error) {
 	const kcmpVM = 1 // include/uapi/linux/kcmp.h
 	differ, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(p.pid), uintptr(q.pid), kcmpVM, 0, 0, 0)

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// readBytes is how much is read at a time. It stays in the processor's cache
-	// from the process it comes from to the socket.
+	// readBytes is how much is read at a time. It stays in the processor's cache between
+	// reading and sending.
 	readBytes = 1 << 20
 	// mostRanges is how many ranges the kernel reads at a time.
 	mostRanges = 512
@@ -21,13 +21,13 @@ const (
 // reader reads the memory of one process, many ranges at a time.
 type reader struct {
 	process *process
-	memory  *os.File // what only /proc/PID/mem gives, once there was need for it
+	memory  *os.File // /proc/PID/mem, opened when process_vm_readv cannot read a page
 	ranges  []unix.RemoteIovec
 	size    int
 	buffer  []byte
 }
 
-// of turns to a process.
+// of selects the process to read.
 func (r *reader) of(p *process) {
 	r.process, r.ranges, r.size = p, r.ranges[:0], 0
 }
@@ -41,8 +41,7 @@ func (r *reader) close() {
 
 func (r *reader) full() bool { return r.size == len(r.buffer) || len(r.ranges) == mostRanges }
 
-// add notes a range to be read, or as much of it as there is room for, and says
-// where it ends.
+// add queues a range, or as much of it as fits, and returns its end.
 func (r *reader) add(from, to uint64) uint64 {
 	to = min(to, from+uint64(len(r.buffer)-r.size))
 	r.ranges = append(r.ranges, unix.RemoteIovec{Base: uintptr(from), Len: int(to - from)})
@@ -50,8 +49,8 @@ func (r *reader) add(from, to uint64) uint64 {
 	return to
 }
 
-// read reads the ranges noted and hands over each. Pages that cannot be read are
-// left out: they are gone, or guards.
+// read reads the queued ranges and passes each to take. It skips unreadable pages: they
+// are gone, or guards.
 func (r *reader) read(take func(address uint64, content []byte) error) error {
 	defer func() { r.ranges, r.size = r.ranges[:0], 0 }()
 	for todo := r.ranges; len(todo) > 0; {
@@ -78,7 +77,7 @@ func (r *reader) read(take func(address uint64, content []byte) error) error {
 		if len(todo) == 0 {
 			break
 		}
-		// The first page left did not come.
+		// The first remaining page could not be read.
 		content := r.buffer[:PageBytes]
 		if r.force(content, uint64(todo[0].Base)) {
 			if err := take(uint64(todo[0].Base), content); err != nil {
@@ -90,7 +89,7 @@ func (r *reader) read(take func(address uint64, content []byte) error) error {
 	return nil
 }
 
-// skip leaves out the first bytes of the ranges, at most those of the first.
+// skip removes the first bytes of the ranges, at most the first range.
 func skip(list []unix.RemoteIovec, bytes int) []unix.RemoteIovec {
 	list[0].Base, list[0].Len = list[0].Base+uintptr(bytes), list[0].Len-bytes
 	if list[0].Len == 0 {
@@ -119,7 +118,7 @@ func iovec(b []byte) unix.Iovec {
 
 var zeros [PageBytes]byte
 
-// runs divides whole pages into those of nothing but zeros and others.
+// runs divides whole pages into runs that are zero and runs that are not.
 func runs(content []byte, take func(zero bool, from, to int) error) error {
 	for from := 0; from < len(content); {
 		zero := bytes.Equal(content[from:from+PageBytes], zeros[:])

@@ -29,7 +29,7 @@ const (
 	mostAnswered = 1024
 )
 
-// errEarly says that CRIU has closed the connection.
+// errEarly says that CRIU closed the connection before it had all memory.
 var errEarly = errors.New("CRIU, which puts it in its place, was killed or failed; see the log of criu lazy-pages")
 
 // Serve gives the received memory to a `criu lazy-pages --page-server`. The other end of

@@ -19,7 +19,7 @@ func blocks(st os.FileInfo) int64 { return st.Sys().(*syscall.Stat_t).Blocks * 5
 type asker struct {
 	t    testing.TB
 	conn net.Conn
-	over chan error // what Serve gave
+	over chan error // Serve's result
 }
 
 func serve(t testing.TB, store *Store) *asker {
@@ -51,7 +51,7 @@ func ask(command uint32, process uint64, address uint64, pages uint64) []byte {
 	return binary.LittleEndian.AppendUint64(b, process)
 }
 
-// get asks for pages and gives what came.
+// get requests pages and returns those that arrive.
 func (a *asker) get(process, address, pages uint64) []byte {
 	a.t.Helper()
 	if _, err := a.conn.Write(ask(commandGet, process, address, pages)); err != nil {
@@ -150,7 +150,7 @@ func TestServeRefuses(t *testing.T) {
 	}
 }
 
-// TestServeEnds with ctx.
+// TestServeEnds: Serve ends with its context.
 func TestServeEnds(t *testing.T) {
 	ours, theirs, err := SocketPair()
 	if err != nil {

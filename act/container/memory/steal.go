@@ -15,43 +15,42 @@ import (
 	"pagurus/act/container/interrupted"
 )
 
-// stopLimit is how long a thread may take to stop. One that runs, or waits in a
-// system call, stops in some 0.1 ms; one that hangs in the kernel is left alone.
+// stopLimit is how long a thread may take to stop. A thread that runs, or waits in a
+// system call, stops in about 0.1 ms. A thread that hangs in the kernel is left alone.
 const stopLimit = 250 * time.Millisecond
 
-// What x/sys does not name (include/uapi/linux/ptrace.h, pidfd.h, rseq.h).
+// Constants that x/sys lacks (include/uapi/linux/ptrace.h, pidfd.h, rseq.h).
 const (
 	syscallStop   = unix.SIGTRAP | 0x80
-	rseqCritical  = 8    // of the pointer, in struct rseq
+	rseqCritical  = 8    // offset of the pointer, in struct rseq
 	codeSegment64 = 0x33 // of a thread that runs 64-bit code
 )
 
 // errBusy says that a thread did not stop.
 var errBusy = errors.New("it hangs in a system call")
 
-// thread is the one thread of a process, its first, that is made to open a
-// userfaultfd.
+// thread is the first thread of a process, which is made to open a userfaultfd.
 //
-// It is stopped, made to do two system calls, and goes on as if nothing had been:
-// with its registers, its signal mask, and, if it was in a system call, with that
-// one, which the kernel begins again, or the thread itself where the kernel would not.
-// No code is written into the process, which its other threads might meet: the
-// calls are made at a system call instruction that is there, in the vDSO.
+// The thread is stopped, made to execute two system calls, and continues as before, with
+// its registers and signal mask. An interrupted system call is restarted by the kernel,
+// or by the thread itself where the kernel would not. No code is written into the
+// process, because its other threads could execute it. The calls use a system call
+// instruction that the vDSO already has.
 type thread struct {
 	pid         int
-	instruction uint64 // where a system call instruction is
+	instruction uint64 // address of a system call instruction
 	registers   unix.PtraceRegs
-	signals     uint64 // its mask
-	critical    uint64 // where it keeps the pointer to its restartable sequence
+	signals     uint64 // its signal mask
+	critical    uint64 // address of the pointer to its restartable sequence
 	sequence    uint64 // that pointer
-	changed     bool   // its registers are not its own
+	changed     bool   // its registers are not its own now
 }
 
-// steal makes a process open a userfaultfd and takes it away. Afterwards the process has
-// none, even after an error. stopped is how long the process's thread was stopped.
+// steal makes a process open a userfaultfd and takes it. The process keeps none, even
+// after an error. stopped is how long the process's thread was stopped.
 //
-// The caller's thread must be locked and end soon: a thread that would not stop is
-// released only then.
+// The caller's thread must be locked and end soon: only then is a thread released that
+// did not stop.
 func steal(pid int) (uffd int, stopped time.Duration, err error) {
 	at, err := findInstruction(pid)
 	if err != nil {
@@ -109,7 +108,7 @@ func (t *thread) ptrace(request int, address, value uintptr) error {
 	return nil
 }
 
-// stop stops the thread and notes how it was.
+// stop stops the thread and saves its state.
 func (t *thread) stop() error {
 	if err := t.interrupt(); err != nil {
 		return err
@@ -117,7 +116,7 @@ func (t *thread) stop() error {
 	return t.halt()
 }
 
-// interrupt has the thread stop as soon as it may, which halt waits for.
+// interrupt asks the thread to stop. halt waits until it has.
 func (t *thread) interrupt() error {
 	if err := t.seize(); err != nil {
 		return fmt.Errorf("trace it: %w", err)
@@ -128,7 +127,7 @@ func (t *thread) interrupt() error {
 	return nil
 }
 
-// halt waits until the thread has stopped, and notes how it was.
+// halt waits until the thread has stopped, and saves its state.
 func (t *thread) halt() error {
 	for {
 		s, err := t.wait(stopLimit)
@@ -138,7 +137,7 @@ func (t *thread) halt() error {
 		if s.event == unix.PTRACE_EVENT_STOP {
 			break
 		}
-		// A signal came first. It gets it, and stops then.
+		// A signal came first. The thread receives it and stops afterwards.
 		if err := t.ptrace(unix.PTRACE_CONT, 0, uintptr(s.signal)); err != nil {
 			return err
 		}
@@ -160,8 +159,8 @@ func (t *thread) halt() error {
 	return nil
 }
 
-// seize begins to trace. System call filters of the process must not meet calls
-// that it does not make of its own will: some kill.
+// seize starts tracing. The process's system call filters are suspended, because some
+// kill a process for the calls that it is made to execute.
 func (t *thread) seize() error {
 	options := uintptr(unix.PTRACE_O_TRACESYSGOOD)
 	f, err := openFolder(t.pid)
@@ -179,9 +178,9 @@ func (t *thread) seize() error {
 	return t.ptrace(unix.PTRACE_SEIZE, 0, options)
 }
 
-// noteSequence remembers the restartable sequence the thread may be in: the
-// kernel forgets it as soon as the thread is seen elsewhere, and it would go on
-// in the middle of it, interrupted without knowing.
+// noteSequence saves the restartable sequence that the thread may be in. The kernel
+// clears it when the thread executes code elsewhere. Then the thread would continue in
+// the middle of the sequence without noticing the interruption.
 func (t *thread) noteSequence() error {
 	var conf struct {
 		pointer                    uint64
@@ -189,7 +188,7 @@ func (t *thread) noteSequence() error {
 	}
 	err := t.ptrace(unix.PTRACE_GET_RSEQ_CONFIGURATION, unsafe.Sizeof(conf), uintptr(unsafe.Pointer(&conf)))
 	if errors.Is(err, unix.EIO) || errors.Is(err, unix.EINVAL) || err == nil && conf.pointer == 0 {
-		return nil // a kernel, or a thread, without
+		return nil // the kernel, or the thread, has no restartable sequences
 	}
 	if err != nil {
 		return err
@@ -223,7 +222,7 @@ func (t *thread) fetch(theirs int) (int, error) {
 	return unix.PidfdGetfd(pidfd, theirs, 0)
 }
 
-// call makes the stopped thread do a system call. Arguments that are not given are 0.
+// call makes the stopped thread execute a system call. Missing arguments are 0.
 func (t *thread) call(number uint64, arguments ...uint64) (int, error) {
 	r := t.registers
 	r.Rip, r.Rax, r.Orig_rax = t.instruction, number, ^uint64(0)
@@ -232,7 +231,7 @@ func (t *thread) call(number uint64, arguments ...uint64) (int, error) {
 	r.Rdi, r.Rsi, r.Rdx, r.R10, r.R8, r.R9 = a[0], a[1], a[2], a[3], a[4], a[5]
 	if !t.changed {
 		t.changed = true
-		// No handler of the program's is to run on these registers.
+		// The program's signal handlers must not run with these registers.
 		all := ^uint64(0)
 		if err := t.ptrace(unix.PTRACE_SETSIGMASK, unsafe.Sizeof(all), uintptr(unsafe.Pointer(&all))); err != nil {
 			return -1, err
@@ -241,7 +240,7 @@ func (t *thread) call(number uint64, arguments ...uint64) (int, error) {
 	if err := ended(unix.PtraceSetRegs(t.pid, &r)); err != nil {
 		return -1, err
 	}
-	for range 2 { // its beginning and its end
+	for range 2 { // its entry and its exit
 		if err := t.run(unix.PTRACE_SYSCALL, func(s stopped) bool { return s.signal == syscallStop }); err != nil {
 			return -1, err
 		}
@@ -255,11 +254,11 @@ func (t *thread) call(number uint64, arguments ...uint64) (int, error) {
 	return int(r.Rax), nil
 }
 
-// letGo makes the stopped thread what it was and lets it run.
+// letGo restores the stopped thread's state and lets it run.
 //
-// Its registers are put back while it is stopped where stop found it, on its way
-// out of the kernel before signals are looked at, and not at the end of a call:
-// only there does the kernel care for a system call that was interrupted.
+// The registers are set when the thread has stopped as in halt: on its way out of the
+// kernel before signal handling, not at the end of a call. Only there does the kernel
+// restart an interrupted system call.
 func (t *thread) letGo() error {
 	if t.changed {
 		if err := t.ptrace(unix.PTRACE_INTERRUPT, 0, 0); err != nil {
@@ -281,8 +280,8 @@ func (t *thread) letGo() error {
 	return t.ptrace(unix.PTRACE_DETACH, 0, 0)
 }
 
-// run lets the thread run until a stop of the kind wanted. It waits for as long
-// as that takes, since the thread cannot be let go before.
+// run lets the thread run until a wanted stop. It waits without limit, because the thread
+// cannot be released before.
 func (t *thread) run(request int, wanted func(stopped) bool) error {
 	signal := unix.Signal(0)
 	for {
@@ -298,22 +297,21 @@ func (t *thread) run(request int, wanted func(stopped) bool) error {
 		}
 		signal = 0
 		if s.event == 0 && s.signal != syscallStop {
-			signal = s.signal // of those that cannot be blocked: the kernel's
+			signal = s.signal // a signal of the kernel that cannot be blocked
 		}
 	}
 }
 
-// stopped is why a thread has stopped.
+// stopped says why a thread has stopped.
 type stopped struct {
 	signal unix.Signal
 	event  int
 }
 
-// wait waits for the thread to stop. No limit is 0.
+// wait waits for the thread to stop. A limit of 0 means no limit.
 func (t *thread) wait(limit time.Duration) (stopped, error) {
-	// A stop comes within microseconds of its cause, if the thread has a
-	// processor: waiting longer than that at a time would be what it stands
-	// suspended for.
+	// A stop follows its cause within microseconds if the thread has a processor. A
+	// longer nap would prolong the time for which the thread is stopped.
 	const yields, nap = 50, 30 * time.Microsecond
 	for n, begun := 0, time.Now(); ; n++ {
 		var status unix.WaitStatus

@@ -11,18 +11,17 @@ import (
 )
 
 // Store keeps the received memory of processes until CRIU has it. It uses nameless memory
-// files, so that nothing is left when this process ends in any way. Its methods may be
-// called concurrently.
+// files, which vanish however this process ends. Its methods may be called concurrently.
 type Store struct {
 	mu       sync.Mutex
 	memories map[uint32]*processMemory // by the process's number in its own pid namespace
-	rest     Rest                      // fetches lazy pages; nil: there are none to fetch from
+	rest     Rest                      // fetches lazy pages; nil: there is no source for them
 	closed   bool
 }
 
 // Rest fetches lazy pages.
 type Rest interface {
-	// Fetch returns in content what a process has at an address, in whole pages.
+	// Fetch fills content with a process's memory from an address on, in whole pages.
 	Fetch(process uint32, address uint64, content []byte) error
 }
 
@@ -32,8 +31,8 @@ func NewStore() *Store { return &Store{memories: map[uint32]*processMemory{}} }
 // errClosed is what the methods of a closed Store return.
 var errClosed = errors.New("the received memory was given back already")
 
-// Put stores a piece. The piece replaces what was received before for that memory. After
-// an error that memory counts as gone.
+// Put stores a piece. The piece replaces earlier content. After an error that memory
+// counts as gone.
 func (s *Store) Put(p Piece, content []byte) error {
 	if err := p.check(content); err != nil {
 		return fmt.Errorf("receive memory: %w", err)
@@ -97,8 +96,8 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// read returns in content what is stored of a process from an address on: as many
-// consecutive pages as there are, at least one. Lazy pages are fetched.
+// read fills content with the stored memory of a process from an address on: as many
+// consecutive pages as are stored, at least one. Lazy pages are fetched.
 func (s *Store) read(process uint32, address uint64, content []byte) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +139,7 @@ const (
 // lazy.
 type block struct{ filled, zero, lazy [blockPages / 64]uint64 }
 
-// errNobody says that a page is lazy and there is no source to fetch it from.
+// errNobody says that there is no source from which to fetch a lazy page.
 var errNobody = errors.New("no source connection for the lazy pages")
 
 func newMemory(number uint32) (*processMemory, error) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// numbered is memory in which every page holds what its number is.
+// numbered is memory in which every page contains its number.
 type numbered struct{}
 
 func (numbered) Fetch(process uint32, address uint64, content []byte) error {
@@ -16,8 +16,7 @@ func (numbered) Fetch(process uint32, address uint64, content []byte) error {
 	return nil
 }
 
-// TestStoreIsAMap: whatever is put in whatever order, the store says of every
-// page what was said last.
+// TestStoreIsAMap: after any sequence of pieces, the store has the last state of every page.
 func TestStoreIsAMap(t *testing.T) {
 	type page struct {
 		what What
@@ -46,7 +45,7 @@ func TestStoreIsAMap(t *testing.T) {
 				want[at<<8|uint64(p.Process)] = page{p.What, fill}
 			}
 		}
-		held, owed := int64(0), int64(0)
+		held, lazy := int64(0), int64(0)
 		buffer := make([]byte, PageBytes)
 		for process := uint32(1); process <= 2; process++ {
 			for at := uint64(base); at < base+2*pages*PageBytes; at += PageBytes {
@@ -63,9 +62,9 @@ func TestStoreIsAMap(t *testing.T) {
 						t.Fatalf("seed %d: zero page %#x of %d: %v", seed, at, process, err)
 					}
 				case Lazy:
-					owed += PageBytes
+					lazy += PageBytes
 					if err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(process + uint32(at>>12))}, PageBytes)) {
-						t.Fatalf("seed %d: page %#x of %d, which was owed: %v", seed, at, process, err)
+						t.Fatalf("seed %d: page %#x of %d, which was lazy: %v", seed, at, process, err)
 					}
 				default:
 					if err == nil {
@@ -83,7 +82,7 @@ func TestStoreIsAMap(t *testing.T) {
 	}
 }
 
-// blocksOf is what the files of a store take.
+// blocksOf returns how much memory a store's files use.
 func blocksOf(t testing.TB, s *Store) (total int64) {
 	t.Helper()
 	for _, m := range s.memories {
@@ -96,7 +95,7 @@ func blocksOf(t testing.TB, s *Store) (total int64) {
 	return total
 }
 
-// TestStoreReadsInARow: as many pages as are alike.
+// TestStoreReadsInARow: a read returns as many equal pages as there are.
 func TestStoreReadsInARow(t *testing.T) {
 	store := newStore(t)
 	put := func(what What, page, n uint64) {

@@ -21,14 +21,14 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// answerLimit is how long a busy machine may take for anything.
+// answerLimit is how long any action may take on a busy machine.
 const answerLimit = time.Minute
 
 // program is the built testdata/subject.c.
 var program string
 
 func TestMain(m *testing.M) {
-	if os.Getenv(gripSubject) != "" {
+	if os.Getenv(holderSubject) != "" {
 		openAndClose()
 	}
 	os.Exit(func() int {
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// need says that a test needs root, a kernel that can, and the subject.
+// need fails the test without root, a suitable kernel and the subject.
 func need(t testing.TB) {
 	t.Helper()
 	testkit.Root(t, "gcc")
@@ -63,18 +63,18 @@ func need(t testing.TB) {
 	}
 }
 
-// subject is a process that is watched.
+// subject is a process whose memory is tested.
 type subject struct {
 	t    testing.TB
 	cmd  *exec.Cmd
 	in   io.WriteCloser
-	from *os.File // what it says
+	from *os.File // its output
 	out  *bufio.Reader
 	pid  int
-	over chan error // what waiting for it gave
+	over chan error // the result of waiting for it
 }
 
-// agreeUffd starts one. The test's end kills it, with its children.
+// startSubject starts a subject. The end of the test kills it and its children.
 func startSubject(t testing.TB, args ...string) *subject {
 	t.Helper()
 	need(t)
@@ -84,7 +84,7 @@ func startSubject(t testing.TB, args ...string) *subject {
 	if s.in, err = s.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	// Not StdoutPipe, which Wait closes.
+	// Not StdoutPipe, because Wait closes that.
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -107,8 +107,8 @@ func startSubject(t testing.TB, args ...string) *subject {
 	return s
 }
 
-// reap waits for those of a group that have ended and are this process's to wait
-// for: it takes the place of the system's first process, which may take its time.
+// reap waits for ended processes of a group whose parent is this process. It replaces the
+// system's first process, which may be slow.
 func reap(group int) {
 	for {
 		pid, err := unix.Wait4(-group, nil, unix.WNOHANG, nil)
@@ -118,7 +118,7 @@ func reap(group int) {
 	}
 }
 
-// says gives its next line.
+// says returns the subject's next line.
 func (s *subject) says() string {
 	s.t.Helper()
 	if err := s.from.SetReadDeadline(time.Now().Add(answerLimit)); err != nil {
@@ -131,7 +131,7 @@ func (s *subject) says() string {
 	return strings.TrimSpace(line)
 }
 
-// do lets it do something and gives what that resulted in, and where the slot is.
+// do makes the subject execute a command. It returns the result and the slot's address.
 func (s *subject) do(format string, args ...any) (result int, at uint64) {
 	s.t.Helper()
 	if _, err := fmt.Fprintf(s.in, format+"\n", args...); err != nil {
@@ -165,7 +165,7 @@ func (s *subject) family() (pids []int, err error) {
 	return pids, nil
 }
 
-// suspend suspends them all.
+// suspend suspends all of the subject's processes.
 func (s *subject) suspend() []int {
 	s.t.Helper()
 	if err := unix.Kill(-s.pid, unix.SIGSTOP); err != nil {
@@ -191,7 +191,7 @@ func (s *subject) thaw() {
 	}
 }
 
-// suspended reports whether every thread of a process is stopped, or it is gone.
+// suspended reports whether every thread of a process is stopped, or the process has ended.
 func suspended(pid int) bool {
 	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, name := range stats {
@@ -210,14 +210,13 @@ func state(stat string) byte {
 	return 0
 }
 
-// into puts what is sent into a store.
+// into returns a Send that puts pieces into a store.
 func into(store *Store) Send {
 	return func(p Piece, content []byte) error { return store.Put(p, content) }
 }
 
-// same fails the test unless the store has what a process has that is suspended:
-// of every page of private memory that is there, looked up in another way than
-// the package does, the very content.
+// same fails the test unless the store has the exact content of every private page of a
+// suspended process. It finds the pages in another way than the package does.
 func same(t testing.TB, store *Store, pid int) (pages int) {
 	t.Helper()
 	p, err := openProcess(pid)

@@ -24,10 +24,10 @@ import (
 // be this process. The separate process also ends what it began if this process is killed
 // meanwhile.
 
-// stealerName is what the program is called then.
+// stealerName is the name under which the program runs as that process.
 const stealerName = "pagurus-pages"
 
-// stealerSocket is the file descriptor on which it answers.
+// stealerSocket is the descriptor on which it answers.
 const stealerSocket = 3
 
 // takenUffd is its answer for one process. The userfaultfd comes with it unless there is
@@ -40,10 +40,10 @@ type takenUffd struct {
 	uffd    int
 }
 
-// highest is the highest priority of those that share processors fairly.
+// highest is the highest priority of normal scheduling.
 const highest = -20
 
-// answerBytes is above the size of an answer.
+// answerBytes is more than the size of an answer.
 const answerBytes = 4096
 
 func init() {
@@ -56,8 +56,8 @@ func init() {
 // takeUffds is all that the separate process does: it answers for each of the processes
 // and ends.
 func takeUffds(pids []string) {
-	// Tracing belongs to a thread. When this one ends, with the process, the
-	// kernel lets go of what would not stop.
+	// Tracing belongs to a thread. When this thread ends, with the process, the kernel releases
+	// traced threads that did not stop.
 	runtime.LockOSThread()
 	// While this thread waits for a processor, the process's thread is stopped.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
@@ -86,8 +86,8 @@ func takeUffds(pids []string) {
 	}
 }
 
-// borrow gets a userfaultfd of each process. What it could not get is told in the
-// answer. After an error it has none.
+// borrow gets a userfaultfd of each process, or an error in its answer. After an error of its
+// own it holds none.
 func borrow(ctx context.Context, pids []int) (list []takenUffd, err error) {
 	defer func() {
 		if err != nil {
@@ -113,8 +113,8 @@ func borrow(ctx context.Context, pids []int) (list []takenUffd, err error) {
 	if err := errors.Join(err, theirs.Close()); err != nil {
 		return nil, fmt.Errorf("start the process that stops others: %w", err)
 	}
-	// It is not killed when ctx ends: a process it has just stopped would be
-	// lost. It finds nobody at its socket and ends.
+	// The process is not killed when ctx ends, because a process that it has just stopped would
+	// be lost. It fails to send its answer and ends.
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	go func() { _ = cmd.Wait() }()
 	for len(list) < len(pids) {
@@ -131,7 +131,7 @@ func borrow(ctx context.Context, pids []int) (list []takenUffd, err error) {
 	return list, nil
 }
 
-// socketPair gives a connection and its other end.
+// socketPair returns a connection and its other end.
 func socketPair(kind int) (*net.UnixConn, *os.File, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -145,7 +145,7 @@ func socketPair(kind int) (*net.UnixConn, *os.File, error) {
 	return conn.(*net.UnixConn), theirs, nil
 }
 
-// receive takes one answer.
+// receive receives one answer.
 func receive(conn *net.UnixConn) (l takenUffd, err error) {
 	l.uffd = -1
 	text, rights := make([]byte, answerBytes), make([]byte, unix.CmsgSpace(4))
@@ -170,7 +170,7 @@ func receive(conn *net.UnixConn) (l takenUffd, err error) {
 	return l, json.Unmarshal(text[:n], &l)
 }
 
-// drop gives the userfaultfd back, and with it ends the tracking of the process.
+// drop closes the userfaultfd, which ends the tracking of the process.
 func (l takenUffd) drop() {
 	if l.uffd >= 0 {
 		_ = unix.Close(l.uffd)

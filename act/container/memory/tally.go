@@ -9,7 +9,7 @@ import (
 // Tally records what a page server has sent.
 type Tally struct {
 	Bytes int64
-	All   bool // nothing more is wanted
+	All   bool // the client needs no more pages
 }
 
 const tallyBytes = 16

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Tracker finds out which private memory of some processes was written since it was last
-// sent. Its methods must not be called concurrently.
+// Tracker finds out which pages of some processes' private memory were written since they
+// were last sent. Its methods must not be called concurrently.
 //
 // It needs a userfaultfd of each process, which only the process itself can open. So each
 // process is made to open one, once. One of its threads is stopped for less than a
@@ -67,7 +67,7 @@ func (t *Tracker) Untracked() map[int]string {
 	return out
 }
 
-// Pass sends what was written since the last pass, while the processes run. The first
+// Pass sends the pages written since the last pass, while the processes run. The first
 // pass sends all memory. pids are the processes that exist now; new ones are tracked from
 // now on. After an error some memory that counts as sent was not sent. Then only Close,
 // and Track with an empty target, can start again.
@@ -88,7 +88,7 @@ func (t *Tracker) Pass(ctx context.Context, pids []int, send Send) (Passed, erro
 
 // Last sends the rest while the processes are frozen. It ends tracking, also after an
 // error. New processes are sent whole. The processes must not run again before CRIU has
-// dumped them; if they do, what was sent cannot be used.
+// dumped them; if they do, the sent memory cannot be used.
 func (t *Tracker) Last(ctx context.Context, pids []int, send Send) (Passed, error) {
 	return t.finish(ctx, pids, send, false)
 }

@@ -56,7 +56,7 @@ func lastPass(t testing.TB, tr *Tracker, store *Store, pids ...int) Passed {
 	return done
 }
 
-// sentOf gives the pages sent of an address range in one pass.
+// sentOf returns how many pages of an address range one pass sends.
 func sentOf(t testing.TB, tr *Tracker, store *Store, pid int, a area) (pages int) {
 	t.Helper()
 	_, err := tr.Pass(t.Context(), []int{pid}, func(p Piece, content []byte) error {
@@ -71,7 +71,7 @@ func sentOf(t testing.TB, tr *Tracker, store *Store, pid int, a area) (pages int
 	return pages
 }
 
-// TestPassSendsWhatWasWritten: exactly that, with small pages and huge ones.
+// TestPassSendsWhatWasWritten: a pass sends exactly the written pages, small or huge.
 func TestPassSendsWhatWasWritten(t *testing.T) {
 	testkit.Leftovers(t)
 	for name, huge := range map[string]int{"small pages": -1, "huge pages": 1} {
@@ -118,8 +118,8 @@ func TestPassSendsWhatWasWritten(t *testing.T) {
 	}
 }
 
-// TestHugePagesStay: a pass leaves them as they are; only what is written to after
-// it becomes small.
+// TestHugePagesStay: a pass does not split huge pages. Only pages that are written later become
+// small.
 func TestHugePagesStay(t *testing.T) {
 	s := startSubject(t, "obey")
 	s.do("map 0 8192 1")
@@ -151,8 +151,8 @@ func TestHugePagesStay(t *testing.T) {
 	}
 }
 
-// TestMemoryThatChangesPlace: what is mapped anew, moved or unmapped is never
-// taken for what was there before.
+// TestMemoryThatChangesPlace: memory that was mapped again, moved or unmapped never has the
+// content that was there before.
 func TestMemoryThatChangesPlace(t *testing.T) {
 	testkit.Leftovers(t)
 	s := startSubject(t, "obey")
@@ -167,11 +167,11 @@ func TestMemoryThatChangesPlace(t *testing.T) {
 	s.do("again 0") // the same place, empty
 	s.do("again 1") // the same place, with something else
 	s.do("fill 1 77")
-	s.do("move 2 3") // what was sent elsewhere, unwritten since
+	s.do("move 2 3") // content that was sent elsewhere and not written since
 	s.do("unmap 4")
 	s.do("drop 5")
 	s.do("zero 6")
-	s.do("rights 7 0") // nobody may read it
+	s.do("rights 7 0") // no access
 	onePass(t, tr, store, s.pid)
 	for _, gone := range []int{2, 4} {
 		if _, err := store.read(uint32(s.pid), at[gone], make([]byte, PageBytes)); err == nil {
@@ -190,19 +190,18 @@ func TestMemoryThatChangesPlace(t *testing.T) {
 	if done.SentBytes < 32*PageBytes {
 		t.Errorf("the last pass sent %d bytes", done.SentBytes)
 	}
-	// What was looked at and never written is zeros, not what was there before.
+	// A page that was scanned and never written is zero, and does not have the earlier content.
 	b, err := store.read(uint32(s.pid), at[0], make([]byte, PageBytes))
 	if err != nil || !slices.Equal(b, zeros[:]) {
 		t.Errorf("what was mapped anew is not zeros: %v", err)
 	}
 }
 
-// TestMappedAnewMeanwhile: a part of an area is mapped anew while the area is passed
-// over. The kernel refuses to go on there, but what comes before it in the same
-// window counts as sent by then.
+// TestMappedAnewMeanwhile: a part of an area is mapped again during a pass over the area. The
+// kernel stops the scan there, but earlier pages of the same window already count as sent.
 func TestMappedAnewMeanwhile(t *testing.T) {
 	testkit.Leftovers(t)
-	for _, passes := range []int{1, 2, 3} { // the part is mapped anew during the last of them
+	for _, passes := range []int{1, 2, 3} { // the part is mapped again during the last of them
 		t.Run(fmt.Sprint(passes), func(t *testing.T) {
 			const pages, patched = 4 * windowBytes / PageBytes, 16
 			s := startSubject(t, "obey")
@@ -213,7 +212,7 @@ func TestMappedAnewMeanwhile(t *testing.T) {
 				onePass(t, tr, store, s.pid)
 				s.do("fill 0 2")
 			}
-			// The last whole window of the area, and the middle of it.
+			// The last whole window of the area, and its middle.
 			window := (at+pages*PageBytes)/windowBytes*windowBytes - windowBytes
 			middle := (window - at + windowBytes/2) / PageBytes
 			sent := false
@@ -234,7 +233,7 @@ func TestMappedAnewMeanwhile(t *testing.T) {
 	}
 }
 
-// TestGuardsAndRights: pages that nobody may touch do not end a pass.
+// TestGuardsAndRights: inaccessible pages do not end a pass.
 func TestGuardsAndRights(t *testing.T) {
 	s := startSubject(t, "obey")
 	s.do("map 0 64 -1")
@@ -255,8 +254,8 @@ func TestGuardsAndRights(t *testing.T) {
 	same(t, store, s.pid)
 }
 
-// TestChurn: whatever processes do to their memory, with threads and children,
-// what was received is what they have when they are suspended.
+// TestChurn: whatever processes do to their memory, with threads and children, the received
+// memory is equal to theirs when they are suspended.
 func TestChurn(t *testing.T) {
 	testkit.Leftovers(t)
 	for seed := range 8 {
@@ -315,9 +314,9 @@ func mustFolder(t *testing.T, pid int) folder {
 	return f
 }
 
-// TestTrackingDisturbsNothing: a process that is made to open a userfaultfd again
-// and again, and whose memory is protected all the time, does not notice. That goes
-// on for a while, and on a busy machine until there have been some times.
+// TestTrackingDisturbsNothing: a process that must open a userfaultfd again and again, and whose
+// memory is always protected, does not notice. The test takes a fixed time, and on a busy
+// machine until that has happened several times.
 func TestTrackingDisturbsNothing(t *testing.T) {
 	const while, times = 2 * time.Second, 5
 	testkit.Leftovers(t)
@@ -359,10 +358,10 @@ func TestTrackingDisturbsNothing(t *testing.T) {
 	}
 }
 
-// TestWaiters: whoever waits for the process, as the parent does, does not see
-// that it was stopped.
+// TestWaiters: processes that wait for the process, such as its parent, do not see that it was
+// stopped.
 func TestWaiters(t *testing.T) {
-	s := startSubject(t, "obey") // somebody waits for it all the time
+	s := startSubject(t, "obey") // another process waits for it all the time
 	for range 20 {
 		if err := track(t, s.pid).Close(); err != nil {
 			t.Fatal(err)
@@ -382,8 +381,8 @@ func TestWaiters(t *testing.T) {
 	}
 }
 
-// TestAwkwardProcesses: those that a filter would kill for a userfaultfd, that
-// may do nothing, that are suspended, that hang, that have ended in part or whole.
+// TestAwkwardProcesses: some processes would be killed by a filter for a userfaultfd, may do
+// nothing, are suspended, hang, or have ended in part or entirely.
 func TestAwkwardProcesses(t *testing.T) {
 	testkit.Leftovers(t)
 	t.Run("filter", func(t *testing.T) {
@@ -420,7 +419,7 @@ func TestAwkwardProcesses(t *testing.T) {
 		lastPass(t, tr, store, s.suspend()...)
 		same(t, store, s.pid)
 	})
-	t.Run("headless", func(t *testing.T) { // which CRIU does not dump
+	t.Run("headless", func(t *testing.T) { // CRIU does not dump such a process
 		s := startSubject(t, "obey")
 		s.do("leave")
 		testkit.Until(t, answerLimit, "its first thread has ended", func() bool { return state(fmt.Sprintf("/proc/%d/stat", s.pid)) == 'Z' })
@@ -480,8 +479,8 @@ func TestAwkwardProcesses(t *testing.T) {
 	})
 }
 
-// TestSharedMemory: of two processes with the same memory one is tracked, and
-// both are right in the end.
+// TestSharedMemory: of two processes with the same memory one is tracked, and both are correct
+// in the end.
 func TestSharedMemory(t *testing.T) {
 	testkit.Leftovers(t)
 	s := startSubject(t, "obey")
@@ -508,8 +507,8 @@ func TestSharedMemory(t *testing.T) {
 	}
 }
 
-// TestAnotherProgram: a process that begins another program keeps nothing of the
-// one before.
+// TestAnotherProgram: nothing remains of the old memory of a process that executes another
+// program.
 func TestAnotherProgram(t *testing.T) {
 	testkit.Leftovers(t)
 	s := startSubject(t, "obey")
@@ -533,7 +532,7 @@ func TestAnotherProgram(t *testing.T) {
 	}
 	lastPass(t, tr, store, s.suspend()...)
 	same(t, store, s.pid)
-	// And just before the last pass.
+	// Once more, just before the last pass.
 	s.thaw()
 	tr = track(t, s.pid)
 	store = newStore(t)
@@ -545,8 +544,8 @@ func TestAnotherProgram(t *testing.T) {
 	same(t, store, s.pid)
 }
 
-// TestNewProcesses: one that appears between passes is tracked, and one that
-// appears at the end is sent whole.
+// TestNewProcesses: a process that appears between passes is tracked. A process that appears at
+// the end is sent whole.
 func TestNewProcesses(t *testing.T) {
 	testkit.Leftovers(t)
 	s := startSubject(t, "obey")
@@ -569,7 +568,7 @@ func TestNewProcesses(t *testing.T) {
 	}
 }
 
-// TestDirty: it says what a pass would send, and changes nothing.
+// TestDirty: Dirty returns what a pass would send, and changes nothing.
 func TestDirty(t *testing.T) {
 	s := startSubject(t, "obey")
 	s.do("map 0 1024 -1")
@@ -598,7 +597,7 @@ func TestDirty(t *testing.T) {
 	dirty(0, 64)
 }
 
-// TestZeros: what holds nothing but zeros is not sent.
+// TestZeros: pages that contain only zeros are not sent.
 func TestZeros(t *testing.T) {
 	s := startSubject(t, "obey")
 	_, at := s.do("map 0 1024 -1")
@@ -619,7 +618,7 @@ func TestZeros(t *testing.T) {
 	same(t, store, s.pid)
 }
 
-// TestPassEnds: when the way to the target fails, or ctx ends.
+// TestPassEnds: a pass ends when its Send fails or its context ends.
 func TestPassEnds(t *testing.T) {
 	s := startSubject(t, "obey")
 	s.do("map 0 4096 -1")

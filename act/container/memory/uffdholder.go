@@ -24,7 +24,7 @@ const exiting = 0x4
 type UffdHolder struct {
 	pid     int
 	process int         // pidfd of the process
-	held    map[int]int // from the descriptors there to those here
+	held    map[int]int // from the process's descriptors to ours
 }
 
 // newUffdHolder opens a process. It holds none of its userfaultfds yet.
@@ -40,7 +40,7 @@ func newUffdHolder(pid int) (*UffdHolder, error) {
 func (g *UffdHolder) Held() int { return len(g.held) }
 
 // HoldAll takes the userfaultfds that the process has now, and closes those that the
-// process has closed. Those that it had when it ended in any way are kept. HoldAll
+// process has closed. It keeps all of them if the process has ended in any way. It
 // returns how many are held. After an error some are missing and none was closed.
 func (g *UffdHolder) HoldAll() (held int, err error) {
 	there, err := g.there()

@@ -13,8 +13,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// gripSubject has this binary open userfaultfds, and close them in order, as it is told.
-const gripSubject = "PAGURUS_GRIP_TEST"
+// holderSubject has this binary open userfaultfds, and close them in order, as it is told.
+const holderSubject = "PAGURUS_HOLDER_TEST"
 
 func openAndClose() {
 	var open []int
@@ -32,12 +32,12 @@ func openAndClose() {
 	}
 }
 
-// TestHoldAll: what a process opens is held, what it closes is not, and what it has when it
-// is killed is held on to.
+// TestHoldAll: userfaultfds that a process opens are held, those that it closes are not, and
+// those that it has when it is killed stay held.
 func TestHoldAll(t *testing.T) {
 	testkit.Root(t)
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), gripSubject+"=1")
+	cmd.Env = append(os.Environ(), holderSubject+"=1")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

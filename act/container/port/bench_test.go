@@ -10,9 +10,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// What filters on ports cost: containers on two hosts, by bridges and a tunnel, with
-// ports on which no filter could be hung, with ports as they are, and with ones that
-// have been cut and held.
+// BenchmarkPort measures what filters on ports cost. Containers on two hosts are connected by
+// bridges and a tunnel. Their ports can have no filters, have none, or were cut and held.
 func BenchmarkPort(b *testing.B) {
 	for _, way := range []string{"no hooks", "hooks", "after cut and hold"} {
 		hosts := stations(b, 2)
@@ -57,8 +56,8 @@ func BenchmarkPort(b *testing.B) {
 	}
 }
 
-// BenchmarkRelease is how long a container's first frame waits after the release has
-// begun, and how long the release of many takes.
+// BenchmarkRelease measures how long a container's first frame waits after the release has
+// begun, and how long the release of many frames takes.
 func BenchmarkRelease(b *testing.B) {
 	hosts := stations(b, 1)
 	layout{at: []int{0, 0}}.apply(hosts)
@@ -91,7 +90,7 @@ func BenchmarkRelease(b *testing.B) {
 	}
 }
 
-// echo connects two containers; the far one does what it is told with it.
+// echo connects two containers; the far one runs serve.
 func echo(b *testing.B, from, to *testkit.Host, serve func(net.Conn)) (c net.Conn) {
 	b.Helper()
 	addr := net.JoinHostPort(subnet.GuestAddr(1).String(), "7777")

@@ -50,7 +50,7 @@ func (p Port) deliver(packet []byte) error {
 		return err
 	}
 	for _, part := range fragments(packet, fleet.NetworkMTU) {
-		frame := make([]byte, headerBytes, headerBytes+14+len(part)) // nothing is left for the kernel to compute
+		frame := make([]byte, headerBytes, headerBytes+14+len(part)) // the kernel has nothing to compute
 		frame = append(append(append(frame, to...), from...), unix.ETH_P_IP>>8, unix.ETH_P_IP&0xff)
 		if _, err := unix.Write(way, append(frame, part...)); err != nil {
 			return err

@@ -189,8 +189,8 @@ func (h *FrameQueue) openQueue() (index int, err error) {
 	if err := errors.Join(h.kernel.LinkSetTxQLen(link, queueFrames), h.kernel.LinkSetUp(link)); err != nil {
 		return 0, fmt.Errorf("setting up the queue %s: %w", name, err)
 	}
-	// The TAP has a queue of its own. A queue before it would be emptied at some later
-	// time, so that it would be unknown when the last frame is in the TAP.
+	// The TAP has a queue of its own. A queue before it would be emptied later, so it would be
+	// unknown when the last frame is in the TAP.
 	direct := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Parent: netlink.HANDLE_ROOT}, QdiscType: "noqueue"}
 	if err := h.kernel.QdiscReplace(direct); err != nil {
 		return 0, fmt.Errorf("setting up the queue %s: %w", name, err)
@@ -358,7 +358,7 @@ func (h *FrameQueue) deliver(frame []byte) error {
 			time.Sleep(pause)
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.ENOBUFS):
-			return fmt.Errorf("the container takes no frames (is it plugged in?): %w", err)
+			return fmt.Errorf("the container takes no frames (is it attached?): %w", err)
 		default:
 			return fmt.Errorf("delivering a frame: %w", err)
 		}
@@ -399,7 +399,7 @@ func (h *FrameQueue) unhold() error {
 	return nil
 }
 
-// letGo releases everything, in whatever state it is.
+// letGo releases everything, in any state.
 func (h *FrameQueue) letGo() error {
 	err := h.unhold()
 	h.closed = true

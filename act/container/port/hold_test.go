@@ -18,8 +18,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// choir is senders that number their frames for container 0 and one that hears
-// them all.
+// choir is several senders that number their frames for container 0, and one receiver.
 type choir struct {
 	t     *testing.T
 	stop  chan struct{}
@@ -29,7 +28,7 @@ type choir struct {
 	ears  *card
 }
 
-// sing begins. All stay on one processor, or each on one of their own.
+// sing starts the senders: all on one processor, or each on its own.
 func sing(t *testing.T, ears *card, pause time.Duration, together bool, voices ...*card) *choir {
 	c := &choir{t: t, ears: ears, stop: make(chan struct{}), sent: make([]atomic.Int64, len(voices))}
 	for i, v := range voices {
@@ -55,7 +54,7 @@ func sing(t *testing.T, ears *card, pause time.Duration, together bool, voices .
 	return c
 }
 
-// said is how many frames each has sent. One more may be under way.
+// said returns how many frames each sender has sent. One more may be in transit.
 func (c *choir) said() (frames []int) {
 	for i := range c.sent {
 		frames = append(frames, int(c.sent[i].Load()))
@@ -63,7 +62,7 @@ func (c *choir) said() (frames []int) {
 	return frames
 }
 
-// more waits until each has sent so many more.
+// more waits until each sender has sent so many more frames.
 func (c *choir) more(frames int) {
 	c.t.Helper()
 	for i, n := range c.said() {
@@ -71,7 +70,7 @@ func (c *choir) more(frames int) {
 	}
 }
 
-// listen hears until there is nothing for a while, or for most.
+// listen receives frames until none arrives for a while, or for at most most.
 func (c *choir) listen(most time.Duration) (heard int) {
 	for end := time.Now().Add(most); time.Now().Before(end); heard++ {
 		text := c.ears.hear(noFrameFor)
@@ -91,7 +90,7 @@ func (c *choir) parse(text string) (who, number int) {
 	return who, number
 }
 
-// deaf hears what is there, which must all have been sent before.
+// deaf receives the frames in transit, all of which must have been sent before.
 func (c *choir) deaf(before []int) {
 	c.t.Helper()
 	heard := len(c.heard)
@@ -103,9 +102,8 @@ func (c *choir) deaf(before []int) {
 	}
 }
 
-// end stops the senders and says how many frames were heard that another, sent
-// later by the same, had overtaken. Every frame but lost must have been heard, and
-// none twice.
+// end stops the senders. It returns how many frames arrived after a later frame of the same
+// sender. All frames except lost must have arrived, each once.
 func (c *choir) end(lost uint64) (overtaken int) {
 	c.t.Helper()
 	close(c.stop)
@@ -137,14 +135,14 @@ func (c *choir) end(lost uint64) (overtaken int) {
 	return overtaken
 }
 
-// Frames from containers on this host and another wait while a container is held,
-// and then come, every one once and in order, while more are sent without pause.
+// Frames from containers on this host and another wait while a container is held. Afterwards
+// each arrives once and in order, while more are sent without pause.
 func TestHoldKeepsEveryFrame(t *testing.T) {
 	testkit.Leftovers(t)
 	for _, c := range []struct {
 		name     string
 		pause    time.Duration
-		frames   int // that each sends meanwhile, at least
+		frames   int // the least number that each sends meanwhile
 		together bool
 	}{
 		{"a little", time.Millisecond, 50, true},
@@ -194,9 +192,8 @@ func TestHoldKeepsEveryFrame(t *testing.T) {
 	}
 }
 
-// Container 0 moves from a to b while others on a, b and c send to it without pause:
-// every frame comes once and each sender's in order, those that came before it was
-// stopped at a and all others at b, when it is restored there.
+// Container 0 moves from a to b while others on a, b and c send to it without pause. Every frame
+// arrives once, and each sender's in order: those before the suspension at a, all others at b.
 func TestNoFrameIsLostInAMove(t *testing.T) {
 	testkit.Leftovers(t)
 	hosts := stations(t, 3)
@@ -233,8 +230,8 @@ func TestNoFrameIsLostInAMove(t *testing.T) {
 	t.Logf("%d frames before the move, %d held", before, held.Count().Delivered)
 }
 
-// Frames that come faster than they can be delivered are let go all the same: they
-// may overtake those that wait, but none is lost and none comes twice.
+// Frames that come faster than they can be delivered are released, too. They may overtake
+// waiting frames, but none is lost and none arrives twice.
 func TestReleaseDoesNotChaseForEver(t *testing.T) {
 	testkit.Leftovers(t)
 	hosts := stations(t, 2)
@@ -263,7 +260,7 @@ func mustBeFree(t *testing.T, s *station) {
 	}
 }
 
-// A queue has an end; how many frames were lost at it is known, and the rest come.
+// The queue has a limit. The number of frames lost there is known, and the others arrive.
 func TestHoldIsBounded(t *testing.T) {
 	testkit.Leftovers(t)
 	s := stations(t, 1)[0]
@@ -291,9 +288,8 @@ func TestHoldIsBounded(t *testing.T) {
 	mustBeFree(t, s)
 }
 
-// Closing drops what waits; holding a second time is refused while somebody holds,
-// and after the death of the process that held it is not. A hold whose process died
-// is ended by Free, too.
+// Closing drops waiting frames. A second hold is refused while the first one's process lives,
+// and allowed after its death. Free also ends a hold whose process died.
 func TestHoldEnds(t *testing.T) {
 	testkit.Leftovers(t)
 	s := stations(t, 1)[0]
@@ -344,23 +340,23 @@ func TestHoldEnds(t *testing.T) {
 	mustBeFree(t, s)
 }
 
-// A container that is not plugged in yet has its frames when it is; one that never
-// is gets an error, and may be plugged in after it.
+// A container that is not attached yet gets its frames when it is. If it never is, Release
+// returns an error, and the container may be attached afterwards.
 func TestHoldBeforeTake(t *testing.T) {
 	testkit.Leftovers(t)
 	s := stations(t, 1)[0]
 	layout{at: []int{0, 0}}.apply([]*station{s})
 	voice := newCard(t, s.attachContainer(1))
 	held := s.queueFrames(0)
-	// The port's other end is still switched off, so that the bridge sends it
-	// nothing; what comes by the tunnel does not ask the bridge.
+	// The port's other end is still down, so the bridge sends it nothing. Frames from the tunnel
+	// do not pass the bridge.
 	s.Run("ip", "link", "set", subnet.PortPeerName(0), "up")
 	testkit.Until(t, surely, "the port forwards", func() bool {
 		return strings.Contains(s.Run("bridge", "link", "show", "dev", port(0).link()), "state forwarding")
 	})
 	voice.say(mac(0), "early")
 	s.Run("ip", "link", "set", subnet.PortPeerName(0), "down")
-	if err := held.Release(); err == nil || !strings.Contains(err.Error(), "plugged in") {
+	if err := held.Release(); err == nil || !strings.Contains(err.Error(), "is it attached") {
 		t.Errorf("released to nobody: %v", err)
 	}
 	ears := newCard(t, s.attachContainer(0))
@@ -371,8 +367,8 @@ func TestHoldBeforeTake(t *testing.T) {
 	ears.mustHear("released", "early")
 }
 
-// Whatever is applied meanwhile leaves a hold alone, until the port is not wanted;
-// what leads frames on to another host goes first.
+// Changes to the network leave a hold alone until the port is removed. A filter that directs
+// frames to another host comes first.
 func TestHoldBesideTheOverlay(t *testing.T) {
 	testkit.Leftovers(t)
 	hosts := stations(t, 2)

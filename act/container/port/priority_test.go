@@ -8,7 +8,7 @@ import (
 	"pagurus/fleet"
 )
 
-// TestPriorities: the filters have the priorities that are agreed on with the overlay.
+// TestPriorities: the filters have the priorities agreed on with the overlay.
 func TestPriorities(t *testing.T) {
 	link := &netlink.GenericLink{}
 	if got := filter(link, frameQueueProgram).Priority; got != fleet.QueuePriority {

@@ -11,8 +11,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// connection is an established TCP connection taken out of the kernel, as CRIU
-// does it (tcp(7), TCP_REPAIR): enough of it to go on elsewhere.
+// connection is the state of an established TCP connection taken from its socket, as CRIU does
+// it (tcp(7), TCP_REPAIR): enough to continue elsewhere.
 type connection struct {
 	local, remote unix.SockaddrInet4
 	info          unix.TCPInfo
@@ -26,7 +26,7 @@ type connection struct {
 type queue struct {
 	next uint32 // number of the byte after the last
 	data []byte
-	late int // bytes at the end that never left
+	late int // bytes at the end that were never sent
 }
 
 // repairWindow is struct tcp_repair_window.
@@ -37,8 +37,8 @@ const (
 	sendQueue    = 2 // TCP_SEND_QUEUE
 )
 
-// takeOut takes a connection out of its socket, which is then closed without a word
-// to the other side.
+// takeOut takes a connection out of its socket, which is then closed without a packet to the
+// peer.
 func takeOut(fd int) (c connection, err error) {
 	step := func(what string, do func() error) {
 		if err == nil {
@@ -118,8 +118,8 @@ func takeQueue(fd, which int, ask uint) (q queue, err error) {
 	return q, err
 }
 
-// putIn makes the connection again, in a container. Until the last step its kernel
-// sends nothing for it.
+// putIn restores the connection in a container. Until the last step its kernel sends nothing for
+// it.
 func (c connection) putIn(in *testkit.Host) (fd int, err error) {
 	err = in.Do(func() (err error) {
 		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -150,7 +150,7 @@ func (c connection) putIn(in *testkit.Host) (fd int, err error) {
 		}
 	}
 	step("reusing", func() error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
-	// The queues are as full as they were.
+	// The queues are as full as before.
 	step("room", func() error {
 		return errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 32<<20), unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 32<<20))
 	})
@@ -178,7 +178,7 @@ func (c connection) putIn(in *testkit.Host) (fd int, err error) {
 	return fd, err
 }
 
-// setOptions sets what the two sides agreed on when they connected.
+// setOptions sets the options that the two sides agreed on when they connected.
 func (c connection) setOptions(fd *int) func() error {
 	return func() error {
 		type one struct{ code, value uint32 }

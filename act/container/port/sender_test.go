@@ -14,8 +14,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// source is a program in a container that streams without pause. It can be stopped,
-// and go on elsewhere.
+// source is a program in a container that streams without pause. It can be stopped and continue
+// elsewhere.
 type source struct {
 	stop atomic.Bool
 	sent uint64
@@ -23,7 +23,7 @@ type source struct {
 	done chan struct{}
 }
 
-// run goes on where it was.
+// run continues the stream.
 func (s *source) run(fd int) {
 	s.stop.Store(false)
 	s.done = make(chan struct{})
@@ -51,7 +51,7 @@ func (s *source) freeze() {
 	<-s.done
 }
 
-// sink reads what a source streams, in another container.
+// sink reads a source's stream in another container.
 type sink struct {
 	got   atomic.Uint64
 	first atomic.Int64 // when the first came since this was 0
@@ -81,8 +81,8 @@ func (s *sink) run(c net.Conn) {
 	}()
 }
 
-// A container that sends all it can goes on doing so after a move, although nothing
-// that its restored sockets send may leave before it runs.
+// A container that sends as fast as it can continues after a move, although its restored sockets
+// may send nothing before it runs.
 func TestSenderGoesOnAfterAMove(t *testing.T) {
 	testkit.Leftovers(t)
 	hosts := stations(t, 2)

@@ -18,17 +18,17 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// service is a program in a container: it reads a stream, checks it, and answers
-// with how much it has read. It can be stopped, and go on elsewhere.
+// service is a program in a container. It reads a stream, checks it, and answers how much it has
+// read. It can be stopped and continue elsewhere.
 type service struct {
 	fd    int
 	stop  atomic.Bool
 	ended sync.WaitGroup
 	read  uint64
-	err   error // why it ended; io.EOF when the other side said so
+	err   error // why it ended; io.EOF if the other side ended the stream
 }
 
-// run goes on where it was.
+// run continues the service.
 func (s *service) run(fd int) {
 	s.fd = fd
 	s.stop.Store(false)
@@ -69,7 +69,7 @@ func (s *service) freeze() {
 // pattern is byte i of the stream.
 func pattern(i uint64) byte { return byte(i>>8*31 + i) }
 
-// listen waits in a container for the one connection of the test.
+// listen listens in a container for the test's one connection.
 func (s *service) listen(t *testing.T, in *testkit.Host) (accept func() (fd int)) {
 	var l int
 	in.Must(func() (err error) {
@@ -87,7 +87,7 @@ func (s *service) listen(t *testing.T, in *testkit.Host) (accept func() (fd int)
 	}
 }
 
-// patient lets a socket's reader look up now and then.
+// patient makes a socket's reader return from time to time.
 func patient(t *testing.T, fd int) {
 	t.Helper()
 	wait := unix.NsecToTimeval(int64(20 * time.Millisecond))
@@ -96,8 +96,7 @@ func patient(t *testing.T, fd int) {
 	}
 }
 
-// caller is a program in another container, which streams to the service without
-// pause.
+// caller is a program in another container, which streams to the service without pause.
 type caller struct {
 	conn    *net.TCPConn
 	stop    atomic.Bool
@@ -181,14 +180,13 @@ func (c *caller) retransmitted(t *testing.T) (n uint32) {
 	return n
 }
 
-// underWay is how long what a container sent before it was frozen may still be on
-// its way through its own host, where a cut would drop it. Drivers have other things
-// to do in between.
+// underWay is how long frames sent before a container was frozen may still be in transit in its
+// host, where a cut would drop them. Drivers do other work in between.
 const underWay = 100 * time.Millisecond
 
-// A TCP connection that carries all it can is moved with its container, whose
-// sockets are there up to a second after the source was cut: nothing is lost, and the
-// caller is answered as soon as what waited is released.
+// A TCP connection under full load is moved with its container. Its sockets are restored up to a
+// second after the source was cut. Nothing is lost, and the caller is answered as soon as the
+// waiting frames are released.
 func TestConnectionOutlivesAMove(t *testing.T) {
 	testkit.Leftovers(t)
 	for callerAt, name := range []string{"caller on the source", "caller on the target", "caller on a third host"} {
@@ -234,7 +232,7 @@ func TestConnectionOutlivesAMove(t *testing.T) {
 			if count := held.Count(); count.Delivered == 0 || count.Lost != 0 {
 				t.Errorf("%+v", count)
 			}
-			layout{at: []int{1, callerAt}, left: true}.apply(hosts) // the guest is at the target for everybody
+			layout{at: []int{1, callerAt}, left: true}.apply(hosts) // all hosts now send to the target
 			time.Sleep(300 * time.Millisecond)
 			c.stop.Store(true)
 			s.ended.Wait()
@@ -248,8 +246,8 @@ func TestConnectionOutlivesAMove(t *testing.T) {
 	}
 }
 
-// Without a hold the target's kernel answers for sockets that it has not got yet,
-// and the connection is lost. This shows that the test above can fail.
+// Without a hold the target's kernel answers for sockets that it does not have yet, and the
+// connection is lost. This shows that the test above can fail.
 func TestConnectionIsLostWithoutAHold(t *testing.T) {
 	testkit.Leftovers(t)
 	hosts := stations(t, 2)
@@ -275,8 +273,8 @@ func TestConnectionIsLostWithoutAHold(t *testing.T) {
 	}
 }
 
-// While it is cut, a container that is killed says nothing: its peers' connections
-// wait for the one that goes on elsewhere.
+// A container that is killed while it is cut sends nothing. Its peers' connections wait for the
+// container that continues elsewhere.
 func TestKilledWhileCutSaysNothing(t *testing.T) {
 	testkit.Leftovers(t)
 	hosts := stations(t, 2)

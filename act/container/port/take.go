@@ -59,19 +59,19 @@ func (p Port) Attach(ns *os.File) error {
 		err = p.wait(kernel)
 	}
 	if err != nil {
-		return p.unplugged(err)
+		return p.notAttached(err)
 	}
 	return nil
 }
 
-// AttachMeanwhile starts Attach in another thread, because it takes as long as all else
-// that prepares a target. at runs a function in the host's namespace. wait waits for the
-// end of Attach and returns its error. The file may be closed meanwhile. After an error
-// nothing was started.
+// AttachMeanwhile starts Attach in another thread, because it takes as long as all other
+// preparations of a target. at runs a function in the host's namespace. wait waits for the end
+// of Attach and returns its error. The file may be closed meanwhile. After an error nothing was
+// started.
 func (p Port) AttachMeanwhile(ns *os.File, at func(func() error) error) (wait func() error, _ error) {
 	fd, err := unix.FcntlInt(ns.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return nil, p.unplugged(err)
+		return nil, p.notAttached(err)
 	}
 	own, done := os.NewFile(uintptr(fd), "network"), make(chan struct{})
 	var taken error
@@ -83,8 +83,8 @@ func (p Port) AttachMeanwhile(ns *os.File, at func(func() error) error) (wait fu
 	return func() error { <-done; return taken }, nil
 }
 
-func (p Port) unplugged(err error) error {
-	return fmt.Errorf("plugging guest %d of network %d into its port: %w", p.Index, p.Subnet, err)
+func (p Port) notAttached(err error) error {
+	return fmt.Errorf("attaching guest %d of network %d to its port: %w", p.Index, p.Subnet, err)
 }
 
 // Give undoes Attach: the link leaves the container's namespace and is as it was before.
@@ -114,7 +114,7 @@ func (p Port) Give(ns *os.File) error {
 		return in.LinkSetNsFd(link, int(here))
 	})
 	if err != nil && !missing(err) { // it may have disappeared meanwhile
-		return fmt.Errorf("unplugging guest %d of network %d from its port: %w", p.Index, p.Subnet, err)
+		return fmt.Errorf("detaching guest %d of network %d from its port: %w", p.Index, p.Subnet, err)
 	}
 	return nil
 }

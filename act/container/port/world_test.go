@@ -19,8 +19,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// surely is for what must come, quiet for what must not; a slow machine only makes
-// the test kinder.
+// surely is how long to wait for expected frames, quiet for unexpected ones. A slow machine only
+// makes the test more lenient.
 const (
 	surely     = 10 * time.Second
 	noFrameFor = 300 * time.Millisecond
@@ -54,12 +54,11 @@ func port(i int) Port { return Port{Subnet: subnet, Index: i, Guests: 4} }
 
 func mac(i int) string { return subnet.GuestMAC(i) }
 
-// layout says at which host each guest is, by number, and where else guest 0 has a
-// port.
+// layout says on which host each guest is, by number, and where else guest 0 has a port.
 type layout struct {
 	at   []int
 	to   int  // the host that guest 0 moves to, 0 for none
-	left bool // host 0, where it was until now
+	left bool // host 0, where it was before
 }
 
 func (l layout) apply(all []*station) {
@@ -81,7 +80,7 @@ func (l layout) apply(all []*station) {
 	}
 }
 
-// attachContainer plugs a container with nothing in it but its network into a port.
+// attachContainer attaches to a port a container that has only a network.
 func (s *station) attachContainer(i int) *testkit.Host {
 	s.t.Helper()
 	in := testkit.Namespace(s.t)
@@ -126,7 +125,7 @@ func newCard(t testing.TB, in *testkit.Host) *card {
 			return err
 		}
 		c.file = os.NewFile(uintptr(fd), inside)
-		const kind = experimental>>8 | experimental&0xff<<8 // as the network has it
+		const kind = experimental>>8 | experimental&0xff<<8 // in network byte order
 		return errors.Join(
 			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 256<<20),
 			unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: kind, Ifindex: link.Index}))
@@ -148,14 +147,14 @@ func (c *card) say(to, text string) {
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, unix.ENOBUFS) { // the kernel took it not, since it has too many
+		if !errors.Is(err, unix.ENOBUFS) { // the kernel has too many frames and refused this one
 			c.t.Errorf("sending: %v", err)
 			return
 		}
 	}
 }
 
-// hear gives the next frame, or "" when there is none within wait.
+// hear returns the next frame, or "" if none arrives within wait.
 func (c *card) hear(wait time.Duration) string {
 	c.file.SetReadDeadline(time.Now().Add(wait))
 	buffer := make([]byte, 2048)
@@ -180,8 +179,8 @@ func (c *card) mustNotHear(stage string) {
 	}
 }
 
-// pinned keeps a goroutine on one processor: what is sent from two may overtake
-// itself on the way, held or not. The thread ends with the goroutine.
+// pinned keeps a goroutine on one processor: frames sent from two may overtake each other, held
+// or not. The thread ends with the goroutine.
 func pinned(t testing.TB, nth int) {
 	runtime.LockOSThread()
 	var may, one unix.CPUSet

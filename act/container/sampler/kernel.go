@@ -18,17 +18,17 @@ import (
 
 const (
 	pageBytes = 4096
-	// batch is how many pages are read at once. It bounds the memory this takes
-	// and how long a process's own changes to its address space wait.
+	// batch is how many pages are read at once. It limits the memory used here, and how long a
+	// process's own changes to its address space wait.
 	batch = 32
 	// mostRegions is how many one scan gives.
 	mostRegions = 512
 )
 
-// What stands for a page instead of a hash of it.
+// Values in place of a page's hash.
 const (
-	empty   = 0 // nothing but zeros
-	unknown = 1 // no longer there, or not to be read: it would cost the process to look
+	empty   = 0 // only zeros
+	unknown = 1 // no longer there, or not to be read because that would cost the process something
 )
 
 // The kernel's PAGEMAP_SCAN (include/uapi/linux/fs.h), which walks over what is
@@ -53,17 +53,17 @@ type scan struct {
 type area struct {
 	process    int // in looker.processes
 	start, end uint64
-	shared     bool // memory that others may have mapped, too
+	shared     bool // memory that other processes may have mapped, too
 	files      bool // of a file below Subject.Files
 }
 
-// process is one that is looked at.
+// process is a process whose memory is sampled.
 type process struct {
 	pid     int
 	pagemap *os.File
 }
 
-// page is one page of the sample and what it held.
+// page is a page of the sample with the hashes of its content.
 type page struct {
 	area               int
 	address            uint64
@@ -76,8 +76,8 @@ func (q page) isBefore(area int, address uint64) bool {
 	return q.area < area || q.area == area && q.address < address
 }
 
-// marking sees which pages of a sample are there, as regions are given in the order in
-// which the sample was taken.
+// marking finds which pages of a sample exist. Regions are passed to it in the order in which
+// the sample was taken.
 type marking struct{ left []page }
 
 func (m *marking) mark(area int, r region) {
@@ -85,7 +85,7 @@ func (m *marking) mark(area int, r region) {
 	m.until(area, r.end, true)
 }
 
-// absent says that nothing more comes before an address of an area.
+// absent records that no more pages exist before an address of an area.
 func (m *marking) absent(area int, address uint64) { m.until(area, address, false) }
 
 func (m *marking) until(area int, address uint64, there bool) {
@@ -94,14 +94,14 @@ func (m *marking) until(area int, address uint64, there bool) {
 	}
 }
 
-// sampler is one look under way.
+// sampler is one measurement.
 type sampler struct {
 	subject   Subject
 	device    string // of the files, as /proc/PID/maps has it
 	processes []process
 	areas     []area
-	mappings  int // also those that no page is looked at of
-	segments  int // of memory that is shared without a file
+	mappings  int // also those whose pages are not sampled
+	segments  int // of shared memory without a file
 	sample    []page
 	seed      maphash.Seed
 	zeros     []byte
@@ -147,10 +147,10 @@ func (l *sampler) close() {
 	}
 }
 
-// gone says that a process is no more.
+// gone reports whether a process has ended.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// noteProcess notes a process's memory. seen are the shared parts that another has
+// noteProcess records a process's memory. seen holds the shared parts that another process has
 // mapped, too.
 func (l *sampler) noteProcess(at int, seen map[string]bool) error {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", l.processes[at].pid))
@@ -177,13 +177,12 @@ func (l *sampler) noteProcess(at int, seen map[string]bool) error {
 	return nil
 }
 
-// shareable begin the names of memory that processes share without a file.
+// shareable lists the beginnings of the names of shared memory without a file.
 var shareable = []string{"/dev/zero (deleted)", "/memfd:", "/SYSV"}
 
-// parse reads a line of /proc/PID/maps: the range, rights, offset, device, inode
-// and, after spaces, a name (proc_pid_maps(5)). Memory that is moved is that which
-// is the process's own, of a file or not, and what is shared but is no file's of
-// elsewhere; key names what is shared.
+// parse reads a line of /proc/PID/maps: the range, rights, offset, device, inode and, after
+// spaces, a name (proc_pid_maps(5)). ok reports that a move sends this memory: the process's
+// own, and shared memory except files from elsewhere. key identifies shared memory.
 func parse(line, device string) (a area, key string, ok bool) {
 	words := strings.Fields(line)
 	if len(words) < 5 || len(words[1]) != 4 {
@@ -213,7 +212,7 @@ func parse(line, device string) (a area, key string, ok bool) {
 	return a, strings.Join(words[2:5], " "), a.files
 }
 
-// census counts what there is now, and sees which pages of the sample are.
+// census counts the memory now, and finds which pages of the sample exist.
 func (l *sampler) census() (counted, error) {
 	var c counted
 	if l.subject.Files != "" {
@@ -238,12 +237,12 @@ func (l *sampler) census() (counted, error) {
 	return c, err
 }
 
-// each gives all memory that is there, in a fixed order.
+// each passes all existing memory to give, in a fixed order.
 func (l *sampler) each(give func(area int, r region)) error {
 	for i, a := range l.areas {
 		p := l.processes[a.process]
 		s := scan{start: a.start, end: a.end, mask: isPresent, give: isPresent}
-		if !a.shared { // what a file holds is read again from that
+		if !a.shared { // a file's content is read again from the file
 			s.mask, s.inverted = isPresent|isFile|isZero, isFile|isZero
 		}
 		for s.start < s.end {
@@ -296,8 +295,8 @@ func (l *sampler) read() error {
 			}
 		}
 		q.now = unknown
-		// Reading what is not there, or in the swap space, makes the kernel put
-		// something there, as it does with the few that go after the census.
+		// Reading a page that does not exist, or is in the swap space, makes the kernel create
+		// one. That can still happen to the few pages that disappear after the census.
 		if q.there {
 			l.asked = append(l.asked, i)
 		}
@@ -305,7 +304,7 @@ func (l *sampler) read() error {
 	return l.fetch()
 }
 
-// fetch reads the pages asked for, all of one process, and notes what they hold.
+// fetch reads the queued pages, all of one process, and records their hashes.
 func (l *sampler) fetch() error {
 	slot := func(k int) []byte { return l.buffer[k*pageBytes : (k+1)*pageBytes] }
 	for len(l.asked) > 0 {
@@ -329,13 +328,13 @@ func (l *sampler) fetch() error {
 		for k, i := range l.asked[:whole] {
 			l.sample[i].now = l.hash(slot(k))
 		}
-		l.asked = l.asked[min(whole+1, len(l.asked)):] // the one it stopped at went away a moment ago
+		l.asked = l.asked[min(whole+1, len(l.asked)):] // the page at which it stopped has just disappeared
 	}
 	l.asked = l.asked[:0]
 	return nil
 }
 
-// hash stands for what a page holds.
+// hash returns the hash of a page's content.
 func (l *sampler) hash(b []byte) uint64 {
 	if bytes.Equal(b, l.zeros) {
 		return empty

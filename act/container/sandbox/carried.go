@@ -2,39 +2,39 @@ package sandbox
 
 import "golang.org/x/sys/unix"
 
-// What a program tells the kernel to keep of it has to be among what a move carries. What
-// is not fails as on a kernel that does not know it, so that programs do without it:
-// after a move it would be gone without a word, since most of it nobody can read or set
-// from outside. A test of the driver makes each of these calls.
+// A program may only set state that a move carries. Other calls fail as on a kernel without
+// them, so that programs do without them. After a move such state would silently be lost,
+// because most of it can be neither read nor set from outside. A test of the driver makes each
+// of these calls.
 
-// answerOf refuses a call with an error.
+// answerOf returns the filter result that fails a call with an error.
 func answerOf(err unix.Errno) uint32 { return answerErrno | uint32(err) }
 
-// choice is a system call some uses of which have to be refused: one of its arguments has
-// to be among some values, to be none of some, or to lack some bits.
+// choice is a system call of which some uses are refused. It says which values one of its
+// arguments must have, must not have, or which bits it must lack.
 type choice struct {
 	call     uintptr
 	argument int
-	among    []uint32 // nil: never or lack counts
-	never    []uint32 // nil: lack counts
+	among    []uint32 // nil: never or lack applies
+	never    []uint32 // nil: lack applies
 	lack     uint32
 	wrong    unix.Errno
 }
 
-// Of prctl(2), arch_prctl(2) and memory policies, what x/sys does not name.
+// Constants of prctl(2), arch_prctl(2) and memory policies that x/sys lacks.
 const (
 	prGetMemoryMerge = 68
 	prGetAuxv        = 0x41555856
-	archGetPerm      = 0x1022 // of registers that have to be asked for
+	archGetPerm      = 0x1022 // for registers that must be requested
 	archGetSupported = 0x1021
-	archMapVDSO      = 0x2001 // to 0x2003, by which CRIU makes processes
+	archMapVDSO      = 0x2001 // to 0x2003; CRIU uses them to make processes
 	archShadowStatus = 0x5005
 	policyDefault    = 0
 	policyLocal      = 4
 	futureMappings   = unix.MCL_FUTURE | unix.MCL_ONFAULT
 )
 
-// processOptions of prctl(2) are those that are carried, and those that only ask.
+// processOptions lists the options of prctl(2) whose state is carried, or that only read.
 var processOptions = []uint32{
 	unix.PR_SET_PDEATHSIG, unix.PR_GET_PDEATHSIG, unix.PR_GET_DUMPABLE, unix.PR_SET_DUMPABLE, unix.PR_GET_KEEPCAPS, unix.PR_SET_KEEPCAPS,
 	unix.PR_SET_NAME, unix.PR_GET_NAME, unix.PR_GET_SECCOMP, unix.PR_SET_SECCOMP, unix.PR_CAPBSET_READ, unix.PR_CAPBSET_DROP, unix.PR_GET_TSC,
@@ -45,25 +45,25 @@ var processOptions = []uint32{
 }
 
 var choices = []choice{
-	// Its third argument is for flags, which CRIU does not know.
+	// CRIU does not know the flags in its third argument.
 	{call: unix.SYS_PRCTL, argument: 0, among: processOptions, wrong: unix.EINVAL},
 	{call: unix.SYS_MLOCKALL, argument: 0, lack: futureMappings, wrong: unix.EPERM},
 	{call: unix.SYS_MLOCK2, argument: 2, among: []uint32{0}, wrong: unix.EINVAL},
 	{call: unix.SYS_MBIND, argument: 2, among: []uint32{policyDefault, policyLocal}, wrong: unix.EPERM},
-	// Nothing outside the process shows what it asked to be told of a folder, and whoever
-	// copies a file breaks the leases on it.
+	// Nothing outside the process shows its requests for notifications about a folder, and
+	// copying a file breaks its leases.
 	{call: unix.SYS_FCNTL, argument: 1, never: []uint32{unix.F_NOTIFY, unix.F_SETLEASE}, wrong: unix.EINVAL},
 }
 
-// unknown are calls of which all uses have to be refused. Rules of Landlock would no
-// longer hold after a move; the others make memory and registers that CRIU does not know.
+// unknown lists calls that are always refused. Landlock's rules would be lost in a move. The
+// others make memory and registers that CRIU does not know.
 var unknown = []uintptr{
 	unix.SYS_LANDLOCK_CREATE_RULESET, unix.SYS_LANDLOCK_ADD_RULE, unix.SYS_LANDLOCK_RESTRICT_SELF,
 	unix.SYS_MEMFD_SECRET, unix.SYS_SET_MEMPOLICY_HOME_NODE, unix.SYS_MSEAL, unix.SYS_LSM_SET_SELF_ATTR,
 }
 
-// onlyCarried is the part of the filter that refuses them. The number of the call is
-// loaded before it, and after it if the call is none of these.
+// onlyCarried is the part of the filter that refuses them. The call's number is loaded before
+// it, and after it if the call is allowed.
 func onlyCarried() []unix.SockFilter {
 	var p []unix.SockFilter
 	for _, c := range append(choices, machineChoices...) {
@@ -75,7 +75,7 @@ func onlyCarried() []unix.SockFilter {
 	return p
 }
 
-// filter leaves the number of another call loaded.
+// filter makes the instructions for one choice. For other calls it leaves the number loaded.
 func (c choice) filter() []unix.SockFilter {
 	body := []unix.SockFilter{load(atArgument + 8*uint32(c.argument))}
 	switch {

@@ -6,16 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kept are the capabilities of a container's root: to make files of others, to
-// become the job's user, to end its programs, and to listen on a port below
-// 1024. Networks and mounts are made from outside.
+// kept lists the capabilities of a container's root: to change files of other users, to become
+// the job's user, to end its programs, and to listen on a port below 1024. Networks and mounts
+// are made from outside.
 var kept = []int{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID,
 	unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT,
 }
 
-// confine gives up, for this thread and all it becomes, every right that a
-// program of a container need not have.
+// confine gives up every privilege that a container's programs do not need, for this thread and
+// its descendants.
 func confine() error {
 	var set [2]uint32
 	for _, c := range kept {
@@ -25,7 +25,7 @@ func confine() error {
 		if set[c/32]&(1<<(c%32)) != 0 {
 			continue
 		}
-		// EINVAL: a kernel that does not know it.
+		// EINVAL: the kernel does not know the capability.
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil && err != unix.EINVAL {
 			return fmt.Errorf("give up capability %d: %w", c, err)
 		}
@@ -35,11 +35,11 @@ func confine() error {
 	}
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	rights := [2]unix.CapUserData{{Effective: set[0], Permitted: set[0]}, {Effective: set[1], Permitted: set[1]}}
-	// No program gets more than this by its file's mode either.
+	// The mode of a program's file cannot give it more privileges either.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("refuse new rights: %w", err)
 	}
-	// The filter is set while this is still allowed without a doubt.
+	// The filter is set while this is certainly allowed.
 	if err := forbid(); err != nil {
 		return err
 	}
@@ -49,10 +49,9 @@ func confine() error {
 	return nil
 }
 
-// forbidden are system calls that no program of a job needs and that reach
-// beyond the container, or have been used to. Most would fail without
-// capabilities anyway. What starts and looks at programs is not among them:
-// ptrace(2) and process_vm_readv(2) are how ranks and debuggers work.
+// forbidden lists system calls that no program of a job needs and that affect the host, or have
+// been abused to do so. Most would fail anyway without capabilities. Calls to start and trace
+// programs are allowed: ranks and debuggers use ptrace(2) and process_vm_readv(2).
 var forbidden = []uintptr{
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN, unix.SYS_FSCONFIG,
 	unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_BPF, unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD,

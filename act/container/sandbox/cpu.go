@@ -9,16 +9,15 @@ import (
 	"strings"
 )
 
-// Processor is what programs can see of a host's processors. A container's
-// programs look once, when they start, and then use what they saw wherever they
-// are: they may only go where nothing of it is missing, and there CRIU restores
-// their registers.
+// Processor describes the features of a host's processors that programs can see. A program
+// examines them once, when it starts, and then uses them on every host. So it may only go to
+// hosts that lack none of them, where CRIU can also restore its registers.
 type Processor struct {
 	Level string   `json:"level"` // of the x86-64 psABI: "x86-64-v1" to "x86-64-v4"
 	Flags []string `json:"flags"` // sets of instructions and registers, as in /proc/cpuinfo, sorted
 }
 
-// levels are what each level has beyond the one before it.
+// levels lists the flags that each level adds to the one before it.
 var levels = []struct {
 	name  string
 	flags []string
@@ -28,8 +27,8 @@ var levels = []struct {
 	{"x86-64-v4", []string{"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}},
 }
 
-// visible are flags that programs act upon, besides those that begin as
-// visibleFamilies; all others are the kernel's business.
+// visible lists flags that programs use, besides those that begin with a word of
+// visibleFamilies. Only the kernel uses the others.
 var (
 	visible = []string{
 		"abm", "adx", "aes", "bmi1", "bmi2", "cldemote", "clflush", "clflushopt", "clwb", "clzero", "cmov", "cx16", "cx8", "enqcmd", "erms",
@@ -40,7 +39,7 @@ var (
 	visibleFamilies = []string{"avx", "amx_", "sse", "sha", "3dnow", "xsave"}
 )
 
-// ReadProcessor tells what this host's processors have in common.
+// ReadProcessor returns the features that all of this host's processors have.
 func ReadProcessor() (Processor, error) {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -84,15 +83,13 @@ func parse(text []byte) (Processor, error) {
 	return p, nil
 }
 
-// sets are those of registers that the kernel keeps for programs only where a processor
-// has them, by a flag that says so.
+// sets lists register sets that the kernel saves only if a processor's flag announces them.
 var sets = []struct{ flag, name string }{{"avx", "AVX"}, {"avx512f", "AVX-512"}, {"amx_tile", "AMX"}, {"ospke", "protection keys"}, {"mpx", "MPX"}}
 
-// Registers names, for people, the sets of registers that there are. Where one more or
-// less is kept, the area is larger or smaller in which XSAVE puts them all; glibc asks
-// for its size when a program starts, and goes by that for ever. So these have to be
-// the same wherever a program goes. CRIU compares the area's size for the same reason,
-// but only if it is told to.
+// Registers names, for people, the register sets of the processor. Each set enlarges the area in
+// which XSAVE stores all of them. glibc reads the area's size when a program starts and relies
+// on it for ever. So the sets must be the same on every host of a program. CRIU compares the
+// area's size for the same reason, but only if it is told to.
 func (p Processor) Registers() string {
 	names := []string{"SSE"}
 	for _, s := range sets {
@@ -103,7 +100,7 @@ func (p Processor) Registers() string {
 	return "registers of " + strings.Join(names, ", ")
 }
 
-// missing gives what of want is not in have.
+// missing returns the elements of want that are not in have.
 func missing(have, want []string) []string {
 	var out []string
 	for _, flag := range want {

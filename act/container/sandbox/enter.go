@@ -48,7 +48,7 @@ func (c Cell) enter() error {
 // usualFiles is how many files a program may open unless it asks for more.
 const usualFiles = 1024
 
-// mount makes the cell's root the root, and mounts in it what belongs there.
+// mount makes the cell's root the root, and makes the mounts in it.
 func (c Cell) mount() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("part from the host's mounts: %w", err)
@@ -121,7 +121,7 @@ var kernelMounts = []mounting{
 
 var terminals = mounting{"devpts", "/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"}
 
-// show mounts what was opened before the root was changed.
+// show mounts a tree that was opened before the root was changed.
 func (m Mount) show(tree int) error {
 	defer unix.Close(tree)
 	if err := m.place(tree); err != nil {
@@ -171,7 +171,7 @@ var (
 	fixed = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// mask covers what guests must not see or change.
+// mask covers the hidden and fixed paths.
 func mask() error {
 	for _, path := range hidden {
 		st, err := os.Stat(path)

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where the kernel puts things in struct seccomp_data.
+// Offsets in struct seccomp_data.
 const (
 	atCall         = 0
 	atArchitecture = 4
-	atArgument     = 16 // the first, its lower half
+	atArgument     = 16 // the first argument's lower half
 )
 
-// What a filter answers, from linux/seccomp.h.
+// Results of a filter, from linux/seccomp.h.
 const (
 	answerAllow = 0x7fff0000
 	answerKill  = 0x80000000
@@ -25,10 +25,9 @@ const (
 // newNamespaces are the flags of clone(2) that make namespaces.
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWCGROUP
 
-// forbid has the kernel refuse the forbidden calls to this thread and all that
-// it becomes. They fail as if there were no right to them (EPERM), which
-// programs know how to take; clone3, whose flags a filter cannot see, as if the
-// kernel were older (ENOSYS), so that libraries use clone.
+// forbid makes the kernel refuse the forbidden calls to this thread and its descendants. They
+// fail as if a privilege were missing (EPERM), which programs can handle. clone3 fails as on an
+// older kernel (ENOSYS), so that libraries use clone: a filter cannot see the flags of clone3.
 func forbid() error {
 	filter := program()
 	fprog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
@@ -40,7 +39,7 @@ func forbid() error {
 	return nil
 }
 
-// load, jump and answer are the instructions of a filter.
+// load, jump and answer make the instructions of a filter.
 func load(at uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
 }

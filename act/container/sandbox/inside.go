@@ -13,8 +13,8 @@ import (
 	"pagurus/act/host"
 )
 
-// Where things are inside. The agent is the host's to show there, all else is in the
-// container's own memory.
+// Paths in the container. The host mounts the agent; the others are in the container's own
+// memory.
 const (
 	AgentPath = folder + "/pagurus-guest"
 	Link      = folder + "/link.sock"
@@ -23,8 +23,8 @@ const (
 	folder = "/run/pagurus"
 )
 
-// AgentShown reports whether a container, by one of its processes here, has its guest agent
-// where the host shows it. Its root cannot take that away, but can move the folder.
+// AgentShown reports whether a container, given one of its processes, has its guest agent at
+// AgentPath. The container's root cannot unmount the agent, but can move the folder.
 func AgentShown(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
 	for line := range strings.Lines(string(text)) {
@@ -32,13 +32,13 @@ func AgentShown(pid int) bool {
 			return true
 		}
 	}
-	return err != nil // who has ended has moved nothing
+	return err != nil // a process that has ended has moved nothing
 }
 
-// Elsewhere says what is so if it is not, and what to do.
+// Elsewhere says, for people, that AgentShown is false and what to do.
 const Elsewhere = folder + " was moved or removed, in which the host shows the guest its agent: move it back"
 
-// open opens a file of a container's memory by its path inside.
+// open opens a file in a container's memory by its path in the container.
 func open(store, path string, flags uint64) (*os.File, error) {
 	top, err := unix.Open(store, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -69,12 +69,12 @@ func DialAgent(ctx context.Context, store string) (net.Conn, error) {
 	return dialer.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", socket.Fd()))
 }
 
-// AgentLinked reports whether the guest agent, a process here, has a connection of its
-// socket open, or is about to. The kernel counts such a connection among the
-// sockets of the network namespace of whoever made it: this process's. Of one
-// that nobody has taken yet (inode 0) it does not say which guest's it is.
+// AgentLinked reports whether the guest agent, given its PID on this host, has a connection
+// through its socket open, or is about to. The kernel lists such a connection in the network
+// namespace of the process that made it: this process's. For a connection that was not accepted
+// yet (inode 0) it does not say which guest's it is.
 func AgentLinked(agent int) (bool, error) {
-	text, err := os.ReadFile("/proc/thread-self/net/unix") // the first thread may be anywhere
+	text, err := os.ReadFile("/proc/thread-self/net/unix") // the first thread may be in another namespace
 	if err != nil {
 		return false, err
 	}
@@ -99,8 +99,7 @@ func AgentLinked(agent int) (bool, error) {
 	return false, nil
 }
 
-// LastWords is the end of what is on a container's console, for people; empty if
-// there is nothing.
+// LastWords returns the end of a container's console, for people, or "".
 func LastWords(store string) string {
 	f, err := open(store, Console, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {

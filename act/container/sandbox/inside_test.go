@@ -64,7 +64,7 @@ func TestDial(t *testing.T) {
 	if _, err := DialAgent(t.Context(), dir); err == nil {
 		t.Error("nobody was reached")
 	}
-	// As inside, where the path is short.
+	// As in the container, where the path is short.
 	t.Chdir(dir + folder)
 	listener, err := net.Listen("unix", "link.sock")
 	if err != nil {
@@ -99,11 +99,11 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// apart says that this process has mounts and a network of its own.
+// apart makes this process run with mounts and a network of its own.
 const apart = "PAGURUS_INSIDE_TEST_APART"
 
-// TestLinked: a connection counts from when it is made until the agent, here this
-// process, has closed it.
+// TestLinked: a connection counts from its beginning until the agent, here this process, has
+// closed it.
 func TestLinked(t *testing.T) {
 	testkit.Root(t)
 	if os.Getenv(apart) == "" {
@@ -156,7 +156,7 @@ func listenApart(t *testing.T) (listener net.Listener) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and it ends with this
+		runtime.LockOSThread() // the network ends with this thread
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
 			listener, err = net.Listen("unix", Link)

@@ -20,8 +20,8 @@ func state(pid int) string {
 	return rest[:min(1, len(rest))]
 }
 
-// TestAnchor: it holds a network of its own, ends with whoever started it until it
-// is told to stay, and not after.
+// TestAnchor: an anchor holds a network of its own. Until Stay it ends with its starter,
+// afterwards it does not.
 func TestAnchor(t *testing.T) {
 	testkit.Root(t)
 	for _, stays := range []bool{true, false} {
@@ -55,8 +55,8 @@ func TestAnchor(t *testing.T) {
 	}
 }
 
-// TestTables: a container's network has tables of its own, where the kernel can, and this
-// process is left in the network that it was in.
+// TestTables: a container's network has tables of its own, if the kernel can do that, and this
+// process stays in its network.
 func TestTables(t *testing.T) {
 	testkit.Root(t)
 	before, _ := os.Readlink("/proc/self/ns/net")
@@ -81,9 +81,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// TestCellEnds: a process that never hears what to become ends with whoever
-// started it; one that cannot become it says why, and leaves the host's mounts as
-// they were.
+// TestCellEnds: a process that gets no order ends with its starter. A process that cannot become
+// the program reports why, and leaves the host's mounts unchanged.
 func TestCellEnds(t *testing.T) {
 	testkit.Root(t)
 	p, err := NewProcess()
@@ -135,8 +134,7 @@ func TestCellEnds(t *testing.T) {
 	}
 }
 
-// TestFilter: the program is one that the kernel takes, and knows every call that
-// is forbidden.
+// TestFilter: the kernel accepts the filter, and the filter knows every forbidden call.
 func TestFilter(t *testing.T) {
 	p := program()
 	if len(p) > 4096 || len(p) < 2*len(forbidden) {

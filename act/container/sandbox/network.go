@@ -12,24 +12,24 @@ import (
 	"pagurus/internal/thread"
 )
 
-// The kernel has one table for the connections of all networks, with a bucket for each
-// 100 KB of the machine's memory. Who asks for those of one network has them all looked
-// into: 3 ms on 24 GB, and a move asks several times while the guest is suspended. Since
-// Linux 6.1 a network has tables of its own if the one that it is made in says so (see
-// ip-sysctl in the kernel's documentation on tcp_child_ehash_entries).
+// The kernel has one table for the connections of all networks, with a bucket for each 100 KB of
+// the machine's memory. Listing those of one network scans the whole table. That takes 3 ms on
+// 24 GB, and a move does it several times while the guest is suspended. Since Linux 6.1 a
+// network has tables of its own if its parent network is set up so (tcp_child_ehash_entries in
+// the kernel's ip-sysctl documentation).
 var tables = map[string]string{
 	"/proc/sys/net/ipv4/tcp_child_ehash_entries": "8192",
 	"/proc/sys/net/ipv4/udp_child_hash_entries":  "512",
 }
 
-// nursery is an empty network in which those of containers are made, for what it says
-// of their tables; made when it is first needed, and gone with this process.
+// nursery is an empty network, set up so that networks made in it have tables of their own. It
+// is made when it is first needed, and disappears with this process.
 var nursery struct {
 	sync.Mutex
 	network *os.File
 }
 
-// born calls a function that makes a network where that has tables of its own.
+// born calls a function that makes a network, in the nursery.
 func born(f func() error) error {
 	nursery.Lock()
 	if nursery.network == nil {

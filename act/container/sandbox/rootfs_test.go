@@ -10,8 +10,8 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// What a killed CRIU left is swept away, and neither what one may be using nor what
-// somebody has put there.
+// TestSweepOld: folders of killed CRIUs are removed. Folders in use, and folders with content,
+// are not.
 func TestSweepOld(t *testing.T) {
 	base := t.TempDir()
 	old := time.Now().Add(-2 * time.Hour)
@@ -40,8 +40,8 @@ func TestSweepOld(t *testing.T) {
 	}
 }
 
-// What is held on to is the directory that was opened, whatever its path leads to
-// later, and letting go of it leaves what is in it alone.
+// TestHoldOnToADirectory: the opened directory is held, even if its path leads elsewhere later.
+// Releasing it does not touch its content.
 func TestHoldOnToADirectory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("contract ring: make test")

@@ -8,18 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// yards are the folders, empty to others, in which CRIU puts a container's mounts
-// together. One that is killed leaves its own behind.
+// yards are empty folders in which CRIU assembles a container's mounts. A killed CRIU leaves its
+// folder behind.
 const yards = "/tmp/.criu.mntns.*"
 
-// yardTime is longer than any CRIU needs its yard.
+// yardTime is longer than any CRIU needs its folder.
 const yardTime = time.Hour
 
-// SweepYards removes what killed CRIUs have left in /tmp; what cannot be removed is
-// in the way of nothing.
+// SweepYards removes folders that killed CRIUs left in /tmp. Folders that cannot be removed do
+// no harm.
 func SweepYards() { sweepOld(yards, time.Now().Add(-yardTime)) }
 
-// sweepOld removes the empty folders that a pattern matches and that are older.
+// sweepOld removes the empty folders that match a pattern and are older than a time.
 func sweepOld(pattern string, than time.Time) {
 	all, _ := filepath.Glob(pattern) // constant patterns are well-formed
 	for _, dir := range all {

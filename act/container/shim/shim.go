@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// name is the program's, which is beside this one.
+// name is the file name of the program, which is in the same folder as this one.
 const name = "pagurus-shim"
 
-// parts begins the names of what it is started as.
+// parts begins the names under which the program is started.
 const parts = "pagurus-"
 
 // self is this program.
@@ -30,7 +30,8 @@ var program = find()
 // there was none, it is this program itself.
 func Program() string { return program }
 
-// The kernel would name it by the last part of that path, which tells people nothing.
+// Otherwise the kernel would name the process by the last part of that path, which means
+// nothing to people.
 func init() {
 	if len(os.Args) > 0 && strings.HasPrefix(os.Args[0], parts) {
 		_ = os.WriteFile("/proc/self/comm", []byte(os.Args[0]), 0) // it runs without, too
@@ -46,5 +47,5 @@ func find() string {
 	if err != nil {
 		return self
 	}
-	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd) // a child may have another file of that number
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd) // in a child, this number may be another file's
 }

@@ -11,7 +11,7 @@ import (
 	"pagurus/act/container/memory"
 )
 
-// Receiver is what has been received of a guest.
+// Receiver holds the received parts of a guest.
 type Receiver struct {
 	Memory *memory.Store
 	Agent  io.WriteCloser // receives the guest agent; nil: it will not be sent
@@ -33,7 +33,8 @@ func NewReceiver(files, images string, ready func() error) (*Receiver, error) {
 	return &Receiver{Memory: memory.NewStore(), images: images, ready: ready, tree: t}, nil
 }
 
-// Close frees what is not needed once the guest is restored. It may be called again.
+// Close frees everything that is not needed once the guest is restored. It may be called
+// again.
 func (in *Receiver) Close() {
 	if in.Agent != nil {
 		_ = in.Agent.Close() // it reports an incomplete file

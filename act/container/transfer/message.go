@@ -15,15 +15,15 @@ import (
 // The kinds of message between source and target. Messages go from the source to the
 // target unless stated otherwise. The target answers only when it is asked.
 const (
-	sayHello   = 'H' // the first; answered by an answer
+	sayHello   = 'H' // the first message; answered
 	sayAnswer  = 'A' // from the target
 	sayAgent   = 'G' // the guest agent, if the target lacks it; an empty one ends it
-	sayTree    = 'T' // of files, as Source makes it
+	sayTree    = 'T' // about files, as Source makes it
 	sayPiece   = 'P' // of memory: the description of a memory.Piece and its content
 	sayImage   = 'I' // begins one of CRIU's images: its name
 	sayContent = 'C' // of that image
-	saySync    = 'S' // answered when everything before it has been received and the target is ready for more
-	sayRestore = 'R' // restore the guest from what was received; answered by an answer
+	saySync    = 'S' // answered when everything before it is received and the target is ready for more
+	sayRestore = 'R' // restore the guest from the received data; answered
 )
 
 // Hello is what a source sends first.
@@ -33,7 +33,7 @@ type Hello struct {
 	Migration  fleet.MigrationID `json:"migration"`
 	Gen        uint64            `json:"gen"`
 	Word       string            `json:"word"`
-	Agent      string            `json:"agent,omitempty"`       // digest of the guest agent that it runs; empty: it has that among its files
+	Agent      string            `json:"agent,omitempty"`       // digest of the guest agent that it runs; empty: it has the agent among its files
 	Only       bool              `json:"only_asks,omitempty"`   // nothing follows
 	PageServer bool              `json:"page_server,omitempty"` // the connection leads to a page server, for memory.PageClient
 }
@@ -45,8 +45,8 @@ type Answer struct {
 	Lacks   bool   `json:"lacks,omitempty"`   // it lacks the guest agent, which must be sent before everything else
 }
 
-// Time limits: for a new connection to send its hello, for a target to receive what was
-// sent, and for it to restore a guest.
+// Time limits: for a new connection to send its hello, for a target to receive sent data, and
+// for it to restore a guest.
 const (
 	helloLimit   = 10 * time.Second
 	syncLimit    = 30 * time.Second

@@ -20,15 +20,15 @@ import (
 // images, most of them far smaller.
 const contentBytes = 128 << 10
 
-// tellEvery is the interval between two reports of a copy's progress. telling is how many
-// bytes must have been sent before their time says anything about the speed.
+// tellEvery is the interval between two reports of a copy's progress. telling is how many bytes
+// must have been sent before they indicate the speed.
 const (
 	tellEvery = 200 * time.Millisecond
 	telling   = 1 << 20
 )
 
-// Sender is a copy under way: it knows what the target has of the guest, and what is
-// needed to send the rest. Its methods must not be called concurrently, except Close.
+// Sender is a running copy: it knows which parts of the guest the target has, and how to send
+// the rest. Its methods must not be called concurrently, except Close.
 type Sender struct {
 	Progress  fleet.Progress
 	PostCopy  bool  // pages left at the last pass are lazy: the target fetches them after the guest runs there
@@ -38,9 +38,9 @@ type Sender struct {
 	store  string // folder of the guest's files
 	first  int    // PID of its first process
 	files  *Source
-	memory *memory.Tracker // nil: the kernel cannot tell what was written, and memory is sent with the images
+	memory *memory.Tracker // nil: the kernel cannot report written pages, and memory is sent with the images
 	sent   map[uint32]bool // the processes whose memory was sent, by their numbers
-	begins chan began      // the result of starting to track, not read yet; nil: it was read
+	begins chan began      // receives the result of starting to track; nil: it was read
 	blind  error           // why tracking failed
 	begun  time.Time
 	told   time.Time
@@ -78,13 +78,13 @@ type began struct {
 	err    error
 }
 
-// Close ends the copy. A call under way returns an error.
+// Close ends the copy. A running call returns an error.
 func (o *Sender) Close() { o.conn.Close() }
 
 // Free frees what the copy needs on this host. The Sender must not be used afterwards.
 func (o *Sender) Free() {
 	o.Close()
-	_ = o.LetGo() // its error does not matter any more
+	_ = o.LetGo() // its error no longer matters
 	_ = o.tracked()
 	if o.memory != nil {
 		o.memory.Close()
@@ -128,8 +128,8 @@ func (o *Sender) Copied() bool { return o.tracked() == nil && o.memory != nil }
 
 func (o *Sender) processes() []int { return host.Family(o.first) }
 
-// BeginPass begins a pass: it counts it, and finds out how much of the guest the
-// target lacks, as well as that can be told without being suspended.
+// BeginPass counts a pass, and estimates how much of the guest the target lacks, as far as
+// possible while the guest runs.
 func (o *Sender) BeginPass(ctx context.Context) (err error) {
 	o.Progress.Rounds++
 	switch {
@@ -142,21 +142,21 @@ func (o *Sender) BeginPass(ctx context.Context) (err error) {
 	}
 	o.Progress.Elapsed = time.Since(o.begun)
 	if err == nil {
-		o.Tell() // each pass, however short
+		o.Tell() // every pass is reported, however short
 	}
 	return err
 }
 
-// Tell tells how far the copy is between two passes.
+// Tell reports the copy's progress between two passes.
 func (o *Sender) Tell() {
 	if o.tell != nil {
 		o.tell(o.Progress)
 	}
 }
 
-// amid is how far a copy is in the middle of a pass that p is the beginning of, when so much of it
-// has been sent in such a time. Memory that goes with the images is left all the same.
-// Little says nothing of how fast much would go.
+// amid returns the progress in the middle of a pass: p is the progress at its beginning, after
+// which sent bytes were sent in a time took. If memory goes with the images, RemainingBytes
+// stays as it is. A few bytes do not indicate the speed.
 func amid(p fleet.Progress, sent int64, took time.Duration, memory bool) fleet.Progress {
 	p.SentBytes, p.Elapsed = p.SentBytes+sent, p.Elapsed+took
 	if memory {
@@ -168,7 +168,7 @@ func amid(p fleet.Progress, sent int64, took time.Duration, memory bool) fleet.P
 	return p
 }
 
-// Pass sends what has changed since the last pass, and waits until the target has
+// Pass sends everything that changed since the last pass, and waits until the target has
 // received it. The last pass is made while the guest is suspended.
 func (o *Sender) Pass(ctx context.Context, last bool) error {
 	o.pass, o.before = time.Now(), o.conn.Sent()
@@ -215,11 +215,11 @@ func (o *Sender) GuestAgent(path string) error {
 		return fmt.Errorf("send the guest agent: %w", err)
 	}
 	err = o.send(sayAgent)
-	o.Progress.SentBytes = o.conn.Sent() // so that how fast memory goes is not told by it
+	o.Progress.SentBytes = o.conn.Sent() // so that it does not count as memory in the measured speed
 	return err
 }
 
-// piece sends a piece of memory, in as many parts as that takes.
+// piece sends a piece of memory, in several parts if necessary.
 func (o *Sender) piece(p memory.Piece, content []byte) error {
 	if o.sent == nil {
 		o.sent = map[uint32]bool{}
@@ -241,7 +241,7 @@ func (o *Sender) piece(p memory.Piece, content []byte) error {
 	return nil
 }
 
-// send sends a message, and now and then says how far the copy is.
+// send sends a message, and reports the progress from time to time.
 func (o *Sender) send(kind byte, content ...[]byte) error {
 	if err := o.conn.Send(kind, content...); err != nil {
 		return err
@@ -253,11 +253,11 @@ func (o *Sender) send(kind byte, content ...[]byte) error {
 	return nil
 }
 
-// tellOn tells how far the copy is while something is sent.
+// tellOn reports the progress while something is sent.
 func (o *Sender) tellOn(now time.Time) {
 	switch {
 	case o.tell == nil:
-	case o.pass.IsZero(): // an image, or what is owed
+	case o.pass.IsZero(): // an image, or the guest agent
 		o.Progress.SentBytes, o.Progress.Elapsed = o.conn.Sent(), now.Sub(o.begun)
 		o.Tell()
 	default:
@@ -282,8 +282,8 @@ func (o *Sender) Sync() error {
 	return errors.Join(err, o.tracked())
 }
 
-// Ask makes the target restore the guest from what it has, and waits for its answer. asked
-// is called as soon as the request has been sent, since the target may then have it.
+// Ask makes the target restore the guest from the received data, and waits for its answer. asked
+// is called as soon as the request is sent, since the target may then have the guest.
 func (o *Sender) Ask(asked func() error) (Answer, error) {
 	err := o.conn.Send(sayRestore)
 	if err == nil {
@@ -331,7 +331,7 @@ func (o *Sender) image(dir, name string) error {
 	return o.content(sayContent, f)
 }
 
-// content sends what a file holds.
+// content sends a file's content.
 func (o *Sender) content(kind byte, f *os.File) error {
 	if o.buffer == nil {
 		o.buffer = make([]byte, contentBytes)
@@ -352,7 +352,7 @@ func (o *Sender) content(kind byte, f *os.File) error {
 	}
 }
 
-// holdEvery is how often a copy that waits for others of its gang sends what has changed.
+// holdEvery is how often a copy that waits for the rest of its gang sends changes.
 const holdEvery = 250 * time.Millisecond
 
 // HoldCopy sends the guest's changes again and again until LetGo. A pass is never

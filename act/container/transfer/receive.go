@@ -12,10 +12,10 @@ import (
 // Target holds the folders at the receiving side.
 type Target struct {
 	root *os.File
-	file *os.File // the file that blocks belong to; nil: none
+	file *os.File // the file to which received blocks belong; nil: none
 	in   *os.File // its folder
-	base string   // its name there
-	a    about    // its properties in the end
+	base string   // its name in that folder
+	a    about    // its final properties
 }
 
 // NewTarget receives files into a folder, which must be empty before the first message.
@@ -34,7 +34,7 @@ func (t *Target) Close() error {
 	return t.root.Close()
 }
 
-// drop closes the file that blocks belong to.
+// drop closes the file to which received blocks belong.
 func (t *Target) drop() {
 	if t.file != nil {
 		t.file.Close()
@@ -60,13 +60,13 @@ func (t *Target) Apply(m []byte) error {
 		}
 		return nil
 	case opBlock, opHole, opClose:
-		r.word() // none
+		r.word() // their name is empty
 		return t.content(op, r)
 	}
 	return fmt.Errorf("a message about files is of the unknown kind %q", m[0])
 }
 
-// place makes, changes or removes what is at a path.
+// place creates, changes or removes a path.
 func (t *Target) place(op byte, name string, r *reader) error {
 	dir, base := path.Split(name)
 	fd, err := open(int(t.root.Fd()), path.Clean("./"+dir), unix.O_PATH|unix.O_DIRECTORY)
@@ -125,8 +125,8 @@ func (t *Target) place(op byte, name string, r *reader) error {
 	return dress(fd, base, a, op == opLink)
 }
 
-// openFile opens the file that the next blocks belong to. Its mode is set at its end,
-// because a write clears some mode bits.
+// openFile opens the file to which the next blocks belong. Its mode is set when the file is
+// complete, because a write clears some mode bits.
 func (t *Target) openFile(fd int, base string, a about) error {
 	if t.file != nil {
 		return errors.New("a file begins before the last one has ended")
@@ -166,7 +166,7 @@ func dress(fd int, base string, a about, link bool) error {
 	return unix.UtimesNanoAt(fd, base, a.times[:], unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// dressMore makes a path's extended attributes those.
+// dressMore makes a path's extended attributes exactly those wanted.
 func dressMore(at string, want []attribute) error {
 	keep := map[string]bool{}
 	for _, x := range want {
@@ -198,7 +198,7 @@ func dressMore(at string, want []attribute) error {
 	return nil
 }
 
-// remove removes a path and all below it.
+// remove removes a path and everything below it.
 func remove(folder int, base string) error {
 	err := unix.Unlinkat(folder, base, 0)
 	if err == nil || errors.Is(err, unix.ENOENT) {
@@ -222,10 +222,10 @@ func remove(folder int, base string) error {
 	return unix.Unlinkat(folder, base, unix.AT_REMOVEDIR)
 }
 
-// mostFile bounds where a block may lie.
+// mostFile is the highest offset of a block.
 const mostFile = 1 << 50
 
-// content fills the file that was begun.
+// content writes to the current file, or ends it.
 func (t *Target) content(op byte, r *reader) error {
 	if t.file == nil {
 		return errors.New("a block belongs to no file")

@@ -20,44 +20,44 @@ import (
 // The kinds of message, the first byte of each.
 const (
 	opFolder = 'd'
-	opFile   = 'f' // begins a file: blocks and holes that follow are its
+	opFile   = 'f' // begins a file: the next blocks and holes belong to it
 	opBlock  = 'b'
 	opHole   = 'h'
 	opClose  = 'e' // ends the file
 	opLink   = 'l' // symbolic
-	opNode   = 'n' // fifo, or a device as an overlay marks what it hides
+	opNode   = 'n' // fifo, or the device by which an overlay marks a removed file
 	opSame   = 'k' // hard link
 	opRemove = 'x'
 	opStamp  = 't' // times of a folder
 )
 
-// blockBytes is what is compared and sent as one.
+// blockBytes is the unit in which files are compared and sent.
 const blockBytes = 64 << 10
 
-// coarse is more than the kernel's clock for files is behind: a file that was
-// changed so short before it was looked at may change again without a trace.
+// coarse is more than the delay of the kernel's clock for files. A file that changed so shortly
+// before its examination may change again without a new time.
 const coarse = 50 * time.Millisecond
 
-// file names a file, by device and number.
+// file identifies a file by device and inode number.
 type file struct{ device, number uint64 }
 
-// Source holds the folders at the sending side, and what the other side has of them.
+// Source holds the folders at the sending side, and knows what the other side has of them.
 type Source struct {
 	root  string
 	names []string
 	seed  maphash.Seed
 	have  map[string]*item // by path
-	block []byte           // room for one, which hundreds of small files share
-	said  []byte           // room for what is said of it
+	block []byte           // buffer for one block, shared by hundreds of small files
+	said  []byte           // buffer for a message
 }
 
-// item is what was sent of one path.
+// item records what was sent of one path.
 type item struct {
 	stat   unix.Stat_t
-	unsure bool     // may have changed since without a trace
-	first  string   // of a hard link: the path that its content went by
+	unsure bool     // it may have changed since without a new time
+	first  string   // of a hard link: the path under which its content was sent
 	to     string   // of a symbolic link
-	more   []byte   // extended attributes, as sent
+	more   []byte   // extended attributes as sent
 	sums   []uint64 // of its blocks
 }
 
@@ -67,25 +67,25 @@ func NewSource(root string, names ...string) *Source {
 	return &Source{root: root, names: names, seed: maphash.MakeSeed(), have: map[string]*item{}}
 }
 
-// pass is one walk over everything.
+// pass is one walk over all folders.
 type pass struct {
 	*Source
 	ctx    context.Context
 	send   func([]byte) error
 	mapped map[uint64]bool
 	sent   int64
-	top    int // the root, opened
+	top    int // the opened root
 	now    map[string]*item
-	links  map[file]string // hard links: the first path
+	links  map[file]string // hard links: the first path of each
 	stamps []string        // folders in which something changed
 	begun  time.Time
 }
 
-// Pass sends what has changed since the last pass, and returns how many bytes of content
-// that were. mapped holds the inode numbers of mapped files: their times say nothing, so
-// their contents are compared. While files change, a pass may miss some changes, but a
-// later pass always finds them. After an error the other side has some of it; start again
-// with both sides empty. The argument of send is valid until send returns.
+// Pass sends everything that changed since the last pass, and returns the bytes of content sent.
+// mapped holds the inode numbers of mapped files: their times are unreliable, so their contents
+// are compared. While files change, a pass may miss some changes, but a later pass always finds
+// them. After an error the other side has a part; start again with both sides empty. The
+// argument of send is valid until send returns.
 func (s *Source) Pass(ctx context.Context, mapped map[uint64]bool, send func([]byte) error) (int64, error) {
 	p := &pass{
 		Source: s, ctx: ctx, send: send, mapped: mapped, begun: time.Now(),
@@ -97,8 +97,8 @@ func (s *Source) Pass(ctx context.Context, mapped map[uint64]bool, send func([]b
 	}
 	defer unix.Close(root)
 	p.top = root
-	// The paths are examined first and sent afterwards: what has disappeared must be
-	// removed before something else takes its place.
+	// All paths are examined before anything is sent: removed files must be deleted before
+	// others take their places.
 	for _, name := range s.names {
 		if err := p.scanPath(root, name, name); err != nil {
 			return p.sent, fmt.Errorf("look at what the guest has written: %w", err)
@@ -121,7 +121,7 @@ func (s *Source) Pass(ctx context.Context, mapped map[uint64]bool, send func([]b
 	return p.sent, nil
 }
 
-// scanPath notes what there is at a path and below it.
+// scanPath records a path and everything below it.
 func (p *pass) scanPath(folder int, base, name string) error {
 	if err := p.ctx.Err(); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (p *pass) scanPath(folder int, base, name string) error {
 	}
 	kind := i.stat.Mode & unix.S_IFMT
 	if kind == unix.S_IFSOCK {
-		return nil // nobody but the process that has it can make it
+		return nil // only the process that has it can make it
 	}
 	if kind == unix.S_IFREG && i.stat.Nlink > 1 {
 		f := file{i.stat.Dev, i.stat.Ino}
@@ -173,8 +173,8 @@ func (p *pass) scanPath(folder int, base, name string) error {
 	return nil
 }
 
-// passed returns nil for an error that says that a path has disappeared, or became
-// something else, since its name was read. It is examined again when nothing changes.
+// passed returns nil for an error that says that a path has disappeared, or changed its type,
+// since its name was read. A later pass examines it again.
 func passed(err error) error {
 	for _, e := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ESTALE} {
 		if errors.Is(err, e) {
@@ -190,14 +190,14 @@ func readLink(folder int, base string) (string, error) {
 	return string(buffer[:max(0, n)]), err
 }
 
-// order gives all paths, folders before what is in them.
+// order returns all paths, each folder before its content.
 func (p *pass) order() []string {
 	all := make([]string, 0, len(p.now))
 	for name := range p.now {
 		all = append(all, name)
 	}
 	slices.SortFunc(all, func(a, b string) int {
-		// Hard links come last, when what they link to is there.
+		// Hard links come last, after the files that they link to.
 		la, lb := p.now[a].first != "", p.now[b].first != ""
 		if la != lb {
 			if la {
@@ -210,7 +210,7 @@ func (p *pass) order() []string {
 	return all
 }
 
-// removals tells what is no longer there, or is another thing by now.
+// removals sends which paths are gone, or have become something else.
 func (p *pass) removals() error {
 	var gone []string
 	for name, old := range p.have {
@@ -222,7 +222,7 @@ func (p *pass) removals() error {
 	told := map[string]bool{}
 	for _, name := range gone {
 		if inside(told, name) {
-			continue // it goes with the folder it is in
+			continue // it is removed with its folder
 		}
 		told[name] = true
 		if err := p.send(message(opRemove, name)); err != nil {
@@ -230,7 +230,7 @@ func (p *pass) removals() error {
 		}
 		p.touch(name)
 	}
-	// What is in a folder that was made again is new as well.
+	// In a folder that was replaced, everything is new.
 	for name := range p.have {
 		if told[name] || inside(told, name) {
 			delete(p.have, name)
@@ -239,7 +239,7 @@ func (p *pass) removals() error {
 	return nil
 }
 
-// inside reports whether a path is below one of the set.
+// inside reports whether a path is below one in the set.
 func inside(set map[string]bool, name string) bool {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if set[dir] {
@@ -249,13 +249,13 @@ func inside(set map[string]bool, name string) bool {
 	return false
 }
 
-// follows reports whether what is there now can be made of what was.
+// follows reports whether the new item can be made from the old one without removing it.
 func (i *item) follows(old *item) bool {
 	return i.stat.Ino == old.stat.Ino && i.stat.Dev == old.stat.Dev && i.stat.Mode&unix.S_IFMT == old.stat.Mode&unix.S_IFMT &&
 		i.first == old.first && i.to == old.to && i.stat.Rdev == old.stat.Rdev
 }
 
-// touch notes that a path's folder changed by what is done to the path.
+// touch records that a path's folder has changed.
 func (p *pass) touch(name string) {
 	if dir := path.Dir(name); dir != "." && p.now[dir] != nil && !slices.Contains(p.stamps, dir) {
 		p.stamps = append(p.stamps, dir)
@@ -269,7 +269,7 @@ func (p *pass) item(root int, name string) error {
 	}
 	i, old := p.now[name], p.have[name]
 	if dir := path.Dir(name); dir != "." && p.now[dir] == nil || i.first != "" && p.now[i.first] == nil {
-		delete(p.now, name) // what it is in, or is the same as, vanished since
+		delete(p.now, name) // its folder or link target disappeared meanwhile
 		return nil
 	}
 	if old != nil && i.stat.Ctim == old.stat.Ctim && !old.unsure && !i.unsure {
@@ -297,7 +297,7 @@ func (p *pass) item(root int, name string) error {
 	}
 }
 
-// whole sends what fits one message.
+// whole sends an item that fits into one message.
 func (p *pass) whole(op byte, name string, i, old *item, more ...string) (err error) {
 	if i.more, err = attributes(p.top, name); err != nil {
 		return p.forget(name, err)
@@ -314,7 +314,7 @@ func (i *item) differs(old *item) bool {
 	return a.Mode != b.Mode || a.Uid != b.Uid || a.Gid != b.Gid || a.Mtim != b.Mtim || a.Size != b.Size || !bytes.Equal(i.more, old.more)
 }
 
-// file sends the blocks of a file that are not as they were.
+// file sends the changed blocks of a file.
 func (p *pass) file(root int, name string, i, old *item) error {
 	fd, err := open(root, name, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
@@ -362,17 +362,17 @@ func (p *pass) forget(name string, err error) error {
 	return nil
 }
 
-// blocks compares a file's blocks with what was sent of it.
+// blocks compares a file's blocks with those sent before, and sends those that differ.
 func (p *pass) blocks(f *os.File, i, old *item, begin func() error) error {
 	if p.block == nil {
 		p.block = make([]byte, blockBytes)
 	}
-	data, hole := int64(0), int64(0) // where the next of each begins
+	data, hole := int64(0), int64(0) // where the next data and the next hole begin
 	for at := int64(0); at < i.stat.Size; at += blockBytes {
 		if err := p.ctx.Err(); err != nil {
 			return err
 		}
-		if at >= hole { // where there is nothing, nothing need be read
+		if at >= hole { // holes need not be read
 			data, hole = extent(f, at, i.stat.Size)
 		}
 		n := min(blockBytes, i.stat.Size-at)
@@ -381,7 +381,7 @@ func (p *pass) blocks(f *os.File, i, old *item, begin func() error) error {
 			clear(part)
 		} else if _, err := io.ReadFull(io.NewSectionReader(f, at, n), part); err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				i.unsure = true // it became shorter: its next pass finds that
+				i.unsure = true // the file became shorter; the next pass finds that
 				return nil
 			}
 			return err
@@ -394,7 +394,7 @@ func (p *pass) blocks(f *os.File, i, old *item, begin func() error) error {
 		}
 		empty := zero(part)
 		if !had && empty && (old == nil || old.stat.Size <= at) {
-			continue // a new file is empty
+			continue // zeros need not be sent: a new file has only holes
 		}
 		if err := begin(); err != nil {
 			return err
@@ -417,11 +417,11 @@ func (p *pass) blocks(f *os.File, i, old *item, begin func() error) error {
 	return nil
 }
 
-// extent finds the data at or after a place in a file, and its end.
+// extent finds the next data at or after an offset in a file, and its end.
 func extent(f *os.File, at, size int64) (data, hole int64) {
 	data, err := f.Seek(at, unix.SEEK_DATA)
 	if err != nil {
-		return size, size // nothing more; or it cannot tell, and then blocks are read
+		return size, size // no more data; or the kernel cannot tell, and the whole file is read
 	}
 	if hole, err = f.Seek(data, unix.SEEK_HOLE); err != nil {
 		hole = size
@@ -433,7 +433,7 @@ var nothing [blockBytes]byte
 
 func zero(b []byte) bool { return bytes.Equal(b, nothing[:len(b)]) }
 
-// stamp sends a folder's times, which change with what is made in it.
+// stamp sends a folder's times, which every change in the folder modifies.
 func (p *pass) stamp(name string) error {
 	i := p.now[name]
 	if i == nil {

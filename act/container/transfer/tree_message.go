@@ -22,11 +22,11 @@ func message(op byte, words ...string) []byte {
 	return m
 }
 
-// about is what is told of a file beside its content.
+// about holds a file's properties besides its content.
 type about struct {
 	mode, uid, gid uint32
 	device, size   uint64
-	times          [2]unix.Timespec // last access, last change
+	times          [2]unix.Timespec // last access, last modification
 	more           []attribute
 }
 
@@ -50,7 +50,7 @@ func appendTimes(m []byte, s *unix.Stat_t) []byte {
 	return m
 }
 
-// reader takes a message apart. After an error all it gives is nothing.
+// reader parses a message. After an error it returns only zero values.
 type reader struct {
 	rest []byte
 	err  error
@@ -84,7 +84,7 @@ func (r *reader) word() string {
 	return string(out)
 }
 
-// name is a path, which must lead downwards.
+// name reads a path, which must not lead out of the root.
 func (r *reader) name() string {
 	w := r.word()
 	if r.err == nil && (w == "" || w == "." || path.IsAbs(w) || path.Clean(w) != w || w == ".." || strings.HasPrefix(w, "../") || strings.ContainsRune(w, 0)) {
@@ -111,7 +111,7 @@ func (r *reader) about() (a about) {
 	return a
 }
 
-// attributes gives all extended attributes of a file, as they are sent.
+// attributes returns all extended attributes of a file, encoded.
 func attributes(root int, name string) ([]byte, error) {
 	at, done, err := handle(root, name)
 	if err != nil {
@@ -132,7 +132,7 @@ func attributes(root int, name string) ([]byte, error) {
 	for _, n := range names {
 		size, err := unix.Lgetxattr(at, n, nil)
 		if err != nil || size > math.MaxUint16 {
-			continue // gone meanwhile, or longer than any that means something
+			continue // gone meanwhile, or too long to be meaningful
 		}
 		value := make([]byte, size)
 		if size, err = unix.Lgetxattr(at, n, value); err != nil {
@@ -158,7 +158,7 @@ func open(root int, name string, flags uint64) (int, error) {
 	})
 }
 
-// handle gives a path that is of a file itself, whatever it is, until done.
+// handle returns a path to the file itself, whatever its type. It is valid until done is called.
 func handle(root int, name string) (at string, done func(), err error) {
 	dir, base := path.Split(name)
 	fd, err := open(root, path.Clean("./"+dir), unix.O_PATH|unix.O_DIRECTORY)

@@ -35,7 +35,7 @@ func memoryRoot(t *testing.T) string {
 	return dir
 }
 
-// treePair is a source and where it goes to.
+// treePair is a source and its target.
 type treePair struct {
 	t        *testing.T
 	from, to string
@@ -61,7 +61,7 @@ func newPair(t *testing.T) *treePair {
 	return p
 }
 
-// pass makes one pass and says how much content went.
+// pass makes one pass and returns how many bytes of content were sent.
 func (p *treePair) pass() int64 {
 	p.t.Helper()
 	n, err := p.source.Pass(p.t.Context(), p.mapped, func(m []byte) error { return p.target.Apply(bytes.Clone(m)) })
@@ -71,7 +71,7 @@ func (p *treePair) pass() int64 {
 	return n
 }
 
-// same checks that both sides are alike in all that a program can see.
+// same checks that a program can see no difference between both sides.
 func (p *treePair) same() {
 	p.t.Helper()
 	a, b := listing(p.t, p.from), listing(p.t, p.to)
@@ -90,7 +90,7 @@ func (p *treePair) same() {
 	}
 }
 
-// listing is all there is to see below a folder, without sockets.
+// listing returns everything visible below a folder, except sockets.
 func listing(t *testing.T, top string) (out []string) {
 	t.Helper()
 	first := map[uint64]string{}
@@ -162,7 +162,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestEveryKind: what a container can make arrives as it is.
+// TestEveryKind: everything that a container can make arrives unchanged.
 func TestEveryKind(t *testing.T) {
 	p := newPair(t)
 	a := p.from + "/a/"
@@ -179,7 +179,7 @@ func TestEveryKind(t *testing.T) {
 	must(t, unix.Lsetxattr(a+"dir", "trusted.overlay.opaque", []byte("y"), 0))
 	must(t, os.WriteFile(a+"dir/name with \n in it", []byte("x"), 0o600))
 	must(t, unix.Mkfifo(a+"fifo", 0o622))
-	must(t, unix.Mknod(a+"hidden", unix.S_IFCHR, 0)) // as an overlay marks what it hides
+	must(t, unix.Mknod(a+"hidden", unix.S_IFCHR, 0)) // as an overlay marks a removed file
 	sparse, err := os.Create(a + "sparse")
 	must(t, err)
 	must(t, sparse.Truncate(64<<20))
@@ -231,7 +231,7 @@ func TestChanges(t *testing.T) {
 	for range 60 {
 		for range 1 + random.IntN(8) {
 			n := name()
-			// Many of these fail, as they do to programs.
+			// Many of these fail, as they do for programs.
 			switch random.IntN(14) {
 			case 0, 1:
 				os.MkdirAll(n, 0o755)
@@ -269,7 +269,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestMapped: of a mapped file times do not tell that it was written to.
+// TestMapped: a mapped file's times do not show writes to it.
 func TestMapped(t *testing.T) {
 	p := newPair(t)
 	path := p.from + "/a/shared"
@@ -281,7 +281,7 @@ func TestMapped(t *testing.T) {
 	must(t, err)
 	defer unix.Munmap(m)
 	for i := range m {
-		m[i] = 1 // every page is there
+		m[i] = 1 // every page exists
 	}
 	var st unix.Stat_t
 	must(t, unix.Fstat(int(f.Fd()), &st))
@@ -294,13 +294,13 @@ func TestMapped(t *testing.T) {
 	}
 	p.same()
 	m[5] = 9
-	p.mapped = nil // unmapped since: what was written before still counts
+	p.mapped = nil // unmapped since; earlier writes still count
 	p.pass()
 	p.same()
 }
 
-// TestWhileItChanges: passes go over folders in which programs work, and one more
-// when they have ended makes it right.
+// TestWhileItChanges: passes run while programs change the folders. One more pass after they
+// have ended makes both sides equal.
 func TestWhileItChanges(t *testing.T) {
 	p := newPair(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -329,16 +329,16 @@ func TestWhileItChanges(t *testing.T) {
 	p.same()
 }
 
-// TestVanishing: what goes away between being looked at and being sent is as if
+// TestRemovedMeanwhile: what goes away between being looked at and being sent is as if
 // it had never been there.
-func TestVanishing(t *testing.T) {
+func TestRemovedMeanwhile(t *testing.T) {
 	for _, changed := range []func(a string){
 		func(a string) { os.Remove(a + "one") },                              // first of two names
 		func(a string) { os.RemoveAll(a + "z") },                             // a folder with something in it
-		func(a string) { os.RemoveAll(a + "z"); os.Symlink("/etc", a+"z") },  // in its place another thing
-		func(a string) { os.Remove(a + "two"); os.Mkdir(a+"two", 0o755) },    // likewise
+		func(a string) { os.RemoveAll(a + "z"); os.Symlink("/etc", a+"z") },  // replaced by something else
+		func(a string) { os.Remove(a + "two"); os.Mkdir(a+"two", 0o755) },    // also
 		func(a string) { os.Remove(a + "link"); os.Remove(a + "z/in/file") }, // both kinds of leaf
-		func(a string) { os.Rename(a+"z/in", a+"in") },                       // to where the pass has been
+		func(a string) { os.Rename(a+"z/in", a+"in") },                       // to a place that the pass has left
 	} {
 		p := newPair(t)
 		a := p.from + "/a/"
@@ -361,8 +361,8 @@ func TestVanishing(t *testing.T) {
 	}
 }
 
-// TestOverlay: what a container changed of its image is as it was when the same
-// image is below it elsewhere.
+// TestOverlay: a container's changes to its image are the same on top of the same image
+// elsewhere.
 func TestOverlay(t *testing.T) {
 	top, p := memoryRoot(t), newPair(t)
 	lower := filepath.Join(top, "lower")
@@ -396,7 +396,7 @@ func TestOverlay(t *testing.T) {
 	}
 }
 
-// TestHostile: what comes is carried out inside the folder, or not at all.
+// TestHostile: a message is carried out inside the folder, or not at all.
 func TestHostile(t *testing.T) {
 	to, outside := memoryRoot(t), t.TempDir()
 	target, err := NewTarget(to)
@@ -434,7 +434,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// FuzzTake: whatever comes is an error or stays inside.
+// FuzzTake: any message is an error or stays inside.
 func FuzzTake(f *testing.F) {
 	stat := &unix.Stat_t{Mode: unix.S_IFREG | 0o644, Size: 3}
 	f.Add(append(message(opFile, "x"), appendStat(nil, stat)...), append(message(opBlock, ""), 0, 0, 0, 0, 0, 0, 0, 0, 1))
@@ -446,7 +446,7 @@ func FuzzTake(f *testing.F) {
 		defer target.Close()
 		for _, m := range [][]byte{first, second} {
 			if len(m) > 0 && (m[0] == opFile || m[0] == opHole) && len(m) > 40 {
-				continue // of what size it likes: that is the tmpfs's business
+				continue // of any size: the tmpfs limits that
 			}
 			_ = target.Apply(m)
 		}

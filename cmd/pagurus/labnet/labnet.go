@@ -1,6 +1,6 @@
-// Package labnet is the network that joins the hosts of a lab: a bridge in the
-// machine's own network, and a pair of links from it to each host's namespace. The
-// namespaces themselves are its caller's.
+// Package labnet is the network that joins the hosts of a lab: a bridge in the machine's own
+// network, and a pair of links from it to each host's namespace. Its caller makes the
+// namespaces.
 package labnet
 
 import (
@@ -17,7 +17,7 @@ import (
 	"pagurus/act/daemon"
 )
 
-// MaxHosts is how many hosts a lab has at most.
+// MaxHosts is the most hosts of a lab.
 const MaxHosts = 64
 
 const (
@@ -27,14 +27,15 @@ const (
 	prefixBits = 24
 )
 
-// Controller is the controller's address. 198.18.0.0/15 is set aside for
-// measurements between networks (RFC 2544), so it is nobody's office.
+// Controller is the controller's address. 198.18.0.0/15 is reserved for network benchmarks
+// (RFC 2544), so no office uses it.
 var Controller = netip.AddrFrom4([4]byte{198, 18, 0, 254})
 
 // Addr is the address of host n, counted from 1.
 func Addr(n int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 0, byte(n)}) }
 
-// EnsureBridge makes the lab's bridge with the controller's address.
+// EnsureBridge makes the lab's bridge with the controller's address. After an error call
+// again.
 func EnsureBridge() error {
 	_, err := netlink.LinkByName(bridge)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -64,11 +65,11 @@ func addressed(name string, addr netip.Addr) error {
 	return netlink.LinkSetUp(link)
 }
 
-// Port is the name of the machine's end of host n's link: what comes in by it is what
-// the host sends.
+// Port is the name of the machine's end of host n's link: its incoming traffic is what the
+// host sends.
 func Port(n int) string { return portPrefix + strconv.Itoa(n) }
 
-// EnsureUplink joins host n's namespace to the bridge.
+// EnsureUplink joins host n's namespace to the bridge. After an error call again.
 func EnsureUplink(n int, namespace daemon.Namespace) error {
 	port := Port(n)
 	err := func() error {
@@ -121,10 +122,10 @@ func addPair(port string, namespace daemon.Namespace) error {
 	return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: uplink, PeerNamespace: netlink.NsFd(ns.Fd())})
 }
 
-// listTries is how often links are listed anew that changed meanwhile.
+// listTries is how often links are listed again when they changed meanwhile.
 const listTries = 10
 
-// RemoveLinks removes the bridge and the links to it.
+// RemoveLinks removes the bridge and its links. After an error some remain; call again.
 func RemoveLinks() error {
 	links, err := netlink.LinkList()
 	for try := 1; errors.Is(err, netlink.ErrDumpInterrupted) && try < listTries; try++ {

@@ -1,4 +1,4 @@
-/* What a process that only waits sees. */
+/* Clocks of a process that only waits. */
 static void clocks(void)
 {
 	double before = now(CLOCK_MONOTONIC);

@@ -1,4 +1,4 @@
-/* What a program has of open files, and of files in memory. */
+/* State of open files, and of files in memory. */
 #include <dirent.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -37,7 +37,7 @@ static void flags(void)
 	IS(fcntl(cloexec, F_GETFD) == FD_CLOEXEC && fcntl(plain, F_GETFD) == 0, "FD_CLOEXEC");
 }
 
-/* Direct input and output, of a file of the job. */
+/* Direct I/O on a file of the job. */
 static void direct(void)
 {
 	int fd = open("direct.dat", O_CREAT | O_RDWR | O_DIRECT, 0644);
@@ -49,7 +49,7 @@ static void direct(void)
 	IS(fcntl(fd, F_GETFL) == before, "flags %o are %o", before, fcntl(fd, F_GETFL));
 }
 
-/* An offset that dup, fork and a second open share, or do not. */
+/* An offset that dup and fork share, and a second open does not. */
 static void offsets(void)
 {
 	int fd = MUST(open(own("offset"), O_CREAT | O_RDWR, 0644)), copy = MUST(dup(fd)), other = MUST(open(own("offset"), O_RDWR));
@@ -75,7 +75,7 @@ static void offsets(void)
 	waitpid(child, 0, 0);
 }
 
-/* Who is told by a signal, and by which. */
+/* The owner and the signal of a file's events. */
 static void owners(void)
 {
 	int p[2], q[2];
@@ -95,7 +95,7 @@ static void owners(void)
 	IS(fcntl(q[0], F_GETOWN_EX, &got) == 0 && got.type == F_OWNER_TID && got.pid == gettid(), "F_GETOWN_EX is %d %d", got.type, got.pid);
 }
 
-/* That O_ASYNC still sends its signal. */
+/* O_ASYNC still sends its signal. */
 static volatile int heard;
 static void hear(int s) { (void)s; heard++; }
 static void async(void)
@@ -116,7 +116,7 @@ static void async(void)
 
 static int by_name(const void *a, const void *b) { return strcmp(a, b); }
 
-/* Where a folder of the job is being read. */
+/* The position in a folder of the job that is being read. */
 static void reading(void)
 {
 	static char seen[40][20];
@@ -155,7 +155,7 @@ static void reading(void)
 		IS(strcmp(seen[i - 1], seen[i]), "%s came twice", seen[i]);
 }
 
-/* Seals, and what is in a file of memory. */
+/* Seals and content of a memfd. */
 static void seals(void)
 {
 	int fd = MUST(memfd_create("sealed", MFD_ALLOW_SEALING | MFD_CLOEXEC));
@@ -170,7 +170,7 @@ static void seals(void)
 	IS(pwrite(fd, "x", 1, 0) == -1, "it can be written");
 }
 
-/* What waits in pipes, how large they are, and named ones. */
+/* Data in pipes, their sizes, and named pipes. */
 static void pipes(void)
 {
 	int p[2], q[2];
@@ -195,7 +195,7 @@ static void pipes(void)
 	IS(read(f, b, 10) == -1 && errno == EAGAIN, "the named pipe has more");
 }
 
-/* Counters of events. */
+/* Counters of eventfds. */
 static void counters(void)
 {
 	int plain = MUST(eventfd(7, EFD_NONBLOCK));
@@ -205,7 +205,7 @@ static void counters(void)
 	IS(read(plain, &v, 8) == 8 && v == 7, "the counter is %lu", (unsigned long)v);
 }
 
-/* Signals that are read. */
+/* Signals read by signalfd. */
 static void signals(void)
 {
 	sigset_t set;
@@ -223,7 +223,7 @@ static void signals(void)
 	IS(read(fd, &got, sizeof got) == sizeof got && got.ssi_signo == SIGUSR1, "a later signal");
 }
 
-/* What is watched by epoll, and how. */
+/* The files watched by epoll, and how. */
 static void epolls(void)
 {
 	int e = MUST(epoll_create1(EPOLL_CLOEXEC)), outer = MUST(epoll_create1(0)), once[2], edge[2], level[2];
@@ -254,7 +254,7 @@ static void epolls(void)
 	IS(epoll_ctl(e, EPOLL_CTL_MOD, once[0], &ev) == 0 && epoll_wait(e, got, 8, 0) == 2, "the one that came once cannot be armed again");
 }
 
-/* A terminal of its own, what was typed at it, and its settings. */
+/* A terminal of its own, its typed input and its settings. */
 static void terminals(void)
 {
 	int m = MUST(posix_openpt(O_RDWR | O_NOCTTY)), s;
@@ -280,7 +280,7 @@ static void terminals(void)
 	IS(write(s, "out", 3) == 3 && read(m, b, 20) == 3, "what is written");
 }
 
-/* Files that were watched by inotify, and what happens to them afterwards. */
+/* Files watched by inotify, and later events. */
 static void watches(void)
 {
 	int fd = MUST(inotify_init1(IN_NONBLOCK));
@@ -313,7 +313,7 @@ static void special(void)
 
 static int same_time(const struct timespec *a, const struct timespec *b) { return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec; }
 
-/* What files in memory are: times, rights, holes, links, attributes. */
+/* Attributes of files in memory: times, permissions, holes, links, extended attributes. */
 static void attributes(void)
 {
 	static const char *const where[] = {"/tmp", "/dev/shm", "/run"};
@@ -383,7 +383,7 @@ static void removed(void)
 	waitpid(child, 0, 0);
 }
 
-/* A file of its own that was removed, one of which a name was, and mappings of both. */
+/* A removed file, one whose other name remains, and mappings of both. */
 static void unlinked(void)
 {
 	int fd = MUST(open(own("gone"), O_CREAT | O_RDWR, 0640)), copy = MUST(open(own("gone"), O_RDONLY));

@@ -1,5 +1,5 @@
-/* What keeps a guest from moving, and is found only when it is suspended. Each looks for how
-   long it was suspended itself. */
+/* State that prevents a move, but is found only in the suspended guest. Each case measures its
+   longest suspension itself. */
 static double longest;
 
 static void watch_for_move(void)

@@ -1,7 +1,7 @@
-/* What the programs of this folder share. Each is compiled behind this header. Called
-   without arguments a program names its cases, one a line. With the name of one it makes
-   that state, creates the file CASE.ready, waits for the file "go", and says what is no
-   longer as it was; it ends with 0 if all is. */
+/* Common code of the programs in this folder, each compiled after this header. Without
+   arguments a program lists its cases, one per line. With a case's name it makes that state,
+   creates the file CASE.ready, waits for the file "go", and reports what has changed. It exits
+   with 0 if nothing has. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 static const char *name; /* of the case */
 static int bad;
 
-/* is says what is not as it should be. */
+/* IS reports a wrong value. */
 #define IS(right, ...) do { if (!(right)) { printf(__VA_ARGS__); printf(" (errno: %s)\n", strerror(errno)); bad = 1; } } while (0)
 
 __attribute__((unused)) static double now(clockid_t clock)

@@ -1,4 +1,4 @@
-/* What the kernel keeps of processes and threads. */
+/* Kernel state of processes and threads. */
 #include <dirent.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
@@ -16,7 +16,7 @@
 #include <sys/shm.h>
 #include <sys/signalfd.h>
 
-/* number reads one from a file. */
+/* number reads a number from a file. */
 static long number(const char *path, int base)
 {
 	char text[100] = "";
@@ -36,7 +36,7 @@ static void put(const char *path, const char *text)
 	close(f);
 }
 
-/* field is what follows a word in /proc/self/status. */
+/* field gives the text after a word in /proc/self/status. */
 static const char *field(const char *word)
 {
 	static char line[300];
@@ -51,7 +51,7 @@ static const char *field(const char *word)
 	return "";
 }
 
-/* vmflags are of the mapping at an address. */
+/* vmflags gives the flags of the mapping at an address. */
 static char *vmflags(void *at)
 {
 	static char line[400];
@@ -70,7 +70,7 @@ static char *vmflags(void *at)
 	return "";
 }
 
-/* beside runs a function in a second thread beside the first, which does so, too. */
+/* beside runs a function in a second thread and in the first. */
 static void beside(void *(*f)(void *), void *first, void *second)
 {
 	pthread_t t;
@@ -81,7 +81,7 @@ static void beside(void *(*f)(void *), void *first, void *second)
 	pthread_join(t, 0);
 }
 
-/* settled lets both threads wait for the move when both have their state. */
+/* settled lets both threads wait for the move after both have set their state. */
 static pthread_barrier_t both;
 
 static void settled(int leader)
@@ -99,7 +99,7 @@ static void *pinned(void *leader)
 
 	MUST(sched_getaffinity(0, sizeof set, &set));
 	count = CPU_COUNT(&set);
-	for (int i = 0; i < CPU_SETSIZE; i++) /* the first's is the last, the second's the first */
+	for (int i = 0; i < CPU_SETSIZE; i++) /* the first thread gets the last CPU, the second the first */
 		if (CPU_ISSET(i, &set) && (leader || want < 0))
 			want = i;
 	CPU_ZERO(&set);
@@ -805,7 +805,7 @@ static void shared_files(void) /* CLONE_FILES without CLONE_THREAD */
 
 #define FAILS(call, how) IS((call) < 0 && errno == how, "%s did not fail so", #call)
 
-/* denied: what could not be carried is refused by the system call itself. */
+/* denied: the system call itself refuses state that cannot be carried. */
 static void denied(void)
 {
 	unsigned long nodes = 1;

@@ -1,10 +1,10 @@
-/* What keeps a guest from being moved, or lets a move wait. Each is moved on its own. */
+/* State that prevents a move, or lets it wait. Each case is moved alone. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 
-/* over waits as await_move does, and ends the process. */
+/* over waits like await_move and ends the process. */
 static void over(void)
 {
 	while (!moved())
@@ -32,7 +32,7 @@ static void vforked(void)
 	while (wait(0) > 0);
 }
 
-/* vforks has a child of that kind for a moment, again and again. */
+/* vforks repeatedly has a vfork child for a moment. */
 static void vforks(void)
 {
 	ready();
@@ -106,7 +106,7 @@ static void terminal(void) /* of a process with another root */
 	IS(s == 0 && read(master, name, 5) == 5 && !memcmp(name, "hello", 5), "status %x", s);
 }
 
-/* fields are of the calling thread's credentials. */
+/* fields reads the calling thread's credentials. */
 static void fields(char *all)
 {
 	char line[300], path[60];
@@ -218,7 +218,7 @@ static void thread_handle(void)
 	await_move();
 }
 
-static void listener(void) /* of calls that a filter passes on to another process */
+static void listener(void) /* of calls that a filter sends to another process */
 {
 	struct { unsigned short c; unsigned char t, f; unsigned k; } p[] = {{6, 0, 0, 0x7fff0000}};
 	struct { unsigned short n; void *f; } prog = {1, p};

@@ -9,8 +9,8 @@ static char *map(const char *file, int flags)
 	return m;
 }
 
-/* The other guest appends to one file, truncates and rewrites another, and shortens a
-   third below what is mapped of it. */
+/* The other guest appends to one file, truncates and rewrites another, and truncates a third
+   below its mapping. */
 static void changing(void)
 {
 	int app = MUST(open("appended", O_RDWR | O_APPEND)), cut = MUST(open("rewritten", O_RDWR));
@@ -32,8 +32,8 @@ static void changing(void)
 	IS(pread(app, b, 3, lseek(app, 0, SEEK_END) - 3) == 3, "read");
 }
 
-/* A name of the job's files is given to another file, or removed, while both guests have
-   the file open. */
+/* A name of the job's files is given to another file, or removed, while both guests have the
+   file open. */
 static void replaced(void)
 {
 	int fd = MUST(open("replaced", O_RDWR)), again = MUST(dup(fd)), other = MUST(open("replaced", O_RDWR | O_APPEND));

@@ -55,7 +55,7 @@ static void pair(int p[2])
 	close(l);
 }
 
-/* An option that is set on the sockets of the kinds that are named by letters. */
+/* An option that is set on sockets of the kinds given by letters. */
 static const struct option {
 	const char *kinds;
 	int level, number, value, second, bytes;
@@ -90,7 +90,7 @@ static const struct option {
 	{"n", 270, 3, 1}, {"n", 270, 4, 1}, {"n", 270, 5, 1}, {"n", 270, 10, 1}, {"n", 270, 11, 1}, {"n", 270, 12, 1}, {"n", 270, 1, 5},
 };
 
-/* What says something else on each host, or changes by itself. kstate has it as different. */
+/* Values that differ on each host or change by themselves. kstate lists them as different. */
 static int changes(int level, int number)
 {
 	static const int all[][2] = {{1, SO_INCOMING_CPU}, {1, 55}, {1, 56}, {1, SO_COOKIE}, {1, 71}, {1, SO_PEERCRED}, {1, SO_PEERGROUPS}, {1, 77}, {1, SO_PEERSEC},
@@ -187,7 +187,7 @@ static void options(void)
 	}
 }
 
-/* read_from reads a message and says from which port it came. */
+/* read_from reads a message and gives its sender's port. */
 static int read_from(int s, char *text, int room, int *port)
 {
 	struct sockaddr_in6 a = {0};
@@ -199,8 +199,8 @@ static int read_from(int s, char *text, int room, int *port)
 	return n;
 }
 
-/* Messages in UDP sockets: of a socket's own host, empty, large, for either IP, and past
-   a filter that came later. */
+/* Messages in UDP sockets: from the socket's own host, empty, large, for either IP version, and
+   with a filter added later. */
 static void datagrams(void)
 {
 	static char big[60000], got[70000];
@@ -211,7 +211,7 @@ static void datagrams(void)
 	struct sockaddr_in6 other = {.sin6_family = AF_INET6, .sin6_port = htons(port_of(s))};
 	int o = MUST(socket(AF_INET6, SOCK_DGRAM, 0)), room = 0, later = 0;
 	socklen_t size = sizeof room;
-	MUST(setsockopt(o, 41, IPV6_V6ONLY, &(int){1}, 4)); /* it shares the port, and no message */
+	MUST(setsockopt(o, 41, IPV6_V6ONLY, &(int){1}, 4)); /* it shares the port, but gets no message */
 	MUST(bind(o, (void *)&other, sizeof other));
 	MUST(setsockopt(c, 0, IP_TTL, &ttl, 4));
 	MUST(getsockopt(s, 1, SO_RCVBUF, &room, &size));
@@ -261,7 +261,8 @@ static void datagrams(void)
 	IS(n < 0, "the filter is gone");
 }
 
-/* Groups that a socket has joined, with the sources that it takes, and how it sends to them. */
+/* Multicast groups that a socket has joined, with their source filters, and its options for
+   sending to them. */
 static void groups(void)
 {
 	struct sockaddr_in any = {.sin_family = AF_INET};
@@ -283,7 +284,7 @@ static void groups(void)
 	MUST(setsockopt(s6, 41, IPV6_ADD_MEMBERSHIP, &six, sizeof six));
 	struct in_addr by = {htonl(INADDR_LOOPBACK)};
 	MUST(setsockopt(c, 0, IP_MULTICAST_IF, &by, sizeof by));
-	/* The same by the network's link. */
+	/* The same by interface. */
 	struct ifreq link = {.ifr_name = "eth0"};
 	struct ip_mreq two = {.imr_multiaddr = {inet_addr("239.1.2.4")}};
 	int e = MUST(socket(AF_INET, SOCK_DGRAM, 0));
@@ -312,7 +313,7 @@ static void groups(void)
 	IS(!setsockopt(s6, 41, IPV6_DROP_MEMBERSHIP, &six, sizeof six), "cannot leave the group of IPv6");
 }
 
-/* What waits in a TCP connection, either way, and how much its segments carry. */
+/* Data that waits in a TCP connection, in either direction, and its segment size. */
 static void streams(void)
 {
 	char got[20];
@@ -334,7 +335,7 @@ static void streams(void)
 	IS(send(p[1], "back", 4, 0) == 4 && recv(p[0], got, 4, MSG_WAITALL) == 4, "nothing comes back");
 }
 
-/* A connection of which one end has said that it sends no more: the other still does, at once. */
+/* A connection with one end shut down for writing: the other end still sends, at once. */
 static void half(void)
 {
 	char got[20];
@@ -358,7 +359,7 @@ static void half(void)
 	IS(recv(p[0], got, sizeof got, MSG_DONTWAIT) == 0, "the end is not there");
 }
 
-/* What waits in Unix sockets of each kind. */
+/* Data that waits in Unix sockets of each kind. */
 static void unixes(void)
 {
 	static const int types[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET};
@@ -378,7 +379,7 @@ static void unixes(void)
 	}
 }
 
-/* Messages whose sender has a name, by a file and without, among others. */
+/* Messages whose sender has a name, in the file system or abstract, among others. */
 static void letters(void)
 {
 	struct sockaddr_un server = {AF_UNIX, "/tmp/letters.server"}, client = {AF_UNIX, "/tmp/letters.client"}, hidden = {AF_UNIX, "\0letters"}, from;
@@ -434,8 +435,8 @@ static int taken(int s)
 	return fd;
 }
 
-/* Open files on their way through Unix sockets: one that the sender still has, one that
-   nobody else has, and one whose sender is closed. */
+/* Open files in messages in Unix sockets: one still open at the sender, one open nowhere else,
+   and one whose sender is closed. */
 static void files(void)
 {
 	int p[2], q[2], f[2], fd, tmp = MUST(open("/tmp/files.f", O_CREAT | O_RDWR | O_TRUNC, 0600));
@@ -461,7 +462,7 @@ static void files(void)
 	IS(fd >= 0 && write(fd, "x", 1) == 1, "the pipe's end is lost");
 }
 
-/* A connection to a Unix socket that waits to be accepted, in which nothing was sent yet. */
+/* A connection to a Unix socket that waits to be accepted, without data. */
 static void accepts(void)
 {
 	struct sockaddr_un a = {AF_UNIX, "/tmp/accepts"};
@@ -477,7 +478,7 @@ static void accepts(void)
 	IS(d >= 0 && send(c, "data", 4, 0) == 4 && recv(d, got, 4, 0) == 4, "the connection is lost");
 }
 
-/* Whom a Unix socket says to be connected to: that may be root after a move. */
+/* The peer of a Unix socket: after a move it may be root. */
 static void peers(void)
 {
 	struct ucred before, after;
@@ -491,7 +492,7 @@ static void peers(void)
 	IS(after.pid == before.pid && (after.uid == before.uid || after.uid == 0), "the peer is process %d of user %d and was process %d of user %d", after.pid, after.uid, before.pid, before.uid);
 }
 
-/* Sockets that a program of a container has no right to make. */
+/* Sockets that a program of a container may not make. */
 static void rights(void)
 {
 	await_move();

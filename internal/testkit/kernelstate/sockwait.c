@@ -5,8 +5,8 @@
 #include <linux/rtnetlink.h>
 #include <sys/un.h>
 
-/* What a move waits for: each case has it when it is moved, and reads it when it is told
-   to go on, which is while the move waits. */
+/* State that a move waits for: each case has it during the move, and reads it when told to go
+   on, while the move waits. */
 
 static struct sockaddr_in local(int s)
 {
@@ -108,7 +108,7 @@ static void errors(void)
 	IS(!getsockopt(c, SOL_SOCKET, SO_ERROR, &e, &l) && e == ECONNREFUSED, "the error is %d", e);
 }
 
-/* The queue of errors has a time stamp. */
+/* A time stamp in the error queue. */
 static void stamps(void)
 {
 	char control[200], data[20];
@@ -138,7 +138,7 @@ static void corked(void)
 	IS(gets_(s, 0, "onetwo"), "the message is lost");
 }
 
-/* Two sockets have one port, and one is connected to another peer than its message is from. */
+/* Two sockets share a port, and one is connected to a peer other than its message's sender. */
 static void ambiguous(void)
 {
 	int a = MUST(socket(AF_INET, SOCK_DGRAM, 0)), b = MUST(socket(AF_INET, SOCK_DGRAM, 0)), c = bound(SOCK_DGRAM), d = bound(SOCK_DGRAM), e = bound(SOCK_DGRAM);
@@ -157,7 +157,7 @@ static void ambiguous(void)
 	IS(gets_(e, 0, "y"), "the message from before the connection is lost");
 }
 
-/* sock is a Unix socket with a name of its own, given the case's. */
+/* sock is a Unix socket with a name of its own, derived from the case's. */
 static int sock(int type, const char *which, struct sockaddr_un *a)
 {
 	int s = MUST(socket(AF_UNIX, type, 0));

@@ -12,9 +12,9 @@
 
 enum { SPAN = 6 }; /* seconds: longer than both moves */
 
-enum { SOON = 5, AGAIN = 1000 }; /* AGAIN: its time may begin again with each move */
+enum { SOON = 5, AGAIN = 1000 }; /* AGAIN: its time may start again with each move */
 
-/* since_go is how long after a time the last move was over, if it is over. */
+/* since_go is the time from begun to the end of the last move, if it is over. */
 static double since_go(double begun)
 {
 	struct stat st;
@@ -26,8 +26,8 @@ static double since_go(double begun)
 	return st.st_mtim.tv_sec + st.st_mtim.tv_nsec * 1e-9 - begun;
 }
 
-/* Waits again and again until the program was moved. Each has to take its time, and no
-   error but the one that says so. late is how much longer it may take. */
+/* Waits repeatedly until the program was moved. Each wait must take its full time and return
+   only the expected error. late is the allowed delay. */
 static void waits(int (*wait)(void), int error, double late)
 {
 	int first = 1;
@@ -117,7 +117,7 @@ static int by_receive(void)
 	return recv(p[0], &byte, 1, 0);
 }
 
-/* by_queue, by_pause and by_accept wait for what comes when they have waited long enough. */
+/* by_queue, by_pause and by_accept wait for an event that comes after the full time. */
 static void on_alarm(int s) { (void)s; }
 
 static int by_queue(void)
@@ -273,7 +273,7 @@ static void stopped_by(int signal)
 static void stopped(void) { stopped_by(SIGSTOP); }
 static void stopped_tty(void) { stopped_by(SIGTSTP); }
 
-/* What begins again with a move, as the table says. The clocks of the wall do not. */
+/* CPU clocks start again after a move, as the table says. Wall clocks do not. */
 static void processor_time(void)
 {
 	double wall = now(CLOCK_MONOTONIC), boot = now(CLOCK_BOOTTIME), used;
@@ -309,7 +309,7 @@ static void signal_timers(void)
 static volatile int by[3];
 static void counts(int s) { by[s == SIGUSR2 ? 0 : s == SIGPROF ? 1 : 2]++; }
 
-/* Timers that ring by the processor's time go on ringing. */
+/* CPU time timers go on expiring. */
 static void processor_timers(void)
 {
 	struct itimerspec every = {{0, 10000000}, {0, 10000000}};
@@ -334,7 +334,7 @@ static void processor_timers(void)
 	IS(by[2] >= 3, "ITIMER_VIRTUAL rang %d times", by[2]);
 }
 
-/* A timer that tells one thread goes on telling that one. */
+/* A timer that signals one thread goes on signalling it. */
 static void *tell_me(void *unused)
 {
 	struct itimerspec every = {{0, 20000000}, {0, 20000000}};

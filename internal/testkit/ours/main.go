@@ -1,7 +1,7 @@
-// Command ours lists what there is of Pagurus on this machine, a line each:
-// processes, namespaces, links, mounts, cgroups and files. scripts/rings asks
-// before and after tests that run side by side, of which none can tell alone what
-// is its own. It knows no more than testkit does.
+// Command ours lists everything of Pagurus on this machine, one line each: processes,
+// namespaces, links, mounts, cgroups and files. scripts/rings runs it before and after
+// concurrent tests, which cannot tell alone what is their own. It knows no more than
+// testkit.
 package main
 
 import (

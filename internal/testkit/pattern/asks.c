@@ -1,9 +1,9 @@
 /*
- * asks: what it costs a rank to ask whether something has come.
+ * asks: the cost of polling for a message.
  *
- * Rank 0 asks a thousand times with work between its questions, then for three
- * seconds with none, and says how long the first took, and of the second for what part
- * of it it had a processor and how often it asked. Rank 1 sends when both are over.
+ * Rank 0 polls a thousand times with work between the polls, then for three seconds
+ * without. It prints the duration of the first part, and the second part's share of
+ * CPU time and number of polls. Rank 1 sends when both are over.
  */
 #include <mpi.h>
 #include <stdio.h>

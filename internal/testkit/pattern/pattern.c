@@ -1,19 +1,19 @@
 /*
- * pattern: sends what can be foretold. Of N ranks each sends
+ * pattern: sends a known pattern. Each of N ranks sends
  *
  *   to the next one      10 messages of 8000 bytes with MPI_Sendrecv,
- *                         7 messages of 100 bytes by a standing send;
+ *                         7 messages of 100 bytes by a persistent send;
  *   to the last one       1 message of 40 bytes of a type with holes, in a
- *                         communicator whose ranks are the other way round;
+ *                         communicator with reversed ranks;
  *   to all                8 bytes, by one MPI_Allreduce.
  *
- * With SECONDS it goes on with MPI_Allreduce for so long, or until soon after
- * there is a FILE, and says how many. It rests REST_US after each.
+ * With SECONDS it then repeats MPI_Allreduce for so long, or until soon after
+ * FILE exists, and prints how often. It sleeps REST_US after each.
  *
  *   pattern [SECONDS [FILE [REST_US]]]
  *
- * It has a part in Fortran (fortran.f), which sends 3 messages of 10 reals from
- * each rank to the next.
+ * Its Fortran part (fortran.f) sends 3 messages of 10 reals from each rank to the
+ * next.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ int main(int argc, char **argv)
 
 	for (i = 0; i < 10; i++)
 		MPI_Sendrecv(out, 1000, MPI_DOUBLE, next, 1, in, 1000, MPI_DOUBLE, before, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-	MPI_Send(out, 1, MPI_DOUBLE, MPI_PROC_NULL, 1, MPI_COMM_WORLD); /* nobody: no message */
+	MPI_Send(out, 1, MPI_DOUBLE, MPI_PROC_NULL, 1, MPI_COMM_WORLD); /* MPI_PROC_NULL: no message */
 
 	MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &turned);
 	MPI_Type_vector(2, 1, 3, MPI_INT, &holes);
@@ -70,7 +70,7 @@ int main(int argc, char **argv)
 			if (!access(argv[2], F_OK))
 				until = 0;
 		}
-		mine = now < until; /* all of them go on for as long as one does */
+		mine = now < until; /* all go on as long as one does */
 		MPI_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
 		if (argc > 3)
 			usleep(atoi(argv[3]));

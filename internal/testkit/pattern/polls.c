@@ -1,8 +1,8 @@
 /*
- * polls: asks whether anything has come, which it has not. First POLLS times in a
- * row, then 20 times with 20 ms of computing before each, and says how many
- * milliseconds each took: "POLLED 512 COMPUTED 400". At last it takes a message from
- * itself that the polls did not stand in the way of.
+ * polls: polls for messages when there is none. First POLLS times in a row, then 20
+ * times with 20 ms of computing before each. It prints the milliseconds of both:
+ * "POLLED 512 COMPUTED 400". At last it receives a message from itself, which the
+ * polls did not disturb.
  *
  *   polls POLLS
  */

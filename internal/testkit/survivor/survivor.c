@@ -1,6 +1,6 @@
-/* A program that has one of each kind of thing that a move has to bring along. It
-   gathers them, says "ready", waits for /tmp/go, and says "ok" or what is no longer as
-   it was. Meanwhile a child of it forks without end. */
+/* A program with one of each kind of state that a move must carry. It sets them up, prints
+   "ready", waits for /tmp/go, and prints "ok" or what has changed. Meanwhile a child forks
+   endlessly. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ static void is(int right, const char *what)
 	}
 }
 
-/* holds reads what is expected, and no more than that. */
+/* holds reads exactly the expected text. */
 static void holds(int fd, const char *want, const char *what)
 {
 	char got[64] = "";
@@ -74,7 +74,7 @@ int main(void)
 	int ghost = MUST(open("/tmp/ghost", O_RDWR | O_CREAT, 0600));
 	MUST(pwrite(ghost, "ghost", 5, 0)), MUST(unlink("/tmp/ghost"));
 
-	/* What is under way between descriptors. */
+	/* Data under way between descriptors. */
 	int tube[2], pair[2], master, slave;
 	MUST(pipe(tube)), MUST(write(tube[1], "pipe", 4));
 	MUST(mkfifo("/tmp/openfifo", 0600));
@@ -97,7 +97,7 @@ int main(void)
 		_exit(read(slave, line, sizeof line) == 6 && !strcmp(line, "typed\n") && tcgetsid(slave) == getpid() ? 3 : 4);
 	}
 
-	/* A group of processes, a child nobody has asked about, and one that forks. */
+	/* A process group, a child that was not waited for, and one that forks. */
 	pid_t group = 0, members[3];
 	for (int i = 0; i < 3; i++) {
 		members[i] = MUST(fork());
@@ -119,7 +119,7 @@ int main(void)
 			counts[0] += waitpid(p, 0, 0) == p;
 		}
 
-	/* Locks, a timer, a signal that waits. */
+	/* Locks, a timer, a pending signal. */
 	struct flock l = {.l_type = F_WRLCK};
 	int posix = MUST(open("/tmp/posix", O_RDWR | O_CREAT, 0600)), whole = MUST(open("/tmp/whole", O_RDWR | O_CREAT, 0600));
 	MUST(fcntl(posix, F_SETLK, &l)), MUST(flock(whole, LOCK_EX));

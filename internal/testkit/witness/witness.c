@@ -1,15 +1,14 @@
 /*
- * witness: an MPI program that notices if anything was not right while it ran.
+ * witness: an MPI program that notices errors while it runs.
  *
  *   witness SECONDS [BALLAST_MIB [SLEEP_US [FILE]]]
  *
- * Every rank keeps numbered pages and changes one after the other; ranks pass
- * checksummed messages round a ring and add up over all of them. A page that
- * is not what it was left as, a message that is not what was sent, a clock that
- * goes backwards: each is an error. Rank 0 prints a line when it starts, each
- * rank prints what it saw, rank 0 prints "OK" or "WRONG" last, and the exit code
- * says the same. It ends after SECONDS, or soon after there is a FILE: a test
- * does not know how long it will take.
+ * Every rank keeps numbered pages and changes one after the other. Ranks pass
+ * checksummed messages round a ring and add up over all of them. A changed page, a
+ * changed message and a clock that goes backwards are errors. Rank 0 prints a line
+ * when it starts, each rank prints its counts, and rank 0 prints "OK" or "WRONG"
+ * last. The exit code says the same. It ends after SECONDS, or soon after FILE
+ * exists, because a test does not know how long it will take.
  */
 #include <mpi.h>
 #include <stdint.h>
@@ -92,7 +91,7 @@ int main(int argc, char **argv)
 		before = t;
 		round++;
 		stop = t - began > seconds;
-		if (file && rank == 0 && t - looked > 0.2) { /* a question to the file server: not too often */
+		if (file && rank == 0 && t - looked > 0.2) { /* not too often, since it asks the file server */
 			looked = t;
 			stop |= !access(file, F_OK);
 		}

@@ -11,7 +11,7 @@ import (
 	"pagurus/serve/agent"
 )
 
-// absent: a guest never heard of.
+// absent: a guest that was never here.
 func absent(r *trial) {
 	d := r.hosts[0]
 	r.twice("stop", func() error { return d.Stop(r.ctx, r.id) })
@@ -30,7 +30,7 @@ func absent(r *trial) {
 	}
 }
 
-// start: twice, over the agent's death, and every fact about it.
+// start: twice, across the agent's death, and the guest's facts.
 func start(r *trial) {
 	d := r.hosts[0]
 	r.twice("start", func() error { return d.Start(r.ctx, r.task) })
@@ -44,7 +44,7 @@ func start(r *trial) {
 	r.state(0, fleet.Running)
 	r.must("start again", d.Start(r.ctx, r.task))
 	r.round(0, r.healthy(0, before))
-	for r.state(0, fleet.Running).CPUs <= 0 { // between two looks, which may be close to each other
+	for r.state(0, fleet.Running).CPUs <= 0 { // measured between two inspections, which may be close to each other
 		select {
 		case <-r.ctx.Done():
 			r.Fatal("a busy guest uses no CPU")
@@ -64,7 +64,7 @@ func start(r *trial) {
 	r.boot(0)
 }
 
-// receive: an empty guest that waits and lets nobody take it for a full one.
+// receive: an empty guest that waits and cannot be resumed.
 func receive(r *trial) {
 	d := r.hosts[0]
 	first, err := d.Receive(r.ctx, r.task)
@@ -102,7 +102,7 @@ func link(r *trial) {
 	}
 }
 
-// exits: a guest that ends by itself is gone, without anybody's doing.
+// exits: a guest that ends by itself is gone and leaves nothing.
 func exits(r *trial) {
 	r.boot(0)
 	ended := r.hosts[0].Ended(r.id)
@@ -118,7 +118,7 @@ func exits(r *trial) {
 	}
 }
 
-// killed: from outside, before and while nobody looks.
+// killed: from outside, while the driver is open and while it is closed.
 func killed(r *trial) {
 	r.must("start", r.hosts[0].Start(r.ctx, r.task))
 	ended := r.hosts[0].Ended(r.id)
@@ -137,7 +137,7 @@ func killed(r *trial) {
 	r.state(0, fleet.Absent)
 }
 
-// target makes the empty guest on a host and tells the source where it is.
+// target makes the empty guest on a host and gives its address to the source.
 func (r *trial) target(host int) {
 	r.Helper()
 	listen, err := r.hosts[host].Receive(r.ctx, r.task)
@@ -170,7 +170,7 @@ func move(r *trial) {
 	if !first.SuspendedAt.Equal(again.SuspendedAt) || first.Downtime != again.Downtime || first.SentBytes != again.SentBytes {
 		r.Errorf("the switch cost %+v and then %+v", first, again)
 	}
-	// The guest may have been paused by the copy, a moment before the switch.
+	// The copy may have paused the guest shortly before the switch.
 	if first.SuspendedAt.Before(asked.Add(-caseLimit)) || first.SuspendedAt.After(time.Now()) || first.Rounds < 1 ||
 		first.SentBytes == 0 || first.TotalBytes < r.task.Guest.Need.MemoryBytes || first.RemainingBytes != 0 {
 		r.Errorf("the switch cost %+v", first)
@@ -188,8 +188,7 @@ func move(r *trial) {
 	r.Logf("moved at step %d, %d rounds, %d MiB sent, %s in all, %s down", now.steps, first.Rounds, first.SentBytes>>20, first.Elapsed, first.Downtime)
 }
 
-// moveReopened: both agents die after every step, and in the middle of the
-// copy.
+// moveReopened: both agents die after every step, and during the copy.
 func moveReopened(r *trial) {
 	before := r.boot(0)
 	reopen := func() { r.reopen(0); r.reopen(1) }
@@ -236,7 +235,7 @@ func moveReopened(r *trial) {
 	r.round(1, before)
 }
 
-// moveBack: a guest that arrived leaves again, for where it came from.
+// moveBack: a guest that arrived moves back to its first host.
 func moveBack(r *trial) {
 	before := r.boot(0)
 	for i, way := range [][2]int{{0, 1}, {1, 0}} {
@@ -254,8 +253,7 @@ func moveBack(r *trial) {
 	}
 }
 
-// cancelled: a copy whose context ends leaves the guest as it was, and the
-// next one works.
+// cancelled: a copy whose context ends leaves the guest as it was, and the next one works.
 func cancelled(r *trial) {
 	before := r.boot(0)
 	r.target(1)
@@ -298,7 +296,7 @@ func cancelled(r *trial) {
 	r.round(1, before)
 }
 
-// reverted: a source that shall run on after its copy was good.
+// reverted: the source runs on after a complete copy.
 func reverted(r *trial) {
 	before := r.boot(0)
 	r.target(1)
@@ -330,7 +328,7 @@ func targetDies(r *trial) {
 	r.round(0, before)
 }
 
-// refused: orders that make no sense change nothing.
+// refused: senseless orders change nothing.
 func refused(r *trial) {
 	before := r.boot(0)
 	_, err := r.hosts[0].Switch(r.ctx, r.task, func(bool) {})

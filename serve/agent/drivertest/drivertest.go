@@ -1,10 +1,9 @@
-// Package drivertest is the contract that every driver of guests must pass:
-// what agent.Driver and agent.Linker promise, tried out on two drivers that
-// stand for two hosts, with guests that keep counters in the memory they dirty
-// (the witness, in a folder of its own).
+// Package drivertest is the contract that every driver must pass: what agent.Driver and
+// agent.Linker promise. It runs against two drivers that stand for two hosts. The guests run
+// the witness, which keeps counters in memory that it dirties.
 //
-// It knows no mechanism: what differs from one to the other is in World. It is
-// run by the drivers' own tests, against the real thing.
+// It knows no mechanism: all differences are in World. The drivers' own tests run it against
+// the real mechanism.
 package drivertest
 
 import (
@@ -29,24 +28,23 @@ type Driver interface {
 	Close() error
 }
 
-// World is what a driver's own test brings along. Hosts are numbered 0 and 1.
+// World is what a driver's own test provides. Hosts are numbered 0 and 1.
 type World struct {
 	Open     func(t *testing.T, host int) Driver                    // opens the host's driver, again after Close
 	Task     func(guest fleet.GuestID) fleet.Task                   // for a guest that runs the witness
-	Kill     func(t *testing.T, host int, guest fleet.GuestID)      // ends the guest's process from outside
-	Left     func(t *testing.T, host int, g fleet.GuestID) []string // what is left on a host of a guest
-	PostCopy func(t *testing.T, host int) bool                      // whether guests can come there by post-copy; nil: nowhere
+	Kill     func(t *testing.T, host int, guest fleet.GuestID)      // kills the guest's process from outside
+	Left     func(t *testing.T, host int, g fleet.GuestID) []string // remains of a guest on a host
+	PostCopy func(t *testing.T, host int) bool                      // whether guests can arrive by post-copy; nil: on no host
 }
 
-// The limits of waiting: a guest boots in some five seconds under emulation on
-// an idle machine.
+// Time limits: an emulated guest boots in about five seconds on an idle machine.
 const (
 	caseLimit = 3 * time.Minute
 	bootLimit = time.Minute
 	askLimit  = 5 * time.Second
 )
 
-// Run tries the whole contract.
+// Run runs all cases.
 func Run(t *testing.T, w World) {
 	type trying struct {
 		name string
@@ -86,7 +84,7 @@ type trial struct {
 	hosts [2]Driver
 }
 
-// clean checks that stopping the guest leaves nothing behind.
+// clean checks that Stop leaves nothing behind.
 func (r *trial) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), bootLimit)
 	defer cancel()
@@ -111,7 +109,7 @@ func (r *trial) must(what string, err error) {
 	}
 }
 
-// twice does a step that must lead to the same when it is done again.
+// twice runs a step two times; both must succeed.
 func (r *trial) twice(what string, step func() error) {
 	r.Helper()
 	r.must(what, step())
@@ -126,8 +124,8 @@ func (r *trial) reopen(host int) Driver {
 	return r.hosts[host]
 }
 
-// kill ends the guest's process on a host from outside. Its death takes a while
-// on a busy machine, and only then is a target dead.
+// kill kills the guest's process on a host from outside and waits for its end, which takes a
+// while on a busy machine.
 func (r *trial) kill(host int) {
 	r.Helper()
 	ended := r.hosts[host].Ended(r.id)
@@ -135,7 +133,7 @@ func (r *trial) kill(host int) {
 	r.over(ended)
 }
 
-// state checks what a host says of the guest.
+// state checks the guest's run state on a host.
 func (r *trial) state(host int, want fleet.RunState) fleet.GuestFacts {
 	r.Helper()
 	all, err := r.hosts[host].Inspect(r.ctx)
@@ -150,10 +148,10 @@ func (r *trial) state(host int, want fleet.RunState) fleet.GuestFacts {
 	return facts
 }
 
-// report is what the witness says of itself.
+// report is the witness's answer.
 type report struct{ steps, passes, wrong int64 }
 
-// ask asks the witness a question until it answers.
+// ask asks the witness until it answers.
 func (r *trial) ask(host int, question string) string {
 	r.Helper()
 	answer, err := Ask(r.ctx, r.hosts[host], r.id, question)
@@ -161,7 +159,7 @@ func (r *trial) ask(host int, question string) string {
 	return answer
 }
 
-// Ask asks the witness in a guest a question, again until it answers.
+// Ask asks the witness in a guest, again until it answers.
 func Ask(ctx context.Context, d agent.Linker, id fleet.GuestID, question string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, bootLimit)
 	defer cancel()
@@ -189,7 +187,7 @@ func askOnce(ctx context.Context, d agent.Linker, id fleet.GuestID, question str
 	timer := time.AfterFunc(askLimit, func() { conn.Close() })
 	defer timer.Stop()
 	number := fmt.Sprint(questions.Add(1))
-	// The empty line ends whatever an earlier question left half-said.
+	// The empty line ends an incomplete earlier question.
 	if _, err := io.WriteString(conn, "\n"+number+" "+question+"\n"); err != nil {
 		return "", err
 	}
@@ -198,18 +196,18 @@ func askOnce(ctx context.Context, d agent.Linker, id fleet.GuestID, question str
 		if err != nil {
 			return "", err
 		}
-		// Others were given up, and are answered late.
+		// Late answers to abandoned questions are skipped.
 		if answer, ours := strings.CutPrefix(line, number+" "); ours {
 			return strings.TrimSpace(answer), nil
 		}
 	}
 }
 
-// questions counts them all.
+// questions numbers all questions.
 var questions atomic.Int64
 
-// Healthy has the witness in a guest go round its memory twice: what is there must
-// be as it left it, and then what it wrote.
+// Healthy has the witness go through its memory twice: it must find its earlier content, and
+// then what it wrote in the first pass.
 func Healthy(t *testing.T, d agent.Linker, id fleet.GuestID) {
 	t.Helper()
 	for range 2 {
@@ -224,22 +222,22 @@ func Healthy(t *testing.T, d agent.Linker, id fleet.GuestID) {
 	}
 }
 
-// healthy checks that the witness lives, that its memory is as it left it and
-// that it has not begun anew.
+// healthy checks that the witness runs, that its memory is intact and that it has not
+// restarted.
 func (r *trial) healthy(host int, before report) report {
 	r.Helper()
 	return r.told(host, "report", before)
 }
 
-// boot starts the guest on a host and waits until the witness has been round
-// its memory.
+// boot starts the guest on a host and waits until the witness has checked its memory.
 func (r *trial) boot(host int) report {
 	r.Helper()
 	r.must("start", r.hosts[host].Start(r.ctx, r.task))
 	return r.round(host, report{})
 }
 
-// round has the witness check all of its memory, and then what it wrote there.
+// round has the witness check all of its memory twice: its earlier content, and then what it
+// wrote in the first pass.
 func (r *trial) round(host int, from report) report {
 	r.Helper()
 	for range 2 {
@@ -252,7 +250,7 @@ func (r *trial) round(host int, from report) report {
 	return from
 }
 
-// told asks the witness how it is, and compares that with what it said before.
+// told asks the witness and compares the answer with an earlier one.
 func (r *trial) told(host int, question string, before report) report {
 	r.Helper()
 	var now report
@@ -269,7 +267,7 @@ func (r *trial) told(host int, question string, before report) report {
 	return now
 }
 
-// refuses checks that a step is refused for sure.
+// refuses checks that a step certainly failed.
 func (r *trial) refuses(what string, err error) {
 	r.Helper()
 	if err == nil {
@@ -280,7 +278,7 @@ func (r *trial) refuses(what string, err error) {
 	}
 }
 
-// over checks that the guest's end is told in time.
+// over checks that the guest's end is reported in time.
 func (r *trial) over(ended <-chan struct{}) {
 	r.Helper()
 	select {

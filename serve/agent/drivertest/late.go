@@ -9,15 +9,15 @@ import (
 	"pagurus/serve/agent"
 )
 
-// What a guest of these cases changes a second, more than what may be sent of
-// it: by pre-copy it would never be ready.
+// The guests of these cases dirty more memory a second than may be sent: pre-copy would
+// never converge.
 const (
 	wildly = "dirty 64"
 	slowly = 24 << 20
 )
 
-// postCopier gives the driver of a host for what only comes with post-copy, and skips
-// the case where that does not work.
+// postCopier gives a host's driver with post-copy, and skips the case if the host cannot do
+// it.
 func (r *trial) postCopier(host int) agent.PostCopier {
 	r.Helper()
 	d, can := r.hosts[host].(agent.PostCopier)
@@ -27,8 +27,8 @@ func (r *trial) postCopier(host int) agent.PostCopier {
 	return d
 }
 
-// parted brings a wild guest to where it runs at host 1 while some of its memory
-// is at host 0 still.
+// parted moves a guest to host 1 by post-copy, where it runs while some of its memory is
+// still at host 0. between is called between the steps.
 func (r *trial) parted(between func()) report {
 	r.Helper()
 	r.postCopier(0)
@@ -57,15 +57,15 @@ func (r *trial) parted(between func()) report {
 	return before
 }
 
-// resumeSoon resumes a guest that surely cannot be, without much patience.
+// resumeSoon tries for a second to resume a guest that cannot be resumed.
 func (r *trial) resumeSoon(host int) error {
 	ctx, cancel := context.WithTimeout(r.ctx, time.Second)
 	defer cancel()
 	return r.hosts[host].Resume(ctx, r.id)
 }
 
-// postCopy: every step twice, and both agents die after each. There is no way
-// back from the switch on.
+// postCopy: every step twice, and both agents die after each. From the switch on there is no
+// way back.
 func postCopy(r *trial) {
 	before := r.parted(func() { r.reopen(0); r.reopen(1) })
 	now := r.healthy(1, before)
@@ -90,7 +90,7 @@ func postCopy(r *trial) {
 	r.must("fetch when the source is gone", r.postCopier(1).FetchRemaining(r.ctx, r.id))
 	end := r.round(1, now)
 	r.Logf("at step %d, %d MiB came by post-copy, %d pages were waited for, fetched in %s", end.steps, all.PostCopyBytes>>20, all.Faults, took)
-	// It leaves again, as any guest does.
+	// The guest can move again.
 	r.ask(1, "dirty 4")
 	r.task.Limits, r.task.Order.Migration = fleet.Limits{}, "m2.x"
 	r.target(0)
@@ -101,8 +101,8 @@ func postCopy(r *trial) {
 	r.round(0, end)
 }
 
-// postCopyLosesItsSource: what never comes is told for sure, unless a QEMU that
-// waits for it itself answers nothing: whoever asks knows that the source is dead.
+// postCopyLosesItsSource: missing memory is a certain failure. A QEMU that waits for the
+// memory itself may not answer instead; the controller knows that the source is dead.
 func postCopyLosesItsSource(r *trial) {
 	r.parted(func() {})
 	r.world.Kill(r.T, 0, r.id)
@@ -115,7 +115,7 @@ func postCopyLosesItsSource(r *trial) {
 	}
 }
 
-// postCopyUndone: before the switch there is a way back, as by any other mode.
+// postCopyUndone: before the switch there is a way back, as in any other mode.
 func postCopyUndone(r *trial) {
 	r.postCopier(1)
 	before := r.boot(0)

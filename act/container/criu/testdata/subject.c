@@ -1,13 +1,12 @@
-// The first process of a container that tests dump and restore. It makes itself a
-// root, gathers one of each kind of thing that a process can have, opens a TCP
-// connection to the test, writes to /out/beat all the time, and answers words that
-// come over the connection:
-//   check        "ok", or what is no longer as it was
-//   open WHAT    gets itself something, "ok" or an error
-//   pid          its number, as it sees it
-//   grow MIB     takes that much memory more
-// Usage: subject ROOT ADDRESS PORT [keep]; with keep descriptor 3 stays open, which
-// is from outside.
+// The first process of a container that tests dump and restore. It makes its root and one
+// object of each kind that a process can have, and opens a TCP connection to the test. It
+// writes to /out/beat all the time, and answers commands from the connection:
+//   check        "ok", or what has changed
+//   open WHAT    makes an object: "ok" or an error
+//   pid          its PID in the container
+//   grow MIB     allocates so much more memory
+// Usage: subject ROOT ADDRESS PORT [keep]; with keep, descriptor 3, which is from outside,
+// stays open.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -45,7 +44,7 @@ static void die(const char *what) {
 }
 #define MUST(x) ({ long r_ = (long)(x); if (r_ < 0) die(#x); r_; })
 
-// What it has.
+// Its objects.
 enum { pages = 512, page = 4096 };
 static struct shared { volatile long child, thread; } *counts;
 static unsigned char *memory, *segment, *grown;
@@ -150,7 +149,7 @@ static void gather(void) {
   if (pthread_create(&t, 0, thread, 0)) die("thread");
 }
 
-// Each of these says what is wrong with one thing; 0: nothing is.
+// Each of these returns what is wrong with one object, or 0.
 static const char *memory_wrong(void) {
   for (size_t i = 0; i < pages * page; i++)
     if (memory[i] != pattern(i)) return "memory";
@@ -231,11 +230,11 @@ static const char *answer(const char *fmt, ...) {
   return text;
 }
 
-// obtain gets something that may be in a dump's way.
+// obtain makes an object that may prevent a dump.
 static const char *obtain(const char *what) {
   long r = -1;
   if (!strcmp(what, "device memory")) {
-    // A block device stands for InfiniBand's: CRIU makes no difference.
+    // A block device replaces InfiniBand's: CRIU treats them alike.
     mkdir("/dev/infiniband", 0755);
     MUST(mknod("/dev/infiniband/uverbs0", S_IFBLK | 0600, makedev(7, 0)));
     int fd = MUST(open("/dev/infiniband/uverbs0", O_RDONLY));

@@ -1,14 +1,14 @@
-/* A process whose memory is watched.
+/* A process whose memory is tested.
  *
- *   subject obey           does what its standard input says, one line at a time,
+ *   subject obey           executes the commands on its standard input, one a line,
  *                          and answers each with "ok ADDRESS" or "error N"
  *   subject churn SEED     maps, writes, moves, drops and unmaps memory at random,
  *                          with threads and children, until it is killed
- *   subject check          does things that an interruption must not disturb until
- *                          its standard input ends, and says what did
- *   subject sequences      the same of restartable sequences
- *   subject keep FILE MIB  changes memory and keeps account of it, in itself, and
- *                          writes to FILE whenever both agree, or do not
+ *   subject check          until its standard input ends, executes calls that an
+ *                          interruption must not disturb, and prints disturbed ones
+ *   subject sequences      the same for restartable sequences
+ *   subject keep FILE MIB  changes memory, records the changes in memory, and writes
+ *                          to FILE whether both agree
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -72,7 +72,7 @@ static void *sleepy(void *arg) {
 	return arg;
 }
 
-/* deny lets a program's userfaultfd kill it, and a fork fail. */
+/* deny makes userfaultfd kill the program, and fork fail. */
 static int deny(void) {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -116,11 +116,11 @@ static int one(char *line, char *self) {
 		if (munmap(s->at, s->size)) return -1;
 		return mmap(s->at, s->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == s->at ? 0 : -1;
 	}
-	if (!strcmp(verb, "patch")) { /* a part of it is mapped anew */
+	if (!strcmp(verb, "patch")) { /* a part of it is mapped again */
 		char *at = s->at + b * PAGE;
 		return mmap(at, c * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at ? 0 : -1;
 	}
-	if (!strcmp(verb, "move")) { /* to where another slot is */
+	if (!strcmp(verb, "move")) { /* to another slot's address */
 		struct slot *t = &slots[b % SLOTS];
 		char *at = mremap(s->at, s->size, s->size, MREMAP_MAYMOVE | MREMAP_FIXED, t->at);
 		if (at != t->at) return -1;
@@ -199,7 +199,7 @@ static int churn(uint64_t seed) {
 		case 1: mmap(s->at, s->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0); break;
 		case 2: madvise(at, n * PAGE, MADV_DONTNEED); break;
 		case 3: { char *m = mremap(s->at, s->size, s->size + 64 * PAGE, MREMAP_MAYMOVE); if (m != MAP_FAILED) { s->at = m; s->size += 64 * PAGE; } break; }
-		case 4: { struct slot *t = &slots[(r >> 40) % SLOTS]; /* onto another's place */
+		case 4: { struct slot *t = &slots[(r >> 40) % SLOTS]; /* onto another slot */
 			if (t != s && t->at && t->size >= s->size) { size_t z = t->size; if (mremap(s->at, s->size, s->size, MREMAP_MAYMOVE | MREMAP_FIXED, t->at) == t->at) { if (z > s->size) munmap(t->at + s->size, z - s->size); t->size = s->size; s->at = 0; } } break; }
 		case 5: mprotect(at, n * PAGE, PROT_NONE); mprotect(at, n * PAGE, PROT_READ | PROT_WRITE); break;
 		case 6: memset(at, 0, n * PAGE); break;
@@ -213,7 +213,7 @@ static int churn(uint64_t seed) {
 	}
 }
 
-/* What follows must come out the same whether it is interrupted or not. */
+/* An interruption must not change the results of the following functions. */
 
 static char failed[256];
 static volatile int over;
@@ -293,7 +293,7 @@ static int check(void) {
 	sigaddset(&set, SIGUSR1);
 	pthread_sigmask(SIG_BLOCK, &set, &old);
 	for (int i = 0; i < 5; i++) pthread_create(&t[i], 0, all[i], 0);
-	/* This thread, which is the one that is stopped, waits in every way there is
+	/* This thread, which is the one that is stopped, waits in every possible way
 	 * for signals that surely come, and must get each exactly once. */
 	struct sigaction sa = {.sa_handler = on_alarm}, sb = {.sa_handler = on_usr, .sa_flags = SA_RESTART};
 	sigaction(SIGALRM, &sa, 0);
@@ -307,7 +307,7 @@ static int check(void) {
 		struct timespec d = {0, 10000000}, left;
 		want++;
 		setitimer(ITIMER_REAL, &v, 0);
-		int r = sigsuspend(&old); /* SIGALRM is let in only here */
+		int r = sigsuspend(&old); /* SIGALRM is unblocked only here */
 		if (r != -1 || errno != EINTR || alarms != want) fail("sigsuspend", alarms - want);
 		double begun = now();
 		while ((r = nanosleep(&d, &left)) && errno == EINTR) d = left;
@@ -350,8 +350,8 @@ static int check(void) {
 }
 
 /* Restartable sequences: two threads on one processor add to the same number, in
- * two steps. One that goes on in the middle after the other had the processor,
- * without being told, takes back what the other has added. */
+ * two steps. A thread that continues in the middle after the other had the
+ * processor, without being restarted, undoes the other's addition. */
 #include <sys/rseq.h>
 static volatile uint64_t sum;
 
@@ -392,8 +392,8 @@ static int sequences(void) {
 	return 0;
 }
 
-/* keep: every page has a stamp at both its ends, and the stamps of all pages are
- * kept once more elsewhere. A page that is older than its account, or torn, shows. */
+/* keep: every page has a stamp at both its ends, and an account elsewhere has the stamps
+ * of all pages. It shows pages that are older than the account, or half written. */
 static uint64_t wrong(char *at, uint64_t *account, size_t pages, uint64_t sum) {
 	uint64_t bad = 0, total = 0;
 	for (size_t i = 0; i < pages; i++) {
@@ -424,7 +424,7 @@ static int keep(const char *file, size_t mib) {
 	for (int i = 0; i < 3; i++) dup2(nothing, i);
 	if (nothing > 2) close(nothing);
 	if (chdir("/")) return 1;
-	if (!fork()) { /* another one */
+	if (!fork()) { /* a second process */
 		snprintf(other, sizeof other, "%s.child", file);
 		file = other;
 		seed++;
@@ -450,7 +450,7 @@ static int keep(const char *file, size_t mib) {
 			sum += account[i];
 			if (usr) {
 				usr = 0;
-				if (!fork()) { /* what it has is what its parent had */
+				if (!fork()) { /* its memory must be its parent's */
 					snprintf(other, sizeof other, "%s.forked", file);
 					_exit(say(other, wrong(at, account, pages, sum), 0));
 				}

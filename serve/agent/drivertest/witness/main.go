@@ -1,17 +1,15 @@
-// Command witness stands in for the guest agent in the contract tests: as the
-// only process of a guest it keeps counters in memory that it dirties without
-// pause, and is asked over the guest's link whether all is still right.
+// Command witness stands in for the guest agent in the contract tests. As the only process
+// of a guest it keeps counters in memory that it constantly dirties. Tests ask it over the
+// guest's link whether the memory is intact.
 //
-// A line in, a line out, both of which begin with the number of the question: an
-// answer may come when nobody waits for it any more. "report" gives
-// "STEPS PASSES WRONG", "round" does so once it has been round all of its memory,
-// at once and beside its usual pace, "dirty MIB" sets the MiB dirtied a second,
-// "shout KIB" fills the console, "net" gives the guest's first hardware address,
-// "shape" its nodes with their CPUs and distances and its sockets,
-// "disk" the first bytes of its disk, "read" reads all of it, so that it is in
-// the page cache, "drop" empties that, "exit" ends the guest.
+// Each question and answer is one line that begins with the question's number, since an
+// answer may come late. "report" gives "STEPS PASSES WRONG". "round" gives the same after an
+// extra pass over all memory at full speed. "dirty MIB" sets the MiB dirtied a second,
+// "shout KIB" fills the console, "net" gives the guest's first hardware address, "shape" its
+// nodes with CPUs and distances and its sockets. "disk" gives the first bytes of its disk,
+// "read" reads the disk into the page cache, "drop" empties that, "exit" ends the guest.
 //
-// In a container, which is made before it starts, its link is a socket.
+// In a container, which is made before it starts, the link is a socket.
 package main
 
 import (
@@ -32,14 +30,14 @@ import (
 
 const (
 	page     = 4096
-	pages    = 16 << 20 / page // dirtied round and round
+	pages    = 16 << 20 / page // dirtied in turn
 	tick     = 10 * time.Millisecond
 	linkName = "org.pagurus.link"
 )
 
 var steps, passes, wrong, rate atomic.Int64
 
-// disk is what was read last; nil before.
+// disk is the disk after a read; nil before.
 var disk *os.File
 
 // inContainer reports whether the guest is a container.
@@ -65,7 +63,7 @@ func main() {
 	}
 }
 
-// work begins to dirty memory. All of it is in use before anybody can ask.
+// work starts dirtying memory. All of it is in use before the first question.
 func work() {
 	rate.Store(8)
 	go dirty()
@@ -73,7 +71,7 @@ func work() {
 	fmt.Println("witness: up")
 }
 
-// serve answers at a container's link. A new connection ends the one before.
+// serve answers on a container's link. A new connection ends the one before.
 func serve() {
 	listener, err := net.Listen("unix", "/run/pagurus/link.sock")
 	if err != nil {
@@ -122,8 +120,8 @@ func open() (*os.File, error) {
 	return nil, os.ErrNotExist
 }
 
-// answer serves the link until it is cut: a read then ends with EOF for as
-// long as nobody is at the other end.
+// answer serves the link until it breaks: a read ends with EOF while the other end is
+// closed.
 func answer(port io.ReadWriter) {
 	lines := bufio.NewReader(port)
 	for {
@@ -137,7 +135,7 @@ func answer(port io.ReadWriter) {
 	}
 }
 
-// do does what it is asked to, and says how it is.
+// do answers one question.
 func do(what, value string) string {
 	switch what {
 	case "round":
@@ -189,7 +187,7 @@ func do(what, value string) string {
 
 // read reads all of the disk.
 func read() (err error) {
-	if disk == nil { // closed, its cache would be gone
+	if disk == nil { // kept open: closing it would drop its cache
 		disk, err = os.Open("/dev/vda")
 	}
 	if err == nil {
@@ -201,18 +199,17 @@ func read() (err error) {
 	return err
 }
 
-// rounds are those asked for; each is closed when it is over.
+// rounds are the requested passes; each channel is closed when its pass is over.
 var rounds = make(chan chan struct{})
 
-// round has every page looked at and written once more.
+// round has every page checked and written once more.
 func round() {
 	over := make(chan struct{})
 	rounds <- over
 	<-over
 }
 
-// dirty goes round the memory at the rate wanted, and once more whenever that
-// is asked for.
+// dirty writes memory at the set rate, and one more pass on request.
 func dirty() {
 	m := memory{data: make([]byte, pages*page)}
 	begun, done := time.Now(), int64(0)
@@ -236,15 +233,15 @@ func dirty() {
 	}
 }
 
-// memory is what is dirtied, page after page.
+// memory is the memory that is dirtied, page after page.
 type memory struct {
 	data []byte
 	at   int
 	pass uint64
 }
 
-// step writes its number into the next page. That must hold what was written
-// one pass before, both at its beginning and at its end.
+// step writes its number into the next page, at its beginning and end. Both must hold the
+// number of the pass before.
 func (m *memory) step() {
 	p := m.data[m.at*page : (m.at+1)*page]
 	head, tail := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[page-8:])
@@ -262,7 +259,7 @@ func (m *memory) step() {
 	}
 }
 
-// shape says what the kernel sees of the guest's processors and memory.
+// shape gives the guest's processors and memory as its kernel sees them.
 func shape() string {
 	var said []string
 	text := func(path string) string {

@@ -21,7 +21,7 @@ const mib = 1 << 20
 
 // subjectVariable makes a copy of the test binary that uses its memory in a known
 // way; it names the folder of its files.
-const subjectVariable = "PAGURUS_GAUGE_TEST_SUBJECT"
+const subjectVariable = "PAGURUS_SAMPLER_TEST_SUBJECT"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(subjectVariable); dir != "" {
@@ -30,9 +30,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What the subject has, in MiB: private memory that holds something, that holds
-// zeros and that was never touched; memory shared without a file, and in one.
-// Some of each it writes to again and again.
+// The subject's memory in MiB: filled private memory, private memory of zeros, untouched private
+// memory, shared memory without a file, and shared memory of a file. It writes to a part of each
+// again and again.
 const (
 	filledMiB, zeroMiB, untouchedMiB, sharedMiB, fileMiB = 32, 8, 1 << 14, 8, 16
 	busyMiB                                              = 4 // of the filled, the shared and the file's: each
@@ -76,7 +76,7 @@ func use(dir string) {
 	}
 }
 
-// subject starts one, with memory for its files.
+// subject starts a subject with memory for its files.
 func subject(t testing.TB) Subject {
 	t.Helper()
 	testkit.Root(t)
@@ -107,7 +107,7 @@ func subject(t testing.TB) Subject {
 
 func near(got, want, slack int64) bool { return got > want-slack && got < want+slack }
 
-// resident is what a process has in memory.
+// resident returns how much of a process's memory is resident.
 func resident(t *testing.T, pid int) (bytes int64) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
@@ -121,18 +121,18 @@ func resident(t *testing.T, pid int) (bytes int64) {
 	return pages * pageBytes
 }
 
-// TestLook: what is filled and what changes is found, of memory and of files, at
-// little cost and without a trace in the process.
+// TestLook: filled and changing memory is found, also in files, at low cost and without effect
+// on the process.
 func TestLook(t *testing.T) {
 	s := subject(t)
 	before := resident(t, s.Processes[0])
-	s.Processes = append(s.Processes, 1<<22-1) // nobody has that number
+	s.Processes = append(s.Processes, 1<<22-1) // no process has that number
 	p, err := SampleMemory(t.Context(), s, Plan{Pages: 8192, After: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%+v", p)
-	// What the runtime of the subject has is a few MiB.
+	// The subject's runtime has a few MiB.
 	const filled = (filledMiB + sharedMiB + fileMiB) * mib
 	if p.Segments != 1 || p.Mappings < 10 {
 		t.Errorf("%d mappings, %d shared without a file", p.Mappings, p.Segments)
@@ -153,7 +153,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestLookSeesGrowth: memory that comes while it is looked counts as changed.
+// TestLookSeesGrowth: memory that appears during the measurement counts as changed.
 func TestLookSeesGrowth(t *testing.T) {
 	s := subject(t)
 	go func() {
@@ -188,7 +188,7 @@ func TestLookEnds(t *testing.T) {
 			t.Errorf("looking at %+v gave %+v", bad, p)
 		}
 	}
-	// One that ends meanwhile has nothing more to show.
+	// A process that has ended meanwhile has no more memory.
 	go func() {
 		time.Sleep(20 * time.Millisecond)
 		_ = unix.Kill(s.Processes[0], unix.SIGKILL)
@@ -228,7 +228,7 @@ func TestShareOfNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkLook is what a look costs: about the same for every guest of more than 32 MiB.
+// BenchmarkLook measures the cost: about the same for every guest of more than 32 MiB.
 func BenchmarkLook(b *testing.B) {
 	s := subject(b)
 	var sum time.Duration
@@ -242,12 +242,12 @@ func BenchmarkLook(b *testing.B) {
 	b.ReportMetric(sum.Seconds()*1e3/float64(b.N), "ms/look")
 }
 
-// TestMarking: pages before, in, between and behind what is there, in several areas.
+// TestMarking: pages before, in, between and after the existing regions, in several areas.
 func TestMarking(t *testing.T) {
 	var sample []page
 	for area := range 3 {
 		for address := range uint64(10) {
-			sample = append(sample, page{area: area, address: address, there: address%2 == 0}) // as it was before
+			sample = append(sample, page{area: area, address: address, there: address%2 == 0}) // as before
 		}
 	}
 	m := marking{left: sample}

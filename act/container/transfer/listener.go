@@ -32,9 +32,8 @@ type Listener struct {
 	closed   bool
 }
 
-// Listen opens a Listener for the source whose hello names the guest and migration of
-// who. It listens at address, or at an earlier place that a source may know already
-// (empty: none).
+// Listen opens a Listener for the source whose hello names the same guest and migration as who.
+// It listens at address, or at an earlier place that a source may know already (empty: none).
 func Listen(ctx context.Context, address netip.Addr, earlier string, who Hello, log *slog.Logger) (*Listener, error) {
 	at := framing.Place{Address: netip.AddrPortFrom(address, 0), Word: rand.Text()}
 	if earlier != "" {
@@ -63,8 +62,8 @@ func (d *Listener) Close() {
 	if conn != nil {
 		conn.Close()
 	}
-	if debt := d.PageConn(); debt != nil {
-		debt.Close()
+	if pages := d.PageConn(); pages != nil {
+		pages.Close()
 	}
 }
 
@@ -95,7 +94,7 @@ func (d *Listener) Serve(take func(*framing.Conn, Hello) error) {
 	}
 }
 
-// admit serves one connection. A new connection ends the one before.
+// admit serves one connection. A new connection ends the previous one.
 func (d *Listener) admit(c *framing.Conn, take func(*framing.Conn, Hello) error) error {
 	h, err := d.greet(c)
 	if err != nil {

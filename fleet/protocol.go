@@ -1,5 +1,28 @@
 package fleet
 
+import "time"
+
+// Verb is what an Order tells a host to do.
+type Verb string
+
+// The orders. Watch, Run and End stand as long as what they name goes on.
+const (
+	Start Verb = "start" // guest: boot it and set it up; done: its agent answers and the job's files are mounted
+	Watch Verb = "watch" // guest: keep it; done: it ended by itself; failed: it is not here
+	Stop  Verb = "stop"  // guest: end it and destroy it
+	Run   Verb = "run"   // job, at guest 0's home: run the program if it does not run yet; done: it ended, Exit says how
+	End   Verb = "end"   // job, at guest 0's home: tell the program to end, and end it when its grace is over; done: it ended, and all it wrote has arrived
+
+	Receive  Verb = "receive"  // target: make an empty guest, ready to take in state; Listen says where
+	Copy     Verb = "copy"     // source: copy while running; done: converged
+	Switch   Verb = "switch"   // source: pause, send the rest; done: the target has it all, whole, not yet running (by post-copy: all but memory)
+	Activate Verb = "activate" // target: let it run, make this host's network carry its address
+	Fetch    Verb = "fetch"    // target, after post-copy: done: all memory has arrived; failed: some never will
+	Retire   Verb = "retire"   // source: destroy the stopped copy
+	Revert   Verb = "revert"   // source: run again
+	Discard  Verb = "discard"  // target: destroy what was received
+)
+
 // Phase is where a migration is. Package lifecycle owns it.
 type Phase string
 
@@ -84,6 +107,9 @@ func (t PhaseTraits) BeforeSwitch() bool { return !t.Committed && !t.Back }
 // memory has come.
 func (t PhaseTraits) PostCopies() bool { return t.Committed && t.Transfers }
 
+// AtTarget reports whether the target has been told to run the guest.
+func (t PhaseTraits) AtTarget() bool { return t.Committed && (t.Side == Target || t.Arrived) }
+
 // Moves reports whether the order belongs to the part of a migration in which
 // the guest, or its memory, is on the way to the target.
 func (v Verb) Moves() bool {
@@ -94,3 +120,52 @@ func (v Verb) Moves() bool {
 	}
 	return false
 }
+
+// How long a host works on an order before it gives it up and says so, if it is
+// heard from. Those who wait for the answer wait for Patience.
+const (
+	// startLimit covers fetching an image over an office line and booting
+	// under emulation on a busy host.
+	startLimit = 30 * time.Minute
+	// copyLimit only ends what hangs: Task.Limits ends what does not converge, and
+	// what follows after post-copy comes to its end or breaks.
+	copyLimit   = 12 * time.Hour
+	switchLimit = 2 * time.Minute // the longest that the guest is suspended
+	quickLimit  = time.Minute     // what only talks to a process on the host, or flushes files
+	// answerMargin is what an answer may take after the limit: what the host has
+	// begun is undone, and the report goes over a bad line.
+	answerMargin = 30 * time.Second
+)
+
+// Limit is how long a host may take over an order; 0: as long as it takes, or for
+// End, which has its own, as long as the job's grace.
+func (v Verb) Limit(mode Mode) time.Duration {
+	switch v {
+	case Start, Receive:
+		return startLimit
+	case Copy, Fetch:
+		return copyLimit
+	case Switch:
+		if mode == StopAndCopy {
+			return copyLimit // all there is goes over then
+		}
+		return switchLimit
+	case Stop, Activate, Retire, Revert, Discard:
+		return quickLimit
+	}
+	return 0
+}
+
+// Patience is how long the controller waits for the answer of a host that is heard
+// from, before the order counts as unknown: longer than the host's own limit, or
+// the host would still work on what is taken for lost. 0: for ever.
+func (v Verb) Patience(mode Mode) time.Duration {
+	if limit := v.Limit(mode); limit > 0 {
+		return limit + answerMargin
+	}
+	return 0
+}
+
+// Patience is how long a program that was told to end may take in all, until its
+// host has said so.
+func (e Ending) Patience() time.Duration { return e.Grace + answerMargin }

@@ -21,7 +21,7 @@ func TestGuestsOfTwoHostsReachEachOther(t *testing.T) {
 	}
 }
 
-// Without the tunnel nothing arrives, and that is found.
+// Without the tunnel nothing arrives, and the trial finds that.
 func TestBrokenNetworkIsFound(t *testing.T) {
 	testkit.Leftovers(t)
 	testkit.Root(t)
@@ -53,8 +53,7 @@ func TestFilesAreReadOverTheNetwork(t *testing.T) {
 	}
 }
 
-// A server that is there and does not start, as on Debian 13 once, is found, and
-// its own words with it.
+// The trial finds a server that does not start, as once on Debian 13, with its own message.
 func TestServerThatDoesNotStartIsFound(t *testing.T) {
 	testkit.Leftovers(t)
 	testkit.Root(t)

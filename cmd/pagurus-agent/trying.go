@@ -1,10 +1,9 @@
-// This file tries the parts of Pagurus on this machine of which nothing is
-// proven by their files being there: a job's network between two hosts, and the
-// server of a job's files. It works in network namespaces without names, so that
-// the machine's own network never sees any of it.
+// This file tries the parts of Pagurus on this machine that the presence of files does not
+// prove: a job's network between two hosts, and the server of a job's files. It works in
+// network namespaces without names, so the machine's own network is not touched.
 //
-// It knows nothing of what else the machine has or lacks, nor how that is mended.
-// Its tests run on the machine itself, with and without what it needs.
+// It knows nothing else about the machine, nor how to fix it. Its tests run on the machine
+// itself, with and without the requirements.
 
 package main
 
@@ -29,11 +28,10 @@ import (
 	"pagurus/internal/thread"
 )
 
-// limit bounds each trial: they take a tenth of a second on a machine that is idle.
+// limit bounds each trial: on an idle machine one takes a tenth of a second.
 const limit = 20 * time.Second
 
-// The job whose network is made: its number is as good as any, in namespaces that
-// have no other.
+// The trial job. Its subnet number is arbitrary, since its namespaces have no other.
 const (
 	job    fleet.JobID  = "probe"
 	subnet fleet.Subnet = 1
@@ -44,7 +42,7 @@ type place struct {
 	name    fleet.HostID
 	address netip.Addr
 	index   int      // of its guest
-	host    *os.File // its network, and its guest's
+	host    *os.File // its network
 	guest   *os.File
 	overlay *overlay.Overlay
 }
@@ -52,9 +50,9 @@ type place struct {
 // testbed is two hosts that reach each other.
 type testbed [2]*place
 
-// Network tries whether guests of two hosts reach each other through a job's
-// network: bridges, a VXLAN tunnel, and the links of two containers. It leaves
-// nothing behind, even if this process is killed meanwhile.
+// Network tries whether guests of two hosts reach each other through a job's network:
+// bridges, a VXLAN tunnel, and the links of two containers. It leaves nothing behind, even
+// if this process is killed meanwhile.
 func Network(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -66,9 +64,8 @@ func Network(ctx context.Context) (err error) {
 	return s.exchange(ctx)
 }
 
-// Files tries whether a guest of one host reads a file of the job's from the file
-// server on another. What the server needs is in a folder that it is given and
-// leaves empty.
+// Files tries whether a guest of one host can read a file of the job from the file server on
+// another. The server's files are in folder, which is left empty.
 func Files(ctx context.Context, folder string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -154,7 +151,7 @@ func open(ctx context.Context, files *fleet.Share) (s testbed, err error) {
 	return s, nil
 }
 
-// close lets go of the networks, which end with that.
+// close closes the networks, which then end.
 func (s testbed) close() (err error) {
 	for _, p := range s {
 		if p.overlay != nil {
@@ -169,7 +166,7 @@ func (s testbed) close() (err error) {
 	return err
 }
 
-// namespace makes a network that lives as long as its file is open.
+// namespace makes a network that exists while its file is open.
 func namespace() (f *os.File, err error) {
 	err = thread.Own(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -191,7 +188,7 @@ func (s testbed) join() error {
 	return errors.Join(address(s[0].host, first, netip.PrefixFrom(s[0].address, 24), ""), address(s[1].host, second, netip.PrefixFrom(s[1].address, 24), ""))
 }
 
-// network is what a host has to know of the job's.
+// network is the job's network as a host gets it.
 func (s testbed) network(p *place, files *fleet.Share) fleet.Network {
 	n := fleet.Network{Job: job, Subnet: subnet, Share: files}
 	for _, other := range s {
@@ -206,7 +203,7 @@ func (s testbed) network(p *place, files *fleet.Share) fleet.Network {
 	return n
 }
 
-// plug gives the guest its end of the links, as a container has it.
+// plug gives the guest its end of the links, as in a container.
 func (p *place) plug() error {
 	name := subnet.PortPeerName(p.index)
 	err := thread.In(p.host, func() error {
@@ -222,7 +219,7 @@ func (p *place) plug() error {
 	return address(p.guest, name, netip.PrefixFrom(subnet.GuestAddr(p.index), fleet.SubnetPrefixBits), subnet.GuestMAC(p.index))
 }
 
-// address gives a link in a network its addresses and switches it on.
+// address gives a link in a network its address and sets it up.
 func address(network *os.File, name string, at netip.Prefix, mac string) error {
 	h, err := netlink.NewHandleAt(netns.NsHandle(network.Fd()))
 	if err != nil {
@@ -242,7 +239,7 @@ func address(network *os.File, name string, at netip.Prefix, mac string) error {
 	return errors.Join(h.AddrReplace(link, &netlink.Addr{IPNet: ip}), h.LinkSetUp(link))
 }
 
-// exchange has one guest say something to the other.
+// exchange sends a message from one guest to the other.
 func (s testbed) exchange(ctx context.Context) error {
 	const text = "from guest to guest"
 	var l net.Listener

@@ -19,12 +19,12 @@ import (
 	"pagurus/fleet"
 )
 
-// frame is a message as it is on the wire.
+// frame is an encoded message.
 func frame(kind byte, content ...byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(content))), content...)
 }
 
-// connPair is a connection, of which either way can be closed by itself.
+// connPair returns a connection of which each direction can be closed separately.
 func connPair(t testing.TB) (ours, theirs *net.UnixConn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -43,7 +43,7 @@ func connPair(t testing.TB) (ours, theirs *net.UnixConn) {
 	return ours, theirs
 }
 
-// feed gives bytes to an intake as a source would, and says how that ended.
+// feed sends bytes to a Receiver as a source would, and returns how that ended.
 func feed(t testing.TB, b []byte) (in *Receiver, images string, err error) {
 	files := t.TempDir()
 	images = t.TempDir()
@@ -52,7 +52,7 @@ func feed(t testing.TB, b []byte) (in *Receiver, images string, err error) {
 	}
 	ours, theirs := connPair(t)
 	defer ours.Close()
-	go func() { // and there is still somebody to hear the answers
+	go func() { // reads the answers
 		ours.Write(b)
 		ours.CloseWrite()
 		io.Copy(io.Discard, ours)
@@ -83,7 +83,7 @@ func TestIn(t *testing.T) {
 	}
 }
 
-// TestTrackAgain: a guest whose last pass was in vain owes nothing of that any more.
+// TestTrackAgain: no pages of a useless last pass stay lazy.
 func TestTrackAgain(t *testing.T) {
 	program := exec.Command("sleep", "60")
 	if err := program.Start(); err != nil {
@@ -103,16 +103,16 @@ func TestTrackAgain(t *testing.T) {
 	defer o.Free()
 	err = o.piece(memory.Piece{Process: 7, What: memory.Lazy, Address: memory.PageBytes, Bytes: 3 * memory.PageBytes}, nil)
 	if err := errors.Join(err, o.Sync()); err != nil || in.Memory.LazyBytes() == 0 {
-		t.Fatalf("%d bytes are owed, %v", in.Memory.LazyBytes(), err)
+		t.Fatalf("%d bytes are lazy, %v", in.Memory.LazyBytes(), err)
 	}
 	if err := errors.Join(o.Track(t.Context()), o.Sync()); err != nil || in.Memory.LazyBytes() != 0 {
-		t.Errorf("%d bytes are owed, %v", in.Memory.LazyBytes(), err)
+		t.Errorf("%d bytes are lazy, %v", in.Memory.LazyBytes(), err)
 	}
 	o.Close()
-	<-taken // which ends with that
+	<-taken // it ends with the connection
 }
 
-// part stands for a guest agent that comes.
+// part stands for a received guest agent.
 type part struct {
 	bytes.Buffer
 	closed int
@@ -120,7 +120,7 @@ type part struct {
 
 func (p *part) Close() error { p.closed++; return nil }
 
-// TestAgent: a guest agent comes in parts, and is done with in any case.
+// TestAgent: a guest agent arrives in parts, and is closed in any case.
 func TestAgent(t *testing.T) {
 	for what, messages := range map[string][]byte{
 		"whole":              bytes.Join([][]byte{frame(sayAgent, 1, 2), frame(sayAgent, 3), frame(sayAgent), frame(sayRestore)}, nil),
@@ -150,7 +150,7 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-// TestRefused: what makes no sense ends the intake.
+// TestRefused: malformed input ends Receive.
 func TestRefused(t *testing.T) {
 	for what, b := range map[string][]byte{
 		"unknown":              frame('?'),
@@ -176,7 +176,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// FuzzIn: whatever comes ends in an error, or in a guest that is to be made.
+// FuzzIn: any input ends in an error, or in a guest to restore.
 func FuzzIn(f *testing.F) {
 	f.Add(frame(sayRestore))
 	f.Add(append(frame(sayImage, 'x'), frame(sayContent, 1, 2, 3)...))
@@ -184,15 +184,15 @@ func FuzzIn(f *testing.F) {
 	f.Add(frame(sayPiece, pieceHead(memory.Piece{Process: 1, What: memory.Zero, Address: 4096, Bytes: 1 << 20})...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if bytes.ContainsRune(b, sayTree) {
-			return // package tree has its own
+			return // files have a test of their own
 		}
 		in, _, _ := feed(t, b)
 		in.Close()
 	})
 }
 
-// Amid a pass less and less is left, and how fast it goes is said as soon as that means
-// anything. What goes with the images is left until then.
+// During a pass the remaining bytes decrease, and the speed is reported as soon as it is
+// meaningful. Memory that is sent with the images remains until then.
 func TestAmidAPass(t *testing.T) {
 	begun := fleet.Progress{Rounds: 1, RemainingBytes: 100 << 20, SentBytes: 5, Elapsed: time.Second, BytesPerSecond: 7}
 	for _, c := range []struct {

@@ -13,7 +13,7 @@ import (
 
 var who = Hello{Guest: "j1g0", Migration: "m1.j1g0"}
 
-// opened is a door at the loopback, and what it lets in.
+// opened returns a listener on the loopback, and the connections that it accepts.
 func opened(t *testing.T) (d *Listener, in chan bool) {
 	t.Helper()
 	d, err := Listen(t.Context(), netip.MustParseAddr("127.0.0.1"), "", who, slog.New(slog.DiscardHandler))
@@ -41,7 +41,7 @@ func hello(d *Listener) Hello {
 	return Hello{Version: framing.Version, Guest: "j1g0", Migration: "m1.j1g0", Word: d.Place.Word}
 }
 
-// knock connects and says hello.
+// knock connects and sends a hello.
 func knock(t *testing.T, d *Listener, h Hello) (*framing.Conn, Answer, error) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
@@ -58,10 +58,10 @@ func knock(t *testing.T, d *Listener, h Hello) (*framing.Conn, Answer, error) {
 func TestOnlyTheSourceComesIn(t *testing.T) {
 	d, in := opened(t)
 	for what, change := range map[string]func(*Hello){
-		"another word":        func(h *Hello) { h.Word = "abracadabra" },
-		"another guest":       func(h *Hello) { h.Guest = "j1g1" },
-		"another migration":   func(h *Hello) { h.Migration = "m2.j1g0" },
-		"a debt of another's": func(h *Hello) { h.Word, h.PageServer = "", true },
+		"another word":       func(h *Hello) { h.Word = "abracadabra" },
+		"another guest":      func(h *Hello) { h.Guest = "j1g1" },
+		"another migration":  func(h *Hello) { h.Migration = "m2.j1g0" },
+		"pages of another's": func(h *Hello) { h.Word, h.PageServer = "", true },
 	} {
 		h := hello(d)
 		change(&h)
@@ -83,7 +83,7 @@ func TestOnlyTheSourceComesIn(t *testing.T) {
 	}
 }
 
-// TestAgain: whoever was told of a door finds the next one at the same place.
+// TestAgain: a source that knows a listener's place finds the next listener there.
 func TestAgain(t *testing.T) {
 	d, _ := opened(t)
 	earlier := d.Place.String()
@@ -98,7 +98,7 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestTheLastOneCounts: a source that connects anew has given up what it had before.
+// TestTheLastOneCounts: a source's new connection replaces its previous one.
 func TestTheLastOneCounts(t *testing.T) {
 	d, in := opened(t)
 	first, _, err := knock(t, d, hello(d))
@@ -113,7 +113,7 @@ func TestTheLastOneCounts(t *testing.T) {
 	}
 }
 
-// TestPageConn: the connection is kept whole for another process, and ends with the door.
+// TestPageConn: the connection is kept for another process, and ends with the listener.
 func TestPageConn(t *testing.T) {
 	d, _ := opened(t)
 	h := hello(d)
@@ -125,12 +125,12 @@ func TestPageConn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	debt := d.PageConn()
-	if debt == nil || d.PageConn() != nil {
+	pages := d.PageConn()
+	if pages == nil || d.PageConn() != nil {
 		t.Fatal("it was not kept, or kept twice")
 	}
-	defer debt.Close()
-	if _, err := debt.WriteString("x\x00\x00\x00\x02hi"); err != nil {
+	defer pages.Close()
+	if _, err := pages.WriteString("x\x00\x00\x00\x02hi"); err != nil {
 		t.Fatal(err)
 	}
 	if kind, text, err := c.Receive(10 * time.Second); err != nil || kind != 'x' || string(text) != "hi" {

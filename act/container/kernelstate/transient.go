@@ -15,8 +15,8 @@ import (
 	"pagurus/act/host"
 )
 
-// Connections gives an error while the network of a process has connections that CRIU
-// cannot take along, or would lose without a word.
+// Connections returns an error while a process's network has connections that CRIU cannot move,
+// or would silently lose.
 func Connections(pid int) error {
 	odd, err := host.Unsettled(pid)
 	if err == nil && odd != "" {
@@ -25,8 +25,8 @@ func Connections(pid int) error {
 	return err
 }
 
-// Vforks gives an error while a process of a container, given its first, waits for a child
-// by vfork(2): it could not be stopped, and to try takes CRIU ten seconds.
+// Vforks returns an error while a process of a container, given its first process, waits for a
+// child by vfork(2). It could not be stopped, and CRIU would try for ten seconds.
 func Vforks(pid int) error {
 	if who := criu.Vforking(pid); who != "" {
 		return fmt.Errorf("%s waits for a child that has its memory until that runs another program or ends (vfork(2)): %w", who, criu.ErrTransient)
@@ -34,14 +34,15 @@ func Vforks(pid int) error {
 	return nil
 }
 
-// Locks gives an error while a process of a container, given its first, has locked a
-// file below a folder, named as it is inside, for itself alone. It has to be suspended:
-// what it locks afterwards is not seen. No folder: there is no such file.
+// Locks returns an error while a process of a container has an exclusive lock on a file below a
+// folder. pid is the container's first process, and below is the folder's path in the container.
+// The container must be suspended, because later locks are not seen. If below is empty there are
+// no such files.
 //
-// The frozen processes keep their locks until the target has answered, and CRIU takes
-// them there by calls that wait for whoever has them: each would wait for the other. To
-// let go of them here first is no remedy, since whoever waits for one gets it in
-// between, in the middle of what it was taken for. What is locked together with others goes along.
+// The frozen processes keep their locks until the target has answered. There CRIU restores locks
+// by calls that wait for the current holder: each would wait for the other. Releasing the locks
+// here first would not help: another process could take one in the middle of the protected work.
+// Shared locks can move.
 func Locks(pid int, below string) error {
 	if found := Locked(pid, below); len(found) > 0 {
 		return fmt.Errorf("%s: %w", found[0], criu.ErrTransient)
@@ -49,11 +50,11 @@ func Locks(pid int, below string) error {
 	return nil
 }
 
-// locksLast is how long a lock has to be there to be told of: many are of a moment, and
-// for these a move waits.
+// locksLast is how long a lock must last to be reported. Many are very short, and a move waits
+// for them.
 const locksLast = 100 * time.Millisecond
 
-// LastingLocks is Locked without what is not there any more a moment later.
+// LastingLocks returns the locks of Locked that still exist a moment later.
 func LastingLocks(ctx context.Context, pid int, below string) []string {
 	found := Locked(pid, below)
 	if len(found) == 0 {
@@ -67,7 +68,7 @@ func LastingLocks(ctx context.Context, pid int, below string) []string {
 	return slices.DeleteFunc(found, func(says string) bool { return !slices.Contains(again, says) })
 }
 
-// Locked says, for people, what Locks gives the first of as an error.
+// Locked returns, for people, all errors of which Locks returns the first.
 func Locked(pid int, below string) (found []string) {
 	seen := map[string]bool{}
 	each(pid, below, func(l lock) {
@@ -80,13 +81,12 @@ func Locked(pid int, below string) (found []string) {
 	return found
 }
 
-// Release lets go of what the processes of a container that never runs here again
-// have locked together with others, where that can be done for them. Otherwise who
-// has it at its target and unlocks it would find others kept from locking it, until
-// these are ended.
+// Release releases the shared locks of a container's processes that never run here again, where
+// that is possible from outside. Otherwise, when a process unlocks the file at the target,
+// others still could not lock it until the processes here are ended.
 func Release(pid int, below string) {
 	each(pid, below, func(l lock) {
-		if l.kind != byFlock && l.kind != byOFD { // those of POSIX are the process's own to let go of
+		if l.kind != byFlock && l.kind != byOFD { // only the process itself can release POSIX locks
 			return
 		}
 		handle, err := unix.PidfdOpen(l.process, 0)
@@ -107,18 +107,18 @@ func Release(pid int, below string) {
 	})
 }
 
-// How locks are called that belong to an open file, whoever has that.
+// Kinds of lock that belong to an open file, whichever process has it.
 const (
 	byFlock = "FLOCK"  // of flock(2)
 	byOFD   = "OFDLCK" // of fcntl(2)
 )
 
-// lock is a lock that a process has by one of its descriptors.
+// lock is a lock that a process holds through one of its descriptors.
 type lock struct {
 	process, number int
-	path            string // of the file, inside
+	path            string // of the file, in the container
 	kind, file      string // as the kernel names them
-	shared          bool   // with others who have it, too
+	shared          bool   // it is a shared lock
 }
 
 // each finds all locks of a container's processes on files below a folder.
@@ -130,7 +130,7 @@ func each(pid int, below string, f func(lock)) {
 	for _, process := range host.Family(pid) {
 		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", process))
 		if err != nil {
-			continue // it is gone
+			continue // it has ended
 		}
 		for _, e := range entries {
 			at := fmt.Sprintf("/proc/%d/fd/%s", process, e.Name())
@@ -151,15 +151,14 @@ func each(pid int, below string, f func(lock)) {
 	}
 }
 
-// nameless says of an open file that it has no name any more: its target gets one of
-// its own.
+// nameless reports whether an open file has lost its name: the target then gets its own copy.
 func nameless(at string) bool {
 	var st unix.Stat_t
 	return unix.Stat(at, &st) == nil && st.Nlink == 0
 }
 
-// parse reads a line of /proc/PID/fdinfo/N, as the kernel's fs/locks.c writes it. A
-// lease that is being broken is like one that nobody shares: it cannot be taken again.
+// parse reads a line of /proc/PID/fdinfo/N, as the kernel's fs/locks.c writes it. A lease that
+// is being broken counts as exclusive: it cannot be taken again.
 func parse(line string) (l lock, ok bool) {
 	rest, ok := strings.CutPrefix(line, "lock:")
 	f := strings.Fields(rest)

@@ -39,8 +39,8 @@ func mustLock(t *testing.T, f *os.File, by func(fd int) error) {
 	}
 }
 
-// TestLocked: what a process has locked for itself alone is named, once and by its
-// file; what it shares, has elsewhere, or has of a file without a name is not.
+// TestLocked: a process's exclusive locks are reported, once and with the file's name. Shared
+// locks, locks elsewhere and locks on files without a name are not.
 func TestLocked(t *testing.T) {
 	for name, c := range map[string]struct {
 		by    func(fd int) error
@@ -60,7 +60,7 @@ func TestLocked(t *testing.T) {
 			}
 			path := filepath.Join(dir, "a file")
 			f := open(t, path)
-			if _, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil { // ends with the test
+			if _, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil { // it ends with the test
 				t.Fatal(err)
 			}
 			mustLock(t, f, c.by)
@@ -92,7 +92,7 @@ func TestLocked(t *testing.T) {
 	}
 }
 
-// TestLasting: a lock of a moment is not told of.
+// TestLasting: a short lock is not reported.
 func TestLasting(t *testing.T) {
 	dir := t.TempDir()
 	f := open(t, filepath.Join(dir, "file"))
@@ -106,7 +106,7 @@ func TestLasting(t *testing.T) {
 	}
 }
 
-// TestRelease: what is let go of others can lock.
+// TestRelease: others can take a released lock.
 func TestRelease(t *testing.T) {
 	dir := t.TempDir()
 	for name, c := range map[string]struct{ has, wants func(fd int) error }{

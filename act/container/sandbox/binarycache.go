@@ -14,23 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BinaryCache is where they are: a folder with memory of its own mounted on it, since many a
-// host's file system for such things lets nothing be run.
+// BinaryCache stores guest agents in a folder with a tmpfs mounted on it. Many hosts do not
+// allow programs to run from such folders' own file systems.
 type BinaryCache struct {
-	Own string // digest of the host's own guest agent, which this keeps
+	Own string // digest of this host's own guest agent, which is always kept
 
 	dir     string
-	lockDir *os.File // the folder that it is in, locked by all who have the shelf open
+	lockDir *os.File // the parent folder, locked by every process that has the cache open
 }
 
-// coming begins the names of those that are not whole yet.
+// coming begins the names of incomplete guest agents.
 const coming = "coming-"
 
-// mostBytes is more than any guest agent has.
+// mostBytes is more than the size of any guest agent.
 const mostBytes = 256 << 20
 
-// OpenBinaryCache makes the shelf in a folder that has no links in its path, or finds it with
-// what is on it, and puts a copy of this host's own guest agent there.
+// OpenBinaryCache opens the cache in a folder, with its content, or creates it. No part of the
+// path may be a link. It adds a copy of this host's own guest agent.
 func OpenBinaryCache(dir, own string) (*BinaryCache, error) {
 	turn, err := os.Open(filepath.Dir(dir))
 	if err != nil {
@@ -55,7 +55,8 @@ func lock(f *os.File, how int) error {
 	}
 }
 
-// open makes what is not there. Who is alone does that; the others wait until it is done.
+// open mounts the cache if it is not mounted. Only a process that is alone does that; others
+// wait until it is done.
 func (s *BinaryCache) open() (made bool, err error) {
 	for {
 		alone := lock(s.lockDir, unix.LOCK_EX|unix.LOCK_NB) == nil
@@ -70,7 +71,7 @@ func (s *BinaryCache) open() (made bool, err error) {
 		if err = errors.Join(err, lock(s.lockDir, unix.LOCK_SH)); err != nil {
 			return made, err
 		}
-		if there, err = s.mounted(); there || err != nil { // else another has just taken it away
+		if there, err = s.mounted(); there || err != nil { // otherwise another process has just unmounted it
 			return made, err
 		}
 	}
@@ -93,7 +94,7 @@ func (s *BinaryCache) mount() error {
 	return os.NewSyscallError("mount", unix.Mount("pagurus", s.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "mode=0700"))
 }
 
-// drop removes what came only in part to somebody who is no more.
+// drop removes incomplete guest agents of processes that have ended.
 func (s *BinaryCache) drop() error {
 	all, err := os.ReadDir(s.dir)
 	for _, e := range all {
@@ -104,11 +105,11 @@ func (s *BinaryCache) drop() error {
 	return err
 }
 
-// Path is where the guest agent of that digest is, or would be.
+// Path returns the path of a guest agent, which need not exist.
 func (s *BinaryCache) Path(digest string) string { return filepath.Join(s.dir, digest) }
 
-// Lacks reports whether one is not there that a guest runs; an empty digest is of a guest
-// that needs none.
+// Lacks reports whether the guest agent with this digest is missing. An empty digest belongs to
+// a guest that needs none.
 func (s *BinaryCache) Lacks(digest string) (bool, error) {
 	if digest == "" {
 		return false, nil
@@ -123,14 +124,14 @@ func (s *BinaryCache) Lacks(digest string) (bool, error) {
 	return false, err
 }
 
-// proper reports whether a word can be a digest: it may come from elsewhere, and is the
-// name of a file.
+// proper reports whether a word can be a digest. The word may come from another host and is used
+// as a file name.
 func proper(digest string) bool {
 	sum, err := hex.DecodeString(digest)
 	return err == nil && len(sum) == sha256.Size && strings.ToLower(digest) == digest
 }
 
-// add puts a copy of a file on the shelf and gives its digest.
+// add copies a file into the cache and returns its digest.
 func (s *BinaryCache) add(path string) (digest string, err error) {
 	from, err := os.Open(path)
 	if err != nil {
@@ -148,7 +149,7 @@ func (s *BinaryCache) add(path string) (digest string, err error) {
 	return p.digest, err
 }
 
-// ReceiveBinary begins to take one that comes from elsewhere and has to have that digest.
+// ReceiveBinary starts to receive a guest agent, which must have the given digest.
 func (s *BinaryCache) ReceiveBinary(digest string) (*Part, error) {
 	if !proper(digest) {
 		return nil, fmt.Errorf("%.80q is not the digest of a guest agent", digest)
@@ -164,7 +165,7 @@ func (s *BinaryCache) part(digest string) (*Part, error) {
 	return &Part{cache: s, digest: digest, file: file, sum: sha256.New()}, nil
 }
 
-// KeepOnly removes all but those that are needed, and the host's own.
+// KeepOnly removes all guest agents that are not needed, except the host's own.
 func (s *BinaryCache) KeepOnly(needed func(digest string) bool) error {
 	all, err := os.ReadDir(s.dir)
 	for _, e := range all {
@@ -175,8 +176,8 @@ func (s *BinaryCache) KeepOnly(needed func(digest string) bool) error {
 	return err
 }
 
-// Close lets go of the shelf. With idle, which is that no guest runs any of what is on
-// it, it is taken away, unless somebody else has it open. Of nil it does nothing.
+// Close closes the cache. idle says that no guest runs an agent of the cache: then the cache is
+// removed, unless another process has it open. Close does nothing on a nil cache.
 func (s *BinaryCache) Close(idle bool) error {
 	if s == nil {
 		return nil
@@ -194,16 +195,16 @@ func (s *BinaryCache) Close(idle bool) error {
 	return nil
 }
 
-// Part is a guest agent that is not whole yet.
+// Part is an incomplete guest agent.
 type Part struct {
 	cache  *BinaryCache
-	digest string // empty: whatever it is
+	digest string // empty: any
 	file   *os.File
 	sum    hash.Hash
 	bytes  int64
 }
 
-// Write adds to it.
+// Write appends content.
 func (p *Part) Write(content []byte) (int, error) {
 	if p.bytes += int64(len(content)); p.bytes > mostBytes {
 		return 0, fmt.Errorf("a guest agent of more than %d bytes cannot be one", mostBytes)
@@ -212,8 +213,8 @@ func (p *Part) Write(content []byte) (int, error) {
 	return p.file.Write(content)
 }
 
-// Close puts it on the shelf, whole, or drops it: then there is an error. One that is
-// there already stays the file that it is, since guests have that mounted.
+// Close stores the complete guest agent. If its digest is wrong, Close drops it and returns an
+// error. An existing file is not replaced, because guests have it mounted.
 func (p *Part) Close() error {
 	came := hex.EncodeToString(p.sum.Sum(nil))
 	if p.digest == "" {
@@ -223,7 +224,7 @@ func (p *Part) Close() error {
 	if err == nil && came != p.digest {
 		err = fmt.Errorf("a guest agent of digest %s came, not of %s", came, p.digest)
 	}
-	// Closed before it is there: what is open for writing cannot be run.
+	// It is closed first: a file that is open for writing cannot be executed.
 	if err = errors.Join(err, p.file.Close()); err == nil {
 		err = os.Link(p.file.Name(), p.cache.Path(p.digest))
 	}
@@ -233,5 +234,5 @@ func (p *Part) Close() error {
 	return errors.Join(err, os.Remove(p.file.Name()))
 }
 
-// Drop forgets it.
+// Drop discards the part.
 func (p *Part) Drop() error { return errors.Join(p.file.Close(), os.Remove(p.file.Name())) }

@@ -1,17 +1,14 @@
-// Package sampler looks at how the processes of a container use their memory, from
-// outside, and says how much of it is filled and how much changes in how short a
-// time: what moving them would have to send.
+// Package sampler measures from outside how a container's processes use their memory: how much
+// of it is filled, and how much changes within certain times. A move would have to send that.
 //
-// It finds which pages there are and reads a sample of them again and again.
-// Nothing is asked of the processes, none is stopped and none of their pages is
-// write-protected, so they do not notice. Package pages, which knows every write
-// because it protects pages, stops each process for a moment, splits its huge
-// pages and costs it a fault for each page that it writes: right for a copy,
-// too much for a look each half minute. The price is that a page that is written
-// with what it held before counts as unchanged.
+// It finds the existing pages and reads a sample of them repeatedly. No process takes part, is
+// stopped, or has its pages write-protected, so the processes do not notice. Package memory
+// finds every write, because it protects pages. It stops each process for a moment, splits its
+// huge pages and costs a fault for each written page. That is right for a copy, but too much for
+// a measurement every half minute. The price here: a page that is written with the same content
+// counts as unchanged.
 //
-// It must not know what a guest is. Its tests run on the kernel and processes of
-// their own.
+// It must not know what a guest is. Its tests use the kernel and processes of their own.
 package sampler
 
 import (
@@ -26,27 +23,27 @@ import (
 	"pagurus/internal/pause"
 )
 
-// Subject is what is looked at.
+// Subject says whose memory is sampled.
 type Subject struct {
-	Processes []int  // by their numbers here
-	Files     string // the memory (tmpfs) where the files are that they write; empty: there is none
+	Processes []int  // PIDs on this host
+	Files     string // the tmpfs with the files that they write; empty: there is none
 }
 
-// Plan is how to look: at so many pages, and at which times after the first
-// time, rising. Every pair of two looks in a row gives an interval as well.
+// Plan says how many pages are sampled, and at which times after the first sample, in rising
+// order. Every two consecutive samples give an interval as well.
 type Plan struct {
 	Pages int
 	After []time.Duration
 }
 
-// SampleMemory looks at the subject as planned. It takes as long as the plan says and
-// ends early, with an error, when ctx does. Processes that end meanwhile are no
-// error; those that begin are not looked at.
+// SampleMemory samples the subject as planned. It takes as long as the plan says, and ends
+// early, with an error, when ctx does. It is not an error if processes end meanwhile. Processes
+// that begin meanwhile are not sampled.
 func SampleMemory(ctx context.Context, s Subject, p Plan) (fleet.Profile, error) {
 	if p.Pages <= 0 || len(p.After) == 0 {
 		return fleet.Profile{}, errors.New("there is nothing to look at")
 	}
-	// One thread, so that its processor time is that of this look.
+	// One thread, whose processor time is this measurement's.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	began, err := host.ThreadTime()
@@ -67,7 +64,7 @@ func SampleMemory(ctx context.Context, s Subject, p Plan) (fleet.Profile, error)
 	return out, err
 }
 
-// run is the whole of it: a census, a sample, and what becomes of that.
+// run counts the pages, samples them and computes the profile.
 func (l *sampler) run(ctx context.Context, p Plan) (fleet.Profile, error) {
 	begun := time.Now()
 	out := fleet.Profile{At: begun.UTC().Round(0)}
@@ -121,7 +118,7 @@ func (l *sampler) run(ctx context.Context, p Plan) (fleet.Profile, error) {
 	return out, nil
 }
 
-// changed counts the pages of the sample that are not what they were.
+// changed counts the changed pages of the sample.
 func (l *sampler) changed() (sinceFirst, sinceBefore int) {
 	differ := func(a, b uint64) bool { return a != b && a != unknown && b != unknown }
 	for i := range l.sample {
@@ -137,7 +134,7 @@ func (l *sampler) changed() (sinceFirst, sinceBefore int) {
 	return sinceFirst, sinceBefore
 }
 
-// share is what so many of a sample stand for.
+// share scales n pages of a sample of of pages to bytes.
 func share(n, of int, bytes int64) int64 {
 	if of == 0 {
 		return 0
@@ -145,23 +142,23 @@ func share(n, of int, bytes int64) int64 {
 	return int64(float64(bytes) * float64(n) / float64(of))
 }
 
-// counted is how much there is.
+// counted holds the amount of memory.
 type counted struct {
-	own    int64 // pages of memory that is no file's
-	mapped int64 // pages of files that are mapped
+	own    int64 // pages of memory without a file
+	mapped int64 // pages of mapped files
 	files  int64 // bytes of all files, mapped or not
 }
 
 func (c counted) pages() int64 { return c.own + c.mapped }
 
-// grown is what has come since, which no sample knows.
+// grown returns the bytes that have appeared since. They are not in the sample.
 func (c counted) grown(since counted) int64 {
 	return max(0, c.own-since.own)*pageBytes + max(0, c.files-since.files)
 }
 
-// choose takes a sample of all pages: one at random in each of equal parts, since
-// what changes mostly lies together and is met more evenly so than by chance
-// alone; a fixed distance might meet a program's own.
+// choose samples all pages: a random one from each of n equal parts. Changing pages are mostly
+// close together, and this covers them more evenly than chance alone. A fixed distance might
+// coincide with a program's own.
 func (l *sampler) choose(want int, pages int64) error {
 	n := min(int64(want), pages)
 	l.sample = make([]page, 0, n)

@@ -27,75 +27,77 @@ import (
 	"pagurus/show/view"
 )
 
-// whatWidth is the width of the column that names what was looked at.
+// whatWidth is the width of the column with the findings' names.
 const whatWidth = 17
 
-func doctorCommand(std streams) *cobra.Command {
-	fix := false
-	cmd := &cobra.Command{
-		Use:   "doctor",
-		Short: "Test this machine, say what is missing, and the command that fixes it",
-		Long: `Doctor checks what Pagurus needs. As root it also tries each part: a network of two
-hosts, a file server, a guest that boots, a container that moves. It takes seconds
-and leaves nothing behind. It exits with 0 if everything needed works, otherwise 1.`,
-		Example: `  pagurus doctor
-  sudo pagurus doctor --fix`,
-		Args: cli.NoArguments,
+// commands are what the client, which has no drivers, leaves to this program.
+func commands() []*cobra.Command {
+	doctor := roles.DoctorCommand(runDoctor, bringCRIU)
+	doctor.PersistentFlags().Bool("json", false, "print JSON")
+	accelerator := &cobra.Command{
+		Use:    roles.AcceleratorVerb,
+		Short:  "Print what guests on this machine run with: kvm or tcg",
+		Hidden: true, // for the lab
+		Args:   cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := roles.Until(cmd.Context())
 			defer stop()
-			asJSON, _ := cmd.Flags().GetBool("json")
-			progress := std
-			if asJSON { // for a program, which may take both streams for one
-				progress.err = io.Discard
+			can, _, err := tryGuest(ctx)
+			if err == nil {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), can.Accelerator)
 			}
-			shown := newSteps(progress)
-			found := examine(ctx, shown)
-			if fix {
-				// What could not be mended is seen when it is looked at again.
-				if err := machine.Mend(ctx, found, std.err); err != nil {
-					std.say(err.Error())
-				}
-				found = examine(ctx, shown)
-			}
-			return tell(std, found, asJSON)
+			return err
 		},
 	}
-	cmd.Flags().BoolVar(&fix, "fix", false, "run the commands that fix what is missing")
-	cmd.AddCommand(criuCommand(std))
-	return cmd
+	return []*cobra.Command{doctor, accelerator}
 }
 
-// criuCommand is what the doctor mends containers with. The script is in the
-// binary, which may be all there is on a machine.
-func criuCommand(std streams) *cobra.Command {
-	return &cobra.Command{
-		Use:     "criu",
-		Short:   "Bring a CRIU that can move containers to this machine, if it has none",
-		Example: "  sudo pagurus doctor criu",
-		Args:    cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := roles.Until(cmd.Context())
-			defer stop()
-			script := exec.CommandContext(ctx, "bash", "-c", criu.Installer())
-			script.Stdout, script.Stderr = std.out, std.err
-			// It tidies up, and so does what it calls, which is of its group.
-			script.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-			script.Cancel = func() error { return syscall.Kill(-script.Process.Pid, syscall.SIGTERM) }
-			script.WaitDelay = time.Minute
-			var exit *exec.ExitError
-			if err := script.Run(); errors.As(err, &exit) {
-				return cli.Exit{Code: 1, Err: errors.New("there is no CRIU yet that can move containers")} // the script has said why
-			} else if err != nil {
-				return fmt.Errorf("bring CRIU: %w", err)
-			}
-			return nil
-		},
+// runDoctor examines this machine, mends what a command can if it shall, and tells.
+func runDoctor(cmd *cobra.Command, fix bool) error {
+	ctx, stop := roles.Until(cmd.Context())
+	defer stop()
+	asJSON, err := cmd.Flags().GetBool("json")
+	if err != nil {
+		return err
 	}
+	progress := cmd.ErrOrStderr()
+	if asJSON { // for a program, which may take both streams for one
+		progress = io.Discard
+	}
+	shown := roles.NewSteps(progress)
+	found := examine(ctx, shown)
+	if fix {
+		// What could not be mended is seen when it is looked at again.
+		if err := machine.Mend(ctx, found, cmd.ErrOrStderr()); err != nil {
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pagurus: %s\n", err)
+		}
+		found = examine(ctx, shown)
+	}
+	return tell(cmd.OutOrStdout(), found, asJSON)
+}
+
+// bringCRIU is what the doctor mends containers with. The script is in the
+// binary, which may be all there is on a machine.
+func bringCRIU(cmd *cobra.Command) error {
+	ctx, stop := roles.Until(cmd.Context())
+	defer stop()
+	script := exec.CommandContext(ctx, "bash", "-c", criu.Installer())
+	script.Stdout, script.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+	// It tidies up, and so does what it calls, which is of its group.
+	script.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	script.Cancel = func() error { return syscall.Kill(-script.Process.Pid, syscall.SIGTERM) }
+	script.WaitDelay = time.Minute
+	var exit *exec.ExitError
+	if err := script.Run(); errors.As(err, &exit) {
+		return cli.Exit{Code: 1, Err: errors.New("there is no CRIU yet that can move containers")} // the script has said why
+	} else if err != nil {
+		return fmt.Errorf("bring CRIU: %w", err)
+	}
+	return nil
 }
 
 // tell writes the findings and gives the doctor's exit.
-func tell(std streams, found []machine.Finding, asJSON bool) error {
+func tell(out io.Writer, found []machine.Finding, asJSON bool) error {
 	missing := 0
 	var text strings.Builder
 	for _, f := range found {
@@ -114,9 +116,9 @@ func tell(std streams, found []machine.Finding, asJSON bool) error {
 	}
 	var err error
 	if asJSON {
-		err = json.NewEncoder(std.out).Encode(found)
+		err = json.NewEncoder(out).Encode(found)
 	} else {
-		_, err = io.WriteString(std.out, text.String())
+		_, err = io.WriteString(out, text.String())
 	}
 	if err == nil && missing > 0 {
 		return cli.Exit{Code: 1, Err: fmt.Errorf("%s needed and missing: `sudo pagurus doctor --fix` mends what a command can", view.Count(missing, "thing"))}
@@ -125,9 +127,9 @@ func tell(std streams, found []machine.Finding, asJSON bool) error {
 }
 
 // examine looks at everything, and tries what a look does not prove.
-func examine(ctx context.Context, shown *steps) []machine.Finding {
-	defer shown.clear()
-	shown.show("looking for what is needed", 0)
+func examine(ctx context.Context, shown *roles.Steps) []machine.Finding {
+	defer shown.Clear()
+	shown.Show("looking for what is needed", 0)
 	found := append(machine.Check(ctx, roles.State), findBeside("guest agent", roles.GuestProgram), findBeside("agent", roles.AgentProgram), findBeside("controller", roles.ControllerProgram))
 	trials := []struct {
 		step string
@@ -142,10 +144,10 @@ func examine(ctx context.Context, shown *steps) []machine.Finding {
 		if runtime.GOARCH != "amd64" || ctx.Err() != nil {
 			break
 		}
-		shown.show(t.step, float64(1+i)/float64(2+len(trials)))
+		shown.Show(t.step, float64(1+i)/float64(2+len(trials)))
 		found = append(found, t.try(ctx)...)
 	}
-	shown.show("asking the owner's sensors", float64(1+len(trials))/float64(2+len(trials)))
+	shown.Show("asking the owner's sensors", float64(1+len(trials))/float64(2+len(trials)))
 	return append(found, trySensors(ctx), tryImages())
 }
 
@@ -158,7 +160,7 @@ func tried(name, detail, fix string, err error) []machine.Finding {
 	return []machine.Finding{f}
 }
 
-// untried is what is said of a trial that takes root.
+// untried is the finding of a trial that needs root.
 func untried(name string) []machine.Finding {
 	return []machine.Finding{{Name: name, Needed: true, OK: true, Detail: "not tried without root"}}
 }
@@ -183,7 +185,7 @@ func tryFiles(ctx context.Context) []machine.Finding {
 		machine.ReinstallServer(), inFolder(func(dir string) error { return Files(ctx, dir) }))
 }
 
-// trySensors asks once what tells whether this machine's owner is there.
+// trySensors samples the owner's sensors once.
 func trySensors(ctx context.Context) machine.Finding {
 	f := machine.Finding{Name: "owner's sensors", Detail: "all of them work"}
 	s, err := owner.Open(owner.Config{})
@@ -201,7 +203,7 @@ func trySensors(ctx context.Context) machine.Finding {
 	return f
 }
 
-// findBeside looks for a program that belongs beside this one.
+// findBeside searches for a program that belongs beside this one.
 func findBeside(what, program string) machine.Finding {
 	f := machine.Finding{Name: what, Needed: true}
 	path, err := roles.Beside(program)
@@ -213,9 +215,8 @@ func findBeside(what, program string) machine.Finding {
 	return f
 }
 
-// tryGuests boots a tiny guest: a /dev/kvm that opens proves nothing. Neither
-// does a device file prove that guests can arrive by post-copy, so a QEMU is
-// asked that may do as little as theirs.
+// tryGuests boots a tiny guest, because a /dev/kvm that opens proves nothing. Nor does a
+// device file prove that post-copy works, so a QEMU with the guests' rights is asked.
 func tryGuests(ctx context.Context) []machine.Finding {
 	f := machine.Finding{Name: "guests", Needed: true}
 	if os.Geteuid() != 0 {
@@ -239,10 +240,6 @@ func tryGuests(ctx context.Context) []machine.Finding {
 	return []machine.Finding{f, late}
 }
 
-// probePrefix begins the names of the folders guests are tried in; the number
-// of the process that does follows.
-const probePrefix = "probe-"
-
 // tryGuest asks the driver what it can do here, anew.
 func tryGuest(ctx context.Context) (can fleet.Abilities, slow string, err error) {
 	agent, err := roles.Beside(roles.GuestProgram)
@@ -260,12 +257,12 @@ func tryGuest(ctx context.Context) (can fleet.Abilities, slow string, err error)
 	return can, slow, err
 }
 
-// inFolder calls a function with a folder to try something in.
+// inFolder calls a function with a temporary folder.
 func inFolder(try func(dir string) error) (err error) {
 	if err := os.MkdirAll(roles.Run, 0o755); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(roles.Run, fmt.Sprintf("%s%d-", probePrefix, os.Getpid()))
+	dir, err := os.MkdirTemp(roles.Run, fmt.Sprintf("%s%d-", roles.ProbePrefix, os.Getpid()))
 	if err != nil {
 		return err
 	}
@@ -274,17 +271,6 @@ func inFolder(try func(dir string) error) (err error) {
 		return err
 	}
 	return try(dir)
-}
-
-// accelerator is what guests on this machine run with.
-func accelerator(ctx context.Context) (string, error) {
-	ctx, stop := context.WithTimeout(ctx, roles.OpenLimit)
-	defer stop()
-	can, _, err := tryGuest(ctx)
-	if err != nil {
-		return "", fmt.Errorf("guests cannot run here: %w: `pagurus doctor` says what is missing", err)
-	}
-	return can.Accelerator, nil
 }
 
 // tryContainers moves a tiny container from this machine to itself.
@@ -296,7 +282,7 @@ func tryContainers(ctx context.Context) []machine.Finding {
 	c, err := criu.Find(ctx)
 	if err != nil {
 		f.Detail, f.Fix = "containers cannot move: "+err.Error(), "pagurus doctor criu"
-		if self, err := os.Executable(); err == nil {
+		if self, err := roles.Beside(roles.ClientProgram); err == nil {
 			f.Fix = self + " doctor criu"
 		}
 		return []machine.Finding{f}
@@ -313,7 +299,7 @@ func tryContainers(ctx context.Context) []machine.Finding {
 	return []machine.Finding{f}
 }
 
-// tryContainer asks CRIU what it can do here, anew.
+// tryContainer asks CRIU again for its abilities here.
 func tryContainer(ctx context.Context, c criu.Criu) (can criu.Ability, err error) {
 	err = inFolder(func(dir string) error { can, err = c.Probe(ctx, dir); return err })
 	return can, err
@@ -321,7 +307,7 @@ func tryContainer(ctx context.Context, c criu.Criu) (can criu.Ability, err error
 
 func tryImages() machine.Finding {
 	f := machine.Finding{Name: "images", Fix: "pagurus image build openmpi"}
-	if self, err := os.Executable(); err == nil {
+	if self, err := roles.Beside(roles.ClientProgram); err == nil {
 		f.Fix = self + " image build openmpi"
 	}
 	if _, err := os.Stat(roles.Images); err != nil {

@@ -14,9 +14,9 @@ import (
 	"pagurus/internal/testkit"
 )
 
-// A container that is plugged in reaches the others of its job by address, without
-// asking for anything by broadcast; plugging in twice is doing so once, and another
-// container can have the port when the first has given it back.
+// An attached container reaches the others of its job by address, without broadcasts. Attaching
+// twice has no further effect. Another container can have the port after the first has given it
+// back.
 func TestTakeAndGive(t *testing.T) {
 	testkit.Leftovers(t)
 	hosts := stations(t, 2)
@@ -80,15 +80,15 @@ func TestTakeAndGive(t *testing.T) {
 	}
 }
 
-// describeNetwork is what there is of a container's network.
+// describeNetwork describes a container's network.
 func describeNetwork(in *testkit.Host) string {
 	return in.Run("sh", "-ec", `cat /proc/sys/net/ipv4/tcp_rto_min_us /proc/sys/net/ipv6/conf/eth0/disable_ipv6
 		ip -br link show eth0; ip -o link show eth0 | grep -o 'mtu [0-9]*'
 		ip -br addr show; ip neigh show nud permanent | sort; ip route show`)
 }
 
-// A container's network is made from outside as the guest agent makes a virtual
-// machine's from inside; one that does so in a container, too, changes nothing.
+// A container's network is the same as the network that the guest agent makes in a virtual
+// machine. A guest agent that does so in a container changes nothing.
 func TestTakeIsJoining(t *testing.T) {
 	testkit.Leftovers(t)
 	s := stations(t, 1)[0]
@@ -140,7 +140,7 @@ func TestAttachLeavesOthersLinks(t *testing.T) {
 	}
 }
 
-// mustTalk has a container call another by TCP, and answer.
+// mustTalk makes a container call another by TCP, and get an answer.
 func mustTalk(t *testing.T, from, to *testkit.Host, index int) {
 	t.Helper()
 	addr := net.JoinHostPort(subnet.GuestAddr(index).String(), "7777")
@@ -172,8 +172,8 @@ func mustTalk(t *testing.T, from, to *testkit.Host, index int) {
 	})
 }
 
-// While it is cut a container hears and is not heard, neither on its host nor on
-// another; also when who cut it is gone.
+// While cut, a container receives and cannot send, to its host or another. That also holds after
+// the process that cut it has ended.
 func TestCutAndMend(t *testing.T) {
 	testkit.Leftovers(t)
 	hosts := stations(t, 2)
@@ -219,7 +219,7 @@ func TestCutAndMend(t *testing.T) {
 
 // actor is set in the environment of this program when it is to do one thing and
 // then to wait to be killed.
-const actor = "PLUG_TEST_ACTOR"
+const actor = "ATTACH_TEST_ACTOR"
 
 func TestMain(m *testing.M) {
 	var err error
@@ -248,8 +248,7 @@ func TestMain(m *testing.M) {
 	time.Sleep(time.Hour)
 }
 
-// byAnother does something to port 0 in another process, which must say so, and
-// kills that.
+// byAnother makes another process, which is then killed, do something to port 0.
 func byAnother(t *testing.T, s *station, what, says string) {
 	t.Helper()
 	self, err := os.Executable()

@@ -18,8 +18,8 @@ func digestOf(content string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// opened is a shelf with a script as the host's own guest agent; nothing is left of it in
-// the end.
+// opened returns a cache with a script as the host's own guest agent. The test removes it at its
+// end.
 func opened(t *testing.T, dir string) *BinaryCache {
 	t.Helper()
 	own := filepath.Join(t.TempDir(), "own")
@@ -47,7 +47,7 @@ const script = "#!/bin/sh\necho mine\n"
 
 func TestBinaryCache(t *testing.T) {
 	testkit.Root(t)
-	dir := filepath.Join(t.TempDir(), "shelf")
+	dir := filepath.Join(t.TempDir(), "cache")
 	s := opened(t, dir)
 	if s.Own != digestOf(script) || lacks(t, s, s.Own) {
 		t.Fatalf("the host's own is %q", s.Own)
@@ -84,11 +84,11 @@ func TestBinaryCache(t *testing.T) {
 	}
 }
 
-// TestNext: the next one finds what an earlier one had, as the same files, but for what
-// came only in part; and who leaves takes it away only if nobody needs it.
+// TestNext: a later process finds the cache's complete files. A process that closes the cache
+// removes it only if no other process needs it.
 func TestNext(t *testing.T) {
 	testkit.Root(t)
-	dir := filepath.Join(t.TempDir(), "shelf")
+	dir := filepath.Join(t.TempDir(), "cache")
 	s := opened(t, dir)
 	first, err := os.Stat(s.Path(s.Own))
 	if err != nil {
@@ -113,7 +113,7 @@ func TestNext(t *testing.T) {
 	}
 	beside := opened(t, dir)
 	if err := beside.Close(true); err != nil || lacks(t, s, s.Own) {
-		t.Errorf("another took the shelf away: %v", err)
+		t.Errorf("another took the cache away: %v", err)
 	}
 	if err := p.Drop(); err != nil {
 		t.Errorf("another took away what was coming: %v", err)
@@ -130,10 +130,10 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestNotWhole: what is not what it should be never gets there.
+// TestNotWhole: an incomplete or wrong guest agent is never stored.
 func TestNotWhole(t *testing.T) {
 	testkit.Root(t)
-	dir := filepath.Join(t.TempDir(), "shelf")
+	dir := filepath.Join(t.TempDir(), "cache")
 	s := opened(t, dir)
 	p, err := s.ReceiveBinary(digestOf("whole"))
 	if err != nil {

@@ -1,13 +1,12 @@
-// Package port connects containers to their jobs' networks. It moves the far end of a
-// port into a container. It cuts what the container sends, and holds frames for it until
-// it runs. The port itself, a pair of links whose near end is the bridge's, is made by
-// others and belongs to them.
+// Package port connects containers to their jobs' networks. It moves the far end of a port into
+// a container. It cuts what the container sends, and holds frames for it until it runs. The port
+// itself, a pair of links with one end in the bridge, belongs to other packages.
 //
-// The package must not know anything of a container except its network namespace, or why
-// it is cut or held. It works in the network namespace in which it is called, which is
-// the host's. Cutting and holding are filters on the bridge's end of the pair. They have
-// a lower rank than the filters that direct frames to where a guest moves. The tests run
-// against the kernel, in namespaces that stand for hosts and for containers.
+// The package knows only a container's network namespace, and not why it is cut or held. It
+// works in the network namespace in which it is called, which is the host's. Cutting and holding
+// are filters on the bridge's end of the pair. They have a lower rank than the filters that
+// direct frames to where a guest moves. The tests run against the kernel, in namespaces that
+// stand for hosts and for containers.
 package port
 
 import (

@@ -48,7 +48,7 @@ func TestEnterAsTheUser(t *testing.T) {
 	}
 }
 
-// The user swaps the directory for a link to one behind a closed door and back,
+// The user swaps the directory for a link to one in a closed directory and back,
 // again and again, while the server starts.
 func TestSwappedDirectoryIsNotServed(t *testing.T) {
 	n, folder := job(t, user)
@@ -56,7 +56,7 @@ func TestSwappedDirectoryIsNotServed(t *testing.T) {
 	closed := filepath.Join(top, "closed")
 	os.Mkdir(closed, 0o700)
 	os.Mkdir(closed+"/open", 0o755)
-	write(t, closed+"/open/input", "behind the door\n", 0, 0o644)
+	write(t, closed+"/open/input", "closed in\n", 0, 0o644)
 	write(t, folder+"/input", "the user's\n", user, 0o644)
 	link := filepath.Join(top, "link")
 	if err := os.Symlink(closed+"/open", link); err != nil {

@@ -1,0 +1,177 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Mode is how a guest's memory goes from one host to the other.
+type Mode string
+
+// The modes. The empty one leaves the choice to the controller.
+const (
+	PreCopy     Mode = "pre-copy"      // copied while the guest runs, until little is left
+	StopAndCopy Mode = "stop-and-copy" // the guest is suspended while all of it is sent
+	PostCopy    Mode = "post-copy"     // copied once, then the guest runs at the target while the rest follows; there is no way back
+)
+
+// CachePolicy says what becomes of what a guest's memory holds of files and
+// could read again.
+type CachePolicy string
+
+// The policies. The empty one drops it where that pays.
+const (
+	DropCache CachePolicy = "drop" // the guest forgets it before it is copied
+	SendCache CachePolicy = "send" // it is copied like all else
+)
+
+// Compression says whether memory is sent compressed.
+type Compression string
+
+// The choices. The empty one, of a Move only, leaves it to the controller.
+const (
+	CompressOn  Compression = "on"
+	CompressOff Compression = "off"
+)
+
+// Limits bounds a move and each of its copies. The zero value of a field means
+// its default.
+type Limits struct {
+	Mode           Mode          `json:"mode,omitempty"`
+	Downtime       time.Duration `json:"downtime_ns"`           // converged when the rest is predicted to take no longer
+	Lenient        bool          `json:"lenient,omitempty"`     // of a Task: a default, which may be exceeded somewhat if more passes bring no less
+	Rounds         int           `json:"rounds"`                // give up after this many passes
+	BytesPerSecond int64         `json:"bytes_per_second"`      // ceiling on the link: of a Move for all it sends from one host, of a Task for its copy; 0 is none
+	Deadline       time.Duration `json:"deadline_ns,omitempty"` // of a Move: a guest that is not ready so long after Begun stays; 0: only the limit of phase ready
+	PageCache      CachePolicy   `json:"page_cache,omitempty"`
+	Compress       Compression   `json:"compress,omitempty"`
+	Preempt        bool          `json:"preempt,omitempty"`    // of a Task by post-copy: what the guest waits for comes on a line of its own
+	Slow           bool          `json:"slow,omitempty"`       // of a Task by pre-copy: the guest may be slowed until it is ready, which it is not expected to be otherwise
+	AwaitGang      bool          `json:"await_gang,omitempty"` // of a Task: others are waited for after the copy, so the guest must not stop of its own accord
+}
+
+// LimitFlag is a limit that a person may give a move: its flag, and what everybody
+// says of it. The command line, the planner and `move show` take theirs from here.
+type LimitFlag struct {
+	Flag, Help string
+	// Field is where Limits keeps it: *time.Duration, *int64 (bytes a second), or
+	// *string, one of Choices.
+	Field   func(*Limits) any
+	Choices []string // besides auto, the empty one: the controller chooses
+	Drain   bool     // drain takes it, too, and the moves that empty the host keep to it
+
+	Least    time.Duration     // of a duration: the command line refuses less
+	LeastWhy string            // completes "--flag 1ns ..."
+	Refusal  string            // with %q, %d or %s for a value that makes no sense; of a choice with %s for Choices
+	Says     string            // for `move show`, with %s for the value
+	SaysOf   map[string]string // the same of each choice
+}
+
+// LimitFlags are all of them. One more is a field of Limits and an entry here; who obeys
+// it is the planner, the agent or a driver.
+var LimitFlags = []LimitFlag{
+	{
+		Flag:    ModeFlag,
+		Help:    "auto, pre-copy (the guest runs while it is copied), post-copy (it runs at the target before all memory has arrived) or stop-and-copy (it is suspended during the copy)",
+		Field:   func(l *Limits) any { return (*string)(&l.Mode) },
+		Choices: []string{string(PreCopy), string(PostCopy), string(StopAndCopy)},
+		Refusal: "there is no mode %q; use %s",
+		SaysOf:  map[string]string{string(PreCopy): string(PreCopy), string(PostCopy): string(PostCopy), string(StopAndCopy): string(StopAndCopy)},
+	},
+	{
+		Flag:    BandwidthFlag,
+		Help:    "send at most this many bytes a second from one host, like 200M (default: no limit)",
+		Field:   func(l *Limits) any { return &l.BytesPerSecond },
+		Drain:   true,
+		Refusal: "nothing can be sent at %d bytes a second; give --" + BandwidthFlag + " something like 200M",
+		Says:    "at most %s",
+	},
+	{
+		Flag:     MaxStallFlag,
+		Help:     "the maximum downtime: switch when it would be no longer (default 50ms, and up to 250ms where more rounds do not help)",
+		Field:    func(l *Limits) any { return &l.Downtime },
+		Least:    leastDowntime,
+		LeastWhy: fmt.Sprintf("is too short for every guest: give %s or more", leastDowntime),
+		Refusal:  "the maximum downtime cannot be %s; give --" + MaxStallFlag + " something like 50ms",
+		Says:     "stall of %s",
+	},
+	{
+		Flag:     DeadlineFlag,
+		Help:     "guests that are not ready to switch by then stay (default: 5m after the first is ready)",
+		Field:    func(l *Limits) any { return &l.Deadline },
+		Least:    1,
+		LeastWhy: "is over before the move begins: give something like 30s",
+		Refusal:  "--" + DeadlineFlag + " must be positive, and it is %s; give something like 30s",
+		Says:     "ready within %s",
+	},
+	{
+		Flag:    PageCacheFlag,
+		Help:    "auto, drop (the guest drops what it can read from files again) or send (send all of it)",
+		Field:   func(l *Limits) any { return (*string)(&l.PageCache) },
+		Choices: []string{string(DropCache), string(SendCache)},
+		Drain:   true,
+		Refusal: "unknown choice %q for the page cache; use %s, or leave it out",
+		SaysOf:  map[string]string{string(DropCache): "page cache dropped", string(SendCache): "page cache sent"},
+	},
+	{
+		Flag:    CompressFlag,
+		Help:    "auto (where the link is slow), on or off",
+		Field:   func(l *Limits) any { return (*string)(&l.Compress) },
+		Choices: []string{string(CompressOn), string(CompressOff)},
+		Drain:   true,
+		Refusal: "unknown choice %q for compression; use %s, or leave it out",
+		SaysOf:  map[string]string{string(CompressOn): "compressed", string(CompressOff): "not compressed"},
+	},
+}
+
+// leastDowntime is the finest limit that QEMU knows.
+const leastDowntime = time.Millisecond
+
+// Refused says what is wrong with the limit in l by itself; empty: nothing.
+func (f LimitFlag) Refused(l Limits) string {
+	switch v := f.Field(&l).(type) {
+	case *string:
+		if *v != "" && !slices.Contains(f.Choices, *v) {
+			return fmt.Sprintf(f.Refusal, *v, Enumerate(f.Choices, "or"))
+		}
+	case *int64:
+		if *v < 0 {
+			return fmt.Sprintf(f.Refusal, *v)
+		}
+	case *time.Duration:
+		if *v < 0 {
+			return fmt.Sprintf(f.Refusal, *v)
+		}
+	}
+	return ""
+}
+
+// ForDrain gives what of l the moves that empty a host keep to.
+func (l Limits) ForDrain() Limits {
+	var out Limits
+	for _, f := range LimitFlags {
+		if !f.Drain {
+			continue
+		}
+		switch to := f.Field(&out).(type) {
+		case *string:
+			*to = *f.Field(&l).(*string)
+		case *int64:
+			*to = *f.Field(&l).(*int64)
+		case *time.Duration:
+			*to = *f.Field(&l).(*time.Duration)
+		}
+	}
+	return out
+}
+
+// Enumerate joins words with commas, and the last two with a conjunction.
+func Enumerate(words []string, conjunction string) string {
+	n := len(words) - 1
+	if n < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:n], ", ") + " " + conjunction + " " + words[n]
+}
