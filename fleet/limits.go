@@ -2,24 +2,23 @@ package fleet
 
 import "time"
 
-// How long a host works on an order before it gives it up and says so, if it is
-// heard from. Those who wait for the answer wait for Patience.
+// How long a connected host works on an order before it gives up and reports that.
+// Callers wait for Patience.
 const (
-	// startLimit covers fetching an image over an office line and booting
-	// under emulation on a busy host.
+	// startLimit covers fetching an image over an office network and an emulated boot on
+	// a busy host.
 	startLimit = 30 * time.Minute
-	// copyLimit only ends what hangs: Task.Limits ends what does not converge, and
-	// what follows after post-copy comes to its end or breaks.
+	// copyLimit only ends hung copies. Task.Limits ends copies that do not converge, and
+	// post-copy finishes or fails by itself.
 	copyLimit   = 12 * time.Hour
-	switchLimit = 2 * time.Minute // the longest that the guest is suspended
-	quickLimit  = time.Minute     // what only talks to a process on the host, or flushes files
-	// answerMargin is what an answer may take after the limit: what the host has
-	// begun is undone, and the report goes over a bad line.
+	switchLimit = 2 * time.Minute // longest suspension of the guest
+	quickLimit  = time.Minute     // only talks to a local process, or flushes files
+	// answerMargin covers undoing the order on the host, and a report over a bad network.
 	answerMargin = 30 * time.Second
 )
 
-// Limit is how long a host may take over an order; 0: as long as it takes, or for
-// End, which has its own, as long as the job's grace.
+// Limit is how long a host may work on an order. 0: unlimited, or for End the job's
+// grace.
 func (v Verb) Limit(mode Mode) time.Duration {
 	switch v {
 	case Start, Receive:
@@ -28,7 +27,7 @@ func (v Verb) Limit(mode Mode) time.Duration {
 		return copyLimit
 	case Switch:
 		if mode == StopAndCopy {
-			return copyLimit // all there is goes over then
+			return copyLimit // all memory is sent then
 		}
 		return switchLimit
 	case Stop, Activate, Retire, Revert, Discard:
@@ -37,9 +36,9 @@ func (v Verb) Limit(mode Mode) time.Duration {
 	return 0
 }
 
-// Patience is how long the controller waits for the answer of a host that is heard
-// from, before the order counts as unknown: longer than the host's own limit, or
-// the host would still work on what is taken for lost. 0: for ever.
+// Patience is how long the controller waits for a connected host's answer before the
+// order counts as unknown. It exceeds the host's own limit, so that the host does not
+// still work on an order that counts as unknown. 0: unlimited.
 func (v Verb) Patience(mode Mode) time.Duration {
 	if limit := v.Limit(mode); limit > 0 {
 		return limit + answerMargin
@@ -47,6 +46,5 @@ func (v Verb) Patience(mode Mode) time.Duration {
 	return 0
 }
 
-// Patience is how long a program that was told to end may take in all, until its
-// host has said so.
+// Patience is how long the controller waits for a program that was told to end.
 func (e Ending) Patience() time.Duration { return e.Grace + answerMargin }

@@ -6,65 +6,64 @@ import (
 	"time"
 )
 
-// Event is anything that makes the controller think: a Request, a Report, several
-// Reports, an Observation or a Tick.
+// Event is what makes the controller think: a Request, Reports, an Observation or a Tick.
 type Event interface{ event() }
 
-// Observation is what the controller has seen without being asked: the stall of a
-// migration, as the ranks saw it, or the traffic between the guests of a job.
+// Observation is something the controller measured without a request: the stall of a
+// migration or a job's traffic.
 type Observation struct {
 	At        time.Time
-	Migration MigrationID // that Stall is of
+	Migration MigrationID // of Stall
 	Stall     *Stall
-	Job       JobID // that Traffic is of
+	Job       JobID // of Traffic
 	Traffic   []Traffic
 }
 
-// Caller is who asks. The controller sets it from the connection.
+// Caller is who made a request. The controller sets it from the connection.
 type Caller struct {
 	UID   uint32 `json:"uid"`
 	GID   uint32 `json:"gid"`
-	Admin bool   `json:"admin"` // may act on hosts and on other people's jobs
+	Admin bool   `json:"admin"` // may act on hosts and on other users' jobs
 }
 
-// RequestVerb is what is asked for.
+// RequestVerb is the kind of a request.
 type RequestVerb string
 
-// What can be asked of the controller.
+// The kinds of requests.
 const (
 	Submit     RequestVerb = "submit"      // Spec, Image
 	Cancel     RequestVerb = "cancel"      // Job, Grace
-	SendSignal RequestVerb = "signal"      // Job, Signal; nothing of it is stored
-	Migrate    RequestVerb = "migrate"     // Guests or Job, To or ToSite (both empty: the planner chooses), Limits; Host: they go as if it were drained
+	SendSignal RequestVerb = "signal"      // Job, Signal; not stored
+	Migrate    RequestVerb = "migrate"     // Guests or Job, To or ToSite (both empty: the planner chooses), Limits; with Host: as if Host were drained
 	CancelMove RequestVerb = "cancel move" // Move
 	Drain      RequestVerb = "drain"       // Host
 	Undrain    RequestVerb = "undrain"     // Host
-	Join       RequestVerb = "join"        // Host: its agent called; made by the controller itself
-	Forget     RequestVerb = "forget"      // Host: remove a host that is gone for good
-	SetPolicy  RequestVerb = "policy"      // Host, Policy: what its owner has agreed to
-	SetRules   RequestVerb = "rules"       // Rules: what holds in the whole cluster
-	Claim      RequestVerb = "claim"       // Host: its owner is there, whatever sensors say
-	Release    RequestVerb = "release"     // Host: its owner is gone, as far as that was said by hand
-	Isolate    RequestVerb = "isolate"     // Host, Quiet: some of its CPUs for guests alone
+	Join       RequestVerb = "join"        // Host: its agent connected; made by the controller
+	Forget     RequestVerb = "forget"      // Host: remove a host that never comes back
+	SetPolicy  RequestVerb = "policy"      // Host, Policy: what its owner agreed to
+	SetRules   RequestVerb = "rules"       // Rules: for the whole cluster
+	Claim      RequestVerb = "claim"       // Host: its owner is present, whatever the sensors say
+	Release    RequestVerb = "release"     // Host: ends Claim
+	Isolate    RequestVerb = "isolate"     // Host, Quiet: reserve some of its CPUs for guests
 )
 
-// Request is what a person or program asks of the controller.
+// Request asks the controller for something.
 type Request struct {
 	ID     RequestID      `json:"id"`
 	At     time.Time      `json:"at"` // set by the controller
 	By     Caller         `json:"by"` // set by the controller
 	Verb   RequestVerb    `json:"verb"`
 	Job    JobID          `json:"job,omitempty"`
-	Guest  GuestID        `json:"guest,omitempty"`  // short for Guests of one
+	Guest  GuestID        `json:"guest,omitempty"`  // short for one element in Guests
 	Guests []GuestID      `json:"guests,omitempty"` // to move together
 	Move   MoveID         `json:"move,omitempty"`
 	Host   HostID         `json:"host,omitempty"`
 	To     HostID         `json:"to,omitempty"`
-	ToSite string         `json:"to_site,omitempty"` // a host of this site, where To is empty
+	ToSite string         `json:"to_site,omitempty"` // if To is empty: move to a host of this site
 	Limits Limits         `json:"limits,omitzero"`
 	Spec   *JobSpec       `json:"spec,omitempty"`
 	Grace  *time.Duration `json:"grace_ns,omitempty"` // nil: UsualGrace
-	Signal string         `json:"signal,omitempty"`   // its name, with or without SIG, or its number
+	Signal string         `json:"signal,omitempty"`   // name, with or without SIG, or number
 	Image  *Image         `json:"image,omitempty"`    // set by the controller from Spec.Image
 
 	Migration MigrationID       `json:"migration,omitempty"`
@@ -74,42 +73,42 @@ type Request struct {
 	Isolation *IsolationRequest `json:"isolation,omitempty"`
 }
 
-// Answer is what a request led to.
+// Answer is the result of a request.
 type Answer struct {
 	Job   JobID    `json:"job,omitempty"`
 	Moves []MoveID `json:"moves,omitempty"`
-	Notes []string `json:"notes,omitempty"` // for people: what could not be placed and why
+	Notes []string `json:"notes,omitempty"` // for people: what could not be placed, and why
 }
 
-// Tick says that time has passed. It comes about once a second.
+// Tick reports the time about once a second.
 type Tick struct {
 	At time.Time `json:"at"`
 }
 
-// Verb is what an Order tells a host to do.
+// Verb is the kind of an Order.
 type Verb string
 
-// The orders. Hold, Run and End stand as long as what they name goes on.
+// The orders. Watch, Run and End stay outstanding while the guest or program exists.
 const (
 	Start Verb = "start" // guest: boot it and set it up; done: its agent answers and the job's files are mounted
 	Watch Verb = "watch" // guest: keep it; done: it ended by itself; failed: it is not here
 	Stop  Verb = "stop"  // guest: end it and destroy it
-	Run   Verb = "run"   // job, at guest 0's home: run the program if it does not run yet; done: it ended, Exit says how
-	End   Verb = "end"   // job, at guest 0's home: tell the program to end, and end it when its grace is over; done: it ended, and all it wrote has arrived
+	Run   Verb = "run"   // job, at guest 0's home: run the program unless it already runs; done: it ended, Exit says how
+	End   Verb = "end"   // job, at guest 0's home: tell the program to end, and kill it after its grace; done: it ended, and all of its output has arrived
 
-	Receive  Verb = "receive"  // target: make an empty guest, ready to take in state; Listen says where
-	Copy     Verb = "copy"     // source: copy while running; done: converged
-	Switch   Verb = "switch"   // source: pause, send the rest; done: the target has it all, whole, not yet running (by post-copy: all but memory)
-	Activate Verb = "activate" // target: let it run, make this host's network carry its address
-	Fetch    Verb = "fetch"    // target, after post-copy: done: all memory has arrived; failed: some never will
-	Retire   Verb = "retire"   // source: destroy the stopped copy
-	Revert   Verb = "revert"   // source: run again
+	Receive  Verb = "receive"  // target: create an empty guest that can receive state; Listen is its address
+	Copy     Verb = "copy"     // source: copy memory while the guest runs; done: converged
+	Switch   Verb = "switch"   // source: suspend, send the rest; done: the target has all state (in post-copy all but memory), suspended
+	Activate Verb = "activate" // target: resume the guest, direct this host's traffic to it
+	Fetch    Verb = "fetch"    // target, after post-copy; done: all memory has arrived; failed: some never will
+	Retire   Verb = "retire"   // source: destroy the suspended copy
+	Revert   Verb = "revert"   // source: resume the guest
 	Discard  Verb = "discard"  // target: destroy what was received
 )
 
-// Order is one idempotent instruction to one host. It is comparable: a report
-// counts only for exactly the order it names. A host that has already carried
-// it out answers Done again.
+// Order is one idempotent instruction to one host. It is comparable: a report counts only
+// for exactly the order it names. A host that has already carried it out answers Done
+// again.
 type Order struct {
 	Verb      Verb        `json:"verb"`
 	Host      HostID      `json:"host"`
@@ -118,69 +117,67 @@ type Order struct {
 	Migration MigrationID `json:"migration,omitempty"`
 	Peer      HostID      `json:"peer,omitempty"`
 	Gen       uint64      `json:"gen,omitempty"`
-	Attempt   int         `json:"attempt"` // tells a late answer to one try from the answer to the next
+	Attempt   int         `json:"attempt"` // distinguishes a late answer to one attempt from the answer to the next
 }
 
-// Task is an order with all a host needs to carry it out.
+// Task is an order with everything the host needs to carry it out.
 type Task struct {
 	Order  Order            `json:"order"`
 	Guest  Guest            `json:"guest"`
 	Job    Job              `json:"job"`
-	Listen string           `json:"listen,omitempty"` // for Copy: where the target takes in state
-	Limits Limits           `json:"limits"`           // for the orders of a migration; source and target must agree how memory is sent
-	Have   map[string]int64 `json:"have,omitempty"`   // for Run and End: bytes of each output stream the controller has
-	Layout *Layout          `json:"layout,omitempty"` // for Start and Receive of a guest with a shape; set by the host's agent
-	Orphan bool             `json:"orphan,omitempty"` // for Repoint: what has not come of the guest by now never will
+	Listen string           `json:"listen,omitempty"` // of Copy: where the target receives state
+	Limits Limits           `json:"limits"`           // of a migration's orders; source and target must agree how memory is sent
+	Have   map[string]int64 `json:"have,omitempty"`   // of Run and End: bytes of each output stream that the controller has
+	Layout *Layout          `json:"layout,omitempty"` // of Start and Receive of a guest with a shape; set by the host's agent
+	Orphan bool             `json:"orphan,omitempty"` // of Activate: the source lost the guest, so missing state never arrives
 }
 
-// Mode is how a guest's memory goes from one host to the other.
+// Mode is how a guest's memory is sent.
 type Mode string
 
-// The modes. The empty one leaves the choice to the controller.
+// The modes. If empty, the controller chooses.
 const (
-	PreCopy     Mode = "pre-copy"      // copied while the guest runs, until little is left
-	StopAndCopy Mode = "stop-and-copy" // the guest is suspended while all of it is sent
-	PostCopy    Mode = "post-copy"     // copied once, then the guest runs at the target while the rest follows; there is no way back
+	PreCopy     Mode = "pre-copy"      // sent while the guest runs, until little is left
+	StopAndCopy Mode = "stop-and-copy" // the guest is suspended while all memory is sent
+	PostCopy    Mode = "post-copy"     // sent once, then the guest runs at the target while the rest follows; cannot be undone
 )
 
-// CachePolicy says what becomes of what a guest's memory holds of files and
-// could read again.
+// CachePolicy says whether a guest's clean page cache is sent.
 type CachePolicy string
 
-// The policies. The empty one drops it where that pays.
+// The policies. If empty, the cache is dropped where that saves time.
 const (
-	DropCache CachePolicy = "drop" // the guest forgets it before it is copied
-	SendCache CachePolicy = "send" // it is copied like all else
+	DropCache CachePolicy = "drop" // the guest drops it before the copy
+	SendCache CachePolicy = "send" // it is sent like other memory
 )
 
 // Compression says whether memory is sent compressed.
 type Compression string
 
-// The choices. The empty one, of a Move only, leaves it to the controller.
+// The choices. Only a Move's may be empty: the controller chooses.
 const (
 	CompressOn  Compression = "on"
 	CompressOff Compression = "off"
 )
 
-// Limits bounds a move and each of its copies. The zero value of a field means
-// its default.
+// Limits bounds a move and each of its copies. A field's zero value means its default.
 type Limits struct {
 	Mode           Mode          `json:"mode,omitempty"`
-	Downtime       time.Duration `json:"downtime_ns"`           // converged when the rest is predicted to take no longer
-	Lenient        bool          `json:"lenient,omitempty"`     // of a Task: a default, which may be exceeded somewhat if more passes bring no less
-	Rounds         int           `json:"rounds"`                // give up after this many passes
-	BytesPerSecond int64         `json:"bytes_per_second"`      // ceiling on the link: of a Move for all it sends from one host, of a Task for its copy; 0 is none
-	Deadline       time.Duration `json:"deadline_ns,omitempty"` // of a Move: a guest that is not ready so long after Begun stays; 0: only the limit of phase ready
+	Downtime       time.Duration `json:"downtime_ns"`           // maximum downtime: converged when the rest is predicted to take no longer
+	Lenient        bool          `json:"lenient,omitempty"`     // of a Task: Downtime is a default, which may be exceeded somewhat if more rounds do not help
+	Rounds         int           `json:"rounds"`                // give up after this many rounds
+	BytesPerSecond int64         `json:"bytes_per_second"`      // of a Move: limit for all it sends from one host; of a Task: limit of its copy; 0: none
+	Deadline       time.Duration `json:"deadline_ns,omitempty"` // of a Move: a guest that is not ready this long after Begun stays; 0: only the limit of phase ready
 	PageCache      CachePolicy   `json:"page_cache,omitempty"`
 	Compress       Compression   `json:"compress,omitempty"`
-	Preempt        bool          `json:"preempt,omitempty"`    // of a Task by post-copy: what the guest waits for comes on a line of its own
-	Slow           bool          `json:"slow,omitempty"`       // of a Task by pre-copy: the guest may be slowed until it is ready, which it is not expected to be otherwise
-	AwaitGang      bool          `json:"await_gang,omitempty"` // of a Task: others are waited for after the copy, so the guest must not stop of its own accord
+	Preempt        bool          `json:"preempt,omitempty"`    // of a Task in post-copy: pages the guest waits for use a connection of their own
+	Slow           bool          `json:"slow,omitempty"`       // of a Task in pre-copy: the guest may be slowed until it is ready, because it is not expected to converge otherwise
+	AwaitGang      bool          `json:"await_gang,omitempty"` // of a Task: after the copy it waits for its gang, so the guest must not be suspended earlier
 }
 
-// Compare puts orders in a fixed order, by host first.
+// Compare orders by host first.
 func (o Order) Compare(b Order) int {
-	if c := strings.Compare(string(o.Host), string(b.Host)); c != 0 { // mostly: the rest costs more
+	if c := strings.Compare(string(o.Host), string(b.Host)); c != 0 { // checked first because it usually decides, and the rest costs more
 		return c
 	}
 	return cmp.Or(
@@ -188,15 +185,15 @@ func (o Order) Compare(b Order) int {
 		cmp.Compare(o.Verb, b.Verb), cmp.Compare(o.Peer, b.Peer), cmp.Compare(o.Gen, b.Gen), cmp.Compare(o.Attempt, b.Attempt))
 }
 
-// Outcome is how an order went.
+// Outcome is the result of an order.
 type Outcome string
 
 // The outcomes.
 const (
 	Done    Outcome = "done"
 	Failed  Outcome = "failed"  // a promise: the order has had no lasting effect and will be refused from now on
-	Unknown Outcome = "unknown" // no answer in time: it may have happened, or may yet
-	Gone    Outcome = "gone"    // of Switch: the guest has ended at the source, surely; whether it was handed over before, the target knows
+	Unknown Outcome = "unknown" // no answer in time: it may have had its effect, or may still
+	Gone    Outcome = "gone"    // of Switch: the guest has certainly ended at the source; only the target knows whether it has it
 )
 
 // Report is a host's answer to an Order.
@@ -206,14 +203,14 @@ type Report struct {
 	Outcome Outcome   `json:"outcome"`
 	Cause   string    `json:"cause,omitempty"`  // for people, when Outcome is not Done
 	Listen  string    `json:"listen,omitempty"` // of Receive
-	Cost    *Progress `json:"cost,omitempty"`   // of Copy and Switch; of Retire after post-copy
+	Cost    *Progress `json:"cost,omitempty"`   // of Copy and Switch; after post-copy of Retire
 	Passes  []Pass    `json:"passes,omitempty"` // of Copy
-	Resumed time.Time `json:"resumed,omitzero"` // of Repoint: when the guest was let run, target host's clock
+	Resumed time.Time `json:"resumed,omitzero"` // of Activate: when the guest was resumed, target host's clock
 	Exit    *Exit     `json:"exit,omitempty"`   // of Run
-	Traces  []Trace   `json:"traces,omitempty"` // of Stop: what the guest's ranks have done, for later questions
+	Traces  []Trace   `json:"traces,omitempty"` // of Stop: the traces of the guest's ranks, for later queries
 }
 
-// Reports are those that came together, in the order in which they came.
+// Reports are reports that arrived together, in order of arrival.
 type Reports []Report
 
 func (Request) event()     {}

@@ -1,27 +1,27 @@
 package fleet
 
-// Phase is where a migration is. Package lifecycle owns it.
+// Phase is a migration's phase. Package lifecycle defines the changes.
 type Phase string
 
-// The phases; docs/protocol.md has the table that leads from one to the next.
+// The phases; docs/protocol.md has the table of changes.
 const (
-	Preparing   Phase = "preparing"  // target makes an empty guest
-	Waiting     Phase = "waiting"    // target is prepared; the copy begins when it would end with the gang's longest
+	Preparing   Phase = "preparing"  // target creates an empty guest
+	Waiting     Phase = "waiting"    // target is prepared; the copy starts late enough to end with the gang's longest
 	Copying     Phase = "copying"    // source copies memory while the guest runs
-	Ready       Phase = "ready"      // converged; waits for the gang, still copying
-	Switching   Phase = "switching"  // guest stops at the source, its state is whole at the target
-	Activating  Phase = "activating" // guest runs at the target, the network follows
-	PostCopying Phase = "post-copy"  // after post-copy: guest runs at the target, the rest of its memory comes from the source
-	Retiring    Phase = "retiring"   // source destroys its stopped copy
+	Ready       Phase = "ready"      // converged; waits for the gang while changed memory is still sent
+	Switching   Phase = "switching"  // source suspends the guest and sends the rest
+	Activating  Phase = "activating" // target resumes the guest, the network follows
+	PostCopying Phase = "post-copy"  // guest runs at the target while the source sends the rest of its memory
+	Retiring    Phase = "retiring"   // source destroys the suspended copy
 	Finished    Phase = "finished"
-	Cancelling  Phase = "cancelling" // the source runs on; its copy is cancelled before any switch
-	Reverting   Phase = "reverting"  // source goes on after a switch that surely did not happen
-	Discarding  Phase = "discarding" // target destroys what it half received
+	Cancelling  Phase = "cancelling" // guest stays; its copy is cancelled before any switch
+	Reverting   Phase = "reverting"  // source resumes the guest, because the switch certainly failed
+	Discarding  Phase = "discarding" // target destroys what it has received
 	Aborted     Phase = "aborted"
-	Lost        Phase = "lost" // it is not known which host runs the guest, or the target lost it: the guest is lost
+	Lost        Phase = "lost" // the guest is lost: its host is unknown, or the target lost it
 )
 
-// Side is one of the two hosts of a migration.
+// Side is source or target.
 type Side string
 
 // The sides.
@@ -30,22 +30,21 @@ const (
 	Target Side = "target"
 )
 
-// PhaseTraits says what a phase is. Which phase follows is in package lifecycle's
-// table, whose tests compare the two.
+// PhaseTraits describes a phase. The tests of package lifecycle compare it with their
+// table.
 type PhaseTraits struct {
 	Phase     Phase
-	Verb      Verb   // the order that it waits for; empty: none
-	Side      Side   // the host that the order goes to
+	Verb      Verb   // the order it waits for; empty: none
+	Side      Side   // the host that gets the order
 	Label     string // what a phase without an order waits for, for people
-	Committed bool   // the switch has begun and was not undone: there is no cancelling any more
+	Committed bool   // the switch has begun and was not undone, so it cannot be cancelled
 	Transfers bool   // memory is being sent, and Progress says how much is left
-	Arrived   bool   // all of the guest is at its target
-	Back      bool   // on the way back, or there: the guest stays at its source
+	Arrived   bool   // the target has the whole guest
+	Back      bool   // the guest stays at its source
 }
 
-// Phases has a row for each phase, in the order in which people see them: the way
-// there, the way back, and what is neither. Everybody who lists phases takes them
-// from here.
+// Phases has a row for each phase in display order: forward, back, and neither. All lists
+// of phases come from here.
 var Phases = []PhaseTraits{
 	{Phase: Preparing, Verb: Receive, Side: Target},
 	{Phase: Waiting, Label: "its turn to copy, so that it is ready at the same time as the longest of its move; a guest that moves alone does not wait"},
@@ -71,21 +70,20 @@ var phaseTraits = func() map[Phase]PhaseTraits {
 	return all
 }()
 
-// Traits says what the phase is.
+// Traits describes the phase.
 func (p Phase) Traits() PhaseTraits { return phaseTraits[p] }
 
-// Ended reports whether no report can move the migration any further.
+// Ended reports whether the phase is final.
 func (p Phase) Ended() bool { return p == Finished || p == Aborted || p == Lost }
 
-// BeforeSwitch reports whether the migration can be cancelled at no risk.
+// BeforeSwitch reports whether the migration can be cancelled without risk.
 func (t PhaseTraits) BeforeSwitch() bool { return !t.Committed && !t.Back }
 
-// PostCopies reports whether the guest runs at its target before all of its
-// memory has come.
+// PostCopies reports whether the guest runs at its target before all of its memory has
+// arrived.
 func (t PhaseTraits) PostCopies() bool { return t.Committed && t.Transfers }
 
-// Moves reports whether the order belongs to the part of a migration in which
-// the guest, or its memory, is on the way to the target.
+// Moves reports whether the guest or its memory is in transit during the order.
 func (v Verb) Moves() bool {
 	for _, t := range Phases {
 		if t.Verb == v && v != "" && !t.Back && !t.Arrived {
