@@ -25,7 +25,7 @@ func invalidLimits(l fleet.Limits) string {
 	return sending(l)
 }
 
-// sending says what is wrong with how memory is to be sent; empty: nothing.
+// sending says what is wrong with mode, page cache or compression; empty: nothing.
 func sending(l fleet.Limits) string {
 	switch {
 	case l.PageCache != "" && l.PageCache != fleet.DropCache && l.PageCache != fleet.SendCache:
