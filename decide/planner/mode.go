@@ -70,7 +70,7 @@ func (d *draft) allTakePostCopy(guests []fleet.Guest, to map[fleet.GuestID]place
 	})
 }
 
-// expect says what the move would cost each guest in one mode.
+// expect predicts the move's cost for each guest in one mode.
 func (d *draft) expect(guests []fleet.Guest, to map[fleet.GuestID]placement.Choice, v fleet.Move, mode fleet.Mode) []fleet.Prediction {
 	v.ID = "imagined"
 	imagined := newDraft(d.p, d.l)

@@ -71,8 +71,8 @@ func TestOwnerStays(t *testing.T) {
 	}
 }
 
-// leaves has the owner of host1 come until two guests are copied to others, of
-// which so many MiB of 512 are left to send each, and then go.
+// leaves simulates host1's owner: they come, two guests are copied until left MiB of 512
+// remain each, and they go.
 func (w *world) leaves(left int64) {
 	w.t.Helper()
 	w.owner("host1", fleet.OwnerPresent)

@@ -113,8 +113,8 @@ func (d *draft) shareHost(s fleet.JobSpec, chosen []placement.Choice) (fleet.Hos
 	return found, ""
 }
 
-// subnet finds a network that no job in the store has, beginning where the
-// last search ended, so that a number is used again as late as possible.
+// subnet finds a free network. It starts where the last search ended, so that numbers
+// are reused as late as possible.
 func (d *draft) subnet() (fleet.Subnet, bool) {
 	for i := range int(fleet.MaxSubnet) + 1 {
 		n := fleet.Subnet((int(d.base.Cluster.NextSubnet) + i) % (int(fleet.MaxSubnet) + 1))
