@@ -40,8 +40,7 @@ var ErrInUse = errors.New("image is in use")
 
 // Store is a folder of images:
 //
-//	blobs/DIGEST/   the files of an image, complete or not there at all
-//
+//	blobs/DIGEST/   the files of an image, complete or missing
 //	names/NAME.json the image of a name
 //	building/       builds and fetches in progress, each locked by its process
 //	shell/          always empty: ShellCommand's mount point, in its own namespace
