@@ -43,7 +43,7 @@ const (
 	SetPolicy  RequestVerb = "policy"      // Host, Policy: what its owner agreed to
 	SetRules   RequestVerb = "rules"       // Rules: for the whole cluster
 	Claim      RequestVerb = "claim"       // Host: its owner is present, whatever the sensors say
-	Release    RequestVerb = "release"     // Host: ends Claim
+	Release    RequestVerb = "release"     // Host: its owner says that they have gone; ends Claim
 	Isolate    RequestVerb = "isolate"     // Host, Quiet: reserve some of its CPUs for guests
 )
 

@@ -31,7 +31,7 @@ type guest struct {
 	id        fleet.GuestID
 	job       *job
 	at        *machine          // has all of it and may run it; nil: none yet
-	up        bool              // not suspended for a move
+	up        bool              // neither suspended nor gone for a move
 	suspended bool              // by its host, for the owner
 	taking    fleet.MigrationID // the migration that the target last prepared for
 	to        *machine          // its target

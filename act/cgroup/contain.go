@@ -87,7 +87,7 @@ func (g *Groups) contain(at string, memory int64, pids []int) error {
 	return err
 }
 
-// hasteEvery is shorter than the kernel's period of grace.
+// hasteEvery is shorter than the time after which the kernel delays moves again.
 const hasteEvery = 10 * time.Millisecond
 
 // Hasten makes moves of processes between groups fast until the context ends. The kernel

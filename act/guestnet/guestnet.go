@@ -1,7 +1,7 @@
 // Package guestnet connects a guest to its job's network, from inside. It knows nothing
 // of hosts or of how frames travel. It uses ioctls and one netlink message: a netlink
 // library would be a noticeable part of the guest agent for five calls. Its tests are
-// those of the guest agent, in real guests, and those of package plug, which does the
+// those of the guest agent, in real guests, and those of package port, which does the
 // same to a container from outside.
 package guestnet
 

@@ -33,9 +33,8 @@ func pressure(file, line string) (float64, error) {
 	return 0, fmt.Errorf("%s is not as expected", file)
 }
 
-// available reads the share of memory that is free or in the page cache, counting the
-// held bytes of guests as available. Huge pages are reserved permanently, so they are
-// excluded.
+// available reads the share of memory that can be used without taking any from programs
+// other than guests, which hold held bytes. Reserved huge pages are excluded.
 func available(file string, held int64) (float64, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -87,9 +87,8 @@ func (g *guest) dropped(ctx context.Context, q *qmp.Client) bool {
 	return err == nil && info.Status == stateDevice
 }
 
-// handedOver reports whether all but memory has been sent; since is when the state was
-// last expected. Data is sent in order, so the first late page shows that the state was
-// sent.
+// handedOver reports whether all but memory has been sent; since is when QEMU began to
+// send it. Data is sent in order, so the first late page shows that the state was sent.
 func (m migration) handedOver(since time.Time) bool {
 	return m.RAM.LateBytes > 0 || m.Status == statePostCopyPaused || m.RAM.Remaining == 0 || time.Since(since) > stateSent
 }

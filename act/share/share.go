@@ -46,7 +46,7 @@ type Shares struct {
 
 var (
 	errClosed = errors.New("closed")
-	// its cause identifies errSuperseded
+	// errSuperseded wraps context.Canceled, by which callers recognise it.
 	errSuperseded = fmt.Errorf("other networks are wanted by now: %w", context.Canceled)
 )
 

@@ -16,8 +16,8 @@ const (
 )
 
 // Drops reports whether a guest should drop its page cache before its copy, from its own
-// report. It does not if the mechanism does not learn of free memory, because the dropped
-// pages would still be sent.
+// report. Unless requested it does not if the mechanism does not learn of free memory,
+// because the dropped pages would still be sent.
 func Drops(l fleet.Limits, c fleet.Cache) bool {
 	switch {
 	case l.PageCache == fleet.DropCache:
