@@ -42,8 +42,8 @@ func (s Subnet) mac(last byte) string {
 	return fmt.Sprintf("02:70:67:%02x:%02x:%02x", byte(s>>8), byte(s), last)
 }
 
-// The names of a job's links on a host. Whatever has such a name in a host's
-// network belongs to Pagurus, which removes it when it is not wanted.
+// The names of a job's links on a host. Links with such names belong to Pagurus, which
+// removes them when they are not wanted.
 
 // BridgeName is the link that joins the others.
 func (s Subnet) BridgeName() string { return fmt.Sprintf("pgb%06x", s.VNI()) }

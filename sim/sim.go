@@ -33,7 +33,7 @@ type Config struct {
 	Strict    bool         // check the invariants after every event, for tests
 }
 
-// Machine is a host's properties. Zero fields are those of Desktop.
+// Machine describes a host. Zero fields have the values of Desktop.
 type Machine struct {
 	CPUs           int
 	MemoryBytes    int64

@@ -42,7 +42,6 @@ member has entered switching, and not after that.
 // Gang applies a report on one member to its whole gang. The last member to become ready
 // takes all members into switching, so that one commit changes every Home. A member that
 // cannot become ready cancels all. The second result is false if nothing changed.
-// far takes all of them back. The second result is false when nothing changed.
 func Gang(members []fleet.Migration, r fleet.Report) ([]fleet.Migration, bool, error) {
 	for i, m := range members {
 		if m.ID != r.Order.Migration {

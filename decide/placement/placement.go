@@ -116,7 +116,7 @@ func (Spread) Score(h *fleet.Host, freeBytes int64, cpus int) float64 {
 // after those without.
 type LongestIdle struct{}
 
-// Name is "calm".
+// Name is "longest-idle".
 func (LongestIdle) Name() string { return "longest-idle" }
 
 // crowd is the value, in hours of idleness, of the share of a host's CPUs that is not

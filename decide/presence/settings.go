@@ -18,7 +18,7 @@ type Settings struct {
 	BusyFor       time.Duration // only after they have lasted this long
 
 	WaitingMost float64 // non-guest load is a sign if some task waits for a CPU more than this share of the time
-	MemoryLeast float64 // others who leave less of the memory than this share, not counting guests' memory, are a sign
+	MemoryLeast float64 // a smaller available share of memory is a sign; guests' memory counts as available
 	StarvedMost float64 // non-guest load is a sign if all tasks wait for memory more than this share of the time
 	Battery     bool    // running on battery is a sign
 
@@ -40,9 +40,9 @@ const never = 2
 // minutes below 0.3 without keys resume. An evicted machine is used again after 15
 // minutes without keys.
 //
-// boinc is BOINC's. The machine is in use after input within 3 minutes, which suspends at
-// once. Non-guest load above 25 % of all CPUs in use, or 50 % otherwise, also does, and
-// so does battery power.
+// boinc is BOINC's. Input within 3 minutes means that the machine is in use, which stops
+// work at once instead of only suspending it. Non-guest load above 25 % of all CPUs while
+// in use, or 50 % otherwise, also stops it, and so does battery power.
 var presets = map[string]Settings{
 	"": {
 		InputWithin: 10 * time.Second, BusyCPUs: 0.3, IdleCPUs: 0.15, WaitingMost: 0.5, MemoryLeast: 0.05, StarvedMost: 0.1, Battery: true,

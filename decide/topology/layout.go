@@ -60,9 +60,9 @@ func (f *fitting) say(format string, args ...any) {
 	}
 }
 
-// nextNode chooses the host node for the guest's next node. It has enough memory, cores
-// and pages, is near the earlier ones, and has few other guests. A node is used twice
-// only if there are too few.
+// nextNode chooses the host node for the guest's next node. It prefers nodes that the
+// guest does not use yet, then enough memory, cores and pages, then a short distance to
+// the earlier ones and few other guests.
 func (f *fitting) nextNode(n fleet.ShapeNode) int {
 	used := func(s share) (times int) {
 		for _, at := range f.at {
