@@ -289,7 +289,7 @@ func (q *queue) remove(x *Index, slot int) {
 	}
 }
 
-// mend restores the order after the host at a place has changed.
+// mend puts a host into the heap, starting at a free place.
 func (q *queue) mend(x *Index, at int, s position) {
 	for at > 0 && s.better(&q.positions[(at-1)/2]) {
 		q.put(x, at, q.positions[(at-1)/2])

@@ -22,7 +22,7 @@ const (
 	slowest = 10
 	window  = 2 * time.Second
 	// Ended jobs are kept for an hour for people to look at, and no more than fit a long
-	// listing. Ended moves of longer jobs are limited, too.
+	// listing. Ended moves of running jobs are kept longer.
 	keepJobs  = time.Hour
 	mostJobs  = 200
 	keepMoves = 24 * time.Hour

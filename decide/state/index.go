@@ -39,7 +39,7 @@ type Index struct {
 	byJob       map[fleet.JobID][]fleet.MigrationID
 	finished    line[fleet.MigrationID]
 	alone       line[fleet.MigrationID]             // finished ones whose move is forgotten
-	missed      line[fleet.MigrationID]             // unfinished ones whose move is forgotten
+	missed      line[fleet.MigrationID]             // aborted or lost ones whose move is forgotten
 	history     *cost.History                       // of finished, as of learnt; nil: not needed yet
 	learnt      int                                 // how many have been added since
 	scratch     scratch                             // for Commit
