@@ -46,7 +46,8 @@ func New(c Config) *Host {
 	return &Host{undoLog: c.UndoLog, group: first}
 }
 
-// Foreign says why this host cannot change the settings, for people; empty: it can.
+// Foreign says why the kernel's settings are not this host's own, for people; empty: they
+// are.
 func Foreign() string {
 	// Kernel threads are only in the initial namespaces.
 	name, err := os.ReadFile("/proc/2/comm")
